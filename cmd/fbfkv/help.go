@@ -1,0 +1,94 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/fbfkv/fbfkv/server"
+)
+
+const helpIntro = `fbfkv keeps counters that may be retried. Every increment carries an operation id;
+within a window of time an id is applied once, however often it is sent, across
+reconnects, crashes and restarts. Any Redis client can speak to it:
+
+  $ redis-cli CINCRBY visits 018f3c2e-7b1a-7c3d 1
+  (integer) 1
+  $ redis-cli CINCRBY visits 018f3c2e-7b1a-7c3d 1    # a retry changes nothing
+  (integer) 1
+
+Usage:
+  fbfkv [/path/to/fbfkv.conf] [--setting value ...]
+
+  fbfkv                                 serve 127.0.0.1:6379 from ./fbfkv-data
+  fbfkv --port 6380 --dir /var/lib/fbfkv
+  fbfkv /etc/fbfkv.conf --loglevel debug
+  fbfkv --appendfsync everysec          no wait for the disk, see below
+
+A configuration file holds one setting per line in redis.conf's syntax, without
+the dashes (port 6380). What is set on the command line wins. SIGTERM, SIGINT and
+the command SHUTDOWN stop the server in an orderly way; a second signal stops it
+at once. Nothing acknowledged is lost by either.
+
+Defaults stand in parentheses. Settings marked with * can be changed while the
+server runs: redis-cli CONFIG SET <setting> <value>. Sizes take the units kb, mb,
+gb (1024) and k, m, g (1000).
+`
+
+const helpEnd = `
+      --help      this text
+      --version   version, commit and compiler of this program
+`
+
+// The widths of the help text.
+const (
+	helpWidth  = 82
+	helpIndent = 6
+)
+
+// helpText renders the settings, group by group, from their declarations.
+func helpText() string {
+	var b strings.Builder
+	b.WriteString(helpIntro)
+	group := ""
+	for i := range server.Settings {
+		s := &server.Settings[i]
+		if s.Fixed {
+			continue
+		}
+		if s.Group != group {
+			group = s.Group
+			fmt.Fprintf(&b, "\n%s:\n", group)
+		}
+		mark := " "
+		if s.Mutable {
+			mark = "*"
+		}
+		fmt.Fprintf(&b, "\n %s --%s %s   (%s)\n", mark, s.Name, s.Syntax(), s.Default)
+		b.WriteString(wrap(s.Doc, helpIndent, helpWidth))
+	}
+	b.WriteString(helpEnd)
+	return b.String()
+}
+
+// wrap breaks text into lines of at most width, indented.
+func wrap(text string, indent, width int) string {
+	var b strings.Builder
+	column := 0
+	for _, w := range strings.Fields(text) {
+		switch {
+		case column == 0:
+			b.WriteString(strings.Repeat(" ", indent))
+			column = indent
+		case column+1+len(w) > width:
+			b.WriteString("\n" + strings.Repeat(" ", indent))
+			column = indent
+		default:
+			b.WriteByte(' ')
+			column++
+		}
+		b.WriteString(w)
+		column += len(w)
+	}
+	b.WriteByte('\n')
+	return b.String()
+}

@@ -1,0 +1,221 @@
+package commands
+
+import (
+	"strings"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Command declares one command or subcommand: what it is called, what it
+// takes, how it is documented, and the functions that carry it out. Exactly
+// one of the following holds:
+//
+//   - Parse and Reply are set: a keyed command. Parse turns the arguments into
+//     a store.Op that joins the connection's batch; Reply encodes its outcome.
+//   - Run is set: the command answers at once, after what came before it in
+//     the pipeline was executed.
+//   - Control is set: the command steers the pipeline itself (MULTI, EXEC).
+//   - Refusal is set: Redis has the command and we do not, for this reason.
+//   - Subcommands is set: the second argument names the command to use.
+type Command struct {
+	// Name in lower case; of a subcommand, without its container's.
+	Name string
+	// Arity counts the arguments with the command's name (and subcommand's);
+	// negative: at least so many.
+	Arity int
+	// Flags describe the command to clients and to the pipeline.
+	Flags Flags
+	// Keys says where the keys are.
+	Keys KeySpec
+	// Group is the heading under which the command is documented.
+	Group string
+	// ACL lists the categories that do not follow from Flags.
+	ACL []string
+	// Since is the version of Redis, or of fbfkv, that introduced it.
+	Since string
+	// Summary and Complexity are one line each.
+	Summary, Complexity string
+	// Tips are Redis' command tips.
+	Tips []string
+	// Args documents the arguments after the name; the syntax line is
+	// rendered from them.
+	Args []Arg
+
+	Parse       func(r *Request) error
+	Reply       func(w *resp.Writer, r *Result)
+	Run         func(c *Context)
+	Control     func(p *Pipeline, args [][]byte)
+	Refusal     string
+	Subcommands []Command
+
+	parent   *Command
+	fullName string              // "config|get"
+	subs     map[string]*Command // of a container, by name
+	index    int                 // into commandStats
+}
+
+// FullName is the name in lower case; a subcommand's is "container|name".
+func (c *Command) FullName() string { return c.fullName }
+
+// Syntax renders how the command is written, as in "GET key".
+func (c *Command) Syntax() string {
+	name := strings.ToUpper(strings.ReplaceAll(c.fullName, "|", " "))
+	return strings.TrimSpace(name + " " + syntaxOf(c.Args))
+}
+
+// arityOK reports whether a request of n arguments, names included, fits.
+func (c *Command) arityOK(n int) bool {
+	if c.Arity >= 0 {
+		return n == c.Arity
+	}
+	return n >= -c.Arity
+}
+
+// Request is one keyed command on its way to becoming an operation. Parse
+// reads Args and fills Op; Style is handed on to Reply.
+type Request struct {
+	// Args are the request, its name first, valid until the batch was
+	// executed.
+	Args [][]byte
+	// Op is empty but for the memory of its slices.
+	Op *store.Op
+	// Style tells Reply what the arguments asked for, such as WITHSTATUS.
+	Style Style
+
+	seen uint32 // classes of the options met, see options
+	now  func() int64
+}
+
+// Now is the wall time in Unix milliseconds, the same for a whole batch.
+func (r *Request) Now() int64 { return r.now() }
+
+// Result is an executed operation whose reply is to be written.
+type Result struct {
+	Op    *store.Op
+	Style Style
+	Now   int64 // Unix milliseconds
+}
+
+// Style is what a command's Parse tells its own Reply; the meaning of the
+// values belongs to each command.
+type Style uint8
+
+// Context is what a command that runs at once can use.
+type Context struct {
+	Args    [][]byte
+	W       *resp.Writer
+	Store   *store.Store
+	Server  *Server
+	Session *Session
+
+	table  *Table
+	tx     *transaction
+	unmute bool // CLIENT REPLY ON answers although replies were off
+}
+
+// fail writes the reply of an error.
+func (c *Context) fail(err error) { c.W.Error(errorText(err)) }
+
+// ok writes OK, or the reply of an error that is not nil.
+func (c *Context) ok(err error) {
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.W.Status("OK")
+}
+
+// Flags describe a command; COMMAND INFO names them as Redis does.
+type Flags uint32
+
+// The flags of a command.
+const (
+	Write       Flags = 1 << iota // may change the data set
+	ReadOnly                      // reads keys
+	DenyOOM                       // may need memory
+	Admin                         // administers the server
+	NoScript                      // Redis: not in scripts
+	Loading                       // Redis: also while loading
+	Stale                         // Redis: also on a stale replica
+	SkipSlowlog                   // Redis: not in the slow log
+	Fast                          // constant or logarithmic time
+	NoAuth                        // before authentication too
+	NoMulti                       // not inside MULTI
+	MovableKeys                   // first/last/step do not find the keys
+	AllowBusy                     // Redis: also while a script runs
+
+	immediate // inside MULTI it is carried out, not queued
+	pure      // Run depends on its arguments alone and keeps a batch whole
+)
+
+// flagNames are the names of the flags in COMMAND INFO, in bit order.
+var flagNames = [...]string{"write", "readonly", "denyoom", "admin", "noscript", "loading", "stale",
+	"skip_slowlog", "fast", "no_auth", "no_multi", "movablekeys", "allow_busy"}
+
+// names returns the flags' names as COMMAND INFO shows them.
+func (f Flags) names() []string {
+	var names []string
+	for i, name := range flagNames {
+		if f&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// KeySpec says where a command's keys are among its arguments; the zero value
+// is a command without keys.
+type KeySpec struct {
+	// First is the index of the first key. Last is the index of the last one;
+	// negative counts from the end, -1 being the last argument. Step is the
+	// distance between keys.
+	First, Last, Step int
+	// NumKeys: the argument at First is the number of keys, which follow it at
+	// distance Step; Last is not used.
+	NumKeys bool
+	// Flags are Redis' key specification flags, such as "RW access update".
+	Flags string
+}
+
+// oneKey, manyKeys and pairs are the common shapes of KeySpec.
+func oneKey(flags string) KeySpec   { return KeySpec{First: 1, Last: 1, Step: 1, Flags: flags} }
+func manyKeys(flags string) KeySpec { return KeySpec{First: 1, Last: -1, Step: 1, Flags: flags} }
+
+// The key specification flags of our commands.
+const (
+	keyRead       = "RO access"
+	keyLook       = "RO"
+	keyUpdate     = "RW update"
+	keyReadUpdate = "RW access update"
+	keyInsert     = "RW insert"
+	keyOverwrite  = "OW update"
+	keySet        = "RW access update variable_flags"
+	keyDelete     = "RM delete"
+	keyReadDelete = "RW access delete"
+)
+
+// each calls fn with every key of args until fn returns false. It is false
+// too if the arguments do not hold the number of keys they announce.
+func (k *KeySpec) each(args [][]byte, fn func(key []byte) bool) bool {
+	if k.First == 0 {
+		return true
+	}
+	first, last := k.First, k.Last
+	if last < 0 {
+		last += len(args)
+	}
+	if k.NumKeys {
+		n, ok := parseInt(args[k.First])
+		if !ok || n < 1 || n > int64(len(args)-k.First-1)/int64(k.Step) {
+			return false
+		}
+		first, last = k.First+1, k.First+1+(int(n)-1)*k.Step
+	}
+	for i := first; i <= last && i < len(args); i += k.Step {
+		if !fn(args[i]) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,271 @@
+package commands
+
+import (
+	"bytes"
+	"math"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// withStatus makes the counter commands answer [value, applied].
+const withStatus Style = 1
+
+// incrOptions are the options of CINCRBY and its family.
+var incrOptions = []option[Request]{
+	intOption("AT", 1, func(r *Request, ms int64) {
+		r.Op.At = ms
+		r.Op.Flags |= store.HasAt
+	}),
+	{token: "WITHSTATUS", class: 2, flag: func(r *Request) { r.Style = withStatus }},
+}
+
+// parseCIncr parses CINCRBY, CDECRBY, CINCR and CDECR: key, opid and, unless
+// it is fixed to 1, the delta, which sign makes negative.
+func parseCIncr(sign int64, hasDelta bool) func(*Request) error {
+	return func(r *Request) error {
+		delta, rest := int64(1), r.Args[3:]
+		if hasDelta {
+			var ok bool
+			if delta, ok = parseInt(rest[0]); !ok {
+				return errNotInteger
+			}
+			rest = rest[1:]
+		}
+		if sign < 0 && delta == math.MinInt64 {
+			return errDecrOverflow
+		}
+		op := r.Op
+		op.Kind, op.Key, op.ID, op.Delta = store.CIncrBy, r.Args[1], r.Args[2], sign*delta
+		if err := checkOpID(op.ID); err != nil {
+			return err
+		}
+		_, err := parseOptions(r, incrOptions, rest, "")
+		return err
+	}
+}
+
+// replyCIncr answers the counter's value, WITHSTATUS also whether the
+// operation was applied now; integers in RESP3 too.
+func replyCIncr(w *resp.Writer, r *Result) {
+	if r.Style == withStatus {
+		w.Array(2)
+		w.Int(r.Op.Value)
+		w.Int(bit(r.Op.Applied))
+		return
+	}
+	w.Int(r.Op.Value)
+}
+
+// bit is 1 for true.
+func bit(b bool) int64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// parseCMIncr parses CMINCRBY opid numkeys key delta [key delta ...] …
+func parseCMIncr(r *Request) error {
+	op := r.Op
+	op.Kind, op.ID = store.CMIncrBy, r.Args[1]
+	n, ok := parseInt(r.Args[2])
+	switch {
+	case !ok:
+		return errNotInteger
+	case n < 1:
+		return errNumKeysPositive
+	case n > int64(len(r.Args)-3)/2:
+		return errNumKeys
+	}
+	pairs, rest := r.Args[3:3+2*n], r.Args[3+2*n:]
+	for i := 0; i < len(pairs); i += 2 {
+		if !checkKey(pairs[i]) {
+			return store.ErrKeySize
+		}
+		delta, ok := parseInt(pairs[i+1])
+		if !ok {
+			return errNotInteger
+		}
+		op.Keys = append(op.Keys, pairs[i])
+		op.Deltas = append(op.Deltas, delta)
+	}
+	if err := checkOpID(op.ID); err != nil {
+		return err
+	}
+	if repeats(op.Keys) {
+		return store.ErrSpansTables
+	}
+	_, err := parseOptions(r, incrOptions, rest, "")
+	return err
+}
+
+// repeats reports whether a key is there twice.
+func repeats(keys [][]byte) bool {
+	const few = 16 // below it, comparing all pairs is cheaper than a map
+	if len(keys) <= few {
+		for i, a := range keys {
+			for _, b := range keys[:i] {
+				if bytes.Equal(a, b) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, k := range keys {
+		seen[string(k)] = struct{}{}
+	}
+	return len(seen) < len(keys)
+}
+
+// replyCMIncr answers the counters' values, WITHSTATUS also whether the
+// operation was applied now.
+func replyCMIncr(w *resp.Writer, r *Result) {
+	if r.Style == withStatus {
+		w.Array(2)
+	}
+	w.Array(len(r.Op.Values))
+	for _, v := range r.Op.Values {
+		w.Int(v)
+	}
+	if r.Style == withStatus {
+		w.Int(bit(r.Op.Applied))
+	}
+}
+
+// parseCSeen parses CSEEN key opid.
+func parseCSeen(r *Request) error {
+	r.Op.Kind, r.Op.Key, r.Op.ID = store.CSeen, r.Args[1], r.Args[2]
+	return checkOpID(r.Op.ID)
+}
+
+// replyCSeen answers null, 1 for maybe (APPROX), or what is remembered of the
+// operation (EXACT).
+func replyCSeen(w *resp.Writer, r *Result) {
+	switch {
+	case !r.Op.Found:
+		w.Null()
+	case !r.Op.Exact:
+		w.Int(1)
+	default:
+		w.Array(3)
+		w.Int(r.Op.Seen.Delta)
+		w.Int(r.Op.Seen.Result)
+		w.Int(r.Op.Seen.UnixMs)
+	}
+}
+
+// replyIntOrNull answers a counter's value, or null if there is none.
+func replyIntOrNull(w *resp.Writer, r *Result) {
+	if r.Op.Found {
+		w.Int(r.Op.Value)
+	} else {
+		w.Null()
+	}
+}
+
+// replyCMGet answers an integer or null for each key.
+func replyCMGet(w *resp.Writer, r *Result) {
+	w.Array(len(r.Op.Values))
+	for i, v := range r.Op.Values {
+		if r.Op.Founds[i] {
+			w.Int(v)
+		} else {
+			w.Null()
+		}
+	}
+}
+
+// parseKey returns the parser of a command whose only argument is its key.
+func parseKey(kind store.Kind) func(*Request) error {
+	return func(r *Request) error {
+		r.Op.Kind, r.Op.Key = kind, r.Args[1]
+		return nil
+	}
+}
+
+// parseKeys returns the parser of a command all of whose arguments are keys.
+func parseKeys(kind store.Kind) func(*Request) error {
+	return func(r *Request) error {
+		r.Op.Kind = kind
+		r.Op.Keys = append(r.Op.Keys, r.Args[1:]...)
+		return nil
+	}
+}
+
+// incrArgs documents the options of the CINCRBY family after its own arguments.
+func incrArgs(own ...Arg) []Arg {
+	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")))
+}
+
+const (
+	groupCounter   = "counter"
+	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables answer the " +
+		"original result, APPROX tables the present value."
+)
+
+var counterACL = []string{"@counter"}
+
+// counterCommands are the idempotent counters.
+var counterCommands = []Command{
+	{
+		Name: "cincrby", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Adds a delta to a counter once per operation id. " + idempotentNote,
+		Args:    incrArgs(keyArg(), strArg("opid"), intArg("delta")),
+		Parse:   parseCIncr(1, true), Reply: replyCIncr,
+	},
+	{
+		Name: "cdecrby", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Subtracts a delta from a counter once per operation id. " + idempotentNote,
+		Args:    incrArgs(keyArg(), strArg("opid"), intArg("delta")),
+		Parse:   parseCIncr(-1, true), Reply: replyCIncr,
+	},
+	{
+		Name: "cincr", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Adds 1 to a counter once per operation id. " + idempotentNote,
+		Args:    incrArgs(keyArg(), strArg("opid")),
+		Parse:   parseCIncr(1, false), Reply: replyCIncr,
+	},
+	{
+		Name: "cdecr", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Subtracts 1 from a counter once per operation id. " + idempotentNote,
+		Args:    incrArgs(keyArg(), strArg("opid")),
+		Parse:   parseCIncr(-1, false), Reply: replyCIncr,
+	},
+	{
+		Name: "cmincrby", Arity: -5, Flags: Write | DenyOOM | MovableKeys, Group: groupCounter,
+		Keys: KeySpec{First: 2, Step: 2, NumKeys: true, Flags: keyReadUpdate},
+		ACL:  counterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of keys",
+		Summary: "Adds a delta to each of several counters of one table, all or none, once per operation id.",
+		Args: incrArgs(strArg("opid"), intArg("numkeys"),
+			multi(block("data", keyArg(), intArg("delta")))),
+		Parse: parseCMIncr, Reply: replyCMIncr,
+	},
+	{
+		Name: "cseen", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Asks whether an operation id is remembered, without applying anything.",
+		Args:    []Arg{keyArg(), strArg("opid")},
+		Parse:   parseCSeen, Reply: replyCSeen,
+	},
+	{
+		Name: "cget", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Returns a counter as an integer.",
+		Args:    []Arg{keyArg()},
+		Parse:   parseKey(store.Get), Reply: replyIntOrNull,
+	},
+	{
+		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of keys",
+		Summary: "Returns several counters as integers.",
+		Args:    []Arg{multi(keyArg())},
+		Parse:   parseKeys(store.MGet), Reply: replyCMGet,
+	},
+}

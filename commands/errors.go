@@ -1,0 +1,129 @@
+package commands
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// refusal is an error whose text is the whole error reply, code included.
+type refusal string
+
+// Error returns the reply's text.
+func (r refusal) Error() string { return string(r) }
+
+// The refusals that come before the store is asked; but for the last group
+// they are Redis' own texts.
+var (
+	errSyntax        error = refusal("ERR syntax error")
+	errNotInteger    error = refusal("ERR value is not an integer or out of range")
+	errDecrOverflow  error = refusal("ERR decrement would overflow")
+	errInvalidCursor error = refusal("ERR invalid cursor")
+	errDBIndex       error = refusal("ERR DB index is out of range")
+	errNXWithOthers  error = refusal("ERR NX and XX, GT or LT options at the same time are not compatible")
+	errGTWithLT      error = refusal("ERR GT and LT options at the same time are not compatible")
+
+	errNoAuth     error = refusal("NOAUTH Authentication required.")
+	errWrongPass  error = refusal("WRONGPASS invalid username-password pair or user is disabled.")
+	errNoPassword error = refusal("ERR AUTH <password> called without any password configured for the default user. " +
+		"Are you sure your configuration is correct?")
+	errHelloNoAuth error = refusal("NOAUTH HELLO must be called with the client already authenticated, otherwise the " +
+		"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP " +
+		"protocol version at the same time")
+	errProtoNotInteger  error = refusal("ERR Protocol version is not an integer or out of range")
+	errProtoUnsupported error = refusal("NOPROTO unsupported protocol version")
+
+	errNestedMulti     error = refusal("ERR MULTI calls can not be nested")
+	errExecNoMulti     error = refusal("ERR EXEC without MULTI")
+	errDiscardNoMulti  error = refusal("ERR DISCARD without MULTI")
+	errExecAbort       error = refusal("EXECABORT Transaction discarded because of previous errors.")
+	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
+	errMultiTooLarge   error = refusal("ERR the queue of this transaction is too large")
+	errNumKeys         error = refusal("ERR numkeys does not match the number of arguments")
+	errNumKeysPositive error = refusal("ERR numkeys should be greater than 0")
+)
+
+// storeErrors gives every error of the store its reply. It is the only place
+// where they are chosen; what is not listed is an ERR with its own text.
+//
+// Not applied, and the same opid may be used again: WRONGTYPE, OOM and every
+// ERR. Not applied, and a new opid is needed if the operation is still wanted:
+// STALE, MISMATCH. Unknown whether applied, so retry with the same opid:
+// MISCONF of a failed commit.
+var storeErrors = []struct {
+	err  error
+	text string // "" or a code that ends in a space: the error's own text follows
+}{
+	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
+	{store.ErrStale, "STALE "},
+	{store.ErrMismatch, "MISMATCH "},
+	{store.ErrPartlySeen, "MISMATCH "},
+	{store.ErrOutOfMemory, "OOM "},
+	{store.ErrUnknownOutcome, "MISCONF "},
+	{store.ErrDiskFull, "MISCONF writes are refused, nothing was applied: "},
+	{store.ErrSnapshotRunning, "ERR Background save already in progress"},
+}
+
+// errorText returns the error reply for err.
+func errorText(err error) string {
+	var r refusal
+	if errors.As(err, &r) {
+		return string(r)
+	}
+	for i := range storeErrors {
+		if e := &storeErrors[i]; errors.Is(err, e.err) {
+			if strings.HasSuffix(e.text, " ") {
+				return e.text + err.Error()
+			}
+			return e.text
+		}
+	}
+	return "ERR " + err.Error()
+}
+
+// wrongArity is the refusal of a request with too few or too many arguments.
+func wrongArity(c *Command) string {
+	return "ERR wrong number of arguments for '" + c.fullName + "' command"
+}
+
+// maxQuoted is how much of a request an error reply repeats, as in Redis.
+const maxQuoted = 128
+
+// unknownCommand is the refusal of a request whose command does not exist.
+func unknownCommand(args [][]byte) string {
+	var b strings.Builder
+	b.WriteString("ERR unknown command '")
+	b.Write(cString(args[0], maxQuoted))
+	b.WriteString("', with args beginning with: ")
+	quoted := 0
+	for _, a := range args[1:] {
+		if quoted >= maxQuoted {
+			break
+		}
+		a = cString(a, maxQuoted-quoted)
+		b.WriteByte('\'')
+		b.Write(a)
+		b.WriteString("' ")
+		quoted += len(a) + 3
+	}
+	return b.String()
+}
+
+// unknownSubcommand is the refusal of a container's second argument.
+func unknownSubcommand(c *Command, name []byte) string {
+	return "ERR unknown subcommand '" + string(cString(name, maxQuoted)) + "'. Try " +
+		strings.ToUpper(c.fullName) + " HELP."
+}
+
+// cString returns at most limit bytes of b, up to its first NUL: what Redis
+// prints of an argument.
+func cString(b []byte, limit int) []byte {
+	b = b[:min(len(b), limit)]
+	for i, c := range b {
+		if c == 0 {
+			return b[:i]
+		}
+	}
+	return b
+}

@@ -1,0 +1,275 @@
+package commands
+
+import (
+	"strings"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// filterRequest is what the options of FBF.RESERVE and FBF.INSERT fill.
+type filterRequest struct {
+	store.FilterOptions
+	given    bool // an option of the filter was there
+	noCreate bool
+}
+
+// filterSetting makes an option of a filter.
+func filterSetting(token string, class uint32, set func(f *filterRequest, v []byte)) option[filterRequest] {
+	return option[filterRequest]{token: token, class: class, value: func(f *filterRequest, v []byte) error {
+		set(f, v)
+		f.given = true
+		return nil
+	}}
+}
+
+// reserveOptions are the options of FBF.RESERVE. BITS, HASHES and REFRESH ask
+// for the paper's filter as it is, so each of them means FIXED.
+var reserveOptions = []option[filterRequest]{
+	filterSetting("WINDOW", 1<<0, func(f *filterRequest, v []byte) { f.Window = durationMs(v) }),
+	filterSetting("ERROR", 1<<1, func(f *filterRequest, v []byte) { f.Error = probability(v) }),
+	filterSetting("CAPACITY", 1<<2, func(f *filterRequest, v []byte) { f.Capacity = hint(v) }),
+	filterSetting("PAST", 1<<3, func(f *filterRequest, v []byte) { f.Past = positive(v) }),
+	filterSetting("BITS", 1<<4, func(f *filterRequest, v []byte) { f.Bits, f.Fixed = hint(v), true }),
+	filterSetting("HASHES", 1<<5, func(f *filterRequest, v []byte) { f.Hashes, f.Fixed = positive(v), true }),
+	filterSetting("REFRESH", 1<<6, func(f *filterRequest, v []byte) { f.Refresh, f.Fixed = durationMs(v), true }),
+	{token: "FIXED", class: 1 << 7, flag: func(f *filterRequest) { f.Fixed, f.given = true, true }},
+}
+
+// insertOptions are the options of FBF.INSERT before ITEMS.
+var insertOptions = append([]option[filterRequest]{
+	{token: "NOCREATE", class: 1 << 8, flag: func(f *filterRequest) { f.noCreate = true }},
+}, reserveOptions...)
+
+// parseReserve parses FBF.RESERVE key [option …].
+func parseReserve(r *Request) error {
+	var f filterRequest
+	if _, err := parseOptions(&f, reserveOptions, r.Args[2:], ""); err != nil {
+		return err
+	}
+	r.Op.Kind, r.Op.Key, r.Op.Filter = store.FBFReserve, r.Args[1], &f.FilterOptions
+	return f.Validate()
+}
+
+// single tells replyFounds that the command takes one item: no array.
+const single Style = 1
+
+// parseAdd parses FBF.ADD and FBF.MADD; parseTest FBF.EXISTS and FBF.MEXISTS.
+func parseItems(kind store.Kind, style Style) func(*Request) error {
+	return func(r *Request) error {
+		r.Op.Kind, r.Op.Key, r.Style = kind, r.Args[1], style
+		r.Op.Keys = append(r.Op.Keys, r.Args[2:]...)
+		return nil
+	}
+}
+
+// parseInsert parses FBF.INSERT key [option …] ITEMS item [item …]. NOCREATE
+// and options of a filter to create exclude each other, as in BF.INSERT.
+func parseInsert(r *Request) error {
+	var f filterRequest
+	items, err := parseOptions(&f, insertOptions, r.Args[2:], "ITEMS")
+	switch {
+	case err != nil:
+		return err
+	case len(items) == 0 || f.noCreate && f.given:
+		return errSyntax
+	}
+	r.Op.Kind, r.Op.Key = store.FBFAdd, r.Args[1]
+	r.Op.Keys = append(r.Op.Keys, items...)
+	if f.noCreate {
+		r.Op.Flags |= store.NoCreate
+	}
+	if f.given {
+		r.Op.Filter = &f.FilterOptions
+		return f.Validate()
+	}
+	return nil
+}
+
+// replyAdded answers 1 for an item that was added and 0 for one that was
+// present before; booleans in RESP3, as BF.ADD.
+func replyAdded(w *resp.Writer, r *Result) { replyBools(w, r, false) }
+
+// replyPresent answers 1 for an item that is present; booleans in RESP3.
+func replyPresent(w *resp.Writer, r *Result) { replyBools(w, r, true) }
+
+// replyBools answers for each item whether its finding is the wanted one.
+func replyBools(w *resp.Writer, r *Result, want bool) {
+	if r.Style != single {
+		w.Array(len(r.Op.Founds))
+	}
+	for _, found := range r.Op.Founds {
+		w.Bool(found == want)
+	}
+}
+
+type filterInfo = store.FilterInfo
+
+// filterInfoFields are the pairs of FBF.INFO: BF.INFO's under its names, then
+// our own. token is what asks for one of them alone.
+var filterInfoFields = []struct {
+	token string
+	infoField[filterInfo]
+}{
+	{"CAPACITY", number("Capacity", func(f *filterInfo) int64 { return int64(f.Options.Capacity) })},
+	{"SIZE", number("Size", func(f *filterInfo) int64 { return int64(f.Bytes) })},
+	{"FILTERS", number("Number of filters", func(f *filterInfo) int64 { return int64(f.Generations) })},
+	{"ITEMS", number("Number of items inserted", func(f *filterInfo) int64 { return int64(f.Inserted) })},
+	{"REMEMBERED", number("Number of items remembered", func(f *filterInfo) int64 { return int64(f.Items) })},
+	{"SEGMENTS", number("Number of segments", func(f *filterInfo) int64 { return int64(f.Segments) })},
+	{"WINDOW", number("Window", func(f *filterInfo) int64 { return f.Window.Milliseconds() })},
+	{"ERROR", double("Error rate", func(f *filterInfo) float64 { return f.Options.Error })},
+	{"FPP", double("Effective error rate", func(f *filterInfo) float64 { return f.EffectiveFPP })},
+	{"PAST", number("Past generations", func(f *filterInfo) int64 { return int64(f.Options.Past) })},
+	{"FIXED", number("Fixed", func(f *filterInfo) int64 { return bit(f.Options.Fixed) })},
+	{"BITS", number("Bits", func(f *filterInfo) int64 { return int64(f.Options.Bits) })},
+	{"HASHES", number("Hashes", func(f *filterInfo) int64 { return int64(f.Options.Hashes) })},
+	{"REFRESH", number("Refresh period", func(f *filterInfo) int64 { return f.RefreshPeriod.Milliseconds() })},
+	{"REFRESHES", number("Number of refreshes", func(f *filterInfo) int64 { return int64(f.Refreshes) })},
+	{"FILL", fills("Fill", func(f *filterInfo) []float64 { return f.Fill })},
+}
+
+// parseFilterInfo parses FBF.INFO key [field]; the Style is the field's number
+// from 1, or 0 for all.
+func parseFilterInfo(r *Request) error {
+	r.Op.Kind, r.Op.Key = store.FBFInfo, r.Args[1]
+	switch len(r.Args) {
+	case 2:
+		return nil
+	case 3:
+		for i, f := range filterInfoFields {
+			if is(r.Args[2], f.token) {
+				r.Style = Style(i + 1)
+				return nil
+			}
+		}
+		return refusal("ERR invalid information value: one of " + strings.Join(fieldTokens(), ", "))
+	}
+	return errSyntax
+}
+
+// fieldTokens lists the words that ask for one field of FBF.INFO.
+func fieldTokens() []string {
+	tokens := make([]string, len(filterInfoFields))
+	for i, f := range filterInfoFields {
+		tokens[i] = f.token
+	}
+	return tokens
+}
+
+// replyFilterInfo answers all pairs, or an array with the one value that was
+// asked for, as BF.INFO.
+func replyFilterInfo(w *resp.Writer, r *Result) {
+	if r.Style != 0 {
+		w.Array(1)
+		filterInfoFields[r.Style-1].write(w, r.Op.Info)
+		return
+	}
+	w.Map(len(filterInfoFields))
+	for i := range filterInfoFields {
+		f := &filterInfoFields[i]
+		w.BulkString(f.name)
+		f.write(w, r.Op.Info)
+	}
+}
+
+// replyInt answers the outcome's value, replyOK just OK, and replyApplied
+// whether the operation changed anything, as 1 or 0.
+func replyInt(w *resp.Writer, r *Result)     { w.Int(r.Op.Value) }
+func replyOK(w *resp.Writer, _ *Result)      { w.Status("OK") }
+func replyApplied(w *resp.Writer, r *Result) { w.Int(bit(r.Op.Applied)) }
+
+const groupFilter = "fbf"
+
+var filterACL = []string{"@fbf"}
+
+// filterOptionArgs documents the options of a filter.
+func filterOptionArgs() []Arg {
+	return []Arg{
+		opt(with("WINDOW", intArg("milliseconds"))),
+		opt(with("ERROR", dblArg("probability"))),
+		opt(with("CAPACITY", intArg("items-per-window"))),
+		opt(with("PAST", intArg("generations"))),
+		opt(with("BITS", intArg("bits"))),
+		opt(with("HASHES", intArg("hashes"))),
+		opt(with("REFRESH", intArg("milliseconds"))),
+		opt(word("FIXED")),
+	}
+}
+
+// fieldArgs documents the fields of FBF.INFO.
+func fieldArgs() []Arg {
+	var words []Arg
+	for _, t := range fieldTokens() {
+		words = append(words, word(t))
+	}
+	return words
+}
+
+// filterCommands are the filters that are keys of their own.
+var filterCommands = []Command{
+	{
+		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Creates a forgetful Bloom filter. BITS, HASHES, REFRESH or FIXED ask for the paper's filter without adaptation.",
+		Args:    append([]Arg{keyArg()}, filterOptionArgs()...),
+		Parse:   parseReserve, Reply: replyOK,
+	},
+	{
+		Name: "fbf.add", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Adds an item to a filter, which is created if it does not exist. Returns 1 if the item was not present.",
+		Args:    []Arg{keyArg(), strArg("item")},
+		Parse:   parseItems(store.FBFAdd, single), Reply: replyAdded,
+	},
+	{
+		Name: "fbf.madd", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
+		Summary: "Adds items to a filter, which is created if it does not exist.",
+		Args:    []Arg{keyArg(), multi(strArg("item"))},
+		Parse:   parseItems(store.FBFAdd, 0), Reply: replyAdded,
+	},
+	{
+		Name: "fbf.insert", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
+		Summary: "Adds items to a filter, which is created with the given options if it does not exist.",
+		Args: append(append([]Arg{keyArg(), opt(word("NOCREATE"))}, filterOptionArgs()...),
+			word("ITEMS"), multi(strArg("item"))),
+		Parse: parseInsert, Reply: replyAdded,
+	},
+	{
+		Name: "fbf.exists", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Tells whether an item is remembered by a filter (1: maybe, 0: no).",
+		Args:    []Arg{keyArg(), strArg("item")},
+		Parse:   parseItems(store.FBFExists, single), Reply: replyPresent,
+	},
+	{
+		Name: "fbf.mexists", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
+		Summary: "Tells for each item whether it is remembered by a filter.",
+		Args:    []Arg{keyArg(), multi(strArg("item"))},
+		Parse:   parseItems(store.FBFExists, 0), Reply: replyPresent,
+	},
+	{
+		Name: "fbf.card", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Returns how many items a filter remembers, 0 if it does not exist.",
+		Args:    []Arg{keyArg()},
+		Parse:   parseKey(store.FBFCard), Reply: replyInt,
+	},
+	{
+		Name: "fbf.info", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Returns a filter's parameters and fill, or one field of them.",
+		Args:    []Arg{keyArg(), opt(oneOf("field", fieldArgs()...))},
+		Parse:   parseFilterInfo, Reply: replyFilterInfo,
+	},
+	{
+		Name: "fbf.refresh", Arity: 2, Flags: Write | DenyOOM, Keys: oneKey(keyUpdate), Group: groupFilter,
+		ACL: filterACL, Since: "0.1.0", Complexity: "O(B), where B is the size of a generation",
+		Summary: "Refreshes a filter now: a FIXED one drops its oldest generation, another seals its newest and forgets nothing early.",
+		Args:    []Arg{keyArg()},
+		Parse:   parseKey(store.FBFRefresh), Reply: replyOK,
+	},
+}

@@ -1,0 +1,150 @@
+package commands
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// parseInt reads a signed 64-bit integer in its canonical decimal form, the
+// only one it accepts, as Redis' string2ll: no plus sign, space, leading zero
+// or "-0".
+func parseInt(b []byte) (int64, bool) {
+	if len(b) == 0 || len(b) > 20 {
+		return 0, false
+	}
+	negative := b[0] == '-'
+	digits := b
+	if negative {
+		digits = b[1:]
+	}
+	n, ok := parseUint(digits)
+	switch {
+	case !ok || negative && n == 0:
+		return 0, false
+	case negative:
+		return -int64(n), n <= 1<<63 // -int64(1<<63) wraps to itself
+	default:
+		return int64(n), n <= math.MaxInt64
+	}
+}
+
+// parseUint reads an unsigned 64-bit integer in its canonical decimal form.
+func parseUint(b []byte) (uint64, bool) {
+	if len(b) == 0 || len(b) > 20 || b[0] == '0' && len(b) > 1 {
+		return 0, false
+	}
+	var n uint64
+	for _, c := range b {
+		d := uint64(c - '0')
+		if d > 9 || n > (math.MaxUint64-d)/10 {
+			return 0, false
+		}
+		n = n*10 + d
+	}
+	return n, true
+}
+
+// parseDecimal reads a number in decimal notation. What strconv takes beyond
+// it (hexadecimal, underscores, inf, nan) is refused.
+func parseDecimal(b []byte) (float64, bool) {
+	if len(b) == 0 || len(b) > 64 {
+		return 0, false
+	}
+	for _, c := range b {
+		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
+			return 0, false
+		}
+	}
+	f, err := strconv.ParseFloat(string(b), 64)
+	return f, err == nil
+}
+
+// is compares an argument with an upper-case keyword, in any letter case.
+func is(arg []byte, keyword string) bool {
+	if len(arg) != len(keyword) {
+		return false
+	}
+	for i, c := range arg {
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		if c != keyword[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// option is one keyword of a command that fills a T, and the value after it.
+type option[T any] struct {
+	token string
+	// class is a bit mask: two options that share a bit exclude each other,
+	// and every option excludes itself.
+	class uint32
+	// flag is set instead of value for a keyword that takes none.
+	flag  func(t *T)
+	value func(t *T, v []byte) error
+}
+
+// parseOptions reads keywords in any order. What is not in the list, is there
+// twice or lacks its value is a syntax error. It stops at the keyword stop,
+// if that is not empty, and returns the arguments after it.
+func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (rest [][]byte, err error) {
+	var seen uint32
+	for i := 0; i < len(args); i++ {
+		if stop != "" && is(args[i], stop) {
+			return args[i+1:], nil
+		}
+		o := findOption(list, args[i])
+		if o == nil || seen&o.class != 0 {
+			return nil, errSyntax
+		}
+		seen |= o.class
+		if o.flag != nil {
+			o.flag(t)
+			continue
+		}
+		if i++; i == len(args) {
+			return nil, errSyntax
+		}
+		if err := o.value(t, args[i]); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// findOption returns the option called name, or nil.
+func findOption[T any](list []option[T], name []byte) *option[T] {
+	for i := range list {
+		if is(name, list[i].token) {
+			return &list[i]
+		}
+	}
+	return nil
+}
+
+// intOption reads an option's integer value into dst(t).
+func intOption[T any](token string, class uint32, dst func(t *T, n int64)) option[T] {
+	return option[T]{token: token, class: class, value: func(t *T, v []byte) error {
+		n, ok := parseInt(v)
+		if !ok {
+			return errNotInteger
+		}
+		dst(t, n)
+		return nil
+	}}
+}
+
+// checkKey refuses a key that no counter or filter can have.
+func checkKey(key []byte) bool { return len(key) >= 1 && len(key) <= store.MaxKey }
+
+// checkOpID refuses an opid of the wrong length.
+func checkOpID(id []byte) error {
+	if len(id) < 1 || len(id) > store.MaxOpID {
+		return store.ErrOpIDSize
+	}
+	return nil
+}

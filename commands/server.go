@@ -1,0 +1,92 @@
+package commands
+
+import "time"
+
+// CompatVersion is the Redis version whose commands and replies ours follow;
+// clients read it from HELLO and INFO to decide what they may ask.
+const CompatVersion = "7.2.4"
+
+// Server is what commands need of the server around them: funcs that the
+// server fills before it makes the first Session. A nil func means that the
+// server has no such feature, and the command that needs it says so.
+// It must not be copied, and is safe for concurrent use if its funcs are.
+type Server struct {
+	// Version is fbfkv's own version.
+	Version string
+	// Info returns the present figures for INFO.
+	Info func() ServerFigures
+	// ConfigGet returns the settings whose name matches a glob-style pattern
+	// (see Match), as name and value, by name.
+	ConfigGet func(pattern string) [][2]string
+	// ConfigSet changes settings, all of them or none; names are distinct and
+	// in lower case. A *ConfigError blames one setting.
+	ConfigSet func(pairs [][2]string) error
+	// ConfigRewrite writes the present settings to the configuration file.
+	ConfigRewrite func() error
+	// ResetStats zeroes the server's own totals (CONFIG RESETSTAT).
+	ResetStats func()
+	// Password returns requirepass; "" asks for none.
+	Password func() string
+	// Sessions returns the connected clients.
+	Sessions func() []*Session
+	// Kill closes the connections of the sessions that match and returns how
+	// many there were.
+	Kill func(match func(*Session) bool) int
+	// Pause holds back commands until a time, all of them or only writes; a
+	// time that is past ends the pause.
+	Pause func(until time.Time, writesOnly bool)
+	// Shutdown stops the server and returns only if it cannot: save asks for
+	// a snapshot first, now for not waiting for clients.
+	Shutdown func(save, now bool) error
+
+	stats commandStats
+}
+
+// ConfigError is a refusal of CONFIG SET that blames one setting.
+type ConfigError struct {
+	Name    string // of the setting
+	Reason  string // e.g. "argument must be between 0 and 65535 inclusive"
+	Unknown bool   // there is no setting of this name
+}
+
+// Error renders the reason with the setting's name.
+func (e *ConfigError) Error() string { return e.Name + ": " + e.Reason }
+
+// ServerFigures are the server's own numbers, as INFO shows them.
+type ServerFigures struct {
+	Port       int    // TCP port clients connect to
+	TLSPort    int    // 0: none
+	RunID      string // 40 hexadecimal digits, new at every start
+	Started    time.Time
+	Executable string
+	ConfigFile string
+
+	ConnectedClients int
+	BlockedClients   int
+	MaxClients       int
+
+	TotalConnections    uint64 // accepted since start
+	RejectedConnections uint64 // refused because of maxclients
+	TotalCommands       uint64 // 0: commands' own count is shown
+	NetInputBytes       uint64
+	NetOutputBytes      uint64
+
+	AppendFsync string // always, everysec or no
+	Directory   string
+}
+
+// password returns requirepass, or "".
+func (s *Server) password() string {
+	if s.Password == nil {
+		return ""
+	}
+	return s.Password()
+}
+
+// figures returns the server's figures, zero if it has none.
+func (s *Server) figures() ServerFigures {
+	if s.Info == nil {
+		return ServerFigures{}
+	}
+	return s.Info()
+}

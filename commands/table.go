@@ -1,0 +1,149 @@
+package commands
+
+import "slices"
+
+// Table is the set of commands, looked up by name in any letter case. It does
+// not change and is safe for concurrent use.
+type Table struct {
+	byName map[string]*Command
+	sorted []*Command // by name
+	all    []*Command // with subcommands; all[i].index == i
+}
+
+// Commands is the table of every command there is; whatever needs to know
+// about commands (dispatch, arity, MULTI, COMMAND, the tests) derives from it.
+var Commands = newTable(
+	counterCommands, // CINCRBY and its family
+	tableCommands,   // CTABLE
+	filterCommands,  // FBF.*
+	stringCommands,  // GET, SET, INCR, …
+	keyCommands,     // DEL, TYPE, SCAN, …
+	expireCommands,  // EXPIRE, TTL, …
+	connectionCommands,
+	clientCommands,
+	transactionCommands,
+	commandCommands,
+	configCommands,
+	serverCommands,
+	refusedCommands,
+)
+
+// maxName is the longest name of a command or subcommand.
+const maxName = 32
+
+// newTable builds the table from the families' declarations. A mistake in
+// them is a bug found by any test, so it panics.
+func newTable(families ...[]Command) *Table {
+	t := &Table{byName: map[string]*Command{}}
+	for _, family := range families {
+		for i := range family {
+			c := &family[i]
+			c.fullName = c.Name
+			t.add(t.byName, c)
+			t.sorted = append(t.sorted, c)
+			c.subs = map[string]*Command{}
+			for j := range c.Subcommands {
+				sub := &c.Subcommands[j]
+				sub.parent = c
+				sub.fullName = c.Name + "|" + sub.Name
+				t.add(c.subs, sub)
+			}
+		}
+	}
+	slices.SortFunc(t.sorted, byName)
+	return t
+}
+
+// byName orders commands.
+func byName(a, b *Command) int {
+	switch {
+	case a.fullName < b.fullName:
+		return -1
+	case a.fullName > b.fullName:
+		return 1
+	}
+	return 0
+}
+
+// add enters a command or subcommand under its name.
+func (t *Table) add(names map[string]*Command, c *Command) {
+	if len(c.Name) > maxName || names[c.Name] != nil {
+		panic("commands: bad or repeated name " + c.fullName)
+	}
+	if c.index = len(t.all); c.index >= maxCommands {
+		panic("commands: raise maxCommands")
+	}
+	t.all = append(t.all, c)
+	names[c.Name] = c
+}
+
+// Get returns the command with this name, in any letter case, or nil.
+func (t *Table) Get(name []byte) *Command { return lookup(t.byName, name) }
+
+// sub returns the subcommand with this name, in any letter case, or nil.
+func (c *Command) sub(name []byte) *Command { return lookup(c.subs, name) }
+
+// lookup folds name to lower case on the stack and finds it without an
+// allocation.
+func lookup(names map[string]*Command, name []byte) *Command {
+	if len(name) > maxName {
+		return nil
+	}
+	var lower [maxName]byte
+	for i, c := range name {
+		if 'A' <= c && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		lower[i] = c
+	}
+	return names[string(lower[:len(name)])]
+}
+
+// resolve finds the command or subcommand that a request asks for and checks
+// its arity. If it is refused, text is the error reply.
+func (t *Table) resolve(args [][]byte) (c *Command, text string) {
+	c = t.Get(args[0])
+	if c == nil {
+		return nil, unknownCommand(args)
+	}
+	if c.Subcommands != nil && len(args) > 1 {
+		sub := c.sub(args[1])
+		if sub == nil {
+			return c, unknownSubcommand(c, args[1])
+		}
+		c = sub
+	}
+	if !c.arityOK(len(args)) {
+		return c, wrongArity(c)
+	}
+	return c, ""
+}
+
+// supported lists the commands that are not refused, by name.
+func (t *Table) supported() []*Command {
+	list := make([]*Command, 0, len(t.sorted))
+	for _, c := range t.sorted {
+		if c.Refusal == "" {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// find returns the command with a full name such as "get" or "config|get", in
+// any letter case, or nil. Refused commands are not found.
+func (t *Table) find(name []byte) *Command {
+	var sub []byte
+	i := slices.Index(name, '|')
+	if i >= 0 {
+		name, sub = name[:i], name[i+1:]
+	}
+	c := t.Get(name)
+	if c != nil && i >= 0 {
+		c = c.sub(sub)
+	}
+	if c == nil || c.Refusal != "" {
+		return nil
+	}
+	return c
+}

@@ -1,0 +1,148 @@
+package commands
+
+import "bytes"
+
+// maxQueued bounds what MULTI keeps for one connection, in bytes with an
+// estimate of the overhead per argument: enough for a million small commands.
+const (
+	maxQueued    = 64 << 20
+	argumentCost = 32
+)
+
+// transaction is the state between MULTI and EXEC. The commands wait as copies
+// of their arguments and become part of the batch at EXEC; the store executes
+// a batch atomically, so the transaction is, and several transactions of one
+// pipeline share a commit.
+type transaction struct {
+	open   bool
+	failed bool // a request was refused while queueing: EXEC will abort
+	queue  []queued
+	size   int
+	solo   bool // a command of this EXEC runs at once: the batch ends here
+}
+
+// queued is one command of a transaction.
+type queued struct {
+	cmd  *Command
+	args [][]byte
+}
+
+// fail makes EXEC abort, if there is a transaction.
+func (t *transaction) fail() {
+	if t.open {
+		t.failed = true
+	}
+}
+
+// enqueue keeps a command for EXEC.
+func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
+	size := 0
+	for _, a := range args {
+		size += len(a) + argumentCost
+	}
+	if p.tx.size+size > maxQueued {
+		p.tx.fail()
+		p.tx.queue, p.tx.size = nil, maxQueued
+		p.slots = append(p.slots, slot{kind: slotError, cmd: c, text: errorText(errMultiTooLarge), muted: muted})
+		return
+	}
+	p.tx.size += size
+	if !p.tx.failed {
+		p.tx.queue = append(p.tx.queue, queued{c, copyArgs(args)})
+	}
+	p.ses.multi.Store(int64(len(p.tx.queue)))
+	p.slots = append(p.slots, slot{kind: slotStatus, cmd: nil, text: "QUEUED", muted: muted})
+}
+
+// copyArgs copies arguments out of the connection's buffer.
+func copyArgs(args [][]byte) [][]byte {
+	flat := bytes.Join(args, nil)
+	own := make([][]byte, len(args))
+	for i, a := range args {
+		own[i], flat = flat[:len(a):len(a)], flat[len(a):]
+	}
+	return own
+}
+
+// refuse turns the slot that Do reserved for a Control command into an error.
+func (p *Pipeline) refuse(err error) {
+	s := &p.slots[len(p.slots)-1]
+	s.kind, s.text = slotError, errorText(err)
+}
+
+// doMulti begins a transaction.
+func doMulti(p *Pipeline, _ [][]byte) {
+	if p.tx.open {
+		p.refuse(errNestedMulti)
+		return
+	}
+	p.tx.open = true
+	p.ses.multi.Store(0)
+}
+
+// doDiscard drops the transaction.
+func doDiscard(p *Pipeline, _ [][]byte) {
+	if !p.tx.open {
+		p.refuse(errDiscardNoMulti)
+		return
+	}
+	p.leaveMulti()
+}
+
+// doExec adds the queued commands to the batch.
+func doExec(p *Pipeline, _ [][]byte) {
+	switch {
+	case !p.tx.open:
+		p.refuse(errExecNoMulti)
+		return
+	case p.tx.failed:
+		p.leaveMulti()
+		p.refuse(errExecAbort)
+		return
+	}
+	queue := p.tx.queue
+	p.leaveMulti()
+	header := &p.slots[len(p.slots)-1]
+	header.kind, header.op = slotArray, len(queue)
+	muted := header.muted
+	for _, q := range queue {
+		p.add(q.cmd, q.args, muted)
+		if q.cmd.Parse == nil && q.cmd.Flags&pure == 0 {
+			p.tx.solo = true
+		}
+	}
+}
+
+// leaveMulti ends the transaction.
+func (p *Pipeline) leaveMulti() {
+	p.tx = transaction{}
+	p.ses.multi.Store(-1)
+}
+
+// transactionCommands are MULTI and its companions.
+var transactionCommands = []Command{
+	{
+		Name: "multi", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
+		ACL: []string{"@transaction"}, Since: "1.2.0", Complexity: "O(1)",
+		Summary: "Starts a transaction: the commands that follow are queued until EXEC.",
+		Control: doMulti,
+	},
+	{
+		Name: "exec", Arity: 1, Flags: NoScript | Loading | Stale | SkipSlowlog | immediate, Group: "transactions",
+		ACL: []string{"@transaction"}, Since: "1.2.0", Complexity: "Depends on the commands of the transaction",
+		Summary: "Executes the queued commands as one atomic batch, committed together.",
+		Control: doExec,
+	},
+	{
+		Name: "discard", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
+		ACL: []string{"@transaction"}, Since: "2.0.0", Complexity: "O(N), where N is the number of queued commands",
+		Summary: "Drops the queued commands and ends the transaction.",
+		Control: doDiscard,
+	},
+	{
+		Name: "unwatch", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | pure, Group: "transactions",
+		ACL: []string{"@transaction"}, Since: "2.2.0", Complexity: "O(1)",
+		Summary: "Forgets watched keys, of which there are none.",
+		Run:     func(c *Context) { c.W.Status("OK") },
+	},
+}

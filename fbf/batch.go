@@ -1,0 +1,43 @@
+package fbf
+
+// group is how many ids are requested ahead of their check: enough to keep
+// the memory system busy, few enough to stay in the first-level cache.
+const group = 32
+
+// Touch requests the lines of h ahead of a check, so that the cache misses of
+// a batch overlap: Touch every id, then check every id.
+func (f *Filter) Touch(h uint64) {
+	for _, s := range f.segs {
+		base := uint64(0)
+		for i := 0; i < s.s && i < maxProbes; i++ {
+			f.sink ^= s.lines[base+place(probeHash(h, i), s.strip)][0]
+			base += s.strip
+		}
+	}
+}
+
+// CheckAndInsertBatch is CheckAndInsert for every h of hs, in order, with the
+// lines requested ahead; present[i] tells about hs[i], and len(present) must be
+// at least len(hs). A batch may hold at most Room ids if the target is to be kept.
+func (f *Filter) CheckAndInsertBatch(hs []uint64, now int64, present []bool) {
+	present = present[:len(hs)]
+	for len(hs) > 0 {
+		n := min(group, len(hs))
+		for _, h := range hs[:n] {
+			f.Touch(h)
+		}
+		for i, h := range hs[:n] {
+			present[i] = f.CheckAndInsert(h, now)
+		}
+		hs, present = hs[n:], present[n:]
+	}
+}
+
+// Room is how many ids may be inserted before Plan must be asked again.
+func (f *Filter) Room() uint64 {
+	s := f.newest()
+	if n := s.lanes[s.head&7].count; n < f.dueFrom {
+		return f.dueFrom - n
+	}
+	return 0
+}

@@ -1,0 +1,285 @@
+package fbf
+
+import "math"
+
+// Constants of the controller.
+const (
+	growFactor   = 4    // a second growth within a window multiplies the size at least by this
+	firstGrowth  = 1.3  // the first one leaves this much above the present need
+	maxGrowth    = 64   // and no step, however steep the surge, exceeds this
+	quietPeriods = 3    // sealed generations that must agree before a size is halved
+	shrinkHalf   = 0.5  // share of the size below which they do
+	shrinkFit    = 0.82 // share below which a whole window of them does
+	maxSegments  = 12   // live segments; each costs a check S cache lines
+	clearPiece   = 1 << 15
+)
+
+// denial is the memory of a refused request for memory.
+type denial struct {
+	until int64 // 0: none in force
+	times uint8 // denials in a row
+	// shrinkUntil delays further attempts at a smaller segment.
+	shrinkUntil int64
+}
+
+// Due reports whether Plan may have something to do at now. It is meant to be
+// asked before every insert, or every batch of at most Room inserts.
+func (f *Filter) Due(now int64) bool {
+	s := f.newest()
+	return now >= f.dueAt || s.lanes[s.head&7].count >= f.dueFrom
+}
+
+// schedule derives when Plan will next have something to do.
+func (f *Filter) schedule() {
+	s := f.newest()
+	f.dueAt, f.dueFrom = f.nextTime(), s.limit
+	if f.deny.until != 0 && s.lanes[s.head&7].count >= s.limit {
+		f.dueFrom = math.MaxUint64 // refused: only time helps
+	}
+}
+
+// nextTime is the earliest logged time at which something falls due by itself.
+func (f *Filter) nextTime() int64 {
+	at := int64(math.MaxInt64)
+	for i, s := range f.segs {
+		newest := i == len(f.segs)-1
+		for l := range uint8(lanes) {
+			if s.live&bit(l) != 0 && !(newest && (l == s.head || s.r == 2 && l == next(s.head))) {
+				at = min(at, s.lanes[l].expire)
+			}
+		}
+	}
+	s := f.newest()
+	if h := s.lanes[s.head&7]; h.count > 0 {
+		full := h.count >= s.limit
+		switch free := s.live&bit(s.spare()) == 0; {
+		case free && full:
+			at = min(at, f.clock)
+		case free:
+			at = min(at, h.start+f.opts.refresh())
+		case full && f.deny.until != 0:
+			at = min(at, f.deny.until)
+		case full:
+			at = min(at, f.clock)
+		}
+	}
+	return at
+}
+
+// NextDue is the logged time at which Plan will have something to do even
+// without further inserts; math.MaxInt64 if never.
+func (f *Filter) NextDue() int64 {
+	at := f.nextTime()
+	if s := f.newest(); s.dirty != 0 {
+		at = min(at, f.clock+1)
+	}
+	return at
+}
+
+// Plan returns the next outcome due at now, and false when there is none. The
+// caller logs it, applies it, and asks again. grant is asked before memory is
+// taken; its refusal is itself an outcome (Deny). Decisions are functions
+// of counts and logged times alone; nothing is changed but the clearing of
+// generations already masked, which goes on in pieces.
+func (f *Filter) Plan(now int64, grant func(bytes uint64) bool) (Event, bool) {
+	f.clock = max(f.clock, now)
+	if f.anyExpired(now) {
+		return Event{Kind: Expire, Time: now}, true
+	}
+	e, ok := f.planNewest(now, grant)
+	if !ok {
+		f.clearIdle()
+		f.schedule()
+	}
+	return e, ok
+}
+
+// clearIdle clears a piece of what is masked.
+func (f *Filter) clearIdle() {
+	for _, s := range f.segs {
+		if s.dirty != 0 && s.live != 0 {
+			s.clearSome(clearPiece)
+		}
+	}
+}
+
+func (f *Filter) anyExpired(now int64) bool {
+	for i, s := range f.segs {
+		for l := range uint8(lanes) {
+			if s.live&bit(l) != 0 && s.expired(l, now, i == len(f.segs)-1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// planNewest decides about the segment that takes the inserts.
+func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
+	s := f.newest()
+	h := &s.lanes[s.head&7]
+	full := h.count >= s.limit
+	timed := h.count > 0 && now-h.start >= f.opts.refresh()
+	free := s.live&bit(s.spare()) == 0
+	switch {
+	case full && !free:
+		if f.deny.until > now {
+			return Event{}, false
+		}
+		return f.planGrow(now, grant), true
+	case full || timed && free:
+		if e, ok := f.planShrink(now, grant); ok {
+			return e, true
+		}
+		if !full && s.dirty&bit(s.spare()) != 0 && f.opts.refresh() > 2*(now-h.start-f.opts.refresh()) {
+			return Event{}, false // let the clearing go on in pieces
+		}
+		return f.rotation(now), true
+	}
+	return Event{}, false
+}
+
+// rotation seals the present generation before it exceeds what it was sized for.
+func (f *Filter) rotation(now int64) Event {
+	s := f.newest()
+	mu := s.meanFor(laneBudget(f.budget(s)))
+	return Event{Kind: Rotate, Time: now, Segment: s.id, Limit: limitFor(s.strip, mu)}
+}
+
+// budget is the share of the target that segment s may use: half of what the
+// others leave, so that there is always room for one more. Their share only falls
+// while s is the newest, so the sum stays below the target.
+func (f *Filter) budget(s *segment) float64 {
+	left := f.opts.Error
+	for _, o := range f.segs {
+		if o != s {
+			left -= o.effectiveFPP()
+		}
+	}
+	return max(left/2, f.opts.Error/64)
+}
+
+// load is the inserts per refresh period at the present rate.
+func (f *Filter) load(now int64) float64 {
+	t := f.opts.refresh()
+	s := f.newest()
+	var n uint64
+	l := s.head
+	for {
+		n += s.lanes[l&7].count
+		age := now - s.lanes[l&7].start
+		prev := (l - 1) & 7
+		if age >= t/16 || prev == s.head || s.live&bit(prev) == 0 || s.lanes[prev].count == 0 {
+			return float64(n) * float64(t) / float64(max(age, t/16, 1))
+		}
+		l = prev
+	}
+}
+
+// planGrow answers a surge: every generation is live and the present is full.
+func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
+	s := f.newest()
+	g := geometryFor(f.opts.Error, f.opts.Roles)
+	mu := g.meanFor(laneBudget(f.budget(nil)))
+	floor := firstGrowth
+	if now-s.opened < f.opts.Window {
+		floor = growFactor
+	}
+	ids := float64(s.limit)
+	want := min(max(f.load(now)*firstGrowth, ids*floor), ids*maxGrowth)
+	strip := g.stripFor(want, mu, 1)
+	for range 5 {
+		if e, ok := f.tryOpen(now, g, strip, mu, grant); ok {
+			return e
+		}
+		if strip/2 < g.minStrip() || float64(strip/2)*mu < ids/2 {
+			break
+		}
+		strip /= 2
+	}
+	return f.denied(now, false)
+}
+
+// tryOpen asks for the memory of a segment.
+func (f *Filter) tryOpen(now int64, g geometry, strip uint64, mu float64, grant func(uint64) bool) (Event, bool) {
+	n := g.lines(strip) * lineBytes
+	if len(f.segs) >= maxSegments || f.opts.MaxMemory > 0 && f.bytes+n > f.opts.MaxMemory || !grant(n) {
+		return Event{}, false
+	}
+	return Event{Kind: Open, Time: now, Segment: f.nextID, Lines: g.lines(strip), Limit: limitFor(strip, mu)}, true
+}
+
+// denied is the outcome of a refused request. It backs off in logged time, from a 64th of
+// a period, at most a second, doubling up to a quarter of a period, at most a minute.
+func (f *Filter) denied(now int64, shrink bool) Event {
+	t := f.opts.refresh()
+	if shrink {
+		return Event{Kind: Deny, Time: now, Until: now + f.opts.Window, Shrink: true}
+	}
+	wait := min(t/64, 1000) << min(f.deny.times, 6)
+	return Event{Kind: Deny, Time: now, Until: now + max(1, min(wait, t/4, 60_000))}
+}
+
+// planShrink replaces a segment that has become too large by one that fits the load.
+func (f *Filter) planShrink(now int64, grant func(uint64) bool) (Event, bool) {
+	s := f.newest()
+	if s.strip <= s.minStrip() || now < f.deny.shrinkUntil {
+		return Event{}, false
+	}
+	need, periods := f.peak(now)
+	g := geometryFor(f.opts.Error, f.opts.Roles)
+	mu := g.meanFor(laneBudget(f.budget(nil)))
+	share := need * headroom / float64(s.limit)
+	if !(periods >= quietPeriods && share < shrinkHalf || int64(periods) >= f.opts.periods() && share < shrinkFit) {
+		return Event{}, false
+	}
+	strip := g.stripFor(need, mu, headroom)
+	if strip >= s.strip {
+		return Event{}, false
+	}
+	if e, ok := f.tryOpen(now, g, strip, mu, grant); ok {
+		return e, true
+	}
+	return f.denied(now, true), true
+}
+
+// peak is the highest inserts per period of the newest segment's latest
+// generations, and over how many periods it was seen.
+func (f *Filter) peak(now int64) (need float64, periods int) {
+	s, t := f.newest(), f.opts.refresh()
+	end := now
+	for i := range lanes {
+		l := &s.lanes[(int(s.head)-i)&7]
+		if s.live&bit(uint8(int(s.head)-i)) == 0 || l.count == 0 || int64(periods) >= f.opts.periods() {
+			break
+		}
+		d := max(1, end-l.start)
+		need = max(need, float64(l.count)*float64(t)/float64(max(d, t)))
+		periods += int(max(1, min(d/max(t, 1), 64)))
+		end = l.start
+	}
+	return need, periods
+}
+
+// PlanSeal is Plan with the present generation sealed whatever it holds; it forgets nothing early.
+func (f *Filter) PlanSeal(now int64, grant func(uint64) bool) (Event, bool) {
+	f.clock = max(f.clock, now)
+	if f.anyExpired(now) {
+		return Event{Kind: Expire, Time: now}, true
+	}
+	s := f.newest()
+	switch {
+	case s.lanes[s.head&7].count == 0:
+		return Event{}, false
+	case s.live&bit(s.spare()) == 0:
+		return f.rotation(now), true
+	case f.deny.until > now:
+		return Event{}, false
+	}
+	g := geometryFor(f.opts.Error, f.opts.Roles)
+	mu := g.meanFor(laneBudget(f.budget(nil)))
+	if e, ok := f.tryOpen(now, g, g.stripFor(float64(s.limit), mu, 1), mu, grant); ok {
+		return e, true
+	}
+	return f.denied(now, false), true
+}

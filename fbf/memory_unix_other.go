@@ -1,0 +1,6 @@
+//go:build unix && !linux
+
+package fbf
+
+// adviseHuge does nothing: this system chooses page sizes by itself.
+func adviseHuge([]byte) {}

@@ -1,0 +1,376 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// crash returns what may be left of a file system after a power loss, when
+// percent of the unsynced pages and names have reached the disk. 100 is what
+// kill -9 leaves: everything.
+func crash(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
+	return mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
+}
+
+// recordOf is the content of the log record with that sequence: up to 40 KiB,
+// so that it spans WAL blocks.
+func recordOf(seq uint64) []byte {
+	r := rand.New(rand.NewPCG(seq, 7))
+	b := make([]byte, r.IntN(40<<10))
+	for i := range b {
+		b[i] = byte(r.Uint32())
+	}
+	return b
+}
+
+// logPrefix checks that the op log of partition 0 is the records 1..n, whole
+// and without holes, and returns n.
+func logPrefix(t testing.TB, db *DB) uint64 {
+	t.Helper()
+	var n uint64
+	err := db.ReadLog(0, 0, func(seq uint64, record []byte) error {
+		n++
+		if seq != n || string(record) != string(recordOf(seq)) {
+			return fmt.Errorf("record %d in place %d, or damaged", seq, n)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// verifyCrashed opens what a crash left, and checks that the log is a prefix
+// of what was written that holds at least the promised records and at most the
+// attempted ones, and that life goes on.
+func verifyCrashed(t testing.TB, fsys vfs.FS, policy Fsync, promised, attempted uint64) Recovery {
+	t.Helper()
+	o := testOptions(fsys)
+	o.Fsync = policy
+	db, err := Open(o)
+	if err != nil {
+		t.Fatalf("promised %d: %v", promised, err)
+	}
+	recovery := db.Recovery()
+	n := logPrefix(t, db)
+	if n < promised || n > attempted {
+		t.Fatalf("%d records, %d were promised, %d attempted", n, promised, attempted)
+	}
+	mustCommit(t, db, func(b *Batch) { b.AppendLog(0, n+1, recordOf(n+1)) })
+	mustClose(t, db)
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	expect(t, "records after another start", logPrefix(t, db), n+1)
+	return recovery
+}
+
+// TestCrash writes under each policy, and crashes at random moments. G2:
+// always keeps all that was acknowledged, everysec what was acknowledged
+// before the last finished tick, and kill -9 (percent 100) loses nothing under
+// any policy. "mixed" also switches live.
+func TestCrash(t *testing.T) {
+	for _, mode := range []string{"always", "everysec", "no", "mixed"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			cut := 0
+			for seed := range uint64(6) {
+				cut += crashRun(t, mode, seed)
+			}
+			if mode == "everysec" || mode == "no" {
+				if cut == 0 {
+					t.Fatal("no crash left a hole in the WAL: the test does not reach the trap")
+				}
+			} else if mode == "always" && cut > 0 {
+				t.Fatal("the WAL was cut though all was synced")
+			}
+		})
+	}
+}
+
+func crashRun(t *testing.T, mode string, seed uint64) (cut int) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	mem := vfs.NewCrashableMem()
+	o := testOptions(mem)
+	o.MemTableSize = 512 << 10 // several WAL files, some of them recycled
+	policy, err := ParseFsync(mode)
+	if err != nil {
+		policy = Everysec
+	}
+	o.Fsync = policy
+	db := mustOpen(t, o)
+	defer mustClose(t, db)
+	var acked, promised uint64
+	b := db.NewBatch()
+	for range 80 {
+		b.AppendLog(0, acked+1, recordOf(acked+1))
+		if err := errors.Join(b.Apply(), b.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		acked++
+		if policy == Always {
+			promised = acked
+		}
+		if rng.IntN(12) == 0 {
+			db.wal.tick()
+			if policy == Everysec {
+				promised = acked
+			}
+		}
+		if mode == "mixed" && rng.IntN(10) == 0 {
+			policy = Fsync(rng.IntN(3))
+			if err := db.SetFsync(policy); err != nil {
+				t.Fatal(err)
+			}
+			promised = acked
+		}
+		if rng.IntN(8) == 0 {
+			percent := []int{0, 30, 70, 95, 100}[rng.IntN(5)]
+			least := promised
+			if percent == 100 {
+				least = acked
+			}
+			if r := verifyCrashed(t, crash(mem, percent, rng), Fsync(rng.IntN(3)), least, acked); r.LostBytes > 0 {
+				cut++
+			}
+		}
+	}
+	return cut
+}
+
+// manualTicks leaves the background fsync to the test.
+func manualTicks(db *DB) *DB {
+	db.wal.stop()
+	db.wal.stop = func() {}
+	return db
+}
+
+// holedDirectory writes lazily until a crash leaves a hole in the WAL behind
+// which there are valid records that make Pebble alone refuse to open although
+// nothing promised is lost. It returns a copier of that file system.
+func holedDirectory(t testing.TB) (clone func() *vfs.MemFS, promised, attempted uint64) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(3, 3))
+	for range 50 {
+		mem := vfs.NewCrashableMem()
+		o := testOptions(mem)
+		o.Fsync, o.MemTableSize = Everysec, 8<<20
+		db := manualTicks(mustOpen(t, o))
+		for seq := uint64(1); seq <= 80; seq++ {
+			if seq == 61 {
+				db.wal.tick()
+			}
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+		}
+		holed := crash(mem, 70, rng)
+		mustClose(t, db)
+		name, num, err := newestWAL(holed, "data/db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		tail, err := scanWALFile(holed, "data/db/"+name, uint32(num))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mark, _, err := readWALMark(holed, "data")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tail.Stray > 0 && mark.File == num && mark.Offset > 0 && pebbleRefuses(t, crash(holed, 0, nil)) {
+			return func() *vfs.MemFS { return crash(holed, 0, nil) }, 60, 80
+		}
+	}
+	t.Fatal("no crash left a hole behind the mark")
+	return nil, 0, 0
+}
+
+func pebbleRefuses(t testing.TB, fsys vfs.FS) bool {
+	t.Helper()
+	p, err := pebble.Open("data/db", &pebble.Options{FS: fsys, FormatMajorVersion: pebble.FormatNewest, Logger: quiet{}})
+	if err == nil {
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return false
+	}
+	if !pebble.IsCorruptionError(err) {
+		t.Fatal(err)
+	}
+	return true
+}
+
+// TestWALHole is the trap that the mark is for: Open cuts and says how much.
+func TestWALHole(t *testing.T) {
+	clone, promised, attempted := holedDirectory(t)
+	r := verifyCrashed(t, clone(), Everysec, promised, attempted)
+	if r.File == "" || r.LostBytes <= 0 || r.CutAt <= 0 {
+		t.Fatalf("%+v", r)
+	}
+	// Without the mark all counts as synced, and the hole as damage.
+	unmarked := clone()
+	if err := unmarked.Remove("data/" + walMarkName); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(testOptions(unmarked)); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+// TestCrashWhileRecovering crashes again at every kind of moment while Open
+// cuts and replays the WAL.
+func TestCrashWhileRecovering(t *testing.T) {
+	clone, promised, attempted := holedDirectory(t)
+	rng := rand.New(rand.NewPCG(5, 5))
+	for at := 1; ; at += 1 + rng.IntN(3) {
+		var crashed []*vfs.MemFS
+		mem := clone()
+		hook := atOperation(at, func() {
+			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng))
+		})
+		o := testOptions(errorfs.Wrap(mem, hook))
+		o.Fsync = Fsync(rng.IntN(3))
+		mustClose(t, mustOpen(t, o))
+		if crashed == nil {
+			return // past the last operation
+		}
+		for _, c := range crashed {
+			verifyCrashed(t, c, Fsync(rng.IntN(3)), promised, attempted)
+		}
+	}
+}
+
+// atOperation calls do before the file system's operation number at.
+func atOperation(at int, do func()) errorfs.InjectorFunc {
+	var mu sync.Mutex
+	n := 0
+	return func(errorfs.Op) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if n++; n == at {
+			do()
+		}
+		return nil
+	}
+}
+
+// TestDamagedBeforeMark: damage below the durable offset is not a lost tail.
+func TestDamagedBeforeMark(t *testing.T) {
+	clone, _, _ := holedDirectory(t)
+	damaged := clone()
+	mark, ok, err := readWALMark(damaged, "data")
+	if err != nil || !ok || mark.Offset == 0 {
+		t.Fatal(mark, ok, err)
+	}
+	for _, offset := range []int64{6, 30, mark.Offset / 2, mark.Offset - 1} {
+		damaged := clone()
+		flip(t, damaged, fmt.Sprintf("data/db/%06d.log", mark.File), offset)
+		if _, err := Open(testOptions(damaged)); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("flip at %d: %v", offset, err)
+		}
+	}
+	// A file that ends before the mark has lost durable bytes, too.
+	damaged = clone()
+	path := fmt.Sprintf("data/db/%06d.log", mark.File)
+	if err := truncateFile(damaged, path, "data/aside", mark.Offset-1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(testOptions(damaged)); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+	// And so has a directory without the file.
+	damaged = clone()
+	if err := damaged.Rename(path, "data/db/000001.log"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(testOptions(damaged)); !errors.Is(err, ErrCorrupt) {
+		t.Fatal(err)
+	}
+}
+
+// TestDamagedUnderAlways: one flipped bit in a synced WAL is refused.
+func TestDamagedUnderAlways(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	o := testOptions(mem)
+	o.MemTableSize = 8 << 20
+	db := mustOpen(t, o)
+	for seq := uint64(1); seq <= 20; seq++ {
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+	}
+	for _, offset := range []int64{6, 100, 50_000} {
+		damaged := crash(mem, 0, nil)
+		name, _, err := newestWAL(damaged, "data/db")
+		if err != nil {
+			t.Fatal(err)
+		}
+		flip(t, damaged, "data/db/"+name, offset)
+		o.FS = damaged
+		if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
+			t.Fatalf("flip at %d: %v", offset, err)
+		}
+	}
+	mustClose(t, db)
+}
+
+// flip inverts one bit of a file.
+func flip(t testing.TB, fsys vfs.FS, path string, offset int64) {
+	t.Helper()
+	f, err := fsys.OpenReadWrite(path, writeCategory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], offset); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	if _, err := f.WriteAt(b[:], offset); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// quiet is a Pebble logger for tests that expect it to complain.
+type quiet struct{}
+
+func (quiet) Infof(string, ...any)  {}
+func (quiet) Errorf(string, ...any) {}
+func (quiet) Fatalf(format string, args ...any) {
+	panic(fmt.Sprintf(format, args...))
+}
+
+// TestEverysecAge: once the oldest acknowledged write is 2 s old and no
+// background fsync has covered it, writes wait for a real one (Redis' rule).
+func TestEverysecAge(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	now := time.Unix(1, 0)
+	var mu sync.Mutex
+	o := testOptions(mem)
+	o.Fsync = Everysec
+	o.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	db := manualTicks(mustOpen(t, o))
+	defer mustClose(t, db)
+	for seq, step := range []struct {
+		after time.Duration
+		kept  uint64 // records that survive a power loss afterwards
+	}{
+		{0, 0}, {1999 * time.Millisecond, 0}, {time.Millisecond, 3},
+		{time.Hour, 3}, {2 * time.Second, 5},
+	} {
+		mu.Lock()
+		now = now.Add(step.after)
+		mu.Unlock()
+		n := uint64(seq + 1)
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, n, recordOf(n)) })
+		verifyCrashed(t, crash(mem, 0, nil), Always, step.kept, step.kept)
+	}
+}

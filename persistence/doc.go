@@ -1,0 +1,2 @@
+// Package persistence keeps bytes on disk.
+package persistence

@@ -1,0 +1,60 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// Sentinels of this package, found with errors.Is. The wrapping error is one
+// plain sentence that says what a person can do about it.
+var (
+	// ErrInUse: another process has the data directory open.
+	ErrInUse = errors.New("data directory is in use")
+	// ErrNewerFormat: a later release wrote the data directory.
+	ErrNewerFormat = errors.New("data directory has a newer format")
+	// ErrNotADataDirectory: the directory holds files, but no META of ours.
+	ErrNotADataDirectory = errors.New("not a data directory")
+	// ErrUnwritable: the data directory cannot be created or written.
+	ErrUnwritable = errors.New("data directory is not writable")
+	// ErrCorrupt: bytes on disk are not what was written: a checksum, a
+	// length, a name or an order does not hold.
+	ErrCorrupt = errors.New("data on disk is damaged")
+	// ErrClosed: the DB was closed.
+	ErrClosed = errors.New("persistence is closed")
+	// ErrBadOptions: Options outside their documented range.
+	ErrBadOptions = errors.New("bad options")
+	// ErrOrder: entries of a run were added out of order.
+	ErrOrder = errors.New("run entries must ascend by hash and sequence")
+	// ErrFailed: an earlier commit or fsync failed, the outcome of what was
+	// under way is unknown and nothing more is accepted until reopening (G8).
+	ErrFailed = errors.New("storage failed, only reopening clears it")
+)
+
+// corruptf returns an ErrCorrupt with the particulars.
+func corruptf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
+}
+
+// wrap adds what was being done, and the sentinel of the kind of failure, to
+// an error from Pebble or the file system. nil stays nil.
+func wrap(doing string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrCorrupt):
+		return fmt.Errorf("%s: %w", doing, err)
+	case pebble.IsCorruptionError(err):
+		return fmt.Errorf("%s: %w: %w", doing, ErrCorrupt, err)
+	}
+	return fmt.Errorf("%s: %w", doing, err)
+}
+
+// unwritable reports whether the file system refuses writes for a reason that
+// a person has to resolve: rights, or a read-only mount.
+func unwritable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS)
+}

@@ -1,0 +1,47 @@
+package persistence
+
+import (
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// markerFS makes Pebble's marker files durable in order. Pebble says which
+// MANIFEST counts by the name of a marker file: it writes and fsyncs the
+// MANIFEST, creates the new marker, removes the old one and fsyncs the
+// directory once for all of these names. Journalling file systems keep names in
+// order, but nothing obliges them: a power loss in between could leave the
+// marker without the MANIFEST that it names, or no marker at all, which is a
+// database that does not open, or an empty one. So the directory is fsynced
+// before a marker is created, and before one is removed. That is rare: at Open
+// and when a MANIFEST has grown to 128 MiB.
+type markerFS struct {
+	vfs.FS
+}
+
+func (m markerFS) isMarker(name string) bool {
+	return strings.HasPrefix(m.FS.PathBase(name), "marker.")
+}
+
+// Create implements vfs.FS.
+func (m markerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if m.isMarker(name) {
+		if err := syncDir(m.FS, m.FS.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
+	return m.FS.Create(name, category)
+}
+
+// Remove implements vfs.FS.
+func (m markerFS) Remove(name string) error {
+	if m.isMarker(name) {
+		if err := syncDir(m.FS, m.FS.PathDir(name)); err != nil {
+			return err
+		}
+	}
+	return m.FS.Remove(name)
+}
+
+// Unwrap implements vfs.FS.
+func (m markerFS) Unwrap() vfs.FS { return m.FS }

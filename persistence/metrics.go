@@ -1,0 +1,55 @@
+package persistence
+
+import "errors"
+
+// Metrics are what INFO shows of the storage. Sizes are in bytes, counts since
+// Open.
+type Metrics struct {
+	// WALFiles and WALSize are the live WAL files.
+	WALFiles int64
+	WALSize  uint64
+	// WALWritten is what was written to the WAL.
+	WALWritten uint64
+	// TableFiles and TableSize are the live sstables.
+	TableFiles int64
+	TableSize  uint64
+	// DiskSize is all that Pebble occupies.
+	DiskSize uint64
+	// MemTableSize is held by memtables.
+	MemTableSize uint64
+	// Flushes and Compactions have finished; Debt is the estimated volume that
+	// compactions are behind.
+	Flushes, Compactions int64
+	Debt                 uint64
+	// Ingested is what runs have brought in.
+	Ingested uint64
+	// ReadAmplification is how many sorted tables a look-up may have to ask.
+	ReadAmplification int
+	// BlockCacheSize, BlockCacheHits and BlockCacheMisses are of the cache.
+	BlockCacheSize, BlockCacheHits, BlockCacheMisses int64
+}
+
+// Metrics returns the present figures. It takes Pebble's lock: not for the
+// hot path.
+func (db *DB) Metrics() Metrics {
+	m := db.pebble.Metrics()
+	total := m.Total()
+	return Metrics{
+		WALFiles: m.WAL.Files, WALSize: m.WAL.Size, WALWritten: m.WAL.BytesWritten,
+		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
+		DiskSize: m.DiskSpaceUsage(), MemTableSize: m.MemTable.Size,
+		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
+		Ingested: total.TableBytesIngested, ReadAmplification: m.ReadAmp(),
+		BlockCacheSize: m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,
+	}
+}
+
+// DiskUsage returns the bytes that the process may still write to the file
+// system of the data directory, and that file system's size.
+func (db *DB) DiskUsage() (free, total uint64, err error) {
+	u, err := db.fs.GetDiskUsage(db.dir)
+	if err != nil {
+		return 0, 0, wrap("ask for disk usage", errors.Join(err))
+	}
+	return u.AvailBytes, u.TotalBytes, nil
+}

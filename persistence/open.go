@@ -1,0 +1,243 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Names inside the data directory, beside META.
+const (
+	lockName     = "LOCK"
+	pebbleName   = "db"
+	snapshotName = "snapshots"
+	buildName    = "tmp" // runs under construction; emptied at Open
+	tmpSuffix    = ".tmp"
+)
+
+// DB is an open data directory. Its methods are safe for concurrent use,
+// except that Close must come after all others have returned.
+type DB struct {
+	fs      vfs.FS // below the WAL policy: our own files
+	dir     string
+	meta    Meta
+	logger  *slog.Logger
+	stop    func(error) // ends the process
+	lock    io.Closer
+	cache   *pebble.Cache
+	wal     *walFS
+	options *pebble.Options
+	pebble  *pebble.DB
+
+	policyMu sync.Mutex // one change of the fsync policy at a time
+	recovery Recovery
+	builds   atomic.Uint64 // names of runs under construction
+	failed   atomic.Pointer[error]
+	closed   atomic.Bool
+}
+
+// Open opens a data directory, creating it when it is missing or empty.
+// Errors wrap ErrInUse, ErrNewerFormat, ErrNotADataDirectory, ErrUnwritable,
+// ErrCorrupt or ErrBadOptions, each in a sentence that says what to do.
+func Open(o Options) (*DB, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop}
+	if err := db.open(o); err != nil {
+		return nil, errors.Join(db.explain(err), db.release())
+	}
+	return db, nil
+}
+
+func (db *DB) open(o Options) error {
+	if err := db.checkOurs(); err != nil {
+		return err
+	}
+	if err := makeDir(db.fs, db.dir); err != nil {
+		return fmt.Errorf("create it: %w", err)
+	}
+	if err := db.takeLock(); err != nil {
+		return err
+	}
+	if err := db.loadMeta(o.Partitions); err != nil {
+		return err
+	}
+	for _, name := range []string{pebbleName, snapshotName, buildName} {
+		if err := makeDir(db.fs, db.path(name)); err != nil {
+			return fmt.Errorf("create %s: %w", name, err)
+		}
+	}
+	if err := db.removeLeftovers(); err != nil {
+		return fmt.Errorf("remove leftovers: %w", err)
+	}
+	return db.openPebble(o)
+}
+
+// path joins names to the data directory.
+func (db *DB) path(names ...string) string {
+	return db.fs.PathJoin(append([]string{db.dir}, names...)...)
+}
+
+// checkOurs refuses a directory that holds files but no META, before anything
+// is written to it. What a creation interrupted before META leaves is allowed.
+func (db *DB) checkOurs() error {
+	names, err := db.fs.List(db.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list it: %w", err)
+	}
+	foreign := ""
+	for _, name := range names {
+		switch name {
+		case metaName:
+			return nil
+		case lockName, metaName + tmpSuffix, "lost+found":
+		default:
+			foreign = name
+		}
+	}
+	if foreign != "" {
+		return fmt.Errorf("%w: it holds %s but no %s", ErrNotADataDirectory, foreign, metaName)
+	}
+	return nil
+}
+
+func (db *DB) takeLock() error {
+	lock, err := db.fs.Lock(db.path(lockName))
+	if err == nil {
+		db.lock = lock
+		return nil
+	}
+	// The file system tells failing to create the file, which is a PathError,
+	// from finding it locked, which is a bare errno or a text.
+	var path *fs.PathError
+	if errors.As(err, &path) || errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("create %s: %w", lockName, err)
+	}
+	return fmt.Errorf("%w: %w", ErrInUse, err)
+}
+
+// loadMeta reads META, or writes it when the directory is new.
+func (db *DB) loadMeta(partitions int) error {
+	b, err := readFile(db.fs, db.path(metaName), metaMaxSize)
+	if err == nil {
+		db.meta, err = decodeMeta(b)
+		return err
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read %s: %w", metaName, err)
+	}
+	if db.meta, err = newMeta(partitions); err != nil {
+		return err
+	}
+	if err := writeFile(db.fs, db.dir, metaName, db.meta.encode()); err != nil {
+		return fmt.Errorf("write %s: %w", metaName, err)
+	}
+	return nil
+}
+
+// removeLeftovers deletes files that a crash left half written.
+func (db *DB) removeLeftovers() error {
+	for _, dir := range []string{snapshotName, buildName} {
+		names, err := db.fs.List(db.path(dir))
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if dir == snapshotName && !strings.HasSuffix(name, tmpSuffix) {
+				continue
+			}
+			if err := db.fs.RemoveAll(db.path(dir, name)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// explain turns a failure of Open into one sentence that says what to do.
+func (db *DB) explain(err error) error {
+	advice := ""
+	switch {
+	case errors.Is(err, ErrInUse):
+		advice = "another process is using it; stop that process or choose another directory"
+	case errors.Is(err, ErrNewerFormat):
+		advice = "a later release wrote it; use that release"
+	case errors.Is(err, ErrNotADataDirectory):
+		advice = "choose an empty or a new directory"
+	case errors.Is(err, ErrCorrupt):
+		advice = "restore a backup, or keep the directory for examination"
+	case unwritable(err):
+		return fmt.Errorf("data directory %s: %w; check its owner, its rights and its mount: %w", db.dir, ErrUnwritable, err)
+	default:
+		return fmt.Errorf("data directory %s: %w", db.dir, err)
+	}
+	return fmt.Errorf("data directory %s: %w; %s", db.dir, err, advice)
+}
+
+// Meta returns what the directory fixed at its creation.
+func (db *DB) Meta() Meta { return db.meta }
+
+// Recovery returns what Open had to do to the WAL.
+func (db *DB) Recovery() Recovery { return db.recovery }
+
+// Close makes everything committed durable, whatever the policy, and releases
+// the directory. It returns ErrClosed when called again. All other calls must
+// have returned.
+func (db *DB) Close() error {
+	if db.closed.Swap(true) {
+		return ErrClosed
+	}
+	return wrap("close", db.release())
+}
+
+// release undoes open as far as it came.
+func (db *DB) release() error {
+	var err error
+	if db.pebble != nil {
+		err = db.pebble.Close()
+	}
+	if db.wal != nil {
+		err = errors.Join(err, db.wal.close(err == nil && db.pebble != nil))
+	}
+	if db.cache != nil {
+		db.cache.Unref()
+	}
+	if db.lock != nil {
+		err = errors.Join(err, db.lock.Close())
+	}
+	return err
+}
+
+// failure returns the error after which nothing more is accepted (G8), nil
+// while all is well.
+func (db *DB) failure() error {
+	if err := db.failed.Load(); err != nil {
+		return *err
+	}
+	if err := db.wal.failed.Load(); err != nil {
+		return db.fail(*err)
+	}
+	return nil
+}
+
+// fail makes the first error sticky (G8) and returns the sticky one.
+func (db *DB) fail(err error) error {
+	err = fmt.Errorf("%w: %w", ErrFailed, err)
+	if !db.failed.CompareAndSwap(nil, &err) {
+		return *db.failed.Load()
+	}
+	return err
+}

@@ -1,0 +1,131 @@
+package persistence
+
+import (
+	"fmt"
+	"log/slog"
+	"math/bits"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Fsync says how far a commit must be on its way to the disk before
+// Batch.Wait returns (guarantee G2). The zero value is the safest.
+type Fsync uint8
+
+// The fsync policies, named after redis.conf's appendfsync.
+const (
+	// Always: fsync before Wait returns. Survives power loss.
+	Always Fsync = iota
+	// Everysec: write(2) before Wait returns, fsync by a timer each second.
+	// Survives kill -9; power loss costs at most the last second plus one
+	// fsync, because Wait blocks once the oldest unsynced write is 2 s old.
+	Everysec
+	// No: write(2) before Wait returns, the operating system decides when to
+	// flush. Survives kill -9 and an orderly shutdown.
+	No
+)
+
+// ParseFsync reads a policy by its redis.conf name.
+func ParseFsync(s string) (Fsync, error) {
+	for f := Always; f <= No; f++ {
+		if f.String() == s {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: appendfsync must be always, everysec or no, not %q", ErrBadOptions, s)
+}
+
+// String returns the redis.conf name of the policy.
+func (f Fsync) String() string {
+	switch f {
+	case Always:
+		return "always"
+	case Everysec:
+		return "everysec"
+	case No:
+		return "no"
+	}
+	return fmt.Sprintf("Fsync(%d)", uint8(f))
+}
+
+// Limits and defaults of Options.
+const (
+	// DefaultPartitions is the partition count of a new directory.
+	DefaultPartitions = 16
+	// MaxPartitions bounds it: each partition owns at least 16 of the 16384
+	// hash slots.
+	MaxPartitions = 1024
+	// DefaultCacheSize is the size of Pebble's block cache in bytes.
+	DefaultCacheSize = 64 << 20
+	// DefaultMemTableSize is the size of one memtable, and so of one WAL
+	// file, in bytes.
+	DefaultMemTableSize = 64 << 20
+)
+
+// Options configure Open. Only Dir has no default.
+type Options struct {
+	// FS holds the directory. nil: the operating system's.
+	FS vfs.FS
+	// Dir is the data directory; created, with its parents, when missing.
+	Dir string
+	// Fsync is the policy at start; SetFsync changes it. Default Always.
+	Fsync Fsync
+	// Partitions is used only when the directory is created; afterwards Meta
+	// holds the truth. A power of two, 1..1024, default 16.
+	Partitions int
+	// CacheSize is Pebble's block cache in bytes, default 64 MiB.
+	CacheSize int64
+	// MemTableSize is Pebble's memtable in bytes, default 64 MiB. A commit
+	// larger than half of it takes a slower path.
+	MemTableSize uint64
+	// Logger receives Pebble's messages: its chatter at debug level, slow
+	// disks at warn, background errors at error. nil: discarded.
+	Logger *slog.Logger
+	// Fatal is called once the process must not go on (G8): Pebble's Fatalf
+	// and panics, and background errors that say stored data is damaged. It
+	// should not return; when it does, the process ends with status 1, because
+	// Pebble's state is undefined by then. nil: log and os.Exit(1).
+	Fatal func(error)
+	// Now drives the age rule of Everysec. nil: time.Now.
+	Now func() time.Time
+}
+
+// withDefaults returns o with its defaults filled in, or ErrBadOptions.
+func (o Options) withDefaults() (Options, error) {
+	if o.Dir == "" {
+		return o, fmt.Errorf("%w: no data directory given", ErrBadOptions)
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	if o.Fsync > No {
+		return o, fmt.Errorf("%w: unknown fsync policy %d", ErrBadOptions, o.Fsync)
+	}
+	if o.Partitions == 0 {
+		o.Partitions = DefaultPartitions
+	}
+	if !validPartitions(o.Partitions) {
+		return o, fmt.Errorf("%w: partitions must be a power of two from 1 to %d, not %d", ErrBadOptions, MaxPartitions, o.Partitions)
+	}
+	if o.CacheSize <= 0 {
+		o.CacheSize = DefaultCacheSize
+	}
+	if o.MemTableSize == 0 {
+		o.MemTableSize = DefaultMemTableSize
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Fatal == nil {
+		o.Fatal = func(error) {} // stop does the rest
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	return o, nil
+}
+
+func validPartitions(n int) bool {
+	return n >= 1 && n <= MaxPartitions && bits.OnesCount(uint(n)) == 1
+}

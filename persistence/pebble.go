@@ -1,0 +1,138 @@
+package persistence
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+)
+
+// rowBloomBits per key give a row look-up that finds nothing a 1 % chance of
+// reading a block of a table that does not hold the row.
+const rowBloomBits = 10
+
+// openPebble repairs the WAL's tail if the last run was allowed to lose it,
+// opens Pebble on the WAL policy's file system, and settles the policy.
+func (db *DB) openPebble(o Options) error {
+	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
+	recovery, err := recoverWAL(db.fs, db.dir)
+	if err != nil {
+		return err
+	}
+	db.recovery = recovery
+	if recovery.LostBytes > 0 {
+		db.logger.Warn("the WAL's unsynced tail was damaged by the crash and was cut",
+			"file", recovery.File, "at", recovery.CutAt, "lost_bytes", recovery.LostBytes)
+	}
+	db.cache = pebble.NewCache(o.CacheSize)
+	db.options = pebbleOptions(o, db.wal, db.cache)
+	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
+		return wrap("open Pebble", err)
+	}
+	return db.SetFsync(o.Fsync)
+}
+
+func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
+	l := pebbleLogger{log: o.Logger, stop: o.stop}
+	po := &pebble.Options{
+		FS:           markerFS{fs},
+		Cache:        cache,
+		MemTableSize: o.MemTableSize,
+		// The WAL is the op log's only copy for a while, and only the newest
+		// formats notice a flipped bit in it instead of ending there silently.
+		FormatMajorVersion: pebble.FormatNewest,
+		// Two memtables may wait for the flush of a third before writes do.
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       2,
+		L0StopWritesThreshold:       100,
+		LBaseMaxBytes:               64 << 20,
+		// One compaction suffices for a log that is mostly deleted whole, a
+		// second one helps while checkpoints write rows; the server has at
+		// least two cores, and clients come first.
+		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
+		// Trimmed op log and dropped runs give their space back soon.
+		FlushDelayDeleteRange: 5 * time.Second,
+		MaxOpenFiles:          1000,
+		Logger:                l,
+		EventListener:         l.events(),
+	}
+	for i := range po.Levels {
+		po.Levels[i].FilterPolicy = bloom.FilterPolicy(rowBloomBits)
+	}
+	po.EnsureDefaults()
+	// Slow disk operations are noticed above the WAL policy: below it, the
+	// background fsync would break their rule of one write or sync at a time.
+	po.WithFSDefaults()
+	return po
+}
+
+// stop ends the process after an error that leaves nothing sound to go on
+// with (G8). It does not return.
+func (o Options) stop(err error) {
+	o.Fatal(err)
+	o.Logger.Error("storage failed, the process stops", "error", err)
+	os.Exit(1)
+}
+
+// stopOnPanic is deferred around calls of Pebble that write: where it cannot
+// close or create a WAL file it panics with its locks held, and whoever
+// recovered that panic would leave all other writers waiting for ever.
+func (db *DB) stopOnPanic() {
+	if p := recover(); p != nil {
+		db.logger.Error("Pebble panicked", "panic", p, "stack", string(debug.Stack()))
+		db.stop(db.fail(fmt.Errorf("Pebble panicked: %v", p)))
+	}
+}
+
+// pebbleLogger passes Pebble's messages to slog.
+type pebbleLogger struct {
+	log  *slog.Logger
+	stop func(error)
+}
+
+// Infof implements pebble.Logger.
+func (l pebbleLogger) Infof(format string, args ...any) {
+	l.log.Debug(fmt.Sprintf(format, args...))
+}
+
+// Errorf implements pebble.Logger.
+func (l pebbleLogger) Errorf(format string, args ...any) {
+	l.log.Error(fmt.Sprintf(format, args...))
+}
+
+// Fatalf implements pebble.Logger. It does not return: Pebble calls it where
+// its state no longer agrees with the disk, and goes on as if it had not (G8).
+func (l pebbleLogger) Fatalf(format string, args ...any) {
+	l.stop(fmt.Errorf("%w: %s", ErrFailed, fmt.Sprintf(format, args...)))
+}
+
+func (l pebbleLogger) events() *pebble.EventListener {
+	return &pebble.EventListener{
+		// Pebble retries a failed flush or compaction in new files, so a full
+		// disk heals when space returns; damaged data does not heal.
+		BackgroundError: func(err error) {
+			if pebble.IsCorruptionError(err) {
+				l.stop(fmt.Errorf("%w: %w", ErrFailed, wrap("background work", err)))
+			}
+			l.log.Error("background work failed, it will be retried", "error", err)
+		},
+		// The reader of the damaged block gets ErrCorrupt too.
+		DataCorruption: func(i pebble.DataCorruptionInfo) {
+			l.log.Error("data on disk is damaged", "path", i.Path, "error", i.Details)
+		},
+		DiskSlow: func(i pebble.DiskSlowInfo) {
+			l.log.Warn("the disk is slow", "path", i.Path, "operation", i.OpType.String(), "took", i.Duration)
+		},
+		WriteStallBegin: func(i pebble.WriteStallBeginInfo) {
+			l.log.Warn("writes wait for compactions", "reason", i.Reason)
+		},
+		WriteStallEnd: func() { l.log.Info("writes go on") },
+		LowDiskSpace: func(i pebble.LowDiskSpaceInfo) {
+			l.log.Warn("disk space is low", "details", i.String())
+		},
+	}
+}

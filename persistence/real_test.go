@@ -1,0 +1,68 @@
+package persistence
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestOperatingSystem runs once on the real file system: nested creation,
+// locks, every policy, live switches.
+func TestOperatingSystem(t *testing.T) {
+	o := Options{Dir: filepath.Join(t.TempDir(), "deep", "data"), MemTableSize: 1 << 20}
+	for _, policy := range []Fsync{Always, Everysec, No, Always} {
+		o.Fsync = policy
+		db := mustOpen(t, o)
+		if _, err := Open(o); !errors.Is(err, ErrInUse) {
+			t.Fatal(err)
+		}
+		free, total, err := db.DiskUsage()
+		if err != nil || total == 0 || free > total {
+			t.Fatal(free, total, err)
+		}
+		for _, next := range []Fsync{No, Always, Everysec, No, Everysec, Always, policy} {
+			if err := db.SetFsync(next); err != nil {
+				t.Fatal(err)
+			}
+			_, err := os.Stat(filepath.Join(o.Dir, walMarkName))
+			expect(t, "mark under "+next.String(), err == nil, next != Always)
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, uint64(policy), []byte(policy.String())) })
+		}
+		writeSnapshot(t, db, 0, uint64(policy), []byte("content"))
+		writeRun(t, db, Run{ID: uint64(policy)}, [2]uint64{1, 1})
+		mustClose(t, db)
+		if _, err := os.Stat(filepath.Join(o.Dir, walMarkName)); err == nil {
+			t.Fatal("the mark outlives an orderly close")
+		}
+	}
+	db := mustOpen(t, o)
+	defer mustClose(t, db)
+	expect(t, "log", logOf(t, db, 0, 0), "0=always 1=everysec 2=no ")
+	if m := db.Metrics(); m.WALFiles == 0 || m.DiskSize == 0 {
+		t.Fatalf("%+v", m)
+	}
+}
+
+// TestInUseByAnotherProcess re-runs this test binary while the directory is
+// open: a process cannot see its own fcntl lock.
+func TestInUseByAnotherProcess(t *testing.T) {
+	const variable = "FBFKV_TEST_OPEN"
+	if dir := os.Getenv(variable); dir != "" {
+		if _, err := Open(Options{Dir: dir}); err != nil {
+			os.Stdout.WriteString(err.Error())
+		}
+		return
+	}
+	o := Options{Dir: t.TempDir(), MemTableSize: 1 << 20}
+	db := mustOpen(t, o)
+	defer mustClose(t, db)
+	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	c.Env = append(os.Environ(), variable+"="+o.Dir)
+	out, err := c.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "stop that process or choose another directory") {
+		t.Fatal(err, string(out))
+	}
+}

@@ -1,0 +1,101 @@
+package server
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/commands"
+)
+
+// fillCommands gives package commands what it needs of the server.
+func (s *Server) fillCommands(version string) {
+	s.commands.Version = version
+	s.commands.Info = s.figures
+	s.commands.ConfigGet = s.getConfig
+	s.commands.ConfigSet = s.setConfig
+	s.commands.ResetStats = s.resetTotals
+	s.commands.Password = func() string { return s.config.Load().RequirePass }
+	s.commands.Sessions = s.sessions
+	s.commands.Kill = s.kill
+	s.commands.Pause = s.pause.set
+	s.commands.Shutdown = s.shutdown
+}
+
+// figures returns the server's numbers for INFO.
+func (s *Server) figures() commands.ServerFigures {
+	config := s.config.Load()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sum := s.totals()
+	return commands.ServerFigures{
+		Port:                int(s.port.Load()),
+		RunID:               s.runID,
+		Started:             s.started,
+		Executable:          executable(),
+		ConfigFile:          s.configFile,
+		ConnectedClients:    len(s.conns),
+		MaxClients:          config.MaxClients,
+		TotalConnections:    sum.connections - s.reset.connections,
+		RejectedConnections: s.rejected.Load(),
+		NetInputBytes:       sum.in - s.reset.in,
+		NetOutputBytes:      sum.out - s.reset.out,
+		AppendFsync:         config.AppendFsync,
+		Directory:           config.Dir,
+	}
+}
+
+// totals sums the figures of all connections since the start; s.mu is held.
+func (s *Server) totals() totals {
+	sum := s.closed
+	for _, c := range s.conns {
+		sum.in += c.in.Load()
+		sum.out += c.out.Load()
+	}
+	return sum
+}
+
+// resetTotals is CONFIG RESETSTAT.
+func (s *Server) resetTotals() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.reset = s.totals()
+	s.rejected.Store(0)
+}
+
+// sessions returns the connected clients, oldest first.
+func (s *Server) sessions() []*commands.Session {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := make([]*commands.Session, 0, len(s.conns))
+	for _, c := range s.conns {
+		list = append(list, c.session)
+	}
+	slices.SortFunc(list, func(a, b *commands.Session) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// kill disconnects clients.
+func (s *Server) kill(match func(*commands.Session) bool) int {
+	s.mu.Lock()
+	conns := s.connections()
+	s.mu.Unlock()
+	n := 0
+	for _, c := range conns {
+		if match(c.session) {
+			n++
+			c.net.Close()
+		}
+	}
+	return n
+}
+
+// shutdown is SHUTDOWN. The store writes its snapshot when it is closed, after
+// Serve has returned; nothing acknowledged depends on it.
+func (s *Server) shutdown(save, now bool) error {
+	s.log.Info("stopping: a client sent SHUTDOWN", "save", save, "now", now)
+	s.mu.Lock()
+	s.noSave = !save
+	s.mu.Unlock()
+	s.Stop(now)
+	return nil
+}

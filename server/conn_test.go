@@ -1,0 +1,237 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestPipelineIsAnsweredInOrder(t *testing.T) {
+	s := start(t, "appendfsync", "always")
+	c := s.dial(t)
+	const n = 5000 // several batches, several buffers
+	var b strings.Builder
+	for i := range n {
+		switch i % 4 {
+		case 0:
+			b.WriteString(frame("ECHO", fmt.Sprint(i)))
+		case 1:
+			b.WriteString(frame("CINCRBY", "k", fmt.Sprint("id-", i), "1"))
+		case 2:
+			b.WriteString(frame("NOSUCH", "x"))
+		case 3:
+			b.WriteString("PING " + fmt.Sprint(i) + "\r\n")
+		}
+	}
+	go c.Write([]byte(b.String()))
+	for i := range n {
+		want := fmt.Sprint(i)
+		switch i % 4 {
+		case 1:
+			want = fmt.Sprint(":", i/4+1)
+		case 2:
+			want = "-ERR unknown command 'NOSUCH', with args beginning with: 'x' "
+		}
+		if got := c.reply(); got != want {
+			t.Fatalf("reply %d: %q, want %q", i, got, want)
+		}
+	}
+}
+
+// TestRequestsInPieces sends requests a byte at a time.
+func TestRequestsInPieces(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	for _, b := range []byte(frame("CINCRBY", "k", "id", "5") + "CGET k\r\n") {
+		c.send(string(b))
+	}
+	c.expectReply(":5")
+	c.expectReply(":5")
+}
+
+func TestProtocolErrorsAreToldThenTheConnectionCloses(t *testing.T) {
+	s := start(t)
+	for _, tt := range []struct{ send, want string }{
+		{"*1\r\n$9223372036854775807\r\n", "-ERR Protocol error: invalid bulk length"},
+		{"*9223372036854775807\r\n", "-ERR Protocol error: invalid multibulk length"},
+		{"*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'"},
+		{"PING \"\r\n", "-ERR Protocol error: unbalanced quotes in request"},
+		{"POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n", "-ERR Protocol error: this is not an HTTP server"},
+		{strings.Repeat("x", 70000), "-ERR Protocol error: too big inline request"},
+	} {
+		c := s.dial(t)
+		c.send("PING\r\n" + tt.send + strings.Repeat("PING\r\n", 1000))
+		c.expectReply("+PONG")
+		c.expectReply(tt.want)
+		c.expectReply("EOF")
+	}
+	s.dial(t).expect("+PONG", "PING")
+}
+
+func TestQuitAnswersThenCloses(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	c.send(frame("PING") + frame("QUIT") + frame("CINCRBY", "k", "id", "1"))
+	c.expectReply("+PONG")
+	c.expectReply("+OK")
+	c.expectReply("EOF")
+	s.dial(t).expect("$-1", "CGET", "k")
+}
+
+// TestLimitsBeforeAuthentication: what a stranger sends is bounded more tightly,
+// and the bounds are lifted within the pipeline that logs in.
+func TestLimitsBeforeAuthentication(t *testing.T) {
+	s := start(t, "requirepass", "secret")
+	many := frame("MGET", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j")
+	long := frame("ECHO", strings.Repeat("x", 16<<10+1))
+
+	c := s.dial(t)
+	c.send(many)
+	c.expectReply("-ERR Protocol error: unauthenticated multibulk length")
+	c.expectReply("EOF")
+
+	c = s.dial(t)
+	c.send(long)
+	c.expectReply("-ERR Protocol error: unauthenticated bulk length")
+	c.expectReply("EOF")
+
+	c = s.dial(t)
+	c.expect("-NOAUTH Authentication required.", "GET", "a")
+	c.send(frame("AUTH", "secret") + many + long)
+	c.expectReply("+OK")
+	c.expectReply("[$-1 $-1 $-1 $-1 $-1 $-1 $-1 $-1 $-1 $-1]")
+	if got := c.reply(); len(got) != 16<<10+1 {
+		t.Errorf("long ECHO: %.100q", got)
+	}
+}
+
+func TestClientOutputBufferLimit(t *testing.T) {
+	s := start(t, "client-output-buffer-limit", "normal 1mb 0 0", "proto-max-bulk-len", "2mb")
+	c := s.dial(t)
+	c.send(frame("ECHO", strings.Repeat("x", 3<<19)))
+	c.expectReply("EOF")
+
+	// It bounds a reply, not what a pipeline is answered over time.
+	c = s.dial(t)
+	half := strings.Repeat("x", 1<<19)
+	go c.Write([]byte(strings.Repeat(frame("ECHO", half), 20)))
+	for range 20 {
+		c.expectReply(half)
+	}
+}
+
+// TestPanicEndsOneConnectionOnly uses a server without a store, in which every
+// command that needs one panics.
+func TestPanicEndsOneConnectionOnly(t *testing.T) {
+	var mu sync.Mutex
+	var log bytes.Buffer
+	handler := slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return log.Write(b)
+	}), nil)
+	s := startWith(t, Options{Logger: slog.New(handler)})
+	bystander := s.dial(t)
+	bystander.expect("+PONG", "PING")
+	c := s.dial(t)
+	c.expect("EOF", "DBSIZE")
+	bystander.expect("+PONG", "PING")
+	s.dial(t).expect("+PONG", "PING")
+	eventually(t, "one connection is gone", func() bool { return len(s.sessions()) == 2 })
+	mu.Lock()
+	defer mu.Unlock()
+	if text := log.String(); !strings.Contains(text, "panic while serving a client") || !strings.Contains(text, "goroutine ") {
+		t.Errorf("log: %s", text)
+	}
+}
+
+// writerFunc is an io.Writer in a func.
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestIdleClientsAreDisconnected(t *testing.T) {
+	t.Parallel()
+	s := start(t, "timeout", "1")
+	idle, busy := s.dial(t), s.dial(t)
+	trickle := s.dial(t) // one that never completes a request is idle too
+	go func() {
+		for range 100 {
+			if _, err := trickle.Write([]byte("a")); err != nil {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	}()
+	for range 30 {
+		busy.expect("+PONG", "PING")
+		time.Sleep(100 * time.Millisecond)
+	}
+	idle.expectReply("EOF")
+	eventually(t, "the trickling client is gone", func() bool { return len(s.sessions()) == 1 })
+}
+
+// TestClientsThatDoNotReadAreDisconnected also holds that what they were to be
+// sent does not pile up.
+func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
+	t.Parallel()
+	s := start(t, "client-write-timeout", "1")
+	deaf, bystander := s.dial(t), s.dial(t)
+	deaf.SetDeadline(time.Now().Add(10 * time.Second))
+	request := []byte(strings.Repeat(frame("ECHO", strings.Repeat("x", 1000)), 1000))
+	go func() {
+		for {
+			if _, err := deaf.Write(request); err != nil {
+				return
+			}
+		}
+	}()
+	eventually(t, "the server waits for the client", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range s.conns {
+			if c.phase.Load() > 0 {
+				return true
+			}
+		}
+		return false
+	})
+	s.mu.Lock()
+	for _, c := range s.conns {
+		if c.phase.Load() > 0 && c.out.Load() > 64<<20 {
+			t.Errorf("%d bytes written to a client that does not read", c.out.Load())
+		}
+	}
+	s.mu.Unlock()
+	bystander.expect("+PONG", "PING")
+	eventually(t, "the client is gone", func() bool { return len(s.sessions()) == 1 })
+	bystander.expect("+PONG", "PING")
+}
+
+// TestSlowReadersOfLargeRepliesAreServed: the write timeout is for a client
+// that does not get on at all.
+func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
+	t.Parallel()
+	s := start(t, "client-write-timeout", "2", "proto-max-bulk-len", "32mb")
+	c := s.dial(t)
+	if err := c.Conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		t.Fatal(err)
+	}
+	const size = 24 << 20
+	go c.Write([]byte(frame("ECHO", strings.Repeat("x", size))))
+	begin := time.Now()
+	buf := make([]byte, 256<<10)
+	for got := 0; got < size; {
+		n, err := c.Read(buf)
+		if err != nil {
+			t.Fatalf("after %d bytes and %v: %v", got, time.Since(begin), err)
+		}
+		got += n
+		time.Sleep(time.Duration(n) * 5 * time.Second / size)
+	}
+}

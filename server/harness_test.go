@@ -1,0 +1,198 @@
+package server
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// running is a server on a port of its own, over a store in a temporary
+// directory, stopped when the test ends.
+type running struct {
+	*Server
+	address string
+	served  chan error // what Serve returned
+}
+
+// start runs a server with the given settings, as name and value.
+func start(t testing.TB, settings ...string) *running {
+	t.Helper()
+	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.Close(); err != nil {
+			t.Errorf("closing the store: %v", err)
+		}
+	})
+	return startWith(t, Options{Store: st, Logger: quiet}, settings...)
+}
+
+// quiet drops what a server logs.
+var quiet = slog.New(slog.DiscardHandler)
+
+// startWith is start with options of the test's own.
+func startWith(t testing.TB, o Options, settings ...string) *running {
+	t.Helper()
+	o.Config = configWith(t, append([]string{"port", "0"}, settings...)...)
+	listeners, err := Listen(o.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, o, listeners...)
+}
+
+// serveOn runs a server on listeners of the test's own.
+func serveOn(t testing.TB, o Options, listeners ...net.Listener) *running {
+	t.Helper()
+	s := &running{Server: New(o), address: listeners[0].Addr().String(), served: make(chan error, 1)}
+	go func() { s.served <- s.Serve(listeners...) }()
+	t.Cleanup(func() {
+		s.Stop(true)
+		s.wait(t)
+	})
+	return s
+}
+
+// wait waits for Serve to return.
+func (s *running) wait(t testing.TB) {
+	t.Helper()
+	select {
+	case err := <-s.served:
+		s.served <- err
+		if !errors.Is(err, ErrStopped) {
+			t.Errorf("Serve: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("Serve does not return")
+	}
+}
+
+// configWith returns the defaults but for the given settings.
+func configWith(t testing.TB, settings ...string) *Config {
+	t.Helper()
+	c := DefaultConfig()
+	for i := 0; i < len(settings); i += 2 {
+		if err := LookUp(settings[i]).Set(c, settings[i+1]); err != nil {
+			t.Fatalf("%s: %v", settings[i], err)
+		}
+	}
+	return c
+}
+
+// client is one connection of a test.
+type client struct {
+	t testing.TB
+	net.Conn
+	in *bufio.Reader
+}
+
+// dial connects to the server.
+func (s *running) dial(t testing.TB) *client {
+	t.Helper()
+	nc, err := net.Dial("tcp", s.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	return &client{t, nc, bufio.NewReader(nc)}
+}
+
+// send sends bytes as they are.
+func (c *client) send(s string) {
+	c.t.Helper()
+	if _, err := io.WriteString(c, s); err != nil {
+		c.t.Fatalf("sending %.40q: %v", s, err)
+	}
+}
+
+// frame returns words as a request.
+func frame(words ...string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "*%d\r\n", len(words))
+	for _, w := range words {
+		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(w), w)
+	}
+	return b.String()
+}
+
+// do sends a request and returns its reply, see reply.
+func (c *client) do(words ...string) string {
+	c.t.Helper()
+	c.send(frame(words...))
+	return c.reply()
+}
+
+// reply reads one reply: as on the wire without the line end, strings without
+// their length, and arrays as [a b …]. "EOF" means that the server has closed.
+func (c *client) reply() string {
+	c.t.Helper()
+	line, err := c.in.ReadString('\n')
+	if errors.Is(err, io.EOF) {
+		return "EOF" + line
+	}
+	if err != nil {
+		return "error: " + err.Error()
+	}
+	line = strings.TrimSuffix(line, "\r\n")
+	if line == "" || !strings.ContainsRune("$*%~=", rune(line[0])) {
+		return line
+	}
+	n, err := strconv.Atoi(line[1:])
+	if err != nil || n < 0 {
+		return line
+	}
+	switch line[0] {
+	case '$', '=':
+		b := make([]byte, n+2)
+		if _, err := io.ReadFull(c.in, b); err != nil {
+			return "error: " + err.Error()
+		}
+		return string(b[:n])
+	case '%':
+		n *= 2
+	}
+	parts := make([]string, n)
+	for i := range parts {
+		parts[i] = c.reply()
+	}
+	return "[" + strings.Join(parts, " ") + "]"
+}
+
+// expect sends a request and checks its reply.
+func (c *client) expect(want string, words ...string) {
+	c.t.Helper()
+	if got := c.do(words...); got != want {
+		c.t.Errorf("%q: %.200q, want %q", words, got, want)
+	}
+}
+
+// expectReply checks the next reply.
+func (c *client) expectReply(want string) {
+	c.t.Helper()
+	if got := c.reply(); got != want {
+		c.t.Errorf("reply %.200q, want %q", got, want)
+	}
+}
+
+// eventually waits for a condition that another goroutine brings about.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if condition() {
+			return
+		}
+	}
+	t.Fatalf("never: %s", what)
+}

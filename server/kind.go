@@ -1,0 +1,262 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+)
+
+// kind is the syntax of a setting's value and where in a Config it is kept.
+type kind struct {
+	// parse reads the words of a value into c.
+	parse func(c *Config, words []string) error
+	// format is parse's inverse.
+	format func(c *Config) []string
+	// syntax is the value in a help text, such as "yes|no".
+	syntax string
+	// list says that a value is any number of words; others are exactly one.
+	list bool
+}
+
+// Redis' words for wrong values.
+var (
+	errNotInteger = errors.New("argument couldn't be parsed into an integer")
+	errNotMemory  = errors.New("argument must be a memory value")
+	errNotYesNo   = errors.New("argument must be 'yes' or 'no'")
+	errOneWord    = errors.New("wrong number of arguments")
+)
+
+// scalar is the kind of a value that is one word.
+func scalar[T any](field func(*Config) *T, syntax string, parse func(string) (T, error), format func(T) string) kind {
+	return kind{
+		parse: func(c *Config, words []string) error {
+			if len(words) != 1 {
+				return errOneWord
+			}
+			v, err := parse(words[0])
+			if err == nil {
+				*field(c) = v
+			}
+			return err
+		},
+		format: func(c *Config) []string { return []string{format(*field(c))} },
+		syntax: syntax,
+	}
+}
+
+// integer is the kind of a whole number in a range, both ends included.
+func integer(field func(*Config) *int, lowest, highest int64) kind {
+	return scalar(field, "<number>",
+		func(s string) (int, error) {
+			n, err := parseInteger(s, lowest, highest)
+			return int(n), err
+		},
+		strconv.Itoa)
+}
+
+// seconds is the kind of a duration in whole seconds.
+func seconds(field func(*Config) *time.Duration, highest int64) kind {
+	return scalar(field, "<seconds>",
+		func(s string) (time.Duration, error) {
+			n, err := parseInteger(s, 0, highest)
+			return time.Duration(n) * time.Second, err
+		},
+		func(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) })
+}
+
+// memory is the kind of a number of bytes, written with redis.conf's units.
+func memory(field func(*Config) *int64, lowest, highest int64) kind {
+	return scalar(field, "<bytes>",
+		func(s string) (int64, error) { return parseBytes(s, lowest, highest) },
+		func(n int64) string { return strconv.FormatInt(n, 10) })
+}
+
+// yesNo is the kind of a switch.
+func yesNo(field func(*Config) *bool) kind {
+	return scalar(field, "yes|no",
+		func(s string) (bool, error) {
+			switch {
+			case strings.EqualFold(s, "yes"):
+				return true, nil
+			case strings.EqualFold(s, "no"):
+				return false, nil
+			}
+			return false, errNotYesNo
+		},
+		func(v bool) string {
+			if v {
+				return "yes"
+			}
+			return "no"
+		})
+}
+
+// choice is the kind of one word out of a few.
+func choice(field func(*Config) *string, words ...string) kind {
+	return scalar(field, strings.Join(words, "|"),
+		func(s string) (string, error) {
+			if s = strings.ToLower(s); slices.Contains(words, s) {
+				return s, nil
+			}
+			return "", fmt.Errorf("argument(s) must be one of the following: %s", strings.Join(words, ", "))
+		},
+		func(s string) string { return s })
+}
+
+// text is the kind of any string up to a length, in bytes.
+func text(field func(*Config) *string, syntax string, longest int) kind {
+	return scalar(field, syntax,
+		func(s string) (string, error) {
+			if len(s) > longest {
+				return "", fmt.Errorf("argument must not be longer than %d bytes", longest)
+			}
+			return s, nil
+		},
+		func(s string) string { return s })
+}
+
+// list is the kind of a value of several words.
+func list[T any](field func(*Config) *T, syntax string, parse func([]string) (T, error), format func(T) []string) kind {
+	return kind{
+		parse: func(c *Config, words []string) error {
+			v, err := parse(words)
+			if err == nil {
+				*field(c) = v
+			}
+			return err
+		},
+		format: func(c *Config) []string { return format(*field(c)) },
+		syntax: syntax,
+		list:   true,
+	}
+}
+
+// must adds a condition to a kind.
+func (k kind) must(hold func(c *Config) error) kind {
+	parse := k.parse
+	k.parse = func(c *Config, words []string) error {
+		tentative := *c
+		if err := parse(&tentative, words); err != nil {
+			return err
+		}
+		if err := hold(&tentative); err != nil {
+			return err
+		}
+		*c = tentative
+		return nil
+	}
+	return k
+}
+
+// parseInteger reads a decimal within a range.
+func parseInteger(s string, lowest, highest int64) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0, errNotInteger
+	}
+	if n < lowest || n > highest {
+		return 0, fmt.Errorf("argument must be between %d and %d inclusive", lowest, highest)
+	}
+	return n, nil
+}
+
+// units are redis.conf's units of memory.
+var units = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"kb", 1 << 10}, {"mb", 1 << 20}, {"gb", 1 << 30}, {"tb", 1 << 40},
+	{"k", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12},
+	{"b", 1}, {"", 1},
+}
+
+// parseBytes reads a number of bytes within a range, with a unit as in 64mb.
+func parseBytes(s string, lowest, highest int64) (int64, error) {
+	s = strings.ToLower(s)
+	for _, u := range units {
+		digits, ok := strings.CutSuffix(s, u.suffix)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseUint(digits, 10, 63)
+		if err != nil || int64(n) > math.MaxInt64/u.bytes {
+			return 0, errNotMemory
+		}
+		if bytes := int64(n) * u.bytes; bytes < lowest || bytes > highest {
+			return 0, fmt.Errorf("argument must be between %d and %d inclusive", lowest, highest)
+		}
+		return int64(n) * u.bytes, nil
+	}
+	return 0, errNotMemory
+}
+
+// splitWords splits a line by the rules of redis.conf and redis-cli.
+func splitWords(line string) (words []string, ok bool) {
+	split, ok := resp.SplitWords([]byte(line))
+	for _, w := range split {
+		words = append(words, string(w))
+	}
+	return words, ok
+}
+
+// quoteWord writes a word so that splitWords reads it back.
+func quoteWord(w string) string {
+	plain := w != "" && w[0] != '#'
+	for i := range len(w) {
+		if c := w[i]; c <= ' ' || c >= 0x7f || strings.IndexByte(`"'\`, c) >= 0 {
+			plain = false
+		}
+	}
+	if plain {
+		return w
+	}
+	b := []byte{'"'}
+	for i := range len(w) {
+		switch c := w[i]; {
+		case c == '"' || c == '\\':
+			b = append(b, '\\', c)
+		case c < ' ' || c >= 0x7f:
+			b = fmt.Appendf(b, `\x%02x`, c)
+		default:
+			b = append(b, c)
+		}
+	}
+	return string(append(b, '"'))
+}
+
+// The conditions of single settings.
+
+func notEmpty(c *Config) error {
+	if c.Dir == "" {
+		return errors.New("argument must not be empty")
+	}
+	return nil
+}
+
+func powerOfTwo(c *Config) error {
+	if c.Partitions&(c.Partitions-1) != 0 {
+		return errors.New("argument must be a power of two")
+	}
+	return nil
+}
+
+func alwaysLogged(c *Config) error {
+	if !c.AppendOnly {
+		return errors.New("the log of operations cannot be turned off; see appendfsync")
+	}
+	return nil
+}
+
+// parseAddresses reads the words of bind.
+func parseAddresses(words []string) ([]string, error) {
+	if len(words) == 0 || slices.Contains(words, "") {
+		return nil, errors.New("wants at least one address")
+	}
+	return slices.Clone(words), nil
+}

@@ -1,0 +1,89 @@
+package server
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+)
+
+// pause is the state of CLIENT PAUSE. The zero value is no pause.
+type pause struct {
+	until atomic.Int64 // unix nanoseconds; 0: none
+
+	mu         sync.Mutex
+	writesOnly bool
+	changed    chan struct{} // closed at the next change
+}
+
+// active reports whether there may be a pause; it is asked for every request.
+func (p *pause) active() bool { return p.until.Load() != 0 }
+
+// set begins a pause, or ends it with a time that is past.
+func (p *pause) set(until time.Time, writesOnly bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = nil
+	}
+	if !until.After(time.Now()) {
+		p.until.Store(0)
+		return
+	}
+	p.changed = make(chan struct{})
+	p.writesOnly = writesOnly
+	p.until.Store(until.UnixNano())
+}
+
+// holds returns for how long a request has to wait unless the pause changes
+// before; 0: not at all.
+func (p *pause) holds(args [][]byte) (wait time.Duration, changed <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	until := p.until.Load()
+	if until == 0 {
+		return 0, nil
+	}
+	if wait = time.Until(time.Unix(0, until)); wait <= 0 {
+		p.until.CompareAndSwap(until, 0)
+		return 0, nil
+	}
+	// CLIENT passes, or nobody could end the pause.
+	if bytes.EqualFold(args[0], []byte("client")) || p.writesOnly && !isWrite(args[0]) {
+		return 0, nil
+	}
+	return wait, p.changed
+}
+
+// isWrite reports whether the command with this name may change the data. EXEC
+// may, for all that is known here.
+func isWrite(name []byte) bool {
+	c := commands.Commands.Get(name)
+	return c != nil && c.Flags&commands.Write != 0 || bytes.EqualFold(name, []byte("exec"))
+}
+
+// waitForPause delays a request for as long as clients are paused. What came
+// before it is answered first.
+func (c *conn) waitForPause(args [][]byte) error {
+	for {
+		wait, changed := c.server.pause.holds(args)
+		if wait == 0 {
+			return nil
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-c.server.stop:
+			timer.Stop()
+			return errClosing
+		}
+		timer.Stop()
+	}
+}

@@ -1,0 +1,241 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"maps"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Options configure New. Store is required.
+type Options struct {
+	// Store is what the clients' commands act on. It outlives the Server.
+	Store *store.Store
+	// Config holds the settings; nil: the defaults.
+	Config *Config
+	// ConfigFile is the path that Config was read from, for INFO; "" if none.
+	ConfigFile string
+	// OnChange carries out changes by CONFIG SET that concern neither the
+	// server nor the store: the func under a setting's name is called with the
+	// new Config, after all values were found valid. If it fails, the change as
+	// a whole is undone.
+	OnChange map[string]func(*Config) error
+	// Version is fbfkv's version.
+	Version string
+	// Logger gets the server's messages; nil: slog.Default.
+	Logger *slog.Logger
+}
+
+// Server accepts clients and carries out their commands until it is stopped.
+// Its methods are safe for concurrent use.
+type Server struct {
+	store      *store.Store
+	log        *slog.Logger
+	onChange   map[string]func(*Config) error
+	configFile string
+	commands   commands.Server
+
+	config    atomic.Pointer[Config]
+	configSet sync.Mutex // held while settings change
+
+	started time.Time
+	runID   string
+	port    atomic.Int32
+	clock   atomic.Int64 // unix nanoseconds, about once a second
+	pause   pause
+
+	mu        sync.Mutex // guards what follows
+	listeners []net.Listener
+	conns     map[int64]*conn
+	lastID    int64
+	closed    totals // of connections that are gone
+	stopping  bool
+	noSave    bool
+
+	running  sync.WaitGroup // connections
+	lingers  chan struct{}  // bounds goodbyes, see goodbye
+	stop     chan struct{}  // closed when stopping begins
+	rejected atomic.Uint64
+	reset    totals // what CONFIG RESETSTAT subtracts; guarded by mu
+}
+
+// totals are figures summed over connections.
+type totals struct{ connections, in, out uint64 }
+
+// New returns a Server that waits for Serve.
+func New(o Options) *Server {
+	s := &Server{
+		store:      o.Store,
+		log:        o.Logger,
+		onChange:   map[string]func(*Config) error{},
+		configFile: o.ConfigFile,
+		started:    time.Now(),
+		conns:      map[int64]*conn{},
+		lingers:    make(chan struct{}, maxLingers),
+		stop:       make(chan struct{}),
+	}
+	if s.log == nil {
+		s.log = slog.Default()
+	}
+	if o.Store != nil {
+		maps.Copy(s.onChange, storeChanges(o.Store))
+	}
+	maps.Copy(s.onChange, o.OnChange)
+	config := o.Config
+	if config == nil {
+		config = DefaultConfig()
+	}
+	s.config.Store(config)
+	s.clock.Store(s.started.UnixNano())
+	var id [20]byte
+	rand.Read(id[:])
+	s.runID = hex.EncodeToString(id[:])
+	s.fillCommands(o.Version)
+	return s
+}
+
+// ErrStopped is what Serve returns after Stop.
+var ErrStopped = errors.New("server stopped")
+
+// Serve accepts clients on the listeners, which it closes in the end, until
+// Stop is called and every connection is closed, and returns ErrStopped; or
+// until accepting fails for good, and returns that error. Call it once.
+func (s *Server) Serve(listeners ...net.Listener) error {
+	s.mu.Lock()
+	s.listeners = listeners
+	stopping := s.stopping
+	s.mu.Unlock()
+	if len(listeners) > 0 {
+		if a, ok := listeners[0].Addr().(*net.TCPAddr); ok {
+			s.port.Store(int32(a.Port))
+		}
+	}
+	if stopping {
+		closeAll(listeners)
+		return ErrStopped
+	}
+	errs := make(chan error, len(listeners))
+	for _, l := range listeners {
+		go func() { errs <- s.accept(l) }()
+	}
+	go s.watch()
+
+	var first error
+	for range listeners {
+		if err := <-errs; first == nil {
+			first = err
+		}
+		s.Stop(false)
+	}
+	s.running.Wait()
+	return first
+}
+
+// Stop begins to stop the server: no client is accepted any more, commands that
+// are being carried out finish and are answered, and connections close. Those
+// that have not within shutdown-timeout, or at once if now is true, are cut off.
+// Stop does not wait; Serve returns when all this is done.
+func (s *Server) Stop(now bool) {
+	s.mu.Lock()
+	first := !s.stopping
+	s.stopping = true
+	listeners := s.listeners
+	conns := s.connections()
+	s.mu.Unlock()
+
+	if first {
+		close(s.stop)
+		closeAll(listeners)
+		for _, c := range conns {
+			c.net.SetReadDeadline(time.Unix(1, 0)) // wakes it if it waits for a command
+		}
+	}
+	cut := func() {
+		for _, c := range conns {
+			c.net.Close()
+		}
+	}
+	if now {
+		cut()
+	} else if first {
+		time.AfterFunc(s.config.Load().ShutdownGrace, cut)
+	}
+}
+
+// SkipSnapshot reports whether the client that stopped the server asked for no
+// snapshot, as SHUTDOWN NOSAVE does.
+func (s *Server) SkipSnapshot() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.noSave
+}
+
+// connections returns the present connections; s.mu is held.
+func (s *Server) connections() []*conn {
+	list := make([]*conn, 0, len(s.conns))
+	for _, c := range s.conns {
+		list = append(list, c)
+	}
+	return list
+}
+
+// watch keeps the clock and disconnects clients that are idle, or leave their
+// replies unread, for too long. A look at all of them once a second costs less
+// than a deadline on every read and write.
+func (s *Server) watch() {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case now := <-tick.C:
+			s.clock.Store(now.UnixNano())
+			s.mu.Lock()
+			conns := s.connections()
+			s.mu.Unlock()
+			config := s.config.Load()
+			for _, c := range conns {
+				if reason := c.overdue(now, config); reason != "" {
+					s.logVerbose("client disconnected", "client", c.session.Addr, "reason", reason)
+					c.net.Close()
+				}
+			}
+		}
+	}
+}
+
+// closeAll closes listeners; a second close is harmless.
+func closeAll(listeners []net.Listener) {
+	for _, l := range listeners {
+		l.Close()
+	}
+}
+
+// executable is the path of this program, for INFO.
+func executable() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
+}
+
+// LevelVerbose is redis.conf's loglevel between debug and notice: what single
+// clients do.
+const LevelVerbose = slog.LevelInfo - 2
+
+// logVerbose logs what happens to a single client.
+func (s *Server) logVerbose(message string, args ...any) {
+	s.log.Log(context.Background(), LevelVerbose, message, args...)
+}

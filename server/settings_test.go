@@ -1,0 +1,209 @@
+package server
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestSettingsTable holds every declaration to its own rules: the default is
+// valid, and what a setting writes it reads back.
+func TestSettingsTable(t *testing.T) {
+	seen := map[string]bool{}
+	for i := range Settings {
+		s := &Settings[i]
+		if s.Name != strings.ToLower(s.Name) || seen[s.Name] || LookUp(strings.ToUpper(s.Name)) != s {
+			t.Errorf("%s: name is not lower case and unique", s.Name)
+		}
+		seen[s.Name] = true
+		if s.Group == "" || s.Syntax() == "" || !strings.HasSuffix(s.Doc, ".") {
+			t.Errorf("%s: group %q, syntax %q, doc %q", s.Name, s.Group, s.Syntax(), s.Doc)
+		}
+		c := DefaultConfig()
+		if err := readConfig(strings.NewReader(s.Line(c)), "conf", c); err != nil {
+			t.Errorf("%s: its own line %q is refused: %v", s.Name, s.Line(c), err)
+		}
+		if !reflect.DeepEqual(c, DefaultConfig()) {
+			t.Errorf("%s: reading %q gives another value", s.Name, s.Line(c))
+		}
+	}
+}
+
+// TestSettingsFieldsAreDistinct sets one setting at a time and expects that no
+// other changes, so that no two share a field.
+func TestSettingsFieldsAreDistinct(t *testing.T) {
+	other := map[string]string{
+		"dir": "x", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "hot-counters": "2000",
+		"block-cache": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
+		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7", "timeout": "7",
+		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
+		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
+	}
+	for i := range Settings {
+		s := &Settings[i]
+		if s.Fixed {
+			continue
+		}
+		c := DefaultConfig()
+		if err := s.Set(c, other[s.Name]); err != nil {
+			t.Errorf("%s: %v", s.Name, err)
+		}
+		for j := range Settings {
+			changed := Settings[j].Format(c) != Settings[j].Format(DefaultConfig())
+			if changed != (i == j) {
+				t.Errorf("setting %s: %s changed: %v", s.Name, Settings[j].Name, changed)
+			}
+		}
+	}
+}
+
+func TestSettingValues(t *testing.T) {
+	tests := []struct {
+		name, value string
+		want        string // as CONFIG GET shows it, or
+		err         string // part of the error
+	}{
+		{"port", "6380", "6380", ""},
+		{"port", "65536", "", "argument must be between 0 and 65535 inclusive"},
+		{"port", "-1", "", "argument must be between 0 and 65535 inclusive"},
+		{"port", "http", "", "argument couldn't be parsed into an integer"},
+		{"port", "", "", "argument couldn't be parsed into an integer"},
+		{"maxclients", "0", "", "argument must be between 1"},
+		{"appendfsync", "EVERYSEC", "everysec", ""},
+		{"appendfsync", "sometimes", "", "argument(s) must be one of the following: always, everysec, no"},
+		{"protected-mode", "No", "no", ""},
+		{"protected-mode", "0", "", "argument must be 'yes' or 'no'"},
+		{"proto-max-bulk-len", "2mb", "2097152", ""},
+		{"proto-max-bulk-len", "2MB", "2097152", ""},
+		{"proto-max-bulk-len", "2m", "2000000", ""},
+		{"proto-max-bulk-len", "2097152b", "2097152", ""},
+		{"proto-max-bulk-len", "1024", "", "argument must be between"},
+		{"proto-max-bulk-len", "9223372036854775807gb", "", "argument must be a memory value"},
+		{"proto-max-bulk-len", "mb", "", "argument must be a memory value"},
+		{"proto-max-bulk-len", "-2mb", "", "argument must be a memory value"},
+		{"proto-max-bulk-len", "1.5gb", "", "argument must be a memory value"},
+		{"partitions", "32", "32", ""},
+		{"partitions", "12", "", "power of two"},
+		{"dir", "", "", "must not be empty"},
+		{"appendonly", "no", "", "cannot be turned off"},
+		{"databases", "16", "", "between 1 and 1"},
+		{"bind", "127.0.0.1 -::1", "127.0.0.1 -::1", ""},
+		{"bind", "", "", "at least one address"},
+		{"requirepass", "with space", "with space", ""},
+		{"requirepass", strings.Repeat("x", 513), "", "longer than 512"},
+		{"save", "", "", ""},
+		{"save", "900 1 300 10", "900 1 300 10", ""},
+		{"save", "900", "", "pairs of seconds and changes"},
+		{"save", "0 1", "", "seconds: argument must be between 1"},
+		{"save", "60 -1", "", "changes: argument must be between 0"},
+		{"client-output-buffer-limit", "normal 2mb 0 0", "normal 2097152 0 0", ""},
+		{"client-output-buffer-limit", "normal 0 0 0", "normal 0 0 0", ""},
+		{"client-output-buffer-limit", "normal 2mb 1mb 60", "", "no soft limit"},
+		{"client-output-buffer-limit", "normal 100 0 0", "", "at least 1mb"},
+		{"client-output-buffer-limit", "pubsub 2mb 0 0", "", "wants: normal"},
+		{"timeout", "3600", "3600", ""},
+	}
+	for _, tt := range tests {
+		c := DefaultConfig()
+		s := LookUp(tt.name)
+		err := s.Set(c, tt.value)
+		switch {
+		case tt.err == "" && (err != nil || s.Format(c) != tt.want):
+			t.Errorf("%s %q: %q, %v, want %q", tt.name, tt.value, s.Format(c), err, tt.want)
+		case tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)):
+			t.Errorf("%s %q: %v, want an error with %q", tt.name, tt.value, err, tt.err)
+		case tt.err != "" && !reflect.DeepEqual(c, DefaultConfig()):
+			t.Errorf("%s %q: refused, and yet something changed", tt.name, tt.value)
+		}
+	}
+}
+
+func TestSaveInterval(t *testing.T) {
+	for value, want := range map[string]time.Duration{
+		"": 0, "60 1": time.Minute, "3600 1 300 100 60 10000": time.Minute,
+	} {
+		c := DefaultConfig()
+		if err := LookUp("save").Set(c, value); err != nil || c.Save.Interval() != want {
+			t.Errorf("save %q: %v, %v", value, c.Save.Interval(), err)
+		}
+	}
+}
+
+func TestReadConfig(t *testing.T) {
+	c := DefaultConfig()
+	file := `# a comment
+  # another one
+
+port 6380
+  BIND 127.0.0.1   ::1
+requirepass "a \"b\" \x41 #c"
+dir '/var/lib/with space'
+save 300 1
+save 60 1000
+appendfsync everysec
+`
+	if err := readConfig(strings.NewReader(file), "conf", c); err != nil {
+		t.Fatal(err)
+	}
+	want := DefaultConfig()
+	want.Port, want.Bind, want.RequirePass = 6380, []string{"127.0.0.1", "::1"}, `a "b" A #c`
+	want.Dir, want.AppendFsync = "/var/lib/with space", "everysec"
+	want.Save = SavePoints{{300, 1}, {60, 1000}}
+	if !reflect.DeepEqual(c, want) {
+		t.Errorf("got %+v\nwant %+v", c, want)
+	}
+}
+
+func TestReadConfigSaveStartsAfresh(t *testing.T) {
+	for file, want := range map[string]string{
+		"save \"\"\n":                          "",
+		"save 60 1\nsave \"\"\n":               "",
+		"save 60 1\nsave \"\"\nsave 900 1\n":   "900 1",
+		"save \"\"\nsave 900 1\nsave 300 10\n": "900 1 300 10",
+	} {
+		c := DefaultConfig()
+		err := readConfig(strings.NewReader(file), "conf", c)
+		if got := LookUp("save").Format(c); err != nil || got != want {
+			t.Errorf("%q: %q, %v, want %q", file, got, err, want)
+		}
+	}
+}
+
+func TestReadConfigErrors(t *testing.T) {
+	for file, want := range map[string]string{
+		"port 6380\nports 1\n":                `conf:2: unknown setting "ports"`,
+		"port x\n":                            "conf:1: port: argument couldn't be parsed into an integer",
+		"port 1\n\nport 2\n":                  "conf:3: port is set twice",
+		"port\n":                              "conf:1: port: a value is missing",
+		"port 1 2\n":                          "conf:1: port: wrong number of arguments",
+		"dir \"a\n":                           "conf:1: unbalanced quotes",
+		"save 60\n":                           "conf:1: save: wants pairs of seconds and changes, such as 60 1",
+		"port 1\n" + strings.Repeat("x", 1e5): "conf:2: bufio.Scanner: token too long",
+	} {
+		c := DefaultConfig()
+		err := readConfig(strings.NewReader(file), "conf", c)
+		if err == nil || err.Error() != want {
+			t.Errorf("%.30q: %v, want %s", file, err, want)
+		}
+		if !reflect.DeepEqual(c, DefaultConfig()) {
+			t.Errorf("%.30q: refused, and yet something changed", file)
+		}
+	}
+	if err := ReadConfigFile("/does/not/exist", DefaultConfig()); err == nil || strings.Contains(err.Error(), "\n") {
+		t.Errorf("missing file: %v", err)
+	}
+}
+
+// FuzzQuoteWord holds that a quoted word is read back as it was.
+func FuzzQuoteWord(f *testing.F) {
+	for _, w := range []string{"", "plain", "#no comment", `a "b" 'c' \`, "\x00\xff\r\n\t", "-x"} {
+		f.Add(w)
+	}
+	f.Fuzz(func(t *testing.T, w string) {
+		words, ok := splitWords(quoteWord(w))
+		if !ok || len(words) != 1 || words[0] != w {
+			t.Errorf("%q written as %s, read as %q, %v", w, quoteWord(w), words, ok)
+		}
+	})
+}

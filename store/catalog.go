@@ -1,0 +1,251 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// catalog is the set of tables. It is immutable: a change makes a new one,
+// which is logged whole in every partition, so that each partition's log can
+// be redone by itself.
+type catalog struct {
+	Next   uint32      // the id of the next table
+	Tables []*tableDef // live and draining, longest prefix first
+}
+
+// tableDef is a table as the catalogue has it.
+type tableDef struct {
+	ID uint32
+	TableOptions
+	// ForgottenBefore is a wall time, ms: operations made before it are STALE
+	// (G7). ALTER to a longer window sets it, since what the shorter window
+	// forgot must not be let in again.
+	ForgottenBefore int64 `json:",omitempty"`
+	// Until logged time KeepUntil, ids are kept for KeepWindow ms if that is
+	// longer than the window: the promise made at their application outlives
+	// an ALTER to a shorter window.
+	KeepWindow, KeepUntil int64 `json:",omitempty"`
+	// Links are tables that keys of this one belonged to: their memory is
+	// asked too until it has drained, so that CREATE and DROP forget nothing.
+	Links []link `json:",omitempty"`
+	// DropUntil is the logged time until which a dropped table's memory is
+	// still asked; 0 for a live table.
+	DropUntil int64 `json:",omitempty"`
+}
+
+// link says that keys with Prefix were in table Table before, and that its
+// memory matters until logged time Until.
+type link struct {
+	Table  uint32
+	Prefix string
+	Until  int64
+}
+
+// newCatalog is the catalogue of a new data directory: the table default.
+func newCatalog() *catalog {
+	def := TableOptions{Name: DefaultTable, Skew: DefaultSkew}.withDefaults()
+	return &catalog{Next: 2, Tables: []*tableDef{{ID: 1, TableOptions: def}}}
+}
+
+func (c *catalog) encode() []byte {
+	b, err := json.Marshal(c)
+	if err != nil {
+		panic(err) // no field of a catalogue can fail to marshal
+	}
+	return b
+}
+
+func decodeCatalog(b []byte) (*catalog, error) {
+	c := new(catalog)
+	if err := json.Unmarshal(b, c); err != nil {
+		return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
+	}
+	for _, d := range c.Tables {
+		if err := d.Validate(); err != nil {
+			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
+		}
+	}
+	if c.byName(DefaultTable) == nil {
+		return nil, fmt.Errorf("%w: catalogue without table %s", errCorruptEntry, DefaultTable)
+	}
+	return c, nil
+}
+
+// find returns the table of key: the live one with the longest matching
+// prefix. Table default matches every key.
+func (c *catalog) find(key []byte) *tableDef {
+	for _, d := range c.Tables {
+		if d.DropUntil == 0 && len(d.Prefix) <= len(key) && string(key[:len(d.Prefix)]) == d.Prefix {
+			return d
+		}
+	}
+	panic("store: catalogue without a default table")
+}
+
+func (c *catalog) byName(name string) *tableDef {
+	for _, d := range c.Tables {
+		if d.DropUntil == 0 && d.Name == name {
+			return d
+		}
+	}
+	return nil
+}
+
+func (c *catalog) byID(id uint32) *tableDef {
+	for _, d := range c.Tables {
+		if d.ID == id {
+			return d
+		}
+	}
+	return nil
+}
+
+// live returns the tables that are not dropped.
+func (c *catalog) live() []*tableDef {
+	var out []*tableDef
+	for _, d := range c.Tables {
+		if d.DropUntil == 0 {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+// clone copies the catalogue deeply enough to be changed.
+func (c *catalog) clone() *catalog {
+	n := &catalog{Next: c.Next}
+	for _, d := range c.Tables {
+		e := *d
+		e.Links = slices.Clone(d.Links)
+		n.Tables = append(n.Tables, &e)
+	}
+	return n
+}
+
+func (c *catalog) add(d *tableDef) {
+	c.Tables = append(c.Tables, d)
+	slices.SortStableFunc(c.Tables, func(a, b *tableDef) int {
+		if n := len(b.Prefix) - len(a.Prefix); n != 0 {
+			return n
+		}
+		return strings.Compare(a.Prefix, b.Prefix)
+	})
+}
+
+// keep is how long the table's ids are remembered, ms of logged time: window
+// and skew, or longer while an ALTER's old promise lasts.
+func (d *tableDef) keep(logged int64) int64 {
+	k := (d.Window + d.Skew).Milliseconds()
+	if logged < d.KeepUntil {
+		k = max(k, d.KeepWindow)
+	}
+	return k
+}
+
+// create returns the catalogue after CTABLE CREATE at a moment. Keys that move
+// into the new table go on being checked against the memory of the table they
+// were in, and of those linked from it.
+func (c *catalog) create(o TableOptions, at moment) (*catalog, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	live := c.live()
+	for _, d := range live {
+		if d.Name == o.Name || d.Prefix == o.Prefix {
+			return nil, ErrTableExists
+		}
+	}
+	if len(live) >= MaxTables || len(c.Tables) >= 2*MaxTables {
+		return nil, ErrTooManyTables
+	}
+	n := c.clone().prune(at.logged)
+	parent := n.find([]byte(o.Prefix))
+	d := &tableDef{ID: n.Next, TableOptions: o.withDefaults(), ForgottenBefore: parent.ForgottenBefore}
+	d.Links = append(d.Links, link{Table: parent.ID, Prefix: o.Prefix, Until: at.logged + parent.keep(at.logged)})
+	d.Links = append(d.Links, parent.Links...)
+	n.Next++
+	n.add(d)
+	return n, nil
+}
+
+// drop returns the catalogue after CTABLE DROP: the table's keys fall to the
+// table with the next shorter prefix, which asks the dropped one's memory
+// until that has drained.
+func (c *catalog) drop(name string, at moment) (*catalog, error) {
+	if name == DefaultTable {
+		return nil, ErrDropDefault
+	}
+	if c.byName(name) == nil {
+		return nil, ErrNoTable
+	}
+	n := c.clone().prune(at.logged)
+	d := n.byName(name)
+	d.DropUntil = at.logged + d.keep(at.logged)
+	heir := n.find([]byte(d.Prefix))
+	heir.Links = append(heir.Links, link{Table: d.ID, Prefix: d.Prefix, Until: d.DropUntil})
+	heir.Links = append(heir.Links, d.Links...)
+	// What the dropped table refuses as stale its heir must refuse as well.
+	heir.ForgottenBefore = max(heir.ForgottenBefore, d.ForgottenBefore)
+	for _, l := range d.Links {
+		d.DropUntil = max(d.DropUntil, l.Until)
+	}
+	return n, nil
+}
+
+// alter returns the catalogue after CTABLE ALTER.
+func (c *catalog) alter(name string, ch TableChange, at moment) (*catalog, error) {
+	if c.byName(name) == nil {
+		return nil, ErrNoTable
+	}
+	n := c.clone().prune(at.logged)
+	d := n.byName(name)
+	o := ch.apply(d.TableOptions)
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	was, old := d.keep(at.logged), d.Window
+	d.TableOptions = o
+	if now := (o.Window + o.Skew).Milliseconds(); now < was {
+		d.KeepUntil, d.KeepWindow = max(d.KeepUntil, at.logged+was), was
+	}
+	if o.Window > old {
+		d.ForgottenBefore = max(d.ForgottenBefore, at.wall-old.Milliseconds())
+	}
+	return n, nil
+}
+
+// prune removes links and dropped tables whose memory has drained. It changes
+// the receiver, which must be a clone.
+func (c *catalog) prune(logged int64) *catalog {
+	for _, d := range c.Tables {
+		d.Links = slices.DeleteFunc(d.Links, func(l link) bool { return l.Until <= logged })
+	}
+	c.Tables = slices.DeleteFunc(c.Tables, func(d *tableDef) bool {
+		return d.DropUntil != 0 && d.DropUntil <= logged
+	})
+	return c
+}
+
+// drained reports whether prune would remove anything.
+func (c *catalog) drained(logged int64) bool {
+	for _, d := range c.Tables {
+		if d.DropUntil != 0 && d.DropUntil <= logged {
+			return true
+		}
+		for _, l := range d.Links {
+			if l.Until <= logged {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// covers reports whether the link applies to key at a logged time.
+func (l link) covers(key []byte, logged int64) bool {
+	return logged < l.Until && bytes.HasPrefix(key, []byte(l.Prefix))
+}

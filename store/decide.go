@@ -1,0 +1,359 @@
+package store
+
+import "math"
+
+// decide lets each operation of the batch take its turn. It is the only place
+// where filters are asked and time is read; what it finds is logged as
+// outcomes and redone from them ("decide once, redo everywhere"). A refused
+// operation logs nothing: no effect, no opid (G6).
+func (x *execution) decide() {
+	for i := range x.ops {
+		op := &x.ops[i]
+		if op.Kind == Nop || op.Err != nil {
+			continue
+		}
+		if x.err != nil {
+			return
+		}
+		if x.flushed {
+			x.findAgain(op)
+		}
+		op.Err = x.turn(op)
+	}
+}
+
+// turn decides one operation.
+func (x *execution) turn(op *Op) error {
+	switch op.Kind {
+	case CIncrBy:
+		return x.cIncrBy(op)
+	case CMIncrBy:
+		return x.cmIncrBy(op)
+	case CSeen:
+		return x.cSeen(op)
+	case IncrBy:
+		return x.incrBy(op)
+	case Set:
+		return x.set(op)
+	case Del:
+		return x.del(op)
+	case GetDel:
+		return x.getDel(op)
+	case ExpireAt:
+		return x.expireAt(op)
+	case Persist:
+		return x.persist(op)
+	case FlushAll:
+		return x.flushAll()
+	case removeExpired:
+		return x.removeExpired(op)
+	case FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:
+		return x.filterOp(op)
+	default:
+		return x.read(op)
+	}
+}
+
+// log writes an outcome into the partition's record of this batch and redoes
+// it.
+func (x *execution) log(p *partition, e *entry) {
+	if p.recordAt == 0 {
+		p.at, p.recordAt = x.at, p.seq+1
+		p.record = beginRecord(p.record[:0], x.at)
+	}
+	p.seq++
+	p.record = e.appendTo(p.record)
+	if err := p.redo(e, p.seq, x.at); err != nil {
+		x.err = err
+	}
+	p.need = p.seq
+}
+
+// findAgain finds an operation's keys anew after a FLUSHALL earlier in the
+// batch: nothing exists any more, and nothing is remembered.
+func (x *execution) findAgain(op *Op) {
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		if r.c = r.p.hot.get(r.key); r.c == nil {
+			r.c = r.p.hot.install(r.key, position(r.slot, keyHash(r.key)))
+		}
+		if op.Kind.idempotent() {
+			r.look, r.t = look{}, nil
+			r.judge(op.ID, x.at.logged)
+		}
+	}
+}
+
+// cIncrBy applies an idempotent increment: stale, duplicate or mismatch, wrong
+// type, overflow, out of memory, in this order.
+func (x *execution) cIncrBy(op *Op) error {
+	r := &x.of(op)[0]
+	r.again(op.ID, x.at.logged)
+	t := r.t
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	if r.verdict != verdictNew {
+		return x.duplicate(op, r)
+	}
+	if err := x.checkIncr(r, op.Delta); err != nil {
+		return err
+	}
+	if err := x.makeRoom(r); err != nil {
+		return err
+	}
+	op.Value, op.Applied = x.applyIncr(op, r, op.Delta), true
+	t.figures.applied++
+	return nil
+}
+
+// duplicate answers a retry: with the original result where it is recorded,
+// otherwise with the present value.
+func (x *execution) duplicate(op *Op, r *ref) error {
+	p := r.p
+	r.t.figures.duplicates++
+	if r.verdict == verdictSeen {
+		if r.seen.Delta != op.Delta {
+			return ErrMismatch
+		}
+		op.Value = r.seen.Result
+		if r.look.found {
+			r.t.figures.confirmed++
+		}
+		return nil
+	}
+	// The filter does not tell which operation set its bits, so everything
+	// decided so far must be durable before this leaves (G3).
+	p.need = p.seq
+	if r.c.kind == TypeCounter && r.c.alive(x.at.wall) {
+		op.Value = r.c.value
+	}
+	return nil
+}
+
+// checkTime refuses an operation whose time says that its id may have been
+// forgotten (G7), and one from the future.
+func (x *execution) checkTime(op *Op, r *ref) error {
+	d := r.t.def
+	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
+		return nil
+	}
+	time, known, err := opTime(d, op.ID, op.At, op.Flags&HasAt != 0)
+	if err != nil {
+		return err
+	}
+	r.time, r.hasTime = time, known
+	before := max(x.at.wall-d.Window.Milliseconds(), d.ForgottenBefore,
+		r.t.horizon.before(x.at.logged, d.keep(x.at.logged)))
+	for _, l := range d.Links {
+		if t := r.p.tables[l.Table]; t != nil && l.covers(r.key, x.at.logged) {
+			before = max(before, t.horizon.before(x.at.logged, t.def.keep(x.at.logged)))
+		}
+	}
+	if time < before {
+		r.t.figures.stale++
+		return ErrStale
+	}
+	if time > x.at.wall+d.Skew.Milliseconds() {
+		return ErrFuture
+	}
+	return nil
+}
+
+// checkIncr refuses an increment of a filter and one that would overflow.
+func (x *execution) checkIncr(r *ref, delta int64) error {
+	r.p.need = max(r.p.need, r.c.seq)
+	if !r.c.alive(x.at.wall) {
+		return nil
+	}
+	if r.c.kind == TypeFilter {
+		return ErrWrongType
+	}
+	if _, ok := sum(r.c.value, delta); !ok {
+		return ErrOverflow
+	}
+	return nil
+}
+
+// sum adds two integers; false if the result would overflow.
+func sum(a, b int64) (int64, bool) {
+	if b > 0 && a > math.MaxInt64-b || b < 0 && a < math.MinInt64-b {
+		return 0, false
+	}
+	return a + b, true
+}
+
+// makeRoom logs what the table's filter has to do before it takes another id:
+// refreshes, growth. At the memory cap an APPROX table refuses (G5).
+func (x *execution) makeRoom(r *ref) error {
+	t := r.t
+	if t.filter.Due(x.at.logged) {
+		x.plan(r.p, t)
+	}
+	if t.filter.Full() {
+		t.figures.refused++
+		return ErrOutOfMemory
+	}
+	return nil
+}
+
+// maxEvents bounds the events of one filter that one operation may cause.
+const maxEvents = 16
+
+// plan logs the events that a table's filter plans.
+func (x *execution) plan(p *partition, t *tableState) {
+	pl := planner{pool: p.pool}
+	for range maxEvents {
+		ev, ok := t.filter.Plan(x.at.logged, pl.grant)
+		pl.settle()
+		if !ok || x.err != nil {
+			return
+		}
+		x.control = ev.AppendTo(x.control[:0])
+		x.log(p, &entry{kind: entryControl, table: t.def.ID, id: x.control, t: t})
+	}
+}
+
+// applyIncr logs an increment together with its opid, and returns the
+// counter's new value. All checks have passed.
+func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
+	e := entry{kind: entryApply, table: r.t.def.ID, key: r.key, id: op.ID, delta: delta, c: r.c, t: r.t, hash: r.hash}
+	x.postImage(&e, r.c, delta)
+	if r.t.def.Mode == Exact {
+		e.flags |= flagExact
+	}
+	if r.hasTime {
+		e.flags |= flagHasTime
+		e.time = r.time
+	}
+	x.log(r.p, &e)
+	r.p.inserted = true
+	return e.value
+}
+
+// postImage fills in the value after an increment of a counter.
+func (x *execution) postImage(e *entry, c *counter, delta int64) {
+	e.value = delta
+	switch {
+	case c.alive(x.at.wall):
+		e.value += c.value
+		e.setExpire(c.expire)
+	case c.kind == TypeNone:
+		e.flags |= flagCreated
+	case c.kind == TypeFilter: // an expired filter, not yet removed
+		e.flags |= flagWasFilter
+	}
+}
+
+func (e *entry) setExpire(at int64) {
+	if at != 0 {
+		e.flags |= flagHasExpire
+		e.expire = at
+	}
+}
+
+// cmIncrBy applies an increment of several counters, wholly or not at all.
+func (x *execution) cmIncrBy(op *Op) error {
+	refs := x.of(op)
+	if err := x.checkOneTable(op, refs); err != nil {
+		return err
+	}
+	for i := range refs {
+		if err := x.checkTime(op, &refs[i]); err != nil {
+			return err
+		}
+	}
+	known := 0
+	for i := range refs {
+		r := &refs[i]
+		r.again(op.ID, x.at.logged)
+		if r.verdict != verdictNew {
+			known++
+		}
+	}
+	if known > 0 {
+		return x.multiDuplicate(op, refs, known)
+	}
+	for i := range refs {
+		if err := x.checkIncr(&refs[i], op.Deltas[i]); err != nil {
+			return err
+		}
+	}
+	for i := range refs {
+		x.tighten(&refs[i], len(refs))
+		if err := x.makeRoom(&refs[i]); err != nil {
+			return err
+		}
+	}
+	for i := range refs {
+		op.Values = append(op.Values, x.applyIncr(op, &refs[i], op.Deltas[i]))
+	}
+	refs[0].t.figures.applied++
+	op.Applied = true
+	return nil
+}
+
+// checkOneTable refuses keys that repeat or lie in different tables.
+func (x *execution) checkOneTable(op *Op, refs []ref) error {
+	if len(op.Deltas) != len(refs) || len(refs) == 0 {
+		return ErrSpansTables
+	}
+	for i := range refs {
+		if refs[i].t.def.ID != refs[0].t.def.ID {
+			return ErrSpansTables
+		}
+	}
+	distinct := make(map[string]struct{}, len(refs))
+	for i := range refs {
+		distinct[string(refs[i].key)] = struct{}{}
+	}
+	if len(distinct) != len(refs) {
+		return ErrSpansTables
+	}
+	return nil
+}
+
+// multiDuplicate answers a retried CMINCRBY; an opid known for some of its
+// keys only belongs to another operation.
+func (x *execution) multiDuplicate(op *Op, refs []ref, known int) error {
+	if known < len(refs) {
+		for i := range refs {
+			refs[i].p.need = refs[i].p.seq
+		}
+		return ErrPartlySeen
+	}
+	one := *op
+	for i := range refs {
+		one.Delta, one.Value = op.Deltas[i], 0
+		if err := x.duplicate(&one, &refs[i]); err != nil {
+			op.Values = op.Values[:0]
+			return err
+		}
+		op.Values = append(op.Values, one.Value)
+	}
+	return nil
+}
+
+// tighten makes the filter of an APPROX table test at ERROR/n, so that the n
+// tests of one operation err no more often than ERROR together.
+func (x *execution) tighten(r *ref, n int) {
+	need := testsFor(n)
+	if r.t.def.Mode != Approx || r.t.tests >= need {
+		return
+	}
+	x.log(r.p, &entry{kind: entryTighten, table: r.t.def.ID, value: int64(need), t: r.t})
+}
+
+// cSeen tells what is remembered of an operation.
+func (x *execution) cSeen(op *Op) error {
+	r := &x.of(op)[0]
+	r.again(op.ID, x.at.logged)
+	switch r.verdict {
+	case verdictSeen:
+		op.Found, op.Exact, op.Seen = true, true, r.seen
+	case verdictMaybe:
+		op.Found = true
+		r.p.need = r.p.seq
+	}
+	return nil
+}

@@ -1,0 +1,134 @@
+package store
+
+// filterOp decides the commands on FBF keys.
+func (x *execution) filterOp(op *Op) error {
+	r := &x.of(op)[0]
+	x.saw(r)
+	alive := r.c.alive(x.at.wall)
+	if alive && r.c.kind != TypeFilter {
+		return ErrWrongType
+	}
+	switch op.Kind {
+	case FBFReserve:
+		if alive {
+			return ErrFilterExists
+		}
+		return x.reserve(r, op.Filter)
+	case FBFAdd:
+		return x.filterAdd(op, r, alive)
+	case FBFExists:
+		return x.filterExists(op, r, alive)
+	}
+	if !alive {
+		if op.Kind == FBFCard {
+			return nil
+		}
+		return ErrNoFilter
+	}
+	switch f := r.c.filter; op.Kind {
+	case FBFCard:
+		op.Value, op.Found = int64(f.items()), true
+	case FBFInfo:
+		op.Info = f.info(x.at.logged)
+	case FBFRefresh:
+		x.refreshNow(r)
+	}
+	return nil
+}
+
+// reserve logs the creation of a filter, if the memory is there.
+func (x *execution) reserve(r *ref, o *FilterOptions) error {
+	var opts FilterOptions
+	if o != nil {
+		opts = *o
+	}
+	if err := opts.Validate(); err != nil {
+		return err
+	}
+	opts = opts.withDefaults()
+	pl := planner{pool: r.p.pool}
+	if !pl.grant(opts.initialFilterBytes()) {
+		return ErrOutOfMemory
+	}
+	pl.settle()
+	if r.c.kind != TypeNone {
+		x.remove(r) // expired, not yet removed
+	}
+	x.log(r.p, &entry{kind: entryReserve, flags: flagCreated, key: r.key, id: opts.encode(), c: r.c})
+	return nil
+}
+
+// filterAdd adds items in order; an item that is present already, or that the
+// filter takes for one, is not added again.
+func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
+	if !alive {
+		if op.Flags&NoCreate != 0 {
+			return ErrNoFilter
+		}
+		if err := x.reserve(r, op.Filter); err != nil {
+			return err
+		}
+	}
+	f := r.c.filter
+	r.p.need = r.p.seq // a positive may rest on any earlier add
+	x.refreshDue(r)
+	if f.full() {
+		return ErrOutOfMemory // all items or none (G6)
+	}
+	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
+	for i, h := range hashes {
+		x.refreshDue(r)
+		present := f.contains(h)
+		if !present {
+			x.log(r.p, &entry{kind: entryAdd, key: r.key, id: op.Keys[i], c: r.c, hash: h})
+		}
+		op.Founds = append(op.Founds, present)
+	}
+	return nil
+}
+
+func (x *execution) filterExists(op *Op, r *ref, alive bool) error {
+	r.p.need = r.p.seq
+	for _, h := range x.items[op.run.firstItem : op.run.firstItem+op.run.items] {
+		op.Founds = append(op.Founds, alive && r.c.filter.contains(h))
+	}
+	return nil
+}
+
+// refreshDue logs the refreshes and other events that are due.
+func (x *execution) refreshDue(r *ref) {
+	f := r.c.filter
+	for n := 0; n < maxEvents && x.err == nil && f.due(x.at.logged); n++ {
+		if f.fixed != nil {
+			x.logRefresh(r, nil)
+			continue
+		}
+		pl := planner{pool: r.p.pool}
+		ev, ok := f.adaptive.Plan(x.at.logged, pl.grant)
+		pl.settle()
+		if !ok {
+			return
+		}
+		x.logRefresh(r, ev.AppendTo(nil))
+	}
+}
+
+// refreshNow is FBF.REFRESH: a FIXED filter drops its oldest generation,
+// another seals its newest and forgets nothing early.
+func (x *execution) refreshNow(r *ref) {
+	f := r.c.filter
+	if f.fixed != nil {
+		x.logRefresh(r, nil)
+		return
+	}
+	pl := planner{pool: r.p.pool}
+	ev, ok := f.adaptive.PlanSeal(x.at.logged, pl.grant)
+	pl.settle()
+	if ok {
+		x.logRefresh(r, ev.AppendTo(nil))
+	}
+}
+
+func (x *execution) logRefresh(r *ref, event []byte) {
+	x.log(r.p, &entry{kind: entryRefresh, key: r.key, id: event, c: r.c})
+}

@@ -1,0 +1,216 @@
+package store
+
+// The plain commands: they change counters without an opid and are applied
+// every time they are sent. Their outcomes are post-images too.
+
+// incrBy adds to a counter.
+func (x *execution) incrBy(op *Op) error {
+	r := &x.of(op)[0]
+	if err := x.checkIncr(r, op.Delta); err != nil {
+		return err
+	}
+	e := entry{kind: entrySet, key: r.key, c: r.c}
+	x.postImage(&e, r.c, op.Delta)
+	x.log(r.p, &e)
+	op.Value, op.Applied = e.value, true
+	return nil
+}
+
+// set overwrites a key with a counter.
+func (x *execution) set(op *Op) error {
+	r := &x.of(op)[0]
+	c := r.c
+	x.saw(r)
+	alive := c.alive(x.at.wall)
+	op.Found = alive
+	if alive && c.kind == TypeCounter {
+		op.Value = c.value
+	}
+	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
+		return nil
+	}
+	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
+		return ErrWrongType
+	}
+	e := entry{kind: entrySet, key: r.key, c: c, value: op.Delta}
+	switch {
+	case op.Flags&HasExpire != 0:
+		e.setExpire(op.ExpireAt)
+	case op.Flags&KeepTTL != 0 && alive:
+		e.setExpire(c.expire)
+	}
+	x.markReplaced(&e, c)
+	x.log(r.p, &e)
+	op.Applied = true
+	return nil
+}
+
+// markReplaced notes what an outcome that makes a counter replaces.
+func (x *execution) markReplaced(e *entry, c *counter) {
+	switch c.kind {
+	case TypeNone:
+		e.flags |= flagCreated
+	case TypeFilter:
+		e.flags |= flagWasFilter
+	}
+}
+
+// del deletes keys. Their opids stay remembered: a late retry must not
+// resurrect a counter.
+func (x *execution) del(op *Op) error {
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		x.saw(r)
+		alive := r.c.alive(x.at.wall)
+		x.remove(r)
+		if alive {
+			op.Value++
+		}
+	}
+	return nil
+}
+
+// remove logs the tombstone of a key, if there is anything to remove.
+func (x *execution) remove(r *ref) {
+	if r.c.kind == TypeNone {
+		return
+	}
+	e := entry{kind: entryDelete, key: r.key, c: r.c}
+	if r.c.kind == TypeFilter {
+		e.flags |= flagWasFilter
+	}
+	x.log(r.p, &e)
+}
+
+// getDel reads and deletes a counter.
+func (x *execution) getDel(op *Op) error {
+	r := &x.of(op)[0]
+	x.saw(r)
+	if !r.c.alive(x.at.wall) {
+		return nil
+	}
+	if r.c.kind != TypeCounter {
+		return ErrWrongType
+	}
+	op.Value, op.Found = r.c.value, true
+	x.remove(r)
+	return nil
+}
+
+// expireAt sets when a key expires.
+func (x *execution) expireAt(op *Op) error {
+	r := &x.of(op)[0]
+	c := r.c
+	x.saw(r)
+	if !c.alive(x.at.wall) || !op.expireAllowed(c.expire) {
+		return nil
+	}
+	op.Applied = true
+	if op.ExpireAt <= x.at.wall {
+		x.remove(r)
+		return nil
+	}
+	x.logExpire(r, op.ExpireAt)
+	return nil
+}
+
+// expireAllowed applies the conditions NX, XX, GT and LT; a key that does not
+// expire counts as one that expires infinitely late.
+func (op *Op) expireAllowed(old int64) bool {
+	switch f := op.Flags; {
+	case f&NX != 0 && old != 0, f&XX != 0 && old == 0:
+		return false
+	case f&GT != 0 && (old == 0 || op.ExpireAt <= old):
+		return false
+	case f&LT != 0 && old != 0 && op.ExpireAt >= old:
+		return false
+	}
+	return true
+}
+
+// persist removes the expiry of a key.
+func (x *execution) persist(op *Op) error {
+	r := &x.of(op)[0]
+	x.saw(r)
+	if r.c.alive(x.at.wall) && r.c.expire != 0 {
+		x.logExpire(r, 0)
+		op.Applied = true
+	}
+	return nil
+}
+
+func (x *execution) logExpire(r *ref, at int64) {
+	e := entry{kind: entrySet, key: r.key, c: r.c, value: r.c.value}
+	if r.c.kind == TypeFilter {
+		e.kind = entryExpire
+	}
+	e.setExpire(at)
+	x.log(r.p, &e)
+}
+
+// removeExpired logs the tombstone of a key whose time has come: the active
+// expiry cycle. A key that was changed meanwhile stays.
+func (x *execution) removeExpired(op *Op) error {
+	for i := range x.of(op) {
+		if r := &x.of(op)[i]; !r.c.alive(x.at.wall) {
+			x.remove(r)
+		}
+	}
+	return nil
+}
+
+// flushAll deletes every key and forgets every opid. The tables'
+// forgotten-before time keeps out what was forgotten.
+func (x *execution) flushAll() error {
+	for i := range x.touched {
+		p := x.touched[i].p
+		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
+		first, last := slotRange(int(p.id), p.count)
+		x.batch.DeleteRows(first, last)
+		x.batch.DropRuns(p.id)
+		x.batch.DropExpiries(p.id)
+	}
+	x.flushed = true
+	return nil
+}
+
+// read answers a query from state, noting what the reply rests on (G3).
+func (x *execution) read(op *Op) error {
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		x.saw(r)
+		alive := r.c.alive(x.at.wall)
+		counter := alive && r.c.kind == TypeCounter
+		switch op.Kind {
+		case MGet:
+			var v int64
+			if counter {
+				v = r.c.value
+			}
+			op.Values, op.Founds = append(op.Values, v), append(op.Founds, counter)
+		case Get:
+			if alive && !counter {
+				return ErrWrongType
+			}
+			if op.Found = counter; counter {
+				op.Value = r.c.value
+			}
+		case Exists:
+			if alive {
+				op.Value++
+			}
+		case TypeOf:
+			if op.Found = alive; alive {
+				op.Type = r.c.kind
+			}
+		case ExpireTime:
+			if op.Found = alive; alive {
+				op.Value = r.c.expire
+			}
+		}
+	}
+	return nil
+}
+
+// saw notes that a reply rests on the present state of a key.
+func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq) }

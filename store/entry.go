@@ -1,0 +1,230 @@
+package store
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// entryKind is the kind of a log entry: one outcome of Decide.
+type entryKind uint8
+
+// The kinds of log entries. Values are part of the format (FORMAT.md).
+const (
+	entryApply   entryKind = 1  // an idempotent operation was applied: post-image and opid
+	entrySet     entryKind = 2  // post-image of a counter, without an opid
+	entryDelete  entryKind = 3  // tombstone
+	entryControl entryKind = 4  // a table's filter: refresh, growth, denial … (an fbf.Event)
+	entryTighten entryKind = 5  // a table's filter is to test at ERROR/n from now on
+	entryCatalog entryKind = 6  // the tables, whole
+	entryFlush   entryKind = 7  // FLUSHALL
+	entryReserve entryKind = 8  // a filter key was created
+	entryAdd     entryKind = 9  // an item was added to a filter key
+	entryRefresh entryKind = 10 // a filter key: an fbf.Event, or the refresh of a FIXED filter
+	entryExpire  entryKind = 11 // the expiry of a filter key changed
+)
+
+// entryFlags modify an entry.
+type entryFlags uint8
+
+const (
+	flagCreated   entryFlags = 1 << iota // the key did not exist: DBSIZE grows
+	flagExact                            // the operation is to be kept as a record
+	flagHasExpire                        // expire follows
+	flagHasTime                          // the client's time of the operation follows
+	flagWasFilter                        // the key held a filter, which goes
+)
+
+// entry is one outcome. Its fields up to the blank line are what is logged;
+// the rest is resolved from state before redo, live and in recovery alike.
+type entry struct {
+	kind   entryKind
+	flags  entryFlags
+	table  uint32
+	key    []byte
+	id     []byte // opid or item; an encoded event, catalogue or filter options
+	delta  int64
+	value  int64 // post-image
+	expire int64 // unix ms
+	time   int64 // the client's time of the operation, unix ms
+
+	c    *counter
+	t    *tableState
+	hash uint64 // of (key, id)
+}
+
+var errCorruptEntry = errors.New("corrupt op-log record")
+
+// recordVersion is the first byte of every op-log record.
+const recordVersion = 1
+
+// beginRecord starts a packed op-log record: version, then logged time and
+// wall time as varints. Entries follow to the end of the record.
+func beginRecord(dst []byte, at moment) []byte {
+	dst = append(dst, recordVersion)
+	dst = binary.AppendUvarint(dst, uint64(at.logged))
+	return binary.AppendUvarint(dst, uint64(at.wall))
+}
+
+// appendTo appends the entry to an op-log record.
+func (e *entry) appendTo(dst []byte) []byte {
+	dst = append(dst, byte(e.kind), byte(e.flags))
+	switch e.kind {
+	case entryApply:
+		dst = binary.AppendUvarint(dst, uint64(e.table))
+		dst = appendBytes(dst, e.key)
+		dst = appendBytes(dst, e.id)
+		dst = binary.AppendVarint(dst, e.delta)
+		dst = binary.AppendVarint(dst, e.value)
+	case entrySet:
+		dst = appendBytes(dst, e.key)
+		dst = binary.AppendVarint(dst, e.value)
+	case entryDelete, entryExpire:
+		dst = appendBytes(dst, e.key)
+	case entryControl:
+		dst = binary.AppendUvarint(dst, uint64(e.table))
+		dst = appendBytes(dst, e.id)
+	case entryTighten:
+		dst = binary.AppendUvarint(dst, uint64(e.table))
+		dst = binary.AppendVarint(dst, e.value)
+	case entryCatalog:
+		dst = appendBytes(dst, e.id)
+	case entryFlush:
+		dst = binary.AppendVarint(dst, e.value)
+	case entryReserve, entryAdd, entryRefresh:
+		dst = appendBytes(dst, e.key)
+		dst = appendBytes(dst, e.id)
+	}
+	if e.flags&flagHasExpire != 0 {
+		dst = binary.AppendVarint(dst, e.expire)
+	}
+	if e.flags&flagHasTime != 0 {
+		dst = binary.AppendVarint(dst, e.time)
+	}
+	return dst
+}
+
+func appendBytes(dst, b []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(b)))
+	return append(dst, b...)
+}
+
+// recordReader reads a packed op-log record. It borrows the record's bytes and
+// is the only decoder of the format.
+type recordReader struct {
+	reader
+	at moment
+}
+
+func newRecordReader(record []byte) (recordReader, error) {
+	r := recordReader{reader: reader{rest: record}}
+	if v := r.byte(); r.err == nil && v != recordVersion {
+		return r, fmt.Errorf("%w: version %d", errCorruptEntry, v)
+	}
+	r.at = moment{logged: int64(r.uvarint()), wall: int64(r.uvarint())}
+	return r, r.err
+}
+
+// next decodes the next entry into e; false at the end or on an error, which
+// is then in r.err.
+func (r *recordReader) next(e *entry) bool {
+	if r.err != nil || len(r.rest) == 0 {
+		return false
+	}
+	*e = entry{kind: entryKind(r.byte()), flags: entryFlags(r.byte())}
+	switch e.kind {
+	case entryApply:
+		e.table = uint32(r.uvarint())
+		e.key, e.id = r.bytes(), r.bytes()
+		e.delta, e.value = r.varint(), r.varint()
+	case entrySet:
+		e.key, e.value = r.bytes(), r.varint()
+	case entryDelete, entryExpire:
+		e.key = r.bytes()
+	case entryControl:
+		e.table, e.id = uint32(r.uvarint()), r.bytes()
+	case entryTighten:
+		e.table, e.value = uint32(r.uvarint()), r.varint()
+	case entryCatalog:
+		e.id = r.bytes()
+	case entryFlush:
+		e.value = r.varint()
+	case entryReserve, entryAdd, entryRefresh:
+		e.key, e.id = r.bytes(), r.bytes()
+	default:
+		r.fail()
+	}
+	if e.flags&flagHasExpire != 0 {
+		e.expire = r.varint()
+	}
+	if e.flags&flagHasTime != 0 {
+		e.time = r.varint()
+	}
+	return r.err == nil
+}
+
+// reader decodes the variable-length encodings of this package. After the
+// first error everything read is zero.
+type reader struct {
+	rest []byte
+	err  error
+}
+
+func (r *reader) fail() {
+	r.rest = nil
+	if r.err == nil {
+		r.err = errCorruptEntry
+	}
+}
+
+func (r *reader) byte() byte {
+	if len(r.rest) == 0 {
+		r.fail()
+		return 0
+	}
+	b := r.rest[0]
+	r.rest = r.rest[1:]
+	return b
+}
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *reader) varint() int64 {
+	v, n := binary.Varint(r.rest)
+	if n <= 0 {
+		r.fail()
+		return 0
+	}
+	r.rest = r.rest[n:]
+	return v
+}
+
+func (r *reader) uint64() uint64 {
+	if len(r.rest) < 8 {
+		r.fail()
+		return 0
+	}
+	v := binary.BigEndian.Uint64(r.rest)
+	r.rest = r.rest[8:]
+	return v
+}
+
+// bytes returns a length-prefixed string, which aliases the input.
+func (r *reader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		r.fail()
+		return nil
+	}
+	b := r.rest[:n:n]
+	r.rest = r.rest[n:]
+	return b
+}

@@ -1,0 +1,35 @@
+package store
+
+import "errors"
+
+// The refusals of operations. None of them changes state or consumes an opid
+// (G6), except ErrUnknownOutcome, after which the outcome is unknown and the
+// client may retry with the same opid. Texts in a client's reply are chosen by
+// package commands.
+var (
+	ErrOpIDSize       = errors.New("opid must be 1 to 512 bytes")
+	ErrKeySize        = errors.New("key must be 1 to 65536 bytes")
+	ErrWrongType      = errors.New("operation against a key holding the wrong kind of value")
+	ErrOverflow       = errors.New("increment or decrement would overflow")
+	ErrStale          = errors.New("operation is older than the window in which its id is remembered")
+	ErrFuture         = errors.New("operation time is in the future")
+	ErrNoIDTime       = errors.New("the table reads the operation's time from its opid, and this opid holds none")
+	ErrMismatch       = errors.New("opid was used with another delta")
+	ErrPartlySeen     = errors.New("opid was used with some of these keys only")
+	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
+	ErrOutOfMemory    = errors.New("filter memory limit reached")
+	ErrFilterExists   = errors.New("item exists")
+	ErrNoFilter       = errors.New("not found")
+	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")
+	ErrRead           = errors.New("reading from disk failed")
+	ErrClosed         = errors.New("store is closed")
+
+	ErrOption          = errors.New("invalid option")
+	ErrDiskFull        = errors.New("free disk space is below min-free-disk")
+	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
+
+	ErrTableExists   = errors.New("table or prefix exists")
+	ErrNoTable       = errors.New("no such table")
+	ErrDropDefault   = errors.New("table default cannot be dropped")
+	ErrTooManyTables = errors.New("too many tables")
+)

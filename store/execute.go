@@ -1,0 +1,393 @@
+package store
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// execution is the working state of one batch on its way through the store:
+//
+//	route    hash every key and find its partition; no lock
+//	lock     all touched partitions, in ascending order
+//	prepare  is everything that Decide needs in memory? If not: unlock, load
+//	         from disk, lock, prepare again
+//	decide   each operation in order; outcomes go to the log record and,
+//	         through redo, into memory
+//	apply    the records become one Pebble batch, whose place in the WAL is
+//	         fixed before the locks are released
+//	wait     until everything the replies depend on is durable (G3)
+type execution struct {
+	s       *Store
+	ops     []Op
+	refs    []ref
+	items   []uint64 // hashes of filter items
+	touched []touched
+	mask    []uint64 // bit set of touched partitions
+	cold    []int    // refs whose row must be read
+	confirm []int    // refs whose opid must be looked up in runs
+	at      moment
+	batch   *persistence.Batch
+	control []byte // scratch for encoded events
+	err     error  // first failure of redo or commit: freezes the store
+	flushes bool   // the batch contains a FLUSHALL
+	flushed bool   // … which was executed
+}
+
+// touched is a partition of the batch.
+type touched struct {
+	p     *partition
+	need  uint64 // sequence that must be durable before the replies leave
+	wrote uint64 // last sequence written by the batch; 0: none
+}
+
+// ref is one key of one operation.
+type ref struct {
+	op   int // index of its operation
+	key  []byte
+	p    *partition
+	c    *counter
+	slot uint16
+
+	hash    uint64 // of (key, opid)
+	t       *tableState
+	verdict verdict
+	seen    Seen
+	time    int64 // the client's time of the operation
+	hasTime bool
+
+	load load // a cold row
+	look look // a look-up in runs
+}
+
+// load is a row read outside the lock.
+type load struct {
+	done   bool
+	stamp  uint32
+	exists bool
+	row    row
+}
+
+// look is a look-up in runs made outside the lock. It holds while the
+// partition's runs are the same.
+type look struct {
+	done    bool
+	version uint64
+	runs    []persistence.Run
+	found   bool
+	seen    Seen
+}
+
+// opRun locates an operation's refs and items in the execution.
+type opRun struct {
+	first, n         int
+	firstItem, items int
+}
+
+func (opRun) reset() opRun { return opRun{} }
+
+// Execute decides the batch's operations in order, commits them and returns
+// when every reply may leave: what it is derived from is as durable as
+// appendfsync promises (G2, G3). Outcomes and errors are in the Ops. The batch
+// is atomic: after a crash all of it is there or nothing. Safe for concurrent
+// use with different batches.
+func (s *Store) Execute(b *Batch) {
+	x := &b.exec
+	x.begin(s, b.Ops)
+	if len(x.touched) == 0 {
+		return
+	}
+	if x.flushes {
+		// No checkpoint may be writing back what this is to delete.
+		s.snapshots.mu.Lock()
+		defer s.snapshots.mu.Unlock()
+	}
+	for {
+		x.lock()
+		if x.prepare() {
+			break
+		}
+		x.unlock()
+		x.fetch()
+	}
+	x.decide()
+	x.apply()
+	x.unlock()
+	x.wait()
+}
+
+// begin routes the batch.
+func (x *execution) begin(s *Store, ops []Op) {
+	if x.s != s {
+		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.db.NewBatch()}
+	}
+	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
+	x.err, x.flushes, x.flushed = nil, false, false
+	clear(x.mask)
+	writable := s.writable()
+	for i := range ops {
+		op := &ops[i]
+		if op.Kind == Nop || op.Err != nil {
+			continue
+		}
+		if op.Err = op.checkSizes(); op.Err != nil {
+			continue
+		}
+		if op.Kind.Write() && writable != nil {
+			op.Err = writable
+			continue
+		}
+		x.route(i)
+	}
+	for w, m := range x.mask {
+		for ; m != 0; m &= m - 1 {
+			x.touched = append(x.touched, touched{p: s.partitions[w*64+bits.TrailingZeros64(m)]})
+		}
+	}
+}
+
+// checkSizes refuses keys and opids out of bounds, before anything else.
+func (op *Op) checkSizes() error {
+	switch op.Kind {
+	case FlushAll:
+		return nil
+	case CIncrBy, CMIncrBy, CSeen:
+		if len(op.ID) == 0 || len(op.ID) > MaxOpID {
+			return ErrOpIDSize
+		}
+	}
+	if !op.multiKey() {
+		return checkKey(op.Key)
+	}
+	for _, k := range op.Keys {
+		if err := checkKey(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKey(k []byte) error {
+	if len(k) == 0 || len(k) > MaxKey {
+		return ErrKeySize
+	}
+	return nil
+}
+
+// multiKey reports whether the operation's keys are in Keys.
+func (op *Op) multiKey() bool {
+	switch op.Kind {
+	case CMIncrBy, MGet, Del, Exists, removeExpired:
+		return true
+	}
+	return false
+}
+
+func (x *execution) route(i int) {
+	op := &x.ops[i]
+	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
+	switch {
+	case op.Kind == FlushAll:
+		x.flushes = true
+		for i := range x.s.partitions {
+			x.mask[i/64] |= 1 << (i % 64)
+		}
+	case op.multiKey():
+		for _, k := range op.Keys {
+			x.addRef(i, k)
+		}
+	default:
+		x.addRef(i, op.Key)
+	}
+	if op.Kind == FBFAdd || op.Kind == FBFExists {
+		for _, item := range op.Keys {
+			x.items = append(x.items, fbf.Hash(x.s.seed, op.Key, item))
+		}
+	}
+	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
+}
+
+func (x *execution) addRef(op int, key []byte) {
+	slot := Slot(key)
+	n := int(slot >> x.s.shift)
+	x.mask[n/64] |= 1 << (n % 64)
+	if len(x.refs) < cap(x.refs) {
+		x.refs = x.refs[:len(x.refs)+1]
+	} else {
+		x.refs = append(x.refs, ref{})
+	}
+	r := &x.refs[len(x.refs)-1]
+	runs := r.look.runs[:0]
+	*r = ref{op: op, key: key, p: x.s.partitions[n], slot: slot}
+	r.look.runs = runs
+	if o := &x.ops[op]; o.Kind.idempotent() {
+		r.hash = fbf.Hash(x.s.seed, key, o.ID)
+	}
+}
+
+// idempotent reports whether operations of this kind carry an opid.
+func (k Kind) idempotent() bool { return k == CIncrBy || k == CMIncrBy || k == CSeen }
+
+// of returns the refs of an operation.
+func (x *execution) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
+
+// lock takes the batch's partitions in ascending order, the one order in which
+// anyone locks more than one. Time is read inside, so that logged time never
+// goes back within a partition.
+func (x *execution) lock() {
+	for i := range x.touched {
+		p := x.touched[i].p
+		p.mu.Lock()
+		p.need, p.inserted = 0, false
+	}
+	x.at = x.s.clock.now()
+}
+
+func (x *execution) unlock() {
+	for i := range x.touched {
+		p := x.touched[i].p
+		p.hot.trim()
+		p.mu.Unlock()
+	}
+}
+
+// prepare finds every key in memory and judges every opid. It returns false
+// when rows or records must be fetched first.
+func (x *execution) prepare() bool {
+	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
+	for i := range x.refs {
+		r := &x.refs[i]
+		if r.t = nil; x.ops[r.op].Err != nil {
+			continue
+		}
+		if r.c = r.p.hot.get(r.key); r.c == nil && !x.install(r) {
+			x.cold = append(x.cold, i)
+		}
+	}
+	for i := range x.ops {
+		op := &x.ops[i]
+		if op.Err != nil || !op.Kind.idempotent() {
+			continue
+		}
+		refs := x.of(op)
+		for j := range refs {
+			if refs[j].judge(op.ID, x.at.logged); refs[j].verdict == verdictUnknown {
+				x.confirm = append(x.confirm, op.run.first+j)
+			}
+		}
+	}
+	return len(x.cold) == 0 && len(x.confirm) == 0
+}
+
+// install puts a row that was read outside the lock into memory, unless its
+// key may have been changed and evicted since.
+func (x *execution) install(r *ref) bool {
+	pos := position(r.slot, keyHash(r.key))
+	stamp := *r.p.hot.stamp(pos)
+	if !r.load.done || r.load.stamp != stamp {
+		r.load = load{stamp: stamp}
+		return false
+	}
+	c := r.p.hot.install(r.key, pos)
+	if r.load.exists {
+		row := r.load.row
+		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
+		c.seq, c.saved, c.inRow = row.seq, row.seq, true
+	}
+	r.c = c
+	return true
+}
+
+// fetch reads rows and records from disk. No lock is held. What cannot be read
+// fails its operation, which then changes nothing.
+func (x *execution) fetch() {
+	var buf []byte
+	for _, i := range x.cold {
+		r := &x.refs[i]
+		k := persistence.RowKey{Slot: r.slot, Hash: keyHash(r.key), Key: r.key}
+		var err error
+		buf, r.load.exists, err = x.s.db.Row(buf, k)
+		if err == nil && r.load.exists {
+			r.load.row, err = decodeRow(buf)
+		}
+		r.load.done = true
+		x.fail(r, err)
+	}
+	for _, i := range x.confirm {
+		r := &x.refs[i]
+		x.fail(r, r.lookUp(x.s.db, x.ops[r.op].ID))
+	}
+}
+
+func (x *execution) fail(r *ref, err error) {
+	if err != nil {
+		x.s.log.Error("read failed", "key", string(r.key), "error", err)
+		x.ops[r.op].Err = fmt.Errorf("%w: %v", ErrRead, err)
+	}
+}
+
+// apply turns the outcomes into one Pebble batch and fixes its place in the
+// order of commits while the locks are held: effect, opid and refreshes of an
+// operation are one atomic write (G4).
+func (x *execution) apply() {
+	for i := range x.touched {
+		t := &x.touched[i]
+		p := t.p
+		t.need = p.need
+		if p.recordAt == 0 {
+			continue
+		}
+		x.batch.AppendLog(p.id, p.recordAt, p.record)
+		p.logBytes += uint64(len(p.record))
+		t.wrote, p.recordAt = p.seq, 0
+		if cap(p.record) > maxKeptRecord {
+			p.record = nil
+		}
+	}
+	if x.err == nil && !x.batch.Empty() {
+		x.err = x.batch.Apply()
+	}
+	if x.err != nil {
+		// Memory is ahead of the log: nothing of it may be seen (G8).
+		x.s.freeze(x.err)
+	}
+}
+
+// maxKeptRecord is the largest record buffer that a partition keeps.
+const maxKeptRecord = 1 << 20
+
+// wait returns when the batch is durable, and with it everything its replies
+// were derived from: a batch's own commit lies behind all it saw (G2, G3).
+func (x *execution) wait() {
+	if x.err == nil && !x.batch.Empty() {
+		if x.err = x.batch.Wait(); x.err != nil {
+			x.s.freeze(x.err)
+		}
+		for i := range x.touched {
+			if t := &x.touched[i]; x.err == nil {
+				t.p.advanceDurable(max(t.wrote, t.need))
+			}
+		}
+	}
+	for i := range x.touched {
+		if t := &x.touched[i]; x.err == nil {
+			x.err = t.p.waitDurable(t.need)
+		}
+	}
+	if x.err != nil {
+		x.failAll()
+	}
+}
+
+// failAll answers every operation of a batch whose commit failed. Their
+// outcomes are unknown, and what they read may not be durable (G8).
+func (x *execution) failAll() {
+	for i := range x.ops {
+		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {
+			op.Err = ErrUnknownOutcome
+		}
+	}
+	x.batch = x.s.db.NewBatch()
+}

@@ -1,0 +1,234 @@
+package store
+
+import (
+	"time"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// Periods of the background work.
+const (
+	// cyclePeriod is how often due refreshes and expiries are looked for, as
+	// Redis' hz 10 does.
+	cyclePeriod = 100 * time.Millisecond
+	// expiryBatch bounds the keys that one cycle expires in one partition.
+	expiryBatch = 64
+	diskPeriod  = time.Second
+)
+
+// start begins the background work.
+func (s *Store) start() {
+	s.running.Go(s.cycle)
+	s.running.Go(s.saveWhenDue)
+}
+
+// cycle logs refreshes that are due, removes expired keys, prunes drained
+// tables and watches the free disk space.
+func (s *Store) cycle() {
+	tick := time.NewTicker(cyclePeriod)
+	defer tick.Stop()
+	var checkedDisk time.Time
+	var batch Batch
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		if time.Since(checkedDisk) >= diskPeriod {
+			s.checkDisk()
+			checkedDisk = time.Now()
+		}
+		if s.writable() != nil {
+			continue
+		}
+		for _, p := range s.partitions {
+			s.refreshDue(p)
+			s.expireDue(p, &batch)
+		}
+		s.pruneTables()
+	}
+}
+
+// checkDisk refuses writes while free space is short, before Pebble meets
+// ENOSPC (G8).
+func (s *Store) checkDisk() {
+	if s.opts.MinFreeDisk < 0 {
+		return
+	}
+	free, _, err := s.db.DiskUsage()
+	if err != nil {
+		return // not every file system can tell
+	}
+	full := free < uint64(s.opts.MinFreeDisk)
+	if s.diskFull.Swap(full) != full {
+		s.log.Warn("free disk space", "bytes", free, "min-free-disk", s.opts.MinFreeDisk, "writes refused", full)
+	}
+}
+
+// refreshDue logs what is due in the partition's filters although no operation
+// asks for it.
+func (s *Store) refreshDue(p *partition) {
+	now := s.clock.now().logged
+	p.mu.Lock()
+	due := p.anyDue(now)
+	p.mu.Unlock()
+	if !due {
+		return
+	}
+	x := s.internal(p)
+	x.lock()
+	for _, t := range p.tables {
+		if t.filter.Due(x.at.logged) {
+			x.plan(p, t)
+		}
+	}
+	for _, c := range p.filters {
+		x.refreshDue(&ref{key: []byte(c.key), p: p, c: c})
+	}
+	x.finish()
+}
+
+func (p *partition) anyDue(logged int64) bool {
+	for _, t := range p.tables {
+		if t.filter.Due(logged) {
+			return true
+		}
+	}
+	for _, c := range p.filters {
+		if c.filter.due(logged) {
+			return true
+		}
+	}
+	return false
+}
+
+// internal begins an execution of the store's own on some partitions.
+func (s *Store) internal(ps ...*partition) *execution {
+	x := new(execution)
+	x.begin(s, nil)
+	for _, p := range ps {
+		x.touched = append(x.touched, touched{p: p})
+	}
+	return x
+}
+
+// finish commits an internal execution and returns when it is durable.
+func (x *execution) finish() error {
+	x.apply()
+	x.unlock()
+	x.wait()
+	return x.err
+}
+
+// expireDue removes keys whose time has come: first those that only memory
+// knows, then those in the index on disk.
+func (s *Store) expireDue(p *partition, b *Batch) {
+	wall := s.clock.now().wall
+	p.mu.Lock()
+	keys := p.fresh.due(wall, expiryBatch)
+	p.mu.Unlock()
+	b.Reset()
+	op := b.Add(removeExpired)
+	for _, k := range keys {
+		op.Keys = append(op.Keys, []byte(k))
+	}
+	drop := s.db.NewBatch()
+	err := s.db.Expiries(p.id, wall, func(at int64, k persistence.RowKey) bool {
+		op.Keys = append(op.Keys, append([]byte(nil), k.Key...))
+		drop.DeleteExpiry(p.id, at, k)
+		return len(op.Keys) < expiryBatch
+	})
+	if err != nil {
+		s.log.Error("expiry cycle", "error", err)
+		return
+	}
+	if len(op.Keys) == 0 {
+		return
+	}
+	s.Execute(b)
+	if op.Err == nil && !drop.Empty() {
+		// The tombstones are durable: the entries have served. Those of keys
+		// whose expiry was changed were outdated.
+		if err := commit(drop); err != nil {
+			s.freeze(err)
+		}
+	}
+}
+
+// pruneTables forgets tables and links whose memory has drained.
+func (s *Store) pruneTables() {
+	p := s.partitions[0]
+	p.mu.Lock()
+	drained := p.catalog.drained(s.clock.now().logged)
+	p.mu.Unlock()
+	if !drained {
+		return
+	}
+	err := s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
+	if err != nil {
+		s.log.Error("pruning tables", "error", err)
+	}
+}
+
+// saveWhenDue checkpoints partitions: all of them every SnapshotInterval, and
+// one whose log or records have grown too large at once.
+func (s *Store) saveWhenDue() {
+	tick := time.NewTicker(cyclePeriod)
+	defer tick.Stop()
+	last := time.Now()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		if s.Failure() != nil {
+			return
+		}
+		interval := time.Duration(s.interval.Load())
+		all := interval > 0 && time.Since(last) >= interval
+		for _, p := range s.partitions {
+			if !all && !s.overdue(p) {
+				continue
+			}
+			if err := s.checkpoint(p, false); err != nil {
+				s.log.Error("snapshot failed", "partition", p.id, "error", err)
+			}
+		}
+		if all {
+			last = time.Now()
+			s.snapshots.last.Store(&lastSnapshot{at: last})
+		}
+	}
+}
+
+// minRecentBytes is the size of a partition's records in memory below which no
+// run is built for their sake.
+const minRecentBytes = 1 << 20
+
+// overdue reports whether a partition should be checkpointed before its time:
+// its log bounds the time of recovery, its records in memory are bounded by a
+// thirty-second of those on disk, and its changed keys by the hot limit.
+func (s *Store) overdue(p *partition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.logBytes >= uint64(s.opts.MaxLogBytes)/uint64(len(s.partitions)) {
+		return true
+	}
+	var onDisk uint64
+	for _, t := range p.tables {
+		onDisk += t.runBytes()
+	}
+	if p.recent.bytes() >= max(minRecentBytes, int(onDisk/32)) {
+		return true
+	}
+	return len(p.hot.dirty) > p.hot.limit/2
+}
+
+func (t *tableState) runBytes() (n uint64) {
+	for _, r := range t.runs {
+		n += r.Bytes
+	}
+	return n
+}

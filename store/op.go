@@ -1,0 +1,175 @@
+package store
+
+// Kind says what an Op does. Kinds below firstRead change state and are
+// logged; the others are queries answered from published state.
+type Kind uint8
+
+// The operations and queries that a Batch can hold. Every comment names the
+// fields an Op of that kind reads (in) and fills (out); Err may be set by all.
+const (
+	// Nop does nothing; its slot in a batch belongs to a reply that needs no
+	// state, such as a syntax error in the middle of a pipeline.
+	Nop Kind = iota
+	// CIncrBy adds Delta to the counter Key once per (Key, ID).
+	// In: Key, ID, Delta, At if HasAt. Out: Value, Applied.
+	CIncrBy
+	// CMIncrBy adds Deltas[i] to Keys[i], all or nothing, once per ID.
+	// In: Keys, Deltas, ID, At if HasAt. Out: Values, Applied.
+	CMIncrBy
+	// IncrBy adds Delta, every time. In: Key, Delta. Out: Value.
+	IncrBy
+	// Set overwrites a counter with Delta. In: Key, Delta; flags NX, XX,
+	// KeepTTL, HasExpire with ExpireAt. Out: Applied; Value and Found are the
+	// old value (for SET … GET, GETSET).
+	Set
+	// Del deletes Keys and forgets no opid. Out: Value, how many existed.
+	Del
+	// GetDel deletes Key and answers its value. Out: Value, Found.
+	GetDel
+	// ExpireAt sets the expiry of Key to ExpireAt (unix ms; a time that is
+	// past deletes). Flags NX, XX, GT, LT as in EXPIRE. Out: Applied.
+	ExpireAt
+	// Persist removes the expiry of Key. Out: Applied.
+	Persist
+	// FlushAll deletes every key, forgets every opid and sets the tables'
+	// forgotten-before time. It locks all partitions.
+	FlushAll
+	// FBFReserve creates the filter Key. In: Key, Filter.
+	FBFReserve
+	// FBFAdd adds Keys (items) to the filter Key, creating it with Filter (or
+	// defaults when nil) unless NoCreate. Out: Founds[i] is true when item i
+	// was present before.
+	FBFAdd
+	// FBFRefresh refreshes the filter Key. Out: none.
+	FBFRefresh
+	// removeExpired deletes those of Keys whose expiry has passed: the active
+	// expiry cycle.
+	removeExpired
+
+	// Get reads the counter Key. Out: Value, Found.
+	Get
+	// MGet reads the counters Keys; a filter key counts as missing.
+	// Out: Values, Founds.
+	MGet
+	// Exists counts those of Keys that exist, repeats included. Out: Value.
+	Exists
+	// TypeOf answers the type of Key. Out: Found, Type.
+	TypeOf
+	// ExpireTime answers when Key expires. Out: Found, Value: unix ms, 0 if
+	// it does not expire.
+	ExpireTime
+	// CSeen asks for an operation without applying it. In: Key, ID.
+	// Out: Found (maybe, in APPROX), Seen and whether it is Exact.
+	CSeen
+	// FBFExists tests Keys (items) in the filter Key; a missing filter holds
+	// nothing. Out: Founds.
+	FBFExists
+	// FBFCard counts the items remembered by the filter Key. Out: Value.
+	FBFCard
+	// FBFInfo describes the filter Key. Out: Info.
+	FBFInfo
+
+	firstRead = Get
+)
+
+// Write reports whether operations of this kind can change state.
+func (k Kind) Write() bool { return k != Nop && k < firstRead }
+
+// Flags modify an Op.
+type Flags uint16
+
+// The flags of an Op. NX and XX serve SET and EXPIRE, GT and LT only EXPIRE.
+const (
+	HasAt Flags = 1 << iota
+	NX
+	XX
+	GT
+	LT
+	KeepTTL
+	HasExpire
+	NoCreate
+	SetGet // SET … GET: the old value must be a counter
+)
+
+// Type is the type of a key.
+type Type uint8
+
+// The types of keys.
+const (
+	TypeNone Type = iota
+	TypeCounter
+	TypeFilter
+)
+
+// Seen is what an EXACT table remembers of an operation.
+type Seen struct {
+	Delta  int64 // signed
+	Result int64 // the counter right after the operation
+	UnixMs int64 // wall time at which it was applied
+}
+
+// Op is one operation or query and, once its batch was executed, its outcome.
+// Byte slices are borrowed from the caller until Execute returns.
+type Op struct {
+	Kind  Kind
+	Flags Flags
+
+	Key      []byte
+	ID       []byte   // opid, 1..MaxOpID bytes
+	Keys     [][]byte // counters of a multi-key operation, or items of a filter
+	Delta    int64
+	Deltas   []int64
+	At       int64 // unix ms at which the client made the operation
+	ExpireAt int64 // unix ms
+	Filter   *FilterOptions
+
+	Err     error
+	Value   int64
+	Values  []int64
+	Found   bool
+	Founds  []bool
+	Applied bool // false: a duplicate, or a condition such as NX did not hold
+	Type    Type
+	Exact   bool
+	Seen    Seen
+	Info    *FilterInfo
+
+	run opRun // working state of Execute
+}
+
+// Batch is one connection's pipeline: operations and queries that are decided
+// in order under one acquisition of the partitions they touch and committed
+// together. Reuse a Batch for its memory; it is not safe for concurrent use.
+type Batch struct {
+	Ops []Op
+
+	exec execution
+}
+
+// Add appends an empty Op of the given kind and returns it. The pointer is
+// valid until the next Add.
+func (b *Batch) Add(k Kind) *Op {
+	if len(b.Ops) < cap(b.Ops) {
+		b.Ops = b.Ops[:len(b.Ops)+1]
+	} else {
+		b.Ops = append(b.Ops, Op{})
+	}
+	op := &b.Ops[len(b.Ops)-1]
+	op.reset(k)
+	return op
+}
+
+// Reset empties the batch and keeps its memory.
+func (b *Batch) Reset() { b.Ops = b.Ops[:0] }
+
+// reset clears op for reuse, keeping the memory of its slices.
+func (op *Op) reset(k Kind) {
+	*op = Op{
+		Kind:   k,
+		Keys:   op.Keys[:0],
+		Deltas: op.Deltas[:0],
+		Values: op.Values[:0],
+		Founds: op.Founds[:0],
+		run:    op.run.reset(),
+	}
+}

@@ -1,0 +1,349 @@
+package store
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// Recovery tells what Open found and did.
+type Recovery struct {
+	Took      time.Duration
+	Keys      int64  // DBSIZE after recovery
+	Records   uint64 // op-log records redone
+	Entries   uint64 // outcomes in them
+	Snapshots int    // partitions that began with a filter snapshot
+	Older     int    // of these, partitions that had to use the older one
+	Rebuilt   int    // partitions whose filters were rebuilt from records
+	Problems  []string
+}
+
+// ErrForgotten means that a partition's filter snapshots are all damaged and
+// that APPROX tables or filter keys would lose what they remember.
+var ErrForgotten = errors.New("what was remembered is lost")
+
+// ErrLogDamaged means that the op log does not reach as far as what was built
+// from it, or has a gap.
+var ErrLogDamaged = errors.New("op log is damaged")
+
+// recover brings every partition to where the log ends.
+func (s *Store) recover() error {
+	var (
+		mu     sync.Mutex
+		errs   []error
+		next   atomic.Int64
+		worker sync.WaitGroup
+	)
+	for range min(4, len(s.partitions)) {
+		worker.Go(func() {
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(s.partitions) {
+					return
+				}
+				rec := recovery{s: s, p: s.partitions[i]}
+				err := rec.run()
+				mu.Lock()
+				s.recovery.merge(rec.found)
+				if err != nil {
+					errs = append(errs, fmt.Errorf("partition %d: %w", i, err))
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	worker.Wait()
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return s.afterRecovery()
+}
+
+// afterRecovery continues logged time, gives a new directory its tables and
+// saves filters that had to be rebuilt.
+func (s *Store) afterRecovery() error {
+	wall, _ := s.opts.Clock()
+	logged, fresh := int64(0), true
+	for _, p := range s.partitions {
+		logged = max(logged, p.at.logged)
+		fresh = fresh && p.seq == 0
+	}
+	if fresh {
+		logged = wall
+	}
+	s.clock.startAt(logged + 1)
+	if fresh {
+		err := s.changeCatalog(func(_ *catalog, _ moment) (*catalog, error) { return newCatalog(), nil })
+		if err != nil {
+			return err
+		}
+	}
+	for _, p := range s.partitions {
+		if p.catalog == nil {
+			return fmt.Errorf("partition %d: %w: it has no tables", p.id, ErrLogDamaged)
+		}
+		s.recovery.Keys += p.size
+		if p.marks.rebuilt {
+			p.marks.rebuilt = false
+			if err := s.checkpoint(p, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Recovery) merge(o Recovery) {
+	r.Records += o.Records
+	r.Entries += o.Entries
+	r.Snapshots += o.Snapshots
+	r.Older += o.Older
+	r.Rebuilt += o.Rebuilt
+	r.Problems = append(r.Problems, o.Problems...)
+}
+
+// recovery recovers one partition: the state row of the newest checkpoint, the
+// newest valid filter snapshot, the runs, and then the op log from the oldest
+// of the three on.
+type recovery struct {
+	s     *Store
+	p     *partition
+	state partitionState
+	found Recovery
+}
+
+func (r *recovery) run() error {
+	if err := r.loadState(); err != nil {
+		return err
+	}
+	if err := r.loadSnapshot(); err != nil {
+		return err
+	}
+	if err := r.loadRuns(); err != nil {
+		return err
+	}
+	if r.p.marks.rebuilt {
+		if err := r.rebuild(); err != nil {
+			return err
+		}
+	}
+	if err := r.redoLog(); err != nil {
+		return err
+	}
+	p := r.p
+	rebuilt := p.marks.rebuilt
+	p.marks = marks{rebuilt: rebuilt}
+	p.durable.Store(p.seq)
+	for _, t := range p.tables {
+		if t.filter == nil {
+			return fmt.Errorf("%w: table %q has no filter", ErrLogDamaged, t.def.Name)
+		}
+	}
+	return nil
+}
+
+func (r *recovery) loadState() error {
+	b, ok, err := r.s.db.State(r.p.id)
+	if err != nil || !ok {
+		return err
+	}
+	if r.state, err = decodeState(b); err != nil {
+		return err
+	}
+	p := r.p
+	p.size, p.at = r.state.size, r.state.at
+	p.seq = r.state.seq
+	p.marks.counters, p.marks.records = r.state.seq, r.state.seq
+	return nil
+}
+
+// loadSnapshot loads the newest snapshot that is whole. A damaged one is
+// reported and the older one used; if none is left the filters are rebuilt
+// from records, which only EXACT tables have.
+func (r *recovery) loadSnapshot() error {
+	list, err := r.s.db.Snapshots(r.p.id)
+	if err != nil {
+		return err
+	}
+	for i, snap := range list {
+		err := r.open(snap)
+		if err == nil {
+			r.found.Snapshots++
+			if i > 0 {
+				r.found.Older++
+			}
+			return nil
+		}
+		r.problem(fmt.Sprintf("filter snapshot %s cannot be used: %v", snap.Path, err))
+	}
+	first, _, ok, err := r.s.db.LogBounds(r.p.id)
+	if err != nil {
+		return err
+	}
+	if r.state.seq == 0 || ok && first == 1 {
+		return nil // the log reaches back to the beginning
+	}
+	return r.lostFilters()
+}
+
+func (r *recovery) open(snap persistence.Snapshot) error {
+	in, err := r.s.db.OpenSnapshot(snap)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	return r.p.loadSnapshot(in, math.MaxInt64)
+}
+
+// lostFilters decides what happens when no snapshot is left.
+func (r *recovery) lostFilters() error {
+	p := r.p
+	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, r.state.seq
+	r.found.Rebuilt++
+	lost := r.state.filters > 0
+	for _, d := range r.state.catalog.Tables {
+		lost = lost || d.Mode == Approx
+	}
+	if lost && !r.s.opts.AcceptForgottenWindow {
+		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or filter keys, "+
+			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
+	}
+	if err := p.setCatalog(r.state.catalog, r.state.at); err != nil {
+		return err
+	}
+	wall, _ := r.s.opts.Clock()
+	for _, t := range p.tables {
+		if t.def.Mode == Approx {
+			// Operations made before now may have been applied and forgotten (G7).
+			t.horizon.forgotten = wall + t.def.Skew.Milliseconds()
+		}
+	}
+	r.problem("the table filters are rebuilt from the EXACT records")
+	return nil
+}
+
+func (r *recovery) problem(text string) {
+	text = fmt.Sprintf("partition %d: %s", r.p.id, text)
+	r.found.Problems = append(r.found.Problems, text)
+	r.s.log.Warn("recovery", "problem", text)
+}
+
+// loadRuns lists the runs of EXACT records. A run whose records a later,
+// merged run holds too was about to be dropped when the process ended.
+func (r *recovery) loadRuns() error {
+	runs, err := r.s.db.Runs(r.p.id)
+	if err != nil {
+		return err
+	}
+	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.ID, b.ID) })
+	r.p.loadedRuns = runs
+	r.p.nextRun = 1
+	for _, run := range runs {
+		r.p.nextRun = max(r.p.nextRun, run.ID+1)
+	}
+	return nil
+}
+
+// assignRuns gives the tables their runs, once the catalogue is known.
+func (p *partition) assignRuns() {
+	for i, run := range p.loadedRuns {
+		merged := slices.ContainsFunc(p.loadedRuns[i+1:], func(o persistence.Run) bool {
+			return o.Table == run.Table && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
+		})
+		if t := p.tables[run.Table]; t != nil && !merged {
+			t.runs = append(t.runs, run)
+			continue
+		}
+		p.deadRuns = append(p.deadRuns, run)
+	}
+	p.loadedRuns = nil
+}
+
+// rebuild fills the filters from the runs: every id on disk is remembered for
+// a whole window more.
+func (r *recovery) rebuild() error {
+	p := r.p
+	for _, run := range p.loadedRuns {
+		t := p.tables[run.Table]
+		if t == nil {
+			continue
+		}
+		err := r.s.db.ScanRun(run, func(hash, _ uint64, _ []byte) error {
+			for n := 0; n < maxEvents && t.filter.Due(p.at.logged); n++ {
+				ev, ok := t.filter.Plan(p.at.logged, func(uint64) bool { return true })
+				if !ok {
+					break
+				}
+				if err := p.applyEvent(t.filter, ev); err != nil {
+					return err
+				}
+			}
+			t.filter.Insert(hash, p.at.logged)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// redoLog redoes the log from the oldest of checkpoint, snapshot and runs.
+// The log must have no gap and must reach at least as far as all of them:
+// whatever they hold was durable in it first, so a shorter log was damaged.
+func (r *recovery) redoLog() error {
+	p := r.p
+	reach := max(p.marks.counters, p.marks.filters, p.marks.records)
+	from := min(p.marks.counters, p.marks.filters, p.marks.records)
+	if p.marks.rebuilt {
+		from = min(p.marks.counters, p.marks.records)
+		if first, _, ok, err := r.s.db.LogBounds(p.id); err != nil {
+			return err
+		} else if ok {
+			from = min(from, first-1) // everything that is left, for its opids
+		}
+	}
+	p.seq = from
+	err := r.s.db.ReadLog(p.id, from+1, func(seq uint64, record []byte) error {
+		if seq != p.seq+1 {
+			return fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, p.seq+1, seq-1)
+		}
+		r.found.Records++
+		return r.redoRecord(record)
+	})
+	if err != nil {
+		return err
+	}
+	if p.seq < reach {
+		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were durable", ErrLogDamaged, p.seq, reach)
+	}
+	p.assignRuns()
+	return nil
+}
+
+func (r *recovery) redoRecord(record []byte) error {
+	p := r.p
+	rd, err := newRecordReader(record)
+	if err != nil {
+		return err
+	}
+	var e entry
+	for rd.next(&e) {
+		p.seq++
+		r.found.Entries++
+		p.resolve(&e, p.seq)
+		if err := p.redo(&e, p.seq, rd.at); err != nil {
+			return fmt.Errorf("entry %d: %w", p.seq, err)
+		}
+	}
+	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
+	p.logBytes += uint64(len(record))
+	return rd.err
+}

@@ -1,0 +1,326 @@
+package store
+
+import (
+	"fmt"
+
+	"github.com/fbfkv/fbfkv/fbf"
+)
+
+// redo applies one logged outcome to the partition. It is the one function by
+// which live traffic and recovery change state: it consults neither filter
+// membership nor any clock ("decide once, redo everywhere"). What the marks
+// say is already contained in the loaded state is left alone, so that redoing
+// from an earlier point of the log than necessary changes nothing (G4).
+func (p *partition) redo(e *entry, seq uint64, at moment) error {
+	if seq > p.marks.counters {
+		if e.flags&flagCreated != 0 {
+			p.size++
+		}
+		if e.kind == entryDelete {
+			p.size--
+		}
+	}
+	switch e.kind {
+	case entryApply:
+		p.redoSet(e, seq)
+		p.remember(e, seq, at)
+	case entrySet:
+		p.redoSet(e, seq)
+	case entryDelete:
+		p.redoDelete(e, seq)
+	case entryControl, entryTighten, entryCatalog:
+		return p.redoTable(e, seq, at)
+	case entryFlush:
+		return p.redoFlush(e, seq, at)
+	case entryReserve, entryAdd, entryRefresh, entryExpire:
+		return p.redoFilterKey(e, seq, at)
+	default:
+		return fmt.Errorf("%w: kind %d", errCorruptEntry, e.kind)
+	}
+	return nil
+}
+
+// resolve fills the derived fields of an entry that was read from the log.
+// Live, Decide has filled them on its way.
+func (p *partition) resolve(e *entry, seq uint64) {
+	switch e.kind {
+	case entryApply:
+		e.hash = fbf.Hash(p.seed, e.key, e.id)
+		e.t = p.tables[e.table]
+		e.c = p.resolveCounter(e, seq > p.marks.counters)
+	case entrySet, entryDelete:
+		e.c = p.resolveCounter(e, seq > p.marks.counters)
+	case entryControl, entryTighten:
+		e.t = p.tables[e.table]
+	case entryAdd:
+		e.hash = fbf.Hash(p.seed, e.key, e.id)
+		e.c = p.resolveCounter(e, false)
+	case entryReserve:
+		e.c = p.resolveCounter(e, seq > p.marks.filters)
+	case entryRefresh, entryExpire:
+		e.c = p.resolveCounter(e, false)
+	}
+}
+
+// resolveCounter finds the key of an entry in memory and, if asked to, adds it.
+// Its row is not read: an entry carries the whole post-image, and the next
+// checkpoint overwrites or deletes the row.
+func (p *partition) resolveCounter(e *entry, install bool) *counter {
+	c := p.hot.get(e.key)
+	if c == nil && install {
+		c = p.hot.install(e.key, position(Slot(e.key), keyHash(e.key)))
+	}
+	return c
+}
+
+// redoSet gives a counter its post-image.
+func (p *partition) redoSet(e *entry, seq uint64) {
+	if e.flags&flagWasFilter != 0 && seq > p.marks.filters {
+		p.dropFilter(e.c)
+		if seq <= p.marks.counters && e.c != nil {
+			p.hot.forget(e.c) // what the key holds now is in its row
+		}
+	}
+	if seq <= p.marks.counters || e.c == nil {
+		return
+	}
+	c := e.c
+	if c.seq > seq {
+		return // never replace a higher sequence
+	}
+	c.kind, c.value, c.seq = TypeCounter, e.value, seq
+	p.setExpire(c, e.expire)
+	p.hot.changed(c)
+}
+
+func (p *partition) setExpire(c *counter, at int64) {
+	if c.expire == at {
+		return
+	}
+	c.expire = at
+	if at != 0 {
+		p.fresh.add(c)
+	}
+}
+
+// remember puts the opid of an applied operation into the table's filter and,
+// in EXACT, the operation into the records: in the same step as its effect.
+func (p *partition) remember(e *entry, seq uint64, at moment) {
+	if seq > p.marks.filters && e.t != nil {
+		before := e.t.filter.Bytes()
+		e.t.filter.Insert(e.hash, at.logged)
+		if after := e.t.filter.Bytes(); after != before {
+			p.pool.used.Add(int64(after) - int64(before))
+		}
+		if e.flags&flagHasTime != 0 {
+			e.t.horizon.add(at.logged, e.time, e.t.def.keep(at.logged))
+		}
+	}
+	if e.flags&flagExact != 0 && seq > p.marks.records {
+		p.recent.add(&record{
+			table: e.table, hash: e.hash, seq: seq, logged: at.logged, key: e.key, id: e.id,
+			seen: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall},
+		})
+	}
+}
+
+// redoDelete leaves a tombstone in memory until the row is gone.
+func (p *partition) redoDelete(e *entry, seq uint64) {
+	if e.flags&flagWasFilter != 0 && seq > p.marks.filters {
+		p.dropFilter(e.c)
+		if seq <= p.marks.counters && e.c != nil {
+			p.hot.forget(e.c) // what the key holds now is in its row
+		}
+	}
+	if seq <= p.marks.counters || e.c == nil {
+		return
+	}
+	c := e.c
+	c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
+	p.hot.changed(c)
+}
+
+// dropFilter frees the filter under a key.
+func (p *partition) dropFilter(c *counter) {
+	if c == nil || c.filter == nil {
+		return
+	}
+	f := c.filter
+	p.pool.used.Add(-int64(f.bytes()))
+	p.retire(f.release)
+	delete(p.filters, c.key)
+	c.filter, c.kind = nil, TypeNone
+	p.hot.track(c)
+}
+
+// redoTable redoes what changes a table's filter or the set of tables.
+func (p *partition) redoTable(e *entry, seq uint64, at moment) error {
+	if e.kind == entryCatalog {
+		if seq <= p.marks.catalog {
+			return nil
+		}
+		cat, err := decodeCatalog(e.id)
+		if err != nil {
+			return err
+		}
+		return p.setCatalog(cat, at)
+	}
+	if seq <= p.marks.filters || p.marks.rebuilt {
+		return nil
+	}
+	if e.t == nil {
+		return fmt.Errorf("%w: table %d is unknown", errCorruptEntry, e.table)
+	}
+	if e.kind == entryTighten {
+		e.t.tests = uint32(e.value)
+		return p.alterFilter(e.t, at)
+	}
+	ev, _, err := fbf.DecodeEvent(e.id)
+	if err != nil {
+		return err
+	}
+	return p.applyEvent(e.t.filter, ev)
+}
+
+// setCatalog makes the partition's tables those of the catalogue: the filters
+// of new tables are made, of changed ones altered, of gone ones freed.
+func (p *partition) setCatalog(cat *catalog, at moment) error {
+	p.catalog = cat
+	for _, d := range cat.Tables {
+		t := p.tables[d.ID]
+		if t == nil {
+			f, err := fbf.New(d.filterOptions(1, p.count), at.logged)
+			if err != nil {
+				return err
+			}
+			p.pool.used.Add(int64(f.Bytes()))
+			p.tables[d.ID] = &tableState{def: d, filter: f, tests: 1}
+			continue
+		}
+		old := t.def
+		t.def = d
+		if old.TableOptions != d.TableOptions {
+			if err := p.alterFilter(t, at); err != nil {
+				return err
+			}
+		}
+	}
+	for id, t := range p.tables {
+		if cat.byID(id) == nil {
+			p.pool.used.Add(-int64(t.filter.Bytes()))
+			p.retire(t.filter.Release)
+			p.deadRuns = append(p.deadRuns, t.runs...)
+			delete(p.tables, id)
+		}
+	}
+	return nil
+}
+
+// alterFilter brings a table's filter to the options in force. What is
+// remembered stays.
+func (p *partition) alterFilter(t *tableState, at moment) error {
+	before := t.filter.Bytes()
+	err := t.filter.Alter(t.def.filterOptions(t.tests, p.count), at.logged)
+	p.pool.used.Add(int64(t.filter.Bytes()) - int64(before))
+	return err
+}
+
+// redoFlush forgets everything. Rows and runs on disk go in the same commit
+// as the entry.
+func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
+	if seq > p.marks.filters {
+		for _, c := range p.filters {
+			p.dropFilter(c)
+			if seq <= p.marks.counters {
+				p.hot.forget(c)
+			}
+		}
+		for _, t := range p.tables {
+			if err := p.flushTable(t, e.value, at); err != nil {
+				return err
+			}
+		}
+	}
+	if seq > p.marks.counters {
+		p.hot.clear()
+		p.size, p.fresh = 0, nil
+	}
+	if seq > p.marks.records {
+		p.recent = recents{}
+		for _, t := range p.tables {
+			t.runs = nil
+		}
+		p.runsVersion++
+	}
+	return nil
+}
+
+// flushTable empties a table's filter and moves its forgotten-before time.
+func (p *partition) flushTable(t *tableState, forgottenBefore int64, at moment) error {
+	f, err := fbf.New(t.def.filterOptions(t.tests, p.count), at.logged)
+	if err != nil {
+		return err
+	}
+	old := t.filter
+	t.filter = f
+	p.pool.used.Add(int64(f.Bytes()) - int64(old.Bytes()))
+	p.retire(old.Release)
+	t.horizon.forget()
+	t.horizon.forgotten = max(t.horizon.forgotten, forgottenBefore-1)
+	return nil
+}
+
+// redoFilterKey redoes what happens to an FBF key.
+func (p *partition) redoFilterKey(e *entry, seq uint64, at moment) error {
+	if seq <= p.marks.filters {
+		return nil
+	}
+	if e.kind == entryReserve {
+		o, err := decodeFilterOptions(e.id)
+		if err != nil {
+			return err
+		}
+		return p.addFilter(e.c, o, seq, at)
+	}
+	c := e.c
+	if c == nil || c.filter == nil {
+		if p.marks.rebuilt {
+			return nil // the filter was lost with its snapshots
+		}
+		return fmt.Errorf("%w: %q is no filter", errCorruptEntry, e.key)
+	}
+	f := c.filter
+	c.seq = max(c.seq, seq)
+	switch e.kind {
+	case entryAdd:
+		f.insert(e.hash, at.logged)
+	case entryExpire:
+		p.setExpire(c, e.expire)
+	case entryRefresh:
+		before := f.bytes()
+		if err := f.refresh(e.id, at.logged); err != nil {
+			return err
+		}
+		p.pool.used.Add(int64(f.bytes()) - int64(before))
+	}
+	return nil
+}
+
+// addFilter puts a new, empty filter under a key.
+func (p *partition) addFilter(c *counter, o FilterOptions, seq uint64, at moment) error {
+	f, err := newFilterKey(o, at.logged)
+	if err != nil {
+		return err
+	}
+	p.pool.used.Add(int64(f.bytes()))
+	p.putFilter(c, f)
+	c.seq = seq
+	return nil
+}
+
+// putFilter makes c a filter key.
+func (p *partition) putFilter(c *counter, f *filterKey) {
+	c.kind, c.filter, c.value, c.expire = TypeFilter, f, 0, 0
+	p.filters[c.key] = c
+	p.hot.changed(c)
+}

@@ -1,0 +1,62 @@
+package store
+
+import (
+	"bytes"
+	"math/bits"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// slots is the number of Redis Cluster hash slots.
+const slots = 16384
+
+// crc16Table is the table of CRC-16/XMODEM (polynomial 0x1021), the checksum
+// that Redis Cluster uses for hash slots.
+var crc16Table = func() (t [256]uint16) {
+	for i := range t {
+		crc := uint16(i) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+		t[i] = crc
+	}
+	return t
+}()
+
+// Slot returns the Redis Cluster hash slot of key, 0..16383. Only the text
+// between the first { and the next } counts when there is any (a hash tag).
+func Slot(key []byte) uint16 {
+	if i := bytes.IndexByte(key, '{'); i >= 0 {
+		if j := bytes.IndexByte(key[i+1:], '}'); j > 0 {
+			key = key[i+1 : i+1+j]
+		}
+	}
+	var crc uint16
+	for _, b := range key {
+		crc = crc<<8 ^ crc16Table[byte(crc>>8)^b]
+	}
+	return crc % slots
+}
+
+// slotRange returns the first and last slot of partition i of n; n is a power
+// of two.
+func slotRange(i, n int) (first, last uint16) {
+	per := slots / n
+	return uint16(i * per), uint16((i+1)*per - 1)
+}
+
+// partitionShift is the right shift that turns a slot into the number of its
+// partition when there are n, a power of two.
+func partitionShift(n int) uint { return uint(14 - bits.TrailingZeros(uint(n))) }
+
+// keyHash is the 48-bit hash by which rows of one slot are ordered. It is
+// unkeyed: rows are looked up by the whole key, so that collisions cost
+// nothing but a neighbour.
+func keyHash(key []byte) uint64 { return xxhash.Sum64(key) >> 16 }
+
+// position orders keys as SCAN visits them: by slot, then by key hash.
+func position(slot uint16, hash uint64) uint64 { return uint64(slot)<<48 | hash }

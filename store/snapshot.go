@@ -1,0 +1,257 @@
+package store
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/fbf/paper"
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// A filter snapshot holds what one partition remembers: the catalogue, the
+// filter of every table and the FBF keys. Header, counts and controller state
+// are exactly as of its sequence; the bits are copied in chunks while inserts
+// go on, so they are a superset, which redoing the log from that sequence
+// makes whole (G4).
+//
+// Layout, after the frames of package persistence: version, sequence, logged
+// time, wall time, catalogue; number of tables, and for each its id, tests,
+// horizon; number of FBF keys, and for each its key, options, expiry, sequence,
+// last refresh, number of refreshes; all that length-prefixed. Then the
+// encodings of the filters, tables first, in the same order.
+
+const snapshotVersion = 1
+
+// snapshot is a filter snapshot being written.
+type snapshot struct {
+	seq      uint64
+	header   []byte
+	encoders []io.Reader
+}
+
+// beginSnapshot captures the header. The partition is locked, and until
+// endSnapshot no filter's memory is freed.
+func (p *partition) beginSnapshot() *snapshot {
+	p.snapshotting = true
+	s := &snapshot{seq: p.seq}
+	h := append([]byte(nil), snapshotVersion)
+	h = binary.AppendUvarint(h, p.seq)
+	h = binary.AppendVarint(h, p.at.logged)
+	h = binary.AppendVarint(h, p.at.wall)
+	h = appendBytes(h, p.catalog.encode())
+	ids := slices.Sorted(maps.Keys(p.tables))
+	h = binary.AppendUvarint(h, uint64(len(ids)))
+	for _, id := range ids {
+		t := p.tables[id]
+		h = binary.AppendUvarint(h, uint64(id))
+		h = binary.AppendUvarint(h, uint64(t.tests))
+		h = t.horizon.appendTo(h)
+		s.encoders = append(s.encoders, t.filter.NewEncoder())
+	}
+	keys := slices.Sorted(maps.Keys(p.filters))
+	h = binary.AppendUvarint(h, uint64(len(keys)))
+	for _, key := range keys {
+		c := p.filters[key]
+		h = appendBytes(h, []byte(key))
+		h = appendBytes(h, c.filter.opts.encode())
+		h = binary.AppendVarint(h, c.expire)
+		h = binary.AppendUvarint(h, c.seq)
+		h = binary.AppendVarint(h, c.filter.refreshed)
+		h = binary.AppendUvarint(h, c.filter.refreshes)
+		s.encoders = append(s.encoders, c.filter.encoder())
+	}
+	s.header = h
+	return s
+}
+
+// endSnapshot frees what was retired while the snapshot was taken.
+func (p *partition) endSnapshot() {
+	p.mu.Lock()
+	p.snapshotting = false
+	for _, release := range p.retired {
+		release()
+	}
+	p.retired = nil
+	p.mu.Unlock()
+}
+
+// snapshotChunk is what is copied of a filter under one acquisition of the
+// partition's lock.
+const snapshotChunk = 64 << 10
+
+// write streams the snapshot to its file and publishes it. Commit syncs the
+// log first: the file never holds what is not durable (G4).
+func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
+	if _, err := w.Write(appendBytes(nil, s.header)); err != nil {
+		return err
+	}
+	buf := make([]byte, snapshotChunk)
+	for _, enc := range s.encoders {
+		for {
+			p.mu.Lock()
+			n, err := enc.Read(buf)
+			p.mu.Unlock()
+			if _, werr := w.Write(buf[:n]); werr != nil {
+				return werr
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return w.Commit()
+}
+
+// loadSnapshot reads a snapshot into an empty partition. On an error the
+// partition is unchanged.
+func (p *partition) loadSnapshot(in io.Reader, maxBytes uint64) error {
+	r := bufio.NewReaderSize(in, 256<<10)
+	size, err := binary.ReadUvarint(r)
+	if err != nil {
+		return err
+	}
+	header, err := readAll(r, size)
+	if err != nil {
+		return err
+	}
+	loaded, err := decodeSnapshot(header, r, maxBytes)
+	if err != nil {
+		return err
+	}
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
+		loaded.release()
+		return fmt.Errorf("%w: snapshot goes on after its end", errCorruptEntry)
+	}
+	p.adopt(loaded)
+	return nil
+}
+
+// readAll reads exactly n bytes without trusting n for the allocation.
+func readAll(r io.Reader, n uint64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, int64(min(n, 1<<40))))
+	if err == nil && uint64(len(b)) != n {
+		err = io.ErrUnexpectedEOF
+	}
+	return b, err
+}
+
+// loadedSnapshot is a decoded snapshot.
+type loadedSnapshot struct {
+	seq     uint64
+	at      moment
+	catalog *catalog
+	tables  map[uint32]*tableState
+	keys    []*counter
+}
+
+func (l *loadedSnapshot) release() {
+	for _, t := range l.tables {
+		if t.filter != nil {
+			t.filter.Release()
+		}
+	}
+	for _, c := range l.keys {
+		c.filter.release()
+	}
+}
+
+// decodeSnapshot is the one decoder of the format.
+func decodeSnapshot(header []byte, body io.Reader, maxBytes uint64) (_ *loadedSnapshot, err error) {
+	l := &loadedSnapshot{tables: make(map[uint32]*tableState)}
+	defer func() {
+		if err != nil {
+			l.release()
+		}
+	}()
+	h := reader{rest: header}
+	if v := h.byte(); v != snapshotVersion {
+		return nil, fmt.Errorf("%w: snapshot version %d", errCorruptEntry, v)
+	}
+	l.seq, l.at = h.uvarint(), moment{logged: h.varint(), wall: h.varint()}
+	if l.catalog, err = decodeCatalog(h.bytes()); err != nil {
+		return nil, err
+	}
+	order, err := l.decodeTables(&h)
+	if err != nil {
+		return nil, err
+	}
+	l.decodeKeys(&h)
+	if h.err != nil {
+		return nil, h.err
+	}
+	for _, t := range order {
+		if t.filter, err = fbf.Decode(body, maxBytes); err != nil {
+			return nil, err
+		}
+	}
+	for _, c := range l.keys {
+		if c.filter.opts.Fixed {
+			c.filter.fixed, err = paper.Decode(body, maxBytes)
+		} else {
+			c.filter.adaptive, err = fbf.Decode(body, maxBytes)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return l, nil
+}
+
+func (l *loadedSnapshot) decodeTables(h *reader) (order []*tableState, err error) {
+	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
+		id := uint32(h.uvarint())
+		t := &tableState{def: l.catalog.byID(id), tests: uint32(h.uvarint()), horizon: h.horizon()}
+		if t.def == nil || l.tables[id] != nil || t.tests == 0 {
+			return nil, fmt.Errorf("%w: snapshot of unknown table %d", errCorruptEntry, id)
+		}
+		l.tables[id] = t
+		order = append(order, t)
+	}
+	if h.err == nil && len(order) != len(l.catalog.Tables) {
+		return nil, fmt.Errorf("%w: snapshot lacks a table", errCorruptEntry)
+	}
+	return order, h.err
+}
+
+func (l *loadedSnapshot) decodeKeys(h *reader) {
+	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
+		key := h.bytes()
+		opts, err := decodeFilterOptions(h.bytes())
+		c := &counter{key: string(key), pos: position(Slot(key), keyHash(key)), kind: TypeFilter}
+		c.expire, c.seq = h.varint(), h.uvarint()
+		c.filter = &filterKey{opts: opts, refreshed: h.varint(), refreshes: h.uvarint()}
+		if err != nil {
+			h.fail()
+			return
+		}
+		l.keys = append(l.keys, c)
+	}
+}
+
+// adopt makes the partition what the snapshot holds.
+func (p *partition) adopt(l *loadedSnapshot) {
+	p.catalog, p.tables = l.catalog, l.tables
+	for _, t := range l.tables {
+		p.pool.used.Add(int64(t.filter.Bytes()))
+	}
+	for _, from := range l.keys {
+		c := p.hot.install([]byte(from.key), from.pos)
+		p.putFilter(c, from.filter)
+		c.seq = from.seq
+		p.setExpire(c, from.expire)
+		p.pool.used.Add(int64(from.filter.bytes()))
+	}
+	p.marks.filters, p.marks.catalog = l.seq, l.seq
+	if l.at.logged > p.at.logged {
+		p.at = l.at
+	}
+}

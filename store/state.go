@@ -1,0 +1,44 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// partitionState is the state row of a partition: what a checkpoint leaves for
+// recovery beside the rows. All of it is exactly as of its sequence.
+type partitionState struct {
+	seq     uint64 // rows and runs contain the log up to here
+	at      moment
+	size    int64 // DBSIZE
+	filters uint64
+	catalog *catalog
+}
+
+const stateVersion = 1
+
+// encode lays the state out as: version, sequence, logged time, wall time,
+// DBSIZE, number of FBF keys, catalogue.
+func (s partitionState) encode() []byte {
+	b := []byte{stateVersion}
+	b = binary.AppendUvarint(b, s.seq)
+	b = binary.AppendVarint(b, s.at.logged)
+	b = binary.AppendVarint(b, s.at.wall)
+	b = binary.AppendVarint(b, s.size)
+	b = binary.AppendUvarint(b, s.filters)
+	return appendBytes(b, s.catalog.encode())
+}
+
+func decodeState(b []byte) (s partitionState, err error) {
+	r := reader{rest: b}
+	if v := r.byte(); v != stateVersion {
+		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
+	}
+	s = partitionState{seq: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
+	tables := r.bytes()
+	if r.err != nil {
+		return s, r.err
+	}
+	s.catalog, err = decodeCatalog(tables)
+	return s, err
+}

@@ -1,0 +1,70 @@
+package store
+
+import "github.com/fbfkv/fbfkv/persistence"
+
+// Stats are the figures of the whole store, for INFO.
+type Stats struct {
+	Recovery   Recovery
+	Partitions int
+	Fsync      Fsync
+	Failure    error // why the store is frozen; nil if it is not
+	DiskFull   bool
+	Keys       int64 // DBSIZE, whether durable or not
+	Expires    int64 // keys in memory that have an expiry
+
+	HotCounters, DirtyCounters int
+	FilterBytes, FilterLimit   int64 // all filters; limit 0: none
+	FilterKeys                 int
+	RecentRecords              int // EXACT records not yet in a run
+	RecentBytes                int
+	Runs                       int
+	RunBytes, RunRecords       uint64
+	LogBytes                   uint64 // op log since the last checkpoints
+	Entries                    uint64 // outcomes logged since the directory was made
+	Applied, Duplicates        uint64 // operations since start
+	Confirmed, Dismissed       uint64
+	Stale, Refused             uint64
+	Storage                    persistence.Metrics
+}
+
+// Stats returns the present figures.
+func (s *Store) Stats() Stats {
+	st := Stats{
+		Recovery: s.recovery, Partitions: len(s.partitions), Fsync: s.db.Fsync(),
+		Failure: s.Failure(), DiskFull: s.diskFull.Load(),
+		FilterBytes: s.pool.used.Load(), FilterLimit: s.pool.limit.Load(),
+		Storage: s.db.Metrics(),
+	}
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		p.addStats(&st)
+		p.mu.Unlock()
+	}
+	return st
+}
+
+func (p *partition) addStats(st *Stats) {
+	st.Keys += p.size
+	st.Expires += int64(len(p.fresh))
+	st.HotCounters += len(p.hot.byKey)
+	st.DirtyCounters += len(p.hot.dirty)
+	st.FilterKeys += len(p.filters)
+	st.RecentRecords += p.recent.count()
+	st.RecentBytes += p.recent.bytes()
+	st.LogBytes += p.logBytes
+	st.Entries += p.seq
+	for _, t := range p.tables {
+		st.Runs += len(t.runs)
+		for _, r := range t.runs {
+			st.RunBytes += r.Bytes
+			st.RunRecords += r.Count
+		}
+		f := t.figures
+		st.Applied += f.applied
+		st.Duplicates += f.duplicates
+		st.Confirmed += f.confirmed
+		st.Dismissed += f.dismissed
+		st.Stale += f.stale
+		st.Refused += f.refused
+	}
+}

@@ -1,0 +1,254 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// MaxOpID and MaxKey are the longest opid and key, in bytes.
+const (
+	MaxOpID = 512
+	MaxKey  = 64 << 10
+)
+
+// Fsync is the durability policy, appendfsync in redis.conf.
+type Fsync = persistence.Fsync
+
+// The durability policies (G2).
+const (
+	Always   = persistence.Always
+	Everysec = persistence.Everysec
+	No       = persistence.No
+)
+
+// ParseFsync reads a policy by its redis.conf name.
+func ParseFsync(s string) (Fsync, error) { return persistence.ParseFsync(s) }
+
+// Options configure Open. Only Dir has no default.
+type Options struct {
+	// Dir is the data directory; it is created when missing.
+	Dir string
+	// FS holds the directory; default the machine's file system.
+	FS vfs.FS
+	// Fsync is the durability policy; default Always.
+	Fsync Fsync
+	// Partitions is the number of partitions of a new directory, a power of
+	// two; default 16. An existing directory keeps its own.
+	Partitions int
+	// SnapshotInterval is the longest time between two snapshots while there
+	// are changes; default 60 s, negative: only on demand and when the op log
+	// reaches MaxLogBytes.
+	SnapshotInterval time.Duration
+	// MaxLogBytes is the size of the op log since the last snapshot at which
+	// a partition takes one; it bounds the time of recovery. Default 128 MiB
+	// over all partitions.
+	MaxLogBytes int64
+	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
+	// negative: unlimited.
+	FilterMaxMemory int64
+	// HotCounters bounds the number of keys kept in memory; default 1,000,000.
+	// Keys changed since the last snapshot stay beyond it.
+	HotCounters int
+	// BlockCache is the size of Pebble's block cache, bytes; default 64 MiB.
+	BlockCache int64
+	// MinFreeDisk is the free space, bytes, below which writes are refused;
+	// default 64 MiB, negative: never.
+	MinFreeDisk int64
+	// AcceptForgottenWindow opens a directory whose filter snapshots are all
+	// damaged although APPROX tables or filter keys lose what they remembered.
+	AcceptForgottenWindow bool
+	// Logger receives what an operator should know; default: discard.
+	Logger *slog.Logger
+	// Clock is the machine's by default.
+	Clock Clock
+	// Fatal is called when storage fails in a way the process must not
+	// survive (G8); default: log and exit with status 1.
+	Fatal func(error)
+}
+
+func (o Options) withDefaults() Options {
+	def(&o.SnapshotInterval, time.Minute)
+	def(&o.MaxLogBytes, 128<<20)
+	def(&o.FilterMaxMemory, 1<<30)
+	def(&o.HotCounters, 1_000_000)
+	def(&o.BlockCache, 64<<20)
+	def(&o.MinFreeDisk, 64<<20)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = SystemClock()
+	}
+	return o
+}
+
+func def[T comparable](v *T, d T) {
+	var zero T
+	if *v == zero {
+		*v = d
+	}
+}
+
+// Store is an open data directory. Its methods are safe for concurrent use.
+type Store struct {
+	opts       Options
+	log        *slog.Logger
+	db         *persistence.DB
+	partitions []*partition
+	shift      uint   // slot to partition
+	seed       uint64 // of the filters' hash
+	clock      loggedClock
+	pool       memoryPool
+	recovery   Recovery
+
+	frozen   atomic.Pointer[error] // set once, by freeze
+	diskFull atomic.Bool
+	interval atomic.Int64 // SnapshotInterval, ns
+
+	catalogMu sync.Mutex // one change of the tables at a time
+	snapshots snapshotter
+	stop      chan struct{}
+	running   sync.WaitGroup
+	closed    atomic.Bool
+}
+
+// Open opens the data directory, recovers what it holds and starts the
+// background work. It fails, without changing anything, if the directory is
+// in use, of a newer format, damaged or not ours; errors are one plain
+// sentence and wrap persistence's sentinels.
+func Open(o Options) (*Store, error) {
+	o = o.withDefaults()
+	began := time.Now()
+	db, err := persistence.Open(persistence.Options{
+		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
+		CacheSize: o.BlockCache, Logger: o.Logger, Fatal: o.Fatal,
+	})
+	if err != nil {
+		return nil, err
+	}
+	s := newStore(o, db)
+	if err := s.recover(); err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	s.recovery.Took = time.Since(began)
+	s.start()
+	return s, nil
+}
+
+func newStore(o Options, db *persistence.DB) *Store {
+	meta := db.Meta()
+	s := &Store{
+		opts: o, log: o.Logger, db: db,
+		shift: partitionShift(meta.Partitions),
+		seed:  meta.Seed,
+		clock: loggedClock{clock: o.Clock},
+		stop:  make(chan struct{}),
+	}
+	s.pool.limit.Store(max(o.FilterMaxMemory, 0))
+	s.interval.Store(int64(o.SnapshotInterval))
+	hot := o.HotCounters / meta.Partitions
+	for i := range meta.Partitions {
+		s.partitions = append(s.partitions, newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool))
+	}
+	return s
+}
+
+// Close stops the background work, takes a snapshot and closes the directory.
+// No Execute may be in progress.
+func (s *Store) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	close(s.stop)
+	s.running.Wait()
+	var err error
+	if s.Failure() == nil {
+		err = s.Snapshot()
+	}
+	return errors.Join(err, s.abandon())
+}
+
+// CloseNow closes the directory without a snapshot, as SHUTDOWN NOSAVE does.
+// Nothing acknowledged is lost: the op log is replayed at the next start.
+func (s *Store) CloseNow() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return nil
+	}
+	close(s.stop)
+	s.running.Wait()
+	return s.abandon()
+}
+
+// abandon closes the database and frees the filters.
+func (s *Store) abandon() error {
+	err := s.db.Close()
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		for _, t := range p.tables {
+			t.filter.Release()
+		}
+		for _, c := range p.filters {
+			c.filter.release()
+		}
+		p.mu.Unlock()
+	}
+	return err
+}
+
+// freeze makes the store fail-stop after a commit error: memory may be ahead
+// of disk and outcomes are unknown, so that writes are refused and only what
+// is durable is read until the directory is opened again (G8).
+func (s *Store) freeze(cause error) {
+	err := fmt.Errorf("%w (%v)", ErrUnknownOutcome, cause)
+	if !s.frozen.CompareAndSwap(nil, &err) {
+		return
+	}
+	s.log.Error("commit failed: the server refuses writes until it is restarted", "error", cause)
+	for _, p := range s.partitions {
+		p.fail(err)
+	}
+}
+
+// Failure returns why the store is frozen; nil if it is not.
+func (s *Store) Failure() error {
+	if err := s.frozen.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// writable returns why writes are refused at present; nil if they are not.
+func (s *Store) writable() error {
+	if err := s.Failure(); err != nil {
+		return err
+	}
+	if s.diskFull.Load() {
+		return ErrDiskFull
+	}
+	return nil
+}
+
+// Fsync returns the durability policy in force.
+func (s *Store) Fsync() Fsync { return s.db.Fsync() }
+
+// SetFsync changes the durability policy. Everything committed so far is
+// really on disk before it returns.
+func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
+
+// Sync returns when everything committed so far is really on disk, whatever
+// the policy.
+func (s *Store) Sync() error { return s.db.Sync() }
+
+// SetSnapshotInterval changes Options.SnapshotInterval.
+func (s *Store) SetSnapshotInterval(d time.Duration) { s.interval.Store(int64(d)) }
+
+// SetFilterMaxMemory changes Options.FilterMaxMemory. What is in use stays.
+func (s *Store) SetFilterMaxMemory(bytes int64) { s.pool.limit.Store(max(bytes, 0)) }

@@ -1,0 +1,293 @@
+package store
+
+import (
+	"fmt"
+	"time"
+	"unicode/utf8"
+)
+
+// Mode says how a positive of a table's filter is treated (G5).
+type Mode uint8
+
+// The modes of a table.
+const (
+	// Exact confirms a positive by the whole opid against records on disk.
+	Exact Mode = iota
+	// Approx takes a positive for a duplicate, as the paper does.
+	Approx
+)
+
+// IDTime says how the time of an operation is read from its opid.
+type IDTime uint8
+
+// The formats of opids that carry a time. UUIDs and ULIDs are read as text or
+// as 16 bytes; IDTimeMS reads a leading decimal unix time in milliseconds.
+const (
+	IDTimeNone IDTime = iota
+	IDTimeUUIDv7
+	IDTimeULID
+	IDTimeMS
+)
+
+// Overload says what happens at a filter's memory cap.
+type Overload uint8
+
+// The overload policies. The zero value is the mode's default: refuse in
+// APPROX, degrade in EXACT, where a positive costs only a look-up.
+const (
+	OverloadDefault Overload = iota
+	OverloadRefuse
+	OverloadDegrade
+)
+
+// Limits of table settings.
+const (
+	MinWindow      = time.Second
+	MaxWindow      = 366 * 24 * time.Hour
+	MinError       = 1e-12
+	MaxError       = 0.5
+	MaxSkew        = time.Hour
+	MaxTables      = 256
+	MaxTableName   = 128
+	MaxCapacity    = 1 << 40
+	MinTableMemory = 1 << 20
+	MaxFixedBits   = 1 << 36
+)
+
+// DefaultSkew is the SKEW of a table that names none.
+const DefaultSkew = 5 * time.Second
+
+// DefaultTable is the name of the table with the empty prefix. It always exists.
+const DefaultTable = "default"
+
+// TableOptions is the policy of a table. A zero field takes the documented
+// default.
+type TableOptions struct {
+	Name   string
+	Prefix string
+	// Window is how long an opid is recognised at least after it was applied;
+	// MinWindow..MaxWindow, default 120 s.
+	Window time.Duration
+	// Error is the highest false positive probability of the table's filter;
+	// MinError..MaxError, default 1e-6 in APPROX and 1e-3 in EXACT.
+	Error float64
+	// Mode is Exact by default.
+	Mode Mode
+	// Capacity is a hint: operations per window over the whole table. 0:
+	// start small and grow.
+	Capacity uint64
+	// MaxMemory caps the bytes of the table's filters; 0: only the server's
+	// cap applies.
+	MaxMemory uint64
+	// MaxDisk caps the bytes of the table's EXACT records; 0: no cap.
+	MaxDisk uint64
+	// Past is the number of past generations, 1..6, default 6.
+	Past int
+	// IDTime is IDTimeNone by default.
+	IDTime IDTime
+	// Skew is how far the clocks of clients and server may differ, 0 to
+	// MaxSkew. Zero means zero: DefaultSkew is filled in by whoever parses.
+	Skew time.Duration
+	// Overload is the policy at the memory cap.
+	Overload Overload
+}
+
+// TableChange is an ALTER: a nil field keeps the present setting.
+type TableChange struct {
+	Window    *time.Duration
+	Error     *float64
+	Mode      *Mode
+	Capacity  *uint64
+	MaxMemory *uint64
+	MaxDisk   *uint64
+	Past      *int
+	IDTime    *IDTime
+	Skew      *time.Duration
+	Overload  *Overload
+}
+
+// TableInfo describes a table, its settings and what its filters hold.
+type TableInfo struct {
+	TableOptions
+	ForgottenBefore int64 // unix ms; operations of an earlier time are STALE
+	Filter          FilterInfo
+	// RecordBytes and Records size the EXACT records kept for confirmation;
+	// Runs counts the sorted runs on disk.
+	Records, RecordBytes uint64
+	Runs                 int
+	Applied, Duplicates  uint64 // operations since start
+	Confirmed            uint64 // positives looked up in records since start
+	Dismissed            uint64 // positives found to be new (EXACT) since start
+	Stale, Refused       uint64 // STALE and OOM refusals since start
+}
+
+// FilterOptions are the parameters of an FBF key. With Fixed the paper's
+// filter is used with exactly Bits, Hashes, Past and Refresh; otherwise the
+// adaptive one with Window, Error, Capacity and Past.
+type FilterOptions struct {
+	Window   time.Duration // default 120 s
+	Error    float64       // default 1e-6
+	Capacity uint64        // hint: items per window
+	Past     int           // adaptive: 1..6, default 6; fixed: 1..64, default 1
+	Fixed    bool
+	Bits     uint64        // bits of each generation, 64..2^36
+	Hashes   int           // 1..32
+	Refresh  time.Duration // 10 ms..366 days
+}
+
+// FilterInfo describes a filter, or all filters of a table together.
+type FilterInfo struct {
+	Options       FilterOptions
+	Generations   int // live, of the newest segment
+	Segments      int
+	Bytes         uint64
+	Items         uint64        // remembered now
+	Inserted      uint64        // since creation
+	Refreshes     uint64        // since creation
+	Fill          []float64     // fill ratio per generation, newest first
+	EffectiveFPP  float64       // of the whole filter, now
+	Window        time.Duration // guaranteed remembering time
+	RefreshPeriod time.Duration // present time between two refreshes at the latest
+}
+
+// Validate reports the first setting that is out of range, in words ready for
+// an "ERR …" reply. Zero fields are defaults and always valid.
+func (o TableOptions) Validate() error {
+	switch {
+	case o.Name == "" || len(o.Name) > MaxTableName:
+		return fmt.Errorf("%w: a table's name must be 1 to %d bytes", ErrOption, MaxTableName)
+	case len(o.Prefix) > MaxKey:
+		return fmt.Errorf("%w: PREFIX must be at most %d bytes", ErrOption, MaxKey)
+	case !utf8.ValidString(o.Name) || !utf8.ValidString(o.Prefix):
+		return fmt.Errorf("%w: a table's name and PREFIX must be valid UTF-8", ErrOption)
+	case o.Window != 0 && (o.Window < MinWindow || o.Window > MaxWindow):
+		return fmt.Errorf("%w: WINDOW must be %d to %d milliseconds", ErrOption, MinWindow.Milliseconds(), MaxWindow.Milliseconds())
+	case o.Error != 0 && !(o.Error >= MinError && o.Error <= MaxError):
+		return fmt.Errorf("%w: ERROR must be %g to %g", ErrOption, MinError, MaxError)
+	case o.Mode > Approx:
+		return fmt.Errorf("%w: MODE must be EXACT or APPROX", ErrOption)
+	case o.Capacity > MaxCapacity:
+		return fmt.Errorf("%w: CAPACITY must be at most %d", ErrOption, uint64(MaxCapacity))
+	case o.MaxMemory != 0 && o.MaxMemory < MinTableMemory:
+		return fmt.Errorf("%w: MAXMEMORY must be at least %d bytes", ErrOption, uint64(MinTableMemory))
+	case o.Past < 0 || o.Past > 6:
+		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
+	case o.IDTime > IDTimeMS:
+		return fmt.Errorf("%w: IDTIME must be NONE, UUIDV7, ULID or MS", ErrOption)
+	case o.Skew < 0 || o.Skew > MaxSkew:
+		return fmt.Errorf("%w: SKEW must be 0 to %d milliseconds", ErrOption, MaxSkew.Milliseconds())
+	case o.Overload > OverloadDegrade:
+		return fmt.Errorf("%w: OVERLOAD must be REFUSE or DEGRADE", ErrOption)
+	}
+	return nil
+}
+
+// withDefaults fills the zero fields.
+func (o TableOptions) withDefaults() TableOptions {
+	if o.Window == 0 {
+		o.Window = 120 * time.Second
+	}
+	if o.Error == 0 {
+		o.Error = defaultError(o.Mode)
+	}
+	if o.Past == 0 {
+		o.Past = 6
+	}
+	if o.Overload == OverloadDefault {
+		o.Overload = defaultOverload(o.Mode)
+	}
+	return o
+}
+
+func defaultError(m Mode) float64 {
+	if m == Approx {
+		return 1e-6
+	}
+	return 1e-3
+}
+
+func defaultOverload(m Mode) Overload {
+	if m == Approx {
+		return OverloadRefuse
+	}
+	return OverloadDegrade
+}
+
+// apply returns the options after an ALTER. Settings that stood at the
+// default of the old mode move to the default of the new one.
+func (c TableChange) apply(o TableOptions) TableOptions {
+	if c.Mode != nil && *c.Mode != o.Mode {
+		if o.Error == defaultError(o.Mode) {
+			o.Error = defaultError(*c.Mode)
+		}
+		if o.Overload == defaultOverload(o.Mode) {
+			o.Overload = defaultOverload(*c.Mode)
+		}
+		o.Mode = *c.Mode
+	}
+	set(&o.Window, c.Window)
+	set(&o.Error, c.Error)
+	set(&o.Capacity, c.Capacity)
+	set(&o.MaxMemory, c.MaxMemory)
+	set(&o.MaxDisk, c.MaxDisk)
+	set(&o.Past, c.Past)
+	set(&o.IDTime, c.IDTime)
+	set(&o.Skew, c.Skew)
+	set(&o.Overload, c.Overload)
+	return o
+}
+
+func set[T any](dst *T, v *T) {
+	if v != nil {
+		*dst = *v
+	}
+}
+
+// Validate reports the first parameter that is out of range, in words ready
+// for an "ERR …" reply.
+func (o FilterOptions) Validate() error {
+	switch {
+	case o.Window != 0 && (o.Window < MinWindow || o.Window > MaxWindow):
+		return fmt.Errorf("%w: WINDOW must be %d to %d milliseconds", ErrOption, MinWindow.Milliseconds(), MaxWindow.Milliseconds())
+	case o.Error != 0 && !(o.Error >= MinError && o.Error <= MaxError):
+		return fmt.Errorf("%w: ERROR must be %g to %g", ErrOption, MinError, MaxError)
+	case o.Capacity > MaxCapacity:
+		return fmt.Errorf("%w: CAPACITY must be at most %d", ErrOption, uint64(MaxCapacity))
+	case !o.Fixed && (o.Bits != 0 || o.Hashes != 0 || o.Refresh != 0):
+		return fmt.Errorf("%w: BITS, HASHES and REFRESH need FIXED", ErrOption)
+	case !o.Fixed && (o.Past < 0 || o.Past > 6):
+		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
+	case !o.Fixed:
+		return nil
+	case o.Window != 0 || o.Error != 0 || o.Capacity != 0:
+		return fmt.Errorf("%w: a FIXED filter takes BITS, HASHES, REFRESH and PAST only", ErrOption)
+	case o.Bits < 64 || o.Bits > MaxFixedBits:
+		return fmt.Errorf("%w: BITS must be 64 to %d", ErrOption, uint64(MaxFixedBits))
+	case o.Hashes < 1 || o.Hashes > 32:
+		return fmt.Errorf("%w: HASHES must be 1 to 32", ErrOption)
+	case o.Past < 0 || o.Past > 64:
+		return fmt.Errorf("%w: PAST must be 1 to 64", ErrOption)
+	case o.Refresh < 10*time.Millisecond || o.Refresh > MaxWindow:
+		return fmt.Errorf("%w: REFRESH must be 10 to %d milliseconds", ErrOption, MaxWindow.Milliseconds())
+	}
+	return nil
+}
+
+func (o FilterOptions) withDefaults() FilterOptions {
+	if o.Fixed {
+		if o.Past == 0 {
+			o.Past = 1
+		}
+		return o
+	}
+	if o.Window == 0 {
+		o.Window = 120 * time.Second
+	}
+	if o.Error == 0 {
+		o.Error = 1e-6
+	}
+	if o.Past == 0 {
+		o.Past = 6
+	}
+	return o
+}

@@ -1,0 +1,128 @@
+package store
+
+import (
+	"slices"
+	"strings"
+)
+
+// CreateTable adds a table. Keys that move into it go on being checked against
+// the table they were in. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
+// ErrOutOfMemory, or that of the commit.
+func (s *Store) CreateTable(o TableOptions) error {
+	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.create(o, at) })
+}
+
+// AlterTable changes a table's settings and keeps what is remembered.
+func (s *Store) AlterTable(name string, ch TableChange) error {
+	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.alter(name, ch, at) })
+}
+
+// DropTable removes a table but no counter: its keys fall to the table with the
+// next shorter prefix, which asks the dropped table's memory until it drained.
+func (s *Store) DropTable(name string) error {
+	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.drop(name, at) })
+}
+
+// changeCatalog logs a new catalogue in all partitions with one commit.
+func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	s.catalogMu.Lock()
+	defer s.catalogMu.Unlock()
+	x := s.internal(s.partitions...)
+	x.lock()
+	cat, err := change(s.partitions[0].catalog, x.at)
+	if err == nil {
+		err = s.roomFor(cat, s.partitions[0])
+	}
+	if err != nil {
+		x.unlock()
+		return err
+	}
+	encoded := cat.encode()
+	for _, p := range s.partitions {
+		x.log(p, &entry{kind: entryCatalog, id: encoded})
+	}
+	return x.finish()
+}
+
+// roomFor refuses tables whose first filters would exceed the memory pool.
+func (s *Store) roomFor(cat *catalog, p *partition) error {
+	n := len(s.partitions)
+	var need uint64
+	for _, d := range cat.Tables {
+		o := d.filterOptions(1, n)
+		if err := o.Validate(); err != nil {
+			return err
+		}
+		if p.tables[d.ID] == nil {
+			need += o.InitialBytes() * uint64(n)
+		}
+	}
+	if !s.pool.grant(need) {
+		return ErrOutOfMemory
+	}
+	s.pool.used.Add(-int64(need))
+	return nil
+}
+
+// Tables returns the tables by name.
+func (s *Store) Tables() []TableOptions {
+	p := s.partitions[0]
+	p.mu.Lock()
+	live := p.catalog.live()
+	p.mu.Unlock()
+	out := make([]TableOptions, 0, len(live))
+	for _, d := range live {
+		out = append(out, d.TableOptions)
+	}
+	slices.SortFunc(out, func(a, b TableOptions) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// TableInfo describes a table, summed over the partitions. ErrNoTable if there
+// is none of that name.
+func (s *Store) TableInfo(name string) (TableInfo, error) {
+	var info TableInfo
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		d := p.catalog.byName(name)
+		if d == nil {
+			p.mu.Unlock()
+			return TableInfo{}, ErrNoTable
+		}
+		info.TableOptions = d.TableOptions
+		p.addTableInfo(&info, p.tables[d.ID], s.clock.now())
+		p.mu.Unlock()
+	}
+	return info, nil
+}
+
+func (p *partition) addTableInfo(i *TableInfo, t *tableState, at moment) {
+	d := t.def
+	if before := t.horizon.before(at.logged, d.keep(at.logged)); before > 1 {
+		i.ForgottenBefore = max(i.ForgottenBefore, before)
+	}
+	i.ForgottenBefore = max(i.ForgottenBefore, d.ForgottenBefore)
+	i.Filter.add(adaptiveInfo(t.filter, at.logged))
+	for _, r := range t.runs {
+		i.Records += r.Count
+		i.RecordBytes += r.Bytes
+	}
+	i.Runs += len(t.runs)
+	for _, s := range p.recent.segments {
+		s.each(func(r record) {
+			if r.table == d.ID {
+				i.Records++
+			}
+		})
+	}
+	f := t.figures
+	i.Applied += f.applied
+	i.Duplicates += f.duplicates
+	i.Confirmed += f.confirmed
+	i.Dismissed += f.dismissed
+	i.Stale += f.stale
+	i.Refused += f.refused
+}

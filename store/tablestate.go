@@ -1,0 +1,156 @@
+package store
+
+import (
+	"encoding/binary"
+	"math/bits"
+
+	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// tableState is what one partition holds of one table: its filter and what
+// belongs to it. It is guarded by the partition's lock.
+type tableState struct {
+	def    *tableDef
+	filter *fbf.Filter
+	runs   []persistence.Run // EXACT records on disk, oldest first
+	// tests divides the table's ERROR: a CMINCRBY of n keys makes n tests, of
+	// which none may err more often than ERROR together. A power of two.
+	tests   uint32
+	horizon horizon
+	figures tableFigures
+}
+
+// tableFigures count since start.
+type tableFigures struct {
+	applied, duplicates, confirmed, dismissed, stale, refused uint64
+}
+
+// Tags of filter segments: how the ids inserted while a mode was in force are
+// to be confirmed. A table that changes its mode opens a new segment.
+const (
+	tagApprox uint8 = 1 << iota
+	tagExact
+)
+
+// filterOptions are the options of a table's filter in one of n partitions.
+func (d *tableDef) filterOptions(tests uint32, n int) fbf.Options {
+	o := fbf.Options{
+		Window:    (d.Window + d.Skew).Milliseconds(),
+		Error:     max(d.Error/float64(tests), fbfMinError),
+		Capacity:  share(d.Capacity, n),
+		MaxMemory: d.MaxMemory / uint64(n),
+		Past:      d.Past,
+		Overload:  fbf.Refuse,
+		Tag:       tagExact,
+	}
+	if d.Overload == OverloadDegrade {
+		o.Overload = fbf.Degrade
+	}
+	if d.Mode == Approx {
+		o.Tag = tagApprox
+	}
+	return o
+}
+
+// fbfMinError keeps ERROR divided by many tests within what fbf accepts.
+const fbfMinError = MinError / 4096
+
+// share is one partition's part of a hint for n, with an eighth of slack for
+// keys that spread unevenly.
+func share(total uint64, n int) uint64 {
+	if total == 0 {
+		return 0
+	}
+	part := total/uint64(n) + 1
+	return part + part/8
+}
+
+// testsFor is the divisor that a multi-key operation of n keys needs.
+func testsFor(n int) uint32 {
+	return uint32(1) << bits.Len(uint(n-1))
+}
+
+// horizon finds the time before which operations may have been forgotten. Ids
+// age by logged time while operations are STALE by wall time; should the wall
+// clock step back, the latest client time among the forgotten ids is the line
+// that keeps them out (G7). It holds the largest client time seen in each
+// eighth of the remembering time.
+type horizon struct {
+	forgotten int64 // largest client time of a forgotten id, ms; 0: none
+	buckets   []horizonBucket
+}
+
+type horizonBucket struct {
+	end int64 // logged time of the last id
+	max int64 // largest client time
+}
+
+// add notes that an id with a client time was applied at a logged time.
+func (h *horizon) add(logged, time, keep int64) {
+	n := len(h.buckets)
+	if n == 0 || logged/max(keep/8, 1) != h.buckets[n-1].end/max(keep/8, 1) {
+		h.advance(logged, keep)
+		h.buckets = append(h.buckets, horizonBucket{end: logged, max: time})
+		return
+	}
+	b := &h.buckets[n-1]
+	b.end, b.max = logged, max(b.max, time)
+}
+
+// advance moves the ids that have been forgotten by a logged time behind the
+// horizon.
+func (h *horizon) advance(logged, keep int64) {
+	n := 0
+	for n < len(h.buckets) && h.buckets[n].end+keep < logged {
+		h.forgotten = max(h.forgotten, h.buckets[n].max)
+		n++
+	}
+	if n > 0 {
+		h.buckets = append(h.buckets[:0], h.buckets[n:]...)
+	}
+}
+
+// before returns the time before which operations may have been forgotten by
+// a logged time.
+func (h *horizon) before(logged, keep int64) int64 {
+	t := h.forgotten
+	for _, b := range h.buckets {
+		if b.end+keep >= logged {
+			break
+		}
+		t = max(t, b.max)
+	}
+	return t + 1
+}
+
+// forget moves everything behind the horizon.
+func (h *horizon) forget() {
+	for _, b := range h.buckets {
+		h.forgotten = max(h.forgotten, b.max)
+	}
+	h.buckets = nil
+}
+
+func (h *horizon) appendTo(dst []byte) []byte {
+	dst = binary.AppendVarint(dst, h.forgotten)
+	dst = binary.AppendUvarint(dst, uint64(len(h.buckets)))
+	for _, b := range h.buckets {
+		dst = binary.AppendVarint(dst, b.end)
+		dst = binary.AppendVarint(dst, b.max)
+	}
+	return dst
+}
+
+func (r *reader) horizon() (h horizon) {
+	h.forgotten = r.varint()
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		r.fail()
+		return horizon{}
+	}
+	for range n {
+		h.buckets = append(h.buckets, horizonBucket{end: r.varint(), max: r.varint()})
+	}
+	return h
+}
