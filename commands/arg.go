@@ -30,12 +30,12 @@ const (
 
 // The constructors below keep the command table readable.
 
-func keyArg() Arg                    { return Arg{Name: "key", Type: TypeKey} }
-func strArg(name string) Arg         { return Arg{Name: name, Type: TypeString} }
-func intArg(name string) Arg         { return Arg{Name: name, Type: TypeInteger} }
-func dblArg(name string) Arg         { return Arg{Name: name, Type: TypeDouble} }
-func patArg(name string) Arg         { return Arg{Name: name, Type: TypePattern} }
-func timeArg(name string) Arg        { return Arg{Name: name, Type: TypeUnixTime} }
+func keyArg() Arg                     { return Arg{Name: "key", Type: TypeKey} }
+func strArg(name string) Arg          { return Arg{Name: name, Type: TypeString} }
+func intArg(name string) Arg          { return Arg{Name: name, Type: TypeInteger} }
+func dblArg(name string) Arg          { return Arg{Name: name, Type: TypeDouble} }
+func patArg(name string) Arg          { return Arg{Name: name, Type: TypePattern} }
+func timeArg(name string) Arg         { return Arg{Name: name, Type: TypeUnixTime} }
 func oneOf(name string, a ...Arg) Arg { return Arg{Name: name, Type: TypeOneOf, Args: a} }
 func block(name string, a ...Arg) Arg { return Arg{Name: name, Type: TypeBlock, Args: a} }
 

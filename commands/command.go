@@ -83,8 +83,8 @@ type Request struct {
 	// Style tells Reply what the arguments asked for, such as WITHSTATUS.
 	Style Style
 
-	seen uint32 // classes of the options met, see options
-	now  func() int64
+	expiry setExpiryText
+	now    func() int64
 }
 
 // Now is the wall time in Unix milliseconds, the same for a whole batch.
@@ -131,27 +131,29 @@ type Flags uint32
 
 // The flags of a command.
 const (
-	Write       Flags = 1 << iota // may change the data set
-	ReadOnly                      // reads keys
-	DenyOOM                       // may need memory
-	Admin                         // administers the server
-	NoScript                      // Redis: not in scripts
-	Loading                       // Redis: also while loading
-	Stale                         // Redis: also on a stale replica
-	SkipSlowlog                   // Redis: not in the slow log
-	Fast                          // constant or logarithmic time
-	NoAuth                        // before authentication too
-	NoMulti                       // not inside MULTI
-	MovableKeys                   // first/last/step do not find the keys
-	AllowBusy                     // Redis: also while a script runs
+	Write          Flags = 1 << iota // may change the data set
+	ReadOnly                         // reads keys
+	DenyOOM                          // may need memory
+	Admin                            // administers the server
+	NoScript                         // Redis: not in scripts
+	Loading                          // Redis: also while loading
+	Stale                            // Redis: also on a stale replica
+	NoAsyncLoading                   // Redis: not while a replica loads in the background
+	SkipSlowlog                      // Redis: not in the slow log
+	Fast                             // constant or logarithmic time
+	NoAuth                           // before authentication too
+	NoMulti                          // not inside MULTI
+	MovableKeys                      // first/last/step do not find the keys
+	AllowBusy                        // Redis: also while a script runs
 
+	mayWrite  // what it carries out may write, as with EXEC
 	immediate // inside MULTI it is carried out, not queued
 	pure      // Run depends on its arguments alone and keeps a batch whole
 )
 
 // flagNames are the names of the flags in COMMAND INFO, in bit order.
 var flagNames = [...]string{"write", "readonly", "denyoom", "admin", "noscript", "loading", "stale",
-	"skip_slowlog", "fast", "no_auth", "no_multi", "movablekeys", "allow_busy"}
+	"no_async_loading", "skip_slowlog", "fast", "no_auth", "no_multi", "movablekeys", "allow_busy"}
 
 // names returns the flags' names as COMMAND INFO shows them.
 func (f Flags) names() []string {

@@ -222,4 +222,3 @@ var connectionCommands = []Command{
 		Complexity: "O(1)", Summary: "Brings the connection back to the state of a new one.", Run: doReset,
 	},
 }
-

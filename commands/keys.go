@@ -86,8 +86,8 @@ func doScan(c *Context) {
 	}
 	var keys [][]byte
 	next, err := c.Store.Scan(s.cursor, s.count, func(key []byte, t store.Type) {
-		if s.wants(key, t) {
-			keys = append(keys, bytes.Clone(key))
+		if s.wants(key, t) { // key is ours to keep
+			keys = append(keys, key)
 		}
 	})
 	if err != nil {
@@ -117,7 +117,7 @@ func doKeys(c *Context) {
 	for cursor := uint64(0); ; {
 		next, err := c.Store.Scan(cursor, maxScanCount, func(key []byte, _ store.Type) {
 			if Match(c.Args[1], key) {
-				keys = append(keys, bytes.Clone(key))
+				keys = append(keys, key)
 			}
 		})
 		if err != nil {
@@ -130,6 +130,16 @@ func doKeys(c *Context) {
 	}
 	slices.SortFunc(keys, bytes.Compare)
 	replyKeys(c.W, slices.CompactFunc(keys, bytes.Equal))
+}
+
+// doDBSize is DBSIZE.
+func doDBSize(c *Context) {
+	n, err := c.Store.DBSize()
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.W.Int(n)
 }
 
 // doRandomKey is RANDOMKEY.
@@ -216,7 +226,7 @@ var keyCommands = []Command{
 	{
 		Name: "dbsize", Arity: 1, Flags: ReadOnly | Fast, Group: groupServer, ACL: keyspaceACL,
 		Since: "1.0.0", Complexity: "O(1)", Tips: []string{"request_policy:all_shards", "response_policy:agg_sum"},
-		Summary: "Returns the number of keys.", Run: func(c *Context) { c.W.Int(c.Store.DBSize()) },
+		Summary: "Returns the number of keys.", Run: doDBSize,
 	},
 	{
 		Name: "flushall", Arity: -1, Flags: Write, Group: groupServer, ACL: dangerousKeyspaceACL,

@@ -18,8 +18,8 @@ type Server struct {
 	// ConfigGet returns the settings whose name matches a glob-style pattern
 	// (see Match), as name and value, by name.
 	ConfigGet func(pattern string) [][2]string
-	// ConfigSet changes settings, all of them or none; names are distinct and
-	// in lower case. A *ConfigError blames one setting.
+	// ConfigSet changes settings, all of them or none; names are distinct, in
+	// lower case, and known to ConfigGet. A *ConfigError blames one setting.
 	ConfigSet func(pairs [][2]string) error
 	// ConfigRewrite writes the present settings to the configuration file.
 	ConfigRewrite func() error

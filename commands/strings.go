@@ -53,11 +53,10 @@ func parseIncr(sign int64) func(*Request) error {
 // old makes SET answer the value before it (SET … GET, GETSET).
 const old Style = 1
 
-// setRequest is SET while its options are read.
-type setRequest struct {
-	*Request
-	unit, base int64  // of the expiry in ms, and what it counts from
-	expiry     []byte // as it was written, nil if there is none
+// setExpiryText is the expiry of a SET while its options are read.
+type setExpiryText struct {
+	text       []byte // as it was written, nil if there is none
+	unit, base int64  // in ms, and what it counts from
 }
 
 // The classes of SET's options: what shares a bit excludes each other.
@@ -68,26 +67,26 @@ const (
 )
 
 // expiryOption makes one of SET's expiry options.
-func expiryOption(token string, unit int64, relative bool) option[setRequest] {
-	return option[setRequest]{token: token, class: classExpiry, value: func(s *setRequest, v []byte) error {
-		s.expiry, s.unit = v, unit
+func expiryOption(token string, unit int64, relative bool) option[Request] {
+	return option[Request]{token: token, class: classExpiry, value: func(s *Request, v []byte) error {
+		s.expiry = setExpiryText{text: v, unit: unit}
 		if relative {
-			s.base = s.Now()
+			s.expiry.base = s.Now()
 		}
 		return nil
 	}}
 }
 
 // setFlag makes an option of SET that sets a flag of the operation.
-func setFlag(token string, class uint32, f store.Flags) option[setRequest] {
-	return option[setRequest]{token: token, class: class, flag: func(s *setRequest) { s.Op.Flags |= f }}
+func setFlag(token string, class uint32, f store.Flags) option[Request] {
+	return option[Request]{token: token, class: class, flag: func(s *Request) { s.Op.Flags |= f }}
 }
 
 // setOptions are the options of SET.
-var setOptions = []option[setRequest]{
+var setOptions = []option[Request]{
 	setFlag("NX", classCondition, store.NX),
 	setFlag("XX", classCondition, store.XX),
-	{token: "GET", class: classGet, flag: func(s *setRequest) { s.Style = old }},
+	{token: "GET", class: classGet, flag: func(s *Request) { s.Style = old }},
 	setFlag("KEEPTTL", classExpiry, store.KeepTTL),
 	expiryOption("EX", 1000, true),
 	expiryOption("PX", 1, true),
@@ -97,12 +96,12 @@ var setOptions = []option[setRequest]{
 
 // parseSet parses SET key value [option …].
 func parseSet(r *Request) error {
-	s := setRequest{Request: r}
-	if _, err := parseOptions(&s, setOptions, r.Args[3:], ""); err != nil {
+	r.expiry = setExpiryText{}
+	if _, err := parseOptions(r, setOptions, r.Args[3:], ""); err != nil {
 		return err
 	}
-	if s.expiry != nil {
-		if err := setExpiry(r, s.expiry, s.unit, s.base); err != nil {
+	if e := &r.expiry; e.text != nil {
+		if err := setExpiry(r, e.text, e.unit, e.base); err != nil {
 			return err
 		}
 	}

@@ -128,7 +128,7 @@ var transactionCommands = []Command{
 		Control: doMulti,
 	},
 	{
-		Name: "exec", Arity: 1, Flags: NoScript | Loading | Stale | SkipSlowlog | immediate, Group: "transactions",
+		Name: "exec", Arity: 1, Flags: NoScript | Loading | Stale | SkipSlowlog | immediate | mayWrite, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "1.2.0", Complexity: "Depends on the commands of the transaction",
 		Summary: "Executes the queued commands as one atomic batch, committed together.",
 		Control: doExec,

@@ -1,5 +1,10 @@
 package fbf
 
+import "fmt"
+
+// maxPolicies bounds the segments that changes of policy may leave draining.
+const maxPolicies = 64
+
 // Alter puts a new policy in force at logged time now. It is deterministic:
 // given the same filter state and arguments it does the same everywhere. A new
 // segment is opened when the target, the roles, the tag or a Capacity hint ask for it.
@@ -13,6 +18,9 @@ func (f *Filter) Alter(o Options, now int64) error {
 	old, s := f.opts, f.newest()
 	reopen := o.Error != old.Error || o.Roles != old.Roles || o.Tag != old.Tag ||
 		o.Capacity != old.Capacity && o.Capacity != 0
+	if reopen && len(f.segs) >= maxPolicies {
+		return fmt.Errorf("%w: %d earlier policies still draining", ErrOptions, len(f.segs))
+	}
 	f.opts = o
 	if reopen {
 		if err := f.reopen(s, o.Capacity != old.Capacity && o.Capacity != 0, now); err != nil {

@@ -65,6 +65,7 @@ func (f *Filter) applyOpen(e Event) error {
 	if err := f.open(g, strip, e.Limit, e.Time); err != nil {
 		return err
 	}
+	f.newest().used = true
 	f.refreshes++
 	f.dropEmpty()
 	return nil

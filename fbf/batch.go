@@ -5,14 +5,21 @@ package fbf
 const group = 32
 
 // Touch requests the lines of h ahead of a check, so that the cache misses of
-// a batch overlap: Touch every id, then check every id.
+// a batch overlap: Touch every id of a group, then check every id.
 func (f *Filter) Touch(h uint64) {
+	var p probes
 	for _, s := range f.segs {
-		base := uint64(0)
-		for i := 0; i < s.s && i < maxProbes; i++ {
-			f.sink ^= s.lines[base+place(probeHash(h, i), s.strip)][0]
-			base += s.strip
-		}
+		s.places(h, &p)
+		s.request(&p)
+	}
+}
+
+// places is locate without the bits.
+func (s *segment) places(h uint64, p *probes) {
+	base := uint64(0)
+	for i := 0; i < s.s && i < maxProbes; i++ {
+		p.at[i] = base + place(probeHash(h, i), s.strip)
+		base += s.strip
 	}
 }
 

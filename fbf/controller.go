@@ -7,9 +7,8 @@ const (
 	growFactor   = 4    // a second growth within a window multiplies the size at least by this
 	firstGrowth  = 1.3  // the first one leaves this much above the present need
 	maxGrowth    = 64   // and no step, however steep the surge, exceeds this
-	quietPeriods = 3    // sealed generations that must agree before a size is halved
-	shrinkHalf   = 0.5  // share of the size below which they do
-	shrinkFit    = 0.82 // share below which a whole window of them does
+	quietPeriods = 3    // periods that must agree before a size is reduced, so that the old size has drained within two windows
+	shrinkFit    = 0.88 // share of the size below which it is
 	maxSegments  = 12   // live segments; each costs a check S cache lines
 	clearPiece   = 1 << 15
 )
@@ -53,15 +52,19 @@ func (f *Filter) nextTime() int64 {
 	if h := s.lanes[s.head&7]; h.count > 0 {
 		full := h.count >= s.limit
 		switch free := s.live&bit(s.spare()) == 0; {
-		case free && full:
-			at = min(at, f.clock)
-		case free:
-			at = min(at, h.start+f.opts.refresh())
-		case full && f.deny.until != 0:
+		case full && !free && f.deny.until != 0:
 			at = min(at, f.deny.until)
 		case full:
-			at = min(at, f.clock)
+			at = min(at, h.newest)
+		case free:
+			at = min(at, h.start+f.opts.refresh())
+		default: // whether it has become too large is asked once a period
+			t := f.opts.refresh()
+			at = min(at, h.start+t+max(0, f.asked-h.start)/t*t)
 		}
+	}
+	if f.idle() {
+		at = min(at, max(f.clock, f.deny.shrinkUntil))
 	}
 	return at
 }
@@ -71,7 +74,7 @@ func (f *Filter) nextTime() int64 {
 func (f *Filter) NextDue() int64 {
 	at := f.nextTime()
 	if s := f.newest(); s.dirty != 0 {
-		at = min(at, f.clock+1)
+		at = min(at, f.asked+1)
 	}
 	return at
 }
@@ -82,7 +85,7 @@ func (f *Filter) NextDue() int64 {
 // of counts and logged times alone; nothing is changed but the clearing of
 // generations already masked, which goes on in pieces.
 func (f *Filter) Plan(now int64, grant func(bytes uint64) bool) (Event, bool) {
-	f.clock = max(f.clock, now)
+	f.asked = max(f.asked, now)
 	if f.anyExpired(now) {
 		return Event{Kind: Expire, Time: now}, true
 	}
@@ -118,6 +121,9 @@ func (f *Filter) anyExpired(now int64) bool {
 func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
 	s := f.newest()
 	h := &s.lanes[s.head&7]
+	if f.idle() && now >= f.deny.shrinkUntil {
+		return f.planIdle(now, grant), true
+	}
 	full := h.count >= s.limit
 	timed := h.count > 0 && now-h.start >= f.opts.refresh()
 	free := s.live&bit(s.spare()) == 0
@@ -127,9 +133,9 @@ func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
 			return Event{}, false
 		}
 		return f.planGrow(now, grant), true
-	case full || timed && free:
-		if e, ok := f.planShrink(now, grant); ok {
-			return e, true
+	case full || timed:
+		if e, ok := f.planShrink(now, grant); ok || !free {
+			return e, ok
 		}
 		if !full && s.dirty&bit(s.spare()) != 0 && f.opts.refresh() > 2*(now-h.start-f.opts.refresh()) {
 			return Event{}, false // let the clearing go on in pieces
@@ -137,6 +143,30 @@ func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
 		return f.rotation(now), true
 	}
 	return Event{}, false
+}
+
+// planIdle replaces a segment in which nothing is left by one of the smallest size.
+func (f *Filter) planIdle(now int64, grant func(uint64) bool) Event {
+	g := geometryFor(f.opts.Error, f.opts.Roles)
+	mu := g.meanFor(laneBudget(f.budget(nil)))
+	if e, ok := f.tryOpen(now, g, g.minStrip(), mu, grant); ok {
+		return e
+	}
+	return f.denied(now, true)
+}
+
+// idle reports that nothing is left in a filter that has grown or was in use, and is not of the smallest size.
+func (f *Filter) idle() bool {
+	s := f.newest()
+	if !s.used || s.strip <= s.minStrip() || s.lanes[s.head&7].count > 0 {
+		return false
+	}
+	for _, s := range f.segs {
+		if s.holds() {
+			return false
+		}
+	}
+	return true
 }
 
 // rotation seals the present generation before it exceeds what it was sized for.
@@ -156,7 +186,10 @@ func (f *Filter) budget(s *segment) float64 {
 			left -= o.effectiveFPP()
 		}
 	}
-	return max(left/2, f.opts.Error/64)
+	if left < f.opts.Error/(1<<(maxSegments+2)) {
+		return f.opts.Error / 4 // a stricter target than the others were made for, or a degraded filter
+	}
+	return left / 2
 }
 
 // load is the inserts per refresh period at the present rate.
@@ -226,60 +259,55 @@ func (f *Filter) planShrink(now int64, grant func(uint64) bool) (Event, bool) {
 	if s.strip <= s.minStrip() || now < f.deny.shrinkUntil {
 		return Event{}, false
 	}
-	need, periods := f.peak(now)
 	g := geometryFor(f.opts.Error, f.opts.Roles)
-	mu := g.meanFor(laneBudget(f.budget(nil)))
-	share := need * headroom / float64(s.limit)
-	if !(periods >= quietPeriods && share < shrinkHalf || int64(periods) >= f.opts.periods() && share < shrinkFit) {
+	need, seen := f.peak(now, quietPeriods)
+	latest, _ := f.peak(now, quietPeriods-1)
+	if need > firstGrowth*latest+10 { // falling: wait for where it ends, a window at most, rather than follow in steps
+		need, seen = f.peak(now, f.opts.periods())
+		seen -= f.opts.periods() - quietPeriods
+	}
+	if seen < quietPeriods || need*headroom > float64(s.limit)*shrinkFit {
 		return Event{}, false
 	}
-	strip := g.stripFor(need, mu, headroom)
+	// Sized for the share of the target it has once the others have drained, limited by the share it has now.
+	strip := g.stripFor(need, g.meanFor(laneBudget(f.opts.Error/2)), headroom)
 	if strip >= s.strip {
 		return Event{}, false
 	}
-	if e, ok := f.tryOpen(now, g, strip, mu, grant); ok {
+	if e, ok := f.tryOpen(now, g, strip, g.meanFor(laneBudget(f.budget(nil))), grant); ok {
 		return e, true
 	}
 	return f.denied(now, true), true
 }
 
-// peak is the highest inserts per period of the newest segment's latest
-// generations, and over how many periods it was seen.
-func (f *Filter) peak(now int64) (need float64, periods int) {
-	s, t := f.newest(), f.opts.refresh()
-	end := now
-	for i := range lanes {
-		l := &s.lanes[(int(s.head)-i)&7]
-		if s.live&bit(uint8(int(s.head)-i)) == 0 || l.count == 0 || int64(periods) >= f.opts.periods() {
+// peak is the highest number of inserts per period among the newest segment's
+// latest generations, back over up to most periods, and over how many it was seen.
+func (f *Filter) peak(now int64, most int64) (need float64, seen int64) {
+	s, t, end := f.newest(), f.opts.refresh(), now
+	for i := uint8(0); i < lanes && seen < most; i++ {
+		at := (s.head - i) & 7
+		l := &s.lanes[at]
+		if s.live&bit(at) == 0 || l.count == 0 {
 			break
 		}
 		d := max(1, end-l.start)
 		need = max(need, float64(l.count)*float64(t)/float64(max(d, t)))
-		periods += int(max(1, min(d/max(t, 1), 64)))
+		seen += max(1, d/t)
 		end = l.start
 	}
-	return need, periods
+	return need, seen
 }
 
-// PlanSeal is Plan with the present generation sealed whatever it holds; it forgets nothing early.
-func (f *Filter) PlanSeal(now int64, grant func(uint64) bool) (Event, bool) {
-	f.clock = max(f.clock, now)
+// PlanSeal is Plan with the present generation sealed whatever it holds, which
+// forgets nothing early. It is false if there is nothing to seal, or no
+// free generation to go on with.
+func (f *Filter) PlanSeal(now int64, _ func(uint64) bool) (Event, bool) {
 	if f.anyExpired(now) {
 		return Event{Kind: Expire, Time: now}, true
 	}
 	s := f.newest()
-	switch {
-	case s.lanes[s.head&7].count == 0:
-		return Event{}, false
-	case s.live&bit(s.spare()) == 0:
-		return f.rotation(now), true
-	case f.deny.until > now:
+	if s.lanes[s.head&7].count == 0 || s.live&bit(s.spare()) != 0 {
 		return Event{}, false
 	}
-	g := geometryFor(f.opts.Error, f.opts.Roles)
-	mu := g.meanFor(laneBudget(f.budget(nil)))
-	if e, ok := f.tryOpen(now, g, g.stripFor(float64(s.limit), mu, 1), mu, grant); ok {
-		return e, true
-	}
-	return f.denied(now, false), true
+	return f.rotation(now), true
 }

@@ -33,6 +33,7 @@ func Decode(r io.Reader, maxBytes uint64) (*Filter, error) {
 			return nil, corrupt(err)
 		}
 	}
+	f.asked = f.clock
 	f.schedule()
 	return f, nil
 }
@@ -75,7 +76,7 @@ func (s *segment) readBits(r io.Reader, sum uint32) (uint32, error) {
 	return sum, nil
 }
 
-// fields reads a header front to back; short tells that it ended early.
+// fields reads a header front to back; short tells that it ended early or held nonsense.
 type fields struct {
 	p     []byte
 	short bool
@@ -113,6 +114,13 @@ func (d *fields) u8() uint8 {
 	return v
 }
 
+// flag is a byte that must be 0 or 1.
+func (d *fields) flag() bool {
+	v := d.u8()
+	d.short = d.short || v > 1
+	return v == 1
+}
+
 func decodeHeader(p []byte, maxBytes uint64) (*Filter, error) {
 	d := &fields{p: p}
 	f := &Filter{opts: Options{Window: d.i64(), Error: math.Float64frombits(d.u64()), Capacity: d.u64(), MaxMemory: d.u64(),
@@ -140,7 +148,7 @@ func decodeHeader(p []byte, maxBytes uint64) (*Filter, error) {
 func decodeSegment(d *fields) *segment {
 	s := &segment{id: d.u32(), tag: d.u8()}
 	s.geometry = geometry{s: int(d.u8()), j: int(d.u8()), r: int(d.u8())}
-	s.strip, s.opened, s.limit = d.u64(), d.i64(), d.u64()
+	s.strip, s.opened, s.used, s.limit = d.u64(), d.i64(), d.flag(), d.u64()
 	s.head, s.live = d.u8(), d.u8()
 	for l := range uint8(lanes) {
 		if s.live&bit(l) != 0 {

@@ -15,7 +15,7 @@ import (
 //	state:     nextID u32 | clock i64 | inserted u64 | refreshes u64
 //	           | denied until i64 | denials u8 | shrink denied until i64
 //	segments:  count u8, then for each, oldest first:
-//	           id u32 | tag u8 | S u8 | J u8 | R u8 | strip u64 | opened i64 | limit u64 | head u8 | live u8
+//	           id u32 | tag u8 | S u8 | J u8 | R u8 | strip u64 | opened i64 | used u8 | limit u64 | head u8 | live u8
 //	           | for each live lane: count u64 | start i64 | newest i64 | expire i64
 //	chunks:    for each segment, for each run of chunkLines lines:
 //	           the words of the live lanes, line by line
@@ -135,6 +135,7 @@ func (s *segment) appendHeader(b []byte) []byte {
 	b = append(b, s.tag, byte(s.s), byte(s.j), byte(s.r))
 	b = le.AppendUint64(b, s.strip)
 	b = le.AppendUint64(b, uint64(s.opened))
+	b = append(b, flag(s.used))
 	b = le.AppendUint64(b, s.limit)
 	b = append(b, s.head, s.live)
 	for l := range uint8(lanes) {
@@ -147,4 +148,11 @@ func (s *segment) appendHeader(b []byte) []byte {
 		}
 	}
 	return b
+}
+
+func flag(b bool) byte {
+	if b {
+		return 1
+	}
+	return 0
 }

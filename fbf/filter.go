@@ -18,9 +18,9 @@ type Filter struct {
 	refreshes uint64 // generations sealed since New
 
 	deny    denial
+	asked   int64  // newest time Plan was asked about; a hint only, not part of the state
 	dueAt   int64  // logged time at which Plan may have something to do
 	dueFrom uint64 // count of the present generation from which it has
-	sink    uint64 // keeps Touch's loads alive
 }
 
 // New makes a filter whose first segment is sized for o.Capacity. now is the logged time in ms.
@@ -28,7 +28,7 @@ func New(o Options, now int64) (*Filter, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}
-	f := &Filter{opts: o.withDefaults(), clock: now, nextID: 1}
+	f := &Filter{opts: o.withDefaults(), clock: now, asked: now, nextID: 1}
 	g := geometryFor(f.opts.Error, f.opts.Roles)
 	strip := f.opts.initialStrip(g)
 	limit := limitFor(strip, g.meanFor(laneBudget(f.opts.Error/2)))

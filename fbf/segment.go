@@ -22,6 +22,7 @@ type segment struct {
 	strip  uint64
 	fifth  uint8 // shift of the fifth bit position in a probe hash; 0 when J is 4
 	opened int64
+	used   bool // opened by the controller or in use since, not merely for a Capacity hint
 	mem    memory
 	lines  []line
 
@@ -141,8 +142,7 @@ func (s *segment) note(now, expire int64) {
 	}
 }
 
-// clearSome clears up to n lines of dirty lanes and returns how many it cleared.
-// A large lane takes tens of milliseconds to clear at once.
+// clearSome clears up to n lines of dirty lanes. A large lane takes tens of milliseconds to clear at once.
 func (s *segment) clearSome(n uint64) {
 	for n > 0 && s.dirty != 0 {
 		l := bits.TrailingZeros8(s.dirty)
@@ -210,6 +210,7 @@ func (s *segment) rotate(limit uint64) {
 	s.lanes[l] = lane{}
 	s.live |= bit(l)
 	s.head = next(s.head)
+	s.used = true
 	s.limit = limit
 	s.setQuery()
 	s.setClearStep()

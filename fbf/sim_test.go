@@ -2,6 +2,7 @@ package fbf
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -22,8 +23,8 @@ type sim struct {
 
 // stamped is an inserted id and until when it must be recognised.
 type stamped struct {
-	h     uint64
-	until int64
+	h         uint64
+	at, until int64
 }
 
 // step is one entry of the log: an insert, an event, or a change of policy.
@@ -81,7 +82,7 @@ func (s *sim) insert() bool {
 	}
 	h := s.rng.Uint64()
 	s.f.Insert(h, s.now)
-	s.ids = append(s.ids, stamped{h, s.now + s.f.Options().Window})
+	s.ids = append(s.ids, stamped{h, s.now, s.now + s.f.Options().Window})
 	if s.keep {
 		s.log = append(s.log, step{h: h, now: s.now})
 	}
@@ -110,9 +111,7 @@ func (s *sim) run(until int64, rate func(now int64) float64) {
 // check looks for every id of the exact window, and forgets those past it.
 func (s *sim) check() {
 	s.t.Helper()
-	for len(s.ids) > 0 && s.ids[0].until <= s.now {
-		s.ids = s.ids[1:]
-	}
+	s.ids = slices.DeleteFunc(s.ids, func(id stamped) bool { return id.until <= s.now })
 	for _, id := range s.ids {
 		if s.now < id.until && !s.f.Contains(id.h) {
 			s.t.Fatalf("at %d: id to be remembered until %d is forgotten", s.now, id.until)

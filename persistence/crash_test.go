@@ -17,6 +17,9 @@ import (
 // percent of the unsynced pages and names have reached the disk. 100 is what
 // kill -9 leaves: everything.
 func crash(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
+	if rng == nil {
+		rng = rand.New(rand.NewPCG(0, 0))
+	}
 	return mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
 }
 
@@ -148,8 +151,8 @@ func crashRun(t *testing.T, mode string, seed uint64) (cut int) {
 
 // manualTicks leaves the background fsync to the test.
 func manualTicks(db *DB) *DB {
-	db.wal.stop()
-	db.wal.stop = func() {}
+	db.wal.stopTimer()
+	db.wal.stopTimer = func() {}
 	return db
 }
 
@@ -229,7 +232,7 @@ func TestWALHole(t *testing.T) {
 func TestCrashWhileRecovering(t *testing.T) {
 	clone, promised, attempted := holedDirectory(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	for at := 1; ; at += 1 + rng.IntN(3) {
+	for at := 1; ; at += 1 + rng.IntN(9) {
 		var crashed []*vfs.MemFS
 		mem := clone()
 		hook := atOperation(at, func() {
@@ -243,6 +246,27 @@ func TestCrashWhileRecovering(t *testing.T) {
 		}
 		for _, c := range crashed {
 			verifyCrashed(t, c, Fsync(rng.IntN(3)), promised, attempted)
+		}
+	}
+}
+
+// TestCrashWhileCreating crashes while a directory is created: whatever is
+// left is a directory that opens.
+func TestCrashWhileCreating(t *testing.T) {
+	rng := rand.New(rand.NewPCG(6, 6))
+	for at := 1; ; at++ {
+		var crashed []*vfs.MemFS
+		mem := vfs.NewCrashableMem()
+		o := testOptions(errorfs.Wrap(mem, atOperation(at, func() {
+			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng), crash(mem, 50, rng))
+		})))
+		o.Fsync = Fsync(rng.IntN(3))
+		mustClose(t, mustOpen(t, o))
+		if crashed == nil {
+			return
+		}
+		for _, c := range crashed {
+			verifyCrashed(t, c, Fsync(rng.IntN(3)), 0, 0)
 		}
 	}
 }
@@ -304,7 +328,11 @@ func TestDamagedUnderAlways(t *testing.T) {
 	for seq := uint64(1); seq <= 20; seq++ {
 		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
 	}
-	for _, offset := range []int64{6, 100, 50_000} {
+	// A small last record in the same block as its damaged predecessor, too.
+	mustCommit(t, db, func(b *Batch) { b.PutState(0, []byte("victim")) })
+	victim := db.wal.current().written.Load() - 3
+	mustCommit(t, db, func(b *Batch) { b.PutState(0, []byte("witness")) })
+	for _, offset := range []int64{6, 100, 50_000, victim} {
 		damaged := crash(mem, 0, nil)
 		name, _, err := newestWAL(damaged, "data/db")
 		if err != nil {

@@ -1,2 +1,83 @@
-// Package persistence keeps bytes on disk.
+// Package persistence keeps bytes on disk. It knows keys, bytes and when they
+// are durable; it does not know what a counter, an operation or a filter is.
+// Package store, its only user, decides what the bytes mean.
+//
+// # What lies in a data directory
+//
+//	META        text: magic, format, partitions, hash seed, checksum
+//	LOCK        held while a process has the directory open
+//	WALSYNC     exists while fsyncs of the WAL may lag behind (see below)
+//	db/         a Pebble database: rows, op log, state, runs
+//	snapshots/  filter snapshots, p<partition>-<sequence>.fbf
+//	tmp/        runs under construction; emptied at Open
+//
+// FORMAT.md, beside this file, draws every byte.
+//
+// Inside Pebble the first byte of a key says what it is:
+//
+//   - 'l' partition sequence: one record of the op log, the packed batch of one
+//     pipeline for one partition. The op log is the truth; all else can be
+//     made from it, as far as it reaches back.
+//   - 'r' slot hash key: a row, the value of one key as of some sequence. Rows
+//     are written in bulk at checkpoints.
+//   - 's' partition: one value per partition, such as where to begin redoing.
+//   - 'e' partition table id …: a run, an immutable sorted set of records with a
+//     header. A run is built as one sstable beside the commit path and
+//     ingested: it appears as a whole, at the bottom of the tree, without being
+//     written twice. Key ranges of runs do not overlap, so dropping one is a
+//     single range deletion.
+//
+// # A commit
+//
+// A [Batch] is one atomic commit. Apply, called under the locks of the
+// partitions concerned, fixes its place in the order; Wait, called outside,
+// returns once it is durable. Concurrent batches share one fsync. A batch is
+// reused and then costs no allocation:
+//
+//	b := db.NewBatch()
+//	for each pipeline {
+//		lock the partitions
+//		b.AppendLog(partition, seq, record)
+//		err := b.Apply()
+//		unlock
+//		err = b.Wait() // only now may replies leave
+//	}
+//
+// # How durable (guarantee G2)
+//
+// The policy is an [Fsync]. Pebble always commits with Sync, since its NoSync
+// commits wait in the process and die with it; walFS, a vfs.FS between Pebble
+// and the file system, decides what Sync of a WAL file means: a real fsync
+// (Always), or only that write(2) has happened, while a timer really fsyncs
+// each second (Everysec) or nobody does (No). So kill -9 loses nothing under
+// any policy. Closing a WAL file always really fsyncs it; only the newest can
+// have an unsynced tail.
+//
+// Pages of such a tail reach the disk in any order, so a power loss can leave
+// holes in it. Pebble stamps WAL chunks with the offset that it believes is
+// synced; under a lazy policy that is wrong, and it would take a hole for rot
+// and refuse to open. Therefore, while the policy is lazy, the mark WALSYNC
+// says how far the WAL is really durable. Open then cuts the WAL at a hole
+// behind the mark, reports it in [Recovery], and refuses damage before it.
+// Under Always there is no mark, and any damage that Pebble detects is refused.
+//
+// Whatever is derived from committed data and published on its own, a run or
+// a snapshot, first makes that data really durable, whatever the policy: after
+// a power loss no id is remembered whose effect was lost (G4).
+//
+// # When something fails (guarantee G8)
+//
+// A failed write or fsync of the WAL is final. It is never tried again, since
+// the kernel may have dropped the pages and report success the next time. The
+// error is sticky: every later Apply, Wait, Sync and Commit returns it, as an
+// [ErrFailed], until the directory is opened again; reads go on. This includes
+// the background fsync. Where Pebble itself cannot go on, Options.Fatal is
+// called and the process ends. Failed flushes and compactions are retried by
+// Pebble in new files, so a full disk heals.
+//
+// # Limits
+//
+// Damage to the last commits of a WAL that was not closed in order cannot be
+// told from a torn write, unless a later commit of the WAL bears witness that
+// they were synced; Pebble drops what is damaged there.
 package persistence

@@ -200,8 +200,13 @@ func (db *DB) Close() error {
 	if db.closed.Swap(true) {
 		return ErrClosed
 	}
+	db.failed.CompareAndSwap(nil, &errClosed)
+	db.wal.serving.Store(false)
 	return wrap("close", db.release())
 }
+
+// errClosed is what commits get after Close.
+var errClosed error = ErrClosed
 
 // release undoes open as far as it came.
 func (db *DB) release() error {

@@ -30,10 +30,26 @@ func (db *DB) openPebble(o Options) error {
 	}
 	db.cache = pebble.NewCache(o.CacheSize)
 	db.options = pebbleOptions(o, db.wal, db.cache)
-	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
+	if err := db.startPebble(); err != nil {
 		return wrap("open Pebble", err)
 	}
-	return db.SetFsync(o.Fsync)
+	if err := db.SetFsync(o.Fsync); err != nil {
+		return err
+	}
+	db.wal.serving.Store(true)
+	return nil
+}
+
+// startPebble opens Pebble, which panics where it cannot fsync a directory;
+// nothing has been served yet, so an error says it better.
+func (db *DB) startPebble() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%v", p)
+		}
+	}()
+	db.pebble, err = pebble.Open(db.path(pebbleName), db.options)
+	return err
 }
 
 func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
@@ -78,9 +94,9 @@ func (o Options) stop(err error) {
 	os.Exit(1)
 }
 
-// stopOnPanic is deferred around calls of Pebble that write: where it cannot
-// close or create a WAL file it panics with its locks held, and whoever
-// recovered that panic would leave all other writers waiting for ever.
+// stopOnPanic is deferred around calls of Pebble that write: it panics with
+// its locks held, and whoever recovered that panic further up would leave all
+// other writers waiting for ever.
 func (db *DB) stopOnPanic() {
 	if p := recover(); p != nil {
 		db.logger.Error("Pebble panicked", "panic", p, "stack", string(debug.Stack()))

@@ -45,17 +45,22 @@ type walFS struct {
 	policy atomic.Uint32 // an Fsync
 	failed atomic.Pointer[error]
 	mark   walMark
+	die    func(error) // ends the process
+	// serving is true between Open and Close. Pebble panics when it cannot
+	// change WAL files, with a mutex half locked, which even a recover cannot
+	// mend; so meanwhile the process ends here, with the cause in plain words.
+	serving atomic.Bool
 
 	mu     sync.Mutex
 	active *walFile // the last one opened; between two files the closed one
 
-	stop func() // ends the timer
+	stopTimer func()
 }
 
 // newWALFS wraps fs under the policy Always, as Pebble's recovery needs it;
 // setPolicy changes it afterwards.
 func newWALFS(o Options, dir, markDir string) *walFS {
-	w := &walFS{FS: o.FS, dir: dir, now: o.Now, logger: o.Logger, mark: walMark{fs: o.FS, dir: markDir}}
+	w := &walFS{FS: o.FS, dir: dir, now: o.Now, logger: o.Logger, die: o.stop, mark: walMark{fs: o.FS, dir: markDir}}
 	ticker := time.NewTicker(syncEvery)
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -69,7 +74,7 @@ func newWALFS(o Options, dir, markDir string) *walFS {
 			}
 		}
 	}()
-	w.stop = func() {
+	w.stopTimer = func() {
 		ticker.Stop()
 		close(quit)
 		<-done
@@ -134,7 +139,7 @@ func (w *walFS) setPolicy(policy Fsync, sync func() error) error {
 // close ends the timer. After an orderly close nothing unsynced is left, and
 // so the mark goes.
 func (w *walFS) close(orderly bool) error {
-	w.stop()
+	w.stopTimer()
 	if orderly && w.failure() == nil {
 		return w.mark.remove()
 	}
@@ -146,6 +151,13 @@ func (w *walFS) failure() error {
 		return *err
 	}
 	return nil
+}
+
+// dieIfServing ends the process after an error that makes Pebble panic.
+func (w *walFS) dieIfServing(err error) {
+	if err != nil && w.serving.Load() {
+		w.die(fmt.Errorf("%w: %w", ErrFailed, err))
+	}
 }
 
 // fail makes the first error sticky and returns the sticky one.
@@ -180,8 +192,13 @@ func (w *walFS) Unwrap() vfs.FS { return w.FS }
 
 func (w *walFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
 	num, ok := walNumber(w.FS.PathBase(name))
-	if err != nil || !ok || w.FS.PathDir(name) != w.dir {
+	if !ok || w.FS.PathDir(name) != w.dir {
 		return f, err
+	}
+	if err != nil {
+		err = w.fail("create a WAL file", err)
+		w.dieIfServing(err)
+		return nil, err
 	}
 	wf := &walFile{File: f, fs: w, num: num}
 	wf.synced.Store(-1) // so that even an empty file is synced once
@@ -254,7 +271,9 @@ func (f *walFile) Close() error {
 	f.mu.Lock()
 	f.closed = true
 	f.mu.Unlock()
-	return errors.Join(err, f.File.Close())
+	err = errors.Join(err, f.File.Close())
+	f.fs.dieIfServing(err)
+	return err
 }
 
 // fsync returns once everything written before the call is on the disk. Of

@@ -42,6 +42,9 @@ type walTail struct {
 	Valid int64
 	// Stray is the end of the last valid chunk after Bad; 0 when there is none.
 	Stray int64
+	// Synced is the highest offset that a stray chunk says was synced before
+	// it was written.
+	Synced int64
 }
 
 // scanWAL finds where the log number num ends in r.
@@ -81,11 +84,15 @@ func (t *walTail) scanBlock(b []byte, base int64, num uint32, inRecord *bool) (c
 			if t.Bad < 0 {
 				t.Bad, t.Valid = at, at
 			}
-			return false // what follows in this block cannot be delimited
+			if c.size == 0 {
+				return false // what follows in this block cannot be delimited
+			}
+			off += c.size
+			continue
 		}
 		off += c.size
 		if t.Bad >= 0 {
-			t.Stray = base + int64(off)
+			t.Stray, t.Synced = base+int64(off), max(t.Synced, c.synced)
 			continue
 		}
 		*inRecord = c.position == chunkFirst || c.position == chunkMiddle && *inRecord
@@ -108,7 +115,8 @@ const (
 type walChunk struct {
 	kind     chunkKind
 	position int
-	size     int // header and payload
+	size     int   // header and payload; 0 if a bad chunk does not tell
+	synced   int64 // the offset that the writer believed synced
 }
 
 // parseChunk judges the chunk at the start of b, the rest of a block.
@@ -141,10 +149,18 @@ func parseChunk(b []byte, num uint32) walChunk {
 		}
 	}
 	size := header + length
-	if size > len(b) || sum != maskedCRC(b[6:size]) {
+	if size > len(b) {
 		return bad
 	}
-	return walChunk{kind: chunkValid, position: (typ-1)%4 + 1, size: size}
+	if sum != maskedCRC(b[6:size]) {
+		bad.size = size // its header looks right, so the next one can be found
+		return bad
+	}
+	c := walChunk{kind: chunkValid, position: (typ-1)%4 + 1, size: size}
+	if header == walSyncHeader {
+		c.synced = int64(binary.LittleEndian.Uint64(b[walRecyclableHeader:]) & math.MaxInt64)
+	}
+	return c
 }
 
 // maskedCRC is the checksum of LevelDB's log format: CRC-32C, rotated and
@@ -175,10 +191,11 @@ type Recovery struct {
 }
 
 // recoverWAL cuts the newest WAL file where the mark allows that its tail was
-// lost. Without a mark all was fsynced, and damage is left for Pebble to refuse.
+// lost, and refuses damage to what was durable. It sees more of that than
+// Pebble, which looks for evidence only in later blocks.
 func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
-	mark, ok, err := readWALMark(fsys, dir)
-	if err != nil || !ok {
+	mark, lazy, err := readWALMark(fsys, dir)
+	if err != nil {
 		return Recovery{}, wrap("read "+walMarkName, err)
 	}
 	name, num, err := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
@@ -192,6 +209,8 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	}
 	durable := int64(0)
 	switch {
+	case !lazy:
+		durable = tail.Synced // true, since every sync was real
 	case num == mark.File:
 		durable = mark.Offset
 	case num < mark.File:
@@ -200,8 +219,8 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	if tail.Valid < durable {
 		return Recovery{}, corruptf("WAL file %s is damaged at byte %d, but was durable up to %d", name, tail.Valid, durable)
 	}
-	if tail.Stray == 0 {
-		return Recovery{}, nil // a torn last record, which Pebble knows to ignore
+	if !lazy || tail.Stray == 0 {
+		return Recovery{}, nil // at most a torn end, which Pebble knows to ignore
 	}
 	if err := truncateFile(fsys, path, fsys.PathJoin(dir, buildName, name), tail.Good); err != nil {
 		return Recovery{}, wrap("cut the WAL", err)

@@ -13,6 +13,9 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Info = s.figures
 	s.commands.ConfigGet = s.getConfig
 	s.commands.ConfigSet = s.setConfig
+	if s.configFile != "" {
+		s.commands.ConfigRewrite = s.rewriteConfig
+	}
 	s.commands.ResetStats = s.resetTotals
 	s.commands.Password = func() string { return s.config.Load().RequirePass }
 	s.commands.Sessions = s.sessions

@@ -3,8 +3,10 @@ package server
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -191,19 +193,10 @@ func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 			}
 		}
 	}()
-	eventually(t, "the server waits for the client", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, c := range s.conns {
-			if c.phase.Load() > 0 {
-				return true
-			}
-		}
-		return false
-	})
+	s.waitUntilStuck(t)
 	s.mu.Lock()
 	for _, c := range s.conns {
-		if c.phase.Load() > 0 && c.out.Load() > 64<<20 {
+		if c.out.Load() > 64<<20 {
 			t.Errorf("%d bytes written to a client that does not read", c.out.Load())
 		}
 	}
@@ -234,4 +227,58 @@ func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
 		got += n
 		time.Sleep(time.Duration(n) * 5 * time.Second / size)
 	}
+}
+
+// TestRoundsDoNotAllocate counts the allocations of the whole process while a
+// client sends pipelines.
+func TestRoundsDoNotAllocate(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	request := []byte(strings.Repeat(frame("PING"), 64))
+	reply := make([]byte, 64*len("+PONG\r\n"))
+	rounds := func(n int) {
+		for range n {
+			if _, err := c.Write(request); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c.Conn, reply); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	rounds(300)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	rounds(1000)
+	runtime.ReadMemStats(&after)
+	if n := after.Mallocs - before.Mallocs; n > 500 { // of others: the store's and the server's timers
+		t.Errorf("%d allocations in 1000 pipelines", n)
+	}
+}
+
+// TestAnnouncedArgumentsCostNothing: many clients announce huge requests and send
+// no more of them, which costs each a buffer and a goroutine.
+func TestAnnouncedArgumentsCostNothing(t *testing.T) {
+	s := start(t)
+	bystander := s.dial(t)
+	bystander.expect("+PONG", "PING")
+	var before, after runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	const clients = 200
+	for i := range clients {
+		c := s.dial(t)
+		if i%2 == 0 {
+			c.send("*1048576\r\n$3\r\nGET\r\n")
+		} else {
+			c.send("*2\r\n$1048576\r\n")
+		}
+	}
+	eventually(t, "all has arrived", func() bool { return s.figures().NetInputBytes > clients*15 })
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n > clients*32<<10 {
+		t.Errorf("%d clients hold %d bytes", clients, n)
+	}
+	bystander.expect("+PONG", "PING")
 }

@@ -196,3 +196,26 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	}
 	t.Fatalf("never: %s", what)
 }
+
+// waitUntilStuck waits until a client that does not read its replies has brought
+// its connection to a standstill.
+func (s *running) waitUntilStuck(t testing.TB) {
+	t.Helper()
+	var out uint64
+	since := time.Now()
+	eventually(t, "the server waits for the client", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range s.conns {
+			if c.phase.Load() <= 0 {
+				continue
+			}
+			if now := c.out.Load(); now != out {
+				out, since = now, time.Now()
+			}
+			return time.Since(since) > 300*time.Millisecond
+		}
+		since = time.Now()
+		return false
+	})
+}

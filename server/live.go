@@ -16,7 +16,7 @@ func (s *Server) getConfig(pattern string) [][2]string {
 	config := s.config.Load()
 	var found [][2]string
 	for i := range Settings {
-		if set := &Settings[i]; commands.Match(strings.ToLower(pattern), set.Name) {
+		if set := &Settings[i]; commands.Match([]byte(strings.ToLower(pattern)), []byte(set.Name)) {
 			found = append(found, [2]string{set.Name, set.Format(config)})
 		}
 	}
@@ -34,7 +34,7 @@ func (s *Server) setConfig(pairs [][2]string) error {
 	for _, p := range pairs {
 		set := LookUp(p[0])
 		if set == nil {
-			return &commands.ConfigError{Name: p[0], Reason: "unknown setting"}
+			return &commands.ConfigError{Name: p[0], Unknown: true}
 		}
 		err := error(nil)
 		switch {
@@ -55,6 +55,13 @@ func (s *Server) setConfig(pairs [][2]string) error {
 	}
 	s.config.Store(&config)
 	return nil
+}
+
+// rewriteConfig is CONFIG REWRITE.
+func (s *Server) rewriteConfig() error {
+	s.configSet.Lock()
+	defer s.configSet.Unlock()
+	return RewriteConfigFile(s.configFile, s.config.Load())
 }
 
 // carryOut tells the rest of the program about changed settings, and takes it

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -192,6 +194,56 @@ func TestReadConfigErrors(t *testing.T) {
 	}
 	if err := ReadConfigFile("/does/not/exist", DefaultConfig()); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("missing file: %v", err)
+	}
+}
+
+func TestRewriteConfigFile(t *testing.T) {
+	for _, tt := range []struct {
+		name, old string
+		set       [][2]string
+		want      string
+	}{
+		{"nothing changed", "# mine\n\nPORT  6380\nsave 300 1\nsave 60 2", nil, "# mine\n\nPORT  6380\nsave 300 1\nsave 60 2\n"},
+		{"changed in place", "port 1 \n# timeout\ntimeout 5\ndir x\n", [][2]string{{"timeout", "6"}},
+			"port 1 \n# timeout\ntimeout 6\ndir x\n"},
+		{"back to the default", "timeout 5\n", [][2]string{{"timeout", "0"}}, "timeout 0\n"},
+		{"added", "port 1\n", [][2]string{{"requirepass", `a "b"`}, {"maxclients", "10000"}, {"timeout", "7"}},
+			"port 1\n" + rewriteMark + "\nrequirepass \"a \\\"b\\\"\"\ntimeout 7\n"},
+		{"added again", rewriteMark + "\ntimeout 7\n", [][2]string{{"maxclients", "9"}},
+			rewriteMark + "\ntimeout 7\nmaxclients 9\n"},
+		{"several lines become one", "save 300 1\nport 1\nsave 60 2\n", [][2]string{{"save", "5 5 6 6"}},
+			"save 5 5 6 6\nport 1\n"},
+		{"a list becomes empty", "save 300 1\n", [][2]string{{"save", ""}}, "save \"\"\n"},
+	} {
+		path := filepath.Join(t.TempDir(), "conf")
+		if err := os.WriteFile(path, []byte(tt.old), 0o640); err != nil {
+			t.Fatal(err)
+		}
+		c := DefaultConfig()
+		if err := ReadConfigFile(path, c); err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range tt.set {
+			if err := LookUp(p[0]).Set(c, p[1]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		err := RewriteConfigFile(path, c)
+		text, _ := os.ReadFile(path)
+		info, _ := os.Stat(path)
+		if err != nil || string(text) != tt.want || info.Mode().Perm() != 0o640 {
+			t.Errorf("%s: %v, mode %v\n got %q\nwant %q", tt.name, err, info.Mode(), text, tt.want)
+		}
+		again := DefaultConfig()
+		if err := ReadConfigFile(path, again); err != nil || !reflect.DeepEqual(again, c) {
+			t.Errorf("%s: read back %+v, %v", tt.name, again, err)
+		}
+		if entries, _ := os.ReadDir(filepath.Dir(path)); len(entries) != 1 {
+			t.Errorf("%s: %v left in the directory", tt.name, entries)
+		}
+	}
+	if err := RewriteConfigFile("/no/such/file", DefaultConfig()); err == nil {
+		t.Error("a file that does not exist was rewritten")
 	}
 }
 

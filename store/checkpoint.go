@@ -92,7 +92,32 @@ func (s *Store) checkpoint(p *partition, force bool) error {
 	}
 	err := c.run()
 	p.endSnapshot()
-	p.checkpointed = time.Now()
+	return err
+}
+
+// flushRecords does the part of a checkpoint that takes EXACT records out of
+// memory: they come in faster than anything else grows.
+func (s *Store) flushRecords(p *partition) error {
+	s.snapshots.mu.Lock()
+	defer s.snapshots.mu.Unlock()
+	if p.state.catalog == nil {
+		return nil // the first checkpoint is still to come
+	}
+	c := &checkpoint{s: s, p: p, state: p.state}
+	p.mu.Lock()
+	c.state.records, c.now = p.seq, p.at.logged
+	c.sealed = p.recent.seal()
+	p.mu.Unlock()
+	err := p.waitDurable(c.state.records)
+	if err == nil {
+		err = c.buildRuns()
+	}
+	if err == nil {
+		err = c.writeState()
+	}
+	if err != nil {
+		c.giveBack()
+	}
 	return err
 }
 
@@ -101,6 +126,7 @@ type checkpoint struct {
 	s        *Store
 	p        *partition
 	state    partitionState
+	now      int64 // logged time
 	dirty    []*counter
 	sealed   []*recentSegment
 	snapshot *snapshot
@@ -116,7 +142,8 @@ func (c *checkpoint) capture(force bool) bool {
 		return false
 	}
 	p.checkpointSeq, p.logBytes = p.seq, 0
-	c.state = partitionState{seq: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog}
+	c.now = p.at.logged
+	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.sealed = p.recent.seal()
 	c.obsolete, p.deadRuns = p.deadRuns, nil
@@ -139,6 +166,7 @@ func (c *checkpoint) run() error {
 		err = c.writeState()
 	}
 	if err == nil {
+		c.forgetExpiries()
 		err = c.writeSnapshot()
 	}
 	if err == nil {
@@ -222,14 +250,19 @@ func (c *checkpoint) writeState() error {
 		c.s.freeze(err)
 		return err
 	}
-	c.obsolete = nil
+	c.obsolete, c.p.state = nil, c.state
+	return nil
+}
+
+// forgetExpiries drops from memory the expiries that are in the index on disk
+// now.
+func (c *checkpoint) forgetExpiries() {
 	c.p.mu.Lock()
+	defer c.p.mu.Unlock()
 	c.p.fresh = slices.DeleteFunc(c.p.fresh, func(e expiry) bool {
 		return e.c.clean() || e.c.expire != e.at
 	})
 	c.p.fresh.init()
-	c.p.mu.Unlock()
-	return nil
 }
 
 func commit(b *persistence.Batch) error {
@@ -307,7 +340,7 @@ func (c *checkpoint) buildRun(table uint32, records []record) error {
 	var keep int64
 	if t != nil {
 		runs = slices.Clone(t.runs)
-		keep = t.def.keep(c.state.at.logged)
+		keep = t.def.keep(c.now)
 	}
 	id := p.nextRun
 	p.nextRun++
@@ -316,7 +349,7 @@ func (c *checkpoint) buildRun(table uint32, records []record) error {
 		return nil
 	}
 	live := slices.DeleteFunc(slices.Clone(runs), func(r persistence.Run) bool {
-		return r.LastTime+keep < c.state.at.logged
+		return r.LastTime+keep < c.now
 	})
 	merge := len(live)
 	if len(records) > 0 {

@@ -189,10 +189,7 @@ func (s *Store) saveWhenDue() {
 		interval := time.Duration(s.interval.Load())
 		all := interval > 0 && time.Since(last) >= interval
 		for _, p := range s.partitions {
-			if !all && !s.overdue(p) {
-				continue
-			}
-			if err := s.checkpoint(p, false); err != nil {
+			if err := s.saveIfDue(p, all); err != nil {
 				s.log.Error("snapshot failed", "partition", p.id, "error", err)
 			}
 		}
@@ -203,27 +200,31 @@ func (s *Store) saveWhenDue() {
 	}
 }
 
-// minRecentBytes is the size of a partition's records in memory below which no
-// run is built for their sake.
-const minRecentBytes = 1 << 20
+func (s *Store) saveIfDue(p *partition, all bool) error {
+	checkpoint, records := s.overdue(p)
+	switch {
+	case all || checkpoint:
+		return s.checkpoint(p, false)
+	case records:
+		return s.flushRecords(p)
+	}
+	return nil
+}
 
-// overdue reports whether a partition should be checkpointed before its time:
-// its log bounds the time of recovery, its records in memory are bounded by a
-// thirty-second of those on disk, and its changed keys by the hot limit.
-func (s *Store) overdue(p *partition) bool {
+// overdue reports whether a partition should be checkpointed before its time,
+// because its log bounds the time of recovery or too many of its keys have
+// changed; and whether its records in memory should go to disk.
+func (s *Store) overdue(p *partition) (checkpoint, records bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.logBytes >= uint64(s.opts.MaxLogBytes)/uint64(len(s.partitions)) {
-		return true
-	}
+	n := len(s.partitions)
+	checkpoint = p.logBytes >= uint64(s.opts.MaxLogBytes)/uint64(n) || len(p.hot.dirty) > p.hot.limit/2
 	var onDisk uint64
 	for _, t := range p.tables {
 		onDisk += t.runBytes()
 	}
-	if p.recent.bytes() >= max(minRecentBytes, int(onDisk/32)) {
-		return true
-	}
-	return len(p.hot.dirty) > p.hot.limit/2
+	records = p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/32))
+	return checkpoint, records
 }
 
 func (t *tableState) runBytes() (n uint64) {

@@ -4,7 +4,6 @@ import (
 	"container/heap"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
@@ -40,12 +39,12 @@ type partition struct {
 	marks marks
 	// records collects the packed op-log record of the batch being decided.
 	record        []byte
-	recordAt      uint64 // sequence of its first entry; 0: no record begun
-	need          uint64 // what the batch being decided has seen
-	inserted      bool   // the batch being decided remembered an opid here
-	logBytes      uint64 // written since the last checkpoint
-	checkpointSeq uint64 // captured by the last checkpoint
-	checkpointed  time.Time
+	recordAt      uint64         // sequence of its first entry; 0: no record begun
+	need          uint64         // what the batch being decided has seen
+	inserted      bool           // the batch being decided remembered an opid here
+	logBytes      uint64         // written since the last checkpoint
+	checkpointSeq uint64         // captured by the last checkpoint
+	state         partitionState // the state row; guarded by snapshotter.mu
 	// retired are filters whose memory a snapshot in progress may still read.
 	snapshotting bool
 	retired      []func()

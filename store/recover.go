@@ -160,7 +160,8 @@ func (r *recovery) loadState() error {
 	p := r.p
 	p.size, p.at = r.state.size, r.state.at
 	p.seq = r.state.seq
-	p.marks.counters, p.marks.records = r.state.seq, r.state.seq
+	p.marks.counters, p.marks.records = r.state.seq, r.state.records
+	p.state = r.state
 	return nil
 }
 

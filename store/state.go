@@ -8,7 +8,8 @@ import (
 // partitionState is the state row of a partition: what a checkpoint leaves for
 // recovery beside the rows. All of it is exactly as of its sequence.
 type partitionState struct {
-	seq     uint64 // rows and runs contain the log up to here
+	seq     uint64 // rows contain the log up to here
+	records uint64 // runs contain the EXACT records of the log up to here
 	at      moment
 	size    int64 // DBSIZE
 	filters uint64
@@ -17,11 +18,12 @@ type partitionState struct {
 
 const stateVersion = 1
 
-// encode lays the state out as: version, sequence, logged time, wall time,
-// DBSIZE, number of FBF keys, catalogue.
+// encode lays the state out as: version, sequence, records' sequence, logged time,
+// wall time, DBSIZE, number of FBF keys, catalogue.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
+	b = binary.AppendUvarint(b, s.records)
 	b = binary.AppendVarint(b, s.at.logged)
 	b = binary.AppendVarint(b, s.at.wall)
 	b = binary.AppendVarint(b, s.size)
@@ -34,7 +36,7 @@ func decodeState(b []byte) (s partitionState, err error) {
 	if v := r.byte(); v != stateVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
-	s = partitionState{seq: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
+	s = partitionState{seq: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
 	tables := r.bytes()
 	if r.err != nil {
 		return s, r.err

@@ -48,9 +48,13 @@ type Options struct {
 	// reaches MaxLogBytes.
 	SnapshotInterval time.Duration
 	// MaxLogBytes is the size of the op log since the last snapshot at which
-	// a partition takes one; it bounds the time of recovery. Default 128 MiB
+	// a partition takes one; it bounds the time of recovery. Default 256 MiB
 	// over all partitions.
 	MaxLogBytes int64
+	// RecordMemory is the memory, bytes, that EXACT records may take before
+	// they go to disk in sorted runs; default 64 MiB over all partitions. With
+	// many records on disk up to a thirty-second of their size is used.
+	RecordMemory int64
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
 	// negative: unlimited.
 	FilterMaxMemory int64
@@ -76,7 +80,8 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	def(&o.SnapshotInterval, time.Minute)
-	def(&o.MaxLogBytes, 128<<20)
+	def(&o.MaxLogBytes, 256<<20)
+	def(&o.RecordMemory, 64<<20)
 	def(&o.FilterMaxMemory, 1<<30)
 	def(&o.HotCounters, 1_000_000)
 	def(&o.BlockCache, 64<<20)

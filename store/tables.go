@@ -1,6 +1,7 @@
 package store
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 )
@@ -54,7 +55,7 @@ func (s *Store) roomFor(cat *catalog, p *partition) error {
 	for _, d := range cat.Tables {
 		o := d.filterOptions(1, n)
 		if err := o.Validate(); err != nil {
-			return err
+			return fmt.Errorf("%w: %v", ErrOption, err)
 		}
 		if p.tables[d.ID] == nil {
 			need += o.InitialBytes() * uint64(n)

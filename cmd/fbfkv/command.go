@@ -1,9 +1,11 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // newRootCommand returns the command line: the server itself; subcommands are
@@ -25,6 +27,10 @@ func newRootCommand() *cobra.Command {
 	root.Flags().SortFlags = false
 	flags := addSettings(root.Flags())
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		var bad *pflag.InvalidValueError
+		if errors.As(err, &bad) {
+			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap()) // without the value: it may be a password
+		}
 		return fmt.Errorf("%w (fbfkv --help lists the settings)", err)
 	})
 	root.RunE = func(cmd *cobra.Command, args []string) error {

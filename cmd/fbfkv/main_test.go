@@ -1,0 +1,371 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/server"
+)
+
+// asServer makes the test's own binary behave as fbfkv.
+const asServer = "FBFKV_TEST_AS_SERVER"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asServer) != "" {
+		main()
+	}
+	os.Exit(m.Run())
+}
+
+// command is this program with arguments.
+func command(args ...string) *exec.Cmd {
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), asServer+"=1")
+	return cmd
+}
+
+// process is a running server.
+type process struct {
+	*exec.Cmd
+	address string
+
+	mu  sync.Mutex
+	log bytes.Buffer
+	end chan error // the result of Wait
+}
+
+var readyLine = regexp.MustCompile(`msg="ready for clients" address=(\S+)`)
+
+// launch starts a server on a free port and waits until it is ready.
+func launch(t *testing.T, args ...string) *process {
+	t.Helper()
+	p := &process{Cmd: command(append([]string{"--port", "0"}, args...)...), end: make(chan error, 1)}
+	stderr, err := p.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Process.Kill() })
+	ready := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			p.mu.Lock()
+			fmt.Fprintln(&p.log, lines.Text())
+			p.mu.Unlock()
+			if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
+				ready <- m[1]
+			}
+		}
+		p.end <- p.Wait()
+	}()
+	select {
+	case p.address = <-ready:
+	case <-time.After(20 * time.Second):
+		t.Fatalf("not ready: %s", p.logged())
+	}
+	return p
+}
+
+// logged returns what the process wrote to stderr.
+func (p *process) logged() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// exitCode waits for the end of the process.
+func (p *process) exitCode(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.end:
+		return p.ProcessState.ExitCode()
+	case <-time.After(20 * time.Second):
+		t.Fatalf("does not end: %s", p.logged())
+		return -1
+	}
+}
+
+// ask sends an inline command and returns the first line of the reply.
+func (p *process) ask(t *testing.T, line string) string {
+	t.Helper()
+	nc, err := net.Dial("tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(nc, "%s\r\n", line)
+	reply, err := bufio.NewReader(nc).ReadString('\n')
+	if err != nil && err != io.EOF {
+		t.Fatalf("%s: %v", line, err)
+	}
+	return strings.TrimSpace(reply)
+}
+
+func TestStopAndStartAgain(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	for i, stop := range []func(p *process){
+		func(p *process) { p.Process.Signal(syscall.SIGTERM) },
+		func(p *process) { p.Process.Signal(syscall.SIGINT) },
+		func(p *process) { p.ask(t, "SHUTDOWN") },
+		func(p *process) { p.ask(t, "SHUTDOWN NOSAVE") },
+	} {
+		p := launch(t, "--dir", dir)
+		for _, line := range []string{"CINCRBY k first 5", fmt.Sprintf("CINCRBY k id-%d 0", i)} {
+			if got := p.ask(t, line); got != ":5" {
+				t.Fatalf("start %d: %s: %s\n%s", i, line, got, p.logged())
+			}
+		}
+		p.Process.Signal(syscall.SIGHUP) // means nothing
+		stop(p)
+		if code := p.exitCode(t); code != 0 {
+			t.Errorf("start %d: exit status %d\n%s", i, code, p.logged())
+		}
+		log := p.logged()
+		for _, want := range []string{"msg=\"data directory open\" dir=" + dir, " keys=", " took=", "msg=stopped"} {
+			if !strings.Contains(log, want) {
+				t.Errorf("start %d: the log lacks %q:\n%s", i, want, log)
+			}
+		}
+		if snapshot := !strings.Contains(log, "snapshot=false"); snapshot != (i != 3) {
+			t.Errorf("start %d: snapshot written: %v", i, snapshot)
+		}
+	}
+}
+
+// TestSecondSignalStopsAtOnce has a client that keeps the first from finishing.
+func TestSecondSignalStopsAtOnce(t *testing.T) {
+	p := launch(t, "--dir", filepath.Join(t.TempDir(), "data"), "--shutdown-timeout", "3600")
+	nc, err := net.Dial("tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	request := []byte(strings.Repeat("ECHO "+strings.Repeat("x", 1000)+"\r\n", 1000))
+	stuck := make(chan struct{})
+	go func() {
+		for {
+			nc.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
+			if _, err := nc.Write(request); err != nil {
+				close(stuck) // the server waits for us to read
+				return
+			}
+		}
+	}()
+	<-stuck
+	p.Process.Signal(syscall.SIGTERM)
+	for end := time.Now().Add(10 * time.Second); !strings.Contains(p.logged(), "signal=terminated"); {
+		if time.Now().After(end) {
+			t.Fatalf("no sign of stopping: %s", p.logged())
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	select {
+	case <-p.end:
+		t.Fatalf("did not wait for its client: %s", p.logged())
+	case <-time.After(200 * time.Millisecond):
+	}
+	p.Process.Signal(syscall.SIGTERM)
+	if code := p.exitCode(t); code != 1 {
+		t.Errorf("exit status %d", code)
+	}
+}
+
+func TestConfigurationFileAndFlags(t *testing.T) {
+	tmp := t.TempDir()
+	file := filepath.Join(tmp, "fbfkv.conf")
+	log := filepath.Join(tmp, "fbfkv.log")
+	text := fmt.Sprintf("# test\ndir %q\nlogfile %q\nappendfsync everysec\nmaxclients 7\nsave 300 1\nsave 60 100\n",
+		filepath.Join(tmp, "with space"), log)
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	_, port, _ := net.SplitHostPort(address)
+	l.Close()
+	cmd := command(file, "--port", port, "--bind", "127.0.0.1", "-::1", "--maxclients", "9", "--accept-forgotten-window")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Process.Kill()
+	p := &process{Cmd: cmd, address: address}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		if nc, err := net.Dial("tcp", address); err == nil {
+			nc.Close()
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("not ready")
+		}
+	}
+	nc, err := net.Dial("tcp", p.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	fmt.Fprintf(nc, "CONFIG GET maxclients appendfsync save accept-forgotten-window bind\r\nQUIT\r\n")
+	reply, _ := io.ReadAll(nc)
+	var words []string
+	for _, line := range strings.Split(string(reply), "\r\n") {
+		if line != "" && line[0] != '$' && line[0] != '*' {
+			words = append(words, line)
+		}
+	}
+	want := "maxclients 9 appendfsync everysec save 300 1 60 100 accept-forgotten-window yes bind 127.0.0.1 -::1 +OK"
+	if got := strings.Join(words, " "); got != want {
+		t.Errorf("settings\n got %s\nwant %s", got, want)
+	}
+	cmd.Process.Signal(syscall.SIGTERM)
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(log); err != nil || !strings.Contains(string(b), "ready for clients") {
+		t.Errorf("log file: %v, %s", err, b)
+	}
+}
+
+// TestMistakesAreOnePlainLine tries every way in which a start can fail.
+func TestMistakesAreOnePlainLine(t *testing.T) {
+	tmp := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(tmp, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	running := launch(t, "--dir", filepath.Join(tmp, "data"))
+	_, port, _ := net.SplitHostPort(running.address)
+	plainFile := write("plain", "x")
+	foreign := filepath.Dir(write("foreign/letter.txt", "Dear Sir"))
+	newer := filepath.Join(tmp, "newer")
+	makeNewer(t, newer)
+
+	tests := []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--nosuch", "1"}, "unknown flag: --nosuch"},
+		{[]string{"--port", "x"}, "--port: argument couldn't be parsed into an integer"},
+		{[]string{"--port"}, "flag needs an argument: --port"},
+		{[]string{"--port", "1", "--port", "2"}, "--port: set twice"},
+		{[]string{"--save", "60"}, "--save: wants pairs of seconds and changes"},
+		{[]string{"--protected-mode", "perhaps"}, "perhaps"},
+		{[]string{"a.conf", "b.conf"}, "one configuration file at most"},
+		{[]string{"/no/such/file"}, "no such file"},
+		{[]string{write("bad.conf", "port 1\nports 2\n")}, `bad.conf:2: unknown setting "ports"`},
+		{[]string{"--logfile", "/no/such/dir/log"}, "logfile"},
+		{[]string{"--port", port, "--dir", filepath.Join(tmp, "other")}, "the port is in use"},
+		{[]string{"--port", "0", "--dir", filepath.Join(tmp, "data")}, "in use"},
+		{[]string{"--port", "0", "--dir", foreign}, "not a data directory"},
+		{[]string{"--port", "0", "--dir", newer}, "newer"},
+		{[]string{"--port", "0", "--dir", filepath.Join(plainFile, "data")}, "not a directory"},
+	}
+	for _, tt := range tests {
+		cmd := command(tt.args...)
+		var stdout, stderr bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		cmd.Run()
+		line := stderr.String()
+		if cmd.ProcessState.ExitCode() != 1 || stdout.Len() > 0 || strings.Count(line, "\n") != 1 ||
+			!strings.HasPrefix(line, "fbfkv: ") || !strings.Contains(line, tt.want) {
+			t.Errorf("%q: exit status %d, stdout %q, stderr %q, want one line with %q",
+				tt.args, cmd.ProcessState.ExitCode(), &stdout, line, tt.want)
+		}
+	}
+	if got := running.ask(t, "PING"); got != "+PONG" {
+		t.Errorf("the running server: %s", got)
+	}
+}
+
+// makeNewer makes a data directory that claims to be of a later format.
+func makeNewer(t *testing.T, dir string) {
+	t.Helper()
+	p := launch(t, "--dir", dir)
+	p.Process.Signal(syscall.SIGTERM)
+	if code := p.exitCode(t); code != 0 {
+		t.Fatal(p.logged())
+	}
+	meta := filepath.Join(dir, "META")
+	b, err := os.ReadFile(meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	changed := regexp.MustCompile(`(?m)^(format[ :=]*)\d+`).ReplaceAll(b, []byte("${1}999"))
+	if bytes.Equal(b, changed) {
+		t.Fatalf("META has no format line:\n%s", b)
+	}
+	if err := os.WriteFile(meta, changed, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	if code := run([]string{"--help"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+		t.Fatalf("exit status %d, stderr %q", code, &stderr)
+	}
+	help := stdout.String()
+	for i := range server.Settings {
+		s := &server.Settings[i]
+		if line := "--" + s.Name + " " + s.Syntax(); strings.Contains(help, line) == s.Fixed {
+			t.Errorf("%q in the help text: %v", line, !s.Fixed)
+		}
+	}
+	for i, line := range strings.Split(help, "\n") {
+		if len(line) > helpWidth || strings.TrimRight(line, " ") != line {
+			t.Errorf("line %d is too long or ends in white space: %q", i+1, line)
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	code := run([]string{"--version"}, &stdout, &stderr)
+	if code != 0 || !regexp.MustCompile(`^fbfkv \d+\.\d+\.\d+\S* .*go1\.\S+ \w+/\w+\n$`).MatchString(stdout.String()) {
+		t.Errorf("exit status %d, %q, stderr %q", code, &stdout, &stderr)
+	}
+}
+
+func TestRedisStyle(t *testing.T) {
+	for in, want := range map[string]string{
+		"a.conf --port 6380":                        "a.conf|--port=6380",
+		"--save 60 1 --port 1":                      "--save=60 1|--port=1",
+		"--save 60 1 --save 900 5":                  "--save=60 1|--save=900 5",
+		"--bind 127.0.0.1 -::1 --dir x a.conf":      "--bind=127.0.0.1 -::1|--dir=x|a.conf",
+		"--accept-forgotten-window --port 1":        "--accept-forgotten-window=yes|--port=1",
+		"--accept-forgotten-window no a.conf":       "--accept-forgotten-window=no|a.conf",
+		"--accept-forgotten-window a.conf":          "--accept-forgotten-window=yes|a.conf",
+		"--port=1 --help":                           "--port=1|--help",
+		"--port":                                    "--port",
+		"--PORT 1":                                  "--port=1",
+		"--client-output-buffer-limit normal 0 0 0": "--client-output-buffer-limit=normal 0 0 0",
+	} {
+		if got := strings.Join(redisStyle(strings.Fields(in)), "|"); got != want {
+			t.Errorf("%s: %s, want %s", in, got, want)
+		}
+	}
+}

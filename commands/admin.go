@@ -1,0 +1,186 @@
+package commands
+
+import (
+	"strconv"
+	"time"
+)
+
+// doBgsave is BGSAVE [SCHEDULE]. A snapshot that is already being taken is
+// followed by none, and the client told so.
+func doBgsave(c *Context) {
+	if len(c.Args) > 2 || len(c.Args) == 2 && !is(c.Args[1], "SCHEDULE") {
+		c.fail(errSyntax)
+		return
+	}
+	if err := c.Store.BackgroundSnapshot(); err != nil {
+		c.fail(err)
+		return
+	}
+	c.W.Status("Background saving started")
+}
+
+// doLastSave is LASTSAVE: when the last snapshot was published, in Unix
+// seconds; before the first one, when the server was started.
+func doLastSave(c *Context) {
+	at, _, _ := c.Store.LastSnapshot()
+	if at.IsZero() {
+		at = c.Server.figures().Started
+	}
+	if at.IsZero() {
+		at = time.Unix(0, 0)
+	}
+	c.W.Int(at.Unix())
+}
+
+// shutdownRequest is SHUTDOWN while its options are read.
+type shutdownRequest struct{ noSave, now, abort bool }
+
+// shutdownOptions are the options of SHUTDOWN.
+var shutdownOptions = []option[shutdownRequest]{
+	{token: "NOSAVE", class: 1, flag: func(s *shutdownRequest) { s.noSave = true }},
+	{token: "SAVE", class: 1, flag: func(*shutdownRequest) {}},
+	{token: "NOW", class: 2, flag: func(s *shutdownRequest) { s.now = true }},
+	{token: "FORCE", class: 4, flag: func(*shutdownRequest) {}},
+	{token: "ABORT", class: 1 | 2 | 4, flag: func(s *shutdownRequest) { s.abort = true }},
+}
+
+// doShutdown is SHUTDOWN [NOSAVE | SAVE] [NOW] [FORCE]. It answers only if the
+// server cannot stop. NOSAVE loses nothing that was acknowledged: the log is
+// redone at the next start.
+func doShutdown(c *Context) {
+	var s shutdownRequest
+	if _, err := parseOptions(&s, shutdownOptions, c.Args[1:], ""); err != nil {
+		c.fail(err)
+		return
+	}
+	switch {
+	case s.abort:
+		c.fail(refusal("ERR No shutdown in progress."))
+	case c.Server.Shutdown == nil || c.Server.Shutdown(!s.noSave, s.now) != nil:
+		c.fail(refusal("ERR Errors trying to SHUTDOWN. Check logs."))
+	default:
+		c.Session.closing.Store(true)
+	}
+}
+
+// waitArgs checks the numbers of WAIT and WAITAOF: counts, then a timeout.
+func waitArgs(args [][]byte) error {
+	for _, a := range args[:len(args)-1] {
+		if _, ok := parseInt(a); !ok {
+			return errNotInteger
+		}
+	}
+	switch timeout, ok := parseInt(args[len(args)-1]); {
+	case !ok:
+		return refusal("ERR timeout is not an integer or out of range")
+	case timeout < 0:
+		return refusal("ERR timeout is negative")
+	}
+	return nil
+}
+
+// doWait is WAIT numreplicas timeout: there are no replicas, so none has
+// anything.
+func doWait(c *Context) {
+	if err := waitArgs(c.Args[1:]); err != nil {
+		c.fail(err)
+		return
+	}
+	c.W.Int(0)
+}
+
+// doWaitAOF is WAITAOF numlocal numreplicas timeout: whatever appendfsync is,
+// what was acknowledged is on disk when it answers.
+func doWaitAOF(c *Context) {
+	if err := waitArgs(c.Args[1:]); err != nil {
+		c.fail(err)
+		return
+	}
+	if local, _ := parseInt(c.Args[1]); local < 0 || local > 1 {
+		c.fail(refusal("ERR value is out of range, value must between 0 and 1"))
+		return
+	}
+	if err := c.Store.Sync(); err != nil {
+		c.fail(err)
+		return
+	}
+	c.W.Array(2)
+	c.W.Int(1)
+	c.W.Int(0)
+}
+
+// doTime is TIME: Unix seconds and the microseconds of the present one.
+func doTime(c *Context) {
+	now := time.Now()
+	c.W.Array(2)
+	c.W.BulkString(strconv.FormatInt(now.Unix(), 10))
+	c.W.BulkString(strconv.Itoa(now.Nanosecond() / 1000))
+}
+
+// doRole is ROLE: a master without replicas.
+func doRole(c *Context) {
+	c.W.Array(3)
+	c.W.BulkString("master")
+	c.W.Int(0)
+	c.W.Array(0)
+}
+
+const groupServer = "server"
+
+var dangerousACL = []string{"@dangerous"}
+
+// serverCommands administer the server.
+var serverCommands = []Command{
+	{
+		Name: "info", Arity: -1, Flags: Loading | Stale, Group: groupServer, ACL: dangerousACL, Since: "1.0.0",
+		Complexity: "O(1)", Tips: []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
+		Summary: "Returns figures about the server.", Args: []Arg{opt(multi(strArg("section")))}, Run: doInfo,
+	},
+	{
+		Name: "save", Arity: 1, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "1.0.0",
+		Complexity: "O(N), where N is the size of the filters", Summary: "Takes a snapshot and waits for it.",
+		Run: func(c *Context) { c.ok(c.Store.Snapshot()) },
+	},
+	{
+		Name: "bgsave", Arity: -1, Flags: Admin | NoScript | NoAsyncLoading, Group: groupServer, Since: "1.0.0", Complexity: "O(1)",
+		Summary: "Takes a snapshot in the background.", Args: []Arg{opt(word("SCHEDULE"))}, Run: doBgsave,
+	},
+	{
+		Name: "lastsave", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
+		Since: "1.0.0", Complexity: "O(1)", Tips: []string{"nondeterministic_output"},
+		Summary: "Returns the Unix time of the last snapshot.", Run: doLastSave,
+	},
+	{
+		Name: "shutdown", Arity: -1, Flags: Admin | NoScript | Loading | Stale | NoMulti | AllowBusy, Group: groupServer,
+		Since: "1.0.0", Complexity: "O(N), where N is the size of the filters when saving",
+		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Nothing acknowledged is lost either way.",
+		Args:    []Arg{opt(oneOf("save-selector", word("NOSAVE"), word("SAVE"))), opt(word("NOW")), opt(word("FORCE")), opt(word("ABORT"))},
+		Run:     doShutdown,
+	},
+	{
+		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
+		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Summary: "Answers 0: there are no replicas.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
+	},
+	{
+		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0", Complexity: "O(1)",
+		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
+		Summary: "Brings everything acknowledged to disk, whatever appendfsync is.",
+		Args:    []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
+	},
+	{
+		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, Since: "2.6.0", Complexity: "O(1)",
+		Tips: []string{"nondeterministic_output"}, Summary: "Returns the server's time.", Run: doTime,
+	},
+	{
+		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
+		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master without replicas.", Run: doRole,
+	},
+	{
+		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0", Complexity: "O(1)",
+		Summary: "Returns the version, with a smile.", Args: []Arg{opt(with("VERSION", intArg("version")))},
+		Run: func(c *Context) {
+			c.W.Verbatim("txt", "To count is human; to count once, divine.\nfbfkv ver. "+c.Server.Version+"\n")
+		},
+	},
+}

@@ -1,0 +1,35 @@
+// Package commands is everything a client can ask: one declaration per
+// command, parsing into operations, and the encoding of their outcomes.
+//
+// # The table
+//
+// [Commands] is built from slices of [Command], one file per family
+// (counters.go, tables.go, filters.go, strings.go, …). A declaration holds a
+// command's name, arity, flags, key positions and documentation beside the
+// functions that carry it out. Dispatch, arity errors, MULTI, authentication,
+// COMMAND with its subcommands and every HELP derive from the table; there is
+// no other list of names.
+//
+// # The path of a request
+//
+//	args → Pipeline.Do:   look up → arity → authenticated? → in MULTI? → Parse ─┐
+//	                                                                            │ store.Op joins
+//	replies ← Pipeline.Flush: Reply per outcome ← store.Execute(one batch) ◄────┘ the batch
+//
+// A [Pipeline] gathers what one connection sent together into one store.Batch.
+// Parse sees arguments and no state; Reply sees an outcome and no arguments. A
+// request that is refused takes its place in the order of replies without
+// splitting the batch; so do the commands of a transaction, which is what makes
+// EXEC atomic. Commands that are no operation on keys (INFO, CONFIG, SCAN, …)
+// have Run: what came before them is executed and answered first.
+//
+// To add a command, declare it in its family's slice. A keyed one needs Parse,
+// which fills a store.Op, and Reply; most replies exist already.
+//
+// # The other files
+//
+//   - parse.go reads integers and options, errors.go words every error reply,
+//   - session.go and server.go are the seam to package server,
+//   - transaction.go is MULTI, stats.go what INFO commandstats counts,
+//   - introspect.go and arg.go are COMMAND's view of a declaration.
+package commands

@@ -1,0 +1,109 @@
+package commands
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestScanAndKeys(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.play([]step{{"KEYS *", "[]"}, {"SCAN 0", `["0" []]`}, {"RANDOMKEY", "nil"}})
+	var want []string
+	for i := range 300 {
+		key := fmt.Sprintf("key:%03d", i)
+		want = append(want, key)
+		c.say("SET " + key + " 1")
+	}
+	c.say("FBF.ADD filter x")
+	scan := func(options string) (keys []string, calls int) {
+		cursor := "0"
+		for {
+			calls++
+			reply := c.say("SCAN " + cursor + options)
+			words := regexp.MustCompile(`"[^"]*"`).FindAllString(reply, -1)
+			for _, w := range words[1:] {
+				keys = append(keys, strings.Trim(w, `"`))
+			}
+			if cursor = strings.Trim(words[0], `"`); cursor == "0" {
+				slices.Sort(keys)
+				return keys, calls
+			}
+		}
+	}
+	if keys, calls := scan(""); !slices.Equal(slices.Compact(keys), append([]string{"filter"}, want...)) || calls < 5 {
+		t.Errorf("SCAN: %d keys in %d calls", len(keys), calls)
+	}
+	if keys, _ := scan(" MATCH key:0?5 COUNT 7 TYPE STRING"); !slices.Equal(keys, []string{"key:005", "key:015", "key:025",
+		"key:035", "key:045", "key:055", "key:065", "key:075", "key:085", "key:095"}) {
+		t.Errorf("SCAN MATCH: %v", keys)
+	}
+	if keys, calls := scan(" COUNT 9223372036854775807 TYPE fbf"); !slices.Equal(keys, []string{"filter"}) || calls != 1 {
+		t.Errorf("SCAN TYPE: %v in %d calls", keys, calls)
+	}
+	c.play([]step{
+		{"SCAN 0 TYPE hash COUNT 1000", `["0" []]`},
+		{"SCAN 18446744073709551615", `["0" []]`},
+		{"SCAN 0 COUNT 1 COUNT 1", "-ERR syntax error"},
+		{"SCAN 0 MATCH " + strings.Repeat("a", maxPattern+1), "-ERR pattern is longer than 1024 bytes"},
+		{"KEYS " + strings.Repeat("a", maxPattern+1), "-ERR pattern is longer than 1024 bytes"},
+		{"KEYS key:00[0-2]", `["key:000" "key:001" "key:002"]`},
+		{"DBSIZE", ":301"},
+		{"DEL key:000", ":1"},
+		{"KEYS key:00[0-2]", `["key:001" "key:002"]`},
+		{"FLUSHALL", "+OK"},
+		{"DBSIZE", ":0"},
+		{`GET ""`, "-ERR key must be 1 to 65536 bytes"},
+		{`DEL a ""`, "-ERR key must be 1 to 65536 bytes"},
+		{"SET k notanumber", "-ERR value is not an integer or out of range"},
+		{"SET k 1 NX NX", "-ERR syntax error"},
+	})
+}
+
+func TestServerCommands(t *testing.T) {
+	c := dial(t, newStore(t), &Server{Version: "1.2.3"})
+	c.play([]step{
+		{"INCR k", ":1"},
+		{"WAIT 0 0", ":0"},
+		{"WAITAOF 1 0 0", "[:1 :0]"},
+		{"WAITAOF 0 1 0", "[:1 :0]"},
+		{"WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"},
+		{"WAITAOF 1 0 -1", "-ERR timeout is negative"},
+		{"LASTSAVE", ":0"},
+		{"SAVE", "+OK"},
+		{"LOLWUT", `"To count is human; to count once, divine.\nfbfkv ver. 1.2.3\n"`},
+	})
+	if c.say("LASTSAVE") == ":0" {
+		t.Error("LASTSAVE does not tell of SAVE")
+	}
+}
+
+func TestInfo(t *testing.T) {
+	c := dial(t, newStore(t), &Server{Version: "1.2.3"})
+	c.send("INCR k", "INCR k", "INCR k x", "GET k", "CINCR k a", "CINCR k a", "INCRBY k x", "EXPIRE k 100")
+	for section, wants := range map[string][]string{
+		"":             {"# Server", "redis_version:" + CompatVersion, "fbfkv_version:1.2.3", "# Memory", "used_memory:", "# Fbf", "recovery_milliseconds:"},
+		"everything":   {"# Commandstats", "# Keyspace"},
+		"commandstats": {"cmdstat_incr:calls=2,", "rejected_calls=1,failed_calls=0", "cmdstat_incrby:calls=0,usec=0,usec_per_call=0.00,rejected_calls=0,failed_calls=1"},
+		"keyspace":     {"db0:keys=1,expires=1"},
+		"stats":        {"total_commands_processed:", "total_error_replies:2", "operations_applied:1", "operations_duplicate:1"},
+		"fbf":          {"table_default:mode=exact,window_ms=120000,target_fpp=0.001", "ids=1,", "applied=1,duplicates=1,"},
+		"KEYSPACE cpu": {"# Keyspace", "# Cpu", "used_cpu_user:"},
+	} {
+		got := c.say("INFO " + section)
+		for _, want := range wants {
+			if !strings.Contains(got, want) {
+				t.Errorf("INFO %s lacks %q: %s", section, want, got)
+			}
+		}
+	}
+	if got := c.say("INFO"); strings.Contains(got, "# Commandstats") {
+		t.Error("commandstats are in the default set")
+	}
+	c.say("CONFIG RESETSTAT")
+	if got := c.say("INFO commandstats"); strings.Contains(got, "cmdstat_incr:") {
+		t.Errorf("after RESETSTAT: %s", got)
+	}
+}

@@ -1,0 +1,223 @@
+package commands
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// secured is a server that asks for a password.
+func secured() *Server { return &Server{Password: func() string { return "secret" }} }
+
+func TestAuth(t *testing.T) {
+	c := dial(t, newStore(t), secured())
+	c.play([]step{
+		{"GET k", "-NOAUTH Authentication required."},
+		{"CINCRBY k a 1", "-NOAUTH Authentication required."},
+		{"PING", "-NOAUTH Authentication required."},
+		{"MULTI", "-NOAUTH Authentication required."},
+		{"EXEC", "-NOAUTH Authentication required."},
+		{"COMMAND", "-NOAUTH Authentication required."},
+		{"CONFIG GET requirepass", "-NOAUTH Authentication required."},
+		{"HELLO", "-" + errHelloNoAuth.Error()},
+		{"HELLO 3", "-" + errHelloNoAuth.Error()},
+		{"HELLO 3 AUTH default nope", "-" + errWrongPass.Error()},
+		{"AUTH nope", "-" + errWrongPass.Error()},
+		{"AUTH secrets", "-" + errWrongPass.Error()},
+		{`AUTH ""`, "-" + errWrongPass.Error()},
+		{"AUTH other secret", "-" + errWrongPass.Error()},
+		{"GET k", "-NOAUTH Authentication required."},
+		{"RESET", "+RESET"},
+		{"AUTH secret", "+OK"},
+		{"GET k", "nil"},
+		{"AUTH nope", "-" + errWrongPass.Error()},
+		{"GET k", "nil"}, // a failed attempt does not throw the client out
+		{"RESET", "+RESET"},
+		{"GET k", "-NOAUTH Authentication required."},
+		{"AUTH default secret", "+OK"},
+		{"GET k", "nil"},
+	})
+	if got := dial(t, c.p.st, secured()).say("HELLO 3 AUTH default secret SETNAME me"); !strings.HasPrefix(got, "{") {
+		t.Errorf("HELLO with AUTH: %s", got)
+	}
+	quit := dial(t, c.p.st, secured())
+	quit.play([]step{{"QUIT", "+OK"}})
+	if !quit.session.Closing() {
+		t.Error("QUIT does not close before authentication")
+	}
+}
+
+// A password set while a client is connected does not lock it out, as in Redis.
+func TestPasswordSetLater(t *testing.T) {
+	password := ""
+	srv := &Server{Password: func() string { return password }}
+	c := dial(t, newStore(t), srv)
+	password = "late"
+	c.play([]step{{"GET k", "nil"}})
+	dial(t, c.p.st, srv).play([]step{{"GET k", "-NOAUTH Authentication required."}, {"AUTH late", "+OK"}})
+	password = ""
+	dial(t, c.p.st, srv).play([]step{{"GET k", "nil"}})
+}
+
+func TestQuitEndsThePipeline(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	if got := c.send("INCR k", "QUIT", "INCR k"); got != ":1\r\n+OK\r\n" {
+		t.Errorf("replies %q", got)
+	}
+	if !c.session.Closing() {
+		t.Error("not closing")
+	}
+}
+
+func TestClientReply(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	for _, s := range []struct {
+		say  []string
+		want string
+	}{
+		{[]string{"CLIENT REPLY OFF", "INCR k", "PING", "nonsense", "GET k"}, ""},
+		{[]string{"INCR k", "INFO"}, ""},
+		{[]string{"MULTI", "INCR k", "GET k", "EXEC"}, ""},
+		{[]string{"CLIENT REPLY ON", "GET k"}, "+OK\r\n$1\r\n3\r\n"},
+		{[]string{"CLIENT REPLY SKIP", "INCR k", "GET k"}, "$1\r\n4\r\n"},
+		{[]string{"CLIENT REPLY SKIP", "INFO", "GET k"}, "$1\r\n4\r\n"},
+		{[]string{"CLIENT REPLY OFF", "RESET", "GET k"}, "+RESET\r\n$1\r\n4\r\n"},
+	} {
+		if got := c.send(s.say...); got != s.want {
+			t.Errorf("%q: %q, want %q", s.say, got, s.want)
+		}
+	}
+}
+
+func TestClientNames(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.play([]step{
+		{"CLIENT SETINFO LIB-NAME go-redis(,go1.26)", "+OK"},
+		{"CLIENT SETINFO lib-ver 9.0", "+OK"},
+		{`CLIENT SETINFO LIB-NAME "a b"`, "-ERR lib-name cannot contain spaces, newlines or special characters."},
+		{"CLIENT SETINFO FOO x", "-ERR Unrecognized option 'FOO'"},
+		{"CLIENT SETNAME me", "+OK"},
+		{"CLIENT NO-TOUCH on", "+OK"},
+		{"CLIENT ID", ":7"},
+	})
+	got := c.say("CLIENT INFO")
+	for _, want := range []string{"id=7 ", "addr=127.0.0.1:50000 ", "name=me ", "lib-name=go-redis(,go1.26) lib-ver=9.0",
+		"cmd=client|id ", "flags=T ", "resp=2 ", "multi=-1 "} {
+		if !strings.Contains(got, want) {
+			t.Errorf("CLIENT INFO lacks %q: %s", want, got)
+		}
+	}
+	if list := c.say("CLIENT LIST"); !strings.HasPrefix(list, `"id=7 `) || strings.Count(list, `\n`) != 1 {
+		t.Errorf("CLIENT LIST: %s", list)
+	}
+	c.play([]step{{"CLIENT LIST ID 8 9", `""`}, {"CLIENT LIST TYPE replica", `""`}})
+}
+
+func TestClientKill(t *testing.T) {
+	srv := &Server{}
+	st := newStore(t)
+	me, other := dial(t, st, srv), dial(t, st, srv)
+	other.session.ID, other.session.Addr = 8, "10.0.0.1:1"
+	var killed []int64
+	srv.Sessions = func() []*Session { return []*Session{me.session, other.session} }
+	srv.Kill = func(match func(*Session) bool) int {
+		n := 0
+		for _, s := range srv.Sessions() {
+			if match(s) {
+				killed = append(killed, s.ID)
+				n++
+			}
+		}
+		return n
+	}
+	me.play([]step{
+		{"CLIENT KILL ID 8", ":1"},
+		{"CLIENT KILL ADDR 10.0.0.1:1 TYPE normal", ":1"},
+		{"CLIENT KILL USER default", ":1"}, // skips itself
+		{"CLIENT KILL ID 7", ":0"},
+		{"CLIENT KILL ID 8 ID 9", "-ERR syntax error"},
+		{"CLIENT KILL LADDR 1.1.1.1:1", ":0"},
+		{"CLIENT KILL 10.0.0.1:1", "+OK"},
+	})
+	if !slices.Equal(killed, []int64{8, 8, 8, 8}) || me.session.Closing() {
+		t.Errorf("killed %v, closing %v", killed, me.session.Closing())
+	}
+	me.play([]step{{"CLIENT KILL ID 7 SKIPME no", ":1"}})
+	if !me.session.Closing() || len(killed) != 4 {
+		t.Error("killing itself is not left to the reply's end")
+	}
+}
+
+func TestPauseAndShutdown(t *testing.T) {
+	var until time.Time
+	var writes bool
+	var stopped []string
+	srv := &Server{
+		Pause: func(u time.Time, w bool) { until, writes = u, w },
+		Shutdown: func(save, now bool) error {
+			stopped = append(stopped, map[bool]string{true: "save"}[save]+map[bool]string{true: "now"}[now])
+			return nil
+		},
+	}
+	c := dial(t, newStore(t), srv)
+	c.play([]step{{"CLIENT PAUSE 60000 WRITE", "+OK"}})
+	if d := time.Until(until); !writes || d < 50*time.Second || d > time.Minute {
+		t.Errorf("paused for %v, writes only %v", d, writes)
+	}
+	c.play([]step{{"CLIENT PAUSE 60000", "+OK"}})
+	if writes {
+		t.Error("PAUSE without a mode is WRITE")
+	}
+	c.play([]step{
+		{"CLIENT UNPAUSE", "+OK"},
+		{"CLIENT PAUSE 9223372036854775807", "-ERR timeout is not an integer or out of range"},
+		{"SHUTDOWN NOSAVE NOW", ""},
+	})
+	if until.After(time.Now()) || !slices.Equal(stopped, []string{"now"}) || !c.session.Closing() {
+		t.Errorf("until %v, stopped %v", until, stopped)
+	}
+	srv.Shutdown = func(bool, bool) error { return errors.New("cannot") }
+	dial(t, c.p.st, srv).play([]step{{"SHUTDOWN", "-ERR Errors trying to SHUTDOWN. Check logs."}})
+	dial(t, c.p.st, &Server{}).play([]step{{"CLIENT PAUSE 1", "-ERR CLIENT PAUSE is not supported here"}})
+}
+
+func TestConfig(t *testing.T) {
+	settings := map[string]string{"maxclients": "10", "port": "6379", "dir": "/d"}
+	var set [][2]string
+	srv := &Server{
+		ConfigGet: func(pattern string) (found [][2]string) {
+			for _, name := range []string{"dir", "maxclients", "port"} {
+				if Match([]byte(pattern), []byte(name)) {
+					found = append(found, [2]string{name, settings[name]})
+				}
+			}
+			return found
+		},
+		ConfigSet: func(pairs [][2]string) error {
+			if pairs[0][0] == "port" {
+				return &ConfigError{Name: "port", Reason: "can't set immutable config"}
+			}
+			set = pairs
+			return nil
+		},
+	}
+	c := dial(t, newStore(t), srv)
+	c.play([]step{
+		{"CONFIG GET *", `["dir" "/d" "maxclients" "10" "port" "6379"]`},
+		{"CONFIG GET P* d?r PORT", `["port" "6379" "dir" "/d"]`},
+		{"CONFIG GET nope", "[]"},
+		{"CONFIG SET MaxClients 20 dir /e", "+OK"},
+		{"CONFIG SET port 1", "-ERR CONFIG SET failed (possibly related to argument 'port') - can't set immutable config"},
+		{"CONFIG SET nope 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'nope'"},
+		{"CONFIG SET po* 1", "-ERR Unknown option or number of arguments for CONFIG SET - 'po*'"},
+		{"CONFIG SET dir a dir b", "-ERR CONFIG SET failed (possibly related to argument 'dir') - duplicate parameter"},
+		{"CONFIG SET dir", "-ERR wrong number of arguments for 'config|set' command"},
+		{"CONFIG SET dir a port", "-ERR syntax error"},
+		{"CONFIG REWRITE", "-ERR The server is running without a config file"},
+	})
+	if want := [][2]string{{"maxclients", "20"}, {"dir", "/e"}}; !slices.Equal(set, want) {
+		t.Errorf("set %v", set)
+	}
+}

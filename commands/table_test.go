@@ -1,0 +1,137 @@
+package commands
+
+import (
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden `files`")
+
+// TestTableGolden holds COMMAND's view of the table, and the syntax lines,
+// against a file that a person reads in review.
+func TestTableGolden(t *testing.T) {
+	var got strings.Builder
+	for _, c := range Commands.all {
+		if c.Refusal != "" {
+			got.WriteString(c.FullName() + ": refused: " + c.Refusal + "\n")
+			continue
+		}
+		var w resp.Writer
+		row := *c
+		row.Subcommands = nil
+		row.writeInfo(&w)
+		shown, _ := show(string(w.Bytes()))
+		got.WriteString(c.Syntax() + "\n    " + c.Summary + "\n    " + c.Group + ", since " + c.Since + ", " + c.Complexity + "\n    " + shown + "\n")
+	}
+	const file = "testdata/commands.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gotLines, wantLines := strings.Split(got.String(), "\n"), strings.Split(string(want), "\n")
+	for i := range max(len(gotLines), len(wantLines)) {
+		if i >= len(gotLines) || i >= len(wantLines) || gotLines[i] != wantLines[i] {
+			t.Fatalf("line %d differs from %s; if it should, run with -update", i+1, file)
+		}
+	}
+}
+
+// Every declaration is complete and carries itself out in exactly one way.
+func TestDeclarations(t *testing.T) {
+	for _, c := range Commands.all {
+		ways := 0
+		for _, has := range []bool{c.Parse != nil, c.Run != nil, c.Control != nil, c.Refusal != ""} {
+			ways += int(bit(has))
+		}
+		container := len(c.Subcommands) > 0
+		if ways != 1 && !(container && ways == 0) {
+			t.Errorf("%s has %d ways to be carried out", c.fullName, ways)
+		}
+		if (c.Parse != nil) != (c.Reply != nil) {
+			t.Errorf("%s: Parse and Reply come together", c.fullName)
+		}
+		if c.Arity == 0 || c.Name != strings.ToLower(c.Name) {
+			t.Errorf("%s: arity %d", c.fullName, c.Arity)
+		}
+		if c.Refusal != "" {
+			continue
+		}
+		if c.Summary == "" || c.Complexity == "" || c.Since == "" || c.Group == "" {
+			t.Errorf("%s lacks documentation", c.fullName)
+		}
+		if c.Keys.First != 0 && c.Flags&(Write|ReadOnly) == 0 {
+			t.Errorf("%s has keys but neither reads nor writes", c.fullName)
+		}
+		if c.Flags&Write != 0 && c.Flags&ReadOnly != 0 {
+			t.Errorf("%s both writes and does not", c.fullName)
+		}
+		for _, cat := range c.ACL {
+			if !strings.Contains(strings.Join(c.categories(), " "), cat) {
+				t.Errorf("%s: %s is not in aclOrder", c.fullName, cat)
+			}
+		}
+		least := c.Arity
+		if least < 0 {
+			least = -least
+		}
+		if n := c.Keys.First; n >= least && !c.Keys.NumKeys {
+			t.Errorf("%s: the first key at %d may be missing (arity %d)", c.fullName, n, c.Arity)
+		}
+	}
+}
+
+// The INCR family tells that a retry counts twice.
+func TestPlainIncrementsSayNotIdempotent(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	for _, name := range []string{"incr", "incrby", "decr", "decrby"} {
+		if got := c.say("COMMAND DOCS " + name); !strings.Contains(got, "Not idempotent") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+}
+
+func TestCommandCommands(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.play([]step{
+		{"COMMAND GETKEYS CMINCRBY op 2 a 1 b 2 WITHSTATUS", `["a" "b"]`},
+		{"COMMAND GETKEYS CMINCRBY op 3 a 1 b 2", "-ERR Invalid arguments specified for command"},
+		{"COMMAND GETKEYS CMINCRBY op x a 1", "-ERR Invalid arguments specified for command"},
+		{"COMMAND GETKEYS CINCRBY k id 1", `["k"]`},
+		{"COMMAND GETKEYS FBF.MADD f x y", `["f"]`},
+		{"COMMAND GETKEYS GET", "-ERR Invalid number of arguments specified for command"},
+		{"COMMAND GETKEYS RENAME a b", "-ERR Invalid command specified"},
+		{"COMMAND LIST FILTERBY PATTERN cmi*", `["cmincrby"]`},
+		{"COMMAND LIST FILTERBY ACLCAT table", `["ctable" "ctable|create" "ctable|alter" "ctable|drop" "ctable|list" "ctable|info"]`},
+		{"COMMAND INFO rename", "[nil]"},
+		{"COMMAND DOCS rename nope", "[]"},
+		{"CTABLE HELP x", "-ERR wrong number of arguments for 'ctable|help' command"},
+	})
+	if got := c.say("COMMAND DOCS cmincrby"); !strings.Contains(got, `"name" "delta" "type" "integer"`) {
+		t.Error(got)
+	}
+	if got := c.say("CTABLE HELP"); !strings.HasPrefix(got, "[+CTABLE <subcommand> [<arg> [value] [opt] ...]. Subcommands are: +CREATE name PREFIX prefix [WINDOW milliseconds]") {
+		t.Error(got)
+	}
+	info, all := c.say("COMMAND INFO"), c.say("COMMAND")
+	if info != all || strings.Count(all, `["`) < 60 || strings.Contains(all, "rename") {
+		t.Errorf("COMMAND: %s", all)
+	}
+}
+
+func TestMayWrite(t *testing.T) {
+	for line, want := range map[string]bool{"set k 1": true, "GET k": false, "CTABLE CREATE t PREFIX p": true, "CTABLE LIST": false,
+		"EXEC": true, "MULTI": false, "nope": false, "FLUSHALL": true, "PING": false} {
+		if got := Commands.MayWrite(toArgs(strings.Fields(line))); got != want {
+			t.Errorf("%s: %v", line, got)
+		}
+	}
+}

@@ -1,0 +1,93 @@
+package fbf_test
+
+import (
+	"bytes"
+	"fmt"
+
+	"github.com/fbfkv/fbfkv/fbf"
+)
+
+// An owner applies every operation once, whatever is retried.
+func Example() {
+	f, err := fbf.New(fbf.Options{Window: 120_000, Error: 1e-6}, 0)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer f.Release()
+	grant := func(bytes uint64) bool { return true } // memory is not scarce here
+
+	counter := 0
+	increment := func(opid string, now int64) {
+		for f.Due(now) {
+			e, ok := f.Plan(now, grant)
+			if !ok {
+				break
+			}
+			// Here e would be logged.
+			if err := f.Apply(e); err != nil {
+				fmt.Println(err)
+				return
+			}
+		}
+		if h := fbf.Hash(42, []byte("visits"), []byte(opid)); !f.CheckAndInsert(h, now) {
+			counter++
+		}
+	}
+	increment("op-1", 1_000)
+	increment("op-2", 2_000)
+	increment("op-1", 90_000) // a retry
+	fmt.Println(counter)
+	// Output: 2
+}
+
+// What is decided once is logged, and repeated elsewhere without deciding again.
+func ExampleFilter_Apply() {
+	o := fbf.Options{Window: 1000, Error: 1e-3}
+	live, _ := fbf.New(o, 0)
+	copied, _ := fbf.New(o, 0)
+	for now := int64(0); now < 5000; now++ {
+		for live.Due(now) {
+			e, ok := live.Plan(now, func(uint64) bool { return true })
+			if !ok {
+				break
+			}
+			logged, _, _ := fbf.DecodeEvent(e.AppendTo(nil))
+			fmt.Print(first(live.Apply(e), copied.Apply(logged)))
+		}
+		h := fbf.Hash(1, []byte("k"), fmt.Append(nil, now))
+		live.Insert(h, now)
+		copied.Insert(h, now)
+	}
+	fmt.Println(live.Len() == copied.Len(), live.Bytes() == copied.Bytes())
+	// Output: true true
+}
+
+func first(errs ...error) string {
+	for _, err := range errs {
+		if err != nil {
+			return err.Error()
+		}
+	}
+	return ""
+}
+
+// A filter is written while it goes on being used, and read back.
+func ExampleFilter_NewEncoder() {
+	f, _ := fbf.New(fbf.Options{Window: 60_000, Error: 1e-3}, 0)
+	f.Insert(7, 10)
+
+	var file bytes.Buffer
+	e := f.NewEncoder()
+	chunk := make([]byte, 4096)
+	for {
+		n, err := e.Read(chunk) // under the owner's lock, which is free in between
+		file.Write(chunk[:n])
+		if err != nil {
+			break
+		}
+	}
+	g, err := fbf.Decode(&file, 1<<20)
+	fmt.Println(g.Contains(7), g.Contains(8), err)
+	// Output: true false <nil>
+}

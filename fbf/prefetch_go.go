@@ -1,0 +1,19 @@
+//go:build !(amd64 || arm64) || purego
+
+package fbf
+
+import "sync/atomic"
+
+// sink keeps the loads of request from being optimised away.
+var sink atomic.Uint64
+
+// request asks for the lines of p by loading a word of each.
+func (s *segment) request(p *probes) {
+	var x uint64
+	for i := 0; i < s.s && i < maxProbes; i++ {
+		x |= s.lines[p.at[i]][0]
+	}
+	if x == 0 { // rarely: empty lines
+		sink.Store(x)
+	}
+}

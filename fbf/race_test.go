@@ -1,0 +1,5 @@
+//go:build race
+
+package fbf
+
+const raceEnabled = true

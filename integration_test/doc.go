@@ -1,0 +1,21 @@
+// Package integration tests fbfkv from the outside: it builds the real
+// program, starts it on a free port with a data directory of its own, and
+// speaks to it over real sockets with go-redis, redis-cli, node-redis and a raw
+// connection for what no client library would send.
+//
+// Where to look:
+//
+//   - server_test.go runs the program, conn_test.go is the raw connection.
+//   - testdata/*.dialogue are conversations with the server, one command and
+//     its exact reply at a time, in RESP2 and RESP3; dialogue_test.go holds the
+//     server to them. To pin down a reply, add two lines there.
+//   - load_test.go is a load whose every operation is accounted for;
+//     crash_test.go kills the server under it and re-sends everything.
+//   - The other files are named after what they look at.
+//   - imports_test.go and style_test.go hold the code itself to the project's
+//     rules: who may import whom, and how long a file or function may get.
+//
+// All tests run in parallel and use one server each. With -race the program is
+// built with the race detector too, and a report of it fails the test that
+// provoked it.
+package integration

@@ -1,0 +1,52 @@
+package integration
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// program is the path of the binary under test.
+var program string
+
+// TestMain builds the program once for all tests.
+func TestMain(m *testing.M) {
+	redis.SetLogger(quiet{}) // that a server is gone is nothing to report here
+	os.Exit(buildAndRun(m))
+}
+
+// quiet drops what go-redis has to say.
+type quiet struct{}
+
+// Printf implements go-redis' logger.
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fbfkv-integration-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	// Open to other users: a test starts the program as one who may not write.
+	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	program = filepath.Join(dir, "fbfkv")
+	args := []string{"build", "-o", program}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	build := exec.Command("go", append(args, "github.com/fbfkv/fbfkv/cmd/fbfkv")...)
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "cannot build the program: %v\n%s", err, out)
+		return 1
+	}
+	return m.Run()
+}

@@ -1,0 +1,295 @@
+package persistence
+
+import (
+	"errors"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// fault fails file system operations that match, while it is armed, and counts
+// those that match and come after the first failure.
+type fault struct {
+	mu    sync.Mutex
+	match func(errorfs.Op) bool
+	err   error
+	hits  int
+	later int
+}
+
+func (f *fault) String() string { return "fault" }
+
+func (f *fault) MaybeError(op errorfs.Op) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.match == nil || !f.match(op) {
+		return nil
+	}
+	if f.err == nil {
+		f.later++
+		return nil
+	}
+	f.hits++
+	return f.err
+}
+
+// arm makes matching operations fail with err; nil lets them pass again.
+func (f *fault) arm(err error, match func(errorfs.Op) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.err = err
+	if match != nil {
+		f.match = match
+	}
+}
+
+func (f *fault) count() (hits, later int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hits, f.later
+}
+
+// on matches operations of these kinds on paths that contain part.
+func on(part string, kinds ...errorfs.OpKind) func(errorfs.Op) bool {
+	return func(op errorfs.Op) bool {
+		for _, k := range kinds {
+			if op.Kind == k && strings.Contains(op.Path, part) {
+				return true
+			}
+		}
+		return false
+	}
+}
+
+// untilFatal runs do, which uses o, until it ends or Fatal is called, after
+// which nothing more may happen, as after os.Exit. It returns Fatal's error.
+func untilFatal(o *Options, do func()) error {
+	fatal, finished := make(chan error), make(chan struct{})
+	o.Fatal = func(err error) { fatal <- err; select {} }
+	go func() {
+		defer close(finished)
+		do()
+	}()
+	select {
+	case err := <-fatal:
+		return err
+	case <-finished:
+		return nil
+	}
+}
+
+// TestWALFaults: after a failed write or fsync of the WAL the outcome is
+// unknown and nothing more is accepted (G8), the failed fsync is not tried
+// again, reads go on, and reopening finds a prefix with all that was promised.
+func TestWALFaults(t *testing.T) {
+	write := on(".log", errorfs.OpFileWrite)
+	fsync := on(".log", errorfs.OpFileSync, errorfs.OpFileSyncData)
+	for _, c := range []struct {
+		name   string
+		policy Fsync
+		match  func(errorfs.Op) bool
+		err    error
+		tick   bool
+	}{
+		{"write, always", Always, write, syscall.EIO, false},
+		{"write, everysec", Everysec, write, syscall.EIO, false},
+		{"write, no", No, write, syscall.EIO, false},
+		{"disk full", Always, write, syscall.ENOSPC, false},
+		{"fsync, always", Always, fsync, syscall.EIO, false},
+		{"background fsync", Everysec, fsync, syscall.EIO, true},
+		{"mark", Everysec, on(walMarkName, errorfs.OpFileWriteAt), syscall.EIO, true},
+		{"fsync of the mark", Everysec, on(walMarkName, errorfs.OpFileSyncData), syscall.EIO, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mem, f := vfs.NewCrashableMem(), &fault{}
+			o := testOptions(errorfs.Wrap(mem, f))
+			o.Fsync = c.policy
+			o.Fatal = func(err error) { t.Errorf("Fatal: %v", err) }
+			db := manualTicks(mustOpen(t, o))
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+			if err := db.Sync(); err != nil {
+				t.Fatal(err)
+			}
+			f.arm(c.err, c.match)
+			if c.tick {
+				// Acknowledged under everysec, not yet fsynced.
+				mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 2, recordOf(2)) })
+				db.wal.tick()
+			}
+			b := db.NewBatch()
+			b.AppendLog(0, 2, recordOf(2))
+			err := b.Apply()
+			if err == nil {
+				err = b.Wait()
+			}
+			if !errors.Is(err, ErrFailed) || !errors.Is(err, c.err) {
+				t.Fatal(err)
+			}
+			f.arm(nil, nil) // the disk is well again; that must not help
+			for range 3 {
+				if err := commit(db, func(b *Batch) { b.AppendLog(0, 3, nil) }); !errors.Is(err, ErrFailed) {
+					t.Fatal("a later commit:", err)
+				}
+				if err := commit(db, func(*Batch) {}); !errors.Is(err, ErrFailed) {
+					t.Fatal("a later empty commit:", err)
+				}
+				if err := db.Sync(); !errors.Is(err, ErrFailed) {
+					t.Fatal("a later Sync:", err)
+				}
+				if err := db.SetFsync(Always); !errors.Is(err, ErrFailed) {
+					t.Fatal("a later SetFsync:", err)
+				}
+				if err := trySnapshot(db, 0, 1, nil); !errors.Is(err, ErrFailed) {
+					t.Fatal("a later snapshot:", err)
+				}
+				db.wal.tick()
+			}
+			if hits, later := f.count(); hits != 1 || later != 0 {
+				t.Fatalf("%d failures, tried %d times again", hits, later)
+			}
+			if n := logPrefix(t, db); n < 1 {
+				t.Fatal("reads of durable state must go on")
+			}
+			verifyCrashed(t, crash(mem, 0, nil), Always, 1, 2)
+			verifyCrashed(t, crash(mem, 100, nil), Always, 1, 2)
+			// Closing reports the failure, too, and keeps the mark.
+			if err := db.Close(); err == nil {
+				t.Fatal("Close says all is well")
+			}
+			if _, err := mem.Stat("data/" + walMarkName); (err == nil) != (c.policy != Always) {
+				t.Fatal("mark after a failure:", err)
+			}
+		})
+	}
+}
+
+// TestRotationFault: Pebble panics beyond recovery when it cannot change WAL
+// files; the process must end in order before.
+func TestRotationFault(t *testing.T) {
+	for name, match := range map[string]func(errorfs.Op) bool{
+		"fsync":  on(".log", errorfs.OpFileSyncData),
+		"create": on(".log", errorfs.OpCreate, errorfs.OpReuseForWrite),
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := &fault{}
+			o := testOptions(errorfs.Wrap(vfs.NewCrashableMem(), f))
+			o.Fsync = Everysec
+			err := untilFatal(&o, func() {
+				db := manualTicks(mustOpen(t, o))
+				f.arm(syscall.EIO, match)
+				for seq := uint64(1); seq < 1000; seq++ { // enough for several WAL files
+					if err := commit(db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) }); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+			if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// TestPanicStops: a panic of Pebble reaches Fatal, not a recover further up.
+func TestPanicStops(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	err := untilFatal(&o, func() {
+		db := mustOpen(t, o)
+		db.wal.serving.Store(false)
+		if err := db.pebble.Close(); err != nil {
+			t.Error(err)
+			return
+		}
+		_ = commit(db, func(b *Batch) { b.AppendLog(0, 1, nil) })
+	})
+	if !errors.Is(err, ErrFailed) {
+		t.Fatal(err)
+	}
+}
+
+// TestFatalDoesNotReturn: a Fatal that returns still ends the process.
+func TestFatalDoesNotReturn(t *testing.T) {
+	const variable = "FBFKV_TEST_FATAL"
+	if os.Getenv(variable) != "" {
+		o, err := Options{Dir: "unused", Fatal: func(error) {}}.withDefaults()
+		if err == nil {
+			pebbleLogger{log: o.Logger, stop: o.stop}.Fatalf("lost %d", 1)
+		}
+		os.Stdout.WriteString("it returned")
+		return
+	}
+	c := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
+	c.Env = append(os.Environ(), variable+"=1")
+	out, err := c.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || strings.Contains(string(out), "it returned") {
+		t.Fatal(err, string(out))
+	}
+}
+
+// TestFlushFault: a full disk stops flushes, which Pebble retries; when space
+// returns all goes on and nothing is lost.
+func TestFlushFault(t *testing.T) {
+	mem, f := vfs.NewCrashableMem(), &fault{}
+	o := testOptions(errorfs.Wrap(mem, f))
+	db := mustOpen(t, o)
+	defer mustClose(t, db)
+	f.arm(syscall.ENOSPC, on(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
+	for seq := uint64(1); seq <= 30; seq++ {
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+	}
+	flushed, err := db.pebble.AsyncFlush()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for hits := 0; hits < 2; hits, _ = f.count() { // it was tried again
+		select {
+		case <-flushed:
+			t.Fatal("flushed to a full disk")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	f.arm(nil, nil)
+	<-flushed
+	expect(t, "records", logPrefix(t, db), 30)
+	verifyCrashed(t, crash(mem, 0, nil), Always, 30, 30)
+}
+
+// TestOpenFaults fails each operation of Open in turn: an error or a Fatal,
+// never a hang, and the directory opens once the disk is well again.
+func TestOpenFaults(t *testing.T) {
+	seed := vfs.NewCrashableMem()
+	db := mustOpen(t, testOptions(seed))
+	for seq := uint64(1); seq <= 3; seq++ {
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+	}
+	mustClose(t, db)
+	failed := true
+	for at := int64(1); failed; at += 2 {
+		mem := crash(seed, 0, nil)
+		var n atomic.Int64
+		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if n.Add(1) == at {
+				return syscall.EIO
+			}
+			return nil
+		})))
+		o.Fsync = Everysec
+		_ = untilFatal(&o, func() {
+			if db, err := Open(o); err == nil {
+				_ = db.Close() // may fail: the fault may be there
+			}
+		})
+		failed = n.Load() >= at
+		verifyCrashed(t, crash(mem, 0, nil), Always, 3, 3)
+	}
+}

@@ -1,0 +1,95 @@
+package persistence
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math"
+	"testing"
+)
+
+// The decoders of everything that is read from disk: they never panic, fail
+// only with the documented errors, and accept only what the encoder writes.
+
+func FuzzMeta(f *testing.F) {
+	f.Add(Meta{Format: format, Partitions: 16, Seed: 1}.encode())
+	f.Add([]byte(metaOf(metaMagic + "\nformat 9\n")))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := decodeMeta(b)
+		switch {
+		case err == nil && !bytes.Equal(m.encode(), b):
+			t.Fatalf("%q is accepted as %+v", b, m)
+		case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat):
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzRunHeader(f *testing.F) {
+	r := Run{Partition: 1, Table: 2, ID: 3, FirstSeq: 4, LastSeq: 5, Count: 6}
+	f.Add(r.headerKey(), r.encodeHeader())
+	f.Add([]byte{kindRun}, []byte{runHeaderVersion})
+	f.Fuzz(func(t *testing.T, key, value []byte) {
+		r, err := decodeRun(key, value)
+		switch {
+		case err == nil && (!bytes.Equal(r.headerKey(), key) || !bytes.Equal(r.encodeHeader(), value)):
+			t.Fatalf("%x %x is accepted as %+v", key, value, r)
+		case err != nil && !errors.Is(err, ErrCorrupt):
+			t.Fatal(err)
+		}
+		_, _, err = entryOf(key)
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzSnapshot(f *testing.F) {
+	header, sum := encodeSnapshotHeader(1, 2)
+	frame := append(make([]byte, frameHeaderSize), "content"...)
+	sum = sealFrame(frame, sum, 7)
+	end := append(make([]byte, frameHeaderSize), 0, 0, 0, 0, 0, 0, 0, 7)
+	sealFrame(end, sum, 0)
+	whole := bytes.Join([][]byte{header, frame, end}, nil)
+	f.Add(whole)
+	f.Add(whole[:len(whole)-1])
+	f.Add(header)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, err := newSnapshotReader(bytes.NewReader(b), 1, 2)
+		if err == nil {
+			var content []byte
+			if content, err = io.ReadAll(r); err == nil && len(content) > len(b) {
+				t.Fatalf("%d bytes from a file of %d", len(content), len(b))
+			}
+		}
+		if err != nil && !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+	})
+}
+
+func FuzzWALMark(f *testing.F) {
+	b := make([]byte, walMarkFileSize)
+	slot := walPosition{generation: 1, File: 2, Offset: 3}.encode()
+	copy(b[walMarkPage:], slot[:])
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodeWALMark(b)
+		if err != nil && !errors.Is(err, ErrCorrupt) || err == nil && p.Offset < 0 {
+			t.Fatal(p, err)
+		}
+	})
+}
+
+func FuzzScanWAL(f *testing.F) {
+	f.Add([]byte{}, uint32(1))
+	f.Add(bytes.Repeat([]byte{0, 0, 0, 0, 9, 0, walChunkTypes - 1, 1, 0, 0, 0}, 9), uint32(1))
+	f.Fuzz(func(t *testing.T, b []byte, num uint32) {
+		tail, err := scanWAL(bytes.NewReader(b), num)
+		size := int64(len(b))
+		if err != nil || tail.Good < 0 || tail.Good > tail.Valid || tail.Stray > size || tail.Bad >= size && size > 0 ||
+			tail.Valid > size && tail.Valid != math.MaxInt64 || tail.Stray > 0 && tail.Bad < 0 {
+			t.Fatalf("%+v %v", tail, err)
+		}
+	})
+}
