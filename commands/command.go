@@ -180,7 +180,7 @@ type KeySpec struct {
 	Flags string
 }
 
-// oneKey, manyKeys and pairs are the common shapes of KeySpec.
+// oneKey and manyKeys are the common shapes of KeySpec.
 func oneKey(flags string) KeySpec   { return KeySpec{First: 1, Last: 1, Step: 1, Flags: flags} }
 func manyKeys(flags string) KeySpec { return KeySpec{First: 1, Last: -1, Step: 1, Flags: flags} }
 

@@ -254,6 +254,15 @@ func TestUnknownAndArity(t *testing.T) {
 	})
 }
 
+// Replies before HELLO in a pipeline are in the old protocol.
+func TestProtocolChangesInAPipeline(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	got := c.send("GET none", "HELLO 3", "GET none", "RESET", "GET none")
+	if !strings.HasPrefix(got, "$-1\r\n%7\r\n") || !strings.HasSuffix(got, "_\r\n+RESET\r\n$-1\r\n") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestRESP3(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	c.play([]step{

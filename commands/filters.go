@@ -234,7 +234,7 @@ var filterCommands = []Command{
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
 		Summary: "Adds items to a filter, which is created with the given options if it does not exist.",
 		Args: append(append([]Arg{keyArg(), opt(word("NOCREATE"))}, filterOptionArgs()...),
-			word("ITEMS"), multi(strArg("item"))),
+			with("ITEMS", multi(strArg("item")))),
 		Parse: parseInsert, Reply: replyAdded,
 	},
 	{

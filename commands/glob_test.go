@@ -18,7 +18,7 @@ func TestMatch(t *testing.T) {
 		{"h?llo", "hello", true}, {"h?llo", "hllo", false}, {"h*llo", "heeeello", true},
 		{"h[ae]llo", "hallo", true}, {"h[ae]llo", "hillo", false}, {"h[^e]llo", "hallo", true}, {"h[^e]llo", "hello", false},
 		{"h[a-c]llo", "hbllo", true}, {"h[c-a]llo", "hbllo", true}, {"h[a-c]llo", "hdllo", false},
-		{"[a-]", "-", true}, {"[a-]", "a", true}, {"[-a]", "-", true}, {"[a-", "a", true}, {"[a", "a", true}, {"[a", "b", false},
+		{"[a-]", "-", false}, {"[a-]", "^", true}, {"[a-]]", "]", true}, {"[-a]", "-", true}, {"[a-", "a", true}, {"[a", "a", true}, {"[a", "b", false},
 		{"[]", "a", false}, {"[^]", "a", true}, {"[]a]", "]a]", false}, {"[", "", false}, {"[", "[", false}, {"a[", "a", false},
 		{`\*`, "*", true}, {`\*`, "a", false}, {`\?x`, "?x", true}, {`a\`, `a\`, true}, {`\\`, `\`, true}, {`\a`, "a", true},
 		{`[\]]`, "]", true}, {`[\-x]`, "-", true}, {`[a\-z]`, "b", false}, {`[a\-z]`, "-", true},

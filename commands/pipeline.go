@@ -9,6 +9,11 @@ import (
 
 // Pipeline turns the requests of one connection into one store.Batch and its
 // outcomes into replies. It belongs to the connection's goroutine.
+//
+// What is sent together is decided in its order and committed together, and is
+// answered only by what Execute returned, which is as durable as promised: G3
+// holds because no reply is written before Flush, and no request in between,
+// refused or not, splits the batch.
 type Pipeline struct {
 	st    *store.Store
 	srv   *Server
@@ -31,8 +36,8 @@ type Pipeline struct {
 type slot struct {
 	kind  slotKind
 	style Style
-	muted bool // CLIENT REPLY OFF or SKIP: execute, but write nothing
-	cmd   *Command
+	muted bool     // CLIENT REPLY OFF or SKIP: execute, but write nothing
+	cmd   *Command // nil: a reply that is no command's outcome
 	op    int
 	text  string
 	args  [][]byte
@@ -83,7 +88,7 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 	if refused != "" {
 		p.tx.fail()
 		p.srv.stats.rejected(c)
-		p.slots = append(p.slots, slot{kind: slotError, cmd: c, text: refused, muted: muted})
+		p.slots = append(p.slots, slot{kind: slotError, text: refused, muted: muted})
 		return
 	}
 	if p.tx.open && c.Flags&immediate == 0 {
@@ -120,7 +125,7 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 	if c.Keys.NumKeys || c.Keys.each(args, checkKey) {
 		err = c.Parse(&p.req)
 	}
-	if err != nil {
+	if err != nil { // it never becomes an operation, so it consumes no opid (G6)
 		p.batch.Ops = p.batch.Ops[:len(p.batch.Ops)-1]
 		s.kind, s.text = slotError, errorText(err)
 	} else {
@@ -134,13 +139,13 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	start := time.Now()
 	before := w.Len()
 	p.ctx.Args, p.ctx.W, p.ctx.unmute = args, w, false
+	p.ses.touch(c, start)
 	c.Run(&p.ctx)
 	p.count(c, before, w)
 	if muted && !p.ctx.unmute {
 		w.Truncate(before)
 	}
 	p.srv.stats.ran(c, 1, time.Since(start))
-	p.ses.touch(c, start)
 }
 
 // Flush executes the batch and writes the replies of all requests that wait,

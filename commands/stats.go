@@ -38,11 +38,9 @@ func (s *commandStats) ranAll(slots []slot, took time.Duration) {
 	for i := 0; i < len(slots); {
 		c, n := slots[i].cmd, 0
 		for ; i < len(slots) && slots[i].cmd == c; i++ {
-			if k := slots[i].kind; k == slotOp || k == slotRun || k == slotArray {
-				n++
-			}
+			n++
 		}
-		if c != nil && n > 0 {
+		if c != nil {
 			s.ran(c, n, each*time.Duration(n))
 		}
 	}

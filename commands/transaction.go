@@ -43,7 +43,7 @@ func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
 	if p.tx.size+size > maxQueued {
 		p.tx.fail()
 		p.tx.queue, p.tx.size = nil, maxQueued
-		p.slots = append(p.slots, slot{kind: slotError, cmd: c, text: errorText(errMultiTooLarge), muted: muted})
+		p.slots = append(p.slots, slot{kind: slotError, text: errorText(errMultiTooLarge), muted: muted})
 		return
 	}
 	p.tx.size += size
@@ -51,7 +51,7 @@ func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
 		p.tx.queue = append(p.tx.queue, queued{c, copyArgs(args)})
 	}
 	p.ses.multi.Store(int64(len(p.tx.queue)))
-	p.slots = append(p.slots, slot{kind: slotStatus, cmd: nil, text: "QUEUED", muted: muted})
+	p.slots = append(p.slots, slot{kind: slotStatus, text: "QUEUED", muted: muted})
 }
 
 // copyArgs copies arguments out of the connection's buffer.

@@ -128,7 +128,7 @@ func decodeHeader(p []byte, maxBytes uint64) (*Filter, error) {
 	f.nextID, f.clock, f.inserted, f.refreshes = d.u32(), d.i64(), d.u64(), d.u64()
 	f.deny = denial{until: d.i64(), times: d.u8(), shrinkUntil: d.i64()}
 	n := int(d.u8())
-	if err := f.opts.Validate(); err != nil || d.short || n == 0 || f.opts.Past == 0 || f.opts.Roles == 0 {
+	if err := f.opts.Validate(); err != nil || d.short || n == 0 || n > maxSegments+maxPolicies || f.opts.Past == 0 || f.opts.Roles == 0 {
 		return nil, fmt.Errorf("%w: header fields", ErrCorrupt)
 	}
 	for range n {

@@ -179,8 +179,10 @@ func (l *load) sums(counts func(*operation) bool) map[string]int64 {
 func (l *load) values() map[string]int64 {
 	l.t.Helper()
 	values := map[string]int64{}
+	c := l.s.client()
+	defer c.Close()
 	for i := range loadKeys {
-		v, err := l.s.client().Get(context.Background(), l.key(i)).Int64()
+		v, err := c.Get(context.Background(), l.key(i)).Int64()
 		if err != nil && err != redis.Nil {
 			l.t.Fatalf("GET %s: %v", l.key(i), err)
 		}

@@ -210,12 +210,10 @@ var errClosed error = ErrClosed
 
 // release undoes open as far as it came.
 func (db *DB) release() error {
-	var err error
-	if db.pebble != nil {
-		err = db.pebble.Close()
-	}
+	open := db.pebble != nil
+	err := db.stopPebble()
 	if db.wal != nil {
-		err = errors.Join(err, db.wal.close(err == nil && db.pebble != nil))
+		err = errors.Join(err, db.wal.close(open && err == nil))
 	}
 	if db.cache != nil {
 		db.cache.Unref()

@@ -1,6 +1,7 @@
 package persistence
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -28,9 +29,19 @@ func (db *DB) openPebble(o Options) error {
 		db.logger.Warn("the WAL's unsynced tail was damaged by the crash and was cut",
 			"file", recovery.File, "at", recovery.CutAt, "lost_bytes", recovery.LostBytes)
 	}
+	names, err := db.fs.List(db.path(pebbleName))
+	if err != nil {
+		return wrap("list Pebble's files", err)
+	}
 	db.cache = pebble.NewCache(o.CacheSize)
-	db.options = pebbleOptions(o, db.wal, db.cache)
-	if err := db.startPebble(); err != nil {
+	if len(names) == 0 {
+		// Pebble creates the first WAL file of a new database before it raises
+		// the format; reopened, it writes all of them in the newest one.
+		if err := errors.Join(db.startPebble(o), db.stopPebble()); err != nil {
+			return wrap("create Pebble", err)
+		}
+	}
+	if err := db.startPebble(o); err != nil {
 		return wrap("open Pebble", err)
 	}
 	if err := db.SetFsync(o.Fsync); err != nil {
@@ -42,14 +53,24 @@ func (db *DB) openPebble(o Options) error {
 
 // startPebble opens Pebble, which panics where it cannot fsync a directory;
 // nothing has been served yet, so an error says it better.
-func (db *DB) startPebble() (err error) {
+func (db *DB) startPebble(o Options) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%v", p)
 		}
 	}()
+	db.options = pebbleOptions(o, db.wal, db.cache)
 	db.pebble, err = pebble.Open(db.path(pebbleName), db.options)
 	return err
+}
+
+func (db *DB) stopPebble() error {
+	if db.pebble == nil {
+		return nil
+	}
+	p := db.pebble
+	db.pebble = nil
+	return p.Close()
 }
 
 func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {

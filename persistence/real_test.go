@@ -27,15 +27,18 @@ func TestOperatingSystem(t *testing.T) {
 			if err := db.SetFsync(next); err != nil {
 				t.Fatal(err)
 			}
-			_, err := os.Stat(filepath.Join(o.Dir, walMarkName))
-			expect(t, "mark under "+next.String(), err == nil, next != Always)
+			mark, ok, err := readWALMark(db.fs, o.Dir)
+			if err != nil || !ok || mark.Lazy != (next != Always) {
+				t.Fatalf("under %v: %+v %v %v", next, mark, ok, err)
+			}
 			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, uint64(policy), []byte(policy.String())) })
 		}
 		writeSnapshot(t, db, 0, uint64(policy), []byte("content"))
 		writeRun(t, db, Run{ID: uint64(policy)}, [2]uint64{1, 1})
 		mustClose(t, db)
-		if _, err := os.Stat(filepath.Join(o.Dir, walMarkName)); err == nil {
-			t.Fatal("the mark outlives an orderly close")
+		mark, ok, err := readWALMark(db.fs, o.Dir)
+		if err != nil || !ok || mark.Lazy || mark.Offset == 0 {
+			t.Fatalf("after an orderly close: %+v %v %v", mark, ok, err)
 		}
 	}
 	db := mustOpen(t, o)

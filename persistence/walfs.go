@@ -114,36 +114,33 @@ func (w *walFS) current() *walFile {
 	return w.active
 }
 
-// setPolicy changes the policy. Before Syncs of the WAL become lazy the mark
-// that allows recovery to find an unsynced tail is on disk; it is removed only
-// after they have become real and sync has succeeded.
+// setPolicy changes the policy. Before Syncs of the WAL become lazy, the mark
+// durably says so; it says the contrary only after they have become real and
+// sync has succeeded.
 func (w *walFS) setPolicy(policy Fsync, sync func() error) error {
 	if policy == Always {
 		w.policy.Store(uint32(Always))
-		if err := sync(); err != nil {
-			return err
-		}
-		return w.mark.remove()
 	}
 	if err := sync(); err != nil {
 		return err
 	}
 	f := w.current() // not nil: Pebble is open
-	if err := w.mark.create(f.num, f.synced.Load()); err != nil {
-		return err
+	if err := w.mark.setPolicy(policy != Always, f.num, f.synced.Load()); err != nil {
+		return w.fail("write "+walMarkName, err)
 	}
 	w.policy.Store(uint32(policy))
 	return nil
 }
 
 // close ends the timer. After an orderly close nothing unsynced is left, and
-// so the mark goes.
+// the mark says so.
 func (w *walFS) close(orderly bool) error {
 	w.stopTimer()
-	if orderly && w.failure() == nil {
-		return w.mark.remove()
+	var err error
+	if f := w.current(); orderly && f != nil && w.failure() == nil {
+		err = w.mark.setPolicy(false, f.num, f.synced.Load())
 	}
-	return w.mark.close()
+	return errors.Join(err, w.mark.close())
 }
 
 func (w *walFS) failure() error {

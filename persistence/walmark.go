@@ -10,19 +10,23 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The WAL mark, file WALSYNC, exists while Syncs of the WAL are lazy (Everysec
-// and No). It says up to where a WAL file is really on the disk: what lies
-// before may not be damaged, what lies after may be lost or, since pages reach
-// the disk in any order, have holes after a power loss. Pebble cannot know: it
-// stamps later WAL chunks with the offset that it believes is synced, and
-// would refuse to open because of a hole although nothing promised was lost.
+// The WAL mark, file WALSYNC, says up to where a WAL file is really on the
+// disk, and whether its Syncs were lazy (Everysec and No). What lies before the
+// mark may not be damaged. What lies after it may be lost in a power loss, and
+// under a lazy policy, since pages reach the disk in any order, have holes with
+// valid records behind them. Pebble cannot know that: it stamps WAL chunks with
+// the offset that it believes is synced, and would refuse to open because of
+// such a hole although nothing promised was lost.
+//
+// The mark is written after each real fsync and not itself fsynced: a mark
+// that lags behind is still true. Only a change of the policy is fsynced.
 //
 // The file has two slots on different pages, written in turns and in place,
 // so that a torn write leaves the other one.
 const (
 	walMarkName     = "WALSYNC"
 	walMarkMagic    = "fbfkvwal"
-	walMarkSlot     = 36
+	walMarkSlot     = 40
 	walMarkPage     = 4096
 	walMarkFileSize = walMarkPage + walMarkSlot
 )
@@ -33,6 +37,8 @@ type walPosition struct {
 	generation uint64
 	File       uint64
 	Offset     int64
+	// Lazy is true while a Sync may return before the fsync.
+	Lazy bool
 }
 
 // encode returns one slot.
@@ -42,21 +48,25 @@ func (p walPosition) encode() [walMarkSlot]byte {
 	binary.BigEndian.PutUint64(b[8:], p.generation)
 	binary.BigEndian.PutUint64(b[16:], p.File)
 	binary.BigEndian.PutUint64(b[24:], uint64(p.Offset))
-	binary.BigEndian.PutUint32(b[32:], crc32.Checksum(b[:32], castagnoli))
+	if p.Lazy {
+		binary.BigEndian.PutUint32(b[32:], 1)
+	}
+	binary.BigEndian.PutUint32(b[36:], crc32.Checksum(b[:36], castagnoli))
 	return b
 }
 
 func decodeWALPosition(b []byte) (walPosition, bool) {
 	if len(b) < walMarkSlot || string(b[:8]) != walMarkMagic ||
-		binary.BigEndian.Uint32(b[32:]) != crc32.Checksum(b[:32], castagnoli) {
+		binary.BigEndian.Uint32(b[36:]) != crc32.Checksum(b[:36], castagnoli) {
 		return walPosition{}, false
 	}
 	p := walPosition{
 		generation: binary.BigEndian.Uint64(b[8:]),
 		File:       binary.BigEndian.Uint64(b[16:]),
 		Offset:     int64(binary.BigEndian.Uint64(b[24:])),
+		Lazy:       binary.BigEndian.Uint32(b[32:]) == 1,
 	}
-	return p, p.Offset >= 0
+	return p, p.Offset >= 0 && binary.BigEndian.Uint32(b[32:]) <= 1
 }
 
 // decodeWALMark returns the newer valid slot.
@@ -94,18 +104,29 @@ type walMark struct {
 	dir string
 
 	mu   sync.Mutex
-	file vfs.File // nil while there is no mark
+	file vfs.File // nil before the first setPolicy
 	last walPosition
+	slot [walMarkSlot]byte // being written; a field to spare an allocation
 }
 
-// create writes the mark, unless it exists already.
-func (m *walMark) create(file uint64, offset int64) error {
+// setPolicy durably says whether Syncs are lazy from now on, and where the WAL
+// stands.
+func (m *walMark) setPolicy(lazy bool, file uint64, offset int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.file != nil {
-		return nil
+	m.last.Lazy = lazy
+	if m.file == nil {
+		return m.create(file, offset)
 	}
-	m.last = walPosition{generation: 1, File: file, Offset: max(offset, 0)}
+	if err := m.write(file, offset); err != nil {
+		return err
+	}
+	return m.file.SyncData()
+}
+
+// create replaces the mark of an earlier run.
+func (m *walMark) create(file uint64, offset int64) error {
+	m.last.generation, m.last.File, m.last.Offset = 1, file, max(offset, 0)
 	content := make([]byte, walMarkFileSize)
 	slot := m.last.encode()
 	copy(content, slot[:])
@@ -114,33 +135,28 @@ func (m *walMark) create(file uint64, offset int64) error {
 		return err
 	}
 	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, walMarkName), writeCategory)
-	m.file = f
+	if err == nil {
+		m.file = f
+	}
 	return err
 }
 
-// set durably moves the mark, if there is one.
+// set moves the mark, once there is one.
 func (m *walMark) set(file uint64, offset int64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.file == nil {
 		return nil
 	}
-	m.last = walPosition{generation: m.last.generation + 1, File: file, Offset: offset}
-	slot := m.last.encode()
-	if _, err := m.file.WriteAt(slot[:], int64(m.last.generation%2)*walMarkPage); err != nil {
-		return err
-	}
-	return m.file.SyncData()
+	return m.write(file, offset)
 }
 
-// remove durably deletes the mark, also one left by an earlier run.
-func (m *walMark) remove() error {
-	err := m.close()
-	err = errors.Join(err, removeIfExists(m.fs, m.fs.PathJoin(m.dir, walMarkName)))
-	if err != nil {
-		return err
-	}
-	return syncDir(m.fs, m.dir)
+func (m *walMark) write(file uint64, offset int64) error {
+	m.last.generation++
+	m.last.File, m.last.Offset = file, max(offset, 0)
+	m.slot = m.last.encode()
+	_, err := m.file.WriteAt(m.slot[:], int64(m.last.generation%2)*walMarkPage)
+	return err
 }
 
 func (m *walMark) close() error {

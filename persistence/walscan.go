@@ -194,7 +194,7 @@ type Recovery struct {
 // lost, and refuses damage to what was durable. It sees more of that than
 // Pebble, which looks for evidence only in later blocks.
 func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
-	mark, lazy, err := readWALMark(fsys, dir)
+	mark, marked, err := readWALMark(fsys, dir)
 	if err != nil {
 		return Recovery{}, wrap("read "+walMarkName, err)
 	}
@@ -209,17 +209,18 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	}
 	durable := int64(0)
 	switch {
-	case !lazy:
-		durable = tail.Synced // true, since every sync was real
-	case num == mark.File:
+	case marked && num == mark.File:
 		durable = mark.Offset
-	case num < mark.File:
+	case marked && num < mark.File:
 		return Recovery{}, corruptf("WAL file %d is missing, the newest is %d", mark.File, num)
+	}
+	if !mark.Lazy {
+		durable = max(durable, tail.Synced) // true, since every Sync was real
 	}
 	if tail.Valid < durable {
 		return Recovery{}, corruptf("WAL file %s is damaged at byte %d, but was durable up to %d", name, tail.Valid, durable)
 	}
-	if !lazy || tail.Stray == 0 {
+	if !mark.Lazy || tail.Stray == 0 {
 		return Recovery{}, nil // at most a torn end, which Pebble knows to ignore
 	}
 	if err := truncateFile(fsys, path, fsys.PathJoin(dir, buildName, name), tail.Good); err != nil {

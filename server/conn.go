@@ -2,11 +2,9 @@ package server
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"os"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -81,12 +79,8 @@ func (c *conn) serve() {
 	defer c.server.remove(c)
 	defer c.net.Close()
 	defer func() {
-		// A bug in one command must not take the others' connections down. The
-		// store itself stops the process, or freezes, where memory could be
-		// ahead of disk (G8).
 		if p := recover(); p != nil {
-			c.server.log.Error("panic while serving a client", "client", c.session.Addr,
-				"panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			c.server.panicked(p, c.session.Addr)
 		}
 	}()
 	err := c.loop()

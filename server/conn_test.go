@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
 )
 
 func TestPipelineIsAnsweredInOrder(t *testing.T) {
@@ -127,28 +129,65 @@ func TestClientOutputBufferLimit(t *testing.T) {
 	}
 }
 
-// TestPanicEndsOneConnectionOnly uses a server without a store, in which every
-// command that needs one panics.
+// TestPanicEndsOneConnectionOnly has a bug in a command.
 func TestPanicEndsOneConnectionOnly(t *testing.T) {
-	var mu sync.Mutex
-	var log bytes.Buffer
-	handler := slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		return log.Write(b)
-	}), nil)
-	s := startWith(t, Options{Logger: slog.New(handler)})
+	log, logged := record()
+	l, err := Listen(configWith(t, "port", "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &running{
+		Server:  New(Options{Logger: log, Fatal: func(err error) { t.Errorf("fatal: %v", err) }}),
+		address: l[0].Addr().String(),
+		served:  make(chan error, 1),
+	}
+	s.Server.commands.Sessions = func() []*commands.Session { panic("a bug") }
+	go func() { s.served <- s.Serve(l...) }()
+	defer s.wait(t)
+	defer s.Stop(true)
+
 	bystander := s.dial(t)
 	bystander.expect("+PONG", "PING")
-	c := s.dial(t)
-	c.expect("EOF", "DBSIZE")
+	s.dial(t).expect("EOF", "CLIENT", "LIST")
 	bystander.expect("+PONG", "PING")
 	s.dial(t).expect("+PONG", "PING")
 	eventually(t, "one connection is gone", func() bool { return len(s.sessions()) == 2 })
-	mu.Lock()
-	defer mu.Unlock()
-	if text := log.String(); !strings.Contains(text, "panic while serving a client") || !strings.Contains(text, "goroutine ") {
-		t.Errorf("log: %s", text)
+	for _, want := range []string{"panic while serving a client", "a bug", "goroutine "} {
+		if !strings.Contains(logged(), want) {
+			t.Errorf("the log lacks %q: %s", want, logged())
+		}
+	}
+}
+
+// TestPanicInTheStoreIsFatal uses a server without a store, so that every method
+// of it panics.
+func TestPanicInTheStoreIsFatal(t *testing.T) {
+	fatal := make(chan error, 1)
+	s := startWith(t, Options{Logger: quiet, Fatal: func(err error) { fatal <- err }})
+	s.dial(t).expect("EOF", "CINCRBY", "k", "id", "1")
+	select {
+	case err := <-fatal:
+		if !strings.Contains(err.Error(), "panic in the store") {
+			t.Errorf("fatal: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("the process goes on")
+	}
+}
+
+// record returns a logger and what returns its text so far.
+func record() (*slog.Logger, func() string) {
+	var mu sync.Mutex
+	var text bytes.Buffer
+	handler := slog.NewTextHandler(writerFunc(func(b []byte) (int, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		return text.Write(b)
+	}), nil)
+	return slog.New(handler), func() string {
+		mu.Lock()
+		defer mu.Unlock()
+		return text.String()
 	}
 }
 

@@ -34,6 +34,9 @@ type Options struct {
 	Version string
 	// Logger gets the server's messages; nil: slog.Default.
 	Logger *slog.Logger
+	// Fatal is called when the process must not go on (G8); nil: log and exit
+	// with status 1.
+	Fatal func(error)
 }
 
 // Server accepts clients and carries out their commands until it is stopped.
@@ -43,6 +46,7 @@ type Server struct {
 	log        *slog.Logger
 	onChange   map[string]func(*Config) error
 	configFile string
+	fatal      func(error)
 	commands   commands.Server
 
 	config    atomic.Pointer[Config]
@@ -79,6 +83,7 @@ func New(o Options) *Server {
 		log:        o.Logger,
 		onChange:   map[string]func(*Config) error{},
 		configFile: o.ConfigFile,
+		fatal:      o.Fatal,
 		started:    time.Now(),
 		conns:      map[int64]*conn{},
 		lingers:    make(chan struct{}, maxLingers),
@@ -86,6 +91,12 @@ func New(o Options) *Server {
 	}
 	if s.log == nil {
 		s.log = slog.Default()
+	}
+	if s.fatal == nil {
+		s.fatal = func(err error) {
+			s.log.Error("the process stops", "error", err)
+			os.Exit(1)
+		}
 	}
 	if o.Store != nil {
 		maps.Copy(s.onChange, storeChanges(o.Store))

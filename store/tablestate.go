@@ -102,7 +102,7 @@ func (h *horizon) add(logged, time, keep int64) {
 // horizon.
 func (h *horizon) advance(logged, keep int64) {
 	n := 0
-	for n < len(h.buckets) && h.buckets[n].end+keep < logged {
+	for n < len(h.buckets) && h.buckets[n].end+keep <= logged {
 		h.forgotten = max(h.forgotten, h.buckets[n].max)
 		n++
 	}
@@ -116,7 +116,7 @@ func (h *horizon) advance(logged, keep int64) {
 func (h *horizon) before(logged, keep int64) int64 {
 	t := h.forgotten
 	for _, b := range h.buckets {
-		if b.end+keep >= logged {
+		if b.end+keep > logged {
 			break
 		}
 		t = max(t, b.max)

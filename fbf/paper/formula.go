@@ -2,6 +2,10 @@ package paper
 
 import "math"
 
+// In these formulas periods are the ids inserted per refresh period, newest
+// first, one per constituent; constituent i holds those of periods i and i-1,
+// as it took one as the future and the other as the present.
+
 // fillOf is the probability that a bit is set after l insertions: 1-(1-1/m)^{kl}.
 func fillOf(l float64, m uint64, k int) float64 {
 	return -math.Expm1(float64(k) * l * math.Log1p(-1/float64(m)))
@@ -14,10 +18,9 @@ func FPPConstituent(l uint64, m uint64, k int) float64 {
 	return math.Pow(fillOf(float64(l), m, k), float64(k))
 }
 
-// FPPSimple is Eq. 2: the simple check answers yes if any constituent does.
-// periods are the ids inserted per refresh period, newest first, one for each
-// constituent: constituent i holds those of periods i and i-1.
-func FPPSimple(periods []uint64, m uint64, k int) float64 {
+// FPPSimpleIndependent is Eq. 2, the simple check with all constituents taken
+// for independent. They are not, so it is somewhat too high.
+func FPPSimpleIndependent(periods []uint64, m uint64, k int) float64 {
 	no := 0.0
 	for i := range periods {
 		no += math.Log1p(-capped(FPPConstituent(held(periods, i), m, k)))
@@ -25,40 +28,59 @@ func FPPSimple(periods []uint64, m uint64, k int) float64 {
 	return -math.Expm1(no)
 }
 
-// FPPOptimizedIndependent is Eq. 3, which takes neighbouring constituents for
-// independent. They are not: they share the ids of a period, so it is too low.
-func FPPOptimizedIndependent(periods []uint64, m uint64, k int) float64 {
-	return optimized(periods, m, k, func(i int) float64 {
-		return math.Pow(fillOf(float64(held(periods, i)), m, k)*fillOf(float64(held(periods, i+1)), m, k), float64(k))
-	})
-}
-
-// FPPOptimized is Eq. 3 corrected: a bit is set in both constituents i and i+1
-// with probability 1 - P(not in i) - P(not in i+1) + P(in neither), where
-// the ids of the period they share are counted once. With n ids per period
-// and l = kn/m that is q = 1-2e^{-2l}+e^{-3l}, which exceeds (1-e^{-2l})^2.
-func FPPOptimized(periods []uint64, m uint64, k int) float64 {
-	return optimized(periods, m, k, func(i int) float64 {
-		a, b := held(periods, i), held(periods, i+1)
-		q := fillOf(float64(a), m, k) + fillOf(float64(b), m, k) - fillOf(float64(a+b-periods[i]), m, k)
-		return math.Pow(q, float64(k))
-	})
-}
-
-// optimized sums up the optimised check: the future alone, each consecutive
-// pair from the present on, the oldest alone.
-func optimized(periods []uint64, m uint64, k int, pair func(int) float64) float64 {
-	last := len(periods) - 1
-	no := math.Log1p(-capped(FPPConstituent(held(periods, 0), m, k)))
-	for i := 1; i < last; i++ {
-		no += math.Log1p(-capped(pair(i)))
+// FPPSimple is Eq. 2 corrected. The future is a subset of the present and adds
+// nothing; neighbours share a period, which makes the constituents a chain:
+// P(none) is the product of P(not in i | not in i-1).
+func FPPSimple(periods []uint64, m uint64, k int) float64 {
+	before := FPPConstituent(held(periods, 1), m, k)
+	no := 1 - before
+	for i := 2; i < len(periods); i++ {
+		now := FPPConstituent(held(periods, i), m, k)
+		if before < 1 {
+			no *= (1 - before - now + pair(periods, i-1, m, k)) / (1 - before)
+		}
+		before = now
 	}
-	no += math.Log1p(-capped(FPPConstituent(held(periods, last), m, k)))
+	return 1 - no
+}
+
+// FPPOptimizedIndependent is Eq. 3, the optimised check with neighbours taken for
+// independent: the future alone, every pair from the present on, the oldest
+// alone. It is too low, as neighbours share the ids of a period.
+func FPPOptimizedIndependent(periods []uint64, m uint64, k int) float64 {
+	last := len(periods) - 1
+	no := math.Log1p(-capped(FPPConstituent(held(periods, 0), m, k))) +
+		math.Log1p(-capped(FPPConstituent(held(periods, last), m, k)))
+	for i := 1; i < last; i++ {
+		no += math.Log1p(-capped(FPPConstituent(held(periods, i), m, k) * FPPConstituent(held(periods, i+1), m, k)))
+	}
 	return -math.Expm1(no)
 }
 
-// held is the number of ids in constituent i: those added while it was the
-// future and those added while it was the present.
+// FPPOptimized is Eq. 3 corrected. A pair has the probability of pair, below;
+// the last pair is implied by the oldest alone and does not count. In a steady
+// state, with l = kn/m, s = 1-e^{-l}, f = 1-e^{-2l} and q = 1-2e^{-2l}+e^{-3l}, it is
+// to first order s^k + (N-1) q^k + f^k.
+func FPPOptimized(periods []uint64, m uint64, k int) float64 {
+	last := len(periods) - 1
+	no := math.Log1p(-capped(FPPConstituent(held(periods, 0), m, k))) +
+		math.Log1p(-capped(FPPConstituent(held(periods, last), m, k)))
+	for i := 1; i < last-1; i++ {
+		no += math.Log1p(-capped(pair(periods, i, m, k)))
+	}
+	return -math.Expm1(no)
+}
+
+// pair is the probability that an unknown id is in constituents i and i+1. A
+// bit is set in both with probability 1 - P(not in i) - P(not in i+1) + P(in
+// neither), where the ids of the period they share count once.
+func pair(periods []uint64, i int, m uint64, k int) float64 {
+	a, b := held(periods, i), held(periods, i+1)
+	q := fillOf(float64(a), m, k) + fillOf(float64(b), m, k) - fillOf(float64(a+b-periods[i]), m, k)
+	return math.Pow(q, float64(k))
+}
+
+// held is the number of ids in constituent i.
 func held(periods []uint64, i int) uint64 {
 	if i == 0 {
 		return periods[0]

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// flipByte damages a file in the middle.
+func flipByte(t *testing.T, fs vfs.FS, path string) {
+	t.Helper()
+	f, err := fs.Open(path)
+	must(t, err)
+	b, err := io.ReadAll(f)
+	must(t, err)
+	must(t, f.Close())
+	b[len(b)/2] ^= 0x10
+	w, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	must(t, err)
+	_, err = w.Write(b)
+	must(t, err)
+	must(t, w.Close())
+}
+
+// damageSnapshots flips a byte in the newest n snapshots of each partition.
+func damageSnapshots(t *testing.T, s *Store, fs vfs.FS, n int) {
+	t.Helper()
+	for _, p := range s.partitions {
+		list, err := s.db.Snapshots(p.id)
+		must(t, err)
+		if len(list) < 2 {
+			t.Fatalf("partition %d has %d snapshots", p.id, len(list))
+		}
+		for _, snap := range list[:n] {
+			flipByte(t, fs, snap.Path)
+		}
+	}
+}
+
+// TestDamagedSnapshots: the older snapshot serves when the newest is damaged;
+// when both are, EXACT tables are rebuilt from their records and APPROX ones
+// make the server refuse to start. Never is anything silently forgotten.
+func TestDamagedSnapshots(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		mode    Mode
+		damaged int
+		accept  bool
+		want    error
+	}{
+		{"exact, newest", Exact, 1, false, nil},
+		{"approx, newest", Approx, 1, false, nil},
+		{"exact, both", Exact, 2, false, nil},
+		{"approx, both", Approx, 2, false, ErrForgotten},
+		{"approx, both, accepted", Approx, 2, true, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			with := func(o *Options) { o.FS, o.AcceptForgottenWindow = fs, tc.accept }
+			s := testStore(t, with)
+			must(t, s.AlterTable(DefaultTable, TableChange{Mode: &tc.mode}))
+			key := func(i int) string { return "k" + strconv.Itoa(i%40) }
+			for i := range 2000 {
+				cincr(s, key(i), strconv.Itoa(i), 1)
+				if i == 500 || i == 1000 || i == 1500 {
+					must(t, s.Snapshot())
+				}
+			}
+			s.CloseNow()
+			damageSnapshots(t, s, fs, tc.damaged)
+			o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, AcceptForgottenWindow: tc.accept}
+			s, err := Open(o)
+			if !errors.Is(err, tc.want) {
+				t.Fatalf("Open: %v, want %v", err, tc.want)
+			}
+			if err != nil {
+				if !strings.Contains(err.Error(), "--accept-forgotten-window") {
+					t.Errorf("the error does not say what to do: %v", err)
+				}
+				return
+			}
+			r := s.Stats().Recovery
+			if len(r.Problems) == 0 || tc.damaged == 1 && r.Older == 0 || tc.damaged == 2 && r.Rebuilt == 0 {
+				t.Errorf("recovery says %+v", r)
+			}
+			for range 2 {
+				again := 0
+				for i := range 2000 {
+					if op := cincr(s, key(i), strconv.Itoa(i), 1); op.Err != nil {
+						t.Fatal(op.Err)
+					} else if op.Applied {
+						again++
+					}
+				}
+				if again > 0 && !tc.accept {
+					t.Fatalf("%d operations were applied again", again)
+				}
+				must(t, s.CloseNow())
+				s, err = Open(o)
+				must(t, err)
+			}
+			must(t, s.CloseNow())
+		})
+	}
+}

@@ -1,0 +1,273 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+func ptr[T any](v T) *T { return &v }
+
+// TestTableChangesForgetNothing moves keys between tables by CREATE and DROP
+// and changes every setting by ALTER: ids applied before stay recognised, also
+// after a restart (G1).
+func TestTableChangesForgetNothing(t *testing.T) {
+	changes := map[string]func(*Store) error{
+		"create": func(s *Store) error { return s.CreateTable(TableOptions{Name: "t", Prefix: "k"}) },
+		"create approx": func(s *Store) error {
+			return s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: Approx})
+		},
+		"create inside": func(s *Store) error {
+			if err := s.CreateTable(TableOptions{Name: "t", Prefix: "k"}); err != nil {
+				return err
+			}
+			return s.CreateTable(TableOptions{Name: "u", Prefix: "k1"})
+		},
+		"create, drop": func(s *Store) error {
+			if err := s.CreateTable(TableOptions{Name: "t", Prefix: "k"}); err != nil {
+				return err
+			}
+			return s.DropTable("t")
+		},
+		"to approx":     func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}) },
+		"to exact":      func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Exact)}) },
+		"longer window": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}) },
+		"shorter window": func(s *Store) error {
+			return s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Second), Skew: ptr(time.Duration(0))})
+		},
+		"error":    func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Error: ptr(1e-9)}) },
+		"capacity": func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Capacity: ptr(uint64(1e6))}) },
+		"past":     func(s *Store) error { return s.AlterTable(DefaultTable, TableChange{Past: ptr(2)}) },
+		"there and back": func(s *Store) error {
+			if err := s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}); err != nil {
+				return err
+			}
+			return s.AlterTable(DefaultTable, TableChange{Mode: ptr(Exact)})
+		},
+	}
+	for _, mode := range []Mode{Exact, Approx} {
+		for name, change := range changes {
+			t.Run(fmt.Sprint(mode, " ", name), func(t *testing.T) {
+				fs, clock := vfs.NewMem(), newFakeClock()
+				with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+				s := testStore(t, with)
+				must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode}))
+				for i := range 300 {
+					cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1)
+				}
+				must(t, s.Snapshot())
+				must(t, change(s))
+				// Well within the window that was promised when they were applied.
+				clock.advance(100 * time.Second)
+				for range 2 {
+					for i := range 300 {
+						if op := cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1); op.Applied || op.Err != nil {
+							t.Fatalf("operation %d was applied again (%v)", i, op.Err)
+						}
+					}
+					s.CloseNow()
+					s = testStore(t, with)
+				}
+			})
+		}
+	}
+}
+
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDroppedTableDrains lets a dropped table's memory run out: the tables are
+// pruned, and its ids are forgotten in the end.
+func TestDroppedTableDrains(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Window: time.Second}))
+	wantOp(t, cincr(s, "k1", "1", 1), 1, true)
+	must(t, s.DropTable("t"))
+	wantOp(t, cincr(s, "k1", "1", 1), 1, false)
+	clock.advance(time.Hour)
+	s.pruneTables()
+	if n := len(s.partitions[0].catalog.Tables); n != 1 {
+		t.Fatalf("%d tables left", n)
+	}
+	if n := len(s.partitions[0].catalog.Tables[0].Links); n != 0 {
+		t.Fatalf("%d links left", n)
+	}
+	wantOp(t, cincr(s, "k1", "1", 1), 2, true)
+}
+
+func TestTableErrors(t *testing.T) {
+	s := testStore(t, nil)
+	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "p"}))
+	for name, tc := range map[string]struct {
+		err  error
+		want error
+	}{
+		"same name":    {s.CreateTable(TableOptions{Name: "t", Prefix: "q"}), ErrTableExists},
+		"same prefix":  {s.CreateTable(TableOptions{Name: "u", Prefix: "p"}), ErrTableExists},
+		"empty prefix": {s.CreateTable(TableOptions{Name: "u"}), ErrTableExists},
+		"drop default": {s.DropTable(DefaultTable), ErrDropDefault},
+		"drop unknown": {s.DropTable("x"), ErrNoTable},
+		"alter":        {s.AlterTable("x", TableChange{}), ErrNoTable},
+		"window":       {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Window: time.Millisecond}), ErrOption},
+		"alter error":  {s.AlterTable("t", TableChange{Error: ptr(0.9)}), ErrOption},
+		"memory":       {s.CreateTable(TableOptions{Name: "u", Prefix: "u", Capacity: 1 << 39}), ErrOutOfMemory},
+	} {
+		if !errors.Is(tc.err, tc.want) {
+			t.Errorf("%s: %v, want %v", name, tc.err, tc.want)
+		}
+	}
+	if n := len(s.Tables()); n != 2 {
+		t.Errorf("%d tables", n)
+	}
+}
+
+// TestWindow forgets an id only after its window, in logged time.
+func TestWindow(t *testing.T) {
+	for _, mode := range []Mode{Exact, Approx} {
+		clock := newFakeClock()
+		s := testStore(t, func(o *Options) { o.Clock = clock.now })
+		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: 10 * time.Second, Skew: time.Second}))
+		cincr(s, "k", "1", 1)
+		for range 10 {
+			clock.advance(time.Second)
+			for _, p := range s.partitions {
+				s.refreshDue(p)
+			}
+			must(t, s.Snapshot())
+			wantOp(t, cincr(s, "k", "1", 1), 1, false)
+		}
+		clock.advance(time.Minute)
+		for _, p := range s.partitions {
+			s.refreshDue(p)
+		}
+		wantOp(t, cincr(s, "k", "1", 1), 2, true)
+	}
+}
+
+// TestWallClockAgesNothing steps the wall clock by hours, stops the server for
+// a day, and retries: neither ages an id (G1). With a client time, a retry is
+// stale rather than applied again, whatever the clock does (G7).
+func TestWallClockAgesNothing(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+	s := testStore(t, with)
+	cincr(s, "k", "1", 1)
+	for _, step := range []time.Duration{3 * time.Hour, -6 * time.Hour, 2 * time.Hour} {
+		clock.step(step)
+		wantOp(t, cincr(s, "k", "1", 1), 1, false)
+	}
+	s.CloseNow()
+	clock.advance(24 * time.Hour)
+	s = testStore(t, with)
+	wantOp(t, cincr(s, "k", "1", 1), 1, false)
+}
+
+func cincrAt(s *Store, key, id string, at int64) Op {
+	return do(s, Op{Kind: CIncrBy, Flags: HasAt, Key: []byte(key), ID: []byte(id), Delta: 1, At: at})
+}
+
+func TestStale(t *testing.T) {
+	clock := newFakeClock()
+	fs := vfs.NewMem()
+	with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+	s := testStore(t, with)
+	t0, _ := clock.now()
+	check := func(what string, op Op, want error) {
+		t.Helper()
+		if !errors.Is(op.Err, want) {
+			t.Fatalf("%s: %v, want %v", what, op.Err, want)
+		}
+	}
+	check("now", cincrAt(s, "k", "1", t0), nil)
+	check("from the future", cincrAt(s, "k", "2", t0+6000), ErrFuture)
+	check("within skew", cincrAt(s, "k", "3", t0+4000), nil)
+	check("too old", cincrAt(s, "k", "4", t0-121_000), ErrStale)
+	check("old enough", cincrAt(s, "k", "5", t0-119_000), nil)
+
+	clock.advance(119 * time.Second)
+	if op := cincrAt(s, "k", "1", t0); op.Err != nil || op.Applied {
+		t.Fatalf("retry within the window: %+v", op)
+	}
+	clock.advance(time.Hour)
+	check("retry after the window", cincrAt(s, "k", "1", t0), ErrStale)
+	// The wall clock goes back to where the operation was young: its id has
+	// been forgotten, so it must stay out.
+	clock.step(-time.Hour - 119*time.Second)
+	check("retry after the clock went back", cincrAt(s, "k", "1", t0), ErrStale)
+	must(t, s.Snapshot())
+	s.CloseNow()
+	s = testStore(t, with)
+	// No outcome was logged in that hour, so logged time goes on before it: the
+	// id is remembered still. Either way it is not applied again.
+	if op := cincrAt(s, "k", "1", t0); op.Applied || op.Err != nil && !errors.Is(op.Err, ErrStale) {
+		t.Fatalf("after a restart: %+v", op)
+	}
+}
+
+// TestForgottenBefore: FLUSHALL and a longer window do not let in again what
+// was forgotten (G7).
+func TestForgottenBefore(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	t0, _ := clock.now()
+	if op := cincrAt(s, "k", "1", t0); !op.Applied {
+		t.Fatal(op.Err)
+	}
+	clock.advance(200 * time.Second)
+	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}))
+	if op := cincrAt(s, "k", "1", t0); !errors.Is(op.Err, ErrStale) {
+		t.Fatalf("after ALTER: %+v", op)
+	}
+	t1, _ := clock.now()
+	if op := cincrAt(s, "k", "2", t1+3000); !op.Applied {
+		t.Fatal(op.Err)
+	}
+	if op := do(s, Op{Kind: FlushAll}); op.Err != nil {
+		t.Fatal(op.Err)
+	}
+	if op := cincrAt(s, "k", "2", t1+3000); !errors.Is(op.Err, ErrStale) {
+		t.Fatalf("after FLUSHALL: %+v", op)
+	}
+	clock.advance(5 * time.Second)
+	if op := cincrAt(s, "k", "3", t1+5000); !op.Applied {
+		t.Fatalf("new operation after FLUSHALL: %+v", op)
+	}
+}
+
+func TestIDTime(t *testing.T) {
+	ms := int64(0x018bcfe56800)
+	for _, tc := range []struct {
+		format IDTime
+		id     string
+		ok     bool
+	}{
+		{IDTimeUUIDv7, "018bcfe5-6800-7abc-8def-0123456789ab", true},
+		{IDTimeUUIDv7, "018BCFE568007ABC8DEF0123456789AB", true},
+		{IDTimeUUIDv7, "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", true},
+		{IDTimeUUIDv7, "018bcfe5-6800-4abc-8def-0123456789ab", false},
+		{IDTimeUUIDv7, "018bcfe5-6800-7abc-8def-0123456789a", false},
+		{IDTimeUUIDv7, "", false},
+		{IDTimeULID, "01HF7YAT00ABCDEFGHJKMNPQRS", true},
+		{IDTimeULID, "01hf7yat00abcdefghjkmnpqrs", true},
+		{IDTimeULID, "81HF7YAT00ABCDEFGHJKMNPQRS", false},
+		{IDTimeULID, "01HF7YAT00ABCDEFGHJKMNPQRU", false},
+		{IDTimeMS, "1700000000000", true},
+		{IDTimeMS, "1700000000000-client-7", true},
+		{IDTimeMS, "client-1700000000000", false},
+		{IDTimeMS, "99999999999999999999999", false},
+	} {
+		got, ok := idTime(tc.format, []byte(tc.id))
+		if ok != tc.ok || ok && got != ms {
+			t.Errorf("%d %q: %d %v, want %d %v", tc.format, tc.id, got, ok, ms, tc.ok)
+		}
+	}
+}
