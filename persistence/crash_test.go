@@ -187,6 +187,7 @@ func holedDirectory(t testing.TB) (clone func() *vfs.MemFS, promised, attempted 
 		if err != nil {
 			t.Fatal(err)
 		}
+		t.Log(num, tail, mark, db.wal.current().num)
 		if tail.Stray > 0 && mark.File == num && mark.Offset > 0 && pebbleRefuses(t, crash(holed, 0, nil)) {
 			return func() *vfs.MemFS { return crash(holed, 0, nil) }, 60, 80
 		}

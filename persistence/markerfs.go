@@ -1,6 +1,7 @@
 package persistence
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,8 +16,12 @@ import (
 // database that does not open, or an empty one. So the directory is fsynced
 // before a marker is created, and before one is removed. That is rare: at Open
 // and when a MANIFEST has grown to 128 MiB.
+//
+// And where Pebble cannot fsync a directory, it panics in one of its own
+// goroutines; here the process ends before, with the cause in plain words.
 type markerFS struct {
 	vfs.FS
+	die func(error)
 }
 
 func (m markerFS) isMarker(name string) bool {
@@ -41,6 +46,30 @@ func (m markerFS) Remove(name string) error {
 		}
 	}
 	return m.FS.Remove(name)
+}
+
+// OpenDir implements vfs.FS.
+func (m markerFS) OpenDir(name string) (vfs.File, error) {
+	f, err := m.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return dirFile{File: f, die: m.die}, nil
+}
+
+// dirFile is an open directory.
+type dirFile struct {
+	vfs.File
+	die func(error)
+}
+
+// Sync implements vfs.File.
+func (d dirFile) Sync() error {
+	err := d.File.Sync()
+	if err != nil {
+		d.die(fmt.Errorf("%w: fsync a directory: %w", ErrFailed, err))
+	}
+	return err
 }
 
 // Unwrap implements vfs.FS.
