@@ -168,7 +168,7 @@ func (s *server) port() string {
 // does not retry by itself: what is retried, and when, is what we test.
 func (s *server) client(configure ...func(*redis.Options)) *redis.Client {
 	o := &redis.Options{
-		Addr:            "fbfkv",
+		Addr:            s.address(), // of now; Dialer knows better later
 		MaxRetries:      -1,
 		DialerRetries:   1,
 		DialTimeout:     5 * time.Second,

@@ -54,14 +54,7 @@ func snapshotNames(t testing.TB, db *DB) string {
 	return strings.Join(names, " ")
 }
 
-func randomBytes(n int) []byte {
-	r := rand.New(rand.NewPCG(1, uint64(n)))
-	b := make([]byte, n)
-	for i := range b {
-		b[i] = byte(r.Uint32())
-	}
-	return b
-}
+func randomBytes(n int) []byte { return noise[:n:n] }
 
 func TestSnapshotRoundTrip(t *testing.T) {
 	db := mustOpen(t, testOptions(vfs.NewMem()))

@@ -78,7 +78,7 @@ func (x *execution) findAgain(op *Op) {
 			r.c = r.p.hot.install(r.key, position(r.slot, keyHash(r.key)))
 		}
 		if op.Kind.idempotent() {
-			r.look, r.t = look{}, nil
+			r.look = look{}
 			r.judge(op.ID, x.at.logged)
 		}
 	}

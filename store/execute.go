@@ -259,8 +259,15 @@ func (x *execution) prepare() bool {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
 	for i := range x.refs {
 		r := &x.refs[i]
-		if r.t = nil; x.ops[r.op].Err != nil {
+		op := &x.ops[r.op]
+		if op.Err != nil {
 			continue
+		}
+		if op.Kind.idempotent() {
+			// Request the filter's cache lines for the whole batch first, so
+			// that their misses overlap.
+			r.t = r.p.tableOf(r.key)
+			r.t.filter.Touch(r.hash)
 		}
 		if r.c = r.p.hot.get(r.key); r.c == nil && !x.install(r) {
 			x.cold = append(x.cold, i)

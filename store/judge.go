@@ -23,9 +23,6 @@ const (
 // alone where it is negative, by the records where it is positive. The
 // partition is locked.
 func (r *ref) judge(id []byte, logged int64) {
-	if r.t == nil {
-		r.t = r.p.tableOf(r.key)
-	}
 	if len(r.t.def.Links) == 0 && !r.t.filter.Contains(r.hash) {
 		r.verdict = verdictNew
 		return
