@@ -28,6 +28,10 @@ func (s *segment) places(h uint64, p *probes) {
 // at least len(hs). A batch may hold at most Room ids if the target is to be kept.
 func (f *Filter) CheckAndInsertBatch(hs []uint64, now int64, present []bool) {
 	present = present[:len(hs)]
+	if len(f.segs) == 1 && f.segs[0].r == 1 {
+		f.batchOne(hs, now, present)
+		return
+	}
 	for len(hs) > 0 {
 		n := min(group, len(hs))
 		for _, h := range hs[:n] {
@@ -40,11 +44,25 @@ func (f *Filter) CheckAndInsertBatch(hs []uint64, now int64, present []bool) {
 	}
 }
 
-// Room is how many ids may be inserted before Plan must be asked again.
-func (f *Filter) Room() uint64 {
-	s := f.newest()
-	if n := s.lanes[s.head&7].count; n < f.dueFrom {
-		return f.dueFrom - n
+// batchOne is CheckAndInsertBatch for the usual filter of one segment: every id is located once only.
+func (f *Filter) batchOne(hs []uint64, now int64, present []bool) {
+	var ps [group]probes
+	s := f.segs[0]
+	for len(hs) > 0 {
+		n := min(group, len(hs))
+		for i, h := range hs[:n] {
+			s.locate(h, &ps[i])
+			s.request(&ps[i])
+		}
+		for i := range hs[:n] {
+			present[i] = s.located(&ps[i]) != 0
+			if !present[i] {
+				f.insert(s, &ps[i], now)
+			}
+		}
+		hs, present = hs[n:], present[n:]
 	}
-	return 0
 }
+
+// Room is how many ids may be inserted before Plan must be asked again.
+func (f *Filter) Room() uint64 { return f.room }

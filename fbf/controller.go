@@ -23,17 +23,19 @@ type denial struct {
 
 // Due reports whether Plan may have something to do at now. It is meant to be
 // asked before every insert, or every batch of at most Room inserts.
-func (f *Filter) Due(now int64) bool {
-	s := f.newest()
-	return now >= f.dueAt || s.lanes[s.head&7].count >= f.dueFrom
-}
+func (f *Filter) Due(now int64) bool { return now >= f.dueAt || f.room == 0 }
 
 // schedule derives when Plan will next have something to do.
 func (f *Filter) schedule() {
 	s := f.newest()
-	f.dueAt, f.dueFrom = f.nextTime(), s.limit
-	if f.deny.until != 0 && s.lanes[s.head&7].count >= s.limit {
-		f.dueFrom = math.MaxUint64 // refused: only time helps
+	f.dueAt = f.nextTime()
+	switch n := s.lanes[s.head&7].count; {
+	case n < s.limit:
+		f.room = s.limit - n
+	case f.deny.until != 0:
+		f.room = math.MaxUint64 // refused: only time helps
+	default:
+		f.room = 0
 	}
 }
 

@@ -1,4 +1,89 @@
 // Package fbf is a Forgetful Bloom Filter: a set of ids that remembers every id
 // for at least a window of time and forgets it soon after, in a few dozen bits
-// per id, with a false positive probability that is bounded at any load.
+// per id, with a false positive probability that is bounded at any load. It
+// makes retried operations idempotent: an id seen within the window is a
+// duplicate.
+//
+// It follows
+//
+//	Subramanyam, Gupta, Leslie, Wang: "Idempotent Distributed Counters Using a
+//	Forgetful Bloom Filter"
+//
+// in its idea and its words, and departs from it in its layout, its hashing
+// and its controller. Package fbf/paper is the filter exactly as published.
+//
+// # Generations
+//
+// A filter is a row of generations, each a Bloom filter of the ids of one
+// refresh period. The newest (with one role; with two, the future and the present)
+// takes the inserts, the others are the past. A generation lives until its newest id is
+// a Window old, under whatever window was in force when that id came; then it is
+// masked, cleared in pieces, and used again. An id is never forgotten inside its window:
+// not by rotation, growth, shrinkage, a change of policy, or lack of memory.
+//
+// With Roles = 2 an id is written to two generations, as in the paper, but with
+// hash functions of its own for each, so that the second write is worth as much
+// as the first. With identical hash functions, as published, it buys nothing.
+//
+// # Layout
+//
+// A segment is an array of 64-byte cache lines. A line holds eight 64-bit words,
+// one for each of eight generations (its lane in this segment). The array is divided into
+// S equal strips; an id has one line in each strip and J bits in it, the same
+// in every lane. A generation contains the id if all S x J bits are set in its lane:
+// S cache lines, read at once, answer for all eight generations, and the insert
+// writes the same lines. S and J follow from the target.
+//
+//	          lane 0   lane 1   ...   lane 7
+//	strip 0   [64 bit] [64 bit]       [64 bit]   <- line chosen by hash 0
+//	  ...
+//	strip S-1 [64 bit] [64 bit]       [64 bit]   <- line chosen by hash S-1
+//
+// # False positives
+//
+// A lane's line that holds c ids on average mu = n/strip (Poisson) has all J
+// bits of another id set with probability rho_J(mu); a generation of n ids errs with
+// rho_J(mu)^S, a filter with the sum over its generations. That is what EffectiveFPP
+// reports, from the numbers of ids really inserted, and what the controller
+// keeps below Options.Error.
+//
+// # Controller
+//
+// A generation is sealed after a refresh period, or earlier, as soon as it holds the ids it
+// was sized for. If by then every lane of the segment is still needed, a
+// larger segment is opened: it takes the inserts while the old one drains. Each
+// new segment is given half of what the others leave of the target, so that the
+// sum stays below it however often the filter grows. When three periods in a row would
+// fit a smaller size, a smaller segment is opened. At the cap of memory (MaxMemory, or
+// when the grant is denied) the filter either is Full or degrades, by policy.
+//
+// The package has no clock, no lock, no disk and no randomness. Times are the
+// caller's logged time in milliseconds; they must not be negative nor go back.
+// Whatever is decided is decided by Plan from counts and logged times and comes out as an Event. The caller logs the event and
+// applies it; a copy that repeats the same inserts, events and changes of policy in the
+// same order is in the same state, without deciding anything again:
+//
+//	for f.Due(now) {
+//		e, ok := f.Plan(now, grant)
+//		if !ok {
+//			break
+//		}
+//		log(e)
+//		if err := f.Apply(e); err != nil { ... }
+//	}
+//	if f.Full() { refuse }
+//	duplicate := f.CheckAndInsert(fbf.Hash(seed, key, id), now)
+//
+// # Encoding
+//
+// NewEncoder reads a filter out in pieces while it goes on being used: counts and
+// controller state as of its start, and at least the bits of then. Decode
+// followed by a repetition of what was logged since gives the filter's
+// state, with at least its bits.
+//
+// # Concurrency
+//
+// A Filter is not safe for concurrent use: its owner locks once per batch. That is
+// faster than atomics inside, and a check followed by an atomic or is no
+// test-and-set anyway: of two twins both would be accepted.
 package fbf

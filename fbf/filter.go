@@ -1,6 +1,9 @@
 package fbf
 
-import "math"
+import (
+	"fmt"
+	"math"
+)
 
 // headroom is by how much a new segment's generations exceed the present need.
 const headroom = 1.1
@@ -17,16 +20,21 @@ type Filter struct {
 	inserted  uint64 // ids inserted since New
 	refreshes uint64 // generations sealed since New
 
-	deny    denial
-	asked   int64  // newest time Plan was asked about; a hint only, not part of the state
-	dueAt   int64  // logged time at which Plan may have something to do
-	dueFrom uint64 // count of the present generation from which it has
+	deny  denial
+	asked int64  // newest time Plan was asked about; a hint only, not part of the state
+	dueAt int64  // logged time at which Plan may have something to do
+	room  uint64 // inserts after which it has
+	p     probes // of the id being checked and inserted; kept here because clearing one on the stack costs as much as a probe
 }
 
-// New makes a filter whose first segment is sized for o.Capacity. now is the logged time in ms.
+// New makes a filter whose first segment is sized for o.Capacity. now is the
+// logged time in ms, at least 0.
 func New(o Options, now int64) (*Filter, error) {
 	if err := o.Validate(); err != nil {
 		return nil, err
+	}
+	if now < 0 {
+		return nil, fmt.Errorf("%w: logged time %d, want at least 0", ErrOptions, now)
 	}
 	f := &Filter{opts: o.withDefaults(), clock: now, asked: now, nextID: 1}
 	g := geometryFor(f.opts.Error, f.opts.Roles)
@@ -110,10 +118,9 @@ func (f *Filter) Match(h uint64) (Match, bool) {
 // Insert records h at logged time now, which must not go back. Call Plan
 // first whenever Due(now), and do not insert new ids while Full.
 func (f *Filter) Insert(h uint64, now int64) {
-	var p probes
 	s := f.newest()
-	s.locate(h, &p)
-	f.insert(s, &p, now)
+	s.locate(h, &f.p)
+	f.insert(s, &f.p, now)
 }
 
 // insert keeps the promise of the window (G1): the generation written lives
@@ -125,6 +132,9 @@ func (f *Filter) insert(s *segment, p *probes, now int64) {
 	}
 	s.note(now, now+f.opts.Window)
 	f.inserted++
+	if f.room > 0 {
+		f.room--
+	}
 	f.clock = max(f.clock, now)
 	if s.dirty != 0 {
 		s.clearSome(s.clearStep)
@@ -136,13 +146,12 @@ func (f *Filter) insert(s *segment, p *probes, now int64) {
 // makes an operation apply at most once; a check and a later insert by
 // separate lock holders are not.
 func (f *Filter) CheckAndInsert(h uint64, now int64) (present bool) {
-	var p probes
 	for _, s := range f.segs {
-		if s.probe(h, &p) != 0 {
+		if s.probe(h, &f.p) != 0 {
 			return true
 		}
 	}
-	f.insert(f.newest(), &p, now)
+	f.insert(f.newest(), &f.p, now) // the last one probed: f.p is its
 	return false
 }
 

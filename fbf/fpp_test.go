@@ -116,7 +116,7 @@ func TestPaths(t *testing.T) {
 				h := rng.Uint64()
 				got := s.probe(h, &a)
 				s.locate(h, &b)
-				if want := s.match(&b); got != want || a != b {
+				if want := s.match(&b); got != want || a != b || s.located(&b) != want {
 					t.Fatalf("S=%d J=%d: probe %08b, plain %08b; %v %v", n, j, got, want, a, b)
 				}
 				found += bits.OnesCount8(got)

@@ -90,3 +90,47 @@ func hits4(l0, l1, l2, l3 *line, m0, m1, m2, m3 uint64) (r uint8) {
 	}
 	return r
 }
+
+// located is the set of generations that contain an id already located. It is
+// match by groups of two to four lines, unrolled; two roles take match itself.
+func (s *segment) located(p *probes) uint8 {
+	if s.r == 2 {
+		return s.match(p)
+	}
+	switch s.s {
+	case 2:
+		return s.two(p, 0) & s.query
+	case 3:
+		return s.three(p, 0) & s.query
+	case 4:
+		return s.four(p, 0) & s.query
+	case 5:
+		return s.three(p, 0) & s.two(p, 3) & s.query
+	case 6:
+		return s.three(p, 0) & s.three(p, 3) & s.query
+	case 7:
+		return s.four(p, 0) & s.three(p, 4) & s.query
+	case 8:
+		return s.four(p, 0) & s.four(p, 4) & s.query
+	}
+	return s.match(p)
+}
+
+// two is the set of lanes that have all bits of lines i and i+1 of p; i is at most 4 here and below.
+func (s *segment) two(p *probes, i int) uint8 {
+	at, m := p.at[i&7:], p.mask[i&7:]
+	_, _ = at[1], m[1]
+	return hits2(&s.lines[at[0]], &s.lines[at[1]], m[0], m[1])
+}
+
+func (s *segment) three(p *probes, i int) uint8 {
+	at, m := p.at[i&7:], p.mask[i&7:]
+	_, _ = at[2], m[2]
+	return hits3(&s.lines[at[0]], &s.lines[at[1]], &s.lines[at[2]], m[0], m[1], m[2])
+}
+
+func (s *segment) four(p *probes, i int) uint8 {
+	at, m := p.at[i&7:], p.mask[i&7:]
+	_, _ = at[3], m[3]
+	return hits4(&s.lines[at[0]], &s.lines[at[1]], &s.lines[at[2]], &s.lines[at[3]], m[0], m[1], m[2], m[3])
+}

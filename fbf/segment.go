@@ -110,20 +110,17 @@ func (s *segment) match(p *probes) uint8 {
 // word is read anew when it is written: storing back what an earlier test
 // read would lose bits.
 func (s *segment) set(p *probes) {
-	half, h := s.s, s.head&7
+	lines, h := s.lines, s.head&7
+	at, mask := p.at[:s.s], p.mask[:s.s]
 	if s.r == 2 {
-		half = s.s / 2
-		f := next(h)
-		for i := 0; i < half && i < maxProbes; i++ {
-			s.lines[p.at[i]][f] |= ^p.mask[i]
+		half, f := s.s/2, next(h)
+		for i := range half {
+			lines[at[i]][f] |= ^mask[i]
 		}
-		for i := half; i < s.s && i < maxProbes; i++ {
-			s.lines[p.at[i]][h] |= ^p.mask[i]
-		}
-		return
+		at, mask = at[half:], mask[half:]
 	}
-	for i := 0; i < half && i < maxProbes; i++ {
-		s.lines[p.at[i]][h] |= ^p.mask[i]
+	for i, m := range mask {
+		lines[at[i]][h] |= ^m
 	}
 }
 

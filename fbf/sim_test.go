@@ -66,6 +66,9 @@ func (s *sim) apply(e Event) {
 	if err := s.f.Apply(e); err != nil {
 		s.t.Fatalf("Apply(%+v): %v", e, err)
 	}
+	if e.Kind == Rotate {
+		s.cleanLane()
+	}
 	s.done[e.Kind]++
 	if s.keep {
 		s.log = append(s.log, step{event: &e, now: s.now})
@@ -120,3 +123,15 @@ func (s *sim) check() {
 }
 
 func steady(r float64) func(int64) float64 { return func(int64) float64 { return r } }
+
+// cleanLane checks that the lane a rotation has just taken into use holds nothing yet.
+func (s *sim) cleanLane() {
+	s.t.Helper()
+	seg := s.f.newest()
+	l := (seg.head + uint8(seg.r) - 1) & 7
+	for i := range seg.lines {
+		if seg.lines[i][l] != 0 {
+			s.t.Fatalf("at %d: lane %d taken into use with bits from before in line %d", s.now, l, i)
+		}
+	}
+}

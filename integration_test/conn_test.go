@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +16,7 @@ import (
 // shows replies exactly as they came.
 type rawConn struct {
 	t testing.TB
+	s *server
 	net.Conn
 	r *bufio.Reader
 }
@@ -27,7 +29,7 @@ func (s *server) dial() *rawConn {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { c.Close() })
-	return &rawConn{t: s.t, Conn: c, r: bufio.NewReader(c)}
+	return &rawConn{t: s.t, s: s, Conn: c, r: bufio.NewReader(c)}
 }
 
 // send sends raw bytes.
@@ -51,9 +53,18 @@ func (c *rawConn) reply() string {
 	c.t.Helper()
 	reply, err := readReply(c.r)
 	if err != nil {
+		if isTimeout(err) {
+			c.s.printStacks()
+		}
 		c.t.Fatalf("read a reply: %v", err)
 	}
 	return reply
+}
+
+// isTimeout reports whether err is that of a deadline.
+func isTimeout(err error) bool {
+	var e net.Error
+	return errors.As(err, &e) && e.Timeout()
 }
 
 // want sends one command and expects a reply.
@@ -72,7 +83,7 @@ func (c *rawConn) wantClosed() {
 	if len(rest) > 0 {
 		c.t.Errorf("before the connection closed there came %.200q", rest)
 	}
-	if e, ok := err.(net.Error); ok && e.Timeout() {
+	if isTimeout(err) {
 		c.t.Errorf("the server does not close the connection")
 	}
 }

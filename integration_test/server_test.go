@@ -101,11 +101,19 @@ func (s *server) exitCode() int {
 	select {
 	case <-s.done:
 	case <-time.After(patience):
-		s.cmd.Process.Signal(syscall.SIGQUIT) // prints the stacks
-		<-s.done
-		s.t.Errorf("the server does not end; its log:\n%s", s.log)
+		s.printStacks()
+		s.t.Error("the server does not end")
 	}
 	return s.cmd.ProcessState.ExitCode()
+}
+
+// printStacks ends a process that hangs and shows where.
+func (s *server) printStacks() {
+	s.t.Helper()
+	s.cmd.Process.Signal(syscall.SIGQUIT)
+	<-s.done
+	log := s.log.String()
+	s.t.Logf("the server hangs; its log:\n%s", log[:min(len(log), 60000)])
 }
 
 // restart stops the process in an orderly way and starts another.

@@ -23,11 +23,11 @@ func crash(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
 	return mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
 }
 
-// recordOf is the content of the log record with that sequence: up to 40 KiB,
-// so that it spans WAL blocks.
+// recordOf is the content of the log record with that sequence: up to 8 KiB,
+// so that many cross WAL blocks.
 func recordOf(seq uint64) []byte {
 	r := rand.New(rand.NewPCG(seq, 7))
-	return noise[r.IntN(1<<19):][:r.IntN(40<<10)]
+	return noise[r.IntN(1<<19):][:r.IntN(8<<10)]
 }
 
 // noise does not compress, and no part of it repeats.
@@ -88,7 +88,7 @@ func TestCrash(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			cut := 0
-			for seed := range uint64(6) {
+			for seed := range uint64(4) {
 				cut += crashRun(t, mode, seed)
 			}
 			if mode == "everysec" || mode == "no" {
@@ -116,7 +116,7 @@ func crashRun(t *testing.T, mode string, seed uint64) (cut int) {
 	defer mustClose(t, db)
 	var acked, promised uint64
 	b := db.NewBatch()
-	for range 80 {
+	for range 200 {
 		b.AppendLog(0, acked+1, recordOf(acked+1))
 		if err := errors.Join(b.Apply(), b.Wait()); err != nil {
 			t.Fatal(err)
@@ -125,20 +125,20 @@ func crashRun(t *testing.T, mode string, seed uint64) (cut int) {
 		if policy == Always {
 			promised = acked
 		}
-		if rng.IntN(12) == 0 {
+		if rng.IntN(30) == 0 {
 			db.wal.tick()
 			if policy == Everysec {
 				promised = acked
 			}
 		}
-		if mode == "mixed" && rng.IntN(10) == 0 {
+		if mode == "mixed" && rng.IntN(25) == 0 {
 			policy = Fsync(rng.IntN(3))
 			if err := db.SetFsync(policy); err != nil {
 				t.Fatal(err)
 			}
 			promised = acked
 		}
-		if rng.IntN(8) == 0 {
+		if rng.IntN(20) == 0 {
 			percent := []int{0, 30, 70, 95, 100}[rng.IntN(5)]
 			least := promised
 			if percent == 100 {
@@ -159,43 +159,67 @@ func manualTicks(db *DB) *DB {
 	return db
 }
 
-// holedDirectory writes lazily until a crash leaves a hole in the WAL behind
-// which there are valid records that make Pebble alone refuse to open although
-// nothing promised is lost. It returns a copier of that file system.
-func holedDirectory(t testing.TB) (clone func() *vfs.MemFS, promised, attempted uint64) {
+// holedDirectory returns a copy of what a power loss under everysec leaves when
+// one page behind the mark did not reach the disk and all others did: of these
+// pages the first that makes Pebble alone refuse to open.
+func holedDirectory(t testing.TB) *vfs.MemFS {
 	t.Helper()
-	rng := rand.New(rand.NewPCG(3, 3))
-	for range 50 {
-		mem := vfs.NewCrashableMem()
-		o := testOptions(mem)
-		o.Fsync, o.MemTableSize = Everysec, 8<<20
-		db := manualTicks(mustOpen(t, o))
-		for seq := uint64(1); seq <= 70; seq++ {
-			if seq == 51 {
-				db.wal.tick()
-			}
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
-		}
-		holed := crash(mem, 70, rng)
-		mustClose(t, db)
-		name, num, err := newestWAL(holed, "data/db")
-		if err != nil {
-			t.Fatal(err)
-		}
-		tail, err := scanWALFile(holed, "data/db/"+name, uint32(num))
-		if err != nil {
-			t.Fatal(err)
-		}
-		mark, _, err := readWALMark(holed, "data")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if tail.Stray > 0 && mark.File == num && mark.Offset > 0 && pebbleRefuses(t, crash(holed, 0, nil)) {
-			return func() *vfs.MemFS { return crash(holed, 0, nil) }, 50, 70
+	holedOnce.Do(func() { holed = makeHole(t) })
+	if holed == nil {
+		t.Fatal("no hole behind the mark makes Pebble alone refuse to open")
+	}
+	return crash(holed, 0, nil)
+}
+
+var (
+	holedOnce sync.Once
+	holed     *vfs.MemFS
+	// The records that a holed directory promises, and those it attempted.
+	holePromised, holeAttempted uint64
+)
+
+func makeHole(t testing.TB) *vfs.MemFS {
+	mem := vfs.NewCrashableMem()
+	o := testOptions(mem)
+	o.Fsync, o.MemTableSize = Everysec, 8<<20
+	db := manualTicks(mustOpen(t, o))
+	write := func(n int) {
+		for range n {
+			holeAttempted++
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, holeAttempted, recordOf(holeAttempted)) })
 		}
 	}
-	t.Fatal("no crash left a hole behind the mark")
-	return nil, 0, 0
+	// Pebble's memtables, and so WAL files, grow: the second one has room for
+	// what follows.
+	for first := db.wal.current().num; db.wal.current().num == first; {
+		write(1)
+	}
+	write(20)
+	holePromised = holeAttempted
+	db.wal.tick()
+	write(60)
+	full := crash(mem, 100, nil)
+	mustClose(t, db)
+	mark, _, err := readWALMark(full, "data")
+	if err != nil || mark.File != db.wal.current().num {
+		t.Fatal("the WAL changed behind the mark", mark, err)
+	}
+	path := fmt.Sprintf("data/db/%06d.log", mark.File)
+	for page := mark.Offset/4096 + 1; page*4096 < db.wal.current().written.Load(); page++ {
+		c := crash(full, 0, nil)
+		f, err := c.OpenReadWrite(path, writeCategory)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.WriteAt(make([]byte, 4096), page*4096)
+		if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if pebbleRefuses(t, crash(c, 0, nil)) {
+			return c
+		}
+	}
+	return nil
 }
 
 func pebbleRefuses(t testing.TB, fsys vfs.FS) bool {
@@ -215,13 +239,12 @@ func pebbleRefuses(t testing.TB, fsys vfs.FS) bool {
 
 // TestWALHole is the trap that the mark is for: Open cuts and says how much.
 func TestWALHole(t *testing.T) {
-	clone, promised, attempted := holedDirectory(t)
-	r := verifyCrashed(t, clone(), Everysec, promised, attempted)
+	r := verifyCrashed(t, holedDirectory(t), Everysec, holePromised, holeAttempted)
 	if r.File == "" || r.LostBytes <= 0 || r.CutAt <= 0 {
 		t.Fatalf("%+v", r)
 	}
 	// Without the mark all counts as synced, and the hole as damage.
-	unmarked := clone()
+	unmarked := holedDirectory(t)
 	if err := unmarked.Remove("data/" + walMarkName); err != nil {
 		t.Fatal(err)
 	}
@@ -233,13 +256,12 @@ func TestWALHole(t *testing.T) {
 // TestCrashWhileRecovering crashes again at every kind of moment while Open
 // cuts and replays the WAL.
 func TestCrashWhileRecovering(t *testing.T) {
-	clone, promised, attempted := holedDirectory(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	for at := 1; ; at += 1 + rng.IntN(9) {
+	for at := 1; ; at += 1 + rng.IntN(20) {
 		var crashed []*vfs.MemFS
-		mem := clone()
+		mem := holedDirectory(t)
 		hook := atOperation(at, func() {
-			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng))
+			crashed = append(crashed, crash(mem, 50*rng.IntN(2), rng))
 		})
 		o := testOptions(errorfs.Wrap(mem, hook))
 		o.Fsync = Fsync(rng.IntN(3))
@@ -248,7 +270,7 @@ func TestCrashWhileRecovering(t *testing.T) {
 			return // past the last operation
 		}
 		for _, c := range crashed {
-			verifyCrashed(t, c, Fsync(rng.IntN(3)), promised, attempted)
+			verifyCrashed(t, c, Fsync(rng.IntN(3)), holePromised, holeAttempted)
 		}
 	}
 }
@@ -257,11 +279,11 @@ func TestCrashWhileRecovering(t *testing.T) {
 // left is a directory that opens.
 func TestCrashWhileCreating(t *testing.T) {
 	rng := rand.New(rand.NewPCG(6, 6))
-	for at := 1; ; at++ {
+	for at := 1; ; at += 1 + rng.IntN(4) {
 		var crashed []*vfs.MemFS
 		mem := vfs.NewCrashableMem()
 		o := testOptions(errorfs.Wrap(mem, atOperation(at, func() {
-			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng), crash(mem, 50, rng))
+			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng))
 		})))
 		o.Fsync = Fsync(rng.IntN(3))
 		mustClose(t, mustOpen(t, o))
@@ -290,21 +312,20 @@ func atOperation(at int, do func()) errorfs.InjectorFunc {
 
 // TestDamagedBeforeMark: damage below the durable offset is not a lost tail.
 func TestDamagedBeforeMark(t *testing.T) {
-	clone, _, _ := holedDirectory(t)
-	damaged := clone()
+	damaged := holedDirectory(t)
 	mark, ok, err := readWALMark(damaged, "data")
 	if err != nil || !ok || mark.Offset == 0 {
 		t.Fatal(mark, ok, err)
 	}
 	for _, offset := range []int64{6, 30, mark.Offset / 2, mark.Offset - 1} {
-		damaged := clone()
+		damaged := holedDirectory(t)
 		flip(t, damaged, fmt.Sprintf("data/db/%06d.log", mark.File), offset)
 		if _, err := Open(testOptions(damaged)); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("flip at %d: %v", offset, err)
 		}
 	}
 	// A file that ends before the mark has lost durable bytes, too.
-	damaged = clone()
+	damaged = holedDirectory(t)
 	path := fmt.Sprintf("data/db/%06d.log", mark.File)
 	if err := truncateFile(damaged, path, "data/aside", mark.Offset-1); err != nil {
 		t.Fatal(err)
@@ -313,7 +334,7 @@ func TestDamagedBeforeMark(t *testing.T) {
 		t.Fatal(err)
 	}
 	// And so has a directory without the file.
-	damaged = clone()
+	damaged = holedDirectory(t)
 	if err := damaged.Rename(path, "data/db/000001.log"); err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@
 //
 //	META        text: magic, format, partitions, hash seed, checksum
 //	LOCK        held while a process has the directory open
-//	WALSYNC     exists while fsyncs of the WAL may lag behind (see below)
+//	WALSYNC     how far the WAL is really fsynced (see below)
 //	db/         a Pebble database: rows, op log, state, runs
 //	snapshots/  filter snapshots, p<partition>-<sequence>.fbf
 //	tmp/        runs under construction; emptied at Open
@@ -53,13 +53,13 @@
 // any policy. Closing a WAL file always really fsyncs it; only the newest can
 // have an unsynced tail.
 //
-// Pages of such a tail reach the disk in any order, so a power loss can leave
-// holes in it. Pebble stamps WAL chunks with the offset that it believes is
-// synced; under a lazy policy that is wrong, and it would take a hole for rot
-// and refuse to open. Therefore, while the policy is lazy, the mark WALSYNC
-// says how far the WAL is really durable. Open then cuts the WAL at a hole
-// behind the mark, reports it in [Recovery], and refuses damage before it.
-// Under Always there is no mark, and any damage that Pebble detects is refused.
+// The mark WALSYNC says how far the WAL is really durable. Pages behind it
+// reach the disk in any order, so a power loss can leave holes there. Pebble
+// stamps WAL chunks with the offset that it believes is synced; under a lazy
+// policy that is wrong, and it would take a hole for rot and refuse to open.
+// Open therefore cuts the WAL at a hole behind the mark of a lazy policy, and
+// reports it in [Recovery]. Damage before the mark is refused under every
+// policy; Pebble alone would silently drop the last commits if they rot.
 //
 // Whatever is derived from committed data and published on its own, a run or
 // a snapshot, first makes that data really durable, whatever the policy: after
@@ -74,10 +74,4 @@
 // the background fsync. Where Pebble itself cannot go on, Options.Fatal is
 // called and the process ends. Failed flushes and compactions are retried by
 // Pebble in new files, so a full disk heals.
-//
-// # Limits
-//
-// Damage to the last commits of a WAL that was not closed in order cannot be
-// told from a torn write, unless a later commit of the WAL bears witness that
-// they were synced; Pebble drops what is damaged there.
 package persistence

@@ -19,13 +19,13 @@ func BenchmarkExecute(b *testing.B) {
 				if err := s.AlterTable(DefaultTable, TableChange{Mode: &mode}); err != nil {
 					b.Fatal(err)
 				}
-				benchExecute(b, s, pipeline)
+				benchExecute(b, s, pipeline, 10_000)
 			})
 		}
 	}
 }
 
-func benchExecute(b *testing.B, s *Store, pipeline int) {
+func benchExecute(b *testing.B, s *Store, pipeline int, spread uint64) {
 	var worker atomic.Uint64
 	b.SetParallelism(25)
 	b.ReportAllocs()
@@ -47,7 +47,7 @@ func benchExecute(b *testing.B, s *Store, pipeline int) {
 				n++
 				binary.BigEndian.PutUint64(ids[i][:], me)
 				binary.BigEndian.PutUint64(ids[i][8:], n)
-				keys[i] = fmt.Appendf(keys[i][:0], "counter:%d", n*7919%10000)
+				keys[i] = fmt.Appendf(keys[i][:0], "counter:%d", (n*7919+me<<40)%spread)
 				op := batch.Add(CIncrBy)
 				op.Key, op.ID, op.Delta = keys[i], ids[i][:], 1
 			}
@@ -60,4 +60,11 @@ func benchExecute(b *testing.B, s *Store, pipeline int) {
 			}
 		}
 	})
+}
+
+// BenchmarkNewCounters measures operations of which nearly each makes a new
+// counter, so that its row is looked for first.
+func BenchmarkNewCounters(b *testing.B) {
+	s := testStore(b, func(o *Options) { o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16 })
+	benchExecute(b, s, 16, 1<<62)
 }

@@ -164,8 +164,8 @@ func (c *catalog) create(o TableOptions, at moment) (*catalog, error) {
 	n := c.clone().prune(at.logged)
 	parent := n.find([]byte(o.Prefix))
 	d := &tableDef{ID: n.Next, TableOptions: o.withDefaults(), ForgottenBefore: parent.ForgottenBefore}
-	d.Links = append(d.Links, link{Table: parent.ID, Prefix: o.Prefix, Until: at.logged + parent.keep(at.logged)})
-	d.Links = append(d.Links, parent.Links...)
+	d.link(link{Table: parent.ID, Prefix: o.Prefix, Until: at.logged + parent.keep(at.logged)})
+	d.link(parent.Links...)
 	n.Next++
 	n.add(d)
 	return n, nil
@@ -185,14 +185,29 @@ func (c *catalog) drop(name string, at moment) (*catalog, error) {
 	d := n.byName(name)
 	d.DropUntil = at.logged + d.keep(at.logged)
 	heir := n.find([]byte(d.Prefix))
-	heir.Links = append(heir.Links, link{Table: d.ID, Prefix: d.Prefix, Until: d.DropUntil})
-	heir.Links = append(heir.Links, d.Links...)
+	heir.link(link{Table: d.ID, Prefix: d.Prefix, Until: d.DropUntil})
+	heir.link(d.Links...)
 	// What the dropped table refuses as stale its heir must refuse as well.
 	heir.ForgottenBefore = max(heir.ForgottenBefore, d.ForgottenBefore)
 	for _, l := range d.Links {
 		d.DropUntil = max(d.DropUntil, l.Until)
 	}
 	return n, nil
+}
+
+// link adds links that matter for the table's keys, each table and prefix once.
+func (d *tableDef) link(links ...link) {
+	for _, l := range links {
+		if l.Table == d.ID || !strings.HasPrefix(l.Prefix, d.Prefix) && !strings.HasPrefix(d.Prefix, l.Prefix) {
+			continue
+		}
+		i := slices.IndexFunc(d.Links, func(o link) bool { return o.Table == l.Table && o.Prefix == l.Prefix })
+		if i < 0 {
+			d.Links = append(d.Links, l)
+			continue
+		}
+		d.Links[i].Until = max(d.Links[i].Until, l.Until)
+	}
 }
 
 // alter returns the catalogue after CTABLE ALTER.

@@ -105,7 +105,7 @@ func (s *Store) flushRecords(p *partition) error {
 	}
 	c := &checkpoint{s: s, p: p, state: p.state}
 	p.mu.Lock()
-	c.state.records, c.now = p.seq, p.at.logged
+	c.state.records, c.now = p.seq, s.clock.now().logged
 	c.sealed = p.recent.seal()
 	p.mu.Unlock()
 	err := p.waitDurable(c.state.records)
@@ -126,7 +126,7 @@ type checkpoint struct {
 	s        *Store
 	p        *partition
 	state    partitionState
-	now      int64 // logged time
+	now      int64 // logged time: runs expire by it
 	dirty    []*counter
 	sealed   []*recentSegment
 	snapshot *snapshot
@@ -142,7 +142,7 @@ func (c *checkpoint) capture(force bool) bool {
 		return false
 	}
 	p.checkpointSeq, p.logBytes = p.seq, 0
-	c.now = p.at.logged
+	c.now = c.s.clock.now().logged
 	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.sealed = p.recent.seal()

@@ -184,17 +184,26 @@ func sum(a, b int64) (int64, bool) {
 }
 
 // makeRoom logs what the table's filter has to do before it takes another id:
-// refreshes, growth. At the memory cap an APPROX table refuses (G5).
+// refreshes, growth. At the memory cap an APPROX table refuses (G5), at its
+// disk cap an EXACT one.
 func (x *execution) makeRoom(r *ref) error {
 	t := r.t
 	if t.filter.Due(x.at.logged) {
 		x.plan(r.p, t)
 	}
-	if t.filter.Full() {
+	if t.filter.Full() || t.diskFull(r.p.count) {
 		t.figures.refused++
 		return ErrOutOfMemory
 	}
 	return nil
+}
+
+// diskFull reports whether the table's records have reached their share of
+// MAXDISK. Without a record an EXACT operation could not be confirmed, so new
+// ones are refused until old records expire.
+func (t *tableState) diskFull(partitions int) bool {
+	limit := t.def.MaxDisk / uint64(partitions)
+	return t.def.MaxDisk > 0 && t.def.Mode == Exact && t.runBytes() >= limit
 }
 
 // maxEvents bounds the events of one filter that one operation may cause.

@@ -34,6 +34,7 @@ type execution struct {
 	err     error  // first failure of redo or commit: freezes the store
 	flushes bool   // the batch contains a FLUSHALL
 	flushed bool   // … which was executed
+	wrote   bool   // the batch has a commit to wait for
 }
 
 // touched is a partition of the batch.
@@ -353,7 +354,8 @@ func (x *execution) apply() {
 			p.record = nil
 		}
 	}
-	if x.err == nil && !x.batch.Empty() {
+	x.wrote = !x.batch.Empty()
+	if x.err == nil && x.wrote {
 		x.err = x.batch.Apply()
 	}
 	if x.err != nil {
@@ -368,7 +370,7 @@ const maxKeptRecord = 1 << 20
 // wait returns when the batch is durable, and with it everything its replies
 // were derived from: a batch's own commit lies behind all it saw (G2, G3).
 func (x *execution) wait() {
-	if x.err == nil && !x.batch.Empty() {
+	if x.err == nil && x.wrote {
 		if x.err = x.batch.Wait(); x.err != nil {
 			x.s.freeze(x.err)
 		}

@@ -313,3 +313,49 @@ func TestFlushAll(t *testing.T) {
 		}
 	}
 }
+
+// TestMaxDisk refuses new operations while the records of a table fill its
+// share of the disk, and takes them again once records have expired.
+func TestMaxDisk(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock, o.Partitions = clock.now, 1 })
+	must(t, s.AlterTable(DefaultTable, TableChange{MaxDisk: ptr(uint64(2000)), Window: ptr(10 * time.Second)}))
+	n := 0
+	for range 10 {
+		for range 20 {
+			n++
+			if op := cincr(s, "k", strconv.Itoa(n), 1); errors.Is(op.Err, ErrOutOfMemory) {
+				if n < 60 || n > 200 {
+					t.Fatalf("refused operation %d", n)
+				}
+				wantOp(t, cincr(s, "k", "1", 1), 1, false) // duplicates are still answered
+				clock.advance(time.Hour)
+				cincr(s, "x", "tick", 0) // logs time
+				must(t, s.checkpoint(s.partitions[0], true))
+				if op := cincr(s, "k", strconv.Itoa(n), 1); !op.Applied {
+					t.Fatalf("after expiry: %v", op.Err)
+				}
+				return
+			}
+		}
+		must(t, s.checkpoint(s.partitions[0], false))
+	}
+	t.Fatal("never refused")
+}
+
+// TestHugeBatch commits one operation that is larger than half a memtable,
+// which Pebble treats in a way of its own.
+func TestHugeBatch(t *testing.T) {
+	s := testStore(t, nil)
+	op := Op{Kind: CMIncrBy, ID: []byte("huge")}
+	for i := range 700 {
+		op.Keys = append(op.Keys, []byte(fmt.Sprintf("%060000d", i)))
+		op.Deltas = append(op.Deltas, 1)
+	}
+	for i := range 2 {
+		if got := do(s, op); got.Err != nil || got.Applied != (i == 0) {
+			t.Fatalf("%v, applied %v", got.Err, got.Applied)
+		}
+	}
+	wantOp(t, cincr(s, "k", "1", 1), 1, true)
+}

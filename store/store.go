@@ -52,7 +52,7 @@ type Options struct {
 	// over all partitions.
 	MaxLogBytes int64
 	// RecordMemory is the memory, bytes, that EXACT records may take before
-	// they go to disk in sorted runs; default 64 MiB over all partitions. With
+	// they go to disk in sorted runs; default 32 MiB over all partitions. With
 	// many records on disk up to a thirty-second of their size is used.
 	RecordMemory int64
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
@@ -81,7 +81,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	def(&o.SnapshotInterval, time.Minute)
 	def(&o.MaxLogBytes, 256<<20)
-	def(&o.RecordMemory, 64<<20)
+	def(&o.RecordMemory, 32<<20)
 	def(&o.FilterMaxMemory, 1<<30)
 	def(&o.HotCounters, 1_000_000)
 	def(&o.BlockCache, 64<<20)

@@ -104,6 +104,25 @@ func TestDroppedTableDrains(t *testing.T) {
 	wantOp(t, cincr(s, "k1", "1", 1), 2, true)
 }
 
+// TestLinksStayFew creates and drops tables again and again within a window:
+// the catalogue must not grow with it.
+func TestLinksStayFew(t *testing.T) {
+	s := testStore(t, nil)
+	for i := range 30 {
+		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "p"}))
+		must(t, s.CreateTable(TableOptions{Name: "u", Prefix: "q"}))
+		wantOp(t, cincr(s, "p", strconv.Itoa(i), 1), int64(i+1), true)
+		must(t, s.DropTable("t"))
+		must(t, s.DropTable("u"))
+	}
+	for i := range 30 {
+		wantOp(t, cincr(s, "p", strconv.Itoa(i), 1), int64(i+1), false)
+	}
+	if n := len(s.partitions[0].catalog.encode()); n > 100_000 {
+		t.Errorf("the catalogue has %d bytes", n)
+	}
+}
+
 func TestTableErrors(t *testing.T) {
 	s := testStore(t, nil)
 	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "p"}))

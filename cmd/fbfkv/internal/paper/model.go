@@ -1,0 +1,39 @@
+package paper
+
+import (
+	"math"
+
+	reference "github.com/fbfkv/fbfkv/fbf/paper"
+)
+
+// optimisedModel is the false positive probability of the corrected Algorithm 2
+// on the ids inserted per period, newest first, one period per constituent. It is
+// Eq. 3 with two corrections: neighbours share the ids of a period, and
+// the last pair adds nothing, for where it says yes the oldest alone does too.
+func optimisedModel(periods []uint64, m uint64, k int) float64 {
+	held := func(i int) uint64 {
+		if i == 0 {
+			return periods[0]
+		}
+		return periods[i] + periods[i-1]
+	}
+	set := func(n uint64) float64 { return -math.Expm1(float64(k) * float64(n) * math.Log1p(-1/float64(m))) }
+	last := len(periods) - 1
+	no := math.Log1p(-reference.FPPConstituent(held(0), m, k)) + math.Log1p(-reference.FPPConstituent(held(last), m, k))
+	for i := 1; i < last-1; i++ {
+		both := set(held(i)) + set(held(i+1)) - set(held(i)+held(i+1)-periods[i])
+		no += math.Log1p(-math.Pow(both, float64(k)))
+	}
+	return -math.Expm1(no)
+}
+
+// bestHashes is the number of hash functions with the lowest probability.
+func bestHashes(periods []uint64, m uint64) (k int, fpp float64) {
+	k, fpp = 1, 1
+	for try := 1; try <= reference.MaxHashes; try++ {
+		if p := optimisedModel(periods, m, try); p < fpp {
+			k, fpp = try, p
+		}
+	}
+	return k, fpp
+}

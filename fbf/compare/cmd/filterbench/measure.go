@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/csv"
+	"fmt"
+	"os"
+	"runtime"
+
+	"github.com/fbfkv/fbfkv/fbf/compare"
+)
+
+// runner is a contestant in steady state.
+type runner struct {
+	name   string
+	stream *compare.Stream
+}
+
+// speed times new and duplicate ids. All contestants are kept ready and run
+// in turn, round by round, each round beginning with another.
+func speed(c config) error {
+	runtime.LockOSThread()
+	return write(c.path("speed.csv"), "target,bytes,contestant,round,op,ns", func(row func(...any)) error {
+		for _, target := range c.targets {
+			for _, size := range c.sizes {
+				if err := speedAt(c, target, size, row); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+func speedAt(c config, target float64, size uint64, row func(...any)) error {
+	var runners []runner
+	defer func() {
+		for _, r := range runners {
+			r.stream.Release()
+		}
+	}()
+	for _, k := range compare.Contestants(target) {
+		ids := k.IDsIn(size)
+		w, err := k.New(ids)
+		if err != nil {
+			return err
+		}
+		r := runner{k.Name, compare.NewStream(w, ids)}
+		runners = append(runners, r)
+		from := clock()
+		r.stream.Fill(1.3)
+		progress("%g, %d KB: %s holds %d ids, filled in %v", target, size>>10, k.Name, ids, clock()-from)
+	}
+	for round := range c.rounds {
+		for i := range runners {
+			r := runners[(i+round)%len(runners)]
+			fresh, _ := c.time(r.stream.New)
+			again, found := c.time(r.stream.Duplicate)
+			if found < 0.99 {
+				return fmt.Errorf("%s recognised only %.3f of the duplicates", r.name, found)
+			}
+			row(target, size, r.name, round, "new", fresh)
+			row(target, size, r.name, round, "duplicate", again)
+		}
+	}
+	return nil
+}
+
+// time is the ns per id of block, after a warm-up, and the share of ids it found.
+func (c config) time(block func() int) (ns, found float64) {
+	for end := clock() + c.slice/3; clock() < end; {
+		block()
+	}
+	n, hits, from := 0, 0, clock()
+	for {
+		for range 16 {
+			hits += block()
+		}
+		n += 16 * compare.Block
+		if d := clock() - from; d >= c.slice {
+			return float64(d.Nanoseconds()) / float64(n), float64(hits) / float64(n)
+		}
+	}
+}
+
+// bits measures the memory really taken per id of the window.
+func bits(c config) error {
+	return write(c.path("bits.csv"), "target,contestant,ids,bits", func(row func(...any)) error {
+		for _, target := range c.targets {
+			for _, k := range compare.Contestants(target) {
+				b, err := compare.BitsPerID(k, c.ids)
+				if err != nil {
+					return err
+				}
+				progress("%g: %s takes %.1f bits per id", target, k.Name, b)
+				row(target, k.Name, c.ids, b)
+			}
+		}
+		return nil
+	})
+}
+
+// fpp looks for ids never inserted.
+func fpp(c config) error {
+	return write(c.path("fpp.csv"), "target,contestant,ids,hits,probes,low,high", func(row func(...any)) error {
+		for _, target := range c.targets {
+			for _, k := range compare.Contestants(target) {
+				f, err := compare.MeasureFPP(k, c.ids, c.probes)
+				if err != nil {
+					return err
+				}
+				progress("%g: %s %d false positives in %d: %.3g, 95%% within %.3g to %.3g", target, k.Name, f.Hits, f.Probes, f.Rate(), f.Low, f.High)
+				row(target, k.Name, c.ids, f.Hits, f.Probes, f.Low, f.High)
+			}
+		}
+		return nil
+	})
+}
+
+func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+// write makes a CSV file of the rows that body gives.
+func write(path, header string, body func(row func(...any)) error) (err error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := f.Close(); err == nil {
+			err = e
+		}
+	}()
+	fmt.Fprintln(f, header)
+	w := csv.NewWriter(f)
+	defer w.Flush()
+	return body(func(cells ...any) {
+		record := make([]string, len(cells))
+		for i, c := range cells {
+			if x, ok := c.(float64); ok {
+				record[i] = fmt.Sprintf("%.4g", x)
+			} else {
+				record[i] = fmt.Sprint(c)
+			}
+		}
+		w.Write(record)
+		w.Flush()
+	})
+}

@@ -1,0 +1,168 @@
+package integration
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+)
+
+// The windows of these tests are the shortest there are.
+const (
+	shortWindow = time.Second
+	// forgotten is the time by which an operation must be forgotten: FBF.md
+	// promises two refresh periods after the window at the latest, and the
+	// look-up records expire with the filters; the rest is for a busy machine.
+	forgotten = 6 * shortWindow
+)
+
+// shortTables creates an EXACT and an APPROX table with a short window.
+func shortTables(t *testing.T, c *rawConn) (prefixes []string) {
+	t.Helper()
+	for _, mode := range []string{"EXACT", "APPROX"} {
+		prefix := "short-" + mode + ":"
+		c.want("+OK", "CTABLE", "CREATE", "short-"+mode, "PREFIX", prefix, "MODE", mode,
+			"WINDOW", strconv.FormatInt(shortWindow.Milliseconds(), 10), "SKEW", "0")
+		prefixes = append(prefixes, prefix)
+	}
+	return prefixes
+}
+
+// TestWindow applies an operation every few milliseconds for several windows,
+// so that refreshes happen all the time, and retries random ones all along:
+// those younger than the window must be recognised (G1). Well after it, all are
+// forgotten and may be applied anew.
+func TestWindow(t *testing.T) {
+	t.Parallel()
+	s := startServer(t, "--appendfsync", "everysec", "--save", "1 1")
+	c := s.dial()
+	for _, prefix := range shortTables(t, c) {
+		t.Run(prefix, func(t *testing.T) {
+			t.Parallel()
+			c := s.dial()
+			c.t = t
+			key := prefix + "counter"
+			checkRecognition(t, c, key)
+			eventually(t, forgotten, "the last operation is forgotten", func() bool {
+				return c.do("CSEEN", key, "0") == "$-1"
+			})
+			before := c.do("CGET", key)
+			if got := c.do("CINCRBY", key, "0", "1", "WITHSTATUS"); got != fmt.Sprintf("[:%d :1]", number(before)+1) {
+				t.Errorf("a forgotten opid is answered %s; the counter was %s", got, before)
+			}
+		})
+	}
+}
+
+// number is the value of a rendered integer.
+func number(reply string) int {
+	n, _ := strconv.Atoi(reply[1:])
+	return n
+}
+
+// checkRecognition applies operations for four windows and retries each of them
+// again and again until it is nearly a window old.
+func checkRecognition(t *testing.T, c *rawConn, key string) {
+	var applied []time.Time
+	retried := 0
+	for begin := time.Now(); time.Since(begin) < 4*shortWindow; {
+		sent := time.Now() // the window begins later, when it is applied
+		if got := c.do("CINCRBY", key, strconv.Itoa(len(applied)), "1", "WITHSTATUS"); got != fmt.Sprintf("[:%d :1]", len(applied)+1) {
+			t.Fatalf("new operation %d: %s", len(applied), got)
+		}
+		applied = append(applied, sent)
+		for back := 1; back < len(applied); back *= 2 {
+			i := len(applied) - 1 - back
+			got := c.do("CINCRBY", key, strconv.Itoa(i), "1", "WITHSTATUS")
+			if age := time.Since(applied[i]); age < shortWindow {
+				retried++
+				if got[len(got)-3:] != ":0]" {
+					t.Fatalf("a retry after %v was answered %s", age, got)
+				}
+			} else if got[len(got)-3:] != ":0]" {
+				break // forgotten and applied again, which is allowed by now
+			}
+		}
+		if value := number(c.do("CGET", key)); value != len(applied) {
+			return // see above: the values are no longer predictable
+		}
+		time.Sleep(3 * time.Millisecond)
+	}
+	if retried < 100 {
+		t.Errorf("only %d retries were made in time", retried)
+	}
+}
+
+// TestDowntimeDoesNotAge stops and kills the server for longer than the window.
+// Ids age by logged time, so what was remembered then still is.
+func TestDowntimeDoesNotAge(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.dial()
+	prefixes := shortTables(t, c)
+	for i, end := range []func(){s.stop, s.kill} {
+		id := strconv.Itoa(i)
+		for _, prefix := range prefixes {
+			if got := c.do("CINCRBY", prefix+"k", id, "1", "WITHSTATUS"); got[len(got)-3:] != ":1]" {
+				t.Fatalf("operation %s on %s: %s", id, prefix, got)
+			}
+		}
+		end()
+		time.Sleep(shortWindow + shortWindow/2)
+		s.start()
+		c = s.dial()
+		for _, prefix := range prefixes {
+			if got := c.do("CINCRBY", prefix+"k", id, "1", "WITHSTATUS"); got[len(got)-3:] != ":0]" {
+				t.Errorf("a retry after %v of downtime on %s was answered %s", shortWindow*3/2, prefix, got)
+			}
+		}
+	}
+}
+
+// TestStale sends operations whose time is known: one that may have been
+// forgotten is refused (G7), whether the time comes from AT or from the opid,
+// and the older of both counts.
+func TestStale(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.dial()
+	const window, skew = 10000, 500
+	stale := "-STALE operation is older than the window in which its id is remembered"
+	future := "-ERR operation time is in the future"
+	for _, idtime := range []string{"NONE", "MS", "UUIDV7"} {
+		c.want("+OK", "CTABLE", "CREATE", idtime, "PREFIX", idtime+":", "IDTIME", idtime,
+			"WINDOW", strconv.Itoa(window), "SKEW", strconv.Itoa(skew))
+	}
+	ms := func(ago int) string { return strconv.FormatInt(time.Now().UnixMilli()-int64(ago), 10) }
+	c.want(":1", "CINCRBY", "NONE:k", "a", "1", "AT", ms(0))
+	c.want(":2", "CINCRBY", "NONE:k", "b", "1", "AT", ms(window-2000))
+	c.want(stale, "CINCRBY", "NONE:k", "c", "1", "AT", ms(window+2000))
+	c.want(future, "CINCRBY", "NONE:k", "d", "1", "AT", ms(-skew-2000))
+	c.want(stale, "CMINCRBY", "e", "2", "NONE:k", "1", "NONE:l", "1", "AT", ms(window+2000))
+	c.want(":2", "CGET", "NONE:k")
+	// A duplicate is refused as well once its time is known to be old.
+	c.want(stale, "CINCRBY", "NONE:k", "a", "1", "AT", ms(window+2000))
+
+	c.want(":1", "CINCRBY", "MS:k", ms(0)+"-a", "1")
+	c.want(stale, "CINCRBY", "MS:k", ms(window+2000)+"-b", "1")
+	c.want(stale, "CINCRBY", "MS:k", ms(0)+"-c", "1", "AT", ms(window+2000))
+	c.want(stale, "CINCRBY", "MS:k", ms(window+2000)+"-d", "1", "AT", ms(0))
+	c.want(future, "CINCRBY", "MS:k", ms(-skew-2000)+"-e", "1")
+
+	id := uuid.Must(uuid.NewV7())
+	c.want(":1", "CINCRBY", "UUIDV7:k", id.String(), "1")
+	c.want(":1", "CINCRBY", "UUIDV7:k", id.String(), "1")
+	binary := uuid.Must(uuid.NewV7())
+	c.want(":2", "CINCRBY", "UUIDV7:k", string(binary[:]), "1")
+
+	// FLUSHALL forgets the ids, and with them whatever happened before it.
+	before := ms(0)
+	time.Sleep(5 * time.Millisecond)
+	c.want("+OK", "FLUSHALL")
+	c.want(stale, "CINCRBY", "NONE:k", "a", "1", "AT", before)
+	s.crash()
+	c = s.dial()
+	c.want(stale, "CINCRBY", "NONE:k", "a", "1", "AT", before)
+}
