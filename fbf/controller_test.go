@@ -256,3 +256,22 @@ func TestSealForgetsNothing(t *testing.T) {
 		t.Errorf("%d generations sealed, want %d", got, lanes-1)
 	}
 }
+
+// TestSegmentBound: when only small segments are granted they do not pile up
+// without end, and the target is kept however many there are.
+func TestSegmentBound(t *testing.T) {
+	s := newSim(t, Options{Window: minute, Error: 1e-3}, 1)
+	s.grant = func(n uint64) bool { return n <= 20_000 }
+	refused, most := 0, 0
+	for s.now < 2*minute {
+		s.now++
+		if !s.insert() {
+			refused++
+		}
+		most = max(most, len(s.f.segs))
+	}
+	s.check()
+	if most != maxSegments || refused == 0 || s.worst > 1e-3 {
+		t.Errorf("%d segments at most, %d refused, effective FPP %g", most, refused, s.worst)
+	}
+}

@@ -103,7 +103,7 @@ func TestPitfallDoubleHashing(t *testing.T) {
 // Pitfall 4: branches on data before all lines are requested. Duplicates found in the
 // first lane and ids found nowhere must read the same lines: match does not stop early.
 func TestPitfallDataDependentBranches(t *testing.T) {
-	f := newSim(t, Options{Window: minute, Error: 1e-6, Capacity: 30_000_000}, 1).f
+	f := newSim(t, Options{Window: minute, Error: 1e-6, Capacity: 10_000_000}, 1).f
 	if testing.Short() || raceEnabled {
 		t.Skip("a measurement")
 	}

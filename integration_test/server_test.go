@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -63,8 +64,11 @@ func (s *server) start(more ...string) {
 // launch starts the process.
 func (s *server) launch(more ...string) {
 	s.t.Helper()
-	args := append([]string{"--port", "0", "--dir", s.dir}, s.args...)
-	s.cmd = exec.Command(program, append(args, more...)...)
+	args := append(append([]string{"--dir", s.dir}, s.args...), more...)
+	if !slices.Contains(args, "--port") {
+		args = append(args, "--port", "0")
+	}
+	s.cmd = exec.Command(program, args...)
 	s.log = newLogBuffer()
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.done = make(chan struct{})

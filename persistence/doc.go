@@ -21,6 +21,8 @@
 //   - 'r' slot hash key: a row, the value of one key as of some sequence. Rows
 //     are written in bulk at checkpoints.
 //   - 's' partition: one value per partition, such as where to begin redoing.
+//   - 'x' partition time slot hash key: the row expires then; an index that may
+//     be outdated.
 //   - 'e' partition table id …: a run, an immutable sorted set of records with a
 //     header. A run is built as one sstable beside the commit path and
 //     ingested: it appears as a whole, at the bottom of the tree, without being

@@ -10,6 +10,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/sstable"
 )
 
 // rowBloomBits per key give a row look-up that finds nothing a 1 % chance of
@@ -84,7 +85,9 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
 		FormatMajorVersion: pebble.FormatNewest,
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: 4,
-		L0CompactionThreshold:       2,
+		// A flushed op log is compacted late: by then checkpoints have trimmed
+		// most of it, and what is trimmed is never written again.
+		L0CompactionThreshold: 8,
 		L0StopWritesThreshold:       100,
 		LBaseMaxBytes:               64 << 20,
 		// One compaction suffices for a log that is mostly deleted whole, a
@@ -97,6 +100,10 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
 		Logger:                l,
 		EventListener:         l.events(),
 	}
+	// Flushes are mostly op log, short-lived and full of random ids: not worth
+	// compressing.
+	po.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
+	po.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	for i := range po.Levels {
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(rowBloomBits)
 	}

@@ -1,6 +1,9 @@
 package store
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"math/bits"
+)
 
 // recents are the EXACT records of a partition that are not yet in a run on
 // disk: a chain of segments, the newest of which grows. A record leaves memory
@@ -14,7 +17,7 @@ type recents struct {
 // sealed, when the builder of runs reads it without the lock.
 type recentSegment struct {
 	chunks   [][]byte
-	index    []uint64 // open addressing: upper half of the hash | location+1; 0 is empty
+	index    []uint32 // open addressing by the hash: location+1; 0 is empty
 	count    int
 	size     int
 	firstSeq uint64
@@ -25,6 +28,9 @@ type recentSegment struct {
 
 // recentChunk is the size of a chunk. A record never spans two.
 const recentChunk = 256 << 10
+
+// maxPresized bounds the index that a new segment gets in advance.
+const maxPresized = 1 << 16
 
 // record is an EXACT record: what is remembered of an operation.
 type record struct {
@@ -60,7 +66,7 @@ func (r *reader) runValue() record {
 // add remembers an operation.
 func (rs *recents) add(r *record) {
 	if len(rs.segments) == 0 {
-		rs.segments = append(rs.segments, new(recentSegment))
+		rs.segments = append(rs.segments, newRecentSegment(0))
 	}
 	rs.segments[len(rs.segments)-1].add(r)
 }
@@ -94,27 +100,35 @@ func (s *recentSegment) add(r *record) {
 	s.addToIndex(r.hash, uint32(n-1)<<18|uint32(at))
 }
 
+// newRecentSegment makes an empty segment with an index for n records.
+func newRecentSegment(n int) *recentSegment {
+	return &recentSegment{index: make([]uint32, indexSize(n))}
+}
+
+// indexSize is the power of two that holds n records at most three quarters full.
+func indexSize(n int) int { return max(64, 1<<bits.Len(uint(n+n/3))) }
+
 // addToIndex keeps the index at most three quarters full.
 func (s *recentSegment) addToIndex(hash uint64, at uint32) {
 	if s.count*4 > len(s.index)*3 {
 		old := s.index
-		s.index = make([]uint64, max(64, 2*len(old)))
-		for _, slot := range old {
-			if slot != 0 {
-				s.place(slot, s.hashAt(uint32(slot)-1))
+		s.index = make([]uint32, 2*len(old))
+		for _, loc := range old {
+			if loc != 0 {
+				s.place(loc, s.hashAt(loc-1))
 			}
 		}
 	}
-	s.place(hash>>32<<32|uint64(at+1), hash)
+	s.place(at+1, hash)
 }
 
-func (s *recentSegment) place(slot, hash uint64) {
+func (s *recentSegment) place(loc uint32, hash uint64) {
 	mask := uint64(len(s.index) - 1)
 	i := hash & mask
 	for s.index[i] != 0 {
 		i = (i + 1) & mask
 	}
-	s.index[i] = slot
+	s.index[i] = loc
 }
 
 func (s *recentSegment) at(loc uint32) []byte { return s.chunks[loc>>18][loc&(1<<18-1):] }
@@ -145,16 +159,16 @@ func (rs *recents) find(hash uint64, key, id []byte) (record, bool) {
 }
 
 func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
-	if len(s.index) == 0 {
+	if s.count == 0 {
 		return record{}, false
 	}
 	mask := uint64(len(s.index) - 1)
 	for i := hash & mask; s.index[i] != 0; i = (i + 1) & mask {
-		if s.index[i]>>32 != hash>>32 {
+		if s.hashAt(s.index[i]-1) != hash {
 			continue
 		}
-		r, _ := decodeRecent(s.at(uint32(s.index[i]) - 1))
-		if r.hash == hash && string(r.key) == string(key) && string(r.id) == string(id) {
+		r, _ := decodeRecent(s.at(s.index[i] - 1))
+		if string(r.key) == string(key) && string(r.id) == string(id) {
 			return r, true
 		}
 	}
@@ -177,7 +191,8 @@ func (s *recentSegment) each(fn func(record)) {
 func (rs *recents) seal() []*recentSegment {
 	n := len(rs.segments)
 	if n > 0 && rs.segments[n-1].count > 0 {
-		rs.segments = append(rs.segments, new(recentSegment))
+		// The next one will be about as large.
+		rs.segments = append(rs.segments, newRecentSegment(min(rs.segments[n-1].count, maxPresized)))
 		n++
 	}
 	if n <= 1 {

@@ -44,6 +44,7 @@ func newRootCommand() *cobra.Command {
 		}
 		return serve(config, file, cmd.ErrOrStderr())
 	}
+	addPaper(root)
 	return root
 }
 

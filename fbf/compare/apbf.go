@@ -76,6 +76,6 @@ func (w *apbfWindow) Contains(id ID) bool {
 	return w.f.Contains(b[:])
 }
 
-func (w *apbfWindow) OffHeap() uint64 { return 0 }
+func (w *apbfWindow) Bytes() uint64 { return 0 }
 
 func (w *apbfWindow) Release() {}

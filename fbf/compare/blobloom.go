@@ -74,6 +74,6 @@ func (w *blobWindow) Contains(id ID) bool {
 	return false
 }
 
-func (w *blobWindow) OffHeap() uint64 { return 0 }
+func (w *blobWindow) Bytes() uint64 { return 0 }
 
 func (w *blobWindow) Release() {}

@@ -74,6 +74,6 @@ func (w *bloomWindow) contains(b []byte) bool {
 	return false
 }
 
-func (w *bloomWindow) OffHeap() uint64 { return 0 }
+func (w *bloomWindow) Bytes() uint64 { return 0 }
 
 func (w *bloomWindow) Release() {}

@@ -73,6 +73,6 @@ func (w *forgetfulWindow) Insert(ids []ID, now int64) {
 
 func (w *forgetfulWindow) Contains(id ID) bool { return w.f.Contains(id[0]) }
 
-func (w *forgetfulWindow) OffHeap() uint64 { return w.f.Bytes() }
+func (w *forgetfulWindow) Bytes() uint64 { return w.f.Bytes() }
 
 func (w *forgetfulWindow) Release() { w.f.Release() }

@@ -9,7 +9,9 @@ require (
 	github.com/decred/dcrd/container/apbf v1.0.1
 	github.com/fbfkv/fbfkv v0.0.0
 	github.com/greatroar/blobloom v0.8.0
+	golang.org/x/sys v0.48.0
 	gonum.org/v1/gonum v0.17.0
+	gonum.org/v1/plot v0.17.0
 )
 
 require (
@@ -23,7 +25,5 @@ require (
 	github.com/dchest/siphash v1.2.3 // indirect
 	github.com/golang/freetype v0.0.0-20170609003504-e2365dfdc4a0 // indirect
 	golang.org/x/image v0.30.0 // indirect
-	golang.org/x/sys v0.48.0 // indirect
 	golang.org/x/text v0.28.0 // indirect
-	gonum.org/v1/plot v0.17.0 // indirect
 )

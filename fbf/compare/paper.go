@@ -78,6 +78,6 @@ func (w *paperWindow) Insert(ids []ID, now int64) {
 
 func (w *paperWindow) Contains(id ID) bool { return w.f.Contains(id[0]) }
 
-func (w *paperWindow) OffHeap() uint64 { return 0 }
+func (w *paperWindow) Bytes() uint64 { return 0 }
 
 func (w *paperWindow) Release() {}

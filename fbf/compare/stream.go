@@ -101,7 +101,10 @@ func BitsPerID(c Contestant, ids uint64) (float64, error) {
 	defer w.Release()
 	s := NewStream(w, ids)
 	s.Fill(3)
-	after := heap()
+	bytes := w.Bytes()
+	if bytes == 0 {
+		bytes = heap() - before
+	}
 	runtime.KeepAlive(s)
-	return float64(after-before+w.OffHeap()) * 8 / float64(ids), nil
+	return float64(bytes) * 8 / float64(ids), nil
 }

@@ -23,8 +23,9 @@ type Window interface {
 	Insert(ids []ID, now int64)
 	// Contains reports whether id may have been inserted.
 	Contains(id ID) bool
-	// OffHeap is the memory held outside the Go heap, in bytes.
-	OffHeap() uint64
+	// Bytes is the memory of a window that may lie outside the Go heap; 0 for
+	// those whose memory the Go heap tells.
+	Bytes() uint64
 	// Release gives back memory that the garbage collector does not.
 	Release()
 }

@@ -30,6 +30,7 @@ type config struct {
 	ids     uint64
 	probes  uint64
 	doc     string
+	small   bool
 }
 
 // list is a flag of comma-separated numbers.
@@ -70,8 +71,14 @@ func run(args []string) error {
 	f.Uint64Var(&c.ids, "ids", 1<<20, "bits and fpp: ids in the window")
 	f.Uint64Var(&c.probes, "probes", 1e7, "fpp: ids looked for")
 	f.StringVar(&c.doc, "doc", "", "report: Markdown file whose marked sections are replaced")
+	f.BoolVar(&c.small, "small-pages", false, "speed: no huge pages, which package fbf would ask for")
 	if err := f.Parse(args[1:]); err != nil {
 		return err
+	}
+	if c.small {
+		if err := smallPages(); err != nil {
+			return err
+		}
 	}
 	if err := os.MkdirAll(c.out, 0o755); err != nil {
 		return err

@@ -59,14 +59,14 @@ func report(c config) error {
 	if err != nil {
 		return err
 	}
-	false_, err := table(c.path("fpp.csv"))
+	positives, err := table(c.path("fpp.csv"))
 	if err != nil {
 		return err
 	}
-	if err := draw(c.path("filters.svg"), speeds, memory, false_); err != nil {
+	if err := graph(c.path("filters.svg"), speeds, memory, positives); err != nil {
 		return err
 	}
-	sections := map[string]string{"bits": bitsTable(memory, false_)}
+	sections := map[string]string{"bits": bitsTable(memory, positives)}
 	for _, op := range []string{"new", "duplicate"} {
 		sections[op] = speedTable(speeds, op)
 	}
@@ -158,13 +158,21 @@ func speedTable(all []sample, op string) string {
 	return b.String()
 }
 
-// short writes 1e-06 as 1e-6, and 0.001 as 1e-3.
+// short writes a target as people do: 1e-06 as 1e-6.
 func short(number string) string {
 	x, err := strconv.ParseFloat(number, 64)
 	if err != nil {
 		return number
 	}
-	return strings.Replace(fmt.Sprintf("%.3g", x), "e-0", "e-", 1)
+	return strings.Replace(strconv.FormatFloat(x, 'e', -1, 64), "e-0", "e-", 1)
+}
+
+// scientific writes a measured probability with two digits.
+func scientific(x float64) string {
+	if x == 0 {
+		return "0"
+	}
+	return strings.Replace(fmt.Sprintf("%.1e", x), "e-0", "e-", 1)
 }
 
 func bytesName(n float64) string {
@@ -175,7 +183,7 @@ func bytesName(n float64) string {
 }
 
 // bitsTable joins memory and measured false positives.
-func bitsTable(memory, false_ [][]string) string {
+func bitsTable(memory, positives [][]string) string {
 	var b strings.Builder
 	b.WriteString("| target | contestant | bits per id | false positives / probes | measured FPP | 95% bounds |\n| --- | --- | ---: | ---: | ---: | --- |\n")
 	for _, m := range memory {
@@ -184,11 +192,14 @@ func bitsTable(memory, false_ [][]string) string {
 		}
 		bits, _ := strconv.ParseFloat(m[3], 64)
 		fmt.Fprintf(&b, "| %s | %s | %.1f |", short(m[0]), m[1], bits)
-		for _, f := range false_ {
+		for _, f := range positives {
 			if f[0] == m[0] && f[1] == m[1] {
 				hits, _ := strconv.ParseFloat(f[3], 64)
 				probes, _ := strconv.ParseFloat(f[4], 64)
-				fmt.Fprintf(&b, " %s / %.0e | %.2g | %s to %s |", f[3], probes, hits/probes, short(f[5]), short(f[6]))
+				low, _ := strconv.ParseFloat(f[5], 64)
+				high, _ := strconv.ParseFloat(f[6], 64)
+				fmt.Fprintf(&b, " %s / %s | %s | %s to %s |",
+					f[3], strings.Replace(fmt.Sprintf("%.0e", probes), "e+0", "e", 1), scientific(hits/probes), scientific(low), scientific(high))
 			}
 		}
 		b.WriteString("\n")

@@ -1,0 +1,166 @@
+package paper
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+)
+
+// options are the command's flags.
+type options struct {
+	out     string
+	figures []int
+	quick   bool
+	png     bool
+	seed    uint64
+}
+
+const help = `Makes the figures of the FBF paper again (Subramanyam, Gupta, Leslie, Wang:
+"Idempotent Distributed Counters Using a Forgetful Bloom Filter"), with the numbers
+the paper prints and with fbfkv's own filter beside them.
+
+Figures 8 to 13 are simulations: the same seed gives the same files. Figures 14 and
+15 are measured on a server that this command starts on a free port with a data
+directory of its own, and removes afterwards.
+
+Writes figNN.svg, figNN.csv and summary.csv, and prints the summary.`
+
+// New returns the subcommand.
+func New() *cobra.Command {
+	var o options
+	cmd := &cobra.Command{
+		Use:   "paper [--out DIR] [--figures 8,9,...] [--quick]",
+		Short: "make the figures of the FBF paper again",
+		Long:  help,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return o.run(cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&o.out, "out", "fbfkv-paper", "directory to write to; it is created if it is missing")
+	flags.IntSliceVar(&o.figures, "figures", numbers(figures()), "which figures")
+	flags.BoolVar(&o.quick, "quick", false, "a small part of the work, for a first look; not to be quoted")
+	flags.BoolVar(&o.png, "png", false, "write figNN.png too")
+	flags.Uint64Var(&o.seed, "seed", 1, "seed of the simulations")
+	// The root's are about the server's settings.
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+	})
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		return fmt.Errorf("%w (fbfkv paper --help lists the flags)", err)
+	})
+	return cmd
+}
+
+func numbers(all []figure) (n []int) {
+	for _, f := range all {
+		n = append(n, f.number)
+	}
+	return n
+}
+
+// chosen are the figures asked for, in the paper's order.
+func (o options) chosen() ([]figure, error) {
+	known := figures()
+	for _, n := range o.figures {
+		if !slices.Contains(numbers(known), n) {
+			return nil, fmt.Errorf("--figures: no figure %d, there are 8 to 15", n)
+		}
+	}
+	return slices.DeleteFunc(known, func(f figure) bool { return !slices.Contains(o.figures, f.number) }), nil
+}
+
+// run makes the figures and writes them.
+func (o options) run(stdout, stderr io.Writer) error {
+	chosen, err := o.chosen()
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.out, 0o755); err != nil {
+		return err
+	}
+	bar := newProgress(stderr, chosen)
+	var all []made
+	for _, f := range chosen {
+		bar.begin(f)
+		res, err := f.make(&run{seed: o.seed, quick: o.quick, progress: bar.set})
+		if err != nil {
+			return fmt.Errorf("figure %d: %w", f.number, err)
+		}
+		if err := res.write(o.out, f, o.png); err != nil {
+			return fmt.Errorf("figure %d: %w", f.number, err)
+		}
+		all = append(all, made{f, res})
+		bar.end(f)
+	}
+	bar.finish()
+	if err := writeSummary(o.out+"/summary.csv", all); err != nil {
+		return err
+	}
+	if err := printSummary(stdout, all); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(stdout, "\nWritten to %s.\n", o.out)
+	return err
+}
+
+// progress shows how far the work is: a bar on a terminal, else a line per figure.
+type progress struct {
+	bar     *progressbar.ProgressBar // nil without a terminal
+	out     io.Writer
+	done    int // weight of the figures made
+	current figure
+	started time.Time
+}
+
+// progressUnit is the bar's steps per unit of weight.
+const progressUnit = 100
+
+func newProgress(out io.Writer, chosen []figure) *progress {
+	total := 0
+	for _, f := range chosen {
+		total += f.weight
+	}
+	p := &progress{out: out}
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		p.bar = progressbar.NewOptions(total*progressUnit, progressbar.OptionSetWriter(out), progressbar.OptionFullWidth(),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+	return p
+}
+
+func (p *progress) begin(f figure) {
+	p.current, p.started = f, time.Now()
+	if p.bar != nil {
+		p.bar.Describe(fmt.Sprintf("Fig. %d: %s", f.number, f.title))
+	}
+}
+
+// set moves the bar within the present figure.
+func (p *progress) set(share float64) {
+	if p.bar != nil {
+		// Nothing can be done about a bar that cannot be drawn.
+		_ = p.bar.Set(int(float64(progressUnit) * (float64(p.done) + share*float64(p.current.weight))))
+	}
+}
+
+func (p *progress) end(f figure) {
+	p.done += f.weight
+	if p.bar == nil {
+		fmt.Fprintf(p.out, "Fig. %d: %s (%.1f s)\n", f.number, f.title, time.Since(p.started).Seconds())
+	}
+}
+
+func (p *progress) finish() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}

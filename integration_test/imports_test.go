@@ -1,0 +1,113 @@
+package integration
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/fbfkv/fbfkv/"
+
+// mayImport is the table of the architecture: which of our packages each
+// package may import, tests included. cmd, integration_test and examples are
+// not listed: they may import all, and nobody may import them.
+var mayImport = map[string]string{
+	"server":               "commands store server/resp",
+	"server/resp":          "",
+	"commands":             "store server/resp",
+	"store":                "fbf fbf/paper persistence",
+	"fbf":                  "fbf/internal/frame",
+	"fbf/paper":            "fbf/internal/frame",
+	"fbf/internal/frame":   "",
+	"persistence":          "",
+	"persistence/internal": "",
+}
+
+// entrances are the packages that may import everything.
+var entrances = []string{"cmd/", "integration_test", "examples/"}
+
+// onlyIn lists libraries that are one package's secret.
+var onlyIn = map[string][]string{
+	"github.com/tidwall/redcon": {"server/resp"},
+	// store knows its file system's interface, and nothing else of Pebble.
+	"github.com/cockroachdb/pebble/v2": {"persistence"},
+	"github.com/spf13/cobra":           {"cmd/fbfkv"},
+	"net":                              {"server"},
+}
+
+// goPackage is what go list tells of a package.
+type goPackage struct {
+	ImportPath                         string
+	Imports, TestImports, XTestImports []string
+}
+
+// TestImports holds every package to mayImport: a request only ever moves
+// right, and no package knows one to its left.
+func TestImports(t *testing.T) {
+	t.Parallel()
+	for _, p := range listPackages(t) {
+		name := strings.TrimPrefix(p.ImportPath+"/", module)
+		name = strings.TrimSuffix(name, "/")
+		if isEntrance(name) {
+			continue
+		}
+		allowed, known := mayImport[name]
+		if !known {
+			t.Errorf("package %s has no row in mayImport", name)
+			continue
+		}
+		for _, imported := range append(append(p.Imports, p.TestImports...), p.XTestImports...) {
+			ours, ok := strings.CutPrefix(imported, module)
+			if ok && ours != name && !contains(strings.Fields(allowed), ours) {
+				t.Errorf("%s imports %s; it may import: %s", name, ours, allowed)
+			}
+		}
+		for _, imported := range p.Imports {
+			if owners := onlyIn[imported]; owners != nil && !contains(owners, name) {
+				t.Errorf("%s imports %s, which is the secret of %v", name, imported, owners)
+			}
+		}
+	}
+}
+
+// isEntrance reports whether a package may import everything.
+func isEntrance(name string) bool {
+	for _, e := range entrances {
+		if strings.HasPrefix(name, e) {
+			return true
+		}
+	}
+	return false
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// listPackages runs go list on the whole module.
+func listPackages(t *testing.T) (all []goPackage) {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-json=ImportPath,Imports,TestImports,XTestImports", "./...")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p goPackage
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, p)
+	}
+}

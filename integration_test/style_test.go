@@ -1,0 +1,104 @@
+package integration
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// The limits of our style: one subject per file, and functions that fit on a
+// screen or two.
+const (
+	maxFileLines     = 600
+	maxFunctionLines = 80
+	maxTestLines     = 100 // tables of cases are long and easy to read
+)
+
+// TestStyle holds every Go file to the project's style: no file or function
+// without end, no init function, no note of something left undone, and a doc
+// comment on everything exported.
+func TestStyle(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == ".git" || d.Name() == "node_modules" || d.Name() == "fbfkv-data"):
+			return filepath.SkipDir
+		case strings.HasSuffix(path, ".go"):
+			checkStyle(t, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// checkStyle checks one file.
+func checkStyle(t *testing.T, path string) {
+	source, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(source), "\n"); n > maxFileLines {
+		t.Errorf("%s has %d lines, more than %d", path, n, maxFileLines)
+	}
+	files := token.NewFileSet()
+	f, err := parser.ParseFile(files, path, source, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range f.Comments {
+		for _, mark := range []string{"TO" + "DO", "FIX" + "ME", "XX" + "X"} {
+			if strings.Contains(group.Text(), mark) {
+				t.Errorf("%s: a comment says %s", files.Position(group.Pos()), mark)
+			}
+		}
+	}
+	for _, d := range f.Decls {
+		if function, ok := d.(*ast.FuncDecl); ok {
+			checkFunction(t, files, function, strings.HasSuffix(path, "_test.go"))
+		}
+	}
+}
+
+// checkFunction checks one function.
+func checkFunction(t *testing.T, files *token.FileSet, f *ast.FuncDecl, test bool) {
+	at := files.Position(f.Pos())
+	limit := maxFunctionLines
+	if test {
+		limit = maxTestLines
+	}
+	if n := files.Position(f.End()).Line - at.Line + 1; n > limit {
+		t.Errorf("%s: %s has %d lines, more than %d", at, f.Name.Name, n, limit)
+	}
+	if f.Name.Name == "init" && f.Recv == nil {
+		t.Errorf("%s: an init function", at)
+	}
+	if f.Name.IsExported() && f.Doc == nil && !test && isPublic(f) {
+		t.Errorf("%s: %s has no doc comment", at, f.Name.Name)
+	}
+}
+
+// isPublic reports whether an exported function is a method of an exported
+// type, or no method.
+func isPublic(f *ast.FuncDecl) bool {
+	if f.Recv == nil {
+		return true
+	}
+	receiver := f.Recv.List[0].Type
+	if star, ok := receiver.(*ast.StarExpr); ok {
+		receiver = star.X
+	}
+	if generic, ok := receiver.(*ast.IndexExpr); ok {
+		receiver = generic.X
+	}
+	name, ok := receiver.(*ast.Ident)
+	return ok && name.IsExported()
+}
