@@ -88,8 +88,8 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
 		// A flushed op log is compacted late: by then checkpoints have trimmed
 		// most of it, and what is trimmed is never written again.
 		L0CompactionThreshold: 8,
-		L0StopWritesThreshold:       100,
-		LBaseMaxBytes:               64 << 20,
+		L0StopWritesThreshold: 100,
+		LBaseMaxBytes:         64 << 20,
 		// One compaction suffices for a log that is mostly deleted whole, a
 		// second one helps while checkpoints write rows; the server has at
 		// least two cores, and clients come first.

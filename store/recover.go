@@ -216,7 +216,9 @@ func (r *recovery) lostFilters() error {
 		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or filter keys, "+
 			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
 	}
-	if err := p.setCatalog(r.state.catalog, r.state.at); err != nil {
+	// Their logged time begins at zero: what is inserted now is older than the
+	// state, and a generation must cover the times of its records (judge.go).
+	if err := p.setCatalog(r.state.catalog, moment{}); err != nil {
 		return err
 	}
 	wall, _ := r.s.opts.Clock()
@@ -267,32 +269,38 @@ func (p *partition) assignRuns() {
 	p.loadedRuns = nil
 }
 
-// rebuild fills the filters from the runs: every id on disk is remembered for
-// a whole window more.
+// rebuild fills the filters from the runs, as of their own times.
 func (r *recovery) rebuild() error {
-	p := r.p
-	for _, run := range p.loadedRuns {
-		t := p.tables[run.Table]
+	runs := slices.Clone(r.p.loadedRuns)
+	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.LastTime, b.LastTime) })
+	for _, run := range runs {
+		t := r.p.tables[run.Table]
 		if t == nil {
 			continue
 		}
 		err := r.s.db.ScanRun(run, func(hash, _ uint64, _ []byte) error {
-			for n := 0; n < maxEvents && t.filter.Due(p.at.logged); n++ {
-				ev, ok := t.filter.Plan(p.at.logged, func(uint64) bool { return true })
-				if !ok {
-					break
-				}
-				if err := p.applyEvent(t.filter, ev); err != nil {
-					return err
-				}
-			}
-			t.filter.Insert(hash, p.at.logged)
-			return nil
+			return r.p.reinsert(t, hash, run.LastTime)
 		})
 		if err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// reinsert puts an id into a filter that is being rebuilt. What the filter does
+// to take it is not logged: the snapshot that follows holds it.
+func (p *partition) reinsert(t *tableState, hash uint64, logged int64) error {
+	for n := 0; n < maxEvents && t.filter.Due(logged); n++ {
+		ev, ok := t.filter.Plan(logged, func(uint64) bool { return true })
+		if !ok {
+			break
+		}
+		if err := p.applyEvent(t.filter, ev); err != nil {
+			return err
+		}
+	}
+	t.filter.Insert(hash, logged)
 	return nil
 }
 

@@ -106,7 +106,9 @@ func (p *partition) setExpire(c *counter, at int64) {
 // remember puts the opid of an applied operation into the table's filter and,
 // in EXACT, the operation into the records: in the same step as its effect.
 func (p *partition) remember(e *entry, seq uint64, at moment) {
-	if seq > p.marks.filters && e.t != nil {
+	// A rebuilt filter has the ids of runs already.
+	inRun := p.marks.rebuilt && e.flags&flagExact != 0 && seq <= p.marks.records
+	if seq > p.marks.filters && e.t != nil && !inRun {
 		before := e.t.filter.Bytes()
 		e.t.filter.Insert(e.hash, at.logged)
 		if after := e.t.filter.Bytes(); after != before {

@@ -21,7 +21,7 @@ type apbfWindow struct{ f *apbf.Filter }
 // l g ids later, not (l+1) g as the library's Capacity says; so a window
 // has l generations here.
 func agePartitioned(target float64) Contestant {
-	k, l := slices(target)
+	k, l := bestSlices(target)
 	generation := func(ids uint64) uint64 { return period(ids, uint64(l)) }
 	return Contestant{
 		Name: "apbf",
@@ -39,8 +39,8 @@ func agePartitioned(target float64) Contestant {
 	}
 }
 
-// slices finds the k and l with the fewest bits per id, k (k+l) / l / ln 2.
-func slices(target float64) (k, l int) {
+// bestSlices finds the k and l with the fewest bits per id, k (k+l) / l / ln 2.
+func bestSlices(target float64) (k, l int) {
 	fewest := math.Inf(1)
 	for a := 2; a < maxSlices; a++ {
 		for b := 1; a+b <= maxSlices && apbf.CalcFPRate(uint8(a), uint8(b)) <= target; b++ {

@@ -74,7 +74,7 @@ func TestLossesAreSeen(t *testing.T) {
 // TestForgets: two windows after its insertion an id is gone.
 func TestForgets(t *testing.T) {
 	const ids = 20_000
-	for _, c := range Contestants(1e-6) {
+	for _, c := range Filters(1e-6) {
 		w, err := c.New(ids)
 		if err != nil {
 			t.Fatal(err)
@@ -123,7 +123,7 @@ func TestFPP(t *testing.T) {
 	if testing.Short() {
 		probes = 200_000
 	}
-	for _, c := range Contestants(target) {
+	for _, c := range Filters(target) {
 		t.Run(c.Name, func(t *testing.T) {
 			t.Parallel()
 			f, err := MeasureFPP(c, 50_000, probes)
@@ -139,7 +139,7 @@ func TestFPP(t *testing.T) {
 			}
 			least := target / 2
 			switch c.Name {
-			case "fbf", "fbf batch":
+			case "fbf":
 				least = target / 10 // keeps half in reserve, and headroom
 			case "exact map":
 				least = 0
@@ -239,7 +239,7 @@ func TestQueueGrows(t *testing.T) {
 // last so many. Hence one generation more in agePartitioned.
 func TestAPBFCapacity(t *testing.T) {
 	const ids = 20_000
-	k, l := slices(1e-6)
+	k, l := bestSlices(1e-6)
 	w := &apbfWindow{apbf.NewFilterKL(ids, uint8(k), uint8(l))}
 	if got := w.f.Capacity(); got < ids {
 		t.Fatalf("capacity %d, want %d", got, ids)

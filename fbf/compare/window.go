@@ -1,6 +1,9 @@
 package compare
 
-import "math"
+import (
+	"math"
+	"slices"
+)
 
 // Generations is how many generations a window is divided into; a plain
 // filter's ring then guarantees Periods periods.
@@ -40,17 +43,25 @@ type Contestant struct {
 	New func(ids uint64) (Window, error)
 }
 
+const batchName = "fbf batch"
+
 // Contestants are all contestants at the target FPP, ours first.
 func Contestants(target float64) []Contestant {
 	return []Contestant{
 		forgetful("fbf", target, false),
-		forgetful("fbf batch", target, true),
+		forgetful(batchName, target, true),
 		blobloomRing(target),
 		bloomRing(target),
 		agePartitioned(target),
 		paperFilter(target),
 		exactMap(),
 	}
+}
+
+// Filters are the contestants without those that only use the same filter in
+// another way, for measurements other than time.
+func Filters(target float64) []Contestant {
+	return slices.DeleteFunc(Contestants(target), func(c Contestant) bool { return c.Name == batchName })
 }
 
 // IDsIn is the largest window, in ids, whose memory is at most bytes.

@@ -20,11 +20,12 @@ var ramp = workload{end: 240_000, rate: func(ms int64) float64 {
 	return rampRate * min(1, float64(ms)/rampEnd)
 }}
 
-// figure12 varies the number of constituents.
+// figure12 varies the number of constituents. It is sampled at the end of each period, where
+// the filters are fullest.
 func figure12(r *run) (result, error) {
 	rng := rand.New(rand.NewPCG(r.seed, 12))
 	n := pick(r, fleetSize, 4)
-	p := plan{every: 250, probeEvery: 20, want: probeHits, limit: pick(r, 1_000_000, 10_000)}
+	p := plan{every: rampPeriod, probeEvery: 1, want: probeHits, limit: pick(r, 1_000_000, 10_000)}
 	var theirs [2]sampled
 	var independent [2][]float64 // Eq. 3 as printed
 	for i, filters := range []int{3, many} {

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -76,6 +77,9 @@ func (p panel) draw(c draw.Canvas) error {
 	pl.Title.Text = p.title
 	pl.Title.TextStyle.Font = sans(titleSize)
 	pl.Title.Padding = vg.Points(8)
+	pl.X.Label.Text = p.x.label
+	pl.X.Label.TextStyle.Font = sans(labelSize)
+	pl.X.Label.Padding = vg.Points(4)
 	p.x.apply(&pl.X, p.values(func(s series) []float64 { return s.x }))
 	p.y.apply(&pl.Y, p.values(func(s series) []float64 { return s.y }))
 	grid := plotter.NewGrid()
@@ -102,9 +106,24 @@ func (p panel) draw(c draw.Canvas) error {
 	upper, lower := c, c
 	upper.Min.Y += p.legendHeight()
 	lower.Max.Y = upper.Min.Y
-	pl.Draw(draw.Crop(upper, vg.Points(6), -vg.Points(14), 0, -vg.Points(8)))
+	upper = draw.Crop(upper, vg.Points(6), -vg.Points(14), 0, -vg.Points(8))
+	pl.Draw(draw.Crop(upper, labelStrip, 0, 0, 0))
+	p.y.drawLabel(upper, pl.DataCanvas(upper))
 	drawLegend(lower, append(seriesEntries, entries...))
 	return nil
+}
+
+// labelStrip is the room left of a plot for the label of the y axis.
+const labelStrip = vg.Length(16)
+
+// drawLabel writes the label of the y axis, centred on the data. The plot library does so
+// too, but on a logarithmic axis puts it off centre and reserves room in vain.
+func (a axis) drawLabel(c, data draw.Canvas) {
+	style := plot.New().Y.Label.TextStyle
+	style.Font = sans(labelSize)
+	style.Rotation = math.Pi / 2
+	style.XAlign, style.YAlign = text.XCenter, text.YTop
+	c.FillText(style, vg.Point{X: c.Min.X, Y: (data.Min.Y + data.Max.Y) / 2}, a.label)
 }
 
 // legendEntry is a name and what it looks like.
@@ -151,9 +170,6 @@ func sans(size vg.Length) font.Font {
 
 // apply sets up an axis for the values it must show.
 func (a axis) apply(to *plot.Axis, values []float64) {
-	to.Label.Text = a.label
-	to.Label.TextStyle.Font = sans(labelSize)
-	to.Label.Padding = vg.Points(4)
 	to.Tick.Label.Font = sans(9)
 	to.Min, to.Max = a.bounds(values)
 	if a.log {

@@ -100,8 +100,8 @@ type way struct {
 func ways() []way {
 	return []way{
 		{"INCRBY: no filter", "plain:", false, style{color: orange, line: true, glyph: dot}},
-		{"CINCRBY, MODE APPROX: the filter alone", "approx:", true, style{color: blue, line: true, glyph: square}},
-		{"CINCRBY, MODE EXACT: the filter and a record", "exact:", true, style{color: green, line: true, glyph: dot}},
+		{"CINCRBY, APPROX: filter alone", "approx:", true, style{color: blue, line: true, glyph: square}},
+		{"CINCRBY, EXACT: filter and record", "exact:", true, style{color: green, line: true, glyph: dot}},
 	}
 }
 

@@ -158,6 +158,9 @@ func (f fleet) bytes() uint64 {
 	return n
 }
 
+// fleetBits is m times the constituents of all filters, without the padding to whole words.
+func (f fleet) fleetBits() uint64 { return uint64(len(f)*(f[0].Past()+2)) * f[0].Bits() }
+
 // mean is the mean of a figure over the filters.
 func (f fleet) mean(of func(p *published) float64) float64 {
 	sum := 0.0

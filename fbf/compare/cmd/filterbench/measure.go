@@ -86,7 +86,7 @@ func (c config) time(block func() int) (ns, found float64) {
 func bits(c config) error {
 	return write(c.path("bits.csv"), "target,contestant,ids,bits", func(row func(...any)) error {
 		for _, target := range c.targets {
-			for _, k := range compare.Contestants(target) {
+			for _, k := range compare.Filters(target) {
 				b, err := compare.BitsPerID(k, c.ids)
 				if err != nil {
 					return err
@@ -103,7 +103,7 @@ func bits(c config) error {
 func fpp(c config) error {
 	return write(c.path("fpp.csv"), "target,contestant,ids,hits,probes,low,high", func(row func(...any)) error {
 		for _, target := range c.targets {
-			for _, k := range compare.Contestants(target) {
+			for _, k := range compare.Filters(target) {
 				f, err := compare.MeasureFPP(k, c.ids, c.probes)
 				if err != nil {
 					return err

@@ -121,7 +121,7 @@ func memoryPlot(memory, positives [][]string) (*plot.Plot, error) {
 		if err != nil {
 			return nil, err
 		}
-		if target, _ := strconv.ParseFloat(m[0], 64); target != plotTarget || m[1] == "fbf batch" {
+		if target, _ := strconv.ParseFloat(m[0], 64); target != plotTarget {
 			continue
 		}
 		if m[1] == "exact map" { // off the scale of the others

@@ -187,9 +187,6 @@ func bitsTable(memory, positives [][]string) string {
 	var b strings.Builder
 	b.WriteString("| target | contestant | bits per id | false positives / probes | measured FPP | 95% bounds |\n| --- | --- | ---: | ---: | ---: | --- |\n")
 	for _, m := range memory {
-		if m[1] == "fbf batch" {
-			continue // the same filter
-		}
 		bits, _ := strconv.ParseFloat(m[3], 64)
 		fmt.Fprintf(&b, "| %s | %s | %.1f |", short(m[0]), m[1], bits)
 		for _, f := range positives {
