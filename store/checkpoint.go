@@ -313,6 +313,11 @@ func (c *checkpoint) buildRuns() error {
 	}
 	c.p.mu.Lock()
 	c.p.recent.release(len(c.sealed))
+	for id, records := range byTable {
+		if t := c.p.tables[id]; t != nil {
+			t.recent -= len(records)
+		}
+	}
 	c.p.runsVersion++
 	c.p.mu.Unlock()
 	c.sealed = nil

@@ -89,7 +89,6 @@ func (x *execution) findAgain(op *Op) {
 func (x *execution) cIncrBy(op *Op) error {
 	r := &x.of(op)[0]
 	r.again(op.ID, x.at.logged)
-	t := r.t
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}
@@ -103,7 +102,7 @@ func (x *execution) cIncrBy(op *Op) error {
 		return err
 	}
 	op.Value, op.Applied = x.applyIncr(op, r, op.Delta), true
-	t.figures.applied++
+	r.t.figures.Applied++
 	return nil
 }
 
@@ -111,15 +110,13 @@ func (x *execution) cIncrBy(op *Op) error {
 // otherwise with the present value.
 func (x *execution) duplicate(op *Op, r *ref) error {
 	p := r.p
-	r.t.figures.duplicates++
+	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
 		if r.seen.Delta != op.Delta {
 			return ErrMismatch
 		}
+		r.t.figures.Confirmed++
 		op.Value = r.seen.Result
-		if r.look.found {
-			r.t.figures.confirmed++
-		}
 		return nil
 	}
 	// The filter does not tell which operation set its bits, so everything
@@ -151,7 +148,7 @@ func (x *execution) checkTime(op *Op, r *ref) error {
 		}
 	}
 	if time < before {
-		r.t.figures.stale++
+		r.t.figures.Stale++
 		return ErrStale
 	}
 	if time > x.at.wall+d.Skew.Milliseconds() {
@@ -192,7 +189,7 @@ func (x *execution) makeRoom(r *ref) error {
 		x.plan(r.p, t)
 	}
 	if t.filter.Full() || t.diskFull(r.p.count) {
-		t.figures.refused++
+		t.figures.Refused++
 		return ErrOutOfMemory
 	}
 	return nil
@@ -234,6 +231,9 @@ func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
 	if r.hasTime {
 		e.flags |= flagHasTime
 		e.time = r.time
+	}
+	if r.dismissed {
+		r.t.figures.Dismissed++
 	}
 	x.log(r.p, &e)
 	r.p.inserted = true
@@ -297,7 +297,7 @@ func (x *execution) cmIncrBy(op *Op) error {
 	for i := range refs {
 		op.Values = append(op.Values, x.applyIncr(op, &refs[i], op.Deltas[i]))
 	}
-	refs[0].t.figures.applied++
+	refs[0].t.figures.Applied++
 	op.Applied = true
 	return nil
 }

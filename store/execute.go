@@ -55,9 +55,11 @@ type ref struct {
 	hash    uint64 // of (key, opid)
 	t       *tableState
 	verdict verdict
-	seen    Seen
-	time    int64 // the client's time of the operation
-	hasTime bool
+	// dismissed: the filter was positive, but no record confirmed it.
+	dismissed bool
+	seen      Seen
+	time      int64 // the client's time of the operation
+	hasTime   bool
 
 	load load // a cold row
 	look look // a look-up in runs

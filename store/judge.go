@@ -27,6 +27,7 @@ func (r *ref) judge(id []byte, logged int64) {
 		r.verdict = verdictNew
 		return
 	}
+	r.dismissed = false
 	tags := r.matches(logged, nil)
 	if tags&tagExact != 0 {
 		if rec, ok := r.p.recent.find(r.hash, r.key, id); ok {
@@ -48,7 +49,7 @@ func (r *ref) judge(id []byte, logged int64) {
 			return
 		}
 	}
-	r.verdict = verdictNew
+	r.verdict, r.dismissed = verdictNew, tags == tagExact
 	if tags&tagApprox != 0 {
 		r.verdict = verdictMaybe
 	}

@@ -75,22 +75,34 @@ func (p *partition) resolveCounter(e *entry, install bool) *counter {
 
 // redoSet gives a counter its post-image.
 func (p *partition) redoSet(e *entry, seq uint64) {
+	if c := p.replaced(e, seq); c != nil {
+		c.kind, c.value, c.seq = TypeCounter, e.value, seq
+		p.setExpire(c, e.expire)
+		p.hot.changed(c)
+	}
+}
+
+// redoDelete leaves a tombstone in memory until the row is gone.
+func (p *partition) redoDelete(e *entry, seq uint64) {
+	if c := p.replaced(e, seq); c != nil {
+		c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
+		p.hot.changed(c)
+	}
+}
+
+// replaced frees what an entry replaces and returns the key to change; nil if
+// its row, or what is in memory, contains the entry already.
+func (p *partition) replaced(e *entry, seq uint64) *counter {
 	if e.flags&flagWasFilter != 0 && seq > p.marks.filters {
 		p.dropFilter(e.c)
 		if seq <= p.marks.counters && e.c != nil {
 			p.hot.forget(e.c) // what the key holds now is in its row
 		}
 	}
-	if seq <= p.marks.counters || e.c == nil {
-		return
+	if seq <= p.marks.counters || e.c == nil || e.c.seq > seq {
+		return nil // never replace a higher sequence
 	}
-	c := e.c
-	if c.seq > seq {
-		return // never replace a higher sequence
-	}
-	c.kind, c.value, c.seq = TypeCounter, e.value, seq
-	p.setExpire(c, e.expire)
-	p.hot.changed(c)
+	return e.c
 }
 
 func (p *partition) setExpire(c *counter, at int64) {
@@ -119,27 +131,14 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 		}
 	}
 	if e.flags&flagExact != 0 && seq > p.marks.records {
+		if e.t != nil {
+			e.t.recent++
+		}
 		p.recent.add(&record{
 			table: e.table, hash: e.hash, seq: seq, logged: at.logged, key: e.key, id: e.id,
 			seen: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall},
 		})
 	}
-}
-
-// redoDelete leaves a tombstone in memory until the row is gone.
-func (p *partition) redoDelete(e *entry, seq uint64) {
-	if e.flags&flagWasFilter != 0 && seq > p.marks.filters {
-		p.dropFilter(e.c)
-		if seq <= p.marks.counters && e.c != nil {
-			p.hot.forget(e.c) // what the key holds now is in its row
-		}
-	}
-	if seq <= p.marks.counters || e.c == nil {
-		return
-	}
-	c := e.c
-	c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
-	p.hot.changed(c)
 }
 
 // dropFilter frees the filter under a key.
@@ -250,7 +249,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.records {
 		p.recent = recents{}
 		for _, t := range p.tables {
-			t.runs = nil
+			t.runs, t.recent = nil, 0
 		}
 		p.runsVersion++
 	}

@@ -21,10 +21,27 @@ type Stats struct {
 	RunBytes, RunRecords       uint64
 	LogBytes                   uint64 // op log since the last checkpoints
 	Entries                    uint64 // outcomes logged since the directory was made
-	Applied, Duplicates        uint64 // operations since start
-	Confirmed, Dismissed       uint64
-	Stale, Refused             uint64
-	Storage                    persistence.Metrics
+	Figures
+	Storage persistence.Metrics
+}
+
+// Figures count operations since start.
+type Figures struct {
+	Applied    uint64 // once
+	Duplicates uint64 // absorbed
+	Confirmed  uint64 // duplicates found in the EXACT records
+	Dismissed  uint64 // positives of an EXACT filter without a record: new after all
+	Stale      uint64 // refused with STALE
+	Refused    uint64 // refused with OOM
+}
+
+func (f *Figures) add(o Figures) {
+	f.Applied += o.Applied
+	f.Duplicates += o.Duplicates
+	f.Confirmed += o.Confirmed
+	f.Dismissed += o.Dismissed
+	f.Stale += o.Stale
+	f.Refused += o.Refused
 }
 
 // Stats returns the present figures.
@@ -59,12 +76,6 @@ func (p *partition) addStats(st *Stats) {
 			st.RunBytes += r.Bytes
 			st.RunRecords += r.Count
 		}
-		f := t.figures
-		st.Applied += f.applied
-		st.Duplicates += f.duplicates
-		st.Confirmed += f.confirmed
-		st.Dismissed += f.dismissed
-		st.Stale += f.stale
-		st.Refused += f.refused
+		st.Figures.add(t.figures)
 	}
 }

@@ -115,10 +115,7 @@ type TableInfo struct {
 	// Runs counts the sorted runs on disk.
 	Records, RecordBytes uint64
 	Runs                 int
-	Applied, Duplicates  uint64 // operations since start
-	Confirmed            uint64 // positives looked up in records since start
-	Dismissed            uint64 // positives found to be new (EXACT) since start
-	Stale, Refused       uint64 // STALE and OOM refusals since start
+	Figures
 }
 
 // FilterOptions are the parameters of an FBF key. With Fixed the paper's

@@ -112,18 +112,6 @@ func (p *partition) addTableInfo(i *TableInfo, t *tableState, at moment) {
 		i.RecordBytes += r.Bytes
 	}
 	i.Runs += len(t.runs)
-	for _, s := range p.recent.segments {
-		s.each(func(r record) {
-			if r.table == d.ID {
-				i.Records++
-			}
-		})
-	}
-	f := t.figures
-	i.Applied += f.applied
-	i.Duplicates += f.duplicates
-	i.Confirmed += f.confirmed
-	i.Dismissed += f.dismissed
-	i.Stale += f.stale
-	i.Refused += f.refused
+	i.Records += uint64(t.recent)
+	i.Figures.add(t.figures)
 }

@@ -14,16 +14,12 @@ type tableState struct {
 	def    *tableDef
 	filter *fbf.Filter
 	runs   []persistence.Run // EXACT records on disk, oldest first
+	recent int               // EXACT records in partition.recent
 	// tests divides the table's ERROR: a CMINCRBY of n keys makes n tests, of
 	// which none may err more often than ERROR together. A power of two.
 	tests   uint32
 	horizon horizon
-	figures tableFigures
-}
-
-// tableFigures count since start.
-type tableFigures struct {
-	applied, duplicates, confirmed, dismissed, stale, refused uint64
+	figures Figures
 }
 
 // Tags of filter segments: how the ids inserted while a mode was in force are

@@ -31,6 +31,7 @@ type config struct {
 	probes  uint64
 	doc     string
 	small   bool
+	only    string
 }
 
 // list is a flag of comma-separated numbers.
@@ -71,6 +72,7 @@ func run(args []string) error {
 	f.Uint64Var(&c.ids, "ids", 1<<20, "bits and fpp: ids in the window")
 	f.Uint64Var(&c.probes, "probes", 1e7, "fpp: ids looked for")
 	f.StringVar(&c.doc, "doc", "", "report: Markdown file whose marked sections are replaced")
+	f.StringVar(&c.only, "only", "", "speed: contestants whose name begins so")
 	f.BoolVar(&c.small, "small-pages", false, "speed: no huge pages, which package fbf would ask for")
 	if err := f.Parse(args[1:]); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 
 	"github.com/fbfkv/fbfkv/fbf/compare"
 )
@@ -39,6 +40,9 @@ func speedAt(c config, target float64, size uint64, row func(...any)) error {
 		}
 	}()
 	for _, k := range compare.Contestants(target) {
+		if !strings.HasPrefix(k.Name, c.only) {
+			continue
+		}
 		ids := k.IDsIn(size)
 		w, err := k.New(ids)
 		if err != nil {
