@@ -91,6 +91,7 @@ func endUnderLoad(t *testing.T, s *server, end func()) {
 			t.Fatalf("failed in round %d", round+1)
 		}
 	}
+	t.Log(s.log)
 	t.Logf("%d and %d operations in %d rounds", len(loads[0].ops), len(loads[1].ops), rounds)
 	if strings.Contains(s.log.String(), "recovered from damage") {
 		t.Errorf("the server found damage:\n%s", s.log)

@@ -2,10 +2,13 @@ package integration
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -16,6 +19,12 @@ var program string
 
 // TestMain builds the program once for all tests.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	// Most tests wait more than they work, so more than one a core may run.
+	parallel := flag.Lookup("test.parallel")
+	if parallel.Value.String() == parallel.DefValue {
+		parallel.Value.Set(strconv.Itoa(3 * runtime.GOMAXPROCS(0)))
+	}
 	redis.SetLogger(quiet{}) // that a server is gone is nothing to report here
 	os.Exit(buildAndRun(m))
 }

@@ -35,6 +35,8 @@ type execution struct {
 	flushes bool   // the batch contains a FLUSHALL
 	flushed bool   // … which was executed
 	wrote   bool   // the batch has a commit to wait for
+
+	touchSink uint32 // keeps the compiler from dropping loads made ahead
 }
 
 // touched is a partition of the batch.
@@ -271,6 +273,7 @@ func (x *execution) prepare() bool {
 			// that their misses overlap.
 			r.t = r.p.tableOf(r.key)
 			r.t.filter.Touch(r.hash)
+			x.touchSink += r.p.recent.touch(r.hash)
 		}
 		if r.c = r.p.hot.get(r.key); r.c == nil && !x.install(r) {
 			x.cold = append(x.cold, i)

@@ -122,6 +122,16 @@ func (s *recentSegment) addToIndex(hash uint64, at uint32) {
 	s.place(at+1, hash)
 }
 
+// touch loads the place in the index where a record with this hash will go, so
+// that the cache misses of a batch overlap. The result only keeps the load.
+func (rs *recents) touch(hash uint64) uint32 {
+	if len(rs.segments) == 0 {
+		return 0
+	}
+	index := rs.segments[len(rs.segments)-1].index
+	return index[hash&uint64(len(index)-1)]
+}
+
 func (s *recentSegment) place(loc uint32, hash uint64) {
 	mask := uint64(len(s.index) - 1)
 	i := hash & mask

@@ -17,14 +17,19 @@ func optimisedModel(periods []uint64, m uint64, k int) float64 {
 		}
 		return periods[i] + periods[i-1]
 	}
-	set := func(n uint64) float64 { return -math.Expm1(float64(k) * float64(n) * math.Log1p(-1/float64(m))) }
 	last := len(periods) - 1
 	no := math.Log1p(-reference.FPPConstituent(held(0), m, k)) + math.Log1p(-reference.FPPConstituent(held(last), m, k))
 	for i := 1; i < last-1; i++ {
-		both := set(held(i)) + set(held(i+1)) - set(held(i)+held(i+1)-periods[i])
-		no += math.Log1p(-math.Pow(both, float64(k)))
+		no += math.Log1p(-pairModel(held(i), held(i+1), held(i)+held(i+1)-periods[i], m, k))
 	}
 	return -math.Expm1(no)
+}
+
+// pairModel is the probability that two filters of a and b ids, of which there are
+// so many in all, both take a new id for known.
+func pairModel(a, b, all, m uint64, k int) float64 {
+	set := func(n uint64) float64 { return -math.Expm1(float64(k) * float64(n) * math.Log1p(-1/float64(m))) }
+	return math.Pow(set(a)+set(b)-set(all), float64(k))
 }
 
 // bestHashes is the number of hash functions with the lowest probability.

@@ -32,6 +32,7 @@ type config struct {
 	doc     string
 	small   bool
 	only    string
+	more    bool
 }
 
 // list is a flag of comma-separated numbers.
@@ -73,6 +74,7 @@ func run(args []string) error {
 	f.Uint64Var(&c.probes, "probes", 1e7, "fpp: ids looked for")
 	f.StringVar(&c.doc, "doc", "", "report: Markdown file whose marked sections are replaced")
 	f.StringVar(&c.only, "only", "", "speed: contestants whose name begins so")
+	f.BoolVar(&c.more, "append", false, "add to the CSV file instead of replacing it")
 	f.BoolVar(&c.small, "small-pages", false, "speed: no huge pages, which package fbf would ask for")
 	if err := f.Parse(args[1:]); err != nil {
 		return err

@@ -20,7 +20,7 @@ type runner struct {
 // in turn, round by round, each round beginning with another.
 func speed(c config) error {
 	runtime.LockOSThread()
-	return write(c.path("speed.csv"), "target,bytes,contestant,round,op,ns", func(row func(...any)) error {
+	return c.write("speed.csv", "target,bytes,contestant,round,op,ns", func(row func(...any)) error {
 		for _, target := range c.targets {
 			for _, size := range c.sizes {
 				if err := speedAt(c, target, size, row); err != nil {
@@ -88,7 +88,7 @@ func (c config) time(block func() int) (ns, found float64) {
 
 // bits measures the memory really taken per id of the window.
 func bits(c config) error {
-	return write(c.path("bits.csv"), "target,contestant,ids,bits", func(row func(...any)) error {
+	return c.write("bits.csv", "target,contestant,ids,bits", func(row func(...any)) error {
 		for _, target := range c.targets {
 			for _, k := range compare.Filters(target) {
 				b, err := compare.BitsPerID(k, c.ids)
@@ -105,7 +105,7 @@ func bits(c config) error {
 
 // fpp looks for ids never inserted.
 func fpp(c config) error {
-	return write(c.path("fpp.csv"), "target,contestant,ids,hits,probes,low,high", func(row func(...any)) error {
+	return c.write("fpp.csv", "target,contestant,ids,hits,probes,low,high", func(row func(...any)) error {
 		for _, target := range c.targets {
 			for _, k := range compare.Filters(target) {
 				f, err := compare.MeasureFPP(k, c.ids, c.probes)
@@ -122,9 +122,13 @@ func fpp(c config) error {
 
 func progress(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
-// write makes a CSV file of the rows that body gives.
-func write(path, header string, body func(row func(...any)) error) (err error) {
-	f, err := os.Create(path)
+// write makes a CSV file of the rows that body gives, or adds them to it.
+func (c config) write(name, header string, body func(row func(...any)) error) (err error) {
+	mode := os.O_TRUNC
+	if c.more {
+		mode = os.O_APPEND
+	}
+	f, err := os.OpenFile(c.path(name), os.O_CREATE|os.O_WRONLY|mode, 0o644)
 	if err != nil {
 		return err
 	}
@@ -133,7 +137,9 @@ func write(path, header string, body func(row func(...any)) error) (err error) {
 			err = e
 		}
 	}()
-	fmt.Fprintln(f, header)
+	if !c.more {
+		fmt.Fprintln(f, header)
+	}
 	w := csv.NewWriter(f)
 	defer w.Flush()
 	return body(func(cells ...any) {
