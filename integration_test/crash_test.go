@@ -10,7 +10,7 @@ import (
 )
 
 // rounds is how often a crash test crashes the server.
-const rounds = 4
+const rounds = 3
 
 // TestKillUnderLoad kills the server in the middle of a load, again and again,
 // while snapshots are being written. After each restart nothing acknowledged
@@ -91,7 +91,6 @@ func endUnderLoad(t *testing.T, s *server, end func()) {
 			t.Fatalf("failed in round %d", round+1)
 		}
 	}
-	t.Log(s.log)
 	t.Logf("%d and %d operations in %d rounds", len(loads[0].ops), len(loads[1].ops), rounds)
 	if strings.Contains(s.log.String(), "recovered from damage") {
 		t.Errorf("the server found damage:\n%s", s.log)

@@ -45,12 +45,12 @@ func TestWindow(t *testing.T) {
 			c := s.dial()
 			c.t = t
 			key := prefix + "counter"
-			checkRecognition(t, c, key)
+			last := strconv.Itoa(checkRecognition(t, c, key))
 			eventually(t, forgotten, "the last operation is forgotten", func() bool {
-				return c.do("CSEEN", key, "0") == "$-1"
+				return c.do("CSEEN", key, last) == "$-1"
 			})
 			before := c.do("CGET", key)
-			if got := c.do("CINCRBY", key, "0", "1", "WITHSTATUS"); got != fmt.Sprintf("[:%d :1]", number(before)+1) {
+			if got := c.do("CINCRBY", key, last, "1", "WITHSTATUS"); got != fmt.Sprintf("[:%d :1]", number(before)+1) {
 				t.Errorf("a forgotten opid is answered %s; the counter was %s", got, before)
 			}
 		})
@@ -64,8 +64,8 @@ func number(reply string) int {
 }
 
 // checkRecognition applies operations for four windows and retries each of them
-// again and again until it is nearly a window old.
-func checkRecognition(t *testing.T, c *rawConn, key string) {
+// again and again until it is nearly a window old. It returns the id of the last.
+func checkRecognition(t *testing.T, c *rawConn, key string) (last int) {
 	var sent []time.Time // before each was applied, so that its window ends later
 	late, retried := 0, 0
 	for begin := time.Now(); time.Since(begin) < 4*shortWindow; time.Sleep(3 * time.Millisecond) {
@@ -97,6 +97,7 @@ func checkRecognition(t *testing.T, c *rawConn, key string) {
 	if value := number(c.do("CGET", key)); value != len(sent)+late {
 		t.Errorf("the counter is %d after %d operations", value, len(sent)+late)
 	}
+	return len(sent) - 1
 }
 
 // TestDowntimeDoesNotAge stops and kills the server for longer than the window.

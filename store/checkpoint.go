@@ -86,6 +86,10 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 func (s *Store) checkpoint(p *partition, force bool) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
+	return s.takeCheckpoint(p, force)
+}
+
+func (s *Store) takeCheckpoint(p *partition, force bool) error {
 	c := &checkpoint{s: s, p: p}
 	if !c.capture(force) {
 		return nil
@@ -101,7 +105,7 @@ func (s *Store) flushRecords(p *partition) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
 	if p.state.catalog == nil {
-		return nil // the first checkpoint is still to come
+		return s.takeCheckpoint(p, true) // the first one: there is no state row to amend
 	}
 	c := &checkpoint{s: s, p: p, state: p.state}
 	p.mu.Lock()

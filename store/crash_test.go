@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -12,6 +11,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 var (
@@ -19,18 +19,19 @@ var (
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of the first power loss; 0: random")
 )
 
-// TestPowerLoss cuts the power at random instants under a load of new and
-// repeated operations with snapshots going on, recovers from what a disk may
-// then hold, re-sends everything and compares with an exact reference. Each
-// fsync policy is judged by what it promises (G1, G2, G4).
+// TestPowerLoss cuts the power at random instants under a load of new,
+// repeated and overlapping operations, with everything going on beside it that
+// may (crash_load_test.go), recovers from what a disk may then hold, re-sends
+// everything and compares with an exact reference (crash_model_test.go). Each
+// fsync policy is judged by what it promises (G1 to G4).
 func TestPowerLoss(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
-		seed = rand.Uint64()
+		seed = rand.Uint64() >> 1
 	}
 	var next atomic.Int64
 	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
+	for range 2 * runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for {
 				i := next.Add(1) - 1
@@ -47,288 +48,256 @@ func TestPowerLoss(t *testing.T) {
 	workers.Wait()
 }
 
-// crashRun is one power loss.
+// crashWindow is WINDOW in the runs, and their time: in a run less than that
+// passes, so that every id must be remembered to its end.
+const crashWindow = 10 * time.Second
+
+// crashRun is one power loss, or two in a row.
 type crashRun struct {
-	rnd     *rand.Rand
 	fsync   Fsync
 	mode    Mode
-	percent int // of unsynced data that happens to survive
-	fs      *crashFS
-	s       *Store
-	clock   *fakeClock
+	percent int           // of unsynced data that happens to survive
+	slow    time.Duration // longest fsync
+	modes   bool          // ALTER changes the mode during the run
+	flushes bool          // FLUSHALL forgets everything during the run
+	switchs bool          // CONFIG SET appendfsync during the run
+	orderly bool          // the server is stopped before the power is cut
+	atOp    int64         // cut at this file operation of the load; 0: at a random time
+	twice   int64         // cut again at this file operation of the recovery; 0: not
 
-	mu  sync.Mutex
-	ops []*crashOp
-}
+	rnd   *rand.Rand
+	disk  *crashDisk
+	s     *Store
+	clock *fakeClock
+	clerk crashModel
 
-// crashOp is an operation that some client sent.
-type crashOp struct {
-	keys   []string
-	deltas []int64
-	id     string
-	acked  bool // answered before the crash
-	values []int64
-}
-
-// crashFS keeps CrashClone and Link apart: MemFS.Link takes its lock twice,
-// which a clone that waits in between turns into a deadlock.
-type crashFS struct {
-	*vfs.MemFS
-	mu sync.RWMutex
-}
-
-func (fs *crashFS) Link(from, to string) error {
-	fs.mu.RLock()
-	defer fs.mu.RUnlock()
-	return fs.MemFS.Link(from, to)
-}
-
-func (fs *crashFS) clone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	return fs.MemFS.CrashClone(cfg)
+	clockMu sync.Mutex
+	budget  time.Duration // of crashWindow
+	barrier sync.RWMutex  // FLUSHALL waits for all others
 }
 
 func newCrashRun(seed uint64) *crashRun {
 	rnd := rand.New(rand.NewPCG(seed, seed))
+	oneIn := func(n int) bool { return rnd.IntN(n) == 0 }
 	r := &crashRun{
 		rnd:     rnd,
 		fsync:   Fsync(rnd.IntN(3)),
 		mode:    Mode(rnd.IntN(2)),
 		percent: []int{0, 0, 25, 50, 75, 100}[rnd.IntN(6)],
+		slow:    []time.Duration{0, 0, time.Millisecond, 3 * time.Millisecond}[rnd.IntN(4)],
+		modes:   oneIn(4),
+		flushes: oneIn(6),
+		switchs: oneIn(8),
+		orderly: oneIn(8),
 		clock:   newFakeClock(),
+		budget:  crashWindow - time.Second,
 	}
+	if oneIn(2) {
+		r.atOp = 1 + rnd.Int64N(400)
+	}
+	if oneIn(3) {
+		r.twice = 1 + rnd.Int64N(150)
+	}
+	r.clerk.init(r.fsync)
 	return r
 }
 
 func (r *crashRun) String() string {
-	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives", r.fsync, r.mode, r.percent)
+	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes %v, flushes %v, switches %v, orderly %v, at %d, twice %d",
+		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.atOp, r.twice)
 }
 
-func (r *crashRun) open(fs vfs.FS) (*Store, error) {
+func (r *crashRun) open(d *crashDisk) (*Store, error) {
 	return Open(Options{
-		Dir: "data", FS: fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 128, Clock: r.clock.now,
+		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 128, Clock: r.clock.now,
 		Fatal: func(err error) { panic(err) },
 	})
 }
 
 func (r *crashRun) run() error {
-	r.fs = &crashFS{MemFS: vfs.NewCrashableMem()}
+	r.disk = newCrashDisk(vfs.NewCrashableMem(), r.slow)
 	var err error
-	if r.s, err = r.open(r.fs); err != nil {
+	if r.s, err = r.open(r.disk); err != nil {
 		return err
 	}
-	if err := r.s.AlterTable(DefaultTable, TableChange{Mode: &r.mode}); err != nil {
+	if err := r.begin(); err != nil {
 		return err
 	}
 	after, err := r.load()
 	if err != nil {
 		return err
 	}
-	r.s, err = r.open(after)
-	if err != nil {
+	if r.twice > 0 {
+		if after, err = r.crashRecovery(after); err != nil {
+			return err
+		}
+	}
+	if r.s, err = r.open(newCrashDisk(after, 0)); err != nil {
 		return fmt.Errorf("recovery: %w", err)
 	}
 	defer r.s.CloseNow()
 	return r.verify()
 }
 
-// load runs clients until the power fails, and returns the disk.
-func (r *crashRun) load() (*vfs.MemFS, error) {
-	var clients sync.WaitGroup
-	stop := make(chan struct{})
-	for c := range 4 {
-		seed := r.rnd.Uint64()
-		clients.Go(func() { r.client(c, rand.New(rand.NewPCG(seed, seed)), stop) })
+// begin gives the table its settings and fills its filters through more than
+// one window, so that generations are dropped during the run.
+func (r *crashRun) begin() error {
+	err := r.s.AlterTable(DefaultTable, TableChange{
+		Mode: &r.mode, Error: ptr(1e-10), Window: ptr(crashWindow), Skew: ptr(time.Duration(0)),
+	})
+	if err != nil {
+		return err
 	}
-	clients.Go(func() { r.nuisance(stop) })
-	time.Sleep(time.Duration(r.rnd.IntN(25_000)) * time.Microsecond)
-	// What was acknowledged up to here must survive; what is acknowledged
-	// while the disk is cloned may.
-	r.mu.Lock()
-	for _, op := range r.ops {
-		op.acked = op.values != nil
-	}
-	r.mu.Unlock()
-	after := r.fs.clone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.percent, RNG: rand.New(rand.NewPCG(r.rnd.Uint64(), 1))})
-	close(stop)
-	clients.Wait()
-	return after, r.s.CloseNow()
-}
-
-// client sends operations one after another, some in pipelines, and now and
-// then repeats an old one.
-func (r *crashRun) client(c int, rnd *rand.Rand, stop chan struct{}) {
-	var b Batch
-	for n := 0; ; n++ {
-		select {
-		case <-stop:
-			return
-		default:
-		}
-		b.Reset()
-		var sent []*crashOp
-		for range 1 + rnd.IntN(4) {
-			op := r.pick(c, n*8+len(sent), rnd)
-			sent = append(sent, op)
-			op.add(&b)
-		}
-		r.s.Execute(&b)
-		r.mu.Lock()
-		for i, op := range sent {
-			if o := &b.Ops[i]; o.Err == nil && op.values == nil {
-				op.values = append([]int64{}, o.Values...)
-				if o.Kind == CIncrBy {
-					op.values = []int64{o.Value}
-				}
-			}
-		}
-		r.mu.Unlock()
-	}
-}
-
-// pick returns a new operation, or one that some client sent before.
-func (r *crashRun) pick(c, n int, rnd *rand.Rand) *crashOp {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if len(r.ops) > 0 && rnd.IntN(4) == 0 {
-		return r.ops[rnd.IntN(len(r.ops))]
-	}
-	op := &crashOp{id: fmt.Sprintf("%d-%d", c, n)}
-	for i := range 1 + rnd.IntN(2)*rnd.IntN(3) {
-		op.keys = append(op.keys, fmt.Sprintf("k%d", i*50+rnd.IntN(40)))
-		op.deltas = append(op.deltas, 1+rnd.Int64N(9))
-	}
-	r.ops = append(r.ops, op)
-	return op
-}
-
-func (op *crashOp) add(b *Batch) {
-	if len(op.keys) == 1 {
-		o := b.Add(CIncrBy)
-		o.Key, o.ID, o.Delta = []byte(op.keys[0]), []byte(op.id), op.deltas[0]
-		return
-	}
-	o := b.Add(CMIncrBy)
-	o.ID = []byte(op.id)
-	for i, k := range op.keys {
-		o.Keys, o.Deltas = append(o.Keys, []byte(k)), append(o.Deltas, op.deltas[i])
-	}
-}
-
-// nuisance does what may go on beside the load: checkpoints, table changes, deletions and
-// expiries of other keys, time that passes.
-func (r *crashRun) nuisance(stop chan struct{}) {
-	for n := 0; ; n++ {
-		select {
-		case <-stop:
-			return
-		case <-time.After(time.Duration(n%3) * time.Millisecond):
-		}
-		save := r.s.checkpoint
-		if n%3 == 0 {
-			save = func(p *partition, _ bool) error { return r.s.flushRecords(p) }
-		}
-		if err := save(r.s.partitions[n%2], false); err != nil {
-			panic(err)
-		}
-		r.clock.advance(time.Duration(n%7) * 100 * time.Millisecond)
-		key := []byte(fmt.Sprintf("other%d", n%5))
-		switch n % 6 {
-		case 0:
-			do(r.s, Op{Kind: IncrBy, Key: key, Delta: 1})
-		case 1:
-			do(r.s, Op{Kind: ExpireAt, Key: key, ExpireAt: 1_700_000_000_500})
-		case 2:
-			do(r.s, Op{Kind: Del, Keys: [][]byte{key}})
-		case 3:
-			r.s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: r.mode, Error: 1e-6})
-		case 4:
-			do(r.s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte(fmt.Sprint(n))}})
-		case 5:
-			r.s.DropTable("t")
-		}
-	}
-}
-
-// verify re-sends every operation that was ever sent. What is answered as a
-// duplicate must be exactly what the recovered counters contain (G4), must
-// include all that was acknowledged (G2) with its original result (G5), and
-// afterwards each counter is the sum over all operations (G1).
-func (r *crashRun) verify() error {
-	recovered, want := make(map[string]int64), make(map[string]int64)
-	for _, op := range r.ops {
-		for _, k := range op.keys {
-			if _, ok := recovered[k]; !ok {
-				v, _ := get(r.s, k)
-				recovered[k], want[k] = v, 0
-			}
-		}
-	}
-	total := make(map[string]int64)
-	for _, op := range r.ops {
-		applied, err := r.resend(op)
-		if err != nil {
-			return err
-		}
-		for i, k := range op.keys {
-			total[k] += op.deltas[i]
-			if !applied {
-				want[k] += op.deltas[i]
-			}
-		}
-	}
-	for k, v := range recovered {
-		if v != want[k] {
-			return fmt.Errorf("%s was %d after recovery, but its remembered operations sum up to %d", k, v, want[k])
-		}
-		if now, _ := get(r.s, k); now != total[k] {
-			return fmt.Errorf("%s is %d after all was re-sent, want %d", k, now, total[k])
-		}
-	}
-	return r.verifySize()
-}
-
-// verifySize compares the logged number of keys with those that SCAN finds.
-func (r *crashRun) verifySize() error {
-	found := make(map[string]bool)
-	for cursor := uint64(0); ; {
-		next, err := r.s.Scan(cursor, 7, func(k []byte, _ Type) { found[string(k)] = true })
-		if err != nil {
-			return err
-		}
-		if cursor = next; cursor == 0 {
-			break
-		}
-	}
-	do(r.s, Op{Kind: removeExpired, Keys: [][]byte{[]byte("other0"), []byte("other1"), []byte("other2"), []byte("other3"), []byte("other4")}})
-	if n, _ := r.s.DBSize(); n != int64(len(found)) {
-		return fmt.Errorf("DBSIZE is %d, SCAN finds %d keys", n, len(found))
+	for n := range 12 {
+		r.filler(n, 20)
+		r.clock.advance(crashWindow / 6)
+		r.cycle()
 	}
 	return nil
 }
 
-func (r *crashRun) resend(op *crashOp) (applied bool, err error) {
-	var b Batch
-	op.add(&b)
-	r.s.Execute(&b)
-	o := &b.Ops[0]
-	if o.Err != nil {
-		return false, fmt.Errorf("re-send of %s: %w", op.id, o.Err)
+// load runs clients until the power fails, and returns the disk.
+func (r *crashRun) load() (*vfs.MemFS, error) {
+	var clients sync.WaitGroup
+	stop := make(chan struct{})
+	start := func(client func(*rand.Rand)) {
+		seed := r.rnd.Uint64()
+		clients.Go(func() {
+			rnd := rand.New(rand.NewPCG(seed, seed))
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					client(rnd)
+				}
+			}
+		})
 	}
-	// Under everysec and no, what was written but not synced may be lost with
-	// the power; with all unsynced data surviving it is a kill -9.
-	if op.acked && o.Applied && (r.fsync == Always || r.percent == 100) {
-		return false, errors.New("acknowledged operation " + op.id + " was lost")
+	pause, seed := time.Duration(r.rnd.IntN(25_000))*time.Microsecond, r.rnd.Uint64()
+	if r.atOp > 0 {
+		r.disk.cutAt(r.atOp, func() { r.clerk.end() }, r.percent, seed)
 	}
-	if op.acked && !o.Applied && r.mode == Exact {
-		got := o.Values
-		if o.Kind == CIncrBy {
-			got = []int64{o.Value}
+	for n := range 3 {
+		start(func(rnd *rand.Rand) { r.shared(n, rnd) })
+	}
+	for n := range 2 {
+		start(func(rnd *rand.Rand) { r.owner(n, rnd) })
+	}
+	start(r.observer)
+	start(r.nuisance)
+	select {
+	case <-r.disk.cut:
+	case <-time.After(pause):
+	}
+	close(stop)
+	if r.orderly && r.disk.isCut() == nil {
+		clients.Wait()
+		return r.stop(seed)
+	}
+	// What was acknowledged up to here must survive; what is acknowledged
+	// while the disk is cloned may.
+	r.clerk.end()
+	after := r.disk.isCut()
+	if after == nil {
+		after = r.disk.clone(r.percent, seed)
+	}
+	clients.Wait()
+	return after, r.s.CloseNow()
+}
+
+// stop ends the server in order: everything acknowledged must survive, also
+// under appendfsync no.
+func (r *crashRun) stop(seed uint64) (*vfs.MemFS, error) {
+	r.clerk.endDurably()
+	stop := r.s.Close
+	if seed%2 == 0 {
+		stop = r.s.CloseNow
+	}
+	err := stop()
+	return r.disk.clone(r.percent, seed), err
+}
+
+// crashRecovery recovers and cuts the power during it, or soon after.
+func (r *crashRun) crashRecovery(fs *vfs.MemFS) (*vfs.MemFS, error) {
+	d := newCrashDisk(fs, 0)
+	seed := r.rnd.Uint64()
+	d.cutAt(r.twice, func() {}, r.percent, seed)
+	s, err := r.open(d)
+	if err != nil {
+		return nil, fmt.Errorf("recovery before the second power loss: %w", err)
+	}
+	if err := s.Snapshot(); err != nil {
+		return nil, err
+	}
+	after := d.isCut()
+	if after == nil {
+		after = d.clone(r.percent, seed)
+	}
+	return after, s.CloseNow()
+}
+
+// crashDisk is a disk that can lose its power.
+type crashDisk struct {
+	fs    vfs.FS
+	mem   *lockedMem
+	slow  time.Duration
+	ops   atomic.Int64
+	at    atomic.Int64 // cut at this operation; 0: never
+	take  func()
+	cut   chan struct{} // closed when it was
+	after atomic.Pointer[vfs.MemFS]
+}
+
+func newCrashDisk(mem *vfs.MemFS, slow time.Duration) *crashDisk {
+	d := &crashDisk{mem: &lockedMem{MemFS: mem}, slow: slow, cut: make(chan struct{})}
+	d.fs = errorfs.Wrap(d.mem, errorfs.InjectorFunc(d.before))
+	return d
+}
+
+// before is called before every file operation.
+func (d *crashDisk) before(op errorfs.Op) error {
+	n := d.ops.Add(1)
+	if at := d.at.Load(); at != 0 && n >= at && d.at.CompareAndSwap(at, 0) {
+		d.take()
+	}
+	switch op.Kind {
+	case errorfs.OpFileSync, errorfs.OpFileSyncData, errorfs.OpFileSyncTo:
+		if d.slow > 0 {
+			time.Sleep(d.slow * time.Duration(n*2654435761%64) / 64)
 		}
-		if fmt.Sprint(got) != fmt.Sprint(op.values) {
-			return false, fmt.Errorf("duplicate %s answered %v, the original %v", op.id, got, op.values)
-		}
 	}
-	return o.Applied, nil
+	return nil
+}
+
+// cutAt arranges that the n-th file operation from now on finds the power gone.
+func (d *crashDisk) cutAt(n int64, ending func(), percent int, seed uint64) {
+	d.take = func() {
+		ending()
+		d.after.Store(d.clone(percent, seed))
+		close(d.cut)
+	}
+	d.at.Store(d.ops.Load() + n)
+}
+
+// isCut returns what the power loss left; nil if there was none yet.
+func (d *crashDisk) isCut() *vfs.MemFS { return d.after.Load() }
+
+func (d *crashDisk) clone(percent int, seed uint64) *vfs.MemFS {
+	d.mem.mu.Lock()
+	defer d.mem.mu.Unlock()
+	return d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))})
+}
+
+// lockedMem keeps CrashClone and Link apart: MemFS.Link takes its lock twice,
+// which a clone that waits in between turns into a deadlock.
+type lockedMem struct {
+	*vfs.MemFS
+	mu sync.RWMutex
+}
+
+func (fs *lockedMem) Link(from, to string) error {
+	fs.mu.RLock()
+	defer fs.mu.RUnlock()
+	return fs.MemFS.Link(from, to)
 }

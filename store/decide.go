@@ -149,6 +149,7 @@ func (x *execution) checkTime(op *Op, r *ref) error {
 	}
 	if time < before {
 		r.t.figures.Stale++
+		r.p.need = r.p.seq // it rests on what was forgotten, and on the tables
 		return ErrStale
 	}
 	if time > x.at.wall+d.Skew.Milliseconds() {
@@ -190,6 +191,7 @@ func (x *execution) makeRoom(r *ref) error {
 	}
 	if t.filter.Full() || t.diskFull(r.p.count) {
 		t.figures.Refused++
+		r.p.need = r.p.seq
 		return ErrOutOfMemory
 	}
 	return nil
@@ -309,6 +311,7 @@ func (x *execution) checkOneTable(op *Op, refs []ref) error {
 	}
 	for i := range refs {
 		if refs[i].t.def.ID != refs[0].t.def.ID {
+			refs[0].p.need = refs[0].p.seq
 			return ErrSpansTables
 		}
 	}

@@ -68,12 +68,14 @@ func (s *Store) roomFor(cat *catalog, p *partition) error {
 	return nil
 }
 
-// Tables returns the tables by name.
+// Tables returns the tables by name; a change that is being made shows once it
+// is durable.
 func (s *Store) Tables() []TableOptions {
 	p := s.partitions[0]
 	p.mu.Lock()
-	live := p.catalog.live()
+	live, seq := p.catalog.live(), p.seq
 	p.mu.Unlock()
+	p.waitDurable(seq) // on an error nothing durable is better known
 	out := make([]TableOptions, 0, len(live))
 	for _, d := range live {
 		out = append(out, d.TableOptions)

@@ -23,6 +23,7 @@ Usage:
   fbfkv --port 6380 --dir /var/lib/fbfkv
   fbfkv /etc/fbfkv.conf --loglevel debug
   fbfkv --appendfsync everysec          no wait for the disk, see below
+  fbfkv paper --help                    make the figures of the FBF paper again
 
 A configuration file holds one setting per line in redis.conf's syntax, without
 the dashes (port 6380). What is set on the command line wins. SIGTERM, SIGINT and

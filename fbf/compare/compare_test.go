@@ -153,9 +153,9 @@ func TestFPP(t *testing.T) {
 
 // TestBlobloomFloor: the bits of an id in its block of 512 follow from 18 bits of
 // its hash (two of nine, by double hashing), so that an id which shares a
-// block with six others meets the pattern of one of them with probability 6 2^-18,
-// however many hash functions there are. The library's model, by which the
-// window is sized, knows nothing of that.
+// block with c others meets the pattern of one of them with probability c 2^-18,
+// however many hash functions there are: about 8 * 10 * 2^-18 = 3e-4 for the
+// window. The library's model, by which it is sized, knows nothing of that.
 func TestBlobloomFloor(t *testing.T) {
 	f, err := MeasureFPP(blobloomRing(1e-6), 50_000, 200_000)
 	if err != nil {

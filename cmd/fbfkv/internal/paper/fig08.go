@@ -17,7 +17,7 @@ const (
 	splitOps    = 300             // the number of operations whose results the paper prints
 	asPrinted   = 2               // periods of the paper's experiment
 	steady      = 5               // periods after which every filter holds what it ever will
-	probeHits   = 400             // hits after which an estimate is good to 5%
+	probeHits   = 1000            // hits after which an estimate is good to 3%
 )
 
 // splitPoint is what the experiment yields for one number of operations and one size.

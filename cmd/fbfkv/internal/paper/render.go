@@ -209,7 +209,7 @@ func evenly(low, high float64) (ticks []plot.Tick) {
 		}
 	}
 	for v := math.Ceil(low/step-1e-9) * step; v <= high+step*1e-9; v += step {
-		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", math.Round(v/step)*step)})
+		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", math.Round(v/step)*step+0)})
 	}
 	return ticks
 }

@@ -67,8 +67,17 @@ func (res result) writePNG(path string) error {
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
 
-// write writes the table as CSV. What could not be measured is an empty field.
+// write writes the table as CSV.
 func (t table) write(path string) error {
+	text, err := t.csv()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
+}
+
+// csv is the table as CSV. What could not be measured is an empty field.
+func (t table) csv() ([]byte, error) {
 	var b bytes.Buffer
 	w := csv.NewWriter(&b)
 	heading := t.columns
@@ -76,7 +85,7 @@ func (t table) write(path string) error {
 		heading = append([]string{"what"}, heading...)
 	}
 	if err := w.Write(heading); err != nil {
-		return err
+		return nil, err
 	}
 	for i, row := range t.rows {
 		var fields []string
@@ -87,14 +96,11 @@ func (t table) write(path string) error {
 			fields = append(fields, number(v))
 		}
 		if err := w.Write(fields); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	w.Flush()
-	if err := w.Error(); err != nil {
-		return err
-	}
-	return os.WriteFile(path, b.Bytes(), 0o644)
+	return b.Bytes(), w.Error()
 }
 
 // number writes a value with six digits; "" if there is none.

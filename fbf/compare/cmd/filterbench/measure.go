@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -141,8 +142,7 @@ func (c config) write(name, header string, body func(row func(...any)) error) (e
 		fmt.Fprintln(f, header)
 	}
 	w := csv.NewWriter(f)
-	defer w.Flush()
-	return body(func(cells ...any) {
+	err = body(func(cells ...any) {
 		record := make([]string, len(cells))
 		for i, c := range cells {
 			if x, ok := c.(float64); ok {
@@ -151,7 +151,8 @@ func (c config) write(name, header string, body func(row func(...any)) error) (e
 				record[i] = fmt.Sprint(c)
 			}
 		}
-		w.Write(record)
-		w.Flush()
+		w.Write(record) // its error stays and is asked for below
+		w.Flush()       // what was measured outlives an interruption
 	})
+	return errors.Join(err, w.Error())
 }

@@ -162,7 +162,7 @@ func measured(positives [][]string, target, name string) string {
 			if hits == 0 {
 				return "no false positive"
 			}
-			return "FPP " + scientific(hits/probes)
+			return "FPP " + scientific(hits/probes, 1)
 		}
 	}
 	return "FPP not measured"

@@ -167,12 +167,12 @@ func short(number string) string {
 	return strings.Replace(strconv.FormatFloat(x, 'e', -1, 64), "e-0", "e-", 1)
 }
 
-// scientific writes a measured probability with two digits.
-func scientific(x float64) string {
+// scientific writes a measured probability with so many digits after the point.
+func scientific(x float64, digits int) string {
 	if x == 0 {
 		return "0"
 	}
-	return strings.Replace(fmt.Sprintf("%.1e", x), "e-0", "e-", 1)
+	return strings.Replace(strconv.FormatFloat(x, 'e', digits, 64), "e-0", "e-", 1)
 }
 
 func bytesName(n float64) string {
@@ -196,7 +196,7 @@ func bitsTable(memory, positives [][]string) string {
 				low, _ := strconv.ParseFloat(f[5], 64)
 				high, _ := strconv.ParseFloat(f[6], 64)
 				fmt.Fprintf(&b, " %s / %s | %s | %s to %s |",
-					f[3], strings.Replace(fmt.Sprintf("%.0e", probes), "e+0", "e", 1), scientific(hits/probes), scientific(low), scientific(high))
+					f[3], strings.Replace(fmt.Sprintf("%.0e", probes), "e+0", "e", 1), scientific(hits/probes, 1), scientific(low, 2), scientific(high, 2))
 			}
 		}
 		b.WriteString("\n")

@@ -1,0 +1,87 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestCLI uses the server as a person does, with redis-cli: what it prints is
+// what it prints of Redis.
+func TestCLI(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	for _, step := range []struct {
+		args string
+		want string
+	}{
+		{"CINCRBY hits op-1 5", "(integer) 5"},
+		{"CINCRBY hits op-1 5 WITHSTATUS", "1) (integer) 5\n2) (integer) 0"},
+		{"CINCRBY hits op-1 6", "(error) MISMATCH opid was used with another delta"},
+		{"CINCRBY hits", "(error) ERR wrong number of arguments for 'cincrby' command"},
+		{"nosuch a", "(error) ERR unknown command 'nosuch', with args beginning with: 'a' "},
+		{"GET nothing", "(nil)"},
+		{"-3 GET nothing", "(nil)"},
+		{"-3 FBF.ADD seen x", "(true)"},
+		{"-3 FBF.ADD seen x", "(false)"},
+		{"FBF.ADD seen x", "(integer) 0"},
+		{"KEYS *", "1) \"hits\"\n2) \"seen\""},
+		{"--scan --pattern h*", `"hits"`},
+		{"-3 CTABLE LIST", "1# \"default\" => \"\""},
+		{"-n 0 PING", "PONG"},
+		{"SHUTDOWN NOSAVE", ""},
+	} {
+		if got := s.cli(strings.Fields(step.args)...); got != step.want {
+			t.Errorf("redis-cli %s\n got %s\nwant %s", step.args, got, step.want)
+		}
+	}
+	if code := s.exitCode(); code != 0 {
+		t.Errorf("after SHUTDOWN the server exited with status %d", code)
+	}
+}
+
+// TestPipeTwice loads a file of operations with redis-cli --pipe, and then, as
+// after a failure half way, the whole file again.
+func TestPipeTwice(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "redis-cli", "install Debian's package redis-tools")
+	const operations, counters = 20000, 7
+	s := startServer(t)
+	var file strings.Builder
+	for i := range operations {
+		file.WriteString(frame("CINCRBY", fmt.Sprintf("counter-%d", i%counters), fmt.Sprintf("line-%d", i), "2"))
+	}
+	for range 2 {
+		cmd := exec.Command("redis-cli", "-p", s.port(), "--pipe")
+		cmd.Stdin = strings.NewReader(file.String())
+		out, err := cmd.CombinedOutput()
+		if want := fmt.Sprintf("errors: 0, replies: %d", operations); err != nil || !strings.Contains(string(out), want) {
+			t.Fatalf("redis-cli --pipe: %v\n%s", err, out)
+		}
+	}
+	c := s.dial()
+	for i := range counters {
+		n := operations / counters
+		if i < operations%counters {
+			n++
+		}
+		c.want(fmt.Sprintf(":%d", 2*n), "CGET", fmt.Sprintf("counter-%d", i))
+	}
+}
+
+// TestBenchmark runs redis-benchmark with our command, on many connections.
+func TestBenchmark(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "redis-benchmark", "install Debian's package redis-tools")
+	s := startServer(t, "--appendfsync", "everysec")
+	out, err := exec.Command("redis-benchmark", "-p", s.port(), "-q", "-c", "50", "-P", "16", "-n", "20000",
+		"-r", "1000000000", "CINCRBY", "counter", "op-__rand_int__", "1").CombinedOutput()
+	if err != nil || strings.Contains(string(out), "rror") {
+		t.Fatalf("redis-benchmark: %v\n%s", err, out)
+	}
+	// Of 20,000 ids drawn from a billion hardly one is drawn twice.
+	if n := number(s.dial().do("CGET", "counter")); n < 19990 || n > 20000 {
+		t.Errorf("the counter is %d", n)
+	}
+}
