@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -66,6 +67,11 @@ func TestTour(t *testing.T) {
 	}
 }
 
+// isOption holds the words that stand in the README as commands do, but are errors or
+// options.
+var isOption = map[string]bool{"WINDOW": true, "MODE": true, "ERROR": true, "CAPACITY": true, "PAST": true,
+	"MAXMEMORY": true, "MAXDISK": true, "OVERLOAD": true, "IDTIME": true, "SKEW": true, "BITS": true, "AT": true, "STALE": true, "OOM": true}
+
 // TestReadmeIsComplete expects every command and every setting of the running
 // server in the README, and every error of its table among those that the
 // dialogues provoke.
@@ -82,6 +88,13 @@ func TestReadmeIsComplete(t *testing.T) {
 		name = strings.ToUpper(name)
 		if !regexp.MustCompile("`" + regexp.QuoteMeta(name) + "[` ]").MatchString(text) {
 			t.Errorf("the README does not mention the command %s", name)
+		}
+	}
+	_, section, _ := strings.Cut(text, "\n## Commands\n")
+	section, _, _ = strings.Cut(section, "\nNot there on purpose")
+	for _, m := range regexp.MustCompile("`([A-Z]+(\\.[A-Z]+)?)[` ]").FindAllStringSubmatch(section, -1) {
+		if name := strings.ToLower(m[1]); !slices.Contains(commands, name) && !isOption[m[1]] {
+			t.Errorf("the README mentions %s, which the server does not know", m[1])
 		}
 	}
 	settings, err := c.ConfigGet(context.Background(), "*").Result()

@@ -77,7 +77,7 @@ func (db *DB) stopPebble() error {
 func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
 	l := pebbleLogger{log: o.Logger, stop: o.stop}
 	po := &pebble.Options{
-		FS:           markerFS{FS: fs, die: o.stop},
+		FS:           markerFS{FS: fs, dir: fs.dir, die: o.stop},
 		Cache:        cache,
 		MemTableSize: o.MemTableSize,
 		// The WAL is the op log's only copy for a while, and only the newest

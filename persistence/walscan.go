@@ -191,9 +191,22 @@ type Recovery struct {
 }
 
 // recoverWAL cuts the newest WAL file where the mark allows that its tail was
-// lost, and refuses damage to what was durable. It sees more of that than
-// Pebble, which looks for evidence only in later blocks.
+// lost, and refuses damage to what was durable.
 func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
+	r, err := inspectWAL(fsys, dir)
+	if err != nil || r.File == "" {
+		return r, err
+	}
+	path := fsys.PathJoin(dir, pebbleName, r.File)
+	if err := truncateFile(fsys, path, fsys.PathJoin(dir, buildName, r.File), r.CutAt); err != nil {
+		return Recovery{}, wrap("cut the WAL", err)
+	}
+	return r, nil
+}
+
+// inspectWAL says what recoverWAL has to cut. It sees more damage than Pebble,
+// which looks for evidence only in later blocks.
+func inspectWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	mark, marked, err := readWALMark(fsys, dir)
 	if err != nil {
 		return Recovery{}, wrap("read "+walMarkName, err)
@@ -202,8 +215,7 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	if err != nil || name == "" {
 		return Recovery{}, wrap("list the WAL", err)
 	}
-	path := fsys.PathJoin(dir, pebbleName, name)
-	tail, err := scanWALFile(fsys, path, uint32(num))
+	tail, err := scanWALFile(fsys, fsys.PathJoin(dir, pebbleName, name), uint32(num))
 	if err != nil {
 		return Recovery{}, wrap("scan the WAL", err)
 	}
@@ -222,9 +234,6 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	}
 	if !mark.Lazy || tail.Stray == 0 {
 		return Recovery{}, nil // at most a torn end, which Pebble knows to ignore
-	}
-	if err := truncateFile(fsys, path, fsys.PathJoin(dir, buildName, name), tail.Good); err != nil {
-		return Recovery{}, wrap("cut the WAL", err)
 	}
 	return Recovery{File: name, CutAt: tail.Good, LostBytes: tail.Stray - tail.Good}, nil
 }

@@ -249,5 +249,5 @@ func (r *crashRun) flushAll() {
 	for i := range b.Ops {
 		r.must(b.Ops[i].Err)
 	}
-	r.clerk.flushed(policy, n)
+	r.clerk.forgotten(policy, n)
 }

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -20,6 +19,7 @@ type crashModel struct {
 
 	epoch   int // FLUSHALLs
 	flush   crashAck
+	flushed int // the last FLUSHALL that was acknowledged
 	ops     []*crashOp
 	owned   []*crashOwner
 	largest map[string]int64 // value of a shared counter that a reply showed
@@ -40,13 +40,14 @@ type crashPolicy struct {
 
 // crashOp is an idempotent operation that some client sent.
 type crashOp struct {
-	keys   []string
-	deltas []int64
-	id     string
-	time   int64 // AT; 0: none
-	epoch  int
-	ack    crashAck
-	values []int64 // of the first answer
+	keys    []string
+	deltas  []int64
+	id      string
+	time    int64 // AT; 0: none
+	epoch   int
+	ack     crashAck
+	values  []int64 // of the first answer
+	refused bool    // answered that it was not applied
 }
 
 type crashItem struct {
@@ -216,12 +217,12 @@ func (m *crashModel) added(p crashPolicy, item string) {
 	m.items = append(m.items, crashItem{item, m.epoch, m.ack(p)})
 }
 
-func (m *crashModel) flushed(p crashPolicy, epoch int) {
+func (m *crashModel) forgotten(p crashPolicy, epoch int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.epoch = epoch
 	if !m.over {
-		m.flush = m.ack(p)
+		m.flush, m.flushed = m.ack(p), epoch
 		clear(m.largest)
 	}
 }
@@ -304,5 +305,3 @@ func (m *crashModel) stepped(p crashPolicy, steps []*crashStep, ops []Op) {
 		}
 	}
 }
-
-var errLost = errors.New("acknowledged, but lost")

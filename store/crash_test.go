@@ -17,6 +17,7 @@ import (
 var (
 	crashPoints = flag.Int("crash.points", 500, "power losses that TestPowerLoss tries")
 	crashSeed   = flag.Uint64("crash.seed", 0, "seed of the first power loss; 0: random")
+	crashRepeat = flag.Bool("crash.repeat", false, "use the same seed for every power loss, to meet a rare schedule again")
 )
 
 // TestPowerLoss cuts the power at random instants under a load of new,
@@ -38,9 +39,13 @@ func TestPowerLoss(t *testing.T) {
 				if i >= int64(*crashPoints) || t.Failed() {
 					return
 				}
-				run := newCrashRun(seed + uint64(i))
+				this := seed
+				if !*crashRepeat {
+					this += uint64(i)
+				}
+				run := newCrashRun(this)
 				if err := run.run(); err != nil {
-					t.Errorf("%v: %v\nrun it again with -crash.points=1 -crash.seed=%d", run, err, seed+uint64(i))
+					t.Errorf("%v: %v\nrun it again with -crash.seed=%d -crash.points=1, or -crash.points=1000 -crash.repeat", run, err, this)
 				}
 			}
 		})

@@ -1,8 +1,11 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 )
+
+var errLost = errors.New("acknowledged, but lost")
 
 // promised reports whether what was answered must have survived. With all
 // unsynced data surviving, a power loss is a kill -9, which takes nothing that
@@ -20,8 +23,8 @@ func (r *crashRun) verify() error {
 	marker, _ := get(r.s, "epoch")
 	epoch := int(marker)
 	m := &r.clerk
-	if epoch < m.epoch && r.promised(m.flush) {
-		return fmt.Errorf("FLUSHALL %d: %w", m.epoch, errLost)
+	if epoch < m.flushed && r.promised(m.flush) {
+		return fmt.Errorf("FLUSHALL %d: %w", m.flushed, errLost)
 	}
 	if err := r.verifyItems(epoch); err != nil {
 		return err
@@ -51,7 +54,7 @@ func (r *crashRun) verifyShared(epoch int) error {
 		}
 	}
 	for k, v := range r.clerk.largest {
-		if now, _ := get(r.s, k); epoch == r.clerk.epoch && now < v {
+		if now, _ := get(r.s, k); epoch == r.clerk.flushed && now < v {
 			return fmt.Errorf("%s was read as %d before the crash and is %d after", k, v, now)
 		}
 	}
@@ -89,15 +92,28 @@ func (r *crashRun) resend(op *crashOp, epoch int) (applied bool, err error) {
 	o := &b.Ops[0]
 	switch {
 	case o.Err != nil:
-		return false, fmt.Errorf("re-send of %s: %w", op.id, o.Err)
+		return false, fmt.Errorf("re-send of %s, %s: %w", op.id, r.remembered(op), o.Err)
 	case o.Applied && r.promised(op.ack):
 		return false, fmt.Errorf("operation %s on %v: %w", op.id, op.keys, errLost)
 	case !o.Applied && op.epoch > epoch:
 		return false, fmt.Errorf("operation %s came after FLUSHALL %d, which is lost", op.id, op.epoch)
-	case !o.Applied && op.ack.at != 0 && r.mode == Exact && !r.modes && fmt.Sprint(results(o)) != fmt.Sprint(op.values):
+	case !o.Applied && op.refused:
+		return false, fmt.Errorf("operation %s was refused, but applied", op.id)
+	case !o.Applied && op.values != nil && op.ack.at != 0 && r.mode == Exact && !r.modes && fmt.Sprint(results(o)) != fmt.Sprint(op.values):
 		return false, fmt.Errorf("duplicate %s answered %v, the original %v", op.id, results(o), op.values)
 	}
 	return o.Applied, nil
+}
+
+// remembered tells what is known of an operation, for the report of a failure.
+func (r *crashRun) remembered(op *crashOp) string {
+	text := fmt.Sprintf("answered %+v", op.ack)
+	for i, k := range op.keys {
+		seen := do(r.s, Op{Kind: CSeen, Key: []byte(k), ID: []byte(op.id)})
+		value, _ := get(r.s, k)
+		text += fmt.Sprintf(", %s = %d (delta %d, table %s, seen %v)", k, value, op.deltas[i], r.s.partitions[0].catalog.find([]byte(k)).Name, seen.Found)
+	}
+	return text
 }
 
 // ownedState is a counter after some steps.

@@ -85,8 +85,10 @@ func (p *partition) endSnapshot() {
 // partition's lock.
 const snapshotChunk = 64 << 10
 
-// write streams the snapshot to its file and publishes it. Commit syncs the
-// log first: the file never holds what is not durable (G4).
+// write streams the snapshot to its file and publishes it once everything that
+// it may contain is durable (G4): the bits were copied while operations went
+// on, and an opid whose effect a power loss took must not be remembered. What
+// durable means is the policy's; Commit makes sure of it for the lax ones.
 func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 	if _, err := w.Write(appendBytes(nil, s.header)); err != nil {
 		return err
@@ -108,31 +110,45 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 			}
 		}
 	}
+	p.mu.Lock()
+	seq := p.seq
+	p.mu.Unlock()
+	if err := p.waitDurable(seq); err != nil {
+		return err
+	}
 	return w.Commit()
 }
 
 // loadSnapshot reads a snapshot into an empty partition. On an error the
 // partition is unchanged.
 func (p *partition) loadSnapshot(in io.Reader, maxBytes uint64) error {
+	loaded, err := readSnapshot(in, maxBytes)
+	if err == nil {
+		p.adopt(loaded)
+	}
+	return err
+}
+
+// readSnapshot reads a whole snapshot. The caller adopts or releases it.
+func readSnapshot(in io.Reader, maxBytes uint64) (*loadedSnapshot, error) {
 	r := bufio.NewReaderSize(in, 256<<10)
 	size, err := binary.ReadUvarint(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	header, err := readAll(r, size)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	loaded, err := decodeSnapshot(header, r, maxBytes)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		loaded.release()
-		return fmt.Errorf("%w: snapshot goes on after its end", errCorruptEntry)
+		return nil, fmt.Errorf("%w: snapshot goes on after its end", errCorruptEntry)
 	}
-	p.adopt(loaded)
-	return nil
+	return loaded, nil
 }
 
 // readAll reads exactly n bytes without trusting n for the allocation.

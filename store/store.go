@@ -120,6 +120,7 @@ type Store struct {
 
 	catalogMu sync.Mutex // one change of the tables at a time
 	snapshots snapshotter
+	backup    backup
 	stop      chan struct{}
 	running   sync.WaitGroup
 	closed    atomic.Bool

@@ -121,7 +121,7 @@ func TestFPP(t *testing.T) {
 	const target = 1e-3
 	probes := uint64(1_000_000)
 	if testing.Short() {
-		probes = 200_000
+		probes = 100_000
 	}
 	for _, c := range Filters(target) {
 		t.Run(c.Name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestBlobloomFloor(t *testing.T) {
 func TestSizes(t *testing.T) {
 	for _, target := range []float64{1e-3, 1e-6, 1e-9} {
 		for _, c := range Contestants(target) {
-			const size = 4 << 20
+			const size = 1 << 20
 			ids := c.IDsIn(size)
 			bits, err := BitsPerID(c, ids)
 			if err != nil {

@@ -54,7 +54,7 @@ func figure11(r *run) (result, error) {
 	last := len(ours.seconds) - 1
 	x := ours.seconds
 	return result{tables: []table{t}, panels: []panel{{
-		title: "Fig. 11: a shorter refresh period buys accuracy with memory of the past",
+		title: "Fig. 11: a shorter refresh period errs less because it remembers less",
 		x:     axis{label: "time (s); the rate doubles every 30 s, from 6.25 to 100 operations/s", max: 150},
 		y:     axis{label: "false positive probability", log: true, min: 1e-10, max: 1},
 		series: []series{

@@ -7,8 +7,10 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -128,12 +130,34 @@ func (w way) increment(key, id string) []any {
 	return []any{"INCRBY", key, 1}
 }
 
+// removeOnSignal removes the data if the user ends the process, and ends it. The func it
+// returns puts an end to that.
+func (s *liveServer) removeOnSignal() func() {
+	signals, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		select {
+		case <-signals:
+			if err := os.RemoveAll(s.dir); err != nil {
+				fmt.Fprintln(os.Stderr, "fbfkv:", err)
+			}
+			os.Exit(1)
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(signals)
+		close(done)
+	}
+}
+
 // withServer runs f against a fresh server.
 func withServer(f func(s *liveServer) error) (err error) {
 	s, err := startServer()
 	if err != nil {
 		return fmt.Errorf("starting a server: %w", err)
 	}
+	defer s.removeOnSignal()()
 	defer func() { err = errors.Join(err, s.stop()) }()
 	if err := s.createTables(context.Background()); err != nil {
 		return err

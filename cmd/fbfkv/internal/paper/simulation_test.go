@@ -170,8 +170,8 @@ func TestFleetIsEven(t *testing.T) {
 
 func TestSimulationsAreDeterministic(t *testing.T) {
 	for _, f := range figures() {
-		if f.number == 14 || f.number == 15 || f.number == 13 {
-			continue // 14, 15 are measured; 13 is as the others but slower
+		if f.number != 8 && f.number != 11 && f.number != 12 {
+			continue // 9 and 10 are as 8, 13 is as 11 and 12 but slower; 14 and 15 are measured
 		}
 		csv := func(seed uint64) string {
 			res, err := f.make(newRun(seed))
@@ -184,10 +184,11 @@ func TestSimulationsAreDeterministic(t *testing.T) {
 			}
 			return string(text)
 		}
-		if csv(1) != csv(1) {
+		first := csv(1)
+		if csv(1) != first {
 			t.Errorf("figure %d differs between two runs of one seed", f.number)
 		}
-		if csv(1) == csv(2) {
+		if csv(2) == first {
 			t.Errorf("figure %d is the same for two seeds", f.number)
 		}
 	}

@@ -1,0 +1,290 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// ErrTarget: the directory to be written by Backup or Restore exists and is
+// not empty, or lies where it must not.
+var ErrTarget = errors.New("target directory cannot be used")
+
+// partialSuffix marks a directory that Backup or Restore has not finished.
+// One that is left behind is removed by the next attempt.
+const partialSuffix = ".fbfkv-partial"
+
+// Backup writes a copy of the data directory, as of one instant, to dir, while
+// commits go on. It is itself a data directory: Open serves from it, and a
+// restore copies it. Files that never change again are linked where the file
+// system allows.
+//
+// The caller keeps snapshots and the op log's beginning as they are until
+// Backup returns: it must not commit snapshots or runs, nor trim the log. The
+// snapshots come first and the log after them, so that the log reaches at
+// least as far as they do.
+//
+// dir appears only when it is whole and durable, and everything in it is
+// durable here too, whatever the policy (G4). ErrTarget: dir exists and is not
+// empty, or is inside the data directory.
+func (db *DB) Backup(dir string) error {
+	if db.closed.Load() {
+		return ErrClosed
+	}
+	if err := db.failure(); err != nil {
+		return err
+	}
+	if err := checkTarget(db.fs, db.dir, dir); err != nil {
+		return err
+	}
+	return wrap("back up", publish(db.fs, dir, db.backUpTo))
+}
+
+// checkTarget refuses a directory that holds anything, or that is from itself
+// or lies in it.
+func checkTarget(fsys vfs.FS, from, dir string) error {
+	for d := dir; ; d = fsys.PathDir(d) {
+		if d == from {
+			return fmt.Errorf("%w: %s is inside %s", ErrTarget, dir, from)
+		}
+		if d == fsys.PathDir(d) {
+			break
+		}
+	}
+	names, err := fsys.List(dir)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrTarget, err)
+	case len(names) > 0:
+		return fmt.Errorf("%w: %s is not empty", ErrTarget, dir)
+	}
+	return nil
+}
+
+// publish lets write fill a directory beside dir, which becomes dir when it is
+// whole. Until then dir does not exist, or is as empty as it was.
+func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
+	aside := dir + partialSuffix
+	if err := fsys.RemoveAll(aside); err != nil {
+		return err
+	}
+	if err := makeDir(fsys, aside); err != nil {
+		return err
+	}
+	if err := write(aside); err != nil {
+		return errors.Join(err, fsys.RemoveAll(aside))
+	}
+	// An empty directory may be in the way; one that is not makes this fail.
+	err := removeIfExists(fsys, dir)
+	if err == nil {
+		err = fsys.Rename(aside, dir)
+	}
+	if err != nil {
+		return errors.Join(err, fsys.RemoveAll(aside))
+	}
+	return syncDir(fsys, fsys.PathDir(dir))
+}
+
+// backUpTo fills a new, empty directory.
+func (db *DB) backUpTo(dir string) error {
+	if err := db.linkSnapshots(db.fs.PathJoin(dir, snapshotName)); err != nil {
+		return err
+	}
+	target := db.fs.PathJoin(dir, pebbleName)
+	if err := db.pebble.Checkpoint(target, pebble.WithFlushedWAL()); err != nil {
+		return err
+	}
+	// What was copied of the WAL may be written but not yet durable (G4).
+	if err := db.Sync(); err != nil {
+		return err
+	}
+	if err := finishWAL(db.fs, dir); err != nil {
+		return err
+	}
+	// META last: without it nobody takes the directory for whole.
+	return writeFile(db.fs, dir, metaName, db.meta.encode())
+}
+
+func (db *DB) linkSnapshots(dir string) error {
+	if err := makeDir(db.fs, dir); err != nil {
+		return err
+	}
+	names, err := db.fs.List(db.path(snapshotName))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if _, _, ok := parseSnapshotFile(name); !ok {
+			continue
+		}
+		if err := linkOrCopy(db.fs, db.path(snapshotName, name), db.fs.PathJoin(dir, name)); err != nil {
+			return err
+		}
+	}
+	return syncDir(db.fs, dir)
+}
+
+// linkOrCopy gives a file that never changes a second name, or copies it
+// durably where that is impossible.
+func linkOrCopy(fsys vfs.FS, from, to string) error {
+	if fsys.Link(from, to) == nil {
+		return nil
+	}
+	return copyFile(fsys, from, to, func(int) {})
+}
+
+// finishWAL ends the newest WAL file of a copy at its last whole record. It was
+// copied while it was being written, so that behind a record of which the copy
+// holds half there may be whole ones, which Pebble would take for damage. All
+// that was committed before the copy began lies before. The mark then says that
+// what is left is durable, so that later damage to the copy is noticed.
+func finishWAL(fsys vfs.FS, dir string) error {
+	db := fsys.PathJoin(dir, pebbleName)
+	name, num, err := newestWAL(fsys, db)
+	if err != nil || name == "" {
+		return err
+	}
+	path := fsys.PathJoin(db, name)
+	tail, err := scanWALFile(fsys, path, uint32(num))
+	if err != nil {
+		return err
+	}
+	if tail.Valid != math.MaxInt64 { // it was not closed in order
+		if err := truncateFile(fsys, path, fsys.PathJoin(dir, name), tail.Good); err != nil {
+			return err
+		}
+	}
+	mark := walMark{fs: fsys, dir: dir}
+	return errors.Join(mark.create(num, tail.Good), mark.close())
+}
+
+// BackupSize estimates the bytes of a backup, and of the unfinished one at dir
+// those that are there; both for showing progress.
+func (db *DB) BackupSize(dir string) (done, total int64) {
+	done, _ = treeSize(db.fs, dir+partialSuffix)
+	total, _ = treeSize(db.fs, db.dir)
+	return min(done, total), total
+}
+
+// treeSize sums the sizes of the files below dir. What vanishes meanwhile is
+// left out.
+func treeSize(fsys vfs.FS, dir string) (bytes int64, err error) {
+	err = walk(fsys, dir, "", func(_ string, info vfs.FileInfo) error {
+		bytes += info.Size()
+		return nil
+	})
+	return bytes, err
+}
+
+// walk calls fn for all files below root, with their path from there.
+func walk(fsys vfs.FS, root, below string, fn func(path string, info vfs.FileInfo) error) error {
+	names, err := fsys.List(fsys.PathJoin(root, below))
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		path := fsys.PathJoin(below, name)
+		info, err := fsys.Stat(fsys.PathJoin(root, path))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue
+		case err != nil:
+			return err
+		case info.IsDir():
+			err = walk(fsys, root, path, fn)
+		default:
+			err = fn(path, info)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Restore copies the data directory or backup from to a new directory dir,
+// which appears only when it is whole and durable. Nothing is linked: a server
+// goes on writing in dir, and from stays as it is. progress is told the bytes
+// copied so far and in all.
+func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) error {
+	if err := checkTarget(fsys, from, dir); err != nil {
+		return err
+	}
+	lock, err := fsys.Lock(fsys.PathJoin(from, lockName))
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInUse, err)
+	}
+	total, err := treeSize(fsys, from)
+	if err == nil {
+		err = publish(fsys, dir, func(aside string) error {
+			done := int64(0)
+			return copyTree(fsys, from, aside, func(n int) {
+				done += int64(n)
+				progress(done, total)
+			})
+		})
+	}
+	return wrap("restore", errors.Join(err, lock.Close()))
+}
+
+// copyTree copies all files but the lock and what Open would remove, durably.
+func copyTree(fsys vfs.FS, from, to string, copied func(n int)) error {
+	return walk(fsys, from, "", func(path string, _ vfs.FileInfo) error {
+		if path == lockName || strings.HasSuffix(path, tmpSuffix) {
+			return nil
+		}
+		target := fsys.PathJoin(to, path)
+		if err := makeDir(fsys, fsys.PathDir(target)); err != nil {
+			return err
+		}
+		if err := copyFile(fsys, fsys.PathJoin(from, path), target, copied); err != nil {
+			return err
+		}
+		return syncDir(fsys, fsys.PathDir(target))
+	})
+}
+
+// copyFile copies a file durably; the directory is the caller's to sync.
+func copyFile(fsys vfs.FS, from, to string, copied func(n int)) error {
+	in, err := fsys.Open(from, vfs.SequentialReadsOption)
+	if err != nil {
+		return err
+	}
+	out, err := fsys.Create(to, writeCategory)
+	if err != nil {
+		return errors.Join(err, in.Close())
+	}
+	err = pump(out, in, copied)
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, in.Close(), out.Close())
+}
+
+// pump copies in to out and says after each piece how long it was.
+func pump(out io.Writer, in io.Reader, copied func(n int)) error {
+	buf := make([]byte, 1<<20)
+	for {
+		n, err := in.Read(buf)
+		if n > 0 {
+			if _, err := out.Write(buf[:n]); err != nil {
+				return err
+			}
+			copied(n)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}

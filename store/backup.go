@@ -1,0 +1,81 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// ErrBackupRunning means that another backup is in progress.
+var ErrBackupRunning = errors.New("a backup is already in progress")
+
+// ErrTarget means that the directory to be written by Backup or Restore exists
+// and is not empty, or lies inside the one to be read.
+var ErrTarget = persistence.ErrTarget
+
+// backup is what is known of the backup in progress.
+type backup struct {
+	running   atomic.Bool
+	snapshots atomic.Int64 // partitions whose filters are on disk
+	dir       atomic.Pointer[string]
+}
+
+// Backup writes a copy of the whole data directory to dir while operations go
+// on. It contains every operation acknowledged before the call, perhaps later
+// ones, and of each its effect and its opid or neither (G4). dir must not
+// exist, or be empty; it appears only when the copy is whole and durable, and
+// can be served from or handed to Restore. ErrBackupRunning, ErrTarget, or
+// ErrUnknownOutcome when the store is frozen.
+//
+// FLUSHALL and snapshots wait while files are linked, or, to another file
+// system, copied.
+func (s *Store) Backup(dir string) error {
+	if err := s.Failure(); err != nil {
+		return err
+	}
+	if !s.backup.running.CompareAndSwap(false, true) {
+		return ErrBackupRunning
+	}
+	defer s.backup.running.Store(false)
+	s.backup.dir.Store(nil)
+	s.backup.snapshots.Store(0)
+	// Fresh snapshots first: whoever opens the copy has little to redo.
+	for _, p := range s.partitions {
+		if err := s.checkpoint(p, false); err != nil {
+			return fmt.Errorf("snapshot before the backup: %w", err)
+		}
+		s.backup.snapshots.Add(1)
+	}
+	// From here on snapshots, runs and the beginning of the log stay as they
+	// are, so that the copied log reaches back to the copied snapshots.
+	s.snapshots.mu.Lock()
+	defer s.snapshots.mu.Unlock()
+	s.backup.dir.Store(&dir)
+	return s.db.Backup(dir)
+}
+
+// BackupProgress tells how far the backup in progress is: done of total steps
+// of a stage, "snapshots" (partitions) or "copy" (bytes); "" when there is none.
+func (s *Store) BackupProgress() (stage string, done, total int64) {
+	if !s.backup.running.Load() {
+		return "", 0, 0
+	}
+	dir := s.backup.dir.Load()
+	if dir == nil {
+		return "snapshots", s.backup.snapshots.Load(), int64(len(s.partitions))
+	}
+	done, total = s.db.BackupSize(*dir)
+	return "copy", done, total
+}
+
+// Restore makes a new data directory dir of a backup, or of a data directory
+// that no server has open. It copies what is there; Check says beforehand
+// whether that is sound. dir must not exist, or be empty; it appears only when
+// it is whole and durable. progress is told the bytes copied so far and in all.
+func Restore(from, dir string, progress func(done, total int64)) error {
+	return persistence.Restore(vfs.Default, from, dir, progress)
+}

@@ -1,0 +1,393 @@
+package store
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+var (
+	faultStride = flag.Int("fault.stride", 12, "TestFaults tries every n-th file operation; 1: all")
+	faultChild  = flag.Int("fault.children", 4, "of the points where the process must end, TestFaults tries so many in a process of its own")
+)
+
+// fault is a way in which file operations fail.
+type fault uint8
+
+const (
+	failOnce   fault = iota // EIO, this operation only: fsync, rename, create, …
+	failOn                  // EIO, this one and all that follow
+	diskFull                // ENOSPC, every write, create and rename from this one on
+	shortWrite              // a write takes half of the bytes, then ENOSPC
+	faults
+)
+
+func (f fault) String() string {
+	return [...]string{"EIO once", "EIO from then on", "disk full", "short write"}[f]
+}
+
+// faultDisk fails file operations from the at-th on.
+type faultDisk struct {
+	fs    vfs.FS
+	fault fault
+	at    int64
+	ops   atomic.Int64
+	hit   atomic.Bool
+}
+
+func newFaultDisk(under vfs.FS, f fault, at int64) *faultDisk {
+	d := &faultDisk{fault: f, at: at}
+	d.fs = errorfs.Wrap(shortFS{under, d}, errorfs.InjectorFunc(d.before))
+	return d
+}
+
+func (d *faultDisk) before(op errorfs.Op) error {
+	n := d.ops.Add(1)
+	if n < d.at || d.fault == shortWrite || d.fault == failOnce && n > d.at {
+		return nil
+	}
+	if d.fault != diskFull {
+		d.hit.Store(true)
+		return fmt.Errorf("%w (injected: operation %d, kind %d, %s)", syscall.EIO, n, op.Kind, op.Path)
+	}
+	switch op.Kind {
+	case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate, errorfs.OpMkdirAll, errorfs.OpRename, errorfs.OpLink:
+		d.hit.Store(true)
+		return fmt.Errorf("%w (injected: operation %d, kind %d, %s)", syscall.ENOSPC, n, op.Kind, op.Path)
+	}
+	return nil
+}
+
+// takes reports how much of a write of n bytes succeeds.
+func (d *faultDisk) takes(n int) int {
+	if d.fault != shortWrite || d.ops.Load() < d.at || n < 2 || !d.hit.CompareAndSwap(false, true) {
+		return n
+	}
+	return n / 2
+}
+
+// shortFS makes writes short.
+type shortFS struct {
+	vfs.FS
+	d *faultDisk
+}
+
+type shortFile struct {
+	vfs.File
+	d *faultDisk
+}
+
+func (f shortFile) Write(b []byte) (int, error) {
+	n := f.d.takes(len(b))
+	done, err := f.File.Write(b[:n])
+	if err == nil && n < len(b) {
+		err = fmt.Errorf("%w (injected: short write)", syscall.ENOSPC)
+	}
+	return done, err
+}
+
+func (fs shortFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, c)
+	if err != nil {
+		return nil, err
+	}
+	return shortFile{f, fs.d}, nil
+}
+
+func (fs shortFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(from, to, c)
+	if err != nil {
+		return nil, err
+	}
+	return shortFile{f, fs.d}, nil
+}
+
+// faultBase is the data directory in which the scenario begins, and what was
+// acknowledged in it. It is made once: two tables, both modes, snapshots, runs,
+// and a log that goes on behind them.
+var faultBase = sync.OnceValue(func() *crashRun {
+	r := &crashRun{percent: 100, clock: newFakeClock()}
+	r.clerk.init(Always)
+	mem := vfs.NewCrashableMem()
+	r.disk = newCrashDisk(mem, 0)
+	var err error
+	r.s, err = r.open(r.disk)
+	r.must(err)
+	r.must(r.s.CreateTable(TableOptions{Name: "a", Prefix: "k1", Mode: Approx, Error: 1e-10}))
+	for range 3 {
+		r.apply(io.Discard, 60)
+		r.must(r.s.Snapshot())
+	}
+	r.apply(io.Discard, 30)
+	r.must(r.s.CloseNow())
+	// Opened once more, so that Pebble's own log is empty: after a failed Open
+	// that had to replay it, a goroutine that Pebble leaves behind may panic,
+	// which is as good an end for a server, but not for this process.
+	r.s, err = r.open(r.disk)
+	r.must(err)
+	r.must(r.s.CloseNow())
+	return r
+})
+
+// plan makes the next n operations, each with an earlier one to repeat. It is
+// a function of the history alone, so that two processes plan the same.
+func (r *crashRun) plan(n int) (ops, again []*crashOp) {
+	rnd := rand.New(rand.NewPCG(uint64(len(r.clerk.ops)), 1))
+	for i := range n {
+		op := &crashOp{id: strconv.Itoa(len(r.clerk.ops))}
+		op.keys, op.deltas = []string{fmt.Sprint("k", 20+rnd.IntN(9)*40)}, []int64{1 + rnd.Int64N(9)}
+		if i%3 == 2 {
+			op.keys = []string{fmt.Sprint("m", rnd.IntN(9)), fmt.Sprint("n", rnd.IntN(9))}
+			op.deltas = append(op.deltas, 1)
+		}
+		r.clerk.ops = append(r.clerk.ops, op)
+		ops = append(ops, op)
+		again = append(again, r.clerk.ops[rnd.IntN(len(r.clerk.ops))])
+	}
+	return ops, again
+}
+
+// apply sends n new operations, one by one, and repeats some.
+func (r *crashRun) apply(acks io.Writer, n int) error {
+	var b Batch
+	ops, again := r.plan(n)
+	for i, op := range ops {
+		b.Reset()
+		op.add(&b)
+		again[i].add(&b)
+		read := b.Add(Get)
+		read.Key = []byte(again[i].keys[0])
+		if err := r.attempt(acks, &b, op, again[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attempt executes an operation, a repeated one and a read, and judges what
+// they answer by G8.
+func (r *crashRun) attempt(acks io.Writer, b *Batch, op, again *crashOp) error {
+	frozen := r.s.Failure() != nil
+	r.s.Execute(b)
+	for i, sent := range []*crashOp{op, again} {
+		o := &b.Ops[i]
+		switch {
+		case o.Err == nil && frozen:
+			return fmt.Errorf("operation %s was answered after the failure", sent.id)
+		case o.Err == nil && sent.ack.at == 0:
+			sent.refused = false
+			r.clerk.answered(crashPolicy{fsync: r.clerk.fsync}, []*crashOp{sent}, b.Ops[i:i+1])
+			if strings.HasPrefix(sent.keys[0], "k1") {
+				sent.values = nil // APPROX answers a duplicate with the present value
+			}
+			fmt.Fprintln(acks, "ack", sent.id)
+		case o.Err == nil && o.Applied:
+			return fmt.Errorf("operation %s was applied twice", sent.id)
+		case o.Err == nil, errors.Is(o.Err, ErrUnknownOutcome):
+		case errors.Is(o.Err, ErrRead):
+			sent.refused = sent.ack.at == 0 && !frozen && r.s.Failure() == nil
+		default:
+			return fmt.Errorf("operation %s: %w", sent.id, o.Err)
+		}
+	}
+	if o := &b.Ops[2]; o.Err == nil {
+		o.Keys, o.Values = [][]byte{o.Key}, []int64{o.Value}
+		r.clerk.observed(crashPolicy{fsync: r.clerk.fsync}, o)
+	}
+	return nil
+}
+
+// The scenario's length: steps, and operations after each.
+const faultSteps, faultOps = 9, 9
+
+// scenario opens the directory and does everything that writes files: commits,
+// checkpoints, runs, snapshots, trimming, table changes, WAL rotation, closing.
+// Apart from operations that are judged, everything may fail.
+func (r *crashRun) scenario(acks io.Writer, o Options) error {
+	s, err := Open(o)
+	if err != nil {
+		return nil
+	}
+	r.s = s
+	checkpoints := func() {
+		for _, p := range s.partitions {
+			_ = s.checkpoint(p, false)
+			_ = s.flushRecords(p)
+		}
+	}
+	for _, between := range []func(){ // faultSteps of them
+		checkpoints,
+		func() { _ = s.CreateTable(TableOptions{Name: "t", Prefix: "k2"}) },
+		func() { r.clock.advance(time.Second); _ = s.Snapshot() },
+		func() { r.filler(1, 2500) }, // rotates the WAL and flushes a memtable
+		func() { _ = s.AlterTable("a", TableChange{Mode: ptr(Exact), Window: ptr(time.Hour)}) },
+		func() { r.filler(2, 2500) },
+		func() { _ = s.DropTable("t") },
+		checkpoints,
+		func() { _ = s.Snapshot() },
+	} {
+		between()
+		if err := r.apply(acks, faultOps); err != nil {
+			return err
+		}
+		if s.Failure() != nil {
+			if o := cincr(s, "x", "y", 1); !errors.Is(o.Err, ErrUnknownOutcome) {
+				return fmt.Errorf("a write after the failure: %+v", o)
+			}
+		}
+	}
+	_ = s.Close()
+	return nil
+}
+
+// from continues the history of another run.
+func (r *crashRun) from(base *crashRun) {
+	r.clerk.init(r.fsync)
+	r.clerk.clock = base.clerk.clock
+	r.clerk.ops = append(r.clerk.ops, base.clerk.ops...)
+	r.clerk.upTo = base.clerk.clock
+	r.clock = newFakeClock()
+	r.clock.wall, r.clock.mono = base.clock.now()
+}
+
+// verifyFault opens what is left on a healthy disk and compares it with what
+// was acknowledged.
+func (r *crashRun) verifyFault(mem *vfs.MemFS, percent int) error {
+	r.percent = percent
+	var err error
+	if r.s, err = r.open(newCrashDisk(mem, 0)); err != nil {
+		return fmt.Errorf("opening on a healthy disk: %w", err)
+	}
+	defer r.s.CloseNow()
+	if err := r.verifyShared(0); err != nil {
+		return err
+	}
+	if err := r.verifyAtEnd(0); err != nil {
+		return err
+	}
+	return r.verifySize()
+}
+
+// faultOutcome is how a run of the scenario ended.
+type faultOutcome struct {
+	ops   int64
+	hit   bool
+	fatal error
+	err   error
+}
+
+// runFault runs the scenario in this process. Fatal ends it like a process:
+// the disk stays as it was at that moment, and no goroutine comes back to it.
+func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
+	base := faultBase()
+	r := &crashRun{fsync: fsync}
+	r.from(base)
+	under := newCrashDisk(base.disk.clone(100, 1), 0)
+	d := newFaultDisk(under.fs, f, at)
+	type leftover struct{ killed, power *vfs.MemFS }
+	ended := make(chan leftover, 2)
+	var fatal atomic.Pointer[error]
+	end := func() {
+		r.clerk.end()
+		ended <- leftover{under.clone(100, 1), under.clone(0, 1)}
+	}
+	var result atomic.Pointer[error]
+	go func() {
+		err := r.scenario(io.Discard, Options{
+			Dir: "data", FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, Clock: r.clock.now,
+			Fatal: func(err error) {
+				if fatal.CompareAndSwap(nil, &err) {
+					end()
+				}
+				select {}
+			},
+		})
+		result.Store(&err)
+		end()
+	}()
+	select {
+	case left := <-ended:
+		out.ops, out.hit = d.ops.Load(), d.hit.Load()
+		if err := fatal.Load(); err != nil {
+			out.fatal = *err
+		}
+		if err := result.Load(); err != nil {
+			out.err = *err
+		}
+		if out.err == nil {
+			out.err = r.verifyFault(left.killed, 100)
+		}
+		if out.err == nil && fsync == Always {
+			out.err = r.verifyFault(left.power, 0)
+		}
+	case <-time.After(time.Minute):
+		out.err = errors.New("it hangs")
+	}
+	return out
+}
+
+// TestFaults fails every file operation of the scenario in turn, in every way,
+// until none is left to fail. Expected is what G8 says: writes answer that the
+// outcome is unknown, or the process ends; reads serve only what is durable;
+// and on a healthy disk nothing acknowledged is missing and nothing is counted
+// twice.
+func TestFaults(t *testing.T) {
+	for f := range faults {
+		for _, fsync := range []Fsync{Always, Everysec} {
+			t.Run(fmt.Sprint(f, ", ", fsync), func(t *testing.T) {
+				var next, fatals, hits atomic.Int64
+				var over atomic.Bool
+				next.Store(rand.Int64N(int64(*faultStride)) + 1)
+				var mu sync.Mutex
+				var ends []int64
+				var workers sync.WaitGroup
+				for range runtime.GOMAXPROCS(0) {
+					workers.Go(func() {
+						for !over.Load() && !t.Failed() {
+							at := next.Add(int64(*faultStride)) - int64(*faultStride)
+							out := runFault(f, at, fsync)
+							if out.err != nil {
+								t.Errorf("operation %d: %v", at, out.err)
+							}
+							if out.hit {
+								hits.Add(1)
+							}
+							if out.fatal != nil {
+								fatals.Add(1)
+								mu.Lock()
+								ends = append(ends, at)
+								mu.Unlock()
+							}
+							if out.ops < at && out.fatal == nil {
+								over.Store(true)
+							}
+						}
+					})
+				}
+				workers.Wait()
+				t.Logf("%d faults, of which %d end the process", hits.Load(), fatals.Load())
+				if hits.Load() == 0 {
+					t.Error("no fault was met")
+				}
+				for i, at := range ends {
+					if i < *faultChild && !t.Failed() {
+						faultInChild(t, f, at, fsync)
+					}
+				}
+			})
+		}
+	}
+}
