@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -37,11 +36,14 @@ type tableDef struct {
 }
 
 // link says that keys with Prefix were in table Table before, and that its
-// memory matters until logged time Until.
+// memory matters until logged time Until. From then until logged time Keep,
+// operations made before the wall time Before are STALE: the present table's
+// window may reach further back than the drained memory did.
 type link struct {
-	Table  uint32
-	Prefix string
-	Until  int64
+	Table        uint32
+	Prefix       string
+	Until        int64
+	Before, Keep int64
 }
 
 // newCatalog is the catalogue of a new data directory: the table default.
@@ -164,8 +166,7 @@ func (c *catalog) create(o TableOptions, at moment) (*catalog, error) {
 	n := c.clone().prune(at.logged)
 	parent := n.find([]byte(o.Prefix))
 	d := &tableDef{ID: n.Next, TableOptions: o.withDefaults(), ForgottenBefore: parent.ForgottenBefore}
-	d.link(link{Table: parent.ID, Prefix: o.Prefix, Until: at.logged + parent.keep(at.logged)})
-	d.link(parent.Links...)
+	d.inherit(parent, o.Prefix, at.logged+parent.keep(at.logged), at)
 	n.Next++
 	n.add(d)
 	return n, nil
@@ -185,14 +186,29 @@ func (c *catalog) drop(name string, at moment) (*catalog, error) {
 	d := n.byName(name)
 	d.DropUntil = at.logged + d.keep(at.logged)
 	heir := n.find([]byte(d.Prefix))
-	heir.link(link{Table: d.ID, Prefix: d.Prefix, Until: d.DropUntil})
-	heir.link(d.Links...)
+	heir.inherit(d, d.Prefix, d.DropUntil, at)
 	// What the dropped table refuses as stale its heir must refuse as well.
 	heir.ForgottenBefore = max(heir.ForgottenBefore, d.ForgottenBefore)
-	for _, l := range d.Links {
-		d.DropUntil = max(d.DropUntil, l.Until)
-	}
+	d.Links = nil // they are the heir's now
 	return n, nil
+}
+
+// inherit makes the table go on with what another one remembers of the keys
+// with a prefix, which are its own from now on.
+func (d *tableDef) inherit(from *tableDef, prefix string, until int64, at moment) {
+	before := at.wall + max(d.Skew, from.Skew).Milliseconds() + 1
+	d.link(link{Table: from.ID, Prefix: prefix, Until: until, Before: before})
+	d.link(from.Links...)
+	d.keepLinks(at.logged)
+}
+
+// keepLinks keeps the links for as long as the table's window reaches back
+// behind them.
+func (d *tableDef) keepLinks(logged int64) {
+	for i := range d.Links {
+		l := &d.Links[i]
+		l.Keep = max(l.Keep, max(l.Until, logged)+d.keep(logged))
+	}
 }
 
 // link adds links that matter for the table's keys, each table and prefix once.
@@ -206,7 +222,8 @@ func (d *tableDef) link(links ...link) {
 			d.Links = append(d.Links, l)
 			continue
 		}
-		d.Links[i].Until = max(d.Links[i].Until, l.Until)
+		o := &d.Links[i]
+		o.Until, o.Before, o.Keep = max(o.Until, l.Until), max(o.Before, l.Before), max(o.Keep, l.Keep)
 	}
 }
 
@@ -229,6 +246,7 @@ func (c *catalog) alter(name string, ch TableChange, at moment) (*catalog, error
 	}
 	if o.Window > old {
 		d.ForgottenBefore = max(d.ForgottenBefore, at.wall-old.Milliseconds())
+		d.keepLinks(at.logged)
 	}
 	return n, nil
 }
@@ -237,7 +255,7 @@ func (c *catalog) alter(name string, ch TableChange, at moment) (*catalog, error
 // the receiver, which must be a clone.
 func (c *catalog) prune(logged int64) *catalog {
 	for _, d := range c.Tables {
-		d.Links = slices.DeleteFunc(d.Links, func(l link) bool { return l.Until <= logged })
+		d.Links = slices.DeleteFunc(d.Links, func(l link) bool { return max(l.Until, l.Keep) <= logged })
 	}
 	c.Tables = slices.DeleteFunc(c.Tables, func(d *tableDef) bool {
 		return d.DropUntil != 0 && d.DropUntil <= logged
@@ -252,7 +270,7 @@ func (c *catalog) drained(logged int64) bool {
 			return true
 		}
 		for _, l := range d.Links {
-			if l.Until <= logged {
+			if max(l.Until, l.Keep) <= logged {
 				return true
 			}
 		}
@@ -260,7 +278,7 @@ func (c *catalog) drained(logged int64) bool {
 	return false
 }
 
-// covers reports whether the link applies to key at a logged time.
-func (l link) covers(key []byte, logged int64) bool {
-	return logged < l.Until && bytes.HasPrefix(key, []byte(l.Prefix))
+// covers reports whether the link is about key.
+func (l link) covers(key []byte) bool {
+	return len(l.Prefix) <= len(key) && string(key[:len(l.Prefix)]) == l.Prefix
 }

@@ -147,12 +147,21 @@ func (c *checkpoint) capture(force bool) bool {
 	}
 	p.checkpointSeq, p.logBytes = p.seq, 0
 	c.now = c.s.clock.now().logged
-	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog}
+	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.sealed = p.recent.seal()
 	c.obsolete, p.deadRuns = p.deadRuns, nil
 	c.snapshot = p.beginSnapshot()
 	return true
+}
+
+// horizons copies the tables' horizons.
+func (p *partition) horizons() map[uint32]horizon {
+	out := make(map[uint32]horizon, len(p.tables))
+	for id, t := range p.tables {
+		out[id] = horizon{forgotten: t.horizon.forgotten, buckets: slices.Clone(t.horizon.buckets)}
+	}
+	return out
 }
 
 func (c *checkpoint) run() error {

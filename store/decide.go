@@ -140,14 +140,7 @@ func (x *execution) checkTime(op *Op, r *ref) error {
 		return err
 	}
 	r.time, r.hasTime = time, known
-	before := max(x.at.wall-d.Window.Milliseconds(), d.ForgottenBefore,
-		r.t.horizon.before(x.at.logged, d.keep(x.at.logged)))
-	for _, l := range d.Links {
-		if t := r.p.tables[l.Table]; t != nil && l.covers(r.key, x.at.logged) {
-			before = max(before, t.horizon.before(x.at.logged, t.def.keep(x.at.logged)))
-		}
-	}
-	if time < before {
+	if time < x.forgottenBefore(r) {
 		r.t.figures.Stale++
 		r.p.need = r.p.seq // it rests on what was forgotten, and on the tables
 		return ErrStale
@@ -156,6 +149,24 @@ func (x *execution) checkTime(op *Op, r *ref) error {
 		return ErrFuture
 	}
 	return nil
+}
+
+// forgottenBefore is the wall time before which an operation on a key may have
+// been forgotten: by its table, or by one that the key belonged to before.
+func (x *execution) forgottenBefore(r *ref) int64 {
+	d, logged := r.t.def, x.at.logged
+	before := max(x.at.wall-d.Window.Milliseconds(), d.ForgottenBefore, r.t.horizon.before(logged, d.keep(logged)))
+	for _, l := range d.Links {
+		if !l.covers(r.key) {
+			continue
+		}
+		if logged >= l.Until {
+			before = max(before, l.Before)
+		} else if t := r.p.tables[l.Table]; t != nil {
+			before = max(before, t.horizon.before(logged, t.def.keep(logged)))
+		}
+	}
+	return before
 }
 
 // checkIncr refuses an increment of a filter and one that would overflow.

@@ -62,7 +62,7 @@ func (r *ref) judge(id []byte, logged int64) {
 func (r *ref) matches(logged int64, runs *[]persistence.Run) (tags uint8) {
 	tags = r.t.match(r.hash, runs)
 	for _, l := range r.t.def.Links {
-		if l.covers(r.key, logged) {
+		if logged < l.Until && l.covers(r.key) {
 			if t := r.p.tables[l.Table]; t != nil {
 				tags |= t.match(r.hash, runs)
 			}

@@ -140,6 +140,11 @@ func (r *recovery) run() error {
 	p := r.p
 	rebuilt := p.marks.rebuilt
 	p.marks = marks{rebuilt: rebuilt}
+	if rebuilt {
+		if err := r.recount(); err != nil {
+			return err
+		}
+	}
 	p.durable.Store(p.seq)
 	for _, t := range p.tables {
 		if t.filter == nil {
@@ -222,13 +227,31 @@ func (r *recovery) lostFilters() error {
 		return err
 	}
 	wall, _ := r.s.opts.Clock()
-	for _, t := range p.tables {
+	for id, t := range p.tables {
+		t.horizon = r.state.horizons[id]
 		if t.def.Mode == Approx {
 			// Operations made before now may have been applied and forgotten (G7).
-			t.horizon.forgotten = wall + t.def.Skew.Milliseconds()
+			t.horizon.forget(wall + t.def.Skew.Milliseconds() + 1)
 		}
 	}
 	r.problem("the table filters are rebuilt from the EXACT records")
+	return nil
+}
+
+// recount counts the keys of a partition that has lost filter keys: the logged
+// count includes them.
+func (r *recovery) recount() error {
+	first, _ := slotRange(int(r.p.id), r.p.count)
+	keys, _, err := r.s.collect(r.p, uint64(first)<<48, math.MaxInt)
+	if err != nil {
+		return err
+	}
+	r.p.size = 0
+	for _, k := range keys {
+		if c := r.p.hot.byKey[k.key]; c == nil || c.kind != TypeNone {
+			r.p.size++
+		}
+	}
 	return nil
 }
 

@@ -118,16 +118,13 @@ func (p *partition) setExpire(c *counter, at int64) {
 // remember puts the opid of an applied operation into the table's filter and,
 // in EXACT, the operation into the records: in the same step as its effect.
 func (p *partition) remember(e *entry, seq uint64, at moment) {
-	// A rebuilt filter has the ids of runs already.
-	inRun := p.marks.rebuilt && e.flags&flagExact != 0 && seq <= p.marks.records
-	if seq > p.marks.filters && e.t != nil && !inRun {
-		before := e.t.filter.Bytes()
-		e.t.filter.Insert(e.hash, at.logged)
-		if after := e.t.filter.Bytes(); after != before {
-			p.pool.used.Add(int64(after) - int64(before))
-		}
+	if seq > p.marks.filters && e.t != nil {
 		if e.flags&flagHasTime != 0 {
 			e.t.horizon.add(at.logged, e.time, e.t.def.keep(at.logged))
+		}
+		// A rebuilt filter has the ids of runs already.
+		if inRun := e.flags&flagExact != 0 && seq <= p.marks.records; !inRun || !p.marks.rebuilt {
+			e.t.filter.Insert(e.hash, at.logged)
 		}
 	}
 	if e.flags&flagExact != 0 && seq > p.marks.records {
@@ -237,7 +234,11 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 			}
 		}
 		for _, t := range p.tables {
-			if err := p.flushTable(t, e.value, at); err != nil {
+			t.horizon.forget(e.value)
+			if p.marks.rebuilt && seq <= p.marks.records {
+				continue // the filter was made from runs, which are all younger
+			}
+			if err := p.emptyTable(t, at); err != nil {
 				return err
 			}
 		}
@@ -256,8 +257,8 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	return nil
 }
 
-// flushTable empties a table's filter and moves its forgotten-before time.
-func (p *partition) flushTable(t *tableState, forgottenBefore int64, at moment) error {
+// emptyTable gives a table an empty filter.
+func (p *partition) emptyTable(t *tableState, at moment) error {
 	f, err := fbf.New(t.def.filterOptions(t.tests, p.count), at.logged)
 	if err != nil {
 		return err
@@ -266,8 +267,6 @@ func (p *partition) flushTable(t *tableState, forgottenBefore int64, at moment) 
 	t.filter = f
 	p.pool.used.Add(int64(f.Bytes()) - int64(old.Bytes()))
 	p.retire(old.Release)
-	t.horizon.forget()
-	t.horizon.forgotten = max(t.horizon.forgotten, forgottenBefore-1)
 	return nil
 }
 

@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 )
 
 // partitionState is the state row of a partition: what a checkpoint leaves for
@@ -14,12 +16,16 @@ type partitionState struct {
 	size    int64 // DBSIZE
 	filters uint64
 	catalog *catalog
+	// horizons are the tables'. They are in filter snapshots too; here they
+	// serve when those are lost.
+	horizons map[uint32]horizon
 }
 
 const stateVersion = 1
 
 // encode lays the state out as: version, sequence, records' sequence, logged time,
-// wall time, DBSIZE, number of FBF keys, catalogue.
+// wall time, DBSIZE, number of FBF keys, catalogue, number of tables, and for
+// each its id and horizon.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -28,7 +34,14 @@ func (s partitionState) encode() []byte {
 	b = binary.AppendVarint(b, s.at.wall)
 	b = binary.AppendVarint(b, s.size)
 	b = binary.AppendUvarint(b, s.filters)
-	return appendBytes(b, s.catalog.encode())
+	b = appendBytes(b, s.catalog.encode())
+	b = binary.AppendUvarint(b, uint64(len(s.horizons)))
+	for _, id := range slices.Sorted(maps.Keys(s.horizons)) {
+		h := s.horizons[id]
+		b = binary.AppendUvarint(b, uint64(id))
+		b = h.appendTo(b)
+	}
+	return b
 }
 
 func decodeState(b []byte) (s partitionState, err error) {
@@ -38,6 +51,11 @@ func decodeState(b []byte) (s partitionState, err error) {
 	}
 	s = partitionState{seq: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
 	tables := r.bytes()
+	s.horizons = make(map[uint32]horizon)
+	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
+		id := uint32(r.uvarint())
+		s.horizons[id] = r.horizon()
+	}
 	if r.err != nil {
 		return s, r.err
 	}

@@ -290,3 +290,43 @@ func TestIDTime(t *testing.T) {
 		}
 	}
 }
+
+// TestMoveToLongerWindow: a key that comes into a table with a longer window
+// leaves behind what the shorter one forgot; operations of that time are STALE.
+func TestMoveToLongerWindow(t *testing.T) {
+	for name, move := range map[string]func(*Store) error{
+		"create": func(s *Store) error { return s.CreateTable(TableOptions{Name: "l", Prefix: "s:k", Window: time.Hour}) },
+		"drop":   func(s *Store) error { return s.DropTable("s") },
+		"drop, alter": func(s *Store) error {
+			if err := s.DropTable("s"); err != nil {
+				return err
+			}
+			return s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newFakeClock()
+			s := testStore(t, func(o *Options) { o.Clock = clock.now })
+			must(t, s.CreateTable(TableOptions{Name: "s", Prefix: "s:", Window: time.Second}))
+			t0, _ := clock.now()
+			if op := cincrAt(s, "s:k", "1", t0); !op.Applied {
+				t.Fatal(op.Err)
+			}
+			must(t, move(s))
+			for range 30 {
+				clock.advance(3 * time.Second)
+				for _, p := range s.partitions {
+					s.refreshDue(p)
+				}
+				s.pruneTables()
+				if op := cincrAt(s, "s:k", "1", t0); op.Applied {
+					t.Fatal("applied again")
+				}
+			}
+			now, _ := clock.now()
+			if op := cincrAt(s, "s:k", "2", now); !op.Applied {
+				t.Fatalf("a new operation: %+v", op)
+			}
+		})
+	}
+}

@@ -120,12 +120,12 @@ func (h *horizon) before(logged, keep int64) int64 {
 	return t + 1
 }
 
-// forget moves everything behind the horizon.
-func (h *horizon) forget() {
+// forget moves everything behind the horizon, which is at least at a wall time.
+func (h *horizon) forget(before int64) {
 	for _, b := range h.buckets {
 		h.forgotten = max(h.forgotten, b.max)
 	}
-	h.buckets = nil
+	h.buckets, h.forgotten = nil, max(h.forgotten, before-1)
 }
 
 func (h *horizon) appendTo(dst []byte) []byte {

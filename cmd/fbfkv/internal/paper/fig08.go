@@ -50,8 +50,8 @@ func split(r *run, rng *rand.Rand, bits uint64, ops, periods int) (splitPoint, e
 	}
 	p.simple = measure(rng, theirs.containsSimple, probeHits, limit)
 	p.optimised = measure(rng, theirs.contains, probeHits, 4*limit)
-	p.simpleModel = simpleModel(splitPeriods(ops, periods), bits)
-	p.optimisedModel = optimisedModel(splitPeriods(ops, periods), bits, paperHashes)
+	p.simpleModel = reference.FPPSimple(splitPeriods(ops, periods), bits, paperHashes)
+	p.optimisedModel = reference.FPPOptimized(splitPeriods(ops, periods), bits, paperHashes)
 
 	memory := theirs.fleetBits() / 8
 	o := withinMemory(splitWindow, uint64(n*ops), memory)
@@ -83,14 +83,6 @@ func splitPeriods(ops, periods int) []uint64 {
 		return []uint64{half, half, half}
 	}
 	return []uint64{half, half, 0}
-}
-
-// simpleModel is the probability of the simple check with one past filter. The future is a
-// subset of the present, and what present and past share is counted once.
-func simpleModel(periods []uint64, bits uint64) float64 {
-	present, past := periods[0]+periods[1], periods[1]+periods[2]
-	either := reference.FPPConstituent(present, bits, paperHashes) + reference.FPPConstituent(past, bits, paperHashes)
-	return either - pairModel(present, past, present+past-periods[1], bits, paperHashes)
 }
 
 // splitByOps runs the experiment for a range of operations.

@@ -57,7 +57,8 @@ func figure15(r *run) (result, error) {
 	return res, err
 }
 
-// filterTime is the time in ns that the filter itself takes to check and insert a new id, in batches of 100.
+// filterTime is the time in ns that the filter itself takes to check and insert a new id:
+// the median over batches of 100, so that pauses by other work do not count.
 func filterTime(r *run, n int) (float64, error) {
 	f, err := newProduct(fbf.Options{Window: 120_000, Error: 1e-6, Capacity: uint64(n)})
 	if err != nil {
@@ -66,7 +67,7 @@ func filterTime(r *run, n int) (float64, error) {
 	defer f.Release()
 	rng := rand.New(rand.NewPCG(r.seed, 15))
 	hs, present := make([]uint64, 100), make([]bool, 100)
-	var took time.Duration
+	var took []time.Duration
 	for i := 0; i < n; i += len(hs) {
 		now := int64(i) * 120_000 / int64(n)
 		if err := f.tick(now); err != nil {
@@ -77,9 +78,9 @@ func filterTime(r *run, n int) (float64, error) {
 		}
 		begin := time.Now()
 		f.CheckAndInsertBatch(hs, now, present)
-		took += time.Since(begin)
+		took = append(took, time.Since(begin))
 	}
-	return float64(took) / float64(n), nil
+	return float64(latencyAt(took, 0.5)) / float64(len(hs)), nil
 }
 
 // batchTimes sends batches of one size for a while, each way in turn so that a

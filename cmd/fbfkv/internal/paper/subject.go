@@ -94,7 +94,7 @@ func (p *published) insert(h uint64) {
 	p.added[0]++
 }
 
-func (p *published) effective() float64 { return optimisedModel(p.added, p.Bits(), p.Hashes()) }
+func (p *published) effective() float64 { return reference.FPPOptimized(p.added, p.Bits(), p.Hashes()) }
 
 // fleetSize is the number of filters in a fleet, and how many times the paper's
 // operations a subject is given. The paper's filter is too small to be measured well alone,

@@ -1,0 +1,266 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// CheckOptions configure Check. Only Dir has no default.
+type CheckOptions struct {
+	// Dir is the data directory.
+	Dir string
+	// FS holds the directory; default the machine's file system.
+	FS vfs.FS
+	// Progress is told the stage, "sstables" (bytes) or "partitions", and how
+	// much of it is done; default: nobody is told.
+	Progress func(stage string, done, total int64)
+}
+
+// Problem is one thing that is wrong with a data directory.
+type Problem struct {
+	Where string // a file, relative to the directory, or a partition
+	What  string // what is wrong, in plain words
+	Do    string // what to do about it
+}
+
+// String renders the problem in one sentence.
+func (p Problem) String() string { return fmt.Sprintf("%s: %s; %s", p.Where, p.What, p.Do) }
+
+// CheckReport tells what Check went through and found.
+type CheckReport struct {
+	Problems []Problem
+	// Notes are worth knowing and harmless.
+	Notes []string
+
+	Partitions int
+	Sstables   int
+	TableBytes int64  // of sstables
+	Records    uint64 // op-log records
+	Entries    uint64 // outcomes in them
+	Rows       uint64
+	Keys       int64 // DBSIZE
+	Runs       int
+	RunRecords uint64
+	Snapshots  int
+	Filters    int // decoded from snapshots
+}
+
+// What to do about a problem.
+const (
+	doRestore = "the server must not go on with this directory: restore a backup (fbfkv restore), and keep this directory for examination"
+	doNothing = "the server starts with the older snapshot, nothing is lost, and its next snapshot replaces this one"
+	doRebuild = "the server rebuilds the filters from the records of the EXACT tables when it starts, nothing is lost"
+	doForget  = "the server refuses to start: restore a backup (fbfkv restore), or start it with --accept-forgotten-window, " +
+		"which may count retries of operations of the last window again"
+)
+
+// Check examines a data directory that no server has open, without changing
+// it: that META, the log's tail and every block of every sstable are sound;
+// that every op-log record decodes and none is missing; that every snapshot is
+// whole; that every row lies where it belongs and holds what the log says it
+// holds, as far as the log reaches back; that runs agree with the log in the
+// same way, and the filters contain what it says they contain; and that DBSIZE
+// is the number of keys. What is wrong is in the report; an error means that
+// the directory could not be examined at all.
+func Check(o CheckOptions) (CheckReport, error) {
+	if o.Progress == nil {
+		o.Progress = func(string, int64, int64) {}
+	}
+	c := &checker{o: o}
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: o.FS, Dir: o.Dir, Fatal: func(error) {}})
+	if errors.Is(err, persistence.ErrCorrupt) {
+		c.problem(o.Dir, err.Error(), doRestore)
+		c.report.Notes = append(c.report.Notes, "what lies behind this damage could not be examined")
+		return c.report, nil
+	}
+	if err != nil {
+		return c.report, err
+	}
+	c.db = db
+	c.run()
+	return c.report, db.Close()
+}
+
+// checker is one Check.
+type checker struct {
+	o      CheckOptions
+	db     *persistence.DB
+	report CheckReport
+}
+
+func (c *checker) problem(where, what, do string) {
+	c.report.Problems = append(c.report.Problems, Problem{Where: where, What: what, Do: do})
+}
+
+func (c *checker) run() {
+	if r := c.db.Recovery(); r.LostBytes > 0 {
+		c.report.Notes = append(c.report.Notes, fmt.Sprintf("the last %d bytes of the log, %s from byte %d on, were written but never fsynced "+
+			"and were damaged by a power loss, as appendfsync everysec and no allow; the server will drop them", r.LostBytes, r.File, r.CutAt))
+	}
+	c.sstables()
+	meta := c.db.Meta()
+	c.report.Partitions = meta.Partitions
+	for i := range meta.Partitions {
+		p := &partitionCheck{checker: c, id: uint16(i), count: meta.Partitions, seed: meta.Seed}
+		p.run()
+		c.o.Progress("partitions", int64(i+1), int64(meta.Partitions))
+	}
+	if n, err := c.db.StrayRows(); err != nil {
+		c.problem("rows", err.Error(), doRestore)
+	} else if n > 0 {
+		c.problem("rows", fmt.Sprintf("%d rows lie outside all hash slots", n), doRestore)
+	}
+}
+
+func (c *checker) sstables() {
+	found, err := c.db.VerifyTables(
+		func(file string, err error) { c.problem(file, "is damaged: "+err.Error(), doRestore) },
+		func(done, total int64) { c.o.Progress("sstables", done, total) })
+	if err != nil {
+		c.problem("db", err.Error(), doRestore)
+	}
+	c.report.Sstables, c.report.TableBytes = found.Files, found.Bytes
+}
+
+// maxProblems is how many problems of one partition are told one by one.
+const maxProblems = 10
+
+// partitionCheck examines one partition.
+type partitionCheck struct {
+	*checker
+	id       uint16
+	count    int
+	seed     uint64
+	problems int
+
+	state     partitionState
+	snapshot  *loadedSnapshot // the one the server would start with
+	older     []uint64        // sequences of all sound snapshots
+	unusable  bool            // no snapshot, and the log does not reach back to the beginning
+	first     uint64          // sequences of the op log
+	last      uint64
+	flushed   uint64 // sequence of the last FLUSHALL
+	size      int64  // DBSIZE
+	keys      map[string]*keyLog
+	filters   map[string]bool
+	exact     []exactEntry
+	memory    []memoryEntry
+	wantedSeq uint64 // of the next record
+}
+
+// problem reports a problem of the partition; of many, the first ones.
+func (p *partitionCheck) problem(what, do string) {
+	p.problems++
+	if p.problems <= maxProblems {
+		p.checker.problem(fmt.Sprintf("partition %d", p.id), what, do)
+	}
+}
+
+func (p *partitionCheck) run() {
+	p.keys, p.filters = make(map[string]*keyLog), make(map[string]bool)
+	for _, step := range []func() error{p.loadState, p.loadSnapshots, p.readLog, p.checkReach, p.checkMemory, p.checkRows, p.checkSize, p.checkRuns} {
+		if err := step(); err != nil {
+			p.problem(err.Error(), doRestore)
+			break
+		}
+	}
+	if p.snapshot != nil {
+		p.snapshot.release()
+	}
+	if more := p.problems - maxProblems; more > 0 {
+		p.checker.problem(fmt.Sprintf("partition %d", p.id), fmt.Sprintf("and %d more problems", more), doRestore)
+	}
+}
+
+func (p *partitionCheck) loadState() error {
+	b, ok, err := p.db.State(p.id)
+	if err != nil || !ok {
+		return err
+	}
+	if p.state, err = decodeState(b); err != nil {
+		return fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
+	}
+	p.size = p.state.size
+	return nil
+}
+
+// loadSnapshots reads every snapshot and keeps the newest sound one.
+func (p *partitionCheck) loadSnapshots() error {
+	list, err := p.db.Snapshots(p.id)
+	if err != nil {
+		return err
+	}
+	var damaged []string
+	for _, s := range list {
+		p.report.Snapshots++
+		loaded, err := p.readSnapshot(s)
+		if err != nil {
+			damaged = append(damaged, fmt.Sprintf("filter snapshot %s is damaged (%v)", s.Path, err))
+			continue
+		}
+		p.report.Filters += len(loaded.tables) + len(loaded.keys)
+		p.older = append(p.older, loaded.seq)
+		if p.snapshot == nil {
+			p.snapshot = loaded
+			continue
+		}
+		loaded.release()
+	}
+	first, _, ok, err := p.db.LogBounds(p.id)
+	if err != nil {
+		return err
+	}
+	p.unusable = p.snapshot == nil && p.state.seq != 0 && !(ok && first == 1)
+	p.reportSnapshots(damaged)
+	p.startFilters()
+	return nil
+}
+
+func (p *partitionCheck) readSnapshot(s persistence.Snapshot) (*loadedSnapshot, error) {
+	in, err := p.db.OpenSnapshot(s)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	loaded, err := readSnapshot(in, math.MaxInt64)
+	if err == nil && loaded.seq != s.Seq {
+		loaded.release()
+		return nil, fmt.Errorf("%w: it was taken at entry %d, its name says %d", errCorruptEntry, loaded.seq, s.Seq)
+	}
+	return loaded, err
+}
+
+func (p *partitionCheck) reportSnapshots(damaged []string) {
+	do := doNothing
+	if p.unusable {
+		do = doRebuild
+		lost := p.state.filters > 0
+		for _, d := range p.state.catalog.Tables {
+			lost = lost || d.Mode == Approx
+		}
+		if lost {
+			do = doForget
+		}
+		if len(damaged) == 0 {
+			damaged = []string{"its filter snapshots are missing"}
+		}
+	}
+	for _, text := range damaged {
+		p.problem(text, do)
+	}
+}
+
+// startFilters begins with the filter keys that the snapshot holds.
+func (p *partitionCheck) startFilters() {
+	if p.snapshot == nil {
+		return
+	}
+	for _, c := range p.snapshot.keys {
+		p.filters[c.key] = true
+	}
+}
