@@ -148,6 +148,9 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	p.srv.stats.ran(c, 1, time.Since(start))
 }
 
+// maxKeptSlots bounds what is kept of the memory of a large transaction.
+const maxKeptSlots = 4 << 10
+
 // Flush executes the batch and writes the replies of all requests that wait,
 // in their order.
 func (p *Pipeline) Flush(w *resp.Writer) {
@@ -167,6 +170,9 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 	p.batch.Reset()
 	clear(p.slots)
 	p.slots = p.slots[:0]
+	if cap(p.slots) > maxKeptSlots {
+		p.slots = nil
+	}
 	p.now = 0
 	p.tx.solo = false
 }

@@ -2,11 +2,13 @@ package commands
 
 import "bytes"
 
-// maxQueued bounds what MULTI keeps for one connection, in bytes with an
-// estimate of the overhead per argument: enough for a million small commands.
+// maxQueued bounds what MULTI keeps for one connection, in bytes, with what a
+// command and each of its arguments will cost when EXEC makes one batch of them:
+// enough for fifty thousand small commands.
 const (
 	maxQueued    = 64 << 20
-	argumentCost = 32
+	commandCost  = 1 << 10
+	argumentCost = 256
 )
 
 // transaction is the state between MULTI and EXEC. The commands wait as copies
@@ -36,7 +38,7 @@ func (t *transaction) fail() {
 
 // enqueue keeps a command for EXEC.
 func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
-	size := 0
+	size := commandCost
 	for _, a := range args {
 		size += len(a) + argumentCost
 	}

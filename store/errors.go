@@ -9,6 +9,7 @@ import "errors"
 var (
 	ErrOpIDSize       = errors.New("opid must be 1 to 512 bytes")
 	ErrKeySize        = errors.New("key must be 1 to 65536 bytes")
+	ErrTooManyKeys    = errors.New("too many keys in one command, at most 65536 are allowed")
 	ErrWrongType      = errors.New("operation against a key holding the wrong kind of value")
 	ErrOverflow       = errors.New("increment or decrement would overflow")
 	ErrStale          = errors.New("operation is older than the window in which its id is remembered")

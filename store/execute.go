@@ -163,6 +163,9 @@ func (op *Op) checkSizes() error {
 			return ErrOpIDSize
 		}
 	}
+	if len(op.Keys) > MaxKeys {
+		return ErrTooManyKeys
+	}
 	if !op.multiKey() {
 		return checkKey(op.Key)
 	}

@@ -159,8 +159,20 @@ func (b *Batch) Add(k Kind) *Op {
 	return op
 }
 
-// Reset empties the batch and keeps its memory.
-func (b *Batch) Reset() { b.Ops = b.Ops[:0] }
+// What an empty batch keeps of its memory for the next use.
+const (
+	maxKeptOps  = 4 << 10
+	maxKeptKeys = 4 << 10 // of all operations
+)
+
+// Reset empties the batch and keeps its memory, unless that is unusually large.
+func (b *Batch) Reset() {
+	if cap(b.Ops) > maxKeptOps || len(b.exec.refs) > maxKeptKeys || len(b.exec.items) > maxKeptKeys {
+		*b = Batch{}
+		return
+	}
+	b.Ops = b.Ops[:0]
+}
 
 // reset clears op for reuse, keeping the memory of its slices.
 func (op *Op) reset(k Kind) {
