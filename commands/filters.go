@@ -93,12 +93,17 @@ func replyAdded(w *resp.Writer, r *Result) { replyBools(w, r, false) }
 // replyPresent answers 1 for an item that is present; booleans in RESP3.
 func replyPresent(w *resp.Writer, r *Result) { replyBools(w, r, true) }
 
-// replyBools answers for each item whether its finding is the wanted one.
+// replyBools answers for each item whether its finding is the wanted one, or
+// why it was not added.
 func replyBools(w *resp.Writer, r *Result, want bool) {
 	if r.Style != single {
 		w.Array(len(r.Op.Founds))
 	}
-	for _, found := range r.Op.Founds {
+	for i, found := range r.Op.Founds {
+		if i < len(r.Op.Fulls) && r.Op.Fulls[i] {
+			w.Error(errorText(store.ErrOutOfMemory))
+			continue
+		}
 		w.Bool(found == want)
 	}
 }

@@ -168,6 +168,7 @@ func infoPersistence(v *infoView, b *infoLines) {
 	b.add("oplog_bytes_since_snapshot", v.store.LogBytes)
 	b.add("disk_bytes", v.store.Storage.DiskSize)
 	b.add("disk_full", bit(v.store.DiskFull))
+	infoBackup(v.c.Store, b)
 	r := &v.store.Recovery
 	b.add("recovery_milliseconds", r.Took.Milliseconds())
 	b.add("recovery_keys", r.Keys)

@@ -25,6 +25,7 @@ var Commands = newTable(
 	commandCommands,
 	configCommands,
 	serverCommands,
+	backupCommands, // BACKUP
 	refusedCommands,
 )
 

@@ -11,19 +11,15 @@ const maxPolicies = 64
 // Everything remembered lives on for the longer of its old promise and the
 // new window, counted from its insertion (G1).
 func (f *Filter) Alter(o Options, now int64) error {
-	if err := o.Validate(); err != nil {
+	g, strip, err := f.planAlter(&o)
+	if err != nil {
 		return err
 	}
-	o = o.withDefaults()
-	old, s := f.opts, f.newest()
-	reopen := o.Error != old.Error || o.Roles != old.Roles || o.Tag != old.Tag ||
-		o.Capacity != old.Capacity && o.Capacity != 0
-	if reopen && len(f.segs) >= maxPolicies {
-		return fmt.Errorf("%w: %d earlier policies still draining", ErrOptions, len(f.segs))
-	}
+	old := f.opts
 	f.opts = o
-	if reopen {
-		if err := f.reopen(s, o.Capacity != old.Capacity && o.Capacity != 0, now); err != nil {
+	if strip > 0 {
+		mu := g.meanFor(laneBudget(f.budget(nil)))
+		if err := f.open(g, strip, limitFor(strip, mu), now); err != nil {
 			f.opts = old
 			return err
 		}
@@ -36,19 +32,43 @@ func (f *Filter) Alter(o Options, now int64) error {
 	return nil
 }
 
-// reopen opens a segment under the new policy, for the Capacity hint if it is
-// new, else for as many ids as s takes.
-func (f *Filter) reopen(s *segment, sized bool, now int64) error {
-	g := geometryFor(f.opts.Error, f.opts.Roles)
-	mu := g.meanFor(laneBudget(f.budget(nil)))
-	strip := g.stripFor(float64(s.limit), mu, 1)
+// AlterBytes is the memory that Alter would take, or why it would refuse: ask
+// before what leads to it is logged, since a logged Alter must not fail.
+func (f *Filter) AlterBytes(o Options) (uint64, error) {
+	g, strip, err := f.planAlter(&o)
+	if err != nil || strip == 0 {
+		return 0, err
+	}
+	return g.lines(strip) * lineBytes, nil
+}
+
+// planAlter fills in o's defaults and sizes the segment to open; strip is 0 if
+// none is. It is for the Capacity hint if that is new, else for as many ids as
+// the newest segment takes.
+func (f *Filter) planAlter(o *Options) (g geometry, strip uint64, err error) {
+	if err := o.Validate(); err != nil {
+		return g, 0, err
+	}
+	*o = o.withDefaults()
+	old := f.opts
+	sized := o.Capacity != old.Capacity && o.Capacity != 0
+	if o.Error == old.Error && o.Roles == old.Roles && o.Tag == old.Tag && !sized {
+		return g, 0, nil
+	}
+	if len(f.segs) >= maxPolicies {
+		return g, 0, fmt.Errorf("%w: %d earlier policies still draining", ErrOptions, len(f.segs))
+	}
+	f.opts = *o
+	defer func() { f.opts = old }()
+	g = geometryFor(o.Error, o.Roles)
+	strip = g.stripFor(float64(f.newest().limit), g.meanFor(laneBudget(f.budget(nil))), 1)
 	if sized {
-		strip = f.opts.initialStrip(g)
+		strip = o.initialStrip(g)
 	}
-	if f.opts.MaxMemory > 0 {
-		strip = min(strip, max(g.minStrip(), f.opts.MaxMemory/lineBytes/uint64(g.s)))
+	if o.MaxMemory > 0 {
+		strip = min(strip, max(g.minStrip(), o.MaxMemory/lineBytes/uint64(g.s)))
 	}
-	return f.open(g, strip, limitFor(strip, mu), now)
+	return g, strip, nil
 }
 
 // extend stretches what is remembered to the window in force, never shortens it.

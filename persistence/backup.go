@@ -99,7 +99,7 @@ func (db *DB) backUpTo(dir string) error {
 		return err
 	}
 	target := db.fs.PathJoin(dir, pebbleName)
-	if err := db.pebble.Checkpoint(target, pebble.WithFlushedWAL()); err != nil {
+	if err := db.checkpoint(target); err != nil {
 		return err
 	}
 	// What was copied of the WAL may be written but not yet durable (G4).
@@ -111,6 +111,18 @@ func (db *DB) backUpTo(dir string) error {
 	}
 	// META last: without it nobody takes the directory for whole.
 	return writeFile(db.fs, dir, metaName, db.meta.encode())
+}
+
+// checkpoint copies Pebble's part. Pebble panics where it cannot fsync the new
+// directory, with no lock held; that is the backup's failure and not the
+// server's.
+func (db *DB) checkpoint(dir string) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("Pebble: %v", p)
+		}
+	}()
+	return db.pebble.Checkpoint(dir, pebble.WithFlushedWAL())
 }
 
 func (db *DB) linkSnapshots(dir string) error {

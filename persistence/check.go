@@ -51,6 +51,9 @@ func (db *DB) openReadOnly(o Options) error {
 	if db.meta, err = decodeMeta(b); err != nil {
 		return err
 	}
+	if err := checkManifest(db.fs, db.dir); err != nil {
+		return err
+	}
 	if db.recovery, err = inspectWAL(db.fs, db.dir); err != nil {
 		return err
 	}
@@ -59,11 +62,13 @@ func (db *DB) openReadOnly(o Options) error {
 	}
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.cache = pebble.NewCache(o.CacheSize)
-	db.options = pebbleOptions(o, db.wal, db.cache)
+	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
 	db.options.ReadOnly = true
 	db.options.ErrorIfNotExists = true
-	db.pebble, err = pebble.Open(db.path(pebbleName), db.options)
-	return wrap("open Pebble", err)
+	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
+		return wrap("open Pebble", blame(db.fs, db.dir, err))
+	}
+	return nil
 }
 
 // cutFS shows one file shorter than it is.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -39,9 +41,18 @@ func corruptf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
 }
 
+// tableInError finds the number of an sstable in an error of Pebble, which does
+// not always tell the file's name.
+var tableInError = regexp.MustCompile(`\bfile (\d{6,})\b`)
+
 // wrap adds what was being done, and the sentinel of the kind of failure, to
 // an error from Pebble or the file system. nil stays nil.
 func wrap(doing string, err error) error {
+	if err != nil {
+		if f := tableInError.FindStringSubmatch(err.Error()); f != nil && !strings.Contains(err.Error(), f[1]+".sst") {
+			doing += ": " + pebbleName + "/" + f[1] + ".sst"
+		}
+	}
 	switch {
 	case err == nil:
 		return nil

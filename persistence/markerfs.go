@@ -21,8 +21,9 @@ import (
 // goroutines; here the process ends before, with the cause in plain words.
 type markerFS struct {
 	vfs.FS
-	dir string // Pebble's; a backup elsewhere that fails ends nothing
-	die func(error)
+	dir      string // Pebble's; a backup elsewhere that fails ends nothing
+	die      func(error)
+	manifest *manifestMark
 }
 
 func (m markerFS) isMarker(name string) bool {
@@ -36,7 +37,19 @@ func (m markerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 			return nil, err
 		}
 	}
-	return m.FS.Create(name, category)
+	f, err := m.FS.Create(name, category)
+	if err != nil {
+		return nil, err
+	}
+	if m.FS.PathDir(name) != m.dir {
+		return f, nil // a backup's
+	}
+	if num, ok := manifestNumber(m.FS.PathBase(name)); ok {
+		m.manifest.begin(num)
+		return &manifestFile{File: f, mark: m.manifest, num: num}, nil
+	}
+	m.manifest.moved(m.FS.PathBase(name))
+	return f, nil
 }
 
 // Remove implements vfs.FS.
@@ -55,18 +68,22 @@ func (m markerFS) OpenDir(name string) (vfs.File, error) {
 	if err != nil || name != m.dir {
 		return f, err
 	}
-	return dirFile{File: f, die: m.die}, nil
+	return dirFile{File: f, die: m.die, manifest: m.manifest}, nil
 }
 
 // dirFile is an open directory.
 type dirFile struct {
 	vfs.File
-	die func(error)
+	die      func(error)
+	manifest *manifestMark
 }
 
 // Sync implements vfs.File.
 func (d dirFile) Sync() error {
 	err := d.File.Sync()
+	if err == nil {
+		err = d.manifest.settled()
+	}
 	if err != nil {
 		d.die(fmt.Errorf("%w: fsync a directory: %w", ErrFailed, err))
 	}

@@ -26,16 +26,18 @@ const (
 // DB is an open data directory. Its methods are safe for concurrent use,
 // except that Close must come after all others have returned.
 type DB struct {
-	fs      vfs.FS // below the WAL policy: our own files
-	dir     string
-	meta    Meta
-	logger  *slog.Logger
-	stop    func(error) // ends the process
-	lock    io.Closer
-	cache   *pebble.Cache
-	wal     *walFS
-	options *pebble.Options
-	pebble  *pebble.DB
+	fs     vfs.FS // below the WAL policy: our own files
+	dir    string
+	meta   Meta
+	logger *slog.Logger
+	stop   func(error) // ends the process
+	lock   io.Closer
+	cache  *pebble.Cache
+	wal    *walFS
+	// manifest keeps MANISYNC.
+	manifest manifestMark
+	options  *pebble.Options
+	pebble   *pebble.DB
 
 	policyMu sync.Mutex // one change of the fsync policy at a time
 	recovery Recovery
@@ -126,7 +128,7 @@ func (db *DB) takeLock() error {
 	if errors.As(err, &path) || errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("create %s: %w", lockName, err)
 	}
-	return fmt.Errorf("%w: %w", ErrInUse, err)
+	return ErrInUse
 }
 
 // loadMeta reads META, or writes it when the directory is new.
@@ -215,6 +217,7 @@ func (db *DB) release() error {
 	if db.wal != nil {
 		err = errors.Join(err, db.wal.close(open && err == nil))
 	}
+	err = errors.Join(err, db.manifest.mark.close())
 	if db.cache != nil {
 		db.cache.Unref()
 	}

@@ -21,6 +21,10 @@ const rowBloomBits = 10
 // opens Pebble on the WAL policy's file system, and settles the policy.
 func (db *DB) openPebble(o Options) error {
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
+	db.manifest.mark = walMark{fs: db.fs, dir: db.dir, name: manifestMarkName}
+	if err := checkManifest(db.fs, db.dir); err != nil {
+		return err
+	}
 	recovery, err := recoverWAL(db.fs, db.dir)
 	if err != nil {
 		return err
@@ -43,7 +47,7 @@ func (db *DB) openPebble(o Options) error {
 		}
 	}
 	if err := db.startPebble(o); err != nil {
-		return wrap("open Pebble", err)
+		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
 	if err := db.SetFsync(o.Fsync); err != nil {
 		return err
@@ -57,13 +61,15 @@ func (db *DB) openPebble(o Options) error {
 func (db *DB) startPebble(o Options) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%v", p)
+			err = fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
-	db.options = pebbleOptions(o, db.wal, db.cache)
+	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
 	db.pebble, err = pebble.Open(db.path(pebbleName), db.options)
 	return err
 }
+
+var errPanic = errors.New("Pebble panicked")
 
 func (db *DB) stopPebble() error {
 	if db.pebble == nil {
@@ -74,10 +80,10 @@ func (db *DB) stopPebble() error {
 	return p.Close()
 }
 
-func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache) *pebble.Options {
+func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifestMark) *pebble.Options {
 	l := pebbleLogger{log: o.Logger, stop: o.stop}
 	po := &pebble.Options{
-		FS:           markerFS{FS: fs, dir: fs.dir, die: o.stop},
+		FS:           markerFS{FS: fs, dir: fs.dir, die: o.stop, manifest: manifest},
 		Cache:        cache,
 		MemTableSize: o.MemTableSize,
 		// The WAL is the op log's only copy for a while, and only the newest

@@ -108,3 +108,16 @@ func (db *DB) Snapshots(partition uint16) ([]Snapshot, error) {
 	sort.Slice(list, func(i, j int) bool { return list[i].Seq > list[j].Seq })
 	return list, nil
 }
+
+// damagedSuffix marks a snapshot that was found damaged. It counts no longer.
+const damagedSuffix = ".damaged"
+
+// SetAside renames a snapshot that cannot be used, so that it is not kept in
+// the place of a good one. The file stays for whoever wants to look at it.
+func (db *DB) SetAside(s Snapshot) error {
+	err := db.fs.Rename(s.Path, s.Path+damagedSuffix)
+	if err == nil {
+		err = syncDir(db.fs, db.path(snapshotName))
+	}
+	return wrap("set a damaged snapshot aside", err)
+}

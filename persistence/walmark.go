@@ -1,8 +1,10 @@
 package persistence
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"io/fs"
 	"sync"
@@ -72,13 +74,13 @@ func decodeWALPosition(b []byte) (walPosition, bool) {
 // decodeWALMark returns the newer valid slot.
 func decodeWALMark(b []byte) (walPosition, error) {
 	if len(b) != walMarkFileSize {
-		return walPosition{}, corruptf("%s has %d bytes", walMarkName, len(b))
+		return walPosition{}, corruptf("size %d", len(b))
 	}
 	p, ok := decodeWALPosition(b)
 	q, ok2 := decodeWALPosition(b[walMarkPage:])
 	switch {
 	case !ok && !ok2:
-		return walPosition{}, corruptf("%s has no valid slot", walMarkName)
+		return walPosition{}, corruptf("two bad checksums")
 	case !ok || ok2 && q.generation > p.generation:
 		return q, nil
 	}
@@ -87,21 +89,29 @@ func decodeWALMark(b []byte) (walPosition, error) {
 
 // readWALMark reads the mark; ok is false when there is none.
 func readWALMark(fsys vfs.FS, dir string) (p walPosition, ok bool, err error) {
-	b, err := readFile(fsys, fsys.PathJoin(dir, walMarkName), walMarkFileSize)
+	return readMark(fsys, dir, walMarkName)
+}
+
+// readMark reads WALSYNC or MANISYNC.
+func readMark(fsys vfs.FS, dir, name string) (p walPosition, ok bool, err error) {
+	b, err := readFile(fsys, fsys.PathJoin(dir, name), walMarkFileSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return walPosition{}, false, nil
 	}
 	if err != nil {
 		return walPosition{}, false, err
 	}
-	p, err = decodeWALMark(b)
+	if p, err = decodeWALMark(b); err != nil {
+		err = fmt.Errorf("%s has no valid slot: %w", name, err)
+	}
 	return p, err == nil, err
 }
 
 // walMark writes the mark. Safe for concurrent use.
 type walMark struct {
-	fs  vfs.FS
-	dir string
+	fs   vfs.FS
+	dir  string
+	name string // of the file; "" is WALSYNC
 
 	mu   sync.Mutex
 	file vfs.File // nil before the first setPolicy
@@ -131,10 +141,11 @@ func (m *walMark) create(file uint64, offset int64) error {
 	slot := m.last.encode()
 	copy(content, slot[:])
 	copy(content[walMarkPage:], slot[:])
-	if err := writeFile(m.fs, m.dir, walMarkName, content); err != nil {
+	name := cmp.Or(m.name, walMarkName)
+	if err := writeFile(m.fs, m.dir, name, content); err != nil {
 		return err
 	}
-	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, walMarkName), writeCategory)
+	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, name), writeCategory)
 	if err == nil {
 		m.file = f
 	}

@@ -212,6 +212,9 @@ func inspectWAL(fsys vfs.FS, dir string) (Recovery, error) {
 		return Recovery{}, wrap("read "+walMarkName, err)
 	}
 	name, num, err := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
+	if err == nil && name == "" && marked {
+		err = corruptf("WAL file %d is missing", mark.File)
+	}
 	if err != nil || name == "" {
 		return Recovery{}, wrap("list the WAL", err)
 	}

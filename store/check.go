@@ -140,12 +140,13 @@ type partitionCheck struct {
 
 	state     partitionState
 	snapshot  *loadedSnapshot // the one the server would start with
-	older     []uint64        // sequences of all sound snapshots
+	older     []uint64        // sequences of the sound snapshots among the newest two
 	unusable  bool            // no snapshot, and the log does not reach back to the beginning
 	first     uint64          // sequences of the op log
 	last      uint64
 	flushed   uint64 // sequence of the last FLUSHALL
 	size      int64  // DBSIZE
+	found     int64  // keys that exist
 	keys      map[string]*keyLog
 	filters   map[string]bool
 	exact     []exactEntry
@@ -196,7 +197,7 @@ func (p *partitionCheck) loadSnapshots() error {
 		return err
 	}
 	var damaged []string
-	for _, s := range list {
+	for i, s := range list {
 		p.report.Snapshots++
 		loaded, err := p.readSnapshot(s)
 		if err != nil {
@@ -204,7 +205,10 @@ func (p *partitionCheck) loadSnapshots() error {
 			continue
 		}
 		p.report.Filters += len(loaded.tables) + len(loaded.keys)
-		p.older = append(p.older, loaded.seq)
+		if i < 2 {
+			// A power loss may bring back a third one, which nobody needs.
+			p.older = append(p.older, loaded.seq)
+		}
 		if p.snapshot == nil {
 			p.snapshot = loaded
 			continue

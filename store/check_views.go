@@ -96,8 +96,7 @@ func (p *partitionCheck) judgeRow(rk persistence.RowKey, r row) string {
 	if k != nil {
 		k.row = true
 	} else {
-		// Counted here; a key in the log is counted by checkSize.
-		p.report.Keys++
+		p.found++ // a key in the log is counted by checkSize
 	}
 	switch {
 	case r.seq < p.flushed:
@@ -142,14 +141,18 @@ func (p *partitionCheck) checkExpiry(rk persistence.RowKey, r row) error {
 
 // checkSize compares the logged number of keys with the keys that exist.
 func (p *partitionCheck) checkSize() error {
+	p.report.Keys += p.size
 	if p.unusable {
 		return nil // nobody knows the filter keys
 	}
-	p.report.Keys += int64(len(p.filters))
+	p.found += int64(len(p.filters))
 	for _, k := range p.keys {
-		if k.last().kind == TypeCounter || k.row && k.last().seq == 0 {
-			p.report.Keys++
+		if k.last().kind == TypeCounter {
+			p.found++
 		}
+	}
+	if p.found != p.size {
+		p.problem(fmt.Sprintf("DBSIZE is %d, but there are %d keys", p.size, p.found), doRestore)
 	}
 	return nil
 }

@@ -100,14 +100,16 @@ func (h *hotCounters) install(key []byte, pos uint64) *counter {
 // trim evicts clean keys that were not used since the hand last passed, until
 // the limit holds. It looks at a bounded number, so that one pipeline never
 // pays for a sweep; when too much is dirty the limit is exceeded until the
-// next checkpoint. The caller must hold no *counter of this partition.
-func (h *hotCounters) trim() {
+// next checkpoint. A key whose last change is not durable stays, for a reply
+// that shows it must wait (G3). The caller must hold no *counter of this
+// partition.
+func (h *hotCounters) trim(durable uint64) {
 	for steps := 4*(len(h.byKey)-h.limit) + 16; len(h.byKey) > h.limit && steps > 0; steps-- {
 		if h.hand >= len(h.ring) {
 			h.hand = 0
 		}
 		c := h.ring[h.hand]
-		if c.used || c.listed || !c.clean() {
+		if c.used || c.listed || !c.clean() || c.seq > durable {
 			c.used = false
 			h.hand++
 			continue

@@ -245,7 +245,7 @@ func (r *crashRun) crashRecovery(fs *vfs.MemFS) (*vfs.MemFS, error) {
 // crashDisk is a disk that can lose its power.
 type crashDisk struct {
 	fs    vfs.FS
-	mem   *lockedMem
+	mem   *crashFS
 	slow  time.Duration
 	ops   atomic.Int64
 	at    atomic.Int64 // cut at this operation; 0: never
@@ -255,7 +255,7 @@ type crashDisk struct {
 }
 
 func newCrashDisk(mem *vfs.MemFS, slow time.Duration) *crashDisk {
-	d := &crashDisk{mem: &lockedMem{MemFS: mem}, slow: slow, cut: make(chan struct{})}
+	d := &crashDisk{mem: &crashFS{MemFS: mem}, slow: slow, cut: make(chan struct{})}
 	d.fs = errorfs.Wrap(d.mem, errorfs.InjectorFunc(d.before))
 	return d
 }
@@ -289,19 +289,23 @@ func (d *crashDisk) cutAt(n int64, ending func(), percent int, seed uint64) {
 func (d *crashDisk) isCut() *vfs.MemFS { return d.after.Load() }
 
 func (d *crashDisk) clone(percent int, seed uint64) *vfs.MemFS {
-	d.mem.mu.Lock()
-	defer d.mem.mu.Unlock()
-	return d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))})
+	return d.mem.clone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))})
 }
 
-// lockedMem keeps CrashClone and Link apart: MemFS.Link takes its lock twice,
+// crashFS keeps CrashClone and Link apart: MemFS.Link takes its lock twice,
 // which a clone that waits in between turns into a deadlock.
-type lockedMem struct {
+type crashFS struct {
 	*vfs.MemFS
 	mu sync.RWMutex
 }
 
-func (fs *lockedMem) Link(from, to string) error {
+func (fs *crashFS) clone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	return fs.MemFS.CrashClone(cfg)
+}
+
+func (fs *crashFS) Link(from, to string) error {
 	fs.mu.RLock()
 	defer fs.mu.RUnlock()
 	return fs.MemFS.Link(from, to)

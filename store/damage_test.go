@@ -148,3 +148,28 @@ func TestRebuiltAfterFlush(t *testing.T) {
 		t.Errorf("DBSIZE %d, SCAN finds %d", n, keys)
 	}
 }
+
+// TestDamagedSnapshotIsNotKept: the snapshot that recovery had to use stays
+// until two good ones are there.
+func TestDamagedSnapshotIsNotKept(t *testing.T) {
+	fs := vfs.NewMem()
+	with := func(o *Options) { o.FS, o.Partitions = fs, 1 }
+	s := testStore(t, with)
+	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx)}))
+	for i := range 3 {
+		cincr(s, "k", strconv.Itoa(i), 1)
+		must(t, s.Snapshot())
+	}
+	for i := 3; i < 6; i++ { // again and again the newest one is damaged
+		s.CloseNow()
+		damageSnapshots(t, s, fs, 1)
+		s = testStore(t, with)
+		cincr(s, "k", strconv.Itoa(i), 1)
+		must(t, s.Snapshot())
+	}
+	for i := range 6 {
+		if op := cincr(s, "k", strconv.Itoa(i), 1); op.Applied || op.Err != nil {
+			t.Fatalf("operation %d: %+v", i, op)
+		}
+	}
+}

@@ -171,7 +171,7 @@ func (x *execution) forgottenBefore(r *ref) int64 {
 
 // checkIncr refuses an increment of a filter and one that would overflow.
 func (x *execution) checkIncr(r *ref, delta int64) error {
-	r.p.need = max(r.p.need, r.c.seq)
+	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
 	}
@@ -302,7 +302,9 @@ func (x *execution) cmIncrBy(op *Op) error {
 		}
 	}
 	for i := range refs {
-		x.tighten(&refs[i], len(refs))
+		if err := x.tighten(&refs[i], len(refs)); err != nil {
+			return err
+		}
 		if err := x.makeRoom(&refs[i]); err != nil {
 			return err
 		}
@@ -359,18 +361,26 @@ func (x *execution) multiDuplicate(op *Op, refs []ref, known int) error {
 
 // tighten makes the filter of an APPROX table test at ERROR/n, so that the n
 // tests of one operation err no more often than ERROR together.
-func (x *execution) tighten(r *ref, n int) {
-	need := testsFor(n)
-	if r.t.def.Mode != Approx || r.t.tests >= need {
-		return
+func (x *execution) tighten(r *ref, n int) error {
+	t, need := r.t, testsFor(n)
+	if t.def.Mode != Approx || max(t.tests, baseTests) >= need {
+		return nil
 	}
-	x.log(r.p, &entry{kind: entryTighten, table: r.t.def.ID, value: int64(need), t: r.t})
+	pl := planner{pool: r.p.pool}
+	bytes, err := t.filter.AlterBytes(t.def.filterOptions(need, r.p.count))
+	if err != nil || !pl.grant(bytes) {
+		return ErrOutOfMemory
+	}
+	pl.settle()
+	x.log(r.p, &entry{kind: entryTighten, table: t.def.ID, value: int64(need), t: t})
+	return nil
 }
 
 // cSeen tells what is remembered of an operation.
 func (x *execution) cSeen(op *Op) error {
 	r := &x.of(op)[0]
 	r.again(op.ID, x.at.logged)
+	r.p.need = max(r.p.need, r.p.floor)
 	switch r.verdict {
 	case verdictSeen:
 		op.Found, op.Exact, op.Seen = true, true, r.seen

@@ -59,7 +59,8 @@ func (x *execution) reserve(r *ref, o *FilterOptions) error {
 }
 
 // filterAdd adds items in order; an item that is present already, or that the
-// filter takes for one, is not added again.
+// filter takes for one, is not added again, and one for which there is no room
+// is not added at all.
 func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
 	if !alive {
 		if op.Flags&NoCreate != 0 {
@@ -71,18 +72,15 @@ func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
 	}
 	f := r.c.filter
 	r.p.need = r.p.seq // a positive may rest on any earlier add
-	x.refreshDue(r)
-	if f.full() {
-		return ErrOutOfMemory // all items or none (G6)
-	}
 	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
 	for i, h := range hashes {
 		x.refreshDue(r)
 		present := f.contains(h)
-		if !present {
+		full := !present && f.full() // G5: rather not at all than beyond ERROR
+		if !present && !full {
 			x.log(r.p, &entry{kind: entryAdd, key: r.key, id: op.Keys[i], c: r.c, hash: h})
 		}
-		op.Founds = append(op.Founds, present)
+		op.Founds, op.Fulls = append(op.Founds, present), append(op.Fulls, full)
 	}
 	return nil
 }

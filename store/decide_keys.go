@@ -212,5 +212,6 @@ func (x *execution) read(op *Op) error {
 	return nil
 }
 
-// saw notes that a reply rests on the present state of a key.
-func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq) }
+// saw notes that a reply rests on the present state of a key (G3): on its own
+// last change, or on the FLUSHALL that took it.
+func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }

@@ -150,3 +150,34 @@ func TestFailStop(t *testing.T) {
 	}
 	wantOp(t, cincr(s, "old", "0", 1), 1, false)
 }
+
+// TestFlushIsNotSeenEarly: that nothing is there any more is an answer from the
+// future too, until the FLUSHALL that took it is durable (G3).
+func TestFlushIsNotSeenEarly(t *testing.T) {
+	g := newGate()
+	s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
+	cincr(s, "k", "1", 5)
+	g.set(true, nil)
+	flushed := make(chan Op, 1)
+	go func() { flushed <- do(s, Op{Kind: FlushAll}) }()
+	waitSeq(t, s, 3)
+	answers := make(chan Op, 3)
+	for _, op := range []Op{
+		{Kind: Get, Key: []byte("k")},
+		{Kind: CSeen, Key: []byte("k"), ID: []byte("1")},
+		{Kind: Exists, Keys: [][]byte{[]byte("k")}},
+	} {
+		go func() { answers <- do(s, op) }()
+	}
+	time.Sleep(30 * time.Millisecond)
+	if len(flushed) > 0 || len(answers) > 0 {
+		t.Error("answered from the future")
+	}
+	g.set(false, nil)
+	<-flushed
+	for range 3 {
+		if op := <-answers; op.Err != nil || op.Found || op.Value != 0 {
+			t.Errorf("%+v", op)
+		}
+	}
+}

@@ -109,9 +109,14 @@ func (s *Store) Execute(b *Batch) {
 		s.snapshots.mu.Lock()
 		defer s.snapshots.mu.Unlock()
 	}
-	for {
+	for round := 0; ; round++ {
 		x.lock()
 		if x.prepare() {
+			break
+		}
+		if round == maxRounds {
+			x.fetch() // under the locks: nothing can change any more
+			x.prepare()
 			break
 		}
 		x.unlock()
@@ -119,8 +124,21 @@ func (s *Store) Execute(b *Batch) {
 	}
 	x.decide()
 	x.apply()
+	x.trim()
 	x.unlock()
 	x.wait()
+}
+
+// maxRounds bounds how often a batch fetches without its locks: other batches
+// may evict what it loads again and again.
+const maxRounds = 4
+
+// trim makes room in the partitions, now that no ref is used any more.
+func (x *execution) trim() {
+	for i := range x.touched {
+		p := x.touched[i].p
+		p.hot.trim(p.durable.Load())
+	}
 }
 
 // begin routes the batch.
@@ -255,9 +273,7 @@ func (x *execution) lock() {
 
 func (x *execution) unlock() {
 	for i := range x.touched {
-		p := x.touched[i].p
-		p.hot.trim()
-		p.mu.Unlock()
+		x.touched[i].p.mu.Unlock()
 	}
 }
 

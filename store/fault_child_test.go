@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -21,15 +22,16 @@ const faultVariable = "FBFKV_TEST_FAULT"
 // TestFaultChild is not a test of its own: it is what faultInChild starts.
 func TestFaultChild(t *testing.T) {
 	var f fault
-	var at int64
+	var place faultPlace
 	var fsync Fsync
 	var dir string
-	if n, _ := fmt.Sscan(os.Getenv(faultVariable), &f, &at, &fsync, &dir); n < 4 {
+	if n, _ := fmt.Sscan(os.Getenv(faultVariable), &f, &place.kind, &place.name, &place.n, &fsync, &dir); n < 6 {
 		t.Skip("started by TestFaults only")
 	}
 	r := &crashRun{fsync: fsync}
 	r.from(faultBase())
-	d := newFaultDisk(vfs.Default, f, at)
+	d := newFaultDisk(vfs.Default, f, math.MaxInt64)
+	d.place = place
 	err := r.scenario(os.Stdout, Options{
 		Dir: dir, FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, Clock: r.clock.now,
 	})
@@ -42,7 +44,7 @@ func TestFaultChild(t *testing.T) {
 // faultInChild runs a point at which the process must end in a process of its
 // own, on a real directory: it ends with status 1, by itself, and what it
 // acknowledged is there afterwards.
-func faultInChild(t *testing.T, f fault, at int64, fsync Fsync) {
+func faultInChild(t *testing.T, f fault, place faultPlace, fsync Fsync) {
 	t.Helper()
 	base := faultBase()
 	dir := filepath.Join(t.TempDir(), "data")
@@ -50,16 +52,16 @@ func faultInChild(t *testing.T, f fault, at int64, fsync Fsync) {
 		t.Fatal(ok, err)
 	}
 	c := exec.Command(os.Args[0], "-test.run=^TestFaultChild$")
-	c.Env = append(os.Environ(), faultVariable+"="+fmt.Sprint(uint8(f), at, uint8(fsync), " ", dir))
+	c.Env = append(os.Environ(), faultVariable+"="+fmt.Sprint(uint8(f), " ", int(place.kind), " ", place.name, " ", place.n, " ", uint8(fsync), " ", dir))
 	var out bytes.Buffer
 	c.Stdout = &out
 	must(t, c.Start())
 	timer := time.AfterFunc(time.Minute, func() { c.Process.Kill() })
-	err := c.Wait()
+	ended := c.Wait()
 	timer.Stop()
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() != 1 {
-		t.Fatalf("operation %d in a process of its own: %v\n%s", at, err, out.String())
+	if errors.As(ended, &exit) && exit.ExitCode() != 1 {
+		t.Fatalf("%v at %v in a process of its own: %v\n%s", f, place, ended, out.String())
 	}
 	r := &crashRun{fsync: fsync, percent: 100}
 	r.from(base)
@@ -72,7 +74,7 @@ func faultInChild(t *testing.T, f fault, at int64, fsync Fsync) {
 	for lines := bufio.NewScanner(&out); lines.Scan(); {
 		word, rest, _ := strings.Cut(lines.Text(), " ")
 		if word == "broken" {
-			t.Fatalf("operation %d in a process of its own: %s", at, rest)
+			t.Fatalf("%v at %v in a process of its own: %s", f, place, rest)
 		}
 		for _, op := range planned {
 			if word == "ack" && op.id == rest {
@@ -81,11 +83,12 @@ func faultInChild(t *testing.T, f fault, at int64, fsync Fsync) {
 		}
 	}
 	o := Options{Dir: dir, SnapshotInterval: -1, MinFreeDisk: -1, Clock: r.clock.now}
+	var err error
 	r.s, err = Open(o)
 	if err != nil {
-		t.Fatalf("operation %d in a process of its own, then opening: %v", at, err)
+		t.Fatalf("%v at %v in a process of its own, then opening: %v", f, place, err)
 	}
 	defer r.s.CloseNow()
 	must(t, r.verifyShared(0))
-	t.Logf("operation %d: the process ended (%v) after %d acknowledgements, all of them are there", at, err, acked)
+	t.Logf("%v: the process ended (%v) after %d acknowledgements, all of them are there", place, ended, acked)
 }

@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -20,8 +22,8 @@ import (
 )
 
 var (
-	faultStride = flag.Int("fault.stride", 12, "TestFaults tries every n-th file operation; 1: all")
-	faultChild  = flag.Int("fault.children", 4, "of the points where the process must end, TestFaults tries so many in a process of its own")
+	faultStride = flag.Int("fault.stride", 40, "TestFaults tries every n-th file operation; 1: all")
+	faultChild  = flag.Int("fault.children", 1, "of the points where the process must end, TestFaults tries so many in a process of its own")
 )
 
 // fault is a way in which file operations fail.
@@ -46,17 +48,45 @@ type faultDisk struct {
 	at    int64
 	ops   atomic.Int64
 	hit   atomic.Bool
+	// place is the at-th operation, as another process can find it: a fault
+	// begins at its n-th operation of a kind on files of a name.
+	place faultPlace
+	mu    sync.Mutex
+	seen  map[faultPlace]int
+}
+
+type faultPlace struct {
+	kind errorfs.OpKind
+	name string
+	n    int
 }
 
 func newFaultDisk(under vfs.FS, f fault, at int64) *faultDisk {
-	d := &faultDisk{fault: f, at: at}
+	d := &faultDisk{fault: f, at: at, seen: make(map[faultPlace]int)}
 	d.fs = errorfs.Wrap(shortFS{under, d}, errorfs.InjectorFunc(d.before))
 	return d
 }
 
-func (d *faultDisk) before(op errorfs.Op) error {
+// count numbers an operation. If at is unknown, it is the one at the place.
+func (d *faultDisk) count(op errorfs.Op) int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := faultPlace{kind: op.Kind, name: filepath.Base(op.Path)}
+	d.seen[p]++
+	p.n = d.seen[p]
 	n := d.ops.Add(1)
-	if n < d.at || d.fault == shortWrite || d.fault == failOnce && n > d.at {
+	if d.at == math.MaxInt64 && p == d.place {
+		d.at = n
+	}
+	if n == d.at {
+		d.place = p
+	}
+	return n
+}
+
+func (d *faultDisk) before(op errorfs.Op) error {
+	n := d.count(op)
+	if n < d.from() || d.fault == shortWrite || d.fault == failOnce && n > d.from() {
 		return nil
 	}
 	if d.fault != diskFull {
@@ -71,9 +101,16 @@ func (d *faultDisk) before(op errorfs.Op) error {
 	return nil
 }
 
+// from is the operation at which the fault begins.
+func (d *faultDisk) from() int64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.at
+}
+
 // takes reports how much of a write of n bytes succeeds.
 func (d *faultDisk) takes(n int) int {
-	if d.fault != shortWrite || d.ops.Load() < d.at || n < 2 || !d.hit.CompareAndSwap(false, true) {
+	if d.fault != shortWrite || d.ops.Load() < d.from() || n < 2 || !d.hit.CompareAndSwap(false, true) {
 		return n
 	}
 	return n / 2
@@ -285,6 +322,7 @@ func (r *crashRun) verifyFault(mem *vfs.MemFS, percent int) error {
 type faultOutcome struct {
 	ops   int64
 	hit   bool
+	place faultPlace
 	fatal error
 	err   error
 }
@@ -320,7 +358,7 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 	}()
 	select {
 	case left := <-ended:
-		out.ops, out.hit = d.ops.Load(), d.hit.Load()
+		out.ops, out.hit, out.place = d.ops.Load(), d.hit.Load(), d.place
 		if err := fatal.Load(); err != nil {
 			out.fatal = *err
 		}
@@ -352,7 +390,7 @@ func TestFaults(t *testing.T) {
 				var over atomic.Bool
 				next.Store(rand.Int64N(int64(*faultStride)) + 1)
 				var mu sync.Mutex
-				var ends []int64
+				var ends []faultPlace
 				var workers sync.WaitGroup
 				for range runtime.GOMAXPROCS(0) {
 					workers.Go(func() {
@@ -368,7 +406,7 @@ func TestFaults(t *testing.T) {
 							if out.fatal != nil {
 								fatals.Add(1)
 								mu.Lock()
-								ends = append(ends, at)
+								ends = append(ends, out.place)
 								mu.Unlock()
 							}
 							if out.ops < at && out.fatal == nil {
@@ -382,9 +420,10 @@ func TestFaults(t *testing.T) {
 				if hits.Load() == 0 {
 					t.Error("no fault was met")
 				}
-				for i, at := range ends {
+				rand.Shuffle(len(ends), func(i, j int) { ends[i], ends[j] = ends[j], ends[i] })
+				for i, place := range ends {
 					if i < *faultChild && !t.Failed() {
-						faultInChild(t, f, at, fsync)
+						faultInChild(t, f, place, fsync)
 					}
 				}
 			})

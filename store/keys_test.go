@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -358,4 +359,71 @@ func TestHugeBatch(t *testing.T) {
 		}
 	}
 	wantOp(t, cincr(s, "k", "1", 1), 1, true)
+}
+
+// TestColdBatchesMakeProgress: batches much larger than what may stay in memory
+// evict each other's keys and still come to an end.
+func TestColdBatchesMakeProgress(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions, o.Fsync = 64, 1, No })
+	const keys = 20_000
+	var b Batch
+	for i := range keys {
+		op := b.Add(Set)
+		op.Key, op.Delta = []byte("k"+strconv.Itoa(i)), int64(i)
+	}
+	s.Execute(&b)
+	must(t, s.Snapshot())
+	var clients sync.WaitGroup
+	for c := range 8 {
+		clients.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(c), 1))
+			var b Batch
+			for range 5 {
+				b.Reset()
+				for range 1000 {
+					b.Add(Get).Key = []byte("k" + strconv.Itoa(rnd.IntN(keys)))
+				}
+				s.Execute(&b)
+				for i := range b.Ops {
+					if op := &b.Ops[i]; "k"+strconv.FormatInt(op.Value, 10) != string(op.Key) {
+						t.Errorf("%s = %d (%v)", op.Key, op.Value, op.Err)
+						return
+					}
+				}
+			}
+		})
+	}
+	clients.Wait()
+}
+
+// TestFilterAtTheCap adds many more items at once than the memory allows: those
+// without room are refused one by one, and ERROR holds for the others (G5).
+func TestFilterAtTheCap(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.FilterMaxMemory = 3 << 20 })
+	op := Op{Kind: FBFAdd, Key: []byte("f")}
+	for i := range MaxKeys {
+		op.Keys = append(op.Keys, []byte("item"+strconv.Itoa(i)))
+	}
+	refused := 0
+	for n := range 12 {
+		for i := range op.Keys {
+			op.Keys[i] = []byte(fmt.Sprint("item", n, "-", i))
+		}
+		got := do(s, op)
+		must(t, got.Err)
+		for i := range got.Founds {
+			if got.Fulls[i] {
+				refused++
+			} else if got.Founds[i] {
+				t.Fatal("a new item is taken for an old one")
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("nothing was refused")
+	}
+	info := do(s, Op{Kind: FBFInfo, Key: []byte("f")}).Info
+	if info.EffectiveFPP > 1e-6 {
+		t.Errorf("effective FPP %g", info.EffectiveFPP)
+	}
 }

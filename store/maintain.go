@@ -116,6 +116,7 @@ func (s *Store) internal(ps ...*partition) *execution {
 // finish commits an internal execution and returns when it is durable.
 func (x *execution) finish() error {
 	x.apply()
+	x.trim()
 	x.unlock()
 	x.wait()
 	return x.err

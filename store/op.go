@@ -38,7 +38,8 @@ const (
 	FBFReserve
 	// FBFAdd adds Keys (items) to the filter Key, creating it with Filter (or
 	// defaults when nil) unless NoCreate. Out: Founds[i] is true when item i
-	// was present before.
+	// was present before; Fulls[i] when it was not added because the filter is
+	// at the memory cap, as BF.MADD answers item by item.
 	FBFAdd
 	// FBFRefresh refreshes the filter Key. Out: none.
 	FBFRefresh
@@ -128,6 +129,7 @@ type Op struct {
 	Values  []int64
 	Found   bool
 	Founds  []bool
+	Fulls   []bool
 	Applied bool // false: a duplicate, or a condition such as NX did not hold
 	Type    Type
 	Exact   bool
@@ -182,6 +184,7 @@ func (op *Op) reset(k Kind) {
 		Deltas: op.Deltas[:0],
 		Values: op.Values[:0],
 		Founds: op.Founds[:0],
+		Fulls:  op.Fulls[:0],
 		run:    op.run.reset(),
 	}
 }

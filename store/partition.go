@@ -28,8 +28,9 @@ type partition struct {
 	filters    map[string]*counter
 	catalog    *catalog
 	recent     recents
-	loadedRuns []persistence.Run // during recovery: found on disk
-	nextRun    uint64            // id of the next run
+	loadedRuns []persistence.Run      // during recovery: found on disk
+	damaged    []persistence.Snapshot // during recovery: to be set aside
+	nextRun    uint64                 // id of the next run
 	// deadRuns belong to tables that are gone; the next checkpoint drops them.
 	deadRuns []persistence.Run
 	// runsVersion counts changes of any table's runs: a look-up made outside
@@ -42,6 +43,7 @@ type partition struct {
 	recordAt      uint64         // sequence of its first entry; 0: no record begun
 	need          uint64         // what the batch being decided has seen
 	inserted      bool           // the batch being decided remembered an opid here
+	floor         uint64         // the last FLUSHALL: what is missing rests on it
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint
 	state         partitionState // the state row; guarded by snapshotter.mu

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"slices"
 	"sync"
@@ -61,7 +62,11 @@ func (s *Store) recover() error {
 	}
 	worker.Wait()
 	if len(errs) > 0 {
-		return errs[0]
+		err := errs[0]
+		if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
+			err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
+		}
+		return err
 	}
 	return s.afterRecovery()
 }
@@ -92,11 +97,29 @@ func (s *Store) afterRecovery() error {
 		s.recovery.Keys += p.size
 		if p.marks.rebuilt {
 			p.marks.rebuilt = false
-			if err := s.checkpoint(p, true); err != nil {
+			if err := s.saveRebuilt(p); err != nil {
 				return err
 			}
 		}
 	}
+	return nil
+}
+
+// saveRebuilt makes the rebuilt filters durable before the damaged snapshots go
+// out of the way.
+func (s *Store) saveRebuilt(p *partition) error {
+	if err := s.checkpoint(p, true); err != nil {
+		return err
+	}
+	for _, snap := range p.damaged {
+		if snap.Seq == p.state.seq {
+			continue // replaced by the new one, which has its name
+		}
+		if err := s.db.SetAside(snap); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	p.damaged = nil
 	return nil
 }
 
@@ -185,7 +208,8 @@ func (r *recovery) loadSnapshot() error {
 			if i > 0 {
 				r.found.Older++
 			}
-			return nil
+			// A damaged one must not be kept in the place of this one.
+			return r.setAside(list[:i])
 		}
 		r.problem(fmt.Sprintf("filter snapshot %s cannot be used: %v", snap.Path, err))
 	}
@@ -196,7 +220,16 @@ func (r *recovery) loadSnapshot() error {
 	if r.state.seq == 0 || ok && first == 1 {
 		return nil // the log reaches back to the beginning
 	}
-	return r.lostFilters()
+	return r.lostFilters(list)
+}
+
+func (r *recovery) setAside(damaged []persistence.Snapshot) error {
+	for _, snap := range damaged {
+		if err := r.s.db.SetAside(snap); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (r *recovery) open(snap persistence.Snapshot) error {
@@ -209,7 +242,7 @@ func (r *recovery) open(snap persistence.Snapshot) error {
 }
 
 // lostFilters decides what happens when no snapshot is left.
-func (r *recovery) lostFilters() error {
+func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
 	p := r.p
 	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, r.state.seq
 	r.found.Rebuilt++
@@ -226,6 +259,7 @@ func (r *recovery) lostFilters() error {
 	if err := p.setCatalog(r.state.catalog, moment{}); err != nil {
 		return err
 	}
+	p.damaged = damaged
 	wall, _ := r.s.opts.Clock()
 	for id, t := range p.tables {
 		t.horizon = r.state.horizons[id]

@@ -243,6 +243,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 			}
 		}
 	}
+	p.floor = seq
 	if seq > p.marks.counters {
 		p.hot.clear()
 		p.size, p.fresh = 0, nil

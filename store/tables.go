@@ -35,7 +35,7 @@ func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) e
 	x.lock()
 	cat, err := change(s.partitions[0].catalog, x.at)
 	if err == nil {
-		err = s.roomFor(cat, s.partitions[0])
+		err = s.roomFor(cat)
 	}
 	if err != nil {
 		x.unlock()
@@ -48,17 +48,18 @@ func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) e
 	return x.finish()
 }
 
-// roomFor refuses tables whose first filters would exceed the memory pool.
-func (s *Store) roomFor(cat *catalog, p *partition) error {
-	n := len(s.partitions)
+// roomFor refuses a catalogue whose filters would exceed the memory pool or
+// that a filter cannot follow: once it is logged, redo must not fail. The
+// partitions are locked.
+func (s *Store) roomFor(cat *catalog) error {
 	var need uint64
-	for _, d := range cat.Tables {
-		o := d.filterOptions(1, n)
-		if err := o.Validate(); err != nil {
-			return fmt.Errorf("%w: %v", ErrOption, err)
-		}
-		if p.tables[d.ID] == nil {
-			need += o.InitialBytes() * uint64(n)
+	for _, p := range s.partitions {
+		for _, d := range cat.Tables {
+			bytes, err := p.bytesFor(d)
+			if err != nil {
+				return fmt.Errorf("%w: %v", ErrOption, err)
+			}
+			need += bytes
 		}
 	}
 	if !s.pool.grant(need) {
@@ -66,6 +67,19 @@ func (s *Store) roomFor(cat *catalog, p *partition) error {
 	}
 	s.pool.used.Add(-int64(need))
 	return nil
+}
+
+// bytesFor is the memory that a table's filter is about to take.
+func (p *partition) bytesFor(d *tableDef) (uint64, error) {
+	t := p.tables[d.ID]
+	if t == nil {
+		o := d.filterOptions(1, p.count)
+		return o.InitialBytes(), o.Validate()
+	}
+	if t.def.TableOptions == d.TableOptions {
+		return 0, nil
+	}
+	return t.filter.AlterBytes(d.filterOptions(t.tests, p.count))
 }
 
 // Tables returns the tables by name; a change that is being made shows once it

@@ -330,3 +330,47 @@ func TestMoveToLongerWindow(t *testing.T) {
 		})
 	}
 }
+
+// TestAlterCannotFreeze: what an ALTER would take is asked for before it is
+// logged, so that redo cannot fail on it (G6, G8).
+func TestAlterCannotFreeze(t *testing.T) {
+	s := testStore(t, nil)
+	for _, capacity := range []uint64{MaxCapacity, 2_000_000_000} {
+		if err := s.AlterTable(DefaultTable, TableChange{Capacity: &capacity}); !errors.Is(err, ErrOutOfMemory) {
+			t.Errorf("CAPACITY %d: %v", capacity, err)
+		}
+	}
+	for i := range 200 { // policies that are still draining are bounded
+		e := 1e-3 / float64(i+2)
+		if err := s.AlterTable(DefaultTable, TableChange{Error: &e}); err != nil && !errors.Is(err, ErrOption) {
+			t.Fatal(err)
+		}
+	}
+	wantOp(t, cincr(s, "k", "1", 1), 1, true)
+	if err := s.Failure(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestMultiKeyError: in APPROX a CMINCRBY of up to 16 keys errs no more often
+// than the table's ERROR, although it makes as many tests (G5).
+func TestMultiKeyError(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx), Error: ptr(0.01), Capacity: ptr(uint64(20_000))}))
+	for i := range 20_000 {
+		cincr(s, "a", strconv.Itoa(i), 1)
+	}
+	wrong := 0
+	for i := range 2000 {
+		op := Op{Kind: CMIncrBy, ID: []byte("m" + strconv.Itoa(i))}
+		for k := range 16 {
+			op.Keys, op.Deltas = append(op.Keys, []byte("k"+strconv.Itoa(k))), append(op.Deltas, 1)
+		}
+		if got := do(s, op); !got.Applied {
+			wrong++
+		}
+	}
+	if wrong > 40 { // 20 expected at most; five standard deviations above
+		t.Errorf("%d of 2000 new operations were dismissed", wrong)
+	}
+}

@@ -33,7 +33,7 @@ const (
 func (d *tableDef) filterOptions(tests uint32, n int) fbf.Options {
 	o := fbf.Options{
 		Window:    (d.Window + d.Skew).Milliseconds(),
-		Error:     max(d.Error/float64(tests), fbfMinError),
+		Error:     d.Error,
 		Capacity:  share(d.Capacity, n),
 		MaxMemory: d.MaxMemory / uint64(n),
 		Past:      d.Past,
@@ -45,9 +45,15 @@ func (d *tableDef) filterOptions(tests uint32, n int) fbf.Options {
 	}
 	if d.Mode == Approx {
 		o.Tag = tagApprox
+		o.Error = max(d.Error/float64(max(tests, baseTests)), fbfMinError)
 	}
 	return o
 }
+
+// baseTests is the number of keys of a CMINCRBY that an APPROX table's filter is
+// made for from the start. One of more keys makes the filter stricter, which
+// holds for its tests once what was remembered before has drained.
+const baseTests = 16
 
 // fbfMinError keeps ERROR divided by many tests within what fbf accepts.
 const fbfMinError = MinError / 4096

@@ -24,6 +24,9 @@ Usage:
   fbfkv /etc/fbfkv.conf --loglevel debug
   fbfkv --appendfsync everysec          no wait for the disk, see below
   fbfkv paper --help                    make the figures of the FBF paper again
+  fbfkv check DIR                       examine a data directory or a backup
+  fbfkv backup DIR                      copy the data directory of a running server
+  fbfkv restore BACKUP DIR              make a data directory of a backup
 
 A configuration file holds one setting per line in redis.conf's syntax, without
 the dashes (port 6380). What is set on the command line wins. SIGTERM, SIGINT and

@@ -153,6 +153,23 @@ func TestContestNoticesForgetting(t *testing.T) {
 	}
 }
 
+// Algorithm 2 as printed misses what it must know, for more than one past filter.
+func TestAsPrintedMisses(t *testing.T) {
+	for _, past := range []int{1, 2, 4, 8} {
+		a, err := findAged(newRand(), past)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := 0
+		if past == 1 {
+			want = a.ids
+		}
+		if a.text != a.ids || a.product != a.ids || a.asPrinted != want {
+			t.Errorf("%+v", a)
+		}
+	}
+}
+
 // The fleet gives each filter the same operations at the same times.
 func TestFleetIsEven(t *testing.T) {
 	f, err := newFleet(8, paperBits, 1, 1000)

@@ -1,0 +1,52 @@
+// Package bar shows on a terminal how far long work is.
+package bar
+
+import (
+	"io"
+	"os"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+)
+
+// Bar is a progress bar that begins anew for each stage of the work. It draws
+// nothing unless its writer is a terminal. Not safe for concurrent use.
+type Bar struct {
+	out   *os.File // nil without a terminal
+	stage string
+	bar   *progressbar.ProgressBar
+}
+
+// New returns a bar that is drawn on out, if that is a terminal.
+func New(out io.Writer) *Bar {
+	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+		return &Bar{out: file}
+	}
+	return new(Bar)
+}
+
+// Set shows that done of total, bytes or pieces, of a stage are done.
+func (b *Bar) Set(stage string, bytes bool, done, total int64) {
+	if b.out == nil {
+		return
+	}
+	if b.bar == nil || b.stage != stage {
+		b.Clear()
+		b.stage = stage
+		b.bar = progressbar.NewOptions64(max(total, 1), progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(stage),
+			progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionFullWidth(),
+			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	}
+	// Nothing can be done about a bar that cannot be drawn.
+	b.bar.ChangeMax64(max(total, 1))
+	_ = b.bar.Set64(min(done, max(total, 1)))
+}
+
+// Clear removes the bar.
+func (b *Bar) Clear() {
+	if b.bar != nil {
+		_ = b.bar.Clear()
+		b.bar = nil
+	}
+}

@@ -1,0 +1,66 @@
+// Package check is the command `fbfkv check`: it examines a data directory, or
+// a backup, that no server has open, and says in plain words what is wrong.
+package check
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+const help = `Examines a data directory, or a backup, that no server has open, and changes
+nothing in it: every block of every sstable, every record of the op log, every
+filter snapshot and every counter, each against its checksums and against the
+others. Says what is wrong and what to do. The exit status is 0 if the directory
+is sound, else 1.`
+
+// New returns the subcommand.
+func New() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check DIR",
+		Short: "examine a data directory or a backup",
+		Long:  help,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return Run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+	})
+	return cmd
+}
+
+// Run examines dir, reports on stdout and draws its progress on stderr. The
+// error says that something is wrong, or that dir could not be examined.
+func Run(dir string, stdout, stderr io.Writer) error {
+	progress := bar.New(stderr)
+	r, err := store.Check(store.CheckOptions{Dir: dir, Progress: func(stage string, done, total int64) {
+		progress.Set("checking "+stage, stage == "sstables", done, total)
+	}})
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(stdout, "note: %s\n", n)
+	}
+	for _, p := range r.Problems {
+		fmt.Fprintf(stdout, "problem: %s: %s\n         %s\n", p.Where, p.What, p.Do)
+	}
+	if n := len(r.Problems); n > 0 {
+		noun := "problems"
+		if n == 1 {
+			noun = "problem"
+		}
+		return fmt.Errorf("%s has %d %s", dir, n, noun)
+	}
+	fmt.Fprintf(stdout, "%s is sound: %d keys in %d partitions; %d op-log records with %d entries, %d rows, %d runs with %d records, "+
+		"%d snapshots with %d filters, %d sstables with %d bytes\n",
+		dir, r.Keys, r.Partitions, r.Records, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
+	return nil
+}

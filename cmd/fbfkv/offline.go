@@ -1,0 +1,12 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/backup"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/check"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/restore"
+)
+
+// addOffline adds the subcommands that look after data directories.
+func addOffline(root *cobra.Command) { root.AddCommand(check.New(), backup.New(), restore.New()) }

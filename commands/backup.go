@@ -1,0 +1,43 @@
+package commands
+
+import (
+	"path/filepath"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+var errBackupPath error = refusal("ERR BACKUP needs an absolute path")
+
+// doBackup is BACKUP dir: a consistent copy of the data directory, made while
+// operations go on. It answers when the copy is whole. The path is one of the
+// server's machine, where its relative ones would mean little to a client.
+func doBackup(c *Context) {
+	dir := string(c.Args[1])
+	if !filepath.IsAbs(dir) {
+		c.fail(errBackupPath)
+		return
+	}
+	c.ok(c.Store.Backup(filepath.Clean(dir)))
+}
+
+// infoBackup adds to INFO persistence how far a backup is.
+func infoBackup(s *store.Store, b *infoLines) {
+	stage, done, total := s.BackupProgress()
+	b.add("backup_in_progress", bit(stage != ""))
+	if stage != "" {
+		b.add("backup_stage", stage)
+		b.add("backup_done", done)
+		b.add("backup_total", total)
+	}
+}
+
+// backupCommands make copies of the data directory.
+var backupCommands = []Command{
+	{
+		Name: "backup", Arity: 2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
+		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
+		Summary: "Writes a consistent copy of the data directory to a new directory of the server's machine and waits for it. " +
+			"Operations go on meanwhile; fbfkv restore brings the copy back.",
+		Args: []Arg{strArg("directory")}, Run: doBackup,
+	},
+}

@@ -1,0 +1,180 @@
+package persistence
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// racedFS lets commits go on between any two reads of a WAL file, as they do
+// while a backup copies it.
+type racedFS struct {
+	vfs.FS
+	between func()
+}
+
+func (fs racedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := fs.FS.Open(name, opts...)
+	if err != nil || !strings.HasSuffix(name, ".log") || !strings.HasPrefix(name, "data/") {
+		return f, err
+	}
+	return racedFile{File: f, between: fs.between}, nil
+}
+
+type racedFile struct {
+	vfs.File
+	between func()
+}
+
+func (f racedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p[:min(len(p), 4<<10)])
+	f.between()
+	return n, err
+}
+
+// TestBackupOfMovingWAL: the WAL, a recycled file, grows under the copy, which
+// therefore has old bytes where new ones are by now, and later records behind
+// them. The copy must open nevertheless, with all that was committed before the
+// backup and no gap in what came later.
+func TestBackupOfMovingWAL(t *testing.T) {
+	for _, policy := range []Fsync{Always, Everysec, No} {
+		t.Run(policy.String(), func(t *testing.T) {
+			mem := vfs.NewMem()
+			var db *DB
+			seq := uint64(0)
+			write := func() {
+				seq++
+				mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+			}
+			racing := false
+			rng := rand.New(rand.NewPCG(1, 1))
+			o := testOptions(racedFS{FS: mem, between: func() {
+				if racing && rng.IntN(8) == 0 {
+					for range 1 + rng.IntN(8) {
+						write()
+					}
+				}
+			}})
+			o.Fsync = policy
+			db = manualTicks(mustOpen(t, o))
+			for range 600 { // several WAL files
+				write()
+			}
+			before := seq
+			racing = true
+			if err := db.Backup("backup"); err != nil {
+				t.Fatal(err)
+			}
+			racing = false
+			if seq == before {
+				t.Fatal("nothing was committed during the backup")
+			}
+			mustClose(t, db)
+			for _, open := range []func(Options) (*DB, error){OpenReadOnly, Open} {
+				o := testOptions(mem)
+				o.Dir = "backup"
+				copied, err := open(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkCopiedLog(t, copied, before)
+				mustClose(t, copied)
+			}
+		})
+	}
+}
+
+func checkCopiedLog(t *testing.T, db *DB, least uint64) {
+	t.Helper()
+	last := uint64(0)
+	err := db.ReadLog(0, 0, func(seq uint64, record []byte) error {
+		if seq != last+1 || !bytes.Equal(record, recordOf(seq)) {
+			return fmt.Errorf("record %d after %d", seq, last)
+		}
+		last = seq
+		return nil
+	})
+	if err != nil || last < least {
+		t.Errorf("the copy ends at %d, want at least %d: %v", last, least, err)
+	}
+}
+
+// TestBackupIsDurableHere: what the backup contains is durable in the data
+// directory too, whatever the policy (G4): a power loss right after it leaves
+// no less than the backup.
+func TestBackupIsDurableHere(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	o := testOptions(mem)
+	o.Fsync = No
+	db := manualTicks(mustOpen(t, o))
+	for seq := uint64(1); seq <= 30; seq++ {
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+	}
+	if err := db.Backup("backup"); err != nil {
+		t.Fatal(err)
+	}
+	after := crash(mem, 0, nil)
+	mustClose(t, db)
+	for _, dir := range []string{"data", "backup"} {
+		o := testOptions(after)
+		o.Dir = dir
+		db := mustOpen(t, o)
+		checkCopiedLog(t, db, 30)
+		mustClose(t, db)
+	}
+}
+
+// TestBackupFails: a backup that fails, at whichever file operation in its
+// directory, leaves nothing and does no harm to the server.
+func TestBackupFails(t *testing.T) {
+	for n, failed := 0, true; failed; n++ {
+		mem := vfs.NewMem()
+		count := 0
+		injected := errors.New("injected")
+		armed := false
+		fsys := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if !armed || !strings.HasPrefix(op.Path, "backup") || op.Kind == errorfs.OpRemoveAll {
+				return nil
+			}
+			if count++; count == n+1 {
+				return injected
+			}
+			return nil
+		}))
+		o := testOptions(fsys)
+		o.Fatal = func(err error) { t.Errorf("operation %d: the server would stop: %v", n, err) }
+		db := mustOpen(t, o)
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+		armed = true
+		err := db.Backup("backup")
+		armed = false
+		failed = count > n
+		_, statErr := mem.Stat("backup")
+		if failed && err != nil && statErr == nil && !published(mem) {
+			t.Errorf("operation %d: an unfinished backup is in place", n)
+		}
+		if !failed && err != nil {
+			t.Errorf("without an error at %d: %v", n, err)
+		}
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 2, recordOf(2)) })
+		mustClose(t, db)
+		if !failed && n < 20 {
+			t.Errorf("only %d operations", n)
+		}
+	}
+}
+
+// published reports whether the backup is whole: only the last fsync, of the
+// directory that names it, failed.
+func published(mem *vfs.MemFS) bool {
+	o := testOptions(mem)
+	o.Dir = "backup"
+	db, err := OpenReadOnly(o)
+	return err == nil && db.Close() == nil
+}

@@ -1,0 +1,218 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// The MANIFEST lists Pebble's sstables and WAL files. Pebble takes damage in it
+// for its end: it would open an older, even an empty database, and delete what
+// that does not know. So the mark MANISYNC, of the same form as WALSYNC, says
+// which MANIFEST counts and up to where it was fsynced, and Open refuses a
+// shorter one. Like WALSYNC it is written after the fsync and may lag behind,
+// but what it says stays true.
+const (
+	manifestMarkName = "MANISYNC"
+	manifestPrefix   = "MANIFEST-"
+	markerPrefix     = "marker.manifest."
+	formatPrefix     = "marker.format-version."
+)
+
+// manifestNumber parses the name of a MANIFEST.
+func manifestNumber(name string) (uint64, bool) {
+	digits, ok := strings.CutPrefix(name, manifestPrefix)
+	if !ok {
+		return 0, false
+	}
+	num, err := strconv.ParseUint(digits, 10, 64)
+	return num, err == nil
+}
+
+// manifestMark follows the MANIFEST that is being written. The mark is moved to
+// a new one only after the marker file that names it is durable.
+type manifestMark struct {
+	mu     sync.Mutex
+	mark   walMark
+	num    uint64
+	synced int64
+	marker uint64 // the MANIFEST of a marker whose directory is not fsynced yet
+	named  bool   // num's marker is durable
+}
+
+// begin notes that a MANIFEST was created.
+func (m *manifestMark) begin(num uint64) {
+	m.mu.Lock()
+	m.num, m.synced, m.named = num, 0, false
+	m.mu.Unlock()
+}
+
+// advance notes that a MANIFEST is durable up to an offset.
+func (m *manifestMark) advance(num uint64, offset int64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if num != m.num {
+		return nil
+	}
+	m.synced = offset
+	return m.write()
+}
+
+// moved notes that a marker file was created.
+func (m *manifestMark) moved(name string) {
+	if i := strings.Index(name, manifestPrefix); i >= 0 && strings.HasPrefix(name, markerPrefix) {
+		m.mu.Lock()
+		m.marker, _ = manifestNumber(name[i:])
+		m.mu.Unlock()
+	}
+}
+
+// settled notes that the directory was fsynced.
+func (m *manifestMark) settled() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.marker == 0 || m.marker != m.num {
+		return nil
+	}
+	m.named, m.marker = true, 0
+	return m.write()
+}
+
+func (m *manifestMark) write() (err error) {
+	switch {
+	case !m.named:
+		return nil
+	case m.mark.file == nil:
+		err = m.mark.create(m.num, m.synced)
+	default:
+		err = m.mark.set(m.num, m.synced)
+	}
+	return wrap("write "+manifestMarkName, err)
+}
+
+// manifestFile is the MANIFEST that Pebble writes.
+type manifestFile struct {
+	vfs.File
+	mark    *manifestMark
+	num     uint64
+	written int64
+}
+
+// Write implements vfs.File.
+func (f *manifestFile) Write(p []byte) (int, error) {
+	n, err := f.File.Write(p)
+	f.written += int64(n)
+	return n, err
+}
+
+// Sync implements vfs.File.
+func (f *manifestFile) Sync() error {
+	if err := f.File.Sync(); err != nil {
+		return err
+	}
+	return f.mark.advance(f.num, f.written)
+}
+
+// SyncData implements vfs.File.
+func (f *manifestFile) SyncData() error { return f.Sync() }
+
+// checkManifest refuses a directory whose MANIFEST is shorter than it was, or
+// of which a marker file is missing.
+func checkManifest(fsys vfs.FS, dir string) error {
+	mark, marked, err := readMark(fsys, dir, manifestMarkName)
+	if err != nil {
+		return wrap("read "+manifestMarkName, err)
+	}
+	names, err := fsys.List(fsys.PathJoin(dir, pebbleName))
+	if err != nil {
+		return wrap("list Pebble's files", err)
+	}
+	name, num := currentManifest(names)
+	switch {
+	case name == "" && marked:
+		return corruptf("%s/%s* is missing, which names %s%06d", pebbleName, markerPrefix, manifestPrefix, mark.File)
+	case name == "":
+		return nil // a new database
+	case marked && num < mark.File:
+		return corruptf("%s/%s* that names %s%06d is missing", pebbleName, markerPrefix, manifestPrefix, mark.File)
+	}
+	path := fsys.PathJoin(dir, pebbleName, name)
+	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		return corruptf("%s/%s is missing", pebbleName, name)
+	}
+	tail, err := scanWALFile(fsys, path, 0)
+	if err != nil {
+		return wrap("scan "+name, err)
+	}
+	same := marked && num == mark.File
+	if same && tail.Valid < mark.Offset || !same && tail.Stray > 0 {
+		return corruptf("%s/%s is damaged at byte %d", pebbleName, name, tail.Valid)
+	}
+	return nil
+}
+
+// currentManifest finds the MANIFEST that the newest marker file names.
+func currentManifest(names []string) (name string, num uint64) {
+	newest := -1
+	for _, n := range names {
+		rest, ok := strings.CutPrefix(n, markerPrefix)
+		if !ok {
+			continue
+		}
+		iteration, target, _ := strings.Cut(rest, ".")
+		i, err := strconv.Atoi(iteration)
+		if no, ok := manifestNumber(target); ok && err == nil && i > newest {
+			newest, name, num = i, target, no
+		}
+	}
+	return name, num
+}
+
+// blame names the damaged file where Pebble's error does not, and calls damage
+// what Pebble does not: a file that is missing or of another size. An error of
+// the disk itself, in contrast, may go away.
+func blame(fsys vfs.FS, dir string, err error) error {
+	var errno syscall.Errno
+	if errors.As(err, &errno) && errno != syscall.ENOENT || errors.Is(err, errPanic) {
+		return err
+	}
+	err = fmt.Errorf("%w: %w", ErrCorrupt, err)
+	if errors.Is(err, pebble.ErrDBNotPristine) {
+		return fmt.Errorf("%s/%s* is missing: %w", pebbleName, formatPrefix, err)
+	}
+	names, listErr := fsys.List(fsys.PathJoin(dir, pebbleName))
+	if listErr != nil {
+		return err
+	}
+	_, newest, _ := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
+	for _, name := range names {
+		path := fsys.PathJoin(dir, pebbleName, name)
+		if num, ok := walNumber(name); ok {
+			// All but the newest were closed in order.
+			t, scanErr := scanWALFile(fsys, path, uint32(num))
+			if scanErr == nil && (t.Bad >= 0 || num < newest && t.Valid < math.MaxInt64) {
+				err = fmt.Errorf("%s/%s is not whole from byte %d on: %w", pebbleName, name, t.Valid, err)
+			}
+		}
+		if strings.HasPrefix(name, "OPTIONS-") {
+			if b, readErr := readFile(fsys, path, 1<<20); readErr == nil && !readableOptions(string(b)) {
+				err = fmt.Errorf("%s/%s: %w", pebbleName, name, err)
+			}
+		}
+	}
+	return err
+}
+
+func readableOptions(text string) bool {
+	o := new(pebble.Options)
+	o.EnsureDefaults()
+	return o.CheckCompatibility("", text) == nil
+}

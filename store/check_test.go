@@ -1,0 +1,278 @@
+package store
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// variety does a little of everything that leaves something in a data
+// directory, and takes snapshots in between.
+func variety(t *testing.T, s *Store, rounds int) {
+	t.Helper()
+	approx := TableOptions{Name: "approx", Prefix: "approx:", Mode: Approx, Skew: DefaultSkew}
+	must(t, s.CreateTable(approx))
+	for r := range rounds {
+		for i := range 60 {
+			id := fmt.Sprintf("%d-%d", r, i)
+			wantApplied(t, cincr(s, "k"+strconv.Itoa(i%17), id, int64(i)))
+			wantApplied(t, cincr(s, "approx:"+strconv.Itoa(i%5), id, 1))
+			wantApplied(t, do(s, Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("m1"), []byte("m" + id)}, Deltas: []int64{1, 2}, ID: []byte(id)}))
+		}
+		do(s, Op{Kind: Del, Keys: [][]byte{[]byte("k3"), fmt.Appendf(nil, "m%d-5", r)}})
+		do(s, Op{Kind: Set, Key: []byte("k4"), Delta: int64(r), Flags: HasExpire, ExpireAt: 1_900_000_000_000 + int64(r)})
+		do(s, Op{Kind: ExpireAt, Key: []byte("k5"), ExpireAt: 1_900_000_000_000})
+		do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte(strconv.Itoa(r))}})
+		do(s, Op{Kind: FBFReserve, Key: fmt.Appendf(nil, "fixed%d", r), Filter: &FilterOptions{Fixed: true, Bits: 1024, Hashes: 3, Refresh: time.Second}})
+		do(s, Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "fixed%d", r-1)}})
+		if r == rounds/2 {
+			must(t, s.AlterTable("approx", TableChange{Window: new(time.Minute)}))
+			do(s, Op{Kind: FlushAll})
+		}
+		if r%2 == 1 {
+			must(t, s.Snapshot())
+		}
+		must(t, s.flushRecords(s.partitions[r%len(s.partitions)]))
+	}
+}
+
+func wantApplied(t *testing.T, op Op) {
+	t.Helper()
+	if op.Err != nil || !op.Applied {
+		t.Fatalf("%+v", op)
+	}
+}
+
+// checkSound checks a directory in which nothing is wrong.
+func checkSound(t *testing.T, fs vfs.FS, dir string) CheckReport {
+	t.Helper()
+	r, err := Check(CheckOptions{Dir: dir, FS: fs})
+	must(t, err)
+	for _, p := range r.Problems {
+		t.Errorf("found in a sound directory: %v", p)
+	}
+	return r
+}
+
+// TestCheckSound: a directory is sound after an orderly close, after SHUTDOWN
+// NOSAVE, and when it was cut off in the middle of a load; and examining it
+// changes nothing.
+func TestCheckSound(t *testing.T) {
+	fs := vfs.NewMem()
+	with := func(o *Options) { o.FS = fs }
+	s := testStore(t, with)
+	variety(t, s, 7)
+	n, _ := s.DBSize()
+	must(t, s.CloseNow())
+	before := treeOf(t, fs, "data")
+	r := checkSound(t, fs, "data")
+	if r.Keys != n || r.Snapshots != 8 || r.Rows == 0 || r.Runs == 0 || r.RunRecords == 0 || r.Entries < 500 || r.Sstables == 0 {
+		t.Errorf("report: %+v, DBSIZE %d", r, n)
+	}
+	if after := treeOf(t, fs, "data"); after != before {
+		t.Errorf("the directory was changed:\n%s\n%s", before, after)
+	}
+	s = testStore(t, with)
+	if _, err := Check(CheckOptions{Dir: "data", FS: fs}); err == nil {
+		t.Error("a directory in use was examined")
+	}
+	wantApplied(t, cincr(s, "k1", "after", 1))
+	must(t, s.Close())
+	checkSound(t, fs, "data")
+}
+
+// TestCheckAfterPowerLoss: what a power loss leaves of a load is sound, under
+// every policy and in both modes.
+func TestCheckAfterPowerLoss(t *testing.T) {
+	first := rand.Uint64()
+	for seed := first; seed < first+*checkPoints; seed++ {
+		r := newCrashRun(seed)
+		r.disk = newCrashDisk(vfs.NewCrashableMem(), r.slow)
+		var err error
+		r.s, err = r.open(r.disk)
+		must(t, err)
+		must(t, r.begin())
+		after, err := r.load()
+		must(t, err)
+		checkSound(t, after, "data")
+		if t.Failed() {
+			t.Fatalf("seed %d: %v", seed, r)
+		}
+	}
+}
+
+var checkPoints = flag.Uint64("check.points", 20, "power losses after which TestCheckAfterPowerLoss examines the directory")
+
+// treeOf lists the files below dir with their sizes.
+func treeOf(t *testing.T, fs vfs.FS, dir string) string {
+	t.Helper()
+	names, err := fs.List(dir)
+	must(t, err)
+	slices.Sort(names)
+	var b strings.Builder
+	for _, name := range names {
+		path := fs.PathJoin(dir, name)
+		info, err := fs.Stat(path)
+		must(t, err)
+		if info.IsDir() {
+			b.WriteString(treeOf(t, fs, path))
+			continue
+		}
+		fmt.Fprintln(&b, path, info.Size())
+	}
+	return b.String()
+}
+
+// TestCheckFinds damages a directory in one way after another; check must say
+// what is wrong and where.
+func TestCheckFinds(t *testing.T) {
+	at := func(key string) persistence.RowKey {
+		return persistence.RowKey{Slot: Slot([]byte(key)), Hash: keyHash([]byte(key)), Key: []byte(key)}
+	}
+	put := func(key string, change func(*row)) func(*testing.T, *Store, *persistence.Batch) {
+		return func(t *testing.T, s *Store, b *persistence.Batch) {
+			value, ok, err := s.db.Row(nil, at(key))
+			must(t, err)
+			r, err := decodeRow(value)
+			must(t, err)
+			if !ok {
+				t.Fatal("no row")
+			}
+			change(&r)
+			c := counter{seq: r.seq, value: r.value, expire: r.expire}
+			b.PutRow(at(key), c.appendRow(nil))
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		damage func(*testing.T, *Store, *persistence.Batch)
+		want   string
+	}{
+		{"value", put("k1", func(r *row) { r.value++ }), "but the log says"},
+		{"sequence", put("k1", func(r *row) { r.seq-- }), "entry"},
+		{"future", put("k1", func(r *row) { r.seq = 1 << 40 }), "but the log ends at"},
+		{"expiry", put("k5", func(r *row) { r.expire++ }), "says that it expires at"},
+		{"no row", func(_ *testing.T, _ *Store, b *persistence.Batch) { b.DeleteRow(at("k1")) }, "its row is missing"},
+		{"wrong slot", func(_ *testing.T, _ *Store, b *persistence.Batch) {
+			k := at("k1")
+			k.Slot++
+			b.PutRow(k, (&counter{seq: 1}).appendRow(nil))
+		}, "lies where that key does not belong"},
+		{"no slot", func(_ *testing.T, _ *Store, b *persistence.Batch) {
+			b.PutRow(persistence.RowKey{Slot: slots, Key: []byte("x")}, nil)
+		}, "1 rows lie outside"},
+		{"garbage row", func(_ *testing.T, _ *Store, b *persistence.Batch) { b.PutRow(at("k1"), []byte("?")) }, "cannot be read"},
+		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Batch) {
+			p := s.partitions[0]
+			p.state.size++
+			b.PutState(0, p.state.encode())
+		}, "DBSIZE is"},
+		{"state", func(_ *testing.T, _ *Store, b *persistence.Batch) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
+		{"log gap", func(_ *testing.T, s *Store, b *persistence.Batch) {
+			b.AppendLog(0, s.partitions[0].seq+2, beginRecord(nil, moment{}))
+		}, "has a gap"},
+		{"garbage log", func(_ *testing.T, s *Store, b *persistence.Batch) {
+			b.AppendLog(0, s.partitions[0].seq+1, append(beginRecord(nil, moment{}), 99))
+		}, "cannot be read"},
+		{"log begins late", func(_ *testing.T, s *Store, b *persistence.Batch) { b.TrimLog(0, s.partitions[0].seq) }, "not reach back to the older snapshot"},
+		{"log begins too late", func(_ *testing.T, s *Store, b *persistence.Batch) {
+			for i := range 50 {
+				cincr(s, "late"+strconv.Itoa(i), "1", 1)
+			}
+			b.TrimLog(0, s.partitions[0].seq)
+		}, "are needed"},
+		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Batch) {
+			b.DeleteExpiry(s.partitions[Slot([]byte("k5"))>>s.shift].id, 1_900_000_000_000, at("k5"))
+		}, "does not know it"},
+		{"run", func(t *testing.T, s *Store, _ *persistence.Batch) {
+			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
+			must(t, err)
+			must(t, w.Add(7, 1, (&record{key: []byte("k1"), id: []byte("?")}).appendTo(nil)))
+			_, err = w.Commit(persistence.Run{FirstSeq: 1, LastSeq: 1})
+			must(t, err)
+		}, "under a hash that is not its own"},
+		{"short run", func(t *testing.T, s *Store, _ *persistence.Batch) {
+			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
+			must(t, err)
+			_, err = w.Commit(persistence.Run{FirstSeq: 1, LastSeq: s.partitions[0].seq})
+			must(t, err)
+		}, "retries of the others"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			s := testStore(t, func(o *Options) { o.FS = fs })
+			variety(t, s, 7)
+			must(t, s.Snapshot())
+			b := s.db.NewBatch()
+			tc.damage(t, s, b)
+			must(t, commit(b))
+			must(t, s.CloseNow())
+			wantProblem(t, fs, tc.want)
+		})
+	}
+}
+
+// wantProblem checks the directory and expects a problem.
+func wantProblem(t *testing.T, fs vfs.FS, want string) {
+	t.Helper()
+	r, err := Check(CheckOptions{Dir: "data", FS: fs})
+	must(t, err)
+	for _, p := range r.Problems {
+		if strings.Contains(p.String(), want) {
+			return
+		}
+	}
+	t.Errorf("want a problem that says %q, got %v", want, r.Problems)
+}
+
+// TestCheckFindsRot flips a byte in files of every kind.
+func TestCheckFindsRot(t *testing.T) {
+	for _, tc := range []struct{ suffix, want string }{
+		{".sst", "is damaged"},
+		{".fbf", "the server starts with the older snapshot"},
+		{"META", "restore a backup"},
+		{"WALSYNC", "restore a backup"},
+	} {
+		fs := vfs.NewMem()
+		s := testStore(t, func(o *Options) { o.FS = fs })
+		variety(t, s, 5)
+		must(t, s.Close())
+		path := ""
+		for _, line := range strings.Split(treeOf(t, fs, "data"), "\n") {
+			name, size, _ := strings.Cut(line, " ")
+			if strings.HasSuffix(name, tc.suffix) && size != "0" && name > path {
+				path = name
+			}
+		}
+		if path == "" {
+			t.Fatalf("no file %s", tc.suffix)
+		}
+		if tc.suffix == "WALSYNC" {
+			damageEnds(t, fs, path)
+		} else {
+			flipByte(t, fs, path)
+		}
+		wantProblem(t, fs, tc.want)
+	}
+}
+
+// damageEnds overwrites a file with as many other bytes.
+func damageEnds(t *testing.T, fs vfs.FS, path string) {
+	t.Helper()
+	info, err := fs.Stat(path)
+	must(t, err)
+	w, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	must(t, err)
+	_, err = w.Write(make([]byte, info.Size()))
+	must(t, err)
+	must(t, w.Close())
+}
