@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -16,7 +15,7 @@ import (
 // while a backup copies it.
 type racedFS struct {
 	vfs.FS
-	between func()
+	between func(name string, read int64)
 }
 
 func (fs racedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
@@ -24,17 +23,20 @@ func (fs racedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
 	if err != nil || !strings.HasSuffix(name, ".log") || !strings.HasPrefix(name, "data/") {
 		return f, err
 	}
-	return racedFile{File: f, between: fs.between}, nil
+	return &racedFile{File: f, name: fs.FS.PathBase(name), between: fs.between}, nil
 }
 
 type racedFile struct {
 	vfs.File
-	between func()
+	name    string
+	read    int64
+	between func(name string, read int64)
 }
 
-func (f racedFile) Read(p []byte) (int, error) {
+func (f *racedFile) Read(p []byte) (int, error) {
 	n, err := f.File.Read(p[:min(len(p), 4<<10)])
-	f.between()
+	f.read += int64(n)
+	f.between(f.name, f.read)
 	return n, err
 }
 
@@ -53,17 +55,30 @@ func TestBackupOfMovingWAL(t *testing.T) {
 				mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
 			}
 			racing := false
-			rng := rand.New(rand.NewPCG(1, 1))
-			o := testOptions(racedFS{FS: mem, between: func() {
-				if racing && rng.IntN(8) == 0 {
-					for range 1 + rng.IntN(8) {
-						write()
-					}
+			o := testOptions(racedFS{FS: mem, between: func(name string, read int64) {
+				// The copy has just passed the end of what was written: now
+				// the writer overtakes it.
+				if !racing {
+					return
 				}
+				wal := db.wal.current()
+				if num, _ := walNumber(name); num != wal.num || read < wal.written.Load() {
+					return
+				}
+				for wal.written.Load() < read+100<<10 {
+					write()
+				}
+				racing = false
 			}})
 			o.Fsync = policy
 			db = manualTicks(mustOpen(t, o))
-			for range 600 { // several WAL files
+			for range 600 { // several WAL files, the last of which is old
+				write()
+			}
+			for range 3 {
+				if err := db.pebble.Flush(); err != nil {
+					t.Fatal(err)
+				}
 				write()
 			}
 			before := seq
@@ -71,7 +86,6 @@ func TestBackupOfMovingWAL(t *testing.T) {
 			if err := db.Backup("backup"); err != nil {
 				t.Fatal(err)
 			}
-			racing = false
 			if seq == before {
 				t.Fatal("nothing was committed during the backup")
 			}
