@@ -26,7 +26,8 @@ Figures 8 to 13 are simulations: the same seed gives the same files. Figures 14 
 15 are measured on a server that this command starts on a free port with a data
 directory of its own, and removes afterwards.
 
-Writes figNN.svg, figNN.csv and summary.csv, and prints the summary.`
+Writes figNN.svg and figNN.csv, and the summary of the figures made to summary.csv
+and to standard output.`
 
 // New returns the subcommand.
 func New() *cobra.Command {

@@ -1,0 +1,154 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// TestSnapshotWaits: a snapshot whose bits may be those of an operation that is
+// not yet durable is not published before it is (G4).
+func TestSnapshotWaits(t *testing.T) {
+	g := newGate()
+	s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
+	wantOp(t, cincr(s, "old", "0", 1), 1, true)
+	p := s.partitions[0]
+	p.mu.Lock()
+	snap := p.beginSnapshot()
+	p.mu.Unlock()
+	defer p.endSnapshot()
+	g.set(true, nil)
+	defer g.set(false, nil)
+	op, published := make(chan Op, 1), make(chan error, 1)
+	before := p.seq
+	go func() { op <- cincr(s, "k", "1", 1) }()
+	waitSeq(t, s, before+1)
+	go func() {
+		w, err := s.db.CreateSnapshot(p.id, snap.seq)
+		if err == nil {
+			err = snap.write(p, w)
+		}
+		published <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	if list, err := s.db.Snapshots(p.id); len(list) > 0 || err != nil || len(published) > 0 {
+		t.Errorf("the snapshot was published before the operation that it may remember is durable (%v)", err)
+	}
+	g.set(false, nil)
+	wantOp(t, <-op, 1, true)
+	must(t, <-published)
+}
+
+// TestColdLoad changes more keys than memory holds from several clients, with
+// checkpoints writing them back meanwhile: a row never hides or replaces a newer
+// value (G4).
+func TestColdLoad(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions = 64, 2 })
+	const keys, clients, each = 600, 4, 150
+	var want [keys]atomic.Int64
+	var work sync.WaitGroup
+	done := make(chan struct{})
+	for c := range clients {
+		work.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(c), 1))
+			var b Batch
+			for range each {
+				b.Reset()
+				for range 8 {
+					k := rnd.IntN(keys)
+					op := b.Add(IncrBy)
+					op.Key, op.Delta = []byte("k"+strconv.Itoa(k)), 1
+					want[k].Add(1)
+				}
+				s.Execute(&b)
+			}
+		})
+	}
+	saving := make(chan struct{})
+	go func() {
+		defer close(saving)
+		for n := 0; ; n++ {
+			select {
+			case <-done:
+				return
+			default:
+				must(t, s.checkpoint(s.partitions[n%2], false))
+			}
+		}
+	}()
+	work.Wait()
+	close(done)
+	<-saving
+	for k := range want {
+		if v, _ := get(s, "k"+strconv.Itoa(k)); v != want[k].Load() {
+			t.Fatalf("k%d = %d, want %d", k, v, want[k].Load())
+		}
+	}
+}
+
+// TestRetriesDuringRuns repeats operations while their records move from memory
+// into runs, and runs are merged: at no moment are they nowhere (G1).
+func TestRetriesDuringRuns(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	must(t, s.Snapshot())
+	var work sync.WaitGroup
+	var applied, sent atomic.Int64
+	done := make(chan struct{})
+	for c := range 3 {
+		work.Go(func() {
+			var ids []string
+			rnd := rand.New(rand.NewPCG(uint64(c), 1))
+			for i := range 700 {
+				id := fmt.Sprint(c, "-", i)
+				ids = append(ids, id)
+				sent.Add(1)
+				if cincr(s, "k"+strconv.Itoa(c), id, 1).Applied {
+					applied.Add(1)
+				}
+				for range 3 {
+					id := ids[max(0, len(ids)-1-rnd.IntN(60))]
+					if op := cincr(s, "k"+strconv.Itoa(c), id, 1); op.Applied || op.Err != nil {
+						t.Errorf("%s was applied again (%v)", id, op.Err)
+						return
+					}
+				}
+			}
+		})
+	}
+	var flushing sync.WaitGroup
+	flushing.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				must(t, s.flushRecords(s.partitions[0]))
+			}
+		}
+	})
+	work.Wait()
+	close(done)
+	flushing.Wait()
+	if applied.Load() != sent.Load() && !t.Failed() {
+		t.Errorf("%d of %d new operations were applied", applied.Load(), sent.Load())
+	}
+}
+
+// TestExactDismissesNothing: with a filter that is wrong half of the time, an
+// EXACT table still applies every new operation (G5).
+func TestExactDismissesNothing(t *testing.T) {
+	s := testStore(t, nil)
+	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.5)}))
+	for i := range 6000 {
+		if op := cincr(s, "k"+strconv.Itoa(i%50), strconv.Itoa(i), 1); !op.Applied || op.Err != nil {
+			t.Fatalf("operation %d was dismissed (%v)", i, op.Err)
+		}
+		if i%2000 == 1000 {
+			must(t, s.Snapshot())
+		}
+	}
+}

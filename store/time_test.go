@@ -1,0 +1,318 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// allDuplicates re-sends operations 0 to n-1 and fails if one is applied again.
+func allDuplicates(t *testing.T, s *Store, when string, n int) {
+	t.Helper()
+	for i := range n {
+		if op := cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1); op.Applied || op.Err != nil {
+			t.Fatalf("%s: operation %d was applied again (%v)", when, i, op.Err)
+		}
+	}
+}
+
+// TestDowntime stops the server for longer than the window, several times and
+// in several ways: ids do not age meanwhile (G1).
+func TestDowntime(t *testing.T) {
+	for _, mode := range []Mode{Exact, Approx} {
+		fs, clock := vfs.NewMem(), newFakeClock()
+		with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+		s := testStore(t, with)
+		must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: ptr(10 * time.Second)}))
+		for i := range 200 {
+			wantOp(t, cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1), int64(i/20+1), true)
+		}
+		for n := range 6 {
+			// A reboot: the wall clock goes on, or steps; the monotonic one begins anew.
+			clock.mu.Lock()
+			clock.wall += []int64{0, 60_000, -7_200_000, 30 * 86_400_000, 7_200_000, 11_000}[n]
+			clock.mono = int64(n) * 12345
+			clock.mu.Unlock()
+			if n%2 == 0 {
+				must(t, s.Close())
+			} else {
+				must(t, s.CloseNow())
+			}
+			s = testStore(t, with)
+			clock.advance(1500 * time.Millisecond)
+			for _, p := range s.partitions {
+				s.refreshDue(p)
+			}
+			allDuplicates(t, s, fmt.Sprintf("%v, after stop %d", mode, n), 200)
+		}
+	}
+}
+
+// TestShortestAndLongestWindow: the promise holds up to its end.
+func TestShortestAndLongestWindow(t *testing.T) {
+	for _, window := range []time.Duration{MinWindow, 30 * 24 * time.Hour} {
+		for _, mode := range []Mode{Exact, Approx} {
+			t.Run(fmt.Sprint(window, mode), func(t *testing.T) {
+				fs, clock := vfs.NewMem(), newFakeClock()
+				with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+				s := testStore(t, with)
+				must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window, Skew: ptr(time.Duration(0))}))
+				for i := range 200 {
+					cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1)
+				}
+				for n := range 20 {
+					clock.advance(window / 20)
+					cincr(s, "other", strconv.Itoa(n), 1)
+					for _, p := range s.partitions {
+						s.refreshDue(p)
+					}
+					if n%7 == 3 {
+						must(t, s.Snapshot())
+						s.CloseNow()
+						s = testStore(t, with)
+					}
+					if n == 18 {
+						allDuplicates(t, s, "close to its end", 200)
+					}
+				}
+				clock.advance(2 * window)
+				for _, p := range s.partitions {
+					s.refreshDue(p)
+				}
+				if op := cincr(s, "k0", "0", 1); !op.Applied {
+					t.Fatalf("remembered for more than two windows: %+v", op)
+				}
+			})
+		}
+	}
+}
+
+// TestAlterUnderLoad changes WINDOW, ERROR and MODE, there and back, while
+// clients apply and repeat operations: none is applied twice, also after a
+// restart (G1).
+func TestAlterUnderLoad(t *testing.T) {
+	const window = 20 * time.Second
+	fs, clock := vfs.NewMem(), newFakeClock()
+	with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+	s := testStore(t, with)
+	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(window), Error: ptr(1e-10)}))
+	sent := make([][]string, 4)
+	var clients sync.WaitGroup
+	done := make(chan struct{})
+	for c := range sent {
+		clients.Go(func() {
+			rnd := rand.New(rand.NewPCG(uint64(c), 2))
+			for i := 0; ; i++ {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				id := fmt.Sprint(c, "-", i)
+				switch op := cincr(s, "k"+strconv.Itoa(c), id, 1); {
+				case errors.Is(op.Err, ErrOutOfMemory):
+					continue // the filters of so many ALTERs have yet to drain
+				case !op.Applied || op.Err != nil:
+					t.Errorf("new operation %s: %+v", id, op)
+					return
+				}
+				sent[c] = append(sent[c], id)
+				id = sent[c][rnd.IntN(len(sent[c]))]
+				if op := cincr(s, "k"+strconv.Itoa(c), id, 1); op.Applied || op.Err != nil {
+					t.Errorf("%s was applied again (%v)", id, op.Err)
+					return
+				}
+			}
+		})
+	}
+	for n := range 28 {
+		ch := TableChange{}
+		switch n % 4 {
+		case 0:
+			ch.Mode = ptr(Mode(n / 4 % 2))
+		case 1:
+			ch.Window = ptr([]time.Duration{time.Second, window, time.Hour}[n/4%3])
+		case 2:
+			ch.Error = ptr([]float64{1e-9, 1e-10, 1e-11}[n/4%3])
+		case 3:
+			must(t, s.flushRecords(s.partitions[n%len(s.partitions)]))
+			must(t, s.checkpoint(s.partitions[n%len(s.partitions)], false))
+		}
+		must(t, s.AlterTable(DefaultTable, ch))
+		// Windows down to one second promise no more than that to what is
+		// applied under them; all other ids live for at least twenty.
+		clock.advance(900 * time.Millisecond / 28)
+		time.Sleep(2 * time.Millisecond)
+	}
+	close(done)
+	clients.Wait()
+	for range 2 {
+		for c, ids := range sent {
+			if len(ids) < 100 {
+				t.Fatalf("only %d operations were applied", len(ids))
+			}
+			for _, id := range ids {
+				if op := cincr(s, "k"+strconv.Itoa(c), id, 1); op.Applied || op.Err != nil {
+					t.Fatalf("%s was applied again (%v)", id, op.Err)
+				}
+			}
+		}
+		s.CloseNow()
+		s = testStore(t, with)
+	}
+}
+
+// uuidv7, ulid and msID make opids of a time.
+func uuidv7(ms int64, n int) string {
+	h := fmt.Sprintf("%012x", ms)
+	return fmt.Sprintf("%s-%s-7%03x-8000-%012x", h[:8], h[8:], n&0xfff, n)
+}
+
+func ulid(ms int64, n int) string {
+	const digits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+	b := make([]byte, 26)
+	for i := 9; i >= 0; i-- {
+		b[i] = digits[ms&31]
+		ms >>= 5
+	}
+	for i := 25; i > 9; i-- {
+		b[i] = digits[n&31]
+		n >>= 5
+	}
+	return string(b)
+}
+
+func msID(ms int64, n int) string { return fmt.Sprint(ms, "-", n) }
+
+// TestTimeBearingIDs: with the time in the opid, what is older than the window
+// is refused, what is remembered is a duplicate, clocks may differ by SKEW, the
+// future is refused, and what FLUSHALL, a longer WINDOW or a restart made
+// forgotten is not let in again (G7).
+func TestTimeBearingIDs(t *testing.T) {
+	const window, skew = 60 * time.Second, 3 * time.Second
+	for name, f := range map[string]struct {
+		format IDTime
+		id     func(ms int64, n int) string
+	}{"uuidv7": {IDTimeUUIDv7, uuidv7}, "ulid": {IDTimeULID, ulid}, "ms": {IDTimeMS, msID}} {
+		for _, mode := range []Mode{Exact, Approx} {
+			t.Run(fmt.Sprint(name, mode), func(t *testing.T) {
+				fs, clock := vfs.NewMem(), newFakeClock()
+				with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+				s := testStore(t, with)
+				must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, IDTime: &f.format, Window: ptr(window), Skew: ptr(skew)}))
+				n := 0
+				at := func(d time.Duration) (id string) {
+					n++
+					wall, _ := clock.now()
+					return f.id(wall+d.Milliseconds(), n)
+				}
+				check := func(what, id string, applied bool, want error) {
+					t.Helper()
+					if op := cincr(s, "k", id, 1); !errors.Is(op.Err, want) || op.Applied != applied {
+						t.Fatalf("%s: applied %v, %v", what, op.Applied, op.Err)
+					}
+				}
+				now, ahead, behind := at(0), at(2900*time.Millisecond), at(-59*time.Second)
+				check("now", now, true, nil)
+				check("client ahead", ahead, true, nil)
+				check("client behind", behind, true, nil)
+				check("too far ahead", at(3100*time.Millisecond), false, ErrFuture)
+				check("too old", at(-61*time.Second), false, ErrStale)
+				check("no time", "not-an-id", false, ErrNoIDTime)
+				clock.advance(55 * time.Second)
+				check("retry within the window", now, false, nil)
+				check("retry, client ahead", ahead, false, nil)
+				must(t, s.Snapshot())
+				s.CloseNow()
+				s = testStore(t, with)
+				check("retry after a restart", now, false, nil)
+				clock.advance(10 * time.Second)
+				check("retry after the window", now, false, ErrStale)
+				must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}))
+				check("retry after a longer window", now, false, ErrStale)
+				check("older than the change", at(-61*time.Second), false, ErrStale)
+				check("younger than the change", at(-10*time.Second), true, nil)
+				last := at(2 * time.Second)
+				check("before FLUSHALL", last, true, nil)
+				if op := do(s, Op{Kind: FlushAll}); op.Err != nil {
+					t.Fatal(op.Err)
+				}
+				check("retry after FLUSHALL", last, false, ErrStale)
+				s.CloseNow()
+				s = testStore(t, with)
+				check("retry after FLUSHALL and a restart", last, false, ErrStale)
+				clock.advance(10 * time.Second)
+				check("new after FLUSHALL", at(0), true, nil)
+			})
+		}
+	}
+}
+
+// TestForgottenWindow: after --accept-forgotten-window operations whose ids may
+// be lost are refused as stale, not applied again (G7).
+func TestForgottenWindow(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	s := testStore(t, func(o *Options) { o.FS, o.Clock = fs, clock.now })
+	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Approx), IDTime: ptr(IDTimeMS)}))
+	t0, _ := clock.now()
+	for i := range 300 {
+		if op := cincr(s, "k"+strconv.Itoa(i%20), msID(t0, i), 1); !op.Applied {
+			t.Fatal(op.Err)
+		}
+		if i == 100 || i == 200 {
+			must(t, s.Snapshot())
+		}
+	}
+	must(t, s.Snapshot())
+	clock.advance(5 * time.Second)
+	damage := func() {
+		s.CloseNow()
+		damageSnapshots(t, s, fs, 2)
+	}
+	damage()
+	o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now}
+	if _, err := Open(o); !errors.Is(err, ErrForgotten) {
+		t.Fatal(err)
+	}
+	o.AcceptForgottenWindow = true
+	for range 2 {
+		var err error
+		if s, err = Open(o); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 300 {
+			if op := cincr(s, "k"+strconv.Itoa(i%20), msID(t0, i), 1); op.Applied || !errors.Is(op.Err, ErrStale) {
+				t.Fatalf("operation %d after the window was forgotten: %+v", i, op)
+			}
+		}
+		must(t, s.CloseNow())
+		o.AcceptForgottenWindow = false
+	}
+}
+
+// TestRefreshIsLogged: after a crash filters are exactly where they were (G4).
+func TestRefreshIsLogged(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+	s := testStore(t, with)
+	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(10 * time.Second), Mode: ptr(Approx)}))
+	for i := range 4000 {
+		cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1)
+		clock.advance(20 * time.Millisecond)
+	}
+	before, err := s.TableInfo(DefaultTable)
+	must(t, err)
+	s.CloseNow()
+	s = testStore(t, with)
+	after, err := s.TableInfo(DefaultTable)
+	must(t, err)
+	if a, b := before.Filter, after.Filter; a.Refreshes == 0 || a.Refreshes != b.Refreshes || a.Items != b.Items || a.Bytes != b.Bytes || a.Segments != b.Segments {
+		t.Errorf("before the crash %+v, after it %+v", a, b)
+	}
+}
