@@ -54,11 +54,19 @@ func run(match string, limit time.Duration) error {
 	if err := copyTree(root, dir); err != nil {
 		return err
 	}
+	sound := make(map[string]bool)
 	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	bad, all := 0, 0
 	for _, m := range mutants {
 		if !wanted.MatchString(m.name) {
 			continue
+		}
+		if !sound[m.command()] {
+			out, err := m.test(dir, limit)
+			if err != nil {
+				return fmt.Errorf("the tests fail without a mutant, too (%s): %w\n%s", m.command(), err, out)
+			}
+			sound[m.command()] = true
 		}
 		verdict := m.try(dir, limit)
 		if all++; !strings.HasPrefix(verdict, "caught") {
@@ -138,6 +146,9 @@ func (m mutant) try(dir string, limit time.Duration) string {
 	}
 	return fmt.Sprintf("caught by %s (%v)", failed(out), took)
 }
+
+// command tells the mutant's tests from those of others.
+func (m mutant) command() string { return m.packages + " " + m.tests + " " + m.args }
 
 func (m mutant) test(dir string, limit time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)

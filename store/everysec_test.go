@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,9 +16,7 @@ import (
 // while one fsync was under way, may be lost (G2).
 func TestEverysecLosesASecond(t *testing.T) {
 	const slowest = 100 * time.Millisecond // fsync
-	// A timer on a busy machine comes late; a background fsync that never came
-	// would lose much more.
-	const late = 700 * time.Millisecond
+	late := watchTimers(t)
 	var runs sync.WaitGroup
 	for n := range 12 {
 		runs.Go(func() {
@@ -28,7 +27,7 @@ func TestEverysecLosesASecond(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			end := time.Now().Add(2500*time.Millisecond + time.Duration(n)*113*time.Millisecond)
+			end := time.Now().Add(2500*time.Millisecond + time.Duration(n)*125*time.Millisecond)
 			acked := make(map[string]time.Time)
 			for i := 0; time.Now().Before(end); i++ {
 				id := fmt.Sprint(i)
@@ -50,7 +49,7 @@ func TestEverysecLosesASecond(t *testing.T) {
 			for i := range len(acked) {
 				id := fmt.Sprint(i)
 				age := cut.Sub(acked[id])
-				if op := cincr(r.s, "k"+fmt.Sprint(i%10), id, 1); op.Applied && age > time.Second+slowest+late {
+				if op := cincr(r.s, "k"+fmt.Sprint(i%10), id, 1); op.Applied && age > time.Second+slowest+300*time.Millisecond+2*late() {
 					t.Errorf("an operation acknowledged %v before the power loss is lost", age)
 					return
 				}
@@ -58,4 +57,27 @@ func TestEverysecLosesASecond(t *testing.T) {
 		})
 	}
 	runs.Wait()
+}
+
+// watchTimers tells how late timers come: on a busy machine the background
+// fsync cannot be more punctual.
+func watchTimers(t *testing.T) (worst func() time.Duration) {
+	const period = 20 * time.Millisecond
+	var late atomic.Int64
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			before := time.Now()
+			select {
+			case <-stop:
+				return
+			case <-time.After(period):
+			}
+			if d := int64(time.Since(before) - period); d > late.Load() {
+				late.Store(d)
+			}
+		}
+	}()
+	return func() time.Duration { return time.Duration(late.Load()) }
 }

@@ -72,9 +72,9 @@ func makeGolden(t *testing.T) {
 	clock := newFakeClock()
 	clock.step(-10 * time.Minute)
 	s := testStore(t, func(o *Options) { o.FS, o.Clock = fs, clock.now })
-	must(t, s.CreateTable(TableOptions{Name: "approx", Prefix: "approx:", Mode: Approx, Window: 10 * time.Minute}))
+	must(t, s.CreateTable(TableOptions{Name: "approx", Prefix: "approx:", Mode: Approx, Window: time.Hour}))
 	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew, Window: time.Hour}))
-	must(t, s.CreateTable(TableOptions{Name: "gone", Prefix: "gone:"}))
+	must(t, s.CreateTable(TableOptions{Name: "gone", Prefix: "gone:", Window: time.Hour}))
 	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}))
 	do(s, Op{Kind: FBFReserve, Key: []byte("adaptive"), Filter: &FilterOptions{Window: time.Hour, Error: 1e-4, Past: 3}})
 	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Filter: &FilterOptions{Fixed: true, Bits: 4096, Hashes: 3, Past: 2, Refresh: 5 * time.Minute}})
@@ -114,7 +114,7 @@ func goldenOps(round int) (ops []Op) {
 			Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "approx:%d", i%5), ID: id, Delta: 1},
 			Op{Kind: CMIncrBy, Keys: [][]byte{[]byte("many:1"), fmt.Appendf(nil, "many:%d", 2+i%3)}, Deltas: []int64{1, -2}, ID: id},
 			Op{Kind: CIncrBy, Key: []byte("gone:1"), ID: id, Delta: 1},
-			Op{Kind: CIncrBy, Key: []byte("timed:1"), ID: fmt.Appendf(nil, "%d-%d-%d", newFakeClock().wall-int64(700-round)*1000, round, i), Delta: 3},
+			Op{Kind: CIncrBy, Key: []byte("timed:1"), ID: fmt.Appendf(nil, "%d-%d-%d", newFakeClock().wall-int64(600-100*round)*1000, round, i), Delta: 3},
 		)
 	}
 	item := fmt.Appendf(nil, "item-%d", round)
@@ -130,11 +130,7 @@ func goldenOps(round int) (ops []Op) {
 // goldenAnswers asks everything without changing anything, one answer a line.
 func goldenAnswers(s *Store) string {
 	var b strings.Builder
-	ask := func(name string, op Op) {
-		op = do(s, op)
-		fmt.Fprintf(&b, "%s: value %d %v, found %v %v, applied %v, exact %v %+v, error %v\n",
-			name, op.Value, op.Values, op.Found, op.Founds, op.Applied, op.Exact, op.Seen, op.Err)
-	}
+	ask := func(name string, op Op) { fmt.Fprintf(&b, "%s: %s\n", name, outcome(do(s, op))) }
 	for round := range goldenRounds {
 		for i, op := range goldenOps(round) {
 			switch op.Kind {
@@ -160,6 +156,25 @@ func goldenAnswers(s *Store) string {
 		fmt.Fprintf(&b, "table %+v\n", o)
 	}
 	return b.String()
+}
+
+// outcome renders what an operation answered.
+func outcome(op Op) string {
+	switch {
+	case op.Err != nil:
+		return op.Err.Error()
+	case op.Kind == CMIncrBy:
+		return fmt.Sprintf("%v, applied %v", op.Values, op.Applied)
+	case op.Kind == CIncrBy:
+		return fmt.Sprintf("%d, applied %v", op.Value, op.Applied)
+	case op.Kind == CSeen && op.Exact:
+		return fmt.Sprintf("%v %+v", op.Found, op.Seen)
+	case op.Kind == CSeen:
+		return fmt.Sprintf("%v", op.Found)
+	case op.Kind == FBFExists:
+		return fmt.Sprintf("%v", op.Founds)
+	}
+	return fmt.Sprintf("%d", op.Value)
 }
 
 // goldenKeys lists every key with its value and expiry.

@@ -404,7 +404,7 @@ func TestFilterAtTheCap(t *testing.T) {
 	for i := range MaxKeys {
 		op.Keys = append(op.Keys, []byte("item"+strconv.Itoa(i)))
 	}
-	refused := 0
+	refused, wrong := 0, 0
 	for n := range 12 {
 		for i := range op.Keys {
 			op.Keys[i] = []byte(fmt.Sprint("item", n, "-", i))
@@ -415,12 +415,15 @@ func TestFilterAtTheCap(t *testing.T) {
 			if got.Fulls[i] {
 				refused++
 			} else if got.Founds[i] {
-				t.Fatal("a new item is taken for an old one")
+				wrong++
 			}
 		}
 	}
 	if refused == 0 {
 		t.Error("nothing was refused")
+	}
+	if wrong > 8 { // below one is expected of 786,432
+		t.Errorf("%d new items were taken for old ones", wrong)
 	}
 	info := do(s, Op{Kind: FBFInfo, Key: []byte("f")}).Info
 	if info.EffectiveFPP > 1e-6 {

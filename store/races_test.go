@@ -152,3 +152,100 @@ func TestExactDismissesNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestLookUpIsRepeated: an operation is looked up in the runs with no lock held.
+// If its twin is applied meanwhile, and its record goes to a run, too, what was
+// found before counts no longer (G1).
+func TestLookUpIsRepeated(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.5)}))
+	for i := range 2000 {
+		cincr(s, "k", strconv.Itoa(i), 1)
+	}
+	must(t, s.Snapshot())
+	tried := 0
+	for i := range 200 {
+		id := "new" + strconv.Itoa(i)
+		var b Batch
+		o := b.Add(CIncrBy)
+		o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
+		x := &b.exec
+		x.begin(s, b.Ops)
+		x.lock()
+		ready := x.prepare()
+		x.unlock()
+		if ready {
+			continue // the filter knows that it is new
+		}
+		tried++
+		x.fetch()
+		if twin := cincr(s, "k", id, 1); !twin.Applied {
+			t.Fatalf("%+v", twin)
+		}
+		must(t, s.flushRecords(s.partitions[0]))
+		for x.lock(); !x.prepare(); x.lock() {
+			x.unlock()
+			x.fetch()
+		}
+		x.decide()
+		x.apply()
+		x.unlock()
+		x.wait()
+		if op := b.Ops[0]; op.Applied || op.Err != nil {
+			t.Fatalf("applied although its twin was: %+v", op)
+		}
+	}
+	if tried == 0 {
+		t.Error("the filter was never wrong")
+	}
+}
+
+// TestColdRowIsReadAgain: a row is read with no lock held. If its key was loaded
+// by someone else meanwhile, changed, written back and evicted, what was read
+// counts no longer (G4).
+func TestColdRowIsReadAgain(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions = 64, 1 })
+	p := s.partitions[0]
+	incr(s, "k", 1)
+	evict := func() {
+		t.Helper()
+		for i := range 4000 {
+			must(t, s.checkpoint(p, false))
+			p.mu.Lock()
+			cold := p.hot.byKey["k"] == nil
+			p.mu.Unlock()
+			if cold {
+				return
+			}
+			for j := range 50 {
+				incr(s, fmt.Sprint("other", i, "-", j), 1)
+			}
+		}
+		t.Fatal("k was never evicted")
+	}
+	evict()
+	var b Batch
+	o := b.Add(IncrBy)
+	o.Key, o.Delta = []byte("k"), 1
+	x := &b.exec
+	x.begin(s, b.Ops)
+	x.lock()
+	if x.prepare() {
+		t.Fatal("k is in memory")
+	}
+	x.unlock()
+	x.fetch()
+	incr(s, "k", 1)
+	evict()
+	for x.lock(); !x.prepare(); x.lock() {
+		x.unlock()
+		x.fetch()
+	}
+	x.decide()
+	x.apply()
+	x.unlock()
+	x.wait()
+	if op := b.Ops[0]; op.Err != nil || op.Value != 3 {
+		t.Errorf("k = %d (%v), want 3", op.Value, op.Err)
+	}
+}

@@ -168,6 +168,24 @@ func TestAlterUnderLoad(t *testing.T) {
 	}
 }
 
+// TestShorterWindowKeepsRuns: what was applied under a longer window is kept for
+// that long on disk, too (G1).
+func TestShorterWindowKeepsRuns(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Clock = clock.now })
+	for i := range 300 {
+		cincr(s, "k"+strconv.Itoa(i%20), strconv.Itoa(i), 1)
+	}
+	must(t, s.Snapshot())
+	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Second), Skew: ptr(time.Duration(0))}))
+	for range 11 {
+		clock.advance(10 * time.Second)
+		cincr(s, "other", strconv.Itoa(int(clock.mono)), 1)
+		must(t, s.Snapshot())
+		allDuplicates(t, s, "within the old window", 300)
+	}
+}
+
 // uuidv7, ulid and msID make opids of a time.
 func uuidv7(ms int64, n int) string {
 	h := fmt.Sprintf("%012x", ms)
