@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"math/bits"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -348,8 +349,8 @@ func (c *checkpoint) tables() (ids []uint32) {
 	return ids
 }
 
-// buildRun writes the new records of one table, merged with the youngest runs
-// that are not much larger, so that their number stays logarithmic.
+// buildRun writes the new records of one table, now and then merged with the
+// youngest runs.
 func (c *checkpoint) buildRun(table uint32, records []record) error {
 	p := c.p
 	p.mu.Lock()
@@ -390,23 +391,33 @@ func (c *checkpoint) buildRun(table uint32, records []record) error {
 	return nil
 }
 
+// mergeFan is how many runs of about one size become one: their number stays
+// logarithmic while each record is rewritten seldom.
+const mergeFan = 8
+
 // mergeFrom returns the index from which runs are merged with new records:
-// those that hold less than twice as many, as long as the merged run spans no
-// more than an eighth of the remembering time, so that runs expire in pieces.
+// whenever mergeFan-1 runs of their size class or below have gathered, as long
+// as the merged run spans no more than an eighth of the remembering time, so
+// that runs expire in pieces.
 func mergeFrom(runs []persistence.Run, records []record, keep int64) int {
 	n, first, last := uint64(len(records)), records[0].logged, records[len(records)-1].logged
-	i := len(runs)
-	for i > 0 {
-		r := runs[i-1]
-		if r.Count >= 2*n || last-min(first, r.FirstTime) > keep/8 {
-			break
+	from := len(runs)
+	for {
+		i, sum := from, n
+		for i > 0 && sizeClass(runs[i-1].Count) <= sizeClass(n) && last-min(first, runs[i-1].FirstTime) <= keep/8 {
+			i--
+			sum += runs[i].Count
+			first = min(first, runs[i].FirstTime)
 		}
-		n += r.Count
-		first = min(first, r.FirstTime)
-		i--
+		if from-i < mergeFan-1 {
+			return from
+		}
+		from, n = i, sum
 	}
-	return i
 }
+
+// sizeClass is the logarithm of a run's size to the base mergeFan.
+func sizeClass(records uint64) int { return bits.Len64(records) / 3 }
 
 // writeRun writes one run of the records and of the runs merged into it.
 func (c *checkpoint) writeRun(id uint64, table uint32, merged []persistence.Run, records []record) (persistence.Run, error) {
@@ -416,14 +427,21 @@ func (c *checkpoint) writeRun(id uint64, table uint32, merged []persistence.Run,
 		FirstSeq: first.seq, LastSeq: last.seq, FirstTime: first.logged, LastTime: last.logged,
 	}
 	entries := make([]runEntry, 0, len(records))
+	var values []byte // of all entries: one allocation grows instead of many
+	hold := func(hash, seq uint64, from int) {
+		entries = append(entries, runEntry{hash: hash, seq: seq, value: values[from:len(values):len(values)]})
+	}
 	for i := range records {
-		r := &records[i]
-		entries = append(entries, runEntry{hash: r.hash, seq: r.seq, value: r.appendTo(nil)})
+		r, from := &records[i], len(values)
+		values = r.appendTo(values)
+		hold(r.hash, r.seq, from)
 	}
 	for _, m := range merged {
 		run.FirstSeq, run.FirstTime = min(run.FirstSeq, m.FirstSeq), min(run.FirstTime, m.FirstTime)
 		err := c.s.db.ScanRun(m, func(hash, seq uint64, value []byte) error {
-			entries = append(entries, runEntry{hash: hash, seq: seq, value: slices.Clone(value)})
+			from := len(values)
+			values = append(values, value...)
+			hold(hash, seq, from)
 			return nil
 		})
 		if err != nil {
