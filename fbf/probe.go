@@ -113,5 +113,13 @@ func (s *segment) probe4(h uint64, p *probes, i int) uint8 {
 	at[3] = base + 3*strip + place(x3, strip)
 	m0, m1, m2, m3 := without(x0, fifth), without(x1, fifth), without(x2, fifth), without(x3, fifth)
 	mask[0], mask[1], mask[2], mask[3] = m0, m1, m2, m3
+	if s.cached {
+		// A new id is nearly always told by two lines, and no miss is serialised.
+		r := hits2(&lines[at[0]], &lines[at[1]], m0, m1)
+		if r != 0 {
+			r &= hits2(&lines[at[2]], &lines[at[3]], m2, m3)
+		}
+		return r
+	}
 	return hits4(&lines[at[0]], &lines[at[1]], &lines[at[2]], &lines[at[3]], m0, m1, m2, m3)
 }

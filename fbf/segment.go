@@ -21,6 +21,7 @@ type segment struct {
 	tag    uint8
 	strip  uint64
 	fifth  uint8 // shift of the fifth bit position in a probe hash; 0 when J is 4
+	cached bool  // small enough for the processor's caches
 	opened int64
 	used   bool // opened by the controller or in use since, not merely for a Capacity hint
 	mem    memory
@@ -71,9 +72,14 @@ func (s *segment) derive() {
 	if s.fifth = 0; s.j == 5 {
 		s.fifth = 24
 	}
+	s.cached = s.bytes() <= cachedBytes
 	s.setQuery()
 	s.setClearStep()
 }
+
+// cachedBytes is the size up to which a segment is taken to lie in the
+// processor's caches.
+const cachedBytes = 4 << 20
 
 // setClearStep spreads the clearing of a lane over a quarter of a generation's inserts.
 func (s *segment) setClearStep() {
