@@ -24,6 +24,7 @@ var mayImport = map[string]string{
 	"fbf/internal/frame":   "",
 	"persistence":          "",
 	"persistence/internal": "",
+	"mutants":              "",
 }
 
 // entrances are the packages that may import everything.

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -32,6 +33,9 @@ type server struct {
 
 	mu   sync.Mutex
 	addr string // of the present process, or of the last one
+
+	program string   // instead of the one under test
+	env     []string // beside the test's own
 
 	cmd  *exec.Cmd
 	log  *logBuffer
@@ -68,7 +72,8 @@ func (s *server) launch(more ...string) {
 	if !slices.Contains(args, "--port") {
 		args = append(args, "--port", "0")
 	}
-	s.cmd = exec.Command(program, args...)
+	s.cmd = exec.Command(cmp.Or(s.program, program), args...)
+	s.cmd.Env = append(os.Environ(), s.env...)
 	s.log = newLogBuffer()
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	s.done = make(chan struct{})

@@ -59,6 +59,13 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestLookUpIsRepeated",
 	},
 	{
+		guarantee: "G2", name: "CONFIG SET appendfsync always does not sync what came before",
+		file:     "persistence/walfs.go",
+		old:      "	if err := sync(); err != nil {\n",
+		new:      "	if err := error(nil); err != nil {\n",
+		packages: "./persistence ./store", tests: "TestPowerLoss|TestSetFsync|TestSwitch|TestPolic|TestCrash",
+	},
+	{
 		guarantee: "G2", name: "acknowledge before commit",
 		file:     "store/execute.go",
 		old:      "		if x.err = x.batch.Wait(); x.err != nil {\n",
@@ -87,6 +94,13 @@ var mutants = []mutant{
 		packages: "./store ./persistence", tests: "TestRot|TestManifest",
 	},
 	{
+		guarantee: "G3", name: "a missing key is read before the FLUSHALL that removed it is durable",
+		file:     "store/redo.go",
+		old:      "	p.floor = seq\n",
+		new:      "",
+		packages: "./store", tests: "TestFlushIsNotSeenEarly",
+	},
+	{
 		guarantee: "G3", name: "a duplicate is answered while the original is not yet durable",
 		file:     "store/judge.go",
 		old:      "			r.p.need = max(r.p.need, rec.seq)\n",
@@ -106,6 +120,13 @@ var mutants = []mutant{
 		old:      "func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }\n",
 		new:      "func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.p.floor) }\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
+	},
+	{
+		guarantee: "G4", name: "runs and snapshots are published before the log under everysec and no",
+		file:     "persistence/sync.go",
+		old:      "	if db.Fsync() == Always {\n		return db.failure()\n	}\n	return db.Sync()\n",
+		new:      "	return db.failure()\n",
+		packages: "./store ./persistence", tests: "TestPowerLoss|TestCrash|TestSnapshot",
 	},
 	{
 		guarantee: "G4", name: "a snapshot is published before its operations are durable",
@@ -183,6 +204,13 @@ var mutants = []mutant{
 		old:      "	for i := range refs {\n		if err := x.checkIncr(&refs[i], op.Deltas[i]); err != nil {\n",
 		new:      "	for i := range refs[:1] {\n		if err := x.checkIncr(&refs[i], op.Deltas[i]); err != nil {\n",
 		packages: "./store", tests: "TestRefusalsConsumeNothing|TestMultiKey",
+	},
+	{
+		guarantee: "G7", name: "a forgotten window does not move forgotten-before",
+		file:     "store/recover.go",
+		old:      "			t.horizon.forget(wall + t.def.Skew.Milliseconds() + 1)\n",
+		new:      "			_ = wall\n",
+		packages: "./store", tests: "TestForgottenWindow",
 	},
 	{
 		guarantee: "G7", name: "an old retry is guessed to be new",

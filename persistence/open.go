@@ -6,6 +6,7 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -109,6 +110,9 @@ func (db *DB) checkOurs() error {
 		default:
 			foreign = name
 		}
+	}
+	if slices.Contains(names, walMarkName) && slices.Contains(names, pebbleName) {
+		return corruptf("%s is missing", metaName)
 	}
 	if foreign != "" {
 		return fmt.Errorf("%w: it holds %s but no %s", ErrNotADataDirectory, foreign, metaName)

@@ -105,6 +105,7 @@ func (w *SnapshotWriter) commit() error {
 	if err := w.flush(); err != nil {
 		return err
 	}
+	KillPoint("snapshot") // all but its end is written
 	end := binary.BigEndian.AppendUint64(w.frame[:frameHeaderSize], w.total)
 	sealFrame(end, w.sum, 0)
 	if _, err := w.f.Write(end); err != nil {
@@ -119,9 +120,11 @@ func (w *SnapshotWriter) commit() error {
 	if err := w.db.settle(); err != nil {
 		return err
 	}
+	KillPoint("before-rename")
 	if err := w.db.fs.Rename(w.path+tmpSuffix, w.path); err != nil {
 		return err
 	}
+	KillPoint("after-rename")
 	return syncDir(w.db.fs, w.db.path(snapshotName))
 }
 

@@ -305,11 +305,15 @@ func (c *checkpoint) trim() error {
 	keep := min(list[1].Seq, c.state.seq)
 	b := c.s.db.NewBatch()
 	b.TrimLog(c.p.id, keep+1)
-	if err := commit(b); err != nil {
-		c.s.freeze(err)
-		return err
+	persistence.KillPoint("before-trim")
+	if err = b.Apply(); err == nil {
+		persistence.KillPoint("trim")
+		err = b.Wait()
 	}
-	return nil
+	if err != nil {
+		c.s.freeze(err)
+	}
+	return err
 }
 
 // buildRuns turns the sealed records into sorted runs on disk, one for each

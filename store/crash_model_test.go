@@ -83,6 +83,25 @@ func (m *crashModel) init(f Fsync) {
 	}
 }
 
+// count returns how many operations were sent, and answered before the end.
+func (m *crashModel) count() (sent, acked int64) {
+	add := func(a crashAck) {
+		sent++
+		if a.at != 0 {
+			acked++
+		}
+	}
+	for _, op := range m.ops {
+		add(op.ack)
+	}
+	for _, k := range m.owned {
+		for _, st := range k.steps {
+			add(st.ack)
+		}
+	}
+	return sent, acked
+}
+
 // end is the moment at which the power goes.
 func (m *crashModel) end() {
 	m.mu.Lock()

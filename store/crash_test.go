@@ -30,7 +30,7 @@ func TestPowerLoss(t *testing.T) {
 	if seed == 0 {
 		seed = rand.Uint64() >> 1
 	}
-	var next atomic.Int64
+	var next, sent, acked atomic.Int64
 	var workers sync.WaitGroup
 	for range 2 * runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
@@ -47,10 +47,14 @@ func TestPowerLoss(t *testing.T) {
 				if err := run.run(); err != nil {
 					t.Errorf("%v: %v\nrun it again with -crash.seed=%d -crash.points=1, or -crash.points=1000 -crash.repeat", run, err, this)
 				}
+				n, a := run.clerk.count()
+				sent.Add(n)
+				acked.Add(a)
 			}
 		})
 	}
 	workers.Wait()
+	t.Logf("%d power losses, %d operations, of which %d were acknowledged before", *crashPoints, sent.Load(), acked.Load())
 }
 
 // crashWindow is WINDOW in the runs, and their time: in a run less than that

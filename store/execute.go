@@ -380,6 +380,7 @@ func (x *execution) apply() {
 	}
 	x.wrote = !x.batch.Empty()
 	if x.err == nil && x.wrote {
+		persistence.KillPoint("before-commit")
 		x.err = x.batch.Apply()
 	}
 	if x.err != nil {
@@ -398,6 +399,7 @@ func (x *execution) wait() {
 		if x.err = x.batch.Wait(); x.err != nil {
 			x.s.freeze(x.err)
 		}
+		persistence.KillPoint("after-commit")
 		for i := range x.touched {
 			if t := &x.touched[i]; x.err == nil {
 				t.p.advanceDurable(max(t.wrote, t.need))

@@ -255,7 +255,7 @@ func names(text string, d rot) bool {
 	case d.kind == "remove" && kindOf(base) == "marker": // its number is gone with it
 		kind, _, _ := strings.Cut(base, ".0")
 		return strings.Contains(text, kind)
-	case d.kind == "remove" && kindOf(base) == ".log":
+	case kindOf(base) == ".log" && (d.kind == "remove" || d.kind == "cut" && d.offset == 0):
 		return strings.Contains(text, "op log is damaged: entries") || strings.Contains(text, "WAL file")
 	}
 	return false
