@@ -25,7 +25,7 @@ Usage:
   fbfkv --appendfsync everysec          no wait for the disk, see below
   fbfkv paper --help                    make the figures of the FBF paper again
   fbfkv check DIR                       examine a data directory or a backup
-  fbfkv backup DIR                      copy the data directory of a running server
+  fbfkv backup DIR                      copy the data of a running server
   fbfkv restore BACKUP DIR              make a data directory of a backup
 
 A configuration file holds one setting per line in redis.conf's syntax, without
