@@ -160,7 +160,7 @@ var mutants = []mutant{
 		guarantee: "G4", name: "a write-back replaces a newer row",
 		file:     "store/checkpoint.go",
 		old:      "		err := b.Apply()\n		c.p.mu.Unlock()\n",
-		new:      "		c.p.mu.Unlock()\n		time.Sleep(time.Millisecond)\n		err := b.Apply()\n",
+		new:      "		c.p.mu.Unlock()\n		time.Sleep(10 * time.Millisecond)\n		err := b.Apply()\n",
 		packages: "./store", tests: "TestColdLoad",
 	},
 	{

@@ -29,7 +29,7 @@ type mutant struct {
 
 func main() {
 	match := flag.String("run", "", "only mutants whose name matches this regular expression")
-	limit := flag.Duration("timeout", 3*time.Minute, "time that the tests of one mutant may take")
+	limit := flag.Duration("timeout", 2*time.Minute, "time that the tests of one mutant may take")
 	flag.Parse()
 	if err := run(*match, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)

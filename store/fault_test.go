@@ -386,16 +386,17 @@ func TestFaults(t *testing.T) {
 	for f := range faults {
 		for _, fsync := range []Fsync{Always, Everysec} {
 			t.Run(fmt.Sprint(f, ", ", fsync), func(t *testing.T) {
+				stride := int64(*faultStride * slowdown)
 				var next, fatals, hits atomic.Int64
 				var over atomic.Bool
-				next.Store(rand.Int64N(int64(*faultStride)) + 1)
+				next.Store(rand.Int64N(stride) + 1)
 				var mu sync.Mutex
 				var ends []faultPlace
 				var workers sync.WaitGroup
 				for range runtime.GOMAXPROCS(0) {
 					workers.Go(func() {
 						for !over.Load() && !t.Failed() {
-							at := next.Add(int64(*faultStride)) - int64(*faultStride)
+							at := next.Add(stride) - stride
 							out := runFault(f, at, fsync)
 							if out.err != nil {
 								t.Errorf("operation %d: %v", at, out.err)

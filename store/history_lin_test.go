@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	linHistories = flag.Int("lin.histories", 25, "histories that TestLinearizable checks")
+	linHistories = flag.Int("lin.histories", 12, "histories that TestLinearizable checks")
 	linRunSeed   = flag.Uint64("lin.seed", 0, "seed of the first history; 0: random")
 )
 
@@ -275,7 +275,7 @@ func linKey(group, key int) []byte { return fmt.Appendf(nil, "g%d-%d", group, ke
 // check returns whether the history of each group is linearizable.
 func (h *linHistory) check() porcupine.CheckResult {
 	for _, g := range linGroups(h.ops) {
-		if r := porcupine.CheckOperationsTimeout(linModel(h.mode), g, 5*time.Second); r != porcupine.Ok {
+		if r := porcupine.CheckOperationsTimeout(linModel(h.mode), g, 2*time.Second); r != porcupine.Ok {
 			return r
 		}
 	}

@@ -48,7 +48,7 @@ func TestSnapshotWaits(t *testing.T) {
 // value (G4).
 func TestColdLoad(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions = 64, 2 })
-	const keys, clients, each = 600, 4, 150
+	const keys, clients, each = 600, 4, 300
 	var want [keys]atomic.Int64
 	var work sync.WaitGroup
 	done := make(chan struct{})

@@ -18,7 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-var rotStride = flag.Int("rot.stride", 4, "TestRot tries every n-th damage; 1: all")
+var rotStride = flag.Int("rot.stride", 16, "TestRot tries every n-th damage; 1: all")
 
 // rot is one damage to one file.
 type rot struct {
@@ -157,15 +157,16 @@ func TestRot(t *testing.T) {
 				must(t, err)
 				all = append(all, damages(name, info.Size())...)
 			}
+			stride := int64(*rotStride * slowdown)
 			var next atomic.Int64
 			var mu sync.Mutex
 			outcomes := make(map[string]int)
-			next.Store(rand.Int64N(int64(*rotStride)))
+			next.Store(rand.Int64N(stride))
 			var workers sync.WaitGroup
 			for range 2 {
 				workers.Go(func() {
 					for {
-						i := next.Add(int64(*rotStride)) - int64(*rotStride)
+						i := next.Add(stride) - stride
 						if i >= int64(len(all)) {
 							return
 						}
