@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -147,16 +148,16 @@ func TestBackupIsDurableHere(t *testing.T) {
 // TestBackupFails: a backup that fails, at whichever file operation in its
 // directory, leaves nothing and does no harm to the server.
 func TestBackupFails(t *testing.T) {
-	for n, failed := 0, true; failed; n++ {
+	for n, failed := int64(0), true; failed; n++ {
 		mem := vfs.NewMem()
-		count := 0
+		var count atomic.Int64
+		var armed atomic.Bool
 		injected := errors.New("injected")
-		armed := false
 		fsys := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if !armed || !strings.HasPrefix(op.Path, "backup") || op.Kind == errorfs.OpRemoveAll {
+			if !armed.Load() || !strings.HasPrefix(op.Path, "backup") || op.Kind == errorfs.OpRemoveAll {
 				return nil
 			}
-			if count++; count == n+1 {
+			if count.Add(1) == n+1 {
 				return injected
 			}
 			return nil
@@ -165,10 +166,10 @@ func TestBackupFails(t *testing.T) {
 		o.Fatal = func(err error) { t.Errorf("operation %d: the server would stop: %v", n, err) }
 		db := mustOpen(t, o)
 		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
-		armed = true
+		armed.Store(true)
 		err := db.Backup("backup")
-		armed = false
-		failed = count > n
+		armed.Store(false)
+		failed = count.Load() > n
 		_, statErr := mem.Stat("backup")
 		if failed && err != nil && statErr == nil && !published(mem) {
 			t.Errorf("operation %d: an unfinished backup is in place", n)

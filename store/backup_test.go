@@ -55,7 +55,7 @@ func TestBackupUnderLoad(t *testing.T) {
 					}
 				}
 			})
-			var before [8][4]int64
+			var before [3][4]int64
 			for i := range before {
 				for c := range acked {
 					before[i][c] = acked[c].Load()
