@@ -91,8 +91,6 @@ type opRun struct {
 	firstItem, items int
 }
 
-func (opRun) reset() opRun { return opRun{} }
-
 // Execute decides the batch's operations in order, commits them and returns
 // when every reply may leave: what it is derived from is as durable as
 // appendfsync promises (G2, G3). Outcomes and errors are in the Ops. The batch

@@ -185,6 +185,5 @@ func (op *Op) reset(k Kind) {
 		Values: op.Values[:0],
 		Founds: op.Founds[:0],
 		Fulls:  op.Fulls[:0],
-		run:    op.run.reset(),
 	}
 }
