@@ -200,7 +200,7 @@ func infoStats(v *infoView, b *infoLines) {
 	b.add("total_net_input_bytes", f.NetInputBytes)
 	b.add("total_net_output_bytes", f.NetOutputBytes)
 	b.add("rejected_connections", f.RejectedConnections)
-	b.add("total_error_replies", v.c.Server.stats.errors.Load())
+	b.add("total_error_replies", v.c.Server.stats.errors.total.Load())
 	b.add("evicted_keys", 0)
 	b.add("pubsub_channels", 0)
 	b.add("pubsub_patterns", 0)

@@ -145,7 +145,8 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	if muted && !p.ctx.unmute {
 		w.Truncate(before)
 	}
-	p.srv.stats.ran(c, 1, time.Since(start))
+	took := time.Since(start)
+	p.srv.stats.ran(c, 1, took, took)
 }
 
 // maxKeptSlots bounds what is kept of the memory of a large transaction.
@@ -207,7 +208,7 @@ func (p *Pipeline) answer(s *slot, w *resp.Writer) {
 // count notes whether the reply written since before is an error.
 func (p *Pipeline) count(c *Command, before int, w *resp.Writer) {
 	if b := w.Bytes(); len(b) > before && b[before] == '-' {
-		p.srv.stats.failed(c)
+		p.srv.stats.failed(c, b[before:])
 	}
 }
 

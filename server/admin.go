@@ -47,6 +47,13 @@ func (s *Server) figures() commands.ServerFigures {
 	}
 }
 
+// CommandFigures returns what is known of the commands' calls, by name, for
+// reports; see commands.CommandFigures.
+func (s *Server) CommandFigures() []commands.CommandFigures { return s.commands.CommandFigures() }
+
+// ErrorFigures returns how often each kind of error was answered, by prefix.
+func (s *Server) ErrorFigures() []commands.ErrorFigures { return s.commands.ErrorFigures() }
+
 // totals sums the figures of all connections since the start; s.mu is held.
 func (s *Server) totals() totals {
 	sum := s.closed
