@@ -15,7 +15,8 @@ const module = "github.com/fbfkv/fbfkv/"
 // package may import, tests included. cmd, integration_test and examples are
 // not listed: they may import all, and nobody may import them.
 var mayImport = map[string]string{
-	"server":               "commands store server/resp",
+	"server":               "commands store server/resp server/tlstest",
+	"server/tlstest":       "",
 	"server/resp":          "",
 	"commands":             "store server/resp",
 	"store":                "fbf fbf/paper persistence",
@@ -36,7 +37,7 @@ var onlyIn = map[string][]string{
 	// store knows its file system's interface, and nothing else of Pebble.
 	"github.com/cockroachdb/pebble/v2": {"persistence"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
-	"net":                              {"server"},
+	"net":                              {"server", "server/tlstest"},
 }
 
 // goPackage is what go list tells of a package.

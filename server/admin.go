@@ -32,6 +32,7 @@ func (s *Server) figures() commands.ServerFigures {
 	sum := s.totals()
 	return commands.ServerFigures{
 		Port:                int(s.port.Load()),
+		TLSPort:             int(s.tlsPort.Load()),
 		RunID:               s.runID,
 		Started:             s.started,
 		Executable:          executable(),
@@ -93,7 +94,7 @@ func (s *Server) kill(match func(*commands.Session) bool) int {
 	for _, c := range conns {
 		if match(c.session) {
 			n++
-			c.net.Close()
+			hangUp(c.net)
 		}
 	}
 	return n

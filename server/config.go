@@ -21,6 +21,8 @@ type Config struct {
 	ClientWriteTimeout time.Duration
 	MaxClients         int
 
+	TLS TLSConfig
+
 	// Security.
 	RequirePass string
 

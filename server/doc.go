@@ -18,6 +18,10 @@
 // the table Settings, from which flags, the configuration file (redis.conf's
 // syntax), CONFIG GET and SET and the help text derive.
 //
+// TLS sits before all that: a listener from ListenTLS hands over connections
+// whose handshake is done (tlslisten.go), with certificates that are replaced
+// while it runs (tls.go).
+//
 // What commands need of the server around them (CLIENT LIST and KILL, CONFIG,
 // INFO, SHUTDOWN) reaches them as the funcs of commands.Server, see admin.go.
 package server

@@ -26,6 +26,12 @@ type running struct {
 // start runs a server with the given settings, as name and value.
 func start(t testing.TB, settings ...string) *running {
 	t.Helper()
+	return startWith(t, Options{Store: openStore(t), Logger: quiet}, settings...)
+}
+
+// openStore opens a store for the time of the test.
+func openStore(t testing.TB) *store.Store {
+	t.Helper()
 	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
@@ -35,7 +41,7 @@ func start(t testing.TB, settings ...string) *running {
 			t.Errorf("closing the store: %v", err)
 		}
 	})
-	return startWith(t, Options{Store: st, Logger: quiet}, settings...)
+	return st
 }
 
 // quiet drops what a server logs.

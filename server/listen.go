@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -14,12 +15,23 @@ import (
 	"github.com/fbfkv/fbfkv/commands"
 )
 
-// Listen opens a listener on each address of c.Bind. An error is one line that
-// says which address is at fault.
+// Listen opens a listener on each address of c.Bind and port; none if port is 0
+// and there is a tls-port, see ListenTLS. An error is one line that says which
+// address is at fault.
 func Listen(c *Config) ([]net.Listener, error) {
+	switch {
+	case c.TLS.Port != 0 && c.Port == 0:
+		return nil, nil
+	case c.TLS.Port != 0 && c.Port == c.TLS.Port:
+		return nil, fmt.Errorf("port and tls-port are both %d: give each its own, or set port to 0", c.Port)
+	}
+	return listenOn(c.Bind, c.Port)
+}
+
+// listenOn opens a listener on each address; port 0 is any that is free.
+func listenOn(bind []string, port int) ([]net.Listener, error) {
 	var listeners []net.Listener
-	port := c.Port
-	for _, address := range c.Bind {
+	for _, address := range bind {
 		host, optional := strings.CutPrefix(address, "-")
 		if host == "*" {
 			host = ""
@@ -40,7 +52,7 @@ func Listen(c *Config) ([]net.Listener, error) {
 		listeners = append(listeners, l)
 	}
 	if len(listeners) == 0 {
-		return nil, fmt.Errorf("cannot listen: no address of bind %s exists on this machine", strings.Join(c.Bind, " "))
+		return nil, fmt.Errorf("cannot listen: no address of bind %s exists on this machine", strings.Join(bind, " "))
 	}
 	return listeners, nil
 }
@@ -149,6 +161,9 @@ func (s *Server) remove(c *conn) {
 // setKeepalive asks the system to probe an idle connection, with Redis'
 // proportions: three probes a third of the time apart.
 func setKeepalive(nc net.Conn, idle time.Duration) {
+	if c, ok := nc.(*tls.Conn); ok {
+		nc = c.NetConn()
+	}
 	if tcp, ok := nc.(*net.TCPConn); ok && idle > 0 {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{
 			Enable:   true,

@@ -30,6 +30,9 @@ type Options struct {
 	// new Config, after all values were found valid. If it fails, the change as
 	// a whole is undone.
 	OnChange map[string]func(*Config) error
+	// TLS holds the certificates of listeners from ListenTLS, for CONFIG SET;
+	// nil if there are none.
+	TLS *TLS
 	// Version is fbfkv's version.
 	Version string
 	// Logger gets the server's messages; nil: slog.Default.
@@ -54,7 +57,8 @@ type Server struct {
 
 	started time.Time
 	runID   string
-	port    atomic.Int32
+	port    atomic.Int32 // of plain TCP; 0: none
+	tlsPort atomic.Int32 // of TLS; 0: none
 	clock   atomic.Int64 // unix nanoseconds, about once a second
 	pause   pause
 
@@ -101,6 +105,11 @@ func New(o Options) *Server {
 	if o.Store != nil {
 		maps.Copy(s.onChange, storeChanges(o.Store))
 	}
+	if o.TLS != nil {
+		for i := range tlsSettings {
+			s.onChange[tlsSettings[i].Name] = o.TLS.Apply
+		}
+	}
 	maps.Copy(s.onChange, o.OnChange)
 	config := o.Config
 	if config == nil {
@@ -126,9 +135,11 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 	s.listeners = listeners
 	stopping := s.stopping
 	s.mu.Unlock()
-	if len(listeners) > 0 {
-		if a, ok := listeners[0].Addr().(*net.TCPAddr); ok {
-			s.port.Store(int32(a.Port))
+	for _, l := range listeners {
+		if port, secure := listenerPort(l); secure {
+			s.tlsPort.Store(int32(port))
+		} else {
+			s.port.Store(int32(port))
 		}
 	}
 	if stopping {
@@ -173,7 +184,7 @@ func (s *Server) Stop(now bool) {
 	}
 	cut := func() {
 		for _, c := range conns {
-			c.net.Close()
+			hangUp(c.net)
 		}
 	}
 	if now {
@@ -219,7 +230,7 @@ func (s *Server) watch() {
 			for _, c := range conns {
 				if reason := c.overdue(now, config); reason != "" {
 					s.logVerbose("client disconnected", "client", c.session.Addr, "reason", reason)
-					c.net.Close()
+					hangUp(c.net)
 				}
 			}
 		}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"time"
 )
@@ -56,12 +57,15 @@ func LookUp(name string) *Setting {
 const (
 	GroupStorage = "Storage"
 	GroupNetwork = "Network"
+	GroupTLS     = "TLS"
 	GroupLimits  = "Limits"
 	GroupGeneral = "General"
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = []Setting{
+var Settings = slices.Concat(storageSettings, networkSettings, tlsSettings, limitSettings, generalSettings)
+
+var storageSettings = []Setting{
 	{
 		Name: "dir", Group: GroupStorage, Default: "./fbfkv-data",
 		Doc:  "The data directory. It is created if it is missing and belongs to one server at a time.",
@@ -114,7 +118,9 @@ var Settings = []Setting{
 		Doc:  "Always 1, for clients that ask.",
 		kind: integer(func(c *Config) *int { return &c.Databases }, 1, 1),
 	},
+}
 
+var networkSettings = []Setting{
 	{
 		Name: "bind", Group: GroupNetwork, Default: "127.0.0.1",
 		Doc: "The addresses to listen on, separated by spaces; * is every address. One with a leading - may be " +
@@ -123,7 +129,7 @@ var Settings = []Setting{
 			func(v []string) []string { return v }),
 	}, {
 		Name: "port", Group: GroupNetwork, Default: "6379",
-		Doc:  "The TCP port; 0 takes any free one.",
+		Doc:  "The TCP port; 0 takes any free one, or none if there is a tls-port.",
 		kind: integer(func(c *Config) *int { return &c.Port }, 0, math.MaxUint16),
 	}, {
 		Name: "protected-mode", Group: GroupNetwork, Default: "yes", Mutable: true,
@@ -147,7 +153,9 @@ var Settings = []Setting{
 		Doc:  "For how many seconds a client may leave its replies unread before it is disconnected; 0: for ever.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, math.MaxInt32),
 	},
+}
 
+var limitSettings = []Setting{
 	{
 		Name: "maxclients", Group: GroupLimits, Default: "10000", Mutable: true,
 		Doc:  "How many clients may be connected at once.",
@@ -166,7 +174,9 @@ var Settings = []Setting{
 			"soft limit of Redis do not exist, for replies are never queued here.",
 		kind: list(func(c *Config) *OutputLimit { return &c.MaxOutput }, "normal <bytes> 0 0", parseOutputLimit, OutputLimit.words),
 	},
+}
 
+var generalSettings = []Setting{
 	{
 		Name: "loglevel", Group: GroupGeneral, Default: "notice", Mutable: true,
 		Doc: "How much is logged. debug includes the storage engine's own messages.",

@@ -40,6 +40,11 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"block-cache": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
 		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7", "timeout": "7",
 		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
+		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p", "tls-ca-cert-file": "a",
+		"tls-ca-cert-dir": "d", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",
+		"tls-ciphers":               "ECDHE-RSA-AES128-GCM-SHA256",
+		"tls-ciphersuites":          "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384",
+		"tls-prefer-server-ciphers": "yes", "tls-handshake-timeout": "7", "tls-max-handshakes": "7",
 		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
 	}
 	for i := range Settings {
@@ -105,6 +110,18 @@ func TestSettingValues(t *testing.T) {
 		{"client-output-buffer-limit", "normal 100 0 0", "", "at least 1mb"},
 		{"client-output-buffer-limit", "pubsub 2mb 0 0", "", "wants: normal"},
 		{"timeout", "3600", "3600", ""},
+		{"tls-protocols", "", "TLSv1.2 TLSv1.3", ""},
+		{"tls-protocols", "tlsv1.3", "TLSv1.3", ""},
+		{"tls-protocols", "TLSv1.1 TLSv1.2", "", "TLSv1.1 is broken and not offered"},
+		{"tls-protocols", "TLSv1.4", "", "is no version"},
+		{"tls-ciphers", "", "DEFAULT", ""},
+		{"tls-ciphers", "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384",
+			"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384", ""},
+		{"tls-ciphers", "HIGH:!aNULL", "", `"HIGH" is none of the suites offered`},
+		{"tls-ciphers", "RC4-SHA", "", "is none of the suites offered"},
+		{"tls-ciphersuites", "TLS_AES_128_GCM_SHA256", "", "cannot be chosen"},
+		{"tls-auth-clients", "maybe", "", "must be one of the following: yes, no, optional"},
+		{"tls-handshake-timeout", "0", "", "between 1 and 3600"},
 	}
 	for _, tt := range tests {
 		c := DefaultConfig()

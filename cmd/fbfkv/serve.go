@@ -26,7 +26,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 
 	// The port first: it is quickly had or refused, and clients that come
 	// during recovery wait instead of being turned away.
-	listeners, err := server.Listen(config)
+	listeners, certificates, err := listen(config, log)
 	if err != nil {
 		return err
 	}
@@ -40,10 +40,12 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		Config:     config,
 		ConfigFile: file,
 		OnChange:   map[string]func(*server.Config) error{"loglevel": setLevel(level)},
+		TLS:        certificates,
 		Version:    versionNumber(),
 		Logger:     log,
 	})
 	stopOnSignal(s, log)
+	reloadOnSignal(certificates, log)
 	for _, l := range listeners {
 		log.Info("ready for clients", "address", l.Addr().String(), "pid", os.Getpid(), "version", versionNumber())
 	}
@@ -52,6 +54,25 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		err = nil
 	}
 	return errors.Join(err, closeStore(st, !s.SkipSnapshot(), log))
+}
+
+// listen opens the ports that the settings ask for, plain ones first.
+func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certificates *server.TLS, err error) {
+	if config.TLS.Port != 0 {
+		if certificates, err = server.NewTLS(config, log); err != nil {
+			return nil, nil, err
+		}
+	}
+	plain, err := server.Listen(config)
+	if err != nil {
+		return nil, nil, err
+	}
+	secure, err := server.ListenTLS(config, certificates)
+	if err != nil {
+		closeAll(plain)
+		return nil, nil, err
+	}
+	return append(plain, secure...), certificates, nil
 }
 
 // openStore opens the data directory and says what was found.
@@ -90,9 +111,8 @@ func closeStore(st *store.Store, snapshot bool, log *slog.Logger) error {
 }
 
 // stopOnSignal stops the server on SIGTERM and SIGINT, and the process at once
-// on the second of them. A terminal that is closed stops nothing, as in Redis.
+// on the second of them.
 func stopOnSignal(s *server.Server, log *slog.Logger) {
-	signal.Ignore(syscall.SIGHUP)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	go func() {
@@ -100,6 +120,25 @@ func stopOnSignal(s *server.Server, log *slog.Logger) {
 		s.Stop(false)
 		log.Warn("stopping at once; the next start redoes what the snapshot lacks", "signal", (<-signals).String())
 		os.Exit(1)
+	}()
+}
+
+// reloadOnSignal reads the certificates again on SIGHUP. A terminal that is
+// closed sends it too and stops nothing, as in Redis.
+func reloadOnSignal(certificates *server.TLS, log *slog.Logger) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	go func() {
+		for range signals {
+			if certificates == nil {
+				continue
+			}
+			if err := certificates.Reload(); err != nil {
+				log.Warn("SIGHUP: the TLS certificates in use stay", "error", err)
+			} else {
+				log.Info("SIGHUP: TLS certificates read again")
+			}
+		}
 	}()
 }
 
