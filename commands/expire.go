@@ -9,16 +9,21 @@ import (
 )
 
 // invalidExpire is Redis' refusal of an expiry out of range.
-func invalidExpire(r *Request) error {
-	return refusal("ERR invalid expire time in '" + strings.ToLower(string(r.Args[0])) + "' command")
+func invalidExpire(r *Request) error { return refusal(invalidExpireText(lower(r.Args[0]))) }
+
+func invalidExpireText(command string) string {
+	return "ERR invalid expire time in '" + command + "' command"
 }
+
+// lower is a command's name as errors show it.
+func lower(name []byte) string { return strings.ToLower(string(name)) }
 
 // expireConditions are the conditions of EXPIRE.
 var expireConditions = []option[store.Op]{
-	{token: "NX", class: 1, flag: func(op *store.Op) { op.Flags |= store.NX }},
-	{token: "XX", class: 2, flag: func(op *store.Op) { op.Flags |= store.XX }},
-	{token: "GT", class: 4, flag: func(op *store.Op) { op.Flags |= store.GT }},
-	{token: "LT", class: 8, flag: func(op *store.Op) { op.Flags |= store.LT }},
+	{token: "NX", class: 1, again: true, flag: func(op *store.Op) { op.Flags |= store.NX }},
+	{token: "XX", class: 2, again: true, flag: func(op *store.Op) { op.Flags |= store.XX }},
+	{token: "GT", class: 4, again: true, flag: func(op *store.Op) { op.Flags |= store.GT }},
+	{token: "LT", class: 8, again: true, flag: func(op *store.Op) { op.Flags |= store.LT }},
 }
 
 // parseExpire parses EXPIRE and its variants: unit in milliseconds, and

@@ -34,11 +34,11 @@ type scanRequest struct {
 
 // scanOptions are the options of SCAN.
 var scanOptions = []option[scanRequest]{
-	{token: "MATCH", class: 1, value: func(s *scanRequest, v []byte) error {
+	{token: "MATCH", class: 1, again: true, value: func(s *scanRequest, v []byte) error {
 		s.pattern = v
 		return checkPattern(v)
 	}},
-	{token: "COUNT", class: 2, value: func(s *scanRequest, v []byte) error {
+	{token: "COUNT", class: 2, again: true, value: func(s *scanRequest, v []byte) error {
 		n, ok := parseInt(v)
 		switch {
 		case !ok:
@@ -49,7 +49,7 @@ var scanOptions = []option[scanRequest]{
 		s.count = int(min(n, maxScanCount))
 		return nil
 	}},
-	{token: "TYPE", class: 4, value: func(s *scanRequest, v []byte) error {
+	{token: "TYPE", class: 4, again: true, value: func(s *scanRequest, v []byte) error {
 		s.typeName = v
 		return nil
 	}},

@@ -81,27 +81,36 @@ func is(arg []byte, keyword string) bool {
 type option[T any] struct {
 	token string
 	// class is a bit mask: two options that share a bit exclude each other,
-	// and every option excludes itself.
+	// and every option excludes itself,
+	// unless again says otherwise.
 	class uint32
+	// again allows the option more than once, as Redis does in SET and GETEX:
+	// the last one counts.
+	again bool
 	// flag is set instead of value for a keyword that takes none.
 	flag  func(t *T)
 	value func(t *T, v []byte) error
 }
 
 // parseOptions reads keywords in any order. What is not in the list, is there
-// twice or lacks its value is a syntax error. It stops at the keyword stop,
+// twice (unless it may be) or lacks its value is a syntax error. It stops at the keyword stop,
 // if that is not empty, and returns the arguments after it.
 func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (rest [][]byte, err error) {
-	var seen uint32
+	var seen, used uint32 // classes, and the options themselves
 	for i := 0; i < len(args); i++ {
 		if stop != "" && is(args[i], stop) {
 			return args[i+1:], nil
 		}
-		o := findOption(list, args[i])
-		if o == nil || seen&o.class != 0 {
+		n := optionIndex(list, args[i])
+		if n < 0 {
+			return nil, errSyntax
+		}
+		o, bit := &list[n], uint32(1)<<n
+		if seen&o.class != 0 && (!o.again || used&bit == 0) {
 			return nil, errSyntax
 		}
 		seen |= o.class
+		used |= bit
 		if o.flag != nil {
 			o.flag(t)
 			continue
@@ -118,12 +127,20 @@ func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (re
 
 // findOption returns the option called name, or nil.
 func findOption[T any](list []option[T], name []byte) *option[T] {
-	for i := range list {
-		if is(name, list[i].token) {
-			return &list[i]
-		}
+	if i := optionIndex(list, name); i >= 0 {
+		return &list[i]
 	}
 	return nil
+}
+
+// optionIndex returns the index of the option called name, or -1.
+func optionIndex[T any](list []option[T], name []byte) int {
+	for i := range list {
+		if is(name, list[i].token) {
+			return i
+		}
+	}
+	return -1
 }
 
 // intOption reads an option's integer value into dst(t).

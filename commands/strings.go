@@ -68,7 +68,7 @@ const (
 
 // expiryOption makes one of SET's expiry options.
 func expiryOption(token string, unit int64, relative bool) option[Request] {
-	return option[Request]{token: token, class: classExpiry, value: func(s *Request, v []byte) error {
+	return option[Request]{token: token, class: classExpiry, again: true, value: func(s *Request, v []byte) error {
 		s.expiry = setExpiryText{text: v, unit: unit}
 		if relative {
 			s.expiry.base = s.Now()
@@ -79,14 +79,14 @@ func expiryOption(token string, unit int64, relative bool) option[Request] {
 
 // setFlag makes an option of SET that sets a flag of the operation.
 func setFlag(token string, class uint32, f store.Flags) option[Request] {
-	return option[Request]{token: token, class: class, flag: func(s *Request) { s.Op.Flags |= f }}
+	return option[Request]{token: token, class: class, again: true, flag: func(s *Request) { s.Op.Flags |= f }}
 }
 
 // setOptions are the options of SET.
 var setOptions = []option[Request]{
 	setFlag("NX", classCondition, store.NX),
 	setFlag("XX", classCondition, store.XX),
-	{token: "GET", class: classGet, flag: func(s *Request) { s.Style = old }},
+	{token: "GET", class: classGet, again: true, flag: func(s *Request) { s.Style = old }},
 	setFlag("KEEPTTL", classExpiry, store.KeepTTL),
 	expiryOption("EX", 1000, true),
 	expiryOption("PX", 1, true),

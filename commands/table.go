@@ -17,8 +17,12 @@ var Commands = newTable(
 	tableCommands,   // CTABLE
 	filterCommands,  // FBF.*
 	stringCommands,  // GET, SET, INCR, …
-	keyCommands,     // DEL, TYPE, SCAN, …
-	expireCommands,  // EXPIRE, TTL, …
+	multiSetCommands,
+	getexCommands,
+	rangeCommands,
+	keyCommands,    // DEL, TYPE, SCAN, …
+	expireCommands, // EXPIRE, TTL, …
+	objectCommands,
 	connectionCommands,
 	clientCommands,
 	transactionCommands,
@@ -27,6 +31,7 @@ var Commands = newTable(
 	serverCommands,
 	backupCommands, // BACKUP
 	refusedCommands,
+	refusedFamilies,
 )
 
 // maxName is the longest name of a command or subcommand.

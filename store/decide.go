@@ -35,10 +35,14 @@ func (x *execution) turn(op *Op) error {
 		return x.incrBy(op)
 	case Set:
 		return x.set(op)
+	case MSet:
+		return x.mset(op)
 	case Del:
 		return x.del(op)
 	case GetDel:
 		return x.getDel(op)
+	case GetEx:
+		return x.getEx(op)
 	case ExpireAt:
 		return x.expireAt(op)
 	case Persist:

@@ -45,6 +45,29 @@ func (x *execution) set(op *Op) error {
 	return nil
 }
 
+// mset overwrites several keys with counters. With NX it does so only if none
+// of them exists; nothing is logged before all are known to be missing (G6).
+func (x *execution) mset(op *Op) error {
+	refs := x.of(op)
+	if len(op.Deltas) != len(refs) {
+		return ErrOption
+	}
+	for i := range refs {
+		x.saw(&refs[i])
+		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {
+			return nil
+		}
+	}
+	for i := range refs {
+		r := &refs[i]
+		e := entry{kind: entrySet, key: r.key, c: r.c, value: op.Deltas[i]}
+		x.markReplaced(&e, r.c)
+		x.log(r.p, &e)
+	}
+	op.Applied = true
+	return nil
+}
+
 // markReplaced notes what an outcome that makes a counter replaces.
 func (x *execution) markReplaced(e *entry, c *counter) {
 	switch c.kind {
@@ -94,6 +117,28 @@ func (x *execution) getDel(op *Op) error {
 	}
 	op.Value, op.Found = r.c.value, true
 	x.remove(r)
+	return nil
+}
+
+// getEx reads a counter and changes its expiry.
+func (x *execution) getEx(op *Op) error {
+	r := &x.of(op)[0]
+	x.saw(r)
+	if !r.c.alive(x.at.wall) {
+		return nil
+	}
+	if r.c.kind != TypeCounter {
+		return ErrWrongType
+	}
+	op.Value, op.Found = r.c.value, true
+	switch {
+	case op.Flags&HasExpire != 0 && op.ExpireAt <= x.at.wall:
+		x.remove(r)
+	case op.Flags&HasExpire != 0:
+		x.logExpire(r, op.ExpireAt)
+	case op.Flags&NoExpire != 0 && r.c.expire != 0:
+		x.logExpire(r, 0)
+	}
 	return nil
 }
 

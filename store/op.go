@@ -22,10 +22,18 @@ const (
 	// KeepTTL, HasExpire with ExpireAt. Out: Applied; Value and Found are the
 	// old value (for SET … GET, GETSET).
 	Set
+	// MSet overwrites Keys[i] with Deltas[i], all or nothing; of a key that
+	// repeats the last value stays. In: Keys, Deltas; flag NX: only if none of
+	// Keys exists. Out: Applied.
+	MSet
 	// Del deletes Keys and forgets no opid. Out: Value, how many existed.
 	Del
 	// GetDel deletes Key and answers its value. Out: Value, Found.
 	GetDel
+	// GetEx answers the value of the counter Key and, if it exists, sets its
+	// expiry to ExpireAt (a time that is past deletes) or removes it.
+	// In: Key; flags HasExpire with ExpireAt, or NoExpire. Out: Value, Found.
+	GetEx
 	// ExpireAt sets the expiry of Key to ExpireAt (unix ms; a time that is
 	// past deletes). Flags NX, XX, GT, LT as in EXPIRE. Out: Applied.
 	ExpireAt
@@ -89,7 +97,8 @@ const (
 	KeepTTL
 	HasExpire
 	NoCreate
-	SetGet // SET … GET: the old value must be a counter
+	SetGet   // SET … GET: the old value must be a counter
+	NoExpire // the expiry is removed
 )
 
 // Type is the type of a key.

@@ -1,0 +1,60 @@
+package commands
+
+import (
+	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// encodings are the names that OBJECT ENCODING gives to types.
+var encodings = [...]string{store.TypeCounter: "int", store.TypeFilter: "raw"}
+
+// The refusals of OBJECT; the first is Redis' own.
+const (
+	noFrequencies = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when " +
+		"switching between policies at runtime LRU and LFU data will take some time to adjust."
+	noIdleTimes = "ERR idle time is not tracked: nothing here is evicted for not being used"
+)
+
+// parseObject parses OBJECT subcommand key.
+func parseObject(r *Request) error {
+	r.Op.Kind, r.Op.Key = store.TypeOf, r.Args[2]
+	return nil
+}
+
+// replyObject answers null for a key that does not exist, otherwise what
+// answer writes.
+func replyObject(answer func(w *resp.Writer, r *Result)) func(*resp.Writer, *Result) {
+	return func(w *resp.Writer, r *Result) {
+		if !r.Op.Found {
+			w.Null()
+			return
+		}
+		answer(w, r)
+	}
+}
+
+// objectSub declares a subcommand of OBJECT.
+func objectSub(name, summary string, answer func(w *resp.Writer, r *Result)) Command {
+	return Command{
+		Name: name, Arity: 3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
+		Group: groupGeneric, ACL: keyspaceACL, Since: "2.2.3", Complexity: "O(1)", Summary: summary,
+		Args: []Arg{keyArg()}, Parse: parseObject, Reply: replyObject(answer),
+	}
+}
+
+// objectCommands describe how a key is kept.
+var objectCommands = []Command{{
+	Name: "object", Arity: -2, Flags: 0, Group: groupGeneric, ACL: keyspaceACL, Since: "2.2.3",
+	Complexity: "Depends on subcommand.", Summary: "A container for commands that describe how a key is kept.",
+	Subcommands: []Command{
+		objectSub("encoding", "Returns how a key is kept: int for a counter, raw for a filter.",
+			func(w *resp.Writer, r *Result) { w.BulkString(encodings[r.Op.Type]) }),
+		objectSub("freq", "Refused: access frequencies are not tracked.",
+			func(w *resp.Writer, _ *Result) { w.Error(noFrequencies) }),
+		objectSub("idletime", "Refused: idle times are not tracked.",
+			func(w *resp.Writer, _ *Result) { w.Error(noIdleTimes) }),
+		objectSub("refcount", "Returns 1: a value belongs to its key alone.",
+			func(w *resp.Writer, _ *Result) { w.Int(1) }),
+		helpFor("object", groupGeneric),
+	},
+}}
