@@ -46,9 +46,9 @@ var mutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "records leave memory before their run is visible",
-		file:     "store/checkpoint.go",
+		file:     "store/runs.go",
 		old:      "	for _, id := range c.tables() {\n		if err := c.buildRun(",
-		new:      "	c.p.mu.Lock()\n	c.p.recent.release(len(c.sealed))\n	c.p.mu.Unlock()\n	c.sealed = nil\n	for _, id := range c.tables() {\n		if err := c.buildRun(",
+		new:      "	c.p.mu.Lock()\n	c.p.recent.segments = c.p.recent.segments[len(c.sealed):]\n	c.p.mu.Unlock()\n	c.sealed = nil\n	for _, id := range c.tables() {\n		if err := c.buildRun(",
 		packages: "./store", tests: "TestRetriesDuringRuns|TestPowerLoss",
 	},
 	{
@@ -122,7 +122,21 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
-		guarantee: "G4", name: "runs and snapshots are published before the log under everysec and no",
+		guarantee: "G4", name: "a run is published before its file is durable",
+		file:     "persistence/runwriter.go",
+		old:      "			if err := f.f.Sync(); err != nil {\n",
+		new:      "			if err := error(nil); err != nil {\n",
+		packages: "./store ./persistence", tests: "TestPowerLoss|TestRunCrash",
+	},
+	{
+		guarantee: "G1", name: "a merged run's file goes before that is durable",
+		file:     "store/checkpoint.go",
+		old:      "		c.forgetExpiries()\n",
+		new:      "		c.s.db.RemoveRuns(c.obsolete)\n		c.forgetExpiries()\n",
+		packages: "./store", tests: "TestPowerLoss",
+	},
+	{
+		guarantee: "G4", name: "snapshots are published before the log under everysec and no",
 		file:     "persistence/sync.go",
 		old:      "	if db.Fsync() == Always {\n		return db.failure()\n	}\n	return db.Sync()\n",
 		new:      "	return db.failure()\n",

@@ -26,7 +26,7 @@ const partialSuffix = ".fbfkv-partial"
 // system allows.
 //
 // The caller keeps snapshots and the op log's beginning as they are until
-// Backup returns: it must not commit snapshots or runs, nor trim the log. The
+// Backup returns: it must neither commit snapshots, publish or drop runs, nor trim the log. The
 // snapshots come first and the log after them, so that the log reaches at
 // least as far as they do.
 //
@@ -98,6 +98,9 @@ func (db *DB) backUpTo(dir string) error {
 	if err := db.linkSnapshots(db.fs.PathJoin(dir, snapshotName)); err != nil {
 		return err
 	}
+	if err := db.linkRuns(db.fs.PathJoin(dir, runName)); err != nil {
+		return err
+	}
 	target := db.fs.PathJoin(dir, pebbleName)
 	if err := db.checkpoint(target); err != nil {
 		return err
@@ -138,6 +141,24 @@ func (db *DB) linkSnapshots(dir string) error {
 			continue
 		}
 		if err := linkOrCopy(db.fs, db.path(snapshotName, name), db.fs.PathJoin(dir, name)); err != nil {
+			return err
+		}
+	}
+	return syncDir(db.fs, dir)
+}
+
+// linkRuns links the published runs: the others are in no header row.
+func (db *DB) linkRuns(dir string) error {
+	if err := makeDir(db.fs, dir); err != nil {
+		return err
+	}
+	runs, err := db.allRuns()
+	if err != nil {
+		return err
+	}
+	for _, r := range runs {
+		name := runFileName(r)
+		if err := linkOrCopy(db.fs, db.path(runName, name), db.fs.PathJoin(dir, name)); err != nil {
 			return err
 		}
 	}

@@ -89,16 +89,15 @@ func (b *Batch) TrimLog(partition uint16, below uint64) {
 	finish(op)
 }
 
-// DropRun deletes a run, which need not exist.
-func (b *Batch) DropRun(partition uint16, table uint32, id uint64) {
-	op := b.b.DeleteRangeDeferred(runPrefixSize, runPrefixSize)
-	putRunPrefix(op.Key, partition, table, id)
-	putRunPrefix(op.Value, partition, table, id)
-	successor(op.Value)
+// DropRun deletes the header row of a run, which need not exist. Its file goes
+// with DB.RemoveRuns once that is durable.
+func (b *Batch) DropRun(r Run) {
+	op := b.b.DeleteDeferred(runHeaderSize)
+	copy(op.Key, r.headerKey())
 	finish(op)
 }
 
-// DropRuns deletes all runs of the partition.
+// DropRuns deletes the header rows of all runs of the partition.
 func (b *Batch) DropRuns(partition uint16) {
 	op := b.b.DeleteRangeDeferred(3, 3)
 	for _, k := range [][]byte{op.Key, op.Value} {

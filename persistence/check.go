@@ -23,7 +23,7 @@ func OpenReadOnly(o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop}
+	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, readOnly: true}
 	if err := db.openReadOnly(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
@@ -49,6 +49,9 @@ func (db *DB) openReadOnly(o Options) error {
 		return err
 	}
 	if db.meta, err = decodeMeta(b); err != nil {
+		return err
+	}
+	if err := db.refuseOldFormat(); err != nil {
 		return err
 	}
 	if err := checkManifest(db.fs, db.dir); err != nil {

@@ -20,15 +20,13 @@ const (
 	stateKeySize  = 1 + 2
 	runPrefixSize = 1 + 2 + 4 + 8
 	runHeaderSize = runPrefixSize + 1
-	runEntrySize  = runPrefixSize + 1 + 8 + 8
+
+	runPartitionSize = 1 + 2 // of a run's prefix: kind and partition
 )
 
-// Parts of a run, by the byte after its prefix. The header comes last,
-// because only then are its counts known, and an sstable is written in order.
-const (
-	runEntries = 0x01
-	runHeader  = 0x02
-)
+// runHeader follows the prefix in the key of a run's header row. Format 1 kept
+// the entries beside it, under 1.
+const runHeader = 0x02
 
 // hashMask keeps the 48 bits of a hash that a row's position has room for.
 const hashMask = 1<<48 - 1
@@ -103,27 +101,12 @@ func putRunPrefix(b []byte, partition uint16, table uint32, id uint64) {
 
 // prefix returns the bytes with which all keys of the run begin.
 func (r Run) prefix() []byte {
-	b := make([]byte, runPrefixSize, runEntrySize)
+	b := make([]byte, runPrefixSize, runHeaderSize)
 	putRunPrefix(b, r.Partition, r.Table, r.ID)
 	return b
 }
 
 func (r Run) headerKey() []byte { return append(r.prefix(), runHeader) }
-
-// entryKey appends to dst[:0] the key of an entry of the run with that prefix.
-func entryKey(dst, prefix []byte, hash, seq uint64) []byte {
-	dst = append(append(dst[:0], prefix...), runEntries)
-	dst = binary.BigEndian.AppendUint64(dst, hash)
-	return binary.BigEndian.AppendUint64(dst, seq)
-}
-
-// entryOf decodes the key of a run's entry.
-func entryOf(b []byte) (hash, seq uint64, err error) {
-	if len(b) != runEntrySize || b[0] != kindRun || b[runPrefixSize] != runEntries {
-		return 0, 0, corruptf("run entry key of %d bytes", len(b))
-	}
-	return binary.BigEndian.Uint64(b[runHeaderSize:]), binary.BigEndian.Uint64(b[runHeaderSize+8:]), nil
-}
 
 // successor increments b in place as one big-endian number and returns it:
 // the first key after all keys that begin with b. Keys begin with a letter,

@@ -21,7 +21,7 @@ type Meta struct {
 }
 
 // format is the layout that this code reads and writes.
-const format = 1
+const format = 2
 
 // META is text, so that a person can read it: one line for the magic, one
 // "name value" line for each field in this order, and a checksum line, which

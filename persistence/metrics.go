@@ -21,8 +21,6 @@ type Metrics struct {
 	// compactions are behind.
 	Flushes, Compactions int64
 	Debt                 uint64
-	// Ingested is what runs have brought in.
-	Ingested uint64
 	// ReadAmplification is how many sorted tables a look-up may have to ask.
 	ReadAmplification int
 	// BlockCacheSize, BlockCacheHits and BlockCacheMisses are of the cache.
@@ -39,8 +37,8 @@ func (db *DB) Metrics() Metrics {
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
 		DiskSize: m.DiskSpaceUsage(), MemTableSize: m.MemTable.Size,
 		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
-		Ingested: total.TableBytesIngested, ReadAmplification: m.ReadAmp(),
-		BlockCacheSize: m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,
+		ReadAmplification: m.ReadAmp(),
+		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,
 	}
 }
 

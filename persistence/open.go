@@ -20,7 +20,9 @@ const (
 	lockName     = "LOCK"
 	pebbleName   = "db"
 	snapshotName = "snapshots"
-	buildName    = "tmp" // runs under construction; emptied at Open
+	runName      = "runs"
+	runSuffix    = ".run"
+	buildName    = "tmp" // files under construction; emptied at Open
 	tmpSuffix    = ".tmp"
 )
 
@@ -42,7 +44,8 @@ type DB struct {
 
 	policyMu sync.Mutex // one change of the fsync policy at a time
 	recovery Recovery
-	builds   atomic.Uint64 // names of runs under construction
+	runs     runFiles
+	readOnly bool
 	failed   atomic.Pointer[error]
 	closed   atomic.Bool
 }
@@ -75,7 +78,7 @@ func (db *DB) open(o Options) error {
 	if err := db.loadMeta(o.Partitions); err != nil {
 		return err
 	}
-	for _, name := range []string{pebbleName, snapshotName, buildName} {
+	for _, name := range []string{pebbleName, snapshotName, runName, buildName} {
 		if err := makeDir(db.fs, db.path(name)); err != nil {
 			return fmt.Errorf("create %s: %w", name, err)
 		}
@@ -83,7 +86,13 @@ func (db *DB) open(o Options) error {
 	if err := db.removeLeftovers(); err != nil {
 		return fmt.Errorf("remove leftovers: %w", err)
 	}
-	return db.openPebble(o)
+	if err := db.openPebble(o); err != nil {
+		return err
+	}
+	if err := db.upgrade(); err != nil {
+		return err
+	}
+	return db.openRuns()
 }
 
 // path joins names to the data directory.
@@ -181,6 +190,8 @@ func (db *DB) explain(err error) error {
 		advice = "another process is using it; stop that process or choose another directory"
 	case errors.Is(err, ErrNewerFormat):
 		advice = "a later release wrote it; use that release"
+	case errors.Is(err, ErrOldFormat):
+		advice = "start the server on it once, which converts it"
 	case errors.Is(err, ErrNotADataDirectory):
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrCorrupt):
@@ -216,6 +227,7 @@ var errClosed error = ErrClosed
 
 // release undoes open as far as it came.
 func (db *DB) release() error {
+	db.runs.close()
 	open := db.pebble != nil
 	err := db.stopPebble()
 	if db.wal != nil {

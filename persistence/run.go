@@ -2,13 +2,13 @@ package persistence
 
 import (
 	"encoding/binary"
-	"errors"
 	"hash/crc32"
-	"math"
 )
 
-// Run describes a sorted, immutable run of EXACT records: what it covers is
-// the caller's, Count and Bytes are filled when it is written.
+// Run describes a sorted, immutable run of EXACT records, a file of its own
+// (runfile.go): what it covers is the caller's, Count and Bytes are filled when
+// it is written. The run belongs to the data directory once its header row is
+// committed; a file without one is removed at Open.
 type Run struct {
 	// Partition, Table and ID identify the run. An ID is never used again.
 	Partition uint16
@@ -65,79 +65,20 @@ func decodeRun(key, value []byte) (Run, error) {
 	}, nil
 }
 
-// Runs returns the partition's runs, ascending by (Table, ID). It reads two
-// keys for each run, not its entries.
+// Runs returns the partition's published runs, ascending by (Table, ID).
 func (db *DB) Runs(partition uint16) (runs []Run, err error) {
-	const doing = "list runs"
-	first := Run{Partition: partition}.prefix()
-	it, err := db.iterate(first, successor([]byte{kindRun, byte(partition >> 8), byte(partition)}))
-	if err != nil {
-		return nil, wrap(doing, err)
-	}
-	defer func() { err = errors.Join(err, wrap(doing, it.Close())) }()
-	for ok := it.SeekGE(first); ok; {
-		if len(it.Key()) < runHeaderSize {
-			return nil, wrap(doing, corruptf("run key of %d bytes", len(it.Key())))
-		}
-		header := append([]byte(nil), it.Key()[:runHeaderSize]...)
-		header[runPrefixSize] = runHeader
-		if !it.SeekGE(header) {
-			if err := it.Error(); err != nil {
-				return nil, wrap(doing, err)
-			}
-			return nil, wrap(doing, corruptf("a run has no header"))
-		}
-		value, err := it.ValueAndErr()
-		if err != nil {
-			return nil, wrap(doing, err)
-		}
-		if string(it.Key()) != string(header) {
-			return nil, wrap(doing, corruptf("a run has no header"))
-		}
-		r, err := decodeRun(header, value)
-		if err != nil {
-			return nil, wrap(doing, err)
-		}
+	lower := Run{Partition: partition}.prefix()[:runPartitionSize]
+	return db.listRuns(lower, successor(append([]byte(nil), lower...)))
+}
+
+// allRuns returns the published runs of all partitions.
+func (db *DB) allRuns() ([]Run, error) { return db.listRuns([]byte{kindRun}, []byte{kindRun + 1}) }
+
+func (db *DB) listRuns(lower, upper []byte) (runs []Run, err error) {
+	err = db.scan("list runs", lower, upper, func(key, value []byte) (bool, error) {
+		r, err := decodeRun(key, value)
 		runs = append(runs, r)
-		ok = it.SeekGE(successor(header[:runPrefixSize]))
-	}
-	return runs, wrap(doing, it.Error())
-}
-
-// LookUp calls fn for the run's entries with that hash, ascending by sequence,
-// until it returns false. fn borrows the value.
-func (db *DB) LookUp(r Run, hash uint64, fn func(seq uint64, value []byte) bool) error {
-	prefix := r.prefix()
-	lower, upper := entryKey(nil, prefix, hash, 0), r.headerKey()
-	if hash < math.MaxUint64 {
-		upper = entryKey(nil, prefix, hash+1, 0)
-	}
-	return db.scan("look up in a run", lower, upper, func(key, value []byte) (bool, error) {
-		_, seq, err := entryOf(key)
-		if err != nil {
-			return false, err
-		}
-		return fn(seq, value), nil
+		return true, wrap("list runs", err)
 	})
-}
-
-// ScanRun calls fn for all entries of the run, ascending by (hash, seq), until
-// it returns an error, which ScanRun returns. fn borrows the value. It fails
-// with ErrCorrupt when the run does not hold as many entries as its header
-// says.
-func (db *DB) ScanRun(r Run, fn func(hash, seq uint64, value []byte) error) error {
-	prefix := r.prefix()
-	var count uint64
-	err := db.scan("scan a run", append(prefix, runEntries), r.headerKey(), func(key, value []byte) (bool, error) {
-		hash, seq, err := entryOf(key)
-		if err != nil {
-			return false, err
-		}
-		count++
-		return true, fn(hash, seq, value)
-	})
-	if err == nil && count != r.Count {
-		return wrap("scan a run", corruptf("%d entries instead of %d", count, r.Count))
-	}
-	return err
+	return runs, err
 }

@@ -1,27 +1,31 @@
 package persistence
 
 import (
-	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 
-	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
-	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// RunWriter builds a run as one sstable outside the commit path. Either Commit
-// or Abort ends it. Not safe for concurrent use.
-type RunWriter struct {
-	db     *DB
-	run    Run
-	path   string
-	prefix []byte
-	key    []byte
-	w      *sstable.Writer
+// runWriteSize is how much a RunWriter gathers for one write.
+const runWriteSize = 256 << 10
 
-	hash, seq    uint64 // of the last entry
-	count, bytes uint64
-	err          error // sticky
+// RunWriter writes a run outside the commit path. Either Finish or Abort ends
+// it. Not safe for concurrent use.
+type RunWriter struct {
+	db    *DB
+	run   Run
+	path  string
+	f     vfs.File // nil after Finish or Abort
+	buf   []byte   // not yet written
+	off   uint64   // of buf in the file
+	block int      // of the growing block in buf
+	index runIndex
+
+	hash, seq uint64 // of the last entry
+	err       error  // sticky
 }
 
 // NewRun begins a run; only its Partition, Table and ID matter yet.
@@ -29,18 +33,13 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	w := &RunWriter{db: db, run: r, prefix: r.prefix()}
-	w.path = db.path(buildName, fmt.Sprintf("run-%d.sst", db.builds.Add(1)))
+	r.Count, r.Bytes = 0, 0
+	w := &RunWriter{db: db, run: r, path: db.path(runName, runFileName(r))}
 	f, err := db.fs.Create(w.path, writeCategory)
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
-	const bottom = len(db.options.Levels) - 1 // where ingestion puts it
-	o := db.options.MakeWriterOptions(bottom, db.pebble.TableFormat())
-	// Look-ups are by hash, entries' keys also have a sequence: a Bloom filter
-	// of whole keys could not answer them.
-	o.FilterPolicy = nil
-	w.w = sstable.NewWriter(objstorageprovider.NewFileWritable(f), o)
+	w.f, w.buf = f, db.runs.buffer()
 	return w, nil
 }
 
@@ -49,65 +48,128 @@ func (w *RunWriter) Add(hash, seq uint64, value []byte) error {
 	if w.err != nil {
 		return w.err
 	}
-	if w.count > 0 && (hash < w.hash || hash == w.hash && seq <= w.seq) {
+	if w.run.Count > 0 && (hash < w.hash || hash == w.hash && seq <= w.seq) {
 		w.err = fmt.Errorf("%w: (%x, %d) after (%x, %d)", ErrOrder, hash, seq, w.hash, w.seq)
 		return w.err
 	}
-	w.key = entryKey(w.key, w.prefix, hash, seq)
-	if w.err = wrap("write a run", w.w.Set(w.key, value)); w.err != nil {
-		return w.err
+	if n := len(w.buf) - w.block; n > 0 && n+len(value)+8+2*binary.MaxVarintLen32 > runBlockSize {
+		if w.seal(); w.err != nil {
+			return w.err
+		}
 	}
+	if len(w.buf) == w.block {
+		w.index.first = append(w.index.first, hash)
+	}
+	w.buf = appendRunRecord(w.buf, hash, seq, value)
 	w.hash, w.seq = hash, seq
-	w.count++
-	w.bytes += uint64(len(value))
+	w.run.Count++
+	w.run.Bytes += uint64(len(value))
 	return nil
 }
 
-// Commit finishes the run with last's FirstSeq, LastSeq, FirstTime and
-// LastTime, and ingests it: when it returns, the run is durable and visible, or
-// there is an error and no run. Count and Bytes are filled in. The records'
-// effects are made durable first, whatever the policy, so that after a power
-// loss no id is remembered whose effect is lost (G4).
-func (w *RunWriter) Commit(last Run) (Run, error) {
-	last.Partition, last.Table, last.ID = w.run.Partition, w.run.Table, w.run.ID
-	last.Count, last.Bytes = w.count, w.bytes
-	if w.err != nil {
-		err := w.err
-		w.Abort()
-		return Run{}, err
+// seal ends the growing block.
+func (w *RunWriter) seal() {
+	if len(w.buf) == w.block {
+		return
 	}
-	if err := w.commit(last); err != nil {
-		w.Abort()
-		return Run{}, wrap("commit a run", err)
+	w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Checksum(w.buf[w.block:], castagnoli))
+	w.block = len(w.buf)
+	w.index.end = append(w.index.end, w.off+uint64(len(w.buf)))
+	if len(w.buf) >= runWriteSize-2*runBlockSize {
+		w.flush()
 	}
-	return last, nil
 }
 
-func (w *RunWriter) commit(r Run) error {
-	if err := w.w.Set(r.headerKey(), r.encodeHeader()); err != nil {
-		return err
+// flush writes what is gathered.
+func (w *RunWriter) flush() {
+	if _, err := w.f.Write(w.buf); err != nil {
+		w.err = wrap("write a run", err)
 	}
-	err := w.w.Close() // fsyncs the file
-	w.w = nil
-	if err != nil {
-		return err
-	}
-	if err := w.db.settle(); err != nil {
-		return err
-	}
-	defer w.db.stopOnPanic()
-	return w.db.pebble.Ingest(context.Background(), []string{w.path})
+	w.off += uint64(len(w.buf))
+	w.buf, w.block = w.buf[:0], 0
 }
 
-// Abort drops the run. After Commit or Abort it does nothing harmful.
+// Finish ends the run with last's FirstSeq, LastSeq, FirstTime and LastTime
+// and returns it with Count and Bytes. From then on LookUp and IterateRun find
+// it, but it survives the process only once Batch.PublishRuns was committed.
+func (w *RunWriter) Finish(last Run) (Run, error) {
+	if w.err == nil && w.f == nil {
+		return Run{}, ErrClosed
+	}
+	if w.seal(); w.err != nil {
+		w.Abort()
+		return Run{}, w.err
+	}
+	index := w.off + uint64(len(w.buf))
+	at := len(w.buf)
+	w.buf = w.index.appendTo(w.buf)
+	footer := runFooter{run: w.run, blocks: uint64(w.index.blocks()), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli)}
+	w.buf = footer.appendTo(w.buf)
+	if w.flush(); w.err != nil {
+		w.Abort()
+		return Run{}, w.err
+	}
+	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
+	w.db.runs.add(w.run, &runFile{f: w.f, path: w.path, index: w.index, unsynced: true})
+	w.db.runs.recycle(w.buf)
+	w.f = nil
+	return w.run, nil
+}
+
+// Abort drops an unfinished run. After Finish it does nothing.
 func (w *RunWriter) Abort() {
-	if w.w != nil {
-		// The error is of no interest: the file is dropped.
-		_ = w.w.Close()
-		w.w = nil
+	if w.f == nil {
+		return
 	}
-	if err := removeIfExists(w.db.fs, w.path); err != nil {
+	err := errors.Join(w.f.Close(), removeIfExists(w.db.fs, w.path))
+	w.f = nil
+	w.err = errors.Join(w.err, ErrClosed)
+	if err != nil {
 		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path, "error", err)
 	}
-	w.err = errors.Join(w.err, ErrClosed)
+}
+
+// PublishRuns makes finished runs durable and adds their header rows to the
+// batch, with whose commit they become part of the data directory. The header
+// rows lie behind the runs' operations in the WAL: no crash keeps a run without
+// the effects of its records (G4). An error of fsync is final (G8).
+func (b *Batch) PublishRuns(runs []Run) error {
+	if err := b.db.syncRuns(runs); err != nil {
+		return err
+	}
+	for _, r := range runs {
+		key, value := r.headerKey(), r.encodeHeader()
+		op := b.b.SetDeferred(len(key), len(value))
+		copy(op.Key, key)
+		copy(op.Value, value)
+		finish(op)
+	}
+	return nil
+}
+
+// syncRuns fsyncs the runs that have not been, and their names.
+func (db *DB) syncRuns(runs []Run) error {
+	synced := false
+	for _, r := range runs {
+		f := db.runs.acquire(r)
+		if f == nil {
+			return fmt.Errorf("publish run %d: %w", r.ID, ErrClosed)
+		}
+		if f.unsynced {
+			if err := f.f.Sync(); err != nil {
+				db.runs.release(f)
+				return db.fail(wrap("fsync a run", err))
+			}
+			f.unsynced, synced = false, true
+		}
+		db.runs.release(f)
+	}
+	if !synced {
+		return nil
+	}
+	KillPoint("run-synced")
+	if err := syncDir(db.fs, db.path(runName)); err != nil {
+		return db.fail(wrap("fsync the runs' directory", err))
+	}
+	return nil
 }

@@ -71,6 +71,8 @@ func TestCheckSound(t *testing.T) {
 	with := func(o *Options) { o.FS = fs }
 	s := testStore(t, with)
 	variety(t, s, 7)
+	must(t, s.CloseNow())
+	s = testStore(t, with) // which flushes what the WAL holds
 	n, _ := s.DBSize()
 	must(t, s.CloseNow())
 	before := treeOf(t, fs, "data")
@@ -197,14 +199,12 @@ func TestCheckFinds(t *testing.T) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
 			must(t, err)
 			must(t, w.Add(7, 1, (&record{key: []byte("k1"), id: []byte("?")}).appendTo(nil)))
-			_, err = w.Commit(persistence.Run{FirstSeq: 1, LastSeq: 1})
-			must(t, err)
+			publishRun(t, s, w, persistence.Run{FirstSeq: 1, LastSeq: 1})
 		}, "under a hash that is not its own"},
 		{"short run", func(t *testing.T, s *Store, _ *persistence.Batch) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
 			must(t, err)
-			_, err = w.Commit(persistence.Run{FirstSeq: 1, LastSeq: s.partitions[0].seq})
-			must(t, err)
+			publishRun(t, s, w, persistence.Run{FirstSeq: 1, LastSeq: s.partitions[0].seq})
 		}, "retries of the others"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -238,6 +238,7 @@ func wantProblem(t *testing.T, fs vfs.FS, want string) {
 func TestCheckFindsRot(t *testing.T) {
 	for _, tc := range []struct{ suffix, want string }{
 		{".sst", "is damaged"},
+		{".run", "is damaged"},
 		{".fbf", "the server starts with the older snapshot"},
 		{"META", "restore a backup"},
 		{"WALSYNC", "restore a backup"},
@@ -246,6 +247,7 @@ func TestCheckFindsRot(t *testing.T) {
 		s := testStore(t, func(o *Options) { o.FS = fs })
 		variety(t, s, 5)
 		must(t, s.Close())
+		must(t, testStore(t, func(o *Options) { o.FS = fs }).Close()) // flushes what the WAL holds
 		path := ""
 		for _, line := range strings.Split(treeOf(t, fs, "data"), "\n") {
 			name, size, _ := strings.Cut(line, " ")
@@ -275,4 +277,14 @@ func damageEnds(t *testing.T, fs vfs.FS, path string) {
 	_, err = w.Write(make([]byte, info.Size()))
 	must(t, err)
 	must(t, w.Close())
+}
+
+// publishRun ends a run and makes it part of the data directory.
+func publishRun(t *testing.T, s *Store, w *persistence.RunWriter, last persistence.Run) {
+	t.Helper()
+	r, err := w.Finish(last)
+	must(t, err)
+	b := s.db.NewBatch()
+	must(t, b.PublishRuns([]persistence.Run{r}))
+	must(t, commit(b))
 }

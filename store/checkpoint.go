@@ -1,8 +1,7 @@
 package store
 
 import (
-	"cmp"
-	"math/bits"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,8 @@ import (
 // snapshotter takes checkpoints, one at a time.
 type snapshotter struct {
 	mu     sync.Mutex
-	saving atomic.Bool // SAVE or BGSAVE is in progress
+	sorted []sortedRecord // scratch of buildRuns
+	saving atomic.Bool    // SAVE or BGSAVE is in progress
 	last   atomic.Pointer[lastSnapshot]
 }
 
@@ -77,9 +77,9 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 // log behind them, while operations go on:
 //
 //	capture     sequence, counts, dirty counters, sealed records, filters
-//	runs        the sealed EXACT records become sorted runs
+//	runs        the sealed EXACT records become sorted runs (runs.go)
 //	write back  the dirty counters become rows
-//	state       the state row, in one commit with the runs that go
+//	state       the state row, in one commit with the runs that come and go
 //	snapshot    the filters, in chunks
 //	trim        the log up to the oldest of all that recovery could need
 //
@@ -101,28 +101,24 @@ func (s *Store) takeCheckpoint(p *partition, force bool) error {
 }
 
 // flushRecords does the part of a checkpoint that takes EXACT records out of
-// memory: they come in faster than anything else grows.
+// memory: they come in faster than anything else grows. Nothing is fsynced;
+// after a crash the log brings the records back.
 func (s *Store) flushRecords(p *partition) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
-	if p.state.catalog == nil {
-		return s.takeCheckpoint(p, true) // the first one: there is no state row to amend
-	}
-	c := &checkpoint{s: s, p: p, state: p.state}
+	c := &checkpoint{s: s, p: p}
 	p.mu.Lock()
-	c.state.records, c.now = p.seq, s.clock.now().logged
+	seq := p.seq
+	c.now = s.clock.now().logged
 	c.sealed = p.recent.seal()
+	c.obsolete, p.deadRuns = p.deadRuns, nil
 	p.mu.Unlock()
-	err := p.waitDurable(c.state.records)
+	// No look-up may find in a run what a crash could still take back (G4).
+	err := p.waitDurable(seq)
 	if err == nil {
 		err = c.buildRuns()
 	}
-	if err == nil {
-		err = c.writeState()
-	}
-	if err != nil {
-		c.giveBack()
-	}
+	c.giveBack()
 	return err
 }
 
@@ -184,9 +180,15 @@ func (c *checkpoint) run() error {
 		err = c.writeSnapshot()
 	}
 	if err == nil {
+		// Only now the commit that dropped them is durable whatever the policy:
+		// the snapshot rests on it.
+		c.s.db.RemoveRuns(c.obsolete)
 		return c.trim()
 	}
 	c.giveBack()
+	p.mu.Lock()
+	p.checkpointSeq = 0
+	p.mu.Unlock()
 	return err
 }
 
@@ -197,7 +199,6 @@ func (c *checkpoint) giveBack() {
 	defer p.mu.Unlock()
 	p.hot.dirty = append(p.hot.dirty, c.dirty...)
 	p.deadRuns = append(p.deadRuns, c.obsolete...)
-	p.checkpointSeq = 0
 }
 
 // writeBackChunk is the number of rows written under one acquisition of the
@@ -253,19 +254,46 @@ func (p *partition) writeRow(b *persistence.Batch, k *counter, value []byte) []b
 	return value
 }
 
-// writeState writes the state row and drops obsolete runs in one commit.
+// writeState writes the state row, publishes the runs built since the last
+// checkpoint and drops obsolete ones, in one commit. Behind it in the WAL lies
+// nothing that the runs need: a crash that keeps it keeps their operations (G4).
 func (c *checkpoint) writeState() error {
+	p := c.p
+	p.mu.Lock()
+	publish := p.runsToPublish()
+	p.mu.Unlock()
 	b := c.s.db.NewBatch()
-	b.PutState(c.p.id, c.state.encode())
+	b.PutState(p.id, c.state.encode())
 	for _, r := range c.obsolete {
-		b.DropRun(r.Partition, r.Table, r.ID)
+		b.DropRun(r)
 	}
-	if err := commit(b); err != nil {
+	err := b.PublishRuns(publish)
+	if err == nil {
+		err = commit(b)
+	}
+	if err != nil {
 		c.s.freeze(err)
 		return err
 	}
-	c.obsolete, c.p.state = nil, c.state
+	p.mu.Lock()
+	for _, r := range publish {
+		delete(p.unpublished, r.ID)
+	}
+	p.mu.Unlock()
+	p.state = c.state
 	return nil
+}
+
+// runsToPublish lists the runs that no header row names yet.
+func (p *partition) runsToPublish() (runs []persistence.Run) {
+	for _, id := range slices.Sorted(maps.Keys(p.tables)) {
+		for _, r := range p.tables[id].runs {
+			if p.unpublished[r.ID] {
+				runs = append(runs, r)
+			}
+		}
+	}
+	return runs
 }
 
 // forgetExpiries drops from memory the expiries that are in the index on disk
@@ -314,164 +342,4 @@ func (c *checkpoint) trim() error {
 		c.s.freeze(err)
 	}
 	return err
-}
-
-// buildRuns turns the sealed records into sorted runs on disk, one for each
-// table, and drops runs whose records have expired. The records leave memory
-// once their run is durable and visible.
-func (c *checkpoint) buildRuns() error {
-	byTable := make(map[uint32][]record)
-	for _, seg := range c.sealed {
-		seg.each(func(r record) { byTable[r.table] = append(byTable[r.table], r) })
-	}
-	for _, id := range c.tables() {
-		if err := c.buildRun(id, byTable[id]); err != nil {
-			return err
-		}
-	}
-	c.p.mu.Lock()
-	c.p.recent.release(len(c.sealed))
-	for id, records := range byTable {
-		if t := c.p.tables[id]; t != nil {
-			t.recent -= len(records)
-		}
-	}
-	c.p.runsVersion++
-	c.p.mu.Unlock()
-	c.sealed = nil
-	return nil
-}
-
-// tables lists the partition's tables: each may have runs to drop.
-func (c *checkpoint) tables() (ids []uint32) {
-	c.p.mu.Lock()
-	defer c.p.mu.Unlock()
-	for id := range c.p.tables {
-		ids = append(ids, id)
-	}
-	slices.Sort(ids)
-	return ids
-}
-
-// buildRun writes the new records of one table, now and then merged with the
-// youngest runs.
-func (c *checkpoint) buildRun(table uint32, records []record) error {
-	p := c.p
-	p.mu.Lock()
-	t := p.tables[table]
-	var runs []persistence.Run
-	var keep int64
-	if t != nil {
-		runs = slices.Clone(t.runs)
-		keep = t.def.keep(c.now)
-	}
-	id := p.nextRun
-	p.nextRun++
-	p.mu.Unlock()
-	if t == nil {
-		return nil
-	}
-	live := slices.DeleteFunc(slices.Clone(runs), func(r persistence.Run) bool {
-		return r.LastTime+keep < c.now
-	})
-	merge := len(live)
-	if len(records) > 0 {
-		merge = mergeFrom(live, records, keep)
-		run, err := c.writeRun(id, table, live[merge:], records)
-		if err != nil {
-			return err
-		}
-		live = append(live[:merge:merge], run)
-	}
-	for _, r := range runs {
-		if !slices.Contains(live, r) {
-			c.obsolete = append(c.obsolete, r)
-		}
-	}
-	p.mu.Lock()
-	t.runs = live
-	p.runsVersion++
-	p.mu.Unlock()
-	return nil
-}
-
-// mergeFan is how many runs of about one size become one: their number stays
-// logarithmic while each record is rewritten seldom.
-const mergeFan = 8
-
-// mergeFrom returns the index from which runs are merged with new records:
-// whenever mergeFan-1 runs of their size class or below have gathered, as long
-// as the merged run spans no more than an eighth of the remembering time, so
-// that runs expire in pieces.
-func mergeFrom(runs []persistence.Run, records []record, keep int64) int {
-	n, first, last := uint64(len(records)), records[0].logged, records[len(records)-1].logged
-	from := len(runs)
-	for {
-		i, sum := from, n
-		for i > 0 && sizeClass(runs[i-1].Count) <= sizeClass(n) && last-min(first, runs[i-1].FirstTime) <= keep/8 {
-			i--
-			sum += runs[i].Count
-			first = min(first, runs[i].FirstTime)
-		}
-		if from-i < mergeFan-1 {
-			return from
-		}
-		from, n = i, sum
-	}
-}
-
-// sizeClass is the logarithm of a run's size to the base mergeFan.
-func sizeClass(records uint64) int { return bits.Len64(records) / 3 }
-
-// writeRun writes one run of the records and of the runs merged into it.
-func (c *checkpoint) writeRun(id uint64, table uint32, merged []persistence.Run, records []record) (persistence.Run, error) {
-	first, last := records[0], records[len(records)-1]
-	run := persistence.Run{
-		Partition: c.p.id, Table: table, ID: id,
-		FirstSeq: first.seq, LastSeq: last.seq, FirstTime: first.logged, LastTime: last.logged,
-	}
-	entries := make([]runEntry, 0, len(records))
-	var values []byte // of all entries: one allocation grows instead of many
-	hold := func(hash, seq uint64, from int) {
-		entries = append(entries, runEntry{hash: hash, seq: seq, value: values[from:len(values):len(values)]})
-	}
-	for i := range records {
-		r, from := &records[i], len(values)
-		values = r.appendTo(values)
-		hold(r.hash, r.seq, from)
-	}
-	for _, m := range merged {
-		run.FirstSeq, run.FirstTime = min(run.FirstSeq, m.FirstSeq), min(run.FirstTime, m.FirstTime)
-		err := c.s.db.ScanRun(m, func(hash, seq uint64, value []byte) error {
-			from := len(values)
-			values = append(values, value...)
-			hold(hash, seq, from)
-			return nil
-		})
-		if err != nil {
-			return run, err
-		}
-	}
-	slices.SortFunc(entries, func(a, b runEntry) int {
-		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.seq, b.seq))
-	})
-	w, err := c.s.db.NewRun(run)
-	if err != nil {
-		return run, err
-	}
-	defer w.Abort()
-	for i := range entries {
-		if i > 0 && entries[i].hash == entries[i-1].hash && entries[i].seq == entries[i-1].seq {
-			continue // redone into memory although its run was on disk already
-		}
-		if err := w.Add(entries[i].hash, entries[i].seq, entries[i].value); err != nil {
-			return run, err
-		}
-	}
-	return w.Commit(run)
-}
-
-type runEntry struct {
-	hash, seq uint64
-	value     []byte
 }

@@ -31,8 +31,8 @@
 //
 //	counters   partition.hot, in memory while they are hot or changed; rows
 //	filters    tableState.filter, one for each table and partition; snapshots
-//	records    partition.recent, then sorted runs: what EXACT tables know of
-//	           each operation, to confirm a positive of the filter
+//	records    partition.recent, then sorted runs (runs.go): what EXACT tables
+//	           know of each operation, to confirm a positive of the filter
 //	FBF keys   filters of their own, always in memory; snapshots
 //
 // Recovery (recover.go) loads these, each as of its own sequence, and redoes

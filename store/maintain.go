@@ -224,7 +224,7 @@ func (s *Store) overdue(p *partition) (checkpoint, records bool) {
 	for _, t := range p.tables {
 		onDisk += t.runBytes()
 	}
-	records = p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/32))
+	records = p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/64))
 	return checkpoint, records
 }
 

@@ -31,8 +31,11 @@ type partition struct {
 	loadedRuns []persistence.Run      // during recovery: found on disk
 	damaged    []persistence.Snapshot // during recovery: to be set aside
 	nextRun    uint64                 // id of the next run
-	// deadRuns belong to tables that are gone; the next checkpoint drops them.
+	// deadRuns were merged into others or belong to tables that are gone; the
+	// next checkpoint drops them.
 	deadRuns []persistence.Run
+	// unpublished are the runs, by id, that the next checkpoint makes durable.
+	unpublished map[uint64]bool
 	// runsVersion counts changes of any table's runs: a look-up made outside
 	// the lock holds only while it stays the same.
 	runsVersion uint64
@@ -76,6 +79,8 @@ func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryP
 		hot:     newHotCounters(hotLimit),
 		tables:  make(map[uint32]*tableState),
 		filters: make(map[string]*counter),
+
+		unpublished: make(map[uint64]bool),
 	}
 	p.waitCond.L = &p.waitMu
 	return p

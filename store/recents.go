@@ -1,13 +1,16 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math/bits"
+	"slices"
+	"sync"
 )
 
 // recents are the EXACT records of a partition that are not yet in a run on
 // disk: a chain of segments, the newest of which grows. A record leaves memory
-// only after the run that holds it is durable and visible.
+// only after the run that holds it is visible.
 type recents struct {
 	segments []*recentSegment // oldest first; the last one grows
 }
@@ -16,8 +19,12 @@ type recents struct {
 // hash index. It grows under the partition's lock and is immutable once it is
 // sealed, when the builder of runs reads it without the lock.
 type recentSegment struct {
-	chunks   [][]byte
-	index    []uint32 // open addressing by the hash: location+1; 0 is empty
+	chunks [][]byte
+	// index is an open-addressing table of location+1, 0 being empty. A
+	// record's place follows from the high bits of its hash, so that the table
+	// read from its beginning is almost sorted: building a run costs no sort.
+	index    []uint32
+	shift    uint8 // hash >> shift is the place
 	count    int
 	size     int
 	firstSeq uint64
@@ -26,11 +33,24 @@ type recentSegment struct {
 	last     int64
 }
 
-// recentChunk is the size of a chunk. A record never spans two.
-const recentChunk = 256 << 10
+const (
+	// recentChunk is the size of a chunk. A record never spans two.
+	recentChunk = 256 << 10
+	// recentBits are the bits of a location that say where in its chunk.
+	recentBits = 18
+	// firstChunk is where an idle partition's memory begins.
+	firstChunk = 4 << 10
+	// maxPresized bounds the index that a new segment gets in advance.
+	maxPresized = 1 << 16
+	// overhang are the places behind the index's last one, so that probing
+	// never wraps around: the order of hashes has no seam.
+	overhang = 64
+)
 
-// maxPresized bounds the index that a new segment gets in advance.
-const maxPresized = 1 << 16
+// A record in a chunk: a header of fixed size, then the run value.
+//
+//	table u32 | length of the value u32 | hash u64 | sequence u64 | value
+const recordHeader = 4 + 4 + 8 + 8
 
 // record is an EXACT record: what is remembered of an operation.
 type record struct {
@@ -63,6 +83,9 @@ func (r *reader) runValue() record {
 	return record{key: r.bytes(), id: r.bytes(), seen: Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}}
 }
 
+// chunkPool keeps chunks of full size between runs.
+var chunkPool = sync.Pool{New: func() any { return new([recentChunk]byte) }}
+
 // add remembers an operation.
 func (rs *recents) add(r *record) {
 	if len(rs.segments) == 0 {
@@ -72,54 +95,65 @@ func (rs *recents) add(r *record) {
 }
 
 func (s *recentSegment) add(r *record) {
-	most := len(r.key) + len(r.id) + 64
-	n := len(s.chunks)
-	if n == 0 || len(s.chunks[n-1])+most > cap(s.chunks[n-1]) {
-		// The first chunk grows from small, so that idle partitions stay small.
-		size := recentChunk
-		if n == 0 {
-			size = 4 << 10
-		}
-		s.chunks = append(s.chunks, make([]byte, 0, max(size, most)))
-		n++
-	}
+	n := s.reserve(recordHeader + len(r.key) + len(r.id) + 8*binary.MaxVarintLen64)
 	if s.count == 0 {
 		s.firstSeq, s.first = r.seq, r.logged
 	}
 	s.lastSeq, s.last = r.seq, r.logged
-	c := s.chunks[n-1]
+	c := s.chunks[n]
 	at := len(c)
-	c = binary.AppendUvarint(c, uint64(r.table))
-	c = binary.BigEndian.AppendUint64(c, r.hash)
-	c = binary.AppendUvarint(c, r.seq)
-	c = binary.AppendUvarint(c, uint64(r.logged))
+	c = binary.LittleEndian.AppendUint64(c, uint64(r.table))
+	c = binary.LittleEndian.AppendUint64(c, r.hash)
+	c = binary.LittleEndian.AppendUint64(c, r.seq)
 	c = r.appendTo(c)
-	s.chunks[n-1] = c
+	binary.LittleEndian.PutUint32(c[at+4:], uint32(len(c)-at-recordHeader))
+	s.chunks[n] = c
 	s.size += len(c) - at
 	s.count++
-	s.addToIndex(r.hash, uint32(n-1)<<18|uint32(at))
+	if s.count*2 > len(s.index)-overhang {
+		s.grow()
+	}
+	s.place(uint32(n)<<recentBits|uint32(at)+1, r.hash)
+}
+
+// reserve returns the chunk that has room for most bytes.
+func (s *recentSegment) reserve(most int) int {
+	n := len(s.chunks) - 1
+	if n >= 0 && len(s.chunks[n])+most <= cap(s.chunks[n]) {
+		return n
+	}
+	switch {
+	case n < 0 && most <= firstChunk: // so that idle partitions stay small
+		s.chunks = append(s.chunks, make([]byte, 0, firstChunk))
+	case most <= recentChunk:
+		s.chunks = append(s.chunks, chunkPool.Get().(*[recentChunk]byte)[:0])
+	default:
+		s.chunks = append(s.chunks, make([]byte, 0, most))
+	}
+	return n + 1
 }
 
 // newRecentSegment makes an empty segment with an index for n records.
 func newRecentSegment(n int) *recentSegment {
-	return &recentSegment{index: make([]uint32, indexSize(n))}
+	s := new(recentSegment)
+	s.setIndex(max(6, bits.Len(uint(2*n))))
+	return s
 }
 
-// indexSize is the power of two that holds n records at most three quarters full.
-func indexSize(n int) int { return max(64, 1<<bits.Len(uint(n+n/3))) }
+// setIndex gives the segment an empty index of 1<<bits places.
+func (s *recentSegment) setIndex(bits int) {
+	s.index, s.shift = make([]uint32, 1<<bits+overhang), uint8(64-bits)
+}
 
-// addToIndex keeps the index at most three quarters full.
-func (s *recentSegment) addToIndex(hash uint64, at uint32) {
-	if s.count*4 > len(s.index)*3 {
-		old := s.index
-		s.index = make([]uint32, 2*len(old))
-		for _, loc := range old {
-			if loc != 0 {
-				s.place(loc, s.hashAt(loc-1))
-			}
+// grow doubles the index, which is kept at most half full.
+func (s *recentSegment) grow() {
+	old := s.index
+	s.setIndex(64 - int(s.shift) + 1)
+	for _, loc := range old {
+		if loc != 0 {
+			s.place(loc, s.hashAt(loc))
 		}
 	}
-	s.place(at+1, hash)
 }
 
 // touch loads the place in the index where a record with this hash will go, so
@@ -128,34 +162,41 @@ func (rs *recents) touch(hash uint64) uint32 {
 	if len(rs.segments) == 0 {
 		return 0
 	}
-	index := rs.segments[len(rs.segments)-1].index
-	return index[hash&uint64(len(index)-1)]
+	s := rs.segments[len(rs.segments)-1]
+	return s.index[hash>>s.shift]
 }
 
+// place puts a location into the index.
 func (s *recentSegment) place(loc uint32, hash uint64) {
-	mask := uint64(len(s.index) - 1)
-	i := hash & mask
-	for s.index[i] != 0 {
-		i = (i + 1) & mask
+	for {
+		for i := hash >> s.shift; i < uint64(len(s.index)); i++ {
+			if s.index[i] == 0 {
+				s.index[i] = loc
+				return
+			}
+		}
+		s.grow() // the overhang is full
 	}
-	s.index[i] = loc
 }
 
-func (s *recentSegment) at(loc uint32) []byte { return s.chunks[loc>>18][loc&(1<<18-1):] }
+// at returns the record at a location, followed by others.
+func (s *recentSegment) at(loc uint32) []byte {
+	loc--
+	return s.chunks[loc>>recentBits][loc&(1<<recentBits-1):]
+}
 
 func (s *recentSegment) hashAt(loc uint32) uint64 {
-	r := reader{rest: s.at(loc)}
-	r.uvarint()
-	return r.uint64()
+	return binary.LittleEndian.Uint64(s.at(loc)[8:])
 }
 
-func decodeRecent(b []byte) (record, []byte) {
-	r := reader{rest: b}
-	table, hash, seq, logged := uint32(r.uvarint()), r.uint64(), r.uvarint(), int64(r.uvarint())
-	rec := r.runValue()
-	rec.table, rec.hash, rec.seq, rec.logged = table, hash, seq, logged
-	return rec, r.rest
+// recordValue returns the run value of the record at the beginning of b, and
+// what follows it.
+func recordValue(b []byte) (value, rest []byte) {
+	end := recordHeader + int(binary.LittleEndian.Uint32(b[4:]))
+	return b[recordHeader:end:end], b[end:]
 }
+
+func recordSeq(b []byte) uint64 { return binary.LittleEndian.Uint64(b[16:]) }
 
 // find returns the record of (key, id), whose hash is given; newest segment
 // first.
@@ -169,31 +210,53 @@ func (rs *recents) find(hash uint64, key, id []byte) (record, bool) {
 }
 
 func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
-	if s.count == 0 {
-		return record{}, false
-	}
-	mask := uint64(len(s.index) - 1)
-	for i := hash & mask; s.index[i] != 0; i = (i + 1) & mask {
-		if s.hashAt(s.index[i]-1) != hash {
+	for i := hash >> s.shift; i < uint64(len(s.index)) && s.index[i] != 0; i++ {
+		b := s.at(s.index[i])
+		if binary.LittleEndian.Uint64(b[8:]) != hash {
 			continue
 		}
-		r, _ := decodeRecent(s.at(s.index[i] - 1))
+		value, _ := recordValue(b)
+		// What is decoded here was encoded by add.
+		r, _ := decodeRunValue(value)
 		if string(r.key) == string(key) && string(r.id) == string(id) {
+			r.table, r.hash, r.seq = binary.LittleEndian.Uint32(b), hash, recordSeq(b)
 			return r, true
 		}
 	}
 	return record{}, false
 }
 
-// each calls fn with every record in the order of application.
-func (s *recentSegment) each(fn func(record)) {
-	for _, c := range s.chunks {
-		for len(c) > 0 {
-			var r record
-			r, c = decodeRecent(c)
-			fn(r)
+// sortedRecord refers to a record of a sealed segment.
+type sortedRecord struct {
+	hash  uint64
+	loc   uint32
+	table uint32
+}
+
+// sorted appends the segment's records to dst, ascending by (hash, sequence).
+func (s *recentSegment) sorted(dst []sortedRecord) []sortedRecord {
+	from := len(dst)
+	for _, loc := range s.index {
+		if loc != 0 {
+			b := s.at(loc)
+			dst = append(dst, sortedRecord{hash: binary.LittleEndian.Uint64(b[8:]), loc: loc, table: binary.LittleEndian.Uint32(b)})
 		}
 	}
+	list := dst[from:]
+	// Every record is near its place: insertion sort is linear here.
+	for i := 1; i < len(list); i++ {
+		for j := i; j > 0 && s.less(list[j], list[j-1]); j-- {
+			list[j], list[j-1] = list[j-1], list[j]
+		}
+	}
+	return dst
+}
+
+func (s *recentSegment) less(a, b sortedRecord) bool {
+	if a.hash != b.hash {
+		return a.hash < b.hash
+	}
+	return recordSeq(s.at(a.loc)) < recordSeq(s.at(b.loc))
 }
 
 // seal ends the growing segment and returns all segments that are not empty;
@@ -211,9 +274,17 @@ func (rs *recents) seal() []*recentSegment {
 	return rs.segments[: n-1 : n-1]
 }
 
-// release drops the n oldest segments, which are in durable, visible runs now.
+// release drops the n oldest segments, which are in visible runs now. Nobody
+// may use them any more.
 func (rs *recents) release(n int) {
-	rs.segments = append([]*recentSegment(nil), rs.segments[n:]...)
+	for _, s := range rs.segments[:n] {
+		for _, c := range s.chunks {
+			if cap(c) == recentChunk {
+				chunkPool.Put((*[recentChunk]byte)(c[:recentChunk]))
+			}
+		}
+	}
+	rs.segments = slices.Clone(rs.segments[n:])
 }
 
 // bytes is the memory held by records.
@@ -229,4 +300,9 @@ func (rs *recents) count() (n int) {
 		n += s.count
 	}
 	return n
+}
+
+// compareRecords orders entries of runs.
+func compareRecords(aHash, aSeq, bHash, bSeq uint64) int {
+	return cmp.Or(cmp.Compare(aHash, bHash), cmp.Compare(aSeq, bSeq))
 }

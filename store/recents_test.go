@@ -17,10 +17,8 @@ func TestMergeKeepsRunsFew(t *testing.T) {
 		for len(runs) > 0 && runs[0].LastTime+keep < now {
 			runs = runs[1:]
 		}
-		batch := make([]record, size)
-		batch[0].logged, batch[size-1].logged = now, now+every-1
-		i := mergeFrom(runs, batch, keep)
 		run := persistence.Run{Count: size, FirstTime: now, LastTime: now + every - 1}
+		i := mergeFrom(runs, run, keep)
 		for _, m := range runs[i:] {
 			run.Count += m.Count
 			run.FirstTime = min(run.FirstTime, m.FirstTime)

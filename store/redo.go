@@ -251,6 +251,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.records {
 		p.recent = recents{}
 		for _, t := range p.tables {
+			p.deadRuns = append(p.deadRuns, t.runs...)
 			t.runs, t.recent = nil, 0
 		}
 		p.runsVersion++
