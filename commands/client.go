@@ -322,6 +322,6 @@ var clientCommands = []Command{{
 			intArg("milliseconds"), opt(oneOf("mode", word("WRITE"), word("ALL")))),
 		clientSub("unpause", 2, clientAdminFlags, "6.2.0", "Ends CLIENT PAUSE.",
 			func(c *Context) { c.pause(time.Time{}, false) }),
-		helpFor("client", groupConnection),
+		helpFor("client", groupConnection, connectionACL...),
 	},
 }}

@@ -3,10 +3,10 @@ package commands
 import "strings"
 
 // helpFor declares the HELP subcommand of a container, whose text is rendered
-// from the declarations beside it.
-func helpFor(container, group string) Command {
+// from the declarations beside it; acl are its categories.
+func helpFor(container, group string, acl ...string) Command {
 	return Command{
-		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, Since: "0.1.0", Complexity: "O(1)",
+		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Returns helpful text about the subcommands.",
 		Run: func(c *Context) {
 			lines := c.table.byName[container].helpLines()

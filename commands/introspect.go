@@ -48,7 +48,7 @@ func statusSet(w *resp.Writer, words []string) {
 // writeInfo writes the row of COMMAND INFO; a nil command is null.
 func (c *Command) writeInfo(w *resp.Writer) {
 	if c == nil {
-		w.NullArray()
+		w.Null()
 		return
 	}
 	w.Array(10)

@@ -49,6 +49,7 @@ var multiSetCommands = []Command{
 	{
 		Name: "msetnx", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys("OW insert"), Group: groupString, ACL: stringACL,
 		Since: "1.0.1", Complexity: "O(N), where N is the number of keys",
+		Tips:    []string{"request_policy:multi_shard", "response_policy:agg_min"},
 		Summary: "Sets several counters to integers, only if none of them exists.",
 		Args:    pairArgs, Parse: parseMSet(store.NX), Reply: replyMSetNX,
 	},

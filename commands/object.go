@@ -38,6 +38,7 @@ func objectSub(name, summary string, answer func(w *resp.Writer, r *Result)) Com
 	return Command{
 		Name: name, Arity: 3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
 		Group: groupGeneric, ACL: keyspaceACL, Since: "2.2.3", Complexity: "O(1)", Summary: summary,
+		Tips: []string{"nondeterministic_output"},
 		Args: []Arg{keyArg()}, Parse: parseObject, Reply: replyObject(answer),
 	}
 }
@@ -55,6 +56,6 @@ var objectCommands = []Command{{
 			func(w *resp.Writer, _ *Result) { w.Error(noIdleTimes) }),
 		objectSub("refcount", "Returns 1: a value belongs to its key alone.",
 			func(w *resp.Writer, _ *Result) { w.Int(1) }),
-		helpFor("object", groupGeneric),
+		helpFor("object", groupGeneric, keyspaceACL...),
 	},
 }}

@@ -86,7 +86,7 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 		refused = string(errNotInMulti.(refusal))
 	}
 	if refused != "" {
-		p.tx.fail()
+		refused = p.abort(c, refused)
 		p.srv.stats.rejected(c)
 		p.slots = append(p.slots, slot{kind: slotError, text: refused, muted: muted})
 		return

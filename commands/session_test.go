@@ -18,7 +18,7 @@ func TestAuth(t *testing.T) {
 		{"CINCRBY k a 1", "-NOAUTH Authentication required."},
 		{"PING", "-NOAUTH Authentication required."},
 		{"MULTI", "-NOAUTH Authentication required."},
-		{"EXEC", "-NOAUTH Authentication required."},
+		{"EXEC", "-EXECABORT Transaction discarded because of: NOAUTH Authentication required."},
 		{"COMMAND", "-NOAUTH Authentication required."},
 		{"CONFIG GET requirepass", "-NOAUTH Authentication required."},
 		{"HELLO", "-" + errHelloNoAuth.Error()},

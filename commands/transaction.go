@@ -1,6 +1,9 @@
 package commands
 
-import "bytes"
+import (
+	"bytes"
+	"strings"
+)
 
 // maxQueued bounds what MULTI keeps for one connection, in bytes, with what a
 // command and each of its arguments will cost when EXEC makes one batch of them:
@@ -34,6 +37,17 @@ func (t *transaction) fail() {
 	if t.open {
 		t.failed = true
 	}
+}
+
+// abort makes a transaction fail because a request in it was refused, and
+// returns the reply. A refused EXEC ends it at once.
+func (p *Pipeline) abort(c *Command, text string) string {
+	p.tx.fail()
+	if c == nil || c.Flags&mayWrite == 0 {
+		return text
+	}
+	p.leaveMulti()
+	return "EXECABORT Transaction discarded because of: " + strings.TrimPrefix(text, "ERR ")
 }
 
 // enqueue keeps a command for EXEC.

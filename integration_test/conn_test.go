@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -96,71 +95,4 @@ func frame(args ...string) string {
 		fmt.Fprintf(&b, "$%d\r\n%s\r\n", len(a), a)
 	}
 	return b.String()
-}
-
-// readReply reads one reply and renders it on one line without losing its
-// type:
-//
-//	+OK  -ERR text  :5  "bulk string"  $-1 (null)  *-1 (null array)  [:1 :2]
-//	RESP3: _ (null)  #t  ,0.5  {"map" :1}  ~[set]  =txt:"verbatim"
-func readReply(r *bufio.Reader) (string, error) {
-	line, err := r.ReadString('\n')
-	if err != nil {
-		return "", err
-	}
-	line, ok := strings.CutSuffix(line, "\r\n")
-	if !ok || line == "" {
-		return "", fmt.Errorf("not a reply: %q", line)
-	}
-	switch line[0] {
-	case '+', '-', ':', '_', '#', ',':
-		return line, nil
-	case '$', '=':
-		return readBulk(r, line)
-	case '*', '~', '%':
-		return readAggregate(r, line)
-	}
-	return "", fmt.Errorf("not a reply: %q", line)
-}
-
-// readBulk reads the rest of a bulk or verbatim string.
-func readBulk(r *bufio.Reader, line string) (string, error) {
-	n, err := strconv.Atoi(line[1:])
-	switch {
-	case err != nil || n < -1:
-		return "", fmt.Errorf("not a reply: %q", line)
-	case n == -1:
-		return line, nil
-	}
-	b := make([]byte, n+2)
-	if _, err := io.ReadFull(r, b); err != nil {
-		return "", err
-	}
-	text := string(b[:n])
-	if line[0] == '=' {
-		return "=" + text[:4] + strconv.Quote(text[4:]), nil
-	}
-	return strconv.Quote(text), nil
-}
-
-// readAggregate reads the rest of an array, a set or a map.
-func readAggregate(r *bufio.Reader, line string) (string, error) {
-	n, err := strconv.Atoi(line[1:])
-	switch {
-	case err != nil || n < -1:
-		return "", fmt.Errorf("not a reply: %q", line)
-	case n == -1:
-		return line, nil
-	}
-	marks := map[byte][2]string{'*': {"[", "]"}, '~': {"~[", "]"}, '%': {"{", "}"}}[line[0]]
-	if line[0] == '%' {
-		n *= 2
-	}
-	parts := make([]string, n)
-	for i := range parts {
-		if parts[i], err = readReply(r); err != nil {
-			return "", err
-		}
-	}
-	return marks[0] + strings.Join(parts, " ") + marks[1], nil
 }
