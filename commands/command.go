@@ -49,6 +49,11 @@ type Command struct {
 	Refusal     string
 	Subcommands []Command
 
+	// Secret calls hide with the index of every argument that must not be
+	// shown in MONITOR, SLOWLOG and logs; nil: there is none. An index may lie
+	// beyond the arguments. See Table.Redact.
+	Secret func(args [][]byte, hide func(i int))
+
 	parent   *Command
 	fullName string              // "config|get"
 	subs     map[string]*Command // of a container, by name

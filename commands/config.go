@@ -124,7 +124,7 @@ var configCommands = []Command{{
 			Name: "set", Arity: -4, Flags: configFlags, Group: groupServer, Since: "2.0.0",
 			Complexity: "O(N), where N is the number of settings", Tips: []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
 			Summary: "Changes settings, all of them or none.",
-			Args:    []Arg{multi(block("data", strArg("parameter"), strArg("value")))}, Run: configSet,
+			Args:    []Arg{multi(block("data", strArg("parameter"), strArg("value")))}, Run: configSet, Secret: configSecret,
 		},
 		{
 			Name: "resetstat", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.0.0", Complexity: "O(1)",

@@ -203,7 +203,7 @@ var connectionCommands = []Command{
 	{
 		Name: "auth", Arity: -2, Flags: authFlags, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
 		Complexity: "O(1)", Summary: "Authenticates the connection.",
-		Args: []Arg{opt(strArg("username")), strArg("password")}, Run: doAuth,
+		Args: []Arg{opt(strArg("username")), strArg("password")}, Run: doAuth, Secret: secretFrom(1),
 	},
 	{
 		Name: "hello", Arity: -1, Flags: authFlags, Group: groupConnection, ACL: connectionACL, Since: "6.0.0",
@@ -211,7 +211,7 @@ var connectionCommands = []Command{
 		Args: []Arg{opt(block("arguments", intArg("protover"),
 			opt(with("AUTH", block("auth", strArg("username"), strArg("password")))),
 			opt(with("SETNAME", strArg("clientname")))))},
-		Run: doHello,
+		Run: doHello, Secret: helloSecret,
 	},
 	{
 		Name: "quit", Arity: -1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
