@@ -9,17 +9,7 @@ const group = 32
 func (f *Filter) Touch(h uint64) {
 	var p probes
 	for _, s := range f.segs {
-		s.places(h, &p)
-		s.request(&p)
-	}
-}
-
-// places is locate without the bits.
-func (s *segment) places(h uint64, p *probes) {
-	base := uint64(0)
-	for i := 0; i < s.s && i < maxProbes; i++ {
-		p.at[i] = base + place(probeHash(h, i), s.strip)
-		base += s.strip
+		s.request(h, &p)
 	}
 }
 
@@ -51,8 +41,7 @@ func (f *Filter) batchOne(hs []uint64, now int64, present []bool) {
 	for len(hs) > 0 {
 		n := min(group, len(hs))
 		for i, h := range hs[:n] {
-			s.locate(h, &ps[i])
-			s.request(&ps[i])
+			s.request(h, &ps[i])
 		}
 		for i := range hs[:n] {
 			present[i] = s.located(&ps[i]) != 0

@@ -174,7 +174,7 @@ func (f *Filter) idle() bool {
 // rotation seals the present generation before it exceeds what it was sized for.
 func (f *Filter) rotation(now int64) Event {
 	s := f.newest()
-	mu := s.meanFor(laneBudget(f.budget(s)))
+	mu := f.sized.meanFor(s.geometry, laneBudget(f.budget(s)))
 	return Event{Kind: Rotate, Time: now, Segment: s.id, Limit: limitFor(s.strip, mu)}
 }
 

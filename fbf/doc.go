@@ -32,7 +32,9 @@
 // S equal strips; an id has one line in each strip and J bits in it, the same
 // in every lane. A generation contains the id if all S x J bits are set in its lane:
 // S cache lines, read at once, answer for all eight generations, and the insert
-// writes the same lines. S and J follow from the target.
+// writes the same lines. S and J follow from the target. On amd64 with AVX2 a check is
+// done in assembly (kernel_amd64.s), which halves its time; elsewhere, or with the build
+// tag purego, in Go (probe.go), with the same result bit for bit.
 //
 //	          lane 0   lane 1   ...   lane 7
 //	strip 0   [64 bit] [64 bit]       [64 bit]   <- line chosen by hash 0

@@ -24,6 +24,7 @@ type Filter struct {
 	asked int64  // newest time Plan was asked about; a hint only, not part of the state
 	dueAt int64  // logged time at which Plan may have something to do
 	room  uint64 // inserts after which it has
+	sized sizing
 	p     probes // of the id being checked and inserted; kept here because clearing one on the stack costs as much as a probe
 }
 
@@ -119,7 +120,7 @@ func (f *Filter) Match(h uint64) (Match, bool) {
 // first whenever Due(now), and do not insert new ids while Full.
 func (f *Filter) Insert(h uint64, now int64) {
 	s := f.newest()
-	s.locate(h, &f.p)
+	s.request(h, &f.p)
 	f.insert(s, &f.p, now)
 }
 
@@ -128,7 +129,7 @@ func (f *Filter) Insert(h uint64, now int64) {
 func (f *Filter) insert(s *segment, p *probes, now int64) {
 	s.set(p)
 	if s.lanes[s.head&7].count == 0 {
-		f.dueAt = min(f.dueAt, now+f.opts.refresh())
+		f.begin(s, now)
 	}
 	s.note(now, now+f.opts.Window)
 	f.inserted++
@@ -139,6 +140,15 @@ func (f *Filter) insert(s *segment, p *probes, now int64) {
 	if s.dirty != 0 {
 		s.clearSome(s.clearStep)
 	}
+}
+
+// begin starts the present's period with its first insert. It is apart from
+// insert, where its copy of the options would cost every insert a larger stack frame.
+//
+//go:noinline
+func (f *Filter) begin(s *segment, now int64) {
+	s.begin(now)
+	f.dueAt = min(f.dueAt, now+f.opts.refresh())
 }
 
 // CheckAndInsert reports whether h may have been inserted before, and inserts

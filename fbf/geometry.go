@@ -57,6 +57,20 @@ func (g geometry) meanFor(p float64) float64 {
 	return meanForRho(g.j, math.Pow(p, 1/float64(g.s)))
 }
 
+// sizing remembers the last answer of geometry.meanFor: it takes some
+// microseconds, and every rotation mostly asks the same.
+type sizing struct {
+	geometry
+	p, mean float64
+}
+
+func (z *sizing) meanFor(g geometry, p float64) float64 {
+	if z.geometry != g || z.p != p {
+		*z = sizing{geometry: g, p: p, mean: g.meanFor(p)}
+	}
+	return z.mean
+}
+
 // stripFor is the strip length that keeps n ids times slack per generation at mean mu.
 func (g geometry) stripFor(n, mu, slack float64) uint64 {
 	want := math.Ceil(n * slack / mu)

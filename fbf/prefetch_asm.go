@@ -11,7 +11,7 @@ import "unsafe"
 //go:noescape
 func prefetchLines(lines unsafe.Pointer, at *uint64, n int)
 
-// request asks for the lines of p.
-func (s *segment) request(p *probes) {
+// prefetch asks for the lines of p.
+func (s *segment) prefetch(p *probes) {
 	prefetchLines(unsafe.Pointer(unsafe.SliceData(s.lines)), &p.at[0], min(s.s, maxProbes))
 }

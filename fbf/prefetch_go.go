@@ -4,11 +4,11 @@ package fbf
 
 import "sync/atomic"
 
-// sink keeps the loads of request from being optimised away.
+// sink keeps the loads of prefetch from being optimised away.
 var sink atomic.Uint64
 
-// request asks for the lines of p by loading a word of each.
-func (s *segment) request(p *probes) {
+// prefetch asks for the lines of p by loading a word of each.
+func (s *segment) prefetch(p *probes) {
 	var x uint64
 	for i := 0; i < s.s && i < maxProbes; i++ {
 		x |= s.lines[p.at[i]][0]

@@ -1,33 +1,30 @@
 package fbf
 
+import "math/bits"
+
 // probes are the lines of one id in one segment, and its bits in each,
-// complemented (all other bits set).
+// complemented (all other bits set). The first S of each are meant.
 type probes struct {
 	at   [maxProbes]uint64
 	mask [maxProbes]uint64
 }
 
-// The probe hash of strip i is one 64-bit word: the upper 32 bits choose the
-// line by multiply-shift, the lower 30 hold five bit positions of six bits.
-const (
-	lineShift = 32
-)
-
 // all is a lane word whose every probed bit is set.
 const all = ^uint64(0)
 
-// probeHash is the probe hash of h in strip i.
+// probeHash is the probe hash of h in strip i: the upper 32 bits choose the
+// line by multiply-shift, the lower 30 hold five bit positions of six bits.
 func probeHash(h uint64, i int) uint64 {
 	k := &probeKeys[i&(maxProbes-1)]
 	return mum(h^k[0], k[1])
 }
 
-// place is the line chosen within a strip.
-func place(x, strip uint64) uint64 { return (x >> lineShift) * strip >> lineShift }
+// place is the line that probe hash x chooses within a strip.
+func place(x, strip uint64) uint64 { return (x >> 32) * strip >> 32 }
 
-// without is the complement of the bits of x. The fifth position is read at
-// shift fifth: 24, or for J = 4 it is 0, which repeats the first.
-func without(x uint64, fifth uint8) uint64 {
+// without is the complement of the bits of probe hash x. The fifth position is
+// read at shift fifth: 24, or for J = 4 it is 0, which repeats the first.
+func without(x, fifth uint64) uint64 {
 	return ^(1<<(x&63) | 1<<(x>>6&63) | 1<<(x>>12&63) | 1<<(x>>18&63) | 1<<(x>>(fifth&63)&63))
 }
 
@@ -42,84 +39,86 @@ func (s *segment) locate(h uint64, p *probes) {
 	}
 }
 
-// probe locates h and returns the generations that contain it. All S lines
-// are read whatever they hold: a branch on the data of one before the others are
-// requested would serialise the cache misses. The paths by S are locate and
-// located in one, which is worth a tenth of the time.
-func (s *segment) probe(h uint64, p *probes) uint8 {
-	if s.r == 2 {
-		s.locate(h, p)
-		return s.match(p)
-	}
-	switch s.s {
-	case 2:
-		return s.probe2(h, p, 0) & s.query
-	case 3:
-		return s.probe3(h, p, 0) & s.query
-	case 4:
-		return s.probe4(h, p, 0) & s.query
-	case 5:
-		return s.probe3(h, p, 0) & s.probe2(h, p, 3) & s.query
-	case 6:
-		return s.probe3(h, p, 0) & s.probe3(h, p, 3) & s.query
-	case 7:
-		return s.probe4(h, p, 0) & s.probe3(h, p, 4) & s.query
-	case 8:
-		return s.probe4(h, p, 0) & s.probe4(h, p, 4) & s.query
-	}
+// requestPlain is request without a kernel.
+func (s *segment) requestPlain(h uint64, p *probes) {
 	s.locate(h, p)
+	s.prefetch(p)
+}
+
+// probePlain is probe without a kernel. It asks for all S lines before it looks into any,
+// for a branch on the data of one would serialise the cache misses.
+func (s *segment) probePlain(h uint64, p *probes) uint8 {
+	s.requestPlain(h, p)
 	return s.match(p)
 }
 
-// probe2 is probe for the 2 strips from the i-th on.
-func (s *segment) probe2(h uint64, p *probes, i int) uint8 {
-	k, at, mask := probeKeys[i:], p.at[i:], p.mask[i:]
-	_, _, _ = k[1], at[1], mask[1]
-	strip, fifth, lines := s.strip, s.fifth, s.lines
-	base := uint64(i) * strip
-	x0, x1 := mum(h^k[0][0], k[0][1]), mum(h^k[1][0], k[1][1])
-	at[0] = base + place(x0, strip)
-	at[1] = base + strip + place(x1, strip)
-	m0, m1 := without(x0, fifth), without(x1, fifth)
-	mask[0], mask[1] = m0, m1
-	return hits2(&lines[at[0]], &lines[at[1]], m0, m1)
-}
-
-// probe3 is probe for the 3 strips from the i-th on.
-func (s *segment) probe3(h uint64, p *probes, i int) uint8 {
-	k, at, mask := probeKeys[i:], p.at[i:], p.mask[i:]
-	_, _, _ = k[2], at[2], mask[2]
-	strip, fifth, lines := s.strip, s.fifth, s.lines
-	base := uint64(i) * strip
-	x0, x1, x2 := mum(h^k[0][0], k[0][1]), mum(h^k[1][0], k[1][1]), mum(h^k[2][0], k[2][1])
-	at[0] = base + place(x0, strip)
-	at[1] = base + strip + place(x1, strip)
-	at[2] = base + 2*strip + place(x2, strip)
-	m0, m1, m2 := without(x0, fifth), without(x1, fifth), without(x2, fifth)
-	mask[0], mask[1], mask[2] = m0, m1, m2
-	return hits3(&lines[at[0]], &lines[at[1]], &lines[at[2]], m0, m1, m2)
-}
-
-// probe4 is probe for the 4 strips from the i-th on.
-func (s *segment) probe4(h uint64, p *probes, i int) uint8 {
-	k, at, mask := probeKeys[i:], p.at[i:], p.mask[i:]
-	_, _, _ = k[3], at[3], mask[3]
-	strip, fifth, lines := s.strip, s.fifth, s.lines
-	base := uint64(i) * strip
-	x0, x1, x2, x3 := mum(h^k[0][0], k[0][1]), mum(h^k[1][0], k[1][1]), mum(h^k[2][0], k[2][1]), mum(h^k[3][0], k[3][1])
-	at[0] = base + place(x0, strip)
-	at[1] = base + strip + place(x1, strip)
-	at[2] = base + 2*strip + place(x2, strip)
-	at[3] = base + 3*strip + place(x3, strip)
-	m0, m1, m2, m3 := without(x0, fifth), without(x1, fifth), without(x2, fifth), without(x3, fifth)
-	mask[0], mask[1], mask[2], mask[3] = m0, m1, m2, m3
-	if s.cached {
-		// A new id is nearly always told by two lines, and no miss is serialised.
-		r := hits2(&lines[at[0]], &lines[at[1]], m0, m1)
-		if r != 0 {
-			r &= hits2(&lines[at[2]], &lines[at[3]], m2, m3)
-		}
-		return r
+// match is located without a kernel. With two roles the first half of the lines is
+// the future's, the second the present's.
+func (s *segment) match(p *probes) uint8 {
+	if s.r == 1 {
+		return s.hits(p, 0, s.s) & s.query
 	}
-	return hits4(&lines[at[0]], &lines[at[1]], &lines[at[2]], &lines[at[3]], m0, m1, m2, m3)
+	future, present := s.hits(p, 0, s.s/2), s.hits(p, s.s/2, s.s)
+	return present & bits.RotateLeft8(future, -1) & s.query
+}
+
+// hits is the set of lanes in which all lines from..to-1 of p have all their bits.
+// Two lines nearly always tell a new id.
+func (s *segment) hits(p *probes, from, to int) uint8 {
+	r := ^uint8(0)
+	for i := from; i < to && r != 0; i += 2 {
+		j := min(i+1, to-1) // an odd last line is taken twice
+		r &= hits2(&s.lines[p.at[i&7]], &s.lines[p.at[j&7]], p.mask[i&7], p.mask[j&7])
+	}
+	return r
+}
+
+// hits2 is the set of lanes in which both lines have all their bits: one AND
+// per lane. It is unrolled because that is worth a third of the time.
+func hits2(l0, l1 *line, m0, m1 uint64) (r uint8) {
+	if (l0[0]|m0)&(l1[0]|m1) == all {
+		r |= 1 << 0
+	}
+	if (l0[1]|m0)&(l1[1]|m1) == all {
+		r |= 1 << 1
+	}
+	if (l0[2]|m0)&(l1[2]|m1) == all {
+		r |= 1 << 2
+	}
+	if (l0[3]|m0)&(l1[3]|m1) == all {
+		r |= 1 << 3
+	}
+	if (l0[4]|m0)&(l1[4]|m1) == all {
+		r |= 1 << 4
+	}
+	if (l0[5]|m0)&(l1[5]|m1) == all {
+		r |= 1 << 5
+	}
+	if (l0[6]|m0)&(l1[6]|m1) == all {
+		r |= 1 << 6
+	}
+	if (l0[7]|m0)&(l1[7]|m1) == all {
+		r |= 1 << 7
+	}
+	return r
+}
+
+// set writes the id into the present, and with two roles into the future. Each
+// word is read anew when it is written: storing back what an earlier test
+// read would lose bits.
+func (s *segment) set(p *probes) {
+	present := 0
+	if s.r == 2 {
+		present = s.s / 2
+		s.write(p, 0, present, next(s.head))
+	}
+	s.write(p, present, s.s, s.head)
+}
+
+// write sets the bits of lines from..to-1 of p in one lane.
+func (s *segment) write(p *probes, from, to int, lane uint8) {
+	lines := s.lines
+	for i := from; i < to; i++ {
+		lines[p.at[i&7]][lane&7] |= ^p.mask[i&7]
+	}
 }

@@ -20,8 +20,8 @@ type segment struct {
 	id     uint32
 	tag    uint8
 	strip  uint64
-	fifth  uint8 // shift of the fifth bit position in a probe hash; 0 when J is 4
-	cached bool  // small enough for the processor's caches
+	fifth  uint64 // shift of the fifth bit position in a probe hash; 0 when J is 4
+	kernel bool   // served by the kernels in assembly
 	opened int64
 	used   bool // opened by the controller or in use since, not merely for a Capacity hint
 	mem    memory
@@ -72,14 +72,10 @@ func (s *segment) derive() {
 	if s.fifth = 0; s.j == 5 {
 		s.fifth = 24
 	}
-	s.cached = s.bytes() <= cachedBytes
+	s.kernel = hasKernel && s.r == 1
 	s.setQuery()
 	s.setClearStep()
 }
-
-// cachedBytes is the size up to which a segment is taken to lie in the
-// processor's caches.
-const cachedBytes = 4 << 20
 
 // setClearStep spreads the clearing of a lane over a quarter of a generation's inserts.
 func (s *segment) setClearStep() {
@@ -89,53 +85,15 @@ func (s *segment) setClearStep() {
 
 func (s *segment) bytes() uint64 { return s.geometry.lines(s.strip) * lineBytes }
 
-// hits is the set of lanes in which all lines from..to-1 of p have all their bits.
-func (s *segment) hits(p *probes, from, to int) (r uint8) {
-	for l := range lanes {
-		w := all
-		for i := from; i < to; i++ {
-			w &= s.lines[p.at[i]][l] | p.mask[i]
-		}
-		if w == all {
-			r |= 1 << l
-		}
-	}
-	return r
-}
-
-// match is the set of generations that contain the id, in plain form.
-func (s *segment) match(p *probes) uint8 {
-	if s.r == 1 {
-		return s.hits(p, 0, s.s) & s.query
-	}
-	future, present := s.hits(p, 0, s.s/2), s.hits(p, s.s/2, s.s)
-	return present & bits.RotateLeft8(future, -1) & s.query
-}
-
-// set writes the id into the present, and with two roles into the future. Each
-// word is read anew when it is written: storing back what an earlier test
-// read would lose bits.
-func (s *segment) set(p *probes) {
-	lines, h := s.lines, s.head&7
-	at, mask := p.at[:s.s], p.mask[:s.s]
-	if s.r == 2 {
-		half, f := s.s/2, next(h)
-		for i := range half {
-			lines[at[i]][f] |= ^mask[i]
-		}
-		at, mask = at[half:], mask[half:]
-	}
-	for i, m := range mask {
-		lines[at[i]][h] |= ^m
-	}
+// begin notes that the first insert of the present is at now.
+func (s *segment) begin(now int64) {
+	l := &s.lanes[s.head&7]
+	l.start, l.newest = now, now
 }
 
 // note records an insert at now that must be recognised until expire.
 func (s *segment) note(now, expire int64) {
 	l := &s.lanes[s.head&7]
-	if l.count == 0 {
-		l.start, l.newest = now, now
-	}
 	l.count++
 	l.newest = max(l.newest, now)
 	l.expire = max(l.expire, expire)

@@ -31,6 +31,13 @@ var mutants = []mutant{
 		packages: "./fbf ./store", tests: "TestModel|TestWindow|TestPowerLoss",
 	},
 	{
+		guarantee: "G1", name: "the kernel puts bits where another processor does not look for them",
+		file:     "fbf/kernel_amd64.s",
+		old:      "	VPSRLQ  $18, Y3, Y7; \\\n",
+		new:      "	VPSRLQ  $19, Y3, Y7; \\\n",
+		packages: "./fbf", tests: "TestChecks|TestKernelLocates",
+	},
+	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
 		file:     "store/redo.go",
 		old:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n		e.t = p.tables[e.table]\n",
