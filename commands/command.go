@@ -116,6 +116,7 @@ type Context struct {
 
 	table  *Table
 	tx     *transaction
+	watch  *watches
 	unmute bool // CLIENT REPLY ON answers although replies were off
 }
 

@@ -160,6 +160,7 @@ func (c *Context) setProto(v int) {
 func doReset(c *Context) {
 	s := c.Session
 	*c.tx = transaction{}
+	c.watch.clear()
 	s.multi.Store(-1)
 	s.setName("")
 	s.noEvict.Store(false)

@@ -39,6 +39,8 @@ var (
 	errDiscardNoMulti  error = refusal("ERR DISCARD without MULTI")
 	errExecAbort       error = refusal("EXECABORT Transaction discarded because of previous errors.")
 	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
+	errWatchInMulti    error = refusal("ERR WATCH inside MULTI is not allowed")
+	errTooManyWatched  error = refusal("ERR too many watched keys")
 	errMultiTooLarge   error = refusal("ERR the queue of this transaction is too large")
 	errNumKeys         error = refusal("ERR numkeys does not match the number of arguments")
 	errNumKeysPositive error = refusal("ERR numkeys should be greater than 0")

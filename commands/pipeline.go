@@ -24,6 +24,7 @@ type Pipeline struct {
 	slots []slot // one reply each, in order
 	now   int64  // wall time of this batch in Unix ms, 0: not read yet
 	tx    transaction
+	watch watches
 
 	// Scratch, kept here so that a request allocates nothing.
 	req    Request
@@ -39,6 +40,7 @@ type slot struct {
 	muted bool     // CLIENT REPLY OFF or SKIP: execute, but write nothing
 	cmd   *Command // nil: a reply that is no command's outcome
 	op    int
+	guard int // of slotArray: 1 + the operation on which EXEC depends; 0: none
 	text  string
 	args  [][]byte
 }
@@ -58,7 +60,7 @@ const (
 func NewPipeline(st *store.Store, srv *Server, ses *Session) *Pipeline {
 	p := &Pipeline{st: st, srv: srv, ses: ses, table: Commands}
 	p.req.now = p.wallTime
-	p.ctx = Context{Store: st, Server: srv, Session: ses, table: p.table, tx: &p.tx}
+	p.ctx = Context{Store: st, Server: srv, Session: ses, table: p.table, tx: &p.tx, watch: &p.watch}
 	return p
 }
 
@@ -163,8 +165,9 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 		p.st.Execute(&p.batch)
 	}
 	p.result.Now = start.UnixMilli()
-	for i := range p.slots {
+	for i := 0; i < len(p.slots); i++ {
 		p.answer(&p.slots[i], w)
+		i += p.passOver(i)
 	}
 	p.srv.stats.ranAll(p.slots, time.Since(start))
 	p.ses.touch(p.slots[len(p.slots)-1].cmd, start)
@@ -194,7 +197,7 @@ func (p *Pipeline) answer(s *slot, w *resp.Writer) {
 	case slotStatus:
 		w.Status(s.text)
 	case slotArray:
-		w.Array(s.op)
+		p.answerExec(s, w)
 	case slotRun:
 		p.ctx.Args, p.ctx.W = s.args, w
 		s.cmd.Run(&p.ctx)

@@ -72,5 +72,4 @@ var refusedCommands = []Command{
 	refused("psubscribe", -2, "PSUBSCRIBE", pubsubReason),
 	refused("ssubscribe", -2, "SSUBSCRIBE", pubsubReason),
 	refused("publish", 3, "PUBLISH", pubsubReason),
-	refused("watch", -2, "WATCH", "a transaction here is one atomic batch without optimistic locking"),
 }

@@ -26,6 +26,7 @@ var Commands = newTable(
 	connectionCommands,
 	clientCommands,
 	transactionCommands,
+	watchCommands,
 	commandCommands,
 	configCommands,
 	serverCommands,

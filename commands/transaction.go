@@ -3,6 +3,8 @@ package commands
 import (
 	"bytes"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/server/resp"
 )
 
 // maxQueued bounds what MULTI keeps for one connection, in bytes, with what a
@@ -17,7 +19,8 @@ const (
 // transaction is the state between MULTI and EXEC. The commands wait as copies
 // of their arguments and become part of the batch at EXEC; the store executes
 // a batch atomically, so the transaction is, and several transactions of one
-// pipeline share a commit.
+// pipeline share a commit. If keys are watched, the first operation asks whether
+// they are unchanged, and the others have their turn only then (watch.go).
 type transaction struct {
 	open   bool
 	failed bool // a request was refused while queueing: EXEC will abort
@@ -117,9 +120,10 @@ func doExec(p *Pipeline, _ [][]byte) {
 		return
 	}
 	queue := p.tx.queue
+	guard := p.watch.guard(&p.batch)
 	p.leaveMulti()
 	header := &p.slots[len(p.slots)-1]
-	header.kind, header.op = slotArray, len(queue)
+	header.kind, header.op, header.guard = slotArray, len(queue), guard+1
 	muted := header.muted
 	for _, q := range queue {
 		p.add(q.cmd, q.args, muted)
@@ -127,11 +131,53 @@ func doExec(p *Pipeline, _ [][]byte) {
 			p.tx.solo = true
 		}
 	}
+	if guard >= 0 {
+		p.batch.Ops[guard].Delta = int64(len(p.batch.Ops) - guard - 1)
+	}
 }
 
-// leaveMulti ends the transaction.
+// held reports whether a transaction was executed: no watched key had changed.
+// It has an error if nobody knows.
+func (p *Pipeline) held(s *slot) (bool, error) {
+	if s.guard == 0 {
+		return true, nil
+	}
+	op := &p.batch.Ops[s.guard-1]
+	return op.Applied && op.Err == nil, op.Err
+}
+
+// answerExec begins EXEC's array, or says why there is none.
+func (p *Pipeline) answerExec(s *slot, w *resp.Writer) {
+	switch held, err := p.held(s); {
+	case err != nil:
+		w.Error(errorText(err))
+	case !held:
+		w.NullArray()
+	default:
+		w.Array(s.op)
+	}
+}
+
+// passOver returns how many slots after i are of a transaction that was not
+// executed. They are neither answered nor counted.
+func (p *Pipeline) passOver(i int) int {
+	s := &p.slots[i]
+	if s.kind != slotArray {
+		return 0
+	}
+	if held, _ := p.held(s); held {
+		return 0
+	}
+	for j := i + 1; j <= i+s.op; j++ {
+		p.slots[j].cmd = nil
+	}
+	return s.op
+}
+
+// leaveMulti ends the transaction and the watch.
 func (p *Pipeline) leaveMulti() {
 	p.tx = transaction{}
+	p.watch.clear()
 	p.ses.multi.Store(-1)
 }
 
@@ -154,11 +200,5 @@ var transactionCommands = []Command{
 		ACL: []string{"@transaction"}, Since: "2.0.0", Complexity: "O(N), where N is the number of queued commands",
 		Summary: "Drops the queued commands and ends the transaction.",
 		Control: doDiscard,
-	},
-	{
-		Name: "unwatch", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | pure, Group: "transactions",
-		ACL: []string{"@transaction"}, Since: "2.2.0", Complexity: "O(1)",
-		Summary: "Forgets watched keys, of which there are none.",
-		Run:     func(c *Context) { c.W.Status("OK") },
 	},
 }

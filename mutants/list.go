@@ -227,6 +227,27 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestRefusalsConsumeNothing|TestMultiKey",
 	},
 	{
+		guarantee: "G6", name: "WATCH is not checked",
+		file:     "store/decide.go",
+		old:      "			i += int(op.Delta) // they have no turn (G6)\n",
+		new:      "",
+		packages: "./store", tests: "TestWatch",
+	},
+	{
+		guarantee: "G6", name: "WATCH does not see that a missing key came and went",
+		file:     "store/watch.go",
+		old:      "		return now&1 == 0 && now != mark\n",
+		new:      "		return false\n",
+		packages: "./store", tests: "TestWatch",
+	},
+	{
+		guarantee: "G6", name: "MSETNX sets the keys before one that exists",
+		file:     "store/decide_keys.go",
+		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {\n",
+		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.at.wall) {\n",
+		packages: "./store", tests: "TestMSet",
+	},
+	{
 		guarantee: "G7", name: "a forgotten window does not move forgotten-before",
 		file:     "store/recover.go",
 		old:      "			t.horizon.forget(wall + t.def.Skew.Milliseconds() + 1)\n",

@@ -7,18 +7,20 @@ import "math"
 // outcomes and redone from them ("decide once, redo everywhere"). A refused
 // operation logs nothing: no effect, no opid (G6).
 func (x *execution) decide() {
-	for i := range x.ops {
+	for i := 0; i < len(x.ops); i++ {
 		op := &x.ops[i]
-		if op.Kind == Nop || op.Err != nil {
-			continue
+		if op.Kind != Nop && op.Err == nil {
+			if x.err != nil {
+				return
+			}
+			if x.flushed {
+				x.findAgain(op)
+			}
+			op.Err = x.turn(op)
 		}
-		if x.err != nil {
-			return
+		if op.Kind == IfUnchanged && !op.Applied {
+			i += int(op.Delta) // they have no turn (G6)
 		}
-		if x.flushed {
-			x.findAgain(op)
-		}
-		op.Err = x.turn(op)
 	}
 }
 
@@ -31,6 +33,10 @@ func (x *execution) turn(op *Op) error {
 		return x.cmIncrBy(op)
 	case CSeen:
 		return x.cSeen(op)
+	case Watch:
+		return x.watch(op)
+	case IfUnchanged:
+		return x.ifUnchanged(op)
 	case IncrBy:
 		return x.incrBy(op)
 	case Set:

@@ -203,7 +203,7 @@ func checkKey(k []byte) error {
 // multiKey reports whether the operation's keys are in Keys.
 func (op *Op) multiKey() bool {
 	switch op.Kind {
-	case CMIncrBy, MSet, MGet, Del, Exists, removeExpired:
+	case CMIncrBy, MSet, MGet, Del, Exists, Watch, IfUnchanged, removeExpired:
 		return true
 	}
 	return false

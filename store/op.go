@@ -70,6 +70,14 @@ const (
 	// CSeen asks for an operation without applying it. In: Key, ID.
 	// Out: Found (maybe, in APPROX), Seen and whether it is Exact.
 	CSeen
+	// Watch notes what Keys are like. Out: Values, two numbers for each key, to
+	// be handed to IfUnchanged.
+	Watch
+	// IfUnchanged lets the next Delta operations of the batch have their turn
+	// only if Keys are as Watch noted them; otherwise they change nothing and
+	// answer nothing. In: Keys, Deltas (what Watch answered), Delta.
+	// Out: Applied: the keys are unchanged.
+	IfUnchanged
 	// FBFExists tests Keys (items) in the filter Key; a missing filter holds
 	// nothing. Out: Founds.
 	FBFExists
