@@ -47,7 +47,7 @@ var mutants = []mutant{
 	{
 		guarantee: "G1", name: "twins within one pipeline are both applied",
 		file:     "store/judge.go",
-		old:      "	if !r.p.inserted || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {\n",
+		old:      "	if !r.p.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {\n",
 		new:      "	if r.p != nil || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {\n",
 		packages: "./store", tests: "TestPipelineSeesItself|TestPowerLoss",
 	},
@@ -61,8 +61,8 @@ var mutants = []mutant{
 	{
 		guarantee: "G1", name: "a look-up in runs is trusted although they changed",
 		file:     "store/judge.go",
-		old:      "		if !r.look.done || r.look.version != r.p.runsVersion {\n",
-		new:      "		if !r.look.done {\n",
+		old:      "		if !l.done || l.version != r.p.runsVersion {\n",
+		new:      "		if !l.done {\n",
 		packages: "./store", tests: "TestLookUpIsRepeated",
 	},
 	{

@@ -88,7 +88,7 @@ func (x *execution) findAgain(op *Op) {
 			r.c = r.p.hot.install(r.key, position(r.slot, keyHash(r.key)))
 		}
 		if op.Kind.idempotent() {
-			r.look = look{}
+			r.disk = nil
 			r.judge(op.ID, x.at.logged)
 		}
 	}
@@ -260,6 +260,7 @@ func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
 	}
 	x.log(r.p, &e)
 	r.p.inserted = true
+	r.p.twins.add(r.hash)
 	return e.value
 }
 

@@ -35,8 +35,6 @@ type execution struct {
 	flushes bool   // the batch contains a FLUSHALL
 	flushed bool   // … which was executed
 	wrote   bool   // the batch has a commit to wait for
-
-	touchSink uint32 // keeps the compiler from dropping loads made ahead
 }
 
 // touched is a partition of the batch.
@@ -63,8 +61,21 @@ type ref struct {
 	time      int64 // the client's time of the operation
 	hasTime   bool
 
+	disk *onDisk // what was read outside the lock; nil on the steady path
+}
+
+// onDisk is what the disk knows of a ref's key and opid.
+type onDisk struct {
 	load load // a cold row
 	look look // a look-up in runs
+}
+
+// fromDisk returns the ref's onDisk, which stays its own for the whole batch.
+func (r *ref) fromDisk() *onDisk {
+	if r.disk == nil {
+		r.disk = new(onDisk)
+	}
+	return r.disk
 }
 
 // load is a row read outside the lock.
@@ -243,9 +254,7 @@ func (x *execution) addRef(op int, key []byte) {
 		x.refs = append(x.refs, ref{})
 	}
 	r := &x.refs[len(x.refs)-1]
-	runs := r.look.runs[:0]
 	*r = ref{op: op, key: key, p: x.s.partitions[n], slot: slot}
-	r.look.runs = runs
 	if o := &x.ops[op]; o.Kind.idempotent() {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}
@@ -264,7 +273,10 @@ func (x *execution) lock() {
 	for i := range x.touched {
 		p := x.touched[i].p
 		p.mu.Lock()
-		p.need, p.inserted = 0, false
+		p.need = 0
+		if p.inserted {
+			p.inserted, p.twins = false, twins{}
+		}
 	}
 	x.at = x.s.clock.now()
 }
@@ -290,7 +302,6 @@ func (x *execution) prepare() bool {
 			// that their misses overlap.
 			r.t = r.p.tableOf(r.key)
 			r.t.filter.Touch(r.hash)
-			x.touchSink += r.p.recent.touch(r.hash)
 		}
 		if r.c = r.p.hot.get(r.key); r.c == nil && !x.install(r) {
 			x.cold = append(x.cold, i)
@@ -316,13 +327,14 @@ func (x *execution) prepare() bool {
 func (x *execution) install(r *ref) bool {
 	pos := position(r.slot, keyHash(r.key))
 	stamp := *r.p.hot.stamp(pos)
-	if !r.load.done || r.load.stamp != stamp {
-		r.load = load{stamp: stamp}
+	l := &r.fromDisk().load
+	if !l.done || l.stamp != stamp {
+		*l = load{stamp: stamp}
 		return false
 	}
 	c := r.p.hot.install(r.key, pos)
-	if r.load.exists {
-		row := r.load.row
+	if l.exists {
+		row := l.row
 		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
 		c.seq, c.saved, c.inRow = row.seq, row.seq, true
 	}
@@ -336,13 +348,14 @@ func (x *execution) fetch() {
 	var buf []byte
 	for _, i := range x.cold {
 		r := &x.refs[i]
+		l := &r.disk.load
 		k := persistence.RowKey{Slot: r.slot, Hash: keyHash(r.key), Key: r.key}
 		var err error
-		buf, r.load.exists, err = x.s.db.Row(buf, k)
-		if err == nil && r.load.exists {
-			r.load.row, err = decodeRow(buf)
+		buf, l.exists, err = x.s.db.Row(buf, k)
+		if err == nil && l.exists {
+			l.row, err = decodeRow(buf)
 		}
-		r.load.done = true
+		l.done = true
 		x.fail(r, err)
 	}
 	for _, i := range x.confirm {

@@ -36,16 +36,17 @@ func (r *ref) judge(id []byte, logged int64) {
 			r.p.need = max(r.p.need, rec.seq)
 			return
 		}
-		if !r.look.done || r.look.version != r.p.runsVersion {
-			r.look = look{version: r.p.runsVersion, runs: r.look.runs[:0]}
-			r.matches(logged, &r.look.runs)
-			if len(r.look.runs) > 0 {
+		l := &r.fromDisk().look
+		if !l.done || l.version != r.p.runsVersion {
+			*l = look{version: r.p.runsVersion, runs: l.runs[:0]}
+			r.matches(logged, &l.runs)
+			if len(l.runs) > 0 {
 				r.verdict = verdictUnknown
 				return
 			}
 		}
-		if r.look.found {
-			r.verdict, r.seen = verdictSeen, r.look.seen
+		if l.found {
+			r.verdict, r.seen = verdictSeen, l.seen
 			return
 		}
 	}
@@ -91,7 +92,8 @@ func (t *tableState) match(hash uint64, runs *[]persistence.Run) uint8 {
 // afterwards that the runs are still the same, and finds in memory what was
 // applied in between.
 func (r *ref) lookUp(db *persistence.DB, id []byte) error {
-	for _, run := range r.look.runs {
+	l := &r.disk.look
+	for _, run := range l.runs {
 		var bad error
 		err := db.LookUp(run, r.hash, func(_ uint64, value []byte) bool {
 			rec, err := decodeRunValue(value)
@@ -101,7 +103,7 @@ func (r *ref) lookUp(db *persistence.DB, id []byte) error {
 			if string(rec.key) != string(r.key) || string(rec.id) != string(id) {
 				return true
 			}
-			r.look.found, r.look.seen = true, rec.seen
+			l.found, l.seen = true, rec.seen
 			return false
 		})
 		if err == nil {
@@ -110,11 +112,11 @@ func (r *ref) lookUp(db *persistence.DB, id []byte) error {
 		if err != nil {
 			return err
 		}
-		if r.look.found {
+		if l.found {
 			break
 		}
 	}
-	r.look.done = true
+	l.done = true
 	return nil
 }
 
@@ -122,7 +124,7 @@ func (r *ref) lookUp(db *persistence.DB, id []byte) error {
 // the same batch may have been its twin. Runs need not be asked again, for
 // what they hold was there at the first judgement.
 func (r *ref) again(id []byte, logged int64) {
-	if !r.p.inserted || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
+	if !r.p.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
 		return
 	}
 	if r.t.def.Mode == Approx {
@@ -133,6 +135,14 @@ func (r *ref) again(id []byte, logged int64) {
 		r.verdict, r.seen = verdictSeen, rec.seen
 	}
 }
+
+// twins are the hashes that a batch has inserted into a partition, roughly: one
+// that is not here was not inserted, and the filter need not be asked again.
+type twins [16]uint64
+
+func (t *twins) add(hash uint64) { t[hash>>6&15] |= 1 << (hash & 63) }
+
+func (t *twins) mayHave(hash uint64) bool { return t[hash>>6&15]>>(hash&63)&1 != 0 }
 
 // tableOf returns the table of a key.
 func (p *partition) tableOf(key []byte) *tableState {

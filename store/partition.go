@@ -46,6 +46,7 @@ type partition struct {
 	recordAt      uint64         // sequence of its first entry; 0: no record begun
 	need          uint64         // what the batch being decided has seen
 	inserted      bool           // the batch being decided remembered an opid here
+	twins         twins          // which
 	floor         uint64         // the last FLUSHALL: what is missing rests on it
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint

@@ -23,8 +23,13 @@ type recentSegment struct {
 	// index is an open-addressing table of location+1, 0 being empty. A
 	// record's place follows from the high bits of its hash, so that the table
 	// read from its beginning is almost sorted: building a run costs no sort.
+	// It covers the records before pending, which are as many as indexed: new
+	// ids need no index, and many at once enter it with their cache misses
+	// overlapping.
 	index    []uint32
 	shift    uint8 // hash >> shift is the place
+	indexed  int
+	pending  recordAt
 	count    int
 	size     int
 	firstSeq uint64
@@ -110,10 +115,36 @@ func (s *recentSegment) add(r *record) {
 	s.chunks[n] = c
 	s.size += len(c) - at
 	s.count++
-	if s.count*2 > len(s.index)-overhang {
-		s.grow()
+}
+
+// recordAt is where a record begins.
+type recordAt struct{ chunk, offset int }
+
+// indexPending brings the index up to date.
+func (s *recentSegment) indexPending() {
+	if s.indexed == s.count {
+		return
 	}
-	s.place(uint32(n)<<recentBits|uint32(at)+1, r.hash)
+	if s.count*2 > len(s.index)-overhang {
+		s.setIndex(bits.Len(uint(2 * s.count)))
+		s.indexed, s.pending = 0, recordAt{}
+	}
+	for s.indexed < s.count {
+		at := &s.pending
+		c := s.chunks[at.chunk]
+		if at.offset == len(c) {
+			*at = recordAt{chunk: at.chunk + 1}
+			continue
+		}
+		loc := uint32(at.chunk)<<recentBits | uint32(at.offset) + 1
+		at.offset += recordHeader + int(binary.LittleEndian.Uint32(c[at.offset+4:]))
+		s.indexed++
+		if !s.place(loc, s.hashAt(loc)) {
+			// The overhang is full.
+			s.setIndex(64 - int(s.shift) + 1)
+			s.indexed, s.pending = 0, recordAt{}
+		}
+	}
 }
 
 // reserve returns the chunk that has room for most bytes.
@@ -145,38 +176,16 @@ func (s *recentSegment) setIndex(bits int) {
 	s.index, s.shift = make([]uint32, 1<<bits+overhang), uint8(64-bits)
 }
 
-// grow doubles the index, which is kept at most half full.
-func (s *recentSegment) grow() {
-	old := s.index
-	s.setIndex(64 - int(s.shift) + 1)
-	for _, loc := range old {
-		if loc != 0 {
-			s.place(loc, s.hashAt(loc))
+// place puts a location into the index, which is kept at most half full; false
+// if there is no room behind its place.
+func (s *recentSegment) place(loc uint32, hash uint64) bool {
+	for i := hash >> s.shift; i < uint64(len(s.index)); i++ {
+		if s.index[i] == 0 {
+			s.index[i] = loc
+			return true
 		}
 	}
-}
-
-// touch loads the place in the index where a record with this hash will go, so
-// that the cache misses of a batch overlap. The result only keeps the load.
-func (rs *recents) touch(hash uint64) uint32 {
-	if len(rs.segments) == 0 {
-		return 0
-	}
-	s := rs.segments[len(rs.segments)-1]
-	return s.index[hash>>s.shift]
-}
-
-// place puts a location into the index.
-func (s *recentSegment) place(loc uint32, hash uint64) {
-	for {
-		for i := hash >> s.shift; i < uint64(len(s.index)); i++ {
-			if s.index[i] == 0 {
-				s.index[i] = loc
-				return
-			}
-		}
-		s.grow() // the overhang is full
-	}
+	return false
 }
 
 // at returns the record at a location, followed by others.
@@ -210,6 +219,7 @@ func (rs *recents) find(hash uint64, key, id []byte) (record, bool) {
 }
 
 func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
+	s.indexPending()
 	for i := hash >> s.shift; i < uint64(len(s.index)) && s.index[i] != 0; i++ {
 		b := s.at(s.index[i])
 		if binary.LittleEndian.Uint64(b[8:]) != hash {
@@ -264,6 +274,7 @@ func (s *recentSegment) less(a, b sortedRecord) bool {
 func (rs *recents) seal() []*recentSegment {
 	n := len(rs.segments)
 	if n > 0 && rs.segments[n-1].count > 0 {
+		rs.segments[n-1].indexPending()
 		// The next one will be about as large.
 		rs.segments = append(rs.segments, newRecentSegment(min(rs.segments[n-1].count, maxPresized)))
 		n++
