@@ -45,6 +45,7 @@ func newRootCommand() *cobra.Command {
 		return serve(config, file, cmd.ErrOrStderr())
 	}
 	addPaper(root)
+	addBench(root)
 	addOffline(root)
 	return root
 }

@@ -1,0 +1,160 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+)
+
+const help = `Sends increments to a server of the Redis protocol as fast as replies come, or at a
+given rate, and says how many were answered and how long they took.
+
+  fbfkv bench --pipeline 16
+  fbfkv bench 127.0.0.1:6380 --workload lua --pipeline 16
+  fbfkv bench --rate 50000 --duration 1m --plot latency.svg
+  fbfkv bench --workload retry --retry-share 0.3 --verify
+
+Workloads:
+`
+
+// New returns the subcommand.
+func New() *cobra.Command {
+	c := &command{o: DefaultOptions()}
+	cmd := &cobra.Command{
+		Use:   "bench [ADDRESS] [--workload NAME] [--flag value ...]",
+		Short: "measure a server",
+		Long:  help + workloadHelp(),
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 1 {
+				c.o.Target.URL = args[0]
+			}
+			if cmd.Flags().Changed("count") && !cmd.Flags().Changed("duration") {
+				c.o.Duration = 0
+			}
+			return c.run(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	cmd.Flags().SortFlags = false
+	c.o.addFlags(cmd.Flags())
+	flags := cmd.Flags()
+	flags.BoolVar(&c.json, "json", false, "print the result as JSON")
+	flags.StringVar(&c.csv, "csv", "", "write latencies over time to this `file`")
+	setStyle(cmd)
+	return cmd
+}
+
+// setStyle gives a command this project's help and flag errors; the root's
+// are about the server's settings.
+func setStyle(cmd *cobra.Command) {
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", strings.TrimRight(cmd.Long, "\n"), cmd.UsageString())
+	})
+	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return fmt.Errorf("%w (%s --help lists the flags)", err, cmd.CommandPath())
+	})
+}
+
+func workloadHelp() string {
+	var b strings.Builder
+	for _, w := range workloads {
+		fmt.Fprintf(&b, "  %-8s  %s\n", w.name, w.what)
+	}
+	return b.String()
+}
+
+// addFlags adds the flags of everything but the output.
+func (o *Options) addFlags(f *pflag.FlagSet) {
+	f.StringVar(&o.Workload, "workload", o.Workload, "what to send, see above")
+	o.addLoadFlags(f)
+	f.StringVar(&o.Target.User, "user", "", "user to log in as")
+	f.StringVar(&o.Target.Password, "auth", "", "password")
+	f.BoolVar(&o.Target.TLS, "tls", false, "use TLS, as with a rediss:// address")
+	f.StringVar(&o.Target.CACert, "cacert", "", "`file` with the certificates to trust (the system's)")
+	f.BoolVar(&o.Target.Insecure, "insecure", false, "trust any certificate")
+	f.BoolVar(&o.Verify, "verify", false, "afterwards compare every counter with what was acknowledged; nobody else may change them")
+}
+
+// addLoadFlags adds the flags that shape the load.
+func (o *Options) addLoadFlags(f *pflag.FlagSet) {
+	f.IntVar(&o.Connections, "connections", o.Connections, "connections")
+	f.IntVar(&o.Pipeline, "pipeline", o.Pipeline, "operations that a connection sends at once, without waiting")
+	f.IntVar(&o.Threads, "threads", o.Threads, "threads that serve the connections")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "how long to measure")
+	f.Int64Var(&o.Count, "count", 0, "how many operations to send, instead of --duration (or at most, with both)")
+	f.DurationVar(&o.Warmup, "warmup", 0, "how long to send before measuring")
+	f.Float64Var(&o.Rate, "rate", 0, "operations per second to send whether or not replies come (open loop: an operation that\nhas to wait is charged from when it was due). 0: a connection waits for its replies")
+	f.StringVar(&o.Keys, "keys", o.Keys, "counters: hot (only one), uniform:N, or zipf:N:EXPONENT")
+	f.StringVar(&o.KeyPrefix, "key-prefix", o.KeyPrefix, "what their names begin with")
+	f.StringVar(&o.IDs, "ids", o.IDs, "opids: uuidv7, or client-seq (client's name and sequence number)")
+	f.Float64Var(&o.RetryShare, "retry-share", o.RetryShare, "workload retry: share of all operations that are duplicates, sent on other connections")
+	f.DurationVar(&o.RetryDelay, "retry-delay", 0, "workload retry: from an operation to its duplicate. 0: while it may be in flight")
+	f.StringVar(&o.Again, "again", "", "workload retry: take the duplicates from an earlier run, `SEED:COUNT`, with as many\n--connections and the same --keys; both runs with --ids client-seq")
+	f.Uint64Var(&o.Seed, "seed", 0, "makes keys and client-seq ids repeatable (random)")
+	f.DurationVar(&o.Window, "window", o.Window, "how long the recipes on Redis remember an opid")
+	f.DurationVar(&o.Patience, "retry-timeout", o.Patience, "how long operations of unknown outcome are retried, and lost connections made again")
+	f.DurationVar(&o.Interval, "interval", o.Interval, "of the latencies over time")
+	f.StringVar(&o.Loop, "loop", "", "how connections are served: epoll (Linux, not with TLS) or goroutines. Default: the better one")
+}
+
+// command is `fbfkv bench` itself.
+type command struct {
+	o    Options
+	json bool
+	csv  string
+}
+
+func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	c.o.progress = progress(stderr, &c.o)
+	r, err := Run(ctx, c.o)
+	c.o.progress(-1, 0)
+	if err != nil {
+		return err
+	}
+	if c.json {
+		err = printJSON(stdout, r)
+	} else {
+		r.print(stdout)
+	}
+	if c.csv != "" && err == nil {
+		err = r.writeCSV(c.csv)
+	}
+	if r.Verified != nil && err == nil {
+		err = r.Verified.Err()
+	}
+	return err
+}
+
+// interruptible ends the work on the signals that end a program.
+func interruptible(ctx context.Context) (context.Context, func()) {
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+}
+
+// progress draws how far the run is; done below 0 clears it.
+func progress(out io.Writer, o *Options) func(done int64, elapsed time.Duration) {
+	b := bar.New(out)
+	return func(done int64, elapsed time.Duration) {
+		switch {
+		case done < 0:
+			b.Clear()
+		case o.Duration == 0:
+			b.Set(o.Workload, false, done, o.Count)
+		default:
+			b.Set(o.Workload, false, int64(elapsed/time.Millisecond), int64((o.Warmup+o.Duration)/time.Millisecond))
+		}
+	}
+}

@@ -1,0 +1,90 @@
+package bench
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// print writes the result for people.
+func (r *Result) print(out io.Writer) {
+	fmt.Fprintf(out, "%s  %s  %d connections, pipeline %d, keys %s\n", r.Workload, r.Target, r.Connections, r.Pipeline, r.Keys)
+	fmt.Fprintf(out, "  throughput  %s operations/s  (%d in %.2f s; the generator used %.2f s of CPU)\n",
+		thousands(r.Throughput), r.Operations, r.Seconds, r.CPU)
+	l := r.Latency
+	fmt.Fprintf(out, "  latency     p50 %s  p95 %s  p99 %s  p99.9 %s  max %s\n",
+		short(l.P50), short(l.P95), short(l.P99), short(l.P999), short(l.Max))
+	if r.Duplicates > 0 {
+		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.Duplicates, 100*float64(r.Duplicates)/float64(max(r.Sent, 1)))
+	}
+	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
+		fmt.Fprintf(out, "  errors      %d %s\n", r.Errors[code], code)
+	}
+	if r.Reconnects > 0 || r.Retried > 0 || r.Unknown > 0 {
+		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.Reconnects, r.Retried, r.Unknown)
+	}
+	if v := r.Verified; v != nil && v.Wrong == 0 {
+		fmt.Fprintf(out, "  verified    %d counters hold the %d acknowledged operations\n", v.Counters, v.Acknowledged)
+	}
+}
+
+// short writes a time in seconds with three digits.
+func short(seconds float64) string {
+	d := time.Duration(seconds * 1e9)
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%.0fms", d.Seconds()*1e3)
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.2fms", d.Seconds()*1e3)
+	}
+	return fmt.Sprintf("%dus", d.Microseconds())
+}
+
+// thousands writes a rate with spaces between groups of three digits.
+func thousands(x float64) string {
+	s := strconv.FormatFloat(x, 'f', 0, 64)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
+}
+
+// printJSON writes any result for programs.
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// writeCSV writes the latencies over time.
+func (r *Result) writeCSV(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w := csv.NewWriter(f)
+	w.Write([]string{"second", "operations", "p50", "p95", "p99", "p99.9", "max"})
+	for _, m := range r.Series {
+		row := []string{number(m.Second), strconv.FormatInt(m.Operations, 10)}
+		for _, v := range []float64{m.P50, m.P95, m.P99, m.P999, m.Max} {
+			row = append(row, number(v))
+		}
+		w.Write(row)
+	}
+	w.Flush()
+	if err := w.Error(); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }
