@@ -159,6 +159,7 @@ func (c *Context) setProto(v int) {
 // doReset brings the connection back to the state of a new one.
 func doReset(c *Context) {
 	s := c.Session
+	s.End()
 	*c.tx = transaction{}
 	c.watch.clear()
 	s.multi.Store(-1)

@@ -38,6 +38,7 @@ var (
 	errExecNoMulti     error = refusal("ERR EXEC without MULTI")
 	errDiscardNoMulti  error = refusal("ERR DISCARD without MULTI")
 	errExecAbort       error = refusal("EXECABORT Transaction discarded because of previous errors.")
+	errMonitors        error = refusal("ERR Replica can't interact with the keyspace")
 	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
 	errWatchInMulti    error = refusal("ERR WATCH inside MULTI is not allowed")
 	errTooManyWatched  error = refusal("ERR too many watched keys")

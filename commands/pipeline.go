@@ -26,6 +26,9 @@ type Pipeline struct {
 	tx    transaction
 	watch watches
 
+	head   batchHead // of the batch, for the slow log
+	tapped bool      // someone monitors this batch
+
 	// Scratch, kept here so that a request allocates nothing.
 	req    Request
 	result Result
@@ -76,6 +79,9 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 	if p.ses.Closing() {
 		return
 	}
+	if len(p.slots) == 0 {
+		p.tapped = p.srv.observer.taps.any()
+	}
 	muted := p.ses.takeMute()
 	c, refused := p.table.resolve(args)
 	switch {
@@ -86,6 +92,8 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 		refused = "ERR " + c.Refusal
 	case p.tx.open && c.Flags&NoMulti != 0:
 		refused = string(errNotInMulti.(refusal))
+	case p.ses.tap != nil && c.Flags&(Write|ReadOnly) != 0:
+		refused = string(errMonitors.(refusal))
 	}
 	if refused != "" {
 		refused = p.abort(c, refused)
@@ -101,6 +109,7 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 	case c.Control != nil:
 		p.slots = append(p.slots, slot{kind: slotStatus, cmd: c, text: "OK", muted: muted})
 		c.Control(p, args)
+		p.begin(c, args)
 		if p.tx.solo { // what runs at once in a transaction sees its end, not what follows it
 			p.Flush(w)
 		}
@@ -116,6 +125,7 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 // there is none, or a run in its turn.
 func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 	s := slot{cmd: c, muted: muted}
+	p.begin(c, args)
 	if c.Parse == nil {
 		s.kind, s.args = slotRun, args
 		p.slots = append(p.slots, s)
@@ -142,6 +152,7 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	before := w.Len()
 	p.ctx.Args, p.ctx.W, p.ctx.unmute = args, w, false
 	p.ses.touch(c, start)
+	p.begin(c, args)
 	c.Run(&p.ctx)
 	p.count(c, before, w)
 	if muted && !p.ctx.unmute {
@@ -149,6 +160,7 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	}
 	took := time.Since(start)
 	p.srv.stats.ran(c, 1, took, took)
+	p.looked(nil, start, took)
 }
 
 // maxKeptSlots bounds what is kept of the memory of a large transaction.
@@ -169,7 +181,9 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 		p.answer(&p.slots[i], w)
 		i += p.passOver(i)
 	}
-	p.srv.stats.ranAll(p.slots, time.Since(start))
+	took := time.Since(start)
+	p.srv.stats.ranAll(p.slots, took)
+	p.looked(p.slots, start, took)
 	p.ses.touch(p.slots[len(p.slots)-1].cmd, start)
 	p.batch.Reset()
 	clear(p.slots)

@@ -39,7 +39,12 @@ type Server struct {
 	// a snapshot first, now for not waiting for clients.
 	Shutdown func(save, now bool) error
 
-	stats commandStats
+	// Push sends bytes to a client beside its replies; it may wait for the
+	// client to read. Only one goroutine at a time calls it for a client.
+	Push func(ses *Session, b []byte) error
+
+	stats    commandStats
+	observer observer
 }
 
 // ConfigError is a refusal of CONFIG SET that blames one setting.

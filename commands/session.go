@@ -28,6 +28,8 @@ type Session struct {
 	created       time.Time
 	authenticated bool // only the owner reads and writes it
 	reply         replyMode
+	tap           *tap // of a client that monitors
+	tapReady      bool // it knows that MONITOR was answered
 
 	mu      sync.Mutex
 	name    string
@@ -38,6 +40,7 @@ type Session struct {
 	closing    atomic.Bool
 	noEvict    atomic.Bool
 	noTouch    atomic.Bool
+	monitors   atomic.Bool
 	multi      atomic.Int64 // commands queued by MULTI, -1 outside
 	lastActive atomic.Int64 // unix nanoseconds
 	lastCmd    atomic.Pointer[Command]
@@ -146,6 +149,9 @@ func (s *Session) describe(now time.Time) string {
 // flagLetters renders the flags column of CLIENT LIST.
 func (s *Session) flagLetters() string {
 	var b []byte
+	if s.monitors.Load() {
+		b = append(b, 'O')
+	}
 	if s.multi.Load() >= 0 {
 		b = append(b, 'x')
 	}

@@ -148,10 +148,13 @@ type CommandFigures struct {
 
 // CommandFigures returns the figures of the commands that were asked for at
 // least once, by name. It takes about 10 kB for each; use it for reports.
-func (s *Server) CommandFigures() []CommandFigures {
+func (s *Server) CommandFigures() []CommandFigures { return s.stats.figures(Commands) }
+
+// figures returns the figures of a table's commands.
+func (s *commandStats) figures(table *Table) []CommandFigures {
 	var list []CommandFigures
-	for _, c := range Commands.all {
-		t := &s.stats.all[c.index]
+	for _, c := range table.all {
+		t := &s.all[c.index]
 		f := CommandFigures{
 			Name: c.fullName, Calls: t.calls.Load(), Failed: t.failures.Load(), Rejected: t.rejections.Load(),
 			Time: time.Duration(t.nanos.Load()),

@@ -31,6 +31,9 @@ var Commands = newTable(
 	configCommands,
 	serverCommands,
 	backupCommands, // BACKUP
+	slowlogCommands,
+	latencyCommands,
+	monitorCommands,
 	refusedCommands,
 	refusedFamilies,
 )
