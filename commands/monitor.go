@@ -221,3 +221,6 @@ var monitorCommands = []Command{{
 	Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
 	Complexity: "O(1)", Summary: "Shows what all clients ask, as it is carried out.", Run: doMonitor,
 }}
+
+// Monitored reports whether any client watches with MONITOR.
+func (s *Server) Monitored() bool { return s.observer.taps.any() }

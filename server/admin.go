@@ -20,6 +20,8 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Password = func() string { return s.config.Load().RequirePass }
 	s.commands.Sessions = s.sessions
 	s.commands.Kill = s.kill
+	s.commands.Push = s.push
+	s.commands.Tune(s.config.Load().tuning())
 	s.commands.Pause = s.pause.set
 	s.commands.Shutdown = s.shutdown
 }

@@ -21,7 +21,8 @@ type Config struct {
 	ClientWriteTimeout time.Duration
 	MaxClients         int
 
-	TLS TLSConfig
+	TLS         TLSConfig
+	Observation ObservationConfig
 
 	// Security.
 	RequirePass string

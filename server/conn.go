@@ -176,6 +176,7 @@ func (c *conn) flush() error {
 	}
 	c.phase.Store(phaseWorking)
 	c.replies.Reset()
+	c.session.Answered()
 	return nil
 }
 

@@ -155,6 +155,7 @@ func (s *Server) remove(c *conn) {
 	s.closed.in += c.in.Load()
 	s.closed.out += c.out.Load()
 	s.mu.Unlock()
+	c.session.End()
 	s.running.Done()
 }
 

@@ -54,6 +54,7 @@ func (s *Server) setConfig(pairs [][2]string) error {
 		return err
 	}
 	s.config.Store(&config)
+	s.commands.Tune(config.tuning())
 	return nil
 }
 

@@ -63,7 +63,7 @@ const (
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = slices.Concat(storageSettings, networkSettings, tlsSettings, limitSettings, generalSettings)
+var Settings = slices.Concat(storageSettings, networkSettings, tlsSettings, limitSettings, observationSettings, generalSettings)
 
 var storageSettings = []Setting{
 	{

@@ -1,0 +1,244 @@
+package commands
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+)
+
+// observing is a server that logs every batch.
+func observing(limit int) *Server {
+	srv := new(Server)
+	srv.Tune(Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: limit, LatencyTracking: true})
+	return srv
+}
+
+// logged are the arguments in the slow log, newest first.
+func logged(srv *Server) []string {
+	var list []string
+	for _, e := range srv.observer.slowlog.latest(-1) {
+		list = append(list, strings.Join(e.args, " "))
+	}
+	return list
+}
+
+func TestSlowlog(t *testing.T) {
+	srv := observing(5)
+	c := dial(t, newStore(t), srv)
+	c.say("CLIENT SETNAME me")
+	c.send("INCR a", "GET a", "MGET a b")
+	c.say("SLOWLOG LEN")
+	var variable = regexp.MustCompile(`:1[0-9]{9} :[0-9]+ `)
+	got := variable.ReplaceAllString(c.say("SLOWLOG GET 2"), "<when> <took> ")
+	want := `[[:2 <when> <took> ["SLOWLOG" "LEN"] "127.0.0.1:50000" "me"] ` +
+		`[:1 <when> <took> ["INCR" "a" "... (2 more commands of the same batch)"] "127.0.0.1:50000" "me"]]`
+	if got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	c.play([]step{
+		{"SLOWLOG GET 0", "[]"},
+		{"SLOWLOG GET -2", "-ERR count should be greater than or equal to -1"},
+		{"SLOWLOG GET x", "-ERR count should be greater than or equal to -1"},
+		{"SLOWLOG LEN", ":5"},
+	})
+	if got := c.say("SLOWLOG GET -1"); strings.Count(got, "127.0.0.1") != 5 || !strings.HasPrefix(got, "[[:7 ") {
+		t.Errorf("all: %s", got)
+	}
+	c.play([]step{{"SLOWLOG RESET", "+OK"}, {"SLOWLOG LEN", ":1"}}) // RESET itself is logged after
+	srv.Tune(Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 5})
+	c.play([]step{{"SLOWLOG RESET", "+OK"}, {"INCR a", ":2"}, {"SLOWLOG LEN", ":0"}})
+	srv.Tune(Tuning{SlowlogSlowerThan: -1, SlowlogMaxLen: 5})
+	c.play([]step{{"INCR a", ":3"}, {"SLOWLOG LEN", ":0"}})
+	srv.Tune(Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: 0})
+	c.play([]step{{"INCR a", ":4"}, {"SLOWLOG LEN", ":0"}})
+}
+
+// TestSlowlogOfTransactions: the entry names what was carried out, not MULTI.
+func TestSlowlogOfTransactions(t *testing.T) {
+	srv := observing(9)
+	c := dial(t, newStore(t), srv)
+	c.send("MULTI", "INCR a", "INCR b", "EXEC")
+	if got := logged(srv); len(got) != 1 || got[0] != "INCR a ... (1 more commands of the same batch)" {
+		t.Errorf("%q", got)
+	}
+	c.send("MULTI", "nonsense", "DISCARD")
+	if got := logged(srv); len(got) != 1 {
+		t.Errorf("%q", got)
+	}
+}
+
+// TestSlowlogIsAbridged: as Redis does, and with secrets left out.
+func TestSlowlogIsAbridged(t *testing.T) {
+	srv := observing(99)
+	srv.Password = func() string { return "secret" }
+	srv.ConfigGet = func(p string) [][2]string { return [][2]string{{p, ""}} }
+	srv.ConfigSet = func([][2]string) error { return nil }
+	c := dial(t, newStore(t), srv)
+	long := strings.Repeat("x", 300)
+	for _, tt := range []struct{ say, want string }{
+		{"AUTH secret", "AUTH (redacted)"},
+		{"AUTH default secret", "AUTH (redacted) (redacted)"},
+		{"HELLO 2 SETNAME auth AUTH default secret", "HELLO 2 SETNAME auth (redacted) (redacted) (redacted)"},
+		{"HELLO 2 AUTH default secret SETNAME me", "HELLO 2 AUTH (redacted) (redacted) SETNAME me"},
+		{"CONFIG SET timeout 1 RequirePass secret", "CONFIG SET timeout 1 RequirePass (redacted)"},
+		{"CONFIG SET tls-key-file-pass secret", "CONFIG SET tls-key-file-pass (redacted)"},
+		{"ECHO " + long, "ECHO " + long[:128] + "... (172 more bytes)"},
+		{"ECHO " + long[:128], "ECHO " + long[:128]},
+		{"MGET" + numbered(31), "MGET" + numbered(31)},
+		{"MGET" + numbered(32), "MGET" + numbered(30) + " ... (2 more arguments)"},
+	} {
+		c.say(tt.say)
+		if got := logged(srv)[0]; got != tt.want {
+			t.Errorf("%.60s is logged as %q, want %q", tt.say, got, tt.want)
+		}
+	}
+}
+
+// numbered is a list of n keys.
+func numbered(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, " k%d", i)
+	}
+	return b.String()
+}
+
+// TestLatencyEvents goes through what LATENCY tells of events.
+func TestLatencyEvents(t *testing.T) {
+	srv := new(Server)
+	c := dial(t, newStore(t), srv)
+	if got := c.say("LATENCY DOCTOR"); !strings.Contains(got, "monitoring is off") {
+		t.Error(got)
+	}
+	c.play([]step{{"LATENCY LATEST", "[]"}, {"LATENCY RESET", ":0"}, {"LATENCY HISTORY x", "[]"},
+		{"LATENCY GRAPH x", "-ERR No samples available for event 'x'"}})
+	srv.NoteEvent("snapshot", time.Second) // the monitor is off
+	srv.Tune(Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 10 * time.Millisecond})
+	if got := c.say("LATENCY DOCTOR"); !strings.Contains(got, "Nothing was slow") {
+		t.Error(got)
+	}
+	at := time.Now().Truncate(time.Second)
+	for i, ms := range []time.Duration{9, 20, 40, 30, 100, 50} {
+		srv.observer.note(srv.observer.tuned(), "command", at.Add(time.Duration(i/2)*time.Minute-time.Hour), ms*time.Millisecond)
+	}
+	srv.NoteEvent("snapshot", 30*time.Millisecond)
+	c.play([]step{
+		{"LATENCY HISTORY Command", fmt.Sprintf("[[:%d :20] [:%d :40] [:%d :100]]", at.Unix()-3600, at.Unix()-3540, at.Unix()-3480)},
+		{"LATENCY HISTORY fsync", "[]"},
+	})
+	latest := c.say("LATENCY LATEST")
+	if !strings.HasPrefix(latest, fmt.Sprintf(`[["command" :%d :100 :100] ["snapshot" :`, at.Unix()-3480)) || !strings.HasSuffix(latest, ":30 :30]]") {
+		t.Errorf("latest %s", latest)
+	}
+	doctor := c.say("LATENCY DOCTOR")
+	for _, want := range []string{"1. command: 3 latency spikes (average 53ms, mean deviation 31ms, period 60.00 sec). Worst all time event 100ms.",
+		"2. snapshot: 1 latency spikes", "- command: ", "- snapshot: "} {
+		if !strings.Contains(doctor, want) {
+			t.Errorf("the doctor does not say %q: %s", want, doctor)
+		}
+	}
+	c.play([]step{{"LATENCY RESET nosuch SNAPSHOT", ":1"}, {"LATENCY RESET", ":1"}, {"LATENCY LATEST", "[]"}})
+}
+
+// TestLatencyOfCommands: a batch is a fast one if all its commands are.
+func TestLatencyOfCommands(t *testing.T) {
+	srv := new(Server)
+	srv.Tune(Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 1})
+	c := dial(t, newStore(t), srv)
+	c.send("INCR a", "GET a")
+	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["fast-command" `) || strings.Contains(got, `"command"`) {
+		t.Errorf("%s", got)
+	}
+	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["command" `) { // the one before was not fast
+		t.Errorf("%s", got)
+	}
+}
+
+// TestLatencyHistory keeps a bounded number of samples.
+func TestLatencyHistory(t *testing.T) {
+	var l latencyEvents
+	for i := range 1000 {
+		l.add("command", time.Unix(int64(i), 0), time.Duration(1000-i)*time.Millisecond)
+	}
+	e := l.find([]byte("command"))
+	if len(e.samples) != latencySamples || e.samples[0].at != 1000-latencySamples || e.max != time.Second {
+		t.Errorf("%d samples from %d on, at most %v", len(e.samples), e.samples[0].at, e.max)
+	}
+}
+
+func TestLatencyGraph(t *testing.T) {
+	e := latencyEvent{name: "command", max: 50 * time.Millisecond}
+	for i, ms := range []time.Duration{10, 13, 16, 21, 43, 10} {
+		e.samples = append(e.samples, latencySample{at: int64(1000 * i), took: ms * time.Millisecond})
+	}
+	const want = "command - high 43 ms, low 10 ms (all time high 50 ms)\n" +
+		"--------------------------------------------------------------------------------\n" +
+		"    #\n" +
+		"    |\n" +
+		"   _|\n" +
+		"_o#||_\n" +
+		"\n" +
+		"115315\n" +
+		"hh036s\n" +
+		"  mmm \n"
+	if got := e.graph(5005); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestLatencyHistogram: counts grow and end with all of them.
+func TestLatencyHistogram(t *testing.T) {
+	srv := new(Server)
+	c := dial(t, newStore(t), srv)
+	for _, d := range []time.Duration{500, 1000, 1500, 3_000_000, 33_000, 1 << 45} {
+		srv.stats.ran(Commands.Get([]byte("get")), 2, d, d)
+	}
+	c.play([]step{
+		{"LATENCY HISTOGRAM get nope", `["get" ["calls" :12 "histogram_usec" [:1 :4 :2 :6 :4 :6 :8 :6 :16 :6 :33 :6 :66 :8 :131 :8 :262 :8 :524 :8 :1049 :8 ` +
+			`:2097 :8 :4194 :10 :8389 :10 :16777 :10 :33554 :10 :67109 :10 :134218 :10 :268435 :10 :536871 :10 :1073742 :10 :2147484 :10 ` +
+			`:4294967 :10 :8589935 :10 :17179869 :10 :34359738 :10 :68719477 :10 :137438953 :10 :274877907 :10 :549755814 :10 :1099511628 :12]]]`},
+		{"LATENCY HISTOGRAM incr", "[]"},
+		{"CLIENT ID", ":7"},
+	})
+	if got := c.say("LATENCY HISTOGRAM client latency"); !strings.HasPrefix(got, `["client|id" ["calls" :1 `) || !strings.Contains(got, `"latency|histogram" ["calls" :2 `) {
+		t.Error(got)
+	}
+	if got := c.say("LATENCY HISTOGRAM"); !strings.Contains(got, `"get" `) || !strings.Contains(got, `"client|id" `) {
+		t.Error(got)
+	}
+	srv.Tune(Tuning{LatencyTracking: false})
+	c.play([]step{{"CONFIG RESETSTAT", "+OK"}, {"GET k", "nil"}, {"LATENCY HISTOGRAM", "[]"}})
+}
+
+// TestMonitorLine holds the form of MONITOR's lines.
+func TestMonitorLine(t *testing.T) {
+	at := time.Unix(1700000000, 42_000)
+	got := string(monitorLine(at, "[::1]:80", [][]byte{[]byte("set"), []byte("a\"\\\n\r\t\a\b\x00\xff~ "), {}}))
+	want := "+1700000000.000042 [0 [::1]:80] \"set\" \"a\\\"\\\\\\n\\r\\t\\a\\b\\x00\\xff~ \" \"\"\r\n"
+	if got != want {
+		t.Errorf("got %s want %s", got, want)
+	}
+}
+
+// TestObservingAllocatesNothing: a batch that is not slow and not watched costs
+// no memory.
+func TestObservingAllocatesNothing(t *testing.T) {
+	p, args := newIdlePipeline(), toArgs([]string{"GET", "k"})
+	p.srv.Tune(Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 9, LatencyThreshold: time.Hour, LatencyTracking: true})
+	var w resp.Writer
+	start := time.Now()
+	work := func() {
+		for range 10 {
+			parseAndReply(p, args, &w)
+		}
+		p.looked(p.slots, start, time.Second)
+	}
+	work()
+	if n := testing.AllocsPerRun(100, work); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}

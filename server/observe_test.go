@@ -1,0 +1,105 @@
+package server
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// stamp is the part of MONITOR's lines that differs from run to run.
+var stamp = regexp.MustCompile(`^\+[0-9]{10}\.[0-9]{6} \[0 127\.0\.0\.1:[0-9]+\]`)
+
+// shown reads one line of MONITOR, without its time and client.
+func (c *client) shown() string {
+	c.t.Helper()
+	line := c.reply()
+	if !stamp.MatchString(line) {
+		c.t.Errorf("MONITOR sent %q", line)
+	}
+	return stamp.ReplaceAllString(line, "*")
+}
+
+// TestMonitor compares what a monitor sees with what Redis would show it.
+func TestMonitor(t *testing.T) {
+	for _, hello := range []string{"2", "3"} {
+		s := start(t)
+		m, c := s.dial(t), s.dial(t)
+		m.do("HELLO", hello)
+		m.send(frame("PING") + frame("MONITOR") + frame("PING"))
+		m.expectReply("+PONG")
+		m.expectReply("+OK")
+		m.expectReply("+PONG")
+		if got := m.shown(); got != `* "PING"` { // its own
+			t.Errorf("it sees %s", got)
+		}
+		c.send(frame("cincrby", "k", "id\n", "1") + frame("GET") + frame("nonsense") + frame("GET", "k") + frame("CINCRBY", "k", "x", "y") +
+			frame("MULTI") + frame("INCR", "n") + frame("DBSIZE") + frame("EXEC") + frame("AUTH", "secret") +
+			frame("CONFIG", "SET", "timeout", "0") + frame("CLIENT", "LIST") + frame("HELLO", "2", "AUTH", "default", "x"))
+		for _, want := range []string{`"cincrby" "k" "id\n" "1"`, `"GET" "k"`, `"CINCRBY" "k" "x" "y"`, `"MULTI"`, `"INCR" "n"`, `"DBSIZE"`, `"EXEC"`,
+			`"AUTH" "(redacted)"`, `"HELLO" "2" "AUTH" "(redacted)" "(redacted)"`} {
+			if got := m.shown(); got != "* "+want {
+				t.Errorf("it sees %s, want %s", got, want)
+			}
+		}
+		m.expect("-ERR Replica can't interact with the keyspace", "GET", "k")
+		if list := s.dial(t).do("CLIENT", "LIST"); !strings.Contains(list, "flags=O ") {
+			t.Errorf("CLIENT LIST: %s", list)
+		}
+		m.send(frame("MONITOR")) // no answer: it does already
+		m.expect("+RESET", "RESET")
+		m.expect("$-1", "GET", "nothing")
+		eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Monitored() })
+	}
+}
+
+// TestMonitorEnds: a monitor that goes away leaves nothing behind, also when
+// nobody asks for anything meanwhile.
+func TestMonitorEnds(t *testing.T) {
+	s := start(t)
+	for range 20 {
+		m := s.dial(t)
+		m.expect("+OK", "MONITOR")
+		m.Close()
+	}
+	eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Monitored() })
+}
+
+// TestSlowMonitor: a monitor that does not read is disconnected by its output
+// limit, and nobody else waits for it.
+func TestSlowMonitor(t *testing.T) {
+	s := start(t, "client-output-buffer-limit", "normal 2mb 0 0")
+	m, c := s.dial(t), s.dial(t)
+	m.expect("+OK", "MONITOR")
+	request := frame("ECHO", strings.Repeat("x", 100_000))
+	worst := time.Duration(0)
+	for range 500 { // 50 MB, far more than the system keeps for a socket
+		begin := time.Now()
+		c.send(request)
+		c.reply()
+		worst = max(worst, time.Since(begin))
+	}
+	eventually(t, "the monitor is gone", func() bool { return len(s.sessions()) == 1 && !s.Server.commands.Monitored() })
+	if worst > time.Second {
+		t.Errorf("an ECHO took %v", worst)
+	}
+}
+
+// TestObservationSettings take effect at once.
+func TestObservationSettings(t *testing.T) {
+	s := start(t)
+	c := s.dial(t)
+	c.expect("[slowlog-log-slower-than 10000 slowlog-max-len 128]", "CONFIG", "GET", "slowlog*")
+	c.expect("[latency-monitor-threshold 0 latency-tracking yes latency-tracking-info-percentiles 50 99 99.9]", "CONFIG", "GET", "latency*")
+	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "0", "slowlog-max-len", "2")
+	c.do("PING")
+	c.do("ECHO", "x")
+	c.expect(":2", "SLOWLOG", "LEN")
+	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "-1", "latency-tracking-info-percentiles", "")
+	c.expect("[latency-tracking-info-percentiles ]", "CONFIG", "GET", "latency-tracking-info*")
+	for _, bad := range []string{"101", "-1", "x", "NaN", "50 x", strings.Repeat("1 ", 65)} {
+		if got := c.do("CONFIG", "SET", "latency-tracking-info-percentiles", bad); !strings.HasPrefix(got, "-ERR CONFIG SET failed") {
+			t.Errorf("%q: %s", bad, got)
+		}
+	}
+}
