@@ -45,7 +45,9 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"tls-ciphers":               "ECDHE-RSA-AES128-GCM-SHA256",
 		"tls-ciphersuites":          "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384",
 		"tls-prefer-server-ciphers": "yes", "tls-handshake-timeout": "7", "tls-max-handshakes": "7",
-		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
+		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
+		"latency-tracking-info-percentiles": "7",
+		"client-output-buffer-limit":        "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
 	}
 	for i := range Settings {
 		s := &Settings[i]
