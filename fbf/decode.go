@@ -2,7 +2,6 @@ package fbf
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -17,7 +16,7 @@ import (
 func Decode(r io.Reader, maxBytes uint64) (*Filter, error) {
 	payload, sum, err := frame.ReadHeader(r, magic, encodingVersion)
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, frame.Verdict(err, ErrCorrupt)
 	}
 	f, err := decodeHeader(payload, maxBytes)
 	if err != nil {
@@ -30,20 +29,12 @@ func Decode(r io.Reader, maxBytes uint64) (*Filter, error) {
 		}
 		if sum, err = s.readBits(r, sum); err != nil {
 			f.Release()
-			return nil, corrupt(err)
+			return nil, frame.Verdict(err, ErrCorrupt)
 		}
 	}
 	f.asked = f.clock
 	f.schedule()
 	return f, nil
-}
-
-// corrupt turns the frame's verdict into this package's.
-func corrupt(err error) error {
-	if errors.Is(err, frame.ErrDamaged) {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return err
 }
 
 // take gives a decoded segment its memory.

@@ -2,7 +2,6 @@ package fbf
 
 import (
 	"encoding/binary"
-	"io"
 	"math"
 	"math/bits"
 
@@ -34,12 +33,9 @@ var magic = [4]byte{'F', 'B', 'F', 'g'}
 // later is told by the log; a generation that dies meanwhile may be emitted
 // partly cleared, and the log tells of its death.
 type Encoder struct {
-	parts []part
-	line  uint64 // next line of parts[0]
-	sum   uint32
-	buf   []byte // encoded, not yet read
-	out   []byte // backing array of buf
-	raw   []byte
+	parts  []part
+	line   uint64 // next line of parts[0]
+	stream *frame.Stream
 }
 
 // part is a segment as of NewEncoder.
@@ -55,41 +51,24 @@ func (f *Filter) NewEncoder() *Encoder {
 	for _, s := range f.segs {
 		e.parts = append(e.parts, part{s: s, live: s.live, lines: s.geometry.lines(s.strip)})
 	}
-	e.buf, e.sum = frame.AppendHeader(nil, magic, encodingVersion, f.appendHeader(nil))
+	e.stream = frame.NewStream(magic, encodingVersion, f.appendHeader(nil), e.next)
 	return e
 }
 
 // Read implements io.Reader for any len(p) of at least 1.
-func (e *Encoder) Read(p []byte) (n int, err error) {
-	for n < len(p) {
-		if len(e.buf) == 0 && !e.fill() {
-			if n == 0 {
-				return 0, io.EOF
-			}
-			return n, nil
-		}
-		c := copy(p[n:], e.buf)
-		e.buf = e.buf[c:]
-		n += c
-	}
-	return n, nil
-}
+func (e *Encoder) Read(p []byte) (int, error) { return e.stream.Read(p) }
 
-// fill encodes the next chunk; false at the end.
-func (e *Encoder) fill() bool {
+// next appends the next chunk; false at the end.
+func (e *Encoder) next(dst []byte) ([]byte, bool) {
 	for len(e.parts) > 0 && e.line == e.parts[0].lines {
 		e.parts, e.line = e.parts[1:], 0
 	}
 	if len(e.parts) == 0 {
-		return false
+		return nil, false
 	}
-	p := e.parts[0]
-	end := min(p.lines, e.line+chunkLines)
-	e.raw = p.appendWords(e.raw[:0], e.line, end)
-	e.line = end
-	e.out, e.sum = frame.AppendChunk(e.out[:0], e.sum, e.raw)
-	e.buf = e.out
-	return true
+	p, from := e.parts[0], e.line
+	e.line = min(p.lines, from+chunkLines)
+	return p.appendWords(dst, from, e.line), true
 }
 
 // appendWords appends the live words of lines from..to-1, or zeros if the segment has gone.

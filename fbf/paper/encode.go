@@ -28,12 +28,9 @@ var magic = [4]byte{'F', 'B', 'F', 'p'}
 // refreshes go on: the header is that of NewEncoder, the bits a superset for every
 // constituent that has not been dropped since. Its owner holds the filter's lock for each Read.
 type Encoder struct {
-	parts []*constituent
-	word  int
-	sum   uint32
-	buf   []byte
-	out   []byte
-	raw   []byte
+	parts  []*constituent
+	word   int // next word of parts[0]
+	stream *frame.Stream
 }
 
 // NewEncoder starts an encoding.
@@ -48,50 +45,34 @@ func (f *Filter) NewEncoder() *Encoder {
 		b = le.AppendUint64(b, c.added)
 	}
 	e := &Encoder{parts: append([]*constituent(nil), f.filters...)}
-	e.buf, e.sum = frame.AppendHeader(nil, magic, encodingVersion, b)
+	e.stream = frame.NewStream(magic, encodingVersion, b, e.next)
 	return e
 }
 
 // Read implements io.Reader for any len(p) of at least 1.
-func (e *Encoder) Read(p []byte) (n int, err error) {
-	for n < len(p) {
-		if len(e.buf) == 0 && !e.fill() {
-			if n == 0 {
-				return 0, io.EOF
-			}
-			return n, nil
-		}
-		c := copy(p[n:], e.buf)
-		e.buf = e.buf[c:]
-		n += c
-	}
-	return n, nil
-}
+func (e *Encoder) Read(p []byte) (int, error) { return e.stream.Read(p) }
 
-// fill encodes the next chunk; false at the end.
-func (e *Encoder) fill() bool {
+// next appends the next chunk; false at the end.
+func (e *Encoder) next(dst []byte) ([]byte, bool) {
 	if len(e.parts) == 0 {
-		return false
+		return nil, false
 	}
 	words := e.parts[0].bits
 	end := min(len(words), e.word+chunkWords)
-	e.raw = e.raw[:0]
 	for _, w := range words[e.word:end] {
-		e.raw = binary.LittleEndian.AppendUint64(e.raw, w)
+		dst = binary.LittleEndian.AppendUint64(dst, w)
 	}
 	if e.word = end; end == len(words) {
 		e.parts, e.word = e.parts[1:], 0
 	}
-	e.out, e.sum = frame.AppendChunk(e.out[:0], e.sum, e.raw)
-	e.buf = e.out
-	return true
+	return dst, true
 }
 
 // Decode reads exactly one filter's encoding from r, and takes at most maxBytes for its bits.
 func Decode(r io.Reader, maxBytes uint64) (*Filter, error) {
 	p, sum, err := frame.ReadHeader(r, magic, encodingVersion)
 	if err != nil {
-		return nil, corrupt(err)
+		return nil, frame.Verdict(err, ErrCorrupt)
 	}
 	f, n, err := decodeHeader(p, maxBytes)
 	if err != nil {
@@ -101,19 +82,11 @@ func Decode(r io.Reader, maxBytes uint64) (*Filter, error) {
 		c := newConstituent(f.m)
 		c.added = binary.LittleEndian.Uint64(p[headerBytes+8*i:])
 		if sum, err = c.readBits(r, sum); err != nil {
-			return nil, corrupt(err)
+			return nil, frame.Verdict(err, ErrCorrupt)
 		}
 		f.filters = append(f.filters, c)
 	}
 	return f, nil
-}
-
-// corrupt turns the frame's verdict into this package's.
-func corrupt(err error) error {
-	if errors.Is(err, frame.ErrDamaged) {
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return err
 }
 
 func decodeHeader(p []byte, maxBytes uint64) (*Filter, int, error) {

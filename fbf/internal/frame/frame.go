@@ -1,5 +1,6 @@
 // Package frame is the outer format shared by the encodings of fbf and
-// fbf/paper: one header, then chunks of bits, each with a checksum.
+// fbf/paper: one header, then chunks of bits, each with a checksum. A Stream
+// makes it piece by piece while the filter goes on being used.
 //
 //	header:  magic [4]byte | version u8 | length u32 | payload [length]byte | crc u32
 //	chunk:   flag u8 | payload (flag 1 only; its length follows from the header) | crc u32
