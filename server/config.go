@@ -49,6 +49,11 @@ type Config struct {
 	// General.
 	LogLevel string
 	LogFile  string
+
+	// Operation.
+	MetricsAddr string
+	Pprof       bool
+	LogFormat   string
 }
 
 // DefaultConfig returns the defaults of all settings.

@@ -60,10 +60,13 @@ const (
 	GroupTLS     = "TLS"
 	GroupLimits  = "Limits"
 	GroupGeneral = "General"
+	// GroupOperation is what looks after the server from outside.
+	GroupOperation = "Operation"
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = slices.Concat(storageSettings, networkSettings, tlsSettings, limitSettings, observationSettings, generalSettings)
+var Settings = slices.Concat(storageSettings, networkSettings, tlsSettings, limitSettings, observationSettings,
+	generalSettings, operationSettings)
 
 var storageSettings = []Setting{
 	{

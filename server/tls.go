@@ -63,6 +63,9 @@ func (t *TLS) Reload() error {
 	return t.load(t.settings)
 }
 
+// Expiry returns until when the server's certificate in use is valid.
+func (t *TLS) Expiry() time.Time { return t.current.Load().Certificates[0].Leaf.NotAfter }
+
 // load reads the files that c names and uses them; t.mu is held. The files are
 // looked at before they are read, so that a change in between is noticed.
 func (t *TLS) load(c TLSConfig) error {

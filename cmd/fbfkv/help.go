@@ -28,11 +28,13 @@ Usage:
   fbfkv check DIR                       examine a data directory or a backup
   fbfkv backup DIR                      copy the data of a running server
   fbfkv restore BACKUP DIR              make a data directory of a backup
+  fbfkv healthcheck                     ask a running server whether it is ready
 
 A configuration file holds one setting per line in redis.conf's syntax, without
 the dashes (port 6380). What is set on the command line wins. SIGTERM, SIGINT and
 the command SHUTDOWN stop the server in an orderly way; a second signal stops it
-at once. Nothing acknowledged is lost by either.
+at once. Nothing acknowledged is lost by either. SIGHUP opens the log file again
+and reads the TLS certificates again.
 
 Defaults stand in parentheses. Settings marked with * can be changed while the
 server runs: redis-cli CONFIG SET <setting> <value>. Sizes take the units kb, mb,

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"log/slog"
 	"math"
-	"os"
 	"strings"
 
 	"github.com/fbfkv/fbfkv/server"
@@ -20,21 +18,37 @@ var logLevels = map[string]slog.Level{
 	"nothing": math.MaxInt,
 }
 
-// openLog returns the logger that the settings ask for, the variable that holds
-// its level, and what closes it.
-func openLog(c *server.Config, stderr io.Writer) (*slog.Logger, *slog.LevelVar, func() error, error) {
-	level := new(slog.LevelVar)
-	level.Set(logLevels[c.LogLevel])
-	out, closeLog := stderr, func() error { return nil }
+// logOutput is where a log goes.
+type logOutput interface {
+	io.WriteCloser
+	reopen() error
+}
+
+// logging is the program's log.
+type logging struct {
+	*slog.Logger
+	level *slog.LevelVar
+	out   logOutput
+}
+
+// openLog returns the log that the settings ask for.
+func openLog(c *server.Config, stderr io.Writer) (*logging, error) {
+	l := &logging{level: new(slog.LevelVar), out: standardError{stderr}}
+	l.level.Set(logLevels[c.LogLevel])
 	if c.LogFile != "" {
-		f, err := os.OpenFile(c.LogFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+		f, err := openLogFile(c.LogFile)
 		if err != nil {
-			return nil, nil, nil, fmt.Errorf("logfile: %w", err)
+			return nil, err
 		}
-		out, closeLog = f, f.Close
+		l.out = f
 	}
-	handler := slog.NewTextHandler(out, &slog.HandlerOptions{Level: level, ReplaceAttr: nameLevel})
-	return slog.New(handler), level, closeLog, nil
+	options := &slog.HandlerOptions{Level: l.level, ReplaceAttr: nameLevel}
+	if c.LogFormat == "json" {
+		l.Logger = slog.New(slog.NewJSONHandler(l.out, options))
+	} else {
+		l.Logger = slog.New(slog.NewTextHandler(l.out, options))
+	}
+	return l, nil
 }
 
 // nameLevel writes levels by their names in redis.conf.
@@ -52,9 +66,7 @@ func nameLevel(groups []string, a slog.Attr) slog.Attr {
 }
 
 // setLevel carries out CONFIG SET loglevel.
-func setLevel(level *slog.LevelVar) func(*server.Config) error {
-	return func(c *server.Config) error {
-		level.Set(logLevels[c.LogLevel])
-		return nil
-	}
+func (l *logging) setLevel(c *server.Config) error {
+	l.level.Set(logLevels[c.LogLevel])
+	return nil
 }

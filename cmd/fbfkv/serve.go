@@ -7,30 +7,39 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"os/signal"
 	"syscall"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/monitor"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
 )
 
 // serve runs the server until a signal or SHUTDOWN stops it.
 func serve(config *server.Config, file string, stderr io.Writer) error {
-	log, level, closeLog, err := openLog(config, stderr)
+	log, err := openLog(config, stderr)
 	if err != nil {
 		return err
 	}
-	defer closeLog()
-	limitClients(config, log)
+	defer log.out.Close()
+	limitClients(config, log.Logger)
 
-	// The port first: it is quickly had or refused, and clients that come
+	// The ports first: they are quickly had or refused, and clients that come
 	// during recovery wait instead of being turned away.
-	listeners, certificates, err := listen(config, log)
+	listeners, certificates, err := listen(config, log.Logger)
 	if err != nil {
 		return err
 	}
-	st, err := openStore(config, log)
+	watched, err := startMonitor(config, log.Logger)
+	if err != nil {
+		closeAll(listeners)
+		return err
+	}
+	if watched != nil {
+		defer watched.Close()
+	}
+	st, err := openStore(config, log.Logger)
 	if err != nil {
 		closeAll(listeners)
 		return err
@@ -39,21 +48,45 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		Store:      st,
 		Config:     config,
 		ConfigFile: file,
-		OnChange:   map[string]func(*server.Config) error{"loglevel": setLevel(level)},
+		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel},
 		TLS:        certificates,
 		Version:    versionNumber(),
-		Logger:     log,
+		Logger:     log.Logger,
 	})
 	stopOnSignal(s, log)
 	reloadOnSignal(certificates, log)
+	if watched != nil {
+		watched.Ready(s, st, certificates)
+	}
 	for _, l := range listeners {
 		log.Info("ready for clients", "address", l.Addr().String(), "pid", os.Getpid(), "version", versionNumber())
 	}
+	tell(daemon.SdNotifyReady, log)
+	stopWatchdog := keepWatchdog(st, log)
+
 	err = s.Serve(listeners...)
 	if errors.Is(err, server.ErrStopped) {
 		err = nil
 	}
-	return errors.Join(err, closeStore(st, !s.SkipSnapshot(), log))
+	tell(daemon.SdNotifyStopping, log)
+	stopWatchdog()
+	if watched != nil {
+		watched.Stopping()
+	}
+	return errors.Join(err, closeStore(st, !s.SkipSnapshot(), log.Logger))
+}
+
+// startMonitor serves metrics-addr, if there is one.
+func startMonitor(config *server.Config, log *slog.Logger) (*monitor.Monitor, error) {
+	if config.MetricsAddr == "" {
+		return nil, nil
+	}
+	m, err := monitor.Start(monitor.Options{Addr: config.MetricsAddr, Pprof: config.Pprof,
+		Version: versionNumber(), Revision: revision(), Logger: log})
+	if err == nil {
+		log.Info("metrics are served", "address", m.Addr(), "pprof", config.Pprof)
+	}
+	return m, err
 }
 
 // listen opens the ports that the settings ask for, plain ones first.
@@ -108,38 +141,6 @@ func closeStore(st *store.Store, snapshot bool, log *slog.Logger) error {
 	}
 	log.Info("stopped", "snapshot", snapshot, "took", time.Since(begin).Round(time.Millisecond))
 	return nil
-}
-
-// stopOnSignal stops the server on SIGTERM and SIGINT, and the process at once
-// on the second of them.
-func stopOnSignal(s *server.Server, log *slog.Logger) {
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
-	go func() {
-		log.Info("stopping: clients' commands finish, then a snapshot is written", "signal", (<-signals).String())
-		s.Stop(false)
-		log.Warn("stopping at once; the next start redoes what the snapshot lacks", "signal", (<-signals).String())
-		os.Exit(1)
-	}()
-}
-
-// reloadOnSignal reads the certificates again on SIGHUP. A terminal that is
-// closed sends it too and stops nothing, as in Redis.
-func reloadOnSignal(certificates *server.TLS, log *slog.Logger) {
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		for range signals {
-			if certificates == nil {
-				continue
-			}
-			if err := certificates.Reload(); err != nil {
-				log.Warn("SIGHUP: the TLS certificates in use stay", "error", err)
-			} else {
-				log.Info("SIGHUP: TLS certificates read again")
-			}
-		}
-	}()
 }
 
 // reservedFiles is how many file descriptors are kept for the storage engine

@@ -23,18 +23,28 @@ func versionNumber() string {
 	return "0.0.0-dev"
 }
 
-// versionLine describes the build: version, commit, compiler and platform.
-func versionLine() string {
+// revision returns the commit that the program was built from, with a + if the
+// files were not those of the commit; "" if it is not known.
+func revision() string {
 	commit, dirty := "", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, s := range info.Settings {
 			switch {
 			case s.Key == "vcs.revision":
-				commit = " commit " + s.Value[:min(12, len(s.Value))]
+				commit = s.Value[:min(12, len(s.Value))]
 			case s.Key == "vcs.modified" && s.Value == "true":
-				dirty = " (modified)"
+				dirty = "+"
 			}
 		}
 	}
-	return fmt.Sprintf("fbfkv %s%s%s %s %s/%s", versionNumber(), commit, dirty, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return commit + dirty
+}
+
+// versionLine describes the build: version, commit, compiler and platform.
+func versionLine() string {
+	commit := ""
+	if r := revision(); r != "" {
+		commit = " commit " + r
+	}
+	return fmt.Sprintf("fbfkv %s%s %s %s/%s", versionNumber(), commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

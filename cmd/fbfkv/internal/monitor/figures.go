@@ -1,0 +1,118 @@
+package monitor
+
+import (
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// serverFigures are the server's own.
+var serverFigures = []figure[commands.ServerFigures]{
+	gauge("connected_clients", "Clients that are connected.",
+		func(f *commands.ServerFigures) float64 { return float64(f.ConnectedClients) }),
+	gauge("max_clients", "How many clients may be connected (maxclients).",
+		func(f *commands.ServerFigures) float64 { return float64(f.MaxClients) }),
+	counter("connections_total", "Clients that were accepted.",
+		func(f *commands.ServerFigures) float64 { return float64(f.TotalConnections) }),
+	counter("connections_rejected_total", "Clients that were turned away: too many, or strangers in protected mode.",
+		func(f *commands.ServerFigures) float64 { return float64(f.RejectedConnections) }),
+	counter("network_receive_bytes_total", "Bytes that clients have sent.",
+		func(f *commands.ServerFigures) float64 { return float64(f.NetInputBytes) }),
+	counter("network_transmit_bytes_total", "Bytes that were sent to clients.",
+		func(f *commands.ServerFigures) float64 { return float64(f.NetOutputBytes) }),
+	gauge("start_timestamp_seconds", "When the server started.",
+		func(f *commands.ServerFigures) float64 { return seconds(f.Started) }),
+}
+
+// commandFigures are those of one command. There is a series for each command
+// that was called at least once.
+var commandFigures = []figure[commands.CommandFigures]{
+	counter("commands_total", "Calls of a command that were carried out.",
+		func(f *commands.CommandFigures) float64 { return float64(f.Calls) }, "command"),
+	counter("commands_failed_total", "Calls of a command that were answered with an error.",
+		func(f *commands.CommandFigures) float64 { return float64(f.Failed) }, "command"),
+	counter("commands_rejected_total", "Calls of a command that were refused before its arguments were looked at.",
+		func(f *commands.CommandFigures) float64 { return float64(f.Rejected) }, "command"),
+	counter("commands_busy_seconds_total", "Time that calls of a command took, of which those of one batch have equal shares.",
+		func(f *commands.CommandFigures) float64 { return f.Time.Seconds() }, "command"),
+}
+
+// storeFigures are those of the whole store and of Pebble below it.
+var storeFigures = []figure[store.Stats]{
+	gauge("keys", "Keys, as DBSIZE counts them.", func(s *store.Stats) float64 { return float64(s.Keys) }),
+	gauge("frozen", "Whether a commit has failed, so that writes are refused until a restart.",
+		func(s *store.Stats) float64 { return bool01(s.Failure != nil) }),
+	gauge("disk_full", "Whether writes are refused because there is less free space than min-free-disk.",
+		func(s *store.Stats) float64 { return bool01(s.DiskFull) }),
+	gauge("hot_counters", "Counters kept in memory.", func(s *store.Stats) float64 { return float64(s.HotCounters) }),
+	gauge("dirty_counters", "Counters in memory that changed since their row was written; the log has them.",
+		func(s *store.Stats) float64 { return float64(s.DirtyCounters) }),
+	gauge("filter_memory_bytes", "Memory of all filters.", func(s *store.Stats) float64 { return float64(s.FilterBytes) }),
+	gauge("filter_memory_limit_bytes", "What filters may use together (filter-maxmemory); 0 is no bound.",
+		func(s *store.Stats) float64 { return float64(s.FilterLimit) }),
+	gauge("filter_keys", "Filters that are keys (FBF.*).", func(s *store.Stats) float64 { return float64(s.FilterKeys) }),
+	gauge("recent_records", "Records of EXACT tables that are not in a run yet.",
+		func(s *store.Stats) float64 { return float64(s.RecentRecords) }),
+	gauge("recent_record_bytes", "Memory of these records.", func(s *store.Stats) float64 { return float64(s.RecentBytes) }),
+	gauge("runs", "Sorted runs of records on disk.", func(s *store.Stats) float64 { return float64(s.Runs) }),
+	gauge("run_bytes", "Size of these runs.", func(s *store.Stats) float64 { return float64(s.RunBytes) }),
+	gauge("run_records", "Records in these runs.", func(s *store.Stats) float64 { return float64(s.RunRecords) }),
+	gauge("oplog_bytes", "Op log since the last checkpoints: what a restart would redo.",
+		func(s *store.Stats) float64 { return float64(s.LogBytes) }),
+	counter("oplog_entries_total", "Outcomes logged since the data directory was made.",
+		func(s *store.Stats) float64 { return float64(s.Entries) }),
+	gauge("recovery_duration_seconds", "How long the last start took to recover.",
+		func(s *store.Stats) float64 { return s.Recovery.Took.Seconds() }),
+	gauge("recovery_redone_entries", "Outcomes that the last start redid from the log.",
+		func(s *store.Stats) float64 { return float64(s.Recovery.Entries) }),
+	gauge("recovery_problems", "Damages that the last start found and recovered from.",
+		func(s *store.Stats) float64 { return float64(len(s.Recovery.Problems)) }),
+
+	gauge("pebble_wal_files", "Live files of the write-ahead log.", func(s *store.Stats) float64 { return float64(s.Storage.WALFiles) }),
+	gauge("pebble_wal_bytes", "Size of these files.", func(s *store.Stats) float64 { return float64(s.Storage.WALSize) }),
+	counter("pebble_wal_written_bytes_total", "Bytes written to the write-ahead log.",
+		func(s *store.Stats) float64 { return float64(s.Storage.WALWritten) }),
+	gauge("pebble_sstables", "Live sorted tables.", func(s *store.Stats) float64 { return float64(s.Storage.TableFiles) }),
+	gauge("pebble_sstable_bytes", "Size of these tables.", func(s *store.Stats) float64 { return float64(s.Storage.TableSize) }),
+	gauge("pebble_disk_bytes", "Disk space that Pebble occupies.", func(s *store.Stats) float64 { return float64(s.Storage.DiskSize) }),
+	gauge("pebble_memtable_bytes", "Memory of the memtables.", func(s *store.Stats) float64 { return float64(s.Storage.MemTableSize) }),
+	counter("pebble_flushes_total", "Memtables written to disk.", func(s *store.Stats) float64 { return float64(s.Storage.Flushes) }),
+	counter("pebble_compactions_total", "Compactions that have finished.",
+		func(s *store.Stats) float64 { return float64(s.Storage.Compactions) }),
+	gauge("pebble_compaction_debt_bytes", "Estimated volume that compactions are behind.",
+		func(s *store.Stats) float64 { return float64(s.Storage.Debt) }),
+	gauge("pebble_read_amplification", "How many sorted tables a look-up may have to ask.",
+		func(s *store.Stats) float64 { return float64(s.Storage.ReadAmplification) }),
+	gauge("pebble_block_cache_bytes", "Memory of the block cache.",
+		func(s *store.Stats) float64 { return float64(s.Storage.BlockCacheSize) }),
+	counter("pebble_block_cache_hits_total", "Blocks found in the cache.",
+		func(s *store.Stats) float64 { return float64(s.Storage.BlockCacheHits) }),
+	counter("pebble_block_cache_misses_total", "Blocks read from disk.",
+		func(s *store.Stats) float64 { return float64(s.Storage.BlockCacheMisses) }),
+}
+
+// snapshots is what is known of checkpoints and filter snapshots.
+type snapshots struct {
+	running bool
+	at      time.Time
+	took    time.Duration
+	err     error
+}
+
+// snapshotFigures are those of the last snapshot.
+var snapshotFigures = []figure[snapshots]{
+	gauge("snapshot_in_progress", "Whether a snapshot is being written.", func(s *snapshots) float64 { return bool01(s.running) }),
+	gauge("snapshot_last_timestamp_seconds", "When the last snapshot was finished; 0 if there was none since the start.",
+		func(s *snapshots) float64 { return seconds(s.at) }),
+	gauge("snapshot_last_duration_seconds", "How long it took.", func(s *snapshots) float64 { return s.took.Seconds() }),
+	gauge("snapshot_last_failed", "Whether it failed.", func(s *snapshots) float64 { return bool01(s.err != nil) }),
+}
+
+// seconds is a time as Prometheus has it; 0 for none.
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
