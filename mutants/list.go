@@ -140,7 +140,7 @@ var mutants = []mutant{
 		file:     "store/checkpoint.go",
 		old:      "		c.forgetExpiries()\n",
 		new:      "		c.s.db.RemoveRuns(c.obsolete)\n		c.forgetExpiries()\n",
-		packages: "./store", tests: "TestPowerLoss",
+		packages: "./store", tests: "TestRunsGoWhenTheirDropIsDurable",
 	},
 	{
 		guarantee: "G4", name: "snapshots are published before the log under everysec and no",

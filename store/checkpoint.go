@@ -85,18 +85,17 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 //
 // It does nothing if nothing changed since the last one, unless forced.
 func (s *Store) checkpoint(p *partition, force bool) error {
-	s.snapshots.mu.Lock()
-	defer s.snapshots.mu.Unlock()
-	return s.takeCheckpoint(p, force)
+	return s.takeCheckpoint(checkpoint{s: s, p: p, tidy: true}, force)
 }
 
-func (s *Store) takeCheckpoint(p *partition, force bool) error {
-	c := &checkpoint{s: s, p: p}
+func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
+	s.snapshots.mu.Lock()
+	defer s.snapshots.mu.Unlock()
 	if !c.capture(force) {
 		return nil
 	}
 	err := c.run()
-	p.endSnapshot()
+	c.p.endSnapshot()
 	return err
 }
 
@@ -132,6 +131,7 @@ type checkpoint struct {
 	sealed   []*recentSegment
 	snapshot *snapshot
 	obsolete []persistence.Run
+	tidy     bool // merge runs as far as they may be
 }
 
 // capture takes what must be exactly as of one sequence.

@@ -202,10 +202,12 @@ func (s *Store) saveWhenDue() {
 }
 
 func (s *Store) saveIfDue(p *partition, all bool) error {
-	checkpoint, records := s.overdue(p)
+	long, records := s.overdue(p)
 	switch {
-	case all || checkpoint:
+	case all:
 		return s.checkpoint(p, false)
+	case long:
+		return s.takeCheckpoint(checkpoint{s: s, p: p}, false)
 	case records:
 		return s.flushRecords(p)
 	}

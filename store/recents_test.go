@@ -1,7 +1,14 @@
 package store
 
 import (
+	"fmt"
+	"path/filepath"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -34,5 +41,76 @@ func TestMergeKeepsRunsFew(t *testing.T) {
 	}
 	if f := float64(written) / float64(records); f > 4 {
 		t.Errorf("each record is written %.1f times", f)
+	}
+}
+
+// TestSaveTidiesRuns: SAVE leaves no two neighbouring runs that could be one,
+// and every record is still found, after a restart too.
+func TestSaveTidiesRuns(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	open := func() *Store {
+		return testStore(t, func(o *Options) { o.FS, o.Clock, o.Partitions = fs, clock.now, 1 })
+	}
+	s := open()
+	const rounds = 40 // of a second each: a run spans at most 125/8 of them
+	for round := range rounds {
+		cincr(s, "k", fmt.Sprint("id", round), int64(round+1))
+		must(t, s.flushRecords(s.partitions[0]))
+		clock.advance(time.Second)
+	}
+	before := s.Stats().Runs
+	must(t, s.Snapshot())
+	after := s.Stats().Runs
+	if after != 3 || before <= after {
+		t.Errorf("%d runs before SAVE, %d after", before, after)
+	}
+	for range 2 {
+		for round := range rounds {
+			op := do(s, Op{Kind: CIncrBy, Key: []byte("k"), ID: fmt.Append(nil, "id", round), Delta: int64(round + 1)})
+			if op.Err != nil || op.Applied || op.Value != int64((round+1)*(round+2)/2) {
+				t.Fatalf("operation %d: %d applied %v, %v", round, op.Value, op.Applied, op.Err)
+			}
+		}
+		must(t, s.Close())
+		s = open()
+	}
+}
+
+// TestRunsGoWhenTheirDropIsDurable loses the power at each removal of a run's
+// file: under everysec too, what survives names no run without a file (G1).
+func TestRunsGoWhenTheirDropIsDurable(t *testing.T) {
+	mem, clock := vfs.NewCrashableMem(), newFakeClock()
+	type loss struct {
+		run  string
+		disk *vfs.MemFS
+	}
+	var losses []loss
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpRemove && strings.HasSuffix(op.Path, ".run") {
+			losses = append(losses, loss{filepath.Base(op.Path), mem.CrashClone(vfs.CrashCloneCfg{})})
+		}
+		return nil
+	}))
+	s := testStore(t, func(o *Options) { o.FS, o.Clock, o.Partitions, o.Fsync = fs, clock.now, 1, persistence.Everysec })
+	for round := range 12 {
+		cincr(s, "k", fmt.Sprint("id", round), 1)
+		must(t, s.Snapshot())
+		clock.advance(time.Second)
+	}
+	must(t, s.Close())
+	if len(losses) == 0 {
+		t.Fatal("no run was removed")
+	}
+	for _, l := range losses {
+		db, err := persistence.Open(persistence.Options{FS: l.disk, Dir: "data"})
+		must(t, err)
+		runs, err := db.Runs(0)
+		must(t, err)
+		for _, r := range runs {
+			if strings.HasSuffix(l.run, fmt.Sprintf("%020d.run", r.ID)) {
+				t.Errorf("after a power loss %s is gone, but still part of the data directory", l.run)
+			}
+		}
+		must(t, db.Close())
 	}
 }

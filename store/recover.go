@@ -302,7 +302,9 @@ func (r *recovery) loadRuns() error {
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(runs, func(a, b persistence.Run) int {
+		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), cmp.Compare(a.ID, b.ID))
+	})
 	r.p.loadedRuns = runs
 	r.p.nextRun = 1
 	for _, run := range runs {
@@ -313,9 +315,9 @@ func (r *recovery) loadRuns() error {
 
 // assignRuns gives the tables their runs, once the catalogue is known.
 func (p *partition) assignRuns() {
-	for i, run := range p.loadedRuns {
-		merged := slices.ContainsFunc(p.loadedRuns[i+1:], func(o persistence.Run) bool {
-			return o.Table == run.Table && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
+	for _, run := range p.loadedRuns {
+		merged := slices.ContainsFunc(p.loadedRuns, func(o persistence.Run) bool {
+			return o.Table == run.Table && o.ID > run.ID && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
 		})
 		if t := p.tables[run.Table]; t != nil && !merged {
 			t.runs = append(t.runs, run)

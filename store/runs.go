@@ -60,8 +60,8 @@ func (c *checkpoint) tables() (ids []uint32) {
 	return ids
 }
 
-// buildRun writes the n new records of one table, now and then merged with the
-// youngest runs.
+// buildRun writes the n new records of one table, some of its runs merged with
+// them or with each other.
 func (c *checkpoint) buildRun(table uint32, sources []segmentSource, n int) error {
 	p := c.p
 	p.mu.Lock()
@@ -71,37 +71,86 @@ func (c *checkpoint) buildRun(table uint32, sources []segmentSource, n int) erro
 		return nil
 	}
 	runs, keep := slices.Clone(t.runs), t.def.keep(c.now)
-	run := persistence.Run{Partition: p.id, Table: table, ID: p.nextRun}
-	p.nextRun++
 	p.mu.Unlock()
 	live := slices.DeleteFunc(slices.Clone(runs), func(r persistence.Run) bool {
 		return r.LastTime+keep < c.now
 	})
-	if n > 0 {
-		first, last := sources[0].seg, sources[len(sources)-1].seg
-		run.Count = uint64(n)
-		run.FirstSeq, run.FirstTime, run.LastSeq, run.LastTime = first.firstSeq, first.first, last.lastSeq, last.last
-		merge := mergeFrom(live, run, keep)
-		run, err := c.writeRun(run, live[merge:], sources)
-		if err != nil {
-			return err
+	groups := c.groups(live, newRun(sources, n), keep)
+	var kept, written []persistence.Run
+	for _, g := range groups {
+		run := g.run
+		if len(g.merged) != 1 || g.records {
+			var err error
+			if run, err = c.writeRun(g, table, sources); err != nil {
+				c.s.db.RemoveRuns(written)
+				return err
+			}
+			written = append(written, run)
 		}
-		live = append(live[:merge:merge], run)
-		p.mu.Lock()
-		p.unpublished[run.ID] = true
-		p.mu.Unlock()
+		kept = append(kept, run)
 	}
-	c.replaceRuns(t, runs, live)
+	c.replaceRuns(t, runs, kept, written)
 	return nil
+}
+
+// newRun describes a run of n records of sealed segments alone.
+func newRun(segments []segmentSource, n int) persistence.Run {
+	if n == 0 {
+		return persistence.Run{}
+	}
+	first, last := segments[0].seg, segments[len(segments)-1].seg
+	return persistence.Run{
+		Count: uint64(n), FirstSeq: first.firstSeq, FirstTime: first.first, LastSeq: last.lastSeq, LastTime: last.last,
+	}
+}
+
+// runGroup are runs and records that become one run; a single run without
+// records stays as it is.
+type runGroup struct {
+	run     persistence.Run // its range
+	merged  []persistence.Run
+	records bool // and the new ones
+}
+
+// groups says what is merged with what. At a periodic checkpoint neighbours are
+// merged as far as one run may span, so that a look-up asks one or two runs for
+// a generation of the filter, not one of each size.
+func (c *checkpoint) groups(runs []persistence.Run, new persistence.Run, keep int64) (groups []runGroup) {
+	all := slices.Clone(runs)
+	if new.Count > 0 {
+		all = append(all, new)
+	}
+	merge := len(all)
+	if !c.tidy && new.Count > 0 {
+		merge = mergeFrom(runs, new, keep)
+	}
+	for i := 0; i < len(all); {
+		to := i + 1
+		switch {
+		case i == merge:
+			to = len(all)
+		case c.tidy:
+			for to < len(all) && all[to].LastTime-all[i].FirstTime <= keep/8 {
+				to++
+			}
+		}
+		g := runGroup{run: all[i], records: to > len(runs), merged: runs[i:min(to, len(runs))]}
+		g.run.LastSeq, g.run.LastTime = all[to-1].LastSeq, all[to-1].LastTime
+		groups, i = append(groups, g), to
+	}
+	return groups
 }
 
 // replaceRuns makes live the table's runs. What was published goes with the
 // next checkpoint's commit, the rest at once.
-func (c *checkpoint) replaceRuns(t *tableState, old, live []persistence.Run) {
+func (c *checkpoint) replaceRuns(t *tableState, old, live, written []persistence.Run) {
 	p := c.p
 	gone := slices.DeleteFunc(old, func(r persistence.Run) bool { return slices.Contains(live, r) })
 	var remove []persistence.Run
 	p.mu.Lock()
+	for _, r := range written {
+		p.unpublished[r.ID] = true
+	}
 	if p.tables[t.def.ID] == t {
 		t.runs = live
 	} else { // dropped meanwhile
@@ -148,20 +197,26 @@ func mergeFrom(runs []persistence.Run, new persistence.Run, keep int64) int {
 // sizeClass is the logarithm of a run's size to the base mergeFan.
 func sizeClass(records uint64) int { return bits.Len64(records) / 3 }
 
-// writeRun writes one run of the records and of the runs merged into it.
-func (c *checkpoint) writeRun(run persistence.Run, merged []persistence.Run, segments []segmentSource) (persistence.Run, error) {
+// writeRun writes the run of a group.
+func (c *checkpoint) writeRun(g runGroup, table uint32, segments []segmentSource) (persistence.Run, error) {
+	run := g.run
+	c.p.mu.Lock()
+	run.Partition, run.Table, run.ID = c.p.id, table, c.p.nextRun
+	c.p.nextRun++
+	c.p.mu.Unlock()
 	var sources []runSource
 	defer func() {
 		for _, s := range sources {
 			s.close()
 		}
 	}()
-	for _, s := range segments {
-		s.table = run.Table
-		sources = append(sources, &s)
+	if g.records {
+		for _, s := range segments {
+			s.table = table
+			sources = append(sources, &s)
+		}
 	}
-	for _, m := range merged {
-		run.FirstSeq, run.FirstTime = min(run.FirstSeq, m.FirstSeq), min(run.FirstTime, m.FirstTime)
+	for _, m := range g.merged {
 		it, err := c.s.db.IterateRun(m)
 		if err != nil {
 			return run, err
