@@ -58,10 +58,8 @@ func (f *Filter) planAlter(o *Options) (g geometry, strip uint64, err error) {
 	if len(f.segs) >= maxPolicies {
 		return g, 0, fmt.Errorf("%w: %d earlier policies still draining", ErrOptions, len(f.segs))
 	}
-	f.opts = *o
-	defer func() { f.opts = old }()
 	g = geometryFor(o.Error, o.Roles)
-	strip = g.stripFor(float64(f.newest().limit), g.meanFor(laneBudget(f.budget(nil))), 1)
+	strip = g.stripFor(float64(f.newest().limit), g.meanFor(laneBudget(f.share(o.Error, nil))), 1)
 	if sized {
 		strip = o.initialStrip(g)
 	}

@@ -30,11 +30,22 @@ func (f *Filter) Apply(e Event) error {
 // expire masks what is over and drops drained segments. A generation goes only
 // when its newest id is a window old (G1).
 func (f *Filter) expire(now int64) {
+	for i, s := range f.segs {
+		s.expireAt(now, i == len(f.segs)-1)
+	}
+	f.drop(func(s *segment) bool { return s.live == 0 })
+}
+
+// dropEmpty drops older segments that never took an id they still hold.
+func (f *Filter) dropEmpty() {
+	f.drop(func(s *segment) bool { return !s.holds() })
+}
+
+// drop gives back the segments that are over; the newest never is.
+func (f *Filter) drop(over func(*segment) bool) {
 	keep := f.segs[:0]
 	for i, s := range f.segs {
-		newest := i == len(f.segs)-1
-		s.expireAt(now, newest)
-		if newest || s.live != 0 {
+		if i == len(f.segs)-1 || !over(s) {
 			keep = append(keep, s)
 			continue
 		}
@@ -80,19 +91,4 @@ func (f *Filter) applyDeny(e Event) {
 	if f.deny.times < 16 {
 		f.deny.times++
 	}
-}
-
-// dropEmpty drops older segments that never took an id they still hold.
-func (f *Filter) dropEmpty() {
-	keep := f.segs[:0]
-	for i, s := range f.segs {
-		if i == len(f.segs)-1 || s.holds() {
-			keep = append(keep, s)
-			continue
-		}
-		f.bytes -= s.bytes()
-		s.release()
-	}
-	clear(f.segs[len(keep):])
-	f.segs = keep
 }

@@ -181,15 +181,18 @@ func (f *Filter) rotation(now int64) Event {
 // budget is the share of the target that segment s may use: half of what the
 // others leave, so that there is always room for one more. Their share only falls
 // while s is the newest, so the sum stays below the target.
-func (f *Filter) budget(s *segment) float64 {
-	left := f.opts.Error
+func (f *Filter) budget(s *segment) float64 { return f.share(f.opts.Error, s) }
+
+// share is budget under a target that may not be in force yet.
+func (f *Filter) share(target float64, s *segment) float64 {
+	left := target
 	for _, o := range f.segs {
 		if o != s {
 			left -= o.effectiveFPP()
 		}
 	}
-	if left < f.opts.Error/(1<<(maxSegments+2)) {
-		return f.opts.Error / 4 // a stricter target than the others were made for, or a degraded filter
+	if left < target/(1<<(maxSegments+2)) {
+		return target / 4 // a stricter target than the others were made for, or a degraded filter
 	}
 	return left / 2
 }
@@ -302,8 +305,8 @@ func (f *Filter) peak(now int64, most int64) (need float64, seen int64) {
 
 // PlanSeal is Plan with the present generation sealed whatever it holds, which
 // forgets nothing early. It is false if there is nothing to seal, or no
-// free generation to go on with.
-func (f *Filter) PlanSeal(now int64, _ func(uint64) bool) (Event, bool) {
+// free generation to go on with; it takes no memory.
+func (f *Filter) PlanSeal(now int64) (Event, bool) {
 	if f.anyExpired(now) {
 		return Event{Kind: Expire, Time: now}, true
 	}

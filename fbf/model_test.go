@@ -56,7 +56,7 @@ func (s *sim) randomStep(seed uint64) {
 
 func (s *sim) seal() {
 	for {
-		e, ok := s.f.PlanSeal(s.now, s.grant)
+		e, ok := s.f.PlanSeal(s.now)
 		if !ok {
 			return
 		}

@@ -176,3 +176,18 @@ func (s *segment) rotate(limit uint64) {
 	s.setQuery()
 	s.setClearStep()
 }
+
+// holds reports whether a live generation of s holds an id.
+func (s *segment) holds() bool {
+	for l := range uint8(lanes) {
+		if s.query&bit(l) != 0 && s.lanes[l].count > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *segment) release() {
+	s.mem.release()
+	s.lines = nil
+}

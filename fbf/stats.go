@@ -75,18 +75,3 @@ func (s *segment) effectiveFPP() float64 {
 func (s *segment) fill(n uint64) float64 {
 	return -math.Expm1(float64(n) / float64(s.strip) * math.Expm1(float64(s.j)*math.Log1p(-1.0/64)))
 }
-
-// holds reports whether a live generation of s holds an id.
-func (s *segment) holds() bool {
-	for l := range uint8(lanes) {
-		if s.query&bit(l) != 0 && s.lanes[l].count > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-func (s *segment) release() {
-	s.mem.release()
-	s.lines = nil
-}

@@ -119,10 +119,7 @@ func (x *execution) refreshNow(r *ref) {
 		x.logRefresh(r, nil)
 		return
 	}
-	pl := planner{pool: r.p.pool}
-	ev, ok := f.adaptive.PlanSeal(x.at.logged, pl.grant)
-	pl.settle()
-	if ok {
+	if ev, ok := f.adaptive.PlanSeal(x.at.logged); ok {
 		x.logRefresh(r, ev.AppendTo(nil))
 	}
 }
