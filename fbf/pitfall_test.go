@@ -113,22 +113,21 @@ func TestPitfallDataDependentBranches(t *testing.T) {
 		hs[i] = rng.Uint64()
 		f.Insert(hs[i], 0)
 	}
-	best := func(xor uint64) time.Duration {
-		d := time.Hour
-		for range 5 {
-			start := time.Now()
-			for _, h := range hs {
-				if f.Contains(h^xor) != (xor == 0) {
-					t.Fatal("wrong answer")
-				}
+	once := func(xor uint64) time.Duration {
+		start := time.Now()
+		for _, h := range hs {
+			if f.Contains(h^xor) != (xor == 0) {
+				t.Fatal("wrong answer")
 			}
-			d = min(d, time.Since(start))
 		}
-		return d
+		return time.Since(start)
 	}
 	for _, kernel := range forms() {
 		f.newest().kernel = kernel
-		known, unknown := best(0), best(1<<63|1)
+		known, unknown := time.Hour, time.Hour
+		for round := 0; round < 3 || round < 30 && known > unknown*2; round++ { // a busy machine takes more rounds
+			known, unknown = min(known, once(0)), min(unknown, once(1<<63|1))
+		}
 		t.Logf("kernel %v: known %v, unknown %v per id", kernel, known/time.Duration(len(hs)), unknown/time.Duration(len(hs)))
 		if known > unknown*2 {
 			t.Errorf("kernel %v: known ids take %v, unknown ones %v: their misses do not overlap", kernel, known, unknown)
