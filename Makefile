@@ -1,6 +1,6 @@
 # The verbs of daily work. Plain go commands do the same.
 
-.PHONY: build test race bench fuzz lint
+.PHONY: build test race bench bench-redis fuzz lint
 
 # How long each fuzz target runs.
 FUZZTIME ?= 20s
@@ -16,6 +16,11 @@ race:
 
 bench:
 	go test -run '^$$' -bench . -benchmem ./fbf/... ./persistence/... ./store/...
+
+# The goals, measured beside a redis-server that is started for it. Flags for
+# `fbfkv bench table` may be given as ARGS="--rows lua --seconds 5".
+bench-redis: build
+	./fbfkv bench table $(ARGS)
 
 fuzz:
 	@for package in $$(go list ./...); do \

@@ -23,6 +23,9 @@ given rate, and says how many were answered and how long they took.
   fbfkv bench --rate 50000 --duration 1m --plot latency.svg
   fbfkv bench --workload retry --retry-share 0.3 --verify
 
+  fbfkv bench compare --help          two servers in turn, and their ratio
+  fbfkv bench table --help            this server beside Redis, against its goals
+
 Workloads:
 `
 
@@ -50,6 +53,7 @@ func New() *cobra.Command {
 	flags.BoolVar(&c.json, "json", false, "print the result as JSON")
 	flags.StringVar(&c.csv, "csv", "", "write latencies over time to this `file`")
 	setStyle(cmd)
+	cmd.AddCommand(newCompare(), newTable())
 	return cmd
 }
 
@@ -76,12 +80,17 @@ func workloadHelp() string {
 func (o *Options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Workload, "workload", o.Workload, "what to send, see above")
 	o.addLoadFlags(f)
+	o.addLoginFlags(f)
+	f.BoolVar(&o.Verify, "verify", false, "afterwards compare every counter with what was acknowledged; nobody else may change them")
+}
+
+// addLoginFlags adds the flags of how to connect.
+func (o *Options) addLoginFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Target.User, "user", "", "user to log in as")
 	f.StringVar(&o.Target.Password, "auth", "", "password")
 	f.BoolVar(&o.Target.TLS, "tls", false, "use TLS, as with a rediss:// address")
 	f.StringVar(&o.Target.CACert, "cacert", "", "`file` with the certificates to trust (the system's)")
 	f.BoolVar(&o.Target.Insecure, "insecure", false, "trust any certificate")
-	f.BoolVar(&o.Verify, "verify", false, "afterwards compare every counter with what was acknowledged; nobody else may change them")
 }
 
 // addLoadFlags adds the flags that shape the load.
@@ -96,12 +105,12 @@ func (o *Options) addLoadFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Keys, "keys", o.Keys, "counters: hot (only one), uniform:N, or zipf:N:EXPONENT")
 	f.StringVar(&o.KeyPrefix, "key-prefix", o.KeyPrefix, "what their names begin with")
 	f.StringVar(&o.IDs, "ids", o.IDs, "opids: uuidv7, or client-seq (client's name and sequence number)")
-	f.Float64Var(&o.RetryShare, "retry-share", o.RetryShare, "workload retry: share of all operations that are duplicates, sent on other connections")
+	f.Float64Var(&o.RetryShare, "retry-share", o.RetryShare, "workload retry: share of all operations that are duplicates")
 	f.DurationVar(&o.RetryDelay, "retry-delay", 0, "workload retry: from an operation to its duplicate. 0: while it may be in flight")
 	f.StringVar(&o.Again, "again", "", "workload retry: take the duplicates from an earlier run, `SEED:COUNT`, with as many\n--connections and the same --keys; both runs with --ids client-seq")
 	f.Uint64Var(&o.Seed, "seed", 0, "makes keys and client-seq ids repeatable (random)")
 	f.DurationVar(&o.Window, "window", o.Window, "how long the recipes on Redis remember an opid")
-	f.DurationVar(&o.Patience, "retry-timeout", o.Patience, "how long operations of unknown outcome are retried, and lost connections made again")
+	f.DurationVar(&o.Patience, "retry-timeout", o.Patience, "how long unknown outcomes are retried and lost connections made again")
 	f.DurationVar(&o.Interval, "interval", o.Interval, "of the latencies over time")
 	f.StringVar(&o.Loop, "loop", "", "how connections are served: epoll (Linux, not with TLS) or goroutines. Default: the better one")
 }

@@ -21,7 +21,7 @@ func (s *stream) put(f *frame, b []byte, ms uint64) uint32 {
 	s.next++
 	random := mix(s.client + seq*golden)
 	key := s.keys.pick(random)
-	if s.keys.n > 1 {
+	if s.keys.n > 1 && f.keyAt > 0 {
 		putDecimal(b[f.keyAt:f.keyAt+f.digits], uint64(key))
 	}
 	switch {

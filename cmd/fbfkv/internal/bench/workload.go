@@ -71,6 +71,11 @@ var workloads = []workload{
 		e.key()
 		e.arg("1")
 	}},
+	{name: "ping", what: "PING with as many bytes as CINCRBY has: what the connections alone cost", encode: func(e *encoder, s setup) {
+		e.begin(2)
+		e.arg("PING")
+		e.id(keyName(s.prefix, 0, e.digits) + ":")
+	}},
 	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script", idempotent: true,
 		prepare: loadScript(luaRecipe), encode: encodeLua},
 	{name: "fcall", what: "the same as a Redis Function", idempotent: true,

@@ -1,0 +1,184 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+)
+
+// alternate runs every subject once per round, in turn and every other round
+// backwards, so that what drifts on the machine hits all alike. The result is
+// indexed by subject, then round.
+func alternate(ctx context.Context, rounds int, subjects []Options, progress func(done, total int)) ([][]*Result, error) {
+	results := make([][]*Result, len(subjects))
+	done := 0
+	for round := range rounds {
+		for i := range subjects {
+			if round%2 == 1 {
+				i = len(subjects) - 1 - i
+			}
+			r, err := Run(ctx, subjects[i])
+			if err != nil {
+				return nil, err
+			}
+			if len(r.Errors) > 0 {
+				return nil, fmt.Errorf("%s on %s: error replies: %v", r.Workload, r.Target, r.Errors)
+			}
+			results[i] = append(results[i], r)
+			done++
+			progress(done, rounds*len(subjects))
+		}
+	}
+	return results, nil
+}
+
+// median is the middle of the values, or the mean of the two in the middle.
+func median(values []float64) float64 {
+	s := slices.Sorted(slices.Values(values))
+	if len(s) == 0 {
+		return 0
+	}
+	return (s[len(s)/2] + s[(len(s)-1)/2]) / 2
+}
+
+// figures takes one figure of every result.
+func figures(results []*Result, of func(*Result) float64) (values []float64) {
+	for _, r := range results {
+		values = append(values, of(r))
+	}
+	return values
+}
+
+func throughput(r *Result) float64 { return r.Throughput }
+func p99(r *Result) float64        { return r.Latency.P99 }
+
+// Ratio is one figure of A in relation to the same of B.
+type Ratio struct {
+	A      float64 `json:"a"` // median
+	B      float64 `json:"b"`
+	Ratio  float64 `json:"ratio"`     // of the medians
+	Lowest float64 `json:"ratio_min"` // of single rounds
+	Most   float64 `json:"ratio_max"`
+}
+
+// ratio compares a figure of the results of two subjects, round by round.
+func ratio(a, b []*Result, of func(*Result) float64) Ratio {
+	x, y := figures(a, of), figures(b, of)
+	r := Ratio{A: median(x), B: median(y)}
+	r.Ratio = divide(r.A, r.B)
+	for i := range x {
+		q := divide(x[i], y[i])
+		if i == 0 {
+			r.Lowest, r.Most = q, q
+		}
+		r.Lowest, r.Most = min(r.Lowest, q), max(r.Most, q)
+	}
+	return r
+}
+
+func divide(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}
+
+// Comparison is the outcome of `fbfkv bench compare`.
+type Comparison struct {
+	A          []*Result `json:"runs_a"`
+	B          []*Result `json:"runs_b"`
+	Throughput Ratio     `json:"throughput"`
+	P50        Ratio     `json:"p50"`
+	P99        Ratio     `json:"p99"`
+}
+
+// compareCommand are the flags of `fbfkv bench compare`.
+type compareCommand struct {
+	o      Options
+	a, b   string // workloads
+	rounds int
+	json   bool
+}
+
+const compareHelp = `Runs the load on two servers in turn, and says how they relate: the ratio of the
+medians, and the lowest and highest ratio of one round.
+
+  fbfkv bench compare 127.0.0.1:6379 127.0.0.1:6380 --workload-b incrby --pipeline 16
+
+The flags hold for both.`
+
+// newCompare returns the subcommand compare.
+func newCompare() *cobra.Command {
+	c := &compareCommand{o: DefaultOptions(), rounds: 3}
+	c.o.Duration = 3e9
+	cmd := &cobra.Command{
+		Use:   "compare A B [--workload-a NAME] [--workload-b NAME] [--flag value ...]",
+		Short: "measure two servers in turn",
+		Long:  compareHelp,
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("count") && !cmd.Flags().Changed("duration") {
+				c.o.Duration = 0
+			}
+			return c.run(cmd.Context(), args[0], args[1], cmd.OutOrStdout(), cmd.ErrOrStderr())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&c.a, "workload-a", "cincrby", "what to send to A")
+	f.StringVar(&c.b, "workload-b", "cincrby", "what to send to B")
+	f.IntVar(&c.rounds, "rounds", c.rounds, "how often each is measured")
+	c.o.addLoadFlags(f)
+	c.o.addLoginFlags(f)
+	f.BoolVar(&c.json, "json", false, "print the results as JSON")
+	setStyle(cmd)
+	return cmd
+}
+
+func (c *compareCommand) run(ctx context.Context, a, b string, stdout, stderr io.Writer) error {
+	if c.rounds < 1 {
+		return fmt.Errorf("--rounds: at least 1")
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	subjects := []Options{c.o, c.o}
+	subjects[0].Target.URL, subjects[0].Workload = a, c.a
+	subjects[1].Target.URL, subjects[1].Workload = b, c.b
+	progress := bar.New(stderr)
+	results, err := alternate(ctx, c.rounds, subjects, func(done, total int) {
+		progress.Set("comparing", false, int64(done), int64(total))
+	})
+	progress.Clear()
+	if err != nil {
+		return err
+	}
+	all := Comparison{
+		A: results[0], B: results[1],
+		Throughput: ratio(results[0], results[1], throughput),
+		P50:        ratio(results[0], results[1], func(r *Result) float64 { return r.Latency.P50 }),
+		P99:        ratio(results[0], results[1], p99),
+	}
+	if c.json {
+		return printJSON(stdout, all)
+	}
+	return all.print(stdout)
+}
+
+func (c *Comparison) print(out io.Writer) error {
+	fmt.Fprintf(out, "A  %s on %s\nB  %s on %s\n\n", c.A[0].Workload, c.A[0].Target, c.B[0].Workload, c.B[0].Target)
+	fmt.Fprintf(out, "%-12s %14s %14s   %s\n", "", "A", "B", "A/B (lowest to highest of a round)")
+	for _, line := range []struct {
+		name string
+		r    Ratio
+		show func(float64) string
+	}{{"operations/s", c.Throughput, thousands}, {"p50", c.P50, short}, {"p99", c.P99, short}} {
+		fmt.Fprintf(out, "%-12s %14s %14s   %.2f (%.2f to %.2f)\n", line.name, line.show(line.r.A), line.show(line.r.B),
+			line.r.Ratio, line.r.Lowest, line.r.Most)
+	}
+	return nil
+}
