@@ -12,14 +12,13 @@ import (
 // own cost is not this package's, with an outcome as the store would leave it.
 func parseAndReply(p *Pipeline, args [][]byte, w *resp.Writer) {
 	p.Do(args, w)
-	for i := range p.batch.Ops {
-		p.batch.Ops[i].Found, p.batch.Ops[i].Value = true, 123456
+	r := p.round
+	for i := range r.batch.Ops {
+		r.batch.Ops[i].Found, r.batch.Ops[i].Value = true, 123456
 	}
-	for i := range p.slots {
-		p.answer(&p.slots[i], w)
-	}
-	p.batch.Reset()
-	p.slots = p.slots[:0]
+	p.Answer(w)
+	r.Reset()
+	r.Join(p)
 	w.Truncate(0)
 }
 
@@ -45,7 +44,9 @@ func toArgs(words []string) [][]byte {
 
 func newIdlePipeline() *Pipeline {
 	srv := &Server{Password: func() string { return "" }}
-	return NewPipeline((*store.Store)(nil), srv, NewSession(1, "", "", srv))
+	p := NewPipeline(srv, NewSession(1, "", "", srv))
+	NewRound((*store.Store)(nil), srv, false).Join(p)
+	return p
 }
 
 func TestSteadyPathAllocatesNothing(t *testing.T) {

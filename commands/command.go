@@ -155,6 +155,7 @@ const (
 	mayWrite  // what it carries out may write, as with EXEC
 	immediate // inside MULTI it is carried out, not queued
 	pure      // Run depends on its arguments alone and keeps a batch whole
+	waits     // a keyed command that may wait long for the store's other work
 )
 
 // flagNames are the names of the flags in COMMAND INFO, in bit order.

@@ -36,7 +36,9 @@ func newStore(t testing.TB) *store.Store {
 func dial(t *testing.T, st *store.Store, srv *Server) *client {
 	t.Helper()
 	s := NewSession(7, "127.0.0.1:50000", "127.0.0.1:6379", srv)
-	return &client{t: t, session: s, p: NewPipeline(st, srv, s)}
+	c := &client{t: t, session: s, p: NewPipeline(srv, s)}
+	NewRound(st, srv, false).Join(c.p)
+	return c
 }
 
 // send plays a pipeline of requests, each a line of words as in redis-cli, and

@@ -12,12 +12,12 @@
 //
 // # The path of a request
 //
-//	args → Pipeline.Do:   look up → arity → authenticated? → in MULTI? → Parse ─┐
-//	                                                                            │ store.Op joins
-//	replies ← Pipeline.Flush: Reply per outcome ← store.Execute(one batch) ◄────┘ the batch
+//	args → Pipeline.Add: look up → arity → authenticated? → in MULTI? → Parse ─┐ store.Op joins
+//	                                                                           │ the Round's
+//	replies ← Pipeline.Answer: Reply per outcome ◄── Round.Execute ◄───────────┘ batch
 //
-// A [Pipeline] gathers what one connection sent together into one store.Batch.
-// Parse sees arguments and no state; Reply sees an outcome and no arguments. A
+// A [Pipeline] turns what one connection sent together into operations; a
+// [Round] makes those of one or several connections one store.Batch. Parse sees arguments and no state; Reply sees an outcome and no arguments. A
 // request that is refused takes its place in the order of replies without
 // splitting the batch; so do the commands of a transaction, which is what makes
 // EXEC atomic. Commands that are no operation on keys (INFO, CONFIG, SCAN, …)

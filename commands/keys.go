@@ -229,13 +229,13 @@ var keyCommands = []Command{
 		Summary: "Returns the number of keys.", Run: doDBSize,
 	},
 	{
-		Name: "flushall", Arity: -1, Flags: Write, Group: groupServer, ACL: dangerousKeyspaceACL,
+		Name: "flushall", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
 		Summary: "Deletes all keys and forgets all operation ids; operations of an earlier time are stale from then on.",
 		Args:    flushArgs, Parse: parseFlush, Reply: replyOK,
 	},
 	{
-		Name: "flushdb", Arity: -1, Flags: Write, Group: groupServer, ACL: dangerousKeyspaceACL,
+		Name: "flushdb", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
 		Summary: "As FLUSHALL: there is one database.",
 		Args:    flushArgs, Parse: parseFlush, Reply: replyOK,

@@ -196,6 +196,10 @@ func doMonitor(c *Context) {
 	c.W.Status("OK")
 }
 
+// Monitors reports whether the client watches with MONITOR, so that lines are
+// pushed to it beside its replies.
+func (s *Session) Monitors() bool { return s.monitors.Load() }
+
 // Answered tells the session that all replies so far were handed to the
 // connection. Only the connection's owner may call it.
 func (s *Session) Answered() {

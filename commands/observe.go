@@ -106,13 +106,14 @@ func (s *Server) NoteEvent(event string, took time.Duration) {
 	}
 }
 
-// begin shows a command to those who monitor, and remembers the first of a batch
+// begin shows a command to those who monitor, and remembers the first of a round
 // that does something for the slow log.
 func (p *Pipeline) begin(c *Command, args [][]byte) {
-	if p.head.cmd == nil && c.Control == nil {
-		p.head = batchHead{p.ses, c, args}
+	r := p.round
+	if r.head.cmd == nil && c.Control == nil {
+		r.head = batchHead{p.ses, c, args}
 	}
-	if p.tapped {
+	if r.tapped {
 		p.srv.observer.taps.feed(p.ses, c, p.table.Redact(args))
 	}
 }
@@ -126,10 +127,10 @@ type batchHead struct {
 
 // looked ends a batch, or a command that ran by itself: if it was slow, it is
 // noted.
-func (p *Pipeline) looked(slots []slot, start time.Time, took time.Duration) {
-	if p.head.cmd != nil && p.srv.observer.slow(took) {
-		b := slowBatch{batchHead: p.head, fast: p.head.cmd.Flags&Fast != 0, start: start, took: took}
-		b.args = p.table.Redact(b.args)
+func (r *Round) looked(slots []slot, start time.Time, took time.Duration) {
+	if r.head.cmd != nil && r.srv.observer.slow(took) {
+		b := slowBatch{batchHead: r.head, fast: r.head.cmd.Flags&Fast != 0, start: start, took: took}
+		b.args = Commands.Redact(b.args)
 		n := 0
 		for i := range slots {
 			if c := slots[i].cmd; c != nil && c.Control == nil {
@@ -138,7 +139,7 @@ func (p *Pipeline) looked(slots []slot, start time.Time, took time.Duration) {
 			}
 		}
 		b.more = max(n-1, 0)
-		p.srv.observer.report(b)
+		r.srv.observer.report(b)
 	}
-	p.head = batchHead{}
+	r.head = batchHead{}
 }

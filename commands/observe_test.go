@@ -235,7 +235,7 @@ func TestObservingAllocatesNothing(t *testing.T) {
 		for range 10 {
 			parseAndReply(p, args, &w)
 		}
-		p.looked(p.slots, start, time.Second)
+		p.round.looked(p.round.slots, start, time.Second)
 	}
 	work()
 	if n := testing.AllocsPerRun(100, work); n != 0 {

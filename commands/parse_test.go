@@ -60,17 +60,17 @@ func TestParseDecimal(t *testing.T) {
 // parse plays a request up to its operation.
 func parse(line string) (*store.Op, Style, error) {
 	p := newIdlePipeline()
-	p.now = 1_000_000
+	p.round.now = 1_000_000
 	args := toArgs(strings.Fields(line))
 	c, refused := p.table.resolve(args)
 	if refused != "" {
 		return nil, 0, errors.New(refused)
 	}
 	p.add(c, args, false)
-	if s := p.slots[0]; s.kind == slotError {
+	if s := p.round.slots[0]; s.kind == slotError {
 		return nil, 0, errors.New(s.text)
 	}
-	return &p.batch.Ops[0], p.slots[0].style, nil
+	return &p.round.batch.Ops[0], p.round.slots[0].style, nil
 }
 
 // describeOp renders what an operation was parsed into.

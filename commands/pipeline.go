@@ -7,118 +7,153 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// Pipeline turns the requests of one connection into one store.Batch and its
-// outcomes into replies. It belongs to the connection's goroutine.
+// Pipeline turns the requests of one connection into operations of a Round and
+// their outcomes into replies. It belongs to whoever serves the connection at
+// the time.
 //
 // What is sent together is decided in its order and committed together, and is
 // answered only by what Execute returned, which is as durable as promised: G3
-// holds because no reply is written before Flush, and no request in between,
-// refused or not, splits the batch.
+// holds because no reply is written before, and no request in between, refused
+// or not, splits the batch.
 type Pipeline struct {
-	st    *store.Store
 	srv   *Server
 	ses   *Session
 	table *Table
-
-	batch store.Batch
-	slots []slot // one reply each, in order
-	now   int64  // wall time of this batch in Unix ms, 0: not read yet
 	tx    transaction
 	watch watches
 
-	head   batchHead // of the batch, for the slow log
-	tapped bool      // someone monitors this batch
-
-	// Scratch, kept here so that a request allocates nothing.
-	req    Request
-	result Result
-	ctx    Context
+	round    *Round // what the requests join
+	first, n int    // which of its slots are ours
 }
 
-// slot is one reply that waits for the batch. It holds the index of an
-// operation in the batch, a ready text, or a command that runs in its turn.
-type slot struct {
-	kind  slotKind
-	style Style
-	muted bool     // CLIENT REPLY OFF or SKIP: execute, but write nothing
-	cmd   *Command // nil: a reply that is no command's outcome
-	op    int
-	guard int // of slotArray: 1 + the operation on which EXEC depends; 0: none
-	text  string
-	args  [][]byte
+// NewPipeline returns the pipeline of a connection; it has to join a Round
+// before it takes requests.
+func NewPipeline(srv *Server, ses *Session) *Pipeline {
+	return &Pipeline{srv: srv, ses: ses, table: Commands}
 }
 
-// slotKind says what a slot holds.
-type slotKind uint8
+// maxSharedArgs is the largest request, in arguments, that is executed together
+// with those of other connections.
+const maxSharedArgs = 1024
 
-const (
-	slotOp     slotKind = iota // op: an operation of the batch
-	slotError                  // text: an error reply
-	slotStatus                 // text: a status reply
-	slotRun                    // args: for cmd.Run
-	slotArray                  // op: how many slots follow that are one array (EXEC)
-)
-
-// NewPipeline returns the pipeline of a connection.
-func NewPipeline(st *store.Store, srv *Server, ses *Session) *Pipeline {
-	p := &Pipeline{st: st, srv: srv, ses: ses, table: Commands}
-	p.req.now = p.wallTime
-	p.ctx = Context{Store: st, Server: srv, Session: ses, table: p.table, tx: &p.tx, watch: &p.watch}
-	return p
-}
-
-// Pending returns how many requests wait in the batch; the server bounds it
-// by calling Flush.
-func (p *Pipeline) Pending() int { return len(p.slots) }
-
-// Do takes one request: look up, arity, authentication, transaction, parse. A
-// keyed command joins the batch and is answered by Flush; one that must see
-// the state by itself flushes first and is answered at once. args[0] exists;
-// args must stay valid until the next Flush returned.
-func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
+// Add takes one request: look up, arity, authentication, transaction, parse. It
+// joins the round and is answered by Answer. Add returns false, and has done
+// nothing, if the request must be carried out by itself, with Do in a private
+// round: a command that must see the state by itself and, if the round is
+// shared, one that would keep the others waiting. args[0] exists; args must stay
+// valid until the round is reset.
+func (p *Pipeline) Add(args [][]byte) bool {
+	r := p.round
+	r.undo.ops, r.undo.slots = len(r.batch.Ops), len(r.slots)
 	if p.ses.Closing() {
-		return
+		return true
 	}
-	if len(p.slots) == 0 {
-		p.tapped = p.srv.observer.taps.any()
+	if len(r.slots) == 0 {
+		r.tapped = p.srv.observer.taps.any()
+	}
+	c, refused := p.table.resolve(args)
+	if refused == "" {
+		refused = p.refusal(c)
+	}
+	if refused == "" && p.alone(c, len(args)) {
+		return false
 	}
 	muted := p.ses.takeMute()
-	c, refused := p.table.resolve(args)
 	switch {
 	case refused != "":
-	case !p.ses.authenticated && c.Flags&NoAuth == 0 && p.srv.password() != "":
-		refused = string(errNoAuth.(refusal))
-	case c.Refusal != "":
-		refused = "ERR " + c.Refusal
-	case p.tx.open && c.Flags&NoMulti != 0:
-		refused = string(errNotInMulti.(refusal))
-	case p.ses.tap != nil && c.Flags&(Write|ReadOnly) != 0:
-		refused = string(errMonitors.(refusal))
-	}
-	if refused != "" {
 		refused = p.abort(c, refused)
 		p.srv.stats.rejected(c)
-		p.slots = append(p.slots, slot{kind: slotError, text: refused, muted: muted})
-		return
-	}
-	if p.tx.open && c.Flags&immediate == 0 {
+		p.push(slot{kind: slotError, text: refused, muted: muted})
+	case p.tx.open && c.Flags&immediate == 0:
 		p.enqueue(c, args, muted)
+	case c.Control != nil:
+		p.control(c, args, muted)
+	default:
+		p.add(c, args, muted)
+	}
+	p.n = len(r.slots) - p.first
+	return true
+}
+
+// refusal returns why a command is refused whatever its arguments are, or "".
+func (p *Pipeline) refusal(c *Command) string {
+	switch {
+	case !p.ses.authenticated && c.Flags&NoAuth == 0 && p.srv.password() != "":
+		return string(errNoAuth.(refusal))
+	case c.Refusal != "":
+		return "ERR " + c.Refusal
+	case p.tx.open && c.Flags&NoMulti != 0:
+		return string(errNotInMulti.(refusal))
+	case p.ses.tap != nil && c.Flags&(Write|ReadOnly) != 0:
+		return string(errMonitors.(refusal))
+	}
+	return ""
+}
+
+// alone reports whether a request of n arguments must be carried out by itself.
+func (p *Pipeline) alone(c *Command, n int) bool {
+	switch {
+	case p.tx.open && c.Flags&immediate == 0:
+		return false // it is only queued
+	case c.Control != nil:
+		return p.tx.solo || p.round.shared && p.tx.heavy
+	case c.Parse == nil:
+		return c.Flags&pure == 0
+	}
+	return p.round.shared && heavy(c, n)
+}
+
+// heavy reports whether a keyed command may take so long that nobody else
+// should wait for it.
+func heavy(c *Command, n int) bool { return c.Flags&waits != 0 || n > maxSharedArgs }
+
+// Do takes one request of a connection whose round is private. One that must
+// see the state by itself flushes first and is answered at once; any other is
+// answered by Flush. args must stay valid until then.
+func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
+	if p.Add(args) {
 		return
 	}
-	switch {
-	case c.Control != nil:
-		p.slots = append(p.slots, slot{kind: slotStatus, cmd: c, text: "OK", muted: muted})
-		c.Control(p, args)
-		p.begin(c, args)
-		if p.tx.solo { // what runs at once in a transaction sees its end, not what follows it
-			p.Flush(w)
-		}
-	case c.Parse != nil || c.Flags&pure != 0:
-		p.add(c, args, muted)
-	default:
-		p.Flush(w)
+	p.Flush(w)
+	c, _ := p.table.resolve(args)
+	muted := p.ses.takeMute()
+	if c.Control == nil {
 		p.run(c, args, muted, w)
+		return
 	}
+	// EXEC: what runs at once in a transaction sees its end, not what follows it.
+	p.control(c, args, muted)
+	p.n = len(p.round.slots) - p.first
+	p.Flush(w)
+	p.tx.solo = false
+}
+
+// Flush executes a private round and writes the replies of all requests that
+// wait in it.
+func (p *Pipeline) Flush(w *resp.Writer) {
+	r := p.round
+	if len(r.slots) == 0 {
+		return
+	}
+	r.Execute()
+	p.Answer(w)
+	r.observe(time.Since(r.start))
+	r.Reset()
+	r.Join(p)
+}
+
+// Pending returns how many requests wait in a private round; the server bounds
+// it by calling Flush.
+func (p *Pipeline) Pending() int { return p.round.Pending() }
+
+// push appends a slot.
+func (p *Pipeline) push(s slot) { p.round.slots = append(p.round.slots, s) }
+
+// control gives a command that steers the pipeline its slot and carries it out.
+func (p *Pipeline) control(c *Command, args [][]byte, muted bool) {
+	p.push(slot{kind: slotStatus, cmd: c, text: "OK", muted: muted})
+	c.Control(p, args)
+	p.begin(c, args)
 }
 
 // add gives a command its slot: an operation of the batch, the reason why
@@ -128,93 +163,76 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 	p.begin(c, args)
 	if c.Parse == nil {
 		s.kind, s.args = slotRun, args
-		p.slots = append(p.slots, s)
+		p.push(s)
 		return
 	}
-	p.req.Args, p.req.Style = args, 0
-	p.req.Op = p.batch.Add(store.Nop)
+	r := p.round
+	r.req.Args, r.req.Style = args, 0
+	r.req.Op = r.batch.Add(store.Nop)
 	err := store.ErrKeySize
 	if c.Keys.NumKeys || c.Keys.each(args, checkKey) {
-		err = c.Parse(&p.req)
+		err = c.Parse(&r.req)
 	}
 	if err != nil { // it never becomes an operation, so it consumes no opid (G6)
-		p.batch.Ops = p.batch.Ops[:len(p.batch.Ops)-1]
+		r.batch.Ops = r.batch.Ops[:len(r.batch.Ops)-1]
 		s.kind, s.text = slotError, errorText(err)
 	} else {
-		s.op, s.style = len(p.batch.Ops)-1, p.req.Style
+		s.op, s.style = len(r.batch.Ops)-1, r.req.Style
 	}
-	p.slots = append(p.slots, s)
+	p.push(s)
 }
 
 // run carries out a command that answers at once.
 func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	start := time.Now()
 	before := w.Len()
-	p.ctx.Args, p.ctx.W, p.ctx.unmute = args, w, false
+	ctx := p.round.context(p, args, w)
 	p.ses.touch(c, start)
 	p.begin(c, args)
-	c.Run(&p.ctx)
+	c.Run(ctx)
 	p.count(c, before, w)
-	if muted && !p.ctx.unmute {
+	if muted && !ctx.unmute {
 		w.Truncate(before)
 	}
 	took := time.Since(start)
 	p.srv.stats.ran(c, 1, took, took)
-	p.looked(nil, start, took)
+	p.round.looked(nil, start, took)
 }
 
-// maxKeptSlots bounds what is kept of the memory of a large transaction.
-const maxKeptSlots = 4 << 10
-
-// Flush executes the batch and writes the replies of all requests that wait,
-// in their order.
-func (p *Pipeline) Flush(w *resp.Writer) {
-	if len(p.slots) == 0 {
+// Answer writes the replies of the pipeline's requests in an executed round, in
+// their order.
+func (p *Pipeline) Answer(w *resp.Writer) {
+	if p.n == 0 {
 		return
 	}
-	start := time.Now()
-	if len(p.batch.Ops) > 0 {
-		p.st.Execute(&p.batch)
+	slots := p.round.slots[p.first : p.first+p.n]
+	for i := 0; i < len(slots); i++ {
+		p.answer(&slots[i], w)
+		i += p.round.passOver(p.first + i)
 	}
-	p.result.Now = start.UnixMilli()
-	for i := 0; i < len(p.slots); i++ {
-		p.answer(&p.slots[i], w)
-		i += p.passOver(i)
-	}
-	took := time.Since(start)
-	p.srv.stats.ranAll(p.slots, took)
-	p.looked(p.slots, start, took)
-	p.ses.touch(p.slots[len(p.slots)-1].cmd, start)
-	p.batch.Reset()
-	clear(p.slots)
-	p.slots = p.slots[:0]
-	if cap(p.slots) > maxKeptSlots {
-		p.slots = nil
-	}
-	p.now = 0
-	p.tx.solo = false
+	p.ses.touch(slots[len(slots)-1].cmd, p.round.start)
 }
 
 // answer writes the reply of one slot.
 func (p *Pipeline) answer(s *slot, w *resp.Writer) {
+	r := p.round
 	before := w.Len()
 	switch s.kind {
 	case slotOp:
-		p.result.Op, p.result.Style = &p.batch.Ops[s.op], s.style
-		if err := p.result.Op.Err; err != nil {
+		r.result.Op, r.result.Style = &r.batch.Ops[s.op], s.style
+		if err := r.result.Op.Err; err != nil {
 			w.Error(errorText(err))
 		} else {
-			s.cmd.Reply(w, &p.result)
+			s.cmd.Reply(w, &r.result)
 		}
 	case slotError:
 		w.Error(s.text)
 	case slotStatus:
 		w.Status(s.text)
 	case slotArray:
-		p.answerExec(s, w)
+		r.answerExec(s, w)
 	case slotRun:
-		p.ctx.Args, p.ctx.W = s.args, w
-		s.cmd.Run(&p.ctx)
+		s.cmd.Run(r.context(p, s.args, w))
 	}
 	p.count(s.cmd, before, w)
 	if s.muted {
@@ -227,12 +245,4 @@ func (p *Pipeline) count(c *Command, before int, w *resp.Writer) {
 	if b := w.Bytes(); len(b) > before && b[before] == '-' {
 		p.srv.stats.failed(c, b[before:])
 	}
-}
-
-// wallTime returns the wall time in Unix milliseconds, read once per batch.
-func (p *Pipeline) wallTime() int64 {
-	if p.now == 0 {
-		p.now = time.Now().UnixMilli()
-	}
-	return p.now
 }

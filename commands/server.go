@@ -1,6 +1,10 @@
 package commands
 
-import "time"
+import (
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+)
 
 // CompatVersion is the Redis version whose commands and replies ours follow;
 // clients read it from HELLO and INFO to decide what they may ask.
@@ -42,6 +46,10 @@ type Server struct {
 	// Push sends bytes to a client beside its replies; it may wait for the
 	// client to read. Only one goroutine at a time calls it for a client.
 	Push func(ses *Session, b []byte) error
+
+	// Execute takes the place of the store's Execute; nil: that one. It is there
+	// to measure what everything but the store costs.
+	Execute func(*store.Batch)
 
 	stats    commandStats
 	observer observer

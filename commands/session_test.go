@@ -39,10 +39,10 @@ func TestAuth(t *testing.T) {
 		{"AUTH default secret", "+OK"},
 		{"GET k", "nil"},
 	})
-	if got := dial(t, c.p.st, secured()).say("HELLO 3 AUTH default secret SETNAME me"); !strings.HasPrefix(got, "{") {
+	if got := dial(t, c.p.round.st, secured()).say("HELLO 3 AUTH default secret SETNAME me"); !strings.HasPrefix(got, "{") {
 		t.Errorf("HELLO with AUTH: %s", got)
 	}
-	quit := dial(t, c.p.st, secured())
+	quit := dial(t, c.p.round.st, secured())
 	quit.play([]step{{"QUIT", "+OK"}})
 	if !quit.session.Closing() {
 		t.Error("QUIT does not close before authentication")
@@ -56,9 +56,9 @@ func TestPasswordSetLater(t *testing.T) {
 	c := dial(t, newStore(t), srv)
 	password = "late"
 	c.play([]step{{"GET k", "nil"}})
-	dial(t, c.p.st, srv).play([]step{{"GET k", "-NOAUTH Authentication required."}, {"AUTH late", "+OK"}})
+	dial(t, c.p.round.st, srv).play([]step{{"GET k", "-NOAUTH Authentication required."}, {"AUTH late", "+OK"}})
 	password = ""
-	dial(t, c.p.st, srv).play([]step{{"GET k", "nil"}})
+	dial(t, c.p.round.st, srv).play([]step{{"GET k", "nil"}})
 }
 
 func TestQuitEndsThePipeline(t *testing.T) {
@@ -179,8 +179,8 @@ func TestPauseAndShutdown(t *testing.T) {
 		t.Errorf("until %v, stopped %v", until, stopped)
 	}
 	srv.Shutdown = func(bool, bool) error { return errors.New("cannot") }
-	dial(t, c.p.st, srv).play([]step{{"SHUTDOWN", "-ERR Errors trying to SHUTDOWN. Check logs."}})
-	dial(t, c.p.st, &Server{}).play([]step{{"CLIENT PAUSE 1", "-ERR CLIENT PAUSE is not supported here"}})
+	dial(t, c.p.round.st, srv).play([]step{{"SHUTDOWN", "-ERR Errors trying to SHUTDOWN. Check logs."}})
+	dial(t, c.p.round.st, &Server{}).play([]step{{"CLIENT PAUSE 1", "-ERR CLIENT PAUSE is not supported here"}})
 }
 
 func TestConfig(t *testing.T) {

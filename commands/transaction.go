@@ -26,7 +26,8 @@ type transaction struct {
 	failed bool // a request was refused while queueing: EXEC will abort
 	queue  []queued
 	size   int
-	solo   bool // a command of this EXEC runs at once: the batch ends here
+	solo   bool // a queued command runs at once: EXEC is a batch of its own
+	heavy  bool // a queued command would keep other connections waiting
 }
 
 // queued is one command of a transaction.
@@ -62,15 +63,17 @@ func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
 	if p.tx.size+size > maxQueued {
 		p.tx.fail()
 		p.tx.queue, p.tx.size = nil, maxQueued
-		p.slots = append(p.slots, slot{kind: slotError, text: errorText(errMultiTooLarge), muted: muted})
+		p.push(slot{kind: slotError, text: errorText(errMultiTooLarge), muted: muted})
 		return
 	}
 	p.tx.size += size
 	if !p.tx.failed {
 		p.tx.queue = append(p.tx.queue, queued{c, copyArgs(args)})
 	}
+	p.tx.solo = p.tx.solo || c.Parse == nil && c.Flags&pure == 0
+	p.tx.heavy = p.tx.heavy || heavy(c, len(args)) || len(p.tx.queue) > maxSharedArgs
 	p.ses.multi.Store(int64(len(p.tx.queue)))
-	p.slots = append(p.slots, slot{kind: slotStatus, text: "QUEUED", muted: muted})
+	p.push(slot{kind: slotStatus, text: "QUEUED", muted: muted})
 }
 
 // copyArgs copies arguments out of the connection's buffer.
@@ -85,7 +88,7 @@ func copyArgs(args [][]byte) [][]byte {
 
 // refuse turns the slot that Do reserved for a Control command into an error.
 func (p *Pipeline) refuse(err error) {
-	s := &p.slots[len(p.slots)-1]
+	s := &p.round.slots[len(p.round.slots)-1]
 	s.kind, s.text = slotError, errorText(err)
 }
 
@@ -120,35 +123,34 @@ func doExec(p *Pipeline, _ [][]byte) {
 		return
 	}
 	queue := p.tx.queue
-	guard := p.watch.guard(&p.batch)
+	guard := p.watch.guard(&p.round.batch)
+	solo := p.tx.solo
 	p.leaveMulti()
-	header := &p.slots[len(p.slots)-1]
+	p.tx.solo = solo // until its commands have run
+	header := &p.round.slots[len(p.round.slots)-1]
 	header.kind, header.op, header.guard = slotArray, len(queue), guard+1
 	muted := header.muted
 	for _, q := range queue {
 		p.add(q.cmd, q.args, muted)
-		if q.cmd.Parse == nil && q.cmd.Flags&pure == 0 {
-			p.tx.solo = true
-		}
 	}
 	if guard >= 0 {
-		p.batch.Ops[guard].Delta = int64(len(p.batch.Ops) - guard - 1)
+		p.round.batch.Ops[guard].Delta = int64(len(p.round.batch.Ops) - guard - 1)
 	}
 }
 
 // held reports whether a transaction was executed: no watched key had changed.
 // It has an error if nobody knows.
-func (p *Pipeline) held(s *slot) (bool, error) {
+func (r *Round) held(s *slot) (bool, error) {
 	if s.guard == 0 {
 		return true, nil
 	}
-	op := &p.batch.Ops[s.guard-1]
+	op := &r.batch.Ops[s.guard-1]
 	return op.Applied && op.Err == nil, op.Err
 }
 
 // answerExec begins EXEC's array, or says why there is none.
-func (p *Pipeline) answerExec(s *slot, w *resp.Writer) {
-	switch held, err := p.held(s); {
+func (r *Round) answerExec(s *slot, w *resp.Writer) {
+	switch held, err := r.held(s); {
 	case err != nil:
 		w.Error(errorText(err))
 	case !held:
@@ -160,16 +162,16 @@ func (p *Pipeline) answerExec(s *slot, w *resp.Writer) {
 
 // passOver returns how many slots after i are of a transaction that was not
 // executed. They are neither answered nor counted.
-func (p *Pipeline) passOver(i int) int {
-	s := &p.slots[i]
+func (r *Round) passOver(i int) int {
+	s := &r.slots[i]
 	if s.kind != slotArray {
 		return 0
 	}
-	if held, _ := p.held(s); held {
+	if held, _ := r.held(s); held {
 		return 0
 	}
 	for j := i + 1; j <= i+s.op; j++ {
-		p.slots[j].cmd = nil
+		r.slots[j].cmd = nil
 	}
 	return s.op
 }

@@ -23,8 +23,8 @@ func TestTransactionsShareABatch(t *testing.T) {
 	for _, line := range []string{"INCR a", "MULTI", "INCR a", "EXEC", "MULTI", "INCR a", "ECHO x", "EXEC"} {
 		c.p.Do(toArgs(strings.Fields(line)), &c.w)
 	}
-	if len(c.p.batch.Ops) != 3 || c.w.Len() != 0 {
-		t.Errorf("%d operations, %d bytes already answered", len(c.p.batch.Ops), c.w.Len())
+	if len(c.p.round.batch.Ops) != 3 || c.w.Len() != 0 {
+		t.Errorf("%d operations, %d bytes already answered", len(c.p.round.batch.Ops), c.w.Len())
 	}
 	for _, line := range []string{"MULTI", "DBSIZE", "INCR b", "EXEC"} {
 		c.p.Do(toArgs(strings.Fields(line)), &c.w)
@@ -75,8 +75,8 @@ func TestErrorsKeepTheBatchWhole(t *testing.T) {
 	for _, line := range []string{"INCR a", "nope", "INCR", "INCRBY a x", "PING", "CLIENT ID", "COMMAND COUNT", "INCR a"} {
 		c.p.Do(toArgs(strings.Fields(line)), &c.w)
 	}
-	if len(c.p.batch.Ops) != 2 || c.w.Len() != 0 {
-		t.Errorf("%d operations, %d bytes already answered", len(c.p.batch.Ops), c.w.Len())
+	if len(c.p.round.batch.Ops) != 2 || c.w.Len() != 0 {
+		t.Errorf("%d operations, %d bytes already answered", len(c.p.round.batch.Ops), c.w.Len())
 	}
 	c.p.Flush(&c.w)
 	want := fmt.Sprintf(":1\r\n-ERR unknown command 'nope', with args beginning with: \r\n"+

@@ -96,7 +96,7 @@ func (s *Server) kill(match func(*commands.Session) bool) int {
 	for _, c := range conns {
 		if match(c.session) {
 			n++
-			hangUp(c.net)
+			c.line.cut()
 		}
 	}
 	return n

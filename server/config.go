@@ -20,6 +20,7 @@ type Config struct {
 	Timeout            time.Duration
 	ClientWriteTimeout time.Duration
 	MaxClients         int
+	IOLoop             string
 
 	TLS         TLSConfig
 	Observation ObservationConfig

@@ -15,8 +15,9 @@ import (
 // The steps in which a pipeline of any length is worked off, so that neither
 // its operations nor its replies pile up.
 const (
-	// maxBatch is how many requests are executed as one batch: enough to share
-	// a commit, few enough to let others have the partitions in between.
+	// maxBatch is how many requests of one connection are executed as one batch:
+	// enough to share a commit, few enough to let others have the partitions in
+	// between.
 	maxBatch = 1024
 	// maxReplies is how many bytes of replies are gathered for one write; with
 	// a batch's own it stays within what a resp.Writer keeps.
@@ -27,29 +28,31 @@ const (
 	maxWrite = 256 << 10
 )
 
-// conn is one client's connection and the goroutine that serves it:
-//
-//	read what is there → Pipeline.Do each frame → Pipeline.Flush → one write
-//
-// so that everything a client sent together is executed and committed together.
+// conn is one client's connection, whoever serves it: a goroutine of its own
+// (dedicated) or the event loop (polled).
 type conn struct {
 	server   *Server
-	net      net.Conn
 	session  *commands.Session
 	pipeline *commands.Pipeline
-	reader   *resp.Reader
-	replies  resp.Writer
-
-	config        *Config // what limits are taken from
-	authenticated bool    // as of then
+	line     line
 
 	// Read by other goroutines.
-	phase   atomic.Int64 // phaseReading, phaseWorking, or when a write began
+	phase   atomic.Int64 // phaseReading, phaseWorking, or when a write began to wait
 	in, out atomic.Uint64
 }
 
+// line is how other goroutines reach a connection.
+type line interface {
+	// start begins to serve it.
+	start()
+	// stop lets it end once everything is answered that was read from it.
+	stop()
+	// cut ends it at once. It may have ended already.
+	cut()
+}
+
 // The phases of a connection; a positive phase is the server's clock when the
-// write under way began.
+// write under way last got on.
 const (
 	phaseReading = 0
 	phaseWorking = -1
@@ -59,36 +62,25 @@ const (
 var (
 	errOutputLimit = errors.New("a reply exceeded client-output-buffer-limit")
 	errClosing     = errors.New("closed on the client's request")
+	errPanicked    = errors.New("a bug in the server")
 )
 
-// newConn returns the connection of a client that was admitted.
-func newConn(s *Server, nc net.Conn, session *commands.Session) *conn {
-	c := &conn{
-		server:   s,
-		net:      nc,
-		session:  session,
-		pipeline: commands.NewPipeline(s.store, &s.commands, session),
+// limits returns what bounds a client's requests, and its replies in bytes. They
+// depend on whether it has logged in.
+func (c *conn) limits(config *Config) (resp.Limits, int) {
+	replies := int(config.MaxOutput.Hard)
+	if c.session.Authenticated() || config.RequirePass == "" {
+		return resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest)}, replies
 	}
-	c.reader = resp.NewReader(nc, resp.Limits{})
-	c.adopt(s.config.Load())
-	return c
+	return resp.UnauthenticatedLimits, replies
 }
 
-// serve works until the client leaves, is disconnected, or the server stops.
-func (c *conn) serve() {
-	defer c.server.remove(c)
-	defer c.net.Close()
-	defer func() {
-		if p := recover(); p != nil {
-			c.server.panicked(p, c.session.Addr)
-		}
-	}()
-	err := c.loop()
+// ended logs why a connection ends.
+func (c *conn) ended(err error) {
 	var protocol *resp.ProtocolError
 	switch {
 	case errors.As(err, &protocol):
 		c.server.logVerbose("protocol error", "client", c.session.Addr, "error", err)
-		linger(c.net, "-"+protocol.Text+"\r\n")
 	case errors.Is(err, errOutputLimit):
 		c.server.log.Warn("client disconnected", "client", c.session.Addr, "reason", err)
 	case err != nil && !isOrdinaryEnd(err):
@@ -99,98 +91,17 @@ func (c *conn) serve() {
 // isOrdinaryEnd reports whether err is how connections usually end.
 func isOrdinaryEnd(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, errClosing) ||
-		errors.Is(err, os.ErrDeadlineExceeded)
+		errors.Is(err, errPanicked) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// loop serves round after round.
-func (c *conn) loop() error {
-	for {
-		c.phase.Store(phaseReading)
-		n, err := c.reader.Fill()
-		c.phase.Store(phaseWorking)
-		if err != nil {
-			return err
-		}
-		c.in.Add(uint64(n))
-		if config := c.server.config.Load(); config != c.config {
-			c.adopt(config)
-		}
-		if err := c.round(); err != nil {
-			return err
-		}
+// goodbyeText returns what a client is told whose connection ends with err, if
+// anything.
+func goodbyeText(err error) (text string, ok bool) {
+	var protocol *resp.ProtocolError
+	if !errors.As(err, &protocol) {
+		return "", false
 	}
-}
-
-// round carries out every complete request in the buffer. Requests before one
-// that is no RESP are carried out and answered.
-func (c *conn) round() error {
-	var protocol error
-	for {
-		args, ok, err := c.reader.Next()
-		if err != nil || !ok {
-			protocol = err
-			break
-		}
-		if c.server.pause.active() {
-			if err := c.waitForPause(args); err != nil {
-				return err
-			}
-		}
-		c.pipeline.Do(args, &c.replies)
-		if c.session.Authenticated() != c.authenticated {
-			c.adopt(c.config)
-		}
-		if c.session.Closing() {
-			break
-		}
-		if c.pipeline.Pending() >= maxBatch || c.replies.Len() >= maxReplies {
-			if err := c.flush(); err != nil {
-				return err
-			}
-		}
-	}
-	if err := c.flush(); err != nil {
-		return err
-	}
-	c.session.QueryBuffer.Store(int64(c.reader.Buffered()))
-	if c.session.Closing() {
-		return errClosing
-	}
-	return protocol
-}
-
-// flush executes what waits and writes all replies.
-func (c *conn) flush() error {
-	c.pipeline.Flush(&c.replies)
-	if c.replies.Overflowed() {
-		return errOutputLimit
-	}
-	for b := c.replies.Bytes(); len(b) > 0; {
-		c.phase.Store(c.server.clock.Load())
-		n, err := c.net.Write(b[:min(len(b), maxWrite)])
-		c.out.Add(uint64(n))
-		if err != nil {
-			return err
-		}
-		b = b[n:]
-	}
-	c.phase.Store(phaseWorking)
-	c.replies.Reset()
-	c.session.Answered()
-	return nil
-}
-
-// adopt takes over the limits of the settings, which depend on whether the
-// client has logged in.
-func (c *conn) adopt(config *Config) {
-	c.config = config
-	c.authenticated = c.session.Authenticated()
-	c.replies.Limit = int(config.MaxOutput.Hard)
-	if c.authenticated || config.RequirePass == "" {
-		c.reader.SetLimits(resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest)})
-	} else {
-		c.reader.SetLimits(resp.UnauthenticatedLimits)
-	}
+	return "-" + protocol.Text + "\r\n", true
 }
 
 // overdue returns why the connection should be closed by now, or "".

@@ -5,12 +5,14 @@
 //	s := server.New(server.Options{Store: st, Config: config})
 //	err = s.Serve(listeners...) // until s.Stop
 //
-// Each connection has one goroutine (conn.go) that reads what has arrived,
-// hands every complete request to its commands.Pipeline, and writes all replies
-// at once: a pipeline of requests becomes one batch, one commit and one write.
-// There is no hand-off between goroutines, and no queue in which requests or
-// replies could pile up; a client that does not read its replies is simply not
-// read from.
+// On Linux, plain TCP connections are served by an event loop (eventloop_linux.go):
+// a few workers take turns to read from every connection that is ready, make the
+// requests of all of them one commands.Round, which is one batch and one commit,
+// and write each connection's replies at once. A request that nobody else should
+// wait for, such as SAVE, is carried out apart (alone_linux.go). Other connections
+// have a goroutine each (dedicated.go), which does the same with what its client
+// has sent. docs/performance/network.md says why. Requests and replies pile up
+// nowhere: a client that does not read its replies is simply not read from.
 //
 // Whatever a client sends, it may use only so much: package resp bounds a
 // request, maxBatch and maxReplies the steps of a pipeline, and the settings

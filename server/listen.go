@@ -140,12 +140,20 @@ func (s *Server) admit(nc net.Conn) {
 	}
 	s.lastID++
 	session := commands.NewSession(s.lastID, nc.RemoteAddr().String(), nc.LocalAddr().String(), &s.commands)
-	c := newConn(s, nc, session)
+	c := s.newConn(nc, session)
 	s.conns[session.ID] = c
 	s.closed.connections++
 	s.running.Add(1)
 	s.mu.Unlock()
-	go c.serve()
+	c.line.start()
+}
+
+// newConn returns the connection of a client that was admitted.
+func (s *Server) newConn(nc net.Conn, session *commands.Session) *conn {
+	if c := s.loop.adopt(nc, session); c != nil {
+		return &c.conn
+	}
+	return &newDedicated(s, nc, session).conn
 }
 
 // remove forgets a connection that is closed.

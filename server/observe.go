@@ -99,7 +99,10 @@ func (c *Config) tuning() commands.Tuning {
 // push sends bytes to a client beside its replies, for MONITOR.
 func (s *Server) push(ses *commands.Session, b []byte) error {
 	s.mu.Lock()
-	c := s.conns[ses.ID]
+	var c *dedicated // as everyone who monitors
+	if found := s.conns[ses.ID]; found != nil {
+		c, _ = found.line.(*dedicated)
+	}
 	s.mu.Unlock()
 	if c == nil {
 		return net.ErrClosed

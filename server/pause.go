@@ -65,22 +65,22 @@ func isWrite(name []byte) bool {
 	return c != nil && c.Flags&commands.Write != 0 || bytes.EqualFold(name, []byte("exec"))
 }
 
-// waitForPause delays a request for as long as clients are paused. What came
-// before it is answered first.
-func (c *conn) waitForPause(args [][]byte) error {
+// wait delays a request for as long as clients are paused. What came before it
+// is answered first, by flush. It fails if flush does, or once stop is closed.
+func (p *pause) wait(args [][]byte, flush func() error, stop <-chan struct{}) error {
 	for {
-		wait, changed := c.server.pause.holds(args)
+		wait, changed := p.holds(args)
 		if wait == 0 {
 			return nil
 		}
-		if err := c.flush(); err != nil {
+		if err := flush(); err != nil {
 			return err
 		}
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-changed:
-		case <-c.server.stop:
+		case <-stop:
 			timer.Stop()
 			return errClosing
 		}

@@ -70,6 +70,7 @@ type Server struct {
 	stopping  bool
 	noSave    bool
 
+	loop     *eventLoop     // nil: every connection has a goroutine
 	running  sync.WaitGroup // connections
 	lingers  chan struct{}  // bounds goodbyes, see goodbye
 	stop     chan struct{}  // closed when stopping begins
@@ -146,6 +147,10 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 		closeAll(listeners)
 		return ErrStopped
 	}
+	if err := s.startLoop(); err != nil {
+		closeAll(listeners)
+		return err
+	}
 	errs := make(chan error, len(listeners))
 	for _, l := range listeners {
 		go func() { errs <- s.accept(l) }()
@@ -160,6 +165,7 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 		s.Stop(false)
 	}
 	s.running.Wait()
+	s.loop.close()
 	return first
 }
 
@@ -179,12 +185,12 @@ func (s *Server) Stop(now bool) {
 		close(s.stop)
 		closeAll(listeners)
 		for _, c := range conns {
-			c.net.SetReadDeadline(time.Unix(1, 0)) // wakes it if it waits for a command
+			c.line.stop()
 		}
 	}
 	cut := func() {
 		for _, c := range conns {
-			hangUp(c.net)
+			c.line.cut()
 		}
 	}
 	if now {
@@ -230,7 +236,7 @@ func (s *Server) watch() {
 			for _, c := range conns {
 				if reason := c.overdue(now, config); reason != "" {
 					s.logVerbose("client disconnected", "client", c.session.Addr, "reason", reason)
-					hangUp(c.net)
+					c.line.cut()
 				}
 			}
 		}

@@ -70,23 +70,27 @@ func TestProtectedMode(t *testing.T) {
 	}
 }
 
+// checkKeepalive checks the options of a socket for tcp-keepalive 30.
+func checkKeepalive(t *testing.T, fd int) {
+	t.Helper()
+	idle, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE)
+	every, _ := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL)
+	if err != nil || idle != 30 || every != 10 {
+		t.Errorf("keepalive after %d s, every %d s, %v", idle, every, err)
+	}
+}
+
 func TestTCPKeepalive(t *testing.T) {
-	s := start(t, "tcp-keepalive", "30")
+	s := start(t, "io-loop", "goroutine", "tcp-keepalive", "30")
 	s.dial(t).expect("+PONG", "PING")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		raw, err := c.net.(*net.TCPConn).SyscallConn()
+		raw, err := c.line.(*dedicated).net.(*net.TCPConn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}
-		raw.Control(func(fd uintptr) {
-			idle, err := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE)
-			every, _ := syscall.GetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL)
-			if err != nil || idle != 30 || every != 10 {
-				t.Errorf("keepalive after %d s, every %d s, %v", idle, every, err)
-			}
-		})
+		raw.Control(func(fd uintptr) { checkKeepalive(t, int(fd)) })
 	}
 }
 

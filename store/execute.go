@@ -129,13 +129,37 @@ func (s *Store) Execute(b *Batch) {
 			break
 		}
 		x.unlock()
+		b.blocks()
 		x.fetch()
 	}
 	x.decide()
 	x.apply()
 	x.trim()
 	x.unlock()
+	if x.waits() {
+		b.blocks()
+	}
 	x.wait()
+}
+
+// blocks calls OnBlock.
+func (b *Batch) blocks() {
+	if b.OnBlock != nil {
+		b.OnBlock()
+	}
+}
+
+// waits reports whether the batch's replies have to wait for a commit.
+func (x *execution) waits() bool {
+	if x.wrote {
+		return true
+	}
+	for i := range x.touched {
+		if t := &x.touched[i]; t.p.durable.Load() < t.need {
+			return true
+		}
+	}
+	return false
 }
 
 // maxRounds bounds how often a batch fetches without its locks: other batches

@@ -156,11 +156,16 @@ type Op struct {
 	run opRun // working state of Execute
 }
 
-// Batch is one connection's pipeline: operations and queries that are decided
-// in order under one acquisition of the partitions they touch and committed
-// together. Reuse a Batch for its memory; it is not safe for concurrent use.
+// Batch holds operations and queries, of one connection's pipeline or of
+// several, that are decided in order under one acquisition of the partitions
+// they touch and committed together. Reuse a Batch for its memory; it is not
+// safe for concurrent use.
 type Batch struct {
 	Ops []Op
+	// OnBlock, if not nil, is called by Execute right before it waits for the
+	// disk: to read what is not in memory, or until the commit is durable. No
+	// lock is held. It may be called more than once.
+	OnBlock func()
 
 	exec execution
 }
@@ -187,7 +192,7 @@ const (
 // Reset empties the batch and keeps its memory, unless that is unusually large.
 func (b *Batch) Reset() {
 	if cap(b.Ops) > maxKeptOps || len(b.exec.refs) > maxKeptKeys || len(b.exec.items) > maxKeptKeys {
-		*b = Batch{}
+		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
 	b.Ops = b.Ops[:0]

@@ -51,12 +51,26 @@ func NewReader(src io.Reader, l Limits) *Reader {
 	}
 }
 
+// Reset makes the Reader one of a new stream. The buffer is kept.
+func (r *Reader) Reset(src io.Reader) {
+	r.src, r.err = src, nil
+	r.buf, r.start, r.next = r.buf[:0], 0, 0
+	r.left, r.bulk = -1, -1
+	r.spans, r.args = r.spans[:0], r.args[:0]
+}
+
+// SetSource makes the Reader go on with another source of the same stream.
+func (r *Reader) SetSource(src io.Reader) { r.src = src }
+
 // SetLimits changes the limits, from the next header on: also of frames that
 // are already in the buffer, so that a pipeline may start with AUTH.
 func (r *Reader) SetLimits(l Limits) { r.limits = l.orDefaults() }
 
 // Buffered returns how many bytes of an incomplete frame are held.
 func (r *Reader) Buffered() int { return len(r.buf) - r.start }
+
+// Taken returns how many bytes were handed out since the last Fill.
+func (r *Reader) Taken() int { return r.start }
 
 // Cap returns the memory held by the buffer, in bytes.
 func (r *Reader) Cap() int { return cap(r.buf) }

@@ -154,6 +154,13 @@ func (w *Writer) Verbatim(format, text string) {
 	}
 }
 
+// Raw appends what is encoded already.
+func (w *Writer) Raw(b []byte) {
+	if w.room(len(b)) {
+		w.buf = append(w.buf, b...)
+	}
+}
+
 // Len returns how many bytes wait in the buffer.
 func (w *Writer) Len() int { return len(w.buf) }
 

@@ -1,0 +1,161 @@
+package server
+
+import (
+	"net"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/server/resp"
+)
+
+// dedicated is a connection with a goroutine of its own:
+//
+//	read what is there → Pipeline.Do each frame → Pipeline.Flush → one write
+//
+// so that everything a client sent together is executed and committed together.
+// It serves any net.Conn, which the event loop cannot: TLS, and every connection
+// where there is no event loop.
+type dedicated struct {
+	conn
+	net     net.Conn
+	reader  *resp.Reader
+	replies resp.Writer
+
+	config        *Config // what limits are taken from
+	authenticated bool    // as of then
+}
+
+// newDedicated returns the connection of a client that was admitted.
+func newDedicated(s *Server, nc net.Conn, session *commands.Session) *dedicated {
+	return dedicate(s, nc, session, commands.NewPipeline(&s.commands, session), resp.NewReader(nc, resp.Limits{}))
+}
+
+// dedicate returns a connection that goes on where another left off: with its
+// pipeline, and with what reader holds.
+func dedicate(s *Server, nc net.Conn, session *commands.Session, p *commands.Pipeline, reader *resp.Reader) *dedicated {
+	c := &dedicated{
+		conn:   conn{server: s, session: session, pipeline: p},
+		net:    nc,
+		reader: reader,
+	}
+	c.line = c
+	c.replies.Proto = session.Proto()
+	commands.NewRound(s.store, &s.commands, false).Join(p)
+	c.adopt(s.config.Load())
+	return c
+}
+
+func (c *dedicated) start() { go c.serve() }
+
+// stop wakes the goroutine if it waits for a request.
+func (c *dedicated) stop() { c.net.SetReadDeadline(time.Unix(1, 0)) }
+
+func (c *dedicated) cut() { hangUp(c.net) }
+
+// serve works until the client leaves, is disconnected, or the server stops.
+func (c *dedicated) serve() {
+	defer c.server.remove(&c.conn)
+	defer c.net.Close()
+	defer func() {
+		if p := recover(); p != nil {
+			c.server.panicked(p, c.session.Addr)
+		}
+	}()
+	err := c.loop()
+	c.ended(err)
+	if text, ok := goodbyeText(err); ok {
+		linger(c.net, text)
+	}
+}
+
+// loop serves round after round, beginning with what was read before and what
+// was not yet sent.
+func (c *dedicated) loop() error {
+	c.phase.Store(phaseWorking)
+	if err := c.round(); err != nil {
+		return err
+	}
+	for {
+		c.phase.Store(phaseReading)
+		n, err := c.reader.Fill()
+		c.phase.Store(phaseWorking)
+		if err != nil {
+			return err
+		}
+		c.in.Add(uint64(n))
+		if config := c.server.config.Load(); config != c.config {
+			c.adopt(config)
+		}
+		if err := c.round(); err != nil {
+			return err
+		}
+	}
+}
+
+// round carries out every complete request in the buffer. Requests before one
+// that is no RESP are carried out and answered.
+func (c *dedicated) round() error {
+	var protocol error
+	for {
+		args, ok, err := c.reader.Next()
+		if err != nil || !ok {
+			protocol = err
+			break
+		}
+		if c.server.pause.active() {
+			if err := c.server.pause.wait(args, c.flush, c.server.stop); err != nil {
+				return err
+			}
+		}
+		c.pipeline.Do(args, &c.replies)
+		if c.session.Authenticated() != c.authenticated {
+			c.adopt(c.config)
+		}
+		if c.session.Closing() {
+			break
+		}
+		if c.pipeline.Pending() >= maxBatch || c.replies.Len() >= maxReplies {
+			if err := c.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	if err := c.flush(); err != nil {
+		return err
+	}
+	c.session.QueryBuffer.Store(int64(c.reader.Buffered()))
+	if c.session.Closing() {
+		return errClosing
+	}
+	return protocol
+}
+
+// flush executes what waits and writes all replies.
+func (c *dedicated) flush() error {
+	c.pipeline.Flush(&c.replies)
+	if c.replies.Overflowed() {
+		return errOutputLimit
+	}
+	for b := c.replies.Bytes(); len(b) > 0; {
+		c.phase.Store(c.server.clock.Load())
+		n, err := c.net.Write(b[:min(len(b), maxWrite)])
+		c.out.Add(uint64(n))
+		if err != nil {
+			return err
+		}
+		b = b[n:]
+	}
+	c.phase.Store(phaseWorking)
+	c.replies.Reset()
+	c.session.Answered()
+	return nil
+}
+
+// adopt takes over the limits of the settings.
+func (c *dedicated) adopt(config *Config) {
+	c.config = config
+	c.authenticated = c.session.Authenticated()
+	limits, replies := c.limits(config)
+	c.reader.SetLimits(limits)
+	c.replies.Limit = replies
+}

@@ -1,0 +1,174 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fbfkv/fbfkv/commands"
+)
+
+// eventLoop serves plain TCP connections with a few workers (worker_linux.go)
+// that share one epoll instance:
+//
+//	epoll: all ready connections → read each once → ONE commands.Round,
+//	one batch, one commit → each connection's replies with one write
+//
+// Workers take turns. The one whose turn it is waits for events, reads and
+// parses, and lets the store decide; when it has to wait for the disk it passes
+// its turn on, so that what becomes ready meanwhile is the next worker's round,
+// and the next commit. What it writes afterwards, it writes beside that worker.
+// The more clients wait, the fuller the rounds.
+//
+// The epoll instance is itself registered with Go's poller, so that a worker
+// that waits for events blocks no thread and no processor.
+type eventLoop struct {
+	server *Server
+	epoll  *os.File
+	raw    syscall.RawConn // of epoll
+	leader sync.Mutex      // held by the worker that waits for events
+	turn   chan struct{}   // holds as many turns as workers may have at once
+
+	idle    atomic.Int32 // workers that wait for a turn or for events
+	workers sync.WaitGroup
+
+	spareShared, sparePrivate sync.Pool // of *worker
+	done                      atomic.Bool
+	stopping                  <-chan struct{} // the server's
+
+	mu    sync.Mutex                               // held to change table
+	table atomic.Pointer[[]atomic.Pointer[polled]] // by file descriptor
+}
+
+// maxEvents is how many connections a worker takes at once.
+const maxEvents = 256
+
+// startLoop starts the event loop unless the settings ask for goroutines.
+func (s *Server) startLoop() error {
+	if s.config.Load().IOLoop == "goroutine" {
+		return nil
+	}
+	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
+	if err != nil {
+		return fmt.Errorf("cannot make an epoll instance: %w", err)
+	}
+	unix.SetNonblock(fd, true) // or Go's poller would not take it
+	l := &eventLoop{server: s, epoll: os.NewFile(uintptr(fd), "epoll"), stopping: s.stop}
+	if l.raw, err = l.epoll.SyscallConn(); err != nil {
+		return fmt.Errorf("cannot use an epoll instance: %w", err)
+	}
+	l.spareShared.New = func() any { return newWorker(l, false) }
+	l.sparePrivate.New = func() any { return newWorker(l, true) }
+	turns := turnsOf(runtime.GOMAXPROCS(0))
+	l.turn = make(chan struct{}, turns)
+	for range turns {
+		l.turn <- struct{}{}
+		l.spawn()
+	}
+	s.mu.Lock()
+	s.loop = l
+	s.mu.Unlock()
+	return nil
+}
+
+// turnsOf returns how many workers may hold a turn on so many processors. About
+// half of a round is writing, which needs no turn.
+func turnsOf(processors int) int { return max(1, processors/2) }
+
+// spawn starts a worker.
+func (l *eventLoop) spawn() {
+	l.workers.Add(1)
+	go l.spareShared.Get().(*worker).run()
+}
+
+// close ends the workers. Every connection is gone.
+func (l *eventLoop) close() {
+	if l == nil {
+		return
+	}
+	l.done.Store(true)
+	l.epoll.Close() // wakes who waits for events
+	l.workers.Wait()
+}
+
+// adopt returns a connection served by the loop, or nil if it cannot be: if there
+// is no loop, or the connection is not plain TCP.
+func (l *eventLoop) adopt(nc net.Conn, session *commands.Session) *polled {
+	tcp, ok := nc.(*net.TCPConn)
+	if l == nil || !ok {
+		return nil
+	}
+	raw, err := tcp.SyscallConn()
+	if err != nil {
+		return nil
+	}
+	// A descriptor that Go's poller does not know, or each request would wake it.
+	own := -1
+	err = raw.Control(func(fd uintptr) { own, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err != nil || own < 0 {
+		return nil
+	}
+	nc.Close()
+	return newPolled(l, own, session)
+}
+
+// register begins to watch a connection.
+func (l *eventLoop) register(c *polled) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var table []atomic.Pointer[polled]
+	if old := l.table.Load(); old != nil {
+		table = *old
+	}
+	if c.fd >= len(table) {
+		grown := make([]atomic.Pointer[polled], max(2*len(table), c.fd+1, 64))
+		for i := range table {
+			grown[i].Store(table[i].Load())
+		}
+		table = grown
+		l.table.Store(&grown)
+	}
+	table[c.fd].Store(c)
+	event := unix.EpollEvent{
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET,
+		Fd:     int32(c.fd),
+	}
+	var err error
+	if rawErr := l.raw.Control(func(epoll uintptr) {
+		err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, c.fd, &event)
+	}); rawErr != nil {
+		return rawErr
+	}
+	return err
+}
+
+// forget stops watching a connection, whose owner the caller is.
+func (l *eventLoop) forget(c *polled) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if table := *l.table.Load(); c.fd < len(table) {
+		table[c.fd].Store(nil)
+	}
+	l.raw.Control(func(epoll uintptr) {
+		unix.EpollCtl(int(epoll), unix.EPOLL_CTL_DEL, c.fd, nil)
+	})
+}
+
+// claimAll appends the connections that the events are of and that nobody owns.
+func (l *eventLoop) claimAll(conns []*polled, events []unix.EpollEvent) []*polled {
+	table := *l.table.Load() // not before the events: it may have grown for one of them
+	for i := range events {
+		// An event may be of a connection that ended since, and its descriptor
+		// another one's by now; to that one it is an event for nothing.
+		if c := table[events[i].Fd].Load(); c != nil && c.claim(events[i].Events) {
+			conns = append(conns, c)
+		}
+	}
+	return conns
+}

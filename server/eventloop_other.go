@@ -1,0 +1,28 @@
+//go:build !linux
+
+package server
+
+import (
+	"errors"
+	"net"
+
+	"github.com/fbfkv/fbfkv/commands"
+)
+
+// eventLoop exists on Linux only; elsewhere there is none, and every connection
+// has a goroutine.
+type eventLoop struct{}
+
+// polled would be a connection that the event loop serves.
+type polled struct{ conn }
+
+func (s *Server) startLoop() error {
+	if s.config.Load().IOLoop == "epoll" {
+		return errors.New("io-loop epoll: there is none on this system")
+	}
+	return nil
+}
+
+func (*eventLoop) adopt(net.Conn, *commands.Session) *polled { return nil }
+
+func (*eventLoop) close() {}

@@ -1,0 +1,379 @@
+package server
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/server/resp"
+)
+
+// worker serves connections of the event loop, round after round. It has the
+// memory that a round needs, so that idle connections need none. A shared worker
+// takes turns; a private one serves a single connection for as long as that has a
+// request that nobody else should wait for.
+type worker struct {
+	loop    *eventLoop
+	private bool
+	turn    bool // it has one
+
+	round   *commands.Round
+	replies *resp.Writer
+	readers []*resp.Reader // for connections that have none
+	events  [maxEvents]unix.EpollEvent
+	ready   int                // how many of events there are
+	pollFn  func(uintptr) bool // poll
+	moreFn  func(uintptr)      // likewise
+
+	conns   []*polled // of this round
+	starved []*polled // which this round had no room for
+	again   []*polled // which have more to be done
+}
+
+// The bounds of a round.
+const (
+	// maxRound is how many requests of all connections are executed together.
+	maxRound = 2048
+	// maxTaken is how many bytes of requests of one connection are.
+	maxTaken = 64 << 10
+	// maxIdle is how many workers beyond one for each turn wait for work.
+	maxIdle = 3
+	// maxReaders is how many readers a worker keeps for later rounds.
+	maxReaders = maxEvents
+)
+
+// newWorker returns a worker of the loop.
+func newWorker(l *eventLoop, private bool) *worker {
+	w := &worker{loop: l, private: private, replies: new(resp.Writer)}
+	w.newRound()
+	w.pollFn = w.poll
+	w.moreFn = func(epoll uintptr) { w.poll(epoll) }
+	return w
+}
+
+func (w *worker) newRound() {
+	w.round = commands.NewRound(w.loop.server.store, &w.loop.server.commands, !w.private)
+	w.round.OnBlock(w.pass)
+}
+
+// run serves whatever is ready until the loop ends, or there are too many idle
+// workers.
+func (w *worker) run() {
+	l := w.loop
+	defer l.workers.Done()
+	for {
+		if int(l.idle.Add(1)) > cap(l.turn)+maxIdle && !w.unfinished() {
+			l.idle.Add(-1)
+			l.spareShared.Put(w)
+			return
+		}
+		ok := w.wait()
+		l.idle.Add(-1)
+		if ok {
+			w.serve()
+		}
+		w.pass()
+		if !ok {
+			return
+		}
+	}
+}
+
+// pass gives the turn to another worker, if this one has it.
+func (w *worker) pass() {
+	if !w.turn {
+		return
+	}
+	w.turn = false
+	if w.loop.idle.Load() == 0 && !w.loop.done.Load() {
+		w.loop.spawn()
+	}
+	w.loop.turn <- struct{}{}
+}
+
+// unfinished reports whether the last round left something to be done.
+func (w *worker) unfinished() bool { return len(w.starved) > 0 || len(w.again) > 0 }
+
+// wait gathers the connections of the next round, and takes a turn: those that
+// the last round left unfinished, and those that became ready. Without any it
+// waits for one. It returns false when the loop has ended.
+func (w *worker) wait() bool {
+	l := w.loop
+	w.ready = 0
+	if !w.unfinished() {
+		// One at a time waits for events, so that one event wakes one worker.
+		l.leader.Lock()
+		defer l.leader.Unlock()
+		if err := l.raw.Read(w.pollFn); err != nil {
+			return false
+		}
+	}
+	select {
+	case <-l.turn:
+		w.turn = true
+	default:
+		<-l.turn
+		w.turn = true
+	}
+	if err := l.raw.Control(w.moreFn); err != nil {
+		return false
+	}
+	w.conns = append(append(w.conns[:0], w.starved...), w.again...)
+	w.starved, w.again = w.starved[:0], w.again[:0]
+	if w.ready > 0 {
+		w.conns = l.claimAll(w.conns, w.events[:w.ready])
+	}
+	return !l.done.Load()
+}
+
+// poll appends the events there are, and reports whether there are any. It never
+// waits.
+func (w *worker) poll(epoll uintptr) bool {
+	for w.ready < len(w.events) {
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events[w.ready])),
+			uintptr(len(w.events)-w.ready), 0, 0, 0)
+		if errno == unix.EINTR {
+			continue
+		}
+		if errno == 0 {
+			w.ready += int(n)
+		}
+		break
+	}
+	return w.ready > 0
+}
+
+// serve carries out one round.
+func (w *worker) serve() {
+	for _, c := range w.conns {
+		w.guard(c, (*worker).gather)
+	}
+	w.execute()
+	for _, c := range w.conns {
+		w.guard(c, (*worker).answer)
+		w.settle(c)
+	}
+	w.round.Reset()
+}
+
+// guard carries out a step of a round for a connection. A panic costs that
+// connection, and none of the others.
+func (w *worker) guard(c *polled, step func(*worker, *polled)) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.err = errPanicked
+			w.round.Undo()
+			w.loop.server.panicked(p, c.session.Addr)
+		}
+	}()
+	step(w, c)
+}
+
+// gather reads once from a connection and adds its requests to the round.
+func (w *worker) gather(c *polled) {
+	w.round.Join(c.pipeline)
+	c.takeEvents()
+	c.starved = false
+	if c.unsent != nil && !w.resend(c) || c.err != nil {
+		return
+	}
+	if w.round.Pending() >= maxRound {
+		c.starved = c.more || c.readable
+		return
+	}
+	if !c.more && !w.fill(c) {
+		return
+	}
+	c.phase.Store(phaseWorking)
+	pause := &w.loop.server.pause
+	taken := c.reader.Taken()
+	for n := 0; n < maxBatch && c.reader.Taken()-taken < maxTaken && w.round.Pending() < maxRound; n++ {
+		args, ok, err := c.reader.Next()
+		if err != nil || !ok {
+			c.more, c.err = false, err
+			return
+		}
+		if pause.active() || !c.pipeline.Add(args) {
+			c.held = args
+			return
+		}
+		if c.session.Closing() {
+			return
+		}
+	}
+	c.more = true
+}
+
+// fill reads once. It returns false if nothing came.
+func (w *worker) fill(c *polled) bool {
+	if !c.readable {
+		return false
+	}
+	select {
+	case <-w.loop.stopping:
+		c.err = errClosing
+		return false
+	default:
+	}
+	if c.reader == nil {
+		c.reader = w.reader()
+		c.reader.Reset(c)
+	}
+	limits, _ := c.limits(w.loop.server.config.Load())
+	c.reader.SetLimits(limits)
+	_, err := c.reader.Fill()
+	if err != nil && err != errAgain {
+		c.err = err
+	}
+	return err == nil
+}
+
+// execute executes the round.
+func (w *worker) execute() {
+	defer func() {
+		if p := recover(); p != nil {
+			for _, c := range w.conns {
+				c.err = errPanicked
+			}
+			w.newRound()
+			w.loop.server.panicked(p, "")
+		}
+	}()
+	w.round.Execute()
+	w.pass()
+}
+
+// answer writes a connection's replies.
+func (w *worker) answer(c *polled) {
+	if c.err == errPanicked {
+		return
+	}
+	w.prepare(c)
+	c.pipeline.Answer(w.replies)
+	w.send(c)
+}
+
+// prepare makes the worker's writer one of the connection.
+func (w *worker) prepare(c *polled) {
+	w.replies.Reset()
+	w.replies.Proto = c.session.Proto()
+	_, w.replies.Limit = c.limits(w.loop.server.config.Load())
+}
+
+// send writes the replies to the connection. What it does not take, it keeps.
+func (w *worker) send(c *polled) {
+	if w.replies.Overflowed() {
+		c.err = errOutputLimit
+		return
+	}
+	b := w.replies.Bytes()
+	if len(b) == 0 {
+		return
+	}
+	n, err := c.write(b)
+	switch {
+	case err != nil:
+		c.err = err
+	case n < len(b):
+		c.unsent, c.sent = w.replies, n
+		w.replies = new(resp.Writer)
+		c.waitsToWrite()
+	}
+}
+
+// resend writes what the connection did not take before. It returns false if
+// there is still something left.
+func (w *worker) resend(c *polled) bool {
+	n, err := c.write(c.unsent.Bytes()[c.sent:])
+	if n > 0 {
+		c.sent += n
+		c.waitsToWrite()
+	}
+	if err != nil {
+		c.err = err
+		return false
+	}
+	if c.sent < c.unsent.Len() {
+		return false
+	}
+	c.unsent, c.sent = nil, 0
+	c.phase.Store(phaseWorking)
+	c.session.OutputBuffer.Store(0)
+	return true
+}
+
+// waitsToWrite notes for client-write-timeout and CLIENT LIST that replies wait.
+func (c *polled) waitsToWrite() {
+	c.phase.Store(c.server.clock.Load())
+	c.session.OutputBuffer.Store(int64(c.unsent.Len() - c.sent))
+}
+
+// settle decides how a connection goes on after its round.
+func (w *worker) settle(c *polled) {
+	switch {
+	case c.unsent != nil && c.err == nil && !c.session.Monitors():
+		w.release(c) // a client that takes no replies is not read from
+	case c.unsent != nil && isProtocolError(c.err):
+		w.release(c) // it is told once it has taken the replies before
+	case c.err != nil:
+		w.close(c)
+	case c.session.Closing():
+		c.err = errClosing
+		w.close(c)
+	case c.held != nil:
+		w.serveAlone(c)
+	case c.session.Monitors():
+		w.dedicate(c)
+	case c.starved:
+		w.starved = append(w.starved, c) // the next round begins with it
+	case c.more || c.readable:
+		w.again = append(w.again, c)
+	default:
+		w.release(c)
+	}
+}
+
+// release lets go of a connection until something happens to it.
+func (w *worker) release(c *polled) {
+	held := int64(0)
+	if c.unsent == nil {
+		c.phase.Store(phaseReading)
+		if c.reader != nil {
+			if held = int64(c.reader.Buffered()); held == 0 {
+				w.keepReader(c)
+			}
+		}
+	}
+	if c.session.QueryBuffer.Load() != held {
+		c.session.QueryBuffer.Store(held)
+	}
+	if !c.release() {
+		w.again = append(w.again, c)
+	}
+}
+
+// reader returns a reader for a connection that has none.
+func (w *worker) reader() *resp.Reader {
+	if n := len(w.readers); n > 0 {
+		r := w.readers[n-1]
+		w.readers = w.readers[:n-1]
+		return r
+	}
+	return resp.NewReader(nil, resp.Limits{})
+}
+
+// keepReader takes a connection's reader for the next one.
+func (w *worker) keepReader(c *polled) {
+	if len(w.readers) < maxReaders {
+		w.readers = append(w.readers, c.reader)
+	}
+	c.reader = nil
+}
+
+// isProtocolError reports whether the client has yet to be told why its
+// connection ends.
+func isProtocolError(err error) bool {
+	_, ok := goodbyeText(err)
+	return ok
+}
