@@ -45,6 +45,12 @@ var (
 	errMultiTooLarge   error = refusal("ERR the queue of this transaction is too large")
 	errNumKeys         error = refusal("ERR numkeys does not match the number of arguments")
 	errNumKeysPositive error = refusal("ERR numkeys should be greater than 0")
+
+	errENXAlone    error = refusal("ERR ENX flag requires an expiration")
+	errBoundsCross error = refusal("ERR LBOUND can't be greater than UBOUND")
+	errNoFloat     error = refusal("ERR BYFLOAT is not supported: " + integerReason)
+	errPairSize    error = refusal("ERR IDMP needs a pid and an iid that are not empty and fill at most 512 bytes " +
+		"together with the length of the pid")
 )
 
 // storeErrors gives every error of the store its reply. It is the only place

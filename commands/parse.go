@@ -90,11 +90,13 @@ type option[T any] struct {
 	// flag is set instead of value for a keyword that takes none.
 	flag  func(t *T)
 	value func(t *T, v []byte) error
+	// pair is set instead of value for a keyword that takes two.
+	pair func(t *T, a, b []byte)
 }
 
 // parseOptions reads keywords in any order. What is not in the list, is there
-// twice (unless it may be) or lacks its value is a syntax error. It stops at the keyword stop,
-// if that is not empty, and returns the arguments after it.
+// twice (unless it may be) or lacks its value is a syntax error. It stops at
+// the keyword stop, if that is not empty, and returns the arguments after it.
 func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (rest [][]byte, err error) {
 	var seen, used uint32 // classes, and the options themselves
 	for i := 0; i < len(args); i++ {
@@ -111,9 +113,16 @@ func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (re
 		}
 		seen |= o.class
 		used |= bit
-		if o.flag != nil {
+		switch left := len(args) - i - 1; {
+		case o.flag != nil:
 			o.flag(t)
 			continue
+		case o.pair != nil && left >= 2:
+			o.pair(t, args[i+1], args[i+2])
+			i += 2
+			continue
+		case o.pair != nil:
+			return nil, errSyntax
 		}
 		if i++; i == len(args) {
 			return nil, errSyntax

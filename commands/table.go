@@ -20,6 +20,7 @@ var Commands = newTable(
 	multiSetCommands,
 	getexCommands,
 	rangeCommands,
+	increxCommands,
 	keyCommands,    // DEL, TYPE, SCAN, …
 	expireCommands, // EXPIRE, TTL, …
 	objectCommands,

@@ -70,7 +70,7 @@ func TestTour(t *testing.T) {
 // isOption holds the words that stand in the README as commands do, but are errors or
 // options.
 var isOption = map[string]bool{"WINDOW": true, "MODE": true, "ERROR": true, "CAPACITY": true, "PAST": true,
-	"MAXMEMORY": true, "MAXDISK": true, "OVERLOAD": true, "IDTIME": true, "SKEW": true, "BITS": true, "AT": true, "STALE": true, "OOM": true}
+	"MAXMEMORY": true, "MAXDISK": true, "OVERLOAD": true, "IDTIME": true, "SKEW": true, "BITS": true, "AT": true, "MISMATCH": true, "STALE": true, "OOM": true}
 
 // TestReadmeIsComplete expects every command and every setting of the running
 // server in the README, and every error of its table among those that the

@@ -167,7 +167,7 @@ func (p *partitionCheck) noteKey(e *entry, i image) {
 
 func (p *partitionCheck) noteApply(e *entry, seq uint64, at moment) {
 	if e.flags&flagExact != 0 {
-		p.exact = append(p.exact, exactEntry{seq: seq, table: e.table, digest: digestOf(e.key, e.id, e.delta, e.value)})
+		p.exact = append(p.exact, exactEntry{seq: seq, table: e.table, digest: digestOf(e.key, e.id, Seen{Delta: e.delta, Result: e.value, Clip: e.clip})})
 	}
 	if p.snapshot != nil && seq <= p.snapshot.seq {
 		p.memory = append(p.memory, memoryEntry{table: e.table, hash: fbf.Hash(p.seed, e.key, e.id), logged: at.logged})
@@ -175,6 +175,6 @@ func (p *partitionCheck) noteApply(e *entry, seq uint64, at moment) {
 }
 
 // digestOf tells an operation and its result from another.
-func digestOf(key, id []byte, delta, value int64) uint64 {
-	return fbf.Hash(uint64(delta)*0x9e3779b97f4a7c15^uint64(value), key, id)
+func digestOf(key, id []byte, s Seen) uint64 {
+	return fbf.Hash((uint64(s.Delta)*0x9e3779b97f4a7c15^uint64(s.Result))*0x9e3779b97f4a7c15^uint64(s.Clip), key, id)
 }

@@ -220,7 +220,7 @@ func (c *runCheck) judge(hash, seq uint64, value []byte) string {
 		return "" // the log does not reach back to it
 	}
 	i, ok := c.p.findExact(seq)
-	if !ok || c.p.exact[i].table != c.run.Table || c.p.exact[i].digest != digestOf(rec.key, rec.id, rec.seen.Delta, rec.seen.Result) {
+	if !ok || c.p.exact[i].table != c.run.Table || c.p.exact[i].digest != digestOf(rec.key, rec.id, rec.seen) {
 		return fmt.Sprintf("of key %q is not the operation that the log has as entry %d", rec.key, seq)
 	}
 	c.inLog++

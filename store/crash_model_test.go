@@ -48,6 +48,7 @@ type crashOp struct {
 	ack     crashAck
 	values  []int64 // of the first answer
 	refused bool    // answered that it was not applied
+	clipped bool    // bounded: an INCREX that is cut to crashBounds
 }
 
 type crashItem struct {
@@ -75,6 +76,9 @@ type crashStep struct {
 }
 
 const crashOwned = 3 // counters of each owner
+
+// crashBounds are the bounds of bounded increments.
+var crashBounds = []int64{-4, 12}
 
 func (m *crashModel) init(f Fsync) {
 	m.fsync, m.largest = f, make(map[string]int64)
@@ -202,6 +206,11 @@ func (op *crashOp) add(b *Batch) {
 	if op.time != 0 {
 		o.Flags, o.At = HasAt, op.time
 	}
+	if op.clipped {
+		o.Kind = CIncrEx
+		o.Flags |= Saturate
+		o.Deltas = append(o.Deltas, crashBounds...)
+	}
 	if kind == CIncrBy {
 		o.Key, o.Delta = []byte(op.keys[0]), op.deltas[0]
 		return
@@ -213,8 +222,11 @@ func (op *crashOp) add(b *Batch) {
 
 // results returns what an operation answered.
 func results(o *Op) []int64 {
-	if o.Kind == CIncrBy {
+	switch o.Kind {
+	case CIncrBy:
 		return []int64{o.Value}
+	case CIncrEx:
+		return []int64{o.Value, o.Values[0]}
 	}
 	return append([]int64{}, o.Values...)
 }
@@ -274,6 +286,8 @@ func (m *crashModel) steps(k *crashOwner, n int, wall int64, rnd *rand.Rand) []*
 			st.n = wall - 1
 		case 4:
 			st.kind = IncrBy
+		case 5, 6:
+			st.kind = CIncrEx
 		}
 		steps = append(steps, st)
 	}
@@ -291,8 +305,8 @@ func (m *crashModel) step(k *crashOwner, st *crashStep) *crashStep {
 	st.epoch = m.epoch
 	k.steps = append(k.steps, st)
 	st.batch = len(k.steps)
-	if st.kind == CIncrBy {
-		st.op = &crashOp{keys: []string{k.key}, deltas: []int64{st.n}, id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
+	if st.kind.idempotent() {
+		st.op = &crashOp{clipped: st.kind == CIncrEx, keys: []string{k.key}, deltas: []int64{st.n}, id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
 	}
 	return st
 }

@@ -31,6 +31,10 @@ func (x *execution) turn(op *Op) error {
 		return x.cIncrBy(op)
 	case CMIncrBy:
 		return x.cmIncrBy(op)
+	case CIncrEx:
+		return x.cIncrEx(op)
+	case IncrEx:
+		return x.incrEx(op)
 	case CSeen:
 		return x.cSeen(op)
 	case Watch:
@@ -145,7 +149,7 @@ func (x *execution) checkTime(op *Op, r *ref) error {
 	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
 		return nil
 	}
-	time, known, err := opTime(d, op.ID, op.At, op.Flags&HasAt != 0)
+	time, known, err := opTime(d, op.timeID(), op.At, op.Flags&HasAt != 0)
 	if err != nil {
 		return err
 	}
@@ -248,6 +252,12 @@ func (x *execution) plan(p *partition, t *tableState) {
 func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
 	e := entry{kind: entryApply, table: r.t.def.ID, key: r.key, id: op.ID, delta: delta, c: r.c, t: r.t, hash: r.hash}
 	x.postImage(&e, r.c, delta)
+	x.logApply(r, &e)
+	return e.value
+}
+
+// logApply logs the outcome of an idempotent operation.
+func (x *execution) logApply(r *ref, e *entry) {
 	if r.t.def.Mode == Exact {
 		e.flags |= flagExact
 	}
@@ -258,10 +268,9 @@ func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
 	if r.dismissed {
 		r.t.figures.Dismissed++
 	}
-	x.log(r.p, &e)
+	x.log(r.p, e)
 	r.p.inserted = true
 	r.p.twins.add(r.hash)
-	return e.value
 }
 
 // postImage fills in the value after an increment of a counter.

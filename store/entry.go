@@ -33,6 +33,7 @@ const (
 	flagHasExpire                        // expire follows
 	flagHasTime                          // the client's time of the operation follows
 	flagWasFilter                        // the key held a filter, which goes
+	flagClipped                          // the clip of a bounded increment follows
 )
 
 // entry is one outcome. Its fields up to the blank line are what is logged;
@@ -47,6 +48,7 @@ type entry struct {
 	value  int64 // post-image
 	expire int64 // unix ms
 	time   int64 // the client's time of the operation, unix ms
+	clip   int64 // delta minus the increment that was made
 
 	c    *counter
 	t    *tableState
@@ -100,6 +102,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 	}
 	if e.flags&flagHasTime != 0 {
 		dst = binary.AppendVarint(dst, e.time)
+	}
+	if e.flags&flagClipped != 0 {
+		dst = binary.AppendVarint(dst, e.clip)
 	}
 	return dst
 }
@@ -159,6 +164,9 @@ func (r *recordReader) next(e *entry) bool {
 	}
 	if e.flags&flagHasTime != 0 {
 		e.time = r.varint()
+	}
+	if e.flags&flagClipped != 0 {
+		e.clip = r.varint()
 	}
 	return r.err == nil
 }

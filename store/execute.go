@@ -209,7 +209,7 @@ func (op *Op) checkSizes() error {
 	switch op.Kind {
 	case FlushAll:
 		return nil
-	case CIncrBy, CMIncrBy, CSeen:
+	case CIncrBy, CMIncrBy, CIncrEx, CSeen:
 		if len(op.ID) == 0 || len(op.ID) > MaxOpID {
 			return ErrOpIDSize
 		}
@@ -285,7 +285,9 @@ func (x *execution) addRef(op int, key []byte) {
 }
 
 // idempotent reports whether operations of this kind carry an opid.
-func (k Kind) idempotent() bool { return k == CIncrBy || k == CMIncrBy || k == CSeen }
+func (k Kind) idempotent() bool {
+	return k == CIncrBy || k == CMIncrBy || k == CIncrEx || k == CSeen
+}
 
 // of returns the refs of an operation.
 func (x *execution) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }

@@ -175,7 +175,7 @@ func outcome(op Op) string {
 	case op.Kind == CIncrBy:
 		return fmt.Sprintf("%d, applied %v", op.Value, op.Applied)
 	case op.Kind == CSeen && op.Exact:
-		return fmt.Sprintf("%v %+v", op.Found, op.Seen)
+		return fmt.Sprintf("%v {Delta:%d Result:%d UnixMs:%d}", op.Found, op.Seen.Delta, op.Seen.Result, op.Seen.UnixMs)
 	case op.Kind == CSeen:
 		return fmt.Sprintf("%v", op.Found)
 	case op.Kind == FBFExists:

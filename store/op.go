@@ -16,6 +16,15 @@ const (
 	// CMIncrBy adds Deltas[i] to Keys[i], all or nothing, once per ID.
 	// In: Keys, Deltas, ID, At if HasAt. Out: Values, Applied.
 	CMIncrBy
+	// CIncrEx adds Delta to the counter Key within bounds, once per (Key, ID).
+	// In: Key, ID, Delta, Deltas: the least and the largest value that may come
+	// of it; flags Saturate, PairID, HasExpire with ExpireAt, IfNoExpire,
+	// NoExpire. Out: Value, Values[0]: the increment that was made, Applied. Out
+	// of bounds it changes nothing and consumes no opid: Values[0] is 0.
+	CIncrEx
+	// IncrEx adds Delta within bounds, every time. In and out as CIncrEx, but
+	// for ID.
+	IncrEx
 	// IncrBy adds Delta, every time. In: Key, Delta. Out: Value.
 	IncrBy
 	// Set overwrites a counter with Delta. In: Key, Delta; flags NX, XX,
@@ -107,6 +116,12 @@ const (
 	NoCreate
 	SetGet   // SET … GET: the old value must be a counter
 	NoExpire // the expiry is removed
+	// Saturate: an increment that would be out of bounds stops at the bound.
+	Saturate
+	// IfNoExpire: an expiry is set only if there is none.
+	IfNoExpire
+	// PairID: ID was made by AppendPairID.
+	PairID
 )
 
 // Type is the type of a key.
@@ -124,6 +139,7 @@ type Seen struct {
 	Delta  int64 // signed
 	Result int64 // the counter right after the operation
 	UnixMs int64 // wall time at which it was applied
+	Clip   int64 // Delta minus the increment that was made; 0 unless a bound was in the way
 }
 
 // Op is one operation or query and, once its batch was executed, its outcome.

@@ -68,13 +68,18 @@ type record struct {
 	seen   Seen
 }
 
-// appendTo appends the record's run value: key, opid, delta, result, wall time.
+// appendTo appends the record's run value: key, opid, delta, result, wall time
+// and, unless it is 0, the clip.
 func (r *record) appendTo(dst []byte) []byte {
 	dst = appendBytes(dst, r.key)
 	dst = appendBytes(dst, r.id)
 	dst = binary.AppendVarint(dst, r.seen.Delta)
 	dst = binary.AppendVarint(dst, r.seen.Result)
-	return binary.AppendVarint(dst, r.seen.UnixMs)
+	dst = binary.AppendVarint(dst, r.seen.UnixMs)
+	if r.seen.Clip != 0 {
+		dst = binary.AppendVarint(dst, r.seen.Clip)
+	}
+	return dst
 }
 
 // decodeRunValue is the one decoder of what appendTo writes. Key and id alias b.
@@ -85,7 +90,11 @@ func decodeRunValue(b []byte) (record, error) {
 }
 
 func (r *reader) runValue() record {
-	return record{key: r.bytes(), id: r.bytes(), seen: Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}}
+	rec := record{key: r.bytes(), id: r.bytes(), seen: Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}}
+	if len(r.rest) > 0 {
+		rec.seen.Clip = r.varint()
+	}
+	return rec
 }
 
 // chunkPool keeps chunks of full size between runs.

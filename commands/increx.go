@@ -1,0 +1,150 @@
+package commands
+
+import (
+	"math"
+
+	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// increxRequest is INCREX while its options are read. Redis looks at the syntax
+// of all of them before it looks at any number.
+type increxRequest struct {
+	delta, lower, upper []byte // as written; nil: not given
+	pid, iid            []byte
+	idmp, float         bool
+	flags               store.Flags
+	expiry              setExpiryText
+	now                 func() int64
+}
+
+// The classes of INCREX's options. PERSIST and ENX exclude each other, and each
+// excludes another of its own kind.
+const (
+	classBy = 1 << iota
+	classLower
+	classUpper
+	classSaturate
+	classExpire
+	classENX
+	classIDMP
+)
+
+// increxOptions are the options of INCREX.
+var increxOptions = []option[increxRequest]{
+	{token: "BYINT", class: classBy, value: func(q *increxRequest, v []byte) error { q.delta = v; return nil }},
+	{token: "BYFLOAT", class: classBy, value: func(q *increxRequest, _ []byte) error { q.float = true; return nil }},
+	{token: "LBOUND", class: classLower, value: func(q *increxRequest, v []byte) error { q.lower = v; return nil }},
+	{token: "UBOUND", class: classUpper, value: func(q *increxRequest, v []byte) error { q.upper = v; return nil }},
+	{token: "SATURATE", class: classSaturate, flag: func(q *increxRequest) { q.flags |= store.Saturate }},
+	increxExpiry("EX", 1000, true),
+	increxExpiry("PX", 1, true),
+	increxExpiry("EXAT", 1000, false),
+	increxExpiry("PXAT", 1, false),
+	{token: "PERSIST", class: classExpire | classENX, flag: func(q *increxRequest) { q.flags |= store.NoExpire }},
+	{token: "ENX", class: classENX, flag: func(q *increxRequest) { q.flags |= store.IfNoExpire }},
+	{token: "IDMP", class: classIDMP, pair: func(q *increxRequest, pid, iid []byte) { q.idmp, q.pid, q.iid = true, pid, iid }},
+}
+
+// increxExpiry makes one of the expiry options.
+func increxExpiry(token string, unit int64, relative bool) option[increxRequest] {
+	return option[increxRequest]{token: token, class: classExpire, value: func(q *increxRequest, v []byte) error {
+		q.expiry = setExpiryText{text: v, unit: unit}
+		if relative {
+			q.expiry.base = q.now()
+		}
+		return nil
+	}}
+}
+
+// parseIncrex parses INCREX key [option …].
+func parseIncrex(r *Request) error {
+	q := increxRequest{now: r.Now}
+	if _, err := parseOptions(&q, increxOptions, r.Args[2:], ""); err != nil {
+		return err
+	}
+	switch {
+	case q.float:
+		return errNoFloat
+	case q.flags&store.IfNoExpire != 0 && q.expiry.text == nil:
+		return errENXAlone
+	}
+	op := r.Op
+	op.Kind, op.Key = store.IncrEx, r.Args[1]
+	op.Flags |= q.flags
+	if err := q.numbers(op); err != nil {
+		return err
+	}
+	if e := &q.expiry; e.text != nil {
+		if err := setExpiry(r, e.text, e.unit, e.base); err != nil {
+			return err
+		}
+	}
+	return q.identify(op)
+}
+
+// numbers reads the increment and the bounds.
+func (q *increxRequest) numbers(op *store.Op) error {
+	op.Delta = 1
+	lower, upper := int64(math.MinInt64), int64(math.MaxInt64)
+	for _, n := range []struct {
+		text []byte
+		dst  *int64
+		name string
+	}{{q.delta, &op.Delta, "Increment"}, {q.lower, &lower, "LBOUND"}, {q.upper, &upper, "UBOUND"}} {
+		if n.text == nil {
+			continue
+		}
+		var ok bool
+		if *n.dst, ok = parseInt(n.text); !ok {
+			return refusal("ERR " + n.name + " is not an integer or out of range")
+		}
+	}
+	if lower > upper {
+		return errBoundsCross
+	}
+	op.Deltas = append(op.Deltas, lower, upper)
+	return nil
+}
+
+// identify makes the operation idempotent if it names its producer and its
+// number: the opid is the pair, so that ("a", "bc") is another than ("ab", "c").
+func (q *increxRequest) identify(op *store.Op) error {
+	if !q.idmp {
+		return nil
+	}
+	id := store.AppendPairID(nil, q.pid, q.iid)
+	if len(q.pid) == 0 || len(q.iid) == 0 || len(id) > store.MaxOpID {
+		return errPairSize
+	}
+	op.Kind, op.ID = store.CIncrEx, id
+	op.Flags |= store.PairID
+	return nil
+}
+
+// replyIncrex answers the counter's value and the increment that was made: 0 if
+// it would have been out of bounds.
+func replyIncrex(w *resp.Writer, r *Result) {
+	w.Array(2)
+	w.Int(r.Op.Value)
+	w.Int(r.Op.Values[0])
+}
+
+// increxCommands are the bounded increments.
+var increxCommands = []Command{{
+	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
+	Since: "8.8.0", Complexity: "O(1)",
+	Summary: "Adds to a counter within bounds and sets its expiry; returns its value and the increment that was made, 0 " +
+		"if it would have been out of bounds. With IDMP once per pair of producer id and idempotent id.",
+	Args: []Arg{
+		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
+		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),
+		opt(oneOf("expiration",
+			with("EX", intArg("seconds")), with("PX", intArg("milliseconds")),
+			with("EXAT", timeArg("unix-time-seconds")), with("PXAT", timeArg("unix-time-milliseconds")),
+			word("PERSIST"))),
+		opt(word("ENX")),
+		opt(with("IDMP", block("idempotency", strArg("pid"), strArg("iid")))),
+	},
+	Parse: parseIncrex, Reply: replyIncrex,
+}}

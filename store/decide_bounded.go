@@ -1,0 +1,192 @@
+package store
+
+import (
+	"encoding/binary"
+	"math"
+)
+
+// Bounded increments: INCREX. One that would take its counter out of bounds
+// changes nothing and consumes no opid (G6), or is cut to what the bounds allow.
+
+// AppendPairID appends the opid that stands for an operation numbered iid by a
+// producer pid: the length of pid, as a varint, then both. Different pairs have
+// different opids.
+func AppendPairID(dst, pid, iid []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(pid)))
+	dst = append(dst, pid...)
+	return append(dst, iid...)
+}
+
+// timeID is the part of the opid from which a table may read the operation's
+// time: of a pair the second.
+func (op *Op) timeID() []byte {
+	if op.Flags&PairID == 0 {
+		return op.ID
+	}
+	n, used := binary.Uvarint(op.ID)
+	if used <= 0 || n > uint64(len(op.ID)-used) {
+		return nil
+	}
+	return op.ID[used+int(n):]
+}
+
+// checkBounds refuses a bounded increment without bounds.
+func (op *Op) checkBounds() error {
+	if len(op.Deltas) != 2 || op.Deltas[0] > op.Deltas[1] {
+		return ErrOption
+	}
+	return nil
+}
+
+// cIncrEx applies an idempotent bounded increment; its checks come in the
+// order of cIncrBy's.
+func (x *execution) cIncrEx(op *Op) error {
+	r := &x.of(op)[0]
+	if err := op.checkBounds(); err != nil {
+		return err
+	}
+	r.again(op.ID, x.at.logged)
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	if r.verdict != verdictNew {
+		return x.duplicateEx(op, r)
+	}
+	b, err := x.bounded(op, r)
+	if err != nil {
+		return err
+	}
+	if !b.applied {
+		op.answer(b)
+		return nil
+	}
+	if err := x.makeRoom(r); err != nil {
+		return err
+	}
+	e := entry{kind: entryApply, table: r.t.def.ID, key: r.key, id: op.ID, delta: op.Delta, value: b.value, c: r.c, t: r.t, hash: r.hash}
+	if e.clip = op.Delta - b.made; e.clip != 0 {
+		e.flags |= flagClipped
+	}
+	gone := x.expireEx(&e, op, r.c)
+	x.markReplaced(&e, r.c)
+	x.logApply(r, &e)
+	if gone {
+		x.remove(r)
+	}
+	op.answer(b)
+	r.t.figures.Applied++
+	return nil
+}
+
+// duplicateEx answers a retry: in EXACT with the original value and increment,
+// whatever the counter and the bounds are now. APPROX knows neither; what it
+// remembers was within its bounds, so it answers the present value and the whole
+// increment.
+func (x *execution) duplicateEx(op *Op, r *ref) error {
+	if err := x.duplicate(op, r); err != nil {
+		return err
+	}
+	made := op.Delta
+	if r.verdict == verdictSeen {
+		made -= r.seen.Clip
+	}
+	op.Values = append(op.Values, made)
+	return nil
+}
+
+// incrEx applies a bounded increment, every time.
+func (x *execution) incrEx(op *Op) error {
+	r := &x.of(op)[0]
+	if err := op.checkBounds(); err != nil {
+		return err
+	}
+	b, err := x.bounded(op, r)
+	if err != nil {
+		return err
+	}
+	op.answer(b)
+	if !b.applied {
+		return nil
+	}
+	e := entry{kind: entrySet, key: r.key, c: r.c, value: b.value}
+	if x.expireEx(&e, op, r.c) {
+		x.remove(r)
+		return nil
+	}
+	x.markReplaced(&e, r.c)
+	x.log(r.p, &e)
+	return nil
+}
+
+// boundedResult is what a bounded increment makes of a counter.
+type boundedResult struct {
+	value   int64 // of the counter afterwards
+	made    int64 // the increment
+	applied bool  // false: out of bounds, which leaves everything as it is
+}
+
+func (op *Op) answer(b boundedResult) {
+	op.Value, op.Values, op.Applied = b.value, append(op.Values, b.made), b.applied
+}
+
+// bounded computes what a bounded increment makes of a counter.
+func (x *execution) bounded(op *Op, r *ref) (boundedResult, error) {
+	x.saw(r)
+	var value int64
+	if r.c.alive(x.at.wall) {
+		if r.c.kind == TypeFilter {
+			return boundedResult{}, ErrWrongType
+		}
+		value = r.c.value
+	}
+	next, ok := within(value, op.Delta, op.Deltas[0], op.Deltas[1])
+	if !ok && op.Flags&Saturate == 0 {
+		return boundedResult{value: value}, nil
+	}
+	made := next - value
+	if made >= 0 != (next >= value) {
+		return boundedResult{}, ErrIncrementOverflow
+	}
+	return boundedResult{value: next, made: made, applied: true}, nil
+}
+
+// within adds delta to value; false if the sum is not within the bounds, or no
+// 64-bit integer. It returns the sum, or the bound that it lies beyond.
+func within(value, delta, lower, upper int64) (next int64, ok bool) {
+	next, ok = sum(value, delta)
+	switch {
+	case ok:
+	case delta > 0:
+		next = math.MaxInt64
+	default:
+		next = math.MinInt64
+	}
+	if next < lower {
+		return lower, false
+	}
+	if next > upper {
+		return upper, false
+	}
+	return next, ok
+}
+
+// expireEx gives a post-image the expiry that a bounded increment asks for. It
+// reports whether that is past already, so that the counter goes at once.
+func (x *execution) expireEx(e *entry, op *Op, c *counter) (gone bool) {
+	var old int64
+	if c.alive(x.at.wall) {
+		old = c.expire
+	}
+	switch {
+	case op.Flags&NoExpire != 0:
+		return false
+	case op.Flags&HasExpire == 0 || op.Flags&IfNoExpire != 0 && old != 0:
+		e.setExpire(old)
+		return false
+	case op.ExpireAt <= x.at.wall:
+		e.setExpire(old)
+		return true
+	}
+	e.setExpire(op.ExpireAt)
+	return false
+}
