@@ -235,7 +235,7 @@ func (c *checkpoint) writeBack() error {
 // writeRow puts the row of a key into a batch.
 func (p *partition) writeRow(b *persistence.Batch, k *counter, value []byte) []byte {
 	k.listed = false
-	if p.hot.byKey[k.key] != k {
+	if p.hot.peek(k.key) != k {
 		return value // forgotten by FLUSHALL
 	}
 	if k.kind != TypeCounter {

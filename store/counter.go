@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"unsafe"
 
 	"github.com/tidwall/btree"
 
@@ -25,6 +26,22 @@ type counter struct {
 	unsaved bool // in hotCounters.unsaved
 	listed  bool // in hotCounters.dirty
 	used    bool // since the eviction hand last passed
+
+	short [shortKey]byte // where key's bytes are if they fit: one cache miss less
+}
+
+// shortKey is the longest key kept inside its counter, bytes.
+const shortKey = 24
+
+func newCounter(key []byte, pos uint64) *counter {
+	c := &counter{pos: pos}
+	if n := len(key); n > 0 && n <= shortKey {
+		copy(c.short[:], key)
+		c.key = unsafe.String(&c.short[0], n)
+	} else {
+		c.key = string(key)
+	}
+	return c
 }
 
 // alive reports whether the key exists at a wall time.
@@ -42,8 +59,8 @@ func (c *counter) rowKey() persistence.RowKey {
 // hotCounters holds the keys of a partition that are in memory: every key
 // changed since its row was written, and as many others as limit allows.
 type hotCounters struct {
-	byKey map[string]*counter
-	ring  []*counter // all of byKey, for the eviction hand
+	table hotTable
+	ring  []*counter // all of table, for the eviction hand
 	hand  int
 	limit int
 	dirty []*counter // changed since the last checkpoint captured them
@@ -64,7 +81,7 @@ func newHotCounters(limit int) *hotCounters {
 
 // clear forgets everything, as FLUSHALL does.
 func (h *hotCounters) clear() {
-	h.byKey = make(map[string]*counter)
+	h.table = newHotTable()
 	h.ring, h.hand, h.dirty = nil, 0, nil
 	h.unsaved = btree.NewBTreeGOptions(func(a, b *counter) bool {
 		if a.pos != b.pos {
@@ -77,22 +94,32 @@ func (h *hotCounters) clear() {
 	}
 }
 
-func (h *hotCounters) get(key []byte) *counter {
-	c := h.byKey[string(key)]
+// get returns a key that is in memory, or nil, and notes its use.
+func (h *hotCounters) get(hash uint64, key []byte) *counter {
+	c := h.table.get(hash, key)
 	if c != nil {
 		c.used = true
 	}
 	return c
 }
 
+// peek is get by the key alone, without noting a use.
+func (h *hotCounters) peek(key string) *counter {
+	return h.table.get(hotHash([]byte(key)), []byte(key))
+}
+
+// len is how many keys are in memory.
+func (h *hotCounters) len() int { return h.table.count }
+
 // stamp is what a cold load of the key at pos must find unchanged.
 func (h *hotCounters) stamp(pos uint64) *uint32 { return &h.evicted[byte(pos)] }
 
 // install adds a key that is not in memory. Room is made by trim, once no
 // operation holds a pointer into the map any more.
-func (h *hotCounters) install(key []byte, pos uint64) *counter {
-	c := &counter{key: string(key), pos: pos, used: true}
-	h.byKey[c.key] = c
+func (h *hotCounters) install(hash uint64, key []byte, pos uint64) *counter {
+	c := newCounter(key, pos)
+	c.used = true
+	h.table.put(hash, c)
 	h.ring = append(h.ring, c)
 	return c
 }
@@ -104,7 +131,7 @@ func (h *hotCounters) install(key []byte, pos uint64) *counter {
 // that shows it must wait (G3). The caller must hold no *counter of this
 // partition.
 func (h *hotCounters) trim(durable uint64) {
-	for steps := 4*(len(h.byKey)-h.limit) + 16; len(h.byKey) > h.limit && steps > 0; steps-- {
+	for steps := 4*(h.len()-h.limit) + 16; h.len() > h.limit && steps > 0; steps-- {
 		if h.hand >= len(h.ring) {
 			h.hand = 0
 		}
@@ -133,7 +160,7 @@ func (h *hotCounters) forgetAt(i int) {
 	h.ring[i] = h.ring[last]
 	h.ring[last] = nil
 	h.ring = h.ring[:last]
-	delete(h.byKey, c.key)
+	h.table.remove(hotHash([]byte(c.key)), c)
 	*h.stamp(c.pos)++
 }
 

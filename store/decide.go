@@ -88,8 +88,8 @@ func (x *execution) log(p *partition, e *entry) {
 func (x *execution) findAgain(op *Op) {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if r.c = r.p.hot.get(r.key); r.c == nil {
-			r.c = r.p.hot.install(r.key, position(r.slot, keyHash(r.key)))
+		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
+			r.c = r.p.hot.install(r.keyHash, r.key, position(r.slot, keyHash(r.key)))
 		}
 		if op.Kind.idempotent() {
 			r.disk = nil

@@ -52,6 +52,7 @@ type ref struct {
 	c    *counter
 	slot uint16
 
+	keyHash uint64 // in the table of hot counters
 	hash    uint64 // of (key, opid)
 	t       *tableState
 	verdict verdict
@@ -278,7 +279,7 @@ func (x *execution) addRef(op int, key []byte) {
 		x.refs = append(x.refs, ref{})
 	}
 	r := &x.refs[len(x.refs)-1]
-	*r = ref{op: op, key: key, p: x.s.partitions[n], slot: slot}
+	*r = ref{op: op, key: key, p: x.s.partitions[n], slot: slot, keyHash: hotHash(key)}
 	if o := &x.ops[op]; o.Kind.idempotent() {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}
@@ -329,7 +330,7 @@ func (x *execution) prepare() bool {
 			r.t = r.p.tableOf(r.key)
 			r.t.filter.Touch(r.hash)
 		}
-		if r.c = r.p.hot.get(r.key); r.c == nil && !x.install(r) {
+		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil && !x.install(r) {
 			x.cold = append(x.cold, i)
 		}
 	}
@@ -358,7 +359,7 @@ func (x *execution) install(r *ref) bool {
 		*l = load{stamp: stamp}
 		return false
 	}
-	c := r.p.hot.install(r.key, pos)
+	c := r.p.hot.install(r.keyHash, r.key, pos)
 	if l.exists {
 		row := l.row
 		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire

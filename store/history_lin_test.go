@@ -287,7 +287,7 @@ func (h *linHistory) readDirty(in linInput, group int) (out linOutput) {
 	key := linKey(group, in.key)
 	p := h.s.partitions[Slot(key)>>h.s.shift]
 	p.mu.Lock()
-	c := p.hot.get(key)
+	c := p.hot.peek(string(key))
 	if c != nil {
 		out.values[in.key], out.found = c.value, c.kind == TypeCounter
 	}

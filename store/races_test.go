@@ -212,7 +212,7 @@ func TestColdRowIsReadAgain(t *testing.T) {
 		for i := range 4000 {
 			must(t, s.checkpoint(p, false))
 			p.mu.Lock()
-			cold := p.hot.byKey["k"] == nil
+			cold := p.hot.peek("k") == nil
 			p.mu.Unlock()
 			if cold {
 				return

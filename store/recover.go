@@ -282,7 +282,7 @@ func (r *recovery) recount() error {
 	}
 	r.p.size = 0
 	for _, k := range keys {
-		if c := r.p.hot.byKey[k.key]; c == nil || c.kind != TypeNone {
+		if c := r.p.hot.peek(k.key); c == nil || c.kind != TypeNone {
 			r.p.size++
 		}
 	}

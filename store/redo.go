@@ -66,9 +66,10 @@ func (p *partition) resolve(e *entry, seq uint64) {
 // Its row is not read: an entry carries the whole post-image, and the next
 // checkpoint overwrites or deletes the row.
 func (p *partition) resolveCounter(e *entry, install bool) *counter {
-	c := p.hot.get(e.key)
+	hash := hotHash(e.key)
+	c := p.hot.get(hash, e.key)
 	if c == nil && install {
-		c = p.hot.install(e.key, position(Slot(e.key), keyHash(e.key)))
+		c = p.hot.install(hash, e.key, position(Slot(e.key), keyHash(e.key)))
 	}
 	return c
 }

@@ -50,7 +50,7 @@ func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(ke
 	wall, seq := s.clock.now().wall, p.seq
 	live := found[:0]
 	for _, f := range found {
-		if c := p.hot.byKey[f.key]; c != nil {
+		if c := p.hot.peek(f.key); c != nil {
 			f.kind, f.expire = c.kind, c.expire
 		}
 		if f.kind != TypeNone && (f.expire == 0 || wall < f.expire) {

@@ -242,7 +242,8 @@ func (l *loadedSnapshot) decodeKeys(h *reader) {
 	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
 		key := h.bytes()
 		opts, err := decodeFilterOptions(h.bytes())
-		c := &counter{key: string(key), pos: position(Slot(key), keyHash(key)), kind: TypeFilter}
+		c := newCounter(key, position(Slot(key), keyHash(key)))
+		c.kind = TypeFilter
 		c.expire, c.seq = h.varint(), h.uvarint()
 		c.filter = &filterKey{opts: opts, refreshed: h.varint(), refreshes: h.uvarint()}
 		if err != nil {
@@ -260,7 +261,7 @@ func (p *partition) adopt(l *loadedSnapshot) {
 		p.pool.used.Add(int64(t.filter.Bytes()))
 	}
 	for _, from := range l.keys {
-		c := p.hot.install([]byte(from.key), from.pos)
+		c := p.hot.install(hotHash([]byte(from.key)), []byte(from.key), from.pos)
 		p.putFilter(c, from.filter)
 		c.seq = from.seq
 		p.setExpire(c, from.expire)

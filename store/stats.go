@@ -63,7 +63,7 @@ func (s *Store) Stats() Stats {
 func (p *partition) addStats(st *Stats) {
 	st.Keys += p.size
 	st.Expires += int64(len(p.fresh))
-	st.HotCounters += len(p.hot.byKey)
+	st.HotCounters += p.hot.len()
 	st.DirtyCounters += len(p.hot.dirty)
 	st.FilterKeys += len(p.filters)
 	st.RecentRecords += p.recent.count()

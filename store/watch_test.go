@@ -108,7 +108,7 @@ func TestWatchAcrossEviction(t *testing.T) {
 			s.Execute(&b)
 		}
 		for _, p := range s.partitions {
-			if p.hot.byKey["there"] != nil || p.hot.byKey["missing"] != nil {
+			if p.hot.peek("there") != nil || p.hot.peek("missing") != nil {
 				t.Fatal("a key was not evicted")
 			}
 		}

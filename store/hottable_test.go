@@ -1,0 +1,45 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestHotTable plays random additions, removals and look-ups against a map, with
+// hashes that collide often.
+func TestHotTable(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	table, model := newHotTable(), map[string]*counter{}
+	hash := func(key string) uint64 {
+		var n uint64
+		fmt.Sscan(key, &n)
+		return n % 700 * 0x9E3779B97F4A7C15 >> 54 // clusters that wrap around
+	}
+	for step := range 200_000 {
+		key := fmt.Sprint(rng.IntN(3000))
+		c := model[key]
+		if got := table.get(hash(key), []byte(key)); got != c {
+			t.Fatalf("step %d: key %s: %p instead of %p", step, key, got, c)
+		}
+		grows := step/50_000%2 == 0
+		switch {
+		case c == nil && (grows || rng.IntN(4) == 0):
+			c = &counter{key: key}
+			table.put(hash(key), c)
+			model[key] = c
+		case c != nil && (!grows || rng.IntN(4) == 0):
+			table.remove(hash(key), c)
+			table.remove(hash(key), c) // it is gone: nothing happens
+			delete(model, key)
+		}
+		if table.count != len(model) {
+			t.Fatalf("step %d: %d counters instead of %d", step, table.count, len(model))
+		}
+	}
+	for key, c := range model {
+		if table.get(hash(key), []byte(key)) != c {
+			t.Fatal("lost", key)
+		}
+	}
+}
