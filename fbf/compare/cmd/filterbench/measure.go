@@ -7,6 +7,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/fbfkv/fbfkv/fbf/compare"
 )
@@ -34,26 +36,14 @@ func speed(c config) error {
 }
 
 func speedAt(c config, target float64, size uint64, row func(...any)) error {
-	var runners []runner
+	runners, err := c.prepare(target, size)
 	defer func() {
 		for _, r := range runners {
 			r.stream.Release()
 		}
 	}()
-	for _, k := range compare.Contestants(target) {
-		if !strings.HasPrefix(k.Name, c.only) {
-			continue
-		}
-		ids := k.IDsIn(size)
-		w, err := k.New(ids)
-		if err != nil {
-			return err
-		}
-		r := runner{k.Name, compare.NewStream(w, ids)}
-		runners = append(runners, r)
-		from := clock()
-		r.stream.Fill(1.3)
-		progress("%g, %d KB: %s holds %d ids, filled in %v", target, size>>10, k.Name, ids, clock()-from)
+	if err != nil {
+		return err
 	}
 	for round := range c.rounds {
 		for i := range runners {
@@ -68,6 +58,44 @@ func speedAt(c config, target float64, size uint64, row func(...any)) error {
 		}
 	}
 	return nil
+}
+
+// prepare makes the contestants and fills them, as many at a time as there are processors:
+// nothing is measured yet. In case of an error it returns those to be released.
+func (c config) prepare(target float64, size uint64) (runners []runner, err error) {
+	for _, k := range compare.Contestants(target) {
+		if !strings.HasPrefix(k.Name, c.only) {
+			continue
+		}
+		ids := k.IDsIn(size)
+		w, err := k.New(ids)
+		if err != nil {
+			return runners, err
+		}
+		runners = append(runners, runner{k.Name, compare.NewStream(w, ids)})
+	}
+	return runners, parallel(len(runners), func(i int) error {
+		from := time.Now()
+		runners[i].stream.Fill(1.3)
+		progress("%g, %d KB: %s filled in %v", target, size>>10, runners[i].name, time.Since(from).Round(time.Millisecond))
+		return nil
+	})
+}
+
+// parallel calls f for 0 to n-1, as many at a time as there are processors.
+func parallel(n int, f func(i int) error) error {
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	errs := make([]error, n)
+	for i := range n {
+		slots <- struct{}{}
+		wg.Go(func() {
+			errs[i] = f(i)
+			<-slots
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
 }
 
 // time is the ns per id of block, after a warm-up, and the share of ids it found.
@@ -108,13 +136,18 @@ func bits(c config) error {
 func fpp(c config) error {
 	return c.write("fpp.csv", "target,contestant,ids,hits,probes,low,high", func(row func(...any)) error {
 		for _, target := range c.targets {
-			for _, k := range compare.Filters(target) {
-				f, err := compare.MeasureFPP(k, c.ids, c.probes)
-				if err != nil {
-					return err
-				}
-				progress("%g: %s %d false positives in %d: %.3g, 95%% within %.3g to %.3g", target, k.Name, f.Hits, f.Probes, f.Rate(), f.Low, f.High)
-				row(target, k.Name, c.ids, f.Hits, f.Probes, f.Low, f.High)
+			filters := compare.Filters(target)
+			found := make([]compare.FPP, len(filters))
+			err := parallel(len(filters), func(i int) (err error) {
+				found[i], err = compare.MeasureFPP(filters[i], c.ids, c.probes)
+				return err
+			})
+			if err != nil {
+				return err
+			}
+			for i, f := range found {
+				progress("%g: %s %d false positives in %d: %.3g, 95%% within %.3g to %.3g", target, filters[i].Name, f.Hits, f.Probes, f.Rate(), f.Low, f.High)
+				row(target, filters[i].Name, c.ids, f.Hits, f.Probes, f.Low, f.High)
 			}
 		}
 		return nil
