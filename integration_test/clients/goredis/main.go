@@ -1,0 +1,127 @@
+// Command goredis is go-redis against fbfkv: see clients_test.go for what the
+// steps are for.
+//
+//	goredis host:port 2|3
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+)
+
+func main() {
+	log.SetFlags(0)
+	protocol, err := strconv.Atoi(os.Args[2])
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{
+		Addr:       os.Args[1],
+		Protocol:   protocol,
+		ClientName: "go-redis",
+		// go-redis sends a command again by itself. The command is the same, so
+		// the opid is the same, and nothing is counted twice. With INCRBY this
+		// counts twice.
+		MaxRetries:      200,
+		DialerRetries:   1, // MaxRetries covers dialling as well
+		MinRetryBackoff: 10 * time.Millisecond,
+		MaxRetryBackoff: 100 * time.Millisecond,
+	})
+	defer client.Close()
+	if err := check(context.Background(), client, protocol); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ready")
+	if err := load(client); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// check does what clients do when they connect, a pipeline, a transaction, and
+// the replies that are no integers.
+func check(ctx context.Context, client *redis.Client, protocol int) error {
+	info, err := client.ClientInfo(ctx).Result()
+	if err != nil || info.Name != "go-redis" || info.Resp != protocol {
+		return fmt.Errorf("CLIENT INFO: %+v, %w", info, err)
+	}
+	replies, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range 100 {
+			p.Do(ctx, "CINCRBY", "pipeline", fmt.Sprint("op-", i), 1)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, r := range replies {
+		if n, _ := r.(*redis.Cmd).Int(); n != i+1 {
+			return fmt.Errorf("pipelined increment %d: %s", i, r)
+		}
+	}
+	var incremented *redis.Cmd
+	var value *redis.StringCmd
+	if _, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
+		incremented = p.Do(ctx, "CINCRBY", "transaction", "op", 5)
+		value = p.Get(ctx, "transaction")
+		return nil
+	}); err != nil || incremented.Val() != int64(5) || value.Val() != "5" {
+		return fmt.Errorf("transaction: %s, %s, %w", incremented, value, err)
+	}
+	if err := client.Do(ctx, "CSEEN", "transaction", "other").Err(); err != redis.Nil {
+		return fmt.Errorf("CSEEN of an unknown opid: %v", err)
+	}
+	if err := client.Do(ctx, "CINCRBY", "transaction", "op", 6).Err(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
+		return fmt.Errorf("an opid was used for another delta: %v", err)
+	}
+	added, err := client.Do(ctx, "FBF.ADD", "filter", "item").Bool()
+	if err != nil || !added {
+		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
+	}
+	return nil
+}
+
+// load increments counters from several goroutines until standard input is
+// closed. Every answer must be the number of increments so far.
+func load(client *redis.Client) error {
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		stop()
+	}()
+	var applied atomic.Int64
+	var failed atomic.Pointer[error]
+	var workers sync.WaitGroup
+	for worker := range 4 {
+		workers.Go(func() {
+			key := fmt.Sprint("load:", worker)
+			for count := int64(1); ctx.Err() == nil; count++ {
+				// Not with ctx: an increment that was begun is finished.
+				opid := uuid.NewString()
+				value, err := client.Do(context.Background(), "CINCRBY", key, opid, 1).Int64()
+				if err != nil || value != count {
+					err = fmt.Errorf("%s is %d after %d increments, %w", key, value, count, err)
+					failed.Store(&err)
+					return
+				}
+				applied.Add(1)
+			}
+		})
+	}
+	workers.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	fmt.Println("applied", applied.Load())
+	return nil
+}

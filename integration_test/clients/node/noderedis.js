@@ -1,0 +1,54 @@
+// node-redis against fbfkv: see clients_test.go for what the steps are for.
+//
+//   node noderedis.js host:port 2|3
+import { createClient, ErrorReply } from 'redis';
+import assert from 'node:assert';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { v7 as uuidv7 } from 'uuid';
+
+const [address, protocol] = process.argv.slice(2);
+const client = createClient({
+  url: `redis://${address}`,
+  RESP: Number(protocol),
+  name: 'node-redis',
+  disableOfflineQueue: true, // fail at once while disconnected: increment tries again
+  socket: { reconnectStrategy: () => 20 },
+});
+client.on('error', () => {}); // a broken connection is what this is about
+await client.connect();
+
+async function increment(key) {
+  const opid = uuidv7(); // one id per operation, made before the first try
+  for (;;) {
+    try {
+      return await client.sendCommand(['CINCRBY', key, opid, '1']);
+    } catch (err) {
+      if (err instanceof ErrorReply) throw err; // an answer: trying again changes nothing
+      await sleep(20);
+    }
+  }
+}
+
+assert.equal(await client.clientGetName(), 'node-redis');
+assert.match(await client.sendCommand(['CLIENT', 'INFO']), new RegExp(` resp=${protocol}`));
+
+// What is sent in one turn of the event loop goes out as one pipeline.
+const sent = Array.from({ length: 100 }, (_, i) => client.sendCommand(['CINCRBY', 'pipeline', `op-${i}`, '1']));
+assert.deepEqual(await Promise.all(sent), Array.from({ length: 100 }, (_, i) => i + 1));
+
+const transaction = client.multi().addCommand(['CINCRBY', 'transaction', 'op', '5']).get('transaction');
+assert.deepEqual(await transaction.exec(), [5, '5']);
+
+assert.equal(await client.sendCommand(['CSEEN', 'transaction', 'other']), null);
+await assert.rejects(client.sendCommand(['CINCRBY', 'transaction', 'op', '6']), /MISMATCH/);
+assert.equal(await client.sendCommand(['FBF.ADD', 'filter', 'item']), protocol === '3' ? true : 1);
+
+let running = true;
+process.stdin.on('end', () => { running = false; }).resume();
+console.log('ready');
+const counts = [0, 0, 0, 0];
+await Promise.all(counts.map(async (_, worker) => {
+  while (running) assert.equal(await increment(`load:${worker}`), ++counts[worker]);
+}));
+console.log('applied', counts.reduce((a, b) => a + b));
+client.destroy();

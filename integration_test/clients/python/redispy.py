@@ -1,0 +1,77 @@
+"""redis-py against fbfkv: see clients_test.go for what the steps are for.
+
+    python3 redispy.py host:port 2|3
+"""
+
+import sys
+import threading
+import uuid
+
+import redis
+from redis.backoff import ExponentialBackoff
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.retry import Retry
+
+address, protocol = sys.argv[1:3]
+host, port = address.rsplit(":", 1)
+# redis-py sends a command again by itself if it is told how. The command is
+# the same, so the opid is the same, and nothing is counted twice.
+client = redis.Redis(
+    host=host,
+    port=int(port),
+    client_name="redis-py",
+    decode_responses=True,
+    retry=Retry(ExponentialBackoff(cap=0.2, base=0.01), 200),
+    retry_on_error=[ConnectionError, TimeoutError],
+    **({"protocol": 3} if protocol == "3" else {}),
+)
+
+
+def increment(key):
+    opid = str(uuid.uuid4())  # one id per operation, made before the first try
+    return client.execute_command("CINCRBY", key, opid, 1)
+
+
+assert client.client_getname() == "redis-py"
+assert client.client_info()["resp"] == protocol
+
+pipeline = client.pipeline(transaction=False)
+for i in range(100):
+    pipeline.execute_command("CINCRBY", "pipeline", f"op-{i}", 1)
+assert pipeline.execute() == list(range(1, 101))
+
+transaction = client.pipeline(transaction=True)
+transaction.execute_command("CINCRBY", "transaction", "op", 5)
+transaction.get("transaction")
+assert transaction.execute() == [5, "5"]
+
+assert client.execute_command("CSEEN", "transaction", "other") is None
+try:
+    client.execute_command("CINCRBY", "transaction", "op", 6)
+    raise SystemExit("an opid was used for another delta")
+except ResponseError as err:
+    assert str(err).startswith("MISMATCH"), err
+assert client.execute_command("FBF.ADD", "filter", "item") == 1
+
+running = True
+counts = [0] * 4
+
+
+def work(worker):
+    while running:
+        value = increment(f"load:{worker}")
+        counts[worker] += 1
+        if value != counts[worker]:
+            print(f"load:{worker} is {value} after {counts[worker]} increments", flush=True)
+            return
+
+
+print("ready", flush=True)
+workers = [threading.Thread(target=work, args=(i,)) for i in range(len(counts))]
+for w in workers:
+    w.start()
+sys.stdin.read()
+running = False
+for w in workers:
+    w.join()
+print("applied", sum(counts))

@@ -1,0 +1,139 @@
+// Command rueidis is rueidis against fbfkv: see clients_test.go for what the
+// steps are for.
+//
+//	rueidis host:port 2|3
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/rueidis"
+)
+
+func main() {
+	log.SetFlags(0)
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{os.Args[1]},
+		AlwaysRESP2: os.Args[2] == "2",
+		ClientName:  "rueidis",
+		// Client-side caching needs CLIENT TRACKING, which fbfkv does not have.
+		DisableCache: true,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer client.Close()
+	if err := check(context.Background(), client, os.Args[2]); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ready")
+	if err := load(client); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// do sends any command; its key comes first.
+func do(ctx context.Context, client rueidis.Client, command string, args ...string) rueidis.RedisResult {
+	return client.Do(ctx, client.B().Arbitrary(command).Keys(args[0]).Args(args[1:]...).Build())
+}
+
+// increment adds 1 to a counter exactly once, however often the connection
+// breaks. rueidis repeats reads by itself, but not commands that it does not
+// know; with an opid we may.
+func increment(ctx context.Context, client rueidis.Client, key string) (int64, error) {
+	opid := uuid.NewString() // one id per operation, made before the first try
+	for {
+		value, err := do(ctx, client, "CINCRBY", key, opid, "1").AsInt64()
+		if _, answered := rueidis.IsRedisErr(err); err == nil || answered || ctx.Err() != nil {
+			return value, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+}
+
+// check does what clients do when they connect, a pipeline, a transaction, and
+// the replies that are no integers.
+func check(ctx context.Context, client rueidis.Client, protocol string) error {
+	info, err := client.Do(ctx, client.B().ClientInfo().Build()).ToString()
+	if err != nil || !strings.Contains(info, " name=rueidis ") || !strings.Contains(info, " resp="+protocol) {
+		return fmt.Errorf("CLIENT INFO: %s, %w", info, err)
+	}
+	pipeline := make(rueidis.Commands, 100)
+	for i := range pipeline {
+		pipeline[i] = client.B().Arbitrary("CINCRBY").Keys("pipeline").Args(fmt.Sprint("op-", i), "1").Build()
+	}
+	for i, r := range client.DoMulti(ctx, pipeline...) {
+		if n, err := r.AsInt64(); err != nil || n != int64(i+1) {
+			return fmt.Errorf("pipelined increment %d: %d, %w", i, n, err)
+		}
+	}
+	var exec []rueidis.RedisMessage
+	err = client.Dedicated(func(c rueidis.DedicatedClient) error {
+		replies := c.DoMulti(ctx, c.B().Multi().Build(),
+			c.B().Arbitrary("CINCRBY").Keys("transaction").Args("op", "5").Build(),
+			c.B().Get().Key("transaction").Build(), c.B().Exec().Build())
+		var err error
+		exec, err = replies[3].ToArray()
+		return err
+	})
+	if err != nil || len(exec) != 2 {
+		return fmt.Errorf("transaction: %d replies, %w", len(exec), err)
+	}
+	incremented, _ := exec[0].AsInt64()
+	if value, _ := exec[1].ToString(); incremented != 5 || value != "5" {
+		return fmt.Errorf("transaction: %d and %s", incremented, value)
+	}
+	if err := do(ctx, client, "CSEEN", "transaction", "other").Error(); !rueidis.IsRedisNil(err) {
+		return fmt.Errorf("CSEEN of an unknown opid: %v", err)
+	}
+	if err := do(ctx, client, "CINCRBY", "transaction", "op", "6").Error(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
+		return fmt.Errorf("an opid was used for another delta: %v", err)
+	}
+	added, err := do(ctx, client, "FBF.ADD", "filter", "item").AsBool()
+	if err != nil || !added {
+		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
+	}
+	return nil
+}
+
+// load increments counters from several goroutines until standard input is
+// closed. Every answer must be the number of increments so far.
+func load(client rueidis.Client) error {
+	var stopped atomic.Bool
+	go func() {
+		io.Copy(io.Discard, os.Stdin)
+		stopped.Store(true)
+	}()
+	var applied atomic.Int64
+	var failed atomic.Pointer[error]
+	var workers sync.WaitGroup
+	for worker := range 4 {
+		workers.Go(func() {
+			key := fmt.Sprint("load:", worker)
+			for count := int64(1); !stopped.Load(); count++ {
+				value, err := increment(context.Background(), client, key)
+				if err != nil || value != count {
+					err = fmt.Errorf("%s is %d after %d increments, %w", key, value, count, err)
+					failed.Store(&err)
+					return
+				}
+				applied.Add(1)
+			}
+		})
+	}
+	workers.Wait()
+	if err := failed.Load(); err != nil {
+		return *err
+	}
+	fmt.Println("applied", applied.Load())
+	return nil
+}

@@ -1,0 +1,184 @@
+package integration
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// clientPrograms are the programs in clients, one for each client library that
+// we promise to work with, and the versions of the protocol it speaks. Each is
+// called with the server's address and a version, and
+//
+//   - says who it is, as the library does, and checks what it is told,
+//   - sends 100 increments of "pipeline" as a pipeline,
+//   - increments "transaction" by 5 in MULTI and EXEC,
+//   - receives a null, an error and a boolean,
+//   - prints "ready" and increments "load:0" and so on, each operation with an
+//     opid of its own that is sent again until it is answered, by the library
+//     if it can. Every answer must be the number of increments so far.
+//   - prints "applied N" when its standard input is closed.
+//
+// They are written to be read: this is how to use fbfkv from that library.
+var clientPrograms = []struct {
+	name      string
+	protocols []string
+	command   func(t *testing.T) []string
+}{
+	{"goredis", []string{"2", "3"}, buildGo("goredis")},
+	{"rueidis", []string{"2", "3"}, buildGo("rueidis")},
+	{"node-redis", []string{"2", "3"}, nodeScript("noderedis.js")},
+	{"ioredis", []string{"2"}, nodeScript("ioredis.js")},
+	{"redis-py", []string{"2"}, pythonScript("clients/python/redispy.py")}, // RESP3 since redis-py 5
+	{"hiredis", []string{"2"}, buildC},                                     // RESP3 since hiredis 1.0
+	{"redis-cli", []string{"2", "3"}, func(t *testing.T) []string {
+		requireProgram(t, "redis-cli", "install Debian's package redis-tools")
+		return []string{"clients/shell/rediscli.sh"}
+	}},
+}
+
+// TestClients runs every client program against the server, and kills and
+// starts the server under its load. Nothing is lost and nothing counted twice.
+func TestClients(t *testing.T) {
+	t.Parallel()
+	for _, p := range clientPrograms {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			command := p.command(t)
+			for _, proto := range p.protocols {
+				t.Run("RESP"+proto, func(t *testing.T) {
+					t.Parallel()
+					runClient(t, command, proto)
+				})
+			}
+		})
+	}
+}
+
+// kills is how often a server is killed under a client.
+const kills = 3
+
+// runClient runs one program to its end.
+func runClient(t *testing.T, command []string, proto string) {
+	s := startServer(t)
+	port := s.port()
+	args := append(append([]string(nil), command[1:]...), s.address(), proto)
+	cmd := exec.Command(command[0], args...)
+	out := newLogBuffer()
+	cmd.Stdout, cmd.Stderr = out, out
+	input, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { cmd.Wait(); close(done) }()
+	t.Cleanup(func() { cmd.Process.Kill(); <-done })
+	if !out.await(regexp.MustCompile(`(?m)^ready$`), done) {
+		t.Fatalf("the program is not content:\n%s", tail(out.String(), 2000))
+	}
+	for range kills {
+		before := s.loaded()
+		eventually(t, patience, "increments go on", func() bool { return s.loaded() > before+10 })
+		s.kill()
+		s.start("--port", port)
+	}
+	eventually(t, patience, "increments go on", func() bool { return s.loaded() > 0 })
+	io.WriteString(input, "\n")
+	input.Close()
+	select {
+	case <-done:
+	case <-time.After(patience):
+		t.Fatalf("the program does not end:\n%s", tail(out.String(), 2000))
+	}
+	applied := regexp.MustCompile(`(?m)^applied (\d+)$`).FindStringSubmatch(out.String())
+	if !cmd.ProcessState.Success() || applied == nil {
+		t.Fatalf("the program ended with %v:\n%s", cmd.ProcessState, tail(out.String(), 2000))
+	}
+	if got := strconv.FormatInt(s.loaded(), 10); got != applied[1] {
+		t.Errorf("%s increments were answered, the counters say %s", applied[1], got)
+	}
+	c := s.dial()
+	c.want(`"100"`, "GET", "pipeline")
+	c.want(`"5"`, "GET", "transaction")
+}
+
+// loaded returns the sum of the counters of a client's load.
+func (s *server) loaded() int64 {
+	s.t.Helper()
+	c := s.dial()
+	defer c.Close()
+	sum := int64(0)
+	for i := range 4 {
+		if v := c.do("CGET", fmt.Sprint("load:", i)); v != "$-1" {
+			sum += int64(number(v))
+		}
+	}
+	return sum
+}
+
+// buildGo builds a program of clients.
+func buildGo(name string) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		binary := filepath.Join(t.TempDir(), name)
+		if out, err := exec.Command("go", "build", "-o", binary, "./clients/"+name).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return []string{binary}
+	}
+}
+
+// buildC builds the program that uses hiredis.
+func buildC(t *testing.T) []string {
+	requireProgram(t, "gcc", "install Debian's package gcc")
+	requireFile(t, "/usr/include/hiredis/hiredis.h", "install Debian's package libhiredis-dev")
+	binary := filepath.Join(t.TempDir(), "hiredis")
+	build := exec.Command("gcc", "-Wall", "-Werror", "-O1", "-o", binary, "clients/c/hiredis.c", "-lhiredis")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return []string{binary}
+}
+
+// nodeScript runs a script beside the packages that its package.json asks for.
+func nodeScript(name string) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		requireProgram(t, "node", "install Debian's package nodejs")
+		requireFile(t, "clients/node/node_modules", "run npm ci in integration_test/clients/node")
+		return []string{"node", "clients/node/" + name}
+	}
+}
+
+// pythonScript runs a script with Debian's Python, to whose packages redis-py
+// belongs.
+func pythonScript(name string) func(t *testing.T) []string {
+	return func(t *testing.T) []string {
+		requireFile(t, "/usr/lib/python3/dist-packages/redis", "install Debian's package python3-redis")
+		return []string{"/usr/bin/python3", name}
+	}
+}
+
+// requireFile skips the test if a file is not there. In continuous integration
+// it must be.
+func requireFile(t testing.TB, name, advice string) {
+	t.Helper()
+	switch _, err := os.Stat(name); {
+	case err == nil:
+	case !errors.Is(err, os.ErrNotExist):
+		t.Fatal(err)
+	case os.Getenv("FBFKV_CI") != "":
+		t.Fatalf("%s is missing: %s", name, advice)
+	default:
+		t.Skipf("%s is missing: %s", name, strings.TrimSpace(advice))
+	}
+}
