@@ -100,7 +100,7 @@ func abridged(b slowBatch) []string {
 func slowlogGet(c *Context) {
 	n := int64(10)
 	if len(c.Args) > 3 {
-		c.fail(refusal("ERR unknown subcommand or wrong number of arguments for 'get'. Try SLOWLOG HELP."))
+		c.fail(refusal("ERR unknown subcommand or wrong number of arguments for '" + string(c.Args[1]) + "'. Try SLOWLOG HELP."))
 		return
 	}
 	if len(c.Args) == 3 {

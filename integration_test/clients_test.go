@@ -83,9 +83,15 @@ func runClient(t *testing.T, command []string, proto string) {
 	}
 	done := make(chan struct{})
 	go func() { cmd.Wait(); close(done) }()
-	t.Cleanup(func() { cmd.Process.Kill(); <-done })
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		<-done
+		if t.Failed() {
+			t.Logf("the program printed:\n%s", tail(out.String(), 4000))
+		}
+	})
 	if !out.await(regexp.MustCompile(`(?m)^ready$`), done) {
-		t.Fatalf("the program is not content:\n%s", tail(out.String(), 2000))
+		t.Fatal("the program does not become ready")
 	}
 	for range kills {
 		before := s.loaded()
@@ -99,11 +105,11 @@ func runClient(t *testing.T, command []string, proto string) {
 	select {
 	case <-done:
 	case <-time.After(patience):
-		t.Fatalf("the program does not end:\n%s", tail(out.String(), 2000))
+		t.Fatal("the program does not end")
 	}
 	applied := regexp.MustCompile(`(?m)^applied (\d+)$`).FindStringSubmatch(out.String())
 	if !cmd.ProcessState.Success() || applied == nil {
-		t.Fatalf("the program ended with %v:\n%s", cmd.ProcessState, tail(out.String(), 2000))
+		t.Fatalf("the program ended with %v", cmd.ProcessState)
 	}
 	if got := strconv.FormatInt(s.loaded(), 10); got != applied[1] {
 		t.Errorf("%s increments were answered, the counters say %s", applied[1], got)
