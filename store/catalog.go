@@ -66,11 +66,14 @@ func decodeCatalog(b []byte) (*catalog, error) {
 		return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
 	}
 	for _, d := range c.Tables {
+		if d == nil {
+			return nil, fmt.Errorf("%w: catalogue: a table without settings", errCorruptEntry)
+		}
 		if err := d.Validate(); err != nil {
 			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
 		}
 	}
-	if c.byName(DefaultTable) == nil {
+	if d := c.byName(DefaultTable); d == nil || d.Prefix != "" {
 		return nil, fmt.Errorf("%w: catalogue without table %s", errCorruptEntry, DefaultTable)
 	}
 	return c, nil

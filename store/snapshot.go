@@ -132,10 +132,15 @@ func (p *partition) loadSnapshot(in io.Reader, maxBytes uint64) error {
 // readSnapshot reads a whole snapshot. The caller adopts or releases it.
 func readSnapshot(in io.Reader, maxBytes uint64) (*loadedSnapshot, error) {
 	r := bufio.NewReaderSize(in, 256<<10)
-	size, err := binary.ReadUvarint(r)
-	if err != nil {
+	head, err := r.Peek(binary.MaxVarintLen64)
+	size, n := binary.Uvarint(head)
+	if n <= 0 {
+		if err == nil || errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%w: snapshot without a length", errCorruptEntry)
+		}
 		return nil, err
 	}
+	r.Discard(n)
 	header, err := readAll(r, size)
 	if err != nil {
 		return nil, err

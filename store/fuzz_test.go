@@ -1,0 +1,188 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/fbf/paper"
+)
+
+// The decoders of what this package keeps on disk: on any bytes they neither
+// panic nor allocate beyond them, fail only with an error that means damage, and
+// what they accept says the same when it is written and read again.
+
+// FuzzRecord reads records of the op log.
+func FuzzRecord(f *testing.F) {
+	record := beginRecord(nil, moment{logged: 5, wall: 1e12})
+	for kind := entryApply; kind <= entryExpire; kind++ {
+		e := entry{kind: kind, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte("id"), delta: -1, value: 1 << 40,
+			expire: 7, time: 9}
+		record = e.appendTo(record)
+		f.Add(e.appendTo(beginRecord(nil, moment{})))
+	}
+	f.Add(record)
+	f.Add(record[:len(record)-1])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		entries, at, err := readRecord(b)
+		if err != nil {
+			if !errors.Is(err, errCorruptEntry) {
+				t.Fatal(err)
+			}
+			return
+		}
+		again := beginRecord(nil, at)
+		for i := range entries {
+			again = entries[i].appendTo(again)
+		}
+		entries2, at2, err := readRecord(again)
+		if err != nil || at2 != at || !reflect.DeepEqual(entries, entries2) {
+			t.Fatalf("%x: %+v\n%x: %+v %v", b, entries, again, entries2, err)
+		}
+	})
+}
+
+// readRecord reads a whole record.
+func readRecord(b []byte) (entries []entry, at moment, err error) {
+	r, err := newRecordReader(b)
+	for e := (entry{}); r.next(&e); {
+		entries = append(entries, e)
+	}
+	return entries, r.at, r.err
+}
+
+// FuzzRow reads a counter's row.
+func FuzzRow(f *testing.F) {
+	c := &counter{value: -5, seq: 1 << 40, expire: 1e12}
+	f.Add(c.appendRow(nil))
+	f.Add([]byte{rowVersion, 0x80})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := decodeRow(b)
+		if err != nil {
+			mustBeDamage(t, err)
+			return
+		}
+		c := &counter{value: got.value, seq: got.seq, expire: got.expire}
+		if again, err := decodeRow(c.appendRow(nil)); err != nil || again != got {
+			t.Fatalf("%x: %+v, again %+v %v", b, got, again, err)
+		}
+	})
+}
+
+// FuzzRunValue reads an EXACT record.
+func FuzzRunValue(f *testing.F) {
+	r := &record{key: []byte("key"), id: []byte("id"), seen: Seen{Delta: -1, Result: 5, UnixMs: 1e12}}
+	f.Add(r.appendTo(nil))
+	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := decodeRunValue(b)
+		if err != nil {
+			mustBeDamage(t, err)
+			return
+		}
+		if again, err := decodeRunValue(got.appendTo(nil)); err != nil || !reflect.DeepEqual(again, got) {
+			t.Fatalf("%x: %+v, again %+v %v", b, got, again, err)
+		}
+	})
+}
+
+// FuzzCatalog reads the tables, and asks the result what a partition would.
+func FuzzCatalog(f *testing.F) {
+	f.Add(newCatalog().encode())
+	f.Add([]byte(`{"Tables":[null]}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := decodeCatalog(b)
+		if err != nil {
+			mustBeDamage(t, err)
+			return
+		}
+		c.find([]byte("key"))
+		c.live()
+		if again, err := decodeCatalog(c.encode()); err != nil || !bytes.Equal(again.encode(), c.encode()) {
+			t.Fatalf("%s: again %v", b, err)
+		}
+	})
+}
+
+// FuzzState reads the state of a partition.
+func FuzzState(f *testing.F) {
+	s := partitionState{seq: 9, records: 8, at: moment{logged: 5, wall: 1e12}, size: 3, filters: 1, catalog: newCatalog(),
+		horizons: map[uint32]horizon{0: {}, 7: {}}}
+	f.Add(s.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got, err := decodeState(b)
+		if err != nil {
+			mustBeDamage(t, err)
+			return
+		}
+		if again, err := decodeState(got.encode()); err != nil || !bytes.Equal(again.encode(), got.encode()) {
+			t.Fatalf("%x: %+v, again %+v %v", b, got, again, err)
+		}
+	})
+}
+
+// FuzzFilterOptions reads the options of a filter key from the log.
+func FuzzFilterOptions(f *testing.F) {
+	f.Add(FilterOptions{Window: time.Minute, Error: 0.01}.encode())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		o, err := decodeFilterOptions(b)
+		if err != nil {
+			mustBeDamage(t, err)
+			return
+		}
+		if again, err := decodeFilterOptions(o.encode()); err != nil || again != o {
+			t.Fatalf("%s: %+v, again %+v %v", b, o, again, err)
+		}
+	})
+}
+
+// FuzzSnapshotContent reads a filter snapshot whose frames were in order.
+func FuzzSnapshotContent(f *testing.F) {
+	f.Add(aSnapshot(f))
+	f.Add(binary.AppendUvarint(nil, 1<<40))
+	f.Add(bytes.Repeat([]byte{0xff}, 11)) // a length beyond 64 bits
+	f.Fuzz(func(t *testing.T, b []byte) {
+		l, err := readSnapshot(bytes.NewReader(b), 1<<20)
+		if err != nil {
+			if !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, paper.ErrCorrupt) && !errors.Is(err, io.EOF) &&
+				!errors.Is(err, io.ErrUnexpectedEOF) {
+				mustBeDamage(t, err)
+			}
+			return
+		}
+		l.release()
+	})
+}
+
+// aSnapshot returns the content of a partition's snapshot with a filter key.
+func aSnapshot(f *testing.F) []byte {
+	s := testStore(f, func(o *Options) { o.Partitions = 1 })
+	do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte("item")}})
+	p := s.partitions[0]
+	p.mu.Lock()
+	snap := p.beginSnapshot()
+	p.mu.Unlock()
+	defer p.endSnapshot()
+	out := append(binary.AppendUvarint(nil, uint64(len(snap.header))), snap.header...)
+	for _, enc := range snap.encoders {
+		bits, err := io.ReadAll(enc)
+		if err != nil {
+			f.Fatal(err)
+		}
+		out = append(out, bits...)
+	}
+	return out
+}
+
+// mustBeDamage fails unless the error means that bytes are not what was written.
+func mustBeDamage(t *testing.T, err error) {
+	t.Helper()
+	if !errors.Is(err, errCorruptEntry) {
+		t.Fatal(err)
+	}
+}
