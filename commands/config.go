@@ -101,6 +101,7 @@ func configRewrite(c *Context) {
 // configResetStat is CONFIG RESETSTAT.
 func configResetStat(c *Context) {
 	c.Server.stats.reset()
+	c.Server.gauges.reset(c.Store)
 	if c.Server.ResetStats != nil {
 		c.Server.ResetStats()
 	}

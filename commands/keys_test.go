@@ -84,13 +84,13 @@ func TestInfo(t *testing.T) {
 	c := dial(t, newStore(t), &Server{Version: "1.2.3"})
 	c.send("INCR k", "INCR k", "INCR k x", "GET k", "CINCR k a", "CINCR k a", "INCRBY k x", "EXPIRE k 100")
 	for section, wants := range map[string][]string{
-		"":             {"# Server", "redis_version:" + CompatVersion, "fbfkv_version:1.2.3", "# Memory", "used_memory:", "# Fbf", "recovery_milliseconds:"},
-		"everything":   {"# Commandstats", "# Keyspace"},
+		"":             {"# Server", "redis_version:" + CompatVersion, "fbfkv_version:1.2.3", "# Memory", "used_memory:", "# FBF", "recovery_milliseconds:"},
+		"everything":   {"# Commandstats", "# Latencystats", "# Modules", "# Keyspace"},
 		"commandstats": {"cmdstat_incr:calls=2,", "rejected_calls=1,failed_calls=0", "cmdstat_incrby:calls=1,", "rejected_calls=0,failed_calls=1"},
 		"keyspace":     {"db0:keys=1,expires=1"},
 		"stats":        {"total_commands_processed:", "total_error_replies:2", "operations_applied:1", "operations_duplicate:1"},
-		"fbf":          {"table_default:mode=exact,window_ms=120000,target_fpp=0.001", "ids=1,", "applied=1,duplicates=1,"},
-		"KEYSPACE cpu": {"# Keyspace", "# Cpu", "used_cpu_user:"},
+		"fbf":          {"table_default:mode=exact,window_ms=120000,", "target_fpp=0.001,", "looked_up=1,confirmed=1,", "ids=1,", "applied=1,duplicates=1,"},
+		"KEYSPACE cpu": {"# Keyspace", "# CPU", "used_cpu_user:"},
 	} {
 		got := c.say("INFO " + section)
 		for _, want := range wants {

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // Tuning are the settings that say what is observed of clients' commands.
@@ -100,6 +102,9 @@ func (o *observer) note(t *Tuning, event string, start time.Time, took time.Dura
 // NoteEvent tells the latency monitor how long something took that clients may
 // have waited for, such as an fsync, which has just ended.
 func (s *Server) NoteEvent(event string, took time.Duration) {
+	if event == store.EventSnapshot {
+		s.gauges.snapshots.Add(1)
+	}
 	t := s.observer.tuned()
 	if t.LatencyThreshold > 0 && took >= t.LatencyThreshold {
 		s.observer.events.add(event, time.Now(), took)

@@ -53,6 +53,7 @@ type Server struct {
 
 	stats    commandStats
 	observer observer
+	gauges   gauges
 }
 
 // ConfigError is a refusal of CONFIG SET that blames one setting.
@@ -80,7 +81,6 @@ type ServerFigures struct {
 
 	TotalConnections    uint64 // accepted since start
 	RejectedConnections uint64 // refused because of maxclients
-	TotalCommands       uint64 // 0: commands' own count is shown
 	NetInputBytes       uint64
 	NetOutputBytes      uint64
 

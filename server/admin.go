@@ -21,6 +21,10 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Sessions = s.sessions
 	s.commands.Kill = s.kill
 	s.commands.Push = s.push
+	s.commands.Sample(s.started, 0, 0)
+	if s.store != nil {
+		s.store.OnEvent(s.commands.NoteEvent)
+	}
 	s.commands.Tune(s.config.Load().tuning())
 	s.commands.Pause = s.pause.set
 	s.commands.Shutdown = s.shutdown

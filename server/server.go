@@ -231,7 +231,9 @@ func (s *Server) watch() {
 			s.clock.Store(now.UnixNano())
 			s.mu.Lock()
 			conns := s.connections()
+			sum := s.totals()
 			s.mu.Unlock()
+			s.commands.Sample(now, sum.in, sum.out)
 			config := s.config.Load()
 			for _, c := range conns {
 				if reason := c.overdue(now, config); reason != "" {

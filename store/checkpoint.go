@@ -57,6 +57,7 @@ func (s *Store) snapshotAll() error {
 			break
 		}
 	}
+	s.eventEnds(EventSnapshot, began)
 	s.snapshots.last.Store(&lastSnapshot{at: time.Now(), took: time.Since(began), err: err})
 	return err
 }
@@ -94,8 +95,10 @@ func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
 	if !c.capture(force) {
 		return nil
 	}
+	began := s.eventBegins()
 	err := c.run()
 	c.p.endSnapshot()
+	s.eventEnds(EventCheckpoint, began)
 	return err
 }
 

@@ -198,6 +198,9 @@ func (x *execution) logExpire(r *ref, at int64) {
 func (x *execution) removeExpired(op *Op) error {
 	for i := range x.of(op) {
 		if r := &x.of(op)[i]; !r.c.alive(x.at.wall) {
+			if r.c.kind != TypeNone {
+				x.s.expired.Add(1)
+			}
 			x.remove(r)
 		}
 	}
@@ -226,6 +229,11 @@ func (x *execution) read(op *Op) error {
 		x.saw(r)
 		alive := r.c.alive(x.at.wall)
 		counter := alive && r.c.kind == TypeCounter
+		if alive {
+			x.hits++
+		} else {
+			x.misses++
+		}
 		switch op.Kind {
 		case MGet:
 			var v int64

@@ -35,6 +35,8 @@ type execution struct {
 	flushes bool   // the batch contains a FLUSHALL
 	flushed bool   // … which was executed
 	wrote   bool   // the batch has a commit to wait for
+	hits    uint64 // keys that queries found
+	misses  uint64 // … and did not
 }
 
 // touched is a partition of the batch.
@@ -137,6 +139,7 @@ func (s *Store) Execute(b *Batch) {
 	x.apply()
 	x.trim()
 	x.unlock()
+	x.countReads()
 	if x.waits() {
 		b.blocks()
 	}
@@ -182,6 +185,7 @@ func (x *execution) begin(s *Store, ops []Op) {
 	}
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
 	x.err, x.flushes, x.flushed = nil, false, false
+	x.hits, x.misses = 0, 0
 	clear(x.mask)
 	writable := s.writable()
 	for i := range ops {
@@ -434,9 +438,11 @@ const maxKeptRecord = 1 << 20
 // were derived from: a batch's own commit lies behind all it saw (G2, G3).
 func (x *execution) wait() {
 	if x.err == nil && x.wrote {
+		began := x.s.eventBegins()
 		if x.err = x.batch.Wait(); x.err != nil {
 			x.s.freeze(x.err)
 		}
+		x.s.eventEnds(EventCommit, began)
 		persistence.KillPoint("after-commit")
 		for i := range x.touched {
 			if t := &x.touched[i]; x.err == nil {

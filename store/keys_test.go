@@ -144,6 +144,9 @@ func TestExpiry(t *testing.T) {
 	if n, _ := s.DBSize(); n != 23 { // 20 odd ones, k0, k2, k4
 		t.Fatalf("DBSIZE %d", n)
 	}
+	if n := s.Stats().Expired; n != 17 { // k4 began anew before its turn came
+		t.Errorf("%d keys expired", n)
+	}
 	for key, want := range map[string]bool{"k0": true, "k1": true, "k2": true, "k4": true, "k6": false, "k30": false} {
 		if _, ok := get(s, key); ok != want {
 			t.Errorf("%s exists: %v", key, ok)

@@ -147,7 +147,9 @@ func (s *Store) expireDue(p *partition, b *Batch) {
 	if len(op.Keys) == 0 {
 		return
 	}
+	began := s.eventBegins()
 	s.Execute(b)
+	s.eventEnds(EventExpiry, began)
 	if op.Err == nil && !drop.Empty() {
 		// The tombstones are durable: the entries have served. Those of keys
 		// whose expiry was changed were outdated.

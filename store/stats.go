@@ -4,13 +4,15 @@ import "github.com/fbfkv/fbfkv/persistence"
 
 // Stats are the figures of the whole store, for INFO.
 type Stats struct {
-	Recovery   Recovery
-	Partitions int
-	Fsync      Fsync
-	Failure    error // why the store is frozen; nil if it is not
-	DiskFull   bool
-	Keys       int64 // DBSIZE, whether durable or not
-	Expires    int64 // keys in memory that have an expiry
+	Recovery     Recovery
+	Partitions   int
+	Fsync        Fsync
+	Failure      error // why the store is frozen; nil if it is not
+	DiskFull     bool
+	Keys         int64  // DBSIZE, whether durable or not
+	Expires      int64  // keys in memory that have an expiry
+	Hits, Misses uint64 // keys that queries found, and did not, since start
+	Expired      uint64 // keys removed because their time had come, since start
 
 	HotCounters, DirtyCounters int
 	FilterBytes, FilterLimit   int64 // all filters; limit 0: none
@@ -48,6 +50,7 @@ func (f *Figures) add(o Figures) {
 func (s *Store) Stats() Stats {
 	st := Stats{
 		Recovery: s.recovery, Partitions: len(s.partitions), Fsync: s.db.Fsync(),
+		Expired: s.expired.Load(), Hits: s.hits.Load(), Misses: s.misses.Load(),
 		Failure: s.Failure(), DiskFull: s.diskFull.Load(),
 		FilterBytes: s.pool.used.Load(), FilterLimit: s.pool.limit.Load(),
 		Storage: s.db.Metrics(),
@@ -77,5 +80,15 @@ func (p *partition) addStats(st *Stats) {
 			st.RunRecords += r.Count
 		}
 		st.Figures.add(t.figures)
+	}
+}
+
+// countReads adds what the batch's queries found to the store's totals.
+func (x *execution) countReads() {
+	if x.hits > 0 {
+		x.s.hits.Add(x.hits)
+	}
+	if x.misses > 0 {
+		x.s.misses.Add(x.misses)
 	}
 }

@@ -120,6 +120,10 @@ type Store struct {
 	frozen   atomic.Pointer[error] // set once, by freeze
 	diskFull atomic.Bool
 	interval atomic.Int64 // SnapshotInterval, ns
+	expired  atomic.Uint64
+	hits     atomic.Uint64 // keys that queries found
+	misses   atomic.Uint64
+	onEvent  atomic.Pointer[func(string, time.Duration)]
 
 	catalogMu sync.Mutex // one change of the tables at a time
 	snapshots snapshotter

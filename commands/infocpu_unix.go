@@ -15,6 +15,12 @@ func infoCPU(_ *infoView, b *infoLines) {
 	}
 	b.add("used_cpu_sys", seconds(u.Stime))
 	b.add("used_cpu_user", seconds(u.Utime))
+	var children syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children) != nil {
+		return
+	}
+	b.add("used_cpu_sys_children", seconds(children.Stime))
+	b.add("used_cpu_user_children", seconds(children.Utime))
 }
 
 // seconds renders a time with six decimals.

@@ -1,0 +1,169 @@
+package commands
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// noField are the fields of Redis' INFO that are not ours, by the start of
+// their name.
+var noField = map[string]string{
+	"redis_git_":                "this is another program",
+	"redis_build_id":            "this is another program",
+	"gcc_version":               "see go_version",
+	"atomicvar_api":             "how Redis was compiled",
+	"monotonic_clock":           "how Redis was compiled",
+	"used_memory_lua":           "there are no scripts",
+	"used_memory_vm_":           "there are no scripts",
+	"used_memory_scripts":       "there are no scripts",
+	"used_memory_functions":     "there are no scripts",
+	"number_of_":                "there are no scripts",
+	"used_cpu_sys_main_thread":  "there is no main thread",
+	"used_cpu_user_main_thread": "there is no main thread",
+	"total_reads_processed":     "reads are not counted, bytes are",
+	"total_writes_processed":    "writes are not counted, bytes are",
+	"reply_buffer_":             "how Redis keeps its buffers",
+}
+
+// TestInfoHasRedisFields expects every section and field that Redis 7.0.15 shows
+// (testdata/info-fields.txt, recorded with appendonly yes), in Redis' order.
+func TestInfoHasRedisFields(t *testing.T) {
+	recorded, err := os.ReadFile("testdata/info-fields.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := &Server{Version: "1.2.3", Info: func() ServerFigures { return ServerFigures{Started: time.Now()} }}
+	c := dial(t, newStore(t), srv)
+	info := c.send("INFO everything")
+	skipped := map[string]bool{}
+	rest := info
+	for _, name := range strings.Fields(strings.ReplaceAll(string(recorded), "# ", "#_")) {
+		name = strings.ReplaceAll(name, "#_", "# ")
+		skip := ""
+		for prefix := range noField {
+			if strings.HasPrefix(name, prefix) {
+				skip = prefix
+			}
+		}
+		if skip != "" {
+			skipped[skip] = true
+			if strings.Contains(info, "\n"+name) {
+				t.Errorf("%s is there, although %s", name, noField[skip])
+			}
+			continue
+		}
+		_, after, found := strings.Cut(rest, "\n"+name)
+		switch {
+		case found:
+			rest = after
+		case strings.Contains(info, "\n"+name):
+			t.Errorf("%s is not where Redis has it", name)
+		default:
+			t.Errorf("INFO lacks %s", name)
+		}
+	}
+	for prefix, reason := range noField {
+		if !skipped[prefix] {
+			t.Errorf("no field of Redis begins with %s (%s)", prefix, reason)
+		}
+	}
+}
+
+// TestInfoLines: every line is a name and a value.
+func TestInfoLines(t *testing.T) {
+	c := dial(t, newStore(t), new(Server))
+	c.send("INCR k", "nonsense", "GET k", "CTABLE CREATE \"a b:c\" PREFIX p")
+	c.send("INCR k")
+	info := c.send("INFO everything")
+	_, info, _ = strings.Cut(info, "\r\n")
+	line := regexp.MustCompile(`^(# [A-Za-z]+|[a-z0-9_|-]+(:.*)|cmdstat_.*|errorstat_[A-Z]+:count=[0-9]+|table_[^:]+:[a-z_]+=.*|)$`)
+	seen := map[string]bool{}
+	for l := range strings.SplitSeq(strings.TrimSuffix(info, "\r\n"), "\r\n") {
+		name, _, _ := strings.Cut(l, ":")
+		if !line.MatchString(l) || l != "" && seen[name] {
+			t.Errorf("bad line, or a second one: %q", l)
+		}
+		seen[name] = true
+	}
+	for _, want := range []string{"errorstat_ERR:count=1\r\n", "latency_percentiles_usec_incr:p50=", ",p99.9=", "keyspace_hits:1\r\n"} {
+		if !strings.Contains(info, want) {
+			t.Errorf("INFO lacks %q", want)
+		}
+	}
+	srv := c.p.srv
+	srv.Tune(Tuning{LatencyTracking: true, Percentiles: []float64{0, 100}})
+	if got := c.say("INFO latencystats"); !strings.Contains(got, "latency_percentiles_usec_incr:p0=") || !strings.Contains(got, ",p100=") {
+		t.Error(got)
+	}
+	c.say("CONFIG RESETSTAT")
+	got := c.send("INFO stats")
+	for _, want := range []string{"keyspace_hits:0\r\n", "total_error_replies:0\r\n", "operations_applied:0\r\n"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("after RESETSTAT INFO lacks %q", want)
+		}
+	}
+}
+
+// TestInfoSections: several at once, each once, unknown ones are none.
+func TestInfoSections(t *testing.T) {
+	c := dial(t, newStore(t), new(Server))
+	titles := func(say string) string {
+		var list []string
+		for _, m := range regexp.MustCompile(`(?m)^# (\w+)`).FindAllStringSubmatch(c.send(say), -1) {
+			list = append(list, m[1])
+		}
+		return strings.Join(list, " ")
+	}
+	const usual = "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace FBF"
+	const all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace FBF"
+	for say, want := range map[string]string{
+		"INFO": usual, "INFO default": usual, "INFO all": all, "INFO everything": all, "INFO EVERYTHING cpu": all,
+		"INFO cpu SERVER cpu": "Server CPU", "INFO nonsense": "", "INFO latencystats nonsense": "Latencystats",
+		"INFO default commandstats": strings.Replace(usual, "Modules", "Modules Commandstats", 1),
+	} {
+		if got := titles(say); got != want {
+			t.Errorf("%s shows %s", say, got)
+		}
+	}
+}
+
+// TestRates: what there was per second, also after totals were reset.
+func TestRates(t *testing.T) {
+	var g gauges
+	at := time.Unix(1000, 0)
+	for i, tt := range []struct {
+		s    sample
+		want traffic
+	}{
+		{sample{at, 100, 1000, 10}, traffic{}},
+		{sample{at.Add(2 * time.Second), 300, 3048, 10}, traffic{100, 1024, 0}},
+		{sample{at.Add(3 * time.Second), 50, 4048, 20}, traffic{50, 1000, 10}},
+		{sample{at.Add(3 * time.Second), 60, 4048, 20}, traffic{}},
+	} {
+		if g.sample(tt.s); g.rates() != tt.want {
+			t.Errorf("%d: %+v", i, g.rates())
+		}
+	}
+}
+
+// TestMemoryFigures are plausible.
+func TestMemoryFigures(t *testing.T) {
+	st := newStore(t)
+	stats := st.Stats()
+	var g gauges
+	m := g.memory(&stats)
+	if m.heap < 100_000 || m.used < m.heap || m.active < m.heap || m.resident < m.heap || m.mapped < m.heap || m.peak != m.used || m.startup != m.used {
+		t.Errorf("%+v", m)
+	}
+	if d := m.dataset(&stats); d == 0 || d > m.used {
+		t.Errorf("a dataset of %d of %d", d, m.used)
+	}
+	g.seen(m.used + 1)
+	g.seen(m.used / 2)
+	if g.peak.Load() != m.used+1 || g.startup.Load() != m.used {
+		t.Errorf("peak %d, startup %d", g.peak.Load(), g.startup.Load())
+	}
+}
