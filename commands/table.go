@@ -24,6 +24,7 @@ var Commands = newTable(
 	keyCommands,    // DEL, TYPE, SCAN, …
 	expireCommands, // EXPIRE, TTL, …
 	objectCommands,
+	memoryCommands,
 	connectionCommands,
 	clientCommands,
 	transactionCommands,

@@ -256,6 +256,10 @@ func (x *execution) read(op *Op) error {
 			if op.Found = alive; alive {
 				op.Type = r.c.kind
 			}
+		case MemoryUsage:
+			if op.Found = alive; alive {
+				op.Value = r.c.usage()
+			}
 		case ExpireTime:
 			if op.Found = alive; alive {
 				op.Value = r.c.expire

@@ -76,6 +76,8 @@ const (
 	// ExpireTime answers when Key expires. Out: Found, Value: unix ms, 0 if
 	// it does not expire.
 	ExpireTime
+	// MemoryUsage estimates the bytes that Key holds in memory. Out: Found, Value.
+	MemoryUsage
 	// CSeen asks for an operation without applying it. In: Key, ID.
 	// Out: Found (maybe, in APPROX), Seen and whether it is Exact.
 	CSeen

@@ -1,0 +1,51 @@
+package commands
+
+import (
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+func TestMemoryCommand(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.send("INCR short", "INCR "+strings.Repeat("long", 100), "FBF.RESERVE f BITS 80000 HASHES 3 REFRESH 1000 FIXED")
+	usage := func(key string) int {
+		t.Helper()
+		n, err := strconv.Atoi(strings.TrimPrefix(c.say("MEMORY USAGE "+key+" SAMPLES 0"), ":"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	short, long, filter := usage("short"), usage(strings.Repeat("long", 100)), usage("f")
+	if short < 50 || short > 500 || long < short+380 || filter < 2*80000/8 {
+		t.Errorf("MEMORY USAGE: %d, %d, %d bytes", short, long, filter)
+	}
+	c.play([]step{{"MEMORY PURGE", "+OK"}, {"MEMORY DOCTOR", `"No memory issue was found in this instance.\n"`}})
+	if got := c.say("MEMORY MALLOC-STATS"); !strings.Contains(got, "heap in use: ") {
+		t.Error(got)
+	}
+	if got := c.say("MEMORY HELP"); !strings.Contains(got, "+USAGE key [SAMPLES count]") {
+		t.Error(got)
+	}
+}
+
+func TestMemoryAdvice(t *testing.T) {
+	for i, trouble := range []struct {
+		store   store.Stats
+		runtime runtime.MemStats
+	}{
+		{store: store.Stats{FilterLimit: 1000, FilterBytes: 950}},
+		{store: store.Stats{HotCounters: 300_000, DirtyCounters: 200_000}},
+		{runtime: runtime.MemStats{HeapIdle: 1 << 30, HeapInuse: 1 << 20}},
+	} {
+		for j := range memoryAdvice {
+			if found := memoryAdvice[j].found(&trouble.store, &trouble.runtime); found != (i == j) {
+				t.Errorf("case %d: %q is said to be found: %v", i, memoryAdvice[j].text, found)
+			}
+		}
+	}
+}

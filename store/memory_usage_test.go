@@ -1,0 +1,59 @@
+package store
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+)
+
+func memoryUsage(s *Store, key string) Op { return do(s, Op{Kind: MemoryUsage, Key: []byte(key)}) }
+
+// TestMemoryUsage compares the estimate with what the runtime says.
+func TestMemoryUsage(t *testing.T) {
+	if slowdown > 1 {
+		t.Skip("the race detector needs memory of its own")
+	}
+	s := testStore(t, nil)
+	const n = 100_000
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	var b Batch
+	for i := range n {
+		o := b.Add(Get) // only remembered as missing: no log, no record
+		o.Key = fmt.Appendf(nil, "counter:%08d", i)
+		if len(b.Ops) == 1000 {
+			s.Execute(&b)
+			b = Batch{}
+		}
+	}
+	measured := float64(heap()-before) / n
+	incr(s, "counter:00000000", 1)
+	estimate := float64(memoryUsage(s, "counter:00000000").Value)
+	if estimate < measured*0.75 || estimate > measured*1.25 {
+		t.Errorf("a counter is estimated to need %.0f bytes and needs %.0f", estimate, measured)
+	}
+	runtime.KeepAlive(s)
+}
+
+func TestMemoryUsageOfKinds(t *testing.T) {
+	s := testStore(t, nil)
+	if op := memoryUsage(s, "none"); op.Found || op.Err != nil {
+		t.Errorf("%+v", op)
+	}
+	incr(s, "k", 1)
+	do(s, Op{Kind: FBFReserve, Key: []byte("f"), Filter: &FilterOptions{Fixed: true, Bits: 1 << 20, Hashes: 3, Past: 2, Refresh: 1 << 40}})
+	k, f := memoryUsage(s, "k"), memoryUsage(s, "f")
+	if want := int64(s.partitions[Slot([]byte("f"))>>s.shift].filters["f"].filter.bytes()); f.Value < want || f.Value > want+1000 || want < 3<<17 {
+		t.Errorf("a filter of %d bytes is said to need %d", want, f.Value)
+	}
+	do(s, Op{Kind: ExpireAt, Key: []byte("k"), ExpireAt: 1 << 60})
+	if with := memoryUsage(s, "k"); k.Value < 50 || with.Value <= k.Value {
+		t.Errorf("%d bytes, with an expiry %d", k.Value, with.Value)
+	}
+}
