@@ -43,7 +43,7 @@ func toArgs(words []string) [][]byte {
 }
 
 func newIdlePipeline() *Pipeline {
-	srv := &Server{Password: func() string { return "" }}
+	srv := new(Server)
 	p := NewPipeline(srv, NewSession(1, "", "", srv))
 	NewRound((*store.Store)(nil), srv, false).Join(p)
 	return p

@@ -192,6 +192,7 @@ func parseListFilter(args [][]byte) (wanted func(*Session) bool, err error) {
 type killFilter struct {
 	id          int64  // 0: any
 	addr, laddr string // "": any
+	user        string // "": any
 	none        bool   // the type asked for has no clients
 	me          bool   // SKIPME no
 }
@@ -212,12 +213,7 @@ var killOptions = []option[killFilter]{
 		f.none = !normal
 		return err
 	}},
-	{token: "USER", class: 16, value: func(f *killFilter, v []byte) error {
-		if string(v) != defaultUser {
-			return refusal("ERR No such user '" + string(cString(v, maxQuoted)) + "'")
-		}
-		return nil
-	}},
+	{token: "USER", class: 16, value: func(f *killFilter, v []byte) error { f.user = string(v); return nil }},
 	{token: "SKIPME", class: 32, value: func(f *killFilter, v []byte) error {
 		if f.me = is(v, "NO"); !f.me && !is(v, "YES") {
 			return errSyntax
@@ -229,7 +225,7 @@ var killOptions = []option[killFilter]{
 // matches reports whether the filter selects a client.
 func (f *killFilter) matches(s *Session) bool {
 	return !f.none && (f.id == 0 || f.id == s.ID) && (f.addr == "" || f.addr == s.Addr) &&
-		(f.laddr == "" || f.laddr == s.LocalAddr)
+		(f.laddr == "" || f.laddr == s.LocalAddr) && (f.user == "" || f.user == s.User())
 }
 
 // clientKill is CLIENT KILL addr, which answers OK, or CLIENT KILL with
@@ -248,6 +244,10 @@ func clientKill(c *Context) {
 	f.me = false
 	if _, err := parseOptions(&f, killOptions, c.Args[2:], ""); err != nil {
 		c.fail(err)
+		return
+	}
+	if f.user != "" && c.Server.Users.Get(f.user) == nil {
+		c.fail(refusal("ERR No such user '" + string(cString([]byte(f.user), maxQuoted)) + "'"))
 		return
 	}
 	c.W.Int(int64(c.kill(&f)))

@@ -3,6 +3,7 @@ package commands
 import (
 	"strings"
 
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/server/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -28,6 +29,9 @@ type Command struct {
 	Flags Flags
 	// Keys says where the keys are.
 	Keys KeySpec
+	// KeyFlags, if set, returns the key specification flags of one request,
+	// where they depend on its arguments.
+	KeyFlags func(args [][]byte) string
 	// Group is the heading under which the command is documented.
 	Group string
 	// ACL lists the categories that do not follow from Flags.
@@ -57,7 +61,8 @@ type Command struct {
 	parent   *Command
 	fullName string              // "config|get"
 	subs     map[string]*Command // of a container, by name
-	index    int                 // into commandStats
+	index    int                 // into commandStats, and in the ACL catalog
+	access   acl.Access          // to its keys, by Keys.Flags
 }
 
 // FullName is the name in lower case; a subcommand's is "container|name".
@@ -204,27 +209,35 @@ const (
 	keyReadDelete = "RW access delete"
 )
 
-// each calls fn with every key of args until fn returns false. It is false
-// too if the arguments do not hold the number of keys they announce.
-func (k *KeySpec) each(args [][]byte, fn func(key []byte) bool) bool {
+// span returns the indices of the first and the last key of a request, the
+// latter perhaps beyond its arguments; last is smaller if there is no key. It
+// is not ok if the arguments do not hold the number of keys they announce.
+func (k *KeySpec) span(args [][]byte) (first, last int, ok bool) {
 	if k.First == 0 {
-		return true
+		return 0, -1, true
 	}
-	first, last := k.First, k.Last
+	first, last = k.First, k.Last
 	if last < 0 {
 		last += len(args)
 	}
 	if k.NumKeys {
 		n, ok := parseInt(args[k.First])
 		if !ok || n < 1 || n > int64(len(args)-k.First-1)/int64(k.Step) {
-			return false
+			return 0, -1, false
 		}
 		first, last = k.First+1, k.First+1+(int(n)-1)*k.Step
 	}
+	return first, last, true
+}
+
+// each calls fn with every key of args until fn returns false. It is false
+// too if the arguments do not hold the number of keys they announce.
+func (k *KeySpec) each(args [][]byte, fn func(key []byte) bool) bool {
+	first, last, ok := k.span(args)
 	for i := first; i <= last && i < len(args); i += k.Step {
 		if !fn(args[i]) {
 			return false
 		}
 	}
-	return true
+	return ok
 }

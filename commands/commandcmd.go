@@ -111,7 +111,7 @@ func commandKeys(flags bool) func(*Context) {
 			}
 			c.W.Bulk(k)
 			if flags {
-				statusSet(c.W, strings.Fields(cmd.Keys.Flags))
+				statusSet(c.W, strings.Fields(cmd.keyFlags(args)))
 			}
 		}
 	}

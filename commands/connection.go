@@ -1,13 +1,5 @@
 package commands
 
-import (
-	"crypto/sha256"
-	"crypto/subtle"
-)
-
-// defaultUser is the only user there is.
-const defaultUser = "default"
-
 // doPing answers PONG, or its argument.
 func doPing(c *Context) {
 	switch len(c.Args) {
@@ -31,45 +23,6 @@ func doSelect(c *Context) {
 	default:
 		c.W.Status("OK")
 	}
-}
-
-// samePassword compares in a time that does not depend on where, or whether,
-// the passwords differ.
-func samePassword(a, b []byte) bool {
-	x, y := sha256.Sum256(a), sha256.Sum256(b)
-	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
-}
-
-// authenticate lets the session in if user and password are right. Without a
-// password configured any is right, as for Redis' default user.
-func (c *Context) authenticate(user, password []byte) bool {
-	want := c.Server.password()
-	ok := want == "" || samePassword(password, []byte(want))
-	if string(user) != defaultUser || !ok {
-		return false
-	}
-	c.Session.authenticated = true
-	return true
-}
-
-// doAuth is AUTH [username] password.
-func doAuth(c *Context) {
-	user, password := []byte(defaultUser), c.Args[1]
-	switch {
-	case len(c.Args) > 3:
-		c.fail(errSyntax)
-		return
-	case len(c.Args) == 3:
-		user, password = c.Args[1], c.Args[2]
-	case c.Server.password() == "":
-		c.fail(errNoPassword)
-		return
-	}
-	if !c.authenticate(user, password) {
-		c.fail(errWrongPass)
-		return
-	}
-	c.W.Status("OK")
 }
 
 // helloRequest is HELLO while its options are read.
@@ -114,15 +67,14 @@ func parseHello(args [][]byte) (h helloRequest, err error) {
 // doHello is HELLO [protover [AUTH username password] [SETNAME name]].
 func doHello(c *Context) {
 	h, err := parseHello(c.Args)
-	switch {
-	case err != nil:
+	if err == nil && h.user != nil {
+		err = c.authenticate(h.user, h.password)
+	}
+	if err == nil && !c.Session.authenticated && c.Server.Users.LoginNeeded() {
+		err = errHelloNoAuth
+	}
+	if err != nil {
 		c.fail(err)
-		return
-	case h.user != nil && !c.authenticate(h.user, h.password):
-		c.fail(errWrongPass)
-		return
-	case !c.Session.authenticated && c.Server.password() != "":
-		c.fail(errHelloNoAuth)
 		return
 	}
 	if h.name != nil {
@@ -167,7 +119,7 @@ func doReset(c *Context) {
 	s.noEvict.Store(false)
 	s.noTouch.Store(false)
 	s.reply, c.unmute = replyOn, true
-	s.authenticated = c.Server.password() == ""
+	s.logout(c.Server.Users)
 	c.setProto(2)
 	c.W.Status("RESET")
 }

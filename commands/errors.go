@@ -24,9 +24,10 @@ var (
 	errNXWithOthers  error = refusal("ERR NX and XX, GT or LT options at the same time are not compatible")
 	errGTWithLT      error = refusal("ERR GT and LT options at the same time are not compatible")
 
-	errNoAuth     error = refusal("NOAUTH Authentication required.")
-	errWrongPass  error = refusal("WRONGPASS invalid username-password pair or user is disabled.")
-	errNoPassword error = refusal("ERR AUTH <password> called without any password configured for the default user. " +
+	errNoAuth        error = refusal("NOAUTH Authentication required.")
+	errWrongPass     error = refusal("WRONGPASS invalid username-password pair or user is disabled.")
+	errTooManyLogins error = refusal("ERR too many failed logins from this address, try again later")
+	errNoPassword    error = refusal("ERR AUTH <password> called without any password configured for the default user. " +
 		"Are you sure your configuration is correct?")
 	errHelloNoAuth error = refusal("NOAUTH HELLO must be called with the client already authenticated, otherwise the " +
 		"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP " +

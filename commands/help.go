@@ -9,7 +9,7 @@ func helpFor(container, group string, acl ...string) Command {
 		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Returns helpful text about the subcommands.",
 		Run: func(c *Context) {
-			lines := c.table.byName[container].helpLines()
+			lines := c.table.named(container).helpLines()
 			c.W.Array(len(lines))
 			for _, l := range lines {
 				c.W.Status(l)

@@ -74,7 +74,7 @@ func TestSlowlogOfTransactions(t *testing.T) {
 // TestSlowlogIsAbridged: as Redis does, and with secrets left out.
 func TestSlowlogIsAbridged(t *testing.T) {
 	srv := observing(99)
-	srv.Password = func() string { return "secret" }
+	srv.Users = secured().Users
 	srv.ConfigGet = func(p string) [][2]string { return [][2]string{{p, ""}} }
 	srv.ConfigSet = func([][2]string) error { return nil }
 	c := dial(t, newStore(t), srv)

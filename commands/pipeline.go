@@ -29,7 +29,7 @@ type Pipeline struct {
 // NewPipeline returns the pipeline of a connection; it has to join a Round
 // before it takes requests.
 func NewPipeline(srv *Server, ses *Session) *Pipeline {
-	return &Pipeline{srv: srv, ses: ses, table: Commands}
+	return &Pipeline{srv: srv, ses: ses, table: srv.Table}
 }
 
 // maxSharedArgs is the largest request, in arguments, that is executed together
@@ -53,7 +53,7 @@ func (p *Pipeline) Add(args [][]byte) bool {
 	}
 	c, refused := p.table.resolve(args)
 	if refused == "" {
-		refused = p.refusal(c)
+		refused = p.refusal(c, args)
 	}
 	if refused == "" && p.alone(c, len(args)) {
 		return false
@@ -75,11 +75,14 @@ func (p *Pipeline) Add(args [][]byte) bool {
 	return true
 }
 
-// refusal returns why a command is refused whatever its arguments are, or "".
-func (p *Pipeline) refusal(c *Command) string {
+// refusal returns why a request is refused before its arguments are parsed, or "".
+func (p *Pipeline) refusal(c *Command, args [][]byte) string {
+	if !p.ses.unrestricted() {
+		if text := p.denied(c, args); text != "" {
+			return text
+		}
+	}
 	switch {
-	case !p.ses.authenticated && c.Flags&NoAuth == 0 && p.srv.password() != "":
-		return string(errNoAuth.(refusal))
 	case c.Refusal != "":
 		return "ERR " + c.Refusal
 	case p.tx.open && c.Flags&NoMulti != 0:

@@ -1,8 +1,10 @@
 package commands
 
 import (
+	"sync"
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -29,8 +31,20 @@ type Server struct {
 	ConfigRewrite func() error
 	// ResetStats zeroes the server's own totals (CONFIG RESETSTAT).
 	ResetStats func()
-	// Password returns requirepass; "" asks for none.
-	Password func() string
+	// Table is the command table; nil: Commands.
+	Table *Table
+	// Users are the users there are, of this package's Catalog; nil: the user
+	// default alone, who needs no password.
+	Users *acl.Users
+	// ACLLog keeps what was denied; nil: a log of the default length.
+	ACLLog *acl.Log
+	// LoadUsers and SaveUsers are ACL LOAD and ACL SAVE; nil: there is no aclfile.
+	// LoadUsers reads the file and puts its users in the place of Users'.
+	LoadUsers, SaveUsers func() error
+	// LoginFailed is told of each failed login and the user that was named.
+	LoginFailed func(s *Session, user string)
+	// Stopping is closed when the server stops; nil: never.
+	Stopping <-chan struct{}
 	// Sessions returns the connected clients.
 	Sessions func() []*Session
 	// Kill closes the connections of the sessions that match and returns how
@@ -54,6 +68,8 @@ type Server struct {
 	stats    commandStats
 	observer observer
 	gauges   gauges
+	logins   loginGuard
+	once     sync.Once
 }
 
 // ConfigError is a refusal of CONFIG SET that blames one setting.
@@ -88,12 +104,19 @@ type ServerFigures struct {
 	Directory   string
 }
 
-// password returns requirepass, or "".
-func (s *Server) password() string {
-	if s.Password == nil {
-		return ""
-	}
-	return s.Password()
+// prepare fills in what a server may leave out.
+func (s *Server) prepare() {
+	s.once.Do(func() {
+		if s.Table == nil {
+			s.Table = Commands
+		}
+		if s.Users == nil {
+			s.Users = acl.NewUsers(catalog)
+		}
+		if s.ACLLog == nil {
+			s.ACLLog = new(acl.Log)
+		}
+	})
 }
 
 // figures returns the server's figures, zero if it has none.

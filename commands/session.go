@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
 // replyMode is what CLIENT REPLY asked for.
@@ -27,6 +29,8 @@ type Session struct {
 
 	created       time.Time
 	authenticated bool // only the owner reads and writes it
+	failures      int  // to log in
+	keyRefs       []acl.KeyRef
 	reply         replyMode
 	tap           *tap // of a client that monitors
 	tapReady      bool // it knows that MONITOR was answered
@@ -36,6 +40,7 @@ type Session struct {
 	libName string
 	libVer  string
 
+	account    atomic.Pointer[acl.Account]
 	proto      atomic.Int32
 	closing    atomic.Bool
 	noEvict    atomic.Bool
@@ -51,11 +56,12 @@ type Session struct {
 }
 
 // NewSession returns the session of a connection that was just accepted. It
-// is authenticated at once if the server asks for no password; a password set
-// later leaves it so, as in Redis.
+// is the user default, and authenticated at once if that one needs no password;
+// a password set later leaves it so, as in Redis.
 func NewSession(id int64, addr, localAddr string, srv *Server) *Session {
 	s := &Session{ID: id, Addr: addr, LocalAddr: localAddr, created: time.Now()}
-	s.authenticated = srv.password() == ""
+	srv.prepare()
+	s.logout(srv.Users)
 	s.proto.Store(2)
 	s.multi.Store(-1)
 	s.lastActive.Store(s.created.UnixNano())
@@ -139,11 +145,11 @@ func (s *Session) describe(now time.Time) string {
 	lib, ver := s.library()
 	return fmt.Sprintf("id=%d addr=%s laddr=%s fd=-1 name=%s age=%d idle=%d flags=%s db=0 sub=0 psub=0 ssub=0 "+
 		"multi=%d qbuf=%d qbuf-free=0 argv-mem=0 multi-mem=0 rbs=0 rbp=0 obl=%d oll=0 omem=0 tot-mem=%d events=r "+
-		"cmd=%s user=default redir=-1 resp=%d lib-name=%s lib-ver=%s",
+		"cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s",
 		s.ID, s.Addr, s.LocalAddr, s.Name(),
 		int64(now.Sub(s.created)/time.Second), int64(now.Sub(s.LastActive())/time.Second), s.flagLetters(),
 		s.multi.Load(), s.QueryBuffer.Load(), s.OutputBuffer.Load(), s.QueryBuffer.Load()+s.OutputBuffer.Load(),
-		cmd, s.Proto(), lib, ver)
+		cmd, s.User(), s.Proto(), lib, ver)
 }
 
 // flagLetters renders the flags column of CLIENT LIST.

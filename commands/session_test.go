@@ -6,10 +6,16 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
 // secured is a server that asks for a password.
-func secured() *Server { return &Server{Password: func() string { return "secret" }} }
+func secured() *Server {
+	users := acl.NewUsers(Catalog())
+	users.SetDefaultPassword("secret")
+	return &Server{Users: users}
+}
 
 func TestAuth(t *testing.T) {
 	c := dial(t, newStore(t), secured())
@@ -51,13 +57,12 @@ func TestAuth(t *testing.T) {
 
 // A password set while a client is connected does not lock it out, as in Redis.
 func TestPasswordSetLater(t *testing.T) {
-	password := ""
-	srv := &Server{Password: func() string { return password }}
+	srv := new(Server)
 	c := dial(t, newStore(t), srv)
-	password = "late"
+	srv.Users.SetDefaultPassword("late")
 	c.play([]step{{"GET k", "nil"}})
 	dial(t, c.p.round.st, srv).play([]step{{"GET k", "-NOAUTH Authentication required."}, {"AUTH late", "+OK"}})
-	password = ""
+	srv.Users.SetDefaultPassword("")
 	dial(t, c.p.round.st, srv).play([]step{{"GET k", "nil"}})
 }
 

@@ -94,6 +94,16 @@ var setOptions = []option[Request]{
 	expiryOption("PXAT", 1, false),
 }
 
+// setKeyFlags are the flags of one SET: with GET it reads the key, too.
+func setKeyFlags(args [][]byte) string {
+	for _, a := range args[min(3, len(args)):] {
+		if is(a, "GET") {
+			return keyReadUpdate
+		}
+	}
+	return keyOverwrite
+}
+
 // parseSet parses SET key value [option …].
 func parseSet(r *Request) error {
 	r.expiry = setExpiryText{}
@@ -197,7 +207,7 @@ var stringCommands = []Command{
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.MGet), Reply: replyValues,
 	},
 	{
-		Name: "set", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keySet), Group: groupString, ACL: stringACL,
+		Name: "set", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keySet), KeyFlags: setKeyFlags, Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)",
 		Summary: "Sets a counter to an integer and keeps the operation ids that are remembered.",
 		Args:    setArgs, Parse: parseSet, Reply: replySet,

@@ -1,6 +1,11 @@
 package commands
 
-import "slices"
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+)
 
 // Table is the set of commands, looked up by name in any letter case. It does
 // not change and is safe for concurrent use.
@@ -30,6 +35,7 @@ var Commands = newTable(
 	transactionCommands,
 	watchCommands,
 	commandCommands,
+	aclCommands, // users and what they may do
 	configCommands,
 	serverCommands,
 	backupCommands, // BACKUP
@@ -39,6 +45,41 @@ var Commands = newTable(
 	refusedCommands,
 	refusedFamilies,
 )
+
+// named returns the command or subcommand with this full name, by which it was
+// declared; nil if there is none.
+func (t *Table) named(fullName string) *Command {
+	for _, c := range t.all {
+		if c.fullName == fullName {
+			return c
+		}
+	}
+	return nil
+}
+
+// Rename returns the table with another name for a command, or without it if
+// the new name is empty. Permissions, statistics and COMMAND go on calling it
+// by its first name.
+func (t *Table) Rename(name, to string) (*Table, error) {
+	c := t.Get([]byte(name))
+	to = strings.ToLower(to)
+	switch {
+	case c == nil:
+		return nil, errors.New("No such command in rename-command")
+	case to != "" && t.Get([]byte(to)) != nil:
+		return nil, errors.New("Target command name already exists")
+	case len(to) > maxName:
+		return nil, errors.New("Target command name is too long")
+	}
+	renamed := &Table{byName: maps.Clone(t.byName), sorted: t.sorted, all: t.all}
+	delete(renamed.byName, strings.ToLower(name))
+	if to != "" {
+		renamed.byName[to] = c
+		return renamed, nil
+	}
+	renamed.sorted = slices.DeleteFunc(slices.Clone(t.sorted), func(other *Command) bool { return other == c })
+	return renamed, nil
+}
 
 // maxName is the longest name of a command or subcommand.
 const maxName = 32
@@ -85,6 +126,7 @@ func (t *Table) add(names map[string]*Command, c *Command) {
 	if c.index = len(t.all); c.index >= maxCommands {
 		panic("commands: raise maxCommands")
 	}
+	c.access = accessOf(c.Keys.Flags)
 	t.all = append(t.all, c)
 	names[c.Name] = c
 }

@@ -130,7 +130,12 @@ func doExec(p *Pipeline, _ [][]byte) {
 	header := &p.round.slots[len(p.round.slots)-1]
 	header.kind, header.op, header.guard = slotArray, len(queue), guard+1
 	muted := header.muted
-	for _, q := range queue {
+	for i := range queue {
+		q := &queue[i]
+		if text := p.withdrawn(q); text != "" {
+			p.push(slot{kind: slotError, text: text, muted: muted})
+			continue
+		}
 		p.add(q.cmd, q.args, muted)
 	}
 	if guard >= 0 {

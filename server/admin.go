@@ -17,7 +17,7 @@ func (s *Server) fillCommands(version string) {
 		s.commands.ConfigRewrite = s.rewriteConfig
 	}
 	s.commands.ResetStats = s.resetTotals
-	s.commands.Password = func() string { return s.config.Load().RequirePass }
+	s.fillSecurity()
 	s.commands.Sessions = s.sessions
 	s.commands.Kill = s.kill
 	s.commands.Push = s.push

@@ -26,7 +26,12 @@ type Config struct {
 	Observation ObservationConfig
 
 	// Security.
-	RequirePass string
+	RequirePass   string
+	Users         []UserLine
+	ACLFile       string
+	ACLLogMaxLen  int
+	PubsubDefault string
+	Renamed       []Rename
 
 	// Limits of one client, in bytes.
 	MaxBulk       int64

@@ -70,6 +70,7 @@ func readConfigLine(line string, seen map[*Setting][]string, c *Config) error {
 	words = words[1:]
 	earlier, repeated := seen[s]
 	switch {
+	case s.Lines:
 	case repeated && !s.Repeatable:
 		return fmt.Errorf("%s is set twice", s.Name)
 	case len(words) == 0:
@@ -88,13 +89,34 @@ func readConfigLine(line string, seen map[*Setting][]string, c *Config) error {
 }
 
 // Set gives the setting its value in c, written as on a command line or in
-// CONFIG SET: one string, in which white space separates the words of a list.
+// CONFIG SET: one string, in which white space separates the words of a list
+// and line ends the lines of a Lines setting.
 func (s *Setting) Set(c *Config, value string) error {
-	return s.kind.parse(c, s.words(value))
+	if !s.Lines {
+		return s.kind.parse(c, s.words(value))
+	}
+	for line := range strings.Lines(value) {
+		words, ok := splitWords(line)
+		if !ok {
+			return errors.New("unbalanced quotes")
+		}
+		if err := s.kind.parse(c, words); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// Line returns the setting as a line of a configuration file.
+// Line returns the setting as a line of a configuration file; a Lines setting
+// as several.
 func (s *Setting) Line(c *Config) string {
+	if s.Lines {
+		var lines []string
+		for _, l := range s.kind.format(c) {
+			lines = append(lines, s.Name+" "+l)
+		}
+		return strings.Join(lines, "\n")
+	}
 	line := s.Name
 	words := s.kind.format(c)
 	if len(words) == 0 {

@@ -69,7 +69,7 @@ var (
 // depend on whether it has logged in.
 func (c *conn) limits(config *Config) (resp.Limits, int) {
 	replies := int(config.MaxOutput.Hard)
-	if c.session.Authenticated() || config.RequirePass == "" {
+	if c.session.Authenticated() || !c.server.commands.Users.LoginNeeded() {
 		return resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest)}, replies
 	}
 	return resp.UnauthenticatedLimits, replies

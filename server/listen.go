@@ -119,7 +119,7 @@ const (
 // admit starts a connection, or refuses it.
 func (s *Server) admit(nc net.Conn) {
 	config := s.config.Load()
-	if config.ProtectedMode && config.RequirePass == "" && !isLoopback(nc.RemoteAddr()) {
+	if config.ProtectedMode && s.commands.Users.Default().User().NoPass() && !isLoopback(nc.RemoteAddr()) {
 		s.rejected.Add(1)
 		s.goodbye(nc, protectedMode)
 		return

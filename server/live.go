@@ -16,7 +16,7 @@ func (s *Server) getConfig(pattern string) [][2]string {
 	config := s.config.Load()
 	var found [][2]string
 	for i := range Settings {
-		if set := &Settings[i]; commands.Match([]byte(strings.ToLower(pattern)), []byte(set.Name)) {
+		if set := &Settings[i]; !set.Lines && commands.Match([]byte(strings.ToLower(pattern)), []byte(set.Name)) {
 			found = append(found, [2]string{set.Name, set.Format(config)})
 		}
 	}
@@ -33,7 +33,7 @@ func (s *Server) setConfig(pairs [][2]string) error {
 	seen := map[*Setting]bool{}
 	for _, p := range pairs {
 		set := LookUp(p[0])
-		if set == nil {
+		if set == nil || set.Lines {
 			return &commands.ConfigError{Name: p[0], Unknown: true}
 		}
 		err := error(nil)
@@ -62,7 +62,9 @@ func (s *Server) setConfig(pairs [][2]string) error {
 func (s *Server) rewriteConfig() error {
 	s.configSet.Lock()
 	defer s.configSet.Unlock()
-	return RewriteConfigFile(s.configFile, s.config.Load())
+	config := *s.config.Load()
+	config.Users = s.userLines(&config)
+	return RewriteConfigFile(s.configFile, &config)
 }
 
 // carryOut tells the rest of the program about changed settings, and takes it

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"bytes"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,9 +8,10 @@ import (
 	"github.com/fbfkv/fbfkv/commands"
 )
 
-// pause is the state of CLIENT PAUSE. The zero value is no pause.
+// pause is the state of CLIENT PAUSE; it needs the command table.
 type pause struct {
 	until atomic.Int64 // unix nanoseconds; 0: none
+	table *commands.Table
 
 	mu         sync.Mutex
 	writesOnly bool
@@ -52,17 +52,10 @@ func (p *pause) holds(args [][]byte) (wait time.Duration, changed <-chan struct{
 		return 0, nil
 	}
 	// CLIENT passes, or nobody could end the pause.
-	if bytes.EqualFold(args[0], []byte("client")) || p.writesOnly && !isWrite(args[0]) {
+	if c := p.table.Get(args[0]); c != nil && c.Name == "client" || p.writesOnly && !p.table.MayWrite(args) {
 		return 0, nil
 	}
 	return wait, p.changed
-}
-
-// isWrite reports whether the command with this name may change the data. EXEC
-// may, for all that is known here.
-func isWrite(name []byte) bool {
-	c := commands.Commands.Get(name)
-	return c != nil && c.Flags&commands.Write != 0 || bytes.EqualFold(name, []byte("exec"))
 }
 
 // wait delays a request for as long as clients are paused. What came before it

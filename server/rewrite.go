@@ -41,7 +41,7 @@ func rewritten(old string, said, c *Config) string {
 		case s == nil || s.Format(said) == s.Format(c):
 			b.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 		case !written[s]: // the first of a repeatable setting's lines takes all
-			b.WriteString(s.Line(c) + "\n")
+			writeLine(&b, s.Line(c))
 			written[s] = true
 		}
 	}
@@ -54,9 +54,16 @@ func rewritten(old string, said, c *Config) string {
 			b.WriteString(rewriteMark + "\n")
 			marked = true
 		}
-		b.WriteString(s.Line(c) + "\n")
+		writeLine(&b, s.Line(c))
 	}
 	return b.String()
+}
+
+// writeLine writes a line, or several, but not an empty one.
+func writeLine(b *strings.Builder, line string) {
+	if line != "" {
+		b.WriteString(line + "\n")
+	}
 }
 
 // settingOf returns the setting that a line of a valid file sets, or nil.

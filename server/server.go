@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -33,6 +34,8 @@ type Options struct {
 	// TLS holds the certificates of listeners from ListenTLS, for CONFIG SET;
 	// nil if there are none.
 	TLS *TLS
+	// Users are the users there are, see Config.OpenUsers; nil: those of Config.
+	Users *acl.Users
 	// Version is fbfkv's version.
 	Version string
 	// Logger gets the server's messages; nil: slog.Default.
@@ -55,12 +58,13 @@ type Server struct {
 	config    atomic.Pointer[Config]
 	configSet sync.Mutex // held while settings change
 
-	started time.Time
-	runID   string
-	port    atomic.Int32 // of plain TCP; 0: none
-	tlsPort atomic.Int32 // of TLS; 0: none
-	clock   atomic.Int64 // unix nanoseconds, about once a second
-	pause   pause
+	started  time.Time
+	runID    string
+	port     atomic.Int32 // of plain TCP; 0: none
+	tlsPort  atomic.Int32 // of TLS; 0: none
+	clock    atomic.Int64 // unix nanoseconds, about once a second
+	pause    pause
+	loginLog loginLog
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
@@ -111,6 +115,7 @@ func New(o Options) *Server {
 			s.onChange[tlsSettings[i].Name] = o.TLS.Apply
 		}
 	}
+	maps.Copy(s.onChange, s.securityChanges())
 	maps.Copy(s.onChange, o.OnChange)
 	config := o.Config
 	if config == nil {
@@ -121,6 +126,7 @@ func New(o Options) *Server {
 	var id [20]byte
 	rand.Read(id[:])
 	s.runID = hex.EncodeToString(id[:])
+	s.commands.Users = o.Users
 	s.fillCommands(o.Version)
 	return s
 }

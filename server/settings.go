@@ -26,6 +26,10 @@ type Setting struct {
 	// and for files made for Redis, and do not stand in the help text.
 	Fixed bool
 
+	// Lines settings have one value per line of a file, or per flag; each adds to
+	// those before. They say how the server starts and do not show in CONFIG GET.
+	Lines bool
+
 	kind kind
 }
 
@@ -55,17 +59,18 @@ func LookUp(name string) *Setting {
 
 // The groups, in the order of the help text.
 const (
-	GroupStorage = "Storage"
-	GroupNetwork = "Network"
-	GroupTLS     = "TLS"
-	GroupLimits  = "Limits"
-	GroupGeneral = "General"
+	GroupStorage  = "Storage"
+	GroupNetwork  = "Network"
+	GroupSecurity = "Security"
+	GroupTLS      = "TLS"
+	GroupLimits   = "Limits"
+	GroupGeneral  = "General"
 	// GroupOperation is what looks after the server from outside.
 	GroupOperation = "Operation"
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = slices.Concat(storageSettings, networkSettings, tlsSettings, limitSettings, observationSettings,
+var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, limitSettings, observationSettings,
 	generalSettings, operationSettings)
 
 var storageSettings = []Setting{
@@ -138,11 +143,6 @@ var networkSettings = []Setting{
 		Name: "protected-mode", Group: GroupNetwork, Default: "yes", Mutable: true,
 		Doc:  "Refuse clients from other machines for as long as there is no password.",
 		kind: yesNo(func(c *Config) *bool { return &c.ProtectedMode }),
-	}, {
-		Name: "requirepass", Group: GroupNetwork, Default: `""`, Mutable: true,
-		Doc: "The password that clients send with AUTH or HELLO. Prefer the configuration file: other users of the machine " +
-			"can read a command line.",
-		kind: text(func(c *Config) *string { return &c.RequirePass }, "<password>", 512),
 	}, {
 		Name: "tcp-keepalive", Group: GroupNetwork, Default: "300", Mutable: true,
 		Doc:  "After how many idle seconds a connection is probed, to notice clients that are gone; 0 never probes.",

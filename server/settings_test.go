@@ -49,6 +49,8 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
 		"latency-tracking-info-percentiles": "7",
 		"client-output-buffer-limit":        "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
+		"user": "alice on", "aclfile": "x", "acllog-max-len": "7", "acl-pubsub-default": "allchannels",
+		"rename-command": "get got",
 	}
 	for i := range Settings {
 		s := &Settings[i]
@@ -231,7 +233,7 @@ func TestRewriteConfigFile(t *testing.T) {
 			"port 1 \n# timeout\ntimeout 6\ndir x\n"},
 		{"back to the default", "timeout 5\n", [][2]string{{"timeout", "0"}}, "timeout 0\n"},
 		{"added", "port 1\n", [][2]string{{"requirepass", `a "b"`}, {"maxclients", "10000"}, {"timeout", "7"}},
-			"port 1\n" + rewriteMark + "\nrequirepass \"a \\\"b\\\"\"\ntimeout 7\n"},
+			"port 1\n" + rewriteMark + "\ntimeout 7\nrequirepass \"a \\\"b\\\"\"\n"},
 		{"added again", rewriteMark + "\ntimeout 7\n", [][2]string{{"maxclients", "9"}},
 			rewriteMark + "\ntimeout 7\nmaxclients 9\n"},
 		{"several lines become one", "save 300 1\nport 1\nsave 60 2\n", [][2]string{{"save", "5 5 6 6"}},

@@ -18,6 +18,8 @@ type settingFlag struct {
 // Set takes the flag's value and checks it.
 func (f *settingFlag) Set(value string) error {
 	switch {
+	case f.given && f.setting.Lines:
+		value = f.value + "\n" + value
 	case f.given && !f.setting.Repeatable:
 		return fmt.Errorf("set twice")
 	case f.given:

@@ -24,6 +24,10 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	}
 	defer log.out.Close()
 	limitClients(config, log.Logger)
+	users, err := config.OpenUsers()
+	if err != nil {
+		return err
+	}
 
 	// The ports first: they are quickly had or refused, and clients that come
 	// during recovery wait instead of being turned away.
@@ -48,6 +52,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		Store:      st,
 		Config:     config,
 		ConfigFile: file,
+		Users:      users,
 		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel},
 		TLS:        certificates,
 		Version:    versionNumber(),

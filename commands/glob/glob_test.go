@@ -1,4 +1,4 @@
-package commands
+package glob
 
 import (
 	"strings"
@@ -64,8 +64,8 @@ func FuzzMatch(f *testing.F) {
 func TestMatchIsNotExponential(t *testing.T) {
 	start := time.Now()
 	s := []byte(strings.Repeat("a", 64<<10))
-	for _, p := range []string{strings.Repeat("*a", maxPattern/2-1) + "b", strings.Repeat("a*", maxPattern/2-1) + "b",
-		strings.Repeat("*", maxPattern-1) + "b", strings.Repeat("*?", 400) + "[^a]"} {
+	for _, p := range []string{strings.Repeat("*a", 1024/2-1) + "b", strings.Repeat("a*", 1024/2-1) + "b",
+		strings.Repeat("*", 1024-1) + "b", strings.Repeat("*?", 400) + "[^a]"} {
 		if Match([]byte(p), s) {
 			t.Errorf("%.20q… matches", p)
 		}

@@ -1,0 +1,163 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/acl"
+)
+
+// OpenUsers returns the users that the settings define, with those of aclfile.
+// An error is one line that says where what is wrong.
+func (c *Config) OpenUsers() (*acl.Users, error) {
+	if c.ACLFile != "" && len(c.Users) > 0 {
+		return nil, errors.New("users are defined by user lines and by an aclfile: " +
+			"that would sooner or later open a hole; use one of the two")
+	}
+	if c.ACLFile != "" {
+		return c.readACLFile()
+	}
+	users := acl.NewUsers(commands.Catalog())
+	users.SetAllChannels(c.PubsubDefault == "allchannels")
+	users.SetDefaultPassword(c.RequirePass)
+	defined := map[string]bool{}
+	for _, u := range c.Users {
+		if err := users.Define(u.Name, u.Rules, defined); err != nil {
+			return nil, userError(u.Name, err)
+		}
+	}
+	return users, nil
+}
+
+// readACLFile reads the users of aclfile.
+func (c *Config) readACLFile() (*acl.Users, error) {
+	text, err := os.ReadFile(c.ACLFile)
+	if err != nil {
+		return nil, fmt.Errorf("aclfile: %w", err)
+	}
+	return acl.ParseFile(commands.Catalog(), c.ACLFile, string(text), c.RequirePass, c.PubsubDefault == "allchannels")
+}
+
+// fillSecurity gives package commands the users and what concerns them. If the
+// users of the settings cannot be had, which OpenUsers would have told, nobody
+// gets in.
+func (s *Server) fillSecurity() {
+	config := s.config.Load()
+	if s.commands.Users == nil {
+		users, err := config.OpenUsers()
+		if err != nil {
+			s.log.Error("the users cannot be read, so that nobody can log in", "error", err)
+			users = acl.NewUsers(commands.Catalog())
+			if err := users.Set(acl.Default, []string{"reset"}); err != nil {
+				s.log.Error("default user", "error", err)
+			}
+		}
+		s.commands.Users = users
+	}
+	table, err := tableOf(config.Renamed)
+	if err != nil { // addRename has checked it
+		panic("server: " + err.Error())
+	}
+	s.commands.Table, s.pause.table = table, table
+	s.commands.ACLLog = new(acl.Log)
+	s.commands.ACLLog.SetLimit(config.ACLLogMaxLen)
+	s.commands.LoginFailed = s.loginFailed
+	s.commands.Stopping = s.stop
+	if config.ACLFile != "" {
+		s.commands.LoadUsers = s.loadUsers
+		s.commands.SaveUsers = s.saveUsers
+	}
+}
+
+// securityChanges carries out changed settings.
+func (s *Server) securityChanges() map[string]func(*Config) error {
+	return map[string]func(*Config) error{
+		"requirepass": func(c *Config) error {
+			s.commands.Users.SetDefaultPassword(c.RequirePass)
+			return nil
+		},
+		"acllog-max-len": func(c *Config) error {
+			s.commands.ACLLog.SetLimit(c.ACLLogMaxLen)
+			return nil
+		},
+		"acl-pubsub-default": func(c *Config) error {
+			s.commands.Users.SetAllChannels(c.PubsubDefault == "allchannels")
+			return nil
+		},
+	}
+}
+
+// loadUsers is ACL LOAD: all of the file or nothing.
+func (s *Server) loadUsers() error {
+	s.configSet.Lock()
+	defer s.configSet.Unlock()
+	users, err := s.config.Load().readACLFile()
+	if err != nil {
+		return err
+	}
+	gone := s.commands.Users.Replace(users)
+	s.log.Info("users read", "aclfile", s.config.Load().ACLFile, "users", len(s.commands.Users.Names()), "gone or changed", gone)
+	return nil
+}
+
+// saveUsers is ACL SAVE. The file is replaced as a whole or not at all.
+func (s *Server) saveUsers() error {
+	s.configSet.Lock()
+	defer s.configSet.Unlock()
+	path := s.config.Load().ACLFile
+	err := replaceFile(path, []byte(s.commands.Users.File()))
+	if err != nil {
+		s.log.Warn("the users cannot be saved", "aclfile", path, "error", err)
+	}
+	return err
+}
+
+// userLines returns the users as CONFIG REWRITE writes them: none if they are in
+// an aclfile, and not the user default if it is what requirepass alone makes it.
+func (s *Server) userLines(c *Config) []UserLine {
+	if c.ACLFile != "" {
+		return nil
+	}
+	plain := acl.NewUsers(commands.Catalog())
+	plain.SetDefaultPassword(c.RequirePass)
+	var lines []UserLine
+	for _, u := range s.commands.Users.List() {
+		if u.Name() == acl.Default && u.String() == plain.Default().User().String() {
+			continue
+		}
+		lines = append(lines, lineOf(u))
+	}
+	return slices.Clip(lines)
+}
+
+// loginLogEvery is how often failed logins are logged at most.
+const loginLogEvery = time.Second
+
+// loginLog spares the log a line for every failed login.
+type loginLog struct {
+	mu     sync.Mutex
+	last   time.Time
+	silent int // failures since then
+}
+
+// loginFailed logs that a client failed to log in: who, and from where, and
+// never the password.
+func (s *Server) loginFailed(session *commands.Session, user string) {
+	l := &s.loginLog
+	l.mu.Lock()
+	now := time.Now()
+	if now.Sub(l.last) < loginLogEvery {
+		l.silent++
+		l.mu.Unlock()
+		return
+	}
+	silent := l.silent
+	l.last, l.silent = now, 0
+	l.mu.Unlock()
+	s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more since the last such line", silent)
+}
