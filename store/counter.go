@@ -13,25 +13,25 @@ import (
 // counter is a key in memory: a counter, a filter, or the knowledge that the
 // key does not exist. It is guarded by its partition's lock.
 type counter struct {
+	// What every operation reads comes first, in one cache line or two.
 	key    string
-	pos    uint64 // slot and key hash: the order of rows and of SCAN
+	short  [shortKey]byte // where key's bytes are if they fit: one cache miss less
 	kind   Type
+	used   bool // since the eviction hand last passed
+	listed bool // in hotCounters.dirty
 	value  int64
-	expire int64  // unix ms; 0: never
 	seq    uint64 // of the log entry this state reflects; 0: loaded from its row
-	saved  uint64 // seq of the state that the row reflects
-	filter *filterKey
+	expire int64  // unix ms; 0: never
 
+	pos     uint64 // slot and key hash: the order of rows and of SCAN
+	saved   uint64 // seq of the state that the row reflects
+	filter  *filterKey
 	inRow   bool // a row of this key is known to exist
 	unsaved bool // in hotCounters.unsaved
-	listed  bool // in hotCounters.dirty
-	used    bool // since the eviction hand last passed
-
-	short [shortKey]byte // where key's bytes are if they fit: one cache miss less
 }
 
 // shortKey is the longest key kept inside its counter, bytes.
-const shortKey = 24
+const shortKey = 21
 
 func newCounter(key []byte, pos uint64) *counter {
 	c := &counter{pos: pos}

@@ -35,6 +35,7 @@ type execution struct {
 	flushes bool   // the batch contains a FLUSHALL
 	flushed bool   // … which was executed
 	wrote   bool   // the batch has a commit to wait for
+	lines   int64  // keeps the compiler from dropping loads made ahead
 	hits    uint64 // keys that queries found
 	misses  uint64 // … and did not
 }
@@ -318,21 +319,38 @@ func (x *execution) unlock() {
 	}
 }
 
+// request asks for the cache lines that the batch is about to need, in loops so
+// short that many misses are under way at once.
+func (x *execution) request() {
+	for i := range x.refs {
+		r := &x.refs[i]
+		r.c = r.p.hot.table.guess(r.keyHash)
+	}
+	var lines int64
+	for i := range x.refs {
+		if c := x.refs[i].c; c != nil {
+			lines += c.value
+		}
+	}
+	x.lines = lines
+	for i := range x.refs {
+		if r := &x.refs[i]; x.ops[r.op].Kind.idempotent() {
+			r.t = r.p.tableOf(r.key)
+			r.t.filter.Touch(r.hash)
+		}
+	}
+}
+
 // prepare finds every key in memory and judges every opid. It returns false
 // when rows or records must be fetched first.
 func (x *execution) prepare() bool {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
+	x.request()
 	for i := range x.refs {
 		r := &x.refs[i]
 		op := &x.ops[r.op]
 		if op.Err != nil {
 			continue
-		}
-		if op.Kind.idempotent() {
-			// Request the filter's cache lines for the whole batch first, so
-			// that their misses overlap.
-			r.t = r.p.tableOf(r.key)
-			r.t.filter.Touch(r.hash)
 		}
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil && !x.install(r) {
 			x.cold = append(x.cold, i)

@@ -38,6 +38,11 @@ func (t *hotTable) get(hash uint64, key []byte) *counter {
 	}
 }
 
+// guess returns the counter at a hash's first place, most likely that of its key.
+func (t *hotTable) guess(hash uint64) *counter {
+	return t.slots[hash&uint64(len(t.slots)-1)].c
+}
+
 // put adds a counter whose key is not there yet.
 func (t *hotTable) put(hash uint64, c *counter) {
 	if t.count++; t.count*4 > len(t.slots)*3 {

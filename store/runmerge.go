@@ -20,12 +20,20 @@ type segmentSource struct {
 	table uint32
 	hash  uint64
 	at    []byte
+	ahead byte // keeps the compiler from dropping loads made ahead
 }
+
+// readAhead is how many records ahead a source asks for the next one's memory:
+// in the order of hashes they lie anywhere.
+const readAhead = 8
 
 func (s *segmentSource) next() (bool, error) {
 	for len(s.list) > 0 {
 		r := s.list[0]
 		s.list = s.list[1:]
+		if len(s.list) >= readAhead {
+			s.ahead += s.seg.at(s.list[readAhead-1].loc)[recordHeader]
+		}
 		if r.table == s.table {
 			s.hash, s.at = r.hash, s.seg.at(r.loc)
 			return true, nil
