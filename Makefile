@@ -1,6 +1,6 @@
 # The verbs of daily work. Plain go commands do the same.
 
-.PHONY: build test race bench bench-redis filters-doc fuzz lint
+.PHONY: build test race bench bench-redis filters-doc fuzz lint docs
 
 # How long each fuzz target runs.
 FUZZTIME ?= 20s
@@ -44,3 +44,8 @@ lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	go vet ./...
 	go test -run 'TestStyle|TestImports' ./integration_test
+
+# The reference pages, from the command table and the settings.
+docs:
+	go run ./cmd/fbfkv docs commands > docs/COMMANDS.md
+	go run ./cmd/fbfkv docs settings > docs/SETTINGS.md

@@ -206,12 +206,6 @@ var latencyCommands = []Command{{
 	},
 }}
 
-// since changes the version that introduced a command.
-func since(version string, c Command) Command {
-	c.Since = version
-	return c
-}
-
 // withTips adds tips to a command.
 func withTips(c Command, tips ...string) Command {
 	c.Tips = append(c.Tips, tips...)

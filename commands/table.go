@@ -42,7 +42,6 @@ var Commands = newTable(
 	slowlogCommands,
 	latencyCommands,
 	monitorCommands,
-	standaloneCommands, // REPLICAOF, CLUSTER, MODULE, …
 	refusedCommands,
 	refusedFamilies,
 )

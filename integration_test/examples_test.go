@@ -53,6 +53,15 @@ func TestNodeExample(t *testing.T) {
 	})
 }
 
+// TestPythonExample does the same with the redis-py example.
+func TestPythonExample(t *testing.T) {
+	t.Parallel()
+	python := pythonScript("../examples/python/increment.py")(t)
+	runExample(t, func(s *server, n int) *exec.Cmd {
+		return exec.Command(python[0], python[1], s.address(), "page:home", strconv.Itoa(n))
+	})
+}
+
 // runExample runs an example that increments page:home n times, while the
 // server is killed now and then. It stays on its port, as it would in earnest.
 func runExample(t *testing.T, command func(s *server, n int) *exec.Cmd) {

@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,40 +28,7 @@ var unixTime = regexp.MustCompile(`\b1\d{12}\b`)
 func TestTour(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-cli", "install Debian's package redis-tools")
-	redisCLI, err := exec.LookPath("redis-cli")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := startServer(t)
-	// The tour's server is on port 6379. Ours is elsewhere, so its redis-cli
-	// is one that knows where; it prints as on a terminal.
-	bin := t.TempDir()
-	port := s.port()
-	script := "#!/bin/sh\nexec " + redisCLI + " --no-raw -p " + port + " \"$@\"\n"
-	if err := os.WriteFile(filepath.Join(bin, "redis-cli"), []byte(script), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	steps := 0
-	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(readme(t), -1) {
-		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
-			command, want, _ := strings.Cut(part, "\n")
-			steps++
-			if strings.HasPrefix(command, "go run ./cmd/fbfkv") {
-				<-s.done
-				s.start("--port", port)
-				continue
-			}
-			cmd := exec.Command("bash", "-c", command)
-			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
-			out, _ := cmd.CombinedOutput() // errors are part of the tour
-			got := strings.ReplaceAll(string(out), ":"+port+":", ":6379:")
-			got, want = unixTime.ReplaceAllString(got, "<ms>"), unixTime.ReplaceAllString(want, "<ms>")
-			if strings.TrimSpace(got) != strings.TrimSpace(want) {
-				t.Errorf("$ %s\nprints\n%s\nbut the README says\n%s", command, got, want)
-			}
-		}
-	}
-	if steps < 15 {
+	if steps := playConsole(t, startServer(t), "../README.md"); steps < 15 {
 		t.Errorf("the tour has only %d steps: were the README's blocks found?", steps)
 	}
 }
@@ -128,26 +94,6 @@ func TestReadmeNamesTests(t *testing.T) {
 	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(readme(t), -1) {
 		if !strings.Contains(sources.String(), "func "+name[1]+"(") {
 			t.Errorf("the README refers to %s, which does not exist", name[1])
-		}
-	}
-}
-
-// TestReadmeShowsTheExamples expects the README's excerpts in the programs that
-// the tests run.
-func TestReadmeShowsTheExamples(t *testing.T) {
-	t.Parallel()
-	text := readme(t)
-	for language, file := range map[string]string{"go": "../examples/go/main.go", "js": "../examples/node/increment.js"} {
-		program, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		blocks := regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(text, -1)
-		if len(blocks) != 1 {
-			t.Fatalf("the README has %d excerpts in %s", len(blocks), language)
-		}
-		if !strings.Contains(string(program), blocks[0][1]) {
-			t.Errorf("the README's excerpt is not in %s", file)
 		}
 	}
 }

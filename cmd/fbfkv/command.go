@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/reference"
 )
 
 // newRootCommand returns the command line: the server itself; subcommands are
@@ -47,6 +49,7 @@ func newRootCommand() *cobra.Command {
 	addPaper(root)
 	addBench(root)
 	addOffline(root)
+	root.AddCommand(reference.New())
 	return root
 }
 
