@@ -217,3 +217,46 @@ func TestRename(t *testing.T) {
 		}
 	}
 }
+
+// BenchmarkUnrestricted is what permissions cost a command of a user with all
+// rights; BenchmarkRestricted of another one.
+func BenchmarkUnrestricted(b *testing.B) { benchmarkUser(b, "~*", "+@all") }
+
+func BenchmarkRestricted(b *testing.B) {
+	benchmarkUser(b, "~page:*", "%R~ro:*", "+@all", "-@dangerous")
+}
+
+func benchmarkUser(b *testing.B, rules ...string) {
+	p := newIdlePipeline()
+	if err := p.srv.Users.Set(acl.Default, append([]string{"reset", "on", "nopass"}, rules...)); err != nil {
+		b.Fatal(err)
+	}
+	c := Commands.Get([]byte("cincrby"))
+	args := [][]byte{[]byte("CINCRBY"), []byte("page:home"), []byte("id"), []byte("1")}
+	b.ReportAllocs()
+	for b.Loop() {
+		if !p.ses.unrestricted() && p.denied(c, args) != "" {
+			b.Fatal("denied")
+		}
+	}
+}
+
+// TestPermissionsAllocateNothing: neither for a user with all rights nor for
+// another, once its connection has run a command.
+func TestPermissionsAllocateNothing(t *testing.T) {
+	for _, rules := range [][]string{{"~*", "+@all"}, {"~page:*", "%R~ro:*", "+@all", "-@dangerous"}} {
+		p := newIdlePipeline()
+		if err := p.srv.Users.Set(acl.Default, append([]string{"reset", "on", "nopass"}, rules...)); err != nil {
+			t.Fatal(err)
+		}
+		c := Commands.Get([]byte("cincrby"))
+		args := [][]byte{[]byte("CINCRBY"), []byte("page:home"), []byte("id"), []byte("1")}
+		if n := testing.AllocsPerRun(100, func() {
+			if !p.ses.unrestricted() && p.denied(c, args) != "" {
+				t.Fatal("denied")
+			}
+		}); n != 0 {
+			t.Errorf("%q: %v allocations", rules, n)
+		}
+	}
+}

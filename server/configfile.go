@@ -70,11 +70,11 @@ func readConfigLine(line string, seen map[*Setting][]string, c *Config) error {
 	words = words[1:]
 	earlier, repeated := seen[s]
 	switch {
-	case s.Lines:
-	case repeated && !s.Repeatable:
+	case repeated && !s.Repeatable && !s.Lines:
 		return fmt.Errorf("%s is set twice", s.Name)
 	case len(words) == 0:
 		return fmt.Errorf("%s: a value is missing", s.Name)
+	case s.Lines: // this line alone is the value
 	case len(words) > 1 || words[0] != "": // a lone "" starts afresh, as in Redis
 		words = append(earlier, words...)
 		if len(earlier) == 1 && earlier[0] == "" {

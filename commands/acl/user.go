@@ -156,6 +156,9 @@ func (u *User) applyPassword(sign byte, text string) error {
 func (u *User) applySelector(rules string) error {
 	s := newSelector(u.selectors[0].catalog)
 	for _, r := range strings.Fields(rules) {
+		if strings.HasSuffix(r, ")") { // in a file it would close the selector
+			return errSyntax
+		}
 		if err := s.apply(r); err != nil {
 			return err
 		}
