@@ -11,8 +11,8 @@ package store
 // missing now may have been made, deleted and evicted meanwhile, and then
 // memory knows nothing of it. Nothing is kept in the store for a watcher. It may
 // be told of a change where there was none (another key of its position was
-// evicted, or a key that had expired before WATCH was only now removed), and
-// never misses one.
+// evicted, a key that had expired before WATCH was only now removed, FLUSHALL
+// came upon a missing key), and never misses one.
 
 // watch notes what keys are like.
 func (x *execution) watch(op *Op) error {
