@@ -190,11 +190,12 @@ func parseListFilter(args [][]byte) (wanted func(*Session) bool, err error) {
 
 // killFilter is what CLIENT KILL selects by.
 type killFilter struct {
-	id          int64  // 0: any
-	addr, laddr string // "": any
-	user        string // "": any
-	none        bool   // the type asked for has no clients
-	me          bool   // SKIPME no
+	id          int64         // 0: any
+	addr, laddr string        // "": any
+	user        string        // "": any
+	none        bool          // the type asked for has no clients
+	age         time.Duration // at least so long connected; 0: any
+	me          bool          // SKIPME no
 }
 
 // killOptions are the filters of CLIENT KILL.
@@ -214,6 +215,14 @@ var killOptions = []option[killFilter]{
 		return err
 	}},
 	{token: "USER", class: 16, value: func(f *killFilter, v []byte) error { f.user = string(v); return nil }},
+	{token: "MAXAGE", class: 64, value: func(f *killFilter, v []byte) error {
+		seconds, ok := parseInt(v)
+		if !ok || seconds < 1 || seconds > int64(maxPause/time.Second) {
+			return refusal("ERR maxage is not an integer or out of range")
+		}
+		f.age = time.Duration(seconds) * time.Second
+		return nil
+	}},
 	{token: "SKIPME", class: 32, value: func(f *killFilter, v []byte) error {
 		if f.me = is(v, "NO"); !f.me && !is(v, "YES") {
 			return errSyntax
@@ -225,7 +234,8 @@ var killOptions = []option[killFilter]{
 // matches reports whether the filter selects a client.
 func (f *killFilter) matches(s *Session) bool {
 	return !f.none && (f.id == 0 || f.id == s.ID) && (f.addr == "" || f.addr == s.Addr) &&
-		(f.laddr == "" || f.laddr == s.LocalAddr) && (f.user == "" || f.user == s.User())
+		(f.laddr == "" || f.laddr == s.LocalAddr) && (f.user == "" || f.user == s.User()) &&
+		(f.age == 0 || time.Since(s.created) >= f.age)
 }
 
 // clientKill is CLIENT KILL addr, which answers OK, or CLIENT KILL with
@@ -294,7 +304,7 @@ func onOff(name string) Arg { return oneOf(name, word("ON"), word("OFF")) }
 var clientCommands = []Command{{
 	Name: "client", Arity: -2, Group: groupConnection, Since: "2.4.0", Complexity: "Depends on subcommand.",
 	Summary: "A container for commands on client connections.",
-	Subcommands: []Command{
+	Subcommands: slices.Concat([]Command{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",
 			func(c *Context) { c.W.Int(c.Session.ID) }),
 		varies(clientSub("info", 2, clientFlags, "6.2.0", "Describes the connection.",
@@ -317,11 +327,12 @@ var clientCommands = []Command{{
 				opt(with("ID", intArg("client-id"))),
 				opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"), word("PUBSUB")))),
 				opt(with("USER", strArg("username"))), opt(with("ADDR", strArg("ip:port"))),
-				opt(with("LADDR", strArg("ip:port"))), opt(with("SKIPME", oneOf("yes/no", word("YES"), word("NO"))))))),
-		clientSub("pause", -3, clientAdminFlags, "3.0.0", "Holds clients back for a time.", clientPause,
+				opt(with("LADDR", strArg("ip:port"))), opt(with("MAXAGE", intArg("maxage"))),
+				opt(with("SKIPME", oneOf("yes/no", word("YES"), word("NO"))))))),
+		clientSub("pause", -3, clientAdminFlags, "2.9.50", "Holds clients back for a time.", clientPause,
 			intArg("milliseconds"), opt(oneOf("mode", word("WRITE"), word("ALL")))),
 		clientSub("unpause", 2, clientAdminFlags, "6.2.0", "Ends CLIENT PAUSE.",
 			func(c *Context) { c.pause(time.Time{}, false) }),
 		helpFor("client", groupConnection, connectionACL...),
-	},
+	}, trackingCommands),
 }}

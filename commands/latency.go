@@ -206,6 +206,12 @@ var latencyCommands = []Command{{
 	},
 }}
 
+// since changes the version that introduced a command.
+func since(version string, c Command) Command {
+	c.Since = version
+	return c
+}
+
 // withTips adds tips to a command.
 func withTips(c Command, tips ...string) Command {
 	c.Tips = append(c.Tips, tips...)

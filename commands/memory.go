@@ -126,6 +126,7 @@ var memoryCommands = []Command{{
 			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
 			Summary: "Gives free memory back to the operating system.", Run: doMemoryPurge,
 		},
+		memoryStatsCommand,
 		helpFor("memory", groupServer),
 	},
 }}

@@ -34,10 +34,10 @@ func replyObject(answer func(w *resp.Writer, r *Result)) func(*resp.Writer, *Res
 }
 
 // objectSub declares a subcommand of OBJECT.
-func objectSub(name, summary string, answer func(w *resp.Writer, r *Result)) Command {
+func objectSub(name, since, summary string, answer func(w *resp.Writer, r *Result)) Command {
 	return Command{
 		Name: name, Arity: 3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
-		Group: groupGeneric, ACL: keyspaceACL, Since: "2.2.3", Complexity: "O(1)", Summary: summary,
+		Group: groupGeneric, ACL: keyspaceACL, Since: since, Complexity: "O(1)", Summary: summary,
 		Tips: []string{"nondeterministic_output"},
 		Args: []Arg{keyArg()}, Parse: parseObject, Reply: replyObject(answer),
 	}
@@ -45,16 +45,16 @@ func objectSub(name, summary string, answer func(w *resp.Writer, r *Result)) Com
 
 // objectCommands describe how a key is kept.
 var objectCommands = []Command{{
-	Name: "object", Arity: -2, Flags: 0, Group: groupGeneric, ACL: keyspaceACL, Since: "2.2.3",
+	Name: "object", Arity: -2, Group: groupGeneric, Since: "2.2.3",
 	Complexity: "Depends on subcommand.", Summary: "A container for commands that describe how a key is kept.",
 	Subcommands: []Command{
-		objectSub("encoding", "Returns how a key is kept: int for a counter, raw for a filter.",
+		objectSub("encoding", "2.2.3", "Returns how a key is kept: int for a counter, raw for a filter.",
 			func(w *resp.Writer, r *Result) { w.BulkString(encodings[r.Op.Type]) }),
-		objectSub("freq", "Refused: access frequencies are not tracked.",
+		objectSub("freq", "4.0.0", "Refused: access frequencies are not tracked.",
 			func(w *resp.Writer, _ *Result) { w.Error(noFrequencies) }),
-		objectSub("idletime", "Refused: idle times are not tracked.",
+		objectSub("idletime", "2.2.3", "Refused: idle times are not tracked.",
 			func(w *resp.Writer, _ *Result) { w.Error(noIdleTimes) }),
-		objectSub("refcount", "Returns 1: a value belongs to its key alone.",
+		objectSub("refcount", "2.2.3", "Returns 1: a value belongs to its key alone.",
 			func(w *resp.Writer, _ *Result) { w.Int(1) }),
 		helpFor("object", groupGeneric, keyspaceACL...),
 	},

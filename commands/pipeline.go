@@ -99,7 +99,7 @@ func (p *Pipeline) alone(c *Command, n int) bool {
 	case p.tx.open && c.Flags&immediate == 0:
 		return false // it is only queued
 	case c.Control != nil:
-		return p.tx.solo || p.round.shared && p.tx.heavy
+		return p.tx.solo || p.round.shared && (p.tx.heavy || len(p.watch.keys) > maxSharedArgs)
 	case c.Parse == nil:
 		return c.Flags&pure == 0
 	}

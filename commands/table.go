@@ -42,6 +42,7 @@ var Commands = newTable(
 	slowlogCommands,
 	latencyCommands,
 	monitorCommands,
+	standaloneCommands, // REPLICAOF, CLUSTER, MODULE, …
 	refusedCommands,
 	refusedFamilies,
 )

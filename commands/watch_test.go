@@ -92,3 +92,54 @@ func TestWatchLimits(t *testing.T) {
 		t.Errorf("%d bytes are watched, %d requests refused", c.p.watch.size, refused)
 	}
 }
+
+// In a round of several connections a transaction that does nothing leaves the
+// others' requests alone, and sees what those before it did.
+func TestWatchInASharedRound(t *testing.T) {
+	st, srv := newStore(t), &Server{}
+	clients := []*client{dial(t, st, srv), dial(t, st, srv), dial(t, st, srv), dial(t, st, srv)}
+	clients[1].say("WATCH k")
+	clients[2].say("WATCH other")
+	requests := [][]string{
+		{"INCR k"},
+		{"INCR a", "MULTI", "INCR k", "INCR k", "EXEC", "INCR a"},
+		{"MULTI", "INCR k", "INCR other", "EXEC"},
+		{"INCR k"},
+	}
+	want := []string{":1\r\n", ":1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n:2\r\n", "+OK\r\n+QUEUED\r\n+QUEUED\r\n*2\r\n:2\r\n:1\r\n", ":3\r\n"}
+	r := NewRound(st, srv, true)
+	for i, c := range clients {
+		r.Join(c.p)
+		for _, line := range requests[i] {
+			if !c.p.Add(toArgs(strings.Fields(line))) {
+				t.Fatalf("%s does not join the round", line)
+			}
+		}
+	}
+	r.Execute()
+	for i, c := range clients {
+		c.p.Answer(&c.w)
+		if got := string(c.w.Bytes()); got != want[i] {
+			t.Errorf("connection %d got %q\nwant %q", i, got, want[i])
+		}
+	}
+	r.Reset()
+}
+
+// A transaction with many watched keys would keep the others waiting.
+func TestWatchManyKeysAlone(t *testing.T) {
+	st, srv := newStore(t), &Server{}
+	c := dial(t, st, srv)
+	words := []string{"WATCH"}
+	for i := range maxSharedArgs + 1 {
+		words = append(words, fmt.Sprint("k", i))
+	}
+	c.send(strings.Join(words, " "), "MULTI", "INCR a")
+	r := NewRound(st, srv, true)
+	r.Join(c.p)
+	if c.p.Add(toArgs([]string{"EXEC"})) {
+		t.Error("EXEC joined a shared round")
+	}
+	NewRound(st, srv, false).Join(c.p)
+	c.play([]step{{"EXEC", "[:1]"}})
+}
