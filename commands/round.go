@@ -125,6 +125,7 @@ func (r *Round) Execute() {
 
 // observe counts the round's commands, and notes it if it was slow.
 func (r *Round) observe(took time.Duration) {
+	took = max(took, 1) // the clock may not have moved on
 	r.srv.stats.ranAll(r.slots, took)
 	r.looked(r.slots, r.start, took)
 }
