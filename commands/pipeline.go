@@ -140,7 +140,7 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 	}
 	r.Execute()
 	p.Answer(w)
-	r.observe(time.Since(r.start))
+	r.Observe()
 	r.Reset()
 	r.Join(p)
 }

@@ -15,6 +15,7 @@ import (
 //	r.Join(q)
 //	q.Add(args)    …
 //	r.Execute()    once, for all of them
+//	r.Observe()
 //	p.Answer(w)    each connection's replies, in its own order
 //	q.Answer(v)
 //	r.Reset()
@@ -118,14 +119,15 @@ func (r *Round) Execute() {
 	for i := 0; i < len(r.slots); i++ {
 		i += r.passOver(i)
 	}
-	if r.shared {
-		r.observe(time.Since(r.start))
-	}
 }
 
-// observe counts the round's commands, and notes it if it was slow.
-func (r *Round) observe(took time.Duration) {
-	took = max(took, 1) // the clock may not have moved on
+// Observe counts the round's commands, which took as long as since Execute
+// began, and notes the round if it was slow. It is called once.
+func (r *Round) Observe() {
+	if len(r.slots) == 0 {
+		return
+	}
+	took := max(time.Since(r.start), 1) // the clock may not have moved on
 	r.srv.stats.ranAll(r.slots, took)
 	r.looked(r.slots, r.start, took)
 }

@@ -242,6 +242,7 @@ func (w *worker) execute() {
 	}()
 	w.round.Execute()
 	w.pass()
+	w.round.Observe()
 }
 
 // answer writes a connection's replies.
