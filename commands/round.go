@@ -40,7 +40,7 @@ type Round struct {
 	slots []slot // one reply each, in order, pipeline after pipeline
 	now   int64  // wall time of this round in Unix ms, 0: not read yet
 	start time.Time
-	undo  struct{ ops, slots int } // what there was before the last Add
+	undo  struct{ ops, slots int } // what there was before the last Add or Join
 
 	head   batchHead // of the batch, for the slow log
 	tapped bool      // someone monitors this round
@@ -93,6 +93,7 @@ func (r *Round) OnBlock(f func()) { r.batch.OnBlock = f }
 
 // Join makes p's next requests part of the round.
 func (r *Round) Join(p *Pipeline) {
+	r.undo.ops, r.undo.slots = len(r.batch.Ops), len(r.slots)
 	p.round, p.first, p.n = r, len(r.slots), 0
 }
 
