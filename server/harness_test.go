@@ -219,7 +219,7 @@ func (s *running) waitUntilStuck(t testing.TB) {
 			if now := c.out.Load(); now != out {
 				out, since = now, time.Now()
 			}
-			return time.Since(since) > 300*time.Millisecond
+			return time.Since(since) > 800*time.Millisecond
 		}
 		since = time.Now()
 		return false
