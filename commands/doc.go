@@ -30,6 +30,8 @@
 //
 //   - parse.go reads integers and options, errors.go words every error reply,
 //   - session.go and server.go are the seam to package server,
-//   - transaction.go is MULTI, stats.go what INFO commandstats counts,
+//   - transaction.go is MULTI,
+//   - stats.go and histogram.go are what is counted of each command, observe.go
+//     is what watches batches (slowlog.go, latency.go, monitor.go),
 //   - introspect.go and arg.go are COMMAND's view of a declaration.
 package commands

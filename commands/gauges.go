@@ -57,11 +57,21 @@ func (g *gauges) sample(now sample) {
 	g.last = now
 }
 
-// rates returns what there was per second between the last two samples.
-func (g *gauges) rates() traffic {
+// freshEnough is how old the last sample has to be for commands to be counted
+// from there on, so that the rate is not that of the second before.
+const freshEnough = 200 * time.Millisecond
+
+// rates returns what there was per second between the last two samples;
+// commands, of which there were so many by now, since the last one if that is
+// some time ago.
+func (g *gauges) rates(now time.Time, commands uint64) traffic {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.rate
+	r := g.rate
+	if since := now.Sub(g.last.at); !g.last.at.IsZero() && since >= freshEnough && commands >= g.last.commands {
+		r.commands = float64(commands-g.last.commands) / since.Seconds()
+	}
+	return r
 }
 
 // reset makes the store's totals begin anew, as INFO stats shows them.

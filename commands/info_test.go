@@ -143,9 +143,16 @@ func TestRates(t *testing.T) {
 		{sample{at.Add(3 * time.Second), 50, 4048, 20}, traffic{50, 1000, 10}},
 		{sample{at.Add(3 * time.Second), 60, 4048, 20}, traffic{}},
 	} {
-		if g.sample(tt.s); g.rates() != tt.want {
-			t.Errorf("%d: %+v", i, g.rates())
+		g.sample(tt.s)
+		if got := g.rates(tt.s.at, tt.s.commands); got != tt.want {
+			t.Errorf("%d: %+v", i, got)
 		}
+	}
+	if got := g.rates(at.Add(3*time.Second+freshEnough), 80); got.commands < 99 || got.commands > 101 {
+		t.Errorf("since the last sample: %+v", got)
+	}
+	if got := g.rates(at.Add(4*time.Second), 10); got != (traffic{}) {
+		t.Errorf("after a reset: %+v", got)
 	}
 }
 

@@ -90,7 +90,7 @@ var moreIdleStats = strings.Fields(`pubsub_channels pubsub_patterns pubsubshard_
 func infoStats(v *infoView, b *infoLines) {
 	f, srv := &v.server, v.c.Server
 	s := srv.gauges.since(&v.store)
-	r := srv.gauges.rates()
+	r := srv.gauges.rates(v.now, srv.stats.total())
 	b.add("total_connections_received", f.TotalConnections)
 	b.add("total_commands_processed", srv.stats.total())
 	b.add("instantaneous_ops_per_sec", int64(r.commands))

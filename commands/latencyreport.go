@@ -10,7 +10,7 @@ import (
 // causes says, of every event that can be slow, what usually makes it so.
 var causes = map[string]string{
 	"command":      "Long pipelines and transactions are executed, and committed, as one batch: send shorter ones. SLOWLOG GET shows the batches.",
-	"fast-command": "Commands of constant time mostly wait for the disk (see fsync) or for a busy processor. SLOWLOG GET shows the batches.",
+	"fast-command": "Commands of constant time mostly wait for the disk (see commit) or for a busy processor. SLOWLOG GET shows the batches.",
 	"commit":       "The disk is slow to sync. Use a faster one, or appendfsync everysec if a second may be lost to a power failure.",
 	"checkpoint":   "Counters are being written back in bulk. Look for other programs that use the same disk.",
 	"expire-cycle": "Many keys expire at once. Spread their times.",

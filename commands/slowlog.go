@@ -13,10 +13,11 @@ const (
 	maxSlowLength = 128 // bytes of an argument
 )
 
-// slowlog keeps the last slow batches. A pipeline is executed, and committed,
-// as one batch; which of its commands took how long cannot be told apart. So
-// there is one entry for a slow batch: its duration, the first of its commands,
-// and how many followed.
+// slowlog keeps the last slow batches. A pipeline, or several that arrive at the
+// same time, is executed and committed as one batch; which of its commands took
+// how long cannot be told apart. So there is one entry for a slow batch: its
+// duration, the first of its commands with its client, and how many followed,
+// of other clients too.
 type slowlog struct {
 	mu      sync.Mutex
 	entries []slowEntry // oldest first

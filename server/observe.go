@@ -27,8 +27,9 @@ type ObservationConfig struct {
 var observationSettings = []Setting{
 	{
 		Name: "slowlog-log-slower-than", Group: GroupObservation, Default: "10000", Mutable: true,
-		Doc: "From how many microseconds on a batch gets into the slow log (SLOWLOG). What a client sends together is executed " +
-			"and committed as one batch, so it gets one entry: its duration and its first command. 0 logs all, -1 none.",
+		Doc: "From how many microseconds on a batch gets into the slow log (SLOWLOG). What clients send at the same time is " +
+			"executed and committed as one batch, so it gets one entry: its duration, its first command, and how many follow. " +
+			"0 logs all, -1 none.",
 		kind: integer(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, -1, math.MaxInt32),
 	}, {
 		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
