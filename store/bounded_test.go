@@ -119,7 +119,7 @@ func TestBoundedModel(t *testing.T) {
 		case 0:
 			must(t, s.checkpoint(s.partitions[rnd.IntN(2)], false))
 		case 1:
-			must(t, s.flushRecords(s.partitions[rnd.IntN(2)]))
+			must(t, s.flushRecords(s.partitions[rnd.IntN(2)], false))
 		case 2:
 			must(t, s.CloseNow())
 			s = open()

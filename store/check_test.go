@@ -41,7 +41,7 @@ func variety(t *testing.T, s *Store, rounds int) {
 		if r%2 == 1 {
 			must(t, s.Snapshot())
 		}
-		must(t, s.flushRecords(s.partitions[r%len(s.partitions)]))
+		must(t, s.flushRecords(s.partitions[r%len(s.partitions)], false))
 	}
 }
 

@@ -105,10 +105,10 @@ func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
 // flushRecords does the part of a checkpoint that takes EXACT records out of
 // memory: they come in faster than anything else grows. Nothing is fsynced;
 // after a crash the log brings the records back.
-func (s *Store) flushRecords(p *partition) error {
+func (s *Store) flushRecords(p *partition, urgent bool) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
-	c := &checkpoint{s: s, p: p}
+	c := &checkpoint{s: s, p: p, urgent: urgent}
 	p.mu.Lock()
 	seq := p.seq
 	c.now = s.clock.now().logged
@@ -135,6 +135,7 @@ type checkpoint struct {
 	snapshot *snapshot
 	obsolete []persistence.Run
 	tidy     bool // merge runs as far as they may be
+	urgent   bool // make haste
 }
 
 // capture takes what must be exactly as of one sequence.

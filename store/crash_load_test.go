@@ -117,7 +117,7 @@ func (r *crashRun) nuisance(rnd *rand.Rand) {
 	case 0, 1:
 		r.must(r.s.checkpoint(r.s.partitions[rnd.IntN(2)], false))
 	case 2, 3:
-		r.must(r.s.flushRecords(r.s.partitions[rnd.IntN(2)]))
+		r.must(r.s.flushRecords(r.s.partitions[rnd.IntN(2)], false))
 	case 4, 5, 6:
 		r.pass(time.Duration(rnd.Int64N(int64(crashWindow / 8))))
 	case 7:

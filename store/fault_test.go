@@ -262,7 +262,7 @@ func (r *crashRun) scenario(acks io.Writer, o Options) error {
 	checkpoints := func() {
 		for _, p := range s.partitions {
 			_ = s.checkpoint(p, false)
-			_ = s.flushRecords(p)
+			_ = s.flushRecords(p, false)
 		}
 	}
 	for _, between := range []func(){ // faultSteps of them

@@ -191,8 +191,9 @@ func (s *Store) saveWhenDue() {
 		}
 		interval := time.Duration(s.interval.Load())
 		all := interval > 0 && time.Since(last) >= interval
+		load := s.backlog()
 		for _, p := range s.partitions {
-			if err := s.saveIfDue(p, all); err != nil {
+			if err := s.saveIfDue(p, all, load); err != nil {
 				s.log.Error("snapshot failed", "partition", p.id, "error", err)
 			}
 		}
@@ -203,32 +204,58 @@ func (s *Store) saveWhenDue() {
 	}
 }
 
-func (s *Store) saveIfDue(p *partition, all bool) error {
-	long, records := s.overdue(p)
+// backlog says which of the partitions' backlogs have grown so large together
+// that those with more than their share must be worked off. Together: one busy
+// partition may use what the others leave.
+type backlog struct {
+	log     bool // the log: it bounds the time of recovery
+	records bool // records in memory
+	urgent  bool // which come in faster than they go
+}
+
+func (s *Store) backlog() backlog {
+	var log uint64
+	var records int
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		log += p.logBytes
+		records += p.recent.bytes()
+		p.mu.Unlock()
+	}
+	return backlog{
+		log:     log >= uint64(s.opts.MaxLogBytes)*3/4,
+		records: int64(records) >= s.opts.RecordMemory*3/4,
+		urgent:  int64(records) >= 2*s.opts.RecordMemory,
+	}
+}
+
+// saveIfDue checkpoints a partition or flushes its records, if it is time.
+func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
+	long, records := s.overdue(p, load)
 	switch {
 	case all:
 		return s.checkpoint(p, false)
 	case long:
-		return s.takeCheckpoint(checkpoint{s: s, p: p}, false)
+		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, false)
 	case records:
-		return s.flushRecords(p)
+		return s.flushRecords(p, load.urgent)
 	}
 	return nil
 }
 
 // overdue reports whether a partition should be checkpointed before its time,
-// because its log bounds the time of recovery or too many of its keys have
-// changed; and whether its records in memory should go to disk.
-func (s *Store) overdue(p *partition) (checkpoint, records bool) {
+// because of its share of the log or because too many of its keys have changed;
+// and whether its records in memory should go to disk.
+func (s *Store) overdue(p *partition, load backlog) (checkpoint, records bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
-	checkpoint = p.logBytes >= uint64(s.opts.MaxLogBytes)/uint64(n) || len(p.hot.dirty) > p.hot.limit/2
+	checkpoint = load.log && p.logBytes >= uint64(s.opts.MaxLogBytes)/uint64(n) || len(p.hot.dirty) > p.hot.limit/2
 	var onDisk uint64
 	for _, t := range p.tables {
 		onDisk += t.runBytes()
 	}
-	records = p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/64))
+	records = load.records && p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/64))
 	return checkpoint, records
 }
 

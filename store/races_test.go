@@ -126,7 +126,7 @@ func TestRetriesDuringRuns(t *testing.T) {
 			case <-done:
 				return
 			default:
-				must(t, s.flushRecords(s.partitions[0]))
+				must(t, s.flushRecords(s.partitions[0], false))
 			}
 		}
 	})
@@ -182,7 +182,7 @@ func TestLookUpIsRepeated(t *testing.T) {
 		if twin := cincr(s, "k", id, 1); !twin.Applied {
 			t.Fatalf("%+v", twin)
 		}
-		must(t, s.flushRecords(s.partitions[0]))
+		must(t, s.flushRecords(s.partitions[0], false))
 		for x.lock(); !x.prepare(); x.lock() {
 			x.unlock()
 			x.fetch()

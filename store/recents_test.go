@@ -55,7 +55,7 @@ func TestSaveTidiesRuns(t *testing.T) {
 	const rounds = 40 // of a second each: a run spans at most 125/8 of them
 	for round := range rounds {
 		cincr(s, "k", fmt.Sprint("id", round), int64(round+1))
-		must(t, s.flushRecords(s.partitions[0]))
+		must(t, s.flushRecords(s.partitions[0], false))
 		clock.advance(time.Second)
 	}
 	before := s.Stats().Runs

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"time"
+
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -81,10 +83,17 @@ type mergeHead struct {
 	source    runSource
 }
 
+// A merge is work for a whole core. It pauses often, so that whoever waits for
+// a client in the meantime never waits for a scheduler's time slice.
+const (
+	paceRecords = 2048 // a fraction of a millisecond
+	pacePause   = 50 * time.Microsecond
+)
+
 // mergeSources calls add for the entries of all sources in order. An entry that
 // several sources have is added once: after a crash records are redone into
 // memory although an earlier release's run holds them.
-func mergeSources(sources []runSource, add func(hash, seq uint64, value []byte) error) error {
+func mergeSources(sources []runSource, pace bool, add func(hash, seq uint64, value []byte) error) error {
 	heads := make([]mergeHead, 0, len(sources))
 	for _, s := range sources {
 		ok, err := s.next()
@@ -96,7 +105,10 @@ func mergeSources(sources []runSource, add func(hash, seq uint64, value []byte) 
 		}
 	}
 	first, hash, seq := true, uint64(0), uint64(0)
-	for len(heads) > 0 {
+	for n := 1; len(heads) > 0; n++ {
+		if pace && n%paceRecords == 0 {
+			time.Sleep(pacePause)
+		}
 		// A dozen sources at most: looking at each beats a heap.
 		least := 0
 		for i := 1; i < len(heads); i++ {

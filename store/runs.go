@@ -228,7 +228,7 @@ func (c *checkpoint) writeRun(g runGroup, table uint32, segments []segmentSource
 		return run, err
 	}
 	defer w.Abort()
-	if err := mergeSources(sources, w.Add); err != nil {
+	if err := mergeSources(sources, !c.urgent, w.Add); err != nil {
 		return run, err
 	}
 	return w.Finish(run)

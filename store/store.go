@@ -56,7 +56,7 @@ type Options struct {
 	MaxLogBytes int64
 	// RecordMemory is the memory, bytes, that EXACT records may take before
 	// they go to disk in sorted runs; default 32 MiB over all partitions. With
-	// many records on disk up to a thirty-second of their size is used.
+	// many records on disk up to a 64th of their size is used.
 	RecordMemory int64
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
 	// negative: unlimited.

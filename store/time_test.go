@@ -141,7 +141,7 @@ func TestAlterUnderLoad(t *testing.T) {
 		case 2:
 			ch.Error = ptr([]float64{1e-9, 1e-10, 1e-11}[n/4%3])
 		case 3:
-			must(t, s.flushRecords(s.partitions[n%len(s.partitions)]))
+			must(t, s.flushRecords(s.partitions[n%len(s.partitions)], false))
 			must(t, s.checkpoint(s.partitions[n%len(s.partitions)], false))
 		}
 		must(t, s.AlterTable(DefaultTable, ch))
