@@ -46,6 +46,8 @@ type Config struct {
 	Save             SavePoints
 	Partitions       int
 	Databases        int
+	MaxLog           int64
+	RecordMemory     int64
 	FilterMaxMemory  int64
 	HotCounters      int
 	BlockCache       int64

@@ -118,6 +118,8 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		Fsync:                 fsync,
 		Partitions:            c.Partitions,
 		SnapshotInterval:      c.SnapshotInterval(),
+		MaxLogBytes:           c.MaxLog,
+		RecordMemory:          c.RecordMemory,
 		FilterMaxMemory:       orNone(c.FilterMaxMemory),
 		HotCounters:           c.HotCounters,
 		BlockCache:            c.BlockCache,

@@ -90,6 +90,17 @@ var storageSettings = []Setting{
 			`"" leaves it to SAVE, BGSAVE and shutdown. It bounds how long a start takes, never what survives.`,
 		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints, SavePoints.words),
 	}, {
+		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "256mb",
+		Doc: "The size of the operations' log, over all partitions, at which counters and filters are written to disk before " +
+			"save's time, so that the log behind them can go. It bounds the time that a start takes after a crash: about a second " +
+			"for the default.",
+		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
+	}, {
+		Name: "exact-record-memory", Group: GroupStorage, Default: "32mb",
+		Doc: "How much memory the newest records of EXACT tables may take before they are sorted and written to disk. More " +
+			"means less to merge, and duplicates of the last moments are answered from memory.",
+		kind: memory(func(c *Config) *int64 { return &c.RecordMemory }, 1<<20, 1<<40),
+	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables may use together. Beyond it, tables refuse new operations or let their " +
 			"error rate rise, as their OVERLOAD option says. 0 sets no bound.",
