@@ -103,6 +103,13 @@ func (c *Context) closeGone() {
 	}
 }
 
+// tooManyArguments is the refusal of an optional argument too many, in the words
+// that Redis has for it in these subcommands.
+func tooManyArguments(args [][]byte) error {
+	return refusal("ERR unknown subcommand or wrong number of arguments for '" + string(cString(args[1], maxQuoted)) +
+		"'. Try ACL HELP.")
+}
+
 // aclCat is ACL CAT [category].
 func aclCat(c *Context) {
 	catalog := c.Server.Users.Catalog()
@@ -117,7 +124,7 @@ func aclCat(c *Context) {
 		}
 		c.bulkStrings(names)
 	default:
-		c.W.Error(unknownSubcommand(c.table.Get(c.Args[0]), c.Args[1]))
+		c.fail(tooManyArguments(c.Args))
 	}
 }
 
@@ -129,7 +136,7 @@ func aclLog(c *Context) {
 	n := int64(defaultDenials)
 	switch {
 	case len(c.Args) > 3:
-		c.W.Error(unknownSubcommand(c.table.Get(c.Args[0]), c.Args[1]))
+		c.fail(tooManyArguments(c.Args))
 		return
 	case len(c.Args) == 3 && is(c.Args[2], "RESET"):
 		c.Server.ACLLog.Reset()
@@ -227,7 +234,7 @@ func aclGenPass(c *Context) {
 	bits := int64(defaultPasswordBits)
 	switch {
 	case len(c.Args) > 3:
-		c.W.Error(unknownSubcommand(c.table.Get(c.Args[0]), c.Args[1]))
+		c.fail(tooManyArguments(c.Args))
 		return
 	case len(c.Args) == 3:
 		var ok bool

@@ -30,7 +30,7 @@ var (
 	errNoPassword    error = refusal("ERR AUTH <password> called without any password configured for the default user. " +
 		"Are you sure your configuration is correct?")
 	errHelloNoAuth error = refusal("NOAUTH HELLO must be called with the client already authenticated, otherwise the " +
-		"HELLO <proto> AUTH <user> <pass> option can be used to authenticate the client and select the RESP " +
+		"HELLO AUTH <user> <pass> option can be used to authenticate the client and select the RESP " +
 		"protocol version at the same time")
 	errProtoNotInteger  error = refusal("ERR Protocol version is not an integer or out of range")
 	errProtoUnsupported error = refusal("NOPROTO unsupported protocol version")

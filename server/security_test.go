@@ -2,13 +2,16 @@ package server
 
 import (
 	"bytes"
+	"io"
 	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -226,5 +229,55 @@ func TestFailedLoginsAreLogged(t *testing.T) {
 	got := log.String()
 	if n := strings.Count(got, "failed to log in"); n < 1 || n > 5 || !strings.Contains(got, "user=mallory") || strings.Contains(got, "s3cret") {
 		t.Errorf("%d lines of ten failures:\n%s", n, got)
+	}
+}
+
+// TestGuessersHoldUpNobody: while many connections guess passwords, another
+// client is answered as ever, and the guessers get few answers.
+func TestGuessersHoldUpNobody(t *testing.T) {
+	s := start(t, "requirepass", "pw")
+	bystander := s.dial(t)
+	bystander.expect("+OK", "AUTH", "pw")
+	stop := make(chan struct{})
+	var guesses atomic.Int64
+	var wg sync.WaitGroup
+	for range 40 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp", s.address)
+				if err != nil {
+					return
+				}
+				c.SetDeadline(time.Now().Add(10 * time.Second))
+				io.WriteString(c, frame("AUTH", "guess"))
+				answer := make([]byte, 256)
+				if n, _ := c.Read(answer); strings.HasPrefix(string(answer[:n]), "-WRONGPASS") {
+					guesses.Add(1)
+				}
+				c.Close()
+			}
+		})
+	}
+	var worst time.Duration
+	begin := time.Now()
+	for time.Since(begin) < 1500*time.Millisecond {
+		sent := time.Now()
+		bystander.expect("x", "ECHO", "x")
+		worst = max(worst, time.Since(sent))
+		time.Sleep(time.Millisecond)
+	}
+	close(stop)
+	s.Stop(true) // ends the delays
+	wg.Wait()
+	if worst > time.Second {
+		t.Errorf("the bystander waited %v", worst)
+	}
+	if n := guesses.Load(); n > 150 {
+		t.Errorf("%d guesses in 1.5 s", n)
 	}
 }
