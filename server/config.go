@@ -128,29 +128,43 @@ func (p SavePoints) words() []string {
 	return words
 }
 
-// OutputLimit is the setting `client-output-buffer-limit`, of which only the
-// hard limit of normal clients exists here: a connection answers a bounded part
-// of a pipeline, and writes that out before it goes on, so that only a single
-// huge reply can grow its buffer, and never over time.
-type OutputLimit struct{ Hard int64 }
+// OutputLimit is the setting `client-output-buffer-limit` for normal clients, of
+// which alone there are any here. A connection answers a bounded part of a
+// pipeline, and writes that out before it goes on, so that only a single huge
+// reply can grow its buffer, and never over time.
+type OutputLimit struct {
+	Hard int64 // bytes of replies at most; 0: no bound
+	// A client may leave more than Soft bytes unread for less than SoftTime;
+	// Soft 0: no bound.
+	Soft     int64
+	SoftTime time.Duration
+}
 
 // parseOutputLimit reads `normal <hard> <soft> <soft seconds>`.
 func parseOutputLimit(words []string) (OutputLimit, error) {
 	if len(words) != 4 || !strings.EqualFold(words[0], "normal") {
-		return OutputLimit{}, fmt.Errorf("wants: normal <hard limit> 0 0")
+		return OutputLimit{}, fmt.Errorf("wants: normal <hard limit> <soft limit> <soft seconds>")
 	}
-	if words[2] != "0" || words[3] != "0" {
-		return OutputLimit{}, fmt.Errorf("there is no soft limit, since no output waits while commands go on: " +
-			"set it and its seconds to 0")
+	var l OutputLimit
+	var err error
+	if l.Hard, err = parseBytes(words[1], 0, math.MaxInt64); err != nil {
+		return OutputLimit{}, fmt.Errorf("hard limit: %w", err)
 	}
-	hard, err := parseBytes(words[1], 0, math.MaxInt64)
-	if err == nil && hard != 0 && hard < 1<<20 {
-		err = fmt.Errorf("the hard limit must be 0 (none) or at least 1mb")
+	if l.Hard != 0 && l.Hard < 1<<20 {
+		return OutputLimit{}, fmt.Errorf("the hard limit must be 0 (none) or at least 1mb")
 	}
-	return OutputLimit{hard}, err
+	if l.Soft, err = parseBytes(words[2], 0, math.MaxInt64); err != nil {
+		return OutputLimit{}, fmt.Errorf("soft limit: %w", err)
+	}
+	seconds, err := parseInteger(words[3], 0, math.MaxInt32)
+	if err != nil {
+		return OutputLimit{}, fmt.Errorf("soft seconds: %w", err)
+	}
+	l.SoftTime = time.Duration(seconds) * time.Second
+	return l, nil
 }
 
 // words renders the limit as it is written in a configuration.
 func (l OutputLimit) words() []string {
-	return []string{"normal", fmt.Sprint(l.Hard), "0", "0"}
+	return []string{"normal", fmt.Sprint(l.Hard), fmt.Sprint(l.Soft), fmt.Sprint(int64(l.SoftTime / time.Second))}
 }

@@ -39,6 +39,8 @@ type conn struct {
 	// Read by other goroutines.
 	phase   atomic.Int64 // phaseReading, phaseWorking, or when a write began to wait
 	in, out atomic.Uint64
+
+	overSoft time.Time // since when more than the soft limit waits; the watch's own
 }
 
 // line is how other goroutines reach a connection.
@@ -79,6 +81,8 @@ func (c *conn) limits(config *Config) (resp.Limits, int) {
 func (c *conn) ended(err error) {
 	var protocol *resp.ProtocolError
 	switch {
+	case errors.Is(err, resp.ErrHTTP):
+		c.server.warnOfHTTP(c.session.Addr)
 	case errors.As(err, &protocol):
 		c.server.logVerbose("protocol error", "client", c.session.Addr, "error", err)
 	case errors.Is(err, errOutputLimit):
@@ -106,6 +110,9 @@ func goodbyeText(err error) (text string, ok bool) {
 
 // overdue returns why the connection should be closed by now, or "".
 func (c *conn) overdue(now time.Time, config *Config) string {
+	if c.overSoftLimit(now, &config.MaxOutput) {
+		return "replies unread beyond the soft limit of client-output-buffer-limit"
+	}
 	switch phase := c.phase.Load(); {
 	case phase == phaseReading:
 		if config.Timeout > 0 && now.Sub(c.session.LastActive()) > config.Timeout {
@@ -117,4 +124,30 @@ func (c *conn) overdue(now time.Time, config *Config) string {
 		}
 	}
 	return ""
+}
+
+// overSoftLimit reports whether more replies wait for the client than the soft
+// limit allows, and have for its time. It is called about once a second.
+func (c *conn) overSoftLimit(now time.Time, limit *OutputLimit) bool {
+	if limit.Soft == 0 || c.session.OutputBuffer.Load() <= limit.Soft {
+		c.overSoft = time.Time{}
+		return false
+	}
+	if c.overSoft.IsZero() {
+		c.overSoft = now
+	}
+	return now.Sub(c.overSoft) >= limit.SoftTime
+}
+
+// warnEvery is how often requests of HTTP are logged.
+const warnEvery = time.Minute
+
+// warnOfHTTP logs that a client speaks HTTP, as Redis does.
+func (s *Server) warnOfHTTP(client string) {
+	now, last := time.Now().UnixNano(), s.warned.Load()
+	if last != 0 && now-last < int64(warnEvery) || !s.warned.CompareAndSwap(last, now) {
+		return
+	}
+	s.log.Warn("possible attack: a client sends POST or Host:, as a browser does that was tricked into posting commands; "+
+		"it was disconnected", "client", client)
 }

@@ -138,6 +138,7 @@ func (c *dedicated) flush() error {
 	}
 	for b := c.replies.Bytes(); len(b) > 0; {
 		c.phase.Store(c.server.clock.Load())
+		c.session.OutputBuffer.Store(int64(len(b)))
 		n, err := c.net.Write(b[:min(len(b), maxWrite)])
 		c.out.Add(uint64(n))
 		if err != nil {
@@ -145,6 +146,7 @@ func (c *dedicated) flush() error {
 		}
 		b = b[n:]
 	}
+	c.session.OutputBuffer.Store(0)
 	c.phase.Store(phaseWorking)
 	c.replies.Reset()
 	c.session.Answered()

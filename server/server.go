@@ -79,7 +79,8 @@ type Server struct {
 	lingers  chan struct{}  // bounds goodbyes, see goodbye
 	stop     chan struct{}  // closed when stopping begins
 	rejected atomic.Uint64
-	reset    totals // what CONFIG RESETSTAT subtracts; guarded by mu
+	warned   atomic.Int64 // unix nanoseconds, see warnOfHTTP
+	reset    totals       // what CONFIG RESETSTAT subtracts; guarded by mu
 }
 
 // totals are figures summed over connections.

@@ -13,7 +13,7 @@ func (e *ProtocolError) Error() string { return e.Text }
 
 const protocolError = "ERR Protocol error: "
 
-// The protocol errors. Those up to errHTTP are Redis' own.
+// The protocol errors. Those up to ErrHTTP are Redis' own.
 var (
 	errMultibulkLength = &ProtocolError{protocolError + "invalid multibulk length"}
 	errBulkLength      = &ProtocolError{protocolError + "invalid bulk length"}
@@ -24,9 +24,9 @@ var (
 	errUnauthMultibulk = &ProtocolError{protocolError + "unauthenticated multibulk length"}
 	errUnauthBulk      = &ProtocolError{protocolError + "unauthenticated bulk length"}
 
-	// errHTTP meets a browser that was tricked into posting commands; Redis
+	// ErrHTTP meets a browser that was tricked into posting commands; Redis
 	// hangs up without a word.
-	errHTTP = &ProtocolError{protocolError + "this is not an HTTP server"}
+	ErrHTTP = &ProtocolError{protocolError + "this is not an HTTP server"}
 	// errRequestLength: Redis hangs up without a word.
 	errRequestLength = &ProtocolError{protocolError + "too big request"}
 )

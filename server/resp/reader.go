@@ -191,7 +191,7 @@ func (r *Reader) inline() (complete bool, err error) {
 		return false, r.limits.tooManyArgs()
 	}
 	if len(r.spans) > 0 && isHTTP(line[r.spans[0].from:r.spans[0].to]) {
-		return false, errHTTP
+		return false, ErrHTTP
 	}
 	return true, nil
 }
