@@ -221,7 +221,7 @@ func TestIdleClientsAreDisconnected(t *testing.T) {
 // sent does not pile up.
 func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 	t.Parallel()
-	s := start(t, "client-write-timeout", "1")
+	s := start(t, "client-write-timeout", "3")
 	deaf, bystander := s.dial(t), s.dial(t)
 	deaf.SetDeadline(time.Now().Add(10 * time.Second))
 	request := []byte(strings.Repeat(frame("ECHO", strings.Repeat("x", 1000)), 1000))
