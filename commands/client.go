@@ -158,7 +158,7 @@ func clientList(c *Context) {
 	var b strings.Builder
 	now := time.Now()
 	for _, s := range c.sessions() {
-		if wanted(s) {
+		if wanted(s) && !s.killed.Load() {
 			b.WriteString(s.describe(now))
 			b.WriteByte('\n')
 		}
@@ -268,7 +268,9 @@ func clientKill(c *Context) {
 func (c *Context) kill(f *killFilter) int {
 	n := 0
 	if c.Server.Kill != nil {
-		n = c.Server.Kill(func(s *Session) bool { return s != c.Session && f.matches(s) })
+		n = c.Server.Kill(func(s *Session) bool {
+			return s != c.Session && f.matches(s) && s.killed.CompareAndSwap(false, true)
+		})
 	}
 	if f.me && f.matches(c.Session) {
 		c.Session.closing.Store(true)

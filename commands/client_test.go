@@ -78,3 +78,22 @@ func TestStandalone(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// TestKilledOnce: a client that was killed is gone for other commands at once,
+// although its connection may take a moment to close.
+func TestKilledOnce(t *testing.T) {
+	srv := new(Server)
+	other := NewSession(8, "127.0.0.1:50001", "127.0.0.1:6379", srv)
+	c := dial(t, newStore(t), srv)
+	srv.Sessions = func() []*Session { return []*Session{c.session, other} }
+	srv.Kill = func(match func(*Session) bool) (n int) {
+		for _, s := range srv.Sessions() {
+			n += int(bit(match(s)))
+		}
+		return n
+	}
+	c.play([]step{{"CLIENT KILL TYPE normal", ":1"}, {"CLIENT KILL TYPE normal", ":0"}, {"CLIENT KILL ID 8", ":0"}})
+	if got := c.say("CLIENT LIST"); strings.Contains(got, "id=8 ") {
+		t.Error(got)
+	}
+}

@@ -46,6 +46,7 @@ type Session struct {
 	noEvict    atomic.Bool
 	noTouch    atomic.Bool
 	monitors   atomic.Bool
+	killed     atomic.Bool  // by CLIENT KILL; its connection is about to be gone
 	multi      atomic.Int64 // commands queued by MULTI, -1 outside
 	lastActive atomic.Int64 // unix nanoseconds
 	lastCmd    atomic.Pointer[Command]

@@ -133,6 +133,7 @@ func TestClientKill(t *testing.T) {
 			if match(s) {
 				killed = append(killed, s.ID)
 				n++
+				s.killed.Store(false) // as if it had come back
 			}
 		}
 		return n
