@@ -30,6 +30,9 @@
 //
 //   - parse.go reads integers and options, errors.go words every error reply,
 //   - session.go and server.go are the seam to package server,
+//   - permission.go asks package acl whether a client may do what it asks,
+//     login.go lets clients in and slows down those who guess, redact.go says
+//     how a request may be shown,
 //   - transaction.go is MULTI,
 //   - stats.go and histogram.go are what is counted of each command, observe.go
 //     is what watches batches (slowlog.go, latency.go, monitor.go),
