@@ -19,10 +19,11 @@ import (
 //	raw> "PING\r\n"       these bytes as they are, and one reply
 //	mute> CLIENT REPLY OFF   a command that gets no reply
 //	next>                 one more reply, of what was sent before
+//	fields> INFO memory   every section and field of Redis' reply is in ours
 //	sleep 20ms
 //	# a comment
 //
-// The words raw, mute, next and scan may follow a connection's name: "b raw>".
+// The words raw, mute, next, scan and fields may follow a connection's name: "b raw>".
 // Arguments are written as in dialogues, see splitCommand.
 type script struct {
 	name  string // of the file, without its extension
@@ -50,6 +51,7 @@ const (
 	mute    stepKind = "mute" // send only
 	next    stepKind = "next" // read only
 	scanAll stepKind = "scan" // a whole SCAN
+	fields  stepKind = "fields"
 )
 
 // command is the step as the skip list matches it.
@@ -58,7 +60,7 @@ func (e *exchange) command() string {
 }
 
 // stepLine is a line of a script: connection, kind, normalisers, arguments.
-var stepLine = regexp.MustCompile(`^(?:([a-z]\w*)??(?:(?:^| )(raw|mute|next|scan))?|)>(?:~([a-z,]+))?(?: (.*))?$`)
+var stepLine = regexp.MustCompile(`^(?:([a-z]\w*)??(?:(?:^| )(raw|mute|next|scan|fields))?|)>(?:~([a-z,]+))?(?: (.*))?$`)
 
 // readScript reads a script.
 func readScript(t *testing.T, file string) *script {

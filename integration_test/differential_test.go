@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -59,6 +60,10 @@ func compare(t *testing.T, s *script, proto string, skips *skipList) {
 			continue
 		}
 		want, got := theirs.play(e), ours.play(e)
+		if e.kind == fields {
+			compareFields(t, s, e, proto, skips, want.text, got.text)
+			continue
+		}
 		for _, name := range e.normalisers {
 			normalisers[name](&want, &got)
 		}
@@ -68,6 +73,33 @@ func compare(t *testing.T, s *script, proto string, skips *skipList) {
 		t.Errorf("%s: %.200s\n got   %.600s\n Redis %.600s", e.where, e.command(), got, want)
 		if differences++; differences == 200 {
 			t.Fatal("and so on")
+		}
+	}
+}
+
+// compareFields expects every section and field of Redis' INFO in ours. Ours may
+// have more, and they may be in another order.
+func compareFields(t *testing.T, s *script, e *exchange, proto string, skips *skipList, redis, ours string) {
+	names := func(info string) (names []string) {
+		section := ""
+		for _, line := range strings.Split(strings.TrimPrefix(info, "txt:"), "\r\n") {
+			name, _, isField := strings.Cut(line, ":")
+			if title, ok := strings.CutPrefix(line, "# "); ok {
+				section = strings.ToLower(title)
+				names = append(names, section)
+			} else if isField {
+				names = append(names, section+" "+name)
+			}
+		}
+		return names
+	}
+	want, got := names(redis), names(ours)
+	if len(want) < 2 {
+		t.Errorf("%s: Redis' answer is %.200q", e.where, redis)
+	}
+	for _, name := range want {
+		if !slices.Contains(got, name) && !skips.covers(s.name, proto, name) {
+			t.Errorf("%s: %s: there is no %s", e.where, e.text, name)
 		}
 	}
 }
