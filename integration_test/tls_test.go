@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -111,4 +112,25 @@ func TestTLSRefusesToStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	refusesCmd(t, "tls-cert-file: open .*: no such file", start("--port", "0", "--tls-auth-clients", "no"))
+}
+
+// TestTLSBackup has the subcommand speak to a server that speaks TLS only.
+func TestTLSBackup(t *testing.T) {
+	t.Parallel()
+	s, ca := tlsServer(t)
+	cert, key := ca.Issue("client", time.Now().Add(time.Hour))
+	dir := filepath.Join(t.TempDir(), "copy")
+	args := []string{"backup", "--port", s.port(), "--tls", "--cacert", ca.File}
+	if out, code := fbfkv(t, append(args, dir)...); code != 1 || !strings.Contains(out, "the connection failed") {
+		t.Errorf("without a certificate: status %d, %s", code, out)
+	}
+	if out, code := fbfkv(t, append(args, "--cert", cert, dir)...); code != 1 || !strings.Contains(out, "--cert and --key") {
+		t.Errorf("without a key: status %d, %s", code, out)
+	}
+	if out, code := fbfkv(t, append(args, "--cert", cert, "--key", key, dir)...); code != 0 {
+		t.Errorf("with a certificate: status %d, %s", code, out)
+	}
+	if out, code := fbfkv(t, "check", dir); code != 0 {
+		t.Errorf("the copy: status %d, %s", code, out)
+	}
 }

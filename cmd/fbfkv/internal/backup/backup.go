@@ -4,10 +4,13 @@ package backup
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -23,6 +26,10 @@ import (
 type options struct {
 	host, password string
 	port           int
+
+	tls           bool
+	ca, cert, key string // paths
+	tlsConfig     *tls.Config
 }
 
 const help = `Asks a running server on this machine for a consistent copy of its data directory
@@ -37,7 +44,7 @@ it. A copy on the same disk does not survive that disk: take it elsewhere.`
 func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "backup [--host H] [--port P] [--requirepass PASSWORD] DIR",
+		Use:   "backup [--host H] [--port P] [--requirepass PASSWORD] [--tls [--cacert F] [--cert F --key F]] DIR",
 		Short: "copy the data directory of a running server",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
@@ -51,6 +58,10 @@ func New() *cobra.Command {
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "the server's address")
 	cmd.Flags().IntVar(&o.port, "port", 6379, "the server's port")
 	cmd.Flags().StringVar(&o.password, "requirepass", "", "the server's password")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "the port is one for TLS")
+	cmd.Flags().StringVar(&o.ca, "cacert", "", "the authority that signed the server's certificate, in PEM (the system's)")
+	cmd.Flags().StringVar(&o.cert, "cert", "", "the certificate to show, in PEM")
+	cmd.Flags().StringVar(&o.key, "key", "", "its private key, in PEM")
 	return cmd
 }
 
@@ -59,14 +70,42 @@ func New() *cobra.Command {
 func (o *options) connect() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		Addr: net.JoinHostPort(o.host, strconv.Itoa(o.port)), Password: o.password,
-		PoolSize: 1, MaxRetries: -1, ReadTimeout: -1, DisableIdentity: true,
+		TLSConfig: o.tlsConfig, PoolSize: 1, MaxRetries: -1, ReadTimeout: -1, DisableIdentity: true,
 	})
+}
+
+// readTLS reads the files of the TLS flags.
+func (o *options) readTLS() (*tls.Config, error) {
+	c := &tls.Config{ServerName: o.host}
+	if o.ca != "" {
+		text, err := os.ReadFile(o.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w", err)
+		}
+		c.RootCAs = x509.NewCertPool()
+		if !c.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("--cacert %s: there is no certificate in it", o.ca)
+		}
+	}
+	if o.cert != "" || o.key != "" {
+		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert and --key: %w", err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c, nil
 }
 
 func (o *options) run(dir string, stdout, stderr io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
+	}
+	if o.tls {
+		if o.tlsConfig, err = o.readTLS(); err != nil {
+			return err
+		}
 	}
 	ctx := context.Background()
 	asking, watching := o.connect(), o.connect()

@@ -41,6 +41,10 @@ var commandFigures = []figure[commands.CommandFigures]{
 // storeFigures are those of the whole store and of Pebble below it.
 var storeFigures = []figure[store.Stats]{
 	gauge("keys", "Keys, as DBSIZE counts them.", func(s *store.Stats) float64 { return float64(s.Keys) }),
+	counter("key_hits_total", "Keys that queries have found.", func(s *store.Stats) float64 { return float64(s.Hits) }),
+	counter("key_misses_total", "Keys that queries have not found.", func(s *store.Stats) float64 { return float64(s.Misses) }),
+	counter("keys_expired_total", "Keys removed because their time had come.",
+		func(s *store.Stats) float64 { return float64(s.Expired) }),
 	gauge("frozen", "Whether a commit has failed, so that writes are refused until a restart.",
 		func(s *store.Stats) float64 { return bool01(s.Failure != nil) }),
 	gauge("disk_full", "Whether writes are refused because there is less free space than min-free-disk.",
