@@ -189,9 +189,9 @@ var limitSettings = []Setting{
 		kind: memory(func(c *Config) *int64 { return &c.MaxRequest }, 1<<20, 1<<30),
 	}, {
 		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true,
-		Doc: "normal <bytes> <soft bytes> <seconds>: the longest reply, and for how long more than the soft limit of it may " +
+		Doc: "normal <hard> <soft> <seconds>, in bytes: the longest reply, and for how long more than the soft limit of it may " +
 			"lie unread; beyond either the client is disconnected. 0 is no bound. Other classes of clients do not exist here.",
-		kind: list(func(c *Config) *OutputLimit { return &c.MaxOutput }, "normal <bytes> <bytes> <seconds>", parseOutputLimit, OutputLimit.words),
+		kind: list(func(c *Config) *OutputLimit { return &c.MaxOutput }, "normal <hard> <soft> <s>", parseOutputLimit, OutputLimit.words),
 	},
 }
 
