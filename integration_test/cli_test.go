@@ -85,3 +85,26 @@ func TestBenchmark(t *testing.T) {
 		t.Errorf("the counter is %d", n)
 	}
 }
+
+// TestBenchmarkSuite runs redis-benchmark's own tests, of those whose values
+// are integers, in both versions of the protocol.
+func TestBenchmarkSuite(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "redis-benchmark", "install Debian's package redis-tools")
+	const requests = 2000
+	s := startServer(t, "--appendfsync", "everysec")
+	for round, protocol := range [][]string{nil, {"-3"}} {
+		args := append([]string{"-p", s.port(), "-q", "-c", "20", "-P", "4", "-n", fmt.Sprint(requests),
+			"-t", "ping_inline,ping_mbulk,incr,get"}, protocol...)
+		out, err := exec.Command("redis-benchmark", args...).CombinedOutput()
+		if text := string(out); err != nil || strings.Contains(text, "rror") || strings.Contains(text, "WARN") {
+			t.Fatalf("redis-benchmark: %v\n%s", err, out)
+		}
+		for _, name := range []string{"PING_INLINE", "PING_MBULK", "INCR", "GET"} {
+			if !strings.Contains(string(out), name+": ") {
+				t.Errorf("redis-benchmark says nothing of %s:\n%s", name, out)
+			}
+		}
+		s.dial().want(fmt.Sprintf(":%d", (round+1)*requests), "CGET", "counter:__rand_int__")
+	}
+}
