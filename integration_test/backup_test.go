@@ -129,10 +129,10 @@ func TestCheckCommand(t *testing.T) {
 	}
 	damage(t, snapshots[len(snapshots)-1])
 	expect(s.dir, 1, "problem: partition 15: filter snapshot", "the server starts with the older snapshot, nothing is lost", "has 1 problem")
-	tables, err := filepath.Glob(filepath.Join(s.dir, "db", "*.sst"))
-	if err != nil || len(tables) == 0 {
-		t.Fatal(tables, err)
+	runs, err := filepath.Glob(filepath.Join(s.dir, "runs", "*.run"))
+	if err != nil || len(runs) == 0 {
+		t.Fatal(runs, err)
 	}
-	damage(t, tables[0])
-	expect(s.dir, 1, "db/"+filepath.Base(tables[0])+": is damaged", "restore a backup")
+	damage(t, runs[0])
+	expect(s.dir, 1, "runs/"+filepath.Base(runs[0])+": ", "is damaged", "restore a backup")
 }

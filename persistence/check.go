@@ -64,7 +64,7 @@ func (db *DB) openReadOnly(o Options) error {
 		o.FS = cutFS{FS: o.FS, path: db.path(pebbleName, db.recovery.File), size: db.recovery.CutAt}
 	}
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
-	db.cache = pebble.NewCache(o.CacheSize)
+	db.cache = newCache(o)
 	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
 	db.options.ReadOnly = true
 	db.options.ErrorIfNotExists = true

@@ -38,7 +38,7 @@ func (db *DB) openPebble(o Options) error {
 	if err != nil {
 		return wrap("list Pebble's files", err)
 	}
-	db.cache = pebble.NewCache(o.CacheSize)
+	db.cache = newCache(o)
 	if len(names) == 0 {
 		// Pebble creates the first WAL file of a new database before it raises
 		// the format; reopened, it writes all of them in the newest one.
@@ -54,6 +54,12 @@ func (db *DB) openPebble(o Options) error {
 	}
 	db.wal.serving.Store(true)
 	return nil
+}
+
+// newCache makes the block cache. Pebble takes the memory of memtables out of
+// it, usually two of them under load, which would leave nothing of a small one.
+func newCache(o Options) *pebble.Cache {
+	return pebble.NewCache(o.CacheSize + 2*int64(o.MemTableSize))
 }
 
 // startPebble opens Pebble, which panics where it cannot fsync a directory;
