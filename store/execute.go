@@ -1,8 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
@@ -84,6 +86,7 @@ func (r *ref) fromDisk() *onDisk {
 
 // load is a row read outside the lock.
 type load struct {
+	pos    uint64 // of the row
 	done   bool
 	stamp  uint32
 	exists bool
@@ -397,8 +400,16 @@ func (x *execution) fetch() {
 	var buf []byte
 	for _, i := range x.cold {
 		r := &x.refs[i]
+		r.disk.load.pos = position(r.slot, keyHash(r.key))
+	}
+	// In the order of rows, neighbours share most of the way to theirs.
+	slices.SortFunc(x.cold, func(a, b int) int {
+		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
+	})
+	for _, i := range x.cold {
+		r := &x.refs[i]
 		l := &r.disk.load
-		k := persistence.RowKey{Slot: r.slot, Hash: keyHash(r.key), Key: r.key}
+		k := persistence.RowKey{Slot: r.slot, Hash: l.pos & (1<<48 - 1), Key: r.key}
 		var err error
 		buf, l.exists, err = x.s.db.Row(buf, k)
 		if err == nil && l.exists {
