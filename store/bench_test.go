@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"strconv"
 	"sync/atomic"
 	"testing"
 
@@ -47,7 +48,7 @@ func benchExecute(b *testing.B, s *Store, pipeline int, spread uint64) {
 				n++
 				binary.BigEndian.PutUint64(ids[i][:], me)
 				binary.BigEndian.PutUint64(ids[i][8:], n)
-				keys[i] = fmt.Appendf(keys[i][:0], "counter:%d", (n*7919+me<<40)%spread)
+				keys[i] = strconv.AppendUint(append(keys[i][:0], "counter:"...), (n*7919+me<<40)%spread, 10)
 				op := batch.Add(CIncrBy)
 				op.Key, op.ID, op.Delta = keys[i], ids[i][:], 1
 			}
