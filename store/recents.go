@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
-	"sync"
 )
 
 // recents are the EXACT records of a partition that are not yet in a run on
@@ -97,8 +96,31 @@ func (r *reader) runValue() record {
 	return rec
 }
 
-// chunkPool keeps chunks of full size between runs.
-var chunkPool = sync.Pool{New: func() any { return new([recentChunk]byte) }}
+// freeChunks keeps chunks of full size between runs. A sync.Pool would lose them
+// to every garbage collection, which at full load comes before they are needed.
+var freeChunks = make(chan *[recentChunk]byte, maxFreeChunks)
+
+// maxFreeChunks bounds the memory kept: 16 MiB.
+const maxFreeChunks = 64
+
+func newChunk() []byte {
+	select {
+	case c := <-freeChunks:
+		return c[:0]
+	default:
+		return new([recentChunk]byte)[:0]
+	}
+}
+
+func recycleChunk(c []byte) {
+	if cap(c) != recentChunk {
+		return
+	}
+	select {
+	case freeChunks <- (*[recentChunk]byte)(c[:recentChunk]):
+	default:
+	}
+}
 
 // add remembers an operation.
 func (rs *recents) add(r *record) {
@@ -166,7 +188,7 @@ func (s *recentSegment) reserve(most int) int {
 	case n < 0 && most <= firstChunk: // so that idle partitions stay small
 		s.chunks = append(s.chunks, make([]byte, 0, firstChunk))
 	case most <= recentChunk:
-		s.chunks = append(s.chunks, chunkPool.Get().(*[recentChunk]byte)[:0])
+		s.chunks = append(s.chunks, newChunk())
 	default:
 		s.chunks = append(s.chunks, make([]byte, 0, most))
 	}
@@ -299,9 +321,7 @@ func (rs *recents) seal() []*recentSegment {
 func (rs *recents) release(n int) {
 	for _, s := range rs.segments[:n] {
 		for _, c := range s.chunks {
-			if cap(c) == recentChunk {
-				chunkPool.Put((*[recentChunk]byte)(c[:recentChunk]))
-			}
+			recycleChunk(c)
 		}
 	}
 	rs.segments = slices.Clone(rs.segments[n:])
