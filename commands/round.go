@@ -101,7 +101,7 @@ func (r *Round) Join(p *Pipeline) {
 func (r *Round) Pending() int { return len(r.slots) }
 
 // Undo removes what the last Add left behind when it panicked: no operation is
-// executed of which only a half was parsed.
+// executed of which only a half was parsed. After Execute it does nothing.
 func (r *Round) Undo() {
 	r.batch.Ops = r.batch.Ops[:r.undo.ops]
 	r.slots = r.slots[:r.undo.slots]
@@ -112,6 +112,8 @@ func (r *Round) Execute() {
 	if len(r.slots) == 0 {
 		return
 	}
+	// A reply that panics costs its own connection: nothing is undone any more.
+	r.undo.ops, r.undo.slots = len(r.batch.Ops), len(r.slots)
 	r.start = time.Now()
 	if len(r.batch.Ops) > 0 {
 		r.execute(&r.batch)

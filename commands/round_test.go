@@ -34,6 +34,7 @@ func TestRoundOfTwo(t *testing.T) {
 	r.Observe()
 	var w, v resp.Writer
 	a.Answer(&w)
+	r.Undo() // as if that had panicked
 	b.Answer(&v)
 	r.Reset()
 	const unknown = "-ERR unknown command 'NOSUCH', with args beginning with: \r\n"

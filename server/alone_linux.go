@@ -9,6 +9,8 @@ func (w *worker) serveAlone(c *polled) {
 		go w.loop.serveAlone(c)
 		return
 	}
+	// What went before was answered: it must not be executed with this again.
+	w.round.Reset()
 	w.guard(c, (*worker).carryOut)
 	c.held = nil
 	if c.err == errPanicked {

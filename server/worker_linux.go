@@ -178,6 +178,9 @@ func (w *worker) gather(c *polled) {
 	if c.unsent != nil && !w.resend(c) || c.err != nil {
 		return
 	}
+	if c.held != nil {
+		return // it comes before what follows it, and is still in the buffer
+	}
 	if w.round.Pending() >= maxRound {
 		c.starved = c.more || c.readable
 		return
