@@ -24,7 +24,7 @@ func infoServer(v *infoView, b *infoLines) {
 	b.add("redis_mode", "standalone")
 	b.add("os", systemName())
 	b.add("arch_bits", 64)
-	b.add("multiplexing_api", "go")
+	b.add("multiplexing_api", f.Polling)
 	b.add("go_version", runtime.Version())
 	b.add("process_id", os.Getpid())
 	b.add("process_supervised", supervised)

@@ -90,6 +90,7 @@ type ServerFigures struct {
 	Started    time.Time
 	Executable string
 	ConfigFile string
+	Polling    string // how connections are watched: epoll, or go for the runtime's own poller
 
 	ConnectedClients int
 	BlockedClients   int

@@ -36,6 +36,10 @@ func (s *Server) figures() commands.ServerFigures {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := s.totals()
+	polling := "go"
+	if s.loop != nil {
+		polling = "epoll"
+	}
 	return commands.ServerFigures{
 		Port:                int(s.port.Load()),
 		TLSPort:             int(s.tlsPort.Load()),
@@ -43,6 +47,7 @@ func (s *Server) figures() commands.ServerFigures {
 		Started:             s.started,
 		Executable:          executable(),
 		ConfigFile:          s.configFile,
+		Polling:             polling,
 		ConnectedClients:    len(s.conns),
 		MaxClients:          config.MaxClients,
 		TotalConnections:    sum.connections - s.reset.connections,

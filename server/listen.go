@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -32,14 +33,12 @@ func Listen(c *Config) ([]net.Listener, error) {
 func listenOn(bind []string, port int) ([]net.Listener, error) {
 	var listeners []net.Listener
 	for _, address := range bind {
-		host, optional := strings.CutPrefix(address, "-")
-		if host == "*" {
-			host = ""
-		}
+		name, optional := strings.CutPrefix(address, "-")
+		network, host := socketOf(name, bind)
 		// Keepalive is set on each connection, from the settings of its time.
 		lc := net.ListenConfig{KeepAlive: -1}
-		l, err := lc.Listen(context.Background(), "tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-		if optional && errors.Is(err, syscall.EADDRNOTAVAIL) {
+		l, err := lc.Listen(context.Background(), network, net.JoinHostPort(host, strconv.Itoa(port)))
+		if optional && (errors.Is(err, syscall.EADDRNOTAVAIL) || errors.Is(err, syscall.EAFNOSUPPORT)) {
 			continue
 		}
 		if err != nil {
@@ -55,6 +54,27 @@ func listenOn(bind []string, port int) ([]net.Listener, error) {
 		return nil, fmt.Errorf("cannot listen: no address of bind %s exists on this machine", strings.Join(bind, " "))
 	}
 	return listeners, nil
+}
+
+// socketOf returns the network and the host that net.Listen takes for an address
+// of bind. Each IP address keeps to its version, as in Redis: 0.0.0.0 alone does
+// not open the port to IPv6, and 0.0.0.0 and :: do not get into each other's way.
+// For the same reason * leaves IPv6 to the others if they have an address of it.
+func socketOf(address string, bind []string) (network, host string) {
+	isIPv6 := func(a string) bool { return strings.Contains(a, ":") }
+	switch {
+	case address == "*" && slices.ContainsFunc(bind, isIPv6):
+		return "tcp4", "0.0.0.0"
+	case address == "*":
+		return "tcp", ""
+	case address == "::*":
+		return "tcp6", "::"
+	case isIPv6(address):
+		return "tcp6", address
+	case net.ParseIP(address) != nil:
+		return "tcp4", address
+	}
+	return "tcp", address
 }
 
 // listenError says plainly why an address cannot be listened on.

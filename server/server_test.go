@@ -129,6 +129,45 @@ func TestListen(t *testing.T) {
 	}
 }
 
+// TestListenKeepsToTheIPVersion: an IPv4 wildcard does not open the port to IPv6,
+// and the wildcards of both versions, among them Redis' default, go together.
+func TestListenKeepsToTheIPVersion(t *testing.T) {
+	ipv6, err := net.Listen("tcp6", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6 on this machine")
+	}
+	ipv6.Close()
+	for _, tt := range []struct{ bind, addresses string }{
+		{"0.0.0.0", "0.0.0.0"},
+		{"0.0.0.0 ::", "0.0.0.0 ::"},
+		{"* -::*", "0.0.0.0 ::"},
+		{"* -::1", "0.0.0.0 ::1"},
+		{"*", "::"}, // of both versions
+		{"-::*", "::"},
+	} {
+		listeners, err := Listen(configWith(t, "bind", tt.bind, "port", "0"))
+		if err != nil {
+			t.Errorf("bind %s: %v", tt.bind, err)
+			continue
+		}
+		var got []string
+		for _, l := range listeners {
+			got = append(got, l.Addr().(*net.TCPAddr).IP.String())
+		}
+		if strings.Join(got, " ") != tt.addresses {
+			t.Errorf("bind %s: listens on %v, want %s", tt.bind, got, tt.addresses)
+		}
+		if tt.bind == "0.0.0.0" {
+			_, port, _ := net.SplitHostPort(listeners[0].Addr().String())
+			if c, err := net.Dial("tcp6", "[::1]:"+port); err == nil {
+				c.Close()
+				t.Error("bind 0.0.0.0: IPv6 is open too")
+			}
+		}
+		closeAll(listeners)
+	}
+}
+
 func TestServeOnSeveralAddresses(t *testing.T) {
 	s := start(t, "bind", "127.0.0.1 127.0.0.2")
 	_, port, _ := net.SplitHostPort(s.address)

@@ -142,8 +142,8 @@ var storageSettings = []Setting{
 var networkSettings = []Setting{
 	{
 		Name: "bind", Group: GroupNetwork, Default: "127.0.0.1",
-		Doc: "The addresses to listen on, separated by spaces; * is every address. One with a leading - may be " +
-			"missing on this machine.",
+		Doc: "The addresses to listen on, separated by spaces; * is every address, ::* every IPv6 address. One with a " +
+			"leading - may be missing on this machine.",
 		kind: list(func(c *Config) *[]string { return &c.Bind }, "<address> ...", parseAddresses,
 			func(v []string) []string { return v }),
 	}, {

@@ -9,7 +9,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -20,7 +23,10 @@ func main() {
 // one plain line on stderr and exit status 1.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
-	root.SetArgs(redisStyle(args))
+	if !startsWithSubcommand(root, args) {
+		args = redisStyle(args) // a subcommand's flags are its own
+	}
+	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.Execute(); err != nil {
@@ -28,6 +34,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// startsWithSubcommand reports whether the first argument is a subcommand's name.
+func startsWithSubcommand(root *cobra.Command, args []string) bool {
+	return len(args) > 0 && slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == args[0] })
 }
 
 // oneLine joins the lines of a message.

@@ -350,6 +350,22 @@ func TestVersion(t *testing.T) {
 	}
 }
 
+// TestSubcommandArguments: wrong ones are answered with the usage, and flags that
+// are settings' names too are the subcommand's own.
+func TestSubcommandArguments(t *testing.T) {
+	for in, want := range map[string]string{
+		"check":                   "fbfkv: usage: fbfkv check DIR (fbfkv check --help tells more)",
+		"restore a":               "fbfkv: usage: fbfkv restore BACKUP DIR ",
+		"healthcheck a":           "fbfkv: usage: fbfkv healthcheck ",
+		"backup --user saver dir": "fbfkv: --user goes with a password",
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {
+			t.Errorf("fbfkv %s: exit status %d, %q, want %q", in, code, &stderr, want)
+		}
+	}
+}
+
 func TestRedisStyle(t *testing.T) {
 	for in, want := range map[string]string{
 		"a.conf --port 6380":                        "a.conf|--port=6380",

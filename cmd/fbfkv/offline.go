@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/backup"
@@ -11,5 +13,19 @@ import (
 
 // addOffline adds the subcommands that look after data directories and servers.
 func addOffline(root *cobra.Command) {
-	root.AddCommand(check.New(), backup.New(), restore.New(), healthcheck.New())
+	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), healthcheck.New()} {
+		sub.DisableFlagsInUseLine = true // the line names them
+		sub.Args = orUsage(sub.Args)
+		root.AddCommand(sub)
+	}
+}
+
+// orUsage answers wrong arguments with how the subcommand is called.
+func orUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if check(cmd, args) != nil {
+			return fmt.Errorf("usage: %s (%s --help tells more)", cmd.UseLine(), cmd.CommandPath())
+		}
+		return nil
+	}
 }

@@ -24,18 +24,24 @@ import (
 
 // options are the command's flags.
 type options struct {
-	host, password string
-	port           int
+	host, user, password string
+	port                 int
 
 	tls           bool
 	ca, cert, key string // paths
 	tlsConfig     *tls.Config
 }
 
+// passwordVariable is where redis-cli looks for a password, too.
+const passwordVariable = "REDISCLI_AUTH"
+
 const help = `Asks a running server on this machine for a consistent copy of its data directory
 (command BACKUP) and waits for it. Clients go on meanwhile. DIR must not exist or be
 empty; the server creates it, so its user must be allowed to. On the same file
 system most of the copy is links, quick and small.
+
+The user needs the right to run BACKUP. The password may come from the environment
+variable ` + passwordVariable + `, as for redis-cli, where other users do not see it.
 
 fbfkv check DIR examines the copy, fbfkv restore DIR NEW makes a data directory of
 it. A copy on the same disk does not survive that disk: take it elsewhere.`
@@ -44,7 +50,7 @@ it. A copy on the same disk does not survive that disk: take it elsewhere.`
 func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "backup [--host H] [--port P] [--requirepass PASSWORD] [--tls [--cacert F] [--cert F --key F]] DIR",
+		Use:   "backup [--host H] [--port P] [--user NAME] [--requirepass PASSWORD] [--tls [--cacert F] [--cert F --key F]] DIR",
 		Short: "copy the data directory of a running server",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
@@ -57,7 +63,9 @@ func New() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "the server's address")
 	cmd.Flags().IntVar(&o.port, "port", 6379, "the server's port")
-	cmd.Flags().StringVar(&o.password, "requirepass", "", "the server's password")
+	cmd.Flags().StringVar(&o.user, "user", "", "the user to log in as (default)")
+	cmd.Flags().StringVar(&o.password, "requirepass", os.Getenv(passwordVariable), "the user's password")
+	cmd.Flags().Lookup("requirepass").DefValue = "" // the help shows no password
 	cmd.Flags().BoolVar(&o.tls, "tls", false, "the port is one for TLS")
 	cmd.Flags().StringVar(&o.ca, "cacert", "", "the authority that signed the server's certificate, in PEM (the system's)")
 	cmd.Flags().StringVar(&o.cert, "cert", "", "the certificate to show, in PEM")
@@ -69,7 +77,7 @@ func New() *cobra.Command {
 // it takes, and never sends a command twice.
 func (o *options) connect() *redis.Client {
 	return redis.NewClient(&redis.Options{
-		Addr: net.JoinHostPort(o.host, strconv.Itoa(o.port)), Password: o.password,
+		Addr: net.JoinHostPort(o.host, strconv.Itoa(o.port)), Username: o.user, Password: o.password,
 		TLSConfig: o.tlsConfig, PoolSize: 1, MaxRetries: -1, ReadTimeout: -1, DisableIdentity: true,
 	})
 }
@@ -101,6 +109,9 @@ func (o *options) run(dir string, stdout, stderr io.Writer) error {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return err
+	}
+	if o.user != "" && o.password == "" {
+		return errors.New("--user goes with a password: see fbfkv backup --help")
 	}
 	if o.tls {
 		if o.tlsConfig, err = o.readTLS(); err != nil {
