@@ -30,6 +30,7 @@ func TestRoundOfTwo(t *testing.T) {
 	add(b, "INCRBY", "k", "1000")
 	r.Undo()
 	b.n--
+	add(b, "GET", "k")
 	r.Execute()
 	r.Observe()
 	var w, v resp.Writer
@@ -41,7 +42,7 @@ func TestRoundOfTwo(t *testing.T) {
 	if got, want := string(w.Bytes()), ":1\r\n"+unknown+"$1\r\n1\r\n"; got != want {
 		t.Errorf("a: %q, want %q", got, want)
 	}
-	if got, want := string(v.Bytes()), ":2\r\n+OK\r\n+QUEUED\r\n*1\r\n:3\r\n"; got != want {
+	if got, want := string(v.Bytes()), ":2\r\n+OK\r\n+QUEUED\r\n*1\r\n:3\r\n$1\r\n3\r\n"; got != want {
 		t.Errorf("b: %q, want %q", got, want)
 	}
 	r.Join(a)

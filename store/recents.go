@@ -42,6 +42,9 @@ const (
 	recentChunk = 256 << 10
 	// recentBits are the bits of a location that say where in its chunk.
 	recentBits = 18
+	// maxChunks bounds a segment, so that locations fit into 32 bits even if no
+	// run can be built for long: 2 GiB.
+	maxChunks = 1 << (31 - recentBits)
 	// firstChunk is where an idle partition's memory begins.
 	firstChunk = 4 << 10
 	// maxPresized bounds the index that a new segment gets in advance.
@@ -127,7 +130,13 @@ func (rs *recents) add(r *record) {
 	if len(rs.segments) == 0 {
 		rs.segments = append(rs.segments, newRecentSegment(0))
 	}
-	rs.segments[len(rs.segments)-1].add(r)
+	s := rs.segments[len(rs.segments)-1]
+	if len(s.chunks) > maxChunks {
+		s.indexPending() // nobody changes it any more
+		s = newRecentSegment(0)
+		rs.segments = append(rs.segments, s)
+	}
+	s.add(r)
 }
 
 func (s *recentSegment) add(r *record) {

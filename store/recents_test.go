@@ -114,3 +114,28 @@ func TestRunsGoWhenTheirDropIsDurable(t *testing.T) {
 		must(t, db.Close())
 	}
 }
+
+// TestSegmentsAreBounded: records that wait long for a run go on in another
+// segment before a location would no longer say where they are.
+func TestSegmentsAreBounded(t *testing.T) {
+	var rs recents
+	add := func(id string, seq uint64) {
+		rs.add(&record{table: 1, hash: seq << 60, seq: seq, logged: int64(seq), key: []byte("k"), id: []byte(id)})
+	}
+	add("a", 1)
+	full := rs.segments[0]
+	full.chunks = append(full.chunks, make([][]byte, maxChunks)...)
+	add("b", 2)
+	if len(rs.segments) != 2 || full.count != 1 || full.lastSeq != 1 {
+		t.Fatalf("%d segments, of which the first holds %d records", len(rs.segments), full.count)
+	}
+	for i, id := range []string{"a", "b"} {
+		seq := uint64(i + 1)
+		if r, ok := rs.find(seq<<60, []byte("k"), []byte(id)); !ok || r.seq != seq {
+			t.Errorf("%s: found %v, sequence %d", id, ok, r.seq)
+		}
+	}
+	if sealed := rs.seal(); len(sealed) != 2 {
+		t.Errorf("%d segments are sealed", len(sealed))
+	}
+}
