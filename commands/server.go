@@ -93,7 +93,7 @@ type ServerFigures struct {
 	Polling    string // how connections are watched: epoll, or go for the runtime's own poller
 
 	ConnectedClients int
-	BlockedClients   int
+	BlockedClients   int // that wait for the end of CLIENT PAUSE
 	MaxClients       int
 
 	TotalConnections    uint64 // accepted since start

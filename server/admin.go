@@ -49,6 +49,7 @@ func (s *Server) figures() commands.ServerFigures {
 		ConfigFile:          s.configFile,
 		Polling:             polling,
 		ConnectedClients:    len(s.conns),
+		BlockedClients:      int(s.pause.held.Load()),
 		MaxClients:          config.MaxClients,
 		TotalConnections:    sum.connections - s.reset.connections,
 		RejectedConnections: s.rejected.Load(),

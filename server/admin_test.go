@@ -109,10 +109,16 @@ func TestClientPause(t *testing.T) {
 	if got := b.reply(); !strings.HasPrefix(got, "error: ") {
 		t.Errorf("reply %q during a pause", got)
 	}
+	if info := a.do("INFO", "clients"); !strings.Contains(info, "blocked_clients:1\r\n") {
+		t.Errorf("one client waits: %q", info)
+	}
 	b.SetReadDeadline(time.Now().Add(10 * time.Second))
 	a.expect("+OK", "CLIENT", "UNPAUSE")
 	b.expectReply(":1")
 	b.expectReply("+PONG")
+	if info := a.do("INFO", "clients"); !strings.Contains(info, "blocked_clients:0\r\n") {
+		t.Errorf("no client waits: %q", info)
+	}
 
 	begin := time.Now()
 	a.expect("+OK", "CLIENT", "PAUSE", "200")

@@ -11,6 +11,7 @@ import (
 // pause is the state of CLIENT PAUSE; it needs the command table.
 type pause struct {
 	until atomic.Int64 // unix nanoseconds; 0: none
+	held  atomic.Int64 // clients that wait for its end
 	table *commands.Table
 
 	mu         sync.Mutex
@@ -66,17 +67,22 @@ func (p *pause) wait(args [][]byte, flush func() error, stop <-chan struct{}) er
 		if wait == 0 {
 			return nil
 		}
-		if err := flush(); err != nil {
+		err := flush()
+		if err != nil {
 			return err
 		}
+		p.held.Add(1)
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
 		case <-changed:
 		case <-stop:
-			timer.Stop()
-			return errClosing
+			err = errClosing
 		}
 		timer.Stop()
+		p.held.Add(-1)
+		if err != nil {
+			return err
+		}
 	}
 }
