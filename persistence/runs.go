@@ -77,6 +77,13 @@ func (rs *runFiles) acquire(r Run) *runFile {
 	return f
 }
 
+// known reports whether a run has not been forgotten.
+func (rs *runFiles) known(r Run) bool {
+	rs.mu.RLock()
+	defer rs.mu.RUnlock()
+	return rs.files[r.key()] != nil
+}
+
 func (rs *runFiles) release(f *runFile) {
 	if f.refs.Add(-1) == 0 && f.f != nil {
 		rs.open.Add(-1)
@@ -195,6 +202,9 @@ func (db *DB) useRun(r Run) (file *runFile, f vfs.File, done func(), err error) 
 	f, err = db.fs.Open(file.path, vfs.RandomReadsOption)
 	if err != nil {
 		db.runs.release(file)
+		if errors.Is(err, fs.ErrNotExist) && !db.runs.known(r) {
+			return nil, nil, func() {}, nil // removed just now
+		}
 		return nil, nil, nil, wrap("open a run", err)
 	}
 	return file, f, func() { _ = f.Close(); db.runs.release(file) }, nil
