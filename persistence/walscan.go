@@ -6,6 +6,7 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -188,14 +189,50 @@ type Recovery struct {
 	// LostBytes is how much written but never fsynced log lay after the cut.
 	// Only a power loss under Everysec or No causes it.
 	LostBytes int64
+	// Unclosed names older WAL files, relative to the data directory, that do not
+	// end as a log that was closed in order; empty if all do. After a crash during a start there
+	// may be one, whose content is in sstables by then; but if the op log turns
+	// out to have a gap, this is where to look.
+	Unclosed string
+}
+
+// unclosedWALs lists the WAL files before the newest that do not end in order.
+func unclosedWALs(fsys vfs.FS, dir string) (unclosed string, err error) {
+	db := fsys.PathJoin(dir, pebbleName)
+	_, newest, err := newestWAL(fsys, db)
+	if err != nil {
+		return "", err
+	}
+	names, err := fsys.List(db)
+	if err != nil {
+		return "", err
+	}
+	var list []string
+	for _, name := range names {
+		num, ok := walNumber(name)
+		if !ok || num == newest {
+			continue
+		}
+		tail, err := scanWALFile(fsys, fsys.PathJoin(db, name), uint32(num))
+		if err != nil {
+			return "", err
+		}
+		if tail.Valid != math.MaxInt64 {
+			list = append(list, fsys.PathJoin(pebbleName, name))
+		}
+	}
+	return strings.Join(list, " and "), nil
 }
 
 // recoverWAL cuts the newest WAL file where the mark allows that its tail was
 // lost, and refuses damage to what was durable.
 func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	r, err := inspectWAL(fsys, dir)
+	if err == nil {
+		r.Unclosed, err = unclosedWALs(fsys, dir)
+	}
 	if err != nil || r.File == "" {
-		return r, err
+		return r, wrap("scan the WAL", err)
 	}
 	path := fsys.PathJoin(dir, pebbleName, r.File)
 	if err := truncateFile(fsys, path, fsys.PathJoin(dir, buildName, r.File), r.CutAt); err != nil {

@@ -63,6 +63,9 @@ func (s *Store) recover() error {
 	worker.Wait()
 	if len(errs) > 0 {
 		err := errs[0]
+		if unclosed := s.db.Recovery().Unclosed; errors.Is(err, ErrLogDamaged) && unclosed != "" {
+			err = fmt.Errorf("%w; %s ends too early", err, unclosed)
+		}
 		if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
 			err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
 		}
