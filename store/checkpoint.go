@@ -280,7 +280,7 @@ func (c *checkpoint) writeState() error {
 		return err
 	}
 	p.mu.Lock()
-	for _, r := range publish {
+	for _, r := range slices.Concat(publish, c.obsolete) { // FLUSHALL drops some unpublished
 		delete(p.unpublished, r.ID)
 	}
 	p.mu.Unlock()

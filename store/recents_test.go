@@ -139,3 +139,22 @@ func TestSegmentsAreBounded(t *testing.T) {
 		t.Errorf("%d segments are sealed", len(sealed))
 	}
 }
+
+// TestFlushAllForgetsUnpublishedRuns: nothing is kept of runs that FLUSHALL
+// drops before a checkpoint has published them.
+func TestFlushAllForgetsUnpublishedRuns(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.FS, o.Partitions = vfs.NewMem(), 1 })
+	p := s.partitions[0]
+	cincr(s, "k", "id", 1)
+	must(t, s.flushRecords(p, false))
+	var b Batch
+	b.Add(FlushAll)
+	s.Execute(&b)
+	if n := len(p.unpublished); n != 1 {
+		t.Fatalf("%d unpublished runs before the checkpoint", n)
+	}
+	must(t, s.checkpoint(p, true))
+	if n := len(p.unpublished); n != 0 {
+		t.Errorf("%d unpublished runs are kept", n)
+	}
+}
