@@ -3,6 +3,7 @@ package integration
 import (
 	"encoding/json"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -131,5 +132,22 @@ func TestBenchTable(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(tmp, "*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestBenchSweep makes one small sweep with the real server.
+func TestBenchSweep(t *testing.T) {
+	t.Parallel()
+	tmp := t.TempDir()
+	out := filepath.Join(tmp, "out")
+	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--seconds", "0.1", "--out", out)
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+t.TempDir())
+	if b, err := cmd.CombinedOutput(); err != nil || strings.Count(string(b), "\n") != 6 {
+		t.Fatalf("%v: %s", err, b)
+	}
+	for _, name := range []string{"processors.csv", "processors.svg"} {
+		if info, err := os.Stat(filepath.Join(out, name)); err != nil || info.Size() < 200 {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

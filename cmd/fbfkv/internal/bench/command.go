@@ -25,6 +25,7 @@ given rate, and says how many were answered and how long they took.
 
   fbfkv bench compare --help          two servers in turn, and their ratio
   fbfkv bench table --help            this server beside Redis, against its goals
+  fbfkv bench sweep --help            throughput and latency against what they depend on
 
 Workloads:
 `
@@ -51,9 +52,10 @@ func New() *cobra.Command {
 	c.o.addFlags(cmd.Flags())
 	flags := cmd.Flags()
 	flags.BoolVar(&c.json, "json", false, "print the result as JSON")
+	flags.StringVar(&c.plot, "plot", "", "draw latencies over time into this `file`, .svg or .png")
 	flags.StringVar(&c.csv, "csv", "", "write latencies over time to this `file`")
 	setStyle(cmd)
-	cmd.AddCommand(newCompare(), newTable())
+	cmd.AddCommand(newCompare(), newTable(), newSweep())
 	return cmd
 }
 
@@ -120,6 +122,7 @@ type command struct {
 	o    Options
 	json bool
 	csv  string
+	plot string
 }
 
 func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
@@ -138,6 +141,9 @@ func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	if c.csv != "" && err == nil {
 		err = r.writeCSV(c.csv)
+	}
+	if c.plot != "" && err == nil {
+		err = r.plot(c.plot)
 	}
 	if r.Verified != nil && err == nil {
 		err = r.Verified.Err()

@@ -106,10 +106,8 @@ func (p *process) run(ctx context.Context) error {
 
 // waitReady waits for the first PONG.
 func (p *process) waitReady(ctx context.Context) error {
-	c := p.target.client()
-	defer c.Close()
 	for end := time.Now().Add(startTimeout); ; {
-		if c.Ping(ctx).Err() == nil {
+		if p.answers(end) {
 			return nil
 		}
 		select {
@@ -124,6 +122,24 @@ func (p *process) waitReady(ctx context.Context) error {
 			return fmt.Errorf("%s does not answer: %s", p.name, p.lastLog())
 		}
 	}
+}
+
+// answers reports whether the server answers a PING before a time. One that
+// accepts connections and is still recovering lets it wait.
+func (p *process) answers(end time.Time) bool {
+	nc, err := net.Dial("tcp", p.target.address)
+	if err != nil {
+		return false
+	}
+	defer nc.Close()
+	if nc.SetDeadline(end) != nil {
+		return false
+	}
+	if _, err := nc.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	reply, err := bufio.NewReader(nc).ReadString('\n')
+	return err == nil && reply == "+PONG\r\n"
 }
 
 // lastLog is the last line that the server logged.
@@ -192,4 +208,22 @@ func (p *process) rss() (float64, error) {
 		}
 	}
 	return 0, errors.New("no VmRSS")
+}
+
+// cpu is the processor time the server has used, seconds.
+func (p *process) cpu() (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	// The name in parentheses may hold spaces; utime and stime are the 12th
+	// and 13th field behind it, in hundredths of a second.
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0, errors.New("/proc/PID/stat is too short")
+	}
+	user, err := strconv.ParseFloat(fields[11], 64)
+	system, err2 := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / 100, errors.Join(err, err2)
 }

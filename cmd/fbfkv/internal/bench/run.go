@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -140,8 +141,8 @@ func (r *run) close() {
 
 // serve runs the workers, and returns when the measurement began, on the run's
 // clock.
-func (r *run) serve(ctx context.Context) (began int64, err error) {
-	ctx, cancel := context.WithCancel(ctx)
+func (r *run) serve(parent context.Context) (began int64, err error) {
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	o := r.o
 	start := int64(time.Since(r.base))
@@ -174,12 +175,16 @@ func (r *run) serve(ctx context.Context) (began int64, err error) {
 	all.Wait()
 	close(over)
 	r.collector.finish()
+	if parent.Err() != nil {
+		return began, errors.New("interrupted")
+	}
 	for _, err := range errs {
-		if err != nil && err != context.Canceled {
+		// When one worker fails, the others are cancelled.
+		if err != nil && !errors.Is(err, context.Canceled) {
 			return began, err
 		}
 	}
-	return began, ctx.Err()
+	return began, nil
 }
 
 // watch reports progress until over is closed.

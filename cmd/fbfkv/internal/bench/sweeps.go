@@ -1,0 +1,135 @@
+package bench
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// sweep is throughput against one thing that it depends on.
+type sweep struct {
+	name   string // of its files
+	title  string
+	x      string // what is varied
+	linear bool   // the axis; else logarithmic
+	points []float64
+	curves []curve
+}
+
+// curve is one line of a sweep: a measurement for every x.
+type curve struct {
+	name string
+	at   func(x float64) trial
+}
+
+// trial is one measurement: a server and a load. Trials in a row with the same
+// server share it.
+type trial struct {
+	fsync   string     // "" for everysec
+	args    []string   // of the server
+	env     []string   // of the server
+	setup   [][]string // commands once it runs
+	alone   bool       // a server of its own
+	fill    string     // workload that was sent to the server before measuring
+	preload int64      // operations of it
+	restart []string   // more arguments, with which the server is started again then
+	change  func(o *Options)
+}
+
+// sweeps are all sweeps of throughput, in the order of the document.
+func sweeps() []sweep {
+	return []sweep{
+		{name: "connections", title: "Throughput and the number of connections", x: "connections",
+			points: []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000},
+			curves: []curve{
+				{"pipeline 16, everysec", connectionsAt("everysec", 16)}, {"pipeline 16, always", connectionsAt("always", 16)},
+				{"pipeline 1, everysec", connectionsAt("everysec", 1)}, {"pipeline 1, always", connectionsAt("always", 1)},
+			}},
+		{name: "pipeline", title: "Throughput and the depth of pipelines", x: "operations in a pipeline",
+			points: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
+			curves: []curve{{"everysec", pipelineAt("everysec", "exact:")}, {"always", pipelineAt("always", "exact:")},
+				{"everysec, APPROX", pipelineAt("everysec", "approx:")}}},
+		{name: "partitions", title: "Throughput and the number of partitions", x: "partitions",
+			points: []float64{1, 2, 4, 8, 16, 32, 64},
+			curves: []curve{{"pipeline 64", partitionsAt(64)}, {"pipeline 16", partitionsAt(16)}, {"pipeline 1", partitionsAt(1)}}},
+		{name: "processors", title: "Throughput and the server's GOMAXPROCS", x: "GOMAXPROCS", linear: true,
+			points: []float64{1, 2},
+			curves: []curve{{"pipeline 64", processorsAt(64)}, {"pipeline 16", processorsAt(16)}, {"pipeline 1", processorsAt(1)}}},
+		{name: "counters", title: "Throughput and the number of counters", x: "counters, evenly used",
+			points: []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7},
+			curves: []curve{{"pipeline 64", countersAt(64)}, {"pipeline 16", countersAt(16)}}},
+		{name: "cold", title: "Throughput with 10 000 counters kept in memory", x: "counters, evenly used",
+			points: []float64{1e4, 2e4, 1e5, 1e6},
+			curves: []curve{{"pipeline 16", coldAt}}},
+		{name: "window", title: "Throughput and the number of remembered operations", x: "ids in the window",
+			points: []float64{1e4, 1e5, 1e6, 1e7, 1e8},
+			curves: []curve{{"EXACT", windowAt("EXACT")}, {"APPROX", windowAt("APPROX")}}},
+	}
+}
+
+func connectionsAt(fsync string, pipeline int) func(float64) trial {
+	return func(x float64) trial {
+		return trial{fsync: fsync, change: func(o *Options) { o.Connections, o.Pipeline = int(x), pipeline }}
+	}
+}
+
+func pipelineAt(fsync, prefix string) func(float64) trial {
+	return func(x float64) trial {
+		return trial{fsync: fsync, setup: [][]string{{"CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX"}},
+			change: func(o *Options) { o.Pipeline, o.KeyPrefix = int(x), prefix }}
+	}
+}
+
+func partitionsAt(pipeline int) func(float64) trial {
+	return func(x float64) trial {
+		return trial{args: []string{"--partitions", strconv.Itoa(int(x))}, change: func(o *Options) { o.Pipeline = pipeline }}
+	}
+}
+
+func processorsAt(pipeline int) func(float64) trial {
+	return func(x float64) trial {
+		return trial{env: []string{fmt.Sprintf("GOMAXPROCS=%d", int(x))}, change: func(o *Options) { o.Pipeline = pipeline }}
+	}
+}
+
+// countersAt has most counters made before: of evenly drawn ones, twice as many
+// operations as counters make 7 of 8.
+func countersAt(pipeline int) func(float64) trial {
+	return func(x float64) trial {
+		return trial{alone: true, args: []string{"--hot-counters", "12000000"}, fill: "incrby", preload: int64(2 * x),
+			change: func(o *Options) { o.Pipeline, o.Keys = pipeline, uniform(x) }}
+	}
+}
+
+// coldAt is the same with little memory, and all counters on disk at first.
+func coldAt(x float64) trial {
+	t := countersAt(16)(x)
+	t.restart = []string{"--hot-counters", "10000", "--block-cache", "8mb"}
+	return t
+}
+
+// windowAt fills the window further for every x.
+func windowAt(mode string) func(float64) trial {
+	return func(x float64) trial {
+		return trial{setup: [][]string{{"CTABLE", "ALTER", "default", "MODE", mode, "WINDOW", "36000000"}},
+			args: []string{"--filter-maxmemory", "4gb"}, fill: "cincrby", preload: int64(x),
+			change: func(o *Options) { o.Pipeline = 16 }}
+	}
+}
+
+func uniform(x float64) string { return fmt.Sprintf("uniform:%.0f", x) }
+
+// tails are the two servers whose latency over time is compared: one that
+// writes snapshots and refreshes filters all the time, and one that does neither.
+var tails = []struct {
+	name string
+	trial
+}{
+	{"with snapshots and refreshes", trial{args: []string{"--save", "3 1"},
+		setup: [][]string{{"CTABLE", "ALTER", "default", "WINDOW", "5000", "SKEW", "0"}}}},
+	{"without", trial{args: []string{"--save", "3600 1000000000"},
+		setup: [][]string{{"CTABLE", "ALTER", "default", "WINDOW", "3600000"}}}},
+}
+
+// tailInterval is the length of the intervals whose latencies are drawn.
+const tailInterval = 500 * time.Millisecond
