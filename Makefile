@@ -1,6 +1,6 @@
 # The verbs of daily work. Plain go commands do the same.
 
-.PHONY: build test race bench bench-redis filters-doc fuzz lint docs
+.PHONY: build test race bench bench-redis bench-docs filters-doc fuzz lint
 
 # How long each fuzz target runs.
 FUZZTIME ?= 20s
@@ -31,6 +31,11 @@ filters-doc:
 	$$bench bits -target 1e-3,1e-6,1e-9 && \
 	$$bench fpp -target 1e-3,1e-6,1e-9 -probes 100000000 && \
 	$$bench report -doc ../../docs/FILTERS.md
+
+# The figures of docs/PERFORMANCE.md anew: the table in it and the plots beside it.
+bench-docs: build
+	./fbfkv bench table --rounds 5 --into docs/PERFORMANCE.md
+	./fbfkv bench sweep --out docs/performance
 
 fuzz:
 	@for package in $$(go list ./...); do \

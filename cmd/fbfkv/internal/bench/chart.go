@@ -2,10 +2,12 @@ package bench
 
 import (
 	"image/color"
+	"math"
 	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 )
@@ -31,16 +33,21 @@ var lineColors = []color.RGBA{
 	{R: 204, G: 121, B: 167, A: 255}, {R: 230, G: 159, A: 255},
 }
 
-// The size of a chart.
+// The size of a chart, and how much of its height is for the legend, above the lines.
 const (
 	chartWidth  = 18 * vg.Centimeter
 	chartHeight = 10 * vg.Centimeter
+	legendShare = 0.35
 )
 
 // write draws the chart into a file, whose format follows from its name.
 func (c chart) write(path string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle,
+		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		style.Font.Variant = "Sans"
+	}
 	p.Title.Padding = vg.Points(6)
 	p.BackgroundColor = color.White
 	p.Legend.Top, p.Legend.Left = true, true
@@ -68,8 +75,9 @@ func (c chart) write(path string) error {
 	}
 	if c.logY {
 		p.Y.Scale, p.Y.Tick.Marker = plot.LogScale{}, plot.TickerFunc(powers)
+		p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, legendShare)
 	} else {
-		p.Y.Min, p.Y.Max = 0, p.Y.Max*1.15 // the legend stands above the lines
+		p.Y.Min, p.Y.Max = 0, p.Y.Max*(1+legendShare)
 	}
 	return p.Save(chartWidth, chartHeight, path)
 }

@@ -70,6 +70,7 @@ type table struct {
 	rounds       int
 	ids          int64
 	json         bool
+	into         string // a document whose table is written anew
 
 	progress *bar.Bar
 	stage    string
@@ -112,6 +113,7 @@ func newTable() *cobra.Command {
 	f.StringVar(&t.fbfkv, "fbfkv", "", "the `program` to measure (this one)")
 	f.StringVar(&t.redis, "redis", t.redis, "the redis-server `program`")
 	f.BoolVar(&t.json, "json", false, "print the rows as JSON, one per line")
+	f.StringVar(&t.into, "into", "", "also write the table into this Markdown `file`, between its two marks")
 	setStyle(cmd)
 	return cmd
 }
@@ -127,7 +129,27 @@ func (t *table) print(ctx context.Context, stdout, stderr io.Writer) (err error)
 	if !t.json {
 		fmt.Fprintf(stdout, rowFormat, "row", "what", "measured", "goal", "", "")
 	}
-	missed, printed := 0, 0
+	rows, err := t.measureRows(ctx, func(r Row) error { return r.print(stdout, t.json) })
+	if err != nil {
+		return err
+	}
+	met := 0
+	for _, r := range rows {
+		if r.OK {
+			met++
+		}
+	}
+	if !t.json {
+		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", met, len(rows))
+	}
+	if t.into != "" {
+		return t.writeInto(ctx, rows)
+	}
+	return nil
+}
+
+// measureRows runs the experiments and shows each row as soon as it is known.
+func (t *table) measureRows(ctx context.Context, show func(Row) error) (all []Row, err error) {
 	for _, e := range experiments() {
 		if !t.wants(e) {
 			continue
@@ -136,25 +158,19 @@ func (t *table) print(ctx context.Context, stdout, stderr io.Writer) (err error)
 		rows, err := e.run(ctx, t)
 		t.progress.Clear()
 		if err != nil {
-			return fmt.Errorf("%s: %w", e.name, err)
+			return nil, fmt.Errorf("%s: %w", e.name, err)
 		}
 		for _, r := range rows {
-			printed++
-			if !r.OK {
-				missed++
-			}
-			if err := r.print(stdout, t.json); err != nil {
-				return err
+			if err := show(r); err != nil {
+				return nil, err
 			}
 		}
+		all = append(all, rows...)
 	}
-	if printed == 0 {
-		return fmt.Errorf("--rows: no row begins with %s", strings.Join(t.rows, " or "))
+	if len(all) == 0 {
+		return nil, fmt.Errorf("--rows: no row begins with %s", strings.Join(t.rows, " or "))
 	}
-	if !t.json {
-		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", printed-missed, printed)
-	}
-	return nil
+	return all, nil
 }
 
 // prepare finds the programs.
