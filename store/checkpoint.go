@@ -12,7 +12,11 @@ import (
 
 // snapshotter takes checkpoints, one at a time.
 type snapshotter struct {
-	mu     sync.Mutex
+	// mu is held by whoever changes what is published: a checkpoint, a FLUSHALL,
+	// or a backup, which wants none of that. building is held, after mu, by
+	// whoever builds runs: records leave memory also while a backup is copied.
+	mu, building sync.Mutex
+
 	sorted []sortedRecord // scratch of buildRuns
 	saving atomic.Bool    // SAVE or BGSAVE is in progress
 	last   atomic.Pointer[lastSnapshot]
@@ -92,6 +96,8 @@ func (s *Store) checkpoint(p *partition, force bool) error {
 func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
+	s.snapshots.building.Lock()
+	defer s.snapshots.building.Unlock()
 	if !c.capture(force) {
 		return nil
 	}
@@ -106,8 +112,8 @@ func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
 // memory: they come in faster than anything else grows. Nothing is fsynced;
 // after a crash the log brings the records back.
 func (s *Store) flushRecords(p *partition, urgent bool) error {
-	s.snapshots.mu.Lock()
-	defer s.snapshots.mu.Unlock()
+	s.snapshots.building.Lock()
+	defer s.snapshots.building.Unlock()
 	c := &checkpoint{s: s, p: p, urgent: urgent}
 	p.mu.Lock()
 	seq := p.seq

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
+	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
@@ -34,6 +35,7 @@ type execution struct {
 	batch   *persistence.Batch
 	control []byte // scratch for encoded events
 	err     error  // first failure of redo or commit: freezes the store
+	writes  bool   // the batch contains an operation that may write
 	flushes bool   // the batch contains a FLUSHALL
 	flushed bool   // … which was executed
 	wrote   bool   // the batch has a commit to wait for
@@ -124,6 +126,12 @@ func (s *Store) Execute(b *Batch) {
 		// No checkpoint may be writing back what this is to delete.
 		s.snapshots.mu.Lock()
 		defer s.snapshots.mu.Unlock()
+		s.snapshots.building.Lock()
+		defer s.snapshots.building.Unlock()
+	}
+	if x.writes && s.behind.Load() {
+		b.blocks()
+		s.brake()
 	}
 	for round := 0; ; round++ {
 		x.lock()
@@ -148,6 +156,18 @@ func (s *Store) Execute(b *Batch) {
 		b.blocks()
 	}
 	x.wait()
+}
+
+// brake delays a batch that writes while the background work is far behind, so
+// that memory stays bounded: by a second at most, for a slow disk must not look
+// like a dead server.
+func (s *Store) brake() {
+	for range 100 {
+		if !s.behind.Load() || s.Failure() != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // blocks calls OnBlock.
@@ -188,7 +208,7 @@ func (x *execution) begin(s *Store, ops []Op) {
 		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.db.NewBatch()}
 	}
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
-	x.err, x.flushes, x.flushed = nil, false, false
+	x.err, x.flushes, x.flushed, x.writes = nil, false, false, false
 	x.hits, x.misses = 0, 0
 	clear(x.mask)
 	writable := s.writable()
@@ -204,6 +224,7 @@ func (x *execution) begin(s *Store, ops []Op) {
 			op.Err = writable
 			continue
 		}
+		x.writes = x.writes || op.Kind.Write()
 		x.route(i)
 	}
 	for w, m := range x.mask {

@@ -39,6 +39,7 @@ func (s *Store) cycle() {
 			s.checkDisk()
 			checkedDisk = time.Now()
 		}
+		s.behind.Store(s.backlog().brake)
 		if s.writable() != nil {
 			continue
 		}
@@ -211,7 +212,12 @@ type backlog struct {
 	log     bool // the log: it bounds the time of recovery
 	records bool // records in memory
 	urgent  bool // which come in faster than they go
+	brake   bool // much faster: writes are to wait
 }
+
+// brakeAt is how many times what they may take records or log may grow to
+// before writes are delayed.
+const brakeAt = 8
 
 func (s *Store) backlog() backlog {
 	var log uint64
@@ -226,6 +232,7 @@ func (s *Store) backlog() backlog {
 		log:     log >= uint64(s.opts.MaxLogBytes)*3/4,
 		records: int64(records) >= s.opts.RecordMemory*3/4,
 		urgent:  int64(records) >= 2*s.opts.RecordMemory,
+		brake:   int64(records) >= brakeAt*s.opts.RecordMemory || log >= brakeAt*uint64(s.opts.MaxLogBytes),
 	}
 }
 

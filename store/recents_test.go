@@ -44,6 +44,40 @@ func TestMergeKeepsRunsFew(t *testing.T) {
 	}
 }
 
+// TestWritesWaitForTheBuilder: while runs cannot be built, writes slow down, so
+// that records do not fill the memory, and reads do not.
+func TestWritesWaitForTheBuilder(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.RecordMemory, o.Partitions = 4<<10, 1 })
+	s.snapshots.building.Lock()
+	n := 0
+	for deadline := time.Now().Add(10 * time.Second); !s.behind.Load(); n++ {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d bytes of records, and no brake", s.Stats().RecentBytes)
+		}
+		cincr(s, "k", fmt.Sprint("id", n), 1)
+	}
+	began := time.Now()
+	get(s, "k")
+	if took := time.Since(began); took > 500*time.Millisecond {
+		t.Errorf("a read took %v", took)
+	}
+	began = time.Now()
+	cincr(s, "k", "late", 1)
+	if took := time.Since(began); took < 500*time.Millisecond {
+		t.Errorf("a write took only %v", took)
+	}
+	s.snapshots.building.Unlock()
+	for deadline := time.Now().Add(10 * time.Second); s.behind.Load(); {
+		if time.Now().After(deadline) {
+			t.Fatal("the brake stays on")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if v, _ := get(s, "k"); v != int64(n+1) {
+		t.Errorf("%d operations, and the counter is %d", n+1, v)
+	}
+}
+
 // TestSaveTidiesRuns: SAVE leaves no two neighbouring runs that could be one,
 // and every record is still found, after a restart too.
 func TestSaveTidiesRuns(t *testing.T) {
