@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 )
@@ -23,6 +24,9 @@ import (
 // names the file and line and fits on one line; c is then as it was.
 func ReadConfigFile(path string, c *Config) error {
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(path, "./") {
+		return fmt.Errorf("%q is neither a subcommand nor a configuration file (fbfkv --help)", path)
+	}
 	if err != nil {
 		return fmt.Errorf("configuration file: %w", err)
 	}

@@ -275,6 +275,7 @@ func TestMistakesAreOnePlainLine(t *testing.T) {
 		{[]string{"--save", "60"}, "--save: wants pairs of seconds and changes"},
 		{[]string{"--protected-mode", "perhaps"}, "perhaps"},
 		{[]string{"a.conf", "b.conf"}, "one configuration file at most"},
+		{[]string{"verison"}, "neither a subcommand nor a configuration file"},
 		{[]string{"/no/such/file"}, "no such file"},
 		{[]string{write("bad.conf", "port 1\nports 2\n")}, `bad.conf:2: unknown setting "ports"`},
 		{[]string{"--logfile", "/no/such/dir/log"}, "logfile"},
