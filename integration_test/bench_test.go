@@ -63,10 +63,7 @@ func TestBench(t *testing.T) {
 // TestBenchRecipes loads a real Redis with the recipes it can run.
 func TestBenchRecipes(t *testing.T) {
 	t.Parallel()
-	redis, err := exec.LookPath("redis-server")
-	if err != nil {
-		t.Skip("redis-server is not installed")
-	}
+	requireProgram(t, "redis-server", "install Debian's package redis-server")
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -74,7 +71,7 @@ func TestBenchRecipes(t *testing.T) {
 	address := l.Addr().String()
 	_, port, _ := net.SplitHostPort(address)
 	l.Close()
-	cmd := exec.Command(redis, "--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--requirepass", "secret")
+	cmd := exec.Command("redis-server", "--port", port, "--bind", "127.0.0.1", "--dir", t.TempDir(), "--save", "", "--requirepass", "secret")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -105,9 +102,7 @@ func TestBenchRecipes(t *testing.T) {
 // leaves nothing behind.
 func TestBenchTable(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("redis-server"); err != nil {
-		t.Skip("redis-server is not installed")
-	}
+	requireProgram(t, "redis-server", "install Debian's package redis-server")
 	tmp := t.TempDir()
 	cmd := exec.Command(program, "bench", "table", "--rows", "lua-everysec-16,duplicates,recovery", "--seconds", "0.3", "--rounds", "1", "--json")
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+tmp)

@@ -57,7 +57,9 @@ func (rs *runFiles) recycle(b []byte) {
 // add makes a run known.
 func (rs *runFiles) add(r Run, f *runFile) {
 	f.refs.Store(1)
-	rs.open.Add(1)
+	if f.f != nil {
+		rs.open.Add(1)
+	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
 	if rs.files == nil {
@@ -92,17 +94,15 @@ func (rs *runFiles) release(f *runFile) {
 	}
 }
 
-// forget makes a run unknown; who uses it still can. False: it was not known.
-func (rs *runFiles) forget(id runID) bool {
+// forget makes a run unknown; who uses it still can.
+func (rs *runFiles) forget(id runID) {
 	rs.mu.Lock()
 	f := rs.files[id]
 	delete(rs.files, id)
 	rs.mu.Unlock()
-	if f == nil {
-		return false
+	if f != nil {
+		rs.release(f)
 	}
-	rs.release(f)
-	return true
 }
 
 // close forgets all runs.

@@ -105,9 +105,8 @@ func (x *execution) remove(r *ref) {
 	x.log(r.p, &e)
 }
 
-// getDel reads and deletes a counter.
-func (x *execution) getDel(op *Op) error {
-	r := &x.of(op)[0]
+// readCounter answers the value of a key that must be a counter if it exists.
+func (x *execution) readCounter(op *Op, r *ref) error {
 	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
@@ -116,6 +115,15 @@ func (x *execution) getDel(op *Op) error {
 		return ErrWrongType
 	}
 	op.Value, op.Found = r.c.value, true
+	return nil
+}
+
+// getDel reads and deletes a counter.
+func (x *execution) getDel(op *Op) error {
+	r := &x.of(op)[0]
+	if err := x.readCounter(op, r); err != nil || !op.Found {
+		return err
+	}
 	x.remove(r)
 	return nil
 }
@@ -123,14 +131,9 @@ func (x *execution) getDel(op *Op) error {
 // getEx reads a counter and changes its expiry.
 func (x *execution) getEx(op *Op) error {
 	r := &x.of(op)[0]
-	x.saw(r)
-	if !r.c.alive(x.at.wall) {
-		return nil
+	if err := x.readCounter(op, r); err != nil || !op.Found {
+		return err
 	}
-	if r.c.kind != TypeCounter {
-		return ErrWrongType
-	}
-	op.Value, op.Found = r.c.value, true
 	switch {
 	case op.Flags&HasExpire != 0 && op.ExpireAt <= x.at.wall:
 		x.remove(r)

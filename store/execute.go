@@ -402,7 +402,7 @@ func (x *execution) install(r *ref) bool {
 	stamp := *r.p.hot.stamp(pos)
 	l := &r.fromDisk().load
 	if !l.done || l.stamp != stamp {
-		*l = load{stamp: stamp}
+		*l = load{pos: pos, stamp: stamp}
 		return false
 	}
 	c := r.p.hot.install(r.keyHash, r.key, pos)
@@ -419,10 +419,6 @@ func (x *execution) install(r *ref) bool {
 // fails its operation, which then changes nothing.
 func (x *execution) fetch() {
 	var buf []byte
-	for _, i := range x.cold {
-		r := &x.refs[i]
-		r.disk.load.pos = position(r.slot, keyHash(r.key))
-	}
 	// In the order of rows, neighbours share most of the way to theirs.
 	slices.SortFunc(x.cold, func(a, b int) int {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)

@@ -219,6 +219,7 @@ type backlog struct {
 // before writes are delayed.
 const brakeAt = 8
 
+// backlog adds up what the partitions have to work off.
 func (s *Store) backlog() backlog {
 	var log uint64
 	var records int
