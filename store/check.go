@@ -265,6 +265,6 @@ func (p *partitionCheck) startFilters() {
 		return
 	}
 	for _, c := range p.snapshot.keys {
-		p.filters[c.key] = true
+		p.filters[c.key()] = true
 	}
 }

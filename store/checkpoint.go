@@ -244,22 +244,22 @@ func (c *checkpoint) writeBack() error {
 
 // writeRow puts the row of a key into a batch.
 func (p *partition) writeRow(b *persistence.Batch, k *counter, value []byte) []byte {
-	k.listed = false
-	if p.hot.peek(k.key) != k {
+	k.is &^= isListed
+	if p.hot.peek(k.key()) != k {
 		return value // forgotten by FLUSHALL
 	}
 	if k.kind != TypeCounter {
 		b.DeleteRow(k.rowKey())
-		k.inRow = false
+		k.is &^= isInRow
 	} else {
 		value = k.appendRow(value[:0])
 		b.PutRow(k.rowKey(), value)
 		if k.expire != 0 {
 			b.PutExpiry(p.id, k.expire, k.rowKey())
 		}
-		k.inRow = true
+		k.is |= isInRow
 	}
-	k.saved = k.seq
+	k.is &^= isChanged
 	p.hot.track(k)
 	return value
 }

@@ -11,37 +11,81 @@ import (
 )
 
 // counter is a key in memory: a counter, a filter, or the knowledge that the
-// key does not exist. It is guarded by its partition's lock.
+// key does not exist. It is guarded by its partition's lock. What every
+// operation needs of it, its key included, is one cache line: Go's allocator
+// aligns objects of 64 bytes.
 type counter struct {
-	// What every operation reads comes first, in one cache line or two.
-	key    string
-	short  [shortKey]byte // where key's bytes are if they fit: one cache miss less
-	kind   Type
-	used   bool // since the eviction hand last passed
-	listed bool // in hotCounters.dirty
 	value  int64
 	seq    uint64 // of the log entry this state reflects; 0: loaded from its row
 	expire int64  // unix ms; 0: never
+	pos    uint64 // slot and key hash: the order of rows and of SCAN
+	extra  *counterExtra
+	kind   Type
+	is     counterFlags
+	size   uint8 // bytes of short in use; 0: the key is in extra
+	short  [shortKey]byte
+}
 
-	pos     uint64 // slot and key hash: the order of rows and of SCAN
-	saved   uint64 // seq of the state that the row reflects
-	filter  *filterKey
-	inRow   bool // a row of this key is known to exist
-	unsaved bool // in hotCounters.unsaved
+// counterExtra is what few counters have.
+type counterExtra struct {
+	key    string     // if it is longer than shortKey
+	filter *filterKey // of kind TypeFilter
 }
 
 // shortKey is the longest key kept inside its counter, bytes.
 const shortKey = 21
 
+// counterFlags are what else is known of a counter.
+type counterFlags uint8
+
+const (
+	isUsed    counterFlags = 1 << iota // since the eviction hand last passed
+	isListed                           // in hotCounters.dirty
+	isInRow                            // a row of this key is known to exist
+	isUnsaved                          // in hotCounters.unsaved
+	isChanged                          // since it was loaded from its row or written there
+)
+
+// set sets or clears flags.
+func (f *counterFlags) set(flags counterFlags, on bool) {
+	*f &^= flags
+	if on {
+		*f |= flags
+	}
+}
+
 func newCounter(key []byte, pos uint64) *counter {
 	c := &counter{pos: pos}
-	if n := len(key); n > 0 && n <= shortKey {
-		copy(c.short[:], key)
-		c.key = unsafe.String(&c.short[0], n)
+	if n := len(key); n <= shortKey {
+		c.size = uint8(copy(c.short[:], key))
 	} else {
-		c.key = string(key)
+		c.extra = &counterExtra{key: string(key)}
 	}
 	return c
+}
+
+// key is the counter's key. It lives as long as the counter.
+func (c *counter) key() string {
+	if c.size == 0 && c.extra != nil {
+		return c.extra.key
+	}
+	return unsafe.String(&c.short[0], int(c.size))
+}
+
+// filter is the filter under the key, nil if it is none.
+func (c *counter) filter() *filterKey {
+	if c.extra == nil {
+		return nil
+	}
+	return c.extra.filter
+}
+
+// setFilter puts a filter under the key, or none.
+func (c *counter) setFilter(f *filterKey) {
+	if c.extra == nil {
+		c.extra = new(counterExtra)
+	}
+	c.extra.filter = f
 }
 
 // alive reports whether the key exists at a wall time.
@@ -50,10 +94,10 @@ func (c *counter) alive(wall int64) bool {
 }
 
 // clean reports whether the row holds this very state.
-func (c *counter) clean() bool { return c.seq == c.saved && c.kind != TypeFilter }
+func (c *counter) clean() bool { return c.is&isChanged == 0 && c.kind != TypeFilter }
 
 func (c *counter) rowKey() persistence.RowKey {
-	return persistence.RowKey{Slot: uint16(c.pos >> 48), Hash: c.pos & (1<<48 - 1), Key: []byte(c.key)}
+	return persistence.RowKey{Slot: uint16(c.pos >> 48), Hash: c.pos & (1<<48 - 1), Key: []byte(c.key())}
 }
 
 // hotCounters holds the keys of a partition that are in memory: every key
@@ -87,7 +131,7 @@ func (h *hotCounters) clear() {
 		if a.pos != b.pos {
 			return a.pos < b.pos
 		}
-		return a.key < b.key
+		return a.key() < b.key()
 	}, btree.Options{NoLocks: true})
 	for i := range h.evicted {
 		h.evicted[i]++
@@ -98,7 +142,7 @@ func (h *hotCounters) clear() {
 func (h *hotCounters) get(hash uint64, key []byte) *counter {
 	c := h.table.get(hash, key)
 	if c != nil {
-		c.used = true
+		c.is |= isUsed
 	}
 	return c
 }
@@ -118,7 +162,7 @@ func (h *hotCounters) stamp(pos uint64) *uint32 { return &h.evicted[byte(pos)] }
 // operation holds a pointer into the map any more.
 func (h *hotCounters) install(hash uint64, key []byte, pos uint64) *counter {
 	c := newCounter(key, pos)
-	c.used = true
+	c.is |= isUsed
 	h.table.put(hash, c)
 	h.ring = append(h.ring, c)
 	return c
@@ -136,8 +180,8 @@ func (h *hotCounters) trim(durable uint64) {
 			h.hand = 0
 		}
 		c := h.ring[h.hand]
-		if c.used || c.listed || !c.clean() || c.seq > durable {
-			c.used = false
+		if c.is&(isUsed|isListed) != 0 || !c.clean() || c.seq > durable {
+			c.is &^= isUsed
 			h.hand++
 			continue
 		}
@@ -160,15 +204,16 @@ func (h *hotCounters) forgetAt(i int) {
 	h.ring[i] = h.ring[last]
 	h.ring[last] = nil
 	h.ring = h.ring[:last]
-	h.table.remove(hotHash([]byte(c.key)), c)
+	h.table.remove(hotHash([]byte(c.key())), c)
 	*h.stamp(c.pos)++
 }
 
 // changed is called after every change of c: it queues c for the next
 // checkpoint and keeps unsaved right.
 func (h *hotCounters) changed(c *counter) {
-	if !c.listed {
-		c.listed = true
+	c.is |= isChanged
+	if c.is&isListed == 0 {
+		c.is |= isListed
 		h.dirty = append(h.dirty, c)
 	}
 	h.track(c)
@@ -176,11 +221,11 @@ func (h *hotCounters) changed(c *counter) {
 
 // track keeps unsaved right after c's kind or inRow changed.
 func (h *hotCounters) track(c *counter) {
-	want := c.kind == TypeFilter || c.kind == TypeCounter && !c.inRow
-	if want == c.unsaved {
+	want := c.kind == TypeFilter || c.kind == TypeCounter && c.is&isInRow == 0
+	if want == (c.is&isUnsaved != 0) {
 		return
 	}
-	c.unsaved = want
+	c.is.set(isUnsaved, want)
 	if want {
 		h.unsaved.Set(c)
 	} else {

@@ -25,7 +25,7 @@ func (x *execution) filterOp(op *Op) error {
 		}
 		return ErrNoFilter
 	}
-	switch f := r.c.filter; op.Kind {
+	switch f := r.c.filter(); op.Kind {
 	case FBFCard:
 		op.Value, op.Found = int64(f.items()), true
 	case FBFInfo:
@@ -70,7 +70,7 @@ func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
 			return err
 		}
 	}
-	f := r.c.filter
+	f := r.c.filter()
 	r.p.need = r.p.seq // a positive may rest on any earlier add
 	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
 	for i, h := range hashes {
@@ -88,14 +88,14 @@ func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
 func (x *execution) filterExists(op *Op, r *ref, alive bool) error {
 	r.p.need = r.p.seq
 	for _, h := range x.items[op.run.firstItem : op.run.firstItem+op.run.items] {
-		op.Founds = append(op.Founds, alive && r.c.filter.contains(h))
+		op.Founds = append(op.Founds, alive && r.c.filter().contains(h))
 	}
 	return nil
 }
 
 // refreshDue logs the refreshes and other events that are due.
 func (x *execution) refreshDue(r *ref) {
-	f := r.c.filter
+	f := r.c.filter()
 	for n := 0; n < maxEvents && x.err == nil && f.due(x.at.logged); n++ {
 		if f.fixed != nil {
 			x.logRefresh(r, nil)
@@ -114,7 +114,7 @@ func (x *execution) refreshDue(r *ref) {
 // refreshNow is FBF.REFRESH: a FIXED filter drops its oldest generation,
 // another seals its newest and forgets nothing early.
 func (x *execution) refreshNow(r *ref) {
-	f := r.c.filter
+	f := r.c.filter()
 	if f.fixed != nil {
 		x.logRefresh(r, nil)
 		return

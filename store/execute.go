@@ -409,7 +409,8 @@ func (x *execution) install(r *ref) bool {
 	if l.exists {
 		row := l.row
 		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
-		c.seq, c.saved, c.inRow = row.seq, row.seq, true
+		c.seq = row.seq
+		c.is |= isInRow
 	}
 	r.c = c
 	return true

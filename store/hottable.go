@@ -32,7 +32,7 @@ func (t *hotTable) get(hash uint64, key []byte) *counter {
 	mask := uint64(len(t.slots) - 1)
 	for i := hash & mask; ; i = (i + 1) & mask {
 		s := &t.slots[i]
-		if s.c == nil || s.hash == hash && s.c.key == string(key) {
+		if s.c == nil || s.hash == hash && s.c.key() == string(key) {
 			return s.c
 		}
 	}

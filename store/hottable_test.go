@@ -25,7 +25,7 @@ func TestHotTable(t *testing.T) {
 		grows := step/50_000%2 == 0
 		switch {
 		case c == nil && (grows || rng.IntN(4) == 0):
-			c = &counter{key: key}
+			c = newCounter([]byte(key), 0)
 			table.put(hash(key), c)
 			model[key] = c
 		case c != nil && (!grows || rng.IntN(4) == 0):

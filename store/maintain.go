@@ -85,7 +85,7 @@ func (s *Store) refreshDue(p *partition) {
 		}
 	}
 	for _, c := range p.filters {
-		x.refreshDue(&ref{key: []byte(c.key), p: p, c: c})
+		x.refreshDue(&ref{key: []byte(c.key()), p: p, c: c})
 	}
 	x.finish()
 }
@@ -97,7 +97,7 @@ func (p *partition) anyDue(logged int64) bool {
 		}
 	}
 	for _, c := range p.filters {
-		if c.filter.due(logged) {
+		if c.filter().due(logged) {
 			return true
 		}
 	}

@@ -2,23 +2,25 @@ package store
 
 import "unsafe"
 
-// What a key costs in memory beside its bytes: its entry in the map of hot keys
-// (a string header, a pointer and a byte of metadata in a table that is three
-// quarters full on the average), and its place in the ring.
+// What a key costs in memory beside its counter: its places in the table of hot
+// counters, which is between three and six eighths full, and in the ring.
 const (
-	mapEntryBytes  = (16 + 8 + 1) * 4 / 3
+	hotEntryBytes  = int64(unsafe.Sizeof(hotSlot{})) * 2
 	ringEntryBytes = 8
 )
 
 // usage estimates the bytes that a key and its value hold in memory. The
 // opids that were applied to a counter belong to its table, not to it.
 func (c *counter) usage() int64 {
-	n := sizeClassOf(unsafe.Sizeof(*c)) + sizeClassOf(uintptr(len(c.key))) + mapEntryBytes + ringEntryBytes
+	n := sizeClassOf(unsafe.Sizeof(*c)) + hotEntryBytes + ringEntryBytes
 	if c.expire != 0 {
 		n += int64(unsafe.Sizeof(expiry{}))
 	}
-	if c.filter != nil {
-		n += sizeClassOf(unsafe.Sizeof(*c.filter)) + int64(c.filter.bytes())
+	if x := c.extra; x != nil {
+		n += sizeClassOf(unsafe.Sizeof(*x)) + sizeClassOf(uintptr(len(x.key)))
+	}
+	if f := c.filter(); f != nil {
+		n += sizeClassOf(unsafe.Sizeof(*f)) + int64(f.bytes())
 	}
 	return n
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
+	"unsafe"
 )
 
 func memoryUsage(s *Store, key string) Op { return do(s, Op{Kind: MemoryUsage, Key: []byte(key)}) }
@@ -49,11 +50,19 @@ func TestMemoryUsageOfKinds(t *testing.T) {
 	incr(s, "k", 1)
 	do(s, Op{Kind: FBFReserve, Key: []byte("f"), Filter: &FilterOptions{Fixed: true, Bits: 1 << 20, Hashes: 3, Past: 2, Refresh: 1 << 40}})
 	k, f := memoryUsage(s, "k"), memoryUsage(s, "f")
-	if want := int64(s.partitions[Slot([]byte("f"))>>s.shift].filters["f"].filter.bytes()); f.Value < want || f.Value > want+1000 || want < 3<<17 {
+	if want := int64(s.partitions[Slot([]byte("f"))>>s.shift].filters["f"].filter().bytes()); f.Value < want || f.Value > want+1000 || want < 3<<17 {
 		t.Errorf("a filter of %d bytes is said to need %d", want, f.Value)
 	}
 	do(s, Op{Kind: ExpireAt, Key: []byte("k"), ExpireAt: 1 << 60})
 	if with := memoryUsage(s, "k"); k.Value < 50 || with.Value <= k.Value {
 		t.Errorf("%d bytes, with an expiry %d", k.Value, with.Value)
+	}
+}
+
+// TestCounterIsOneCacheLine: an operation that finds its counter pays for one
+// cache miss, whatever it then reads or changes.
+func TestCounterIsOneCacheLine(t *testing.T) {
+	if n := unsafe.Sizeof(counter{}); n != 64 {
+		t.Errorf("a counter takes %d bytes", n)
 	}
 }

@@ -213,7 +213,7 @@ func (h *expiries) due(wall int64, n int) (keys []string) {
 	for len(*h) > 0 && (*h)[0].at <= wall && len(keys) < n {
 		e := heap.Pop(h).(expiry)
 		if e.c.expire == e.at && e.c.kind != TypeNone {
-			keys = append(keys, e.c.key)
+			keys = append(keys, e.c.key())
 		}
 	}
 	return keys

@@ -141,14 +141,15 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 
 // dropFilter frees the filter under a key.
 func (p *partition) dropFilter(c *counter) {
-	if c == nil || c.filter == nil {
+	if c == nil || c.filter() == nil {
 		return
 	}
-	f := c.filter
+	f := c.filter()
 	p.pool.used.Add(-int64(f.bytes()))
 	p.retire(f.release)
-	delete(p.filters, c.key)
-	c.filter, c.kind = nil, TypeNone
+	delete(p.filters, c.key())
+	c.setFilter(nil)
+	c.kind = TypeNone
 	p.hot.track(c)
 }
 
@@ -286,13 +287,13 @@ func (p *partition) redoFilterKey(e *entry, seq uint64, at moment) error {
 		return p.addFilter(e.c, o, seq, at)
 	}
 	c := e.c
-	if c == nil || c.filter == nil {
+	if c == nil || c.filter() == nil {
 		if p.marks.rebuilt {
 			return nil // the filter was lost with its snapshots
 		}
 		return fmt.Errorf("%w: %q is no filter", errCorruptEntry, e.key)
 	}
-	f := c.filter
+	f := c.filter()
 	c.seq = max(c.seq, seq)
 	switch e.kind {
 	case entryAdd:
@@ -323,7 +324,8 @@ func (p *partition) addFilter(c *counter, o FilterOptions, seq uint64, at moment
 
 // putFilter makes c a filter key.
 func (p *partition) putFilter(c *counter, f *filterKey) {
-	c.kind, c.filter, c.value, c.expire = TypeFilter, f, 0, 0
-	p.filters[c.key] = c
+	c.setFilter(f)
+	c.kind, c.value, c.expire = TypeFilter, 0, 0
+	p.filters[c.key()] = c
 	p.hot.changed(c)
 }

@@ -90,7 +90,7 @@ func (s *Store) collect(p *partition, cursor uint64, count int) (found []scanned
 			limit = found[n-1].pos
 			return false
 		}
-		found = append(found, scanned{key: c.key, pos: c.pos, kind: c.kind, expire: c.expire})
+		found = append(found, scanned{key: c.key(), pos: c.pos, kind: c.kind, expire: c.expire})
 		n++
 		return true
 	})

@@ -59,12 +59,12 @@ func (p *partition) beginSnapshot() *snapshot {
 	for _, key := range keys {
 		c := p.filters[key]
 		h = appendBytes(h, []byte(key))
-		h = appendBytes(h, c.filter.opts.encode())
+		h = appendBytes(h, c.filter().opts.encode())
 		h = binary.AppendVarint(h, c.expire)
 		h = binary.AppendUvarint(h, c.seq)
-		h = binary.AppendVarint(h, c.filter.refreshed)
-		h = binary.AppendUvarint(h, c.filter.refreshes)
-		s.encoders = append(s.encoders, c.filter.encoder())
+		h = binary.AppendVarint(h, c.filter().refreshed)
+		h = binary.AppendUvarint(h, c.filter().refreshes)
+		s.encoders = append(s.encoders, c.filter().encoder())
 	}
 	s.header = h
 	return s
@@ -181,7 +181,7 @@ func (l *loadedSnapshot) release() {
 		}
 	}
 	for _, c := range l.keys {
-		c.filter.release()
+		c.filter().release()
 	}
 }
 
@@ -215,10 +215,10 @@ func decodeSnapshot(header []byte, body io.Reader, maxBytes uint64) (_ *loadedSn
 		}
 	}
 	for _, c := range l.keys {
-		if c.filter.opts.Fixed {
-			c.filter.fixed, err = paper.Decode(body, maxBytes)
+		if f := c.filter(); f.opts.Fixed {
+			f.fixed, err = paper.Decode(body, maxBytes)
 		} else {
-			c.filter.adaptive, err = fbf.Decode(body, maxBytes)
+			f.adaptive, err = fbf.Decode(body, maxBytes)
 		}
 		if err != nil {
 			return nil, err
@@ -250,7 +250,7 @@ func (l *loadedSnapshot) decodeKeys(h *reader) {
 		c := newCounter(key, position(Slot(key), keyHash(key)))
 		c.kind = TypeFilter
 		c.expire, c.seq = h.varint(), h.uvarint()
-		c.filter = &filterKey{opts: opts, refreshed: h.varint(), refreshes: h.uvarint()}
+		c.setFilter(&filterKey{opts: opts, refreshed: h.varint(), refreshes: h.uvarint()})
 		if err != nil {
 			h.fail()
 			return
@@ -266,11 +266,11 @@ func (p *partition) adopt(l *loadedSnapshot) {
 		p.pool.used.Add(int64(t.filter.Bytes()))
 	}
 	for _, from := range l.keys {
-		c := p.hot.install(hotHash([]byte(from.key)), []byte(from.key), from.pos)
-		p.putFilter(c, from.filter)
+		c := p.hot.install(hotHash([]byte(from.key())), []byte(from.key()), from.pos)
+		p.putFilter(c, from.filter())
 		c.seq = from.seq
 		p.setExpire(c, from.expire)
-		p.pool.used.Add(int64(from.filter.bytes()))
+		p.pool.used.Add(int64(from.filter().bytes()))
 	}
 	p.marks.filters, p.marks.catalog = l.seq, l.seq
 	if l.at.logged > p.at.logged {

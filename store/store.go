@@ -210,7 +210,7 @@ func (s *Store) abandon() error {
 			t.filter.Release()
 		}
 		for _, c := range p.filters {
-			c.filter.release()
+			c.filter().release()
 		}
 		p.mu.Unlock()
 	}
