@@ -51,7 +51,7 @@ func (p *Pipeline) Add(args [][]byte) bool {
 	if len(r.slots) == 0 {
 		r.tapped = p.srv.observer.taps.any()
 	}
-	c, refused := p.table.resolve(args)
+	c, refused := r.resolve(p.table, args)
 	if refused == "" {
 		refused = p.refusal(c, args)
 	}
@@ -150,7 +150,7 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 func (p *Pipeline) Pending() int { return p.round.Pending() }
 
 // push appends a slot.
-func (p *Pipeline) push(s slot) { p.round.slots = append(p.round.slots, s) }
+func (p *Pipeline) push(s slot) { *p.round.slot() = s }
 
 // control gives a command that steers the pipeline its slot and carries it out.
 func (p *Pipeline) control(c *Command, args [][]byte, muted bool) {
@@ -162,14 +162,14 @@ func (p *Pipeline) control(c *Command, args [][]byte, muted bool) {
 // add gives a command its slot: an operation of the batch, the reason why
 // there is none, or a run in its turn.
 func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
-	s := slot{cmd: c, muted: muted}
 	p.begin(c, args)
+	r := p.round
+	s := r.slot()
+	s.cmd, s.muted = c, muted
 	if c.Parse == nil {
 		s.kind, s.args = slotRun, args
-		p.push(s)
 		return
 	}
-	r := p.round
 	r.req.Args, r.req.Style = args, 0
 	r.req.Op = r.batch.Add(store.Nop)
 	err := store.ErrKeySize
@@ -182,7 +182,6 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 	} else {
 		s.op, s.style = len(r.batch.Ops)-1, r.req.Style
 	}
-	p.push(s)
 }
 
 // run carries out a command that answers at once.

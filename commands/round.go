@@ -42,6 +42,7 @@ type Round struct {
 	start time.Time
 	undo  struct{ ops, slots int } // what there was before the last Add or Join
 
+	last   lastCommand
 	head   batchHead // of the batch, for the slow log
 	tapped bool      // someone monitors this round
 
@@ -61,6 +62,31 @@ type slot struct {
 	guard int // of slotArray: 1 + the operation on which EXEC depends; 0: none
 	text  string
 	args  [][]byte
+}
+
+// lastCommand is the command that was resolved last. Most pipelines ask for the
+// same one again and again, in the same letters.
+type lastCommand struct {
+	table *Table
+	cmd   *Command
+	name  [maxName]byte
+	size  int
+}
+
+// resolve is Table.resolve, which it asks only if the name is another one than
+// the last time.
+func (r *Round) resolve(t *Table, args [][]byte) (c *Command, text string) {
+	l := &r.last
+	if l.table == t && string(l.name[:l.size]) == string(args[0]) {
+		if l.cmd.arityOK(len(args)) {
+			return l.cmd, ""
+		}
+		return l.cmd, wrongArity(l.cmd)
+	}
+	if c, text = t.resolve(args); c != nil && c.Subcommands == nil && c.parent == nil {
+		l.table, l.cmd, l.size = t, c, copy(l.name[:], args[0])
+	}
+	return c, text
 }
 
 // slotKind says what a slot holds.
@@ -97,6 +123,17 @@ func (r *Round) Join(p *Pipeline) {
 	p.round, p.first, p.n = r, len(r.slots), 0
 }
 
+// slot appends an empty slot and returns it, valid until the next one: filled in
+// place, for a copy of what was just written would wait for it.
+func (r *Round) slot() *slot {
+	if len(r.slots) < cap(r.slots) {
+		r.slots = r.slots[:len(r.slots)+1]
+	} else {
+		r.slots = append(r.slots, slot{})
+	}
+	return &r.slots[len(r.slots)-1]
+}
+
 // Pending returns how many requests wait in the round; the server bounds it.
 func (r *Round) Pending() int { return len(r.slots) }
 
@@ -104,6 +141,7 @@ func (r *Round) Pending() int { return len(r.slots) }
 // executed of which only a half was parsed. After Execute it does nothing.
 func (r *Round) Undo() {
 	r.batch.Ops = r.batch.Ops[:r.undo.ops]
+	clear(r.slots[r.undo.slots:])
 	r.slots = r.slots[:r.undo.slots]
 }
 

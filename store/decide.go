@@ -250,10 +250,21 @@ func (x *execution) plan(p *partition, t *tableState) {
 // applyIncr logs an increment together with its opid, and returns the
 // counter's new value. All checks have passed.
 func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
-	e := entry{kind: entryApply, table: r.t.def.ID, key: r.key, id: op.ID, delta: delta, c: r.c, t: r.t, hash: r.hash}
-	x.postImage(&e, r.c, delta)
-	x.logApply(r, &e)
+	e := x.applyEntry(op, r, delta)
+	x.postImage(e, r.c, delta)
+	x.logApply(r, e)
 	return e.value
+}
+
+// applyEntry returns the entry of an idempotent operation, still without its
+// post-image. It is valid until the next call; it is filled in place, as in
+// Op.reset.
+func (x *execution) applyEntry(op *Op, r *ref, delta int64) *entry {
+	e := &x.entry
+	e.kind, e.flags, e.table, e.key, e.id = entryApply, 0, r.t.def.ID, r.key, op.ID
+	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
+	e.c, e.t, e.hash = r.c, r.t, r.hash
+	return e
 }
 
 // logApply logs the outcome of an idempotent operation.

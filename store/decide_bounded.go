@@ -63,13 +63,14 @@ func (x *execution) cIncrEx(op *Op) error {
 	if err := x.makeRoom(r); err != nil {
 		return err
 	}
-	e := entry{kind: entryApply, table: r.t.def.ID, key: r.key, id: op.ID, delta: op.Delta, value: b.value, c: r.c, t: r.t, hash: r.hash}
+	e := x.applyEntry(op, r, op.Delta)
+	e.value = b.value
 	if e.clip = op.Delta - b.made; e.clip != 0 {
 		e.flags |= flagClipped
 	}
-	gone := x.expireEx(&e, op, r.c)
-	x.markReplaced(&e, r.c)
-	x.logApply(r, &e)
+	gone := x.expireEx(e, op, r.c)
+	x.markReplaced(e, r.c)
+	x.logApply(r, e)
 	if gone {
 		x.remove(r)
 	}

@@ -33,6 +33,7 @@ type execution struct {
 	confirm []int    // refs whose opid must be looked up in runs
 	at      moment
 	batch   *persistence.Batch
+	entry   entry  // scratch of applyEntry
 	control []byte // scratch for encoded events
 	err     error  // first failure of redo or commit: freezes the store
 	writes  bool   // the batch contains an operation that may write
@@ -65,9 +66,9 @@ type ref struct {
 	verdict verdict
 	// dismissed: the filter was positive, but no record confirmed it.
 	dismissed bool
-	seen      Seen
-	time      int64 // the client's time of the operation
-	hasTime   bool
+	hasTime   bool  // the client's time of the operation is known:
+	time      int64 // unix ms
+	seen      Seen  // of verdictSeen
 
 	disk *onDisk // what was read outside the lock; nil on the steady path
 }
@@ -308,7 +309,11 @@ func (x *execution) addRef(op int, key []byte) {
 		x.refs = append(x.refs, ref{})
 	}
 	r := &x.refs[len(x.refs)-1]
-	*r = ref{op: op, key: key, p: x.s.partitions[n], slot: slot, keyHash: hotHash(key)}
+	// Field by field, see Op.reset. What a verdict or hasTime tells of may be
+	// left over.
+	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
+	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
+	r.verdict, r.dismissed, r.hasTime = verdictUnknown, false, false
 	if o := &x.ops[op]; o.Kind.idempotent() {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}

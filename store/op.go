@@ -216,14 +216,11 @@ func (b *Batch) Reset() {
 	b.Ops = b.Ops[:0]
 }
 
-// reset clears op for reuse, keeping the memory of its slices.
+// reset clears op for reuse, keeping the memory of its slices. It is cleared in
+// place: a literal would be made on the stack first, and copying it would wait
+// for the stores that made it.
 func (op *Op) reset(k Kind) {
-	*op = Op{
-		Kind:   k,
-		Keys:   op.Keys[:0],
-		Deltas: op.Deltas[:0],
-		Values: op.Values[:0],
-		Founds: op.Founds[:0],
-		Fulls:  op.Fulls[:0],
-	}
+	keys, deltas, values, founds, fulls := op.Keys[:0], op.Deltas[:0], op.Values[:0], op.Founds[:0], op.Fulls[:0]
+	*op = Op{}
+	op.Kind, op.Keys, op.Deltas, op.Values, op.Founds, op.Fulls = k, keys, deltas, values, founds, fulls
 }

@@ -10,10 +10,12 @@ import (
 // slots is the number of Redis Cluster hash slots.
 const slots = 16384
 
-// crc16Table is the table of CRC-16/XMODEM (polynomial 0x1021), the checksum
-// that Redis Cluster uses for hash slots.
-var crc16Table = func() (t [256]uint16) {
-	for i := range t {
+// crc16Tables are the tables of CRC-16/XMODEM (polynomial 0x1021), the checksum
+// that Redis Cluster uses for hash slots: the n-th is that of a byte with n zero
+// bytes behind it, so that four bytes take one step instead of four that wait
+// for each other ("slicing by four").
+var crc16Tables = func() (t [4][256]uint16) {
+	for i := range t[0] {
 		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
@@ -22,7 +24,12 @@ var crc16Table = func() (t [256]uint16) {
 				crc <<= 1
 			}
 		}
-		t[i] = crc
+		t[0][i] = crc
+	}
+	for n := 1; n < len(t); n++ {
+		for i, crc := range t[n-1] {
+			t[n][i] = crc<<8 ^ t[0][crc>>8]
+		}
 	}
 	return t
 }()
@@ -35,11 +42,19 @@ func Slot(key []byte) uint16 {
 			key = key[i+1 : i+1+j]
 		}
 	}
-	var crc uint16
-	for _, b := range key {
-		crc = crc<<8 ^ crc16Table[byte(crc>>8)^b]
+	return crc16(key) % slots
+}
+
+func crc16(b []byte) (crc uint16) {
+	for len(b) >= 4 {
+		crc ^= uint16(b[0])<<8 | uint16(b[1])
+		crc = crc16Tables[3][crc>>8] ^ crc16Tables[2][byte(crc)] ^ crc16Tables[1][b[2]] ^ crc16Tables[0][b[3]]
+		b = b[4:]
 	}
-	return crc % slots
+	for _, c := range b {
+		crc = crc<<8 ^ crc16Tables[0][byte(crc>>8)^c]
+	}
+	return crc
 }
 
 // slotRange returns the first and last slot of partition i of n; n is a power
