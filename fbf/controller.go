@@ -4,12 +4,17 @@ import "math"
 
 // Constants of the controller.
 const (
-	growFactor   = 4    // a second growth within a window multiplies the size at least by this
-	firstGrowth  = 1.3  // the first one leaves this much above the present need
-	maxGrowth    = 64   // and no step, however steep the surge, exceeds this
-	quietPeriods = 3    // periods that must agree before a size is reduced, so that the old size has drained within two windows
-	shrinkFit    = 0.88 // share of the size below which it is
-	maxSegments  = 12   // live segments; each costs a check S cache lines
+	firstGrowth  = 1.3       // the first growth within a window multiplies the ids per generation at least by this
+	nextGrowth   = 1.5       // and a further one by this
+	growStep     = 6         // no growth exceeds this while there are few segments
+	manySegments = 8         // live segments beyond which steps become larger, lest there be too many
+	maxGrowth    = 64        // and no step, however steep the surge, exceeds this
+	halvings     = 8         // how often a segment that was refused is asked for at half the size
+	growShare    = 0.65      // least share of what a new segment is for that it holds at once, while others take part of the target
+	smallBytes   = 128 << 10 // up to which growth within a window may go in one step
+	quietPeriods = 3         // periods that must agree before a size is reduced, so that the old size has drained within two windows
+	shrinkFit    = 0.88      // share of the size below which it is
+	maxSegments  = 12        // live segments; each costs a check S cache lines
 	clearPiece   = 1 << 15
 )
 
@@ -215,18 +220,20 @@ func (f *Filter) load(now int64) float64 {
 }
 
 // planGrow answers a surge: every generation is live and the present is full.
+// The new segment is sized for the share of the target it has once the others
+// have drained: until then it holds somewhat fewer ids, but is not to be
+// replaced by a smaller one afterwards.
 func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	s := f.newest()
 	g := geometryFor(f.opts.Error, f.opts.Roles)
 	mu := g.meanFor(laneBudget(f.budget(nil)))
-	floor := firstGrowth
-	if now-s.opened < f.opts.Window {
-		floor = growFactor
-	}
 	ids := float64(s.limit)
-	want := min(max(f.load(now)*firstGrowth, ids*floor), ids*maxGrowth)
-	strip := g.stripFor(want, mu, 1)
-	for range 5 {
+	want := ids * f.growth(now)
+	strip := max(g.stripFor(want, g.meanFor(laneBudget(f.opts.Error/2)), 1), g.stripFor(want, mu, growShare))
+	if now-s.opened < f.opts.Window { // small ones are cheap, but each costs a share of the target
+		strip = max(strip, min(smallBytes/lineBytes/uint64(g.s), g.stripFor(ids*maxGrowth, mu, 1)))
+	}
+	for range halvings {
 		if e, ok := f.tryOpen(now, g, strip, mu, grant); ok {
 			return e
 		}
@@ -236,6 +243,26 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 		strip /= 2
 	}
 	return f.denied(now, false)
+}
+
+// growth is by how much the next segment's generations exceed the present
+// ones. A line holds all eight generations, so that a segment takes its whole
+// memory with its first ids: one made at once for a far higher rate, which may
+// not last, costs many times what it holds. The rate is therefore followed
+// in equal steps, none above growStep, until the number of segments asks for more.
+func (f *Filter) growth(now int64) float64 {
+	s := f.newest()
+	least, most := firstGrowth, float64(growStep)
+	if now-s.opened < f.opts.Window {
+		least = nextGrowth
+	}
+	for range len(f.segs) - manySegments {
+		most = min(4*most, maxGrowth)
+		least = most
+	}
+	ratio := max(f.load(now)*headroom/float64(s.limit), least)
+	steps := max(1, math.Ceil(math.Log(ratio)/math.Log(most)))
+	return math.Pow(ratio, 1/steps)
 }
 
 // tryOpen asks for the memory of a segment.

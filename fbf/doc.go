@@ -53,7 +53,9 @@
 //
 // A generation is sealed after a refresh period, or earlier, as soon as it holds the ids it
 // was sized for. If by then every lane of the segment is still needed, a
-// larger segment is opened: it takes the inserts while the old one drains. Each
+// larger segment is opened: it takes the inserts while the old one drains. It is sized for
+// the present rate, but reaches it in steps: since a line serves eight generations, a
+// segment takes all its memory with its first ids. Each
 // new segment is given half of what the others leave of the target, so that the
 // sum stays below it however often the filter grows. When three periods in a row would
 // fit a smaller size, a smaller segment is opened. At the cap of memory (MaxMemory, or

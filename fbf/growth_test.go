@@ -1,0 +1,47 @@
+package fbf
+
+import (
+	"math"
+	"testing"
+)
+
+// TestGrowthFollowsTheRate: while the rate rises, and after a step from
+// nothing, a filter takes no more than a small multiple of what its ids need,
+// stays below the target, and does not run out of segments.
+func TestGrowthFollowsTheRate(t *testing.T) {
+	const w = minute
+	for _, c := range []struct {
+		name string
+		most float64 // bytes per remembered id, at any time with more than 20,000
+		rate func(windows float64) float64
+	}{
+		{"step", 18, func(float64) float64 { return 20_000 }},
+		{"step to a lower rate", 18, func(float64) float64 { return 3000 }},
+		{"ramp", 18, func(x float64) float64 { return 5000 * x }},
+		{"doubling 16 times in a window", 18, func(x float64) float64 { return math.Exp2(min(x, 1)*16) / 4 }},
+		{"doubling 32 times in a window", 18, func(x float64) float64 { return math.Exp2(min(x, 0.5)*32) / 4 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newSim(t, Options{Window: w, Error: 1e-3}, 1)
+			worst, owed := 0.0, 0.0
+			for ; s.now < 5*w/4; s.now++ {
+				for owed += c.rate(float64(s.now)/w) / 1000; owed >= 1; owed-- {
+					if s.f.Due(s.now) {
+						s.plan()
+					}
+					s.f.Insert(s.rng.Uint64(), s.now)
+				}
+				if n := s.f.Len(); s.now%100 == 0 && n > 20_000 {
+					worst = max(worst, float64(s.f.Bytes())/float64(n))
+				}
+			}
+			t.Logf("at most %.1f bytes per id, worst FPP %.3g, %v", worst, s.worst, s.done)
+			if worst > c.most {
+				t.Errorf("%.1f bytes per remembered id, want at most %.0f", worst, c.most)
+			}
+			if s.worst > 1e-3 || s.done[Deny] > 0 {
+				t.Errorf("effective FPP reached %.3g, %d requests for memory denied", s.worst, s.done[Deny])
+			}
+		})
+	}
+}
