@@ -1,11 +1,16 @@
 package integration
 
 import (
+	"encoding/csv"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,7 +109,8 @@ func TestBenchTable(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-server", "install Debian's package redis-server")
 	tmp := t.TempDir()
-	cmd := exec.Command(program, "bench", "table", "--rows", "lua-everysec-16,duplicates,recovery", "--seconds", "0.3", "--rounds", "1", "--json")
+	cmd := exec.Command(program, "bench", "table", "--rows", "lua-everysec-16,duplicates,recovery,start",
+		"--seconds", "0.3", "--rounds", "1", "--counters", "20000", "--json")
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+tmp)
 	out, err := cmd.Output()
 	if err != nil {
@@ -121,7 +127,7 @@ func TestBenchTable(t *testing.T) {
 		}
 		names = append(names, row.Name)
 	}
-	want := "lua-everysec-16 duplicates-100-memory duplicates-10-memory duplicates-100-runs duplicates-10-runs recovery"
+	want := "lua-everysec-16 duplicates-100-memory duplicates-10-memory duplicates-100-runs duplicates-10-runs recovery start-kill start-order"
 	if got := strings.Join(names, " "); got != want {
 		t.Errorf("rows %s, want %s", got, want)
 	}
@@ -130,19 +136,122 @@ func TestBenchTable(t *testing.T) {
 	}
 }
 
-// TestBenchSweep makes one small sweep with the real server.
+// TestBenchSweep makes one small sweep with the real server, and profiles it:
+// nearly all of its time must be of a known kind.
 func TestBenchSweep(t *testing.T) {
 	t.Parallel()
 	tmp := t.TempDir()
-	out := filepath.Join(tmp, "out")
-	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--seconds", "0.1", "--out", out)
+	out, doc := filepath.Join(tmp, "out"), filepath.Join(tmp, "doc.md")
+	if err := os.WriteFile(doc, []byte("<!-- processors: begin -->\n<!-- processors: end -->\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--seconds", "0.1", "--profile", "1", "--out", out, "--into", doc)
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+t.TempDir())
-	if b, err := cmd.CombinedOutput(); err != nil || strings.Count(string(b), "\n") != 6 {
+	if b, err := cmd.CombinedOutput(); err != nil || strings.Count(string(b), "\n") != 12 {
 		t.Fatalf("%v: %s", err, b)
 	}
-	for _, name := range []string{"processors.csv", "processors.svg"} {
+	for _, name := range []string{"processors.csv", "processors.svg", "processors-profile.svg"} {
 		if info, err := os.Stat(filepath.Join(out, name)); err != nil || info.Size() < 200 {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b, err := os.ReadFile(doc); err != nil || strings.Count(string(b), "\n| pipeline ") != 6 {
+		t.Errorf("%v: %s", err, b)
+	}
+	rows := readCSV(t, filepath.Join(out, "processors-profile.csv"))
+	if len(rows) != 7 {
+		t.Fatalf("%d rows", len(rows))
+	}
+	first, last := slices.Index(rows[0], "requests"), slices.Index(rows[0], "other")
+	known, unknown := 0.0, 0.0
+	for _, row := range rows[1:] {
+		for i := first; i <= last; i++ {
+			share, err := strconv.ParseFloat(row[i], 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if i == last {
+				unknown += share
+			} else {
+				known += share
+			}
+		}
+	}
+	if known == 0 || unknown > 0.05*(known+unknown) {
+		t.Errorf("%v %% of the server's time is of a known kind, %v %% of none", known, unknown)
+	}
+}
+
+// readCSV reads a CSV file.
+func readCSV(t *testing.T, file string) [][]string {
+	t.Helper()
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	rows, err := csv.NewReader(f).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rows
+}
+
+// TestBenchSweepFailures measures a program of which every second server does
+// not start: the other half is written, and the exit status is 1.
+func TestBenchSweepFailures(t *testing.T) {
+	t.Parallel()
+	tmp := t.TempDir()
+	script := filepath.Join(tmp, "fbfkv")
+	text := fmt.Sprintf("#!/bin/sh\nif [ \"$GOMAXPROCS\" = 1 ]; then echo no room; exit 3; fi\nexec %s \"$@\"\n", program)
+	if err := os.WriteFile(script, []byte(text), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	left := t.TempDir()
+	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--seconds", "0.1", "--profile", "0", "--out", tmp, "--fbfkv", script)
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+left)
+	b, err := cmd.CombinedOutput()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(string(b), "3 measurements failed") || !strings.Contains(string(b), "no room") {
+		t.Errorf("%v: %s", err, b)
+	}
+	if rows := readCSV(t, filepath.Join(tmp, "processors.csv")); len(rows) != 4 || rows[1][0] != "2" {
+		t.Errorf("%v", rows)
+	}
+	if all, _ := filepath.Glob(filepath.Join(left, "*")); len(all) > 0 {
+		t.Errorf("left behind: %v", all)
+	}
+}
+
+// TestBenchInterrupted ends a sweep and a table in their midst, as Ctrl-C does:
+// they stop their servers, remove what they wrote, and exit with status 1.
+func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"sweep", "--only", "connections", "--out", filepath.Join(t.TempDir(), "out")}, {"table", "--rows", "recovery"}} {
+		left := t.TempDir()
+		cmd := exec.Command(program, append([]string{"bench"}, args...)...)
+		cmd.Env = append(cmd.Environ(), "TMPDIR="+left)
+		var said strings.Builder
+		cmd.Stdout, cmd.Stderr = &said, &said
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			if data, _ := filepath.Glob(filepath.Join(left, "*", "data", "*")); len(data) > 0 {
+				break
+			}
+		}
+		time.Sleep(300 * time.Millisecond)
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(said.String(), "interrupted") {
+			t.Errorf("%s: %v: %s", args[0], err, said.String())
+		}
+		if all, _ := filepath.Glob(filepath.Join(left, "*")); len(all) > 0 {
+			t.Errorf("%s left behind: %v", args[0], all)
 		}
 	}
 }

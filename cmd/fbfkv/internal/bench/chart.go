@@ -44,14 +44,8 @@ const (
 func (c chart) write(path string) error {
 	p := plot.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
-	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle,
-		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
-		style.Font.Variant = "Sans"
-	}
-	p.Title.Padding = vg.Points(6)
-	p.BackgroundColor = color.White
+	setFonts(p)
 	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.Padding = vg.Points(2)
 	grid := plotter.NewGrid()
 	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{Y: 225}, color.Gray{Y: 225}
 	p.Add(grid)
@@ -80,6 +74,17 @@ func (c chart) write(path string) error {
 		p.Y.Min, p.Y.Max = 0, p.Y.Max*(1+legendShare)
 	}
 	return p.Save(chartWidth, chartHeight, path)
+}
+
+// setFonts gives a plot the looks that all have.
+func setFonts(p *plot.Plot) {
+	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle,
+		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
+		style.Font.Variant = "Sans"
+	}
+	p.Title.Padding = vg.Points(6)
+	p.BackgroundColor = color.White
+	p.Legend.Padding = vg.Points(2)
 }
 
 // points are the points of a line that can be drawn.

@@ -2,8 +2,10 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/signal"
 	"strings"
 	"syscall"
@@ -54,6 +56,7 @@ func New() *cobra.Command {
 	flags.BoolVar(&c.json, "json", false, "print the result as JSON")
 	flags.StringVar(&c.plot, "plot", "", "draw latencies over time into this `file`, .svg or .png")
 	flags.StringVar(&c.csv, "csv", "", "write latencies over time to this `file`")
+	flags.StringVar(&c.profile, "profile", "", "metrics-addr of the server, `HOST:PORT`, or the URL of a profile: say what its processor\ntime goes to; it needs pprof yes")
 	setStyle(cmd)
 	cmd.AddCommand(newCompare(), newTable(), newSweep())
 	return cmd
@@ -104,7 +107,7 @@ func (o *Options) addLoadFlags(f *pflag.FlagSet) {
 	f.Int64Var(&o.Count, "count", 0, "how many operations to send, instead of --duration (or at most, with both)")
 	f.DurationVar(&o.Warmup, "warmup", 0, "how long to send before measuring")
 	f.Float64Var(&o.Rate, "rate", 0, "operations per second to send whether or not replies come (open loop: an operation that\nhas to wait is charged from when it was due). 0: a connection waits for its replies")
-	f.StringVar(&o.Keys, "keys", o.Keys, "counters: hot (only one), uniform:N, or zipf:N:EXPONENT")
+	f.StringVar(&o.Keys, "keys", o.Keys, "counters: hot (only one), uniform:N, sequence:N (one after the\nother), or zipf:N:EXPONENT")
 	f.StringVar(&o.KeyPrefix, "key-prefix", o.KeyPrefix, "what their names begin with")
 	f.StringVar(&o.IDs, "ids", o.IDs, "opids: uuidv7, or client-seq (client's name and sequence number)")
 	f.Float64Var(&o.RetryShare, "retry-share", o.RetryShare, "workload retry: share of all operations that are duplicates")
@@ -119,20 +122,29 @@ func (o *Options) addLoadFlags(f *pflag.FlagSet) {
 
 // command is `fbfkv bench` itself.
 type command struct {
-	o    Options
-	json bool
-	csv  string
-	plot string
+	o       Options
+	json    bool
+	csv     string
+	plot    string
+	profile string
 }
 
-func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
+func (c *command) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	c.o.progress = progress(stderr, &c.o)
+	profile := func() (*serverProfile, error) { return nil, nil }
+	if c.profile != "" {
+		profile = startProfile(ctx, c.profile, &c.o)
+	}
 	r, err := Run(ctx, c.o)
 	c.o.progress(-1, 0)
 	if err != nil {
 		return err
+	}
+	var failed error
+	if r.Profile, failed = profile(); failed != nil {
+		defer func() { err = errors.Join(err, failed) }()
 	}
 	if c.json {
 		err = printJSON(stdout, r)
@@ -151,12 +163,17 @@ func (c *command) run(ctx context.Context, stdout, stderr io.Writer) error {
 	return err
 }
 
-// interruptible ends the work on the signals that end a program.
+// interruptible ends the work on the signals that end a program, that of a lost
+// terminal among them unless whoever started the program wants it to go on.
 func interruptible(ctx context.Context) (context.Context, func()) {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	return signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(ctx, signals...)
 }
 
 // progress draws how far the run is; done below 0 clears it.

@@ -25,9 +25,9 @@ type conn struct {
 }
 
 func newConn(w *worker, number int, o *Options, f *frame, left int64) *conn {
-	c := &conn{w: w, left: left, stream: newStream(o.Seed, number, o.keys, o.format)}
+	c := &conn{w: w, left: left, stream: newStream(o.Seed, number, o.Connections, o.keys, o.format)}
 	if o.again.count > 0 {
-		c.old = newStream(o.again.seed, number, o.keys, o.format)
+		c.old = newStream(o.again.seed, number, o.Connections, o.keys, o.format)
 	}
 	for range o.Pipeline {
 		c.out = append(c.out, f.bytes...)

@@ -10,26 +10,55 @@ import (
 	"time"
 )
 
-// The marks in a document between which the table is written.
-const (
-	tableBegin = "<!-- table: begin -->\n"
-	tableEnd   = "<!-- table: end -->"
-)
+// between replaces what stands in a document between the two marks of a name.
+func between(document, name, text string) (string, error) {
+	begin, end := "<!-- "+name+": begin -->\n", "<!-- "+name+": end -->"
+	before, rest, ok := strings.Cut(document, begin)
+	_, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		return "", fmt.Errorf("there are no lines %q and %q", strings.TrimSpace(begin), end)
+	}
+	return before + begin + text + end + after, nil
+}
 
-// writeInto writes the rows into the document, in place of those of an earlier
-// run.
-func (t *table) writeInto(ctx context.Context, rows []Row) error {
-	b, err := os.ReadFile(t.into)
+// rewrite replaces what stands in a file between the two marks of a name.
+func rewrite(file, name, text string) error {
+	b, err := os.ReadFile(file)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := strings.Cut(string(b), tableBegin)
-	_, after, ok2 := strings.Cut(rest, tableEnd)
-	if !ok || !ok2 {
-		return fmt.Errorf("--into: %s has no lines %q and %q", t.into, strings.TrimSpace(tableBegin), tableEnd)
+	document, err := between(string(b), name, text)
+	if err != nil {
+		return fmt.Errorf("--into: %s: %w", file, err)
 	}
-	text := before + tableBegin + t.describeRun(ctx) + "\n" + markdown(rows) + tableEnd + after
-	return os.WriteFile(t.into, []byte(text), 0o644)
+	return os.WriteFile(file, []byte(document), 0o644)
+}
+
+// The tables of `fbfkv bench table` in a document.
+const (
+	goalsMark   = "table"
+	profileMark = "table-profile"
+)
+
+// write writes what is asked for into the document and the picture.
+func (t *table) write(ctx context.Context) error {
+	if t.plot != "" && len(t.profiles) > 0 {
+		if err := writeBars(t.plot, "What the processors do", "operations in a pipeline", t.profiles); err != nil {
+			return err
+		}
+	}
+	if t.into == "" {
+		return nil
+	}
+	text := t.describeRun(ctx)
+	for _, err := range t.failed {
+		text += "\nNot measured: " + strings.ReplaceAll(err.Error(), "\n", "; ") + "\n"
+	}
+	err := rewrite(t.into, goalsMark, text+"\n"+markdown(t.done))
+	if err == nil && len(t.profiles) > 0 {
+		err = rewrite(t.into, profileMark, spentMarkdown("pipeline", t.profiles))
+	}
+	return err
 }
 
 // describeRun says where and how the rows were measured.

@@ -12,15 +12,15 @@ const duplicatePipeline = 16
 // duplicates compares streams of duplicates with one of new operations. In
 // every round the new ones are sent first, then again from memory, and, after a
 // SAVE has written them to runs, from there.
-func (p *pair) duplicates(ctx context.Context) ([]Row, error) {
+func (p *pair) duplicates(ctx context.Context) error {
 	if !p.t.wantsGroup("duplicates") {
-		return nil, nil
+		return nil
 	}
 	base := p.t.options(p.fbfkv, "cincrby", duplicatePipeline)
 	base.IDs, base.Warmup, base.KeyPrefix = "client-seq", 0, "dup:"
 	trial, err := Run(ctx, base)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	base.Count = max(trial.Operations/int64(base.Connections), 1) * int64(base.Connections)
 	base.Duration = 0
@@ -32,37 +32,41 @@ func (p *pair) duplicates(ctx context.Context) ([]Row, error) {
 		base.Seed = rand.Uint64()>>1 | 1
 		r, err := Run(ctx, base)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		fresh = append(fresh, r)
 		saved := false
 		for i, s := range duplicateStreams {
 			if s.runs && !saved {
 				if memory, err = p.flush(ctx); err != nil {
-					return nil, err
+					return err
 				}
 				saved = true
 			}
 			r, err := Run(ctx, s.options(base))
 			if err != nil {
-				return nil, err
+				return err
 			}
 			if len(r.Errors) > 0 {
-				return nil, fmt.Errorf("error replies: %v", r.Errors)
+				return fmt.Errorf("error replies: %v", r.Errors)
 			}
 			streams[i] = append(streams[i], r)
+			if s.share == 1 && round == p.t.rounds-1 {
+				if err := p.t.profileWhile(ctx, p.fbfkv, s.options(base), s.what, streams[i]); err != nil {
+					return err
+				}
+			}
 		}
 	}
-	var rows []Row
 	for i, s := range duplicateStreams {
 		r := ratio(streams[i], fresh, throughput)
 		note := rates(r)
 		if s.runs {
 			note += memory
 		}
-		rows = append(rows, atLeast("duplicates-"+s.name, "pipeline 16, everysec: "+s.what+", against new ones", 0.5, r, note))
+		p.t.emit(atLeast("duplicates-"+s.name, "pipeline 16, everysec: "+s.what+", against new ones", 0.5, r, note))
 	}
-	return rows, nil
+	return nil
 }
 
 // flush writes what is remembered to runs, and says what stayed in memory.

@@ -10,14 +10,14 @@ import (
 // recovery kills the server at full load, starts it again, and takes the time
 // until it answers. The generator goes on as clients do, with the same opids,
 // and every counter must be right in the end.
-func recovery(ctx context.Context, t *table) ([]Row, error) {
+func recovery(ctx context.Context, t *table) error {
 	var took, allowed []float64
 	entries := 0.0
 	for round := range t.rounds {
 		t.progress.Set("recovery", false, int64(round), int64(t.rounds))
 		seconds, gib, redone, err := t.crash(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		took, allowed, entries = append(took, seconds), append(allowed, 2+gib), max(entries, redone)
 	}
@@ -25,8 +25,9 @@ func recovery(ctx context.Context, t *table) ([]Row, error) {
 	for _, s := range took {
 		r.Lowest, r.Most = min(r.Lowest, s), max(r.Most, s)
 	}
-	return []Row{atMost("recovery", "seconds from start to answer, after kill -9 at full load, pipeline 64", median(allowed), r,
-		fmt.Sprintf("up to %.0f log entries redone; every counter verified", entries))}, nil
+	t.emit(atMost("recovery", "seconds from start to answer, after kill -9 at full load, pipeline 64", median(allowed), r,
+		fmt.Sprintf("up to %.0f log entries redone; every counter verified", entries)))
+	return nil
 }
 
 // crash is one round of recovery.
@@ -70,19 +71,19 @@ func (t *table) crash(ctx context.Context) (seconds, gib, redone float64, err er
 }
 
 // memory fills a window and sees how the server grows with each id.
-func memory(ctx context.Context, t *table) (rows []Row, err error) {
+func memory(ctx context.Context, t *table) error {
 	for _, mode := range []struct {
 		name string
 		goal float64
 	}{{"APPROX", 9}, {"EXACT", 6}} {
 		perID, note, err := t.growth(ctx, mode.name)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		rows = append(rows, atMost("memory-"+mode.name, fmt.Sprintf("bytes of RSS per remembered id, %d ids, %s", t.ids, mode.name),
+		t.emit(atMost("memory-"+mode.name, fmt.Sprintf("bytes of RSS per remembered id, %d ids, %s", t.ids, mode.name),
 			mode.goal, Ratio{Ratio: perID, Lowest: perID, Most: perID}, note))
 	}
-	return rows, nil
+	return nil
 }
 
 // growth is by how much the resident memory grows per remembered id.

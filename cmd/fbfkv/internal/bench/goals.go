@@ -27,29 +27,64 @@ type pair struct {
 	fsync        string
 }
 
+// againstLength is how long it takes to compare the two servers: with loads in a
+// round, loads without a warm-up, and profiles.
+func againstLength(loads, short, profiles float64) func(*table) float64 {
+	return func(t *table) float64 {
+		seconds := 3 + float64(t.rounds)*t.seconds*(1.2*loads+short)
+		if t.profile > 0 {
+			seconds += profiles * (float64(t.profile) + 0.6)
+		}
+		return seconds
+	}
+}
+
 // against measures everything that compares the two servers at one durability.
-func (t *table) against(ctx context.Context, fsync string) (rows []Row, err error) {
+// If a part fails, the next ones get new servers.
+func (t *table) against(ctx context.Context, fsync string) (err error) {
 	p := &pair{t: t, fsync: fsync}
-	if p.fbfkv, err = startFBFKV(ctx, t.fbfkv, fsync, nil); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.fbfkv.close()) }()
-	if p.redis, err = startRedis(ctx, t.redis, fsync); err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, p.redis.close()) }()
-	parts := []func(context.Context) ([]Row, error){p.pipelines, p.hot}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	parts := []func(context.Context) error{p.pipelines, p.hot}
 	if fsync == "everysec" {
 		parts = append(parts, p.ping, p.modes, p.duplicates)
 	}
 	for _, part := range parts {
-		more, err := part(ctx)
-		if err != nil {
-			return nil, err
+		if err := p.start(ctx); err != nil {
+			return err
 		}
-		rows = append(rows, more...)
+		failed := part(ctx)
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		if failed != nil {
+			t.note(fsync, errors.Join(failed, p.stop()))
+		}
 	}
-	return rows, nil
+	return nil
+}
+
+// start starts both servers unless they run.
+func (p *pair) start(ctx context.Context) (err error) {
+	if p.fbfkv == nil {
+		if p.fbfkv, err = startFBFKV(ctx, p.t.fbfkv, p.fsync, nil); err != nil {
+			return err
+		}
+	}
+	if p.redis == nil {
+		p.redis, err = startRedis(ctx, p.t.redis, p.fsync)
+	}
+	return err
+}
+
+// stop stops those that run.
+func (p *pair) stop() (err error) {
+	for _, server := range []**process{&p.fbfkv, &p.redis} {
+		if *server != nil {
+			err = errors.Join(err, (*server).close())
+			*server = nil
+		}
+	}
+	return err
 }
 
 // rates says what a ratio of throughputs is made of.
@@ -61,7 +96,7 @@ func rates(r Ratio) string {
 func times(r Ratio) string { return short(r.A) + " and " + short(r.B) }
 
 // pipelines compares unique increments with the recipe and with plain INCRBY.
-func (p *pair) pipelines(ctx context.Context) (rows []Row, err error) {
+func (p *pair) pipelines(ctx context.Context) error {
 	for _, g := range goalsOf {
 		lua, incrby := fmt.Sprintf("lua-%s-%d", p.fsync, g.pipeline), fmt.Sprintf("incrby-%s-%d", p.fsync, g.pipeline)
 		tail := g.showsTail && p.fsync == "everysec" && p.t.wantsRow("p99")
@@ -71,41 +106,45 @@ func (p *pair) pipelines(ctx context.Context) (rows []Row, err error) {
 		res, err := p.t.measure(ctx, fmt.Sprintf("pipeline %d", g.pipeline), p.t.options(p.fbfkv, "cincrby", g.pipeline),
 			p.t.options(p.redis, "lua", g.pipeline), p.t.options(p.redis, "incrby", g.pipeline))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		where := fmt.Sprintf("pipeline %d, %s: CINCRBY against ", g.pipeline, p.fsync)
 		if r := ratio(res[0], res[1], throughput); p.t.wantsRow(lua) {
-			rows = append(rows, atLeast(lua, where+"the Lua recipe", g.lua[p.fsync], r, rates(r)))
+			p.t.emit(atLeast(lua, where+"the Lua recipe", g.lua[p.fsync], r, rates(r)))
 		}
 		if r := ratio(res[0], res[2], throughput); p.t.wantsRow(incrby) {
-			rows = append(rows, atLeast(incrby, where+"INCRBY", g.incrby, r, rates(r)))
+			p.t.emit(atLeast(incrby, where+"INCRBY", g.incrby, r, rates(r)))
 		}
 		if r := ratio(res[0], res[1], p99); tail {
-			rows = append(rows, atMost("p99", "pipeline 1, everysec: p99 against the Lua recipe's", 1, r, times(r)))
+			p.t.emit(atMost("p99", "pipeline 1, everysec: p99 against the Lua recipe's", 1, r, times(r)))
+		}
+		if err := p.t.profileWhile(ctx, p.fbfkv, p.t.options(p.fbfkv, "cincrby", g.pipeline), p.fsync, res[0]); err != nil {
+			return err
 		}
 	}
-	return rows, nil
+	return nil
 }
 
 // hot compares increments of one counter.
-func (p *pair) hot(ctx context.Context) ([]Row, error) {
+func (p *pair) hot(ctx context.Context) error {
 	name := "hot-" + p.fsync
 	if !p.t.wantsRow(name) {
-		return nil, nil
+		return nil
 	}
 	a, b := p.t.options(p.fbfkv, "cincrby", 64), p.t.options(p.redis, "incrby", 64)
 	a.Keys, b.Keys = "hot", "hot"
 	a.KeyPrefix, b.KeyPrefix = "hot", "hot"
 	res, err := p.t.measure(ctx, "hot counter", a, b)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	r := ratio(res[0], res[1], throughput)
-	return []Row{atLeast(name, "one hot counter, pipeline 64, "+p.fsync+": against INCRBY", 1.5, r, rates(r))}, nil
+	p.t.emit(atLeast(name, "one hot counter, pipeline 64, "+p.fsync+": against INCRBY", 1.5, r, rates(r)))
+	return p.t.profileWhile(ctx, p.fbfkv, a, "one hot counter, "+p.fsync, res[0])
 }
 
 // ping compares with a command that does nothing.
-func (p *pair) ping(ctx context.Context) (rows []Row, err error) {
+func (p *pair) ping(ctx context.Context) error {
 	for _, g := range goalsOf {
 		name := fmt.Sprintf("ping-%d", g.pipeline)
 		if !p.t.wantsRow(name) {
@@ -113,34 +152,39 @@ func (p *pair) ping(ctx context.Context) (rows []Row, err error) {
 		}
 		res, err := p.t.measure(ctx, name, p.t.options(p.fbfkv, "cincrby", g.pipeline), p.t.options(p.fbfkv, "ping", g.pipeline))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		r := ratio(res[0], res[1], throughput)
-		rows = append(rows, atLeast(name, fmt.Sprintf("pipeline %d, everysec: against PING of as many bytes", g.pipeline), g.ping, r, rates(r)))
+		p.t.emit(atLeast(name, fmt.Sprintf("pipeline %d, everysec: against PING of as many bytes", g.pipeline), g.ping, r, rates(r)))
 	}
-	return rows, nil
+	return nil
 }
 
 // modes compares EXACT with APPROX.
-func (p *pair) modes(ctx context.Context) (rows []Row, err error) {
+func (p *pair) modes(ctx context.Context) error {
 	if !p.t.wantsGroup("approx") {
-		return nil, nil
+		return nil
 	}
 	if err := p.fbfkv.do(ctx, "CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX"); err != nil {
-		return nil, err
+		return err
 	}
 	for _, pipeline := range []int{1, 16, 64} {
 		exact, approx := p.t.options(p.fbfkv, "cincrby", pipeline), p.t.options(p.fbfkv, "cincrby", pipeline)
 		approx.KeyPrefix = "approx:"
 		res, err := p.t.measure(ctx, "EXACT and APPROX", exact, approx)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		where := fmt.Sprintf("pipeline %d, everysec: EXACT against APPROX, ", pipeline)
 		r := ratio(res[0], res[1], throughput)
-		rows = append(rows, atLeast(fmt.Sprintf("approx-%d", pipeline), where+"throughput", 0.8, r, rates(r)))
+		p.t.emit(atLeast(fmt.Sprintf("approx-%d", pipeline), where+"throughput", 0.8, r, rates(r)))
 		r = ratio(res[0], res[1], p99)
-		rows = append(rows, atMost(fmt.Sprintf("approx-p99-%d", pipeline), where+"p99", 1.3, r, times(r)))
+		p.t.emit(atMost(fmt.Sprintf("approx-p99-%d", pipeline), where+"p99", 1.3, r, times(r)))
+		if pipeline == 64 {
+			if err := p.t.profileWhile(ctx, p.fbfkv, approx, "APPROX, everysec", res[1]); err != nil {
+				return err
+			}
+		}
 	}
-	return rows, nil
+	return nil
 }

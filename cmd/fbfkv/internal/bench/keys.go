@@ -16,19 +16,22 @@ const maxKeys = 100_000_000
 // single hot counter. Safe for concurrent use once made.
 type keys struct {
 	n uint32 // counters; 0 is taken for 1
+	// inTurn has the operations of a run go to one counter after the other,
+	// so that n of them reach each once.
+	inTurn bool
 	// For zipf, Walker's alias method: a column i is drawn uniformly; it
 	// stands for key i below its threshold and for alias[i] above.
 	threshold []uint32
 	alias     []uint32
 }
 
-// parseKeys reads hot, uniform:N or zipf:N:EXPONENT.
+// parseKeys reads hot, uniform:N, sequence:N or zipf:N:EXPONENT.
 func parseKeys(text string) (*keys, error) {
 	parts := strings.Split(text, ":")
 	if text == "hot" {
 		return &keys{n: 1}, nil
 	}
-	bad := fmt.Errorf("--keys: %q is not hot, uniform:N or zipf:N:EXPONENT with N from 1 to %d and EXPONENT from 0 to 10", text, maxKeys)
+	bad := fmt.Errorf("--keys: %q is not hot, uniform:N, sequence:N or zipf:N:EXPONENT with N from 1 to %d and EXPONENT from 0 to 10", text, maxKeys)
 	if len(parts) < 2 {
 		return nil, bad
 	}
@@ -39,6 +42,8 @@ func parseKeys(text string) (*keys, error) {
 	switch {
 	case parts[0] == "uniform" && len(parts) == 2:
 		return &keys{n: uint32(n)}, nil
+	case parts[0] == "sequence" && len(parts) == 2:
+		return &keys{n: uint32(n), inTurn: true}, nil
 	case parts[0] == "zipf" && len(parts) <= 3:
 		exponent := 0.99
 		if len(parts) == 3 {

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,9 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -19,6 +17,7 @@ import (
 // process is a server started for a measurement, with a directory of its own.
 type process struct {
 	target Target
+	web    string // of an fbfkv: host:port of its metrics and profiles
 	name   string
 	binary string
 	args   []string
@@ -26,10 +25,15 @@ type process struct {
 	dir    string
 	cmd    *exec.Cmd
 	ended  chan error
+	// patience is how long the server may take until it answers; 0 for startTimeout.
+	patience time.Duration
 }
 
-// startTimeout is how long a server may take until it answers.
-const startTimeout = time.Minute
+// How long a server may take until it answers, and until it has stopped in order.
+const (
+	startTimeout = time.Minute
+	stopTimeout  = 2 * time.Minute
+)
 
 // startFBFKV starts an fbfkv on a free port of this machine.
 func startFBFKV(ctx context.Context, binary, fsync string, env []string, more ...string) (*process, error) {
@@ -37,12 +41,18 @@ func startFBFKV(ctx context.Context, binary, fsync string, env []string, more ..
 	if err != nil {
 		return nil, err
 	}
+	web, err := freePort()
+	if err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "fbfkv-bench-")
 	if err != nil {
 		return nil, err
 	}
-	return start(ctx, &process{name: "fbfkv", binary: binary, dir: dir, env: env, target: local(port),
-		args: append([]string{"--port", port, "--dir", filepath.Join(dir, "data"), "--appendfsync", fsync, "--loglevel", "warning"}, more...)})
+	p := &process{name: "fbfkv", binary: binary, dir: dir, env: env, target: local(port), web: "127.0.0.1:" + web}
+	p.args = append([]string{"--port", port, "--dir", filepath.Join(dir, "data"), "--appendfsync", fsync, "--loglevel", "warning",
+		"--metrics-addr", p.web, "--pprof", "yes"}, more...)
+	return start(ctx, p)
 }
 
 // startRedis starts a redis-server with the same durability.
@@ -106,8 +116,8 @@ func (p *process) run(ctx context.Context) error {
 
 // waitReady waits for the first PONG.
 func (p *process) waitReady(ctx context.Context) error {
-	for end := time.Now().Add(startTimeout); ; {
-		if p.answers(end) {
+	for end := time.Now().Add(cmp.Or(p.patience, startTimeout)); ; {
+		if p.answers(ctx, end) {
 			return nil
 		}
 		select {
@@ -126,12 +136,13 @@ func (p *process) waitReady(ctx context.Context) error {
 
 // answers reports whether the server answers a PING before a time. One that
 // accepts connections and is still recovering lets it wait.
-func (p *process) answers(end time.Time) bool {
+func (p *process) answers(ctx context.Context, end time.Time) bool {
 	nc, err := net.Dial("tcp", p.target.address)
 	if err != nil {
 		return false
 	}
 	defer nc.Close()
+	defer context.AfterFunc(ctx, func() { nc.Close() })()
 	if nc.SetDeadline(end) != nil {
 		return false
 	}
@@ -164,6 +175,25 @@ func (p *process) kill() {
 	}
 }
 
+// stop ends the server in order, as a signal to stop does.
+func (p *process) stop(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stopping %s: %w", p.name, err)
+	}
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		if err != nil {
+			return fmt.Errorf("stopping %s: %w: %s", p.name, err, p.lastLog())
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("%s has not stopped after %v", p.name, stopTimeout)
+	}
+}
+
 // close ends the server and removes its data.
 func (p *process) close() error {
 	p.kill()
@@ -178,52 +208,4 @@ func (p *process) do(ctx context.Context, args ...any) error {
 		return fmt.Errorf("%s: %v: %w", p.name, args, err)
 	}
 	return nil
-}
-
-// info returns a figure of INFO.
-func (p *process) info(ctx context.Context, name string) (float64, error) {
-	c := p.target.client()
-	defer c.Close()
-	text, err := c.Info(ctx, "everything").Result()
-	if err != nil {
-		return 0, err
-	}
-	m := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(name) + `:([0-9.]+)`).FindStringSubmatch(text)
-	if m == nil {
-		return 0, fmt.Errorf("INFO of %s has no %s", p.name, name)
-	}
-	return strconv.ParseFloat(m[1], 64)
-}
-
-// rss is the resident memory of the server, bytes.
-func (p *process) rss() (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kb, err := strconv.ParseFloat(strings.Fields(rest)[0], 64)
-			return kb * 1024, err
-		}
-	}
-	return 0, errors.New("no VmRSS")
-}
-
-// cpu is the processor time the server has used, seconds.
-func (p *process) cpu() (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
-	if err != nil {
-		return 0, err
-	}
-	// The name in parentheses may hold spaces; utime and stime are the 12th
-	// and 13th field behind it, in hundredths of a second.
-	_, rest, _ := strings.Cut(string(b), ") ")
-	fields := strings.Fields(rest)
-	if len(fields) < 13 {
-		return 0, errors.New("/proc/PID/stat is too short")
-	}
-	user, err := strconv.ParseFloat(fields[11], 64)
-	system, err2 := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / 100, errors.Join(err, err2)
 }

@@ -29,6 +29,9 @@ func (r *Result) print(out io.Writer) {
 	if r.Reconnects > 0 || r.Retried > 0 || r.Unknown > 0 {
 		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.Reconnects, r.Retried, r.Unknown)
 	}
+	if r.Profile != nil {
+		r.Profile.print(out)
+	}
 	if v := r.Verified; v != nil && v.Wrong == 0 {
 		fmt.Fprintf(out, "  verified    %d counters hold the %d acknowledged operations\n", v.Counters, v.Acknowledged)
 	}

@@ -32,6 +32,7 @@ type Result struct {
 	Reconnects int64            `json:"reconnects,omitempty"`
 	CPU        float64          `json:"generator_cpu_seconds"`
 	Verified   *Verification    `json:"verified,omitempty"`
+	Profile    *serverProfile   `json:"profile,omitempty"`
 
 	Series []moment `json:"-"` // latencies over time
 }
@@ -176,7 +177,7 @@ func (r *run) serve(parent context.Context) (began int64, err error) {
 	close(over)
 	r.collector.finish()
 	if parent.Err() != nil {
-		return began, errors.New("interrupted")
+		return began, errInterrupted
 	}
 	for _, err := range errs {
 		// When one worker fails, the others are cancelled.

@@ -8,10 +8,14 @@ type stream struct {
 	format idFormat
 	client uint64 // the seed and the connection's number, mixed
 	next   uint64 // position
+	// Of keys in turn this connection's operations reach every step-th, from
+	// its own number on.
+	number, step uint64
 }
 
-func newStream(seed uint64, connection int, k *keys, f idFormat) stream {
-	return stream{keys: k, format: f, client: mix(mix(seed) + uint64(connection))}
+// newStream returns the stream of one of a run's connections.
+func newStream(seed uint64, connection, connections int, k *keys, f idFormat) stream {
+	return stream{keys: k, format: f, client: mix(mix(seed) + uint64(connection)), number: uint64(connection), step: uint64(connections)}
 }
 
 // put patches the next operation into an encoded request, and returns its key.
@@ -21,6 +25,9 @@ func (s *stream) put(f *frame, b []byte, ms uint64) uint32 {
 	s.next++
 	random := mix(s.client + seq*golden)
 	key := s.keys.pick(random)
+	if s.keys.inTurn {
+		key = uint32((s.number + seq*s.step) % uint64(s.keys.n))
+	}
 	if s.keys.n > 1 && f.keyAt > 0 {
 		putDecimal(b[f.keyAt:f.keyAt+f.digits], uint64(key))
 	}

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -80,7 +81,7 @@ func TestStreams(t *testing.T) {
 		var all [2][]string
 		for round := range all {
 			for connection := range 20 {
-				s := newStream(5, connection, k, format)
+				s := newStream(5, connection, 20, k, format)
 				for range 500 {
 					s.put(f, f.bytes, 1_700_000_000_123)
 					all[round] = append(all[round], string(f.bytes))
@@ -110,9 +111,35 @@ func TestStreams(t *testing.T) {
 				t.Fatalf("%s: operation %d is not the same again: %q, %q", name, i, request, all[1][i])
 			}
 		}
-		s := newStream(6, 0, k, format)
+		s := newStream(6, 0, 1, k, format)
 		if s.put(f, f.bytes, 1_700_000_000_123); seen[strings.Split(string(f.bytes), "\r\n")[6]] {
 			t.Errorf("%s: another seed gave the same opid", name)
+		}
+	}
+}
+
+// TestSequence has a run's connections reach each counter once, then again.
+func TestSequence(t *testing.T) {
+	k, err := parseKeys("sequence:10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Connections: 4, Count: 20}
+	f := testFrame(k, clientSeq)
+	seen := map[uint32]int{}
+	for connection := range o.Connections {
+		s := newStream(7, connection, o.Connections, k, clientSeq)
+		for range o.quota(connection) {
+			key := s.put(f, f.bytes, 0)
+			if name := "p:" + strconv.Itoa(int(key)); !strings.Contains(string(f.bytes), "\r\n"+name+"\r\n") {
+				t.Fatalf("key %d: %q", key, f.bytes)
+			}
+			seen[key]++
+		}
+	}
+	for key := range uint32(10) {
+		if seen[key] != 2 {
+			t.Errorf("counter %d was reached %d times", key, seen[key])
 		}
 	}
 }

@@ -14,6 +14,9 @@ type sweep struct {
 	linear bool   // the axis; else logarithmic
 	points []float64
 	curves []curve
+	// byPoint measures all curves at one point before the next: with servers
+	// that are expensive to fill and differ by point only.
+	byPoint bool
 }
 
 // curve is one line of a sweep: a measurement for every x.
@@ -25,15 +28,16 @@ type curve struct {
 // trial is one measurement: a server and a load. Trials in a row with the same
 // server share it.
 type trial struct {
-	fsync   string     // "" for everysec
-	args    []string   // of the server
-	env     []string   // of the server
-	setup   [][]string // commands once it runs
-	alone   bool       // a server of its own
-	fill    string     // workload that was sent to the server before measuring
-	preload int64      // operations of it
-	restart []string   // more arguments, with which the server is started again then
-	change  func(o *Options)
+	fsync    string     // "" for everysec
+	args     []string   // of the server
+	env      []string   // of the server
+	setup    [][]string // commands once it runs
+	server   string     // tells apart servers that are started alike
+	fill     string     // workload that was sent to the server before measuring
+	fillKeys string     // on which counters; "" for those of the trial
+	preload  int64      // operations of it
+	restart  []string   // more arguments, with which the server is started again then
+	change   func(o *Options)
 }
 
 // sweeps are all sweeps of throughput, in the order of the document.
@@ -57,7 +61,7 @@ func sweeps() []sweep {
 			curves: []curve{{"pipeline 64", processorsAt(64)}, {"pipeline 16", processorsAt(16)}, {"pipeline 1", processorsAt(1)}}},
 		{name: "counters", title: "Throughput and the number of counters", x: "counters, evenly used",
 			points: []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7},
-			curves: []curve{{"pipeline 64", countersAt(64)}, {"pipeline 16", countersAt(16)}}},
+			curves: []curve{{"pipeline 64", countersAt(64)}, {"pipeline 16", countersAt(16)}}, byPoint: true},
 		{name: "cold", title: "Throughput with 10 000 counters kept in memory", x: "counters, evenly used",
 			points: []float64{1e4, 2e4, 1e5, 1e6},
 			curves: []curve{{"pipeline 16", coldAt}}},
@@ -92,11 +96,11 @@ func processorsAt(pipeline int) func(float64) trial {
 	}
 }
 
-// countersAt has most counters made before: of evenly drawn ones, twice as many
-// operations as counters make 7 of 8.
+// countersAt has all counters made before.
 func countersAt(pipeline int) func(float64) trial {
 	return func(x float64) trial {
-		return trial{alone: true, args: []string{"--hot-counters", "12000000"}, fill: "incrby", preload: int64(2 * x),
+		return trial{server: fmt.Sprintf("%.0f counters", x), args: []string{"--hot-counters", "12000000"},
+			fill: "incrby", fillKeys: fmt.Sprintf("sequence:%.0f", x), preload: int64(x),
 			change: func(o *Options) { o.Pipeline, o.Keys = pipeline, uniform(x) }}
 	}
 }

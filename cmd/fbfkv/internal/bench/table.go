@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,48 +16,29 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 )
 
-// Row is one goal and how it was met.
-type Row struct {
-	Name     string  `json:"name"`
-	What     string  `json:"what"`
-	Measured float64 `json:"measured"`
-	Lowest   float64 `json:"min"` // of one round
-	Most     float64 `json:"max"`
-	Goal     float64 `json:"goal"`
-	AtMost   bool    `json:"at_most"` // the goal is an upper bound
-	OK       bool    `json:"ok"`
-	Note     string  `json:"note,omitempty"` // what the figure is made of
-}
-
-// atLeast is a row whose figure must reach a goal.
-func atLeast(name, what string, goal float64, r Ratio, note string) Row {
-	return Row{Name: name, What: what, Measured: r.Ratio, Lowest: r.Lowest, Most: r.Most, Goal: goal, OK: r.Ratio >= goal, Note: note}
-}
-
-// atMost is a row whose figure must not exceed a goal.
-func atMost(name, what string, goal float64, r Ratio, note string) Row {
-	row := atLeast(name, what, goal, r, note)
-	row.AtMost, row.OK = true, r.Ratio <= goal
-	return row
-}
-
-// experiment measures some rows. Those that run servers of their own are slow.
+// experiment measures some rows. Those that fill servers of their own are slow.
 type experiment struct {
 	name string
 	rows []string // beginnings of their names
 	slow bool     // only if asked for
-	run  func(ctx context.Context, t *table) ([]Row, error)
+	run  func(ctx context.Context, t *table) error
+	// length is how long it is foreseen to take, in seconds.
+	length func(t *table) float64
 }
 
 // experiments are all experiments, in the order of the table.
 func experiments() []experiment {
 	return []experiment{
 		{name: "everysec", rows: []string{"lua-everysec", "incrby-everysec", "p99", "hot-everysec", "ping", "approx", "duplicates"},
-			run: func(ctx context.Context, t *table) ([]Row, error) { return t.against(ctx, "everysec") }},
+			run: func(ctx context.Context, t *table) error { return t.against(ctx, "everysec") }, length: againstLength(23, 5, 7)},
 		{name: "always", rows: []string{"lua-always", "incrby-always", "hot-always"},
-			run: func(ctx context.Context, t *table) ([]Row, error) { return t.against(ctx, "always") }},
-		{name: "recovery", rows: []string{"recovery"}, run: recovery},
-		{name: "memory", rows: []string{"memory"}, slow: true, run: memory},
+			run: func(ctx context.Context, t *table) error { return t.against(ctx, "always") }, length: againstLength(11, 0, 4)},
+		{name: "recovery", rows: []string{"recovery"}, run: recovery,
+			length: func(t *table) float64 { return float64(t.rounds) * (4*t.seconds + 2) }},
+		{name: "start", rows: []string{"start"}, slow: true, run: startMany,
+			length: func(t *table) float64 { return t.counters/fillRate + 10 }},
+		{name: "memory", rows: []string{"memory"}, slow: true, run: memory,
+			length: func(t *table) float64 { return 2 * (float64(t.ids)/fillRate + 35) }},
 	}
 }
 
@@ -66,14 +46,23 @@ func experiments() []experiment {
 type table struct {
 	fbfkv, redis string // binaries
 	rows         []string
+	all          bool // also the slow rows
 	seconds      float64
 	rounds       int
 	ids          int64
+	counters     float64
+	profile      int // seconds of each profile; 0 for none
 	json         bool
 	into         string // a document whose table is written anew
+	plot         string // file for the picture of the profiles
 
-	progress *bar.Bar
-	stage    string
+	stdout, stderr io.Writer
+	progress       *bar.Bar
+	forecast       *forecast
+	stage          string
+	done           []Row
+	profiles       []profiled
+	failed         []error
 }
 
 const tableHelp = `Starts this fbfkv and a redis-server on free ports of this machine, with directories of
@@ -90,11 +79,16 @@ Rows, of which --rows chooses by the beginnings of their names:
   approx                        EXACT against APPROX: throughput and p99
   duplicates                    10% and 100% duplicates, from memory and from runs
   recovery                      start after kill -9 at full load
-  memory                        memory per remembered id; only if asked for, it takes minutes`
+  start                         start with many counters, after kill -9 and after an orderly stop;
+                                only if asked for
+  memory                        memory per remembered id; only if asked for, it takes minutes
+
+With --profile the server is profiled while the loads run once more, and a table says what
+the processors did. What cannot be measured is left out, and named at the end.`
 
 // newTable returns the subcommand table.
 func newTable() *cobra.Command {
-	t := &table{seconds: 1.5, rounds: 3, redis: "redis-server", ids: 10_000_000}
+	t := &table{seconds: 1.5, rounds: 3, redis: "redis-server", ids: 10_000_000, counters: 1e8}
 	cmd := &cobra.Command{
 		Use:   "table [--rows NAME,...] [--seconds S] [--rounds N]",
 		Short: "this server beside Redis, against its goals",
@@ -106,77 +100,115 @@ func newTable() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&t.rows, "rows", nil, "only rows whose names begin so (all but memory)")
+	f.StringSliceVar(&t.rows, "rows", nil, "only rows whose names begin so (all but start and memory)")
+	f.BoolVar(&t.all, "all", false, "start and memory too, which fill servers for minutes")
 	f.Float64Var(&t.seconds, "seconds", t.seconds, "length of one measurement")
 	f.IntVar(&t.rounds, "rounds", t.rounds, "how often each is measured")
 	f.Int64Var(&t.ids, "ids", t.ids, "row memory: remembered ids")
+	f.Float64Var(&t.counters, "counters", t.counters, "row start: existing counters")
+	f.IntVar(&t.profile, "profile", 0, "length of each profile, whole seconds; 0 for no profiles")
 	f.StringVar(&t.fbfkv, "fbfkv", "", "the `program` to measure (this one)")
 	f.StringVar(&t.redis, "redis", t.redis, "the redis-server `program`")
 	f.BoolVar(&t.json, "json", false, "print the rows as JSON, one per line")
-	f.StringVar(&t.into, "into", "", "also write the table into this Markdown `file`, between its two marks")
+	f.StringVar(&t.into, "into", "", "also write the table into this Markdown `file`, between its two marks,\nand that of the profiles between theirs")
+	f.StringVar(&t.plot, "plot", "", "draw what the processors did into this `file`, .svg or .png")
 	setStyle(cmd)
 	return cmd
 }
 
 // print measures the rows and prints each as soon as it is known.
-func (t *table) print(ctx context.Context, stdout, stderr io.Writer) (err error) {
+func (t *table) print(ctx context.Context, stdout, stderr io.Writer) error {
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	if err := t.prepare(); err != nil {
 		return err
 	}
-	t.progress = bar.New(stderr)
+	t.stdout, t.stderr, t.progress = stdout, stderr, bar.New(stderr)
 	if !t.json {
 		fmt.Fprintf(stdout, rowFormat, "row", "what", "measured", "goal", "", "")
 	}
-	rows, err := t.measureRows(ctx, func(r Row) error { return r.print(stdout, t.json) })
-	if err != nil {
+	if err := t.measureRows(ctx); err != nil {
 		return err
 	}
 	met := 0
-	for _, r := range rows {
+	for _, r := range t.done {
 		if r.OK {
 			met++
 		}
 	}
 	if !t.json {
-		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", met, len(rows))
+		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", met, len(t.done))
+		if len(t.profiles) > 0 {
+			fmt.Fprintf(stdout, "\nWhat the processors did, in percent:\n\n%s", spentMarkdown("pipeline", t.profiles))
+		}
 	}
-	if t.into != "" {
-		return t.writeInto(ctx, rows)
+	if err := t.write(ctx); err != nil {
+		return err
+	}
+	if len(t.failed) > 0 {
+		return fmt.Errorf("not everything could be measured, the rest stands:\n%w", errors.Join(t.failed...))
 	}
 	return nil
 }
 
-// measureRows runs the experiments and shows each row as soon as it is known.
-func (t *table) measureRows(ctx context.Context, show func(Row) error) (all []Row, err error) {
+// measureRows runs the experiments. What fails is noted; the error says that
+// there is nothing to measure, or that the work was interrupted.
+func (t *table) measureRows(ctx context.Context) error {
+	var chosen []experiment
+	seconds := 0.0
 	for _, e := range experiments() {
-		if !t.wants(e) {
-			continue
+		if t.wants(e) {
+			chosen = append(chosen, e)
+			seconds += e.length(t)
 		}
+	}
+	if len(chosen) == 0 {
+		return fmt.Errorf("--rows: no row begins with %s", strings.Join(t.rows, " or "))
+	}
+	t.forecast = newForecast(seconds)
+	for _, e := range chosen {
 		t.stage = e.name
-		rows, err := e.run(ctx, t)
-		t.progress.Clear()
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.name, err)
+		err := e.run(ctx, t)
+		if ctx.Err() != nil {
+			t.progress.Clear()
+			return errInterrupted
 		}
-		for _, r := range rows {
-			if err := show(r); err != nil {
-				return nil, err
-			}
+		t.note(e.name, err)
+		t.forecast.add(e.length(t))
+		if e.name != chosen[len(chosen)-1].name {
+			t.progress.Clear()
+			fmt.Fprintf(t.stderr, "%s is measured, %s\n", e.name, t.forecast.left())
 		}
-		all = append(all, rows...)
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("--rows: no row begins with %s", strings.Join(t.rows, " or "))
+	return nil
+}
+
+// emit prints a row and keeps it.
+func (t *table) emit(rows ...Row) {
+	t.progress.Clear()
+	for _, r := range rows {
+		t.done = append(t.done, r)
+		if err := r.print(t.stdout, t.json); err != nil {
+			t.note("printing", err)
+		}
 	}
-	return all, nil
+}
+
+// note notes an error, if it is one, and says so at once.
+func (t *table) note(what string, err error) {
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("%s: %w", what, err)
+	t.failed = append(t.failed, err)
+	t.progress.Clear()
+	fmt.Fprintf(t.stderr, "FAILED  %v\n", err)
 }
 
 // prepare finds the programs.
 func (t *table) prepare() (err error) {
-	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 {
-		return errors.New("--rounds, --seconds and --ids are above 0")
+	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 || !(t.counters >= 1 && t.counters <= maxKeys) || t.profile < 0 {
+		return fmt.Errorf("--rounds, --seconds and --ids are above 0, --profile is not negative, --counters is from 1 to %d", maxKeys)
 	}
 	if t.fbfkv == "" {
 		if t.fbfkv, err = os.Executable(); err != nil {
@@ -192,7 +224,7 @@ func (t *table) prepare() (err error) {
 // wants reports whether any row of an experiment is asked for.
 func (t *table) wants(e experiment) bool {
 	if len(t.rows) == 0 {
-		return !e.slow
+		return t.all || !e.slow
 	}
 	return slices.ContainsFunc(e.rows, t.wantsGroup)
 }
@@ -209,26 +241,6 @@ func (t *table) wantsRow(name string) bool {
 	return len(t.rows) == 0 || slices.ContainsFunc(t.rows, func(r string) bool { return strings.HasPrefix(name, r) })
 }
 
-// rowFormat are the columns of the printed table.
-const rowFormat = "%-21s %-69s %-22s %-8s %-6s %s\n"
-
-// print writes the row for people or, as a line of JSON, for programs.
-func (r Row) print(out io.Writer, asJSON bool) error {
-	if asJSON {
-		return json.NewEncoder(out).Encode(r)
-	}
-	sign, verdict := ">=", "ok"
-	if r.AtMost {
-		sign = "<="
-	}
-	if !r.OK {
-		verdict = "MISSED"
-	}
-	measured := fmt.Sprintf("%.2f (%.2f to %.2f)", r.Measured, r.Lowest, r.Most)
-	_, err := fmt.Fprintf(out, rowFormat, r.Name, r.What, measured, fmt.Sprintf("%s %.4g", sign, r.Goal), verdict, r.Note)
-	return err
-}
-
 // options are those of one measurement.
 func (t *table) options(p *process, workload string, pipeline int) Options {
 	o := DefaultOptions()
@@ -243,4 +255,18 @@ func (t *table) measure(ctx context.Context, what string, subjects ...Options) (
 	return alternate(ctx, t.rounds, subjects, func(done, total int) {
 		t.progress.Set(t.stage+" "+what, false, int64(done), int64(total))
 	})
+}
+
+// profileWhile profiles the fbfkv under a load, if profiles are wanted.
+func (t *table) profileWhile(ctx context.Context, p *process, o Options, curve string, measured []*Result) error {
+	if t.profile == 0 {
+		return nil
+	}
+	t.progress.Set(t.stage+" profile", false, 0, 1)
+	s, _, err := profileLoad(ctx, p, o, t.profile, "")
+	if err != nil {
+		return err
+	}
+	t.profiles = append(t.profiles, profiled{curve: curve, x: float64(o.Pipeline), throughput: median(figures(measured, throughput)), spent: s})
+	return nil
 }

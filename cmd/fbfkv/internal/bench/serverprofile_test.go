@@ -1,0 +1,46 @@
+package bench
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestServerProfile takes a profile during a load, and tells when it cannot:
+// the load's own result is printed all the same.
+func TestServerProfile(t *testing.T) {
+	recorded, err := os.ReadFile("../cpuprofile/testdata/always-16.pb.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := ""
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.URL.RawQuery
+		w.Write(recorded)
+	}))
+	defer web.Close()
+	s := newCounterServer(t)
+	out, err := runCommand(t, s.Addr().String(), "--duration", "1600ms", "--profile", web.URL)
+	if err != nil || asked != "seconds=1" {
+		t.Fatalf("%v, asked for %s: %s", err, asked, out)
+	}
+	for _, want := range []string{"throughput", "processors, of which", "22 %  kernel: network"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("%q is not in\n%s", want, out)
+		}
+	}
+	out, err = runCommand(t, s.Addr().String(), "--duration", "1600ms", "--profile", web.URL, "--json")
+	var r Result
+	if err != nil || json.Unmarshal([]byte(out), &r) != nil || r.Profile == nil || r.Profile.Shares["network"] < 0.2 || r.Profile.Processors < 0.5 {
+		t.Errorf("%v: %s", err, out)
+	}
+	for _, args := range [][]string{{"--duration", "300ms", "--profile", web.URL}, {"--duration", "1600ms", "--profile", "127.0.0.1:1"}} {
+		out, err := runCommand(t, append(args, s.Addr().String())...)
+		if err == nil || !strings.Contains(err.Error(), "profile") || !strings.Contains(out, "throughput") {
+			t.Errorf("%v: %v: %s", args, err, out)
+		}
+	}
+}

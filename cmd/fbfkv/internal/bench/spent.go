@@ -1,0 +1,133 @@
+package bench
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/cpuprofile"
+)
+
+// What the machine's processors do besides the server's kinds of work.
+const (
+	spentGenerator = int(cpuprofile.Kinds) + iota
+	spentElsewhere // by the kernel's own threads, other programs and the hypervisor
+	spentIdle
+	spentParts // how many parts there are
+)
+
+// spent says what the machine's processors did while a load ran.
+type spent struct {
+	// of holds the shares of the machine's processor time: the server's by
+	// kinds of work, then the rest; together they are 1.
+	of [spentParts]float64
+	// faults is the part of the server's share that its profile cannot name:
+	// in the kernel, but in no system call. It is contained in the kinds, and
+	// mostly page faults.
+	faults float64
+}
+
+// partName is the name of a part in tables and legends.
+func partName(part int) string {
+	switch part {
+	case spentGenerator:
+		return "generator"
+	case spentElsewhere:
+		return "elsewhere"
+	case spentIdle:
+		return "idle"
+	}
+	return cpuprofile.Kind(part).String()
+}
+
+// divideUsage divides what was used by the server as its profile says.
+func divideUsage(u usage, p *cpuprofile.Shares) (s spent) {
+	capacity := max(u.all, u.server+u.generator)
+	server := divide(u.server, capacity)
+	for k, share := range p.Of {
+		s.of[k] = share * server
+	}
+	s.faults = max(0, divide(u.kernel, capacity)-p.InSystemCalls*server)
+	s.of[spentGenerator] = divide(u.generator, capacity)
+	rest := max(0, 1-server-s.of[spentGenerator])
+	s.of[spentIdle] = min(divide(u.idle, capacity), rest)
+	s.of[spentElsewhere] = rest - s.of[spentIdle]
+	return s
+}
+
+// busyFrom is the idle share from which on something else than the processors
+// must hold the load back.
+const busyFrom = 0.1
+
+// bound says in words what holds the load back, and what the server does most.
+func (s spent) bound() string {
+	kinds := make([]int, cpuprofile.Kinds)
+	for k := range kinds {
+		kinds[k] = k
+	}
+	slices.SortStableFunc(kinds, func(a, b int) int { return cmp.Compare(s.of[b], s.of[a]) })
+	var most []string
+	for _, k := range kinds[:3] {
+		if s.of[k] >= 0.01 {
+			most = append(most, partName(k))
+		}
+	}
+	by := "processors"
+	if s.of[spentIdle] >= busyFrom {
+		by = "waiting"
+	}
+	return by + "; most: " + strings.Join(most, ", ")
+}
+
+// profiled is one measured point and what was spent on it.
+type profiled struct {
+	curve      string
+	x          float64
+	throughput float64
+	spent
+}
+
+// spentHeader is the head of a CSV table of profiled points.
+func spentHeader(x string) []string {
+	row := []string{x, "curve", "operations_per_second"}
+	for part := range spentParts {
+		row = append(row, strings.ReplaceAll(strings.ToLower(partName(part)), " ", "_"))
+	}
+	return append(row, "kernel_outside_system_calls")
+}
+
+// row is a profiled point in a CSV table, shares in percent.
+func (p profiled) row() []string {
+	row := []string{fmt.Sprint(p.x), p.curve, number(p.throughput)}
+	for _, share := range p.of {
+		row = append(row, number(100*share))
+	}
+	return append(row, number(100*p.faults))
+}
+
+// spentMarkdown is a Markdown table of profiled points, in whole percent.
+func spentMarkdown(x string, points []profiled) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| curve | %s | op/s |", x)
+	for part := range spentParts {
+		fmt.Fprintf(&b, " %s |", partName(part))
+	}
+	b.WriteString(" *faults* | bound by |\n| --- | ---: | ---: |" + strings.Repeat(" ---: |", spentParts+1) + " --- |\n")
+	for _, p := range points {
+		fmt.Fprintf(&b, "| %s | %s | %.0fk |", p.curve, tickLabel(p.x), p.throughput/1e3)
+		for _, share := range p.of {
+			fmt.Fprintf(&b, " %s |", percent(share))
+		}
+		fmt.Fprintf(&b, " *%s* | %s |\n", percent(p.faults), p.bound())
+	}
+	return b.String()
+}
+
+// percent writes a share in whole percent; nothing for less than a half.
+func percent(share float64) string {
+	if share < 0.005 {
+		return "·"
+	}
+	return fmt.Sprintf("%.0f", 100*share)
+}

@@ -1,0 +1,291 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+var errInterrupted = errors.New("interrupted")
+
+// job is one point of one curve.
+type job struct {
+	curve, point int // numbers
+	profile      bool
+}
+
+// jobs are the points of a sweep in the order in which they are measured: curve
+// by curve, or all curves at one point, then at the next.
+func (s *sweeper) jobs(one sweep) (all []job) {
+	n := 0
+	for n < len(one.points) && one.points[n] <= s.most {
+		n++
+	}
+	for c := range one.curves {
+		for p := range n {
+			all = append(all, job{c, p, s.profile > 0 && (p == 0 || p == n/2 || p == n-1)})
+		}
+	}
+	if one.byPoint {
+		slices.SortStableFunc(all, func(a, b job) int { return cmp.Compare(a.point, b.point) })
+	}
+	return all
+}
+
+// fillRate is how many operations a second a server is foreseen to be filled with.
+const fillRate = 600e3
+
+// lengthOf is how long a point is foreseen to take, in seconds.
+func (s *sweeper) lengthOf(one sweep, j job) float64 {
+	t := one.curves[j.curve].at(one.points[j.point])
+	seconds := 0.3 + float64(s.rounds)*s.seconds*1.2
+	if t.preload > 0 && (!one.byPoint || j.curve == 0) {
+		seconds += float64(t.preload) / fillRate
+	}
+	if j.profile {
+		seconds += float64(s.profile) + 0.6
+	}
+	return seconds
+}
+
+// figuresOf is what one point measured.
+type figuresOf struct {
+	*Result
+	serverCPU float64 // processors used by the server, on average
+}
+
+// sweep measures every point and writes the files. What fails is noted; the
+// error is of writing, or of an interruption, after which nothing is written.
+func (s *sweeper) sweep(ctx context.Context, one sweep) error {
+	points := make([][]*figuresOf, len(one.curves))
+	spent := make([][]profiled, len(one.curves))
+	for c := range points {
+		points[c] = make([]*figuresOf, len(one.points))
+	}
+	jobs := s.jobs(one)
+	for i, j := range jobs {
+		curve, x := one.curves[j.curve], one.points[j.point]
+		s.progress.Set(one.name+" "+curve.name, false, int64(i), int64(len(jobs)))
+		m, p, err := s.point(ctx, one, j)
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		s.forecast.add(s.lengthOf(one, j))
+		if m != nil {
+			points[j.curve][j.point] = m
+			s.progress.Clear()
+			fmt.Fprintf(s.stdout, "%-12s %-24s %10s  %12s/s  p99 %-7s server %.2f processors  (%s)\n", one.name, curve.name, tickLabel(x),
+				thousands(m.Throughput), short(m.Latency.P99), m.serverCPU, s.forecast.left())
+		}
+		if p != nil {
+			spent[j.curve] = append(spent[j.curve], *p)
+			fmt.Fprintf(s.stdout, "%-12s %-24s %10s  bound by %s\n", one.name, curve.name, tickLabel(x), p.bound())
+		}
+		if err != nil {
+			s.fail(fmt.Sprintf("%s, %s, %s", one.name, curve.name, tickLabel(x)), err)
+		}
+	}
+	if err := s.stopServer(); err != nil {
+		return err
+	}
+	return errors.Join(s.writeSweep(one, points), s.writeSpent(one, slices.Concat(spent...)))
+}
+
+// point measures one point, and then profiles it if that is wanted.
+func (s *sweeper) point(ctx context.Context, one sweep, j job) (*figuresOf, *profiled, error) {
+	x := one.points[j.point]
+	m, o, err := s.measure(ctx, one.curves[j.curve].at(x))
+	if err != nil {
+		return nil, nil, err
+	}
+	if !j.profile {
+		return &m, nil, nil
+	}
+	keep := ""
+	if s.keep {
+		name := strings.NewReplacer(", ", "-", " ", "-").Replace(fmt.Sprintf("%s %s %s.pb.gz", one.name, one.curves[j.curve].name, tickLabel(x)))
+		keep = filepath.Join(s.out, name)
+	}
+	p := &profiled{curve: one.curves[j.curve].name, x: x, throughput: m.Throughput}
+	var sent int64
+	p.spent, sent, err = profileLoad(ctx, s.server, o, s.profile, keep)
+	s.sent += sent
+	if err != nil {
+		return &m, nil, err
+	}
+	return &m, p, nil
+}
+
+// writeSweep writes what was measured; nothing if nothing was.
+func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
+	c := chart{title: one.title, x: one.x, y: "thousand operations per second", logX: !one.linear}
+	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors"}}
+	for i, curve := range one.curves {
+		l := line{name: curve.name}
+		for k, m := range points[i] {
+			if m == nil {
+				continue
+			}
+			x := one.points[k]
+			l.x, l.y = append(l.x, x), append(l.y, m.Throughput/1e3)
+			rows = append(rows, []string{fmt.Sprint(x), curve.name, number(m.Throughput), number(m.Latency.P50 * 1e3), number(m.Latency.P99 * 1e3),
+				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds))})
+		}
+		c.lines = append(c.lines, l)
+	}
+	if len(rows) == 1 {
+		return nil
+	}
+	return s.write(one.name, rows, c)
+}
+
+// writeSpent writes what the profiles say: a table, a picture, and the table in
+// the document.
+func (s *sweeper) writeSpent(one sweep, points []profiled) error {
+	if len(points) == 0 {
+		return nil
+	}
+	rows := [][]string{spentHeader(one.x)}
+	for _, p := range points {
+		rows = append(rows, p.row())
+	}
+	if err := s.writeRows(one.name+"-profile", rows); err != nil {
+		return err
+	}
+	path := filepath.Join(s.out, one.name+"-profile.svg")
+	if err := writeBars(path, "What the processors do: "+one.name, one.x, points); err != nil {
+		return err
+	}
+	if s.into == "" {
+		return nil
+	}
+	return rewrite(s.into, one.name, spentMarkdown(one.x, points))
+}
+
+// write writes the two files of a sweep.
+func (s *sweeper) write(name string, rows [][]string, c chart) error {
+	return errors.Join(s.writeRows(name, rows), c.write(filepath.Join(s.out, name+".svg")))
+}
+
+// writeRows writes a CSV file.
+func (s *sweeper) writeRows(name string, rows [][]string) error {
+	f, err := os.Create(filepath.Join(s.out, name+".csv"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(rows), f.Close())
+}
+
+// measure runs one trial; of several rounds it returns the one in the middle,
+// and what was sent.
+func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options, err error) {
+	if err := s.serverFor(ctx, t); err != nil {
+		return m, o, err
+	}
+	o = DefaultOptions()
+	o.Target = s.server.target
+	o.Duration = time.Duration(s.seconds * float64(time.Second))
+	o.Warmup = o.Duration / 5
+	t.change(&o)
+	if err := s.fill(ctx, t, o); err != nil {
+		return m, o, err
+	}
+	var all []figuresOf
+	for range s.rounds {
+		m, err := s.load(ctx, o)
+		if err != nil {
+			return m, o, err
+		}
+		all = append(all, m)
+	}
+	slices.SortFunc(all, func(a, b figuresOf) int { return cmp.Compare(a.Throughput, b.Throughput) })
+	return all[len(all)/2], o, nil
+}
+
+// fill sends what is to be there before a trial.
+func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
+	missing := t.preload - s.sent
+	if missing <= 0 {
+		return nil
+	}
+	o.Workload, o.Duration, o.Warmup, o.Count, o.Pipeline = t.fill, 0, 0, max(missing, int64(o.Connections)), 256
+	if t.fillKeys != "" {
+		o.Keys = t.fillKeys
+	}
+	o.progress = func(done int64, _ time.Duration) { s.progress.Set("filling", false, done, o.Count) }
+	if _, err := s.load(ctx, o); err != nil || t.restart == nil {
+		return err
+	}
+	if err := s.server.do(ctx, "SAVE"); err != nil {
+		return err
+	}
+	s.server.kill()
+	// Of a setting that is given twice the later would be refused.
+	for i := 0; i < len(t.restart); i += 2 {
+		if at := slices.Index(s.server.args, t.restart[i]); at >= 0 {
+			s.server.args = slices.Delete(s.server.args, at, at+2)
+		}
+	}
+	s.server.args = append(s.server.args, t.restart...)
+	return s.server.run(ctx)
+}
+
+// load runs one load.
+func (s *sweeper) load(ctx context.Context, o Options) (m figuresOf, err error) {
+	before, _, err := s.server.cpu()
+	if err != nil {
+		return m, err
+	}
+	began := time.Now()
+	if m.Result, err = Run(ctx, o); err != nil {
+		return m, err
+	}
+	after, _, err := s.server.cpu()
+	m.serverCPU = (after - before) / time.Since(began).Seconds()
+	s.sent += m.Sent
+	if len(m.Errors) > 0 {
+		return m, fmt.Errorf("error replies: %v", m.Errors)
+	}
+	return m, err
+}
+
+// serverFor starts the server of a trial unless it runs.
+func (s *sweeper) serverFor(ctx context.Context, t trial) (err error) {
+	want := fmt.Sprint(t.fsync, t.args, t.env, t.setup, t.server)
+	if s.server != nil && s.current == want {
+		return nil
+	}
+	if err := s.stopServer(); err != nil {
+		return err
+	}
+	if s.server, err = startFBFKV(ctx, s.fbfkv, cmp.Or(t.fsync, "everysec"), t.env, t.args...); err != nil {
+		return err
+	}
+	s.current, s.sent = want, 0
+	for _, command := range t.setup {
+		args := make([]any, len(command))
+		for i, a := range command {
+			args[i] = a
+		}
+		if err := s.server.do(ctx, args...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *sweeper) stopServer() error {
+	if s.server == nil {
+		return nil
+	}
+	err := s.server.close()
+	s.server = nil
+	return err
+}

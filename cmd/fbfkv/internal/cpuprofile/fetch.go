@@ -1,0 +1,52 @@
+package cpuprofile
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/google/pprof/profile"
+)
+
+// maxProfile bounds what a server may answer, bytes.
+const maxProfile = 64 << 20
+
+// Fetch takes a CPU profile of some whole seconds, at least one, from a
+// metrics-addr (HOST:PORT) or from the URL of a profile, and returns it as it
+// came and read. It returns after that many seconds, or when ctx is done.
+func Fetch(ctx context.Context, address string, seconds int) (raw []byte, p *profile.Profile, err error) {
+	url := address
+	if !strings.Contains(url, "://") {
+		url = "http://" + url
+	}
+	if !strings.Contains(url, "/debug/pprof/") {
+		url = strings.TrimSuffix(url, "/") + "/debug/pprof/profile"
+	}
+	separator := "?"
+	if strings.Contains(url, "?") {
+		separator = "&"
+	}
+	url += fmt.Sprintf("%sseconds=%d", separator, max(seconds, 1))
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, fmt.Errorf("taking a profile: %w", err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, nil, fmt.Errorf("taking a profile: %w", err)
+	}
+	defer answer.Body.Close()
+	if raw, err = io.ReadAll(io.LimitReader(answer.Body, maxProfile)); err != nil {
+		return nil, nil, fmt.Errorf("taking a profile: %w", err)
+	}
+	if answer.StatusCode != http.StatusOK {
+		return nil, nil, fmt.Errorf("taking a profile: %s answers %s: %.200s (it needs `pprof yes` and metrics-addr)", url, answer.Status, raw)
+	}
+	if p, err = profile.Parse(bytes.NewReader(raw)); err != nil {
+		return nil, nil, fmt.Errorf("taking a profile: %w", err)
+	}
+	return raw, p, nil
+}
