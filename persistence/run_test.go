@@ -1,8 +1,10 @@
 package persistence
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -52,11 +54,14 @@ func publishRuns(db *DB, runs ...Run) error {
 func lookUp(t testing.TB, db *DB, r Run, hash uint64) string {
 	t.Helper()
 	s := ""
-	err := db.LookUp(r, hash, func(seq uint64, value []byte) bool {
-		s += fmt.Sprintf("%d=%s ", seq, value)
-		return true
-	})
-	if err != nil {
+	var found Entries
+	if err := db.LookUp(r, hash, &found); err != nil {
+		t.Fatal(err)
+	}
+	for found.Next() {
+		s += fmt.Sprintf("%d=%s ", found.Seq, found.Value)
+	}
+	if err := found.Err(); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -370,7 +375,7 @@ func TestRunFilesAndRows(t *testing.T) {
 func TestRunBlocks(t *testing.T) {
 	db := mustOpen(t, testOptions(vfs.NewMem()))
 	defer mustClose(t, db)
-	w, err := db.NewRun(Run{ID: 1})
+	w, err := db.NewRun(Run{ID: 1, Count: 20_000, Bytes: 20_000 * 150})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -392,18 +397,20 @@ func TestRunBlocks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var found Entries
 	for i := range uint64(n) {
 		if i > same && i < same+200 {
 			continue
 		}
 		var got []uint64
-		err := db.LookUp(r, i<<32, func(seq uint64, value []byte) bool {
-			if i != large && len(value) != size(seq) || i == large && len(value) != 70_000 {
-				t.Fatalf("entry %d has %d bytes", seq, len(value))
+		err := db.LookUp(r, i<<32, &found)
+		for found.Next() {
+			if i != large && len(found.Value) != size(found.Seq) || i == large && len(found.Value) != 70_000 {
+				t.Fatalf("entry %d has %d bytes", found.Seq, len(found.Value))
 			}
-			got = append(got, seq)
-			return true
-		})
+			got = append(got, found.Seq)
+		}
+		err = errors.Join(err, found.Err())
 		want := 1
 		if i == same {
 			want = 200
@@ -423,6 +430,79 @@ func TestRunBlocks(t *testing.T) {
 	}); err != nil || seen != n {
 		t.Fatal(seen, err)
 	}
+}
+
+// TestRunVersion1 looks entries up in a run as earlier releases wrote it, and
+// goes through it.
+func TestRunVersion1(t *testing.T) {
+	fsys := vfs.NewMem()
+	o := testOptions(fsys)
+	db := mustOpen(t, o)
+	var pairs [][2]uint64
+	for i := range uint64(2000) {
+		hash := i << 40
+		if i >= 500 && i < 1000 {
+			hash = 500 << 40 // goes on over several blocks
+		}
+		pairs = append(pairs, [2]uint64{hash, i})
+	}
+	r, empty := writeRun(t, db, Run{ID: 1}, pairs...), writeRun(t, db, Run{ID: 2})
+	path, emptyPath := db.path(runName, runFileName(r)), db.path(runName, runFileName(empty))
+	mustClose(t, db)
+	for path, file := range map[string][]byte{path: version1(r, pairs), emptyPath: version1(empty, nil)} {
+		if err := writeFile(fsys, o.FS.PathDir(path), o.FS.PathBase(path), file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	for i := range uint64(2000) {
+		want := fmt.Sprintf("%d=v%d ", i, i)
+		if i >= 500 && i < 1000 {
+			want = ""
+			if i == 500 {
+				for seq := i; seq < 1000; seq++ {
+					want += fmt.Sprintf("%d=v%d ", seq, seq)
+				}
+			}
+		}
+		expect(t, "found", lookUp(t, db, r, i<<40), want)
+	}
+	expect(t, "in an empty run", lookUp(t, db, empty, 5), "")
+	n := uint64(0)
+	if err := db.ScanRun(r, func(_, seq uint64, _ []byte) error {
+		expect(t, "scanned", seq, n)
+		n++
+		return nil
+	}); err != nil || n != 2000 {
+		t.Fatal(n, err)
+	}
+}
+
+// version1 is the file of a run with the entries of pairs, in version 1.
+func version1(r Run, pairs [][2]uint64) (b []byte) {
+	var index []byte
+	begin, blocks := 0, uint64(0)
+	seal := func() {
+		b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli))
+		index = binary.BigEndian.AppendUint64(index, uint64(len(b)))
+		begin = len(b)
+	}
+	for _, p := range pairs {
+		if len(b)-begin > 4000 {
+			seal()
+		}
+		if len(b) == begin {
+			index = binary.BigEndian.AppendUint64(index, p[0])
+			blocks++
+		}
+		b = appendRunRecord(b, p[0], p[1], fmt.Appendf(nil, "v%d", p[1]))
+	}
+	if len(b) > begin {
+		seal()
+	}
+	f := runFooter{version: 1, run: r, blocks: blocks, index: uint64(len(b)), sum: crc32.Checksum(index, castagnoli)}
+	return f.appendTo(append(b, index...))
 }
 
 // TestRunDamage changes each byte of a run's file and cuts it at each length:
@@ -455,10 +535,11 @@ func TestRunDamage(t *testing.T) {
 		if err := db.ScanRun(r, func(uint64, uint64, []byte) error { return nil }); !errors.Is(err, ErrCorrupt) {
 			t.Fatal(what, "a scan does not notice:", err)
 		}
-		err = db.LookUp(r, 2, func(seq uint64, value []byte) bool {
-			t.Fatal(what, "found", seq, value)
-			return false
-		})
+		var found Entries
+		err = db.LookUp(r, 2, &found)
+		if found.Next() {
+			t.Fatal(what, "found", found.Seq, found.Value)
+		}
 		if !errors.Is(err, ErrCorrupt) {
 			t.Fatal(what, "a look-up does not notice:", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+	"math/bits"
 	"sort"
 )
 
@@ -13,12 +14,15 @@ import (
 // in it is ever changed.
 const (
 	runMagic       = "fbfkvrun"
-	runFileVersion = 1
-	// runBlockSize is how many bytes of records a block holds at most, unless
-	// one record alone is larger. A look-up reads one block: a page.
-	runBlockSize  = 4<<10 - runBlockSum
-	runBlockSum   = 4     // the block's CRC, behind its records
-	runIndexEntry = 8 + 8 // first hash, where the block ends
+	runFileVersion = 2
+	// runBlockSize is how large blocks are on average. A look-up reads one:
+	// a system call costs as much as copying and searching about 2 KB.
+	runBlockSize  = 1 << 10
+	runBlockSum   = 4 // the block's CRC, behind its records
+	runIndexEntry = 5 // where the block ends
+	runIndexPad   = 3 // so that an entry can be read as a whole word
+	maxRunBytes   = 1<<(8*runIndexEntry) - 1
+	minRunRecord  = 8 + 4 + 1 // hash, usual sequence, length of a small value
 	runFooterSize = 8 + 2 + 2 + 4 + 8 + 4*8 + 4 + 4
 )
 
@@ -27,52 +31,92 @@ func runFileName(r Run) string {
 	return fmt.Sprintf("p%04d-t%010d-%020d.run", r.Partition, r.Table, r.ID)
 }
 
-// runIndex tells where the blocks of a run are. Block i holds the records from
-// hash first[i] on and ends, with its checksum, at offset end[i].
+// runIndex tells where the blocks of a run are. A block holds the records of an
+// equal share of all hashes, so that its number follows from the hash: hashes are
+// uniform, and what is not only makes some blocks larger than others.
 type runIndex struct {
+	n int
+	// ends has, for each block, the offset behind its checksum in runIndexEntry
+	// bytes, which is also its form in the file; in memory, runIndexPad bytes
+	// follow. A block without records has no bytes.
+	ends []byte
+	// first is, in a file of version 1, the first hash of each block. There
+	// the records of one hash may go on in the blocks that follow.
 	first []uint64
-	end   []uint64
 }
 
-func (x *runIndex) blocks() int { return len(x.first) }
+func newRunIndex(blocks int) runIndex {
+	return runIndex{n: blocks, ends: make([]byte, blocks*runIndexEntry+runIndexPad)}
+}
+
+// end is where block i ends.
+func (x *runIndex) end(i int) uint64 {
+	return binary.BigEndian.Uint64(x.ends[i*runIndexEntry:]) >> (64 - 8*runIndexEntry)
+}
+
+func (x *runIndex) setEnd(i int, end uint64) {
+	b := x.ends[i*runIndexEntry:]
+	b[0] = byte(end >> 32)
+	binary.BigEndian.PutUint32(b[1:], uint32(end))
+}
 
 // span returns where block i lies in the file.
 func (x *runIndex) span(i int) (from, to uint64) {
 	if i > 0 {
-		from = x.end[i-1]
+		from = x.end(i - 1)
 	}
-	return from, x.end[i]
+	return from, x.end(i)
 }
 
-// find returns the first block that can hold a record with that hash. Records
-// with one hash may go on into the blocks that follow.
-func (x *runIndex) find(hash uint64) int {
+// block is the number of the block that holds a hash, in a file of version 2.
+func (x *runIndex) block(hash uint64) int {
+	hi, _ := bits.Mul64(hash, uint64(x.n))
+	return int(hi)
+}
+
+// find returns the blocks from..to-1 that can hold records with that hash.
+func (x *runIndex) find(hash uint64) (from, to int) {
+	if x.first == nil {
+		if from = x.block(hash); from == x.n {
+			return 0, 0 // an empty run
+		}
+		if begin, end := x.span(from); begin == end {
+			return from, from
+		}
+		return from, from + 1
+	}
 	i := sort.Search(len(x.first), func(i int) bool { return x.first[i] >= hash })
-	return max(i-1, 0)
-}
-
-// appendTo appends the index as it lies in the file.
-func (x *runIndex) appendTo(b []byte) []byte {
-	for i := range x.first {
-		b = binary.BigEndian.AppendUint64(b, x.first[i])
-		b = binary.BigEndian.AppendUint64(b, x.end[i])
+	from = max(i-1, 0)
+	for to = from; to < x.n && x.first[to] <= hash; {
+		to++
 	}
-	return b
+	return from, to
 }
 
-// decodeRunIndex is the inverse of appendTo. size is the length of the part of
-// the file that holds the blocks.
-func decodeRunIndex(b []byte, size uint64) (runIndex, error) {
-	n := len(b) / runIndexEntry
-	x := runIndex{first: make([]uint64, n), end: make([]uint64, n)}
+// decodeRunIndex reads a file's index. size is the length of the part of the
+// file that holds the blocks.
+func decodeRunIndex(b []byte, version uint16, size uint64) (runIndex, error) {
+	x := newRunIndex(len(b) / runIndexEntryOf(version))
+	if version == 1 {
+		x.first = make([]uint64, x.n)
+		for i := range x.n {
+			x.first[i] = binary.BigEndian.Uint64(b[i*16:])
+			end := binary.BigEndian.Uint64(b[i*16+8:])
+			if end > size || end > maxRunBytes || i > 0 && x.first[i] < x.first[i-1] {
+				return runIndex{}, corruptf("the run's index is out of order")
+			}
+			x.setEnd(i, end)
+		}
+	} else {
+		copy(x.ends, b)
+	}
 	var at uint64
-	for i := range n {
-		x.first[i] = binary.BigEndian.Uint64(b[i*runIndexEntry:])
-		x.end[i] = binary.BigEndian.Uint64(b[i*runIndexEntry+8:])
-		if x.end[i] <= at+runBlockSum || i > 0 && x.first[i] < x.first[i-1] {
+	for i := range x.n {
+		from, to := x.span(i)
+		if to < from+runBlockSum+1 && (to != from || version == 1) {
 			return runIndex{}, corruptf("the run's index is out of order")
 		}
-		at = x.end[i]
+		at = to
 	}
 	if at != size {
 		return runIndex{}, corruptf("the run's blocks end at %d instead of %d", at, size)
@@ -80,18 +124,28 @@ func decodeRunIndex(b []byte, size uint64) (runIndex, error) {
 	return x, nil
 }
 
+// runIndexEntryOf is the size of an entry of the index in a file: in version 1
+// the first hash and the end are 8 bytes each.
+func runIndexEntryOf(version uint16) int {
+	if version == 1 {
+		return 8 + 8
+	}
+	return runIndexEntry
+}
+
 // runFooter is the end of a run file.
 type runFooter struct {
-	run    Run    // Partition, Table, ID, Count and Bytes
-	blocks uint64 // how many
-	index  uint64 // where the index begins
-	sum    uint32 // CRC of the index
+	version uint16
+	run     Run    // Partition, Table, ID, Count and Bytes
+	blocks  uint64 // how many
+	index   uint64 // where the index begins
+	sum     uint32 // CRC of the index
 }
 
 func (f runFooter) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(b, runMagic...)
-	b = binary.BigEndian.AppendUint16(b, runFileVersion)
+	b = binary.BigEndian.AppendUint16(b, f.version)
 	b = binary.BigEndian.AppendUint16(b, f.run.Partition)
 	b = binary.BigEndian.AppendUint32(b, f.run.Table)
 	for _, v := range [...]uint64{f.run.ID, f.run.Count, f.run.Bytes, f.blocks, f.index} {
@@ -110,19 +164,21 @@ func decodeRunFooter(b []byte, size int64) (f runFooter, err error) {
 	if crc32.Checksum(b[:sum], castagnoli) != binary.BigEndian.Uint32(b[sum:]) {
 		return f, corruptf("the run's footer does not match its checksum")
 	}
-	if v := binary.BigEndian.Uint16(b[8:]); v != runFileVersion {
-		return f, corruptf("a run of version %d", v)
+	version := binary.BigEndian.Uint16(b[8:])
+	if version < 1 || version > runFileVersion {
+		return f, corruptf("a run of version %d", version)
 	}
 	u64 := func(i int) uint64 { return binary.BigEndian.Uint64(b[16+8*i:]) }
 	f = runFooter{
+		version: version,
 		run: Run{
 			Partition: binary.BigEndian.Uint16(b[10:]), Table: binary.BigEndian.Uint32(b[12:]),
 			ID: u64(0), Count: u64(1), Bytes: u64(2),
 		},
 		blocks: u64(3), index: u64(4), sum: binary.BigEndian.Uint32(b[56:]),
 	}
-	rest := uint64(size) - runFooterSize
-	if f.index > rest || f.blocks != (rest-f.index)/runIndexEntry || f.index+f.blocks*runIndexEntry != rest {
+	rest, entry := uint64(size)-runFooterSize, uint64(runIndexEntryOf(version))
+	if f.index > rest || f.blocks != (rest-f.index)/entry || f.index+f.blocks*entry != rest {
 		return f, corruptf("the run's footer does not fit its size of %d bytes", size)
 	}
 	return f, nil
@@ -147,14 +203,14 @@ func readRunIndex(f io.ReaderAt, size int64, want Run) (runIndex, error) {
 		got.Count != want.Count || got.Bytes != want.Bytes {
 		return runIndex{}, corruptf("the run is not the one that its header row names")
 	}
-	b = make([]byte, footer.blocks*runIndexEntry)
+	b = make([]byte, int(footer.blocks)*runIndexEntryOf(footer.version))
 	if err := readAt(f, b, footer.index); err != nil {
 		return runIndex{}, err
 	}
 	if crc32.Checksum(b, castagnoli) != footer.sum {
 		return runIndex{}, corruptf("the run's index does not match its checksum")
 	}
-	return decodeRunIndex(b, footer.index)
+	return decodeRunIndex(b, footer.version, footer.index)
 }
 
 // readAt fills b; the end of the file is damage.

@@ -1,37 +1,92 @@
 package persistence
 
 import (
+	"io"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// LookUp calls fn for the run's entries with that hash, ascending by sequence,
-// until it returns false. fn borrows the value. A run that was removed has
-// none. It reads one block in nearly all cases.
-func (db *DB) LookUp(r Run, hash uint64, fn func(seq uint64, value []byte) bool) error {
+// LookUp finds the run's entries with that hash; found.Next goes through them,
+// ascending by sequence. A run that was removed has none. It reads one block in
+// nearly all cases.
+func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
+	found.blocks, found.err = found.blocks[:0], nil
 	file, f, done, err := db.useRun(r)
 	if err != nil || file == nil {
 		return err
 	}
 	defer done()
-	buf, ok := db.runs.block.Get().(*[]byte)
-	if !ok {
-		buf = new([]byte)
-	}
-	defer db.runs.block.Put(buf)
-	index := &file.index
-	for i := index.find(hash); i < index.blocks() && index.first[i] <= hash; i++ {
-		from, to := index.span(i)
-		*buf = grow(*buf, int(to-from))
-		if err := readAt(f, *buf, from); err != nil {
-			return wrap(db.inDir(file.path), err)
-		}
-		more, err := lookUpInBlock(*buf, hash, fn)
-		if err != nil || !more {
-			return wrap(db.inDir(file.path), err)
-		}
+	from, to := file.index.find(hash)
+	if err := found.read(f, &file.index, from, to, hash); err != nil {
+		return wrap(db.inDir(file.path), err)
 	}
 	return nil
 }
+
+// Entries are what LookUp found. Its memory serves one look-up after another. Not
+// safe for concurrent use.
+type Entries struct {
+	// Seq and Value are of the present entry. Value is borrowed until the next
+	// call of Next or LookUp.
+	Seq   uint64
+	Value []byte
+
+	hash   uint64
+	buf    []byte   // blocks as they are in the file
+	blocks [][]byte // the records of each
+	err    error
+}
+
+// maxKeptEntries is how much memory Entries keep.
+const maxKeptEntries = 64 << 10
+
+// read gets the blocks from..to-1, in which the hash may be.
+func (e *Entries) read(f io.ReaderAt, index *runIndex, from, to int, hash uint64) error {
+	if from == to {
+		return nil
+	}
+	e.hash = hash
+	begin, _ := index.span(from)
+	_, end := index.span(to - 1)
+	if cap(e.buf) > maxKeptEntries {
+		e.buf = nil
+	}
+	e.buf = grow(e.buf, int(end-begin))
+	if err := readAt(f, e.buf, begin); err != nil {
+		return err
+	}
+	for i := from; i < to; i++ {
+		a, b := index.span(i)
+		block, err := checkRunBlock(e.buf[a-begin : b-begin])
+		if err != nil {
+			return err
+		}
+		e.blocks = append(e.blocks, block)
+	}
+	return nil
+}
+
+// Next goes to the next entry; false at the end, or when Err tells why not.
+func (e *Entries) Next() bool {
+	for len(e.blocks) > 0 {
+		block := &e.blocks[0]
+		for len(*block) > 0 {
+			var hash uint64
+			if hash, e.Seq, e.Value, *block, e.err = nextRunRecord(*block); e.err != nil || hash > e.hash {
+				e.blocks = e.blocks[:0]
+				return false
+			}
+			if hash == e.hash {
+				return true
+			}
+		}
+		e.blocks = e.blocks[1:]
+	}
+	return false
+}
+
+// Err is the error that stopped Next, if any.
+func (e *Entries) Err() error { return e.err }
 
 // grow returns a slice of n bytes, b's memory if that is enough.
 func grow(b []byte, n int) []byte {
@@ -39,25 +94,6 @@ func grow(b []byte, n int) []byte {
 		return make([]byte, n)
 	}
 	return b[:n]
-}
-
-// lookUpInBlock is LookUp in one block; more is false when nothing can follow.
-func lookUpInBlock(block []byte, hash uint64, fn func(seq uint64, value []byte) bool) (more bool, err error) {
-	b, err := checkRunBlock(block)
-	if err != nil {
-		return false, err
-	}
-	for len(b) > 0 {
-		h, seq, value, rest, err := nextRunRecord(b)
-		if err != nil {
-			return false, err
-		}
-		if h > hash || h == hash && !fn(seq, value) {
-			return false, nil
-		}
-		b = rest
-	}
-	return true, nil
 }
 
 // RunIterator goes through a run from its lowest hash to its highest. Not safe
@@ -114,34 +150,37 @@ func (it *RunIterator) Next() bool {
 	return it.err == nil
 }
 
-// readBlock goes to the next block; false at the end.
+// readBlock goes to the next block that has records; false at the end.
 func (it *RunIterator) readBlock() bool {
 	index := &it.file.index
-	if it.next == index.blocks() {
-		if it.count != it.run.Count {
-			it.err = corruptf("%d entries instead of %d", it.count, it.run.Count)
+	for it.next < index.n {
+		from, to := index.span(it.next)
+		it.next++
+		if from == to {
+			continue
 		}
-		return false
+		if to > it.off+uint64(len(it.buf)) {
+			it.err = it.readAhead(from)
+		}
+		if it.err == nil {
+			it.block, it.err = checkRunBlock(it.buf[from-it.off : to-it.off])
+		}
+		return it.err == nil
 	}
-	from, to := index.span(it.next)
-	if to > it.off+uint64(len(it.buf)) {
-		it.err = it.readAhead(from)
+	if it.count != it.run.Count {
+		it.err = corruptf("%d entries instead of %d", it.count, it.run.Count)
 	}
-	if it.err == nil {
-		it.block, it.err = checkRunBlock(it.buf[from-it.off : to-it.off])
-	}
-	it.next++
-	return it.err == nil
+	return false
 }
 
-// readAhead fills the buffer with whole blocks from the next one on.
+// readAhead fills the buffer with whole blocks from the present one on.
 func (it *RunIterator) readAhead(from uint64) error {
 	index := &it.file.index
-	to := index.end[it.next]
-	for i := it.next + 1; i < index.blocks() && index.end[i]-from <= runWriteSize; i++ {
-		to = index.end[i]
+	i := it.next
+	for i < index.n && index.end(i)-from <= runReadSize {
+		i++
 	}
-	it.buf, it.off = grow(it.buf, int(to-from)), from
+	it.buf, it.off = grow(it.buf, int(index.end(i-1)-from)), from
 	return readAt(it.f, it.buf, from)
 }
 

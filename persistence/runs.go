@@ -21,7 +21,6 @@ type runFiles struct {
 	files map[runID]*runFile
 	open  atomic.Int32
 	bufs  sync.Pool // of RunWriters and RunIterators: *[]byte
-	block sync.Pool // of look-ups: *[]byte
 }
 
 type runID struct {

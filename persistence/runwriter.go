@@ -9,8 +9,15 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// runWriteSize is how much a RunWriter gathers for one write.
-const runWriteSize = 256 << 10
+const (
+	// runWriteSize is how much a RunWriter gathers for one write, runReadSize
+	// how much a RunIterator reads at once, unless a block is larger.
+	runWriteSize = 256 << 10
+	runReadSize  = 256 << 10
+	// Writes are multiples of a page, but for the last: the system would have to
+	// zero the rest of each page in memory and to look for it again.
+	runWriteAlign = 4 << 10
+)
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
 // it. Not safe for concurrent use.
@@ -21,25 +28,29 @@ type RunWriter struct {
 	f     vfs.File // nil after Finish or Abort
 	buf   []byte   // not yet written
 	off   uint64   // of buf in the file
-	block int      // of the growing block in buf
+	begin int      // of the growing block in buf
+	block int      // number of the growing block
 	index runIndex
 
 	hash, seq uint64 // of the last entry
 	err       error  // sticky
 }
 
-// NewRun begins a run; only its Partition, Table and ID matter yet.
+// NewRun begins a run; only its Partition, Table and ID matter yet, and Count
+// and Bytes: they are how much is expected, which the size of blocks and thus the
+// time of look-ups depends on.
 func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
+	blocks := 1 + (r.Bytes+r.Count*minRunRecord)/runBlockSize
 	r.Count, r.Bytes = 0, 0
 	w := &RunWriter{db: db, run: r, path: db.path(runName, runFileName(r))}
 	f, err := db.fs.Create(w.path, writeCategory)
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
-	w.f, w.buf = f, db.runs.buffer()
+	w.f, w.buf, w.index = f, db.runs.buffer(), newRunIndex(int(blocks))
 	return w, nil
 }
 
@@ -52,13 +63,10 @@ func (w *RunWriter) Add(hash, seq uint64, value []byte) error {
 		w.err = fmt.Errorf("%w: (%x, %d) after (%x, %d)", ErrOrder, hash, seq, w.hash, w.seq)
 		return w.err
 	}
-	if n := len(w.buf) - w.block; n > 0 && n+len(value)+8+2*binary.MaxVarintLen32 > runBlockSize {
-		if w.seal(); w.err != nil {
+	if block := w.index.block(hash); block != w.block {
+		if w.seal(block); w.err != nil {
 			return w.err
 		}
-	}
-	if len(w.buf) == w.block {
-		w.index.first = append(w.index.first, hash)
 	}
 	w.buf = appendRunRecord(w.buf, hash, seq, value)
 	w.hash, w.seq = hash, seq
@@ -67,26 +75,33 @@ func (w *RunWriter) Add(hash, seq uint64, value []byte) error {
 	return nil
 }
 
-// seal ends the growing block.
-func (w *RunWriter) seal() {
-	if len(w.buf) == w.block {
+// seal ends the growing block and begins another; those between are empty.
+func (w *RunWriter) seal(next int) {
+	if len(w.buf) > w.begin {
+		w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Checksum(w.buf[w.begin:], castagnoli))
+	}
+	w.begin = len(w.buf)
+	end := w.off + uint64(w.begin)
+	if end > maxRunBytes {
+		w.err = fmt.Errorf("write a run: %d bytes are too many", end)
 		return
 	}
-	w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Checksum(w.buf[w.block:], castagnoli))
-	w.block = len(w.buf)
-	w.index.end = append(w.index.end, w.off+uint64(len(w.buf)))
-	if len(w.buf) >= runWriteSize-2*runBlockSize {
-		w.flush()
+	for ; w.block < next; w.block++ {
+		w.index.setEnd(w.block, end)
+	}
+	if len(w.buf) >= runWriteSize-4*runBlockSize {
+		w.flush(len(w.buf) &^ (runWriteAlign - 1))
 	}
 }
 
-// flush writes what is gathered.
-func (w *RunWriter) flush() {
-	if _, err := w.f.Write(w.buf); err != nil {
+// flush writes n of the bytes that are gathered.
+func (w *RunWriter) flush(n int) {
+	if _, err := w.f.Write(w.buf[:n]); err != nil {
 		w.err = wrap("write a run", err)
 	}
-	w.off += uint64(len(w.buf))
-	w.buf, w.block = w.buf[:0], 0
+	w.off += uint64(n)
+	w.buf = w.buf[:copy(w.buf, w.buf[n:])]
+	w.begin = len(w.buf)
 }
 
 // Finish ends the run with last's FirstSeq, LastSeq, FirstTime and LastTime
@@ -96,16 +111,22 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 	if w.err == nil && w.f == nil {
 		return Run{}, ErrClosed
 	}
-	if w.seal(); w.err != nil {
+	if w.err == nil {
+		w.seal(w.index.n)
+	}
+	if w.err != nil {
 		w.Abort()
 		return Run{}, w.err
 	}
 	index := w.off + uint64(len(w.buf))
 	at := len(w.buf)
-	w.buf = w.index.appendTo(w.buf)
-	footer := runFooter{run: w.run, blocks: uint64(w.index.blocks()), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli)}
+	w.buf = append(w.buf, w.index.ends[:w.index.n*runIndexEntry]...)
+	footer := runFooter{
+		version: runFileVersion, run: w.run,
+		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),
+	}
 	w.buf = footer.appendTo(w.buf)
-	if w.flush(); w.err != nil {
+	if w.flush(len(w.buf)); w.err != nil {
 		w.Abort()
 		return Run{}, w.err
 	}

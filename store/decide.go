@@ -93,7 +93,7 @@ func (x *execution) findAgain(op *Op) {
 		}
 		if op.Kind.idempotent() {
 			r.disk = nil
-			r.judge(op.ID, x.at.logged)
+			x.judgeOne(op.run.first + i)
 		}
 	}
 }

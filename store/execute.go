@@ -31,6 +31,7 @@ type execution struct {
 	mask    []uint64 // bit set of touched partitions
 	cold    []int    // refs whose row must be read
 	confirm []int    // refs whose opid must be looked up in runs
+	judging judging  // of the opids
 	at      moment
 	batch   *persistence.Batch
 	entry   entry  // scratch of applyEntry
@@ -80,9 +81,9 @@ type onDisk struct {
 }
 
 // fromDisk returns the ref's onDisk, which stays its own for the whole batch.
-func (r *ref) fromDisk() *onDisk {
+func (x *execution) fromDisk(r *ref) *onDisk {
 	if r.disk == nil {
-		r.disk = new(onDisk)
+		r.disk = x.judging.newOnDisk()
 	}
 	return r.disk
 }
@@ -101,7 +102,7 @@ type load struct {
 type look struct {
 	done    bool
 	version uint64
-	runs    []persistence.Run
+	runs    []*persistence.Run // newest first
 	found   bool
 	seen    Seen
 }
@@ -211,6 +212,7 @@ func (x *execution) begin(s *Store, ops []Op) {
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
 	x.err, x.flushes, x.flushed, x.writes = nil, false, false, false
 	x.hits, x.misses = 0, 0
+	x.judging.used = 0
 	clear(x.mask)
 	writable := s.writable()
 	for i := range ops {
@@ -385,18 +387,7 @@ func (x *execution) prepare() bool {
 			x.cold = append(x.cold, i)
 		}
 	}
-	for i := range x.ops {
-		op := &x.ops[i]
-		if op.Err != nil || !op.Kind.idempotent() {
-			continue
-		}
-		refs := x.of(op)
-		for j := range refs {
-			if refs[j].judge(op.ID, x.at.logged); refs[j].verdict == verdictUnknown {
-				x.confirm = append(x.confirm, op.run.first+j)
-			}
-		}
-	}
+	x.judge()
 	return len(x.cold) == 0 && len(x.confirm) == 0
 }
 
@@ -405,7 +396,7 @@ func (x *execution) prepare() bool {
 func (x *execution) install(r *ref) bool {
 	pos := position(r.slot, keyHash(r.key))
 	stamp := *r.p.hot.stamp(pos)
-	l := &r.fromDisk().load
+	l := &x.fromDisk(r).load
 	if !l.done || l.stamp != stamp {
 		*l = load{pos: pos, stamp: stamp}
 		return false
@@ -443,7 +434,7 @@ func (x *execution) fetch() {
 	}
 	for _, i := range x.confirm {
 		r := &x.refs[i]
-		x.fail(r, r.lookUp(x.s.db, x.ops[r.op].ID))
+		x.fail(r, x.lookUp(r))
 	}
 }
 

@@ -23,7 +23,8 @@ import (
 var goldenUpdate = flag.Bool("golden.update", false, "make testdata/golden/format1 again; only for a release that changes the format")
 
 // goldenName is the golden directory of this format. One of each released
-// format stays; a new format adds its own.
+// format stays; a new format adds its own. What is added to its name tells a
+// directory whose files have later versions of their own.
 const goldenName = "testdata/golden/format2"
 
 // TestGolden opens a data directory of every format there was and expects the

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -19,35 +20,129 @@ const (
 	verdictSeen
 )
 
-// judge decides whether (r.key, id) was applied before (G1): by the filter
-// alone where it is negative, by the records where it is positive. The
-// partition is locked.
-func (r *ref) judge(id []byte, logged int64) {
-	if len(r.t.def.Links) == 0 && !r.t.filter.Contains(r.hash) {
-		r.verdict = verdictNew
-		return
+// judging is what judging a batch's opids takes, kept for the next batch.
+type judging struct {
+	positives []positive
+	disks     []*onDisk // the first used of them belong to refs of this batch
+	used      int
+	entries   persistence.Entries
+	lines     uint32 // keeps the compiler from dropping loads made ahead
+}
+
+// positive is a ref whose opid a filter may know.
+type positive struct {
+	ref   int
+	match fbf.Match // of its table's filter; Tags also of its links'
+}
+
+// newOnDisk returns an empty onDisk for the present batch.
+func (j *judging) newOnDisk() *onDisk {
+	if j.used == len(j.disks) {
+		j.disks = append(j.disks, new(onDisk))
 	}
+	d := j.disks[j.used]
+	j.used++
+	*d = onDisk{look: look{runs: d.look.runs[:0]}}
+	return d
+}
+
+// judge decides which of the batch's opids were applied before (G1): by the
+// filters alone where they are negative, by the records where one is positive.
+// It asks one kind of memory after another, so that the cache misses of all
+// operations overlap. The partitions are locked.
+func (x *execution) judge() {
+	j := &x.judging
+	j.positives = j.positives[:0]
+	for i := range x.ops {
+		op := &x.ops[i]
+		if op.Err != nil || !op.Kind.idempotent() {
+			continue
+		}
+		refs := x.of(op)
+		for k := range refs {
+			if m, ok := refs[k].askFilters(x.at.logged); ok {
+				j.positives = append(j.positives, positive{ref: op.run.first + k, match: m})
+			}
+		}
+	}
+	if len(j.positives) > 1 {
+		for i := range j.positives {
+			r := &x.refs[j.positives[i].ref]
+			j.lines += r.p.recent.requestIndex(r.hash)
+		}
+		for i := range j.positives {
+			r := &x.refs[j.positives[i].ref]
+			j.lines += r.p.recent.requestRecord(r.hash)
+		}
+	}
+	for i := range j.positives {
+		x.askRecords(&j.positives[i])
+	}
+}
+
+// judgeOne judges one opid.
+func (x *execution) judgeOne(ref int) {
+	if m, ok := x.refs[ref].askFilters(x.at.logged); ok {
+		x.askRecords(&positive{ref: ref, match: m})
+	}
+}
+
+// askFilters judges by the filters that may remember the key's opids: its
+// table's, and those of tables it belonged to before. It returns true, and where
+// the record may be, when one is positive.
+func (r *ref) askFilters(logged int64) (m fbf.Match, positive bool) {
 	r.dismissed = false
-	tags := r.matches(logged, nil)
+	if d := r.disk; d != nil && d.look.found && d.look.version == r.p.runsVersion {
+		r.verdict, r.seen = verdictSeen, d.look.seen
+		return m, false
+	}
+	m, positive = r.t.filter.Match(r.hash)
+	if len(r.t.def.Links) > 0 {
+		r.eachLink(logged, func(t *tableState) {
+			if l, ok := t.filter.Match(r.hash); ok {
+				m.Tags |= l.Tags
+				positive = true
+			}
+		})
+	}
+	if !positive {
+		r.verdict = verdictNew
+	}
+	return m, positive
+}
+
+// eachLink calls fn for the tables that the key belonged to before and whose
+// memory has not drained.
+func (r *ref) eachLink(logged int64, fn func(*tableState)) {
+	for _, l := range r.t.def.Links {
+		if logged < l.Until && l.covers(r.key) {
+			if t := r.p.tables[l.Table]; t != nil {
+				fn(t)
+			}
+		}
+	}
+}
+
+// askRecords judges an opid that a filter may know by the records in memory and
+// by what lookUp found in runs. If those are yet to be asked the verdict is
+// verdictUnknown and the ref in x.confirm.
+func (x *execution) askRecords(pos *positive) {
+	r := &x.refs[pos.ref]
+	tags := pos.match.Tags
 	if tags&tagExact != 0 {
-		if rec, ok := r.p.recent.find(r.hash, r.key, id); ok {
+		if rec, ok := r.p.recent.find(r.hash, r.key, x.ops[r.op].ID); ok {
 			r.verdict, r.seen = verdictSeen, rec.seen
 			// The reply rests on the original, which must be durable first (G3).
 			r.p.need = max(r.p.need, rec.seq)
 			return
 		}
-		l := &r.fromDisk().look
-		if !l.done || l.version != r.p.runsVersion {
-			*l = look{version: r.p.runsVersion, runs: l.runs[:0]}
-			r.matches(logged, &l.runs)
+		if l := &x.fromDisk(r).look; !l.done || l.version != r.p.runsVersion {
+			*l = look{version: r.p.runsVersion, runs: r.runs(pos.match, x.at.logged, l.runs[:0])}
 			if len(l.runs) > 0 {
 				r.verdict = verdictUnknown
+				x.confirm = append(x.confirm, pos.ref)
 				return
 			}
-		}
-		if l.found {
-			r.verdict, r.seen = verdictSeen, l.seen
-			return
 		}
 	}
 	r.verdict, r.dismissed = verdictNew, tags == tagExact
@@ -56,67 +151,54 @@ func (r *ref) judge(id []byte, logged int64) {
 	}
 }
 
-// matches asks the filters that may remember the key's opids: its table's, and
-// those of tables it belonged to before. It returns the modes of the matching
-// segments and, if wanted, the runs in which the record would be: those that
+// runs appends the runs in which the record of the opid would be: those that
 // overlap the time of the matching generations.
-func (r *ref) matches(logged int64, runs *[]persistence.Run) (tags uint8) {
-	tags = r.t.match(r.hash, runs)
-	for _, l := range r.t.def.Links {
-		if logged < l.Until && l.covers(r.key) {
-			if t := r.p.tables[l.Table]; t != nil {
-				tags |= t.match(r.hash, runs)
-			}
-		}
+func (r *ref) runs(m fbf.Match, logged int64, dst []*persistence.Run) []*persistence.Run {
+	if m.Generations > 0 {
+		dst = r.t.overlapping(m, dst)
 	}
-	return tags
+	r.eachLink(logged, func(t *tableState) {
+		if m, ok := t.filter.Match(r.hash); ok {
+			dst = t.overlapping(m, dst)
+		}
+	})
+	return dst
 }
 
-func (t *tableState) match(hash uint64, runs *[]persistence.Run) uint8 {
-	m, ok := t.filter.Match(hash)
-	if !ok {
-		return 0
-	}
-	if runs != nil {
-		// Newest first: a retry follows its original soon.
-		for i := len(t.runs) - 1; i >= 0; i-- {
-			if run := t.runs[i]; run.LastTime >= m.First && run.FirstTime <= m.Last {
-				*runs = append(*runs, run)
-			}
+// overlapping appends the table's runs that overlap the time of a match, newest
+// first: a retry follows its original soon. They are never changed, only
+// replaced by others.
+func (t *tableState) overlapping(m fbf.Match, dst []*persistence.Run) []*persistence.Run {
+	for i := len(t.runs) - 1; i >= 0; i-- {
+		if run := &t.runs[i]; run.LastTime >= m.First && run.FirstTime <= m.Last {
+			dst = append(dst, run)
 		}
 	}
-	return m.Tags
+	return dst
 }
 
 // lookUp searches the runs for the opid. No lock is held; judge checks
 // afterwards that the runs are still the same, and finds in memory what was
 // applied in between.
-func (r *ref) lookUp(db *persistence.DB, id []byte) error {
-	l := &r.disk.look
+func (x *execution) lookUp(r *ref) error {
+	l, id, found := &r.disk.look, x.ops[r.op].ID, &x.judging.entries
+	l.done = true
 	for _, run := range l.runs {
-		var bad error
-		err := db.LookUp(run, r.hash, func(_ uint64, value []byte) bool {
-			rec, err := decodeRunValue(value)
-			if bad = err; err != nil {
-				return false
-			}
-			if string(rec.key) != string(r.key) || string(rec.id) != string(id) {
-				return true
-			}
-			l.found, l.seen = true, rec.seen
-			return false
-		})
-		if err == nil {
-			err = bad
-		}
-		if err != nil {
+		if err := x.s.db.LookUp(*run, r.hash, found); err != nil {
 			return err
 		}
-		if l.found {
-			break
+		for found.Next() {
+			if !isOf(found.Value, r.key, id) {
+				continue
+			}
+			rec, err := decodeRunValue(found.Value)
+			l.found, l.seen = err == nil, rec.seen
+			return err
+		}
+		if err := found.Err(); err != nil {
+			return err
 		}
 	}
-	l.done = true
 	return nil
 }
 

@@ -91,6 +91,18 @@ func decodeRunValue(b []byte) (record, error) {
 	return rec, r.err
 }
 
+// isOf reports whether a run value is that of (key, id).
+func isOf(value, key, id []byte) bool {
+	for _, want := range [...][]byte{key, id} {
+		size, n := binary.Uvarint(value)
+		if n <= 0 || size != uint64(len(want)) || size > uint64(len(value)-n) || string(value[n:n+len(want)]) != string(want) {
+			return false
+		}
+		value = value[n+len(want):]
+	}
+	return true
+}
+
 func (r *reader) runValue() record {
 	rec := record{key: r.bytes(), id: r.bytes(), seen: Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}}
 	if len(r.rest) > 0 {
@@ -258,17 +270,44 @@ func (rs *recents) find(hash uint64, key, id []byte) (record, bool) {
 	return record{}, false
 }
 
+// requestIndex and requestRecord ask for what find will need, first in the
+// index, then in the records: called for many hashes in turn, they let the cache
+// misses of all overlap. What they return only keeps the loads from being dropped.
+func (rs *recents) requestIndex(hash uint64) (x uint32) {
+	for _, s := range rs.segments {
+		if s.count > 0 {
+			s.indexPending()
+			x += s.index[hash>>s.shift]
+		}
+	}
+	return x
+}
+
+func (rs *recents) requestRecord(hash uint64) (x uint32) {
+	for _, s := range rs.segments {
+		if s.count == 0 {
+			continue
+		}
+		if loc := s.index[hash>>s.shift]; loc != 0 {
+			x += uint32(s.at(loc)[recordHeader-1])
+		}
+	}
+	return x
+}
+
 func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
+	if s.count == 0 {
+		return record{}, false // its index may be large, and in no cache
+	}
 	s.indexPending()
 	for i := hash >> s.shift; i < uint64(len(s.index)) && s.index[i] != 0; i++ {
 		b := s.at(s.index[i])
 		if binary.LittleEndian.Uint64(b[8:]) != hash {
 			continue
 		}
-		value, _ := recordValue(b)
-		// What is decoded here was encoded by add.
-		r, _ := decodeRunValue(value)
-		if string(r.key) == string(key) && string(r.id) == string(id) {
+		if value, _ := recordValue(b); isOf(value, key, id) {
+			// What is decoded here was encoded by add.
+			r, _ := decodeRunValue(value)
 			r.table, r.hash, r.seq = binary.LittleEndian.Uint32(b), hash, recordSeq(b)
 			return r, true
 		}

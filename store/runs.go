@@ -99,15 +99,20 @@ func newRun(segments []segmentSource, n int) persistence.Run {
 		return persistence.Run{}
 	}
 	first, last := segments[0].seg, segments[len(segments)-1].seg
+	count, size := 0, 0
+	for _, s := range segments {
+		count, size = count+s.seg.count, size+s.seg.size
+	}
 	return persistence.Run{
-		Count: uint64(n), FirstSeq: first.firstSeq, FirstTime: first.first, LastSeq: last.lastSeq, LastTime: last.last,
+		Count: uint64(n), Bytes: uint64(n * (size/count - recordHeader)), // about: the tables' share the average
+		FirstSeq: first.firstSeq, FirstTime: first.first, LastSeq: last.lastSeq, LastTime: last.last,
 	}
 }
 
 // runGroup are runs and records that become one run; a single run without
 // records stays as it is.
 type runGroup struct {
-	run     persistence.Run // its range
+	run     persistence.Run // its range; Count and Bytes as expected
 	merged  []persistence.Run
 	records bool // and the new ones
 }
@@ -135,7 +140,10 @@ func (c *checkpoint) groups(runs []persistence.Run, new persistence.Run, keep in
 			}
 		}
 		g := runGroup{run: all[i], records: to > len(runs), merged: runs[i:min(to, len(runs))]}
-		g.run.LastSeq, g.run.LastTime = all[to-1].LastSeq, all[to-1].LastTime
+		for _, r := range all[i+1 : to] {
+			g.run.LastSeq, g.run.LastTime = r.LastSeq, r.LastTime
+			g.run.Count, g.run.Bytes = g.run.Count+r.Count, g.run.Bytes+r.Bytes
+		}
 		groups, i = append(groups, g), to
 	}
 	return groups
