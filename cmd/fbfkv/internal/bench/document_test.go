@@ -53,3 +53,20 @@ func TestWriteInto(t *testing.T) {
 		t.Error("a document without marks was changed")
 	}
 }
+
+// TestDocumentHasPlaces finds in docs/PERFORMANCE.md the marks of every table
+// that is written there.
+func TestDocumentHasPlaces(t *testing.T) {
+	b, err := os.ReadFile("../../../../docs/PERFORMANCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range append(sweepNames(), goalsMark, profileMark) {
+		if _, err := between(string(b), name, ""); err != nil {
+			t.Error(err)
+		}
+		if svg := "(performance/" + name + ".svg)"; name != goalsMark && name != profileMark && !strings.Contains(string(b), svg) {
+			t.Errorf("the document does not show %s", svg)
+		}
+	}
+}

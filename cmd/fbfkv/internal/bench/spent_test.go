@@ -134,6 +134,10 @@ func TestJobs(t *testing.T) {
 	if got := show(); got != "a1! a10 a100! a1k! b1! b10 b100! b1k! " {
 		t.Errorf("%s", got)
 	}
+	one.curves[1].at = func(x float64) trial { return trial{steady: true} }
+	if got := show(); got != "a1! a10 a100! a1k! b1 b10 b100 b1k " {
+		t.Errorf("of few ids: %s", got)
+	}
 	one.byPoint, s.profile = true, 0
 	if got := show(); got != "a1 b1 a10 b10 a100 b100 a1k b1k " {
 		t.Errorf("%s", got)

@@ -118,8 +118,11 @@ func (s *sweeper) checkMarks() error {
 	if err != nil {
 		return err
 	}
-	for _, one := range s.chosen() {
-		if _, err := between(string(b), one.name, ""); err != nil {
+	for _, name := range sweepNames() {
+		if len(s.only) > 0 && !slices.Contains(s.only, name) {
+			continue
+		}
+		if _, err := between(string(b), name, ""); err != nil {
 			return fmt.Errorf("--into: %s: %w", s.into, err)
 		}
 	}

@@ -30,7 +30,12 @@ func (s *sweeper) jobs(one sweep) (all []job) {
 	}
 	for c := range one.curves {
 		for p := range n {
-			all = append(all, job{c, p, s.profile > 0 && (p == 0 || p == n/2 || p == n-1)})
+			profile := s.profile > 0 && (p == 0 || p == n/2 || p == n-1)
+			if t := one.curves[c].at; profile && t != nil {
+				// While a profile is taken the load goes on.
+				profile = !t(one.points[p]).steady || one.points[p] >= minSteady
+			}
+			all = append(all, job{c, p, profile})
 		}
 	}
 	if one.byPoint {
@@ -39,15 +44,27 @@ func (s *sweeper) jobs(one sweep) (all []job) {
 	return all
 }
 
-// fillRate is how many operations a second a server is foreseen to be filled with.
-const fillRate = 600e3
+// minSteady is from where on a profile's load leaves the order of magnitude of
+// what was filled in as it is.
+const minSteady = 1e6
+
+// How many operations a second a server is foreseen to be filled with, and how
+// many if each makes a counter.
+const (
+	fillRate   = 600e3
+	createRate = 150e3
+)
 
 // lengthOf is how long a point is foreseen to take, in seconds.
 func (s *sweeper) lengthOf(one sweep, j job) float64 {
 	t := one.curves[j.curve].at(one.points[j.point])
 	seconds := 0.3 + float64(s.rounds)*s.seconds*1.2
 	if t.preload > 0 && (!one.byPoint || j.curve == 0) {
-		seconds += float64(t.preload) / fillRate
+		rate := fillRate
+		if t.fillKeys != "" {
+			rate = createRate
+		}
+		seconds += float64(t.preload) / rate
 	}
 	if j.profile {
 		seconds += float64(s.profile) + 0.6
@@ -108,19 +125,22 @@ func (s *sweeper) point(ctx context.Context, one sweep, j job) (*figuresOf, *pro
 	if !j.profile {
 		return &m, nil, nil
 	}
-	keep := ""
-	if s.keep {
-		name := strings.NewReplacer(", ", "-", " ", "-").Replace(fmt.Sprintf("%s %s %s.pb.gz", one.name, one.curves[j.curve].name, tickLabel(x)))
-		keep = filepath.Join(s.out, name)
-	}
 	p := &profiled{curve: one.curves[j.curve].name, x: x, throughput: m.Throughput}
 	var sent int64
-	p.spent, sent, err = profileLoad(ctx, s.server, o, s.profile, keep)
+	p.spent, sent, err = profileLoad(ctx, s.server, o, s.profile, s.keptAs(one.name, one.curves[j.curve].name, tickLabel(x)))
 	s.sent += sent
 	if err != nil {
 		return &m, nil, err
 	}
 	return &m, p, nil
+}
+
+// keptAs is the file that a profile is kept in, "" for none.
+func (s *sweeper) keptAs(name ...string) string {
+	if !s.keep {
+		return ""
+	}
+	return filepath.Join(s.out, strings.NewReplacer(", ", "-", " ", "-").Replace(strings.Join(name, "-"))+".pb.gz")
 }
 
 // writeSweep writes what was measured; nothing if nothing was.
@@ -197,17 +217,42 @@ func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options,
 	if err := s.fill(ctx, t, o); err != nil {
 		return m, o, err
 	}
-	var all []figuresOf
-	for range s.rounds {
-		m, err := s.load(ctx, o)
-		if err != nil {
-			return m, o, err
-		}
-		all = append(all, m)
+	all, err := s.loads(ctx, t, o)
+	if err != nil {
+		return m, o, err
 	}
 	slices.SortFunc(all, func(a, b figuresOf) int { return cmp.Compare(a.Throughput, b.Throughput) })
 	return all[len(all)/2], o, nil
 }
+
+// loads runs a trial's load for every round.
+func (s *sweeper) loads(ctx context.Context, t trial, o Options) (all []figuresOf, err error) {
+	seconds := float64(s.rounds) * s.seconds
+	if t.steady {
+		o.Count, o.Warmup = max(t.preload, int64(o.Connections)), 0
+	}
+	for total := 0.0; len(all) < s.rounds || t.steady && total < seconds && len(all) < maxSlices; {
+		if t.steady && s.sent > t.preload {
+			if err := s.server.do(ctx, "FLUSHALL"); err != nil {
+				return nil, err
+			}
+			s.sent = 0
+			if err := s.fill(ctx, t, o); err != nil {
+				return nil, err
+			}
+		}
+		m, err := s.load(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		all, total = append(all, m), total+m.Seconds
+	}
+	return all, nil
+}
+
+// maxSlices bounds the short loads of which one measurement is made that must
+// not change much.
+const maxSlices = 20
 
 // fill sends what is to be there before a trial.
 func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
@@ -215,7 +260,7 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 	if missing <= 0 {
 		return nil
 	}
-	o.Workload, o.Duration, o.Warmup, o.Count, o.Pipeline = t.fill, 0, 0, max(missing, int64(o.Connections)), 256
+	o.Workload, o.Duration, o.Warmup, o.Count, o.Pipeline = t.fill, 0, 0, max(missing, int64(o.Connections)), fillPipeline
 	if t.fillKeys != "" {
 		o.Keys = t.fillKeys
 	}

@@ -36,6 +36,7 @@ type trial struct {
 	fill     string     // workload that was sent to the server before measuring
 	fillKeys string     // on which counters; "" for those of the trial
 	preload  int64      // operations of it
+	steady   bool       // the load must not add more than as much again to what was filled in
 	restart  []string   // more arguments, with which the server is started again then
 	change   func(o *Options)
 }
@@ -116,7 +117,7 @@ func coldAt(x float64) trial {
 func windowAt(mode string) func(float64) trial {
 	return func(x float64) trial {
 		return trial{setup: [][]string{{"CTABLE", "ALTER", "default", "MODE", mode, "WINDOW", "36000000"}},
-			args: []string{"--filter-maxmemory", "4gb"}, fill: "cincrby", preload: int64(x),
+			args: []string{"--filter-maxmemory", "4gb"}, fill: "cincrby", preload: int64(x), steady: true,
 			change: func(o *Options) { o.Pipeline = 16 }}
 	}
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 )
@@ -11,14 +12,23 @@ const tailTrial = 3 * time.Second
 
 // tailLength is how long the sweep over time takes, in seconds.
 func (s *sweeper) tailLength() float64 {
-	return tailTrial.Seconds() + float64(len(tails))*(1.5+s.tail.Seconds())
+	seconds := tailTrial.Seconds() + float64(len(tails))*(1.5+s.tail.Seconds())
+	if s.profile > 0 {
+		seconds += float64(len(tails)) * (float64(tailProfiles*s.profile) + 0.6)
+	}
+	return seconds
 }
+
+// tailProfiles is how much longer than others the profiles are of a load over
+// time: a snapshot should be among what they see.
+const tailProfiles = 3
 
 // tails draws latency over time, of a server that is busy with snapshots and
 // refreshes and of one that is not, at the same rate.
 func (s *sweeper) tails(ctx context.Context) error {
 	c := chart{title: "Latency over time at half the full load, pipeline 16", x: "time, s", y: "latency, ms", logY: true}
 	rows := [][]string{{"second", "server", "operations", "p50_ms", "p99_ms", "p99.9_ms", "max_ms"}}
+	var points []profiled
 	rate := 0.0
 	for _, t := range tails {
 		s.progress.Set(tailName+" "+t.name, false, 0, 1)
@@ -48,9 +58,16 @@ func (s *sweeper) tails(ctx context.Context) error {
 		}
 		c.lines = append(c.lines, m.overTime("p99.9 "+t.name, func(m moment) float64 { return m.P999 }),
 			m.overTime("p50 "+t.name, func(m moment) float64 { return m.P50 }))
+		if s.profile > 0 {
+			p := profiled{curve: t.name, x: float64(o.Pipeline), throughput: m.Throughput}
+			if p.spent, _, err = profileLoad(ctx, s.server, o, tailProfiles*s.profile, s.keptAs(tailName, t.name)); err != nil {
+				return err
+			}
+			points = append(points, p)
+		}
 		if err := s.stopServer(); err != nil {
 			return err
 		}
 	}
-	return s.write(tailName, rows, c)
+	return errors.Join(s.write(tailName, rows, c), s.writeSpent(sweep{name: tailName, x: "pipeline"}, points))
 }

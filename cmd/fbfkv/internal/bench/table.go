@@ -36,7 +36,7 @@ func experiments() []experiment {
 		{name: "recovery", rows: []string{"recovery"}, run: recovery,
 			length: func(t *table) float64 { return float64(t.rounds) * (4*t.seconds + 2) }},
 		{name: "start", rows: []string{"start"}, slow: true, run: startMany,
-			length: func(t *table) float64 { return t.counters/fillRate + 10 }},
+			length: func(t *table) float64 { return t.counters/createRate + 15 }},
 		{name: "memory", rows: []string{"memory"}, slow: true, run: memory,
 			length: func(t *table) float64 { return 2 * (float64(t.ids)/fillRate + 35) }},
 	}
