@@ -12,6 +12,7 @@ const (
 	halvings     = 8         // how often a segment that was refused is asked for at half the size
 	growShare    = 0.65      // least share of what a new segment is for that it holds at once, while others take part of the target
 	smallBytes   = 128 << 10 // up to which growth within a window may go in one step
+	aloneShare   = 0.75      // of the target that a segment may use when there is no other
 	quietPeriods = 3         // periods that must agree before a size is reduced, so that the old size has drained within two windows
 	shrinkFit    = 0.88      // share of the size below which it is
 	maxSegments  = 12        // live segments; each costs a check S cache lines
@@ -184,8 +185,9 @@ func (f *Filter) rotation(now int64) Event {
 }
 
 // budget is the share of the target that segment s may use: half of what the
-// others leave, so that there is always room for one more. Their share only falls
-// while s is the newest, so the sum stays below the target.
+// others leave, so that there is always room for one more, and more than that
+// when there are no others. Their share only falls while s is the newest, so the
+// sum stays below the target.
 func (f *Filter) budget(s *segment) float64 { return f.share(f.opts.Error, s) }
 
 // share is budget under a target that may not be in force yet.
@@ -196,7 +198,10 @@ func (f *Filter) share(target float64, s *segment) float64 {
 			left -= o.effectiveFPP()
 		}
 	}
-	if left < target/(1<<(maxSegments+2)) {
+	switch {
+	case left == target:
+		return target * aloneShare
+	case left < target/(1<<(maxSegments+3)):
 		return target / 4 // a stricter target than the others were made for, or a degraded filter
 	}
 	return left / 2
@@ -229,7 +234,7 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	mu := g.meanFor(laneBudget(f.budget(nil)))
 	ids := float64(s.limit)
 	want := ids * f.growth(now)
-	strip := max(g.stripFor(want, g.meanFor(laneBudget(f.opts.Error/2)), 1), g.stripFor(want, mu, growShare))
+	strip := max(g.stripFor(want, g.meanFor(laneBudget(f.opts.Error*aloneShare)), 1), g.stripFor(want, mu, growShare))
 	if now-s.opened < f.opts.Window { // small ones are cheap, but each costs a share of the target
 		strip = max(strip, min(smallBytes/lineBytes/uint64(g.s), g.stripFor(ids*maxGrowth, mu, 1)))
 	}
@@ -302,7 +307,7 @@ func (f *Filter) planShrink(now int64, grant func(uint64) bool) (Event, bool) {
 		return Event{}, false
 	}
 	// Sized for the share of the target it has once the others have drained, limited by the share it has now.
-	strip := g.stripFor(need, g.meanFor(laneBudget(f.opts.Error/2)), headroom)
+	strip := g.stripFor(need, g.meanFor(laneBudget(f.opts.Error*aloneShare)), headroom)
 	if strip >= s.strip {
 		return Event{}, false
 	}
