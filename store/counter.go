@@ -110,11 +110,18 @@ type hotCounters struct {
 	dirty []*counter // changed since the last checkpoint captured them
 	// unsaved orders the existing keys that rows do not show: counters that
 	// are not known to have one, and filters. SCAN finds them here.
-	unsaved *btree.BTreeG[*counter]
+	unsaved *btree.BTreeG[unsavedKey]
 	// evicted counts evictions by key position. A cold load that began at one
 	// count installs only at the same: otherwise its key may have been loaded,
 	// changed, written back and evicted since.
 	evicted [256]uint32
+}
+
+// unsavedKey is a key's place in hotCounters.unsaved. The position stands beside
+// the pointer, so that finding a place seldom touches another counter's memory.
+type unsavedKey struct {
+	pos uint64
+	c   *counter
 }
 
 func newHotCounters(limit int) *hotCounters {
@@ -127,11 +134,11 @@ func newHotCounters(limit int) *hotCounters {
 func (h *hotCounters) clear() {
 	h.table = newHotTable()
 	h.ring, h.hand, h.dirty = nil, 0, nil
-	h.unsaved = btree.NewBTreeGOptions(func(a, b *counter) bool {
+	h.unsaved = btree.NewBTreeGOptions(func(a, b unsavedKey) bool {
 		if a.pos != b.pos {
 			return a.pos < b.pos
 		}
-		return a.key() < b.key()
+		return a.c.key() < b.c.key()
 	}, btree.Options{NoLocks: true})
 	for i := range h.evicted {
 		h.evicted[i]++
@@ -227,9 +234,9 @@ func (h *hotCounters) track(c *counter) {
 	}
 	c.is.set(isUnsaved, want)
 	if want {
-		h.unsaved.Set(c)
+		h.unsaved.Set(unsavedKey{c.pos, c})
 	} else {
-		h.unsaved.Delete(c)
+		h.unsaved.Delete(unsavedKey{c.pos, c})
 	}
 }
 

@@ -85,7 +85,8 @@ func (s *Store) collect(p *partition, cursor uint64, count int) (found []scanned
 	limit := end // inclusive
 	p.mu.Lock()
 	n := 0
-	p.hot.unsaved.Ascend(&counter{pos: cursor}, func(c *counter) bool {
+	p.hot.unsaved.Ascend(unsavedKey{cursor, &counter{pos: cursor}}, func(k unsavedKey) bool {
+		c := k.c
 		if n >= count && c.pos != found[n-1].pos {
 			limit = found[n-1].pos
 			return false
