@@ -70,7 +70,9 @@ func beginRecord(dst []byte, at moment) []byte {
 
 // appendTo appends the entry to an op-log record.
 func (e *entry) appendTo(dst []byte) []byte {
-	dst = append(dst, byte(e.kind), byte(e.flags))
+	// One append each: the two read as one would wait for the flags' store.
+	dst = append(dst, byte(e.kind))
+	dst = append(dst, byte(e.flags))
 	switch e.kind {
 	case entryApply:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
