@@ -55,11 +55,13 @@ type touched struct {
 
 // ref is one key of one operation.
 type ref struct {
-	op   int // index of its operation
-	key  []byte
-	p    *partition
-	c    *counter
-	slot uint16
+	op     int // index of its operation
+	key    []byte
+	p      *partition
+	c      *counter
+	slot   uint16
+	asks   bool // its operation carries an opid
+	failed bool // its operation failed: nothing could be read
 
 	keyHash uint64 // in the table of hot counters
 	hash    uint64 // of (key, opid)
@@ -315,8 +317,9 @@ func (x *execution) addRef(op int, key []byte) {
 	// left over.
 	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
 	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
-	r.verdict, r.dismissed, r.hasTime = verdictUnknown, false, false
-	if o := &x.ops[op]; o.Kind.idempotent() {
+	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
+	o := &x.ops[op]
+	if r.asks = o.Kind.idempotent(); r.asks {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}
 }
@@ -350,45 +353,59 @@ func (x *execution) unlock() {
 	}
 }
 
-// request asks for the cache lines that the batch is about to need, in loops so
+// request asks for the cache lines that refs are about to need, in loops so
 // short that many misses are under way at once.
-func (x *execution) request() {
-	for i := range x.refs {
-		r := &x.refs[i]
+func (x *execution) request(refs []ref) {
+	for i := range refs {
+		r := &refs[i]
 		r.c = r.p.hot.table.guess(r.keyHash)
 	}
 	var lines int64
-	for i := range x.refs {
-		if c := x.refs[i].c; c != nil {
+	for i := range refs {
+		if c := refs[i].c; c != nil {
 			lines += c.value
 		}
 	}
 	x.lines = lines
-	for i := range x.refs {
-		if r := &x.refs[i]; x.ops[r.op].Kind.idempotent() {
+	for i := range refs {
+		if r := &refs[i]; r.asks {
 			r.t = r.p.tableOf(r.key)
 			r.t.filter.Touch(r.hash)
 		}
 	}
 }
 
+// group is how many refs are prepared together: enough to keep the memory
+// system busy, few enough that what they asked for is still in the first-level
+// cache when they need it.
+const group = 64
+
 // prepare finds every key in memory and judges every opid. It returns false
 // when rows or records must be fetched first.
 func (x *execution) prepare() bool {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
-	x.request()
-	for i := range x.refs {
+	x.judging.positives = x.judging.positives[:0]
+	for from := 0; from < len(x.refs); from += group {
+		to := min(from+group, len(x.refs))
+		x.request(x.refs[from:to])
+		x.find(from, to)
+		x.askFilters(from, to)
+	}
+	x.confirmPositives()
+	return len(x.cold) == 0 && len(x.confirm) == 0
+}
+
+// find finds the keys of refs from..to-1 in memory.
+func (x *execution) find(from, to int) {
+	for i := from; i < to; i++ {
 		r := &x.refs[i]
-		op := &x.ops[r.op]
-		if op.Err != nil {
+		if r.failed {
 			continue
 		}
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil && !x.install(r) {
 			x.cold = append(x.cold, i)
 		}
 	}
-	x.judge()
-	return len(x.cold) == 0 && len(x.confirm) == 0
 }
 
 // install puts a row that was read outside the lock into memory, unless its
@@ -441,7 +458,11 @@ func (x *execution) fetch() {
 func (x *execution) fail(r *ref, err error) {
 	if err != nil {
 		x.s.log.Error("read failed", "key", string(r.key), "error", err)
-		x.ops[r.op].Err = fmt.Errorf("%w: %v", ErrRead, err)
+		op := &x.ops[r.op]
+		op.Err = fmt.Errorf("%w: %v", ErrRead, err)
+		for i := range x.of(op) {
+			x.of(op)[i].failed = true
+		}
 	}
 }
 

@@ -46,25 +46,28 @@ func (j *judging) newOnDisk() *onDisk {
 	return d
 }
 
-// judge decides which of the batch's opids were applied before (G1): by the
-// filters alone where they are negative, by the records where one is positive.
-// It asks one kind of memory after another, so that the cache misses of all
-// operations overlap. The partitions are locked.
-func (x *execution) judge() {
+// Which of the batch's opids were applied before (G1) is decided by the filters
+// alone where they are negative, by the records where one is positive: one kind
+// of memory after another is asked, so that the cache misses of many operations
+// overlap. The partitions are locked.
+
+// askFilters judges refs from..to-1 by the filters and notes the positives.
+func (x *execution) askFilters(from, to int) {
 	j := &x.judging
-	j.positives = j.positives[:0]
-	for i := range x.ops {
-		op := &x.ops[i]
-		if op.Err != nil || !op.Kind.idempotent() {
+	for i := from; i < to; i++ {
+		r := &x.refs[i]
+		if !r.asks || r.failed {
 			continue
 		}
-		refs := x.of(op)
-		for k := range refs {
-			if m, ok := refs[k].askFilters(x.at.logged); ok {
-				j.positives = append(j.positives, positive{ref: op.run.first + k, match: m})
-			}
+		if m, ok := r.askFilters(x.at.logged); ok {
+			j.positives = append(j.positives, positive{ref: i, match: m})
 		}
 	}
+}
+
+// confirmPositives judges the refs that askFilters has noted.
+func (x *execution) confirmPositives() {
+	j := &x.judging
 	if len(j.positives) > 1 {
 		for i := range j.positives {
 			r := &x.refs[j.positives[i].ref]
