@@ -7,6 +7,7 @@ import "math"
 // outcomes and redone from them ("decide once, redo everywhere"). A refused
 // operation logs nothing: no effect, no opid (G6).
 func (x *execution) decide() {
+	warm := 0 // refs before it
 	for i := 0; i < len(x.ops); i++ {
 		op := &x.ops[i]
 		if op.Kind != Nop && op.Err == nil {
@@ -15,6 +16,10 @@ func (x *execution) decide() {
 			}
 			if x.flushed {
 				x.findAgain(op)
+			}
+			if op.run.first >= warm {
+				warm = min(op.run.first+group, len(x.refs))
+				x.lines += touch(x.refs[op.run.first:warm])
 			}
 			op.Err = x.turn(op)
 		}

@@ -53,6 +53,9 @@ type entry struct {
 	c    *counter
 	t    *tableState
 	hash uint64 // of (key, id)
+	// packed are key, id, delta and value of an entryApply as they are logged,
+	// and as they begin its record. Valid until the next entry is logged.
+	packed []byte
 }
 
 var errCorruptEntry = errors.New("corrupt op-log record")
@@ -76,10 +79,12 @@ func (e *entry) appendTo(dst []byte) []byte {
 	switch e.kind {
 	case entryApply:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
+		from := len(dst)
 		dst = appendBytes(dst, e.key)
 		dst = appendBytes(dst, e.id)
 		dst = binary.AppendVarint(dst, e.delta)
 		dst = binary.AppendVarint(dst, e.value)
+		e.packed = dst[from:]
 	case entrySet:
 		dst = appendBytes(dst, e.key)
 		dst = binary.AppendVarint(dst, e.value)
@@ -142,8 +147,10 @@ func (r *recordReader) next(e *entry) bool {
 	switch e.kind {
 	case entryApply:
 		e.table = uint32(r.uvarint())
+		from := r.rest
 		e.key, e.id = r.bytes(), r.bytes()
 		e.delta, e.value = r.varint(), r.varint()
+		e.packed = from[:len(from)-len(r.rest)]
 	case entrySet:
 		e.key, e.value = r.bytes(), r.varint()
 	case entryDelete, entryExpire:

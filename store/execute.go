@@ -360,19 +360,24 @@ func (x *execution) request(refs []ref) {
 		r := &refs[i]
 		r.c = r.p.hot.table.guess(r.keyHash)
 	}
-	var lines int64
-	for i := range refs {
-		if c := refs[i].c; c != nil {
-			lines += c.value
-		}
-	}
-	x.lines = lines
+	x.lines += touch(refs)
 	for i := range refs {
 		if r := &refs[i]; r.asks {
 			r.t = r.p.tableOf(r.key)
 			r.t.filter.Touch(r.hash)
 		}
 	}
+}
+
+// touch loads the counters of refs, whose cache misses overlap. Before decide it
+// brings back what was found before the rest of the batch was.
+func touch(refs []ref) (lines int64) {
+	for i := range refs {
+		if c := refs[i].c; c != nil {
+			lines += c.value
+		}
+	}
+	return lines
 }
 
 // group is how many refs are prepared together: enough to keep the memory

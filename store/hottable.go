@@ -38,9 +38,15 @@ func (t *hotTable) get(hash uint64, key []byte) *counter {
 	}
 }
 
-// guess returns the counter at a hash's first place, most likely that of its key.
+// guess returns the first counter with a hash, almost surely that of its key,
+// without a look at it; nil if there is none.
 func (t *hotTable) guess(hash uint64) *counter {
-	return t.slots[hash&uint64(len(t.slots)-1)].c
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		if s := &t.slots[i]; s.hash == hash || s.c == nil {
+			return s.c
+		}
+	}
 }
 
 // put adds a counter whose key is not there yet.

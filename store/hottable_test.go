@@ -43,3 +43,26 @@ func TestHotTable(t *testing.T) {
 		}
 	}
 }
+
+// TestHotTableGuess: a guess is the counter that get finds, wherever in the
+// table it is, unless two keys have the same hash.
+func TestHotTableGuess(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	table := newHotTable()
+	hashes := map[uint64]*counter{}
+	for len(hashes) < 1000 {
+		hash := rng.Uint64() &^ 0x7 // crowded places
+		if hashes[hash] == nil {
+			hashes[hash] = newCounter(fmt.Append(nil, hash), 0)
+			table.put(hash, hashes[hash])
+		}
+	}
+	for hash, c := range hashes {
+		if got := table.guess(hash); got != c {
+			t.Errorf("hash %x: %v instead of %v", hash, got, c)
+		}
+		if got := table.guess(hash + 1); got != nil {
+			t.Errorf("hash %x: %v instead of none", hash+1, got)
+		}
+	}
+}

@@ -68,15 +68,22 @@ type record struct {
 	key    []byte
 	id     []byte
 	seen   Seen
+	// packed, unless it is nil, are key, opid, delta and result as appendTo
+	// writes them.
+	packed []byte
 }
 
 // appendTo appends the record's run value: key, opid, delta, result, wall time
 // and, unless it is 0, the clip.
 func (r *record) appendTo(dst []byte) []byte {
-	dst = appendBytes(dst, r.key)
-	dst = appendBytes(dst, r.id)
-	dst = binary.AppendVarint(dst, r.seen.Delta)
-	dst = binary.AppendVarint(dst, r.seen.Result)
+	if r.packed != nil {
+		dst = append(dst, r.packed...)
+	} else {
+		dst = appendBytes(dst, r.key)
+		dst = appendBytes(dst, r.id)
+		dst = binary.AppendVarint(dst, r.seen.Delta)
+		dst = binary.AppendVarint(dst, r.seen.Result)
+	}
 	dst = binary.AppendVarint(dst, r.seen.UnixMs)
 	if r.seen.Clip != 0 {
 		dst = binary.AppendVarint(dst, r.seen.Clip)

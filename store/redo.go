@@ -133,7 +133,7 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 			e.t.recent++
 		}
 		p.recent.add(&record{
-			table: e.table, hash: e.hash, seq: seq, logged: at.logged, key: e.key, id: e.id,
+			table: e.table, hash: e.hash, seq: seq, logged: at.logged, key: e.key, id: e.id, packed: e.packed,
 			seen: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip},
 		})
 	}
