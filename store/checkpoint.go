@@ -17,9 +17,9 @@ type snapshotter struct {
 	// whoever builds runs: records leave memory also while a backup is copied.
 	mu, building sync.Mutex
 
-	sorted []sortedRecord // scratch of buildRuns
-	saving atomic.Bool    // SAVE or BGSAVE is in progress
-	last   atomic.Pointer[lastSnapshot]
+	sorting sortScratch // of buildRuns
+	saving  atomic.Bool // SAVE or BGSAVE is in progress
+	last    atomic.Pointer[lastSnapshot]
 }
 
 type lastSnapshot struct {

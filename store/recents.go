@@ -15,16 +15,13 @@ type recents struct {
 }
 
 // recentSegment is a batch of records, packed one behind the other, with a
-// hash index. It grows under the partition's lock and is immutable once it is
-// sealed, when the builder of runs reads it without the lock.
+// hash index. It grows under the partition's lock. Once it is sealed its chunks
+// are immutable, and the builder of runs reads them without the lock.
 type recentSegment struct {
 	chunks [][]byte
-	// index is an open-addressing table of location+1, 0 being empty. A
-	// record's place follows from the high bits of its hash, so that the table
-	// read from its beginning is almost sorted: building a run costs no sort.
-	// It covers the records before pending, which are as many as indexed: new
-	// ids need no index, and many at once enter it with their cache misses
-	// overlapping.
+	// index is an open-addressing table of location+1, 0 being empty. It covers
+	// the records before pending, which are as many as indexed: new ids need no
+	// index, and many at once enter it with their cache misses overlapping.
 	index    []uint32
 	shift    uint8 // hash >> shift is the place
 	indexed  int
@@ -50,7 +47,7 @@ const (
 	// maxPresized bounds the index that a new segment gets in advance.
 	maxPresized = 1 << 16
 	// overhang are the places behind the index's last one, so that probing
-	// never wraps around: the order of hashes has no seam.
+	// never wraps around.
 	overhang = 64
 )
 
@@ -322,45 +319,11 @@ func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
 	return record{}, false
 }
 
-// sortedRecord refers to a record of a sealed segment.
-type sortedRecord struct {
-	hash  uint64
-	loc   uint32
-	table uint32
-}
-
-// sorted appends the segment's records to dst, ascending by (hash, sequence).
-func (s *recentSegment) sorted(dst []sortedRecord) []sortedRecord {
-	from := len(dst)
-	for _, loc := range s.index {
-		if loc != 0 {
-			b := s.at(loc)
-			dst = append(dst, sortedRecord{hash: binary.LittleEndian.Uint64(b[8:]), loc: loc, table: binary.LittleEndian.Uint32(b)})
-		}
-	}
-	list := dst[from:]
-	// Every record is near its place: insertion sort is linear here.
-	for i := 1; i < len(list); i++ {
-		for j := i; j > 0 && s.less(list[j], list[j-1]); j-- {
-			list[j], list[j-1] = list[j-1], list[j]
-		}
-	}
-	return dst
-}
-
-func (s *recentSegment) less(a, b sortedRecord) bool {
-	if a.hash != b.hash {
-		return a.hash < b.hash
-	}
-	return recordSeq(s.at(a.loc)) < recordSeq(s.at(b.loc))
-}
-
 // seal ends the growing segment and returns all segments that are not empty;
 // nil when there is none.
 func (rs *recents) seal() []*recentSegment {
 	n := len(rs.segments)
 	if n > 0 && rs.segments[n-1].count > 0 {
-		rs.segments[n-1].indexPending()
 		// The next one will be about as large.
 		rs.segments = append(rs.segments, newRecentSegment(min(rs.segments[n-1].count, maxPresized)))
 		n++

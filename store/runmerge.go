@@ -8,48 +8,11 @@ import (
 
 // runSource yields entries of a run to be, ascending by (hash, sequence).
 type runSource interface {
-	// next goes to the next entry; false at the end.
-	next() (bool, error)
-	// entry is the present one; value is valid until next is called.
-	entry() (hash, seq uint64, value []byte)
+	// advance makes h the next entry, whose value is valid until the next call;
+	// false at the end.
+	advance(h *mergeHead) (bool, error)
 	close()
 }
-
-// segmentSource yields one table's records of a sealed segment.
-type segmentSource struct {
-	seg   *recentSegment
-	list  []sortedRecord // what is still to come
-	table uint32
-	hash  uint64
-	at    []byte
-	ahead byte // keeps the compiler from dropping loads made ahead
-}
-
-// readAhead is how many records ahead a source asks for the next one's memory:
-// in the order of hashes they lie anywhere.
-const readAhead = 8
-
-func (s *segmentSource) next() (bool, error) {
-	for len(s.list) > 0 {
-		r := s.list[0]
-		s.list = s.list[1:]
-		if len(s.list) >= readAhead {
-			s.ahead += s.seg.at(s.list[readAhead-1].loc)[recordHeader]
-		}
-		if r.table == s.table {
-			s.hash, s.at = r.hash, s.seg.at(r.loc)
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-func (s *segmentSource) entry() (hash, seq uint64, value []byte) {
-	value, _ = recordValue(s.at)
-	return s.hash, recordSeq(s.at), value
-}
-
-func (s *segmentSource) close() {}
 
 // iteratorSource yields the entries of a run on disk.
 type iteratorSource struct {
@@ -57,16 +20,13 @@ type iteratorSource struct {
 	closed bool
 }
 
-func (s *iteratorSource) next() (bool, error) {
+func (s *iteratorSource) advance(h *mergeHead) (bool, error) {
 	if s.it.Next() {
+		h.hash, h.seq, h.value = s.it.Hash, s.it.Seq, s.it.Value
 		return true, nil
 	}
 	s.closed = true
 	return false, s.it.Close()
-}
-
-func (s *iteratorSource) entry() (hash, seq uint64, value []byte) {
-	return s.it.Hash, s.it.Seq, s.it.Value
 }
 
 func (s *iteratorSource) close() {
@@ -96,12 +56,13 @@ const (
 func mergeSources(sources []runSource, pace bool, add func(hash, seq uint64, value []byte) error) error {
 	heads := make([]mergeHead, 0, len(sources))
 	for _, s := range sources {
-		ok, err := s.next()
+		h := mergeHead{source: s}
+		ok, err := s.advance(&h)
 		if err != nil {
 			return err
 		}
 		if ok {
-			heads = append(heads, headOf(s))
+			heads = append(heads, h)
 		}
 	}
 	first, hash, seq := true, uint64(0), uint64(0)
@@ -123,21 +84,13 @@ func mergeSources(sources []runSource, pace bool, add func(hash, seq uint64, val
 			}
 		}
 		first, hash, seq = false, h.hash, h.seq
-		ok, err := h.source.next()
+		ok, err := h.source.advance(h)
 		if err != nil {
 			return err
 		}
-		if ok {
-			*h = headOf(h.source)
-		} else {
+		if !ok {
 			heads = append(heads[:least], heads[least+1:]...)
 		}
 	}
 	return nil
-}
-
-func headOf(s runSource) mergeHead {
-	h := mergeHead{source: s}
-	h.hash, h.seq, h.value = s.entry()
-	return h
 }

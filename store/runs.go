@@ -13,25 +13,11 @@ import (
 // checkpoint's state row; until then the log holds its records too.
 func (c *checkpoint) buildRuns() error {
 	p := c.p
-	sources := make([]segmentSource, len(c.sealed))
-	scratch := &c.s.snapshots.sorted
-	*scratch = (*scratch)[:0]
-	for i, seg := range c.sealed {
-		from := len(*scratch)
-		*scratch = seg.sorted(*scratch)
-		sources[i] = segmentSource{seg: seg, list: (*scratch)[from:]}
-	}
-	counts := make(map[uint32]int)
-	for _, r := range *scratch {
-		counts[r.table]++
-	}
+	counts := countTables(c.sealed)
 	for _, id := range c.tables() {
-		if err := c.buildRun(id, sources, counts[id]); err != nil {
+		if err := c.buildRun(id, counts[id]); err != nil {
 			return err
 		}
-	}
-	if cap(*scratch) > maxKeptSorted {
-		*scratch = nil
 	}
 	p.mu.Lock()
 	p.recent.release(len(c.sealed))
@@ -46,9 +32,6 @@ func (c *checkpoint) buildRuns() error {
 	return nil
 }
 
-// maxKeptSorted is how many references the builder of runs keeps memory for.
-const maxKeptSorted = 1 << 18
-
 // tables lists the partition's tables: each may have runs to drop.
 func (c *checkpoint) tables() (ids []uint32) {
 	c.p.mu.Lock()
@@ -62,7 +45,7 @@ func (c *checkpoint) tables() (ids []uint32) {
 
 // buildRun writes the n new records of one table, some of its runs merged with
 // them or with each other.
-func (c *checkpoint) buildRun(table uint32, sources []segmentSource, n int) error {
+func (c *checkpoint) buildRun(table uint32, n int) error {
 	p := c.p
 	p.mu.Lock()
 	t := p.tables[table]
@@ -75,13 +58,13 @@ func (c *checkpoint) buildRun(table uint32, sources []segmentSource, n int) erro
 	live := slices.DeleteFunc(slices.Clone(runs), func(r persistence.Run) bool {
 		return r.LastTime+keep < c.now
 	})
-	groups := c.groups(live, newRun(sources, n), keep)
+	groups := c.groups(live, newRun(c.sealed, n), keep)
 	var kept, written []persistence.Run
 	for _, g := range groups {
 		run := g.run
 		if len(g.merged) != 1 || g.records {
 			var err error
-			if run, err = c.writeRun(g, table, sources); err != nil {
+			if run, err = c.writeRun(g, table, n); err != nil {
 				c.s.db.RemoveRuns(written)
 				return err
 			}
@@ -94,14 +77,14 @@ func (c *checkpoint) buildRun(table uint32, sources []segmentSource, n int) erro
 }
 
 // newRun describes a run of n records of sealed segments alone.
-func newRun(segments []segmentSource, n int) persistence.Run {
+func newRun(segments []*recentSegment, n int) persistence.Run {
 	if n == 0 {
 		return persistence.Run{}
 	}
-	first, last := segments[0].seg, segments[len(segments)-1].seg
+	first, last := segments[0], segments[len(segments)-1]
 	count, size := 0, 0
 	for _, s := range segments {
-		count, size = count+s.seg.count, size+s.seg.size
+		count, size = count+s.count, size+s.size
 	}
 	return persistence.Run{
 		Count: uint64(n), Bytes: uint64(n * (size/count - recordHeader)), // about: the tables' share the average
@@ -205,8 +188,8 @@ func mergeFrom(runs []persistence.Run, new persistence.Run, keep int64) int {
 // sizeClass is the logarithm of a run's size to the base mergeFan.
 func sizeClass(records uint64) int { return bits.Len64(records) / 3 }
 
-// writeRun writes the run of a group.
-func (c *checkpoint) writeRun(g runGroup, table uint32, segments []segmentSource) (persistence.Run, error) {
+// writeRun writes the run of a group; n are the table's new records.
+func (c *checkpoint) writeRun(g runGroup, table uint32, n int) (persistence.Run, error) {
 	run := g.run
 	c.p.mu.Lock()
 	run.Partition, run.Table, run.ID = c.p.id, table, c.p.nextRun
@@ -219,10 +202,7 @@ func (c *checkpoint) writeRun(g runGroup, table uint32, segments []segmentSource
 		}
 	}()
 	if g.records {
-		for _, s := range segments {
-			s.table = table
-			sources = append(sources, &s)
-		}
+		sources = append(sources, newRecordSorter(&c.s.snapshots.sorting, c.sealed, table, n))
 	}
 	for _, m := range g.merged {
 		it, err := c.s.db.IterateRun(m)
