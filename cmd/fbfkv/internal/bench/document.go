@@ -40,14 +40,15 @@ const (
 	profileMark = "table-profile"
 )
 
-// write writes what is asked for into the document and the picture.
+// write writes what is asked for into the document and the picture. Without
+// any row the document stays as it is.
 func (t *table) write(ctx context.Context) error {
 	if t.plot != "" && len(t.profiles) > 0 {
 		if err := writeBars(t.plot, "What the processors do", "operations in a pipeline", t.profiles); err != nil {
 			return err
 		}
 	}
-	if t.into == "" {
+	if t.into == "" || len(t.done) == 0 {
 		return nil
 	}
 	text := t.describeRun(ctx)

@@ -54,6 +54,28 @@ func TestWriteInto(t *testing.T) {
 	}
 }
 
+// TestTableFails lets every experiment fail: each is named, and the document
+// keeps what was measured before.
+func TestTableFails(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "doc.md")
+	const text = "<!-- table: begin -->\nold\n<!-- table: end -->\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	out, err := runCommand(t, "table", "--fbfkv", "/no/such/program", "--redis", "true", "--into", file, "--all")
+	if err == nil || !strings.Contains(out, "0 of 0 goals") {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, e := range experiments() {
+		if !strings.Contains(err.Error(), "\n"+e.name+": ") {
+			t.Errorf("%s is not named: %v", e.name, err)
+		}
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != text {
+		t.Errorf("%v: %s", err, b)
+	}
+}
+
 // TestDocumentHasPlaces finds in docs/PERFORMANCE.md the marks of every table
 // that is written there.
 func TestDocumentHasPlaces(t *testing.T) {

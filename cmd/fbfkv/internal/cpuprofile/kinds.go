@@ -104,6 +104,7 @@ var rules = []rule{
 	{"store.(*checkpoint).buildRun", Exact, Files},
 	{"store.(*checkpoint).writeRun", Exact, Files},
 	{"store/checkpoint.go", Rows, Files},
+	{"store/writeback.go", Rows, Files},
 	{"store/snapshot.go", Rows, Files},
 	{"store/maintain.go", Rows, Files},
 
@@ -113,6 +114,7 @@ var rules = []rule{
 	{"persistence.", Log, Files},
 	{"persistence/run", Exact, Files},
 	{"persistence/rows.go", Rows, Files},
+	{"persistence/expiry.go", Rows, Files},
 	{"persistence/snapshot", Rows, Files},
 	{"persistence/pebble.go", Rows, Files},
 	{"persistence.(*Batch).PutRow", Rows, Files},
