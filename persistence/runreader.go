@@ -11,11 +11,14 @@ import (
 // nearly all cases.
 func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
 	found.blocks, found.err = found.blocks[:0], nil
-	file, f, done, err := db.useRun(r)
+	file, f, err := db.useRun(r)
 	if err != nil || file == nil {
 		return err
 	}
-	defer done()
+	defer db.leaveRun(file, f)
+	if !file.filter.mayHave(hash) {
+		return nil
+	}
 	from, to := file.index.find(hash)
 	if err := found.read(f, &file.index, from, to, hash); err != nil {
 		return wrap(db.inDir(file.path), err)
@@ -102,9 +105,8 @@ type RunIterator struct {
 	db    *DB
 	run   Run
 	file  *runFile
-	f     vfs.File
-	done  func()
-	buf   []byte // blocks read ahead, from offset off
+	f     vfs.File // nil after Close
+	buf   []byte   // blocks read ahead, from offset off
 	off   uint64
 	next  int    // block to be read
 	block []byte // rest of the present one
@@ -120,14 +122,14 @@ type RunIterator struct {
 
 // IterateRun returns an iterator before the run's first entry.
 func (db *DB) IterateRun(r Run) (*RunIterator, error) {
-	file, f, done, err := db.useRun(r)
+	file, f, err := db.useRun(r)
 	if err != nil {
 		return nil, err
 	}
 	if file == nil {
 		return nil, errRunGone(r)
 	}
-	return &RunIterator{db: db, run: r, file: file, f: f, done: done, buf: db.runs.buffer()}, nil
+	return &RunIterator{db: db, run: r, file: file, f: f, buf: db.runs.buffer()}, nil
 }
 
 // Next goes to the next entry; false at the end, or after an error. The end
@@ -186,10 +188,10 @@ func (it *RunIterator) readAhead(from uint64) error {
 
 // Close ends the iterator and returns the error that stopped it, if any.
 func (it *RunIterator) Close() error {
-	if it.done != nil {
-		it.done()
+	if it.f != nil {
+		it.db.leaveRun(it.file, it.f)
 		it.db.runs.recycle(it.buf)
-		it.done, it.buf = nil, nil
+		it.f, it.buf = nil, nil
 	}
 	return wrap(it.db.inDir(it.file.path), it.err)
 }

@@ -36,6 +36,7 @@ type runFile struct {
 	path     string
 	f        vfs.File // nil: to be opened for each use
 	index    runIndex
+	filter   runFilter
 	unsynced bool // only its publisher asks
 	refs     atomic.Int32
 }
@@ -179,34 +180,42 @@ func (db *DB) inDir(path string) string {
 	return db.fs.PathJoin(runName, db.fs.PathBase(path))
 }
 
-// useRun returns a run's file, open, for use until done; both are nil for a
+// useRun returns a run's file, open, for use until leaveRun; both are nil for a
 // run that was removed.
-func (db *DB) useRun(r Run) (file *runFile, f vfs.File, done func(), err error) {
+func (db *DB) useRun(r Run) (file *runFile, f vfs.File, err error) {
 	if db.closed.Load() {
-		return nil, nil, nil, ErrClosed
+		return nil, nil, ErrClosed
 	}
 	file = db.runs.acquire(r)
 	if file == nil && db.readOnly {
 		if err := db.loadRun(r); err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		file = db.runs.acquire(r)
 	}
 	if file == nil {
-		return nil, nil, func() {}, nil
+		return nil, nil, nil
 	}
 	if file.f != nil {
-		return file, file.f, func() { db.runs.release(file) }, nil
+		return file, file.f, nil
 	}
 	f, err = db.fs.Open(file.path, vfs.RandomReadsOption)
 	if err != nil {
 		db.runs.release(file)
 		if errors.Is(err, fs.ErrNotExist) && !db.runs.known(r) {
-			return nil, nil, func() {}, nil // removed just now
+			return nil, nil, nil // removed just now
 		}
-		return nil, nil, nil, wrap("open a run", err)
+		return nil, nil, wrap("open a run", err)
 	}
-	return file, f, func() { _ = f.Close(); db.runs.release(file) }, nil
+	return file, f, nil
+}
+
+// leaveRun ends the use of what useRun returned.
+func (db *DB) leaveRun(file *runFile, f vfs.File) {
+	if file.f == nil {
+		_ = f.Close() // it was only read
+	}
+	db.runs.release(file)
 }
 
 // RemoveRuns deletes the files of runs that are not published, or whose header

@@ -22,15 +22,16 @@ const (
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
 // it. Not safe for concurrent use.
 type RunWriter struct {
-	db    *DB
-	run   Run
-	path  string
-	f     vfs.File // nil after Finish or Abort
-	buf   []byte   // not yet written
-	off   uint64   // of buf in the file
-	begin int      // of the growing block in buf
-	block int      // number of the growing block
-	index runIndex
+	db     *DB
+	run    Run
+	path   string
+	f      vfs.File // nil after Finish or Abort
+	buf    []byte   // not yet written
+	off    uint64   // of buf in the file
+	begin  int      // of the growing block in buf
+	block  int      // number of the growing block
+	index  runIndex
+	filter runFilter
 
 	hash, seq uint64 // of the last entry
 	err       error  // sticky
@@ -44,8 +45,9 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 		return nil, ErrClosed
 	}
 	blocks := 1 + (r.Bytes+r.Count*minRunRecord)/runBlockSize
+	filter := newRunFilter(r.Count)
 	r.Count, r.Bytes = 0, 0
-	w := &RunWriter{db: db, run: r, path: db.path(runName, runFileName(r))}
+	w := &RunWriter{db: db, run: r, path: db.path(runName, runFileName(r)), filter: filter}
 	f, err := db.fs.Create(w.path, writeCategory)
 	if err != nil {
 		return nil, wrap("create a run", err)
@@ -69,6 +71,7 @@ func (w *RunWriter) Add(hash, seq uint64, value []byte) error {
 		}
 	}
 	w.buf = appendRunRecord(w.buf, hash, seq, value)
+	w.filter.add(hash)
 	w.hash, w.seq = hash, seq
 	w.run.Count++
 	w.run.Bytes += uint64(len(value))
@@ -131,7 +134,7 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		return Run{}, w.err
 	}
 	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
-	w.db.runs.add(w.run, &runFile{f: w.f, path: w.path, index: w.index, unsynced: true})
+	w.db.runs.add(w.run, &runFile{f: w.f, path: w.path, index: w.index, filter: w.filter, unsynced: true})
 	w.db.runs.recycle(w.buf)
 	w.f = nil
 	return w.run, nil

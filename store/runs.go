@@ -108,15 +108,15 @@ func (c *checkpoint) groups(runs []persistence.Run, new persistence.Run, keep in
 	if new.Count > 0 {
 		all = append(all, new)
 	}
-	merge := len(all)
+	from, end := len(all), len(all)
 	if !c.tidy && new.Count > 0 {
-		merge = mergeFrom(runs, new, keep)
+		from, end = mergeRange(all, keep)
 	}
 	for i := 0; i < len(all); {
 		to := i + 1
 		switch {
-		case i == merge:
-			to = len(all)
+		case i == from && from < end:
+			to = end
 		case c.tidy:
 			for to < len(all) && all[to].LastTime-all[i].FirstTime <= keep/8 {
 				to++
@@ -160,23 +160,39 @@ func (c *checkpoint) replaceRuns(t *tableState, old, live, written []persistence
 	c.s.db.RemoveRuns(remove)
 }
 
-// mergeFan is how many runs of about one size become one: their number stays
-// logarithmic while each record is rewritten seldom.
-const mergeFan = 8
+const (
+	// mergeFan is how many runs of about one size become one: their number stays
+	// logarithmic while each record is rewritten seldom. Most runs of that many
+	// small ones already span what a run may, so that a record is written twice.
+	mergeFan = 16
+	// closeFan is the least number of runs that become one because together
+	// they span what a run may.
+	closeFan = 4
+)
 
-// mergeFrom returns the index from which runs are merged with a new one:
-// whenever mergeFan-1 runs of its size class or below have gathered, as long
-// as the merged run spans no more than an eighth of the remembering time, so
-// that runs expire in pieces.
-func mergeFrom(runs []persistence.Run, new persistence.Run, keep int64) int {
-	n, first, last := new.Count, new.FirstTime, new.LastTime
-	from := len(runs)
+// mergeRange returns which of a table's runs, all[from:to], become one; from is to
+// if none do. The last of all, and no other, is yet to be written. A run spans no
+// more than an eighth of the remembering time, so that runs expire in pieces.
+func mergeRange(all []persistence.Run, keep int64) (from, to int) {
+	n := len(all) - 1
+	if from = similar(all, keep); from < n {
+		return from, n + 1
+	}
+	return complete(all, keep), n
+}
+
+// similar returns the first of the runs that are merged with the last one because
+// mergeFan of about one size have gathered.
+func similar(all []persistence.Run, keep int64) int {
+	from := len(all) - 1
+	last := &all[from]
+	n, first := last.Count, last.FirstTime
 	for {
 		i, sum := from, n
-		for i > 0 && sizeClass(runs[i-1].Count) <= sizeClass(n) && last-min(first, runs[i-1].FirstTime) <= keep/8 {
+		for i > 0 && sizeClass(all[i-1].Count) <= sizeClass(n) && last.LastTime-min(first, all[i-1].FirstTime) <= keep/8 {
 			i--
-			sum += runs[i].Count
-			first = min(first, runs[i].FirstTime)
+			sum += all[i].Count
+			first = min(first, all[i].FirstTime)
 		}
 		if from-i < mergeFan-1 {
 			return from
@@ -185,8 +201,25 @@ func mergeFrom(runs []persistence.Run, new persistence.Run, keep int64) int {
 	}
 }
 
+// complete returns the first of the runs before the last one that are merged
+// because no other can join them. They are left as they are if most of their
+// records have been merged before.
+func complete(all []persistence.Run, keep int64) int {
+	n := len(all) - 1
+	from, sum, largest := n, uint64(0), uint64(0)
+	for from > 0 && all[n-1].LastTime-all[from-1].FirstTime <= keep/8 {
+		from--
+		sum += all[from].Count
+		largest = max(largest, all[from].Count)
+	}
+	if n-from < closeFan || all[n].LastTime-all[from].FirstTime <= keep/8 || largest > sum/2 {
+		return n
+	}
+	return from
+}
+
 // sizeClass is the logarithm of a run's size to the base mergeFan.
-func sizeClass(records uint64) int { return bits.Len64(records) / 3 }
+func sizeClass(records uint64) int { return bits.Len64(records) / 4 }
 
 // writeRun writes the run of a group; n are the table's new records.
 func (c *checkpoint) writeRun(g runGroup, table uint32, n int) (persistence.Run, error) {

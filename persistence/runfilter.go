@@ -1,0 +1,58 @@
+package persistence
+
+import "math/bits"
+
+// runFilter is a Bloom filter of a small run's hashes, in memory only: a look-up
+// that has to ask several small runs reads the one or two that have the hash. Runs
+// that a process finds at its start have none, and are asked.
+//
+// Its cells are of an equal share of all hashes each, as the run's blocks are, so
+// that a writer fills one after another; three bits of a cell tell of a hash. One
+// in 60 of absent hashes is not told from present ones.
+type runFilter [][2]uint64
+
+const (
+	// maxFilteredRun is the largest run, in records, that has a filter: larger
+	// ones are few, and the filter takes 1.3 bytes a record.
+	maxFilteredRun = 1 << 17
+	cellRecords    = 12 // per cell, on average
+)
+
+// newRunFilter makes a filter for about n records, nil if they are too many.
+func newRunFilter(n uint64) runFilter {
+	if n == 0 || n > maxFilteredRun {
+		return nil
+	}
+	return make(runFilter, n/cellRecords+1)
+}
+
+// cell returns the cell of a hash and its bits there.
+func (f runFilter) cell(hash uint64) (c *[2]uint64, lo, hi uint64) {
+	i, _ := bits.Mul64(hash, uint64(len(f)))
+	for _, at := range [...]uint64{hash, hash >> 7, hash >> 14} {
+		if bit := uint64(1) << (at & 63); at&64 == 0 {
+			lo |= bit
+		} else {
+			hi |= bit
+		}
+	}
+	return &f[i], lo, hi
+}
+
+func (f runFilter) add(hash uint64) {
+	if len(f) > 0 {
+		c, lo, hi := f.cell(hash)
+		c[0] |= lo
+		c[1] |= hi
+	}
+}
+
+// mayHave reports whether the run may have a record with that hash; it always
+// does if there is no filter.
+func (f runFilter) mayHave(hash uint64) bool {
+	if len(f) == 0 {
+		return true
+	}
+	c, lo, hi := f.cell(hash)
+	return c[0]&lo == lo && c[1]&hi == hi
+}
