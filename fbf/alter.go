@@ -18,7 +18,7 @@ func (f *Filter) Alter(o Options, now int64) error {
 	old := f.opts
 	f.opts = o
 	if strip > 0 {
-		mu := g.meanFor(laneBudget(f.budget(nil)))
+		mu := g.meanFor(laneBudget(f.budget(nil, false)))
 		if err := f.open(g, strip, limitFor(strip, mu), now); err != nil {
 			f.opts = old
 			return err
@@ -59,7 +59,7 @@ func (f *Filter) planAlter(o *Options) (g geometry, strip uint64, err error) {
 		return g, 0, fmt.Errorf("%w: %d earlier policies still draining", ErrOptions, len(f.segs))
 	}
 	g = geometryFor(o.Error, o.Roles)
-	strip = g.stripFor(float64(f.newest().limit), g.meanFor(laneBudget(f.share(o.Error, nil))), 1)
+	strip = g.stripFor(float64(f.newest().limit), g.meanFor(laneBudget(f.share(o.Error, nil, false))), 1)
 	if sized {
 		strip = o.initialStrip(g)
 	}

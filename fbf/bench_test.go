@@ -19,7 +19,7 @@ func newBench(b *testing.B, size uint64, e float64, roles int) *bench {
 	b.Helper()
 	o := Options{Window: 1, Error: e, Roles: roles}.withDefaults()
 	g := geometryFor(e, o.Roles)
-	mu := g.meanFor(laneBudget(e * aloneShare))
+	mu := g.meanFor(laneBudget(e * lastShare))
 	limit := limitFor(size/lineBytes/uint64(g.s), mu)
 	o.Window = int64(limit) * (2*o.periods() + 1) / 2 // Past is MaxPast: a generation then takes limit ids in a period
 	o.Capacity = uint64(float64(o.Window) / headroom)

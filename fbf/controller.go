@@ -4,15 +4,17 @@ import "math"
 
 // Constants of the controller.
 const (
-	firstGrowth  = 1.3       // the first growth within a window multiplies the ids per generation at least by this
-	nextGrowth   = 1.5       // and a further one by this
+	firstGrowth  = 1.3       // the first growth in two windows multiplies the ids per generation at least by this
 	growStep     = 6         // no growth exceeds this while there are few segments
 	manySegments = 8         // live segments beyond which steps become larger, lest there be too many
 	maxGrowth    = 64        // and no step, however steep the surge, exceeds this
 	halvings     = 8         // how often a segment that was refused is asked for at half the size
-	growShare    = 0.65      // least share of what a new segment is for that it holds at once, while others take part of the target
-	smallBytes   = 128 << 10 // up to which growth within a window may go in one step
-	aloneShare   = 0.75      // of the target that a segment may use when there is no other
+	growShare    = 0.8       // least share of what a new segment is for that it holds at once, while others take part of the target
+	smallBytes   = 128 << 10 // up to which a filter grows in one step
+	lastShare    = 0.75      // of what the others leave of the target, for a segment that fits the load
+	interimShare = 0.25      // and for one that a larger one will follow
+	fewSegments  = 3         // live segments beyond which none takes more than half of what is left
+	leastLeft    = 1 << 20   // a share of the target smaller than one in so many is none
 	quietPeriods = 3         // periods that must agree before a size is reduced, so that the old size has drained within two windows
 	shrinkFit    = 0.88      // share of the size below which it is
 	maxSegments  = 12        // live segments; each costs a check S cache lines
@@ -156,7 +158,7 @@ func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
 // planIdle replaces a segment in which nothing is left by one of the smallest size.
 func (f *Filter) planIdle(now int64, grant func(uint64) bool) Event {
 	g := geometryFor(f.opts.Error, f.opts.Roles)
-	mu := g.meanFor(laneBudget(f.budget(nil)))
+	mu := g.meanFor(laneBudget(f.budget(nil, false)))
 	if e, ok := f.tryOpen(now, g, g.minStrip(), mu, grant); ok {
 		return e
 	}
@@ -180,18 +182,21 @@ func (f *Filter) idle() bool {
 // rotation seals the present generation before it exceeds what it was sized for.
 func (f *Filter) rotation(now int64) Event {
 	s := f.newest()
-	mu := f.sized.meanFor(s.geometry, laneBudget(f.budget(s)))
+	interim := f.load(now) > firstGrowth*float64(s.limit)
+	mu := f.sized.meanFor(s.geometry, laneBudget(f.budget(s, interim)))
 	return Event{Kind: Rotate, Time: now, Segment: s.id, Limit: limitFor(s.strip, mu)}
 }
 
-// budget is the share of the target that segment s may use: half of what the
-// others leave, so that there is always room for one more, and more than that
-// when there are no others. Their share only falls while s is the newest, so the
-// sum stays below the target.
-func (f *Filter) budget(s *segment) float64 { return f.share(f.opts.Error, s) }
+// budget is the share of the target that segment s may use: most of what the
+// others leave if it fits the load, little of it if a larger one will follow. Since
+// something is always left there is room for one more; and the others' share only
+// falls while s is the newest, so that the sum stays below the target (G5).
+func (f *Filter) budget(s *segment, interim bool) float64 {
+	return f.share(f.opts.Error, s, interim)
+}
 
 // share is budget under a target that may not be in force yet.
-func (f *Filter) share(target float64, s *segment) float64 {
+func (f *Filter) share(target float64, s *segment, interim bool) float64 {
 	left := target
 	for _, o := range f.segs {
 		if o != s {
@@ -199,12 +204,14 @@ func (f *Filter) share(target float64, s *segment) float64 {
 		}
 	}
 	switch {
-	case left == target:
-		return target * aloneShare
-	case left < target/(1<<(maxSegments+3)):
+	case left < target/leastLeft:
 		return target / 4 // a stricter target than the others were made for, or a degraded filter
+	case interim:
+		return left * interimShare
+	case len(f.segs) > fewSegments:
+		return left / 2
 	}
-	return left / 2
+	return left * lastShare
 }
 
 // load is the inserts per refresh period at the present rate.
@@ -231,13 +238,14 @@ func (f *Filter) load(now int64) float64 {
 func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	s := f.newest()
 	g := geometryFor(f.opts.Error, f.opts.Roles)
-	mu := g.meanFor(laneBudget(f.budget(nil)))
-	ids := float64(s.limit)
-	want := ids * f.growth(now)
-	strip := max(g.stripFor(want, g.meanFor(laneBudget(f.opts.Error*aloneShare)), 1), g.stripFor(want, mu, growShare))
-	if now-s.opened < f.opts.Window { // small ones are cheap, but each costs a share of the target
-		strip = max(strip, min(smallBytes/lineBytes/uint64(g.s), g.stripFor(ids*maxGrowth, mu, 1)))
+	step, goal := f.growth(now)
+	mu := g.meanFor(laneBudget(f.budget(nil, step < goal)))
+	sized := func(ids float64) uint64 {
+		return max(g.stripFor(ids, g.meanFor(laneBudget(f.opts.Error*lastShare)), 1), g.stripFor(ids, mu, growShare))
 	}
+	ids := float64(s.limit)
+	// Small ones are cheap, but each takes a share of the target: up there in one step.
+	strip := max(sized(ids*step), min(sized(ids*goal), smallBytes/lineBytes/uint64(g.s)))
 	for range halvings {
 		if e, ok := f.tryOpen(now, g, strip, mu, grant); ok {
 			return e
@@ -254,20 +262,21 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 // ones. A line holds all eight generations, so that a segment takes its whole
 // memory with its first ids: one made at once for a far higher rate, which may
 // not last, costs many times what it holds. The rate is therefore followed
-// in equal steps, none above growStep, until the number of segments asks for more.
-func (f *Filter) growth(now int64) float64 {
+// in equal steps, none above growStep, until the number of segments asks for
+// more. goal is what the rate asks for in all.
+func (f *Filter) growth(now int64) (step, goal float64) {
 	s := f.newest()
 	least, most := firstGrowth, float64(growStep)
-	if now-s.opened < f.opts.Window {
-		least = nextGrowth
+	if now-s.opened < 2*f.opts.Window {
+		least = 1 // it only lacks the share of the target that the others have
 	}
 	for range len(f.segs) - manySegments {
 		most = min(4*most, maxGrowth)
 		least = most
 	}
-	ratio := max(f.load(now)*headroom/float64(s.limit), least)
-	steps := max(1, math.Ceil(math.Log(ratio)/math.Log(most)))
-	return math.Pow(ratio, 1/steps)
+	goal = max(f.load(now)*headroom/float64(s.limit), least)
+	steps := max(1, math.Ceil(math.Log(goal)/math.Log(most)))
+	return math.Pow(goal, 1/steps), min(goal, maxGrowth)
 }
 
 // tryOpen asks for the memory of a segment.
@@ -307,11 +316,11 @@ func (f *Filter) planShrink(now int64, grant func(uint64) bool) (Event, bool) {
 		return Event{}, false
 	}
 	// Sized for the share of the target it has once the others have drained, limited by the share it has now.
-	strip := g.stripFor(need, g.meanFor(laneBudget(f.opts.Error*aloneShare)), headroom)
+	strip := g.stripFor(need, g.meanFor(laneBudget(f.opts.Error*lastShare)), headroom)
 	if strip >= s.strip {
 		return Event{}, false
 	}
-	if e, ok := f.tryOpen(now, g, strip, g.meanFor(laneBudget(f.budget(nil))), grant); ok {
+	if e, ok := f.tryOpen(now, g, strip, g.meanFor(laneBudget(f.budget(nil, false))), grant); ok {
 		return e, true
 	}
 	return f.denied(now, true), true

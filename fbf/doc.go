@@ -55,9 +55,10 @@
 // was sized for. If by then every lane of the segment is still needed, a
 // larger segment is opened: it takes the inserts while the old one drains. It is sized for
 // the present rate, but reaches it in steps: since a line serves eight generations, a
-// segment takes all its memory with its first ids. Each
-// new segment is given half of what the others leave of the target, so that the
-// sum stays below it however often the filter grows. When three periods in a row would
+// segment takes all its memory with its first ids. A
+// segment that fits the load is given three quarters of what the others leave of the
+// target, one that a larger one will follow a quarter: the sum stays below the target
+// however often the filter grows. When three periods in a row would
 // fit a smaller size, a smaller segment is opened. At the cap of memory (MaxMemory, or
 // when the grant is denied) the filter either is Full or degrades, by policy.
 //

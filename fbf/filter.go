@@ -40,7 +40,7 @@ func New(o Options, now int64) (*Filter, error) {
 	f := &Filter{opts: o.withDefaults(), clock: now, asked: now, nextID: 1}
 	g := geometryFor(f.opts.Error, f.opts.Roles)
 	strip := f.opts.initialStrip(g)
-	limit := limitFor(strip, g.meanFor(laneBudget(f.opts.Error*aloneShare)))
+	limit := limitFor(strip, g.meanFor(laneBudget(f.opts.Error*lastShare)))
 	if err := f.open(g, strip, limit, now); err != nil {
 		return nil, err
 	}

@@ -15,11 +15,11 @@ func TestGrowthFollowsTheRate(t *testing.T) {
 		most float64 // bytes per remembered id, at any time with more than 20,000
 		rate func(windows float64) float64
 	}{
-		{"step", 18, func(float64) float64 { return 20_000 }},
-		{"step to a lower rate", 18, func(float64) float64 { return 3000 }},
-		{"ramp", 18, func(x float64) float64 { return 5000 * x }},
-		{"doubling 16 times in a window", 18, func(x float64) float64 { return math.Exp2(min(x, 1)*16) / 4 }},
-		{"doubling 32 times in a window", 18, func(x float64) float64 { return math.Exp2(min(x, 0.5)*32) / 4 }},
+		{"step", 20, func(float64) float64 { return 20_000 }},
+		{"step to a lower rate", 20, func(float64) float64 { return 3000 }},
+		{"ramp", 20, func(x float64) float64 { return 5000 * x }},
+		{"doubling 16 times in a window", 20, func(x float64) float64 { return math.Exp2(min(x, 1)*16) / 4 }},
+		{"doubling 32 times in a window", 20, func(x float64) float64 { return math.Exp2(min(x, 0.5)*32) / 4 }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := newSim(t, Options{Window: w, Error: 1e-3}, 1)
@@ -43,5 +43,26 @@ func TestGrowthFollowsTheRate(t *testing.T) {
 				t.Errorf("effective FPP reached %.3g, %d requests for memory denied", s.worst, s.done[Deny])
 			}
 		})
+	}
+}
+
+// TestGrowthEndsAtTheLoad: what a new filter grows to under an even load fits
+// that load, whatever its rate is: it is not replaced by another size afterwards, and all
+// else has drained by the end of the second window.
+func TestGrowthEndsAtTheLoad(t *testing.T) {
+	const w = minute / 6
+	for _, target := range []float64{1e-3, 1e-6} {
+		most := map[float64]float64{1e-3: 32, 1e-6: 60}[target]
+		for rate := 1000.0; rate < 60_000; rate *= 1.4 {
+			s := newSim(t, Options{Window: w, Error: target}, 1)
+			s.run(9*w/4, steady(rate))
+			got := float64(s.f.Bytes()) * 8 / (rate * w / 1000)
+			if len(s.f.segs) != 1 || got > most {
+				t.Errorf("error %g, %.0f/s: %d segments, %.1f bits per id of the window, want at most %.0f", target, rate, len(s.f.segs), got, most)
+			}
+			if s.worst > target || s.done[Open] > 5 {
+				t.Errorf("error %g, %.0f/s: effective FPP reached %.3g, %d segments opened", target, rate, s.worst, s.done[Open])
+			}
+		}
 	}
 }

@@ -139,7 +139,7 @@ func (o Options) InitialBytes() uint64 {
 
 // initialStrip sizes the first segment for the Capacity hint, within MaxMemory.
 func (o Options) initialStrip(g geometry) uint64 {
-	mu := g.meanFor(laneBudget(o.Error * aloneShare))
+	mu := g.meanFor(laneBudget(o.Error * lastShare))
 	strip := g.stripFor(o.perPeriod(o.Capacity), mu, headroom)
 	if o.MaxMemory > 0 {
 		strip = min(strip, max(g.minStrip(), o.MaxMemory/lineBytes/uint64(g.s)))

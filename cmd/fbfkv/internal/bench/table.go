@@ -38,7 +38,7 @@ func experiments() []experiment {
 		{name: "start", rows: []string{"start"}, slow: true, run: startMany,
 			length: func(t *table) float64 { return t.counters/createRate + 15 }},
 		{name: "memory", rows: []string{"memory"}, slow: true, run: memory,
-			length: func(t *table) float64 { return 2 * (float64(t.ids)/fillRate + 35) }},
+			length: (*table).memoryLength},
 	}
 }
 
