@@ -56,9 +56,12 @@ func divideUsage(u usage, p *cpuprofile.Shares) (s spent) {
 	return s
 }
 
-// busyFrom is the idle share from which on something else than the processors
-// must hold the load back.
-const busyFrom = 0.1
+// From these shares on something else than the server's and the generator's use
+// of the processors holds the load back: that they wait, or that others have them.
+const (
+	waitsFrom = 0.1
+	takenFrom = 0.3
+)
 
 // bound says in words what holds the load back, and what the server does most.
 func (s spent) bound() string {
@@ -74,7 +77,10 @@ func (s spent) bound() string {
 		}
 	}
 	by := "processors"
-	if s.of[spentIdle] >= busyFrom {
+	switch {
+	case s.of[spentElsewhere] >= takenFrom:
+		by = "other work on the machine"
+	case s.of[spentIdle] >= waitsFrom:
 		by = "waiting"
 	}
 	return by + "; most: " + strings.Join(most, ", ")
@@ -106,9 +112,17 @@ func (p profiled) row() []string {
 	return append(row, number(100*p.faults))
 }
 
-// spentMarkdown is a Markdown table of profiled points, in whole percent.
+// spentMarkdown is a Markdown table of profiled points, in whole percent. It says
+// so if the machine was too busy with other work for more than proportions.
 func spentMarkdown(x string, points []profiled) string {
 	var b strings.Builder
+	elsewhere := 0.0
+	for _, p := range points {
+		elsewhere += p.of[spentElsewhere] / float64(len(points))
+	}
+	if elsewhere >= takenFrom {
+		fmt.Fprintf(&b, "Taken while the machine did much else (%.0f %% on average): only the proportions of the server's shares say something.\n\n", 100*elsewhere)
+	}
 	fmt.Fprintf(&b, "| curve | %s | op/s |", x)
 	for part := range spentParts {
 		fmt.Fprintf(&b, " %s |", partName(part))

@@ -26,6 +26,8 @@ func TestDivideUsage(t *testing.T) {
 			"processors; most: finding, files"},
 		{"one that waits", usage{server: 1, kernel: 0.1, generator: 0.5, all: 4, idle: 2.5}, 0.1875, 0.0625, 0.125, 0, 0.625, 0,
 			"waiting; most: finding, files"},
+		{"one that does much else", usage{server: 1, kernel: 0.1, generator: 0.5, all: 4, idle: 0.5}, 0.1875, 0.0625, 0.125, 0.5, 0.125, 0,
+			"other work on the machine; most: finding, files"},
 		{"clocks that disagree", usage{server: 3, generator: 1.5, all: 4, idle: 0.5}, 0.5, 1.0 / 6, 1.0 / 3, 0, 0, 0,
 			"processors; most: finding, files"},
 	} {
@@ -67,6 +69,11 @@ func TestSpentTables(t *testing.T) {
 		if !strings.Contains(lines[2], want) {
 			t.Errorf("%q is not in %s", want, lines[2])
 		}
+	}
+	busy := profiled{curve: "busy"}
+	busy.of[spentElsewhere] = 0.5
+	if text := spentMarkdown("x", []profiled{busy}); !strings.HasPrefix(text, "Taken while the machine did much else (50 % on average)") {
+		t.Errorf("%s", text)
 	}
 	file := filepath.Join(t.TempDir(), "bars.svg")
 	if err := writeBars(file, "title", "connections", []profiled{p, {curve: "other", x: 1}, {curve: "other", x: 2}}); err != nil {

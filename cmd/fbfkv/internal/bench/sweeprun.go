@@ -52,7 +52,7 @@ const minSteady = 1e6
 // many if each makes a counter.
 const (
 	fillRate   = 600e3
-	createRate = 150e3
+	createRate = 100e3
 )
 
 // lengthOf is how long a point is foreseen to take, in seconds.
