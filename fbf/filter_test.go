@@ -1,9 +1,13 @@
 package fbf
 
 import (
+	"encoding/binary"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"testing"
+
+	"github.com/cespare/xxhash/v2"
 )
 
 func TestOptions(t *testing.T) {
@@ -70,6 +74,31 @@ func TestHash(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { Hash(1, key, id) }); n != 0 {
 		t.Errorf("Hash allocates %v times", n)
 	}
+}
+
+// TestHashIsItsDefinition: however Hash goes about it, what is on disk was hashed
+// as xxhash of seed, length of the key, key and id.
+func TestHashIsItsDefinition(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	text := make([]byte, 2000)
+	for i := range text {
+		text[i] = byte(rng.Uint32())
+	}
+	check := func(seed uint64, key, id []byte) {
+		b := binary.LittleEndian.AppendUint64(nil, seed)
+		b = binary.LittleEndian.AppendUint32(b, uint32(len(key)))
+		b = append(append(b, key...), id...)
+		if got, want := Hash(seed, key, id), mum(xxhash.Sum64(b)^seed, 0x9E3779B97F4A7C15); got != want {
+			t.Errorf("key of %d bytes, id of %d: %x instead of %x", len(key), len(id), got, want)
+		}
+	}
+	for k := range 90 {
+		for i := range 90 {
+			at := rng.IntN(500)
+			check(rng.Uint64(), text[at:at+k], text[at+500:at+500+i])
+		}
+	}
+	check(7, text[:512], text[512:1024])
 }
 
 // TestNoAllocations: the hot path takes nothing from the heap.
