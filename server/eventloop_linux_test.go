@@ -151,7 +151,7 @@ func TestBlockedWorkersPassTheirTurn(t *testing.T) {
 		st.Execute(b)
 	}))
 	other := s.dial(t)
-	other.do("PING") // that it can be written to is no event any more that a slow one shares
+	other.do("PING")            // that it can be written to is no event any more that a slow one shares
 	slow := make([]*client, 20) // more than there are idle workers
 	for i := range slow {
 		slow[i] = s.dial(t)
