@@ -35,7 +35,7 @@ filters-doc:
 # The figures of docs/PERFORMANCE.md anew: the tables in it and the plots beside it, in
 # about 20 minutes on two processors. What fails does not stop the rest. With BENCH_SECONDS=0.2
 # and the like it is a quick trial; TABLE and SWEEP hold more flags of the two commands.
-BENCH_SECONDS ?= 1.5
+BENCH_SECONDS ?= 1.2
 BENCH_ROUNDS ?= 5
 bench-docs: build
 	@status=0; \

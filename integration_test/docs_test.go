@@ -136,7 +136,7 @@ func TestDocsShowTheExamples(t *testing.T) {
 // TestDocsLinks expects that every file a page links to is there.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
-	pages := append(guides(t), "../README.md", "../CONTRIBUTING.md")
+	pages := append(guides(t), "../README.md", "../CONTRIBUTING.md", "../docs/PERFORMANCE.md")
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
