@@ -382,9 +382,9 @@ func TestRunBlocks(t *testing.T) {
 	size := func(i uint64) int { return int(i*7919) % 300 }
 	const n, same, large = 20_000, 5000, 7000
 	for i := range uint64(n) {
-		hash, value := i<<32, make([]byte, size(i))
+		hash, value := i<<49, make([]byte, size(i))
 		if i > same && i < same+200 {
-			hash = same << 32
+			hash = same << 49
 		}
 		if i == large {
 			value = make([]byte, 70_000)
@@ -403,7 +403,7 @@ func TestRunBlocks(t *testing.T) {
 			continue
 		}
 		var got []uint64
-		err := db.LookUp(r, i<<32, &found)
+		err := db.LookUp(r, i<<49, &found)
 		for found.Next() {
 			if i != large && len(found.Value) != size(found.Seq) || i == large && len(found.Value) != 70_000 {
 				t.Fatalf("entry %d has %d bytes", found.Seq, len(found.Value))
@@ -418,7 +418,7 @@ func TestRunBlocks(t *testing.T) {
 		if err != nil || len(got) != want || got[0] != i {
 			t.Fatal(i, got, err)
 		}
-		expect(t, "hash between two", lookUp(t, db, r, i<<32+1), "")
+		expect(t, "hash between two", lookUp(t, db, r, i<<49+1), "")
 	}
 	seen := uint64(0)
 	if err := db.ScanRun(r, func(_, seq uint64, _ []byte) error {
