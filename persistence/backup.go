@@ -105,11 +105,14 @@ func (db *DB) backUpTo(dir string) error {
 	if err := db.checkpoint(target); err != nil {
 		return err
 	}
-	// What was copied of the WAL may be written but not yet durable (G4).
-	if err := db.Sync(); err != nil {
+	if err := finishWAL(db.fs, dir); err != nil {
 		return err
 	}
-	if err := finishWAL(db.fs, dir); err != nil {
+	if err := db.copyLog(dir); err != nil {
+		return err
+	}
+	// What was copied of the log may be written but not yet durable (G4).
+	if err := db.Sync(); err != nil {
 		return err
 	}
 	// META last: without it nobody takes the directory for whole.
@@ -185,18 +188,44 @@ func finishWAL(fsys vfs.FS, dir string) error {
 	if err != nil || name == "" {
 		return err
 	}
-	path := fsys.PathJoin(db, name)
-	tail, err := scanWALFile(fsys, path, uint32(num))
+	return finishLogFile(fsys, fsys.PathJoin(db, name), uint32(num), &walMark{fs: fsys, dir: dir, name: walMarkName}, num)
+}
+
+// finishLogFile ends a copied log file, which carries a stamp, at its last whole
+// record, and writes the mark.
+func finishLogFile(fsys vfs.FS, path string, stamp uint32, mark *walMark, num uint64) error {
+	tail, err := scanWALFile(fsys, path, stamp)
 	if err != nil {
 		return err
 	}
 	if tail.Valid != math.MaxInt64 { // it was not closed in order
-		if err := truncateFile(fsys, path, fsys.PathJoin(dir, name), tail.Good); err != nil {
+		if err := truncateFile(fsys, path, fsys.PathJoin(mark.dir, fsys.PathBase(path)), tail.Good); err != nil {
 			return err
 		}
 	}
-	mark := walMark{fs: fsys, dir: dir}
 	return errors.Join(mark.create(num, tail.Good), mark.close())
+}
+
+// copyLog copies the op log: it is overwritten when its files are used again, so
+// that a link would not do.
+func (db *DB) copyLog(dir string) error {
+	target := db.fs.PathJoin(dir, logName)
+	if err := makeDir(db.fs, target); err != nil {
+		return err
+	}
+	nums := db.log.live()
+	for _, num := range nums {
+		name := logFileName(num)
+		if err := copyFile(db.fs, db.path(logName, name), db.fs.PathJoin(target, name), func(int) {}); err != nil {
+			return err
+		}
+	}
+	if err := syncDir(db.fs, target); err != nil {
+		return err
+	}
+	num := nums[len(nums)-1]
+	mark := walMark{fs: db.fs, dir: dir, name: logMarkName}
+	return finishLogFile(db.fs, db.fs.PathJoin(target, logFileName(num)), db.log.stamp(num), &mark, num)
 }
 
 // BackupSize estimates the bytes of a backup, and of the unfinished one at dir
@@ -271,7 +300,7 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 // copyTree copies all files but the lock and what Open would remove, durably.
 func copyTree(fsys vfs.FS, from, to string, copied func(n int)) error {
 	return walk(fsys, from, "", func(path string, _ vfs.FileInfo) error {
-		if path == lockName || strings.HasSuffix(path, tmpSuffix) {
+		if path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) {
 			return nil
 		}
 		target := fsys.PathJoin(to, path)

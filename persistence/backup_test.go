@@ -62,7 +62,7 @@ func TestBackupOfMovingWAL(t *testing.T) {
 				if !racing {
 					return
 				}
-				wal := db.wal.current()
+				wal := db.log.sync.current()
 				if num, _ := walNumber(name); num != wal.num || read < wal.written.Load() {
 					return
 				}

@@ -18,9 +18,12 @@ var errBatchState = errors.New("batch: Wait without Apply, or a change between A
 // concurrent use.
 type Batch struct {
 	db      *DB
+	log     []byte // a record of the op log
 	b       *pebble.Batch
-	applied bool // between Apply and Wait
-	empty   bool // what was applied; Pebble takes a large batch's bytes away
+	applied bool   // between Apply and Wait
+	logged  bool   // what was applied had a record …
+	stored  bool   // … and changes of Pebble
+	place   uint64 // of the record
 }
 
 // NewBatch returns an empty batch.
@@ -32,13 +35,10 @@ func (db *DB) newPebbleBatch() *pebble.Batch {
 	return db.pebble.NewBatch(pebble.WithInitialSizeBytes(4<<10), pebble.WithMaxRetainedSizeBytes(batchRetain))
 }
 
-// AppendLog adds an op-log record. The record is copied. Sequences are the
-// caller's; a record of the same partition and sequence is replaced.
+// AppendLog adds what a partition did to the batch's record in the op log. It
+// is copied. Sequences are the caller's, and ascend within a partition.
 func (b *Batch) AppendLog(partition uint16, seq uint64, record []byte) {
-	op := b.b.SetDeferred(logKeySize, len(record))
-	putLogKey(op.Key, partition, seq)
-	copy(op.Value, record)
-	finish(op)
+	b.log = appendOps(b.log, partition, seq, record)
 }
 
 // PutRow writes a row, replacing an earlier value. Both are copied.
@@ -77,18 +77,6 @@ func (b *Batch) PutState(partition uint16, value []byte) {
 	finish(op)
 }
 
-// TrimLog deletes the partition's op-log records with a sequence below below,
-// in constant time.
-func (b *Batch) TrimLog(partition uint16, below uint64) {
-	if below == 0 {
-		return
-	}
-	op := b.b.DeleteRangeDeferred(logKeySize, logKeySize)
-	putLogKey(op.Key, partition, 0)
-	putLogKey(op.Value, partition, below)
-	finish(op)
-}
-
 // DropRun deletes the header row of a run, which need not exist. Its file goes
 // with DB.RemoveRuns once that is durable.
 func (b *Batch) DropRun(r Run) {
@@ -116,20 +104,27 @@ func finish(op *pebble.DeferredBatchOp) {
 }
 
 // Empty reports whether nothing was added since the last Wait.
-func (b *Batch) Empty() bool { return b.b.Empty() }
+func (b *Batch) Empty() bool { return len(b.log) == 0 && b.b.Empty() }
 
 // Reset drops what was added and not yet applied.
 func (b *Batch) Reset() {
 	if !b.applied {
+		b.log = b.log[:0]
 		b.b.Reset()
 	}
 }
 
-// Apply fixes the batch's place in the order of commits and makes it visible
-// to reads of Pebble; Wait then tells when it is durable. The caller holds the
-// locks of the partitions it touches, so that the order here is the order of
-// its decisions. An error means that nothing was applied and the DB has
-// failed (G8). An empty batch may be applied; it costs nothing.
+// Apply fixes the batch's place in the order of commits; Wait then tells when it
+// is durable. The caller holds the locks of the partitions it touches, so that
+// the order here is the order of its decisions. An error means that the DB has
+// failed, and the outcome is unknown (G8). An empty batch may be applied; it
+// costs nothing.
+//
+// Changes of Pebble are visible to its readers when Apply returns. Pebble never
+// gets ahead of the op log (G4): Apply first really fsyncs the log, so that what
+// the changes are derived from is durable under every policy. A batch that has
+// both is one commit nevertheless: its record holds the changes too, and Open
+// makes up for those that a crash kept from Pebble.
 func (b *Batch) Apply() error {
 	if err := b.db.failure(); err != nil {
 		return err
@@ -137,9 +132,44 @@ func (b *Batch) Apply() error {
 	if b.applied {
 		return errBatchState
 	}
-	b.applied, b.empty = true, b.b.Empty()
-	if b.empty {
-		return nil
+	b.applied, b.logged, b.stored = true, len(b.log) > 0, !b.b.Empty()
+	var end recordEnd
+	if b.logged {
+		var err error
+		if end, err = b.applyLog(); err != nil {
+			return err
+		}
+	}
+	if b.stored {
+		return b.applyPebble(end)
+	}
+	return nil
+}
+
+func (b *Batch) applyLog() (end recordEnd, err error) {
+	ops := len(b.log)
+	if b.stored {
+		b.log = appendPebble(b.log, b.b.Repr())
+	}
+	b.place, end, err = b.db.log.append(b.log, ops)
+	if err != nil {
+		return end, b.db.fail(wrap("append to the op log", err))
+	}
+	b.log = b.log[:0]
+	if cap(b.log) > batchRetain {
+		b.log = nil
+	}
+	return end, nil
+}
+
+// applyPebble applies the changes of Pebble; end is where their record ends, if
+// they have one.
+func (b *Batch) applyPebble(end recordEnd) error {
+	if err := b.db.Sync(); err != nil {
+		return err
+	}
+	if b.logged {
+		b.putApplied(end)
 	}
 	defer b.db.stopOnPanic()
 	if err := b.db.pebble.ApplyNoSyncWait(b.b, pebble.Sync); err != nil {
@@ -149,22 +179,27 @@ func (b *Batch) Apply() error {
 }
 
 // Wait returns once the applied batch is as durable as the policy promises
-// (G2); the batch is then empty and reusable. After an error the outcome is
-// unknown: the batch may or may not survive, and the DB accepts no more (G8).
+// (G2); the batch is then empty and reusable. Changes of Pebble are really
+// durable under every policy. After an error the outcome is unknown: the batch
+// may or may not survive, and the DB accepts no more (G8).
 func (b *Batch) Wait() error {
 	if !b.applied {
 		return errBatchState
 	}
 	b.applied = false
-	if b.empty {
-		return b.db.failure()
+	if b.logged {
+		if err := b.db.log.wait(b.place); err != nil {
+			return b.db.fail(wrap("commit", err))
+		}
 	}
-	if err := b.b.SyncWait(); err != nil {
-		// Pebble may still refer to a batch that failed, so it is left alone.
-		b.b = b.db.newPebbleBatch()
-		return b.db.fail(wrap("commit", err))
+	if b.stored {
+		if err := b.b.SyncWait(); err != nil {
+			// Pebble may still refer to a batch that failed, so it is left alone.
+			b.b = b.db.newPebbleBatch()
+			return b.db.fail(wrap("commit", err))
+		}
+		b.b.Reset()
 	}
-	b.b.Reset()
 	// A batch whose own fsync succeeded is durable even if another one has
 	// failed since, but under Everysec its fsync is still to come: the sticky
 	// error of the background fsync is surfaced to every later Wait.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
 
@@ -15,7 +14,7 @@ import (
 
 // OpenReadOnly opens an existing data directory for examination. It takes the
 // lock, so that no server writes meanwhile, and changes nothing: leftovers
-// stay, and a tail of the WAL that Open would cut is only passed over; Recovery
+// stay, and a tail of the op log that Open would cut is only passed over; Recovery
 // tells. Whatever commits, syncs or writes files must not be called. Errors are
 // Open's, and fs.ErrNotExist for a directory that does not exist.
 func OpenReadOnly(o Options) (*DB, error) {
@@ -60,9 +59,6 @@ func (db *DB) openReadOnly(o Options) error {
 	if db.recovery, err = inspectWAL(db.fs, db.dir); err != nil {
 		return err
 	}
-	if db.recovery.File != "" {
-		o.FS = cutFS{FS: o.FS, path: db.path(pebbleName, db.recovery.File), size: db.recovery.CutAt}
-	}
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.cache = newCache(o)
 	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
@@ -71,42 +67,12 @@ func (db *DB) openReadOnly(o Options) error {
 	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
 		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
-	return nil
-}
-
-// cutFS shows one file shorter than it is.
-type cutFS struct {
-	vfs.FS
-	path string
-	size int64
-}
-
-// Open implements vfs.FS.
-func (c cutFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := c.FS.Open(name, opts...)
-	if err != nil || name != c.path {
-		return f, err
+	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
+	s, err := db.log.scan()
+	if err == nil && s.recovery.File != "" {
+		db.recovery = s.recovery
 	}
-	return &cutFile{File: f, rest: c.size}, nil
-}
-
-// Unwrap implements vfs.FS.
-func (c cutFS) Unwrap() vfs.FS { return c.FS }
-
-// cutFile is the beginning of a file, read from start to end.
-type cutFile struct {
-	vfs.File
-	rest int64
-}
-
-// Read implements io.Reader.
-func (f *cutFile) Read(p []byte) (int, error) {
-	if f.rest == 0 {
-		return 0, io.EOF
-	}
-	n, err := f.File.Read(p[:min(int64(len(p)), f.rest)])
-	f.rest -= int64(n)
-	return n, err
+	return err
 }
 
 // TableCheck is what VerifyTables went through.

@@ -11,20 +11,20 @@ import (
 // TestDamagedBeforeMark: damage below the durable offset is not a lost tail.
 func TestDamagedBeforeMark(t *testing.T) {
 	damaged := holedDirectory(t)
-	mark, ok, err := readWALMark(damaged, "data")
+	mark, ok, err := readMark(damaged, "data", logMarkName)
 	if err != nil || !ok || mark.Offset == 0 {
 		t.Fatal(mark, ok, err)
 	}
 	for _, offset := range []int64{6, 30, mark.Offset / 2, mark.Offset - 1} {
 		damaged := holedDirectory(t)
-		flip(t, damaged, fmt.Sprintf("data/db/%06d.log", mark.File), offset)
+		flip(t, damaged, fmt.Sprintf("data/log/%06d.log", mark.File), offset)
 		if _, err := Open(testOptions(damaged)); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("flip at %d: %v", offset, err)
 		}
 	}
 	// A file that ends before the mark has lost durable bytes, too.
 	damaged = holedDirectory(t)
-	path := fmt.Sprintf("data/db/%06d.log", mark.File)
+	path := fmt.Sprintf("data/log/%06d.log", mark.File)
 	if err := truncateFile(damaged, path, "data/aside", mark.Offset-1); err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +33,7 @@ func TestDamagedBeforeMark(t *testing.T) {
 	}
 	// And so has a directory without the file.
 	damaged = holedDirectory(t)
-	if err := damaged.Rename(path, "data/db/000001.log"); err != nil {
+	if err := damaged.Rename(path, "data/log/000099.log"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Open(testOptions(damaged)); !errors.Is(err, ErrCorrupt) {
@@ -46,19 +46,18 @@ func TestDamagedBeforeMark(t *testing.T) {
 func TestDamagedUnderAlways(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	o := testOptions(mem)
-	o.MemTableSize = 8 << 20
 	db := mustOpen(t, o)
 	for seq := uint64(1); seq <= 20; seq++ {
 		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
 	}
-	written := db.wal.current().written.Load()
+	written := db.log.sync.current().written.Load()
 	for _, offset := range []int64{6, 100, written / 3, written / 2, written - 4000, written - 1} {
 		damaged := crash(mem, 100, nil)
-		name, _, err := newestWAL(damaged, "data/db")
+		name, _, err := newestWAL(damaged, "data/log")
 		if err != nil {
 			t.Fatal(err)
 		}
-		flip(t, damaged, "data/db/"+name, offset)
+		flip(t, damaged, "data/log/"+name, offset)
 		o.FS = damaged
 		if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("flip at %d: %v", offset, err)

@@ -86,12 +86,18 @@ func untilFatal(o *Options, do func()) error {
 	}
 }
 
-// TestWALFaults: after a failed write or fsync of the WAL the outcome is
+// inLog matches operations on the op log's files.
+func inLog(kinds ...errorfs.OpKind) func(errorfs.Op) bool {
+	match := on(".log", kinds...)
+	return func(op errorfs.Op) bool { return strings.Contains(op.Path, "/"+logName+"/") && match(op) }
+}
+
+// TestLogFaults: after a failed write or fsync of the op log the outcome is
 // unknown and nothing more is accepted (G8), the failed fsync is not tried
 // again, reads go on, and reopening finds a prefix with all that was promised.
-func TestWALFaults(t *testing.T) {
-	write := on(".log", errorfs.OpFileWrite)
-	fsync := on(".log", errorfs.OpFileSync, errorfs.OpFileSyncData)
+func TestLogFaults(t *testing.T) {
+	write := inLog(errorfs.OpFileWrite)
+	fsync := inLog(errorfs.OpFileSync, errorfs.OpFileSyncData)
 	for _, c := range []struct {
 		name   string
 		policy Fsync
@@ -105,8 +111,8 @@ func TestWALFaults(t *testing.T) {
 		{"disk full", Always, write, syscall.ENOSPC, false},
 		{"fsync, always", Always, fsync, syscall.EIO, false},
 		{"background fsync", Everysec, fsync, syscall.EIO, true},
-		{"mark", Everysec, on(walMarkName, errorfs.OpFileWriteAt), syscall.EIO, true},
-		{"mark, always", Always, on(walMarkName, errorfs.OpFileWriteAt), syscall.EIO, false},
+		{"mark", Everysec, on(logMarkName, errorfs.OpFileWriteAt), syscall.EIO, true},
+		{"mark, always", Always, on(logMarkName, errorfs.OpFileWriteAt), syscall.EIO, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mem, f := vfs.NewCrashableMem(), &fault{}
@@ -114,7 +120,7 @@ func TestWALFaults(t *testing.T) {
 			o.Fsync = c.policy
 			o.Fatal = func(err error) { t.Errorf("Fatal: %v", err) }
 			db := manualTicks(mustOpen(t, o))
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)); b.PutState(0, []byte("state")) })
 			if err := db.Sync(); err != nil {
 				t.Fatal(err)
 			}
@@ -122,7 +128,7 @@ func TestWALFaults(t *testing.T) {
 			if c.tick {
 				// Acknowledged under everysec, not yet fsynced.
 				mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 2, recordOf(2)) })
-				db.wal.tick()
+				db.log.sync.tick()
 			}
 			b := db.NewBatch()
 			b.AppendLog(0, 2, recordOf(2))
@@ -150,10 +156,10 @@ func TestWALFaults(t *testing.T) {
 				if err := trySnapshot(db, 0, 1, nil); !errors.Is(err, ErrFailed) {
 					t.Fatal("a later snapshot:", err)
 				}
-				db.wal.tick()
+				db.log.sync.tick()
 			}
-			if n := logPrefix(t, db); n < 1 {
-				t.Fatal("reads of durable state must go on")
+			if s, ok, err := db.State(0); !ok || err != nil || string(s) != "state" {
+				t.Fatal("reads of durable state must go on", ok, err)
 			}
 			verifyCrashed(t, crash(mem, 0, nil), Always, 1, 2)
 			verifyCrashed(t, crash(mem, 100, nil), Always, 1, 2)
@@ -164,36 +170,58 @@ func TestWALFaults(t *testing.T) {
 			if hits, later := f.count(); hits != 1 || later != 0 {
 				t.Fatalf("%d failures, tried %d times again", hits, later)
 			}
-			if mark, ok, err := readWALMark(mem, "data"); err != nil || !ok || mark.Lazy != (c.policy != Always) {
+			if mark, ok, err := readMark(mem, "data", logMarkName); err != nil || !ok || mark.Lazy != (c.policy != Always) {
 				t.Fatal("mark after a failure:", mark, ok, err)
 			}
 		})
 	}
 }
 
-// TestRotationFault: Pebble panics beyond recovery when it cannot change WAL
-// files; the process must end in order before.
-func TestRotationFault(t *testing.T) {
+// TestPebbleRotationFault: Pebble panics beyond recovery when it cannot change
+// WAL files; the process must end in order before.
+func TestPebbleRotationFault(t *testing.T) {
+	f := &fault{}
+	o := testOptions(errorfs.Wrap(vfs.NewCrashableMem(), f))
+	create := on(".log", errorfs.OpCreate, errorfs.OpReuseForWrite)
+	err := untilFatal(&o, func() {
+		db := manualTicks(mustOpen(t, o))
+		f.arm(syscall.EIO, func(op errorfs.Op) bool { return strings.Contains(op.Path, "/db/") && create(op) })
+		for seq := uint64(1); seq < 1000; seq++ { // enough for several WAL files
+			if err := commit(db, func(b *Batch) { b.PutRow(RowKey{Hash: seq, Key: []byte("k")}, recordOf(seq)) }); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+}
+
+// TestLogRotationFault: when the op log cannot go on in another file, commits
+// fail and stay failed (G8).
+func TestLogRotationFault(t *testing.T) {
 	for name, match := range map[string]func(errorfs.Op) bool{
-		"fsync":  on(".log", errorfs.OpFileSyncData),
-		"create": on(".log", errorfs.OpCreate, errorfs.OpReuseForWrite),
+		"fsync":  inLog(errorfs.OpFileSyncData),
+		"create": inLog(errorfs.OpCreate, errorfs.OpReuseForWrite),
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := &fault{}
-			o := testOptions(errorfs.Wrap(vfs.NewCrashableMem(), f))
-			o.Fsync = Everysec
-			err := untilFatal(&o, func() {
-				db := manualTicks(mustOpen(t, o))
-				f.arm(syscall.EIO, match)
-				for seq := uint64(1); seq < 1000; seq++ { // enough for several WAL files
-					if err := commit(db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) }); err != nil {
-						t.Error(err)
-						return
-					}
-				}
-			})
+			mem, f := vfs.NewCrashableMem(), &fault{}
+			o := testOptions(errorfs.Wrap(mem, f))
+			o.Fsync, o.LogFileSize = Everysec, 100<<10
+			db := manualTicks(mustOpen(t, o))
+			f.arm(syscall.EIO, match)
+			var err error
+			seq := uint64(1)
+			for ; err == nil && seq < 10_000; seq++ {
+				err = commit(db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+			}
 			if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 				t.Fatal(err)
+			}
+			verifyCrashed(t, crash(mem, 100, nil), Always, seq-2, seq)
+			if err := db.Close(); err == nil {
+				t.Fatal("Close says all is well")
 			}
 		})
 	}
@@ -209,7 +237,7 @@ func TestPanicStops(t *testing.T) {
 			t.Error(err)
 			return
 		}
-		_ = commit(db, func(b *Batch) { b.AppendLog(0, 1, nil) })
+		_ = commit(db, func(b *Batch) { b.PutState(0, nil) })
 	})
 	if !errors.Is(err, ErrFailed) {
 		t.Fatal(err)
@@ -244,8 +272,8 @@ func TestFlushFault(t *testing.T) {
 	db := mustOpen(t, o)
 	defer mustClose(t, db)
 	f.arm(syscall.ENOSPC, on(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
-	for seq := uint64(1); seq <= 30; seq++ {
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+	for n := range uint64(30) {
+		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{Hash: n, Key: []byte("k")}, recordOf(n)) })
 	}
 	flushed, err := db.pebble.AsyncFlush()
 	if err != nil {
@@ -260,8 +288,14 @@ func TestFlushFault(t *testing.T) {
 	}
 	f.arm(nil, nil)
 	<-flushed
-	expect(t, "records", logPrefix(t, db), 30)
-	verifyCrashed(t, crash(mem, 0, nil), Always, 30, 30)
+	crashed := mustOpen(t, testOptions(crash(mem, 0, nil)))
+	defer mustClose(t, crashed)
+	for n := range uint64(30) {
+		v, ok, err := crashed.Row(nil, RowKey{Hash: n, Key: []byte("k")})
+		if err != nil || !ok || string(v) != string(recordOf(n)) {
+			t.Fatal(n, ok, err)
+		}
+	}
 }
 
 // TestOpenFaults fails each operation of Open in turn: an error or a Fatal,

@@ -8,14 +8,13 @@ import (
 // endian, so that byte order is numeric order.
 const (
 	kindRun   = 'e' // runs of EXACT records
-	kindLog   = 'l' // op log
+	kindLog   = 'l' // op log, up to format 2
 	kindRow   = 'r' // rows
 	kindState = 's' // one value per partition
 )
 
 // Sizes of encoded keys in bytes.
 const (
-	logKeySize    = 1 + 2 + 8
 	rowPrefixSize = 1 + 8
 	stateKeySize  = 1 + 2
 	runPrefixSize = 1 + 2 + 4 + 8
@@ -65,26 +64,6 @@ func rowKeyOf(b []byte) (RowKey, error) {
 	}
 	position := binary.BigEndian.Uint64(b[1:])
 	return RowKey{Slot: uint16(position >> 48), Hash: position & hashMask, Key: b[rowPrefixSize:]}, nil
-}
-
-func putLogKey(b []byte, partition uint16, seq uint64) {
-	b[0] = kindLog
-	binary.BigEndian.PutUint16(b[1:], partition)
-	binary.BigEndian.PutUint64(b[3:], seq)
-}
-
-func logKey(partition uint16, seq uint64) []byte {
-	b := make([]byte, logKeySize)
-	putLogKey(b, partition, seq)
-	return b
-}
-
-// logSeqOf decodes the sequence of an op-log key.
-func logSeqOf(b []byte) (uint64, error) {
-	if len(b) != logKeySize || b[0] != kindLog {
-		return 0, corruptf("op log key of %d bytes", len(b))
-	}
-	return binary.BigEndian.Uint64(b[3:]), nil
 }
 
 func putStateKey(b []byte, partition uint16) {

@@ -21,7 +21,10 @@ type Meta struct {
 }
 
 // format is the layout that this code reads and writes.
-const format = 2
+const format = 3
+
+// formatOpLogFiles is the first format whose op log is not in Pebble.
+const formatOpLogFiles = 3
 
 // META is text, so that a person can read it: one line for the magic, one
 // "name value" line for each field in this order, and a checksum line, which

@@ -5,11 +5,13 @@ import "errors"
 // Metrics are what INFO shows of the storage. Sizes are in bytes, counts since
 // Open.
 type Metrics struct {
-	// WALFiles and WALSize are the live WAL files.
-	WALFiles int64
-	WALSize  uint64
-	// WALWritten is what was written to the WAL.
-	WALWritten uint64
+	// LogFiles and LogSize are the live files of the op log, LogWritten is what
+	// was appended to it.
+	LogFiles            int64
+	LogSize, LogWritten uint64
+	// WALFiles, WALSize and WALWritten are the same of Pebble's write-ahead log.
+	WALFiles            int64
+	WALSize, WALWritten uint64
 	// TableFiles and TableSize are the live sstables.
 	TableFiles int64
 	TableSize  uint64
@@ -32,7 +34,9 @@ type Metrics struct {
 func (db *DB) Metrics() Metrics {
 	m := db.pebble.Metrics()
 	total := m.Total()
+	files, size := db.log.sizes()
 	return Metrics{
+		LogFiles: files, LogSize: size, LogWritten: db.log.bytes(),
 		WALFiles: m.WAL.Files, WALSize: m.WAL.Size, WALWritten: m.WAL.BytesWritten,
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
 		DiskSize: m.DiskSpaceUsage(), MemTableSize: m.MemTable.Size,

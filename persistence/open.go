@@ -19,6 +19,7 @@ import (
 const (
 	lockName     = "LOCK"
 	pebbleName   = "db"
+	logName      = "log"
 	snapshotName = "snapshots"
 	runName      = "runs"
 	runSuffix    = ".run"
@@ -36,7 +37,10 @@ type DB struct {
 	stop   func(error) // ends the process
 	lock   io.Closer
 	cache  *pebble.Cache
+	log    *opLog
 	wal    *walFS
+	// stopTicks ends the background fsync of the op log.
+	stopTicks func()
 	// manifest keeps MANISYNC.
 	manifest manifestMark
 	options  *pebble.Options
@@ -78,7 +82,7 @@ func (db *DB) open(o Options) error {
 	if err := db.loadMeta(o.Partitions); err != nil {
 		return err
 	}
-	for _, name := range []string{pebbleName, snapshotName, runName, buildName} {
+	for _, name := range []string{pebbleName, logName, snapshotName, runName, buildName} {
 		if err := makeDir(db.fs, db.path(name)); err != nil {
 			return fmt.Errorf("create %s: %w", name, err)
 		}
@@ -89,10 +93,56 @@ func (db *DB) open(o Options) error {
 	if err := db.openPebble(o); err != nil {
 		return err
 	}
-	if err := db.upgrade(); err != nil {
+	if err := db.openLog(o); err != nil {
 		return err
 	}
+	if err := db.upgrade(o); err != nil {
+		return err
+	}
+	if err := db.SetFsync(o.Fsync); err != nil {
+		return err
+	}
+	db.stopTicks = db.log.sync.start()
+	db.wal.serving.Store(true)
 	return db.openRuns()
+}
+
+// openLog opens the op log, for which Pebble must be open.
+func (db *DB) openLog(o Options) error {
+	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
+	if db.meta.Format < formatOpLogFiles {
+		// What lies there is of a conversion that was interrupted.
+		if err := errors.Join(db.removeAll(logName), removeIfExists(db.fs, db.path(logMarkName))); err != nil {
+			return err
+		}
+	}
+	s, err := db.log.scan()
+	if err != nil {
+		return err
+	}
+	if s.recovery.File != "" {
+		db.recovery = s.recovery
+		db.logger.Warn("the op log's unsynced tail was damaged by the crash and was cut",
+			"file", s.recovery.File, "at", s.recovery.CutAt, "lost_bytes", s.recovery.LostBytes)
+	}
+	if err := db.log.open(s); err != nil {
+		return err
+	}
+	return db.catchUp(s.batches)
+}
+
+// removeAll removes the files in a directory of ours.
+func (db *DB) removeAll(dir string) error {
+	names, err := db.fs.List(db.path(dir))
+	if err != nil {
+		return wrap("list "+dir, err)
+	}
+	for _, name := range names {
+		if err := db.fs.RemoveAll(db.path(dir, name)); err != nil {
+			return wrap("empty "+dir, err)
+		}
+	}
+	return syncDir(db.fs, db.path(dir))
 }
 
 // path joins names to the data directory.
@@ -120,7 +170,7 @@ func (db *DB) checkOurs() error {
 			foreign = name
 		}
 	}
-	if slices.Contains(names, walMarkName) && slices.Contains(names, pebbleName) {
+	if slices.Contains(names, pebbleName) && (slices.Contains(names, walMarkName) || slices.Contains(names, logMarkName)) {
 		return corruptf("%s is missing", metaName)
 	}
 	if foreign != "" {
@@ -207,7 +257,7 @@ func (db *DB) explain(err error) error {
 // Meta returns what the directory fixed at its creation.
 func (db *DB) Meta() Meta { return db.meta }
 
-// Recovery returns what Open had to do to the WAL.
+// Recovery returns what Open had to do to the op log.
 func (db *DB) Recovery() Recovery { return db.recovery }
 
 // Close makes everything committed durable, whatever the policy, and releases
@@ -228,10 +278,18 @@ var errClosed error = ErrClosed
 // release undoes open as far as it came.
 func (db *DB) release() error {
 	db.runs.close()
+	if db.stopTicks != nil {
+		db.stopTicks()
+	}
+	var err error
+	if db.log != nil {
+		err = db.log.close()
+	}
 	open := db.pebble != nil
-	err := db.stopPebble()
+	stopped := db.stopPebble()
+	err = errors.Join(err, stopped)
 	if db.wal != nil {
-		err = errors.Join(err, db.wal.close(open && err == nil))
+		err = errors.Join(err, db.wal.close(open && stopped == nil))
 	}
 	err = errors.Join(err, db.manifest.mark.close())
 	if db.cache != nil {
@@ -249,8 +307,10 @@ func (db *DB) failure() error {
 	if err := db.failed.Load(); err != nil {
 		return *err
 	}
-	if err := db.wal.failed.Load(); err != nil {
-		return db.fail(*err)
+	for _, s := range [...]*syncer{&db.log.sync, &db.wal.syncer} {
+		if err := s.failed.Load(); err != nil {
+			return db.fail(*err)
+		}
 	}
 	return nil
 }

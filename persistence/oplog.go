@@ -2,48 +2,174 @@ package persistence
 
 import (
 	"errors"
-	"math"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// ReadLog calls fn for the partition's op-log records with a sequence of at
-// least from, ascending, until it returns an error, which ReadLog returns. fn
-// borrows the record.
-func (db *DB) ReadLog(partition uint16, from uint64, fn func(seq uint64, record []byte) error) error {
-	lower, upper := logKey(partition, from), logEnd(partition)
-	return db.scan("read op log", lower, upper, func(key, value []byte) (bool, error) {
-		seq, err := logSeqOf(key)
-		if err != nil {
-			return false, err
+// logRetain is the largest buffer in bytes that the op log keeps for its next
+// use.
+const logRetain = 4 << 20
+
+// opLog is the op log: files of framed records, of which one is written.
+//
+//	append  frames a record behind the last one and so fixes its place
+//	wait    returns once it is written, and fsynced as the policy says
+//
+// Who waits first for a record that nobody is writing yet becomes the leader:
+// it writes all that was appended, with one write(2) and at most one fsync, and
+// then lets the others go. What is appended meanwhile is the next leader's, so
+// that commits under way share an fsync. No goroutine of the log's own is on
+// the way of a commit.
+//
+// A file that has reached its size is ended by a trailer, fsynced, and followed
+// by the next one, which is a recycled file if there is one: its blocks and its
+// pages in memory are there already, so that writing costs a copy, and an fsync
+// has no metadata to write.
+type opLog struct {
+	fs    vfs.FS
+	dir   string
+	size  int64 // at which a file is followed by the next
+	salt  uint32
+	sync  syncer
+	index [][]logPosition // by partition: what Open found; nil after EndRecovery
+
+	mu       sync.Mutex
+	flushed  sync.Cond // a leader has done its work
+	leading  bool      // there is a leader
+	buf      []byte    // framed, and not yet a leader's
+	spare    []byte    // the last leader's buffer
+	appended uint64    // framed bytes since Open: a record's place is where it ends
+	written  uint64    // the place up to which wait returns
+
+	file      *syncedFile
+	pos       int64 // where in file the next record begins
+	current   segment
+	closed    []segment // older files, ascending
+	lows      []uint64  // by partition: below it records are obsolete
+	next      *nextFile // the file after this one, being prepared or ready
+	recycled  []string  // names of files to be used again
+	preparing sync.WaitGroup
+}
+
+// newOpLog returns the log of a directory, which is not open yet.
+func newOpLog(o Options, dir, markDir string, meta Meta) *opLog {
+	l := &opLog{
+		fs: o.FS, dir: dir, size: o.LogFileSize, salt: uint32(meta.Seed) ^ uint32(meta.Seed>>32),
+		sync: syncer{
+			what: "the op log", now: o.Now, logger: o.Logger,
+			mark: walMark{fs: o.FS, dir: markDir, name: logMarkName},
+		},
+		index: make([][]logPosition, meta.Partitions),
+		lows:  make([]uint64, meta.Partitions),
+	}
+	l.flushed.L = &l.mu
+	return l
+}
+
+// stamp is what a file's chunks carry as the log number. It is salted, since a
+// recycled file still holds bytes that clients chose: whoever could foretell the
+// number could place there what looks like records behind the log's end.
+func (l *opLog) stamp(num uint64) uint32 { return l.salt + uint32(num) }
+
+// recordEnd is where in which file a record ends.
+type recordEnd struct {
+	file   uint64
+	offset int64
+}
+
+// after reports whether e lies behind o.
+func (e recordEnd) after(o recordEnd) bool {
+	return e.file > o.file || e.file == o.file && e.offset > o.offset
+}
+
+// append frames a record behind all earlier ones. The first n bytes of it are
+// sections 01. It returns the record's place for wait, and where it ends.
+func (l *opLog) append(payload []byte, n int) (place uint64, end recordEnd, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.sync.failure(); err != nil {
+		return 0, recordEnd{}, err
+	}
+	before := len(l.buf)
+	l.buf = appendRecord(l.buf, l.pos, l.stamp(l.current.num), l.file.synced.Load(), payload)
+	l.pos += int64(len(l.buf) - before)
+	l.appended += uint64(len(l.buf) - before)
+	l.current.noteAll(payload[:n])
+	return l.appended, recordEnd{l.current.num, l.pos}, nil
+}
+
+// wait returns once the record at a place is as durable as the policy promises
+// (G2), or once the log has failed (G8).
+func (l *opLog) wait(place uint64) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.written < place {
+		if err := l.sync.failure(); err != nil {
+			return err
 		}
-		return true, fn(seq, value)
-	})
+		if l.leading {
+			l.flushed.Wait()
+			continue
+		}
+		l.lead()
+	}
+	return nil
 }
 
-// logEnd is the first key after the partition's op log.
-func logEnd(partition uint16) []byte {
-	return successor(logKey(partition, math.MaxUint64))
+// lead writes what was appended. The lock is held, but not while it writes.
+func (l *opLog) lead() {
+	l.leading = true
+	buf, upTo := l.buf, l.appended
+	l.buf, l.spare = l.spare[:0], nil
+	l.mu.Unlock()
+
+	_, err := l.file.Write(buf)
+	if err == nil {
+		err = l.file.Sync()
+	}
+
+	l.mu.Lock()
+	if cap(buf) <= logRetain {
+		l.spare = buf
+	}
+	if err == nil {
+		l.written = upTo
+		l.turn()
+	}
+	l.leading = false
+	l.flushed.Broadcast()
 }
 
-// LogBounds returns the lowest and the highest sequence in the partition's op
-// log; ok is false when it is empty.
-func (db *DB) LogBounds(partition uint16) (first, last uint64, ok bool, err error) {
-	const doing = "read op log"
-	it, err := db.iterate(logKey(partition, 0), logEnd(partition))
-	if err != nil {
-		return 0, 0, false, wrap(doing, err)
+// syncAll really fsyncs everything appended so far, whatever the policy.
+func (l *opLog) syncAll() error {
+	l.mu.Lock()
+	place := l.appended
+	l.mu.Unlock()
+	if err := l.wait(place); err != nil {
+		return err
 	}
-	defer func() { err = errors.Join(err, wrap(doing, it.Close())) }()
-	if !it.First() {
-		return 0, 0, false, wrap(doing, it.Error())
+	// A file that was left meanwhile was fsynced when it was closed.
+	return l.sync.syncActive()
+}
+
+// close writes what is left and ends the file in order, unless the log has
+// failed or was never opened. No other call may be under way.
+func (l *opLog) close() error {
+	l.preparing.Wait()
+	var err error
+	if n := l.next; n != nil && n.file != nil {
+		err = n.file.Close() // it stays, empty, for the next start
 	}
-	if first, err = logSeqOf(it.Key()); err != nil {
-		return 0, 0, false, err
+	orderly := l.file != nil && l.sync.failure() == nil
+	switch {
+	case orderly:
+		l.mu.Lock()
+		err = errors.Join(err, l.finish())
+		l.mu.Unlock()
+		orderly = err == nil
+	case l.file != nil:
+		err = errors.Join(err, l.file.File.Close())
 	}
-	if !it.Last() {
-		return 0, 0, false, wrap(doing, it.Error())
-	}
-	if last, err = logSeqOf(it.Key()); err != nil {
-		return 0, 0, false, err
-	}
-	return first, last, true, nil
+	return errors.Join(err, l.sync.failure(), l.sync.close(orderly))
 }

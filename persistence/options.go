@@ -58,9 +58,11 @@ const (
 	MaxPartitions = 1024
 	// DefaultCacheSize is the size of Pebble's block cache in bytes.
 	DefaultCacheSize = 64 << 20
-	// DefaultMemTableSize is the size of one memtable, and so of one WAL
-	// file, in bytes.
-	DefaultMemTableSize = 64 << 20
+	// DefaultMemTableSize is the size of one memtable, and so of one file of
+	// Pebble's WAL, in bytes.
+	DefaultMemTableSize = 32 << 20
+	// DefaultLogFileSize is the size of one file of the op log in bytes.
+	DefaultLogFileSize = 32 << 20
 )
 
 // Options configure Open. Only Dir has no default.
@@ -76,9 +78,12 @@ type Options struct {
 	Partitions int
 	// CacheSize is Pebble's block cache in bytes, default 64 MiB.
 	CacheSize int64
-	// MemTableSize is Pebble's memtable in bytes, default 64 MiB. A commit
-	// larger than half of it takes a slower path.
+	// MemTableSize is Pebble's memtable in bytes, default 32 MiB. A commit
+	// of rows larger than half of it takes a slower path.
 	MemTableSize uint64
+	// LogFileSize is the size in bytes at which a file of the op log is followed
+	// by the next one, default 32 MiB.
+	LogFileSize int64
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger
@@ -113,6 +118,9 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if o.MemTableSize == 0 {
 		o.MemTableSize = DefaultMemTableSize
+	}
+	if o.LogFileSize <= 0 {
+		o.LogFileSize = DefaultLogFileSize
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

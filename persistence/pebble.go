@@ -17,8 +17,9 @@ import (
 // reading a block of a table that does not hold the row.
 const rowBloomBits = 10
 
-// openPebble repairs the WAL's tail if the last run was allowed to lose it,
-// opens Pebble on the WAL policy's file system, and settles the policy.
+// openPebble opens Pebble, after it has compared its files with the marks that
+// say how far they were durable. Up to format 2 the op log was in Pebble and
+// appendfsync held for its WAL, of which a crash may have damaged the tail.
 func (db *DB) openPebble(o Options) error {
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.manifest.mark = walMark{fs: db.fs, dir: db.dir, name: manifestMarkName}
@@ -49,11 +50,7 @@ func (db *DB) openPebble(o Options) error {
 	if err := db.startPebble(o); err != nil {
 		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
-	if err := db.SetFsync(o.Fsync); err != nil {
-		return err
-	}
-	db.wal.serving.Store(true)
-	return nil
+	return wrap("sync Pebble", db.wal.setPolicy(Always, db.syncPebble))
 }
 
 // newCache makes the block cache. Pebble takes the memory of memtables out of
@@ -92,28 +89,23 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		FS:           markerFS{FS: fs, dir: fs.dir, die: o.stop, manifest: manifest},
 		Cache:        cache,
 		MemTableSize: o.MemTableSize,
-		// The WAL is the op log's only copy for a while, and only the newest
-		// formats notice a flipped bit in it instead of ending there silently.
+		// Only the newest formats notice a flipped bit in the WAL instead of
+		// ending there silently.
 		FormatMajorVersion: pebble.FormatNewest,
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: 4,
-		// A flushed op log is compacted late: by then checkpoints have trimmed
-		// most of it, and what is trimmed is never written again.
-		L0CompactionThreshold: 8,
 		L0StopWritesThreshold: 100,
 		LBaseMaxBytes:         64 << 20,
-		// One compaction suffices for a log that is mostly deleted whole, a
-		// second one helps while checkpoints write rows; the server has at
-		// least two cores, and clients come first.
+		// A second compaction helps while checkpoints write rows; the server has
+		// at least two cores, and clients come first.
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
-		// Trimmed op log and dropped runs give their space back soon.
+		// Flushed counters give their space back soon.
 		FlushDelayDeleteRange: 5 * time.Second,
 		MaxOpenFiles:          1000,
 		Logger:                l,
 		EventListener:         l.events(),
 	}
-	// Flushes are mostly op log, short-lived and full of random ids: not worth
-	// compressing.
+	// What a flush writes is soon written again.
 	po.Levels[0].Compression = func() *sstable.CompressionProfile { return sstable.NoCompression }
 	po.Levels[1].Compression = func() *sstable.CompressionProfile { return sstable.SnappyCompression }
 	for i := range po.Levels {

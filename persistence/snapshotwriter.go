@@ -117,7 +117,7 @@ func (w *SnapshotWriter) commit() error {
 	if err != nil {
 		return err
 	}
-	if err := w.db.settle(); err != nil {
+	if err := w.db.Sync(); err != nil {
 		return err
 	}
 	KillPoint("before-rename")

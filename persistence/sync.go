@@ -15,16 +15,17 @@ func (db *DB) SetFsync(f Fsync) error {
 	}
 	db.policyMu.Lock()
 	defer db.policyMu.Unlock()
-	if err := db.wal.setPolicy(f, db.Sync); err != nil {
+	if err := db.log.sync.setPolicy(f, db.Sync); err != nil {
 		return wrap("change the fsync policy", err)
 	}
 	return nil
 }
 
 // Fsync returns the policy in force.
-func (db *DB) Fsync() Fsync { return db.wal.fsyncPolicy() }
+func (db *DB) Fsync() Fsync { return db.log.sync.fsyncPolicy() }
 
-// Sync really fsyncs everything committed so far, whatever the policy.
+// Sync really fsyncs everything committed so far, whatever the policy: the op
+// log. Changes of Pebble are fsynced by their own commit.
 func (db *DB) Sync() error {
 	if db.closed.Load() {
 		return ErrClosed
@@ -32,30 +33,13 @@ func (db *DB) Sync() error {
 	if err := db.failure(); err != nil {
 		return err
 	}
-	// An empty record, committed like a batch, is behind all earlier ones in
-	// the WAL: once it is written, they are.
-	defer db.stopOnPanic()
-	b := db.pebble.NewBatch()
-	if err := b.LogData(nil, nil); err != nil {
-		return wrap("sync", err)
-	}
-	if err := db.pebble.ApplyNoSyncWait(b, pebble.Sync); err != nil {
+	if err := db.log.syncAll(); err != nil {
 		return db.fail(wrap("sync", err))
 	}
-	if err := b.SyncWait(); err != nil {
-		return db.fail(wrap("sync", err))
-	}
-	if err := db.wal.syncActive(); err != nil {
-		return db.fail(err)
-	}
-	return b.Close()
+	return nil
 }
 
-// settle makes everything that was acknowledged durable before something
-// derived from it is published (G4). Under Always it already is.
-func (db *DB) settle() error {
-	if db.Fsync() == Always {
-		return db.failure()
-	}
-	return db.Sync()
+// syncPebble returns once all changes of Pebble are in its WAL and fsynced.
+func (db *DB) syncPebble() error {
+	return db.pebble.LogData(nil, pebble.Sync)
 }

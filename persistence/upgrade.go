@@ -4,20 +4,102 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
 )
 
 // ErrOldFormat: an earlier release wrote the data directory, and it is opened
 // in a way that cannot convert it.
 var ErrOldFormat = errors.New("data directory has an older format")
 
-// upgrade brings a directory of format 1 to format 2, which keeps the entries
-// of runs in files of their own instead of in Pebble. It may be interrupted at
-// any point: the files come first, then the entries go in one commit, META
-// last.
-func (db *DB) upgrade() error {
-	if db.meta.Format == format {
-		return nil
+// upgrade brings a directory of an older format to this one. It may be
+// interrupted at any point.
+func (db *DB) upgrade(o Options) error {
+	if db.meta.Format == 1 {
+		if err := db.moveRuns(); err != nil {
+			return err
+		}
 	}
+	if db.meta.Format < formatOpLogFiles {
+		if err := db.copyOpLog(); err != nil {
+			return err
+		}
+		// The mark comes before META says that the files count; and they are opened
+		// again, so that ReadLog finds what was written.
+		if err := db.log.sync.setPolicy(Always, db.Sync); err != nil {
+			return err
+		}
+		if err := db.log.close(); err != nil {
+			return wrap("convert the op log", err)
+		}
+		if err := db.setFormat(format); err != nil {
+			return err
+		}
+		if err := db.openLog(o); err != nil {
+			return err
+		}
+	}
+	return db.dropOldLog()
+}
+
+func (db *DB) setFormat(format int) error {
+	meta := db.meta
+	meta.Format = format
+	if err := writeFile(db.fs, db.dir, metaName, meta.encode()); err != nil {
+		return wrap("write "+metaName, err)
+	}
+	db.meta = meta
+	return nil
+}
+
+// The keys of the op log up to format 2: kindLog, partition u16, sequence u64.
+const oldLogKeySize = 1 + 2 + 8
+
+// copyOpLog copies the op log that is in Pebble to files, which format 3 keeps
+// it in. Until META says 3 the files count for nothing.
+func (db *DB) copyOpLog() error {
+	const chunk = 1 << 20
+	b := db.NewBatch()
+	err := db.scan("convert the op log", []byte{kindLog}, []byte{kindLog + 1}, func(key, value []byte) (bool, error) {
+		if len(key) != oldLogKeySize {
+			return false, corruptf("op log key of %d bytes", len(key))
+		}
+		b.AppendLog(binary.BigEndian.Uint16(key[1:]), binary.BigEndian.Uint64(key[3:]), value)
+		if len(b.log) < chunk {
+			return true, nil
+		}
+		return true, commitNow(b)
+	})
+	if err != nil {
+		return err
+	}
+	return commitNow(b)
+}
+
+// dropOldLog deletes what copyOpLog has copied.
+func (db *DB) dropOldLog() error {
+	found := false
+	err := db.scan("convert the op log", []byte{kindLog}, []byte{kindLog + 1}, func(_, _ []byte) (bool, error) {
+		found = true
+		return false, nil
+	})
+	if err != nil || !found {
+		return err
+	}
+	return wrap("convert the op log", db.pebble.DeleteRange([]byte{kindLog}, []byte{kindLog + 1}, pebble.Sync))
+}
+
+func commitNow(b *Batch) error {
+	if err := b.Apply(); err != nil {
+		return err
+	}
+	return b.Wait()
+}
+
+// moveRuns brings a directory to format 2, which keeps the entries of runs in
+// files of their own instead of in Pebble: the files come first, then the
+// entries go in one commit, META last.
+func (db *DB) moveRuns() error {
 	runs, err := db.extractRuns()
 	if err != nil {
 		return err
@@ -32,15 +114,11 @@ func (db *DB) upgrade() error {
 	if err := db.syncRuns(runs); err != nil {
 		return err
 	}
-	if err := b.Apply(); err != nil {
-		return err
-	}
-	if err := errors.Join(b.Wait(), db.Sync()); err != nil {
+	if err := commitNow(b); err != nil {
 		return err
 	}
 	db.runs.close()
-	db.meta.Format = format
-	return wrap("write "+metaName, writeFile(db.fs, db.dir, metaName, db.meta.encode()))
+	return db.setFormat(2)
 }
 
 // The keys of a run's entries in format 1: the run's prefix, this byte, hash

@@ -64,7 +64,7 @@ func TestNewestWALFormat(t *testing.T) {
 	mem := vfs.NewMem()
 	db := mustOpen(t, testOptions(mem))
 	defer mustClose(t, db)
-	mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, nil) })
+	mustCommit(t, db, func(b *Batch) { b.PutState(0, nil) })
 	wal, err := readFile(mem, fmt.Sprintf("data/db/%06d.log", db.wal.current().num), 1<<20)
 	if err != nil || len(wal) < walSyncHeader || wal[6] != 8+chunkFull {
 		t.Fatal(len(wal), err)
@@ -81,7 +81,7 @@ func TestMarkIsDurable(t *testing.T) {
 		if err := db.SetFsync(policy); err != nil {
 			t.Fatal(err)
 		}
-		mark, ok, err := readWALMark(crash(mem, 0, nil), "data")
+		mark, ok, err := readMark(crash(mem, 0, nil), "data", logMarkName)
 		if err != nil || !ok || mark.Lazy != (policy != Always) {
 			t.Fatal(policy, mark, ok, err)
 		}
@@ -102,7 +102,7 @@ func TestBackgroundFaultReachesWait(t *testing.T) {
 	}
 	mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 2, nil) }) // now both are written
 	f.arm(syscall.EIO, on(".log", errorfs.OpFileSyncData))
-	db.wal.tick()
+	db.log.sync.tick()
 	if err := b.Wait(); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package persistence
 
 import (
-	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -12,13 +11,12 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The WAL mark, file WALSYNC, says up to where a WAL file is really on the
-// disk, and whether its Syncs were lazy (Everysec and No). What lies before the
-// mark may not be damaged. What lies after it may be lost in a power loss, and
-// under a lazy policy, since pages reach the disk in any order, have holes with
-// valid records behind them. Pebble cannot know that: it stamps WAL chunks with
-// the offset that it believes is synced, and would refuse to open because of
-// such a hole although nothing promised was lost.
+// A mark says up to where a file of a log is really on the disk, and whether its
+// Syncs were lazy (Everysec and No): LOGSYNC of the op log, WALSYNC of Pebble's
+// WAL, which is never lazy since format 3. What lies before the mark may not be
+// damaged. What lies after it may be lost in a power loss, and under a lazy
+// policy, since pages reach the disk in any order, have holes with valid records
+// behind them.
 //
 // The mark is written after each real fsync and not itself fsynced: a mark
 // that lags behind is still true. Only a change of the policy is fsynced.
@@ -27,6 +25,7 @@ import (
 // so that a torn write leaves the other one.
 const (
 	walMarkName     = "WALSYNC"
+	logMarkName     = "LOGSYNC"
 	walMarkMagic    = "fbfkvwal"
 	walMarkSlot     = 40
 	walMarkPage     = 4096
@@ -87,12 +86,7 @@ func decodeWALMark(b []byte) (walPosition, error) {
 	return p, nil
 }
 
-// readWALMark reads the mark; ok is false when there is none.
-func readWALMark(fsys vfs.FS, dir string) (p walPosition, ok bool, err error) {
-	return readMark(fsys, dir, walMarkName)
-}
-
-// readMark reads WALSYNC or MANISYNC.
+// readMark reads LOGSYNC, WALSYNC or MANISYNC; ok is false when there is none.
 func readMark(fsys vfs.FS, dir, name string) (p walPosition, ok bool, err error) {
 	b, err := readFile(fsys, fsys.PathJoin(dir, name), walMarkFileSize)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +105,7 @@ func readMark(fsys vfs.FS, dir, name string) (p walPosition, ok bool, err error)
 type walMark struct {
 	fs   vfs.FS
 	dir  string
-	name string // of the file; "" is WALSYNC
+	name string // of the file: WALSYNC, LOGSYNC or MANISYNC
 
 	mu   sync.Mutex
 	file vfs.File // nil before the first setPolicy
@@ -141,11 +135,10 @@ func (m *walMark) create(file uint64, offset int64) error {
 	slot := m.last.encode()
 	copy(content, slot[:])
 	copy(content[walMarkPage:], slot[:])
-	name := cmp.Or(m.name, walMarkName)
-	if err := writeFile(m.fs, m.dir, name, content); err != nil {
+	if err := writeFile(m.fs, m.dir, m.name, content); err != nil {
 		return err
 	}
-	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, name), writeCategory)
+	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, m.name), writeCategory)
 	if err == nil {
 		m.file = f
 	}

@@ -21,7 +21,9 @@ const (
 	walHeader           = 7
 	walRecyclableHeader = walHeader + 4
 	walSyncHeader       = walRecyclableHeader + 8
-	walChunkTypes       = 13 // 0 is none; then 4 of each of three kinds
+	walChunkTypes       = 13 // 0 is none; then 4 of each of three kinds:
+	walRecyclableKinds  = 4  // with the log number
+	walSyncKinds        = 8  // and with the synced offset
 )
 
 // Chunk positions, as type = 4*kind + position.
@@ -48,31 +50,40 @@ type walTail struct {
 	Synced int64
 }
 
+// visitChunk is told of each valid chunk before the first bad one: its position
+// in its record, the offset of its payload in the file, and the payload.
+type visitChunk func(position int, at int64, payload []byte)
+
 // scanWAL finds where the log number num ends in r.
 func scanWAL(r io.Reader, num uint32) (walTail, error) {
 	t := walTail{Bad: -1}
+	err := t.scan(r, num, func(int, int64, []byte) {})
+	return t, err
+}
+
+func (t *walTail) scan(r io.Reader, num uint32, visit visitChunk) error {
 	block := make([]byte, walBlock)
 	inRecord := false
 	for base := int64(0); ; base += walBlock {
 		n, err := io.ReadFull(r, block)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return t, err
+			return err
 		}
-		if t.scanBlock(block[:n], base, num, &inRecord) {
+		if t.scanBlock(block[:n], base, num, &inRecord, visit) {
 			t.Valid = math.MaxInt64
-			return t, nil
+			return nil
 		}
 		if t.Bad < 0 {
 			t.Valid = base + int64(n)
 		}
 		if n < walBlock {
-			return t, nil
+			return nil
 		}
 	}
 }
 
 // scanBlock goes through one block and reports whether the log was closed here.
-func (t *walTail) scanBlock(b []byte, base int64, num uint32, inRecord *bool) (closed bool) {
+func (t *walTail) scanBlock(b []byte, base int64, num uint32, inRecord *bool, visit visitChunk) (closed bool) {
 	for off := 0; off < len(b); {
 		c := parseChunk(b[off:], num)
 		at := base + int64(off)
@@ -96,6 +107,7 @@ func (t *walTail) scanBlock(b []byte, base int64, num uint32, inRecord *bool) (c
 			t.Stray, t.Synced = base+int64(off), max(t.Synced, c.synced)
 			continue
 		}
+		visit(c.position, at+int64(c.header), b[off-c.size+c.header:off])
 		*inRecord = c.position == chunkFirst || c.position == chunkMiddle && *inRecord
 		if !*inRecord {
 			t.Good = base + int64(off)
@@ -116,6 +128,7 @@ const (
 type walChunk struct {
 	kind     chunkKind
 	position int
+	header   int   // bytes before the payload, of a valid chunk
 	size     int   // header and payload; 0 if a bad chunk does not tell
 	synced   int64 // the offset that the writer believed synced
 }
@@ -157,7 +170,7 @@ func parseChunk(b []byte, num uint32) walChunk {
 		bad.size = size // its header looks right, so the next one can be found
 		return bad
 	}
-	c := walChunk{kind: chunkValid, position: (typ-1)%4 + 1, size: size}
+	c := walChunk{kind: chunkValid, position: (typ-1)%4 + 1, header: header, size: size}
 	if header == walSyncHeader {
 		c.synced = int64(binary.LittleEndian.Uint64(b[walRecyclableHeader:]) & math.MaxInt64)
 	}
@@ -244,7 +257,7 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 // inspectWAL says what recoverWAL has to cut. It sees more damage than Pebble,
 // which looks for evidence only in later blocks.
 func inspectWAL(fsys vfs.FS, dir string) (Recovery, error) {
-	mark, marked, err := readWALMark(fsys, dir)
+	mark, marked, err := readMark(fsys, dir, walMarkName)
 	if err != nil {
 		return Recovery{}, wrap("read "+walMarkName, err)
 	}

@@ -185,13 +185,6 @@ func TestCheckFinds(t *testing.T) {
 		{"garbage log", func(_ *testing.T, s *Store, b *persistence.Batch) {
 			b.AppendLog(0, s.partitions[0].seq+1, append(beginRecord(nil, moment{}), 99))
 		}, "cannot be read"},
-		{"log begins late", func(_ *testing.T, s *Store, b *persistence.Batch) { b.TrimLog(0, s.partitions[0].seq) }, "not reach back to the older snapshot"},
-		{"log begins too late", func(_ *testing.T, s *Store, b *persistence.Batch) {
-			for i := range 50 {
-				cincr(s, "late"+strconv.Itoa(i), "1", 1)
-			}
-			b.TrimLog(0, s.partitions[0].seq)
-		}, "are needed"},
 		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Batch) {
 			b.DeleteExpiry(s.partitions[Slot([]byte("k5"))>>s.shift].id, 1_900_000_000_000, at("k5"))
 		}, "does not know it"},
@@ -221,6 +214,69 @@ func TestCheckFinds(t *testing.T) {
 	}
 }
 
+// TestCheckFindsShortLog: the op log must reach back as far as recovery could
+// need it.
+func TestCheckFindsShortLog(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		more int // operations after the snapshot
+		want string
+	}{
+		{"log begins late", 0, "not reach back to the older snapshot"},
+		{"log begins too late", 50, "are needed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			fs := vfs.NewMem()
+			s := testStore(t, func(o *Options) { o.FS = fs })
+			variety(t, s, 7)
+			must(t, s.Snapshot())
+			for i := range tc.more {
+				cincr(s, "late"+strconv.Itoa(i), "1", 1)
+			}
+			last := s.partitions[0].seq
+			must(t, s.CloseNow())
+			shortenLog(t, fs, last)
+			wantProblem(t, fs, tc.want)
+		})
+	}
+}
+
+// shortenLog writes the op log anew without partition 0's records below a
+// sequence.
+func shortenLog(t *testing.T, fs vfs.FS, below uint64) {
+	t.Helper()
+	open := func() *persistence.DB {
+		db, err := persistence.Open(persistence.Options{Dir: "data", FS: fs})
+		must(t, err)
+		return db
+	}
+	db := open()
+	type kept struct {
+		partition uint16
+		seq       uint64
+		record    []byte
+	}
+	var keep []kept
+	for p := range db.Meta().Partitions {
+		must(t, db.ReadLog(uint16(p), 0, func(seq uint64, record []byte) error {
+			if p != 0 || seq >= below {
+				keep = append(keep, kept{uint16(p), seq, slices.Clone(record)})
+			}
+			return nil
+		}))
+	}
+	must(t, db.Close())
+	must(t, fs.RemoveAll("data/log"))
+	must(t, fs.Remove("data/LOGSYNC"))
+	db = open()
+	b := db.NewBatch()
+	for _, k := range keep {
+		b.AppendLog(k.partition, k.seq, k.record)
+	}
+	must(t, commit(b))
+	must(t, db.Close())
+}
+
 // wantProblem checks the directory and expects a problem.
 func wantProblem(t *testing.T, fs vfs.FS, want string) {
 	t.Helper()
@@ -241,6 +297,7 @@ func TestCheckFindsRot(t *testing.T) {
 		{".run", "is damaged"},
 		{".fbf", "the server starts with the older snapshot"},
 		{"META", "restore a backup"},
+		{"LOGSYNC", "restore a backup"},
 		{"WALSYNC", "restore a backup"},
 	} {
 		fs := vfs.NewMem()
@@ -258,7 +315,7 @@ func TestCheckFindsRot(t *testing.T) {
 		if path == "" {
 			t.Fatalf("no file %s", tc.suffix)
 		}
-		if tc.suffix == "WALSYNC" {
+		if strings.HasSuffix(tc.suffix, "SYNC") {
 			damageEnds(t, fs, path)
 		} else {
 			flipByte(t, fs, path)

@@ -211,62 +211,9 @@ func (c *checkpoint) giveBack() {
 	p.deadRuns = append(p.deadRuns, c.obsolete...)
 }
 
-// writeBackChunk is the number of rows written under one acquisition of the
-// partition's lock.
-const writeBackChunk = 128
-
-// writeBack writes the dirty counters to their rows. A row may be newer than
-// the checkpoint's sequence: it carries its own, and redo goes on past it.
-func (c *checkpoint) writeBack() error {
-	b := c.s.db.NewBatch()
-	var value []byte
-	for len(c.dirty) > 0 {
-		n := min(len(c.dirty), writeBackChunk)
-		c.p.mu.Lock()
-		for _, k := range c.dirty[:n] {
-			value = c.p.writeRow(b, k, value)
-		}
-		// Applied under the lock, so that no later FLUSHALL or write-back of
-		// the same key can come before it.
-		err := b.Apply()
-		c.p.mu.Unlock()
-		if err == nil {
-			err = b.Wait()
-		}
-		if err != nil {
-			c.s.freeze(err)
-			return err
-		}
-		c.dirty = c.dirty[n:]
-	}
-	return nil
-}
-
-// writeRow puts the row of a key into a batch.
-func (p *partition) writeRow(b *persistence.Batch, k *counter, value []byte) []byte {
-	k.is &^= isListed
-	if p.hot.peek(k.key()) != k {
-		return value // forgotten by FLUSHALL
-	}
-	if k.kind != TypeCounter {
-		b.DeleteRow(k.rowKey())
-		k.is &^= isInRow
-	} else {
-		value = k.appendRow(value[:0])
-		b.PutRow(k.rowKey(), value)
-		if k.expire != 0 {
-			b.PutExpiry(p.id, k.expire, k.rowKey())
-		}
-		k.is |= isInRow
-	}
-	k.is &^= isChanged
-	p.hot.track(k)
-	return value
-}
-
 // writeState writes the state row, publishes the runs built since the last
-// checkpoint and drops obsolete ones, in one commit. Behind it in the WAL lies
-// nothing that the runs need: a crash that keeps it keeps their operations (G4).
+// checkpoint and drops obsolete ones, in one commit. The op log, which holds the
+// runs' operations, is durable before it (G4).
 func (c *checkpoint) writeState() error {
 	p := c.p
 	p.mu.Lock()
@@ -341,15 +288,11 @@ func (c *checkpoint) trim() error {
 		return err
 	}
 	keep := min(list[1].Seq, c.state.seq)
-	b := c.s.db.NewBatch()
-	b.TrimLog(c.p.id, keep+1)
 	persistence.KillPoint("before-trim")
-	if err = b.Apply(); err == nil {
-		persistence.KillPoint("trim")
-		err = b.Wait()
-	}
-	if err != nil {
+	if err := c.s.db.TrimLog(c.p.id, keep+1); err != nil {
 		c.s.freeze(err)
+		return err
 	}
-	return err
+	persistence.KillPoint("trim")
+	return nil
 }

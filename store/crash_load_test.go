@@ -163,8 +163,8 @@ func (r *crashRun) cycle() {
 	var b Batch
 	for _, p := range r.s.partitions {
 		r.s.refreshDue(p)
-		r.s.expireDue(p, &b)
 	}
+	r.s.expireAllDue(&b)
 	r.s.pruneTables()
 }
 

@@ -118,7 +118,7 @@ func (r *crashRun) String() string {
 
 func (r *crashRun) open(d *crashDisk) (*Store, error) {
 	return Open(Options{
-		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 128, Clock: r.clock.now,
+		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: 16 << 10, HotCounters: 128, Clock: r.clock.now,
 		Fatal: func(err error) { panic(err) },
 	})
 }

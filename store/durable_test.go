@@ -17,6 +17,7 @@ type gate struct {
 	mu   sync.Mutex
 	open sync.Cond
 	shut bool
+	held int // syncs that wait
 	err  error
 }
 
@@ -34,7 +35,9 @@ func (g *gate) fs() vfs.FS {
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		for g.shut {
+			g.held++
 			g.open.Wait()
+			g.held--
 		}
 		return g.err
 	}))
@@ -45,6 +48,21 @@ func (g *gate) set(shut bool, err error) {
 	g.shut, g.err = shut, err
 	g.open.Broadcast()
 	g.mu.Unlock()
+}
+
+// holds waits until a sync waits.
+func (g *gate) holds(t *testing.T) {
+	t.Helper()
+	for range 1000 {
+		g.mu.Lock()
+		held := g.held
+		g.mu.Unlock()
+		if held > 0 {
+			return
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("nothing is synced")
 }
 
 // TestNothingIsAnsweredFromTheFuture holds back an fsync: until it is through,
@@ -160,7 +178,7 @@ func TestFlushIsNotSeenEarly(t *testing.T) {
 	g.set(true, nil)
 	flushed := make(chan Op, 1)
 	go func() { flushed <- do(s, Op{Kind: FlushAll}) }()
-	waitSeq(t, s, 3)
+	g.holds(t)
 	answers := make(chan Op, 3)
 	for _, op := range []Op{
 		{Kind: Get, Key: []byte("k")},

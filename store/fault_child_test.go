@@ -33,7 +33,7 @@ func TestFaultChild(t *testing.T) {
 	d := newFaultDisk(vfs.Default, f, math.MaxInt64)
 	d.place = place
 	err := r.scenario(os.Stdout, Options{
-		Dir: dir, FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, Clock: r.clock.now,
+		Dir: dir, FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 	})
 	if err != nil {
 		fmt.Println("broken", err)

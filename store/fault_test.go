@@ -345,7 +345,7 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 	var result atomic.Pointer[error]
 	go func() {
 		err := r.scenario(io.Discard, Options{
-			Dir: "data", FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, Clock: r.clock.now,
+			Dir: "data", FS: d.fs, Fsync: fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 			Fatal: func(err error) {
 				if fatal.CompareAndSwap(nil, &err) {
 					end()

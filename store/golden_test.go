@@ -20,12 +20,12 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-var goldenUpdate = flag.Bool("golden.update", false, "make testdata/golden/format1 again; only for a release that changes the format")
+var goldenUpdate = flag.Bool("golden.update", false, "make testdata/golden again; only for a release that changes the format")
 
 // goldenName is the golden directory of this format. One of each released
 // format stays; a new format adds its own. What is added to its name tells a
 // directory whose files have later versions of their own.
-const goldenName = "testdata/golden/format2"
+const goldenName = "testdata/golden/format3"
 
 // TestGolden opens a data directory of every format there was and expects the
 // answers that the release that wrote it gave: values, the original results of

@@ -137,9 +137,7 @@ func TestExpiry(t *testing.T) {
 	}
 	var b Batch
 	for range 3 {
-		for _, p := range s.partitions {
-			s.expireDue(p, &b)
-		}
+		s.expireAllDue(&b)
 	}
 	if n, _ := s.DBSize(); n != 23 { // 20 odd ones, k0, k2, k4
 		t.Fatalf("DBSIZE %d", n)

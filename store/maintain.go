@@ -45,8 +45,8 @@ func (s *Store) cycle() {
 		}
 		for _, p := range s.partitions {
 			s.refreshDue(p)
-			s.expireDue(p, &batch)
 		}
+		s.expireAllDue(&batch)
 		s.pruneTables()
 	}
 }
@@ -123,9 +123,26 @@ func (x *execution) finish() error {
 	return x.err
 }
 
-// expireDue removes keys whose time has come: first those that only memory
-// knows, then those in the index on disk.
-func (s *Store) expireDue(p *partition, b *Batch) {
+// expireAllDue removes keys whose time has come from all partitions.
+func (s *Store) expireAllDue(b *Batch) {
+	drop := s.db.NewBatch()
+	for _, p := range s.partitions {
+		s.expireDue(p, b, drop)
+	}
+	if drop.Empty() {
+		return
+	}
+	// The tombstones are durable first: the entries have served. Those of keys
+	// whose expiry was changed were outdated.
+	if err := commit(drop); err != nil {
+		s.freeze(err)
+	}
+}
+
+// expireDue removes a partition's keys whose time has come: first those that
+// only memory knows, then those in the index on disk, whose entries are then to
+// be dropped.
+func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Batch) {
 	wall := s.clock.now().wall
 	p.mu.Lock()
 	keys := p.fresh.due(wall, expiryBatch)
@@ -135,10 +152,15 @@ func (s *Store) expireDue(p *partition, b *Batch) {
 	for _, k := range keys {
 		op.Keys = append(op.Keys, []byte(k))
 	}
-	drop := s.db.NewBatch()
+	type entry struct {
+		at int64
+		k  persistence.RowKey
+	}
+	var entries []entry
 	err := s.db.Expiries(p.id, wall, func(at int64, k persistence.RowKey) bool {
-		op.Keys = append(op.Keys, append([]byte(nil), k.Key...))
-		drop.DeleteExpiry(p.id, at, k)
+		k.Key = append([]byte(nil), k.Key...)
+		op.Keys = append(op.Keys, k.Key)
+		entries = append(entries, entry{at, k})
 		return len(op.Keys) < expiryBatch
 	})
 	if err != nil {
@@ -151,12 +173,11 @@ func (s *Store) expireDue(p *partition, b *Batch) {
 	began := s.eventBegins()
 	s.Execute(b)
 	s.eventEnds(EventExpiry, began)
-	if op.Err == nil && !drop.Empty() {
-		// The tombstones are durable: the entries have served. Those of keys
-		// whose expiry was changed were outdated.
-		if err := commit(drop); err != nil {
-			s.freeze(err)
-		}
+	if op.Err != nil {
+		return
+	}
+	for _, e := range entries {
+		drop.DeleteExpiry(p.id, e.at, e.k)
 	}
 }
 
@@ -245,10 +266,34 @@ func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
 		return s.checkpoint(p, false)
 	case long:
 		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, false)
+	case s.db.PinsLog(p.id, pinnedAt*uint64(s.opts.MaxLogBytes)):
+		return s.unpin(p)
 	case records:
 		return s.flushRecords(p, load.urgent)
 	}
 	return nil
+}
+
+// pinnedAt is how many times MaxLogBytes the log may take on disk, of which the
+// half or so is kept for the older snapshots, before partitions are asked to let
+// go of its oldest file.
+const pinnedAt = 3
+
+// unpin checkpoints a partition that has been too quiet for its own good: the
+// log is kept from its older snapshot on, and a file of the log is kept whole,
+// so that its few records there keep all the files behind. One of which nothing
+// has changed gets an entry that says nothing new: a snapshot is named after its
+// sequence.
+func (s *Store) unpin(p *partition) error {
+	x := s.internal(p)
+	x.lock()
+	if p.seq == p.checkpointSeq {
+		x.log(p, &entry{kind: entryCatalog, id: p.catalog.encode()})
+	}
+	if err := x.finish(); err != nil {
+		return err
+	}
+	return s.checkpoint(p, true)
 }
 
 // overdue reports whether a partition should be checkpointed before its time,

@@ -229,7 +229,7 @@ func (r *crashRun) rot(d rot) (outcome string, err error) {
 
 func (r *crashRun) openRotten(mem *vfs.MemFS, d rot, fatal chan error) (string, error) {
 	s, err := Open(Options{
-		Dir: "data", FS: mem, Fsync: r.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, Clock: r.clock.now,
+		Dir: "data", FS: mem, Fsync: r.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 		Fatal: func(err error) { fatal <- err; select {} },
 	})
 	if err != nil {

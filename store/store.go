@@ -54,6 +54,9 @@ type Options struct {
 	// a partition takes one; it bounds the time of recovery. Default 256 MiB
 	// over all partitions.
 	MaxLogBytes int64
+	// LogFileSize is the size in bytes of a file of the op log, the unit in which
+	// it is trimmed. 0: persistence.DefaultLogFileSize.
+	LogFileSize int64
 	// RecordMemory is the memory, bytes, that EXACT records may take before
 	// they go to disk in sorted runs; default 32 MiB over all partitions. With
 	// many records on disk up to a 64th of their size is used.
@@ -143,7 +146,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
-		CacheSize: o.BlockCache, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err
@@ -152,6 +155,7 @@ func Open(o Options) (*Store, error) {
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
+	db.EndRecovery()
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil

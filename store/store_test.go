@@ -43,7 +43,7 @@ func (c *fakeClock) step(d time.Duration) {
 // testStore opens a store on an in-memory file system.
 func testStore(t testing.TB, change func(*Options)) *Store {
 	t.Helper()
-	o := Options{Dir: "data", FS: vfs.NewMem(), Partitions: 4, SnapshotInterval: -1, MinFreeDisk: -1,
+	o := Options{Dir: "data", FS: vfs.NewMem(), Partitions: 4, SnapshotInterval: -1, LogFileSize: 8 << 10, MinFreeDisk: -1,
 		Fatal: func(err error) { t.Error(err) }}
 	if change != nil {
 		change(&o)

@@ -294,7 +294,7 @@ func TestForgottenWindow(t *testing.T) {
 		damageSnapshots(t, s, fs, 2)
 	}
 	damage()
-	o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now}
+	o := Options{Dir: "data", FS: fs, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now, LogFileSize: 4 << 10}
 	if _, err := Open(o); !errors.Is(err, ErrForgotten) {
 		t.Fatal(err)
 	}

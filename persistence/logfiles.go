@@ -1,0 +1,220 @@
+package persistence
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+const (
+	// recycledSuffix ends the names of log files that are to be used again.
+	recycledSuffix = ".recycle"
+	// maxRecycled is how many of them are kept.
+	maxRecycled = 8
+)
+
+// segment is one file of the op log.
+type segment struct {
+	num  uint64
+	size int64
+	last []uint64 // by partition: the sequence of its last record; 0: it has none
+}
+
+func newSegment(num uint64, partitions int) segment {
+	return segment{num: num, last: make([]uint64, partitions)}
+}
+
+// note keeps that the file has a record of a partition.
+func (s *segment) note(partition uint16, seq uint64) { s.last[partition] = seq }
+
+// obsolete reports whether all records are below the partitions' lows.
+func (s *segment) obsolete(lows []uint64) bool {
+	for p, last := range s.last {
+		if last != 0 && last >= lows[p] {
+			return false
+		}
+	}
+	return true
+}
+
+// nextFile is the file that will follow the one being written.
+type nextFile struct {
+	num  uint64
+	file vfs.File // nil until it is ready
+}
+
+func logFileName(num uint64) string { return fmt.Sprintf("%06d.log", num) }
+
+func (l *opLog) path(name string) string { return l.fs.PathJoin(l.dir, name) }
+
+// turn lets the next file follow one that is full, once that is ready. Only the
+// leader calls it; the lock is held.
+func (l *opLog) turn() {
+	if l.next == nil && l.pos >= l.size/4*3 {
+		l.prepare()
+	}
+	if l.pos < l.size || l.next.file == nil {
+		return
+	}
+	n := l.next
+	l.next = nil
+	if l.finish() == nil {
+		l.begin(n.file, n.num)
+	}
+}
+
+// prepare creates the next file beside the writer, and fsyncs this one, so that
+// little is left to be fsynced while commits wait.
+func (l *opLog) prepare() {
+	n := &nextFile{num: l.current.num + 1}
+	old := ""
+	if last := len(l.recycled) - 1; last >= 0 {
+		old, l.recycled = l.recycled[last], l.recycled[:last]
+	}
+	l.next = n
+	current := l.file
+	l.preparing.Go(func() {
+		f, err := l.create(n.num, old)
+		if err != nil {
+			_ = l.sync.fail("create a file of the op log", err)
+			return
+		}
+		_ = current.fsync() // its failure is sticky
+		l.mu.Lock()
+		n.file = f
+		l.mu.Unlock()
+	})
+}
+
+// create makes a log file, out of a recycled one if a name is given, and its
+// name durable: what is written to it can then not be lost with it.
+func (l *opLog) create(num uint64, recycled string) (f vfs.File, err error) {
+	path := l.path(logFileName(num))
+	if recycled != "" {
+		f, err = l.fs.ReuseForWrite(l.path(recycled), path, writeCategory)
+	} else {
+		f, err = l.fs.Create(path, writeCategory)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := syncDir(l.fs, l.dir); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// begin makes a new, empty file the one that is written. The lock is held.
+func (l *opLog) begin(f vfs.File, num uint64) {
+	l.file = l.sync.begin(f, num)
+	l.pos = 0
+	l.current = newSegment(num, len(l.lows))
+}
+
+// finish writes what was appended, ends the file by a trailer and closes it,
+// which fsyncs it under every policy: only the newest file can have an unsynced
+// tail. The lock is held.
+func (l *opLog) finish() error {
+	l.buf = appendTrailer(l.buf, l.pos, l.stamp(l.current.num))
+	if _, err := l.file.Write(l.buf); err != nil {
+		return err
+	}
+	l.buf = l.buf[:0]
+	if err := l.file.Close(); err != nil {
+		return l.sync.fail("close a file of the op log", err)
+	}
+	l.written = l.appended
+	l.current.size = l.file.written.Load()
+	l.closed = append(l.closed, l.current)
+	return nil
+}
+
+// trim gives up the records of a partition below a sequence, and the files that
+// hold nothing else any more.
+func (l *opLog) trim(partition uint16, below uint64) error {
+	l.mu.Lock()
+	l.lows[partition] = max(l.lows[partition], below)
+	n := 0
+	for n < len(l.closed) && l.closed[n].obsolete(l.lows) {
+		n++
+	}
+	obsolete := slices.Clone(l.closed[:n])
+	l.closed = l.closed[n:]
+	l.mu.Unlock()
+	for _, s := range obsolete {
+		if err := l.recycle(s.num); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pins reports whether a partition's records are among those that keep the
+// oldest file of a log of more than limit bytes.
+func (l *opLog) pins(partition uint16, limit uint64) bool {
+	if _, size := l.sizes(); size <= limit {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.closed) == 0 {
+		return false
+	}
+	last := l.closed[0].last[partition]
+	return last != 0 && last >= l.lows[partition]
+}
+
+// recycle takes a file out of the log. The directory is fsynced each time, so
+// that after a crash no file is missing between two others.
+func (l *opLog) recycle(num uint64) error {
+	name := logFileName(num)
+	l.mu.Lock()
+	keep := len(l.recycled) < maxRecycled
+	l.mu.Unlock()
+	if !keep {
+		return errors.Join(removeIfExists(l.fs, l.path(name)), syncDir(l.fs, l.dir))
+	}
+	free := strings.TrimSuffix(name, ".log") + recycledSuffix
+	if err := l.fs.Rename(l.path(name), l.path(free)); err != nil {
+		return err
+	}
+	if err := syncDir(l.fs, l.dir); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.recycled = append(l.recycled, free)
+	l.mu.Unlock()
+	return nil
+}
+
+// live returns the numbers of the log's files, ascending.
+func (l *opLog) live() []uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var nums []uint64
+	for i := range l.closed {
+		nums = append(nums, l.closed[i].num)
+	}
+	return append(nums, l.current.num)
+}
+
+// bytes returns how much was appended since Open.
+func (l *opLog) bytes() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.appended
+}
+
+// sizes returns how many files the log has, and their bytes.
+func (l *opLog) sizes() (files int64, bytes uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	bytes = uint64(l.pos)
+	for i := range l.closed {
+		bytes += uint64(l.closed[i].size)
+	}
+	return int64(len(l.closed)) + 1, bytes
+}

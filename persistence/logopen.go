@@ -1,0 +1,251 @@
+package persistence
+
+import (
+	"bufio"
+	"errors"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// logPosition is where ReadLog finds a record.
+type logPosition struct {
+	seq  uint64
+	file uint64
+	at   int64 // offset of its first byte in the file
+	size int
+}
+
+// deferredBatch is a Pebble batch found in the log.
+type deferredBatch struct {
+	end  recordEnd
+	repr []byte
+}
+
+// scannedLog is what the files of the op log hold.
+type scannedLog struct {
+	files    []scannedFile // ascending
+	mark     walPosition
+	batches  []deferredBatch
+	recovery Recovery
+}
+
+type scannedFile struct {
+	segment
+	tail walTail
+}
+
+func (f *scannedFile) closed() bool { return f.tail.Valid == math.MaxInt64 }
+
+// empty reports whether nothing was ever written to the file under its number.
+func (f *scannedFile) empty() bool {
+	return !f.closed() && f.tail.Good == 0 && f.tail.Valid == 0 && f.tail.Stray == 0
+}
+
+// scan reads all files of the log, indexes their records and says where the log
+// ends. It changes nothing. Refused is what an orderly server, or a crash of it,
+// cannot leave: a file that is missing, or one that ends before it was durable.
+func (l *opLog) scan() (scannedLog, error) {
+	var s scannedLog
+	nums, err := l.list()
+	if err != nil {
+		return s, err
+	}
+	mark, marked, err := readMark(l.fs, l.sync.mark.dir, logMarkName)
+	if err != nil {
+		return s, wrap("read "+logMarkName, err)
+	}
+	s.mark = mark
+	for _, num := range nums {
+		if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
+			return s, corruptf("%s of the op log is missing", logFileName(s.files[n-1].num+1))
+		}
+		f, err := l.scanFile(num, &s)
+		if err != nil {
+			return s, wrap("scan the op log", err)
+		}
+		s.files = append(s.files, f)
+	}
+	// A crash may leave a next file that nothing was written to.
+	for n := len(s.files); n > 0 && s.files[n-1].empty() && s.files[n-1].num > mark.File; n-- {
+		s.files = s.files[:n-1]
+	}
+	return s, s.judge(marked)
+}
+
+// judge compares what was found with what the mark says was durable.
+func (s *scannedLog) judge(marked bool) error {
+	for i := range max(len(s.files)-1, 0) {
+		if f := &s.files[i]; !f.closed() {
+			return corruptf("%s of the op log ends at byte %d without having been closed", logFileName(f.num), f.tail.Valid)
+		}
+	}
+	if len(s.files) == 0 {
+		if marked && s.mark.Offset > 0 {
+			return corruptf("%s of the op log is missing", logFileName(s.mark.File))
+		}
+		return nil
+	}
+	newest := &s.files[len(s.files)-1]
+	if !marked && !newest.empty() {
+		return corruptf("%s is missing", logMarkName)
+	}
+	durable := int64(0)
+	switch {
+	case marked && s.mark.File > newest.num && s.mark.Offset > 0:
+		return corruptf("%s of the op log is missing", logFileName(s.mark.File))
+	case marked && s.mark.File == newest.num:
+		durable = s.mark.Offset
+	}
+	if !s.mark.Lazy {
+		durable = max(durable, newest.tail.Synced) // true, since every Sync was real
+	}
+	if newest.tail.Valid < durable {
+		return corruptf("%s of the op log is damaged at byte %d, but was durable up to %d",
+			logFileName(newest.num), newest.tail.Valid, durable)
+	}
+	if newest.tail.Stray > 0 && !newest.closed() {
+		s.recovery = Recovery{File: logName + "/" + logFileName(newest.num), CutAt: newest.tail.Good,
+			LostBytes: newest.tail.Stray - newest.tail.Good}
+	}
+	return nil
+}
+
+// list returns the numbers of the log's files, ascending, and keeps the names of
+// those to be used again.
+func (l *opLog) list() (nums []uint64, err error) {
+	names, err := l.fs.List(l.dir)
+	if err != nil {
+		return nil, wrap("list the op log", err)
+	}
+	for _, name := range names {
+		if num, ok := walNumber(name); ok {
+			nums = append(nums, num)
+		} else if strings.HasSuffix(name, recycledSuffix) {
+			l.recycled = append(l.recycled, name)
+		}
+	}
+	slices.Sort(nums)
+	return nums, nil
+}
+
+// scanFile scans one file and indexes its records.
+func (l *opLog) scanFile(num uint64, s *scannedLog) (scannedFile, error) {
+	out := scannedFile{segment: newSegment(num, len(l.index))}
+	f, err := l.fs.Open(l.path(logFileName(num)), vfs.SequentialReadsOption)
+	if err != nil {
+		return out, err
+	}
+	ix := logIndexer{l: l, s: s, file: &out}
+	t := walTail{Bad: -1}
+	err = t.scan(bufio.NewReaderSize(f, 1<<20), l.stamp(num), ix.chunk)
+	out.tail, out.size = t, t.Good
+	if err == nil {
+		err = ix.err
+	}
+	return out, errors.Join(err, f.Close())
+}
+
+// logIndexer puts the chunks of a file together to records and indexes these.
+type logIndexer struct {
+	l       *opLog
+	s       *scannedLog
+	file    *scannedFile
+	payload []byte
+	begin   int64 // offset of the payload's first byte in the file
+	whole   bool  // the record's first chunk was seen
+	err     error
+}
+
+// chunk takes one valid chunk.
+func (ix *logIndexer) chunk(position int, at int64, payload []byte) {
+	if position == chunkFull || position == chunkFirst {
+		ix.payload, ix.begin, ix.whole = ix.payload[:0], at, true
+	}
+	ix.payload = append(ix.payload, payload...)
+	if position != chunkFull && position != chunkLast || !ix.whole || ix.err != nil {
+		return
+	}
+	ix.whole = false
+	end := recordEnd{ix.file.num, at + int64(len(payload))}
+	ix.err = parseSections(ix.payload, func(sec section) error {
+		if sec.kind == sectionPebble {
+			ix.s.batches = append(ix.s.batches, deferredBatch{end, slices.Clone(sec.content)})
+			return nil
+		}
+		if int(sec.partition) >= len(ix.l.index) {
+			return corruptf("the op log has a record of partition %d", sec.partition)
+		}
+		ix.file.note(sec.partition, sec.seq)
+		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], logPosition{
+			seq: sec.seq, file: ix.file.num,
+			at:   payloadOffset(ix.begin, sec.at),
+			size: len(sec.content),
+		})
+		return nil
+	})
+}
+
+// open makes the log ready to be written, behind what scan found: the file that
+// was written last is ended where its last whole record ends, and a new one
+// follows it.
+func (l *opLog) open(s scannedLog) error {
+	num := uint64(1)
+	for i := range s.files {
+		f := &s.files[i]
+		if !f.closed() {
+			if err := l.endFile(f); err != nil {
+				return wrap("end "+logFileName(f.num)+" of the op log", err)
+			}
+		}
+		l.closed = append(l.closed, f.segment)
+		num = f.num + 1
+	}
+	if num == 1 && s.mark.File > 0 {
+		num = s.mark.File // numbers never come back
+	}
+	if err := l.setAsideEmpty(num); err != nil {
+		return wrap("recycle a file of the op log", err)
+	}
+	recycled := ""
+	if n := len(l.recycled) - 1; n >= 0 {
+		recycled, l.recycled = l.recycled[n], l.recycled[:n]
+	}
+	f, err := l.create(num, recycled)
+	if err != nil {
+		return wrap("create a file of the op log", err)
+	}
+	l.begin(f, num)
+	return nil
+}
+
+// endFile writes the trailer that a crash did not let the server write.
+func (l *opLog) endFile(f *scannedFile) error {
+	out, err := l.fs.OpenReadWrite(l.path(logFileName(f.num)), writeCategory)
+	if err != nil {
+		return err
+	}
+	_, err = out.WriteAt(appendTrailer(nil, f.tail.Good, l.stamp(f.num)), f.tail.Good)
+	if err == nil {
+		err = out.Sync()
+	}
+	return errors.Join(err, out.Close())
+}
+
+// setAsideEmpty recycles prepared files from a number on.
+func (l *opLog) setAsideEmpty(from uint64) error {
+	nums, err := l.fs.List(l.dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range nums {
+		if num, ok := walNumber(name); ok && num >= from {
+			if err := l.recycle(num); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

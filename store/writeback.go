@@ -1,0 +1,96 @@
+package store
+
+import "github.com/fbfkv/fbfkv/persistence"
+
+const (
+	// writeBackPiece is how many rows are captured under one acquisition of the
+	// partition's lock.
+	writeBackPiece = 128
+	// writeBackRows is how many are written with one commit.
+	writeBackRows = 16 << 10
+)
+
+// savedRow is the row of a key as it was captured.
+type savedRow struct {
+	c       *counter
+	seq     uint64
+	deleted bool
+}
+
+// writeBack writes the dirty counters to their rows. A row may be newer than
+// the checkpoint's sequence: it carries its own, and redo goes on past it. Until
+// its row is written a counter is not clean, and so stays in memory; nothing
+// else writes rows meanwhile, for the snapshotter's lock is held.
+func (c *checkpoint) writeBack() error {
+	b := c.s.db.NewBatch()
+	var rows []savedRow
+	for len(c.dirty) > 0 {
+		n := min(len(c.dirty), writeBackRows)
+		rows = c.captureRows(b, c.dirty[:n], rows[:0])
+		// The log is durable up to what the rows show before they are (G4).
+		if err := commit(b); err != nil {
+			c.s.freeze(err)
+			return err
+		}
+		c.p.rowsWritten(rows)
+		c.dirty = c.dirty[n:]
+	}
+	return nil
+}
+
+// captureRows puts the present rows of keys into a batch.
+func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []savedRow) []savedRow {
+	var value []byte
+	for len(keys) > 0 {
+		n := min(len(keys), writeBackPiece)
+		c.p.mu.Lock()
+		for _, k := range keys[:n] {
+			k.is &^= isListed
+			if c.p.hot.peek(k.key()) != k {
+				continue // forgotten by FLUSHALL
+			}
+			value = c.p.putRow(b, k, value)
+			rows = append(rows, savedRow{k, k.seq, k.kind != TypeCounter})
+		}
+		c.p.mu.Unlock()
+		keys = keys[n:]
+	}
+	return rows
+}
+
+// putRow puts the row of a key into a batch. SCAN must find a key that is
+// created anew before its old row is gone, so that counts as gone from now on.
+func (p *partition) putRow(b *persistence.Batch, k *counter, value []byte) []byte {
+	if k.kind != TypeCounter {
+		b.DeleteRow(k.rowKey())
+		k.is &^= isInRow
+		p.hot.track(k)
+		return value
+	}
+	value = k.appendRow(value[:0])
+	b.PutRow(k.rowKey(), value)
+	if k.expire != 0 {
+		b.PutExpiry(p.id, k.expire, k.rowKey())
+	}
+	return value
+}
+
+// rowsWritten notes that rows are visible on disk: keys that did not change
+// since are clean.
+func (p *partition) rowsWritten(rows []savedRow) {
+	for len(rows) > 0 {
+		n := min(len(rows), writeBackPiece)
+		p.mu.Lock()
+		for _, r := range rows[:n] {
+			if r.c.seq == r.seq {
+				r.c.is &^= isChanged
+			}
+			if !r.deleted {
+				r.c.is |= isInRow
+				p.hot.track(r.c)
+			}
+		}
+		p.mu.Unlock()
+		rows = rows[n:]
+	}
+}
