@@ -50,13 +50,22 @@ func logFileName(num uint64) string { return fmt.Sprintf("%06d.log", num) }
 
 func (l *opLog) path(name string) string { return l.fs.PathJoin(l.dir, name) }
 
-// turn lets the next file follow one that is full, once that is ready. Only the
-// leader calls it; the lock is held.
+// turn lets the next file follow one that is full, once that is ready; for a
+// file of twice its size commits wait until it is. Only the leader calls it; the
+// lock is held.
 func (l *opLog) turn() {
 	if l.next == nil && l.pos >= l.size/4*3 {
 		l.prepare()
 	}
-	if l.pos < l.size || l.next.file == nil {
+	if l.pos < l.size {
+		return
+	}
+	if l.next.file == nil && l.pos >= 2*l.size {
+		l.mu.Unlock()
+		l.preparing.Wait()
+		l.mu.Lock()
+	}
+	if l.next.file == nil {
 		return
 	}
 	n := l.next
@@ -107,10 +116,36 @@ func (l *opLog) create(num uint64, recycled string) (f vfs.File, err error) {
 	return f, nil
 }
 
+// fillAhead is how many bytes of zeros a new file gets ahead of its records.
+const fillAhead = 1 << 20
+
+var zeros [fillAhead / 4]byte
+
+// fill makes sure under Always that the next n bytes of the file have blocks.
+// A file that grows with each commit has its size and its blocks written to the
+// file system's journal by each fsync, which takes several times as long as one
+// that only overwrites.
+func (l *opLog) fill(n int) error {
+	end := l.file.written.Load() + int64(n)
+	if l.sync.fsyncPolicy() != Always || end <= l.filled {
+		return nil
+	}
+	for at, to := max(l.filled, end-int64(n)), end+fillAhead; at < to; at += int64(len(zeros)) {
+		if _, err := l.file.WriteAt(zeros[:], at); err != nil {
+			return l.sync.fail("extend a file of the op log", err)
+		}
+		l.filled = at + int64(len(zeros))
+	}
+	return nil
+}
+
 // begin makes a new, empty file the one that is written. The lock is held.
 func (l *opLog) begin(f vfs.File, num uint64) {
 	l.file = l.sync.begin(f, num)
-	l.pos = 0
+	l.pos, l.filled = 0, 0
+	if info, err := f.Stat(); err == nil { // a recycled file has blocks
+		l.filled = info.Size()
+	}
 	l.current = newSegment(num, len(l.lows))
 }
 

@@ -44,6 +44,7 @@ type opLog struct {
 
 	file      *syncedFile
 	pos       int64 // where in file the next record begins
+	filled    int64 // the leader's: up to where file has blocks
 	current   segment
 	closed    []segment // older files, ascending
 	lows      []uint64  // by partition: below it records are obsolete
@@ -124,7 +125,10 @@ func (l *opLog) lead() {
 	l.buf, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
 
-	_, err := l.file.Write(buf)
+	err := l.fill(len(buf))
+	if err == nil {
+		_, err = l.file.Write(buf)
+	}
 	if err == nil {
 		err = l.file.Sync()
 	}
