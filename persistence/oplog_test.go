@@ -1,0 +1,277 @@
+package persistence
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+// TestRecordsAcrossBlocks frames records of many sizes at every kind of place in
+// a block and finds each again at the position that the index gives it.
+func TestRecordsAcrossBlocks(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 3))
+	o := testOptions(vfs.NewMem())
+	o.LogFileSize = 1 << 30
+	db := mustOpen(t, o)
+	sizes := []int{0, 1, walBlock - walSyncHeader - opsHeader, walBlock - 2*walSyncHeader, walBlock, 3*walBlock + 7}
+	for rest := 0; rest <= 2*(walSyncHeader+opsHeader); rest++ { // what a record leaves of its block
+		sizes = append(sizes, walBlock-int(db.log.pos%walBlock)-rest, rng.IntN(100))
+	}
+	want := make(map[uint64][]byte)
+	for i, size := range sizes {
+		// The place decides, not the list: fill up to the block's last bytes.
+		if i > 6 && i%2 == 1 {
+			size = walBlock - int(db.log.pos%walBlock) - walSyncHeader - opsHeader - (i-7)/2
+		}
+		record := noise[rng.IntN(1<<16):][:max(size, 0)]
+		want[uint64(i+1)] = record
+		mustCommit(t, db, func(b *Batch) {
+			b.AppendLog(1, uint64(i+1), record)
+			b.AppendLog(2, uint64(i+1), record[:len(record)/2])
+		})
+	}
+	mustClose(t, db)
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	for _, p := range []uint16{1, 2} {
+		n := 0
+		err := db.ReadLog(p, 0, func(seq uint64, record []byte) error {
+			n++
+			w := want[seq]
+			if p == 2 {
+				w = w[:len(w)/2]
+			}
+			if !bytes.Equal(record, w) {
+				return fmt.Errorf("partition %d, record %d of %d bytes differs", p, seq, len(w))
+			}
+			return nil
+		})
+		if err != nil || n != len(want) {
+			t.Fatal(n, err)
+		}
+	}
+}
+
+// logNames lists the names in the log's directory.
+func logNames(t *testing.T, fsys vfs.FS) string {
+	t.Helper()
+	names, err := fsys.List("data/log")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Join(names, " ")
+}
+
+// fillLogs commits records of two partitions until the log has n files.
+func fillLogs(t *testing.T, db *DB, seq uint64, n int) uint64 {
+	t.Helper()
+	for {
+		if files, _ := db.log.sizes(); int(files) >= n {
+			return seq
+		}
+		seq++
+		mustCommit(t, db, func(b *Batch) {
+			b.AppendLog(0, seq, recordOf(seq))
+			b.AppendLog(1, seq, nil)
+		})
+	}
+}
+
+// TestTrimLog: a file goes when no partition needs it any more, and not before,
+// and is used again for the next one.
+func TestTrimLog(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	o := testOptions(mem)
+	o.LogFileSize = 50 << 10
+	db := mustOpen(t, o)
+	last := fillLogs(t, db, 0, 4)
+	edge := db.log.closed[0].last[0] // the first file's last record
+	for _, below := range []uint64{edge, edge + 1} {
+		if err := db.TrimLog(0, below); err != nil {
+			t.Fatal(err)
+		}
+		if files, _ := db.log.sizes(); files != 4 {
+			t.Fatalf("%d files: one is gone that partition 1 needs", files)
+		}
+	}
+	if !db.PinsLog(1, 0) || db.PinsLog(0, 0) || db.PinsLog(1, 1<<40) {
+		t.Fatal("it is partition 1 that keeps the first file")
+	}
+	if err := db.TrimLog(1, edge); err != nil {
+		t.Fatal(err)
+	}
+	if files, _ := db.log.sizes(); files != 4 {
+		t.Fatal("the last record of a file is not obsolete yet")
+	}
+	if err := db.TrimLog(1, edge+1); err != nil {
+		t.Fatal(err)
+	}
+	if names := logNames(t, mem); !strings.Contains(names, "000001.recycle") || strings.Contains(names, "000001.log") {
+		t.Fatal(names)
+	}
+	last = fillLogs(t, db, last, 6)
+	if names := logNames(t, mem); strings.Contains(names, "000001.recycle") {
+		t.Fatal("not used again:", names)
+	}
+	o.FS = crash(mem, 0, nil)
+	mustClose(t, db)
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	if first, end, ok, err := db.LogBounds(0); first != edge+1 || end != last || !ok || err != nil {
+		t.Fatal(first, end, ok, err)
+	}
+}
+
+// TestRecycledFileIsEmpty: what a recycled file held under its old number is
+// nothing under the new one, wherever the new content ends.
+func TestRecycledFileIsEmpty(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	o := testOptions(mem)
+	o.LogFileSize = 50 << 10
+	db := mustOpen(t, o)
+	last := fillLogs(t, db, 0, 3)
+	for p := range uint16(2) {
+		if err := db.TrimLog(p, last); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for files, _ := db.log.sizes(); int(files) < 4; files, _ = db.log.sizes() {
+		last++
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, last, recordOf(last)) })
+		reopened := testOptions(crash(mem, 100, nil))
+		again := mustOpen(t, reopened)
+		if _, end, ok, err := again.LogBounds(0); end != last || !ok || err != nil {
+			t.Fatal(end, last, ok, err)
+		}
+		expect(t, "recovery", again.Recovery(), Recovery{})
+		mustClose(t, again)
+	}
+	mustClose(t, db)
+}
+
+// TestMissingLogFile: a file may be missing neither in the middle nor at the end.
+func TestMissingLogFile(t *testing.T) {
+	mem := vfs.NewMem()
+	o := testOptions(mem)
+	o.LogFileSize = 50 << 10
+	db := mustOpen(t, o)
+	fillLogs(t, db, 0, 4)
+	mustClose(t, db)
+	for _, num := range []uint64{2, 3, 4} {
+		name := "data/log/" + logFileName(num)
+		if err := mem.Rename(name, "aside"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(o); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), logFileName(num)) {
+			t.Fatal(num, err)
+		}
+		if err := mem.Rename("aside", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, mustOpen(t, o))
+}
+
+// TestOneCommit: a batch with a record and changes of Pebble is applied whole or
+// not at all, and once (G4), although the two are fsynced one after the other.
+func TestOneCommit(t *testing.T) {
+	row := func(n uint64) RowKey { return RowKey{Hash: n, Key: []byte("k")} }
+	seen := make(map[bool]bool) // both outcomes
+	for at := 1; ; at++ {
+		mem := vfs.NewCrashableMem()
+		armed, n := false, 0
+		var crashed *vfs.MemFS
+		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
+			if armed {
+				if n++; n == at {
+					crashed = crash(mem, 0, nil)
+				}
+			}
+			return nil
+		})))
+		db := manualTicks(mustOpen(t, o))
+		mustCommit(t, db, func(b *Batch) { b.PutRow(row(1), []byte("old")) })
+		armed = true
+		mustCommit(t, db, func(b *Batch) {
+			b.AppendLog(0, 1, []byte("flush"))
+			b.DeleteRow(row(1))
+		})
+		armed = false
+		// A later row must not fall to the same deletion done again.
+		mustCommit(t, db, func(b *Batch) { b.PutRow(row(1), []byte("new")) })
+		again := testOptions(crash(mem, 0, nil))
+		mustClose(t, db)
+		db = mustOpen(t, again)
+		expect(t, "after all of it", rows(t, db, 0, 1<<40), "0/1/k=new ")
+		mustClose(t, db)
+		if crashed == nil {
+			break
+		}
+		for range 2 {
+			db = mustOpen(t, testOptions(crashed))
+			logged := logOf(t, db, 0, 0) != ""
+			_, ok, err := db.Row(nil, row(1))
+			if err != nil || ok == logged {
+				t.Fatalf("at %d: logged %v, row is there %v, %v", at, logged, ok, err)
+			}
+			seen[logged] = true
+			mustClose(t, db)
+		}
+	}
+	if !seen[true] || !seen[false] {
+		t.Fatal("no crash lay before, or none behind the commit:", seen)
+	}
+}
+
+// TestNothingAheadOfTheLog: when a row is durable, so is everything that was
+// appended to the log before it, under every policy (G4).
+func TestNothingAheadOfTheLog(t *testing.T) {
+	for _, policy := range []Fsync{Always, Everysec, No} {
+		mem := vfs.NewCrashableMem()
+		o := testOptions(mem)
+		o.Fsync = policy
+		db := manualTicks(mustOpen(t, o))
+		b := db.NewBatch()
+		b.AppendLog(0, 1, recordOf(1))
+		if err := b.Apply(); err != nil {
+			t.Fatal(err)
+		}
+		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{Key: []byte("k")}, []byte("1")) })
+		crashed := mustOpen(t, testOptions(crash(mem, 0, nil)))
+		expect(t, "records behind the row", logPrefix(t, crashed), 1)
+		mustClose(t, crashed)
+		if err := b.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		mustClose(t, db)
+	}
+}
+
+// FuzzSections: what a record holds is found, or refused, without a panic.
+func FuzzSections(f *testing.F) {
+	f.Add(appendPebble(appendOps(appendOps(nil, 1, 2, []byte("ops")), 3, 4, nil), []byte("batch")))
+	f.Add([]byte{sectionOps})
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		var again []byte
+		err := parseSections(payload, func(s section) error {
+			if s.kind == sectionPebble {
+				again = appendPebble(again, s.content)
+			} else {
+				again = appendOps(again, s.partition, s.seq, s.content)
+			}
+			if !bytes.Equal(payload[s.at:s.at+len(s.content)], s.content) {
+				t.Fatal("a section is not where it is said to be")
+			}
+			return nil
+		})
+		if err == nil && !bytes.Equal(again, payload) {
+			t.Fatal("read and written again it is another")
+		}
+	})
+}
