@@ -1,6 +1,6 @@
 # The verbs of daily work. Plain go commands do the same.
 
-.PHONY: build test race bench bench-redis bench-docs filters-doc fuzz lint
+.PHONY: build test race bench bench-redis bench-docs filters-doc docs fuzz lint
 
 # How long each fuzz target runs.
 FUZZTIME ?= 20s

@@ -49,7 +49,7 @@ func infoPersistence(v *infoView, b *infoLines) {
 	b.add("aof_last_cow_size", 0)
 	b.add("module_fork_in_progress", 0)
 	b.add("module_fork_last_cow_size", 0)
-	b.add("aof_current_size", v.store.Storage.WALSize)
+	b.add("aof_current_size", v.store.Storage.LogSize)
 	b.add("aof_base_size", 0)
 	b.add("aof_pending_rewrite", 0)
 	b.add("aof_buffer_length", 0)

@@ -187,7 +187,7 @@ var mutants = []mutant{
 	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/maintain.go",
-		old:      "	case s.db.PinsLog(p.id, pinnedAt*uint64(s.opts.MaxLogBytes)):\n",
+		old:      "	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):\n",
 		new:      "	case false:\n",
 		packages: "./store", tests: "TestUnpin",
 	},

@@ -6,18 +6,23 @@
 //
 //	META        text: magic, format, partitions, hash seed, checksum
 //	LOCK        held while a process has the directory open
-//	WALSYNC     how far the WAL is really fsynced (see below)
-//	db/         a Pebble database: rows, op log, state, runs
+//	LOGSYNC     how far the op log is really fsynced (see below)
+//	log/        the op log
+//	db/         a Pebble database: rows, state, the headers of runs
 //	snapshots/  filter snapshots, p<partition>-<sequence>.fbf
 //	tmp/        runs under construction; emptied at Open
 //
 // FORMAT.md, beside this file, draws every byte.
 //
+// The op log is the truth; all else can be made from it, as far as it reaches
+// back. It is a sequence of files of records, one for each batch, with a section
+// for each partition. It is not in Pebble, whose memtables and level 0 would copy
+// each operation two more times only to delete it at the next checkpoint; and
+// its files are used again, since writing into pages and blocks that are there
+// costs a fraction of growing a file.
+//
 // Inside Pebble the first byte of a key says what it is:
 //
-//   - 'l' partition sequence: one record of the op log, the packed batch of one
-//     pipeline for one partition. The op log is the truth; all else can be
-//     made from it, as far as it reaches back.
 //   - 'r' slot hash key: a row, the value of one key as of some sequence. Rows
 //     are written in bulk at checkpoints.
 //   - 's' partition: one value per partition, such as where to begin redoing.
@@ -48,29 +53,26 @@
 //
 // # How durable (guarantee G2)
 //
-// The policy is an [Fsync]. Pebble always commits with Sync, since its NoSync
-// commits wait in the process and die with it; walFS, a vfs.FS between Pebble
-// and the file system, decides what Sync of a WAL file means: a real fsync
-// (Always), or only that write(2) has happened, while a timer really fsyncs
-// each second (Everysec) or nobody does (No). So kill -9 loses nothing under
-// any policy. Closing a WAL file always really fsyncs it; only the newest can
-// have an unsynced tail.
+// The policy is an [Fsync], and holds for the op log. Who waits first writes
+// what all have appended, with one write(2), and fsyncs it under Always; under
+// Everysec a timer really fsyncs each second, under No nobody does. So kill -9
+// loses nothing under any policy. A file of the log is fsynced before the next
+// one is written to; only the newest can have an unsynced tail.
 //
-// The mark WALSYNC says how far the WAL is really durable. Pages behind it
-// reach the disk in any order, so a power loss can leave holes there. Pebble
-// stamps WAL chunks with the offset that it believes is synced; under a lazy
-// policy that is wrong, and it would take a hole for rot and refuse to open.
-// Open therefore cuts the WAL at a hole behind the mark of a lazy policy, and
-// reports it in [Recovery]. Damage before the mark is refused under every
-// policy; Pebble alone would silently drop the last commits if they rot.
+// The mark LOGSYNC says how far the log is really durable. Pages behind it reach
+// the disk in any order, so a power loss can leave holes there. Open cuts the log
+// at a hole behind the mark of a lazy policy, and reports it in [Recovery].
+// Damage before the mark is refused under every policy.
 //
-// Whatever is derived from committed data and published on its own, a run or
-// a snapshot, first makes that data really durable, whatever the policy: after
-// a power loss no id is remembered whose effect was lost (G4).
+// Whatever is derived from committed data and published on its own, a run, a
+// snapshot, a row, first makes that data really durable, whatever the policy:
+// after a power loss no id is remembered whose effect was lost, and no effect is
+// there without its id (G4). So Pebble never gets ahead of the log: its commits
+// fsync the log first, and are then fsynced themselves.
 //
 // # When something fails (guarantee G8)
 //
-// A failed write or fsync of the WAL is final. It is never tried again, since
+// A failed write or fsync of the log is final. It is never tried again, since
 // the kernel may have dropped the pages and report success the next time. The
 // error is sticky: every later Apply, Wait, Sync and Commit returns it, as an
 // [ErrFailed], until the directory is opened again; reads go on. This includes

@@ -15,7 +15,7 @@ type Metrics struct {
 	// TableFiles and TableSize are the live sstables.
 	TableFiles int64
 	TableSize  uint64
-	// DiskSize is all that Pebble occupies.
+	// DiskSize is what Pebble and the op log occupy.
 	DiskSize uint64
 	// MemTableSize is held by memtables.
 	MemTableSize uint64
@@ -39,7 +39,7 @@ func (db *DB) Metrics() Metrics {
 		LogFiles: files, LogSize: size, LogWritten: db.log.bytes(),
 		WALFiles: m.WAL.Files, WALSize: m.WAL.Size, WALWritten: m.WAL.BytesWritten,
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
-		DiskSize: m.DiskSpaceUsage(), MemTableSize: m.MemTable.Size,
+		DiskSize: m.DiskSpaceUsage() + size, MemTableSize: m.MemTable.Size,
 		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
 		ReadAmplification: m.ReadAmp(),
 		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,

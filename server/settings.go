@@ -90,10 +90,10 @@ var storageSettings = []Setting{
 			`"" leaves it to SAVE, BGSAVE and shutdown. It bounds how long a start takes, never what survives.`,
 		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints, SavePoints.words),
 	}, {
-		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "256mb",
+		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "128mb",
 		Doc: "The size of the operations' log, over all partitions, at which counters and filters are written to disk before " +
-			"save's time, so that the log behind them can go. It bounds the time that a start takes after a crash: about a second " +
-			"for the default.",
+			"save's time, so that the log behind them can go. As much as the filters take, up to twice this, is added to it. It " +
+			"bounds the time that a start takes after a crash: about a second for the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
 		Name: "exact-record-memory", Group: GroupStorage, Default: "32mb",

@@ -240,6 +240,13 @@ type backlog struct {
 // before writes are delayed.
 const brakeAt = 8
 
+// maxLog is how long the log may grow before it is worked off: what is written
+// then, the filters, should not be much more than what went into the log.
+func (s *Store) maxLog() uint64 {
+	limit := s.opts.MaxLogBytes
+	return uint64(limit + min(s.pool.used.Load(), 2*limit))
+}
+
 // backlog adds up what the partitions have to work off.
 func (s *Store) backlog() backlog {
 	var log uint64
@@ -251,10 +258,10 @@ func (s *Store) backlog() backlog {
 		p.mu.Unlock()
 	}
 	return backlog{
-		log:     log >= uint64(s.opts.MaxLogBytes)*3/4,
+		log:     log >= s.maxLog()*3/4,
 		records: int64(records) >= s.opts.RecordMemory*3/4,
 		urgent:  int64(records) >= 2*s.opts.RecordMemory,
-		brake:   int64(records) >= brakeAt*s.opts.RecordMemory || log >= brakeAt*uint64(s.opts.MaxLogBytes),
+		brake:   int64(records) >= brakeAt*s.opts.RecordMemory || log >= brakeAt*s.maxLog(),
 	}
 }
 
@@ -266,7 +273,7 @@ func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
 		return s.checkpoint(p, false)
 	case long:
 		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, false)
-	case s.db.PinsLog(p.id, pinnedAt*uint64(s.opts.MaxLogBytes)):
+	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):
 		return s.unpin(p)
 	case records:
 		return s.flushRecords(p, load.urgent)
@@ -274,7 +281,7 @@ func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
 	return nil
 }
 
-// pinnedAt is how many times MaxLogBytes the log may take on disk, of which the
+// pinnedAt is how many times maxLog the log may take on disk, of which the
 // half or so is kept for the older snapshots, before partitions are asked to let
 // go of its oldest file.
 const pinnedAt = 3
@@ -303,7 +310,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, records bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
-	checkpoint = load.log && p.logBytes >= uint64(s.opts.MaxLogBytes)/uint64(n) || len(p.hot.dirty) > p.hot.limit/2
+	checkpoint = load.log && p.logBytes >= s.maxLog()/uint64(n) || len(p.hot.dirty) > p.hot.limit/2
 	var onDisk uint64
 	for _, t := range p.tables {
 		onDisk += t.runBytes()

@@ -51,8 +51,9 @@ type Options struct {
 	// reaches MaxLogBytes.
 	SnapshotInterval time.Duration
 	// MaxLogBytes is the size of the op log since the last snapshot at which
-	// a partition takes one; it bounds the time of recovery. Default 256 MiB
-	// over all partitions.
+	// a partition takes one; it bounds the time of recovery. Default 128 MiB
+	// over all partitions. As much as the filters take, up to twice MaxLogBytes,
+	// is added to it: a snapshot writes them whole.
 	MaxLogBytes int64
 	// LogFileSize is the size in bytes of a file of the op log, the unit in which
 	// it is trimmed. 0: persistence.DefaultLogFileSize.
@@ -86,7 +87,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	def(&o.SnapshotInterval, time.Minute)
-	def(&o.MaxLogBytes, 256<<20)
+	def(&o.MaxLogBytes, 128<<20)
 	def(&o.RecordMemory, 32<<20)
 	def(&o.FilterMaxMemory, 1<<30)
 	def(&o.HotCounters, 1_000_000)

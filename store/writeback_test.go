@@ -50,7 +50,7 @@ func TestUnpin(t *testing.T) {
 			}
 		}
 	}
-	if size := s.db.Metrics().LogSize; size > 5*uint64(s.opts.MaxLogBytes) {
+	if size := s.db.Metrics().LogSize; size > 5*s.maxLog() {
 		t.Fatalf("the op log has %d bytes", size)
 	}
 }
