@@ -149,6 +149,9 @@ func (p *Pipeline) Flush(w *resp.Writer) {
 // it by calling Flush.
 func (p *Pipeline) Pending() int { return p.round.Pending() }
 
+// Idle reports whether the pipeline has no request in the round it joined last.
+func (p *Pipeline) Idle() bool { return p.n == 0 }
+
 // push appends a slot.
 func (p *Pipeline) push(s slot) { *p.round.slot() = s }
 

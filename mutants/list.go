@@ -202,14 +202,14 @@ var mutants = []mutant{
 		guarantee: "G4", name: "what a crash kept from Pebble is not made up for",
 		file:     "persistence/logapplied.go",
 		old:      "		if !d.end.after(done) {\n",
-		new:      "		if true {\n",
+		new:      "		if !done.after(done) {\n",
 		packages: "./persistence", tests: "TestOneCommit",
 	},
 	{
 		guarantee: "G4", name: "Pebble changes in the op log are applied twice",
 		file:     "persistence/logapplied.go",
 		old:      "		if !d.end.after(done) {\n",
-		new:      "		if false {\n",
+		new:      "		if done.after(done) {\n",
 		packages: "./persistence", tests: "TestOneCommit",
 	},
 	{

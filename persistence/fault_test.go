@@ -157,6 +157,9 @@ func TestLogFaults(t *testing.T) {
 					t.Fatal("a later snapshot:", err)
 				}
 				db.log.sync.tick()
+				if err := db.log.sync.syncActive(); err == nil {
+					t.Fatal("a later fsync succeeds")
+				}
 			}
 			if s, ok, err := db.State(0); !ok || err != nil || string(s) != "state" {
 				t.Fatal("reads of durable state must go on", ok, err)

@@ -173,7 +173,7 @@ func (l *opLog) close() error {
 		l.mu.Unlock()
 		orderly = err == nil
 	case l.file != nil:
-		err = errors.Join(err, l.file.File.Close())
+		err = errors.Join(err, l.file.abandon())
 	}
 	return errors.Join(err, l.sync.failure(), l.sync.close(orderly))
 }

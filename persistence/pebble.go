@@ -94,8 +94,8 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		FormatMajorVersion: pebble.FormatNewest,
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: 4,
-		L0StopWritesThreshold: 100,
-		LBaseMaxBytes:         64 << 20,
+		L0StopWritesThreshold:       100,
+		LBaseMaxBytes:               64 << 20,
 		// A second compaction helps while checkpoints write rows; the server has
 		// at least two cores, and clients come first.
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },

@@ -205,6 +205,17 @@ func (f *syncedFile) Close() error {
 	return errors.Join(err, f.File.Close())
 }
 
+// abandon closes the file as it is, unless it is closed.
+func (f *syncedFile) abandon() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return nil
+	}
+	f.closed = true
+	return f.File.Close()
+}
+
 // fsync returns once everything written before the call is on the disk. Of
 // several callers at once the later ones find it done by the earlier.
 func (f *syncedFile) fsync() error {

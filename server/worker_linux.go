@@ -146,9 +146,16 @@ func (w *worker) poll(epoll uintptr) bool {
 
 // serve carries out one round.
 func (w *worker) serve() {
+	serving := w.conns[:0]
 	for _, c := range w.conns {
 		w.guard(c, (*worker).gather)
+		if c.err != errPanicked && c.pipeline.Idle() {
+			w.settle(c) // it need not wait for the others' commit
+			continue
+		}
+		serving = append(serving, c)
 	}
+	w.conns = serving
 	w.execute()
 	for _, c := range w.conns {
 		w.guard(c, (*worker).answer)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -64,6 +65,7 @@ const crashWindow = 10 * time.Second
 // crashRun is one power loss, or two in a row.
 type crashRun struct {
 	fsync   Fsync
+	logFile int64 // Options.LogFileSize; 0: small
 	mode    Mode
 	percent int           // of unsynced data that happens to survive
 	slow    time.Duration // longest fsync
@@ -118,7 +120,7 @@ func (r *crashRun) String() string {
 
 func (r *crashRun) open(d *crashDisk) (*Store, error) {
 	return Open(Options{
-		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: 16 << 10, HotCounters: 128, Clock: r.clock.now,
+		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: cmp.Or(r.logFile, 16<<10), HotCounters: 128, Clock: r.clock.now,
 		Fatal: func(err error) { panic(err) },
 	})
 }

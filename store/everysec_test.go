@@ -20,7 +20,7 @@ func TestEverysecLosesASecond(t *testing.T) {
 	var runs sync.WaitGroup
 	for n := range 12 {
 		runs.Go(func() {
-			r := &crashRun{fsync: Everysec, clock: newFakeClock()}
+			r := &crashRun{fsync: Everysec, clock: newFakeClock(), logFile: 1 << 20}
 			r.disk = newCrashDisk(vfs.NewCrashableMem(), slowest)
 			var err error
 			if r.s, err = r.open(r.disk); err != nil {
