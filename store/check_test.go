@@ -112,7 +112,7 @@ func TestCheckAfterPowerLoss(t *testing.T) {
 	}
 }
 
-var checkPoints = flag.Uint64("check.points", 8, "power losses after which TestCheckAfterPowerLoss examines the directory")
+var checkPoints = flag.Uint64("check.points", 60, "power losses after which TestCheckAfterPowerLoss examines the directory")
 
 // treeOf lists the files below dir with their sizes.
 func treeOf(t *testing.T, fs vfs.FS, dir string) string {

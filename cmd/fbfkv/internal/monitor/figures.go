@@ -74,7 +74,7 @@ var storeFigures = []figure[store.Stats]{
 		func(s *store.Stats) float64 { return float64(len(s.Recovery.Problems)) }),
 
 	gauge("oplog_files", "Files of the op log.", func(s *store.Stats) float64 { return float64(s.Storage.LogFiles) }),
-	gauge("oplog_bytes", "Size of these files.", func(s *store.Stats) float64 { return float64(s.Storage.LogSize) }),
+	gauge("oplog_file_bytes", "Size of these files.", func(s *store.Stats) float64 { return float64(s.Storage.LogSize) }),
 	counter("oplog_written_bytes_total", "Bytes appended to the op log.",
 		func(s *store.Stats) float64 { return float64(s.Storage.LogWritten) }),
 	gauge("pebble_wal_files", "Live files of the write-ahead log.", func(s *store.Stats) float64 { return float64(s.Storage.WALFiles) }),
