@@ -21,10 +21,10 @@ import (
 //	one batch, one commit → each connection's replies with one write
 //
 // Workers take turns. The one whose turn it is waits for events, reads and
-// parses, and lets the store decide; when it has to wait for the disk it passes
-// its turn on, so that what becomes ready meanwhile is the next worker's round,
-// and the next commit. What it writes afterwards, it writes beside that worker.
-// The more clients wait, the fuller the rounds.
+// parses, and lets the store decide; when it has to wait for the disk, or has
+// many replies to write, it passes its turn on, so that what becomes ready
+// meanwhile is the next worker's round, and the next commit. Otherwise it goes on
+// alone, and nobody need be woken. The more clients wait, the fuller the rounds.
 //
 // The epoll instance is itself registered with Go's poller, so that a worker
 // that waits for events blocks no thread and no processor.
@@ -32,10 +32,13 @@ type eventLoop struct {
 	server *Server
 	epoll  *os.File
 	raw    syscall.RawConn // of epoll
-	leader sync.Mutex      // held by the worker that waits for events
+	leader sync.Mutex      // held by the worker that waits for events, of those that have a turn
 	turn   chan struct{}   // holds as many turns as workers may have at once
 
-	idle    atomic.Int32 // workers that wait for a turn or for events
+	idle atomic.Int32 // workers that wait for a turn
+
+	leftMu  sync.Mutex
+	left    []*polled // owned connections that go with the next turn
 	workers sync.WaitGroup
 
 	spareShared, sparePrivate sync.Pool // of *worker
@@ -87,6 +90,29 @@ func (l *eventLoop) spawn() {
 	go l.spareShared.Get().(*worker).run()
 }
 
+// remind makes epoll tell of a connection again that nobody owns any more.
+func (l *eventLoop) remind(c *polled) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fd < 0 {
+		return
+	}
+	event := unix.EpollEvent{Events: watched, Fd: int32(c.fd)}
+	l.raw.Control(func(epoll uintptr) {
+		unix.EpollCtl(int(epoll), unix.EPOLL_CTL_MOD, c.fd, &event)
+	})
+}
+
+// poll waits until there are events and gives them to w.
+func (l *eventLoop) poll(w *worker) bool {
+	l.leader.Lock() // so that one event wakes one worker
+	defer l.leader.Unlock()
+	return l.raw.Read(w.pollFn) == nil
+}
+
+// look gives w the events there are.
+func (l *eventLoop) look(w *worker) bool { return l.raw.Control(w.moreFn) == nil }
+
 // close ends the workers. Every connection is gone.
 func (l *eventLoop) close() {
 	if l == nil {
@@ -118,6 +144,9 @@ func (l *eventLoop) adopt(nc net.Conn, session *commands.Session) *polled {
 	return newPolled(l, own, session)
 }
 
+// watched are the events of a connection: each is told once.
+const watched = unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET
+
 // register begins to watch a connection.
 func (l *eventLoop) register(c *polled) error {
 	l.mu.Lock()
@@ -135,10 +164,7 @@ func (l *eventLoop) register(c *polled) error {
 		l.table.Store(&grown)
 	}
 	table[c.fd].Store(c)
-	event := unix.EpollEvent{
-		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET,
-		Fd:     int32(c.fd),
-	}
+	event := unix.EpollEvent{Events: watched, Fd: int32(c.fd)}
 	var err error
 	if rawErr := l.raw.Control(func(epoll uintptr) {
 		err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, c.fd, &event)

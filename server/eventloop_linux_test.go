@@ -44,6 +44,7 @@ func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running 
 	if adjust != nil {
 		adjust(s.Server)
 	}
+	s.addGate(st)
 	go func() { s.served <- s.Serve(listeners...) }()
 	t.Cleanup(func() {
 		s.Stop(true)
@@ -52,21 +53,43 @@ func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running 
 	return s
 }
 
-// together makes the workers wait while send is called, so that what it sends is
+// gateKey is the key whose writes wait in the gate, turn in hand.
+const gateKey = "the gate"
+
+// addGate lets together hold up a worker.
+func (s *running) addGate(st *store.Store) {
+	execute := s.commands.Execute
+	if execute == nil {
+		execute = st.Execute
+	}
+	s.entered, s.release = make(chan struct{}), make(chan struct{})
+	s.commands.Execute = func(b *store.Batch) {
+		if string(b.Ops[0].Key) != gateKey {
+			execute(b)
+			return
+		}
+		s.entered <- struct{}{}
+		<-s.release
+		st.Execute(b)
+	}
+}
+
+// together holds up all workers while send is called, so that what it sends is
 // taken by one of them at once.
 func (s *running) together(t testing.TB, send func()) {
 	t.Helper()
-	s.dial(t).do("PING") // the loop runs
-	s.mu.Lock()
-	turn := s.loop.turn
-	s.mu.Unlock()
-	for range cap(turn) {
-		<-turn
+	var held []*client
+	for range turnsOf(runtime.GOMAXPROCS(0)) {
+		c := s.dial(t)
+		c.send(frame("INCR", gateKey))
+		<-s.entered
+		held = append(held, c)
 	}
 	send()
 	time.Sleep(50 * time.Millisecond)
-	for range cap(turn) {
-		turn <- struct{}{}
+	for _, c := range held {
+		s.release <- struct{}{}
+		c.reply()
 	}
 }
 

@@ -21,6 +21,8 @@ type running struct {
 	*Server
 	address string
 	served  chan error // what Serve returned
+
+	entered, release chan struct{} // of the gate (addGate)
 }
 
 // start runs a server with the given settings, as name and value.

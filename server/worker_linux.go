@@ -35,6 +35,11 @@ type worker struct {
 const (
 	// maxRound is how many requests of all connections are executed together.
 	maxRound = 2048
+	// passAt is how many requests make writing the replies so much work that the
+	// turn goes on to another worker before it. To wake one costs more than to
+	// answer a small round; and where clients share the machine, or there are few
+	// processors, a second worker is in the way of both.
+	passAt = 512
 	// maxTaken is how many bytes of requests of one connection are.
 	maxTaken = 64 << 10
 	// maxIdle is how many workers beyond one for each turn wait for work.
@@ -63,19 +68,18 @@ func (w *worker) run() {
 	l := w.loop
 	defer l.workers.Done()
 	for {
-		if int(l.idle.Add(1)) > cap(l.turn)+maxIdle && !w.unfinished() {
+		if !w.turn && int(l.idle.Add(1)) > cap(l.turn)+maxIdle && !w.unfinished() {
 			l.idle.Add(-1)
 			l.spareShared.Put(w)
 			return
 		}
-		ok := w.wait()
-		l.idle.Add(-1)
-		if ok {
-			w.serve()
-		}
-		w.pass()
-		if !ok {
+		if !w.wait() {
+			w.pass()
 			return
+		}
+		w.serve()
+		if !w.turn {
+			w.handBack()
 		}
 	}
 }
@@ -92,31 +96,39 @@ func (w *worker) pass() {
 	w.loop.turn <- struct{}{}
 }
 
+// handBack gives up the connections that the round left unfinished, for a worker
+// without a turn has to wait for one: whoever has it may be waiting for events.
+func (w *worker) handBack() {
+	for _, list := range [][]*polled{w.starved, w.again} {
+		for _, c := range list {
+			for c.takeEvents(); !c.release(); c.takeEvents() {
+			}
+			w.loop.remind(c)
+		}
+	}
+	w.starved, w.again = w.starved[:0], w.again[:0]
+}
+
 // unfinished reports whether the last round left something to be done.
 func (w *worker) unfinished() bool { return len(w.starved) > 0 || len(w.again) > 0 }
 
-// wait gathers the connections of the next round, and takes a turn: those that
-// the last round left unfinished, and those that became ready. Without any it
-// waits for one. It returns false when the loop has ended.
+// wait takes a turn, unless the worker has kept its own, and gathers the
+// connections of the next round: those that the last round left unfinished, and
+// those that became ready. Without any it waits for one. It returns false when
+// the loop has ended.
 func (w *worker) wait() bool {
 	l := w.loop
 	w.ready = 0
-	if !w.unfinished() {
-		// One at a time waits for events, so that one event wakes one worker.
-		l.leader.Lock()
-		defer l.leader.Unlock()
-		if err := l.raw.Read(w.pollFn); err != nil {
-			return false
-		}
-	}
-	select {
-	case <-l.turn:
-		w.turn = true
-	default:
+	if !w.turn {
 		<-l.turn
 		w.turn = true
+		l.idle.Add(-1)
 	}
-	if err := l.raw.Control(w.moreFn); err != nil {
+	poll := l.poll
+	if w.unfinished() {
+		poll = l.look
+	}
+	if !poll(w) {
 		return false
 	}
 	w.conns = append(append(w.conns[:0], w.starved...), w.again...)
@@ -251,7 +263,9 @@ func (w *worker) execute() {
 		}
 	}()
 	w.round.Execute()
-	w.pass()
+	if w.round.Pending() >= passAt {
+		w.pass()
+	}
 	w.round.Observe()
 }
 

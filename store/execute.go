@@ -156,7 +156,7 @@ func (s *Store) Execute(b *Batch) {
 	x.trim()
 	x.unlock()
 	x.countReads()
-	if x.waits() {
+	if x.waits() && (s.db.Fsync() == Always || len(b.Ops) >= largeBatch) {
 		b.blocks()
 	}
 	x.wait()
@@ -193,6 +193,10 @@ func (x *execution) waits() bool {
 	}
 	return false
 }
+
+// largeBatch is how many operations make a commit that does not wait for an
+// fsync so much work, of copying into the page cache, that it counts as blocking.
+const largeBatch = 512
 
 // maxRounds bounds how often a batch fetches without its locks: other batches
 // may evict what it loads again and again.
