@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -183,26 +184,25 @@ func TestMissingLogFile(t *testing.T) {
 func TestOneCommit(t *testing.T) {
 	row := func(n uint64) RowKey { return RowKey{Hash: n, Key: []byte("k")} }
 	seen := make(map[bool]bool) // both outcomes
-	for at := 1; ; at++ {
+	for at := int64(1); ; at++ {
 		mem := vfs.NewCrashableMem()
-		armed, n := false, 0
-		var crashed *vfs.MemFS
+		var armed atomic.Bool
+		var n atomic.Int64
+		var left atomic.Pointer[vfs.MemFS]
 		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
-			if armed {
-				if n++; n == at {
-					crashed = crash(mem, 0, nil)
-				}
+			if armed.Load() && n.Add(1) == at {
+				left.Store(crash(mem, 0, nil))
 			}
 			return nil
 		})))
 		db := manualTicks(mustOpen(t, o))
 		mustCommit(t, db, func(b *Batch) { b.PutRow(row(1), []byte("old")) })
-		armed = true
+		armed.Store(true)
 		mustCommit(t, db, func(b *Batch) {
 			b.AppendLog(0, 1, []byte("flush"))
 			b.DeleteRow(row(1))
 		})
-		armed = false
+		armed.Store(false)
 		// A later row must not fall to the same deletion done again.
 		mustCommit(t, db, func(b *Batch) { b.PutRow(row(1), []byte("new")) })
 		again := testOptions(crash(mem, 0, nil))
@@ -210,6 +210,7 @@ func TestOneCommit(t *testing.T) {
 		db = mustOpen(t, again)
 		expect(t, "after all of it", rows(t, db, 0, 1<<40), "0/1/k=new ")
 		mustClose(t, db)
+		crashed := left.Load()
 		if crashed == nil {
 			break
 		}
