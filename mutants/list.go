@@ -150,13 +150,6 @@ var mutants = []mutant{
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestCrash|TestSnapshot",
 	},
 	{
-		guarantee: "G4", name: "a snapshot is published before its operations are durable",
-		file:     "store/snapshot.go",
-		old:      "	if err := p.waitDurable(seq); err != nil {\n",
-		new:      "	if err := p.waitDurable(0 * seq); err != nil {\n",
-		packages: "./store", tests: "TestSnapshotWaits",
-	},
-	{
 		guarantee: "G4", name: "the op log of each partition is a batch of its own",
 		file:     "store/execute.go",
 		old:      "		x.batch.AppendLog(p.id, p.recordAt, p.record)\n",
