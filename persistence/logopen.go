@@ -113,8 +113,7 @@ func (s *scannedLog) judge(marked bool) error {
 	return nil
 }
 
-// list returns the numbers of the log's files, ascending, and keeps the names of
-// those to be used again.
+// list returns the numbers of the log's files, ascending.
 func (l *opLog) list() (nums []uint64, err error) {
 	names, err := l.fs.List(l.dir)
 	if err != nil {
@@ -123,8 +122,6 @@ func (l *opLog) list() (nums []uint64, err error) {
 	for _, name := range names {
 		if num, ok := walNumber(name); ok {
 			nums = append(nums, num)
-		} else if strings.HasSuffix(name, recycledSuffix) {
-			l.recycled = append(l.recycled, name)
 		}
 	}
 	slices.Sort(nums)
@@ -206,14 +203,10 @@ func (l *opLog) open(s scannedLog) error {
 	if num == 1 && s.mark.File > 0 {
 		num = s.mark.File // numbers never come back
 	}
-	if err := l.setAsideEmpty(num); err != nil {
-		return wrap("recycle a file of the op log", err)
+	if err := l.removeSpare(num); err != nil {
+		return wrap("remove a spare file of the op log", err)
 	}
-	recycled := ""
-	if n := len(l.recycled) - 1; n >= 0 {
-		recycled, l.recycled = l.recycled[n], l.recycled[:n]
-	}
-	f, err := l.create(num, recycled)
+	f, err := l.create(num, "")
 	if err != nil {
 		return wrap("create a file of the op log", err)
 	}
@@ -234,18 +227,22 @@ func (l *opLog) endFile(f *scannedFile) error {
 	return errors.Join(err, out.Close())
 }
 
-// setAsideEmpty recycles prepared files from a number on.
-func (l *opLog) setAsideEmpty(from uint64) error {
-	nums, err := l.fs.List(l.dir)
+// removeSpare removes what an earlier server had prepared: recycled files, and
+// empty ones from a number on. They are not used again, since a crash may have
+// left one file under two names, the old and the new one of a rename: it would
+// then be written under both.
+func (l *opLog) removeSpare(from uint64) error {
+	names, err := l.fs.List(l.dir)
 	if err != nil {
 		return err
 	}
-	for _, name := range nums {
-		if num, ok := walNumber(name); ok && num >= from {
-			if err := l.recycle(num); err != nil {
+	for _, name := range names {
+		num, isLog := walNumber(name)
+		if isLog && num >= from || strings.HasSuffix(name, recycledSuffix) {
+			if err := l.fs.Remove(l.path(name)); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return syncDir(l.fs, l.dir)
 }

@@ -163,7 +163,7 @@ func (l *opLog) close() error {
 	l.preparing.Wait()
 	var err error
 	if n := l.next; n != nil && n.file != nil {
-		err = n.file.Close() // it stays, empty, for the next start
+		err = n.file.Close() // it stays, empty, and the next start removes it
 	}
 	orderly := l.file != nil && l.sync.failure() == nil
 	switch {

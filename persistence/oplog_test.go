@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -154,6 +155,31 @@ func TestRecycledFileIsEmpty(t *testing.T) {
 		mustClose(t, again)
 	}
 	mustClose(t, db)
+}
+
+// TestFileOfTwoNames: a crash may leave a file under both names of the rename by
+// which it was to be used again; nothing is written under either of them.
+func TestFileOfTwoNames(t *testing.T) {
+	mem := vfs.NewMem()
+	o := testOptions(mem)
+	o.LogFileSize = 50 << 10
+	db := mustOpen(t, o)
+	last := fillLogs(t, db, 0, 4)
+	mustClose(t, db)
+	names := []string{"000001.recycle", "000007.recycle", logFileName(db.log.current.num + 1)}
+	for _, name := range names {
+		if err := mem.Link("data/log/"+logFileName(db.log.current.num), "data/log/"+name); err != nil && !errors.Is(err, fs.ErrExist) {
+			t.Fatal(err)
+		}
+	}
+	db = mustOpen(t, o)
+	last = fillLogs(t, db, last, 10)
+	mustClose(t, db)
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	if first, end, ok, err := db.LogBounds(0); first != 1 || end != last || !ok || err != nil {
+		t.Fatal(first, end, last, ok, err)
+	}
 }
 
 // TestMissingLogFile: a file may be missing neither in the middle nor at the end.
