@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/tidwall/btree"
@@ -44,6 +45,7 @@ const (
 	isInRow                            // a row of this key is known to exist
 	isUnsaved                          // in hotCounters.unsaved
 	isChanged                          // since it was loaded from its row or written there
+	isInRing                           // in hotCounters.ring
 )
 
 // set sets or clears flags.
@@ -104,7 +106,11 @@ func (c *counter) rowKey() persistence.RowKey {
 // changed since its row was written, and as many others as limit allows.
 type hotCounters struct {
 	table hotTable
-	ring  []*counter // all of table, for the eviction hand
+	// ring is what the eviction hand goes round: all of table but changed keys
+	// that it met. They come back once their rows are written, so that the hand
+	// does not pass them again and again while most of what is in memory is
+	// changed.
+	ring  []*counter
 	hand  int
 	limit int
 	dirty []*counter // changed since the last checkpoint captured them
@@ -171,46 +177,65 @@ func (h *hotCounters) install(hash uint64, key []byte, pos uint64) *counter {
 	c := newCounter(key, pos)
 	c.is |= isUsed
 	h.table.put(hash, c)
-	h.ring = append(h.ring, c)
+	h.evictable(c)
 	return c
 }
 
+// evictable lets the eviction hand see c, which is clean or soon will be.
+func (h *hotCounters) evictable(c *counter) {
+	if c.is&isInRing == 0 {
+		c.is |= isInRing
+		h.ring = append(h.ring, c)
+	}
+}
+
+// maxTrim bounds the keys that one trim looks at, so that no pipeline pays for a
+// sweep.
+const maxTrim = 2048
+
 // trim evicts clean keys that were not used since the hand last passed, until
-// the limit holds. It looks at a bounded number, so that one pipeline never
-// pays for a sweep; when too much is dirty the limit is exceeded until the
-// next checkpoint. A key whose last change is not durable stays, for a reply
-// that shows it must wait (G3). The caller must hold no *counter of this
-// partition.
+// the limit holds or it has looked at enough. When too much is changed the limit
+// is exceeded until the next write-back. A key whose last change is not durable
+// stays, for a reply that shows it must wait (G3). The caller must hold no
+// *counter of this partition.
 func (h *hotCounters) trim(durable uint64) {
-	for steps := 4*(h.len()-h.limit) + 16; h.len() > h.limit && steps > 0; steps-- {
+	for steps := maxTrim; h.len() > h.limit && len(h.ring) > 0 && steps > 0; steps-- {
 		if h.hand >= len(h.ring) {
 			h.hand = 0
 		}
-		c := h.ring[h.hand]
-		if c.is&(isUsed|isListed) != 0 || !c.clean() || c.seq > durable {
+		switch c := h.ring[h.hand]; {
+		case !c.clean():
+			h.leaveRing(h.hand)
+		case c.is&(isUsed|isListed) != 0 || c.seq > durable:
 			c.is &^= isUsed
 			h.hand++
-			continue
+		default:
+			h.leaveRing(h.hand)
+			h.drop(c)
 		}
-		h.forgetAt(h.hand)
 	}
+}
+
+// leaveRing takes the i-th key of the ring out of it.
+func (h *hotCounters) leaveRing(i int) {
+	last := len(h.ring) - 1
+	h.ring[i].is &^= isInRing
+	h.ring[i], h.ring[last] = h.ring[last], nil
+	h.ring = h.ring[:last]
 }
 
 // forget drops a key from memory, so that its row is looked up next time.
 func (h *hotCounters) forget(c *counter) {
-	for i := range h.ring {
-		if h.ring[i] == c {
-			h.forgetAt(i)
-			return
-		}
+	if c.is&isInRing != 0 {
+		h.leaveRing(slices.Index(h.ring, c))
+	}
+	if h.peek(c.key()) == c {
+		h.drop(c)
 	}
 }
 
-func (h *hotCounters) forgetAt(i int) {
-	c, last := h.ring[i], len(h.ring)-1
-	h.ring[i] = h.ring[last]
-	h.ring[last] = nil
-	h.ring = h.ring[:last]
+// drop takes a key that is in no ring out of memory.
+func (h *hotCounters) drop(c *counter) {
 	h.table.remove(hotHash([]byte(c.key())), c)
 	*h.stamp(c.pos)++
 }

@@ -116,8 +116,10 @@ func (r *crashRun) nuisance(rnd *rand.Rand) {
 	switch rnd.IntN(14) {
 	case 0, 1:
 		r.must(r.s.checkpoint(r.s.partitions[rnd.IntN(2)], false))
-	case 2, 3:
+	case 2:
 		r.must(r.s.flushRecords(r.s.partitions[rnd.IntN(2)], false))
+	case 3:
+		r.must(r.s.flushRows(r.s.partitions[rnd.IntN(2)]))
 	case 4, 5, 6:
 		r.pass(time.Duration(rnd.Int64N(int64(crashWindow / 8))))
 	case 7:

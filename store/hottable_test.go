@@ -66,3 +66,37 @@ func TestHotTableGuess(t *testing.T) {
 		}
 	}
 }
+
+// TestEvictionHand: the hand passes a changed key once and comes back to it when
+// its row is written; until then no change is lost (G4).
+func TestEvictionHand(t *testing.T) {
+	h := newHotCounters(64)
+	const keys = 1000
+	var all []*counter
+	for i := range keys {
+		key := []byte(fmt.Sprint(i))
+		c := h.install(hotHash(key), key, uint64(i))
+		if c.is &^= isUsed; i%2 == 0 {
+			h.changed(c)
+		}
+		all = append(all, c)
+	}
+	h.trim(0)
+	if h.len() != keys/2 || len(h.ring) != 0 {
+		t.Fatalf("%d keys in memory, %d in the ring", h.len(), len(h.ring))
+	}
+	for _, c := range all {
+		if c.is&isChanged != 0 {
+			c.is &^= isChanged | isListed
+			h.evictable(c)
+			h.evictable(c)
+		}
+	}
+	if len(h.ring) != keys/2 {
+		t.Fatalf("%d keys in the ring", len(h.ring))
+	}
+	h.trim(0)
+	if h.len() != h.limit || len(h.ring) != h.limit {
+		t.Fatalf("%d keys in memory, %d in the ring", h.len(), len(h.ring))
+	}
+}

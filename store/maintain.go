@@ -267,12 +267,14 @@ func (s *Store) backlog() backlog {
 
 // saveIfDue checkpoints a partition or flushes its records, if it is time.
 func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
-	long, records := s.overdue(p, load)
+	long, rows, records := s.overdue(p, load)
 	switch {
 	case all:
 		return s.checkpoint(p, false)
 	case long:
 		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, false)
+	case rows:
+		return s.flushRows(p)
 	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):
 		return s.unpin(p)
 	case records:
@@ -303,20 +305,27 @@ func (s *Store) unpin(p *partition) error {
 	return s.checkpoint(p, true)
 }
 
+// minWriteBack is how many keys of a partition may have changed before their rows
+// are written out of turn, whatever the limit of keys in memory: each write-back
+// costs an fsync or two.
+const minWriteBack = 4096
+
 // overdue reports whether a partition should be checkpointed before its time,
-// because of its share of the log or because too many of its keys have changed;
-// and whether its records in memory should go to disk.
-func (s *Store) overdue(p *partition, load backlog) (checkpoint, records bool) {
+// because of its share of the log; whether too many of its keys have changed, so
+// that none of them can leave memory; and whether its records in memory should go
+// to disk.
+func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
-	checkpoint = load.log && p.logBytes >= s.maxLog()/uint64(n) || len(p.hot.dirty) > p.hot.limit/2
+	checkpoint = load.log && p.logBytes >= s.maxLog()/uint64(n)
+	rows = len(p.hot.dirty) > max(p.hot.limit/2, minWriteBack)
 	var onDisk uint64
 	for _, t := range p.tables {
 		onDisk += t.runBytes()
 	}
 	records = load.records && p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/64))
-	return checkpoint, records
+	return checkpoint, rows, records
 }
 
 func (t *tableState) runBytes() (n uint64) {

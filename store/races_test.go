@@ -77,6 +77,7 @@ func TestColdLoad(t *testing.T) {
 				return
 			default:
 				must(t, s.checkpoint(s.partitions[n%2], false))
+				must(t, s.flushRows(s.partitions[n/2%2]))
 			}
 		}
 	}()

@@ -66,7 +66,8 @@ type Options struct {
 	// negative: unlimited.
 	FilterMaxMemory int64
 	// HotCounters bounds the number of keys kept in memory; default 1,000,000.
-	// Keys changed since the last snapshot stay beyond it.
+	// Keys that changed since their rows were written stay beyond it, up to about
+	// half as many or 4096 in each partition.
 	HotCounters int
 	// BlockCache is the size of Pebble's block cache, bytes; default 64 MiB.
 	BlockCache int64

@@ -10,6 +10,25 @@ const (
 	writeBackRows = 16 << 10
 )
 
+// flushRows does the part of a checkpoint that lets changed keys leave memory: it
+// writes their rows. The log is neither trimmed nor needed less for it.
+func (s *Store) flushRows(p *partition) error {
+	s.snapshots.mu.Lock()
+	defer s.snapshots.mu.Unlock()
+	began := s.eventBegins()
+	c := checkpoint{s: s, p: p}
+	p.mu.Lock()
+	c.dirty, p.hot.dirty = p.hot.dirty, nil
+	p.mu.Unlock()
+	err := c.writeBack()
+	if err == nil {
+		c.forgetExpiries()
+	}
+	c.giveBack()
+	s.eventEnds(EventCheckpoint, began)
+	return err
+}
+
 // savedRow is the row of a key as it was captured.
 type savedRow struct {
 	c       *counter
@@ -84,6 +103,7 @@ func (p *partition) rowsWritten(rows []savedRow) {
 		for _, r := range rows[:n] {
 			if r.c.seq == r.seq {
 				r.c.is &^= isChanged
+				p.hot.evictable(r.c)
 			}
 			if !r.deleted {
 				r.c.is |= isInRow
