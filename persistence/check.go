@@ -14,8 +14,9 @@ import (
 
 // OpenReadOnly opens an existing data directory for examination. It takes the
 // lock, so that no server writes meanwhile, and changes nothing: leftovers
-// stay, and a tail of the op log that Open would cut is only passed over; Recovery
-// tells. Whatever commits, syncs or writes files must not be called. Errors are
+// stay, a tail of the op log that Open would cut is only passed over (Recovery
+// tells), and what Open would make up for in Pebble is only read as if it were
+// there. Whatever commits, syncs or writes files must not be called. Errors are
 // Open's, and fs.ErrNotExist for a directory that does not exist.
 func OpenReadOnly(o Options) (*DB, error) {
 	o, err := o.withDefaults()
@@ -67,12 +68,16 @@ func (db *DB) openReadOnly(o Options) error {
 	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
 		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
+	db.reader = db.pebble
 	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
 	s, err := db.log.scan()
-	if err == nil && s.recovery.File != "" {
+	if err != nil {
+		return err
+	}
+	if s.recovery.File != "" {
 		db.recovery = s.recovery
 	}
-	return err
+	return db.overlay(s.batches)
 }
 
 // TableCheck is what VerifyTables went through.

@@ -2,6 +2,7 @@ package persistence
 
 import (
 	"encoding/binary"
+	"errors"
 
 	"github.com/cockroachdb/pebble/v2"
 )
@@ -34,6 +35,23 @@ func (db *DB) applied() (end recordEnd, err error) {
 // catchUp applies the changes of Pebble that are in the log, but that a crash
 // kept from Pebble: a batch with both is one commit (G4).
 func (db *DB) catchUp(batches []deferredBatch) error {
+	return db.forMissing(batches, func(b *Batch) error {
+		return wrap("apply what the op log holds", db.pebble.Apply(b.b, pebble.Sync))
+	})
+}
+
+// overlay does for a DB that must not be changed what catchUp does: reads see
+// Pebble as it will be.
+func (db *DB) overlay(batches []deferredBatch) error {
+	over := db.pebble.NewIndexedBatch()
+	db.reader = over
+	return db.forMissing(batches, func(b *Batch) error {
+		return errors.Join(wrap("apply what the op log holds", over.Apply(b.b, nil)), b.b.Close())
+	})
+}
+
+// forMissing calls apply for each of the batches that Pebble does not show yet.
+func (db *DB) forMissing(batches []deferredBatch, apply func(*Batch) error) error {
 	done, err := db.applied()
 	if err != nil {
 		return err
@@ -47,8 +65,8 @@ func (db *DB) catchUp(batches []deferredBatch) error {
 			return corruptf("a Pebble batch in the op log: %v", err)
 		}
 		b.putApplied(d.end)
-		if err := db.pebble.Apply(b.b, pebble.Sync); err != nil {
-			return wrap("apply what the op log holds", err)
+		if err := apply(b); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -45,6 +45,7 @@ type DB struct {
 	manifest manifestMark
 	options  *pebble.Options
 	pebble   *pebble.DB
+	reader   pebble.Reader // what is read: Pebble, or what stands over it
 
 	policyMu sync.Mutex // one change of the fsync policy at a time
 	recovery Recovery

@@ -240,8 +240,11 @@ func TestOneCommit(t *testing.T) {
 		if crashed == nil {
 			break
 		}
-		for range 2 {
-			db = mustOpen(t, testOptions(crashed))
+		for _, open := range []func(Options) (*DB, error){OpenReadOnly, Open, Open, OpenReadOnly} {
+			db, err := open(testOptions(crashed))
+			if err != nil {
+				t.Fatal(err)
+			}
 			logged := logOf(t, db, 0, 0) != ""
 			_, ok, err := db.Row(nil, row(1))
 			if err != nil || ok == logged {

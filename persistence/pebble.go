@@ -68,7 +68,9 @@ func (db *DB) startPebble(o Options) (err error) {
 		}
 	}()
 	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
-	db.pebble, err = pebble.Open(db.path(pebbleName), db.options)
+	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err == nil {
+		db.reader = db.pebble
+	}
 	return err
 }
 
@@ -78,8 +80,11 @@ func (db *DB) stopPebble() error {
 	if db.pebble == nil {
 		return nil
 	}
-	p := db.pebble
-	db.pebble = nil
+	p, over := db.pebble, db.reader
+	db.pebble, db.reader = nil, nil
+	if over != p {
+		return errors.Join(over.Close(), p.Close())
+	}
 	return p.Close()
 }
 
