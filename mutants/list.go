@@ -178,6 +178,20 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestChangeDuringWriteBack",
 	},
 	{
+		guarantee: "G2", name: "rows are written without entering the filter of rows",
+		file:     "store/writeback.go",
+		old:      "	if k.is&isInRow == 0 {\n		p.rows.add(k.pos)",
+		new:      "	if false {\n		p.rows.add(k.pos)",
+		packages: "./store", tests: "TestEviction$|TestRowScan",
+	},
+	{
+		guarantee: "G2", name: "the filter of rows is whole before its scan is",
+		file:     "store/rowfilter.go",
+		old:      "	p.rows = newRowFilter(p.count)\n	p.rows.grow(",
+		new:      "	p.rows = newRowFilter(p.count)\n	p.rows.whole = true\n	p.rows.grow(",
+		packages: "./store", tests: "TestRowScan",
+	},
+	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/maintain.go",
 		old:      "	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):\n",

@@ -418,9 +418,14 @@ func (x *execution) find(from, to int) {
 }
 
 // install puts a row that was read outside the lock into memory, unless its
-// key may have been changed and evicted since.
+// key may have been changed and evicted since, or the knowledge that there is
+// no row to read.
 func (x *execution) install(r *ref) bool {
 	pos := position(r.slot, keyHash(r.key))
+	if r.p.rows.lacks(pos) {
+		r.c = r.p.hot.install(r.keyHash, r.key, pos)
+		return true
+	}
 	stamp := *r.p.hot.stamp(pos)
 	l := &x.fromDisk(r).load
 	if !l.done || l.stamp != stamp {
@@ -433,6 +438,8 @@ func (x *execution) install(r *ref) bool {
 		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
 		c.seq = row.seq
 		c.is |= isInRow
+	} else {
+		r.p.rows.missed()
 	}
 	r.c = c
 	return true

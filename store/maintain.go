@@ -218,6 +218,7 @@ func (s *Store) saveWhenDue() {
 			if err := s.saveIfDue(p, all, load); err != nil {
 				s.log.Error("snapshot failed", "partition", p.id, "error", err)
 			}
+			s.scanRowsIfDue(p)
 		}
 		if all {
 			last = time.Now()

@@ -22,7 +22,8 @@ type partition struct {
 	at     moment // of the last record
 	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot    *hotCounters
-	fresh  expiries // keys whose expiry no row's index knows yet
+	rows   *rowFilter // which keys may have a row
+	fresh  expiries   // keys whose expiry no row's index knows yet
 	tables map[uint32]*tableState
 	// filters are the FBF keys. They never leave memory.
 	filters    map[string]*counter
@@ -78,6 +79,7 @@ func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryP
 	p := &partition{
 		id: id, count: count, seed: seed, pool: pool,
 		hot:     newHotCounters(hotLimit),
+		rows:    newRowFilter(count),
 		tables:  make(map[uint32]*tableState),
 		filters: make(map[string]*counter),
 

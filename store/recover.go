@@ -177,7 +177,7 @@ func (r *recovery) run() error {
 			return fmt.Errorf("%w: table %q has no filter", ErrLogDamaged, t.def.Name)
 		}
 	}
-	return nil
+	return r.beginRowFilter()
 }
 
 func (r *recovery) loadState() error {

@@ -249,6 +249,8 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		p.hot.clear()
 		p.size, p.fresh = 0, nil
+		p.rows = newRowFilter(p.count)
+		p.rows.whole = true // the rows go in the same commit
 	}
 	if seq > p.marks.records {
 		p.recent = recents{}

@@ -133,6 +133,7 @@ type Store struct {
 
 	catalogMu sync.Mutex // one change of the tables at a time
 	snapshots snapshotter
+	scanning  atomic.Bool // the filter of a partition's rows is being filled
 	backup    backup
 	stop      chan struct{}
 	running   sync.WaitGroup

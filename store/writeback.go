@@ -86,6 +86,9 @@ func (p *partition) putRow(b *persistence.Batch, k *counter, value []byte) []byt
 		p.hot.track(k)
 		return value
 	}
+	if k.is&isInRow == 0 {
+		p.rows.add(k.pos) // before the row can be seen on disk alone
+	}
 	value = k.appendRow(value[:0])
 	b.PutRow(k.rowKey(), value)
 	if k.expire != 0 {

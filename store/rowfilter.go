@@ -1,0 +1,224 @@
+package store
+
+import (
+	"math/bits"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// rowFilter is a Bloom filter of the positions of a partition's rows, in memory.
+// A key that is neither in memory nor here has no row: making a new counter then
+// costs no look-up on disk, which would find nothing in many tables. It is
+// guarded by the partition's lock.
+//
+// What is on disk when a directory is opened is not in it until a scan of all
+// rows has put it there. Until that is done it is not whole and says nothing. The
+// scan is made once look-ups that found nothing have cost about as much.
+//
+// It is a row of split-block filters (one bit in each word of one cache line),
+// of which each has room for twice as many keys as the one before: nothing is
+// copied when it grows. Keys that are deleted stay in it.
+type rowFilter struct {
+	layers []filterLayer // the last one takes what is added
+	left   int           // keys that the last one has room for
+	whole  bool          // every row's key is here
+	limit  int           // of the memory of all layers, bytes
+	tooBig bool          // it would take more
+	misses int           // look-ups on disk that found nothing, while not whole
+}
+
+// filterLayer is one split-block Bloom filter; its length is a power of two.
+type filterLayer []filterBlock
+
+type filterBlock [8]uint64
+
+const (
+	// blockKeys is how many keys are added for each block of 512 bits: 12 bits
+	// for a key, of which one in about 200 is taken for present when it is not.
+	blockKeys = 42
+	// firstLayer is the number of blocks of the smallest layer.
+	firstLayer = 64
+	// rowFilterMemory bounds the filters of all partitions, bytes: about 170
+	// million keys. Partitions with more than their share have none.
+	rowFilterMemory = 256 << 20
+	// scanAfter is how many rows cost as much to scan as one look-up that finds
+	// nothing.
+	scanAfter = 16
+)
+
+// newRowFilter returns the empty filter of one of so many partitions.
+func newRowFilter(partitions int) *rowFilter { return &rowFilter{limit: rowFilterMemory / partitions} }
+
+// add puts a position into the filter.
+func (f *rowFilter) add(pos uint64) {
+	if f.tooBig || f.has(pos) {
+		return
+	}
+	if f.left == 0 && !f.grow(0) {
+		return
+	}
+	f.left--
+	b, h := f.layers[len(f.layers)-1].at(pos)
+	for i := range b {
+		b[i] |= 1 << (h >> (6 * i) & 63)
+	}
+}
+
+// grow adds a layer for at least n more keys.
+func (f *rowFilter) grow(n int) bool {
+	blocks, used := firstLayer, 0
+	for _, l := range f.layers {
+		used += len(l)
+		blocks = 2 * len(l)
+	}
+	for blocks*blockKeys < n {
+		blocks *= 2
+	}
+	if (used+blocks)*64 > f.limit {
+		*f = rowFilter{tooBig: true}
+		return false
+	}
+	f.layers = append(f.layers, make(filterLayer, blocks))
+	f.left = blocks * blockKeys
+	return true
+}
+
+// has reports whether a position was added; at times it says so of another one.
+func (f *rowFilter) has(pos uint64) bool {
+	for i := len(f.layers) - 1; i >= 0; i-- {
+		if f.layers[i].has(pos) {
+			return true
+		}
+	}
+	return false
+}
+
+func (l filterLayer) has(pos uint64) bool {
+	b, h := l.at(pos)
+	missing := uint64(0)
+	for i := range b {
+		missing |= ^b[i] >> (h >> (6 * i) & 63)
+	}
+	return missing&1 == 0
+}
+
+// at returns the block of a position, and 48 bits that choose one bit in each
+// word. Keys of one partition share the upper bits of their positions, and
+// clients can choose them all: both parts come from a keyed hash.
+func (l filterLayer) at(pos uint64) (*filterBlock, uint64) {
+	hi, lo := bits.Mul64(pos^rowSeed, 0x9E3779B97F4A7C15)
+	h := hi ^ lo
+	h *= 0xD6E8FEB86659FD93
+	h ^= h >> 32
+	return &l[h&uint64(len(l)-1)], h * 0xA0761D6478BD642F >> 16
+}
+
+// rowSeed keys the hashes of all rowFilters.
+var rowSeed = hotHash(nil)
+
+// lacks reports whether a key that is not in memory has no row, either.
+func (f *rowFilter) lacks(pos uint64) bool { return f.whole && !f.has(pos) }
+
+// missed notes that a look-up on disk found nothing.
+func (f *rowFilter) missed() {
+	if !f.whole {
+		f.misses++
+	}
+}
+
+// scanDue reports whether it is time to scan the rows of a partition with so
+// many keys.
+func (f *rowFilter) scanDue(keys int64) bool {
+	return !f.whole && !f.tooBig && f.misses > 0 && int64(f.misses) >= keys/scanAfter
+}
+
+// bytes is the memory that the filter takes.
+func (f *rowFilter) bytes() (n int) {
+	for _, l := range f.layers {
+		n += len(l) * 64
+	}
+	return n
+}
+
+// scanRowsIfDue begins to fill a partition's filter of rows, if that pays and no
+// other is being filled.
+func (s *Store) scanRowsIfDue(p *partition) {
+	p.mu.Lock()
+	due := p.rows.scanDue(p.size)
+	p.mu.Unlock()
+	if !due || !s.scanning.CompareAndSwap(false, true) {
+		return
+	}
+	s.running.Go(func() {
+		defer s.scanning.Store(false)
+		if err := s.scanRows(p); err != nil {
+			s.log.Error("filter of rows", "partition", p.id, "error", err)
+		}
+	})
+}
+
+// scanPiece is how many rows are added to a filter under one acquisition of the
+// partition's lock.
+const scanPiece = 256
+
+// scanRows puts all of a partition's rows into a new filter. Rows that are
+// written after the scan began put themselves there (putRow).
+func (s *Store) scanRows(p *partition) error {
+	p.mu.Lock()
+	p.rows = newRowFilter(p.count)
+	p.rows.grow(int(p.size) + int(p.size)/4)
+	f := p.rows
+	p.mu.Unlock()
+	var piece []uint64
+	flush := func() (more bool) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		for _, pos := range piece {
+			f.add(pos)
+		}
+		piece = piece[:0]
+		return p.rows == f && !f.tooBig // else FLUSHALL has made another one
+	}
+	stopped := false
+	from, to := p.rowRange()
+	err := s.db.Rows(from, to, func(k persistence.RowKey, _ []byte) bool {
+		if piece = append(piece, k.Position()); len(piece) == scanPiece {
+			select {
+			case <-s.stop:
+				stopped = true
+			default:
+				stopped = !flush()
+			}
+		}
+		return !stopped
+	})
+	if err != nil || stopped {
+		return err
+	}
+	if flush() {
+		p.mu.Lock()
+		f.whole = true
+		p.mu.Unlock()
+	}
+	return nil
+}
+
+// rowRange is the range of positions of the partition's rows.
+func (p *partition) rowRange() (from, to uint64) {
+	first, last := slotRange(int(p.id), p.count)
+	return uint64(first) << 48, (uint64(last) + 1) << 48
+}
+
+// beginRowFilter makes the filter of a partition that was recovered: if it has no
+// rows, an empty one is whole.
+func (r *recovery) beginRowFilter() error {
+	f := newRowFilter(r.p.count)
+	f.whole = true
+	from, to := r.p.rowRange()
+	err := r.s.db.Rows(from, to, func(persistence.RowKey, []byte) bool {
+		f.whole = false
+		return false
+	})
+	r.p.rows = f
+	return err
+}
