@@ -119,8 +119,8 @@ func (l *epollLoop) run() error {
 		if w.lost > 0 || len(l.idle) > 0 && !(w.schedule.open() && w.retry.empty() && !w.stopping) {
 			wait = waitIdle
 		}
-		n, err := unix.EpollWait(l.epoll, events, wait)
-		if err != nil && err != unix.EINTR {
+		n, err := epollWait(l.epoll, events, wait)
+		if err != 0 && err != unix.EINTR {
 			return fmt.Errorf("epoll: %w", err)
 		}
 		for _, e := range events[:max(n, 0)] {
@@ -155,15 +155,14 @@ func (l *epollLoop) event(e unix.EpollEvent) error {
 	if e.Events&^unix.EPOLLOUT == 0 {
 		return nil
 	}
-	n, err := unix.Read(c.fd, c.in[c.inBytes:])
+	n, errno := receive(c.fd, c.in[c.inBytes:])
 	switch {
-	case err == unix.EAGAIN || err == unix.EINTR:
+	case errno == unix.EAGAIN || errno == unix.EINTR:
 		return nil
-	case err == nil && n == 0:
-		err = io.EOF
-	}
-	if err != nil {
-		return l.lose(int(e.Fd), err)
+	case errno != 0:
+		return l.lose(int(e.Fd), errno)
+	case n == 0:
+		return l.lose(int(e.Fd), io.EOF)
 	}
 	now := l.w.now()
 	done, err := c.received(n, now)
@@ -194,15 +193,15 @@ func (l *epollLoop) send(i int, now int64) error {
 func (l *epollLoop) write(i int, b []byte) error {
 	c := l.w.conns[i]
 	for len(b) > 0 {
-		n, err := unix.Write(c.fd, b)
-		if err == unix.EINTR {
+		n, errno := send(c.fd, b)
+		if errno == unix.EINTR {
 			continue
 		}
-		if err == unix.EAGAIN {
+		if errno == unix.EAGAIN {
 			break
 		}
-		if err != nil {
-			return err
+		if errno != 0 {
+			return errno
 		}
 		b = b[n:]
 	}

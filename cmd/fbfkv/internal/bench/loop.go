@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 )
 
@@ -35,6 +36,15 @@ func (w *worker) redial(ctx context.Context, t *Target) (net.Conn, error) {
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// keepProcessors gives each of n threads that wait in the kernel without giving up
+// their P one of their own, and the rest of the program another. The returned
+// function takes them back.
+func keepProcessors(n int) (restore func()) {
+	before := runtime.GOMAXPROCS(0)
+	runtime.GOMAXPROCS(max(before, n+1))
+	return func() { runtime.GOMAXPROCS(before) }
 }
 
 // loop drives a worker until it is finished.

@@ -151,6 +151,8 @@ func (r *run) serve(parent context.Context) (began int64, err error) {
 	serve := loop(serveEpoll)
 	if o.Target.tls != nil || o.Loop == "goroutines" {
 		serve = serveBlocking
+	} else {
+		defer keepProcessors(o.Threads)()
 	}
 	errs := make([]error, len(r.workers))
 	var all sync.WaitGroup
