@@ -192,6 +192,13 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestRowScan",
 	},
 	{
+		guarantee: "G2", name: "a scan for the filter of rows begins amid a write-back",
+		file:     "store/rowfilter.go",
+		old:      "	s.snapshots.mu.Lock()\n	p.mu.Lock()\n	p.rows = newRowFilter(p.count)\n	p.rows.grow(int(p.size) + int(p.size)/4)\n	f := p.rows\n	p.mu.Unlock()\n	s.snapshots.mu.Unlock()\n",
+		new:      "	p.mu.Lock()\n	p.rows = newRowFilter(p.count)\n	p.rows.grow(int(p.size) + int(p.size)/4)\n	f := p.rows\n	p.mu.Unlock()\n",
+		packages: "./store", tests: "TestRowScan",
+	},
+	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/maintain.go",
 		old:      "	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):\n",

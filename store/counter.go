@@ -6,8 +6,6 @@ import (
 	"slices"
 	"unsafe"
 
-	"github.com/tidwall/btree"
-
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -43,7 +41,7 @@ const (
 	isUsed    counterFlags = 1 << iota // since the eviction hand last passed
 	isListed                           // in hotCounters.dirty
 	isInRow                            // a row of this key is known to exist
-	isUnsaved                          // in hotCounters.unsaved
+	isUnsaved                          // one of hotCounters.unsaved
 	isChanged                          // since it was loaded from its row or written there
 	isInRing                           // in hotCounters.ring
 )
@@ -110,24 +108,15 @@ type hotCounters struct {
 	// that it met. They come back once their rows are written, so that the hand
 	// does not pass them again and again while most of what is in memory is
 	// changed.
-	ring  []*counter
-	hand  int
-	limit int
-	dirty []*counter // changed since the last checkpoint captured them
-	// unsaved orders the existing keys that rows do not show: counters that
-	// are not known to have one, and filters. SCAN finds them here.
-	unsaved *btree.BTreeG[unsavedKey]
+	ring    []*counter
+	hand    int
+	limit   int
+	dirty   []*counter // changed since the last checkpoint captured them
+	unsaved unsavedKeys
 	// evicted counts evictions by key position. A cold load that began at one
 	// count installs only at the same: otherwise its key may have been loaded,
 	// changed, written back and evicted since.
 	evicted [256]uint32
-}
-
-// unsavedKey is a key's place in hotCounters.unsaved. The position stands beside
-// the pointer, so that finding a place seldom touches another counter's memory.
-type unsavedKey struct {
-	pos uint64
-	c   *counter
 }
 
 func newHotCounters(limit int) *hotCounters {
@@ -140,12 +129,7 @@ func newHotCounters(limit int) *hotCounters {
 func (h *hotCounters) clear() {
 	h.table = newHotTable()
 	h.ring, h.hand, h.dirty = nil, 0, nil
-	h.unsaved = btree.NewBTreeGOptions(func(a, b unsavedKey) bool {
-		if a.pos != b.pos {
-			return a.pos < b.pos
-		}
-		return a.c.key() < b.c.key()
-	}, btree.Options{NoLocks: true})
+	h.unsaved = newUnsavedKeys()
 	for i := range h.evicted {
 		h.evicted[i]++
 	}
@@ -259,9 +243,9 @@ func (h *hotCounters) track(c *counter) {
 	}
 	c.is.set(isUnsaved, want)
 	if want {
-		h.unsaved.Set(unsavedKey{c.pos, c})
+		h.unsaved.add(c)
 	} else {
-		h.unsaved.Delete(unsavedKey{c.pos, c})
+		h.unsaved.remove(c)
 	}
 }
 

@@ -162,13 +162,17 @@ func (s *Store) scanRowsIfDue(p *partition) {
 const scanPiece = 256
 
 // scanRows puts all of a partition's rows into a new filter. Rows that are
-// written after the scan began put themselves there (putRow).
+// captured after the scan began put themselves there (putRow), and those that
+// were captured before can be seen by the scan: no write-back is under way when
+// it begins.
 func (s *Store) scanRows(p *partition) error {
+	s.snapshots.mu.Lock()
 	p.mu.Lock()
 	p.rows = newRowFilter(p.count)
 	p.rows.grow(int(p.size) + int(p.size)/4)
 	f := p.rows
 	p.mu.Unlock()
+	s.snapshots.mu.Unlock()
 	var piece []uint64
 	flush := func() (more bool) {
 		p.mu.Lock()

@@ -72,7 +72,7 @@ func holdsEveryRow(t *testing.T, s *Store) (rows int) {
 // TestRowScan: the filters of a directory that is opened with rows are filled
 // once they pay, while keys come and go; from then on they lack none.
 func TestRowScan(t *testing.T) {
-	const keys = 4000
+	const keys = 20_000
 	fs := vfs.NewMem()
 	open := func() *Store {
 		return testStore(t, func(o *Options) { o.FS, o.HotCounters, o.Partitions, o.Fsync = fs, 128, 2, No })
@@ -118,7 +118,15 @@ func TestRowScan(t *testing.T) {
 			}
 		}
 	})
-	for whole() < 2 {
+	work.Go(func() {
+		for i := 0; whole() < 2 || s.scanning.Load(); i += 1009 {
+			if key := "k" + strconv.Itoa(keys/2+i%(keys/2)); do(s, Op{Kind: Exists, Keys: [][]byte{[]byte(key)}}).Value != 1 {
+				t.Errorf("%s is missing while rows are scanned", key)
+				return
+			}
+		}
+	})
+	for whole() < 2 || s.scanning.Load() {
 		for _, p := range s.partitions {
 			s.scanRowsIfDue(p)
 		}

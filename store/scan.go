@@ -83,9 +83,9 @@ func (s *Store) collect(p *partition, cursor uint64, count int) (found []scanned
 	_, last := slotRange(int(p.id), p.count)
 	end := uint64(last)<<48 | (1<<48 - 1)
 	limit := end // inclusive
-	p.mu.Lock()
+	p.lockOrdered()
 	n := 0
-	p.hot.unsaved.Ascend(unsavedKey{cursor, &counter{pos: cursor}}, func(k unsavedKey) bool {
+	p.hot.unsaved.ordered.Ascend(unsavedKey{cursor, &counter{pos: cursor}}, func(k unsavedKey) bool {
 		c := k.c
 		if n >= count && c.pos != found[n-1].pos {
 			limit = found[n-1].pos

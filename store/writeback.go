@@ -1,6 +1,11 @@
 package store
 
-import "github.com/fbfkv/fbfkv/persistence"
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
 
 const (
 	// writeBackPiece is how many rows are captured under one acquisition of the
@@ -43,6 +48,7 @@ type savedRow struct {
 func (c *checkpoint) writeBack() error {
 	b := c.s.db.NewBatch()
 	var rows []savedRow
+	sortByPosition(c.dirty)
 	for len(c.dirty) > 0 {
 		n := min(len(c.dirty), writeBackRows)
 		rows = c.captureRows(b, c.dirty[:n], rows[:0])
@@ -55,6 +61,19 @@ func (c *checkpoint) writeBack() error {
 		c.dirty = c.dirty[n:]
 	}
 	return nil
+}
+
+// sortByPosition puts keys in the order of their rows. Each row then finds its
+// place in Pebble's memtable near the one before, and so do look-ups in it.
+func sortByPosition(keys []*counter) {
+	places := make([]unsavedKey, len(keys))
+	for i, k := range keys {
+		places[i] = unsavedKey{k.pos, k}
+	}
+	slices.SortFunc(places, func(a, b unsavedKey) int { return cmp.Compare(a.pos, b.pos) })
+	for i := range places {
+		keys[i] = places[i].c
+	}
 }
 
 // captureRows puts the present rows of keys into a batch.
