@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
+	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
@@ -97,6 +99,7 @@ type load struct {
 	stamp  uint32
 	exists bool
 	row    row
+	err    error
 }
 
 // look is a look-up in runs made outside the lock. It holds while the
@@ -448,26 +451,49 @@ func (x *execution) install(r *ref) bool {
 // fetch reads rows and records from disk. No lock is held. What cannot be read
 // fails its operation, which then changes nothing.
 func (x *execution) fetch() {
-	var buf []byte
-	// In the order of rows, neighbours share most of the way to theirs.
-	slices.SortFunc(x.cold, func(a, b int) int {
-		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
-	})
+	x.fetchRows()
 	for _, i := range x.cold {
 		r := &x.refs[i]
-		l := &r.disk.load
-		k := persistence.RowKey{Slot: r.slot, Hash: l.pos & (1<<48 - 1), Key: r.key}
-		var err error
-		buf, l.exists, err = x.s.db.Row(buf, k)
-		if err == nil && l.exists {
-			l.row, err = decodeRow(buf)
-		}
-		l.done = true
-		x.fail(r, err)
+		x.fail(r, r.disk.load.err)
 	}
 	for _, i := range x.confirm {
 		r := &x.refs[i]
 		x.fail(r, x.lookUp(r))
+	}
+}
+
+// minFetch is how many rows are worth a goroutine of their own.
+const minFetch = 32
+
+// fetchRows reads the rows of x.cold, on several processors if they are many: the
+// clients of the batch all wait for them, and nothing else may be left to do.
+func (x *execution) fetchRows() {
+	// In the order of rows, neighbours share most of the way to theirs.
+	slices.SortFunc(x.cold, func(a, b int) int {
+		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
+	})
+	parts := max(1, min(runtime.GOMAXPROCS(0), len(x.cold)/minFetch))
+	var work sync.WaitGroup
+	for n := 1; n < parts; n++ {
+		part := x.cold[len(x.cold)*n/parts : len(x.cold)*(n+1)/parts]
+		work.Go(func() { x.readRows(part) })
+	}
+	x.readRows(x.cold[:len(x.cold)/parts])
+	work.Wait()
+}
+
+// readRows reads the rows of some refs.
+func (x *execution) readRows(refs []int) {
+	var buf []byte
+	for _, i := range refs {
+		r := &x.refs[i]
+		l := &r.disk.load
+		k := persistence.RowKey{Slot: r.slot, Hash: l.pos & (1<<48 - 1), Key: r.key}
+		buf, l.exists, l.err = x.s.db.Row(buf, k)
+		if l.err == nil && l.exists {
+			l.row, l.err = decodeRow(buf)
+		}
+		l.done = true
 	}
 }
 
