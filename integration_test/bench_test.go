@@ -177,7 +177,11 @@ func TestBenchSweep(t *testing.T) {
 			}
 		}
 	}
-	if known == 0 || unknown > 0.05*(known+unknown) {
+	limit := 0.05
+	if raceDetector {
+		limit = 0.3 // its own functions are of no kind
+	}
+	if known == 0 || unknown > limit*(known+unknown) {
 		t.Errorf("%v %% of the server's time is of a known kind, %v %% of none", known, unknown)
 	}
 }
