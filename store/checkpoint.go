@@ -152,7 +152,7 @@ func (c *checkpoint) capture(force bool) bool {
 	if p.seq == p.checkpointSeq && !force && len(p.deadRuns) == 0 {
 		return false
 	}
-	p.checkpointSeq, p.logBytes = p.seq, 0
+	p.checkpointSeq, p.logBytes, p.rowsAhead = p.seq, 0, 0
 	c.now = c.s.clock.now().logged
 	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil

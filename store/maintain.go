@@ -311,6 +311,11 @@ func (s *Store) unpin(p *partition) error {
 // costs an fsync or two.
 const minWriteBack = 4096
 
+// maxRowsAhead is how many rows of all partitions may be written out of turn
+// before a checkpoint follows. Until then a start redoes the log of all of them,
+// and to make a counter takes longer there than to change one.
+const maxRowsAhead = 256 << 10
+
 // overdue reports whether a partition should be checkpointed before its time,
 // because of its share of the log; whether too many of its keys have changed, so
 // that none of them can leave memory; and whether its records in memory should go
@@ -321,6 +326,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	n := len(s.partitions)
 	checkpoint = load.log && p.logBytes >= s.maxLog()/uint64(n)
 	rows = len(p.hot.dirty) > max(p.hot.limit/2, minWriteBack)
+	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
 	var onDisk uint64
 	for _, t := range p.tables {
 		onDisk += t.runBytes()

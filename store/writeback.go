@@ -16,7 +16,8 @@ const (
 )
 
 // flushRows does the part of a checkpoint that lets changed keys leave memory: it
-// writes their rows. The log is neither trimmed nor needed less for it.
+// writes their rows. The log is neither trimmed nor needed less for it, so that
+// this must be followed by a checkpoint before long (maxRowsAhead).
 func (s *Store) flushRows(p *partition) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
@@ -24,6 +25,7 @@ func (s *Store) flushRows(p *partition) error {
 	c := checkpoint{s: s, p: p}
 	p.mu.Lock()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
+	p.rowsAhead += len(c.dirty)
 	p.mu.Unlock()
 	err := c.writeBack()
 	if err == nil {

@@ -93,3 +93,38 @@ func TestRowsOutOfTurn(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsAhead: rows that are written out of turn do not put off the checkpoint
+// for ever, for a start redoes the log of all of them.
+func TestRowsAhead(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions, o.Fsync = 64, 64, No })
+	const share = maxRowsAhead / 64
+	p := s.partitions[0]
+	key := newKeys(s, p)
+	for made := 0; made < 2*share; made += 512 {
+		var b Batch
+		for range 512 {
+			op := b.Add(IncrBy)
+			op.Key, op.Delta = key(), 1
+		}
+		s.Execute(&b)
+		must(t, s.saveIfDue(p, false, s.backlog()))
+		if ahead := p.seq - p.state.seq; ahead > share+minWriteBack+512 {
+			t.Fatalf("%d entries since the last checkpoint", ahead)
+		}
+	}
+}
+
+// newKeys returns a function that makes new keys of a partition.
+func newKeys(s *Store, p *partition) func() []byte {
+	n := 0
+	return func() []byte {
+		for {
+			n++
+			key := []byte("k" + strconv.Itoa(n))
+			if s.partitions[Slot(key)>>s.shift] == p {
+				return key
+			}
+		}
+	}
+}
