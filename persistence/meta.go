@@ -21,7 +21,7 @@ type Meta struct {
 }
 
 // format is the layout that this code reads and writes.
-const format = 3
+const format = 4
 
 // formatOpLogFiles is the first format whose op log is not in Pebble.
 const formatOpLogFiles = 3

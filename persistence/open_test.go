@@ -43,7 +43,7 @@ func TestRefusals(t *testing.T) {
 			mustOpen(t, testOptions(mem))
 		}, ErrInUse, "stop that process or choose another directory"},
 		{"newer format", func(t *testing.T, mem *vfs.MemFS, f *fault) {
-			put(t, mem, "data", metaName, metaOf(metaMagic+"\nformat 4\nwhatever comes\n"))
+			put(t, mem, "data", metaName, metaOf(metaMagic+"\nformat 99\nwhatever comes\n"))
 		}, ErrNewerFormat, "a later release wrote it; use that release"},
 		{"foreign", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			put(t, mem, "data", "thesis.tex", "")

@@ -39,6 +39,12 @@ func (db *DB) upgrade(o Options) error {
 			return err
 		}
 	}
+	if db.meta.Format < format {
+		// Format 4 only has opids in one more form.
+		if err := db.setFormat(format); err != nil {
+			return err
+		}
+	}
 	return db.dropOldLog()
 }
 

@@ -81,7 +81,7 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, uint64(e.table))
 		from := len(dst)
 		dst = appendBytes(dst, e.key)
-		dst = appendBytes(dst, e.id)
+		dst = appendID(dst, e.id)
 		dst = binary.AppendVarint(dst, e.delta)
 		dst = binary.AppendVarint(dst, e.value)
 		e.packed = dst[from:]
@@ -122,10 +122,11 @@ func appendBytes(dst, b []byte) []byte {
 }
 
 // recordReader reads a packed op-log record. It borrows the record's bytes and
-// is the only decoder of the format.
+// is the only decoder of the format. An entry is valid until the next.
 type recordReader struct {
 	reader
 	at moment
+	id [uuidText]byte // of the last entry, if its bytes are not in the record
 }
 
 func newRecordReader(record []byte) (recordReader, error) {
@@ -148,7 +149,7 @@ func (r *recordReader) next(e *entry) bool {
 	case entryApply:
 		e.table = uint32(r.uvarint())
 		from := r.rest
-		e.key, e.id = r.bytes(), r.bytes()
+		e.key, e.id = r.bytes(), r.opid(&r.id)
 		e.delta, e.value = r.varint(), r.varint()
 		e.packed = from[:len(from)-len(r.rest)]
 	case entrySet:

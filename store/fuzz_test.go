@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,10 +22,12 @@ import (
 func FuzzRecord(f *testing.F) {
 	record := beginRecord(nil, moment{logged: 5, wall: 1e12})
 	for kind := entryApply; kind <= entryExpire; kind++ {
-		e := entry{kind: kind, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte("id"), delta: -1, value: 1 << 40,
-			expire: 7, time: 9}
-		record = e.appendTo(record)
-		f.Add(e.appendTo(beginRecord(nil, moment{})))
+		for _, id := range []string{"id", someUUID} {
+			e := entry{kind: kind, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,
+				expire: 7, time: 9}
+			record = e.appendTo(record)
+			f.Add(e.appendTo(beginRecord(nil, moment{})))
+		}
 	}
 	f.Add(record)
 	f.Add(record[:len(record)-1])
@@ -53,6 +56,7 @@ func readRecord(b []byte) (entries []entry, at moment, err error) {
 	r, err := newRecordReader(b)
 	for e := (entry{}); r.next(&e); {
 		e.packed = nil // what the other fields are
+		e.id = slices.Clone(e.id)
 		entries = append(entries, e)
 	}
 	return entries, r.at, r.err
@@ -78,8 +82,10 @@ func FuzzRow(f *testing.F) {
 
 // FuzzRunValue reads an EXACT record.
 func FuzzRunValue(f *testing.F) {
-	r := &record{key: []byte("key"), id: []byte("id"), seen: Seen{Delta: -1, Result: 5, UnixMs: 1e12}}
-	f.Add(r.appendTo(nil))
+	for _, id := range []string{"id", someUUID} {
+		r := &record{key: []byte("key"), id: []byte(id), seen: Seen{Delta: -1, Result: 5, UnixMs: 1e12}}
+		f.Add(r.appendTo(nil))
+	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		got, err := decodeRunValue(b)
@@ -91,6 +97,13 @@ func FuzzRunValue(f *testing.F) {
 			t.Fatalf("%x: %+v, again %+v %v", b, got, again, err)
 		}
 	})
+}
+
+// decodeRunValue reads what record.appendTo wrote.
+func decodeRunValue(b []byte) (record, error) {
+	r := reader{rest: b}
+	rec := r.runValue()
+	return rec, r.err
 }
 
 // FuzzCatalog reads the tables, and asks the result what a partition would.

@@ -25,7 +25,7 @@ var goldenUpdate = flag.Bool("golden.update", false, "make testdata/golden again
 // goldenName is the golden directory of this format. One of each released
 // format stays; a new format adds its own. What is added to its name tells a
 // directory whose files have later versions of their own.
-const goldenName = "testdata/golden/format3"
+const goldenName = "testdata/golden/format4"
 
 // TestGolden opens a data directory of every format there was and expects the
 // answers that the release that wrote it gave: values, the original results of
@@ -55,7 +55,11 @@ func TestGolden(t *testing.T) {
 			}
 			for range 2 { // as it was, and after this release has written it
 				s := openGolden(t, fs)
-				if got := goldenAnswers(s); got != string(want) {
+				got := goldenAnswers(s)
+				if filepath.Base(archive) >= "format4" {
+					got += goldenUUIDs(s)
+				}
+				if got != string(want) {
 					t.Fatalf("answers differ:\n%s", firstDifference(got, string(want)))
 				}
 				must(t, s.Close())
@@ -92,6 +96,9 @@ func makeGolden(t *testing.T) {
 				t.Fatal(op.Err)
 			}
 		}
+		for _, op := range goldenUUIDOps(round) {
+			must(t, do(s, op).Err)
+		}
 		clock.advance(10 * time.Minute / goldenRounds)
 		for _, p := range s.partitions {
 			s.refreshDue(p)
@@ -104,7 +111,7 @@ func makeGolden(t *testing.T) {
 			must(t, s.DropTable("gone"))
 		}
 	}
-	answers := goldenAnswers(s)
+	answers := goldenAnswers(s) + goldenUUIDs(s)
 	must(t, s.CloseNow())
 	must(t, os.MkdirAll(filepath.Dir(goldenName), 0o755))
 	must(t, os.WriteFile(goldenName+".txt", []byte(answers), 0o644))
@@ -133,6 +140,27 @@ func goldenOps(round int) (ops []Op) {
 		Op{Kind: IncrBy, Key: []byte("plain"), Delta: 5},
 		Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "exact:%d", round%5)}},
 	)
+}
+
+// goldenUUIDOps are those of a round whose opids are UUIDs, which formats up to 3
+// stored as any other; and one that is none, but has a UUID's length.
+func goldenUUIDOps(round int) (ops []Op) {
+	for i, format := range []string{"01a1fdcc-4bbc-70ea-a1d6-03cc3a62b4%02x", "01A1FDCC-4BBC-70EA-A1D6-03CC3A62B4%02X"} {
+		ops = append(ops, Op{Kind: CIncrBy, Key: []byte("uuid:1"), ID: fmt.Appendf(nil, format, 7*round), Delta: int64(i + 1)})
+	}
+	return ops
+}
+
+// goldenUUIDs asks for them without changing anything.
+func goldenUUIDs(s *Store) string {
+	var b strings.Builder
+	for round := range goldenRounds {
+		for _, op := range goldenUUIDOps(round) {
+			fmt.Fprintf(&b, "retry %s: %s\n", op.ID, outcome(do(s, op)))
+			fmt.Fprintf(&b, "  CSEEN: %s\n", outcome(do(s, Op{Kind: CSeen, Key: op.Key, ID: op.ID})))
+		}
+	}
+	return b.String()
 }
 
 // goldenAnswers asks everything without changing anything, one answer a line.

@@ -194,8 +194,8 @@ func (x *execution) lookUp(r *ref) error {
 			if !isOf(found.Value, r.key, id) {
 				continue
 			}
-			rec, err := decodeRunValue(found.Value)
-			l.found, l.seen = err == nil, rec.seen
+			seen, err := seenOf(found.Value)
+			l.found, l.seen = err == nil, seen
 			return err
 		}
 		if err := found.Err(); err != nil {

@@ -77,7 +77,7 @@ func (r *record) appendTo(dst []byte) []byte {
 		dst = append(dst, r.packed...)
 	} else {
 		dst = appendBytes(dst, r.key)
-		dst = appendBytes(dst, r.id)
+		dst = appendID(dst, r.id)
 		dst = binary.AppendVarint(dst, r.seen.Delta)
 		dst = binary.AppendVarint(dst, r.seen.Result)
 	}
@@ -88,31 +88,35 @@ func (r *record) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// decodeRunValue is the one decoder of what appendTo writes. Key and id alias b.
-func decodeRunValue(b []byte) (record, error) {
-	r := reader{rest: b}
-	rec := r.runValue()
-	return rec, r.err
+// seenOf returns what a run value remembers of the operation.
+func seenOf(value []byte) (Seen, error) {
+	r := reader{rest: value}
+	r.bytes()
+	r.skipID()
+	seen := r.seen()
+	return seen, r.err
 }
 
 // isOf reports whether a run value is that of (key, id).
 func isOf(value, key, id []byte) bool {
-	for _, want := range [...][]byte{key, id} {
-		size, n := binary.Uvarint(value)
-		if n <= 0 || size != uint64(len(want)) || size > uint64(len(value)-n) || string(value[n:n+len(want)]) != string(want) {
-			return false
-		}
-		value = value[n+len(want):]
+	size, n := binary.Uvarint(value)
+	if n <= 0 || size != uint64(len(key)) || size > uint64(len(value)-n) || string(value[n:n+len(key)]) != string(key) {
+		return false
 	}
-	return true
+	return isID(value[n+len(key):], id)
 }
 
+// runValue decodes what appendTo writes.
 func (r *reader) runValue() record {
-	rec := record{key: r.bytes(), id: r.bytes(), seen: Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}}
+	return record{key: r.bytes(), id: r.opid(new([uuidText]byte)), seen: r.seen()}
+}
+
+func (r *reader) seen() Seen {
+	s := Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}
 	if len(r.rest) > 0 {
-		rec.seen.Clip = r.varint()
+		s.Clip = r.varint()
 	}
-	return rec
+	return s
 }
 
 // freeChunks keeps chunks of full size between runs. A sync.Pool would lose them
@@ -311,9 +315,8 @@ func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
 		}
 		if value, _ := recordValue(b); isOf(value, key, id) {
 			// What is decoded here was encoded by add.
-			r, _ := decodeRunValue(value)
-			r.table, r.hash, r.seq = binary.LittleEndian.Uint32(b), hash, recordSeq(b)
-			return r, true
+			seen, _ := seenOf(value)
+			return record{table: binary.LittleEndian.Uint32(b), hash: hash, seq: recordSeq(b), key: key, id: id, seen: seen}, true
 		}
 	}
 	return record{}, false
