@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/cpuprofile"
@@ -44,6 +45,9 @@ func profileLoad(ctx context.Context, p *process, o Options, seconds int, keep s
 	}
 	if len(load.r.Errors) > 0 {
 		return s, 0, fmt.Errorf("while profiling: error replies: %v", load.r.Errors)
+	}
+	if load.r.Throughput > 0 {
+		s.perOp = 1e6 * s.server() * float64(runtime.NumCPU()) / load.r.Throughput
 	}
 	return s, load.r.Sent, nil
 }

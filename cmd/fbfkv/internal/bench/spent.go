@@ -26,6 +26,16 @@ type spent struct {
 	// in the kernel, but in no system call. It is contained in the kinds, and
 	// mostly page faults.
 	faults float64
+	// perOp is the server's processor time for one operation, in µs; 0: unknown.
+	perOp float64
+}
+
+// server is the server's share.
+func (s *spent) server() (share float64) {
+	for _, kind := range s.of[:cpuprofile.Kinds] {
+		share += kind
+	}
+	return share
 }
 
 // partName is the name of a part in tables and legends.
@@ -96,7 +106,7 @@ type profiled struct {
 
 // spentHeader is the head of a CSV table of profiled points.
 func spentHeader(x string) []string {
-	row := []string{x, "curve", "operations_per_second"}
+	row := []string{x, "curve", "operations_per_second", "server_us_per_operation"}
 	for part := range spentParts {
 		row = append(row, strings.ReplaceAll(strings.ToLower(partName(part)), " ", "_"))
 	}
@@ -105,7 +115,7 @@ func spentHeader(x string) []string {
 
 // row is a profiled point in a CSV table, shares in percent.
 func (p profiled) row() []string {
-	row := []string{fmt.Sprint(p.x), p.curve, number(p.throughput)}
+	row := []string{fmt.Sprint(p.x), p.curve, number(p.throughput), number(p.perOp)}
 	for _, share := range p.of {
 		row = append(row, number(100*share))
 	}
@@ -123,13 +133,13 @@ func spentMarkdown(x string, points []profiled) string {
 	if elsewhere >= takenFrom {
 		fmt.Fprintf(&b, "Taken while the machine did much else (%.0f %% on average): only the proportions of the server's shares say something.\n\n", 100*elsewhere)
 	}
-	fmt.Fprintf(&b, "| curve | %s | op/s |", x)
+	fmt.Fprintf(&b, "| curve | %s | op/s | µs/op |", x)
 	for part := range spentParts {
 		fmt.Fprintf(&b, " %s |", partName(part))
 	}
-	b.WriteString(" *faults* | bound by |\n| --- | ---: | ---: |" + strings.Repeat(" ---: |", spentParts+1) + " --- |\n")
+	b.WriteString(" *faults* | bound by |\n| --- | ---: | ---: | ---: |" + strings.Repeat(" ---: |", spentParts+1) + " --- |\n")
 	for _, p := range points {
-		fmt.Fprintf(&b, "| %s | %s | %.0fk |", p.curve, tickLabel(p.x), p.throughput/1e3)
+		fmt.Fprintf(&b, "| %s | %s | %.0fk | %.2f |", p.curve, tickLabel(p.x), p.throughput/1e3, p.perOp)
 		for _, share := range p.of {
 			fmt.Fprintf(&b, " %s |", percent(share))
 		}

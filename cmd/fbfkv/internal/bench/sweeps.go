@@ -54,6 +54,10 @@ func sweeps() []sweep {
 			points: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256},
 			curves: []curve{{"everysec", pipelineAt("everysec", "exact:")}, {"always", pipelineAt("always", "exact:")},
 				{"everysec, APPROX", pipelineAt("everysec", "approx:")}}},
+		{name: "steps", title: "What an operation does, step by step", x: "operations in a pipeline",
+			points: []float64{1, 16, 64},
+			curves: []curve{{"PING", stepAt("ping", "exact:")}, {"INCRBY", stepAt("incrby", "exact:")},
+				{"CINCRBY, APPROX", stepAt("cincrby", "approx:")}, {"CINCRBY, EXACT", stepAt("cincrby", "exact:")}}},
 		{name: "partitions", title: "Throughput and the number of partitions", x: "partitions",
 			points: []float64{1, 2, 4, 8, 16, 32, 64},
 			curves: []curve{{"pipeline 64", partitionsAt(64)}, {"pipeline 16", partitionsAt(16)}, {"pipeline 1", partitionsAt(1)}}},
@@ -82,6 +86,20 @@ func pipelineAt(fsync, prefix string) func(float64) trial {
 	return func(x float64) trial {
 		return trial{fsync: fsync, setup: [][]string{{"CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX"}},
 			change: func(o *Options) { o.Pipeline, o.KeyPrefix = int(x), prefix }}
+	}
+}
+
+// stepAt sends one of the workloads of which each does more than the one before.
+func stepAt(workload, prefix string) func(float64) trial {
+	at := pipelineAt("everysec", prefix)
+	return func(x float64) trial {
+		t := at(x)
+		change := t.change
+		t.change = func(o *Options) {
+			change(o)
+			o.Workload = workload
+		}
+		return t
 	}
 }
 
