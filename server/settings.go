@@ -107,7 +107,8 @@ var storageSettings = []Setting{
 		kind: memory(func(c *Config) *int64 { return &c.FilterMaxMemory }, 0, 1<<50),
 	}, {
 		Name: "hot-counters", Group: GroupStorage, Default: "1000000",
-		Doc:  "How many counters are kept in memory; the others are read from disk when they are asked for.",
+		Doc: "How many counters are kept in memory; the others are read from disk when they are asked for. Counters that " +
+			"changed and are not yet written to their rows stay beyond it, up to half as many or some ten thousands.",
 		kind: integer(func(c *Config) *int { return &c.HotCounters }, 1000, 1<<40),
 	}, {
 		Name: "block-cache", Group: GroupStorage, Default: "64mb",

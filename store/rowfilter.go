@@ -33,12 +33,13 @@ type filterLayer []filterBlock
 type filterBlock [8]uint64
 
 const (
-	// blockKeys is how many keys are added for each block of 512 bits: 12 bits
-	// for a key, of which one in about 200 is taken for present when it is not.
-	blockKeys = 42
+	// blockKeys is how many keys are added for each block of 512 bits: 16 bits
+	// for a key. A full layer takes about one in a thousand for present that is
+	// not; up to ten layers are asked, and each error costs a look-up on disk.
+	blockKeys = 32
 	// firstLayer is the number of blocks of the smallest layer.
 	firstLayer = 64
-	// rowFilterMemory bounds the filters of all partitions, bytes: about 170
+	// rowFilterMemory bounds the filters of all partitions, bytes: about 130
 	// million keys. Partitions with more than their share have none.
 	rowFilterMemory = 256 << 20
 	// scanAfter is how many rows cost as much to scan as one look-up that finds

@@ -15,6 +15,7 @@ type Stats struct {
 	Expired      uint64 // keys removed because their time had come, since start
 
 	HotCounters, DirtyCounters int
+	RowFilterBytes             int64 // memory of what knows which keys have a row
 	FilterBytes, FilterLimit   int64 // all filters; limit 0: none
 	FilterKeys                 int
 	RecentRecords              int // EXACT records not yet in a run
@@ -68,6 +69,7 @@ func (p *partition) addStats(st *Stats) {
 	st.Expires += int64(len(p.fresh))
 	st.HotCounters += p.hot.len()
 	st.DirtyCounters += len(p.hot.dirty)
+	st.RowFilterBytes += int64(p.rows.bytes())
 	st.FilterKeys += len(p.filters)
 	st.RecentRecords += p.recent.count()
 	st.RecentBytes += p.recent.bytes()

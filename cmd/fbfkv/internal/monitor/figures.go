@@ -52,6 +52,8 @@ var storeFigures = []figure[store.Stats]{
 	gauge("hot_counters", "Counters kept in memory.", func(s *store.Stats) float64 { return float64(s.HotCounters) }),
 	gauge("dirty_counters", "Counters in memory that changed since their row was written; the log has them.",
 		func(s *store.Stats) float64 { return float64(s.DirtyCounters) }),
+	gauge("row_filter_bytes", "Memory of what knows which counters have a row on disk.",
+		func(s *store.Stats) float64 { return float64(s.RowFilterBytes) }),
 	gauge("filter_memory_bytes", "Memory of all filters.", func(s *store.Stats) float64 { return float64(s.FilterBytes) }),
 	gauge("filter_memory_limit_bytes", "What filters may use together (filter-maxmemory); 0 is no bound.",
 		func(s *store.Stats) float64 { return float64(s.FilterLimit) }),
