@@ -13,14 +13,17 @@ import (
 
 // alternate runs every subject once per round, in turn and every other round
 // backwards, so that what drifts on the machine hits all alike. The result is
-// indexed by subject, then round.
-func alternate(ctx context.Context, rounds int, subjects []Options, progress func(done, total int)) ([][]*Result, error) {
+// indexed by subject, then round. before is called before each run.
+func alternate(ctx context.Context, rounds int, subjects []Options, before func(*Options) error, progress func(done, total int)) ([][]*Result, error) {
 	results := make([][]*Result, len(subjects))
 	done := 0
 	for round := range rounds {
 		for i := range subjects {
 			if round%2 == 1 {
 				i = len(subjects) - 1 - i
+			}
+			if err := before(&subjects[i]); err != nil {
+				return nil, err
 			}
 			r, err := Run(ctx, subjects[i])
 			if err != nil {
@@ -150,7 +153,7 @@ func (c *compareCommand) run(ctx context.Context, a, b string, stdout, stderr io
 	subjects[0].Target.URL, subjects[0].Workload = a, c.a
 	subjects[1].Target.URL, subjects[1].Workload = b, c.b
 	progress := bar.New(stderr)
-	results, err := alternate(ctx, c.rounds, subjects, func(done, total int) {
+	results, err := alternate(ctx, c.rounds, subjects, func(*Options) error { return nil }, func(done, total int) {
 		progress.Set("comparing", false, int64(done), int64(total))
 	})
 	progress.Clear()

@@ -16,6 +16,10 @@ func (p *pair) duplicates(ctx context.Context) error {
 	if !p.t.wantsGroup("duplicates") {
 		return nil
 	}
+	defer p.t.resume()
+	if err := p.t.only(p.fbfkv.target); err != nil {
+		return err
+	}
 	base := p.t.options(p.fbfkv, "cincrby", duplicatePipeline)
 	base.IDs, base.Warmup, base.KeyPrefix = "client-seq", 0, "dup:"
 	trial, err := Run(ctx, base)

@@ -95,12 +95,6 @@ func (l *epollLoop) close() {
 	}
 }
 
-// The longest time between two looks at the clock, ms.
-const (
-	waitBusy = 100
-	waitIdle = 5
-)
-
 func (l *epollLoop) run() error {
 	w := l.w
 	events := make([]unix.EpollEvent, 256)

@@ -71,13 +71,17 @@ func (p *pair) start(ctx context.Context) (err error) {
 		}
 	}
 	if p.redis == nil {
-		p.redis, err = startRedis(ctx, p.t.redis, p.fsync)
+		if p.redis, err = startRedis(ctx, p.t.redis, p.fsync); err != nil {
+			return err
+		}
 	}
-	return err
+	p.t.compared = []*process{p.fbfkv, p.redis}
+	return nil
 }
 
 // stop stops those that run.
 func (p *pair) stop() (err error) {
+	p.t.compared = nil
 	for _, server := range []**process{&p.fbfkv, &p.redis} {
 		if *server != nil {
 			err = errors.Join(err, (*server).close())

@@ -47,5 +47,11 @@ func keepProcessors(n int) (restore func()) {
 	return func() { runtime.GOMAXPROCS(before) }
 }
 
+// The longest time between two looks at the clock, ms.
+const (
+	waitBusy = 100
+	waitIdle = 5
+)
+
 // loop drives a worker until it is finished.
 type loop func(ctx context.Context, w *worker, t *Target) error

@@ -169,7 +169,7 @@ func (p *process) lastLog() (last string) {
 // kill ends the server as a crash would.
 func (p *process) kill() {
 	if p.cmd != nil && p.cmd.Process != nil && p.ended != nil {
-		_ = p.cmd.Process.Signal(syscall.SIGKILL) // it may be gone already
+		_ = p.signal(syscall.SIGKILL) // it may be gone already
 		<-p.ended
 		p.ended <- nil
 	}
@@ -177,7 +177,7 @@ func (p *process) kill() {
 
 // stop ends the server in order, as a signal to stop does.
 func (p *process) stop(ctx context.Context) error {
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+	if err := errors.Join(p.resume(), p.cmd.Process.Signal(syscall.SIGTERM)); err != nil {
 		return fmt.Errorf("stopping %s: %w", p.name, err)
 	}
 	select {

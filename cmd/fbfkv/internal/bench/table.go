@@ -60,6 +60,7 @@ type table struct {
 	progress       *bar.Bar
 	forecast       *forecast
 	stage          string
+	compared       []*process // the servers that run at present, to be measured in turn
 	done           []Row
 	profiles       []profiled
 	failed         []error
@@ -250,11 +251,34 @@ func (t *table) options(p *process, workload string, pipeline int) Options {
 	return o
 }
 
-// measure runs subjects in turn.
+// measure runs subjects in turn. Of the servers compared only the one that is
+// measured runs, so that each pays for what it does in the background, and for
+// nothing of the other's.
 func (t *table) measure(ctx context.Context, what string, subjects ...Options) ([][]*Result, error) {
-	return alternate(ctx, t.rounds, subjects, func(done, total int) {
+	defer t.resume()
+	return alternate(ctx, t.rounds, subjects, func(o *Options) error { return t.only(o.Target) }, func(done, total int) {
 		t.progress.Set(t.stage+" "+what, false, int64(done), int64(total))
 	})
+}
+
+// only pauses all servers that are compared but one.
+func (t *table) only(one Target) (err error) {
+	for _, p := range t.compared {
+		if p.target == one {
+			err = errors.Join(err, p.resume())
+		} else {
+			err = errors.Join(err, p.pause())
+		}
+	}
+	return err
+}
+
+// resume lets all run again. One that ended meanwhile is missed by whoever needs
+// it next.
+func (t *table) resume() {
+	for _, p := range t.compared {
+		_ = p.resume()
+	}
 }
 
 // profileWhile profiles the fbfkv under a load, if profiles are wanted.
@@ -263,6 +287,10 @@ func (t *table) profileWhile(ctx context.Context, p *process, o Options, curve s
 		return nil
 	}
 	t.progress.Set(t.stage+" profile", false, 0, 1)
+	defer t.resume()
+	if err := t.only(o.Target); err != nil {
+		return err
+	}
 	s, _, err := profileLoad(ctx, p, o, t.profile, "")
 	if err != nil {
 		return err
