@@ -165,27 +165,33 @@ func (p *pair) ping(ctx context.Context) error {
 	return nil
 }
 
-// modes compares EXACT with APPROX, each on a server of its own: what EXACT does
-// in the background is its own affair.
+// modes compares EXACT with APPROX, each on a new server of its own: what EXACT
+// does in the background is its own affair, and both remember as much.
 func (p *pair) modes(ctx context.Context) (err error) {
 	if !p.t.wantsGroup("approx") {
 		return nil
 	}
-	other, err := startFBFKV(ctx, p.t.fbfkv, p.fsync, nil)
-	if err != nil {
-		return err
-	}
-	alone := p.t.compared
-	p.t.compared = append(slices.Clone(alone), other)
+	before := p.t.compared
+	servers := make(map[string]*process)
 	defer func() {
-		p.t.compared = alone
-		err = errors.Join(err, other.close())
+		p.t.compared = before
+		for _, server := range servers {
+			err = errors.Join(err, server.close())
+		}
 	}()
-	if err := other.do(ctx, "CTABLE", "ALTER", "default", "MODE", "APPROX"); err != nil {
-		return err
+	for _, mode := range []string{"EXACT", "APPROX"} {
+		server, err := startFBFKV(ctx, p.t.fbfkv, p.fsync, nil)
+		if err != nil {
+			return err
+		}
+		servers[mode] = server
+		p.t.compared = append(slices.Clone(p.t.compared), server)
+		if err := server.do(ctx, "CTABLE", "ALTER", "default", "MODE", mode); err != nil {
+			return err
+		}
 	}
 	for _, pipeline := range []int{1, 16, 64} {
-		exact, approx := p.t.options(p.fbfkv, "cincrby", pipeline), p.t.options(other, "cincrby", pipeline)
+		exact, approx := p.t.options(servers["EXACT"], "cincrby", pipeline), p.t.options(servers["APPROX"], "cincrby", pipeline)
 		res, err := p.t.measure(ctx, "EXACT and APPROX", exact, approx)
 		if err != nil {
 			return err
@@ -196,7 +202,7 @@ func (p *pair) modes(ctx context.Context) (err error) {
 		r = ratio(res[0], res[1], p99)
 		p.t.emit(atMost(fmt.Sprintf("approx-p99-%d", pipeline), where+"p99", 1.3, r, times(r)))
 		if pipeline == 64 {
-			if err := p.t.profileWhile(ctx, other, approx, "APPROX, everysec", res[1]); err != nil {
+			if err := p.t.profileWhile(ctx, servers["APPROX"], approx, "APPROX, everysec", res[1]); err != nil {
 				return err
 			}
 		}
