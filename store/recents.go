@@ -123,8 +123,49 @@ func (r *reader) seen() Seen {
 // to every garbage collection, which at full load comes before they are needed.
 var freeChunks = make(chan *[recentChunk]byte, maxFreeChunks)
 
-// maxFreeChunks bounds the memory kept: 16 MiB.
-const maxFreeChunks = 64
+// maxFreeChunks bounds the memory kept: 48 MiB, about what records take by default
+// at the most while they come in fast.
+const maxFreeChunks = 192
+
+// freeIndexes keeps indexes likewise, by their bits: the larger ones, of which
+// each partition at work gives one back for every one it takes.
+var freeIndexes [maxFreeBits + 1]chan []uint32
+
+const (
+	minFreeBits = 14
+	maxFreeBits = 18
+	// maxFreeIndexes bounds how many are kept of a size: 16 MiB of the largest.
+	maxFreeIndexes = 16
+)
+
+func init() {
+	for bits := minFreeBits; bits <= maxFreeBits; bits++ {
+		freeIndexes[bits] = make(chan []uint32, maxFreeIndexes)
+	}
+}
+
+// newIndex returns an empty index of 1<<bits places and the overhang.
+func newIndex(bits int) []uint32 {
+	if minFreeBits <= bits && bits <= maxFreeBits {
+		select {
+		case x := <-freeIndexes[bits]:
+			clear(x)
+			return x
+		default:
+		}
+	}
+	return make([]uint32, 1<<bits+overhang)
+}
+
+// recycleIndex takes back an index that nobody uses any more.
+func recycleIndex(x []uint32) {
+	if n := len(x) - overhang; 1<<minFreeBits <= n && n <= 1<<maxFreeBits {
+		select {
+		case freeIndexes[bits.Len(uint(n))-1] <- x:
+		default:
+		}
+	}
+}
 
 func newChunk() []byte {
 	select {
@@ -233,7 +274,8 @@ func newRecentSegment(n int) *recentSegment {
 
 // setIndex gives the segment an empty index of 1<<bits places.
 func (s *recentSegment) setIndex(bits int) {
-	s.index, s.shift = make([]uint32, 1<<bits+overhang), uint8(64-bits)
+	recycleIndex(s.index)
+	s.index, s.shift = newIndex(bits), uint8(64-bits)
 }
 
 // place puts a location into the index, which is kept at most half full; false
@@ -344,6 +386,8 @@ func (rs *recents) release(n int) {
 		for _, c := range s.chunks {
 			recycleChunk(c)
 		}
+		recycleIndex(s.index)
+		s.index = nil
 	}
 	rs.segments = slices.Clone(rs.segments[n:])
 }
