@@ -96,7 +96,7 @@ var storageSettings = []Setting{
 			"bounds the time that a start takes after a crash: about a second for the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
-		Name: "exact-record-memory", Group: GroupStorage, Default: "32mb",
+		Name: "exact-record-memory", Group: GroupStorage, Default: "64mb",
 		Doc: "How much memory the newest records of EXACT tables may take before they are sorted and written to disk. More " +
 			"means less to merge, and duplicates of the last moments are answered from memory.",
 		kind: memory(func(c *Config) *int64 { return &c.RecordMemory }, 1<<20, 1<<40),

@@ -123,9 +123,9 @@ func (r *reader) seen() Seen {
 // to every garbage collection, which at full load comes before they are needed.
 var freeChunks = make(chan *[recentChunk]byte, maxFreeChunks)
 
-// maxFreeChunks bounds the memory kept: 48 MiB, about what records take by default
-// at the most while they come in fast.
-const maxFreeChunks = 192
+// maxFreeChunks bounds the memory kept: 64 MiB, what records take by default at
+// most unless they come in faster than they go.
+const maxFreeChunks = 256
 
 // freeIndexes keeps indexes likewise, by their bits: the larger ones, of which
 // each partition at work gives one back for every one it takes.

@@ -59,7 +59,7 @@ type Options struct {
 	// it is trimmed. 0: persistence.DefaultLogFileSize.
 	LogFileSize int64
 	// RecordMemory is the memory, bytes, that EXACT records may take before
-	// they go to disk in sorted runs; default 32 MiB over all partitions. With
+	// they go to disk in sorted runs; default 64 MiB over all partitions. With
 	// many records on disk up to a 64th of their size is used.
 	RecordMemory int64
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
@@ -89,7 +89,7 @@ type Options struct {
 func (o Options) withDefaults() Options {
 	def(&o.SnapshotInterval, time.Minute)
 	def(&o.MaxLogBytes, 128<<20)
-	def(&o.RecordMemory, 32<<20)
+	def(&o.RecordMemory, 64<<20)
 	def(&o.FilterMaxMemory, 1<<30)
 	def(&o.HotCounters, 1_000_000)
 	def(&o.BlockCache, 64<<20)
