@@ -129,7 +129,7 @@ const maxFreeChunks = 256
 
 // freeIndexes keeps indexes likewise, by their bits: the larger ones, of which
 // each partition at work gives one back for every one it takes.
-var freeIndexes [maxFreeBits + 1]chan []uint32
+var freeIndexes = newFreeIndexes()
 
 const (
 	minFreeBits = 14
@@ -138,10 +138,11 @@ const (
 	maxFreeIndexes = 16
 )
 
-func init() {
+func newFreeIndexes() (free [maxFreeBits + 1]chan []uint32) {
 	for bits := minFreeBits; bits <= maxFreeBits; bits++ {
-		freeIndexes[bits] = make(chan []uint32, maxFreeIndexes)
+		free[bits] = make(chan []uint32, maxFreeIndexes)
 	}
+	return free
 }
 
 // newIndex returns an empty index of 1<<bits places and the overhang.
