@@ -234,6 +234,13 @@ var mutants = []mutant{
 		packages: "./persistence", tests: "TestRecycledFileIsEmpty|TestTrimLog",
 	},
 	{
+		guarantee: "G4", name: "check does not see what the op log holds for Pebble",
+		file:     "persistence/check.go",
+		old:      "	return db.overlay(s.batches)\n",
+		new:      "	return nil\n",
+		packages: "./persistence", tests: "TestOneCommit",
+	},
+	{
 		guarantee: "G2", name: "a log file goes although a partition needs it",
 		file:     "persistence/logfiles.go",
 		old:      "		if last != 0 && last >= lows[p] {\n",
