@@ -160,8 +160,7 @@ func TestRecycledFileIsEmpty(t *testing.T) {
 }
 
 // TestFileOfTwoNames: a crash may leave a file under both names of the rename by
-// which it was to be used again; nothing is written under either of them. On a real
-// disk, where to create a file again empties it under all its names.
+// which it was to be used again; nothing is written under either of them.
 func TestFileOfTwoNames(t *testing.T) {
 	o := testOptions(vfs.Default)
 	o.Dir = filepath.Join(t.TempDir(), "data")
