@@ -15,8 +15,9 @@ const module = "github.com/fbfkv/fbfkv/"
 // package may import, tests included. cmd, integration_test and examples are
 // not listed: they may import all, and nobody may import them.
 var mayImport = map[string]string{
-	"server":               "commands commands/acl store server/resp server/tlstest",
+	"server":               "commands commands/acl store server/rawio server/resp server/tlstest",
 	"server/tlstest":       "",
+	"server/rawio":         "",
 	"server/resp":          "",
 	"commands":             "commands/acl commands/glob store server/resp",
 	"commands/acl":         "commands/glob",

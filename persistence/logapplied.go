@@ -43,9 +43,12 @@ func (db *DB) catchUp(batches []deferredBatch) error {
 // overlay does for a DB that must not be changed what catchUp does: reads see
 // Pebble as it will be.
 func (db *DB) overlay(batches []deferredBatch) error {
-	over := db.pebble.NewIndexedBatch()
-	db.reader = over
+	var over *pebble.Batch
 	return db.forMissing(batches, func(b *Batch) error {
+		if over == nil {
+			over = db.pebble.NewIndexedBatch()
+			db.reader = over
+		}
 		return errors.Join(wrap("apply what the op log holds", over.Apply(b.b, nil)), b.b.Close())
 	})
 }

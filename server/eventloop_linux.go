@@ -35,10 +35,7 @@ type eventLoop struct {
 	leader sync.Mutex      // held by the worker that waits for events, of those that have a turn
 	turn   chan struct{}   // holds as many turns as workers may have at once
 
-	idle atomic.Int32 // workers that wait for a turn
-
-	leftMu  sync.Mutex
-	left    []*polled // owned connections that go with the next turn
+	idle    atomic.Int32 // workers that wait for a turn
 	workers sync.WaitGroup
 
 	spareShared, sparePrivate sync.Pool // of *worker

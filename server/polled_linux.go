@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/server/rawio"
 	"github.com/fbfkv/fbfkv/server/resp"
 )
 
@@ -83,7 +84,7 @@ func (c *polled) takeEvents() {
 // Read implements io.Reader for the connection's resp.Reader. It never waits.
 func (c *polled) Read(b []byte) (int, error) {
 	for {
-		n, errno := receive(c.fd, b)
+		n, errno := rawio.Receive(c.fd, b)
 		switch {
 		case errno == unix.EINTR:
 			continue
@@ -107,7 +108,7 @@ func (c *polled) Read(b []byte) (int, error) {
 // waits.
 func (c *polled) write(b []byte) (sent int, err error) {
 	for sent < len(b) {
-		n, errno := send(c.fd, b[sent:])
+		n, errno := rawio.Send(c.fd, b[sent:min(len(b), sent+maxWrite)])
 		switch {
 		case errno == unix.EINTR:
 			continue

@@ -121,6 +121,17 @@ func appendBytes(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
+// cutBytes cuts off what appendBytes wrote for want; false if that is not what b
+// begins with.
+func cutBytes(b, want []byte) (rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size != uint64(len(want)) || size > uint64(len(b)-n) {
+		return nil, false
+	}
+	end := n + len(want)
+	return b[end:], string(b[n:end]) == string(want)
+}
+
 // recordReader reads a packed op-log record. It borrows the record's bytes and
 // is the only decoder of the format. An entry is valid until the next.
 type recordReader struct {

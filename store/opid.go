@@ -31,8 +31,8 @@ func isID(coded, id []byte) bool {
 		var u [uuidSize]byte
 		return len(id) == uuidText && packUUID(&u, id) && string(u[:]) == string(coded[1:codedUUID])
 	}
-	size, n := binary.Uvarint(coded)
-	return n > 0 && size == uint64(len(id)) && size <= uint64(len(coded)-n) && string(coded[n:n+len(id)]) == string(id)
+	_, ok := cutBytes(coded, id)
+	return ok
 }
 
 // opid returns an opid. It aliases the input, or text, which it overwrites.

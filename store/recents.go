@@ -99,11 +99,8 @@ func seenOf(value []byte) (Seen, error) {
 
 // isOf reports whether a run value is that of (key, id).
 func isOf(value, key, id []byte) bool {
-	size, n := binary.Uvarint(value)
-	if n <= 0 || size != uint64(len(key)) || size > uint64(len(value)-n) || string(value[n:n+len(key)]) != string(key) {
-		return false
-	}
-	return isID(value[n+len(key):], id)
+	rest, ok := cutBytes(value, key)
+	return ok && isID(rest, id)
 }
 
 // runValue decodes what appendTo writes.

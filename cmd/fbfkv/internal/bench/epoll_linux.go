@@ -10,6 +10,8 @@ import (
 	"slices"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/fbfkv/fbfkv/server/rawio"
 )
 
 // epollLoop serves a worker's connections on one thread: wait for replies, read
@@ -149,7 +151,7 @@ func (l *epollLoop) event(e unix.EpollEvent) error {
 	if e.Events&^unix.EPOLLOUT == 0 {
 		return nil
 	}
-	n, errno := receive(c.fd, c.in[c.inBytes:])
+	n, errno := rawio.Receive(c.fd, c.in[c.inBytes:])
 	switch {
 	case errno == unix.EAGAIN || errno == unix.EINTR:
 		return nil
@@ -187,7 +189,7 @@ func (l *epollLoop) send(i int, now int64) error {
 func (l *epollLoop) write(i int, b []byte) error {
 	c := l.w.conns[i]
 	for len(b) > 0 {
-		n, errno := send(c.fd, b)
+		n, errno := rawio.Send(c.fd, b)
 		if errno == unix.EINTR {
 			continue
 		}

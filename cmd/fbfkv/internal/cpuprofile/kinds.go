@@ -62,7 +62,6 @@ var rules = []rule{
 	{"server.(*worker).prepare", Replies, Network},
 	{"server.(*worker).resend", Replies, Network},
 	{"server.(*polled).write", Replies, Network},
-	{"server.send", Replies, Network},
 	{"server/resp.", Requests, Network},
 	{"server/resp/writer.go", Replies, Network},
 	{"server/resp.(*Writer)", Replies, Network},

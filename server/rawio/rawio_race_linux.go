@@ -1,19 +1,19 @@
 //go:build race
 
-package server
+package rawio
 
 import "syscall"
 
-// receive is recv(2), in a form that the race detector takes for the
+// Receive is recv(2), in a form that the race detector takes for the
 // synchronization it is.
-func receive(fd int, b []byte) (int, syscall.Errno) {
+func Receive(fd int, b []byte) (int, syscall.Errno) {
 	n, err := syscall.Read(fd, b)
 	return max(n, 0), errnoOf(err)
 }
 
-// send is send(2), likewise.
-func send(fd int, b []byte) (int, syscall.Errno) {
-	n, err := syscall.Write(fd, b[:min(len(b), maxWrite)])
+// Send is send(2), likewise.
+func Send(fd int, b []byte) (int, syscall.Errno) {
+	n, err := syscall.Write(fd, b)
 	return max(n, 0), errnoOf(err)
 }
 

@@ -1,6 +1,6 @@
 //go:build !race
 
-package server
+package rawio
 
 import (
 	"syscall"
@@ -9,17 +9,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// receive is recv(2). The socket never blocks, so the scheduler need not hear of
-// the call.
-func receive(fd int, b []byte) (int, syscall.Errno) {
+// Receive is recv(2) on a socket.
+func Receive(fd int, b []byte) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
 		uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// send is send(2), likewise.
-func send(fd int, b []byte) (int, syscall.Errno) {
+// Send is send(2) on a socket, whose other end may be gone.
+func Send(fd int, b []byte) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
-		uintptr(min(len(b), maxWrite)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
+		uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), errno
 }

@@ -19,17 +19,3 @@ func epollWait(epoll int, events []unix.EpollEvent, timeout int) (int, syscall.E
 		uintptr(len(events)), uintptr(timeout), 0, 0)
 	return int(n), errno
 }
-
-// receive is recv(2) on a socket that does not block.
-func receive(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
-		uintptr(len(b)), unix.MSG_DONTWAIT, 0, 0)
-	return int(n), errno
-}
-
-// send is send(2), likewise.
-func send(fd int, b []byte) (int, syscall.Errno) {
-	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(b))),
-		uintptr(len(b)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
-	return int(n), errno
-}

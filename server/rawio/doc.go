@@ -1,0 +1,9 @@
+// Package rawio holds the system calls of loops that serve many sockets with one
+// thread. The sockets never block, so Go's scheduler need not hear of the calls:
+// told of each, it would prepare for a wait that does not come.
+//
+//	n, errno := rawio.Receive(fd, b)  // EAGAIN: there is nothing to read
+//	n, errno := rawio.Send(fd, b)     // EAGAIN: there is no room; n may be short
+//
+// It exists on Linux only. All calls are safe for concurrent use.
+package rawio
