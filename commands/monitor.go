@@ -55,6 +55,9 @@ func (t *taps) feed(from *Session, c *Command, args [][]byte) {
 	}
 	line := monitorLine(time.Now(), from.Addr, args)
 	for _, tap := range *list {
+		if tap.ses == from && c.Name == "reset" {
+			continue // which is how it stops to watch
+		}
 		tap.add(line)
 	}
 }

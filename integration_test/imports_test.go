@@ -15,20 +15,21 @@ const module = "github.com/fbfkv/fbfkv/"
 // package may import, tests included. cmd, integration_test and examples are
 // not listed: they may import all, and nobody may import them.
 var mayImport = map[string]string{
-	"server":               "commands commands/acl store server/rawio server/resp server/tlstest",
-	"server/tlstest":       "",
-	"server/rawio":         "",
-	"server/resp":          "",
-	"commands":             "commands/acl commands/glob store server/resp",
-	"commands/acl":         "commands/glob",
-	"commands/glob":        "",
-	"store":                "fbf fbf/paper persistence",
-	"fbf":                  "fbf/internal/frame",
-	"fbf/paper":            "fbf/internal/frame",
-	"fbf/internal/frame":   "",
-	"persistence":          "",
-	"persistence/internal": "",
-	"mutants":              "",
+	"server":                "commands commands/acl store server/rawio server/resp server/tlstest",
+	"server/tlstest":        "",
+	"server/rawio":          "",
+	"server/resp":           "",
+	"commands":              "commands/acl commands/glob store server/resp",
+	"commands/acl":          "commands/glob",
+	"commands/glob":         "",
+	"store":                 "fbf fbf/paper persistence persistence/crashtest",
+	"fbf":                   "fbf/internal/frame",
+	"fbf/paper":             "fbf/internal/frame",
+	"fbf/internal/frame":    "",
+	"persistence":           "persistence/crashtest",
+	"persistence/crashtest": "",
+	"persistence/internal":  "",
+	"mutants":               "",
 }
 
 // entrances are the packages that may import everything.
@@ -38,7 +39,7 @@ var entrances = []string{"cmd/", "integration_test", "examples/"}
 var onlyIn = map[string][]string{
 	"github.com/tidwall/redcon": {"server/resp"},
 	// store knows its file system's interface, and nothing else of Pebble.
-	"github.com/cockroachdb/pebble/v2": {"persistence"},
+	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
 	"net":                              {"server", "server/tlstest"},
 }

@@ -59,12 +59,24 @@ func (w *walFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 	return w.wrap(name, f, err)
 }
 
+// Remove implements vfs.FS. While it opens, Pebble may remove the only WAL file,
+// replayed and flushed, before it creates the next one; a crash in between must
+// not look like a loss.
+func (w *walFS) Remove(name string) error {
+	if num, ok := w.number(name); ok {
+		if err := w.mark.release(num); err != nil {
+			return fmt.Errorf("write %s: %w", w.mark.name, err)
+		}
+	}
+	return w.FS.Remove(name)
+}
+
 // Unwrap implements vfs.FS.
 func (w *walFS) Unwrap() vfs.FS { return w.FS }
 
 func (w *walFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
-	num, ok := walNumber(w.FS.PathBase(name))
-	if !ok || w.FS.PathDir(name) != w.dir {
+	num, ok := w.number(name)
+	if !ok {
 		return f, err
 	}
 	if err != nil {
@@ -73,6 +85,12 @@ func (w *walFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
 		return nil, err
 	}
 	return walFile{w.begin(f, num), w}, nil
+}
+
+// number returns a file's number if it is one of this WAL, not of a backup's.
+func (w *walFS) number(name string) (uint64, bool) {
+	num, ok := walNumber(w.FS.PathBase(name))
+	return num, ok && w.FS.PathDir(name) == w.dir
 }
 
 // walFile is the WAL file that Pebble writes.

@@ -33,7 +33,7 @@ const (
 )
 
 // walPosition says that WAL file number File is durable up to Offset, and all
-// files with lower numbers wholly.
+// files with lower numbers wholly. With Offset 0 neither it nor they need be there.
 type walPosition struct {
 	generation uint64
 	File       uint64
@@ -131,11 +131,7 @@ func (m *walMark) setPolicy(lazy bool, file uint64, offset int64) error {
 // create replaces the mark of an earlier run.
 func (m *walMark) create(file uint64, offset int64) error {
 	m.last.generation, m.last.File, m.last.Offset = 1, file, max(offset, 0)
-	content := make([]byte, walMarkFileSize)
-	slot := m.last.encode()
-	copy(content, slot[:])
-	copy(content[walMarkPage:], slot[:])
-	if err := writeFile(m.fs, m.dir, m.name, content); err != nil {
+	if err := m.replace(m.last); err != nil {
 		return err
 	}
 	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, m.name), writeCategory)
@@ -143,6 +139,31 @@ func (m *walMark) create(file uint64, offset int64) error {
 		m.file = f
 	}
 	return err
+}
+
+// replace durably writes a new mark over that of an earlier run.
+func (m *walMark) replace(p walPosition) error {
+	content := make([]byte, walMarkFileSize)
+	slot := p.encode()
+	copy(content, slot[:])
+	copy(content[walMarkPage:], slot[:])
+	return writeFile(m.fs, m.dir, m.name, content)
+}
+
+// release durably says that file num and those before it may be missing, before
+// they are removed. Once this run has a mark of its own, it names a newer file.
+func (m *walMark) release(num uint64) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.file != nil {
+		return nil
+	}
+	p, ok, err := readMark(m.fs, m.dir, m.name)
+	if err != nil || !ok || p.File > num {
+		return err
+	}
+	p.generation, p.File, p.Offset = 1, num+1, 0
+	return m.replace(p)
 }
 
 // set moves the mark, once there is one.

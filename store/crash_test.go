@@ -13,6 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var (
@@ -295,7 +297,7 @@ func (d *crashDisk) cutAt(n int64, ending func(), percent int, seed uint64) {
 func (d *crashDisk) isCut() *vfs.MemFS { return d.after.Load() }
 
 func (d *crashDisk) clone(percent int, seed uint64) *vfs.MemFS {
-	return d.mem.clone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(seed, 1))})
+	return d.mem.clone(percent, rand.New(rand.NewPCG(seed, 1)))
 }
 
 // crashFS keeps CrashClone and Link apart: MemFS.Link takes its lock twice,
@@ -305,10 +307,10 @@ type crashFS struct {
 	mu sync.RWMutex
 }
 
-func (fs *crashFS) clone(cfg vfs.CrashCloneCfg) *vfs.MemFS {
+func (fs *crashFS) clone(percent int, rng *rand.Rand) *vfs.MemFS {
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
-	return fs.MemFS.CrashClone(cfg)
+	return crashtest.Clone(fs.MemFS, percent, rng)
 }
 
 func (fs *crashFS) Link(from, to string) error {
