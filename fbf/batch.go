@@ -5,13 +5,9 @@ package fbf
 const group = 32
 
 // Touch requests the lines of h ahead of a check, so that the cache misses of
-// a batch overlap: Touch every id of a group, then check every id.
-func (f *Filter) Touch(h uint64) {
-	var p probes
-	for _, s := range f.segs {
-		s.request(h, &p)
-	}
-}
+// a batch overlap: Touch every id of a group, then check every id. Of segments that
+// only answer checks it requests the two lines that nearly always tell a new id.
+func (f *Filter) Touch(h uint64) { touch(f.segs, h) }
 
 // CheckAndInsertBatch is CheckAndInsert for every h of hs, in order, with the
 // lines requested ahead; present[i] tells about hs[i], and len(present) must be

@@ -34,7 +34,9 @@
 // S cache lines, read at once, answer for all eight generations, and the insert
 // writes the same lines. S and J follow from the target. On amd64 with AVX2 a check is
 // done in assembly (kernel_amd64.s), which halves its time; elsewhere, or with the build
-// tag purego, in Go (probe.go), with the same result bit for bit.
+// tag purego, in Go (probe.go), with the same result bit for bit. A filter of several
+// segments looks at two lines of each first, and probes those that these do not
+// rule out (screen.go).
 //
 //	          lane 0   lane 1   ...   lane 7
 //	strip 0   [64 bit] [64 bit]       [64 bit]   <- line chosen by hash 0

@@ -76,13 +76,12 @@ func (f *Filter) Release() {
 // Contains reports whether h may have been inserted. It never says no for an
 // id inserted less than Window ago (G1).
 func (f *Filter) Contains(h uint64) bool {
-	var p probes
-	for _, s := range f.segs {
-		if s.probe(h, &p) != 0 {
-			return true
-		}
+	if len(f.segs) == 1 {
+		var p probes
+		return f.segs[0].probe(h, &p) != 0
 	}
-	return false
+	suspects := f.suspects(h)
+	return suspects != 0 && f.confirm(h, suspects)
 }
 
 // Match is where Contains found an id.
@@ -94,9 +93,21 @@ type Match struct {
 
 // Match is Contains with the generations that answered yes. It is slower.
 func (f *Filter) Match(h uint64) (Match, bool) {
+	suspects := f.suspects(h)
+	if suspects == 0 {
+		return Match{}, false
+	}
+	return f.match(h, suspects)
+}
+
+// match asks the suspects for the generations that contain h.
+func (f *Filter) match(h, suspects uint64) (Match, bool) {
 	var p probes
 	m := Match{First: math.MaxInt64, Last: math.MinInt64}
-	for _, s := range f.segs {
+	for i, s := range f.segs {
+		if !suspected(suspects, i) {
+			continue
+		}
 		found := s.probe(h, &p)
 		if found == 0 {
 			continue
@@ -156,12 +167,18 @@ func (f *Filter) begin(s *segment, now int64) {
 // makes an operation apply at most once; a check and a later insert by
 // separate lock holders are not.
 func (f *Filter) CheckAndInsert(h uint64, now int64) (present bool) {
-	for _, s := range f.segs {
-		if s.probe(h, &f.p) != 0 {
+	if len(f.segs) > 1 {
+		if f.Contains(h) {
 			return true
 		}
+		f.Insert(h, now)
+		return false
 	}
-	f.insert(f.newest(), &f.p, now) // the last one probed: f.p is its
+	s := f.segs[0]
+	if s.probe(h, &f.p) != 0 {
+		return true
+	}
+	f.insert(s, &f.p, now)
 	return false
 }
 

@@ -50,7 +50,7 @@ GLOBL low6<>(SB), RODATA|NOPTR, $8
 	SHLQ  $6, x; \
 	ADDQ  DI, x
 
-// MASKS is without for the four probe hashes in Y3.
+// MASKS is without for the four probe hashes in Y3, left in Y8.
 #define MASKS \
 	VPAND   Y13, Y3, Y4; \
 	VPSRLQ  $6, Y3, Y5; \
@@ -70,8 +70,7 @@ GLOBL low6<>(SB), RODATA|NOPTR, $8
 	VPOR    Y6, Y7, Y7; \
 	VPOR    Y5, Y8, Y8; \
 	VPOR    Y7, Y8, Y8; \
-	VPXOR   Y0, Y8, Y8; \
-	VMOVDQU Y8, probes_mask(SI)
+	VPXOR   Y0, Y8, Y8
 
 // GROUP locates h in four strips. Those beyond S, in the last group, are located
 // in vain: they are stored in p, but their addresses are not used.
@@ -89,7 +88,8 @@ GLOBL low6<>(SB), RODATA|NOPTR, $8
 	VPINSRQ     $1, R12, X4, X4; \
 	PLACE(3, R12) \
 	VINSERTI128 $1, X4, Y3, Y3; \
-	MASKS
+	MASKS; \
+	VMOVDQU     Y8, probes_mask(SI)
 
 #define NEXTGROUP \
 	ADDQ $64, BX; \
@@ -186,3 +186,147 @@ line:
 	JNE          line
 	ANSWER(ret+16(FP))
 	RET
+
+// AT is where upper half x of a probe hash points within a strip of R13 lines, in bytes.
+#define AT(x, to) \
+	MOVQ  x, to; \
+	IMULQ R13, to; \
+	SHRQ  $32, to; \
+	SHLQ  $6, to
+
+// func screenAVX2(segs []*segment, h uint64) uint64
+//
+//	SI segments, R14 how many are left   R9, R10 upper halves of the first two probe hashes
+//	X3 both probe hashes                 Y6, Y7  their masks for the fifth position at R12
+//	BX the answer                        AX      the segment, DI its lines, R13 its strip
+TEXT ·screenAVX2(SB), NOSPLIT|NOFRAME, $0-40
+	MOVQ         segs_base+0(FP), SI
+	MOVQ         segs_len+8(FP), R14
+	MOVQ         h+24(FP), R8
+	LEAQ         ·probeKeys(SB), BX
+	HASH(0, R9)
+	HASH(1, R10)
+	VMOVQ        R9, X3
+	VPINSRQ      $1, R10, X3, X3
+	SHRQ         $32, R9
+	SHRQ         $32, R10
+	VPBROADCASTQ one<>(SB), Y12
+	VPBROADCASTQ low6<>(SB), Y13
+	VPCMPEQD     Y0, Y0, Y0
+	MOVQ         $-1, R12
+	XORL         BX, BX
+	TESTQ        R14, R14
+	JEQ          done
+
+segment:
+	MOVQ -8(SI)(R14*8), AX
+	CMPB segment_screened(AX), $0
+	JEQ  suspect
+	CMPQ R12, segment_fifth(AX)
+	JNE  masks
+
+test:
+	MOVQ      segment_lines(AX), DI
+	MOVQ      segment_strip(AX), R13
+	AT(R9, R11)
+	AT(R10, DX)
+	SHLQ      $6, R13
+	ADDQ      R13, DX
+	VPOR      (DI)(R11*1), Y6, Y1
+	VPOR      32(DI)(R11*1), Y6, Y2
+	VPOR      (DI)(DX*1), Y7, Y4
+	VPOR      32(DI)(DX*1), Y7, Y5
+	VPAND     Y4, Y1, Y1
+	VPAND     Y5, Y2, Y2
+	VPCMPEQQ  Y0, Y1, Y1
+	VPCMPEQQ  Y0, Y2, Y2
+	VMOVMSKPD Y1, CX
+	VMOVMSKPD Y2, DX
+	SHLL      $4, DX
+	ORL       DX, CX
+	ANDB      segment_query(AX), CX
+	NEGL      CX
+	ADCQ      BX, BX
+	DECQ      R14
+	JNE       segment
+
+done:
+	VZEROUPPER
+	MOVQ BX, ret+32(FP)
+	RET
+
+suspect:
+	STC
+	ADCQ BX, BX
+	DECQ R14
+	JNE  segment
+	JMP  done
+
+masks:
+	MOVQ         segment_fifth(AX), R12
+	VMOVQ        R12, X11
+	MASKS
+	VPBROADCASTQ X8, Y6
+	VPERMQ       $0x55, Y8, Y7
+	JMP          test
+
+// func touchBMI2(segs []*segment, h uint64)
+//
+//	SI segments, R14 how many are left, R12 how many there are
+//	R9, R10 upper halves of the first two probe hashes
+//	DI  lines of the segment, R13 its strip, CX strips left, R11 bytes before the strip
+TEXT ·touchBMI2(SB), NOSPLIT|NOFRAME, $0-32
+	MOVQ  segs_base+0(FP), SI
+	MOVQ  segs_len+8(FP), R14
+	MOVQ  h+24(FP), R8
+	LEAQ  ·probeKeys(SB), BX
+	HASH(0, R9)
+	HASH(1, R10)
+	SHRQ  $32, R9
+	SHRQ  $32, R10
+	MOVQ  R14, R12
+	TESTQ R14, R14
+	JEQ   done
+
+segment:
+	MOVQ       -8(SI)(R14*8), AX
+	MOVQ       segment_lines(AX), DI
+	MOVQ       segment_strip(AX), R13
+	AT(R9, R11)
+	AT(R10, DX)
+	PREFETCHT0 (DI)(R11*1)
+	MOVQ       R13, R11
+	SHLQ       $6, R11
+	ADDQ       R11, DX
+	PREFETCHT0 (DI)(DX*1)
+	CMPQ       R14, R12
+	JEQ        rest
+	CMPB       segment_screened(AX), $0
+	JEQ        rest
+
+next:
+	DECQ R14
+	JNE  segment
+
+done:
+	RET
+
+rest:
+	MOVQ (segment_geometry+geometry_s)(AX), CX
+	LEAQ ·probeKeys+32(SB), BX
+	LEAQ (DI)(R11*2), DI
+	SUBQ $2, CX
+	JLE  next
+
+strip:
+	HASH(0, DX)
+	SHRQ       $32, DX
+	IMULQ      R13, DX
+	SHRQ       $32, DX
+	SHLQ       $6, DX
+	PREFETCHT0 (DI)(DX*1)
+	ADDQ       R11, DI
+	ADDQ       $16, BX
+	DECQ       CX
+	JNE        strip
+	JMP        next

@@ -13,3 +13,11 @@ func (s *segment) request(h uint64, p *probes) { s.requestPlain(h, p) }
 
 // located returns the generations that contain an id already located.
 func (s *segment) located(p *probes) uint8 { return s.match(p) }
+
+// screen returns a bit for each of at most screenMost segments which the first
+// two lines of h do not show to be without it (G1: one that contains it is among them).
+func screen(segs []*segment, h uint64) uint64 { return screenPlain(segs, h) }
+
+// touch asks for the lines that the check and the insert of a new h need, without
+// waiting for them: the first two of every segment, and all of the newest.
+func touch(segs []*segment, h uint64) { touchPlain(segs, h) }

@@ -11,7 +11,7 @@ import "unsafe"
 //go:noescape
 func prefetchLines(lines unsafe.Pointer, at *uint64, n int)
 
-// prefetch asks for the lines of p.
-func (s *segment) prefetch(p *probes) {
-	prefetchLines(unsafe.Pointer(unsafe.SliceData(s.lines)), &p.at[0], min(s.s, maxProbes))
+// prefetch asks for the first n lines of p.
+func (s *segment) prefetch(p *probes, n int) {
+	prefetchLines(unsafe.Pointer(unsafe.SliceData(s.lines)), &p.at[0], min(n, maxProbes))
 }

@@ -29,9 +29,12 @@ func without(x, fifth uint64) uint64 {
 }
 
 // locate finds the lines and bits of h.
-func (s *segment) locate(h uint64, p *probes) {
+func (s *segment) locate(h uint64, p *probes) { s.locateFirst(h, s.s, p) }
+
+// locateFirst is locate for the first n strips.
+func (s *segment) locateFirst(h uint64, n int, p *probes) {
 	base := uint64(0)
-	for i := 0; i < s.s && i < maxProbes; i++ {
+	for i := 0; i < n && i < maxProbes; i++ {
 		x := probeHash(h, i)
 		p.at[i] = base + place(x, s.strip)
 		p.mask[i] = without(x, s.fifth)
@@ -42,7 +45,7 @@ func (s *segment) locate(h uint64, p *probes) {
 // requestPlain is request without a kernel.
 func (s *segment) requestPlain(h uint64, p *probes) {
 	s.locate(h, p)
-	s.prefetch(p)
+	s.prefetch(p, s.s)
 }
 
 // probePlain is probe without a kernel. It asks for all S lines before it looks into any,

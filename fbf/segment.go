@@ -17,15 +17,16 @@ type lane struct {
 // of a filter takes inserts; the others answer checks until they have drained.
 type segment struct {
 	geometry
-	id     uint32
-	tag    uint8
-	strip  uint64
-	fifth  uint64 // shift of the fifth bit position in a probe hash; 0 when J is 4
-	kernel bool   // served by the kernels in assembly
-	opened int64
-	used   bool // opened by the controller or in use since, not merely for a Capacity hint
-	mem    memory
-	lines  []line
+	id       uint32
+	tag      uint8
+	strip    uint64
+	fifth    uint64 // shift of the fifth bit position in a probe hash; 0 when J is 4
+	kernel   bool   // served by the kernels in assembly
+	screened bool   // two of its lines can tell that an id is not in it
+	opened   int64
+	used     bool // opened by the controller or in use since, not merely for a Capacity hint
+	mem      memory
+	lines    []line
 
 	head  uint8  // lane of the present
 	live  uint8  // lanes that may answer yes
@@ -73,6 +74,7 @@ func (s *segment) derive() {
 		s.fifth = 24
 	}
 	s.kernel = hasKernel && s.r == 1
+	s.screened = s.r == 1 && s.s >= screenLines
 	s.setQuery()
 	s.setClearStep()
 }

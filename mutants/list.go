@@ -38,6 +38,20 @@ var mutants = []mutant{
 		packages: "./fbf", tests: "TestChecks|TestKernelLocates",
 	},
 	{
+		guarantee: "G1", name: "the screening kernel looks for the second line where inserts do not put it",
+		file:     "fbf/kernel_amd64.s",
+		old:      "	SHLQ      $6, R13\n	ADDQ      R13, DX\n",
+		new:      "	SHLQ      $6, R13\n",
+		packages: "./fbf", tests: "TestScreen|TestManySegments|TestModel",
+	},
+	{
+		guarantee: "G1", name: "segments beyond those that screening has bits for are not asked",
+		file:     "fbf/screen.go",
+		old:      "		return all\n",
+		new:      "		return screen(f.segs[:screenMost], h)\n",
+		packages: "./fbf", tests: "TestManySegments",
+	},
+	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
 		file:     "store/redo.go",
 		old:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n		e.t = p.tables[e.table]\n",
