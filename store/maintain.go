@@ -316,6 +316,11 @@ const minWriteBack = 4096
 // and to make a counter takes longer there than to change one.
 const maxRowsAhead = 256 << 10
 
+// recordShare of a partition's records are in memory, at least: with fewer a run
+// would span so little time that the records in it were written a third time until
+// it spans as much as a run may.
+const recordShare = 128
+
 // overdue reports whether a partition should be checkpointed before its time,
 // because of its share of the log; whether too many of its keys have changed, so
 // that none of them can leave memory; and whether its records in memory should go
@@ -331,7 +336,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	for _, t := range p.tables {
 		onDisk += t.runBytes()
 	}
-	records = load.records && p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/64))
+	records = load.records && p.recent.bytes() >= max(int(s.opts.RecordMemory)/n, int(onDisk/recordShare))
 	return checkpoint, rows, records
 }
 

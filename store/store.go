@@ -60,7 +60,7 @@ type Options struct {
 	LogFileSize int64
 	// RecordMemory is the memory, bytes, that EXACT records may take before
 	// they go to disk in sorted runs; default 64 MiB over all partitions. With
-	// many records on disk up to a 64th of their size is used.
+	// many records on disk up to a 128th of their size is used.
 	RecordMemory int64
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
 	// negative: unlimited.

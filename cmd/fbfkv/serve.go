@@ -23,6 +23,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		return err
 	}
 	defer log.out.Close()
+	boundGarbage()
 	limitClients(config, log.Logger)
 	users, err := config.OpenUsers()
 	if err != nil {
@@ -68,12 +69,14 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	}
 	tell(daemon.SdNotifyReady, log)
 	stopWatchdog := keepWatchdog(st, log)
+	stopGiving := giveMemoryBack(st.TrimMemory)
 
 	err = s.Serve(listeners...)
 	if errors.Is(err, server.ErrStopped) {
 		err = nil
 	}
 	tell(daemon.SdNotifyStopping, log)
+	stopGiving()
 	stopWatchdog()
 	if watched != nil {
 		watched.Stopping()

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"os"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+)
+
+// gcPercent is by how much the heap may grow between two garbage collections,
+// unless GOGC says otherwise. Most of what lives long has no pointers, or lies
+// outside the heap as filters do, so that a collection is cheap, and what the
+// runtime keeps for garbage is memory that remembered ids could have.
+const gcPercent = 50
+
+// boundGarbage makes gcPercent hold.
+func boundGarbage() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+}
+
+const (
+	// idlePeriod is for how long no garbage collection must have been needed until
+	// what a load left behind is given back. At load there are some a second.
+	idlePeriod = 5 * time.Second
+	// minGiveBack is how many bytes are worth a collection, at least, and
+	// 1/giveBackShare of what is alive: its cost grows with that.
+	minGiveBack   = 8 << 20
+	giveBackShare = 4
+)
+
+// giveMemoryBack gives free memory and garbage back to the operating system when
+// a load has ended or fallen, until the returned func is called. The runtime alone
+// collects as memory is allocated, at least every two minutes, and keeps what it
+// expects to need again. trim lets go of memory that is only kept for reuse, and
+// returns how many bytes became garbage.
+func giveMemoryBack(trim func() int64) (stop func()) {
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(idlePeriod)
+		defer tick.Stop()
+		for k := (memoryKeeper{trim: trim}); ; {
+			select {
+			case <-tick.C:
+				k.look()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
+// memoryKeeper looks at the heap from time to time.
+type memoryKeeper struct {
+	trim    func() int64
+	cycles  uint64 // as of the last look
+	trimmed uint64 // since the last collection
+}
+
+// look gives memory back if there is much of it and no collection since the last
+// look, and reports whether it did.
+func (k *memoryKeeper) look() bool {
+	u := readMemoryUse()
+	if u.cycles != k.cycles {
+		k.trimmed = 0
+	}
+	k.trimmed += uint64(k.trim())
+	if u.cycles != k.cycles || !u.worthGivingBack(k.trimmed) {
+		k.cycles = u.cycles
+		return false
+	}
+	debug.FreeOSMemory()
+	k.trimmed, k.cycles = 0, readMemoryUse().cycles
+	return true
+}
+
+// memoryUse is what the Go heap consists of, in bytes.
+type memoryUse struct {
+	live    uint64 // at the last collection
+	objects uint64 // live ones and garbage
+	free    uint64 // neither in use nor given back
+	cycles  uint64 // collections since the start
+}
+
+func readMemoryUse() memoryUse {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
+	}
+	metrics.Read(samples)
+	v := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return memoryUse{live: v(0), objects: v(1), free: v(2), cycles: v(3)}
+}
+
+// worthGivingBack reports whether so much is free, was trimmed, or came since the
+// last collection and may be garbage, that a collection is worth its time.
+func (u memoryUse) worthGivingBack(trimmed uint64) bool {
+	return u.free+trimmed+max(u.objects, u.live)-u.live >= max(minGiveBack, u.live/giveBackShare)
+}
