@@ -6,7 +6,11 @@ import "math"
 // where filters are asked and time is read; what it finds is logged as
 // outcomes and redone from them ("decide once, redo everywhere"). A refused
 // operation logs nothing: no effect, no opid (G6).
-func (x *execution) decide() {
+func (x *decider) decide() {
+	if x.isSplit {
+		x.decideShare()
+		return
+	}
 	warm := 0 // refs before it
 	for i := 0; i < len(x.ops); i++ {
 		op := &x.ops[i]
@@ -29,8 +33,21 @@ func (x *execution) decide() {
 	}
 }
 
+// decideShare is decide for a share of a batch that is split.
+func (x *decider) decideShare() {
+	for from := x.from; from < x.to && x.err == nil; from += group {
+		refs := x.refs[from:min(from+group, x.to)]
+		x.lines += touch(refs)
+		for i := range refs {
+			if op := &x.ops[refs[i].op]; op.Err == nil {
+				op.Err = x.turn(op)
+			}
+		}
+	}
+}
+
 // turn decides one operation.
-func (x *execution) turn(op *Op) error {
+func (x *decider) turn(op *Op) error {
 	switch op.Kind {
 	case CIncrBy:
 		return x.cIncrBy(op)
@@ -75,7 +92,7 @@ func (x *execution) turn(op *Op) error {
 
 // log writes an outcome into the partition's record of this batch and redoes
 // it.
-func (x *execution) log(p *partition, e *entry) {
+func (x *decider) log(p *partition, e *entry) {
 	if p.recordAt == 0 {
 		p.at, p.recordAt = x.at, p.seq+1
 		p.record = beginRecord(p.record[:0], x.at)
@@ -90,7 +107,7 @@ func (x *execution) log(p *partition, e *entry) {
 
 // findAgain finds an operation's keys anew after a FLUSHALL earlier in the
 // batch: nothing exists any more, and nothing is remembered.
-func (x *execution) findAgain(op *Op) {
+func (x *decider) findAgain(op *Op) {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
@@ -105,7 +122,7 @@ func (x *execution) findAgain(op *Op) {
 
 // cIncrBy applies an idempotent increment: stale, duplicate or mismatch, wrong
 // type, overflow, out of memory, in this order.
-func (x *execution) cIncrBy(op *Op) error {
+func (x *decider) cIncrBy(op *Op) error {
 	r := &x.of(op)[0]
 	r.again(op.ID, x.at.logged)
 	if err := x.checkTime(op, r); err != nil {
@@ -127,7 +144,7 @@ func (x *execution) cIncrBy(op *Op) error {
 
 // duplicate answers a retry: with the original result where it is recorded,
 // otherwise with the present value.
-func (x *execution) duplicate(op *Op, r *ref) error {
+func (x *decider) duplicate(op *Op, r *ref) error {
 	p := r.p
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
@@ -149,7 +166,7 @@ func (x *execution) duplicate(op *Op, r *ref) error {
 
 // checkTime refuses an operation whose time says that its id may have been
 // forgotten (G7), and one from the future.
-func (x *execution) checkTime(op *Op, r *ref) error {
+func (x *decider) checkTime(op *Op, r *ref) error {
 	d := r.t.def
 	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
 		return nil
@@ -172,7 +189,7 @@ func (x *execution) checkTime(op *Op, r *ref) error {
 
 // forgottenBefore is the wall time before which an operation on a key may have
 // been forgotten: by its table, or by one that the key belonged to before.
-func (x *execution) forgottenBefore(r *ref) int64 {
+func (x *decider) forgottenBefore(r *ref) int64 {
 	d, logged := r.t.def, x.at.logged
 	before := max(x.at.wall-d.Window.Milliseconds(), d.ForgottenBefore, r.t.horizon.before(logged, d.keep(logged)))
 	for _, l := range d.Links {
@@ -189,7 +206,7 @@ func (x *execution) forgottenBefore(r *ref) int64 {
 }
 
 // checkIncr refuses an increment of a filter and one that would overflow.
-func (x *execution) checkIncr(r *ref, delta int64) error {
+func (x *decider) checkIncr(r *ref, delta int64) error {
 	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
@@ -214,7 +231,7 @@ func sum(a, b int64) (int64, bool) {
 // makeRoom logs what the table's filter has to do before it takes another id:
 // refreshes, growth. At the memory cap an APPROX table refuses (G5), at its
 // disk cap an EXACT one.
-func (x *execution) makeRoom(r *ref) error {
+func (x *decider) makeRoom(r *ref) error {
 	t := r.t
 	if t.filter.Due(x.at.logged) {
 		x.plan(r.p, t)
@@ -239,7 +256,7 @@ func (t *tableState) diskFull(partitions int) bool {
 const maxEvents = 16
 
 // plan logs the events that a table's filter plans.
-func (x *execution) plan(p *partition, t *tableState) {
+func (x *decider) plan(p *partition, t *tableState) {
 	pl := planner{pool: p.pool}
 	for range maxEvents {
 		ev, ok := t.filter.Plan(x.at.logged, pl.grant)
@@ -254,7 +271,7 @@ func (x *execution) plan(p *partition, t *tableState) {
 
 // applyIncr logs an increment together with its opid, and returns the
 // counter's new value. All checks have passed.
-func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
+func (x *decider) applyIncr(op *Op, r *ref, delta int64) int64 {
 	e := x.applyEntry(op, r, delta)
 	x.postImage(e, r.c, delta)
 	x.logApply(r, e)
@@ -264,7 +281,7 @@ func (x *execution) applyIncr(op *Op, r *ref, delta int64) int64 {
 // applyEntry returns the entry of an idempotent operation, still without its
 // post-image. It is valid until the next call; it is filled in place, as in
 // Op.reset.
-func (x *execution) applyEntry(op *Op, r *ref, delta int64) *entry {
+func (x *decider) applyEntry(op *Op, r *ref, delta int64) *entry {
 	e := &x.entry
 	e.kind, e.flags, e.table, e.key, e.id = entryApply, 0, r.t.def.ID, r.key, op.ID
 	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
@@ -273,7 +290,7 @@ func (x *execution) applyEntry(op *Op, r *ref, delta int64) *entry {
 }
 
 // logApply logs the outcome of an idempotent operation.
-func (x *execution) logApply(r *ref, e *entry) {
+func (x *decider) logApply(r *ref, e *entry) {
 	if r.t.def.Mode == Exact {
 		e.flags |= flagExact
 	}
@@ -290,7 +307,7 @@ func (x *execution) logApply(r *ref, e *entry) {
 }
 
 // postImage fills in the value after an increment of a counter.
-func (x *execution) postImage(e *entry, c *counter, delta int64) {
+func (x *decider) postImage(e *entry, c *counter, delta int64) {
 	e.value = delta
 	switch {
 	case c.alive(x.at.wall):
@@ -311,7 +328,7 @@ func (e *entry) setExpire(at int64) {
 }
 
 // cmIncrBy applies an increment of several counters, wholly or not at all.
-func (x *execution) cmIncrBy(op *Op) error {
+func (x *decider) cmIncrBy(op *Op) error {
 	refs := x.of(op)
 	if err := x.checkOneTable(op, refs); err != nil {
 		return err
@@ -354,7 +371,7 @@ func (x *execution) cmIncrBy(op *Op) error {
 }
 
 // checkOneTable refuses keys that repeat or lie in different tables.
-func (x *execution) checkOneTable(op *Op, refs []ref) error {
+func (x *decider) checkOneTable(op *Op, refs []ref) error {
 	if len(op.Deltas) != len(refs) || len(refs) == 0 {
 		return ErrSpansTables
 	}
@@ -376,7 +393,7 @@ func (x *execution) checkOneTable(op *Op, refs []ref) error {
 
 // multiDuplicate answers a retried CMINCRBY; an opid known for some of its
 // keys only belongs to another operation.
-func (x *execution) multiDuplicate(op *Op, refs []ref, known int) error {
+func (x *decider) multiDuplicate(op *Op, refs []ref, known int) error {
 	if known < len(refs) {
 		for i := range refs {
 			refs[i].p.need = refs[i].p.seq
@@ -397,7 +414,7 @@ func (x *execution) multiDuplicate(op *Op, refs []ref, known int) error {
 
 // tighten makes the filter of an APPROX table test at ERROR/n, so that the n
 // tests of one operation err no more often than ERROR together.
-func (x *execution) tighten(r *ref, n int) error {
+func (x *decider) tighten(r *ref, n int) error {
 	t, need := r.t, testsFor(n)
 	if t.def.Mode != Approx || max(t.tests, baseTests) >= need {
 		return nil
@@ -413,7 +430,7 @@ func (x *execution) tighten(r *ref, n int) error {
 }
 
 // cSeen tells what is remembered of an operation.
-func (x *execution) cSeen(op *Op) error {
+func (x *decider) cSeen(op *Op) error {
 	r := &x.of(op)[0]
 	r.again(op.ID, x.at.logged)
 	r.p.need = max(r.p.need, r.p.floor)

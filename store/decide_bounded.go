@@ -40,7 +40,7 @@ func (op *Op) checkBounds() error {
 
 // cIncrEx applies an idempotent bounded increment; its checks come in the
 // order of cIncrBy's.
-func (x *execution) cIncrEx(op *Op) error {
+func (x *decider) cIncrEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := op.checkBounds(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (x *execution) cIncrEx(op *Op) error {
 // whatever the counter and the bounds are now. APPROX knows neither; what it
 // remembers was within its bounds, so it answers the present value and the whole
 // increment.
-func (x *execution) duplicateEx(op *Op, r *ref) error {
+func (x *decider) duplicateEx(op *Op, r *ref) error {
 	if err := x.duplicate(op, r); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (x *execution) duplicateEx(op *Op, r *ref) error {
 }
 
 // incrEx applies a bounded increment, every time.
-func (x *execution) incrEx(op *Op) error {
+func (x *decider) incrEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := op.checkBounds(); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (op *Op) answer(b boundedResult) {
 }
 
 // bounded computes what a bounded increment makes of a counter.
-func (x *execution) bounded(op *Op, r *ref) (boundedResult, error) {
+func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 	x.saw(r)
 	var value int64
 	if r.c.alive(x.at.wall) {
@@ -173,7 +173,7 @@ func within(value, delta, lower, upper int64) (next int64, ok bool) {
 
 // expireEx gives a post-image the expiry that a bounded increment asks for. It
 // reports whether that is past already, so that the counter goes at once.
-func (x *execution) expireEx(e *entry, op *Op, c *counter) (gone bool) {
+func (x *decider) expireEx(e *entry, op *Op, c *counter) (gone bool) {
 	var old int64
 	if c.alive(x.at.wall) {
 		old = c.expire

@@ -1,7 +1,7 @@
 package store
 
 // filterOp decides the commands on FBF keys.
-func (x *execution) filterOp(op *Op) error {
+func (x *decider) filterOp(op *Op) error {
 	r := &x.of(op)[0]
 	x.saw(r)
 	alive := r.c.alive(x.at.wall)
@@ -37,7 +37,7 @@ func (x *execution) filterOp(op *Op) error {
 }
 
 // reserve logs the creation of a filter, if the memory is there.
-func (x *execution) reserve(r *ref, o *FilterOptions) error {
+func (x *decider) reserve(r *ref, o *FilterOptions) error {
 	var opts FilterOptions
 	if o != nil {
 		opts = *o
@@ -61,7 +61,7 @@ func (x *execution) reserve(r *ref, o *FilterOptions) error {
 // filterAdd adds items in order; an item that is present already, or that the
 // filter takes for one, is not added again, and one for which there is no room
 // is not added at all.
-func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
+func (x *decider) filterAdd(op *Op, r *ref, alive bool) error {
 	if !alive {
 		if op.Flags&NoCreate != 0 {
 			return ErrNoFilter
@@ -85,7 +85,7 @@ func (x *execution) filterAdd(op *Op, r *ref, alive bool) error {
 	return nil
 }
 
-func (x *execution) filterExists(op *Op, r *ref, alive bool) error {
+func (x *decider) filterExists(op *Op, r *ref, alive bool) error {
 	r.p.need = r.p.seq
 	for _, h := range x.items[op.run.firstItem : op.run.firstItem+op.run.items] {
 		op.Founds = append(op.Founds, alive && r.c.filter().contains(h))
@@ -94,7 +94,7 @@ func (x *execution) filterExists(op *Op, r *ref, alive bool) error {
 }
 
 // refreshDue logs the refreshes and other events that are due.
-func (x *execution) refreshDue(r *ref) {
+func (x *decider) refreshDue(r *ref) {
 	f := r.c.filter()
 	for n := 0; n < maxEvents && x.err == nil && f.due(x.at.logged); n++ {
 		if f.fixed != nil {
@@ -113,7 +113,7 @@ func (x *execution) refreshDue(r *ref) {
 
 // refreshNow is FBF.REFRESH: a FIXED filter drops its oldest generation,
 // another seals its newest and forgets nothing early.
-func (x *execution) refreshNow(r *ref) {
+func (x *decider) refreshNow(r *ref) {
 	f := r.c.filter()
 	if f.fixed != nil {
 		x.logRefresh(r, nil)
@@ -124,6 +124,6 @@ func (x *execution) refreshNow(r *ref) {
 	}
 }
 
-func (x *execution) logRefresh(r *ref, event []byte) {
+func (x *decider) logRefresh(r *ref, event []byte) {
 	x.log(r.p, &entry{kind: entryRefresh, key: r.key, id: event, c: r.c})
 }

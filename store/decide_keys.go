@@ -4,7 +4,7 @@ package store
 // every time they are sent. Their outcomes are post-images too.
 
 // incrBy adds to a counter.
-func (x *execution) incrBy(op *Op) error {
+func (x *decider) incrBy(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.checkIncr(r, op.Delta); err != nil {
 		return err
@@ -17,7 +17,7 @@ func (x *execution) incrBy(op *Op) error {
 }
 
 // set overwrites a key with a counter.
-func (x *execution) set(op *Op) error {
+func (x *decider) set(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
 	x.saw(r)
@@ -47,7 +47,7 @@ func (x *execution) set(op *Op) error {
 
 // mset overwrites several keys with counters. With NX it does so only if none
 // of them exists; nothing is logged before all are known to be missing (G6).
-func (x *execution) mset(op *Op) error {
+func (x *decider) mset(op *Op) error {
 	refs := x.of(op)
 	if len(op.Deltas) != len(refs) {
 		return ErrOption
@@ -69,7 +69,7 @@ func (x *execution) mset(op *Op) error {
 }
 
 // markReplaced notes what an outcome that makes a counter replaces.
-func (x *execution) markReplaced(e *entry, c *counter) {
+func (x *decider) markReplaced(e *entry, c *counter) {
 	switch c.kind {
 	case TypeNone:
 		e.flags |= flagCreated
@@ -80,7 +80,7 @@ func (x *execution) markReplaced(e *entry, c *counter) {
 
 // del deletes keys. Their opids stay remembered: a late retry must not
 // resurrect a counter.
-func (x *execution) del(op *Op) error {
+func (x *decider) del(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		x.saw(r)
@@ -94,7 +94,7 @@ func (x *execution) del(op *Op) error {
 }
 
 // remove logs the tombstone of a key, if there is anything to remove.
-func (x *execution) remove(r *ref) {
+func (x *decider) remove(r *ref) {
 	if r.c.kind == TypeNone {
 		return
 	}
@@ -106,7 +106,7 @@ func (x *execution) remove(r *ref) {
 }
 
 // readCounter answers the value of a key that must be a counter if it exists.
-func (x *execution) readCounter(op *Op, r *ref) error {
+func (x *decider) readCounter(op *Op, r *ref) error {
 	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
@@ -119,7 +119,7 @@ func (x *execution) readCounter(op *Op, r *ref) error {
 }
 
 // getDel reads and deletes a counter.
-func (x *execution) getDel(op *Op) error {
+func (x *decider) getDel(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
@@ -129,7 +129,7 @@ func (x *execution) getDel(op *Op) error {
 }
 
 // getEx reads a counter and changes its expiry.
-func (x *execution) getEx(op *Op) error {
+func (x *decider) getEx(op *Op) error {
 	r := &x.of(op)[0]
 	if err := x.readCounter(op, r); err != nil || !op.Found {
 		return err
@@ -146,7 +146,7 @@ func (x *execution) getEx(op *Op) error {
 }
 
 // expireAt sets when a key expires.
-func (x *execution) expireAt(op *Op) error {
+func (x *decider) expireAt(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
 	x.saw(r)
@@ -177,7 +177,7 @@ func (op *Op) expireAllowed(old int64) bool {
 }
 
 // persist removes the expiry of a key.
-func (x *execution) persist(op *Op) error {
+func (x *decider) persist(op *Op) error {
 	r := &x.of(op)[0]
 	x.saw(r)
 	if r.c.alive(x.at.wall) && r.c.expire != 0 {
@@ -187,7 +187,7 @@ func (x *execution) persist(op *Op) error {
 	return nil
 }
 
-func (x *execution) logExpire(r *ref, at int64) {
+func (x *decider) logExpire(r *ref, at int64) {
 	e := entry{kind: entrySet, key: r.key, c: r.c, value: r.c.value}
 	if r.c.kind == TypeFilter {
 		e.kind = entryExpire
@@ -198,7 +198,7 @@ func (x *execution) logExpire(r *ref, at int64) {
 
 // removeExpired logs the tombstone of a key whose time has come: the active
 // expiry cycle. A key that was changed meanwhile stays.
-func (x *execution) removeExpired(op *Op) error {
+func (x *decider) removeExpired(op *Op) error {
 	for i := range x.of(op) {
 		if r := &x.of(op)[i]; !r.c.alive(x.at.wall) {
 			if r.c.kind != TypeNone {
@@ -212,7 +212,7 @@ func (x *execution) removeExpired(op *Op) error {
 
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
-func (x *execution) flushAll() error {
+func (x *decider) flushAll() error {
 	for i := range x.touched {
 		p := x.touched[i].p
 		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
@@ -226,7 +226,7 @@ func (x *execution) flushAll() error {
 }
 
 // read answers a query from state, noting what the reply rests on (G3).
-func (x *execution) read(op *Op) error {
+func (x *decider) read(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		x.saw(r)
@@ -274,4 +274,4 @@ func (x *execution) read(op *Op) error {
 
 // saw notes that a reply rests on the present state of a key (G3): on its own
 // last change, or on the FLUSHALL that took it.
-func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }
+func (x *decider) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -21,6 +20,8 @@ import (
 //	         from disk, lock, prepare again
 //	decide   each operation in order; outcomes go to the log record and,
 //	         through redo, into memory
+//	         (both share by share, in several goroutines, if the batch is
+//	         large: decider.go)
 //	apply    the records become one Pebble batch, whose place in the WAL is
 //	         fixed before the locks are released
 //	wait     until everything the replies depend on is durable (G3)
@@ -31,21 +32,15 @@ type execution struct {
 	items   []uint64 // hashes of filter items
 	touched []touched
 	mask    []uint64 // bit set of touched partitions
-	cold    []int    // refs whose row must be read
-	confirm []int    // refs whose opid must be looked up in runs
-	judging judging  // of the opids
 	at      moment
 	batch   *persistence.Batch
-	entry   entry  // scratch of applyEntry
-	control []byte // scratch for encoded events
-	err     error  // first failure of redo or commit: freezes the store
-	writes  bool   // the batch contains an operation that may write
-	flushes bool   // the batch contains a FLUSHALL
-	flushed bool   // … which was executed
-	wrote   bool   // the batch has a commit to wait for
-	lines   int64  // keeps the compiler from dropping loads made ahead
-	hits    uint64 // keys that queries found
-	misses  uint64 // … and did not
+	err     error    // first failure of redo or commit: freezes the store
+	writes  bool     // the batch contains an operation that may write
+	flushes bool     // the batch contains a FLUSHALL
+	wrote   bool     // the batch has a commit to wait for
+	isSplit bool     // the operations are shared among several deciders
+	slots   []uint16 // … by the slots of their keys
+	crew    crew
 }
 
 // touched is a partition of the batch.
@@ -85,7 +80,7 @@ type onDisk struct {
 }
 
 // fromDisk returns the ref's onDisk, which stays its own for the whole batch.
-func (x *execution) fromDisk(r *ref) *onDisk {
+func (x *decider) fromDisk(r *ref) *onDisk {
 	if r.disk == nil {
 		r.disk = x.judging.newOnDisk()
 	}
@@ -219,14 +214,12 @@ func (x *execution) begin(s *Store, ops []Op) {
 		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.db.NewBatch()}
 	}
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
-	x.err, x.flushes, x.flushed, x.writes = nil, false, false, false
-	x.hits, x.misses = 0, 0
-	x.judging.used = 0
+	x.err, x.flushes, x.writes = nil, false, false
 	clear(x.mask)
 	writable := s.writable()
 	for i := range ops {
 		op := &ops[i]
-		if op.Kind == Nop || op.Err != nil {
+		if op.skipped() {
 			continue
 		}
 		if op.Err = op.checkSizes(); op.Err != nil {
@@ -237,7 +230,9 @@ func (x *execution) begin(s *Store, ops []Op) {
 			continue
 		}
 		x.writes = x.writes || op.Kind.Write()
-		x.route(i)
+	}
+	if x.isSplit = x.split(); !x.isSplit {
+		x.routeAll()
 	}
 	for w, m := range x.mask {
 		for ; m != 0; m &= m - 1 {
@@ -245,99 +240,6 @@ func (x *execution) begin(s *Store, ops []Op) {
 		}
 	}
 }
-
-// checkSizes refuses keys and opids out of bounds, before anything else.
-func (op *Op) checkSizes() error {
-	switch op.Kind {
-	case FlushAll:
-		return nil
-	case CIncrBy, CMIncrBy, CIncrEx, CSeen:
-		if len(op.ID) == 0 || len(op.ID) > MaxOpID {
-			return ErrOpIDSize
-		}
-	}
-	if len(op.Keys) > MaxKeys {
-		return ErrTooManyKeys
-	}
-	if !op.multiKey() {
-		return checkKey(op.Key)
-	}
-	for _, k := range op.Keys {
-		if err := checkKey(k); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func checkKey(k []byte) error {
-	if len(k) == 0 || len(k) > MaxKey {
-		return ErrKeySize
-	}
-	return nil
-}
-
-// multiKey reports whether the operation's keys are in Keys.
-func (op *Op) multiKey() bool {
-	switch op.Kind {
-	case CMIncrBy, MSet, MGet, Del, Exists, Watch, IfUnchanged, removeExpired:
-		return true
-	}
-	return false
-}
-
-func (x *execution) route(i int) {
-	op := &x.ops[i]
-	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
-	switch {
-	case op.Kind == FlushAll:
-		x.flushes = true
-		for i := range x.s.partitions {
-			x.mask[i/64] |= 1 << (i % 64)
-		}
-	case op.multiKey():
-		for _, k := range op.Keys {
-			x.addRef(i, k)
-		}
-	default:
-		x.addRef(i, op.Key)
-	}
-	if op.Kind == FBFAdd || op.Kind == FBFExists {
-		for _, item := range op.Keys {
-			x.items = append(x.items, fbf.Hash(x.s.seed, op.Key, item))
-		}
-	}
-	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
-}
-
-func (x *execution) addRef(op int, key []byte) {
-	slot := Slot(key)
-	n := int(slot >> x.s.shift)
-	x.mask[n/64] |= 1 << (n % 64)
-	if len(x.refs) < cap(x.refs) {
-		x.refs = x.refs[:len(x.refs)+1]
-	} else {
-		x.refs = append(x.refs, ref{})
-	}
-	r := &x.refs[len(x.refs)-1]
-	// Field by field, see Op.reset. What a verdict or hasTime tells of may be
-	// left over.
-	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
-	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
-	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
-	o := &x.ops[op]
-	if r.asks = o.Kind.idempotent(); r.asks {
-		r.hash = fbf.Hash(x.s.seed, key, o.ID)
-	}
-}
-
-// idempotent reports whether operations of this kind carry an opid.
-func (k Kind) idempotent() bool {
-	return k == CIncrBy || k == CMIncrBy || k == CIncrEx || k == CSeen
-}
-
-// of returns the refs of an operation.
-func (x *execution) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
 
 // lock takes the batch's partitions in ascending order, the one order in which
 // anyone locks more than one. Time is read inside, so that logged time never
@@ -362,7 +264,7 @@ func (x *execution) unlock() {
 
 // request asks for the cache lines that refs are about to need, in loops so
 // short that many misses are under way at once.
-func (x *execution) request(refs []ref) {
+func (x *decider) request(refs []ref) {
 	for i := range refs {
 		r := &refs[i]
 		r.c = r.p.hot.table.guess(r.keyHash)
@@ -395,20 +297,40 @@ const group = 64
 // prepare finds every key in memory and judges every opid. It returns false
 // when rows or records must be fetched first.
 func (x *execution) prepare() bool {
+	x.crew.each(x.s.procs, (*decider).prepare)
+	for _, d := range x.crew.inUse() {
+		if len(d.cold) > 0 || len(d.confirm) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// decide lets each operation have its turn.
+func (x *execution) decide() { x.crew.each(x.s.procs, (*decider).decide) }
+
+// fetch reads what prepare has found missing.
+func (x *execution) fetch() {
+	for _, d := range x.crew.inUse() {
+		d.fetch()
+	}
+}
+
+// prepare is the decider's part of it.
+func (x *decider) prepare() {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
 	x.judging.positives = x.judging.positives[:0]
-	for from := 0; from < len(x.refs); from += group {
-		to := min(from+group, len(x.refs))
+	for from := x.from; from < x.to; from += group {
+		to := min(from+group, x.to)
 		x.request(x.refs[from:to])
 		x.find(from, to)
 		x.askFilters(from, to)
 	}
 	x.confirmPositives()
-	return len(x.cold) == 0 && len(x.confirm) == 0
 }
 
 // find finds the keys of refs from..to-1 in memory.
-func (x *execution) find(from, to int) {
+func (x *decider) find(from, to int) {
 	for i := from; i < to; i++ {
 		r := &x.refs[i]
 		if r.failed {
@@ -423,7 +345,7 @@ func (x *execution) find(from, to int) {
 // install puts a row that was read outside the lock into memory, unless its
 // key may have been changed and evicted since, or the knowledge that there is
 // no row to read.
-func (x *execution) install(r *ref) bool {
+func (x *decider) install(r *ref) bool {
 	pos := position(r.slot, keyHash(r.key))
 	if r.p.rows.lacks(pos) {
 		r.c = r.p.hot.install(r.keyHash, r.key, pos)
@@ -450,7 +372,7 @@ func (x *execution) install(r *ref) bool {
 
 // fetch reads rows and records from disk. No lock is held. What cannot be read
 // fails its operation, which then changes nothing.
-func (x *execution) fetch() {
+func (x *decider) fetch() {
 	x.fetchRows()
 	for _, i := range x.cold {
 		r := &x.refs[i]
@@ -467,7 +389,7 @@ const minFetch = 32
 
 // fetchRows reads the rows of x.cold, on several processors if they are many: the
 // clients of the batch all wait for them, and nothing else may be left to do.
-func (x *execution) fetchRows() {
+func (x *decider) fetchRows() {
 	// In the order of rows, neighbours share most of the way to theirs.
 	slices.SortFunc(x.cold, func(a, b int) int {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
@@ -483,7 +405,7 @@ func (x *execution) fetchRows() {
 }
 
 // readRows reads the rows of some refs.
-func (x *execution) readRows(refs []int) {
+func (x *decider) readRows(refs []int) {
 	var buf []byte
 	for _, i := range refs {
 		r := &x.refs[i]
@@ -497,7 +419,7 @@ func (x *execution) readRows(refs []int) {
 	}
 }
 
-func (x *execution) fail(r *ref, err error) {
+func (x *decider) fail(r *ref, err error) {
 	if err != nil {
 		x.s.log.Error("read failed", "key", string(r.key), "error", err)
 		op := &x.ops[r.op]
@@ -512,6 +434,11 @@ func (x *execution) fail(r *ref, err error) {
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
 func (x *execution) apply() {
+	for _, d := range x.crew.inUse() {
+		if x.err == nil {
+			x.err = d.err
+		}
+	}
 	for i := range x.touched {
 		t := &x.touched[i]
 		p := t.p

@@ -52,7 +52,7 @@ func (j *judging) newOnDisk() *onDisk {
 // overlap. The partitions are locked.
 
 // askFilters judges refs from..to-1 by the filters and notes the positives.
-func (x *execution) askFilters(from, to int) {
+func (x *decider) askFilters(from, to int) {
 	j := &x.judging
 	for i := from; i < to; i++ {
 		r := &x.refs[i]
@@ -66,7 +66,7 @@ func (x *execution) askFilters(from, to int) {
 }
 
 // confirmPositives judges the refs that askFilters has noted.
-func (x *execution) confirmPositives() {
+func (x *decider) confirmPositives() {
 	j := &x.judging
 	if len(j.positives) > 1 {
 		for i := range j.positives {
@@ -84,7 +84,7 @@ func (x *execution) confirmPositives() {
 }
 
 // judgeOne judges one opid.
-func (x *execution) judgeOne(ref int) {
+func (x *decider) judgeOne(ref int) {
 	if m, ok := x.refs[ref].askFilters(x.at.logged); ok {
 		x.askRecords(&positive{ref: ref, match: m})
 	}
@@ -129,7 +129,7 @@ func (r *ref) eachLink(logged int64, fn func(*tableState)) {
 // askRecords judges an opid that a filter may know by the records in memory and
 // by what lookUp found in runs. If those are yet to be asked the verdict is
 // verdictUnknown and the ref in x.confirm.
-func (x *execution) askRecords(pos *positive) {
+func (x *decider) askRecords(pos *positive) {
 	r := &x.refs[pos.ref]
 	tags := pos.match.Tags
 	if tags&tagExact != 0 {
@@ -183,7 +183,7 @@ func (t *tableState) overlapping(m fbf.Match, dst []*persistence.Run) []*persist
 // lookUp searches the runs for the opid. No lock is held; judge checks
 // afterwards that the runs are still the same, and finds in memory what was
 // applied in between.
-func (x *execution) lookUp(r *ref) error {
+func (x *decider) lookUp(r *ref) error {
 	l, id, found := &r.disk.look, x.ops[r.op].ID, &x.judging.entries
 	l.done = true
 	for _, run := range l.runs {

@@ -105,13 +105,13 @@ func (p *partition) anyDue(logged int64) bool {
 }
 
 // internal begins an execution of the store's own on some partitions.
-func (s *Store) internal(ps ...*partition) *execution {
+func (s *Store) internal(ps ...*partition) *decider {
 	x := new(execution)
 	x.begin(s, nil)
 	for _, p := range ps {
 		x.touched = append(x.touched, touched{p: p})
 	}
-	return x
+	return x.crew.deciders[0]
 }
 
 // finish commits an internal execution and returns when it is durable.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -117,6 +118,7 @@ type Store struct {
 	db         *persistence.DB
 	partitions []*partition
 	shift      uint   // slot to partition
+	procs      int    // goroutines that may work on a batch
 	seed       uint64 // of the filters' hash
 	clock      loggedClock
 	pool       memoryPool
@@ -169,6 +171,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	s := &Store{
 		opts: o, log: o.Logger, db: db,
 		shift: partitionShift(meta.Partitions),
+		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
 		clock: loggedClock{clock: o.Clock},
 		stop:  make(chan struct{}),

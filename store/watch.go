@@ -15,7 +15,7 @@ package store
 // came upon a missing key), and never misses one.
 
 // watch notes what keys are like.
-func (x *execution) watch(op *Op) error {
+func (x *decider) watch(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		op.Values = append(op.Values, int64(r.p.seq), r.watchMark(x.at.wall))
@@ -37,7 +37,7 @@ func bit(b bool) int64 {
 }
 
 // ifUnchanged compares keys with what was noted of them.
-func (x *execution) ifUnchanged(op *Op) error {
+func (x *decider) ifUnchanged(op *Op) error {
 	refs := x.of(op)
 	if len(op.Deltas) != 2*len(refs) {
 		return ErrOption

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+)
+
+// decider prepares and decides a batch's operations, or a share of them: those of
+// some partitions. Since nothing that it changes belongs to another partition,
+// and no lock is released in between, the shares of a batch may be worked on
+// at the same time, and nobody can tell in which order.
+type decider struct {
+	*execution // the batch, which does not change meanwhile
+
+	from, to int   // its refs
+	cold     []int // refs whose row must be read
+	confirm  []int // refs whose opid must be looked up in runs
+	judging  judging
+	entry    entry  // scratch of applyEntry
+	control  []byte // scratch for encoded events
+	err      error  // first failure of redo: becomes the execution's
+	flushed  bool   // a FLUSHALL was executed
+	lines    int64  // keeps the compiler from dropping loads made ahead
+	hits     uint64 // keys that queries found
+	misses   uint64 // … and did not
+}
+
+// begin makes the decider ready for the refs from..to-1 of a batch.
+func (d *decider) begin(x *execution, from, to int) {
+	d.execution, d.from, d.to = x, from, to
+	d.err, d.flushed, d.hits, d.misses = nil, false, 0, 0
+	d.judging.used = 0
+}
+
+// crew are the deciders of a batch and the goroutines that help with them.
+type crew struct {
+	deciders []*decider // the first n are in use
+	n        int
+	job      func(*decider)
+	next     atomic.Int32 // decider to be taken
+	helper   func()       // takes deciders until none is left; made once, for a goroutine's closure is an allocation
+	others   sync.WaitGroup
+	panicked atomic.Pointer[string]
+}
+
+// enlist makes n deciders available.
+func (c *crew) enlist(n int) []*decider {
+	for len(c.deciders) < n {
+		c.deciders = append(c.deciders, new(decider))
+	}
+	c.n = n
+	return c.deciders[:n]
+}
+
+// inUse are the batch's deciders.
+func (c *crew) inUse() []*decider { return c.deciders[:c.n] }
+
+// each has every decider do a job, several at the same time if there are
+// several, and returns when all have. procs bounds the goroutines.
+func (c *crew) each(procs int, job func(*decider)) {
+	if c.n == 1 {
+		job(c.deciders[0])
+		return
+	}
+	if c.helper == nil {
+		c.helper = c.help
+	}
+	c.job = job
+	c.next.Store(0)
+	for range min(procs, c.n) - 1 {
+		c.others.Add(1)
+		go c.helper()
+	}
+	c.lead()
+	if p := c.panicked.Swap(nil); p != nil {
+		panic(*p) // where the server expects it
+	}
+}
+
+// lead takes deciders too, and waits for the others even if it panics, for they
+// work on what the locks of this goroutine guard.
+func (c *crew) lead() {
+	defer c.others.Wait()
+	c.takeAll()
+}
+
+func (c *crew) help() {
+	defer c.others.Done()
+	defer func() {
+		if p := recover(); p != nil {
+			text := fmt.Sprintf("%v\n%s", p, debug.Stack())
+			c.panicked.Store(&text)
+		}
+	}()
+	c.takeAll()
+}
+
+func (c *crew) takeAll() {
+	for {
+		i := int(c.next.Add(1)) - 1
+		if i >= c.n {
+			return
+		}
+		c.job(c.deciders[i])
+	}
+}

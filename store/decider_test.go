@@ -1,0 +1,144 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestSplit: a large batch, whose shares are worked on at the same time, answers
+// and leaves what the same batch does when one goroutine takes its operations in
+// order, with keys that are cold and retries within the batch.
+func TestSplit(t *testing.T) {
+	clock := newFakeClock()
+	open := func(procs int) (*Store, vfs.FS) {
+		fs := vfs.NewMem()
+		s := testStore(t, func(o *Options) {
+			o.FS, o.Partitions, o.HotCounters, o.Clock = fs, 16, 256, clock.now
+		})
+		s.procs = procs
+		return s, fs
+	}
+	alone, _ := open(1)
+	shared, fs := open(4)
+	rnd := rand.New(rand.NewPCG(7, 7))
+	for round := range 30 / slowdown {
+		var one, other Batch
+		for range minSplit + rnd.IntN(3*minSplit) {
+			op := randomSimpleOp(rnd, clock.wall)
+			for _, b := range []*Batch{&one, &other} {
+				o := b.Add(op.Kind)
+				run := o.run
+				*o = op
+				o.run = run
+			}
+		}
+		alone.Execute(&one)
+		shared.Execute(&other)
+		if one.exec.isSplit || !other.exec.isSplit {
+			t.Fatal("the wrong one was split")
+		}
+		for i := range one.Ops {
+			if a, b := answerOf(&one.Ops[i]), answerOf(&other.Ops[i]); a != b {
+				t.Fatalf("round %d, operation %d, %+v:\n%s, split\n%s", round, i, one.Ops[i], a, b)
+			}
+		}
+		clock.advance(time.Duration(rnd.IntN(2000)) * time.Millisecond)
+	}
+	// What was logged by shares is redone as a whole.
+	must(t, shared.CloseNow())
+	again := testStore(t, func(o *Options) { o.FS, o.Partitions, o.Clock = fs, 16, clock.now })
+	for i := range 600 {
+		k := "k" + strconv.Itoa(i)
+		if a, b := do(alone, Op{Kind: Get, Key: []byte(k)}), do(again, Op{Kind: Get, Key: []byte(k)}); a.Value != b.Value || a.Found != b.Found {
+			t.Errorf("%s = %d, after a crash %d", k, a.Value, b.Value)
+		}
+	}
+}
+
+// randomSimpleOp makes an operation of the kinds that a split batch can hold.
+func randomSimpleOp(rnd *rand.Rand, wall int64) Op {
+	kinds := []Kind{CIncrBy, CIncrBy, CIncrBy, CIncrBy, CIncrEx, IncrEx, CSeen, IncrBy, Set, GetDel, GetEx, ExpireAt, Persist, Get, TypeOf, ExpireTime, Nop}
+	op := Op{Kind: kinds[rnd.IntN(len(kinds))], Key: []byte("k" + strconv.Itoa(rnd.IntN(600))), Delta: 1 + rnd.Int64N(5)}
+	switch op.Kind {
+	case CIncrBy, CIncrEx, CSeen:
+		op.ID = []byte(strconv.Itoa(rnd.IntN(4000)))
+	case GetEx, ExpireAt:
+		op.Flags, op.ExpireAt = HasExpire, wall+rnd.Int64N(4000)-100
+	}
+	if op.Kind == CIncrEx || op.Kind == IncrEx {
+		op.Deltas = []int64{0, 40}
+	}
+	return op
+}
+
+func answerOf(op *Op) string {
+	return fmt.Sprint(op.Err, op.Value, op.Values, op.Applied, op.Found, op.Type, op.Seen)
+}
+
+// TestSplitOrder: what a batch does to one key it does in order, whoever works
+// on it, and only batches that cannot tell are split.
+func TestSplitOrder(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 16 })
+	s.procs = 4
+	for _, c := range []struct {
+		kind  Kind
+		split bool
+	}{{IncrBy, true}, {Get, true}, {Nop, true}, {MGet, false}, {Del, false}, {FBFCard, false}, {FlushAll, false}} {
+		must(t, do(s, Op{Kind: FlushAll}).Err)
+		var b Batch
+		for i := range 2 * minSplit {
+			op := b.Add(IncrBy)
+			op.Key, op.Delta = []byte("k"+strconv.Itoa(i%7)), 1
+		}
+		op := b.Add(c.kind)
+		op.Key, op.Keys = []byte("other"), [][]byte{[]byte("other")}
+		s.Execute(&b)
+		for i := range 2 * minSplit {
+			if op := &b.Ops[i]; op.Err != nil || op.Value != int64(i/7+1) {
+				t.Fatalf("increment %d of its key answers %d, %v", i/7+1, op.Value, op.Err)
+			}
+		}
+		if b.exec.isSplit != c.split {
+			t.Errorf("kind %d: split %v", c.kind, b.exec.isSplit)
+		}
+	}
+}
+
+// TestSplitPanic: a panic of a goroutine that helps comes up in the one that
+// asked for help, once nobody is at work any more.
+func TestSplitPanic(t *testing.T) {
+	var c crew
+	c.enlist(8)
+	for range 100 / slowdown {
+		var done atomic.Int32
+		text := func() (text string) {
+			defer func() { text = fmt.Sprint(recover()) }()
+			c.each(4, func(d *decider) {
+				if d == c.deciders[3] {
+					panic("third")
+				}
+				time.Sleep(10 * time.Microsecond)
+				done.Add(1)
+			})
+			return
+		}()
+		if before := done.Load(); !strings.HasPrefix(text, "third") || before > 7 {
+			t.Fatalf("%q after %d", text, before)
+		} else if time.Sleep(100 * time.Microsecond); done.Load() != before {
+			t.Fatal("somebody was still at work")
+		}
+	}
+	ran := map[*decider]int{}
+	c.each(1, func(d *decider) { ran[d]++ })
+	if len(ran) != 8 || !reflect.DeepEqual(ran[c.deciders[7]], 1) {
+		t.Errorf("%d deciders had their job", len(ran))
+	}
+}

@@ -1,0 +1,189 @@
+package store
+
+import "github.com/fbfkv/fbfkv/fbf"
+
+// Routing finds each operation's keys' partitions, and hashes keys and opids: all
+// that takes no lock.
+
+const (
+	// minSplit is how many operations a batch must have to be split: enough to be
+	// worth waking another processor, twice.
+	minSplit = 512
+	// maxShares bounds the shares of a batch. There are twice as many as
+	// processors, so that who is done early, or came late, finds one to take or none.
+	maxShares = 32
+)
+
+// skipped reports whether an operation has no turn: it is a Nop or has failed.
+func (op *Op) skipped() bool { return op.Kind == Nop || op.Err != nil }
+
+// routeAll routes a batch that one decider decides.
+func (x *execution) routeAll() {
+	for i := range x.ops {
+		if !x.ops[i].skipped() {
+			x.route(i)
+		}
+	}
+	x.crew.enlist(1)[0].begin(x, 0, len(x.refs))
+}
+
+// checkSizes refuses keys and opids out of bounds, before anything else.
+func (op *Op) checkSizes() error {
+	switch op.Kind {
+	case FlushAll:
+		return nil
+	case CIncrBy, CMIncrBy, CIncrEx, CSeen:
+		if len(op.ID) == 0 || len(op.ID) > MaxOpID {
+			return ErrOpIDSize
+		}
+	}
+	if len(op.Keys) > MaxKeys {
+		return ErrTooManyKeys
+	}
+	if !op.multiKey() {
+		return checkKey(op.Key)
+	}
+	for _, k := range op.Keys {
+		if err := checkKey(k); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkKey(k []byte) error {
+	if len(k) == 0 || len(k) > MaxKey {
+		return ErrKeySize
+	}
+	return nil
+}
+
+// multiKey reports whether the operation's keys are in Keys.
+func (op *Op) multiKey() bool {
+	switch op.Kind {
+	case CMIncrBy, MSet, MGet, Del, Exists, Watch, IfUnchanged, removeExpired:
+		return true
+	}
+	return false
+}
+
+func (x *execution) route(i int) {
+	op := &x.ops[i]
+	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
+	switch {
+	case op.Kind == FlushAll:
+		x.flushes = true
+		for i := range x.s.partitions {
+			x.mask[i/64] |= 1 << (i % 64)
+		}
+	case op.multiKey():
+		for _, k := range op.Keys {
+			x.addRef(i, k)
+		}
+	default:
+		x.addRef(i, op.Key)
+	}
+	if op.Kind == FBFAdd || op.Kind == FBFExists {
+		for _, item := range op.Keys {
+			x.items = append(x.items, fbf.Hash(x.s.seed, op.Key, item))
+		}
+	}
+	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
+}
+
+func (x *execution) addRef(op int, key []byte) {
+	if len(x.refs) < cap(x.refs) {
+		x.refs = x.refs[:len(x.refs)+1]
+	} else {
+		x.refs = append(x.refs, ref{})
+	}
+	x.fill(&x.refs[len(x.refs)-1], op, key, Slot(key))
+}
+
+// fill makes r the ref of a key of an operation. Field by field, see Op.reset;
+// what a verdict or hasTime tells of may be left over.
+func (x *execution) fill(r *ref, op int, key []byte, slot uint16) {
+	n := int(slot >> x.s.shift)
+	x.mask[n/64] |= 1 << (n % 64)
+	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
+	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
+	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
+	o := &x.ops[op]
+	if r.asks = o.Kind.idempotent(); r.asks {
+		r.hash = fbf.Hash(x.s.seed, key, o.ID)
+	}
+}
+
+// idempotent reports whether operations of this kind carry an opid.
+func (k Kind) idempotent() bool {
+	return k == CIncrBy || k == CMIncrBy || k == CIncrEx || k == CSeen
+}
+
+// of returns the refs of an operation.
+func (x *execution) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
+
+// splits reports whether an operation can be in a batch that is split: it has
+// exactly one key, and whether it has its turn depends on no other.
+func (op *Op) splits() bool {
+	switch op.Kind {
+	case FlushAll, FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:
+		return false
+	}
+	return !op.multiKey()
+}
+
+// split routes a batch whose operations all have one key: refs are placed share
+// by share, in the order of operations within each, which is what the clients
+// can see. It returns false, with nothing done, if there is nothing to share.
+func (x *execution) split() bool {
+	shares := min(2*x.s.procs, maxShares, len(x.s.partitions))
+	if len(x.ops) < minSplit || x.s.procs < 2 || shares < 2 {
+		return false
+	}
+	var ends [maxShares + 1]int
+	x.slots = x.slots[:0]
+	for i := range x.ops {
+		op := &x.ops[i]
+		if op.skipped() {
+			x.slots = append(x.slots, 0)
+			continue
+		}
+		if !op.splits() {
+			return false
+		}
+		slot := Slot(op.Key)
+		x.slots = append(x.slots, slot)
+		ends[x.shareOf(slot, shares)+1]++
+	}
+	deciders := x.crew.enlist(shares)
+	for i, d := range deciders {
+		ends[i+1] += ends[i]
+		d.begin(x, ends[i], ends[i+1])
+	}
+	x.refs = grown(x.refs, ends[shares])
+	for i := range x.ops {
+		op := &x.ops[i]
+		if op.skipped() {
+			continue
+		}
+		next := &ends[x.shareOf(x.slots[i], shares)]
+		op.run = opRun{first: *next, n: 1}
+		x.fill(&x.refs[*next], i, op.Key, x.slots[i])
+		*next++
+	}
+	return true
+}
+
+// shareOf is the share of a slot: as many partitions for each.
+func (x *execution) shareOf(slot uint16, shares int) int {
+	return int(slot>>x.s.shift) * shares / len(x.s.partitions)
+}
+
+// grown returns a slice of n elements, with the memory of s if that is enough.
+// What they hold is left over.
+func grown(s []ref, n int) []ref {
+	if n > cap(s) {
+		s = make([]ref, n+n/4)
+	}
+	return s[:n]
+}
