@@ -138,8 +138,8 @@ var mutants = []mutant{
 	{
 		guarantee: "G3", name: "a reader sees an unsynced value",
 		file:     "store/decide_keys.go",
-		old:      "func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }\n",
-		new:      "func (x *execution) saw(r *ref) { r.p.need = max(r.p.need, r.p.floor) }\n",
+		old:      "func (x *decider) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }\n",
+		new:      "func (x *decider) saw(r *ref) { r.p.need = max(r.p.need, r.p.floor) }\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{

@@ -43,7 +43,7 @@ func (k Kind) String() string { return names[k].short }
 func (k Kind) Description() string { return names[k].long }
 
 // rule says what the frames are that begin with a prefix. A frame is known by
-// its function (store.(*execution).route) and its file (store/execute.go); our
+// its function (store.(*execution).begin) and its file (store/execute.go); our
 // own packages without the module's path. The longest prefix decides.
 type rule struct {
 	prefix string
@@ -77,13 +77,12 @@ var rules = []rule{
 	{"store/slot.go", Routing, Files},
 	{"store.hotHash", Routing, Files},
 	{"store.(*execution).begin", Routing, Files},
-	{"store.(*execution).route", Routing, Files},
-	{"store.(*execution).addRef", Routing, Files},
-	{"store.(*execution).prepare", Finding, Files},
-	{"store.(*execution).request", Finding, Files},
-	{"store.(*execution).install", Finding, Files},
-	{"store.(*execution).find", Finding, Files},
-	{"store.(*execution).fetch", Finding, Files},
+	{"store/route.go", Routing, Files},
+	{"store.(*decider).prepare", Finding, Files},
+	{"store.(*decider).request", Finding, Files},
+	{"store.(*decider).install", Finding, Files},
+	{"store.(*decider).find", Finding, Files},
+	{"store.(*decider).fetch", Finding, Files},
 	{"store.touch", Finding, Files},
 	{"store/judge.go", Finding, Files},
 	{"store/hottable.go", Finding, Files},
@@ -94,10 +93,10 @@ var rules = []rule{
 	{"store.newCounter", Finding, Files},
 	{"store/recent", Exact, Files},
 	{"store/record", Exact, Files},
-	{"store.(*execution).confirmPositives", Exact, Files},
-	{"store.(*execution).judgeOne", Exact, Files},
-	{"store.(*execution).askRecords", Exact, Files},
-	{"store.(*execution).lookUp", Exact, Files},
+	{"store.(*decider).confirmPositives", Exact, Files},
+	{"store.(*decider).judgeOne", Exact, Files},
+	{"store.(*decider).askRecords", Exact, Files},
+	{"store.(*decider).lookUp", Exact, Files},
 	{"store/run", Exact, Files},
 	{"store.(*Store).flushRecords", Exact, Files},
 	{"store.(*checkpoint).buildRun", Exact, Files},
