@@ -1,8 +1,10 @@
 package store
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"reflect"
 	"strconv"
 	"strings"
@@ -12,6 +14,16 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
+
+// TestMain has nearly every batch of the tests split, however small. Benchmarks
+// measure what servers do.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if flag.Lookup("test.bench").Value.String() == "" {
+		minSplit = 4
+	}
+	os.Exit(m.Run())
+}
 
 // TestSplit: a large batch, whose shares are worked on at the same time, answers
 // and leaves what the same batch does when one goroutine takes its operations in
@@ -31,7 +43,7 @@ func TestSplit(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	for round := range 30 / slowdown {
 		var one, other Batch
-		for range minSplit + rnd.IntN(3*minSplit) {
+		for range 100 + rnd.IntN(1000) {
 			op := randomSimpleOp(rnd, clock.wall)
 			for _, b := range []*Batch{&one, &other} {
 				o := b.Add(op.Kind)
@@ -94,14 +106,14 @@ func TestSplitOrder(t *testing.T) {
 	}{{IncrBy, true}, {Get, true}, {Nop, true}, {MGet, false}, {Del, false}, {FBFCard, false}, {FlushAll, false}} {
 		must(t, do(s, Op{Kind: FlushAll}).Err)
 		var b Batch
-		for i := range 2 * minSplit {
+		for i := range 500 {
 			op := b.Add(IncrBy)
 			op.Key, op.Delta = []byte("k"+strconv.Itoa(i%7)), 1
 		}
 		op := b.Add(c.kind)
 		op.Key, op.Keys = []byte("other"), [][]byte{[]byte("other")}
 		s.Execute(&b)
-		for i := range 2 * minSplit {
+		for i := range 500 {
 			if op := &b.Ops[i]; op.Err != nil || op.Value != int64(i/7+1) {
 				t.Fatalf("increment %d of its key answers %d, %v", i/7+1, op.Value, op.Err)
 			}

@@ -5,14 +5,13 @@ import "github.com/fbfkv/fbfkv/fbf"
 // Routing finds each operation's keys' partitions, and hashes keys and opids: all
 // that takes no lock.
 
-const (
-	// minSplit is how many operations a batch must have to be split: enough to be
-	// worth waking another processor, twice.
-	minSplit = 512
-	// maxShares bounds the shares of a batch. There are twice as many as
-	// processors, so that who is done early, or came late, finds one to take or none.
-	maxShares = 32
-)
+// minSplit is how many operations a batch must have to be split: enough to be
+// worth waking another processor, twice. Tests set it lower.
+var minSplit = 512
+
+// maxShares bounds the shares of a batch. There are twice as many as processors, so
+// that who is done early, or came late, finds one to take or none.
+const maxShares = 32
 
 // skipped reports whether an operation has no turn: it is a Nop or has failed.
 func (op *Op) skipped() bool { return op.Kind == Nop || op.Err != nil }
