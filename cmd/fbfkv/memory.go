@@ -1,24 +1,10 @@
 package main
 
 import (
-	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
 )
-
-// gcPercent is by how much the heap may grow between two garbage collections,
-// unless GOGC says otherwise. Most of what lives long has no pointers, or lies
-// outside the heap as filters do, so that a collection is cheap, and what the
-// runtime keeps for garbage is memory that remembered ids could have.
-const gcPercent = 50
-
-// boundGarbage makes gcPercent hold.
-func boundGarbage() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
 
 const (
 	// idlePeriod is for how long no garbage collection must have been needed until

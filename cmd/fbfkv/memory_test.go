@@ -71,18 +71,3 @@ func TestWorthGivingBack(t *testing.T) {
 		}
 	}
 }
-
-// TestBoundGarbage: GOGC has the last word.
-func TestBoundGarbage(t *testing.T) {
-	for _, tc := range []struct {
-		gogc string
-		want int
-	}{{"", gcPercent}, {"77", 123}} {
-		t.Setenv("GOGC", tc.gogc)
-		old := debug.SetGCPercent(123)
-		boundGarbage()
-		if got := debug.SetGCPercent(old); got != tc.want {
-			t.Errorf("GOGC=%q: %d, expected %d", tc.gogc, got, tc.want)
-		}
-	}
-}

@@ -23,7 +23,6 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		return err
 	}
 	defer log.out.Close()
-	boundGarbage()
 	limitClients(config, log.Logger)
 	users, err := config.OpenUsers()
 	if err != nil {
