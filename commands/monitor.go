@@ -55,7 +55,7 @@ func (t *taps) feed(from *Session, c *Command, args [][]byte) {
 	}
 	line := monitorLine(time.Now(), from.Addr, args)
 	for _, tap := range *list {
-		if tap.ses == from && c.Name == "reset" {
+		if tap.ses == from && c.parent == nil && c.Name == "reset" {
 			continue // which is how it stops to watch
 		}
 		tap.add(line)

@@ -136,6 +136,20 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
+		guarantee: "G4", name: "the mark of a WAL file that Pebble removes stays",
+		file:     "persistence/walmark.go",
+		old:      "	if err != nil || !ok || p.File > num {\n",
+		new:      "	if err != nil || !ok || p.File > 0 {\n",
+		packages: "./persistence", tests: "TestCrashWithoutWAL",
+	},
+	{
+		guarantee: "G1", name: "a share of a split batch is left out",
+		file:     "store/decider.go",
+		old:      "	c.job(d)\n",
+		new:      "	if d != c.deciders[0] {\n		c.job(d)\n	}\n",
+		packages: "./store", tests: "TestSplit",
+	},
+	{
 		guarantee: "G3", name: "a reader sees an unsynced value",
 		file:     "store/decide_keys.go",
 		old:      "func (x *decider) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }\n",

@@ -299,7 +299,11 @@ func TestCrashWithoutWAL(t *testing.T) {
 		case errorfs.OpRemove:
 			once.Do(func() { close(removed) })
 		case errorfs.OpCreate:
-			<-removed // which Pebble does in a goroutine, sooner or later
+			select {
+			case <-removed: // which Pebble does in a goroutine, sooner or later
+			case <-time.After(20 * time.Second):
+				t.Error("Pebble keeps its old WAL file until it has a new one")
+			}
 			for range 1000 {
 				if names, _ := mem.List("data/db"); !slices.ContainsFunc(names, func(s string) bool { return strings.HasSuffix(s, ".log") }) {
 					break

@@ -65,7 +65,7 @@ func (w *walFS) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts 
 func (w *walFS) Remove(name string) error {
 	if num, ok := w.number(name); ok {
 		if err := w.mark.release(num); err != nil {
-			return fmt.Errorf("write %s: %w", w.mark.name, err)
+			return fmt.Errorf("remove %s: %w", w.mark.name, err)
 		}
 	}
 	return w.FS.Remove(name)

@@ -33,7 +33,7 @@ const (
 )
 
 // walPosition says that WAL file number File is durable up to Offset, and all
-// files with lower numbers wholly. With Offset 0 neither it nor they need be there.
+// files with lower numbers wholly.
 type walPosition struct {
 	generation uint64
 	File       uint64
@@ -131,7 +131,11 @@ func (m *walMark) setPolicy(lazy bool, file uint64, offset int64) error {
 // create replaces the mark of an earlier run.
 func (m *walMark) create(file uint64, offset int64) error {
 	m.last.generation, m.last.File, m.last.Offset = 1, file, max(offset, 0)
-	if err := m.replace(m.last); err != nil {
+	content := make([]byte, walMarkFileSize)
+	slot := m.last.encode()
+	copy(content, slot[:])
+	copy(content[walMarkPage:], slot[:])
+	if err := writeFile(m.fs, m.dir, m.name, content); err != nil {
 		return err
 	}
 	f, err := m.fs.OpenReadWrite(m.fs.PathJoin(m.dir, m.name), writeCategory)
@@ -141,17 +145,8 @@ func (m *walMark) create(file uint64, offset int64) error {
 	return err
 }
 
-// replace durably writes a new mark over that of an earlier run.
-func (m *walMark) replace(p walPosition) error {
-	content := make([]byte, walMarkFileSize)
-	slot := p.encode()
-	copy(content, slot[:])
-	copy(content[walMarkPage:], slot[:])
-	return writeFile(m.fs, m.dir, m.name, content)
-}
-
-// release durably says that file num and those before it may be missing, before
-// they are removed. Once this run has a mark of its own, it names a newer file.
+// release durably removes the mark of an earlier run if it names file num or one
+// before, which may go then. The mark of this run names a newer one.
 func (m *walMark) release(num uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -162,8 +157,10 @@ func (m *walMark) release(num uint64) error {
 	if err != nil || !ok || p.File > num {
 		return err
 	}
-	p.generation, p.File, p.Offset = 1, num+1, 0
-	return m.replace(p)
+	if err := m.fs.Remove(m.fs.PathJoin(m.dir, m.name)); err != nil {
+		return err
+	}
+	return syncDir(m.fs, m.dir)
 }
 
 // set moves the mark, once there is one.

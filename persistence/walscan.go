@@ -257,12 +257,12 @@ func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
 // inspectWAL says what recoverWAL has to cut. It sees more damage than Pebble,
 // which looks for evidence only in later blocks.
 func inspectWAL(fsys vfs.FS, dir string) (Recovery, error) {
-	mark, _, err := readMark(fsys, dir, walMarkName)
+	mark, marked, err := readMark(fsys, dir, walMarkName)
 	if err != nil {
 		return Recovery{}, wrap("read "+walMarkName, err)
 	}
 	name, num, err := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
-	if err == nil && name == "" && mark.Offset > 0 {
+	if err == nil && name == "" && marked {
 		err = corruptf("WAL file %d is missing", mark.File)
 	}
 	if err != nil || name == "" {
@@ -274,9 +274,9 @@ func inspectWAL(fsys vfs.FS, dir string) (Recovery, error) {
 	}
 	durable := int64(0)
 	switch {
-	case num == mark.File:
+	case marked && num == mark.File:
 		durable = mark.Offset
-	case num < mark.File && mark.Offset > 0:
+	case marked && num < mark.File:
 		return Recovery{}, corruptf("WAL file %d is missing, the newest is %d", mark.File, num)
 	}
 	if !mark.Lazy {

@@ -121,10 +121,14 @@ func (r *crashRun) String() string {
 }
 
 func (r *crashRun) open(d *crashDisk) (*Store, error) {
-	return Open(Options{
+	s, err := Open(Options{
 		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: cmp.Or(r.logFile, 16<<10), HotCounters: 128, Clock: r.clock.now,
 		Fatal: func(err error) { panic(err) },
 	})
+	if err == nil && r.rnd != nil && r.rnd.IntN(2) == 0 {
+		s.procs = 1 // no batch is split
+	}
+	return s, err
 }
 
 func (r *crashRun) run() error {

@@ -39,14 +39,19 @@ type crew struct {
 	deciders []*decider // the first n are in use
 	n        int
 	job      func(*decider)
-	next     atomic.Int32 // decider to be taken
-	helper   func()       // takes deciders until none is left; made once, for a goroutine's closure is an allocation
-	others   sync.WaitGroup
+	left     atomic.Int32   // deciders that nobody has taken yet; below 0: likewise none
+	undone   sync.WaitGroup // deciders whose job is not done
+	helper   func()         // takeAll; made once, for a goroutine's closure is an allocation
 	panicked atomic.Pointer[string]
 }
 
 // enlist makes n deciders available.
-func (c *crew) enlist(n int) []*decider {
+func (x *execution) enlist(n int) []*decider {
+	if x.crew == nil {
+		x.crew = new(crew) // not part of x, whose memory may be used anew before a late helper looks
+		x.crew.helper = x.crew.takeAll
+	}
+	c := x.crew
 	for len(c.deciders) < n {
 		c.deciders = append(c.deciders, new(decider))
 	}
@@ -58,51 +63,41 @@ func (c *crew) enlist(n int) []*decider {
 func (c *crew) inUse() []*decider { return c.deciders[:c.n] }
 
 // each has every decider do a job, several at the same time if there are
-// several, and returns when all have. procs bounds the goroutines.
+// several, and returns when all have. procs bounds the goroutines. Only for those
+// that have taken a decider is waited: one that starts late finds none left, or
+// helps with the next job.
 func (c *crew) each(procs int, job func(*decider)) {
 	if c.n == 1 {
 		job(c.deciders[0])
 		return
 	}
-	if c.helper == nil {
-		c.helper = c.help
-	}
 	c.job = job
-	c.next.Store(0)
+	c.undone.Add(c.n)
+	c.left.Store(int32(c.n)) // from here on others look at job
 	for range min(procs, c.n) - 1 {
-		c.others.Add(1)
 		go c.helper()
 	}
-	c.lead()
+	c.takeAll()
+	c.undone.Wait()
 	if p := c.panicked.Swap(nil); p != nil {
-		panic(*p) // where the server expects it
+		panic(*p) // where the server expects it, now that nobody works on what is locked
 	}
 }
 
-// lead takes deciders too, and waits for the others even if it panics, for they
-// work on what the locks of this goroutine guard.
-func (c *crew) lead() {
-	defer c.others.Wait()
-	c.takeAll()
+func (c *crew) takeAll() {
+	for i := c.left.Add(-1); i >= 0; i = c.left.Add(-1) {
+		c.do(c.deciders[i])
+	}
 }
 
-func (c *crew) help() {
-	defer c.others.Done()
+// do has a decider do the job, and keeps its panic.
+func (c *crew) do(d *decider) {
+	defer c.undone.Done()
 	defer func() {
 		if p := recover(); p != nil {
 			text := fmt.Sprintf("%v\n%s", p, debug.Stack())
 			c.panicked.Store(&text)
 		}
 	}()
-	c.takeAll()
-}
-
-func (c *crew) takeAll() {
-	for {
-		i := int(c.next.Add(1)) - 1
-		if i >= c.n {
-			return
-		}
-		c.job(c.deciders[i])
-	}
+	c.job(d)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"math/bits"
-	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -40,7 +39,7 @@ type execution struct {
 	wrote   bool     // the batch has a commit to wait for
 	isSplit bool     // the operations are shared among several deciders
 	slots   []uint16 // … by the slots of their keys
-	crew    crew
+	crew    *crew
 }
 
 // touched is a partition of the batch.
@@ -310,11 +309,7 @@ func (x *execution) prepare() bool {
 func (x *execution) decide() { x.crew.each(x.s.procs, (*decider).decide) }
 
 // fetch reads what prepare has found missing.
-func (x *execution) fetch() {
-	for _, d := range x.crew.inUse() {
-		d.fetch()
-	}
-}
+func (x *execution) fetch() { x.crew.each(x.s.procs, (*decider).fetch) }
 
 // prepare is the decider's part of it.
 func (x *decider) prepare() {
@@ -394,7 +389,10 @@ func (x *decider) fetchRows() {
 	slices.SortFunc(x.cold, func(a, b int) int {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
 	})
-	parts := max(1, min(runtime.GOMAXPROCS(0), len(x.cold)/minFetch))
+	parts := max(1, min(x.s.procs, len(x.cold)/minFetch))
+	if x.isSplit {
+		parts = 1 // the other shares are at it
+	}
 	var work sync.WaitGroup
 	for n := 1; n < parts; n++ {
 		part := x.cold[len(x.cold)*n/parts : len(x.cold)*(n+1)/parts]

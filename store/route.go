@@ -5,9 +5,10 @@ import "github.com/fbfkv/fbfkv/fbf"
 // Routing finds each operation's keys' partitions, and hashes keys and opids: all
 // that takes no lock.
 
-// minSplit is how many operations a batch must have to be split: enough to be
-// worth waking another processor, twice. Tests set it lower.
-var minSplit = 512
+// minSplit is how many operations a batch must have to be split, and minOthers how
+// many of them outside of its largest share: enough to be worth waking another
+// processor, once to prepare and once to decide. Tests set them lower.
+var minSplit, minOthers = 512, 128
 
 // maxShares bounds the shares of a batch. There are twice as many as processors, so
 // that who is done early, or came late, finds one to take or none.
@@ -23,7 +24,7 @@ func (x *execution) routeAll() {
 			x.route(i)
 		}
 	}
-	x.crew.enlist(1)[0].begin(x, 0, len(x.refs))
+	x.enlist(1)[0].begin(x, 0, len(x.refs))
 }
 
 // checkSizes refuses keys and opids out of bounds, before anything else.
@@ -154,7 +155,14 @@ func (x *execution) split() bool {
 		x.slots = append(x.slots, slot)
 		ends[x.shareOf(slot, shares)+1]++
 	}
-	deciders := x.crew.enlist(shares)
+	total, most := 0, 0
+	for _, n := range ends[1 : shares+1] {
+		total, most = total+n, max(most, n)
+	}
+	if total-most < minOthers {
+		return false
+	}
+	deciders := x.enlist(shares)
 	for i, d := range deciders {
 		ends[i+1] += ends[i]
 		d.begin(x, ends[i], ends[i+1])
