@@ -6,8 +6,8 @@ import "golang.org/x/sys/cpu"
 
 // hasKernel reports whether this processor can run the kernels below: they do what
 // probePlain, requestPlain, match, screenPlain and touchPlain do, for all eight
-// lanes at once, and locate four lines at once. They must agree bit for bit, for an encoding may be read by
-// another processor (G1).
+// lanes at once, and locate four lines at once. They must agree bit for bit, for an
+// encoding may be read by another processor (G1).
 var hasKernel = cpu.X86.HasAVX2 && cpu.X86.HasBMI2
 
 // probeAVX2 is locate and match, without the mask of s.query.

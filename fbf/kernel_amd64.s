@@ -3,7 +3,8 @@
 #include "go_asm.h"
 #include "textflag.h"
 
-// The kernels work on groups of four strips. Registers throughout:
+// The kernels for one segment work on groups of four strips. Their registers (those
+// for all segments, screenAVX2 and touchBMI2, name their own):
 //
 //	DI  address of the segment's lines   R13  strip, R14  strips left
 //	R8  the id's hash                    CX   index of the strip's first line
@@ -265,7 +266,7 @@ suspect:
 masks:
 	MOVQ         segment_fifth(AX), R12
 	VMOVQ        R12, X11
-	MASKS
+	MASKS // of the first two strips: what X3's upper half makes of Y8 is not used
 	VPBROADCASTQ X8, Y6
 	VPERMQ       $0x55, Y8, Y7
 	JMP          test

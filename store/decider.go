@@ -20,7 +20,7 @@ type decider struct {
 	judging  judging
 	entry    entry  // scratch of applyEntry
 	control  []byte // scratch for encoded events
-	err      error  // first failure of redo: becomes the execution's
+	err      error  // a failure of redo: becomes the execution's
 	flushed  bool   // a FLUSHALL was executed
 	lines    int64  // keeps the compiler from dropping loads made ahead
 	hits     uint64 // keys that queries found

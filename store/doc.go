@@ -12,9 +12,10 @@
 // changed. Then each operation takes its turn (decide.go): is it stale, was it
 // applied before, does it overflow, is there room? (Of a large batch several
 // goroutines take shares, each partition's operations one of them, decider.go.)
-// What it does is an outcome, an entry of the op log. The entries of the batch become one packed record per
-// partition, all records one Pebble batch, whose place in the write-ahead log
-// is fixed before the locks are released. When it is durable, the replies leave.
+// What it does is an outcome, an entry of the op log. The entries of the batch
+// become one packed record per partition, all records one batch of the op log,
+// whose place in it is fixed before the locks are released. When it is durable,
+// the replies leave.
 //
 // # Decide once, redo everywhere
 //

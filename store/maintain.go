@@ -316,7 +316,7 @@ const minWriteBack = 4096
 // and to make a counter takes longer there than to change one.
 const maxRowsAhead = 256 << 10
 
-// recordShare of a partition's records are in memory, at least: with fewer a run
+// 1/recordShare of a partition's records are in memory, at least: with fewer a run
 // would span so little time that the records in it were written a third time until
 // it spans as much as a run may.
 const recordShare = 128
