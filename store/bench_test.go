@@ -14,7 +14,7 @@ import (
 // on a real disk; ns/op is per operation.
 func BenchmarkExecute(b *testing.B) {
 	for _, mode := range []Mode{Exact, Approx} {
-		for _, pipeline := range []int{1, 16, 64} {
+		for _, pipeline := range []int{1, 16, 64, 1024} {
 			b.Run(fmt.Sprintf("%v/pipeline=%d", map[Mode]string{Exact: "EXACT", Approx: "APPROX"}[mode], pipeline), func(b *testing.B) {
 				s := testStore(b, func(o *Options) { o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16 })
 				if err := s.AlterTable(DefaultTable, TableChange{Mode: &mode}); err != nil {
