@@ -116,6 +116,16 @@ GLOBL low6<>(SB), RODATA|NOPTR, $8
 	VZEROUPPER; \
 	MOVB      AX, ret
 
+// LOADALL begins a kernel for all segments: they are at SI, R14 of them, and the first
+// two probe hashes of the id in R9 and R10.
+#define LOADALL \
+	MOVQ segs_base+0(FP), SI; \
+	MOVQ segs_len+8(FP), R14; \
+	MOVQ h+24(FP), R8; \
+	LEAQ ·probeKeys(SB), BX; \
+	HASH(0, R9); \
+	HASH(1, R10)
+
 // func probeAVX2(s *segment, h uint64, p *probes) uint8
 TEXT ·probeAVX2(SB), NOSPLIT|NOFRAME, $0-25
 	LOAD
@@ -201,12 +211,7 @@ line:
 //	X3 both probe hashes                 Y6, Y7  their masks for the fifth position at R12
 //	BX the answer                        AX      the segment, DI its lines, R13 its strip
 TEXT ·screenAVX2(SB), NOSPLIT|NOFRAME, $0-40
-	MOVQ         segs_base+0(FP), SI
-	MOVQ         segs_len+8(FP), R14
-	MOVQ         h+24(FP), R8
-	LEAQ         ·probeKeys(SB), BX
-	HASH(0, R9)
-	HASH(1, R10)
+	LOADALL
 	VMOVQ        R9, X3
 	VPINSRQ      $1, R10, X3, X3
 	SHRQ         $32, R9
@@ -277,12 +282,7 @@ masks:
 //	R9, R10 upper halves of the first two probe hashes
 //	DI  lines of the segment, R13 its strip, CX strips left, R11 bytes before the strip
 TEXT ·touchBMI2(SB), NOSPLIT|NOFRAME, $0-32
-	MOVQ  segs_base+0(FP), SI
-	MOVQ  segs_len+8(FP), R14
-	MOVQ  h+24(FP), R8
-	LEAQ  ·probeKeys(SB), BX
-	HASH(0, R9)
-	HASH(1, R10)
+	LOADALL
 	SHRQ  $32, R9
 	SHRQ  $32, R10
 	MOVQ  R14, R12
