@@ -144,6 +144,7 @@ type partitionCheck struct {
 	unusable  bool            // no snapshot, and the log does not reach back to the beginning
 	first     uint64          // sequences of the op log
 	last      uint64
+	ended     int64  // logged time of the op log's last record
 	flushed   uint64 // sequence of the last FLUSHALL
 	size      int64  // DBSIZE
 	found     int64  // keys that exist

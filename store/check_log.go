@@ -74,6 +74,7 @@ func (p *partitionCheck) readRecord(record []byte) error {
 	if err != nil {
 		return fmt.Errorf("the op-log record at entry %d cannot be read: %w", p.wantedSeq, err)
 	}
+	p.ended = r.at.logged
 	var e entry
 	n := 0
 	for r.next(&e) {

@@ -92,6 +92,37 @@ func TestCheckSound(t *testing.T) {
 	checkSound(t, fs, "data")
 }
 
+// TestCheckDropDuringSnapshot: a generation that is dropped while a snapshot
+// copies it is missing there, and nobody will miss it.
+func TestCheckDropDuringSnapshot(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	s := testStore(t, func(o *Options) { o.FS, o.Clock, o.Partitions = fs, clock.now, 1 })
+	window, p := time.Minute, s.partitions[0]
+	must(t, s.AlterTable(DefaultTable, TableChange{Window: &window, Skew: new(time.Duration(0))}))
+	pass := func() {
+		clock.advance(window / 6)
+		s.refreshDue(p)
+	}
+	for i := range 12 {
+		wantApplied(t, cincr(s, "k", strconv.Itoa(i), 1))
+		pass()
+	}
+	p.mu.Lock()
+	snap := p.beginSnapshot()
+	p.mu.Unlock()
+	for range 5 {
+		pass()
+	}
+	w, err := s.db.CreateSnapshot(p.id, snap.seq)
+	must(t, err)
+	must(t, snap.write(p, w))
+	p.endSnapshot()
+	must(t, s.CloseNow())
+	if r := checkSound(t, fs, "data"); r.Snapshots != 1 {
+		t.Errorf("%d snapshots, want the one during which generations were dropped", r.Snapshots)
+	}
+}
+
 // TestCheckAfterPowerLoss: what a power loss leaves of a load is sound, under
 // every policy and in both modes.
 func TestCheckAfterPowerLoss(t *testing.T) {

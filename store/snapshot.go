@@ -17,8 +17,9 @@ import (
 // A filter snapshot holds what one partition remembers: the catalogue, the
 // filter of every table and the FBF keys. Header, counts and controller state
 // are exactly as of its sequence; the bits are copied in chunks while inserts
-// go on, so they are a superset, which redoing the log from that sequence
-// makes whole (G4).
+// and refreshes go on: they may have those of later ids and lack those of
+// generations dropped since. Redoing the log from that sequence adds the one
+// and drops the other (G4).
 //
 // Layout, after the frames of package persistence: version, sequence, logged
 // time, wall time, catalogue; number of tables, and for each its id, tests,
