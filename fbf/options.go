@@ -105,19 +105,24 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// periods is the number of refresh periods in a window.
+// periods is the number of whole refresh periods in a window.
 //
 // A lane is filled for one period t and must then be kept for a Window. With
-// r = 1, Past = 6: seven lanes are live and the eighth is being cleared when
-// t = W/6. With r = 2 the future takes one lane more, hence W/5.
+// r = 1, Past = 6 and t = W/6 seven lanes would be live while the eighth is being
+// cleared. With r = 2 the future takes one lane more, hence W/5.
 func (o Options) periods() int64 {
 	return int64(max(1, o.Past-o.Roles+1))
 }
 
-// refresh is the refresh period t in ms, rounded up so that lanes are not needed too soon.
+// refresh is the refresh period t in ms, rounded up so that lanes are not needed
+// too soon. Clearing a lane takes a quarter of a period (setClearStep): with all lanes in
+// use, half a period is left for it, and the generations are that much smaller.
 func (o Options) refresh() int64 {
-	p := o.periods()
-	return (o.Window + p - 1) / p
+	p := 2 * o.periods()
+	if o.Past == MaxPast {
+		p++
+	}
+	return (2*o.Window + p - 1) / p
 }
 
 // perPeriod is how many of n inserts per window fall into one refresh period.
