@@ -2,6 +2,7 @@ package commands
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/fbfkv/fbfkv/server/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -189,6 +190,11 @@ func (r *Round) Reset() {
 		r.slots = nil
 	}
 	r.now = 0
+}
+
+// Memory returns about how many bytes the Round keeps for the next requests.
+func (r *Round) Memory() int {
+	return cap(r.slots)*int(unsafe.Sizeof(slot{})) + r.batch.Memory()
 }
 
 // wallTime returns the wall time in Unix milliseconds, read once per round.

@@ -64,7 +64,7 @@ func (w *worker) dedicate(c *polled) {
 	}
 	reader := c.reader
 	if reader == nil {
-		reader = w.reader()
+		reader = w.readers.get()
 		reader.Reset(nc)
 	}
 	reader.SetSource(nc)
@@ -91,7 +91,8 @@ func (w *worker) close(c *polled) {
 	w.loop.forget(c)
 	if c.reader != nil {
 		c.reader.Reset(nil)
-		w.keepReader(c)
+		w.readers.put(c.reader)
+		c.reader = nil
 	}
 	c.unsent = nil
 	text, told := goodbyeText(c.err)

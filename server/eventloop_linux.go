@@ -37,6 +37,7 @@ type eventLoop struct {
 
 	idle    atomic.Int32 // workers that wait for a turn
 	workers sync.WaitGroup
+	running runningWorkers
 
 	spareShared, sparePrivate sync.Pool // of *worker
 	done                      atomic.Bool
@@ -83,8 +84,10 @@ func turnsOf(processors int) int { return max(1, processors/2) }
 
 // spawn starts a worker.
 func (l *eventLoop) spawn() {
+	w := l.spareShared.Get().(*worker)
 	l.workers.Add(1)
-	go l.spareShared.Get().(*worker).run()
+	l.running.add(w)
+	go w.run()
 }
 
 // remind makes epoll tell of a connection again that nobody owns any more.

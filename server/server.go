@@ -215,6 +215,16 @@ func (s *Server) SkipSnapshot() bool {
 	return s.noSave
 }
 
+// TrimMemory leaves memory kept for later requests to come to the garbage collector
+// as far as it was not needed since the last call, and returns how many bytes that
+// are. It is meant to be called every few seconds. Safe for concurrent use.
+func (s *Server) TrimMemory() (bytes int64) {
+	s.mu.Lock()
+	loop := s.loop
+	s.mu.Unlock()
+	return loop.trim()
+}
+
 // connections returns the present connections; s.mu is held.
 func (s *Server) connections() []*conn {
 	list := make([]*conn, 0, len(s.conns))

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -18,13 +19,16 @@ type worker struct {
 	private bool
 	turn    bool // it has one
 
+	mu      sync.Mutex // held while a round is served, and to trim; guards what follows, of a shared worker
+	served  bool       // a round since the last trim
 	round   *commands.Round
 	replies *resp.Writer
-	readers []*resp.Reader // for connections that have none
-	events  [maxEvents]unix.EpollEvent
-	ready   int                // how many of events there are
-	pollFn  func(uintptr) bool // poll
-	moreFn  func(uintptr)      // likewise
+	readers readerStack // for connections that have none
+
+	events [maxEvents]unix.EpollEvent
+	ready  int                // how many of events there are
+	pollFn func(uintptr) bool // poll
+	moreFn func(uintptr)      // likewise
 
 	conns   []*polled // of this round
 	starved []*polled // which this round had no room for
@@ -44,8 +48,6 @@ const (
 	maxTaken = 64 << 10
 	// maxIdle is how many workers beyond one for each turn wait for work.
 	maxIdle = 3
-	// maxReaders is how many readers a worker keeps for later rounds.
-	maxReaders = maxEvents
 )
 
 // newWorker returns a worker of the loop.
@@ -70,6 +72,7 @@ func (w *worker) run() {
 	for {
 		if !w.turn && int(l.idle.Add(1)) > cap(l.turn)+maxIdle && !w.unfinished() {
 			l.idle.Add(-1)
+			l.running.remove(w)
 			l.spareShared.Put(w)
 			return
 		}
@@ -77,7 +80,10 @@ func (w *worker) run() {
 			w.pass()
 			return
 		}
+		w.mu.Lock()
 		w.serve()
+		w.served = true
+		w.mu.Unlock()
 		if !w.turn {
 			w.handBack()
 		}
@@ -239,7 +245,7 @@ func (w *worker) fill(c *polled) bool {
 	default:
 	}
 	if c.reader == nil {
-		c.reader = w.reader()
+		c.reader = w.readers.get()
 		c.reader.Reset(c)
 	}
 	limits, _ := c.limits(w.loop.server.config.Load())
@@ -366,7 +372,8 @@ func (w *worker) release(c *polled) {
 		c.phase.Store(phaseReading)
 		if c.reader != nil {
 			if held = int64(c.reader.Buffered()); held == 0 {
-				w.keepReader(c)
+				w.readers.put(c.reader)
+				c.reader = nil
 			}
 		}
 	}
@@ -376,24 +383,6 @@ func (w *worker) release(c *polled) {
 	if !c.release() {
 		w.again = append(w.again, c)
 	}
-}
-
-// reader returns a reader for a connection that has none.
-func (w *worker) reader() *resp.Reader {
-	if n := len(w.readers); n > 0 {
-		r := w.readers[n-1]
-		w.readers = w.readers[:n-1]
-		return r
-	}
-	return resp.NewReader(nil, resp.Limits{})
-}
-
-// keepReader takes a connection's reader for the next one.
-func (w *worker) keepReader(c *polled) {
-	if len(w.readers) < maxReaders {
-		w.readers = append(w.readers, c.reader)
-	}
-	c.reader = nil
 }
 
 // isProtocolError reports whether the client has yet to be told why its

@@ -1,5 +1,7 @@
 package store
 
+import "unsafe"
+
 // Kind says what an Op does. Kinds below firstRead change state and are
 // logged; the others are queries answered from published state.
 type Kind uint8
@@ -214,6 +216,11 @@ func (b *Batch) Reset() {
 		return
 	}
 	b.Ops = b.Ops[:0]
+}
+
+// Memory returns about how many bytes the batch keeps for the next operations.
+func (b *Batch) Memory() int {
+	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.exec.refs)*int(unsafe.Sizeof(ref{}))
 }
 
 // reset clears op for reuse, keeping the memory of its slices. It is cleared in

@@ -68,7 +68,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	}
 	tell(daemon.SdNotifyReady, log)
 	stopWatchdog := keepWatchdog(st, log)
-	stopGiving := giveMemoryBack(st.TrimMemory)
+	stopGiving := giveMemoryBack(func() int64 { return st.TrimMemory() + s.TrimMemory() })
 
 	err = s.Serve(listeners...)
 	if errors.Is(err, server.ErrStopped) {

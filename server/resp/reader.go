@@ -3,6 +3,7 @@ package resp
 import (
 	"bytes"
 	"io"
+	"unsafe"
 )
 
 // Reader takes frames from a stream of bytes. It is not safe for concurrent use.
@@ -74,6 +75,11 @@ func (r *Reader) Taken() int { return r.start }
 
 // Cap returns the memory held by the buffer, in bytes.
 func (r *Reader) Cap() int { return cap(r.buf) }
+
+// Memory returns the memory held by the buffer and the bookkeeping of arguments, in bytes.
+func (r *Reader) Memory() int {
+	return cap(r.buf) + cap(r.args)*int(unsafe.Sizeof(r.args[0])) + cap(r.spans)*int(unsafe.Sizeof(r.spans[0]))
+}
 
 // Fill releases the frames handed out, then reads once from the source. Their
 // arguments are invalid from here on.
