@@ -67,7 +67,7 @@ func (f *Filter) nextTime() int64 {
 		case full:
 			at = min(at, h.newest)
 		case free:
-			at = min(at, h.start+f.opts.refresh())
+			at = min(at, h.start+f.opts.latest())
 		default: // whether it has become too large is asked once a period
 			t := f.opts.refresh()
 			at = min(at, h.start+t+max(0, f.asked-h.start)/t*t)
@@ -147,8 +147,9 @@ func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
 		if e, ok := f.planShrink(now, grant); ok || !free {
 			return e, ok
 		}
-		if !full && s.dirty&bit(s.spare()) != 0 && f.opts.refresh() > 2*(now-h.start-f.opts.refresh()) {
-			return Event{}, false // let the clearing go on in pieces
+		late := now - h.start - f.opts.latest()
+		if !full && (late < 0 || s.dirty&bit(s.spare()) != 0 && f.opts.refresh() > 2*late) {
+			return Event{}, false // let it become full; let the clearing go on in pieces
 		}
 		return f.rotation(now), true
 	}

@@ -161,7 +161,7 @@ func TestStats(t *testing.T) {
 	if st.Items != items || st.Items != s.f.Len() || st.Inserted != uint64(len(s.ids)) || st.Segments != 1 {
 		t.Errorf("%+v", st)
 	}
-	if math.Abs(fpp/st.EffectiveFPP-1) > 0.01 || st.GuaranteedWindow != minute || st.RefreshPeriod != (2*minute+12)/13 || st.Refreshes == 0 || st.Full {
+	if math.Abs(fpp/st.EffectiveFPP-1) > 0.01 || st.GuaranteedWindow != minute || st.RefreshPeriod != (2*minute+12)/13*5/4 || st.Refreshes == 0 || st.Full {
 		t.Errorf("%+v", st)
 	}
 }

@@ -66,3 +66,30 @@ func TestGrowthEndsAtTheLoad(t *testing.T) {
 		}
 	}
 }
+
+// TestPauses: a load that halts for one to four seconds and then makes up for them, as
+// open clients' does when the server stalls, asks for no more memory than the same load without.
+func TestPauses(t *testing.T) {
+	const w, rate = 50_000, 2000
+	for _, target := range []float64{1e-3, 1e-6} {
+		for seed := range uint64(8) {
+			s := newSim(t, Options{Window: w, Error: target}, seed)
+			s.run(5*w/2, steady(rate))
+			before, owed, resumes := s.done[Open], 0.0, int64(0)
+			for end := 10 * int64(w); s.now < end; s.now++ {
+				owed += rate / 1000.0
+				if s.now >= resumes && s.rng.Float64() < 1.0/12_000 {
+					resumes = s.now + 1000 + s.rng.Int64N(3000)
+				}
+				for n := 0; s.now >= resumes && n < 3*rate/1000 && owed >= 1; n++ {
+					s.insert()
+					owed--
+				}
+			}
+			s.check()
+			if opened := s.done[Open] - before; opened > 0 || s.worst > target {
+				t.Errorf("error %g, seed %d: %d segments opened; effective FPP up to %g", target, seed, opened, s.worst)
+			}
+		}
+	}
+}
