@@ -18,6 +18,7 @@ const (
 	quietPeriods = 3         // periods that must agree before a size is reduced, so that the old size has drained within two windows
 	shrinkFit    = 0.88      // share of the size below which it is
 	maxSegments  = 12        // live segments; each costs a check S cache lines
+	sealFill     = 0.75      // share of its limit below which a generation is not sealed as soon as its period ends
 	clearPiece   = 1 << 15
 )
 
@@ -67,7 +68,7 @@ func (f *Filter) nextTime() int64 {
 		case full:
 			at = min(at, h.newest)
 		case free:
-			at = min(at, h.start+f.opts.latest())
+			at = min(at, f.sealAt(&h))
 		default: // whether it has become too large is asked once a period
 			t := f.opts.refresh()
 			at = min(at, h.start+t+max(0, f.asked-h.start)/t*t)
@@ -77,6 +78,18 @@ func (f *Filter) nextTime() int64 {
 		at = min(at, max(f.clock, f.deny.shrinkUntil))
 	}
 	return at
+}
+
+// sealAt is when the present generation h is sealed if it does not become full: when
+// its period ends, or a quarter of one later if it has not even come near. If it
+// were sealed then too, the generations of a load that halts now and then
+// would be filled unevenly, some to the limit and some half, and the row would run out of them.
+func (f *Filter) sealAt(h *lane) int64 {
+	t := f.opts.refresh()
+	if f.asked >= h.start+t && float64(h.count) < sealFill*float64(f.newest().limit) {
+		return h.start + t + t/4
+	}
+	return h.start + t
 }
 
 // NextDue is the logged time at which Plan will have something to do even
@@ -147,7 +160,7 @@ func (f *Filter) planNewest(now int64, grant func(uint64) bool) (Event, bool) {
 		if e, ok := f.planShrink(now, grant); ok || !free {
 			return e, ok
 		}
-		late := now - h.start - f.opts.latest()
+		late := now - f.sealAt(h)
 		if !full && (late < 0 || s.dirty&bit(s.spare()) != 0 && f.opts.refresh() > 2*late) {
 			return Event{}, false // let it become full; let the clearing go on in pieces
 		}

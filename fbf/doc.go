@@ -53,8 +53,8 @@
 //
 // # Controller
 //
-// A generation is sealed as soon as it holds the ids it was sized for, and a quarter of a
-// refresh period late if it does not. If it is full and every lane of the segment is still needed, a
+// A generation is sealed after a refresh period, a quarter of one later if it holds few ids
+// until then, or earlier, as soon as it holds the ids it was sized for. If it is full and every lane of the segment is still needed, a
 // larger segment is opened: it takes the inserts while the old one drains. It is sized for
 // the present rate, but reaches it in steps: since a line serves eight generations, a
 // segment takes all its memory with its first ids. A

@@ -125,15 +125,6 @@ func (o Options) refresh() int64 {
 	return (2*o.Window + p - 1) / p
 }
 
-// latest is after how many ms a generation is sealed that has not become full. At
-// the rate it was sized for it is full before, a tenth of a period late (headroom). If it
-// were sealed when the period ends, the generations of a load that halts now and then
-// would be filled unevenly, some to the limit and some half, and the row would run out of them.
-func (o Options) latest() int64 {
-	t := o.refresh()
-	return t + t/4
-}
-
 // perPeriod is how many of n inserts per window fall into one refresh period.
 func (o Options) perPeriod(n uint64) float64 {
 	return float64(n) * float64(o.refresh()) / float64(o.Window)
