@@ -120,46 +120,41 @@ func TestManySegments(t *testing.T) {
 	}
 }
 
-// TestTouch: ids whose lines were requested are checked faster, and so are all lines of the
-// newest segment: a request for other lines than are needed would help nothing.
-func TestTouch(t *testing.T) {
-	if testing.Short() || raceEnabled {
-		t.Skip("a measurement")
-	}
+// BenchmarkTouch: ids whose lines were requested are checked in well under half of the time
+// that others take, and so are all lines of the newest segment; a request for other lines than
+// are needed would help nothing.
+func BenchmarkTouch(b *testing.B) {
 	var f Filter
 	for _, n := range []int{2, 3, 5, 8} {
 		s, err := newSegment(geometry{s: n, j: 4, r: 1}, 1, 0, 64<<10, 10, 0) // strips of 4 MB, larger than second-level caches
 		if err != nil {
-			t.Fatal(err)
+			b.Fatal(err)
 		}
 		for i := range s.lines {
 			s.lines[i][0] = 1
 		}
 		f.segs = append(f.segs, s)
 	}
-	t.Cleanup(f.Release)
+	b.Cleanup(f.Release)
 	var p probes
-	for name, found := range map[string]func(h uint64) bool{
-		"check":         f.Contains,
-		"newest, whole": func(h uint64) bool { return f.newest().probe(h, &p) != 0 },
+	for _, found := range []struct {
+		name string
+		in   func(h uint64) bool
+	}{
+		{"check", f.Contains},
+		{"newest", func(h uint64) bool { return f.newest().probe(h, &p) != 0 }},
 	} {
-		with, without := time.Hour, time.Hour
-		for round := 0; round < 3 || round < 30 && with > without*6/10; round++ { // a busy machine takes more rounds
-			with = min(with, timeChecks(t, found, f.Touch))
-			without = min(without, timeChecks(t, found, func(uint64) {}))
-		}
-		t.Logf("%s: touched %v, untouched %v per id", name, with, without)
-		if with > without*6/10 {
-			t.Errorf("%s: touched ids take %v, others %v", name, with, without)
-		}
+		b.Run(found.name+"/touched", func(b *testing.B) { benchmarkChecks(b, found.in, f.Touch) })
+		b.Run(found.name+"/untouched", func(b *testing.B) { benchmarkChecks(b, found.in, func(uint64) {}) })
 	}
 }
 
-// timeChecks is the time of a check of a new id in groups that touch has seen.
-func timeChecks(t *testing.T, found func(h uint64) bool, touch func(h uint64)) (per time.Duration) {
-	const groups = 1000
+// benchmarkChecks reports the time of a check of a new id, as ns/id, in groups that
+// touch has seen.
+func benchmarkChecks(b *testing.B, found func(h uint64) bool, touch func(h uint64)) {
 	var hs [32]uint64
-	for range groups {
+	var checks time.Duration
+	for b.Loop() {
 		for i := range hs {
 			hs[i] = rand.Uint64()
 			touch(hs[i])
@@ -167,10 +162,10 @@ func timeChecks(t *testing.T, found func(h uint64) bool, touch func(h uint64)) (
 		start := time.Now()
 		for _, h := range hs {
 			if found(h) {
-				t.Fatal("a new id is known")
+				b.Fatal("a new id is known")
 			}
 		}
-		per += time.Since(start)
+		checks += time.Since(start)
 	}
-	return per / (groups * time.Duration(len(hs)))
+	b.ReportMetric(float64(checks)/float64(b.N*len(hs)), "ns/id")
 }
