@@ -1,6 +1,11 @@
 package persistence
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -59,6 +64,83 @@ func BenchmarkRow(b *testing.B) {
 			b.Fatal(ok, err)
 		}
 	}
+}
+
+// BenchmarkColdRow reads rows of a million from disk, in random batches of 700, each in
+// the order of rows, with a block cache of 1 MB: what a batch of cold counters costs.
+func BenchmarkColdRow(b *testing.B) {
+	const rows, batch = 1_000_000, 700
+	dir := b.TempDir()
+	o := Options{Dir: dir, CacheSize: 1 << 20}
+	key := func(i uint64) RowKey {
+		return RowKey{Slot: uint16(i * 16384 / rows), Hash: i, Key: fmt.Appendf(nil, "counter:%010d", i)}
+	}
+	db := mustOpen(b, o)
+	for i := uint64(0); i < rows; {
+		mustCommit(b, db, func(batch *Batch) {
+			for range 10_000 {
+				batch.PutRow(key(i), fmt.Appendf(nil, "%016x", i))
+				i++
+			}
+		})
+	}
+	mustClose(b, db) // which leaves nothing in memory
+	db = mustOpen(b, o)
+	defer mustClose(b, db)
+	picked, buffer := make([]uint64, batch), make([]byte, 0, 64)
+	reads := 0
+	for b.Loop() {
+		for i := range picked {
+			picked[i] = rand.Uint64N(rows)
+		}
+		slices.Sort(picked)
+		for _, i := range picked {
+			if _, ok, err := db.Row(buffer, key(i)); !ok || err != nil {
+				b.Fatal(ok, err)
+			}
+		}
+		reads += batch
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(reads), "ns/row")
+}
+
+// BenchmarkPages writes 64 MB in pieces of 256 KB, as runs and large commits are
+// written: into a new file, whose pages the system has to find and to clear, and over the
+// same file again.
+func BenchmarkPages(b *testing.B) {
+	const size = 64 << 20
+	piece := randomBytes(256 << 10)
+	write := func(b *testing.B, f *os.File) {
+		for at := int64(0); at < size; at += int64(len(piece)) {
+			if _, err := f.WriteAt(piece, at); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	create := func(b *testing.B) *os.File {
+		f, err := os.Create(filepath.Join(b.TempDir(), "file"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { f.Close() })
+		return f
+	}
+	b.Run("new", func(b *testing.B) {
+		b.SetBytes(size)
+		for b.Loop() {
+			f := create(b)
+			write(b, f)
+			os.Remove(f.Name())
+		}
+	})
+	b.Run("again", func(b *testing.B) {
+		b.SetBytes(size)
+		f := create(b)
+		write(b, f)
+		for b.Loop() {
+			write(b, f)
+		}
+	})
 }
 
 // TestCommitAllocates holds the hot path, a commit of operations, to no
