@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -156,18 +157,20 @@ func TestSecondSignalStopsAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	request := []byte(strings.Repeat("ECHO "+strings.Repeat("x", 1000)+"\r\n", 1000))
-	stuck := make(chan struct{})
-	go func() {
-		for {
-			nc.SetWriteDeadline(time.Now().Add(300 * time.Millisecond))
-			if _, err := nc.Write(request); err != nil {
-				close(stuck) // the server waits for us to read
-				return
-			}
+	// The server waits for us to read once it takes nothing more. One slow read
+	// says nothing on a busy machine.
+	request, at := []byte(strings.Repeat("ECHO "+strings.Repeat("x", 1000)+"\r\n", 1000)), 0
+	for refused := 0; refused < 5; {
+		nc.SetWriteDeadline(time.Now().Add(250 * time.Millisecond))
+		n, err := nc.Write(request[at:])
+		if at = (at + n) % len(request); n > 0 {
+			refused = 0
+		} else if errors.Is(err, os.ErrDeadlineExceeded) {
+			refused++
+		} else {
+			t.Fatal(err)
 		}
-	}()
-	<-stuck
+	}
 	p.Process.Signal(syscall.SIGTERM)
 	for end := time.Now().Add(10 * time.Second); !strings.Contains(p.logged(), "signal=terminated"); {
 		if time.Now().After(end) {
