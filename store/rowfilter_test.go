@@ -4,9 +4,12 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -73,7 +76,13 @@ func holdsEveryRow(t *testing.T, s *Store) (rows int) {
 // once they pay, while keys come and go; from then on they lack none.
 func TestRowScan(t *testing.T) {
 	const keys = 20_000
-	fs := vfs.NewMem()
+	var slow atomic.Bool // reads, so that a scan takes long enough to be watched
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && slow.Load() {
+			time.Sleep(time.Millisecond)
+		}
+		return nil
+	}))
 	open := func() *Store {
 		return testStore(t, func(o *Options) { o.FS, o.HotCounters, o.Partitions, o.Fsync = fs, 128, 2, No })
 	}
@@ -109,6 +118,7 @@ func TestRowScan(t *testing.T) {
 		}
 	}
 	set(keys, 2*keys)
+	slow.Store(true)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for i := 2 * keys; i < 3*keys; i += 100 {
@@ -132,6 +142,7 @@ func TestRowScan(t *testing.T) {
 		}
 	}
 	work.Wait()
+	slow.Store(false)
 	must(t, s.Snapshot())
 	if rows := holdsEveryRow(t, s); rows != 3*keys {
 		t.Fatalf("%d rows", rows)
