@@ -85,11 +85,11 @@ func (f *Filter) nextTime() int64 {
 // were sealed then too, the generations of a load that halts now and then
 // would be filled unevenly, some to the limit and some half, and the row would run out of them.
 func (f *Filter) sealAt(h *lane) int64 {
-	t := f.opts.refresh()
-	if f.asked >= h.start+t && float64(h.count) < sealFill*float64(f.newest().limit) {
-		return h.start + t + t/4
+	end := h.start + f.opts.refresh()
+	if f.asked >= end && float64(h.count) < sealFill*float64(f.newest().limit) {
+		return h.start + f.opts.latest()
 	}
-	return h.start + t
+	return end
 }
 
 // NextDue is the logged time at which Plan will have something to do even

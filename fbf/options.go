@@ -125,6 +125,12 @@ func (o Options) refresh() int64 {
 	return (2*o.Window + p - 1) / p
 }
 
+// latest is after how many ms a generation is sealed at the latest; see sealAt.
+func (o Options) latest() int64 {
+	t := o.refresh()
+	return t + t/4
+}
+
 // perPeriod is how many of n inserts per window fall into one refresh period.
 func (o Options) perPeriod(n uint64) float64 {
 	return float64(n) * float64(o.refresh()) / float64(o.Window)

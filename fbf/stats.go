@@ -12,7 +12,7 @@ type Stats struct {
 	Refreshes        uint64 // generations sealed since New
 	EffectiveFPP     float64
 	GuaranteedWindow int64 // ms; every id inserted from now on is recognised at least so long
-	RefreshPeriod    int64 // ms
+	RefreshPeriod    int64 // ms between two refreshes at the latest
 	Full             bool
 }
 
@@ -31,7 +31,7 @@ type GenerationStats struct {
 // Stats computes the figures at logged time now. It is not meant for the hot path.
 func (f *Filter) Stats(now int64) Stats {
 	st := Stats{Segments: len(f.segs), Bytes: f.bytes, Items: f.Len(), Inserted: f.inserted, Refreshes: f.refreshes,
-		EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.refresh() * 5 / 4, Full: f.Full()}
+		EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.latest(), Full: f.Full()}
 	for _, s := range f.segs {
 		for i := 1; i <= lanes; i++ {
 			l := (s.head + uint8(i)) & 7

@@ -39,16 +39,13 @@ func (p *partitionCheck) checkReach() error {
 // checkMemory expects the snapshot's filters to contain every opid that the
 // log says was applied before it and within the window (G1). A generation that
 // the log drops after the snapshot's sequence may have lost its bits while they
-// were copied, so the window is the one at the end of the log.
+// were copied, so the window is the one at the end of the log, which is no earlier
+// than the snapshot (checkReach).
 func (p *partitionCheck) checkMemory() error {
 	missing := 0
-	end := p.ended
-	if p.snapshot != nil {
-		end = max(end, p.snapshot.at.logged)
-	}
 	for _, m := range p.memory {
 		t := p.snapshot.tables[m.table]
-		if t == nil || m.logged+(t.def.Window+t.def.Skew).Milliseconds() <= end {
+		if t == nil || m.logged+(t.def.Window+t.def.Skew).Milliseconds() <= p.ended {
 			continue // of a dropped table, or old
 		}
 		if !t.filter.Contains(m.hash) {
