@@ -51,8 +51,10 @@ type DB struct {
 	recovery Recovery
 	runs     runFiles
 	readOnly bool
-	failed   atomic.Pointer[error]
-	closed   atomic.Bool
+	// bufferedRuns is Options.BufferedRuns.
+	bufferedRuns bool
+	failed       atomic.Pointer[error]
+	closed       atomic.Bool
 }
 
 // Open opens a data directory, creating it when it is missing or empty.
@@ -63,7 +65,7 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop}
+	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedRuns: o.BufferedRuns}
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}

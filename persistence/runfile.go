@@ -60,6 +60,14 @@ func (x *runIndex) setEnd(i int, end uint64) {
 	binary.BigEndian.PutUint32(b[1:], uint32(end))
 }
 
+// size is where the last block ends.
+func (x *runIndex) size() uint64 {
+	if x.n == 0 {
+		return 0
+	}
+	return x.end(x.n - 1)
+}
+
 // span returns where block i lies in the file.
 func (x *runIndex) span(i int) (from, to uint64) {
 	if i > 0 {

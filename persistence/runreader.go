@@ -1,7 +1,9 @@
 package persistence
 
 import (
+	"errors"
 	"io"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -10,7 +12,7 @@ import (
 // ascending by sequence. A run that was removed has none. It reads one block in
 // nearly all cases.
 func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
-	found.blocks, found.err = found.blocks[:0], nil
+	found.blocks, found.waiting, found.err = found.blocks[:0], false, nil
 	file, f, err := db.useRun(r)
 	if err != nil || file == nil {
 		return err
@@ -22,6 +24,10 @@ func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
 	from, to := file.index.find(hash)
 	if err := found.read(f, &file.index, from, to, hash); err != nil {
 		return wrap(db.inDir(file.path), err)
+	}
+	if found.waiting = found.Next(); found.waiting {
+		off, _ := file.index.span(from)
+		file.warm(f, off)
 	}
 	return nil
 }
@@ -37,7 +43,9 @@ type Entries struct {
 	hash   uint64
 	buf    []byte   // blocks as they are in the file
 	blocks [][]byte // the records of each
-	err    error
+	// waiting: Seq and Value are what the next call of Next is to go to.
+	waiting bool
+	err     error
 }
 
 // maxKeptEntries is how much memory Entries keep.
@@ -71,6 +79,10 @@ func (e *Entries) read(f io.ReaderAt, index *runIndex, from, to int, hash uint64
 
 // Next goes to the next entry; false at the end, or when Err tells why not.
 func (e *Entries) Next() bool {
+	if e.waiting {
+		e.waiting = false
+		return true
+	}
 	for len(e.blocks) > 0 {
 		block := &e.blocks[0]
 		for len(*block) > 0 {
@@ -106,6 +118,8 @@ type RunIterator struct {
 	run   Run
 	file  *runFile
 	f     vfs.File // nil after Close
+	past  vfs.File // the same file past the page cache; nil: it is read through f
+	raw   []byte   // memory of buf
 	buf   []byte   // blocks read ahead, from offset off
 	off   uint64
 	next  int    // block to be read
@@ -129,7 +143,8 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 	if file == nil {
 		return nil, errRunGone(r)
 	}
-	return &RunIterator{db: db, run: r, file: file, f: f, buf: db.runs.buffer()}, nil
+	past := db.openDirect(file.path, file.index.size())
+	return &RunIterator{db: db, run: r, file: file, f: f, past: past, raw: db.runs.readBuffer()}, nil
 }
 
 // Next goes to the next entry; false at the end, or after an error. The end
@@ -182,16 +197,39 @@ func (it *RunIterator) readAhead(from uint64) error {
 	for i < index.n && index.end(i)-from <= runReadSize {
 		i++
 	}
-	it.buf, it.off = grow(it.buf, int(index.end(i-1)-from)), from
+	to := index.end(i - 1)
+	if it.past != nil {
+		begin, end := alignDown(from), alignUp(to)
+		it.raw = grow(it.raw, int(end-begin))
+		it.buf, it.off = it.raw[from-begin:to-begin], from
+		n, err := it.past.ReadAt(it.raw, int64(begin))
+		if n >= int(to-begin) {
+			return nil // what is missing, if anything, is behind the end of the file
+		}
+		if !errors.Is(err, syscall.EINVAL) && err != io.EOF {
+			return err
+		}
+		it.closePast() // a file system that refuses
+	}
+	it.raw = grow(it.raw, int(to-from))
+	it.buf, it.off = it.raw, from
 	return readAt(it.f, it.buf, from)
+}
+
+func (it *RunIterator) closePast() {
+	if it.past != nil {
+		_ = it.past.Close() // it was only read
+		it.past = nil
+	}
 }
 
 // Close ends the iterator and returns the error that stopped it, if any.
 func (it *RunIterator) Close() error {
 	if it.f != nil {
 		it.db.leaveRun(it.file, it.f)
-		it.db.runs.recycle(it.buf)
-		it.f, it.buf = nil, nil
+		it.closePast()
+		it.db.runs.recycle(it.raw)
+		it.f, it.raw, it.buf = nil, nil, nil
 	}
 	return wrap(it.db.inDir(it.file.path), it.err)
 }

@@ -20,7 +20,8 @@ type runFiles struct {
 	mu    sync.RWMutex
 	files map[runID]*runFile
 	open  atomic.Int32
-	bufs  sync.Pool // of RunWriters and RunIterators: *[]byte
+	// Of RunWriters and RunIterators: *[]byte.
+	writeBufs, readBufs sync.Pool
 }
 
 type runID struct {
@@ -37,20 +38,30 @@ type runFile struct {
 	f        vfs.File // nil: to be opened for each use
 	index    runIndex
 	filter   runFilter
+	warmth   warmth
 	unsynced bool // only its publisher asks
 	refs     atomic.Int32
 }
 
-func (rs *runFiles) buffer() []byte {
-	if b, ok := rs.bufs.Get().(*[]byte); ok {
+// writeBuffer and readBuffer return memory for a write and a read. It begins at a
+// multiple of directAlign, as all allocations of Go's do that are so large.
+func (rs *runFiles) writeBuffer() []byte { return takeBuffer(&rs.writeBufs, runWriteSize) }
+func (rs *runFiles) readBuffer() []byte  { return takeBuffer(&rs.readBufs, runReadSize+2*directAlign) }
+
+func takeBuffer(pool *sync.Pool, size int) []byte {
+	if b, ok := pool.Get().(*[]byte); ok {
 		return (*b)[:0]
 	}
-	return make([]byte, 0, runWriteSize)
+	return make([]byte, 0, size)
 }
 
+// recycle keeps a buffer for the next one, unless it has grown far.
 func (rs *runFiles) recycle(b []byte) {
-	if cap(b) <= 2*runWriteSize {
-		rs.bufs.Put(&b)
+	switch {
+	case cap(b) >= runWriteSize && cap(b) <= 2*runWriteSize:
+		rs.writeBufs.Put(&b)
+	case cap(b) >= runReadSize && cap(b) <= 2*runReadSize:
+		rs.readBufs.Put(&b)
 	}
 }
 
@@ -166,7 +177,7 @@ func (db *DB) loadRun(r Run) error {
 	if err != nil {
 		return errors.Join(wrap(db.inDir(path), err), f.Close())
 	}
-	file := &runFile{path: path, f: f, index: index}
+	file := &runFile{path: path, f: f, index: index, warmth: newWarmth(index.size())}
 	if db.runs.open.Load() >= maxOpenRuns {
 		file.f = nil
 		err = f.Close()

@@ -11,12 +11,10 @@ import (
 
 const (
 	// runWriteSize is how much a RunWriter gathers for one write, runReadSize
-	// how much a RunIterator reads at once, unless a block is larger.
-	runWriteSize = 256 << 10
+	// how much a RunIterator reads at once, unless a block is larger. The writer
+	// waits for the disk: the less often the better.
+	runWriteSize = 1 << 20
 	runReadSize  = 256 << 10
-	// Writes are multiples of a page, but for the last: the system would have to
-	// zero the rest of each page in memory and to look for it again.
-	runWriteAlign = 4 << 10
 )
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
@@ -26,6 +24,7 @@ type RunWriter struct {
 	run    Run
 	path   string
 	f      vfs.File // nil after Finish or Abort
+	direct bool     // f passes by the page cache
 	buf    []byte   // not yet written
 	off    uint64   // of buf in the file
 	begin  int      // of the growing block in buf
@@ -44,7 +43,8 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	blocks := 1 + (r.Bytes+r.Count*minRunRecord)/runBlockSize
+	size := r.Bytes + r.Count*minRunRecord
+	blocks := 1 + size/runBlockSize
 	filter := newRunFilter(r.Count)
 	r.Count, r.Bytes = 0, 0
 	w := &RunWriter{db: db, run: r, path: db.path(runName, runFileName(r)), filter: filter}
@@ -52,7 +52,8 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
-	w.f, w.buf, w.index = f, db.runs.buffer(), newRunIndex(int(blocks))
+	w.f, w.buf, w.index = f, db.runs.writeBuffer(), newRunIndex(int(blocks))
+	w.direct = !db.bufferedRuns && size >= minDirect && setDirect(f, true)
 	return w, nil
 }
 
@@ -93,13 +94,21 @@ func (w *RunWriter) seal(next int) {
 		w.index.setEnd(w.block, end)
 	}
 	if len(w.buf) >= runWriteSize-4*runBlockSize {
-		w.flush(len(w.buf) &^ (runWriteAlign - 1))
+		w.flush(int(alignDown(uint64(len(w.buf)))))
 	}
 }
 
-// flush writes n of the bytes that are gathered.
+// flush writes n of the bytes that are gathered. All but the last writes are
+// multiples of a page: otherwise the system would have to zero the rest of each
+// page in memory, and to look for it again.
 func (w *RunWriter) flush(n int) {
-	if _, err := w.f.Write(w.buf[:n]); err != nil {
+	var err error
+	if w.direct {
+		w.direct, err = writeDirect(w.f, w.buf[:n])
+	} else {
+		_, err = w.f.Write(w.buf[:n])
+	}
+	if err != nil {
 		w.err = wrap("write a run", err)
 	}
 	w.off += uint64(n)
@@ -129,15 +138,30 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),
 	}
 	w.buf = footer.appendTo(w.buf)
-	if w.flush(len(w.buf)); w.err != nil {
+	if w.flushAll(); w.err != nil {
 		w.Abort()
 		return Run{}, w.err
 	}
 	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
-	w.db.runs.add(w.run, &runFile{f: w.f, path: w.path, index: w.index, filter: w.filter, unsynced: true})
+	w.db.runs.add(w.run, &runFile{f: w.f, path: w.path, index: w.index, filter: w.filter, unsynced: true, warmth: newWarmth(index)})
 	w.db.runs.recycle(w.buf)
 	w.f = nil
 	return w.run, nil
+}
+
+// flushAll writes the rest. From then on the file is read through the page cache,
+// which is how its last page, not a whole one, must be written.
+func (w *RunWriter) flushAll() {
+	if w.direct {
+		w.flush(int(alignDown(uint64(len(w.buf)))))
+		if w.direct && w.err == nil && !setDirect(w.f, false) {
+			w.err = errors.New("write a run: O_DIRECT cannot be switched off")
+		}
+		w.direct = false
+	}
+	if w.err == nil {
+		w.flush(len(w.buf))
+	}
 }
 
 // Abort drops an unfinished run. After Finish it does nothing.

@@ -48,6 +48,7 @@ type Config struct {
 	Databases        int
 	MaxLog           int64
 	RecordMemory     int64
+	RecordDirectIO   bool
 	FilterMaxMemory  int64
 	HotCounters      int
 	BlockCache       int64

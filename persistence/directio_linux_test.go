@@ -1,0 +1,224 @@
+package persistence
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
+)
+
+// inPageCache reports whether the page cache has the page of a file at an offset
+// (mincore(2), which does not bring it there).
+func inPageCache(t *testing.T, path string, off int64) bool {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	page := int64(os.Getpagesize())
+	b, err := unix.Mmap(int(f.Fd()), off/page*page, 1, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(b)
+	var resident byte
+	_, _, errno := unix.Syscall(unix.SYS_MINCORE, uintptr(unsafe.Pointer(unsafe.SliceData(b))), 1, uintptr(unsafe.Pointer(&resident)))
+	if errno != 0 {
+		t.Fatal(errno)
+	}
+	return resident&1 != 0
+}
+
+// needDirect skips where a file in dir cannot pass by the page cache.
+func needDirect(t *testing.T, dir string) {
+	t.Helper()
+	f, err := vfs.Default.Create(vfs.Default.PathJoin(dir, "probe"), writeCategory)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if !setDirect(f, true) {
+		t.Skip("no O_DIRECT on this file system")
+	}
+	if direct, err := writeDirect(f, takeBuffer(&new(runFiles).writeBufs, runWriteSize)[:directAlign]); !direct || err != nil {
+		t.Skipf("no direct writes of %d bytes on this file system: %v", directAlign, err)
+	}
+}
+
+// evenly returns n pairs whose hashes are spread as hashes are.
+func evenly(n int) (pairs [][2]uint64) {
+	for i := range n {
+		pairs = append(pairs, [2]uint64{uint64(i) * (1 << 63 / uint64(n) * 2), uint64(i + 1)})
+	}
+	return pairs
+}
+
+// TestDirectRun: a large run passes by the page cache when it is written and when
+// it is gone through, a small one does not, and none where the setting says so; all
+// hold what was written.
+func TestDirectRun(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		records  int
+		buffered bool
+		direct   bool
+	}{
+		{"large", 60_000, false, true}, // more than one write, and than one read
+		{"small", 5000, false, false},
+		{"buffered", 60_000, true, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			needDirect(t, dir)
+			db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec, BufferedRuns: c.buffered})
+			defer mustClose(t, db)
+			pairs := evenly(c.records)
+			// Count makes the writer expect as much as there will be.
+			r := writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: uint64(c.records), Bytes: uint64(7 * c.records)}, pairs...)
+			path := db.path(runName, runFileName(r))
+			if got := !inPageCache(t, path, 0); got != c.direct {
+				t.Errorf("written past the page cache: %v, not %v", got, c.direct)
+			}
+			i := 0
+			err := db.ScanRun(r, func(hash, seq uint64, value []byte) error {
+				if p := pairs[i]; hash != p[0] || seq != p[1] || string(value) != fmt.Sprintf("v%d", seq) {
+					return fmt.Errorf("entry %d: (%x, %d) %q", i, hash, seq, value)
+				}
+				i++
+				return nil
+			})
+			if err != nil || i != len(pairs) {
+				t.Errorf("%d entries, %v", i, err)
+			}
+			if got := !inPageCache(t, path, 0); got != c.direct {
+				t.Errorf("read past the page cache: %v, not %v", got, c.direct)
+			}
+			for i := 0; i < len(pairs); i += 97 {
+				if got, want := lookUp(t, db, r, pairs[i][0]), fmt.Sprintf("%d=v%d ", i+1, i+1); got != want {
+					t.Fatalf("look-up %d: %q", i, got)
+				}
+			}
+		})
+	}
+}
+
+// refusingFS refuses direct writes and reads though its files take O_DIRECT, as
+// file systems do that want larger units.
+type refusingFS struct {
+	vfs.FS
+	refused *int
+}
+
+type refusingFile struct {
+	vfs.File
+	refused *int
+}
+
+func (fs refusingFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.Create(name, c)
+	return refusingFile{f, fs.refused}, err
+}
+
+func (fs refusingFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
+	f, err := fs.FS.Open(name, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return refusingFile{f, fs.refused}, nil
+}
+
+func (f refusingFile) refuses() bool {
+	flags, err := unix.FcntlInt(f.Fd(), unix.F_GETFL, 0)
+	if err != nil || flags&unix.O_DIRECT == 0 {
+		return false
+	}
+	*f.refused++
+	return true
+}
+
+func (f refusingFile) Write(b []byte) (int, error) {
+	if f.refuses() {
+		return 0, &os.PathError{Op: "write", Err: syscall.EINVAL}
+	}
+	return f.File.Write(b)
+}
+
+func (f refusingFile) ReadAt(b []byte, off int64) (int, error) {
+	if f.refuses() {
+		return 0, &os.PathError{Op: "read", Err: syscall.EINVAL}
+	}
+	return f.File.ReadAt(b, off)
+}
+
+// TestDirectRefused: a file system that takes O_DIRECT and then refuses is used
+// through the page cache.
+func TestDirectRefused(t *testing.T) {
+	dir := t.TempDir()
+	needDirect(t, dir)
+	refused := 0
+	db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec, FS: refusingFS{vfs.Default, &refused}})
+	defer mustClose(t, db)
+	pairs := evenly(60_000)
+	r := writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: 60_000, Bytes: 420_000}, pairs...)
+	if refused != 1 {
+		t.Errorf("%d direct writes were refused, not 1", refused)
+	}
+	n := 0
+	if err := db.ScanRun(r, func(hash, seq uint64, _ []byte) error {
+		if pairs[n] != [2]uint64{hash, seq} {
+			return fmt.Errorf("entry %d: (%x, %d)", n, hash, seq)
+		}
+		n++
+		return nil
+	}); err != nil || n != len(pairs) {
+		t.Errorf("%d entries, %v", n, err)
+	}
+	if refused != 2 {
+		t.Errorf("%d direct reads were refused, not 1", refused-1)
+	}
+}
+
+// TestWarmRun: the part of a run in which a second look-up finds its record comes
+// into the page cache, and no other.
+func TestWarmRun(t *testing.T) {
+	dir := t.TempDir()
+	needDirect(t, dir)
+	db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec})
+	defer mustClose(t, db)
+	pairs := evenly(60_000)
+	r := writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: 60_000, Bytes: 420_000}, pairs...)
+	path := db.path(runName, runFileName(r))
+	lookUp(t, db, r, pairs[0][0]+1) // finds nothing
+	lookUp(t, db, r, pairs[0][0]+2)
+	lookUp(t, db, r, pairs[0][0])
+	if inPageCache(t, path, warmPart-1) {
+		t.Error("one record was found, and its part is in the page cache")
+	}
+	lookUp(t, db, r, pairs[1][0])
+	for end := time.Now().Add(10 * time.Second); !inPageCache(t, path, warmPart-1); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("two records were found, and their part is not in the page cache")
+		}
+	}
+	if inPageCache(t, path, 3*warmPart) {
+		t.Error("another part is in the page cache as well")
+	}
+}
+
+// TestRunBuffers: direct reads and writes need buffers that begin at a page.
+func TestRunBuffers(t *testing.T) {
+	var rs runFiles
+	for range 20 {
+		for name, b := range map[string][]byte{"write": rs.writeBuffer(), "read": rs.readBuffer(), "grown": grow(nil, 3<<20+1)} {
+			if at := uintptr(unsafe.Pointer(unsafe.SliceData(b))); at%directAlign != 0 {
+				t.Fatalf("a %s buffer of %d bytes begins at %x", name, cap(b), at)
+			}
+		}
+	}
+}
