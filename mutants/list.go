@@ -157,6 +157,27 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
+		guarantee: "G1", name: "of records that are not in the index only the last one is asked",
+		file:     "store/recents.go",
+		old:      "s.heads.findLast(hash, s.index.count, i) - 1; i < s.index.count {",
+		new:      "s.heads.findLast(hash, max(s.index.count, s.count-1), i) - 1; i < max(s.index.count, s.count-1) {",
+		packages: "./store", tests: "TestRecentFind",
+	},
+	{
+		guarantee: "G1", name: "a record with a head like another's is passed over",
+		file:     "store/recents.go",
+		old:      "	for i := s.count; ; {\n",
+		new:      "	for i := s.count; ; i-- {\n",
+		packages: "./store", tests: "TestRecentFind",
+	},
+	{
+		guarantee: "G1", name: "a run gets the records of another table",
+		file:     "store/recordsort.go",
+		old:      "	s.mixed = n < all\n",
+		new:      "	s.mixed = n > all\n",
+		packages: "./store", tests: "TestRecordSorter",
+	},
+	{
 		guarantee: "G4", name: "a run is published before its file is durable",
 		file:     "persistence/runwriter.go",
 		old:      "			if err := f.f.Sync(); err != nil {\n",

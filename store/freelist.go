@@ -55,6 +55,8 @@ func (f *freeList[T]) trim() (n int) {
 var (
 	// freeChunks keeps the chunks of records, of full size, between runs.
 	freeChunks freeList[*[recentChunk]byte]
+	// freeHeads keeps the pages of their heads likewise.
+	freeHeads freeList[*[headPage]recentHead]
 	// freeIndexes keeps indexes likewise, by their bits: the larger ones, of which
 	// each partition at work gives one back for every one it takes.
 	freeIndexes [maxFreeBits + 1]freeList[[]uint32]
@@ -64,8 +66,11 @@ const (
 	// maxFreeChunks bounds the chunks kept: 64 MiB, what records take by default
 	// unless they come in faster than they go.
 	maxFreeChunks = 256
-	minFreeBits   = 14
-	maxFreeBits   = 18
+	// maxFreeHeads bounds the pages of heads kept: 16 MiB, those of the smallest
+	// records in as many chunks.
+	maxFreeHeads = 512
+	minFreeBits  = 14
+	maxFreeBits  = 18
 	// maxFreeIndexes bounds how many are kept of a size: 16 MiB of the largest.
 	maxFreeIndexes = 16
 )
@@ -76,7 +81,7 @@ const (
 // there is none. Stores of one process have that memory in common. Safe for
 // concurrent use.
 func (s *Store) TrimMemory() (bytes int64) {
-	bytes = int64(freeChunks.trim()) * recentChunk
+	bytes = int64(freeChunks.trim())*recentChunk + int64(freeHeads.trim())*headPage*8
 	for bits := range freeIndexes {
 		bytes += int64(freeIndexes[bits].trim()) * (4 << bits)
 	}
@@ -113,5 +118,20 @@ func newChunk() []byte {
 func recycleChunk(c []byte) {
 	if cap(c) == recentChunk {
 		freeChunks.put((*[recentChunk]byte)(c[:recentChunk]), maxFreeChunks)
+	}
+}
+
+func newHeadPage() []recentHead {
+	if p, ok := freeHeads.get(); ok {
+		return p[:0]
+	}
+	return new([headPage]recentHead)[:0]
+}
+
+// recycleHeadPage takes back a page that nobody uses any more, unless it is the
+// first of a list, which is smaller.
+func recycleHeadPage(p []recentHead) {
+	if cap(p) == headPage {
+		freeHeads.put((*[headPage]recentHead)(p[:headPage]), maxFreeHeads)
 	}
 }

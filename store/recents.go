@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"encoding/binary"
-	"math/bits"
 	"slices"
 )
 
@@ -14,24 +13,26 @@ type recents struct {
 	segments []*recentSegment // oldest first; the last one grows
 }
 
-// recentSegment is a batch of records, packed one behind the other, with a
-// hash index. It grows under the partition's lock. Once it is sealed its chunks
-// are immutable, and the builder of runs reads them without the lock.
+// recentSegment is a batch of records, packed one behind the other, with a head
+// for each. It grows under the partition's lock. Once it is sealed its chunks and
+// heads are immutable, and the builder of runs reads them without the lock.
 type recentSegment struct {
-	chunks [][]byte
-	// index is an open-addressing table of location+1, 0 being empty. It covers
-	// the records before pending, which are as many as indexed: new ids need no
-	// index, and many at once enter it with their cache misses overlapping.
-	index    []uint32
-	shift    uint8 // hash >> shift is the place
-	indexed  int
-	pending  recordAt
+	chunks   [][]byte
+	heads    headList // of the records, in their order
+	index    recentIndex
 	count    int
 	size     int
+	tables   []tableCount
 	firstSeq uint64
 	lastSeq  uint64
 	first    int64 // logged times
 	last     int64
+}
+
+// tableCount is how many records a segment has of a table.
+type tableCount struct {
+	table uint32
+	n     int
 }
 
 const (
@@ -44,11 +45,6 @@ const (
 	maxChunks = 1 << (31 - recentBits)
 	// firstChunk is where an idle partition's memory begins.
 	firstChunk = 4 << 10
-	// maxPresized bounds the index that a new segment gets in advance.
-	maxPresized = 1 << 16
-	// overhang are the places behind the index's last one, so that probing
-	// never wraps around.
-	overhang = 64
 )
 
 // A record in a chunk: a header of fixed size, then the run value.
@@ -119,12 +115,11 @@ func (r *reader) seen() Seen {
 // add remembers an operation.
 func (rs *recents) add(r *record) {
 	if len(rs.segments) == 0 {
-		rs.segments = append(rs.segments, newRecentSegment(0))
+		rs.segments = append(rs.segments, new(recentSegment))
 	}
 	s := rs.segments[len(rs.segments)-1]
 	if len(s.chunks) > maxChunks {
-		s.indexPending() // nobody changes it any more
-		s = newRecentSegment(0)
+		s = new(recentSegment)
 		rs.segments = append(rs.segments, s)
 	}
 	s.add(r)
@@ -144,38 +139,20 @@ func (s *recentSegment) add(r *record) {
 	c = r.appendTo(c)
 	binary.LittleEndian.PutUint32(c[at+4:], uint32(len(c)-at-recordHeader))
 	s.chunks[n] = c
+	s.heads.add(headOf(r.hash, n, at))
 	s.size += len(c) - at
 	s.count++
+	s.countTable(r.table)
 }
 
-// recordAt is where a record begins.
-type recordAt struct{ chunk, offset int }
-
-// indexPending brings the index up to date.
-func (s *recentSegment) indexPending() {
-	if s.indexed == s.count {
-		return
-	}
-	if s.count*2 > len(s.index)-overhang {
-		s.setIndex(bits.Len(uint(2 * s.count)))
-		s.indexed, s.pending = 0, recordAt{}
-	}
-	for s.indexed < s.count {
-		at := &s.pending
-		c := s.chunks[at.chunk]
-		if at.offset == len(c) {
-			*at = recordAt{chunk: at.chunk + 1}
-			continue
-		}
-		loc := uint32(at.chunk)<<recentBits | uint32(at.offset) + 1
-		at.offset += recordHeader + int(binary.LittleEndian.Uint32(c[at.offset+4:]))
-		s.indexed++
-		if !s.place(loc, s.hashAt(loc)) {
-			// The overhang is full.
-			s.setIndex(64 - int(s.shift) + 1)
-			s.indexed, s.pending = 0, recordAt{}
+func (s *recentSegment) countTable(table uint32) {
+	for i := range s.tables {
+		if t := &s.tables[i]; t.table == table {
+			t.n++
+			return
 		}
 	}
+	s.tables = append(s.tables, tableCount{table, 1})
 }
 
 // reserve returns the chunk that has room for most bytes.
@@ -195,39 +172,9 @@ func (s *recentSegment) reserve(most int) int {
 	return n + 1
 }
 
-// newRecentSegment makes an empty segment with an index for n records.
-func newRecentSegment(n int) *recentSegment {
-	s := new(recentSegment)
-	s.setIndex(max(6, bits.Len(uint(2*n))))
-	return s
-}
-
-// setIndex gives the segment an empty index of 1<<bits places.
-func (s *recentSegment) setIndex(bits int) {
-	recycleIndex(s.index)
-	s.index, s.shift = newIndex(bits), uint8(64-bits)
-}
-
-// place puts a location into the index, which is kept at most half full; false
-// if there is no room behind its place.
-func (s *recentSegment) place(loc uint32, hash uint64) bool {
-	for i := hash >> s.shift; i < uint64(len(s.index)); i++ {
-		if s.index[i] == 0 {
-			s.index[i] = loc
-			return true
-		}
-	}
-	return false
-}
-
 // at returns the record at a location, followed by others.
-func (s *recentSegment) at(loc uint32) []byte {
-	loc--
+func (s *recentSegment) at(loc uint64) []byte {
 	return s.chunks[loc>>recentBits][loc&(1<<recentBits-1):]
-}
-
-func (s *recentSegment) hashAt(loc uint32) uint64 {
-	return binary.LittleEndian.Uint64(s.at(loc)[8:])
 }
 
 // recordValue returns the run value of the record at the beginning of b, and
@@ -236,6 +183,8 @@ func recordValue(b []byte) (value, rest []byte) {
 	end := recordHeader + int(binary.LittleEndian.Uint32(b[4:]))
 	return b[recordHeader:end:end], b[end:]
 }
+
+func recordHash(b []byte) uint64 { return binary.LittleEndian.Uint64(b[8:]) }
 
 func recordSeq(b []byte) uint64 { return binary.LittleEndian.Uint64(b[16:]) }
 
@@ -255,43 +204,51 @@ func (rs *recents) find(hash uint64, key, id []byte) (record, bool) {
 // misses of all overlap. What they return only keeps the loads from being dropped.
 func (rs *recents) requestIndex(hash uint64) (x uint32) {
 	for _, s := range rs.segments {
-		if s.count > 0 {
-			s.indexPending()
-			x += s.index[hash>>s.shift]
-		}
+		x += s.index.first(hash)
 	}
 	return x
 }
 
 func (rs *recents) requestRecord(hash uint64) (x uint32) {
 	for _, s := range rs.segments {
-		if s.count == 0 {
-			continue
-		}
-		if loc := s.index[hash>>s.shift]; loc != 0 {
-			x += uint32(s.at(loc)[recordHeader-1])
+		if loc := s.index.first(hash); loc != 0 {
+			x += uint32(s.at(uint64(loc - 1))[recordHeader-1])
 		}
 	}
 	return x
 }
 
+// find asks the records that are not in the index by their heads, newest first,
+// and then the index.
 func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
 	if s.count == 0 {
 		return record{}, false // its index may be large, and in no cache
 	}
-	s.indexPending()
-	for i := hash >> s.shift; i < uint64(len(s.index)) && s.index[i] != 0; i++ {
-		b := s.at(s.index[i])
-		if binary.LittleEndian.Uint64(b[8:]) != hash {
-			continue
+	s.index.updateIfDue(s)
+	for i := s.count; ; {
+		if i = s.heads.findLast(hash, s.index.count, i) - 1; i < s.index.count {
+			break
 		}
-		if value, _ := recordValue(b); isOf(value, key, id) {
-			// What is decoded here was encoded by add.
-			seen, _ := seenOf(value)
-			return record{table: binary.LittleEndian.Uint32(b), hash: hash, seq: recordSeq(b), key: key, id: id, seen: seen}, true
+		if r, ok := s.recordAt(s.heads.at(i).location(), hash, key, id); ok {
+			return r, true
 		}
 	}
-	return record{}, false
+	return s.index.find(s, hash, key, id)
+}
+
+// recordAt returns the record at a location if it is that of (key, id).
+func (s *recentSegment) recordAt(loc, hash uint64, key, id []byte) (record, bool) {
+	b := s.at(loc)
+	if recordHash(b) != hash {
+		return record{}, false
+	}
+	value, _ := recordValue(b)
+	if !isOf(value, key, id) {
+		return record{}, false
+	}
+	// What is decoded here was encoded by add.
+	seen, _ := seenOf(value)
+	return record{table: binary.LittleEndian.Uint32(b), hash: hash, seq: recordSeq(b), key: key, id: id, seen: seen}, true
 }
 
 // seal ends the growing segment and returns all segments that are not empty;
@@ -299,8 +256,7 @@ func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
 func (rs *recents) seal() []*recentSegment {
 	n := len(rs.segments)
 	if n > 0 && rs.segments[n-1].count > 0 {
-		// The next one will be about as large.
-		rs.segments = append(rs.segments, newRecentSegment(min(rs.segments[n-1].count, maxPresized)))
+		rs.segments = append(rs.segments, new(recentSegment))
 		n++
 	}
 	if n <= 1 {
@@ -316,8 +272,8 @@ func (rs *recents) release(n int) {
 		for _, c := range s.chunks {
 			recycleChunk(c)
 		}
-		recycleIndex(s.index)
-		s.index = nil
+		s.heads.recycle()
+		s.index.recycle()
 	}
 	rs.segments = slices.Clone(rs.segments[n:])
 }

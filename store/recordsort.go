@@ -5,55 +5,187 @@ import (
 	"math/bits"
 )
 
-// recordSorter puts the records of sealed segments in the order of runs. They lie
-// in the order in which they came; fetching each from where it lies, in the order
-// of hashes, would cost a cache miss or two a record. So the hashes, which are
-// uniform, are divided into slices of a few records, and the records of as many
-// slices as the cache takes are copied together: the segments are only ever read
-// from their beginning to their end, and what is sorted is in the cache.
+// recordSorter puts the records of sealed segments in the order of runs. Only
+// their heads are sorted, a few bytes each. The hashes, which are uniform, are
+// divided into parts, the heads of a part into slices of a few, all in the cache;
+// each slice is put in order when its turn comes. The records are then fetched
+// from where they lie, a cache miss or two each, which are requested for many
+// together, so that they overlap.
 type recordSorter struct {
 	segments []*recentSegment
 	table    uint32
+	mixed    bool // there are records of other tables
 	*sortScratch
 
-	slices int // in all
-	from   int // the slices from..to-1 have been gathered,
-	to     int // and those from next on are still to be sorted
-	next   int
-	list   []sortedRecord // what is still to come of the slice before next
+	chunks    [][]byte // of all segments; heads refer to them
+	partBits  int
+	sliceBits int          // of the hash; partBits of them are the part's
+	part      int          // the next one
+	slice     int          // the next one of the part before, which is gathered
+	list      []recentHead // in order: what is still to come of the slices before
+	requested uint32       // keeps the loads made ahead from being dropped
 }
 
 // sortScratch is the memory of a recordSorter, kept for the next one.
 type sortScratch struct {
-	sizes []uint32 // bytes of each slice's records
-	ends  []uint32 // in buf: where each gathered slice ends
-	buf   []byte
-	slice []sortedRecord
+	gathered []recentHead // of the part, as they lie in the segments
+	sorted   []recentHead // the same, slice by slice
+	ends     []uint32     // in sorted: where each slice ends
 }
 
 const (
-	// sliceRecords is how many records a slice has on average: so few that an
-	// insertion sort is the best.
+	// sliceRecords is how many records a slice has at most, on average: so few
+	// that an insertion sort is the best.
 	sliceRecords = 8
-	// gatherBytes is how much is gathered at once, unless a slice is larger: what
-	// the second-level cache takes beside what it is read from.
-	gatherBytes = 1 << 20
+	// partRecords is about how many heads are gathered at once: what the
+	// second-level cache takes twice.
+	partRecords = 32 << 10
+	// 1<<maxPartBits bounds how often all heads are looked through.
+	maxPartBits = 4
+	// cacheLine is how far apart loads must be to request the next one.
+	cacheLine = 64
+	// requestRecords is about how many records are requested together.
+	requestRecords = 64
 	// maxKeptSort is how much of each kind of scratch is kept.
 	maxKeptSort = 4 << 20
 )
 
-// sortedRecord refers to a record in a sorter's buffer.
-type sortedRecord struct {
-	hash, seq uint64
-	at        uint32
-}
-
 // newRecordSorter prepares to sort one table's n records.
 func newRecordSorter(scratch *sortScratch, segments []*recentSegment, table uint32, n int) *recordSorter {
-	s := &recordSorter{segments: segments, table: table, sortScratch: scratch, slices: n/sliceRecords + 1}
-	s.sizes = zeroed(s.sizes, s.slices)
-	s.each(func(hash uint64, b []byte) { s.sizes[s.sliceOf(hash)] += uint32(len(b)) })
+	s := &recordSorter{
+		segments: segments, table: table, sortScratch: scratch,
+		partBits: min(bits.Len(uint(n/partRecords)), maxPartBits), sliceBits: bits.Len(uint(n / sliceRecords)),
+	}
+	all := 0
+	for _, seg := range segments {
+		s.chunks = append(s.chunks, seg.chunks...)
+		all += seg.count
+	}
+	s.mixed = n < all
+	s.ends, s.slice = s.ends[:0], 0
 	return s
+}
+
+// gather makes slices of the next part's heads.
+func (s *recordSorter) gather() {
+	s.collect(uint64(s.part)<<(64-s.partBits), 1<<(64-s.partBits)-1)
+	s.part++
+	shift, mask := 64-s.sliceBits, uint64(1)<<(s.sliceBits-s.partBits)-1
+	s.ends = zeroed(s.ends, int(mask)+1)
+	for _, h := range s.gathered {
+		s.ends[uint64(h)>>shift&mask]++
+	}
+	begin := uint32(0)
+	for i, n := range s.ends {
+		s.ends[i] = begin // where it begins, until it is filled
+		begin += n
+	}
+	if cap(s.sorted) < len(s.gathered) {
+		s.sorted = make([]recentHead, cap(s.gathered))
+	}
+	s.sorted = s.sorted[:len(s.gathered)]
+	for _, h := range s.gathered {
+		end := &s.ends[uint64(h)>>shift&mask]
+		s.sorted[*end] = h
+		*end++
+	}
+	s.slice = 0
+}
+
+// collect gathers the heads from least to least+span, as they lie in the segments.
+func (s *recordSorter) collect(least, span uint64) {
+	s.gathered = s.gathered[:0]
+	chunk := 0 // the segment's first
+	for _, seg := range s.segments {
+		base := recentHead(chunk) << recentBits
+		chunk += len(seg.chunks)
+		for _, page := range seg.heads.pages {
+			for _, h := range page {
+				if uint64(h)-least <= span && (!s.mixed || s.tableOf(h+base) == s.table) {
+					s.gathered = append(s.gathered, h+base)
+				}
+			}
+		}
+	}
+}
+
+// sortNext makes list of the next slices; false at the end.
+func (s *recordSorter) sortNext() bool {
+	if s.slice == len(s.ends) {
+		if s.part == 1<<s.partBits {
+			return false
+		}
+		s.gather()
+	}
+	begin := uint32(0)
+	if s.slice > 0 {
+		begin = s.ends[s.slice-1]
+	}
+	from := begin
+	for ; s.slice < len(s.ends) && from-begin < requestRecords; s.slice++ {
+		s.sortSlice(s.sorted[from:s.ends[s.slice]])
+		from = s.ends[s.slice]
+	}
+	s.list = s.sorted[begin:from]
+	for _, h := range s.list {
+		b := s.record(h)
+		s.requested += uint32(b[0]) + uint32(b[min(cacheLine, len(b)-1)])
+	}
+	return true
+}
+
+// sortSlice sorts a few heads.
+func (s *recordSorter) sortSlice(list []recentHead) {
+	for i := 1; i < len(list); i++ {
+		h, at := list[i], i
+		for ; at > 0 && s.before(h, list[at-1]); at-- {
+			list[at] = list[at-1]
+		}
+		list[at] = h
+	}
+}
+
+// before orders records; where their heads do not tell, by all of hash and sequence.
+func (s *recordSorter) before(a, b recentHead) bool {
+	if (a^b)>>headPlaceBits != 0 {
+		return a < b
+	}
+	x, y := s.record(a), s.record(b)
+	return compareRecords(recordHash(x), recordSeq(x), recordHash(y), recordSeq(y)) < 0
+}
+
+// record returns a record, followed by others.
+func (s *recordSorter) record(h recentHead) []byte {
+	loc := h.location()
+	return s.chunks[loc>>recentBits][loc&(1<<recentBits-1):]
+}
+
+func (s *recordSorter) tableOf(h recentHead) uint32 {
+	return binary.LittleEndian.Uint32(s.record(h))
+}
+
+// advance makes h the next record; false at the end.
+func (s *recordSorter) advance(h *mergeHead) (bool, error) {
+	for len(s.list) == 0 {
+		if !s.sortNext() {
+			return false, nil
+		}
+	}
+	b := s.record(s.list[0])
+	h.hash, h.seq = recordHash(b), recordSeq(b)
+	h.value, _ = recordValue(b)
+	s.list = s.list[1:]
+	return true, nil
+}
+
+// close gives back scratch that is unusually large.
+func (s *recordSorter) close() {
+	if 8*cap(s.gathered) > maxKeptSort {
+		s.gathered, s.sorted = nil, nil
+	}
+	if 4*cap(s.ends) > maxKeptSort {
+		s.ends = nil
+	}
 }
 
 // zeroed returns n zeros, s's memory if that is enough.
@@ -66,125 +198,13 @@ func zeroed(s []uint32, n int) []uint32 {
 	return s
 }
 
-// each calls fn for the table's records as they lie in the segments.
-func (s *recordSorter) each(fn func(hash uint64, record []byte)) {
-	for _, seg := range s.segments {
-		for _, c := range seg.chunks {
-			for len(c) > 0 {
-				end := recordHeader + int(binary.LittleEndian.Uint32(c[4:]))
-				if binary.LittleEndian.Uint32(c) == s.table {
-					fn(binary.LittleEndian.Uint64(c[8:]), c[:end])
-				}
-				c = c[end:]
-			}
-		}
-	}
-}
-
-func (s *recordSorter) sliceOf(hash uint64) int {
-	hi, _ := bits.Mul64(hash, uint64(s.slices))
-	return int(hi)
-}
-
-// gather copies the records of the next slices into the buffer, slice by slice.
-func (s *recordSorter) gather() {
-	s.from, s.next = s.to, s.to
-	s.ends = s.ends[:0]
-	size := uint32(0)
-	for s.to < s.slices && (s.to == s.from || size+s.sizes[s.to] <= gatherBytes) {
-		s.ends = append(s.ends, size) // where it begins, until it is filled
-		size += s.sizes[s.to]
-		s.to++
-	}
-	if cap(s.buf) < int(size) {
-		s.buf = make([]byte, max(size, gatherBytes))
-	}
-	s.buf = s.buf[:size]
-	from, n := s.from, s.to-s.from
-	s.each(func(hash uint64, b []byte) {
-		if i := s.sliceOf(hash) - from; uint(i) < uint(n) {
-			copy(s.buf[s.ends[i]:], b)
-			s.ends[i] += uint32(len(b))
-		}
-	})
-}
-
-// sortNext makes list of the next slice; false at the end.
-func (s *recordSorter) sortNext() bool {
-	if s.next == s.to {
-		if s.to == s.slices {
-			return false
-		}
-		s.gather()
-	}
-	at := uint32(0)
-	if s.next > s.from {
-		at = s.ends[s.next-s.from-1]
-	}
-	list := s.slice[:0]
-	for end := s.ends[s.next-s.from]; at < end; {
-		b := s.buf[at:]
-		r := sortedRecord{hash: binary.LittleEndian.Uint64(b[8:]), seq: recordSeq(b), at: at}
-		at += recordHeader + binary.LittleEndian.Uint32(b[4:])
-		i := len(list)
-		list = append(list, r)
-		for ; i > 0 && r.before(&list[i-1]); i-- {
-			list[i] = list[i-1]
-		}
-		list[i] = r
-	}
-	s.next++
-	s.slice, s.list = list, list
-	return true
-}
-
-func (r *sortedRecord) before(o *sortedRecord) bool {
-	return r.hash < o.hash || r.hash == o.hash && r.seq < o.seq
-}
-
-// advance makes h the next record; false at the end.
-func (s *recordSorter) advance(h *mergeHead) (bool, error) {
-	for len(s.list) == 0 {
-		if !s.sortNext() {
-			return false, nil
-		}
-	}
-	r := &s.list[0]
-	h.hash, h.seq = r.hash, r.seq
-	h.value, _ = recordValue(s.buf[r.at:])
-	s.list = s.list[1:]
-	return true, nil
-}
-
-// close gives back scratch that is unusually large.
-func (s *recordSorter) close() {
-	if 4*cap(s.sizes) > maxKeptSort {
-		s.sizes = nil
-	}
-	if cap(s.buf) > maxKeptSort {
-		s.buf = nil
-	}
-	if cap(s.slice) > maxKeptSort/32 {
-		s.slice = nil
-	}
-}
-
 // countTables counts the records of each table in sealed segments.
 func countTables(segments []*recentSegment) map[uint32]int {
 	counts := make(map[uint32]int)
-	last, n := uint32(0), 0
-	for _, seg := range segments {
-		for _, c := range seg.chunks {
-			for len(c) > 0 {
-				if table := binary.LittleEndian.Uint32(c); table != last {
-					counts[last] += n
-					last, n = table, 0
-				}
-				n++
-				c = c[recordHeader+binary.LittleEndian.Uint32(c[4:]):]
-			}
+	for _, s := range segments {
+		for _, t := range s.tables {
+			counts[t.table] += t.n
 		}
 	}
-	counts[last] += n
 	return counts
 }

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+)
+
+// TestRecentFind adds records and asks for those before, seldom or often: each
+// is found whether it is in the index or not, what was never added is not, and
+// only who asks often makes an index.
+func TestRecentFind(t *testing.T) {
+	const n = 2*headPage + firstHeadPage + 1
+	for _, tc := range []struct {
+		name    string
+		asks    func(i int) int // after the i-th record
+		indexed bool
+	}{
+		{"after each", func(int) int { return 2 }, true},
+		{"at the ends of pages", func(i int) int { return btoi(i%headPage <= firstHeadPage+1) }, true},
+		{"at last, a few times", func(i int) int { return 8 * btoi(i == n-1) }, false},
+		{"at last, often", func(i int) int { return 500 * btoi(i == n-1) }, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(1, 2))
+			var rs recents
+			key, ids, hashes := []byte("k"), make([][]byte, n), make([]uint64, n)
+			for i := range n {
+				ids[i], hashes[i] = fmt.Append(nil, "id", i), rng.Uint64()
+				if i%100 == 1 { // heads do not tell these from those before
+					hashes[i] = hashes[i-1] ^ 1
+				}
+				rs.add(&record{table: 1, hash: hashes[i], seq: uint64(i), key: key, id: ids[i]})
+				for range tc.asks(i) {
+					for _, j := range [...]int{i, i &^ 1, rng.IntN(i + 1)} {
+						if r, ok := rs.find(hashes[j], key, ids[j]); !ok || r.seq != uint64(j) {
+							t.Fatalf("after %d records: %d found %v, sequence %d", i+1, j, ok, r.seq)
+						}
+					}
+					if _, ok := rs.find(hashes[i], key, []byte("another")); ok {
+						t.Fatal("an opid that was never added is found")
+					}
+				}
+			}
+			if x := &rs.segments[0].index; x.count > 0 != tc.indexed {
+				t.Errorf("%d of %d records are in the index", x.count, n)
+			}
+		})
+	}
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// TestRecentIndexOverflows gives more records one place of the index than it has
+// room behind its last: it grows until all are found.
+func TestRecentIndexOverflows(t *testing.T) {
+	var rs recents
+	const n = 2 * overhang
+	hash := func(i int) uint64 { return 0xff<<56 | uint64(i)<<48 }
+	id := func(i int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(i)) }
+	for i := range n {
+		rs.add(&record{table: 1, hash: hash(i), seq: uint64(i), key: []byte("k"), id: id(i)})
+	}
+	s := rs.segments[0]
+	s.index.update(s)
+	if s.index.count != n {
+		t.Fatalf("%d of %d records are in the index", s.index.count, n)
+	}
+	for i := range n {
+		if r, ok := s.index.find(s, hash(i), []byte("k"), id(i)); !ok || r.seq != uint64(i) {
+			t.Errorf("record %d: found %v, sequence %d", i, ok, r.seq)
+		}
+	}
+}
+
+// BenchmarkRecents says what a record costs: to add, to enter the index, to look
+// through its head, and to put it in the order of a run; of as many records as one
+// of many partitions has, and one that has them all.
+func BenchmarkRecents(b *testing.B) {
+	for _, n := range []int{40_000, 800_000} {
+		var rs recents
+		r := record{table: 1, packed: make([]byte, 36)}
+		rng := rand.New(rand.NewPCG(1, 2))
+		fill := func() {
+			rs.seal()
+			rs.release(len(rs.segments))
+			for i := range n {
+				r.hash, r.seq = rng.Uint64(), uint64(1<<30+i)
+				rs.add(&r)
+			}
+		}
+		run := func(what string, fn func()) {
+			b.Run(fmt.Sprintf("%s/%d", what, n), func(b *testing.B) {
+				for b.Loop() {
+					fn()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/record")
+			})
+		}
+		run("add", fill)
+		run("index", func() {
+			x := &rs.segments[0].index
+			x.recycle()
+			x.update(rs.segments[0])
+		})
+		run("scan", func() { rs.segments[0].heads.findLast(0, 0, n) })
+		scratch := new(sortScratch)
+		sealed := rs.seal()
+		run("sort", func() {
+			s := newRecordSorter(scratch, sealed, 1, n)
+			var h mergeHead
+			for ok := true; ok; {
+				ok, _ = s.advance(&h)
+			}
+			s.close()
+		})
+	}
+}
