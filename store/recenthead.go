@@ -66,12 +66,21 @@ func (l *headList) at(i int) recentHead {
 // have that hash there are; from if none may.
 func (l *headList) findLast(hash uint64, from, to int) int {
 	for to > from {
-		n, end := l.page(to - 1)
-		heads := l.pages[n][:end+1]
-		begin := to - len(heads) // number of the page's first head
+		n, last := l.page(to - 1)
+		begin := max(to-1-last, from)
+		heads := l.pages[n][last+1-(to-begin) : last+1]
+		// Four at a time: what differs least has the hash's bits, if any does.
+		for len(heads) >= 4 {
+			h := (*[4]recentHead)(heads[len(heads)-4:])
+			a, b, c, d := uint64(h[0])^hash, uint64(h[1])^hash, uint64(h[2])^hash, uint64(h[3])^hash
+			if min(a, b, c, d)>>headPlaceBits == 0 {
+				break
+			}
+			heads = heads[:len(heads)-4]
+		}
 		for i := len(heads) - 1; i >= 0; i-- {
 			if (uint64(heads[i])^hash)>>headPlaceBits == 0 {
-				return max(begin+i+1, from)
+				return begin + i + 1
 			}
 		}
 		to = begin

@@ -19,7 +19,7 @@ type recentIndex struct {
 const (
 	// scansPerIndex is how many heads are looked through in the time that one
 	// takes to enter the index.
-	scansPerIndex = 64
+	scansPerIndex = 32
 	// minIndexBits is the logarithm of the smallest index.
 	minIndexBits = 6
 	// overhang are the places behind the index's last one, so that probing

@@ -103,6 +103,7 @@ func BenchmarkRecents(b *testing.B) {
 				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/record")
 			})
 		}
+		fill()
 		run("add", fill)
 		run("index", func() {
 			x := &rs.segments[0].index
