@@ -16,8 +16,9 @@ const (
 	runMagic       = "fbfkvrun"
 	runFileVersion = 2
 	// runBlockSize is how large blocks are on average. A look-up reads one:
-	// a system call costs as much as copying and searching about 2 KB.
-	runBlockSize  = 1 << 10
+	// copying it out of the page cache, its checksum and the search are what
+	// grows with it, the index in memory, 5 bytes a block, what grows without.
+	runBlockSize  = 512
 	runBlockSum   = 4 // the block's CRC, behind its records
 	runIndexEntry = 5 // where the block ends
 	runIndexPad   = 3 // so that an entry can be read as a whole word
