@@ -60,11 +60,13 @@ func (x *recentIndex) resize(bits int) {
 	*x = recentIndex{places: newIndex(bits), shift: uint8(64 - bits)}
 }
 
-// place enters a record; false if there is no room behind its place.
+// place enters a record at its place, and moves what is there further; false if
+// there is no room behind. So the newest of one hash comes first: an opid that is
+// used again after its window has two records, of which the last one counts.
 func (x *recentIndex) place(h recentHead) bool {
+	loc := uint32(h.location()) + 1
 	for i := uint64(h) >> x.shift; i < uint64(len(x.places)); i++ {
-		if x.places[i] == 0 {
-			x.places[i] = uint32(h.location()) + 1
+		if loc, x.places[i] = x.places[i], loc; loc == 0 {
 			return true
 		}
 	}

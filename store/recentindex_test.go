@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -75,6 +76,27 @@ func TestRecentIndexOverflows(t *testing.T) {
 	for i := range n {
 		if r, ok := s.index.find(s, hash(i), []byte("k"), id(i)); !ok || r.seq != uint64(i) {
 			t.Errorf("record %d: found %v, sequence %d", i, ok, r.seq)
+		}
+	}
+}
+
+// TestRecentFindNewest: of the records of an opid that was used again after its
+// window, the newest is found, in the index and outside.
+func TestRecentFindNewest(t *testing.T) {
+	for _, updates := range [][]int{{}, {3}, {1, 2, 3}, {1, 3}, {2}} {
+		var rs recents
+		for i := range 4 {
+			for _, id := range []string{"a", "b", "c"} { // as if all had one hash
+				rs.add(&record{table: 1, hash: 7 << 40, seq: uint64(10*i) + uint64(id[0]), key: []byte("k"), id: []byte(id)})
+			}
+			if s := rs.segments[0]; slices.Contains(updates, i) {
+				s.index.update(s)
+			}
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			if r, ok := rs.find(7<<40, []byte("k"), []byte(id)); !ok || r.seq != 30+uint64(id[0]) {
+				t.Errorf("index updated after %v: %s found %v, sequence %d", updates, id, ok, r.seq)
+			}
 		}
 	}
 }
