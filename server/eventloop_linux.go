@@ -26,12 +26,17 @@ import (
 // meanwhile is the next worker's round, and the next commit. Otherwise it goes on
 // alone, and nobody need be woken. The more clients wait, the fuller the rounds.
 //
-// The epoll instance is itself registered with Go's poller, so that a worker
-// that waits for events blocks no thread and no processor.
+// The worker that waits for events does so in epoll_pwait itself, on a thread of its
+// own, which costs no processor: Go takes that back from a thread that waits in a
+// system call when others need it, to stop the world at once. To register the epoll
+// instance with Go's poller instead would save that thread; but a second one, which
+// waits in the poller for everything else, would then be woken by every event of a
+// connection, also while the worker is at work and nobody waits for it.
 type eventLoop struct {
 	server *Server
-	epoll  *os.File
+	epoll  *os.File        // unknown to Go's poller
 	raw    syscall.RawConn // of epoll
+	bell   *os.File        // an eventfd that epoll watches; it rings when the loop has ended
 	leader sync.Mutex      // held by the worker that waits for events, of those that have a turn
 	turn   chan struct{}   // holds as many turns as workers may have at once
 
@@ -59,10 +64,13 @@ func (s *Server) startLoop() error {
 	if err != nil {
 		return fmt.Errorf("cannot make an epoll instance: %w", err)
 	}
-	unix.SetNonblock(fd, true) // or Go's poller would not take it
 	l := &eventLoop{server: s, epoll: os.NewFile(uintptr(fd), "epoll"), stopping: s.stop}
 	if l.raw, err = l.epoll.SyscallConn(); err != nil {
 		return fmt.Errorf("cannot use an epoll instance: %w", err)
+	}
+	if err := l.hang(); err != nil {
+		l.epoll.Close()
+		return fmt.Errorf("cannot watch an eventfd: %w", err)
 	}
 	l.spareShared.New = func() any { return newWorker(l, false) }
 	l.sparePrivate.New = func() any { return newWorker(l, true) }
@@ -77,6 +85,28 @@ func (s *Server) startLoop() error {
 	s.mu.Unlock()
 	return nil
 }
+
+// hang makes the bell and watches it.
+func (l *eventLoop) hang() error {
+	bell, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	l.bell = os.NewFile(uintptr(bell), "eventfd")
+	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(bell)} // told to everyone who asks
+	if rawErr := l.raw.Control(func(epoll uintptr) {
+		err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, bell, &event)
+	}); rawErr != nil {
+		err = rawErr
+	}
+	if err != nil {
+		l.bell.Close()
+	}
+	return err
+}
+
+// ring wakes who waits for events, now and later.
+func (l *eventLoop) ring() { l.bell.Write([]byte{7: 1}) }
 
 // turnsOf returns how many workers may hold a turn on so many processors. About
 // half of a round is writing, which needs no turn.
@@ -107,11 +137,11 @@ func (l *eventLoop) remind(c *polled) {
 func (l *eventLoop) poll(w *worker) bool {
 	l.leader.Lock() // so that one event wakes one worker
 	defer l.leader.Unlock()
-	return l.raw.Read(w.pollFn) == nil
+	return l.raw.Control(w.waitFn) == nil
 }
 
 // look gives w the events there are.
-func (l *eventLoop) look(w *worker) bool { return l.raw.Control(w.moreFn) == nil }
+func (l *eventLoop) look(w *worker) bool { return l.raw.Control(w.pollFn) == nil }
 
 // close ends the workers. Every connection is gone.
 func (l *eventLoop) close() {
@@ -119,8 +149,10 @@ func (l *eventLoop) close() {
 		return
 	}
 	l.done.Store(true)
-	l.epoll.Close() // wakes who waits for events
+	l.ring()
 	l.workers.Wait()
+	l.epoll.Close()
+	l.bell.Close()
 }
 
 // adopt returns a connection served by the loop, or nil if it cannot be: if there

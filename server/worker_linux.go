@@ -26,9 +26,9 @@ type worker struct {
 	readers readerStack // for connections that have none
 
 	events [maxEvents]unix.EpollEvent
-	ready  int                // how many of events there are
-	pollFn func(uintptr) bool // poll
-	moreFn func(uintptr)      // likewise
+	ready  int           // how many of events there are
+	pollFn func(uintptr) // poll
+	waitFn func(uintptr) // await
 
 	conns   []*polled // of this round
 	starved []*polled // which this round had no room for
@@ -54,8 +54,7 @@ const (
 func newWorker(l *eventLoop, private bool) *worker {
 	w := &worker{loop: l, private: private, replies: new(resp.Writer)}
 	w.newRound()
-	w.pollFn = w.poll
-	w.moreFn = func(epoll uintptr) { w.poll(epoll) }
+	w.pollFn, w.waitFn = w.poll, w.await
 	return w
 }
 
@@ -134,7 +133,7 @@ func (w *worker) wait() bool {
 	if w.unfinished() {
 		poll = l.look
 	}
-	if !poll(w) {
+	if !poll(w) || l.done.Load() { // done is set before an event tells of it
 		return false
 	}
 	w.conns = append(append(w.conns[:0], w.starved...), w.again...)
@@ -142,24 +141,34 @@ func (w *worker) wait() bool {
 	if w.ready > 0 {
 		w.conns = l.claimAll(w.conns, w.events[:w.ready])
 	}
-	return !l.done.Load()
+	return true
 }
 
-// poll appends the events there are, and reports whether there are any. It never
-// waits.
-func (w *worker) poll(epoll uintptr) bool {
-	for w.ready < len(w.events) {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events[w.ready])),
-			uintptr(len(w.events)-w.ready), 0, 0, 0)
-		if errno == unix.EINTR {
-			continue
+// poll takes the events there are. It never waits.
+func (w *worker) poll(epoll uintptr) {
+	for {
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), maxEvents, 0, 0, 0)
+		if errno != unix.EINTR {
+			w.took(n, errno)
+			return
 		}
-		if errno == 0 {
-			w.ready += int(n)
-		}
-		break
 	}
-	return w.ready > 0
+}
+
+// await takes the events there are, and waits until there are any.
+func (w *worker) await(epoll uintptr) {
+	// Under load there nearly always are, and Go's scheduler need not hear of it.
+	for w.poll(epoll); w.ready == 0; {
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), maxEvents, ^uintptr(0), 0, 0)
+		w.took(n, errno)
+	}
+}
+
+// took notes what epoll_pwait returned.
+func (w *worker) took(n uintptr, errno unix.Errno) {
+	if errno == 0 {
+		w.ready = int(n)
+	}
 }
 
 // serve carries out one round.
