@@ -21,10 +21,11 @@ import (
 //	one batch, one commit → each connection's replies with one write
 //
 // Workers take turns. The one whose turn it is waits for events, reads and
-// parses, and lets the store decide; when it has to wait for the disk, or has
-// many replies to write, it passes its turn on, so that what becomes ready
-// meanwhile is the next worker's round, and the next commit. Otherwise it goes on
-// alone, and nobody need be woken. The more clients wait, the fuller the rounds.
+// parses, and lets the store decide; when a large round has to wait for the disk, a
+// small one for long (turn_linux.go), or there are many replies to write, it
+// passes its turn on, so that what becomes ready meanwhile is the next worker's
+// round, and the next commit. Otherwise it goes on alone, and nobody need be woken.
+// The more clients wait, the fuller the rounds.
 //
 // The worker that waits for events does so in epoll_pwait itself, on a thread of its
 // own, which costs no processor: Go takes that back from a thread that waits in a
@@ -39,6 +40,9 @@ type eventLoop struct {
 	bell   *os.File        // an eventfd that epoll watches; it rings when the loop has ended
 	leader sync.Mutex      // held by the worker that waits for events, of those that have a turn
 	turn   chan struct{}   // holds as many turns as workers may have at once
+
+	watched atomic.Bool   // watchBlocked is looking, or alarm tells it to
+	alarm   chan struct{} // watchBlocked waits for it
 
 	idle    atomic.Int32 // workers that wait for a turn
 	workers sync.WaitGroup
@@ -76,6 +80,8 @@ func (s *Server) startLoop() error {
 	l.sparePrivate.New = func() any { return newWorker(l, true) }
 	turns := turnsOf(runtime.GOMAXPROCS(0))
 	l.turn = make(chan struct{}, turns)
+	l.alarm = make(chan struct{}, 1)
+	go l.watchBlocked()
 	for range turns {
 		l.turn <- struct{}{}
 		l.spawn()
@@ -151,6 +157,7 @@ func (l *eventLoop) close() {
 	l.done.Store(true)
 	l.ring()
 	l.workers.Wait()
+	close(l.alarm)
 	l.epoll.Close()
 	l.bell.Close()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -17,7 +18,10 @@ import (
 type worker struct {
 	loop    *eventLoop
 	private bool
-	turn    bool // it has one
+
+	turn   atomic.Uint32 // noTurn, turnHeld or turnBlocked
+	blocks atomic.Uint64 // how often it waited for the disk with a turn
+	met    uint64        // blocks, when relieve last met it waiting
 
 	mu      sync.Mutex // held while a round is served, and to trim; guards what follows, of a shared worker
 	served  bool       // a round since the last trim
@@ -60,7 +64,7 @@ func newWorker(l *eventLoop, private bool) *worker {
 
 func (w *worker) newRound() {
 	w.round = commands.NewRound(w.loop.server.store, &w.loop.server.commands, !w.private)
-	w.round.OnBlock(w.pass)
+	w.round.OnBlock(w.block)
 }
 
 // run serves whatever is ready until the loop ends, or there are too many idle
@@ -69,7 +73,7 @@ func (w *worker) run() {
 	l := w.loop
 	defer l.workers.Done()
 	for {
-		if !w.turn && int(l.idle.Add(1)) > cap(l.turn)+maxIdle && !w.unfinished() {
+		if w.turn.Load() == noTurn && int(l.idle.Add(1)) > cap(l.turn)+maxIdle && !w.unfinished() {
 			l.idle.Add(-1)
 			l.running.remove(w)
 			l.spareShared.Put(w)
@@ -83,22 +87,10 @@ func (w *worker) run() {
 		w.serve()
 		w.served = true
 		w.mu.Unlock()
-		if !w.turn {
+		if w.turn.Load() == noTurn {
 			w.handBack()
 		}
 	}
-}
-
-// pass gives the turn to another worker, if this one has it.
-func (w *worker) pass() {
-	if !w.turn {
-		return
-	}
-	w.turn = false
-	if w.loop.idle.Load() == 0 && !w.loop.done.Load() {
-		w.loop.spawn()
-	}
-	w.loop.turn <- struct{}{}
 }
 
 // handBack gives up the connections that the round left unfinished, for a worker
@@ -124,9 +116,9 @@ func (w *worker) unfinished() bool { return len(w.starved) > 0 || len(w.again) >
 func (w *worker) wait() bool {
 	l := w.loop
 	w.ready = 0
-	if !w.turn {
+	if w.turn.Load() == noTurn {
 		<-l.turn
-		w.turn = true
+		w.turn.Store(turnHeld)
 		l.idle.Add(-1)
 	}
 	poll := l.poll
@@ -269,6 +261,7 @@ func (w *worker) fill(c *polled) bool {
 // execute executes the round.
 func (w *worker) execute() {
 	defer func() {
+		w.resume()
 		if p := recover(); p != nil {
 			for _, c := range w.conns {
 				c.err = errPanicked
@@ -278,6 +271,7 @@ func (w *worker) execute() {
 		}
 	}()
 	w.round.Execute()
+	w.resume()
 	if w.round.Pending() >= passAt {
 		w.pass()
 	}

@@ -1,0 +1,105 @@
+package server
+
+import (
+	"slices"
+	"time"
+)
+
+// A small round that waits for the disk keeps its worker's turn: most clients are
+// in it and wait likewise, what the others send meanwhile makes the next commit the
+// fuller, and to hand the turn to another thread costs more than the round. But a
+// disk may take long. So while rounds wait, a goroutine looks after them every
+// patience, and passes on the turn of one that it meets twice.
+const (
+	patience = time.Millisecond
+	// restAfter is how many looks at nobody who waits end the looking, until
+	// somebody does again.
+	restAfter = 100
+)
+
+// What worker.turn says.
+const (
+	noTurn      = iota
+	turnHeld    // the worker's own
+	turnBlocked // the worker waits for the disk: relieve may take the turn
+)
+
+// pass gives the turn to another worker, if this one has it.
+func (w *worker) pass() {
+	if w.turn.Swap(noTurn) != noTurn {
+		w.loop.passOn()
+	}
+}
+
+// passOn gives a turn that somebody gave up to whoever takes it.
+func (l *eventLoop) passOn() {
+	if l.idle.Load() == 0 && !l.done.Load() {
+		l.spawn()
+	}
+	l.turn <- struct{}{}
+}
+
+// block is called when the round is about to wait for the disk. A large one, which
+// others would wait for noticeably, passes the turn at once.
+func (w *worker) block() {
+	if w.round.Pending() >= passAt {
+		w.pass()
+		return
+	}
+	if !w.turn.CompareAndSwap(turnHeld, turnBlocked) {
+		return
+	}
+	w.blocks.Add(1)
+	if l := w.loop; !l.watched.Load() && l.watched.CompareAndSwap(false, true) {
+		l.alarm <- struct{}{}
+	}
+}
+
+// resume is called when the round waits no more.
+func (w *worker) resume() { w.turn.CompareAndSwap(turnBlocked, turnHeld) }
+
+// watchBlocked passes on the turns of rounds that wait for long, until alarm is
+// closed.
+func (l *eventLoop) watchBlocked() {
+	for range l.alarm {
+		for l.watch() {
+		}
+	}
+}
+
+// watch looks after blocked rounds until there were none for a while. It reports
+// whether there is one that began as it ended, and gave no alarm.
+func (l *eventLoop) watch() bool {
+	for quiet := 0; quiet < restAfter; quiet++ {
+		time.Sleep(patience)
+		if l.done.Load() {
+			return false
+		}
+		if l.relieve() {
+			quiet = 0
+		}
+	}
+	l.watched.Store(false)
+	return l.relieve() && l.watched.CompareAndSwap(false, true)
+}
+
+// relieve passes on the turns of the workers that wait for the disk in the same
+// round as at the last call. It reports whether any waits. Only watchBlocked calls
+// it.
+func (l *eventLoop) relieve() (blocked bool) {
+	l.running.mu.Lock()
+	workers := slices.Clone(l.running.list)
+	l.running.mu.Unlock()
+	for _, w := range workers {
+		if w.turn.Load() != turnBlocked {
+			continue
+		}
+		blocked = true
+		if met := w.blocks.Load(); met != w.met {
+			w.met = met
+		} else if w.turn.CompareAndSwap(turnBlocked, noTurn) {
+			l.passOn()
+		}
+	}
+	return blocked
+}
