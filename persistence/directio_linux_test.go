@@ -211,6 +211,43 @@ func TestWarmRun(t *testing.T) {
 	}
 }
 
+// TestAskedRun: a run into which one is merged that look-ups found much in is
+// written through the page cache, one into which others are merged is not.
+func TestAskedRun(t *testing.T) {
+	dir := t.TempDir()
+	needDirect(t, dir)
+	db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec})
+	defer mustClose(t, db)
+	pairs := evenly(60_000)
+	run := func(id uint64, merged ...Run) Run {
+		w, err := db.NewRun(Run{Partition: 1, Table: 1, ID: id, Count: 60_000, Bytes: 420_000}, merged...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range pairs {
+			if err := w.Add(p[0], p[1], []byte("value")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r, err := w.Finish(Run{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	cached := func(r Run) bool { return inPageCache(t, db.path(runName, runFileName(r)), 0) }
+	cold, asked := run(1), run(2)
+	for i := 0; i < len(pairs); i += 100 {
+		lookUp(t, db, asked, pairs[i][0])
+	}
+	if merged := run(3, cold); cached(merged) {
+		t.Error("a run of one that nobody asked for is in the page cache")
+	}
+	if merged := run(4, cold, asked); !cached(merged) {
+		t.Error("a run of one that was asked for is not in the page cache")
+	}
+}
+
 // TestRunBuffers: direct reads and writes need buffers that begin at a page.
 func TestRunBuffers(t *testing.T) {
 	var rs runFiles

@@ -143,7 +143,10 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 	if file == nil {
 		return nil, errRunGone(r)
 	}
-	past := db.openDirect(file.path, file.index.size())
+	var past vfs.File
+	if !file.warmth.asked() {
+		past = db.openDirect(file.path, file.index.size())
+	}
 	return &RunIterator{db: db, run: r, file: file, f: f, past: past, raw: db.runs.readBuffer()}, nil
 }
 

@@ -32,6 +32,32 @@ func (w warmth) found(off uint64) bool {
 	return i < uint64(len(w)) && w[i].Load() < warmAt && w[i].Add(1) == warmAt
 }
 
+// asked reports whether half of the file has been read ahead, or more.
+func (w warmth) asked() bool {
+	n := 0
+	for i := range w {
+		if w[i].Load() >= warmAt {
+			n++
+		}
+	}
+	return n > 0 && 2*n >= len(w)
+}
+
+// anyAsked reports whether look-ups find much in one of the runs: then it is in the
+// page cache, and what it is merged into belongs there too.
+func (db *DB) anyAsked(runs []Run) bool {
+	for _, r := range runs {
+		if f := db.runs.acquire(r); f != nil {
+			asked := f.warmth.asked()
+			db.runs.release(f)
+			if asked {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // warm notes that a look-up found a record in the block at an offset, so that what
 // is asked for often comes into the page cache. It does not wait for the disk.
 func (r *runFile) warm(f vfs.File, off uint64) {

@@ -19,4 +19,13 @@ func TestWarmth(t *testing.T) {
 	if newWarmth(0).found(0) {
 		t.Error("an empty file is read ahead")
 	}
+	w = newWarmth(3 * warmPart)
+	for i, want := range []bool{false, true, true} {
+		if w.found(uint64(i) * warmPart); !w.found(uint64(i)*warmPart) || w.asked() != want {
+			t.Errorf("%d of 3 parts were read ahead: asked %v, not %v", i+1, !want, want)
+		}
+	}
+	if newWarmth(0).asked() {
+		t.Error("an empty file was asked for")
+	}
 }

@@ -38,8 +38,9 @@ type RunWriter struct {
 
 // NewRun begins a run; only its Partition, Table and ID matter yet, and Count
 // and Bytes: they are how much is expected, which the size of blocks and thus the
-// time of look-ups depends on.
-func (db *DB) NewRun(r Run) (*RunWriter, error) {
+// time of look-ups depends on. merged are the runs that go into it, if any: it is
+// written past the page cache unless look-ups found much in one of them.
+func (db *DB) NewRun(r Run, merged ...Run) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
@@ -53,7 +54,7 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 		return nil, wrap("create a run", err)
 	}
 	w.f, w.buf, w.index = f, db.runs.writeBuffer(), newRunIndex(int(blocks))
-	w.direct = !db.bufferedRuns && size >= minDirect && setDirect(f, true)
+	w.direct = !db.bufferedRuns && size >= minDirect && !db.anyAsked(merged) && setDirect(f, true)
 	return w, nil
 }
 

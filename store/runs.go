@@ -244,7 +244,7 @@ func (c *checkpoint) writeRun(g runGroup, table uint32, n int) (persistence.Run,
 		}
 		sources = append(sources, &iteratorSource{it: it})
 	}
-	w, err := c.s.db.NewRun(run)
+	w, err := c.s.db.NewRun(run, g.merged...)
 	if err != nil {
 		return run, err
 	}
