@@ -22,6 +22,9 @@ const (
 	minDirect = 128 << 10
 )
 
+// wantsDirect reports whether a run of so many bytes is to pass by the page cache.
+func (db *DB) wantsDirect(size uint64) bool { return !db.bufferedRuns && size >= minDirect }
+
 // alignDown and alignUp return the next multiple of directAlign.
 func alignDown(n uint64) uint64 { return n &^ (directAlign - 1) }
 func alignUp(n uint64) uint64   { return alignDown(n + directAlign - 1) }
@@ -43,7 +46,7 @@ func writeDirect(f vfs.File, b []byte) (direct bool, err error) {
 // openDirect opens a file of a run for reading past the page cache; nil if that
 // cannot be, and the file is to be read the usual way.
 func (db *DB) openDirect(path string, size uint64) vfs.File {
-	if db.bufferedRuns || size < minDirect {
+	if !db.wantsDirect(size) {
 		return nil
 	}
 	f, err := db.fs.Open(path)

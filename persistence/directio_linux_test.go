@@ -59,6 +59,40 @@ func evenly(n int) (pairs [][2]uint64) {
 	return pairs
 }
 
+// openDirect opens a data directory on a file system with direct I/O.
+func openDirect(t *testing.T, o Options) *DB {
+	t.Helper()
+	dir := t.TempDir()
+	needDirect(t, dir)
+	o.Dir, o.Fsync = dir+"/data", Everysec
+	db := mustOpen(t, o)
+	t.Cleanup(func() { mustClose(t, db) })
+	return db
+}
+
+// writeExpected writes a run of which the writer is told how large it will be.
+func writeExpected(t *testing.T, db *DB, pairs [][2]uint64) Run {
+	t.Helper()
+	n := uint64(len(pairs))
+	return writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: n, Bytes: 7 * n}, pairs...)
+}
+
+// mustHold goes through a run that writeRun wrote.
+func mustHold(t *testing.T, db *DB, r Run, pairs [][2]uint64) {
+	t.Helper()
+	i := 0
+	err := db.ScanRun(r, func(hash, seq uint64, value []byte) error {
+		if p := pairs[i]; hash != p[0] || seq != p[1] || string(value) != fmt.Sprintf("v%d", seq) {
+			return fmt.Errorf("entry %d: (%x, %d) %q", i, hash, seq, value)
+		}
+		i++
+		return nil
+	})
+	if err != nil || i != len(pairs) {
+		t.Errorf("%d entries, %v", i, err)
+	}
+}
+
 // TestDirectRun: a large run passes by the page cache when it is written and when
 // it is gone through, a small one does not, and none where the setting says so; all
 // hold what was written.
@@ -74,28 +108,14 @@ func TestDirectRun(t *testing.T) {
 		{"buffered", 60_000, true, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			dir := t.TempDir()
-			needDirect(t, dir)
-			db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec, BufferedRuns: c.buffered})
-			defer mustClose(t, db)
+			db := openDirect(t, Options{BufferedRuns: c.buffered})
 			pairs := evenly(c.records)
-			// Count makes the writer expect as much as there will be.
-			r := writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: uint64(c.records), Bytes: uint64(7 * c.records)}, pairs...)
+			r := writeExpected(t, db, pairs)
 			path := db.path(runName, runFileName(r))
 			if got := !inPageCache(t, path, 0); got != c.direct {
 				t.Errorf("written past the page cache: %v, not %v", got, c.direct)
 			}
-			i := 0
-			err := db.ScanRun(r, func(hash, seq uint64, value []byte) error {
-				if p := pairs[i]; hash != p[0] || seq != p[1] || string(value) != fmt.Sprintf("v%d", seq) {
-					return fmt.Errorf("entry %d: (%x, %d) %q", i, hash, seq, value)
-				}
-				i++
-				return nil
-			})
-			if err != nil || i != len(pairs) {
-				t.Errorf("%d entries, %v", i, err)
-			}
+			mustHold(t, db, r, pairs)
 			if got := !inPageCache(t, path, 0); got != c.direct {
 				t.Errorf("read past the page cache: %v, not %v", got, c.direct)
 			}
@@ -159,26 +179,14 @@ func (f refusingFile) ReadAt(b []byte, off int64) (int, error) {
 // TestDirectRefused: a file system that takes O_DIRECT and then refuses is used
 // through the page cache.
 func TestDirectRefused(t *testing.T) {
-	dir := t.TempDir()
-	needDirect(t, dir)
 	refused := 0
-	db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec, FS: refusingFS{vfs.Default, &refused}})
-	defer mustClose(t, db)
+	db := openDirect(t, Options{FS: refusingFS{vfs.Default, &refused}})
 	pairs := evenly(60_000)
-	r := writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: 60_000, Bytes: 420_000}, pairs...)
+	r := writeExpected(t, db, pairs)
 	if refused != 1 {
 		t.Errorf("%d direct writes were refused, not 1", refused)
 	}
-	n := 0
-	if err := db.ScanRun(r, func(hash, seq uint64, _ []byte) error {
-		if pairs[n] != [2]uint64{hash, seq} {
-			return fmt.Errorf("entry %d: (%x, %d)", n, hash, seq)
-		}
-		n++
-		return nil
-	}); err != nil || n != len(pairs) {
-		t.Errorf("%d entries, %v", n, err)
-	}
+	mustHold(t, db, r, pairs)
 	if refused != 2 {
 		t.Errorf("%d direct reads were refused, not 1", refused-1)
 	}
@@ -187,12 +195,9 @@ func TestDirectRefused(t *testing.T) {
 // TestWarmRun: the part of a run in which a second look-up finds its record comes
 // into the page cache, and no other.
 func TestWarmRun(t *testing.T) {
-	dir := t.TempDir()
-	needDirect(t, dir)
-	db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec})
-	defer mustClose(t, db)
+	db := openDirect(t, Options{})
 	pairs := evenly(60_000)
-	r := writeRun(t, db, Run{Partition: 1, Table: 1, ID: 1, Count: 60_000, Bytes: 420_000}, pairs...)
+	r := writeExpected(t, db, pairs)
 	path := db.path(runName, runFileName(r))
 	lookUp(t, db, r, pairs[0][0]+1) // finds nothing
 	lookUp(t, db, r, pairs[0][0]+2)
@@ -214,10 +219,7 @@ func TestWarmRun(t *testing.T) {
 // TestAskedRun: a run into which one is merged that look-ups found much in is
 // written through the page cache, one into which others are merged is not.
 func TestAskedRun(t *testing.T) {
-	dir := t.TempDir()
-	needDirect(t, dir)
-	db := mustOpen(t, Options{Dir: dir + "/data", Fsync: Everysec})
-	defer mustClose(t, db)
+	db := openDirect(t, Options{})
 	pairs := evenly(60_000)
 	run := func(id uint64, merged ...Run) Run {
 		w, err := db.NewRun(Run{Partition: 1, Table: 1, ID: id, Count: 60_000, Bytes: 420_000}, merged...)

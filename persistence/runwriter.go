@@ -54,7 +54,7 @@ func (db *DB) NewRun(r Run, merged ...Run) (*RunWriter, error) {
 		return nil, wrap("create a run", err)
 	}
 	w.f, w.buf, w.index = f, db.runs.writeBuffer(), newRunIndex(int(blocks))
-	w.direct = !db.bufferedRuns && size >= minDirect && !db.anyAsked(merged) && setDirect(f, true)
+	w.direct = db.wantsDirect(size) && !db.anyAsked(merged) && setDirect(f, true)
 	return w, nil
 }
 
