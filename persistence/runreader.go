@@ -123,15 +123,18 @@ type RunIterator struct {
 	buf   []byte   // blocks read ahead, from offset off
 	off   uint64
 	next  int    // block to be read
-	block []byte // rest of the present one
+	block []byte // the present one
 	count uint64
-	last  [2]uint64
 
-	// Hash, Seq and Value are of the present entry. Value is borrowed until
-	// the next call of Next.
+	hash, seq uint64     // of the last entry
+	entries   []RunEntry // what Next returned last
+	err       error
+}
+
+// RunEntry is an entry of a run.
+type RunEntry struct {
 	Hash, Seq uint64
 	Value     []byte
-	err       error
 }
 
 // IterateRun returns an iterator before the run's first entry.
@@ -150,24 +153,28 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 	return &RunIterator{db: db, run: r, file: file, f: f, past: past, raw: db.runs.readBuffer()}, nil
 }
 
-// Next goes to the next entry; false at the end, or after an error. The end
-// comes only after as many entries as the run's header names.
-func (it *RunIterator) Next() bool {
-	if it.err != nil {
-		return false
+// Next returns the entries that follow, those of a block, so that what it costs
+// is shared by them; they are borrowed until the next call. None at the end, which
+// comes only after as many entries as the run's header names, or after an error.
+func (it *RunIterator) Next() []RunEntry {
+	it.entries = it.entries[:0]
+	if it.err != nil || !it.readBlock() {
+		return nil
 	}
-	if len(it.block) == 0 && !it.readBlock() {
-		return false
-	}
-	it.Hash, it.Seq, it.Value, it.block, it.err = nextRunRecord(it.block)
-	if at := [2]uint64{it.Hash, it.Seq}; it.err == nil {
-		if it.count > 0 && (at[0] < it.last[0] || at[0] == it.last[0] && at[1] <= it.last[1]) {
-			it.err = corruptf("the run's entries are out of order")
+	for b := it.block; len(b) > 0; {
+		var e RunEntry
+		if e.Hash, e.Seq, e.Value, b, it.err = nextRunRecord(b); it.err != nil {
+			return nil
 		}
-		it.last = at
+		if it.count > 0 && (e.Hash < it.hash || e.Hash == it.hash && e.Seq <= it.seq) {
+			it.err = corruptf("the run's entries are out of order")
+			return nil
+		}
+		it.hash, it.seq = e.Hash, e.Seq
+		it.count++
+		it.entries = append(it.entries, e)
 	}
-	it.count++
-	return it.err == nil
+	return it.entries
 }
 
 // readBlock goes to the next block that has records; false at the end.
@@ -245,10 +252,12 @@ func (db *DB) ScanRun(r Run, fn func(hash, seq uint64, value []byte) error) erro
 	if err != nil {
 		return err
 	}
-	for it.Next() {
-		if err := fn(it.Hash, it.Seq, it.Value); err != nil {
-			_ = it.Close() // only read: fn's error is the one to tell
-			return err
+	for entries := it.Next(); len(entries) > 0; entries = it.Next() {
+		for _, e := range entries {
+			if err := fn(e.Hash, e.Seq, e.Value); err != nil {
+				_ = it.Close() // only read: fn's error is the one to tell
+				return err
+			}
 		}
 	}
 	return it.Close()

@@ -137,9 +137,8 @@ func BenchmarkRecents(b *testing.B) {
 		sealed := rs.seal()
 		run("sort", func() {
 			s := newRecordSorter(scratch, sealed, 1, n)
-			var h mergeHead
-			for ok := true; ok; {
-				ok, _ = s.advance(&h)
+			for entries, _ := s.next(); len(entries) > 0; {
+				entries, _ = s.next()
 			}
 			s.close()
 		})

@@ -3,6 +3,8 @@ package store
 import (
 	"encoding/binary"
 	"math/bits"
+
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // recordSorter puts the records of sealed segments in the order of runs. Only
@@ -19,11 +21,11 @@ type recordSorter struct {
 
 	chunks    [][]byte // of all segments; heads refer to them
 	partBits  int
-	sliceBits int          // of the hash; partBits of them are the part's
-	part      int          // the next one
-	slice     int          // the next one of the part before, which is gathered
-	list      []recentHead // in order: what is still to come of the slices before
-	requested uint32       // keeps the loads made ahead from being dropped
+	sliceBits int                    // of the hash; partBits of them are the part's
+	part      int                    // the next one
+	slice     int                    // the next one of the part before, which is gathered
+	entries   []persistence.RunEntry // what next returned last
+	requested uint32                 // keeps the loads made ahead from being dropped
 }
 
 // sortScratch is the memory of a recordSorter, kept for the next one.
@@ -109,29 +111,31 @@ func (s *recordSorter) collect(least, span uint64) {
 	}
 }
 
-// sortNext makes list of the next slices; false at the end.
-func (s *recordSorter) sortNext() bool {
-	if s.slice == len(s.ends) {
-		if s.part == 1<<s.partBits {
-			return false
+// sortNext returns the heads of the next slices, sorted; none at the end.
+func (s *recordSorter) sortNext() (list []recentHead) {
+	for len(list) == 0 {
+		if s.slice == len(s.ends) {
+			if s.part == 1<<s.partBits {
+				return nil
+			}
+			s.gather()
 		}
-		s.gather()
+		begin := uint32(0)
+		if s.slice > 0 {
+			begin = s.ends[s.slice-1]
+		}
+		from := begin
+		for ; s.slice < len(s.ends) && from-begin < requestRecords; s.slice++ {
+			s.sortSlice(s.sorted[from:s.ends[s.slice]])
+			from = s.ends[s.slice]
+		}
+		list = s.sorted[begin:from]
 	}
-	begin := uint32(0)
-	if s.slice > 0 {
-		begin = s.ends[s.slice-1]
-	}
-	from := begin
-	for ; s.slice < len(s.ends) && from-begin < requestRecords; s.slice++ {
-		s.sortSlice(s.sorted[from:s.ends[s.slice]])
-		from = s.ends[s.slice]
-	}
-	s.list = s.sorted[begin:from]
-	for _, h := range s.list {
+	for _, h := range list {
 		b := s.record(h)
 		s.requested += uint32(b[0]) + uint32(b[min(cacheLine, len(b)-1)])
 	}
-	return true
+	return list
 }
 
 // sortSlice sorts a few heads.
@@ -164,18 +168,16 @@ func (s *recordSorter) tableOf(h recentHead) uint32 {
 	return binary.LittleEndian.Uint32(s.record(h))
 }
 
-// advance makes h the next record; false at the end.
-func (s *recordSorter) advance(h *mergeHead) (bool, error) {
-	for len(s.list) == 0 {
-		if !s.sortNext() {
-			return false, nil
-		}
+// next returns the next records; none at the end.
+func (s *recordSorter) next() ([]persistence.RunEntry, error) {
+	list := s.sortNext()
+	s.entries = s.entries[:0]
+	for _, h := range list {
+		b := s.record(h)
+		value, _ := recordValue(b)
+		s.entries = append(s.entries, persistence.RunEntry{Hash: recordHash(b), Seq: recordSeq(b), Value: value})
 	}
-	b := s.record(s.list[0])
-	h.hash, h.seq = recordHash(b), recordSeq(b)
-	h.value, _ = recordValue(b)
-	s.list = s.list[1:]
-	return true, nil
+	return s.entries, nil
 }
 
 // close gives back scratch that is unusually large.

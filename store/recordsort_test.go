@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // TestRecordSorter sorts records of two tables in two segments, more than are
@@ -38,27 +40,38 @@ func TestRecordSorter(t *testing.T) {
 	scratch := new(sortScratch)
 	for range 2 { // the second time with the first's scratch
 		s := newRecordSorter(scratch, sealed, 1, counts[1])
-		var last, h mergeHead
-		for i := range counts[1] {
-			if ok, err := s.advance(&h); !ok || err != nil {
-				t.Fatal(i, ok, err)
+		var last persistence.RunEntry
+		n := 0
+		for entries := nextEntries(t, s); len(entries) > 0; entries = nextEntries(t, s) {
+			for _, e := range entries {
+				if n > 0 && compareRecords(last.Hash, last.Seq, e.Hash, e.Seq) >= 0 {
+					t.Fatalf("record %d out of order", n)
+				}
+				w := want[e.Seq]
+				got, err := decodeRunValue(e.Value)
+				if err != nil || e.Hash != w.hash || string(got.key) != string(w.key) || string(got.id) != string(w.id) {
+					t.Fatalf("sequence %d: %+v, %v", e.Seq, got, err)
+				}
+				last = e
+				n++
 			}
-			if i > 0 && compareRecords(last.hash, last.seq, h.hash, h.seq) >= 0 {
-				t.Fatalf("record %d out of order", i)
-			}
-			w := want[h.seq]
-			got, err := decodeRunValue(h.value)
-			if err != nil || h.hash != w.hash || string(got.key) != string(w.key) || string(got.id) != string(w.id) {
-				t.Fatalf("sequence %d: %+v, %v", h.seq, got, err)
-			}
-			last = h
 		}
-		if ok, _ := s.advance(&h); ok {
-			t.Fatal("more records than there are")
+		if n != counts[1] {
+			t.Fatalf("%d records instead of %d", n, counts[1])
 		}
 		s.close()
 	}
 	if len(sealed) != 2 {
 		t.Fatal(len(sealed), "segments")
 	}
+}
+
+// nextEntries are the entries that follow in a source.
+func nextEntries(t *testing.T, s runSource) []persistence.RunEntry {
+	t.Helper()
+	entries, err := s.next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries
 }

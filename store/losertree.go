@@ -1,0 +1,115 @@
+package store
+
+import (
+	"math/bits"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// loserTree finds the least of the present entries of some sources (Knuth, The Art
+// of Computer Programming, volume 3, section 5.4.1). They are the leaves of a
+// binary tree, in each of whose nodes two of them were compared. The node keeps the
+// loser, the greater one, while the other goes on to the node above. So the least
+// one, when its source goes to the next entry, is compared only with the losers on
+// its way to the root: with four of sixteen.
+type loserTree struct {
+	heads []mergeHead // of the sources that have entries left
+	// nodes has the least one of all at 0, the root at 1 and the children of
+	// node i at 2i and 2i+1; what would be node len(heads)+i is the leaf heads[i].
+	nodes []mergeNode
+}
+
+// mergeHead is where a source has got to.
+type mergeHead struct {
+	entries []persistence.RunEntry
+	at      int // of the present one in entries
+	source  runSource
+}
+
+func (h *mergeHead) entry() *persistence.RunEntry { return &h.entries[h.at] }
+
+// mergeNode is an entry in the tree; its hash is nearly always all that is
+// compared.
+type mergeNode struct {
+	hash uint64
+	head uint64 // an index, as wide as the hash so that both are exchanged alike
+}
+
+func newLoserTree(sources []runSource) (*loserTree, error) {
+	t := &loserTree{nodes: make([]mergeNode, len(sources))}
+	for _, s := range sources {
+		entries, err := s.next()
+		if err != nil {
+			return nil, err
+		}
+		if len(entries) > 0 {
+			t.heads = append(t.heads, mergeHead{entries: entries, source: s})
+		}
+	}
+	t.build()
+	return t, nil
+}
+
+// build fills the tree.
+func (t *loserTree) build() {
+	n := len(t.heads)
+	if n == 0 {
+		return
+	}
+	winners := make([]mergeNode, 2*n)
+	for i := range t.heads {
+		winners[n+i] = mergeNode{hash: t.heads[i].entry().Hash, head: uint64(i)}
+	}
+	for i := n - 1; i > 0; i-- {
+		winner, loser := winners[2*i], winners[2*i+1]
+		if t.less(loser, winner) {
+			winner, loser = loser, winner
+		}
+		winners[i], t.nodes[i] = winner, loser
+	}
+	t.nodes[0] = winners[1]
+}
+
+func (t *loserTree) less(a, b mergeNode) bool {
+	return a.hash < b.hash || a.hash == b.hash && t.heads[a.head].entry().Seq < t.heads[b.head].entry().Seq
+}
+
+// least returns the least of the present entries; there must be one.
+func (t *loserTree) least() *persistence.RunEntry { return t.heads[t.nodes[0].head].entry() }
+
+// advance takes the least entry's source to its next one.
+func (t *loserTree) advance() error {
+	x := t.nodes[0]
+	h := &t.heads[x.head]
+	if h.at++; h.at == len(h.entries) {
+		entries, err := h.source.next()
+		if err != nil {
+			return err
+		}
+		if len(entries) == 0 {
+			t.heads = slices.Delete(t.heads, int(x.head), int(x.head)+1)
+			t.build()
+			return nil
+		}
+		h.entries, h.at = entries, 0
+	}
+	x.hash = h.entry().Hash
+	for i := (x.head + uint64(len(t.heads))) / 2; i > 0; i /= 2 {
+		node := &t.nodes[i]
+		// Which hash is less nobody can foretell, so it is not made a branch:
+		// that would be mispredicted every other time.
+		_, less := bits.Sub64(node.hash, x.hash, 0)
+		if node.hash == x.hash {
+			less = 0
+			if t.less(*node, x) {
+				less = 1
+			}
+		}
+		hash, head := (node.hash^x.hash)&-less, (node.head^x.head)&-less
+		node.hash, x.hash = node.hash^hash, x.hash^hash
+		node.head, x.head = node.head^head, x.head^head
+	}
+	t.nodes[0] = x
+	return nil
+}
