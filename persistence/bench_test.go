@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -107,12 +108,12 @@ func BenchmarkColdRow(b *testing.B) {
 
 // BenchmarkPages writes 64 MB: through the page cache into a new file, whose pages the
 // system has to find and to clear; over the same file again; and past the page cache, as
-// runs are written. cpu-ns/B is the processor's part of it: the rest of the time a thread
-// waits for the disk.
+// runs and snapshots are written. cpu-ns/B is the processor's part of it: the rest of the
+// time a thread waits for the disk.
 func BenchmarkPages(b *testing.B) {
 	const size = 64 << 20
-	data := takeBuffer(&new(runFiles).writeBufs, runWriteSize)[:runWriteSize]
-	copy(data, randomBytes(runWriteSize))
+	data := takeBuffer(new(sync.Pool), directPiece)[:directPiece]
+	copy(data, randomBytes(directPiece))
 	write := func(b *testing.B, f vfs.File, piece int) {
 		for at := 0; at < size; at += piece {
 			if _, err := f.WriteAt(data[:piece], int64(at)); err != nil {
@@ -147,7 +148,7 @@ func BenchmarkPages(b *testing.B) {
 	}
 	bench("new", 256<<10, false, false)
 	bench("again", 256<<10, true, false)
-	bench("direct", runWriteSize, false, true)
+	bench("direct", directPiece, false, true)
 }
 
 // processorTime is what the process has used.

@@ -111,6 +111,9 @@ func grow(b []byte, n int) []byte {
 	return b[:n]
 }
 
+// runReadSize is how many bytes a RunIterator reads at once, unless a block is larger.
+const runReadSize = 256 << 10
+
 // RunIterator goes through a run from its lowest hash to its highest. Not safe
 // for concurrent use.
 type RunIterator struct {

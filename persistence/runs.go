@@ -20,8 +20,8 @@ type runFiles struct {
 	mu    sync.RWMutex
 	files map[runID]*runFile
 	open  atomic.Int32
-	// Of RunWriters and RunIterators: *[]byte.
-	writeBufs, readBufs sync.Pool
+	// readBufs are RunIterators': *[]byte.
+	readBufs sync.Pool
 }
 
 type runID struct {
@@ -43,27 +43,9 @@ type runFile struct {
 	refs     atomic.Int32
 }
 
-// writeBuffer and readBuffer return memory for a write and a read. It begins at a
-// multiple of directAlign, as all allocations of Go's do that are so large.
-func (rs *runFiles) writeBuffer() []byte { return takeBuffer(&rs.writeBufs, runWriteSize) }
-func (rs *runFiles) readBuffer() []byte  { return takeBuffer(&rs.readBufs, runReadSize+2*directAlign) }
-
-func takeBuffer(pool *sync.Pool, size int) []byte {
-	if b, ok := pool.Get().(*[]byte); ok {
-		return (*b)[:0]
-	}
-	return make([]byte, 0, size)
-}
-
-// recycle keeps a buffer for the next one, unless it has grown far.
-func (rs *runFiles) recycle(b []byte) {
-	switch {
-	case cap(b) >= runWriteSize && cap(b) <= 2*runWriteSize:
-		rs.writeBufs.Put(&b)
-	case cap(b) >= runReadSize && cap(b) <= 2*runReadSize:
-		rs.readBufs.Put(&b)
-	}
-}
+// readBuffer returns memory for a RunIterator, recycle takes it back.
+func (rs *runFiles) readBuffer() []byte { return takeBuffer(&rs.readBufs, runReadSize+2*directAlign) }
+func (rs *runFiles) recycle(b []byte)   { recycleBuffer(&rs.readBufs, b, runReadSize) }
 
 // add makes a run known.
 func (rs *runFiles) add(r Run, f *runFile) {

@@ -5,30 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-)
-
-const (
-	// runWriteSize is how much a RunWriter gathers for one write, runReadSize
-	// how much a RunIterator reads at once, unless a block is larger. The writer
-	// waits for the disk: the less often the better.
-	runWriteSize = 1 << 20
-	runReadSize  = 256 << 10
 )
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
 // it. Not safe for concurrent use.
 type RunWriter struct {
-	db     *DB
+	directWriter // released by Finish and Abort
+
 	run    Run
 	path   string
-	f      vfs.File // nil after Finish or Abort
-	direct bool     // f passes by the page cache
-	buf    []byte   // not yet written
-	off    uint64   // of buf in the file
-	begin  int      // of the growing block in buf
-	block  int      // number of the growing block
+	begin  int // of the growing block in buf
+	block  int // number of the growing block
 	index  runIndex
 	filter runFilter
 
@@ -44,18 +31,15 @@ func (db *DB) NewRun(r Run, merged ...Run) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	size := r.Bytes + r.Count*minRunRecord
-	blocks := 1 + size/runBlockSize
+	blocks := 1 + (r.Bytes+r.Count*minRunRecord)/runBlockSize
 	filter := newRunFilter(r.Count)
 	r.Count, r.Bytes = 0, 0
-	w := &RunWriter{db: db, run: r, path: db.path(runName, runFileName(r)), filter: filter}
-	f, err := db.fs.Create(w.path, writeCategory)
+	path := db.path(runName, runFileName(r))
+	out, err := db.newDirectWriter(path, !db.anyAsked(merged))
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
-	w.f, w.buf, w.index = f, db.runs.writeBuffer(), newRunIndex(int(blocks))
-	w.direct = db.wantsDirect(size) && !db.anyAsked(merged) && setDirect(f, true)
-	return w, nil
+	return &RunWriter{directWriter: out, run: r, path: path, index: newRunIndex(int(blocks)), filter: filter}, nil
 }
 
 // Add adds an entry; they must ascend by (hash, seq). The value is copied.
@@ -85,8 +69,7 @@ func (w *RunWriter) seal(next int) {
 	if len(w.buf) > w.begin {
 		w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Checksum(w.buf[w.begin:], castagnoli))
 	}
-	w.begin = len(w.buf)
-	end := w.off + uint64(w.begin)
+	end := w.size()
 	if end > maxRunBytes {
 		w.err = fmt.Errorf("write a run: %d bytes are too many", end)
 		return
@@ -94,26 +77,7 @@ func (w *RunWriter) seal(next int) {
 	for ; w.block < next; w.block++ {
 		w.index.setEnd(w.block, end)
 	}
-	if len(w.buf) >= runWriteSize-4*runBlockSize {
-		w.flush(int(alignDown(uint64(len(w.buf)))))
-	}
-}
-
-// flush writes n of the bytes that are gathered. All but the last writes are
-// multiples of a page: otherwise the system would have to zero the rest of each
-// page in memory, and to look for it again.
-func (w *RunWriter) flush(n int) {
-	var err error
-	if w.direct {
-		w.direct, err = writeDirect(w.f, w.buf[:n])
-	} else {
-		_, err = w.f.Write(w.buf[:n])
-	}
-	if err != nil {
-		w.err = wrap("write a run", err)
-	}
-	w.off += uint64(n)
-	w.buf = w.buf[:copy(w.buf, w.buf[n:])]
+	w.err = wrap("write a run", w.makeRoom(4*runBlockSize))
 	w.begin = len(w.buf)
 }
 
@@ -131,38 +95,20 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		w.Abort()
 		return Run{}, w.err
 	}
-	index := w.off + uint64(len(w.buf))
-	at := len(w.buf)
+	index, at := w.size(), len(w.buf)
 	w.buf = append(w.buf, w.index.ends[:w.index.n*runIndexEntry]...)
 	footer := runFooter{
 		version: runFileVersion, run: w.run,
 		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),
 	}
 	w.buf = footer.appendTo(w.buf)
-	if w.flushAll(); w.err != nil {
+	if w.err = wrap("write a run", w.flush()); w.err != nil {
 		w.Abort()
 		return Run{}, w.err
 	}
 	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
-	w.db.runs.add(w.run, &runFile{f: w.f, path: w.path, index: w.index, filter: w.filter, unsynced: true, warmth: newWarmth(index)})
-	w.db.runs.recycle(w.buf)
-	w.f = nil
+	w.db.runs.add(w.run, &runFile{f: w.release(), path: w.path, index: w.index, filter: w.filter, unsynced: true, warmth: newWarmth(index)})
 	return w.run, nil
-}
-
-// flushAll writes the rest. From then on the file is read through the page cache,
-// which is how its last page, not a whole one, must be written.
-func (w *RunWriter) flushAll() {
-	if w.direct {
-		w.flush(int(alignDown(uint64(len(w.buf)))))
-		if w.direct && w.err == nil && !setDirect(w.f, false) {
-			w.err = errors.New("write a run: O_DIRECT cannot be switched off")
-		}
-		w.direct = false
-	}
-	if w.err == nil {
-		w.flush(len(w.buf))
-	}
 }
 
 // Abort drops an unfinished run. After Finish it does nothing.
@@ -170,8 +116,7 @@ func (w *RunWriter) Abort() {
 	if w.f == nil {
 		return
 	}
-	err := errors.Join(w.f.Close(), removeIfExists(w.db.fs, w.path))
-	w.f = nil
+	err := errors.Join(w.release().Close(), removeIfExists(w.db.fs, w.path))
 	w.err = errors.Join(w.err, ErrClosed)
 	if err != nil {
 		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path, "error", err)

@@ -159,7 +159,7 @@ func TestSnapshotSplice(t *testing.T) {
 // earlier snapshot stays, the failed one leaves nothing half done, and the next
 // attempt works.
 func TestSnapshotFaults(t *testing.T) {
-	content := randomBytes(frameMaxSize + 9)
+	content := randomBytes(3*frameMaxSize + 9) // more than one write
 	for at, failed := int64(1), true; failed; at++ {
 		mem := vfs.NewCrashableMem()
 		var n atomic.Int64
@@ -216,7 +216,7 @@ func verifySnapshots(t testing.TB, db *DB, content []byte, newest uint64) {
 // until the new one is durable, and leftovers are gone.
 func TestSnapshotCrash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(9, 9))
-	content := randomBytes(frameMaxSize / 2)
+	content := randomBytes(3*frameMaxSize + 9) // more than one write
 	for at := 1; ; at++ {
 		var crashed []*vfs.MemFS
 		mem := vfs.NewCrashableMem()

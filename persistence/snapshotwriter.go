@@ -3,18 +3,16 @@ package persistence
 import (
 	"encoding/binary"
 	"errors"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // SnapshotWriter writes a snapshot aside. Either Commit or Abort ends it. Not
 // safe for concurrent use.
 type SnapshotWriter struct {
-	db        *DB
+	directWriter // released by Commit and Abort
+
 	partition uint16
 	path      string
-	f         vfs.File // nil after Commit or Abort
-	frame     []byte   // header and payload of the frame being filled
+	frame     int // where the frame that is being filled begins in buf
 	sum       uint32
 	total     uint64
 	err       error // sticky
@@ -23,23 +21,18 @@ type SnapshotWriter struct {
 // CreateSnapshot begins a snapshot of the partition at seq. One partition's
 // snapshots are written one at a time.
 func (db *DB) CreateSnapshot(partition uint16, seq uint64) (*SnapshotWriter, error) {
-	const doing = "create a snapshot"
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	w := &SnapshotWriter{db: db, partition: partition, path: db.path(snapshotName, snapshotFile(partition, seq))}
-	f, err := db.fs.Create(w.path+tmpSuffix, writeCategory)
+	path := db.path(snapshotName, snapshotFile(partition, seq))
+	out, err := db.newDirectWriter(path+tmpSuffix, true)
 	if err != nil {
-		return nil, wrap(doing, err)
+		return nil, wrap("create a snapshot", err)
 	}
-	w.f = f
-	var header []byte
-	header, w.sum = encodeSnapshotHeader(partition, seq)
-	if _, err := f.Write(header); err != nil {
-		w.Abort()
-		return nil, wrap(doing, err)
-	}
-	w.frame = make([]byte, frameHeaderSize, frameHeaderSize+frameMaxSize)
+	header, sum := encodeSnapshotHeader(partition, seq)
+	out.buf = append(out.buf, header...)
+	w := &SnapshotWriter{directWriter: out, partition: partition, path: path, sum: sum}
+	w.beginFrame()
 	return w, nil
 }
 
@@ -50,27 +43,32 @@ func (w *SnapshotWriter) Write(p []byte) (int, error) {
 	}
 	n := 0
 	for n < len(p) && w.err == nil {
-		k := min(len(p)-n, cap(w.frame)-len(w.frame))
-		w.frame = append(w.frame, p[n:n+k]...)
+		k := min(len(p)-n, frameMaxSize-w.payload())
+		w.buf = append(w.buf, p[n:n+k]...)
 		n += k
-		if len(w.frame) == cap(w.frame) {
-			w.err = wrap("write a snapshot", w.flush())
+		if w.payload() == frameMaxSize {
+			w.seal()
+			w.err = wrap("write a snapshot", w.makeRoom(frameHeaderSize+frameMaxSize))
+			w.beginFrame()
 		}
 	}
 	return n, w.err
 }
 
-// flush writes the frame, if it holds anything.
-func (w *SnapshotWriter) flush() error {
-	payload := w.frame[frameHeaderSize:]
-	if len(payload) == 0 {
-		return nil
-	}
-	w.total += uint64(len(payload))
-	w.sum = sealFrame(w.frame, w.sum, uint32(len(payload)))
-	_, err := w.f.Write(w.frame)
-	w.frame = w.frame[:frameHeaderSize]
-	return err
+// beginFrame leaves room for the header of a frame.
+func (w *SnapshotWriter) beginFrame() {
+	w.frame = len(w.buf)
+	w.buf = append(w.buf, make([]byte, frameHeaderSize)...)
+}
+
+// payload is how much the frame holds.
+func (w *SnapshotWriter) payload() int { return len(w.buf) - w.frame - frameHeaderSize }
+
+// seal ends the frame.
+func (w *SnapshotWriter) seal() {
+	length := w.payload()
+	w.total += uint64(length)
+	w.sum = sealFrame(w.buf[w.frame:], w.sum, uint32(length))
 }
 
 // sealFrame fills in the header of a frame and returns its checksum.
@@ -102,19 +100,18 @@ func (w *SnapshotWriter) commit() error {
 	if w.err != nil {
 		return w.err
 	}
+	if w.payload() > 0 {
+		w.seal()
+		w.beginFrame()
+	}
+	w.buf = binary.BigEndian.AppendUint64(w.buf, w.total)
+	sealFrame(w.buf[w.frame:], w.sum, 0)
+	KillPoint("snapshot") // its end is not yet written
 	if err := w.flush(); err != nil {
 		return err
 	}
-	KillPoint("snapshot") // all but its end is written
-	end := binary.BigEndian.AppendUint64(w.frame[:frameHeaderSize], w.total)
-	sealFrame(end, w.sum, 0)
-	if _, err := w.f.Write(end); err != nil {
-		return err
-	}
-	err := w.f.Sync()
-	err = errors.Join(err, w.f.Close())
-	w.f = nil
-	if err != nil {
+	f := w.release()
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := w.db.Sync(); err != nil {
@@ -144,8 +141,7 @@ func (w *SnapshotWriter) removeOlder() {
 func (w *SnapshotWriter) Abort() {
 	if w.f != nil {
 		// The error is of no interest: the file is dropped.
-		_ = w.f.Close()
-		w.f = nil
+		_ = w.release().Close()
 	}
 	if err := removeIfExists(w.db.fs, w.path+tmpSuffix); err != nil {
 		w.db.logger.Warn("an unfinished snapshot could not be removed; the next start will", "path", w.path, "error", err)

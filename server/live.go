@@ -120,7 +120,7 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		SnapshotInterval:      c.SnapshotInterval(),
 		MaxLogBytes:           c.MaxLog,
 		RecordMemory:          c.RecordMemory,
-		BufferedRuns:          !c.RecordDirectIO,
+		BufferedIO:            !c.RecordDirectIO,
 		FilterMaxMemory:       orNone(c.FilterMaxMemory),
 		HotCounters:           c.HotCounters,
 		BlockCache:            c.BlockCache,

@@ -103,8 +103,8 @@ var storageSettings = []Setting{
 	}, {
 		Name: "exact-direct-io", Group: GroupStorage, Default: "yes",
 		Doc: "Write the records of EXACT tables to disk, and read them to merge them, past the operating system's page cache, " +
-			"which takes much less processor time and leaves the cache to what is asked for. no is for a disk that is slower " +
-			"than what comes in. File systems without direct I/O take no notice.",
+			"which takes much less processor time and leaves the cache to what is asked for. Snapshots of filters are written " +
+			"in the same way. no is for a disk that is slower than what comes in. File systems without direct I/O take no notice.",
 		kind: yesNo(func(c *Config) *bool { return &c.RecordDirectIO }),
 	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
