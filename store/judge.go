@@ -133,7 +133,7 @@ func (x *decider) askRecords(pos *positive) {
 	r := &x.refs[pos.ref]
 	tags := pos.match.Tags
 	if tags&tagExact != 0 {
-		if rec, ok := r.p.recent.find(r.hash, r.key, x.ops[r.op].ID); ok {
+		if rec, ok := r.findRecent(pos.match, x.ops[r.op].ID); ok {
 			r.verdict, r.seen = verdictSeen, rec.seen
 			// The reply rests on the original, which must be durable first (G3).
 			r.p.need = max(r.p.need, rec.seq)
@@ -152,6 +152,16 @@ func (x *decider) askRecords(pos *positive) {
 	if tags&tagApprox != 0 {
 		r.verdict = verdictMaybe
 	}
+}
+
+// findRecent looks for the opid's record in memory, among those of the time of the
+// matching generations: what a filter takes for known by mistake is rarely taken for
+// something new.
+func (r *ref) findRecent(m fbf.Match, id []byte) (record, bool) {
+	if len(r.t.def.Links) > 0 { // generations of other tables may match too
+		return r.p.recent.find(r.hash, r.key, id)
+	}
+	return r.p.recent.findWithin(m.First, m.Last, r.hash, r.key, id)
 }
 
 // runs appends the runs in which the record of the opid would be: those that

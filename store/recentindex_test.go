@@ -3,8 +3,10 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 )
 
@@ -97,6 +99,44 @@ func TestRecentFindNewest(t *testing.T) {
 			if r, ok := rs.find(7<<40, []byte("k"), []byte(id)); !ok || r.seq != 30+uint64(id[0]) {
 				t.Errorf("index updated after %v: %s found %v, sequence %d", updates, id, ok, r.seq)
 			}
+		}
+	}
+}
+
+// TestRecentFindWithin: records of other times than those asked for are not looked
+// through, those at its very ends are.
+func TestRecentFindWithin(t *testing.T) {
+	var rs recents
+	for i := range int64(3) { // segments of the times 10 to 12, 20 to 22, 30 to 32
+		for j := range int64(3) {
+			rs.add(&record{table: 1, hash: 7, seq: uint64(10*i + j + 10), logged: 10*i + j + 10, key: []byte("k"), id: []byte{byte(10*i + j + 10)}})
+		}
+		if i < 2 {
+			rs.seal()
+		}
+	}
+	for _, tc := range []struct {
+		first, last int64
+		id          byte
+		found       bool
+		asked       string
+	}{
+		{20, 22, 20, true, "010"}, {22, 22, 22, true, "010"}, {20, 20, 20, true, "010"}, {13, 19, 12, false, "000"},
+		{12, 30, 10, true, "111"}, {0, 10, 10, true, "100"}, {32, 99, 32, true, "001"}, {0, 9, 10, false, "000"},
+		{math.MaxInt64, math.MinInt64, 20, false, "000"}, {21, 21, 30, false, "010"},
+	} {
+		for _, s := range rs.segments {
+			s.index.scanned = 0
+		}
+		if _, ok := rs.findWithin(tc.first, tc.last, 7, []byte("k"), []byte{tc.id}); ok != tc.found {
+			t.Errorf("%d to %d: record %d found %v", tc.first, tc.last, tc.id, ok)
+		}
+		asked := ""
+		for _, s := range rs.segments {
+			asked += strconv.Itoa(min(s.index.scanned, 1))
+		}
+		if asked != tc.asked {
+			t.Errorf("%d to %d: looked through %s, expected %s", tc.first, tc.last, asked, tc.asked)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"encoding/binary"
+	"math"
 	"slices"
 )
 
@@ -191,8 +192,17 @@ func recordSeq(b []byte) uint64 { return binary.LittleEndian.Uint64(b[16:]) }
 // find returns the record of (key, id), whose hash is given; newest segment
 // first.
 func (rs *recents) find(hash uint64, key, id []byte) (record, bool) {
+	return rs.findWithin(math.MinInt64, math.MaxInt64, hash, key, id)
+}
+
+// findWithin is find for a record of the logged times first to last.
+func (rs *recents) findWithin(first, last int64, hash uint64, key, id []byte) (record, bool) {
 	for i := len(rs.segments) - 1; i >= 0; i-- {
-		if r, ok := rs.segments[i].find(hash, key, id); ok {
+		s := rs.segments[i]
+		if s.last < first || s.first > last {
+			continue
+		}
+		if r, ok := s.find(hash, key, id); ok {
 			return r, true
 		}
 	}
