@@ -17,9 +17,9 @@ const (
 )
 
 // transaction is the state between MULTI and EXEC. The commands wait as copies
-// of their arguments and become part of the batch at EXEC; the store executes
-// a batch atomically, so the transaction is, and several transactions of one
-// pipeline share a commit. If keys are watched, the first operation asks whether
+// of their arguments and become part of the batch at EXEC, which the store is then
+// asked to execute atomically, so that several transactions of one pipeline share a
+// commit. If keys are watched, the first operation asks whether
 // they are unchanged, and the others have their turn only then (watch.go).
 type transaction struct {
 	open   bool
@@ -123,6 +123,7 @@ func doExec(p *Pipeline, _ [][]byte) {
 		return
 	}
 	queue := p.tx.queue
+	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)
 	guard := p.watch.guard(&p.round.batch)
 	solo := p.tx.solo
 	p.leaveMulti()

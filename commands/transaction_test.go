@@ -26,10 +26,13 @@ func TestTransactionsShareABatch(t *testing.T) {
 	if len(c.p.round.batch.Ops) != 3 || c.w.Len() != 0 {
 		t.Errorf("%d operations, %d bytes already answered", len(c.p.round.batch.Ops), c.w.Len())
 	}
+	if !c.p.round.batch.Atomic {
+		t.Error("the store may execute the transactions in parts (G6)")
+	}
 	for _, line := range []string{"MULTI", "DBSIZE", "INCR b", "EXEC"} {
 		c.p.Do(toArgs(strings.Fields(line)), &c.w)
 	}
-	if c.p.Pending() != 0 {
+	if c.p.Pending() != 0 || c.p.round.batch.Atomic {
 		t.Error("DBSIZE in a transaction would see what follows it")
 	}
 	if got := string(c.w.Bytes()); !strings.HasSuffix(got, "*2\r\n:2\r\n:1\r\n") {

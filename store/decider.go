@@ -5,22 +5,28 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// decider prepares and decides a batch's operations, or a share of them: those of
-// some partitions. Since nothing that it changes belongs to another partition,
-// and no lock is released in between, the shares of a batch may be worked on
-// at the same time, and nobody can tell in which order.
+// decider prepares, decides and commits a batch's operations, or a share of them:
+// those of some partitions. Since nothing that it changes belongs to another
+// partition, the shares of a batch may be worked on in any order and at the same
+// time. Operations on one key are in one share, in their order.
 type decider struct {
 	*execution // the batch, which does not change meanwhile
 
-	from, to int   // its refs
+	from, to int       // its refs
+	touched  []touched // … and their partitions
+	at       moment
+	batch    *persistence.Batch
+	wrote    bool  // there is a commit to wait for
 	cold     []int // refs whose row must be read
 	confirm  []int // refs whose opid must be looked up in runs
 	judging  judging
 	entry    entry  // scratch of applyEntry
 	control  []byte // scratch for encoded events
-	err      error  // a failure of redo: becomes the execution's
+	err      error  // of redo or commit: becomes the execution's
 	flushed  bool   // a FLUSHALL was executed
 	lines    int64  // keeps the compiler from dropping loads made ahead
 	hits     uint64 // keys that queries found
@@ -30,6 +36,10 @@ type decider struct {
 // begin makes the decider ready for the refs from..to-1 of a batch.
 func (d *decider) begin(x *execution, from, to int) {
 	d.execution, d.from, d.to = x, from, to
+	d.touched, d.wrote = nil, false
+	if d.batch == nil {
+		d.batch = x.s.db.NewBatch()
+	}
 	d.err, d.flushed, d.hits, d.misses = nil, false, 0, 0
 	d.judging.used = 0
 }

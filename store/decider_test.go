@@ -94,17 +94,59 @@ func answerOf(op *Op) string {
 	return fmt.Sprint(op.Err, op.Value, op.Values, op.Applied, op.Found, op.Type, op.Seen)
 }
 
+// TestAtomicBatch: a reader of all counters sees all that a large batch does or
+// nothing (G6), if the batch is atomic.
+func TestAtomicBatch(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions, o.Fsync = 16, No })
+	s.procs = 4
+	const keys, rounds = 200, 200
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for range rounds {
+			b := Batch{Atomic: true}
+			for k := range keys {
+				op := b.Add(IncrBy)
+				op.Key, op.Delta = []byte("k"+strconv.Itoa(k)), 1
+			}
+			s.Execute(&b)
+		}
+	}()
+	var all [][]byte
+	for k := range keys {
+		all = append(all, []byte("k"+strconv.Itoa(k)))
+	}
+	for finished := false; !finished; {
+		select {
+		case <-done:
+			finished = true
+		default:
+		}
+		op := do(s, Op{Kind: MGet, Keys: all})
+		must(t, op.Err)
+		for k, v := range op.Values {
+			if v != op.Values[0] {
+				t.Fatalf("k0 is %d and k%d is %d", op.Values[0], k, v)
+			}
+		}
+	}
+}
+
 // TestSplitOrder: what a batch does to one key it does in order, whoever works
 // on it, and only batches that cannot tell are split.
 func TestSplitOrder(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 16 })
 	s.procs = 4
 	for _, c := range []struct {
-		kind  Kind
-		split bool
-	}{{IncrBy, true}, {Get, true}, {Nop, true}, {MGet, false}, {Del, false}, {FBFCard, false}, {FlushAll, false}} {
+		kind   Kind
+		atomic bool
+		split  bool
+	}{
+		{kind: IncrBy, split: true}, {kind: Get, split: true}, {kind: Nop, split: true}, {kind: IncrBy, atomic: true},
+		{kind: MGet}, {kind: Del}, {kind: FBFCard}, {kind: FlushAll},
+	} {
 		must(t, do(s, Op{Kind: FlushAll}).Err)
-		var b Batch
+		b := Batch{Atomic: c.atomic}
 		for i := range 500 {
 			op := b.Add(IncrBy)
 			op.Key, op.Delta = []byte("k"+strconv.Itoa(i%7)), 1
@@ -118,7 +160,7 @@ func TestSplitOrder(t *testing.T) {
 			}
 		}
 		if b.exec.isSplit != c.split {
-			t.Errorf("kind %d: split %v", c.kind, b.exec.isSplit)
+			t.Errorf("kind %d, atomic %v: split %v", c.kind, c.atomic, b.exec.isSplit)
 		}
 	}
 }

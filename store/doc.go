@@ -10,12 +10,15 @@
 // opids of which a filter says "maybe". That happens with the locks released;
 // afterwards they are taken again and nothing read is trusted that may have
 // changed. Then each operation takes its turn (decide.go): is it stale, was it
-// applied before, does it overflow, is there room? (Of a large batch several
-// goroutines take shares, each partition's operations one of them, decider.go.)
-// What it does is an outcome, an entry of the op log. The entries of the batch
-// become one packed record per partition, all records one batch of the op log,
-// whose place in it is fixed before the locks are released. When it is durable,
-// the replies leave.
+// applied before, does it overflow, is there room? What it does is an outcome, an
+// entry of the op log. The entries of the batch become one packed record per
+// partition, all records one batch of the op log, whose place in it is fixed before
+// the locks are released. When it is durable, the replies leave.
+//
+// A large batch, unless it is atomic, is divided into shares, the operations of a few
+// partitions each, which go this way one by one, in several goroutines (decider.go):
+// so it holds a lock only for a fraction of its time, and where it must read from disk
+// a few of its operations wait, not all. All shares together are waited for.
 //
 // # Decide once, redo everywhere
 //
@@ -44,9 +47,9 @@
 // # Guarantees and where they are upheld
 //
 //	G1 at most once     judge.go; again, for twins within one batch
-//	G2 no lost ack      execution.wait
+//	G2 no lost ack      decider.wait
 //	G3 not from future  partition.need and waitDurable
-//	G4 all or nothing   execution.apply: one Pebble batch; snapshot.write
+//	G4 all or nothing   decider.apply: one batch of the log; snapshot.write
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call
 //	G7 stale            checkTime and horizon

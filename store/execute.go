@@ -15,15 +15,17 @@ import (
 //
 //	route    hash every key and find its partition; no lock
 //	lock     all touched partitions, in ascending order
-//	prepare  is everything that Decide needs in memory? If not: unlock, load
+//	prepare  is everything that decide needs in memory? If not: unlock, load
 //	         from disk, lock, prepare again
 //	decide   each operation in order; outcomes go to the log record and,
 //	         through redo, into memory
-//	         (both share by share, in several goroutines, if the batch is
-//	         large: decider.go)
-//	apply    the records become one Pebble batch, whose place in the WAL is
-//	         fixed before the locks are released
+//	apply    the record's place in the log is fixed before the locks are released
 //	wait     until everything the replies depend on is durable (G3)
+//
+// A large batch of operations with one key each is split: lock to apply are
+// done share by share, a few partitions at a time, in several goroutines
+// (decider.go). A lock is then held for a fraction of the batch only, and what is
+// not in memory is waited for by its share alone.
 type execution struct {
 	s       *Store
 	ops     []Op
@@ -31,15 +33,14 @@ type execution struct {
 	items   []uint64 // hashes of filter items
 	touched []touched
 	mask    []uint64 // bit set of touched partitions
-	at      moment
-	batch   *persistence.Batch
 	err     error    // first failure of redo or commit: freezes the store
 	writes  bool     // the batch contains an operation that may write
 	flushes bool     // the batch contains a FLUSHALL
-	wrote   bool     // the batch has a commit to wait for
+	atomic  bool     // the batch's Atomic
 	isSplit bool     // the operations are shared among several deciders
 	slots   []uint16 // … by the slots of their keys
 	crew    *crew
+	onBlock func() // the batch's OnBlock
 }
 
 // touched is a partition of the batch.
@@ -112,13 +113,15 @@ type opRun struct {
 	firstItem, items int
 }
 
-// Execute decides the batch's operations in order, commits them and returns
-// when every reply may leave: what it is derived from is as durable as
-// appendfsync promises (G2, G3). Outcomes and errors are in the Ops. The batch
-// is atomic: after a crash all of it is there or nothing. Safe for concurrent
-// use with different batches.
+// Execute decides the batch's operations, on each key in their order, commits
+// them and returns when every reply may leave: what it is derived from is as durable
+// as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
+// operation is atomic: after a crash all of it is there or nothing; so is a batch
+// that has one with several keys, or is Atomic. Safe for concurrent use with
+// different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.exec
+	x.onBlock, x.atomic = b.OnBlock, b.Atomic
 	x.begin(s, b.Ops)
 	if len(x.touched) == 0 {
 		return
@@ -131,9 +134,20 @@ func (s *Store) Execute(b *Batch) {
 		defer s.snapshots.building.Unlock()
 	}
 	if x.writes && s.behind.Load() {
-		b.blocks()
+		x.blocks()
 		s.brake()
 	}
+	x.crew.each(s.procs, (*decider).commit)
+	x.countReads()
+	if x.waits() && (s.db.Fsync() == Always || len(b.Ops) >= largeBatch) {
+		x.blocks()
+	}
+	x.wait()
+}
+
+// commit decides the decider's operations and fixes their place in the order of
+// commits.
+func (x *decider) commit() {
 	for round := 0; ; round++ {
 		x.lock()
 		if x.prepare() {
@@ -145,18 +159,13 @@ func (s *Store) Execute(b *Batch) {
 			break
 		}
 		x.unlock()
-		b.blocks()
+		x.blocks()
 		x.fetch()
 	}
 	x.decide()
 	x.apply()
 	x.trim()
 	x.unlock()
-	x.countReads()
-	if x.waits() && (s.db.Fsync() == Always || len(b.Ops) >= largeBatch) {
-		b.blocks()
-	}
-	x.wait()
 }
 
 // brake delays a batch that writes while the background work is far behind, so
@@ -172,16 +181,18 @@ func (s *Store) brake() {
 }
 
 // blocks calls OnBlock.
-func (b *Batch) blocks() {
-	if b.OnBlock != nil {
-		b.OnBlock()
+func (x *execution) blocks() {
+	if x.onBlock != nil {
+		x.onBlock()
 	}
 }
 
 // waits reports whether the batch's replies have to wait for a commit.
 func (x *execution) waits() bool {
-	if x.wrote {
-		return true
+	for _, d := range x.crew.inUse() {
+		if d.wrote {
+			return true
+		}
 	}
 	for i := range x.touched {
 		if t := &x.touched[i]; t.p.durable.Load() < t.need {
@@ -200,7 +211,7 @@ const largeBatch = 512
 const maxRounds = 4
 
 // trim makes room in the partitions, now that no ref is used any more.
-func (x *execution) trim() {
+func (x *decider) trim() {
 	for i := range x.touched {
 		p := x.touched[i].p
 		p.hot.trim(p.durable.Load())
@@ -210,7 +221,7 @@ func (x *execution) trim() {
 // begin routes the batch.
 func (x *execution) begin(s *Store, ops []Op) {
 	if x.s != s {
-		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.db.NewBatch()}
+		*x = execution{s: s, onBlock: x.onBlock, atomic: x.atomic, mask: make([]uint64, (len(s.partitions)+63)/64)}
 	}
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
 	x.err, x.flushes, x.writes = nil, false, false
@@ -238,12 +249,13 @@ func (x *execution) begin(s *Store, ops []Op) {
 			x.touched = append(x.touched, touched{p: s.partitions[w*64+bits.TrailingZeros64(m)]})
 		}
 	}
+	x.assign()
 }
 
 // lock takes the batch's partitions in ascending order, the one order in which
 // anyone locks more than one. Time is read inside, so that logged time never
 // goes back within a partition.
-func (x *execution) lock() {
+func (x *decider) lock() {
 	for i := range x.touched {
 		p := x.touched[i].p
 		p.mu.Lock()
@@ -255,7 +267,7 @@ func (x *execution) lock() {
 	x.at = x.s.clock.now()
 }
 
-func (x *execution) unlock() {
+func (x *decider) unlock() {
 	for i := range x.touched {
 		x.touched[i].p.mu.Unlock()
 	}
@@ -295,24 +307,7 @@ const group = 64
 
 // prepare finds every key in memory and judges every opid. It returns false
 // when rows or records must be fetched first.
-func (x *execution) prepare() bool {
-	x.crew.each(x.s.procs, (*decider).prepare)
-	for _, d := range x.crew.inUse() {
-		if len(d.cold) > 0 || len(d.confirm) > 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// decide lets each operation have its turn.
-func (x *execution) decide() { x.crew.each(x.s.procs, (*decider).decide) }
-
-// fetch reads what prepare has found missing.
-func (x *execution) fetch() { x.crew.each(x.s.procs, (*decider).fetch) }
-
-// prepare is the decider's part of it.
-func (x *decider) prepare() {
+func (x *decider) prepare() bool {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
 	x.judging.positives = x.judging.positives[:0]
 	for from := x.from; from < x.to; from += group {
@@ -322,6 +317,7 @@ func (x *decider) prepare() {
 		x.askFilters(from, to)
 	}
 	x.confirmPositives()
+	return len(x.cold) == 0 && len(x.confirm) == 0
 }
 
 // find finds the keys of refs from..to-1 in memory.
@@ -428,15 +424,10 @@ func (x *decider) fail(r *ref, err error) {
 	}
 }
 
-// apply turns the outcomes into one Pebble batch and fixes its place in the
+// apply turns the outcomes into one record of the log and fixes its place in the
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
-func (x *execution) apply() {
-	for _, d := range x.crew.inUse() {
-		if x.err == nil {
-			x.err = d.err
-		}
-	}
+func (x *decider) apply() {
 	for i := range x.touched {
 		t := &x.touched[i]
 		p := t.p
@@ -466,8 +457,22 @@ func (x *execution) apply() {
 const maxKeptRecord = 1 << 20
 
 // wait returns when the batch is durable, and with it everything its replies
-// were derived from: a batch's own commit lies behind all it saw (G2, G3).
+// were derived from: a commit lies behind all that its decider saw (G2, G3). After a
+// failure every operation is answered with it.
 func (x *execution) wait() {
+	x.err = nil
+	for _, d := range x.crew.inUse() {
+		if d.wait(); x.err == nil {
+			x.err = d.err
+		}
+	}
+	if x.err != nil {
+		x.failAll()
+	}
+}
+
+// wait returns when what the decider committed, and what it saw, is durable.
+func (x *decider) wait() {
 	if x.err == nil && x.wrote {
 		began := x.s.eventBegins()
 		if x.err = x.batch.Wait(); x.err != nil {
@@ -486,12 +491,9 @@ func (x *execution) wait() {
 			x.err = t.p.waitDurable(t.need)
 		}
 	}
-	if x.err != nil {
-		x.failAll()
-	}
 }
 
-// failAll answers every operation of a batch whose commit failed. Their
+// failAll answers every operation of a batch of which a commit failed. Their
 // outcomes are unknown, and what they read may not be durable (G8).
 func (x *execution) failAll() {
 	for i := range x.ops {
@@ -499,5 +501,7 @@ func (x *execution) failAll() {
 			op.Err = ErrUnknownOutcome
 		}
 	}
-	x.batch = x.s.db.NewBatch()
+	for _, d := range x.crew.inUse() {
+		d.batch = x.s.db.NewBatch()
+	}
 }

@@ -111,11 +111,12 @@ func (s *Store) internal(ps ...*partition) *decider {
 	for _, p := range ps {
 		x.touched = append(x.touched, touched{p: p})
 	}
+	x.assign()
 	return x.crew.deciders[0]
 }
 
 // finish commits an internal execution and returns when it is durable.
-func (x *execution) finish() error {
+func (x *decider) finish() error {
 	x.apply()
 	x.trim()
 	x.unlock()

@@ -177,15 +177,20 @@ type Op struct {
 }
 
 // Batch holds operations and queries, of one connection's pipeline or of
-// several, that are decided in order under one acquisition of the partitions
-// they touch and committed together. Reuse a Batch for its memory; it is not
-// safe for concurrent use.
+// several, that are decided in order under one acquisition of each partition
+// they touch and committed together. Of hundreds of operations with one key each
+// only those on keys of one partition are sure to be seen in their order by others.
+// Reuse a Batch for its memory; it is not safe for concurrent use.
 type Batch struct {
 	Ops []Op
 	// OnBlock, if not nil, is called by Execute right before it waits for the
 	// disk: to read what is not in memory, or until the commit is durable. No
-	// lock is held. It may be called more than once.
+	// lock is held. It may be called more than once, also by several goroutines at
+	// the same time.
 	OnBlock func()
+	// Atomic makes the whole batch one atomic step, as a transaction needs: others
+	// see all that it does or nothing, and so does a crash. Reset clears it.
+	Atomic bool
 
 	exec execution
 }
@@ -215,7 +220,7 @@ func (b *Batch) Reset() {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
-	b.Ops = b.Ops[:0]
+	b.Ops, b.Atomic = b.Ops[:0], false
 }
 
 // Memory returns about how many bytes the batch keeps for the next operations.

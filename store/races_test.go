@@ -170,8 +170,8 @@ func TestLookUpIsRepeated(t *testing.T) {
 		var b Batch
 		o := b.Add(CIncrBy)
 		o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
-		x := &b.exec
-		x.begin(s, b.Ops)
+		b.exec.begin(s, b.Ops)
+		x := b.exec.crew.deciders[0]
 		x.lock()
 		ready := x.prepare()
 		x.unlock()
@@ -184,14 +184,8 @@ func TestLookUpIsRepeated(t *testing.T) {
 			t.Fatalf("%+v", twin)
 		}
 		must(t, s.flushRecords(s.partitions[0], false))
-		for x.lock(); !x.prepare(); x.lock() {
-			x.unlock()
-			x.fetch()
-		}
-		x.decide()
-		x.apply()
-		x.unlock()
-		x.wait()
+		x.commit()
+		x.execution.wait()
 		if op := b.Ops[0]; op.Applied || op.Err != nil {
 			t.Fatalf("applied although its twin was: %+v", op)
 		}
@@ -228,8 +222,8 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	var b Batch
 	o := b.Add(IncrBy)
 	o.Key, o.Delta = []byte("k"), 1
-	x := &b.exec
-	x.begin(s, b.Ops)
+	b.exec.begin(s, b.Ops)
+	x := b.exec.crew.deciders[0]
 	x.lock()
 	if x.prepare() {
 		t.Fatal("k is in memory")
@@ -238,14 +232,8 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	x.fetch()
 	incr(s, "k", 1)
 	evict()
-	for x.lock(); !x.prepare(); x.lock() {
-		x.unlock()
-		x.fetch()
-	}
-	x.decide()
-	x.apply()
-	x.unlock()
-	x.wait()
+	x.commit()
+	x.execution.wait()
 	if op := b.Ops[0]; op.Err != nil || op.Value != 3 {
 		t.Errorf("k = %d (%v), want 3", op.Value, op.Err)
 	}

@@ -7,12 +7,16 @@ import "github.com/fbfkv/fbfkv/fbf"
 
 // minSplit is how many operations a batch must have to be split, and minOthers how
 // many of them outside of its largest share: enough to be worth waking another
-// processor, once to prepare and once to decide. Tests set them lower.
+// processor. Tests set them lower.
 var minSplit, minOthers = 512, 128
 
-// maxShares bounds the shares of a batch. There are twice as many as processors, so
-// that who is done early, or came late, finds one to take or none.
-const maxShares = 32
+// A batch has sharesPerProc shares for each processor, so that who is done early, or
+// came late, finds one to take or none, and that the locks of a share are held for a
+// fraction of the batch only; maxShares bounds them.
+const (
+	sharesPerProc = 4
+	maxShares     = 32
+)
 
 // skipped reports whether an operation has no turn: it is a Nop or has failed.
 func (op *Op) skipped() bool { return op.Kind == Nop || op.Err != nil }
@@ -136,8 +140,8 @@ func (op *Op) splits() bool {
 // by share, in the order of operations within each, which is what the clients
 // can see. It returns false, with nothing done, if there is nothing to share.
 func (x *execution) split() bool {
-	shares := min(2*x.s.procs, maxShares, len(x.s.partitions))
-	if len(x.ops) < minSplit || x.s.procs < 2 || shares < 2 {
+	shares := min(sharesPerProc*x.s.procs, maxShares, len(x.s.partitions))
+	if x.atomic || len(x.ops) < minSplit || x.s.procs < 2 || shares < 2 {
 		return false
 	}
 	var ends [maxShares + 1]int
@@ -179,6 +183,21 @@ func (x *execution) split() bool {
 		*next++
 	}
 	return true
+}
+
+// assign gives every decider the partitions of its share.
+func (x *execution) assign() {
+	deciders, left := x.crew.inUse(), x.touched
+	for i, d := range deciders {
+		n := len(left)
+		if i < len(deciders)-1 {
+			n = 0
+			for n < len(left) && int(left[n].p.id)*len(deciders)/len(x.s.partitions) == i {
+				n++
+			}
+		}
+		d.touched, left = left[:n], left[n:]
+	}
 }
 
 // shareOf is the share of a slot: as many partitions for each.
