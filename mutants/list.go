@@ -199,6 +199,27 @@ var mutants = []mutant{
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestCrash|TestSnapshot",
 	},
 	{
+		guarantee: "G1", name: "records of the present are not looked for in memory",
+		file:     "store/recents.go",
+		old:      "		if s.last < first || s.first > last {\n",
+		new:      "		if s.last <= first || s.first > last || i == len(rs.segments)-1 && last == s.last {\n",
+		packages: "./store", tests: "TestRecentFindWithin|TestPowerLoss",
+	},
+	{
+		guarantee: "G6", name: "a large transaction is executed in parts",
+		file:     "commands/transaction.go",
+		old:      "	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)\n",
+		new:      "",
+		packages: "./commands", tests: "TestTransactionsShareABatch",
+	},
+	{
+		guarantee: "G6", name: "an atomic batch is split",
+		file:     "store/route.go",
+		old:      "	if x.atomic || len(x.ops) < minSplit",
+		new:      "	if len(x.ops) < minSplit",
+		packages: "./store", tests: "TestAtomicBatch|TestSplitOrder",
+	},
+	{
 		guarantee: "G4", name: "the op log of each partition is a batch of its own",
 		file:     "store/execute.go",
 		old:      "		x.batch.AppendLog(p.id, p.recordAt, p.record)\n",
@@ -249,7 +270,7 @@ var mutants = []mutant{
 	},
 	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
-		file:     "store/maintain.go",
+		file:     "store/saving.go",
 		old:      "	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):\n",
 		new:      "	case false:\n",
 		packages: "./store", tests: "TestUnpin",

@@ -130,6 +130,20 @@ func (s *Store) flushRecords(p *partition, urgent bool) error {
 	return err
 }
 
+// mergeRuns merges those of a partition's runs that are to become one.
+func (s *Store) mergeRuns(p *partition) error {
+	s.snapshots.building.Lock()
+	defer s.snapshots.building.Unlock()
+	c := &checkpoint{s: s, p: p, merge: true}
+	p.mu.Lock()
+	c.now = s.clock.now().logged
+	c.obsolete, p.deadRuns = p.deadRuns, nil
+	p.mu.Unlock()
+	err := c.buildRuns()
+	c.giveBack()
+	return err
+}
+
 // checkpoint is one checkpoint of one partition.
 type checkpoint struct {
 	s        *Store
@@ -141,6 +155,7 @@ type checkpoint struct {
 	snapshot *snapshot
 	obsolete []persistence.Run
 	tidy     bool // merge runs as far as they may be
+	merge    bool // merge those that are to become one
 	urgent   bool // make haste
 }
 

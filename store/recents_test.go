@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,59 +12,6 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
-
-// TestMergeKeepsRunsFew builds runs for long, of records that come at several
-// rates: their number stays small, none spans more than an eighth of the
-// remembering time, and a record is rewritten only once at the usual rates.
-func TestMergeKeepsRunsFew(t *testing.T) {
-	const keep, size = 125_000, 1000
-	for _, tc := range []struct {
-		every int64 // ms between two runs
-		runs  int   // at most
-		write float64
-	}{
-		{50, 70, 3.1},
-		{100, 60, 3.1},
-		{400, 40, 3.1},
-		{800, 30, 2.1},
-		{1600, 30, 2.1},
-		{3000, 30, 2.1},
-		{8000, 30, 1},
-	} {
-		var runs []persistence.Run
-		var written, records uint64
-		most := 0
-		for now := int64(0); now < 40*keep; now += tc.every {
-			for len(runs) > 0 && runs[0].LastTime+keep < now {
-				runs = runs[1:]
-			}
-			runs = append(runs, persistence.Run{Count: size, FirstTime: now, LastTime: now + tc.every - 1})
-			records += size
-			from, to := mergeRange(runs, keep)
-			if to < len(runs) || from == to {
-				written += size
-			}
-			if from < to {
-				run := runs[from]
-				for _, m := range runs[from+1 : to] {
-					run.Count += m.Count
-					run.LastTime = m.LastTime
-				}
-				written += run.Count
-				if span := run.LastTime - run.FirstTime; span > keep/8 {
-					t.Fatalf("a run spans %d ms", span)
-				}
-				runs = slices.Replace(runs, from, to, run)
-			}
-			most = max(most, len(runs))
-		}
-		f := float64(written) / float64(records)
-		t.Logf("every %d ms: each record is written %.2f times, %d runs at most", tc.every, f, most)
-		if f > tc.write || most > tc.runs {
-			t.Errorf("every %d ms: each record is written %.2f times, %d runs at most", tc.every, f, most)
-		}
-	}
-}
 
 // TestWritesWaitForTheBuilder: while runs cannot be built, writes slow down, so
 // that records do not fill the memory, and reads do not.

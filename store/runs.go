@@ -109,7 +109,7 @@ func (c *checkpoint) groups(runs []persistence.Run, new persistence.Run, keep in
 		all = append(all, new)
 	}
 	from, end := len(all), len(all)
-	if !c.tidy && new.Count > 0 {
+	if c.merge {
 		from, end = mergeRange(all, keep)
 	}
 	for i := 0; i < len(all); {
@@ -170,15 +170,30 @@ const (
 	closeFan = 4
 )
 
-// mergeRange returns which of a table's runs, all[from:to], become one; from is to
-// if none do. The last of all, and no other, is yet to be written. A run spans no
-// more than an eighth of the remembering time, so that runs expire in pieces.
-func mergeRange(all []persistence.Run, keep int64) (from, to int) {
-	n := len(all) - 1
-	if from = similar(all, keep); from < n {
-		return from, n + 1
+// mergeDue reports whether some of a partition's runs are to become one.
+func (s *Store) mergeDue(p *partition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := s.clock.now().logged
+	for _, t := range p.tables {
+		if from, to := mergeRange(t.runs, t.def.keep(now)); from < to {
+			return true
+		}
 	}
-	return complete(all, keep), n
+	return false
+}
+
+// mergeRange returns which of a table's runs, all[from:to], become one; from is to
+// if none do. A run spans no more than an eighth of the remembering time, so that
+// runs expire in pieces.
+func mergeRange(all []persistence.Run, keep int64) (from, to int) {
+	if len(all) < closeFan {
+		return 0, 0
+	}
+	if from = similar(all, keep); from < len(all)-1 {
+		return from, len(all)
+	}
+	return complete(all, keep)
 }
 
 // similar returns the first of the runs that are merged with the last one because
@@ -201,21 +216,23 @@ func similar(all []persistence.Run, keep int64) int {
 	}
 }
 
-// complete returns the first of the runs before the last one that are merged
-// because no other can join them. They are left as they are if most of their
+// complete returns the first runs that are merged because no other can join them,
+// the next one being too far away. They are left as they are if most of their
 // records have been merged before.
-func complete(all []persistence.Run, keep int64) int {
-	n := len(all) - 1
-	from, sum, largest := n, uint64(0), uint64(0)
-	for from > 0 && all[n-1].LastTime-all[from-1].FirstTime <= keep/8 {
-		from--
-		sum += all[from].Count
-		largest = max(largest, all[from].Count)
+func complete(all []persistence.Run, keep int64) (from, to int) {
+	for to = closeFan; to < len(all); to++ {
+		for all[to-1].LastTime-all[from].FirstTime > keep/8 {
+			from++
+		}
+		sum, most := uint64(0), uint64(0)
+		for _, r := range all[from:to] {
+			sum, most = sum+r.Count, max(most, r.Count)
+		}
+		if to-from >= closeFan && all[to].LastTime-all[from].FirstTime > keep/8 && most <= sum/2 {
+			return from, to
+		}
 	}
-	if n-from < closeFan || all[n].LastTime-all[from].FirstTime <= keep/8 || largest > sum/2 {
-		return n
-	}
-	return from
+	return 0, 0
 }
 
 // sizeClass is the logarithm of a run's size to the base mergeFan.

@@ -1,0 +1,224 @@
+package store
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// saver is the goroutine that brings to disk what is due, in passes. Partitions
+// fill at the same pace, yet no more of them are worked off at a time than must
+// be: what comes in while all of them are would pile up in memory, where it costs
+// operations more than the work itself.
+type saver struct {
+	s     *Store
+	began time.Time // the present SnapshotInterval
+	saved int       // partitions checkpointed in it because of its length
+	merge int       // the partition whose runs are looked at next
+}
+
+// saveWhenDue checkpoints partitions, each of them every SnapshotInterval, and one
+// whose log or records have grown too large at once, and merges runs.
+func (s *Store) saveWhenDue() {
+	tick := time.NewTicker(cyclePeriod)
+	defer tick.Stop()
+	w := saver{s: s, began: time.Now()}
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+		}
+		if s.Failure() != nil {
+			return
+		}
+		w.pass()
+		w.mergeRuns()
+	}
+}
+
+// pass saves what is due. The partitions' periodic checkpoints are spread over the
+// interval.
+func (w *saver) pass() {
+	s := w.s
+	due, load := w.due(time.Now()), s.backlog()
+	for i, p := range s.partitions {
+		if err := s.saveIfDue(p, w.saved <= i && i < due, load); err != nil {
+			s.log.Error("snapshot failed", "partition", p.id, "error", err)
+		}
+		s.scanRowsIfDue(p)
+	}
+	w.saved = max(w.saved, due)
+	if w.saved == len(s.partitions) {
+		w.began, w.saved = time.Now(), 0
+		s.snapshots.last.Store(&lastSnapshot{at: w.began})
+	}
+}
+
+// due is how many of the partitions' periodic checkpoints are due by now.
+func (w *saver) due(now time.Time) int {
+	interval := time.Duration(w.s.interval.Load())
+	n := len(w.s.partitions)
+	switch since := now.Sub(w.began); {
+	case interval <= 0:
+		return 0
+	case since >= interval:
+		return n
+	default:
+		return int(int64(n) * int64(since/time.Microsecond) / int64(interval/time.Microsecond+1))
+	}
+}
+
+// mergeRuns merges runs of partitions in turn, for about as long as a pass is to
+// wait for the next one.
+func (w *saver) mergeRuns() {
+	s := w.s
+	began := time.Now()
+	for range s.partitions {
+		p := s.partitions[w.merge%len(s.partitions)]
+		w.merge++
+		if !s.mergeDue(p) {
+			continue
+		}
+		if err := s.mergeRuns(p); err != nil {
+			s.log.Error("merging runs failed", "partition", p.id, "error", err)
+		}
+		if time.Since(began) >= cyclePeriod {
+			return
+		}
+	}
+}
+
+// backlog says from which size on a partition's share of what has come together
+// must be worked off. Together: one busy partition may use what the others leave.
+type backlog struct {
+	log     uint64 // bytes of the log: it bounds the time of recovery
+	records uint64 // bytes of records in memory
+	urgent  bool   // records come in faster than they go
+	brake   bool   // much faster: writes are to wait
+}
+
+// brakeAt is how many times what they may take records or log may grow to
+// before writes are delayed.
+const brakeAt = 8
+
+// maxLog is how long the log may grow before it is worked off: what is written
+// then, the filters, should not be much more than what went into the log.
+func (s *Store) maxLog() uint64 {
+	limit := s.opts.MaxLogBytes
+	return uint64(limit + min(s.pool.used.Load(), 2*limit))
+}
+
+// backlog adds up what the partitions have to work off.
+func (s *Store) backlog() backlog {
+	logs, records := make([]uint64, len(s.partitions)), make([]uint64, len(s.partitions))
+	var allLogs, allRecords uint64
+	for i, p := range s.partitions {
+		p.mu.Lock()
+		logs[i], records[i] = p.logBytes, uint64(p.recent.bytes())
+		p.mu.Unlock()
+		allLogs, allRecords = allLogs+logs[i], allRecords+records[i]
+	}
+	memory := uint64(s.opts.RecordMemory)
+	return backlog{
+		log:     largest(logs, allLogs, s.maxLog()/2),
+		records: largest(records, allRecords, memory*3/4),
+		urgent:  allRecords >= 2*memory,
+		brake:   allRecords >= brakeAt*memory || allLogs >= brakeAt*s.maxLog(),
+	}
+}
+
+// largest returns how large the sizes must be that have to go for less than limit
+// of their sum to remain. So partitions that fill at the same pace do not become
+// due at the same time: each is twice as full as the mean when its turn comes.
+func largest(sizes []uint64, sum, limit uint64) uint64 {
+	slices.Sort(sizes)
+	least := uint64(math.MaxUint64)
+	for i := len(sizes) - 1; sum >= limit && i >= 0; i-- {
+		least = sizes[i]
+		sum -= least
+	}
+	return least
+}
+
+// saveIfDue checkpoints a partition or flushes its records, if it is time.
+func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
+	long, rows, records := s.overdue(p, load)
+	switch {
+	case all:
+		return s.checkpoint(p, false)
+	case long:
+		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, false)
+	case rows:
+		return s.flushRows(p)
+	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):
+		return s.unpin(p)
+	case records:
+		return s.flushRecords(p, load.urgent)
+	}
+	return nil
+}
+
+// pinnedAt is how many times maxLog the log may take on disk, of which the
+// half or so is kept for the older snapshots, before partitions are asked to let
+// go of its oldest file.
+const pinnedAt = 3
+
+// unpin checkpoints a partition that has been too quiet for its own good: the
+// log is kept from its older snapshot on, and a file of the log is kept whole,
+// so that its few records there keep all the files behind. One of which nothing
+// has changed gets an entry that says nothing new: a snapshot is named after its
+// sequence.
+func (s *Store) unpin(p *partition) error {
+	x := s.internal(p)
+	x.lock()
+	if p.seq == p.checkpointSeq {
+		x.log(p, &entry{kind: entryCatalog, id: p.catalog.encode()})
+	}
+	if err := x.finish(); err != nil {
+		return err
+	}
+	return s.checkpoint(p, true)
+}
+
+// minWriteBack is how many keys of a partition may have changed before their rows
+// are written out of turn, whatever the limit of keys in memory: each write-back
+// costs an fsync or two.
+const minWriteBack = 4096
+
+// maxRowsAhead is how many rows of all partitions may be written out of turn
+// before a checkpoint follows. Until then a start redoes the log of all of them,
+// and to make a counter takes longer there than to change one.
+const maxRowsAhead = 256 << 10
+
+// 1/recordShare of a partition's records are in memory, at least: with fewer a run
+// would span so little time that the records in it were written a third time until
+// it spans as much as a run may.
+const recordShare = 128
+
+// overdue reports whether a partition should be checkpointed before its time,
+// because of its share of the log; whether too many of its keys have changed, so
+// that none of them can leave memory; and whether its records in memory should go
+// to disk.
+func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := len(s.partitions)
+	checkpoint = p.logBytes >= load.log
+	rows = len(p.hot.dirty) > max(p.hot.limit/2, minWriteBack)
+	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
+	var onDisk uint64
+	for _, t := range p.tables {
+		onDisk += t.runBytes()
+	}
+	size := uint64(p.recent.bytes())
+	records = size >= load.records && size >= onDisk/recordShare
+	return checkpoint, rows, records
+}
+
+func (t *tableState) runBytes() (n uint64) {
+	for _, r := range t.runs {
+		n += r.Bytes
+	}
+	return n
+}

@@ -1,0 +1,167 @@
+package store
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// TestMergeKeepsRunsFew builds runs for long, of records that come at several
+// rates, and merges them at once, or only now and then, as busy stores do: their
+// number stays small, none spans more than an eighth of the remembering time, and a
+// record is rewritten only once at the usual rates.
+func TestMergeKeepsRunsFew(t *testing.T) {
+	const keep, size = 125_000, 1000
+	for _, tc := range []struct {
+		every int64 // ms between two runs
+		late  int   // runs that are built between two merges
+		runs  int   // at most
+		write float64
+	}{
+		{50, 1, 70, 3.1},
+		{100, 1, 60, 3.1},
+		{100, 8, 70, 3.1},
+		{400, 1, 40, 3.1},
+		{400, 12, 50, 2.6},
+		{800, 1, 30, 2.1},
+		{800, 5, 35, 2.1},
+		{800, 12, 40, 2.1},
+		{1600, 1, 30, 2.1},
+		{1600, 7, 35, 2.1},
+		{3000, 1, 30, 2.1},
+		{8000, 1, 30, 1},
+	} {
+		var runs []persistence.Run
+		var written, records uint64
+		most := 0
+		for n := range int(40 * keep / tc.every) {
+			now := int64(n) * tc.every
+			for len(runs) > 0 && runs[0].LastTime+keep < now {
+				runs = runs[1:]
+			}
+			runs = append(runs, persistence.Run{Count: size, FirstTime: now, LastTime: now + tc.every - 1})
+			records, written = records+size, written+size
+			if from, to := mergeRange(runs, keep); from < to && n%tc.late == 0 {
+				run := runs[from]
+				for _, m := range runs[from+1 : to] {
+					run.Count += m.Count
+					run.LastTime = m.LastTime
+				}
+				written += run.Count
+				if span := run.LastTime - run.FirstTime; span > keep/8 {
+					t.Fatalf("a run spans %d ms", span)
+				}
+				runs = slices.Replace(runs, from, to, run)
+			}
+			most = max(most, len(runs))
+		}
+		f := float64(written) / float64(records)
+		t.Logf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every, tc.late, f, most)
+		if f > tc.write || most > tc.runs {
+			t.Errorf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every, tc.late, f, most)
+		}
+	}
+}
+
+// TestLargest: of what has come together the largest shares go, and no more of them
+// than must.
+func TestLargest(t *testing.T) {
+	const none = math.MaxUint64
+	for _, tc := range []struct {
+		sizes []uint64
+		limit uint64
+		want  uint64
+	}{
+		{[]uint64{5, 5, 5}, 16, none},
+		{[]uint64{5, 6, 5}, 16, 6},
+		{[]uint64{1, 9, 5}, 15, 9},
+		{[]uint64{1, 9, 5}, 6, 5},
+		{[]uint64{1, 9, 5}, 1, 1},
+		{[]uint64{0, 0}, 1, none},
+	} {
+		sum := uint64(0)
+		for _, n := range tc.sizes {
+			sum += n
+		}
+		if got := largest(slices.Clone(tc.sizes), sum, tc.limit); got != tc.want {
+			t.Errorf("%v, limit %d: from %d on", tc.sizes, tc.limit, got)
+		}
+	}
+}
+
+// TestPeriodicCheckpointsAreSpread: within SnapshotInterval each partition is
+// checkpointed once, a few at a time.
+func TestPeriodicCheckpointsAreSpread(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 8 })
+	saved, total := make([]uint64, 8), 0
+	count := func() int { // checkpoints
+		for i, p := range s.partitions {
+			if p.state.seq > saved[i] {
+				saved[i] = p.state.seq
+				total++
+			}
+		}
+		return total
+	}
+	s.SetSnapshotInterval(time.Hour)
+	w := saver{s: s}
+	for _, tc := range []struct {
+		since time.Duration
+		want  int
+	}{{0, 0}, {time.Hour / 16, 0}, {time.Hour/8 + time.Minute, 1}, {time.Hour / 2, 3}, {time.Hour/2 + time.Minute, 4}, {time.Hour - time.Minute, 7}, {time.Hour, 8}} {
+		for i := range 100 { // of every partition
+			incr(s, "k"+strconv.Itoa(i), 1)
+		}
+		w.began = time.Now().Add(-tc.since)
+		w.pass()
+		if n := count(); n < tc.want || n > tc.want+1 {
+			t.Errorf("after %v of an hour there were %d checkpoints, expected %d", tc.since, n, tc.want)
+		}
+	}
+	if at, _, _ := s.LastSnapshot(); at.IsZero() || w.saved != 0 {
+		t.Error("the round is not over")
+	}
+	s.SetSnapshotInterval(-1)
+	w.began = time.Now().Add(-time.Hour)
+	if n := w.due(time.Now()); n != 0 {
+		t.Errorf("%d periodic checkpoints are due, which are switched off", n)
+	}
+}
+
+// TestRunsAreMerged: what gathers is merged, in every partition, and every record is
+// still found.
+func TestRunsAreMerged(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 2 })
+	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.5)})) // records are asked for
+	const rounds = mergeFan + 2
+	for round := range rounds {
+		for k := range 20 {
+			cincr(s, "k"+strconv.Itoa(k), fmt.Sprint("id", round), 1)
+		}
+		for _, p := range s.partitions {
+			must(t, s.flushRecords(p, false))
+		}
+	}
+	w := saver{s: s}
+	w.mergeRuns()
+	for _, p := range s.partitions {
+		if n := len(p.tableOf([]byte("k0")).runs); n != 1 {
+			t.Errorf("partition %d has %d runs", p.id, n)
+		}
+		if s.mergeDue(p) {
+			t.Error("there is more to be merged")
+		}
+	}
+	for round := range rounds {
+		for k := range 20 {
+			if op := cincr(s, "k"+strconv.Itoa(k), fmt.Sprint("id", round), 1); op.Applied || op.Value != int64(round+1) {
+				t.Fatalf("k%d, round %d: applied %v, %d", k, round, op.Applied, op.Value)
+			}
+		}
+	}
+}
