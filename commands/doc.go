@@ -19,8 +19,8 @@
 // A [Pipeline] turns what one connection sent together into operations; a
 // [Round] makes those of one or several connections one store.Batch. Parse sees arguments and no state; Reply sees an outcome and no arguments. A
 // request that is refused takes its place in the order of replies without
-// splitting the batch; so do the commands of a transaction, which is what makes
-// EXEC atomic. Commands that are no operation on keys (INFO, CONFIG, SCAN, …)
+// splitting the batch; so do the commands of a transaction, and EXEC asks for the
+// batch to be atomic. Commands that are no operation on keys (INFO, CONFIG, SCAN, …)
 // have Run: what came before them is executed and answered first.
 //
 // To add a command, declare it in its family's slice. A keyed one needs Parse,

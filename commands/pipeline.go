@@ -11,10 +11,10 @@ import (
 // their outcomes into replies. It belongs to whoever serves the connection at
 // the time.
 //
-// What is sent together is decided in its order and committed together, and is
-// answered only by what Execute returned, which is as durable as promised: G3
-// holds because no reply is written before, and no request in between, refused
-// or not, splits the batch.
+// What is sent together is decided, on each key, in its order, is waited for
+// together, and is answered only by what Execute returned, which is as durable as
+// promised: G3 holds because no reply is written before, and no request in between,
+// refused or not, splits the batch.
 type Pipeline struct {
 	srv   *Server
 	ses   *Session

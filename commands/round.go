@@ -22,8 +22,8 @@ import (
 //	r.Reset()
 //
 // A connection joins a round at most once. That operations of different
-// connections are decided one after the other and become durable together is an
-// order that they might have had anyway, so nobody can tell. No reply exists
+// connections are decided one after the other is an order that they might have had
+// anyway, so nobody can tell. No reply exists
 // before Execute has returned, and it returns only when what it decided is as
 // durable as promised: that is G2 and G3 for everyone in the round.
 //

@@ -159,8 +159,8 @@ var mutants = []mutant{
 	{
 		guarantee: "G1", name: "of records that are not in the index only the last one is asked",
 		file:     "store/recents.go",
-		old:      "s.heads.findLast(hash, s.index.count, i) - 1; i < s.index.count {",
-		new:      "s.heads.findLast(hash, max(s.index.count, s.count-1), i) - 1; i < max(s.index.count, s.count-1) {",
+		old:      "	if r, ok := s.findFrom(s.index.count, hash, key, id); ok {\n",
+		new:      "	if r, ok := s.findFrom(max(s.index.count, s.count-1), hash, key, id); ok {\n",
 		packages: "./store", tests: "TestRecentFind",
 	},
 	{
@@ -204,6 +204,13 @@ var mutants = []mutant{
 		old:      "		if s.last < first || s.first > last {\n",
 		new:      "		if s.last <= first || s.first > last || i == len(rs.segments)-1 && last == s.last {\n",
 		packages: "./store", tests: "TestRecentFindWithin|TestPowerLoss",
+	},
+	{
+		guarantee: "G1", name: "FLUSHALL in a batch hides the twins that follow it",
+		file:     "store/redo.go",
+		old:      "		p.recent, p.before = recents{}, recentMark{}\n",
+		new:      "		p.recent = recents{}\n",
+		packages: "./store", tests: "TestPipelineSeesItself",
 	},
 	{
 		guarantee: "G6", name: "a large transaction is executed in parts",

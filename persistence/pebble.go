@@ -131,6 +131,10 @@ func (o Options) stop(err error) {
 	os.Exit(1)
 }
 
+// Stop ends the process because of an error that leaves nothing sound to go on
+// with (G8), after Options.Fatal and a line in the log. It does not return.
+func (db *DB) Stop(err error) { db.stop(err) }
+
 // stopOnPanic is deferred around calls of Pebble that write: it panics with
 // its locks held, and whoever recovered that panic further up would leave all
 // other writers waiting for ever.

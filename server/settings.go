@@ -91,8 +91,8 @@ var storageSettings = []Setting{
 		kind: list(func(c *Config) *SavePoints { return &c.Save }, "<seconds> <changes>", parseSavePoints, SavePoints.words),
 	}, {
 		Name: "auto-aof-rewrite-min-size", Group: GroupStorage, Default: "128mb",
-		Doc: "The size of the operations' log, over all partitions, at which counters and filters are written to disk before " +
-			"save's time, so that the log behind them can go. As much as the filters take, up to twice this, is added to it. It " +
+		Doc: "The size of the operations' log, over all partitions, at half of which counters and filters begin to be written to disk, " +
+			"before save's time, so that the log behind them can go. As much as the filters take, up to twice this, is added to it. It " +
 			"bounds the time that a start takes after a crash: about a second for the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {

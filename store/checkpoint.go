@@ -66,8 +66,9 @@ func (s *Store) snapshotAll() error {
 	return err
 }
 
-// LastSnapshot returns when all partitions were last checkpointed together,
-// how long it took and how it ended.
+// LastSnapshot returns when the last round of checkpoints ended, in which each
+// partition had one, how long it took and how it ended. A periodic round is spread
+// over SnapshotInterval, and its duration is 0.
 func (s *Store) LastSnapshot() (at time.Time, took time.Duration, err error) {
 	if l := s.snapshots.last.Load(); l != nil {
 		return l.at, l.took, l.err

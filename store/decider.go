@@ -53,12 +53,14 @@ type crew struct {
 	undone   sync.WaitGroup // deciders whose job is not done
 	helper   func()         // takeAll; made once, for a goroutine's closure is an allocation
 	panicked atomic.Pointer[string]
+	fatal    func(error) // ends the process
 }
 
 // enlist makes n deciders available.
 func (x *execution) enlist(n int) []*decider {
 	if x.crew == nil {
 		x.crew = new(crew) // not part of x, whose memory may be used anew before a late helper looks
+		x.crew.fatal = x.s.db.Stop
 		x.crew.helper = x.crew.takeAll
 	}
 	c := x.crew
@@ -90,7 +92,7 @@ func (c *crew) each(procs int, job func(*decider)) {
 	c.takeAll()
 	c.undone.Wait()
 	if p := c.panicked.Swap(nil); p != nil {
-		panic(*p) // where the server expects it, now that nobody works on what is locked
+		panic(*p) // where the server expects it
 	}
 }
 
@@ -107,6 +109,9 @@ func (c *crew) do(d *decider) {
 		if p := recover(); p != nil {
 			text := fmt.Sprintf("%v\n%s", p, debug.Stack())
 			c.panicked.Store(&text)
+			// The share's partitions stay locked (G8). Who waits for them may hold
+			// others, for which the other shares wait: none of them may ever end.
+			c.fatal(fmt.Errorf("panic in the store: %s", text))
 		}
 	}()
 	c.job(d)

@@ -259,7 +259,7 @@ func (x *decider) lock() {
 	for i := range x.touched {
 		p := x.touched[i].p
 		p.mu.Lock()
-		p.need = 0
+		p.need, p.before = 0, p.recent.mark()
 		if p.inserted {
 			p.inserted, p.twins = false, twins{}
 		}
@@ -445,7 +445,10 @@ func (x *decider) apply() {
 	x.wrote = !x.batch.Empty()
 	if x.err == nil && x.wrote {
 		persistence.KillPoint("before-commit")
-		x.err = x.batch.Apply()
+		// Nothing follows what another share, or batch, could not log.
+		if x.err = x.s.Failure(); x.err == nil {
+			x.err = x.batch.Apply()
+		}
 	}
 	if x.err != nil {
 		// Memory is ahead of the log: nothing of it may be seen (G8).
@@ -461,10 +464,15 @@ const maxKeptRecord = 1 << 20
 // failure every operation is answered with it.
 func (x *execution) wait() {
 	x.err = nil
+	began, wrote := x.s.eventBegins(), false
 	for _, d := range x.crew.inUse() {
+		wrote = wrote || d.wrote
 		if d.wait(); x.err == nil {
 			x.err = d.err
 		}
+	}
+	if wrote {
+		x.s.eventEnds(EventCommit, began)
 	}
 	if x.err != nil {
 		x.failAll()
@@ -474,11 +482,9 @@ func (x *execution) wait() {
 // wait returns when what the decider committed, and what it saw, is durable.
 func (x *decider) wait() {
 	if x.err == nil && x.wrote {
-		began := x.s.eventBegins()
 		if x.err = x.batch.Wait(); x.err != nil {
 			x.s.freeze(x.err)
 		}
-		x.s.eventEnds(EventCommit, began)
 		persistence.KillPoint("after-commit")
 		for i := range x.touched {
 			if t := &x.touched[i]; x.err == nil {

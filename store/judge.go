@@ -216,8 +216,8 @@ func (x *decider) lookUp(r *ref) error {
 }
 
 // again judges a second time, at the operation's turn: an earlier operation of
-// the same batch may have been its twin. Runs need not be asked again, for
-// what they hold was there at the first judgement.
+// the same batch may have been its twin. Only what the batch itself has added needs to
+// be asked, for all else was there at the first judgement.
 func (r *ref) again(id []byte, logged int64) {
 	if !r.p.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
 		return
@@ -226,7 +226,7 @@ func (r *ref) again(id []byte, logged int64) {
 		r.verdict = verdictMaybe
 		return
 	}
-	if rec, ok := r.p.recent.find(r.hash, r.key, id); ok {
+	if rec, ok := r.p.recent.findSince(r.p.before, r.hash, r.key, id); ok {
 		r.verdict, r.seen = verdictSeen, rec.seen
 	}
 }

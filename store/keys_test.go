@@ -99,11 +99,13 @@ func TestPipelineSeesItself(t *testing.T) {
 		b.Add(Get).Key = []byte("k")
 		flush := b.Add(FlushAll)
 		b.Add(Get).Key = []byte("k")
-		again := b.Add(CIncrBy)
-		again.Key, again.ID, again.Delta = []byte("k"), []byte(strconv.Itoa(i)), 1
+		for range 2 {
+			again := b.Add(CIncrBy)
+			again.Key, again.ID, again.Delta = []byte("k"), []byte(strconv.Itoa(i)), 1
+		}
 		s.Execute(&b)
 		o := b.Ops
-		if !o[0].Applied || o[1].Applied || o[2].Value != int64(1+min(i, 1)) || flush.Err != nil || o[4].Found || !o[5].Applied || o[5].Value != 1 {
+		if !o[0].Applied || o[1].Applied || o[2].Value != int64(1+min(i, 1)) || flush.Err != nil || o[4].Found || !o[5].Applied || o[5].Value != 1 || o[6].Applied || o[6].Value != 1 {
 			t.Fatalf("round %d: %+v", i, o)
 		}
 	}

@@ -120,8 +120,8 @@ func (x *decider) finish() error {
 	x.apply()
 	x.trim()
 	x.unlock()
-	x.wait()
-	return x.err
+	x.execution.wait()
+	return x.execution.err
 }
 
 // expireAllDue removes keys whose time has come from all partitions.

@@ -48,6 +48,7 @@ type partition struct {
 	need          uint64         // what the batch being decided has seen
 	inserted      bool           // the batch being decided remembered an opid here
 	twins         twins          // which
+	before        recentMark     // and the records that were in memory before it
 	floor         uint64         // the last FLUSHALL: what is missing rests on it
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint

@@ -141,6 +141,29 @@ func TestRecentFindWithin(t *testing.T) {
 	}
 }
 
+// TestRecentFindSince: what was there before a mark is not found, all behind it is, in
+// the segment of the mark and in later ones, in the index or not.
+func TestRecentFindSince(t *testing.T) {
+	var rs recents
+	marks := []recentMark{rs.mark()}
+	for i := range 6 {
+		rs.add(&record{table: 1, hash: 7, seq: uint64(i), key: []byte("k"), id: []byte{byte(i)}})
+		if i == 2 {
+			s := rs.segments[0]
+			s.index.update(s)
+			rs.seal()
+		}
+		marks = append(marks, rs.mark())
+	}
+	for n, m := range marks { // n records were there
+		for i := range 6 {
+			if r, ok := rs.findSince(m, 7, []byte("k"), []byte{byte(i)}); ok != (i >= n) || ok && r.seq != uint64(i) {
+				t.Errorf("record %d, of those behind %d: found %v, sequence %d", i, n, ok, r.seq)
+			}
+		}
+	}
+}
+
 // BenchmarkRecents says what a record costs: to add, to enter the index, to look
 // through its head, and to put it in the order of a run; of as many records as one
 // of many partitions has, and one that has them all.

@@ -228,6 +228,34 @@ func (rs *recents) requestRecord(hash uint64) (x uint32) {
 	return x
 }
 
+// recentMark is a place in the chain of segments.
+type recentMark struct{ segment, count int }
+
+// mark returns the place behind the newest record. It is good until segments are
+// released.
+func (rs *recents) mark() recentMark {
+	n := len(rs.segments) - 1
+	if n < 0 {
+		return recentMark{}
+	}
+	return recentMark{n, rs.segments[n].count}
+}
+
+// findSince is find for a record added behind a mark: of one batch, however many
+// there are in memory.
+func (rs *recents) findSince(m recentMark, hash uint64, key, id []byte) (record, bool) {
+	for i := len(rs.segments) - 1; i >= m.segment; i-- {
+		from := 0
+		if i == m.segment {
+			from = m.count
+		}
+		if r, ok := rs.segments[i].findFrom(from, hash, key, id); ok {
+			return r, true
+		}
+	}
+	return record{}, false
+}
+
 // find asks the records that are not in the index by their heads, newest first,
 // and then the index.
 func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
@@ -235,15 +263,22 @@ func (s *recentSegment) find(hash uint64, key, id []byte) (record, bool) {
 		return record{}, false // its index may be large, and in no cache
 	}
 	s.index.updateIfDue(s)
+	if r, ok := s.findFrom(s.index.count, hash, key, id); ok {
+		return r, true
+	}
+	return s.index.find(s, hash, key, id)
+}
+
+// findFrom asks the records from number from on by their heads, newest first.
+func (s *recentSegment) findFrom(from int, hash uint64, key, id []byte) (record, bool) {
 	for i := s.count; ; {
-		if i = s.heads.findLast(hash, s.index.count, i) - 1; i < s.index.count {
-			break
+		if i = s.heads.findLast(hash, from, i) - 1; i < from {
+			return record{}, false
 		}
 		if r, ok := s.recordAt(s.heads.at(i).location(), hash, key, id); ok {
 			return r, true
 		}
 	}
-	return s.index.find(s, hash, key, id)
 }
 
 // recordAt returns the record at a location if it is that of (key, id).

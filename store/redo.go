@@ -253,7 +253,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 		p.rows.whole = true // the rows go in the same commit
 	}
 	if seq > p.marks.records {
-		p.recent = recents{}
+		p.recent, p.before = recents{}, recentMark{}
 		for _, t := range p.tables {
 			p.deadRuns = append(p.deadRuns, t.runs...)
 			t.runs, t.recent = nil, 0

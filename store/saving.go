@@ -43,6 +43,9 @@ func (w *saver) pass() {
 	s := w.s
 	due, load := w.due(time.Now()), s.backlog()
 	for i, p := range s.partitions {
+		if s.stopping() {
+			return
+		}
 		if err := s.saveIfDue(p, w.saved <= i && i < due, load); err != nil {
 			s.log.Error("snapshot failed", "partition", p.id, "error", err)
 		}
@@ -61,11 +64,22 @@ func (w *saver) due(now time.Time) int {
 	n := len(w.s.partitions)
 	switch since := now.Sub(w.began); {
 	case interval <= 0:
+		w.began, w.saved = now, 0 // a round begins when it is set
 		return 0
 	case since >= interval:
 		return n
 	default:
 		return int(int64(n) * int64(since/time.Microsecond) / int64(interval/time.Microsecond+1))
+	}
+}
+
+// stopping reports whether the store is being closed.
+func (s *Store) stopping() bool {
+	select {
+	case <-s.stop:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -77,6 +91,9 @@ func (w *saver) mergeRuns() {
 	for range s.partitions {
 		p := s.partitions[w.merge%len(s.partitions)]
 		w.merge++
+		if s.stopping() {
+			return
+		}
 		if !s.mergeDue(p) {
 			continue
 		}
@@ -212,7 +229,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 		onDisk += t.runBytes()
 	}
 	size := uint64(p.recent.bytes())
-	records = size >= load.records && size >= onDisk/recordShare
+	records = size >= load.records && (load.urgent || size >= onDisk/recordShare)
 	return checkpoint, rows, records
 }
 

@@ -51,9 +51,9 @@ type Options struct {
 	// are changes; default 60 s, negative: only on demand and when the op log
 	// reaches MaxLogBytes.
 	SnapshotInterval time.Duration
-	// MaxLogBytes is the size of the op log since the last snapshot at which
-	// a partition takes one; it bounds the time of recovery. Default 128 MiB
-	// over all partitions. As much as the filters take, up to twice MaxLogBytes,
+	// MaxLogBytes is the size of the op log since the partitions' last snapshots at
+	// half of which those with the most of it take one; it bounds the time of
+	// recovery. Default 128 MiB. As much as the filters take, up to twice MaxLogBytes,
 	// is added to it: a snapshot writes them whole.
 	MaxLogBytes int64
 	// LogFileSize is the size in bytes of a file of the op log, the unit in which
