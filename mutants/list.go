@@ -206,13 +206,6 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestRecentFindWithin|TestPowerLoss",
 	},
 	{
-		guarantee: "G1", name: "FLUSHALL in a batch hides the twins that follow it",
-		file:     "store/redo.go",
-		old:      "		p.recent, p.before = recents{}, recentMark{}\n",
-		new:      "		p.recent = recents{}\n",
-		packages: "./store", tests: "TestPipelineSeesItself",
-	},
-	{
 		guarantee: "G6", name: "a large transaction is executed in parts",
 		file:     "commands/transaction.go",
 		old:      "	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)\n",
