@@ -214,9 +214,9 @@ var mutants = []mutant{
 	},
 	{
 		guarantee: "G6", name: "an atomic batch is split",
-		file:     "store/route.go",
-		old:      "	if x.atomic || len(x.ops) < minSplit",
-		new:      "	if len(x.ops) < minSplit",
+		file:     "store/execute.go",
+		old:      "	if x.isSplit = !atomic && x.split(); !x.isSplit {\n",
+		new:      "	if x.isSplit = x.split(); !x.isSplit {\n",
 		packages: "./store", tests: "TestAtomicBatch|TestSplitOrder",
 	},
 	{

@@ -113,34 +113,34 @@ func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
 // memory: they come in faster than anything else grows. Nothing is fsynced;
 // after a crash the log brings the records back.
 func (s *Store) flushRecords(p *partition, urgent bool) error {
-	s.snapshots.building.Lock()
-	defer s.snapshots.building.Unlock()
-	c := &checkpoint{s: s, p: p, urgent: urgent}
-	p.mu.Lock()
-	seq := p.seq
-	c.now = s.clock.now().logged
-	c.sealed = p.recent.seal()
-	c.obsolete, p.deadRuns = p.deadRuns, nil
-	p.mu.Unlock()
-	// No look-up may find in a run what a crash could still take back (G4).
-	err := p.waitDurable(seq)
-	if err == nil {
-		err = c.buildRuns()
-	}
-	c.giveBack()
-	return err
+	return (&checkpoint{s: s, p: p, urgent: urgent}).runsOnly()
 }
 
 // mergeRuns merges those of a partition's runs that are to become one.
 func (s *Store) mergeRuns(p *partition) error {
-	s.snapshots.building.Lock()
-	defer s.snapshots.building.Unlock()
-	c := &checkpoint{s: s, p: p, merge: true}
+	return (&checkpoint{s: s, p: p, merge: true}).runsOnly()
+}
+
+// runsOnly builds runs: of the records in memory or, to merge, of other runs.
+func (c *checkpoint) runsOnly() (err error) {
+	c.s.snapshots.building.Lock()
+	defer c.s.snapshots.building.Unlock()
+	p := c.p
 	p.mu.Lock()
-	c.now = s.clock.now().logged
+	seq := p.seq
+	c.now = c.s.clock.now().logged
+	if !c.merge {
+		c.sealed = p.recent.seal()
+	}
 	c.obsolete, p.deadRuns = p.deadRuns, nil
 	p.mu.Unlock()
-	err := c.buildRuns()
+	if !c.merge {
+		// No look-up may find in a run what a crash could still take back (G4).
+		err = p.waitDurable(seq)
+	}
+	if err == nil {
+		err = c.buildRuns()
+	}
 	c.giveBack()
 	return err
 }

@@ -36,7 +36,6 @@ type execution struct {
 	err     error    // first failure of redo or commit: freezes the store
 	writes  bool     // the batch contains an operation that may write
 	flushes bool     // the batch contains a FLUSHALL
-	atomic  bool     // the batch's Atomic
 	isSplit bool     // the operations are shared among several deciders
 	slots   []uint16 // … by the slots of their keys
 	crew    *crew
@@ -121,8 +120,8 @@ type opRun struct {
 // different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.exec
-	x.onBlock, x.atomic = b.OnBlock, b.Atomic
-	x.begin(s, b.Ops)
+	x.begin(s, b.Ops, b.Atomic)
+	x.onBlock = b.OnBlock
 	if len(x.touched) == 0 {
 		return
 	}
@@ -218,10 +217,10 @@ func (x *decider) trim() {
 	}
 }
 
-// begin routes the batch.
-func (x *execution) begin(s *Store, ops []Op) {
+// begin routes the batch; an atomic one is not split.
+func (x *execution) begin(s *Store, ops []Op, atomic bool) {
 	if x.s != s {
-		*x = execution{s: s, onBlock: x.onBlock, atomic: x.atomic, mask: make([]uint64, (len(s.partitions)+63)/64)}
+		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64)}
 	}
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
 	x.err, x.flushes, x.writes = nil, false, false
@@ -241,7 +240,7 @@ func (x *execution) begin(s *Store, ops []Op) {
 		}
 		x.writes = x.writes || op.Kind.Write()
 	}
-	if x.isSplit = x.split(); !x.isSplit {
+	if x.isSplit = !atomic && x.split(); !x.isSplit {
 		x.routeAll()
 	}
 	for w, m := range x.mask {

@@ -141,7 +141,7 @@ func (op *Op) splits() bool {
 // can see. It returns false, with nothing done, if there is nothing to share.
 func (x *execution) split() bool {
 	shares := min(sharesPerProc*x.s.procs, maxShares, len(x.s.partitions))
-	if x.atomic || len(x.ops) < minSplit || x.s.procs < 2 || shares < 2 {
+	if len(x.ops) < minSplit || x.s.procs < 2 || shares < 2 {
 		return false
 	}
 	var ends [maxShares + 1]int
@@ -157,7 +157,7 @@ func (x *execution) split() bool {
 		}
 		slot := Slot(op.Key)
 		x.slots = append(x.slots, slot)
-		ends[x.shareOf(slot, shares)+1]++
+		ends[x.shareOf(slot>>x.s.shift, shares)+1]++
 	}
 	total, most := 0, 0
 	for _, n := range ends[1 : shares+1] {
@@ -177,7 +177,7 @@ func (x *execution) split() bool {
 		if op.skipped() {
 			continue
 		}
-		next := &ends[x.shareOf(x.slots[i], shares)]
+		next := &ends[x.shareOf(x.slots[i]>>x.s.shift, shares)]
 		op.run = opRun{first: *next, n: 1}
 		x.fill(&x.refs[*next], i, op.Key, x.slots[i])
 		*next++
@@ -192,7 +192,7 @@ func (x *execution) assign() {
 		n := len(left)
 		if i < len(deciders)-1 {
 			n = 0
-			for n < len(left) && int(left[n].p.id)*len(deciders)/len(x.s.partitions) == i {
+			for n < len(left) && x.shareOf(left[n].p.id, len(deciders)) == i {
 				n++
 			}
 		}
@@ -200,9 +200,9 @@ func (x *execution) assign() {
 	}
 }
 
-// shareOf is the share of a slot: as many partitions for each.
-func (x *execution) shareOf(slot uint16, shares int) int {
-	return int(slot>>x.s.shift) * shares / len(x.s.partitions)
+// shareOf is the share of a partition: as many for each.
+func (x *execution) shareOf(partition uint16, shares int) int {
+	return int(partition) * shares / len(x.s.partitions)
 }
 
 // grown returns a slice of n elements, with the memory of s if that is enough.
