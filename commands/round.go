@@ -114,6 +114,10 @@ func NewRound(st *store.Store, srv *Server, shared bool) *Round {
 	return r
 }
 
+// Alone has Execute use the caller's goroutine only: others execute rounds at the
+// same time. Reset takes it back.
+func (r *Round) Alone() { r.batch.Alone = true }
+
 // OnBlock sets what the round calls right before it waits for the disk, be it
 // to read or to commit; maybe more than once.
 func (r *Round) OnBlock(f func()) { r.batch.OnBlock = f }

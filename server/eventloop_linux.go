@@ -20,14 +20,15 @@ import (
 //	epoll: all ready connections → read each once → ONE commands.Round,
 //	one batch, one commit → each connection's replies with one write
 //
-// Workers take turns. The one whose turn it is waits for events, reads and
-// parses, and lets the store decide; when a large round has to wait for the disk, a
-// small one for long (turn_linux.go), or there are many replies to write, it
-// passes its turn on, so that what becomes ready meanwhile is the next worker's
-// round, and the next commit. Otherwise it goes on alone, and nobody need be woken.
-// The more clients wait, the fuller the rounds.
+// Workers take turns. Whoever has one waits for events, reads and parses, lets the
+// store decide and answers, and so on: nobody need be woken. The more clients wait,
+// the fuller the rounds. While the load is low there is one turn for two processors,
+// for small rounds on all of them cost more than full ones on some. A worker
+// whose rounds are large again and again adds one (load_linux.go): then every
+// processor has a worker that depends on no other, but for the locks of partitions. A
+// turn whose worker waits for the disk for long goes to another one (turn_linux.go).
 //
-// The worker that waits for events does so in epoll_pwait itself, on a thread of its
+// A worker that waits for events does so in epoll_pwait itself, on a thread of its
 // own, which costs no processor: Go takes that back from a thread that waits in a
 // system call when others need it, to stop the world at once. To register the epoll
 // instance with Go's poller instead would save that thread; but a second one, which
@@ -38,8 +39,12 @@ type eventLoop struct {
 	epoll  *os.File        // unknown to Go's poller
 	raw    syscall.RawConn // of epoll
 	bell   *os.File        // an eventfd that epoll watches; it rings when the loop has ended
-	leader sync.Mutex      // held by the worker that waits for events, of those that have a turn
-	turn   chan struct{}   // holds as many turns as workers may have at once
+	turn   chan struct{}   // holds the turns that nobody has
+	turns  atomic.Int32    // how many there are …
+	fewest int32           // … at least
+	most   int32           // … and at most
+
+	last atomic.Pointer[worker] // whose round was the last that began
 
 	watched atomic.Bool   // watchBlocked is looking, or alarm tells it to
 	alarm   chan struct{} // watchBlocked waits for it
@@ -78,11 +83,12 @@ func (s *Server) startLoop() error {
 	}
 	l.spareShared.New = func() any { return newWorker(l, false) }
 	l.sparePrivate.New = func() any { return newWorker(l, true) }
-	turns := turnsOf(runtime.GOMAXPROCS(0))
-	l.turn = make(chan struct{}, turns)
+	l.fewest, l.most = turnsOf(runtime.GOMAXPROCS(0))
+	l.turns.Store(l.fewest)
+	l.turn = make(chan struct{}, l.most)
 	l.alarm = make(chan struct{}, 1)
 	go l.watchBlocked()
-	for range turns {
+	for range l.fewest {
 		l.turn <- struct{}{}
 		l.spawn()
 	}
@@ -114,10 +120,6 @@ func (l *eventLoop) hang() error {
 // ring wakes who waits for events, now and later.
 func (l *eventLoop) ring() { l.bell.Write([]byte{7: 1}) }
 
-// turnsOf returns how many workers may hold a turn on so many processors. About
-// half of a round is writing, which needs no turn.
-func turnsOf(processors int) int { return max(1, processors/2) }
-
 // spawn starts a worker.
 func (l *eventLoop) spawn() {
 	w := l.spareShared.Get().(*worker)
@@ -139,10 +141,8 @@ func (l *eventLoop) remind(c *polled) {
 	})
 }
 
-// poll waits until there are events and gives them to w.
+// poll waits until there are events and gives them to w. One event wakes one worker.
 func (l *eventLoop) poll(w *worker) bool {
-	l.leader.Lock() // so that one event wakes one worker
-	defer l.leader.Unlock()
 	return l.raw.Control(w.waitFn) == nil
 }
 

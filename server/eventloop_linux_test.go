@@ -79,7 +79,8 @@ func (s *running) addGate(st *store.Store) {
 func (s *running) together(t testing.TB, send func()) {
 	t.Helper()
 	var held []*client
-	for range turnsOf(runtime.GOMAXPROCS(0)) {
+	fewest, _ := turnsOf(runtime.GOMAXPROCS(0))
+	for range fewest {
 		c := s.dial(t)
 		c.send(frame("INCR", gateKey))
 		<-s.entered

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A small round that waits for the disk keeps its worker's turn: most clients are
-// in it and wait likewise, what the others send meanwhile makes the next commit the
-// fuller, and to hand the turn to another thread costs more than the round. But a
+// A round that waits for the disk keeps its worker's turn: many clients are in it
+// and wait likewise, what the others send meanwhile makes the next commit the
+// fuller, and to hand the turn to another thread costs more than most rounds. But a
 // disk may take long. So while rounds wait, a goroutine looks after them every
 // patience, and passes on the turn of one that it meets twice.
 const (
@@ -39,13 +39,8 @@ func (l *eventLoop) passOn() {
 	l.turn <- struct{}{}
 }
 
-// block is called when the round is about to wait for the disk. A large one, which
-// others would wait for noticeably, passes the turn at once.
+// block is called when the round is about to wait for the disk.
 func (w *worker) block() {
-	if w.round.Pending() >= passAt {
-		w.pass()
-		return
-	}
 	if !w.turn.CompareAndSwap(turnHeld, turnBlocked) {
 		return
 	}

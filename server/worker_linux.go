@@ -29,6 +29,9 @@ type worker struct {
 	replies *resp.Writer
 	readers readerStack // for connections that have none
 
+	series int // of rounds between which no other worker began one
+	streak int // of large rounds one after the other; below 0: of small ones
+
 	events [maxEvents]unix.EpollEvent
 	ready  int           // how many of events there are
 	pollFn func(uintptr) // poll
@@ -43,11 +46,6 @@ type worker struct {
 const (
 	// maxRound is how many requests of all connections are executed together.
 	maxRound = 2048
-	// passAt is how many requests make writing the replies so much work that the
-	// turn goes on to another worker before it. To wake one costs more than to
-	// answer a small round; and where clients share the machine, or there are few
-	// processors, a second worker is in the way of both.
-	passAt = 512
 	// maxTaken is how many bytes of requests of one connection are.
 	maxTaken = 64 << 10
 	// maxIdle is how many workers beyond one for each turn wait for work.
@@ -87,6 +85,7 @@ func (w *worker) run() {
 		w.serve()
 		w.served = true
 		w.mu.Unlock()
+		w.adapt()
 		if w.turn.Load() == noTurn {
 			w.handBack()
 		}
@@ -139,7 +138,7 @@ func (w *worker) wait() bool {
 // poll takes the events there are. It never waits.
 func (w *worker) poll(epoll uintptr) {
 	for {
-		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), maxEvents, 0, 0, 0)
+		n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), w.room(), 0, 0, 0)
 		if errno != unix.EINTR {
 			w.took(n, errno)
 			return
@@ -151,7 +150,7 @@ func (w *worker) poll(epoll uintptr) {
 func (w *worker) await(epoll uintptr) {
 	// Under load there nearly always are, and Go's scheduler need not hear of it.
 	for w.poll(epoll); w.ready == 0; {
-		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), maxEvents, ^uintptr(0), 0, 0)
+		n, _, errno := unix.Syscall6(unix.SYS_EPOLL_PWAIT, epoll, uintptr(unsafe.Pointer(&w.events)), w.room(), ^uintptr(0), 0, 0)
 		w.took(n, errno)
 	}
 }
@@ -175,6 +174,7 @@ func (w *worker) serve() {
 		serving = append(serving, c)
 	}
 	w.conns = serving
+	w.note(w.round.Pending())
 	w.execute()
 	for _, c := range w.conns {
 		w.guard(c, (*worker).answer)
@@ -272,9 +272,6 @@ func (w *worker) execute() {
 	}()
 	w.round.Execute()
 	w.resume()
-	if w.round.Pending() >= passAt {
-		w.pass()
-	}
 	w.round.Observe()
 }
 

@@ -48,6 +48,8 @@ func (d *decider) begin(x *execution, from, to int) {
 type crew struct {
 	deciders []*decider // the first n are in use
 	n        int
+	first    int        // which alone began with
+	waiting  []*decider // scratch of alone
 	job      func(*decider)
 	left     atomic.Int32   // deciders that nobody has taken yet; below 0: likewise none
 	undone   sync.WaitGroup // deciders whose job is not done
@@ -94,6 +96,24 @@ func (c *crew) each(procs int, job func(*decider)) {
 	if p := c.panicked.Swap(nil); p != nil {
 		panic(*p) // where the server expects it
 	}
+}
+
+// alone has the caller's goroutine have every decider do a job: those that try can
+// do it first, then the others. Deciders of different crews rarely wait for each
+// other so, for each crew begins with another one than the last time.
+func (c *crew) alone(try func(*decider) bool, job func(*decider)) {
+	deciders := c.inUse()
+	c.first++
+	waiting := c.waiting[:0]
+	for i := range deciders {
+		if d := deciders[(c.first+i)%len(deciders)]; !try(d) {
+			waiting = append(waiting, d)
+		}
+	}
+	for _, d := range waiting {
+		job(d)
+	}
+	c.waiting = waiting
 }
 
 func (c *crew) takeAll() {

@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -20,14 +22,22 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
 		minSplit, minOthers = 4, 1
+		minSplitAlone, minOthersAlone = 4, 1
 	}
 	os.Exit(m.Run())
 }
 
-// TestSplit: a large batch, whose shares are worked on at the same time, answers
-// and leaves what the same batch does when one goroutine takes its operations in
-// order, with keys that are cold and retries within the batch.
+// TestSplit: a large batch, whose shares are worked on at the same time, or one after
+// the other in any order, answers and leaves what the same batch does when one
+// goroutine takes its operations in order, with keys that are cold and retries within
+// the batch.
 func TestSplit(t *testing.T) {
+	for _, alone := range []bool{false, true} {
+		t.Run(fmt.Sprint("alone=", alone), func(t *testing.T) { testSplit(t, alone) })
+	}
+}
+
+func testSplit(t *testing.T, withoutHelp bool) {
 	clock := newFakeClock()
 	open := func(procs int) (*Store, vfs.FS) {
 		fs := vfs.NewMem()
@@ -51,6 +61,7 @@ func TestSplit(t *testing.T) {
 				o.run = run
 			}
 		}
+		other.Alone = withoutHelp
 		alone.Execute(&one)
 		shared.Execute(&other)
 		if one.exec.isSplit || !other.exec.isSplit {
@@ -140,13 +151,14 @@ func TestSplitOrder(t *testing.T) {
 	for _, c := range []struct {
 		kind   Kind
 		atomic bool
+		alone  bool
 		split  bool
 	}{
-		{kind: IncrBy, split: true}, {kind: Get, split: true}, {kind: Nop, split: true}, {kind: IncrBy, atomic: true},
+		{kind: IncrBy, split: true}, {kind: IncrBy, alone: true, split: true}, {kind: IncrBy, alone: true, atomic: true}, {kind: Get, split: true}, {kind: Nop, split: true}, {kind: IncrBy, atomic: true},
 		{kind: MGet}, {kind: Del}, {kind: FBFCard}, {kind: FlushAll},
 	} {
 		must(t, do(s, Op{Kind: FlushAll}).Err)
-		b := Batch{Atomic: c.atomic}
+		b := Batch{Atomic: c.atomic, Alone: c.alone}
 		for i := range 500 {
 			op := b.Add(IncrBy)
 			op.Key, op.Delta = []byte("k"+strconv.Itoa(i%7)), 1
@@ -163,6 +175,97 @@ func TestSplitOrder(t *testing.T) {
 			t.Errorf("kind %d, atomic %v: split %v", c.kind, c.atomic, b.exec.isSplit)
 		}
 	}
+}
+
+// TestSplitAtTheSameTime: batches without help, at the same time, each with the
+// operations of all, apply every one once and answer each with its own result (G1).
+func TestSplitAtTheSameTime(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions, o.Fsync = 16, No })
+	s.procs = 4
+	const batches, rounds, ops, keys = 4, 20, 300, 40
+	result := func(id int) string { return fmt.Sprint("k", id%keys) }
+	var work sync.WaitGroup
+	results := make([][]int64, batches)
+	for n := range batches {
+		work.Go(func() {
+			for round := range rounds {
+				b := Batch{Alone: true}
+				for i := range ops {
+					id := round*ops + i
+					op := b.Add(CIncrBy)
+					op.Key, op.ID, op.Delta = []byte(result(id)), []byte(strconv.Itoa(id)), 1
+				}
+				s.Execute(&b)
+				for i := range b.Ops {
+					if b.Ops[i].Err != nil {
+						t.Error(b.Ops[i].Err)
+					}
+					results[n] = append(results[n], b.Ops[i].Value)
+				}
+			}
+		})
+	}
+	work.Wait()
+	for n := range results {
+		if !slices.Equal(results[n], results[0]) {
+			t.Errorf("batches 0 and %d were answered differently", n)
+		}
+	}
+	for k := range keys {
+		want := int64(rounds * ops / keys)
+		if got := do(s, Op{Kind: Get, Key: []byte(result(k))}).Value; got != want {
+			t.Errorf("counter %d is %d, not %d", k, got, want)
+		}
+	}
+}
+
+// TestSplitTakesWhatIsFree: a batch without help waits for a partition that somebody
+// holds last.
+func TestSplitTakesWhatIsFree(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 16 })
+	s.procs = 4
+	var keys [][]byte // one in each partition
+	for i := 0; len(keys) < len(s.partitions); i++ {
+		if k := []byte(strconv.Itoa(i)); int(Slot(k)>>s.shift) == len(keys) {
+			keys = append(keys, k)
+		}
+	}
+	for held, p := range s.partitions {
+		b := Batch{Alone: true}
+		for _, k := range keys {
+			op := b.Add(IncrBy)
+			op.Key, op.Delta = k, 1
+		}
+		p.mu.Lock()
+		done := make(chan struct{})
+		go func() { s.Execute(&b); close(done) }()
+		share := held / 2 // two partitions are a share
+		for i, other := range s.partitions {
+			for begin := time.Now(); i/2 != share && valueOf(other, keys[i]) != int64(held+1); time.Sleep(time.Millisecond) {
+				if time.Since(begin) > 10*time.Second {
+					p.mu.Unlock()
+					t.Fatalf("partition %d does not change while %d is held", i, held)
+				}
+			}
+		}
+		p.mu.Unlock()
+		<-done
+		for i := range b.Ops {
+			if b.Ops[i].Value != int64(held+1) {
+				t.Fatalf("operation %d: %+v", i, b.Ops[i])
+			}
+		}
+	}
+}
+
+// valueOf returns the value of a counter in memory; 0 if there is none.
+func valueOf(p *partition, key []byte) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.hot.peek(string(key)); c != nil {
+		return c.value
+	}
+	return 0
 }
 
 // TestSplitPanic: a panic of a goroutine that helps ends the process, even if what it

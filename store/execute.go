@@ -23,9 +23,10 @@ import (
 //	wait     until everything the replies depend on is durable (G3)
 //
 // A large batch of operations with one key each is split: lock to apply are
-// done share by share, a few partitions at a time, in several goroutines
-// (decider.go). A lock is then held for a fraction of the batch only, and what is
-// not in memory is waited for by its share alone.
+// done share by share, a few partitions at a time (decider.go). A lock is then held
+// for a fraction of the batch only, and what is not in memory is waited for by its
+// share alone. Several goroutines work on the shares, unless other batches are
+// under way, which are worth more than help.
 type execution struct {
 	s       *Store
 	ops     []Op
@@ -36,6 +37,7 @@ type execution struct {
 	err     error    // first failure of redo or commit: freezes the store
 	writes  bool     // the batch contains an operation that may write
 	flushes bool     // the batch contains a FLUSHALL
+	alone   bool     // the batch's Alone
 	isSplit bool     // the operations are shared among several deciders
 	slots   []uint16 // … by the slots of their keys
 	crew    *crew
@@ -120,7 +122,7 @@ type opRun struct {
 // different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.exec
-	x.begin(s, b.Ops, b.Atomic)
+	x.begin(s, b)
 	x.onBlock = b.OnBlock
 	if len(x.touched) == 0 {
 		return
@@ -136,9 +138,13 @@ func (s *Store) Execute(b *Batch) {
 		x.blocks()
 		s.brake()
 	}
-	x.crew.each(s.procs, (*decider).commit)
+	if x.alone {
+		x.crew.alone((*decider).tryCommit, (*decider).commit)
+	} else {
+		x.crew.each(s.procs, (*decider).commit)
+	}
 	x.countReads()
-	if x.waits() && (s.db.Fsync() == Always || len(b.Ops) >= largeBatch) {
+	if s.db.Fsync() == Always && x.waits() {
 		x.blocks()
 	}
 	x.wait()
@@ -147,8 +153,25 @@ func (s *Store) Execute(b *Batch) {
 // commit decides the decider's operations and fixes their place in the order of
 // commits.
 func (x *decider) commit() {
+	x.lock()
+	x.commitLocked()
+}
+
+// tryCommit is commit if the partitions are free.
+func (x *decider) tryCommit() bool {
+	free := x.tryLock()
+	if free {
+		x.commitLocked()
+	}
+	return free
+}
+
+// commitLocked is commit once the partitions are locked. It unlocks them.
+func (x *decider) commitLocked() {
 	for round := 0; ; round++ {
-		x.lock()
+		if round > 0 {
+			x.lock()
+		}
 		if x.prepare() {
 			break
 		}
@@ -201,10 +224,6 @@ func (x *execution) waits() bool {
 	return false
 }
 
-// largeBatch is how many operations make a commit that does not wait for an
-// fsync so much work, of copying into the page cache, that it counts as blocking.
-const largeBatch = 512
-
 // maxRounds bounds how often a batch fetches without its locks: other batches
 // may evict what it loads again and again.
 const maxRounds = 4
@@ -218,12 +237,13 @@ func (x *decider) trim() {
 }
 
 // begin routes the batch; an atomic one is not split.
-func (x *execution) begin(s *Store, ops []Op, atomic bool) {
+func (x *execution) begin(s *Store, b *Batch) {
 	if x.s != s {
 		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64)}
 	}
+	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
-	x.err, x.flushes, x.writes = nil, false, false
+	x.err, x.flushes, x.writes, x.alone = nil, false, false, b.Alone
 	clear(x.mask)
 	writable := s.writable()
 	for i := range ops {
@@ -240,7 +260,7 @@ func (x *execution) begin(s *Store, ops []Op, atomic bool) {
 		}
 		x.writes = x.writes || op.Kind.Write()
 	}
-	if x.isSplit = !atomic && x.split(); !x.isSplit {
+	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {
 		x.routeAll()
 	}
 	for w, m := range x.mask {
@@ -251,13 +271,34 @@ func (x *execution) begin(s *Store, ops []Op, atomic bool) {
 	x.assign()
 }
 
-// lock takes the batch's partitions in ascending order, the one order in which
-// anyone locks more than one. Time is read inside, so that logged time never
-// goes back within a partition.
+// lock takes the decider's partitions in ascending order, the one order in which
+// anyone waits for more than one.
 func (x *decider) lock() {
 	for i := range x.touched {
+		x.touched[i].p.mu.Lock()
+	}
+	x.locked()
+}
+
+// tryLock is lock if nobody has to be waited for.
+func (x *decider) tryLock() bool {
+	for i := range x.touched {
+		if !x.touched[i].p.mu.TryLock() {
+			for _, t := range x.touched[:i] {
+				t.p.mu.Unlock()
+			}
+			return false
+		}
+	}
+	x.locked()
+	return true
+}
+
+// locked makes the partitions, just locked, ready for the batch. Time is read here,
+// so that logged time never goes back within a partition.
+func (x *decider) locked() {
+	for i := range x.touched {
 		p := x.touched[i].p
-		p.mu.Lock()
 		p.need, p.before = 0, p.recent.mark()
 		if p.inserted {
 			p.inserted, p.twins = false, twins{}

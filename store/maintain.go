@@ -107,7 +107,7 @@ func (p *partition) anyDue(logged int64) bool {
 // internal begins an execution of the store's own on some partitions.
 func (s *Store) internal(ps ...*partition) *decider {
 	x := new(execution)
-	x.begin(s, nil, false)
+	x.begin(s, new(Batch))
 	for _, p := range ps {
 		x.touched = append(x.touched, touched{p: p})
 	}

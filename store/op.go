@@ -191,6 +191,10 @@ type Batch struct {
 	// Atomic makes the whole batch one atomic step, as a transaction needs: others
 	// see all that it does or nothing, and so does a crash. Reset clears it.
 	Atomic bool
+	// Alone has Execute use the caller's goroutine only, and of the partitions first
+	// those that are free: the other processors have batches of their own. Reset
+	// clears it.
+	Alone bool
 
 	exec execution
 }
@@ -220,7 +224,7 @@ func (b *Batch) Reset() {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
-	b.Ops, b.Atomic = b.Ops[:0], false
+	b.Ops, b.Atomic, b.Alone = b.Ops[:0], false, false
 }
 
 // Memory returns about how many bytes the batch keeps for the next operations.

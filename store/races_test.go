@@ -170,7 +170,7 @@ func TestLookUpIsRepeated(t *testing.T) {
 		var b Batch
 		o := b.Add(CIncrBy)
 		o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
-		b.exec.begin(s, b.Ops, false)
+		b.exec.begin(s, &b)
 		x := b.exec.crew.deciders[0]
 		x.lock()
 		ready := x.prepare()
@@ -222,7 +222,7 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	var b Batch
 	o := b.Add(IncrBy)
 	o.Key, o.Delta = []byte("k"), 1
-	b.exec.begin(s, b.Ops, false)
+	b.exec.begin(s, &b)
 	x := b.exec.crew.deciders[0]
 	x.lock()
 	if x.prepare() {

@@ -7,8 +7,12 @@ import "github.com/fbfkv/fbfkv/fbf"
 
 // minSplit is how many operations a batch must have to be split, and minOthers how
 // many of them outside of its largest share: enough to be worth waking another
-// processor. Tests set them lower.
-var minSplit, minOthers = 512, 128
+// processor, or, for a batch that is alone, to let others at the locks sooner. Tests
+// set them lower.
+var (
+	minSplit, minOthers           = 512, 128
+	minSplitAlone, minOthersAlone = 64, 32
+)
 
 // A batch has sharesPerProc shares for each processor, so that who is done early, or
 // came late, finds one to take or none, and that the locks of a share are held for a
@@ -140,8 +144,12 @@ func (op *Op) splits() bool {
 // by share, in the order of operations within each, which is what the clients
 // can see. It returns false, with nothing done, if there is nothing to share.
 func (x *execution) split() bool {
+	least, others := minSplit, minOthers
+	if x.alone {
+		least, others = minSplitAlone, minOthersAlone
+	}
 	shares := min(sharesPerProc*x.s.procs, maxShares, len(x.s.partitions))
-	if len(x.ops) < minSplit || x.s.procs < 2 || shares < 2 {
+	if len(x.ops) < least || x.s.procs < 2 || shares < 2 {
 		return false
 	}
 	var ends [maxShares + 1]int
@@ -163,7 +171,7 @@ func (x *execution) split() bool {
 	for _, n := range ends[1 : shares+1] {
 		total, most = total+n, max(most, n)
 	}
-	if total-most < minOthers {
+	if total-most < others {
 		return false
 	}
 	deciders := x.enlist(shares)

@@ -1,0 +1,77 @@
+package server
+
+// How many workers have a turn depends on the load. With full pipelines one worker
+// cannot keep two processors busy: to have others help with its rounds, or go on
+// while it answers, takes a goroutine that is woken again and again, and Go lets that
+// wait for longer than the work takes. So a worker whose rounds are large again and
+// again adds a turn, for good as long as that lasts: one for each processor. Each then
+// serves what is ready, a round after the other, and wakes nobody. With small rounds
+// the fewest turns do best, for what a commit, a lock and a wake-up cost is shared by
+// fewer requests the more workers there are.
+const (
+	// largeRound requests, growAfter times in a row, are worth another turn.
+	largeRound = 512
+	growAfter  = 8
+	// smallRound requests at most, shrinkAfter times in a row, are worth one less.
+	smallRound  = 64
+	shrinkAfter = 64
+	// sharedEvents is how many connections a worker takes at once while there is
+	// a turn more than the fewest, so that the others find some.
+	sharedEvents = 16
+	// aloneFor is how many rounds without another worker's between say that the
+	// other processors have nothing to do, and may help.
+	aloneFor = 16
+)
+
+// turnsOf returns how many turns there are on so many processors.
+func turnsOf(processors int) (fewest, most int32) {
+	return int32(max(1, processors/2)), int32(processors)
+}
+
+// room is how many events the worker may take.
+func (w *worker) room() uintptr {
+	if w.loop.turns.Load() > w.loop.fewest {
+		return sharedEvents
+	}
+	return maxEvents
+}
+
+// note notes that a round of so many requests begins.
+func (w *worker) note(requests int) {
+	if l := w.loop; l.last.Load() == w {
+		w.series++
+	} else {
+		l.last.Store(w)
+		w.series = 0
+	}
+	switch {
+	case requests >= largeRound:
+		w.streak = max(w.streak, 0) + 1
+	case requests <= smallRound:
+		w.streak = min(w.streak, 0) - 1
+	default:
+		w.streak = 0
+	}
+	if w.series < aloneFor {
+		w.round.Alone()
+	}
+}
+
+// adapt adds a turn, or gives up the worker's own, if the rounds so far say so.
+func (w *worker) adapt() {
+	switch l := w.loop; {
+	case w.streak >= growAfter:
+		w.streak = 0
+		if n := l.turns.Load(); n < l.most && l.turns.CompareAndSwap(n, n+1) {
+			l.passOn()
+		}
+	case w.streak <= -shrinkAfter:
+		w.streak = 0
+		if w.turn.Load() != turnHeld {
+			return
+		}
+		if n := l.turns.Load(); n > l.fewest && l.turns.CompareAndSwap(n, n-1) {
+			w.turn.Store(noTurn)
+		}
+	}
+}
