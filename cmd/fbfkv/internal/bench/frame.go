@@ -56,15 +56,5 @@ func putDecimal(b []byte, n uint64) {
 	}
 }
 
-const hexDigits = "0123456789abcdef"
-
-// putHex writes the low digits of n over all of b.
-func putHex(b []byte, n uint64) {
-	for i := len(b) - 1; i >= 0; i-- {
-		b[i] = hexDigits[n&15]
-		n >>= 4
-	}
-}
-
 // digitsFor is how many digits the keys 0..n-1 need.
 func digitsFor(n uint32) int { return len(strconv.FormatUint(uint64(max(n, 1)-1), 10)) }
