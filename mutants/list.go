@@ -213,9 +213,16 @@ var mutants = []mutant{
 		packages: "./commands", tests: "TestTransactionsShareABatch",
 	},
 	{
+		guarantee: "G6", name: "a batch without help leaves out partitions that are in use",
+		file:     "store/decider.go",
+		old:      "	for _, d := range slices.DeleteFunc(waiting, try) {\n		job(d)\n	}\n",
+		new:      "	slices.DeleteFunc(waiting, try)\n",
+		packages: "./store", tests: "TestSplitAtTheSameTime|TestSplitTakesWhatIsFree",
+	},
+	{
 		guarantee: "G6", name: "an atomic batch is split",
 		file:     "store/execute.go",
-		old:      "	if x.isSplit = !atomic && x.split(); !x.isSplit {\n",
+		old:      "	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {\n",
 		new:      "	if x.isSplit = x.split(); !x.isSplit {\n",
 		packages: "./store", tests: "TestAtomicBatch|TestSplitOrder",
 	},

@@ -49,7 +49,7 @@ type eventLoop struct {
 	watched atomic.Bool   // watchBlocked is looking, or alarm tells it to
 	alarm   chan struct{} // watchBlocked waits for it
 
-	idle    atomic.Int32 // workers that wait for a turn
+	idle    atomic.Int32 // workers that wait for a turn, less the turns they were given; below 0 while one starts
 	workers sync.WaitGroup
 	running runningWorkers
 
@@ -89,8 +89,7 @@ func (s *Server) startLoop() error {
 	l.alarm = make(chan struct{}, 1)
 	go l.watchBlocked()
 	for range l.fewest {
-		l.turn <- struct{}{}
-		l.spawn()
+		l.passOn()
 	}
 	s.mu.Lock()
 	s.loop = l

@@ -4,12 +4,13 @@ package server
 // cannot keep two processors busy: to have others help with its rounds, or go on
 // while it answers, takes a goroutine that is woken again and again, and Go lets that
 // wait for longer than the work takes. So a worker whose rounds are large again and
-// again adds a turn, for good as long as that lasts: one for each processor. Each then
+// again adds a turn, until there is one for each processor. Each worker then
 // serves what is ready, a round after the other, and wakes nobody. With small rounds
 // the fewest turns do best, for what a commit, a lock and a wake-up cost is shared by
 // fewer requests the more workers there are.
 const (
-	// largeRound requests, growAfter times in a row, are worth another turn.
+	// largeRound requests of several connections, growAfter times more often than
+	// fewer, are worth another turn.
 	largeRound = 512
 	growAfter  = 8
 	// smallRound requests at most, shrinkAfter times in a row, are worth one less.
@@ -28,32 +29,39 @@ func turnsOf(processors int) (fewest, most int32) {
 	return int32(max(1, processors/2)), int32(processors)
 }
 
+// shared reports whether the load has brought more turns than the fewest.
+func (l *eventLoop) shared() bool { return l.turns.Load() > l.fewest }
+
 // room is how many events the worker may take.
 func (w *worker) room() uintptr {
-	if w.loop.turns.Load() > w.loop.fewest {
+	if w.loop.shared() {
 		return sharedEvents
 	}
 	return maxEvents
 }
 
-// note notes that a round of so many requests begins.
-func (w *worker) note(requests int) {
+// note notes that a round of so many connections and requests begins. What a single
+// connection sends cannot be shared.
+func (w *worker) note(conns, requests int) {
+	if w.private || requests == 0 {
+		return
+	}
 	if l := w.loop; l.last.Load() == w {
 		w.series++
 	} else {
 		l.last.Store(w)
 		w.series = 0
 	}
+	w.round.SetAlone(w.series < aloneFor)
 	switch {
-	case requests >= largeRound:
+	case requests >= largeRound && conns > 1:
 		w.streak = max(w.streak, 0) + 1
 	case requests <= smallRound:
 		w.streak = min(w.streak, 0) - 1
+	case w.streak > 0:
+		w.streak--
 	default:
 		w.streak = 0
-	}
-	if w.series < aloneFor {
-		w.round.Alone()
 	}
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"strings"
 	"testing"
@@ -15,22 +14,28 @@ import (
 func TestTurnsOfTheLoad(t *testing.T) {
 	const large, middle, small = largeRound, smallRound + 1, smallRound
 	type rounds struct{ n, requests int }
+	one := func(w *worker, requests int) { w.note(2, requests) }
+	lone := func(w *worker, requests int) { w.note(1, requests) }
 	for _, c := range []struct {
 		name   string
 		before int32 // turns
 		rounds []rounds
+		note   func(w *worker, requests int)
 		want   int32
 		held   uint32 // the worker's turn at the end
 	}{
-		{"large", 1, []rounds{{growAfter, large}}, 2, turnHeld},
-		{"not for long", 1, []rounds{{growAfter - 1, large}, {1, middle}, {growAfter - 1, large}}, 1, turnHeld},
-		{"not large", 1, []rounds{{10 * growAfter, large - 1}}, 1, turnHeld},
-		{"large for long", 1, []rounds{{10 * growAfter, large}}, 3, turnHeld},
-		{"small", 2, []rounds{{shrinkAfter, small}}, 1, noTurn},
-		{"small, not for long", 2, []rounds{{shrinkAfter - 1, small}, {1, middle}, {shrinkAfter - 1, small}}, 2, turnHeld},
-		{"not small", 2, []rounds{{10 * shrinkAfter, middle}}, 2, turnHeld},
-		{"small, and no turn more than the fewest", 1, []rounds{{10 * shrinkAfter, small}}, 1, turnHeld},
-		{"large, then small", 1, []rounds{{growAfter, large}, {shrinkAfter, small}}, 1, noTurn},
+		{"large", 1, []rounds{{growAfter, large}}, one, 2, turnHeld},
+		{"as often large as not", 1, []rounds{{growAfter - 1, large}, {2, middle}, {2, large}, {9, middle}, {growAfter - 1, large}}, one, 1, turnHeld},
+		{"more often large than not", 1, []rounds{{growAfter - 1, large}, {1, middle}, {2, large}}, one, 2, turnHeld},
+		{"of one connection", 1, []rounds{{10 * growAfter, large}}, lone, 1, turnHeld},
+		{"others' connections", 2, []rounds{{10 * shrinkAfter, 0}}, one, 2, turnHeld},
+		{"not large", 1, []rounds{{10 * growAfter, large - 1}}, one, 1, turnHeld},
+		{"large for long", 1, []rounds{{10 * growAfter, large}}, one, 3, turnHeld},
+		{"small", 2, []rounds{{shrinkAfter, small}}, one, 1, noTurn},
+		{"small, not for long", 2, []rounds{{shrinkAfter - 1, small}, {1, middle}, {shrinkAfter - 1, small}}, one, 2, turnHeld},
+		{"not small", 2, []rounds{{10 * shrinkAfter, middle}}, one, 2, turnHeld},
+		{"small, and no turn more than the fewest", 1, []rounds{{10 * shrinkAfter, small}}, one, 1, turnHeld},
+		{"large, then small", 1, []rounds{{growAfter, large}, {shrinkAfter, small}}, one, 1, noTurn},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &eventLoop{server: new(Server), turn: make(chan struct{}, 3), fewest: 1, most: 3}
@@ -40,14 +45,14 @@ func TestTurnsOfTheLoad(t *testing.T) {
 			w.turn.Store(turnHeld)
 			for _, r := range c.rounds {
 				for range r.n {
-					w.note(r.requests)
+					c.note(w, r.requests)
 					w.adapt()
 				}
 			}
 			if got := l.turns.Load(); got != c.want || w.turn.Load() != c.held {
 				t.Errorf("%d turns, the worker's %d; want %d, %d", got, w.turn.Load(), c.want, c.held)
 			}
-			if added := max(0, int(l.most)-int(c.before)); c.want > c.before && len(l.turn) != min(added, int(c.want-c.before)) {
+			if added := c.want - c.before; added > 0 && len(l.turn) != int(added) {
 				t.Errorf("%d turns are to be taken", len(l.turn))
 			}
 		})
@@ -81,14 +86,16 @@ func TestHelpOrCompany(t *testing.T) {
 }
 
 // TestTurnsComeAndGo: deep pipelines of many clients bring all turns, single requests
-// the fewest; everyone is answered in order all the time.
+// the fewest; everyone is answered in order all the time. In the end the server stops
+// while every turn is somebody's.
 func TestTurnsComeAndGo(t *testing.T) {
 	if runtime.GOMAXPROCS(0) < 2 {
 		t.Skip("there is one turn only")
 	}
-	s := serveLoop(t, nil, "appendfsync", "everysec")
+	s := serveLoop(t, nil)
+	s.store.SetFsync(store.Everysec)
 	fewest, most := turnsOf(runtime.GOMAXPROCS(0))
-	clients := make([]*client, 16)
+	clients := make([]*client, 32)
 	for i := range clients {
 		clients[i] = s.dial(t)
 	}
@@ -96,26 +103,25 @@ func TestTurnsComeAndGo(t *testing.T) {
 	s.mu.Lock()
 	loop := s.loop
 	s.mu.Unlock()
+	const each = 1024 // requests, which fit into the buffers of a connection
 	sent := 0
-	for range 2 {
+	for round := range 2 {
 		for loop.turns.Load() < most {
-			for i, c := range clients {
-				var b strings.Builder
-				for range largeRound {
-					b.WriteString(frame("INCR", fmt.Sprint("own-", i)))
+			s.together(t, func() { // so that rounds are large, however slow the clients are
+				for i, c := range clients {
+					c.send(strings.Repeat(frame("INCR", fmt.Sprint("own-", i)), each))
 				}
-				go io.WriteString(c.Conn, b.String())
-			}
+			})
 			for _, c := range clients {
-				for n := range largeRound {
+				for n := range each {
 					c.expectReply(fmt.Sprint(":", sent+n+1))
 				}
 			}
-			if sent += largeRound; sent > 1000*largeRound {
+			if sent += each; sent > 100*each {
 				t.Fatal("no turn was added")
 			}
 		}
-		for n := 0; loop.turns.Load() > fewest; n++ {
+		for n := 0; round == 0 && loop.turns.Load() > fewest; n++ {
 			clients[n%len(clients)].do("PING")
 			if n > 100*shrinkAfter {
 				t.Fatal("no turn was given up")

@@ -8,13 +8,15 @@ import (
 // A round that waits for the disk keeps its worker's turn: many clients are in it
 // and wait likewise, what the others send meanwhile makes the next commit the
 // fuller, and to hand the turn to another thread costs more than most rounds. But a
-// disk may take long. So while rounds wait, a goroutine looks after them every
-// patience, and passes on the turn of one that it meets twice.
+// disk may take long. So while there are rounds that wait, a goroutine looks after
+// them, at first every patience and ever less often up to mostPatience, and passes on
+// the turn of one that it meets twice; then it is in a hurry again.
 const (
-	patience = time.Millisecond
+	patience     = time.Millisecond
+	mostPatience = 16 * time.Millisecond
 	// restAfter is how many looks at nobody who waits end the looking, until
 	// somebody does again.
-	restAfter = 100
+	restAfter = 20
 )
 
 // What worker.turn says.
@@ -31,9 +33,11 @@ func (w *worker) pass() {
 	}
 }
 
-// passOn gives a turn that somebody gave up to whoever takes it.
+// passOn gives a turn that somebody gave up, or that was added, to whoever takes it.
+// The giver counts who takes it as no longer idle, so that no two givers count on the
+// same worker.
 func (l *eventLoop) passOn() {
-	if l.idle.Load() == 0 && !l.done.Load() {
+	if l.idle.Add(-1) < 0 && !l.done.Load() {
 		l.spawn()
 	}
 	l.turn <- struct{}{}
@@ -65,23 +69,29 @@ func (l *eventLoop) watchBlocked() {
 // watch looks after blocked rounds until there were none for a while. It reports
 // whether there is one that began as it ended, and gave no alarm.
 func (l *eventLoop) watch() bool {
+	pause := patience
 	for quiet := 0; quiet < restAfter; quiet++ {
-		time.Sleep(patience)
+		time.Sleep(pause)
 		if l.done.Load() {
 			return false
 		}
-		if l.relieve() {
+		blocked, relieved := l.relieve()
+		if blocked {
 			quiet = 0
+		}
+		if pause = min(2*pause, mostPatience); relieved {
+			pause = patience
 		}
 	}
 	l.watched.Store(false)
-	return l.relieve() && l.watched.CompareAndSwap(false, true)
+	blocked, _ := l.relieve()
+	return blocked && l.watched.CompareAndSwap(false, true)
 }
 
 // relieve passes on the turns of the workers that wait for the disk in the same
-// round as at the last call. It reports whether any waits. Only watchBlocked calls
-// it.
-func (l *eventLoop) relieve() (blocked bool) {
+// round as at the last call. It reports whether any waits, and whether one had waited
+// so. Only watchBlocked calls it.
+func (l *eventLoop) relieve() (blocked, relieved bool) {
 	l.running.mu.Lock()
 	workers := slices.Clone(l.running.list)
 	l.running.mu.Unlock()
@@ -94,7 +104,8 @@ func (l *eventLoop) relieve() (blocked bool) {
 			w.met = met
 		} else if w.turn.CompareAndSwap(turnBlocked, noTurn) {
 			l.passOn()
+			relieved = true
 		}
 	}
-	return blocked
+	return blocked, relieved
 }

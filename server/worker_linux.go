@@ -81,28 +81,42 @@ func (w *worker) run() {
 			w.pass()
 			return
 		}
+		if len(w.conns) == 0 {
+			continue // what happened is another worker's, whose connection it is
+		}
 		w.mu.Lock()
 		w.serve()
 		w.served = true
 		w.mu.Unlock()
 		w.adapt()
-		if w.turn.Load() == noTurn {
-			w.handBack()
-		}
+		w.handBack()
 	}
 }
 
-// handBack gives up the connections that the round left unfinished, for a worker
-// without a turn has to wait for one: whoever has it may be waiting for events.
+// handBack gives up connections that the round left unfinished. A worker without a
+// turn gives up all, for it has to wait for one, and whoever has it may be waiting for
+// events. One that shares the load gives up some, for others may have less to do: those
+// that it had no room for, and half of those that have more to be done.
 func (w *worker) handBack() {
-	for _, list := range [][]*polled{w.starved, w.again} {
-		for _, c := range list {
-			for c.takeEvents(); !c.release(); c.takeEvents() {
-			}
-			w.loop.remind(c)
+	keep := 0
+	if w.turn.Load() != noTurn {
+		if !w.loop.shared() {
+			return
 		}
+		keep = (len(w.again) + 1) / 2
 	}
-	w.starved, w.again = w.starved[:0], w.again[:0]
+	w.giveUp(w.starved)
+	w.giveUp(w.again[keep:])
+	w.starved, w.again = w.starved[:0], w.again[:keep]
+}
+
+// giveUp lets go of connections, of which epoll is made to tell somebody.
+func (w *worker) giveUp(conns []*polled) {
+	for _, c := range conns {
+		for c.takeEvents(); !c.release(); c.takeEvents() {
+		}
+		w.loop.remind(c)
+	}
 }
 
 // unfinished reports whether the last round left something to be done.
@@ -118,7 +132,6 @@ func (w *worker) wait() bool {
 	if w.turn.Load() == noTurn {
 		<-l.turn
 		w.turn.Store(turnHeld)
-		l.idle.Add(-1)
 	}
 	poll := l.poll
 	if w.unfinished() {
@@ -174,7 +187,7 @@ func (w *worker) serve() {
 		serving = append(serving, c)
 	}
 	w.conns = serving
-	w.note(w.round.Pending())
+	w.note(len(w.conns), w.round.Pending())
 	w.execute()
 	for _, c := range w.conns {
 		w.guard(c, (*worker).answer)

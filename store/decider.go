@@ -3,6 +3,7 @@ package store
 import (
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -99,21 +100,15 @@ func (c *crew) each(procs int, job func(*decider)) {
 }
 
 // alone has the caller's goroutine have every decider do a job: those that try can
-// do it first, then the others. Deciders of different crews rarely wait for each
-// other so, for each crew begins with another one than the last time.
+// do it first, in two passes, then the others. Deciders of different crews rarely wait
+// for each other so, for each crew begins with another one than the last time.
 func (c *crew) alone(try func(*decider) bool, job func(*decider)) {
-	deciders := c.inUse()
-	c.first++
-	waiting := c.waiting[:0]
-	for i := range deciders {
-		if d := deciders[(c.first+i)%len(deciders)]; !try(d) {
-			waiting = append(waiting, d)
-		}
-	}
-	for _, d := range waiting {
+	c.first = (c.first + 1) % c.n
+	c.waiting = append(append(c.waiting[:0], c.deciders[c.first:c.n]...), c.deciders[:c.first]...)
+	waiting := slices.DeleteFunc(c.waiting, try)
+	for _, d := range slices.DeleteFunc(waiting, try) {
 		job(d)
 	}
-	c.waiting = waiting
 }
 
 func (c *crew) takeAll() {

@@ -144,7 +144,7 @@ func (s *Store) Execute(b *Batch) {
 		x.crew.each(s.procs, (*decider).commit)
 	}
 	x.countReads()
-	if s.db.Fsync() == Always && x.waits() {
+	if x.waits() {
 		x.blocks()
 	}
 	x.wait()
@@ -426,7 +426,7 @@ func (x *decider) fetchRows() {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
 	})
 	parts := max(1, min(x.s.procs, len(x.cold)/minFetch))
-	if x.isSplit {
+	if x.isSplit && !x.alone {
 		parts = 1 // the other shares are at it
 	}
 	var work sync.WaitGroup

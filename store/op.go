@@ -184,7 +184,8 @@ type Op struct {
 type Batch struct {
 	Ops []Op
 	// OnBlock, if not nil, is called by Execute right before it waits for the
-	// disk: to read what is not in memory, or until the commit is durable. No
+	// disk: to read what is not in memory, or until the commit is as durable as
+	// appendfsync promises, which may take long under each policy. No
 	// lock is held. It may be called more than once, also by several goroutines at
 	// the same time.
 	OnBlock func()
