@@ -1,6 +1,7 @@
 package server
 
 import (
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -90,6 +91,12 @@ func (w *worker) run() {
 		w.mu.Unlock()
 		w.adapt()
 		w.handBack()
+		if l.shared() {
+			// Every processor has a worker that may go on for ever. Go would take
+			// turns between it and what goes on in the background every 10 ms, which
+			// is how long clients would then wait, and that fall behind.
+			runtime.Gosched()
+		}
 	}
 }
 
