@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -83,9 +82,7 @@ func (s *Server) startLoop() error {
 	}
 	l.spareShared.New = func() any { return newWorker(l, false) }
 	l.sparePrivate.New = func() any { return newWorker(l, true) }
-	l.fewest, l.most = turnsOf(runtime.GOMAXPROCS(0))
-	l.turns.Store(l.fewest)
-	l.turn = make(chan struct{}, l.most)
+	l.setTurns(s.processors)
 	l.alarm = make(chan struct{}, 1)
 	go l.watchBlocked()
 	for range l.fewest {

@@ -74,13 +74,24 @@ func (s *running) addGate(st *store.Store) {
 	}
 }
 
+// eventLoop returns the server's, once it runs.
+func (s *running) eventLoop(t testing.TB) (l *eventLoop) {
+	t.Helper()
+	eventually(t, "the event loop runs", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		l = s.loop
+		return l != nil
+	})
+	return l
+}
+
 // together holds up all workers while send is called, so that what it sends is
 // taken by one of them at once.
 func (s *running) together(t testing.TB, send func()) {
 	t.Helper()
 	var held []*client
-	fewest, _ := turnsOf(runtime.GOMAXPROCS(0))
-	for range fewest {
+	for range s.eventLoop(t).fewest {
 		c := s.dial(t)
 		c.send(frame("INCR", gateKey))
 		<-s.entered

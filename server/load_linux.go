@@ -1,10 +1,12 @@
 package server
 
+import "runtime"
+
 // How many workers have a turn depends on the load. With full pipelines one worker
 // cannot keep two processors busy: to have others help with its rounds, or go on
 // while it answers, takes a goroutine that is woken again and again, and Go lets that
 // wait for longer than the work takes. So a worker whose rounds are large again and
-// again adds a turn, until there is one for each processor. Each worker then
+// again adds a turn, until there is one for each processor (setTurns). Each worker then
 // serves what is ready, a round after the other, and wakes nobody. With small rounds
 // the fewest turns do best, for what a commit, a lock and a wake-up cost is shared by
 // fewer requests the more workers there are.
@@ -24,9 +26,17 @@ const (
 	aloneFor = 16
 )
 
-// turnsOf returns how many turns there are on so many processors.
-func turnsOf(processors int) (fewest, most int32) {
-	return int32(max(1, processors/2)), int32(processors)
+// setTurns decides how many turns there are. Options.Processors is how many
+// workers can be at work at once; GOMAXPROCS may be more, so that they are while
+// others wait for the disk.
+func (l *eventLoop) setTurns(processors int) {
+	most := runtime.GOMAXPROCS(0)
+	if processors == 0 {
+		processors = most
+	}
+	l.fewest, l.most = int32(max(1, processors/2)), int32(most)
+	l.turns.Store(l.fewest)
+	l.turn = make(chan struct{}, l.most)
 }
 
 // shared reports whether the load has brought more turns than the fewest.

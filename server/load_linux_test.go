@@ -59,6 +59,22 @@ func TestTurnsOfTheLoad(t *testing.T) {
 	}
 }
 
+// TestSetTurns: as many turns as there are processors, and some more for those who
+// wait, if GOMAXPROCS allows for them; about half as many while the load is low.
+func TestSetTurns(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	for _, c := range []struct{ gomaxprocs, processors, fewest, most int }{
+		{1, 0, 1, 1}, {2, 0, 1, 2}, {8, 0, 4, 8}, {3, 1, 1, 3}, {4, 2, 1, 4}, {10, 8, 4, 10},
+	} {
+		runtime.GOMAXPROCS(c.gomaxprocs)
+		l := new(eventLoop)
+		l.setTurns(c.processors)
+		if int(l.fewest) != c.fewest || int(l.most) != c.most || l.turns.Load() != l.fewest || cap(l.turn) != c.most {
+			t.Errorf("GOMAXPROCS %d, %d processors: %d to %d turns", c.gomaxprocs, c.processors, l.fewest, l.most)
+		}
+	}
+}
+
 // TestHelpOrCompany: a worker has its rounds' batches helped with only while no other
 // worker begins rounds.
 func TestHelpOrCompany(t *testing.T) {
@@ -77,9 +93,7 @@ func TestHelpOrCompany(t *testing.T) {
 			t.Fatal("alone, though nobody else begins rounds")
 		}
 	}
-	s.mu.Lock()
-	s.loop.last.Store(new(worker))
-	s.mu.Unlock()
+	s.eventLoop(t).last.Store(new(worker))
 	if c.do("INCR", "k"); !alone {
 		t.Error("not alone, though another worker just began a round")
 	}
@@ -94,19 +108,15 @@ func TestTurnsComeAndGo(t *testing.T) {
 	}
 	s := serveLoop(t, nil)
 	s.store.SetFsync(store.Everysec)
-	fewest, most := turnsOf(runtime.GOMAXPROCS(0))
+	loop := s.eventLoop(t)
 	clients := make([]*client, 32)
 	for i := range clients {
 		clients[i] = s.dial(t)
 	}
-	clients[0].expect("+PONG", "PING")
-	s.mu.Lock()
-	loop := s.loop
-	s.mu.Unlock()
 	const each = 1024 // requests, which fit into the buffers of a connection
 	sent := 0
 	for round := range 2 {
-		for loop.turns.Load() < most {
+		for loop.turns.Load() < loop.most {
 			s.together(t, func() { // so that rounds are large, however slow the clients are
 				for i, c := range clients {
 					c.send(strings.Repeat(frame("INCR", fmt.Sprint("own-", i)), each))
@@ -121,7 +131,7 @@ func TestTurnsComeAndGo(t *testing.T) {
 				t.Fatal("no turn was added")
 			}
 		}
-		for n := 0; round == 0 && loop.turns.Load() > fewest; n++ {
+		for n := 0; round == 0 && loop.turns.Load() > loop.fewest; n++ {
 			clients[n%len(clients)].do("PING")
 			if n > 100*shrinkAfter {
 				t.Fatal("no turn was given up")

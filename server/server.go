@@ -38,6 +38,9 @@ type Options struct {
 	Users *acl.Users
 	// Version is fbfkv's version.
 	Version string
+	// Processors is how many processors there are to work on; 0: GOMAXPROCS, which
+	// may be more, for goroutines that wait in system calls.
+	Processors int
 	// Logger gets the server's messages; nil: slog.Default.
 	Logger *slog.Logger
 	// Fatal is called when the process must not go on (G8); nil: log and exit
@@ -49,6 +52,7 @@ type Options struct {
 // Its methods are safe for concurrent use.
 type Server struct {
 	store      *store.Store
+	processors int // Options.Processors
 	log        *slog.Logger
 	onChange   map[string]func(*Config) error
 	configFile string
@@ -94,6 +98,7 @@ func New(o Options) *Server {
 		onChange:   map[string]func(*Config) error{},
 		configFile: o.ConfigFile,
 		fatal:      o.Fatal,
+		processors: o.Processors,
 		started:    time.Now(),
 		conns:      map[int64]*conn{},
 		lingers:    make(chan struct{}, maxLingers),

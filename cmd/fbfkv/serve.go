@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"syscall"
 	"time"
 
@@ -48,6 +49,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		closeAll(listeners)
 		return err
 	}
+	processors := spareProcessors(st)
 	s := server.New(server.Options{
 		Store:      st,
 		Config:     config,
@@ -56,6 +58,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel},
 		TLS:        certificates,
 		Version:    versionNumber(),
+		Processors: processors,
 		Logger:     log.Logger,
 	})
 	stopOnSignal(s, log)
@@ -113,6 +116,23 @@ func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certif
 		return nil, nil, err
 	}
 	return append(plain, secure...), certificates, nil
+}
+
+// waitForDisk is how many of a server's workers are expected to wait for an fsync at
+// a time: one carries it out, and the next group gathers behind it.
+const waitForDisk = 2
+
+// spareProcessors lets as many goroutines run as there are processors while others
+// wait for fsyncs, and returns how many processors there are. Go takes a processor
+// back from a goroutine in a system call only after about as long as an fsync takes;
+// so with appendfsync always it is made to count with some more, unless GOMAXPROCS
+// says how many it is to be.
+func spareProcessors(st *store.Store) int {
+	n := runtime.GOMAXPROCS(0)
+	if st.Fsync() == store.Always && os.Getenv("GOMAXPROCS") == "" {
+		runtime.GOMAXPROCS(n + waitForDisk)
+	}
+	return n
 }
 
 // openStore opens the data directory and says what was found.
