@@ -178,7 +178,7 @@ type Op struct {
 
 // Batch holds operations and queries, of one connection's pipeline or of
 // several, that are decided in order under one acquisition of each partition
-// they touch and committed together. Of hundreds of operations with one key each
+// they touch and committed together. Of dozens of operations with one key each
 // only those on keys of one partition are sure to be seen in their order by others.
 // Reuse a Batch for its memory; it is not safe for concurrent use.
 type Batch struct {
