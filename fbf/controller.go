@@ -11,6 +11,7 @@ const (
 	halvings     = 8         // how often a segment that was refused is asked for at half the size
 	growShare    = 0.8       // least share of what a new segment is for that it holds at once, while others take part of the target
 	smallBytes   = 128 << 10 // up to which a filter grows in one step
+	phaseSpan    = 4         // and as many times that, for the last of filters that are filled evenly; maxGrowth allows for it
 	lastShare    = 0.75      // of what the others leave of the target, for a segment that fits the load
 	interimShare = 0.25      // and for one that a larger one will follow
 	fewSegments  = 3         // live segments beyond which none takes more than half of what is left
@@ -259,7 +260,7 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	}
 	ids := float64(s.limit)
 	// Small ones are cheap, but each takes a share of the target: up there in one step.
-	strip := max(sized(ids*step), min(sized(ids*goal), smallBytes/lineBytes/uint64(g.s)))
+	strip := max(sized(ids*step), min(sized(ids*goal), f.small()/lineBytes/uint64(g.s)))
 	for range halvings {
 		if e, ok := f.tryOpen(now, g, strip, mu, grant); ok {
 			return e
@@ -271,6 +272,17 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	}
 	return f.denied(now, false)
 }
+
+// SetPhase says, from 0 to 1, where among others that are filled evenly beside it the
+// filter is to grow. Filters of the same phase grow at the same moment, and to have
+// large segments from the system takes tens of milliseconds; those of phases apart
+// take that one after the other. Only Plan asks for it, it is no part of the
+// filter's encoding, and 0 at first.
+func (f *Filter) SetPhase(phase float64) { f.phase = phase }
+
+// small is up to how many bytes the filter grows in one step: filters of phases apart
+// go on from sizes apart.
+func (f *Filter) small() uint64 { return uint64(smallBytes * math.Pow(phaseSpan, f.phase)) }
 
 // growth is by how much the next segment's generations exceed the present
 // ones. A line holds all eight generations, so that a segment takes its whole

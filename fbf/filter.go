@@ -21,9 +21,10 @@ type Filter struct {
 	refreshes uint64 // generations sealed since New
 
 	deny  denial
-	asked int64  // newest time Plan was asked about; a hint only, not part of the state
-	dueAt int64  // logged time at which Plan may have something to do
-	room  uint64 // inserts after which it has
+	asked int64   // newest time Plan was asked about; a hint only, not part of the state
+	phase float64 // see SetPhase; not part of the state either
+	dueAt int64   // logged time at which Plan may have something to do
+	room  uint64  // inserts after which it has
 	sized sizing
 	p     probes // of the id being checked and inserted; kept here because clearing one on the stack costs as much as a probe
 }

@@ -43,6 +43,8 @@ type eventLoop struct {
 	fewest int32           // … at least
 	most   int32           // … and at most
 
+	giveWay bool // workers may take all that Go runs at a time
+
 	last atomic.Pointer[worker] // whose round was the last that began
 
 	watched atomic.Bool   // watchBlocked is looking, or alarm tells it to

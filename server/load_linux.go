@@ -35,6 +35,7 @@ func (l *eventLoop) setTurns(processors int) {
 		processors = most
 	}
 	l.fewest, l.most = int32(max(1, processors/2)), int32(most)
+	l.giveWay = processors >= most
 	l.turns.Store(l.fewest)
 	l.turn = make(chan struct{}, l.most)
 }

@@ -91,7 +91,7 @@ func (w *worker) run() {
 		w.mu.Unlock()
 		w.adapt()
 		w.handBack()
-		if l.shared() {
+		if l.giveWay && l.shared() {
 			// Every processor has a worker that may go on for ever. Go would take
 			// turns between it and what goes on in the background every 10 ms, which
 			// is how long clients would then wait, and that fall behind.

@@ -134,9 +134,13 @@ func (s *Store) Execute(b *Batch) {
 		s.snapshots.building.Lock()
 		defer s.snapshots.building.Unlock()
 	}
-	if x.writes && s.behind.Load() {
+	switch {
+	case !x.writes:
+	case s.behind.Load():
 		x.blocks()
 		s.brake()
+	case s.late.Load():
+		time.Sleep(time.Duration(len(x.refs)) * lateDelay)
 	}
 	if x.alone {
 		x.crew.alone((*decider).tryCommit, (*decider).commit)
@@ -189,6 +193,11 @@ func (x *decider) commitLocked() {
 	x.trim()
 	x.unlock()
 }
+
+// lateDelay is how long a batch that writes is delayed for each of its keys while rows
+// are written too slowly: about as long as making a counter takes, so that half of
+// the processors is left for the rows.
+const lateDelay = 2 * time.Microsecond
 
 // brake delays a batch that writes while the background work is far behind, so
 // that memory stays bounded: by a second at most, for a slow disk must not look

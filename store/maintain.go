@@ -39,7 +39,9 @@ func (s *Store) cycle() {
 			s.checkDisk()
 			checkedDisk = time.Now()
 		}
-		s.behind.Store(s.backlog().brake)
+		load := s.backlog()
+		s.behind.Store(load.brake)
+		s.late.Store(load.late)
 		if s.writable() != nil {
 			continue
 		}

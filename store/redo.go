@@ -189,7 +189,7 @@ func (p *partition) setCatalog(cat *catalog, at moment) error {
 	for _, d := range cat.Tables {
 		t := p.tables[d.ID]
 		if t == nil {
-			f, err := fbf.New(d.filterOptions(1, p.count), at.logged)
+			f, err := p.newFilter(d, 1, at)
 			if err != nil {
 				return err
 			}
@@ -263,9 +263,21 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	return nil
 }
 
+// newFilter returns an empty filter for a table.
+func (p *partition) newFilter(d *tableDef, tests uint32, at moment) (*fbf.Filter, error) {
+	f, err := fbf.New(d.filterOptions(tests, p.count), at.logged)
+	if err == nil {
+		f.SetPhase(p.phase())
+	}
+	return f, err
+}
+
+// phase is that of the partition's filters, which are filled as evenly as the others'.
+func (p *partition) phase() float64 { return float64(p.id) / float64(p.count) }
+
 // emptyTable gives a table an empty filter.
 func (p *partition) emptyTable(t *tableState, at moment) error {
-	f, err := fbf.New(t.def.filterOptions(t.tests, p.count), at.logged)
+	f, err := p.newFilter(t.def, t.tests, at)
 	if err != nil {
 		return err
 	}

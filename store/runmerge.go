@@ -1,7 +1,7 @@
 package store
 
 import (
-	"time"
+	"runtime"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -35,12 +35,11 @@ func (s *iteratorSource) close() {
 	}
 }
 
-// A merge is work for a whole core. It pauses often, so that whoever waits for
-// a client in the meantime never waits for a scheduler's time slice.
-const (
-	paceRecords = 2048 // a fraction of a millisecond
-	pacePause   = 50 * time.Microsecond
-)
+// paceRecords is after how many records a merge, which is work for a whole core,
+// gives way: a fraction of a millisecond, so that whoever serves clients never waits
+// for a scheduler's time slice. (It does not sleep: while all processors are busy
+// that takes many times as long as asked for, and what is to be saved piles up.)
+const paceRecords = 2048
 
 // mergeSources calls add for the entries of all sources in order. An entry that
 // several sources have is added once: after a crash records are redone into
@@ -53,7 +52,7 @@ func mergeSources(sources []runSource, pace bool, add func(hash, seq uint64, val
 	first, hash, seq := true, uint64(0), uint64(0)
 	for n := 1; len(t.heads) > 0; n++ {
 		if pace && n%paceRecords == 0 {
-			time.Sleep(pacePause)
+			runtime.Gosched()
 		}
 		e := t.least()
 		if first || e.Hash != hash || e.Seq != seq {

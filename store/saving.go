@@ -113,6 +113,7 @@ type backlog struct {
 	records uint64 // bytes of records in memory
 	urgent  bool   // records come in faster than they go
 	brake   bool   // much faster: writes are to wait
+	late    bool   // counters are made faster than their rows: writes are to be slowed down
 }
 
 // brakeAt is how many times what they may take records or log may grow to
@@ -130,9 +131,13 @@ func (s *Store) maxLog() uint64 {
 func (s *Store) backlog() backlog {
 	logs, records := make([]uint64, len(s.partitions)), make([]uint64, len(s.partitions))
 	var allLogs, allRecords uint64
+	rows := 0
 	for i, p := range s.partitions {
 		p.mu.Lock()
 		logs[i], records[i] = p.logBytes, uint64(p.recent.bytes())
+		if p.rowsDue() {
+			rows += p.rowsAhead + len(p.hot.dirty)
+		}
 		p.mu.Unlock()
 		allLogs, allRecords = allLogs+logs[i], allRecords+records[i]
 	}
@@ -142,6 +147,7 @@ func (s *Store) backlog() backlog {
 		records: largest(records, allRecords, memory*3/4),
 		urgent:  allRecords >= 2*memory,
 		brake:   allRecords >= brakeAt*memory || allLogs >= brakeAt*s.maxLog(),
+		late:    rows >= lateAt*maxRowsAhead,
 	}
 }
 
@@ -203,6 +209,14 @@ func (s *Store) unpin(p *partition) error {
 // costs an fsync or two.
 const minWriteBack = 4096
 
+// rowsDue reports whether so many keys have changed that their rows are to be written.
+func (p *partition) rowsDue() bool { return len(p.hot.dirty) > max(p.hot.limit/2, minWriteBack) }
+
+// lateAt is how many times maxRowsAhead keys may have changed since the checkpoints of
+// partitions whose rows are due before writes are slowed down: so many a start redoes
+// in about a second.
+const lateAt = 3
+
 // maxRowsAhead is how many rows of all partitions may be written out of turn
 // before a checkpoint follows. Until then a start redoes the log of all of them,
 // and to make a counter takes longer there than to change one.
@@ -222,7 +236,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	defer p.mu.Unlock()
 	n := len(s.partitions)
 	checkpoint = p.logBytes >= load.log
-	rows = len(p.hot.dirty) > max(p.hot.limit/2, minWriteBack)
+	rows = p.rowsDue()
 	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
 	var onDisk uint64
 	for _, t := range p.tables {

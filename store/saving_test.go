@@ -165,3 +165,51 @@ func TestRunsAreMerged(t *testing.T) {
 		}
 	}
 }
+
+// TestLate: writes are slowed down while the rows of changed counters wait for a
+// checkpoint in numbers that a start would take long to redo, and only then.
+func TestLate(t *testing.T) {
+	s := &Store{opts: Options{RecordMemory: 1, MaxLogBytes: 1}} // nothing goes on in it
+	p := newPartition(0, 1, 0, 1, &s.pool)
+	s.partitions = []*partition{p}
+	for _, c := range []struct {
+		keys, ahead int
+		late        bool
+	}{
+		{minWriteBack, lateAt * maxRowsAhead, false}, // not due: they may as well stay in memory
+		{1, lateAt*maxRowsAhead - minWriteBack - 2, false},
+		{0, lateAt*maxRowsAhead - minWriteBack - 1, true},
+	} {
+		p.rowsAhead = c.ahead
+		for range c.keys {
+			key := fmt.Appendf(nil, "key-%d", len(p.hot.dirty))
+			p.hot.changed(p.hot.install(hotHash(key), key, position(Slot(key), keyHash(key))))
+		}
+		if load := s.backlog(); load.late != c.late {
+			t.Errorf("%d keys more, %d rows ahead: late is %v", c.keys, c.ahead, load.late)
+		}
+	}
+}
+
+// TestLateWrites: a batch that writes is delayed while the store is late.
+func TestLateWrites(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Fsync = No })
+	const keys, tries = 10_000, 5
+	delayed := 0
+	for range tries {
+		var b Batch
+		for range keys {
+			op := b.Add(IncrBy)
+			op.Key, op.Delta = []byte("k"), 1
+		}
+		s.late.Store(true) // until maintenance looks
+		began := time.Now()
+		s.Execute(&b)
+		if time.Since(began) >= keys*lateDelay {
+			delayed++
+		}
+	}
+	if delayed <= tries/2 {
+		t.Errorf("%d of %d batches were delayed", delayed, tries)
+	}
+}

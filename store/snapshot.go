@@ -264,6 +264,7 @@ func (l *loadedSnapshot) decodeKeys(h *reader) {
 func (p *partition) adopt(l *loadedSnapshot) {
 	p.catalog, p.tables = l.catalog, l.tables
 	for _, t := range l.tables {
+		t.filter.SetPhase(p.phase())
 		p.pool.used.Add(int64(t.filter.Bytes()))
 	}
 	for _, from := range l.keys {

@@ -130,6 +130,7 @@ type Store struct {
 	frozen   atomic.Pointer[error] // set once, by freeze
 	diskFull atomic.Bool
 	behind   atomic.Bool  // background work is so late that writes must wait
+	late     atomic.Bool  // … that they are slowed down
 	interval atomic.Int64 // SnapshotInterval, ns
 	expired  atomic.Uint64
 	hits     atomic.Uint64 // keys that queries found
