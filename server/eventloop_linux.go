@@ -43,7 +43,7 @@ type eventLoop struct {
 	fewest int32           // … at least
 	most   int32           // … and at most
 
-	giveWay bool // workers may take all that Go runs at a time
+	giveWay bool // also after rounds that waited: Go has no processor more than there are
 
 	last atomic.Pointer[worker] // whose round was the last that began
 

@@ -85,13 +85,14 @@ func (w *worker) run() {
 		if len(w.conns) == 0 {
 			continue // what happened is another worker's, whose connection it is
 		}
+		blocks := w.blocks.Load()
 		w.mu.Lock()
 		w.serve()
 		w.served = true
 		w.mu.Unlock()
 		w.adapt()
 		w.handBack()
-		if l.giveWay && l.shared() {
+		if l.shared() && (l.giveWay || w.blocks.Load() == blocks) {
 			// Every processor has a worker that may go on for ever. Go would take
 			// turns between it and what goes on in the background every 10 ms, which
 			// is how long clients would then wait, and that fall behind.

@@ -127,6 +127,10 @@ func (s *Store) Execute(b *Batch) {
 	if len(x.touched) == 0 {
 		return
 	}
+	if d := x.delay(); d > 0 {
+		x.blocks()
+		time.Sleep(d)
+	}
 	if x.flushes {
 		// No checkpoint may be writing back what this is to delete.
 		s.snapshots.mu.Lock()
@@ -134,13 +138,9 @@ func (s *Store) Execute(b *Batch) {
 		s.snapshots.building.Lock()
 		defer s.snapshots.building.Unlock()
 	}
-	switch {
-	case !x.writes:
-	case s.behind.Load():
+	if x.writes && s.behind.Load() {
 		x.blocks()
 		s.brake()
-	case s.late.Load():
-		time.Sleep(time.Duration(len(x.refs)) * lateDelay)
 	}
 	if x.alone {
 		x.crew.alone((*decider).tryCommit, (*decider).commit)
@@ -194,10 +194,22 @@ func (x *decider) commitLocked() {
 	x.unlock()
 }
 
-// lateDelay is how long a batch that writes is delayed for each of its keys while rows
-// are written too slowly: about as long as making a counter takes, so that half of
-// the processors is left for the rows.
-const lateDelay = 2 * time.Microsecond
+// A batch that writes is delayed while rows are written too slowly: for each of its
+// keys about as long as making a counter takes, so that half of the processors is left
+// for the rows. Small batches are not: they make few counters, and no sleep is short.
+const (
+	lateBatch = 512 // keys
+	lateDelay = 2 * time.Microsecond
+	mostDelay = 20 * time.Millisecond
+)
+
+// delay is how long the batch is to be delayed.
+func (x *execution) delay() time.Duration {
+	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
+		return 0
+	}
+	return min(time.Duration(len(x.refs))*lateDelay, mostDelay)
+}
 
 // brake delays a batch that writes while the background work is far behind, so
 // that memory stays bounded: by a second at most, for a slow disk must not look

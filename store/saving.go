@@ -131,11 +131,11 @@ func (s *Store) maxLog() uint64 {
 func (s *Store) backlog() backlog {
 	logs, records := make([]uint64, len(s.partitions)), make([]uint64, len(s.partitions))
 	var allLogs, allRecords uint64
-	rows := 0
+	rows, due := 0, 0
 	for i, p := range s.partitions {
 		p.mu.Lock()
 		logs[i], records[i] = p.logBytes, uint64(p.recent.bytes())
-		if p.rowsDue() {
+		if due += p.maxDirty(); p.rowsDue() {
 			rows += p.rowsAhead + len(p.hot.dirty)
 		}
 		p.mu.Unlock()
@@ -147,7 +147,7 @@ func (s *Store) backlog() backlog {
 		records: largest(records, allRecords, memory*3/4),
 		urgent:  allRecords >= 2*memory,
 		brake:   allRecords >= brakeAt*memory || allLogs >= brakeAt*s.maxLog(),
-		late:    rows >= lateAt*maxRowsAhead,
+		late:    rows >= max(lateAt*maxRowsAhead, due+due/2),
 	}
 }
 
@@ -210,11 +210,15 @@ func (s *Store) unpin(p *partition) error {
 const minWriteBack = 4096
 
 // rowsDue reports whether so many keys have changed that their rows are to be written.
-func (p *partition) rowsDue() bool { return len(p.hot.dirty) > max(p.hot.limit/2, minWriteBack) }
+func (p *partition) rowsDue() bool { return len(p.hot.dirty) > p.maxDirty() }
+
+// maxDirty is how many keys may have changed before their rows are due.
+func (p *partition) maxDirty() int { return max(p.hot.limit/2, minWriteBack) }
 
 // lateAt is how many times maxRowsAhead keys may have changed since the checkpoints of
-// partitions whose rows are due before writes are slowed down: so many a start redoes
-// in about a second.
+// partitions whose rows are due before writes are slowed down: so many new ones a start
+// redoes in a second or two. Where hot-counters lets more wait by itself, it is half as
+// many again as that.
 const lateAt = 3
 
 // maxRowsAhead is how many rows of all partitions may be written out of turn

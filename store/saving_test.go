@@ -191,25 +191,42 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// TestLateWrites: a batch that writes is delayed while the store is late.
+// TestLateWrites: a large batch that writes is delayed while the store is late, no
+// other.
 func TestLateWrites(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Fsync = No })
-	const keys, tries = 10_000, 5
-	delayed := 0
-	for range tries {
-		var b Batch
-		for range keys {
-			op := b.Add(IncrBy)
-			op.Key, op.Delta = []byte("k"), 1
+	for _, c := range []struct {
+		kind Kind
+		keys int
+		late bool
+		want time.Duration
+	}{
+		{IncrBy, 2 * lateBatch, true, 2 * lateBatch * lateDelay},
+		{IncrBy, 1 << 14, true, mostDelay},
+		{IncrBy, 2 * lateBatch, false, 0},
+		{IncrBy, lateBatch - 1, true, 0},
+		{Get, 2 * lateBatch, true, 0},
+	} {
+		const tries = 5
+		asLong := 0
+		for range tries {
+			var b Batch
+			for i := range c.keys {
+				op := b.Add(c.kind)
+				op.Key, op.Delta = []byte(strconv.Itoa(i)), 1
+			}
+			s.late.Store(c.late) // until maintenance looks
+			began := time.Now()
+			s.Execute(&b)
+			if time.Since(began) >= c.want {
+				asLong++
+			}
+			if s.late.Store(c.late); b.exec.delay() != c.want {
+				t.Errorf("%+v: %v", c, b.exec.delay())
+			}
 		}
-		s.late.Store(true) // until maintenance looks
-		began := time.Now()
-		s.Execute(&b)
-		if time.Since(began) >= keys*lateDelay {
-			delayed++
+		if asLong <= tries/2 {
+			t.Errorf("%+v: %d of %d took as long", c, asLong, tries)
 		}
-	}
-	if delayed <= tries/2 {
-		t.Errorf("%d of %d batches were delayed", delayed, tries)
 	}
 }

@@ -125,8 +125,8 @@ const waitForDisk = 2
 // spareProcessors lets as many goroutines run as there are processors while others
 // wait for fsyncs, and returns how many processors there are. Go takes a processor
 // back from a goroutine in a system call only after about as long as an fsync takes;
-// so with appendfsync always it is made to count with some more, unless GOMAXPROCS
-// says how many it is to be.
+// so with appendfsync always, as it is at the start, Go is made to count with some more,
+// unless GOMAXPROCS says how many it is to be.
 func spareProcessors(st *store.Store) int {
 	n := runtime.GOMAXPROCS(0)
 	if st.Fsync() == store.Always && os.Getenv("GOMAXPROCS") == "" {
