@@ -274,10 +274,10 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 }
 
 // SetPhase says, from 0 to 1, where among others that are filled evenly beside it the
-// filter is to grow while it is first filled. Filters of the same phase grow at the same moment, and to have
-// large segments from the system takes tens of milliseconds; those of phases apart
-// take that one after the other. Only Plan asks for it, it is no part of the
-// filter's encoding, and 0 at first.
+// filter is to grow while it is first filled. Filters of the same phase grow at the
+// same moment, and to have large segments from the system takes tens of milliseconds;
+// those of phases apart take that one after the other. Only Plan asks for it, it is no
+// part of the filter's encoding, and 0 at first.
 func (f *Filter) SetPhase(phase float64) { f.phase = phase }
 
 // small is up to how many bytes the filter grows in one step: filters of phases apart

@@ -1,9 +1,6 @@
 package fbf
 
-import (
-	"math/rand/v2"
-	"testing"
-)
+import "testing"
 
 // TestPhases: filters that are filled evenly grow at the same moment, unless their
 // phases are apart.
@@ -13,33 +10,25 @@ func TestPhases(t *testing.T) {
 		span float64
 		most int // filters that grow in the same millisecond
 	}{{0, filters}, {1, 2}} {
-		fs := make([]*Filter, filters)
-		for i := range fs {
-			var err error
-			if fs[i], err = New(Options{Window: 600_000, Error: 1e-3}, 0); err != nil {
-				t.Fatal(err)
+		opened, together, most := 0, 0, 0
+		sims := make([]*sim, filters)
+		for i := range sims {
+			sims[i] = newSim(t, Options{Window: 600_000, Error: 1e-3}, uint64(i))
+			sims[i].f.SetPhase(c.span * float64(i) / filters)
+			sims[i].grant = func(bytes uint64) bool {
+				if bytes >= large {
+					together++
+				}
+				return true
 			}
-			fs[i].SetPhase(c.span * float64(i) / filters)
 		}
-		rnd := rand.New(rand.NewPCG(1, 1))
-		opened, most := 0, 0
 		for now := range int64(30_000) {
-			together := 0
-			for _, f := range fs {
-				for range 10 {
-					for f.Due(now) {
-						e, ok := f.Plan(now, func(uint64) bool { return true })
-						if !ok {
-							break
-						}
-						if e.Kind == Open && e.Lines*lineBytes >= large {
-							together++
-						}
-						if err := f.Apply(e); err != nil {
-							t.Fatal(err)
-						}
+			together = 0
+			for _, s := range sims {
+				for s.now = now; s.f.inserted < 10*uint64(now+1); s.f.Insert(s.rng.Uint64(), now) {
+					if s.f.Due(now) {
+						s.plan()
 					}
-					f.Insert(rnd.Uint64(), now)
 				}
 			}
 			opened, most = opened+together, max(most, together)
@@ -47,6 +36,5 @@ func TestPhases(t *testing.T) {
 		if opened < filters/2 || most > c.most || c.span == 0 && most < filters {
 			t.Errorf("span %v: %d large segments, up to %d at a time", c.span, opened, most)
 		}
-		t.Logf("span %v: %d large segments, up to %d at a time", c.span, opened, most)
 	}
 }

@@ -17,8 +17,9 @@
 //
 // A large batch, unless it is atomic, is divided into shares, the operations of a few
 // partitions each, which go this way one by one (decider.go), in several goroutines
-// while the processors have nothing else to do: so it holds a lock only for a fraction of its time, and where it must read from disk
-// a few of its operations wait, not all. All shares together are waited for.
+// while the processors have nothing else to do: so it holds a lock only for a fraction
+// of its time, and where it must read from disk a few of its operations wait, not all.
+// All shares together are waited for.
 //
 // # Decide once, redo everywhere
 //
