@@ -148,9 +148,12 @@ func TestRunsAreMerged(t *testing.T) {
 		}
 	}
 	w := saver{s: s}
-	w.mergeRuns()
+	for range s.partitions { // a pass that takes long ends after one of them
+		w.mergeRuns()
+	}
 	for _, p := range s.partitions {
-		if n := len(p.tableOf([]byte("k0")).runs); n != 1 {
+		// One, and what came after it when the store's own saver was first.
+		if n := len(p.tableOf([]byte("k0")).runs); n > 1+rounds-mergeFan {
 			t.Errorf("partition %d has %d runs", p.id, n)
 		}
 		if s.mergeDue(p) {
