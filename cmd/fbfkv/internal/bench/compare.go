@@ -14,7 +14,7 @@ import (
 // alternate runs every subject once per round, in turn and every other round
 // backwards, so that what drifts on the machine hits all alike. The result is
 // indexed by subject, then round. before is called before each run.
-func alternate(ctx context.Context, rounds int, subjects []Options, before func(*Options) error, progress func(done, total int)) ([][]*Result, error) {
+func alternate(ctx context.Context, q *quiet, rounds int, subjects []Options, before func(*Options) error, progress func(done, total int)) ([][]*Result, error) {
 	results := make([][]*Result, len(subjects))
 	done := 0
 	for round := range rounds {
@@ -25,12 +25,9 @@ func alternate(ctx context.Context, rounds int, subjects []Options, before func(
 			if err := before(&subjects[i]); err != nil {
 				return nil, err
 			}
-			r, err := Run(ctx, subjects[i])
+			r, err := q.run(ctx, subjects[i])
 			if err != nil {
 				return nil, err
-			}
-			if len(r.Errors) > 0 {
-				return nil, fmt.Errorf("%s on %s: error replies: %v", r.Workload, r.Target, r.Errors)
 			}
 			results[i] = append(results[i], r)
 			done++
@@ -105,6 +102,7 @@ type compareCommand struct {
 	o      Options
 	a, b   string // workloads
 	rounds int
+	quiet  quiet
 	json   bool
 }
 
@@ -117,7 +115,7 @@ The flags hold for both.`
 
 // newCompare returns the subcommand compare.
 func newCompare() *cobra.Command {
-	c := &compareCommand{o: DefaultOptions(), rounds: 3}
+	c := &compareCommand{o: DefaultOptions(), rounds: 3, quiet: newQuiet()}
 	c.o.Duration = 3e9
 	cmd := &cobra.Command{
 		Use:   "compare A B [--workload-a NAME] [--workload-b NAME] [--flag value ...]",
@@ -138,6 +136,7 @@ func newCompare() *cobra.Command {
 	f.IntVar(&c.rounds, "rounds", c.rounds, "how often each is measured")
 	c.o.addLoadFlags(f)
 	c.o.addLoginFlags(f)
+	c.quiet.addFlags(f)
 	f.BoolVar(&c.json, "json", false, "print the results as JSON")
 	setStyle(cmd)
 	return cmd
@@ -147,13 +146,16 @@ func (c *compareCommand) run(ctx context.Context, a, b string, stdout, stderr io
 	if c.rounds < 1 {
 		return fmt.Errorf("--rounds: at least 1")
 	}
+	if err := c.quiet.check(); err != nil {
+		return err
+	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
 	subjects := []Options{c.o, c.o}
 	subjects[0].Target.URL, subjects[0].Workload = a, c.a
 	subjects[1].Target.URL, subjects[1].Workload = b, c.b
 	progress := bar.New(stderr)
-	results, err := alternate(ctx, c.rounds, subjects, func(*Options) error { return nil }, func(done, total int) {
+	results, err := alternate(ctx, &c.quiet, c.rounds, subjects, func(*Options) error { return nil }, func(done, total int) {
 		progress.Set("comparing", false, int64(done), int64(total))
 	})
 	progress.Clear()
@@ -169,7 +171,10 @@ func (c *compareCommand) run(ctx context.Context, a, b string, stdout, stderr io
 	if c.json {
 		return printJSON(stdout, all)
 	}
-	return all.print(stdout)
+	if err := all.print(stdout); err != nil {
+		return err
+	}
+	return c.quiet.print(stdout)
 }
 
 func (c *Comparison) print(out io.Writer) error {

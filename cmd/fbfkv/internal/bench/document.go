@@ -76,8 +76,12 @@ func (t *table) describeRun(ctx context.Context) string {
 	if out, err := exec.CommandContext(ctx, t.fbfkv, "--version").Output(); err == nil {
 		build = strings.TrimSpace(string(out))
 	}
-	return fmt.Sprintf("Measured on %s: %s beside %s, on %d processors (%s), %d rounds of %.1f s each.\n", time.Now().UTC().Format("2006-01-02"),
-		build, redis, runtime.NumCPU(), processorName(), t.rounds, t.seconds)
+	disturbed := t.quiet.String()
+	if disturbed != "" {
+		disturbed += "\n"
+	}
+	return fmt.Sprintf("Measured on %s: %s beside %s, on %d processors (%s), %d rounds of %.1f s each.\n%s", time.Now().UTC().Format("2006-01-02"),
+		build, redis, runtime.NumCPU(), processorName(), t.rounds, t.seconds, disturbed)
 }
 
 // processorName is the model of this machine's processor, if the system tells.

@@ -33,8 +33,11 @@ func (p *pair) duplicates(ctx context.Context) error {
 	memory := ""
 	for round := range p.t.rounds {
 		p.t.progress.Set(p.t.stage+" duplicates", false, int64(round), int64(p.t.rounds))
-		base.Seed = rand.Uint64()>>1 | 1
-		r, err := Run(ctx, base)
+		// Sent once more the same would be duplicates. The streams are of what was sent last.
+		r, err := takeQuiet(&p.t.quiet, func() (*Result, float64, error) {
+			base.Seed = rand.Uint64()>>1 | 1
+			return withSteal(Run(ctx, base))
+		})
 		if err != nil {
 			return err
 		}
@@ -47,12 +50,9 @@ func (p *pair) duplicates(ctx context.Context) error {
 				}
 				saved = true
 			}
-			r, err := Run(ctx, s.options(base))
+			r, err := p.t.quiet.run(ctx, s.options(base))
 			if err != nil {
 				return err
-			}
-			if len(r.Errors) > 0 {
-				return fmt.Errorf("error replies: %v", r.Errors)
 			}
 			streams[i] = append(streams[i], r)
 			if s.share == 1 && round == p.t.rounds-1 {

@@ -15,11 +15,14 @@ func recovery(ctx context.Context, t *table) error {
 	entries := 0.0
 	for round := range t.rounds {
 		t.progress.Set("recovery", false, int64(round), int64(t.rounds))
-		seconds, gib, redone, err := t.crash(ctx)
+		c, err := takeQuiet(&t.quiet, func() (crash, float64, error) {
+			c, err := t.crash(ctx)
+			return c, c.steal, err
+		})
 		if err != nil {
 			return err
 		}
-		took, allowed, entries = append(took, seconds), append(allowed, 2+gib), max(entries, redone)
+		took, allowed, entries = append(took, c.seconds), append(allowed, 2+c.gib), max(entries, c.redone)
 	}
 	r := Ratio{A: median(took), Ratio: median(took), Lowest: took[0], Most: took[0]}
 	for _, s := range took {
@@ -30,11 +33,19 @@ func recovery(ctx context.Context, t *table) error {
 	return nil
 }
 
+// crash is how one start after a kill went.
+type crash struct {
+	seconds float64
+	gib     float64 // of filters
+	redone  float64 // log entries
+	steal   float64 // share of the processor time that others had meanwhile
+}
+
 // crash is one round of recovery.
-func (t *table) crash(ctx context.Context) (seconds, gib, redone float64, err error) {
+func (t *table) crash(ctx context.Context) (c crash, err error) {
 	p, err := startFBFKV(ctx, t.fbfkv, "everysec", nil)
 	if err != nil {
-		return 0, 0, 0, err
+		return c, err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	o := t.options(p, "cincrby", 64)
@@ -53,19 +64,19 @@ func (t *table) crash(ctx context.Context) (seconds, gib, redone float64, err er
 	select {
 	case <-time.After(o.Duration * 3 / 4):
 	case err := <-verified:
-		return 0, 0, 0, errors.Join(errors.New("the load ended early"), err)
+		return c, errors.Join(errors.New("the load ended early"), err)
 	}
 	p.kill()
-	began := time.Now()
-	if err := p.run(ctx); err != nil {
-		return 0, 0, 0, err
+	if c.seconds, c.steal, err = p.timeRun(ctx); err != nil {
+		return c, err
 	}
-	seconds = time.Since(began).Seconds()
-	if redone, err = p.info(ctx, "recovery_log_entries"); err != nil {
-		return 0, 0, 0, err
+	if c.redone, err = p.info(ctx, "recovery_log_entries"); err != nil {
+		return c, err
 	}
-	if gib, err = p.info(ctx, "filter_bytes"); err != nil {
-		return 0, 0, 0, err
+	bytes, err := p.info(ctx, "filter_bytes")
+	if err != nil {
+		return c, err
 	}
-	return seconds, gib / (1 << 30), redone, <-verified
+	c.gib = bytes / (1 << 30)
+	return c, <-verified
 }

@@ -8,7 +8,20 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
+
+// timeRun starts the server and says how many seconds it took to answer, and what share
+// of the processor time the hypervisor gave to others meanwhile.
+func (p *process) timeRun(ctx context.Context) (seconds, steal float64, err error) {
+	clocks, clocksErr := machine()
+	began := time.Now()
+	if err := p.run(ctx); err != nil {
+		return 0, 0, err
+	}
+	seconds = time.Since(began).Seconds()
+	return seconds, clocks.stealSince(clocksErr), nil
+}
 
 // info returns a figure of INFO.
 func (p *process) info(ctx context.Context, name string) (float64, error) {
@@ -62,29 +75,56 @@ func (p *process) cpu() (all, kernel float64, err error) {
 	return (user + system) / clockTicks, system / clockTicks, errors.Join(err, err2)
 }
 
-// machine is the time that this machine's processors had since it started,
-// seconds of processor time, and how much of it they had nothing to do.
-func machine() (all, idle float64, err error) {
+// machineTime is the time that this machine's processors had since it started, in
+// seconds of processor time.
+type machineTime struct {
+	all   float64
+	idle  float64 // they had nothing to do
+	steal float64 // the hypervisor let others run
+}
+
+// since is the time from an earlier one on.
+func (m machineTime) since(before machineTime) machineTime {
+	return machineTime{all: m.all - before.all, idle: m.idle - before.idle, steal: m.steal - before.steal}
+}
+
+// stealSince is the share of the processor time that others had since m was read;
+// 0 if this system does not tell.
+func (m machineTime) stealSince(read error) float64 {
+	now, err := machine()
+	if read != nil || err != nil {
+		return 0
+	}
+	d := now.since(m)
+	return divide(d.steal, d.all)
+}
+
+// machine reads the time of this machine's processors.
+func machine() (m machineTime, err error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, 0, err
+		return m, err
 	}
 	line, _, _ := strings.Cut(string(b), "\n")
 	// user nice system idle iowait irq softirq steal, and guests, which are
 	// part of user and nice.
 	fields := strings.Fields(line)
 	if len(fields) < 9 || fields[0] != "cpu" {
-		return 0, 0, errors.New("/proc/stat has no line of all processors")
+		return m, errors.New("/proc/stat has no line of all processors")
 	}
 	for i, text := range fields[1:9] {
 		v, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return 0, 0, fmt.Errorf("/proc/stat: %w", err)
+			return m, fmt.Errorf("/proc/stat: %w", err)
 		}
-		all += v / clockTicks
-		if i == 3 || i == 4 {
-			idle += v / clockTicks
+		v /= clockTicks
+		m.all += v
+		switch i {
+		case 3, 4:
+			m.idle += v
+		case 7:
+			m.steal += v
 		}
 	}
-	return all, idle, nil
+	return m, nil
 }

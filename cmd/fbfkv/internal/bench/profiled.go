@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"runtime"
 	"time"
 
@@ -19,9 +18,8 @@ const (
 
 // profileLoad runs a load for as long as a profile of the server takes, some
 // whole seconds, and says what the processors did meanwhile. What it measures
-// besides is not looked at: taking a profile costs a little. The profile is
-// also written to the file keep, unless that is "".
-func profileLoad(ctx context.Context, p *process, o Options, seconds int, keep string) (s spent, sent int64, err error) {
+// besides is not looked at: taking a profile costs a little.
+func profileLoad(ctx context.Context, p *process, o Options, seconds int) (s spent, sent int64, err error) {
 	o.Duration = time.Duration(seconds)*time.Second + profileLead + profileTail
 	o.Warmup, o.Count = 0, 0
 	type outcome struct {
@@ -35,7 +33,7 @@ func profileLoad(ctx context.Context, p *process, o Options, seconds int, keep s
 		r, err := Run(ctx, o)
 		over <- outcome{r, err}
 	}()
-	s, err = profileNow(ctx, p, seconds, keep)
+	s, err = profileNow(ctx, p, seconds)
 	if err != nil {
 		cancel()
 	}
@@ -53,7 +51,7 @@ func profileLoad(ctx context.Context, p *process, o Options, seconds int, keep s
 }
 
 // profileNow takes the profile once the load runs.
-func profileNow(ctx context.Context, p *process, seconds int, keep string) (s spent, err error) {
+func profileNow(ctx context.Context, p *process, seconds int) (s spent, err error) {
 	select {
 	case <-ctx.Done():
 		return s, ctx.Err()
@@ -71,14 +69,11 @@ func profileNow(ctx context.Context, p *process, seconds int, keep string) (s sp
 	if err != nil {
 		return s, err
 	}
-	if keep != "" {
-		if err := os.WriteFile(keep, raw, 0o644); err != nil {
-			return s, err
-		}
-	}
 	shares, err := cpuprofile.Attribute(profile)
 	if err != nil {
 		return s, err
 	}
-	return divideUsage(after.since(before), shares), nil
+	s = divideUsage(after.since(before), shares)
+	s.raw = raw
+	return s, nil
 }

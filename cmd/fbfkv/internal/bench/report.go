@@ -12,6 +12,10 @@ import (
 	"time"
 )
 
+// showSteal is the share of the processor time from which on people are told that it
+// went to others.
+const showSteal = 0.03
+
 // print writes the result for people.
 func (r *Result) print(out io.Writer) {
 	fmt.Fprintf(out, "%s  %s  %d connections, pipeline %d, keys %s\n", r.Workload, r.Target, r.Connections, r.Pipeline, r.Keys)
@@ -28,6 +32,9 @@ func (r *Result) print(out io.Writer) {
 	}
 	if r.Reconnects > 0 || r.Retried > 0 || r.Unknown > 0 {
 		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.Reconnects, r.Retried, r.Unknown)
+	}
+	if r.Steal > showSteal {
+		fmt.Fprintf(out, "  disturbed   the hypervisor gave %.0f%% of this machine's processor time to others\n", 100*r.Steal)
 	}
 	if r.Profile != nil {
 		r.Profile.print(out)

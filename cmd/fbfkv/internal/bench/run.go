@@ -31,6 +31,7 @@ type Result struct {
 	Unknown    int64            `json:"unknown,omitempty"`
 	Reconnects int64            `json:"reconnects,omitempty"`
 	CPU        float64          `json:"generator_cpu_seconds"`
+	Steal      float64          `json:"steal,omitempty"` // share of this machine's processor time that the hypervisor gave to others
 	Verified   *Verification    `json:"verified,omitempty"`
 	Profile    *serverProfile   `json:"profile,omitempty"`
 
@@ -57,12 +58,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	cpu := cpuSeconds()
+	clocks, clocksErr := machine()
 	began, err := r.serve(ctx)
 	if err != nil {
 		return nil, err
 	}
 	res := r.result(began)
 	res.CPU = cpuSeconds() - cpu
+	res.Steal = clocks.stealSince(clocksErr)
 	if o.Verify {
 		if res.Verified, err = verify(ctx, &o, before, r.workers); err != nil {
 			return nil, err

@@ -26,6 +26,10 @@ type spent struct {
 	// in the kernel, but in no system call. It is contained in the kinds, and
 	// mostly page faults.
 	faults float64
+	// steal is the share of the machine's processor time that the hypervisor gave to
+	// others; it is contained in spentElsewhere.
+	steal float64
+	raw   []byte // the profile as it came, for go tool pprof
 	// perOp is the server's processor time for one operation, in µs; 0: unknown.
 	perOp float64
 }
@@ -53,7 +57,7 @@ func partName(part int) string {
 
 // divideUsage divides what was used by the server as its profile says.
 func divideUsage(u usage, p *cpuprofile.Shares) (s spent) {
-	capacity := max(u.all, u.server+u.generator)
+	capacity := max(u.machine.all, u.server+u.generator)
 	server := divide(u.server, capacity)
 	for k, share := range p.Of {
 		s.of[k] = share * server
@@ -61,8 +65,9 @@ func divideUsage(u usage, p *cpuprofile.Shares) (s spent) {
 	s.faults = max(0, divide(u.kernel, capacity)-p.InSystemCalls*server)
 	s.of[spentGenerator] = divide(u.generator, capacity)
 	rest := max(0, 1-server-s.of[spentGenerator])
-	s.of[spentIdle] = min(divide(u.idle, capacity), rest)
+	s.of[spentIdle] = min(divide(u.machine.idle, capacity), rest)
 	s.of[spentElsewhere] = rest - s.of[spentIdle]
+	s.steal = divide(u.machine.steal, capacity)
 	return s
 }
 

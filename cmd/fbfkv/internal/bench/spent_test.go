@@ -22,13 +22,13 @@ func TestDivideUsage(t *testing.T) {
 		finding, files, generator, elsewhere, idle, faults float64
 		bound                                              string
 	}{
-		{"a busy machine", usage{server: 2, kernel: 1, generator: 1, all: 4, idle: 0.2}, 0.375, 0.125, 0.25, 0.2, 0.05, 0.125,
+		{"a busy machine", usage{server: 2, kernel: 1, generator: 1, machine: machineTime{all: 4, idle: 0.2}}, 0.375, 0.125, 0.25, 0.2, 0.05, 0.125,
 			"processors; most: finding, files"},
-		{"one that waits", usage{server: 1, kernel: 0.1, generator: 0.5, all: 4, idle: 2.5}, 0.1875, 0.0625, 0.125, 0, 0.625, 0,
+		{"one that waits", usage{server: 1, kernel: 0.1, generator: 0.5, machine: machineTime{all: 4, idle: 2.5}}, 0.1875, 0.0625, 0.125, 0, 0.625, 0,
 			"waiting; most: finding, files"},
-		{"one that does much else", usage{server: 1, kernel: 0.1, generator: 0.5, all: 4, idle: 0.5}, 0.1875, 0.0625, 0.125, 0.5, 0.125, 0,
+		{"one that does much else", usage{server: 1, kernel: 0.1, generator: 0.5, machine: machineTime{all: 4, idle: 0.5}}, 0.1875, 0.0625, 0.125, 0.5, 0.125, 0,
 			"other work on the machine; most: finding, files"},
-		{"clocks that disagree", usage{server: 3, generator: 1.5, all: 4, idle: 0.5}, 0.5, 1.0 / 6, 1.0 / 3, 0, 0, 0,
+		{"clocks that disagree", usage{server: 3, generator: 1.5, machine: machineTime{all: 4, idle: 0.5}}, 0.5, 1.0 / 6, 1.0 / 3, 0, 0, 0,
 			"processors; most: finding, files"},
 	} {
 		s := divideUsage(tt.u, p)
@@ -100,7 +100,7 @@ func TestUsage(t *testing.T) {
 	}
 	after, err := usageOf(nil)
 	u := after.since(before)
-	if err != nil || u.all < 0.05 || u.idle < 0 || u.idle > u.all || u.generator < 0.01 || u.generator > 10 {
+	if err != nil || u.machine.all < 0.05 || u.machine.idle < 0 || u.machine.steal < 0 || u.machine.idle+u.machine.steal > u.machine.all || u.generator < 0.01 || u.generator > 10 {
 		t.Errorf("%v: %+v", err, u)
 	}
 }

@@ -57,11 +57,13 @@ func (t *table) fillCounters(ctx context.Context, p *process) (note string, err 
 // counters must be there.
 func (t *table) timeStart(ctx context.Context, p *process, row, what, note string) error {
 	t.progress.Set(row, false, 0, 1)
-	began := time.Now()
-	if err := p.run(ctx); err != nil {
+	seconds, steal, err := p.timeRun(ctx)
+	if err != nil {
 		return err
 	}
-	seconds := time.Since(began).Seconds()
+	if steal > t.quiet.maxSteal { // it cannot be repeated: the next start has nothing to redo
+		note += fmt.Sprintf("; others had %.0f %% of the processors", 100*steal)
+	}
 	c := p.target.client()
 	defer c.Close()
 	n, err := c.DBSize(ctx).Result()

@@ -27,6 +27,7 @@ type sweeper struct {
 	tail    time.Duration
 	profile int  // seconds of each profile; 0 for none
 	keep    bool // the profiles
+	quiet   quiet
 
 	stdout   io.Writer
 	progress *bar.Bar
@@ -57,7 +58,7 @@ func sweepNames() (names []string) {
 
 // newSweep returns the subcommand sweep.
 func newSweep() *cobra.Command {
-	s := &sweeper{seconds: 1.5, rounds: 1, most: 1e7, tail: 30 * time.Second, profile: 2}
+	s := &sweeper{seconds: 1.5, rounds: 1, most: 1e7, tail: 30 * time.Second, profile: 2, quiet: newQuiet()}
 	var help strings.Builder
 	for _, one := range sweeps() {
 		fmt.Fprintf(&help, "  %-12s  %s\n", one.name, one.title)
@@ -81,6 +82,7 @@ func newSweep() *cobra.Command {
 	f.Float64Var(&s.most, "max", s.most, "leave out points with more counters or ids than this")
 	f.DurationVar(&s.tail, "tail", s.tail, "length of each run of the sweep tail")
 	f.IntVar(&s.profile, "profile", s.profile, "length of each profile, whole seconds; 0 for no profiles")
+	s.quiet.addFlags(f)
 	f.BoolVar(&s.keep, "keep-profiles", false, "also write the profiles as they are, for go tool pprof")
 	f.StringVar(&s.into, "into", "", "also write the profiles' tables into this Markdown `file`, between the marks of each sweep")
 	f.StringVar(&s.fbfkv, "fbfkv", "", "the `program` to measure (this one)")
@@ -97,6 +99,9 @@ func (s *sweeper) prepare() (err error) {
 	}
 	if s.rounds < 1 || !(s.seconds > 0) || s.tail < 2*tailInterval || s.profile < 0 {
 		return errors.New("--rounds and --seconds are above 0, --profile is not negative, --tail is at least 1s")
+	}
+	if err := s.quiet.check(); err != nil {
+		return err
 	}
 	for _, name := range s.only {
 		if !slices.Contains(sweepNames(), name) {
@@ -160,6 +165,9 @@ func (s *sweeper) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 		} else if err != nil {
 			s.fail(tailName, err)
 		}
+	}
+	if err := s.quiet.print(stdout); err != nil {
+		return err
 	}
 	if len(s.failed) > 0 {
 		return fmt.Errorf("%d measurements failed, the rest is written:\n%w", len(s.failed), errors.Join(s.failed...))

@@ -118,7 +118,8 @@ func (s *sweeper) sweep(ctx context.Context, one sweep) error {
 // point measures one point, and then profiles it if that is wanted.
 func (s *sweeper) point(ctx context.Context, one sweep, j job) (*figuresOf, *profiled, error) {
 	x := one.points[j.point]
-	m, o, err := s.measure(ctx, one.curves[j.curve].at(x))
+	t := one.curves[j.curve].at(x)
+	m, o, err := s.measure(ctx, t)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,13 +127,30 @@ func (s *sweeper) point(ctx context.Context, one sweep, j job) (*figuresOf, *pro
 		return &m, nil, nil
 	}
 	p := &profiled{curve: one.curves[j.curve].name, x: x, throughput: m.Throughput}
-	var sent int64
-	p.spent, sent, err = profileLoad(ctx, s.server, o, s.profile, s.keptAs(one.name, one.curves[j.curve].name, tickLabel(x)))
-	s.sent += sent
+	p.spent, err = s.profileLoad(ctx, o, s.profile, t.steady, s.keptAs(one.name, p.curve, tickLabel(x)))
 	if err != nil {
 		return &m, nil, err
 	}
 	return &m, p, nil
+}
+
+// profileLoad profiles the server under a load, and again if that was disturbed,
+// unless no more may be sent than must. The profile is also written to the file keep,
+// unless that is "".
+func (s *sweeper) profileLoad(ctx context.Context, o Options, seconds int, once bool, keep string) (spent, error) {
+	q := &s.quiet
+	if once {
+		q = &quiet{}
+	}
+	p, err := takeQuiet(q, func() (spent, float64, error) {
+		p, sent, err := profileLoad(ctx, s.server, o, seconds)
+		s.sent += sent
+		return p, p.steal, err
+	})
+	if err == nil && keep != "" {
+		err = os.WriteFile(keep, p.raw, 0o644)
+	}
+	return p, err
 }
 
 // keptAs is the file that a profile is kept in, "" for none.
@@ -241,7 +259,11 @@ func (s *sweeper) loads(ctx context.Context, t trial, o Options) (all []figuresO
 				return nil, err
 			}
 		}
-		m, err := s.load(ctx, o)
+		load := s.loadQuietly
+		if t.steady { // no more may be added than must
+			load = s.load
+		}
+		m, err := load(ctx, o)
 		if err != nil {
 			return nil, err
 		}
@@ -280,6 +302,17 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 	}
 	s.server.args = append(s.server.args, t.restart...)
 	return s.server.run(ctx)
+}
+
+// loadQuietly runs one load, and again if it was disturbed.
+func (s *sweeper) loadQuietly(ctx context.Context, o Options) (figuresOf, error) {
+	return takeQuiet(&s.quiet, func() (figuresOf, float64, error) {
+		m, err := s.load(ctx, o)
+		if err != nil {
+			return m, 0, err
+		}
+		return m, m.Steal, nil
+	})
 }
 
 // load runs one load.

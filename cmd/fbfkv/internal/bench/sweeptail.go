@@ -38,14 +38,14 @@ func (s *sweeper) tails(ctx context.Context) error {
 		o := DefaultOptions()
 		o.Target, o.Pipeline, o.Duration = s.server.target, 16, tailTrial
 		if rate == 0 {
-			m, err := s.load(ctx, o)
+			m, err := s.loadQuietly(ctx, o)
 			if err != nil {
 				return err
 			}
 			rate = m.Throughput / 2
 		}
 		o.Rate, o.Duration, o.Warmup, o.Interval = rate, s.tail, time.Second, tailInterval
-		m, err := s.load(ctx, o)
+		m, err := s.loadQuietly(ctx, o)
 		if err != nil {
 			return err
 		}
@@ -60,7 +60,7 @@ func (s *sweeper) tails(ctx context.Context) error {
 			m.overTime("p50 "+t.name, func(m moment) float64 { return m.P50 }))
 		if s.profile > 0 {
 			p := profiled{curve: t.name, x: float64(o.Pipeline), throughput: m.Throughput}
-			if p.spent, _, err = profileLoad(ctx, s.server, o, tailProfiles*s.profile, s.keptAs(tailName, t.name)); err != nil {
+			if p.spent, err = s.profileLoad(ctx, o, tailProfiles*s.profile, false, s.keptAs(tailName, t.name)); err != nil {
 				return err
 			}
 			points = append(points, p)

@@ -52,6 +52,7 @@ type table struct {
 	ids          int64
 	counters     float64
 	profile      int // seconds of each profile; 0 for none
+	quiet        quiet
 	json         bool
 	into         string // a document whose table is written anew
 	plot         string // file for the picture of the profiles
@@ -89,7 +90,7 @@ the processors did. What cannot be measured is left out, and named at the end.`
 
 // newTable returns the subcommand table.
 func newTable() *cobra.Command {
-	t := &table{seconds: 1.5, rounds: 3, redis: "redis-server", ids: 10_000_000, counters: 1e8}
+	t := &table{seconds: 1.5, rounds: 3, redis: "redis-server", ids: 10_000_000, counters: 1e8, quiet: newQuiet()}
 	cmd := &cobra.Command{
 		Use:   "table [--rows NAME,...] [--seconds S] [--rounds N]",
 		Short: "this server beside Redis, against its goals",
@@ -110,6 +111,7 @@ func newTable() *cobra.Command {
 	f.IntVar(&t.profile, "profile", 0, "length of each profile, whole seconds; 0 for no profiles")
 	f.StringVar(&t.fbfkv, "fbfkv", "", "the `program` to measure (this one)")
 	f.StringVar(&t.redis, "redis", t.redis, "the redis-server `program`")
+	t.quiet.addFlags(f)
 	f.BoolVar(&t.json, "json", false, "print the rows as JSON, one per line")
 	f.StringVar(&t.into, "into", "", "also write the table into this Markdown `file`, between its two marks,\nand that of the profiles between theirs")
 	f.StringVar(&t.plot, "plot", "", "draw what the processors did into this `file`, .svg or .png")
@@ -139,6 +141,9 @@ func (t *table) print(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	if !t.json {
 		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", met, len(t.done))
+		if err := t.quiet.print(stdout); err != nil {
+			return err
+		}
 		if len(t.profiles) > 0 {
 			fmt.Fprintf(stdout, "\nWhat the processors did, in percent:\n\n%s", spentMarkdown("pipeline", t.profiles))
 		}
@@ -211,6 +216,9 @@ func (t *table) prepare() (err error) {
 	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 || !(t.counters >= 1 && t.counters <= maxKeys) || t.profile < 0 {
 		return fmt.Errorf("--rounds, --seconds and --ids are above 0, --profile is not negative, --counters is from 1 to %d", maxKeys)
 	}
+	if err := t.quiet.check(); err != nil {
+		return err
+	}
 	if t.fbfkv == "" {
 		if t.fbfkv, err = os.Executable(); err != nil {
 			return err
@@ -256,7 +264,7 @@ func (t *table) options(p *process, workload string, pipeline int) Options {
 // nothing of the other's.
 func (t *table) measure(ctx context.Context, what string, subjects ...Options) ([][]*Result, error) {
 	defer t.resume()
-	return alternate(ctx, t.rounds, subjects, func(o *Options) error { return t.only(o.Target) }, func(done, total int) {
+	return alternate(ctx, &t.quiet, t.rounds, subjects, func(o *Options) error { return t.only(o.Target) }, func(done, total int) {
 		t.progress.Set(t.stage+" "+what, false, int64(done), int64(total))
 	})
 }
@@ -291,7 +299,10 @@ func (t *table) profileWhile(ctx context.Context, p *process, o Options, curve s
 	if err := t.only(o.Target); err != nil {
 		return err
 	}
-	s, _, err := profileLoad(ctx, p, o, t.profile, "")
+	s, err := takeQuiet(&t.quiet, func() (spent, float64, error) {
+		s, _, err := profileLoad(ctx, p, o, t.profile)
+		return s, s.steal, err
+	})
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ type usage struct {
 	at             time.Time
 	server, kernel float64 // by the server, and of it in the kernel
 	generator      float64 // by this program
-	all, idle      float64 // of the machine's processors
+	machine        machineTime
 }
 
 // usageOf reads all clocks. Without a server on this machine its times are 0.
@@ -21,7 +21,7 @@ func usageOf(p *process) (u usage, err error) {
 		}
 	}
 	var err2 error
-	u.all, u.idle, err2 = machine()
+	u.machine, err2 = machine()
 	u.at, u.generator = time.Now(), cpuSeconds()
 	return u, errors.Join(err, err2)
 }
@@ -29,5 +29,5 @@ func usageOf(p *process) (u usage, err error) {
 // since is what was used from an earlier usage on; at becomes meaningless.
 func (u usage) since(before usage) usage {
 	return usage{server: u.server - before.server, kernel: u.kernel - before.kernel, generator: u.generator - before.generator,
-		all: u.all - before.all, idle: u.idle - before.idle}
+		machine: u.machine.since(before.machine)}
 }
