@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -14,35 +15,58 @@ import (
 // same processors, and a thread that is stopped in the middle of its work holds up
 // all that wait for it.
 type quiet struct {
-	maxSteal float64 // the share of the processor time from which on it is
-	retries  int     // how often at most
+	maxSteal float64       // the share of the processor time from which on it is
+	retries  int           // how often at most
+	patience time.Duration // how long to wait before them, in all
 	// how many measurements were taken, how many of them again, and how many were
 	// disturbed nevertheless
 	taken, repeated, loud int
 }
 
-func newQuiet() quiet { return quiet{maxSteal: showSteal, retries: 4} }
+func newQuiet() quiet { return quiet{maxSteal: showSteal, retries: 6, patience: 10 * time.Minute} }
 
 // addFlags adds the flags to set it.
 func (q *quiet) addFlags(f *pflag.FlagSet) {
 	f.Float64Var(&q.maxSteal, "max-steal", q.maxSteal, "measure again when the hypervisor gave a larger share of the processor time to\nothers; the least disturbed measurement counts")
 	f.IntVar(&q.retries, "retries", q.retries, "how often at most, each time")
+	f.DurationVar(&q.patience, "quiet-wait", q.patience, "how long to wait in all for others to have less of it, before measuring again")
 }
 
 // check checks the flags.
 func (q *quiet) check() error {
-	if !(q.maxSteal >= 0) || q.retries < 0 {
-		return fmt.Errorf("--max-steal and --retries are not negative")
+	if !(q.maxSteal >= 0) || q.retries < 0 || q.patience < 0 {
+		return fmt.Errorf("--max-steal, --retries and --quiet-wait are not negative")
 	}
 	return nil
 }
 
+// pause is by how much the wait before each further retry is longer: what disturbs,
+// another's work or a quota that is used up, often lasts for seconds.
+const pause = 2 * time.Second
+
+// wait waits before a retry, as long as patience lasts.
+func (q *quiet) wait(ctx context.Context, retry int) error {
+	d := min(time.Duration(retry)*pause, q.patience)
+	q.patience -= d
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // takeQuiet measures, and measures again while it was disturbed. It returns the least
 // disturbed measurement. measure also returns the share that was taken from the machine.
-func takeQuiet[T any](q *quiet, measure func() (T, float64, error)) (best T, err error) {
+func takeQuiet[T any](ctx context.Context, q *quiet, measure func() (T, float64, error)) (best T, err error) {
 	q.taken++
 	least := 2.0
 	for try := range 1 + q.retries {
+		if try > 0 {
+			if err := q.wait(ctx, try); err != nil {
+				return best, err
+			}
+		}
 		m, steal, err := measure()
 		if err != nil {
 			return best, err
@@ -63,7 +87,7 @@ func takeQuiet[T any](q *quiet, measure func() (T, float64, error)) (best T, err
 
 // run runs a load.
 func (q *quiet) run(ctx context.Context, o Options) (*Result, error) {
-	return takeQuiet(q, func() (*Result, float64, error) {
+	return takeQuiet(ctx, q, func() (*Result, float64, error) {
 		return withSteal(Run(ctx, o))
 	})
 }

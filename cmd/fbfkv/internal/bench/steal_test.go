@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 // TestQuiet: what was disturbed is measured again, and the least disturbed counts.
@@ -24,13 +25,13 @@ func TestQuiet(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			q := newQuiet()
-			q.retries = tc.retries
+			q.retries, q.patience = tc.retries, time.Millisecond
 			n := 0
-			got, err := takeQuiet(&q, func() (int, float64, error) {
+			got, err := takeQuiet(t.Context(), &q, func() (int, float64, error) {
 				n++
 				return n - 1, tc.steals[n-1], nil
 			})
-			if err != nil || got != tc.want || n != tc.taken || q.repeated != tc.again || q.loud != tc.loud || q.taken != 1 {
+			if err != nil || got != tc.want || n != tc.taken || q.repeated != tc.again || q.loud != tc.loud || q.taken != 1 || tc.again > 0 && q.patience != 0 {
 				t.Errorf("measurement %d of %d counts (%v), %+v", got, n, err, q)
 			}
 			if (q.String() == "") != (tc.again == 0 && tc.loud == 0) {
@@ -40,7 +41,7 @@ func TestQuiet(t *testing.T) {
 	}
 	failed := errors.New("failed")
 	q := newQuiet()
-	if _, err := takeQuiet(&q, func() (int, float64, error) { return 0, 1, failed }); err != failed {
+	if _, err := takeQuiet(t.Context(), &q, func() (int, float64, error) { return 0, 1, failed }); err != failed {
 		t.Errorf("error %v", err)
 	}
 }

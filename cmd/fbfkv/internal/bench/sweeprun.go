@@ -142,7 +142,7 @@ func (s *sweeper) profileLoad(ctx context.Context, o Options, seconds int, once 
 	if once {
 		q = &quiet{}
 	}
-	p, err := takeQuiet(q, func() (spent, float64, error) {
+	p, err := takeQuiet(ctx, q, func() (spent, float64, error) {
 		p, sent, err := profileLoad(ctx, s.server, o, seconds)
 		s.sent += sent
 		return p, p.steal, err
@@ -306,7 +306,7 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 
 // loadQuietly runs one load, and again if it was disturbed.
 func (s *sweeper) loadQuietly(ctx context.Context, o Options) (figuresOf, error) {
-	return takeQuiet(&s.quiet, func() (figuresOf, float64, error) {
+	return takeQuiet(ctx, &s.quiet, func() (figuresOf, float64, error) {
 		m, err := s.load(ctx, o)
 		if err != nil {
 			return m, 0, err
