@@ -109,7 +109,7 @@ func TestBenchTable(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-server", "install Debian's package redis-server")
 	tmp := t.TempDir()
-	cmd := exec.Command(program, "bench", "table", "--rows", "lua-everysec-16,duplicates,recovery,start",
+	cmd := exec.Command(program, "bench", "table", "--max-steal", "1", "--rows", "lua-everysec-16,duplicates,recovery,start",
 		"--seconds", "0.3", "--rounds", "1", "--counters", "20000", "--json")
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+tmp)
 	out, err := cmd.Output()
@@ -145,7 +145,7 @@ func TestBenchSweep(t *testing.T) {
 	if err := os.WriteFile(doc, []byte("<!-- processors: begin -->\n<!-- processors: end -->\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--seconds", "0.1", "--profile", "1", "--out", out, "--into", doc)
+	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--max-steal", "1", "--seconds", "0.1", "--profile", "1", "--out", out, "--into", doc)
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+t.TempDir())
 	if b, err := cmd.CombinedOutput(); err != nil || strings.Count(string(b), "\n") != 12 {
 		t.Fatalf("%v: %s", err, b)
@@ -212,7 +212,7 @@ func TestBenchSweepFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	left := t.TempDir()
-	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--seconds", "0.1", "--profile", "0", "--out", tmp, "--fbfkv", script)
+	cmd := exec.Command(program, "bench", "sweep", "--only", "processors", "--max-steal", "1", "--seconds", "0.1", "--profile", "0", "--out", tmp, "--fbfkv", script)
 	cmd.Env = append(cmd.Environ(), "TMPDIR="+left)
 	b, err := cmd.CombinedOutput()
 	var exit *exec.ExitError

@@ -29,7 +29,7 @@ func TestCompare(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		return usual
 	}
-	args := []string{"compare", fast.Addr().String(), slow.Addr().String(), "--workload-b", "incrby",
+	args := []string{"compare", "--max-steal", "1", fast.Addr().String(), slow.Addr().String(), "--workload-b", "incrby",
 		"--duration", "150ms", "--rounds", "3", "--connections", "4"}
 	out, err := runCommand(t, append(args, "--json")...)
 	if err != nil {

@@ -62,7 +62,7 @@ func (t *table) timeStart(ctx context.Context, p *process, row, what, note strin
 		return err
 	}
 	if steal > t.quiet.maxSteal { // it cannot be repeated: the next start has nothing to redo
-		note += fmt.Sprintf("; others had %.0f %% of the processors", 100*steal)
+		note += fmt.Sprintf("; others had %.0f %% of the processors during the start", 100*steal)
 	}
 	c := p.target.client()
 	defer c.Close()

@@ -34,8 +34,8 @@ func (q *quiet) addFlags(f *pflag.FlagSet) {
 
 // check checks the flags.
 func (q *quiet) check() error {
-	if !(q.maxSteal >= 0) || q.retries < 0 || q.patience < 0 {
-		return fmt.Errorf("--max-steal, --retries and --quiet-wait are not negative")
+	if !(q.maxSteal >= 0 && q.maxSteal <= 1) || q.retries < 0 || q.patience < 0 {
+		return fmt.Errorf("--max-steal is a share from 0 to 1, --retries and --quiet-wait are not negative")
 	}
 	return nil
 }
@@ -116,6 +116,6 @@ func (q *quiet) String() string {
 	if q.repeated == 0 && q.loud == 0 {
 		return ""
 	}
-	return fmt.Sprintf("The hypervisor gave more than %g %% of the processor time to others during %d of %d measurements, which were taken again; during %d it still did.",
-		100*q.maxSteal, max(q.repeated, q.loud), q.taken, q.loud)
+	return fmt.Sprintf("The hypervisor gave more than %.3g %% of the processor time to others during %d of %d measurements; %d were taken again, %d stayed disturbed.",
+		100*q.maxSteal, max(q.repeated, q.loud), q.taken, q.repeated, q.loud)
 }

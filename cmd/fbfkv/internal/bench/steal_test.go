@@ -39,6 +39,11 @@ func TestQuiet(t *testing.T) {
 			}
 		})
 	}
+	for _, bad := range []quiet{{maxSteal: -1}, {maxSteal: 3}, {retries: -1}, {patience: -1}} {
+		if bad.check() == nil {
+			t.Errorf("%+v is accepted", bad)
+		}
+	}
 	failed := errors.New("failed")
 	q := newQuiet()
 	if _, err := takeQuiet(t.Context(), &q, func() (int, float64, error) { return 0, 1, failed }); err != failed {

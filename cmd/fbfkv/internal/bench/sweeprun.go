@@ -307,12 +307,16 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 // loadQuietly runs one load, and again if it was disturbed.
 func (s *sweeper) loadQuietly(ctx context.Context, o Options) (figuresOf, error) {
 	return takeQuiet(ctx, &s.quiet, func() (figuresOf, float64, error) {
-		m, err := s.load(ctx, o)
-		if err != nil {
-			return m, 0, err
-		}
-		return m, m.Steal, nil
+		return withStealOf(s.load(ctx, o))
 	})
+}
+
+// withStealOf is the outcome of a load for takeQuiet.
+func withStealOf(m figuresOf, err error) (figuresOf, float64, error) {
+	if err != nil {
+		return m, 0, err
+	}
+	return m, m.Steal, nil
 }
 
 // load runs one load.
