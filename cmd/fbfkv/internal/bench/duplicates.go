@@ -34,9 +34,9 @@ func (p *pair) duplicates(ctx context.Context) error {
 	for round := range p.t.rounds {
 		p.t.progress.Set(p.t.stage+" duplicates", false, int64(round), int64(p.t.rounds))
 		// Sent once more the same would be duplicates. The streams are of what was sent last.
-		r, err := takeQuiet(ctx, &p.t.quiet, func() (*Result, float64, error) {
+		r, err := takeQuiet(ctx, &p.t.quiet, func() (*Result, error) {
 			base.Seed = rand.Uint64()>>1 | 1
-			return withSteal(Run(ctx, base))
+			return runClean(ctx, base)
 		})
 		if err != nil {
 			return err

@@ -15,10 +15,7 @@ func recovery(ctx context.Context, t *table) error {
 	entries := 0.0
 	for round := range t.rounds {
 		t.progress.Set("recovery", false, int64(round), int64(t.rounds))
-		c, err := takeQuiet(ctx, &t.quiet, func() (crash, float64, error) {
-			c, err := t.crash(ctx)
-			return c, c.steal, err
-		})
+		c, err := takeQuiet(ctx, &t.quiet, func() (crash, error) { return t.crash(ctx) })
 		if err != nil {
 			return err
 		}

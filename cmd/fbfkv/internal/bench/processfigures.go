@@ -14,13 +14,12 @@ import (
 // timeRun starts the server and says how many seconds it took to answer, and what share
 // of the processor time the hypervisor gave to others meanwhile.
 func (p *process) timeRun(ctx context.Context) (seconds, steal float64, err error) {
-	clocks, clocksErr := machine()
+	stolen := watchSteal()
 	began := time.Now()
 	if err := p.run(ctx); err != nil {
 		return 0, 0, err
 	}
-	seconds = time.Since(began).Seconds()
-	return seconds, clocks.stealSince(clocksErr), nil
+	return time.Since(began).Seconds(), stolen(), nil
 }
 
 // info returns a figure of INFO.
@@ -88,15 +87,18 @@ func (m machineTime) since(before machineTime) machineTime {
 	return machineTime{all: m.all - before.all, idle: m.idle - before.idle, steal: m.steal - before.steal}
 }
 
-// stealSince is the share of the processor time that others had since m was read;
-// 0 if this system does not tell.
-func (m machineTime) stealSince(read error) float64 {
-	now, err := machine()
-	if read != nil || err != nil {
-		return 0
+// watchSteal returns what tells the share of the processor time that others had from
+// now on; 0 if this system does not say.
+func watchSteal() (share func() float64) {
+	before, err := machine()
+	return func() float64 {
+		now, err2 := machine()
+		if err != nil || err2 != nil {
+			return 0
+		}
+		d := now.since(before)
+		return divide(d.steal, d.all)
 	}
-	d := now.since(m)
-	return divide(d.steal, d.all)
 }
 
 // machine reads the time of this machine's processors.

@@ -58,14 +58,14 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		return nil, err
 	}
 	cpu := cpuSeconds()
-	clocks, clocksErr := machine()
+	stolen := watchSteal()
 	began, err := r.serve(ctx)
 	if err != nil {
 		return nil, err
 	}
 	res := r.result(began)
 	res.CPU = cpuSeconds() - cpu
-	res.Steal = clocks.stealSince(clocksErr)
+	res.Steal = stolen()
 	if o.Verify {
 		if res.Verified, err = verify(ctx, &o, before, r.workers); err != nil {
 			return nil, err

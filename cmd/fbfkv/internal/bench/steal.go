@@ -23,6 +23,14 @@ type quiet struct {
 	taken, repeated, loud int
 }
 
+// disturbed is a measurement that knows what share of the machine's processor time
+// others had meanwhile.
+type disturbed interface{ stolen() float64 }
+
+func (r *Result) stolen() float64 { return r.Steal }
+func (s spent) stolen() float64   { return s.steal }
+func (c crash) stolen() float64   { return c.steal }
+
 func newQuiet() quiet { return quiet{maxSteal: showSteal, retries: 6, patience: 10 * time.Minute} }
 
 // addFlags adds the flags to set it.
@@ -57,8 +65,8 @@ func (q *quiet) wait(ctx context.Context, retry int) error {
 }
 
 // takeQuiet measures, and measures again while it was disturbed. It returns the least
-// disturbed measurement. measure also returns the share that was taken from the machine.
-func takeQuiet[T any](ctx context.Context, q *quiet, measure func() (T, float64, error)) (best T, err error) {
+// disturbed measurement.
+func takeQuiet[T disturbed](ctx context.Context, q *quiet, measure func() (T, error)) (best T, err error) {
 	q.taken++
 	least := 2.0
 	for try := range 1 + q.retries {
@@ -67,11 +75,11 @@ func takeQuiet[T any](ctx context.Context, q *quiet, measure func() (T, float64,
 				return best, err
 			}
 		}
-		m, steal, err := measure()
+		m, err := measure()
 		if err != nil {
 			return best, err
 		}
-		if steal < least {
+		if steal := m.stolen(); steal < least {
 			best, least = m, steal
 		}
 		if least <= q.maxSteal {
@@ -87,20 +95,16 @@ func takeQuiet[T any](ctx context.Context, q *quiet, measure func() (T, float64,
 
 // run runs a load.
 func (q *quiet) run(ctx context.Context, o Options) (*Result, error) {
-	return takeQuiet(ctx, q, func() (*Result, float64, error) {
-		return withSteal(Run(ctx, o))
-	})
+	return takeQuiet(ctx, q, func() (*Result, error) { return runClean(ctx, o) })
 }
 
-// withSteal is the outcome of a run for takeQuiet. Error replies are an error.
-func withSteal(r *Result, err error) (*Result, float64, error) {
+// runClean runs a load; error replies are an error.
+func runClean(ctx context.Context, o Options) (*Result, error) {
+	r, err := Run(ctx, o)
 	if err == nil && len(r.Errors) > 0 {
 		err = fmt.Errorf("%s on %s: error replies: %v", r.Workload, r.Target, r.Errors)
 	}
-	if err != nil {
-		return nil, 0, err
-	}
-	return r, r.Steal, nil
+	return r, err
 }
 
 // print prints what was disturbed, if anything was.

@@ -12,8 +12,8 @@ func TestQuiet(t *testing.T) {
 		name    string
 		steals  []float64 // of the measurements in turn
 		retries int
-		want    int // which counts
-		taken   int // of them
+		want    int64 // which counts
+		taken   int   // of them
 		again   int
 		loud    int
 	}{
@@ -27,12 +27,12 @@ func TestQuiet(t *testing.T) {
 			q := newQuiet()
 			q.retries, q.patience = tc.retries, time.Millisecond
 			n := 0
-			got, err := takeQuiet(t.Context(), &q, func() (int, float64, error) {
+			got, err := takeQuiet(t.Context(), &q, func() (*Result, error) {
 				n++
-				return n - 1, tc.steals[n-1], nil
+				return &Result{Sent: int64(n - 1), Steal: tc.steals[n-1]}, nil
 			})
-			if err != nil || got != tc.want || n != tc.taken || q.repeated != tc.again || q.loud != tc.loud || q.taken != 1 || tc.again > 0 && q.patience != 0 {
-				t.Errorf("measurement %d of %d counts (%v), %+v", got, n, err, q)
+			if err != nil || got.Sent != tc.want || n != tc.taken || q.repeated != tc.again || q.loud != tc.loud || q.taken != 1 || tc.again > 0 && q.patience != 0 {
+				t.Errorf("measurement %d of %d counts (%v), %+v", got.Sent, n, err, q)
 			}
 			if (q.String() == "") != (tc.again == 0 && tc.loud == 0) {
 				t.Errorf("says %q", q.String())
@@ -46,7 +46,7 @@ func TestQuiet(t *testing.T) {
 	}
 	failed := errors.New("failed")
 	q := newQuiet()
-	if _, err := takeQuiet(t.Context(), &q, func() (int, float64, error) { return 0, 1, failed }); err != failed {
+	if _, err := takeQuiet(t.Context(), &q, func() (*Result, error) { return nil, failed }); err != failed {
 		t.Errorf("error %v", err)
 	}
 }

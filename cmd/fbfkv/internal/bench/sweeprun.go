@@ -142,10 +142,10 @@ func (s *sweeper) profileLoad(ctx context.Context, o Options, seconds int, once 
 	if once {
 		q = &quiet{}
 	}
-	p, err := takeQuiet(ctx, q, func() (spent, float64, error) {
+	p, err := takeQuiet(ctx, q, func() (spent, error) {
 		p, sent, err := profileLoad(ctx, s.server, o, seconds)
 		s.sent += sent
-		return p, p.steal, err
+		return p, err
 	})
 	if err == nil && keep != "" {
 		err = os.WriteFile(keep, p.raw, 0o644)
@@ -306,17 +306,7 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 
 // loadQuietly runs one load, and again if it was disturbed.
 func (s *sweeper) loadQuietly(ctx context.Context, o Options) (figuresOf, error) {
-	return takeQuiet(ctx, &s.quiet, func() (figuresOf, float64, error) {
-		return withStealOf(s.load(ctx, o))
-	})
-}
-
-// withStealOf is the outcome of a load for takeQuiet.
-func withStealOf(m figuresOf, err error) (figuresOf, float64, error) {
-	if err != nil {
-		return m, 0, err
-	}
-	return m, m.Steal, nil
+	return takeQuiet(ctx, &s.quiet, func() (figuresOf, error) { return s.load(ctx, o) })
 }
 
 // load runs one load.

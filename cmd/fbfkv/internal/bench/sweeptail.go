@@ -45,12 +45,12 @@ func (s *sweeper) tails(ctx context.Context) error {
 			rate = m.Throughput / 2
 		}
 		o.Rate, o.Duration, o.Warmup, o.Interval = rate, s.tail, time.Second, tailInterval
-		m, err := takeQuiet(ctx, &s.quiet, func() (figuresOf, float64, error) {
+		m, err := takeQuiet(ctx, &s.quiet, func() (figuresOf, error) {
 			// Each begins with an empty window: its length in ids is part of what is measured.
 			if err := s.server.do(ctx, "FLUSHALL"); err != nil {
-				return figuresOf{}, 0, err
+				return figuresOf{}, err
 			}
-			return withStealOf(s.load(ctx, o))
+			return s.load(ctx, o)
 		})
 		if err != nil {
 			return err

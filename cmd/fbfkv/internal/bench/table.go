@@ -299,9 +299,9 @@ func (t *table) profileWhile(ctx context.Context, p *process, o Options, curve s
 	if err := t.only(o.Target); err != nil {
 		return err
 	}
-	s, err := takeQuiet(ctx, &t.quiet, func() (spent, float64, error) {
+	s, err := takeQuiet(ctx, &t.quiet, func() (spent, error) {
 		s, _, err := profileLoad(ctx, p, o, t.profile)
-		return s, s.steal, err
+		return s, err
 	})
 	if err != nil {
 		return err
