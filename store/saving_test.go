@@ -153,7 +153,7 @@ func TestRunsAreMerged(t *testing.T) {
 	}
 	for _, p := range s.partitions {
 		// One, and what came after it when the store's own saver was first.
-		if n := len(p.tableOf([]byte("k0")).runs); n > 1+rounds-mergeFan {
+		if n := len(p.tableOf([]byte("k0")).runs); n < 1 || n > 1+rounds-mergeFan {
 			t.Errorf("partition %d has %d runs", p.id, n)
 		}
 		if s.mergeDue(p) {
