@@ -236,11 +236,13 @@ func (db *DB) BackupSize(dir string) (done, total int64) {
 	return min(done, total), total
 }
 
-// treeSize sums the sizes of the files below dir. What vanishes meanwhile is
-// left out.
+// treeSize sums the sizes of the files below dir that are to be copied. What
+// vanishes meanwhile is left out.
 func treeSize(fsys vfs.FS, dir string) (bytes int64, err error) {
-	err = walk(fsys, dir, "", func(_ string, info vfs.FileInfo) error {
-		bytes += info.Size()
+	err = walk(fsys, dir, "", func(path string, info vfs.FileInfo) error {
+		if !passing(path) {
+			bytes += info.Size()
+		}
 		return nil
 	})
 	return bytes, err
@@ -297,10 +299,16 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	return wrap("restore", errors.Join(err, lock.Close()))
 }
 
-// copyTree copies all files but the lock and what Open would remove, durably.
+// passing reports whether a file of a data directory belongs to the process that has
+// or had it open: the lock, and what Open would remove.
+func passing(path string) bool {
+	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) || isScratchRun(path)
+}
+
+// copyTree copies all files that are not passing, durably.
 func copyTree(fsys vfs.FS, from, to string, copied func(n int)) error {
 	return walk(fsys, from, "", func(path string, _ vfs.FileInfo) error {
-		if path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) {
+		if passing(path) {
 			return nil
 		}
 		target := fsys.PathJoin(to, path)

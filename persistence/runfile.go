@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/bits"
 	"sort"
+	"strings"
 )
 
 // A run file holds records in blocks, then an index of the blocks, then a
@@ -31,6 +32,13 @@ const (
 func runFileName(r Run) string {
 	return fmt.Sprintf("p%04d-t%010d-%020d.run", r.Partition, r.Table, r.ID)
 }
+
+// isScratchRun reports whether a name is that of a scratch run's file.
+func isScratchRun(name string) bool {
+	return strings.HasSuffix(name, runSuffix) && strings.Contains(name, scratchMark)
+}
+
+var scratchMark = fmt.Sprintf("-t%010d-", uint32(scratchTable))
 
 // runIndex tells where the blocks of a run are. A block holds the records of an
 // equal share of all hashes, so that its number follows from the hash: hashes are

@@ -2,9 +2,9 @@ package persistence
 
 import "math/bits"
 
-// runFilter is a Bloom filter of a small run's hashes, in memory only: a look-up
-// that has to ask several small runs reads the one or two that have the hash. Runs
-// that a process finds at its start have none, and are asked.
+// runFilter is a Bloom filter of a run's hashes, in memory only: a look-up that has to
+// ask several runs reads the one or two that have the hash. Small runs and scratch runs
+// have one; what a process finds at its start has none, and is asked.
 //
 // Its cells are of an equal share of all hashes each, as the run's blocks are, so
 // that a writer fills one after another; three bits of a cell tell of a hash. One
@@ -12,15 +12,15 @@ import "math/bits"
 type runFilter [][2]uint64
 
 const (
-	// maxFilteredRun is the largest run, in records, that has a filter: larger
-	// ones are few, and the filter takes 1.3 bytes a record.
+	// maxFilteredRun is the largest run of EXACT's, in records, that has a filter:
+	// larger ones are few, and the filter takes 1.3 bytes a record.
 	maxFilteredRun = 1 << 17
 	cellRecords    = 12 // per cell, on average
 )
 
-// newRunFilter makes a filter for about n records, nil if they are too many.
+// newRunFilter makes a filter for about n records.
 func newRunFilter(n uint64) runFilter {
-	if n == 0 || n > maxFilteredRun {
+	if n == 0 {
 		return nil
 	}
 	return make(runFilter, n/cellRecords+1)

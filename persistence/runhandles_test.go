@@ -17,7 +17,7 @@ func TestRunHandles(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	db := mustOpen(t, o)
 	var runs []Run
-	for id := range uint64(maxOpenRuns + 10) {
+	for id := range uint64(MaxOpenRuns + 10) {
 		w, err := db.NewRun(Run{ID: id})
 		if err == nil {
 			err = w.Add(id, id, nil)
@@ -61,7 +61,7 @@ func TestRunRemovedBeforeItIsOpened(t *testing.T) {
 	if err := file.f.Close(); err != nil {
 		t.Fatal(err)
 	}
-	file.f = nil // as beyond maxOpenRuns
+	file.f = nil // as beyond MaxOpenRuns
 	expect(t, "found", lookUp(t, db, r, 7), "1=v1 ")
 	remove.Store(&r)
 	expect(t, "removed", lookUp(t, db, r, 7), "")

@@ -12,7 +12,7 @@ import (
 // ascending by sequence. A run that was removed has none. It reads one block in
 // nearly all cases.
 func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
-	found.blocks, found.waiting, found.err = found.blocks[:0], false, nil
+	found.reset()
 	file, f, err := db.useRun(r)
 	if err != nil || file == nil {
 		return err
@@ -21,16 +21,63 @@ func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
 	if !file.filter.mayHave(hash) {
 		return nil
 	}
-	from, to := file.index.find(hash)
-	if err := found.read(f, &file.index, from, to, hash); err != nil {
+	if err := file.lookUp(f, hash, found); err != nil {
 		return wrap(db.inDir(file.path), err)
-	}
-	if found.waiting = found.Next(); found.waiting {
-		off, _ := file.index.span(from)
-		file.warm(f, off)
 	}
 	return nil
 }
+
+func (r *runFile) lookUp(f vfs.File, hash uint64, found *Entries) error {
+	from, to := r.index.find(hash)
+	if err := found.read(f, &r.index, from, to, hash); err != nil {
+		return err
+	}
+	if found.waiting = found.Next(); found.waiting {
+		off, _ := r.index.span(from)
+		r.warm(f, off)
+	}
+	return nil
+}
+
+// RunReader is a run in use: its file stays, also when the run is removed, until
+// Close. LookUp may be called by several goroutines at a time.
+type RunReader struct {
+	Run  Run
+	db   *DB
+	file *runFile
+	f    vfs.File
+}
+
+// ReadRun returns a reader of a run that was not removed.
+func (db *DB) ReadRun(r Run) (*RunReader, error) {
+	file, f, err := db.useRun(r)
+	if err == nil && file == nil {
+		err = errRunGone(r)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &RunReader{Run: r, db: db, file: file, f: f}, nil
+}
+
+// MayHave reports whether the run's filter, if it has one, leaves it open that there
+// are entries with that hash.
+func (r *RunReader) MayHave(hash uint64) bool { return r.file.filter.mayHave(hash) }
+
+// LookUp is DB.LookUp, but for the filter, which MayHave asks.
+func (r *RunReader) LookUp(hash uint64, found *Entries) error {
+	found.reset()
+	if err := r.file.lookUp(r.f, hash, found); err != nil {
+		return wrap(r.db.inDir(r.file.path), err)
+	}
+	return nil
+}
+
+// Memory is how many bytes of memory the run takes: its index and its filter.
+func (r *RunReader) Memory() int { return len(r.file.index.ends) + 16*len(r.file.filter) }
+
+// Close ends the use of the run.
+func (r *RunReader) Close() { r.db.leaveRun(r.file, r.f) }
 
 // Entries are what LookUp found. Its memory serves one look-up after another. Not
 // safe for concurrent use.
@@ -47,6 +94,8 @@ type Entries struct {
 	waiting bool
 	err     error
 }
+
+func (e *Entries) reset() { e.blocks, e.waiting, e.err = e.blocks[:0], false, nil }
 
 // maxKeptEntries is how much memory Entries keep.
 const maxKeptEntries = 64 << 10
@@ -150,7 +199,7 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 		return nil, errRunGone(r)
 	}
 	var past vfs.File
-	if !file.warmth.asked() {
+	if !file.scratch && !file.warmth.asked() {
 		past = db.openDirect(file.path, file.index.size())
 	}
 	return &RunIterator{db: db, run: r, file: file, f: f, past: past, raw: db.runs.readBuffer()}, nil

@@ -11,9 +11,10 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// maxOpenRuns is how many run files stay open. Beyond it a file is opened for
-// each use, so that many partitions do not use up the process's descriptors.
-const maxOpenRuns = 1024
+// MaxOpenRuns is how many run files stay open. Beyond it a file that was there when the
+// process began is opened for each use, so that many partitions do not use up the
+// process's descriptors.
+const MaxOpenRuns = 1024
 
 // runFiles are the run files that this process knows.
 type runFiles struct {
@@ -40,12 +41,16 @@ type runFile struct {
 	filter   runFilter
 	warmth   warmth
 	unsynced bool // only its publisher asks
+	scratch  bool // NewScratchRun's: it stays in the page cache
 	refs     atomic.Int32
 }
 
 // readBuffer returns memory for a RunIterator, recycle takes it back.
 func (rs *runFiles) readBuffer() []byte { return takeBuffer(&rs.readBufs, runReadSize+2*directAlign) }
 func (rs *runFiles) recycle(b []byte)   { recycleBuffer(&rs.readBufs, b, runReadSize) }
+
+// OpenRuns is how many run files are open.
+func (db *DB) OpenRuns() int { return int(db.runs.open.Load()) }
 
 // add makes a run known.
 func (rs *runFiles) add(r Run, f *runFile) {
@@ -160,7 +165,7 @@ func (db *DB) loadRun(r Run) error {
 		return errors.Join(wrap(db.inDir(path), err), f.Close())
 	}
 	file := &runFile{path: path, f: f, index: index, warmth: newWarmth(index.size())}
-	if db.runs.open.Load() >= maxOpenRuns {
+	if db.runs.open.Load() >= MaxOpenRuns {
 		file.f = nil
 		err = f.Close()
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 )
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
@@ -20,6 +21,7 @@ type RunWriter struct {
 	filter runFilter
 
 	hash, seq uint64 // of the last entry
+	scratch   bool   // NewScratchRun's
 	err       error  // sticky
 }
 
@@ -28,14 +30,42 @@ type RunWriter struct {
 // time of look-ups depends on. merged are the runs that go into it, if any: it is
 // written past the page cache unless look-ups found much in one of them.
 func (db *DB) NewRun(r Run, merged ...Run) (*RunWriter, error) {
+	var filter runFilter
+	if r.Count <= maxFilteredRun {
+		filter = newRunFilter(r.Count)
+	}
+	return db.newRun(r, filter, !db.anyAsked(merged))
+}
+
+// scratchTable is the table of scratch runs, which is not the id of any.
+const scratchTable = math.MaxUint32
+
+// NewScratchRun begins a run that is never published: it serves this process's
+// look-ups, which ask for all of it, and so belongs in the page cache; the next
+// Open removes what is left of it. Its Table does not matter, its ID has not been
+// used by this process. filtered: it has a filter in memory, 1.3 bytes an entry,
+// whatever its size. Otherwise it is as NewRun.
+func (db *DB) NewScratchRun(r Run, filtered bool) (*RunWriter, error) {
+	r.Table = scratchTable
+	var filter runFilter
+	if filtered {
+		filter = newRunFilter(r.Count)
+	}
+	w, err := db.newRun(r, filter, false)
+	if err == nil {
+		w.scratch = true
+	}
+	return w, err
+}
+
+func (db *DB) newRun(r Run, filter runFilter, past bool) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
 	blocks := 1 + (r.Bytes+r.Count*minRunRecord)/runBlockSize
-	filter := newRunFilter(r.Count)
 	r.Count, r.Bytes = 0, 0
 	path := db.path(runName, runFileName(r))
-	out, err := db.newDirectWriter(path, !db.anyAsked(merged))
+	out, err := db.newDirectWriter(path, past)
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
@@ -107,7 +137,11 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		return Run{}, w.err
 	}
 	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
-	w.db.runs.add(w.run, &runFile{f: w.release(), path: w.path, index: w.index, filter: w.filter, unsynced: true, warmth: newWarmth(index)})
+	file := &runFile{f: w.release(), path: w.path, index: w.index, filter: w.filter, unsynced: true, scratch: w.scratch}
+	if !w.scratch {
+		file.warmth = newWarmth(index)
+	}
+	w.db.runs.add(w.run, file)
 	return w.run, nil
 }
 
