@@ -461,16 +461,18 @@ func (x *decider) fetchRows() {
 
 // readRows reads the rows of some refs.
 func (x *decider) readRows(refs []int) {
-	var buf []byte
-	for _, i := range refs {
-		r := &x.refs[i]
-		l := &r.disk.load
-		k := persistence.RowKey{Slot: r.slot, Hash: l.pos & (1<<48 - 1), Key: r.key}
-		buf, l.exists, l.err = x.s.db.Row(buf, k)
-		if l.err == nil && l.exists {
-			l.row, l.err = decodeRow(buf)
+	in, _ := x.s.readers.Get().(*rowReader)
+	if in == nil {
+		in = &rowReader{s: x.s}
+	}
+	defer x.s.readers.Put(in)
+	for len(refs) > 0 {
+		n := 1
+		for n < min(len(refs), readGroup) && x.refs[refs[n]].p == x.refs[refs[0]].p {
+			n++
 		}
-		l.done = true
+		in.read(x.refs, refs[:n])
+		refs = refs[n:]
 	}
 }
 
