@@ -58,7 +58,7 @@ const (
 // lengthOf is how long a point is foreseen to take, in seconds.
 func (s *sweeper) lengthOf(one sweep, j job) float64 {
 	t := one.curves[j.curve].at(one.points[j.point])
-	seconds := 0.3 + float64(s.rounds)*s.seconds*1.2
+	seconds := 0.3 + t.warmup + float64(s.rounds)*s.seconds*1.2
 	if t.preload > 0 && (!one.byPoint || j.curve == 0) {
 		rate := fillRate
 		if t.fillKeys != "" {
@@ -234,6 +234,13 @@ func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options,
 	t.change(&o)
 	if err := s.fill(ctx, t, o); err != nil {
 		return m, o, err
+	}
+	if t.warmup > 0 {
+		warm := o
+		warm.Duration = time.Duration(t.warmup * float64(time.Second))
+		if _, err := s.load(ctx, warm); err != nil {
+			return m, o, err
+		}
 	}
 	all, err := s.loads(ctx, t, o)
 	if err != nil {

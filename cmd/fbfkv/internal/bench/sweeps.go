@@ -38,6 +38,7 @@ type trial struct {
 	preload  int64      // operations of it
 	steady   bool       // the load must not add more than as much again to what was filled in
 	restart  []string   // more arguments, with which the server is started again then
+	warmup   float64    // seconds of the load before the first that is measured
 	change   func(o *Options)
 }
 
@@ -67,8 +68,8 @@ func sweeps() []sweep {
 		{name: "counters", title: "Throughput and the number of counters", x: "counters, evenly used",
 			points: []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7},
 			curves: []curve{{"pipeline 64", countersAt(64)}, {"pipeline 16", countersAt(16)}}, byPoint: true},
-		{name: "cold", title: "Throughput with 10 000 counters kept in memory", x: "counters, evenly used",
-			points: []float64{1e4, 2e4, 1e5, 1e6},
+		{name: "cold", title: "Throughput with one counter in a hundred kept in memory, at least 10 000", x: "counters, evenly used",
+			points: []float64{1e4, 2e4, 1e5, 1e6, 1e7, 1e8},
 			curves: []curve{{"pipeline 16", coldAt}}},
 		{name: "window", title: "Throughput and the number of remembered operations", x: "ids in the window",
 			points: []float64{1e4, 1e5, 1e6, 1e7, 1e8},
@@ -124,10 +125,12 @@ func countersAt(pipeline int) func(float64) trial {
 	}
 }
 
-// coldAt is the same with little memory, and all counters on disk at first.
+// coldAt is the same with little memory, and all counters on disk at first. The load
+// goes on for a while before it is measured, until the server has an index of the rows.
 func coldAt(x float64) trial {
 	t := countersAt(16)(x)
-	t.restart = []string{"--hot-counters", "10000", "--block-cache", "8mb"}
+	t.restart = []string{"--hot-counters", fmt.Sprintf("%.0f", max(10_000, x/100)), "--block-cache", "8mb"}
+	t.warmup = max(5, x/200e3)
 	return t
 }
 
