@@ -115,6 +115,9 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		Logger:                l,
 		EventListener:         l.events(),
 	}
+	// A second compaction at a time is for when one does not keep up, twice as
+	// much being in level 0 as it begins with.
+	po.Experimental.L0CompactionConcurrency = 2 * po.L0CompactionThreshold
 	// Rows are short. Compacting blocks of whole rows takes two thirds of the time
 	// of blocks of columns, and the blocks are smaller. Compression would make them a
 	// third smaller still, and each compaction slower.
