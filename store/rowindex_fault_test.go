@@ -86,43 +86,46 @@ func TestDamagedRowIndex(t *testing.T) {
 // smallDisk has so many bytes free.
 type smallDisk struct {
 	vfs.FS
-	free uint64
+	free *atomic.Uint64
 }
 
 func (d smallDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
-	return vfs.DiskUsage{AvailBytes: d.free, TotalBytes: 2 * d.free, UsedBytes: d.free}, nil
+	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
 }
 
 // TestRowIndexNeedsRoom: there is no index on a disk that is nearly full, and none is
 // begun.
 func TestRowIndexNeedsRoom(t *testing.T) {
-	const free = 1 << 30
-	s := indexedStore(t, 2000, func(o *Options) { o.FS = smallDisk{vfs.NewMem(), free} })
+	const least = 1 << 20
+	var free atomic.Uint64
+	free.Store(1 << 30)
+	s := indexedStore(t, 2000, func(o *Options) { o.FS, o.MinFreeDisk = smallDisk{vfs.NewMem(), &free}, least })
 	p, q := s.partitions[0], s.partitions[1]
-	s.opts.MinFreeDisk = free * 3 / 4 // writes go on, but there should be twice as much
 	fillNotNow := func() {
+		t.Helper()
 		p.index.drop(0, 0)
 		if s.fillRowIndex(p, p.size); p.index.on() != 0 {
 			t.Error("an index was filled")
 		}
 	}
-	fillNotNow()
 	for range rowMergeFan {
 		setKeys(s, 0, 2000)
 		flushAllRows(t, s)
 	}
+	free.Store(least * 3 / 2) // writes go on, but there should be twice as much
+	fillNotNow()
 	if s.mergeRowIndex(q); q.index.on() != 0 {
 		t.Error("runs were merged")
 	}
-	s.opts.MinFreeDisk = -1
+	free.Store(1 << 30)
 	fillNow(t, s, q)
-	s.diskFull.Store(true)
+	free.Store(least - 1)
+	s.checkDisk()
 	fillNotNow()
 	if s.keepRowIndex(q); q.index.on() != 0 {
 		t.Error("the index stays though the disk is full")
 	}
 	s.keepRowIndex(p)
 	noScratchRuns(t, s)
-	s.diskFull.Store(false)
 	wantKeys(t, s, 0, 2000)
 }

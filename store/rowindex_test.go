@@ -48,7 +48,10 @@ func indexedStore(t *testing.T, keys int, change func(*Options)) *Store {
 func fillNow(t *testing.T, s *Store, p *partition) {
 	t.Helper()
 	p.index.fillRows = 100 // so that many runs are merged
-	if s.fillRowIndex(p, p.size); !p.index.set.whole {
+	p.mu.Lock()
+	rows := p.size
+	p.mu.Unlock()
+	if s.fillRowIndex(p, rows); !p.index.set.whole {
 		t.Fatal("the index is not whole")
 	}
 }
@@ -202,7 +205,7 @@ func TestRowIndexBegins(t *testing.T) {
 	p := s.partitions[0]
 	setKeys(s, 0, keys)
 	must(t, s.flushRows(p))
-	p.rows = newRowFilter(1) // as after a start: it says nothing
+	forgetRowFilter(p) // as after a start: it says nothing
 	for i := range keys {
 		get(s, "none"+strconv.Itoa(i))
 	}
@@ -231,6 +234,13 @@ func TestRowIndexBegins(t *testing.T) {
 	if s.keepRowIndex(p); p.index.on() != 0 {
 		t.Error("the index is begun again at once")
 	}
+}
+
+// forgetRowFilter makes the filter of a partition's rows say nothing.
+func forgetRowFilter(p *partition) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rows = newRowFilter(p.count)
 }
 
 // scratchRuns lists the files of indexes of rows.
@@ -458,7 +468,7 @@ func TestRowIndexIsForgottenByFlushAll(t *testing.T) {
 			if p.index.on() != 0 {
 				t.Error("there still is an index")
 			}
-			p.rows = newRowFilter(1) // which else would answer for the index
+			forgetRowFilter(p) // which else would answer for the index
 			for i := range keys {
 				if v, ok := get(s, "k"+strconv.Itoa(i)); ok {
 					t.Fatalf("k%d = %d after FLUSHALL", i, v)
@@ -479,12 +489,13 @@ func TestRowIndexLeavesNothing(t *testing.T) {
 	}
 	must(t, s.Close())
 	noScratchRuns(t, s)
-	s = indexedStore(t, 2000, nil)
-	must(t, s.db.Close()) // as if the process had been killed
-	if len(scratchRuns(t, s)) == 0 {
-		t.Fatal("there are no files")
+	mem := vfs.NewCrashableMem()
+	indexedStore(t, 2000, func(o *Options) { o.FS = mem })
+	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 2))})
+	if names, err := killed.List("data/runs"); err != nil || !slices.ContainsFunc(names, isRowFile) {
+		t.Fatalf("there are no files: %v, %v", names, err)
 	}
-	again := littleMemory(t, func(o *Options) { o.FS = s.opts.FS })
+	again := littleMemory(t, func(o *Options) { o.FS = killed })
 	noScratchRuns(t, again)
 	wantKeys(t, again, 0, 2000)
 }
