@@ -249,7 +249,7 @@ func (x *decider) makeRoom(r *ref) error {
 // ones are refused until old records expire.
 func (t *tableState) diskFull(partitions int) bool {
 	limit := t.def.MaxDisk / uint64(partitions)
-	return t.def.MaxDisk > 0 && t.def.Mode == Exact && t.runBytes() >= limit
+	return t.def.MaxDisk > 0 && t.def.Mode == Exact && runBytes(t.runs) >= limit
 }
 
 // maxEvents bounds the events of one filter that one operation may cause.

@@ -87,14 +87,6 @@ func TestRowScan(t *testing.T) {
 		return testStore(t, func(o *Options) { o.FS, o.HotCounters, o.Partitions, o.Fsync = fs, 128, 2, No })
 	}
 	s := open()
-	set := func(from, to int) {
-		var b Batch
-		for i := from; i < to; i++ {
-			op := b.Add(Set)
-			op.Key, op.Delta = []byte("k"+strconv.Itoa(i)), int64(i)
-		}
-		s.Execute(&b)
-	}
 	whole := func() (n int) {
 		for _, p := range s.partitions {
 			p.mu.Lock()
@@ -105,24 +97,24 @@ func TestRowScan(t *testing.T) {
 		}
 		return n
 	}
-	set(0, keys)
+	setKeys(s, 0, keys)
 	if whole() != 2 {
 		t.Fatal("the filters of a new directory say nothing")
 	}
 	must(t, s.Close())
 	s = open()
-	set(0, keys/2) // they are there
+	setKeys(s, 0, keys/2) // they are there
 	for _, p := range s.partitions {
 		if s.scanRowsIfDue(p); s.scanning.Load() {
 			t.Fatal("rows are scanned although every key was found")
 		}
 	}
-	set(keys, 2*keys)
+	setKeys(s, keys, 2*keys)
 	slow.Store(true)
 	var work sync.WaitGroup
 	work.Go(func() {
 		for i := 2 * keys; i < 3*keys; i += 100 {
-			set(i, i+100)
+			setKeys(s, i, i+100)
 			for _, p := range s.partitions {
 				must(t, s.flushRows(p))
 			}
@@ -147,13 +139,9 @@ func TestRowScan(t *testing.T) {
 	if rows := holdsEveryRow(t, s); rows != 3*keys {
 		t.Fatalf("%d rows", rows)
 	}
-	for i := range 3 * keys {
-		if v, ok := get(s, "k"+strconv.Itoa(i)); !ok || v != int64(i) {
-			t.Fatalf("k%d = %d", i, v)
-		}
-	}
+	wantKeys(t, s, 0, 3*keys)
 	do(s, Op{Kind: FlushAll})
-	set(0, 10)
+	setKeys(s, 0, 10)
 	must(t, s.Snapshot())
 	if rows := holdsEveryRow(t, s); rows != 10 || whole() != 2 {
 		t.Fatalf("%d rows after FLUSHALL, %d filters are whole", rows, whole())

@@ -76,6 +76,17 @@ func wantKeys(t *testing.T, s *Store, from, to int) {
 	}
 }
 
+// wantModel expects keys as a model has them.
+func wantModel(t *testing.T, s *Store, model map[string]int64, keys ...string) {
+	t.Helper()
+	for _, k := range keys {
+		want, ok := model[k]
+		if v, found := get(s, k); v != want || found != ok {
+			t.Fatalf("%s = %d, %v, not %d, %v", k, v, found, want, ok)
+		}
+	}
+}
+
 // flushAllRows writes back all rows; the indexes pay.
 func flushAllRows(t *testing.T, s *Store) {
 	t.Helper()
@@ -149,13 +160,6 @@ func TestRowIndex(t *testing.T) {
 				fillNow(t, s, p)
 			}
 			model := make(map[string]int64)
-			check := func(k string) {
-				if want, ok := model[k]; true {
-					if v, found := get(s, k); v != want || found != ok {
-						t.Fatalf("%s = %d, %v, not %d", k, v, found, want)
-					}
-				}
-			}
 			merges := 0
 			for round := range 60 {
 				for range 400 {
@@ -168,7 +172,7 @@ func TestRowIndex(t *testing.T) {
 						delete(model, k)
 						do(s, Op{Kind: Del, Keys: [][]byte{[]byte(k)}})
 					default:
-						check(k)
+						wantModel(t, s, model, k)
 					}
 				}
 				flushAllRows(t, s)
@@ -189,9 +193,7 @@ func TestRowIndex(t *testing.T) {
 			if merges == 0 {
 				t.Error("nothing was merged")
 			}
-			for _, k := range names {
-				check(k)
-			}
+			wantModel(t, s, model, names...)
 		})
 	}
 }
@@ -284,11 +286,11 @@ func stoppedFill(t *testing.T, s *Store, p *partition, stop *atomic.Pointer[chan
 	}
 }
 
-// gatedFS is a file system on which the first file of an index of rows that is created
-// while there is a gate waits for it.
-func gatedFS(stop *atomic.Pointer[chan bool]) vfs.FS {
+// gatedFS is a file system on which the first such operation while there is a gate
+// waits for it.
+func gatedFS(stop *atomic.Pointer[chan bool], such func(errorfs.Op) bool) vfs.FS {
 	return errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpCreate && isRowFile(op.Path) {
+		if such(op) {
 			if gate := stop.Swap(nil); gate != nil {
 				<-*gate
 				<-*gate
@@ -298,12 +300,15 @@ func gatedFS(stop *atomic.Pointer[chan bool]) vfs.FS {
 	}))
 }
 
+// createsRowFile: a file of an index of rows is created.
+func createsRowFile(op errorfs.Op) bool { return op.Kind == errorfs.OpCreate && isRowFile(op.Path) }
+
 // TestRowIndexIsFilledMeanwhile: what is made, changed and deleted, and leaves memory,
 // while an index is filled is in it, or not, as it should be.
 func TestRowIndexIsFilledMeanwhile(t *testing.T) {
 	const keys = 2000
 	var stop atomic.Pointer[chan bool]
-	s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = gatedFS(&stop), 1 })
+	s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = gatedFS(&stop, createsRowFile), 1 })
 	p := s.partitions[0]
 	goOn := stoppedFill(t, s, p, &stop)
 	model := make(map[string]int64)
@@ -331,12 +336,7 @@ func TestRowIndexIsFilledMeanwhile(t *testing.T) {
 	indexHoldsRows(t, s, names)
 	s.mergeRowIndex(p)
 	indexHoldsRows(t, s, names)
-	for _, k := range names {
-		want, ok := model[k]
-		if v, found := get(s, k); v != want || found != ok {
-			t.Fatalf("%s = %d, %v, not %d, %v", k, v, found, want, ok)
-		}
-	}
+	wantModel(t, s, model, names...)
 }
 
 // TestRowsAreIndexedBeforeTheyLeave: counters whose rows have just been written stay in
@@ -344,29 +344,25 @@ func TestRowIndexIsFilledMeanwhile(t *testing.T) {
 func TestRowsAreIndexedBeforeTheyLeave(t *testing.T) {
 	const keys = 2000
 	var stop atomic.Pointer[chan bool]
-	s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = gatedFS(&stop), 1 })
+	s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = gatedFS(&stop, createsRowFile), 1 })
 	p := s.partitions[0]
+	model := make(map[string]int64)
+	var changed []string
 	for i := range 10 {
-		wantOp(t, cincr(s, "k"+strconv.Itoa(i), "id", 1), int64(i)+1, true)
+		k := "k" + strconv.Itoa(i)
+		changed, model[k] = append(changed, k), int64(i)+1
+		wantOp(t, cincr(s, k, "id", 1), model[k], true)
 	}
 	gate, done := make(chan bool), make(chan error)
 	stop.Store(&gate)
 	go func() { done <- s.flushRows(p) }()
 	gate <- true             // their rows are in Pebble
 	wantKeys(t, s, 10, keys) // all that can leaves memory
-	for i := range 10 {
-		if v, _ := get(s, "k"+strconv.Itoa(i)); v != int64(i)+1 {
-			t.Fatalf("k%d = %d instead of %d", i, v, i+1)
-		}
-	}
+	wantModel(t, s, model, changed...)
 	close(gate)
 	must(t, <-done)
 	wantKeys(t, s, 10, keys)
-	for i := range 10 {
-		if v, _ := get(s, "k"+strconv.Itoa(i)); v != int64(i)+1 {
-			t.Fatalf("k%d = %d instead of %d", i, v, i+1)
-		}
-	}
+	wantModel(t, s, model, changed...)
 }
 
 // TestRowIndexWaitsForWriteBack: an index is not begun amid a write-back, whose rows
@@ -374,15 +370,9 @@ func TestRowsAreIndexedBeforeTheyLeave(t *testing.T) {
 func TestRowIndexWaitsForWriteBack(t *testing.T) {
 	const keys = 500
 	var stop atomic.Pointer[chan bool]
-	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "/db/") {
-			if gate := stop.Swap(nil); gate != nil {
-				<-*gate
-				<-*gate
-			}
-		}
-		return nil
-	}))
+	fs := gatedFS(&stop, func(op errorfs.Op) bool {
+		return op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "/db/")
+	})
 	s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = fs, 1 })
 	p := s.partitions[0]
 	p.index.drop(0, 0)
@@ -457,7 +447,7 @@ func TestRowIndexIsForgottenByFlushAll(t *testing.T) {
 	for _, filling := range []bool{false, true} {
 		t.Run(fmt.Sprint("filling ", filling), func(t *testing.T) {
 			var stop atomic.Pointer[chan bool]
-			s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = gatedFS(&stop), 1 })
+			s := indexedStore(t, keys, func(o *Options) { o.FS, o.Partitions = gatedFS(&stop, createsRowFile), 1 })
 			p := s.partitions[0]
 			goOn := func() {}
 			if filling {

@@ -15,9 +15,6 @@ const (
 	// fillFan is how many runs of about one size become one while an index is
 	// filled, so that not too many files are open.
 	fillFan = 16
-	// keepPace is after how many rows a fill or a merge gives way and looks whether
-	// it is still wanted.
-	keepPace = 2048
 	// rowRecordBytes is about how much room a row takes in a run.
 	rowRecordBytes = 64
 )
@@ -95,6 +92,13 @@ func (s *Store) wanted(p *partition, number int) error {
 	return nil
 }
 
+// keepOn is the pace of a fill or a merge: it gives way, and ends it when it is not
+// wanted any more.
+func (s *Store) keepOn(p *partition, number int) error {
+	runtime.Gosched()
+	return s.wanted(p, number)
+}
+
 // diskRoomFor returns an error if files of so many bytes would leave the disk little more
 // room than writes must have.
 func (s *Store) diskRoomFor(bytes uint64) error {
@@ -161,9 +165,8 @@ func (f *rowFill) copyRows() (err error) {
 }
 
 func (f *rowFill) row(k persistence.RowKey, value []byte) error {
-	if f.n++; f.n%keepPace == 0 {
-		runtime.Gosched()
-		if err := f.s.wanted(f.p, f.number); err != nil {
+	if f.n++; f.n%paceRecords == 0 {
+		if err := f.s.keepOn(f.p, f.number); err != nil {
 			return err
 		}
 	}

@@ -65,19 +65,13 @@ func (x *rowIndex) merged(number int, old []persistence.Run, run persistence.Run
 // mergeRows makes one run of several of the index with a number; oldest: nothing is
 // older.
 func (s *Store) mergeRows(p *partition, number int, runs []persistence.Run, oldest bool) (persistence.Run, error) {
-	var sources []runSource
-	defer func() {
-		for _, src := range sources {
-			src.close()
-		}
-	}()
+	sources, err := s.sourcesOf(nil, runs)
+	defer closeSources(sources)
+	if err != nil {
+		return persistence.Run{}, err
+	}
 	count := uint64(0)
 	for _, r := range runs {
-		it, err := s.db.IterateRun(r)
-		if err != nil {
-			return persistence.Run{}, err
-		}
-		sources = append(sources, &iteratorSource{it: it})
 		count += r.Count
 	}
 	// Most of what is asked for is in the oldest run, and would pass its filter.
@@ -87,15 +81,7 @@ func (s *Store) mergeRows(p *partition, number int, runs []persistence.Run, olde
 	}
 	defer w.Abort()
 	m := rowMerger{add: w.Add, oldest: oldest}
-	n := 0
-	err = mergeSources(sources, true, func(hash, seq uint64, value []byte) error {
-		if n++; n%keepPace == 0 {
-			if err := s.wanted(p, number); err != nil {
-				return err
-			}
-		}
-		return m.next(hash, seq, value)
-	})
+	err = mergeSources(sources, func() error { return s.keepOn(p, number) }, m.next)
 	if err == nil {
 		err = m.flush()
 	}
@@ -103,14 +89,6 @@ func (s *Store) mergeRows(p *partition, number int, runs []persistence.Run, olde
 		return persistence.Run{}, err
 	}
 	return w.Finish(persistence.Run{})
-}
-
-// runBytes is how many bytes the values of runs have.
-func runBytes(runs []persistence.Run) (n uint64) {
-	for _, r := range runs {
-		n += r.Bytes
-	}
-	return n
 }
 
 // rowMergeRange returns which of the runs, runs[from:to], become one; from is to if

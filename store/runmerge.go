@@ -35,24 +35,52 @@ func (s *iteratorSource) close() {
 	}
 }
 
+// sourcesOf appends runs on disk to sources. The caller closes what is returned, also
+// beside an error.
+func (s *Store) sourcesOf(sources []runSource, runs []persistence.Run) ([]runSource, error) {
+	for _, r := range runs {
+		it, err := s.db.IterateRun(r)
+		if err != nil {
+			return sources, err
+		}
+		sources = append(sources, &iteratorSource{it: it})
+	}
+	return sources, nil
+}
+
+func closeSources(sources []runSource) {
+	for _, s := range sources {
+		s.close()
+	}
+}
+
 // paceRecords is after how many records a merge, which is work for a whole core,
 // gives way: a fraction of a millisecond, so that whoever serves clients never waits
 // for a scheduler's time slice. (It does not sleep: while all processors are busy
 // that takes many times as long as asked for, and what is to be saved piles up.)
 const paceRecords = 2048
 
-// mergeSources calls add for the entries of all sources in order. An entry that
+// giveWay is the pace of a merge that is always wanted.
+func giveWay() error {
+	runtime.Gosched()
+	return nil
+}
+
+// mergeSources calls add for the entries of all sources in order, and pace, if there
+// is one, after each paceRecords of them; their errors end the merge. An entry that
 // several sources have is added once: after a crash records are redone into
 // memory although an earlier release's run holds them.
-func mergeSources(sources []runSource, pace bool, add func(hash, seq uint64, value []byte) error) error {
+func mergeSources(sources []runSource, pace func() error, add func(hash, seq uint64, value []byte) error) error {
 	t, err := newLoserTree(sources)
 	if err != nil {
 		return err
 	}
 	first, hash, seq := true, uint64(0), uint64(0)
 	for n := 1; len(t.heads) > 0; n++ {
-		if pace && n%paceRecords == 0 {
-			runtime.Gosched()
+		if pace != nil && n%paceRecords == 0 {
+			if err := pace(); err != nil {
+				return err
+			}
 		}
 		e := t.least()
 		if first || e.Hash != hash || e.Seq != seq {

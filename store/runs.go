@@ -246,28 +246,33 @@ func (c *checkpoint) writeRun(g runGroup, table uint32, n int) (persistence.Run,
 	c.p.nextRun++
 	c.p.mu.Unlock()
 	var sources []runSource
-	defer func() {
-		for _, s := range sources {
-			s.close()
-		}
-	}()
 	if g.records {
 		sources = append(sources, newRecordSorter(&c.s.snapshots.sorting, c.sealed, table, n))
 	}
-	for _, m := range g.merged {
-		it, err := c.s.db.IterateRun(m)
-		if err != nil {
-			return run, err
-		}
-		sources = append(sources, &iteratorSource{it: it})
+	sources, err := c.s.sourcesOf(sources, g.merged)
+	defer closeSources(sources)
+	if err != nil {
+		return run, err
 	}
 	w, err := c.s.db.NewRun(run, g.merged...)
 	if err != nil {
 		return run, err
 	}
 	defer w.Abort()
-	if err := mergeSources(sources, !c.urgent, w.Add); err != nil {
+	pace := giveWay
+	if c.urgent {
+		pace = nil
+	}
+	if err := mergeSources(sources, pace, w.Add); err != nil {
 		return run, err
 	}
 	return w.Finish(run)
+}
+
+// runBytes is how many bytes the values of runs have.
+func runBytes(runs []persistence.Run) (n uint64) {
+	for _, r := range runs {
+		n += r.Bytes
+	}
+	return n
 }

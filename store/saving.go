@@ -244,16 +244,9 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
 	var onDisk uint64
 	for _, t := range p.tables {
-		onDisk += t.runBytes()
+		onDisk += runBytes(t.runs)
 	}
 	size := uint64(p.recent.bytes())
 	records = size >= load.records && (load.urgent || size >= onDisk/recordShare)
 	return checkpoint, rows, records
-}
-
-func (t *tableState) runBytes() (n uint64) {
-	for _, r := range t.runs {
-		n += r.Bytes
-	}
-	return n
 }
