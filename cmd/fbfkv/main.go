@@ -6,6 +6,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,7 +21,7 @@ func main() {
 }
 
 // run is main with everything that it touches as arguments. What goes wrong is
-// one plain line on stderr and exit status 1.
+// one plain line on stderr and exit status 1, unless the error names another.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	if !startsWithSubcommand(root, args) {
@@ -31,6 +32,10 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetErr(stderr)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintf(stderr, "fbfkv: %s\n", oneLine(err.Error()))
+		var wants interface{ ExitStatus() int }
+		if errors.As(err, &wants) {
+			return wants.ExitStatus()
+		}
 		return 1
 	}
 	return 0

@@ -43,6 +43,20 @@ func (b *Bar) Set(stage string, bytes bool, done, total int64) {
 	_ = b.bar.Set64(min(done, max(total, 1)))
 }
 
+// Say shows a bar of which done of total is done, behind a text that says what
+// that is; the text may change each time.
+func (b *Bar) Say(text string, done, total int64) {
+	if b.out == nil {
+		return
+	}
+	if b.bar == nil {
+		b.bar = progressbar.NewOptions64(max(total, 1), progressbar.OptionSetWriter(b.out), progressbar.OptionFullWidth(),
+			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
+	}
+	b.bar.Describe(text)
+	_ = b.bar.Set64(min(done, max(total, 1)-1)) // the last piece would remove it
+}
+
 // Clear removes the bar.
 func (b *Bar) Clear() {
 	if b.bar != nil {

@@ -6,15 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
+	"path/filepath"
 	"strings"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 )
 
 const help = `Sends increments to a server of the Redis protocol as fast as replies come, or at a
@@ -29,6 +25,9 @@ given rate, and says how many were answered and how long they took.
   fbfkv bench table --help            this server beside Redis, against its goals
   fbfkv bench sweep --help            throughput and latency against what they depend on
 
+Ctrl-C ends the load early: what was measured so far is printed, and marked as
+interrupted (exit status 130).
+
 Workloads:
 `
 
@@ -39,7 +38,12 @@ func New() *cobra.Command {
 		Use:   "bench [ADDRESS] [--workload NAME] [--flag value ...]",
 		Short: "measure a server",
 		Long:  help + workloadHelp(),
-		Args:  cobra.MaximumNArgs(1),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("one address at most, not %d: %q (%s compare takes two)", len(args), args, cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				c.o.Target.URL = args[0]
@@ -130,22 +134,43 @@ type command struct {
 }
 
 func (c *command) run(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	if err := c.check(); err != nil {
+		return err
+	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	c.o.progress = progress(stderr, &c.o)
+	line := newProgressLine(stderr, &c.o)
+	c.o.progress = line.show
 	profile := func() (*serverProfile, error) { return nil, nil }
 	if c.profile != "" {
-		profile = startProfile(ctx, c.profile, &c.o)
+		if profile, err = startProfile(ctx, c.profile, &c.o); err != nil {
+			return err
+		}
 	}
 	r, err := Run(ctx, c.o)
-	c.o.progress(-1, 0)
-	if err != nil {
+	line.clear()
+	if r == nil {
 		return err
 	}
 	var failed error
-	if r.Profile, failed = profile(); failed != nil {
-		defer func() { err = errors.Join(err, failed) }()
+	if !r.Interrupted {
+		r.Profile, failed = profile()
 	}
+	return errors.Join(err, c.print(stdout, r), r.Err(), failed)
+}
+
+// check finds out before the load what would fail after it.
+func (c *command) check() error {
+	if c.plot != "" {
+		if ext := filepath.Ext(c.plot); ext != ".svg" && ext != ".png" {
+			return fmt.Errorf("--plot: %q ends neither in .svg nor in .png", c.plot)
+		}
+	}
+	return errors.Join(checkOutput("--plot", c.plot), checkOutput("--csv", c.csv))
+}
+
+// print writes the result wherever it is wanted.
+func (c *command) print(stdout io.Writer, r *Result) (err error) {
 	if c.json {
 		err = printJSON(stdout, r)
 	} else {
@@ -154,39 +179,26 @@ func (c *command) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 	if c.csv != "" && err == nil {
 		err = r.writeCSV(c.csv)
 	}
-	if c.plot != "" && err == nil {
+	if c.plot != "" && err == nil && len(r.Series) > 0 {
 		err = r.plot(c.plot)
-	}
-	if r.Verified != nil && err == nil {
-		err = r.Verified.Err()
 	}
 	return err
 }
 
-// interruptible ends the work on the signals that end a program, that of a lost
-// terminal among them unless whoever started the program wants it to go on.
-func interruptible(ctx context.Context) (context.Context, func()) {
-	if ctx == nil {
-		ctx = context.Background()
+// checkOutput finds out whether a file can be written, before there is anything
+// to write: a file that is there stays as it is.
+func checkOutput(flag, path string) error {
+	if path == "" {
+		return nil
 	}
-	signals := []os.Signal{syscall.SIGINT, syscall.SIGTERM}
-	if !signal.Ignored(syscall.SIGHUP) {
-		signals = append(signals, syscall.SIGHUP)
+	_, missing := os.Stat(path)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666)
+	if err != nil {
+		return fmt.Errorf("%s: %w", flag, err)
 	}
-	return signal.NotifyContext(ctx, signals...)
-}
-
-// progress draws how far the run is; done below 0 clears it.
-func progress(out io.Writer, o *Options) func(done int64, elapsed time.Duration) {
-	b := bar.New(out)
-	return func(done int64, elapsed time.Duration) {
-		switch {
-		case done < 0:
-			b.Clear()
-		case o.Duration == 0:
-			b.Set(o.Workload, false, done, o.Count)
-		default:
-			b.Set(o.Workload, false, int64(elapsed/time.Millisecond), int64((o.Warmup+o.Duration)/time.Millisecond))
-		}
+	err = f.Close()
+	if missing != nil {
+		err = errors.Join(err, os.Remove(path))
 	}
+	return err
 }

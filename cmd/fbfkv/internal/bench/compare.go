@@ -121,7 +121,12 @@ func newCompare() *cobra.Command {
 		Use:   "compare A B [--workload-a NAME] [--workload-b NAME] [--flag value ...]",
 		Short: "measure two servers in turn",
 		Long:  compareHelp,
-		Args:  cobra.ExactArgs(2),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("two addresses are needed, A and B, not %d (%s --help)", len(args), cmd.CommandPath())
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if cmd.Flags().Changed("count") && !cmd.Flags().Changed("duration") {
 				c.o.Duration = 0

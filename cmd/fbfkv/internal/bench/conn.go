@@ -102,7 +102,7 @@ func (c *conn) begin(now int64, b []byte) slot {
 func (c *conn) received(n int, now int64) (bool, error) {
 	c.inBytes += n
 	b := c.in[:c.inBytes]
-	before := c.answered
+	before, good := c.answered, 0
 	for len(b) > 0 {
 		n, failure, err := scanReply(b)
 		if err != nil {
@@ -115,27 +115,32 @@ func (c *conn) received(n int, now int64) (bool, error) {
 			return false, errReply // more replies than requests
 		}
 		c.w.settled(c, c.slots[c.answered], failure, now)
+		if failure == nil {
+			good++
+			c.recordDue(now)
+		}
 		c.answered++
 		b = b[n:]
 	}
 	c.inBytes = copy(c.in, b)
 	if k := c.answered - before; k > 0 {
 		c.w.inFlight -= k
-		c.record(now, before, k)
+		c.w.recorder.done.Add(int64(k))
+		if good < k {
+			c.w.recorder.error(now, k-good)
+		}
+		if good > 0 && !c.w.schedule.open() {
+			c.w.recorder.record(now, now-c.sent, good)
+		}
 	}
 	return c.answered == c.queued, nil
 }
 
-// record notes the latencies of k operations of the batch.
-func (c *conn) record(now int64, from, k int) {
-	w := c.w
-	w.recorder.done.Add(int64(k))
-	if !w.schedule.open() {
-		w.recorder.record(now, now-c.sent, k)
-		return
-	}
-	for i := range k {
-		w.recorder.record(now, now-w.schedule.at(c.first+int64(from+i)), 1)
+// recordDue notes the latency of the operation that is answered now, in an open
+// loop: from when it was due.
+func (c *conn) recordDue(now int64) {
+	if w := c.w; w.schedule.open() {
+		w.recorder.record(now, now-w.schedule.at(c.first+int64(c.answered)), 1)
 	}
 }
 

@@ -88,8 +88,8 @@ func (t *table) settle(ctx context.Context, p *process, o Options, mode string, 
 	if err := p.do(ctx, "CTABLE", "ALTER", "default", "MODE", mode, "WINDOW", window.Milliseconds(), "SKEW", 0); err != nil {
 		return 0, 0, err
 	}
-	o.progress = func(_ int64, elapsed time.Duration) {
-		t.progress.Set("memory", false, int64(elapsed), int64(o.Duration))
+	o.progress = func(at soFar) {
+		t.progress.Set("memory", false, int64(at.elapsed), int64(o.Duration))
 	}
 	r, err := Run(ctx, o)
 	if err != nil {

@@ -40,7 +40,7 @@ type Options struct {
 	keys     *keys
 	format   idFormat
 	again    again
-	progress func(done int64, elapsed time.Duration) // called now and then
+	progress func(soFar) // called now and then
 }
 
 // again names the operations of an earlier run.
@@ -100,6 +100,8 @@ func (o *Options) prepare() (err error) {
 		return errors.New("--retry-timeout: above 0, at most 1h")
 	case o.Loop != "" && o.Loop != "epoll" && o.Loop != "goroutines":
 		return fmt.Errorf("--loop: %q is not epoll or goroutines", o.Loop)
+	case o.Verify && o.workload.uncounted:
+		return fmt.Errorf("--verify: the workload %s changes no counter that could be verified", o.Workload)
 	}
 	o.Threads = min(o.Threads, o.Connections)
 	if o.Seed == 0 {

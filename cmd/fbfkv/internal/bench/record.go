@@ -26,7 +26,8 @@ type recorder struct {
 	now       *hdrhistogram.Histogram
 	collector *collector
 	last      int64        // when the last operation was answered
-	done      atomic.Int64 // operations answered, also while warming up
+	done      atomic.Int64 // operations answered, also while warming up and with an error
+	failed    atomic.Int64 // of them, with an error
 	_         [64]byte     // workers' counts on lines of their own
 }
 
@@ -42,6 +43,14 @@ func (r *recorder) record(at, latency int64, n int) {
 	r.last = at
 	// The range is clamped; nothing else can go wrong.
 	_ = r.now.RecordValues(min(max(latency, 0), maxLatency), int64(n))
+}
+
+// error notes that n operations were answered with an error at a time.
+func (r *recorder) error(at int64, n int) {
+	r.failed.Add(int64(n))
+	if at >= r.from {
+		r.last = at
+	}
 }
 
 // rotate hands the interval over and begins the one that holds a time.
@@ -74,6 +83,7 @@ type collector struct {
 	series   []moment
 	pending  map[int]*hdrhistogram.Histogram
 	over     sync.WaitGroup
+	p99      atomic.Int64 // of total, ns
 }
 
 // moment is one interval of the run. Latencies are in seconds.
@@ -108,6 +118,7 @@ func (c *collector) recorder(from int64) *recorder {
 func (c *collector) collect() {
 	for p := range c.full {
 		c.total.Merge(p.h)
+		c.p99.Store(c.total.ValueAtQuantile(99))
 		sum := c.pending[p.number]
 		if sum == nil {
 			// Workers are at most an interval or two apart.

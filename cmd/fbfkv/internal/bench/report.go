@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -19,6 +20,9 @@ const showSteal = 0.03
 // print writes the result for people.
 func (r *Result) print(out io.Writer) {
 	fmt.Fprintf(out, "%s  %s  %d connections, pipeline %d, keys %s\n", r.Workload, r.Target, r.Connections, r.Pipeline, r.Keys)
+	if r.Interrupted {
+		fmt.Fprintf(out, "  interrupted: the figures are of the %.2f s until then; nothing is verified or profiled\n", r.Seconds)
+	}
 	fmt.Fprintf(out, "  throughput  %s operations/s  (%d in %.2f s; the generator used %.2f s of CPU)\n",
 		thousands(r.Throughput), r.Operations, r.Seconds, r.CPU)
 	l := r.Latency
@@ -27,9 +31,7 @@ func (r *Result) print(out io.Writer) {
 	if r.Duplicates > 0 {
 		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.Duplicates, 100*float64(r.Duplicates)/float64(max(r.Sent, 1)))
 	}
-	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
-		fmt.Fprintf(out, "  errors      %d %s\n", r.Errors[code], code)
-	}
+	r.printErrors(out)
 	if r.Reconnects > 0 || r.Retried > 0 || r.Unknown > 0 {
 		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.Reconnects, r.Retried, r.Unknown)
 	}
@@ -39,9 +41,23 @@ func (r *Result) print(out io.Writer) {
 	if r.Profile != nil {
 		r.Profile.print(out)
 	}
-	if v := r.Verified; v != nil && v.Wrong == 0 {
+	if v := r.Verified; v != nil && r.Err() == nil {
 		fmt.Fprintf(out, "  verified    %d counters hold the %d acknowledged operations\n", v.Counters, v.Acknowledged)
 	}
+}
+
+// printErrors writes how many error replies there were, and the text of the first.
+func (r *Result) printErrors(out io.Writer) {
+	n := r.errorReplies()
+	if n == 0 {
+		return
+	}
+	var codes []string
+	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
+		codes = append(codes, fmt.Sprintf("%d %s", r.Errors[code], printable([]byte(code))))
+	}
+	fmt.Fprintf(out, "  errors      %d of all %d replies, and not in the figures above: %s\n", n, r.Sent, strings.Join(codes, ", "))
+	fmt.Fprintf(out, "              the first: %s\n", r.FirstError)
 }
 
 // short writes a time in seconds with three digits.

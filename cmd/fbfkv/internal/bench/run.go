@@ -21,57 +21,79 @@ type Result struct {
 	Seed        uint64  `json:"seed"`
 
 	Seconds    float64          `json:"seconds"`
-	Operations int64            `json:"operations"` // answered while measuring
-	Sent       int64            `json:"sent"`       // answered in all, warm-up and end included
-	Throughput float64          `json:"throughput"` // operations per second
-	Latency    latency          `json:"latency"`
+	Operations int64            `json:"operations"` // answered while measuring, without error replies
+	Sent       int64            `json:"sent"`       // answered in all, warm-up, end and error replies included
+	Throughput float64          `json:"throughput"` // operations per second, without error replies
+	Latency    latency          `json:"latency"`    // of the same
 	Duplicates int64            `json:"duplicates,omitempty"`
-	Errors     map[string]int64 `json:"errors,omitempty"` // error replies by their first word
+	Errors     map[string]int64 `json:"errors,omitempty"`      // error replies in all, by their first word
+	FirstError string           `json:"first_error,omitempty"` // its text
 	Retried    int64            `json:"retried,omitempty"`
 	Unknown    int64            `json:"unknown,omitempty"`
 	Reconnects int64            `json:"reconnects,omitempty"`
 	CPU        float64          `json:"generator_cpu_seconds"`
 	Steal      float64          `json:"steal,omitempty"` // share of this machine's processor time that the hypervisor gave to others
-	Verified   *Verification    `json:"verified,omitempty"`
-	Profile    *serverProfile   `json:"profile,omitempty"`
+	// Interrupted says that the load was ended early: the figures are of the time until then.
+	Interrupted bool           `json:"interrupted,omitempty"`
+	Verified    *Verification  `json:"verified,omitempty"`
+	Profile     *serverProfile `json:"profile,omitempty"`
 
-	Series []moment `json:"-"` // latencies over time
+	Series  []moment `json:"-"` // latencies over time
+	refused int64    // error replies after which an operation is not sent again
 }
 
-// Run sends the load and returns what it measured.
+// Run sends the load and returns what it measured. If that is interrupted, it
+// returns what was measured until then, if anything, and errInterrupted.
 func Run(ctx context.Context, o Options) (*Result, error) {
 	if err := o.prepare(); err != nil {
 		return nil, err
 	}
-	f, err := o.frame(ctx)
+	r, before, err := newRun(ctx, &o)
+	if ctx.Err() != nil {
+		return nil, errInterrupted
+	}
 	if err != nil {
-		return nil, err
-	}
-	var before *counters
-	if o.Verify {
-		if before, err = readCounters(ctx, &o); err != nil {
-			return nil, err
-		}
-	}
-	r := &run{o: &o, frame: f, base: time.Now()}
-	if err := r.makeWorkers(ctx); err != nil {
 		return nil, err
 	}
 	cpu := cpuSeconds()
 	stolen := watchSteal()
 	began, err := r.serve(ctx)
-	if err != nil {
+	if err != nil && err != errInterrupted {
 		return nil, err
 	}
 	res := r.result(began)
 	res.CPU = cpuSeconds() - cpu
 	res.Steal = stolen()
-	if o.Verify {
-		if res.Verified, err = verify(ctx, &o, before, r.workers); err != nil {
-			return nil, err
+	res.Interrupted = err != nil
+	if res.Interrupted && res.Operations+res.errorReplies() == 0 {
+		return nil, err
+	}
+	if o.Verify && err == nil {
+		if res.Verified, err = verify(ctx, &o, before, r.workers); err != nil && ctx.Err() != nil {
+			err, res.Interrupted = errInterrupted, true
 		}
 	}
-	return res, nil
+	return res, err
+}
+
+// newRun makes everything ready that is not measured. If the run is to be verified,
+// it also returns the counters as they are.
+func newRun(ctx context.Context, o *Options) (*run, *counters, error) {
+	f, err := o.frame(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var before *counters
+	if o.Verify {
+		if before, err = readCounters(ctx, o); err != nil {
+			return nil, nil, err
+		}
+	}
+	r := &run{o: o, frame: f, base: time.Now()}
+	if err := r.makeWorkers(ctx); err != nil {
+		return nil, nil, err
+	}
+	return r, before, nil
 }
 
 // frame makes the server ready and encodes the request.
@@ -193,6 +215,14 @@ func (r *run) serve(parent context.Context) (began int64, err error) {
 	return began, nil
 }
 
+// soFar is how far a run is.
+type soFar struct {
+	done    int64 // operations answered
+	failed  int64 // of them, with an error
+	elapsed time.Duration
+	p99     float64 // latency in seconds, of all that was measured until the last interval ended; 0 before
+}
+
 // watch reports progress until over is closed.
 func (r *run) watch(over <-chan struct{}) {
 	if r.o.progress == nil {
@@ -202,13 +232,14 @@ func (r *run) watch(over <-chan struct{}) {
 		select {
 		case <-over:
 			return
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(progressPeriod):
 		}
-		var done int64
+		s := soFar{elapsed: time.Since(r.base), p99: float64(r.collector.p99.Load()) / 1e9}
 		for _, w := range r.workers {
-			done += w.recorder.done.Load()
+			s.done += w.recorder.done.Load()
+			s.failed += w.recorder.failed.Load()
 		}
-		r.o.progress(done, time.Since(r.base))
+		r.o.progress(s)
 	}
 }
 
@@ -220,7 +251,7 @@ func (r *run) result(began int64) *Result {
 		Keys: o.Keys, IDs: o.IDs, Rate: o.Rate, Seed: o.Seed,
 		Operations: r.collector.total.TotalCount(), Latency: latencyOf(r.collector.total), Series: r.collector.series,
 	}
-	end := began
+	end, first := began, failure{}
 	for _, w := range r.workers {
 		res.Sent += w.recorder.done.Load()
 		t := &w.tally
@@ -234,8 +265,11 @@ func (r *run) result(began int64) *Result {
 			}
 			res.Errors[code] += n
 		}
+		res.refused += t.refused
+		first = first.or(t.first)
 		end = max(end, w.recorder.last)
 	}
+	res.FirstError = first.text
 	if res.Seconds = float64(end-began) / 1e9; res.Seconds > 0 {
 		res.Throughput = float64(res.Operations) / res.Seconds
 	}

@@ -114,6 +114,13 @@ func (s *counterServer) do(args []string) string {
 	return "-ERR unknown command\r\n"
 }
 
+// count is how many increments came.
+func (s *counterServer) count() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
 // quick are options for a short run against a server of the test's.
 func quick(s *counterServer, workload string) Options {
 	o := DefaultOptions()
@@ -301,6 +308,7 @@ func TestBadOptions(t *testing.T) {
 		"--retry-timeout": func(o *Options) { o.Patience = 0 },
 		"--interval":      func(o *Options) { o.Interval = 0 },
 		"--loop":          func(o *Options) { o.Loop = "x" },
+		"--verify":        func(o *Options) { o.Workload = "ping" },
 		"--retry-share":   func(o *Options) { o.Workload, o.RetryShare = "retry", 1 },
 		"--again":         func(o *Options) { o.Again = "1:4000" },
 		"no address":      func(o *Options) { o.Target.URL = "http://x" },

@@ -18,20 +18,28 @@ type serverProfile struct {
 	Shares map[string]float64 `json:"shares"`
 }
 
+// profileCheckTime bounds how long a server may take to say that it has profiles.
+const profileCheckTime = 5 * time.Second
+
 // startProfile takes a profile of the server at a metrics-addr, from a little
 // after the measurement begins until a little before it ends. The function that
-// it returns waits for the profile.
-func startProfile(ctx context.Context, address string, o *Options) func() (*serverProfile, error) {
+// it returns waits for the profile. What can be known before the load is an error
+// at once.
+func startProfile(ctx context.Context, address string, o *Options) (func() (*serverProfile, error), error) {
 	seconds := int((o.Duration - profileLead - profileTail) / time.Second)
+	if seconds < 1 {
+		return nil, errors.New("--profile: a --duration of at least 1.5s is needed")
+	}
+	checking, cancel := context.WithTimeout(ctx, profileCheckTime)
+	defer cancel()
+	if err := cpuprofile.Check(checking, address); err != nil {
+		return nil, fmt.Errorf("--profile: %w", err)
+	}
 	var p *serverProfile
 	var err error
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
-		if seconds < 1 {
-			err = errors.New("--profile: a --duration of at least 1.5s is needed")
-			return
-		}
 		select {
 		case <-ctx.Done():
 			err = ctx.Err()
@@ -54,7 +62,7 @@ func startProfile(ctx context.Context, address string, o *Options) func() (*serv
 	return func() (*serverProfile, error) {
 		<-over
 		return p, err
-	}
+	}, nil
 }
 
 // print writes the kinds of work for people, in the order of a request.

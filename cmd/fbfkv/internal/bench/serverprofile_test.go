@@ -10,7 +10,7 @@ import (
 )
 
 // TestServerProfile takes a profile during a load, and tells when it cannot:
-// the load's own result is printed all the same.
+// before the load if that can be known, and else with the load's own result.
 func TestServerProfile(t *testing.T) {
 	recorded, err := os.ReadFile("../cpuprofile/testdata/always-16.pb.gz")
 	if err != nil {
@@ -38,9 +38,20 @@ func TestServerProfile(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	for _, args := range [][]string{{"--duration", "300ms", "--profile", web.URL}, {"--duration", "1600ms", "--profile", "127.0.0.1:1"}} {
+		calls := s.count()
 		out, err := runCommand(t, append(args, s.Addr().String())...)
-		if err == nil || !strings.Contains(err.Error(), "profile") || !strings.Contains(out, "throughput") {
+		if err == nil || !strings.Contains(err.Error(), "--profile") || out != "" || s.count() != calls {
 			t.Errorf("%v: %v: %s", args, err, out)
 		}
+	}
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/debug/pprof/" {
+			http.NotFound(w, r)
+		}
+	}))
+	defer broken.Close()
+	out, err = runCommand(t, s.Addr().String(), "--duration", "1600ms", "--profile", broken.URL)
+	if err == nil || !strings.Contains(err.Error(), "taking a profile") || !strings.Contains(out, "throughput") {
+		t.Errorf("%v: %s", err, out)
 	}
 }

@@ -42,7 +42,7 @@ func startMany(ctx context.Context, t *table) (err error) {
 func (t *table) fillCounters(ctx context.Context, p *process) (note string, err error) {
 	o := t.options(p, "cincrby", fillPipeline)
 	o.Warmup, o.Duration, o.Count, o.Keys = 0, 0, int64(t.counters), fmt.Sprintf("sequence:%.0f", t.counters)
-	o.progress = func(done int64, _ time.Duration) { t.progress.Set("filling", false, done, o.Count) }
+	o.progress = func(s soFar) { t.progress.Set("filling", false, s.done, o.Count) }
 	r, err := Run(ctx, o)
 	if err != nil {
 		return "", err

@@ -102,7 +102,7 @@ func (q *quiet) run(ctx context.Context, o Options) (*Result, error) {
 func runClean(ctx context.Context, o Options) (*Result, error) {
 	r, err := Run(ctx, o)
 	if err == nil && len(r.Errors) > 0 {
-		err = fmt.Errorf("%s on %s: error replies: %v", r.Workload, r.Target, r.Errors)
+		err = fmt.Errorf("%s on %s: error replies: %v, the first: %s", r.Workload, r.Target, r.Errors, r.FirstError)
 	}
 	return r, err
 }

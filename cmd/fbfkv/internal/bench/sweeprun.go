@@ -13,8 +13,6 @@ import (
 	"time"
 )
 
-var errInterrupted = errors.New("interrupted")
-
 // job is one point of one curve.
 type job struct {
 	curve, point int // numbers
@@ -293,7 +291,7 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 	if t.fillKeys != "" {
 		o.Keys = t.fillKeys
 	}
-	o.progress = func(done int64, _ time.Duration) { s.progress.Set("filling", false, done, o.Count) }
+	o.progress = func(at soFar) { s.progress.Set("filling", false, at.done, o.Count) }
 	if _, err := s.load(ctx, o); err != nil || t.restart == nil {
 		return err
 	}

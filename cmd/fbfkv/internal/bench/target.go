@@ -11,9 +11,11 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 )
 
 // Target is a server and how to log in. The zero value is the usual port of
@@ -68,8 +70,13 @@ func (t *Target) resolve() error {
 	return nil
 }
 
+// silence is done once the client library is told to log nothing.
+var silence sync.Once
+
 // client returns a client for what is asked before and after the load.
 func (t *Target) client() *redis.Client {
+	// What it would log, each failed dial, is also in the errors that it returns.
+	silence.Do(logging.Disable)
 	return redis.NewClient(&redis.Options{
 		Addr: t.address, Username: t.User, Password: t.Password, TLSConfig: t.tls, Protocol: 2,
 		DialTimeout: dialTimeout, ReadTimeout: time.Minute, PoolSize: 1, MaxRetries: -1, DisableIdentity: true,

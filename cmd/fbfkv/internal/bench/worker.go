@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bytes"
 	"sync"
 	"time"
 )
@@ -43,6 +42,8 @@ type worker struct {
 type tally struct {
 	duplicates int64
 	errors     map[string]int64
+	refused    int64 // error replies after which an operation is not sent again
+	first      failure
 	retried    int64 // sent again because their outcome was unknown
 	unknown    int64 // never known
 	reconnects int64
@@ -81,23 +82,20 @@ func (w *worker) toRetry(now int64) *operation {
 	return o
 }
 
-// settled notes the reply to an operation.
-func (w *worker) settled(c *conn, s slot, failure []byte, now int64) {
+// settled notes the reply to an operation; text is that of an error reply.
+func (w *worker) settled(c *conn, s slot, text []byte, now int64) {
 	if s&duplicate != 0 {
 		w.tally.duplicates++
 	}
-	if failure == nil {
+	if text == nil {
 		if w.acked != nil && s&duplicate == 0 {
 			w.acked[s]++
 		}
 		return
 	}
-	code, _, _ := bytes.Cut(failure, []byte(" "))
-	if w.tally.errors == nil {
-		w.tally.errors = map[string]int64{}
-	}
-	w.tally.errors[string(code)]++
-	if s&duplicate != 0 || !mayRetry(failure) {
+	later := mayRetry(text)
+	w.tally.failed(text, later, now)
+	if s&duplicate != 0 || !later {
 		return
 	}
 	if w.idempotent && !w.retry.full() {

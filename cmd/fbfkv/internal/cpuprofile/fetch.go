@@ -14,17 +14,44 @@ import (
 // maxProfile bounds what a server may answer, bytes.
 const maxProfile = 64 << 20
 
-// Fetch takes a CPU profile of some whole seconds, at least one, from a
-// metrics-addr (HOST:PORT) or from the URL of a profile, and returns it as it
-// came and read. It returns after that many seconds, or when ctx is done.
-func Fetch(ctx context.Context, address string, seconds int) (raw []byte, p *profile.Profile, err error) {
+// Check returns why no profile could be taken from an address, as Fetch takes it.
+func Check(ctx context.Context, address string) error {
+	url, _, _ := strings.Cut(profileURL(address), profilePath)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+profilePath, nil)
+	if err != nil {
+		return fmt.Errorf("no profile can be taken: %w", err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("no profile can be taken: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return fmt.Errorf("no profile can be taken: %s answers %s (it needs `pprof yes` and metrics-addr)", request.URL, answer.Status)
+	}
+	return nil
+}
+
+// profilePath begins the paths of profiles.
+const profilePath = "/debug/pprof/"
+
+// profileURL is where profiles are taken, without how long.
+func profileURL(address string) string {
 	url := address
 	if !strings.Contains(url, "://") {
 		url = "http://" + url
 	}
-	if !strings.Contains(url, "/debug/pprof/") {
-		url = strings.TrimSuffix(url, "/") + "/debug/pprof/profile"
+	if !strings.Contains(url, profilePath) {
+		url = strings.TrimSuffix(url, "/") + profilePath + "profile"
 	}
+	return url
+}
+
+// Fetch takes a CPU profile of some whole seconds, at least one, from a
+// metrics-addr (HOST:PORT) or from the URL of a profile, and returns it as it
+// came and read. It returns after that many seconds, or when ctx is done.
+func Fetch(ctx context.Context, address string, seconds int) (raw []byte, p *profile.Profile, err error) {
+	url := profileURL(address)
 	separator := "?"
 	if strings.Contains(url, "?") {
 		separator = "&"
