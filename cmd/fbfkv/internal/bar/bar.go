@@ -51,10 +51,12 @@ func (b *Bar) Say(text string, done, total int64) {
 	}
 	if b.bar == nil {
 		b.bar = progressbar.NewOptions64(max(total, 1), progressbar.OptionSetWriter(b.out), progressbar.OptionFullWidth(),
-			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionClearOnFinish())
+			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
 	}
-	b.bar.Describe(text)
+	// Set64 draws both if the percentage is another, and else Describe does.
+	progressbar.OptionSetDescription(text)(b.bar)
 	_ = b.bar.Set64(min(done, max(total, 1)-1)) // the last piece would remove it
+	b.bar.Describe(text)
 }
 
 // Clear removes the bar.

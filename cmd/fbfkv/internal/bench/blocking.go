@@ -56,7 +56,7 @@ func (w *worker) pace(ctx context.Context, over <-chan struct{}) {
 		finished := w.finished(now)
 		sleep := int64(waitIdle * 1e6)
 		if w.schedule.open() {
-			sleep = min(sleep, max(w.schedule.at(w.schedule.next)-now, 1000))
+			sleep = min(sleep, max(w.schedule.at(w.schedule.next)-now, sendGrain))
 		}
 		w.wakeIdle(now, finished)
 		w.mu.Unlock()

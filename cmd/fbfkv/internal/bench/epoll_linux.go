@@ -23,6 +23,7 @@ type epollLoop struct {
 	ctx     context.Context
 	epoll   int
 	timer   int // of an open loop
+	alarm   alarm
 	idle    []*conn
 	revived chan revival
 }
@@ -47,7 +48,7 @@ func serveEpoll(ctx context.Context, w *worker, t *Target) (err error) {
 		return fmt.Errorf("timerfd: %w", err)
 	}
 	defer unix.Close(l.timer)
-	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.timer, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: -1}); err != nil {
+	if err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, l.timer, &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLET, Fd: -1}); err != nil {
 		return fmt.Errorf("epoll: %w", err)
 	}
 	defer l.close()
@@ -135,9 +136,7 @@ func (l *epollLoop) run() error {
 // event serves what happened to one descriptor.
 func (l *epollLoop) event(e unix.EpollEvent) error {
 	if e.Fd < 0 {
-		var count [8]byte
-		_, _ = unix.Read(l.timer, count[:]) // it only has to be read
-		return nil
+		return nil // edge-triggered, it need not be read
 	}
 	c := l.w.conns[e.Fd]
 	if c.fd < 0 {
@@ -235,8 +234,12 @@ func (l *epollLoop) feed(now int64) error {
 	if !s.open() || len(l.idle) == 0 || l.w.stopping {
 		return nil
 	}
-	wait := max(s.at(s.next)-l.w.now(), 1)
-	return unix.TimerfdSettime(l.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(wait)}, nil)
+	now = l.w.now()
+	at, set := l.alarm.next(now, s.at(s.next))
+	if !set {
+		return nil
+	}
+	return unix.TimerfdSettime(l.timer, 0, &unix.ItimerSpec{Value: unix.NsecToTimespec(max(at-now, 1))}, nil)
 }
 
 // lose closes a broken connection and begins to make it again.

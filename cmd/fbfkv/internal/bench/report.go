@@ -25,9 +25,10 @@ func (r *Result) print(out io.Writer) {
 	}
 	fmt.Fprintf(out, "  throughput  %s operations/s  (%d in %.2f s; the generator used %.2f s of CPU)\n",
 		thousands(r.Throughput), r.Operations, r.Seconds, r.CPU)
-	l := r.Latency
-	fmt.Fprintf(out, "  latency     p50 %s  p95 %s  p99 %s  p99.9 %s  max %s\n",
-		short(l.P50), short(l.P95), short(l.P99), short(l.P999), short(l.Max))
+	if l := r.Latency; r.Operations > 0 {
+		fmt.Fprintf(out, "  latency     p50 %s  p95 %s  p99 %s  p99.9 %s  max %s\n",
+			short(l.P50), short(l.P95), short(l.P99), short(l.P999), short(l.Max))
+	}
 	if r.Duplicates > 0 {
 		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.Duplicates, 100*float64(r.Duplicates)/float64(max(r.Sent, 1)))
 	}

@@ -101,7 +101,7 @@ func (o *Options) frame(ctx context.Context) (*frame, error) {
 	c := o.Target.client()
 	defer c.Close()
 	if err := c.Ping(ctx).Err(); err != nil {
-		return nil, fmt.Errorf("%s: %w", o.Target.address, err)
+		return nil, fmt.Errorf("%s does not answer PING: %w", o.Target.address, err)
 	}
 	s := setup{prefix: o.KeyPrefix, window: o.Window}
 	if p := o.workload.prepare; p != nil {
