@@ -43,8 +43,15 @@ type walPosition struct {
 }
 
 // encode returns one slot.
-func (p walPosition) encode() [walMarkSlot]byte {
-	var b [walMarkSlot]byte
+func (p walPosition) encode() (b [walMarkSlot]byte) {
+	p.put(&b)
+	return b
+}
+
+// put writes one slot to memory that is on the heap already: the checksum's
+// function takes it there.
+func (p walPosition) put(b *[walMarkSlot]byte) {
+	*b = [walMarkSlot]byte{}
 	copy(b[:], walMarkMagic)
 	binary.BigEndian.PutUint64(b[8:], p.generation)
 	binary.BigEndian.PutUint64(b[16:], p.File)
@@ -53,7 +60,6 @@ func (p walPosition) encode() [walMarkSlot]byte {
 		binary.BigEndian.PutUint32(b[32:], 1)
 	}
 	binary.BigEndian.PutUint32(b[36:], crc32.Checksum(b[:36], castagnoli))
-	return b
 }
 
 func decodeWALPosition(b []byte) (walPosition, bool) {
@@ -176,7 +182,7 @@ func (m *walMark) set(file uint64, offset int64) error {
 func (m *walMark) write(file uint64, offset int64) error {
 	m.last.generation++
 	m.last.File, m.last.Offset = file, max(offset, 0)
-	m.slot = m.last.encode()
+	m.last.put(&m.slot)
 	_, err := m.file.WriteAt(m.slot[:], int64(m.last.generation%2)*walMarkPage)
 	return err
 }
