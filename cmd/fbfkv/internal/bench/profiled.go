@@ -61,7 +61,9 @@ func profileNow(ctx context.Context, p *process, seconds int) (s spent, err erro
 	if err != nil {
 		return s, err
 	}
+	waited := watchWaits(p.cmd.Process.Pid)
 	raw, profile, err := cpuprofile.Fetch(ctx, p.web, seconds)
+	waits := waited()
 	if err != nil {
 		return s, err
 	}
@@ -74,6 +76,6 @@ func profileNow(ctx context.Context, p *process, seconds int) (s spent, err erro
 		return s, err
 	}
 	s = divideUsage(after.since(before), shares)
-	s.raw = raw
+	s.raw, s.waits = raw, waits
 	return s, nil
 }
