@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -13,7 +14,8 @@ import (
 
 // alternate runs every subject once per round, in turn and every other round
 // backwards, so that what drifts on the machine hits all alike. The result is
-// indexed by subject, then round. before is called before each run.
+// indexed by subject, then round; with an error it is what was measured before.
+// before is called before each run.
 func alternate(ctx context.Context, q *quiet, rounds int, subjects []Options, before func(*Options) error, progress func(done, total int)) ([][]*Result, error) {
 	results := make([][]*Result, len(subjects))
 	done := 0
@@ -23,11 +25,11 @@ func alternate(ctx context.Context, q *quiet, rounds int, subjects []Options, be
 				i = len(subjects) - 1 - i
 			}
 			if err := before(&subjects[i]); err != nil {
-				return nil, err
+				return results, err
 			}
 			r, err := q.run(ctx, subjects[i])
 			if err != nil {
-				return nil, err
+				return results, err
 			}
 			results[i] = append(results[i], r)
 			done++
@@ -95,6 +97,8 @@ type Comparison struct {
 	Throughput Ratio     `json:"throughput"`
 	P50        Ratio     `json:"p50"`
 	P99        Ratio     `json:"p99"`
+	// Interrupted says that not all rounds were run.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // compareCommand are the flags of `fbfkv bench compare`.
@@ -164,25 +168,29 @@ func (c *compareCommand) run(ctx context.Context, a, b string, stdout, stderr io
 		progress.Set("comparing", false, int64(done), int64(total))
 	})
 	progress.Clear()
-	if err != nil {
+	rounds := min(len(results[0]), len(results[1]))
+	if err != nil && (ctx.Err() == nil || rounds == 0) {
 		return err
 	}
+	for i := range results {
+		results[i] = results[i][:rounds]
+	}
 	all := Comparison{
-		A: results[0], B: results[1],
+		A: results[0], B: results[1], Interrupted: err != nil,
 		Throughput: ratio(results[0], results[1], throughput),
 		P50:        ratio(results[0], results[1], func(r *Result) float64 { return r.Latency.P50 }),
 		P99:        ratio(results[0], results[1], p99),
 	}
 	if c.json {
-		return printJSON(stdout, all)
+		return errors.Join(err, printJSON(stdout, all))
 	}
-	if err := all.print(stdout); err != nil {
-		return err
-	}
-	return c.quiet.print(stdout)
+	return errors.Join(err, all.print(stdout), c.quiet.print(stdout))
 }
 
 func (c *Comparison) print(out io.Writer) error {
+	if c.Interrupted {
+		fmt.Fprintf(out, "interrupted after %d rounds\n", len(c.A))
+	}
 	fmt.Fprintf(out, "A  %s on %s\nB  %s on %s\n\n", c.A[0].Workload, c.A[0].Target, c.B[0].Workload, c.B[0].Target)
 	fmt.Fprintf(out, "%-12s %14s %14s   %s\n", "", "A", "B", "A/B (lowest to highest of a round)")
 	for _, line := range []struct {

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"strings"
 	"testing"
@@ -49,6 +51,26 @@ func TestCompare(t *testing.T) {
 	}
 	if _, err = runCommand(t, append(args, "--rounds", "0")...); err == nil {
 		t.Error("no rounds were accepted")
+	}
+}
+
+// TestCompareInterrupted compares the rounds that were over.
+func TestCompareInterrupted(t *testing.T) {
+	s := newCounterServer(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.reply = func(n int64, usual string) string {
+		if n == 550 { // in the second round
+			cancel()
+		}
+		return usual
+	}
+	c := &compareCommand{o: DefaultOptions(), a: "cincrby", b: "incrby", rounds: 5, quiet: quiet{maxSteal: 1}}
+	c.o.Duration, c.o.Count, c.o.Connections = 0, 200, 2
+	var out bytes.Buffer
+	err := c.run(ctx, s.Addr().String(), s.Addr().String(), &out, new(bytes.Buffer))
+	if !errors.Is(err, errInterrupted) || !strings.Contains(out.String(), "interrupted after 1 rounds") {
+		t.Errorf("%v: %s", err, &out)
 	}
 }
 

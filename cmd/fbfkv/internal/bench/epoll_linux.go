@@ -8,8 +8,6 @@ import (
 	"net"
 	"runtime"
 	"slices"
-	"strconv"
-	"sync"
 
 	"golang.org/x/sys/unix"
 
@@ -30,9 +28,6 @@ type epollLoop struct {
 	revived chan revival
 }
 
-// loopThreads holds the numbers of the threads that run epoll loops now, as strings.
-var loopThreads sync.Map
-
 // revival is a connection that was made again, or not.
 type revival struct {
 	c   *conn
@@ -44,8 +39,6 @@ type revival struct {
 func serveEpoll(ctx context.Context, w *worker, t *Target) (err error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	loopThreads.Store(strconv.Itoa(unix.Gettid()), nil)
-	defer loopThreads.Delete(strconv.Itoa(unix.Gettid()))
 	l := &epollLoop{w: w, target: t, ctx: ctx, revived: make(chan revival, len(w.conns))}
 	if l.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return fmt.Errorf("epoll: %w", err)

@@ -61,9 +61,7 @@ func profileNow(ctx context.Context, p *process, seconds int) (s spent, err erro
 	if err != nil {
 		return s, err
 	}
-	waited := watchWaits(p.cmd.Process.Pid)
 	raw, profile, err := cpuprofile.Fetch(ctx, p.web, seconds)
-	waits := waited()
 	if err != nil {
 		return s, err
 	}
@@ -76,6 +74,6 @@ func profileNow(ctx context.Context, p *process, seconds int) (s spent, err erro
 		return s, err
 	}
 	s = divideUsage(after.since(before), shares)
-	s.raw, s.waits = raw, waits
+	s.raw = raw
 	return s, nil
 }

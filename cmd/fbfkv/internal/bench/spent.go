@@ -29,7 +29,6 @@ type spent struct {
 	// steal is the share of the machine's processor time that the hypervisor gave to
 	// others; it is contained in spentElsewhere.
 	steal float64
-	waits waits  // what the idle share waits for
 	raw   []byte // the profile as it came, for go tool pprof
 	// perOp is the server's processor time for one operation, in µs; 0: unknown.
 	perOp float64
@@ -97,7 +96,7 @@ func (s spent) bound() string {
 	case s.of[spentElsewhere] >= takenFrom:
 		by = "other work on the machine"
 	case s.of[spentIdle] >= waitsFrom:
-		by = s.waits.String()
+		by = fmt.Sprintf("waiting, %.0f %% idle (for what is not in a profile of processor time)", 100*s.of[spentIdle])
 	}
 	return by + "; most: " + strings.Join(most, ", ")
 }
