@@ -53,8 +53,9 @@ func (l *progressLine) text(s soFar) string {
 	if len(l.recent) > ratePeriods {
 		before = l.recent[0]
 	}
-	rate := divide(float64(s.done-before.done), (s.elapsed - before.elapsed).Seconds())
-	text += fmt.Sprintf(" ops, %s ops/s", tickLabel(rounded(int64(rate))))
+	good := s.done - s.failed - (before.done - before.failed)
+	rate := divide(float64(good), (s.elapsed - before.elapsed).Seconds())
+	text += fmt.Sprintf(" ops, %s ops/s", tickLabel(rounded(int64(rate)))) // without errors, as the throughput
 	if s.p99 > 0 {
 		text += ", p99 " + short(s.p99)
 	}
