@@ -103,6 +103,7 @@ type load struct {
 type look struct {
 	done    bool
 	version uint64
+	tags    uint8              // of the filters that were positive
 	runs    []*persistence.Run // newest first
 	found   bool
 	seen    Seen
