@@ -395,6 +395,20 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestDamagedSnapshots",
 	},
 	{
+		guarantee: "G1", name: "a run's filter lacks what the run has",
+		file:     "persistence/runwriter.go",
+		old:      "	w.filter.add(hash)\n",
+		new:      "	if seq%64 != 0 {\n		w.filter.add(hash)\n	}\n",
+		packages: "./persistence ./store", tests: "TestRunFilter|TestRunFiltersSpareLookUps",
+	},
+	{
+		guarantee: "G1", name: "an opid is new although a run's filter leaves it open",
+		file:     "store/judge.go",
+		old:      "	if len(l.runs) > 0 {\n		return false\n	}\n	l.done = true\n",
+		new:      "	l.done = true\n",
+		packages: "./store", tests: "TestRunFiltersSpareLookUps",
+	},
+	{
 		guarantee: "G5", name: "EXACT dismisses on a filter's positive alone",
 		file:     "store/judge.go",
 		old:      "	if tags&tagApprox != 0 {\n		r.verdict = verdictMaybe\n",
