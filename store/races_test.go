@@ -171,7 +171,7 @@ func preparedCIncr(s *Store, b *Batch, id string) (x *decider, ready bool) {
 	x = b.exec.crew.deciders[0]
 	x.lock()
 	defer x.unlock()
-	return x, x.prepare()
+	return x, x.prepare(x.from, x.to)
 }
 
 // TestRunFiltersSpareLookUps: what the filter of a table takes for known by mistake is
@@ -277,7 +277,7 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	b.exec.begin(s, &b)
 	x := b.exec.crew.deciders[0]
 	x.lock()
-	if x.prepare() {
+	if x.prepare(x.from, x.to) {
 		t.Fatal("k is in memory")
 	}
 	x.unlock()
