@@ -388,6 +388,13 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestRefreshIsLogged|TestPowerLoss",
 	},
 	{
+		guarantee: "G4", name: "what was decided before something is read is not in the log when others go on",
+		file:     "store/execute.go",
+		old:      "		x.apply()\n		x.unlock()\n		x.blocks()\n",
+		new:      "		x.unlock()\n		x.blocks()\n",
+		packages: "./store", tests: "TestPiecesAreCommitted",
+	},
+	{
 		guarantee: "G4", name: "the log is trimmed up to the newest snapshot",
 		file:     "store/checkpoint.go",
 		old:      "	keep := min(list[1].Seq, c.state.seq)\n",

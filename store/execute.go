@@ -23,9 +23,9 @@ import (
 //	wait     until everything the replies depend on is durable (G3)
 //
 // A large batch of operations with one key each is split: lock to apply are
-// done share by share, a few partitions at a time (decider.go). A lock is then held
-// for a fraction of the batch only, and what is not in memory is waited for by its
-// share alone. Several goroutines work on the shares, unless other batches are
+// done share by share, a few partitions at a time (decider.go), and prepare and decide
+// piece by piece. A lock is then held for a fraction of the batch only, and what is not
+// in memory is waited for by its share alone. Several goroutines work on the shares, unless other batches are
 // under way, which are worth more than help.
 type execution struct {
 	s       *Store

@@ -247,6 +247,62 @@ func TestLookUpIsRepeated(t *testing.T) {
 	}
 }
 
+// TestPiecesAreCommitted: when a batch must read something, what it has decided before is
+// committed, and nothing else is: others go on from there, and so does the next start
+// (G2, G4).
+func TestPiecesAreCommitted(t *testing.T) {
+	fs := vfs.NewMem()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
+	s := open()
+	for i := range 100 {
+		cincr(s, "k", strconv.Itoa(i), 1)
+	}
+	must(t, s.Close())
+	s = open() // whose runs have no filters in memory
+	get(s, "k") // into memory
+	var b Batch
+	for i := range 2*pieceSize + 1 {
+		o := b.Add(CIncrBy)
+		o.Key, o.ID, o.Delta = []byte("k"), []byte("new"+strconv.Itoa(i)), 1
+		if i == 2*pieceSize-1 {
+			o.ID = []byte("5")
+		}
+	}
+	blocked := false
+	b.OnBlock = func() {
+		if blocked {
+			return
+		}
+		blocked = true
+		p := s.partitions[0]
+		p.mu.Lock()
+		if p.recordAt != 0 {
+			t.Error("a record is begun and not in the log")
+		}
+		p.mu.Unlock()
+		wantOp(t, cincr(s, "k", "other", 1), 101+int64(pieceSize), true)
+	}
+	s.Execute(&b)
+	for i := range b.Ops {
+		want := int64(101 + i)
+		switch {
+		case i == 2*pieceSize-1:
+			want = 6 // as the first time
+		case i == 2*pieceSize:
+			want--
+			fallthrough
+		case i >= pieceSize:
+			want++ // the other
+		}
+		wantOp(t, b.Ops[i], want, i != 2*pieceSize-1)
+	}
+	must(t, s.CloseNow())
+	s = open()
+	if v, _ := get(s, "k"); v != int64(101+2*pieceSize) {
+		t.Errorf("after a crash k = %d", v)
+	}
+}
+
 // TestColdRowIsReadAgain: a row is read with no lock held. If its key was loaded
 // by someone else meanwhile, changed, written back and evicted, what was read
 // counts no longer (G4).
