@@ -190,15 +190,7 @@ func (s *sweeper) writeSpent(one sweep, points []profiled) error {
 	if len(points) == 0 {
 		return nil
 	}
-	rows := [][]string{spentHeader(one.x)}
-	for _, p := range points {
-		rows = append(rows, p.row())
-	}
-	if err := s.writeRows(one.name+"-profile", rows); err != nil {
-		return err
-	}
-	path := filepath.Join(s.out, one.name+"-profile.svg")
-	if err := writeBars(path, "What the processors do: "+one.name, one.x, points); err != nil {
+	if err := s.writeSpentFiles(one.name, one.x, points); err != nil {
 		return err
 	}
 	if s.into == "" {

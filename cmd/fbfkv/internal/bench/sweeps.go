@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"strconv"
-	"time"
 )
 
 // sweep is throughput against one thing that it depends on.
@@ -144,18 +143,3 @@ func windowAt(mode string) func(float64) trial {
 }
 
 func uniform(x float64) string { return fmt.Sprintf("uniform:%.0f", x) }
-
-// tails are the two servers whose latency over time is compared: one that
-// writes snapshots and refreshes filters all the time, and one that does neither.
-var tails = []struct {
-	name string
-	trial
-}{
-	{"with snapshots and refreshes", trial{args: []string{"--save", "3 1"},
-		setup: [][]string{{"CTABLE", "ALTER", "default", "WINDOW", "5000", "SKEW", "0"}}}},
-	{"without", trial{args: []string{"--save", "3600 1000000000"},
-		setup: [][]string{{"CTABLE", "ALTER", "default", "WINDOW", "3600000"}}}},
-}
-
-// tailInterval is the length of the intervals whose latencies are drawn.
-const tailInterval = 500 * time.Millisecond
