@@ -248,8 +248,8 @@ func (s *sweeper) fillQuiet(ctx context.Context, side *tailSide, rate float64) e
 }
 
 // keepBusy lets a server write snapshots and resize its filters in turn until it is
-// stopped. The new filters are for as many ids as the window takes, or for a quarter,
-// which they outgrow.
+// stopped. The new filters are for as many ids as the window takes, or for a sixteenth,
+// which they outgrow at once.
 func keepBusy(ctx context.Context, p *process, ids int64) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	over := make(chan error, 1)
@@ -265,7 +265,7 @@ func keepBusy(ctx context.Context, p *process, ids int64) (stop func() error) {
 				return
 			case <-tick.C:
 			}
-			command, refused := []any{"CTABLE", "ALTER", "default", "CAPACITY", max(1, ids>>(beat/2%2*2))}, ""
+			command, refused := []any{"CTABLE", "ALTER", "default", "CAPACITY", max(1, ids>>(beat/2%2*4))}, ""
 			if beat%2 == 0 {
 				// One may still be under way.
 				command, refused = []any{"BGSAVE"}, "already in progress"
