@@ -60,6 +60,9 @@ func (s *sweeper) lengthOf(one sweep, j job) float64 {
 	t := one.curves[j.curve].at(one.points[j.point])
 	seconds := 0.3 + t.warmup + float64(s.rounds)*s.seconds*1.2
 	if t.preload > 0 && (!one.byPoint || j.curve == 0) {
+		if t.settle {
+			seconds += 2 * settleLook.Seconds()
+		}
 		rate := fillRate
 		if t.fillKeys != "" {
 			rate = createRate
@@ -76,6 +79,7 @@ func (s *sweeper) lengthOf(one sweep, j job) float64 {
 type figuresOf struct {
 	*Result
 	serverCPU float64 // processors used by the server, on average
+	others    float64 // the largest share of the processors that others had, in any round of the point
 }
 
 // sweep measures every point and writes the files. What fails is noted; the
@@ -164,7 +168,7 @@ func (s *sweeper) keptAs(name ...string) string {
 // writeSweep writes what was measured; nothing if nothing was.
 func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
 	c := chart{title: one.title, x: one.x, y: "thousand operations per second", logX: !one.linear}
-	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors"}}
+	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors", "others_percent"}}
 	for i, curve := range one.curves {
 		l := line{name: curve.name}
 		for k, m := range points[i] {
@@ -174,7 +178,7 @@ func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
 			x := one.points[k]
 			l.x, l.y = append(l.x, x), append(l.y, m.Throughput/1e3)
 			rows = append(rows, []string{fmt.Sprint(x), curve.name, number(m.Throughput), number(m.Latency.P50 * 1e3), number(m.Latency.P99 * 1e3),
-				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds))})
+				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds)), number(100 * m.others)})
 		}
 		c.lines = append(c.lines, l)
 	}
@@ -239,7 +243,11 @@ func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options,
 		return m, o, err
 	}
 	slices.SortFunc(all, func(a, b figuresOf) int { return cmp.Compare(a.Throughput, b.Throughput) })
-	return all[len(all)/2], o, nil
+	m = all[len(all)/2]
+	for _, r := range all {
+		m.others = max(m.others, r.Steal)
+	}
+	return m, o, nil
 }
 
 // loads runs a trial's load for every round.
@@ -286,8 +294,14 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 		o.Keys = t.fillKeys
 	}
 	o.progress = func(done int64, _ time.Duration) { s.progress.Set("filling", false, done, o.Count) }
-	if _, err := s.load(ctx, o); err != nil || t.restart == nil {
+	if _, err := s.load(ctx, o); err != nil {
 		return err
+	}
+	if t.settle {
+		return s.settle(ctx)
+	}
+	if t.restart == nil {
+		return nil
 	}
 	if err := s.server.do(ctx, "SAVE"); err != nil {
 		return err
