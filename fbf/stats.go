@@ -32,7 +32,7 @@ type GenerationStats struct {
 // Stats computes the figures at logged time now. It is not meant for the hot path.
 func (f *Filter) Stats(now int64) Stats {
 	st := Stats{Segments: len(f.segs), Bytes: f.bytes, Items: f.Len(), Inserted: f.inserted, Refreshes: f.refreshes,
-		Opened: uint64(f.nextID), EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.latest(), Full: f.Full()}
+		Opened: uint64(f.nextID - 1), EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.latest(), Full: f.Full()}
 	for _, s := range f.segs {
 		for i := 1; i <= lanes; i++ {
 			l := (s.head + uint8(i)) & 7
