@@ -79,7 +79,10 @@ func (s *sweeper) lengthOf(one sweep, j job) float64 {
 type figuresOf struct {
 	*Result
 	serverCPU float64 // processors used by the server, on average
-	others    float64 // the largest share of the processors that others had, in any round of the point
+	others    float64 // the largest share of the processors that the hypervisor gave to others, in any round of the point
+	// elsewhere is the share of the processors that neither the server nor the generator
+	// used, and that was not idle: other programs, the kernel's own threads, the hypervisor.
+	elsewhere float64
 }
 
 // sweep measures every point and writes the files. What fails is noted; the
@@ -168,7 +171,7 @@ func (s *sweeper) keptAs(name ...string) string {
 // writeSweep writes what was measured; nothing if nothing was.
 func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
 	c := chart{title: one.title, x: one.x, y: "thousand operations per second", logX: !one.linear}
-	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors", "others_percent"}}
+	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors", "others_percent", "elsewhere_percent"}}
 	for i, curve := range one.curves {
 		l := line{name: curve.name}
 		for k, m := range points[i] {
@@ -178,7 +181,7 @@ func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
 			x := one.points[k]
 			l.x, l.y = append(l.x, x), append(l.y, m.Throughput/1e3)
 			rows = append(rows, []string{fmt.Sprint(x), curve.name, number(m.Throughput), number(m.Latency.P50 * 1e3), number(m.Latency.P99 * 1e3),
-				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds)), number(100 * m.others)})
+				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds)), number(100 * m.others), number(100 * m.elsewhere)})
 		}
 		c.lines = append(c.lines, l)
 	}
@@ -324,16 +327,16 @@ func (s *sweeper) loadQuietly(ctx context.Context, o Options) (figuresOf, error)
 
 // load runs one load.
 func (s *sweeper) load(ctx context.Context, o Options) (m figuresOf, err error) {
-	before, _, err := s.server.cpu()
+	before, err := usageOf(s.server)
 	if err != nil {
 		return m, err
 	}
-	began := time.Now()
 	if m.Result, err = Run(ctx, o); err != nil {
 		return m, err
 	}
-	after, _, err := s.server.cpu()
-	m.serverCPU = (after - before) / time.Since(began).Seconds()
+	after, err := usageOf(s.server)
+	used := after.since(before)
+	m.serverCPU, m.elsewhere = used.server/after.at.Sub(before.at).Seconds(), used.elsewhere()
 	s.sent += m.Sent
 	if len(m.Errors) > 0 {
 		return m, fmt.Errorf("error replies: %v", m.Errors)

@@ -24,7 +24,7 @@ func (side *tailSide) figures(of func(*Result) float64) []float64 { return figur
 // picture, the profiles, and the comparison into the document.
 func (s *sweeper) writeTails(sides []*tailSide, rate float64, points []profiled) error {
 	series := [][]string{{"second", "round", "server", "operations", "p50_ms", "p99_ms", "p99.9_ms", "max_ms", "others_percent"}}
-	rounds := [][]string{{"round", "server", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "max_ms", "others_percent",
+	rounds := [][]string{{"round", "server", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "max_ms", "others_percent", "elsewhere_percent",
 		"ids_at_begin", "ids_at_end", "snapshots", "refreshes", "resizes", "flushes", "compactions", "server_processors"}}
 	c := chart{title: "Latency over time at half the full load, pipeline 16", x: "time measured, s", y: "latency, ms", logY: true}
 	for _, side := range sides {
@@ -41,7 +41,7 @@ func (s *sweeper) writeTails(sides []*tailSide, rate float64, points []profiled)
 			began += s.tail.Seconds()
 			l, d := r.Latency, r.did
 			row := []string{round, side.name}
-			for _, v := range []float64{r.Throughput, l.P50 * 1e3, l.P99 * 1e3, l.P999 * 1e3, l.Max * 1e3, 100 * r.Steal,
+			for _, v := range []float64{r.Throughput, l.P50 * 1e3, l.P99 * 1e3, l.P999 * 1e3, l.Max * 1e3, 100 * r.Steal, 100 * r.elsewhere,
 				r.from, d.ids, d.snapshots, d.refreshes, d.resizes, d.flushes, d.compactions, r.serverCPU} {
 				row = append(row, number(v))
 			}
@@ -82,28 +82,28 @@ func tailMarkdown(busy, quiet *tailSide, rate, seconds float64) string {
 	}
 	fmt.Fprintf(&b, "%d rounds of %.0f s in turn, %s operations a second, half of the full rate. The p99.9 of the busy server is %.2f times that of the quiet one\n"+
 		"(medians; in single rounds %.2f to %.2f); the goal, at most %d times, is %s.\n\n", len(busy.rounds), seconds, thousands(rate), r.Ratio, r.Lowest, r.Most, tailGoal, verdict)
-	b.WriteString("| server | p99.9 of each round, ms | median | longest | ids remembered | snapshots | refreshes | resizes | flushes | compactions | others had |\n" +
-		"| --- | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |\n")
+	b.WriteString("| server | p99.9 of each round, ms | median | longest | ids remembered | snapshots | refreshes | resizes | flushes | compactions | others had | elsewhere |\n" +
+		"| --- | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n")
 	for _, side := range []*tailSide{busy, quiet} {
 		var each []string
 		var sum activity
 		least, most := 0.0, 0.0
-		longest, others := 0.0, 0.0
+		longest, others, elsewhere := 0.0, 0.0, 0.0
 		for i, r := range side.rounds {
 			each = append(each, fmt.Sprintf("%.1f", r.Latency.P999*1e3))
 			if i == 0 || r.from < least {
 				least = r.from
 			}
 			most = max(most, r.from, r.did.ids)
-			longest, others = max(longest, r.Latency.Max), max(others, r.Steal)
+			longest, others, elsewhere = max(longest, r.Latency.Max), max(others, r.Steal), max(elsewhere, r.elsewhere)
 			sum.snapshots += r.did.snapshots
 			sum.refreshes += r.did.refreshes
 			sum.resizes += r.did.resizes
 			sum.flushes += r.did.flushes
 			sum.compactions += r.did.compactions
 		}
-		fmt.Fprintf(&b, "| %s | %s | %.1f | %.0f | %.1f to %.1f million | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f %% |\n", side.name, strings.Join(each, ", "),
-			median(side.figures(p999))*1e3, longest*1e3, least/1e6, most/1e6, sum.snapshots, sum.refreshes, sum.resizes, sum.flushes, sum.compactions, 100*others)
+		fmt.Fprintf(&b, "| %s | %s | %.1f | %.0f | %.1f to %.1f million | %.0f | %.0f | %.0f | %.0f | %.0f | %.0f %% | %.0f %% |\n", side.name, strings.Join(each, ", "),
+			median(side.figures(p999))*1e3, longest*1e3, least/1e6, most/1e6, sum.snapshots, sum.refreshes, sum.resizes, sum.flushes, sum.compactions, 100*others, 100*elsewhere)
 	}
 	return b.String()
 }

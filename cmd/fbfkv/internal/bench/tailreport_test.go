@@ -12,7 +12,7 @@ func TestTailMarkdown(t *testing.T) {
 		s := &tailSide{name: name}
 		for i, v := range p999 {
 			r := &Result{Latency: latency{P999: v, Max: 2 * v}, Steal: 0.01 * float64(i)}
-			s.rounds = append(s.rounds, tailRound{figuresOf: figuresOf{Result: r}, from: 1e6, did: did})
+			s.rounds = append(s.rounds, tailRound{figuresOf: figuresOf{Result: r, elsewhere: 0.1}, from: 1e6, did: did})
 		}
 		return s
 	}
@@ -23,8 +23,8 @@ func TestTailMarkdown(t *testing.T) {
 		want        []string
 	}{
 		{"met", []float64{0.02, 0.03, 0.04}, []float64{0.01, 0.02, 0.01},
-			[]string{"3.00 times", "1.50 to 4.00", "is met", "| busy | 20.0, 30.0, 40.0 | 30.0 | 80 | 1.0 to 2.0 million | 9 | 300 | 48 | 6 | 3 | 2 % |",
-				"| quiet | 10.0, 20.0, 10.0 | 10.0 | 40 | 1.0 to 1.0 million | 0 | 0 | 0 | 0 | 0 | 2 % |"}},
+			[]string{"3.00 times", "1.50 to 4.00", "is met", "| busy | 20.0, 30.0, 40.0 | 30.0 | 80 | 1.0 to 2.0 million | 9 | 300 | 48 | 6 | 3 | 2 % | 10 % |",
+				"| quiet | 10.0, 20.0, 10.0 | 10.0 | 40 | 1.0 to 1.0 million | 0 | 0 | 0 | 0 | 0 | 2 % | 10 % |"}},
 		{"missed", []float64{0.04, 0.04, 0.04}, []float64{0.01, 0.01, 0.01}, []string{"4.00 times", "is **missed**"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
