@@ -231,8 +231,14 @@ func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options,
 	o.Duration = time.Duration(s.seconds * float64(time.Second))
 	o.Warmup = o.Duration / 5
 	t.change(&o)
+	before := s.sent
 	if err := s.fill(ctx, t, o); err != nil {
 		return m, o, err
+	}
+	if t.settle && s.sent > before {
+		if err := s.settle(ctx); err != nil {
+			return m, o, err
+		}
 	}
 	if t.warmup > 0 {
 		warm := o
@@ -297,14 +303,8 @@ func (s *sweeper) fill(ctx context.Context, t trial, o Options) error {
 		o.Keys = t.fillKeys
 	}
 	o.progress = func(done int64, _ time.Duration) { s.progress.Set("filling", false, done, o.Count) }
-	if _, err := s.load(ctx, o); err != nil {
+	if _, err := s.load(ctx, o); err != nil || t.restart == nil {
 		return err
-	}
-	if t.settle {
-		return s.settle(ctx)
-	}
-	if t.restart == nil {
-		return nil
 	}
 	if err := s.server.do(ctx, "SAVE"); err != nil {
 		return err

@@ -33,6 +33,9 @@ func (s *sweeper) writeTails(sides []*tailSide, rate float64, points []profiled)
 		for i, r := range side.rounds {
 			round, others := fmt.Sprint(i+1), number(100*r.Steal)
 			for _, at := range r.Series {
+				if at.Second > s.tail.Seconds() {
+					continue // the last replies, of an interval that had just begun
+				}
 				series = append(series, []string{number(began + at.Second), round, side.name, fmt.Sprint(at.Operations), number(at.P50 * 1e3),
 					number(at.P99 * 1e3), number(at.P999 * 1e3), number(at.Max * 1e3), others})
 				slow.x, slow.y = append(slow.x, began+at.Second), append(slow.y, at.P999*1e3)
