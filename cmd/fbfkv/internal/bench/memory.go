@@ -34,8 +34,8 @@ type memoryCase struct {
 // the ids, is as small as can be, and so is the buffer of records in one case.
 var memoryCases = []memoryCase{
 	{row: "memory-APPROX", mode: "APPROX", what: "APPROX", args: []string{"--block-cache", "1mb"}, goal: 9},
-	{row: "memory-EXACT", mode: "EXACT", what: "EXACT, exact-record-memory 8mb", args: []string{"--block-cache", "1mb", "--exact-record-memory", "8mb"}, goal: 6},
-	{row: "memory-EXACT-default", mode: "EXACT", what: "EXACT, exact-record-memory as by default", args: []string{"--block-cache", "1mb"}, goal: 6, disk: true},
+	{row: "memory-EXACT", mode: "EXACT", what: "EXACT, record memory 8mb", args: []string{"--block-cache", "1mb", "--exact-record-memory", "8mb"}, goal: 6},
+	{row: "memory-EXACT-default", mode: "EXACT", what: "EXACT, default record memory", args: []string{"--block-cache", "1mb"}, goal: 6, disk: true},
 }
 
 const memoryRedis = "memory-redis"

@@ -43,7 +43,7 @@ func noGoal(name, what string, r Ratio, note string) Row {
 }
 
 // rowFormat are the columns of the printed table.
-const rowFormat = "%-21s %-69s %-22s %-8s %-6s %-6s %s\n"
+const rowFormat = "%-21s %-75s %-22s %-8s %-6s %-6s %s\n"
 
 // print writes the row for people or, as a line of JSON, for programs.
 func (r Row) print(out io.Writer, asJSON bool) error {
