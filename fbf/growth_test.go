@@ -60,6 +60,9 @@ func TestGrowthEndsAtTheLoad(t *testing.T) {
 			if len(s.f.segs) != 1 || got > most {
 				t.Errorf("error %g, %.0f/s: %d segments, %.1f bits per id of the window, want at most %.0f", target, rate, len(s.f.segs), got, most)
 			}
+			if opened := s.f.Stats(s.now).Opened; opened != uint64(s.done[Open])+1 {
+				t.Errorf("error %g, %.0f/s: %d segments opened by the figures, %d by the events", target, rate, opened, s.done[Open]+1)
+			}
 			if s.worst > target || s.done[Open] > 5 {
 				t.Errorf("error %g, %.0f/s: effective FPP reached %.3g, %d segments opened", target, rate, s.worst, s.done[Open])
 			}

@@ -10,6 +10,7 @@ type Stats struct {
 	Items            uint64 // ids remembered now
 	Inserted         uint64 // ids inserted since New
 	Refreshes        uint64 // generations sealed since New
+	Opened           uint64 // segments opened since New, the first included: each after it is a resize or a new policy
 	EffectiveFPP     float64
 	GuaranteedWindow int64 // ms; every id inserted from now on is recognised at least so long
 	RefreshPeriod    int64 // ms between two refreshes at the latest
@@ -31,7 +32,7 @@ type GenerationStats struct {
 // Stats computes the figures at logged time now. It is not meant for the hot path.
 func (f *Filter) Stats(now int64) Stats {
 	st := Stats{Segments: len(f.segs), Bytes: f.bytes, Items: f.Len(), Inserted: f.inserted, Refreshes: f.refreshes,
-		EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.latest(), Full: f.Full()}
+		Opened: uint64(f.nextID - 1), EffectiveFPP: f.EffectiveFPP(), GuaranteedWindow: f.opts.Window, RefreshPeriod: f.opts.latest(), Full: f.Full()}
 	for _, s := range f.segs {
 		for i := 1; i <= lanes; i++ {
 			l := (s.head + uint8(i)) & 7

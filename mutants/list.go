@@ -388,11 +388,32 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestRefreshIsLogged|TestPowerLoss",
 	},
 	{
+		guarantee: "G4", name: "what was decided before something is read is not in the log when others go on",
+		file:     "store/execute.go",
+		old:      "		x.apply()\n		x.unlock()\n		x.blocks()\n",
+		new:      "		x.unlock()\n		x.blocks()\n",
+		packages: "./store", tests: "TestPiecesAreCommitted",
+	},
+	{
 		guarantee: "G4", name: "the log is trimmed up to the newest snapshot",
 		file:     "store/checkpoint.go",
 		old:      "	keep := min(list[1].Seq, c.state.seq)\n",
 		new:      "	keep := c.state.seq\n",
 		packages: "./store", tests: "TestDamagedSnapshots",
+	},
+	{
+		guarantee: "G1", name: "a run's filter lacks what the run has",
+		file:     "persistence/runwriter.go",
+		old:      "	w.filter.add(hash)\n",
+		new:      "	if seq%64 != 0 {\n		w.filter.add(hash)\n	}\n",
+		packages: "./persistence ./store", tests: "TestRunFilter|TestRunFiltersSpareLookUps",
+	},
+	{
+		guarantee: "G1", name: "an opid is new although a run's filter leaves it open",
+		file:     "store/judge.go",
+		old:      "	if len(l.runs) > 0 {\n		return false\n	}\n	l.done = true\n",
+		new:      "	l.done = true\n",
+		packages: "./store", tests: "TestRunFiltersSpareLookUps",
 	},
 	{
 		guarantee: "G5", name: "EXACT dismisses on a filter's positive alone",

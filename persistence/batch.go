@@ -103,13 +103,14 @@ func finish(op *pebble.DeferredBatchOp) {
 	}
 }
 
-// Empty reports whether nothing was added since the last Wait.
+// Empty reports whether nothing was added since the last Wait, or since an Apply that
+// had no changes of Pebble.
 func (b *Batch) Empty() bool { return len(b.log) == 0 && b.b.Empty() }
 
 // Reset drops what was added and not yet applied.
 func (b *Batch) Reset() {
-	if !b.applied {
-		b.log = b.log[:0]
+	b.log = b.log[:0]
+	if !b.applied || !b.stored {
 		b.b.Reset()
 	}
 }
@@ -125,16 +126,20 @@ func (b *Batch) Reset() {
 // the changes are derived from is durable under every policy. A batch that has
 // both is one commit nevertheless: its record holds the changes too, and Open
 // makes up for those that a crash kept from Pebble.
+//
+// Before Wait a batch may be filled and applied again, if it has no changes of Pebble:
+// each time is a commit of its own, and Wait waits for all.
 func (b *Batch) Apply() error {
 	if err := b.db.failure(); err != nil {
 		return err
 	}
-	if b.applied {
+	logs, again := len(b.log) > 0, b.applied
+	if again && (b.stored || !b.b.Empty()) {
 		return errBatchState
 	}
-	b.applied, b.logged, b.stored = true, len(b.log) > 0, !b.b.Empty()
+	b.applied, b.logged, b.stored = true, logs || again && b.logged, !b.b.Empty()
 	var end recordEnd
-	if b.logged {
+	if logs {
 		var err error
 		if end, err = b.applyLog(); err != nil {
 			return err

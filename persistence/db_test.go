@@ -192,13 +192,7 @@ func TestBatchStates(t *testing.T) {
 		expect(t, "empty", b.Empty(), true)
 		b.AppendLog(0, seq, []byte("r"))
 		expect(t, "empty", b.Empty(), false)
-		if err := b.Apply(); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Apply(); !errors.Is(err, errBatchState) {
-			t.Fatal(err)
-		}
-		if err := b.Wait(); err != nil {
+		if err := errors.Join(b.Apply(), b.Wait()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -214,6 +208,54 @@ func TestBatchStates(t *testing.T) {
 	db = mustOpen(t, o)
 	defer mustClose(t, db)
 	expect(t, "log", logOf(t, db, 0, 0), "0=r 1=r 2=r ")
+}
+
+// TestApplyAgain: a batch of records is applied several times before Wait, which waits for
+// all of them; one with changes of Pebble is not.
+func TestApplyAgain(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.Fsync = Always
+	db := mustOpen(t, o)
+	b := db.NewBatch()
+	for round := range uint64(3) {
+		for i := range round {
+			b.AppendLog(0, 10*round+i, []byte("r"))
+			if err := b.Apply(); err != nil {
+				t.Fatal(err)
+			}
+			expect(t, "empty", b.Empty(), true)
+			if err := b.Apply(); err != nil { // of nothing
+				t.Fatal(err)
+			}
+		}
+		b.AppendLog(0, 99, []byte("dropped"))
+		b.Reset()
+		if err := errors.Join(b.Apply(), b.Wait()); err != nil {
+			t.Fatal(err)
+		}
+		if b.place > db.log.written {
+			t.Fatalf("%d bytes are written when Wait returns for %d", db.log.written, b.place)
+		}
+	}
+	state, record := func() { b.PutState(0, []byte("s")) }, func() { b.AppendLog(0, 50, []byte("r")) }
+	for _, c := range [][2]func(){{state, record}, {record, state}} {
+		c[0]()
+		if err := b.Apply(); err != nil {
+			t.Fatal(err)
+		}
+		c[1]()
+		if err := b.Apply(); !errors.Is(err, errBatchState) {
+			t.Fatal(err)
+		}
+		b.Reset()
+		if err := b.Wait(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, db)
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	expect(t, "log", logOf(t, db, 0, 0), "10=r 20=r 21=r 50=r ")
 }
 
 // A record may be larger than everything the log keeps for reuse.

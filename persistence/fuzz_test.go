@@ -49,7 +49,7 @@ func FuzzRunFile(f *testing.F) {
 	block = binary.BigEndian.AppendUint32(block, crc32.Checksum(block, castagnoli))
 	x := newRunIndex(1)
 	x.setEnd(0, uint64(len(block)))
-	index := x.ends[:runIndexEntry]
+	index := x.appendTo(nil)
 	footer := runFooter{version: runFileVersion, run: r, blocks: 1, index: uint64(len(block)), sum: crc32.Checksum(index, castagnoli)}
 	f.Add(footer.appendTo(append(append([]byte(nil), block...), index...)))
 	old := binary.BigEndian.AppendUint64([]byte{0, 0, 0, 0, 0, 0, 0, 7}, footer.index)

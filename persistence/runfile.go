@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math/bits"
-	"sort"
 	"strings"
 )
 
@@ -18,11 +16,10 @@ const (
 	runFileVersion = 2
 	// runBlockSize is how large blocks are on average. A look-up reads one:
 	// copying it out of the page cache, its checksum and the search are what
-	// grows with it, the index in memory, 5 bytes a block, what grows without.
+	// grows with it, the index in memory, 2.25 bytes a block, what grows without.
 	runBlockSize  = 512
 	runBlockSum   = 4 // the block's CRC, behind its records
-	runIndexEntry = 5 // where the block ends
-	runIndexPad   = 3 // so that an entry can be read as a whole word
+	runIndexEntry = 5 // in the file: where the block ends
 	maxRunBytes   = 1<<(8*runIndexEntry) - 1
 	minRunRecord  = 8 + 4 + 1 // hash, usual sequence, length of a small value
 	runFooterSize = 8 + 2 + 2 + 4 + 8 + 4*8 + 4 + 4
@@ -40,100 +37,28 @@ func isScratchRun(name string) bool {
 
 var scratchMark = fmt.Sprintf("-t%010d-", uint32(scratchTable))
 
-// runIndex tells where the blocks of a run are. A block holds the records of an
-// equal share of all hashes, so that its number follows from the hash: hashes are
-// uniform, and what is not only makes some blocks larger than others.
-type runIndex struct {
-	n int
-	// ends has, for each block, the offset behind its checksum in runIndexEntry
-	// bytes, which is also its form in the file; in memory, runIndexPad bytes
-	// follow. A block without records has no bytes.
-	ends []byte
-	// first is, in a file of version 1, the first hash of each block. There
-	// the records of one hash may go on in the blocks that follow.
-	first []uint64
-}
-
-func newRunIndex(blocks int) runIndex {
-	return runIndex{n: blocks, ends: make([]byte, blocks*runIndexEntry+runIndexPad)}
-}
-
-// end is where block i ends.
-func (x *runIndex) end(i int) uint64 {
-	return binary.BigEndian.Uint64(x.ends[i*runIndexEntry:]) >> (64 - 8*runIndexEntry)
-}
-
-func (x *runIndex) setEnd(i int, end uint64) {
-	b := x.ends[i*runIndexEntry:]
-	b[0] = byte(end >> 32)
-	binary.BigEndian.PutUint32(b[1:], uint32(end))
-}
-
-// size is where the last block ends.
-func (x *runIndex) size() uint64 {
-	if x.n == 0 {
-		return 0
-	}
-	return x.end(x.n - 1)
-}
-
-// span returns where block i lies in the file.
-func (x *runIndex) span(i int) (from, to uint64) {
-	if i > 0 {
-		from = x.end(i - 1)
-	}
-	return from, x.end(i)
-}
-
-// block is the number of the block that holds a hash, in a file of version 2.
-func (x *runIndex) block(hash uint64) int {
-	hi, _ := bits.Mul64(hash, uint64(x.n))
-	return int(hi)
-}
-
-// find returns the blocks from..to-1 that can hold records with that hash.
-func (x *runIndex) find(hash uint64) (from, to int) {
-	if x.first == nil {
-		if from = x.block(hash); from == x.n {
-			return 0, 0 // an empty run
-		}
-		if begin, end := x.span(from); begin == end {
-			return from, from
-		}
-		return from, from + 1
-	}
-	i := sort.Search(len(x.first), func(i int) bool { return x.first[i] >= hash })
-	from = max(i-1, 0)
-	for to = from; to < x.n && x.first[to] <= hash; {
-		to++
-	}
-	return from, to
-}
-
 // decodeRunIndex reads a file's index. size is the length of the part of the
 // file that holds the blocks.
 func decodeRunIndex(b []byte, version uint16, size uint64) (runIndex, error) {
-	x := newRunIndex(len(b) / runIndexEntryOf(version))
+	entry := runIndexEntryOf(version)
+	x := newRunIndex(len(b) / entry)
 	if version == 1 {
 		x.first = make([]uint64, x.n)
-		for i := range x.n {
-			x.first[i] = binary.BigEndian.Uint64(b[i*16:])
-			end := binary.BigEndian.Uint64(b[i*16+8:])
-			if end > size || end > maxRunBytes || i > 0 && x.first[i] < x.first[i-1] {
-				return runIndex{}, corruptf("the run's index is out of order")
-			}
-			x.setEnd(i, end)
-		}
-	} else {
-		copy(x.ends, b)
 	}
 	var at uint64
 	for i := range x.n {
-		from, to := x.span(i)
-		if to < from+runBlockSum+1 && (to != from || version == 1) {
+		e, end := b[i*entry:(i+1)*entry], uint64(0)
+		if version == 1 {
+			x.first[i], end = binary.BigEndian.Uint64(e), binary.BigEndian.Uint64(e[8:])
+		} else {
+			end = decodeRunIndexEntry(e)
+		}
+		if end > size || end < at+runBlockSum+1 && (end != at || version == 1) ||
+			version == 1 && i > 0 && x.first[i] < x.first[i-1] {
 			return runIndex{}, corruptf("the run's index is out of order")
 		}
-		at = to
+		x.setEnd(i, end)
+		at = end
 	}
 	if at != size {
 		return runIndex{}, corruptf("the run's blocks end at %d instead of %d", at, size)

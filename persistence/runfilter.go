@@ -3,23 +3,32 @@ package persistence
 import "math/bits"
 
 // runFilter is a Bloom filter of a run's hashes, in memory only: a look-up that has to
-// ask several runs reads the one or two that have the hash. Small runs and scratch runs
-// have one; what a process finds at its start has none, and is asked.
+// ask several runs reads the one or two that have the hash, and what a table's filter
+// takes for known by mistake is rarely looked for on disk. What a process finds at its
+// start has none, and is asked.
 //
 // Its cells are of an equal share of all hashes each, as the run's blocks are, so
-// that a writer fills one after another; three bits of a cell tell of a hash. One
-// in 60 of absent hashes is not told from present ones.
+// that a writer fills one after another; three bits of a cell tell of a hash.
 type runFilter [][2]uint64
 
+// How many records a cell has on average. Of a small run, of which there are many, one
+// in 60 of absent hashes is not told from present ones, for 1.3 bytes a record; of a
+// large one, one in 6, for half a byte.
 const (
-	// maxFilteredRun is the largest run of EXACT's, in records, that has a filter:
-	// larger ones are few, and the filter takes 1.3 bytes a record.
-	maxFilteredRun = 1 << 17
-	cellRecords    = 12 // per cell, on average
+	smallRun         = 1 << 17 // records
+	smallCellRecords = 12
+	largeCellRecords = 32
 )
 
 // newRunFilter makes a filter for about n records.
 func newRunFilter(n uint64) runFilter {
+	if n <= smallRun {
+		return newRunFilterOf(n, smallCellRecords)
+	}
+	return newRunFilterOf(n, largeCellRecords)
+}
+
+func newRunFilterOf(n, cellRecords uint64) runFilter {
 	if n == 0 {
 		return nil
 	}

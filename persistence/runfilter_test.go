@@ -9,9 +9,14 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// TestRunFilter: a small run's filter knows all of its hashes and few others, so
-// that looking those up reads nothing; a run found at the start is read.
+// TestRunFilter: a run's filter knows all of its hashes and few others, a large one's
+// some more, so that looking those up reads nothing; a run found at the start is read.
 func TestRunFilter(t *testing.T) {
+	t.Run("small", func(t *testing.T) { testRunFilter(t, 5000, 5000/20) })
+	t.Run("large", func(t *testing.T) { testRunFilter(t, 2*smallRun, 2*smallRun/5) })
+}
+
+func testRunFilter(t *testing.T, n int, most int64) {
 	var reads atomic.Int64
 	o := testOptions(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if op.Kind == errorfs.OpFileReadAt {
@@ -20,15 +25,14 @@ func TestRunFilter(t *testing.T) {
 		return nil
 	})))
 	db := mustOpen(t, o)
-	const n = 5000
-	w, err := db.NewRun(Run{ID: 1, Count: n, Bytes: 50 * n})
+	w, err := db.NewRun(Run{ID: 1, Count: uint64(n), Bytes: 50 * uint64(n)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	rng := rand.New(rand.NewPCG(1, 1))
 	hashes := make([]uint64, n)
 	for i := range hashes {
-		hashes[i] = uint64(i)<<51 | rng.Uint64()>>13
+		hashes[i] = uint64(i)*(1<<63/uint64(n)*2) + rng.Uint64()>>24
 		if err := w.Add(hashes[i], 1, make([]byte, 50)); err != nil {
 			t.Fatal(err)
 		}
@@ -47,23 +51,27 @@ func TestRunFilter(t *testing.T) {
 			if err := db.LookUp(r, hash(i), &e); err != nil {
 				t.Fatal(err)
 			}
+			had := found
 			for e.Next() {
 				found++
+			}
+			if found > had && !db.MayHave(r, hash(i)) {
+				t.Fatalf("the run may not have what it has")
 			}
 		}
 		return found, reads.Load()
 	}
 	present, absent := func(i int) uint64 { return hashes[i] }, func(int) uint64 { return rng.Uint64() }
-	if found, read := count(present); found != n || read != n {
+	if found, read := count(present); found != n || read != int64(n) {
 		t.Errorf("%d of %d found with %d reads", found, n, read)
 	}
-	if found, read := count(absent); found != 0 || read > n/20 {
+	if found, read := count(absent); found != 0 || read > most {
 		t.Errorf("%d of %d absent hashes found, with %d reads", found, n, read)
 	}
 	mustClose(t, db)
 	db = mustOpen(t, o)
 	defer func() { mustClose(t, db) }()
-	if found, read := count(present); found != n || read != n {
+	if found, read := count(present); found != n || read != int64(n) {
 		t.Errorf("after a restart %d of %d found with %d reads", found, n, read)
 	}
 }

@@ -8,6 +8,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
+// MayHave reports whether memory leaves it open that the run has entries with that
+// hash. It is not true of an empty run or one that was removed.
+func (db *DB) MayHave(r Run, hash uint64) bool {
+	file := db.runs.acquire(r)
+	if file == nil {
+		return db.readOnly // not loaded yet
+	}
+	defer db.runs.release(file)
+	return file.filter.mayHave(hash)
+}
+
 // LookUp finds the run's entries with that hash; found.Next goes through them,
 // ascending by sequence. A run that was removed has none. It reads one block in
 // nearly all cases.
@@ -74,7 +85,7 @@ func (r *RunReader) LookUp(hash uint64, found *Entries) error {
 }
 
 // Memory is how many bytes of memory the run takes: its index and its filter.
-func (r *RunReader) Memory() int { return len(r.file.index.ends) + 16*len(r.file.filter) }
+func (r *RunReader) Memory() int { return r.file.index.memory() + 16*len(r.file.filter) }
 
 // Close ends the use of the run.
 func (r *RunReader) Close() { r.db.leaveRun(r.file, r.f) }

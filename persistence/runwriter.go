@@ -30,11 +30,7 @@ type RunWriter struct {
 // time of look-ups depends on. merged are the runs that go into it, if any: it is
 // written past the page cache unless look-ups found much in one of them.
 func (db *DB) NewRun(r Run, merged ...Run) (*RunWriter, error) {
-	var filter runFilter
-	if r.Count <= maxFilteredRun {
-		filter = newRunFilter(r.Count)
-	}
-	return db.newRun(r, filter, !db.anyAsked(merged))
+	return db.newRun(r, newRunFilter(r.Count), !db.anyAsked(merged))
 }
 
 // scratchTable is the table of scratch runs, which is not the id of any.
@@ -49,7 +45,7 @@ func (db *DB) NewScratchRun(r Run, filtered bool) (*RunWriter, error) {
 	r.Table = scratchTable
 	var filter runFilter
 	if filtered {
-		filter = newRunFilter(r.Count)
+		filter = newRunFilterOf(r.Count, smallCellRecords)
 	}
 	w, err := db.newRun(r, filter, false)
 	if err == nil {
@@ -126,7 +122,7 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		return Run{}, w.err
 	}
 	index, at := w.size(), len(w.buf)
-	w.buf = append(w.buf, w.index.ends[:w.index.n*runIndexEntry]...)
+	w.buf = w.index.appendTo(w.buf)
 	footer := runFooter{
 		version: runFileVersion, run: w.run,
 		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),

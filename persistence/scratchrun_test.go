@@ -36,7 +36,7 @@ func scratchHash(i, entries uint64) uint64 { return i * (1<<63/entries*2 - 2) &^
 // also after it was removed by who has it in use, and by nobody else, and is gone after
 // the next Open.
 func TestScratchRun(t *testing.T) {
-	const entries = maxFilteredRun + 1000
+	const entries = smallRun + 1000
 	o := testOptions(vfs.NewMem())
 	db := mustOpen(t, o)
 	var readers []*RunReader

@@ -2,13 +2,14 @@ package store
 
 import "math"
 
-// decide lets each operation of the batch take its turn. It is the only place
+// decide lets each operation of refs from..to-1, all unless the batch is split, take
+// its turn. It is the only place
 // where filters are asked and time is read; what it finds is logged as
 // outcomes and redone from them ("decide once, redo everywhere"). A refused
 // operation logs nothing: no effect, no opid (G6).
-func (x *decider) decide() {
+func (x *decider) decide(from, to int) {
 	if x.isSplit {
-		x.decideShare()
+		x.decideShare(from, to)
 		return
 	}
 	warm := 0 // refs before it
@@ -33,10 +34,10 @@ func (x *decider) decide() {
 	}
 }
 
-// decideShare is decide for a share of a batch that is split.
-func (x *decider) decideShare() {
-	for from := x.from; from < x.to && x.err == nil; from += group {
-		refs := x.refs[from:min(from+group, x.to)]
+// decideShare is decide for a piece of a share of a batch that is split.
+func (x *decider) decideShare(from, to int) {
+	for ; from < to && x.err == nil; from += group {
+		refs := x.refs[from:min(from+group, to)]
 		x.lines += touch(refs)
 		for i := range refs {
 			if op := &x.ops[refs[i].op]; op.Err == nil {

@@ -23,21 +23,24 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.bench").Value.String() == "" {
 		minSplit, minOthers = 4, 1
 		minSplitAlone, minOthersAlone = 4, 1
+		pieceSize = 8
 	}
 	os.Exit(m.Run())
 }
 
 // TestSplit: a large batch, whose shares are worked on at the same time, or one after
-// the other in any order, answers and leaves what the same batch does when one
-// goroutine takes its operations in order, with keys that are cold and retries within
-// the batch.
+// the other in any order, or which is one share, answers and leaves what the same batch
+// does as a whole, with keys that are cold, retries within the batch, and opids to be
+// looked for on disk.
 func TestSplit(t *testing.T) {
-	for _, alone := range []bool{false, true} {
-		t.Run(fmt.Sprint("alone=", alone), func(t *testing.T) { testSplit(t, alone) })
+	for _, procs := range []int{1, 4} {
+		for _, alone := range []bool{false, true} {
+			t.Run(fmt.Sprintf("procs=%d, alone=%v", procs, alone), func(t *testing.T) { testSplit(t, procs, alone) })
+		}
 	}
 }
 
-func testSplit(t *testing.T, withoutHelp bool) {
+func testSplit(t *testing.T, procs int, withoutHelp bool) {
 	clock := newFakeClock()
 	open := func(procs int) (*Store, vfs.FS) {
 		fs := vfs.NewMem()
@@ -48,7 +51,7 @@ func testSplit(t *testing.T, withoutHelp bool) {
 		return s, fs
 	}
 	alone, _ := open(1)
-	shared, fs := open(4)
+	shared, fs := open(procs)
 	rnd := rand.New(rand.NewPCG(7, 7))
 	for round := range 30 / slowdown {
 		var one, other Batch
@@ -61,7 +64,11 @@ func testSplit(t *testing.T, withoutHelp bool) {
 				o.run = run
 			}
 		}
-		other.Alone = withoutHelp
+		one.Atomic, other.Alone = true, withoutHelp
+		if round%4 == 3 {
+			must(t, alone.Snapshot())
+			must(t, shared.Snapshot())
+		}
 		alone.Execute(&one)
 		shared.Execute(&other)
 		if one.exec.isSplit || !other.exec.isSplit {

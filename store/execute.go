@@ -23,9 +23,9 @@ import (
 //	wait     until everything the replies depend on is durable (G3)
 //
 // A large batch of operations with one key each is split: lock to apply are
-// done share by share, a few partitions at a time (decider.go). A lock is then held
-// for a fraction of the batch only, and what is not in memory is waited for by its
-// share alone. Several goroutines work on the shares, unless other batches are
+// done share by share, a few partitions at a time (decider.go), and prepare and decide
+// piece by piece. A lock is then held for a fraction of the batch only, and what is not
+// in memory is waited for by its share alone. Several goroutines work on the shares, unless other batches are
 // under way, which are worth more than help.
 type execution struct {
 	s       *Store
@@ -38,8 +38,8 @@ type execution struct {
 	writes  bool     // the batch contains an operation that may write
 	flushes bool     // the batch contains a FLUSHALL
 	alone   bool     // the batch's Alone
-	isSplit bool     // the operations are shared among several deciders
-	slots   []uint16 // … by the slots of their keys
+	isSplit bool     // the operations may be decided piece by piece, by several deciders
+	slots   []uint16 // … that share them by the slots of their keys
 	crew    *crew
 	onBlock func() // the batch's OnBlock
 }
@@ -103,6 +103,7 @@ type load struct {
 type look struct {
 	done    bool
 	version uint64
+	tags    uint8              // of the filters that were positive
 	runs    []*persistence.Run // newest first
 	found   bool
 	seen    Seen
@@ -170,28 +171,58 @@ func (x *decider) tryCommit() bool {
 	return free
 }
 
-// commitLocked is commit once the partitions are locked. It unlocks them.
+// commitLocked is commit once the partitions are locked. It unlocks them. What has been
+// decided when something must be read is a commit of its own: the locks are not held
+// meanwhile.
 func (x *decider) commitLocked() {
-	for round := 0; ; round++ {
-		if round > 0 {
-			x.lock()
-		}
-		if x.prepare() {
-			break
-		}
-		if round == maxRounds {
+	rounds := 0
+	for from := x.from; ; {
+		to := x.pieceFrom(from)
+		ready := x.prepare(from, to)
+		if !ready && rounds == maxRounds {
 			x.fetch() // under the locks: nothing can change any more
-			x.prepare()
-			break
+			ready = true
+			x.prepare(from, to)
 		}
+		if ready {
+			x.decide(from, to)
+			if from, rounds = to, 0; from == x.to {
+				break
+			}
+			x.nextPiece()
+			continue
+		}
+		if len(x.cold)+len(x.confirm) > fewMissing {
+			x.prepareMore(to, x.to) // to be read with the others
+		}
+		x.apply()
 		x.unlock()
 		x.blocks()
 		x.fetch()
+		x.lock()
+		rounds++
 	}
-	x.decide()
 	x.apply()
 	x.trim()
 	x.unlock()
+}
+
+// pieceSize is how many refs of a split batch are prepared and decided before the next
+// ones: few enough that what was asked for is still in the processor's caches when it is
+// changed, and that little has to be prepared again when something must be read. Tests
+// set it lower.
+var pieceSize = 2 * group
+
+// fewMissing is how many rows and records a piece may lack without it being likely that
+// the others lack some, too.
+const fewMissing = 4
+
+// pieceFrom is where the piece that begins with a ref ends.
+func (x *decider) pieceFrom(from int) int {
+	if !x.isSplit {
+		return x.to
+	}
+	return min(from+pieceSize, x.to)
 }
 
 // A batch that writes is delayed while rows are written too slowly: for each of its
@@ -319,13 +350,22 @@ func (x *decider) tryLock() bool {
 // so that logged time never goes back within a partition.
 func (x *decider) locked() {
 	for i := range x.touched {
+		x.touched[i].p.need = 0
+	}
+	x.nextPiece()
+	x.at = x.s.clock.now()
+}
+
+// nextPiece makes the partitions ready for the next piece of the batch, whose
+// preparation sees what was decided before.
+func (x *decider) nextPiece() {
+	for i := range x.touched {
 		p := x.touched[i].p
-		p.need, p.before = 0, p.recent.mark()
+		p.before = p.recent.mark()
 		if p.inserted {
 			p.inserted, p.twins = false, twins{}
 		}
 	}
-	x.at = x.s.clock.now()
 }
 
 func (x *decider) unlock() {
@@ -366,19 +406,24 @@ func touch(refs []ref) (lines int64) {
 // cache when they need it.
 const group = 64
 
-// prepare finds every key in memory and judges every opid. It returns false
-// when rows or records must be fetched first.
-func (x *decider) prepare() bool {
+// prepare finds the keys of refs from..to-1 in memory and judges their opids. It
+// returns false when rows or records must be fetched first.
+func (x *decider) prepare(from, to int) bool {
 	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
+	x.prepareMore(from, to)
+	return len(x.cold) == 0 && len(x.confirm) == 0
+}
+
+// prepareMore is prepare for more refs: what they lack is fetched with the rest.
+func (x *decider) prepareMore(from, to int) {
 	x.judging.positives = x.judging.positives[:0]
-	for from := x.from; from < x.to; from += group {
-		to := min(from+group, x.to)
+	for ; from < to; from += group {
+		to := min(from+group, to)
 		x.request(x.refs[from:to])
 		x.find(from, to)
 		x.askFilters(from, to)
 	}
 	x.confirmPositives()
-	return len(x.cold) == 0 && len(x.confirm) == 0
 }
 
 // find finds the keys of refs from..to-1 in memory.
@@ -447,7 +492,7 @@ func (x *decider) fetchRows() {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
 	})
 	parts := max(1, min(x.s.procs, len(x.cold)/minFetch))
-	if x.isSplit && !x.alone {
+	if x.crew.n > 1 && !x.alone {
 		parts = 1 // the other shares are at it
 	}
 	var work sync.WaitGroup
@@ -494,7 +539,7 @@ func (x *decider) apply() {
 	for i := range x.touched {
 		t := &x.touched[i]
 		p := t.p
-		t.need = p.need
+		t.need = max(t.need, p.need)
 		if p.recordAt == 0 {
 			continue
 		}
@@ -505,8 +550,9 @@ func (x *decider) apply() {
 			p.record = nil
 		}
 	}
-	x.wrote = !x.batch.Empty()
-	if x.err == nil && x.wrote {
+	wrote := !x.batch.Empty()
+	x.wrote = x.wrote || wrote
+	if x.err == nil && wrote {
 		persistence.KillPoint("before-commit")
 		// Nothing follows what another share, or batch, could not log.
 		if x.err = x.s.Failure(); x.err == nil {

@@ -150,6 +150,7 @@ func adaptiveInfo(f *fbf.Filter, logged int64) *FilterInfo {
 		Items:         st.Items,
 		Inserted:      st.Inserted,
 		Refreshes:     st.Refreshes,
+		Opened:        st.Opened,
 		EffectiveFPP:  st.EffectiveFPP,
 		Window:        time.Duration(st.GuaranteedWindow) * time.Millisecond,
 		RefreshPeriod: time.Duration(st.RefreshPeriod) * time.Millisecond,
@@ -169,6 +170,7 @@ func (i *FilterInfo) add(o *FilterInfo) {
 	i.Items += o.Items
 	i.Inserted += o.Inserted
 	i.Refreshes += o.Refreshes
+	i.Opened += o.Opened
 	// A key is tested in its own partition, so the table's FPP is the worst
 	// any key meets.
 	i.EffectiveFPP = max(i.EffectiveFPP, o.EffectiveFPP)

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"slices"
+
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -81,6 +83,28 @@ func (x *decider) confirmPositives() {
 	for i := range j.positives {
 		x.askRecords(&j.positives[i])
 	}
+	if len(x.confirm) <= fewPositives {
+		x.confirm = slices.DeleteFunc(x.confirm, x.askRunFilters)
+	}
+}
+
+// fewPositives is how many opids are looked for in the filters of runs under the locks:
+// as many as new operations have by mistake of a filter. If there are none in any run,
+// nothing needs to be read, and the batch not to be prepared again.
+const fewPositives = 8
+
+// askRunFilters judges an opid by the filters of the runs that are to be asked, and
+// reports whether that was enough.
+func (x *decider) askRunFilters(ref int) bool {
+	r := &x.refs[ref]
+	l := &r.disk.look
+	l.runs = slices.DeleteFunc(l.runs, func(run *persistence.Run) bool { return !x.s.db.MayHave(*run, r.hash) })
+	if len(l.runs) > 0 {
+		return false
+	}
+	l.done = true
+	r.isNew(l.tags)
+	return true
 }
 
 // judgeOne judges one opid.
@@ -140,7 +164,7 @@ func (x *decider) askRecords(pos *positive) {
 			return
 		}
 		if l := &x.fromDisk(r).look; !l.done || l.version != r.p.runsVersion {
-			*l = look{version: r.p.runsVersion, runs: r.runs(pos.match, x.at.logged, l.runs[:0])}
+			*l = look{version: r.p.runsVersion, tags: tags, runs: r.runs(pos.match, x.at.logged, l.runs[:0])}
 			if len(l.runs) > 0 {
 				r.verdict = verdictUnknown
 				x.confirm = append(x.confirm, pos.ref)
@@ -148,6 +172,12 @@ func (x *decider) askRecords(pos *positive) {
 			}
 		}
 	}
+	r.isNew(tags)
+}
+
+// isNew judges an opid of which there is no record, although filters with these tags
+// were positive.
+func (r *ref) isNew(tags uint8) {
 	r.verdict, r.dismissed = verdictNew, tags == tagExact
 	if tags&tagApprox != 0 {
 		r.verdict = verdictMaybe

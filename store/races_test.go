@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // TestSnapshotWaits: a snapshot whose bits may be those of an operation that is
@@ -160,27 +162,71 @@ func TestExactDismissesNothing(t *testing.T) {
 	}
 }
 
+// preparedCIncr begins and prepares an increment of k, and returns whether it could be
+// decided. No lock is held.
+func preparedCIncr(s *Store, b *Batch, id string) (x *decider, ready bool) {
+	o := b.Add(CIncrBy)
+	o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
+	b.exec.begin(s, b)
+	x = b.exec.crew.deciders[0]
+	x.lock()
+	defer x.unlock()
+	return x, x.prepare(x.from, x.to)
+}
+
+// TestRunFiltersSpareLookUps: what the filter of a table takes for known by mistake is
+// decided at once where the filters of the runs know better; what is known is not.
+func TestRunFiltersSpareLookUps(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.5)}))
+	const ids = 2000
+	for i := range ids {
+		cincr(s, "k", strconv.Itoa(i), 1)
+	}
+	must(t, s.flushRecords(s.partitions[0], false))
+	mistakes, late := 0, 0
+	for i := range 1000 {
+		var b Batch
+		x, ready := preparedCIncr(s, &b, "new"+strconv.Itoa(i))
+		if len(x.judging.positives) == 0 {
+			continue
+		}
+		mistakes++
+		if !ready {
+			late++
+		} else if r := &x.refs[0]; r.verdict != verdictNew || !r.dismissed {
+			t.Fatalf("%+v", r)
+		}
+	}
+	if mistakes < 20 || late > mistakes/10 {
+		t.Errorf("%d of %d mistakes of the filter were to be looked up", late, mistakes)
+	}
+	for i := range ids {
+		var b Batch
+		if _, ready := preparedCIncr(s, &b, strconv.Itoa(i)); ready {
+			t.Fatalf("%d was decided without a look at its record", i)
+		}
+	}
+}
+
 // TestLookUpIsRepeated: an operation is looked up in the runs with no lock held.
 // If its twin is applied meanwhile, and its record goes to a run, too, what was
 // found before counts no longer (G1).
 func TestLookUpIsRepeated(t *testing.T) {
-	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	fs := vfs.NewMem()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
+	s := open()
 	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.5)}))
 	for i := range 2000 {
 		cincr(s, "k", strconv.Itoa(i), 1)
 	}
-	must(t, s.Snapshot())
+	must(t, s.Close())
+	s = open() // whose runs have no filters in memory
 	tried := 0
 	for i := range 200 {
 		id := "new" + strconv.Itoa(i)
 		var b Batch
-		o := b.Add(CIncrBy)
-		o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
-		b.exec.begin(s, &b)
-		x := b.exec.crew.deciders[0]
-		x.lock()
-		ready := x.prepare()
-		x.unlock()
+		x, ready := preparedCIncr(s, &b, id)
 		if ready {
 			continue // the filter knows that it is new
 		}
@@ -198,6 +244,62 @@ func TestLookUpIsRepeated(t *testing.T) {
 	}
 	if tried == 0 {
 		t.Error("the filter was never wrong")
+	}
+}
+
+// TestPiecesAreCommitted: when a batch must read something, what it has decided before is
+// committed, and nothing else is: others go on from there, and so does the next start
+// (G2, G4).
+func TestPiecesAreCommitted(t *testing.T) {
+	fs := vfs.NewMem()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
+	s := open()
+	for i := range 100 {
+		cincr(s, "k", strconv.Itoa(i), 1)
+	}
+	must(t, s.Close())
+	s = open() // whose runs have no filters in memory
+	get(s, "k") // into memory
+	var b Batch
+	for i := range 2*pieceSize + 1 {
+		o := b.Add(CIncrBy)
+		o.Key, o.ID, o.Delta = []byte("k"), []byte("new"+strconv.Itoa(i)), 1
+		if i == 2*pieceSize-1 {
+			o.ID = []byte("5")
+		}
+	}
+	blocked := false
+	b.OnBlock = func() {
+		if blocked {
+			return
+		}
+		blocked = true
+		p := s.partitions[0]
+		p.mu.Lock()
+		if p.recordAt != 0 {
+			t.Error("a record is begun and not in the log")
+		}
+		p.mu.Unlock()
+		wantOp(t, cincr(s, "k", "other", 1), 101+int64(pieceSize), true)
+	}
+	s.Execute(&b)
+	for i := range b.Ops {
+		want := int64(101 + i)
+		switch {
+		case i == 2*pieceSize-1:
+			want = 6 // as the first time
+		case i == 2*pieceSize:
+			want--
+			fallthrough
+		case i >= pieceSize:
+			want++ // the other
+		}
+		wantOp(t, b.Ops[i], want, i != 2*pieceSize-1)
+	}
+	must(t, s.CloseNow())
+	s = open()
+	if v, _ := get(s, "k"); v != int64(101+2*pieceSize) {
+		t.Errorf("after a crash k = %d", v)
 	}
 }
 
@@ -231,7 +333,7 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	b.exec.begin(s, &b)
 	x := b.exec.crew.deciders[0]
 	x.lock()
-	if x.prepare() {
+	if x.prepare(x.from, x.to) {
 		t.Fatal("k is in memory")
 	}
 	x.unlock()

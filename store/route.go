@@ -6,9 +6,9 @@ import "github.com/fbfkv/fbfkv/fbf"
 // that takes no lock.
 
 // minSplit is how many operations a batch must have to be split, and minOthers how
-// many of them outside of its largest share: enough to be worth waking another
-// processor, or, for a batch that is alone, to let others at the locks sooner. Tests
-// set them lower.
+// many of them outside of its largest share, or it is one share: enough to be worth
+// waking another processor, or, for a batch that is alone, to let others at the locks
+// sooner. Tests set them lower.
 var (
 	minSplit, minOthers           = 512, 128
 	minSplitAlone, minOthersAlone = 64, 32
@@ -142,14 +142,16 @@ func (op *Op) splits() bool {
 
 // split routes a batch whose operations all have one key: refs are placed share
 // by share, in the order of operations within each, which is what the clients
-// can see. It returns false, with nothing done, if there is nothing to share.
+// can see. Where sharing is not worth it there is one share, which is decided piece by
+// piece. It returns false, with nothing done, if the batch must be decided as a whole, or
+// is small.
 func (x *execution) split() bool {
 	least, others := minSplit, minOthers
 	if x.alone {
 		least, others = minSplitAlone, minOthersAlone
 	}
 	shares := min(sharesPerProc*x.s.procs, maxShares, len(x.s.partitions))
-	if len(x.ops) < least || x.s.procs < 2 || shares < 2 {
+	if len(x.ops) < least {
 		return false
 	}
 	var ends [maxShares + 1]int
@@ -171,8 +173,8 @@ func (x *execution) split() bool {
 	for _, n := range ends[1 : shares+1] {
 		total, most = total+n, max(most, n)
 	}
-	if total-most < others {
-		return false
+	if x.s.procs < 2 || total-most < others {
+		shares, ends[1] = 1, total
 	}
 	deciders := x.enlist(shares)
 	for i, d := range deciders {

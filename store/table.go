@@ -141,6 +141,7 @@ type FilterInfo struct {
 	Items         uint64        // remembered now
 	Inserted      uint64        // since creation
 	Refreshes     uint64        // since creation
+	Opened        uint64        // segments opened since creation; not of FIXED filters
 	Fill          []float64     // fill ratio per generation, newest first
 	EffectiveFPP  float64       // of the whole filter, now
 	Window        time.Duration // guaranteed remembering time

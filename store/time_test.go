@@ -330,7 +330,8 @@ func TestRefreshIsLogged(t *testing.T) {
 	s = testStore(t, with)
 	after, err := s.TableInfo(DefaultTable)
 	must(t, err)
-	if a, b := before.Filter, after.Filter; a.Refreshes == 0 || a.Refreshes != b.Refreshes || a.Items != b.Items || a.Bytes != b.Bytes || a.Segments != b.Segments {
+	if a, b := before.Filter, after.Filter; a.Refreshes == 0 || a.Refreshes != b.Refreshes || a.Items != b.Items || a.Bytes != b.Bytes || a.Segments != b.Segments ||
+		a.Opened == 0 || a.Opened != b.Opened {
 		t.Errorf("before the crash %+v, after it %+v", a, b)
 	}
 }

@@ -66,6 +66,7 @@ type Ratio struct {
 	Ratio  float64 `json:"ratio"`     // of the medians
 	Lowest float64 `json:"ratio_min"` // of single rounds
 	Most   float64 `json:"ratio_max"`
+	Steal  float64 `json:"steal"` // the largest share of the processors that others had
 }
 
 // ratio compares a figure of the results of two subjects, round by round.
@@ -73,6 +74,7 @@ func ratio(a, b []*Result, of func(*Result) float64) Ratio {
 	x, y := figures(a, of), figures(b, of)
 	r := Ratio{A: median(x), B: median(y)}
 	r.Ratio = divide(r.A, r.B)
+	r.Steal = slices.Max(append(append(figures(a, (*Result).stolen), figures(b, (*Result).stolen)...), 0))
 	for i := range x {
 		q := divide(x[i], y[i])
 		if i == 0 {

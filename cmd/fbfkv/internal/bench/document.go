@@ -56,6 +56,9 @@ func (t *table) write(ctx context.Context) error {
 		text += "\nNot measured: " + strings.ReplaceAll(err.Error(), "\n", "; ") + "\n"
 	}
 	err := rewrite(t.into, goalsMark, text+"\n"+markdown(t.done))
+	if err == nil {
+		err = t.writeRaw()
+	}
 	if err == nil && len(t.profiles) > 0 {
 		err = rewrite(t.into, profileMark, spentMarkdown("pipeline", t.profiles))
 	}
@@ -101,16 +104,19 @@ func processorName() string {
 // markdown writes rows as a table.
 func markdown(rows []Row) string {
 	var b strings.Builder
-	b.WriteString("| row | what | measured | rounds | goal | met | made of |\n| --- | --- | --- | --- | --- | --- | --- |\n")
+	b.WriteString("| row | what | measured | rounds | goal | met | others | made of |\n| --- | --- | --- | --- | --- | --- | ---: | --- |\n")
 	for _, r := range rows {
-		sign, met := "at least", "yes"
+		goal, met := fmt.Sprintf("at least %.4g", r.Goal), "yes"
 		if r.AtMost {
-			sign = "at most"
+			goal = fmt.Sprintf("at most %.4g", r.Goal)
 		}
-		if !r.OK {
+		switch {
+		case r.NoGoal:
+			goal, met = "—", "—"
+		case !r.OK:
 			met = "**no**"
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %.2f to %.2f | %s %.4g | %s | %s |\n", r.Name, r.What, r.Measured, r.Lowest, r.Most, sign, r.Goal, met, r.Note)
+		fmt.Fprintf(&b, "| `%s` | %s | %.2f | %.2f to %.2f | %s | %s | %.0f %% | %s |\n", r.Name, r.What, r.Measured, r.Lowest, r.Most, goal, met, 100*r.Steal, r.Note)
 	}
 	return b.String()
 }

@@ -16,7 +16,11 @@ func TestWriteInto(t *testing.T) {
 		t.Fatal(err)
 	}
 	tab := &table{into: file, fbfkv: "/no/such/program", redis: "/no/such/program", rounds: 3, seconds: 1.5}
-	tab.done = []Row{atLeast("lua-1", "first", 1.1, Ratio{Ratio: 1.25, Lowest: 1, Most: 2}, "note"), atMost("p99", "second", 1, Ratio{Ratio: 3}, "")}
+	tab.done = []Row{atLeast("lua-1", "first", 1.1, Ratio{Ratio: 1.25, Lowest: 1, Most: 2, Steal: 0.02}, "note"), atMost("p99", "second", 1, Ratio{Ratio: 3}, ""),
+		noGoal("disk-EXACT", "third", Ratio{Ratio: 80}, "")}
+	tab.stage = "everysec"
+	tab.keep("pipeline 16", 1, &Result{Target: "here", Workload: "lua", Throughput: 5, Steal: 0.25})
+	tab.keepStart("recovery", 0, 1.5, 0)
 	tab.failed = []error{errors.New("hot: broken\nand gone")}
 	for _, profiles := range [][]profiled{nil, {{curve: "everysec", x: 16, throughput: 5e5}}} {
 		tab.profiles = profiles
@@ -36,11 +40,20 @@ func TestWriteInto(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := string(b)
-	for _, want := range []string{"# Before\n\n<!-- table: begin -->\n", "| `lua-1` | first | 1.25 | 1.00 to 2.00 | at least 1.1 | yes | note |\n",
-		"| at most 1 | **no** |", "<!-- table: end -->\n\nBetween.\n", "<!-- table-profile: end -->\n\nAfter.\n", "3 rounds of 1.5 s",
+	for _, want := range []string{"# Before\n\n<!-- table: begin -->\n", "| `lua-1` | first | 1.25 | 1.00 to 2.00 | at least 1.1 | yes | 2 % | note |\n",
+		"| at most 1 | **no** | 0 % |", "| — | — | 0 % |", "<!-- table: end -->\n\nBetween.\n", "<!-- table-profile: end -->\n\nAfter.\n", "3 rounds of 1.5 s",
 		"Not measured: hot: broken; and gone\n", "| everysec | 16 | 500k |"} {
 		if strings.Count(got, want) != 1 {
 			t.Errorf("%q is not once in:\n%s", want, got)
+		}
+	}
+	raw, err := os.ReadFile(rawFile(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"\neverysec,pipeline 16,here,lua,0,,2,5,", ",25\n", "\neverysec,recovery,fbfkv,,,,1,,,,,,1.5,0\n"} {
+		if !strings.Contains(string(raw), want) {
+			t.Errorf("%q is not in the single measurements:\n%s", want, raw)
 		}
 	}
 	if strings.Contains(got, "old") {

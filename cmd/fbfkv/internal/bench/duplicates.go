@@ -13,7 +13,7 @@ const duplicatePipeline = 16
 // every round the new ones are sent first, then again from memory, and, after a
 // SAVE has written them to runs, from there.
 func (p *pair) duplicates(ctx context.Context) error {
-	if !p.t.wantsGroup("duplicates") {
+	if !p.t.wantsAny(duplicateRows()...) {
 		return nil
 	}
 	defer p.t.resume()
@@ -42,8 +42,12 @@ func (p *pair) duplicates(ctx context.Context) error {
 			return err
 		}
 		fresh = append(fresh, r)
+		p.t.keep("duplicates: new ones", round, r)
 		saved := false
 		for i, s := range duplicateStreams {
+			if !p.t.wantsRow("duplicates-" + s.name) {
+				continue
+			}
 			if s.runs && !saved {
 				if memory, err = p.flush(ctx); err != nil {
 					return err
@@ -55,6 +59,7 @@ func (p *pair) duplicates(ctx context.Context) error {
 				return err
 			}
 			streams[i] = append(streams[i], r)
+			p.t.keep("duplicates: "+s.what, round, r)
 			if s.share == 1 && round == p.t.rounds-1 {
 				if err := p.t.profileWhile(ctx, p.fbfkv, s.options(base), s.what, streams[i]); err != nil {
 					return err
@@ -63,6 +68,9 @@ func (p *pair) duplicates(ctx context.Context) error {
 		}
 	}
 	for i, s := range duplicateStreams {
+		if !p.t.wantsRow("duplicates-" + s.name) {
+			continue
+		}
 		r := ratio(streams[i], fresh, throughput)
 		note := rates(r)
 		if s.runs {
@@ -92,6 +100,14 @@ var duplicateStreams = []duplicateStream{
 	{"10-memory", "10% duplicates, from memory", 0.1, false, false},
 	{"100-runs", "all duplicates, from runs", 1, true, true},
 	{"10-runs", "10% duplicates, from runs", 0.1, true, true},
+}
+
+// duplicateRows are the names of their rows.
+func duplicateRows() (names []string) {
+	for _, s := range duplicateStreams {
+		names = append(names, "duplicates-"+s.name)
+	}
+	return names
 }
 
 type duplicateStream struct {

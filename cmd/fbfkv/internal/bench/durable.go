@@ -12,16 +12,18 @@ import (
 // and every counter must be right in the end.
 func recovery(ctx context.Context, t *table) error {
 	var took, allowed []float64
-	entries := 0.0
+	entries, steal := 0.0, 0.0
 	for round := range t.rounds {
 		t.progress.Set("recovery", false, int64(round), int64(t.rounds))
 		c, err := takeQuiet(ctx, &t.quiet, func() (crash, error) { return t.crash(ctx) })
 		if err != nil {
 			return err
 		}
+		steal = max(steal, c.steal)
+		t.keepStart("recovery", round, c.seconds, c.steal)
 		took, allowed, entries = append(took, c.seconds), append(allowed, 2+c.gib), max(entries, c.redone)
 	}
-	r := Ratio{A: median(took), Ratio: median(took), Lowest: took[0], Most: took[0]}
+	r := Ratio{A: median(took), Ratio: median(took), Lowest: took[0], Most: took[0], Steal: steal}
 	for _, s := range took {
 		r.Lowest, r.Most = min(r.Lowest, s), max(r.Most, s)
 	}

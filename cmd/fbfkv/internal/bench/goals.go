@@ -47,7 +47,7 @@ func (t *table) against(ctx context.Context, fsync string) (err error) {
 	defer func() { err = errors.Join(err, p.stop()) }()
 	parts := []func(context.Context) error{p.pipelines, p.hot}
 	if fsync == "everysec" {
-		parts = append(parts, p.ping, p.modes, p.duplicates)
+		parts = append(parts, p.ping, p.modes, p.recipes, p.duplicates)
 	}
 	for _, part := range parts {
 		if err := p.start(ctx); err != nil {
@@ -72,7 +72,7 @@ func (p *pair) start(ctx context.Context) (err error) {
 		}
 	}
 	if p.redis == nil {
-		if p.redis, err = startRedis(ctx, p.t.redis, p.fsync); err != nil {
+		if p.redis, err = startRedis(ctx, p.t.redis, p.fsync, p.t.redisArgs...); err != nil {
 			return err
 		}
 	}
@@ -168,7 +168,7 @@ func (p *pair) ping(ctx context.Context) error {
 // modes compares EXACT with APPROX, each on a new server of its own: what EXACT
 // does in the background is its own affair, and both remember as much.
 func (p *pair) modes(ctx context.Context) (err error) {
-	if !p.t.wantsGroup("approx") {
+	if !p.t.wantsAny(append(atDepths("approx", depths...), atDepths("approx-p99", depths...)...)...) {
 		return nil
 	}
 	before := p.t.compared
@@ -184,23 +184,30 @@ func (p *pair) modes(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		server.name = "fbfkv " + mode
 		servers[mode] = server
 		p.t.compared = append(slices.Clone(p.t.compared), server)
 		if err := server.do(ctx, "CTABLE", "ALTER", "default", "MODE", mode); err != nil {
 			return err
 		}
 	}
-	for _, pipeline := range []int{1, 16, 64} {
+	for _, pipeline := range depths {
+		rate, tail := fmt.Sprintf("approx-%d", pipeline), fmt.Sprintf("approx-p99-%d", pipeline)
+		if !p.t.wantsAny(rate, tail) {
+			continue
+		}
 		exact, approx := p.t.options(servers["EXACT"], "cincrby", pipeline), p.t.options(servers["APPROX"], "cincrby", pipeline)
 		res, err := p.t.measure(ctx, "EXACT and APPROX", exact, approx)
 		if err != nil {
 			return err
 		}
 		where := fmt.Sprintf("pipeline %d, everysec: EXACT against APPROX, ", pipeline)
-		r := ratio(res[0], res[1], throughput)
-		p.t.emit(atLeast(fmt.Sprintf("approx-%d", pipeline), where+"throughput", 0.8, r, rates(r)))
-		r = ratio(res[0], res[1], p99)
-		p.t.emit(atMost(fmt.Sprintf("approx-p99-%d", pipeline), where+"p99", 1.3, r, times(r)))
+		if r := ratio(res[0], res[1], throughput); p.t.wantsRow(rate) {
+			p.t.emit(atLeast(rate, where+"throughput", 0.8, r, rates(r)))
+		}
+		if r := ratio(res[0], res[1], p99); p.t.wantsRow(tail) {
+			p.t.emit(atMost(tail, where+"p99", 1.3, r, times(r)))
+		}
 		if pipeline == 64 {
 			if err := p.t.profileWhile(ctx, servers["APPROX"], approx, "APPROX, everysec", res[1]); err != nil {
 				return err

@@ -11,6 +11,8 @@ const (
 	// memoryRate is the steady load of row memory, operations per second: little
 	// enough for every machine, so that the window holds what it is to hold.
 	memoryRate = 200e3
+	// memoryCounters are changed evenly.
+	memoryCounters = 10_000
 	// memoryWindows is for how many windows the load goes on: in the second one the
 	// filters are still as the first, in which they grew, left them.
 	memoryWindows = 2.5
@@ -20,23 +22,51 @@ const (
 	memorySettle = 15 * time.Second
 )
 
-// memory measures what a remembered id takes in steady state.
+// memoryCase is one way to remember, whose memory is measured.
+type memoryCase struct {
+	row, mode, what string
+	args            []string // of the server
+	goal            float64
+	disk            bool // what it writes is measured as well
+}
+
+// memoryCases are all ways. Pebble's cache, which is configured and does not grow with
+// the ids, is as small as can be, and so is the buffer of records in one case.
+var memoryCases = []memoryCase{
+	{row: "memory-APPROX", mode: "APPROX", what: "APPROX", args: []string{"--block-cache", "1mb"}, goal: 9},
+	{row: "memory-EXACT", mode: "EXACT", what: "EXACT, record memory 8mb", args: []string{"--block-cache", "1mb", "--exact-record-memory", "8mb"}, goal: 6},
+	{row: "memory-EXACT-default", mode: "EXACT", what: "EXACT, default record memory", args: []string{"--block-cache", "1mb"}, goal: 6, disk: true},
+}
+
+const memoryRedis = "memory-redis"
+
+// memoryRows are the rows of this experiment.
+func memoryRows() (names []string) {
+	for _, c := range memoryCases {
+		names = append(names, c.row)
+	}
+	return append(names, memoryRedis, diskRow, writesRow)
+}
+
+// wantsCase reports whether any row of a case is asked for.
+func (t *table) wantsCase(c memoryCase) bool {
+	return t.wantsRow(c.row) || c.disk && t.wantsAny(diskRow, writesRow)
+}
+
+// memory measures what a remembered id takes in steady state, in memory and on disk.
 func memory(ctx context.Context, t *table) error {
-	for _, mode := range []struct {
-		name string
-		goal float64
-	}{{"APPROX", 9}, {"EXACT", 6}} {
-		if !t.wantsRow("memory-" + mode.name) {
+	for _, c := range memoryCases {
+		if !t.wantsCase(c) {
 			continue
 		}
-		perID, note, err := t.growth(ctx, mode.name)
-		if err != nil {
-			return err
+		if err := t.growth(ctx, c); err != nil {
+			return fmt.Errorf("%s: %w", c.row, err)
 		}
-		t.emit(atMost("memory-"+mode.name, fmt.Sprintf("bytes of RSS per remembered id, %d ids, %s", t.ids, mode.name),
-			mode.goal, Ratio{Ratio: perID, Lowest: perID, Most: perID}, note))
 	}
-	return nil
+	if !t.wantsRow(memoryRedis) {
+		return nil
+	}
+	return t.redisMemory(ctx)
 }
 
 // memoryWindow is the window in which memoryRate makes the ids to remember.
@@ -46,74 +76,144 @@ func (t *table) memoryWindow() time.Duration {
 
 // memoryLength is how long row memory takes, in seconds.
 func (t *table) memoryLength() float64 {
-	return 2 * (memoryWindows*t.memoryWindow().Seconds() + memoryBase.Seconds() + 2*memorySettle.Seconds())
+	seconds := 0.0
+	for _, c := range memoryCases {
+		if t.wantsCase(c) {
+			seconds += memoryWindows*t.memoryWindow().Seconds() + memoryBase.Seconds() + 2*memorySettle.Seconds()
+		}
+	}
+	if t.wantsRow(memoryRedis) {
+		seconds += 2*redisSettle.Seconds() + 10
+	}
+	return seconds
 }
 
 // growth is by how much the resident memory is larger with a long window than
 // with a short one under the same load, per remembered id.
-func (t *table) growth(ctx context.Context, mode string) (perID float64, note string, err error) {
-	// A small cache and a small buffer of records: what is configured, and does not
-	// grow with the ids, is not what is asked for.
-	p, err := startFBFKV(ctx, t.fbfkv, "everysec", nil, "--block-cache", "1mb", "--exact-record-memory", "8mb")
+func (t *table) growth(ctx context.Context, c memoryCase) (err error) {
+	p, err := startFBFKV(ctx, t.fbfkv, "everysec", nil, c.args...)
 	if err != nil {
-		return 0, "", err
+		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
 	o := t.options(p, "cincrby", 64)
-	o.Warmup, o.Rate, o.Duration = 0, memoryRate, memoryBase
-	before, _, err := t.settle(ctx, p, o, mode, time.Second)
+	o.Keys, o.Warmup, o.Rate, o.Duration = uniform(memoryCounters), 0, memoryRate, memoryBase
+	before, _, err := t.settle(ctx, p, o, c.mode, time.Second)
 	if err != nil {
-		return 0, "", err
+		return err
 	}
 	window := t.memoryWindow()
 	o.Duration = time.Duration(memoryWindows * float64(window))
-	after, rate, err := t.settle(ctx, p, o, mode, window)
-	if err != nil {
-		return 0, "", err
+	disk := func() (diskUse, error) { return diskUse{}, nil }
+	if c.disk {
+		disk = watchDisk(ctx, p, time.Duration((memoryWindows-1)*float64(window)), window)
 	}
-	if rate < 0.9*memoryRate {
-		return 0, "", fmt.Errorf("the server reached %.0f operations per second of %.0f: the window does not hold %d ids", rate, memoryRate, t.ids)
+	after, r, err := t.settle(ctx, p, o, c.mode, window)
+	used, err2 := disk()
+	if err := errors.Join(err, err2); err != nil {
+		return err
+	}
+	if r.Throughput < 0.9*memoryRate {
+		return fmt.Errorf("the server reached %.0f operations per second of %.0f: the window does not hold %d ids", r.Throughput, memoryRate, t.ids)
 	}
 	filters, err := p.info(ctx, "used_memory_filters")
 	if err != nil {
-		return 0, "", err
+		return err
 	}
-	ids := rate * window.Seconds()
-	return (after - before) / ids, fmt.Sprintf("of which filters %.2f; a window of %v at %.0f operations/s", filters/ids, window, rate), err
+	ids := r.Throughput * window.Seconds()
+	t.emit(atMost(c.row, fmt.Sprintf("bytes of RSS per remembered id, %d ids, %s", t.ids, c.what), c.goal, single((after-before)/ids, r.Steal),
+		fmt.Sprintf("of which filters %.2f; a window of %v at %.0f operations/s", filters/ids, window, r.Throughput)))
+	if c.disk {
+		t.emitDisk(used, o, ids, r.Steal)
+	}
+	return nil
 }
 
-// settle sends a load into a window, and returns the rate reached, and the
+// single is a figure that was measured once.
+func single(v, steal float64) Ratio { return Ratio{A: v, Ratio: v, Lowest: v, Most: v, Steal: steal} }
+
+// settle sends a load into a window, and returns what it measured, and the
 // server's memory once everything is written to disk and garbage is given back.
-func (t *table) settle(ctx context.Context, p *process, o Options, mode string, window time.Duration) (rss, rate float64, err error) {
+func (t *table) settle(ctx context.Context, p *process, o Options, mode string, window time.Duration) (rss float64, r *Result, err error) {
 	if err := p.do(ctx, "CTABLE", "ALTER", "default", "MODE", mode, "WINDOW", window.Milliseconds(), "SKEW", 0); err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
 	o.progress = func(at soFar) {
 		t.progress.Set("memory", false, int64(at.elapsed), int64(o.Duration))
 	}
-	r, err := Run(ctx, o)
+	r, err = Run(ctx, o)
 	if err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
 	if len(r.Errors) > 0 {
-		return 0, 0, fmt.Errorf("error replies: %v", r.Errors)
+		return 0, nil, fmt.Errorf("error replies: %v", r.Errors)
 	}
 	if err := p.do(ctx, "SAVE"); err != nil {
-		return 0, 0, err
+		return 0, nil, err
 	}
-	for begin := time.Now(); time.Since(begin) < memorySettle; {
+	rss, err = p.leastRSS(ctx, memorySettle)
+	return rss, r, err
+}
+
+// leastRSS is the least resident memory that the server has within some time: what it
+// gives back soon is not what it needs.
+func (p *process) leastRSS(ctx context.Context, within time.Duration) (rss float64, err error) {
+	for begin := time.Now(); time.Since(begin) < within; {
 		now, err := p.rss()
 		if err != nil {
-			return 0, 0, err
+			return 0, err
 		}
 		if rss == 0 || now < rss {
 			rss = now
 		}
 		select {
 		case <-ctx.Done():
-			return 0, 0, ctx.Err()
+			return 0, ctx.Err()
 		case <-time.After(500 * time.Millisecond):
 		}
 	}
-	return rss, r.Throughput, nil
+	return rss, nil
+}
+
+// The ids that Redis is to remember at most, what it takes for each being always the
+// same, and how long its memory is looked at.
+const (
+	redisIDs    = 2_000_000
+	redisSettle = 5 * time.Second
+)
+
+// redisMemory measures what Redis takes for the recipe's key of an id.
+func (t *table) redisMemory(ctx context.Context) (err error) {
+	p, err := startRedis(ctx, t.redis, "everysec", t.redisArgs...)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.close()) }()
+	before, err := p.leastRSS(ctx, redisSettle)
+	if err != nil {
+		return err
+	}
+	used, err := p.info(ctx, "used_memory")
+	if err != nil {
+		return err
+	}
+	o := t.options(p, "setnx", 64)
+	o.Warmup, o.Duration, o.Count, o.Window = 0, 0, max(int64(o.Connections), min(t.ids, redisIDs)), time.Hour
+	t.progress.Set(memoryRedis, false, 0, 1)
+	r, err := runClean(ctx, o)
+	if err != nil {
+		return err
+	}
+	after, err := p.leastRSS(ctx, redisSettle)
+	if err != nil {
+		return err
+	}
+	usedAfter, err := p.info(ctx, "used_memory")
+	if err != nil {
+		return err
+	}
+	ids := float64(r.Operations)
+	t.emit(noGoal(memoryRedis, fmt.Sprintf("bytes of RSS per id, Redis' SET id NX EX, %.0f ids of %d bytes", ids, uuidv7.length()), single((after-before)/ids, r.Steal),
+		fmt.Sprintf("by its own account %.0f (used_memory)", (usedAfter-used)/ids)))
+	return nil
 }

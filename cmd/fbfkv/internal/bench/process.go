@@ -56,7 +56,7 @@ func startFBFKV(ctx context.Context, binary, fsync string, env []string, more ..
 }
 
 // startRedis starts a redis-server with the same durability.
-func startRedis(ctx context.Context, binary, fsync string) (*process, error) {
+func startRedis(ctx context.Context, binary, fsync string, more ...string) (*process, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
@@ -66,7 +66,7 @@ func startRedis(ctx context.Context, binary, fsync string) (*process, error) {
 		return nil, err
 	}
 	return start(ctx, &process{name: "redis", binary: binary, dir: dir, target: local(port),
-		args: []string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes", "--appendfsync", fsync, "--save", ""}})
+		args: append([]string{"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--appendonly", "yes", "--appendfsync", fsync, "--save", ""}, more...)})
 }
 
 func local(port string) Target {

@@ -61,9 +61,7 @@ func (t *table) timeStart(ctx context.Context, p *process, row, what, note strin
 	if err != nil {
 		return err
 	}
-	if steal > t.quiet.maxSteal { // it cannot be repeated: the next start has nothing to redo
-		note += fmt.Sprintf("; others had %.0f %% of the processors during the start", 100*steal)
-	}
+	t.keepStart(row, 0, seconds, steal) // it cannot be repeated: the next start has nothing to redo
 	c := p.target.client()
 	defer c.Close()
 	n, err := c.DBSize(ctx).Result()
@@ -82,6 +80,6 @@ func (t *table) timeStart(ctx context.Context, p *process, row, what, note strin
 		return err
 	}
 	t.emit(atMost(row, fmt.Sprintf("seconds from start to answer, %s counters, %s", tickLabel(t.counters), what), 2+filter/(1<<30),
-		Ratio{Ratio: seconds, Lowest: seconds, Most: seconds}, fmt.Sprintf("%s; %.0f log entries redone; counted", note, redone)))
+		Ratio{Ratio: seconds, Lowest: seconds, Most: seconds, Steal: steal}, fmt.Sprintf("%s; %.0f log entries redone; counted", note, redone)))
 	return nil
 }

@@ -58,12 +58,12 @@ func sweepNames() (names []string) {
 
 // newSweep returns the subcommand sweep.
 func newSweep() *cobra.Command {
-	s := &sweeper{seconds: 1.5, rounds: 1, most: 1e7, tail: 30 * time.Second, profile: 2, quiet: newQuiet()}
+	s := &sweeper{seconds: 1.5, rounds: 1, most: 1e7, tail: 10 * time.Second, profile: 2, quiet: newQuiet()}
 	var help strings.Builder
 	for _, one := range sweeps() {
 		fmt.Fprintf(&help, "  %-12s  %s\n", one.name, one.title)
 	}
-	fmt.Fprintf(&help, "  %-12s  Latency over time, with and without snapshots and refreshes\n", tailName)
+	fmt.Fprintf(&help, "  %-12s  Latency over time, with and without snapshots, refreshes, resizes and compactions\n", tailName)
 	cmd := &cobra.Command{
 		Use:   "sweep [--out DIR] [--only NAME,...] [--seconds S] [--rounds N]",
 		Short: "throughput and latency against what they depend on",
@@ -80,7 +80,7 @@ func newSweep() *cobra.Command {
 	f.Float64Var(&s.seconds, "seconds", s.seconds, "length of one measurement")
 	f.IntVar(&s.rounds, "rounds", s.rounds, "measurements of a point, of which the median is taken")
 	f.Float64Var(&s.most, "max", s.most, "leave out points with more counters or ids than this")
-	f.DurationVar(&s.tail, "tail", s.tail, "length of each run of the sweep tail")
+	f.DurationVar(&s.tail, "tail", s.tail, "length of each of the sweep tail's measurements")
 	f.IntVar(&s.profile, "profile", s.profile, "length of each profile, whole seconds; 0 for no profiles")
 	s.quiet.addFlags(f)
 	f.BoolVar(&s.keep, "keep-profiles", false, "also write the profiles as they are, for go tool pprof")

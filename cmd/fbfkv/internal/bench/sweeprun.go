@@ -58,6 +58,9 @@ func (s *sweeper) lengthOf(one sweep, j job) float64 {
 	t := one.curves[j.curve].at(one.points[j.point])
 	seconds := 0.3 + t.warmup + float64(s.rounds)*s.seconds*1.2
 	if t.preload > 0 && (!one.byPoint || j.curve == 0) {
+		if t.settle {
+			seconds += 2 * settleLook.Seconds()
+		}
 		rate := fillRate
 		if t.fillKeys != "" {
 			rate = createRate
@@ -74,6 +77,10 @@ func (s *sweeper) lengthOf(one sweep, j job) float64 {
 type figuresOf struct {
 	*Result
 	serverCPU float64 // processors used by the server, on average
+	others    float64 // the largest share of the processors that the hypervisor gave to others, in any round of the point
+	// elsewhere is the share of the processors that neither the server nor the generator
+	// used, and that was not idle: other programs, the kernel's own threads, the hypervisor.
+	elsewhere float64
 }
 
 // sweep measures every point and writes the files. What fails is noted; the
@@ -162,7 +169,7 @@ func (s *sweeper) keptAs(name ...string) string {
 // writeSweep writes what was measured; nothing if nothing was.
 func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
 	c := chart{title: one.title, x: one.x, y: "thousand operations per second", logX: !one.linear}
-	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors"}}
+	rows := [][]string{{one.x, "curve", "operations_per_second", "p50_ms", "p99_ms", "p99.9_ms", "server_processors", "generator_processors", "others_percent", "elsewhere_percent"}}
 	for i, curve := range one.curves {
 		l := line{name: curve.name}
 		for k, m := range points[i] {
@@ -172,7 +179,7 @@ func (s *sweeper) writeSweep(one sweep, points [][]*figuresOf) error {
 			x := one.points[k]
 			l.x, l.y = append(l.x, x), append(l.y, m.Throughput/1e3)
 			rows = append(rows, []string{fmt.Sprint(x), curve.name, number(m.Throughput), number(m.Latency.P50 * 1e3), number(m.Latency.P99 * 1e3),
-				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds))})
+				number(m.Latency.P999 * 1e3), number(m.serverCPU), number(divide(m.CPU, m.Seconds)), number(100 * m.others), number(100 * m.elsewhere)})
 		}
 		c.lines = append(c.lines, l)
 	}
@@ -188,15 +195,7 @@ func (s *sweeper) writeSpent(one sweep, points []profiled) error {
 	if len(points) == 0 {
 		return nil
 	}
-	rows := [][]string{spentHeader(one.x)}
-	for _, p := range points {
-		rows = append(rows, p.row())
-	}
-	if err := s.writeRows(one.name+"-profile", rows); err != nil {
-		return err
-	}
-	path := filepath.Join(s.out, one.name+"-profile.svg")
-	if err := writeBars(path, "What the processors do: "+one.name, one.x, points); err != nil {
+	if err := s.writeSpentFiles(one.name, one.x, points); err != nil {
 		return err
 	}
 	if s.into == "" {
@@ -230,8 +229,14 @@ func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options,
 	o.Duration = time.Duration(s.seconds * float64(time.Second))
 	o.Warmup = o.Duration / 5
 	t.change(&o)
+	before := s.sent
 	if err := s.fill(ctx, t, o); err != nil {
 		return m, o, err
+	}
+	if t.settle && s.sent > before {
+		if err := s.settle(ctx); err != nil {
+			return m, o, err
+		}
 	}
 	if t.warmup > 0 {
 		warm := o
@@ -245,7 +250,11 @@ func (s *sweeper) measure(ctx context.Context, t trial) (m figuresOf, o Options,
 		return m, o, err
 	}
 	slices.SortFunc(all, func(a, b figuresOf) int { return cmp.Compare(a.Throughput, b.Throughput) })
-	return all[len(all)/2], o, nil
+	m = all[len(all)/2]
+	for _, r := range all {
+		m.others = max(m.others, r.Steal)
+	}
+	return m, o, nil
 }
 
 // loads runs a trial's load for every round.
@@ -316,16 +325,16 @@ func (s *sweeper) loadQuietly(ctx context.Context, o Options) (figuresOf, error)
 
 // load runs one load.
 func (s *sweeper) load(ctx context.Context, o Options) (m figuresOf, err error) {
-	before, _, err := s.server.cpu()
+	before, err := usageOf(s.server)
 	if err != nil {
 		return m, err
 	}
-	began := time.Now()
 	if m.Result, err = Run(ctx, o); err != nil {
 		return m, err
 	}
-	after, _, err := s.server.cpu()
-	m.serverCPU = (after - before) / time.Since(began).Seconds()
+	after, err := usageOf(s.server)
+	used := after.since(before)
+	m.serverCPU, m.elsewhere = used.server/after.at.Sub(before.at).Seconds(), used.elsewhere()
 	s.sent += m.Sent
 	if len(m.Errors) > 0 {
 		return m, fmt.Errorf("error replies: %v", m.Errors)

@@ -3,7 +3,6 @@ package bench
 import (
 	"fmt"
 	"strconv"
-	"time"
 )
 
 // sweep is throughput against one thing that it depends on.
@@ -38,6 +37,7 @@ type trial struct {
 	preload  int64      // operations of it
 	steady   bool       // the load must not add more than as much again to what was filled in
 	restart  []string   // more arguments, with which the server is started again then
+	settle   bool       // what was filled in is brought to disk, and is compacted, before the load
 	warmup   float64    // seconds of the load before the first that is measured
 	change   func(o *Options)
 }
@@ -68,10 +68,10 @@ func sweeps() []sweep {
 		{name: "counters", title: "Throughput and the number of counters", x: "counters, evenly used",
 			points: []float64{1, 10, 100, 1e3, 1e4, 1e5, 1e6, 1e7},
 			curves: []curve{{"pipeline 64", countersAt(64)}, {"pipeline 16", countersAt(16)}}, byPoint: true},
-		{name: "cold", title: "Throughput with one counter in a hundred kept in memory, at least 10 000", x: "counters, evenly used",
+		{name: "cold", title: "Throughput with one counter in a hundred (at least 10 000) in memory, pipeline 16", x: "counters, evenly used",
 			points: []float64{1e4, 2e4, 1e5, 1e6, 1e7, 1e8},
 			curves: []curve{{"pipeline 16", coldAt}}},
-		{name: "window", title: "Throughput and the number of remembered operations", x: "ids in the window",
+		{name: "window", title: "Throughput and the number of remembered operations, pipeline 16", x: "ids in the window",
 			points: []float64{1e4, 1e5, 1e6, 1e7, 1e8},
 			curves: []curve{{"EXACT", windowAt("EXACT")}, {"APPROX", windowAt("APPROX")}}},
 	}
@@ -120,7 +120,7 @@ func processorsAt(pipeline int) func(float64) trial {
 func countersAt(pipeline int) func(float64) trial {
 	return func(x float64) trial {
 		return trial{server: fmt.Sprintf("%.0f counters", x), args: []string{"--hot-counters", "12000000"},
-			fill: "incrby", fillKeys: fmt.Sprintf("sequence:%.0f", x), preload: int64(x),
+			fill: "incrby", fillKeys: fmt.Sprintf("sequence:%.0f", x), preload: int64(x), settle: true,
 			change: func(o *Options) { o.Pipeline, o.Keys = pipeline, uniform(x) }}
 	}
 }
@@ -129,6 +129,7 @@ func countersAt(pipeline int) func(float64) trial {
 // goes on for a while before it is measured, until the server has an index of the rows.
 func coldAt(x float64) trial {
 	t := countersAt(16)(x)
+	t.settle = false
 	t.restart = []string{"--hot-counters", fmt.Sprintf("%.0f", max(10_000, x/100)), "--block-cache", "8mb"}
 	t.warmup = max(5, x/200e3)
 	return t
@@ -144,18 +145,3 @@ func windowAt(mode string) func(float64) trial {
 }
 
 func uniform(x float64) string { return fmt.Sprintf("uniform:%.0f", x) }
-
-// tails are the two servers whose latency over time is compared: one that
-// writes snapshots and refreshes filters all the time, and one that does neither.
-var tails = []struct {
-	name string
-	trial
-}{
-	{"with snapshots and refreshes", trial{args: []string{"--save", "3 1"},
-		setup: [][]string{{"CTABLE", "ALTER", "default", "WINDOW", "5000", "SKEW", "0"}}}},
-	{"without", trial{args: []string{"--save", "3600 1000000000"},
-		setup: [][]string{{"CTABLE", "ALTER", "default", "WINDOW", "3600000"}}}},
-}
-
-// tailInterval is the length of the intervals whose latencies are drawn.
-const tailInterval = 500 * time.Millisecond

@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,7 +17,7 @@ import (
 // experiment measures some rows. Those that fill servers of their own are slow.
 type experiment struct {
 	name string
-	rows []string // beginnings of their names
+	rows []string // their names
 	slow bool     // only if asked for
 	run  func(ctx context.Context, t *table) error
 	// length is how long it is foreseen to take, in seconds.
@@ -29,24 +27,25 @@ type experiment struct {
 // experiments are all experiments, in the order of the table.
 func experiments() []experiment {
 	return []experiment{
-		{name: "everysec", rows: []string{"lua-everysec", "incrby-everysec", "p99", "hot-everysec", "ping", "approx", "duplicates"},
-			run: func(ctx context.Context, t *table) error { return t.against(ctx, "everysec") }, length: againstLength(23, 5, 7)},
-		{name: "always", rows: []string{"lua-always", "incrby-always", "hot-always"},
+		{name: "everysec", rows: everysecRows(),
+			run: func(ctx context.Context, t *table) error { return t.against(ctx, "everysec") }, length: againstLength(27, 5, 7)},
+		{name: "always", rows: alwaysRows(),
 			run: func(ctx context.Context, t *table) error { return t.against(ctx, "always") }, length: againstLength(11, 0, 4)},
 		{name: "recovery", rows: []string{"recovery"}, run: recovery,
 			length: func(t *table) float64 { return float64(t.rounds) * (4*t.seconds + 2) }},
-		{name: "start", rows: []string{"start"}, slow: true, run: startMany,
+		{name: "start", rows: []string{"start-kill", "start-order"}, slow: true, run: startMany,
 			length: func(t *table) float64 { return t.counters/createRate + 15 }},
-		{name: "memory", rows: []string{"memory"}, slow: true, run: memory,
+		{name: "memory", rows: memoryRows(), slow: true, run: memory,
 			length: (*table).memoryLength},
 	}
 }
 
 // table is a run of `fbfkv bench table`.
 type table struct {
-	fbfkv, redis string // binaries
-	rows         []string
-	all          bool // also the slow rows
+	fbfkv, redis string   // binaries
+	redisArgs    []string // more arguments of the redis-server
+	rows         []string // beginnings of the names of those to measure; none for all
+	all          bool     // also the slow rows
 	seconds      float64
 	rounds       int
 	ids          int64
@@ -63,6 +62,8 @@ type table struct {
 	stage          string
 	compared       []*process // the servers that run at present, to be measured in turn
 	done           []Row
+	raw            [][]string // single measurements
+	chosen         []experiment
 	profiles       []profiled
 	failed         []error
 }
@@ -70,20 +71,26 @@ type table struct {
 const tableHelp = `Starts this fbfkv and a redis-server on free ports of this machine, with directories of
 their own and the same durability, measures them in turn, and prints this project's
 goals beside what was reached. All are ratios of medians; the lowest and highest ratio
-of a single round stand in parentheses. Everything started is stopped and removed.
+of a single round stand in parentheses. "others" is the largest share of the processors
+that the hypervisor gave to others during a measurement that counts. Everything started is
+stopped and removed.
 
 Rows, of which --rows chooses by the beginnings of their names:
   lua-FSYNC-P, incrby-FSYNC-P   CINCRBY with unique ids against the recipe and against plain
                                 INCRBY on Redis; FSYNC is everysec or always, P the pipeline
   p99                           latency at pipeline 1 against the recipe's
+  sadd-P, bfadd-P               against recipes that keep the opids in one set, or in one Bloom filter, for
+                                which the redis-server needs a module (--redis-arg)
   hot-FSYNC                     one hot counter, against INCRBY on it
   ping-P                        against PING with as many bytes on the same connections
-  approx                        EXACT against APPROX: throughput and p99
+  approx-P, approx-p99-P        EXACT against APPROX: throughput and p99
   duplicates                    10% and 100% duplicates, from memory and from runs
   recovery                      start after kill -9 at full load
   start                         start with many counters, after kill -9 and after an orderly stop;
                                 only if asked for
-  memory                        memory per remembered id; only if asked for, it takes minutes
+  memory                        memory per remembered id, beside Redis' for a key per id; only if asked
+                                for, it takes minutes
+  disk                          bytes on disk per remembered id, and bytes written; only if asked for
 
 With --profile the server is profiled while the loads run once more, and a table says what
 the processors did. What cannot be measured is left out, and named at the end.`
@@ -102,18 +109,19 @@ func newTable() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringSliceVar(&t.rows, "rows", nil, "only rows whose names begin so (all but start and memory)")
-	f.BoolVar(&t.all, "all", false, "start and memory too, which fill servers for minutes")
+	f.StringSliceVar(&t.rows, "rows", nil, "only rows whose names begin so (all but start, memory and disk)")
+	f.BoolVar(&t.all, "all", false, "start, memory and disk too, which fill servers for minutes")
 	f.Float64Var(&t.seconds, "seconds", t.seconds, "length of one measurement")
 	f.IntVar(&t.rounds, "rounds", t.rounds, "how often each is measured")
-	f.Int64Var(&t.ids, "ids", t.ids, "row memory: remembered ids")
+	f.Int64Var(&t.ids, "ids", t.ids, "rows memory and disk: remembered ids")
 	f.Float64Var(&t.counters, "counters", t.counters, "row start: existing counters")
 	f.IntVar(&t.profile, "profile", 0, "length of each profile, whole seconds; 0 for no profiles")
 	f.StringVar(&t.fbfkv, "fbfkv", "", "the `program` to measure (this one)")
 	f.StringVar(&t.redis, "redis", t.redis, "the redis-server `program`")
+	f.StringArrayVar(&t.redisArgs, "redis-arg", nil, "one more `argument` of the redis-server, as --loadmodule or the file of a module; may be\ngiven again")
 	t.quiet.addFlags(f)
 	f.BoolVar(&t.json, "json", false, "print the rows as JSON, one per line")
-	f.StringVar(&t.into, "into", "", "also write the table into this Markdown `file`, between its two marks,\nand that of the profiles between theirs")
+	f.StringVar(&t.into, "into", "", "also write the table into this Markdown `file`, between its two marks,\nthat of the profiles between theirs, and the single measurements beside it,\nas performance/table.csv")
 	f.StringVar(&t.plot, "plot", "", "draw what the processors did into this `file`, .svg or .png")
 	setStyle(cmd)
 	return cmd
@@ -128,19 +136,22 @@ func (t *table) print(ctx context.Context, stdout, stderr io.Writer) error {
 	}
 	t.stdout, t.stderr, t.progress = stdout, stderr, bar.New(stderr)
 	if !t.json {
-		fmt.Fprintf(stdout, rowFormat, "row", "what", "measured", "goal", "", "")
+		fmt.Fprintf(stdout, rowFormat, "row", "what", "measured", "goal", "", "others", "")
 	}
 	if err := t.measureRows(ctx); err != nil {
 		return err
 	}
-	met := 0
+	goals, met := 0, 0
 	for _, r := range t.done {
-		if r.OK {
+		if r.NoGoal {
+			continue
+		}
+		if goals++; r.OK {
 			met++
 		}
 	}
 	if !t.json {
-		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", met, len(t.done))
+		fmt.Fprintf(stdout, "\n%d of %d goals are met.\n", met, goals)
 		if err := t.quiet.print(stdout); err != nil {
 			return err
 		}
@@ -157,22 +168,15 @@ func (t *table) print(ctx context.Context, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// measureRows runs the experiments. What fails is noted; the error says that
-// there is nothing to measure, or that the work was interrupted.
+// measureRows runs the experiments. What fails is noted; the error says that the
+// work was interrupted.
 func (t *table) measureRows(ctx context.Context) error {
-	var chosen []experiment
 	seconds := 0.0
-	for _, e := range experiments() {
-		if t.wants(e) {
-			chosen = append(chosen, e)
-			seconds += e.length(t)
-		}
-	}
-	if len(chosen) == 0 {
-		return fmt.Errorf("--rows: no row begins with %s", strings.Join(t.rows, " or "))
+	for _, e := range t.chosen {
+		seconds += e.length(t)
 	}
 	t.forecast = newForecast(seconds)
-	for _, e := range chosen {
+	for i, e := range t.chosen {
 		t.stage = e.name
 		err := e.run(ctx, t)
 		if ctx.Err() != nil {
@@ -181,7 +185,7 @@ func (t *table) measureRows(ctx context.Context) error {
 		}
 		t.note(e.name, err)
 		t.forecast.add(e.length(t))
-		if e.name != chosen[len(chosen)-1].name {
+		if i+1 < len(t.chosen) {
 			t.progress.Clear()
 			fmt.Fprintf(t.stderr, "%s is measured, %s\n", e.name, t.forecast.left())
 		}
@@ -189,10 +193,13 @@ func (t *table) measureRows(ctx context.Context) error {
 	return nil
 }
 
-// emit prints a row and keeps it.
+// emit prints rows and keeps them, those that are asked for.
 func (t *table) emit(rows ...Row) {
 	t.progress.Clear()
 	for _, r := range rows {
+		if !t.wantsRow(r.Name) {
+			continue // measured with another that is
+		}
 		t.done = append(t.done, r)
 		if err := r.print(t.stdout, t.json); err != nil {
 			t.note("printing", err)
@@ -211,7 +218,7 @@ func (t *table) note(what string, err error) {
 	fmt.Fprintf(t.stderr, "FAILED  %v\n", err)
 }
 
-// prepare finds the programs.
+// prepare checks the flags and finds the programs.
 func (t *table) prepare() (err error) {
 	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 || !(t.counters >= 1 && t.counters <= maxKeys) || t.profile < 0 {
 		return fmt.Errorf("--rounds, --seconds and --ids are above 0, --profile is not negative, --counters is from 1 to %d", maxKeys)
@@ -227,27 +234,8 @@ func (t *table) prepare() (err error) {
 	if _, err = exec.LookPath(t.redis); err != nil {
 		return fmt.Errorf("--redis: %w", err)
 	}
-	return nil
-}
-
-// wants reports whether any row of an experiment is asked for.
-func (t *table) wants(e experiment) bool {
-	if len(t.rows) == 0 {
-		return t.all || !e.slow
-	}
-	return slices.ContainsFunc(e.rows, t.wantsGroup)
-}
-
-// wantsGroup reports whether any row is asked for whose name has a beginning.
-func (t *table) wantsGroup(beginning string) bool {
-	return len(t.rows) == 0 || slices.ContainsFunc(t.rows, func(r string) bool {
-		return strings.HasPrefix(beginning, r) || strings.HasPrefix(r, beginning)
-	})
-}
-
-// wantsRow reports whether one row is asked for.
-func (t *table) wantsRow(name string) bool {
-	return len(t.rows) == 0 || slices.ContainsFunc(t.rows, func(r string) bool { return strings.HasPrefix(name, r) })
+	t.chosen, err = t.choose()
+	return err
 }
 
 // options are those of one measurement.
@@ -264,9 +252,15 @@ func (t *table) options(p *process, workload string, pipeline int) Options {
 // nothing of the other's.
 func (t *table) measure(ctx context.Context, what string, subjects ...Options) ([][]*Result, error) {
 	defer t.resume()
-	return alternate(ctx, &t.quiet, t.rounds, subjects, func(o *Options) error { return t.only(o.Target) }, func(done, total int) {
+	results, err := alternate(ctx, &t.quiet, t.rounds, subjects, func(o *Options) error { return t.only(o.Target) }, func(done, total int) {
 		t.progress.Set(t.stage+" "+what, false, int64(done), int64(total))
 	})
+	for _, rounds := range results {
+		for i, r := range rounds {
+			t.keep(what, i, r)
+		}
+	}
+	return results, err
 }
 
 // only pauses all servers that are compared but one.

@@ -31,3 +31,9 @@ func (u usage) since(before usage) usage {
 	return usage{server: u.server - before.server, kernel: u.kernel - before.kernel, generator: u.generator - before.generator,
 		machine: u.machine.since(before.machine)}
 }
+
+// elsewhere is the share of the machine's processor time that neither the server nor
+// this program used, and that was not idle.
+func (u usage) elsewhere() float64 {
+	return max(0, divide(u.machine.all-u.machine.idle-u.server-u.generator, u.machine.all))
+}

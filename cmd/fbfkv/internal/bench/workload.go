@@ -78,6 +78,15 @@ var workloads = []workload{
 		e.arg("PING")
 		e.id(keyName(s.prefix, 0, e.digits) + ":")
 	}},
+	{name: "setnx", what: "SET opid NX EX: only remembers the opid, and counts nothing", encode: func(e *encoder, s setup) {
+		e.begin(6)
+		e.arg("SET")
+		e.id("")
+		e.arg("")
+		e.arg("NX")
+		e.arg("EX")
+		e.arg(s.seconds())
+	}},
 	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script", idempotent: true,
 		prepare: loadScript(luaRecipe), encode: encodeLua},
 	{name: "fcall", what: "the same as a Redis Function", idempotent: true,
