@@ -1,11 +1,7 @@
 package store
 
 import (
-	"cmp"
-	"fmt"
 	"math/bits"
-	"slices"
-	"sync"
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
@@ -72,41 +68,6 @@ type ref struct {
 	seen      Seen  // of verdictSeen
 
 	disk *onDisk // what was read outside the lock; nil on the steady path
-}
-
-// onDisk is what the disk knows of a ref's key and opid.
-type onDisk struct {
-	load load // a cold row
-	look look // a look-up in runs
-}
-
-// fromDisk returns the ref's onDisk, which stays its own for the whole batch.
-func (x *decider) fromDisk(r *ref) *onDisk {
-	if r.disk == nil {
-		r.disk = x.judging.newOnDisk()
-	}
-	return r.disk
-}
-
-// load is a row read outside the lock.
-type load struct {
-	pos    uint64 // of the row
-	done   bool
-	stamp  uint32
-	exists bool
-	row    row
-	err    error
-}
-
-// look is a look-up in runs made outside the lock. It holds while the
-// partition's runs are the same.
-type look struct {
-	done    bool
-	version uint64
-	tags    uint8              // of the filters that were positive
-	runs    []*persistence.Run // newest first
-	found   bool
-	seen    Seen
 }
 
 // opRun locates an operation's refs and items in the execution.
@@ -465,71 +426,6 @@ func (x *decider) install(r *ref) bool {
 	}
 	r.c = c
 	return true
-}
-
-// fetch reads rows and records from disk. No lock is held. What cannot be read
-// fails its operation, which then changes nothing.
-func (x *decider) fetch() {
-	x.fetchRows()
-	for _, i := range x.cold {
-		r := &x.refs[i]
-		x.fail(r, r.disk.load.err)
-	}
-	for _, i := range x.confirm {
-		r := &x.refs[i]
-		x.fail(r, x.lookUp(r))
-	}
-}
-
-// minFetch is how many rows are worth a goroutine of their own.
-const minFetch = 32
-
-// fetchRows reads the rows of x.cold, on several processors if they are many: the
-// clients of the batch all wait for them, and nothing else may be left to do.
-func (x *decider) fetchRows() {
-	// In the order of rows, neighbours share most of the way to theirs.
-	slices.SortFunc(x.cold, func(a, b int) int {
-		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
-	})
-	parts := max(1, min(x.s.procs, len(x.cold)/minFetch))
-	if x.crew.n > 1 && !x.alone {
-		parts = 1 // the other shares are at it
-	}
-	var work sync.WaitGroup
-	for n := 1; n < parts; n++ {
-		part := x.cold[len(x.cold)*n/parts : len(x.cold)*(n+1)/parts]
-		work.Go(func() { x.readRows(part) })
-	}
-	x.readRows(x.cold[:len(x.cold)/parts])
-	work.Wait()
-}
-
-// readRows reads the rows of some refs.
-func (x *decider) readRows(refs []int) {
-	in, _ := x.s.readers.Get().(*rowReader)
-	if in == nil {
-		in = &rowReader{s: x.s}
-	}
-	defer x.s.readers.Put(in)
-	for len(refs) > 0 {
-		n := 1
-		for n < min(len(refs), readGroup) && x.refs[refs[n]].p == x.refs[refs[0]].p {
-			n++
-		}
-		in.read(x.refs, refs[:n])
-		refs = refs[n:]
-	}
-}
-
-func (x *decider) fail(r *ref, err error) {
-	if err != nil {
-		x.s.log.Error("read failed", "key", string(r.key), "error", err)
-		op := &x.ops[r.op]
-		op.Err = fmt.Errorf("%w: %v", ErrRead, err)
-		for i := range x.of(op) {
-			x.of(op)[i].failed = true
-		}
-	}
 }
 
 // apply turns the outcomes into one record of the log and fixes its place in the

@@ -258,7 +258,7 @@ func TestPiecesAreCommitted(t *testing.T) {
 		cincr(s, "k", strconv.Itoa(i), 1)
 	}
 	must(t, s.Close())
-	s = open() // whose runs have no filters in memory
+	s = open()  // whose runs have no filters in memory
 	get(s, "k") // into memory
 	var b Batch
 	for i := range 2*pieceSize + 1 {
