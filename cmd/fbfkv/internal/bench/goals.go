@@ -148,19 +148,29 @@ func (p *pair) hot(ctx context.Context) error {
 	return p.t.profileWhile(ctx, p.fbfkv, a, "one hot counter, "+p.fsync, res[0])
 }
 
-// ping compares with a command that does nothing.
+// ping compares with a command that does nothing, and the same with plain INCRBY on the
+// same server: what finding a counter and logging it leave of the distance.
 func (p *pair) ping(ctx context.Context) error {
 	for _, g := range goalsOf {
-		name := fmt.Sprintf("ping-%d", g.pipeline)
-		if !p.t.wantsRow(name) {
+		name, plain := fmt.Sprintf("ping-%d", g.pipeline), fmt.Sprintf("ping-incrby-%d", g.pipeline)
+		if !p.t.wantsAny(name, plain) {
 			continue
 		}
-		res, err := p.t.measure(ctx, name, p.t.options(p.fbfkv, "cincrby", g.pipeline), p.t.options(p.fbfkv, "ping", g.pipeline))
+		ping := p.t.options(p.fbfkv, "ping", g.pipeline)
+		res, err := p.t.measure(ctx, name, p.t.options(p.fbfkv, "cincrby", g.pipeline), ping, p.t.options(p.fbfkv, "incrby", g.pipeline))
 		if err != nil {
 			return err
 		}
-		r := ratio(res[0], res[1], throughput)
-		p.t.emit(atLeast(name, fmt.Sprintf("pipeline %d, everysec: against PING of as many bytes", g.pipeline), g.ping, r, rates(r)))
+		where := fmt.Sprintf("pipeline %d, everysec: against PING of as many bytes", g.pipeline)
+		if r := ratio(res[0], res[1], throughput); p.t.wantsRow(name) {
+			p.t.emit(atLeast(name, where, g.ping, r, rates(r)))
+		}
+		if r := ratio(res[2], res[1], throughput); p.t.wantsRow(plain) {
+			p.t.emit(noGoal(plain, where+", fbfkv's own INCRBY", r, rates(r)))
+		}
+		if err := p.t.profileWhile(ctx, p.fbfkv, ping, "PING", res[1]); err != nil {
+			return err
+		}
 	}
 	return nil
 }

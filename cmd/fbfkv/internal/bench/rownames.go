@@ -20,7 +20,7 @@ func atDepths(name string, depths ...int) (names []string) {
 // everysecRows are the rows of the comparison with everysec, in the order of the table.
 func everysecRows() []string {
 	return slices.Concat(atDepths("lua-everysec", depths...), atDepths("incrby-everysec", depths...), []string{"p99"},
-		atDepths("sadd", setDepths...), atDepths("bfadd", setDepths...), []string{"hot-everysec"}, atDepths("ping", depths...),
+		atDepths("sadd", setDepths...), atDepths("bfadd", setDepths...), []string{"hot-everysec"}, atDepths("ping", depths...), atDepths("ping-incrby", depths...),
 		atDepths("approx", depths...), atDepths("approx-p99", depths...), duplicateRows())
 }
 

@@ -28,7 +28,7 @@ type experiment struct {
 func experiments() []experiment {
 	return []experiment{
 		{name: "everysec", rows: everysecRows(),
-			run: func(ctx context.Context, t *table) error { return t.against(ctx, "everysec") }, length: againstLength(27, 5, 7)},
+			run: func(ctx context.Context, t *table) error { return t.against(ctx, "everysec") }, length: againstLength(30, 5, 10)},
 		{name: "always", rows: alwaysRows(),
 			run: func(ctx context.Context, t *table) error { return t.against(ctx, "always") }, length: againstLength(11, 0, 4)},
 		{name: "recovery", rows: []string{"recovery"}, run: recovery,
@@ -82,7 +82,8 @@ Rows, of which --rows chooses by the beginnings of their names:
   sadd-P, bfadd-P               against recipes that keep the opids in one set, or in one Bloom filter, for
                                 which the redis-server needs a module (--redis-arg)
   hot-FSYNC                     one hot counter, against INCRBY on it
-  ping-P                        against PING with as many bytes on the same connections
+  ping-P, ping-incrby-P         CINCRBY, and INCRBY of the same server, against PING with as many
+                                bytes on the same connections
   approx-P, approx-p99-P        EXACT against APPROX: throughput and p99
   duplicates                    10% and 100% duplicates, from memory and from runs
   recovery                      start after kill -9 at full load
