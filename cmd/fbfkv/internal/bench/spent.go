@@ -96,7 +96,7 @@ func (s spent) bound() string {
 	case s.of[spentElsewhere] >= takenFrom:
 		by = "other work on the machine"
 	case s.of[spentIdle] >= waitsFrom:
-		by = fmt.Sprintf("waiting, %.0f %% idle (for what is not in a profile of processor time)", 100*s.of[spentIdle])
+		by = fmt.Sprintf("waiting, %.0f %% idle", 100*s.of[spentIdle])
 	}
 	return by + "; most: " + strings.Join(most, ", ")
 }

@@ -25,7 +25,7 @@ func TestDivideUsage(t *testing.T) {
 		{"a busy machine", usage{server: 2, kernel: 1, generator: 1, machine: machineTime{all: 4, idle: 0.2}}, 0.375, 0.125, 0.25, 0.2, 0.05, 0.125,
 			"processors; most: finding, files"},
 		{"one that waits", usage{server: 1, kernel: 0.1, generator: 0.5, machine: machineTime{all: 4, idle: 2.5}}, 0.1875, 0.0625, 0.125, 0, 0.625, 0,
-			"waiting, 62 % idle (for what is not in a profile of processor time); most: finding, files"},
+			"waiting, 62 % idle; most: finding, files"},
 		{"one that does much else", usage{server: 1, kernel: 0.1, generator: 0.5, machine: machineTime{all: 4, idle: 0.5}}, 0.1875, 0.0625, 0.125, 0.5, 0.125, 0,
 			"other work on the machine; most: finding, files"},
 		{"clocks that disagree", usage{server: 3, generator: 1.5, machine: machineTime{all: 4, idle: 0.5}}, 0.5, 1.0 / 6, 1.0 / 3, 0, 0, 0,
@@ -65,7 +65,7 @@ func TestSpentTables(t *testing.T) {
 			t.Errorf("columns differ:\n%s\n%s", lines[0], line)
 		}
 	}
-	for _, want := range []string{"| pipeline 1, always | 1k | 123k |", "| 60 |", "| 40 |", "*2*", "| waiting, 40 % idle (for what is not in a profile of processor time); most: network |"} {
+	for _, want := range []string{"| pipeline 1, always | 1k | 123k |", "| 60 |", "| 40 |", "*2*", "| waiting, 40 % idle; most: network |"} {
 		if !strings.Contains(lines[2], want) {
 			t.Errorf("%q is not in %s", want, lines[2])
 		}
