@@ -228,7 +228,7 @@ func TestBenchSweepFailures(t *testing.T) {
 }
 
 // TestBenchInterrupted ends a sweep and a table in their midst, as Ctrl-C does:
-// they stop their servers, remove what they wrote, and exit with status 1.
+// they stop their servers, remove what they wrote, and exit with status 130.
 func TestBenchInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"sweep", "--only", "connections", "--out", filepath.Join(t.TempDir(), "out")}, {"table", "--rows", "recovery"}} {
@@ -251,7 +251,7 @@ func TestBenchInterrupted(t *testing.T) {
 		}
 		err := cmd.Wait()
 		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != 1 || !strings.Contains(said.String(), "interrupted") {
+		if !errors.As(err, &exit) || exit.ExitCode() != 130 || !strings.Contains(said.String(), "interrupted") {
 			t.Errorf("%s: %v: %s", args[0], err, said.String())
 		}
 		if all, _ := filepath.Glob(filepath.Join(left, "*")); len(all) > 0 {
