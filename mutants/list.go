@@ -388,6 +388,20 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestRefreshIsLogged|TestPowerLoss",
 	},
 	{
+		guarantee: "G3", name: "what a batch saw after its last commit counts as durable with it",
+		file:     "store/execute.go",
+		old:      "				t.p.advanceDurable(t.sure)\n",
+		new:      "				t.p.advanceDurable(max(t.need, t.wrote))\n",
+		packages: "./store", tests: "TestSeenBetweenPieces",
+	},
+	{
+		guarantee: "G1", name: "filters of runs speak for what the table remembered as APPROX",
+		file:     "store/judge.go",
+		old:      "	r.isNew(l.tags)\n",
+		new:      "	r.isNew(tagExact)\n",
+		packages: "./store", tests: "TestRunFiltersForgetNoApprox",
+	},
+	{
 		guarantee: "G4", name: "what was decided before something is read is not in the log when others go on",
 		file:     "store/execute.go",
 		old:      "		x.apply()\n		x.unlock()\n		x.blocks()\n",

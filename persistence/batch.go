@@ -11,7 +11,7 @@ import (
 const batchRetain = 4 << 20
 
 // errBatchState is a misuse of Batch by its caller.
-var errBatchState = errors.New("batch: Wait without Apply, or a change between Apply and Wait")
+var errBatchState = errors.New("batch: Wait without Apply, or changes of Pebble beside another commit before Wait")
 
 // Batch is one atomic commit: all of it survives a crash, or nothing (G4). It
 // is reused: fill, Apply, Wait, fill again, without allocation. Not safe for
@@ -134,7 +134,7 @@ func (b *Batch) Apply() error {
 		return err
 	}
 	logs, again := len(b.log) > 0, b.applied
-	if again && (b.stored || !b.b.Empty()) {
+	if again && (b.logged || b.stored) && (b.stored || !b.b.Empty()) {
 		return errBatchState
 	}
 	b.applied, b.logged, b.stored = true, logs || again && b.logged, !b.b.Empty()

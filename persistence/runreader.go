@@ -9,11 +9,11 @@ import (
 )
 
 // MayHave reports whether memory leaves it open that the run has entries with that
-// hash. It is not true of an empty run or one that was removed.
+// hash: of a run that is not known, LookUp tells.
 func (db *DB) MayHave(r Run, hash uint64) bool {
 	file := db.runs.acquire(r)
 	if file == nil {
-		return db.readOnly // not loaded yet
+		return true
 	}
 	defer db.runs.release(file)
 	return file.filter.mayHave(hash)

@@ -45,6 +45,7 @@ type touched struct {
 	p     *partition
 	need  uint64 // sequence that must be durable before the replies leave
 	wrote uint64 // last sequence written by the batch; 0: none
+	sure  uint64 // sequence that is durable once the batch's last commit is
 }
 
 // ref is one key of one operation.
@@ -134,12 +135,15 @@ func (x *decider) tryCommit() bool {
 
 // commitLocked is commit once the partitions are locked. It unlocks them. What has been
 // decided when something must be read is a commit of its own: the locks are not held
-// meanwhile.
+// meanwhile. Who saw it waits for it until the batch, which reads first, does.
 func (x *decider) commitLocked() {
 	rounds := 0
 	for from := x.from; ; {
 		to := x.pieceFrom(from)
 		ready := x.prepare(from, to)
+		if !ready && (rounds > 0 || len(x.cold)+len(x.confirm) > fewMissing) {
+			x.prepareMore(to, x.to) // to be read with the others
+		}
 		if !ready && rounds == maxRounds {
 			x.fetch() // under the locks: nothing can change any more
 			ready = true
@@ -147,14 +151,11 @@ func (x *decider) commitLocked() {
 		}
 		if ready {
 			x.decide(from, to)
-			if from, rounds = to, 0; from == x.to {
+			if from = to; from == x.to {
 				break
 			}
 			x.nextPiece()
 			continue
-		}
-		if len(x.cold)+len(x.confirm) > fewMissing {
-			x.prepareMore(to, x.to) // to be read with the others
 		}
 		x.apply()
 		x.unlock()
@@ -174,8 +175,8 @@ func (x *decider) commitLocked() {
 // set it lower.
 var pieceSize = 2 * group
 
-// fewMissing is how many rows and records a piece may lack without it being likely that
-// the others lack some, too.
+// fewMissing is how many rows and records the first piece that lacks any may lack without
+// it being likely that the others lack some, too.
 const fewMissing = 4
 
 // pieceFrom is where the piece that begins with a ref ends.
@@ -454,6 +455,12 @@ func (x *decider) apply() {
 		if x.err = x.s.Failure(); x.err == nil {
 			x.err = x.batch.Apply()
 		}
+		for i := range x.touched {
+			// The commit lies behind all that was seen so far, and ahead of what is
+			// seen after it: to that no place in the log was given here (G3).
+			t := &x.touched[i]
+			t.sure = max(t.need, t.wrote)
+		}
 	}
 	if x.err != nil {
 		// Memory is ahead of the log: nothing of it may be seen (G8).
@@ -465,8 +472,7 @@ func (x *decider) apply() {
 const maxKeptRecord = 1 << 20
 
 // wait returns when the batch is durable, and with it everything its replies
-// were derived from: a commit lies behind all that its decider saw (G2, G3). After a
-// failure every operation is answered with it.
+// were derived from (G2, G3). After a failure every operation is answered with it.
 func (x *execution) wait() {
 	x.err = nil
 	began, wrote := x.s.eventBegins(), false
@@ -493,7 +499,7 @@ func (x *decider) wait() {
 		persistence.KillPoint("after-commit")
 		for i := range x.touched {
 			if t := &x.touched[i]; x.err == nil {
-				t.p.advanceDurable(max(t.wrote, t.need))
+				t.p.advanceDurable(t.sure)
 			}
 		}
 	}

@@ -303,6 +303,100 @@ func TestPiecesAreCommitted(t *testing.T) {
 	}
 }
 
+// TestSeenBetweenPieces: what others do while a batch reads, and what it then sees of it,
+// is not durable because what it did before is: the batch waits for it, and so do all
+// others (G2, G3).
+func TestSeenBetweenPieces(t *testing.T) {
+	g := newGate()
+	fs := g.fs()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always }) }
+	s := open()
+	for i := range 100 {
+		cincr(s, "k", strconv.Itoa(i), 1)
+	}
+	must(t, s.Close())
+	s = open() // whose runs have no filters in memory
+	defer g.set(false, nil)
+	get(s, "k") // into memory
+	p := s.partitions[0]
+	var b Batch
+	for i := range pieceSize {
+		o := b.Add(CIncrBy)
+		o.Key, o.ID, o.Delta = []byte("k"), []byte("new"+strconv.Itoa(i)), 1
+	}
+	retry := b.Add(CIncrBy)
+	retry.Key, retry.ID, retry.Delta = []byte("k"), []byte("5"), 1
+	b.Add(Get).Key = []byte("k")
+	other, done := make(chan Op, 1), make(chan bool)
+	var seq uint64
+	var once sync.Once
+	b.OnBlock = func() {
+		once.Do(func() {
+			if err := s.db.Sync(); err != nil {
+				t.Error(err)
+			}
+			g.set(true, nil)
+			go func() { other <- cincr(s, "k", "other", 1) }()
+			for seq = p.durable.Load(); ; time.Sleep(time.Millisecond) {
+				p.mu.Lock()
+				now := p.seq
+				p.mu.Unlock()
+				if now > seq+uint64(pieceSize) {
+					seq = now
+					return
+				}
+			}
+		})
+	}
+	go func() { s.Execute(&b); close(done) }()
+	g.holds(t)
+	select {
+	case <-done:
+		t.Error("answered from the future")
+	case <-time.After(50 * time.Millisecond):
+	}
+	if now := p.durable.Load(); now >= seq && seq > 0 {
+		t.Errorf("%d counts as durable, of which %d is not", now, seq)
+	}
+	g.set(false, nil)
+	<-done
+	wantOp(t, <-other, int64(101+pieceSize), true)
+	if v := b.Ops[pieceSize+1].Value; v != int64(101+pieceSize) {
+		t.Errorf("GET answers %d", v)
+	}
+}
+
+// TestRunFiltersForgetNoApprox: that no run has an opid says nothing of what the table
+// remembered while it was APPROX (G1).
+func TestRunFiltersForgetNoApprox(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.3), Mode: ptr(Approx)}))
+	applied := make(map[string]bool)
+	for i := range 1000 {
+		id := "approx" + strconv.Itoa(i)
+		applied[id] = cincr(s, "k", id, 1).Applied
+	}
+	must(t, s.AlterTable(DefaultTable, TableChange{Mode: ptr(Exact)}))
+	for i := range 2000 {
+		cincr(s, "k", "exact"+strconv.Itoa(i), 1)
+	}
+	must(t, s.flushRecords(s.partitions[0], false))
+	both := 0
+	for id := range applied {
+		var b Batch
+		x, ready := preparedCIncr(s, &b, id)
+		if p := x.judging.positives; ready && len(p) > 0 && p[0].match.Tags == tagExact|tagApprox {
+			both++
+		}
+		if applied[id] && cincr(s, "k", id, 1).Applied {
+			t.Fatalf("%s was applied twice", id)
+		}
+	}
+	if both < 10 {
+		t.Errorf("%d opids were asked for in runs' filters", both)
+	}
+}
+
 // TestColdRowIsReadAgain: a row is read with no lock held. If its key was loaded
 // by someone else meanwhile, changed, written back and evicted, what was read
 // counts no longer (G4).
