@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -363,6 +364,54 @@ func TestSeenBetweenPieces(t *testing.T) {
 	wantOp(t, <-other, int64(101+pieceSize), true)
 	if v := b.Ops[pieceSize+1].Value; v != int64(101+pieceSize) {
 		t.Errorf("GET answers %d", v)
+	}
+}
+
+// TestFailureBetweenPieces: if the log fails while a batch reads, the outcome of all of it
+// is unknown, and what the next start finds is what was committed before, or nothing of
+// it (G8).
+func TestFailureBetweenPieces(t *testing.T) {
+	g := newGate()
+	fs := g.fs()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always }) }
+	s := open()
+	for i := range 100 {
+		cincr(s, "k", strconv.Itoa(i), 1)
+	}
+	must(t, s.Close())
+	s = open() // whose runs have no filters in memory
+	get(s, "k")
+	var b Batch
+	for i := range 3 * pieceSize {
+		o := b.Add(CIncrBy)
+		o.Key, o.ID, o.Delta = []byte("k"), []byte("new"+strconv.Itoa(i)), 1
+		if i == pieceSize {
+			o.ID = []byte("5")
+		}
+	}
+	var once sync.Once
+	b.OnBlock = func() {
+		once.Do(func() {
+			g.set(false, errors.New("disk"))
+			if s.db.Sync() == nil {
+				t.Error("the log did not fail")
+			}
+		})
+	}
+	s.Execute(&b)
+	for i := range b.Ops {
+		if !errors.Is(b.Ops[i].Err, ErrUnknownOutcome) {
+			t.Fatalf("operation %d: %v", i, b.Ops[i].Err)
+		}
+	}
+	if op := cincr(s, "k", "later", 1); op.Err == nil {
+		t.Error("a write is taken after the failure")
+	}
+	_ = s.CloseNow() // it has failed
+	g.set(false, nil)
+	s = open()
+	if v, _ := get(s, "k"); v != 100 && v != int64(100+pieceSize) {
+		t.Errorf("k = %d", v)
 	}
 }
 
