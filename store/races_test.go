@@ -248,19 +248,26 @@ func TestLookUpIsRepeated(t *testing.T) {
 	}
 }
 
-// TestPiecesAreCommitted: when a batch must read something, what it has decided before is
-// committed, and nothing else is: others go on from there, and so does the next start
-// (G2, G4).
-func TestPiecesAreCommitted(t *testing.T) {
-	fs := vfs.NewMem()
-	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
-	s := open()
+// asksForRuns opens a store of one partition that has applied the opids 0 to 99 to k, and
+// must read a run to know it: runs that a process finds have no filters in memory. open
+// opens it again.
+func asksForRuns(t *testing.T, fs vfs.FS) (open func() *Store, s *Store) {
+	open = func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always }) }
+	s = open()
 	for i := range 100 {
 		cincr(s, "k", strconv.Itoa(i), 1)
 	}
 	must(t, s.Close())
-	s = open()  // whose runs have no filters in memory
+	s = open()
 	get(s, "k") // into memory
+	return open, s
+}
+
+// TestPiecesAreCommitted: when a batch must read something, what it has decided before is
+// committed, and nothing else is: others go on from there, and so does the next start
+// (G2, G4).
+func TestPiecesAreCommitted(t *testing.T) {
+	open, s := asksForRuns(t, vfs.NewMem())
 	var b Batch
 	for i := range 2*pieceSize + 1 {
 		o := b.Add(CIncrBy)
@@ -309,16 +316,8 @@ func TestPiecesAreCommitted(t *testing.T) {
 // others (G2, G3).
 func TestSeenBetweenPieces(t *testing.T) {
 	g := newGate()
-	fs := g.fs()
-	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always }) }
-	s := open()
-	for i := range 100 {
-		cincr(s, "k", strconv.Itoa(i), 1)
-	}
-	must(t, s.Close())
-	s = open() // whose runs have no filters in memory
+	_, s := asksForRuns(t, g.fs())
 	defer g.set(false, nil)
-	get(s, "k") // into memory
 	p := s.partitions[0]
 	var b Batch
 	for i := range pieceSize {
@@ -372,15 +371,7 @@ func TestSeenBetweenPieces(t *testing.T) {
 // it (G8).
 func TestFailureBetweenPieces(t *testing.T) {
 	g := newGate()
-	fs := g.fs()
-	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always }) }
-	s := open()
-	for i := range 100 {
-		cincr(s, "k", strconv.Itoa(i), 1)
-	}
-	must(t, s.Close())
-	s = open() // whose runs have no filters in memory
-	get(s, "k")
+	open, s := asksForRuns(t, g.fs())
 	var b Batch
 	for i := range 3 * pieceSize {
 		o := b.Add(CIncrBy)
