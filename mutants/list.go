@@ -391,7 +391,7 @@ var mutants = []mutant{
 		guarantee: "G3", name: "what a batch saw after its last commit counts as durable with it",
 		file:     "store/execute.go",
 		old:      "				t.p.advanceDurable(t.sure)\n",
-		new:      "				t.p.advanceDurable(max(t.need, t.wrote))\n",
+		new:      "				t.p.advanceDurable(t.need)\n",
 		packages: "./store", tests: "TestSeenBetweenPieces",
 	},
 	{

@@ -97,7 +97,7 @@ func (c *counter) alive(wall int64) bool {
 func (c *counter) clean() bool { return c.is&isChanged == 0 && c.kind != TypeFilter }
 
 func (c *counter) rowKey() persistence.RowKey {
-	return persistence.RowKey{Slot: uint16(c.pos >> 48), Hash: c.pos & (1<<48 - 1), Key: []byte(c.key())}
+	return rowKey(c.pos, []byte(c.key()))
 }
 
 // hotCounters holds the keys of a partition that are in memory: every key

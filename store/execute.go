@@ -42,10 +42,9 @@ type execution struct {
 
 // touched is a partition of the batch.
 type touched struct {
-	p     *partition
-	need  uint64 // sequence that must be durable before the replies leave
-	wrote uint64 // last sequence written by the batch; 0: none
-	sure  uint64 // sequence that is durable once the batch's last commit is
+	p    *partition
+	need uint64 // sequence that must be durable before the replies leave: what was seen or written
+	sure uint64 // sequence that is durable once the batch's last commit is
 }
 
 // ref is one key of one operation.
@@ -442,7 +441,7 @@ func (x *decider) apply() {
 		}
 		x.batch.AppendLog(p.id, p.recordAt, p.record)
 		p.logBytes += uint64(len(p.record))
-		t.wrote, p.recordAt = p.seq, 0
+		p.recordAt = 0
 		if cap(p.record) > maxKeptRecord {
 			p.record = nil
 		}
@@ -459,7 +458,7 @@ func (x *decider) apply() {
 			// The commit lies behind all that was seen so far, and ahead of what is
 			// seen after it: to that no place in the log was given here (G3).
 			t := &x.touched[i]
-			t.sure = max(t.need, t.wrote)
+			t.sure = t.need
 		}
 	}
 	if x.err != nil {

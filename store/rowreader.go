@@ -45,7 +45,7 @@ func (in *rowReader) readPebble(refs []ref, some []int) (rows int64) {
 	for _, i := range some {
 		r := &refs[i]
 		l := &r.disk.load
-		k := persistence.RowKey{Slot: r.slot, Hash: l.pos & (1<<48 - 1), Key: r.key}
+		k := rowKey(l.pos, r.key)
 		in.buf, l.exists, l.err = in.s.db.Row(in.buf, k)
 		if l.err == nil && l.exists {
 			l.row, l.err = decodeRow(in.buf)

@@ -5,6 +5,8 @@ import (
 	"math/bits"
 
 	"github.com/cespare/xxhash/v2"
+
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // slots is the number of Redis Cluster hash slots.
@@ -75,3 +77,8 @@ func keyHash(key []byte) uint64 { return xxhash.Sum64(key) >> 16 }
 
 // position orders keys as SCAN visits them: by slot, then by key hash.
 func position(slot uint16, hash uint64) uint64 { return uint64(slot)<<48 | hash }
+
+// rowKey is the key of the row at a position.
+func rowKey(pos uint64, key []byte) persistence.RowKey {
+	return persistence.RowKey{Slot: uint16(pos >> 48), Hash: pos & (1<<48 - 1), Key: key}
+}

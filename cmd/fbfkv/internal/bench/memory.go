@@ -182,6 +182,14 @@ const (
 	redisSettle = 5 * time.Second
 )
 
+// redisUse is the memory of a Redis at rest: what is resident, and its own account.
+func (p *process) redisUse(ctx context.Context) (rss, used float64, err error) {
+	if rss, err = p.leastRSS(ctx, redisSettle); err == nil {
+		used, err = p.info(ctx, "used_memory")
+	}
+	return rss, used, err
+}
+
 // redisMemory measures what Redis takes for the recipe's key of an id.
 func (t *table) redisMemory(ctx context.Context) (err error) {
 	p, err := startRedis(ctx, t.redis, "everysec", t.redisArgs...)
@@ -189,11 +197,7 @@ func (t *table) redisMemory(ctx context.Context) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, p.close()) }()
-	before, err := p.leastRSS(ctx, redisSettle)
-	if err != nil {
-		return err
-	}
-	used, err := p.info(ctx, "used_memory")
+	before, used, err := p.redisUse(ctx)
 	if err != nil {
 		return err
 	}
@@ -204,11 +208,7 @@ func (t *table) redisMemory(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	after, err := p.leastRSS(ctx, redisSettle)
-	if err != nil {
-		return err
-	}
-	usedAfter, err := p.info(ctx, "used_memory")
+	after, usedAfter, err := p.redisUse(ctx)
 	if err != nil {
 		return err
 	}
