@@ -2,7 +2,6 @@ package store
 
 import (
 	"errors"
-	"runtime"
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
@@ -95,7 +94,7 @@ func (s *Store) wanted(p *partition, number int) error {
 // keepOn is the pace of a fill or a merge: it gives way, and ends it when it is not
 // wanted any more.
 func (s *Store) keepOn(p *partition, number int) error {
-	runtime.Gosched()
+	giveWay()
 	return s.wanted(p, number)
 }
 

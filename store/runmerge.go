@@ -1,10 +1,6 @@
 package store
 
-import (
-	"runtime"
-
-	"github.com/fbfkv/fbfkv/persistence"
-)
+import "github.com/fbfkv/fbfkv/persistence"
 
 // runSource yields entries of a run to be, ascending by (hash, sequence).
 type runSource interface {
@@ -60,9 +56,9 @@ func closeSources(sources []runSource) {
 // that takes many times as long as asked for, and what is to be saved piles up.)
 const paceRecords = 2048
 
-// giveWay is the pace of a merge that is always wanted.
-func giveWay() error {
-	runtime.Gosched()
+// alwaysWanted is the pace of a merge that nothing ends.
+func alwaysWanted() error {
+	giveWay()
 	return nil
 }
 

@@ -120,7 +120,7 @@ func TestMergeSources(t *testing.T) {
 func TestMergeSourcesFails(t *testing.T) {
 	full := errors.New("full")
 	s := &sliceSource{some: 1, rest: []persistence.RunEntry{{Hash: 1}, {Hash: 2}, {Hash: 3}}}
-	err := mergeSources([]runSource{s}, giveWay, func(hash, seq uint64, value []byte) error {
+	err := mergeSources([]runSource{s}, alwaysWanted, func(hash, seq uint64, value []byte) error {
 		if hash == 2 {
 			return full
 		}
@@ -130,7 +130,7 @@ func TestMergeSourcesFails(t *testing.T) {
 		t.Fatal(err, len(s.rest))
 	}
 	none := func(hash, seq uint64, value []byte) error { t.Fatal("an entry"); return nil }
-	if err := mergeSources([]runSource{s, &sliceSource{fail: full}}, giveWay, none); !errors.Is(err, full) {
+	if err := mergeSources([]runSource{s, &sliceSource{fail: full}}, alwaysWanted, none); !errors.Is(err, full) {
 		t.Fatal(err)
 	}
 }

@@ -259,7 +259,7 @@ func (c *checkpoint) writeRun(g runGroup, table uint32, n int) (persistence.Run,
 		return run, err
 	}
 	defer w.Abort()
-	pace := giveWay
+	pace := alwaysWanted
 	if c.urgent {
 		pace = nil
 	}

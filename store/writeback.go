@@ -91,6 +91,7 @@ func sortByPosition(keys []*counter) {
 // there are any.
 func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []savedRow, records *rowRecords) []savedRow {
 	var value []byte
+	var pace pacer
 	for len(keys) > 0 {
 		n := min(len(keys), writeBackPiece)
 		c.p.mu.Lock()
@@ -109,6 +110,7 @@ func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []s
 		}
 		c.p.mu.Unlock()
 		keys = keys[n:]
+		pace.step()
 	}
 	return rows
 }
@@ -136,6 +138,7 @@ func (p *partition) putRow(b *persistence.Batch, k *counter, value []byte) []byt
 // rowsWritten notes that rows are visible on disk: keys that did not change
 // since are clean.
 func (p *partition) rowsWritten(rows []savedRow) {
+	var pace pacer
 	for len(rows) > 0 {
 		n := min(len(rows), writeBackPiece)
 		p.mu.Lock()
@@ -151,5 +154,6 @@ func (p *partition) rowsWritten(rows []savedRow) {
 		}
 		p.mu.Unlock()
 		rows = rows[n:]
+		pace.step()
 	}
 }

@@ -1,0 +1,34 @@
+package store
+
+import (
+	"strconv"
+	"testing"
+)
+
+// TestWriteBackGivesWay: writing rows back gives way between its pieces, and holds no
+// partition's lock meanwhile.
+func TestWriteBackGivesWay(t *testing.T) {
+	const keys = 10 * writeBackPiece
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	p := s.partitions[0]
+	for i := range keys {
+		cincr(s, "k"+strconv.Itoa(i), "1", 1)
+	}
+	times := 0
+	slice, give := timeSlice, giveWay
+	defer func() { timeSlice, giveWay = slice, give }()
+	timeSlice = 0
+	giveWay = func() {
+		times++
+		if !p.mu.TryLock() {
+			t.Error("the partition is locked")
+			return
+		}
+		p.mu.Unlock()
+	}
+	must(t, s.flushRows(p))
+	// Once for each piece that is captured, and for each whose rows are written.
+	if want := 2 * keys / writeBackPiece; times != want {
+		t.Errorf("gave way %d times, not %d", times, want)
+	}
+}
