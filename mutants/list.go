@@ -334,8 +334,8 @@ var mutants = []mutant{
 	{
 		guarantee: "G4", name: "counters leave memory before the index has their rows",
 		file:     "store/writeback.go",
-		old:      "		if records != nil {\n			c.s.indexRows(c.p, index, records)\n		}\n		c.p.rowsWritten(rows)\n",
-		new:      "		c.p.rowsWritten(rows)\n		if records != nil {\n			c.s.indexRows(c.p, index, records)\n		}\n",
+		old:      "		if records != nil {\n			c.s.indexRows(c.p, index, records)\n		}\n		c.rowsWritten(rows)\n",
+		new:      "		c.rowsWritten(rows)\n		if records != nil {\n			c.s.indexRows(c.p, index, records)\n		}\n",
 		packages: "./store", tests: "TestRowsAreIndexedBeforeTheyLeave",
 	},
 	{

@@ -159,6 +159,7 @@ type checkpoint struct {
 	tidy     bool // merge runs as far as they may be
 	merge    bool // merge those that are to become one
 	urgent   bool // make haste
+	pace     pacer
 }
 
 // capture takes what must be exactly as of one sequence.

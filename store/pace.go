@@ -19,9 +19,10 @@ var giveWay = runtime.Gosched
 // zero value is ready for use.
 type pacer struct{ began time.Time }
 
-// step is called between pieces of the work, without a lock.
-func (p *pacer) step() {
-	if now := time.Now(); now.Sub(p.began) >= timeSlice {
+// step is called between pieces of the work, without a lock. Work in a hurry does not
+// give way.
+func (p *pacer) step(hurry bool) {
+	if now := time.Now(); !hurry && now.Sub(p.began) >= timeSlice {
 		giveWay()
 		p.began = time.Now()
 	}

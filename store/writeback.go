@@ -68,7 +68,7 @@ func (c *checkpoint) writeBack() error {
 		if records != nil {
 			c.s.indexRows(c.p, index, records)
 		}
-		c.p.rowsWritten(rows)
+		c.rowsWritten(rows)
 		c.dirty = c.dirty[n:]
 	}
 	return nil
@@ -91,7 +91,6 @@ func sortByPosition(keys []*counter) {
 // there are any.
 func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []savedRow, records *rowRecords) []savedRow {
 	var value []byte
-	var pace pacer
 	for len(keys) > 0 {
 		n := min(len(keys), writeBackPiece)
 		c.p.mu.Lock()
@@ -110,7 +109,7 @@ func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []s
 		}
 		c.p.mu.Unlock()
 		keys = keys[n:]
-		pace.step()
+		c.pace.step(c.s.late.Load())
 	}
 	return rows
 }
@@ -137,8 +136,8 @@ func (p *partition) putRow(b *persistence.Batch, k *counter, value []byte) []byt
 
 // rowsWritten notes that rows are visible on disk: keys that did not change
 // since are clean.
-func (p *partition) rowsWritten(rows []savedRow) {
-	var pace pacer
+func (c *checkpoint) rowsWritten(rows []savedRow) {
+	p := c.p
 	for len(rows) > 0 {
 		n := min(len(rows), writeBackPiece)
 		p.mu.Lock()
@@ -154,6 +153,6 @@ func (p *partition) rowsWritten(rows []savedRow) {
 		}
 		p.mu.Unlock()
 		rows = rows[n:]
-		pace.step()
+		c.pace.step(c.s.late.Load())
 	}
 }

@@ -22,7 +22,7 @@ func TestChangeDuringWriteBack(t *testing.T) {
 	rows := c.captureRows(b, dirty, nil, nil)
 	cincr(s, "moving", "3", 1)
 	must(t, commit(b))
-	p.rowsWritten(rows)
+	c.rowsWritten(rows)
 	if p.hot.peek("moving").clean() || len(p.hot.dirty) != 1 {
 		t.Fatal("the change is lost to the next checkpoint")
 	}
