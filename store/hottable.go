@@ -54,6 +54,9 @@ func (t *hotTable) put(hash uint64, c *counter) {
 	if t.count++; t.count*4 > len(t.slots)*3 {
 		old := t.slots
 		t.slots = make([]hotSlot, 2*len(old))
+		// Slots are read before they are written. The kernel would map a page of zeros
+		// for the one and replace it for the other, and stop all processors for that.
+		clear(t.slots)
 		for _, s := range old {
 			if s.c != nil {
 				t.place(s)
