@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// timeSlice is how long work for a whole core goes on before it gives way, so that
-// whoever serves clients does not wait for the end of a scheduler's time slice, which is
-// twenty times as long. Not shorter: under full load those who serve clients give way
-// after each round, of about a millisecond, and what is to be saved would pile up. Tests
-// set it to zero.
+// timeSlice is how long work for a whole core goes on, about, before it gives way between
+// two pieces, so that whoever serves clients does not wait for the end of a scheduler's
+// time slice, which is twenty times as long. Not shorter: under full load those who serve
+// clients give way after each round, of about a millisecond, and what is to be saved would
+// pile up. Tests set it to zero.
 var timeSlice = 500 * time.Microsecond
 
 // giveWay lets other goroutines run. Tests count it.
