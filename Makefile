@@ -33,7 +33,7 @@ filters-doc:
 	$$bench report -doc ../../docs/FILTERS.md
 
 # The figures of docs/PERFORMANCE.md anew: the tables in it and the plots beside it, in
-# about 40 minutes on two processors, longer while others disturb. What fails does not stop the rest. With BENCH_SECONDS=0.2
+# about 50 minutes on two processors, longer while others disturb. What fails does not stop the rest. With BENCH_SECONDS=0.2
 # and the like it is a quick trial; TABLE and SWEEP hold more flags of the two commands.
 BENCH_SECONDS ?= 1.2
 BENCH_ROUNDS ?= 5
