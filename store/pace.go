@@ -15,15 +15,22 @@ var timeSlice = 500 * time.Microsecond
 // giveWay lets other goroutines run. Tests count it.
 var giveWay = runtime.Gosched
 
-// pacer is the pace of work that has no natural measure of how much it has done. Its
-// zero value is ready for use.
+// pacer is the pace of work in pieces that take unlike times, for they wait for a lock.
+// Its zero value is ready for use.
 type pacer struct{ began time.Time }
 
-// step is called between pieces of the work, without a lock. Work in a hurry does not
-// give way.
-func (p *pacer) step(hurry bool) {
-	if now := time.Now(); !hurry && now.Sub(p.began) >= timeSlice {
+// step is called between pieces of the work, without a lock.
+func (p *pacer) step() {
+	if time.Since(p.began) >= timeSlice {
 		giveWay()
 		p.began = time.Now()
+	}
+}
+
+// giveWay is called between pieces of a checkpoint, without a lock. Nothing gives way
+// while clients are delayed until what is to be saved has been.
+func (c *checkpoint) giveWay() {
+	if !c.s.late.Load() && !c.s.behind.Load() {
+		c.pace.step()
 	}
 }

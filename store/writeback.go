@@ -109,13 +109,10 @@ func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []s
 		}
 		c.p.mu.Unlock()
 		keys = keys[n:]
-		c.pace.step(c.hurries())
+		c.giveWay()
 	}
 	return rows
 }
-
-// hurries reports whether clients are being delayed until what is to be saved has been.
-func (c *checkpoint) hurries() bool { return c.s.late.Load() || c.s.behind.Load() }
 
 // putRow puts the row of a key into a batch. SCAN must find a key that is
 // created anew before its old row is gone, so that counts as gone from now on.
@@ -156,6 +153,6 @@ func (c *checkpoint) rowsWritten(rows []savedRow) {
 		}
 		p.mu.Unlock()
 		rows = rows[n:]
-		c.pace.step(c.hurries())
+		c.giveWay()
 	}
 }
