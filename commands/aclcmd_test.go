@@ -119,6 +119,47 @@ func TestDeletedUser(t *testing.T) {
 	}
 }
 
+// TestRulesOfRedis: rules may name every command that Redis has, up to 8 and
+// with its modules, and what we do not have is denied as Redis denies it and else
+// answered with the reason.
+func TestRulesOfRedis(t *testing.T) {
+	srv := new(Server)
+	st := newStore(t)
+	admin, c := dial(t, st, srv), dial(t, st, srv)
+	const rules = "+@all -bgrewriteaof -module|load -restore-asking -pfselftest -sentinel -hexpire -vadd -json.set -bf.add " +
+		"-ft.search -hotkeys|start -cluster|migration -@scripting +script|load"
+	run := func(name string) string {
+		return "-NOPERM this user has no permissions to run the '" + name + "' command"
+	}
+	admin.play([]step{
+		{"ACL SETUSER b on nopass ~* " + rules, "+OK"},
+		{"ACL LIST", `["user b on nopass ~* resetchannels ` + rules + `" "user default on nopass ~* &* +@all"]`},
+		{"ACL SETUSER b -nosuch", "-ERR Error in ACL SETUSER modifier '-nosuch': Unknown command or category name in ACL"},
+		{"ACL SETUSER b -module|nosuch", "-ERR Error in ACL SETUSER modifier '-module|nosuch': Unknown command or category name in ACL"},
+		{"ACL DRYRUN b BF.ADD f x", `"This user has no permissions to run the 'bf.add' command"`},
+		{"BGREWRITEAOF", "-ERR BGREWRITEAOF is not supported: there is no append-only file to rewrite; every checkpoint trims the log of operations"},
+		{"BGREWRITEAOF x", "-ERR wrong number of arguments for 'bgrewriteaof' command"},
+		{"MODULE LOAD x", "-ERR MODULE LOAD is not supported: there are no modules here"},
+		{"MODULE NOSUCH x", "-ERR unknown subcommand 'NOSUCH'. Try MODULE HELP."},
+		{"MODULE LIST", "[]"},
+		{"SENTINEL masters", "-ERR SENTINEL is not supported: this server is no Sentinel"},
+		{"SCRIPT LOAD x", "-ERR SCRIPT LOAD is not supported: there are no scripts here; MULTI is atomic"},
+		{"SCRIPT NOSUCH", "-ERR SCRIPT is not supported: there are no scripts here; MULTI is atomic"},
+		{"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
+	})
+	c.play([]step{
+		{"AUTH b x", "+OK"}, {"BGREWRITEAOF", run("bgrewriteaof")}, {"MODULE LOAD x", run("module|load")}, {"MODULE LIST", "[]"},
+		{"SENTINEL masters", run("sentinel")}, {"EVAL x 0", run("eval")}, {"SCRIPT FLUSH", run("script|flush")},
+		{"SCRIPT LOAD x", "-ERR SCRIPT LOAD is not supported: there are no scripts here; MULTI is atomic"},
+		{"CLUSTER MIGRATION x", run("cluster|migration")},
+		{"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
+	})
+	if got := admin.say("COMMAND INFO module") + admin.say("COMMAND DOCS module") + admin.say("MODULE HELP") + admin.say("COMMAND"); strings.Contains(got, "loadex") ||
+		strings.Contains(got, "bgrewriteaof") {
+		t.Errorf("what is refused is listed: %s", got)
+	}
+}
+
 // TestEveryCommandsKeys holds the whole table to its key specifications: with a
 // pattern that does not allow what the command does with its keys it is denied,
 // with one that does it is not.

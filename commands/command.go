@@ -60,7 +60,7 @@ type Command struct {
 
 	parent   *Command
 	fullName string              // "config|get"
-	subs     map[string]*Command // of a container, by name
+	subs     map[string]*Command // of a container, by name: Subcommands, and those that are refused
 	index    int                 // into commandStats, and in the ACL catalog
 	access   acl.Access          // to its keys, by Keys.Flags
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
-// redisCategories are the categories that Redis has, in its order; those of
-// types that do not exist here are empty. Ours follow.
+// redisCategories are the categories that Redis has, in its order, with those
+// of the modules that Redis 8 comes with. Ours follow.
 var redisCategories = strings.Fields("keyspace read write set sortedset list hash string bitmap hyperloglog geo stream " +
-	"pubsub admin fast slow blocking dangerous connection transaction scripting")
+	"pubsub admin fast slow blocking dangerous connection transaction scripting " +
+	"json search tdigest cms bloom cuckoo topk timeseries")
 
 var ownCategories = strings.Fields("counter table fbf")
 
@@ -19,15 +20,11 @@ var ownCategories = strings.Fields("counter table fbf")
 var catalog = newCatalog(Commands)
 
 // newCatalog returns the catalog of a table, with its commands' indices.
-// Refused commands may be named in rules, so that Redis' rules can be taken
-// over, but are in no category.
+// Refused commands are in it as well, so that Redis' rules can be taken over.
 func newCatalog(t *Table) *acl.Catalog {
 	list := make([]acl.Command, len(t.all))
 	for i, c := range t.all {
 		list[i] = acl.Command{Name: c.fullName, Always: c.Flags&NoAuth != 0}
-		if c.Refusal != "" {
-			continue
-		}
 		for _, category := range c.categories() {
 			list[i].Categories = append(list[i].Categories, strings.TrimPrefix(category, "@"))
 		}

@@ -84,7 +84,7 @@ func (r *Round) resolve(t *Table, args [][]byte) (c *Command, text string) {
 		}
 		return l.cmd, wrongArity(l.cmd)
 	}
-	if c, text = t.resolve(args); c != nil && c.Subcommands == nil && c.parent == nil {
+	if c, text = t.resolve(args); c != nil && c.subs == nil && c.parent == nil {
 		l.table, l.cmd, l.size = t, c, copy(l.name[:], args[0])
 	}
 	return c, text

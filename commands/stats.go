@@ -10,7 +10,7 @@ import (
 )
 
 // maxCommands bounds the table, so that the statistics need no allocation.
-const maxCommands = 512
+const maxCommands = 1024
 
 // commandStats counts, per command, what INFO and LATENCY HISTOGRAM show.
 // Pipelines add to it once per command and batch, with atomics alone.
