@@ -57,6 +57,8 @@ type Command struct {
 	// shown in MONITOR, SLOWLOG and logs; nil: there is none. An index may lie
 	// beyond the arguments. See Table.Redact.
 	Secret func(args [][]byte, hide func(i int))
+	// Audit is set if the command is an administrative act.
+	Audit Audit
 
 	parent   *Command
 	fullName string              // "config|get"

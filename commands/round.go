@@ -62,7 +62,7 @@ type slot struct {
 	op    int
 	guard int // of slotArray: 1 + the operation on which EXEC depends; 0: none
 	text  string
-	args  [][]byte
+	args  [][]byte // of a command that runs, or is an administrative act
 }
 
 // lastCommand is the command that was resolved last. Most pipelines ask for the

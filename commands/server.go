@@ -43,6 +43,9 @@ type Server struct {
 	LoadUsers, SaveUsers func() error
 	// LoginFailed is told of each failed login and the user that was named.
 	LoginFailed func(s *Session, user string)
+	// Audited is told of each administrative act when it has been carried out, as
+	// one line without passwords.
+	Audited func(s *Session, command string)
 	// Stopping is closed when the server stops; nil: never.
 	Stopping <-chan struct{}
 	// Sessions returns the connected clients.

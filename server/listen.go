@@ -105,7 +105,7 @@ func (s *Server) accept(l net.Listener) error {
 		case isTransient(err):
 			// Out of file descriptors, most likely: others will be closed.
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			s.log.Warn("cannot accept a client", "error", err, "next try in", delay)
+			s.log.Warn("cannot accept a client", "error", err, "next_try_in", delay)
 			select {
 			case <-time.After(delay):
 			case <-s.stop:

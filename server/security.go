@@ -67,6 +67,7 @@ func (s *Server) fillSecurity() {
 	s.commands.ACLLog = new(acl.Log)
 	s.commands.ACLLog.SetLimit(config.ACLLogMaxLen)
 	s.commands.LoginFailed = s.loginFailed
+	s.commands.Audited = s.audited
 	s.commands.Stopping = s.stop
 	if config.ACLFile != "" {
 		s.commands.LoadUsers = s.loadUsers
@@ -101,7 +102,7 @@ func (s *Server) loadUsers() error {
 		return err
 	}
 	gone := s.commands.Users.Replace(users)
-	s.log.Info("users read", "aclfile", s.config.Load().ACLFile, "users", len(s.commands.Users.Names()), "gone or changed", gone)
+	s.log.Info("users read", "aclfile", s.config.Load().ACLFile, "users", len(s.commands.Users.Names()), "gone_or_changed", gone)
 	return nil
 }
 
@@ -135,6 +136,11 @@ func (s *Server) userLines(c *Config) []UserLine {
 	return slices.Clip(lines)
 }
 
+// audited logs an administrative act: who did what, and from where.
+func (s *Server) audited(session *commands.Session, command string) {
+	s.log.Info("administrative act", "command", command, "user", session.User(), "client", session.Addr, "client_name", session.Name())
+}
+
 // loginLogEvery is how often failed logins are logged at most.
 const loginLogEvery = time.Second
 
@@ -159,5 +165,5 @@ func (s *Server) loginFailed(session *commands.Session, user string) {
 	silent := l.silent
 	l.last, l.silent = now, 0
 	l.mu.Unlock()
-	s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more since the last such line", silent)
+	s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more_since_last", silent)
 }
