@@ -203,6 +203,7 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 		w.Truncate(before)
 	}
 	took := time.Since(start)
+	p.srv.stats.round(took)
 	p.srv.stats.ran(c, 1, took, took)
 	p.round.looked(nil, start, took)
 }

@@ -174,6 +174,7 @@ func (r *Round) Observe() {
 		return
 	}
 	took := max(time.Since(r.start), 1) // the clock may not have moved on
+	r.srv.stats.round(took)
 	r.srv.stats.ranAll(r.slots, took)
 	r.looked(r.slots, r.start, took)
 }

@@ -180,8 +180,7 @@ func (s *Server) newConn(nc net.Conn, session *commands.Session) *conn {
 func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c.session.ID)
-	s.closed.in += c.in.Load()
-	s.closed.out += c.out.Load()
+	s.closed.add(c)
 	s.mu.Unlock()
 	c.session.End()
 	s.running.Done()
