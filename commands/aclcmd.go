@@ -153,7 +153,7 @@ func aclLog(c *Context) {
 	now := time.Now()
 	c.W.Array(len(entries))
 	for _, e := range entries {
-		c.W.Map(7)
+		c.W.Map(10)
 		c.W.BulkString("count")
 		c.W.Int(e.Count)
 		c.pair("reason", e.Reason.String())
@@ -163,6 +163,12 @@ func aclLog(c *Context) {
 		c.W.BulkString("age-seconds")
 		c.W.Double(float64(max(now.Sub(e.Time), 0).Milliseconds()) / 1000)
 		c.pair("client-info", e.Client)
+		c.W.BulkString("entry-id")
+		c.W.Int(e.ID)
+		c.W.BulkString("timestamp-created")
+		c.W.Int(e.Created.UnixMilli())
+		c.W.BulkString("timestamp-last-updated")
+		c.W.Int(e.Time.UnixMilli())
 	}
 }
 

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -100,6 +101,42 @@ func TestPermissions(t *testing.T) {
 		if !strings.Contains(log, part) {
 			t.Errorf("ACL LOG lacks %s in %s", part, log)
 		}
+	}
+}
+
+// TestDenialsInACLLog: what 7.2 tells of a denial, with the request that was denied
+// as the client's command, wherever it was denied.
+func TestDenialsInACLLog(t *testing.T) {
+	srv := new(Server)
+	st := newStore(t)
+	admin, c := dial(t, st, srv), dial(t, st, srv)
+	admin.play([]step{{"ACL SETUSER b on >p ~a +get +multi +exec +auth", "+OK"}, {"ACL SETUSER z on >p", "+OK"}})
+	latest := func(line, want, cmd string) {
+		t.Helper()
+		for l := range strings.SplitSeq(line, ";") {
+			c.say(l)
+		}
+		got := regexp.MustCompile(`"username" "[a-z]*" "age-seconds" "[0-9.]+" "client-info" "[^"]* (multi=\S+) [^"]* (cmd=\S+) [^"]*" ` +
+			`"entry-id" :(\d+) "timestamp-created" :(\d{13}) "timestamp-last-updated" :(\d{13})\]\]$`).FindStringSubmatch(admin.say("ACL LOG 1"))
+		if got == nil {
+			t.Fatalf("%s: %s", line, admin.say("ACL LOG 1"))
+		}
+		if !strings.Contains(admin.say("ACL LOG 1"), want) || got[2] != "cmd="+cmd || got[4] > got[5] {
+			t.Errorf("%s: %s, want %s of cmd=%s", line, admin.say("ACL LOG 1"), want, cmd)
+		}
+	}
+	latest("AUTH b p;SET a 1", `:1 "reason" "command" "context" "toplevel" "object" "set"`, "set")
+	latest("CONFIG GET x", `"reason" "command" "context" "toplevel" "object" "config|get"`, "config|get")
+	latest("GET other", `"reason" "key" "context" "toplevel" "object" "other"`, "get")
+	latest("MULTI;GET other", `"reason" "key" "context" "multi" "object" "other"`, "get")
+	latest("EXEC;AUTH z wrong", `"reason" "auth" "context" "toplevel" "object" "AUTH" "username" "z"`, "auth")
+	latest("MULTI;AUTH z wrong;EXEC", `"reason" "auth" "context" "multi" "object" "AUTH" "username" "z"`, "exec")
+	c.say("MULTI")
+	c.say("GET a")
+	admin.say("ACL SETUSER b -get")
+	latest("EXEC", `"reason" "command" "context" "multi" "object" "get" "username" "b"`, "exec")
+	if got := admin.say("ACL LOG 100"); strings.Count(got, `"count"`) != 7 || !strings.Contains(got, `"entry-id" :6 `) {
+		t.Errorf("not seven entries: %s", got)
 	}
 }
 

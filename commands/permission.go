@@ -107,7 +107,7 @@ func (p *Pipeline) denied(c *Command, args [][]byte) string {
 	if !s.authenticated && c.Flags&NoAuth == 0 && p.srv.Users.LoginNeeded() {
 		return string(errNoAuth.(refusal))
 	}
-	switch p.permit(c, args, p.tx.open) {
+	switch p.permit(c, args, c, p.tx.open) {
 	case acl.DeniedCommand:
 		return "NOPERM this user has no permissions to run the '" + c.fullName + "' command"
 	case acl.DeniedKey:
@@ -116,12 +116,17 @@ func (p *Pipeline) denied(c *Command, args [][]byte) string {
 	return ""
 }
 
-// permit checks a request, perhaps of a transaction, and logs a denial.
-func (p *Pipeline) permit(c *Command, args [][]byte, multi bool) (reason acl.Reason) {
+// permit checks a request, perhaps of a transaction, and logs a denial; asked is the
+// command that the client has sent, nil: EXEC.
+func (p *Pipeline) permit(c *Command, args [][]byte, asked *Command, multi bool) (reason acl.Reason) {
 	s := p.ses
 	var object string
 	reason, object, s.keyRefs = c.check(s.account.Load().User(), args, s.keyRefs)
 	if reason != acl.Allowed {
+		if asked == nil {
+			asked = p.table.named("exec")
+		}
+		s.lastCmd.Store(asked)
 		p.srv.logDenial(s, multi, reason, object, s.User())
 	}
 	return reason
@@ -135,7 +140,7 @@ func (p *Pipeline) withdrawn(q *queued) string {
 	}
 	const text = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. " +
 		"This command is no longer allowed for the following reason: "
-	switch p.permit(q.cmd, q.args, true) {
+	switch p.permit(q.cmd, q.args, nil, true) {
 	case acl.DeniedCommand:
 		return text + "no permission to execute the command or subcommand"
 	case acl.DeniedKey:
