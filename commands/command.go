@@ -46,6 +46,9 @@ type Command struct {
 	// rendered from them.
 	Args []Arg
 
+	// Audit is set if the command is an administrative act.
+	Audit Audit
+
 	Parse       func(r *Request) error
 	Reply       func(w *resp.Writer, r *Result)
 	Run         func(c *Context)
@@ -57,8 +60,6 @@ type Command struct {
 	// shown in MONITOR, SLOWLOG and logs; nil: there is none. An index may lie
 	// beyond the arguments. See Table.Redact.
 	Secret func(args [][]byte, hide func(i int))
-	// Audit is set if the command is an administrative act.
-	Audit Audit
 
 	parent   *Command
 	fullName string              // "config|get"
