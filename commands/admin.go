@@ -155,7 +155,7 @@ var serverCommands = []Command{
 		Since: "1.0.0", Complexity: "O(N), where N is the size of the filters when saving",
 		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Nothing acknowledged is lost either way.",
 		Args:    []Arg{opt(oneOf("save-selector", word("NOSAVE"), word("SAVE"))), opt(word("NOW")), opt(word("FORCE")), opt(word("ABORT"))},
-		Run:     doShutdown,
+		Run:     doShutdown, Audit: auditAll,
 	},
 	{
 		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",

@@ -232,12 +232,12 @@ var keyCommands = []Command{
 		Name: "flushall", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
 		Summary: "Deletes all keys and forgets all operation ids; operations of an earlier time are stale from then on.",
-		Args:    flushArgs, Parse: parseFlush, Reply: replyOK,
+		Args:    flushArgs, Parse: parseFlush, Reply: replyOK, Audit: auditAll,
 	},
 	{
 		Name: "flushdb", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
 		Summary: "As FLUSHALL: there is one database.",
-		Args:    flushArgs, Parse: parseFlush, Reply: replyOK,
+		Args:    flushArgs, Parse: parseFlush, Reply: replyOK, Audit: auditAll,
 	},
 }

@@ -173,6 +173,9 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 		s.kind, s.args = slotRun, args
 		return
 	}
+	if c.Audit != nil {
+		s.args = args
+	}
 	r.req.Args, r.req.Style = args, 0
 	r.req.Op = r.batch.Add(store.Nop)
 	err := store.ErrKeySize
@@ -195,11 +198,12 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	p.ses.touch(c, start)
 	p.begin(c, args)
 	c.Run(ctx)
-	p.count(c, before, w)
+	p.count(c, args, before, w)
 	if muted && !ctx.unmute {
 		w.Truncate(before)
 	}
 	took := time.Since(start)
+	p.srv.stats.round(took)
 	p.srv.stats.ran(c, 1, took, took)
 	p.round.looked(nil, start, took)
 }
@@ -239,15 +243,19 @@ func (p *Pipeline) answer(s *slot, w *resp.Writer) {
 	case slotRun:
 		s.cmd.Run(r.context(p, s.args, w))
 	}
-	p.count(s.cmd, before, w)
+	p.count(s.cmd, s.args, before, w)
 	if s.muted {
 		w.Truncate(before)
 	}
 }
 
-// count notes whether the reply written since before is an error.
-func (p *Pipeline) count(c *Command, before int, w *resp.Writer) {
+// count notes whether the reply written since before is an error and, if it is
+// not, that an administrative act was carried out. args may be left out unless c
+// declares one.
+func (p *Pipeline) count(c *Command, args [][]byte, before int, w *resp.Writer) {
 	if b := w.Bytes(); len(b) > before && b[before] == '-' {
 		p.srv.stats.failed(c, b[before:])
+	} else if args != nil && c.Audit != nil {
+		p.srv.audit(p.ses, c, args)
 	}
 }

@@ -71,6 +71,8 @@ func (w *worker) dedicate(c *polled) {
 	d := dedicate(s, nc, c.session, c.pipeline, reader)
 	d.in.Store(c.in.Load())
 	d.out.Store(c.out.Load())
+	d.reads.Store(c.reads.Load())
+	d.writes.Store(c.writes.Load())
 	if c.unsent != nil {
 		d.replies.Raw(c.unsent.Bytes()[c.sent:])
 		c.unsent = nil

@@ -110,5 +110,6 @@ func (s *Server) push(ses *commands.Session, b []byte) error {
 	}
 	n, err := c.net.Write(b)
 	c.out.Add(uint64(n))
+	c.writes.Add(1)
 	return err
 }

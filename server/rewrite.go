@@ -38,6 +38,8 @@ func rewritten(old string, said, c *Config) string {
 		s := settingOf(line)
 		marked = marked || strings.TrimSpace(line) == rewriteMark
 		switch {
+		case s != nil && s.Name == "user" && s.Format(said) == s.Format(c):
+			writeLine(&b, hashed(s, line))
 		case s == nil || s.Format(said) == s.Format(c):
 			b.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 		case !written[s]: // the first of a repeatable setting's lines takes all
@@ -57,6 +59,16 @@ func rewritten(old string, said, c *Config) string {
 		writeLine(&b, s.Line(c))
 	}
 	return b.String()
+}
+
+// hashed returns a valid line of the setting user with the hashes of its passwords.
+func hashed(user *Setting, line string) string {
+	words, _ := splitWords(strings.TrimSpace(line))
+	alone := new(Config)
+	if err := user.kind.parse(alone, words[1:]); err != nil {
+		panic("server: " + err.Error()) // it was read with the file
+	}
+	return user.Line(alone)
 }
 
 // writeLine writes a line, or several, but not an empty one.

@@ -24,8 +24,8 @@ var securitySettings = []Setting{
 		kind: list(func(c *Config) *[]UserLine { return &c.Users }, "<name> <rule> ...", nil, formatUsers).adding(addUser),
 	}, {
 		Name: "aclfile", Group: GroupSecurity, Default: `""`,
-		Doc: "The file that the users are read from and that ACL LOAD and ACL SAVE use. requirepass counts only as long as " +
-			"it has no user default.",
+		Doc: "The file that the users are read from and that ACL LOAD and ACL SAVE use; a relative path begins in dir. " +
+			"requirepass counts only as long as it has no user default.",
 		kind: text(func(c *Config) *string { return &c.ACLFile }, "<path>", 4096),
 	}, {
 		Name: "acllog-max-len", Group: GroupSecurity, Default: "128", Mutable: true,

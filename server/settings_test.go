@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -223,6 +225,9 @@ func TestReadConfigErrors(t *testing.T) {
 	}
 }
 
+// hashOf is a password as CONFIG REWRITE writes it.
+func hashOf(password string) string { return fmt.Sprintf("\"#%x\"", sha256.Sum256([]byte(password))) }
+
 func TestRewriteConfigFile(t *testing.T) {
 	for _, tt := range []struct {
 		name, old string
@@ -235,6 +240,9 @@ func TestRewriteConfigFile(t *testing.T) {
 		{"back to the default", "timeout 5\n", [][2]string{{"timeout", "0"}}, "timeout 0\n"},
 		{"added", "port 1\n", [][2]string{{"requirepass", `a "b"`}, {"maxclients", "10000"}, {"timeout", "7"}},
 			"port 1\n" + rewriteMark + "\ntimeout 7\nrequirepass \"a \\\"b\\\"\"\n"},
+		{"users unchanged", "user a on >secret ~x\n# here\nuser b off >s2 (+get)\n", [][2]string{{"timeout", "7"}},
+			"user a on " + hashOf("secret") + " ~x resetchannels -@all\n# here\nuser b off " + hashOf("s2") +
+				" resetchannels -@all (resetchannels -@all +get)\n" + rewriteMark + "\ntimeout 7\n"},
 		{"added again", rewriteMark + "\ntimeout 7\n", [][2]string{{"maxclients", "9"}},
 			rewriteMark + "\ntimeout 7\nmaxclients 9\n"},
 		{"several lines become one", "save 300 1\nport 1\nsave 60 2\n", [][2]string{{"save", "5 5 6 6"}},

@@ -66,7 +66,7 @@ func (s *Store) checkDisk() {
 	}
 	full := free < uint64(s.opts.MinFreeDisk)
 	if s.diskFull.Swap(full) != full {
-		s.log.Warn("free disk space", "bytes", free, "min-free-disk", s.opts.MinFreeDisk, "writes refused", full)
+		s.log.Warn("free disk space", "bytes", free, "min_free_disk", s.opts.MinFreeDisk, "writes_refused", full)
 	}
 }
 

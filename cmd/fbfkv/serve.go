@@ -185,7 +185,7 @@ func limitClients(config *server.Config, log *slog.Logger) {
 	allowed := max(32, int64(min(limit.Cur, 1<<40))-reservedFiles)
 	if int64(config.MaxClients) > allowed {
 		log.Warn("maxclients lowered to what the limit of open files allows; raise it with ulimit -n",
-			"maxclients", allowed, "asked", config.MaxClients, "open files", limit.Cur)
+			"maxclients", allowed, "asked", config.MaxClients, "open_files", limit.Cur)
 		config.MaxClients = int(allowed)
 	}
 }

@@ -2,6 +2,7 @@ package acl
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -292,9 +293,9 @@ func TestLog(t *testing.T) {
 	got := l.Latest(10)
 	var shown []string
 	for _, e := range got {
-		shown = append(shown, e.Object+strings.Repeat("+", int(e.Count)))
+		shown = append(shown, fmt.Sprint(e.ID, e.Object, " ", e.Count, e.Created.Unix(), e.Time.Unix()))
 	}
-	if !slices.Equal(shown, []string{"a+", "a++", "b+"}) {
+	if !slices.Equal(shown, []string{"2a 1 1063 1063", "0a 2 1000 1002", "1b 1 1001 1001"}) {
 		t.Errorf("%q", shown)
 	}
 	l.SetLimit(2)
@@ -313,6 +314,11 @@ func TestLog(t *testing.T) {
 		t.Error("a log of no length keeps entries")
 	}
 	l.Reset()
+	l.SetLimit(2)
+	add(0, "x")
+	if e := l.Latest(1)[0]; e.ID < 500 {
+		t.Errorf("after a reset an entry has the number %d of another", e.ID)
+	}
 }
 
 // FuzzRules: whatever the rules, they are refused and change nothing, or give a
