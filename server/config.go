@@ -107,7 +107,7 @@ func parseSavePoints(words []string) (SavePoints, error) {
 	}
 	var points SavePoints
 	for ; len(words) > 0; words = words[2:] {
-		seconds, err := parseInteger(words[0], 1, math.MaxInt32)
+		seconds, err := parseTime(words[0], time.Second, 1, math.MaxInt32)
 		if err != nil {
 			return nil, fmt.Errorf("seconds: %w", err)
 		}
@@ -157,7 +157,7 @@ func parseOutputLimit(words []string) (OutputLimit, error) {
 	if l.Soft, err = parseBytes(words[2], 0, math.MaxInt64); err != nil {
 		return OutputLimit{}, fmt.Errorf("soft limit: %w", err)
 	}
-	seconds, err := parseInteger(words[3], 0, math.MaxInt32)
+	seconds, err := parseTime(words[3], time.Second, 0, math.MaxInt32)
 	if err != nil {
 		return OutputLimit{}, fmt.Errorf("soft seconds: %w", err)
 	}

@@ -30,7 +30,7 @@ var observationSettings = []Setting{
 		Doc: "From how many microseconds on a batch gets into the slow log (SLOWLOG). What clients send at the same time is " +
 			"executed and committed as one batch, so it gets one entry: its duration, its first command, and how many follow. " +
 			"0 logs all, -1 none.",
-		kind: integer(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, -1, math.MaxInt32),
+		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1, math.MaxInt32),
 	}, {
 		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
 		Doc:  "How many entries the slow log keeps.",
@@ -39,7 +39,7 @@ var observationSettings = []Setting{
 		Name: "latency-monitor-threshold", Group: GroupObservation, Default: "0", Mutable: true,
 		Doc: "From how many milliseconds on an event (a batch, an fsync, a checkpoint, a snapshot) is kept for LATENCY " +
 			"LATEST, HISTORY and DOCTOR; 0 keeps none.",
-		kind: integer(func(c *Config) *int { return &c.Observation.LatencyThreshold }, 0, math.MaxInt32),
+		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0, math.MaxInt32),
 	}, {
 		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
 		Doc: "Count every command's latencies, for INFO latencystats and LATENCY HISTOGRAM. A command takes as long as the " +
