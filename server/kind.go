@@ -164,6 +164,20 @@ func (k kind) must(hold func(c *Config) error) kind {
 	return k
 }
 
+// always makes a kind that has this value whatever is asked for.
+func (k kind) always(name, value string) kind {
+	parse := k.parse
+	k.parse = func(c *Config, words []string) error {
+		err := parse(c, words)
+		if err == nil && !strings.EqualFold(words[0], value) {
+			c.noEffect(name + " " + words[0])
+		}
+		return err
+	}
+	k.format = func(*Config) []string { return []string{value} }
+	return k
+}
+
 // parseInteger reads a decimal within a range.
 func parseInteger(s string, lowest, highest int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -249,13 +263,6 @@ func notEmpty(c *Config) error {
 func powerOfTwo(c *Config) error {
 	if c.Partitions&(c.Partitions-1) != 0 {
 		return errors.New("argument must be a power of two")
-	}
-	return nil
-}
-
-func alwaysLogged(c *Config) error {
-	if !c.AppendOnly {
-		return errors.New("the log of operations cannot be turned off; see appendfsync")
 	}
 	return nil
 }
