@@ -27,12 +27,11 @@ type Config struct {
 	Observation ObservationConfig
 
 	// Security.
-	RequirePass   string
-	Users         []UserLine
-	ACLFile       string
-	ACLLogMaxLen  int
-	PubsubDefault string
-	Renamed       []Rename
+	RequirePass  string
+	Users        []UserLine
+	ACLFile      string
+	ACLLogMaxLen int
+	Renamed      []Rename
 
 	// Limits of one client, in bytes.
 	MaxBulk       int64

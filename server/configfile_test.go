@@ -55,6 +55,7 @@ maxmemory 1gb
 replicaof no one
 slaveof 10.0.0.1 6379
 masterauth secret
+masteruser ""
 bf-error-rate 0.01
 timeout soon
 databases 16
@@ -72,15 +73,15 @@ port 2
 		t.Fatal("accepted")
 	}
 	for i, want := range []string{"conf:4: cluster-enabled: ", "conf:6: maxmemory: ", "conf:8: slaveof: ", "conf:9: masterauth: ",
-		"conf:11: timeout: "} {
+		"conf:12: timeout: "} {
 		if i >= len(faults) || !strings.HasPrefix(faults[i], want) || strings.Contains(faults[i], "secret") {
 			t.Fatalf("%q, want %q next", faults[min(i, len(faults)):], want)
 		}
 	}
 	want := DefaultConfig()
 	want.Save, want.Port, want.MaxOutput = SavePoints{{3600, 1}, {300, 100}, {60, 10000}}, 2, OutputLimit{}
-	want.NoEffect = []string{"tcp-backlog", "cluster-enabled", "maxmemory", "replicaof", "bf-error-rate", "databases 16",
-		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "port (conf:17, set again below)"}
+	want.NoEffect = []string{"tcp-backlog", "cluster-enabled", "maxmemory", "replicaof", "masteruser", "bf-error-rate", "databases 16",
+		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "port (conf:18, set again below)"}
 	if len(faults) != 5 || !reflect.DeepEqual(c, want) {
 		t.Errorf("%d faults\n got %+v\nwant %+v", len(faults), c, want)
 	}

@@ -31,9 +31,11 @@ var ignored, refused = Verdict{}, Verdict{Refused: true}
 // only refuses all values but one.
 func only(value string) Verdict { return Verdict{true, value} }
 
-// accepts reports whether the directive may stand in a file with these words.
+// accepts reports whether the directive may stand in a file with these words. An
+// empty one leaves a directive unset, in Redis too.
 func (v Verdict) accepts(words []string) bool {
-	return !v.Refused || v.Unless != "" && strings.EqualFold(strings.Join(words, " "), v.Unless)
+	value := strings.Join(words, " ")
+	return !v.Refused || value == "" || strings.EqualFold(value, v.Unless)
 }
 
 // foreign returns the directive with this name, or nil.
@@ -102,7 +104,7 @@ const (
 	noModules     = "there are no modules, scripts or channels"
 	ownWay        = "the server does that in its own way"
 	system        = "the service manager does that, or the system"
-	logs          = "the log is what loglevel, logfile and log-format say, the slow log what slowlog-* say"
+	logs          = "loglevel, logfile, log-format, slowlog-* and latency-* say what is noted"
 	noReplication = "replication is not supported: what is counted here stays on this server"
 	onlyTCP       = "clients are served over TCP only"
 	sessions      = "clients may resume TLS sessions with a ticket for some days, which cannot be changed"
@@ -132,6 +134,7 @@ var Directives = []Directive{
 	{"rdma-bind", onlyTCP, refused},
 	{"rdma-port", onlyTCP, only("0")},
 	{"tls-auth-clients-user", "a certificate does not log in: clients send AUTH or HELLO as well", only("off")},
+	{"tls-ciphersuites", "which of the suites for TLSv1.3 are offered cannot be chosen; all are safe", only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
 	{"tls-session-caching", sessions, only("yes")},
 	{"tls-session-cache-timeout", sessions, only("300")},
 
@@ -277,6 +280,7 @@ var Directives = []Directive{
 	{"lua-replicate-commands", noModules, ignored},
 	{"lua-enable-insecure-api", noModules, ignored},
 	{"lua-enable-deprecated-api", noModules, ignored},
+	{"acl-pubsub-default", noModules, ignored},
 	{"notify-keyspace-events", noModules, ignored},
 	{"tracking-table-max-keys", noModules, ignored},
 
@@ -317,6 +321,7 @@ var Directives = []Directive{
 	{"rdma-rx-size", ownWay, ignored},
 	{"rdma-completion-vector", ownWay, ignored},
 	{"tls-dh-params-file", ownWay, ignored},
+	{"tls-prefer-server-ciphers", ownWay, ignored},
 	{"tls-session-cache-size", ownWay, ignored},
 	{"tls-auto-reload-interval", ownWay, ignored},
 	{"shutdown-on-sigint", ownWay, ignored},
@@ -351,6 +356,7 @@ var Directives = []Directive{
 	{"watchdog-period", logs, ignored},
 	{"log-timestamp-format", logs, ignored},
 	{"hide-user-data-from-log", logs, ignored},
+	{"latency-tracking-info-percentiles", logs, ignored},
 	{"slowlog-entry-max-argc", logs, ignored},
 	{"slowlog-entry-max-string-len", logs, ignored},
 	{"key-memory-histograms", logs, ignored},

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"errors"
 	"math"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
@@ -20,7 +18,6 @@ type ObservationConfig struct {
 	SlowlogMaxLen     int
 	LatencyThreshold  int // milliseconds; 0: the monitor is off
 	LatencyTracking   bool
-	Percentiles       []float64
 }
 
 // observationSettings are the settings of SLOWLOG, LATENCY and INFO latencystats.
@@ -45,43 +42,7 @@ var observationSettings = []Setting{
 		Doc: "Count every command's latencies, for INFO latencystats and LATENCY HISTOGRAM. A command takes as long as the " +
 			"batch it is executed in, commit included.",
 		kind: yesNo(func(c *Config) *bool { return &c.Observation.LatencyTracking }),
-	}, {
-		Name: "latency-tracking-info-percentiles", Group: GroupObservation, Default: "50 99 99.9", Mutable: true,
-		Doc: "Which percentiles INFO latencystats shows, 0 to 100.",
-		kind: list(func(c *Config) *[]float64 { return &c.Observation.Percentiles }, "<percent> ...", parsePercentiles,
-			formatPercentiles),
 	},
-}
-
-// maxPercentiles bounds latency-tracking-info-percentiles.
-const maxPercentiles = 64
-
-// parsePercentiles reads numbers from 0 to 100.
-func parsePercentiles(words []string) ([]float64, error) {
-	if len(words) == 1 && words[0] == "" {
-		return nil, nil
-	}
-	if len(words) > maxPercentiles {
-		return nil, errors.New("argument has too many percentiles")
-	}
-	var list []float64
-	for _, w := range words {
-		p, err := strconv.ParseFloat(w, 64)
-		if err != nil || !(p >= 0 && p <= 100) {
-			return nil, errors.New("latency-tracking-info-percentiles should contain only values between 0.0 and 100.0")
-		}
-		list = append(list, p)
-	}
-	return list, nil
-}
-
-// formatPercentiles is parsePercentiles' inverse.
-func formatPercentiles(list []float64) []string {
-	var words []string
-	for _, p := range list {
-		words = append(words, strconv.FormatFloat(p, 'g', -1, 64))
-	}
-	return words
 }
 
 // tuning returns the settings as package commands wants them.
@@ -92,7 +53,6 @@ func (c *Config) tuning() commands.Tuning {
 		SlowlogMaxLen:     o.SlowlogMaxLen,
 		LatencyThreshold:  time.Duration(o.LatencyThreshold) * time.Millisecond,
 		LatencyTracking:   o.LatencyTracking,
-		Percentiles:       o.Percentiles,
 		OutputLimit:       int(c.MaxOutput.Hard),
 	}
 }

@@ -43,13 +43,11 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"metrics-addr": "127.0.0.1:7", "pprof": "yes", "log-format": "json",
 		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p", "tls-ca-cert-file": "a",
 		"tls-ca-cert-dir": "d", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",
-		"tls-ciphers":               "ECDHE-RSA-AES128-GCM-SHA256",
-		"tls-ciphersuites":          "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384",
-		"tls-prefer-server-ciphers": "yes", "tls-handshake-timeout": "7", "tls-max-handshakes": "7",
+		"tls-ciphers":           "ECDHE-RSA-AES128-GCM-SHA256",
+		"tls-handshake-timeout": "7", "tls-max-handshakes": "7",
 		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
-		"latency-tracking-info-percentiles": "7",
-		"client-output-buffer-limit":        "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
-		"user": "alice on", "aclfile": "x", "acllog-max-len": "7", "acl-pubsub-default": "allchannels",
+		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
+		"user": "alice on", "aclfile": "x", "acllog-max-len": "7",
 		"rename-command": "get got",
 	}
 	for i := range Settings {
@@ -151,7 +149,6 @@ func TestSettingValues(t *testing.T) {
 			"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384", ""},
 		{"tls-ciphers", "HIGH:!aNULL", "", `"HIGH" is none of the suites offered`},
 		{"tls-ciphers", "RC4-SHA", "", "is none of the suites offered"},
-		{"tls-ciphersuites", "TLS_AES_128_GCM_SHA256", "", "cannot be chosen"},
 		{"tls-auth-clients", "maybe", "", "must be one of the following: yes, no, optional"},
 		{"tls-handshake-timeout", "0", "", "between 1 and 3600"},
 	}
