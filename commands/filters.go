@@ -191,13 +191,13 @@ var filterACL = []string{"@fbf"}
 // filterOptionArgs documents the options of a filter.
 func filterOptionArgs() []Arg {
 	return []Arg{
-		opt(with("WINDOW", intArg("milliseconds"))),
+		opt(with("WINDOW", strArg("milliseconds"))),
 		opt(with("ERROR", dblArg("probability"))),
 		opt(with("CAPACITY", intArg("items-per-window"))),
 		opt(with("PAST", intArg("generations"))),
 		opt(with("BITS", intArg("bits"))),
 		opt(with("HASHES", intArg("hashes"))),
-		opt(with("REFRESH", intArg("milliseconds"))),
+		opt(with("REFRESH", strArg("milliseconds"))),
 		opt(word("FIXED")),
 	}
 }

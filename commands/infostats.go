@@ -179,13 +179,12 @@ func infoErrorStats(v *infoView, b *infoLines) {
 
 // infoLatencyStats reports percentiles of the latencies per command.
 func infoLatencyStats(v *infoView, b *infoLines) {
-	percentiles := v.c.Server.observer.tuned().Percentiles
 	for _, f := range v.c.Server.stats.figures(v.c.table) {
-		if f.Latency.Count == 0 || len(percentiles) == 0 {
+		if f.Latency.Count == 0 {
 			continue
 		}
 		var parts []string
-		for _, p := range percentiles {
+		for _, p := range []float64{50, 99, 99.9} {
 			parts = append(parts, fmt.Sprintf("p%s=%.3f", strconv.FormatFloat(p, 'g', -1, 64), float64(f.Latency.Percentile(p))/1000))
 		}
 		b.add("latency_percentiles_usec_"+f.Name, strings.Join(parts, ","))

@@ -15,16 +15,22 @@ import (
 // range: so Validate in package store is the one place that knows the ranges
 // and their texts.
 
-// durationMs reads milliseconds.
+// durationMs reads a time above 0, in milliseconds unless it has a unit.
 func durationMs(v []byte) time.Duration {
-	ms, ok := parseInt(v)
-	switch {
-	case !ok || ms <= 0:
+	d := skew(v)
+	if d == 0 {
 		return -1
-	case ms > math.MaxInt64/int64(time.Millisecond):
-		return math.MaxInt64
 	}
-	return time.Duration(ms) * time.Millisecond
+	return d
+}
+
+// skew reads a time that may be 0.
+func skew(v []byte) time.Duration {
+	d, ok := ParseDuration(string(v), time.Millisecond)
+	if !ok {
+		return -1
+	}
+	return d
 }
 
 // probability reads a number above 0.
@@ -56,11 +62,11 @@ func positive(v []byte) int {
 
 // byteCount reads a size in bytes, 0 being no limit.
 func byteCount(name string, v []byte) (uint64, error) {
-	n, ok := parseUint(v)
-	if !ok || n > math.MaxInt64 {
+	n, ok := ParseBytes(string(v))
+	if !ok {
 		return 0, fmt.Errorf("%w: %s must be a number of bytes, 0 for no limit", store.ErrOption, name)
 	}
-	return n, nil
+	return uint64(n), nil
 }
 
 // The words of the options that name a choice; the index is the value.
@@ -126,14 +132,6 @@ var alterOptions = []option[tableSettings]{
 var createOptions = append([]option[tableSettings]{
 	setting("PREFIX", 1, func(v []byte) string { return string(v) }, func(t *tableSettings) **string { return &t.prefix }),
 }, alterOptions...)
-
-// skew reads milliseconds of which 0 is allowed.
-func skew(v []byte) time.Duration {
-	if string(v) == "0" {
-		return 0
-	}
-	return durationMs(v)
-}
 
 // options turns the settings of a CREATE into a table's options.
 func (t *tableSettings) options(name string) store.TableOptions {
@@ -294,15 +292,15 @@ var tableACL = []string{"@table"}
 // tableOptionArgs documents the options that CREATE and ALTER share.
 func tableOptionArgs(own ...Arg) []Arg {
 	return append(own,
-		opt(with("WINDOW", intArg("milliseconds"))),
+		opt(with("WINDOW", strArg("milliseconds"))),
 		opt(with("ERROR", dblArg("probability"))),
 		opt(with("MODE", oneOf("mode", word("APPROX"), word("EXACT")))),
 		opt(with("CAPACITY", intArg("ops-per-window"))),
-		opt(with("MAXMEMORY", intArg("bytes"))),
-		opt(with("MAXDISK", intArg("bytes"))),
+		opt(with("MAXMEMORY", strArg("bytes"))),
+		opt(with("MAXDISK", strArg("bytes"))),
 		opt(with("PAST", intArg("generations"))),
 		opt(with("IDTIME", oneOf("idtime", word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
-		opt(with("SKEW", intArg("milliseconds"))),
+		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 	)
 }

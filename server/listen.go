@@ -20,11 +20,11 @@ import (
 // and there is a tls-port, see ListenTLS. An error is one line that says which
 // address is at fault.
 func Listen(c *Config) ([]net.Listener, error) {
-	switch {
-	case c.TLS.Port != 0 && c.Port == 0:
+	if c.TLS.Port != 0 && c.Port == 0 {
 		return nil, nil
-	case c.TLS.Port != 0 && c.Port == c.TLS.Port:
-		return nil, fmt.Errorf("port and tls-port are both %d: give each its own, or set port to 0", c.Port)
+	}
+	if err := c.checkPorts(); err != nil {
+		return nil, err
 	}
 	return listenOn(c.Bind, c.Port)
 }

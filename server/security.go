@@ -24,7 +24,6 @@ func (c *Config) OpenUsers() (*acl.Users, error) {
 		return c.readACLFile()
 	}
 	users := acl.NewUsers(commands.Catalog())
-	users.SetAllChannels(c.PubsubDefault == "allchannels")
 	users.SetDefaultPassword(c.RequirePass)
 	defined := map[string]bool{}
 	for _, u := range c.Users {
@@ -49,7 +48,7 @@ func (c *Config) readACLFile() (*acl.Users, error) {
 	if err != nil {
 		return nil, fmt.Errorf("aclfile: %w", err)
 	}
-	return acl.ParseFile(commands.Catalog(), c.aclPath(), string(text), c.RequirePass, c.PubsubDefault == "allchannels")
+	return acl.ParseFile(commands.Catalog(), c.aclPath(), string(text), c.RequirePass)
 }
 
 // fillSecurity gives package commands the users and what concerns them. If the
@@ -93,10 +92,6 @@ func (s *Server) securityChanges() map[string]func(*Config) error {
 		},
 		"acllog-max-len": func(c *Config) error {
 			s.commands.ACLLog.SetLimit(c.ACLLogMaxLen)
-			return nil
-		},
-		"acl-pubsub-default": func(c *Config) error {
-			s.commands.Users.SetAllChannels(c.PubsubDefault == "allchannels")
 			return nil
 		},
 	}

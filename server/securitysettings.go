@@ -32,10 +32,6 @@ var securitySettings = []Setting{
 		Doc:  "How many denied commands, keys and logins ACL LOG remembers.",
 		kind: integer(func(c *Config) *int { return &c.ACLLogMaxLen }, 0, math.MaxInt32),
 	}, {
-		Name: "acl-pubsub-default", Group: GroupSecurity, Default: "resetchannels", Mutable: true,
-		Doc:  "What new users may do with channels, which do not exist here; for files made for Redis.",
-		kind: choice(func(c *Config) *string { return &c.PubsubDefault }, "allchannels", "resetchannels"),
-	}, {
 		Name: "rename-command", Group: GroupSecurity, Default: "", Lines: true,
 		Doc: `Gives a command another name, one per line: rename-command FLUSHALL wipe-it-all; "" takes the command away. ` +
 			"Rules of users go on using the old name.",

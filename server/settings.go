@@ -22,8 +22,9 @@ type Setting struct {
 	Mutable bool
 	// Repeatable settings may stand on several lines, whose words add up.
 	Repeatable bool
-	// Fixed settings have one possible value. They exist for clients that ask
-	// and for files made for Redis, and do not stand in the help text.
+	// Fixed settings have one value; others are accepted without effect. They exist
+	// for clients that ask and for files made for Redis, and do not stand in the help
+	// text.
 	Fixed bool
 
 	// Lines settings have one value per line of a file, or per flag; each adds to
@@ -138,11 +139,11 @@ var storageSettings = []Setting{
 	}, {
 		Name: "appendonly", Group: GroupStorage, Default: "yes", Fixed: true,
 		Doc:  "Always yes, for clients that ask: every operation is logged.",
-		kind: yesNo(func(c *Config) *bool { return &c.AppendOnly }).must(alwaysLogged),
+		kind: yesNo(func(*Config) *bool { return new(bool) }).always("appendonly", "yes"),
 	}, {
 		Name: "databases", Group: GroupStorage, Default: "1", Fixed: true,
-		Doc:  "Always 1, for clients that ask.",
-		kind: integer(func(c *Config) *int { return &c.Databases }, 1, 1),
+		Doc:  "Always 1, for clients that ask: SELECT knows database 0 alone.",
+		kind: integer(func(*Config) *int { return new(int) }, 1, math.MaxInt32).always("databases", "1"),
 	},
 }
 
@@ -195,10 +196,11 @@ var limitSettings = []Setting{
 		Doc:  "The longest command with all its arguments.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxRequest }, 1<<20, 1<<30),
 	}, {
-		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true,
+		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true, Repeatable: true,
 		Doc: "normal <hard> <soft> <seconds>, in bytes: the longest reply, and for how long more than the soft limit of it may " +
-			"lie unread; beyond either the client is disconnected. 0 is no bound. Other classes of clients do not exist here.",
-		kind: list(func(c *Config) *OutputLimit { return &c.MaxOutput }, "normal <hard> <soft> <s>", parseOutputLimit, OutputLimit.words),
+			"lie unread; beyond either the client is disconnected. 0 is no bound. Limits for replica and pubsub have no effect: " +
+			"there are no such clients here.",
+		kind: outputLimits(),
 	},
 }
 

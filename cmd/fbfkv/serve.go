@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strings"
 	"syscall"
 	"time"
 
@@ -24,6 +25,9 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		return err
 	}
 	defer log.out.Close()
+	if len(config.NoEffect) > 0 {
+		log.Info("the configuration says what has no effect here", "settings", strings.Join(config.NoEffect, ", "))
+	}
 	limitClients(config, log.Logger)
 	users, err := config.OpenUsers()
 	if err != nil {
