@@ -1,7 +1,6 @@
 package persistence
 
 import (
-	"bufio"
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
@@ -159,7 +158,7 @@ func scanLogFile(f logFileReader, num uint64, visit visitChunk) (h logHeader, t 
 	if h, err = readLogHeader(f, num); err != nil {
 		return h, t, err
 	}
-	t, err = scanChunks(bufio.NewReaderSize(f, 256<<10), logHeaderSize, h.parseChunk, visit)
+	t, err = scanChunks(f, logHeaderSize, h.parseChunk, visit)
 	return h, t, err
 }
 

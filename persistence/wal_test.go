@@ -49,6 +49,10 @@ func TestScanWAL(t *testing.T) {
 		{"torn record", [][]byte{full, first, middle}, walTail{Good: n, Bad: -1, Valid: n + 2*f}},
 		{"bad in a record", [][]byte{full, first, rotten, full},
 			walTail{Good: n, Bad: n + f, Valid: n + f, Stray: n + f + int64(len(rotten)) + n, Synced: 99}},
+		{"a last part without a first", [][]byte{full, last, full}, walTail{Good: n, Bad: n, Valid: n, Stray: 3 * n, Synced: 99}},
+		{"a middle part without a first", [][]byte{middle, last, full}, walTail{Bad: 0, Stray: f + 2*n, Synced: 99}},
+		{"a record inside another", [][]byte{full, first, full, last},
+			walTail{Good: n, Bad: n + f, Valid: n + f, Stray: 3*n + f, Synced: 99}},
 		{"recycled file", [][]byte{full, other, full}, walTail{Good: n, Bad: n, Valid: n}},
 		{"lost pages", [][]byte{padded, full}, walTail{Good: n, Bad: n, Valid: n, Stray: walBlock + n, Synced: 99}},
 	} {
