@@ -11,19 +11,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Pebble's WAL format, as its package record describes it: blocks of 32 KiB,
-// each a sequence of chunks; a chunk has a header with checksum, length, type
-// and (all types but the oldest four) the log number; a record is one full
-// chunk, or a first, middle ones and a last. A block's rest that has no room
+// The format of Pebble's WAL and MANIFEST, as its package record describes it:
+// blocks of 32 KiB, each a sequence of chunks; a chunk has a header with checksum,
+// length, type and (all types but the oldest four) the log number; a record is one
+// full chunk, or a first, middle ones and a last. A block's rest that has no room
 // for a chunk is zero.
 const (
 	walBlock            = 32 << 10
 	walHeader           = 7
 	walRecyclableHeader = walHeader + 4
 	walSyncHeader       = walRecyclableHeader + 8
-	walChunkTypes       = 13 // 0 is none; then 4 of each of three kinds:
-	walRecyclableKinds  = 4  // with the log number
-	walSyncKinds        = 8  // and with the synced offset
+	walChunkTypes       = 13 // 0 is none; then 4 each without and with the log number, and with the synced offset
 )
 
 // Chunk positions, as type = 4*kind + position.
