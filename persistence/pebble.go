@@ -18,23 +18,18 @@ import (
 const rowBloomBits = 10
 
 // openPebble opens Pebble, after it has compared its files with the marks that
-// say how far they were durable. Up to format 2 the op log was in Pebble and
-// appendfsync held for its WAL, of which a crash may have damaged the tail.
+// say how far they were durable.
 func (db *DB) openPebble(o Options) error {
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.manifest.mark = walMark{fs: db.fs, dir: db.dir, name: manifestMarkName}
 	if err := checkManifest(db.fs, db.dir); err != nil {
 		return err
 	}
-	recovery, err := recoverWAL(db.fs, db.dir)
+	unclosed, err := checkWAL(db.fs, db.dir)
 	if err != nil {
 		return err
 	}
-	db.recovery = recovery
-	if recovery.LostBytes > 0 {
-		db.logger.Warn("the WAL's unsynced tail was damaged by the crash and was cut",
-			"file", recovery.File, "at", recovery.CutAt, "lost_bytes", recovery.LostBytes)
-	}
+	db.recovery.Unclosed = unclosed
 	names, err := db.fs.List(db.path(pebbleName))
 	if err != nil {
 		return wrap("list Pebble's files", err)

@@ -41,7 +41,7 @@ func TestRunIndex(t *testing.T) {
 				ends[i] = at
 				x.setEnd(i, at)
 			}
-			decoded, err := decodeRunIndex(x.appendTo(nil), runFileVersion, at)
+			decoded, err := decodeRunIndex(x.appendTo(nil), at)
 			if err != nil {
 				t.Fatal(err)
 			}

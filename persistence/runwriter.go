@@ -124,7 +124,7 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 	index, at := w.size(), len(w.buf)
 	w.buf = w.index.appendTo(w.buf)
 	footer := runFooter{
-		version: runFileVersion, run: w.run,
+		run:    w.run,
 		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),
 	}
 	w.buf = footer.appendTo(w.buf)

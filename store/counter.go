@@ -273,8 +273,6 @@ func decodeRow(b []byte) (row, error) {
 		return row{}, fmt.Errorf("%w: row version %d", errCorruptEntry, v)
 	}
 	out := row{seq: r.uvarint(), value: r.varint(), expire: r.varint()}
-	if r.err == nil && len(r.rest) != 0 {
-		r.fail()
-	}
+	r.end()
 	return out, r.err
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
 )
@@ -172,10 +173,13 @@ func (p *partition) redoTable(e *entry, seq uint64, at moment) error {
 		return fmt.Errorf("%w: table %d is unknown", errCorruptEntry, e.table)
 	}
 	if e.kind == entryTighten {
+		if e.value < 1 || e.value > math.MaxUint32 {
+			return fmt.Errorf("%w: table %d is to be tested at ERROR/%d", errCorruptEntry, e.table, e.value)
+		}
 		e.t.tests = uint32(e.value)
 		return p.alterFilter(e.t, at)
 	}
-	ev, _, err := fbf.DecodeEvent(e.id)
+	ev, err := decodeEvent(e.id)
 	if err != nil {
 		return err
 	}

@@ -64,8 +64,7 @@ func alwaysWanted() error {
 
 // mergeSources calls add for the entries of all sources in order, and pace, if there
 // is one, after each paceRecords of them; their errors end the merge. An entry that
-// several sources have is added once: after a crash records are redone into
-// memory although an earlier release's run holds them.
+// several sources have is added once.
 func mergeSources(sources []runSource, pace func() error, add func(hash, seq uint64, value []byte) error) error {
 	t, err := newLoserTree(sources)
 	if err != nil {
