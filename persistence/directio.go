@@ -12,7 +12,7 @@ import (
 // page cache they would take memory from what is read again, and the processor a
 // copy into pages that the system first has to find and clear, which costs many
 // times what handing over a buffer does (BenchmarkPages). Look-ups read through the
-// page cache; what they ask for often is brought there (warmth).
+// page cache.
 
 const (
 	// directAlign is what offsets, lengths and buffers of direct reads and writes

@@ -2,7 +2,9 @@ package persistence
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -40,55 +42,8 @@ func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
 
 func (r *runFile) lookUp(f vfs.File, hash uint64, found *Entries) error {
 	from, to := r.index.find(hash)
-	if err := found.read(f, &r.index, from, to, hash); err != nil {
-		return err
-	}
-	if found.waiting = found.Next(); found.waiting {
-		off, _ := r.index.span(from)
-		r.warm(f, off)
-	}
-	return nil
+	return found.read(f, &r.index, from, to, hash)
 }
-
-// RunReader is a run in use: its file stays, also when the run is removed, until
-// Close. LookUp may be called by several goroutines at a time.
-type RunReader struct {
-	Run  Run
-	db   *DB
-	file *runFile
-	f    vfs.File
-}
-
-// ReadRun returns a reader of a run that was not removed.
-func (db *DB) ReadRun(r Run) (*RunReader, error) {
-	file, f, err := db.useRun(r)
-	if err == nil && file == nil {
-		err = errRunGone(r)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &RunReader{Run: r, db: db, file: file, f: f}, nil
-}
-
-// MayHave reports whether the run's filter, if it has one, leaves it open that there
-// are entries with that hash.
-func (r *RunReader) MayHave(hash uint64) bool { return r.file.filter.mayHave(hash) }
-
-// LookUp is DB.LookUp, but for the filter, which MayHave asks.
-func (r *RunReader) LookUp(hash uint64, found *Entries) error {
-	found.reset()
-	if err := r.file.lookUp(r.f, hash, found); err != nil {
-		return wrap(r.db.inDir(r.file.path), err)
-	}
-	return nil
-}
-
-// Memory is how many bytes of memory the run takes: its index and its filter.
-func (r *RunReader) Memory() int { return r.file.index.memory() + 16*len(r.file.filter) }
-
-// Close ends the use of the run.
-func (r *RunReader) Close() { r.db.leaveRun(r.file, r.f) }
 
 // Entries are what LookUp found. Its memory serves one look-up after another. Not
 // safe for concurrent use.
@@ -101,12 +56,10 @@ type Entries struct {
 	hash   uint64
 	buf    []byte   // blocks as they are in the file
 	blocks [][]byte // the records of each
-	// waiting: Seq and Value are what the next call of Next is to go to.
-	waiting bool
-	err     error
+	err    error
 }
 
-func (e *Entries) reset() { e.blocks, e.waiting, e.err = e.blocks[:0], false, nil }
+func (e *Entries) reset() { e.blocks, e.err = e.blocks[:0], nil }
 
 // maxKeptEntries is how much memory Entries keep.
 const maxKeptEntries = 64 << 10
@@ -139,10 +92,6 @@ func (e *Entries) read(f io.ReaderAt, index *runIndex, from, to int, hash uint64
 
 // Next goes to the next entry; false at the end, or when Err tells why not.
 func (e *Entries) Next() bool {
-	if e.waiting {
-		e.waiting = false
-		return true
-	}
 	for len(e.blocks) > 0 {
 		block := &e.blocks[0]
 		for len(*block) > 0 {
@@ -207,12 +156,9 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 		return nil, err
 	}
 	if file == nil {
-		return nil, errRunGone(r)
+		return nil, fmt.Errorf("run %s: %w", runFileName(r), fs.ErrNotExist)
 	}
-	var past vfs.File
-	if !file.scratch && !file.warmth.asked() {
-		past = db.openDirect(file.path, file.index.size())
-	}
+	past := db.openDirect(file.path, file.index.size())
 	return &RunIterator{db: db, run: r, file: file, f: f, past: past, raw: db.runs.readBuffer()}, nil
 }
 

@@ -2,7 +2,6 @@ package persistence
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 	"sync"
@@ -39,9 +38,7 @@ type runFile struct {
 	f        vfs.File // nil: to be opened for each use
 	index    runIndex
 	filter   runFilter
-	warmth   warmth
 	unsynced bool // only its publisher asks
-	scratch  bool // NewScratchRun's: it stays in the page cache
 	refs     atomic.Int32
 }
 
@@ -164,7 +161,7 @@ func (db *DB) loadRun(r Run) error {
 	if err != nil {
 		return errors.Join(wrap(db.inDir(path), err), f.Close())
 	}
-	file := &runFile{path: path, f: f, index: index, warmth: newWarmth(index.size())}
+	file := &runFile{path: path, f: f, index: index}
 	if db.runs.open.Load() >= MaxOpenRuns {
 		file.f = nil
 		err = f.Close()
@@ -227,6 +224,3 @@ func (db *DB) RemoveRuns(runs []Run) {
 		}
 	}
 }
-
-// errRunGone: a run that must be there is not known.
-func errRunGone(r Run) error { return fmt.Errorf("run %s: %w", runFileName(r), fs.ErrNotExist) }
