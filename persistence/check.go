@@ -24,6 +24,7 @@ func OpenReadOnly(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, readOnly: true}
+	db.runs.init(o.FS, o.Logger, o.openRuns())
 	if err := db.openReadOnly(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}

@@ -67,6 +67,7 @@ func Open(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedIO: o.BufferedIO}
+	db.runs.init(o.FS, o.Logger, o.openRuns())
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}

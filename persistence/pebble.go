@@ -110,7 +110,7 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 		// Flushed counters give their space back soon.
 		FlushDelayDeleteRange: 5 * time.Second,
-		MaxOpenFiles:          1000,
+		MaxOpenFiles:          o.openTables() + pebblesOthers,
 		Logger:                l,
 		EventListener:         l.events(),
 	}

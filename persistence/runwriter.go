@@ -33,8 +33,10 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	filter, blocks := newRunFilter(r.Count), 1+(r.Bytes+r.Count*minRunRecord)/runBlockSize
 	r.Count, r.Bytes = 0, 0
 	path := db.path(runName, runFileName(r))
+	db.runs.reserve()
 	out, err := db.newDirectWriter(path)
 	if err != nil {
+		db.runs.unreserve()
 		return nil, wrap("create a run", err)
 	}
 	return &RunWriter{directWriter: out, run: r, path: path, index: newRunIndex(int(blocks)), filter: filter}, nil
@@ -105,7 +107,17 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		return Run{}, w.err
 	}
 	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
-	w.db.runs.add(w.run, &runFile{f: w.release(), path: w.path, index: w.index, filter: w.filter, unsynced: true})
+	file := newRunFile(w.path, w.index)
+	file.filter, file.unnamed, file.unsynced = w.filter, true, true
+	if w.db.runs.manyUnsynced() {
+		if err := w.f.Sync(); err != nil {
+			w.err = w.db.fail(wrap("fsync a run", err))
+			w.Abort()
+			return Run{}, w.err
+		}
+		file.unsynced = false
+	}
+	w.db.runs.add(w.run, file, w.release())
 	return w.run, nil
 }
 
@@ -115,6 +127,7 @@ func (w *RunWriter) Abort() {
 		return
 	}
 	err := errors.Join(w.release().Close(), removeIfExists(w.db.fs, w.path))
+	w.db.runs.unreserve()
 	w.err = errors.Join(w.err, ErrClosed)
 	if err != nil {
 		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path, "error", err)
@@ -141,22 +154,20 @@ func (b *Batch) PublishRuns(runs []Run) error {
 
 // syncRuns fsyncs the runs that have not been, and their names.
 func (db *DB) syncRuns(runs []Run) error {
-	synced := false
+	unnamed := false
 	for _, r := range runs {
 		f := db.runs.acquire(r)
 		if f == nil {
 			return fmt.Errorf("publish run %d: %w", r.ID, ErrClosed)
 		}
-		if f.unsynced {
-			if err := f.f.Sync(); err != nil {
-				db.runs.release(f)
-				return db.fail(wrap("fsync a run", err))
-			}
-			f.unsynced, synced = false, true
-		}
+		err := db.runs.sync(f)
+		unnamed, f.unnamed = unnamed || f.unnamed, false
 		db.runs.release(f)
+		if err != nil {
+			return db.fail(wrap("fsync a run", err))
+		}
 	}
-	if !synced {
+	if !unnamed {
 		return nil
 	}
 	KillPoint("run-synced")

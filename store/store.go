@@ -78,6 +78,9 @@ type Options struct {
 	// MinFreeDisk is the free space, bytes, below which writes are refused;
 	// default 64 MiB, negative: never.
 	MinFreeDisk int64
+	// OpenFiles is how many files may be open at a time, about; at least
+	// persistence.MinOpenFiles, default persistence.MaxOpenFiles.
+	OpenFiles int
 	// AcceptForgottenWindow opens a directory whose filter snapshots are all
 	// damaged although APPROX tables or filter keys lose what they remembered.
 	AcceptForgottenWindow bool
@@ -155,7 +158,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, BufferedIO: o.BufferedIO, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, BufferedIO: o.BufferedIO, OpenFiles: o.OpenFiles, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err
