@@ -24,7 +24,6 @@ func OpenReadOnly(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, readOnly: true}
-	db.runs.init(o.FS, o.Logger, o.openRuns())
 	if err := db.openReadOnly(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
@@ -32,6 +31,7 @@ func OpenReadOnly(o Options) (*DB, error) {
 }
 
 func (db *DB) openReadOnly(o Options) error {
+	db.runs.init(db.fs, db.logger, o.openRuns())
 	if _, err := db.fs.Stat(db.dir); err != nil {
 		return err
 	}

@@ -67,7 +67,6 @@ func Open(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedIO: o.BufferedIO}
-	db.runs.init(o.FS, o.Logger, o.openRuns())
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
@@ -75,6 +74,7 @@ func Open(o Options) (*DB, error) {
 }
 
 func (db *DB) open(o Options) error {
+	db.runs.init(db.fs, db.logger, o.openRuns())
 	if err := db.checkOurs(); err != nil {
 		return err
 	}

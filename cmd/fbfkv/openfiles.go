@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 
 	"github.com/fbfkv/fbfkv/persistence"
@@ -36,11 +37,14 @@ func divideFiles(limit, own, maxClients int) fileBudget {
 // limitClients lowers maxclients to what the limit of open files allows, as Redis does,
 // and says so once.
 func limitClients(config *server.Config, log *slog.Logger) fileBudget {
-	limit := openFileLimit()
+	limit := math.MaxInt32
+	if n, known := openFiles(); known { // the runtime has raised the soft limit to the hard one
+		limit = int(min(n, math.MaxInt32))
+	}
 	b := divideFiles(limit, ownFiles(), config.MaxClients)
 	if config.MaxClients > b.clients {
 		log.Warn("maxclients lowered to what the limit of open files allows; raise it with ulimit -n",
-			"maxclients", b.clients, "asked", config.MaxClients, "open files", limit, "kept for data", b.storage)
+			"maxclients", b.clients, "asked", config.MaxClients, "open_files", limit, "kept_for_data", b.storage)
 		config.MaxClients = b.clients
 	}
 	return b

@@ -2,17 +2,11 @@
 
 package main
 
-import (
-	"math"
-	"syscall"
-)
+import "syscall"
 
-// openFileLimit is how many files the process may have open. The runtime has raised the
-// soft limit to the hard one already.
-func openFileLimit() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return math.MaxInt32
-	}
-	return int(min(limit.Cur, math.MaxInt32))
+// openFiles returns how many files the process may have open, if the system says.
+func openFiles() (limit uint64, known bool) {
+	var r syscall.Rlimit
+	err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r)
+	return uint64(r.Cur), err == nil
 }

@@ -136,12 +136,12 @@ func spareProcessors(st *store.Store) int {
 
 // openStore opens the data directory, of which so many files may be open, and says what
 // was found.
-func openStore(config *server.Config, openFiles int, log *slog.Logger) (*store.Store, error) {
+func openStore(config *server.Config, files int, log *slog.Logger) (*store.Store, error) {
 	options, err := config.StoreOptions()
 	if err != nil {
 		return nil, err
 	}
-	options.Logger, options.OpenFiles = log, openFiles
+	options.Logger, options.OpenFiles = log, files
 	st, err := store.Open(options)
 	if err != nil {
 		return nil, err
