@@ -86,7 +86,6 @@ func infoMemory(v *infoView, b *infoLines) {
 	b.add("used_memory_block_cache", v.store.Storage.BlockCacheSize)
 	b.add("hot_counters", v.store.HotCounters)
 	b.add("used_memory_row_filters", v.store.RowFilterBytes)
-	b.add("used_memory_row_indexes", v.store.RowIndexBytes)
 	b.add("allocator_allocated", m.heap)
 	b.add("allocator_active", m.active)
 	b.add("allocator_resident", m.mapped)

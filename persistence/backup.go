@@ -311,7 +311,7 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 // passing reports whether a file of a data directory belongs to the process that has
 // or had it open: the lock, and what Open would remove.
 func passing(path string) bool {
-	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) || isScratchRun(path)
+	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

@@ -31,6 +31,7 @@ func OpenReadOnly(o Options) (*DB, error) {
 }
 
 func (db *DB) openReadOnly(o Options) error {
+	db.runs.init(db.fs, db.logger, o.openRuns())
 	if _, err := db.fs.Stat(db.dir); err != nil {
 		return err
 	}

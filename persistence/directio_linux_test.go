@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -240,64 +239,6 @@ func TestDirectRefused(t *testing.T) {
 		t.Errorf("%d direct writes of a snapshot were refused, not 1", refused-2)
 	}
 	mustHoldSnapshot(t, db, content)
-}
-
-// TestWarmRun: the part of a run in which a second look-up finds its record comes
-// into the page cache, and no other.
-func TestWarmRun(t *testing.T) {
-	db := openDirect(t, Options{})
-	pairs := evenly(60_000)
-	r := writeExpected(t, db, pairs)
-	path := db.path(runName, runFileName(r))
-	lookUp(t, db, r, pairs[0][0]+1) // finds nothing
-	lookUp(t, db, r, pairs[0][0]+2)
-	lookUp(t, db, r, pairs[0][0])
-	if inPageCache(t, path, warmPart-1) {
-		t.Error("one record was found, and its part is in the page cache")
-	}
-	lookUp(t, db, r, pairs[1][0])
-	for end := time.Now().Add(10 * time.Second); !inPageCache(t, path, warmPart-1); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("two records were found, and their part is not in the page cache")
-		}
-	}
-	if inPageCache(t, path, 3*warmPart) {
-		t.Error("another part is in the page cache as well")
-	}
-}
-
-// TestAskedRun: a run into which one is merged that look-ups found much in is
-// written through the page cache, one into which others are merged is not.
-func TestAskedRun(t *testing.T) {
-	db := openDirect(t, Options{})
-	pairs := evenly(60_000)
-	run := func(id uint64, merged ...Run) Run {
-		w, err := db.NewRun(Run{Partition: 1, Table: 1, ID: id, Count: 60_000, Bytes: 420_000}, merged...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range pairs {
-			if err := w.Add(p[0], p[1], []byte("value")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r, err := w.Finish(Run{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	cached := func(r Run) bool { return inPageCache(t, db.path(runName, runFileName(r)), 0) }
-	cold, asked := run(1), run(2)
-	for i := 0; i < len(pairs); i += 100 {
-		lookUp(t, db, asked, pairs[i][0])
-	}
-	if merged := run(3, cold); cached(merged) {
-		t.Error("a run of one that nobody asked for is in the page cache")
-	}
-	if merged := run(4, cold, asked); !cached(merged) {
-		t.Error("a run of one that was asked for is not in the page cache")
-	}
 }
 
 // TestDirectBuffers: direct reads and writes need buffers that begin at a page.

@@ -23,14 +23,14 @@ type directWriter struct {
 	off    uint64   // of buf in the file
 }
 
-// newDirectWriter creates a file; past: it may pass by the page cache.
-func (db *DB) newDirectWriter(path string, past bool) (directWriter, error) {
+// newDirectWriter creates a file.
+func (db *DB) newDirectWriter(path string) (directWriter, error) {
 	f, err := db.fs.Create(path, writeCategory)
 	if err != nil {
 		return directWriter{}, err
 	}
 	buf := takeBuffer(&db.writeBufs, directPiece)
-	return directWriter{db: db, f: f, past: past && !db.bufferedIO, buf: buf}, nil
+	return directWriter{db: db, f: f, past: !db.bufferedIO, buf: buf}, nil
 }
 
 // size is how many bytes the file has with those that are not yet written.

@@ -74,6 +74,7 @@ func Open(o Options) (*DB, error) {
 }
 
 func (db *DB) open(o Options) error {
+	db.runs.init(db.fs, db.logger, o.openRuns())
 	if err := db.checkOurs(); err != nil {
 		return err
 	}

@@ -95,10 +95,9 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: 4,
 		L0StopWritesThreshold:       100,
-		// Rows are written in bulk and mostly overwrite others; look-ups of many
-		// do not come here (NewScratchRun). What counts is how often compactions
-		// write a row again: so they begin late, and below level 0 there is only
-		// one level up to a gigabyte.
+		// Rows are written in bulk and mostly overwrite others. What counts is how
+		// often compactions write a row again: so they begin late, and below level 0
+		// there is only one level up to a gigabyte.
 		L0CompactionThreshold: 16,
 		LBaseMaxBytes:         1 << 30,
 		// A second compaction helps while checkpoints write rows; the server has
@@ -106,7 +105,7 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 		// Flushed counters give their space back soon.
 		FlushDelayDeleteRange: 5 * time.Second,
-		MaxOpenFiles:          1000,
+		MaxOpenFiles:          o.openTables() + pebblesOthers,
 		Logger:                l,
 		EventListener:         l.events(),
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"strings"
 )
 
 // A run file holds records in blocks, then an index of the blocks, then a
@@ -29,13 +28,6 @@ const (
 func runFileName(r Run) string {
 	return fmt.Sprintf("p%04d-t%010d-%020d.run", r.Partition, r.Table, r.ID)
 }
-
-// isScratchRun reports whether a name is that of a scratch run's file.
-func isScratchRun(name string) bool {
-	return strings.HasSuffix(name, runSuffix) && strings.Contains(name, scratchMark)
-}
-
-var scratchMark = fmt.Sprintf("-t%010d-", uint32(scratchTable))
 
 // decodeRunIndex reads a file's index. size is the length of the part of the
 // file that holds the blocks.

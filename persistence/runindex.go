@@ -67,9 +67,6 @@ func (x *runIndex) size() uint64 {
 	return x.end(x.n - 1)
 }
 
-// memory is how many bytes the index takes.
-func (x *runIndex) memory() int { return 8*(len(x.bases)+len(x.wide)) + 2*len(x.low) }
-
 // span returns where block i lies in the file.
 func (x *runIndex) span(i int) (from, to uint64) {
 	if i > 0 {

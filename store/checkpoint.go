@@ -18,7 +18,6 @@ type snapshotter struct {
 	mu, building sync.Mutex
 
 	sorting sortScratch // of buildRuns
-	records rowRecords  // of writeBack; guarded by mu
 	saving  atomic.Bool // SAVE or BGSAVE is in progress
 	last    atomic.Pointer[lastSnapshot]
 }

@@ -20,7 +20,6 @@ const (
 func (s *Store) start() {
 	s.running.Go(s.cycle)
 	s.running.Go(s.saveWhenDue)
-	s.running.Go(s.keepRowIndexes)
 }
 
 // cycle logs refreshes that are due, removes expired keys, prunes drained

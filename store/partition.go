@@ -23,7 +23,6 @@ type partition struct {
 	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot    *hotCounters
 	rows   *rowFilter // which keys may have a row
-	index  *rowIndex  // finds them; it has a lock of its own
 	fresh  expiries   // keys whose expiry no row's index knows yet
 	tables map[uint32]*tableState
 	// filters are the FBF keys. They never leave memory.

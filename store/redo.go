@@ -255,7 +255,6 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 		p.size, p.fresh = 0, nil
 		p.rows = newRowFilter(p.count)
 		p.rows.whole = true // the rows go in the same commit
-		p.index.drop(0, 0)
 	}
 	if seq > p.marks.records {
 		p.recent, p.before = recents{}, recentMark{}

@@ -16,11 +16,7 @@ type Stats struct {
 
 	HotCounters, DirtyCounters int
 	RowFilterBytes             int64 // memory of what knows which keys have a row
-	RowIndexes                 int   // partitions whose rows have an index
-	RowIndexRuns               int
-	RowIndexRows               uint64 // entries, with those that younger ones override
-	RowIndexBytes              int64  // memory of the indexes
-	FilterBytes, FilterLimit   int64  // all filters; limit 0: none
+	FilterBytes, FilterLimit   int64 // all filters; limit 0: none
 	FilterKeys                 int
 	RecentRecords              int // EXACT records not yet in a run
 	RecentBytes                int
@@ -74,7 +70,6 @@ func (p *partition) addStats(st *Stats) {
 	st.HotCounters += p.hot.len()
 	st.DirtyCounters += len(p.hot.dirty)
 	st.RowFilterBytes += int64(p.rows.bytes())
-	p.index.addStats(st)
 	st.FilterKeys += len(p.filters)
 	st.RecentRecords += p.recent.count()
 	st.RecentBytes += p.recent.bytes()
