@@ -100,7 +100,7 @@ func TestParseIntoOperations(t *testing.T) {
 		{"incr k", store.Op{Kind: store.IncrBy, Key: key, Delta: 1}, 0},
 		{"decrby k 7", store.Op{Kind: store.IncrBy, Key: key, Delta: -7}, 0},
 		{"set k 7", store.Op{Kind: store.Set, Key: key, Delta: 7}, 0},
-		{"set k 7 nx get ex 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.NX | store.HasExpire, ExpireAt: 1_005_000}, old},
+		{"set k 7 nx get ex 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.NX | store.SetGet | store.HasExpire, ExpireAt: 1_005_000}, 0},
 		{"set k 7 xx pxat 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.XX | store.HasExpire, ExpireAt: 5}, 0},
 		{"set k 7 exat 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.HasExpire, ExpireAt: 5000}, 0},
 		{"set k 7 keepttl", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.KeepTTL}, 0},

@@ -220,6 +220,13 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestSplitAtTheSameTime|TestSplitTakesWhatIsFree",
 	},
 	{
+		guarantee: "G6", name: "GETSET overwrites a filter",
+		file:     "store/decide_keys.go",
+		old:      "	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {\n		return ErrWrongType\n	}\n",
+		new:      "",
+		packages: "./commands", tests: "TestWritesOfFilterKeys",
+	},
+	{
 		guarantee: "G6", name: "an atomic batch is split",
 		file:     "store/execute.go",
 		old:      "	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {\n",

@@ -22,15 +22,15 @@ func (x *decider) set(op *Op) error {
 	c := r.c
 	x.saw(r)
 	alive := c.alive(x.at.wall)
+	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
+		return ErrWrongType
+	}
 	op.Found = alive
 	if alive && c.kind == TypeCounter {
 		op.Value = c.value
 	}
 	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
 		return nil
-	}
-	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
-		return ErrWrongType
 	}
 	e := entry{kind: entrySet, key: r.key, c: c, value: op.Delta}
 	switch {

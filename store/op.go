@@ -29,7 +29,7 @@ const (
 	IncrEx
 	// IncrBy adds Delta, every time. In: Key, Delta. Out: Value.
 	IncrBy
-	// Set overwrites a counter with Delta. In: Key, Delta; flags NX, XX,
+	// Set overwrites a counter with Delta. In: Key, Delta; flags NX, XX, SetGet,
 	// KeepTTL, HasExpire with ExpireAt. Out: Applied; Value and Found are the
 	// old value (for SET … GET, GETSET).
 	Set
@@ -118,7 +118,7 @@ const (
 	KeepTTL
 	HasExpire
 	NoCreate
-	SetGet   // SET … GET: the old value must be a counter
+	SetGet   // SET … GET, GETSET: what is overwritten must be a counter
 	NoExpire // the expiry is removed
 	// Saturate: an increment that would be out of bounds stops at the bound.
 	Saturate
