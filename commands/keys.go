@@ -76,7 +76,7 @@ func equalFold(arg []byte, word string) bool { return bytes.EqualFold(arg, []byt
 func doScan(c *Context) {
 	s := scanRequest{count: 10}
 	var ok bool
-	if s.cursor, ok = parseUint(c.Args[1]); !ok {
+	if s.cursor, ok = parseUint(c.Args[1]); !ok || s.cursor > store.MaxCursor {
 		c.fail(errInvalidCursor)
 		return
 	}

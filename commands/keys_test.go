@@ -45,7 +45,9 @@ func TestScanAndKeys(t *testing.T) {
 	}
 	c.play([]step{
 		{"SCAN 0 TYPE hash COUNT 1000", `["0" []]`},
-		{"SCAN 18446744073709551615", `["0" []]`},
+		{"SCAN 9007199254740991", `["0" []]`}, // 1<<53 - 1
+		{"SCAN 9007199254740992", "-ERR invalid cursor"},
+		{"SCAN 18446744073709551615", "-ERR invalid cursor"},
 		{"SCAN 0 COUNT 1 COUNT 1000 MATCH none", `["0" []]`},
 		{"SCAN 0 MATCH " + strings.Repeat("a", maxPattern+1), "-ERR pattern is longer than 1024 bytes"},
 		{"KEYS " + strings.Repeat("a", maxPattern+1), "-ERR pattern is longer than 1024 bytes"},

@@ -269,6 +269,20 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestEviction$|TestRowScan",
 	},
 	{
+		guarantee: "G2", name: "SCAN passes over keys in memory that share its cursor",
+		file:     "store/scan.go",
+		old:      "		if n >= count && c.pos >= pastNeighbours(found[n-1].pos) {\n",
+		new:      "		if n >= count {\n",
+		packages: "./store", tests: "TestScanCursors",
+	},
+	{
+		guarantee: "G2", name: "SCAN passes over rows that share its cursor",
+		file:     "store/scan.go",
+		old:      "		if rows >= count && pos >= pastNeighbours(lastRow) {\n",
+		new:      "		if rows >= count {\n",
+		packages: "./store", tests: "TestScanCursors",
+	},
+	{
 		guarantee: "G2", name: "the filter of rows is whole before its scan is",
 		file:     "store/rowfilter.go",
 		old:      "	p.rows = newRowFilter(p.count)\n	p.rows.grow(",
