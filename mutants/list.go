@@ -220,6 +220,13 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestSplitAtTheSameTime|TestSplitTakesWhatIsFree",
 	},
 	{
+		guarantee: "G6", name: "WATCH does not learn of a key that was made and flushed",
+		file:     "store/redo.go",
+		old:      "				p.hot.made[byte(e.c.pos)]++\n",
+		new:      "",
+		packages: "./store", tests: "TestWatchMissingOverFlush|TestWatchAcrossEviction",
+	},
+	{
 		guarantee: "G6", name: "GETSET overwrites a filter",
 		file:     "store/decide_keys.go",
 		old:      "	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {\n		return ErrWrongType\n	}\n",
@@ -509,7 +516,7 @@ var mutants = []mutant{
 	{
 		guarantee: "G6", name: "WATCH does not see that a missing key came and went",
 		file:     "store/watch.go",
-		old:      "		return now&1 == 0 && now != mark\n",
+		old:      "		return evicted && (made || mark&watchExpired != 0)\n",
 		new:      "		return false\n",
 		packages: "./store", tests: "TestWatch",
 	},
