@@ -116,7 +116,8 @@ func TestParseIntoOperations(t *testing.T) {
 		{"fbf.insert k capacity 9 items x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x"), Filter: &store.FilterOptions{Capacity: 9}}, 0},
 		{"fbf.reserve k fixed bits 64 hashes 2 refresh 10 past 1", store.Op{Kind: store.FBFReserve, Key: key,
 			Filter: &store.FilterOptions{Fixed: true, Bits: 64, Hashes: 2, Refresh: 10e6, Past: 1}}, 0},
-		{"flushdb async", store.Op{Kind: store.FlushAll}, 0},
+		{"flushall async", store.Op{Kind: store.FlushAll}, 0},
+		{"flushdb async", store.Op{Kind: store.FlushAll, Flags: store.OneDB}, 0},
 	} {
 		op, style, err := parse(c.line)
 		if err != nil {

@@ -212,10 +212,15 @@ func (x *decider) removeExpired(op *Op) error {
 
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
-func (x *decider) flushAll() error {
+func (x *decider) flushAll(op *Op) error {
+	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
 	for i := range x.touched {
 		p := x.touched[i].p
+		gone := p.size
 		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
+		if p.savedSeq -= gone - 1; saves {
+			p.savedSeq = int64(p.seq)
+		}
 		first, last := slotRange(int(p.id), p.count)
 		x.batch.DeleteRows(first, last)
 		x.batch.DropRuns(p.id)

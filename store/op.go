@@ -51,7 +51,7 @@ const (
 	// Persist removes the expiry of Key. Out: Applied.
 	Persist
 	// FlushAll deletes every key, forgets every opid and sets the tables'
-	// forgotten-before time. It locks all partitions.
+	// forgotten-before time. It locks all partitions. In: flag OneDB.
 	FlushAll
 	// FBFReserve creates the filter Key. In: Key, Filter.
 	FBFReserve
@@ -126,6 +126,9 @@ const (
 	IfNoExpire
 	// PairID: ID was made by AppendPairID.
 	PairID
+	// OneDB: FlushAll is FLUSHDB, after which Redis takes no snapshot: what it
+	// deletes counts as changes since the last one.
+	OneDB
 )
 
 // Type is the type of a key.
