@@ -69,6 +69,11 @@ func TestServerCommands(t *testing.T) {
 	c.play([]step{
 		{"INCR k", ":1"},
 		{"WAIT 0 0", ":0"},
+		{"WAIT 0 -1", "-ERR timeout is negative"},
+		{"WAIT 0 1.5", "-ERR timeout is not an integer or out of range"},
+		{"WAIT 0 9223372036854775808", "-ERR timeout is not an integer or out of range"},
+		{"WAIT 0 9223372036854775807", "-ERR timeout is out of range"},
+		{"WAITAOF 1 0 9223372036854775807", "-ERR timeout is out of range"},
 		{"WAITAOF 1 0 0", "[:1 :0]"},
 		{"WAITAOF 0 1 0", "[:1 :0]"},
 		{"WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"},

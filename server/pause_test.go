@@ -102,6 +102,12 @@ func TestWhatAPauseHolds(t *testing.T) {
 			admin.expect("+OK", "CLIENT", "UNPAUSE")
 		})
 	}
+}
+
+// TestPauseAndPassword: who must log in can do so, and end a pause.
+func TestPauseAndPassword(t *testing.T) {
+	s := start(t)
+	admin := s.dial(t)
 	admin.expect("+OK", "CONFIG", "SET", "requirepass", "pw")
 	admin.expect("+OK", "CLIENT", "PAUSE", "60000")
 	c := s.dial(t)
