@@ -517,7 +517,7 @@ var mutants = []mutant{
 		guarantee: "G6", name: "WATCH does not see that a missing key came and went",
 		file:     "store/watch.go",
 		old:      "		return evicted && (made || mark&watchExpired != 0)\n",
-		new:      "		return false\n",
+		new:      "		return evicted && made && mark&watchExpired != 0\n",
 		packages: "./store", tests: "TestWatch",
 	},
 	{
