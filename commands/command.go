@@ -160,7 +160,7 @@ const (
 	MovableKeys                      // first/last/step do not find the keys
 	AllowBusy                        // Redis: also while a script runs
 
-	mayWrite  // what it carries out may write, as with EXEC
+	executes  // carries out what MULTI has queued
 	immediate // inside MULTI it is carried out, not queued
 	pure      // Run depends on its arguments alone and keeps a batch whole
 	waits     // a keyed command that may wait long for the store's other work

@@ -29,7 +29,7 @@ func infoPersistence(v *infoView, b *infoLines) {
 	b.add("current_fork_perc", "0.00")
 	b.add("current_save_keys_processed", 0)
 	b.add("current_save_keys_total", 0)
-	b.add("rdb_changes_since_last_save", v.store.DirtyCounters)
+	b.add("rdb_changes_since_last_save", v.store.Changes)
 	b.add("rdb_bgsave_in_progress", bit(saving))
 	b.add("rdb_last_save_time", max(saved, 0))
 	b.add("rdb_last_bgsave_status", status(err))

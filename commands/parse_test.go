@@ -100,7 +100,7 @@ func TestParseIntoOperations(t *testing.T) {
 		{"incr k", store.Op{Kind: store.IncrBy, Key: key, Delta: 1}, 0},
 		{"decrby k 7", store.Op{Kind: store.IncrBy, Key: key, Delta: -7}, 0},
 		{"set k 7", store.Op{Kind: store.Set, Key: key, Delta: 7}, 0},
-		{"set k 7 nx get ex 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.NX | store.HasExpire, ExpireAt: 1_005_000}, old},
+		{"set k 7 nx get ex 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.NX | store.SetGet | store.HasExpire, ExpireAt: 1_005_000}, 0},
 		{"set k 7 xx pxat 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.XX | store.HasExpire, ExpireAt: 5}, 0},
 		{"set k 7 exat 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.HasExpire, ExpireAt: 5000}, 0},
 		{"set k 7 keepttl", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.KeepTTL}, 0},
@@ -116,7 +116,8 @@ func TestParseIntoOperations(t *testing.T) {
 		{"fbf.insert k capacity 9 items x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x"), Filter: &store.FilterOptions{Capacity: 9}}, 0},
 		{"fbf.reserve k fixed bits 64 hashes 2 refresh 10 past 1", store.Op{Kind: store.FBFReserve, Key: key,
 			Filter: &store.FilterOptions{Fixed: true, Bits: 64, Hashes: 2, Refresh: 10e6, Past: 1}}, 0},
-		{"flushdb async", store.Op{Kind: store.FlushAll}, 0},
+		{"flushall async", store.Op{Kind: store.FlushAll}, 0},
+		{"flushdb async", store.Op{Kind: store.FlushAll, Flags: store.OneDB}, 0},
 	} {
 		op, style, err := parse(c.line)
 		if err != nil {

@@ -103,8 +103,7 @@ func (s *Session) unrestricted() bool {
 
 // denied returns the refusal of a request that the client may not make, or "".
 func (p *Pipeline) denied(c *Command, args [][]byte) string {
-	s := p.ses
-	if !s.authenticated && c.Flags&NoAuth == 0 && p.srv.Users.LoginNeeded() {
+	if p.loginMissing(c) {
 		return string(errNoAuth.(refusal))
 	}
 	switch p.permit(c, args, c, p.tx.open) {
@@ -114,6 +113,11 @@ func (p *Pipeline) denied(c *Command, args [][]byte) string {
 		return "NOPERM this user has no permissions to access one of the keys used as arguments"
 	}
 	return ""
+}
+
+// loginMissing reports whether the client has to log in before a command.
+func (p *Pipeline) loginMissing(c *Command) bool {
+	return !p.ses.authenticated && c.Flags&NoAuth == 0 && p.srv.Users.LoginNeeded()
 }
 
 // permit checks a request, perhaps of a transaction, and logs a denial; asked is the

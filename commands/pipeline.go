@@ -3,6 +3,7 @@ package commands
 import (
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/server/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -82,6 +83,11 @@ func (p *Pipeline) refusal(c *Command, args [][]byte) string {
 			return text
 		}
 	}
+	return p.misplaced(c)
+}
+
+// misplaced returns why a command is refused whoever sends it, or "".
+func (p *Pipeline) misplaced(c *Command) string {
 	switch {
 	case c.Refusal != "":
 		return "ERR " + c.Refusal
@@ -91,6 +97,22 @@ func (p *Pipeline) refusal(c *Command, args [][]byte) string {
 		return string(errMonitors.(refusal))
 	}
 	return ""
+}
+
+// Pausable reports whether CLIENT PAUSE may hold a request back: not one that is
+// refused anyway, and not what is needed to end the pause.
+func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
+	c, refused := p.table.resolve(args)
+	switch {
+	case refused != "" || p.misplaced(c) != "" || c.Flags&NoAuth != 0 || c.parent != nil && c.parent.Name == "client":
+		return false
+	case writesOnly && c.Flags&Write == 0 && !(c.Flags&executes != 0 && p.tx.writes):
+		return false
+	case p.ses.unrestricted():
+		return true
+	}
+	reason, _, _ := c.check(p.ses.account.Load().User(), args, nil)
+	return reason == acl.Allowed && !p.loginMissing(c)
 }
 
 // alone reports whether a request of n arguments must be carried out by itself.

@@ -53,8 +53,9 @@ type Server struct {
 	// Kill closes the connections of the sessions that match and returns how
 	// many there were.
 	Kill func(match func(*Session) bool) int
-	// Pause holds back commands until a time, all of them or only writes; a
-	// time that is past ends the pause.
+	// Pause holds back commands until a time, all of them or only writes; of
+	// several pauses the longest time and the strictest mode count. The zero time
+	// ends them.
 	Pause func(until time.Time, writesOnly bool)
 	// Shutdown stops the server and returns only if it cannot: save asks for
 	// a snapshot first, now for not waiting for clients.

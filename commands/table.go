@@ -186,13 +186,6 @@ func (t *Table) resolve(args [][]byte) (c *Command, text string) {
 	return c, ""
 }
 
-// MayWrite reports whether a request may change the data set, for all that its
-// name tells; EXEC may.
-func (t *Table) MayWrite(args [][]byte) bool {
-	c, _ := t.resolve(args)
-	return c != nil && c.Flags&(Write|mayWrite) != 0
-}
-
 // supported lists the commands that are not refused, by name.
 func (t *Table) supported() []*Command {
 	list := make([]*Command, 0, len(t.sorted))

@@ -129,12 +129,3 @@ func TestCommandCommands(t *testing.T) {
 		t.Errorf("COMMAND: %s", all)
 	}
 }
-
-func TestMayWrite(t *testing.T) {
-	for line, want := range map[string]bool{"set k 1": true, "GET k": false, "CTABLE CREATE t PREFIX p": true, "CTABLE LIST": false,
-		"EXEC": true, "MULTI": false, "nope": false, "FLUSHALL": true, "PING": false} {
-		if got := Commands.MayWrite(toArgs(strings.Fields(line))); got != want {
-			t.Errorf("%s: %v", line, got)
-		}
-	}
-}

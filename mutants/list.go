@@ -269,6 +269,20 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestSplitAtTheSameTime|TestSplitTakesWhatIsFree",
 	},
 	{
+		guarantee: "G6", name: "WATCH does not learn of a key that was made and flushed",
+		file:     "store/redo.go",
+		old:      "				p.hot.made[byte(e.c.pos)]++\n",
+		new:      "",
+		packages: "./store", tests: "TestWatchMissingOverFlush|TestWatchAcrossEviction",
+	},
+	{
+		guarantee: "G6", name: "GETSET overwrites a filter",
+		file:     "store/decide_keys.go",
+		old:      "	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {\n		return ErrWrongType\n	}\n",
+		new:      "",
+		packages: "./commands", tests: "TestWritesOfFilterKeys",
+	},
+	{
 		guarantee: "G6", name: "an atomic batch is split",
 		file:     "store/execute.go",
 		old:      "	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {\n",
@@ -309,6 +323,20 @@ var mutants = []mutant{
 		old:      "	if k.is&isInRow == 0 {\n		p.rows.add(k.pos)",
 		new:      "	if false {\n		p.rows.add(k.pos)",
 		packages: "./store", tests: "TestEviction$|TestRowScan",
+	},
+	{
+		guarantee: "G2", name: "SCAN passes over keys in memory that share its cursor",
+		file:     "store/scan.go",
+		old:      "		if n >= count && c.pos >= pastNeighbours(found[n-1].pos) {\n",
+		new:      "		if n >= count {\n",
+		packages: "./store", tests: "TestScanCursors",
+	},
+	{
+		guarantee: "G2", name: "SCAN passes over rows that share its cursor",
+		file:     "store/scan.go",
+		old:      "		if rows >= count && pos >= pastNeighbours(lastRow) {\n",
+		new:      "		if rows >= count {\n",
+		packages: "./store", tests: "TestScanCursors",
 	},
 	{
 		guarantee: "G2", name: "the filter of rows is whole before its scan is",
@@ -544,8 +572,8 @@ var mutants = []mutant{
 	{
 		guarantee: "G6", name: "WATCH does not see that a missing key came and went",
 		file:     "store/watch.go",
-		old:      "		return now&1 == 0 && now != mark\n",
-		new:      "		return false\n",
+		old:      "		return evicted && (made || mark&watchExpired != 0)\n",
+		new:      "		return evicted && made && mark&watchExpired != 0\n",
 		packages: "./store", tests: "TestWatch",
 	},
 	{

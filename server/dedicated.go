@@ -104,7 +104,7 @@ func (c *dedicated) round() error {
 			break
 		}
 		if c.server.pause.active() {
-			if err := c.server.pause.wait(args, c.flush, c.server.stop); err != nil {
+			if err := c.server.pause.wait(c.pipeline, args, c.flush, c.server.stop); err != nil {
 				return err
 			}
 		}

@@ -71,7 +71,7 @@ func (s *Server) fillSecurity() {
 	if err != nil { // addRename has checked it
 		panic("server: " + err.Error())
 	}
-	s.commands.Table, s.pause.table = table, table
+	s.commands.Table = table
 	s.commands.ACLLog = new(acl.Log)
 	s.commands.ACLLog.SetLimit(config.ACLLogMaxLen)
 	s.commands.LoginFailed = s.loginFailed

@@ -81,7 +81,7 @@ func (x *decider) turn(op *Op) error {
 	case Persist:
 		return x.persist(op)
 	case FlushAll:
-		return x.flushAll()
+		return x.flushAll(op)
 	case removeExpired:
 		return x.removeExpired(op)
 	case FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:

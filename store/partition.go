@@ -52,6 +52,7 @@ type partition struct {
 	floor         uint64         // the last FLUSHALL: what is missing rests on it
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint
+	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
 	rowsAhead     int            // rows written since then
 	state         partitionState // the state row; guarded by snapshotter.mu
 	// retired are filters whose memory a snapshot in progress may still read.

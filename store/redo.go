@@ -16,6 +16,9 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		if e.flags&flagCreated != 0 {
 			p.size++
+			if e.c != nil { // live it is never nil
+				p.hot.made[byte(e.c.pos)]++
+			}
 		}
 		if e.kind == entryDelete {
 			p.size--

@@ -24,6 +24,7 @@ type Stats struct {
 	RunBytes, RunRecords       uint64
 	LogBytes                   uint64 // op log since the last checkpoints
 	Entries                    uint64 // outcomes logged since the directory was made
+	Changes                    int64  // outcomes that the last checkpoints do not contain, as Redis counts them
 	Figures
 	Storage persistence.Metrics
 }
@@ -75,6 +76,7 @@ func (p *partition) addStats(st *Stats) {
 	st.RecentBytes += p.recent.bytes()
 	st.LogBytes += p.logBytes
 	st.Entries += p.seq
+	st.Changes += int64(p.seq) - p.savedSeq
 	for _, t := range p.tables {
 		st.Runs += len(t.runs)
 		for _, r := range t.runs {
