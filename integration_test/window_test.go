@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -123,6 +124,43 @@ func TestDowntimeDoesNotAge(t *testing.T) {
 				t.Errorf("a retry after %v of downtime on %s was answered %s", shortWindow*3/2, prefix, got)
 			}
 		}
+	}
+}
+
+// TestPauseDoesNotAge stops the process (SIGSTOP) for twice the window and sends the
+// retries meanwhile, which wait in its sockets: they are recognised when it goes on.
+func TestPauseDoesNotAge(t *testing.T) {
+	t.Parallel()
+	const window, rounds = 3 * time.Second, 2
+	for n := range 3 {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			c := s.dial()
+			for _, mode := range []string{"EXACT", "APPROX"} {
+				c.want("+OK", "CTABLE", "CREATE", mode, "PREFIX", mode+":", "MODE", mode,
+					"WINDOW", strconv.FormatInt(window.Milliseconds(), 10), "SKEW", "0")
+			}
+			for round := range rounds {
+				id, want := "op-"+strconv.Itoa(round), strconv.Itoa(round+1)
+				var retries []*rawConn
+				for _, mode := range []string{"EXACT", "APPROX"} {
+					c.want("[:"+want+" :1]", "CINCRBY", mode+":k", id, "1", "WITHSTATUS")
+					retries = append(retries, s.dial())
+				}
+				s.cmd.Process.Signal(syscall.SIGSTOP)
+				for i, mode := range []string{"EXACT", "APPROX"} {
+					retries[i].send(frame("CINCRBY", mode+":k", id, "1", "WITHSTATUS"))
+				}
+				time.Sleep(2 * window)
+				s.cmd.Process.Signal(syscall.SIGCONT)
+				for _, retry := range retries {
+					if got := retry.reply(); got != "[:"+want+" :0]" {
+						t.Errorf("after a pause of %v a retry is answered %s", 2*window, got)
+					}
+				}
+			}
+		})
 	}
 }
 

@@ -24,6 +24,27 @@ var mutants = []mutant{
 		packages: "./store", tests: "TestWallClockAgesNothing|TestDowntime",
 	},
 	{
+		guarantee: "G1", name: "a paused process ages its ids",
+		file:     "store/clock.go",
+		old:      "	longestStep = 1000\n",
+		new:      "	longestStep = 1 << 60\n",
+		packages: "./store ./integration_test", tests: "TestPausesDoNotAge|TestPauseDoesNotAge",
+	},
+	{
+		guarantee: "G1", name: "two who look at once advance time by two steps",
+		file:     "store/clock.go",
+		old:      "			case behind != lost.Load(): // somebody has found a gap meanwhile\n",
+		new:      "",
+		packages: "./store", tests: "TestGapIsFoundOnce",
+	},
+	{
+		guarantee: "G1", name: "an idle store takes its idleness for a pause",
+		file:     "store/maintain.go",
+		old:      "	s.running.Go(s.keepTime)\n",
+		new:      "",
+		packages: "./store", tests: "TestIdleStoreLooks",
+	},
+	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
 		file:     "fbf/segment.go",
 		old:      "	return s.lanes[l].expire <= now\n",
