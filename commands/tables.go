@@ -66,7 +66,7 @@ func byteCount(name string, v []byte) (uint64, error) {
 // The words of the options that name a choice; the index is the value.
 var (
 	modeWords     = []string{"EXACT", "APPROX"}
-	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS"}
+	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}
 	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
 )
 
@@ -137,7 +137,7 @@ func skew(v []byte) time.Duration {
 
 // options turns the settings of a CREATE into a table's options.
 func (t *tableSettings) options(name string) store.TableOptions {
-	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew}
+	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime}
 	take(&o.Window, t.Window)
 	take(&o.Error, t.Error)
 	take(&o.Mode, t.Mode)
@@ -301,7 +301,7 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("MAXMEMORY", intArg("bytes"))),
 		opt(with("MAXDISK", intArg("bytes"))),
 		opt(with("PAST", intArg("generations"))),
-		opt(with("IDTIME", oneOf("idtime", word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
+		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
 		opt(with("SKEW", intArg("milliseconds"))),
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 	)
@@ -315,7 +315,8 @@ var tableCommands = []Command{{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window.",
+			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
+				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID.",
 			Args:    tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
 			Run:     ctableCreate,
 		},

@@ -172,7 +172,7 @@ func TestStale(t *testing.T) {
 	s := startServer(t)
 	c := s.dial()
 	const window, skew = 10000, 500
-	stale := "-STALE operation is older than the window in which its id is remembered"
+	stale := "-STALE operation is older than what the table remembers (WINDOW), so it may have been applied: check the counter; if it must still count, send it with a new opid"
 	future := "-ERR operation time is in the future"
 	for _, idtime := range []string{"NONE", "MS", "UUIDV7"} {
 		c.want("+OK", "CTABLE", "CREATE", idtime, "PREFIX", idtime+":", "IDTIME", idtime,

@@ -332,7 +332,10 @@ func TestTimeBearingIDs(t *testing.T) {
 	for name, f := range map[string]struct {
 		format IDTime
 		id     func(ms int64, n int) string
-	}{"uuidv7": {IDTimeUUIDv7, uuidv7}, "ulid": {IDTimeULID, ulid}, "ms": {IDTimeMS, msID}} {
+	}{
+		"uuidv7": {IDTimeUUIDv7, uuidv7}, "ulid": {IDTimeULID, ulid}, "ms": {IDTimeMS, msID},
+		"auto uuidv7": {IDTimeAuto, uuidv7}, "auto ulid": {IDTimeAuto, ulid},
+	} {
 		for _, mode := range []Mode{Exact, Approx} {
 			t.Run(fmt.Sprint(name, mode), func(t *testing.T) {
 				fs, clock := vfs.NewMem(), newFakeClock()
@@ -355,9 +358,16 @@ func TestTimeBearingIDs(t *testing.T) {
 				check("now", now, true, nil)
 				check("client ahead", ahead, true, nil)
 				check("client behind", behind, true, nil)
-				check("too far ahead", at(3100*time.Millisecond), false, ErrFuture)
 				check("too old", at(-61*time.Second), false, ErrStale)
-				check("no time", "not-an-id", false, ErrNoIDTime)
+				if f.format == IDTimeAuto { // an opid without a time is as good as any
+					early := at(63 * time.Second)
+					check("too far ahead", early, true, nil)
+					check("retry, too far ahead", early, false, nil)
+					check("no time", "not-an-id", true, nil)
+				} else {
+					check("too far ahead", at(3100*time.Millisecond), false, ErrFuture)
+					check("no time", "not-an-id", false, ErrNoIDTime)
+				}
 				clock.advance(55 * time.Second)
 				check("retry within the window", now, false, nil)
 				check("retry, client ahead", ahead, false, nil)
