@@ -200,6 +200,13 @@ func TestStale(t *testing.T) {
 	binary := uuid.Must(uuid.NewV7())
 	c.want(":2", "CINCRBY", "UUIDV7:k", string(binary[:]), "1")
 
+	// Without being told, the server reads the time of a UUIDv7: late retries are refused.
+	c.want("+OK", "CTABLE", "CREATE", "told-nothing", "PREFIX", "told-nothing:", "WINDOW", strconv.Itoa(window))
+	id = uuid.Must(uuid.NewV7())
+	c.want(":1", "CINCRBY", "told-nothing:k", id.String(), "1")
+	c.want(":1", "CINCRBY", "told-nothing:k", id.String(), "1")
+	c.want(stale, "CINCRBY", "told-nothing:k", "018f3c2e-7b1a-7c3d-8000-000000000001", "1")
+
 	// FLUSHALL forgets the ids, and with them whatever happened before it.
 	before := ms(0)
 	time.Sleep(5 * time.Millisecond)

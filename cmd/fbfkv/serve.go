@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -177,15 +176,15 @@ const reservedFiles = 1100
 // limitClients lowers maxclients to what the system's limit of open files
 // allows, as Redis does.
 func limitClients(config *server.Config, log *slog.Logger) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+	limit, known := openFiles()
+	if !known {
 		return
 	}
 	// The runtime has raised the soft limit to the hard one already.
-	allowed := max(32, int64(min(limit.Cur, 1<<40))-reservedFiles)
+	allowed := max(32, int64(min(limit, 1<<40))-reservedFiles)
 	if int64(config.MaxClients) > allowed {
 		log.Warn("maxclients lowered to what the limit of open files allows; raise it with ulimit -n",
-			"maxclients", allowed, "asked", config.MaxClients, "open files", limit.Cur)
+			"maxclients", allowed, "asked", config.MaxClients, "open files", limit)
 		config.MaxClients = int(allowed)
 	}
 }
