@@ -1,6 +1,7 @@
 package store
 
 import (
+	"encoding/binary"
 	"encoding/hex"
 	"strconv"
 )
@@ -28,8 +29,9 @@ func opTime(d *tableDef, id []byte, at int64, hasAt bool, wall int64) (time int6
 func idTime(d *tableDef, id []byte, wall int64) (int64, bool) {
 	switch d.IDTime {
 	case IDTimeUUIDv7:
-		u, ok := readUUID(id)
-		return big48(u[:]), ok && u[6]>>4 == 7
+		var u [uuidSize]byte
+		ok := readUUID(&u, id)
+		return uuidTime(&u), ok && u[6]>>4 == 7
 	case IDTimeULID:
 		t, _, ok := ulidTime(id)
 		return t, ok
@@ -66,16 +68,17 @@ const (
 //
 // 16 bytes that might be a ULID might be anything.
 func autoTime(id []byte, oldest int64) (int64, bool) {
+	var u [uuidSize]byte
 	switch len(id) {
 	case uuidText:
 		if id[14] != '7' {
 			return 0, false
 		}
-		u, ok := readUUID(id)
-		return big48(u[:]), ok && isUUIDv7(&u)
+		ok := readUUID(&u, id)
+		return uuidTime(&u), ok && isUUIDv7(&u)
 	case 2 * uuidSize, uuidSize:
-		u, ok := readUUID(id)
-		t := big48(u[:])
+		ok := readUUID(&u, id)
+		t := uuidTime(&u)
 		return t, ok && isUUIDv7(&u) && t >= oldest
 	case ulidText:
 		t, seen, ok := ulidTime(id)
@@ -87,21 +90,24 @@ func autoTime(id []byte, oldest int64) (int64, bool) {
 // isUUIDv7 reports whether a UUID has version 7 and the variant of RFC 9562.
 func isUUIDv7(u *[uuidSize]byte) bool { return u[6]>>4 == 7 && u[8]>>6 == 2 }
 
-// readUUID reads a UUID given as 16 bytes, or as text with or without hyphens. Its
-// first 48 bits are the time of a UUIDv7 (RFC 9562 section 5.7).
-func readUUID(id []byte) (u [uuidSize]byte, ok bool) {
+// uuidTime is the time of a UUIDv7 or a ULID: its first 48 bits (RFC 9562 section 5.7).
+func uuidTime(u *[uuidSize]byte) int64 { return int64(binary.BigEndian.Uint64(u[:]) >> 16) }
+
+// readUUID reads a UUID given as 16 bytes, or as text with or without hyphens.
+func readUUID(u *[uuidSize]byte, id []byte) bool {
 	switch len(id) {
 	case uuidSize:
-		return [uuidSize]byte(id), true
+		*u = [uuidSize]byte(id)
+		return true
 	case 2 * uuidSize:
 		_, err := hex.Decode(u[:], id)
-		return u, err == nil
+		return err == nil
 	case uuidText:
-		if packUUID(&u, id) {
-			return u, true
+		if packUUID(u, id) {
+			return true
 		}
 		if id[8] != '-' || id[13] != '-' || id[18] != '-' || id[23] != '-' {
-			return u, false
+			return false
 		}
 		var text [2 * uuidSize]byte // with capital letters, perhaps
 		n := copy(text[:], id[:8])
@@ -110,16 +116,9 @@ func readUUID(id []byte) (u [uuidSize]byte, ok bool) {
 		n += copy(text[n:], id[19:23])
 		copy(text[n:], id[24:])
 		_, err := hex.Decode(u[:], text[:])
-		return u, err == nil
+		return err == nil
 	}
-	return u, false
-}
-
-func big48(b []byte) (t int64) {
-	for _, c := range b[:6] {
-		t = t<<8 | int64(c)
-	}
-	return t
+	return false
 }
 
 // ulidText is how many letters a ULID has as text.
@@ -153,7 +152,7 @@ var crockford = func() (values [256]byte) {
 // which kinds of letters there were.
 func ulidTime(id []byte) (t int64, seen byte, ok bool) {
 	if len(id) == uuidSize {
-		return big48(id), 0, true
+		return uuidTime((*[uuidSize]byte)(id)), 0, true
 	}
 	if len(id) != ulidText || id[0] > '7' {
 		return 0, 0, false
