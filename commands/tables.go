@@ -317,8 +317,8 @@ var tableCommands = []Command{{
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
 				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID.",
-			Args:    tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
-			Run:     ctableCreate,
+			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
+			Run:  ctableCreate,
 		},
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
