@@ -72,7 +72,7 @@ func byteCount(name string, v []byte) (uint64, error) {
 // The words of the options that name a choice; the index is the value.
 var (
 	modeWords     = []string{"EXACT", "APPROX"}
-	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS"}
+	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}
 	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
 )
 
@@ -135,7 +135,7 @@ var createOptions = append([]option[tableSettings]{
 
 // options turns the settings of a CREATE into a table's options.
 func (t *tableSettings) options(name string) store.TableOptions {
-	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew}
+	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime}
 	take(&o.Window, t.Window)
 	take(&o.Error, t.Error)
 	take(&o.Mode, t.Mode)
@@ -299,7 +299,7 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("MAXMEMORY", strArg("bytes"))),
 		opt(with("MAXDISK", strArg("bytes"))),
 		opt(with("PAST", intArg("generations"))),
-		opt(with("IDTIME", oneOf("idtime", word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
+		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
 		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 	)
@@ -313,9 +313,10 @@ var tableCommands = []Command{{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window.",
-			Args:    tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
-			Run:     ctableCreate, Audit: auditAll,
+			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
+				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID.",
+			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
+			Run:  ctableCreate, Audit: auditAll,
 		},
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,

@@ -59,6 +59,30 @@ func TestTableUnits(t *testing.T) {
 	}
 }
 
+// A table that names no IDTIME reads the times of UUIDv7 and ULID.
+func TestIDTimeByDefault(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.say("CTABLE CREATE t PREFIX t:")
+	c.say("CTABLE CREATE none PREFIX none: IDTIME none")
+	for table, want := range map[string]string{"default": "auto", "t": "auto", "none": "none"} {
+		if got := c.say("CTABLE INFO " + table); !strings.Contains(got, `"idtime" "`+want+`"`) {
+			t.Errorf("IDTIME of %s is not %s: %s", table, want, got)
+		}
+	}
+	const old, stale = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f", "-" + staleText
+	c.play([]step{
+		{"CINCRBY k " + old + " 1", stale},
+		{"CINCRBY t:k " + old + " 1", stale},
+		{"CINCRBY k 01ARZ3NDEKTSV4RRFFQ69G5FAV 1", stale},
+		{"INCREX k IDMP shop " + old, stale},
+		{"CINCRBY none:k " + old + " 1", ":1"},
+		{"CINCRBY k ffffffff-ffff-7fff-bfff-ffffffffffff 1", ":1"},
+		{"CINCRBY k order-7 1", ":2"},
+		{"CTABLE ALTER none IDTIME auto", "+OK"},
+		{"CINCRBY none:k 017f22e2-79b0-7cc3-98c4-dc0c0c073990 1", stale},
+	})
+}
+
 // Absurd settings are refused with a text that names the option and its range,
 // and leave no table behind.
 func TestTableOptionErrors(t *testing.T) {
@@ -93,7 +117,7 @@ func TestTableOptionErrors(t *testing.T) {
 		"PAST 0":                           "-ERR invalid option: PAST must be 1 to 6",
 		"PAST 7":                           "-ERR invalid option: PAST must be 1 to 6",
 		"PAST x":                           "-ERR invalid option: PAST must be 1 to 6",
-		"IDTIME foo":                       "-ERR invalid option: IDTIME must be NONE, UUIDV7, ULID or MS",
+		"IDTIME foo":                       "-ERR invalid option: IDTIME must be AUTO, NONE, UUIDV7, ULID or MS",
 		"SKEW -1":                          "-ERR invalid option: SKEW must be 0 to 3600000 milliseconds",
 		"SKEW 3600001":                     "-ERR invalid option: SKEW must be 0 to 3600000 milliseconds",
 		"OVERLOAD foo":                     "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",

@@ -48,7 +48,7 @@ type link struct {
 
 // newCatalog is the catalogue of a new data directory: the table default.
 func newCatalog() *catalog {
-	def := TableOptions{Name: DefaultTable, Skew: DefaultSkew}.withDefaults()
+	def := TableOptions{Name: DefaultTable, Skew: DefaultSkew, IDTime: DefaultIDTime}.withDefaults()
 	return &catalog{Next: 2, Tables: []*tableDef{{ID: 1, TableOptions: def}}}
 }
 

@@ -48,7 +48,7 @@
 //
 // # Guarantees and where they are upheld
 //
-//	G1 at most once     judge.go; again, for twins within one batch
+//	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
 //	G3 not from future  partition.need and waitDurable
 //	G4 all or nothing   decider.apply: one batch of the log; snapshot.write

@@ -18,8 +18,24 @@ const (
 
 // start begins the background work.
 func (s *Store) start() {
+	s.running.Go(s.keepTime)
 	s.running.Go(s.cycle)
 	s.running.Go(s.saveWhenDue)
+}
+
+// keepTime looks at the clock. Nothing else may hold it up, as a slow disk holds up
+// cycle: what nobody looks at for long is a gap, in which ids do not age.
+func (s *Store) keepTime() {
+	tick := time.NewTicker(lookPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+			s.clock.now()
+		}
+	}
 }
 
 // cycle logs refreshes that are due, removes expired keys, prunes drained
