@@ -430,6 +430,13 @@ var mutants = []mutant{
 		packages: "./persistence", tests: "TestRunHandles$",
 	},
 	{
+		guarantee: "G8", name: "run files that nobody reads keep the last descriptors",
+		file:     "persistence/runhandles.go",
+		old:      " && rs.giveOne() {\n",
+		new:      " && rs.open < 0 {\n",
+		packages: "./persistence", tests: "TestRunsGiveDescriptors",
+	},
+	{
 		guarantee: "G8", name: "a run is fsynced through a descriptor that may not learn of errors",
 		file:     "persistence/runhandles.go",
 		old:      "!h.file.unsynced && ",

@@ -3,6 +3,7 @@ package persistence
 import (
 	"errors"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -51,17 +52,18 @@ func (rs *runFiles) done(h *runHandle) {
 
 // reopen is read for a file that is closed.
 func (rs *runFiles) reopen(h *runHandle) (vfs.File, error) {
-	rs.reserve()
-	f, err := rs.fs.Open(h.file.path, vfs.RandomReadsOption)
-	if err == nil && h.direct && !setDirect(f, true) {
-		err = errors.Join(errNotDirect, f.Close())
+	f, err := rs.reserve(func() (vfs.File, error) {
+		f, err := rs.fs.Open(h.file.path, vfs.RandomReadsOption)
+		if err == nil && h.direct && !setDirect(f, true) {
+			err = errors.Join(errNotDirect, f.Close())
+		}
+		return f, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if err != nil {
-		rs.freed()
-		return nil, err
-	}
 	if h.f.Load() == nil {
 		rs.keep(h, f)
 	} else { // someone was faster
@@ -72,19 +74,36 @@ func (rs *runFiles) reopen(h *runHandle) (vfs.File, error) {
 	return *h.f.Load(), nil
 }
 
-// reserve makes room for one more open file, which keep or unreserve follows.
-func (rs *runFiles) reserve() {
+// reserve opens one more file, for which it makes room: keep, or unreserve once it is
+// closed, follows. If the process has no descriptor left all the same, files that
+// nobody reads give theirs.
+func (rs *runFiles) reserve(open func() (vfs.File, error)) (vfs.File, error) {
 	rs.mu.Lock()
-	defer rs.mu.Unlock()
 	rs.waiting.Add(1) // first: whoever ends a read from now on tells
 	for rs.open >= rs.most && !rs.closeColdest() {
 		rs.idle.Wait()
 	}
 	rs.waiting.Add(-1)
 	rs.open++
+	rs.mu.Unlock()
+	f, err := open()
+	for (errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE)) && rs.giveOne() {
+		f, err = open()
+	}
+	if err != nil {
+		rs.unreserve()
+	}
+	return f, err
 }
 
-// unreserve gives back what reserve granted.
+// giveOne is closeColdest without the lock.
+func (rs *runFiles) giveOne() bool {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	return rs.closeColdest()
+}
+
+// unreserve notes that a file which was not kept is closed.
 func (rs *runFiles) unreserve() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -19,10 +20,11 @@ import (
 type runCounter struct {
 	vfs.FS
 	open, peak, syncs, late *atomic.Int64
+	descriptors             *atomic.Int64 // no more files can be open, if it is not 0
 }
 
 func newRunCounter(fs vfs.FS) runCounter {
-	return runCounter{fs, new(atomic.Int64), new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}
+	return runCounter{fs, new(atomic.Int64), new(atomic.Int64), new(atomic.Int64), new(atomic.Int64), new(atomic.Int64)}
 }
 
 type countedRun struct {
@@ -48,6 +50,11 @@ func (c runCounter) count(name string, f vfs.File, created bool, err error) (vfs
 		return f, err
 	}
 	n := c.open.Add(1)
+	if most := c.descriptors.Load(); most > 0 && n > most {
+		c.open.Add(-1)
+		_ = f.Close() // it was only opened
+		return nil, syscall.EMFILE
+	}
 	for p := c.peak.Load(); n > p && !c.peak.CompareAndSwap(p, n); p = c.peak.Load() {
 	}
 	return countedRun{f, c, created}, nil
@@ -150,6 +157,28 @@ func TestRunHandles(t *testing.T) {
 	db.RemoveRuns(runs)
 	if n := fs.open.Load(); n != 0 {
 		t.Errorf("%d files of removed runs are open", n)
+	}
+	mustClose(t, db)
+}
+
+// TestRunsGiveDescriptors: where the process has fewer descriptors than runs may use, runs
+// are written, published and read all the same.
+func TestRunsGiveDescriptors(t *testing.T) {
+	fs := newRunCounter(vfs.NewMem())
+	fs.descriptors.Store(leastRuns / 2)
+	o := testOptions(fs)
+	o.OpenFiles = MinOpenFiles
+	db := mustOpen(t, o)
+	var runs []Run
+	for id := range uint64(2 * leastRuns) {
+		runs = append(runs, writeRun(t, db, Run{ID: id}, [2]uint64{id, 1}))
+	}
+	for range 2 {
+		for _, r := range runs {
+			expect(t, "look-up", lookUp(t, db, r, r.ID), "1=v1 ")
+		}
+		mustClose(t, db)
+		db = mustOpen(t, o)
 	}
 	mustClose(t, db)
 }

@@ -172,13 +172,11 @@ func (db *DB) openRuns() error {
 // loadRun reads the index of a published run and makes the run known.
 func (db *DB) loadRun(r Run) error {
 	path := db.path(runName, runFileName(r))
-	db.runs.reserve()
-	f, err := db.fs.Open(path, vfs.RandomReadsOption)
+	f, err := db.runs.reserve(func() (vfs.File, error) { return db.fs.Open(path, vfs.RandomReadsOption) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return corruptf("%s is missing", db.inDir(path))
+	}
 	if err != nil {
-		db.runs.unreserve()
-		if errors.Is(err, fs.ErrNotExist) {
-			return corruptf("%s is missing", db.inDir(path))
-		}
 		return wrap("open a run", err)
 	}
 	info, err := f.Stat()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
@@ -33,10 +35,12 @@ func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	filter, blocks := newRunFilter(r.Count), 1+(r.Bytes+r.Count*minRunRecord)/runBlockSize
 	r.Count, r.Bytes = 0, 0
 	path := db.path(runName, runFileName(r))
-	db.runs.reserve()
-	out, err := db.newDirectWriter(path)
+	var out directWriter
+	_, err := db.runs.reserve(func() (f vfs.File, err error) {
+		out, err = db.newDirectWriter(path)
+		return out.f, err
+	})
 	if err != nil {
-		db.runs.unreserve()
 		return nil, wrap("create a run", err)
 	}
 	return &RunWriter{directWriter: out, run: r, path: path, index: newRunIndex(int(blocks)), filter: filter}, nil
