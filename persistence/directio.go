@@ -29,7 +29,7 @@ func alignUp(n uint64) uint64   { return alignDown(n + directAlign - 1) }
 // openDirect opens a file of a run for reading past the page cache; nil if that
 // cannot be, and the file is to be read the usual way.
 func (db *DB) openDirect(path string, size uint64) vfs.File {
-	if db.bufferedIO || size < minDirect {
+	if size < minDirect {
 		return nil
 	}
 	f, err := db.fs.Open(path)

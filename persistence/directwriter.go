@@ -30,7 +30,7 @@ func (db *DB) newDirectWriter(path string, past bool) (directWriter, error) {
 		return directWriter{}, err
 	}
 	buf := takeBuffer(&db.writeBufs, directPiece)
-	return directWriter{db: db, f: f, past: past && !db.bufferedIO, buf: buf}, nil
+	return directWriter{db: db, f: f, past: past, buf: buf}, nil
 }
 
 // size is how many bytes the file has with those that are not yet written.

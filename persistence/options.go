@@ -84,10 +84,6 @@ type Options struct {
 	// LogFileSize is the size in bytes at which a file of the op log is followed
 	// by the next one, default 32 MiB.
 	LogFileSize int64
-	// BufferedIO makes runs and snapshots be written, and runs be read to be merged,
-	// through the page cache instead of past it (O_DIRECT), for disks on which that
-	// is better.
-	BufferedIO bool
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger

@@ -46,7 +46,6 @@ type Config struct {
 	Partitions       int
 	MaxLog           int64
 	RecordMemory     int64
-	RecordDirectIO   bool
 	FilterMaxMemory  int64
 	HotCounters      int
 	BlockCache       int64

@@ -120,7 +120,6 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		SnapshotInterval:      c.SnapshotInterval(),
 		MaxLogBytes:           c.MaxLog,
 		RecordMemory:          c.RecordMemory,
-		BufferedIO:            !c.RecordDirectIO,
 		FilterMaxMemory:       orNone(c.FilterMaxMemory),
 		HotCounters:           c.HotCounters,
 		BlockCache:            c.BlockCache,

@@ -102,12 +102,6 @@ var storageSettings = []Setting{
 			"means less to merge, and duplicates of the last moments are answered from memory.",
 		kind: memory(func(c *Config) *int64 { return &c.RecordMemory }, 1<<20, 1<<40),
 	}, {
-		Name: "exact-direct-io", Group: GroupStorage, Default: "yes",
-		Doc: "Write the records of EXACT tables to disk, and read them to merge them, past the operating system's page cache, " +
-			"which takes much less processor time and leaves the cache to what is asked for. Snapshots of filters are written " +
-			"in the same way. no is for a disk that is slower than what comes in. File systems without direct I/O take no notice.",
-		kind: yesNo(func(c *Config) *bool { return &c.RecordDirectIO }),
-	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables may use together. Beyond it, tables refuse new operations or let their " +
 			"error rate rise, as their OVERLOAD option says. 0 sets no bound.",
