@@ -45,10 +45,9 @@ type Config struct {
 	Save             SavePoints
 	Partitions       int
 	MaxLog           int64
-	RecordMemory     int64
 	FilterMaxMemory  int64
 	HotCounters      int
-	BlockCache       int64
+	CacheMemory      int64
 	MinFreeDisk      int64
 	AcceptForgetting bool
 

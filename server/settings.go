@@ -97,11 +97,6 @@ var storageSettings = []Setting{
 			"bounds the time that a start takes after a crash: about a second for the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
-		Name: "exact-record-memory", Group: GroupStorage, Default: "64mb",
-		Doc: "How much memory the newest records of EXACT tables may take before they are sorted and written to disk. More " +
-			"means less to merge, and duplicates of the last moments are answered from memory.",
-		kind: memory(func(c *Config) *int64 { return &c.RecordMemory }, 1<<20, 1<<40),
-	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables may use together. Beyond it, tables refuse new operations or let their " +
 			"error rate rise, as their OVERLOAD option says. 0 sets no bound.",
@@ -112,9 +107,11 @@ var storageSettings = []Setting{
 			"changed and are not yet written to their rows stay beyond it, up to half as many or some ten thousands.",
 		kind: integer(func(c *Config) *int { return &c.HotCounters }, 1000, 1<<40),
 	}, {
-		Name: "block-cache", Group: GroupStorage, Default: "64mb",
-		Doc:  "How much memory is used to cache what is read from disk.",
-		kind: memory(func(c *Config) *int64 { return &c.BlockCache }, 1<<20, 1<<50),
+		Name: "cache-memory", Group: GroupStorage, Default: "128mb",
+		Doc: "How much memory is used to ask the disk less often: half caches what is read from it, half holds the newest records " +
+			"of EXACT tables until they are sorted and written. More means fewer reads of counters that are not hot, less to " +
+			"merge, and more duplicates answered from memory.",
+		kind: memory(func(c *Config) *int64 { return &c.CacheMemory }, 2<<20, 1<<50),
 	}, {
 		Name: "min-free-disk", Group: GroupStorage, Default: "64mb",
 		Doc: "Writes are refused while the disk has less free space than this, so that it never fills up in the middle " +
