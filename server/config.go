@@ -21,7 +21,6 @@ type Config struct {
 	Timeout            time.Duration
 	ClientWriteTimeout time.Duration
 	MaxClients         int
-	IOLoop             string
 
 	TLS         TLSConfig
 	Observation ObservationConfig

@@ -165,11 +165,6 @@ var networkSettings = []Setting{
 		Name: "client-write-timeout", Group: GroupNetwork, Default: "60", Mutable: true,
 		Doc:  "For how many seconds a client may leave its replies unread before it is disconnected; 0: for ever.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, math.MaxInt32),
-	}, {
-		Name: "io-loop", Group: GroupNetwork, Default: "auto",
-		Doc: "How connections are served. epoll: by an event loop, which exists on Linux and shares commits among connections; " +
-			"TLS excepted. goroutine: each by its own goroutine. auto: the event loop where there is one.",
-		kind: choice(func(c *Config) *string { return &c.IOLoop }, "auto", "epoll", "goroutine"),
 	},
 }
 
