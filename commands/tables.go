@@ -313,9 +313,10 @@ var tableCommands = []Command{{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window.",
-			Args:    tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
-			Run:     ctableCreate,
+			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
+				"Times and sizes take units: 10m, 64mb.",
+			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
+			Run:  ctableCreate,
 		},
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
