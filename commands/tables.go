@@ -314,7 +314,8 @@ var tableCommands = []Command{{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
-				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID.",
+				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
+				"Times and sizes take units: 10m, 64mb.",
 			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
 			Run:  ctableCreate, Audit: auditAll,
 		},

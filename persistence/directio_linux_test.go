@@ -95,21 +95,18 @@ func mustHold(t *testing.T, db *DB, r Run, pairs [][2]uint64) {
 }
 
 // TestDirectRun: a large run passes by the page cache when it is written and when
-// it is gone through, a small one does not, and none where the setting says so; all
-// hold what was written.
+// it is gone through, a small one does not; both hold what was written.
 func TestDirectRun(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		records  int
-		buffered bool
-		direct   bool
+		name    string
+		records int
+		direct  bool
 	}{
-		{"large", 60_000, false, true}, // more than one write, and than one read
-		{"small", 5000, false, false},
-		{"buffered", 60_000, true, false},
+		{"large", 60_000, true}, // more than one write, and than one read
+		{"small", 5000, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := openDirect(t, Options{BufferedIO: c.buffered})
+			db := openDirect(t, Options{})
 			pairs := evenly(c.records)
 			r := writeExpected(t, db, pairs)
 			path := db.path(runName, runFileName(r))
@@ -142,22 +139,19 @@ func mustHoldSnapshot(t *testing.T, db *DB, content []byte) {
 }
 
 // TestDirectSnapshot: a large snapshot passes by the page cache when it is written,
-// all but its last page, a small one does not, and none where the setting says so; all
-// hold what was written.
+// all but its last page, a small one does not; all hold what was written.
 func TestDirectSnapshot(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		bytes    int
-		buffered bool
-		direct   bool
+		name   string
+		bytes  int
+		direct bool
 	}{
-		{"large", 1 << 20, false, true}, // more than one write
-		{"one piece", minDirect + 1, false, true},
-		{"small", minDirect / 2, false, false},
-		{"buffered", 1 << 20, true, false},
+		{"large", 1 << 20, true}, // more than one write
+		{"one piece", minDirect + 1, true},
+		{"small", minDirect / 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := openDirect(t, Options{BufferedIO: c.buffered})
+			db := openDirect(t, Options{})
 			content := randomBytes(c.bytes)
 			writeSnapshot(t, db, 0, 1, content)
 			path := db.path(snapshotName, snapshotFile(0, 1))

@@ -51,11 +51,10 @@ type DB struct {
 	recovery Recovery
 	runs     runFiles
 	readOnly bool
-	// bufferedIO is Options.BufferedIO; writeBufs are directWriters': *[]byte.
-	bufferedIO bool
-	writeBufs  sync.Pool
-	failed     atomic.Pointer[error]
-	closed     atomic.Bool
+	// writeBufs are directWriters': *[]byte.
+	writeBufs sync.Pool
+	failed    atomic.Pointer[error]
+	closed    atomic.Bool
 }
 
 // Open opens a data directory, creating it when it is missing or empty.
@@ -66,7 +65,7 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedIO: o.BufferedIO}
+	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop}
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}

@@ -157,7 +157,7 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 	if file == nil {
 		return nil, fmt.Errorf("run %s: %w", runFileName(r), fs.ErrNotExist)
 	}
-	direct := !db.bufferedIO && file.index.size() >= minDirect
+	direct := file.index.size() >= minDirect
 	return &RunIterator{db: db, run: r, file: file, direct: direct, raw: db.runs.readBuffer()}, nil
 }
 

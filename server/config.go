@@ -21,7 +21,6 @@ type Config struct {
 	Timeout            time.Duration
 	ClientWriteTimeout time.Duration
 	MaxClients         int
-	IOLoop             string
 
 	TLS         TLSConfig
 	Observation ObservationConfig
@@ -45,11 +44,9 @@ type Config struct {
 	Save             SavePoints
 	Partitions       int
 	MaxLog           int64
-	RecordMemory     int64
-	RecordDirectIO   bool
 	FilterMaxMemory  int64
 	HotCounters      int
-	BlockCache       int64
+	CacheMemory      int64
 	MinFreeDisk      int64
 	AcceptForgetting bool
 

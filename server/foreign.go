@@ -122,7 +122,7 @@ var Directives = []Directive{
 	{"min-slaves-to-write", noReplication, only("0")},
 	{"cluster-enabled", "there is no cluster, and this server would answer for all keys", only("no")},
 	{"sentinel", "there is no Sentinel here", refused},
-	{"maxmemory", "memory is bounded by filter-maxmemory, hot-counters, exact-record-memory and block-cache; counters beyond it are on disk", only("0")},
+	{"maxmemory", "memory is bounded by filter-maxmemory, hot-counters and cache-memory; counters beyond it are on disk", only("0")},
 	{"maxmemory-policy", "only noeviction: a counter is never dropped to make room", only("noeviction")},
 	{"maxmemory-clients", "what a client may take is bounded by client-query-buffer-limit, client-output-buffer-limit and maxclients", only("0")},
 	{"loadmodule", "there are no modules, and their commands would be missing", refused},

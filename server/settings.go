@@ -97,17 +97,6 @@ var storageSettings = []Setting{
 			"bounds the time that a start takes after a crash: about a second for the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
-		Name: "exact-record-memory", Group: GroupStorage, Default: "64mb",
-		Doc: "How much memory the newest records of EXACT tables may take before they are sorted and written to disk. More " +
-			"means less to merge, and duplicates of the last moments are answered from memory.",
-		kind: memory(func(c *Config) *int64 { return &c.RecordMemory }, 1<<20, 1<<40),
-	}, {
-		Name: "exact-direct-io", Group: GroupStorage, Default: "yes",
-		Doc: "Write the records of EXACT tables to disk, and read them to merge them, past the operating system's page cache, " +
-			"which takes much less processor time and leaves the cache to what is asked for. Snapshots of filters are written " +
-			"in the same way. no is for a disk that is slower than what comes in. File systems without direct I/O take no notice.",
-		kind: yesNo(func(c *Config) *bool { return &c.RecordDirectIO }),
-	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables may use together. Beyond it, tables refuse new operations or let their " +
 			"error rate rise, as their OVERLOAD option says. 0 sets no bound.",
@@ -118,9 +107,11 @@ var storageSettings = []Setting{
 			"changed and are not yet written to their rows stay beyond it, up to half as many or some ten thousands.",
 		kind: integer(func(c *Config) *int { return &c.HotCounters }, 1000, 1<<40),
 	}, {
-		Name: "block-cache", Group: GroupStorage, Default: "64mb",
-		Doc:  "How much memory is used to cache what is read from disk.",
-		kind: memory(func(c *Config) *int64 { return &c.BlockCache }, 1<<20, 1<<50),
+		Name: "cache-memory", Group: GroupStorage, Default: "128mb",
+		Doc: "How much memory is used to ask the disk less often: half caches what is read from it, half holds the newest records " +
+			"of EXACT tables until they are sorted and written. More means fewer reads of counters that are not hot, less to " +
+			"merge, and more duplicates answered from memory.",
+		kind: memory(func(c *Config) *int64 { return &c.CacheMemory }, 2<<20, 1<<50),
 	}, {
 		Name: "min-free-disk", Group: GroupStorage, Default: "64mb",
 		Doc: "Writes are refused while the disk has less free space than this, so that it never fills up in the middle " +
@@ -174,11 +165,6 @@ var networkSettings = []Setting{
 		Name: "client-write-timeout", Group: GroupNetwork, Default: "60", Mutable: true,
 		Doc:  "For how many seconds a client may leave its replies unread before it is disconnected; 0: for ever.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, math.MaxInt32),
-	}, {
-		Name: "io-loop", Group: GroupNetwork, Default: "auto",
-		Doc: "How connections are served. epoll: by an event loop, which exists on Linux and shares commits among connections; " +
-			"TLS excepted. goroutine: each by its own goroutine. auto: the event loop where there is one.",
-		kind: choice(func(c *Config) *string { return &c.IOLoop }, "auto", "epoll", "goroutine"),
 	},
 }
 

@@ -38,10 +38,10 @@ func TestSettingsTable(t *testing.T) {
 // other changes, so that no two share a field.
 func TestSettingsFieldsAreDistinct(t *testing.T) {
 	other := map[string]string{
-		"dir": "x", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "auto-aof-rewrite-min-size": "20mb", "exact-record-memory": "2mb", "exact-direct-io": "no", "hot-counters": "2000",
-		"block-cache": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
+		"dir": "x", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "auto-aof-rewrite-min-size": "20mb", "hot-counters": "2000",
+		"cache-memory": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
 		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7", "timeout": "7",
-		"client-write-timeout": "7", "io-loop": "goroutine", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
+		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
 		"metrics-addr": "127.0.0.1:7", "pprof": "yes", "log-format": "json",
 		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p", "tls-ca-cert-file": "a",
 		"tls-ca-cert-dir": "d", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",

@@ -72,9 +72,6 @@ type Options struct {
 	HotCounters int
 	// BlockCache is the size of Pebble's block cache, bytes; default 64 MiB.
 	BlockCache int64
-	// BufferedIO has EXACT's records and filters' snapshots written, and records
-	// read to be merged, through the page cache instead of past it.
-	BufferedIO bool
 	// MinFreeDisk is the free space, bytes, below which writes are refused;
 	// default 64 MiB, negative: never.
 	MinFreeDisk int64
@@ -158,7 +155,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, BufferedIO: o.BufferedIO, OpenFiles: o.OpenFiles, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err

@@ -30,12 +30,12 @@ type memoryCase struct {
 	disk            bool // what it writes is measured as well
 }
 
-// memoryCases are all ways. Pebble's cache, which is configured and does not grow with
-// the ids, is as small as can be, and so is the buffer of records in one case.
+// memoryCases are all ways. Pebble's cache and the buffer of records, which do not grow
+// with the ids, are small but in one case.
 var memoryCases = []memoryCase{
-	{row: "memory-APPROX", mode: "APPROX", what: "APPROX", args: []string{"--block-cache", "1mb"}, goal: 9},
-	{row: "memory-EXACT", mode: "EXACT", what: "EXACT, record memory 8mb", args: []string{"--block-cache", "1mb", "--exact-record-memory", "8mb"}, goal: 6},
-	{row: "memory-EXACT-default", mode: "EXACT", what: "EXACT, default record memory", args: []string{"--block-cache", "1mb"}, goal: 6, disk: true},
+	{row: "memory-APPROX", mode: "APPROX", what: "APPROX", args: []string{"--cache-memory", "2mb"}, goal: 9},
+	{row: "memory-EXACT", mode: "EXACT", what: "EXACT, cache memory 8mb", args: []string{"--cache-memory", "8mb"}, goal: 6},
+	{row: "memory-EXACT-default", mode: "EXACT", what: "EXACT, default cache memory", goal: 6, disk: true},
 }
 
 const memoryRedis = "memory-redis"

@@ -130,7 +130,7 @@ func countersAt(pipeline int) func(float64) trial {
 func coldAt(x float64) trial {
 	t := countersAt(16)(x)
 	t.settle = false
-	t.restart = []string{"--hot-counters", fmt.Sprintf("%.0f", max(10_000, x/100)), "--block-cache", "8mb"}
+	t.restart = []string{"--hot-counters", fmt.Sprintf("%.0f", max(10_000, x/100)), "--cache-memory", "16mb"}
 	t.warmup = max(5, x/200e3)
 	return t
 }

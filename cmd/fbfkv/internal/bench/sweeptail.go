@@ -65,7 +65,7 @@ func tailSides() []*tailSide {
 	common := []string{"--save", "", "--hot-counters", fmt.Sprint(4 * tailCounters)}
 	return []*tailSide{
 		{name: "busy", busy: true, args: append([]string{"--auto-aof-rewrite-min-size", "16mb"}, common...)},
-		{name: "quiet", args: append([]string{"--auto-aof-rewrite-min-size", "64gb", "--exact-record-memory", "16gb"}, common...)},
+		{name: "quiet", args: append([]string{"--auto-aof-rewrite-min-size", "64gb", "--cache-memory", "32gb"}, common...)},
 	}
 }
 
