@@ -42,8 +42,9 @@ func (s *segment) obsolete(lows []uint64) bool {
 
 // nextFile is the file that will follow the one being written.
 type nextFile struct {
-	num  uint64
-	file vfs.File // nil until it is ready
+	num    uint64
+	file   vfs.File // nil until it is ready
+	filled int64    // up to where it has blocks
 }
 
 func logFileName(num uint64) string { return fmt.Sprintf("%06d.log", num) }
@@ -52,12 +53,13 @@ func (l *opLog) path(name string) string { return l.fs.PathJoin(l.dir, name) }
 
 // turn lets the next file follow one that is full, once that is ready; for a
 // file of twice its size commits wait until it is. Only the leader calls it; the
-// lock is held.
+// lock is held, but not while the full file is written and fsynced: who only
+// appends, or looks, need not wait for that.
 func (l *opLog) turn() {
-	if l.next == nil && l.pos >= l.size/4*3 {
+	if l.next == nil && l.pos >= l.prepareAt {
 		l.prepare()
 	}
-	if l.pos < l.size {
+	if l.pos < l.size || l.next == nil {
 		return
 	}
 	if l.next.file == nil && l.pos >= 2*l.size {
@@ -65,18 +67,33 @@ func (l *opLog) turn() {
 		l.preparing.Wait()
 		l.mu.Lock()
 	}
-	if l.next.file == nil {
+	if l.next == nil || l.next.file == nil || !l.extending.TryLock() {
 		return
 	}
+	defer l.extending.Unlock()
 	n := l.next
+	if !l.moveRoom(n) {
+		return
+	}
 	l.next = nil
-	if l.finish() == nil {
-		l.begin(n.file, n.num)
+	full, upTo, last := l.file, l.appended, l.finish()
+	l.begin(n.file, n.num, n.filled)
+	l.ending = true
+	l.mu.Unlock()
+	err := l.end(full, last)
+	if err == nil {
+		l.sync.activate(l.file)
+	}
+	l.mu.Lock()
+	l.ending = false
+	if err == nil {
+		l.written = upTo
 	}
 }
 
 // prepare creates the next file beside the writer, and fsyncs this one, so that
-// little is left to be fsynced while commits wait.
+// little is left to be fsynced while commits wait. While there is no space for it,
+// this file goes on, and it is tried again later.
 func (l *opLog) prepare() {
 	n := &nextFile{num: l.current.num + 1}
 	old := ""
@@ -84,16 +101,27 @@ func (l *opLog) prepare() {
 		old, l.recycled = l.recycled[last], l.recycled[:last]
 	}
 	l.next = n
+	l.prepareAt = l.pos + l.ahead()
 	current := l.file
 	l.preparing.Go(func() {
-		f, err := l.create(n.num, old)
+		f, filled, err := l.createFilled(n.num, old)
+		if errors.Is(err, ErrNoSpace) {
+			if f != nil {
+				_ = f.Close()
+				_ = l.fs.Remove(l.path(logFileName(n.num)))
+			}
+			l.mu.Lock()
+			l.next = nil
+			l.mu.Unlock()
+			return
+		}
 		if err != nil {
 			_ = l.sync.fail("create a file of the op log", err)
 			return
 		}
 		_ = current.fsync() // its failure is sticky
 		l.mu.Lock()
-		n.file = f
+		n.file, n.filled = f, filled
 		l.mu.Unlock()
 	})
 }
@@ -116,54 +144,34 @@ func (l *opLog) create(num uint64, recycled string) (f vfs.File, err error) {
 	return f, nil
 }
 
-// fillAhead is how many bytes of zeros a new file gets ahead of its records.
-const fillAhead = 1 << 20
-
-var zeros [fillAhead / 4]byte
-
-// fill makes sure under Always that the next n bytes of the file have blocks.
-// A file that grows with each commit has its size and its blocks written to the
-// file system's journal by each fsync, which takes several times as long as one
-// that only overwrites.
-func (l *opLog) fill(n int) error {
-	end := l.file.written.Load() + int64(n)
-	if l.sync.fsyncPolicy() != Always || end <= l.filled {
-		return nil
-	}
-	for at, to := max(l.filled, end-int64(n)), end+fillAhead; at < to; at += int64(len(zeros)) {
-		if _, err := l.file.WriteAt(zeros[:], at); err != nil {
-			return l.sync.fail("extend a file of the op log", err)
-		}
-		l.filled = at + int64(len(zeros))
-	}
-	return nil
-}
-
-// begin makes a new, empty file the one that is written. The lock is held.
-func (l *opLog) begin(f vfs.File, num uint64) {
+// begin makes a new, empty file the one that is appended to, of which so many
+// bytes have blocks. The lock is held.
+func (l *opLog) begin(f vfs.File, num uint64, filled int64) {
 	l.file = l.sync.begin(f, num)
-	l.pos, l.filled = 0, 0
-	if info, err := f.Stat(); err == nil { // a recycled file has blocks
-		l.filled = info.Size()
-	}
+	l.pos, l.filled = 0, filled
+	l.prepareAt = l.size / 4 * 3
 	l.current = newSegment(num, len(l.lows))
 }
 
-// finish writes what was appended, ends the file by a trailer and closes it,
-// which fsyncs it under every policy: only the newest file can have an unsynced
-// tail. The lock is held.
-func (l *opLog) finish() error {
-	l.buf = appendTrailer(l.buf, l.pos, l.stamp(l.current.num))
-	if _, err := l.file.Write(l.buf); err != nil {
+// finish counts the current file among the closed ones and returns what is still
+// to be written to it, a trailer last, for end. The lock is held.
+func (l *opLog) finish() (last []byte) {
+	last = appendTrailer(l.buf, l.pos, l.stamp(l.current.num))
+	l.current.size = l.pos + int64(len(last)-len(l.buf))
+	l.closed = append(l.closed, l.current)
+	l.buf = nil
+	return last
+}
+
+// end writes the last bytes of a file and closes it, which fsyncs it under every
+// policy: only the newest file can have an unsynced tail.
+func (l *opLog) end(f *syncedFile, last []byte) error {
+	if _, err := f.Write(last); err != nil {
 		return err
 	}
-	l.buf = l.buf[:0]
-	if err := l.file.Close(); err != nil {
+	if err := f.Close(); err != nil {
 		return l.sync.fail("close a file of the op log", err)
 	}
-	l.written = l.appended
-	l.current.size = l.file.written.Load()
-	l.closed = append(l.closed, l.current)
 	return nil
 }
 
@@ -177,12 +185,14 @@ func (l *opLog) trim(partition uint16, below uint64) error {
 		n++
 	}
 	obsolete := slices.Clone(l.closed[:n])
-	l.closed = l.closed[n:]
 	l.mu.Unlock()
 	for _, s := range obsolete {
 		if err := l.recycle(s.num); err != nil {
 			return err
 		}
+		l.mu.Lock()
+		l.closed = l.closed[1:]
+		l.mu.Unlock()
 	}
 	return nil
 }
@@ -214,7 +224,7 @@ func (l *opLog) recycle(num uint64) error {
 	}
 	free := strings.TrimSuffix(name, ".log") + recycledSuffix
 	if err := l.fs.Rename(l.path(name), l.path(free)); err != nil {
-		return err
+		return noSpace(err) // nothing has changed
 	}
 	if err := syncDir(l.fs, l.dir); err != nil {
 		return err
@@ -225,10 +235,14 @@ func (l *opLog) recycle(num uint64) error {
 	return nil
 }
 
-// live returns the numbers of the log's files, ascending.
+// live returns the numbers of the log's files, ascending, of which all but the last
+// are ended.
 func (l *opLog) live() []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for l.ending {
+		l.flushed.Wait()
+	}
 	var nums []uint64
 	for i := range l.closed {
 		nums = append(nums, l.closed[i].num)

@@ -206,11 +206,14 @@ func (l *opLog) open(s scannedLog) error {
 	if err := l.removeSpare(num); err != nil {
 		return wrap("remove a spare file of the op log", err)
 	}
-	f, err := l.create(num, "")
-	if err != nil {
+	// Without room in it nothing is accepted until there is.
+	f, filled, err := l.createFilled(num, "")
+	if err != nil && f == nil {
 		return wrap("create a file of the op log", err)
 	}
-	l.begin(f, num)
+	l.begin(f, num, filled)
+	l.room.Store(filled - roomMargin)
+	l.sync.activate(l.file)
 	return nil
 }
 

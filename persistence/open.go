@@ -36,6 +36,7 @@ type DB struct {
 	logger *slog.Logger
 	stop   func(error) // ends the process
 	lock   io.Closer
+	spare  spare
 	cache  *pebble.Cache
 	log    *opLog
 	wal    *walFS
@@ -66,9 +67,16 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedIO: o.BufferedIO}
+	db := &DB{dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedIO: o.BufferedIO}
+	db.spare = spare{fs: o.FS, path: o.FS.PathJoin(o.Dir, spareName)}
+	fs := newSpareFS(o.FS, &db.spare, o.FS.PathJoin(o.Dir, pebbleName))
+	db.fs, o.FS = fs, fs
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
+	}
+	fs.opened.Store(true)
+	if err := db.CheckSpace(); err != nil {
+		o.Logger.Warn("the disk is full: writes are refused until there is space", "error", err)
 	}
 	return db, nil
 }

@@ -95,14 +95,18 @@ func (s *syncer) current() *syncedFile {
 	return s.active
 }
 
-// begin makes f, the file number num, the one that is written.
+// begin returns f, the file number num, as the one that is written next. It is so
+// from activate on: the one before must be closed first.
 func (s *syncer) begin(f vfs.File, num uint64) *syncedFile {
 	sf := &syncedFile{File: f, s: s, num: num}
 	sf.synced.Store(-1) // so that even an empty file is synced once
+	return sf
+}
+
+func (s *syncer) activate(sf *syncedFile) {
 	s.mu.Lock()
 	s.active = sf
 	s.mu.Unlock()
-	return sf
 }
 
 // setPolicy changes the policy. Before Syncs become lazy, the mark durably says
