@@ -282,9 +282,9 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	if err := checkTarget(fsys, from, dir); err != nil {
 		return err
 	}
-	lock, err := fsys.Lock(fsys.PathJoin(from, lockName))
+	lock, err := lockDir(fsys, from)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInUse, err)
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	total, err := treeSize(fsys, from)
 	if err == nil {
@@ -300,9 +300,9 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 }
 
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, and what Open would remove.
+// or had it open: the lock, the spare, and what Open would remove.
 func passing(path string) bool {
-	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) || isScratchRun(path)
+	return path == lockName || path == spareName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) || isScratchRun(path)
 }
 
 // copyTree copies all files that are not passing, durably.

@@ -3,7 +3,6 @@ package persistence
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"slices"
@@ -35,11 +34,13 @@ type DB struct {
 	meta   Meta
 	logger *slog.Logger
 	stop   func(error) // ends the process
-	lock   io.Closer
-	spare  spare
-	cache  *pebble.Cache
-	log    *opLog
-	wal    *walFS
+	lock   dirLock
+	// identity is what the directory was when it was opened.
+	identity identity
+	spare    spare
+	cache    *pebble.Cache
+	log      *opLog
+	wal      *walFS
 	// stopTicks ends the background fsync of the op log.
 	stopTicks func()
 	// manifest keeps MANISYNC.
@@ -74,6 +75,7 @@ func Open(o Options) (*DB, error) {
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
+	db.identify()
 	fs.opened.Store(true)
 	if err := db.CheckSpace(); err != nil {
 		o.Logger.Warn("the disk is full: writes are refused until there is space", "error", err)
@@ -191,19 +193,9 @@ func (db *DB) checkOurs() error {
 	return nil
 }
 
-func (db *DB) takeLock() error {
-	lock, err := db.fs.Lock(db.path(lockName))
-	if err == nil {
-		db.lock = lock
-		return nil
-	}
-	// The file system tells failing to create the file, which is a PathError,
-	// from finding it locked, which is a bare errno or a text.
-	var path *fs.PathError
-	if errors.As(err, &path) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("create %s: %w", lockName, err)
-	}
-	return ErrInUse
+func (db *DB) takeLock() (err error) {
+	db.lock, err = lockDir(db.fs, db.dir)
+	return err
 }
 
 // loadMeta reads META, or writes it when the directory is new.
@@ -307,10 +299,7 @@ func (db *DB) release() error {
 	if db.cache != nil {
 		db.cache.Unref()
 	}
-	if db.lock != nil {
-		err = errors.Join(err, db.lock.Close())
-	}
-	return err
+	return errors.Join(err, db.lock.Close())
 }
 
 // failure returns the error after which nothing more is accepted (G8), nil

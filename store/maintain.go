@@ -58,6 +58,9 @@ func (s *Store) cycle() {
 // checkDisk refuses writes while free space is short, before a batch or Pebble meets
 // ENOSPC (G8). What fills the disk between two looks is for Reserve to notice.
 func (s *Store) checkDisk() {
+	if err := s.db.CheckIdentity(); err != nil {
+		s.db.Stop(err)
+	}
 	full := errors.Is(s.db.CheckSpace(), persistence.ErrNoSpace)
 	free, _, err := s.db.DiskUsage()
 	if err == nil && s.opts.MinFreeDisk > 0 { // not every file system can tell
