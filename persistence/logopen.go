@@ -206,13 +206,12 @@ func (l *opLog) open(s scannedLog) error {
 	if err := l.removeSpare(num); err != nil {
 		return wrap("remove a spare file of the op log", err)
 	}
-	// Without room in it nothing is accepted until there is.
-	f, filled, err := l.createFilled(num, "")
-	if err != nil && f == nil {
+	f, err := l.create(num, "")
+	if err != nil {
 		return wrap("create a file of the op log", err)
 	}
-	l.begin(f, num, filled)
-	l.room.Store(filled - roomMargin)
+	l.begin(f, num, 0)
+	l.room.Store(-roomMargin) // the first reservation finds out whether there is space
 	l.sync.activate(l.file)
 	return nil
 }

@@ -44,7 +44,7 @@ var ErrNoSpace = errors.New("no space left on the disk")
 
 // noSpace marks an error that says that the disk is full as ErrNoSpace.
 func noSpace(err error) error {
-	if err != nil && errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return fmt.Errorf("%w: %w", ErrNoSpace, err)
 	}
 	return err

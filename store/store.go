@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -208,6 +209,10 @@ func (s *Store) Close() error {
 	var err error
 	if s.Failure() == nil {
 		err = s.Snapshot()
+	}
+	if errors.Is(err, persistence.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) {
+		s.log.Warn("no space for a snapshot: the next start redoes the op log", "error", err)
+		err = nil
 	}
 	return errors.Join(err, s.abandon())
 }
