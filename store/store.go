@@ -289,6 +289,10 @@ func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
 // the policy.
 func (s *Store) Sync() error { return s.db.Sync() }
 
+// Stalled reports whether, under Everysec, writes wait for a disk that is slow, or soon
+// will. A batch that only reads what is durable does not wait.
+func (s *Store) Stalled() bool { return s.db.Stalled() }
+
 // SetSnapshotInterval changes Options.SnapshotInterval.
 func (s *Store) SetSnapshotInterval(d time.Duration) { s.interval.Store(int64(d)) }
 
