@@ -103,6 +103,11 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 		}
 	}()
 	<-entered
+	copied := make(chan bool)
+	go func() {
+		db.log.live() // for a backup, which needs files that are whole
+		copied <- closed.Load()
+	}()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -118,7 +123,11 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 	case <-time.After(20 * time.Second):
 		t.Error("they wait for the fsync")
 	}
+	closed.Store(false)
 	close(gate)
 	<-done
 	<-written
+	if <-copied {
+		t.Error("a file that is not ended yet counts as ended")
+	}
 }
