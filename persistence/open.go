@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -36,11 +37,13 @@ type DB struct {
 	stop   func(error) // ends the process
 	lock   dirLock
 	// identity is what the directory was when it was opened.
-	identity identity
-	spare    spare
-	cache    *pebble.Cache
-	log      *opLog
-	wal      *walFS
+	identity   identity
+	usage      usage
+	lastBackup atomic.Pointer[time.Time]
+	spare      spare
+	cache      *pebble.Cache
+	log        *opLog
+	wal        *walFS
 	// stopTicks ends the background fsync of the op log.
 	stopTicks func()
 	// manifest keeps MANISYNC.
@@ -76,6 +79,7 @@ func Open(o Options) (*DB, error) {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
 	db.identify()
+	db.loadLastBackup()
 	fs.opened.Store(true)
 	if err := db.CheckSpace(); err != nil {
 		o.Logger.Warn("the disk is full: writes are refused until there is space", "error", err)

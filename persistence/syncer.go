@@ -43,6 +43,7 @@ type syncer struct {
 	policy atomic.Uint32 // an Fsync
 	failed atomic.Pointer[error]
 	mark   walMark
+	times  fsyncTimes
 	since  atomic.Int64 // when the real fsync under way began, unix ns; 0: none, or not Everysec
 
 	mu     sync.Mutex
@@ -255,7 +256,9 @@ func (f *syncedFile) fsync() error {
 	if err != nil {
 		return f.s.fail("fsync "+f.s.what, err)
 	}
-	if took := f.s.now().Sub(start); took >= slowSync {
+	took := f.s.now().Sub(start)
+	f.s.times.add(took)
+	if took >= slowSync {
 		f.s.logger.Warn("the disk is slow", "operation", "fsync of "+f.s.what, "took", took)
 	}
 	f.ages.end()

@@ -113,7 +113,10 @@ func (w *watched) do(commands ...string) {
 func TestFigures(t *testing.T) {
 	w, ready := start(t, Options{Version: "1.2.3", Revision: "abc"})
 	ready()
-	w.do("CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
+	if got := w.value("fbfkv_backup_last_success_timestamp_seconds"); got != 0 {
+		t.Errorf("there was a backup: %v", got)
+	}
+	w.do("BACKUP "+filepath.Join(t.TempDir(), "backup"), "CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
 		"CINCRBY click:a one 1", "CINCRBY click:a one 1", "CINCRBY click:a two 1",
 		"CINCRBY page one 1", "CINCRBY page one 1", "CINCRBY page one 2", "CINCRBY page two 1 AT 1", "GET", "NOSUCH")
 	for name, want := range map[string]float64{
@@ -128,8 +131,10 @@ func TestFigures(t *testing.T) {
 		`fbfkv_command_latency_seconds_bucket{command="cincrby",le="+Inf"}`: 7,
 		`fbfkv_error_replies_total{prefix="STALE"}`:                         1,
 		`fbfkv_error_replies_total{prefix="MISMATCH"}`:                      1,
-		`fbfkv_keys`:   2,
-		`fbfkv_frozen`: 0,
+		`fbfkv_keys`:                2,
+		`fbfkv_frozen`:              0,
+		`fbfkv_disk_full`:           0,
+		`fbfkv_disk_min_free_bytes`: 64 << 20,
 		`fbfkv_table_window_seconds{table="clicks"}`:   60,
 		`fbfkv_table_exact{table="clicks"}`:            0,
 		`fbfkv_table_exact{table="default"}`:           1,
@@ -146,10 +151,12 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"fbfkv_network_receive_bytes_total", "fbfkv_network_transmit_bytes_total", "fbfkv_filter_memory_bytes",
-		"fbfkv_pebble_wal_written_bytes_total", "fbfkv_pebble_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
+		"fbfkv_pebble_wal_written_bytes_total", "fbfkv_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
 		`fbfkv_table_refresh_period_seconds{table="clicks"}`, `fbfkv_table_fpp_ratio{table="clicks"}`,
 		"fbfkv_start_timestamp_seconds", "process_resident_memory_bytes", "go_goroutines",
-		`fbfkv_command_latency_seconds_sum{command="cincrby"}`} {
+		`fbfkv_command_latency_seconds_sum{command="cincrby"}`,
+		"fbfkv_disk_free_bytes", "fbfkv_backup_last_success_timestamp_seconds", "fbfkv_fsync_latency_seconds_sum",
+		"fbfkv_fsync_latency_seconds_count", `fbfkv_fsync_latency_seconds_bucket{le="+Inf"}`} {
 		if got := w.value(name); got <= 0 {
 			t.Errorf("%s is %v", name, got)
 		}
