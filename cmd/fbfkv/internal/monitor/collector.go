@@ -70,6 +70,7 @@ type collector Monitor
 var (
 	commandLatency = describe("command_latency_seconds",
 		"How long clients waited for a command: for the whole batch it was executed in, its commit included.", "command")
+	isReady       = describe("ready", "Whether clients are served and writes accepted, as /readyz says.")
 	fsyncTime     = describe("fsync_latency_seconds", "How long the disk took to fsync the op log.")
 	errorsTotal   = describe("error_replies_total", "Error replies by the word they begin with.", "prefix")
 	certificateTo = describe("tls_certificate_expiry_timestamp_seconds", "Until when the certificate in use is valid.")
@@ -93,15 +94,17 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	declare(ch, tableFigures)
 	ch <- commandLatency
 	ch <- fsyncTime
+	ch <- isReady
 	ch <- errorsTotal
 	ch <- certificateTo
 }
 
-// Collect implements prometheus.Collector: it reads all figures, or none while
-// there is no server.
+// Collect implements prometheus.Collector: it reads all figures, or only whether the
+// server is ready while there is none.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	ch <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, bool01((*Monitor)(c).notReady() == ""))
 	if c.server == nil {
 		return
 	}

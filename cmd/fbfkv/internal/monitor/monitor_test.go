@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -281,5 +282,46 @@ func TestDashboardNamesFigures(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("only %d figures are referred to: were the files found?", found)
+	}
+}
+
+// TestAlerts: each alert says how urgent it is and is in the guide, and promtool finds
+// that each fires when it should, and only then.
+func TestAlerts(t *testing.T) {
+	read := func(path string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join("../../../..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	alerts, rules := read("packaging/prometheus/alerts.yml"), read("packaging/prometheus/alerts_test.yml")
+	guide := read("docs/guide/monitoring.md")
+	found := strings.Split(alerts, "- alert: ")[1:]
+	for _, alert := range found {
+		name, _, _ := strings.Cut(alert, "\n")
+		severity := regexp.MustCompile(`severity: (critical|warning)\n`).FindStringSubmatch(alert)
+		if severity == nil {
+			t.Errorf("%s has no severity", name)
+			continue
+		}
+		if !strings.Contains(guide, "| `"+name+"` ("+severity[1]+") |") {
+			t.Errorf("the guide does not list %s as %s", name, severity[1])
+		}
+		if !strings.Contains(rules, `alertname="`+name+`", severity="`+severity[1]+`"`) {
+			t.Errorf("no test expects %s", name)
+		}
+	}
+	if n := strings.Count(guide, "| `Fbfkv"); n != len(found) || n == 0 {
+		t.Errorf("the guide lists %d alerts, and there are %d", n, len(found))
+	}
+	if _, err := exec.LookPath("promtool"); err != nil && os.Getenv("FBFKV_CI") == "" {
+		t.Skip("promtool is not installed: install Debian's package prometheus")
+	}
+	c := exec.Command("promtool", "test", "rules", "alerts_test.yml")
+	c.Dir = "../../../../packaging/prometheus"
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
 	}
 }
