@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -254,6 +255,8 @@ func (db *DB) explain(err error) error {
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrCorrupt):
 		advice = "restore a backup, or keep the directory for examination"
+	case errors.Is(err, syscall.ENOSPC):
+		advice = "make room on its disk"
 	case unwritable(err):
 		return fmt.Errorf("data directory %s: %w; check its owner, its rights and its mount: %w", db.dir, ErrUnwritable, err)
 	default:
