@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -323,5 +324,41 @@ func TestAlerts(t *testing.T) {
 	c.Dir = "../../../../packaging/prometheus"
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
+// TestDashboard: every panel says what it shows, the first ones are whether all is well,
+// and rates of errors, of which few matter beside many, have a logarithmic axis.
+func TestDashboard(t *testing.T) {
+	b, err := os.ReadFile("../../../../packaging/grafana/fbfkv.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title, Description, Type string
+			FieldConfig              struct {
+				Defaults struct {
+					Custom struct{ ScaleDistribution struct{ Type string } }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &board); err != nil {
+		t.Fatal(err)
+	}
+	for i, title := range []string{"Up", "Ready", "Frozen", "Disk full"} {
+		if p := board.Panels[i]; p.Title != title || p.Type != "stat" {
+			t.Errorf("panel %d is %s %q, want %q", i, p.Type, p.Title, title)
+		}
+	}
+	for _, p := range board.Panels {
+		if p.Description == "" {
+			t.Errorf("%q has no description", p.Title)
+		}
+		errors := strings.Contains(p.Title, "Error") || strings.Contains(p.Title, "Refused")
+		if axis := p.FieldConfig.Defaults.Custom.ScaleDistribution.Type; (axis == "log") != errors {
+			t.Errorf("%q has the axis %q", p.Title, axis)
+		}
 	}
 }
