@@ -28,7 +28,7 @@ var diskMutants = []mutant{
 		guarantee: "G8", name: "a checkpoint that lacks space freezes the store",
 		file:     "store/checkpoint.go",
 		old:      "	if !errors.Is(err, persistence.ErrNoSpace) {\n",
-		new:      "	if err != nil {\n",
+		new:      "	if !errors.Is(err, nil) {\n",
 		packages: "./store", tests: "TestDiskFilledByNeighbour",
 	},
 	{
