@@ -29,16 +29,20 @@ func TestReferenceIsFresh(t *testing.T) {
 	}
 }
 
-// TestGuides runs the console blocks of every guide, each page on a server of
-// its own, and compares what they print with what the page says.
+// TestGuides runs the console blocks of the README and of every guide, one page after
+// the other on the same server, as a reader may, and compares what they print with
+// what the page says. No page leaves a counter, a table or a user behind.
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-cli", "install Debian's package redis-tools")
-	for _, page := range guides(t) {
+	s := startServer(t)
+	for _, page := range append([]string{"../README.md"}, guides(t)...) {
 		t.Run(filepath.Base(page), func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
 			playConsole(t, s, page)
+			c := s.dial()
+			c.want(":0", "DBSIZE")
+			c.want(`["default" ""]`, "CTABLE", "LIST")
+			c.want(`["default"]`, "ACL", "USERS")
 		})
 	}
 }
@@ -83,7 +87,7 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 			command, want, _ := strings.Cut(part, "\n")
 			steps++
 			if strings.HasPrefix(command, "go run ./cmd/fbfkv") {
-				s.start("--port", port)
+				s.launch("--port", port) // the page says how to wait until it is ready
 				continue
 			}
 			cmd := exec.Command("bash", "-c", command)
