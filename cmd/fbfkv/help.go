@@ -23,8 +23,6 @@ Usage:
   fbfkv --port 6380 --dir /var/lib/fbfkv
   fbfkv /etc/fbfkv.conf --loglevel debug
   fbfkv --appendfsync everysec          no wait for the disk, see below
-  fbfkv bench --help                    measure a server, this or another
-  fbfkv paper --help                    make the figures of the FBF paper again
   fbfkv check DIR                       examine a data directory or a backup
   fbfkv backup DIR                      copy the data of a running server
   fbfkv restore BACKUP DIR              make a data directory of a backup
