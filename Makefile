@@ -23,7 +23,7 @@ bench:
 bench-redis: build
 	go -C tools run ./bench table $(ARGS)
 
-# Measures package fbf beside others and writes the tables and the plot of docs/FILTERS.md:
+# Measures package fbf beside others, draws the plot and prints the tables of docs/FILTERS.md:
 # ten minutes on a quiet machine with two processors and 4 GB to spare.
 filters-doc:
 	cd tools/filters && bench="go run ./cmd/filterbench" && \
@@ -31,7 +31,7 @@ filters-doc:
 	$$bench speed -rounds 9 -target 1e-3,1e-9 -size 524288,4194304,67108864 -append && \
 	$$bench bits -target 1e-3,1e-6,1e-9 && \
 	$$bench fpp -target 1e-3,1e-6,1e-9 -probes 100000000 && \
-	$$bench report -doc ../../docs/FILTERS.md
+	$$bench report
 
 # The figures of the paper again.
 paper: build

@@ -4,7 +4,7 @@
 //	filterbench speed   ns per new and per duplicate id, contestants in turn
 //	filterbench bits    memory per remembered id in steady state
 //	filterbench fpp     false positives among ids never inserted
-//	filterbench report  tables into a Markdown file, and the plot
+//	filterbench report  tables on standard output, and the plot
 //
 // The first three write CSV into the directory -out, which the last reads.
 package main
@@ -13,6 +13,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -29,7 +30,6 @@ type config struct {
 	slice   time.Duration
 	ids     uint64
 	probes  uint64
-	doc     string
 	small   bool
 	only    string
 	more    bool
@@ -53,13 +53,13 @@ func (l *list[T]) Set(s string) error {
 }
 
 func main() {
-	if err := run(os.Args[1:]); err != nil {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "filterbench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string) error {
+func run(args []string, out io.Writer) error {
 	if len(args) == 0 {
 		return errors.New("want speed, bits, fpp or report")
 	}
@@ -72,7 +72,6 @@ func run(args []string) error {
 	f.DurationVar(&c.slice, "slice", 60*time.Millisecond, "speed: length of one measurement")
 	f.Uint64Var(&c.ids, "ids", 1<<20, "bits and fpp: ids in the window")
 	f.Uint64Var(&c.probes, "probes", 1e7, "fpp: ids looked for")
-	f.StringVar(&c.doc, "doc", "", "report: Markdown file whose marked sections are replaced")
 	f.StringVar(&c.only, "only", "", "speed: contestants whose name begins so")
 	f.BoolVar(&c.more, "append", false, "add to the CSV file instead of replacing it")
 	f.BoolVar(&c.small, "small-pages", false, "speed: no huge pages, which package fbf would ask for")
@@ -95,7 +94,7 @@ func run(args []string) error {
 	case "fpp":
 		return fpp(c)
 	case "report":
-		return report(c)
+		return report(c, out)
 	}
 	return fmt.Errorf("no command %q", args[0])
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/csv"
 	"fmt"
+	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -49,8 +50,9 @@ func samples(path string) (out []sample, err error) {
 	return out, nil
 }
 
-// report writes the plot, and the tables between marks in the document.
-func report(c config) error {
+// report writes the plot of everything measured, and prints the tables of the targets
+// asked for: times of new ids and of duplicates, and memory.
+func report(c config, out io.Writer) error {
 	speeds, err := samples(c.path("speed.csv"))
 	if err != nil {
 		return err
@@ -66,33 +68,14 @@ func report(c config) error {
 	if err := graph(c.path("filters.svg"), speeds, memory, positives); err != nil {
 		return err
 	}
-	sections := map[string]string{"bits": bitsTable(memory, positives)}
-	for _, op := range []string{"new", "duplicate"} {
-		sections[op] = speedTable(speeds, op)
+	wanted := func(target string) bool {
+		x, err := strconv.ParseFloat(target, 64)
+		return err == nil && slices.Contains(c.targets, x)
 	}
-	if c.doc == "" {
-		fmt.Print(sections["new"], "\n", sections["duplicate"], "\n", sections["bits"])
-		return nil
-	}
-	return replace(c.doc, sections)
-}
-
-// replace puts every section between its marks.
-func replace(path string, sections map[string]string) error {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	s := string(text)
-	for name, body := range sections {
-		begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
-		a, b := strings.Index(s, begin), strings.Index(s, end)
-		if a < 0 || b < a {
-			return fmt.Errorf("%s: no marks for %s", path, name)
-		}
-		s = s[:a+len(begin)] + body + s[b:]
-	}
-	return os.WriteFile(path, []byte(s), 0o644)
+	speeds = slices.DeleteFunc(speeds, func(s sample) bool { return !wanted(s.target) })
+	memory = slices.DeleteFunc(memory, func(row []string) bool { return !wanted(row[0]) })
+	_, err = fmt.Fprint(out, speedTable(speeds, "new"), "\n", speedTable(speeds, "duplicate"), "\n", bitsTable(memory, positives))
+	return err
 }
 
 // distinct keeps the first of equal values, in order.
