@@ -112,7 +112,6 @@ func TestRefusedAtOnce(t *testing.T) {
 		"one address at most": {"a", "b"},
 		"two addresses":       {"compare", "127.0.0.1:1"},
 		"connection refused":  {"127.0.0.1:1"},
-		"no counter that":     {"--verify", "--workload", "ping"},
 	} {
 		if len(args)%2 == 0 && strings.HasPrefix(args[0], "--") {
 			args = append(args, s.Addr().String())

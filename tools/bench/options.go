@@ -100,8 +100,6 @@ func (o *options) prepare() (err error) {
 		return errors.New("--retry-timeout: above 0, at most 1h")
 	case o.Loop != "" && o.Loop != "epoll" && o.Loop != "goroutines":
 		return fmt.Errorf("--loop: %q is not epoll or goroutines", o.Loop)
-	case o.Verify && o.workload.uncounted:
-		return fmt.Errorf("--verify: the workload %s changes no counter that could be verified", o.Workload)
 	}
 	o.Threads = min(o.Threads, o.Connections)
 	if o.Seed == 0 {

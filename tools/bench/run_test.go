@@ -308,7 +308,6 @@ func TestBadOptions(t *testing.T) {
 		"--retry-timeout": func(o *options) { o.Patience = 0 },
 		"--interval":      func(o *options) { o.Interval = 0 },
 		"--loop":          func(o *options) { o.Loop = "x" },
-		"--verify":        func(o *options) { o.Workload = "ping" },
 		"--retry-share":   func(o *options) { o.Workload, o.RetryShare = "retry", 1 },
 		"--again":         func(o *options) { o.Again = "1:4000" },
 		"no address":      func(o *options) { o.Target.URL = "http://x" },

@@ -34,6 +34,20 @@ func buildAndRun(m *testing.M) int {
 	return m.Run()
 }
 
+// needs skips a test whose programs are not there. In continuous integration they must be.
+func needs(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		} else if os.Getenv("FBFKV_CI") != "" {
+			t.Fatal(err)
+		} else {
+			t.Skip(err)
+		}
+	}
+}
+
 // TestRowsChosen: rows are chosen by the beginnings of their names, numbers are not
 // cut, and every row says what it is and is measured with others of its kind.
 func TestRowsChosen(t *testing.T) {
@@ -71,11 +85,7 @@ func TestRowsChosen(t *testing.T) {
 // TestTable measures rows of every kind with servers of its own, and leaves nothing
 // behind but the files that are asked for.
 func TestTable(t *testing.T) {
-	for _, program := range []string{"redis-server", "redis-benchmark"} {
-		if _, err := exec.LookPath(program); err != nil {
-			t.Skip(err)
-		}
-	}
+	needs(t, "redis-server", "redis-benchmark")
 	tmp, out := t.TempDir(), t.TempDir()
 	raw, plot := filepath.Join(out, "raw.csv"), filepath.Join(out, "plot.svg")
 	t.Setenv("TMPDIR", tmp)

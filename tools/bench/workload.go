@@ -18,8 +18,6 @@ type workload struct {
 	// idempotent says that an operation whose outcome is unknown may be sent
 	// again with the same opid.
 	idempotent bool
-	// uncounted says that no counter changes, so that there is nothing to verify.
-	uncounted bool
 	// prepare makes the server ready and returns the name under which the
 	// request finds its script. Nil if nothing is needed.
 	prepare func(ctx context.Context, c *redis.Client, s setup) (string, error)
@@ -49,10 +47,6 @@ return tonumber(redis.call('GET', KEYS[1]) or 0)`
  return redis.call('INCRBY', KEYS[1], ARGV[1])
 end
 return tonumber(redis.call('GET', KEYS[1]) or 0)`
-
-	functionRecipe = "#!lua name=fbfkvbench\nredis.register_function('fbfkv_bench_incrby', function(keys, args)\n" +
-		"if redis.call('SET', keys[2], '', 'NX', 'EX', args[2]) then return redis.call('INCRBY', keys[1], args[1]) end\n" +
-		"return tonumber(redis.call('GET', keys[1]) or 0)\nend)"
 )
 
 var bloomRecipe = strings.Replace(setRecipe, "SADD", "BF.ADD", 1)
@@ -73,27 +67,8 @@ var workloads = []workload{
 		e.key()
 		e.arg("1")
 	}},
-	{name: "ping", what: "PING with as many bytes as CINCRBY has: what the connections alone cost", uncounted: true, encode: func(e *encoder, s setup) {
-		e.begin(2)
-		e.arg("PING")
-		e.id(keyName(s.prefix, 0, e.digits) + ":")
-	}},
-	{name: "setnx", what: "SET opid NX EX: only remembers the opid, and counts nothing", encode: func(e *encoder, s setup) {
-		e.begin(6)
-		e.arg("SET")
-		e.id("")
-		e.arg("")
-		e.arg("NX")
-		e.arg("EX")
-		e.arg(s.seconds())
-	}},
 	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script", idempotent: true,
 		prepare: loadScript(luaRecipe), encode: encodeLua},
-	{name: "fcall", what: "the same as a Redis Function", idempotent: true,
-		prepare: func(ctx context.Context, c *redis.Client, _ setup) (string, error) {
-			return "fbfkv_bench_incrby", c.FunctionLoadReplace(ctx, functionRecipe).Err()
-		},
-		encode: func(e *encoder, s setup) { encodeScript(e, s, "FCALL") }},
 	{name: "sadd", what: "SADD of the opid to the window's one set, then INCRBY, in a script", idempotent: true,
 		prepare: func(ctx context.Context, c *redis.Client, s setup) (string, error) {
 			// Begins empty, and goes when nobody can want it any more.
@@ -146,12 +121,10 @@ func encodeCincrby(e *encoder, _ setup) {
 	e.arg("1")
 }
 
-func encodeLua(e *encoder, s setup) { encodeScript(e, s, "EVALSHA") }
-
-// encodeScript calls a script on the counter and a key of the opid's own.
-func encodeScript(e *encoder, s setup, command string) {
+// encodeLua calls the script on the counter and a key of the opid's own.
+func encodeLua(e *encoder, s setup) {
 	e.begin(7)
-	e.arg(command)
+	e.arg("EVALSHA")
 	e.arg(s.script)
 	e.arg("2")
 	e.key()
