@@ -25,7 +25,7 @@ async function increment(client, key, delta) {
   const deadline = Date.now() + patience;
   for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
     try {
-      return await withTimeout(client.sendCommand(['CINCRBY', key, opid, String(delta)]));
+      return await withTimeout(client, client.sendCommand(['CINCRBY', key, opid, String(delta)]));
     } catch (err) {
       if (err instanceof ErrorReply && !passing.test(err.message)) throw err;
       if (Date.now() > deadline) throw err;
@@ -36,18 +36,22 @@ async function increment(client, key, delta) {
   }
 }
 
-// withTimeout gives up waiting for a reply. (node-redis' own timeout of a command ends
-// when the command is written, and socketTimeout starts anew with every command.)
-function withTimeout(reply) {
-  const silent = sleep(timeout, undefined, { ref: false }).then(() => { throw new Error('no answer'); });
-  return Promise.race([reply, silent]);
+// withTimeout gives up a connection on which a reply does not come: all that wait for it
+// fail, and try again. (node-redis' own timeout of a command ends when the command is
+// written, and socketTimeout begins anew with each one that is written.)
+function withTimeout(client, reply) {
+  const timer = setTimeout(() => {
+    client.destroy();
+    client.connect();
+  }, timeout);
+  return reply.finally(() => clearTimeout(timer));
 }
 
 const client = createClient({
   url,
   disableOfflineQueue: true, // fail at once while disconnected: increment tries again
   socket: {
-    socketTimeout: timeout, // a silent connection is made again
+    socketTimeout: timeout, // also while it connects
     reconnectStrategy: (retries) => Math.min(10 * 2 ** retries, 1000),
   },
 });
