@@ -153,7 +153,7 @@ func aclLog(c *Context) {
 	now := time.Now()
 	c.W.Array(len(entries))
 	for _, e := range entries {
-		c.W.Map(7)
+		c.W.Map(10)
 		c.W.BulkString("count")
 		c.W.Int(e.Count)
 		c.pair("reason", e.Reason.String())
@@ -163,6 +163,12 @@ func aclLog(c *Context) {
 		c.W.BulkString("age-seconds")
 		c.W.Double(float64(max(now.Sub(e.Time), 0).Milliseconds()) / 1000)
 		c.pair("client-info", e.Client)
+		c.W.BulkString("entry-id")
+		c.W.Int(e.ID)
+		c.W.BulkString("timestamp-created")
+		c.W.Int(e.Created.UnixMilli())
+		c.W.BulkString("timestamp-last-updated")
+		c.W.Int(e.Time.UnixMilli())
 	}
 }
 
@@ -275,19 +281,20 @@ var aclCommands = []Command{{
 	Subcommands: []Command{
 		aclSub("cat", -2, aclFlags, "Lists the categories of commands, or the commands of one.", aclCat,
 			opt(strArg("category"))),
-		aclSub("deluser", -3, aclAdminFlags, "Deletes users and closes their connections.", aclDelUser,
-			multi(strArg("username"))),
+		audited(auditAll, aclSub("deluser", -3, aclAdminFlags, "Deletes users and closes their connections.", aclDelUser,
+			multi(strArg("username")))),
 		since("7.0.0", aclSub("dryrun", -4, aclAdminFlags, "Tells whether a user may run a command, without running it.",
 			aclDryRun, strArg("username"), strArg("command"), opt(multi(strArg("arg"))))),
 		aclSub("genpass", -2, aclFlags, "Returns a random password.", aclGenPass, opt(intArg("bits"))),
 		aclSub("getuser", 3, aclAdminFlags, "Returns a user's rules.", aclGetUser, strArg("username")),
 		aclSub("list", 2, aclAdminFlags, "Returns all users with their rules, as in an ACL file.", aclList),
-		aclSub("load", 2, aclAdminFlags, "Reads the users of the ACL file, all of them or, if a line is wrong, none.", aclLoad),
-		aclSub("log", -2, aclAdminFlags, "Lists the latest denied commands, keys and logins, or forgets them.", aclLog,
-			opt(oneOf("operation", intArg("count"), word("RESET")))),
-		aclSub("save", 2, aclAdminFlags, "Writes the users to the ACL file.", aclSave),
-		aclSub("setuser", -3, aclAdminFlags, "Creates a user, or changes one by rules.", aclSetUser,
-			strArg("username"), opt(multi(strArg("rule")))),
+		audited(auditAll, aclSub("load", 2, aclAdminFlags,
+			"Reads the users of the ACL file, all of them or, if a line is wrong, none.", aclLoad)),
+		audited(denialsAudit, aclSub("log", -2, aclAdminFlags, "Lists the latest denied commands, keys and logins, or forgets them.",
+			aclLog, opt(oneOf("operation", intArg("count"), word("RESET"))))),
+		audited(auditAll, aclSub("save", 2, aclAdminFlags, "Writes the users to the ACL file.", aclSave)),
+		audited(userAudit, aclSub("setuser", -3, aclAdminFlags, "Creates a user, or changes one by rules.", aclSetUser,
+			strArg("username"), opt(multi(strArg("rule"))))),
 		aclSub("users", 2, aclAdminFlags, "Returns the names of all users.",
 			func(c *Context) { c.bulkStrings(c.Server.Users.Names()) }),
 		aclSub("whoami", 2, aclFlags, "Returns the name of the connection's user.",

@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -103,6 +104,42 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
+// TestDenialsInACLLog: what 7.2 tells of a denial, with the request that was denied
+// as the client's command, wherever it was denied.
+func TestDenialsInACLLog(t *testing.T) {
+	srv := new(Server)
+	st := newStore(t)
+	admin, c := dial(t, st, srv), dial(t, st, srv)
+	admin.play([]step{{"ACL SETUSER b on >p ~a +get +multi +exec +auth", "+OK"}, {"ACL SETUSER z on >p", "+OK"}})
+	latest := func(line, want, cmd string) {
+		t.Helper()
+		for l := range strings.SplitSeq(line, ";") {
+			c.say(l)
+		}
+		got := regexp.MustCompile(`"username" "[a-z]*" "age-seconds" "[0-9.]+" "client-info" "[^"]* (multi=\S+) [^"]* (cmd=\S+) [^"]*" ` +
+			`"entry-id" :(\d+) "timestamp-created" :(\d{13}) "timestamp-last-updated" :(\d{13})\]\]$`).FindStringSubmatch(admin.say("ACL LOG 1"))
+		if got == nil {
+			t.Fatalf("%s: %s", line, admin.say("ACL LOG 1"))
+		}
+		if !strings.Contains(admin.say("ACL LOG 1"), want) || got[2] != "cmd="+cmd || got[4] > got[5] {
+			t.Errorf("%s: %s, want %s of cmd=%s", line, admin.say("ACL LOG 1"), want, cmd)
+		}
+	}
+	latest("AUTH b p;SET a 1", `:1 "reason" "command" "context" "toplevel" "object" "set"`, "set")
+	latest("CONFIG GET x", `"reason" "command" "context" "toplevel" "object" "config|get"`, "config|get")
+	latest("GET other", `"reason" "key" "context" "toplevel" "object" "other"`, "get")
+	latest("MULTI;GET other", `"reason" "key" "context" "multi" "object" "other"`, "get")
+	latest("EXEC;AUTH z wrong", `"reason" "auth" "context" "toplevel" "object" "AUTH" "username" "z"`, "auth")
+	latest("MULTI;AUTH z wrong;EXEC", `"reason" "auth" "context" "multi" "object" "AUTH" "username" "z"`, "exec")
+	c.say("MULTI")
+	c.say("GET a")
+	admin.say("ACL SETUSER b -get")
+	latest("EXEC", `"reason" "command" "context" "multi" "object" "get" "username" "b"`, "exec")
+	if got := admin.say("ACL LOG 100"); strings.Count(got, `"count"`) != 7 || !strings.Contains(got, `"entry-id" :6 `) {
+		t.Errorf("not seven entries: %s", got)
+	}
+}
+
 // TestDeletedUser: who is gone may do nothing, in the same moment.
 func TestDeletedUser(t *testing.T) {
 	srv := new(Server)
@@ -116,6 +153,47 @@ func TestDeletedUser(t *testing.T) {
 	}
 	if !c.session.UserGone() || admin.session.UserGone() {
 		t.Error("the wrong user is gone")
+	}
+}
+
+// TestRulesOfRedis: rules may name every command that Redis has, up to 8 and
+// with its modules, and what we do not have is denied as Redis denies it and else
+// answered with the reason.
+func TestRulesOfRedis(t *testing.T) {
+	srv := new(Server)
+	st := newStore(t)
+	admin, c := dial(t, st, srv), dial(t, st, srv)
+	const rules = "+@all -bgrewriteaof -module|load -restore-asking -pfselftest -sentinel -hexpire -vadd -json.set -bf.add " +
+		"-ft.search -hotkeys|start -cluster|migration -@scripting +script|load"
+	run := func(name string) string {
+		return "-NOPERM this user has no permissions to run the '" + name + "' command"
+	}
+	admin.play([]step{
+		{"ACL SETUSER b on nopass ~* " + rules, "+OK"},
+		{"ACL LIST", `["user b on nopass ~* resetchannels ` + rules + `" "user default on nopass ~* &* +@all"]`},
+		{"ACL SETUSER b -nosuch", "-ERR Error in ACL SETUSER modifier '-nosuch': Unknown command or category name in ACL"},
+		{"ACL SETUSER b -module|nosuch", "-ERR Error in ACL SETUSER modifier '-module|nosuch': Unknown command or category name in ACL"},
+		{"ACL DRYRUN b BF.ADD f x", `"This user has no permissions to run the 'bf.add' command"`},
+		{"BGREWRITEAOF", "-ERR BGREWRITEAOF is not supported: there is no append-only file to rewrite; every checkpoint trims the log of operations"},
+		{"BGREWRITEAOF x", "-ERR wrong number of arguments for 'bgrewriteaof' command"},
+		{"MODULE LOAD x", "-ERR MODULE LOAD is not supported: there are no modules here"},
+		{"MODULE NOSUCH x", "-ERR unknown subcommand 'NOSUCH'. Try MODULE HELP."},
+		{"MODULE LIST", "[]"},
+		{"SENTINEL masters", "-ERR SENTINEL is not supported: this server is no Sentinel"},
+		{"SCRIPT LOAD x", "-ERR SCRIPT LOAD is not supported: there are no scripts here; MULTI is atomic"},
+		{"SCRIPT NOSUCH", "-ERR SCRIPT is not supported: there are no scripts here; MULTI is atomic"},
+		{"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
+	})
+	c.play([]step{
+		{"AUTH b x", "+OK"}, {"BGREWRITEAOF", run("bgrewriteaof")}, {"MODULE LOAD x", run("module|load")}, {"MODULE LIST", "[]"},
+		{"SENTINEL masters", run("sentinel")}, {"EVAL x 0", run("eval")}, {"SCRIPT FLUSH", run("script|flush")},
+		{"SCRIPT LOAD x", "-ERR SCRIPT LOAD is not supported: there are no scripts here; MULTI is atomic"},
+		{"CLUSTER MIGRATION x", run("cluster|migration")},
+		{"CLUSTER INFO", "-ERR This instance has cluster support disabled"},
+	})
+	if got := admin.say("COMMAND INFO module") + admin.say("COMMAND DOCS module") + admin.say("MODULE HELP") + admin.say("COMMAND"); strings.Contains(got, "loadex") ||
+		strings.Contains(got, "bgrewriteaof") {
+		t.Errorf("what is refused is listed: %s", got)
 	}
 }
 

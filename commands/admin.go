@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"math"
 	"strconv"
 	"time"
 )
@@ -70,13 +71,23 @@ func waitArgs(args [][]byte) error {
 			return errNotInteger
 		}
 	}
-	switch timeout, ok := parseInt(args[len(args)-1]); {
+	_, err := parseTimeout(args[len(args)-1])
+	return err
+}
+
+// parseTimeout reads a time in milliseconds from now on, whose end must be an
+// integer, too.
+func parseTimeout(v []byte) (ms int64, err error) {
+	ms, ok := parseInt(v)
+	switch {
 	case !ok:
-		return refusal("ERR timeout is not an integer or out of range")
-	case timeout < 0:
-		return refusal("ERR timeout is negative")
+		return 0, refusal("ERR timeout is not an integer or out of range")
+	case ms < 0:
+		return 0, refusal("ERR timeout is negative")
+	case ms > math.MaxInt64-time.Now().UnixMilli():
+		return 0, refusal("ERR timeout is out of range")
 	}
-	return nil
+	return ms, nil
 }
 
 // doWait is WAIT numreplicas timeout: there are no replicas, so none has
@@ -155,7 +166,7 @@ var serverCommands = []Command{
 		Since: "1.0.0", Complexity: "O(N), where N is the size of the filters when saving",
 		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Nothing acknowledged is lost either way.",
 		Args:    []Arg{opt(oneOf("save-selector", word("NOSAVE"), word("SAVE"))), opt(word("NOW")), opt(word("FORCE")), opt(word("ABORT"))},
-		Run:     doShutdown,
+		Run:     doShutdown, Audit: auditAll,
 	},
 	{
 		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",

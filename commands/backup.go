@@ -38,6 +38,6 @@ var backupCommands = []Command{
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
 		Summary: "Writes a consistent copy of the data directory to a new directory of the server's machine and waits for it. " +
 			"Operations go on meanwhile; fbfkv restore brings the copy back.",
-		Args: []Arg{strArg("directory")}, Run: doBackup,
+		Args: []Arg{strArg("directory")}, Run: doBackup, Audit: auditAll,
 	},
 }

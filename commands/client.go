@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
 // checkName refuses a name that would garble CLIENT LIST: anything but
@@ -99,23 +101,22 @@ func clientReply(c *Context) {
 
 // clientPause is CLIENT PAUSE milliseconds [WRITE | ALL].
 func clientPause(c *Context) {
-	ms, ok := parseInt(c.Args[2])
+	ms, err := parseTimeout(c.Args[2])
 	switch {
 	case len(c.Args) > 4:
 		c.fail(errSyntax)
 	case len(c.Args) == 4 && !is(c.Args[3], "WRITE") && !is(c.Args[3], "ALL"):
 		c.fail(refusal("ERR CLIENT PAUSE mode must be WRITE or ALL"))
-	case !ok || ms > int64(maxPause/time.Millisecond):
-		c.fail(refusal("ERR timeout is not an integer or out of range"))
-	case ms < 0:
-		c.fail(refusal("ERR timeout is negative"))
+	case err != nil:
+		c.fail(err)
 	default:
+		ms = min(ms, int64(maxPause/time.Millisecond))
 		c.pause(time.Now().Add(time.Duration(ms)*time.Millisecond), len(c.Args) == 4 && is(c.Args[3], "WRITE"))
 	}
 }
 
-// maxPause is the longest CLIENT PAUSE.
-const maxPause = 366 * 24 * time.Hour
+// maxPause is the longest CLIENT PAUSE, and the greatest age for CLIENT KILL.
+const maxPause = 100 * 366 * 24 * time.Hour
 
 // pause holds clients back until a time.
 func (c *Context) pause(until time.Time, writesOnly bool) {
@@ -190,32 +191,43 @@ func parseListFilter(args [][]byte) (wanted func(*Session) bool, err error) {
 
 // killFilter is what CLIENT KILL selects by.
 type killFilter struct {
-	id          int64         // 0: any
-	addr, laddr string        // "": any
-	user        string        // "": any
-	none        bool          // the type asked for has no clients
-	age         time.Duration // at least so long connected; 0: any
-	me          bool          // SKIPME no
+	ids         map[int64]bool // nil: any
+	addr, laddr string         // "": any
+	user        string         // "": any
+	users       *acl.Users     // that there are
+	none        bool           // the type asked for has no clients
+	age         time.Duration  // at least so long connected; 0: any
+	me          bool           // SKIPME no
 }
 
-// killOptions are the filters of CLIENT KILL.
+// killOptions are the filters of CLIENT KILL. Of one that is repeated the last
+// counts, but for the IDs, which are added up.
 var killOptions = []option[killFilter]{
-	{token: "ID", class: 1, value: func(f *killFilter, v []byte) error {
+	{token: "ID", many: true, value: func(f *killFilter, v []byte) error {
 		id, ok := parseInt(v)
-		if f.id = id; !ok || id < 1 {
+		if !ok || id < 1 {
 			return refusal("ERR client-id should be greater than 0")
 		}
+		if f.ids == nil {
+			f.ids = map[int64]bool{}
+		}
+		f.ids[id] = true
 		return nil
 	}},
-	{token: "ADDR", class: 2, value: func(f *killFilter, v []byte) error { f.addr = string(v); return nil }},
-	{token: "LADDR", class: 4, value: func(f *killFilter, v []byte) error { f.laddr = string(v); return nil }},
-	{token: "TYPE", class: 8, value: func(f *killFilter, v []byte) error {
+	{token: "ADDR", value: func(f *killFilter, v []byte) error { f.addr = string(v); return nil }},
+	{token: "LADDR", value: func(f *killFilter, v []byte) error { f.laddr = string(v); return nil }},
+	{token: "TYPE", value: func(f *killFilter, v []byte) error {
 		normal, err := parseClientType(v)
 		f.none = !normal
 		return err
 	}},
-	{token: "USER", class: 16, value: func(f *killFilter, v []byte) error { f.user = string(v); return nil }},
-	{token: "MAXAGE", class: 64, value: func(f *killFilter, v []byte) error {
+	{token: "USER", value: func(f *killFilter, v []byte) error {
+		if f.user = string(v); f.users.Get(f.user) == nil {
+			return refusal("ERR No such user '" + string(cString(v, maxQuoted)) + "'")
+		}
+		return nil
+	}},
+	{token: "MAXAGE", value: func(f *killFilter, v []byte) error {
 		seconds, ok := parseInt(v)
 		if !ok || seconds < 1 || seconds > int64(maxPause/time.Second) {
 			return refusal("ERR maxage is not an integer or out of range")
@@ -223,7 +235,7 @@ var killOptions = []option[killFilter]{
 		f.age = time.Duration(seconds) * time.Second
 		return nil
 	}},
-	{token: "SKIPME", class: 32, value: func(f *killFilter, v []byte) error {
+	{token: "SKIPME", value: func(f *killFilter, v []byte) error {
 		if f.me = is(v, "NO"); !f.me && !is(v, "YES") {
 			return errSyntax
 		}
@@ -233,7 +245,7 @@ var killOptions = []option[killFilter]{
 
 // matches reports whether the filter selects a client.
 func (f *killFilter) matches(s *Session) bool {
-	return !f.none && (f.id == 0 || f.id == s.ID) && (f.addr == "" || f.addr == s.Addr) &&
+	return !f.none && (f.ids == nil || f.ids[s.ID]) && (f.addr == "" || f.addr == s.Addr) &&
 		(f.laddr == "" || f.laddr == s.LocalAddr) && (f.user == "" || f.user == s.User()) &&
 		(f.age == 0 || time.Since(s.created) >= f.age)
 }
@@ -241,7 +253,7 @@ func (f *killFilter) matches(s *Session) bool {
 // clientKill is CLIENT KILL addr, which answers OK, or CLIENT KILL with
 // filters, which answers how many clients there were.
 func clientKill(c *Context) {
-	f := killFilter{me: true}
+	f := killFilter{users: c.Server.Users, me: true}
 	if len(c.Args) == 3 {
 		f.addr = string(c.Args[2])
 		if c.kill(&f) == 0 {
@@ -254,10 +266,6 @@ func clientKill(c *Context) {
 	f.me = false
 	if _, err := parseOptions(&f, killOptions, c.Args[2:], ""); err != nil {
 		c.fail(err)
-		return
-	}
-	if f.user != "" && c.Server.Users.Get(f.user) == nil {
-		c.fail(refusal("ERR No such user '" + string(cString([]byte(f.user), maxQuoted)) + "'"))
 		return
 	}
 	c.W.Int(int64(c.kill(&f)))
@@ -324,13 +332,13 @@ var clientCommands = []Command{{
 			clientSwitch(func(s *Session, on bool) { s.noTouch.Store(on) }), onOff("enabled")),
 		clientSub("reply", 3, clientFlags, "3.2.0", "Turns replies on or off, or skips the next.", clientReply,
 			oneOf("action", word("ON"), word("OFF"), word("SKIP"))),
-		clientSub("kill", -3, clientAdminFlags, "2.4.0", "Closes connections.", clientKill,
+		audited(auditAll, clientSub("kill", -3, clientAdminFlags, "2.4.0", "Closes connections.", clientKill,
 			oneOf("filter", strArg("ip:port"), block("new-format",
-				opt(with("ID", intArg("client-id"))),
+				opt(with("ID", multi(intArg("client-id")))),
 				opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"), word("PUBSUB")))),
 				opt(with("USER", strArg("username"))), opt(with("ADDR", strArg("ip:port"))),
 				opt(with("LADDR", strArg("ip:port"))), opt(with("MAXAGE", intArg("maxage"))),
-				opt(with("SKIPME", oneOf("yes/no", word("YES"), word("NO"))))))),
+				opt(with("SKIPME", oneOf("yes/no", word("YES"), word("NO")))))))),
 		clientSub("pause", -3, clientAdminFlags, "2.9.50", "Holds clients back for a time.", clientPause,
 			intArg("milliseconds"), opt(oneOf("mode", word("WRITE"), word("ALL")))),
 		clientSub("unpause", 2, clientAdminFlags, "6.2.0", "Ends CLIENT PAUSE.",

@@ -46,6 +46,9 @@ type Command struct {
 	// rendered from them.
 	Args []Arg
 
+	// Audit is set if the command is an administrative act.
+	Audit Audit
+
 	Parse       func(r *Request) error
 	Reply       func(w *resp.Writer, r *Result)
 	Run         func(c *Context)
@@ -60,7 +63,7 @@ type Command struct {
 
 	parent   *Command
 	fullName string              // "config|get"
-	subs     map[string]*Command // of a container, by name
+	subs     map[string]*Command // of a container, by name: Subcommands, and those that are refused
 	index    int                 // into commandStats, and in the ACL catalog
 	access   acl.Access          // to its keys, by Keys.Flags
 }
@@ -157,7 +160,7 @@ const (
 	MovableKeys                      // first/last/step do not find the keys
 	AllowBusy                        // Redis: also while a script runs
 
-	mayWrite  // what it carries out may write, as with EXEC
+	executes  // carries out what MULTI has queued
 	immediate // inside MULTI it is carried out, not queued
 	pure      // Run depends on its arguments alone and keeps a batch whole
 	waits     // a keyed command that may wait long for the store's other work

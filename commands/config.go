@@ -126,14 +126,15 @@ var configCommands = []Command{{
 			Complexity: "O(N), where N is the number of settings", Tips: []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
 			Summary: "Changes settings, all of them or none.",
 			Args:    []Arg{multi(block("data", strArg("parameter"), strArg("value")))}, Run: configSet, Secret: configSecret,
+			Audit: configAudit,
 		},
 		{
 			Name: "resetstat", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.0.0", Complexity: "O(1)",
-			Summary: "Zeroes the statistics of INFO.", Run: configResetStat,
+			Summary: "Zeroes the statistics of INFO.", Run: configResetStat, Audit: auditAll,
 		},
 		{
 			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0", Complexity: "O(1)",
-			Summary: "Writes the settings to the configuration file.", Run: configRewrite,
+			Summary: "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
 		},
 		helpFor("config", groupServer),
 	},

@@ -18,6 +18,8 @@ func doSelect(c *Context) {
 	switch {
 	case !ok:
 		c.fail(errNotInteger)
+	case n != int64(int32(n)):
+		c.fail(errNotInt32)
 	case n != 0:
 		c.fail(errDBIndex)
 	default:
@@ -118,7 +120,8 @@ func doReset(c *Context) {
 	s.setName("")
 	s.noEvict.Store(false)
 	s.noTouch.Store(false)
-	s.reply, c.unmute = replyOn, true
+	c.unmute = s.reply == replyOff // a reply that is to be skipped stays so
+	s.reply = replyOn
 	s.logout(c.Server.Users)
 	c.setProto(2)
 	c.W.Status("RESET")

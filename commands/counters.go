@@ -135,10 +135,20 @@ func replyCMIncr(w *resp.Writer, r *Result) {
 	}
 }
 
-// parseCSeen parses CSEEN key opid.
+// parseCSeen parses CSEEN key opid, and CSEEN key IDMP pid iid, which asks for an
+// INCREX.
 func parseCSeen(r *Request) error {
-	r.Op.Kind, r.Op.Key, r.Op.ID = store.CSeen, r.Args[1], r.Args[2]
-	return checkOpID(r.Op.ID)
+	op, args := r.Op, r.Args
+	op.Kind, op.Key, op.ID = store.CSeen, args[1], args[2]
+	switch {
+	case len(args) == 3:
+		return checkOpID(op.ID)
+	case len(args) == 5 && is(args[2], "IDMP"):
+		var err error
+		op.ID, err = pairID(args[3], args[4])
+		return err
+	}
+	return errSyntax
 }
 
 // replyCSeen answers null, 1 for maybe (APPROX), or what is remembered of the
@@ -248,10 +258,10 @@ var counterCommands = []Command{
 		Parse: parseCMIncr, Reply: replyCMIncr,
 	},
 	{
-		Name: "cseen", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
+		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
 		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Asks whether an operation id is remembered, without applying anything.",
-		Args:    []Arg{keyArg(), strArg("opid")},
+		Summary: "Asks whether an operation id is remembered, without applying anything; with IDMP that of an INCREX.",
+		Args:    []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
 		Parse:   parseCSeen, Reply: replyCSeen,
 	},
 	{

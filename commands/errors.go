@@ -18,6 +18,7 @@ func (r refusal) Error() string { return string(r) }
 var (
 	errSyntax        error = refusal("ERR syntax error")
 	errNotInteger    error = refusal("ERR value is not an integer or out of range")
+	errNotInt32      error = refusal("ERR value is out of range, value must between -2147483648 and 2147483647")
 	errDecrOverflow  error = refusal("ERR decrement would overflow")
 	errInvalidCursor error = refusal("ERR invalid cursor")
 	errDBIndex       error = refusal("ERR DB index is out of range")

@@ -191,13 +191,13 @@ var filterACL = []string{"@fbf"}
 // filterOptionArgs documents the options of a filter.
 func filterOptionArgs() []Arg {
 	return []Arg{
-		opt(with("WINDOW", intArg("milliseconds"))),
+		opt(with("WINDOW", strArg("milliseconds"))),
 		opt(with("ERROR", dblArg("probability"))),
 		opt(with("CAPACITY", intArg("items-per-window"))),
 		opt(with("PAST", intArg("generations"))),
 		opt(with("BITS", intArg("bits"))),
 		opt(with("HASHES", intArg("hashes"))),
-		opt(with("REFRESH", intArg("milliseconds"))),
+		opt(with("REFRESH", strArg("milliseconds"))),
 		opt(word("FIXED")),
 	}
 }
@@ -216,9 +216,10 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Creates a forgetful Bloom filter. BITS, HASHES, REFRESH or FIXED ask for the paper's filter without adaptation.",
-		Args:    append([]Arg{keyArg()}, filterOptionArgs()...),
-		Parse:   parseReserve, Reply: replyOK,
+		Summary: "Creates a forgetful Bloom filter. BITS, HASHES, REFRESH or FIXED ask for the paper's filter without adaptation. " +
+			"Times take units: 10m.",
+		Args:  append([]Arg{keyArg()}, filterOptionArgs()...),
+		Parse: parseReserve, Reply: replyOK,
 	},
 	{
 		Name: "fbf.add", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,

@@ -23,17 +23,18 @@ type gauges struct {
 
 // sample is what Sample saw.
 type sample struct {
-	at                time.Time
-	commands, in, out uint64
+	at                 time.Time
+	commands, in, out  uint64
+	rounds, roundNanos uint64
 }
 
 // traffic is how much there is of something per second.
-type traffic struct{ commands, in, out float64 }
+type traffic struct{ commands, in, out, rounds, roundNanos float64 }
 
 // Sample tells how many bytes were read from and written to clients so far; the
 // server calls it about once a second, for the figures per second.
 func (s *Server) Sample(now time.Time, in, out uint64) {
-	s.gauges.sample(sample{now, s.stats.total(), in, out})
+	s.gauges.sample(sample{now, s.stats.total(), in, out, s.stats.rounds.Load(), s.stats.roundNanos.Load()})
 	s.gauges.seen(heapInUse())
 }
 
@@ -52,7 +53,8 @@ func (g *gauges) sample(now sample) {
 	if g.last.at.IsZero() || seconds <= 0 {
 		g.rate = traffic{}
 	} else {
-		g.rate = traffic{per(now.commands, g.last.commands), per(now.in, g.last.in), per(now.out, g.last.out)}
+		g.rate = traffic{per(now.commands, g.last.commands), per(now.in, g.last.in), per(now.out, g.last.out),
+			per(now.rounds, g.last.rounds), per(now.roundNanos, g.last.roundNanos)}
 	}
 	g.last = now
 }

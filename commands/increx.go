@@ -113,13 +113,19 @@ func (q *increxRequest) identify(op *store.Op) error {
 	if !q.idmp {
 		return nil
 	}
-	id := store.AppendPairID(nil, q.pid, q.iid)
-	if len(q.pid) == 0 || len(q.iid) == 0 || len(id) > store.MaxOpID {
-		return errPairSize
-	}
+	id, err := pairID(q.pid, q.iid)
 	op.Kind, op.ID = store.CIncrEx, id
 	op.Flags |= store.PairID
-	return nil
+	return err
+}
+
+// pairID returns the opid that IDMP's pair stands for.
+func pairID(pid, iid []byte) ([]byte, error) {
+	id := store.AppendPairID(nil, pid, iid)
+	if len(pid) == 0 || len(iid) == 0 || len(id) > store.MaxOpID {
+		return nil, errPairSize
+	}
+	return id, nil
 }
 
 // replyIncrex answers the counter's value and the increment that was made: 0 if
@@ -129,6 +135,9 @@ func replyIncrex(w *resp.Writer, r *Result) {
 	w.Int(r.Op.Value)
 	w.Int(r.Op.Values[0])
 }
+
+// idmpArg documents what follows IDMP.
+var idmpArg = block("idempotency", strArg("pid"), strArg("iid"))
 
 // increxCommands are the bounded increments.
 var increxCommands = []Command{{
@@ -144,7 +153,7 @@ var increxCommands = []Command{{
 			with("EXAT", timeArg("unix-time-seconds")), with("PXAT", timeArg("unix-time-milliseconds")),
 			word("PERSIST"))),
 		opt(word("ENX")),
-		opt(with("IDMP", block("idempotency", strArg("pid"), strArg("iid")))),
+		opt(with("IDMP", idmpArg)),
 	},
 	Parse: parseIncrex, Reply: replyIncrex,
 }}

@@ -13,9 +13,6 @@ func infoFBF(v *infoView, b *infoLines) {
 	b.add("recent_records", s.RecentRecords)
 	b.add("record_runs", s.Runs)
 	b.add("record_bytes", s.RunBytes)
-	b.add("row_indexes", s.RowIndexes)
-	b.add("row_index_runs", s.RowIndexRuns)
-	b.add("row_index_rows", s.RowIndexRows)
 	b.add("positives_confirmed", s.Confirmed)
 	b.add("positives_dismissed", s.Dismissed)
 	for _, o := range v.c.Store.Tables() {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -40,6 +42,9 @@ func infoServer(v *infoView, b *infoLines) {
 	b.add("executable", f.Executable)
 	b.add("config_file", f.ConfigFile)
 	b.add("io_threads_active", 0)
+	for i, l := range f.Listeners {
+		b.add("listener"+strconv.Itoa(i), l)
+	}
 }
 
 // infoClients reports on connections.
@@ -55,8 +60,13 @@ func infoClients(v *infoView, b *infoLines) {
 	b.add("client_recent_max_output_buffer", out)
 	b.add("blocked_clients", v.server.BlockedClients)
 	b.add("tracking_clients", 0)
-	b.add("clients_in_timeout_table", 0)
+	b.zeros(strings.Fields("clients_in_timeout_table total_blocking_keys total_blocking_keys_on_nokey"))
 }
+
+// scriptMemory are the fields about scripts and functions, of which there are none.
+var scriptMemory = strings.Fields(`used_memory_lua used_memory_vm_eval used_memory_lua_human used_memory_scripts_eval
+	number_of_cached_scripts number_of_functions number_of_libraries used_memory_vm_functions used_memory_vm_total
+	used_memory_vm_total_human used_memory_functions used_memory_scripts used_memory_scripts_human`)
 
 // infoMemory reports on memory. used_memory is what the Go heap and the storage
 // engine hold, the closest to what Redis' allocator counts.
@@ -76,11 +86,11 @@ func infoMemory(v *infoView, b *infoLines) {
 	b.add("used_memory_block_cache", v.store.Storage.BlockCacheSize)
 	b.add("hot_counters", v.store.HotCounters)
 	b.add("used_memory_row_filters", v.store.RowFilterBytes)
-	b.add("used_memory_row_indexes", v.store.RowIndexBytes)
 	b.add("allocator_allocated", m.heap)
 	b.add("allocator_active", m.active)
 	b.add("allocator_resident", m.mapped)
 	b.bytes("total_system_memory", totalMemory())
+	b.zeros(scriptMemory)
 	b.bytes("maxmemory", 0)
 	b.add("maxmemory_policy", "noeviction")
 	b.add("filter_maxmemory", v.store.FilterLimit)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
 // infoPersistence reports on the log and the snapshots, and on what the last
@@ -27,7 +29,7 @@ func infoPersistence(v *infoView, b *infoLines) {
 	b.add("current_fork_perc", "0.00")
 	b.add("current_save_keys_processed", 0)
 	b.add("current_save_keys_total", 0)
-	b.add("rdb_changes_since_last_save", v.store.DirtyCounters)
+	b.add("rdb_changes_since_last_save", v.store.Changes)
 	b.add("rdb_bgsave_in_progress", bit(saving))
 	b.add("rdb_last_save_time", max(saved, 0))
 	b.add("rdb_last_bgsave_status", status(err))
@@ -115,18 +117,43 @@ func infoStats(v *infoView, b *infoLines) {
 	b.zeros(moreIdleStats)
 	b.add("total_error_replies", srv.stats.errors.total.Load())
 	b.add("dump_payload_sanitizations", 0)
-	b.add("io_threaded_reads_processed", 0)
-	b.add("io_threaded_writes_processed", 0)
+	b.add("total_reads_processed", f.Reads)
+	b.add("total_writes_processed", f.Writes)
+	b.zeros(strings.Fields("io_threaded_reads_processed io_threaded_writes_processed reply_buffer_shrinks reply_buffer_expands"))
+	infoRounds(&srv.stats, r, b)
+	b.add("acl_access_denied_auth", srv.stats.denied[acl.DeniedAuth].Load())
+	b.add("acl_access_denied_cmd", srv.stats.denied[acl.DeniedCommand].Load())
+	b.add("acl_access_denied_key", srv.stats.denied[acl.DeniedKey].Load())
+	b.add("acl_access_denied_channel", 0)
 	b.add("operations_applied", s.Applied)
 	b.add("operations_duplicate", s.Duplicates)
 	b.add("operations_stale", s.Stale)
 	b.add("operations_refused", s.Refused)
 }
 
+// infoRounds reports on rounds of serving as Redis does on cycles of its event loop.
+// A round's time is what executing it took, commit included; to read what clients
+// send and to write the replies is not in it.
+func infoRounds(s *commandStats, r traffic, b *infoLines) {
+	b.add("eventloop_cycles", s.rounds.Load())
+	b.add("eventloop_duration_sum", s.roundNanos.Load()/1000)
+	b.add("eventloop_duration_cmd_sum", s.nanos()/1000)
+	b.add("instantaneous_eventloop_cycles_per_sec", int64(r.rounds))
+	each := 0.0
+	if r.rounds > 0 {
+		each = r.roundNanos / r.rounds / 1000
+	}
+	b.add("instantaneous_eventloop_duration_usec", int64(each))
+}
+
 // zeros appends fields that are always 0.
 func (b *infoLines) zeros(names []string) {
 	for _, name := range names {
-		b.add(name, 0)
+		if strings.HasSuffix(name, "_human") {
+			b.add(name, human(0))
+		} else {
+			b.add(name, 0)
+		}
 	}
 }
 
@@ -152,13 +179,12 @@ func infoErrorStats(v *infoView, b *infoLines) {
 
 // infoLatencyStats reports percentiles of the latencies per command.
 func infoLatencyStats(v *infoView, b *infoLines) {
-	percentiles := v.c.Server.observer.tuned().Percentiles
 	for _, f := range v.c.Server.stats.figures(v.c.table) {
-		if f.Latency.Count == 0 || len(percentiles) == 0 {
+		if f.Latency.Count == 0 {
 			continue
 		}
 		var parts []string
-		for _, p := range percentiles {
+		for _, p := range []float64{50, 99, 99.9} {
 			parts = append(parts, fmt.Sprintf("p%s=%.3f", strconv.FormatFloat(p, 'g', -1, 64), float64(f.Latency.Percentile(p))/1000))
 		}
 		b.add("latency_percentiles_usec_"+f.Name, strings.Join(parts, ","))

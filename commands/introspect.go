@@ -12,8 +12,11 @@ var aclOrder = []string{"@keyspace", "@read", "@write", "@string", "@counter", "
 	"@slow", "@dangerous", "@connection", "@transaction"}
 
 // categories returns a command's ACL categories: those it declares and those
-// that follow from its flags.
+// that follow from its flags. A refused command declares all of them.
 func (c *Command) categories() []string {
+	if c.Refusal != "" {
+		return c.ACL
+	}
 	has := func(f Flags) bool { return c.Flags&f != 0 }
 	implied := map[string]bool{
 		"@read": has(ReadOnly), "@write": has(Write), "@admin": has(Admin),

@@ -76,7 +76,7 @@ func equalFold(arg []byte, word string) bool { return bytes.EqualFold(arg, []byt
 func doScan(c *Context) {
 	s := scanRequest{count: 10}
 	var ok bool
-	if s.cursor, ok = parseUint(c.Args[1]); !ok {
+	if s.cursor, ok = parseUint(c.Args[1]); !ok || s.cursor > store.MaxCursor {
 		c.fail(errInvalidCursor)
 		return
 	}
@@ -155,14 +155,16 @@ func doRandomKey(c *Context) {
 	}
 }
 
-// parseFlush parses FLUSHALL and FLUSHDB: there is one database, and both
-// words mean the same here.
-func parseFlush(r *Request) error {
-	r.Op.Kind = store.FlushAll
-	if len(r.Args) > 2 || len(r.Args) == 2 && !is(r.Args[1], "ASYNC") && !is(r.Args[1], "SYNC") {
-		return errSyntax
+// parseFlush parses FLUSHALL and FLUSHDB: there is one database.
+func parseFlush(flags store.Flags) func(*Request) error {
+	return func(r *Request) error {
+		r.Op.Kind = store.FlushAll
+		r.Op.Flags |= flags
+		if len(r.Args) > 2 || len(r.Args) == 2 && !is(r.Args[1], "ASYNC") && !is(r.Args[1], "SYNC") {
+			return errSyntax
+		}
+		return nil
 	}
-	return nil
 }
 
 var (
@@ -232,12 +234,12 @@ var keyCommands = []Command{
 		Name: "flushall", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
 		Summary: "Deletes all keys and forgets all operation ids; operations of an earlier time are stale from then on.",
-		Args:    flushArgs, Parse: parseFlush, Reply: replyOK,
+		Args:    flushArgs, Parse: parseFlush(0), Reply: replyOK, Audit: auditAll,
 	},
 	{
 		Name: "flushdb", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
 		Summary: "As FLUSHALL: there is one database.",
-		Args:    flushArgs, Parse: parseFlush, Reply: replyOK,
+		Args:    flushArgs, Parse: parseFlush(store.OneDB), Reply: replyOK, Audit: auditAll,
 	},
 }

@@ -45,7 +45,9 @@ func TestScanAndKeys(t *testing.T) {
 	}
 	c.play([]step{
 		{"SCAN 0 TYPE hash COUNT 1000", `["0" []]`},
-		{"SCAN 18446744073709551615", `["0" []]`},
+		{"SCAN 9007199254740991", `["0" []]`}, // 1<<53 - 1
+		{"SCAN 9007199254740992", "-ERR invalid cursor"},
+		{"SCAN 18446744073709551615", "-ERR invalid cursor"},
 		{"SCAN 0 COUNT 1 COUNT 1000 MATCH none", `["0" []]`},
 		{"SCAN 0 MATCH " + strings.Repeat("a", maxPattern+1), "-ERR pattern is longer than 1024 bytes"},
 		{"KEYS " + strings.Repeat("a", maxPattern+1), "-ERR pattern is longer than 1024 bytes"},
@@ -67,6 +69,11 @@ func TestServerCommands(t *testing.T) {
 	c.play([]step{
 		{"INCR k", ":1"},
 		{"WAIT 0 0", ":0"},
+		{"WAIT 0 -1", "-ERR timeout is negative"},
+		{"WAIT 0 1.5", "-ERR timeout is not an integer or out of range"},
+		{"WAIT 0 9223372036854775808", "-ERR timeout is not an integer or out of range"},
+		{"WAIT 0 9223372036854775807", "-ERR timeout is out of range"},
+		{"WAITAOF 1 0 9223372036854775807", "-ERR timeout is out of range"},
 		{"WAITAOF 1 0 0", "[:1 :0]"},
 		{"WAITAOF 0 1 0", "[:1 :0]"},
 		{"WAITAOF 2 0 0", "-ERR value is out of range, value must between 0 and 1"},

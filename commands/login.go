@@ -133,7 +133,10 @@ func (c *Context) authenticate(user, password []byte) error {
 	}
 	delay, done := guard.failed(source, time.Now())
 	defer done()
-	c.Server.logDenial(c.Session, false, acl.DeniedAuth, string(c.Args[0]), string(user))
+	if c.tx.solo {
+		c.Session.lastCmd.Store(c.table.named("exec"))
+	}
+	c.Server.logDenial(c.Session, c.tx.solo, acl.DeniedAuth, string(c.Args[0]), string(user))
 	if c.Server.LoginFailed != nil {
 		c.Server.LoginFailed(c.Session, string(user))
 	}

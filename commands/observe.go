@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,8 +19,6 @@ type Tuning struct {
 	LatencyThreshold time.Duration
 	// LatencyTracking: count every command's latencies.
 	LatencyTracking bool
-	// Percentiles are those that INFO latencystats shows, 0 to 100.
-	Percentiles []float64
 	// OutputLimit is how many bytes may wait for a client that watches with
 	// MONITOR; 0: no bound.
 	OutputLimit int
@@ -39,7 +36,6 @@ type observer struct {
 
 // Tune puts settings in force. The zero Server observes nothing but counts.
 func (s *Server) Tune(t Tuning) {
-	t.Percentiles = slices.Clone(t.Percentiles)
 	s.observer.tuning.Store(&t)
 	s.stats.untimed.Store(!t.LatencyTracking)
 	s.observer.slowlog.shorten(t.SlowlogMaxLen)
@@ -54,7 +50,7 @@ func (s *Server) Tune(t Tuning) {
 }
 
 // noTuning is what a Server is tuned to before Tune.
-var noTuning = Tuning{SlowlogSlowerThan: -1, LatencyTracking: true, Percentiles: []float64{50, 99, 99.9}}
+var noTuning = Tuning{SlowlogSlowerThan: -1, LatencyTracking: true}
 
 // tuned returns the settings in force.
 func (o *observer) tuned() *Tuning {

@@ -87,6 +87,8 @@ type option[T any] struct {
 	// again allows the option more than once, as Redis does in SET and GETEX:
 	// the last one counts.
 	again bool
+	// many takes the integers that follow the value for more of them.
+	many bool
 	// flag is set instead of value for a keyword that takes none.
 	flag  func(t *T)
 	value func(t *T, v []byte) error
@@ -127,11 +129,21 @@ func parseOptions[T any](t *T, list []option[T], args [][]byte, stop string) (re
 		if i++; i == len(args) {
 			return nil, errSyntax
 		}
-		if err := o.value(t, args[i]); err != nil {
-			return nil, err
+		for more := true; more; {
+			if err := o.value(t, args[i]); err != nil {
+				return nil, err
+			}
+			if more = o.many && i+1 < len(args) && isInt(args[i+1]); more {
+				i++
+			}
 		}
 	}
 	return nil, nil
+}
+
+func isInt(v []byte) bool {
+	_, ok := parseInt(v)
+	return ok
 }
 
 // findOption returns the option called name, or nil.

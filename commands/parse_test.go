@@ -97,10 +97,12 @@ func TestParseIntoOperations(t *testing.T) {
 		{"cdecr k i", store.Op{Kind: store.CIncrBy, Key: key, ID: id, Delta: -1}, 0},
 		{"cmincrby i 2 a 1 b -2 withstatus", store.Op{Kind: store.CMIncrBy, ID: id, Keys: b("a", "b"), Deltas: []int64{1, -2}}, withStatus},
 		{"cseen k i", store.Op{Kind: store.CSeen, Key: key, ID: id}, 0},
+		{"cseen k idmp", store.Op{Kind: store.CSeen, Key: key, ID: []byte("idmp")}, 0},
+		{"cseen k idmp a bc", store.Op{Kind: store.CSeen, Key: key, ID: []byte("\x01abc")}, 0},
 		{"incr k", store.Op{Kind: store.IncrBy, Key: key, Delta: 1}, 0},
 		{"decrby k 7", store.Op{Kind: store.IncrBy, Key: key, Delta: -7}, 0},
 		{"set k 7", store.Op{Kind: store.Set, Key: key, Delta: 7}, 0},
-		{"set k 7 nx get ex 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.NX | store.HasExpire, ExpireAt: 1_005_000}, old},
+		{"set k 7 nx get ex 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.NX | store.SetGet | store.HasExpire, ExpireAt: 1_005_000}, 0},
 		{"set k 7 xx pxat 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.XX | store.HasExpire, ExpireAt: 5}, 0},
 		{"set k 7 exat 5", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.HasExpire, ExpireAt: 5000}, 0},
 		{"set k 7 keepttl", store.Op{Kind: store.Set, Key: key, Delta: 7, Flags: store.KeepTTL}, 0},
@@ -116,7 +118,8 @@ func TestParseIntoOperations(t *testing.T) {
 		{"fbf.insert k capacity 9 items x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x"), Filter: &store.FilterOptions{Capacity: 9}}, 0},
 		{"fbf.reserve k fixed bits 64 hashes 2 refresh 10 past 1", store.Op{Kind: store.FBFReserve, Key: key,
 			Filter: &store.FilterOptions{Fixed: true, Bits: 64, Hashes: 2, Refresh: 10e6, Past: 1}}, 0},
-		{"flushdb async", store.Op{Kind: store.FlushAll}, 0},
+		{"flushall async", store.Op{Kind: store.FlushAll}, 0},
+		{"flushdb async", store.Op{Kind: store.FlushAll, Flags: store.OneDB}, 0},
 	} {
 		op, style, err := parse(c.line)
 		if err != nil {
@@ -129,13 +132,16 @@ func TestParseIntoOperations(t *testing.T) {
 	}
 }
 
+const staleText = "STALE operation is older than what the table remembers (WINDOW), so it may have been applied: " +
+	"check the counter; if it must still count, send it with a new opid"
+
 func TestErrorTexts(t *testing.T) {
 	for err, want := range map[error]string{
 		store.ErrOpIDSize:        "ERR opid must be 1 to 512 bytes",
 		store.ErrKeySize:         "ERR key must be 1 to 65536 bytes",
 		store.ErrWrongType:       "WRONGTYPE Operation against a key holding the wrong kind of value",
 		store.ErrOverflow:        "ERR increment or decrement would overflow",
-		store.ErrStale:           "STALE operation is older than the window in which its id is remembered",
+		store.ErrStale:           staleText,
 		store.ErrFuture:          "ERR operation time is in the future",
 		store.ErrMismatch:        "MISMATCH opid was used with another delta",
 		store.ErrPartlySeen:      "MISMATCH opid was used with some of these keys only",

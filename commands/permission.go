@@ -7,10 +7,11 @@ import (
 	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
-// redisCategories are the categories that Redis has, in its order; those of
-// types that do not exist here are empty. Ours follow.
+// redisCategories are the categories that Redis has, in its order, with those
+// of the modules that Redis 8 comes with. Ours follow.
 var redisCategories = strings.Fields("keyspace read write set sortedset list hash string bitmap hyperloglog geo stream " +
-	"pubsub admin fast slow blocking dangerous connection transaction scripting")
+	"pubsub admin fast slow blocking dangerous connection transaction scripting " +
+	"json search tdigest cms bloom cuckoo topk timeseries")
 
 var ownCategories = strings.Fields("counter table fbf")
 
@@ -19,15 +20,11 @@ var ownCategories = strings.Fields("counter table fbf")
 var catalog = newCatalog(Commands)
 
 // newCatalog returns the catalog of a table, with its commands' indices.
-// Refused commands may be named in rules, so that Redis' rules can be taken
-// over, but are in no category.
+// Refused commands are in it as well, so that Redis' rules can be taken over.
 func newCatalog(t *Table) *acl.Catalog {
 	list := make([]acl.Command, len(t.all))
 	for i, c := range t.all {
 		list[i] = acl.Command{Name: c.fullName, Always: c.Flags&NoAuth != 0}
-		if c.Refusal != "" {
-			continue
-		}
 		for _, category := range c.categories() {
 			list[i].Categories = append(list[i].Categories, strings.TrimPrefix(category, "@"))
 		}
@@ -106,11 +103,10 @@ func (s *Session) unrestricted() bool {
 
 // denied returns the refusal of a request that the client may not make, or "".
 func (p *Pipeline) denied(c *Command, args [][]byte) string {
-	s := p.ses
-	if !s.authenticated && c.Flags&NoAuth == 0 && p.srv.Users.LoginNeeded() {
+	if p.loginMissing(c) {
 		return string(errNoAuth.(refusal))
 	}
-	switch p.permit(c, args, p.tx.open) {
+	switch p.permit(c, args, c, p.tx.open) {
 	case acl.DeniedCommand:
 		return "NOPERM this user has no permissions to run the '" + c.fullName + "' command"
 	case acl.DeniedKey:
@@ -119,12 +115,22 @@ func (p *Pipeline) denied(c *Command, args [][]byte) string {
 	return ""
 }
 
-// permit checks a request, perhaps of a transaction, and logs a denial.
-func (p *Pipeline) permit(c *Command, args [][]byte, multi bool) (reason acl.Reason) {
+// loginMissing reports whether the client has to log in before a command.
+func (p *Pipeline) loginMissing(c *Command) bool {
+	return !p.ses.authenticated && c.Flags&NoAuth == 0 && p.srv.Users.LoginNeeded()
+}
+
+// permit checks a request, perhaps of a transaction, and logs a denial; asked is the
+// command that the client has sent, nil: EXEC.
+func (p *Pipeline) permit(c *Command, args [][]byte, asked *Command, multi bool) (reason acl.Reason) {
 	s := p.ses
 	var object string
 	reason, object, s.keyRefs = c.check(s.account.Load().User(), args, s.keyRefs)
 	if reason != acl.Allowed {
+		if asked == nil {
+			asked = p.table.named("exec")
+		}
+		s.lastCmd.Store(asked)
 		p.srv.logDenial(s, multi, reason, object, s.User())
 	}
 	return reason
@@ -138,7 +144,7 @@ func (p *Pipeline) withdrawn(q *queued) string {
 	}
 	const text = "NOPERM ACLs rules changed between the moment the transaction was accumulated and the EXEC call. " +
 		"This command is no longer allowed for the following reason: "
-	switch p.permit(q.cmd, q.args, true) {
+	switch p.permit(q.cmd, q.args, nil, true) {
 	case acl.DeniedCommand:
 		return text + "no permission to execute the command or subcommand"
 	case acl.DeniedKey:
@@ -153,6 +159,7 @@ func (s *Server) logDenial(ses *Session, multi bool, reason acl.Reason, object, 
 	if multi {
 		context = "multi"
 	}
+	s.stats.denied[reason].Add(1)
 	now := time.Now()
 	s.ACLLog.Add(acl.Entry{Reason: reason, Context: context, Object: object, User: user,
 		Client: ses.describe(now), Time: now})

@@ -3,6 +3,7 @@ package commands
 import (
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/server/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -82,6 +83,11 @@ func (p *Pipeline) refusal(c *Command, args [][]byte) string {
 			return text
 		}
 	}
+	return p.misplaced(c)
+}
+
+// misplaced returns why a command is refused whoever sends it, or "".
+func (p *Pipeline) misplaced(c *Command) string {
 	switch {
 	case c.Refusal != "":
 		return "ERR " + c.Refusal
@@ -91,6 +97,22 @@ func (p *Pipeline) refusal(c *Command, args [][]byte) string {
 		return string(errMonitors.(refusal))
 	}
 	return ""
+}
+
+// Pausable reports whether CLIENT PAUSE may hold a request back: not one that is
+// refused anyway, and not what is needed to end the pause.
+func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
+	c, refused := p.table.resolve(args)
+	switch {
+	case refused != "" || p.misplaced(c) != "" || c.Flags&NoAuth != 0 || c.parent != nil && c.parent.Name == "client":
+		return false
+	case writesOnly && c.Flags&Write == 0 && !(c.Flags&executes != 0 && p.tx.writes):
+		return false
+	case p.ses.unrestricted():
+		return true
+	}
+	reason, _, _ := c.check(p.ses.account.Load().User(), args, nil)
+	return reason == acl.Allowed && !p.loginMissing(c)
 }
 
 // alone reports whether a request of n arguments must be carried out by itself.
@@ -173,6 +195,9 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 		s.kind, s.args = slotRun, args
 		return
 	}
+	if c.Audit != nil {
+		s.args = args
+	}
 	r.req.Args, r.req.Style = args, 0
 	r.req.Op = r.batch.Add(store.Nop)
 	err := store.ErrKeySize
@@ -195,11 +220,12 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 	p.ses.touch(c, start)
 	p.begin(c, args)
 	c.Run(ctx)
-	p.count(c, before, w)
+	p.count(c, args, before, w)
 	if muted && !ctx.unmute {
 		w.Truncate(before)
 	}
 	took := time.Since(start)
+	p.srv.stats.round(took)
 	p.srv.stats.ran(c, 1, took, took)
 	p.round.looked(nil, start, took)
 }
@@ -239,15 +265,19 @@ func (p *Pipeline) answer(s *slot, w *resp.Writer) {
 	case slotRun:
 		s.cmd.Run(r.context(p, s.args, w))
 	}
-	p.count(s.cmd, before, w)
+	p.count(s.cmd, s.args, before, w)
 	if s.muted {
 		w.Truncate(before)
 	}
 }
 
-// count notes whether the reply written since before is an error.
-func (p *Pipeline) count(c *Command, before int, w *resp.Writer) {
+// count notes whether the reply written since before is an error and, if it is
+// not, that an administrative act was carried out. args may be left out unless c
+// declares one.
+func (p *Pipeline) count(c *Command, args [][]byte, before int, w *resp.Writer) {
 	if b := w.Bytes(); len(b) > before && b[before] == '-' {
 		p.srv.stats.failed(c, b[before:])
+	} else if args != nil && c.Audit != nil {
+		p.srv.audit(p.ses, c, args)
 	}
 }

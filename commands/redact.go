@@ -21,7 +21,7 @@ func (t *Table) Redact(args [][]byte) [][]byte {
 	if c == nil {
 		return args
 	}
-	if c.Subcommands != nil && len(args) > 1 {
+	if c.subs != nil && len(args) > 1 {
 		if sub := c.sub(args[1]); sub != nil {
 			c = sub
 		}

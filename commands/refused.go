@@ -2,6 +2,7 @@ package commands
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -13,63 +14,159 @@ const (
 	oneDBReason    = "there is one database"
 	typeReason     = "keys here are counters and forgetful Bloom filters"
 	scriptReason   = "there are no scripts here; MULTI is atomic"
+	moduleReason   = "there are no modules here"
 	debugReason    = "it could break what is promised"
+	sentinelReason = "this server is no Sentinel"
+	rewriteReason  = "there is no append-only file to rewrite; every checkpoint trims the log of operations"
+	newerReason    = "it is not in Redis 7.2, which this server follows"
 )
 
-// refused declares a command of Redis that has no meaning for counters. It is
-// answered with the reason and not listed by COMMAND.
-func refused(name string, arity int, shown, reason string) Command {
-	return Command{Name: name, Arity: arity, Refusal: shown + " is not supported: " + reason}
-}
+// refusedCommands are what Redis, up to 8.6 and with the modules that it comes
+// with, has and we do not. They are answered with the reason rather than as
+// unknown, because a client may well expect them. They are not listed by COMMAND;
+// but rules of users and rename-command may name them, so that both can be taken
+// over from Redis. A name with a bar is a subcommand of the container before it.
+var refusedCommands = slices.Concat(
+	refusedAll(identityReason, `
+		keyspace read slow: dump/2
+		keyspace write fast: renamenx/3
+		keyspace write slow: copy/-3 rename/3
+		keyspace write slow dangerous: migrate/-6 restore/-4 restore-asking/-4`),
+	refusedAll(oneDBReason, `
+		keyspace write fast: move/3
+		keyspace write fast dangerous: swapdb/3`),
+	refusedAll(integerReason, `
+		write string fast: append/3 incrbyfloat/3
+		write string slow: setrange/4
+		read string slow: lcs
+		read bitmap fast: bitfield_ro getbit
+		read bitmap slow: bitcount bitpos
+		write bitmap slow: bitfield bitop setbit/4`),
+	refusedAll(typeReason, `
+		read list fast: llen
+		read list slow: lindex lpos lrange
+		write list fast: lpop lpush lpushx rpop rpush rpushx
+		write list slow: linsert lmove lmpop lrem lset ltrim rpoplpush
+		write list slow blocking: blmove blmpop blpop brpop brpoplpush
+		read hash fast: hexists hget hlen hmget hstrlen httl hpttl hexpiretime hpexpiretime
+		read hash slow: hgetall hkeys hrandfield hscan hvals
+		write hash fast: hdel hincrby hincrbyfloat hmset hset hsetnx hexpire hexpireat hpexpire hpexpireat hpersist
+		write hash fast: hgetdel hgetex hsetex
+		read set fast: scard sismember smismember
+		read set slow: sdiff sinter sintercard smembers srandmember sscan sunion
+		write set fast: sadd smove spop srem
+		write set slow: sdiffstore sinterstore sunionstore
+		read sortedset fast: zcard zcount zlexcount zmscore zrank zrevrank zscore
+		read sortedset slow: zdiff zinter zintercard zrandmember zrange zrangebylex zrangebyscore zrevrange
+		read sortedset slow: zrevrangebylex zrevrangebyscore zscan zunion
+		write sortedset fast: zadd zincrby zpopmax zpopmin zrem
+		write sortedset fast blocking: bzpopmax bzpopmin
+		write sortedset slow: zdiffstore zinterstore zmpop zrangestore zremrangebylex zremrangebyrank zremrangebyscore
+		write sortedset slow: zunionstore
+		write sortedset slow blocking: bzmpop
+		read set sortedset list slow dangerous: sort_ro
+		write set sortedset list slow dangerous: sort
+		read hyperloglog slow: pfcount
+		write hyperloglog fast: pfadd
+		write hyperloglog slow: pfmerge
+		hyperloglog admin slow dangerous: pfselftest
+		write hyperloglog admin slow dangerous: pfdebug
+		read geo slow: geodist geohash geopos georadius_ro georadiusbymember_ro geosearch
+		write geo slow: geoadd georadius georadiusbymember geosearchstore
+		slow: xgroup xinfo
+		stream slow: xgroup|help xinfo|help
+		read stream fast: xlen
+		read stream slow: xinfo|consumers xinfo|groups xinfo|stream xpending xrange xrevrange
+		read stream slow blocking: xread
+		write stream fast: xack xadd xautoclaim xclaim xdel xsetid xackdel xdelex xcfgset
+		write stream slow: xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid xtrim
+		write stream slow blocking: xreadgroup
+		read fast: vcard vdim vemb vgetattr vinfo vismember vlinks vrandmember vrange
+		read slow: vsim
+		write fast: vrem vsetattr
+		write slow: vadd
+		read bloom: bf.card bf.exists bf.info bf.mexists bf.scandump
+		write bloom: bf.add bf.insert bf.loadchunk bf.madd bf.reserve
+		read cuckoo: cf.compact cf.count cf.exists cf.info cf.mexists cf.scandump
+		write cuckoo: cf.add cf.addnx cf.del cf.insert cf.insertnx cf.loadchunk cf.reserve
+		read cms: cms.info cms.query
+		write cms: cms.incrby cms.initbydim cms.initbyprob cms.merge
+		read topk: topk.count topk.info topk.list topk.query
+		write topk: topk.add topk.incrby topk.reserve
+		read tdigest: tdigest.byrank tdigest.byrevrank tdigest.cdf tdigest.info tdigest.max tdigest.min tdigest.quantile
+		read tdigest: tdigest.rank tdigest.revrank tdigest.trimmed_mean
+		write tdigest: tdigest.add tdigest.create tdigest.merge tdigest.reset
+		read timeseries: ts.get ts.info ts.mget ts.mrange ts.mrevrange ts.queryindex ts.range ts.revrange
+		write timeseries: ts.add ts.alter ts.create ts.createrule ts.decrby ts.del ts.deleterule ts.incrby ts.madd
+		read json: json.arrindex json.arrlen json.debug json.get json.mget json.objkeys json.objlen json.resp json.strlen json.type
+		write json: json.arrappend json.arrinsert json.arrpop json.arrtrim json.clear json.del json.forget json.merge json.mset
+		write json: json.numincrby json.nummultby json.numpowby json.set json.strappend json.toggle
+		read search: ft.aggregate ft.cursor ft.cursor|del ft.cursor|gc ft.cursor|read ft.dictdump ft.explain ft.explaincli
+		read search: ft.hybrid ft.info ft.profile ft.search ft.spellcheck ft.sugget ft.suglen ft.syndump ft.tagvals
+		read search slow dangerous: ft._list
+		write search: ft.alter ft.aliasadd ft.aliasdel ft.aliasupdate ft.create ft.dictadd ft.dictdel ft.dropindex
+		write search: ft.sugadd ft.sugdel ft.synupdate
+		search admin dangerous: ft.config ft.config|get ft.config|help ft.config|set`),
+	refusedAll(scriptReason, `
+		slow: function script
+		slow scripting: eval eval_ro evalsha evalsha_ro fcall fcall_ro function|dump function|help function|kill function|list
+		slow scripting: function|stats script|debug script|exists script|flush script|help script|kill script|load
+		write slow scripting: function|delete function|flush function|load function|restore`),
+	refusedAll(pubsubReason, `
+		pubsub fast: publish/3 spublish
+		pubsub slow: psubscribe/-2 punsubscribe ssubscribe/-2 subscribe/-2 sunsubscribe unsubscribe
+		slow: pubsub pubsub|help
+		pubsub slow: pubsub|channels pubsub|numpat pubsub|numsub pubsub|shardchannels pubsub|shardnumsub`),
+	refusedAll(newerReason, `
+		read string fast: digest
+		write string fast: delex
+		write string slow: msetex
+		admin slow dangerous: hotkeys hotkeys|get hotkeys|help hotkeys|reset hotkeys|start hotkeys|stop`),
+	refusedAll(moduleReason, `admin slow dangerous: module|load module|loadex module|unload`),
+	refusedAll(debugReason, `admin slow dangerous: debug/-2`),
+	refusedAll(rewriteReason, `admin slow dangerous: bgrewriteaof/1`),
+	refusedAll(sentinelReason, `admin slow dangerous: sentinel/-2`),
+	refusedAll(noReplication, `admin slow dangerous: psync/-3 replconf sync/1`),
+	refusedWith("FAILOVER requires connected replicas.", `admin slow dangerous: failover`),
+	refusedWith(clusterDisabled, `
+		fast connection: asking/1 readonly/1 readwrite/1
+		slow: cluster/-2 cluster|countkeysinslot cluster|getkeysinslot cluster|help cluster|info cluster|keyslot cluster|links
+		slow: cluster|myid cluster|myshardid cluster|nodes cluster|shards cluster|slot-stats cluster|slots
+		admin slow dangerous: cluster|addslots cluster|addslotsrange cluster|bumpepoch cluster|count-failure-reports
+		admin slow dangerous: cluster|delslots cluster|delslotsrange cluster|failover cluster|flushslots cluster|forget
+		admin slow dangerous: cluster|meet cluster|migration cluster|replicas cluster|replicate cluster|reset
+		admin slow dangerous: cluster|saveconfig cluster|set-config-epoch cluster|setslot cluster|slaves cluster|syncslots`),
+)
 
-// refusedAll declares several commands that are refused for one reason, with
-// any number of arguments.
-func refusedAll(reason, names string) (list []Command) {
-	for _, name := range strings.Fields(names) {
-		list = append(list, refused(name, -1, strings.ToUpper(name), reason))
+// refusedAll declares commands that are refused for one reason. Every line names
+// the ACL categories and, behind a colon, the commands; a number behind a name is
+// its arity, without which any number of arguments is answered with the reason.
+func refusedAll(reason, lines string) []Command {
+	list := refusedWith("", lines)
+	for i := range list {
+		list[i].Refusal = strings.ToUpper(strings.ReplaceAll(list[i].Name, "|", " ")) + " is not supported: " + reason
 	}
 	return list
 }
 
-// refusedFamilies are the commands of Redis' other types, and of what else has
-// no place here.
-var refusedFamilies = slices.Concat(
-	refusedAll(integerReason, "getbit bitcount bitpos bitfield bitfield_ro bitop lcs"),
-	refusedAll(typeReason, `
-		lpush rpush lpushx rpushx lpop rpop llen lindex linsert lset lrange ltrim lrem lpos lmove lmpop rpoplpush
-		blpop brpop blmove blmpop brpoplpush
-		hset hsetnx hmset hget hmget hgetall hdel hlen hstrlen hexists hkeys hvals hincrby hincrbyfloat hrandfield hscan
-		sadd srem smove sismember smismember scard spop srandmember smembers sscan
-		sinter sinterstore sintercard sunion sunionstore sdiff sdiffstore
-		zadd zincrby zrem zcard zcount zscore zmscore zrank zrevrank zrange zrangestore zrangebyscore zrevrangebyscore
-		zrangebylex zrevrangebylex zrevrange zlexcount zremrangebyrank zremrangebyscore zremrangebylex zrandmember
-		zpopmin zpopmax zmpop bzpopmin bzpopmax bzmpop zinter zinterstore zintercard zunion zunionstore zdiff zdiffstore zscan
-		pfadd pfcount pfmerge
-		geoadd geodist geohash geopos georadius georadius_ro georadiusbymember georadiusbymember_ro geosearch geosearchstore
-		xadd xrange xrevrange xlen xread xreadgroup xgroup xack xclaim xautoclaim xpending xinfo xdel xtrim xsetid
-		sort sort_ro`),
-	refusedAll(scriptReason, "eval evalsha eval_ro evalsha_ro script function fcall fcall_ro"),
-	refusedAll(pubsubReason, "unsubscribe punsubscribe sunsubscribe spublish pubsub"),
-)
-
-// refusedCommands are answered with a reason rather than as unknown, because
-// a client may well expect them.
-var refusedCommands = []Command{
-	refused("rename", 3, "RENAME", identityReason),
-	refused("renamenx", 3, "RENAMENX", identityReason),
-	refused("copy", -3, "COPY", identityReason),
-	refused("restore", -4, "RESTORE", identityReason),
-	refused("dump", 2, "DUMP", identityReason),
-	refused("migrate", -6, "MIGRATE", identityReason),
-	refused("move", 3, "MOVE", oneDBReason),
-	refused("swapdb", 3, "SWAPDB", oneDBReason),
-	refused("append", 3, "APPEND", integerReason),
-	refused("setrange", 4, "SETRANGE", integerReason),
-	refused("setbit", 4, "SETBIT", integerReason),
-	refused("debug", -2, "DEBUG", debugReason),
-	refused("incrbyfloat", 3, "INCRBYFLOAT", integerReason),
-	refused("subscribe", -2, "SUBSCRIBE", pubsubReason),
-	refused("psubscribe", -2, "PSUBSCRIBE", pubsubReason),
-	refused("ssubscribe", -2, "SSUBSCRIBE", pubsubReason),
-	refused("publish", 3, "PUBLISH", pubsubReason),
+// refusedWith is refusedAll for commands that are answered with the same text.
+func refusedWith(text, lines string) (list []Command) {
+	for line := range strings.Lines(strings.TrimSpace(lines)) {
+		categories, names, _ := strings.Cut(line, ":")
+		acl := strings.Fields(categories)
+		for i := range acl {
+			acl[i] = "@" + acl[i]
+		}
+		for _, name := range strings.Fields(names) {
+			name, arity, ok := strings.Cut(name, "/")
+			n, err := strconv.Atoi(arity)
+			if !ok {
+				n = -1
+			} else if err != nil {
+				panic("commands: " + err.Error())
+			}
+			list = append(list, Command{Name: name, Arity: n, ACL: acl, Refusal: text})
+		}
+	}
+	return list
 }

@@ -62,7 +62,7 @@ type slot struct {
 	op    int
 	guard int // of slotArray: 1 + the operation on which EXEC depends; 0: none
 	text  string
-	args  [][]byte
+	args  [][]byte // of a command that runs, or is an administrative act
 }
 
 // lastCommand is the command that was resolved last. Most pipelines ask for the
@@ -84,7 +84,7 @@ func (r *Round) resolve(t *Table, args [][]byte) (c *Command, text string) {
 		}
 		return l.cmd, wrongArity(l.cmd)
 	}
-	if c, text = t.resolve(args); c != nil && c.Subcommands == nil && c.parent == nil {
+	if c, text = t.resolve(args); c != nil && c.subs == nil && c.parent == nil {
 		l.table, l.cmd, l.size = t, c, copy(l.name[:], args[0])
 	}
 	return c, text
@@ -174,6 +174,7 @@ func (r *Round) Observe() {
 		return
 	}
 	took := max(time.Since(r.start), 1) // the clock may not have moved on
+	r.srv.stats.round(took)
 	r.srv.stats.ranAll(r.slots, took)
 	r.looked(r.slots, r.start, took)
 }

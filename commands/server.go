@@ -43,6 +43,9 @@ type Server struct {
 	LoadUsers, SaveUsers func() error
 	// LoginFailed is told of each failed login and the user that was named.
 	LoginFailed func(s *Session, user string)
+	// Audited is told of each administrative act when it has been carried out, as
+	// one line without passwords.
+	Audited func(s *Session, command string)
 	// Stopping is closed when the server stops; nil: never.
 	Stopping <-chan struct{}
 	// Sessions returns the connected clients.
@@ -50,8 +53,9 @@ type Server struct {
 	// Kill closes the connections of the sessions that match and returns how
 	// many there were.
 	Kill func(match func(*Session) bool) int
-	// Pause holds back commands until a time, all of them or only writes; a
-	// time that is past ends the pause.
+	// Pause holds back commands until a time, all of them or only writes; of
+	// several pauses the longest time and the strictest mode count. The zero time
+	// ends them.
 	Pause func(until time.Time, writesOnly bool)
 	// Shutdown stops the server and returns only if it cannot: save asks for
 	// a snapshot first, now for not waiting for clients.
@@ -84,9 +88,10 @@ func (e *ConfigError) Error() string { return e.Name + ": " + e.Reason }
 
 // ServerFigures are the server's own numbers, as INFO shows them.
 type ServerFigures struct {
-	Port       int    // TCP port clients connect to
-	TLSPort    int    // 0: none
-	RunID      string // 40 hexadecimal digits, new at every start
+	Port       int      // TCP port clients connect to
+	TLSPort    int      // 0: none
+	Listeners  []string // such as "name=tcp,bind=127.0.0.1,port=6379"
+	RunID      string   // 40 hexadecimal digits, new at every start
 	Started    time.Time
 	Executable string
 	ConfigFile string
@@ -100,6 +105,7 @@ type ServerFigures struct {
 	RejectedConnections uint64 // refused because of maxclients
 	NetInputBytes       uint64
 	NetOutputBytes      uint64
+	Reads, Writes       uint64 // from and to clients' connections
 
 	AppendFsync string // always, everysec or no
 	Directory   string

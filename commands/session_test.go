@@ -143,15 +143,24 @@ func TestClientKill(t *testing.T) {
 		{"CLIENT KILL ADDR 10.0.0.1:1 TYPE normal", ":1"},
 		{"CLIENT KILL USER default", ":1"}, // skips itself
 		{"CLIENT KILL ID 7", ":0"},
-		{"CLIENT KILL ID 8 ID 9", "-ERR syntax error"},
+		{"CLIENT KILL ID 6 8 9", ":1"},
+		{"CLIENT KILL ID 9 ADDR 1.1.1.1:1 ID 8 6 ADDR 10.0.0.1:1", ":1"}, // IDs add up, of others the last counts
+		{"CLIENT KILL ID 7 9", ":0"},
+		{"CLIENT KILL ID 8 ADDR 1.1.1.1:1", ":0"},
+		{"CLIENT KILL ID 8 0", "-ERR client-id should be greater than 0"},
+		{"CLIENT KILL ID 8 -1", "-ERR client-id should be greater than 0"},
+		{"CLIENT KILL ID 8 9 x", "-ERR syntax error"},
+		{"CLIENT KILL ID x 8", "-ERR client-id should be greater than 0"},
+		{"CLIENT KILL ADDR 10.0.0.1:1 8", "-ERR syntax error"},
+		{"CLIENT KILL USER nosuch USER default", "-ERR No such user 'nosuch'"},
 		{"CLIENT KILL LADDR 1.1.1.1:1", ":0"},
 		{"CLIENT KILL 10.0.0.1:1", "+OK"},
 	})
-	if !slices.Equal(killed, []int64{8, 8, 8, 8}) || me.session.Closing() {
+	if !slices.Equal(killed, []int64{8, 8, 8, 8, 8, 8}) || me.session.Closing() {
 		t.Errorf("killed %v, closing %v", killed, me.session.Closing())
 	}
 	me.play([]step{{"CLIENT KILL ID 7 SKIPME no", ":1"}})
-	if !me.session.Closing() || len(killed) != 4 {
+	if !me.session.Closing() || len(killed) != 6 {
 		t.Error("killing itself is not left to the reply's end")
 	}
 }
@@ -177,8 +186,10 @@ func TestPauseAndShutdown(t *testing.T) {
 		t.Error("PAUSE without a mode is WRITE")
 	}
 	c.play([]step{
+		{"CLIENT PAUSE 9223300000000000000", "+OK"},
 		{"CLIENT UNPAUSE", "+OK"},
-		{"CLIENT PAUSE 9223372036854775807", "-ERR timeout is not an integer or out of range"},
+		{"CLIENT PAUSE 9223372036854775807", "-ERR timeout is out of range"},
+		{"CLIENT PAUSE 9223372036854775808", "-ERR timeout is not an integer or out of range"},
 		{"SHUTDOWN NOSAVE NOW", ""},
 	})
 	if until.After(time.Now()) || !slices.Equal(stopped, []string{"now"}) || !c.session.Closing() {

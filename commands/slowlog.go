@@ -36,7 +36,7 @@ type slowEntry struct {
 
 // add puts a batch on the log, which keeps limit entries.
 func (l *slowlog) add(b slowBatch, limit int) {
-	e := slowEntry{at: b.start, took: b.took, args: abridged(b), addr: b.ses.Addr, name: b.ses.Name()}
+	e := slowEntry{at: b.start, took: b.took, args: b.abridged(), addr: b.ses.Addr, name: b.ses.Name()}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e.id = l.next
@@ -72,13 +72,22 @@ func (l *slowlog) latest(n int64) []slowEntry {
 	return list
 }
 
-// abridged returns a batch's first command as the log keeps it: long arguments
-// and many are cut, and what followed is counted.
-func abridged(b slowBatch) []string {
-	kept, cut := b.args, 0
-	if len(b.args) > maxSlowArgs {
-		kept = b.args[:maxSlowArgs-1]
-		cut = len(b.args) - len(kept)
+// abridged returns a batch's first command as the log keeps it, and counts what
+// followed.
+func (b *slowBatch) abridged() []string {
+	list := abridged(b.args)
+	if b.more > 0 {
+		list = append(list, fmt.Sprintf("... (%d more commands of the same batch)", b.more))
+	}
+	return list
+}
+
+// abridged returns arguments as logs keep them: long ones and many are cut.
+func abridged(args [][]byte) []string {
+	kept, cut := args, 0
+	if len(args) > maxSlowArgs {
+		kept = args[:maxSlowArgs-1]
+		cut = len(args) - len(kept)
 	}
 	list := make([]string, 0, len(kept)+2)
 	for _, a := range kept {
@@ -90,9 +99,6 @@ func abridged(b slowBatch) []string {
 	}
 	if cut > 0 {
 		list = append(list, fmt.Sprintf("... (%d more arguments)", cut))
-	}
-	if b.more > 0 {
-		list = append(list, fmt.Sprintf("... (%d more commands of the same batch)", b.more))
 	}
 	return list
 }

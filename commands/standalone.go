@@ -44,12 +44,4 @@ var standaloneCommands = []Command{
 			helpFor("module", groupServer),
 		},
 	},
-	{Name: "cluster", Arity: -2, Refusal: clusterDisabled},
-	{Name: "readonly", Arity: 1, Refusal: clusterDisabled},
-	{Name: "readwrite", Arity: 1, Refusal: clusterDisabled},
-	{Name: "asking", Arity: 1, Refusal: clusterDisabled},
-	{Name: "failover", Arity: -1, Refusal: "FAILOVER requires connected replicas."},
-	refused("psync", -3, "PSYNC", noReplication),
-	refused("sync", 1, "SYNC", noReplication),
-	refused("replconf", -1, "REPLCONF", noReplication),
 }

@@ -7,10 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
 // maxCommands bounds the table, so that the statistics need no allocation.
-const maxCommands = 512
+const maxCommands = 1024
 
 // commandStats counts, per command, what INFO and LATENCY HISTOGRAM show.
 // Pipelines add to it once per command and batch, with atomics alone.
@@ -18,6 +20,23 @@ type commandStats struct {
 	all     [maxCommands]commandTotals
 	errors  errorTotals
 	untimed atomic.Bool // latency-tracking no
+
+	rounds, roundNanos atomic.Uint64
+	denied             [acl.Reasons]atomic.Uint64
+}
+
+// round counts a round, or a command that ran by itself, which took a time.
+func (s *commandStats) round(took time.Duration) {
+	s.rounds.Add(1)
+	s.roundNanos.Add(uint64(took))
+}
+
+// nanos returns the time of all commands.
+func (s *commandStats) nanos() (n uint64) {
+	for i := range s.all {
+		n += s.all[i].nanos.Load()
+	}
+	return n
 }
 
 // commandTotals are one command's counts.
@@ -119,6 +138,11 @@ func (s *commandStats) total() uint64 {
 
 // reset zeroes all counts (CONFIG RESETSTAT).
 func (s *commandStats) reset() {
+	s.rounds.Store(0)
+	s.roundNanos.Store(0)
+	for i := range s.denied {
+		s.denied[i].Store(0)
+	}
 	for i := range s.all {
 		t := &s.all[i]
 		t.calls.Store(0)

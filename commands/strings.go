@@ -50,9 +50,6 @@ func parseIncr(sign int64) func(*Request) error {
 	}
 }
 
-// old makes SET answer the value before it (SET … GET, GETSET).
-const old Style = 1
-
 // setExpiryText is the expiry of a SET while its options are read.
 type setExpiryText struct {
 	text       []byte // as it was written, nil if there is none
@@ -86,7 +83,7 @@ func setFlag(token string, class uint32, f store.Flags) option[Request] {
 var setOptions = []option[Request]{
 	setFlag("NX", classCondition, store.NX),
 	setFlag("XX", classCondition, store.XX),
-	{token: "GET", class: classGet, again: true, flag: func(s *Request) { s.Style = old }},
+	setFlag("GET", classGet, store.SetGet),
 	setFlag("KEEPTTL", classExpiry, store.KeepTTL),
 	expiryOption("EX", 1000, true),
 	expiryOption("PX", 1, true),
@@ -147,7 +144,7 @@ func setValue(r *Request, v []byte) error {
 // value, whatever came of the condition.
 func replySet(w *resp.Writer, r *Result) {
 	switch {
-	case r.Style == old:
+	case r.Op.Flags&store.SetGet != 0:
 		replyValue(w, r)
 	case r.Op.Applied:
 		w.Status("OK")
@@ -167,9 +164,8 @@ func parseSetex(unit int64) func(*Request) error {
 }
 
 // parsePlainSet parses GETSET and SETNX: key, value.
-func parsePlainSet(style Style, flags store.Flags) func(*Request) error {
+func parsePlainSet(flags store.Flags) func(*Request) error {
 	return func(r *Request) error {
-		r.Style = style
 		r.Op.Flags |= flags
 		return setValue(r, r.Args[2])
 	}
@@ -225,12 +221,12 @@ var stringCommands = []Command{
 	{
 		Name: "setnx", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey("OW insert"), Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: "Sets a counter to an integer only if it does not exist.",
-		Args: []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(0, store.NX), Reply: replyApplied,
+		Args: []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.NX), Reply: replyApplied,
 	},
 	{
 		Name: "getset", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: "Sets a counter to an integer and returns its old value.",
-		Args: []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(old, 0), Reply: replySet,
+		Args: []Arg{keyArg(), strArg("value")}, Parse: parsePlainSet(store.SetGet), Reply: replySet,
 	},
 	{
 		Name: "getdel", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupString, ACL: stringACL,

@@ -42,9 +42,8 @@ var Commands = newTable(
 	slowlogCommands,
 	latencyCommands,
 	monitorCommands,
-	standaloneCommands, // REPLICAOF, CLUSTER, MODULE, …
+	standaloneCommands, // REPLICAOF, MODULE
 	refusedCommands,
-	refusedFamilies,
 )
 
 // named returns the command or subcommand with this full name, by which it was
@@ -93,14 +92,15 @@ func newTable(families ...[]Command) *Table {
 		for i := range family {
 			c := &family[i]
 			c.fullName = c.Name
+			if container, name, ok := strings.Cut(c.Name, "|"); ok { // refused: not among its Subcommands
+				c.Name = name
+				t.addSub(t.byName[container], c)
+				continue
+			}
 			t.add(t.byName, c)
 			t.sorted = append(t.sorted, c)
-			c.subs = map[string]*Command{}
 			for j := range c.Subcommands {
-				sub := &c.Subcommands[j]
-				sub.parent = c
-				sub.fullName = c.Name + "|" + sub.Name
-				t.add(c.subs, sub)
+				t.addSub(c, &c.Subcommands[j])
 			}
 		}
 	}
@@ -117,6 +117,16 @@ func byName(a, b *Command) int {
 		return 1
 	}
 	return 0
+}
+
+// addSub enters a subcommand.
+func (t *Table) addSub(container, sub *Command) {
+	sub.parent = container
+	sub.fullName = container.Name + "|" + sub.Name
+	if container.subs == nil {
+		container.subs = map[string]*Command{}
+	}
+	t.add(container.subs, sub)
 }
 
 // add enters a command or subcommand under its name.
@@ -161,24 +171,19 @@ func (t *Table) resolve(args [][]byte) (c *Command, text string) {
 	if c == nil {
 		return nil, unknownCommand(args)
 	}
-	if c.Subcommands != nil && len(args) > 1 {
+	if c.subs != nil && len(args) > 1 {
 		sub := c.sub(args[1])
-		if sub == nil {
+		switch {
+		case sub != nil:
+			c = sub
+		case c.Refusal == "":
 			return c, unknownSubcommand(c, args[1])
 		}
-		c = sub
 	}
 	if !c.arityOK(len(args)) {
 		return c, wrongArity(c)
 	}
 	return c, ""
-}
-
-// MayWrite reports whether a request may change the data set, for all that its
-// name tells; EXEC may.
-func (t *Table) MayWrite(args [][]byte) bool {
-	c, _ := t.resolve(args)
-	return c != nil && c.Flags&(Write|mayWrite) != 0
 }
 
 // supported lists the commands that are not refused, by name.

@@ -15,16 +15,22 @@ import (
 // range: so Validate in package store is the one place that knows the ranges
 // and their texts.
 
-// durationMs reads milliseconds.
+// durationMs reads a time above 0, in milliseconds unless it has a unit.
 func durationMs(v []byte) time.Duration {
-	ms, ok := parseInt(v)
-	switch {
-	case !ok || ms <= 0:
+	d := skew(v)
+	if d == 0 {
 		return -1
-	case ms > math.MaxInt64/int64(time.Millisecond):
-		return math.MaxInt64
 	}
-	return time.Duration(ms) * time.Millisecond
+	return d
+}
+
+// skew reads a time that may be 0.
+func skew(v []byte) time.Duration {
+	d, ok := ParseDuration(string(v), time.Millisecond)
+	if !ok {
+		return -1
+	}
+	return d
 }
 
 // probability reads a number above 0.
@@ -56,17 +62,17 @@ func positive(v []byte) int {
 
 // byteCount reads a size in bytes, 0 being no limit.
 func byteCount(name string, v []byte) (uint64, error) {
-	n, ok := parseUint(v)
-	if !ok || n > math.MaxInt64 {
+	n, ok := ParseBytes(string(v))
+	if !ok {
 		return 0, fmt.Errorf("%w: %s must be a number of bytes, 0 for no limit", store.ErrOption, name)
 	}
-	return n, nil
+	return uint64(n), nil
 }
 
 // The words of the options that name a choice; the index is the value.
 var (
 	modeWords     = []string{"EXACT", "APPROX"}
-	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS"}
+	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}
 	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
 )
 
@@ -127,17 +133,9 @@ var createOptions = append([]option[tableSettings]{
 	setting("PREFIX", 1, func(v []byte) string { return string(v) }, func(t *tableSettings) **string { return &t.prefix }),
 }, alterOptions...)
 
-// skew reads milliseconds of which 0 is allowed.
-func skew(v []byte) time.Duration {
-	if string(v) == "0" {
-		return 0
-	}
-	return durationMs(v)
-}
-
 // options turns the settings of a CREATE into a table's options.
 func (t *tableSettings) options(name string) store.TableOptions {
-	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew}
+	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime}
 	take(&o.Window, t.Window)
 	take(&o.Error, t.Error)
 	take(&o.Mode, t.Mode)
@@ -294,15 +292,15 @@ var tableACL = []string{"@table"}
 // tableOptionArgs documents the options that CREATE and ALTER share.
 func tableOptionArgs(own ...Arg) []Arg {
 	return append(own,
-		opt(with("WINDOW", intArg("milliseconds"))),
+		opt(with("WINDOW", strArg("milliseconds"))),
 		opt(with("ERROR", dblArg("probability"))),
 		opt(with("MODE", oneOf("mode", word("APPROX"), word("EXACT")))),
 		opt(with("CAPACITY", intArg("ops-per-window"))),
-		opt(with("MAXMEMORY", intArg("bytes"))),
-		opt(with("MAXDISK", intArg("bytes"))),
+		opt(with("MAXMEMORY", strArg("bytes"))),
+		opt(with("MAXDISK", strArg("bytes"))),
 		opt(with("PAST", intArg("generations"))),
-		opt(with("IDTIME", oneOf("idtime", word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
-		opt(with("SKEW", intArg("milliseconds"))),
+		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
+		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
 	)
 }
@@ -315,23 +313,25 @@ var tableCommands = []Command{{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window.",
-			Args:    tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
-			Run:     ctableCreate,
+			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
+				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
+				"Times and sizes take units: 10m, 64mb.",
+			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
+			Run:  ctableCreate, Audit: auditAll,
 		},
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(1)",
 			Summary: "Changes settings of a table, but not its prefix, and keeps what is remembered.",
 			Args:    tableOptionArgs(strArg("name")),
-			Run:     ctableAlter,
+			Run:     ctableAlter, Audit: auditAll,
 		},
 		{
 			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Drops a table and no counter; its operation ids are honoured for its window.",
 			Args:    []Arg{strArg("name")},
-			Run:     func(c *Context) { c.ok(c.Store.DropTable(string(c.Args[2]))) },
+			Run:     func(c *Context) { c.ok(c.Store.DropTable(string(c.Args[2]))) }, Audit: auditAll,
 		},
 		{
 			Name: "list", Arity: 2, Flags: ReadOnly, Group: groupTable, ACL: tableACL,

@@ -35,6 +35,54 @@ func TestTables(t *testing.T) {
 	}
 }
 
+// Times and sizes take units, and are shown without.
+func TestTableUnits(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.play([]step{
+		{"CTABLE CREATE t PREFIX t: WINDOW 10m SKEW 2S MAXMEMORY 16mb MAXDISK 1G", "+OK"},
+		{"FBF.RESERVE f WINDOW 1h", "+OK"},
+		{"FBF.INFO f WINDOW", "[:3600000]"},
+		{"FBF.RESERVE g BITS 1024 HASHES 3 REFRESH 250ms", "+OK"},
+		{"FBF.INFO g REFRESH", "[:250]"},
+		{"FBF.INSERT h WINDOW 7d ITEMS x", "[:1]"},
+		{"FBF.INFO h WINDOW", "[:604800000]"},
+	})
+	shown := c.say("CTABLE INFO t")
+	for _, want := range []string{`"window" :600000 `, `"skew" :2000 `, `"maxmemory" :16777216 `, `"maxdisk" :1000000000 `} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("CTABLE INFO lacks %s: %s", want, shown)
+		}
+	}
+	c.play([]step{{"CTABLE ALTER t WINDOW 30s SKEW 0ms", "+OK"}})
+	if shown := c.say("CTABLE INFO t"); !strings.Contains(shown, `"window" :30000 `) || !strings.Contains(shown, `"skew" :0 `) {
+		t.Errorf("CTABLE INFO after ALTER: %s", shown)
+	}
+}
+
+// A table that names no IDTIME reads the times of UUIDv7 and ULID.
+func TestIDTimeByDefault(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.say("CTABLE CREATE t PREFIX t:")
+	c.say("CTABLE CREATE none PREFIX none: IDTIME none")
+	for table, want := range map[string]string{"default": "auto", "t": "auto", "none": "none"} {
+		if got := c.say("CTABLE INFO " + table); !strings.Contains(got, `"idtime" "`+want+`"`) {
+			t.Errorf("IDTIME of %s is not %s: %s", table, want, got)
+		}
+	}
+	const old, stale = "017f22e2-79b0-7cc3-98c4-dc0c0c07398f", "-" + staleText
+	c.play([]step{
+		{"CINCRBY k " + old + " 1", stale},
+		{"CINCRBY t:k " + old + " 1", stale},
+		{"CINCRBY k 01ARZ3NDEKTSV4RRFFQ69G5FAV 1", stale},
+		{"INCREX k IDMP shop " + old, stale},
+		{"CINCRBY none:k " + old + " 1", ":1"},
+		{"CINCRBY k ffffffff-ffff-7fff-bfff-ffffffffffff 1", ":1"},
+		{"CINCRBY k order-7 1", ":2"},
+		{"CTABLE ALTER none IDTIME auto", "+OK"},
+		{"CINCRBY none:k 017f22e2-79b0-7cc3-98c4-dc0c0c073990 1", stale},
+	})
+}
+
 // Absurd settings are refused with a text that names the option and its range,
 // and leave no table behind.
 func TestTableOptionErrors(t *testing.T) {
@@ -49,6 +97,10 @@ func TestTableOptionErrors(t *testing.T) {
 		"WINDOW 999":                       window,
 		"WINDOW 9223372036854775807":       window,
 		"WINDOW 99999999999999999999":      window,
+		"WINDOW 999ms":                     window,
+		"WINDOW 367d":                      window,
+		"WINDOW 10min":                     window,
+		"WINDOW 10mb":                      window,
 		"ERROR 0":                          errorRange,
 		"ERROR -0.1":                       errorRange,
 		"ERROR 1":                          errorRange,
@@ -65,12 +117,14 @@ func TestTableOptionErrors(t *testing.T) {
 		"PAST 0":                           "-ERR invalid option: PAST must be 1 to 6",
 		"PAST 7":                           "-ERR invalid option: PAST must be 1 to 6",
 		"PAST x":                           "-ERR invalid option: PAST must be 1 to 6",
-		"IDTIME foo":                       "-ERR invalid option: IDTIME must be NONE, UUIDV7, ULID or MS",
+		"IDTIME foo":                       "-ERR invalid option: IDTIME must be AUTO, NONE, UUIDV7, ULID or MS",
 		"SKEW -1":                          "-ERR invalid option: SKEW must be 0 to 3600000 milliseconds",
 		"SKEW 3600001":                     "-ERR invalid option: SKEW must be 0 to 3600000 milliseconds",
 		"OVERLOAD foo":                     "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
 		"OVERLOAD default":                 "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
 		"MAXMEMORY 1":                      "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"MAXMEMORY 1k":                     "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"MAXDISK 10s":                      "-ERR invalid option: MAXDISK must be a number of bytes, 0 for no limit",
 		"MAXMEMORY x":                      "-ERR invalid option: MAXMEMORY must be a number of bytes, 0 for no limit",
 		"MAXDISK 18446744073709551615":     "-ERR invalid option: MAXDISK must be a number of bytes, 0 for no limit",
 		"WINDOW":                           "-ERR syntax error",

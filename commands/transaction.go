@@ -28,6 +28,7 @@ type transaction struct {
 	size   int
 	solo   bool // a queued command runs at once: EXEC is a batch of its own
 	heavy  bool // a queued command would keep other connections waiting
+	writes bool // a queued command may change the data set
 }
 
 // queued is one command of a transaction.
@@ -47,7 +48,7 @@ func (t *transaction) fail() {
 // returns the reply. A refused EXEC ends it at once.
 func (p *Pipeline) abort(c *Command, text string) string {
 	p.tx.fail()
-	if c == nil || c.Flags&mayWrite == 0 {
+	if c == nil || c.Flags&executes == 0 {
 		return text
 	}
 	p.leaveMulti()
@@ -69,6 +70,7 @@ func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
 	p.tx.size += size
 	if !p.tx.failed {
 		p.tx.queue = append(p.tx.queue, queued{c, copyArgs(args)})
+		p.tx.writes = p.tx.writes || c.Flags&Write != 0
 	}
 	p.tx.solo = p.tx.solo || c.Parse == nil && c.Flags&pure == 0
 	p.tx.heavy = p.tx.heavy || heavy(c, len(args)) || len(p.tx.queue) > maxSharedArgs
@@ -198,7 +200,7 @@ var transactionCommands = []Command{
 		Control: doMulti,
 	},
 	{
-		Name: "exec", Arity: 1, Flags: NoScript | Loading | Stale | SkipSlowlog | immediate | mayWrite, Group: "transactions",
+		Name: "exec", Arity: 1, Flags: NoScript | Loading | Stale | SkipSlowlog | immediate | executes, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "1.2.0", Complexity: "Depends on the commands of the transaction",
 		Summary: "Executes the queued commands as one atomic batch, committed together.",
 		Control: doExec,

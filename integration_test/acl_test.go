@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fbfkv/fbfkv/commands"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -76,6 +77,66 @@ func TestUsersOfClients(t *testing.T) {
 		out, _ := exec.Command("redis-cli", append([]string{"-p", s.port(), "--no-auth-warning"}, strings.Fields(tt.args)...)...).CombinedOutput()
 		if !strings.Contains(string(out), tt.want) {
 			t.Errorf("redis-cli %s prints %q, want %q", tt.args, out, tt.want)
+		}
+	}
+}
+
+// TestCommandsOfRedis asks a real Redis for its commands, with their categories.
+// Rules and rename-command may name every one of them here, and a category has
+// the commands here that it has there.
+func TestCommandsOfRedis(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	theirs := redis.NewClient(&redis.Options{Addr: startRedis(t)})
+	s := startServer(t)
+	ours := redis.NewClient(&redis.Options{Addr: s.address()})
+	defer theirs.Close()
+	defer ours.Close()
+	members := func(c *redis.Client, category string) map[string]bool {
+		names, err := c.Do(ctx, "ACL", "CAT", category).StringSlice()
+		if err != nil {
+			t.Fatalf("ACL CAT %s: %v", category, err)
+		}
+		set := map[string]bool{}
+		for _, name := range names {
+			set[name] = true
+		}
+		return set
+	}
+	categories, err := theirs.Do(ctx, "ACL", "CAT").StringSlice()
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{}
+	for _, category := range categories {
+		here := members(ours, category)
+		for name := range members(theirs, category) {
+			known[name] = true
+			if !here[name] {
+				t.Errorf("@%s lacks %s", category, name)
+			}
+		}
+	}
+	for _, category := range categories {
+		there := members(theirs, category)
+		for name := range members(ours, category) {
+			if known[name] && !there[name] {
+				t.Errorf("@%s has %s, and not in Redis", category, name)
+			}
+		}
+	}
+	if len(known) < 350 {
+		t.Fatalf("Redis has %d commands only", len(known))
+	}
+	for name := range known {
+		if err := ours.Do(ctx, "ACL", "SETUSER", "x", "-"+name).Err(); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(name, "|") {
+			continue
+		}
+		if _, err := commands.Commands.Rename(name, "another-name"); err != nil {
+			t.Errorf("rename-command %s: %v", name, err)
 		}
 	}
 }

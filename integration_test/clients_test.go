@@ -126,6 +126,34 @@ func runClient(t *testing.T, command []string, proto string) {
 	c.want(`"5"`, "GET", "transaction")
 }
 
+// TestClientsScan: clients that keep SCAN's cursor in a double see every key once,
+// whether it has a row or is in memory only.
+func TestClientsScan(t *testing.T) {
+	t.Parallel()
+	command := nodeScript("scan.js")(t)
+	const keys = 10000
+	s := startServer(t)
+	c := s.dial()
+	half := func(from int) {
+		var increments strings.Builder
+		for i := from; i < keys; i += 2 {
+			increments.WriteString(frame("INCR", fmt.Sprint("k", i)))
+		}
+		c.send(increments.String())
+		for i := from; i < keys; i += 2 {
+			c.reply()
+		}
+	}
+	half(0)
+	c.want("+OK", "SAVE")
+	half(1)
+	out, err := exec.Command(command[0], append(command[1:], s.address())...).CombinedOutput()
+	want := fmt.Sprintf("node-redis 4: %[1]d keys, %[1]d different\nioredis: %[1]d keys, %[1]d different\n", keys)
+	if err != nil || string(out) != want {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // loaded returns the sum of the counters of a client's load.
 func (s *server) loaded() int64 {
 	s.t.Helper()

@@ -30,6 +30,8 @@ var normalisers = map[string]func(redis, ours *reply){
 	},
 	// hello: version, server and id in the reply of HELLO.
 	"hello": func(redis, ours *reply) { maskHello(redis); maskHello(ours) },
+	// changes: of INFO only rdb_changes_since_last_save.
+	"changes": func(redis, ours *reply) { onlyChanges(redis); onlyChanges(ours) },
 	// any: the step is there for what it does, such as cleaning up.
 	"any": func(redis, ours *reply) { *redis, *ours = reply{}, reply{} },
 	// type: only the kind of the reply.
@@ -100,6 +102,11 @@ func maskHello(r *reply) {
 			r.elements[i+1].text = "?"
 		}
 	}
+}
+
+// onlyChanges drops all of INFO but rdb_changes_since_last_save.
+func onlyChanges(r *reply) {
+	*r = reply{kind: r.kind, text: regexp.MustCompile(`rdb_changes_since_last_save:\d+`).FindString(r.text)}
 }
 
 // onlyKind drops all but the kind of a reply.

@@ -10,39 +10,44 @@ import (
 	"testing"
 )
 
-// TestDockerfileBuild runs the Dockerfile's build command and expects a program
-// that needs nothing of the system it runs on. It builds everything anew, which
-// takes minutes: that is left to continuous integration.
-func TestDockerfileBuild(t *testing.T) {
+// TestStaticBuild runs the build commands of the Dockerfile and of make build, and
+// expects programs that need nothing of the system they run on. They build everything
+// anew, which takes minutes: that is left to continuous integration.
+func TestStaticBuild(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("FBFKV_CI") == "" {
-		t.Skip("set FBFKV_CI to build the program as the Dockerfile does")
-	}
-	text, err := os.ReadFile("../packaging/docker/Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := regexp.MustCompile(`(?m)^RUN (CGO_ENABLED=0 go build .* -o /out/fbfkv \S+)$`).FindSubmatch(text)
-	if m == nil {
-		t.Fatal("the Dockerfile's go build was not found")
-	}
-	built := filepath.Join(t.TempDir(), "fbfkv")
-	cmd := exec.Command("sh", "-c", strings.Replace(string(m[1]), "/out/fbfkv", built, 1))
-	cmd.Dir = ".."
-	cmd.Env = append(os.Environ(), "VERSION=7.8.9")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%s: %v\n%s", m[1], err, out)
-	}
-	f, err := elf.Open(built)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 || f.Section(".interp") != nil {
-		t.Errorf("it is not static: %v, %v", libraries, err)
-	}
-	if out, err := exec.Command(built, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "fbfkv 7.8.9 ") {
-		t.Errorf("--version: %s, %v", out, err)
+	for file, version := range map[string]string{"../packaging/docker/Dockerfile": "7.8.9", "../Makefile": ""} {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := regexp.MustCompile(`(?m)^(?:RUN |\t)(CGO_ENABLED=0 go build -trimpath .*-ldflags "-s -w.*" -o )(\S+)( \./cmd/fbfkv)$`).FindSubmatch(text)
+		if m == nil {
+			t.Fatalf("%s: a go build that makes a static program, stripped and without paths, was not found", file)
+		}
+		if os.Getenv("FBFKV_CI") == "" {
+			continue
+		}
+		built := filepath.Join(t.TempDir(), "fbfkv")
+		cmd := exec.Command("sh", "-c", string(m[1])+built+string(m[3]))
+		cmd.Dir = ".."
+		cmd.Env = append(os.Environ(), "VERSION="+version)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", m[0], err, out)
+		}
+		f, err := elf.Open(built)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if libraries, err := f.ImportedLibraries(); err != nil || len(libraries) > 0 || f.Section(".interp") != nil {
+			t.Errorf("%s: it is not static: %v, %v", file, libraries, err)
+		}
+		if f.Section(".symtab") != nil || f.Section(".debug_info") != nil || f.Section(".zdebug_info") != nil {
+			t.Errorf("%s: it is not stripped", file)
+		}
+		if out, err := exec.Command(built, "--version").Output(); err != nil || !strings.HasPrefix(string(out), "fbfkv "+version) {
+			t.Errorf("%s: --version: %s, %v", file, out, err)
+		}
 	}
 }
 

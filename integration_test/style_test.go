@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -61,6 +62,9 @@ func checkStyle(t *testing.T, path string) {
 			}
 		}
 	}
+	if !strings.HasSuffix(path, "_test.go") {
+		checkLogKeys(t, files, f)
+	}
 	for _, d := range f.Decls {
 		if function, ok := d.(*ast.FuncDecl); ok {
 			checkFunction(t, files, function, strings.HasSuffix(path, "_test.go"))
@@ -101,4 +105,46 @@ func isPublic(f *ast.FuncDecl) bool {
 	}
 	name, ok := receiver.(*ast.Ident)
 	return ok && name.IsExported()
+}
+
+// logKey is what a key of a log line looks like: a machine reads it.
+var logKey = regexp.MustCompile(`^"[a-z][a-z0-9_]*"$`)
+
+// checkLogKeys checks the keys of everything that a file logs: in Debug, Info, Warn
+// and Error they follow the message, in Log the context and the level too.
+func checkLogKeys(t *testing.T, files *token.FileSet, f *ast.File) {
+	first := map[string]int{"Debug": 1, "Info": 1, "Warn": 1, "Error": 1, "logVerbose": 1, "Log": 3, "With": 0}
+	ast.Inspect(f, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		if !ok {
+			return true
+		}
+		method, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return true
+		}
+		from, ok := first[method.Sel.Name]
+		if !ok || method.Sel.Name != "logVerbose" && !isLogger(method.X) {
+			return true
+		}
+		for i := from; i < len(call.Args); i += 2 {
+			key, ok := call.Args[i].(*ast.BasicLit)
+			if call.Ellipsis == token.NoPos && (!ok || !logKey.MatchString(key.Value)) {
+				t.Errorf("%s: the log's keys are words of a-z, 0-9 and _", files.Position(call.Args[i].Pos()))
+			}
+		}
+		return true
+	})
+}
+
+// isLogger reports whether an expression is a logger, by its name.
+func isLogger(x ast.Expr) bool {
+	name := ""
+	switch x := x.(type) {
+	case *ast.Ident:
+		name = x.Name
+	case *ast.SelectorExpr:
+		name = x.Sel.Name
+	}
+	return name == "slog" || strings.HasSuffix(strings.ToLower(name), "log") || strings.HasSuffix(strings.ToLower(name), "logger")
 }

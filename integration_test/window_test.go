@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -126,6 +127,43 @@ func TestDowntimeDoesNotAge(t *testing.T) {
 	}
 }
 
+// TestPauseDoesNotAge stops the process (SIGSTOP) for twice the window and sends the
+// retries meanwhile, which wait in its sockets: they are recognised when it goes on.
+func TestPauseDoesNotAge(t *testing.T) {
+	t.Parallel()
+	const window, rounds = 3 * time.Second, 2
+	for n := range 3 {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			s := startServer(t)
+			c := s.dial()
+			for _, mode := range []string{"EXACT", "APPROX"} {
+				c.want("+OK", "CTABLE", "CREATE", mode, "PREFIX", mode+":", "MODE", mode,
+					"WINDOW", strconv.FormatInt(window.Milliseconds(), 10), "SKEW", "0")
+			}
+			for round := range rounds {
+				id, want := "op-"+strconv.Itoa(round), strconv.Itoa(round+1)
+				var retries []*rawConn
+				for _, mode := range []string{"EXACT", "APPROX"} {
+					c.want("[:"+want+" :1]", "CINCRBY", mode+":k", id, "1", "WITHSTATUS")
+					retries = append(retries, s.dial())
+				}
+				s.cmd.Process.Signal(syscall.SIGSTOP)
+				for i, mode := range []string{"EXACT", "APPROX"} {
+					retries[i].send(frame("CINCRBY", mode+":k", id, "1", "WITHSTATUS"))
+				}
+				time.Sleep(2 * window)
+				s.cmd.Process.Signal(syscall.SIGCONT)
+				for _, retry := range retries {
+					if got := retry.reply(); got != "[:"+want+" :0]" {
+						t.Errorf("after a pause of %v a retry is answered %s", 2*window, got)
+					}
+				}
+			}
+		})
+	}
+}
+
 // TestStale sends operations whose time is known: one that may have been
 // forgotten is refused (G7), whether the time comes from AT or from the opid,
 // and the older of both counts.
@@ -134,7 +172,7 @@ func TestStale(t *testing.T) {
 	s := startServer(t)
 	c := s.dial()
 	const window, skew = 10000, 500
-	stale := "-STALE operation is older than the window in which its id is remembered"
+	stale := "-STALE operation is older than what the table remembers (WINDOW), so it may have been applied: check the counter; if it must still count, send it with a new opid"
 	future := "-ERR operation time is in the future"
 	for _, idtime := range []string{"NONE", "MS", "UUIDV7"} {
 		c.want("+OK", "CTABLE", "CREATE", idtime, "PREFIX", idtime+":", "IDTIME", idtime,
@@ -161,6 +199,13 @@ func TestStale(t *testing.T) {
 	c.want(":1", "CINCRBY", "UUIDV7:k", id.String(), "1")
 	binary := uuid.Must(uuid.NewV7())
 	c.want(":2", "CINCRBY", "UUIDV7:k", string(binary[:]), "1")
+
+	// Without being told, the server reads the time of a UUIDv7: late retries are refused.
+	c.want("+OK", "CTABLE", "CREATE", "told-nothing", "PREFIX", "told-nothing:", "WINDOW", strconv.Itoa(window))
+	id = uuid.Must(uuid.NewV7())
+	c.want(":1", "CINCRBY", "told-nothing:k", id.String(), "1")
+	c.want(":1", "CINCRBY", "told-nothing:k", id.String(), "1")
+	c.want(stale, "CINCRBY", "told-nothing:k", "018f3c2e-7b1a-7c3d-8000-000000000001", "1")
 
 	// FLUSHALL forgets the ids, and with them whatever happened before it.
 	before := ms(0)

@@ -188,18 +188,19 @@ func finishWAL(fsys vfs.FS, dir string) error {
 	if err != nil || name == "" {
 		return err
 	}
-	return finishLogFile(fsys, fsys.PathJoin(db, name), uint32(num), &walMark{fs: fsys, dir: dir, name: walMarkName}, num)
-}
-
-// finishLogFile ends a copied log file, which carries a stamp, at its last whole
-// record, and writes the mark.
-func finishLogFile(fsys vfs.FS, path string, stamp uint32, mark *walMark, num uint64) error {
-	tail, err := scanWALFile(fsys, path, stamp)
+	path := fsys.PathJoin(db, name)
+	tail, err := scanWALFile(fsys, path, uint32(num))
 	if err != nil {
 		return err
 	}
+	return finishLogFile(path, tail, &walMark{fs: fsys, dir: dir, name: walMarkName}, num)
+}
+
+// finishLogFile ends a copied log file at its last whole record, and writes the
+// mark.
+func finishLogFile(path string, tail walTail, mark *walMark, num uint64) error {
 	if tail.Valid != math.MaxInt64 { // it was not closed in order
-		if err := truncateFile(fsys, path, fsys.PathJoin(mark.dir, fsys.PathBase(path)), tail.Good); err != nil {
+		if err := truncateFile(mark.fs, path, mark.fs.PathJoin(mark.dir, mark.fs.PathBase(path)), tail.Good); err != nil {
 			return err
 		}
 	}
@@ -224,8 +225,16 @@ func (db *DB) copyLog(dir string) error {
 		return err
 	}
 	num := nums[len(nums)-1]
-	mark := walMark{fs: db.fs, dir: dir, name: logMarkName}
-	return finishLogFile(db.fs, db.fs.PathJoin(target, logFileName(num)), db.log.stamp(num), &mark, num)
+	path := db.fs.PathJoin(target, logFileName(num))
+	f, err := db.fs.Open(path)
+	if err != nil {
+		return err
+	}
+	_, tail, err := scanLogFile(f, num, func(int, int64, []byte) {})
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	return finishLogFile(path, tail, &walMark{fs: db.fs, dir: dir, name: logMarkName}, num)
 }
 
 // BackupSize estimates the bytes of a backup, and of the unfinished one at dir
@@ -302,7 +311,7 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 // passing reports whether a file of a data directory belongs to the process that has
 // or had it open: the lock, and what Open would remove.
 func passing(path string) bool {
-	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix) || isScratchRun(path)
+	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

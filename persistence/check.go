@@ -31,6 +31,7 @@ func OpenReadOnly(o Options) (*DB, error) {
 }
 
 func (db *DB) openReadOnly(o Options) error {
+	db.runs.init(db.fs, db.logger, o.openRuns())
 	if _, err := db.fs.Stat(db.dir); err != nil {
 		return err
 	}
@@ -51,13 +52,10 @@ func (db *DB) openReadOnly(o Options) error {
 	if db.meta, err = decodeMeta(b); err != nil {
 		return err
 	}
-	if err := db.refuseOldFormat(); err != nil {
-		return err
-	}
 	if err := checkManifest(db.fs, db.dir); err != nil {
 		return err
 	}
-	if db.recovery, err = inspectWAL(db.fs, db.dir); err != nil {
+	if db.recovery.Unclosed, err = checkWAL(db.fs, db.dir); err != nil {
 		return err
 	}
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
@@ -70,12 +68,9 @@ func (db *DB) openReadOnly(o Options) error {
 	}
 	db.reader = db.pebble
 	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
-	s, err := db.log.scan()
+	s, err := db.log.scan(&db.recovery)
 	if err != nil {
 		return err
-	}
-	if s.recovery.File != "" {
-		db.recovery = s.recovery
 	}
 	return db.overlay(s.batches)
 }

@@ -1,10 +1,6 @@
 package persistence
 
-import (
-	"sync"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-)
+import "sync"
 
 // Runs and snapshots are written, and runs read to be merged, past the page cache.
 // Runs are as large as all other files together, are written once and mostly never
@@ -12,7 +8,7 @@ import (
 // page cache they would take memory from what is read again, and the processor a
 // copy into pages that the system first has to find and clear, which costs many
 // times what handing over a buffer does (BenchmarkPages). Look-ups read through the
-// page cache; what they ask for often is brought there (warmth).
+// page cache.
 
 const (
 	// directAlign is what offsets, lengths and buffers of direct reads and writes
@@ -25,23 +21,6 @@ const (
 // alignDown and alignUp return the next multiple of directAlign.
 func alignDown(n uint64) uint64 { return n &^ (directAlign - 1) }
 func alignUp(n uint64) uint64   { return alignDown(n + directAlign - 1) }
-
-// openDirect opens a file of a run for reading past the page cache; nil if that
-// cannot be, and the file is to be read the usual way.
-func (db *DB) openDirect(path string, size uint64) vfs.File {
-	if db.bufferedIO || size < minDirect {
-		return nil
-	}
-	f, err := db.fs.Open(path)
-	if err != nil {
-		return nil // removed just now, or no descriptor left
-	}
-	if !setDirect(f, true) {
-		_ = f.Close() // nothing was read yet
-		return nil
-	}
-	return f
-}
 
 // takeBuffer returns memory for a read or a write. It begins at a multiple of
 // directAlign, as all allocations of Go's do that are so large.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 	"unsafe"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -96,21 +95,18 @@ func mustHold(t *testing.T, db *DB, r Run, pairs [][2]uint64) {
 }
 
 // TestDirectRun: a large run passes by the page cache when it is written and when
-// it is gone through, a small one does not, and none where the setting says so; all
-// hold what was written.
+// it is gone through, a small one does not; both hold what was written.
 func TestDirectRun(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		records  int
-		buffered bool
-		direct   bool
+		name    string
+		records int
+		direct  bool
 	}{
-		{"large", 60_000, false, true}, // more than one write, and than one read
-		{"small", 5000, false, false},
-		{"buffered", 60_000, true, false},
+		{"large", 60_000, true}, // more than one write, and than one read
+		{"small", 5000, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := openDirect(t, Options{BufferedIO: c.buffered})
+			db := openDirect(t, Options{})
 			pairs := evenly(c.records)
 			r := writeExpected(t, db, pairs)
 			path := db.path(runName, runFileName(r))
@@ -143,22 +139,19 @@ func mustHoldSnapshot(t *testing.T, db *DB, content []byte) {
 }
 
 // TestDirectSnapshot: a large snapshot passes by the page cache when it is written,
-// all but its last page, a small one does not, and none where the setting says so; all
-// hold what was written.
+// all but its last page, a small one does not; all hold what was written.
 func TestDirectSnapshot(t *testing.T) {
 	for _, c := range []struct {
-		name     string
-		bytes    int
-		buffered bool
-		direct   bool
+		name   string
+		bytes  int
+		direct bool
 	}{
-		{"large", 1 << 20, false, true}, // more than one write
-		{"one piece", minDirect + 1, false, true},
-		{"small", minDirect / 2, false, false},
-		{"buffered", 1 << 20, true, false},
+		{"large", 1 << 20, true}, // more than one write
+		{"one piece", minDirect + 1, true},
+		{"small", minDirect / 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			db := openDirect(t, Options{BufferedIO: c.buffered})
+			db := openDirect(t, Options{})
 			content := randomBytes(c.bytes)
 			writeSnapshot(t, db, 0, 1, content)
 			path := db.path(snapshotName, snapshotFile(0, 1))
@@ -240,64 +233,6 @@ func TestDirectRefused(t *testing.T) {
 		t.Errorf("%d direct writes of a snapshot were refused, not 1", refused-2)
 	}
 	mustHoldSnapshot(t, db, content)
-}
-
-// TestWarmRun: the part of a run in which a second look-up finds its record comes
-// into the page cache, and no other.
-func TestWarmRun(t *testing.T) {
-	db := openDirect(t, Options{})
-	pairs := evenly(60_000)
-	r := writeExpected(t, db, pairs)
-	path := db.path(runName, runFileName(r))
-	lookUp(t, db, r, pairs[0][0]+1) // finds nothing
-	lookUp(t, db, r, pairs[0][0]+2)
-	lookUp(t, db, r, pairs[0][0])
-	if inPageCache(t, path, warmPart-1) {
-		t.Error("one record was found, and its part is in the page cache")
-	}
-	lookUp(t, db, r, pairs[1][0])
-	for end := time.Now().Add(10 * time.Second); !inPageCache(t, path, warmPart-1); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("two records were found, and their part is not in the page cache")
-		}
-	}
-	if inPageCache(t, path, 3*warmPart) {
-		t.Error("another part is in the page cache as well")
-	}
-}
-
-// TestAskedRun: a run into which one is merged that look-ups found much in is
-// written through the page cache, one into which others are merged is not.
-func TestAskedRun(t *testing.T) {
-	db := openDirect(t, Options{})
-	pairs := evenly(60_000)
-	run := func(id uint64, merged ...Run) Run {
-		w, err := db.NewRun(Run{Partition: 1, Table: 1, ID: id, Count: 60_000, Bytes: 420_000}, merged...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, p := range pairs {
-			if err := w.Add(p[0], p[1], []byte("value")); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r, err := w.Finish(Run{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	cached := func(r Run) bool { return inPageCache(t, db.path(runName, runFileName(r)), 0) }
-	cold, asked := run(1), run(2)
-	for i := 0; i < len(pairs); i += 100 {
-		lookUp(t, db, asked, pairs[i][0])
-	}
-	if merged := run(3, cold); cached(merged) {
-		t.Error("a run of one that nobody asked for is in the page cache")
-	}
-	if merged := run(4, cold, asked); !cached(merged) {
-		t.Error("a run of one that was asked for is not in the page cache")
-	}
 }
 
 // TestDirectBuffers: direct reads and writes need buffers that begin at a page.

@@ -12,25 +12,24 @@ import (
 const directPiece = 1 << 20
 
 // directWriter writes a new file from its beginning to its end, in large pieces: past
-// the page cache if it may and the file gets large. Who uses it appends to buf. It
+// the page cache once the file gets large. Who uses it appends to buf. It
 // fsyncs nothing. Not safe for concurrent use.
 type directWriter struct {
 	db     *DB
 	f      vfs.File // nil after release
-	past   bool     // may pass by the page cache
-	direct bool     // does
+	direct bool     // past the page cache from here on
 	buf    []byte   // not yet written
 	off    uint64   // of buf in the file
 }
 
-// newDirectWriter creates a file; past: it may pass by the page cache.
-func (db *DB) newDirectWriter(path string, past bool) (directWriter, error) {
+// newDirectWriter creates a file.
+func (db *DB) newDirectWriter(path string) (directWriter, error) {
 	f, err := db.fs.Create(path, writeCategory)
 	if err != nil {
 		return directWriter{}, err
 	}
 	buf := takeBuffer(&db.writeBufs, directPiece)
-	return directWriter{db: db, f: f, past: past && !db.bufferedIO, buf: buf}, nil
+	return directWriter{db: db, f: f, buf: buf}, nil
 }
 
 // size is how many bytes the file has with those that are not yet written.
@@ -68,7 +67,7 @@ func (w *directWriter) write(n int) (err error) {
 		return nil
 	}
 	if w.off == 0 {
-		w.direct = w.past && n >= minDirect && setDirect(w.f, true)
+		w.direct = n >= minDirect && setDirect(w.f, true)
 	}
 	if w.direct {
 		w.direct, err = writeDirect(w.f, w.buf[:n])

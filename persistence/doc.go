@@ -19,7 +19,8 @@
 // for each partition. It is not in Pebble, whose memtables and level 0 would copy
 // each operation two more times only to delete it at the next checkpoint; and
 // its files are used again, since writing into pages and blocks that are there
-// costs a fraction of growing a file.
+// costs a fraction of growing a file. A tag that no client knows tells what is
+// written from what a file held before (logchunk.go).
 //
 // Inside Pebble the first byte of a key says what it is:
 //

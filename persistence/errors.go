@@ -18,6 +18,8 @@ var (
 	ErrInUse = errors.New("data directory is in use")
 	// ErrNewerFormat: a later release wrote the data directory.
 	ErrNewerFormat = errors.New("data directory has a newer format")
+	// ErrOldFormat: the data directory is older than the first release.
+	ErrOldFormat = errors.New("it was written by a development version before 0.1 and cannot be opened")
 	// ErrNotADataDirectory: the directory holds files, but no META of ours.
 	ErrNotADataDirectory = errors.New("not a data directory")
 	// ErrUnwritable: the data directory cannot be created or written.

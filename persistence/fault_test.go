@@ -206,7 +206,9 @@ func TestPebbleRotationFault(t *testing.T) {
 func TestLogRotationFault(t *testing.T) {
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"fsync":  inLog(errorfs.OpFileSyncData),
-		"create": inLog(errorfs.OpCreate, errorfs.OpReuseForWrite),
+		"create": on("/"+logName+"/", errorfs.OpCreate),
+		"header": on("/"+logName+"/", errorfs.OpFileSync),
+		"rename": on("/"+logName+"/", errorfs.OpRename),
 	} {
 		t.Run(name, func(t *testing.T) {
 			mem, f := vfs.NewCrashableMem(), &fault{}

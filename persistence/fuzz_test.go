@@ -16,12 +16,13 @@ import (
 func FuzzMeta(f *testing.F) {
 	f.Add(Meta{Format: format, Partitions: 16, Seed: 1}.encode())
 	f.Add([]byte(metaOf(metaMagic + "\nformat 9\n")))
+	f.Add([]byte(metaOf(metaMagicOld + "\nformat 4\n")))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		m, err := decodeMeta(b)
 		switch {
 		case err == nil && !bytes.Equal(m.encode(), b):
 			t.Fatalf("%q is accepted as %+v", b, m)
-		case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat):
+		case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrOldFormat):
 			t.Fatal(err)
 		}
 	})
@@ -50,11 +51,8 @@ func FuzzRunFile(f *testing.F) {
 	x := newRunIndex(1)
 	x.setEnd(0, uint64(len(block)))
 	index := x.appendTo(nil)
-	footer := runFooter{version: runFileVersion, run: r, blocks: 1, index: uint64(len(block)), sum: crc32.Checksum(index, castagnoli)}
+	footer := runFooter{run: r, blocks: 1, index: uint64(len(block)), sum: crc32.Checksum(index, castagnoli)}
 	f.Add(footer.appendTo(append(append([]byte(nil), block...), index...)))
-	old := binary.BigEndian.AppendUint64([]byte{0, 0, 0, 0, 0, 0, 0, 7}, footer.index)
-	footer.version, footer.sum = 1, crc32.Checksum(old, castagnoli)
-	f.Add(footer.appendTo(append(append([]byte(nil), block...), old...)))
 	f.Add(footer.appendTo(nil))
 	f.Add(block)
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -8,7 +8,6 @@ import (
 // endian, so that byte order is numeric order.
 const (
 	kindRun   = 'e' // runs of EXACT records
-	kindLog   = 'l' // op log, up to format 2
 	kindRow   = 'r' // rows
 	kindState = 's' // one value per partition
 )
@@ -23,8 +22,7 @@ const (
 	runPartitionSize = 1 + 2 // of a run's prefix: kind and partition
 )
 
-// runHeader follows the prefix in the key of a run's header row. Format 1 kept
-// the entries beside it, under 1.
+// runHeader follows the prefix in the key of a run's header row.
 const runHeader = 0x02
 
 // hashMask keeps the 48 bits of a hash that a row's position has room for.

@@ -1,16 +1,16 @@
 package persistence
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 const (
-	// recycledSuffix ends the names of log files that are to be used again.
+	// recycledSuffix ends the names of log files that are to be used (again).
 	recycledSuffix = ".recycle"
 	// maxRecycled is how many of them are kept.
 	maxRecycled = 8
@@ -42,11 +42,12 @@ func (s *segment) obsolete(lows []uint64) bool {
 
 // nextFile is the file that will follow the one being written.
 type nextFile struct {
-	num  uint64
-	file vfs.File // nil until it is ready
+	header logHeader
+	file   vfs.File // nil until it is ready
 }
 
-func logFileName(num uint64) string { return fmt.Sprintf("%06d.log", num) }
+func logFileName(num uint64) string  { return fmt.Sprintf("%06d.log", num) }
+func recycledName(num uint64) string { return fmt.Sprintf("%06d%s", num, recycledSuffix) }
 
 func (l *opLog) path(name string) string { return l.fs.PathJoin(l.dir, name) }
 
@@ -71,49 +72,66 @@ func (l *opLog) turn() {
 	n := l.next
 	l.next = nil
 	if l.finish() == nil {
-		l.begin(n.file, n.num)
+		l.begin(n)
 	}
 }
 
 // prepare creates the next file beside the writer, and fsyncs this one, so that
 // little is left to be fsynced while commits wait.
 func (l *opLog) prepare() {
-	n := &nextFile{num: l.current.num + 1}
-	old := ""
+	n, num, old := new(nextFile), l.current.num+1, ""
 	if last := len(l.recycled) - 1; last >= 0 {
 		old, l.recycled = l.recycled[last], l.recycled[:last]
 	}
 	l.next = n
 	current := l.file
 	l.preparing.Go(func() {
-		f, err := l.create(n.num, old)
+		next, err := l.create(num, old)
 		if err != nil {
 			_ = l.sync.fail("create a file of the op log", err)
 			return
 		}
 		_ = current.fsync() // its failure is sticky
 		l.mu.Lock()
-		n.file = f
+		*n = next
 		l.mu.Unlock()
 	})
 }
 
-// create makes a log file, out of a recycled one if a name is given, and its
-// name durable: what is written to it can then not be lost with it.
-func (l *opLog) create(num uint64, recycled string) (f vfs.File, err error) {
-	path := l.path(logFileName(num))
+// create makes a log file, out of a recycled one if a name is given. First its
+// header is made durable, then its name: so a file that has the name has the
+// header, and what is written to it cannot be lost with it.
+func (l *opLog) create(num uint64, recycled string) (n nextFile, err error) {
+	if n.header, err = newLogHeader(num); err != nil {
+		return n, err
+	}
+	path, f := l.path(logFileName(num)), vfs.File(nil)
+	aside := l.path(cmp.Or(recycled, recycledName(num)))
 	if recycled != "" {
-		f, err = l.fs.ReuseForWrite(l.path(recycled), path, writeCategory)
+		f, err = l.fs.OpenReadWrite(aside, writeCategory)
 	} else {
-		f, err = l.fs.Create(path, writeCategory)
+		f, err = l.fs.Create(aside, writeCategory)
 	}
 	if err != nil {
-		return nil, err
+		return n, err
+	}
+	_, err = f.WriteAt(n.header.appendTo(nil), 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return n, err
+	}
+	if err = l.fs.Rename(aside, path); err != nil {
+		return n, err
+	}
+	if n.file, err = l.fs.OpenReadWrite(path, writeCategory); err != nil {
+		return n, err
 	}
 	if err := syncDir(l.fs, l.dir); err != nil {
-		return nil, errors.Join(err, f.Close())
+		return n, errors.Join(err, n.file.Close())
 	}
-	return f, nil
+	return n, nil
 }
 
 // fillAhead is how many bytes of zeros a new file gets ahead of its records.
@@ -139,21 +157,23 @@ func (l *opLog) fill(n int) error {
 	return nil
 }
 
-// begin makes a new, empty file the one that is written. The lock is held.
-func (l *opLog) begin(f vfs.File, num uint64) {
-	l.file = l.sync.begin(f, num)
-	l.pos, l.filled = 0, 0
-	if info, err := f.Stat(); err == nil { // a recycled file has blocks
+// begin makes a new, empty file the one that is written. Its header is written
+// once more, with the first record. The lock is held.
+func (l *opLog) begin(n *nextFile) {
+	l.file = l.sync.begin(n.file, n.header.num)
+	l.header, l.buf = n.header, n.header.appendTo(l.buf)
+	l.pos, l.filled = logHeaderSize, 0
+	if info, err := n.file.Stat(); err == nil { // a recycled file has blocks
 		l.filled = info.Size()
 	}
-	l.current = newSegment(num, len(l.lows))
+	l.current = newSegment(n.header.num, len(l.lows))
 }
 
 // finish writes what was appended, ends the file by a trailer and closes it,
 // which fsyncs it under every policy: only the newest file can have an unsynced
 // tail. The lock is held.
 func (l *opLog) finish() error {
-	l.buf = appendTrailer(l.buf, l.pos, l.stamp(l.current.num))
+	l.buf = l.header.appendTrailer(l.buf, l.pos, l.file.synced.Load())
 	if _, err := l.file.Write(l.buf); err != nil {
 		return err
 	}
@@ -212,7 +232,7 @@ func (l *opLog) recycle(num uint64) error {
 	if !keep {
 		return errors.Join(removeIfExists(l.fs, l.path(name)), syncDir(l.fs, l.dir))
 	}
-	free := strings.TrimSuffix(name, ".log") + recycledSuffix
+	free := recycledName(num)
 	if err := l.fs.Rename(l.path(name), l.path(free)); err != nil {
 		return err
 	}

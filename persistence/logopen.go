@@ -1,7 +1,6 @@
 package persistence
 
 import (
-	"bufio"
 	"errors"
 	"math"
 	"slices"
@@ -26,28 +25,44 @@ type deferredBatch struct {
 
 // scannedLog is what the files of the op log hold.
 type scannedLog struct {
-	files    []scannedFile // ascending
-	mark     walPosition
-	batches  []deferredBatch
-	recovery Recovery
+	files   []scannedFile // ascending
+	mark    walPosition
+	batches []deferredBatch
+}
+
+// Recovery says what Open found that a crash had left.
+type Recovery struct {
+	// File is the path of the op log's file that was cut; empty when none was.
+	File string
+	// CutAt is where, in bytes.
+	CutAt int64
+	// LostBytes is how much written but never fsynced log lay after the cut.
+	// Only a power loss under Everysec or No causes it.
+	LostBytes int64
+	// Unclosed names older WAL files, relative to the data directory, that do not
+	// end as a log that was closed in order; empty if all do. After a crash during a start there
+	// may be one, whose content is in sstables by then; but if the op log turns
+	// out to have a gap, this is where to look.
+	Unclosed string
 }
 
 type scannedFile struct {
 	segment
-	tail walTail
+	header logHeader
+	tail   walTail
 }
 
 func (f *scannedFile) closed() bool { return f.tail.Valid == math.MaxInt64 }
 
 // empty reports whether nothing was ever written to the file under its number.
 func (f *scannedFile) empty() bool {
-	return !f.closed() && f.tail.Good == 0 && f.tail.Valid == 0 && f.tail.Stray == 0
+	return f.tail.Valid == logHeaderSize && f.tail.Stray == 0
 }
 
 // scan reads all files of the log, indexes their records and says where the log
-// ends. It changes nothing. Refused is what an orderly server, or a crash of it,
+// ends; r gets what is to be cut. It changes nothing. Refused is what an orderly server, or a crash of it,
 // cannot leave: a file that is missing, or one that ends before it was durable.
-func (l *opLog) scan() (scannedLog, error) {
+func (l *opLog) scan(r *Recovery) (scannedLog, error) {
 	var s scannedLog
 	nums, err := l.list()
 	if err != nil {
@@ -72,11 +87,11 @@ func (l *opLog) scan() (scannedLog, error) {
 	for n := len(s.files); n > 0 && s.files[n-1].empty() && s.files[n-1].num > mark.File; n-- {
 		s.files = s.files[:n-1]
 	}
-	return s, s.judge(marked)
+	return s, s.judge(marked, r)
 }
 
 // judge compares what was found with what the mark says was durable.
-func (s *scannedLog) judge(marked bool) error {
+func (s *scannedLog) judge(marked bool, r *Recovery) error {
 	for i := range max(len(s.files)-1, 0) {
 		if f := &s.files[i]; !f.closed() {
 			return corruptf("%s of the op log ends at byte %d without having been closed", logFileName(f.num), f.tail.Valid)
@@ -107,8 +122,8 @@ func (s *scannedLog) judge(marked bool) error {
 			logFileName(newest.num), newest.tail.Valid, durable)
 	}
 	if newest.tail.Stray > 0 && !newest.closed() {
-		s.recovery = Recovery{File: logName + "/" + logFileName(newest.num), CutAt: newest.tail.Good,
-			LostBytes: newest.tail.Stray - newest.tail.Good}
+		r.File, r.CutAt = logName+"/"+logFileName(newest.num), newest.tail.Good
+		r.LostBytes = newest.tail.Stray - r.CutAt
 	}
 	return nil
 }
@@ -136,9 +151,8 @@ func (l *opLog) scanFile(num uint64, s *scannedLog) (scannedFile, error) {
 		return out, err
 	}
 	ix := logIndexer{l: l, s: s, file: &out}
-	t := walTail{Bad: -1}
-	err = t.scan(bufio.NewReaderSize(f, 1<<20), l.stamp(num), ix.chunk)
-	out.tail, out.size = t, t.Good
+	out.header, out.tail, err = scanLogFile(f, num, ix.chunk)
+	out.size = out.tail.Good
 	if err == nil {
 		err = ix.err
 	}
@@ -152,20 +166,18 @@ type logIndexer struct {
 	file    *scannedFile
 	payload []byte
 	begin   int64 // offset of the payload's first byte in the file
-	whole   bool  // the record's first chunk was seen
 	err     error
 }
 
 // chunk takes one valid chunk.
 func (ix *logIndexer) chunk(position int, at int64, payload []byte) {
 	if position == chunkFull || position == chunkFirst {
-		ix.payload, ix.begin, ix.whole = ix.payload[:0], at, true
+		ix.payload, ix.begin = ix.payload[:0], at
 	}
 	ix.payload = append(ix.payload, payload...)
-	if position != chunkFull && position != chunkLast || !ix.whole || ix.err != nil {
+	if position != chunkFull && position != chunkLast || ix.err != nil {
 		return
 	}
-	ix.whole = false
 	end := recordEnd{ix.file.num, at + int64(len(payload))}
 	ix.err = parseSections(ix.payload, func(sec section) error {
 		if sec.kind == sectionPebble {
@@ -206,11 +218,11 @@ func (l *opLog) open(s scannedLog) error {
 	if err := l.removeSpare(num); err != nil {
 		return wrap("remove a spare file of the op log", err)
 	}
-	f, err := l.create(num, "")
+	n, err := l.create(num, "")
 	if err != nil {
 		return wrap("create a file of the op log", err)
 	}
-	l.begin(f, num)
+	l.begin(&n)
 	return nil
 }
 
@@ -220,7 +232,7 @@ func (l *opLog) endFile(f *scannedFile) error {
 	if err != nil {
 		return err
 	}
-	_, err = out.WriteAt(appendTrailer(nil, f.tail.Good, l.stamp(f.num)), f.tail.Good)
+	_, err = out.WriteAt(f.header.appendTrailer(nil, f.tail.Good, 0), f.tail.Good)
 	if err == nil {
 		err = out.Sync()
 	}

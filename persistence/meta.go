@@ -21,19 +21,17 @@ type Meta struct {
 }
 
 // format is the layout that this code reads and writes.
-const format = 4
-
-// formatOpLogFiles is the first format whose op log is not in Pebble.
-const formatOpLogFiles = 3
+const format = 1
 
 // META is text, so that a person can read it: one line for the magic, one
 // "name value" line for each field in this order, and a checksum line, which
 // is the CRC-32C of all bytes before it. Later formats keep the magic, the
-// format line and the checksum line.
+// format line and the checksum line. Development versions had another magic.
 const (
-	metaName    = "META"
-	metaMagic   = "fbfkv data directory"
-	metaMaxSize = 4096
+	metaName     = "META"
+	metaMagic    = "fbfkv store"
+	metaMagicOld = "fbfkv data directory"
+	metaMaxSize  = 4096
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -53,7 +51,8 @@ func (m Meta) encode() []byte {
 	return fmt.Appendf(b, "checksum %08x\n", crc32.Checksum(b, castagnoli))
 }
 
-// decodeMeta reads the bytes of a META file: ErrCorrupt, or ErrNewerFormat.
+// decodeMeta reads the bytes of a META file: ErrCorrupt, ErrNewerFormat or
+// ErrOldFormat.
 func decodeMeta(b []byte) (Meta, error) {
 	if len(b) > metaMaxSize {
 		return Meta{}, corruptf("%s is longer than a page", metaName)
@@ -63,6 +62,9 @@ func decodeMeta(b []byte) (Meta, error) {
 		return Meta{}, corruptf("%s does not match its checksum", metaName)
 	}
 	lines := strings.Split(string(b[:end]), "\n")
+	if lines[0] == metaMagicOld {
+		return Meta{}, ErrOldFormat
+	}
 	if len(lines) < 2 || lines[0] != metaMagic {
 		return Meta{}, corruptf("%s has no magic line", metaName)
 	}
@@ -74,7 +76,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	if m.Format > format {
 		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format, format)
 	}
-	if m.Format < 1 || len(lines) != 5 {
+	if m.Format != format || len(lines) != 5 {
 		return Meta{}, corruptf("%s has format %d with %d lines", metaName, m.Format, len(lines))
 	}
 	if m.Partitions, err = metaField(lines[2], "partitions", 10); err != nil {

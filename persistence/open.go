@@ -51,11 +51,10 @@ type DB struct {
 	recovery Recovery
 	runs     runFiles
 	readOnly bool
-	// bufferedIO is Options.BufferedIO; writeBufs are directWriters': *[]byte.
-	bufferedIO bool
-	writeBufs  sync.Pool
-	failed     atomic.Pointer[error]
-	closed     atomic.Bool
+	// writeBufs are directWriters': *[]byte.
+	writeBufs sync.Pool
+	failed    atomic.Pointer[error]
+	closed    atomic.Bool
 }
 
 // Open opens a data directory, creating it when it is missing or empty.
@@ -66,7 +65,7 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, bufferedIO: o.BufferedIO}
+	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop}
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
@@ -74,6 +73,7 @@ func Open(o Options) (*DB, error) {
 }
 
 func (db *DB) open(o Options) error {
+	db.runs.init(db.fs, db.logger, o.openRuns())
 	if err := db.checkOurs(); err != nil {
 		return err
 	}
@@ -100,9 +100,6 @@ func (db *DB) open(o Options) error {
 	if err := db.openLog(o); err != nil {
 		return err
 	}
-	if err := db.upgrade(o); err != nil {
-		return err
-	}
 	if err := db.SetFsync(o.Fsync); err != nil {
 		return err
 	}
@@ -114,39 +111,18 @@ func (db *DB) open(o Options) error {
 // openLog opens the op log, for which Pebble must be open.
 func (db *DB) openLog(o Options) error {
 	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
-	if db.meta.Format < formatOpLogFiles {
-		// What lies there is of a conversion that was interrupted.
-		if err := errors.Join(db.removeAll(logName), removeIfExists(db.fs, db.path(logMarkName))); err != nil {
-			return err
-		}
-	}
-	s, err := db.log.scan()
+	s, err := db.log.scan(&db.recovery)
 	if err != nil {
 		return err
 	}
-	if s.recovery.File != "" {
-		db.recovery = s.recovery
+	if r := db.recovery; r.File != "" {
 		db.logger.Warn("the op log's unsynced tail was damaged by the crash and was cut",
-			"file", s.recovery.File, "at", s.recovery.CutAt, "lost_bytes", s.recovery.LostBytes)
+			"file", r.File, "at", r.CutAt, "lost_bytes", r.LostBytes)
 	}
 	if err := db.log.open(s); err != nil {
 		return err
 	}
 	return db.catchUp(s.batches)
-}
-
-// removeAll removes the files in a directory of ours.
-func (db *DB) removeAll(dir string) error {
-	names, err := db.fs.List(db.path(dir))
-	if err != nil {
-		return wrap("list "+dir, err)
-	}
-	for _, name := range names {
-		if err := db.fs.RemoveAll(db.path(dir, name)); err != nil {
-			return wrap("empty "+dir, err)
-		}
-	}
-	return syncDir(db.fs, db.path(dir))
 }
 
 // path joins names to the data directory.
@@ -245,7 +221,7 @@ func (db *DB) explain(err error) error {
 	case errors.Is(err, ErrNewerFormat):
 		advice = "a later release wrote it; use that release"
 	case errors.Is(err, ErrOldFormat):
-		advice = "start the server on it once, which converts it"
+		advice = "start with an empty directory"
 	case errors.Is(err, ErrNotADataDirectory):
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrCorrupt):

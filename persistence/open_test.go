@@ -45,6 +45,9 @@ func TestRefusals(t *testing.T) {
 		{"newer format", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			put(t, mem, "data", metaName, metaOf(metaMagic+"\nformat 99\nwhatever comes\n"))
 		}, ErrNewerFormat, "a later release wrote it; use that release"},
+		{"older than the first release", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+			put(t, mem, "data", metaName, metaOf("fbfkv data directory\nformat 4\npartitions 16\nseed 8f3b0c5d1e2a4967\n"))
+		}, ErrOldFormat, "it was written by a development version before 0.1 and cannot be opened; start with an empty directory"},
 		{"foreign", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			put(t, mem, "data", "thesis.tex", "")
 		}, ErrNotADataDirectory, "it holds thesis.tex but no META; choose an empty or a new directory"},

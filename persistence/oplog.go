@@ -30,7 +30,6 @@ type opLog struct {
 	fs    vfs.FS
 	dir   string
 	size  int64 // at which a file is followed by the next
-	salt  uint32
 	sync  syncer
 	index [][]logPosition // by partition: what Open found; nil after EndRecovery
 
@@ -43,8 +42,9 @@ type opLog struct {
 	written  uint64    // the place up to which wait returns
 
 	file      *syncedFile
-	pos       int64 // where in file the next record begins
-	filled    int64 // the leader's: up to where file has blocks
+	header    logHeader // of file
+	pos       int64     // where in file the next record begins
+	filled    int64     // the leader's: up to where file has blocks
 	current   segment
 	closed    []segment // older files, ascending
 	lows      []uint64  // by partition: below it records are obsolete
@@ -56,7 +56,7 @@ type opLog struct {
 // newOpLog returns the log of a directory, which is not open yet.
 func newOpLog(o Options, dir, markDir string, meta Meta) *opLog {
 	l := &opLog{
-		fs: o.FS, dir: dir, size: o.LogFileSize, salt: uint32(meta.Seed) ^ uint32(meta.Seed>>32),
+		fs: o.FS, dir: dir, size: o.LogFileSize,
 		sync: syncer{
 			what: "the op log", now: o.Now, logger: o.Logger,
 			mark: walMark{fs: o.FS, dir: markDir, name: logMarkName},
@@ -67,11 +67,6 @@ func newOpLog(o Options, dir, markDir string, meta Meta) *opLog {
 	l.flushed.L = &l.mu
 	return l
 }
-
-// stamp is what a file's chunks carry as the log number. It is salted, since a
-// recycled file still holds bytes that clients chose: whoever could foretell the
-// number could place there what looks like records behind the log's end.
-func (l *opLog) stamp(num uint64) uint32 { return l.salt + uint32(num) }
 
 // recordEnd is where in which file a record ends.
 type recordEnd struct {
@@ -93,7 +88,7 @@ func (l *opLog) append(payload []byte, n int) (place uint64, end recordEnd, err 
 		return 0, recordEnd{}, err
 	}
 	before := len(l.buf)
-	l.buf = appendRecord(l.buf, l.pos, l.stamp(l.current.num), l.file.synced.Load(), payload)
+	l.buf = l.header.appendRecord(l.buf, l.pos, l.file.synced.Load(), payload)
 	l.pos += int64(len(l.buf) - before)
 	l.appended += uint64(len(l.buf) - before)
 	l.current.noteAll(payload[:n])

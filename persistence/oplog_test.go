@@ -23,15 +23,15 @@ func TestRecordsAcrossBlocks(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.LogFileSize = 1 << 30
 	db := mustOpen(t, o)
-	sizes := []int{0, 1, walBlock - walSyncHeader - opsHeader, walBlock - 2*walSyncHeader, walBlock, 3*walBlock + 7}
-	for rest := 0; rest <= 2*(walSyncHeader+opsHeader); rest++ { // what a record leaves of its block
-		sizes = append(sizes, walBlock-int(db.log.pos%walBlock)-rest, rng.IntN(100))
+	sizes := []int{0, 1, logBlock - logChunkHeader - opsHeader, logBlock - 2*logChunkHeader, logBlock, 3*logBlock + 7}
+	for rest := 0; rest <= 2*(logChunkHeader+opsHeader); rest++ { // what a record leaves of its block
+		sizes = append(sizes, logBlock-int(db.log.pos%logBlock)-rest, rng.IntN(100))
 	}
 	want := make(map[uint64][]byte)
 	for i, size := range sizes {
 		// The place decides, not the list: fill up to the block's last bytes.
 		if i > 6 && i%2 == 1 {
-			size = walBlock - int(db.log.pos%walBlock) - walSyncHeader - opsHeader - (i-7)/2
+			size = logBlock - int(db.log.pos%logBlock) - logChunkHeader - opsHeader - (i-7)/2
 		}
 		record := noise[rng.IntN(1<<16):][:max(size, 0)]
 		want[uint64(i+1)] = record
@@ -169,12 +169,23 @@ func TestFileOfTwoNames(t *testing.T) {
 	last := fillLogs(t, db, 0, 4)
 	mustClose(t, db)
 	path := func(name string) string { return filepath.Join(o.Dir, "log", name) }
-	newest, next := logFileName(db.log.current.num), logFileName(db.log.current.num+1)
-	if err := os.Remove(path(next)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	num := db.log.current.num + 1
+	if err := os.Remove(path(logFileName(num))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"000001.recycle", "000007.recycle", next} {
-		if err := os.Link(path(newest), path(name)); err != nil {
+	old, err := os.ReadFile(path(logFileName(1)))
+	if err == nil {
+		err = os.WriteFile(path("000001.recycle"), old, 0o644)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := db.log.create(num, "000001.recycle")
+	if err := errors.Join(err, next.file.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"000001.recycle", "000007.recycle"} {
+		if err := os.Link(path(logFileName(num)), path(name)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -84,10 +84,9 @@ type Options struct {
 	// LogFileSize is the size in bytes at which a file of the op log is followed
 	// by the next one, default 32 MiB.
 	LogFileSize int64
-	// BufferedIO makes runs and snapshots be written, and runs be read to be merged,
-	// through the page cache instead of past it (O_DIRECT), for disks on which that
-	// is better.
-	BufferedIO bool
+	// OpenFiles is how many files may be open at a time, about (openfiles.go); at least
+	// MinOpenFiles, default MaxOpenFiles.
+	OpenFiles int
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger
@@ -126,6 +125,10 @@ func (o Options) withDefaults() (Options, error) {
 	if o.LogFileSize <= 0 {
 		o.LogFileSize = DefaultLogFileSize
 	}
+	if o.OpenFiles == 0 {
+		o.OpenFiles = MaxOpenFiles
+	}
+	o.OpenFiles = max(o.OpenFiles, MinOpenFiles)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -18,23 +18,18 @@ import (
 const rowBloomBits = 10
 
 // openPebble opens Pebble, after it has compared its files with the marks that
-// say how far they were durable. Up to format 2 the op log was in Pebble and
-// appendfsync held for its WAL, of which a crash may have damaged the tail.
+// say how far they were durable.
 func (db *DB) openPebble(o Options) error {
 	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.manifest.mark = walMark{fs: db.fs, dir: db.dir, name: manifestMarkName}
 	if err := checkManifest(db.fs, db.dir); err != nil {
 		return err
 	}
-	recovery, err := recoverWAL(db.fs, db.dir)
+	unclosed, err := checkWAL(db.fs, db.dir)
 	if err != nil {
 		return err
 	}
-	db.recovery = recovery
-	if recovery.LostBytes > 0 {
-		db.logger.Warn("the WAL's unsynced tail was damaged by the crash and was cut",
-			"file", recovery.File, "at", recovery.CutAt, "lost_bytes", recovery.LostBytes)
-	}
+	db.recovery.Unclosed = unclosed
 	names, err := db.fs.List(db.path(pebbleName))
 	if err != nil {
 		return wrap("list Pebble's files", err)
@@ -100,10 +95,9 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: 4,
 		L0StopWritesThreshold:       100,
-		// Rows are written in bulk and mostly overwrite others; look-ups of many
-		// do not come here (NewScratchRun). What counts is how often compactions
-		// write a row again: so they begin late, and below level 0 there is only
-		// one level up to a gigabyte.
+		// Rows are written in bulk and mostly overwrite others. What counts is how
+		// often compactions write a row again: so they begin late, and below level 0
+		// there is only one level up to a gigabyte.
 		L0CompactionThreshold: 16,
 		LBaseMaxBytes:         1 << 30,
 		// A second compaction helps while checkpoints write rows; the server has
@@ -111,7 +105,7 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		CompactionConcurrencyRange: func() (int, int) { return 1, 2 },
 		// Flushed counters give their space back soon.
 		FlushDelayDeleteRange: 5 * time.Second,
-		MaxOpenFiles:          1000,
+		MaxOpenFiles:          o.openTables() + pebblesOthers,
 		Logger:                l,
 		EventListener:         l.events(),
 	}

@@ -5,13 +5,12 @@ import (
 	"hash/crc32"
 )
 
-// Run describes a sorted, immutable run of entries, mostly EXACT's records, a file of
+// Run describes a sorted, immutable run of entries, EXACT's records, a file of
 // its own (runfile.go): what it covers is the caller's, Count and Bytes are filled
 // when it is written. The run belongs to the data directory once its header row is
-// committed; a file without one is removed at Open, such as those of scratch runs.
+// committed; a file without one is removed at Open.
 type Run struct {
-	// Partition, Table and ID identify the run. An ID is never used
-	// again, of a scratch run not by the same process.
+	// Partition, Table and ID identify the run. An ID is never used again.
 	Partition uint16
 	Table     uint32
 	ID        uint64

@@ -1,10 +1,8 @@
 package persistence
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io/fs"
 	"math"
 	"math/rand/v2"
@@ -430,79 +428,6 @@ func TestRunBlocks(t *testing.T) {
 	}); err != nil || seen != n {
 		t.Fatal(seen, err)
 	}
-}
-
-// TestRunVersion1 looks entries up in a run as earlier releases wrote it, and
-// goes through it.
-func TestRunVersion1(t *testing.T) {
-	fsys := vfs.NewMem()
-	o := testOptions(fsys)
-	db := mustOpen(t, o)
-	var pairs [][2]uint64
-	for i := range uint64(2000) {
-		hash := i << 40
-		if i >= 500 && i < 1000 {
-			hash = 500 << 40 // goes on over several blocks
-		}
-		pairs = append(pairs, [2]uint64{hash, i})
-	}
-	r, empty := writeRun(t, db, Run{ID: 1}, pairs...), writeRun(t, db, Run{ID: 2})
-	path, emptyPath := db.path(runName, runFileName(r)), db.path(runName, runFileName(empty))
-	mustClose(t, db)
-	for path, file := range map[string][]byte{path: version1(r, pairs), emptyPath: version1(empty, nil)} {
-		if err := writeFile(fsys, o.FS.PathDir(path), o.FS.PathBase(path), file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	db = mustOpen(t, o)
-	defer mustClose(t, db)
-	for i := range uint64(2000) {
-		want := fmt.Sprintf("%d=v%d ", i, i)
-		if i >= 500 && i < 1000 {
-			want = ""
-			if i == 500 {
-				for seq := i; seq < 1000; seq++ {
-					want += fmt.Sprintf("%d=v%d ", seq, seq)
-				}
-			}
-		}
-		expect(t, "found", lookUp(t, db, r, i<<40), want)
-	}
-	expect(t, "in an empty run", lookUp(t, db, empty, 5), "")
-	n := uint64(0)
-	if err := db.ScanRun(r, func(_, seq uint64, _ []byte) error {
-		expect(t, "scanned", seq, n)
-		n++
-		return nil
-	}); err != nil || n != 2000 {
-		t.Fatal(n, err)
-	}
-}
-
-// version1 is the file of a run with the entries of pairs, in version 1.
-func version1(r Run, pairs [][2]uint64) (b []byte) {
-	var index []byte
-	begin, blocks := 0, uint64(0)
-	seal := func() {
-		b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b[begin:], castagnoli))
-		index = binary.BigEndian.AppendUint64(index, uint64(len(b)))
-		begin = len(b)
-	}
-	for _, p := range pairs {
-		if len(b)-begin > 4000 {
-			seal()
-		}
-		if len(b) == begin {
-			index = binary.BigEndian.AppendUint64(index, p[0])
-			blocks++
-		}
-		b = appendRunRecord(b, p[0], p[1], fmt.Appendf(nil, "v%d", p[1]))
-	}
-	if len(b) > begin {
-		seal()
-	}
-	f := runFooter{version: 1, run: r, blocks: blocks, index: uint64(len(b)), sum: crc32.Checksum(index, castagnoli)}
-	return f.appendTo(append(b, index...))
 }
 
 // TestRunDamage changes each byte of a run's file and cuts it at each length:

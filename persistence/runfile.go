@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"strings"
 )
 
 // A run file holds records in blocks, then an index of the blocks, then a
@@ -13,7 +12,7 @@ import (
 // in it is ever changed.
 const (
 	runMagic       = "fbfkvrun"
-	runFileVersion = 2
+	runFileVersion = 1
 	// runBlockSize is how large blocks are on average. A look-up reads one:
 	// copying it out of the page cache, its checksum and the search are what
 	// grows with it, the index in memory, 2.25 bytes a block, what grows without.
@@ -30,31 +29,14 @@ func runFileName(r Run) string {
 	return fmt.Sprintf("p%04d-t%010d-%020d.run", r.Partition, r.Table, r.ID)
 }
 
-// isScratchRun reports whether a name is that of a scratch run's file.
-func isScratchRun(name string) bool {
-	return strings.HasSuffix(name, runSuffix) && strings.Contains(name, scratchMark)
-}
-
-var scratchMark = fmt.Sprintf("-t%010d-", uint32(scratchTable))
-
 // decodeRunIndex reads a file's index. size is the length of the part of the
 // file that holds the blocks.
-func decodeRunIndex(b []byte, version uint16, size uint64) (runIndex, error) {
-	entry := runIndexEntryOf(version)
-	x := newRunIndex(len(b) / entry)
-	if version == 1 {
-		x.first = make([]uint64, x.n)
-	}
+func decodeRunIndex(b []byte, size uint64) (runIndex, error) {
+	x := newRunIndex(len(b) / runIndexEntry)
 	var at uint64
 	for i := range x.n {
-		e, end := b[i*entry:(i+1)*entry], uint64(0)
-		if version == 1 {
-			x.first[i], end = binary.BigEndian.Uint64(e), binary.BigEndian.Uint64(e[8:])
-		} else {
-			end = decodeRunIndexEntry(e)
-		}
-		if end > size || end < at+runBlockSum+1 && (end != at || version == 1) ||
-			version == 1 && i > 0 && x.first[i] < x.first[i-1] {
+		end := decodeRunIndexEntry(b[i*runIndexEntry:])
+		if end > size || end < at+runBlockSum+1 && end != at {
 			return runIndex{}, corruptf("the run's index is out of order")
 		}
 		x.setEnd(i, end)
@@ -66,28 +48,18 @@ func decodeRunIndex(b []byte, version uint16, size uint64) (runIndex, error) {
 	return x, nil
 }
 
-// runIndexEntryOf is the size of an entry of the index in a file: in version 1
-// the first hash and the end are 8 bytes each.
-func runIndexEntryOf(version uint16) int {
-	if version == 1 {
-		return 8 + 8
-	}
-	return runIndexEntry
-}
-
 // runFooter is the end of a run file.
 type runFooter struct {
-	version uint16
-	run     Run    // Partition, Table, ID, Count and Bytes
-	blocks  uint64 // how many
-	index   uint64 // where the index begins
-	sum     uint32 // CRC of the index
+	run    Run    // Partition, Table, ID, Count and Bytes
+	blocks uint64 // how many
+	index  uint64 // where the index begins
+	sum    uint32 // CRC of the index
 }
 
 func (f runFooter) appendTo(b []byte) []byte {
 	at := len(b)
 	b = append(b, runMagic...)
-	b = binary.BigEndian.AppendUint16(b, f.version)
+	b = binary.BigEndian.AppendUint16(b, runFileVersion)
 	b = binary.BigEndian.AppendUint16(b, f.run.Partition)
 	b = binary.BigEndian.AppendUint32(b, f.run.Table)
 	for _, v := range [...]uint64{f.run.ID, f.run.Count, f.run.Bytes, f.blocks, f.index} {
@@ -106,21 +78,19 @@ func decodeRunFooter(b []byte, size int64) (f runFooter, err error) {
 	if crc32.Checksum(b[:sum], castagnoli) != binary.BigEndian.Uint32(b[sum:]) {
 		return f, corruptf("the run's footer does not match its checksum")
 	}
-	version := binary.BigEndian.Uint16(b[8:])
-	if version < 1 || version > runFileVersion {
+	if version := binary.BigEndian.Uint16(b[8:]); version != runFileVersion {
 		return f, corruptf("a run of version %d", version)
 	}
 	u64 := func(i int) uint64 { return binary.BigEndian.Uint64(b[16+8*i:]) }
 	f = runFooter{
-		version: version,
 		run: Run{
 			Partition: binary.BigEndian.Uint16(b[10:]), Table: binary.BigEndian.Uint32(b[12:]),
 			ID: u64(0), Count: u64(1), Bytes: u64(2),
 		},
 		blocks: u64(3), index: u64(4), sum: binary.BigEndian.Uint32(b[56:]),
 	}
-	rest, entry := uint64(size)-runFooterSize, uint64(runIndexEntryOf(version))
-	if f.index > rest || f.blocks != (rest-f.index)/entry || f.index+f.blocks*entry != rest {
+	rest := uint64(size) - runFooterSize
+	if f.index > rest || f.blocks != (rest-f.index)/runIndexEntry || f.index+f.blocks*runIndexEntry != rest {
 		return f, corruptf("the run's footer does not fit its size of %d bytes", size)
 	}
 	return f, nil
@@ -145,14 +115,14 @@ func readRunIndex(f io.ReaderAt, size int64, want Run) (runIndex, error) {
 		got.Count != want.Count || got.Bytes != want.Bytes {
 		return runIndex{}, corruptf("the run is not the one that its header row names")
 	}
-	b = make([]byte, int(footer.blocks)*runIndexEntryOf(footer.version))
+	b = make([]byte, int(footer.blocks)*runIndexEntry)
 	if err := readAt(f, b, footer.index); err != nil {
 		return runIndex{}, err
 	}
 	if crc32.Checksum(b, castagnoli) != footer.sum {
 		return runIndex{}, corruptf("the run's index does not match its checksum")
 	}
-	return decodeRunIndex(b, footer.version, footer.index)
+	return decodeRunIndex(b, footer.index)
 }
 
 // readAt fills b; the end of the file is damage.

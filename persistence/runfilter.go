@@ -22,17 +22,13 @@ const (
 
 // newRunFilter makes a filter for about n records.
 func newRunFilter(n uint64) runFilter {
-	if n <= smallRun {
-		return newRunFilterOf(n, smallCellRecords)
-	}
-	return newRunFilterOf(n, largeCellRecords)
-}
-
-func newRunFilterOf(n, cellRecords uint64) runFilter {
-	if n == 0 {
+	switch {
+	case n == 0:
 		return nil
+	case n <= smallRun:
+		return make(runFilter, n/smallCellRecords+1)
 	}
-	return make(runFilter, n/cellRecords+1)
+	return make(runFilter, n/largeCellRecords+1)
 }
 
 // cell returns the cell of a hash and its bits there.

@@ -3,7 +3,6 @@ package persistence
 import (
 	"encoding/binary"
 	"math/bits"
-	"sort"
 )
 
 // runIndex tells where the blocks of a run are. A block holds the records of an
@@ -17,9 +16,6 @@ type runIndex struct {
 	low   []uint16
 	// wide has the ends themselves, should a group be too long for low.
 	wide []uint64
-	// first is, in a file of version 1, the first hash of each block. There
-	// the records of one hash may go on in the blocks that follow.
-	first []uint64
 }
 
 // indexGroup is how many blocks have a base of their own: 16 KB of a usual run, so
@@ -71,9 +67,6 @@ func (x *runIndex) size() uint64 {
 	return x.end(x.n - 1)
 }
 
-// memory is how many bytes the index takes.
-func (x *runIndex) memory() int { return 8*(len(x.bases)+len(x.wide)+len(x.first)) + 2*len(x.low) }
-
 // span returns where block i lies in the file.
 func (x *runIndex) span(i int) (from, to uint64) {
 	if i > 0 {
@@ -97,27 +90,20 @@ func decodeRunIndexEntry(b []byte) uint64 {
 	return uint64(b[0])<<32 | uint64(binary.BigEndian.Uint32(b[1:]))
 }
 
-// block is the number of the block that holds a hash, in a file of version 2.
+// block is the number of the block that holds a hash.
 func (x *runIndex) block(hash uint64) int {
 	hi, _ := bits.Mul64(hash, uint64(x.n))
 	return int(hi)
 }
 
-// find returns the blocks from..to-1 that can hold records with that hash.
+// find returns the blocks from..to-1 that can hold records with that hash: one, or
+// none.
 func (x *runIndex) find(hash uint64) (from, to int) {
-	if x.first == nil {
-		if from = x.block(hash); from == x.n {
-			return 0, 0 // an empty run
-		}
-		if begin, end := x.span(from); begin == end {
-			return from, from
-		}
-		return from, from + 1
+	if from = x.block(hash); from == x.n {
+		return 0, 0 // an empty run
 	}
-	i := sort.Search(len(x.first), func(i int) bool { return x.first[i] >= hash })
-	from = max(i-1, 0)
-	for to = from; to < x.n && x.first[to] <= hash; {
-		to++
+	if begin, end := x.span(from); begin == end {
+		return from, from
 	}
-	return from, to
+	return from, from + 1
 }

@@ -41,13 +41,13 @@ func TestRunIndex(t *testing.T) {
 				ends[i] = at
 				x.setEnd(i, at)
 			}
-			decoded, err := decodeRunIndex(x.appendTo(nil), runFileVersion, at)
+			decoded, err := decodeRunIndex(x.appendTo(nil), at)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, x := range []runIndex{x, decoded} {
-				if (x.wide != nil) != test.wide || !test.wide && x.memory() > 2*test.blocks+8*(test.blocks/indexGroup+1) {
-					t.Fatalf("%d bytes for %d blocks, wide: %v", x.memory(), test.blocks, x.wide != nil)
+				if (x.wide != nil) != test.wide || !test.wide && (len(x.low) != test.blocks || len(x.bases) > test.blocks/indexGroup+1) {
+					t.Fatalf("%d and %d numbers for %d blocks, wide: %v", len(x.low), len(x.bases), test.blocks, x.wide != nil)
 				}
 				from := uint64(0)
 				for i, end := range ends {

@@ -2,10 +2,10 @@ package persistence
 
 import (
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"syscall"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // MayHave reports whether memory leaves it open that the run has entries with that
@@ -24,71 +24,25 @@ func (db *DB) MayHave(r Run, hash uint64) bool {
 // nearly all cases.
 func (db *DB) LookUp(r Run, hash uint64, found *Entries) error {
 	found.reset()
-	file, f, err := db.useRun(r)
+	file, err := db.useRun(r)
 	if err != nil || file == nil {
 		return err
 	}
-	defer db.leaveRun(file, f)
+	defer db.runs.release(file)
 	if !file.filter.mayHave(hash) {
 		return nil
 	}
-	if err := file.lookUp(f, hash, found); err != nil {
+	f, err := db.runs.read(&file.cached)
+	if err != nil {
+		return wrap("open a run", err)
+	}
+	defer db.runs.done(&file.cached)
+	from, to := file.index.find(hash)
+	if err := found.read(f, &file.index, from, to, hash); err != nil {
 		return wrap(db.inDir(file.path), err)
 	}
 	return nil
 }
-
-func (r *runFile) lookUp(f vfs.File, hash uint64, found *Entries) error {
-	from, to := r.index.find(hash)
-	if err := found.read(f, &r.index, from, to, hash); err != nil {
-		return err
-	}
-	if found.waiting = found.Next(); found.waiting {
-		off, _ := r.index.span(from)
-		r.warm(f, off)
-	}
-	return nil
-}
-
-// RunReader is a run in use: its file stays, also when the run is removed, until
-// Close. LookUp may be called by several goroutines at a time.
-type RunReader struct {
-	Run  Run
-	db   *DB
-	file *runFile
-	f    vfs.File
-}
-
-// ReadRun returns a reader of a run that was not removed.
-func (db *DB) ReadRun(r Run) (*RunReader, error) {
-	file, f, err := db.useRun(r)
-	if err == nil && file == nil {
-		err = errRunGone(r)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return &RunReader{Run: r, db: db, file: file, f: f}, nil
-}
-
-// MayHave reports whether the run's filter, if it has one, leaves it open that there
-// are entries with that hash.
-func (r *RunReader) MayHave(hash uint64) bool { return r.file.filter.mayHave(hash) }
-
-// LookUp is DB.LookUp, but for the filter, which MayHave asks.
-func (r *RunReader) LookUp(hash uint64, found *Entries) error {
-	found.reset()
-	if err := r.file.lookUp(r.f, hash, found); err != nil {
-		return wrap(r.db.inDir(r.file.path), err)
-	}
-	return nil
-}
-
-// Memory is how many bytes of memory the run takes: its index and its filter.
-func (r *RunReader) Memory() int { return r.file.index.memory() + 16*len(r.file.filter) }
-
-// Close ends the use of the run.
-func (r *RunReader) Close() { r.db.leaveRun(r.file, r.f) }
 
 // Entries are what LookUp found. Its memory serves one look-up after another. Not
 // safe for concurrent use.
@@ -101,12 +55,10 @@ type Entries struct {
 	hash   uint64
 	buf    []byte   // blocks as they are in the file
 	blocks [][]byte // the records of each
-	// waiting: Seq and Value are what the next call of Next is to go to.
-	waiting bool
-	err     error
+	err    error
 }
 
-func (e *Entries) reset() { e.blocks, e.waiting, e.err = e.blocks[:0], false, nil }
+func (e *Entries) reset() { e.blocks, e.err = e.blocks[:0], nil }
 
 // maxKeptEntries is how much memory Entries keep.
 const maxKeptEntries = 64 << 10
@@ -139,10 +91,6 @@ func (e *Entries) read(f io.ReaderAt, index *runIndex, from, to int, hash uint64
 
 // Next goes to the next entry; false at the end, or when Err tells why not.
 func (e *Entries) Next() bool {
-	if e.waiting {
-		e.waiting = false
-		return true
-	}
 	for len(e.blocks) > 0 {
 		block := &e.blocks[0]
 		for len(*block) > 0 {
@@ -177,17 +125,17 @@ const runReadSize = 256 << 10
 // RunIterator goes through a run from its lowest hash to its highest. Not safe
 // for concurrent use.
 type RunIterator struct {
-	db    *DB
-	run   Run
-	file  *runFile
-	f     vfs.File // nil after Close
-	past  vfs.File // the same file past the page cache; nil: it is read through f
-	raw   []byte   // memory of buf
-	buf   []byte   // blocks read ahead, from offset off
-	off   uint64
-	next  int    // block to be read
-	block []byte // the present one
-	count uint64
+	db     *DB
+	run    Run
+	file   *runFile
+	closed bool
+	direct bool   // it reads past the page cache
+	raw    []byte // memory of buf
+	buf    []byte // blocks read ahead, from offset off
+	off    uint64
+	next   int    // block to be read
+	block  []byte // the present one
+	count  uint64
 
 	hash, seq uint64     // of the last entry
 	entries   []RunEntry // what Next returned last
@@ -202,18 +150,15 @@ type RunEntry struct {
 
 // IterateRun returns an iterator before the run's first entry.
 func (db *DB) IterateRun(r Run) (*RunIterator, error) {
-	file, f, err := db.useRun(r)
+	file, err := db.useRun(r)
 	if err != nil {
 		return nil, err
 	}
 	if file == nil {
-		return nil, errRunGone(r)
+		return nil, fmt.Errorf("run %s: %w", runFileName(r), fs.ErrNotExist)
 	}
-	var past vfs.File
-	if !file.scratch && !file.warmth.asked() {
-		past = db.openDirect(file.path, file.index.size())
-	}
-	return &RunIterator{db: db, run: r, file: file, f: f, past: past, raw: db.runs.readBuffer()}, nil
+	direct := file.index.size() >= minDirect
+	return &RunIterator{db: db, run: r, file: file, direct: direct, raw: db.runs.readBuffer()}, nil
 }
 
 // Next returns the entries that follow, those of a block, so that what it costs
@@ -271,38 +216,51 @@ func (it *RunIterator) readAhead(from uint64) error {
 		i++
 	}
 	to := index.end(i - 1)
-	if it.past != nil {
-		begin, end := alignDown(from), alignUp(to)
-		it.raw = grow(it.raw, int(end-begin))
-		it.buf, it.off = it.raw[from-begin:to-begin], from
-		n, err := it.past.ReadAt(it.raw, int64(begin))
-		if n >= int(to-begin) {
-			return nil // what is missing, if anything, is behind the end of the file
-		}
-		if !errors.Is(err, syscall.EINVAL) && err != io.EOF {
+	if it.direct {
+		done, err := it.readDirect(from, to)
+		if done || err != nil {
 			return err
 		}
-		it.closePast() // a file system that refuses
+		it.direct = false // a file system that refuses
 	}
+	f, err := it.db.runs.read(&it.file.cached)
+	if err != nil {
+		return wrap("open a run", err)
+	}
+	defer it.db.runs.done(&it.file.cached)
 	it.raw = grow(it.raw, int(to-from))
 	it.buf, it.off = it.raw, from
-	return readAt(it.f, it.buf, from)
+	return readAt(f, it.buf, from)
 }
 
-func (it *RunIterator) closePast() {
-	if it.past != nil {
-		_ = it.past.Close() // it was only read
-		it.past = nil
+// readDirect reads from..to-1 past the page cache; done is false if that is not
+// supported.
+func (it *RunIterator) readDirect(from, to uint64) (done bool, err error) {
+	f, err := it.db.runs.read(&it.file.direct)
+	if err != nil {
+		return false, nil // what is wrong with the file the usual way tells
 	}
+	defer it.db.runs.done(&it.file.direct)
+	begin, end := alignDown(from), alignUp(to)
+	it.raw = grow(it.raw, int(end-begin))
+	it.buf, it.off = it.raw[from-begin:to-begin], from
+	n, err := f.ReadAt(it.raw, int64(begin))
+	if n >= int(to-begin) {
+		return true, nil // what is missing, if anything, is behind the end of the file
+	}
+	if errors.Is(err, syscall.EINVAL) || err == io.EOF {
+		return false, nil
+	}
+	return false, err
 }
 
 // Close ends the iterator and returns the error that stopped it, if any.
 func (it *RunIterator) Close() error {
-	if it.f != nil {
-		it.db.leaveRun(it.file, it.f)
-		it.closePast()
+	if !it.closed {
+		it.db.runs.endDirect(it.file)
+		it.db.runs.release(it.file)
 		it.db.runs.recycle(it.raw)
-		it.f, it.raw, it.buf = nil, nil, nil
+		it.closed, it.raw, it.buf = true, nil, nil
 	}
 	return wrap(it.db.inDir(it.file.path), it.err)
 }

@@ -2,8 +2,8 @@ package persistence
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,18 +11,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// MaxOpenRuns is how many run files stay open. Beyond it a file that was there when the
-// process began is opened for each use, so that many partitions do not use up the
-// process's descriptors.
-const MaxOpenRuns = 1024
-
-// runFiles are the run files that this process knows.
+// runFiles are the run files that this process knows; runhandles.go says which of them
+// are open.
 type runFiles struct {
-	mu    sync.RWMutex
-	files map[runID]*runFile
-	open  atomic.Int32
-	// readBufs are RunIterators': *[]byte.
-	readBufs sync.Pool
+	fs     vfs.FS
+	logger *slog.Logger
+	most   int // files open at a time
+
+	mu       sync.RWMutex
+	files    map[runID]*runFile
+	open     int          // files, with those that are about to be
+	unsynced int          // of the files known
+	ring     []*runHandle // the open ones
+	hand     int          // in ring; it goes round to find the coldest
+	waiting  atomic.Int32 // who waits for idle, or may be about to
+	idle     *sync.Cond   // on mu: nobody reads through some handle any more
+	readBufs sync.Pool    // RunIterators': *[]byte
+}
+
+func (rs *runFiles) init(fs vfs.FS, logger *slog.Logger, most int) {
+	rs.fs, rs.logger, rs.most = fs, logger, most
+	rs.files = make(map[runID]*runFile)
+	rs.idle = sync.NewCond(&rs.mu)
 }
 
 type runID struct {
@@ -33,86 +43,99 @@ type runID struct {
 
 func (r Run) key() runID { return runID{r.Partition, r.Table, r.ID} }
 
-// runFile is one of them. Its file is closed when nobody uses it any more.
+// runFile is one of them.
 type runFile struct {
-	path     string
-	f        vfs.File // nil: to be opened for each use
-	index    runIndex
-	filter   runFilter
-	warmth   warmth
-	unsynced bool // only its publisher asks
-	scratch  bool // NewScratchRun's: it stays in the page cache
-	refs     atomic.Int32
+	path   string
+	index  runIndex
+	filter runFilter
+	// cached reads through the page cache, direct past it.
+	cached, direct runHandle
+	unnamed        bool         // its name may not be durable; only its publisher asks
+	unsynced       bool         // nor its content; guarded by runFiles.mu
+	users          atomic.Int32 // runFiles.files is one while it has the file
+	removed        atomic.Bool  // the last user deletes the file
+}
+
+func newRunFile(path string, index runIndex) *runFile {
+	f := &runFile{path: path, index: index}
+	f.cached.file, f.direct.file, f.direct.direct = f, f, true
+	return f
 }
 
 // readBuffer returns memory for a RunIterator, recycle takes it back.
 func (rs *runFiles) readBuffer() []byte { return takeBuffer(&rs.readBufs, runReadSize+2*directAlign) }
 func (rs *runFiles) recycle(b []byte)   { recycleBuffer(&rs.readBufs, b, runReadSize) }
 
-// OpenRuns is how many run files are open.
-func (db *DB) OpenRuns() int { return int(db.runs.open.Load()) }
-
-// add makes a run known.
-func (rs *runFiles) add(r Run, f *runFile) {
-	f.refs.Store(1)
-	if f.f != nil {
-		rs.open.Add(1)
-	}
+// add makes a run known, whose file is open; room for that was reserved.
+func (rs *runFiles) add(r Run, file *runFile, f vfs.File) {
+	file.users.Store(1)
 	rs.mu.Lock()
 	defer rs.mu.Unlock()
-	if rs.files == nil {
-		rs.files = make(map[runID]*runFile)
+	rs.files[r.key()] = file
+	rs.keep(&file.cached, f)
+	if file.unsynced {
+		rs.unsynced++
 	}
-	rs.files[r.key()] = f
 }
 
-// acquire returns a run's file for use until release, nil if it is not known.
+// acquire returns a run's file for use until release, nil if it is not known. The file
+// stays meanwhile, also when the run is removed.
 func (rs *runFiles) acquire(r Run) *runFile {
 	rs.mu.RLock()
 	defer rs.mu.RUnlock()
 	f := rs.files[r.key()]
 	if f != nil {
-		f.refs.Add(1)
+		f.users.Add(1)
 	}
 	return f
 }
 
-// known reports whether a run has not been forgotten.
-func (rs *runFiles) known(r Run) bool {
-	rs.mu.RLock()
-	defer rs.mu.RUnlock()
-	return rs.files[r.key()] != nil
-}
-
 func (rs *runFiles) release(f *runFile) {
-	if f.refs.Add(-1) == 0 && f.f != nil {
-		rs.open.Add(-1)
-		// It was only read, or fsynced before: closing cannot lose anything.
-		_ = f.f.Close()
+	if f.users.Add(-1) > 0 {
+		return
+	}
+	rs.mu.Lock()
+	rs.closeIdle(&f.cached)
+	rs.closeIdle(&f.direct)
+	rs.synced(f)
+	rs.mu.Unlock()
+	if f.removed.Load() {
+		rs.remove(f.path)
 	}
 }
 
-// forget makes a run unknown; who uses it still can.
-func (rs *runFiles) forget(id runID) {
+// synced notes that a file needs no fsync, or none any more. rs.mu is held.
+func (rs *runFiles) synced(f *runFile) {
+	if f.unsynced {
+		f.unsynced = false
+		rs.unsynced--
+	}
+}
+
+// remove deletes a run's file.
+func (rs *runFiles) remove(path string) {
+	if err := removeIfExists(rs.fs, path); err != nil {
+		rs.logger.Warn("an old run could not be removed; the next start will", "run", rs.fs.PathBase(path), "error", err)
+	}
+}
+
+// forget makes a run unknown; who uses it still can. It returns nil if it was not known.
+func (rs *runFiles) forget(id runID) *runFile {
 	rs.mu.Lock()
+	defer rs.mu.Unlock()
 	f := rs.files[id]
 	delete(rs.files, id)
-	rs.mu.Unlock()
-	if f != nil {
-		rs.release(f)
-	}
+	return f
 }
 
 // close forgets all runs.
 func (rs *runFiles) close() {
 	rs.mu.Lock()
-	ids := make([]runID, 0, len(rs.files))
-	for id := range rs.files {
-		ids = append(ids, id)
-	}
+	files := rs.files
+	rs.files = make(map[runID]*runFile)
 	rs.mu.Unlock()
-	for _, id := range ids {
-		rs.forget(id)
+	for _, f := range files {
+		rs.release(f)
 	}
 }
 
@@ -149,7 +172,7 @@ func (db *DB) openRuns() error {
 // loadRun reads the index of a published run and makes the run known.
 func (db *DB) loadRun(r Run) error {
 	path := db.path(runName, runFileName(r))
-	f, err := db.fs.Open(path, vfs.RandomReadsOption)
+	f, err := db.runs.reserve(func() (vfs.File, error) { return db.fs.Open(path, vfs.RandomReadsOption) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return corruptf("%s is missing", db.inDir(path))
 	}
@@ -162,15 +185,12 @@ func (db *DB) loadRun(r Run) error {
 		index, err = readRunIndex(f, info.Size(), r)
 	}
 	if err != nil {
-		return errors.Join(wrap(db.inDir(path), err), f.Close())
+		err = errors.Join(wrap(db.inDir(path), err), f.Close())
+		db.runs.unreserve()
+		return err
 	}
-	file := &runFile{path: path, f: f, index: index, warmth: newWarmth(index.size())}
-	if db.runs.open.Load() >= MaxOpenRuns {
-		file.f = nil
-		err = f.Close()
-	}
-	db.runs.add(r, file)
-	return err
+	db.runs.add(r, newRunFile(path, index), f)
+	return nil
 }
 
 // inDir returns a path relative to the data directory, for messages.
@@ -178,55 +198,32 @@ func (db *DB) inDir(path string) string {
 	return db.fs.PathJoin(runName, db.fs.PathBase(path))
 }
 
-// useRun returns a run's file, open, for use until leaveRun; both are nil for a
-// run that was removed.
-func (db *DB) useRun(r Run) (file *runFile, f vfs.File, err error) {
+// useRun returns a run's file for use until runs.release; nil for a run that was
+// removed.
+func (db *DB) useRun(r Run) (*runFile, error) {
 	if db.closed.Load() {
-		return nil, nil, ErrClosed
+		return nil, ErrClosed
 	}
-	file = db.runs.acquire(r)
+	file := db.runs.acquire(r)
 	if file == nil && db.readOnly {
 		if err := db.loadRun(r); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		file = db.runs.acquire(r)
 	}
-	if file == nil {
-		return nil, nil, nil
-	}
-	if file.f != nil {
-		return file, file.f, nil
-	}
-	f, err = db.fs.Open(file.path, vfs.RandomReadsOption)
-	if err != nil {
-		db.runs.release(file)
-		if errors.Is(err, fs.ErrNotExist) && !db.runs.known(r) {
-			return nil, nil, nil // removed just now
-		}
-		return nil, nil, wrap("open a run", err)
-	}
-	return file, f, nil
-}
-
-// leaveRun ends the use of what useRun returned.
-func (db *DB) leaveRun(file *runFile, f vfs.File) {
-	if file.f == nil {
-		_ = f.Close() // it was only read
-	}
-	db.runs.release(file)
+	return file, nil
 }
 
 // RemoveRuns deletes the files of runs that are not published, or whose header
-// rows are durably gone. Look-ups under way finish. What cannot be removed now
-// the next Open removes.
+// rows are durably gone, those in use when that ends. What cannot be removed the
+// next Open removes.
 func (db *DB) RemoveRuns(runs []Run) {
 	for _, r := range runs {
-		db.runs.forget(r.key())
-		if err := removeIfExists(db.fs, db.path(runName, runFileName(r))); err != nil {
-			db.logger.Warn("an old run could not be removed; the next start will", "run", runFileName(r), "error", err)
+		if f := db.runs.forget(r.key()); f != nil {
+			f.removed.Store(true)
+			db.runs.release(f)
+		} else {
+			db.runs.remove(db.path(runName, runFileName(r)))
 		}
 	}
 }
-
-// errRunGone: a run that must be there is not known.
-func errRunGone(r Run) error { return fmt.Errorf("run %s: %w", runFileName(r), fs.ErrNotExist) }

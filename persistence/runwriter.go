@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"math"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
@@ -21,47 +22,24 @@ type RunWriter struct {
 	filter runFilter
 
 	hash, seq uint64 // of the last entry
-	scratch   bool   // NewScratchRun's
 	err       error  // sticky
 }
 
 // NewRun begins a run; only its Partition, Table and ID matter yet, and Count
 // and Bytes: they are how much is expected, which the size of blocks and thus the
-// time of look-ups depends on. merged are the runs that go into it, if any: it is
-// written past the page cache unless look-ups found much in one of them.
-func (db *DB) NewRun(r Run, merged ...Run) (*RunWriter, error) {
-	return db.newRun(r, newRunFilter(r.Count), !db.anyAsked(merged))
-}
-
-// scratchTable is the table of scratch runs, which is not the id of any.
-const scratchTable = math.MaxUint32
-
-// NewScratchRun begins a run that is never published: it serves this process's
-// look-ups, which ask for all of it, and so belongs in the page cache; the next
-// Open removes what is left of it. Its Table does not matter, its ID has not been
-// used by this process. filtered: it has a filter in memory, 1.3 bytes an entry,
-// whatever its size. Otherwise it is as NewRun.
-func (db *DB) NewScratchRun(r Run, filtered bool) (*RunWriter, error) {
-	r.Table = scratchTable
-	var filter runFilter
-	if filtered {
-		filter = newRunFilterOf(r.Count, smallCellRecords)
-	}
-	w, err := db.newRun(r, filter, false)
-	if err == nil {
-		w.scratch = true
-	}
-	return w, err
-}
-
-func (db *DB) newRun(r Run, filter runFilter, past bool) (*RunWriter, error) {
+// time of look-ups depends on.
+func (db *DB) NewRun(r Run) (*RunWriter, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	blocks := 1 + (r.Bytes+r.Count*minRunRecord)/runBlockSize
+	filter, blocks := newRunFilter(r.Count), 1+(r.Bytes+r.Count*minRunRecord)/runBlockSize
 	r.Count, r.Bytes = 0, 0
 	path := db.path(runName, runFileName(r))
-	out, err := db.newDirectWriter(path, past)
+	var out directWriter
+	_, err := db.runs.reserve(func() (f vfs.File, err error) {
+		out, err = db.newDirectWriter(path)
+		return out.f, err
+	})
 	if err != nil {
 		return nil, wrap("create a run", err)
 	}
@@ -124,7 +102,7 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 	index, at := w.size(), len(w.buf)
 	w.buf = w.index.appendTo(w.buf)
 	footer := runFooter{
-		version: runFileVersion, run: w.run,
+		run:    w.run,
 		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),
 	}
 	w.buf = footer.appendTo(w.buf)
@@ -133,11 +111,17 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 		return Run{}, w.err
 	}
 	w.run.FirstSeq, w.run.LastSeq, w.run.FirstTime, w.run.LastTime = last.FirstSeq, last.LastSeq, last.FirstTime, last.LastTime
-	file := &runFile{f: w.release(), path: w.path, index: w.index, filter: w.filter, unsynced: true, scratch: w.scratch}
-	if !w.scratch {
-		file.warmth = newWarmth(index)
+	file := newRunFile(w.path, w.index)
+	file.filter, file.unnamed, file.unsynced = w.filter, true, true
+	if w.db.runs.manyUnsynced() {
+		if err := w.f.Sync(); err != nil {
+			w.err = w.db.fail(wrap("fsync a run", err))
+			w.Abort()
+			return Run{}, w.err
+		}
+		file.unsynced = false
 	}
-	w.db.runs.add(w.run, file)
+	w.db.runs.add(w.run, file, w.release())
 	return w.run, nil
 }
 
@@ -147,6 +131,7 @@ func (w *RunWriter) Abort() {
 		return
 	}
 	err := errors.Join(w.release().Close(), removeIfExists(w.db.fs, w.path))
+	w.db.runs.unreserve()
 	w.err = errors.Join(w.err, ErrClosed)
 	if err != nil {
 		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path, "error", err)
@@ -173,22 +158,20 @@ func (b *Batch) PublishRuns(runs []Run) error {
 
 // syncRuns fsyncs the runs that have not been, and their names.
 func (db *DB) syncRuns(runs []Run) error {
-	synced := false
+	unnamed := false
 	for _, r := range runs {
 		f := db.runs.acquire(r)
 		if f == nil {
 			return fmt.Errorf("publish run %d: %w", r.ID, ErrClosed)
 		}
-		if f.unsynced {
-			if err := f.f.Sync(); err != nil {
-				db.runs.release(f)
-				return db.fail(wrap("fsync a run", err))
-			}
-			f.unsynced, synced = false, true
-		}
+		err := db.runs.sync(f)
+		unnamed, f.unnamed = unnamed || f.unnamed, false
 		db.runs.release(f)
+		if err != nil {
+			return db.fail(wrap("fsync a run", err))
+		}
 	}
-	if !synced {
+	if !unnamed {
 		return nil
 	}
 	KillPoint("run-synced")

@@ -25,7 +25,7 @@ func (db *DB) CreateSnapshot(partition uint16, seq uint64) (*SnapshotWriter, err
 		return nil, ErrClosed
 	}
 	path := db.path(snapshotName, snapshotFile(partition, seq))
-	out, err := db.newDirectWriter(path+tmpSuffix, true)
+	out, err := db.newDirectWriter(path + tmpSuffix)
 	if err != nil {
 		return nil, wrap("create a snapshot", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -48,6 +49,10 @@ func TestScanWAL(t *testing.T) {
 		{"torn record", [][]byte{full, first, middle}, walTail{Good: n, Bad: -1, Valid: n + 2*f}},
 		{"bad in a record", [][]byte{full, first, rotten, full},
 			walTail{Good: n, Bad: n + f, Valid: n + f, Stray: n + f + int64(len(rotten)) + n, Synced: 99}},
+		{"a last part without a first", [][]byte{full, last, full}, walTail{Good: n, Bad: n, Valid: n, Stray: 3 * n, Synced: 99}},
+		{"a middle part without a first", [][]byte{middle, last, full}, walTail{Bad: 0, Stray: f + 2*n, Synced: 99}},
+		{"a record inside another", [][]byte{full, first, full, last},
+			walTail{Good: n, Bad: n + f, Valid: n + f, Stray: 3*n + f, Synced: 99}},
 		{"recycled file", [][]byte{full, other, full}, walTail{Good: n, Bad: n, Valid: n}},
 		{"lost pages", [][]byte{padded, full}, walTail{Good: n, Bad: n, Valid: n, Stray: walBlock + n, Synced: 99}},
 	} {
@@ -133,5 +138,40 @@ func TestMarkerOrder(t *testing.T) {
 	}
 	if err := m.Remove("d/marker.old"); err == nil || !has("marker.new") {
 		t.Fatal("the old marker may go before the new one", err)
+	}
+}
+
+// TestPebbleWALIsNew: Pebble's WAL goes on in new files only. What an old one
+// holds, clients chose, and the numbers by which Pebble tells its own chunks are
+// easily guessed.
+func TestPebbleWALIsNew(t *testing.T) {
+	mem := vfs.NewMem()
+	var reused, created atomic.Int64
+	o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if _, ok := walNumber(mem.PathBase(op.Path)); !ok || mem.PathDir(op.Path) != "data/db" {
+			return nil
+		}
+		switch op.Kind {
+		case errorfs.OpCreate:
+			created.Add(1)
+		case errorfs.OpReuseForWrite:
+			reused.Add(1)
+		}
+		return nil
+	})))
+	o.MemTableSize = 64 << 10
+	db := mustOpen(t, o)
+	for i := range uint64(20) {
+		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{Hash: i, Key: []byte("k")}, noise[:40<<10]) })
+		if err := db.pebble.Flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustClose(t, db)
+	if reused.Load() > 0 || created.Load() < 10 {
+		t.Fatalf("%d WAL files were used again, %d are new", reused.Load(), created.Load())
+	}
+	if names, err := mem.List("data/db"); err != nil || len(slices.DeleteFunc(names, func(name string) bool { _, ok := walNumber(name); return !ok })) > 8 {
+		t.Fatal("old WAL files stay:", names, err)
 	}
 }

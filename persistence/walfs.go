@@ -47,10 +47,14 @@ func (w *walFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, e
 	return w.wrap(name, f, err)
 }
 
-// ReuseForWrite implements vfs.FS; Pebble recycles WAL files with it.
+// ReuseForWrite implements vfs.FS. Pebble would write a WAL over the bytes of an
+// older one, which clients chose, and tells the two by numbers that are easily
+// guessed; so the file is a new one.
 func (w *walFS) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCategory) (vfs.File, error) {
-	f, err := w.FS.ReuseForWrite(oldname, newname, category)
-	return w.wrap(newname, f, err)
+	if err := w.FS.Remove(oldname); err != nil {
+		return w.wrap(newname, nil, err)
+	}
+	return w.Create(newname, category)
 }
 
 // OpenReadWrite implements vfs.FS.

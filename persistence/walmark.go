@@ -13,7 +13,7 @@ import (
 
 // A mark says up to where a file of a log is really on the disk, and whether its
 // Syncs were lazy (Everysec and No): LOGSYNC of the op log, WALSYNC of Pebble's
-// WAL, which is never lazy since format 3. What lies before the mark may not be
+// WAL, which is never lazy. What lies before the mark may not be
 // damaged. What lies after it may be lost in a power loss, and under a lazy
 // policy, since pages reach the disk in any order, have holes with valid records
 // behind them.

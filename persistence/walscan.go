@@ -11,19 +11,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Pebble's WAL format, as its package record describes it: blocks of 32 KiB,
-// each a sequence of chunks; a chunk has a header with checksum, length, type
-// and (all types but the oldest four) the log number; a record is one full
-// chunk, or a first, middle ones and a last. A block's rest that has no room
+// The format of Pebble's WAL and MANIFEST, as its package record describes it:
+// blocks of 32 KiB, each a sequence of chunks; a chunk has a header with checksum,
+// length, type and (all types but the oldest four) the log number; a record is one
+// full chunk, or a first, middle ones and a last. A block's rest that has no room
 // for a chunk is zero.
 const (
 	walBlock            = 32 << 10
 	walHeader           = 7
 	walRecyclableHeader = walHeader + 4
 	walSyncHeader       = walRecyclableHeader + 8
-	walChunkTypes       = 13 // 0 is none; then 4 of each of three kinds:
-	walRecyclableKinds  = 4  // with the log number
-	walSyncKinds        = 8  // and with the synced offset
+	walChunkTypes       = 13 // 0 is none; then 4 each without and with the log number, and with the synced offset
 )
 
 // Chunk positions, as type = 4*kind + position.
@@ -32,6 +30,7 @@ const (
 	chunkFirst
 	chunkMiddle
 	chunkLast
+	chunkEnd // the op log's trailer
 )
 
 // walTail is what a scan of a WAL file found.
@@ -54,63 +53,73 @@ type walTail struct {
 // in its record, the offset of its payload in the file, and the payload.
 type visitChunk func(position int, at int64, payload []byte)
 
-// scanWAL finds where the log number num ends in r.
+// scanWAL finds where Pebble's log with a number ends in r.
 func scanWAL(r io.Reader, num uint32) (walTail, error) {
-	t := walTail{Bad: -1}
-	err := t.scan(r, num, func(int, int64, []byte) {})
-	return t, err
+	return scanChunks(r, 0, func(b []byte, _ int64) walChunk { return parseChunk(b, num) }, func(int, int64, []byte) {})
 }
 
-func (t *walTail) scan(r io.Reader, num uint32, visit visitChunk) error {
+// scanChunks goes through the chunks of a file, which begin at an offset of its
+// first block.
+func scanChunks(r io.Reader, from int, parse func(b []byte, at int64) walChunk, visit visitChunk) (walTail, error) {
+	s := chunkScan{walTail: walTail{Good: int64(from), Bad: -1, Valid: int64(from)}, parse: parse, visit: visit}
 	block := make([]byte, walBlock)
-	inRecord := false
 	for base := int64(0); ; base += walBlock {
 		n, err := io.ReadFull(r, block)
 		if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
-			return err
+			return s.walTail, err
 		}
-		if t.scanBlock(block[:n], base, num, &inRecord, visit) {
-			t.Valid = math.MaxInt64
-			return nil
+		if s.block(block[min(from, n):n], base+int64(min(from, n))) {
+			s.Valid = math.MaxInt64
+			return s.walTail, nil
 		}
-		if t.Bad < 0 {
-			t.Valid = base + int64(n)
+		if s.Bad < 0 {
+			s.Valid = base + int64(n)
 		}
 		if n < walBlock {
-			return nil
+			return s.walTail, nil
 		}
+		from = 0
 	}
 }
 
-// scanBlock goes through one block and reports whether the log was closed here.
-func (t *walTail) scanBlock(b []byte, base int64, num uint32, inRecord *bool, visit visitChunk) (closed bool) {
+// chunkScan is a scan of a file's chunks.
+type chunkScan struct {
+	walTail
+	parse    func(b []byte, at int64) walChunk
+	visit    visitChunk
+	inRecord bool
+}
+
+// block goes through what lies at an offset, up to the end of its block, and
+// reports whether the log was closed here.
+func (s *chunkScan) block(b []byte, base int64) (closed bool) {
 	for off := 0; off < len(b); {
-		c := parseChunk(b[off:], num)
 		at := base + int64(off)
+		c := s.parse(b[off:], at)
+		starts := c.position == chunkFull || c.position == chunkFirst
 		switch {
 		case c.kind == chunkPadding:
 			return false
-		case c.kind == chunkTrailer && t.Bad < 0 && !*inRecord:
+		case c.kind == chunkTrailer && s.Bad < 0 && !s.inRecord:
 			return true
-		case c.kind != chunkValid:
-			if t.Bad < 0 {
-				t.Bad, t.Valid = at, at
-			}
-			if c.size == 0 {
-				return false // what follows in this block cannot be delimited
-			}
-			off += c.size
-			continue
+		case s.Bad < 0 && (c.kind != chunkValid || starts == s.inRecord):
+			s.Bad, s.Valid = at, at
+		}
+		if c.size == 0 {
+			return false // what follows in this block cannot be delimited
 		}
 		off += c.size
-		if t.Bad >= 0 {
-			t.Stray, t.Synced = base+int64(off), max(t.Synced, c.synced)
+		if c.kind != chunkValid {
 			continue
 		}
-		visit(c.position, at+int64(c.header), b[off-c.size+c.header:off])
-		*inRecord = c.position == chunkFirst || c.position == chunkMiddle && *inRecord
-		if !*inRecord {
-			t.Good = base + int64(off)
+		if s.Bad >= 0 {
+			s.Stray, s.Synced = base+int64(off), max(s.Synced, c.synced)
+			continue
+		}
+		s.visit(c.position, at+int64(c.header), b[off-c.size+c.header:off])
+		s.inRecord = c.position == chunkFirst || c.position == chunkMiddle
+		if !s.inRecord {
+			s.Good = base + int64(off)
 		}
 	}
 	return false
@@ -193,29 +202,9 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// Recovery says what Open had to do to the WAL before Pebble read it.
-type Recovery struct {
-	// File is the base name of the WAL file that was cut; empty when none was.
-	File string
-	// CutAt is where, in bytes.
-	CutAt int64
-	// LostBytes is how much written but never fsynced log lay after the cut.
-	// Only a power loss under Everysec or No causes it.
-	LostBytes int64
-	// Unclosed names older WAL files, relative to the data directory, that do not
-	// end as a log that was closed in order; empty if all do. After a crash during a start there
-	// may be one, whose content is in sstables by then; but if the op log turns
-	// out to have a gap, this is where to look.
-	Unclosed string
-}
-
 // unclosedWALs lists the WAL files before the newest that do not end in order.
-func unclosedWALs(fsys vfs.FS, dir string) (unclosed string, err error) {
+func unclosedWALs(fsys vfs.FS, dir string, newest uint64) (unclosed string, err error) {
 	db := fsys.PathJoin(dir, pebbleName)
-	_, newest, err := newestWAL(fsys, db)
-	if err != nil {
-		return "", err
-	}
 	names, err := fsys.List(db)
 	if err != nil {
 		return "", err
@@ -237,58 +226,37 @@ func unclosedWALs(fsys vfs.FS, dir string) (unclosed string, err error) {
 	return strings.Join(list, " and "), nil
 }
 
-// recoverWAL cuts the newest WAL file where the mark allows that its tail was
-// lost, and refuses damage to what was durable.
-func recoverWAL(fsys vfs.FS, dir string) (Recovery, error) {
-	r, err := inspectWAL(fsys, dir)
-	if err == nil {
-		r.Unclosed, err = unclosedWALs(fsys, dir)
-	}
-	if err != nil || r.File == "" {
-		return r, wrap("scan the WAL", err)
-	}
-	path := fsys.PathJoin(dir, pebbleName, r.File)
-	if err := truncateFile(fsys, path, fsys.PathJoin(dir, buildName, r.File), r.CutAt); err != nil {
-		return Recovery{}, wrap("cut the WAL", err)
-	}
-	return r, nil
-}
-
-// inspectWAL says what recoverWAL has to cut. It sees more damage than Pebble,
-// which looks for evidence only in later blocks.
-func inspectWAL(fsys vfs.FS, dir string) (Recovery, error) {
+// checkWAL refuses a WAL that ends before it was durable, and names older files of
+// it that do not end in order. It sees more damage than Pebble, which looks for
+// evidence only in later blocks.
+func checkWAL(fsys vfs.FS, dir string) (unclosed string, err error) {
 	mark, marked, err := readMark(fsys, dir, walMarkName)
 	if err != nil {
-		return Recovery{}, wrap("read "+walMarkName, err)
+		return "", wrap("read "+walMarkName, err)
 	}
 	name, num, err := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
 	if err == nil && name == "" && marked {
 		err = corruptf("WAL file %d is missing", mark.File)
 	}
 	if err != nil || name == "" {
-		return Recovery{}, wrap("list the WAL", err)
+		return "", wrap("list the WAL", err)
 	}
 	tail, err := scanWALFile(fsys, fsys.PathJoin(dir, pebbleName, name), uint32(num))
 	if err != nil {
-		return Recovery{}, wrap("scan the WAL", err)
+		return "", wrap("scan the WAL", err)
 	}
-	durable := int64(0)
+	durable := tail.Synced // true, since every Sync was real
 	switch {
 	case marked && num == mark.File:
-		durable = mark.Offset
+		durable = max(durable, mark.Offset)
 	case marked && num < mark.File:
-		return Recovery{}, corruptf("WAL file %d is missing, the newest is %d", mark.File, num)
-	}
-	if !mark.Lazy {
-		durable = max(durable, tail.Synced) // true, since every Sync was real
+		return "", corruptf("WAL file %d is missing, the newest is %d", mark.File, num)
 	}
 	if tail.Valid < durable {
-		return Recovery{}, corruptf("WAL file %s is damaged at byte %d, but was durable up to %d", name, tail.Valid, durable)
+		return "", corruptf("WAL file %s is damaged at byte %d, but was durable up to %d", name, tail.Valid, durable)
 	}
-	if !mark.Lazy || tail.Stray == 0 {
-		return Recovery{}, nil // at most a torn end, which Pebble knows to ignore
-	}
-	return Recovery{File: name, CutAt: tail.Good, LostBytes: tail.Stray - tail.Good}, nil
+	unclosed, err = unclosedWALs(fsys, dir, num)
+	return unclosed, wrap("scan the WAL", err)
 }
 
 func newestWAL(fsys vfs.FS, dir string) (name string, num uint64, err error) {

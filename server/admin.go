@@ -2,7 +2,9 @@ package server
 
 import (
 	"cmp"
+	"net"
 	"slices"
+	"strconv"
 
 	"github.com/fbfkv/fbfkv/commands"
 )
@@ -55,6 +57,9 @@ func (s *Server) figures() commands.ServerFigures {
 		RejectedConnections: s.rejected.Load(),
 		NetInputBytes:       sum.in - s.reset.in,
 		NetOutputBytes:      sum.out - s.reset.out,
+		Reads:               sum.reads - s.reset.reads,
+		Writes:              sum.writes - s.reset.writes,
+		Listeners:           s.listenerLines(),
 		AppendFsync:         config.AppendFsync,
 		Directory:           config.Dir,
 	}
@@ -71,10 +76,36 @@ func (s *Server) ErrorFigures() []commands.ErrorFigures { return s.commands.Erro
 func (s *Server) totals() totals {
 	sum := s.closed
 	for _, c := range s.conns {
-		sum.in += c.in.Load()
-		sum.out += c.out.Load()
+		sum.add(c)
 	}
 	return sum
+}
+
+// add adds the figures of a connection.
+func (t *totals) add(c *conn) {
+	t.in += c.in.Load()
+	t.out += c.out.Load()
+	t.reads += c.reads.Load()
+	t.writes += c.writes.Load()
+}
+
+// listenerLines describes the listeners, as Redis' INFO does: those of a kind
+// together. s.mu is held.
+func (s *Server) listenerLines() (lines []string) {
+	for _, kind := range []string{"tcp", "tls"} {
+		line, at := "name="+kind, 0
+		for _, l := range s.listeners {
+			port, secure := listenerPort(l)
+			host, _, err := net.SplitHostPort(l.Addr().String())
+			if secure == (kind == "tls") && err == nil {
+				line, at = line+",bind="+host, port
+			}
+		}
+		if at != 0 {
+			lines = append(lines, line+",port="+strconv.Itoa(at))
+		}
+	}
+	return lines
 }
 
 // resetTotals is CONFIG RESETSTAT.

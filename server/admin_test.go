@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -210,4 +211,29 @@ func TestConfigRewrite(t *testing.T) {
 	}
 	without := startWith(t, Options{Logger: quiet}).dial(t)
 	without.expect("-ERR The server is running without a config file", "CONFIG", "REWRITE")
+}
+
+// TestReadsAndWritesAreCounted, however a connection is served, also once it is
+// gone; and INFO names the listeners.
+func TestReadsAndWritesAreCounted(t *testing.T) {
+	for _, loop := range []string{"epoll", "goroutine"} {
+		s := start(t, "io-loop", loop)
+		c := s.dial(t)
+		for range 5 {
+			c.expect("+PONG", "PING")
+		}
+		eventually(t, "five reads and writes", func() bool { return s.figures().Reads == 5 && s.figures().Writes == 5 })
+		before := s.figures()
+		c.Close()
+		eventually(t, "the client to be gone", func() bool { return len(s.sessions()) == 0 })
+		if now := s.figures(); now.Reads != before.Reads || now.Writes != before.Writes {
+			t.Errorf("%s: the figures of a connection went with it: %+v", loop, now)
+		}
+		c = s.dial(t)
+		c.expect("+OK", "CONFIG", "RESETSTAT")
+		_, port, _ := strings.Cut(s.address, ":")
+		if now := s.figures(); now.Reads != 0 || now.Writes > 1 || !slices.Equal(now.Listeners, []string{"name=tcp,bind=127.0.0.1,port=" + port}) {
+			t.Errorf("%s: after RESETSTAT: %+v", loop, now)
+		}
+	}
 }

@@ -38,7 +38,7 @@ func (w *worker) carryOut(c *polled) {
 	c.phase.Store(phaseWorking)
 	pause := &w.loop.server.pause
 	if pause.active() {
-		if c.err = pause.wait(c.held, func() error { return nil }, w.loop.stopping); c.err != nil {
+		if c.err = pause.wait(c.pipeline, c.held, func() error { return nil }, w.loop.stopping); c.err != nil {
 			return
 		}
 	}
@@ -71,6 +71,8 @@ func (w *worker) dedicate(c *polled) {
 	d := dedicate(s, nc, c.session, c.pipeline, reader)
 	d.in.Store(c.in.Load())
 	d.out.Store(c.out.Load())
+	d.reads.Store(c.reads.Load())
+	d.writes.Store(c.writes.Load())
 	if c.unsent != nil {
 		d.replies.Raw(c.unsent.Bytes()[c.sent:])
 		c.unsent = nil

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -20,18 +21,16 @@ type Config struct {
 	Timeout            time.Duration
 	ClientWriteTimeout time.Duration
 	MaxClients         int
-	IOLoop             string
 
 	TLS         TLSConfig
 	Observation ObservationConfig
 
 	// Security.
-	RequirePass   string
-	Users         []UserLine
-	ACLFile       string
-	ACLLogMaxLen  int
-	PubsubDefault string
-	Renamed       []Rename
+	RequirePass  string
+	Users        []UserLine
+	ACLFile      string
+	ACLLogMaxLen int
+	Renamed      []Rename
 
 	// Limits of one client, in bytes.
 	MaxBulk       int64
@@ -41,17 +40,13 @@ type Config struct {
 
 	// Storage.
 	Dir              string
-	AppendOnly       bool
 	AppendFsync      string
 	Save             SavePoints
 	Partitions       int
-	Databases        int
 	MaxLog           int64
-	RecordMemory     int64
-	RecordDirectIO   bool
 	FilterMaxMemory  int64
 	HotCounters      int
-	BlockCache       int64
+	CacheMemory      int64
 	MinFreeDisk      int64
 	AcceptForgetting bool
 
@@ -63,6 +58,9 @@ type Config struct {
 	MetricsAddr string
 	Pprof       bool
 	LogFormat   string
+
+	// NoEffect is what a file or a command line asked for that has no effect here.
+	NoEffect []string
 }
 
 // DefaultConfig returns the defaults of all settings.
@@ -107,7 +105,7 @@ func parseSavePoints(words []string) (SavePoints, error) {
 	}
 	var points SavePoints
 	for ; len(words) > 0; words = words[2:] {
-		seconds, err := parseInteger(words[0], 1, math.MaxInt32)
+		seconds, err := parseTime(words[0], time.Second, 1, math.MaxInt32)
 		if err != nil {
 			return nil, fmt.Errorf("seconds: %w", err)
 		}
@@ -141,23 +139,54 @@ type OutputLimit struct {
 	SoftTime time.Duration
 }
 
-// parseOutputLimit reads `normal <hard> <soft> <soft seconds>`.
-func parseOutputLimit(words []string) (OutputLimit, error) {
-	if len(words) != 4 || !strings.EqualFold(words[0], "normal") {
-		return OutputLimit{}, fmt.Errorf("wants: normal <hard limit> <soft limit> <soft seconds>")
+// outputLimits is the kind of client-output-buffer-limit: a limit for each of one
+// or more classes of clients. Those classes that Redis has and that do not exist
+// here are read and have no effect.
+func outputLimits() kind {
+	return kind{
+		parse: func(c *Config, words []string) error {
+			if len(words) == 0 || len(words)%4 != 0 {
+				return errors.New("wants, once or more: <class> <hard limit> <soft limit> <soft seconds>")
+			}
+			limit, idle := c.MaxOutput, []string(nil)
+			for ; len(words) > 0; words = words[4:] {
+				l, err := parseOutputLimit(words[1:4])
+				switch class := strings.ToLower(words[0]); {
+				case err != nil:
+					return err
+				case class == "replica" || class == "slave" || class == "pubsub":
+					idle = append(idle, class)
+				case class != "normal":
+					return fmt.Errorf("%.40q is no class of clients: normal, replica or pubsub", class)
+				case l.Hard != 0 && l.Hard < 1<<20:
+					return errors.New("the hard limit must be 0 (none) or at least 1mb")
+				default:
+					limit = l
+				}
+			}
+			c.MaxOutput = limit
+			for _, class := range idle {
+				c.noEffect("client-output-buffer-limit " + class)
+			}
+			return nil
+		},
+		format: func(c *Config) []string { return c.MaxOutput.words() },
+		syntax: "normal <hard> <soft> <s>",
+		list:   true,
 	}
+}
+
+// parseOutputLimit reads `<hard> <soft> <soft seconds>`.
+func parseOutputLimit(words []string) (OutputLimit, error) {
 	var l OutputLimit
 	var err error
-	if l.Hard, err = parseBytes(words[1], 0, math.MaxInt64); err != nil {
+	if l.Hard, err = parseBytes(words[0], 0, math.MaxInt64); err != nil {
 		return OutputLimit{}, fmt.Errorf("hard limit: %w", err)
 	}
-	if l.Hard != 0 && l.Hard < 1<<20 {
-		return OutputLimit{}, fmt.Errorf("the hard limit must be 0 (none) or at least 1mb")
-	}
-	if l.Soft, err = parseBytes(words[2], 0, math.MaxInt64); err != nil {
+	if l.Soft, err = parseBytes(words[1], 0, math.MaxInt64); err != nil {
 		return OutputLimit{}, fmt.Errorf("soft limit: %w", err)
 	}
-	seconds, err := parseInteger(words[3], 0, math.MaxInt32)
+	seconds, err := parseTime(words[2], time.Second, 0, math.MaxInt32)
 	if err != nil {
 		return OutputLimit{}, fmt.Errorf("soft seconds: %w", err)
 	}

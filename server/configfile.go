@@ -7,8 +7,16 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 )
+
+// Faults are all that is wrong with a configuration, each one line.
+type Faults []string
+
+// Error returns the faults, a line each.
+func (f Faults) Error() string { return strings.Join(f, "\n") }
 
 // ReadConfigFile reads a configuration file into c. Its syntax is redis.conf's:
 // one setting per line, its name and the words of its value separated by white
@@ -19,77 +27,206 @@ import (
 //	requirepass "correct horse"
 //	save 300 1
 //	save 60 10000
+//	include /etc/fbfkv.conf.d/*.conf
 //
-// A setting may stand there once, a Repeatable one on several lines. An error
-// names the file and line and fits on one line; c is then as it was.
+// Of several lines with one setting the last counts; those of a Repeatable one
+// add up. Included files are read where their line stands; a relative path is
+// relative to the directory that the server is started in, and a pattern that
+// nothing matches includes nothing. What is there for Redis alone is in
+// Directives.
+//
+// An error is of type Faults: it names the file and line of each. c is then what
+// the other lines say.
 func ReadConfigFile(path string, c *Config) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !strings.ContainsAny(path, "./") {
-		return fmt.Errorf("%q is neither a subcommand nor a configuration file (fbfkv --help)", path)
+		return Faults{fmt.Sprintf("%q is neither a subcommand nor a configuration file (fbfkv --help)", path)}
 	}
 	if err != nil {
-		return fmt.Errorf("configuration file: %w", err)
+		return Faults{fmt.Sprintf("configuration file: %v", err)}
 	}
 	defer f.Close()
 	return readConfig(f, path, c)
 }
 
-// maxConfigLine is the longest line of a configuration file, in bytes.
-const maxConfigLine = 64 << 10
+// The bounds of a configuration.
+const (
+	maxConfigLine = 64 << 10 // bytes
+	maxIncludes   = 256      // files, those counted again that are included again
+	maxFaults     = 100      // that are told
+)
 
 // readConfig is ReadConfigFile for an open file; name is for errors.
 func readConfig(r io.Reader, name string, c *Config) error {
-	result := *c
-	seen := map[*Setting][]string{} // words so far
-	lines := bufio.NewScanner(r)
+	reader := configReader{config: c, words: map[*Setting][]string{}, from: map[*Setting]place{}}
+	reader.read(r, name)
+	if reader.faults == nil {
+		return nil
+	}
+	return reader.faults
+}
+
+// configReader reads a configuration file and those that it includes.
+type configReader struct {
+	config   *Config
+	faults   Faults
+	words    map[*Setting][]string // so far
+	from     map[*Setting]place    // where a setting was set last
+	open     []string              // absolute paths of the files being read, from the outermost
+	included int                   // files, so far
+}
+
+// place is a line of a file.
+type place struct {
+	file string
+	line int
+}
+
+// fault notes what is wrong with a line.
+func (r *configReader) fault(at place, err error) {
+	if len(r.faults) > maxFaults {
+		return
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	r.faults = append(r.faults, fmt.Sprintf("%s:%d: %s", at.file, at.line, text))
+	if len(r.faults) == maxFaults {
+		r.faults = append(r.faults, fmt.Sprintf("%s:%d: that is enough: what follows was not read", at.file, at.line))
+	}
+}
+
+// read reads one file.
+func (r *configReader) read(f io.Reader, name string) {
+	r.open = append(r.open, absolute(name))
+	defer func() { r.open = r.open[:len(r.open)-1] }()
+	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, maxConfigLine)
-	n := 0
-	for lines.Scan() {
-		n++
+	at := place{file: name, line: 1}
+	for ; len(r.faults) <= maxFaults && lines.Scan(); at.line++ {
 		line := strings.TrimSpace(lines.Text())
 		if line == "" || line[0] == '#' {
 			continue
 		}
-		if err := readConfigLine(line, seen, &result); err != nil {
-			return fmt.Errorf("%s:%d: %w", name, n, err)
+		if err := r.line(line, at); err != nil {
+			r.fault(at, err)
 		}
 	}
-	if err := lines.Err(); err != nil {
-		return fmt.Errorf("%s:%d: %w", name, n+1, err)
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		r.fault(at, fmt.Errorf("the line is longer than %d bytes; what follows was not read", maxConfigLine))
+	case err != nil:
+		r.fault(at, err)
 	}
-	*c = result
-	return nil
 }
 
-// readConfigLine reads one line into c.
-func readConfigLine(line string, seen map[*Setting][]string, c *Config) error {
+// line reads one line.
+func (r *configReader) line(line string, at place) error {
 	words, ok := splitWords(line)
 	if !ok {
 		return errors.New("unbalanced quotes")
 	}
-	s := LookUp(words[0])
-	if s == nil {
-		return fmt.Errorf("unknown setting %q", words[0])
-	}
-	words = words[1:]
-	earlier, repeated := seen[s]
+	name, words := words[0], words[1:]
+	s, d := LookUp(name), foreign(name)
+	include := strings.EqualFold(name, "include")
 	switch {
-	case repeated && !s.Repeatable && !s.Lines:
-		return fmt.Errorf("%s is set twice", s.Name)
+	case s == nil && d == nil && !include:
+		return fmt.Errorf("unknown setting %.100q%s", name, similar(name))
 	case len(words) == 0:
-		return fmt.Errorf("%s: a value is missing", s.Name)
+		return fmt.Errorf("%s: a value is missing", strings.ToLower(name))
+	case include:
+		return r.include(words, at)
+	case s != nil:
+		return r.set(s, words, at)
+	case !d.accepts(words):
+		return fmt.Errorf("%s: %s", strings.ToLower(name), d.Reason)
+	}
+	r.config.noEffect(strings.ToLower(name))
+	return nil
+}
+
+// set gives a setting its value, or adds words to it.
+func (r *configReader) set(s *Setting, words []string, at place) error {
+	before, again := r.from[s]
+	r.from[s] = at
+	switch {
 	case s.Lines: // this line alone is the value
-	case len(words) > 1 || words[0] != "": // a lone "" starts afresh, as in Redis
-		words = append(earlier, words...)
-		if len(earlier) == 1 && earlier[0] == "" {
-			words = words[1:]
+	case again && !s.Repeatable && before.file == at.file:
+		r.config.noEffect(fmt.Sprintf("%s (%s:%d, set again below)", s.Name, before.file, before.line))
+	case again && s.Repeatable && (len(words) > 1 || words[0] != ""): // a lone "" starts afresh, as in Redis
+		if earlier := r.words[s]; len(earlier) != 1 || earlier[0] != "" {
+			words = append(slices.Clip(earlier), words...)
 		}
 	}
-	seen[s] = words
-	if err := s.kind.parse(c, words); err != nil {
+	if err := s.kind.parse(r.config, words); err != nil {
 		return fmt.Errorf("%s: %w", s.Name, err)
 	}
+	r.words[s] = words
 	return nil
+}
+
+// include reads the files that an include names.
+func (r *configReader) include(words []string, at place) error {
+	if len(words) != 1 {
+		return fmt.Errorf("include: %w", errOneWord)
+	}
+	paths, err := includedPaths(words[0])
+	if err != nil {
+		return fmt.Errorf("include: %w", err)
+	}
+	for _, path := range paths {
+		r.included++
+		switch {
+		case slices.Contains(r.open, absolute(path)):
+			return fmt.Errorf("include: %s includes itself", path)
+		case r.included > maxIncludes:
+			return fmt.Errorf("include: more than %d files", maxIncludes)
+		}
+		f, err := os.Open(path)
+		if err != nil {
+			r.fault(at, fmt.Errorf("include: %w", err))
+			continue
+		}
+		r.read(f, path)
+		f.Close()
+	}
+	return nil
+}
+
+// absolute returns the absolute path of a file, which may have others if there are
+// links.
+func absolute(path string) string {
+	if absolute, err := filepath.Abs(path); err == nil {
+		return absolute
+	}
+	return path
+}
+
+// includedPaths returns the files that a path or pattern of include means, in
+// alphabetical order. As in Redis, names that begin with a dot do not match.
+func includedPaths(pattern string) ([]string, error) {
+	if !strings.ContainsAny(pattern, "*?[") {
+		return []string{pattern}, nil
+	}
+	pattern = filepath.Clean(strings.ReplaceAll(pattern, "[!", "[^"))
+	paths, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, err
+	}
+	asked := strings.Split(pattern, "/")
+	return slices.DeleteFunc(paths, func(path string) bool {
+		for i, name := range strings.Split(path, "/") {
+			if strings.HasPrefix(name, ".") && !strings.HasPrefix(asked[i], ".") {
+				return true
+			}
+		}
+		return false
+	}), nil
+}
+
+// noEffect notes something that the configuration says and that has no effect.
+func (c *Config) noEffect(what string) {
+	if !slices.Contains(c.NoEffect, what) {
+		c.NoEffect = append(slices.Clip(c.NoEffect), what)
+	}
 }
 
 // Set gives the setting its value in c, written as on a command line or in

@@ -37,8 +37,10 @@ type conn struct {
 	line     line
 
 	// Read by other goroutines.
-	phase   atomic.Int64 // phaseReading, phaseWorking, or when a write began to wait
-	in, out atomic.Uint64
+	phase   atomic.Int64  // phaseReading, phaseWorking, or when a write began to wait
+	in, out atomic.Uint64 // bytes
+
+	reads, writes atomic.Uint64
 
 	overSoft time.Time // since when more than the soft limit waits; the watch's own
 }

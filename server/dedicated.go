@@ -83,6 +83,7 @@ func (c *dedicated) loop() error {
 			return err
 		}
 		c.in.Add(uint64(n))
+		c.reads.Add(1)
 		if config := c.server.config.Load(); config != c.config {
 			c.adopt(config)
 		}
@@ -103,7 +104,7 @@ func (c *dedicated) round() error {
 			break
 		}
 		if c.server.pause.active() {
-			if err := c.server.pause.wait(args, c.flush, c.server.stop); err != nil {
+			if err := c.server.pause.wait(c.pipeline, args, c.flush, c.server.stop); err != nil {
 				return err
 			}
 		}
@@ -141,6 +142,7 @@ func (c *dedicated) flush() error {
 		c.session.OutputBuffer.Store(int64(len(b)))
 		n, err := c.net.Write(b[:min(len(b), maxWrite)])
 		c.out.Add(uint64(n))
+		c.writes.Add(1)
 		if err != nil {
 			return err
 		}

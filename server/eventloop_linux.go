@@ -65,11 +65,8 @@ type eventLoop struct {
 // maxEvents is how many connections a worker takes at once.
 const maxEvents = 256
 
-// startLoop starts the event loop unless the settings ask for goroutines.
+// startLoop starts the event loop.
 func (s *Server) startLoop() error {
-	if s.config.Load().IOLoop == "goroutine" {
-		return nil
-	}
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return fmt.Errorf("cannot make an epoll instance: %w", err)

@@ -31,7 +31,7 @@ func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { st.Close() })
-	config := configWith(t, append([]string{"port", "0", "io-loop", "epoll"}, settings...)...)
+	config := configWith(t, append([]string{"port", "0"}, settings...)...)
 	listeners, err := Listen(config)
 	if err != nil {
 		t.Fatal(err)
@@ -51,6 +51,19 @@ func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running 
 		s.wait(t)
 	})
 	return s
+}
+
+func TestPolledKeepalive(t *testing.T) {
+	s := serveLoop(t, nil, "tcp-keepalive", "30")
+	s.dial(t).expect("+PONG", "PING")
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		p := c.line.(*polled)
+		p.mu.Lock()
+		checkKeepalive(t, p.fd)
+		p.mu.Unlock()
+	}
 }
 
 // gateKey is the key whose writes wait in the gate, turn in hand.

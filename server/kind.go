@@ -3,12 +3,12 @@ package server
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/server/resp"
 )
 
@@ -60,11 +60,21 @@ func integer(field func(*Config) *int, lowest, highest int64) kind {
 		strconv.Itoa)
 }
 
+// count is the kind of a time that is kept as a number of units.
+func count(field func(*Config) *int, unit time.Duration, lowest, highest int64) kind {
+	return scalar(field, "<number>",
+		func(s string) (int, error) {
+			n, err := parseTime(s, unit, lowest, highest)
+			return int(n), err
+		},
+		strconv.Itoa)
+}
+
 // seconds is the kind of a duration in whole seconds.
 func seconds(field func(*Config) *time.Duration, highest int64) kind {
 	return scalar(field, "<seconds>",
 		func(s string) (time.Duration, error) {
-			n, err := parseInteger(s, 0, highest)
+			n, err := parseTime(s, time.Second, 0, highest)
 			return time.Duration(n) * time.Second, err
 		},
 		func(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) })
@@ -154,46 +164,57 @@ func (k kind) must(hold func(c *Config) error) kind {
 	return k
 }
 
+// always makes a kind that has this value whatever is asked for.
+func (k kind) always(name, value string) kind {
+	parse := k.parse
+	k.parse = func(c *Config, words []string) error {
+		err := parse(c, words)
+		if err == nil && !strings.EqualFold(words[0], value) {
+			c.noEffect(name + " " + words[0])
+		}
+		return err
+	}
+	k.format = func(*Config) []string { return []string{value} }
+	return k
+}
+
 // parseInteger reads a decimal within a range.
 func parseInteger(s string, lowest, highest int64) (int64, error) {
 	n, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
 		return 0, errNotInteger
 	}
-	if n < lowest || n > highest {
-		return 0, fmt.Errorf("argument must be between %d and %d inclusive", lowest, highest)
-	}
-	return n, nil
-}
-
-// units are redis.conf's units of memory.
-var units = []struct {
-	suffix string
-	bytes  int64
-}{
-	{"kb", 1 << 10}, {"mb", 1 << 20}, {"gb", 1 << 30}, {"tb", 1 << 40},
-	{"k", 1e3}, {"m", 1e6}, {"g", 1e9}, {"t", 1e12},
-	{"b", 1}, {"", 1},
+	return inRange(n, lowest, highest)
 }
 
 // parseBytes reads a number of bytes within a range, with a unit as in 64mb.
 func parseBytes(s string, lowest, highest int64) (int64, error) {
-	s = strings.ToLower(s)
-	for _, u := range units {
-		digits, ok := strings.CutSuffix(s, u.suffix)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseUint(digits, 10, 63)
-		if err != nil || int64(n) > math.MaxInt64/u.bytes {
-			return 0, errNotMemory
-		}
-		if bytes := int64(n) * u.bytes; bytes < lowest || bytes > highest {
-			return 0, fmt.Errorf("argument must be between %d and %d inclusive", lowest, highest)
-		}
-		return int64(n) * u.bytes, nil
+	n, ok := commands.ParseBytes(s)
+	if !ok {
+		return 0, errNotMemory
 	}
-	return 0, errNotMemory
+	return inRange(n, lowest, highest)
+}
+
+// parseTime reads a time within a range, as a number of units; it may have a unit
+// of its own, as in 10m.
+func parseTime(s string, unit time.Duration, lowest, highest int64) (int64, error) {
+	d, ok := commands.ParseDuration(s, unit)
+	switch _, err := strconv.ParseInt(s, 10, 64); {
+	case err == nil || !ok: // it may be below 0, or more than a Duration holds
+		return parseInteger(s, lowest, highest)
+	case d%unit != 0:
+		return 0, fmt.Errorf("argument must be a multiple of %v", unit)
+	}
+	return inRange(int64(d/unit), lowest, highest)
+}
+
+// inRange returns n, or an error if it is out of range.
+func inRange(n, lowest, highest int64) (int64, error) {
+	if n < lowest || n > highest {
+		return 0, fmt.Errorf("argument must be between %d and %d inclusive", lowest, highest)
+	}
+	return n, nil
 }
 
 // splitWords splits a line by the rules of redis.conf and redis-cli.
@@ -242,13 +263,6 @@ func notEmpty(c *Config) error {
 func powerOfTwo(c *Config) error {
 	if c.Partitions&(c.Partitions-1) != 0 {
 		return errors.New("argument must be a power of two")
-	}
-	return nil
-}
-
-func alwaysLogged(c *Config) error {
-	if !c.AppendOnly {
-		return errors.New("the log of operations cannot be turned off; see appendfsync")
 	}
 	return nil
 }

@@ -20,11 +20,11 @@ import (
 // and there is a tls-port, see ListenTLS. An error is one line that says which
 // address is at fault.
 func Listen(c *Config) ([]net.Listener, error) {
-	switch {
-	case c.TLS.Port != 0 && c.Port == 0:
+	if c.TLS.Port != 0 && c.Port == 0 {
 		return nil, nil
-	case c.TLS.Port != 0 && c.Port == c.TLS.Port:
-		return nil, fmt.Errorf("port and tls-port are both %d: give each its own, or set port to 0", c.Port)
+	}
+	if err := c.checkPorts(); err != nil {
+		return nil, err
 	}
 	return listenOn(c.Bind, c.Port)
 }
@@ -105,7 +105,7 @@ func (s *Server) accept(l net.Listener) error {
 		case isTransient(err):
 			// Out of file descriptors, most likely: others will be closed.
 			delay = min(max(2*delay, 5*time.Millisecond), time.Second)
-			s.log.Warn("cannot accept a client", "error", err, "next try in", delay)
+			s.log.Warn("cannot accept a client", "error", err, "next_try_in", delay)
 			select {
 			case <-time.After(delay):
 			case <-s.stop:
@@ -180,8 +180,7 @@ func (s *Server) newConn(nc net.Conn, session *commands.Session) *conn {
 func (s *Server) remove(c *conn) {
 	s.mu.Lock()
 	delete(s.conns, c.session.ID)
-	s.closed.in += c.in.Load()
-	s.closed.out += c.out.Load()
+	s.closed.add(c)
 	s.mu.Unlock()
 	c.session.End()
 	s.running.Done()

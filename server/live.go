@@ -110,7 +110,8 @@ func storeChanges(st *store.Store) map[string]func(*Config) error {
 	}
 }
 
-// StoreOptions returns the settings that are the store's.
+// StoreOptions returns the settings that are the store's. This is where cache-memory
+// is divided.
 func (c *Config) StoreOptions() (store.Options, error) {
 	fsync, err := store.ParseFsync(c.AppendFsync)
 	return store.Options{
@@ -119,11 +120,10 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		Partitions:            c.Partitions,
 		SnapshotInterval:      c.SnapshotInterval(),
 		MaxLogBytes:           c.MaxLog,
-		RecordMemory:          c.RecordMemory,
-		BufferedIO:            !c.RecordDirectIO,
+		RecordMemory:          c.CacheMemory / 2,
 		FilterMaxMemory:       orNone(c.FilterMaxMemory),
 		HotCounters:           c.HotCounters,
-		BlockCache:            c.BlockCache,
+		BlockCache:            c.CacheMemory / 2,
 		MinFreeDisk:           orNone(c.MinFreeDisk),
 		AcceptForgottenWindow: c.AcceptForgetting,
 	}, err

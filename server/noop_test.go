@@ -22,7 +22,7 @@ func noop(b *store.Batch) {
 // TestServe is no test: it runs a server to measure, until it is interrupted.
 //
 //	go test -c -o serve.test ./server
-//	FBFKV_SERVE="port 7100 io-loop epoll appendfsync everysec" ./serve.test -test.run '^TestServe$'
+//	FBFKV_SERVE="port 7100 appendfsync everysec" ./serve.test -test.run '^TestServe$'
 //
 // FBFKV_SERVE holds settings; the setting "noop yes" puts noop in the store's
 // place. -test.cpuprofile and its like work as usual.

@@ -1,10 +1,8 @@
 package server
 
 import (
-	"errors"
 	"math"
 	"net"
-	"strconv"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
@@ -20,7 +18,6 @@ type ObservationConfig struct {
 	SlowlogMaxLen     int
 	LatencyThreshold  int // milliseconds; 0: the monitor is off
 	LatencyTracking   bool
-	Percentiles       []float64
 }
 
 // observationSettings are the settings of SLOWLOG, LATENCY and INFO latencystats.
@@ -30,7 +27,7 @@ var observationSettings = []Setting{
 		Doc: "From how many microseconds on a batch gets into the slow log (SLOWLOG). What clients send at the same time is " +
 			"executed and committed as one batch, so it gets one entry: its duration, its first command, and how many follow. " +
 			"0 logs all, -1 none.",
-		kind: integer(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, -1, math.MaxInt32),
+		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1, math.MaxInt32),
 	}, {
 		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
 		Doc:  "How many entries the slow log keeps.",
@@ -39,49 +36,13 @@ var observationSettings = []Setting{
 		Name: "latency-monitor-threshold", Group: GroupObservation, Default: "0", Mutable: true,
 		Doc: "From how many milliseconds on an event (a batch, an fsync, a checkpoint, a snapshot) is kept for LATENCY " +
 			"LATEST, HISTORY and DOCTOR; 0 keeps none.",
-		kind: integer(func(c *Config) *int { return &c.Observation.LatencyThreshold }, 0, math.MaxInt32),
+		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0, math.MaxInt32),
 	}, {
 		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
 		Doc: "Count every command's latencies, for INFO latencystats and LATENCY HISTOGRAM. A command takes as long as the " +
 			"batch it is executed in, commit included.",
 		kind: yesNo(func(c *Config) *bool { return &c.Observation.LatencyTracking }),
-	}, {
-		Name: "latency-tracking-info-percentiles", Group: GroupObservation, Default: "50 99 99.9", Mutable: true,
-		Doc: "Which percentiles INFO latencystats shows, 0 to 100.",
-		kind: list(func(c *Config) *[]float64 { return &c.Observation.Percentiles }, "<percent> ...", parsePercentiles,
-			formatPercentiles),
 	},
-}
-
-// maxPercentiles bounds latency-tracking-info-percentiles.
-const maxPercentiles = 64
-
-// parsePercentiles reads numbers from 0 to 100.
-func parsePercentiles(words []string) ([]float64, error) {
-	if len(words) == 1 && words[0] == "" {
-		return nil, nil
-	}
-	if len(words) > maxPercentiles {
-		return nil, errors.New("argument has too many percentiles")
-	}
-	var list []float64
-	for _, w := range words {
-		p, err := strconv.ParseFloat(w, 64)
-		if err != nil || !(p >= 0 && p <= 100) {
-			return nil, errors.New("latency-tracking-info-percentiles should contain only values between 0.0 and 100.0")
-		}
-		list = append(list, p)
-	}
-	return list, nil
-}
-
-// formatPercentiles is parsePercentiles' inverse.
-func formatPercentiles(list []float64) []string {
-	var words []string
-	for _, p := range list {
-		words = append(words, strconv.FormatFloat(p, 'g', -1, 64))
-	}
-	return words
 }
 
 // tuning returns the settings as package commands wants them.
@@ -92,7 +53,6 @@ func (c *Config) tuning() commands.Tuning {
 		SlowlogMaxLen:     o.SlowlogMaxLen,
 		LatencyThreshold:  time.Duration(o.LatencyThreshold) * time.Millisecond,
 		LatencyTracking:   o.LatencyTracking,
-		Percentiles:       o.Percentiles,
 		OutputLimit:       int(c.MaxOutput.Hard),
 	}
 }
@@ -110,5 +70,6 @@ func (s *Server) push(ses *commands.Session, b []byte) error {
 	}
 	n, err := c.net.Write(b)
 	c.out.Add(uint64(n))
+	c.writes.Add(1)
 	return err
 }

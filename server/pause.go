@@ -8,11 +8,10 @@ import (
 	"github.com/fbfkv/fbfkv/commands"
 )
 
-// pause is the state of CLIENT PAUSE; it needs the command table.
+// pause is the state of CLIENT PAUSE.
 type pause struct {
 	until atomic.Int64 // unix nanoseconds; 0: none
 	held  atomic.Int64 // clients that wait for its end
-	table *commands.Table
 
 	mu         sync.Mutex
 	writesOnly bool
@@ -22,7 +21,8 @@ type pause struct {
 // active reports whether there may be a pause; it is asked for every request.
 func (p *pause) active() bool { return p.until.Load() != 0 }
 
-// set begins a pause, or ends it with a time that is past.
+// set begins a pause. One that is under way never becomes shorter, nor lets more
+// pass, by another; it ends with the zero time.
 func (p *pause) set(until time.Time, writesOnly bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,18 +30,22 @@ func (p *pause) set(until time.Time, writesOnly bool) {
 		close(p.changed)
 		p.changed = nil
 	}
-	if !until.After(time.Now()) {
+	if until.IsZero() {
 		p.until.Store(0)
 		return
 	}
+	end := until.UnixNano()
+	if was := p.until.Load(); was > time.Now().UnixNano() {
+		end, writesOnly = max(end, was), writesOnly && p.writesOnly
+	}
 	p.changed = make(chan struct{})
 	p.writesOnly = writesOnly
-	p.until.Store(until.UnixNano())
+	p.until.Store(end)
 }
 
-// holds returns for how long a request has to wait unless the pause changes
-// before; 0: not at all.
-func (p *pause) holds(args [][]byte) (wait time.Duration, changed <-chan struct{}) {
+// holds returns for how long a client's request has to wait unless the pause
+// changes before; 0: not at all.
+func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Duration, changed <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	until := p.until.Load()
@@ -52,8 +56,7 @@ func (p *pause) holds(args [][]byte) (wait time.Duration, changed <-chan struct{
 		p.until.CompareAndSwap(until, 0)
 		return 0, nil
 	}
-	// CLIENT passes, or nobody could end the pause.
-	if c := p.table.Get(args[0]); c != nil && c.Name == "client" || p.writesOnly && !p.table.MayWrite(args) {
+	if !client.Pausable(args, p.writesOnly) {
 		return 0, nil
 	}
 	return wait, p.changed
@@ -61,9 +64,9 @@ func (p *pause) holds(args [][]byte) (wait time.Duration, changed <-chan struct{
 
 // wait delays a request for as long as clients are paused. What came before it
 // is answered first, by flush. It fails if flush does, or once stop is closed.
-func (p *pause) wait(args [][]byte, flush func() error, stop <-chan struct{}) error {
+func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, stop <-chan struct{}) error {
 	for {
-		wait, changed := p.holds(args)
+		wait, changed := p.holds(client, args)
 		if wait == 0 {
 			return nil
 		}

@@ -100,6 +100,7 @@ func (c *polled) Read(b []byte) (int, error) {
 		// the last one came already.
 		c.readable = n == len(b) || c.last
 		c.in.Add(uint64(n))
+		c.reads.Add(1)
 		return n, nil
 	}
 }
@@ -119,6 +120,7 @@ func (c *polled) write(b []byte) (sent int, err error) {
 		}
 		sent += n
 		c.out.Add(uint64(n))
+		c.writes.Add(1)
 	}
 	return sent, nil
 }

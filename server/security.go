@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"time"
@@ -23,7 +24,6 @@ func (c *Config) OpenUsers() (*acl.Users, error) {
 		return c.readACLFile()
 	}
 	users := acl.NewUsers(commands.Catalog())
-	users.SetAllChannels(c.PubsubDefault == "allchannels")
 	users.SetDefaultPassword(c.RequirePass)
 	defined := map[string]bool{}
 	for _, u := range c.Users {
@@ -34,13 +34,21 @@ func (c *Config) OpenUsers() (*acl.Users, error) {
 	return users, nil
 }
 
+// aclPath is where aclfile is: a relative path begins in dir.
+func (c *Config) aclPath() string {
+	if filepath.IsAbs(c.ACLFile) {
+		return c.ACLFile
+	}
+	return filepath.Join(c.Dir, c.ACLFile)
+}
+
 // readACLFile reads the users of aclfile.
 func (c *Config) readACLFile() (*acl.Users, error) {
-	text, err := os.ReadFile(c.ACLFile)
+	text, err := os.ReadFile(c.aclPath())
 	if err != nil {
 		return nil, fmt.Errorf("aclfile: %w", err)
 	}
-	return acl.ParseFile(commands.Catalog(), c.ACLFile, string(text), c.RequirePass, c.PubsubDefault == "allchannels")
+	return acl.ParseFile(commands.Catalog(), c.aclPath(), string(text), c.RequirePass)
 }
 
 // fillSecurity gives package commands the users and what concerns them. If the
@@ -63,10 +71,11 @@ func (s *Server) fillSecurity() {
 	if err != nil { // addRename has checked it
 		panic("server: " + err.Error())
 	}
-	s.commands.Table, s.pause.table = table, table
+	s.commands.Table = table
 	s.commands.ACLLog = new(acl.Log)
 	s.commands.ACLLog.SetLimit(config.ACLLogMaxLen)
 	s.commands.LoginFailed = s.loginFailed
+	s.commands.Audited = s.audited
 	s.commands.Stopping = s.stop
 	if config.ACLFile != "" {
 		s.commands.LoadUsers = s.loadUsers
@@ -85,10 +94,6 @@ func (s *Server) securityChanges() map[string]func(*Config) error {
 			s.commands.ACLLog.SetLimit(c.ACLLogMaxLen)
 			return nil
 		},
-		"acl-pubsub-default": func(c *Config) error {
-			s.commands.Users.SetAllChannels(c.PubsubDefault == "allchannels")
-			return nil
-		},
 	}
 }
 
@@ -101,7 +106,7 @@ func (s *Server) loadUsers() error {
 		return err
 	}
 	gone := s.commands.Users.Replace(users)
-	s.log.Info("users read", "aclfile", s.config.Load().ACLFile, "users", len(s.commands.Users.Names()), "gone or changed", gone)
+	s.log.Info("users read", "aclfile", s.config.Load().aclPath(), "users", len(s.commands.Users.Names()), "gone_or_changed", gone)
 	return nil
 }
 
@@ -109,7 +114,7 @@ func (s *Server) loadUsers() error {
 func (s *Server) saveUsers() error {
 	s.configSet.Lock()
 	defer s.configSet.Unlock()
-	path := s.config.Load().ACLFile
+	path := s.config.Load().aclPath()
 	err := replaceFile(path, []byte(s.commands.Users.File()))
 	if err != nil {
 		s.log.Warn("the users cannot be saved", "aclfile", path, "error", err)
@@ -133,6 +138,11 @@ func (s *Server) userLines(c *Config) []UserLine {
 		lines = append(lines, lineOf(u))
 	}
 	return slices.Clip(lines)
+}
+
+// audited logs an administrative act: who did what, and from where.
+func (s *Server) audited(session *commands.Session, command string) {
+	s.log.Info("administrative act", "command", command, "user", session.User(), "client", session.Addr, "client_name", session.Name())
 }
 
 // loginLogEvery is how often failed logins are logged at most.
@@ -159,5 +169,5 @@ func (s *Server) loginFailed(session *commands.Session, user string) {
 	silent := l.silent
 	l.last, l.silent = now, 0
 	l.mu.Unlock()
-	s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more since the last such line", silent)
+	s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more_since_last", silent)
 }

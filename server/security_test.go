@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -69,6 +70,32 @@ func TestACLFile(t *testing.T) {
 	}
 	if got := admin.do("ACL", "SAVE"); !strings.HasPrefix(got, "-ERR There was an error trying to save the ACLs") {
 		t.Errorf("ACL SAVE without a file: %s", got)
+	}
+}
+
+// TestRelativeACLFile: its path begins in dir, as in Redis, which works there.
+func TestRelativeACLFile(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "users.acl")
+	if err := os.WriteFile(path, []byte("user web on nopass +@all ~*\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, "aclfile", "users.acl", "dir", dir)
+	c := s.dial(t)
+	c.expect("[default web]", "ACL", "USERS")
+	c.expect("[aclfile users.acl]", "CONFIG", "GET", "aclfile")
+	c.expect("+OK", "ACL", "SETUSER", "new")
+	c.expect("+OK", "ACL", "SAVE")
+	if text, err := os.ReadFile(path); err != nil || !strings.Contains(string(text), "\nuser new off") {
+		t.Errorf("saved: %v\n%s", err, text)
+	}
+	if err := os.WriteFile(path, []byte("user other off\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c.expect("+OK", "ACL", "LOAD")
+	c.expect("[default other]", "ACL", "USERS")
+	if _, err := configWith(t, "aclfile", "users.acl", "dir", t.TempDir()).OpenUsers(); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("no file in dir: %v", err)
 	}
 }
 

@@ -24,17 +24,13 @@ var securitySettings = []Setting{
 		kind: list(func(c *Config) *[]UserLine { return &c.Users }, "<name> <rule> ...", nil, formatUsers).adding(addUser),
 	}, {
 		Name: "aclfile", Group: GroupSecurity, Default: `""`,
-		Doc: "The file that the users are read from and that ACL LOAD and ACL SAVE use. requirepass counts only as long as " +
-			"it has no user default.",
+		Doc: "The file that the users are read from and that ACL LOAD and ACL SAVE use; a relative path begins in dir. " +
+			"requirepass counts only as long as it has no user default.",
 		kind: text(func(c *Config) *string { return &c.ACLFile }, "<path>", 4096),
 	}, {
 		Name: "acllog-max-len", Group: GroupSecurity, Default: "128", Mutable: true,
 		Doc:  "How many denied commands, keys and logins ACL LOG remembers.",
 		kind: integer(func(c *Config) *int { return &c.ACLLogMaxLen }, 0, math.MaxInt32),
-	}, {
-		Name: "acl-pubsub-default", Group: GroupSecurity, Default: "resetchannels", Mutable: true,
-		Doc:  "What new users may do with channels, which do not exist here; for files made for Redis.",
-		kind: choice(func(c *Config) *string { return &c.PubsubDefault }, "allchannels", "resetchannels"),
 	}, {
 		Name: "rename-command", Group: GroupSecurity, Default: "", Lines: true,
 		Doc: `Gives a command another name, one per line: rename-command FLUSHALL wipe-it-all; "" takes the command away. ` +

@@ -88,7 +88,7 @@ type Server struct {
 }
 
 // totals are figures summed over connections.
-type totals struct{ connections, in, out uint64 }
+type totals struct{ connections, in, out, reads, writes uint64 }
 
 // New returns a Server that waits for Serve.
 func New(o Options) *Server {

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"strings"
@@ -81,12 +82,12 @@ func checkKeepalive(t *testing.T, fd int) {
 }
 
 func TestTCPKeepalive(t *testing.T) {
-	s := start(t, "io-loop", "goroutine", "tcp-keepalive", "30")
-	s.dial(t).expect("+PONG", "PING")
+	s := startTLS(t, "tcp-keepalive", "30", "tls-auth-clients", "no")
+	s.dialTLS(t, "", "").expect("+PONG", "PING")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		raw, err := c.line.(*dedicated).net.(*net.TCPConn).SyscallConn()
+		raw, err := c.line.(*dedicated).net.(*tls.Conn).NetConn().(*net.TCPConn).SyscallConn()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,8 +22,9 @@ type Setting struct {
 	Mutable bool
 	// Repeatable settings may stand on several lines, whose words add up.
 	Repeatable bool
-	// Fixed settings have one possible value. They exist for clients that ask
-	// and for files made for Redis, and do not stand in the help text.
+	// Fixed settings have one value; others are accepted without effect. They exist
+	// for clients that ask and for files made for Redis, and do not stand in the help
+	// text.
 	Fixed bool
 
 	// Lines settings have one value per line of a file, or per flag; each adds to
@@ -96,17 +97,6 @@ var storageSettings = []Setting{
 			"bounds the time that a start takes after a crash: about a second for the default.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
-		Name: "exact-record-memory", Group: GroupStorage, Default: "64mb",
-		Doc: "How much memory the newest records of EXACT tables may take before they are sorted and written to disk. More " +
-			"means less to merge, and duplicates of the last moments are answered from memory.",
-		kind: memory(func(c *Config) *int64 { return &c.RecordMemory }, 1<<20, 1<<40),
-	}, {
-		Name: "exact-direct-io", Group: GroupStorage, Default: "yes",
-		Doc: "Write the records of EXACT tables to disk, and read them to merge them, past the operating system's page cache, " +
-			"which takes much less processor time and leaves the cache to what is asked for. Snapshots of filters are written " +
-			"in the same way. no is for a disk that is slower than what comes in. File systems without direct I/O take no notice.",
-		kind: yesNo(func(c *Config) *bool { return &c.RecordDirectIO }),
-	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
 		Doc: "How much memory the filters of all tables may use together. Beyond it, tables refuse new operations or let their " +
 			"error rate rise, as their OVERLOAD option says. 0 sets no bound.",
@@ -117,9 +107,11 @@ var storageSettings = []Setting{
 			"changed and are not yet written to their rows stay beyond it, up to half as many or some ten thousands.",
 		kind: integer(func(c *Config) *int { return &c.HotCounters }, 1000, 1<<40),
 	}, {
-		Name: "block-cache", Group: GroupStorage, Default: "64mb",
-		Doc:  "How much memory is used to cache what is read from disk.",
-		kind: memory(func(c *Config) *int64 { return &c.BlockCache }, 1<<20, 1<<50),
+		Name: "cache-memory", Group: GroupStorage, Default: "128mb",
+		Doc: "How much memory is used to ask the disk less often: half caches what is read from it, half holds the newest records " +
+			"of EXACT tables until they are sorted and written. More means fewer reads of counters that are not hot, less to " +
+			"merge, and more duplicates answered from memory.",
+		kind: memory(func(c *Config) *int64 { return &c.CacheMemory }, 2<<20, 1<<50),
 	}, {
 		Name: "min-free-disk", Group: GroupStorage, Default: "64mb",
 		Doc: "Writes are refused while the disk has less free space than this, so that it never fills up in the middle " +
@@ -138,11 +130,11 @@ var storageSettings = []Setting{
 	}, {
 		Name: "appendonly", Group: GroupStorage, Default: "yes", Fixed: true,
 		Doc:  "Always yes, for clients that ask: every operation is logged.",
-		kind: yesNo(func(c *Config) *bool { return &c.AppendOnly }).must(alwaysLogged),
+		kind: yesNo(func(*Config) *bool { return new(bool) }).always("appendonly", "yes"),
 	}, {
 		Name: "databases", Group: GroupStorage, Default: "1", Fixed: true,
-		Doc:  "Always 1, for clients that ask.",
-		kind: integer(func(c *Config) *int { return &c.Databases }, 1, 1),
+		Doc:  "Always 1, for clients that ask: SELECT knows database 0 alone.",
+		kind: integer(func(*Config) *int { return new(int) }, 1, math.MaxInt32).always("databases", "1"),
 	},
 }
 
@@ -173,11 +165,6 @@ var networkSettings = []Setting{
 		Name: "client-write-timeout", Group: GroupNetwork, Default: "60", Mutable: true,
 		Doc:  "For how many seconds a client may leave its replies unread before it is disconnected; 0: for ever.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, math.MaxInt32),
-	}, {
-		Name: "io-loop", Group: GroupNetwork, Default: "auto",
-		Doc: "How connections are served. epoll: by an event loop, which exists on Linux and shares commits among connections; " +
-			"TLS excepted. goroutine: each by its own goroutine. auto: the event loop where there is one.",
-		kind: choice(func(c *Config) *string { return &c.IOLoop }, "auto", "epoll", "goroutine"),
 	},
 }
 
@@ -195,10 +182,11 @@ var limitSettings = []Setting{
 		Doc:  "The longest command with all its arguments.",
 		kind: memory(func(c *Config) *int64 { return &c.MaxRequest }, 1<<20, 1<<30),
 	}, {
-		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true,
+		Name: "client-output-buffer-limit", Group: GroupLimits, Default: "normal 256mb 0 0", Mutable: true, Repeatable: true,
 		Doc: "normal <hard> <soft> <seconds>, in bytes: the longest reply, and for how long more than the soft limit of it may " +
-			"lie unread; beyond either the client is disconnected. 0 is no bound. Other classes of clients do not exist here.",
-		kind: list(func(c *Config) *OutputLimit { return &c.MaxOutput }, "normal <hard> <soft> <s>", parseOutputLimit, OutputLimit.words),
+			"lie unread; beyond either the client is disconnected. 0 is no bound. Limits for replica and pubsub have no effect: " +
+			"there are no such clients here.",
+		kind: outputLimits(),
 	},
 }
 

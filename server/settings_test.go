@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -36,20 +38,18 @@ func TestSettingsTable(t *testing.T) {
 // other changes, so that no two share a field.
 func TestSettingsFieldsAreDistinct(t *testing.T) {
 	other := map[string]string{
-		"dir": "x", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "auto-aof-rewrite-min-size": "20mb", "exact-record-memory": "2mb", "exact-direct-io": "no", "hot-counters": "2000",
-		"block-cache": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
+		"dir": "x", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "auto-aof-rewrite-min-size": "20mb", "hot-counters": "2000",
+		"cache-memory": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
 		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7", "timeout": "7",
-		"client-write-timeout": "7", "io-loop": "goroutine", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
+		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
 		"metrics-addr": "127.0.0.1:7", "pprof": "yes", "log-format": "json",
 		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p", "tls-ca-cert-file": "a",
 		"tls-ca-cert-dir": "d", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",
-		"tls-ciphers":               "ECDHE-RSA-AES128-GCM-SHA256",
-		"tls-ciphersuites":          "TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384",
-		"tls-prefer-server-ciphers": "yes", "tls-handshake-timeout": "7", "tls-max-handshakes": "7",
+		"tls-ciphers":           "ECDHE-RSA-AES128-GCM-SHA256",
+		"tls-handshake-timeout": "7", "tls-max-handshakes": "7",
 		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
-		"latency-tracking-info-percentiles": "7",
-		"client-output-buffer-limit":        "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
-		"user": "alice on", "aclfile": "x", "acllog-max-len": "7", "acl-pubsub-default": "allchannels",
+		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
+		"user": "alice on", "aclfile": "x", "acllog-max-len": "7",
 		"rename-command": "get got",
 	}
 	for i := range Settings {
@@ -98,8 +98,10 @@ func TestSettingValues(t *testing.T) {
 		{"partitions", "32", "32", ""},
 		{"partitions", "12", "", "power of two"},
 		{"dir", "", "", "must not be empty"},
-		{"appendonly", "no", "", "cannot be turned off"},
-		{"databases", "16", "", "between 1 and 1"},
+		{"appendonly", "no", "yes", ""},
+		{"appendonly", "perhaps", "", "argument must be 'yes' or 'no'"},
+		{"databases", "16", "1", ""},
+		{"databases", "0", "", "between 1 and"},
 		{"bind", "127.0.0.1 -::1", "127.0.0.1 -::1", ""},
 		{"bind", "", "", "at least one address"},
 		{"requirepass", "with space", "with space", ""},
@@ -114,8 +116,29 @@ func TestSettingValues(t *testing.T) {
 		{"client-output-buffer-limit", "normal 2mb 1mb 60", "normal 2097152 1048576 60", ""},
 		{"client-output-buffer-limit", "normal 2mb 1mb soon", "", "soft seconds: argument couldn't"},
 		{"client-output-buffer-limit", "normal 100 0 0", "", "at least 1mb"},
-		{"client-output-buffer-limit", "pubsub 2mb 0 0", "", "wants: normal"},
+		{"client-output-buffer-limit", "pubsub 32mb 8mb 60", "normal 268435456 0 0", ""},
+		{"client-output-buffer-limit", "normal 2mb 0 0 slave 1 1 1 Replica 0 0 0 pubsub 1 2 3", "normal 2097152 0 0", ""},
+		{"client-output-buffer-limit", "normal 0 0 0 replica", "", "wants, once or more"},
+		{"client-output-buffer-limit", "pubsub x 0 0", "", "hard limit: argument must be a memory value"},
+		{"client-output-buffer-limit", "master 1mb 0 0", "", `"master" is no class of clients`},
+		{"client-output-buffer-limit", "", "", "wants, once or more"},
 		{"timeout", "3600", "3600", ""},
+		{"timeout", "5m", "300", ""},
+		{"timeout", "1H", "3600", ""},
+		{"timeout", "1000ms", "1", ""},
+		{"timeout", "500ms", "", "argument must be a multiple of 1s"},
+		{"timeout", "1000000d", "", "argument couldn't be parsed"},
+		{"timeout", "68y", "", "argument couldn't be parsed"},
+		{"timeout", "30000d", "", "argument must be between 0 and 2147483647 inclusive"},
+		{"timeout", "99999999999", "", "argument must be between 0 and 2147483647 inclusive"},
+		{"tls-handshake-timeout", "2h", "", "argument must be between"},
+		{"slowlog-log-slower-than", "10ms", "10000", ""},
+		{"slowlog-log-slower-than", "-1", "-1", ""},
+		{"latency-monitor-threshold", "1s", "1000", ""},
+		{"filter-maxmemory", "1gb", "1073741824", ""},
+		{"filter-maxmemory", "1m", "1000000", ""},
+		{"save", "1h 1 300 100 60 10000", "3600 1 300 100 60 10000", ""},
+		{"client-output-buffer-limit", "normal 2mb 1mb 1m", "normal 2097152 1048576 60", ""},
 		{"metrics-addr", "127.0.0.1", "", "must be host:port"},
 		{"metrics-addr", ":http", "", "must be host:port"},
 		{"metrics-addr", ":9379", ":9379", ""},
@@ -128,7 +151,6 @@ func TestSettingValues(t *testing.T) {
 			"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384", ""},
 		{"tls-ciphers", "HIGH:!aNULL", "", `"HIGH" is none of the suites offered`},
 		{"tls-ciphers", "RC4-SHA", "", "is none of the suites offered"},
-		{"tls-ciphersuites", "TLS_AES_128_GCM_SHA256", "", "cannot be chosen"},
 		{"tls-auth-clients", "maybe", "", "must be one of the following: yes, no, optional"},
 		{"tls-handshake-timeout", "0", "", "between 1 and 3600"},
 	}
@@ -198,30 +220,45 @@ func TestReadConfigSaveStartsAfresh(t *testing.T) {
 	}
 }
 
+// TestReadConfigErrors has a good line before and after each bad one; they count.
 func TestReadConfigErrors(t *testing.T) {
-	for file, want := range map[string]string{
-		"port 6380\nports 1\n":                `conf:2: unknown setting "ports"`,
-		"port x\n":                            "conf:1: port: argument couldn't be parsed into an integer",
-		"port 1\n\nport 2\n":                  "conf:3: port is set twice",
-		"port\n":                              "conf:1: port: a value is missing",
-		"port 1 2\n":                          "conf:1: port: wrong number of arguments",
-		"dir \"a\n":                           "conf:1: unbalanced quotes",
-		"save 60\n":                           "conf:1: save: wants pairs of seconds and changes, such as 60 1",
-		"port 1\n" + strings.Repeat("x", 1e5): "conf:2: bufio.Scanner: token too long",
+	for line, fault := range map[string]string{
+		"prot 1":                  `unknown setting "prot", did you mean port?`,
+		"maxmemmory 1gb":          `unknown setting "maxmemmory", did you mean maxmemory?`,
+		"nonsense 1":              `unknown setting "nonsense"`,
+		"port x":                  "port: argument couldn't be parsed into an integer",
+		"port":                    "port: a value is missing",
+		"port 1 2":                "port: wrong number of arguments",
+		"dir \"a":                 "unbalanced quotes",
+		"save 60":                 "save: wants pairs of seconds and changes, such as 60 1",
+		"replicaof 10.0.0.1 6379": "replicaof: " + noReplication,
+		"RequirePass":             "requirepass: a value is missing",
+		"tcp-backlog":             "tcp-backlog: a value is missing",
+		"include":                 "include: a value is missing",
+		"include a b":             "include: wrong number of arguments",
+		"include /no/such/file":   "include: open /no/such/file: no such file or directory",
+		"include [":               "include: syntax error in pattern",
+		strings.Repeat("x", 1e5):  "the line is longer than 65536 bytes; what follows was not read",
 	} {
-		c := DefaultConfig()
-		err := readConfig(strings.NewReader(file), "conf", c)
-		if err == nil || err.Error() != want {
-			t.Errorf("%.30q: %v, want %s", file, err, want)
+		c, want := DefaultConfig(), DefaultConfig()
+		err := readConfig(strings.NewReader("timeout 7\n"+line+"\nmaxclients 8\n"), "conf", c)
+		if err == nil || err.Error() != "conf:2: "+fault {
+			t.Errorf("%.30q: %v, want %s", line, err, fault)
 		}
-		if !reflect.DeepEqual(c, DefaultConfig()) {
-			t.Errorf("%.30q: refused, and yet something changed", file)
+		if want.Timeout = 7 * time.Second; len(line) < maxConfigLine {
+			want.MaxClients = 8
+		}
+		if !reflect.DeepEqual(c, want) {
+			t.Errorf("%.30q: the other lines do not count, or it does: %+v", line, c)
 		}
 	}
 	if err := ReadConfigFile("/does/not/exist", DefaultConfig()); err == nil || strings.Contains(err.Error(), "\n") {
 		t.Errorf("missing file: %v", err)
 	}
 }
+
+// hashOf is a password as CONFIG REWRITE writes it.
+func hashOf(password string) string { return fmt.Sprintf("\"#%x\"", sha256.Sum256([]byte(password))) }
 
 func TestRewriteConfigFile(t *testing.T) {
 	for _, tt := range []struct {
@@ -235,6 +272,9 @@ func TestRewriteConfigFile(t *testing.T) {
 		{"back to the default", "timeout 5\n", [][2]string{{"timeout", "0"}}, "timeout 0\n"},
 		{"added", "port 1\n", [][2]string{{"requirepass", `a "b"`}, {"maxclients", "10000"}, {"timeout", "7"}},
 			"port 1\n" + rewriteMark + "\ntimeout 7\nrequirepass \"a \\\"b\\\"\"\n"},
+		{"users unchanged", "user a on >secret ~x\n# here\nuser b off >s2 (+get)\n", [][2]string{{"timeout", "7"}},
+			"user a on " + hashOf("secret") + " ~x resetchannels -@all\n# here\nuser b off " + hashOf("s2") +
+				" resetchannels -@all (resetchannels -@all +get)\n" + rewriteMark + "\ntimeout 7\n"},
 		{"added again", rewriteMark + "\ntimeout 7\n", [][2]string{{"maxclients", "9"}},
 			rewriteMark + "\ntimeout 7\nmaxclients 9\n"},
 		{"several lines become one", "save 300 1\nport 1\nsave 60 2\n", [][2]string{{"save", "5 5 6 6"}},

@@ -12,17 +12,15 @@ import (
 
 // TLSConfig holds the tls-… settings.
 type TLSConfig struct {
-	Port         int // 0: no TLS
-	CertFile     string
-	KeyFile      string
-	KeyFilePass  string
-	CACertFile   string
-	CACertDir    string
-	AuthClients  string // yes, no or optional
-	Protocols    TLSProtocols
-	Ciphers      TLSCiphers
-	Ciphersuites string
-	PreferServer bool
+	Port        int // 0: no TLS
+	CertFile    string
+	KeyFile     string
+	KeyFilePass string
+	CACertFile  string
+	CACertDir   string
+	AuthClients string // yes, no or optional
+	Protocols   TLSProtocols
+	Ciphers     TLSCiphers
 	// What a handshake may use.
 	HandshakeTimeout time.Duration
 	MaxHandshakes    int
@@ -71,14 +69,6 @@ var tlsSettings = []Setting{
 		Doc: "The cipher suites for TLSv1.2, by OpenSSL's names, separated by colons, out of those that are safe; DEFAULT " +
 			"is all of them. The server's order is by what is fast on this machine and on the client's.",
 		kind: scalar(func(c *Config) *TLSCiphers { return &c.TLS.Ciphers }, "<suite>:...", parseTLSCiphers, TLSCiphers.String),
-	}, {
-		Name: "tls-ciphersuites", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc:  `The cipher suites for TLSv1.3: "", which is all three, since all are safe and none can be left out.`,
-		kind: text(func(c *Config) *string { return &c.TLS.Ciphersuites }, `""`, 512).must(allCiphersuites),
-	}, {
-		Name: "tls-prefer-server-ciphers", Group: GroupTLS, Default: "no", Mutable: true,
-		Doc:  "Accepted for redis.conf's sake: the server always chooses, with regard to what the client is fast at.",
-		kind: yesNo(func(c *Config) *bool { return &c.TLS.PreferServer }),
 	}, {
 		Name: "tls-handshake-timeout", Group: GroupTLS, Default: "10", Mutable: true,
 		Doc:  "How many seconds a client may take for its handshake.",
@@ -195,17 +185,6 @@ func sortedNames() (names []string) {
 }
 
 // The conditions of single settings.
-
-// allCiphersuites accepts the one choice that crypto/tls has for TLSv1.3.
-func allCiphersuites(c *Config) error {
-	all := []string{"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"}
-	named := strings.Split(c.TLS.Ciphersuites, ":")
-	slices.Sort(named)
-	if c.TLS.Ciphersuites != "" && !slices.Equal(named, all) {
-		return fmt.Errorf("the suites for TLSv1.3 cannot be chosen: leave it empty, or name all of %s", strings.Join(all, ":"))
-	}
-	return nil
-}
 
 func someTime(c *Config) error {
 	if c.TLS.HandshakeTimeout <= 0 {

@@ -48,7 +48,7 @@ type link struct {
 
 // newCatalog is the catalogue of a new data directory: the table default.
 func newCatalog() *catalog {
-	def := TableOptions{Name: DefaultTable, Skew: DefaultSkew}.withDefaults()
+	def := TableOptions{Name: DefaultTable, Skew: DefaultSkew, IDTime: DefaultIDTime}.withDefaults()
 	return &catalog{Next: 2, Tables: []*tableDef{{ID: 1, TableOptions: def}}}
 }
 
@@ -62,12 +62,18 @@ func (c *catalog) encode() []byte {
 
 func decodeCatalog(b []byte) (*catalog, error) {
 	c := new(catalog)
-	if err := json.Unmarshal(b, c); err != nil {
+	if err := decodeJSON(b, c); err != nil {
 		return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)
 	}
-	for _, d := range c.Tables {
+	if len(c.Tables) > 2*MaxTables {
+		return nil, fmt.Errorf("%w: catalogue of %d tables", errCorruptEntry, len(c.Tables))
+	}
+	for i, d := range c.Tables {
 		if d == nil {
 			return nil, fmt.Errorf("%w: catalogue: a table without settings", errCorruptEntry)
+		}
+		if d.ID == 0 || d.ID >= c.Next || slices.ContainsFunc(c.Tables[:i], func(o *tableDef) bool { return o.ID == d.ID }) {
+			return nil, fmt.Errorf("%w: catalogue: table %d is there twice, or was never made", errCorruptEntry, d.ID)
 		}
 		if err := d.Validate(); err != nil {
 			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)

@@ -18,7 +18,6 @@ type snapshotter struct {
 	mu, building sync.Mutex
 
 	sorting sortScratch // of buildRuns
-	records rowRecords  // of writeBack; guarded by mu
 	saving  atomic.Bool // SAVE or BGSAVE is in progress
 	last    atomic.Pointer[lastSnapshot]
 }
@@ -153,6 +152,7 @@ type checkpoint struct {
 	state    partitionState
 	now      int64 // logged time: runs expire by it
 	dirty    []*counter
+	savedSeq int64 // the partition's, before this
 	sealed   []*recentSegment
 	snapshot *snapshot
 	obsolete []persistence.Run
@@ -170,7 +170,8 @@ func (c *checkpoint) capture(force bool) bool {
 	if p.seq == p.checkpointSeq && !force && len(p.deadRuns) == 0 {
 		return false
 	}
-	p.checkpointSeq, p.logBytes, p.rowsAhead = p.seq, 0, 0
+	c.savedSeq = p.savedSeq
+	p.checkpointSeq, p.savedSeq, p.logBytes, p.rowsAhead = p.seq, int64(p.seq), 0, 0
 	c.now = c.s.clock.now().logged
 	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
@@ -215,7 +216,7 @@ func (c *checkpoint) run() error {
 	}
 	c.giveBack()
 	p.mu.Lock()
-	p.checkpointSeq = 0
+	p.checkpointSeq, p.savedSeq = 0, c.savedSeq
 	p.mu.Unlock()
 	return err
 }

@@ -117,6 +117,8 @@ type hotCounters struct {
 	// count installs only at the same: otherwise its key may have been loaded,
 	// changed, written back and evicted since.
 	evicted [256]uint32
+	// made counts the keys that came into being, by position, for WATCH.
+	made [256]uint32
 }
 
 func newHotCounters(limit int) *hotCounters {
@@ -273,8 +275,6 @@ func decodeRow(b []byte) (row, error) {
 		return row{}, fmt.Errorf("%w: row version %d", errCorruptEntry, v)
 	}
 	out := row{seq: r.uvarint(), value: r.varint(), expire: r.varint()}
-	if r.err == nil && len(r.rest) != 0 {
-		r.fail()
-	}
+	r.end()
 	return out, r.err
 }

@@ -75,7 +75,6 @@ type crashRun struct {
 	flushes bool          // FLUSHALL forgets everything during the run
 	switchs bool          // CONFIG SET appendfsync during the run
 	orderly bool          // the server is stopped before the power is cut
-	indexed bool          // every partition keeps an index of its rows
 	atOp    int64         // cut at this file operation of the load; 0: at a random time
 	twice   int64         // cut again at this file operation of the recovery; 0: not
 
@@ -112,19 +111,18 @@ func newCrashRun(seed uint64) *crashRun {
 	if oneIn(3) {
 		r.twice = 1 + rnd.Int64N(150)
 	}
-	r.indexed = oneIn(2)
 	r.clerk.init(r.fsync)
 	return r
 }
 
 func (r *crashRun) String() string {
-	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes %v, flushes %v, switches %v, orderly %v, indexed %v, at %d, twice %d",
-		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.indexed, r.atOp, r.twice)
+	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes %v, flushes %v, switches %v, orderly %v, at %d, twice %d",
+		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.atOp, r.twice)
 }
 
 func (r *crashRun) open(d *crashDisk) (*Store, error) {
 	s, err := Open(Options{
-		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: cmp.Or(r.logFile, 16<<10), HotCounters: 128, Clock: r.clock.now, indexRows: r.indexed,
+		Dir: "data", FS: d.fs, Fsync: r.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: cmp.Or(r.logFile, 16<<10), HotCounters: 128, Clock: r.clock.now,
 		Fatal: func(err error) { panic(err) },
 	})
 	if err == nil && r.rnd != nil && r.rnd.IntN(2) == 0 {

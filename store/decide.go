@@ -81,7 +81,7 @@ func (x *decider) turn(op *Op) error {
 	case Persist:
 		return x.persist(op)
 	case FlushAll:
-		return x.flushAll()
+		return x.flushAll(op)
 	case removeExpired:
 		return x.removeExpired(op)
 	case FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:
@@ -172,8 +172,8 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
 		return nil
 	}
-	time, known, err := opTime(d, op.timeID(), op.At, op.Flags&HasAt != 0)
-	if err != nil {
+	time, known, err := opTime(d, op.timeID(), op.At, op.Flags&HasAt != 0, x.at.wall)
+	if err != nil || !known {
 		return err
 	}
 	r.time, r.hasTime = time, known

@@ -22,15 +22,15 @@ func (x *decider) set(op *Op) error {
 	c := r.c
 	x.saw(r)
 	alive := c.alive(x.at.wall)
+	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
+		return ErrWrongType
+	}
 	op.Found = alive
 	if alive && c.kind == TypeCounter {
 		op.Value = c.value
 	}
 	if op.Flags&NX != 0 && alive || op.Flags&XX != 0 && !alive {
 		return nil
-	}
-	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
-		return ErrWrongType
 	}
 	e := entry{kind: entrySet, key: r.key, c: c, value: op.Delta}
 	switch {
@@ -212,10 +212,15 @@ func (x *decider) removeExpired(op *Op) error {
 
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
-func (x *decider) flushAll() error {
+func (x *decider) flushAll(op *Op) error {
+	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
 	for i := range x.touched {
 		p := x.touched[i].p
+		gone := p.size
 		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
+		if p.savedSeq -= gone - 1; saves {
+			p.savedSeq = int64(p.seq)
+		}
 		first, last := slotRange(int(p.id), p.count)
 		x.batch.DeleteRows(first, last)
 		x.batch.DropRuns(p.id)

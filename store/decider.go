@@ -21,9 +21,10 @@ type decider struct {
 	touched  []touched // … and their partitions
 	at       moment
 	batch    *persistence.Batch
-	wrote    bool  // there is a commit to wait for
-	cold     []int // refs whose row must be read
-	confirm  []int // refs whose opid must be looked up in runs
+	wrote    bool   // there is a commit to wait for
+	cold     []int  // refs whose row must be read
+	value    []byte // of a row that is read
+	confirm  []int  // refs whose opid must be looked up in runs
 	judging  judging
 	entry    entry  // scratch of applyEntry
 	control  []byte // scratch for encoded events

@@ -36,7 +36,7 @@
 // (checkpoint.go) brings to disk, so that the log can be trimmed:
 //
 //	counters   partition.hot, in memory while they are hot or changed; rows in
-//	           Pebble; a copy of the rows for look-ups, once it pays (rowindex.go)
+//	           Pebble
 //	filters    tableState.filter, one for each table and partition; snapshots
 //	records    partition.recent, then sorted runs (runs.go): what EXACT tables
 //	           know of each operation, to confirm a positive of the filter
@@ -48,7 +48,7 @@
 //
 // # Guarantees and where they are upheld
 //
-//	G1 at most once     judge.go; again, for twins within one batch
+//	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
 //	G3 not from future  partition.need and waitDurable
 //	G4 all or nothing   decider.apply: one batch of the log; snapshot.write

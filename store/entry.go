@@ -1,9 +1,15 @@
 package store
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+
+	"github.com/fbfkv/fbfkv/fbf"
 )
 
 // entryKind is the kind of a log entry: one outcome of Decide.
@@ -34,6 +40,8 @@ const (
 	flagHasTime                          // the client's time of the operation follows
 	flagWasFilter                        // the key held a filter, which goes
 	flagClipped                          // the clip of a bounded increment follows
+
+	flagsKnown = flagClipped<<1 - 1
 )
 
 // entry is one outcome. Its fields up to the blank line are what is logged;
@@ -145,20 +153,24 @@ func newRecordReader(record []byte) (recordReader, error) {
 	if v := r.byte(); r.err == nil && v != recordVersion {
 		return r, fmt.Errorf("%w: version %d", errCorruptEntry, v)
 	}
-	r.at = moment{logged: int64(r.uvarint()), wall: int64(r.uvarint())}
+	r.at = moment{logged: int64(r.upTo(math.MaxInt64)), wall: int64(r.upTo(math.MaxInt64))}
 	return r, r.err
 }
 
 // next decodes the next entry into e; false at the end or on an error, which
-// is then in r.err.
+// is then in r.err, and e is empty.
 func (r *recordReader) next(e *entry) bool {
 	if r.err != nil || len(r.rest) == 0 {
+		*e = entry{}
 		return false
 	}
 	*e = entry{kind: entryKind(r.byte()), flags: entryFlags(r.byte())}
+	if e.flags&^flagsKnown != 0 { // what they mean for the fields is not known
+		r.fail()
+	}
 	switch e.kind {
 	case entryApply:
-		e.table = uint32(r.uvarint())
+		e.table = r.uint32()
 		from := r.rest
 		e.key, e.id = r.bytes(), r.opid(&r.id)
 		e.delta, e.value = r.varint(), r.varint()
@@ -168,9 +180,9 @@ func (r *recordReader) next(e *entry) bool {
 	case entryDelete, entryExpire:
 		e.key = r.bytes()
 	case entryControl:
-		e.table, e.id = uint32(r.uvarint()), r.bytes()
+		e.table, e.id = r.uint32(), r.bytes()
 	case entryTighten:
-		e.table, e.value = uint32(r.uvarint()), r.varint()
+		e.table, e.value = r.uint32(), r.varint()
 	case entryCatalog:
 		e.id = r.bytes()
 	case entryFlush:
@@ -188,6 +200,9 @@ func (r *recordReader) next(e *entry) bool {
 	}
 	if e.flags&flagClipped != 0 {
 		e.clip = r.varint()
+	}
+	if r.err != nil {
+		*e = entry{}
 	}
 	return r.err == nil
 }
@@ -226,6 +241,25 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
+// upTo reads a uvarint that must not be more than most.
+func (r *reader) upTo(most uint64) uint64 {
+	v := r.uvarint()
+	if v > most {
+		r.fail()
+		return 0
+	}
+	return v
+}
+
+func (r *reader) uint32() uint32 { return uint32(r.upTo(math.MaxUint32)) }
+
+// end refuses what lies behind the last field.
+func (r *reader) end() {
+	if len(r.rest) != 0 {
+		r.fail()
+	}
+}
+
 func (r *reader) varint() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
@@ -256,4 +290,27 @@ func (r *reader) bytes() []byte {
 	b := r.rest[:n:n]
 	r.rest = r.rest[n:]
 	return b
+}
+
+// decodeJSON decodes a JSON value and refuses fields that v does not have, and
+// anything behind it.
+func decodeJSON(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return errors.New("bytes follow it")
+	}
+	return nil
+}
+
+// decodeEvent decodes an event of a filter, behind which nothing follows.
+func decodeEvent(b []byte) (fbf.Event, error) {
+	ev, n, err := fbf.DecodeEvent(b)
+	if err == nil && n != len(b) {
+		err = fmt.Errorf("%w: %d bytes follow an event", errCorruptEntry, len(b)-n)
+	}
+	return ev, err
 }

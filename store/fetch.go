@@ -77,27 +77,24 @@ func (x *decider) fetchRows() {
 	var work sync.WaitGroup
 	for n := 1; n < parts; n++ {
 		part := x.cold[len(x.cold)*n/parts : len(x.cold)*(n+1)/parts]
-		work.Go(func() { x.readRows(part) })
+		work.Go(func() { x.readRows(part, nil) })
 	}
-	x.readRows(x.cold[:len(x.cold)/parts])
+	x.value = x.readRows(x.cold[:len(x.cold)/parts], x.value)
 	work.Wait()
 }
 
-// readRows reads the rows of some refs.
-func (x *decider) readRows(refs []int) {
-	in, _ := x.s.readers.Get().(*rowReader)
-	if in == nil {
-		in = &rowReader{s: x.s}
-	}
-	defer x.s.readers.Put(in)
-	for len(refs) > 0 {
-		n := 1
-		for n < min(len(refs), readGroup) && x.refs[refs[n]].p == x.refs[refs[0]].p {
-			n++
+// readRows reads the rows of some refs. It returns value, memory for any row's, to be
+// used again.
+func (x *decider) readRows(refs []int, value []byte) []byte {
+	for _, i := range refs {
+		r := &x.refs[i]
+		l := &r.disk.load
+		if value, l.exists, l.err = x.s.db.Row(value, rowKey(l.pos, r.key)); l.exists && l.err == nil {
+			l.row, l.err = decodeRow(value)
 		}
-		in.read(x.refs, refs[:n])
-		refs = refs[n:]
+		l.done = true
 	}
+	return value
 }
 
 func (x *decider) fail(r *ref, err error) {

@@ -106,16 +106,20 @@ func (f *filterKey) due(logged int64) bool {
 // refresh redoes a logged refresh: an encoded fbf.Event, or nothing for a
 // FIXED filter.
 func (f *filterKey) refresh(event []byte, logged int64) error {
-	f.refreshes++
 	if f.fixed != nil {
+		if len(event) > 0 {
+			return fmt.Errorf("%w: a FIXED filter has no events", errCorruptEntry)
+		}
+		f.refreshes++
 		f.fixed.Refresh()
 		f.refreshed = logged
 		return nil
 	}
-	ev, _, err := fbf.DecodeEvent(event)
+	ev, err := decodeEvent(event)
 	if err != nil {
 		return err
 	}
+	f.refreshes++
 	return f.adaptive.Apply(ev)
 }
 
@@ -198,7 +202,7 @@ func (o FilterOptions) encode() []byte {
 
 func decodeFilterOptions(b []byte) (FilterOptions, error) {
 	var o FilterOptions
-	if err := json.Unmarshal(b, &o); err != nil {
+	if err := decodeJSON(b, &o); err != nil {
 		return o, fmt.Errorf("%w: filter options: %v", errCorruptEntry, err)
 	}
 	if err := o.Validate(); err != nil {

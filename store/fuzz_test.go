@@ -175,7 +175,7 @@ func FuzzSnapshotContent(f *testing.F) {
 }
 
 // aSnapshot returns the content of a partition's snapshot with a filter key.
-func aSnapshot(f *testing.F) []byte {
+func aSnapshot(f testing.TB) []byte {
 	s := testStore(f, func(o *Options) { o.Partitions = 1 })
 	do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte("item")}})
 	p := s.partitions[0]

@@ -267,13 +267,7 @@ func TestScan(t *testing.T) {
 // TestEviction works on many more keys than may stay in memory, with
 // checkpoints in between, against a map.
 func TestEviction(t *testing.T) {
-	for _, indexed := range []bool{false, true} {
-		t.Run(fmt.Sprint("indexed=", indexed), func(t *testing.T) { testEviction(t, indexed) })
-	}
-}
-
-func testEviction(t *testing.T, indexed bool) {
-	s := testStore(t, func(o *Options) { o.HotCounters, o.indexRows = 256, indexed })
+	s := testStore(t, func(o *Options) { o.HotCounters = 256 })
 	want := make(map[string]int64)
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 40 {

@@ -18,9 +18,24 @@ const (
 
 // start begins the background work.
 func (s *Store) start() {
+	s.running.Go(s.keepTime)
 	s.running.Go(s.cycle)
 	s.running.Go(s.saveWhenDue)
-	s.running.Go(s.keepRowIndexes)
+}
+
+// keepTime looks at the clock. Nothing else may hold it up, as a slow disk holds up
+// cycle: what nobody looks at for long is a gap, in which ids do not age.
+func (s *Store) keepTime() {
+	tick := time.NewTicker(lookPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-tick.C:
+			s.clock.now()
+		}
+	}
 }
 
 // cycle logs refreshes that are due, removes expired keys, prunes drained
@@ -66,7 +81,7 @@ func (s *Store) checkDisk() {
 	}
 	full := free < uint64(s.opts.MinFreeDisk)
 	if s.diskFull.Swap(full) != full {
-		s.log.Warn("free disk space", "bytes", free, "min-free-disk", s.opts.MinFreeDisk, "writes refused", full)
+		s.log.Warn("free disk space", "bytes", free, "min_free_disk", s.opts.MinFreeDisk, "writes_refused", full)
 	}
 }
 

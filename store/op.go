@@ -29,7 +29,7 @@ const (
 	IncrEx
 	// IncrBy adds Delta, every time. In: Key, Delta. Out: Value.
 	IncrBy
-	// Set overwrites a counter with Delta. In: Key, Delta; flags NX, XX,
+	// Set overwrites a counter with Delta. In: Key, Delta; flags NX, XX, SetGet,
 	// KeepTTL, HasExpire with ExpireAt. Out: Applied; Value and Found are the
 	// old value (for SET … GET, GETSET).
 	Set
@@ -51,7 +51,7 @@ const (
 	// Persist removes the expiry of Key. Out: Applied.
 	Persist
 	// FlushAll deletes every key, forgets every opid and sets the tables'
-	// forgotten-before time. It locks all partitions.
+	// forgotten-before time. It locks all partitions. In: flag OneDB.
 	FlushAll
 	// FBFReserve creates the filter Key. In: Key, Filter.
 	FBFReserve
@@ -118,7 +118,7 @@ const (
 	KeepTTL
 	HasExpire
 	NoCreate
-	SetGet   // SET … GET: the old value must be a counter
+	SetGet   // SET … GET, GETSET: what is overwritten must be a counter
 	NoExpire // the expiry is removed
 	// Saturate: an increment that would be out of bounds stops at the bound.
 	Saturate
@@ -126,6 +126,9 @@ const (
 	IfNoExpire
 	// PairID: ID was made by AppendPairID.
 	PairID
+	// OneDB: FlushAll is FLUSHDB, after which Redis takes no snapshot: what it
+	// deletes counts as changes since the last one.
+	OneDB
 )
 
 // Type is the type of a key.

@@ -23,7 +23,6 @@ type partition struct {
 	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot    *hotCounters
 	rows   *rowFilter // which keys may have a row
-	index  *rowIndex  // finds them; it has a lock of its own
 	fresh  expiries   // keys whose expiry no row's index knows yet
 	tables map[uint32]*tableState
 	// filters are the FBF keys. They never leave memory.
@@ -53,6 +52,7 @@ type partition struct {
 	floor         uint64         // the last FLUSHALL: what is missing rests on it
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint
+	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
 	rowsAhead     int            // rows written since then
 	state         partitionState // the state row; guarded by snapshotter.mu
 	// retired are filters whose memory a snapshot in progress may still read.

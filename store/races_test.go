@@ -50,13 +50,7 @@ func TestSnapshotWaits(t *testing.T) {
 // checkpoints writing them back meanwhile: a row never hides or replaces a newer
 // value (G4).
 func TestColdLoad(t *testing.T) {
-	for _, indexed := range []bool{false, true} {
-		t.Run(fmt.Sprint("indexed=", indexed), func(t *testing.T) { testColdLoad(t, indexed) })
-	}
-}
-
-func testColdLoad(t *testing.T, indexed bool) {
-	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions, o.indexRows = 64, 2, indexed })
+	s := testStore(t, func(o *Options) { o.HotCounters, o.Partitions = 64, 2 })
 	const keys, clients, each = 600, 4, 300
 	var want [keys]atomic.Int64
 	var work sync.WaitGroup

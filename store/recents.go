@@ -110,6 +110,7 @@ func (r *reader) seen() Seen {
 	if len(r.rest) > 0 {
 		s.Clip = r.varint()
 	}
+	r.end()
 	return s
 }
 

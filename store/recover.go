@@ -94,6 +94,9 @@ func (s *Store) afterRecovery() error {
 		}
 	}
 	for _, p := range s.partitions {
+		if fresh {
+			p.savedSeq = int64(p.seq) // nobody has asked for its tables
+		}
 		if p.catalog == nil {
 			return fmt.Errorf("partition %d: %w: it has no tables", p.id, ErrLogDamaged)
 		}
@@ -192,7 +195,7 @@ func (r *recovery) loadState() error {
 	p.size, p.at = r.state.size, r.state.at
 	p.seq = r.state.seq
 	p.marks.counters, p.marks.records = r.state.seq, r.state.records
-	p.state = r.state
+	p.state, p.savedSeq = r.state, int64(r.state.seq)
 	return nil
 }
 

@@ -2,6 +2,7 @@ package store
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
 )
@@ -15,6 +16,9 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		if e.flags&flagCreated != 0 {
 			p.size++
+			if e.c != nil { // live it is never nil
+				p.hot.made[byte(e.c.pos)]++
+			}
 		}
 		if e.kind == entryDelete {
 			p.size--
@@ -172,10 +176,13 @@ func (p *partition) redoTable(e *entry, seq uint64, at moment) error {
 		return fmt.Errorf("%w: table %d is unknown", errCorruptEntry, e.table)
 	}
 	if e.kind == entryTighten {
+		if e.value < 1 || e.value > math.MaxUint32 {
+			return fmt.Errorf("%w: table %d is to be tested at ERROR/%d", errCorruptEntry, e.table, e.value)
+		}
 		e.t.tests = uint32(e.value)
 		return p.alterFilter(e.t, at)
 	}
-	ev, _, err := fbf.DecodeEvent(e.id)
+	ev, err := decodeEvent(e.id)
 	if err != nil {
 		return err
 	}
@@ -251,7 +258,6 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 		p.size, p.fresh = 0, nil
 		p.rows = newRowFilter(p.count)
 		p.rows.whole = true // the rows go in the same commit
-		p.index.drop(0, 0)
 	}
 	if seq > p.marks.records {
 		p.recent, p.before = recents{}, recentMark{}

@@ -147,3 +147,23 @@ func TestRowScan(t *testing.T) {
 		t.Fatalf("%d rows after FLUSHALL, %d filters are whole", rows, whole())
 	}
 }
+
+// setKeys sets the keys k<from> to k<to-1>, each to its number.
+func setKeys(s *Store, from, to int) {
+	var b Batch
+	for i := from; i < to; i++ {
+		op := b.Add(Set)
+		op.Key, op.Delta = []byte("k"+strconv.Itoa(i)), int64(i)
+	}
+	s.Execute(&b)
+}
+
+// wantKeys expects them as setKeys set them.
+func wantKeys(t *testing.T, s *Store, from, to int) {
+	t.Helper()
+	for i := from; i < to; i++ {
+		if v, ok := get(s, "k"+strconv.Itoa(i)); !ok || v != int64(i) {
+			t.Fatalf("k%d = %d, %v", i, v, ok)
+		}
+	}
+}

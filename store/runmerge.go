@@ -56,27 +56,18 @@ func closeSources(sources []runSource) {
 // that takes many times as long as asked for, and what is to be saved piles up.)
 const paceRecords = 2048
 
-// alwaysWanted is the pace of a merge that nothing ends.
-func alwaysWanted() error {
-	giveWay()
-	return nil
-}
-
-// mergeSources calls add for the entries of all sources in order, and pace, if there
-// is one, after each paceRecords of them; their errors end the merge. An entry that
-// several sources have is added once: after a crash records are redone into
-// memory although an earlier release's run holds them.
-func mergeSources(sources []runSource, pace func() error, add func(hash, seq uint64, value []byte) error) error {
+// mergeSources calls add for the entries of all sources in order, until it returns an
+// error; a gentle merge gives way after each paceRecords of them. An entry that
+// several sources have is added once.
+func mergeSources(sources []runSource, gentle bool, add func(hash, seq uint64, value []byte) error) error {
 	t, err := newLoserTree(sources)
 	if err != nil {
 		return err
 	}
 	first, hash, seq := true, uint64(0), uint64(0)
 	for n := 1; len(t.heads) > 0; n++ {
-		if pace != nil && n%paceRecords == 0 {
-			if err := pace(); err != nil {
-				return err
-			}
+		if gentle && n%paceRecords == 0 {
+			giveWay()
 		}
 		e := t.least()
 		if first || e.Hash != hash || e.Seq != seq {

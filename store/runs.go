@@ -254,16 +254,12 @@ func (c *checkpoint) writeRun(g runGroup, table uint32, n int) (persistence.Run,
 	if err != nil {
 		return run, err
 	}
-	w, err := c.s.db.NewRun(run, g.merged...)
+	w, err := c.s.db.NewRun(run)
 	if err != nil {
 		return run, err
 	}
 	defer w.Abort()
-	pace := alwaysWanted
-	if c.urgent {
-		pace = nil
-	}
-	if err := mergeSources(sources, pace, w.Add); err != nil {
+	if err := mergeSources(sources, !c.urgent, w.Add); err != nil {
 		return run, err
 	}
 	return w.Finish(run)

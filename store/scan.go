@@ -8,41 +8,43 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
+// Positions are too long for the doubles in which some clients keep a cursor. So
+// the cursor is the position without its last bits: the slot and the first 39
+// bits of the hash. Keys whose positions differ in those bits only are neighbours.
+const neighbourBits = 9
+
+// MaxCursor is the largest cursor of Scan.
+const MaxCursor = slots<<(48-neighbourBits) - 1
+
+// pastNeighbours returns the first position behind all neighbours of another.
+func pastNeighbours(pos uint64) uint64 { return (pos>>neighbourBits + 1) << neighbourBits }
+
 // Scan visits keys from a cursor on, in the order of slot and key hash, and
 // returns the cursor to go on from, 0 at the end. It visits at least count
-// keys unless the end comes first; keys that share a position are visited
-// together, so that the stateless cursor skips none. A key that exists
-// throughout a whole iteration is visited at least once. fn may keep key.
+// keys unless the end comes first; neighbours are visited together, so that the
+// stateless cursor skips none. A key that exists throughout a whole iteration is
+// visited at least once. fn may keep key.
 func (s *Store) Scan(cursor uint64, count int, fn func(key []byte, t Type)) (next uint64, err error) {
-	count = max(count, 1)
-	slot := cursor >> 48
-	if slot >= slots {
+	if cursor > MaxCursor {
 		return 0, nil
 	}
-	for i := int(slot >> s.shift); i < len(s.partitions); i++ {
-		n, next, err := s.scanPartition(s.partitions[i], cursor, count, fn)
-		if err != nil {
+	count = max(count, 1)
+	for from := cursor << neighbourBits; ; {
+		n, next, err := s.scanPartition(s.partitions[from>>48>>s.shift], from, count, fn)
+		switch {
+		case err != nil || next > MaxCursor<<neighbourBits:
 			return 0, err
+		case n >= count:
+			return next >> neighbourBits, nil
 		}
-		if next != 0 {
-			return next, nil
-		}
-		count -= n
-		if i+1 == len(s.partitions) {
-			break
-		}
-		first, _ := slotRange(i+1, len(s.partitions))
-		cursor = uint64(first) << 48
-		if count <= 0 {
-			return cursor, nil
-		}
+		from, count = next, count-n
 	}
-	return 0, nil
 }
 
-// scanPartition visits keys of one partition; next is 0 at its end.
-func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
-	found, next, err := s.collect(p, cursor, count)
+// scanPartition visits keys of one partition from a position on, and returns the
+// position to go on from: at its end the first one of the next partition.
+func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
+	found, next, err := s.collect(p, from, count)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -79,16 +81,15 @@ type scanned struct {
 // collect merges keys without a row and rows, in order of position. Memory
 // comes first: a key that gets its row meanwhile was found there, and one that
 // has a row keeps it as long as it exists.
-func (s *Store) collect(p *partition, cursor uint64, count int) (found []scanned, next uint64, err error) {
+func (s *Store) collect(p *partition, from uint64, count int) (found []scanned, next uint64, err error) {
 	_, last := slotRange(int(p.id), p.count)
-	end := uint64(last)<<48 | (1<<48 - 1)
-	limit := end // inclusive
+	next = position(last+1, 0)
 	p.lockOrdered()
 	n := 0
-	p.hot.unsaved.ordered.Ascend(unsavedKey{cursor, &counter{pos: cursor}}, func(k unsavedKey) bool {
+	p.hot.unsaved.ordered.Ascend(unsavedKey{from, &counter{pos: from}}, func(k unsavedKey) bool {
 		c := k.c
-		if n >= count && c.pos != found[n-1].pos {
-			limit = found[n-1].pos
+		if n >= count && c.pos >= pastNeighbours(found[n-1].pos) {
+			next = pastNeighbours(found[n-1].pos)
 			return false
 		}
 		found = append(found, scanned{key: c.key(), pos: c.pos, kind: c.kind, expire: c.expire})
@@ -103,10 +104,10 @@ func (s *Store) collect(p *partition, cursor uint64, count int) (found []scanned
 	var bad error
 	var rows int
 	var lastRow uint64
-	err = s.db.Rows(cursor, limit+1, func(k persistence.RowKey, value []byte) bool {
+	err = s.db.Rows(from, next, func(k persistence.RowKey, value []byte) bool {
 		pos := k.Position()
-		if rows >= count && pos != lastRow {
-			limit = lastRow
+		if rows >= count && pos >= pastNeighbours(lastRow) {
+			next = pastNeighbours(lastRow)
 			return false
 		}
 		var r row
@@ -125,11 +126,8 @@ func (s *Store) collect(p *partition, cursor uint64, count int) (found []scanned
 	if err != nil {
 		return nil, 0, err
 	}
-	found = slices.DeleteFunc(found, func(f scanned) bool { return f.pos > limit })
+	found = slices.DeleteFunc(found, func(f scanned) bool { return f.pos >= next })
 	slices.SortFunc(found, func(a, b scanned) int { return cmp.Compare(a.pos, b.pos) })
-	if limit < end {
-		next = limit + 1
-	}
 	return found, next, nil
 }
 
@@ -151,7 +149,7 @@ func (s *Store) DBSize() (n int64, err error) {
 // RandomKey returns some key; false if there is none. Keys are not equally
 // likely: one that follows a gap in the key space is more likely.
 func (s *Store) RandomKey() (key []byte, ok bool, err error) {
-	start := uint64(rand.Int64N(slots)) << 48
+	start := position(uint16(rand.IntN(slots)), 0) >> neighbourBits
 	for _, cursor := range []uint64{start, 0} {
 		for {
 			next, err := s.Scan(cursor, 1, func(k []byte, _ Type) { key, ok = k, true })

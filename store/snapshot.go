@@ -207,6 +207,7 @@ func decodeSnapshot(header []byte, body io.Reader, maxBytes uint64) (_ *loadedSn
 		return nil, err
 	}
 	l.decodeKeys(&h)
+	h.end()
 	if h.err != nil {
 		return nil, h.err
 	}
@@ -230,8 +231,8 @@ func decodeSnapshot(header []byte, body io.Reader, maxBytes uint64) (_ *loadedSn
 
 func (l *loadedSnapshot) decodeTables(h *reader) (order []*tableState, err error) {
 	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
-		id := uint32(h.uvarint())
-		t := &tableState{def: l.catalog.byID(id), tests: uint32(h.uvarint()), horizon: h.horizon()}
+		id := h.uint32()
+		t := &tableState{def: l.catalog.byID(id), tests: h.uint32(), horizon: h.horizon()}
 		if t.def == nil || l.tables[id] != nil || t.tests == 0 {
 			return nil, fmt.Errorf("%w: snapshot of unknown table %d", errCorruptEntry, id)
 		}
@@ -252,7 +253,7 @@ func (l *loadedSnapshot) decodeKeys(h *reader) {
 		c.kind = TypeFilter
 		c.expire, c.seq = h.varint(), h.uvarint()
 		c.setFilter(&filterKey{opts: opts, refreshed: h.varint(), refreshes: h.uvarint()})
-		if err != nil {
+		if last := len(l.keys) - 1; err != nil || last >= 0 && l.keys[last].key() >= c.key() {
 			h.fail()
 			return
 		}

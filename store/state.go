@@ -53,9 +53,13 @@ func decodeState(b []byte) (s partitionState, err error) {
 	tables := r.bytes()
 	s.horizons = make(map[uint32]horizon)
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
-		id := uint32(r.uvarint())
+		id := r.uint32()
+		if _, twice := s.horizons[id]; twice {
+			r.fail()
+		}
 		s.horizons[id] = r.horizon()
 	}
+	r.end()
 	if r.err != nil {
 		return s, r.err
 	}

@@ -16,11 +16,7 @@ type Stats struct {
 
 	HotCounters, DirtyCounters int
 	RowFilterBytes             int64 // memory of what knows which keys have a row
-	RowIndexes                 int   // partitions whose rows have an index
-	RowIndexRuns               int
-	RowIndexRows               uint64 // entries, with those that younger ones override
-	RowIndexBytes              int64  // memory of the indexes
-	FilterBytes, FilterLimit   int64  // all filters; limit 0: none
+	FilterBytes, FilterLimit   int64 // all filters; limit 0: none
 	FilterKeys                 int
 	RecentRecords              int // EXACT records not yet in a run
 	RecentBytes                int
@@ -28,6 +24,7 @@ type Stats struct {
 	RunBytes, RunRecords       uint64
 	LogBytes                   uint64 // op log since the last checkpoints
 	Entries                    uint64 // outcomes logged since the directory was made
+	Changes                    int64  // outcomes that the last checkpoints do not contain, as Redis counts them
 	Figures
 	Storage persistence.Metrics
 }
@@ -74,12 +71,12 @@ func (p *partition) addStats(st *Stats) {
 	st.HotCounters += p.hot.len()
 	st.DirtyCounters += len(p.hot.dirty)
 	st.RowFilterBytes += int64(p.rows.bytes())
-	p.index.addStats(st)
 	st.FilterKeys += len(p.filters)
 	st.RecentRecords += p.recent.count()
 	st.RecentBytes += p.recent.bytes()
 	st.LogBytes += p.logBytes
 	st.Entries += p.seq
+	st.Changes += int64(p.seq) - p.savedSeq
 	for _, t := range p.tables {
 		st.Runs += len(t.runs)
 		for _, r := range t.runs {

@@ -72,12 +72,12 @@ type Options struct {
 	HotCounters int
 	// BlockCache is the size of Pebble's block cache, bytes; default 64 MiB.
 	BlockCache int64
-	// BufferedIO has EXACT's records and filters' snapshots written, and records
-	// read to be merged, through the page cache instead of past it.
-	BufferedIO bool
 	// MinFreeDisk is the free space, bytes, below which writes are refused;
 	// default 64 MiB, negative: never.
 	MinFreeDisk int64
+	// OpenFiles is how many files may be open at a time, about; at least
+	// persistence.MinOpenFiles, default persistence.MaxOpenFiles.
+	OpenFiles int
 	// AcceptForgottenWindow opens a directory whose filter snapshots are all
 	// damaged although APPROX tables or filter keys lose what they remembered.
 	AcceptForgottenWindow bool
@@ -85,9 +85,6 @@ type Options struct {
 	Logger *slog.Logger
 	// Clock is the machine's by default.
 	Clock Clock
-	// indexRows has every partition keep an index of its rows, whether it pays or
-	// not: for tests.
-	indexRows bool
 	// Fatal is called when storage fails in a way the process must not
 	// survive (G8); default: log and exit with status 1.
 	Fatal func(error)
@@ -143,8 +140,6 @@ type Store struct {
 	catalogMu sync.Mutex // one change of the tables at a time
 	snapshots snapshotter
 	scanning  atomic.Bool // the filter of a partition's rows is being filled
-	readers   sync.Pool   // of *rowReader
-	indexing  sync.Mutex  // held by who fills indexes of rows, merges or removes their runs
 	backup    backup
 	stop      chan struct{}
 	running   sync.WaitGroup
@@ -160,7 +155,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, BufferedIO: o.BufferedIO, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err
@@ -189,9 +184,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	s.interval.Store(int64(o.SnapshotInterval))
 	hot := o.HotCounters / meta.Partitions
 	for i := range meta.Partitions {
-		p := newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool)
-		p.index = newRowIndex(db, p.id, o.indexRows)
-		s.partitions = append(s.partitions, p)
+		s.partitions = append(s.partitions, newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool))
 	}
 	return s
 }
@@ -204,7 +197,6 @@ func (s *Store) Close() error {
 	}
 	close(s.stop)
 	s.running.Wait()
-	s.dropRowIndexes()
 	var err error
 	if s.Failure() == nil {
 		err = s.Snapshot()
@@ -220,7 +212,6 @@ func (s *Store) CloseNow() error {
 	}
 	close(s.stop)
 	s.running.Wait()
-	s.dropRowIndexes()
 	return s.abandon()
 }
 

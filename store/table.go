@@ -21,12 +21,15 @@ const (
 type IDTime uint8
 
 // The formats of opids that carry a time. UUIDs and ULIDs are read as text or
-// as 16 bytes; IDTimeMS reads a leading decimal unix time in milliseconds.
+// as 16 bytes; IDTimeMS reads a leading decimal unix time in milliseconds. With
+// these three an opid without a time is refused. IDTimeAuto reads the time of
+// a UUIDv7 or ULID; any other opid has none, and a time in the future is none.
 const (
 	IDTimeNone IDTime = iota
 	IDTimeUUIDv7
 	IDTimeULID
 	IDTimeMS
+	IDTimeAuto
 )
 
 // Overload says what happens at a filter's memory cap.
@@ -54,8 +57,11 @@ const (
 	MaxFixedBits   = 1 << 36
 )
 
-// DefaultSkew is the SKEW of a table that names none.
-const DefaultSkew = 5 * time.Second
+// DefaultSkew and DefaultIDTime are the SKEW and IDTIME of a table that names none.
+const (
+	DefaultSkew   = 5 * time.Second
+	DefaultIDTime = IDTimeAuto
+)
 
 // DefaultTable is the name of the table with the empty prefix. It always exists.
 const DefaultTable = "default"
@@ -83,7 +89,8 @@ type TableOptions struct {
 	MaxDisk uint64
 	// Past is the number of past generations, 1..6, default 6.
 	Past int
-	// IDTime is IDTimeNone by default.
+	// IDTime is IDTimeAuto in tables that clients make; here zero means IDTimeNone,
+	// and whoever parses fills DefaultIDTime in.
 	IDTime IDTime
 	// Skew is how far the clocks of clients and server may differ, 0 to
 	// MaxSkew. Zero means zero: DefaultSkew is filled in by whoever parses.
@@ -170,8 +177,8 @@ func (o TableOptions) Validate() error {
 		return fmt.Errorf("%w: MAXMEMORY must be at least %d bytes", ErrOption, uint64(MinTableMemory))
 	case o.Past < 0 || o.Past > 6:
 		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
-	case o.IDTime > IDTimeMS:
-		return fmt.Errorf("%w: IDTIME must be NONE, UUIDV7, ULID or MS", ErrOption)
+	case o.IDTime > IDTimeAuto:
+		return fmt.Errorf("%w: IDTIME must be AUTO, NONE, UUIDV7, ULID or MS", ErrOption)
 	case o.Skew < 0 || o.Skew > MaxSkew:
 		return fmt.Errorf("%w: SKEW must be 0 to %d milliseconds", ErrOption, MaxSkew.Milliseconds())
 	case o.Overload > OverloadDegrade:

@@ -1,9 +1,13 @@
 package store
 
 import (
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -284,11 +288,121 @@ func TestIDTime(t *testing.T) {
 		{IDTimeMS, "client-1700000000000", false},
 		{IDTimeMS, "99999999999999999999999", false},
 	} {
-		got, ok := idTime(tc.format, []byte(tc.id))
+		got, ok := idTime(&tableDef{TableOptions: TableOptions{IDTime: tc.format}}, []byte(tc.id), ms)
 		if ok != tc.ok || ok && got != ms {
 			t.Errorf("%d %q: %d %v, want %d %v", tc.format, tc.id, got, ok, ms, tc.ok)
 		}
 	}
+}
+
+// TestIDTimeAuto: without being told, only opids that are a UUIDv7 or a ULID beyond
+// doubt have a time.
+func TestIDTimeAuto(t *testing.T) {
+	const ms, day = int64(0x018bcfe56800), 24 * time.Hour
+	d := &tableDef{TableOptions: TableOptions{IDTime: IDTimeAuto, Window: time.Minute, Skew: 5 * time.Second}}
+	for _, tc := range []struct {
+		what, id string
+		since    time.Duration // the opid's time
+		known    bool
+	}{
+		{"UUIDv7", "018bcfe5-6800-7abc-8def-0123456789ab", 0, true},
+		{"UUIDv7 in capitals", "018BCFE5-6800-7ABC-8DEF-0123456789AB", 0, true},
+		{"old UUIDv7", "018bcfe5-6800-7abc-8def-0123456789ab", 3000 * day, true},
+		{"UUIDv7 a little ahead", "018bcfe5-6800-7abc-8def-0123456789ab", -5 * time.Second, true},
+		{"UUIDv7 of the future", "018bcfe5-6800-7abc-8def-0123456789ab", -6 * time.Second, false},
+		{"UUIDv4", "018bcfe5-6800-4abc-8def-0123456789ab", 0, false},
+		{"another variant", "018bcfe5-6800-7abc-cdef-0123456789ab", 0, false},
+		{"no digits", "018bcfe5-6800-7abc-8def-0123456789ax", 0, false},
+		{"no hyphens", "018bcfe5-6800-7abc-8def_0123456789ab", 0, false},
+		{"longer", "018bcfe5-6800-7abc-8def-0123456789abc", 0, false},
+		{"32 digits", "018bcfe568007abc8def0123456789ab", time.Minute, true},
+		{"32 capitals", "018BCFE568007ABC8DEF0123456789AB", 30 * day, true},
+		{"32 digits of long ago", "018bcfe568007abc8def0123456789ab", 31 * day, false},
+		{"32 digits of another version", "018bcfe568006abc8def0123456789ab", 0, false},
+		{"32 digits of another variant", "018bcfe568007abc4def0123456789ab", 0, false},
+		{"16 bytes", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", time.Hour, true},
+		{"16 bytes of long ago", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", 31 * day, false},
+		{"16 bytes without a variant", "\x01\x8b\xcf\xe5\x68\x00\x7a\xbc\x0d\xef\x01\x23\x45\x67\x89\xab", 0, false},
+		{"16 bytes, perhaps a ULID", "\x01\x8b\xcf\xe5\x68\x00\x1a\xbc\x8d\xef\x01\x23\x45\x67\x89\xab", 0, false},
+		{"ULID", "01HF7YAT00ABCDEFGHJKMNPQRS", 0, true},
+		{"old ULID", "01HF7YAT00ABCDEFGHJKMNPQRS", 2000 * day, true},
+		{"ULID in small letters", "01hf7yat00abcdefghjkmnpqrs", 0, true},
+		{"ULID of the future", "01HF7YAT00ABCDEFGHJKMNPQRS", -time.Hour, false},
+		{"both cases", "01HF7YAT00abcdefghjkmnpqrs", 0, false},
+		{"a letter that is none", "01HF7YAT00ABCDEFGHJKMNPQRL", 0, false},
+		{"padded number", "00000000000000000000000123", 0, false},
+		{"26 digits", "01999999999999999999999999", 0, false},
+		{"milliseconds", "1700000000000", 0, false},
+		{"nothing", "", 0, false},
+	} {
+		got, known := idTime(d, []byte(tc.id), ms+tc.since.Milliseconds())
+		if known != tc.known || known && got != ms {
+			t.Errorf("%s: %d %v, want %v", tc.what, got, known, tc.known)
+		}
+	}
+	if got, known := idTime(d, []byte("01ARZ3NDEKTSV4RRFFQ69G5FAV"), ms); got != 1469922850259 || !known {
+		t.Errorf("the ULID of the specification: %d %v", got, known)
+	}
+}
+
+// TestIDTimeOfNoTime: opids that only name something have no time.
+func TestIDTimeOfNoTime(t *testing.T) {
+	d := &tableDef{TableOptions: TableOptions{IDTime: IDTimeAuto, Window: 2 * time.Minute, Skew: 5 * time.Second}}
+	rnd := rand.NewChaCha8([32]byte{1})
+	var b [16]byte
+	for range 200_000 {
+		rnd.Read(b[:])
+		md5 := hex.EncodeToString(b[:])
+		v4 := b
+		v4[6], v4[8] = v4[6]&0xf|0x40, v4[8]&0x3f|0x80
+		h := hex.EncodeToString(v4[:])
+		for _, id := range []string{string(b[:]), md5, strings.ToUpper(md5), h, string(v4[:]),
+			h[:8] + "-" + h[8:12] + "-" + h[12:16] + "-" + h[16:20] + "-" + h[20:], "order:" + md5[:20], fmt.Sprintf("%026d", binary.BigEndian.Uint64(b[:]))} {
+			if ms, known := idTime(d, []byte(id), 1_800_000_000_000); known {
+				t.Errorf("%q is taken for an operation of %d", id, ms)
+			}
+		}
+	}
+}
+
+// TestLateByDefault: in a new directory a retry that comes after the window is
+// refused, not counted again, if its opid has a time (G7). A table that was made to
+// read none goes on reading none.
+func TestLateByDefault(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+	s := testStore(t, with)
+	must(t, s.CreateTable(TableOptions{Name: "none", Prefix: "none:", IDTime: IDTimeNone}))
+	wall, _ := clock.now()
+	id := uuidv7(wall, 1)
+	both := [][]byte{[]byte("a"), []byte("b")}
+	wantOp(t, cincr(s, "k", id, 1), 1, true)
+	wantOp(t, cincr(s, "none:k", id, 1), 1, true)
+	if op := do(s, Op{Kind: CMIncrBy, Keys: both, Deltas: []int64{1, 1}, ID: []byte(id)}); !op.Applied {
+		t.Fatal(op.Err)
+	}
+	for range 20 {
+		clock.advance(30 * time.Second)
+		for _, p := range s.partitions {
+			s.refreshDue(p)
+		}
+	}
+	s.CloseNow()
+	s = testStore(t, with)
+	if op := cincr(s, "k", id, 1); !errors.Is(op.Err, ErrStale) {
+		t.Errorf("a retry after the window: %+v", op)
+	}
+	if op := do(s, Op{Kind: CMIncrBy, Keys: both, Deltas: []int64{1, 1}, ID: []byte(id)}); !errors.Is(op.Err, ErrStale) {
+		t.Errorf("a retry of several increments after the window: %+v", op)
+	}
+	wantOp(t, cincr(s, "none:k", id, 1), 2, true)
+	wall, _ = clock.now()
+	wantOp(t, cincr(s, "k", uuidv7(wall, 2), 1), 2, true)
+	do(s, Op{Kind: FlushAll})
+	if op := cincr(s, "k", uuidv7(wall, 2), 1); !errors.Is(op.Err, ErrStale) {
+		t.Errorf("a retry after FLUSHALL: %+v", op)
+	}
+	wantOp(t, cincr(s, "k", uuidv7(wall+1, 3), 1), 1, true)
 }
 
 // TestMoveToLongerWindow: a key that comes into a table with a longer window

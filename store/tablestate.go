@@ -91,6 +91,10 @@ type horizonBucket struct {
 // add notes that an id with a client time was applied at a logged time.
 func (h *horizon) add(logged, time, keep int64) {
 	n := len(h.buckets)
+	if n > 0 && h.buckets[n-1].end == logged { // of the same batch, most often
+		h.buckets[n-1].max = max(h.buckets[n-1].max, time)
+		return
+	}
 	if n == 0 || logged/max(keep/8, 1) != h.buckets[n-1].end/max(keep/8, 1) {
 		h.advance(logged, keep)
 		h.buckets = append(h.buckets, horizonBucket{end: logged, max: time})

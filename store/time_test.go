@@ -54,6 +54,121 @@ func TestDowntime(t *testing.T) {
 	}
 }
 
+// TestPausesDoNotAge pauses the process for longer than the window, again and again:
+// the retries that waited meanwhile are recognised (G1). While it runs, ids age
+// although nobody asks.
+func TestPausesDoNotAge(t *testing.T) {
+	for _, mode := range []Mode{Exact, Approx} {
+		clock := newFakeClock()
+		s := testStore(t, func(o *Options) { o.Clock = withoutPauses(clock.now) })
+		must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: ptr(4 * time.Second), Skew: ptr(time.Duration(0))}))
+		for i, pause := range []time.Duration{6 * time.Second, time.Hour, 366 * 24 * time.Hour} {
+			wantOp(t, cincr(s, "k", strconv.Itoa(i), 1), int64(i+1), true)
+			for range 2 {
+				clock.advance(pause)
+				for _, p := range s.partitions {
+					s.refreshDue(p)
+				}
+				wantOp(t, cincr(s, "k", strconv.Itoa(i), 1), int64(i+1), false)
+			}
+		}
+		for range 24 {
+			clock.advance(time.Second)
+			for _, p := range s.partitions {
+				s.refreshDue(p)
+			}
+		}
+		wantOp(t, cincr(s, "k", "0", 1), 4, true)
+	}
+}
+
+// TestOneStepALook has many look at a clock at the same time while it jumps: its
+// running time never goes back for any of them, and a jump advances it by one step.
+func TestOneStepALook(t *testing.T) {
+	fake := newFakeClock()
+	clock := withoutPauses(fake.now)
+	jumps := []int64{100, 1100, 1500, 900, 1900, 6000}
+	var looking sync.WaitGroup
+	done := make(chan struct{})
+	defer looking.Wait()
+	defer close(done)
+	for range 4 {
+		looking.Go(func() {
+			for last := int64(0); ; {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				_, running := clock()
+				if running < last {
+					t.Errorf("the running time went back from %d to %d", last, running)
+					return
+				}
+				last = running
+			}
+		})
+	}
+	_, before := clock()
+	for n := range 3000 {
+		jump := jumps[n%len(jumps)]
+		fake.advance(time.Duration(jump) * time.Millisecond)
+		_, after := clock()
+		if want := min(jump, longestStep); after-before != want {
+			t.Fatalf("jump %d of %d ms advanced the running time by %d, want %d", n, jump, after-before, want)
+		}
+		before = after
+	}
+	fake.advance(-time.Hour)
+	if _, after := clock(); after != before {
+		t.Errorf("a clock that goes back moved the running time from %d to %d", before, after)
+	}
+}
+
+// TestGapIsFoundOnce: who read the clock before a gap was found, and goes on after
+// it, does not make a second step of it.
+func TestGapIsFoundOnce(t *testing.T) {
+	fake := newFakeClock()
+	var other func()
+	clock := withoutPauses(func() (int64, int64) {
+		if look := other; look != nil {
+			other = nil
+			look()
+		}
+		return fake.now()
+	})
+	_, before := clock()
+	fake.advance(1900 * time.Millisecond)
+	other = func() { clock() }
+	if _, after := clock(); after-before != longestStep {
+		t.Errorf("two looks at a gap of 1900 ms advanced the running time by %d ms", after-before)
+	}
+}
+
+// TestIdleStoreLooks: a store without operations looks at its clock often enough not
+// to take idleness for a pause, also while its cycle and its saver do nothing.
+func TestIdleStoreLooks(t *testing.T) {
+	fake, looks := newFakeClock(), make(chan struct{}, 1)
+	s := testStore(t, func(o *Options) {
+		o.Clock = func() (int64, int64) {
+			select {
+			case looks <- struct{}{}:
+			default:
+			}
+			return fake.now()
+		}
+	})
+	s.freeze(errors.New("neither looks any more"))
+	for range 5 { // more than were under way
+		select {
+		case <-looks:
+			time.Sleep(lookPeriod)
+		case <-time.After(30 * time.Second):
+			t.Fatal("nobody looks at the clock")
+		}
+	}
+}
+
 // TestShortestAndLongestWindow: the promise holds up to its end.
 func TestShortestAndLongestWindow(t *testing.T) {
 	for _, window := range []time.Duration{MinWindow, 30 * 24 * time.Hour} {
@@ -217,7 +332,10 @@ func TestTimeBearingIDs(t *testing.T) {
 	for name, f := range map[string]struct {
 		format IDTime
 		id     func(ms int64, n int) string
-	}{"uuidv7": {IDTimeUUIDv7, uuidv7}, "ulid": {IDTimeULID, ulid}, "ms": {IDTimeMS, msID}} {
+	}{
+		"uuidv7": {IDTimeUUIDv7, uuidv7}, "ulid": {IDTimeULID, ulid}, "ms": {IDTimeMS, msID},
+		"auto uuidv7": {IDTimeAuto, uuidv7}, "auto ulid": {IDTimeAuto, ulid},
+	} {
 		for _, mode := range []Mode{Exact, Approx} {
 			t.Run(fmt.Sprint(name, mode), func(t *testing.T) {
 				fs, clock := vfs.NewMem(), newFakeClock()
@@ -240,9 +358,16 @@ func TestTimeBearingIDs(t *testing.T) {
 				check("now", now, true, nil)
 				check("client ahead", ahead, true, nil)
 				check("client behind", behind, true, nil)
-				check("too far ahead", at(3100*time.Millisecond), false, ErrFuture)
 				check("too old", at(-61*time.Second), false, ErrStale)
-				check("no time", "not-an-id", false, ErrNoIDTime)
+				if f.format == IDTimeAuto { // an opid without a time is as good as any
+					early := at(63 * time.Second)
+					check("too far ahead", early, true, nil)
+					check("retry, too far ahead", early, false, nil)
+					check("no time", "not-an-id", true, nil)
+				} else {
+					check("too far ahead", at(3100*time.Millisecond), false, ErrFuture)
+					check("no time", "not-an-id", false, ErrNoIDTime)
+				}
 				clock.advance(55 * time.Second)
 				check("retry within the window", now, false, nil)
 				check("retry, client ahead", ahead, false, nil)

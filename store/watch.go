@@ -7,33 +7,41 @@ package store
 //
 // What is noted is the partition's sequence (every change of a key that exists,
 // and every tombstone in memory, has a higher one from then on), whether the
-// key existed, and how often a key of its position was evicted: a key that is
-// missing now may have been made, deleted and evicted meanwhile, and then
-// memory knows nothing of it. Nothing is kept in the store for a watcher. It may
-// be told of a change where there was none (another key of its position was
-// evicted, a key that had expired before WATCH was only now removed, FLUSHALL
-// came upon a missing key), and never misses one.
+// key existed, and how often a key of its position was evicted or flushed, and how
+// often one was made: a key that is missing now may have been made, deleted and
+// evicted meanwhile, or made and flushed, and then memory knows nothing of it.
+// Nothing is kept in the store for a watcher. It may be told of a change where
+// there was none (one key of its position was evicted or flushed and another one
+// made, a key that had expired before WATCH was only now removed), and never
+// misses one.
 
 // watch notes what keys are like.
 func (x *decider) watch(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		op.Values = append(op.Values, int64(r.p.seq), r.watchMark(x.at.wall))
+		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.at.wall)))
 	}
 	return nil
 }
 
-// watchMark is what a sequence does not tell of a key: whether it exists, and
-// the evictions.
-func (r *ref) watchMark(wall int64) int64 {
-	return int64(*r.p.hot.stamp(r.c.pos))<<1 | bit(r.c.alive(wall))
-}
+// watchMark is what a sequence does not tell of a key: whether it exists, in two
+// bits, the evictions in 32, and what was made in the rest.
+type watchMark int64
 
-func bit(b bool) int64 {
-	if b {
-		return 1
+const (
+	watchExists watchMark = 1 << iota
+	watchExpired
+)
+
+func (r *ref) watchMark(wall int64) watchMark {
+	m := watchMark(r.p.hot.made[byte(r.c.pos)])<<34 | watchMark(*r.p.hot.stamp(r.c.pos))<<2
+	switch {
+	case r.c.alive(wall):
+		m |= watchExists
+	case r.c.kind != TypeNone:
+		m |= watchExpired
 	}
-	return 0
+	return m
 }
 
 // ifUnchanged compares keys with what was noted of them.
@@ -46,7 +54,7 @@ func (x *decider) ifUnchanged(op *Op) error {
 	for i := range refs {
 		r := &refs[i]
 		x.saw(r)
-		if r.changed(uint64(op.Deltas[2*i]), op.Deltas[2*i+1], x.at.wall) {
+		if r.changed(uint64(op.Deltas[2*i]), watchMark(op.Deltas[2*i+1]), x.at.wall) {
 			op.Applied = false
 		}
 	}
@@ -55,14 +63,15 @@ func (x *decider) ifUnchanged(op *Op) error {
 
 // changed reports whether a key may have changed since a sequence and a mark
 // were noted.
-func (r *ref) changed(seq uint64, mark, wall int64) bool {
-	now := r.watchMark(wall)
+func (r *ref) changed(seq uint64, mark watchMark, wall int64) bool {
+	different := r.watchMark(wall) ^ mark
+	evicted, made := uint32(different>>2) != 0, different>>34 != 0
 	switch {
-	case r.c.seq > seq || r.p.floor > seq:
+	case r.c.seq > seq || different&watchExists != 0: // it may have expired
 		return true
-	case now&1 != mark&1: // it expired
-		return true
+	case mark&watchExists != 0:
+		return false
 	default:
-		return now&1 == 0 && now != mark
+		return evicted && (made || mark&watchExpired != 0)
 	}
 }

@@ -90,6 +90,51 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// TestWatchMissingOverFlush: FLUSHALL changes no key that is missing, however many
+// others there are, unless it was made before or is made afterwards.
+func TestWatchMissingOverFlush(t *testing.T) {
+	flush := Op{Kind: FlushAll}
+	set := func(key string) Op { return Op{Kind: Set, Key: []byte(key), Delta: 1} }
+	del := Op{Kind: Del, Keys: keysOf("missing")}
+	for name, tc := range map[string]struct {
+		ops     []Op
+		changed bool
+	}{
+		"once":                     {ops: []Op{flush}},
+		"twice":                    {ops: []Op{flush, flush}},
+		"made before":              {ops: []Op{set("missing"), flush}, changed: true},
+		"a filter":                 {ops: []Op{{Kind: FBFAdd, Key: []byte("missing"), Keys: keysOf("x")}, flush}, changed: true},
+		"made and deleted before":  {ops: []Op{set("missing"), del, flush}, changed: true},
+		"made afterwards":          {ops: []Op{flush, set("missing")}, changed: true},
+		"made and gone afterwards": {ops: []Op{flush, set("missing"), del}, changed: true},
+		"made between":             {ops: []Op{flush, set("missing"), flush}, changed: true},
+		"expired and made":         {ops: []Op{set("timed"), flush}, changed: true},
+		"expired":                  {ops: []Op{set("other")}},
+		"another one":              {ops: []Op{flush, set("other")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := newFakeClock()
+			s := testStore(t, func(o *Options) { o.Clock = clock.now })
+			for i := range 2000 {
+				incr(s, fmt.Sprint("k", i), 1)
+			}
+			keys := []string{"missing", "not there"}
+			if name == "expired" || name == "expired and made" {
+				do(s, Op{Kind: Set, Key: []byte("timed"), Delta: 1, Flags: HasExpire, ExpireAt: clock.wall + 1000})
+				clock.advance(time.Second)
+				keys = append(keys, "timed")
+			}
+			notes := watchKeys(s, keys...)
+			for _, op := range tc.ops {
+				do(s, op)
+			}
+			if held, _ := ifUnchanged(s, keys, notes, set("result")); held == tc.changed {
+				t.Errorf("unchanged: %v", held)
+			}
+		})
+	}
+}
+
 // TestWatchAcrossEviction: that a key was written back, evicted and read again
 // is no change; that a missing key was made and deleted is one, although
 // nothing in memory or on disk tells of it any more.

@@ -50,23 +50,14 @@ type savedRow struct {
 func (c *checkpoint) writeBack() error {
 	b := c.s.db.NewBatch()
 	var rows []savedRow
-	index := c.p.index.on() // of rows, if there is one
-	var records *rowRecords
-	if index != 0 {
-		records = &c.s.snapshots.records
-		defer records.trim()
-	}
 	sortByPosition(c.dirty)
 	for len(c.dirty) > 0 {
 		n := min(len(c.dirty), writeBackRows)
-		rows = c.captureRows(b, c.dirty[:n], rows[:0], records)
+		rows = c.captureRows(b, c.dirty[:n], rows[:0])
 		// The log is durable up to what the rows show before they are (G4).
 		if err := commit(b); err != nil {
 			c.s.freeze(err)
 			return err
-		}
-		if records != nil {
-			c.s.indexRows(c.p, index, records)
 		}
 		c.rowsWritten(rows)
 		c.dirty = c.dirty[n:]
@@ -87,9 +78,8 @@ func sortByPosition(keys []*counter) {
 	}
 }
 
-// captureRows puts the present rows of keys into a batch, and into records if
-// there are any.
-func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []savedRow, records *rowRecords) []savedRow {
+// captureRows puts the present rows of keys into a batch.
+func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []savedRow) []savedRow {
 	var value []byte
 	for len(keys) > 0 {
 		n := min(len(keys), writeBackPiece)
@@ -97,14 +87,10 @@ func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []s
 		for _, k := range keys[:n] {
 			k.is &^= isListed
 			key := []byte(k.key())
-			hash := hotHash(key)
-			if c.p.hot.table.get(hash, key) != k {
+			if c.p.hot.table.get(hotHash(key), key) != k {
 				continue // forgotten by FLUSHALL
 			}
 			value = c.p.putRow(b, k, value)
-			if records != nil {
-				records.add(hash, k.seq, rowRecord{key: key, deleted: k.kind != TypeCounter, value: k.value, expire: k.expire})
-			}
 			rows = append(rows, savedRow{k, k.seq, k.kind != TypeCounter})
 		}
 		c.p.mu.Unlock()

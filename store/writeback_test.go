@@ -19,7 +19,7 @@ func TestChangeDuringWriteBack(t *testing.T) {
 	c := checkpoint{s: s, p: p}
 	dirty := p.hot.dirty
 	p.hot.dirty = nil
-	rows := c.captureRows(b, dirty, nil, nil)
+	rows := c.captureRows(b, dirty, nil)
 	cincr(s, "moving", "3", 1)
 	must(t, commit(b))
 	c.rowsWritten(rows)

@@ -3,11 +3,14 @@ package main
 import (
 	"errors"
 	"fmt"
+	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/reference"
+	"github.com/fbfkv/fbfkv/server"
 )
 
 // newRootCommand returns the command line: the server itself; subcommands are
@@ -16,7 +19,7 @@ func newRootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "fbfkv [/path/to/fbfkv.conf] [--setting value ...]",
 		Version:       versionNumber(),
-		Args:          atMostOneFile,
+		Args:          cobra.ArbitraryArgs, // see atMostOneFile
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -28,6 +31,7 @@ func newRootCommand() *cobra.Command {
 	})
 	root.Flags().SortFlags = false
 	flags := addSettings(root.Flags())
+	checked := root.Flags().String("check-config", "", "")
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
 		var bad *pflag.InvalidValueError
 		if errors.As(err, &bad) {
@@ -36,19 +40,38 @@ func newRootCommand() *cobra.Command {
 		return fmt.Errorf("%w (fbfkv --help lists the settings)", err)
 	})
 	root.RunE = func(cmd *cobra.Command, args []string) error {
-		file := ""
-		if len(args) == 1 {
-			file = args[0]
+		checkOnly := cmd.Flags().Changed("check-config")
+		if checkOnly {
+			if *checked == "" {
+				return errors.New("--check-config needs a configuration file")
+			}
+			args = append(args, *checked)
 		}
-		config, err := flags.config(file)
-		if err != nil {
+		if err := atMostOneFile(cmd, args); err != nil {
 			return err
+		}
+		file := strings.Join(args, "")
+		config, err := flags.config(file)
+		switch {
+		case err != nil:
+			return err
+		case checkOnly:
+			return reportCheck(cmd.OutOrStdout(), file, config)
 		}
 		return serve(config, file, cmd.ErrOrStderr())
 	}
 	addOffline(root)
 	root.AddCommand(reference.New())
 	return root
+}
+
+// reportCheck is the result of --check-config for a file without a fault.
+func reportCheck(w io.Writer, file string, config *server.Config) error {
+	if len(config.NoEffect) > 0 {
+		fmt.Fprintf(w, "%s: without effect here: %s\n", file, strings.Join(config.NoEffect, ", "))
+	}
+	_, err := fmt.Fprintf(w, "%s: ok\n", file)
+	return err
 }
 
 // atMostOneFile refuses a second argument that is no flag.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 
@@ -51,21 +52,24 @@ func addSettings(flags *pflag.FlagSet) settingFlags {
 	return all
 }
 
-// config returns the settings: the defaults, then the file's, then the flags'.
+// config returns the settings: the defaults, then the file's, then the flags'. An
+// error is of type server.Faults: all that is wrong with them, as far as Check sees.
 func (all settingFlags) config(file string) (*server.Config, error) {
 	c := server.DefaultConfig()
+	var faults server.Faults
 	if file != "" {
-		if err := server.ReadConfigFile(file, c); err != nil {
-			return nil, err
-		}
+		errors.As(server.ReadConfigFile(file, c), &faults)
 	}
 	for _, f := range all {
 		if !f.given {
 			continue
 		}
 		if err := f.setting.Set(c, f.value); err != nil {
-			return nil, fmt.Errorf("--%s: %w", f.setting.Name, err)
+			faults = append(faults, fmt.Sprintf("--%s: %v", f.setting.Name, err))
 		}
+	}
+	if faults = append(faults, c.Check()...); len(faults) > 0 {
+		return nil, faults
 	}
 	return c, nil
 }

@@ -22,6 +22,7 @@ Usage:
   fbfkv                                 serve 127.0.0.1:6379 from ./fbfkv-data
   fbfkv --port 6380 --dir /var/lib/fbfkv
   fbfkv /etc/fbfkv.conf --loglevel debug
+  fbfkv --check-config /etc/fbfkv.conf  say all that is wrong with it, or ok
   fbfkv --appendfsync everysec          no wait for the disk, see below
   fbfkv check DIR                       examine a data directory or a backup
   fbfkv backup DIR                      copy the data of a running server
@@ -29,14 +30,16 @@ Usage:
   fbfkv healthcheck                     ask a running server whether it is ready
 
 A configuration file holds one setting per line in redis.conf's syntax, without
-the dashes (port 6380). What is set on the command line wins. SIGTERM, SIGINT and
+the dashes (port 6380); include reads another, or those that match a pattern. A
+redis.conf will do: what means nothing here is listed in the log, and what would
+be missed is refused. What is set on the command line wins. SIGTERM, SIGINT and
 the command SHUTDOWN stop the server in an orderly way; a second signal stops it
 at once. Nothing acknowledged is lost by either. SIGHUP opens the log file again
 and reads the TLS certificates again.
 
 Defaults stand in parentheses. Settings marked with * can be changed while the
 server runs: redis-cli CONFIG SET <setting> <value>. Sizes take the units kb, mb,
-gb (1024) and k, m, g (1000).
+gb (1024) and k, m, g (1000), times ms, s, m, h and d.
 `
 
 const helpEnd = `

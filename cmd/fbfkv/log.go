@@ -42,7 +42,7 @@ func openLog(c *server.Config, stderr io.Writer) (*logging, error) {
 		}
 		l.out = f
 	}
-	options := &slog.HandlerOptions{Level: l.level, ReplaceAttr: nameLevel}
+	options := &slog.HandlerOptions{Level: l.level, ReplaceAttr: readable}
 	if c.LogFormat == "json" {
 		l.Logger = slog.New(slog.NewJSONHandler(l.out, options))
 	} else {
@@ -51,8 +51,12 @@ func openLog(c *server.Config, stderr io.Writer) (*logging, error) {
 	return l, nil
 }
 
-// nameLevel writes levels by their names in redis.conf.
-func nameLevel(groups []string, a slog.Attr) slog.Attr {
+// readable writes durations with their unit, as 1.5s, in JSON too, and levels by
+// their names in redis.conf.
+func readable(groups []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		return slog.String(a.Key, a.Value.Duration().String())
+	}
 	if a.Key != slog.LevelKey || len(groups) > 0 {
 		return a
 	}

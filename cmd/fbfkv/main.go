@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/fbfkv/fbfkv/server"
 	"github.com/spf13/cobra"
 )
 
@@ -21,7 +22,8 @@ func main() {
 }
 
 // run is main with everything that it touches as arguments. What goes wrong is
-// one plain line on stderr and exit status 1, unless the error names another.
+// one plain line on stderr, or one for each fault of the settings, and exit status
+// 1, unless the error names another.
 func run(args []string, stdout, stderr io.Writer) int {
 	root := newRootCommand()
 	if !startsWithSubcommand(root, args) {
@@ -31,7 +33,11 @@ func run(args []string, stdout, stderr io.Writer) int {
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	if err := root.Execute(); err != nil {
-		fmt.Fprintf(stderr, "fbfkv: %s\n", oneLine(err.Error()))
+		faults := server.Faults{err.Error()}
+		errors.As(err, &faults)
+		for _, f := range faults {
+			fmt.Fprintf(stderr, "fbfkv: %s\n", oneLine(f))
+		}
 		var wants interface{ ExitStatus() int }
 		if errors.As(err, &wants) {
 			return wants.ExitStatus()

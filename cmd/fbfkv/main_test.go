@@ -281,6 +281,10 @@ func TestMistakesAreOnePlainLine(t *testing.T) {
 		{[]string{"verison"}, "neither a subcommand nor a configuration file"},
 		{[]string{"/no/such/file"}, "no such file"},
 		{[]string{write("bad.conf", "port 1\nports 2\n")}, `bad.conf:2: unknown setting "ports"`},
+		{[]string{"--check-config"}, "flag needs an argument: --check-config"},
+		{[]string{"--check-config", ""}, "--check-config needs a configuration file"},
+		{[]string{"a.conf", "--check-config", "b.conf"}, "one configuration file at most"},
+		{[]string{"--check-config", filepath.Join(tmp, "bad.conf")}, `bad.conf:2: unknown setting "ports"`},
 		{[]string{"--logfile", "/no/such/dir/log"}, "logfile"},
 		{[]string{"--port", port, "--dir", filepath.Join(tmp, "other")}, "the port is in use"},
 		{[]string{"--port", "0", "--dir", filepath.Join(tmp, "data")}, "in use"},
@@ -302,6 +306,41 @@ func TestMistakesAreOnePlainLine(t *testing.T) {
 	}
 	if got := running.ask(t, "PING"); got != "+PONG" {
 		t.Errorf("the running server: %s", got)
+	}
+}
+
+// TestCheckConfig tells all faults of a file, of the flags, and of the files that
+// they name, or says ok; it touches neither the data directory nor the log.
+func TestCheckConfig(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "redis.conf")
+	for _, tt := range []struct {
+		text           string
+		args           []string
+		stdout, stderr string // FILE stands for the file
+	}{
+		{"port 0\ndir DIR/data\nlogfile DIR/log\n", nil, "FILE: ok\n", ""},
+		{"port 0\ndir DIR/data\n", []string{"--databases", "16", "--appendonly", "yes"}, "FILE: without effect here: databases 16\nFILE: ok\n", ""},
+		{"dir DIR/data\ndaemonize yes\nhz 10\n", nil, "FILE: without effect here: daemonize, hz\nFILE: ok\n", ""},
+		{"replicaof a 1\nport 1\naclfile DIR/users\ntimeout soon\n", []string{"--tls-port", "1"}, "",
+			"fbfkv: FILE:1: replicaof: replication is not supported: what is counted here stays on this server\n" +
+				"fbfkv: FILE:4: timeout: argument couldn't be parsed into an integer\n" +
+				"fbfkv: aclfile: open DIR/users: no such file or directory\n" +
+				"fbfkv: port and tls-port are both 1: give each its own, or set port to 0\n" +
+				"fbfkv: tls-cert-file and tls-key-file must be given for tls-port\n"},
+	} {
+		fill := strings.NewReplacer("FILE", file, "DIR", dir).Replace
+		if err := os.WriteFile(file, []byte(fill(tt.text)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var stdout, stderr bytes.Buffer
+		code := run(append(tt.args, "--check-config", file), &stdout, &stderr)
+		if (code == 0) != (tt.stderr == "") || code > 1 || stdout.String() != fill(tt.stdout) || stderr.String() != fill(tt.stderr) {
+			t.Errorf("%q: exit status %d, stdout %q, stderr\n%s", tt.text, code, &stdout, &stderr)
+		}
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("left behind: %v", entries)
 	}
 }
 

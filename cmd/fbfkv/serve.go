@@ -8,7 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"syscall"
+	"strings"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
@@ -24,7 +24,10 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		return err
 	}
 	defer log.out.Close()
-	limitClients(config, log.Logger)
+	if len(config.NoEffect) > 0 {
+		log.Info("the configuration says what has no effect here", "settings", strings.Join(config.NoEffect, ", "))
+	}
+	files := limitClients(config, log.Logger)
 	users, err := config.OpenUsers()
 	if err != nil {
 		return err
@@ -44,7 +47,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	if watched != nil {
 		defer watched.Close()
 	}
-	st, err := openStore(config, log.Logger)
+	st, err := openStore(config, files.storage, log.Logger)
 	if err != nil {
 		closeAll(listeners)
 		return err
@@ -55,7 +58,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 		Config:     config,
 		ConfigFile: file,
 		Users:      users,
-		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel},
+		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": files.check},
 		TLS:        certificates,
 		Version:    versionNumber(),
 		Processors: processors,
@@ -135,13 +138,14 @@ func spareProcessors(st *store.Store) int {
 	return n
 }
 
-// openStore opens the data directory and says what was found.
-func openStore(config *server.Config, log *slog.Logger) (*store.Store, error) {
+// openStore opens the data directory, of which so many files may be open, and says what
+// was found.
+func openStore(config *server.Config, files int, log *slog.Logger) (*store.Store, error) {
 	options, err := config.StoreOptions()
 	if err != nil {
 		return nil, err
 	}
-	options.Logger = log
+	options.Logger, options.OpenFiles = log, files
 	st, err := store.Open(options)
 	if err != nil {
 		return nil, err
@@ -168,26 +172,6 @@ func closeStore(st *store.Store, snapshot bool, log *slog.Logger) error {
 	}
 	log.Info("stopped", "snapshot", snapshot, "took", time.Since(begin).Round(time.Millisecond))
 	return nil
-}
-
-// reservedFiles is how many file descriptors are kept for the storage engine
-// and the rest of the process.
-const reservedFiles = 1100
-
-// limitClients lowers maxclients to what the system's limit of open files
-// allows, as Redis does.
-func limitClients(config *server.Config, log *slog.Logger) {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return
-	}
-	// The runtime has raised the soft limit to the hard one already.
-	allowed := max(32, int64(min(limit.Cur, 1<<40))-reservedFiles)
-	if int64(config.MaxClients) > allowed {
-		log.Warn("maxclients lowered to what the limit of open files allows; raise it with ulimit -n",
-			"maxclients", allowed, "asked", config.MaxClients, "open files", limit.Cur)
-		config.MaxClients = int(allowed)
-	}
 }
 
 // closeAll closes listeners.

@@ -11,6 +11,8 @@ const (
 	DeniedCommand        // the command, or this subcommand
 	DeniedKey            // a key among the arguments
 	DeniedAuth           // the password
+
+	Reasons = iota // how many there are
 )
 
 // String is the reason as ACL LOG shows it.

@@ -16,9 +16,8 @@ const maxFileErrors = 100
 // into new users; name is the file's, for errors. If the file does not define
 // the user default, that one has the password given; "": none. An error, on
 // one line, says what is wrong in every line, in Redis' words, without passwords.
-func ParseFile(c *Catalog, name, text, password string, allChannels bool) (*Users, error) {
+func ParseFile(c *Catalog, name, text, password string) (*Users, error) {
 	users := NewUsers(c)
-	users.SetAllChannels(allChannels)
 	users.SetDefaultPassword(password)
 	defined := map[string]bool{}
 	var faults []string

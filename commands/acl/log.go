@@ -14,8 +14,10 @@ type Entry struct {
 	User    string
 	Client  string // as CLIENT INFO describes it
 
-	Count int64     // how often the same happened
-	Time  time.Time // when it did last
+	ID      int64     // of the first of those that Count counts, in the order in which they came
+	Count   int64     // how often the same happened
+	Created time.Time // when it did first
+	Time    time.Time // when it did last
 }
 
 // The ways of ACL LOG to merge, as in Redis.
@@ -35,23 +37,29 @@ const maxObject = 1024
 type Log struct {
 	mu      sync.Mutex
 	entries []*Entry // latest first
+	next    int64    // ID
 	limit   int
 	limited bool
 }
 
 // Add enters a denial, or counts it with an equal one of the last minute.
 func (l *Log) Add(e Entry) {
-	e.Count = 1
+	e.Count, e.Created = 1, e.Time
 	e.Object = e.Object[:min(len(e.Object), maxObject)]
 	e.User = e.User[:min(len(e.User), maxObject)]
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	e.ID = l.next
 	for i, old := range l.entries[:min(len(l.entries), mergeAmong)] {
 		if old.same(&e) {
 			e.Count += old.Count
+			e.ID, e.Created = old.ID, old.Created
 			l.entries = slices.Delete(l.entries, i, i+1)
 			break
 		}
+	}
+	if e.ID == l.next {
+		l.next++
 	}
 	l.entries = slices.Insert(l.entries, 0, &e)
 	l.trim()

@@ -27,10 +27,8 @@ type digest [sha256.Size]byte
 
 // newUser returns the user that ACL SETUSER begins with: off, without
 // passwords and permissions.
-func newUser(c *Catalog, name string, allChannels bool) *User {
-	root := newSelector(c)
-	root.allChannels = allChannels
-	return &User{name: name, selectors: []*selector{root}, needsKeys: true}
+func newUser(c *Catalog, name string) *User {
+	return &User{name: name, selectors: []*selector{newSelector(c)}, needsKeys: true}
 }
 
 // Name is the user's name.
@@ -63,11 +61,11 @@ func (u *User) accepts(password []byte) bool {
 }
 
 // with returns the user as changed by rules, or the *RuleError of the first
-// that is wrong. allChannels is acl-pubsub-default.
-func (u *User) with(rules []string, allChannels bool) (*User, error) {
+// that is wrong.
+func (u *User) with(rules []string) (*User, error) {
 	own := u.clone()
 	for _, r := range rules {
-		if err := own.apply(r, allChannels); err != nil {
+		if err := own.apply(r); err != nil {
 			return nil, &RuleError{r, err}
 		}
 	}
@@ -104,7 +102,7 @@ var userWords = map[string]func(u *User){
 }
 
 // apply changes the user by one rule; it is the user's only owner.
-func (u *User) apply(rule string, allChannels bool) error {
+func (u *User) apply(rule string) error {
 	word := strings.ToLower(rule)
 	set := userWords[word]
 	switch {
@@ -114,7 +112,7 @@ func (u *User) apply(rule string, allChannels bool) error {
 		set(u)
 		return nil
 	case word == "reset":
-		fresh := newUser(u.selectors[0].catalog, u.name, allChannels)
+		fresh := newUser(u.selectors[0].catalog, u.name)
 		fresh.sanitize = "sanitize-payload"
 		*u = *fresh
 		return nil

@@ -39,9 +39,8 @@ func (a *Account) Gone() bool { return a.gone.Load() }
 // Users are the users by name. There is always one called default. It is safe
 // for concurrent use.
 type Users struct {
-	catalog     *Catalog
-	allChannels atomic.Bool // acl-pubsub-default
-	root        *Account    // default
+	catalog *Catalog
+	root    *Account // default
 
 	mu     sync.RWMutex
 	byName map[string]*Account
@@ -57,7 +56,7 @@ func NewUsers(c *Catalog) *Users {
 
 // openUser returns the user default of a server without any settings.
 func (u *Users) openUser() *User {
-	open, err := newUser(u.catalog, Default, true).with([]string{"on", "nopass", "~*", "&*", "+@all"}, true)
+	open, err := newUser(u.catalog, Default).with([]string{"on", "nopass", "~*", "&*", "+@all"})
 	if err != nil {
 		panic("acl: " + err.Error())
 	}
@@ -74,16 +73,12 @@ func (u *Users) add(user *User) *Account {
 
 // revoke makes an account one that may do nothing.
 func (u *Users) revoke(a *Account) {
-	a.user.Store(newUser(u.catalog, a.name, false))
+	a.user.Store(newUser(u.catalog, a.name))
 	a.gone.Store(true)
 }
 
 // Catalog is what there is to permit.
 func (u *Users) Catalog() *Catalog { return u.catalog }
-
-// SetAllChannels says whether new users may use all channels; it is
-// acl-pubsub-default and has no effect but in descriptions.
-func (u *Users) SetAllChannels(on bool) { u.allChannels.Store(on) }
 
 // Default is the account of connections that have not logged in.
 func (u *Users) Default() *Account { return u.root }
@@ -131,11 +126,11 @@ func (u *Users) Set(name string, rules []string) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	a := u.byName[name]
-	old := newUser(u.catalog, name, u.allChannels.Load())
+	old := newUser(u.catalog, name)
 	if a != nil {
 		old = a.User()
 	}
-	changed, err := old.with(rules, u.allChannels.Load())
+	changed, err := old.with(rules)
 	switch {
 	case err != nil:
 		return err
@@ -232,7 +227,7 @@ func (u *Users) Define(name string, words []string, defined map[string]bool) err
 	if err != nil {
 		return err
 	}
-	user, err := newUser(u.catalog, name, u.allChannels.Load()).with(rules, u.allChannels.Load())
+	user, err := newUser(u.catalog, name).with(rules)
 	if err != nil {
 		return err
 	}

@@ -93,7 +93,10 @@ func writeRefused(b *strings.Builder, refused []*commands.Command) {
 	byReason := map[string][]string{}
 	var reasons []string
 	for _, c := range refused {
-		_, reason, _ := strings.Cut(c.Refusal, ": ")
+		_, reason, ok := strings.Cut(c.Refusal, ": ")
+		if !ok {
+			reason = c.Refusal
+		}
 		if byReason[reason] == nil {
 			reasons = append(reasons, reason)
 		}

@@ -12,7 +12,24 @@ const settingsIntro = `# Settings
 Every setting can be given as a flag (` + "`--port 6380`" + `), in a file in redis.conf's syntax (` + "`fbfkv /etc/fbfkv.conf`" + `,
 a line ` + "`port 6380`" + `; flags win), and is shown by ` + "`CONFIG GET`" + `. Where the meaning is the same, the name is redis.conf's.
 Those marked *live* can be changed while the server runs, with ` + "`CONFIG SET`" + `; ` + "`CONFIG REWRITE`" + ` writes them to the file.
-Sizes take the units kb, mb, gb (1024) and k, m, g (1000).
+Sizes take the units kb, mb, gb (1024) and k, m, g (1000), times ms, s, m, h and d; ` + "`CONFIG GET`" + ` shows them without.
+
+In a file, the last line with a setting counts; the lines of save, user, rename-command and client-output-buffer-limit add up.
+` + "`include <path>`" + ` reads another file where it stands, or those that match a pattern, in alphabetical order. A relative path is
+relative to the directory that the server is started in. ` + "`fbfkv --check-config <file>`" + ` says all that is wrong with a file, or ok.
+`
+
+const directivesIntro = `
+## Directives of Redis
+
+A redis.conf or valkey.conf is read as it is. What means nothing here is accepted, and one line in the log lists it:
+`
+
+const refusedIntro = `
+What would be missed is refused, so that nobody relies on it:
+
+| directive | accepted with | otherwise |
+| --- | --- | --- |
 `
 
 // Settings renders docs/SETTINGS.md.
@@ -32,7 +49,32 @@ func Settings() string {
 			fmt.Fprintf(&b, "\n%s\n", escape(s.Doc))
 		}
 	}
+	writeDirectives(&b)
 	return b.String()
+}
+
+// writeDirectives writes which directives of Redis' have no effect or are refused.
+func writeDirectives(b *strings.Builder) {
+	b.WriteString(directivesIntro)
+	refused, reason, between := refusedIntro, "", ""
+	for _, d := range server.Directives {
+		if d.Refused {
+			unless := ""
+			if d.Unless != "" {
+				unless = "`" + d.Unless + "`"
+			}
+			refused += fmt.Sprintf("| `%s` | %s | %s |\n", d.Name, unless, d.Reason)
+			continue
+		}
+		if d.Reason != reason {
+			fmt.Fprintf(b, "%s\n- %s: ", between, d.Reason)
+		} else {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(b, "`%s`", d.Name)
+		reason, between = d.Reason, "."
+	}
+	b.WriteString(".\n" + refused)
 }
 
 // defaultOf shows a setting's default.
@@ -47,7 +89,7 @@ func defaultOf(s *server.Setting) string {
 func liveness(s *server.Setting) string {
 	switch {
 	case s.Fixed:
-		return ", the only value: it is there for clients that ask and for files made for Redis"
+		return ", whatever is asked for: it is there for clients that look and for files made for Redis"
 	case s.Mutable:
 		return " · *live*"
 	}
