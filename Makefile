@@ -1,6 +1,6 @@
 # The verbs of daily work. Plain go commands do the same.
 
-.PHONY: build test race bench bench-redis bench-docs filters-doc docs fuzz lint pgo
+.PHONY: build test race bench bench-redis filters-doc paper docs fuzz lint pgo
 
 # How long each fuzz target runs.
 FUZZTIME ?= 20s
@@ -13,6 +13,7 @@ build:
 
 test:
 	go test ./...
+	go -C tools test ./...
 
 race:
 	go test -race ./...
@@ -21,38 +22,41 @@ bench:
 	go test -run '^$$' -bench . -benchmem ./fbf/... ./persistence/... ./store/...
 
 # The goals, measured beside a redis-server that is started for it. Flags for
-# `fbfkv bench table` may be given as ARGS="--rows lua --seconds 5".
+# `bench table` may be given as ARGS="--rows lua --seconds 5".
 bench-redis: build
-	./fbfkv bench table $(ARGS)
+	go -C tools run ./bench table $(ARGS)
 
-# Measures package fbf beside others and writes the tables and the plot of docs/FILTERS.md:
+# Measures package fbf beside others, draws the plot and prints the tables of docs/FILTERS.md:
 # ten minutes on a quiet machine with two processors and 4 GB to spare.
 filters-doc:
-	cd fbf/compare && bench="go run ./cmd/filterbench" && \
+	cd tools/filters && bench="go run ./cmd/filterbench" && \
 	$$bench speed -rounds 9 -target 1e-6 && \
 	$$bench speed -rounds 9 -target 1e-3,1e-9 -size 524288,4194304,67108864 -append && \
 	$$bench bits -target 1e-3,1e-6,1e-9 && \
 	$$bench fpp -target 1e-3,1e-6,1e-9 -probes 100000000 && \
-	$$bench report -doc ../../docs/FILTERS.md
+	$$bench report
 
-# The figures of docs/PERFORMANCE.md anew: the tables in it and the plots beside it, in
-# about 50 minutes on two processors, longer while others disturb. What fails does not stop the rest. With BENCH_SECONDS=0.2
-# and the like it is a quick trial; TABLE and SWEEP hold more flags of the two commands.
-BENCH_SECONDS ?= 1.2
-BENCH_ROUNDS ?= 5
-bench-docs: build
-	@status=0; \
-	./fbfkv bench table --all --seconds $(BENCH_SECONDS) --rounds $(BENCH_ROUNDS) --counters 1e7 --profile 2 --into docs/PERFORMANCE.md \
-		--plot docs/performance/goals-profile.svg $(TABLE) || status=1; \
-	./fbfkv bench sweep --seconds $(BENCH_SECONDS) --profile 2 --out docs/performance --into docs/PERFORMANCE.md $(SWEEP) || status=1; \
-	exit $$status
+# The figures of the paper again.
+paper: build
+	go -C tools run ./paper --out ../docs/paper
 
 # The profile by which the compiler optimizes the program (go help buildflags, -pgo),
-# anew: worth it when hot functions have changed. Three minutes on a quiet machine.
+# anew: worth it when hot functions have changed. A minute on a quiet machine.
+PGO_PORT ?= 7391
+PGO_WEB ?= 7392
+PGO_SECONDS ?= 15
 pgo: build
-	profiles=$$(mktemp -d) && trap 'rm -rf "$$profiles"' EXIT && \
-	./fbfkv bench sweep --only steps,pipeline --seconds 1 --profile 6 --keep-profiles --out "$$profiles" && \
-	go tool pprof -proto -output cmd/fbfkv/default.pgo "$$profiles"/*.pb.gz
+	go -C tools build -o ../fbfkv-bench ./bench
+	@set -e; export PPROF_TMPDIR=$$(mktemp -d); dir=$$PPROF_TMPDIR; \
+	./fbfkv --dir "$$dir/data" --port $(PGO_PORT) --appendfsync everysec --loglevel warning --metrics-addr 127.0.0.1:$(PGO_WEB) --pprof yes & server=$$!; \
+	trap 'kill $$server; wait $$server; rm -rf "$$dir" fbfkv-bench' EXIT; \
+	until redis-cli -p $(PGO_PORT) PING >/dev/null 2>&1; do sleep 0.1; done; \
+	for pipeline in 1 16 64; do \
+		./fbfkv-bench 127.0.0.1:$(PGO_PORT) --pipeline $$pipeline --duration $$(($(PGO_SECONDS) + 3))s & load=$$!; \
+		go tool pprof -proto -output "$$dir/$$pipeline.pb.gz" "http://127.0.0.1:$(PGO_WEB)/debug/pprof/profile?seconds=$(PGO_SECONDS)"; \
+		wait $$load; \
+	done; \
+	go tool pprof -proto -output cmd/fbfkv/default.pgo "$$dir"/*.pb.gz
 
 fuzz:
 	@for package in $$(go list ./...); do \
@@ -65,6 +69,7 @@ fuzz:
 lint:
 	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt: $$unformatted"; exit 1; }
 	go vet ./...
+	go -C tools vet ./...
 	go test -run 'TestStyle|TestImports' ./integration_test
 
 # The reference pages, from the command table and the settings.

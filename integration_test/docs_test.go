@@ -29,16 +29,20 @@ func TestReferenceIsFresh(t *testing.T) {
 	}
 }
 
-// TestGuides runs the console blocks of every guide, each page on a server of
-// its own, and compares what they print with what the page says.
+// TestGuides runs the console blocks of the README and of every guide, one page after
+// the other on the same server, as a reader may, and compares what they print with
+// what the page says. No page leaves a counter, a table or a user behind.
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-cli", "install Debian's package redis-tools")
-	for _, page := range guides(t) {
+	s := startServer(t)
+	for _, page := range append([]string{"../README.md"}, guides(t)...) {
 		t.Run(filepath.Base(page), func(t *testing.T) {
-			t.Parallel()
-			s := startServer(t)
 			playConsole(t, s, page)
+			c := s.dial()
+			c.want(":0", "DBSIZE")
+			c.want(`["default" ""]`, "CTABLE", "LIST")
+			c.want(`["default"]`, "ACL", "USERS")
 		})
 	}
 }
@@ -83,7 +87,7 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 			command, want, _ := strings.Cut(part, "\n")
 			steps++
 			if strings.HasPrefix(command, "go run ./cmd/fbfkv") {
-				s.start("--port", port)
+				s.launch("--port", port) // the page says how to wait until it is ready
 				continue
 			}
 			cmd := exec.Command("bash", "-c", command)
@@ -138,7 +142,8 @@ func TestDocsShowTheExamples(t *testing.T) {
 // TestDocsLinks expects that every file a page links to is there.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
-	pages := append(guides(t), "../README.md", "../CONTRIBUTING.md", "../docs/PERFORMANCE.md")
+	pages := append(guides(t), "../README.md", "../CONTRIBUTING.md", "../docs/PERFORMANCE.md", "../docs/RELIABILITY.md",
+		"../docs/FILTERS.md", "../docs/PAPER.md", "../tools/tried.md")
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
@@ -153,6 +158,50 @@ func TestDocsLinks(t *testing.T) {
 				t.Errorf("%s links to %s: %v", page, target, err)
 			}
 		}
+	}
+}
+
+// TestReliabilityIsTrue expects what docs/RELIABILITY.md says of continuous integration
+// in .ci/run, every test that it names in the sources, and no figure that nobody keeps
+// up: how many mutants there are is what their command prints.
+func TestReliabilityIsTrue(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../docs/RELIABILITY.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ci, err := os.ReadFile("../.ci/run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, said, _ := strings.Cut(string(page), "```sh\n")
+	said, _, _ = strings.Cut(said, "```")
+	if strings.Count(said, "\n") < 2 {
+		t.Errorf("the page does not say what continuous integration runs: %q", said)
+	}
+	for line := range strings.Lines(said) {
+		if !strings.Contains(string(ci), "\n"+line) {
+			t.Errorf(".ci/run does not have the line %q", line)
+		}
+	}
+	var sources strings.Builder
+	for _, pattern := range []string{"*_test.go", "../store/*_test.go", "../tools/bench/*_test.go"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(source)
+		}
+	}
+	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(page), -1) {
+		if !strings.Contains(sources.String(), "func "+name[1]+"(") {
+			t.Errorf("the page names %s, which does not exist", name[1])
+		}
+	}
+	if counted := regexp.MustCompile(`(?i)[0-9]+ (mutants|edits)`).Find(page); counted != nil {
+		t.Errorf("the page counts by hand: %q", counted)
 	}
 }
 

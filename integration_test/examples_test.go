@@ -12,7 +12,8 @@ import (
 )
 
 // TestGoExample builds and runs the Go example while the server is killed and
-// started again, over and over. Every increment it reports counts once.
+// started again, over and over, and once falls silent. Every increment it reports
+// counts once.
 func TestGoExample(t *testing.T) {
 	t.Parallel()
 	binary := filepath.Join(t.TempDir(), "example")
@@ -75,7 +76,11 @@ func runExample(t *testing.T, command func(s *server, n int) *exec.Cmd) {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	go func() { ended <- cmd.Wait(); close(ended) }()
+	defer func() { // also if the test has failed
+		cmd.Process.Kill()
+		<-ended
+	}()
 	kills := 0
 	var err error
 	for running := true; running; {
@@ -84,6 +89,9 @@ func runExample(t *testing.T, command func(s *server, n int) *exec.Cmd) {
 			running = false
 		case <-time.After(300 * time.Millisecond):
 			if kills < 4 && strings.Contains(out.String(), "page:home ") {
+				if kills == 1 {
+					s.pauseUntilGivenUp(t)
+				}
 				s.kill()
 				s.start("--port", port)
 				kills++

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -29,7 +30,6 @@ var mayImport = map[string]string{
 	"persistence":           "persistence/crashtest",
 	"persistence/crashtest": "",
 	"persistence/internal":  "",
-	"mutants":               "",
 }
 
 // entrances are the packages that may import everything.
@@ -75,6 +75,32 @@ func TestImports(t *testing.T) {
 			if owners := onlyIn[imported]; owners != nil && !contains(owners, name) {
 				t.Errorf("%s imports %s, which is the secret of %v", name, imported, owners)
 			}
+		}
+	}
+}
+
+// maxModules bounds what users get with the program. What only measures, plots or
+// breaks is in the module tools.
+const maxModules = 46
+
+// TestModules counts the modules that the program is made of, our own among them.
+func TestModules(t *testing.T) {
+	t.Parallel()
+	cmd := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}{{end}}", "./cmd/fbfkv")
+	cmd.Dir = ".."
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	modules := strings.Fields(string(out))
+	slices.Sort(modules)
+	modules = slices.Compact(modules)
+	if len(modules) > maxModules {
+		t.Errorf("%d modules, more than %d: %s", len(modules), maxModules, strings.Join(modules, " "))
+	}
+	for _, m := range modules {
+		if strings.Contains(m, "gonum") || strings.Contains(m, "pprof") {
+			t.Errorf("the program holds %s", m)
 		}
 	}
 }

@@ -60,8 +60,6 @@ func newRootCommand() *cobra.Command {
 		}
 		return serve(config, file, cmd.ErrOrStderr())
 	}
-	addPaper(root)
-	addBench(root)
 	addOffline(root)
 	root.AddCommand(reference.New())
 	return root

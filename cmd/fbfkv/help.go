@@ -24,8 +24,6 @@ Usage:
   fbfkv /etc/fbfkv.conf --loglevel debug
   fbfkv --check-config /etc/fbfkv.conf  say all that is wrong with it, or ok
   fbfkv --appendfsync everysec          no wait for the disk, see below
-  fbfkv bench --help                    measure a server, this or another
-  fbfkv paper --help                    make the figures of the FBF paper again
   fbfkv check DIR                       examine a data directory or a backup
   fbfkv backup DIR                      copy the data of a running server
   fbfkv restore BACKUP DIR              make a data directory of a backup

@@ -16,6 +16,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// timeout is how long one try may take. A server that is silent (stopped, or cut off
+// by the network) breaks no connection.
+const timeout = 2 * time.Second
+
 // patience is how long an increment is retried. The table's WINDOW, 120 s by
 // default, must be longer.
 const patience = 30 * time.Second
@@ -28,7 +32,7 @@ func main() {
 
 	// MaxRetries: -1, since increment retries by itself. (go-redis' own retries
 	// would be safe as well: they send the same command with the same opid.)
-	client := redis.NewClient(&redis.Options{Addr: *addr, MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: *addr, DialTimeout: timeout, ReadTimeout: timeout, MaxRetries: -1})
 	defer client.Close()
 	for range *n {
 		value, err := increment(context.Background(), client, *key, 1)

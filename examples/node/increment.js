@@ -7,6 +7,10 @@ import { setTimeout as sleep } from 'node:timers/promises';
 
 const [url = 'redis://127.0.0.1:6379', key = 'page:home', n = '3'] = process.argv.slice(2);
 
+// How long one try may take. A server that is silent (stopped, or cut off by the
+// network) breaks no connection: without a limit, node-redis waits for ever.
+const timeout = 2_000;
+
 // How long an increment is retried. The table's WINDOW, 120 s by default, must
 // be longer.
 const patience = 30_000;
@@ -21,7 +25,7 @@ async function increment(client, key, delta) {
   const deadline = Date.now() + patience;
   for (let wait = 10; ; wait = Math.min(2 * wait, 1000)) {
     try {
-      return await client.sendCommand(['CINCRBY', key, opid, String(delta)]);
+      return await withTimeout(client, client.sendCommand(['CINCRBY', key, opid, String(delta)]));
     } catch (err) {
       if (err instanceof ErrorReply && !passing.test(err.message)) throw err;
       if (Date.now() > deadline) throw err;
@@ -32,10 +36,24 @@ async function increment(client, key, delta) {
   }
 }
 
+// withTimeout gives up a connection on which a reply does not come: all that wait for it
+// fail, and try again. (node-redis' own timeout of a command ends when the command is
+// written, and socketTimeout begins anew with each one that is written.)
+function withTimeout(client, reply) {
+  const timer = setTimeout(() => {
+    client.destroy();
+    client.connect();
+  }, timeout);
+  return reply.finally(() => clearTimeout(timer));
+}
+
 const client = createClient({
   url,
   disableOfflineQueue: true, // fail at once while disconnected: increment tries again
-  socket: { reconnectStrategy: (retries) => Math.min(10 * 2 ** retries, 1000) },
+  socket: {
+    socketTimeout: timeout, // also while it connects
+    reconnectStrategy: (retries) => Math.min(10 * 2 ** retries, 1000),
+  },
 });
 client.on('error', (err) => console.error('connection:', err.message || err.code));
 await client.connect();

@@ -10,6 +10,10 @@ import uuid
 import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
+# How long one try may take, in seconds. A server that is silent (stopped, or cut off by
+# the network) breaks no connection: without a limit, redis-py waits for ever.
+TIMEOUT = 2
+
 # How long an increment is retried, in seconds. The table's WINDOW, 120 s by
 # default, must be longer.
 PATIENCE = 30
@@ -43,7 +47,7 @@ def main():
     arguments = sys.argv[1:] + ["127.0.0.1:6379", "page:home", "3"][len(sys.argv) - 1 :]
     address, key, n = arguments
     host, port = address.rsplit(":", 1)
-    client = redis.Redis(host=host, port=int(port))
+    client = redis.Redis(host=host, port=int(port), socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT)
     for _ in range(int(n)):
         print(key, increment(client, key, 1), flush=True)
 

@@ -18,9 +18,10 @@ static int port;
 /* dial returns a connection, however long that takes. */
 static redisContext *dial(void) {
     for (;;) {
-        struct timeval patience = {5, 0};
+        struct timeval patience = {2, 0};
         redisContext *c = redisConnectWithTimeout(host, port, patience);
-        if (c != NULL && c->err == 0) return c;
+        /* Without a timeout of the socket it waits for ever for a server that is silent. */
+        if (c != NULL && c->err == 0 && redisSetTimeout(c, patience) == REDIS_OK) return c;
         if (c != NULL) redisFree(c);
         nanosleep(&(struct timespec){0, 20 * 1000 * 1000}, NULL);
     }

@@ -16,6 +16,7 @@ const redis = new Redis({
   // INCRBY this default counts twice.
   autoResendUnfulfilledCommands: true,
   maxRetriesPerRequest: null, // for ever; in earnest: less than the table's WINDOW
+  socketTimeout: 2000, // else it waits for ever for a server that is silent
   retryStrategy: () => 20,
 });
 redis.on('error', () => {}); // a broken connection is what this is about

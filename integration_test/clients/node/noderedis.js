@@ -12,7 +12,7 @@ const client = createClient({
   RESP: Number(protocol),
   name: 'node-redis',
   disableOfflineQueue: true, // fail at once while disconnected: increment tries again
-  socket: { reconnectStrategy: () => 20 },
+  socket: { socketTimeout: 2000, reconnectStrategy: () => 20 }, // else it waits for ever for a server that is silent
 });
 client.on('error', () => {}); // a broken connection is what this is about
 await client.connect();

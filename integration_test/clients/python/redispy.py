@@ -18,6 +18,7 @@ client = redis.Redis(
     port=int(port),
     client_name="redis-py",
     decode_responses=True,
+    socket_timeout=2,  # else it waits for ever for a server that is silent
     **({"protocol": 3} if protocol == "3" else {}),
 )
 

@@ -9,10 +9,11 @@ cli() { redis-cli "${flags[@]}" "$@"; }
 expect() { [[ $1 == "$2" ]] || { echo "got $1, want $2" >&2; exit 1; }; }
 
 # increment adds 1 to a counter exactly once: the same opid until there is an
-# answer. -e makes redis-cli fail on an error reply too.
+# answer. -e makes redis-cli fail on an error reply too; timeout ends it if the server
+# is silent.
 increment() {
 	local opid=$RANDOM-$RANDOM-$RANDOM-$SECONDS
-	until cli -e CINCRBY "$1" "$opid" 1 2>/dev/null; do sleep 0.02; done
+	until timeout 2 redis-cli "${flags[@]}" -e CINCRBY "$1" "$opid" 1 2>/dev/null; do sleep 0.02; done
 }
 
 expect "$(cli CLIENT INFO | grep -o 'resp=[23]')" "resp=$protocol"

@@ -2,21 +2,23 @@
 package bar
 
 import (
+	"fmt"
 	"io"
 	"os"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
 	"golang.org/x/term"
 )
 
-// Bar is a progress bar that begins anew for each stage of the work. It draws
-// nothing unless its writer is a terminal. Not safe for concurrent use.
+// Bar is a line on a terminal that says how far the work is. It writes nothing unless
+// its writer is a terminal. Not safe for concurrent use.
 type Bar struct {
 	out   *os.File // nil without a terminal
-	stage string
-	bar   *progressbar.ProgressBar
+	shown time.Time
 }
+
+// period is the least time between two texts, but for the first.
+const period = 100 * time.Millisecond
 
 // New returns a bar that is drawn on out, if that is a terminal.
 func New(out io.Writer) *Bar {
@@ -28,41 +30,20 @@ func New(out io.Writer) *Bar {
 
 // Set shows that done of total, bytes or pieces, of a stage are done.
 func (b *Bar) Set(stage string, bytes bool, done, total int64) {
-	if b.out == nil {
+	if b.out == nil || time.Since(b.shown) < period {
 		return
 	}
-	if b.bar == nil || b.stage != stage {
-		b.Clear()
-		b.stage = stage
-		b.bar = progressbar.NewOptions64(max(total, 1), progressbar.OptionSetWriter(b.out), progressbar.OptionSetDescription(stage),
-			progressbar.OptionShowBytes(bytes), progressbar.OptionShowCount(), progressbar.OptionFullWidth(),
-			progressbar.OptionSetPredictTime(true), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
+	b.shown = time.Now()
+	unit, scale := "", int64(1)
+	if bytes {
+		unit, scale = " MB", 1e6
 	}
-	// Nothing can be done about a bar that cannot be drawn.
-	b.bar.ChangeMax64(max(total, 1))
-	_ = b.bar.Set64(min(done, max(total, 1)))
+	fmt.Fprintf(b.out, "\r\x1b[K%s: %d of %d%s", stage, done/scale, total/scale, unit)
 }
 
-// Say shows a bar of which done of total is done, behind a text that says what
-// that is; the text may change each time.
-func (b *Bar) Say(text string, done, total int64) {
-	if b.out == nil {
-		return
-	}
-	if b.bar == nil {
-		b.bar = progressbar.NewOptions64(max(total, 1), progressbar.OptionSetWriter(b.out), progressbar.OptionFullWidth(),
-			progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false), progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish())
-	}
-	// Set64 draws both if the percentage is another, and else Describe does.
-	progressbar.OptionSetDescription(text)(b.bar)
-	_ = b.bar.Set64(min(done, max(total, 1)-1)) // the last piece would remove it
-	b.bar.Describe(text)
-}
-
-// Clear removes the bar.
+// Clear removes the text.
 func (b *Bar) Clear() {
-	if b.bar != nil {
-		_ = b.bar.Clear()
-		b.bar = nil
+	if b.out != nil {
+		fmt.Fprint(b.out, "\r\x1b[K")
 	}
 }

@@ -1,0 +1,167 @@
+package main
+
+// conn is the pipeline of one connection. How bytes travel is the loops'
+// business: they write what compose returns, and give what they read to
+// received.
+type conn struct {
+	w      *worker
+	index  int // among its worker's
+	stream stream
+	old    stream // of an earlier run, whose operations are sent again
+	left   int64  // operations this connection may still begin
+	debt   float64
+
+	out      []byte // pipeline frames, one behind the other
+	slots    []slot // the operation in each
+	queued   int    // frames of the batch under way
+	answered int    // of them
+	sent     int64  // when they were sent
+	first    int64  // the batch's first place in the open loop's schedule
+
+	in      []byte
+	inBytes int // read and not yet scanned
+
+	link // how bytes travel
+}
+
+func newConn(w *worker, number int, o *options, f *frame, left int64) *conn {
+	c := &conn{w: w, left: left, stream: newStream(o.Seed, number, o.Connections, o.keys, o.format)}
+	if o.again.count > 0 {
+		c.old = newStream(o.again.seed, number, o.Connections, o.keys, o.format)
+	}
+	for range o.Pipeline {
+		c.out = append(c.out, f.bytes...)
+	}
+	c.slots = make([]slot, o.Pipeline)
+	c.in = make([]byte, max(4096, min(64*o.Pipeline, 64<<10))+maxReply)
+	return c
+}
+
+// compose returns the requests of the next batch, or nil if there is nothing
+// to send now. The batch before must be answered.
+func (c *conn) compose(now int64) []byte {
+	w := c.w
+	limit := len(c.slots)
+	if w.schedule.open() {
+		limit = w.schedule.due(now, limit)
+	}
+	size := len(w.frame.bytes)
+	n := 0
+	for ; n < limit; n++ {
+		b := c.out[n*size : (n+1)*size]
+		if o := w.toRetry(now); o != nil {
+			o.put(w.frame, b)
+			c.slots[n] = o.key
+			continue
+		}
+		if w.stopping || c.left == 0 {
+			break
+		}
+		c.left--
+		c.slots[n] = c.begin(now, b)
+	}
+	if n == 0 {
+		return nil
+	}
+	if w.schedule.open() {
+		c.first = w.schedule.take(n)
+	}
+	c.queued, c.answered, c.sent = n, 0, now
+	w.inFlight += n
+	return c.out[:n*size]
+}
+
+// begin puts a new operation, or a duplicate, into a request.
+func (c *conn) begin(now int64, b []byte) slot {
+	w := c.w
+	if w.again.count > 0 {
+		if c.debt += w.share; c.debt >= 1 {
+			c.debt--
+			if c.old.next == uint64(w.again.count) {
+				c.old.next = 0
+			}
+			return slot(c.old.put(w.frame, b, 0)) | duplicate
+		}
+		return slot(c.stream.put(w.frame, b, 0))
+	}
+	if o := w.copies.due(now); o != nil {
+		o.put(w.frame, b)
+		key := o.key
+		w.copies.pop()
+		return key
+	}
+	key := slot(c.stream.put(w.frame, b, w.unixMs(now)))
+	if w.share > 0 {
+		w.repeat(key, b, now)
+	}
+	return key
+}
+
+// received takes in n more bytes of replies, and reports whether the batch is
+// answered.
+func (c *conn) received(n int, now int64) (bool, error) {
+	c.inBytes += n
+	b := c.in[:c.inBytes]
+	before, good := c.answered, 0
+	for len(b) > 0 {
+		n, failure, err := scanReply(b)
+		if err != nil {
+			return false, err
+		}
+		if n == 0 {
+			break
+		}
+		if c.answered == c.queued {
+			return false, errReply // more replies than requests
+		}
+		c.w.settled(c, c.slots[c.answered], failure, now)
+		if failure == nil {
+			good++
+			c.recordDue(now)
+		}
+		c.answered++
+		b = b[n:]
+	}
+	c.inBytes = copy(c.in, b)
+	if k := c.answered - before; k > 0 {
+		c.w.inFlight -= k
+		c.w.recorder.done.Add(int64(k))
+		if good < k {
+			c.w.recorder.error(now, k-good)
+		}
+		if good > 0 && !c.w.schedule.open() {
+			c.w.recorder.record(now, now-c.sent, good)
+		}
+	}
+	return c.answered == c.queued, nil
+}
+
+// recordDue notes the latency of the operation that is answered now, in an open
+// loop: from when it was due.
+func (c *conn) recordDue(now int64) {
+	if w := c.w; w.schedule.open() {
+		w.recorder.record(now, now-w.schedule.at(c.first+int64(c.answered)), 1)
+	}
+}
+
+// unanswered returns the requests that were not answered, to be sent again on
+// a new connection; of operations that must not be, it notes that their
+// outcome is unknown.
+func (c *conn) unanswered() []byte {
+	c.inBytes = 0
+	size := len(c.w.frame.bytes)
+	if c.w.idempotent {
+		return c.out[c.answered*size : c.queued*size]
+	}
+	c.abandon()
+	return nil
+}
+
+// abandon notes that the outcome of what is under way is unknown.
+func (c *conn) abandon() {
+	for _, s := range c.slots[c.answered:c.queued] {
+		c.w.unknown(s)
+	}
+	c.w.inFlight -= c.queued - c.answered
+	c.answered = c.queued
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"strconv"
+)
+
+// errReply says that a server does not speak RESP, or answers what no workload
+// asks for.
+var errReply = errors.New("the server's reply is not an integer, a string, null or an error")
+
+// maxReply bounds a bulk string among the replies; none is longer than a counter.
+const maxReply = 1 << 16
+
+// scanReply finds the first reply in b. It returns its length, or 0 if it is not
+// there in full, and for an error reply its text.
+func scanReply(b []byte) (n int, failure []byte, err error) {
+	if len(b) < 3 {
+		return 0, nil, nil
+	}
+	end := bytes.IndexByte(b, '\n')
+	if end < 0 {
+		if len(b) > maxReply {
+			return 0, nil, errReply
+		}
+		return 0, nil, nil
+	}
+	if end < 2 || b[end-1] != '\r' {
+		return 0, nil, errReply
+	}
+	switch b[0] {
+	case ':', '+', '_', '#':
+		return end + 1, nil, nil
+	case '-':
+		return end + 1, b[1 : end-1], nil
+	case '$':
+		size, err := strconv.Atoi(string(b[1 : end-1]))
+		switch {
+		case err != nil || size < -1 || size > maxReply:
+			return 0, nil, errReply
+		case size == -1:
+			return end + 1, nil, nil
+		case len(b) < end+1+size+2:
+			return 0, nil, nil
+		case b[end+1+size] != '\r' || b[end+1+size+1] != '\n':
+			return 0, nil, errReply
+		}
+		return end + 1 + size + 2, nil, nil
+	}
+	return 0, nil, errReply
+}
+
+// mayRetry reports whether an error reply is of those after which the same
+// operation, with the same opid, may yet be applied: the server starts, is
+// busy, or refuses writes for now.
+func mayRetry(failure []byte) bool {
+	for _, code := range []string{"LOADING ", "BUSY ", "MISCONF ", "OOM ", "TRYAGAIN ", "MASTERDOWN ", "READONLY "} {
+		if bytes.HasPrefix(failure, []byte(code)) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,114 @@
+package main
+
+import (
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// showSteal is the share of the processor time from which on people are told that it
+// went to others.
+const showSteal = 0.03
+
+// print writes the result for people.
+func (r *Result) print(out io.Writer) {
+	fmt.Fprintf(out, "%s  %s  %d connections, pipeline %d, keys %s\n", r.Workload, r.Target, r.Connections, r.Pipeline, r.Keys)
+	if r.Interrupted {
+		fmt.Fprintf(out, "  interrupted: the figures are of the %.2f s until then; nothing is verified\n", r.Seconds)
+	}
+	fmt.Fprintf(out, "  throughput  %s operations/s  (%d in %.2f s; the generator used %.2f s of CPU)\n",
+		thousands(r.Throughput), r.Operations, r.Seconds, r.CPU)
+	if l := r.Latency; r.Operations > 0 {
+		fmt.Fprintf(out, "  latency     p50 %s  p95 %s  p99 %s  p99.9 %s  max %s\n",
+			short(l.P50), short(l.P95), short(l.P99), short(l.P999), short(l.Max))
+	}
+	if r.Duplicates > 0 {
+		fmt.Fprintf(out, "  duplicates  %d (%.1f%% of all)\n", r.Duplicates, 100*float64(r.Duplicates)/float64(max(r.Sent, 1)))
+	}
+	r.printErrors(out)
+	if r.Reconnects > 0 || r.Retried > 0 || r.Unknown > 0 {
+		fmt.Fprintf(out, "  trouble     %d connections made again, %d operations retried, %d of unknown outcome\n", r.Reconnects, r.Retried, r.Unknown)
+	}
+	if r.Steal > showSteal {
+		fmt.Fprintf(out, "  disturbed   the hypervisor gave %.0f%% of this machine's processor time to others\n", 100*r.Steal)
+	}
+	if v := r.Verified; v != nil && r.Err() == nil {
+		fmt.Fprintf(out, "  verified    %d counters hold the %d acknowledged operations\n", v.Counters, v.Acknowledged)
+	}
+}
+
+// printErrors writes how many error replies there were, and the text of the first.
+func (r *Result) printErrors(out io.Writer) {
+	n := r.errorReplies()
+	if n == 0 {
+		return
+	}
+	var codes []string
+	for _, code := range slices.Sorted(maps.Keys(r.Errors)) {
+		codes = append(codes, fmt.Sprintf("%d %s", r.Errors[code], printable([]byte(code))))
+	}
+	fmt.Fprintf(out, "  errors      %d of all %d replies, and not in the figures above: %s\n", n, r.Sent, strings.Join(codes, ", "))
+	fmt.Fprintf(out, "              the first: %s\n", r.FirstError)
+}
+
+// short writes a time in seconds with three digits.
+func short(seconds float64) string {
+	d := time.Duration(seconds * 1e9)
+	switch {
+	case d >= time.Second:
+		return fmt.Sprintf("%.2fs", d.Seconds())
+	case d >= 10*time.Millisecond:
+		return fmt.Sprintf("%.0fms", d.Seconds()*1e3)
+	case d >= time.Millisecond:
+		return fmt.Sprintf("%.2fms", d.Seconds()*1e3)
+	}
+	return fmt.Sprintf("%dus", d.Microseconds())
+}
+
+// thousands writes a rate with spaces between groups of three digits.
+func thousands(x float64) string {
+	s := strconv.FormatFloat(x, 'f', 0, 64)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + " " + s[i:]
+	}
+	return s
+}
+
+// printJSON writes any result for programs.
+func printJSON(out io.Writer, v any) error {
+	e := json.NewEncoder(out)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
+// writeCSV writes the latencies over time.
+func (r *Result) writeCSV(path string) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	w := csv.NewWriter(f)
+	w.Write([]string{"second", "operations", "p50", "p95", "p99", "p99.9", "max"})
+	for _, m := range r.Series {
+		row := []string{number(m.Second), strconv.FormatInt(m.Operations, 10)}
+		for _, v := range []float64{m.P50, m.P95, m.P99, m.P999, m.Max} {
+			row = append(row, number(v))
+		}
+		w.Write(row)
+	}
+	w.Flush()
+	if err := w.Error(); err != nil {
+		f.Close()
+		return err
+	}
+	return f.Close()
+}
+
+func number(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }

@@ -1,0 +1,321 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// counterServer is a small server of INCRBY, CINCRBY and MGET over RESP, with
+// whatever fault a test gives it.
+type counterServer struct {
+	net.Listener
+	mu     sync.Mutex
+	values map[string]int64
+	seen   map[string]bool
+	calls  int64
+	// apply is how often the n-th increment that is no duplicate counts.
+	apply func(n int64) int64
+	// reply may replace the reply to the n-th increment; "" closes the connection.
+	reply func(n int64, usual string) string
+}
+
+func newCounterServer(t *testing.T) *counterServer {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &counterServer{Listener: l, values: map[string]int64{}, seen: map[string]bool{},
+		apply: func(int64) int64 { return 1 }, reply: func(_ int64, usual string) string { return usual }}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			nc, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go s.serve(nc)
+		}
+	}()
+	return s
+}
+
+func (s *counterServer) serve(nc net.Conn) {
+	defer nc.Close()
+	in, out := bufio.NewReader(nc), bufio.NewWriter(nc)
+	for {
+		args, err := readRequest(in)
+		if err != nil {
+			return
+		}
+		reply := s.do(args)
+		if reply == "" {
+			out.Flush()
+			return
+		}
+		out.WriteString(reply)
+		if in.Buffered() == 0 && out.Flush() != nil {
+			return
+		}
+	}
+}
+
+func readRequest(in *bufio.Reader) (args []string, err error) {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(line[1:]))
+	for range n {
+		if line, err = in.ReadString('\n'); err != nil {
+			return nil, err
+		}
+		size, _ := strconv.Atoi(strings.TrimSpace(line[1:]))
+		b := make([]byte, size+2)
+		if _, err = io.ReadFull(in, b); err != nil {
+			return nil, err
+		}
+		args = append(args, string(b[:size]))
+	}
+	return args, err
+}
+
+func (s *counterServer) do(args []string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch strings.ToUpper(args[0]) {
+	case "PING":
+		return "+PONG\r\n"
+	case "MGET":
+		reply := fmt.Sprintf("*%d\r\n", len(args)-1)
+		for _, k := range args[1:] {
+			v := strconv.FormatInt(s.values[k], 10)
+			reply += fmt.Sprintf("$%d\r\n%s\r\n", len(v), v)
+		}
+		return reply
+	case "CINCRBY", "INCRBY":
+		key := args[1]
+		if args[0] == "INCRBY" || !s.seen[args[1]+args[2]] {
+			if args[0] == "CINCRBY" {
+				s.seen[args[1]+args[2]] = true
+			}
+			s.values[key] += s.apply(s.calls)
+		}
+		s.calls++
+		return s.reply(s.calls-1, fmt.Sprintf(":%d\r\n", s.values[key]))
+	}
+	return "-ERR unknown command\r\n"
+}
+
+// count is how many increments came.
+func (s *counterServer) count() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.calls
+}
+
+// quick are options for a short run against a server of the test's.
+func quick(s *counterServer, workload string) options {
+	o := defaultOptions()
+	o.Target.URL, o.Workload = s.Addr().String(), workload
+	o.Connections, o.Pipeline, o.Keys = 4, 8, "uniform:50"
+	o.Duration, o.Count, o.Verify, o.Patience = 0, 4000, true, 10*time.Second
+	return o
+}
+
+func mustRun(t *testing.T, o options) *Result {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := send(ctx, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestVerify runs against servers that count well and badly; only the bad are
+// found out, to the operation.
+func TestVerify(t *testing.T) {
+	tests := []struct {
+		name        string
+		apply       func(n int64) int64
+		over, under int64
+	}{
+		{"right", func(int64) int64 { return 1 }, 0, 0},
+		{"twice", func(n int64) int64 {
+			if n%1000 == 500 {
+				return 2
+			}
+			return 1
+		}, 4, 0},
+		{"lost", func(n int64) int64 {
+			if n%2000 == 1500 {
+				return 0
+			}
+			return 1
+		}, 0, 2},
+	}
+	for _, loop := range []string{"epoll", "goroutines"} {
+		for _, workload := range []string{"cincrby", "incrby"} {
+			for _, tt := range tests {
+				s := newCounterServer(t)
+				s.apply = tt.apply
+				s.values["bench:07"] = 1000 // what was there before counts for nothing
+				o := quick(s, workload)
+				o.Loop, o.Threads = loop, 2
+				r := mustRun(t, o)
+				v := r.Verified
+				if r.Sent != 4000 || v.Acknowledged != 4000 || v.Over != tt.over || v.Under != tt.under {
+					t.Errorf("%s %s %s: sent %d, %+v", loop, workload, tt.name, r.Sent, v)
+				}
+				if err := v.Err(); (err != nil) != (tt.over+tt.under > 0) {
+					t.Errorf("%s %s %s: %v", loop, workload, tt.name, err)
+				}
+			}
+		}
+	}
+}
+
+// TestUnknownOutcomes breaks connections and refuses operations in the middle
+// of pipelines. Idempotent operations are retried until each is counted once;
+// of the others it is said that nothing is known.
+func TestUnknownOutcomes(t *testing.T) {
+	faults := func(n int64, usual string) string {
+		switch {
+		case n%700 == 350:
+			return "" // applied, and not answered
+		case n%300 == 100:
+			return "-MISCONF outcome unknown, retry with the same opid\r\n"
+		}
+		return usual
+	}
+	for _, loop := range []string{"epoll", "goroutines"} {
+		s := newCounterServer(t)
+		s.reply = faults
+		o := quick(s, "cincrby")
+		o.Loop = loop
+		r := mustRun(t, o)
+		if r.Reconnects == 0 || r.Retried == 0 || r.Unknown != 0 || r.Verified.Acknowledged != 4000 || r.Verified.Wrong != 0 {
+			t.Errorf("%s: %+v, %+v", loop, r, r.Verified)
+		}
+		s = newCounterServer(t)
+		s.reply = faults
+		o = quick(s, "incrby")
+		o.Loop = loop
+		r = mustRun(t, o)
+		if r.Unknown == 0 || r.Verified.Acknowledged+r.Unknown != 4000 || r.Verified.Wrong != 0 {
+			t.Errorf("%s: %+v, %+v", loop, r, r.Verified)
+		}
+	}
+}
+
+// TestRetry sends duplicates, in the share that was asked for, of operations of
+// this run and of an earlier one.
+func TestRetry(t *testing.T) {
+	s := newCounterServer(t)
+	o := quick(s, "retry")
+	o.RetryShare = 0.25
+	r := mustRun(t, o)
+	if r.Duplicates < 950 || r.Duplicates > 1000 || r.Verified.Acknowledged != 4000-r.Duplicates || r.Verified.Wrong != 0 {
+		t.Errorf("%d duplicates, %+v", r.Duplicates, r.Verified)
+	}
+	if int64(len(s.seen)) != 4000-r.Duplicates {
+		t.Errorf("%d distinct operations", len(s.seen))
+	}
+
+	o = quick(s, "cincrby")
+	o.IDs, o.Seed = "client-seq", 77
+	mustRun(t, o)
+	for _, tt := range []struct {
+		share float64
+		want  int64
+	}{{1, 4000}, {0.1, 400}} {
+		before := len(s.seen)
+		o = quick(s, "retry")
+		o.IDs, o.RetryShare, o.Again = "client-seq", tt.share, "77:4000"
+		r = mustRun(t, o)
+		if r.Duplicates > tt.want || r.Duplicates < tt.want-4 || int64(len(s.seen)-before) != 4000-r.Duplicates || r.Verified.Wrong != 0 {
+			t.Errorf("share %v of an earlier run: %d duplicates, %d new operations, %+v", tt.share, r.Duplicates, len(s.seen)-before, r.Verified)
+		}
+	}
+}
+
+// TestOpenLoop charges a stall of the server to every operation that was due
+// during it.
+func TestOpenLoop(t *testing.T) {
+	for _, loop := range []string{"epoll", "goroutines"} {
+		s := newCounterServer(t)
+		s.reply = func(n int64, usual string) string {
+			if n == 500 {
+				time.Sleep(300 * time.Millisecond) // with the lock: everybody waits
+			}
+			return usual
+		}
+		o := quick(s, "cincrby")
+		o.Loop, o.Count, o.Duration, o.Rate, o.Pipeline, o.Interval = loop, 0, time.Second, 2000, 4, 100*time.Millisecond
+		r := mustRun(t, o)
+		if r.Throughput < 1600 || r.Throughput > 2050 {
+			t.Errorf("%s: %.0f operations per second, want 2000", loop, r.Throughput)
+		}
+		// 600 of 2000 operations fell due during the stall.
+		if r.Latency.P95 < 0.150 || r.Latency.P95 > 0.4 || r.Latency.P50 > 0.1 {
+			t.Errorf("%s: %+v", loop, r.Latency)
+		}
+		if len(r.Series) < 9 {
+			t.Errorf("%s: %d intervals", loop, len(r.Series))
+		}
+	}
+}
+
+// TestGone ends with an error, in time, if the server goes away for good.
+func TestGone(t *testing.T) {
+	for _, loop := range []string{"epoll", "goroutines"} {
+		s := newCounterServer(t)
+		s.reply = func(n int64, usual string) string {
+			if n < 1000 {
+				return usual
+			}
+			s.Close()
+			return ""
+		}
+		o := quick(s, "cincrby")
+		o.Loop, o.Patience = loop, 200*time.Millisecond
+		if _, err := send(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lost") {
+			t.Errorf("%s: %v", loop, err)
+		}
+	}
+}
+
+func TestBadOptions(t *testing.T) {
+	s := newCounterServer(t)
+	for want, change := range map[string]func(*options){
+		"--workload":      func(o *options) { o.Workload = "x" },
+		"--ids":           func(o *options) { o.IDs = "x" },
+		"--connections":   func(o *options) { o.Connections = 0 },
+		"--threads":       func(o *options) { o.Threads = 0 },
+		"--pipeline":      func(o *options) { o.Pipeline = 20000 },
+		"--rate":          func(o *options) { o.Rate = -1 },
+		"either":          func(o *options) { o.Count = 0 },
+		"--window":        func(o *options) { o.Window = 0 },
+		"--retry-timeout": func(o *options) { o.Patience = 0 },
+		"--interval":      func(o *options) { o.Interval = 0 },
+		"--loop":          func(o *options) { o.Loop = "x" },
+		"--retry-share":   func(o *options) { o.Workload, o.RetryShare = "retry", 1 },
+		"--again":         func(o *options) { o.Again = "1:4000" },
+		"no address":      func(o *options) { o.Target.URL = "http://x" },
+	} {
+		o := quick(s, "cincrby")
+		change(&o)
+		if _, err := send(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}

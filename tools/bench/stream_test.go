@@ -1,0 +1,197 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+)
+
+// TestKeyDistributions compares how often keys are picked with how often they
+// should be.
+func TestKeyDistributions(t *testing.T) {
+	const picks = 400_000
+	weight := func(exponent float64) func(i int) float64 {
+		return func(i int) float64 { return math.Pow(float64(i+1), -exponent) }
+	}
+	tests := []struct {
+		text   string
+		n      int
+		weight func(i int) float64
+	}{
+		{"hot", 1, weight(0)},
+		{"uniform:1", 1, weight(0)},
+		{"uniform:7", 7, weight(0)},
+		{"uniform:1000", 1000, weight(0)},
+		{"zipf:100", 100, weight(0.99)},
+		{"zipf:1000:0.5", 1000, weight(0.5)},
+		{"zipf:1000:1.5", 1000, weight(1.5)},
+		{"zipf:5:0", 5, weight(0)},
+	}
+	for _, tt := range tests {
+		k, err := parseKeys(tt.text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make([]float64, tt.n)
+		for i := range uint64(picks) {
+			got[k.pick(mix(i))]++
+		}
+		sum := 0.0
+		for i := range got {
+			sum += tt.weight(i)
+		}
+		for i := range got {
+			want := picks * tt.weight(i) / sum
+			if math.Abs(got[i]-want) > 6*math.Sqrt(want)+1 {
+				t.Errorf("%s: key %d was picked %.0f times of %d, want %.0f", tt.text, i, got[i], picks, want)
+			}
+		}
+	}
+}
+
+func TestBadKeys(t *testing.T) {
+	for _, text := range []string{"", "cold", "uniform", "uniform:0", "uniform:-1", "uniform:x", "uniform:5:1", "zipf:", "zipf:5:x",
+		"zipf:5:NaN", "zipf:5:11", "zipf:5:1:1", "hot:1", "uniform:100000001"} {
+		if _, err := parseKeys(text); err == nil || !strings.Contains(err.Error(), "--keys") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// testFrame is a request of CINCRBY for keys and a format.
+func testFrame(k *keys, format idFormat) *frame {
+	e := &encoder{frame: frame{digits: digitsFor(k.count()), idLen: format.length()}, prefix: "p:"}
+	encodeCincrby(e, setup{})
+	return &e.frame
+}
+
+// TestStreams makes requests as connections do: well formed, every opid used
+// once, and the same again from the same seed.
+func TestStreams(t *testing.T) {
+	k, err := parseKeys("uniform:1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, format := range map[string]idFormat{"uuidv7": uuidv7, "client-seq": clientSeq} {
+		f := testFrame(k, format)
+		seen := map[string]bool{}
+		var all [2][]string
+		for round := range all {
+			for connection := range 20 {
+				s := newStream(5, connection, 20, k, format)
+				for range 500 {
+					s.put(f, f.bytes, 1_700_000_000_123)
+					all[round] = append(all[round], string(f.bytes))
+				}
+			}
+		}
+		for i, request := range all[0] {
+			words := strings.Split(request, "\r\n")
+			if len(words) != 10 || words[2] != "CINCRBY" || len(words[4]) != len("p:000") || len(words[6]) != format.length() {
+				t.Fatalf("%s: %q", name, request)
+			}
+			id := words[6]
+			if seen[id] {
+				t.Fatalf("%s: opid %s was made twice", name, id)
+			}
+			seen[id] = true
+			if format == uuidv7 {
+				u, err := uuid.Parse(id)
+				if err != nil || u.Version() != 7 || u.Variant() != uuid.RFC4122 {
+					t.Fatalf("%s: %v, version %d", id, err, u.Version())
+				}
+				if seconds, nanos := u.Time().UnixTime(); seconds*1000+nanos/1e6 != 1_700_000_000_123 {
+					t.Fatalf("%s: %d s %d ns", id, seconds, nanos)
+				}
+			}
+			if request != all[1][i] {
+				t.Fatalf("%s: operation %d is not the same again: %q, %q", name, i, request, all[1][i])
+			}
+		}
+		s := newStream(6, 0, 1, k, format)
+		if s.put(f, f.bytes, 1_700_000_000_123); seen[strings.Split(string(f.bytes), "\r\n")[6]] {
+			t.Errorf("%s: another seed gave the same opid", name)
+		}
+	}
+}
+
+// TestSequence has a run's connections reach each counter once, then again.
+func TestSequence(t *testing.T) {
+	k, err := parseKeys("sequence:10")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options{Connections: 4, Count: 20}
+	f := testFrame(k, clientSeq)
+	seen := map[uint32]int{}
+	for connection := range o.Connections {
+		s := newStream(7, connection, o.Connections, k, clientSeq)
+		for range o.quota(connection) {
+			key := s.put(f, f.bytes, 0)
+			if name := "p:" + strconv.Itoa(int(key)); !strings.Contains(string(f.bytes), "\r\n"+name+"\r\n") {
+				t.Fatalf("key %d: %q", key, f.bytes)
+			}
+			seen[key]++
+		}
+	}
+	for key := range uint32(10) {
+		if seen[key] != 2 {
+			t.Errorf("counter %d was reached %d times", key, seen[key])
+		}
+	}
+}
+
+// TestSchedule keeps an open loop's appointments with a clock of the test's.
+func TestSchedule(t *testing.T) {
+	s := schedule{start: 1000, interval: 250}
+	for _, step := range []struct {
+		now         int64
+		limit, want int
+	}{
+		{0, 10, 0}, {-5000, 10, 0}, {999, 10, 0}, {1000, 10, 1}, {1100, 10, 0}, {1250, 10, 1}, {1600, 10, 1},
+		{11_000, 10, 10}, {11_000, 100, 28}, {11_000, 100, 0},
+	} {
+		n := s.due(step.now, step.limit)
+		if n != step.want {
+			t.Fatalf("at %d: %d due, want %d", step.now, n, step.want)
+		}
+		if n == 0 {
+			continue
+		}
+		first := s.take(n)
+		if s.at(first+int64(n)-1) > step.now {
+			t.Fatalf("at %d: operation %d is due only at %d", step.now, first+int64(n)-1, s.at(first+int64(n)-1))
+		}
+	}
+	if got := s.at(s.next); got != 11_250 {
+		t.Errorf("the next is due at %d", got)
+	}
+}
+
+// TestIDs: what is put together eight digits at a time is what fmt writes.
+func TestIDs(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(3, 3))
+	for i := range 1000 {
+		ms, high, low := rnd.Uint64()>>16, uint16(rnd.Uint32()), rnd.Uint64()
+		if i == 0 {
+			ms, high, low = 0, 0, 0
+		}
+		id := make([]byte, 36)
+		putUUIDv7(id, ms, high, low)
+		want := fmt.Sprintf("%08x-%04x-7%03x-%04x-%04x%08x", ms>>16, ms&0xffff, high&0xfff, 0x8000|low>>48&0x3fff, low>>32&0xffff, low&0xffffffff)
+		if string(id) != want {
+			t.Fatalf("UUID %s, not %s", id, want)
+		}
+		client, seq := rnd.Uint64(), rnd.Uint64N(1e12)
+		id = make([]byte, 29)
+		putClientSeq(id, client, seq)
+		if want := fmt.Sprintf("%016x-%012d", client, seq); string(id) != want {
+			t.Fatalf("id %s, not %s", id, want)
+		}
+	}
+}

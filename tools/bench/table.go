@@ -1,0 +1,267 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/tools/process"
+)
+
+// table is a run of bench table.
+type table struct {
+	fbfkv, redis string   // programs
+	asked        []string // beginnings of the names of rows
+	all          bool     // also the slow ones
+	seconds      float64
+	rounds       int
+	ids          int64
+	quiet        quiet
+	json         bool
+	csv, plot    string // files for single measurements and for a plot
+
+	stdout, stderr io.Writer
+	status         *status
+	raw            [][]string
+	curves         map[string]*line // throughput by pipeline
+	goals, met     int
+	failed         []error
+}
+
+const tableHelp = `Starts an fbfkv and a redis-server on free ports of this machine, with directories of
+their own and the same durability, measures them in turn, and prints this project's
+goals beside what was reached. All ratios are of medians; the lowest and highest of a
+single round stand in parentheses. "others" is the largest share of the processors
+that the hypervisor gave to others during a measurement that counts. Everything started is
+stopped and removed.
+
+While one server is measured the others are stopped (SIGSTOP), so that each pays for
+what it does in the background, and for nothing of the other's. What cannot be measured
+is named at the end.
+
+The rows are in rows.go: what is sent to whom, and the goal.`
+
+// newTable returns the subcommand table.
+func newTable() *cobra.Command {
+	t := &table{seconds: 1.5, rounds: 3, ids: 10_000_000, quiet: newQuiet(), curves: map[string]*line{}}
+	cmd := &cobra.Command{
+		Use:   "table [--rows NAME,...] [--seconds S] [--rounds N]",
+		Short: "fbfkv beside Redis, against its goals",
+		Long:  tableHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			t.stdout, t.stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
+			return t.run(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringSliceVar(&t.asked, "rows", nil, "only rows whose names begin so")
+	f.BoolVar(&t.all, "all", false, "also those that fill servers for minutes (counters, start, memory)")
+	f.Float64Var(&t.seconds, "seconds", t.seconds, "length of one measurement")
+	f.IntVar(&t.rounds, "rounds", t.rounds, "how often each is measured")
+	f.Int64Var(&t.ids, "ids", t.ids, "rows memory: remembered ids; rows of many counters: that many at most")
+	f.StringVar(&t.fbfkv, "fbfkv", "../fbfkv", "the `program` to measure; make build makes it")
+	f.StringVar(&t.redis, "redis", "redis-server", "the redis-server `program`")
+	t.quiet.addFlags(f)
+	f.BoolVar(&t.json, "json", false, "print the rows as JSON, one per line")
+	f.StringVar(&t.csv, "csv", "", "write every single measurement to this `file`")
+	f.StringVar(&t.plot, "plot", "", "draw throughput against pipelines into this `file`, .svg or .png")
+	setStyle(cmd)
+	return cmd
+}
+
+// run measures the rows and prints each as soon as it is known.
+func (t *table) run(ctx context.Context) error {
+	if t.rounds < 1 || !(t.seconds > 0) || t.ids < 1 {
+		return errors.New("--rounds, --seconds and --ids are above 0")
+	}
+	chosen, err := choose(t.asked, t.all)
+	if err := errors.Join(err, t.quiet.check(), process.Find("--fbfkv", t.fbfkv), process.Find("--redis", t.redis),
+		checkOutput("--csv", t.csv), checkOutput("--plot", t.plot)); err != nil {
+		return err
+	}
+	ctx, stop := interruptible(ctx)
+	defer stop()
+	t.status = newStatus(t.stderr)
+	if !t.json {
+		fmt.Fprintf(t.stdout, rowFormat, "row", "what", "measured", "goal", "", "others", "")
+	}
+	for len(chosen) > 0 {
+		name := chosen[0].together()
+		var group []*row
+		chosen = slices.DeleteFunc(slices.Clone(chosen), func(r row) bool {
+			if r.together() != name {
+				return false
+			}
+			group = append(group, &r)
+			return true
+		})
+		err := t.measureGroup(ctx, name, group)
+		t.status.clear()
+		if ctx.Err() != nil {
+			return errInterrupted
+		}
+		if err != nil {
+			t.failed = append(t.failed, fmt.Errorf("%s: %w", name, err))
+			fmt.Fprintf(t.stderr, "FAILED  %s: %v\n", name, err)
+		}
+	}
+	return t.finish()
+}
+
+// finish prints and writes what is known at the end.
+func (t *table) finish() error {
+	err := t.writeCSV()
+	if t.plot != "" {
+		c := chart{title: "Operations a second", x: "operations in a pipeline", y: "operations/s", logX: true}
+		for _, name := range []string{"CINCRBY", "INCRBY", "the Lua recipe"} {
+			if l := t.curves[name]; l != nil {
+				c.lines = append(c.lines, *l)
+			}
+		}
+		err = errors.Join(err, c.write(t.plot))
+	}
+	if !t.json {
+		fmt.Fprintf(t.stdout, "\n%d of %d goals are met.\n", t.met, t.goals)
+		err = errors.Join(err, t.quiet.print(t.stdout))
+	}
+	if len(t.failed) > 0 {
+		err = errors.Join(err, fmt.Errorf("not everything could be measured, the rest stands:\n%w", errors.Join(t.failed...)))
+	}
+	return err
+}
+
+// options are those of one measurement.
+func (t *table) options(p *process.Process, l load) options {
+	o := defaultOptions()
+	o.Target.URL = p.Address
+	o.Workload, o.Pipeline = l.workload, l.pipeline
+	o.Duration = time.Duration(t.seconds * float64(time.Second))
+	o.Warmup = o.Duration / 5
+	if l.hot {
+		o.Keys, o.KeyPrefix = "hot", "hot"
+	}
+	if l.counters > 0 {
+		o.Keys = fmt.Sprintf("uniform:%d", min(l.counters, t.ids))
+	}
+	return o
+}
+
+// measureGroup measures the rows of one group.
+func (t *table) measureGroup(ctx context.Context, name string, group []*row) error {
+	if special := group[0].measure; special != nil {
+		return special.run(t, ctx, group)
+	}
+	var loads []load
+	for _, r := range group {
+		for _, l := range []load{r.ours, r.peer} {
+			if !slices.ContainsFunc(loads, l.same) {
+				loads = append(loads, l)
+			}
+		}
+	}
+	m, err := t.start(ctx, group[0], loads)
+	if err != nil {
+		return err
+	}
+	defer m.close()
+	results, err := alternate(t.rounds, len(loads), func(i int) (*Result, error) {
+		return m.measure(ctx, loads[i])
+	}, func(done, total int) { t.status.say("%s: %d of %d", name, done, total) })
+	if err != nil {
+		return err
+	}
+	of := func(l load) []*Result { return results[slices.IndexFunc(loads, l.same)] }
+	for i, l := range loads {
+		for round, r := range results[i] {
+			t.keep(name, l.String(), round, r)
+		}
+	}
+	t.addToCurves(group[0], loads, results)
+	for _, r := range group {
+		figure, shown := throughput, func(x float64) string { return fmt.Sprintf("%.0fk/s", x/1000) }
+		if r.figure == "p99" {
+			figure, shown = p99, short
+		}
+		q := ratio(of(r.ours), of(r.peer), figure)
+		t.emit(r, q, shown(q.A)+" and "+shown(q.B))
+	}
+	return nil
+}
+
+// same reports whether two loads are one measurement.
+func (l load) same(m load) bool {
+	return l.where() == m.where() && l.workload == m.workload && l.pipeline == m.pipeline && l.hot == m.hot && l.counters == m.counters
+}
+
+// addToCurves notes the plot's points.
+func (t *table) addToCurves(r *row, loads []load, results [][]*Result) {
+	if r.sync() != "everysec" || r.via != "" {
+		return
+	}
+	for i, l := range loads {
+		if t.curves[l.String()] == nil {
+			t.curves[l.String()] = &line{name: l.String()}
+		}
+		c := t.curves[l.String()]
+		c.x, c.y = append(c.x, float64(l.pipeline)), append(c.y, median(figures(results[i], throughput)))
+	}
+}
+
+// rowFormat are the columns of the printed table.
+const rowFormat = "%-22s %-75s %-22s %-8s %-6s %-6s %s\n"
+
+// emit prints a row.
+func (t *table) emit(r *row, q Ratio, note string) {
+	t.status.clear()
+	ok := q.Ratio >= r.goal
+	goal := fmt.Sprintf(">= %.4g", r.goal)
+	if r.atMost {
+		ok, goal = q.Ratio <= r.goal, fmt.Sprintf("<= %.4g", r.goal)
+	}
+	verdict := "MISSED"
+	if t.goals++; ok {
+		t.met++
+		verdict = "ok"
+	}
+	if t.json {
+		_ = json.NewEncoder(t.stdout).Encode(map[string]any{"name": r.name, "what": r.what(), "measured": q.Ratio, "min": q.Lowest,
+			"max": q.Most, "goal": r.goal, "at_most": r.atMost, "ok": ok, "steal": q.Steal, "note": note})
+		return
+	}
+	fmt.Fprintf(t.stdout, rowFormat, r.name, r.what(), fmt.Sprintf("%.2f (%.2f to %.2f)", q.Ratio, q.Lowest, q.Most), goal, verdict,
+		fmt.Sprintf("%.0f %%", 100*q.Steal), note)
+}
+
+// rawHeader is the head of the table of single measurements.
+var rawHeader = []string{"group", "what", "round", "operations_per_second", "p50_ms", "p99_ms", "max_ms", "others_percent"}
+
+// keep keeps a measurement that counts for the table of single ones.
+func (t *table) keep(group, what string, round int, r *Result) {
+	row := []string{group, what, strconv.Itoa(round + 1)}
+	for _, v := range []float64{r.Throughput, r.Latency.P50 * 1e3, r.Latency.P99 * 1e3, r.Latency.Max * 1e3, 100 * r.Steal} {
+		row = append(row, number(v))
+	}
+	t.raw = append(t.raw, row)
+}
+
+func (t *table) writeCSV() error {
+	if t.csv == "" {
+		return nil
+	}
+	f, err := os.Create(t.csv)
+	if err != nil {
+		return err
+	}
+	return errors.Join(csv.NewWriter(f).WriteAll(append([][]string{rawHeader}, t.raw...)), f.Close())
+}

@@ -1,0 +1,170 @@
+package main
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// The programs that tests start: fbfkv and this one.
+var fbfkv, self string
+
+// TestMain builds them.
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "bench-test-")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	fbfkv, self = filepath.Join(dir, "fbfkv"), filepath.Join(dir, "bench")
+	for _, build := range [][]string{{"-C", "../..", "build", "-pgo=off", "-o", fbfkv, "./cmd/fbfkv"}, {"build", "-o", self, "."}} {
+		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
+			panic(string(out))
+		}
+	}
+	return m.Run()
+}
+
+// needs skips a test whose programs are not there. In continuous integration they must be.
+func needs(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, program := range programs {
+		if _, err := exec.LookPath(program); err == nil {
+			continue
+		} else if os.Getenv("FBFKV_CI") != "" {
+			t.Fatal(err)
+		} else {
+			t.Skip(err)
+		}
+	}
+}
+
+// TestRowsChosen: rows are chosen by the beginnings of their names, numbers are not
+// cut, and every row says what it is and is measured with others of its kind.
+func TestRowsChosen(t *testing.T) {
+	for _, tc := range []struct {
+		asked string
+		all   bool
+		want  int
+	}{
+		{"", false, 32}, {"", true, len(rows)}, {"lua-everysec-1", false, 1}, {"lua-", false, 6}, {"duplicates,recovery", false, 5}, {"start", false, 1}, {"tls-1", false, 1},
+	} {
+		var asked []string
+		if tc.asked != "" {
+			asked = strings.Split(tc.asked, ",")
+		}
+		if got, err := choose(asked, tc.all); err != nil || len(got) != tc.want {
+			t.Errorf("%q: %d rows, want %d: %v", tc.asked, len(got), tc.want, err)
+		}
+	}
+	if _, err := choose([]string{"lua-everysec-6"}, false); err == nil || !strings.Contains(err.Error(), "lua-everysec-64") {
+		t.Errorf("an unknown row: %v", err)
+	}
+	names, groups := map[string]bool{}, map[string]int{}
+	for _, r := range rows {
+		if names[r.name] || r.goal <= 0 || r.what() == "" {
+			t.Errorf("row %s: twice, or without a goal or a word", r.name)
+		}
+		names[r.name] = true
+		groups[r.together()]++
+	}
+	if groups["everysec  pipeline 1 false"] != 5 || groups["duplicates"] != 4 {
+		t.Errorf("%v", groups)
+	}
+}
+
+// TestTable measures rows of every kind with servers of its own, and leaves nothing
+// behind but the files that are asked for.
+func TestTable(t *testing.T) {
+	needs(t, "redis-server", "redis-benchmark")
+	tmp, out := t.TempDir(), t.TempDir()
+	raw, plot := filepath.Join(out, "raw.csv"), filepath.Join(out, "plot.svg")
+	t.Setenv("TMPDIR", tmp)
+	text, err := runCommand(t, "table", "--fbfkv", fbfkv, "--max-steal", "1", "--seconds", "0.1", "--rounds", "1", "--ids", "20000", "--csv", raw, "--plot", plot,
+		"--rows", "incrby-everysec,p99,approx-1,lua-always-1,hot-,redis-benchmark-16,tls-16,duplicates,recovery,counters,start")
+	if err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	var names []string
+	for line := range strings.Lines(text) {
+		if strings.Contains(line, ">=") || strings.Contains(line, "<=") {
+			names = append(names, strings.Fields(line)[0])
+		}
+	}
+	want := "incrby-everysec-1 p99 approx-1 incrby-everysec-16 incrby-everysec-64 hot-everysec lua-always-1 hot-always redis-benchmark-16 tls-16 " +
+		"duplicates-100-memory duplicates-10-memory duplicates-100-runs duplicates-10-runs recovery counters-10M start-10M"
+	if got := strings.Join(names, " "); got != want || !strings.Contains(text, " of 17 goals are met.") {
+		t.Errorf("rows %s, want %s:\n%s", got, want, text)
+	}
+	f, err := os.Open(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if lines, err := csv.NewReader(f).ReadAll(); err != nil || len(lines) < 20 {
+		t.Errorf("%d lines of single measurements: %v", len(lines), err)
+	}
+	if b, err := os.ReadFile(plot); err != nil || !strings.Contains(string(b), "CINCRBY") {
+		t.Errorf("the plot: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(tmp, "fbfkv-*")); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// TestTableFails measures an fbfkv that does not start: each group is named, and
+// nothing is printed as measured. Programs that are missing are found at once.
+func TestTableFails(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "fbfkv")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\necho no room; exit 3\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("TMPDIR", t.TempDir())
+	text, err := runCommand(t, "table", "--fbfkv", script, "--redis", script, "--rows", "lua-always-16,recovery", "--seconds", "0.1")
+	if err == nil || !strings.Contains(err.Error(), "recovery: fbfkv ended: exit status 3: no room") || !strings.Contains(text, "\n0 of 0 goals") {
+		t.Errorf("%v: %s", err, text)
+	}
+	for flag, value := range map[string]string{"--fbfkv": "/no/such/program", "--redis": "/no/such/program", "--rounds": "0", "--rows": "x", "--csv": "/no/such/directory/x"} {
+		if text, err := runCommand(t, "table", "--fbfkv", script, flag, value); err == nil || text != "" {
+			t.Errorf("%s %s: %v: %s", flag, value, err, text)
+		}
+	}
+}
+
+// TestInterruptedTable ends a table in its midst, as Ctrl-C does: it stops its servers,
+// removes what they wrote, and exits with status 130.
+func TestInterruptedTable(t *testing.T) {
+	left := t.TempDir()
+	cmd := exec.Command(self, "table", "--fbfkv", fbfkv, "--redis", "true", "--rows", "recovery", "--seconds", "60")
+	cmd.Env = append(cmd.Environ(), "TMPDIR="+left)
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if data, _ := filepath.Glob(filepath.Join(left, "*", "data", "*")); len(data) > 0 {
+			break
+		}
+	}
+	if err := cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 130 || !strings.Contains(said.String(), "bench: interrupted") {
+		t.Errorf("%v: %s", err, said.String())
+	}
+	if all, _ := filepath.Glob(filepath.Join(left, "*")); len(all) > 0 {
+		t.Errorf("left behind: %v", all)
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+)
+
+// Verification compares counters with acknowledgements.
+type Verification struct {
+	Counters     int64 `json:"counters"`
+	Acknowledged int64 `json:"acknowledged"` // operations that must have been counted once
+	Unknown      int64 `json:"unknown"`      // that may have been
+	Wrong        int64 `json:"wrong"`        // counters that are not what they must be
+	Over         int64 `json:"over"`         // counted too often, in all
+	Under        int64 `json:"under"`        // not counted, in all
+
+	Examples []string `json:"examples,omitempty"` // of wrong counters
+}
+
+// maxExamples bounds how many wrong counters are named.
+const maxExamples = 5
+
+// Err says what is wrong, or returns nil.
+func (v *Verification) Err() error {
+	if v.Wrong == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d counters are wrong: %d operations counted too often, %d acknowledged and not counted; %s",
+		v.Wrong, v.Counters, v.Over, v.Under, v.Examples[0])
+}
+
+// counters are the values of a run's counters.
+type counters struct{ values []int64 }
+
+// readBatch is how many counters are read at once.
+const readBatch = 1000
+
+// readCounters reads every counter of the run; one that does not exist is 0.
+func readCounters(ctx context.Context, o *options) (*counters, error) {
+	c := o.Target.client()
+	defer c.Close()
+	n := int(o.keys.count())
+	digits := digitsFor(o.keys.count())
+	all := &counters{values: make([]int64, n)}
+	for from := 0; from < n; from += readBatch {
+		names := make([]string, min(readBatch, n-from))
+		for i := range names {
+			names[i] = keyName(o.KeyPrefix, uint32(from+i), digits)
+		}
+		values, err := c.MGet(ctx, names...).Result()
+		if err != nil {
+			return nil, fmt.Errorf("reading the counters: %w", err)
+		}
+		for i, v := range values {
+			text, ok := v.(string)
+			if !ok {
+				continue
+			}
+			if all.values[from+i], err = strconv.ParseInt(text, 10, 64); err != nil {
+				return nil, fmt.Errorf("%s is no counter: %w", names[i], err)
+			}
+		}
+	}
+	return all, nil
+}
+
+// verify reads the counters again and compares how far each went with what
+// was acknowledged. An operation whose outcome is unknown may count or not.
+func verify(ctx context.Context, o *options, before *counters, workers []*worker) (*Verification, error) {
+	after, err := readCounters(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	v := &Verification{Counters: int64(len(after.values))}
+	digits := digitsFor(o.keys.count())
+	for i := range after.values {
+		var acked, unknown int64
+		for _, w := range workers {
+			acked += int64(w.acked[i])
+			unknown += int64(w.doubtful[i])
+		}
+		v.Acknowledged += acked
+		v.Unknown += unknown
+		counted := after.values[i] - before.values[i]
+		over, under := max(counted-acked-unknown, 0), max(acked-counted, 0)
+		if over == 0 && under == 0 {
+			continue
+		}
+		v.Wrong++
+		v.Over += over
+		v.Under += under
+		if len(v.Examples) < maxExamples {
+			v.Examples = append(v.Examples, fmt.Sprintf("%s went from %d to %d; %d operations were acknowledged, %d unknown",
+				keyName(o.KeyPrefix, uint32(i), digits), before.values[i], after.values[i], acked, unknown))
+		}
+	}
+	return v, nil
+}

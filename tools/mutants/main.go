@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// mutant is one edit that breaks a guarantee.
+type mutant struct {
+	name      string
+	guarantee string
+	file      string
+	old, new  string
+	packages  string // to test
+	tests     string // regular expression of the tests that catch it
+	args      string // for the test binary
+}
+
+func main() {
+	match := flag.String("run", "", "only mutants whose name matches this regular expression")
+	limit := flag.Duration("timeout", 2*time.Minute, "time that the tests of one mutant may take")
+	flag.Parse()
+	if err := run(*match, *limit); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(match string, limit time.Duration) error {
+	wanted, err := regexp.Compile(match)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	root, err := productRoot()
+	if err != nil {
+		return err
+	}
+	if err := copyTree(root, dir); err != nil {
+		return err
+	}
+	sound := make(map[string]bool)
+	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
+	bad, all := 0, 0
+	for _, m := range slices.Concat(mutants, diskMutants) {
+		if !wanted.MatchString(m.name) {
+			continue
+		}
+		if !sound[m.command()] {
+			out, err := m.test(dir, limit)
+			if err != nil {
+				return fmt.Errorf("the tests fail without a mutant, too (%s): %w\n%s", m.command(), err, out)
+			}
+			sound[m.command()] = true
+		}
+		verdict := m.try(dir, limit)
+		if all++; !strings.HasPrefix(verdict, "caught") {
+			bad++
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", m.guarantee, m.name, verdict)
+		table.Flush()
+	}
+	if bad > 0 {
+		return fmt.Errorf("%d of %d mutants are not caught", bad, all)
+	}
+	fmt.Printf("all %d mutants are caught\n", all)
+	return nil
+}
+
+// productRoot finds the module whose tests are tried, from that of this command.
+func productRoot() (string, error) {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/fbfkv/fbfkv").Output()
+	return strings.TrimSpace(string(out)), err
+}
+
+// copyTree copies what the tests need: Go files, go.mod, go.sum, assembly, testdata.
+func copyTree(from, to string) error {
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			if name := d.Name(); name != "." && strings.HasPrefix(name, ".") || rel == "docs" || rel == "tools" || name == "node_modules" {
+				return filepath.SkipDir
+			}
+			return os.MkdirAll(filepath.Join(to, rel), 0o755)
+		}
+		switch ext := filepath.Ext(path); {
+		case ext == ".go", ext == ".mod", ext == ".sum", ext == ".s", strings.Contains(rel, "testdata"):
+			b, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(to, rel), b, 0o644)
+		}
+		return nil
+	})
+}
+
+// try makes the edit in dir, runs the tests and takes the edit back.
+func (m mutant) try(dir string, limit time.Duration) string {
+	path := filepath.Join(dir, m.file)
+	whole, err := os.ReadFile(path)
+	if err != nil {
+		return "ERROR: " + err.Error()
+	}
+	if n := bytes.Count(whole, []byte(m.old)); n != 1 {
+		return fmt.Sprintf("ERROR: its text occurs %d times in %s", n, m.file)
+	}
+	if err := os.WriteFile(path, bytes.Replace(whole, []byte(m.old), []byte(m.new), 1), 0o644); err != nil {
+		return "ERROR: " + err.Error()
+	}
+	defer os.WriteFile(path, whole, 0o644)
+	began := time.Now()
+	out, err := m.test(dir, limit)
+	took := time.Since(began).Round(time.Second)
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return fmt.Sprintf("SURVIVED (%v)", took)
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Sprintf("caught by the limit of time (%v)", took)
+	case !errors.As(err, &exit):
+		return "ERROR: " + err.Error()
+	case bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")):
+		return "ERROR: it does not compile\n" + string(out)
+	}
+	return fmt.Sprintf("caught by %s (%v)", failed(out), took)
+}
+
+// command tells the mutant's tests from those of others.
+func (m mutant) command() string { return m.packages + " " + m.tests + " " + m.args }
+
+func (m mutant) test(dir string, limit time.Duration) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit+30*time.Second)
+	defer cancel()
+	args := []string{"test", "-count=1", "-failfast", "-timeout", limit.String(), "-run", m.tests}
+	args = append(args, strings.Fields(m.packages)...)
+	args = append(args, strings.Fields(m.args)...)
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Dir, c.WaitDelay = dir, time.Second
+	out, err := c.CombinedOutput()
+	if ctx.Err() != nil {
+		return out, ctx.Err()
+	}
+	return out, err
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)|^(panic: .*|fatal error: .*)`)
+
+// failed names the first test that failed, or the panic that ended it.
+func failed(out []byte) string {
+	name := "its exit status"
+	for _, f := range failure.FindAllSubmatch(out, -1) {
+		switch {
+		case len(f[1]) > 0:
+			name = string(f[1])
+		case name == "its exit status":
+			name = string(f[2])
+		}
+	}
+	return name
+}

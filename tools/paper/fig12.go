@@ -1,0 +1,95 @@
+package main
+
+import (
+	"math/rand/v2"
+
+	"github.com/fbfkv/fbfkv/fbf"
+	reference "github.com/fbfkv/fbfkv/fbf/paper"
+)
+
+// The workload of Fig. 12: a ramp from nothing to 100 operations a second in
+// a minute. The paper stops there; we go on until everything is in steady state.
+const (
+	rampEnd    = 60_000
+	rampRate   = 100.0
+	rampPeriod = 5000 // t, ms
+	many       = 24   // constituents
+)
+
+var ramp = workload{end: 320_000, rate: func(ms int64) float64 {
+	return rampRate * min(1, float64(ms)/rampEnd)
+}}
+
+// figure12 varies the number of constituents. It is sampled at the end of each period, where
+// the filters are fullest.
+func figure12(r *run) (result, error) {
+	rng := rand.New(rand.NewPCG(r.seed, 12))
+	n := pick(r, fleetSize, 4)
+	p := plan{every: rampPeriod, probeEvery: 1, want: probeHits, limit: pick(r, 1_000_000, 10_000)}
+	var theirs [2]sampled
+	var independent [2][]float64 // Eq. 3 as printed
+	for i, filters := range []int{3, many} {
+		f, err := newFleet(n, paperBits, filters-2, rampPeriod)
+		if err != nil {
+			return result{}, err
+		}
+		theirs[i] = sampled{}
+		err = ramp.drive(f, rng, n, f.insert, p.every, func(now int64) error {
+			theirs[i].add(f, rng, n, p, now)
+			independent[i] = append(independent[i], reference.FPPOptimizedIndependent(f[0].added, paperBits, paperHashes))
+			return nil
+		})
+		if err != nil {
+			return result{}, err
+		}
+		r.progress(float64(i+1) / 3)
+	}
+	// What 24 filters guarantee: (N+1) t = 115 s.
+	f, err := newProduct(fbf.Options{Window: (many - 1) * rampPeriod, Error: 1e-3})
+	if err != nil {
+		return result{}, err
+	}
+	defer f.Release()
+	ours, err := ramp.watch(f, rng, n, p)
+	if err != nil {
+		return result{}, err
+	}
+	r.progress(1)
+	return rampResult(theirs, independent, ours), nil
+}
+
+func rampResult(theirs [2]sampled, independent [2][]float64, ours sampled) result {
+	t := table{columns: []string{"seconds", "rate_per_s", "filters3_corrected_formula", "filters3_measured",
+		"filters24_corrected_formula", "filters24_eq3_as_printed", "filters24_measured", "fbfkv_model", "fbfkv_measured",
+		"filters3_bytes", "filters24_bytes", "fbfkv_bytes_per_paper_filter"}}
+	top, end := 0, len(ours.seconds)-1 // the samples at the end of the ramp and of the run
+	for i, s := range ours.seconds {
+		if s <= rampEnd/1000 {
+			top = i
+		}
+		t.add(s, ramp.rate(int64(s*1000)), theirs[0].model[i], theirs[0].got[i], theirs[1].model[i], independent[1][i], theirs[1].got[i],
+			ours.model[i], ours.got[i], theirs[0].bytes[i], theirs[1].bytes[i], ours.bytes[i])
+	}
+	x := ours.seconds
+	return result{tables: []table{t}, panels: []panel{{
+		title: "Fig. 12: many filters look better only until the oldest has filled",
+		x:     axis{label: "time (s); the rate rises to 100 operations/s at 60 s and stays there", max: 320},
+		y:     axis{label: "false positive probability", log: true, min: 1e-6, max: 1},
+		series: []series{
+			{"3 filters, remember 10 s: corrected formula", x, theirs[0].model, style{color: orange, line: true}},
+			{"3 filters: measured", x, theirs[0].got, style{color: orange, glyph: dot}},
+			{"24 filters, remember 115 s: Eq. 3 as printed", x, independent[1], style{color: blue, line: true, dashed: true}},
+			{"24 filters: corrected formula", x, theirs[1].model, style{color: blue, line: true}},
+			{"24 filters: measured", x, theirs[1].got, style{color: blue, glyph: dot}},
+			{"fbfkv, remembers 115 s, target 1e-3: model", x, ours.model, style{color: green, line: true}},
+			{"fbfkv: measured", x, ours.got, style{color: green, glyph: dot}},
+		},
+		guides: []guide{{name: "end of the paper's experiment", at: rampEnd / 1000, vertical: true}},
+	}}, findings: []finding{
+		{"3 filters over 24 by Eq. 3 as printed, end of the ramp", "6.1", independent[0][top] / independent[1][top], none, none},
+		{"3 filters over 24, end of the ramp", "6.1", theirs[0].model[top] / theirs[1].model[top], theirs[0].got[top] / theirs[1].got[top], none},
+		{"3 filters over 24, steady at 100 operations/s", "", theirs[0].model[end] / theirs[1].model[end], theirs[0].got[end] / theirs[1].got[end], none},
+		{"FPP of 24 filters (remember 115 s), steady", "", theirs[1].model[end], theirs[1].got[end], ours.model[end]},
+		{"bytes, steady", "", none, theirs[1].bytes[end], ours.bytes[end]},
+	}}
+}

@@ -1,0 +1,204 @@
+// Package process starts servers for a measurement, each on a free port of this
+// machine with a directory of its own, which goes with it.
+package process
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Process is a server that was started. Not safe for concurrent use.
+type Process struct {
+	Name    string
+	Address string        // host:port
+	Wait    time.Duration // how long a start may take; 0 for a minute
+
+	binary string
+	args   []string
+	dir    string
+	cmd    *exec.Cmd
+	ended  chan error
+}
+
+// How long a server may take until it answers, and until it has stopped in order.
+const (
+	startTimeout = time.Minute
+	stopTimeout  = 2 * time.Minute
+)
+
+// FBFKV starts an fbfkv, with more arguments of its own.
+func FBFKV(ctx context.Context, binary string, args ...string) (*Process, error) {
+	return start(ctx, "fbfkv", binary, "data", append([]string{"--loglevel", "warning"}, args...))
+}
+
+// Redis starts a redis-server that logs its commands as an fbfkv does.
+func Redis(ctx context.Context, binary string, args ...string) (*Process, error) {
+	return start(ctx, "redis", binary, ".", append([]string{"--bind", "127.0.0.1", "--appendonly", "yes", "--save", ""}, args...))
+}
+
+// start starts a server with its data in a directory below its own.
+func start(ctx context.Context, name, binary, data string, args []string) (*Process, error) {
+	port, err := FreePort()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "fbfkv-measured-")
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{Name: name, Address: "127.0.0.1:" + port, binary: binary, dir: dir}
+	p.args = append([]string{"--port", port, "--dir", filepath.Join(dir, data)}, args...)
+	if err := p.Run(ctx); err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	return p, nil
+}
+
+// FreePort returns a port that nobody listens on.
+func FreePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}
+
+// Run starts the server, again if it ran before, and waits until it answers.
+func (p *Process) Run(ctx context.Context) error {
+	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	p.cmd = exec.Command(p.binary, p.args...)
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	// What ends this program must not leave servers behind.
+	p.cmd.SysProcAttr = childAttributes()
+	if err := p.cmd.Start(); err != nil {
+		return fmt.Errorf("starting %s: %w", p.Name, err)
+	}
+	cmd, ended := p.cmd, make(chan error, 1)
+	p.ended = ended
+	go func() { ended <- cmd.Wait() }()
+	return p.waitReady(ctx)
+}
+
+// waitReady waits for the first PONG.
+func (p *Process) waitReady(ctx context.Context) error {
+	limit := p.Wait
+	if limit == 0 {
+		limit = startTimeout
+	}
+	for end := time.Now().Add(limit); ; {
+		if p.answers(ctx, end) {
+			return nil
+		}
+		select {
+		case err := <-p.ended:
+			p.ended <- err
+			return fmt.Errorf("%s ended: %w: %s", p.Name, err, p.lastLog())
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(2 * time.Millisecond):
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s does not answer: %s", p.Name, p.lastLog())
+		}
+	}
+}
+
+// answers reports whether the server answers a PING before a time. One that
+// accepts connections and is still recovering lets it wait.
+func (p *Process) answers(ctx context.Context, end time.Time) bool {
+	nc, err := net.Dial("tcp", p.Address)
+	if err != nil {
+		return false
+	}
+	defer nc.Close()
+	defer context.AfterFunc(ctx, func() { nc.Close() })()
+	if nc.SetDeadline(end) != nil {
+		return false
+	}
+	if _, err := nc.Write([]byte("PING\r\n")); err != nil {
+		return false
+	}
+	reply, err := bufio.NewReader(nc).ReadString('\n')
+	return err == nil && reply == "+PONG\r\n"
+}
+
+// lastLog is the last line that the server logged.
+func (p *Process) lastLog() (last string) {
+	f, err := os.Open(filepath.Join(p.dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		last = lines.Text()
+	}
+	return last
+}
+
+// Pause stops a server and what it does in the background, as SIGSTOP does.
+func (p *Process) Pause() error { return p.signal(stopSignal) }
+
+// Resume lets it go on.
+func (p *Process) Resume() error { return p.signal(continueSignal) }
+
+// Kill ends the server as a crash would.
+func (p *Process) Kill() {
+	if p.ended != nil {
+		_ = p.signal(syscall.SIGKILL) // it may be gone already
+		<-p.ended
+		p.ended <- nil
+	}
+}
+
+// Stop ends the server in order, as a signal to stop does.
+func (p *Process) Stop(ctx context.Context) error {
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		return fmt.Errorf("stopping %s: %w", p.Name, err)
+	}
+	select {
+	case err := <-p.ended:
+		p.ended <- err
+		if err != nil {
+			return fmt.Errorf("stopping %s: %w: %s", p.Name, err, p.lastLog())
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(stopTimeout):
+		return fmt.Errorf("%s has not stopped after %v", p.Name, stopTimeout)
+	}
+}
+
+// Close ends the server and removes its data.
+func (p *Process) Close() error {
+	p.Kill()
+	return os.RemoveAll(p.dir)
+}
+
+// PID is the process' id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Dir is the server's directory.
+func (p *Process) Dir() string { return p.dir }
+
+// Find says that a program that is to be measured is not there, before anything begins.
+func Find(flag, binary string) error {
+	if _, err := exec.LookPath(binary); err != nil {
+		return fmt.Errorf("%s: %w (make build makes fbfkv)", flag, err)
+	}
+	return nil
+}
