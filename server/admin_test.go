@@ -216,8 +216,8 @@ func TestConfigRewrite(t *testing.T) {
 // TestReadsAndWritesAreCounted, however a connection is served, also once it is
 // gone; and INFO names the listeners.
 func TestReadsAndWritesAreCounted(t *testing.T) {
-	for _, loop := range []string{"epoll", "goroutine"} {
-		s := start(t, "io-loop", loop)
+	for _, loop := range loops {
+		s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
 		c := s.dial(t)
 		for range 5 {
 			c.expect("+PONG", "PING")

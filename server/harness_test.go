@@ -60,6 +60,33 @@ func startWith(t testing.TB, o Options, settings ...string) *running {
 	return serveOn(t, o, listeners...)
 }
 
+// loops are the ways in which a connection is served.
+var loops = []string{"event loop", "goroutine"}
+
+// startLoop is startWith, served in one of these ways.
+func startLoop(t testing.TB, loop string, o Options, settings ...string) *running {
+	t.Helper()
+	if loop == "event loop" {
+		return startWith(t, o, settings...)
+	}
+	o.Config = configWith(t, append([]string{"port", "0"}, settings...)...)
+	listeners, err := Listen(o.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, o, withoutSockets{listeners[0]})
+}
+
+// withoutSockets is a listener of whose connections no event loop can take the
+// sockets, as of those of TLS.
+type withoutSockets struct{ net.Listener }
+
+// Accept implements net.Listener.
+func (l withoutSockets) Accept() (net.Conn, error) {
+	nc, err := l.Listener.Accept()
+	return struct{ net.Conn }{nc}, err
+}
+
 // serveOn runs a server on listeners of the test's own.
 func serveOn(t testing.TB, o Options, listeners ...net.Listener) *running {
 	t.Helper()
