@@ -2,8 +2,6 @@ package commands
 
 import (
 	"path/filepath"
-
-	"github.com/fbfkv/fbfkv/store"
 )
 
 var errBackupPath error = refusal("ERR BACKUP needs an absolute path")
@@ -20,9 +18,15 @@ func doBackup(c *Context) {
 	c.ok(c.Store.Backup(filepath.Clean(dir)))
 }
 
-// infoBackup adds to INFO persistence how far a backup is.
-func infoBackup(s *store.Store, b *infoLines) {
-	stage, done, total := s.BackupProgress()
+// infoBackup adds to INFO persistence when the last backup was finished, and how far a present
+// one is.
+func infoBackup(v *infoView, b *infoLines) {
+	last := int64(0)
+	if at := v.store.LastBackup; !at.IsZero() {
+		last = at.Unix()
+	}
+	b.add("backup_last_success_time", last)
+	stage, done, total := v.c.Store.BackupProgress()
 	b.add("backup_in_progress", bit(stage != ""))
 	if stage != "" {
 		b.add("backup_stage", stage)

@@ -66,7 +66,11 @@ func infoStorage(v *infoView, b *infoLines) {
 	b.add("oplog_bytes_since_snapshot", v.store.LogBytes)
 	b.add("disk_bytes", v.store.Storage.DiskSize)
 	b.add("disk_full", bit(v.store.DiskFull))
-	infoBackup(v.c.Store, b)
+	b.add("disk_free_bytes", v.store.DiskFree)
+	b.add("disk_min_free_bytes", v.store.MinFreeDisk)
+	b.add("oplog_fsyncs", v.store.Storage.Fsyncs.Count)
+	b.add("oplog_fsync_usec", v.store.Storage.Fsyncs.Sum.Microseconds())
+	infoBackup(v, b)
 	r := &v.store.Recovery
 	b.add("recovery_milliseconds", r.Took.Milliseconds())
 	b.add("recovery_keys", r.Keys)

@@ -272,7 +272,7 @@ func TestEvents(t *testing.T) {
 	for _, e := range sampleEvents {
 		b := e.AppendTo([]byte("x"))
 		got, n, err := DecodeEvent(append(b[1:len(b):len(b)], "rest"...))
-		if err != nil || got != e || n != len(b)-1 || n > maxEventBytes {
+		if err != nil || got != e || n != len(b)-1 || n > MaxEventBytes {
 			t.Errorf("%+v: got %+v, %d bytes, %v", e, got, n, err)
 		}
 		for cut := range n {

@@ -46,8 +46,8 @@ type Event struct {
 	Shrink  bool   // Deny: what was denied is a smaller segment
 }
 
-// maxEventBytes bounds an event's encoding.
-const maxEventBytes = 2 + 5*binary.MaxVarintLen64
+// MaxEventBytes bounds an event's encoding.
+const MaxEventBytes = 2 + 5*binary.MaxVarintLen64
 
 // AppendTo appends e's encoding: kind, flags, then time, segment, lines, limit and until as varints.
 func (e Event) AppendTo(dst []byte) []byte {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"strings"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -43,7 +44,11 @@ func (db *DB) Backup(dir string) error {
 	if err := checkTarget(db.fs, db.dir, dir); err != nil {
 		return err
 	}
-	return wrap("back up", publish(db.fs, dir, db.backUpTo))
+	if err := publish(db.fs, dir, db.backUpTo); err != nil {
+		return wrap("back up", err)
+	}
+	db.backedUp(time.Now())
+	return nil
 }
 
 // checkTarget refuses a directory that holds anything, or that is from itself
@@ -291,9 +296,9 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	if err := checkTarget(fsys, from, dir); err != nil {
 		return err
 	}
-	lock, err := fsys.Lock(fsys.PathJoin(from, lockName))
+	lock, err := lockDir(fsys, from)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrInUse, err)
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	total, err := treeSize(fsys, from)
 	if err == nil {
@@ -309,9 +314,9 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 }
 
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, and what Open would remove.
+// or had it open: the lock, the spare, when it was backed up, and what Open would remove.
 func passing(path string) bool {
-	return path == lockName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix)
+	return path == lockName || path == spareName || path == backupName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

@@ -24,6 +24,7 @@ type Batch struct {
 	logged  bool   // what was applied had a record …
 	stored  bool   // … and changes of Pebble
 	place   uint64 // of the record
+	used    int64  // bytes of the log that it has taken
 }
 
 // NewBatch returns an empty batch.
@@ -118,7 +119,8 @@ func (b *Batch) Reset() {
 // Apply fixes the batch's place in the order of commits; Wait then tells when it
 // is durable. The caller holds the locks of the partitions it touches, so that
 // the order here is the order of its decisions. An error means that the DB has
-// failed, and the outcome is unknown (G8). An empty batch may be applied; it
+// failed, and the outcome is unknown (G8), unless it is ErrNoSpace, which only
+// batches without a record get: the batch is as it was. An empty batch may be applied; it
 // costs nothing.
 //
 // Changes of Pebble are visible to its readers when Apply returns. Pebble never
@@ -132,6 +134,11 @@ func (b *Batch) Reset() {
 func (b *Batch) Apply() error {
 	if err := b.db.failure(); err != nil {
 		return err
+	}
+	if len(b.log) == 0 && !b.b.Empty() {
+		if err := b.db.keepSpare(len(b.b.Repr())); err != nil {
+			return err
+		}
 	}
 	logs, again := len(b.log) > 0, b.applied
 	if again && (b.logged || b.stored) && (b.stored || !b.b.Empty()) {
@@ -156,15 +163,24 @@ func (b *Batch) applyLog() (end recordEnd, err error) {
 	if b.stored {
 		b.log = appendPebble(b.log, b.b.Repr())
 	}
-	b.place, end, err = b.db.log.append(b.log, ops)
+	size := 0
+	b.place, end, size, err = b.db.log.append(b.log, ops)
 	if err != nil {
 		return end, b.db.fail(wrap("append to the op log", err))
 	}
+	b.used += int64(size)
 	b.log = b.log[:0]
 	if cap(b.log) > batchRetain {
 		b.log = nil
 	}
 	return end, nil
+}
+
+// TakeUsed returns how many bytes of the op log the batch has taken since the last
+// call.
+func (b *Batch) TakeUsed() (used int64) {
+	used, b.used = b.used, 0
+	return used
 }
 
 // applyPebble applies the changes of Pebble; end is where their record ends, if

@@ -5,7 +5,9 @@
 // # What lies in a data directory
 //
 //	META        text: magic, format, partitions, hash seed, checksum
-//	LOCK        held while a process has the directory open
+//	LOCK        held while a process has the directory open, as is the directory itself
+//	SPARE       blocks for what must not meet a full disk
+//	BACKUP      when the last backup was finished
 //	LOGSYNC     how far the op log is really fsynced (see below)
 //	log/        the op log
 //	db/         a Pebble database: rows, state, the headers of runs
@@ -80,4 +82,9 @@
 // the background fsync. Where Pebble itself cannot go on, Options.Fatal is
 // called and the process ends. Failed flushes and compactions are retried by
 // Pebble in new files, so a full disk heals.
+//
+// A full disk should not fail a commit in the first place: [DB.Reserve] is called
+// before a batch is decided and says [ErrNoSpace] if there may be no space for its
+// record (logroom.go), Apply says so of changes of Pebble, and a spare is kept for a
+// start and for what Pebble cannot be without (spare.go).
 package persistence

@@ -170,7 +170,11 @@ func TestLogFaults(t *testing.T) {
 			if err := db.Close(); err == nil {
 				t.Fatal("Close says all is well")
 			}
-			if hits, later := f.count(); hits != 1 || later != 0 {
+			tries := 1
+			if c.err == syscall.ENOSPC {
+				tries = 2 // Open's files ask for the spare's space
+			}
+			if hits, later := f.count(); hits != tries || later != 0 {
 				t.Fatalf("%d failures, tried %d times again", hits, later)
 			}
 			if mark, ok, err := readMark(mem, "data", logMarkName); err != nil || !ok || mark.Lazy != (c.policy != Always) {

@@ -44,6 +44,7 @@ func (s *segment) obsolete(lows []uint64) bool {
 type nextFile struct {
 	header logHeader
 	file   vfs.File // nil until it is ready
+	filled int64    // up to where it has blocks
 }
 
 func logFileName(num uint64) string  { return fmt.Sprintf("%06d.log", num) }
@@ -53,12 +54,13 @@ func (l *opLog) path(name string) string { return l.fs.PathJoin(l.dir, name) }
 
 // turn lets the next file follow one that is full, once that is ready; for a
 // file of twice its size commits wait until it is. Only the leader calls it; the
-// lock is held.
+// lock is held, but not while the full file is written and fsynced: who only
+// appends, or looks, need not wait for that.
 func (l *opLog) turn() {
-	if l.next == nil && l.pos >= l.size/4*3 {
+	if l.next == nil && l.pos >= l.prepareAt {
 		l.prepare()
 	}
-	if l.pos < l.size {
+	if l.pos < l.size || l.next == nil {
 		return
 	}
 	if l.next.file == nil && l.pos >= 2*l.size {
@@ -66,27 +68,49 @@ func (l *opLog) turn() {
 		l.preparing.Wait()
 		l.mu.Lock()
 	}
-	if l.next.file == nil {
+	if l.next == nil || l.next.file == nil || !l.extending.TryLock() {
 		return
 	}
+	defer l.extending.Unlock()
 	n := l.next
+	if !l.moveRoom(n) {
+		return
+	}
 	l.next = nil
-	if l.finish() == nil {
-		l.begin(n)
+	full, upTo, last := l.file, l.appended, l.finish()
+	l.begin(n)
+	l.ending = true
+	l.mu.Unlock()
+	err := l.end(full, last)
+	if err == nil {
+		l.sync.activate(l.file)
+	}
+	l.mu.Lock()
+	l.ending = false
+	if err == nil {
+		l.written = upTo
 	}
 }
 
 // prepare creates the next file beside the writer, and fsyncs this one, so that
-// little is left to be fsynced while commits wait.
+// little is left to be fsynced while commits wait. While there is no space for it,
+// this file goes on, and it is tried again later.
 func (l *opLog) prepare() {
 	n, num, old := new(nextFile), l.current.num+1, ""
 	if last := len(l.recycled) - 1; last >= 0 {
 		old, l.recycled = l.recycled[last], l.recycled[:last]
 	}
 	l.next = n
+	l.prepareAt = l.pos + l.ahead()
 	current := l.file
 	l.preparing.Go(func() {
-		next, err := l.create(num, old)
+		next, err := l.createFilled(num, old)
+		if errors.Is(err, ErrNoSpace) {
+			l.mu.Lock()
+			l.next = nil
+			l.mu.Unlock()
+			return
+		}
 		if err != nil {
 			_ = l.sync.fail("create a file of the op log", err)
 			return
@@ -128,62 +152,45 @@ func (l *opLog) create(num uint64, recycled string) (n nextFile, err error) {
 	if n.file, err = l.fs.OpenReadWrite(path, writeCategory); err != nil {
 		return n, err
 	}
+	n.filled = logHeaderSize
+	if info, err := n.file.Stat(); err == nil { // a recycled file has blocks
+		n.filled = max(n.filled, info.Size())
+	}
 	if err := syncDir(l.fs, l.dir); err != nil {
 		return n, errors.Join(err, n.file.Close())
 	}
 	return n, nil
 }
 
-// fillAhead is how many bytes of zeros a new file gets ahead of its records.
-const fillAhead = 1 << 20
-
-var zeros [fillAhead / 4]byte
-
-// fill makes sure under Always that the next n bytes of the file have blocks.
-// A file that grows with each commit has its size and its blocks written to the
-// file system's journal by each fsync, which takes several times as long as one
-// that only overwrites.
-func (l *opLog) fill(n int) error {
-	end := l.file.written.Load() + int64(n)
-	if l.sync.fsyncPolicy() != Always || end <= l.filled {
-		return nil
-	}
-	for at, to := max(l.filled, end-int64(n)), end+fillAhead; at < to; at += int64(len(zeros)) {
-		if _, err := l.file.WriteAt(zeros[:], at); err != nil {
-			return l.sync.fail("extend a file of the op log", err)
-		}
-		l.filled = at + int64(len(zeros))
-	}
-	return nil
-}
-
-// begin makes a new, empty file the one that is written. Its header is written
+// begin makes a new, empty file the one that is appended to. Its header is written
 // once more, with the first record. The lock is held.
 func (l *opLog) begin(n *nextFile) {
 	l.file = l.sync.begin(n.file, n.header.num)
 	l.header, l.buf = n.header, n.header.appendTo(l.buf)
-	l.pos, l.filled = logHeaderSize, 0
-	if info, err := n.file.Stat(); err == nil { // a recycled file has blocks
-		l.filled = info.Size()
-	}
+	l.pos, l.filled = logHeaderSize, n.filled
+	l.prepareAt = l.size / 4 * 3
 	l.current = newSegment(n.header.num, len(l.lows))
 }
 
-// finish writes what was appended, ends the file by a trailer and closes it,
-// which fsyncs it under every policy: only the newest file can have an unsynced
-// tail. The lock is held.
-func (l *opLog) finish() error {
-	l.buf = l.header.appendTrailer(l.buf, l.pos, l.file.synced.Load())
-	if _, err := l.file.Write(l.buf); err != nil {
+// finish counts the current file among the closed ones and returns what is still
+// to be written to it, a trailer last, for end. The lock is held.
+func (l *opLog) finish() (last []byte) {
+	last = l.header.appendTrailer(l.buf, l.pos, l.file.synced.Load())
+	l.current.size = l.pos + int64(len(last)-len(l.buf))
+	l.closed = append(l.closed, l.current)
+	l.buf = nil
+	return last
+}
+
+// end writes the last bytes of a file and closes it, which fsyncs it under every
+// policy: only the newest file can have an unsynced tail.
+func (l *opLog) end(f *syncedFile, last []byte) error {
+	if _, err := f.Write(last); err != nil {
 		return err
 	}
-	l.buf = l.buf[:0]
-	if err := l.file.Close(); err != nil {
+	if err := f.Close(); err != nil {
 		return l.sync.fail("close a file of the op log", err)
 	}
-	l.written = l.appended
-	l.current.size = l.file.written.Load()
-	l.closed = append(l.closed, l.current)
 	return nil
 }
 
@@ -197,12 +204,14 @@ func (l *opLog) trim(partition uint16, below uint64) error {
 		n++
 	}
 	obsolete := slices.Clone(l.closed[:n])
-	l.closed = l.closed[n:]
 	l.mu.Unlock()
 	for _, s := range obsolete {
 		if err := l.recycle(s.num); err != nil {
 			return err
 		}
+		l.mu.Lock()
+		l.closed = l.closed[1:]
+		l.mu.Unlock()
 	}
 	return nil
 }
@@ -234,7 +243,7 @@ func (l *opLog) recycle(num uint64) error {
 	}
 	free := recycledName(num)
 	if err := l.fs.Rename(l.path(name), l.path(free)); err != nil {
-		return err
+		return noSpace(err) // nothing has changed
 	}
 	if err := syncDir(l.fs, l.dir); err != nil {
 		return err
@@ -245,10 +254,14 @@ func (l *opLog) recycle(num uint64) error {
 	return nil
 }
 
-// live returns the numbers of the log's files, ascending.
+// live returns the numbers of the log's files, ascending, of which all but the last
+// are ended.
 func (l *opLog) live() []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for l.ending {
+		l.flushed.Wait()
+	}
 	var nums []uint64
 	for i := range l.closed {
 		nums = append(nums, l.closed[i].num)

@@ -223,6 +223,8 @@ func (l *opLog) open(s scannedLog) error {
 		return wrap("create a file of the op log", err)
 	}
 	l.begin(&n)
+	l.room.Store(-roomMargin) // the first reservation finds out whether there is space
+	l.sync.activate(l.file)
 	return nil
 }
 

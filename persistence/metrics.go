@@ -15,8 +15,11 @@ type Metrics struct {
 	// TableFiles and TableSize are the live sstables.
 	TableFiles int64
 	TableSize  uint64
-	// DiskSize is what Pebble and the op log occupy.
+	// DiskSize is what everything in the data directory occupies, as du counts it; it
+	// is a few seconds old.
 	DiskSize uint64
+	// Fsyncs are those of the op log.
+	Fsyncs FsyncTimes
 	// MemTableSize is held by memtables.
 	MemTableSize uint64
 	// Flushes and Compactions have finished; Debt is the estimated volume that
@@ -39,7 +42,7 @@ func (db *DB) Metrics() Metrics {
 		LogFiles: files, LogSize: size, LogWritten: db.log.bytes(),
 		WALFiles: m.WAL.Files, WALSize: m.WAL.Size, WALWritten: m.WAL.BytesWritten,
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
-		DiskSize: m.DiskSpaceUsage() + size, MemTableSize: m.MemTable.Size,
+		DiskSize: db.diskSize(), Fsyncs: db.log.sync.times.load(), MemTableSize: m.MemTable.Size,
 		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
 		ReadAmplification: m.ReadAmp(),
 		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,

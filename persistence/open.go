@@ -3,13 +3,14 @@ package persistence
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -35,10 +36,15 @@ type DB struct {
 	meta   Meta
 	logger *slog.Logger
 	stop   func(error) // ends the process
-	lock   io.Closer
-	cache  *pebble.Cache
-	log    *opLog
-	wal    *walFS
+	lock   dirLock
+	// identity is what the directory was when it was opened.
+	identity   identity
+	usage      usage
+	lastBackup atomic.Pointer[time.Time]
+	spare      spare
+	cache      *pebble.Cache
+	log        *opLog
+	wal        *walFS
 	// stopTicks ends the background fsync of the op log.
 	stopTicks func()
 	// manifest keeps MANISYNC.
@@ -65,9 +71,18 @@ func Open(o Options) (*DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop}
+	db := &DB{dir: o.Dir, logger: o.Logger, stop: o.stop}
+	db.spare = spare{fs: o.FS, path: o.FS.PathJoin(o.Dir, spareName)}
+	fs := newSpareFS(o.FS, &db.spare, o.FS.PathJoin(o.Dir, pebbleName))
+	db.fs, o.FS = fs, fs
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
+	}
+	db.identify()
+	db.loadLastBackup()
+	fs.opened.Store(true)
+	if err := db.CheckSpace(); err != nil {
+		o.Logger.Warn("the disk is full: writes are refused until there is space", "error", err)
 	}
 	return db, nil
 }
@@ -159,19 +174,9 @@ func (db *DB) checkOurs() error {
 	return nil
 }
 
-func (db *DB) takeLock() error {
-	lock, err := db.fs.Lock(db.path(lockName))
-	if err == nil {
-		db.lock = lock
-		return nil
-	}
-	// The file system tells failing to create the file, which is a PathError,
-	// from finding it locked, which is a bare errno or a text.
-	var path *fs.PathError
-	if errors.As(err, &path) || errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("create %s: %w", lockName, err)
-	}
-	return ErrInUse
+func (db *DB) takeLock() (err error) {
+	db.lock, err = lockDir(db.fs, db.dir)
+	return err
 }
 
 // loadMeta reads META, or writes it when the directory is new.
@@ -226,6 +231,8 @@ func (db *DB) explain(err error) error {
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrCorrupt):
 		advice = "restore a backup, or keep the directory for examination"
+	case errors.Is(err, syscall.ENOSPC):
+		advice = "make room on its disk"
 	case unwritable(err):
 		return fmt.Errorf("data directory %s: %w; check its owner, its rights and its mount: %w", db.dir, ErrUnwritable, err)
 	default:
@@ -275,10 +282,7 @@ func (db *DB) release() error {
 	if db.cache != nil {
 		db.cache.Unref()
 	}
-	if db.lock != nil {
-		err = errors.Join(err, db.lock.Close())
-	}
-	return err
+	return errors.Join(err, db.lock.Close())
 }
 
 // failure returns the error after which nothing more is accepted (G8), nil

@@ -3,6 +3,7 @@ package persistence
 import (
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -42,12 +43,16 @@ type opLog struct {
 	written  uint64    // the place up to which wait returns
 
 	file      *syncedFile
-	header    logHeader // of file
-	pos       int64     // where in file the next record begins
-	filled    int64     // the leader's: up to where file has blocks
+	header    logHeader    // of file
+	pos       int64        // where in file the next record begins
+	filled    int64        // up to where file has blocks
+	room      atomic.Int64 // of these, bytes that nobody has reserved (logroom.go)
+	extending sync.Mutex   // held, before mu, by who extends or leaves file
 	current   segment
 	closed    []segment // older files, ascending
 	lows      []uint64  // by partition: below it records are obsolete
+	ending    bool      // the last of them is still being ended
+	prepareAt int64     // the position from which on the next file is prepared
 	next      *nextFile // the file after this one, being prepared or ready
 	recycled  []string  // names of files to be used again
 	preparing sync.WaitGroup
@@ -80,19 +85,20 @@ func (e recordEnd) after(o recordEnd) bool {
 }
 
 // append frames a record behind all earlier ones. The first n bytes of it are
-// sections 01. It returns the record's place for wait, and where it ends.
-func (l *opLog) append(payload []byte, n int) (place uint64, end recordEnd, err error) {
+// sections 01. It returns the record's place for wait, where it ends, and its size.
+func (l *opLog) append(payload []byte, n int) (place uint64, end recordEnd, size int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.sync.failure(); err != nil {
-		return 0, recordEnd{}, err
+		return 0, recordEnd{}, 0, err
 	}
 	before := len(l.buf)
 	l.buf = l.header.appendRecord(l.buf, l.pos, l.file.synced.Load(), payload)
-	l.pos += int64(len(l.buf) - before)
-	l.appended += uint64(len(l.buf) - before)
+	size = len(l.buf) - before
+	l.pos += int64(size)
+	l.appended += uint64(size)
 	l.current.noteAll(payload[:n])
-	return l.appended, recordEnd{l.current.num, l.pos}, nil
+	return l.appended, recordEnd{l.current.num, l.pos}, size, nil
 }
 
 // wait returns once the record at a place is as durable as the policy promises
@@ -120,10 +126,8 @@ func (l *opLog) lead() {
 	l.buf, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
 
-	err := l.fill(len(buf))
-	if err == nil {
-		_, err = l.file.Write(buf)
-	}
+	l.extendAhead()
+	_, err := l.file.Write(buf)
 	if err == nil {
 		err = l.file.Sync()
 	}
@@ -162,10 +166,13 @@ func (l *opLog) close() error {
 	}
 	orderly := l.file != nil && l.sync.failure() == nil
 	switch {
+	case orderly && l.filled == 0 && l.pos == 0:
+		err = errors.Join(err, l.file.abandon()) // the disk was full: it stays empty
 	case orderly:
 		l.mu.Lock()
-		err = errors.Join(err, l.finish())
+		f, last := l.file, l.finish()
 		l.mu.Unlock()
+		err = errors.Join(err, l.end(f, last))
 		orderly = err == nil
 	case l.file != nil:
 		err = errors.Join(err, l.file.abandon())

@@ -24,6 +24,10 @@ func (db *DB) SetFsync(f Fsync) error {
 // Fsync returns the policy in force.
 func (db *DB) Fsync() Fsync { return db.log.sync.fsyncPolicy() }
 
+// Stalled reports whether, under Everysec, an fsync takes so long that commits wait for
+// it, or soon will. Who need not should then have nothing to do with who must.
+func (db *DB) Stalled() bool { return db.log.sync.stalled() }
+
 // Sync really fsyncs everything committed so far, whatever the policy: the op
 // log. Changes of Pebble are fsynced by their own commit.
 func (db *DB) Sync() error {

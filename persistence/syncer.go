@@ -19,6 +19,9 @@ const (
 	maxUnsyncedAge = 2 * time.Second
 	// slowSync is when an fsync is worth a warning.
 	slowSync = 5 * time.Second
+	// stalledAfter is how long a background fsync may take before writes are soon to
+	// wait for it: the oldest unsynced one may be syncEvery older.
+	stalledAfter = (maxUnsyncedAge - syncEvery) / 2
 )
 
 // syncer carries out an fsync policy (G2) on the files of a log, of which one at
@@ -40,6 +43,8 @@ type syncer struct {
 	policy atomic.Uint32 // an Fsync
 	failed atomic.Pointer[error]
 	mark   walMark
+	times  fsyncTimes
+	since  atomic.Int64 // when the real fsync under way began, unix ns; 0: none, or not Everysec
 
 	mu     sync.Mutex
 	active *syncedFile // the last one begun; between two files the closed one
@@ -80,6 +85,13 @@ func (s *syncer) tick() {
 
 func (s *syncer) fsyncPolicy() Fsync { return Fsync(s.policy.Load()) }
 
+// stalled reports whether an fsync takes so long that writes wait for it, or soon will
+// (Everysec).
+func (s *syncer) stalled() bool {
+	since := s.since.Load()
+	return since != 0 && s.now().UnixNano()-since >= int64(stalledAfter)
+}
+
 // syncActive really fsyncs what was written so far.
 func (s *syncer) syncActive() error {
 	f := s.current()
@@ -95,14 +107,18 @@ func (s *syncer) current() *syncedFile {
 	return s.active
 }
 
-// begin makes f, the file number num, the one that is written.
+// begin returns f, the file number num, as the one that is written next. It is so
+// from activate on: the one before must be closed first.
 func (s *syncer) begin(f vfs.File, num uint64) *syncedFile {
 	sf := &syncedFile{File: f, s: s, num: num}
 	sf.synced.Store(-1) // so that even an empty file is synced once
+	return sf
+}
+
+func (s *syncer) activate(sf *syncedFile) {
 	s.mu.Lock()
 	s.active = sf
 	s.mu.Unlock()
-	return sf
 }
 
 // setPolicy changes the policy. Before Syncs become lazy, the mark durably says
@@ -232,10 +248,17 @@ func (f *syncedFile) fsync() error {
 	covered := f.written.Load()
 	f.ages.begin()
 	start := f.s.now()
-	if err := f.File.SyncData(); err != nil {
+	if f.s.fsyncPolicy() == Everysec {
+		f.s.since.Store(start.UnixNano())
+	}
+	err := f.File.SyncData()
+	f.s.since.Store(0)
+	if err != nil {
 		return f.s.fail("fsync "+f.s.what, err)
 	}
-	if took := f.s.now().Sub(start); took >= slowSync {
+	took := f.s.now().Sub(start)
+	f.s.times.add(took)
+	if took >= slowSync {
 		f.s.logger.Warn("the disk is slow", "operation", "fsync of "+f.s.what, "took", took)
 	}
 	f.ages.end()

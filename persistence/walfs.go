@@ -88,7 +88,9 @@ func (w *walFS) wrap(name string, f vfs.File, err error) (vfs.File, error) {
 		w.dieIfServing(err)
 		return nil, err
 	}
-	return walFile{w.begin(f, num), w}, nil
+	sf := w.begin(f, num)
+	w.activate(sf)
+	return walFile{sf, w}, nil
 }
 
 // number returns a file's number if it is one of this WAL, not of a backup's.

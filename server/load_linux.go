@@ -45,6 +45,9 @@ func (l *eventLoop) shared() bool { return l.turns.Load() > l.fewest }
 
 // room is how many events the worker may take.
 func (w *worker) room() uintptr {
+	if w.loop.stalled() {
+		return 1
+	}
 	if w.loop.shared() {
 		return sharedEvents
 	}

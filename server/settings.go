@@ -114,8 +114,8 @@ var storageSettings = []Setting{
 		kind: memory(func(c *Config) *int64 { return &c.CacheMemory }, 2<<20, 1<<50),
 	}, {
 		Name: "min-free-disk", Group: GroupStorage, Default: "64mb",
-		Doc: "Writes are refused while the disk has less free space than this, so that it never fills up in the middle " +
-			"of a commit. 0 turns it off.",
+		Doc: "Writes are refused while the disk has less free space than this, which is left to others and to background " +
+			"work. 0 turns it off; writes for which there is no space at all are refused nevertheless.",
 		kind: memory(func(c *Config) *int64 { return &c.MinFreeDisk }, 0, 1<<50),
 	}, {
 		Name: "partitions", Group: GroupStorage, Default: "16",

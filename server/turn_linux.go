@@ -43,8 +43,21 @@ func (l *eventLoop) passOn() {
 	l.turn <- struct{}{}
 }
 
+// stalled reports whether whoever writes waits for the disk for long: then a round is of
+// one connection, so that none that only reads waits with one that writes, and gives its
+// turn away as soon as it waits.
+func (l *eventLoop) stalled() bool {
+	st := l.server.store
+	return st != nil && st.Stalled()
+}
+
 // block is called when the round is about to wait for the disk.
 func (w *worker) block() {
+	if w.loop.stalled() && w.turn.CompareAndSwap(turnHeld, noTurn) {
+		w.blocks.Add(1)
+		w.loop.passOn()
+		return
+	}
 	if !w.turn.CompareAndSwap(turnHeld, turnBlocked) {
 		return
 	}

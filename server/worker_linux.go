@@ -185,6 +185,10 @@ func (w *worker) took(n uintptr, errno unix.Errno) {
 
 // serve carries out one round.
 func (w *worker) serve() {
+	if len(w.conns) > 1 && w.loop.stalled() {
+		w.giveUp(w.conns[1:])
+		w.conns = w.conns[:1]
+	}
 	serving := w.conns[:0]
 	for _, c := range w.conns {
 		w.guard(c, (*worker).gather)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -248,7 +249,7 @@ func (c *checkpoint) writeState() error {
 		err = commit(b)
 	}
 	if err != nil {
-		c.s.freeze(err)
+		c.s.commitFailed(err)
 		return err
 	}
 	p.mu.Lock()
@@ -290,6 +291,14 @@ func commit(b *persistence.Batch) error {
 	return b.Wait()
 }
 
+// commitFailed freezes the store, unless all that was lacking is space on the disk: then
+// nothing has happened, and the next attempt may find some.
+func (s *Store) commitFailed(err error) {
+	if !errors.Is(err, persistence.ErrNoSpace) {
+		s.freeze(err)
+	}
+}
+
 func (c *checkpoint) writeSnapshot() error {
 	w, err := c.s.db.CreateSnapshot(c.p.id, c.snapshot.seq)
 	if err != nil {
@@ -309,7 +318,7 @@ func (c *checkpoint) trim() error {
 	keep := min(list[1].Seq, c.state.seq)
 	persistence.KillPoint("before-trim")
 	if err := c.s.db.TrimLog(c.p.id, keep+1); err != nil {
-		c.s.freeze(err)
+		c.s.commitFailed(err)
 		return err
 	}
 	persistence.KillPoint("trim")

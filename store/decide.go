@@ -1,6 +1,10 @@
 package store
 
-import "math"
+import (
+	"math"
+
+	"github.com/fbfkv/fbfkv/fbf"
+)
 
 // decide lets each operation of refs from..to-1, all unless the batch is split, take
 // its turn. It is the only place
@@ -234,8 +238,8 @@ func sum(a, b int64) (int64, bool) {
 // disk cap an EXACT one.
 func (x *decider) makeRoom(r *ref) error {
 	t := r.t
-	if t.filter.Due(x.at.logged) {
-		x.plan(r.p, t)
+	if t.filter.Due(x.at.logged) && !x.plan(r.p, t) {
+		return ErrDiskFull
 	}
 	if t.filter.Full() || t.diskFull(r.p.count) {
 		t.figures.Refused++
@@ -256,19 +260,27 @@ func (t *tableState) diskFull(partitions int) bool {
 // maxEvents bounds the events of one filter that one operation may cause.
 const maxEvents = 16
 
-// plan logs the events that a table's filter plans.
-func (x *decider) plan(p *partition, t *tableState) {
+// plan logs the events that a table's filter plans. It returns false, with nothing
+// done, if there is no space for them on the disk.
+func (x *decider) plan(p *partition, t *tableState) bool {
+	if !x.moreRoom(maxEvents * eventRoom) {
+		return false
+	}
 	pl := planner{pool: p.pool}
 	for range maxEvents {
 		ev, ok := t.filter.Plan(x.at.logged, pl.grant)
 		pl.settle()
 		if !ok || x.err != nil {
-			return
+			break
 		}
 		x.control = ev.AppendTo(x.control[:0])
 		x.log(p, &entry{kind: entryControl, table: t.def.ID, id: x.control, t: t})
 	}
+	return true
 }
+
+// eventRoom bounds what an event takes in the log, beside a key.
+const eventRoom = entryRoom + fbf.MaxEventBytes
 
 // applyIncr logs an increment together with its opid, and returns the
 // counter's new value. All checks have passed.

@@ -74,9 +74,9 @@ func (x *decider) filterAdd(op *Op, r *ref, alive bool) error {
 	r.p.need = r.p.seq // a positive may rest on any earlier add
 	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
 	for i, h := range hashes {
-		x.refreshDue(r)
+		room := x.refreshDue(r)
 		present := f.contains(h)
-		full := !present && f.full() // G5: rather not at all than beyond ERROR
+		full := !present && (f.full() || !room) // G5: rather not at all than beyond ERROR
 		if !present && !full {
 			x.log(r.p, &entry{kind: entryAdd, key: r.key, id: op.Keys[i], c: r.c, hash: h})
 		}
@@ -93,10 +93,14 @@ func (x *decider) filterExists(op *Op, r *ref, alive bool) error {
 	return nil
 }
 
-// refreshDue logs the refreshes and other events that are due.
-func (x *decider) refreshDue(r *ref) {
+// refreshDue logs the refreshes and other events that are due, unless there is no space
+// for them on the disk.
+func (x *decider) refreshDue(r *ref) bool {
 	f := r.c.filter()
 	for n := 0; n < maxEvents && x.err == nil && f.due(x.at.logged); n++ {
+		if !x.moreRoom(eventRoom + len(r.key)) {
+			return false
+		}
 		if f.fixed != nil {
 			x.logRefresh(r, nil)
 			continue
@@ -105,10 +109,11 @@ func (x *decider) refreshDue(r *ref) {
 		ev, ok := f.adaptive.Plan(x.at.logged, pl.grant)
 		pl.settle()
 		if !ok {
-			return
+			break
 		}
 		x.logRefresh(r, ev.AppendTo(nil))
 	}
+	return true
 }
 
 // refreshNow is FBF.REFRESH: a FIXED filter drops its oldest generation,

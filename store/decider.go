@@ -22,6 +22,7 @@ type decider struct {
 	at       moment
 	batch    *persistence.Batch
 	wrote    bool   // there is a commit to wait for
+	room     int64  // bytes of the log reserved by moreRoom
 	cold     []int  // refs whose row must be read
 	value    []byte // of a row that is read
 	confirm  []int  // refs whose opid must be looked up in runs

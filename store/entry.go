@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // entryKind is the kind of a log entry: one outcome of Decide.
@@ -78,6 +79,11 @@ func beginRecord(dst []byte, at moment) []byte {
 	dst = binary.AppendUvarint(dst, uint64(at.logged))
 	return binary.AppendUvarint(dst, uint64(at.wall))
 }
+
+// entryRoom bounds what an entry takes in the log beside key and id: kind, flags, table,
+// two lengths, five numbers, and, for it may be the only one of its record, what comes
+// before it.
+const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 + persistence.RecordOverhead
 
 // appendTo appends the entry to an op-log record.
 func (e *entry) appendTo(dst []byte) []byte {

@@ -30,7 +30,7 @@ var (
 	ErrClosed         = errors.New("store is closed")
 
 	ErrOption          = errors.New("invalid option")
-	ErrDiskFull        = errors.New("free disk space is below min-free-disk")
+	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")
 	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
 
 	ErrTableExists   = errors.New("table or prefix exists")

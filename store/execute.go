@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"math/bits"
 	"time"
 
@@ -31,6 +32,7 @@ type execution struct {
 	touched []touched
 	mask    []uint64 // bit set of touched partitions
 	err     error    // first failure of redo or commit: freezes the store
+	room    int64    // bytes of the log that are reserved for the batch (G8)
 	writes  bool     // the batch contains an operation that may write
 	flushes bool     // the batch contains a FLUSHALL
 	alone   bool     // the batch's Alone
@@ -87,6 +89,7 @@ func (s *Store) Execute(b *Batch) {
 	x.begin(s, b)
 	x.onBlock = b.OnBlock
 	if len(x.touched) == 0 {
+		x.giveBackRoom()
 		return
 	}
 	if d := x.delay(); d > 0 {
@@ -109,6 +112,7 @@ func (s *Store) Execute(b *Batch) {
 	} else {
 		x.crew.each(s.procs, (*decider).commit)
 	}
+	x.giveBackRoom()
 	x.countReads()
 	if x.waits() {
 		x.blocks()
@@ -256,7 +260,7 @@ func (x *execution) begin(s *Store, b *Batch) {
 	}
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
-	x.err, x.flushes, x.writes, x.alone = nil, false, false, b.Alone
+	x.err, x.room, x.flushes, x.writes, x.alone = nil, 0, false, false, b.Alone
 	clear(x.mask)
 	writable := s.writable()
 	for i := range ops {
@@ -271,7 +275,13 @@ func (x *execution) begin(s *Store, b *Batch) {
 			op.Err = writable
 			continue
 		}
-		x.writes = x.writes || op.Kind.Write()
+		if op.Kind.Write() {
+			x.writes = true
+			x.room += op.logRoom(len(s.partitions))
+		}
+	}
+	if x.writes {
+		x.reserveRoom()
 	}
 	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {
 		x.routeAll()
@@ -282,6 +292,56 @@ func (x *execution) begin(s *Store, b *Batch) {
 		}
 	}
 	x.assign()
+}
+
+// reserveRoom reserves space in the log for all that the batch may write, or refuses
+// what may write: nothing of it has been applied then (G8).
+func (x *execution) reserveRoom() {
+	err := x.s.reserve(x.room)
+	if err == nil {
+		return
+	}
+	x.room, x.writes = 0, false
+	for i := range x.ops {
+		if op := &x.ops[i]; op.Kind.Write() && op.Err == nil {
+			op.Err = err
+		}
+	}
+}
+
+// reserve reserves space in the log.
+func (s *Store) reserve(bytes int64) error {
+	err := s.db.Reserve(bytes)
+	if errors.Is(err, persistence.ErrNoSpace) {
+		return ErrDiskFull
+	}
+	if err != nil {
+		s.freeze(err)
+		return s.Failure()
+	}
+	return nil
+}
+
+// moreRoom reserves a little more while partitions are locked: for what nobody could
+// foresee. It never waits, and must be given back like the rest.
+func (x *decider) moreRoom(bytes int) bool {
+	ok := x.s.db.TryReserve(int64(bytes))
+	if ok {
+		x.room += int64(bytes)
+	}
+	return ok
+}
+
+// giveBackRoom gives back what the batch has reserved, and its records have not taken.
+func (x *execution) giveBackRoom() {
+	reserved, used := x.room, int64(0)
+	x.room = 0
+	for _, d := range x.crew.inUse() {
+		reserved += d.room
+		used += d.batch.TakeUsed()
+		d.room = 0
+	}
+	x.s.db.Release(reserved, used)
 }
 
 // lock takes the decider's partitions in ascending order, the one order in which

@@ -234,7 +234,7 @@ func (r *crashRun) attempt(acks io.Writer, b *Batch, op, again *crashOp) error {
 		case o.Err == nil && o.Applied:
 			return fmt.Errorf("operation %s was applied twice", sent.id)
 		case o.Err == nil, errors.Is(o.Err, ErrUnknownOutcome):
-		case errors.Is(o.Err, ErrRead):
+		case errors.Is(o.Err, ErrRead), errors.Is(o.Err, ErrDiskFull):
 			sent.refused = sent.ack.at == 0 && !frozen && r.s.Failure() == nil
 		default:
 			return fmt.Errorf("operation %s: %w", sent.id, o.Err)

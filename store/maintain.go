@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
@@ -69,17 +70,17 @@ func (s *Store) cycle() {
 	}
 }
 
-// checkDisk refuses writes while free space is short, before Pebble meets
-// ENOSPC (G8).
+// checkDisk refuses writes while free space is short, before a batch or Pebble meets
+// ENOSPC (G8). What fills the disk between two looks is for Reserve to notice.
 func (s *Store) checkDisk() {
-	if s.opts.MinFreeDisk < 0 {
-		return
+	if err := s.db.CheckIdentity(); err != nil {
+		s.db.Stop(err)
 	}
+	full := errors.Is(s.db.CheckSpace(), persistence.ErrNoSpace)
 	free, _, err := s.db.DiskUsage()
-	if err != nil {
-		return // not every file system can tell
+	if err == nil && s.opts.MinFreeDisk > 0 { // not every file system can tell
+		full = full || free < uint64(s.opts.MinFreeDisk)
 	}
-	full := free < uint64(s.opts.MinFreeDisk)
 	if s.diskFull.Swap(full) != full {
 		s.log.Warn("free disk space", "bytes", free, "min_free_disk", s.opts.MinFreeDisk, "writes_refused", full)
 	}
@@ -138,6 +139,7 @@ func (x *decider) finish() error {
 	x.apply()
 	x.trim()
 	x.unlock()
+	x.giveBackRoom()
 	x.execution.wait()
 	return x.execution.err
 }
@@ -154,7 +156,7 @@ func (s *Store) expireAllDue(b *Batch) {
 	// The tombstones are durable first: the entries have served. Those of keys
 	// whose expiry was changed were outdated.
 	if err := commit(drop); err != nil {
-		s.freeze(err)
+		s.commitFailed(err)
 	}
 }
 

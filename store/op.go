@@ -105,6 +105,28 @@ const (
 // Write reports whether operations of this kind can change state.
 func (k Kind) Write() bool { return k != Nop && k < firstRead }
 
+// logRoom bounds what the operation's outcome takes in the op log, whatever is
+// decided, but for events of the tables' filters.
+func (op *Op) logRoom(partitions int) (n int64) {
+	switch {
+	case op.Kind == FlushAll:
+		return int64(partitions) * 2 * entryRoom
+	case op.Kind == FBFReserve, op.Kind == FBFAdd, op.Kind == FBFRefresh:
+		each := int64(entryRoom + len(op.Key))
+		n = 3 * each // also the tombstone of an expired key
+		for _, item := range op.Keys {
+			n += each + int64(len(item))
+		}
+	case op.multiKey():
+		for _, k := range op.Keys {
+			n += int64(2*entryRoom + len(k) + len(op.ID)) // also a tightening
+		}
+	default:
+		n = int64(entryRoom + len(op.Key) + len(op.ID))
+	}
+	return n
+}
+
 // Flags modify an Op.
 type Flags uint16
 

@@ -196,7 +196,12 @@ func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
 	x.lock()
 	if p.seq == p.checkpointSeq {
-		x.log(p, &entry{kind: entryCatalog, id: p.catalog.encode()})
+		encoded := p.catalog.encode()
+		if !x.moreRoom(entryRoom + len(encoded)) {
+			x.unlock()
+			return ErrDiskFull
+		}
+		x.log(p, &entry{kind: entryCatalog, id: encoded})
 	}
 	if err := x.finish(); err != nil {
 		return err

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/fbfkv/fbfkv/persistence"
+import (
+	"time"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
 
 // Stats are the figures of the whole store, for INFO.
 type Stats struct {
@@ -9,6 +13,9 @@ type Stats struct {
 	Fsync        Fsync
 	Failure      error // why the store is frozen; nil if it is not
 	DiskFull     bool
+	DiskFree     uint64 // bytes that may still be written; 0 also if it is not known
+	MinFreeDisk  uint64 // below which writes are refused
+	LastBackup   time.Time
 	Keys         int64  // DBSIZE, whether durable or not
 	Expires      int64  // keys in memory that have an expiry
 	Hits, Misses uint64 // keys that queries found, and did not, since start
@@ -55,8 +62,10 @@ func (s *Store) Stats() Stats {
 		Expired: s.expired.Load(), Hits: s.hits.Load(), Misses: s.misses.Load(),
 		Failure: s.Failure(), DiskFull: s.diskFull.Load(),
 		FilterBytes: s.pool.used.Load(), FilterLimit: s.pool.limit.Load(),
+		MinFreeDisk: uint64(max(s.opts.MinFreeDisk, 0)), LastBackup: s.db.LastBackup(),
 		Storage: s.db.Metrics(),
 	}
+	st.DiskFree, _, _ = s.db.DiskUsage()
 	for _, p := range s.partitions {
 		p.mu.Lock()
 		p.addStats(&st)

@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -201,6 +202,10 @@ func (s *Store) Close() error {
 	if s.Failure() == nil {
 		err = s.Snapshot()
 	}
+	if errors.Is(err, persistence.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) {
+		s.log.Warn("no space for a snapshot: the next start redoes the op log", "error", err)
+		err = nil
+	}
 	return errors.Join(err, s.abandon())
 }
 
@@ -274,6 +279,10 @@ func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
 // Sync returns when everything committed so far is really on disk, whatever
 // the policy.
 func (s *Store) Sync() error { return s.db.Sync() }
+
+// Stalled reports whether, under Everysec, writes wait for a disk that is slow, or soon
+// will. A batch that only reads what is durable does not wait.
+func (s *Store) Stalled() bool { return s.db.Stalled() }
 
 // SetSnapshotInterval changes Options.SnapshotInterval.
 func (s *Store) SetSnapshotInterval(d time.Duration) { s.interval.Store(int64(d)) }

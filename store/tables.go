@@ -42,6 +42,12 @@ func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) e
 		return err
 	}
 	encoded := cat.encode()
+	room := int64(len(s.partitions) * (entryRoom + len(encoded)))
+	if err := s.reserve(room); err != nil {
+		x.unlock()
+		return err
+	}
+	x.execution.room = room
 	for _, p := range s.partitions {
 		x.log(p, &entry{kind: entryCatalog, id: encoded})
 	}

@@ -56,7 +56,7 @@ func (c *checkpoint) writeBack() error {
 		rows = c.captureRows(b, c.dirty[:n], rows[:0])
 		// The log is durable up to what the rows show before they are (G4).
 		if err := commit(b); err != nil {
-			c.s.freeze(err)
+			c.s.commitFailed(err)
 			return err
 		}
 		c.rowsWritten(rows)

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -57,7 +58,7 @@ func run(match string, limit time.Duration) error {
 	sound := make(map[string]bool)
 	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	bad, all := 0, 0
-	for _, m := range mutants {
+	for _, m := range slices.Concat(mutants, diskMutants) {
 		if !wanted.MatchString(m.name) {
 			continue
 		}

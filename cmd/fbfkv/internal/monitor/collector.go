@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -69,6 +70,8 @@ type collector Monitor
 var (
 	commandLatency = describe("command_latency_seconds",
 		"How long clients waited for a command: for the whole batch it was executed in, its commit included.", "command")
+	isReady       = describe("ready", "Whether clients are served and writes accepted, as /readyz says.")
+	fsyncTime     = describe("fsync_latency_seconds", "How long the disk took to fsync the op log.")
 	errorsTotal   = describe("error_replies_total", "Error replies by the word they begin with.", "prefix")
 	certificateTo = describe("tls_certificate_expiry_timestamp_seconds", "Until when the certificate in use is valid.")
 )
@@ -90,15 +93,18 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	declare(ch, snapshotFigures)
 	declare(ch, tableFigures)
 	ch <- commandLatency
+	ch <- fsyncTime
+	ch <- isReady
 	ch <- errorsTotal
 	ch <- certificateTo
 }
 
-// Collect implements prometheus.Collector: it reads all figures, or none while
-// there is no server.
+// Collect implements prometheus.Collector: it reads all figures, or only whether the
+// server is ready while there is none.
 func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	ch <- prometheus.MustNewConstMetric(isReady, prometheus.GaugeValue, bool01((*Monitor)(c).notReady() == ""))
 	if c.server == nil {
 		return
 	}
@@ -109,6 +115,7 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	stats := c.store.Stats()
 	show(ch, storeFigures, &stats)
+	ch <- fsyncMetric(stats.Storage.Fsyncs)
 	saved := snapshots{running: c.store.Saving()}
 	saved.at, saved.took, saved.err = c.store.LastSnapshot()
 	show(ch, snapshotFigures, &saved)
@@ -136,6 +143,15 @@ func collectServer(ch chan<- prometheus.Metric, s *server.Server) {
 		ch <- prometheus.MustNewConstMetric(errorsTotal, prometheus.CounterValue, float64(e.Count),
 			strings.ToValidUTF8(e.Prefix, "?"))
 	}
+}
+
+// fsyncMetric is the histogram of fsyncs.
+func fsyncMetric(f persistence.FsyncTimes) prometheus.Metric {
+	counts := make(map[float64]uint64, len(f.Buckets))
+	for i, n := range f.Buckets {
+		counts[persistence.FsyncBounds[i].Seconds()] = n
+	}
+	return prometheus.MustNewConstHistogram(fsyncTime, f.Count, f.Sum.Seconds(), counts)
 }
 
 // latencyMetric is one command's histogram.

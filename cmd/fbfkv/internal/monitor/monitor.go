@@ -127,18 +127,24 @@ func (m *Monitor) registry(o *Options) *prometheus.Registry {
 // readyz says whether clients are served.
 func (m *Monitor) readyz(w http.ResponseWriter, _ *http.Request) {
 	m.mu.RLock()
-	reason := m.state
-	if reason == "" {
-		if err := m.store.Failure(); err != nil {
-			reason = "writes are refused until a restart: " + err.Error()
-		}
-	}
+	reason := m.notReady()
 	m.mu.RUnlock()
 	if reason != "" {
 		http.Error(w, reason, http.StatusServiceUnavailable)
 		return
 	}
 	io.WriteString(w, "ready\n")
+}
+
+// notReady says why clients are not served; "" if they are. The lock is held.
+func (m *Monitor) notReady() string {
+	if m.state != "" {
+		return m.state
+	}
+	if err := m.store.Failure(); err != nil {
+		return "writes are refused until a restart: " + err.Error()
+	}
+	return ""
 }
 
 // Addr is the address that is listened on.

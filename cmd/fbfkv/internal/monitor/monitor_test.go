@@ -1,11 +1,13 @@
 package monitor
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -113,7 +115,10 @@ func (w *watched) do(commands ...string) {
 func TestFigures(t *testing.T) {
 	w, ready := start(t, Options{Version: "1.2.3", Revision: "abc"})
 	ready()
-	w.do("CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
+	if got := w.value("fbfkv_backup_last_success_timestamp_seconds"); got != 0 {
+		t.Errorf("there was a backup: %v", got)
+	}
+	w.do("BACKUP "+filepath.Join(t.TempDir(), "backup"), "CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
 		"CINCRBY click:a one 1", "CINCRBY click:a one 1", "CINCRBY click:a two 1",
 		"CINCRBY page one 1", "CINCRBY page one 1", "CINCRBY page one 2", "CINCRBY page two 1 AT 1", "GET", "NOSUCH")
 	for name, want := range map[string]float64{
@@ -128,8 +133,10 @@ func TestFigures(t *testing.T) {
 		`fbfkv_command_latency_seconds_bucket{command="cincrby",le="+Inf"}`: 7,
 		`fbfkv_error_replies_total{prefix="STALE"}`:                         1,
 		`fbfkv_error_replies_total{prefix="MISMATCH"}`:                      1,
-		`fbfkv_keys`:   2,
-		`fbfkv_frozen`: 0,
+		`fbfkv_keys`:                2,
+		`fbfkv_frozen`:              0,
+		`fbfkv_disk_full`:           0,
+		`fbfkv_disk_min_free_bytes`: 64 << 20,
 		`fbfkv_table_window_seconds{table="clicks"}`:   60,
 		`fbfkv_table_exact{table="clicks"}`:            0,
 		`fbfkv_table_exact{table="default"}`:           1,
@@ -146,10 +153,12 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"fbfkv_network_receive_bytes_total", "fbfkv_network_transmit_bytes_total", "fbfkv_filter_memory_bytes",
-		"fbfkv_pebble_wal_written_bytes_total", "fbfkv_pebble_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
+		"fbfkv_pebble_wal_written_bytes_total", "fbfkv_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
 		`fbfkv_table_refresh_period_seconds{table="clicks"}`, `fbfkv_table_fpp_ratio{table="clicks"}`,
 		"fbfkv_start_timestamp_seconds", "process_resident_memory_bytes", "go_goroutines",
-		`fbfkv_command_latency_seconds_sum{command="cincrby"}`} {
+		`fbfkv_command_latency_seconds_sum{command="cincrby"}`,
+		"fbfkv_disk_free_bytes", "fbfkv_backup_last_success_timestamp_seconds", "fbfkv_fsync_latency_seconds_sum",
+		"fbfkv_fsync_latency_seconds_count", `fbfkv_fsync_latency_seconds_bucket{le="+Inf"}`} {
 		if got := w.value(name); got <= 0 {
 			t.Errorf("%s is %v", name, got)
 		}
@@ -274,5 +283,82 @@ func TestDashboardNamesFigures(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("only %d figures are referred to: were the files found?", found)
+	}
+}
+
+// TestAlerts: each alert says how urgent it is and is in the guide, and promtool finds
+// that each fires when it should, and only then.
+func TestAlerts(t *testing.T) {
+	read := func(path string) string {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join("../../../..", path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	alerts, rules := read("packaging/prometheus/alerts.yml"), read("packaging/prometheus/alerts_test.yml")
+	guide := read("docs/guide/monitoring.md")
+	found := strings.Split(alerts, "- alert: ")[1:]
+	for _, alert := range found {
+		name, _, _ := strings.Cut(alert, "\n")
+		severity := regexp.MustCompile(`severity: (critical|warning)\n`).FindStringSubmatch(alert)
+		if severity == nil {
+			t.Errorf("%s has no severity", name)
+			continue
+		}
+		if !strings.Contains(guide, "| `"+name+"` ("+severity[1]+") |") {
+			t.Errorf("the guide does not list %s as %s", name, severity[1])
+		}
+		if !strings.Contains(rules, `alertname="`+name+`", severity="`+severity[1]+`"`) {
+			t.Errorf("no test expects %s", name)
+		}
+	}
+	if n := strings.Count(guide, "| `Fbfkv"); n != len(found) || n == 0 {
+		t.Errorf("the guide lists %d alerts, and there are %d", n, len(found))
+	}
+	if _, err := exec.LookPath("promtool"); err != nil && os.Getenv("FBFKV_CI") == "" {
+		t.Skip("promtool is not installed: install Debian's package prometheus")
+	}
+	c := exec.Command("promtool", "test", "rules", "alerts_test.yml")
+	c.Dir = "../../../../packaging/prometheus"
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("promtool: %v\n%s", err, out)
+	}
+}
+
+// TestDashboard: every panel says what it shows, the first ones are whether all is well,
+// and rates of errors, of which few matter beside many, have a logarithmic axis.
+func TestDashboard(t *testing.T) {
+	b, err := os.ReadFile("../../../../packaging/grafana/fbfkv.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var board struct {
+		Panels []struct {
+			Title, Description, Type string
+			FieldConfig              struct {
+				Defaults struct {
+					Custom struct{ ScaleDistribution struct{ Type string } }
+				}
+			}
+		}
+	}
+	if err := json.Unmarshal(b, &board); err != nil {
+		t.Fatal(err)
+	}
+	for i, title := range []string{"Up", "Ready", "Frozen", "Disk full"} {
+		if p := board.Panels[i]; p.Title != title || p.Type != "stat" {
+			t.Errorf("panel %d is %s %q, want %q", i, p.Type, p.Title, title)
+		}
+	}
+	for _, p := range board.Panels {
+		if p.Description == "" {
+			t.Errorf("%q has no description", p.Title)
+		}
+		errors := strings.Contains(p.Title, "Error") || strings.Contains(p.Title, "Refused")
+		if axis := p.FieldConfig.Defaults.Custom.ScaleDistribution.Type; (axis == "log") != errors {
+			t.Errorf("%q has the axis %q", p.Title, axis)
+		}
 	}
 }

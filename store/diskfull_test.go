@@ -1,0 +1,217 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+)
+
+// fullModel is a store on a disk that a neighbour fills now and then, and what was
+// answered by it.
+type fullModel struct {
+	t       *testing.T
+	disk    *crashtest.FullDisk
+	s       *Store
+	clock   *fakeClock
+	rnd     *rand.Rand
+	fsync   Fsync
+	full    bool
+	values  map[string]int64
+	applied []crashOp
+	refused []crashOp
+	items   map[string]bool
+
+	n, refusals int
+}
+
+func (m *fullModel) open() {
+	m.t.Helper()
+	var err error
+	m.s, err = Open(Options{Dir: "data", FS: m.disk, Fsync: m.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32,
+		BlockCache: 1 << 20, LogFileSize: 64 << 10, Partitions: 4, Clock: m.clock.now,
+		Fatal: func(err error) { panic(err) }})
+	if err != nil {
+		m.t.Fatal("open:", err)
+	}
+}
+
+// judge checks an answer: it was applied, or refused for want of space; the store never
+// freezes.
+func (m *fullModel) judge(op *Op) bool {
+	m.t.Helper()
+	if err := m.s.Failure(); err != nil {
+		m.t.Fatal("the store is frozen:", err)
+	}
+	if op.Err != nil && !errors.Is(op.Err, ErrDiskFull) {
+		m.t.Fatalf("disk full %v: %v", m.full, op.Err)
+	}
+	if op.Err != nil {
+		m.refusals++
+	}
+	return op.Err == nil
+}
+
+// batch sends a batch of operations of all kinds.
+func (m *fullModel) batch(size int) {
+	var b Batch
+	b.Atomic = m.rnd.IntN(4) == 0
+	var ops []crashOp
+	pad := make([]byte, m.rnd.IntN(400))
+	for range size {
+		m.n++
+		op := crashOp{id: fmt.Sprint("id", m.n, string(pad)), keys: []string{fmt.Sprint("k", m.rnd.IntN(300))}, deltas: []int64{1 + m.rnd.Int64N(9)}}
+		if m.rnd.IntN(5) == 0 {
+			op.keys, op.deltas = append(op.keys, fmt.Sprint("m", m.rnd.IntN(20))), append(op.deltas, 2)
+		}
+		ops = append(ops, op)
+		op.add(&b)
+	}
+	m.s.Execute(&b)
+	for i, op := range ops {
+		if !m.judge(&b.Ops[i]) {
+			m.refused = append(m.refused, op)
+			continue
+		}
+		m.applied = append(m.applied, op)
+		for j, k := range op.keys {
+			m.values[k] += op.deltas[j]
+		}
+	}
+}
+
+// refuses reports whether writes are refused, also after a few looks at the disk: the
+// store's own may just have seen it full.
+func (m *fullModel) refuses() bool {
+	for range 3 {
+		m.s.checkDisk()
+		if op := do(m.s, Op{Kind: Set, Key: []byte("again"), Delta: 1}); m.judge(&op) {
+			return false
+		}
+	}
+	return true
+}
+
+// others sends what is not an idempotent increment.
+func (m *fullModel) others() {
+	m.n++
+	key := fmt.Sprint("k", m.rnd.IntN(300))
+	switch m.rnd.IntN(6) {
+	case 0:
+		if op := do(m.s, Op{Kind: Set, Key: []byte(key), Delta: 7}); m.judge(&op) {
+			m.values[key] = 7
+		}
+	case 1:
+		if op := do(m.s, Op{Kind: Del, Keys: [][]byte{[]byte(key)}}); m.judge(&op) {
+			m.values[key] = 0
+		}
+	case 2:
+		item := fmt.Sprint("item", m.n)
+		op := do(m.s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte(item)}})
+		if m.judge(&op) && !op.Fulls[0] {
+			m.items[item] = true
+		}
+	case 3:
+		if err := m.s.AlterTable("default", TableChange{Window: ptr(time.Hour + time.Duration(m.n)*time.Second)}); err != nil && !errors.Is(err, ErrDiskFull) {
+			m.t.Fatal(err)
+		}
+	case 4:
+		if err := m.s.Snapshot(); err != nil && !m.full {
+			m.t.Fatal("snapshot:", err)
+		}
+	case 5:
+		if m.rnd.IntN(4) == 0 {
+			if op := do(m.s, Op{Kind: FlushAll}); m.judge(&op) {
+				m.values, m.items = make(map[string]int64), make(map[string]bool)
+				m.applied, m.refused = nil, nil
+			}
+		}
+	}
+	if err := m.s.Failure(); err != nil {
+		m.t.Fatal("the store is frozen:", err)
+	}
+}
+
+// verify compares what is read, and what is remembered, with what was answered.
+func (m *fullModel) verify() {
+	m.t.Helper()
+	for k, want := range m.values {
+		if v, _ := get(m.s, k); v != want {
+			m.t.Fatalf("%s is %d, want %d", k, v, want)
+		}
+	}
+	seen := func(op crashOp) bool {
+		return do(m.s, Op{Kind: CSeen, Key: []byte(op.keys[0]), ID: []byte(op.id)}).Found
+	}
+	for _, op := range m.applied {
+		if !seen(op) {
+			m.t.Fatalf("%s is forgotten", op.id)
+		}
+	}
+	for _, op := range m.refused {
+		if seen(op) {
+			m.t.Fatalf("%s was refused, and is remembered", op.id)
+		}
+	}
+	for item := range m.items {
+		if op := do(m.s, Op{Kind: FBFExists, Key: []byte("filter"), Keys: [][]byte{[]byte(item)}}); !slices.Contains(op.Founds, true) {
+			m.t.Fatalf("%s is not in the filter", item)
+		}
+	}
+}
+
+// TestDiskFilledByNeighbour: a disk that somebody else fills at any instant freezes
+// nothing (G8). What a batch may need is reserved before: it is applied, or refused
+// with nothing applied; reads go on, also after a start on the full disk; and writes
+// go on by themselves once there is space.
+func TestDiskFilledByNeighbour(t *testing.T) {
+	for _, fsync := range []Fsync{Always, Everysec, No} {
+		t.Run(fsync.String(), func(t *testing.T) {
+			seed := rand.Uint64()
+			t.Log("seed", seed)
+			m := &fullModel{t: t, disk: crashtest.NewFullDisk(vfs.NewMem()), clock: newFakeClock(), fsync: fsync,
+				rnd: rand.New(rand.NewPCG(seed, 1)), values: make(map[string]int64), items: make(map[string]bool)}
+			m.open()
+			for round := range 30 {
+				m.full = round%2 == 1
+				if m.full {
+					m.disk.Fill(m.rnd.Int64N(200 << 10))
+				} else {
+					m.disk.Fill(-1)
+				}
+				before := m.refusals
+				for i := 0; i < 60 || m.full && m.refusals == before && i < 3000; i++ {
+					m.batch(1 + m.rnd.IntN(30))
+					m.others()
+					m.clock.advance(100 * time.Millisecond)
+					if m.rnd.IntN(10) == 0 {
+						m.s.checkDisk()
+					}
+				}
+				if !m.full && m.refuses() {
+					t.Fatal("there is space, and writes are refused")
+				}
+				m.verify()
+				if m.rnd.IntN(3) == 0 { // also on the full disk
+					_ = m.s.CloseNow()
+					m.open()
+					m.verify()
+				}
+			}
+			if m.refusals == 0 {
+				t.Error("nothing was refused")
+			}
+			t.Logf("%d of %d operations were refused", m.refusals, m.n)
+			m.disk.Fill(-1)
+			if err := m.s.Close(); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
