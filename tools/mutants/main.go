@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -58,7 +57,7 @@ func run(match string, limit time.Duration) error {
 	sound := make(map[string]bool)
 	table := tabwriter.NewWriter(os.Stdout, 0, 4, 2, ' ', 0)
 	bad, all := 0, 0
-	for _, m := range slices.Concat(mutants, diskMutants) {
+	for _, m := range mutants {
 		if !wanted.MatchString(m.name) {
 			continue
 		}
