@@ -49,30 +49,30 @@ func noSpace(err error) error {
 	return err
 }
 
-// Reserve reserves room in the op log for records of n bytes in all, which take the
-// room from the reservation as they are applied; what is left of it goes back by
+// Reserve reserves n bytes of the op log (Framed) for records, which take them from the
+// reservation as they are applied; what is left of it goes back by
 // Release. ErrNoSpace: the batch must not be decided. It may wait for the disk, but
 // hardly ever does.
 func (db *DB) Reserve(n int64) error {
 	if db.spare.lacks.Load() {
 		return ErrNoSpace
 	}
-	if db.log.take(framedSize(n), roomSlack) {
+	if db.log.take(n, roomSlack) {
 		return nil
 	}
-	return db.log.makeRoom(framedSize(n))
+	return db.log.makeRoom(n)
 }
 
 // TryReserve reserves a little more, of a slack that Reserve leaves. It never waits.
-func (db *DB) TryReserve(n int64) bool { return db.log.take(framedSize(n), 0) }
+func (db *DB) TryReserve(n int64) bool { return db.log.take(n, 0) }
 
 // Release gives back a reservation of n bytes, of which used were taken by records
 // (Batch.TakeUsed).
-func (db *DB) Release(n, used int64) { db.log.room.Add(framedSize(n) - used) }
+func (db *DB) Release(n, used int64) { db.log.room.Add(n - used) }
 
-// framedSize bounds what records of n bytes take in the log, but for a header and
+// Framed bounds what records of n bytes take in the log, but for a header and
 // some padding of each, which is the caller's to count (RecordOverhead).
-func framedSize(n int64) int64 { return n + n/512 }
+func Framed(n int64) int64 { return n + n/512 }
 
 // RecordOverhead bounds what a record takes in the log beside its sections' contents,
 // for each section.

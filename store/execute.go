@@ -297,11 +297,11 @@ func (x *execution) begin(s *Store, b *Batch) {
 // reserveRoom reserves space in the log for all that the batch may write, or refuses
 // what may write: nothing of it has been applied then (G8).
 func (x *execution) reserveRoom() {
-	err := x.s.reserve(x.room)
-	if err == nil {
+	var err error
+	if x.room, err = x.s.reserve(x.room); err == nil {
 		return
 	}
-	x.room, x.writes = 0, false
+	x.writes = false
 	for i := range x.ops {
 		if op := &x.ops[i]; op.Kind.Write() && op.Err == nil {
 			op.Err = err
@@ -309,25 +309,28 @@ func (x *execution) reserveRoom() {
 	}
 }
 
-// reserve reserves space in the log.
-func (s *Store) reserve(bytes int64) error {
-	err := s.db.Reserve(bytes)
+// reserve reserves space in the log for entries of so many bytes, and returns how much
+// that is with their frames.
+func (s *Store) reserve(bytes int64) (room int64, err error) {
+	room = persistence.Framed(bytes)
+	err = s.db.Reserve(room)
 	if errors.Is(err, persistence.ErrNoSpace) {
-		return ErrDiskFull
+		return 0, ErrDiskFull
 	}
 	if err != nil {
 		s.freeze(err)
-		return s.Failure()
+		return 0, s.Failure()
 	}
-	return nil
+	return room, nil
 }
 
 // moreRoom reserves a little more while partitions are locked: for what nobody could
 // foresee. It never waits, and must be given back like the rest.
 func (x *decider) moreRoom(bytes int) bool {
-	ok := x.s.db.TryReserve(int64(bytes))
+	room := persistence.Framed(int64(bytes))
+	ok := x.s.db.TryReserve(room)
 	if ok {
-		x.room += int64(bytes)
+		x.room += room
 	}
 	return ok
 }

@@ -42,12 +42,11 @@ func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) e
 		return err
 	}
 	encoded := cat.encode()
-	room := int64(len(s.partitions) * (entryRoom + len(encoded)))
-	if err := s.reserve(room); err != nil {
+	x.execution.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
+	if err != nil {
 		x.unlock()
 		return err
 	}
-	x.execution.room = room
 	for _, p := range s.partitions {
 		x.log(p, &entry{kind: entryCatalog, id: encoded})
 	}

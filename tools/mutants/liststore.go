@@ -460,8 +460,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G8", name: "no space is reserved before a batch is decided",
 		file:     "store/execute.go",
-		old:      "	err := s.db.Reserve(bytes)\n",
-		new:      "	var err error\n",
+		old:      "	err = s.db.Reserve(room)\n",
+		new:      "",
 		packages: "./store", tests: "TestDiskFilledByNeighbour",
 	},
 	{
