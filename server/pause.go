@@ -43,6 +43,16 @@ func (p *pause) set(until time.Time, writesOnly bool) {
 	p.until.Store(end)
 }
 
+// wake lets those that are held look again whether they still are.
+func (p *pause) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
 // holds returns for how long a client's request has to wait unless the pause
 // changes before; 0: not at all.
 func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Duration, changed <-chan struct{}) {
@@ -63,10 +73,14 @@ func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Durat
 }
 
 // wait delays a request for as long as clients are paused. What came before it
-// is answered first, by flush. It fails if flush does, or once stop is closed.
+// is answered first, by flush. It fails if flush does, once stop is closed, or once
+// the client is killed.
 func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, stop <-chan struct{}) error {
 	for {
 		wait, changed := p.holds(client, args)
+		if client.Killed() {
+			return errClosing
+		}
 		if wait == 0 {
 			return nil
 		}

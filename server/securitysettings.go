@@ -88,7 +88,8 @@ func userError(name string, err error) error {
 	return fmt.Errorf("%q: %w", name, err)
 }
 
-// formatUsers renders users as lines without the setting's name.
+// formatUsers renders users as lines without the setting's name, in alphabetical
+// order.
 func formatUsers(users []UserLine) []string {
 	lines := make([]string, len(users))
 	for i, u := range users {
@@ -98,6 +99,7 @@ func formatUsers(users []UserLine) []string {
 		}
 		lines[i] = line
 	}
+	slices.Sort(lines)
 	return lines
 }
 

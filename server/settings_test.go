@@ -277,6 +277,8 @@ func TestRewriteConfigFile(t *testing.T) {
 				" resetchannels -@all (resetchannels -@all +get)\n" + rewriteMark + "\ntimeout 7\n"},
 		{"added again", rewriteMark + "\ntimeout 7\n", [][2]string{{"maxclients", "9"}},
 			rewriteMark + "\ntimeout 7\nmaxclients 9\n"},
+		{"a byte order mark", "\ufeffuser a on >secret\r\ntimeout 5\r\n", [][2]string{{"timeout", "7"}},
+			"user a on " + hashOf("secret") + " resetchannels -@all\ntimeout 7\n"},
 		{"several lines become one", "save 300 1\nport 1\nsave 60 2\n", [][2]string{{"save", "5 5 6 6"}},
 			"save 5 5 6 6\nport 1\n"},
 		{"a list becomes empty", "save 300 1\n", [][2]string{{"save", ""}}, "save \"\"\n"},
