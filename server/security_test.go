@@ -102,15 +102,15 @@ func TestRelativeACLFile(t *testing.T) {
 // TestFilesBesideTheData: a new data directory may hold the files that the settings
 // name, for a relative aclfile begins there, but no others.
 func TestFilesBesideTheData(t *testing.T) {
-	dir := writeFiles(t, map[string]string{"etc/users.acl": "", "log": ""})
-	for _, logFile := range []string{"elsewhere", "log"} {
+	dir := writeFiles(t, map[string]string{"etc/users.acl": "", "fb.log": ""})
+	for _, logFile := range []string{"elsewhere", "fb.log"} {
 		c := configWith(t, "dir", dir, "aclfile", "etc/users.acl", "logfile", logFile)
 		o, err := c.StoreOptions()
 		if err != nil {
 			t.Fatal(err)
 		}
 		st, err := store.Open(o)
-		if (logFile == "log") != (err == nil) {
+		if (logFile == "fb.log") != (err == nil) {
 			t.Fatalf("log file %s: %v", logFile, err)
 		}
 		if err == nil {
