@@ -150,6 +150,8 @@ func TestSettingValues(t *testing.T) {
 		{"tls-ciphers", "ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384",
 			"ECDHE-RSA-AES256-GCM-SHA384:ECDHE-ECDSA-AES256-GCM-SHA384", ""},
 		{"tls-ciphers", "HIGH:!aNULL", "", `"HIGH" is none of the suites offered`},
+		{"tls-ciphers", "DEFAULT:!MEDIUM", "DEFAULT:!MEDIUM", ""},
+		{"tls-ciphers", "DEFAULT:!aNULL", "", `"DEFAULT" is none of the suites offered: DEFAULT alone, or `},
 		{"tls-ciphers", "RC4-SHA", "", "is none of the suites offered"},
 		{"tls-auth-clients", "maybe", "", "must be one of the following: yes, no, optional"},
 		{"tls-handshake-timeout", "0", "", "between 1 and 3600"},
