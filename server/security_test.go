@@ -203,6 +203,9 @@ func TestUserLinesAndIncludes(t *testing.T) {
 func TestWrongSecuritySettings(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"user alice on >p +foo", "rule +foo of \"alice\": Unknown command or category name in ACL"},
+		{"user alice on -foo", "rule -foo of \"alice\": Unknown command or category name in ACL"},
+		{"user alice on \"~a b\"", "rule \"~a b\" of \"alice\": Syntax error"},
+		{"user alice on secret", "user: \"alice\": Syntax error"},
 		{"user alice >secret #12", "\"alice\": The password hash must be"},
 		{"user alice on\nuser alice off", "Duplicate user found"},
 		{"user \"a b\" on", "Usernames can't contain spaces"},
