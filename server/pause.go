@@ -72,13 +72,16 @@ func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Durat
 	return wait, p.changed
 }
 
+// lookAfterHeld is how often one that is held looks whether its client is still there.
+const lookAfterHeld = time.Second
+
 // wait delays a request for as long as clients are paused. What came before it
 // is answered first, by flush. It fails if flush does, once stop is closed, or once
-// the client is killed.
-func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, stop <-chan struct{}) error {
-	for {
+// the client is killed or, while it is held, has left, as gone tells.
+func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, gone func() bool, stop <-chan struct{}) error {
+	for held := false; ; held = true {
 		wait, changed := p.holds(client, args)
-		if client.Killed() {
+		if client.Killed() || held && gone() {
 			return errClosing
 		}
 		if wait == 0 {
@@ -89,7 +92,7 @@ func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() erro
 			return err
 		}
 		p.held.Add(1)
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(min(wait, lookAfterHeld))
 		select {
 		case <-timer.C:
 		case <-changed:

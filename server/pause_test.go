@@ -107,7 +107,15 @@ func TestWhatAPauseHolds(t *testing.T) {
 // TestKilledInAPause: what a pause holds of a client that is then killed is dropped,
 // as in Redis, and at once.
 func TestKilledInAPause(t *testing.T) {
-	s := start(t)
+	for _, loop := range loops {
+		t.Run(loop, func(t *testing.T) {
+			s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
+			killInAPause(t, s)
+		})
+	}
+}
+
+func killInAPause(t *testing.T, s *running) {
 	admin, gone, stays := s.dial(t), s.dial(t), s.dial(t)
 	gone.expect("+OK", "CLIENT", "SETNAME", "gone")
 	id := strings.TrimPrefix(gone.do("CLIENT", "ID"), ":")
