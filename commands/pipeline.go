@@ -115,6 +115,10 @@ func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
 	return reason == acl.Allowed && !p.loginMissing(c)
 }
 
+// Killed reports whether the client was killed: none of its requests is to be carried
+// out any more.
+func (p *Pipeline) Killed() bool { return p.ses.killed.Load() }
+
 // alone reports whether a request of n arguments must be carried out by itself.
 func (p *Pipeline) alone(c *Command, n int) bool {
 	switch {

@@ -35,7 +35,7 @@ func (db *DB) openReadOnly(o Options) error {
 	if _, err := db.fs.Stat(db.dir); err != nil {
 		return err
 	}
-	if err := db.checkOurs(); err != nil {
+	if err := db.checkOurs(nil); err != nil {
 		return err
 	}
 	// Only now: taking the lock may create its file.

@@ -89,7 +89,7 @@ func Open(o Options) (*DB, error) {
 
 func (db *DB) open(o Options) error {
 	db.runs.init(db.fs, db.logger, o.openRuns())
-	if err := db.checkOurs(); err != nil {
+	if err := db.checkOurs(o.Beside); err != nil {
 		return err
 	}
 	if err := makeDir(db.fs, db.dir); err != nil {
@@ -146,8 +146,9 @@ func (db *DB) path(names ...string) string {
 }
 
 // checkOurs refuses a directory that holds files but no META, before anything
-// is written to it. What a creation interrupted before META leaves is allowed.
-func (db *DB) checkOurs() error {
+// is written to it. What a creation interrupted before META leaves is allowed, and
+// what is known to be beside.
+func (db *DB) checkOurs(beside []string) error {
 	names, err := db.fs.List(db.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -162,7 +163,9 @@ func (db *DB) checkOurs() error {
 			return nil
 		case lockName, metaName + tmpSuffix, "lost+found":
 		default:
-			foreign = name
+			if !slices.Contains(beside, name) {
+				foreign = name
+			}
 		}
 	}
 	if slices.Contains(names, pebbleName) && (slices.Contains(names, walMarkName) || slices.Contains(names, logMarkName)) {

@@ -87,6 +87,9 @@ type Options struct {
 	// OpenFiles is how many files may be open at a time, about (openfiles.go); at least
 	// MinOpenFiles, default MaxOpenFiles.
 	OpenFiles int
+	// Beside are names of files that a new directory may hold although they are not
+	// the database's.
+	Beside []string
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger

@@ -140,6 +140,9 @@ func (s *Server) kill(match func(*commands.Session) bool) int {
 			c.line.cut()
 		}
 	}
+	if n > 0 {
+		s.pause.wake()
+	}
 	return n
 }
 

@@ -38,7 +38,7 @@ func (w *worker) carryOut(c *polled) {
 	c.phase.Store(phaseWorking)
 	pause := &w.loop.server.pause
 	if pause.active() {
-		if c.err = pause.wait(c.pipeline, c.held, func() error { return nil }, w.loop.stopping); c.err != nil {
+		if c.err = pause.wait(c.pipeline, c.held, func() error { return nil }, c.gone, w.loop.stopping); c.err != nil {
 			return
 		}
 	}
@@ -49,6 +49,12 @@ func (w *worker) carryOut(c *polled) {
 	limits, _ := c.limits(w.loop.server.config.Load()) // it may have logged in
 	c.reader.SetLimits(limits)
 	w.send(c)
+}
+
+// gone reports whether the client will send no more.
+func (c *polled) gone() bool {
+	c.takeEvents()
+	return c.last
 }
 
 // dedicate gives a connection a goroutine of its own, since it is to be sent more

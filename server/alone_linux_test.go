@@ -33,6 +33,22 @@ func TestDeafClientsKeepTheirOrder(t *testing.T) {
 	}
 }
 
+// TestGoneInAPause: what a pause holds of a client that then leaves is dropped, as in
+// Redis, and the client no longer counts among those that are connected.
+func TestGoneInAPause(t *testing.T) {
+	s := start(t)
+	admin, gone, stays := s.dial(t), s.dial(t), s.dial(t)
+	admin.expect("+OK", "CLIENT", "PAUSE", "60000", "WRITE")
+	gone.send(frame("INCR", "k"))
+	stays.send(frame("INCR", "l"))
+	eventually(t, "both are held", func() bool { return s.pause.held.Load() == 2 })
+	gone.Close()
+	eventually(t, "one is gone", func() bool { return len(s.sessions()) == 2 })
+	admin.expect("+OK", "CLIENT", "UNPAUSE")
+	stays.expectReply(":1")
+	admin.expect("$-1", "GET", "k")
+}
+
 // TestRequestsBetweenSlowOnesAreExecutedOnce: what a connection sends between two
 // commands that must run by themselves is executed once.
 func TestRequestsBetweenSlowOnesAreExecutedOnce(t *testing.T) {

@@ -56,6 +56,9 @@ const (
 	maxFaults     = 100      // that are told
 )
 
+// byteOrderMark is what editors of Windows begin a file with.
+const byteOrderMark = "\ufeff"
+
 // readConfig is ReadConfigFile for an open file; name is for errors.
 func readConfig(r io.Reader, name string, c *Config) error {
 	reader := configReader{config: c, words: map[*Setting][]string{}, from: map[*Setting]place{}}
@@ -102,7 +105,11 @@ func (r *configReader) read(f io.Reader, name string) {
 	lines.Buffer(nil, maxConfigLine)
 	at := place{file: name, line: 1}
 	for ; len(r.faults) <= maxFaults && lines.Scan(); at.line++ {
-		line := strings.TrimSpace(lines.Text())
+		line := lines.Text()
+		if at.line == 1 {
+			line = strings.TrimPrefix(line, byteOrderMark)
+		}
+		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
 			continue
 		}

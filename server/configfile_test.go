@@ -64,6 +64,10 @@ client-output-buffer-limit normal 0 0 0
 client-output-buffer-limit replica 256mb 64mb 60
 client-output-buffer-limit pubsub 32mb 8mb 60
 port 1
+io-loop epoll
+exact-direct-io no
+exact-record-memory 64mb
+block-cache 64mb
 tcp-backlog 511
 port 2
 `
@@ -81,7 +85,8 @@ port 2
 	want := DefaultConfig()
 	want.Save, want.Port, want.MaxOutput = SavePoints{{3600, 1}, {300, 100}, {60, 10000}}, 2, OutputLimit{}
 	want.NoEffect = []string{"tcp-backlog", "cluster-enabled", "maxmemory", "replicaof", "masteruser", "bf-error-rate", "databases 16",
-		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "port (conf:18, set again below)"}
+		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "io-loop",
+		"exact-direct-io", "exact-record-memory", "block-cache", "port (conf:18, set again below)"}
 	if len(faults) != 5 || !reflect.DeepEqual(c, want) {
 		t.Errorf("%d faults\n got %+v\nwant %+v", len(faults), c, want)
 	}

@@ -45,6 +45,9 @@ func dedicate(s *Server, nc net.Conn, session *commands.Session, p *commands.Pip
 	return c
 }
 
+// stays says of a client that is held that it is there: only reading would tell.
+func stays() bool { return false }
+
 func (c *dedicated) start() { go c.serve() }
 
 // stop wakes the goroutine if it waits for a request.
@@ -104,7 +107,7 @@ func (c *dedicated) round() error {
 			break
 		}
 		if c.server.pause.active() {
-			if err := c.server.pause.wait(c.pipeline, args, c.flush, c.server.stop); err != nil {
+			if err := c.server.pause.wait(c.pipeline, args, c.flush, stays, c.server.stop); err != nil {
 				return err
 			}
 		}

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// Directive is one of Redis' or Valkey's that is no setting here. In a
-// configuration file it is accepted without effect, if nobody is worse off for
-// that; what would cost data, security or clients is refused.
+// Directive is one of Redis' or Valkey's, or once was one of ours, and is no setting
+// here. In a configuration file it is accepted without effect, if nobody is worse
+// off for that; what would cost data, security or clients is refused.
 type Directive struct {
 	// Name is lower case; with a * at its end, all names that begin so.
 	Name string
@@ -106,11 +106,12 @@ const (
 	system        = "the service manager does that, or the system"
 	logs          = "loglevel, logfile, log-format, slowlog-* and latency-* say what is noted"
 	noReplication = "replication is not supported: what is counted here stays on this server"
+	ownOnce       = "they were settings of fbfkv once; cache-memory has taken the place of the last two"
 	onlyTCP       = "clients are served over TCP only"
 	sessions      = "clients may resume TLS sessions with a ticket for some days, which cannot be changed"
 )
 
-// Directives are those of Redis 6 to 8 and of Valkey to 9. It does not change.
+// Directives are those of Redis 6 to 8 and of Valkey to 9, and our own of old. It does not change.
 var Directives = []Directive{
 	{"replicaof", noReplication, only("no one")},
 	{"slaveof", noReplication, only("no one")},
@@ -314,6 +315,7 @@ var Directives = []Directive{
 	{"max-new-connections-per-cycle", ownWay, ignored},
 	{"max-new-tls-connections-per-cycle", ownWay, ignored},
 	{"tcp-backlog", ownWay, ignored},
+	{"tcp-keepalive-probes", ownWay, ignored},
 	{"mptcp", ownWay, ignored},
 	{"socket-mark-id", ownWay, ignored},
 	{"unixsocketperm", ownWay, ignored},
@@ -366,4 +368,9 @@ var Directives = []Directive{
 	{"commandlog-large-request-max-len", logs, ignored},
 	{"commandlog-reply-larger-than", logs, ignored},
 	{"commandlog-large-reply-max-len", logs, ignored},
+
+	{"io-loop", ownOnce, ignored},
+	{"exact-direct-io", ownOnce, ignored},
+	{"exact-record-memory", ownOnce, ignored},
+	{"block-cache", ownOnce, ignored},
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -125,8 +126,21 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		HotCounters:           c.HotCounters,
 		BlockCache:            c.CacheMemory / 2,
 		MinFreeDisk:           orNone(c.MinFreeDisk),
+		Beside:                c.beside(),
 		AcceptForgottenWindow: c.AcceptForgetting,
 	}, err
+}
+
+// beside returns what the settings have in dir beside the data: the names of aclfile
+// and logfile there, or of the directories that hold them.
+func (c *Config) beside() (names []string) {
+	for _, path := range []string{c.aclPath(), c.LogFile} {
+		inside, err := filepath.Rel(absolute(c.Dir), absolute(path))
+		if name, _, _ := strings.Cut(inside, string(filepath.Separator)); path != "" && err == nil && name != ".." {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // SnapshotInterval is the time between two snapshots; negative: only on demand.

@@ -43,6 +43,16 @@ func (p *pause) set(until time.Time, writesOnly bool) {
 	p.until.Store(end)
 }
 
+// wake lets those that are held look again whether they still are.
+func (p *pause) wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.changed != nil {
+		close(p.changed)
+		p.changed = make(chan struct{})
+	}
+}
+
 // holds returns for how long a client's request has to wait unless the pause
 // changes before; 0: not at all.
 func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Duration, changed <-chan struct{}) {
@@ -62,11 +72,18 @@ func (p *pause) holds(client *commands.Pipeline, args [][]byte) (wait time.Durat
 	return wait, p.changed
 }
 
+// lookAfterHeld is how often one that is held looks whether its client is still there.
+const lookAfterHeld = time.Second
+
 // wait delays a request for as long as clients are paused. What came before it
-// is answered first, by flush. It fails if flush does, or once stop is closed.
-func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, stop <-chan struct{}) error {
-	for {
+// is answered first, by flush. It fails if flush does, once stop is closed, or once
+// the client is killed or, while it is held, has left, as gone tells.
+func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() error, gone func() bool, stop <-chan struct{}) error {
+	for held := false; ; held = true {
 		wait, changed := p.holds(client, args)
+		if client.Killed() || held && gone() {
+			return errClosing
+		}
 		if wait == 0 {
 			return nil
 		}
@@ -75,7 +92,7 @@ func (p *pause) wait(client *commands.Pipeline, args [][]byte, flush func() erro
 			return err
 		}
 		p.held.Add(1)
-		timer := time.NewTimer(wait)
+		timer := time.NewTimer(min(wait, lookAfterHeld))
 		select {
 		case <-timer.C:
 		case <-changed:

@@ -104,6 +104,34 @@ func TestWhatAPauseHolds(t *testing.T) {
 	}
 }
 
+// TestKilledInAPause: what a pause holds of a client that is then killed is dropped,
+// as in Redis, and at once.
+func TestKilledInAPause(t *testing.T) {
+	for _, loop := range loops {
+		t.Run(loop, func(t *testing.T) {
+			s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
+			killInAPause(t, s)
+		})
+	}
+}
+
+func killInAPause(t *testing.T, s *running) {
+	admin, gone, stays := s.dial(t), s.dial(t), s.dial(t)
+	gone.expect("+OK", "CLIENT", "SETNAME", "gone")
+	id := strings.TrimPrefix(gone.do("CLIENT", "ID"), ":")
+	admin.expect("+OK", "CLIENT", "PAUSE", "60000", "WRITE")
+	gone.send(frame("INCR", "k"))
+	stays.send(frame("INCR", "l"))
+	held := func(n int64) func() bool { return func() bool { return s.pause.held.Load() == n } }
+	eventually(t, "both are held", held(2))
+	admin.expect(":1", "CLIENT", "KILL", "ID", id)
+	eventually(t, "one is held", held(1))
+	admin.expect("+OK", "CLIENT", "UNPAUSE")
+	stays.expectReply(":1")
+	gone.expectReply("EOF")
+	admin.expect("$-1", "GET", "k")
+}
+
 // TestPauseAndPassword: who must log in can do so, and end a pause.
 func TestPauseAndPassword(t *testing.T) {
 	s := start(t)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -36,10 +37,12 @@ func readText(text, path string) (*Config, error) {
 // rewritten returns the text of a file that says what c says, from that of the
 // file at path.
 func rewritten(old, path string, c *Config) (string, error) {
+	old = strings.TrimPrefix(old, byteOrderMark)
 	said, err := readText(old, path)
 	if err != nil {
 		return "", err
 	}
+	own := withoutIncludedUsers(old, said, c)
 	var b strings.Builder
 	written := map[*Setting]bool{}
 	marked := false
@@ -52,7 +55,7 @@ func rewritten(old, path string, c *Config) (string, error) {
 		case s == nil || s.Format(said) == s.Format(c):
 			b.WriteString(strings.TrimSuffix(line, "\n") + "\n")
 		case !written[s]: // the first of a repeatable setting's lines takes all
-			writeLine(&b, s.Line(c))
+			writeLine(&b, s.Line(own))
 			written[s] = true
 		}
 	}
@@ -60,11 +63,14 @@ func rewritten(old, path string, c *Config) (string, error) {
 		return "", err
 	}
 	for _, s := range differing(said, c) { // nothing says it, or an include below its line says otherwise
+		if s.Lines && written[s] {
+			continue // an included file says otherwise
+		}
 		if !marked {
 			b.WriteString(rewriteMark + "\n")
 			marked = true
 		}
-		writeLine(&b, s.Line(c))
+		writeLine(&b, s.Line(own))
 	}
 	if said, err = readText(b.String(), path); err != nil {
 		return "", err
@@ -73,6 +79,24 @@ func rewritten(old, path string, c *Config) (string, error) {
 		return "", fmt.Errorf("an included file says otherwise about %s, and its lines add up: change it there", s.Name)
 	}
 	return b.String(), nil
+}
+
+// withoutIncludedUsers returns c without those users that said, which is what the
+// text of a file and those that it includes say, has of included files.
+func withoutIncludedUsers(text string, said, c *Config) *Config {
+	included := map[string]bool{}
+	for _, u := range said.Users {
+		included[u.Name] = true
+	}
+	for line := range strings.Lines(text) {
+		if s := settingOf(line); s != nil && s.Name == "user" {
+			words, _ := splitWords(strings.TrimSpace(line))
+			delete(included, words[1])
+		}
+	}
+	own := *c
+	own.Users = slices.DeleteFunc(slices.Clone(c.Users), func(u UserLine) bool { return included[u.Name] })
+	return &own
 }
 
 // differing returns the settings that two configurations do not agree on.

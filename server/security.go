@@ -123,16 +123,18 @@ func (s *Server) saveUsers() error {
 }
 
 // userLines returns the users as CONFIG REWRITE writes them: none if they are in
-// an aclfile, and not the user default if it is what requirepass alone makes it.
+// an aclfile, and not the user default if it is what requirepass alone makes it and
+// no line was there for it.
 func (s *Server) userLines(c *Config) []UserLine {
 	if c.ACLFile != "" {
 		return nil
 	}
 	plain := acl.NewUsers(commands.Catalog())
 	plain.SetDefaultPassword(c.RequirePass)
+	said := slices.ContainsFunc(c.Users, func(u UserLine) bool { return u.Name == acl.Default })
 	var lines []UserLine
 	for _, u := range s.commands.Users.List() {
-		if u.Name() == acl.Default && u.String() == plain.Default().User().String() {
+		if u.Name() == acl.Default && !said && u.String() == plain.Default().User().String() {
 			continue
 		}
 		lines = append(lines, lineOf(u))

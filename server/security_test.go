@@ -99,13 +99,29 @@ func TestRelativeACLFile(t *testing.T) {
 	}
 }
 
-// TestUserLines: users in the configuration file, and how it is rewritten.
-func TestUserLines(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "conf")
-	const old = "port 0\n# people\nuser alice on >secret ~a* +@read\nuser \"bob\" off\ntimeout 5\n"
-	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
-		t.Fatal(err)
+// TestFilesBesideTheData: a new data directory may hold the files that the settings
+// name, for a relative aclfile begins there, but no others.
+func TestFilesBesideTheData(t *testing.T) {
+	dir := writeFiles(t, map[string]string{"etc/users.acl": "", "fb.log": ""})
+	for _, logFile := range []string{"elsewhere", "fb.log"} {
+		c := configWith(t, "dir", dir, "aclfile", "etc/users.acl", "logfile", logFile)
+		o, err := c.StoreOptions()
+		if err != nil {
+			t.Fatal(err)
+		}
+		st, err := store.Open(o)
+		if (logFile == "fb.log") != (err == nil) {
+			t.Fatalf("log file %s: %v", logFile, err)
+		}
+		if err == nil {
+			st.Close()
+		}
 	}
+}
+
+// startFile starts a server with a configuration file.
+func startFile(t *testing.T, path string) *running {
+	t.Helper()
 	c := DefaultConfig()
 	if err := ReadConfigFile(path, c); err != nil {
 		t.Fatal(err)
@@ -114,12 +130,17 @@ func TestUserLines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
-	if err != nil {
+	return serveOn(t, Options{Store: openStore(t), Config: c, ConfigFile: path, Logger: quiet}, listeners...)
+}
+
+// TestUserLines: users in the configuration file, and how it is rewritten.
+func TestUserLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "conf")
+	const old = "port 0\n# people\nuser alice on >secret ~a* +@read\nuser \"bob\" off\ntimeout 5\n"
+	if err := os.WriteFile(path, []byte(old), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { st.Close() })
-	s := serveOn(t, Options{Store: st, Config: c, ConfigFile: path, Logger: quiet}, listeners...)
+	s := startFile(t, path)
 	cl := s.dial(t)
 	cl.expect("[alice bob default]", "ACL", "USERS")
 	cl.expect("+OK", "ACL", "SETUSER", "carl", "on", "(+get %R~x)")
@@ -146,10 +167,45 @@ func TestUserLines(t *testing.T) {
 	}
 }
 
+// TestUserLinesAndIncludes: CONFIG REWRITE leaves to an included file the users that
+// it defines, and is refused if one of them is another by now.
+func TestUserLinesAndIncludes(t *testing.T) {
+	const part, main = "user zoe on nopass\nuser bob on >pw\n", "port 0\nuser carl on >secret\nuser default on nopass ~* &* +@all\n"
+	writeFiles(t, map[string]string{"part": part, "conf": main + "include part\nuser adam off\n"})
+	cl := startFile(t, "conf").dial(t)
+	rewrite := func(reply, want string) {
+		t.Helper()
+		if got := cl.do("CONFIG", "REWRITE"); !strings.HasPrefix(got, reply) {
+			t.Errorf("CONFIG REWRITE: %s, want %s", got, reply)
+		}
+		text, err := os.ReadFile("conf")
+		included, _ := os.ReadFile("part")
+		if err != nil || string(text) != want || string(included) != part {
+			t.Errorf("%v\n got %q\nwant %q\nincluded: %q", err, text, want, included)
+		}
+	}
+	const rules = " resetchannels -@all\n"
+	carl := "user carl on " + hashOf("secret") + rules
+	want := "port 0\n" + carl + "user default on nopass ~* &* +@all\ninclude part\nuser adam off" + rules
+	rewrite("+OK", want)
+	cl.expect("+OK", "ACL", "SETUSER", "bob", "+get")
+	rewrite("-ERR Rewriting config file: an included file says otherwise about user", want)
+	cl.expect("+OK", "ACL", "SETUSER", "bob", "-get", "-@all")
+	cl.expect(":1", "ACL", "DELUSER", "adam")
+	cl.expect("+OK", "ACL", "SETUSER", "new")
+	want = "port 0\n" + carl + "user default on nopass ~* &* +@all\nuser new off" + rules + "include part\n"
+	rewrite("+OK", want)
+	cl.expect(":1", "ACL", "DELUSER", "zoe")
+	rewrite("-ERR Rewriting config file: an included file says otherwise about user", want)
+}
+
 // TestWrongSecuritySettings are told at the start, without passwords.
 func TestWrongSecuritySettings(t *testing.T) {
 	for _, tt := range []struct{ text, want string }{
 		{"user alice on >p +foo", "rule +foo of \"alice\": Unknown command or category name in ACL"},
+		{"user alice on -foo", "rule -foo of \"alice\": Unknown command or category name in ACL"},
+		{"user alice on \"~a b\"", "rule \"~a b\" of \"alice\": Syntax error"},
+		{"user alice on secret", "user: \"alice\": Syntax error"},
 		{"user alice >secret #12", "\"alice\": The password hash must be"},
 		{"user alice on\nuser alice off", "Duplicate user found"},
 		{"user \"a b\" on", "Usernames can't contain spaces"},

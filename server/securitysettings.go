@@ -79,16 +79,17 @@ func addUser(c *Config, words []string) error {
 }
 
 // userError says which user a rule is wrong for, but not the rule unless it
-// names a command, for it may hold a password.
+// is about commands, keys or channels, for it may hold a password.
 func userError(name string, err error) error {
 	var rule *acl.RuleError
-	if errors.As(err, &rule) && strings.HasPrefix(rule.Rule, "+") {
-		return fmt.Errorf("rule %s of %q: %w", rule.Rule, name, err)
+	if errors.As(err, &rule) && strings.IndexAny(rule.Rule, "+-~%&") == 0 {
+		return fmt.Errorf("rule %s of %q: %w", quoteWord(rule.Rule), name, err)
 	}
 	return fmt.Errorf("%q: %w", name, err)
 }
 
-// formatUsers renders users as lines without the setting's name.
+// formatUsers renders users as lines without the setting's name, in alphabetical
+// order.
 func formatUsers(users []UserLine) []string {
 	lines := make([]string, len(users))
 	for i, u := range users {
@@ -98,6 +99,7 @@ func formatUsers(users []UserLine) []string {
 		}
 		lines[i] = line
 	}
+	slices.Sort(lines)
 	return lines
 }
 

@@ -61,7 +61,7 @@ var tlsSettings = []Setting{
 		kind: choice(func(c *Config) *string { return &c.TLS.AuthClients }, "yes", "no", "optional"),
 	}, {
 		Name: "tls-protocols", Group: GroupTLS, Default: `"TLSv1.2 TLSv1.3"`, Mutable: true,
-		Doc: "The versions to speak. Older ones are broken and not to be had.",
+		Doc: "The versions to speak. Older ones are broken and not supported.",
 		kind: list(func(c *Config) *TLSProtocols { return &c.TLS.Protocols }, "TLSv1.2 TLSv1.3", parseTLSProtocols,
 			TLSProtocols.words),
 	}, {
@@ -149,7 +149,8 @@ var opensslNames = map[string]uint16{
 }
 
 // parseTLSCiphers checks a list of suites. What OpenSSL would make of its other
-// words (!MEDIUM, HIGH) cannot be said with crypto/tls, so they are refused.
+// words (HIGH, !SHA1) cannot be said with crypto/tls, so they are refused; but
+// DEFAULT:!MEDIUM, which stands in redis.conf, excludes nothing that is offered.
 func parseTLSCiphers(s string) (TLSCiphers, error) {
 	if _, err := TLSCiphers(s).suites(); err != nil {
 		return "", err
@@ -162,13 +163,13 @@ func parseTLSCiphers(s string) (TLSCiphers, error) {
 
 // suites returns the suites of a list; nil: crypto/tls' own.
 func (c TLSCiphers) suites() (suites []uint16, err error) {
-	if c == "" || c == "DEFAULT" {
+	if c == "" || c == "DEFAULT" || c == "DEFAULT:!MEDIUM" {
 		return nil, nil
 	}
 	for name := range strings.SplitSeq(string(c), ":") {
 		id, ok := opensslNames[name]
 		if !ok {
-			return nil, fmt.Errorf("%.60q is none of the suites offered: DEFAULT, or %s", name, strings.Join(sortedNames(), ":"))
+			return nil, fmt.Errorf("%.60q is none of the suites offered: DEFAULT alone, or %s", name, strings.Join(sortedNames(), ":"))
 		}
 		suites = append(suites, id)
 	}

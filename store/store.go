@@ -79,6 +79,9 @@ type Options struct {
 	// OpenFiles is how many files may be open at a time, about; at least
 	// persistence.MinOpenFiles, default persistence.MaxOpenFiles.
 	OpenFiles int
+	// Beside are names of files that a new data directory may hold although they are
+	// not the store's.
+	Beside []string
 	// AcceptForgottenWindow opens a directory whose filter snapshots are all
 	// damaged although APPROX tables or filter keys lose what they remembered.
 	AcceptForgottenWindow bool
@@ -156,7 +159,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err
