@@ -219,20 +219,27 @@ func TestReadsAndWritesAreCounted(t *testing.T) {
 	for _, loop := range loops {
 		s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
 		c := s.dial(t)
+		c.expect("+PONG", "PING") // with TLS, the handshake may have read it
+		eventually(t, "a write", func() bool { return s.figures().Writes == 1 })
+		first := s.figures().Reads
 		for range 5 {
 			c.expect("+PONG", "PING")
 		}
-		eventually(t, "five reads and writes", func() bool { return s.figures().Reads == 5 && s.figures().Writes == 5 })
+		eventually(t, "five reads and writes", func() bool { return s.figures().Reads == first+5 && s.figures().Writes == 6 })
 		before := s.figures()
 		c.Close()
 		eventually(t, "the client to be gone", func() bool { return len(s.sessions()) == 0 })
-		if now := s.figures(); now.Reads != before.Reads || now.Writes != before.Writes {
+		if now := s.figures(); now.Reads < before.Reads || now.Writes < before.Writes {
 			t.Errorf("%s: the figures of a connection went with it: %+v", loop, now)
 		}
 		c = s.dial(t)
 		c.expect("+OK", "CONFIG", "RESETSTAT")
 		_, port, _ := strings.Cut(s.address, ":")
-		if now := s.figures(); now.Reads != 0 || now.Writes > 1 || !slices.Equal(now.Listeners, []string{"name=tcp,bind=127.0.0.1,port=" + port}) {
+		kind := "tcp"
+		if s.secure != nil {
+			kind = "tls"
+		}
+		if now := s.figures(); now.Reads != 0 || now.Writes > 1 || !slices.Equal(now.Listeners, []string{"name=" + kind + ",bind=127.0.0.1,port=" + port}) {
 			t.Errorf("%s: after RESETSTAT: %+v", loop, now)
 		}
 	}

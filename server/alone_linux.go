@@ -79,10 +79,6 @@ func (w *worker) dedicate(c *polled) {
 	d.out.Store(c.out.Load())
 	d.reads.Store(c.reads.Load())
 	d.writes.Store(c.writes.Load())
-	if c.unsent != nil {
-		d.replies.Raw(c.unsent.Bytes()[c.sent:])
-		c.unsent = nil
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conns[c.session.ID] = &d.conn
@@ -97,13 +93,16 @@ func (w *worker) close(c *polled) {
 	s := w.loop.server
 	c.ended(c.err)
 	w.loop.forget(c)
+	text, told := goodbyeText(c.err)
+	if c.tls != nil && !told {
+		c.tls.CloseWrite() // unless there is no room for it
+	}
 	if c.reader != nil {
 		c.reader.Reset(nil)
 		w.readers.put(c.reader)
 		c.reader = nil
 	}
 	c.unsent = nil
-	text, told := goodbyeText(c.err)
 	if !told {
 		c.close()
 		s.remove(&c.conn)

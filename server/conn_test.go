@@ -61,22 +61,24 @@ func TestRequestsInPieces(t *testing.T) {
 }
 
 func TestProtocolErrorsAreToldThenTheConnectionCloses(t *testing.T) {
-	s := start(t)
-	for _, tt := range []struct{ send, want string }{
-		{"*1\r\n$9223372036854775807\r\n", "-ERR Protocol error: invalid bulk length"},
-		{"*9223372036854775807\r\n", "-ERR Protocol error: invalid multibulk length"},
-		{"*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'"},
-		{"PING \"\r\n", "-ERR Protocol error: unbalanced quotes in request"},
-		{"POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n", "-ERR Protocol error: this is not an HTTP server"},
-		{strings.Repeat("x", 70000), "-ERR Protocol error: too big inline request"},
-	} {
-		c := s.dial(t)
-		c.send("PING\r\n" + tt.send + strings.Repeat("PING\r\n", 1000))
-		c.expectReply("+PONG")
-		c.expectReply(tt.want)
-		c.expectReply("EOF")
+	for _, loop := range loops {
+		s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
+		for _, tt := range []struct{ send, want string }{
+			{"*1\r\n$9223372036854775807\r\n", "-ERR Protocol error: invalid bulk length"},
+			{"*9223372036854775807\r\n", "-ERR Protocol error: invalid multibulk length"},
+			{"*1\r\n+PING\r\n", "-ERR Protocol error: expected '$', got '+'"},
+			{"PING \"\r\n", "-ERR Protocol error: unbalanced quotes in request"},
+			{"POST / HTTP/1.1\r\nHost: x\r\n\r\nFLUSHALL\r\n", "-ERR Protocol error: this is not an HTTP server"},
+			{strings.Repeat("x", 70000), "-ERR Protocol error: too big inline request"},
+		} {
+			c := s.dial(t)
+			c.send("PING\r\n" + tt.send + strings.Repeat("PING\r\n", 1000))
+			c.expectReply("+PONG")
+			c.expectReply(tt.want)
+			c.expectReply("EOF")
+		}
+		s.dial(t).expect("+PONG", "PING")
 	}
-	s.dial(t).expect("+PONG", "PING")
 }
 
 func TestQuitAnswersThenCloses(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 //	read what is there → Pipeline.Do each frame → Pipeline.Flush → one write
 //
 // so that everything a client sent together is executed and committed together.
-// It serves any net.Conn, which the event loop cannot: TLS, and every connection
-// where there is no event loop.
+// It serves any net.Conn: every connection where there is no event loop, and those that
+// the event loop gives away.
 type dedicated struct {
 	conn
 	net     net.Conn

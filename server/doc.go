@@ -5,13 +5,13 @@
 //	s := server.New(server.Options{Store: st, Config: config})
 //	err = s.Serve(listeners...) // until s.Stop
 //
-// On Linux, plain TCP connections are served by an event loop (eventloop_linux.go):
+// On Linux, connections are served by an event loop (eventloop_linux.go):
 // a few workers take turns to read from every connection that is ready, make the
 // requests of all of them one commands.Round, which is one batch and one commit,
 // and write each connection's replies at once. A request that nobody else should
-// wait for, such as SAVE, is carried out apart (alone_linux.go). Other connections
-// have a goroutine each (dedicated.go), which does the same with what its client
-// has sent. Requests and replies pile up nowhere: a client that does not read its
+// wait for, such as SAVE, is carried out apart (alone_linux.go). Elsewhere, and for
+// clients that use MONITOR, each connection has a goroutine (dedicated.go), which does
+// the same with what its client has sent. Requests and replies pile up nowhere: a client that does not read its
 // replies is simply not read from.
 //
 // Why an event loop: it needs less processor time at every pipeline depth and with any
@@ -31,7 +31,10 @@
 //
 // TLS sits before all that: a listener from ListenTLS hands over connections
 // whose handshake is done (tlslisten.go), with certificates that are replaced
-// while it runs (tls.go).
+// while it runs (tls.go). Handshakes have goroutines and may block; afterwards the
+// event loop owns the socket, and crypto/tls only decrypts what a worker has received
+// and encrypts what it sends (polled_linux.go). It never waits for a client: half a
+// record stays in its buffer until the rest has come.
 //
 // What commands need of the server around them (CLIENT LIST and KILL, CONFIG,
 // INFO, SHUTDOWN) reaches them as the funcs of commands.Server, see admin.go.

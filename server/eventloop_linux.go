@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"github.com/fbfkv/fbfkv/commands"
 )
 
-// eventLoop serves plain TCP connections with a few workers (worker_linux.go)
+// eventLoop serves TCP connections with a few workers (worker_linux.go)
 // that share one epoll instance:
 //
 //	epoll: all ready connections → read each once → ONE commands.Round,
@@ -158,9 +159,9 @@ func (l *eventLoop) close() {
 }
 
 // adopt returns a connection served by the loop, or nil if it cannot be: if there
-// is no loop, or the connection is not plain TCP.
+// is no loop, or the connection is not one of TCP.
 func (l *eventLoop) adopt(nc net.Conn, session *commands.Session) *polled {
-	tcp, ok := nc.(*net.TCPConn)
+	tcp, ok := socket(nc).(*net.TCPConn)
 	if l == nil || !ok {
 		return nil
 	}
@@ -174,8 +175,13 @@ func (l *eventLoop) adopt(nc net.Conn, session *commands.Session) *polled {
 	if err != nil || own < 0 {
 		return nil
 	}
-	nc.Close()
-	return newPolled(l, own, session)
+	tcp.Close()
+	c := newPolled(l, own, session)
+	if c.tls, _ = nc.(*tls.Conn); c.tls != nil {
+		c.tls.NetConn().(*tlsSocket).Conn = tlsPolled{c: c}
+		c.readable = true // the handshake may have read more than its own
+	}
+	return c
 }
 
 // watched are the events of a connection: each is told once.

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/store"
+	"golang.org/x/sys/unix"
 )
 
 // executing returns what makes a server's operations pass through execute.
@@ -22,9 +24,30 @@ func executing(execute func(*store.Store, *store.Batch)) func(*Server) {
 	}
 }
 
-// serveLoop runs a server, with a store of its own, that adjust may change before
+// serveFunc runs a server, with a store of its own, that adjust may change before
 // it begins.
+type serveFunc func(t testing.TB, adjust func(*Server), settings ...string) *running
+
+// overBoth runs a test over plain TCP and over TLS.
+func overBoth(t *testing.T, test func(*testing.T, serveFunc)) {
+	t.Run("TCP", func(t *testing.T) { test(t, serveLoop) })
+	t.Run("TLS", func(t *testing.T) { test(t, serveTLSLoop) })
+}
+
+// serveLoop is a serveFunc over plain TCP.
 func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running {
+	t.Helper()
+	return serveListener(t, adjust, func(l net.Listener) (net.Listener, *tls.Config) { return l, nil }, settings...)
+}
+
+// serveTLSLoop is a serveFunc over TLS.
+func serveTLSLoop(t testing.TB, adjust func(*Server), settings ...string) *running {
+	t.Helper()
+	return serveListener(t, adjust, func(l net.Listener) (net.Listener, *tls.Config) { return overTLS(t, l) }, settings...)
+}
+
+// serveListener is what these have in common.
+func serveListener(t testing.TB, adjust func(*Server), wrap func(net.Listener) (net.Listener, *tls.Config), settings ...string) *running {
 	t.Helper()
 	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
 	if err != nil {
@@ -36,16 +59,18 @@ func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running 
 	if err != nil {
 		t.Fatal(err)
 	}
+	l, secure := wrap(listeners[0])
 	s := &running{
 		Server:  New(Options{Store: st, Config: config, Logger: quiet}),
-		address: listeners[0].Addr().String(),
+		address: l.Addr().String(),
+		secure:  secure,
 		served:  make(chan error, 1),
 	}
 	if adjust != nil {
 		adjust(s.Server)
 	}
 	s.addGate(st)
-	go func() { s.served <- s.Serve(listeners...) }()
+	go func() { s.served <- s.Serve(l) }()
 	t.Cleanup(func() {
 		s.Stop(true)
 		s.wait(t)
@@ -53,17 +78,23 @@ func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running 
 	return s
 }
 
-func TestPolledKeepalive(t *testing.T) {
-	s := serveLoop(t, nil, "tcp-keepalive", "30")
-	s.dial(t).expect("+PONG", "PING")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		p := c.line.(*polled)
-		p.mu.Lock()
-		checkKeepalive(t, p.fd)
-		p.mu.Unlock()
-	}
+func TestTCPKeepalive(t *testing.T) {
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		s := serve(t, nil, "tcp-keepalive", "30")
+		s.dial(t).expect("+PONG", "PING")
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		for _, c := range s.conns {
+			p := c.line.(*polled)
+			p.mu.Lock()
+			idle, err := unix.GetsockoptInt(p.fd, unix.IPPROTO_TCP, unix.TCP_KEEPIDLE)
+			every, _ := unix.GetsockoptInt(p.fd, unix.IPPROTO_TCP, unix.TCP_KEEPINTVL)
+			if err != nil || idle != 30 || every != 10 {
+				t.Errorf("keepalive after %d s, every %d s, %v", idle, every, err)
+			}
+			p.mu.Unlock()
+		}
+	})
 }
 
 // gateKey is the key whose writes wait in the gate, turn in hand.
@@ -120,33 +151,35 @@ func (s *running) together(t testing.TB, send func()) {
 
 // TestConnectionsShareCommits: what many clients sent is executed as one batch.
 func TestConnectionsShareCommits(t *testing.T) {
-	var batches, operations atomic.Int64
-	s := serveLoop(t, executing(func(st *store.Store, b *store.Batch) {
-		batches.Add(1)
-		operations.Add(int64(len(b.Ops)))
-		st.Execute(b)
-	}), "appendfsync", "always")
-	const clients = 40
-	list := make([]*client, clients)
-	for i := range list {
-		list[i] = s.dial(t)
-		list[i].expect("+PONG", "PING")
-	}
-	s.together(t, func() {
-		for i, c := range list {
-			c.send(frame("CINCRBY", "k", fmt.Sprint("id-", i), "1") + frame("GET", fmt.Sprint("own-", i)))
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		var batches, operations atomic.Int64
+		s := serve(t, executing(func(st *store.Store, b *store.Batch) {
+			batches.Add(1)
+			operations.Add(int64(len(b.Ops)))
+			st.Execute(b)
+		}), "appendfsync", "always")
+		const clients = 40
+		list := make([]*client, clients)
+		for i := range list {
+			list[i] = s.dial(t)
+			list[i].expect("+PONG", "PING")
 		}
+		s.together(t, func() {
+			for i, c := range list {
+				c.send(frame("CINCRBY", "k", fmt.Sprint("id-", i), "1") + frame("GET", fmt.Sprint("own-", i)))
+			}
+		})
+		for _, c := range list {
+			if got := c.reply(); !strings.HasPrefix(got, ":") {
+				t.Errorf("reply %q", got)
+			}
+			c.expectReply("$-1")
+		}
+		if batches.Load() > 2 || operations.Load() != 2*clients { // the first event may be taken alone
+			t.Errorf("%d operations in %d batches", operations.Load(), batches.Load())
+		}
+		list[0].expect(fmt.Sprint(":", clients), "CGET", "k")
 	})
-	for _, c := range list {
-		if got := c.reply(); !strings.HasPrefix(got, ":") {
-			t.Errorf("reply %q", got)
-		}
-		c.expectReply("$-1")
-	}
-	if batches.Load() > 2 || operations.Load() != 2*clients { // the first event may be taken alone
-		t.Errorf("%d operations in %d batches", operations.Load(), batches.Load())
-	}
-	list[0].expect(fmt.Sprint(":", clients), "CGET", "k")
 }
 
 // TestRoundsKeepTransactionsWhole: transactions of many connections, in the same
@@ -219,125 +252,135 @@ func TestBlockedWorkersPassTheirTurn(t *testing.T) {
 // TestSlowCommandsKeepNobodyWaiting: a command that must run by itself runs
 // beside the loop, in its place among its own connection's requests.
 func TestSlowCommandsKeepNobodyWaiting(t *testing.T) {
-	entered, release := make(chan struct{}), make(chan struct{})
-	s := serveLoop(t, func(s *Server) {
-		s.commands.Sessions = func() []*commands.Session {
-			close(entered)
-			<-release
-			return nil
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		entered, release := make(chan struct{}), make(chan struct{})
+		s := serve(t, func(s *Server) {
+			s.commands.Sessions = func() []*commands.Session {
+				close(entered)
+				<-release
+				return nil
+			}
+		})
+		slow, other := s.dial(t), s.dial(t)
+		slow.send(frame("INCR", "k") + frame("CLIENT", "LIST") + frame("INCR", "k"))
+		<-entered
+		slow.expectReply(":1")
+		for i := range 100 {
+			other.expect(fmt.Sprint(":", i+1), "INCR", "other")
 		}
+		other.expect("1", "GET", "k")
+		close(release)
+		slow.expectReply("")
+		slow.expectReply(":2")
 	})
-	slow, other := s.dial(t), s.dial(t)
-	slow.send(frame("INCR", "k") + frame("CLIENT", "LIST") + frame("INCR", "k"))
-	<-entered
-	slow.expectReply(":1")
-	for i := range 100 {
-		other.expect(fmt.Sprint(":", i+1), "INCR", "other")
-	}
-	other.expect("1", "GET", "k")
-	close(release)
-	slow.expectReply("")
-	slow.expectReply(":2")
 }
 
 // TestDeafClientsDelayNobody: one that does not read its replies is not read from;
 // the others notice nothing, and it gets every reply once it reads.
 func TestDeafClientsDelayNobody(t *testing.T) {
-	s := serveLoop(t, nil)
-	deaf, other := s.dial(t), s.dial(t)
-	const requests = 20000
-	text := strings.Repeat("x", 1000)
-	go func() {
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		s := serve(t, nil)
+		deaf, other := s.dial(t), s.dial(t)
+		const requests = 20000
+		text := strings.Repeat("x", 1000)
+		go func() {
+			for i := range requests {
+				if _, err := deaf.Write([]byte(frame("ECHO", fmt.Sprint(i, text)))); err != nil {
+					return
+				}
+			}
+		}()
+		s.waitUntilStuck(t)
+		for i := range 300 {
+			other.expect(fmt.Sprint(":", i+1), "INCR", "k")
+		}
+		if list := other.do("CLIENT", "LIST"); !strings.Contains(list, " obl=") || strings.Count(list, " obl=0 ") != 1 {
+			t.Errorf("CLIENT LIST: %q", list)
+		}
 		for i := range requests {
-			if _, err := deaf.Write([]byte(frame("ECHO", fmt.Sprint(i, text)))); err != nil {
-				return
+			if got := deaf.reply(); got != fmt.Sprint(i, text) {
+				t.Fatalf("reply %d: %.40q", i, got)
 			}
 		}
-	}()
-	s.waitUntilStuck(t)
-	for i := range 300 {
-		other.expect(fmt.Sprint(":", i+1), "INCR", "k")
-	}
-	if list := other.do("CLIENT", "LIST"); !strings.Contains(list, " obl=") || strings.Count(list, " obl=0 ") != 1 {
-		t.Errorf("CLIENT LIST: %q", list)
-	}
-	for i := range requests {
-		if got := deaf.reply(); got != fmt.Sprint(i, text) {
-			t.Fatalf("reply %d: %.40q", i, got)
-		}
-	}
+	})
 }
 
 // TestGreedyClientsStarveNobody: clients that always have more than a round takes
 // leave room for one that sends a single request at a time.
 func TestGreedyClientsStarveNobody(t *testing.T) {
-	s := serveLoop(t, nil, "appendfsync", "everysec")
-	request := []byte(strings.Repeat(frame("PING"), 4*maxRound))
-	for range 4 {
-		c := s.dial(t)
-		go func() {
-			for {
-				if _, err := c.Write(request); err != nil {
-					return
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		s := serve(t, nil, "appendfsync", "everysec")
+		request := []byte(strings.Repeat(frame("PING"), 4*maxRound))
+		for range 4 {
+			c := s.dial(t)
+			go func() {
+				for {
+					if _, err := c.Write(request); err != nil {
+						return
+					}
 				}
-			}
-		}()
-		go io.Copy(io.Discard, c.Conn)
-	}
-	other := s.dial(t)
-	for i := range 50 {
-		other.expect(fmt.Sprint(":", i+1), "INCR", "k")
-	}
+			}()
+			go io.Copy(io.Discard, c.Conn)
+		}
+		other := s.dial(t)
+		for i := range 50 {
+			other.expect(fmt.Sprint(":", i+1), "INCR", "k")
+		}
+	})
 }
 
 // TestHalfClosedClientsAreAnswered: a client may say all it has to say, and then
 // read.
 func TestHalfClosedClientsAreAnswered(t *testing.T) {
-	s := serveLoop(t, nil)
-	c := s.dial(t)
-	const n = 3000
-	var b strings.Builder
-	for i := range n {
-		b.WriteString(frame("CINCRBY", "k", fmt.Sprint(i), "1"))
-	}
-	c.send(b.String() + "*3\r\n$4\r\nINCR") // and a piece of a request
-	if err := c.Conn.(*net.TCPConn).CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	for i := range n {
-		c.expectReply(fmt.Sprint(":", i+1))
-	}
-	c.expectReply("EOF")
-	eventually(t, "the client is gone", func() bool { return len(s.sessions()) == 0 })
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		s := serve(t, nil)
+		c := s.dial(t)
+		const n = 3000
+		var b strings.Builder
+		for i := range n {
+			b.WriteString(frame("CINCRBY", "k", fmt.Sprint(i), "1"))
+		}
+		c.send(b.String() + "*3\r\n$4\r\nINCR") // and a piece of a request
+		if err := c.Conn.(interface{ CloseWrite() error }).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			c.expectReply(fmt.Sprint(":", i+1))
+		}
+		c.expectReply("EOF")
+		eventually(t, "the client is gone", func() bool { return len(s.sessions()) == 0 })
+	})
 }
 
 // TestClientsThatVanishLeaveNothing: connections that end in the middle of a
 // pipeline, of a request or of a reply.
 func TestClientsThatVanishLeaveNothing(t *testing.T) {
-	s := serveLoop(t, nil)
-	other := s.dial(t)
-	other.expect("+PONG", "PING")
-	files := openFiles(t)
-	for i := range 300 {
-		c := s.dial(t)
-		switch i % 3 {
-		case 0:
-			c.send(strings.Repeat(frame("INCR", "k"), 100) + "*2\r\n$4\r\nINC")
-		case 1:
-			c.send(strings.Repeat(frame("ECHO", strings.Repeat("x", 10000)), 100))
-		case 2:
-			c.send(frame("CLIENT", "LIST") + "*1\r\n")
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		s := serve(t, nil)
+		other := s.dial(t)
+		other.expect("+PONG", "PING")
+		files := openFiles(t)
+		for i := range 300 {
+			c := s.dial(t)
+			switch i % 3 {
+			case 0:
+				c.send(strings.Repeat(frame("INCR", "k"), 100) + "*2\r\n$4\r\nINC")
+			case 1:
+				c.send(strings.Repeat(frame("ECHO", strings.Repeat("x", 10000)), 100))
+			case 2:
+				c.send(frame("CLIENT", "LIST") + "*1\r\n")
+			}
+			if i%2 == 0 {
+				c.socket().(*net.TCPConn).SetLinger(0) // a reset instead of an orderly end
+			}
+			c.Close()
+			if i%10 == 0 {
+				other.expect("+PONG", "PING")
+			}
 		}
-		if i%2 == 0 {
-			c.Conn.(*net.TCPConn).SetLinger(0) // a reset instead of an orderly end
-		}
-		c.Close()
-		if i%10 == 0 {
-			other.expect("+PONG", "PING")
-		}
-	}
-	eventually(t, "the clients are gone", func() bool { return len(s.sessions()) == 1 })
-	eventually(t, "their sockets are closed", func() bool { return openFiles(t) <= files })
+		eventually(t, "the clients are gone", func() bool { return len(s.sessions()) == 1 })
+		eventually(t, "their sockets are closed", func() bool { return openFiles(t) <= files })
+	})
 }
 
 // openFiles returns how many file descriptors this process has.
@@ -352,32 +395,34 @@ func openFiles(t *testing.T) int {
 
 // TestPanicHurtsNobodyElseInTheRound has a bug in the middle of a round.
 func TestPanicHurtsNobodyElseInTheRound(t *testing.T) {
-	s := serveLoop(t, nil)
-	clients := make([]*client, 9)
-	ids := make([]string, len(clients))
-	for i := range clients {
-		clients[i] = s.dial(t)
-		ids[i] = strings.TrimPrefix(clients[i].do("CLIENT", "ID"), ":")
-	}
-	s.together(t, func() {
-		s.mu.Lock()
-		for id, c := range s.conns {
-			if fmt.Sprint(id) == ids[4] {
-				c.pipeline = nil
+	overBoth(t, func(t *testing.T, serve serveFunc) {
+		s := serve(t, nil)
+		clients := make([]*client, 9)
+		ids := make([]string, len(clients))
+		for i := range clients {
+			clients[i] = s.dial(t)
+			ids[i] = strings.TrimPrefix(clients[i].do("CLIENT", "ID"), ":")
+		}
+		s.together(t, func() {
+			s.mu.Lock()
+			for id, c := range s.conns {
+				if fmt.Sprint(id) == ids[4] {
+					c.pipeline = nil
+				}
+			}
+			s.mu.Unlock()
+			for i, c := range clients {
+				c.send(frame("CINCRBY", "k", fmt.Sprint("id-", i), "1"))
+			}
+		})
+		for i, c := range clients {
+			got := c.reply()
+			if strings.HasPrefix(got, ":") != (i != 4) {
+				t.Errorf("client %d: %q", i, got)
 			}
 		}
-		s.mu.Unlock()
-		for i, c := range clients {
-			c.send(frame("CINCRBY", "k", fmt.Sprint("id-", i), "1"))
-		}
+		clients[0].expect("8", "GET", "k")
 	})
-	for i, c := range clients {
-		got := c.reply()
-		if strings.HasPrefix(got, ":") != (i != 4) {
-			t.Errorf("client %d: %q", i, got)
-		}
-	}
-	clients[0].expect("8", "GET", "k")
 }
 
 // TestIdleClientsAreCheap: thousands of idle connections cost little memory, and

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/server/tlstest"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -20,7 +22,8 @@ import (
 type running struct {
 	*Server
 	address string
-	served  chan error // what Serve returned
+	secure  *tls.Config // how clients connect over TLS; nil: without
+	served  chan error  // what Serve returned
 
 	entered, release chan struct{} // of the gate (addGate)
 }
@@ -61,7 +64,7 @@ func startWith(t testing.TB, o Options, settings ...string) *running {
 }
 
 // loops are the ways in which a connection is served.
-var loops = []string{"event loop", "goroutine"}
+var loops = []string{"event loop", "TLS in the event loop", "goroutine"}
 
 // startLoop is startWith, served in one of these ways.
 func startLoop(t testing.TB, loop string, o Options, settings ...string) *running {
@@ -74,17 +77,38 @@ func startLoop(t testing.TB, loop string, o Options, settings ...string) *runnin
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serveOn(t, o, withoutSockets{listeners[0]})
+	if loop == "goroutine" {
+		return serveOn(t, o, withoutSockets{listeners[0]})
+	}
+	l, secure := overTLS(t, listeners[0])
+	s := serveOn(t, o, l)
+	s.secure = secure
+	return s
+}
+
+// overTLS returns a listener of connections with TLS, and what clients need to connect.
+func overTLS(t testing.TB, l net.Listener) (net.Listener, *tls.Config) {
+	t.Helper()
+	ca := tlstest.NewAuthority(t, "authority")
+	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
+	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no"), quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newTLSListener(l, certificates), ca.Client("", "")
 }
 
 // withoutSockets is a listener of whose connections no event loop can take the
-// sockets, as of those of TLS.
+// sockets.
 type withoutSockets struct{ net.Listener }
 
 // Accept implements net.Listener.
 func (l withoutSockets) Accept() (net.Conn, error) {
 	nc, err := l.Listener.Accept()
-	return struct{ net.Conn }{nc}, err
+	if err != nil {
+		return nil, err
+	}
+	return struct{ *net.TCPConn }{nc.(*net.TCPConn)}, nil
 }
 
 // serveOn runs a server on listeners of the test's own.
@@ -139,9 +163,30 @@ func (s *running) dial(t testing.TB) *client {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s.dialOver(t, nc)
+}
+
+// dialOver speaks to the server over a connection to it.
+func (s *running) dialOver(t testing.TB, nc net.Conn) *client {
+	t.Helper()
 	t.Cleanup(func() { nc.Close() })
 	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	if s.secure != nil {
+		secure := tls.Client(nc, s.secure)
+		if err := secure.Handshake(); err != nil {
+			t.Fatal(err)
+		}
+		nc = secure
+	}
 	return &client{t, nc, bufio.NewReader(nc)}
+}
+
+// socket returns the connection beneath TLS, if the client uses it.
+func (c *client) socket() net.Conn {
+	if secure, ok := c.Conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return c.Conn
 }
 
 // send sends bytes as they are.

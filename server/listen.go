@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -189,10 +188,7 @@ func (s *Server) remove(c *conn) {
 // setKeepalive asks the system to probe an idle connection, with Redis'
 // proportions: three probes a third of the time apart.
 func setKeepalive(nc net.Conn, idle time.Duration) {
-	if c, ok := nc.(*tls.Conn); ok {
-		nc = c.NetConn()
-	}
-	if tcp, ok := nc.(*net.TCPConn); ok && idle > 0 {
+	if tcp, ok := socket(nc).(*net.TCPConn); ok && idle > 0 {
 		tcp.SetKeepAliveConfig(net.KeepAliveConfig{
 			Enable:   true,
 			Idle:     idle,

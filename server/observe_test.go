@@ -22,34 +22,36 @@ func (c *client) shown() string {
 
 // TestMonitor compares what a monitor sees with what Redis would show it.
 func TestMonitor(t *testing.T) {
-	for _, hello := range []string{"2", "3"} {
-		s := start(t)
-		m, c := s.dial(t), s.dial(t)
-		m.do("HELLO", hello)
-		m.send(frame("PING") + frame("MONITOR") + frame("PING"))
-		m.expectReply("+PONG")
-		m.expectReply("+OK")
-		m.expectReply("+PONG")
-		if got := m.shown(); got != `* "PING"` { // its own
-			t.Errorf("it sees %s", got)
-		}
-		c.send(frame("cincrby", "k", "id\n", "1") + frame("GET") + frame("nonsense") + frame("GET", "k") + frame("CINCRBY", "k", "x", "y") +
-			frame("MULTI") + frame("INCR", "n") + frame("DBSIZE") + frame("EXEC") + frame("AUTH", "secret") +
-			frame("CONFIG", "SET", "timeout", "0") + frame("CLIENT", "LIST") + frame("HELLO", "2", "AUTH", "default", "x"))
-		for _, want := range []string{`"cincrby" "k" "id\n" "1"`, `"GET" "k"`, `"CINCRBY" "k" "x" "y"`, `"MULTI"`, `"INCR" "n"`, `"DBSIZE"`, `"EXEC"`,
-			`"AUTH" "(redacted)"`, `"HELLO" "2" "AUTH" "(redacted)" "(redacted)"`} {
-			if got := m.shown(); got != "* "+want {
-				t.Errorf("it sees %s, want %s", got, want)
+	for _, loop := range loops {
+		for _, hello := range []string{"2", "3"} {
+			s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
+			m, c := s.dial(t), s.dial(t)
+			m.do("HELLO", hello)
+			m.send(frame("PING") + frame("MONITOR") + frame("PING"))
+			m.expectReply("+PONG")
+			m.expectReply("+OK")
+			m.expectReply("+PONG")
+			if got := m.shown(); got != `* "PING"` { // its own
+				t.Errorf("it sees %s", got)
 			}
+			c.send(frame("cincrby", "k", "id\n", "1") + frame("GET") + frame("nonsense") + frame("GET", "k") + frame("CINCRBY", "k", "x", "y") +
+				frame("MULTI") + frame("INCR", "n") + frame("DBSIZE") + frame("EXEC") + frame("AUTH", "secret") +
+				frame("CONFIG", "SET", "timeout", "0") + frame("CLIENT", "LIST") + frame("HELLO", "2", "AUTH", "default", "x"))
+			for _, want := range []string{`"cincrby" "k" "id\n" "1"`, `"GET" "k"`, `"CINCRBY" "k" "x" "y"`, `"MULTI"`, `"INCR" "n"`, `"DBSIZE"`, `"EXEC"`,
+				`"AUTH" "(redacted)"`, `"HELLO" "2" "AUTH" "(redacted)" "(redacted)"`} {
+				if got := m.shown(); got != "* "+want {
+					t.Errorf("it sees %s, want %s", got, want)
+				}
+			}
+			m.expect("-ERR Replica can't interact with the keyspace", "GET", "k")
+			if list := s.dial(t).do("CLIENT", "LIST"); !strings.Contains(list, "flags=O ") {
+				t.Errorf("CLIENT LIST: %s", list)
+			}
+			m.send(frame("MONITOR")) // no answer: it does already
+			m.expect("+RESET", "RESET")
+			m.expect("$-1", "GET", "nothing")
+			eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Monitored() })
 		}
-		m.expect("-ERR Replica can't interact with the keyspace", "GET", "k")
-		if list := s.dial(t).do("CLIENT", "LIST"); !strings.Contains(list, "flags=O ") {
-			t.Errorf("CLIENT LIST: %s", list)
-		}
-		m.send(frame("MONITOR")) // no answer: it does already
-		m.expect("+RESET", "RESET")
-		m.expect("$-1", "GET", "nothing")
-		eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Monitored() })
 	}
 }
 

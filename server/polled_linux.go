@@ -1,12 +1,13 @@
 package server
 
 import (
-	"errors"
+	"crypto/tls"
 	"io"
 	"net"
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -26,19 +27,21 @@ import (
 type polled struct {
 	conn
 	loop  *eventLoop
+	tls   *tls.Conn // nil: plain TCP
 	state atomic.Uint32
 
 	mu sync.Mutex // held to close fd, and to use it without owning the connection
 	fd int        // -1: closed
 
 	// What follows is the owner's.
-	readable bool         // the socket may hold bytes, or the end of the stream
+	readable bool         // the socket, or tls, may hold bytes or the end of the stream
+	received bool         // the socket was read from since Read began; for tls
 	last     bool         // no event will come any more: read to the end
 	more     bool         // reader may hold complete requests
 	starved  bool         // the last round had no room for it
 	reader   *resp.Reader // nil: nothing was received that was not answered
 	held     [][]byte     // a request that has to be carried out by itself
-	unsent   *resp.Writer // replies that the client is not taking; nil: none
+	unsent   *resp.Writer // what the client is not taking, encrypted if it uses TLS; nil: nothing
 	sent     int          // how much of them was written
 	err      error        // why the connection is to end
 }
@@ -50,8 +53,9 @@ const (
 	eventEnd // the peer will send no more, or the connection is broken
 )
 
-// errAgain: there is nothing to read for now.
-var errAgain = errors.New("nothing to read")
+// errAgain: there is nothing to read for now. To crypto/tls, after the handshake, this is
+// an error after which it goes on where it was.
+var errAgain error = unix.EAGAIN
 
 // claim notes events and reports whether the caller now owns the connection.
 func (c *polled) claim(events uint32) bool {
@@ -81,8 +85,26 @@ func (c *polled) takeEvents() {
 	c.last = c.last || events&eventEnd != 0
 }
 
-// Read implements io.Reader for the connection's resp.Reader. It never waits.
-func (c *polled) Read(b []byte) (int, error) {
+// Read implements io.Reader for the connection's resp.Reader. It reads from the socket
+// once and never waits.
+func (c *polled) Read(b []byte) (n int, err error) {
+	if c.tls == nil {
+		return c.receive(b)
+	}
+	for c.received = false; n < len(b) && err == nil; { // each of tls.Read returns a record at most
+		var m int
+		m, err = c.tls.Read(b[n:])
+		n += m
+	}
+	if n == 0 {
+		return 0, err
+	}
+	c.readable = c.readable || err != errAgain // tls may hold more, or will say again why there is no more
+	return n, nil
+}
+
+// receive reads once from the socket.
+func (c *polled) receive(b []byte) (int, error) {
 	for {
 		n, errno := rawio.Receive(c.fd, b)
 		switch {
@@ -105,9 +127,31 @@ func (c *polled) Read(b []byte) (int, error) {
 	}
 }
 
-// write sends what the socket takes and returns how much that is. It never
-// waits.
-func (c *polled) write(b []byte) (sent int, err error) {
+// write sends replies. It never waits: unsent keeps what the socket does not take.
+func (c *polled) write(b []byte) error {
+	if c.tls == nil {
+		return c.send(b)
+	}
+	_, err := c.tls.Write(b)
+	return err
+}
+
+// send sends bytes as they are, after those that wait.
+func (c *polled) send(b []byte) error {
+	if c.unsent == nil {
+		n, err := c.transmit(b)
+		if err != nil || n == len(b) {
+			return err
+		}
+		c.unsent, c.sent, b = new(resp.Writer), 0, b[n:]
+	}
+	c.unsent.Raw(b)
+	c.waitsToWrite()
+	return nil
+}
+
+// transmit sends what the socket takes and returns how much that is.
+func (c *polled) transmit(b []byte) (sent int, err error) {
 	for sent < len(b) {
 		n, errno := rawio.Send(c.fd, b[sent:min(len(b), sent+maxWrite)])
 		switch {
@@ -159,15 +203,38 @@ func (c *polled) shutdown(how int) {
 	}
 }
 
+// tlsPolled is the socket of a connection of the event loop, as its TLS sees it.
+type tlsPolled struct {
+	net.Conn // nil: after the handshake, crypto/tls uses nothing else
+	c        *polled
+}
+
+func (s tlsPolled) Read(b []byte) (int, error) {
+	if s.c.received {
+		return 0, errAgain
+	}
+	s.c.received = true
+	return s.c.receive(b)
+}
+
+func (s tlsPolled) Write(b []byte) (int, error) { return len(b), s.c.send(b) }
+
+func (s tlsPolled) SetWriteDeadline(time.Time) error { return nil }
+
 // detach returns the socket as a connection of Go's, which may be waited for; the
-// loop has forgotten it.
+// loop has forgotten it, and nothing is unsent.
 func (c *polled) detach() (net.Conn, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f := os.NewFile(uintptr(c.fd), "client")
 	c.fd = -1
 	defer f.Close()
-	return net.FileConn(f)
+	nc, err := net.FileConn(f)
+	if err != nil || c.tls == nil {
+		return nc, err
+	}
+	c.tls.NetConn().(*tlsSocket).Conn = nc
+	return c.tls, nil
 }
 
 // close closes the socket.

@@ -1,13 +1,11 @@
 package server
 
 import (
-	"crypto/tls"
 	"fmt"
 	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -68,30 +66,6 @@ func TestProtectedMode(t *testing.T) {
 		if served := strings.HasPrefix(got, "[server"); served != tt.served || !served && !strings.HasPrefix(got, "-DENIED ") {
 			t.Errorf("%+v: %.60q", tt, got)
 		}
-	}
-}
-
-// checkKeepalive checks the options of a socket for tcp-keepalive 30.
-func checkKeepalive(t *testing.T, fd int) {
-	t.Helper()
-	idle, err := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPIDLE)
-	every, _ := syscall.GetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_KEEPINTVL)
-	if err != nil || idle != 30 || every != 10 {
-		t.Errorf("keepalive after %d s, every %d s, %v", idle, every, err)
-	}
-}
-
-func TestTCPKeepalive(t *testing.T) {
-	s := startTLS(t, "tcp-keepalive", "30", "tls-auth-clients", "no")
-	s.dialTLS(t, "", "").expect("+PONG", "PING")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, c := range s.conns {
-		raw, err := c.line.(*dedicated).net.(*tls.Conn).NetConn().(*net.TCPConn).SyscallConn()
-		if err != nil {
-			t.Fatal(err)
-		}
-		raw.Control(func(fd uintptr) { checkKeepalive(t, int(fd)) })
 	}
 }
 

@@ -167,6 +167,8 @@ func (c *TLSConfig) read() (*tls.Config, error) {
 		MinVersion:   c.Protocols.Min,
 		MaxVersion:   c.Protocols.Max,
 		CipherSuites: suites,
+
+		DynamicRecordSizingDisabled: true, // replies that were gathered go out together
 	}
 	switch c.AuthClients {
 	case "yes":

@@ -124,7 +124,7 @@ func (l *tlsListener) handshake(nc net.Conn, place *linked.Element, timeout time
 		l.mu.Unlock()
 	}()
 	nc.SetDeadline(time.Now().Add(timeout))
-	c := tls.Server(nc, l.tls.config())
+	c := tls.Server(&tlsSocket{nc}, l.tls.config())
 	if err := c.Handshake(); err != nil {
 		l.tls.log.Log(context.Background(), LevelVerbose, "TLS handshake failed",
 			"client", nc.RemoteAddr().String(), "error", err)
@@ -143,14 +143,23 @@ func (l *tlsListener) handshake(nc net.Conn, place *linked.Element, timeout time
 	}
 }
 
+// tlsSocket is what a *tls.Conn of ours reads from and writes to: after the handshake,
+// whatever serves the connection.
+type tlsSocket struct{ net.Conn }
+
+// socket returns the connection beneath one of our TLS connections, and any other as it is.
+func socket(nc net.Conn) net.Conn {
+	if c, ok := nc.(*tls.Conn); ok {
+		if s, ok := c.NetConn().(*tlsSocket); ok {
+			return s.Conn
+		}
+	}
+	return nc
+}
+
 // hangUp closes a connection at once, whatever state it is in: that of a TLS
 // client without the goodbye that might have to wait for room in its buffer.
-func hangUp(nc net.Conn) {
-	if c, ok := nc.(*tls.Conn); ok {
-		nc = c.NetConn()
-	}
-	nc.Close()
-}
+func hangUp(nc net.Conn) { socket(nc).Close() }
 
 // listenerPort returns the TCP port of a listener and whether it speaks TLS.
 func listenerPort(l net.Listener) (port int, secure bool) {

@@ -317,7 +317,7 @@ func (w *worker) prepare(c *polled) {
 	_, w.replies.Limit = c.limits(w.loop.server.config.Load())
 }
 
-// send writes the replies to the connection. What it does not take, it keeps.
+// send writes the replies to the connection.
 func (w *worker) send(c *polled) {
 	if w.replies.Overflowed() {
 		c.err = errOutputLimit
@@ -327,21 +327,15 @@ func (w *worker) send(c *polled) {
 	if len(b) == 0 {
 		return
 	}
-	n, err := c.write(b)
-	switch {
-	case err != nil:
+	if err := c.write(b); err != nil {
 		c.err = err
-	case n < len(b):
-		c.unsent, c.sent = w.replies, n
-		w.replies = new(resp.Writer)
-		c.waitsToWrite()
 	}
 }
 
 // resend writes what the connection did not take before. It returns false if
 // there is still something left.
 func (w *worker) resend(c *polled) bool {
-	n, err := c.write(c.unsent.Bytes()[c.sent:])
+	n, err := c.transmit(c.unsent.Bytes()[c.sent:])
 	if n > 0 {
 		c.sent += n
 		c.waitsToWrite()
@@ -368,7 +362,7 @@ func (c *polled) waitsToWrite() {
 // settle decides how a connection goes on after its round.
 func (w *worker) settle(c *polled) {
 	switch {
-	case c.unsent != nil && c.err == nil && !c.session.Monitors():
+	case c.unsent != nil && c.err == nil:
 		w.release(c) // a client that takes no replies is not read from
 	case c.unsent != nil && isProtocolError(c.err):
 		w.release(c) // it is told once it has taken the replies before
