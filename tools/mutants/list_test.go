@@ -4,13 +4,14 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestListFollowsTheCode: the text of each mutant occurs exactly once, so that none of
-// them waits to be run before somebody learns that the code has moved.
+// TestListFollowsTheCode: the text of each mutant occurs exactly once, and each test that
+// is to catch it exists, so that nobody has to run them all to learn that code has moved.
 func TestListFollowsTheCode(t *testing.T) {
 	root, err := productRoot()
 	if err != nil {
@@ -26,8 +27,38 @@ func TestListFollowsTheCode(t *testing.T) {
 		if n := bytes.Count(whole, []byte(m.old)); err != nil || n != 1 || m.old == m.new {
 			t.Errorf("%s: its text occurs %d times in %s, %v", m.name, n, m.file, err)
 		}
+		tests := testsOf(t, root, m.packages)
+		for name := range strings.SplitSeq(m.tests, "|") {
+			top, _, _ := strings.Cut(name, "/")
+			if !regexp.MustCompile("(?m)" + top).MatchString(tests) {
+				t.Errorf("%s: there is no test %s in %s", m.name, name, m.packages)
+			}
+		}
 	}
 }
+
+// testsOf lists the tests of packages.
+func testsOf(t *testing.T, root, packages string) string {
+	var names strings.Builder
+	for dir := range strings.FieldsSeq(packages) {
+		files, err := filepath.Glob(filepath.Join(root, dir, "*_test.go"))
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %v", dir, err)
+		}
+		for _, file := range files {
+			whole, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, f := range testFunc.FindAllSubmatch(whole, -1) {
+				names.Write(append(f[1], '\n'))
+			}
+		}
+	}
+	return names.String()
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
 // TestRunOfNone: a name that no mutant has is an error, and no success.
 func TestRunOfNone(t *testing.T) {
