@@ -2,6 +2,7 @@ package integration
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +21,8 @@ func TestGoExample(t *testing.T) {
 	if out, err := exec.Command("go", "build", "-o", binary, "../examples/go").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	runExample(t, func(s *server, n int) *exec.Cmd {
-		return exec.Command(binary, "-addr", s.address(), "-key", "page:home", "-n", strconv.Itoa(n))
+	runExample(t, func(address string, n int) *exec.Cmd {
+		return exec.Command(binary, "-addr", address, "-key", "page:home", "-n", strconv.Itoa(n))
 	})
 }
 
@@ -47,8 +48,8 @@ func TestNodeExample(t *testing.T) {
 		}
 		t.Skipf("npm ci failed, the registry may be out of reach: %v\n%s", err, tail(string(out), 500))
 	}
-	runExample(t, func(s *server, n int) *exec.Cmd {
-		cmd := exec.Command("node", "increment.js", "redis://"+s.address(), "page:home", strconv.Itoa(n))
+	runExample(t, func(address string, n int) *exec.Cmd {
+		cmd := exec.Command("node", "increment.js", "redis://"+address, "page:home", strconv.Itoa(n))
 		cmd.Dir = dir
 		return cmd
 	})
@@ -58,18 +59,31 @@ func TestNodeExample(t *testing.T) {
 func TestPythonExample(t *testing.T) {
 	t.Parallel()
 	python := pythonScript("../examples/python/increment.py")(t)
-	runExample(t, func(s *server, n int) *exec.Cmd {
-		return exec.Command(python[0], python[1], s.address(), "page:home", strconv.Itoa(n))
+	runExample(t, func(address string, n int) *exec.Cmd {
+		return exec.Command(python[0], python[1], address, "page:home", strconv.Itoa(n))
 	})
 }
 
 // runExample runs an example that increments page:home n times, while the
 // server is killed now and then. It stays on its port, as it would in earnest.
-func runExample(t *testing.T, command func(s *server, n int) *exec.Cmd) {
+// Beside a server that is silent from the beginning the example gives up.
+func runExample(t *testing.T, command func(address string, n int) *exec.Cmd) {
 	const n = 1500
+	silent, err := net.Listen("tcp", "127.0.0.1:0") // connections wait to be accepted, for ever
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	hopeless := command(silent.Addr().String(), 1)
+	if err := hopeless.Start(); err != nil {
+		t.Fatal(err)
+	}
+	gaveUp := make(chan error, 1)
+	go func() { gaveUp <- hopeless.Wait() }()
+	defer hopeless.Process.Kill()
 	s := startServer(t)
 	port := s.port()
-	cmd := command(s, n)
+	cmd := command(s.address(), n)
 	out := newLogBuffer()
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -82,7 +96,6 @@ func runExample(t *testing.T, command func(s *server, n int) *exec.Cmd) {
 		<-ended
 	}()
 	kills := 0
-	var err error
 	for running := true; running; {
 		select {
 		case err = <-ended:
@@ -106,5 +119,13 @@ func runExample(t *testing.T, command func(s *server, n int) *exec.Cmd) {
 		if !strings.Contains(out.String(), fmt.Sprintf("page:home %d\n", i)) {
 			t.Fatalf("no increment was answered %d", i)
 		}
+	}
+	select {
+	case err := <-gaveUp:
+		if err == nil {
+			t.Error("the example was content with a silent server")
+		}
+	case <-time.After(2 * patience): // the example's own is half a minute, too
+		t.Error("the example waits for a silent server for ever")
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 // usageEvery is how old the size of the directory may be before its files are looked at
 // again.
-const usageEvery = 5 * time.Second
+const usageEvery = time.Second
 
 // usage is the size of the data directory when it was last looked at.
 type usage struct {

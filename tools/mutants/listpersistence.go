@@ -42,7 +42,7 @@ var persistenceMutants = []mutant{
 		file:     "persistence/syncer.go",
 		old:      "	if err := sync(); err != nil {\n",
 		new:      "	if err := error(nil); err != nil {\n",
-		packages: "./persistence ./store", tests: "TestPowerLoss|TestSetFsync|TestSwitch|TestPolic|TestCrash",
+		packages: "./persistence ./store", tests: "TestPowerLoss|TestCrash",
 	},
 	{
 		guarantee: "G2", name: "a damaged trailer ends a log file",
@@ -70,7 +70,7 @@ var persistenceMutants = []mutant{
 		file:     "persistence/syncer.go",
 		old:      "	err := f.fsync()\n	f.mu.Lock()\n	f.closed = true\n",
 		new:      "	var err error\n	f.mu.Lock()\n	f.closed = true\n",
-		packages: "./persistence ./store", tests: "TestPowerLoss|TestCrash|TestWAL|TestPolicies",
+		packages: "./persistence ./store", tests: "TestPowerLoss|TestCrash|TestWAL",
 	},
 	{
 		guarantee: "G2", name: "a damaged MANIFEST opens an older database",
@@ -117,8 +117,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G4", name: "a run is published before its file is durable",
 		file:     "persistence/runwriter.go",
-		old:      "			if err := f.f.Sync(); err != nil {\n",
-		new:      "			if err := error(nil); err != nil {\n",
+		old:      "		err := db.runs.sync(f)\n",
+		new:      "		err := error(nil)\n",
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestRunCrash",
 	},
 	{

@@ -75,7 +75,10 @@ func run(match string, limit time.Duration) error {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", m.guarantee, m.name, verdict)
 		table.Flush()
 	}
-	if bad > 0 {
+	switch {
+	case all == 0:
+		return fmt.Errorf("no mutant has a name that matches %q", match)
+	case bad > 0:
 		return fmt.Errorf("%d of %d mutants are not caught", bad, all)
 	}
 	fmt.Printf("all %d mutants are caught\n", all)
