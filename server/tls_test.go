@@ -218,6 +218,7 @@ func TestTLSResumptionEndsWithTheAuthority(t *testing.T) {
 // handshake, or something else. Others are served meanwhile, and the stalled
 // ones give way to them when there are too many, or their time is over.
 func TestTLSStalledHandshakes(t *testing.T) {
+	t.Parallel()
 	s := startTLS(t, "tls-auth-clients", "no", "tls-max-handshakes", "20", "tls-handshake-timeout", "1")
 	bystander := s.dialTLS(t, "", "")
 	var stalled []net.Conn
