@@ -4,7 +4,15 @@
 // makes retried operations idempotent: an id seen within the window is a
 // duplicate.
 //
-// It follows
+//	seen, err := fbf.NewSet(2*time.Minute, 1e-6) // the window, the probability of error
+//	if err != nil { return err }
+//	if !seen.Seen(opid) { counter++ }
+//
+// A Set is all that most programs need. It is a Filter with a clock and a lock; a
+// program that has its own, that logs or copies what a filter does, or holds many
+// filters, drives a Filter itself.
+//
+// The package follows
 //
 //	Subramanyam, Gupta, Leslie, Wang: "Idempotent Distributed Counters Using a
 //	Forgetful Bloom Filter"
@@ -64,7 +72,7 @@
 // fit a smaller size, a smaller segment is opened. At the cap of memory (MaxMemory, or
 // when the grant is denied) the filter either is Full or degrades, by policy.
 //
-// The package has no clock, no lock, no disk and no randomness. Times are the
+// A Filter has no clock, no lock, no disk and no randomness. Times are the
 // caller's logged time in milliseconds; they must not be negative nor go back.
 // Whatever is decided is decided by Plan from counts and logged times and comes out as an Event. The caller logs the event and
 // applies it; a copy that repeats the same inserts, events and changes of policy in the
@@ -90,7 +98,7 @@
 //
 // # Concurrency
 //
-// A Filter is not safe for concurrent use: its owner locks once per batch. That is
+// A Set is safe for concurrent use. A Filter is not: its owner locks once per batch. That is
 // faster than atomics inside, and a check followed by an atomic or is no
 // test-and-set anyway: of two twins both would be accepted.
 package fbf

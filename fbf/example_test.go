@@ -3,12 +3,41 @@ package fbf_test
 import (
 	"bytes"
 	"fmt"
+	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
 )
 
-// An owner applies every operation once, whatever is retried.
-func Example() {
+// A Set has a lock and a clock of its own, and keeps to its window and its bound of
+// memory by itself.
+func ExampleSet() {
+	seen, err := fbf.NewSet(2*time.Minute, 1e-6, fbf.WithMaxMemory(64<<20))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	counter := 0
+	for _, opid := range []string{"op-1", "op-2", "op-1"} { // the last is a retry
+		if !seen.Seen(opid) {
+			counter++
+		}
+	}
+	fmt.Println(counter, seen.Stats().Items)
+	// Output: 2 2
+}
+
+func ExampleNewSet() {
+	seen, _ := fbf.NewSet(2*time.Minute, 1e-6)
+	fmt.Println(seen.Seen("op-1"))
+	fmt.Println(seen.Seen("op-1"))
+	// Output:
+	// false
+	// true
+}
+
+// An owner that has a lock, a clock and a log of its own drives a Filter by hand. Before it
+// inserts, it plans, logs and applies what is due.
+func ExampleFilter() {
 	f, err := fbf.New(fbf.Options{Window: 120_000, Error: 1e-6}, 0)
 	if err != nil {
 		fmt.Println(err)
@@ -24,21 +53,28 @@ func Example() {
 			if !ok {
 				break
 			}
-			// Here e would be logged.
+			fmt.Println("log:", e.Kind, "at", e.Time)
 			if err := f.Apply(e); err != nil {
 				fmt.Println(err)
 				return
 			}
 		}
-		if h := fbf.Hash(42, []byte("visits"), []byte(opid)); !f.CheckAndInsert(h, now) {
-			counter++
+		h := fbf.Hash(42, []byte("visits"), []byte(opid))
+		if f.Contains(h) {
+			return
 		}
+		f.Insert(h, now) // CheckAndInsert does both
+		counter++
 	}
 	increment("op-1", 1_000)
 	increment("op-2", 2_000)
-	increment("op-1", 90_000) // a retry
+	increment("op-1", 90_000)  // a retry
+	increment("op-1", 300_000) // too late for one
 	fmt.Println(counter)
-	// Output: 2
+	// Output:
+	// log: rotate at 90000
+	// log: expire at 300000
+	// 3
 }
 
 // What is decided once is logged, and repeated elsewhere without deciding again.

@@ -54,10 +54,15 @@ func withHistory(t *testing.T, approx bool, end func(*server)) *server {
 		c.want("+OK", "CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "IDTIME", "NONE")
 	}
 	for round := range 4 {
+		var b strings.Builder
 		for i := range 100 {
 			for _, prefix := range []string{"exact:", "approx:"} {
-				c.do("CINCRBY", fmt.Sprintf("%s%d", prefix, i), fmt.Sprintf("op-%d", round), "1")
+				b.WriteString(frame("CINCRBY", fmt.Sprintf("%s%d", prefix, i), fmt.Sprintf("op-%d", round), "1"))
 			}
+		}
+		c.send(b.String())
+		for range 200 {
+			c.reply()
 		}
 		if approx && round == 0 {
 			fillLog(t, c)

@@ -40,7 +40,7 @@ func TestNodeExample(t *testing.T) {
 		}
 		os.WriteFile(filepath.Join(dir, name), b, 0o644)
 	}
-	install := exec.Command("npm", "ci", "--no-audit", "--no-fund")
+	install := exec.Command("npm", "ci", "--prefer-offline", "--no-audit", "--no-fund")
 	install.Dir = dir
 	if out, err := install.CombinedOutput(); err != nil {
 		if os.Getenv("FBFKV_CI") != "" {

@@ -10,6 +10,7 @@ import (
 // keeps its place, and its arguments, while replies before it wait for a client
 // that does not read.
 func TestDeafClientsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
 	overBoth(t, func(t *testing.T, serve serveFunc) {
 		s := serve(t, nil)
 		deaf := s.dial(t)

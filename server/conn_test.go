@@ -201,31 +201,40 @@ type writerFunc func([]byte) (int, error)
 func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 func TestIdleClientsAreDisconnected(t *testing.T) {
-	t.Parallel()
-	s := start(t, "timeout", "1")
+	ticks := make(chan time.Time)
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "timeout", "60")
+	before := time.Now()
 	idle, busy := s.dial(t), s.dial(t)
 	trickle := s.dial(t) // one that never completes a request is idle too
-	go func() {
-		for range 100 {
-			if _, err := trickle.Write([]byte("a")); err != nil {
-				return
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	}()
-	for range 30 {
-		busy.expect("+PONG", "PING")
-		time.Sleep(100 * time.Millisecond)
+	eventually(t, "all are connected", func() bool { return len(s.sessions()) == 3 })
+	after := time.Now()
+	busy.expect("+PONG", "PING")
+	asked := s.received()
+	trickle.send("a")
+	eventually(t, "what trickles is read", func() bool { return s.received() > asked })
+	tick(ticks, before.Add(60*time.Second))
+	busy.expect("+PONG", "PING")
+	if n := len(s.sessions()); n != 3 {
+		t.Errorf("%d clients at the end of the timeout, want 3", n)
 	}
+	tick(ticks, after.Add(60*time.Second+1))
 	idle.expectReply("EOF")
-	eventually(t, "the trickling client is gone", func() bool { return len(s.sessions()) == 1 })
+	eventually(t, "the trickling client is gone", func() bool {
+		tick(ticks, after.Add(60*time.Second+1)) // what it sent may have been in hand
+		return len(s.sessions()) == 1
+	})
+	busy.expect("+PONG", "PING")
+	eventually(t, "the busy client is gone once it does nothing", func() bool {
+		tick(ticks, time.Now().Add(61*time.Second))
+		return len(s.sessions()) == 0
+	})
 }
 
 // TestClientsThatDoNotReadAreDisconnected also holds that what they were to be
 // sent does not pile up.
 func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
-	t.Parallel()
-	s := start(t, "client-write-timeout", "3")
+	ticks := make(chan time.Time)
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "client-write-timeout", "60")
 	deaf, bystander := s.dial(t), s.dial(t)
 	deaf.SetDeadline(time.Now().Add(10 * time.Second))
 	request := []byte(strings.Repeat(frame("ECHO", strings.Repeat("x", 1000)), 1000))
@@ -244,31 +253,39 @@ func TestClientsThatDoNotReadAreDisconnected(t *testing.T) {
 		}
 	}
 	s.mu.Unlock()
+	tick(ticks, s.started.Add(60*time.Second)) // the server's clock stood still meanwhile
 	bystander.expect("+PONG", "PING")
+	if n := len(s.sessions()); n != 2 {
+		t.Errorf("%d clients at the end of the timeout, want 2", n)
+	}
+	tick(ticks, s.started.Add(60*time.Second+1))
 	eventually(t, "the client is gone", func() bool { return len(s.sessions()) == 1 })
 	bystander.expect("+PONG", "PING")
 }
 
 // TestSlowReadersOfLargeRepliesAreServed: the write timeout is for a client
-// that does not get on at all. It is longer than a busy machine stops a process for.
+// that does not get on at all.
 func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
-	t.Parallel()
-	s := start(t, "client-write-timeout", "5", "proto-max-bulk-len", "32mb")
+	ticks := make(chan time.Time)
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "client-write-timeout", "60", "proto-max-bulk-len", "64mb")
 	c := s.dial(t)
 	if err := c.Conn.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
 		t.Fatal(err)
 	}
-	const size = 24 << 20
+	const size, piece = 48 << 20, 64 << 10
 	go c.Write([]byte(frame("ECHO", strings.Repeat("x", size))))
-	begin := time.Now()
-	buf := make([]byte, 256<<10)
-	for got := 0; got < size; {
-		n, err := c.Read(buf)
-		if err != nil {
-			t.Fatalf("after %d bytes and %v: %v", got, time.Since(begin), err)
+	now := s.started
+	for got := 0; got < size; got += piece {
+		if n, err := io.CopyN(io.Discard, c, piece); err != nil {
+			t.Fatalf("after %d bytes and %v: %v", got+int(n), now.Sub(s.started), err)
 		}
-		got += n
-		time.Sleep(time.Duration(n) * 7 * time.Second / size)
+		if s.waitingSince() == now.UnixNano() { // it has got on since the last tick
+			now = now.Add(29 * time.Second)
+			tick(ticks, now)
+		}
+	}
+	if took := now.Sub(s.started); took <= time.Minute {
+		t.Errorf("the reply took %v only, with a timeout of a minute", took)
 	}
 }
 

@@ -149,6 +149,30 @@ func configWith(t testing.TB, settings ...string) *Config {
 	return c
 }
 
+// tick tells a server whose ticks are the test's that it is now, and returns when it
+// has done what is due.
+func tick(ticks chan<- time.Time, now time.Time) {
+	ticks <- now
+	ticks <- now // taken once the first is done with
+}
+
+// received is how many bytes came from all connections.
+func (s *running) received() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.totals().in
+}
+
+// waitingSince is since when the only connection waits to write, by the server's clock.
+func (s *running) waitingSince() (phase int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.conns {
+		phase = c.phase.Load()
+	}
+	return phase
+}
+
 // client is one connection of a test.
 type client struct {
 	t testing.TB

@@ -303,12 +303,16 @@ func TestFailedLoginsAreLogged(t *testing.T) {
 	}
 	t.Cleanup(func() { st.Close() })
 	s := startWith(t, Options{Store: st, Logger: slog.New(slog.NewTextHandler(&log, nil))}, "requirepass", "pw")
-	for range 5 {
+	for i := range 10 {
 		c := s.dial(t)
-		for range 2 {
-			c.expect("-WRONGPASS invalid username-password pair or user is disabled.", "AUTH", "mallory", "s3cret")
+		c.send(frame("AUTH", "mallory", "s3cret"))
+		if i < 3 { // to the others the answers take long
+			c.expectReply("-WRONGPASS invalid username-password pair or user is disabled.")
 		}
 	}
+	admin := s.dial(t)
+	admin.expect("+OK", "AUTH", "pw")
+	eventually(t, "all have failed", func() bool { return strings.Contains(admin.do("INFO", "stats"), "acl_access_denied_auth:10\r") })
 	got := log.String()
 	if n := strings.Count(got, "failed to log in"); n < 1 || n > 5 || !strings.Contains(got, "user=mallory") || strings.Contains(got, "s3cret") {
 		t.Errorf("%d lines of ten failures:\n%s", n, got)

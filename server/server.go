@@ -46,6 +46,8 @@ type Options struct {
 	// Fatal is called when the process must not go on (G8); nil: log and exit
 	// with status 1.
 	Fatal func(error)
+
+	ticks <-chan time.Time // see watch; nil: one a second
 }
 
 // Server accepts clients and carries out their commands until it is stopped.
@@ -67,6 +69,7 @@ type Server struct {
 	port     atomic.Int32 // of plain TCP; 0: none
 	tlsPort  atomic.Int32 // of TLS; 0: none
 	clock    atomic.Int64 // unix nanoseconds, about once a second
+	ticks    <-chan time.Time
 	pause    pause
 	loginLog loginLog
 
@@ -99,6 +102,7 @@ func New(o Options) *Server {
 		configFile: o.ConfigFile,
 		fatal:      o.Fatal,
 		processors: o.Processors,
+		ticks:      o.ticks,
 		started:    time.Now(),
 		conns:      map[int64]*conn{},
 		lingers:    make(chan struct{}, maxLingers),
@@ -243,13 +247,17 @@ func (s *Server) connections() []*conn {
 // replies unread, for too long. A look at all of them once a second costs less
 // than a deadline on every read and write.
 func (s *Server) watch() {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
+	ticks := s.ticks
+	if ticks == nil {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		ticks = tick.C
+	}
 	for {
 		select {
 		case <-s.stop:
 			return
-		case now := <-tick.C:
+		case now := <-ticks:
 			s.clock.Store(now.UnixNano())
 			s.mu.Lock()
 			conns := s.connections()

@@ -6,7 +6,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -58,20 +57,17 @@ func TestReadsGoOnWhileTheDiskIsSlow(t *testing.T) {
 		})
 	}
 	closed.Store(true)
-	began := time.Now()
 	for range clients {
 		c := s.dial(t)
 		readers.Go(func() {
 			// Until writes have been waiting for so long that nothing else can be
 			// meant, and then some more.
-			for seen := int64(-1); ; {
+			for seen, same := int64(-1), 0; same < 20; same++ {
 				for range 100 {
 					c.expect("7", "GET", "read")
 				}
-				if now := answered.Load(); now == seen && time.Since(began) > 4*time.Second {
-					return
-				} else {
-					seen = now
+				if now := answered.Load(); now != seen || !st.Stalled() {
+					seen, same = now, 0
 				}
 			}
 		})

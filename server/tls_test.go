@@ -19,8 +19,9 @@ import (
 // secured is a server that speaks TLS only.
 type secured struct {
 	*running
-	ca  *tlstest.Authority
-	log func() string
+	ca           *tlstest.Authority
+	log          func() string
+	certificates *TLS
 }
 
 // startTLS runs a server with a certificate of a new authority, which is also
@@ -41,7 +42,7 @@ func startTLS(t testing.TB, settings ...string) *secured {
 		t.Fatal(err)
 	}
 	o := Options{Store: openStore(t), Config: config, Logger: logger, TLS: certificates}
-	return &secured{serveOn(t, o, newTLSListener(listeners[0], certificates)), ca, log}
+	return &secured{serveOn(t, o, newTLSListener(listeners[0], certificates)), ca, log, certificates}
 }
 
 // hello connects with a configuration and says how PING went.
@@ -145,19 +146,23 @@ func (s *secured) shown(t testing.TB) string {
 // leave the old in use and are logged, or refused by CONFIG SET.
 func TestTLSReload(t *testing.T) {
 	s := startTLS(t, "tls-auth-clients", "no")
+	looked := func() string { // whoever has just looked
+		s.certificates.lastLook.Store(0)
+		return s.shown(t)
+	}
 	first := s.shown(t)
 	cert, key := s.ca.Issue("server", time.Now().Add(time.Hour)) // in the place of the first
-	eventually(t, "the changed files are noticed", func() bool { return s.shown(t) != first })
+	eventually(t, "the changed files are noticed", func() bool { return looked() != first })
 	second := s.shown(t)
 
 	if err := os.WriteFile(cert, []byte("no certificate"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the bad file is noticed", func() bool {
-		return s.shown(t) == second && strings.Contains(s.log(), "changed TLS certificates are not used")
+		return looked() == second && strings.Contains(s.log(), "changed TLS certificates are not used")
 	})
 	s.ca.Issue("server", time.Now().Add(time.Hour))
-	eventually(t, "the mended files are noticed", func() bool { return s.shown(t) != second })
+	eventually(t, "the mended files are noticed", func() bool { return looked() != second })
 
 	admin := s.dialTLS(t, "", "")
 	third := s.shown(t)
@@ -207,6 +212,7 @@ func TestTLSResumptionEndsWithTheAuthority(t *testing.T) {
 // handshake, or something else. Others are served meanwhile, and the stalled
 // ones give way to them when there are too many, or their time is over.
 func TestTLSStalledHandshakes(t *testing.T) {
+	t.Parallel()
 	s := startTLS(t, "tls-auth-clients", "no", "tls-max-handshakes", "20", "tls-handshake-timeout", "1")
 	bystander := s.dialTLS(t, "", "")
 	var stalled []net.Conn

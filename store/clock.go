@@ -1,8 +1,9 @@
 package store
 
 import (
-	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/fbf"
 )
 
 // A Clock tells the wall time, in unix milliseconds, and a running time: the
@@ -20,40 +21,16 @@ func SystemClock() Clock {
 	})
 }
 
-const (
-	// longestStep is the most by which one look advances the running time, in
-	// milliseconds. Who looks after a longer gap finds a process that did not run
-	// meanwhile (SIGSTOP, a frozen container, a suspended machine), or one that was
-	// too busy to tell: retries waited in its sockets, and their ids must not age.
-	longestStep = 1000
-	// lookPeriod is how often the store looks at its clock at least, so that an
-	// idle one ages its ids as a busy one does.
-	lookPeriod = 250 * time.Millisecond
-)
-
-// withoutPauses returns a clock whose running time advances with the given one's by
-// at most longestStep a look, and never goes back, whoever looks at the same time.
+// withoutPauses returns a clock whose running time leaves out the gaps in which the
+// process did not run.
 func withoutPauses(clock Clock) Clock {
-	var lost atomic.Int64   // how far the running time is behind the given one's
-	var latest atomic.Int64 // what was told last
-	_, first := clock()
-	latest.Store(first)
-	return func() (int64, int64) {
-		for {
-			behind := lost.Load()
-			wall, time := clock()
-			before := latest.Load()
-			running := time - behind
-			switch gap := running - before - longestStep; {
-			case behind != lost.Load(): // somebody has found a gap meanwhile
-			case running <= before:
-				return wall, before
-			case gap > 0:
-				lost.CompareAndSwap(behind, behind+gap)
-			case latest.CompareAndSwap(before, running):
-				return wall, running
-			}
-		}
+	var running fbf.RunningTime
+	return func() (wall, ran int64) {
+		ran = running.Look(func() (reading int64) {
+			wall, reading = clock()
+			return reading
+		})
+		return wall, ran
 	}
 }
 

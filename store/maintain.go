@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -27,7 +28,7 @@ func (s *Store) start() {
 // keepTime looks at the clock. Nothing else may hold it up, as a slow disk holds up
 // cycle: what nobody looks at for long is a gap, in which ids do not age.
 func (s *Store) keepTime() {
-	tick := time.NewTicker(lookPeriod)
+	tick := time.NewTicker(fbf.LookPeriod)
 	defer tick.Stop()
 	for {
 		select {

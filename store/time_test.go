@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/fbf"
 )
 
 // allDuplicates re-sends operations 0 to n-1 and fails if one is applied again.
@@ -82,69 +84,6 @@ func TestPausesDoNotAge(t *testing.T) {
 	}
 }
 
-// TestOneStepALook has many look at a clock at the same time while it jumps: its
-// running time never goes back for any of them, and a jump advances it by one step.
-func TestOneStepALook(t *testing.T) {
-	fake := newFakeClock()
-	clock := withoutPauses(fake.now)
-	jumps := []int64{100, 1100, 1500, 900, 1900, 6000}
-	var looking sync.WaitGroup
-	done := make(chan struct{})
-	defer looking.Wait()
-	defer close(done)
-	for range 4 {
-		looking.Go(func() {
-			for last := int64(0); ; {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				_, running := clock()
-				if running < last {
-					t.Errorf("the running time went back from %d to %d", last, running)
-					return
-				}
-				last = running
-			}
-		})
-	}
-	_, before := clock()
-	for n := range 3000 {
-		jump := jumps[n%len(jumps)]
-		fake.advance(time.Duration(jump) * time.Millisecond)
-		_, after := clock()
-		if want := min(jump, longestStep); after-before != want {
-			t.Fatalf("jump %d of %d ms advanced the running time by %d, want %d", n, jump, after-before, want)
-		}
-		before = after
-	}
-	fake.advance(-time.Hour)
-	if _, after := clock(); after != before {
-		t.Errorf("a clock that goes back moved the running time from %d to %d", before, after)
-	}
-}
-
-// TestGapIsFoundOnce: who read the clock before a gap was found, and goes on after
-// it, does not make a second step of it.
-func TestGapIsFoundOnce(t *testing.T) {
-	fake := newFakeClock()
-	var other func()
-	clock := withoutPauses(func() (int64, int64) {
-		if look := other; look != nil {
-			other = nil
-			look()
-		}
-		return fake.now()
-	})
-	_, before := clock()
-	fake.advance(1900 * time.Millisecond)
-	other = func() { clock() }
-	if _, after := clock(); after-before != longestStep {
-		t.Errorf("two looks at a gap of 1900 ms advanced the running time by %d ms", after-before)
-	}
-}
-
 // TestIdleStoreLooks: a store without operations looks at its clock often enough not
 // to take idleness for a pause, also while its cycle and its saver do nothing.
 func TestIdleStoreLooks(t *testing.T) {
@@ -162,7 +101,7 @@ func TestIdleStoreLooks(t *testing.T) {
 	for range 5 { // more than were under way
 		select {
 		case <-looks:
-			time.Sleep(lookPeriod)
+			time.Sleep(fbf.LookPeriod)
 		case <-time.After(30 * time.Second):
 			t.Fatal("nobody looks at the clock")
 		}
