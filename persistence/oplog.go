@@ -166,7 +166,7 @@ func (l *opLog) close() error {
 	}
 	orderly := l.file != nil && l.sync.failure() == nil
 	switch {
-	case orderly && l.filled == 0 && l.pos == 0:
+	case orderly && l.filled == logHeaderSize && l.pos == logHeaderSize:
 		err = errors.Join(err, l.file.abandon()) // the disk was full: it stays empty
 	case orderly:
 		l.mu.Lock()

@@ -116,9 +116,9 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "a run is published before its file is durable",
-		file:     "persistence/runwriter.go",
-		old:      "			if err := f.f.Sync(); err != nil {\n",
-		new:      "			if err := error(nil); err != nil {\n",
+		file:     "persistence/runhandles.go",
+		old:      "	err = f.Sync()\n",
+		new:      "	err = error(nil)\n	_ = f\n",
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestRunCrash",
 	},
 	{
