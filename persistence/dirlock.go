@@ -63,7 +63,7 @@ type identity map[string][2]uint64 // by name: its file's
 // identify notes what the directory consists of, by device and inode.
 func (db *DB) identify() {
 	db.identity = make(identity)
-	for _, name := range []string{"", metaName, logName, pebbleName} {
+	for _, name := range []string{"", metaName, logName, pebbleName, runName, snapshotName} {
 		if info, err := db.fs.Stat(db.path(name)); err == nil {
 			db.identity[name], _ = fileID(info)
 		}

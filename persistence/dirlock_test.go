@@ -46,6 +46,10 @@ func TestReplacedDirectory(t *testing.T) {
 		"deleted": os.RemoveAll,
 		"emptied": func(dir string) error { return os.Remove(filepath.Join(dir, metaName)) },
 		"log":     func(dir string) error { return os.RemoveAll(filepath.Join(dir, logName)) },
+		"runs":    func(dir string) error { return os.RemoveAll(filepath.Join(dir, runName)) },
+		"snapshots": func(dir string) error {
+			return os.Rename(filepath.Join(dir, snapshotName), filepath.Join(dir, "old"))
+		},
 		"copied": func(dir string) error {
 			return errors.Join(os.Rename(dir, dir+"2"), os.CopyFS(dir, os.DirFS(dir+"2")))
 		},

@@ -166,8 +166,8 @@ func (l *opLog) close() error {
 	}
 	orderly := l.file != nil && l.sync.failure() == nil
 	switch {
-	case orderly && l.filled == logHeaderSize:
-		err = errors.Join(err, l.file.abandon()) // the disk was full: nothing was written to it
+	case orderly && l.filled == logHeaderSize && l.pos == logHeaderSize:
+		err = errors.Join(err, l.file.abandon()) // the disk was full: it stays empty
 	case orderly:
 		l.mu.Lock()
 		f, last := l.file, l.finish()

@@ -132,7 +132,9 @@ func (w *RunWriter) Abort() {
 	}
 	err := errors.Join(w.release().Close(), removeIfExists(w.db.fs, w.path))
 	w.db.runs.unreserve()
-	w.err = errors.Join(w.err, ErrClosed)
+	if w.err == nil {
+		w.err = ErrClosed
+	}
 	if err != nil {
 		w.db.logger.Warn("an unfinished run could not be removed; the next start will", "path", w.path, "error", err)
 	}

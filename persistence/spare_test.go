@@ -54,3 +54,21 @@ func TestStartOnFullDisk(t *testing.T) {
 	mustCommit(t, db, func(b *Batch) { b.PutRow(key(0), make([]byte, 4<<20)) })
 	mustClose(t, db)
 }
+
+// TestFullStartEnds: a server that found the disk full, and so wrote nothing, ends in
+// order, and the next one finds what there was.
+func TestFullStartEnds(t *testing.T) {
+	disk := crashtest.NewFullDisk(vfs.NewMem())
+	o := testOptions(disk)
+	db := mustOpen(t, o)
+	mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, []byte("x")) })
+	mustClose(t, db)
+	disk.Fill(0)
+	db = mustOpen(t, o)
+	disk.Fill(0) // what is left of the spare
+	mustClose(t, db)
+	disk.Fill(-1)
+	db = mustOpen(t, o)
+	expect(t, "log", logOf(t, db, 0, 1), "1=x ")
+	mustClose(t, db)
+}

@@ -1,10 +1,13 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -213,5 +216,36 @@ func TestDiskFilledByNeighbour(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
+	}
+}
+
+// TestFullDiskIsToldOnce: what cannot be saved while the disk is full is tried again and
+// again, but the log does not fill with it.
+func TestFullDiskIsToldOnce(t *testing.T) {
+	disk := crashtest.NewFullDisk(vfs.NewMem())
+	var out bytes.Buffer
+	s, err := Open(Options{Dir: "data", FS: disk, SnapshotInterval: time.Hour, MinFreeDisk: -1, BlockCache: 1 << 20, Partitions: 4,
+		Logger: slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelError}))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := saver{s: s}
+	for i, lines := range []int{0, 1, 1, 1, 1, 2, 2} {
+		disk.Fill(-1)
+		s.checkDisk()
+		for n := range 20 {
+			do(s, Op{Kind: CIncrBy, Key: fmt.Append(nil, "k", n), ID: fmt.Append(nil, i), Delta: 1})
+		}
+		if i != 0 && i != 4 {
+			disk.Fill(0)
+		}
+		w.began, w.saved = time.Time{}, 0
+		if w.round(); strings.Count(out.String(), "\n") != lines || w.lacks != (i != 0 && i != 4) {
+			t.Fatalf("round %d: %v\n%s", i, w.lacks, out.String())
+		}
+	}
+	disk.Fill(-1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
 	}
 }

@@ -15,6 +15,8 @@ type saver struct {
 	began time.Time // the present SnapshotInterval
 	saved int       // partitions checkpointed in it because of its length
 	merge int       // the partition whose runs are looked at next
+	lacks bool      // this round, or the last one, lacked space on the disk
+	told  bool      // … as did the one before, which was told
 }
 
 // saveWhenDue checkpoints partitions, each of them every SnapshotInterval, and one
@@ -23,6 +25,7 @@ func (s *Store) saveWhenDue() {
 	tick := time.NewTicker(cyclePeriod)
 	defer tick.Stop()
 	w := saver{s: s, began: time.Now()}
+	var tried time.Time
 	for {
 		select {
 		case <-s.stop:
@@ -32,9 +35,30 @@ func (s *Store) saveWhenDue() {
 		if s.Failure() != nil {
 			return
 		}
-		w.pass()
-		w.mergeRuns()
+		if w.lacks && time.Since(tried) < diskPeriod {
+			continue
+		}
+		tried = time.Now()
+		w.round()
 	}
+}
+
+// round saves and merges what is due.
+func (w *saver) round() {
+	w.told, w.lacks = w.lacks, false
+	w.pass()
+	w.mergeRuns()
+}
+
+// failed tells of an error in a partition, of a disk that stays full only once.
+func (w *saver) failed(what string, p *partition, err error) {
+	if lacksSpace(err) {
+		told := w.told || w.lacks
+		if w.lacks = true; told {
+			return
+		}
+	}
+	w.s.log.Error(what, "partition", p.id, "error", err)
 }
 
 // pass saves what is due. The partitions' periodic checkpoints are spread over the
@@ -47,7 +71,7 @@ func (w *saver) pass() {
 			return
 		}
 		if err := s.saveIfDue(p, w.saved <= i && i < due, load); err != nil {
-			s.log.Error("snapshot failed", "partition", p.id, "error", err)
+			w.failed("snapshot failed", p, err)
 		}
 		s.scanRowsIfDue(p)
 	}
@@ -98,7 +122,7 @@ func (w *saver) mergeRuns() {
 			continue
 		}
 		if err := s.mergeRuns(p); err != nil {
-			s.log.Error("merging runs failed", "partition", p.id, "error", err)
+			w.failed("merging runs failed", p, err)
 		}
 		if time.Since(began) >= cyclePeriod {
 			return

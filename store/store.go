@@ -205,11 +205,16 @@ func (s *Store) Close() error {
 	if s.Failure() == nil {
 		err = s.Snapshot()
 	}
-	if errors.Is(err, persistence.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) {
+	if lacksSpace(err) {
 		s.log.Warn("no space for a snapshot: the next start redoes the op log", "error", err)
 		err = nil
 	}
 	return errors.Join(err, s.abandon())
+}
+
+// lacksSpace reports whether all that was lacking is space on the disk.
+func lacksSpace(err error) bool {
+	return errors.Is(err, persistence.ErrNoSpace) || errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
 // CloseNow closes the directory without a snapshot, as SHUTDOWN NOSAVE does.
