@@ -63,7 +63,7 @@ func TestBackupOfMovingWAL(t *testing.T) {
 					return
 				}
 				wal := db.log.sync.current()
-				if num, _ := walNumber(name); num != wal.num || read < wal.written.Load() {
+				if num, _ := logNumber(name); num != wal.num || read < wal.written.Load() {
 					return
 				}
 				for wal.written.Load() < read+100<<10 {
