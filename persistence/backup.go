@@ -99,7 +99,7 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 
 // backUpTo fills a new, empty directory.
 func (db *DB) backUpTo(dir string) error {
-	// The copied log may begin where Pebble's changes end that are committed.
+	// What is copied of Pebble is what was flushed; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
 	}

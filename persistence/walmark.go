@@ -31,7 +31,7 @@ const (
 	walMarkFileSize = walMarkPage + walMarkSlot
 )
 
-// walPosition says that WAL file number File is durable up to Offset, and all
+// walPosition says that file number File is durable up to Offset, and all
 // files with lower numbers wholly.
 type walPosition struct {
 	generation uint64
@@ -118,7 +118,7 @@ type walMark struct {
 	slot [walMarkSlot]byte // being written; a field to spare an allocation
 }
 
-// setPolicy durably says whether Syncs are lazy from now on, and where the WAL
+// setPolicy durably says whether Syncs are lazy from now on, and where the log
 // stands.
 func (m *walMark) setPolicy(lazy bool, file uint64, offset int64) error {
 	m.mu.Lock()

@@ -338,7 +338,7 @@ func (r *recovery) rebuild() error {
 	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.LastTime, b.LastTime) })
 	for _, run := range runs {
 		t := r.p.tables[run.Table]
-		if t == nil || run.LastSeq <= r.p.floor {
+		if t == nil {
 			continue
 		}
 		err := r.s.db.ScanRun(run, func(hash, _ uint64, _ []byte) error {
