@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -100,6 +99,10 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 
 // backUpTo fills a new, empty directory.
 func (db *DB) backUpTo(dir string) error {
+	// What is copied of Pebble is what was flushed; the runs are those that it shows.
+	if err := db.Flush(); err != nil {
+		return err
+	}
 	if err := db.linkSnapshots(db.fs.PathJoin(dir, snapshotName)); err != nil {
 		return err
 	}
@@ -108,9 +111,6 @@ func (db *DB) backUpTo(dir string) error {
 	}
 	target := db.fs.PathJoin(dir, pebbleName)
 	if err := db.checkpoint(target); err != nil {
-		return err
-	}
-	if err := finishWAL(db.fs, dir); err != nil {
 		return err
 	}
 	if err := db.copyLog(dir); err != nil {
@@ -133,7 +133,7 @@ func (db *DB) checkpoint(dir string) (err error) {
 			err = fmt.Errorf("Pebble: %v", p)
 		}
 	}()
-	return db.pebble.Checkpoint(dir, pebble.WithFlushedWAL())
+	return db.pebble.Checkpoint(dir)
 }
 
 func (db *DB) linkSnapshots(dir string) error {
@@ -182,27 +182,10 @@ func linkOrCopy(fsys vfs.FS, from, to string) error {
 	return copyFile(fsys, from, to, func(int) {})
 }
 
-// finishWAL ends the newest WAL file of a copy at its last whole record. It was
-// copied while it was being written, so that behind a record of which the copy
-// holds half there may be whole ones, which Pebble would take for damage. All
-// that was committed before the copy began lies before. The mark then says that
-// what is left is durable, so that later damage to the copy is noticed.
-func finishWAL(fsys vfs.FS, dir string) error {
-	db := fsys.PathJoin(dir, pebbleName)
-	name, num, err := newestWAL(fsys, db)
-	if err != nil || name == "" {
-		return err
-	}
-	path := fsys.PathJoin(db, name)
-	tail, err := scanWALFile(fsys, path, uint32(num))
-	if err != nil {
-		return err
-	}
-	return finishLogFile(path, tail, &walMark{fs: fsys, dir: dir, name: walMarkName}, num)
-}
-
-// finishLogFile ends a copied log file at its last whole record, and writes the
-// mark.
+// finishLogFile ends a copied log file at its last whole record: it was copied while
+// it was being written, and may hold half of one with whole ones behind it. All that
+// was committed before the copy began lies before. The mark then says that what is
+// left is durable, so that later damage to the copy is noticed.
 func finishLogFile(path string, tail walTail, mark *walMark, num uint64) error {
 	if tail.Valid != math.MaxInt64 { // it was not closed in order
 		if err := truncateFile(mark.fs, path, mark.fs.PathJoin(mark.dir, mark.fs.PathBase(path)), tail.Good); err != nil {

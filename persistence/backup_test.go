@@ -63,7 +63,7 @@ func TestBackupOfMovingWAL(t *testing.T) {
 					return
 				}
 				wal := db.log.sync.current()
-				if num, _ := walNumber(name); num != wal.num || read < wal.written.Load() {
+				if num, _ := logNumber(name); num != wal.num || read < wal.written.Load() {
 					return
 				}
 				for wal.written.Load() < read+100<<10 {
@@ -192,4 +192,23 @@ func published(mem *vfs.MemFS) bool {
 	o.Dir = "backup"
 	db, err := OpenReadOnly(o)
 	return err == nil && db.Close() == nil
+}
+
+// TestBackupOfDroppedRun: a backup has the files of all runs whose headers it has, also
+// while only memory knows that one was dropped.
+func TestBackupOfDroppedRun(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, testOptions(mem))
+	defer mustClose(t, db)
+	r := writeRun(t, db, Run{Partition: 1, Table: 2, ID: 3}, [2]uint64{1, 1})
+	mustFlush(t, db)
+	mustChange(t, db, func(c *Changes) { c.DropRun(r) })
+	if err := db.Backup("backup"); err != nil {
+		t.Fatal(err)
+	}
+	o := testOptions(mem)
+	o.Dir = "backup"
+	copied := mustOpen(t, o)
+	expect(t, "runs", runsOf(t, copied, 1), "")
+	mustClose(t, copied)
 }

@@ -58,7 +58,7 @@ func BenchmarkRow(b *testing.B) {
 	db := mustOpen(b, Options{FS: vfs.NewMem(), Dir: "data"})
 	defer mustClose(b, db)
 	key := RowKey{Slot: 1, Hash: 2, Key: []byte("some:counter")}
-	mustCommit(b, db, func(batch *Batch) { batch.PutRow(key, []byte("value")) })
+	mustChange(b, db, func(batch *Changes) { batch.PutRow(key, []byte("value")) })
 	b.ReportAllocs()
 	buffer := make([]byte, 0, 64)
 	for b.Loop() {
@@ -79,7 +79,7 @@ func BenchmarkColdRow(b *testing.B) {
 	}
 	db := mustOpen(b, o)
 	for i := uint64(0); i < rows; {
-		mustCommit(b, db, func(batch *Batch) {
+		mustChange(b, db, func(batch *Changes) {
 			for range 10_000 {
 				batch.PutRow(key(i), fmt.Appendf(nil, "%016x", i))
 				i++

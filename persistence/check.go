@@ -15,8 +15,7 @@ import (
 // OpenReadOnly opens an existing data directory for examination. It takes the
 // lock, so that no server writes meanwhile, and changes nothing: leftovers
 // stay, a tail of the op log that Open would cut is only passed over (Recovery
-// tells), and what Open would make up for in Pebble is only read as if it were
-// there. Whatever commits, syncs or writes files must not be called. Errors are
+// tells). Whatever commits, syncs or writes files must not be called. Errors are
 // Open's, and fs.ErrNotExist for a directory that does not exist.
 func OpenReadOnly(o Options) (*DB, error) {
 	o, err := o.withDefaults()
@@ -24,6 +23,7 @@ func OpenReadOnly(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{fs: o.FS, dir: o.Dir, logger: o.Logger, stop: o.stop, readOnly: true}
+	db.flushes.init()
 	if err := db.openReadOnly(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
 	}
@@ -55,24 +55,16 @@ func (db *DB) openReadOnly(o Options) error {
 	if err := checkManifest(db.fs, db.dir); err != nil {
 		return err
 	}
-	if db.recovery.Unclosed, err = checkWAL(db.fs, db.dir); err != nil {
-		return err
-	}
-	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.cache = newCache(o)
-	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
+	db.options = db.pebbleOptions(o)
 	db.options.ReadOnly = true
 	db.options.ErrorIfNotExists = true
 	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
 		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
-	db.reader = db.pebble
 	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
-	s, err := db.log.scan(&db.recovery)
-	if err != nil {
-		return err
-	}
-	return db.overlay(s.batches)
+	_, err = db.log.scan(&db.recovery)
+	return err
 }
 
 // TableCheck is what VerifyTables went through.

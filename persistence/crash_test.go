@@ -4,13 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -274,56 +271,6 @@ func TestCrashWhileCreating(t *testing.T) {
 		for _, c := range crashed {
 			verifyCrashed(t, c, Fsync(rng.IntN(3)), 0, 0)
 		}
-	}
-}
-
-// TestCrashWithoutWAL crashes where Pebble, as it opens, has replayed its only WAL
-// file, flushed it and removed it, and not created the next: nothing is missing.
-func TestCrashWithoutWAL(t *testing.T) {
-	mem := vfs.NewCrashableMem()
-	db := mustOpen(t, testOptions(mem))
-	mustCommit(t, db, func(b *Batch) { b.PutState(0, []byte("state")) })
-	if err := db.pebble.LogData(nil, pebble.Sync); err != nil {
-		t.Fatal(err)
-	}
-	mem = crash(mem, 100, nil)
-	mustClose(t, db)
-	var once sync.Once
-	removed := make(chan struct{})
-	var crashed []*vfs.MemFS
-	o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !strings.HasPrefix(op.Path, "data/db/") || !strings.HasSuffix(op.Path, ".log") {
-			return nil
-		}
-		switch op.Kind {
-		case errorfs.OpRemove:
-			once.Do(func() { close(removed) })
-		case errorfs.OpCreate:
-			select {
-			case <-removed: // which Pebble does in a goroutine, sooner or later
-			case <-time.After(20 * time.Second):
-				t.Error("Pebble keeps its old WAL file until it has a new one")
-			}
-			for range 1000 {
-				if names, _ := mem.List("data/db"); !slices.ContainsFunc(names, func(s string) bool { return strings.HasSuffix(s, ".log") }) {
-					break
-				}
-				time.Sleep(time.Millisecond)
-			}
-			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 100, nil))
-		}
-		return nil
-	})))
-	mustClose(t, mustOpen(t, o))
-	if len(crashed) != 2 {
-		t.Fatalf("Pebble created %d WAL files", len(crashed)/2)
-	}
-	for _, c := range crashed {
-		db := mustOpen(t, testOptions(c))
-		if state, _, err := db.State(0); err != nil || string(state) != "state" {
-			t.Fatalf("%q, %v", state, err)
-		}
-		mustClose(t, db)
 	}
 }
 

@@ -41,7 +41,7 @@ func TestDamagedBeforeMark(t *testing.T) {
 	}
 }
 
-// TestDamagedUnderAlways: one flipped bit in a synced WAL is refused, down to
+// TestDamagedUnderAlways: one flipped bit in a synced log is refused, down to
 // the last commit, after kill -9.
 func TestDamagedUnderAlways(t *testing.T) {
 	mem := vfs.NewCrashableMem()
@@ -53,11 +53,7 @@ func TestDamagedUnderAlways(t *testing.T) {
 	written := db.log.sync.current().written.Load()
 	for _, offset := range []int64{6, 100, written / 3, written / 2, written - 4000, written - 1} {
 		damaged := crash(mem, 100, nil)
-		name, _, err := newestWAL(damaged, "data/log")
-		if err != nil {
-			t.Fatal(err)
-		}
-		flip(t, damaged, "data/log/"+name, offset)
+		flip(t, damaged, "data/log/"+logFileName(db.log.current.num), offset)
 		o.FS = damaged
 		if _, err := Open(o); !errors.Is(err, ErrCorrupt) {
 			t.Fatalf("flip at %d: %v", offset, err)

@@ -41,6 +41,27 @@ func commit(db *DB, fill func(b *Batch)) error {
 	return b.Wait()
 }
 
+// change commits changes of Pebble.
+func change(db *DB, fill func(c *Changes)) error {
+	c := db.NewChanges()
+	fill(c)
+	return c.Commit()
+}
+
+func mustChange(t testing.TB, db *DB, fill func(c *Changes)) {
+	t.Helper()
+	if err := change(db, fill); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustFlush(t testing.TB, db *DB) {
+	t.Helper()
+	if err := db.Flush(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustCommit(t testing.TB, db *DB, fill func(b *Batch)) {
 	t.Helper()
 	if err := commit(db, fill); err != nil {
@@ -87,7 +108,7 @@ func TestRows(t *testing.T) {
 	db := mustOpen(t, testOptions(vfs.NewMem()))
 	defer mustClose(t, db)
 	put := func(slot uint16, hash uint64, key, value string) {
-		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{slot, hash, []byte(key)}, []byte(value)) })
+		mustChange(t, db, func(b *Changes) { b.PutRow(RowKey{slot, hash, []byte(key)}, []byte(value)) })
 	}
 	put(2, 1, "c", "3")
 	put(1, 0xffff_0000_0000_0007, "b", "2") // only 48 bits count
@@ -114,9 +135,9 @@ func TestRows(t *testing.T) {
 	}
 	expect(t, "rows before the stop", stopped, 2)
 
-	mustCommit(t, db, func(b *Batch) { b.DeleteRow(RowKey{1, 7, []byte("a")}); b.DeleteRows(2, 16383) })
+	mustChange(t, db, func(b *Changes) { b.DeleteRow(RowKey{1, 7, []byte("a")}); b.DeleteRows(2, 16383) })
 	expect(t, "after deletes", rows(t, db, 0, math.MaxUint64), "1/7/=0 1/7/b=2 ")
-	mustCommit(t, db, func(b *Batch) { b.DeleteRows(0, 0); b.DeleteRows(2, 1) })
+	mustChange(t, db, func(b *Changes) { b.DeleteRows(0, 0); b.DeleteRows(2, 1) })
 	expect(t, "deletes of nothing", rows(t, db, 0, math.MaxUint64), "1/7/=0 1/7/b=2 ")
 }
 
@@ -130,7 +151,6 @@ func TestLogAndState(t *testing.T) {
 			b.AppendLog(3, seq, record) // copied: record is reused
 		}
 		b.AppendLog(2, 9, []byte("other"))
-		b.PutState(3, []byte("state"))
 	})
 	mustClose(t, db)
 	db = mustOpen(t, o)
@@ -145,6 +165,7 @@ func TestLogAndState(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	expect(t, "other partition", logOf(t, db, 2, 0), "9=other ")
+	mustChange(t, db, func(c *Changes) { c.PutState(3, []byte("state")) })
 	state, ok, err := db.State(3)
 	if err != nil || !ok || string(state) != "state" {
 		t.Fatal(string(state), ok, err)
@@ -210,8 +231,8 @@ func TestBatchStates(t *testing.T) {
 	expect(t, "log", logOf(t, db, 0, 0), "0=r 1=r 2=r ")
 }
 
-// TestApplyAgain: a batch of records is applied several times before Wait, which waits for
-// all of them; one with changes of Pebble is not.
+// TestApplyAgain: a batch is applied several times before Wait, which waits for all of
+// them.
 func TestApplyAgain(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	o.Fsync = Always
@@ -237,25 +258,10 @@ func TestApplyAgain(t *testing.T) {
 			t.Fatalf("%d bytes are written when Wait returns for %d", db.log.written, b.place)
 		}
 	}
-	state, record := func() { b.PutState(0, []byte("s")) }, func() { b.AppendLog(0, 50, []byte("r")) }
-	for _, c := range [][2]func(){{state, record}, {record, state}} {
-		c[0]()
-		if err := b.Apply(); err != nil {
-			t.Fatal(err)
-		}
-		c[1]()
-		if err := b.Apply(); !errors.Is(err, errBatchState) {
-			t.Fatal(err)
-		}
-		b.Reset()
-		if err := b.Wait(); err != nil {
-			t.Fatal(err)
-		}
-	}
 	mustClose(t, db)
 	db = mustOpen(t, o)
 	defer mustClose(t, db)
-	expect(t, "log", logOf(t, db, 0, 0), "10=r 20=r 21=r 50=r ")
+	expect(t, "log", logOf(t, db, 0, 0), "10=r 20=r 21=r ")
 }
 
 // A record may be larger than everything the log keeps for reuse.

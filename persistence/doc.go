@@ -9,6 +9,7 @@
 //	SPARE       blocks for what must not meet a full disk
 //	BACKUP      when the last backup was finished
 //	LOGSYNC     how far the op log is really fsynced (see below)
+//	MANISYNC    the same of Pebble's MANIFEST
 //	log/        the op log
 //	db/         a Pebble database: rows, state, the headers of runs
 //	snapshots/  filter snapshots, p<partition>-<sequence>.fbf
@@ -40,7 +41,7 @@
 //
 // # A commit
 //
-// A [Batch] is one atomic commit. Apply, called under the locks of the
+// A [Batch] is one atomic commit, a record of the op log. Apply, called under the locks of the
 // partitions concerned, fixes its place in the order; Wait, called outside,
 // returns once it is durable. Concurrent batches share one fsync. A batch is
 // reused and then costs no allocation:
@@ -53,6 +54,12 @@
 //		unlock
 //		err = b.Wait() // only now may replies leave
 //	}
+//
+// [Changes] are what Pebble is told in the background: rows, state, headers of runs.
+// Pebble has no log of its own. After Commit changes are visible; they are durable
+// after [DB.Flush], and a crash before that leaves the first so many commits, for
+// memtables are flushed in their order. What a crash takes is made again from the op
+// log: so Flush comes before the log is trimmed (flush.go).
 //
 // # How durable (guarantee G2)
 //
@@ -70,8 +77,8 @@
 // Whatever is derived from committed data and published on its own, a run, a
 // snapshot, a row, first makes that data really durable, whatever the policy:
 // after a power loss no id is remembered whose effect was lost, and no effect is
-// there without its id (G4). So Pebble never gets ahead of the log: its commits
-// fsync the log first, and are then fsynced themselves.
+// there without its id (G4). So Pebble never gets ahead of the log: each of its commits
+// fsyncs the log first.
 //
 // # When something fails (guarantee G8)
 //
@@ -80,11 +87,12 @@
 // error is sticky: every later Apply, Wait, Sync and Commit returns it, as an
 // [ErrFailed], until the directory is opened again; reads go on. This includes
 // the background fsync. Where Pebble itself cannot go on, Options.Fatal is
-// called and the process ends. Failed flushes and compactions are retried by
-// Pebble in new files, so a full disk heals.
+// called and the process ends. Flushes and compactions that meet a full
+// disk are retried by Pebble in new files, so that it heals; another error of a flush
+// is final.
 //
 // A full disk should not fail a commit in the first place: [DB.Reserve] is called
 // before a batch is decided and says [ErrNoSpace] if there may be no space for its
-// record (logroom.go), Apply says so of changes of Pebble, and a spare is kept for a
+// record (logroom.go), Commit and Flush say so of changes of Pebble, and a spare is kept for a
 // start and for what Pebble cannot be without (spare.go).
 package persistence

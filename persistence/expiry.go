@@ -13,22 +13,22 @@ const expiryPrefixSize = 1 + 2 + 8
 
 // PutExpiry notes that the row k of a partition expires at a unix time in
 // milliseconds.
-func (b *Batch) PutExpiry(partition uint16, at int64, k RowKey) {
-	op := b.b.SetDeferred(expiryPrefixSize+8+len(k.Key), 0)
+func (c *Changes) PutExpiry(partition uint16, at int64, k RowKey) {
+	op := c.b.SetDeferred(expiryPrefixSize+8+len(k.Key), 0)
 	putExpiryKey(op.Key, partition, at, k)
 	finish(op)
 }
 
 // DeleteExpiry removes an entry, which need not exist.
-func (b *Batch) DeleteExpiry(partition uint16, at int64, k RowKey) {
-	op := b.b.DeleteDeferred(expiryPrefixSize + 8 + len(k.Key))
+func (c *Changes) DeleteExpiry(partition uint16, at int64, k RowKey) {
+	op := c.b.DeleteDeferred(expiryPrefixSize + 8 + len(k.Key))
 	putExpiryKey(op.Key, partition, at, k)
 	finish(op)
 }
 
 // DropExpiries removes all entries of the partition.
-func (b *Batch) DropExpiries(partition uint16) {
-	op := b.b.DeleteRangeDeferred(3, 3)
+func (c *Changes) DropExpiries(partition uint16) {
+	op := c.b.DeleteRangeDeferred(3, 3)
 	for _, k := range [][]byte{op.Key, op.Value} {
 		k[0] = kindExpiry
 		binary.BigEndian.PutUint16(k[1:], partition)

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
@@ -120,7 +119,8 @@ func TestLogFaults(t *testing.T) {
 			o.Fsync = c.policy
 			o.Fatal = func(err error) { t.Errorf("Fatal: %v", err) }
 			db := manualTicks(mustOpen(t, o))
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)); b.PutState(0, []byte("state")) })
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+			mustChange(t, db, func(c *Changes) { c.PutState(0, []byte("state")) })
 			if err := db.Sync(); err != nil {
 				t.Fatal(err)
 			}
@@ -184,27 +184,6 @@ func TestLogFaults(t *testing.T) {
 	}
 }
 
-// TestPebbleRotationFault: Pebble panics beyond recovery when it cannot change
-// WAL files; the process must end in order before.
-func TestPebbleRotationFault(t *testing.T) {
-	f := &fault{}
-	o := testOptions(errorfs.Wrap(vfs.NewCrashableMem(), f))
-	create := on(".log", errorfs.OpCreate, errorfs.OpReuseForWrite)
-	err := untilFatal(&o, func() {
-		db := manualTicks(mustOpen(t, o))
-		f.arm(syscall.EIO, func(op errorfs.Op) bool { return strings.Contains(op.Path, "/db/") && create(op) })
-		for seq := uint64(1); seq < 1000; seq++ { // enough for several WAL files
-			if err := commit(db, func(b *Batch) { b.PutRow(RowKey{Hash: seq, Key: []byte("k")}, recordOf(seq)) }); err != nil {
-				t.Error(err)
-				return
-			}
-		}
-	})
-	if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
-		t.Fatal(err)
-	}
-}
-
 // TestLogRotationFault: when the op log cannot go on in another file, commits
 // fail and stay failed (G8).
 func TestLogRotationFault(t *testing.T) {
@@ -241,12 +220,11 @@ func TestPanicStops(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	err := untilFatal(&o, func() {
 		db := mustOpen(t, o)
-		db.wal.serving.Store(false)
 		if err := db.pebble.Close(); err != nil {
 			t.Error(err)
 			return
 		}
-		_ = commit(db, func(b *Batch) { b.PutState(0, nil) })
+		_ = change(db, func(b *Changes) { b.PutState(0, nil) })
 	})
 	if !errors.Is(err, ErrFailed) {
 		t.Fatal(err)
@@ -273,37 +251,132 @@ func TestFatalDoesNotReturn(t *testing.T) {
 	}
 }
 
-// TestFlushFault: a full disk stops flushes, which Pebble retries; when space
-// returns all goes on and nothing is lost.
+// TestFlushFault: a full disk stops flushes, which Pebble retries. Nobody waits for
+// that, and nothing more is changed; when space returns all goes on and nothing is lost.
 func TestFlushFault(t *testing.T) {
 	mem, f := vfs.NewCrashableMem(), &fault{}
 	o := testOptions(errorfs.Wrap(mem, f))
 	db := mustOpen(t, o)
 	defer mustClose(t, db)
+	put := func(n uint64) error {
+		return change(db, func(c *Changes) { c.PutRow(RowKey{Hash: n, Key: []byte("k")}, recordOf(n)) })
+	}
 	f.arm(syscall.ENOSPC, on(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
 	for n := range uint64(30) {
-		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{Hash: n, Key: []byte("k")}, recordOf(n)) })
-	}
-	flushed, err := db.pebble.AsyncFlush()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for hits := 0; hits < 2; hits, _ = f.count() { // it was tried again
-		select {
-		case <-flushed:
-			t.Fatal("flushed to a full disk")
-		case <-time.After(time.Millisecond):
+		if err := put(n); err != nil {
+			t.Fatal(err)
 		}
 	}
+	for range 9 { // more than there may be memtables
+		if err := db.Flush(); !errors.Is(err, ErrNoSpace) {
+			t.Fatal("flushed to a full disk:", err)
+		}
+	}
+	if err := put(30); !errors.Is(err, ErrNoSpace) {
+		t.Fatal("a change while flushes fail:", err)
+	}
+	if err := db.CheckSpace(); !errors.Is(err, ErrNoSpace) {
+		t.Fatal("space for writes while flushes fail:", err)
+	}
+	if n := db.pebble.Metrics().MemTable.Count; n > 2 {
+		t.Fatal("memtables pile up:", n)
+	}
 	f.arm(nil, nil)
-	<-flushed
+	if err := errors.Join(db.CheckSpace(), put(30), db.Flush()); err != nil {
+		t.Fatal("there is space again:", err)
+	}
 	crashed := mustOpen(t, testOptions(crash(mem, 0, nil)))
 	defer mustClose(t, crashed)
-	for n := range uint64(30) {
+	for n := range uint64(31) {
 		v, ok, err := crashed.Row(nil, RowKey{Hash: n, Key: []byte("k")})
 		if err != nil || !ok || string(v) != string(recordOf(n)) {
 			t.Fatal(n, ok, err)
 		}
+	}
+}
+
+// TestFlushStops: a flush that fails for another reason than a full disk is final (G8).
+func TestFlushStops(t *testing.T) {
+	f := &fault{}
+	db := mustOpen(t, testOptions(errorfs.Wrap(vfs.NewMem(), f)))
+	mustChange(t, db, func(c *Changes) { c.PutState(0, []byte("state")) })
+	f.arm(syscall.EIO, on(".sst", errorfs.OpFileSync, errorfs.OpFileSyncData))
+	if err := db.Flush(); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
+		t.Fatal(err)
+	}
+	f.arm(nil, nil)
+	for name, err := range map[string]error{
+		"a commit": commit(db, func(b *Batch) { b.AppendLog(0, 1, nil) }), "a change": change(db, func(c *Changes) { c.PutState(0, nil) }), "a flush": db.Flush(),
+	} {
+		if !errors.Is(err, ErrFailed) {
+			t.Fatal(name, "after it:", err)
+		}
+	}
+	if s, ok, err := db.State(0); !ok || err != nil || string(s) != "state" {
+		t.Fatal("reads must go on", ok, err)
+	}
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFlushIsInOrder crashes at every file operation while changes are committed and
+// flushed: what is left is the first so many of them, all that were flushed, and
+// the log is there as far as they reach (G4).
+func TestFlushIsInOrder(t *testing.T) {
+	for at := int64(1); ; at++ {
+		mem := vfs.NewCrashableMem()
+		var n, flushed atomic.Int64
+		var left *vfs.MemFS
+		var sure int64
+		armed := false
+		var mu sync.Mutex
+		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
+			mu.Lock()
+			defer mu.Unlock()
+			if armed && n.Add(1) == at {
+				left, sure = crash(mem, 0, nil), flushed.Load()
+			}
+			return nil
+		})))
+		o.MemTableSize = 64 << 10
+		db := manualTicks(mustOpen(t, o))
+		mu.Lock()
+		armed = true
+		mu.Unlock()
+		for i := range uint64(12) {
+			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, i+1, nil) })
+			mustChange(t, db, func(c *Changes) { c.PutRow(RowKey{Hash: i, Key: []byte("k")}, noise[:20<<10]) })
+			if i%4 == 3 {
+				mustFlush(t, db)
+				flushed.Store(int64(i + 1))
+			}
+		}
+		mu.Lock()
+		armed = false
+		mu.Unlock()
+		mustClose(t, db)
+		if left == nil {
+			if at < 20 {
+				t.Fatalf("%d crashes", at)
+			}
+			return
+		}
+		crashed := mustOpen(t, testOptions(left))
+		have := int64(0)
+		for i := range uint64(12) {
+			_, ok, err := crashed.Row(nil, RowKey{Hash: i, Key: []byte("k")})
+			if err != nil || ok && have < int64(i) {
+				t.Fatalf("at %d: row %d is there, %d are before it, %v", at, i, have, err)
+			}
+			if ok {
+				have++
+			}
+		}
+		if _, last, _, err := crashed.LogBounds(0); err != nil || have < sure || int64(last) < have {
+			t.Fatalf("at %d: %d rows, %d were flushed, the log ends at %d, %v", at, have, sure, last, err)
+		}
+		mustClose(t, crashed)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,17 +18,10 @@ type logPosition struct {
 	size int
 }
 
-// deferredBatch is a Pebble batch found in the log.
-type deferredBatch struct {
-	end  recordEnd
-	repr []byte
-}
-
 // scannedLog is what the files of the op log hold.
 type scannedLog struct {
-	files   []scannedFile // ascending
-	mark    walPosition
-	batches []deferredBatch
+	files []scannedFile // ascending
+	mark  walPosition
 }
 
 // Recovery says what Open found that a crash had left.
@@ -39,11 +33,6 @@ type Recovery struct {
 	// LostBytes is how much written but never fsynced log lay after the cut.
 	// Only a power loss under Everysec or No causes it.
 	LostBytes int64
-	// Unclosed names older WAL files, relative to the data directory, that do not
-	// end as a log that was closed in order; empty if all do. After a crash during a start there
-	// may be one, whose content is in sstables by then; but if the op log turns
-	// out to have a gap, this is where to look.
-	Unclosed string
 }
 
 type scannedFile struct {
@@ -77,7 +66,7 @@ func (l *opLog) scan(r *Recovery) (scannedLog, error) {
 		if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
 			return s, corruptf("%s of the op log is missing", logFileName(s.files[n-1].num+1))
 		}
-		f, err := l.scanFile(num, &s)
+		f, err := l.scanFile(num)
 		if err != nil {
 			return s, wrap("scan the op log", err)
 		}
@@ -128,6 +117,16 @@ func (s *scannedLog) judge(marked bool, r *Recovery) error {
 	return nil
 }
 
+// logNumber parses the name of a file of the log.
+func logNumber(name string) (uint64, bool) {
+	digits, ok := strings.CutSuffix(name, ".log")
+	if !ok {
+		return 0, false
+	}
+	num, err := strconv.ParseUint(digits, 10, 64)
+	return num, err == nil
+}
+
 // list returns the numbers of the log's files, ascending.
 func (l *opLog) list() (nums []uint64, err error) {
 	names, err := l.fs.List(l.dir)
@@ -135,7 +134,7 @@ func (l *opLog) list() (nums []uint64, err error) {
 		return nil, wrap("list the op log", err)
 	}
 	for _, name := range names {
-		if num, ok := walNumber(name); ok {
+		if num, ok := logNumber(name); ok {
 			nums = append(nums, num)
 		}
 	}
@@ -144,13 +143,13 @@ func (l *opLog) list() (nums []uint64, err error) {
 }
 
 // scanFile scans one file and indexes its records.
-func (l *opLog) scanFile(num uint64, s *scannedLog) (scannedFile, error) {
+func (l *opLog) scanFile(num uint64) (scannedFile, error) {
 	out := scannedFile{segment: newSegment(num, len(l.index))}
 	f, err := l.fs.Open(l.path(logFileName(num)), vfs.SequentialReadsOption)
 	if err != nil {
 		return out, err
 	}
-	ix := logIndexer{l: l, s: s, file: &out}
+	ix := logIndexer{l: l, file: &out}
 	out.header, out.tail, err = scanLogFile(f, num, ix.chunk)
 	out.size = out.tail.Good
 	if err == nil {
@@ -162,7 +161,6 @@ func (l *opLog) scanFile(num uint64, s *scannedLog) (scannedFile, error) {
 // logIndexer puts the chunks of a file together to records and indexes these.
 type logIndexer struct {
 	l       *opLog
-	s       *scannedLog
 	file    *scannedFile
 	payload []byte
 	begin   int64 // offset of the payload's first byte in the file
@@ -178,12 +176,7 @@ func (ix *logIndexer) chunk(position int, at int64, payload []byte) {
 	if position != chunkFull && position != chunkLast || ix.err != nil {
 		return
 	}
-	end := recordEnd{ix.file.num, at + int64(len(payload))}
 	ix.err = parseSections(ix.payload, func(sec section) error {
-		if sec.kind == sectionPebble {
-			ix.s.batches = append(ix.s.batches, deferredBatch{end, slices.Clone(sec.content)})
-			return nil
-		}
 		if int(sec.partition) >= len(ix.l.index) {
 			return corruptf("the op log has a record of partition %d", sec.partition)
 		}
@@ -251,7 +244,7 @@ func (l *opLog) removeSpare(from uint64) error {
 		return err
 	}
 	for _, name := range names {
-		num, isLog := walNumber(name)
+		num, isLog := logNumber(name)
 		if isLog && num >= from || strings.HasSuffix(name, recycledSuffix) {
 			if err := l.fs.Remove(l.path(name)); err != nil {
 				return err

@@ -6,13 +6,11 @@ import "encoding/binary"
 // sections:
 //
 //	01 | partition u16 | sequence u64 | length u32 | what store decided
-//	02 | length u32 | a Pebble batch to be applied exactly once
+//
+// Others are refused.
 const (
-	sectionOps    = 1
-	sectionPebble = 2
-
-	opsHeader    = 1 + 2 + 8 + 4
-	pebbleHeader = 1 + 4
+	sectionOps = 1
+	opsHeader  = 1 + 2 + 8 + 4
 )
 
 // appendOps appends a section 01.
@@ -24,16 +22,8 @@ func appendOps(dst []byte, partition uint16, seq uint64, record []byte) []byte {
 	return append(dst, record...)
 }
 
-// appendPebble appends a section 02.
-func appendPebble(dst, repr []byte) []byte {
-	dst = append(dst, sectionPebble)
-	dst = binary.BigEndian.AppendUint32(dst, uint32(len(repr)))
-	return append(dst, repr...)
-}
-
 // section is one section of a record.
 type section struct {
-	kind      byte
 	partition uint16
 	seq       uint64
 	at        int // offset of content in the payload
@@ -44,22 +34,18 @@ type section struct {
 func parseSections(payload []byte, fn func(section) error) error {
 	for at := 0; at < len(payload); {
 		rest := payload[at:]
-		s := section{kind: rest[0]}
-		header := opsHeader
-		switch {
-		case s.kind == sectionOps && len(rest) >= opsHeader:
-			s.partition, s.seq = binary.BigEndian.Uint16(rest[1:]), binary.BigEndian.Uint64(rest[3:])
-		case s.kind == sectionPebble && len(rest) >= pebbleHeader:
-			header = pebbleHeader
-		default:
-			return corruptf("a record of the op log has an unknown section %d", s.kind)
+		if rest[0] != sectionOps || len(rest) < opsHeader {
+			return corruptf("a record of the op log has an unknown section %d", rest[0])
 		}
-		n := int(binary.BigEndian.Uint32(rest[header-4:]))
-		if n > len(rest)-header {
+		n := int(binary.BigEndian.Uint32(rest[opsHeader-4:]))
+		if n > len(rest)-opsHeader {
 			return corruptf("a section of the op log is longer than its record")
 		}
-		s.at, s.content = at+header, rest[header:header+n]
-		at += header + n
+		s := section{
+			partition: binary.BigEndian.Uint16(rest[1:]), seq: binary.BigEndian.Uint64(rest[3:]),
+			at: at + opsHeader, content: rest[opsHeader : opsHeader+n],
+		}
+		at += opsHeader + n
 		if err := fn(s); err != nil {
 			return err
 		}
@@ -67,7 +53,7 @@ func parseSections(payload []byte, fn func(section) error) error {
 	return nil
 }
 
-// noteAll notes the sections 01 of what a batch has collected, which was encoded
+// noteAll notes the sections of what a batch has collected, which was encoded
 // here and so parses.
 func (s *segment) noteAll(payload []byte) {
 	for len(payload) > 0 {

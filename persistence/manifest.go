@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -14,11 +13,11 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The MANIFEST lists Pebble's sstables and WAL files. Pebble takes damage in it
+// The MANIFEST lists Pebble's sstables. Pebble takes damage in it
 // for its end: it would open an older, even an empty database, and delete what
-// that does not know. So the mark MANISYNC, of the same form as WALSYNC, says
+// that does not know. So the mark MANISYNC, of the same form as LOGSYNC, says
 // which MANIFEST counts and up to where it was fsynced, and Open refuses a
-// shorter one. Like WALSYNC it is written after the fsync and may lag behind,
+// shorter one. Like LOGSYNC it is written after the fsync and may lag behind,
 // but what it says stays true.
 const (
 	manifestMarkName = "MANISYNC"
@@ -148,7 +147,7 @@ func checkManifest(fsys vfs.FS, dir string) error {
 	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		return corruptf("%s/%s is missing", pebbleName, name)
 	}
-	tail, err := scanWALFile(fsys, path, 0)
+	tail, err := scanManifest(fsys, path)
 	if err != nil {
 		return wrap("scan "+name, err)
 	}
@@ -192,16 +191,8 @@ func blame(fsys vfs.FS, dir string, err error) error {
 	if listErr != nil {
 		return err
 	}
-	_, newest, _ := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
 	for _, name := range names {
 		path := fsys.PathJoin(dir, pebbleName, name)
-		if num, ok := walNumber(name); ok {
-			// All but the newest were closed in order.
-			t, scanErr := scanWALFile(fsys, path, uint32(num))
-			if scanErr == nil && (t.Bad >= 0 || num < newest && t.Valid < math.MaxInt64) {
-				err = fmt.Errorf("%s/%s is not whole from byte %d on: %w", pebbleName, name, t.Valid, err)
-			}
-		}
 		if strings.HasPrefix(name, "OPTIONS-") {
 			if b, readErr := readFile(fsys, path, 1<<20); readErr == nil && !readableOptions(string(b)) {
 				err = fmt.Errorf("%s/%s: %w", pebbleName, name, err)

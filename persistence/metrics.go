@@ -9,9 +9,6 @@ type Metrics struct {
 	// was appended to it.
 	LogFiles            int64
 	LogSize, LogWritten uint64
-	// WALFiles, WALSize and WALWritten are the same of Pebble's write-ahead log.
-	WALFiles            int64
-	WALSize, WALWritten uint64
 	// TableFiles and TableSize are the live sstables.
 	TableFiles int64
 	TableSize  uint64
@@ -40,7 +37,6 @@ func (db *DB) Metrics() Metrics {
 	files, size := db.log.sizes()
 	return Metrics{
 		LogFiles: files, LogSize: size, LogWritten: db.log.bytes(),
-		WALFiles: m.WAL.Files, WALSize: m.WAL.Size, WALWritten: m.WAL.BytesWritten,
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
 		DiskSize: db.diskSize(), Fsyncs: db.log.sync.times.load(), MemTableSize: m.MemTable.Size,
 		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,

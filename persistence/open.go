@@ -31,7 +31,7 @@ const (
 // DB is an open data directory. Its methods are safe for concurrent use,
 // except that Close must come after all others have returned.
 type DB struct {
-	fs     vfs.FS // below the WAL policy: our own files
+	fs     vfs.FS // of our own files
 	dir    string
 	meta   Meta
 	logger *slog.Logger
@@ -44,14 +44,13 @@ type DB struct {
 	spare      spare
 	cache      *pebble.Cache
 	log        *opLog
-	wal        *walFS
 	// stopTicks ends the background fsync of the op log.
 	stopTicks func()
 	// manifest keeps MANISYNC.
 	manifest manifestMark
 	options  *pebble.Options
 	pebble   *pebble.DB
-	reader   pebble.Reader // what is read: Pebble, or what stands over it
+	flushes  flushes
 
 	policyMu sync.Mutex // one change of the fsync policy at a time
 	recovery Recovery
@@ -72,8 +71,9 @@ func Open(o Options) (*DB, error) {
 		return nil, err
 	}
 	db := &DB{dir: o.Dir, logger: o.Logger, stop: o.stop}
+	db.flushes.init()
 	db.spare = spare{fs: o.FS, path: o.FS.PathJoin(o.Dir, spareName)}
-	fs := newSpareFS(o.FS, &db.spare, o.FS.PathJoin(o.Dir, pebbleName))
+	fs := newSpareFS(o.FS, &db.spare, &db.flushes, o.FS.PathJoin(o.Dir, pebbleName))
 	db.fs, o.FS = fs, fs
 	if err := db.open(o); err != nil {
 		return nil, errors.Join(db.explain(err), db.release())
@@ -119,11 +119,10 @@ func (db *DB) open(o Options) error {
 		return err
 	}
 	db.stopTicks = db.log.sync.start()
-	db.wal.serving.Store(true)
 	return db.openRuns()
 }
 
-// openLog opens the op log, for which Pebble must be open.
+// openLog opens the op log.
 func (db *DB) openLog(o Options) error {
 	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
 	s, err := db.log.scan(&db.recovery)
@@ -134,10 +133,7 @@ func (db *DB) openLog(o Options) error {
 		db.logger.Warn("the op log's unsynced tail was damaged by the crash and was cut",
 			"file", r.File, "at", r.CutAt, "lost_bytes", r.LostBytes)
 	}
-	if err := db.log.open(s); err != nil {
-		return err
-	}
-	return db.catchUp(s.batches)
+	return db.log.open(s)
 }
 
 // path joins names to the data directory.
@@ -168,7 +164,7 @@ func (db *DB) checkOurs(beside []string) error {
 			}
 		}
 	}
-	if slices.Contains(names, pebbleName) && (slices.Contains(names, walMarkName) || slices.Contains(names, logMarkName)) {
+	if slices.Contains(names, pebbleName) && slices.Contains(names, logMarkName) {
 		return corruptf("%s is missing", metaName)
 	}
 	if foreign != "" {
@@ -257,9 +253,14 @@ func (db *DB) Close() error {
 	if db.closed.Swap(true) {
 		return ErrClosed
 	}
+	close(db.flushes.closing)
+	// On a full disk the next start redoes the log instead.
+	flushed := db.Flush()
+	if errors.Is(flushed, ErrNoSpace) || errors.Is(flushed, ErrFailed) {
+		flushed = nil
+	}
 	db.failed.CompareAndSwap(nil, &errClosed)
-	db.wal.serving.Store(false)
-	return wrap("close", db.release())
+	return wrap("close", errors.Join(flushed, db.release()))
 }
 
 // errClosed is what commits get after Close.
@@ -275,13 +276,7 @@ func (db *DB) release() error {
 	if db.log != nil {
 		err = db.log.close()
 	}
-	open := db.pebble != nil
-	stopped := db.stopPebble()
-	err = errors.Join(err, stopped)
-	if db.wal != nil {
-		err = errors.Join(err, db.wal.close(open && stopped == nil))
-	}
-	err = errors.Join(err, db.manifest.mark.close())
+	err = errors.Join(err, db.stopPebble(), db.manifest.mark.close())
 	if db.cache != nil {
 		db.cache.Unref()
 	}
@@ -294,10 +289,8 @@ func (db *DB) failure() error {
 	if err := db.failed.Load(); err != nil {
 		return *err
 	}
-	for _, s := range [...]*syncer{&db.log.sync, &db.wal.syncer} {
-		if err := s.failed.Load(); err != nil {
-			return db.fail(*err)
-		}
+	if err := db.log.sync.failure(); err != nil {
+		return db.fail(err)
 	}
 	return nil
 }

@@ -65,8 +65,8 @@ func TestRefusals(t *testing.T) {
 		}, ErrUnwritable, "check its owner, its rights and its mount"},
 		{"damaged mark", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			mustClose(t, mustOpen(t, testOptions(mem)))
-			put(t, mem, "data", walMarkName, strings.Repeat("x", walMarkFileSize))
-		}, ErrCorrupt, "WALSYNC has no valid slot"},
+			put(t, mem, "data", logMarkName, strings.Repeat("x", walMarkFileSize))
+		}, ErrCorrupt, "LOGSYNC has no valid slot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			mem, f := vfs.NewMem(), &fault{}

@@ -4,7 +4,7 @@ package persistence
 // (RLIMIT_NOFILE); cmd gives the clients theirs first and the rest to the directory,
 // as Options.OpenFiles. They are divided here:
 //
-//	otherFiles   the lock, the marks, the op log, Pebble's manifest and WAL, what
+//	otherFiles   the lock, the marks, the op log, Pebble's manifest and empty WAL, what
 //	             flushes, compactions, snapshots and backups write, directories that
 //	             are fsynced, and tables that are in use beyond Pebble's cache
 //	tables       Pebble's cache of open tables

@@ -73,32 +73,21 @@ func newOpLog(o Options, dir, markDir string, meta Meta) *opLog {
 	return l
 }
 
-// recordEnd is where in which file a record ends.
-type recordEnd struct {
-	file   uint64
-	offset int64
-}
-
-// after reports whether e lies behind o.
-func (e recordEnd) after(o recordEnd) bool {
-	return e.file > o.file || e.file == o.file && e.offset > o.offset
-}
-
-// append frames a record behind all earlier ones. The first n bytes of it are
-// sections 01. It returns the record's place for wait, where it ends, and its size.
-func (l *opLog) append(payload []byte, n int) (place uint64, end recordEnd, size int, err error) {
+// append frames a record behind all earlier ones. It returns the record's place for
+// wait, and its size.
+func (l *opLog) append(payload []byte) (place uint64, size int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.sync.failure(); err != nil {
-		return 0, recordEnd{}, 0, err
+		return 0, 0, err
 	}
 	before := len(l.buf)
 	l.buf = l.header.appendRecord(l.buf, l.pos, l.file.synced.Load(), payload)
 	size = len(l.buf) - before
 	l.pos += int64(size)
 	l.appended += uint64(size)
-	l.current.noteAll(payload[:n])
-	return l.appended, recordEnd{l.current.num, l.pos}, size, nil
+	l.current.noteAll(payload)
+	return l.appended, size, nil
 }
 
 // wait returns once the record at a place is as durable as the policy promises

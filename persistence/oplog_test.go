@@ -9,11 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 // TestRecordsAcrossBlocks frames records of many sizes at every kind of place in
@@ -222,60 +220,6 @@ func TestMissingLogFile(t *testing.T) {
 	mustClose(t, mustOpen(t, o))
 }
 
-// TestOneCommit: a batch with a record and changes of Pebble is applied whole or
-// not at all, and once (G4), although the two are fsynced one after the other.
-func TestOneCommit(t *testing.T) {
-	row := func(n uint64) RowKey { return RowKey{Hash: n, Key: []byte("k")} }
-	seen := make(map[bool]bool) // both outcomes
-	for at := int64(1); ; at++ {
-		mem := vfs.NewCrashableMem()
-		var armed atomic.Bool
-		var n atomic.Int64
-		var left atomic.Pointer[vfs.MemFS]
-		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
-			if armed.Load() && n.Add(1) == at {
-				left.Store(crash(mem, 0, nil))
-			}
-			return nil
-		})))
-		db := manualTicks(mustOpen(t, o))
-		mustCommit(t, db, func(b *Batch) { b.PutRow(row(1), []byte("old")) })
-		armed.Store(true)
-		mustCommit(t, db, func(b *Batch) {
-			b.AppendLog(0, 1, []byte("flush"))
-			b.DeleteRow(row(1))
-		})
-		armed.Store(false)
-		// A later row must not fall to the same deletion done again.
-		mustCommit(t, db, func(b *Batch) { b.PutRow(row(1), []byte("new")) })
-		again := testOptions(crash(mem, 0, nil))
-		mustClose(t, db)
-		db = mustOpen(t, again)
-		expect(t, "after all of it", rows(t, db, 0, 1<<40), "0/1/k=new ")
-		mustClose(t, db)
-		crashed := left.Load()
-		if crashed == nil {
-			break
-		}
-		for _, open := range []func(Options) (*DB, error){OpenReadOnly, Open, Open, OpenReadOnly} {
-			db, err := open(testOptions(crashed))
-			if err != nil {
-				t.Fatal(err)
-			}
-			logged := logOf(t, db, 0, 0) != ""
-			_, ok, err := db.Row(nil, row(1))
-			if err != nil || ok == logged {
-				t.Fatalf("at %d: logged %v, row is there %v, %v", at, logged, ok, err)
-			}
-			seen[logged] = true
-			mustClose(t, db)
-		}
-	}
-	if !seen[true] || !seen[false] {
-		t.Fatal("no crash lay before, or none behind the commit:", seen)
-	}
-}
-
 // TestNothingAheadOfTheLog: when a row is durable, so is everything that was
 // appended to the log before it, under every policy (G4).
 func TestNothingAheadOfTheLog(t *testing.T) {
@@ -289,7 +233,10 @@ func TestNothingAheadOfTheLog(t *testing.T) {
 		if err := b.Apply(); err != nil {
 			t.Fatal(err)
 		}
-		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{Key: []byte("k")}, []byte("1")) })
+		mustChange(t, db, func(b *Changes) { b.PutRow(RowKey{Key: []byte("k")}, []byte("1")) })
+		if err := db.pebble.Flush(); err != nil { // of its own accord
+			t.Fatal(err)
+		}
 		crashed := mustOpen(t, testOptions(crash(mem, 0, nil)))
 		expect(t, "records behind the row", logPrefix(t, crashed), 1)
 		mustClose(t, crashed)
@@ -302,16 +249,12 @@ func TestNothingAheadOfTheLog(t *testing.T) {
 
 // FuzzSections: what a record holds is found, or refused, without a panic.
 func FuzzSections(f *testing.F) {
-	f.Add(appendPebble(appendOps(appendOps(nil, 1, 2, []byte("ops")), 3, 4, nil), []byte("batch")))
+	f.Add(appendOps(appendOps(nil, 1, 2, []byte("ops")), 3, 4, nil))
 	f.Add([]byte{sectionOps})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var again []byte
 		err := parseSections(payload, func(s section) error {
-			if s.kind == sectionPebble {
-				again = appendPebble(again, s.content)
-			} else {
-				again = appendOps(again, s.partition, s.seq, s.content)
-			}
+			again = appendOps(again, s.partition, s.seq, s.content)
 			if !bytes.Equal(payload[s.at:s.at+len(s.content)], s.content) {
 				t.Fatal("a section is not where it is said to be")
 			}

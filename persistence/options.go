@@ -58,8 +58,7 @@ const (
 	MaxPartitions = 1024
 	// DefaultCacheSize is the size of Pebble's block cache in bytes.
 	DefaultCacheSize = 64 << 20
-	// DefaultMemTableSize is the size of one memtable, and so of one file of
-	// Pebble's WAL, in bytes.
+	// DefaultMemTableSize is the size of one memtable in bytes.
 	DefaultMemTableSize = 32 << 20
 	// DefaultLogFileSize is the size of one file of the op log in bytes.
 	DefaultLogFileSize = 32 << 20

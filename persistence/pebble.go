@@ -17,35 +17,18 @@ import (
 // reading a block of a table that does not hold the row.
 const rowBloomBits = 10
 
-// openPebble opens Pebble, after it has compared its files with the marks that
-// say how far they were durable.
+// openPebble opens Pebble, after it has compared its files with the mark that
+// says how far its MANIFEST was durable.
 func (db *DB) openPebble(o Options) error {
-	db.wal = newWALFS(o, db.path(pebbleName), db.dir)
 	db.manifest.mark = walMark{fs: db.fs, dir: db.dir, name: manifestMarkName}
 	if err := checkManifest(db.fs, db.dir); err != nil {
 		return err
 	}
-	unclosed, err := checkWAL(db.fs, db.dir)
-	if err != nil {
-		return err
-	}
-	db.recovery.Unclosed = unclosed
-	names, err := db.fs.List(db.path(pebbleName))
-	if err != nil {
-		return wrap("list Pebble's files", err)
-	}
 	db.cache = newCache(o)
-	if len(names) == 0 {
-		// Pebble creates the first WAL file of a new database before it raises
-		// the format; reopened, it writes all of them in the newest one.
-		if err := errors.Join(db.startPebble(o), db.stopPebble()); err != nil {
-			return wrap("create Pebble", err)
-		}
-	}
 	if err := db.startPebble(o); err != nil {
 		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
-	return wrap("sync Pebble", db.wal.setPolicy(Always, db.syncPebble))
+	return nil
 }
 
 // newCache makes the block cache. Pebble takes the memory of memtables out of
@@ -62,10 +45,8 @@ func (db *DB) startPebble(o Options) (err error) {
 			err = fmt.Errorf("%w: %v", errPanic, p)
 		}
 	}()
-	db.options = pebbleOptions(o, db.wal, db.cache, &db.manifest)
-	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err == nil {
-		db.reader = db.pebble
-	}
+	db.options = db.pebbleOptions(o)
+	db.pebble, err = pebble.Open(db.path(pebbleName), db.options)
 	return err
 }
 
@@ -75,26 +56,23 @@ func (db *DB) stopPebble() error {
 	if db.pebble == nil {
 		return nil
 	}
-	p, over := db.pebble, db.reader
-	db.pebble, db.reader = nil, nil
-	if over != p {
-		return errors.Join(over.Close(), p.Close())
-	}
+	p := db.pebble
+	db.pebble = nil
 	return p.Close()
 }
 
-func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifestMark) *pebble.Options {
-	l := pebbleLogger{log: o.Logger, stop: o.stop}
+func (db *DB) pebbleOptions(o Options) *pebble.Options {
+	l := pebbleLogger{log: o.Logger, stop: o.stop, flushes: &db.flushes}
 	po := &pebble.Options{
-		FS:           markerFS{FS: fs, dir: fs.dir, die: o.stop, manifest: manifest},
-		Cache:        cache,
+		FS:           markerFS{FS: o.FS, dir: db.path(pebbleName), die: o.stop, manifest: &db.manifest},
+		Cache:        db.cache,
 		MemTableSize: o.MemTableSize,
-		// Only the newest formats notice a flipped bit in the WAL instead of
-		// ending there silently.
+		// The op log is the only one (flush.go).
+		DisableWAL:         true,
 		FormatMajorVersion: pebble.FormatNewest,
 		// Two memtables may wait for the flush of a third before writes do.
-		MemTableStopWritesThreshold: 4,
-		L0StopWritesThreshold:       100,
+		MemTableStopWritesThreshold: memTables,
+		L0StopWritesThreshold:       sublevels,
 		// Rows are written in bulk and mostly overwrite others. What counts is how
 		// often compactions write a row again: so they begin late, and below level 0
 		// there is only one level up to a gigabyte.
@@ -121,9 +99,7 @@ func pebbleOptions(o Options, fs *walFS, cache *pebble.Cache, manifest *manifest
 		po.Levels[i].FilterPolicy = bloom.FilterPolicy(rowBloomBits)
 	}
 	po.EnsureDefaults()
-	// Slow disk operations are noticed above the WAL policy: below it, the
-	// background fsync would break their rule of one write or sync at a time.
-	po.WithFSDefaults()
+	po.WithFSDefaults() // which notice slow disk operations
 	return po
 }
 
@@ -151,8 +127,9 @@ func (db *DB) stopOnPanic() {
 
 // pebbleLogger passes Pebble's messages to slog.
 type pebbleLogger struct {
-	log  *slog.Logger
-	stop func(error)
+	log     *slog.Logger
+	stop    func(error)
+	flushes *flushes
 }
 
 // Infof implements pebble.Logger.
@@ -180,7 +157,10 @@ func (l pebbleLogger) events() *pebble.EventListener {
 				l.stop(fmt.Errorf("%w: %w", ErrFailed, wrap("background work", err)))
 			}
 			l.log.Error("background work failed, it will be retried", "error", err)
+			l.flushes.backgroundError(err)
 		},
+		FlushEnd:      l.flushes.flushEnded,
+		CompactionEnd: l.flushes.compactionEnded,
 		// The reader of the damaged block gets ErrCorrupt too.
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			l.log.Error("data on disk is damaged", "path", i.Path, "error", i.Details)

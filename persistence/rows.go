@@ -27,7 +27,7 @@ func (db *DB) get(dst, key []byte, doing string) ([]byte, bool, error) {
 	if db.closed.Load() {
 		return dst[:0], false, ErrClosed
 	}
-	value, closer, err := db.reader.Get(key)
+	value, closer, err := db.pebble.Get(key)
 	if errors.Is(err, pebble.ErrNotFound) {
 		return dst[:0], false, nil
 	}
@@ -79,5 +79,5 @@ func (db *DB) iterate(lower, upper []byte) (*pebble.Iterator, error) {
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	return db.reader.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	return db.pebble.NewIter(&pebble.IterOptions{LowerBound: lower, UpperBound: upper})
 }

@@ -87,7 +87,7 @@ func (w *RunWriter) seal(next int) {
 
 // Finish ends the run with last's FirstSeq, LastSeq, FirstTime and LastTime
 // and returns it with Count and Bytes. From then on LookUp and IterateRun find
-// it, but it survives the process only once Batch.PublishRuns was committed.
+// it, but it survives the process only once Changes.PublishRuns was committed.
 func (w *RunWriter) Finish(last Run) (Run, error) {
 	if w.err == nil && w.f == nil {
 		return Run{}, ErrClosed
@@ -141,16 +141,16 @@ func (w *RunWriter) Abort() {
 }
 
 // PublishRuns makes finished runs durable and adds their header rows to the
-// batch, with whose commit they become part of the data directory. The header
-// rows lie behind the runs' operations in the WAL: no crash keeps a run without
-// the effects of its records (G4). An error of fsync is final (G8).
-func (b *Batch) PublishRuns(runs []Run) error {
-	if err := b.db.syncRuns(runs); err != nil {
+// changes, with whose commit they become part of the data directory. The op log is
+// durable up to the runs' operations before that: no crash keeps a run without the
+// effects of its records (G4). An error of fsync is final (G8).
+func (c *Changes) PublishRuns(runs []Run) error {
+	if err := c.db.syncRuns(runs); err != nil {
 		return err
 	}
 	for _, r := range runs {
 		key, value := r.headerKey(), r.encodeHeader()
-		op := b.b.SetDeferred(len(key), len(value))
+		op := c.b.SetDeferred(len(key), len(value))
 		copy(op.Key, key)
 		copy(op.Value, value)
 		finish(op)

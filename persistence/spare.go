@@ -13,15 +13,17 @@ import (
 // spareName is the file that holds space for what must not meet a full disk.
 const spareName = "SPARE"
 
-// spareSize is what a start needs, beside what Pebble then flushes: new files of
-// Pebble's, a file of the op log, marks.
+// spareSize is what a start needs: new files of Pebble's, a file of the op log, marks.
 const spareSize = 1 << 20
+
+// tableSuffix ends the names of sstables.
+const tableSuffix = ".sst"
 
 // spare keeps blocks of the disk in a file that is never read: it is removed when the
 // disk is full and
 //
 //   - Open needs space: what is stored must be served also from a full disk;
-//   - Pebble extends its WAL or its MANIFEST, whose failure is final (G8).
+//   - Pebble extends its MANIFEST, whose failure is final (G8).
 //
 // Until it is there again, which is tried each second, writes are refused: they are
 // what all other needs come from. Whoever fills the disk may be quicker than the one
@@ -83,10 +85,11 @@ type spareFS struct {
 	vital   vfs.FS
 	opened  atomic.Bool
 	pebble  string // Pebble's directory
+	flushes *flushes
 }
 
-func newSpareFS(under vfs.FS, s *spare, pebble string) *spareFS {
-	fs := &spareFS{FS: under, pebble: pebble}
+func newSpareFS(under vfs.FS, s *spare, f *flushes, pebble string) *spareFS {
+	fs := &spareFS{FS: under, pebble: pebble, flushes: f}
 	fs.opening = vfs.OnDiskFull(under, func() {
 		if !fs.opened.Load() {
 			s.release()
@@ -99,7 +102,7 @@ func newSpareFS(under vfs.FS, s *spare, pebble string) *spareFS {
 // of returns the file system for what creates or extends a file.
 func (s *spareFS) of(name string) vfs.FS {
 	switch {
-	case s.FS.PathDir(name) == s.pebble && path.Ext(name) != ".sst":
+	case s.FS.PathDir(name) == s.pebble && path.Ext(name) != tableSuffix:
 		return s.vital
 	case !s.opened.Load():
 		return s.opening
@@ -109,6 +112,9 @@ func (s *spareFS) of(name string) vfs.FS {
 
 // Create implements vfs.FS.
 func (s *spareFS) Create(name string, c vfs.DiskWriteCategory) (vfs.File, error) {
+	if path.Ext(name) == tableSuffix {
+		s.flushes.pause()
+	}
 	return s.of(name).Create(name, c)
 }
 
@@ -131,17 +137,13 @@ func (s *spareFS) MkdirAll(dir string, perm os.FileMode) error { return s.of(dir
 // Unwrap implements vfs.FS.
 func (s *spareFS) Unwrap() vfs.FS { return s.FS }
 
-// keepSpare makes the spare as large as it should be: a start needs, beside its own
-// files, as much as there is in Pebble's WAL, which is then flushed to sstables.
-func (db *DB) keepSpare(more int) error {
-	wal := int64(db.pebble.Metrics().WAL.Size)
-	return db.spare.keep(spareSize + (wal+int64(more)+spareStep-1)/spareStep*spareStep)
-}
-
 // CheckSpace reports, by ErrNoSpace, whether the disk is so full that nothing more is
 // to be written, after it has tried to get what space it needs.
 func (db *DB) CheckSpace() error {
-	if err := db.keepSpare(0); err != nil {
+	if err := db.flushes.retry(); errors.Is(err, ErrNoSpace) {
+		return err
+	}
+	if err := db.spare.keep(spareSize); err != nil {
 		return err
 	}
 	if err := db.Reserve(roomSlack); err != nil {

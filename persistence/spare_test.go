@@ -11,7 +11,7 @@ import (
 
 // TestStartOnFullDisk: a disk that a neighbour has filled does not keep a server from
 // starting, again and again: it serves what is there, and refuses what would be new
-// until there is space. Pebble flushes then what was in its WAL.
+// until there is space.
 func TestStartOnFullDisk(t *testing.T) {
 	disk := crashtest.NewFullDisk(vfs.NewMem())
 	o := testOptions(disk)
@@ -21,8 +21,9 @@ func TestStartOnFullDisk(t *testing.T) {
 	const rows = 10
 	for n := range uint64(rows) {
 		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, n+1, []byte("x")) })
-		mustCommit(t, db, func(b *Batch) { b.PutRow(key(n), make([]byte, 1<<20)) })
+		mustChange(t, db, func(b *Changes) { b.PutRow(key(n), make([]byte, 1<<20)) })
 	}
+	mustFlush(t, db)
 	for range 3 {
 		disk.Fill(0)
 		if err := db.CheckSpace(); !errors.Is(err, ErrNoSpace) && db.spare.size == 0 {
@@ -40,7 +41,7 @@ func TestStartOnFullDisk(t *testing.T) {
 		if err := db.Reserve(8 << 20); !errors.Is(err, ErrNoSpace) {
 			t.Fatal("megabytes on a full disk:", err)
 		}
-		if err := commit(db, func(b *Batch) { b.PutRow(key(0), make([]byte, 4<<20)) }); !errors.Is(err, ErrNoSpace) {
+		if err := change(db, func(b *Changes) { b.PutRow(key(0), make([]byte, 4<<20)) }); !errors.Is(err, ErrNoSpace) {
 			t.Fatal("rows on a full disk:", err)
 		}
 	}
@@ -51,7 +52,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	if err := db.Reserve(1 << 20); err != nil {
 		t.Fatal("there is space again:", err)
 	}
-	mustCommit(t, db, func(b *Batch) { b.PutRow(key(0), make([]byte, 4<<20)) })
+	mustChange(t, db, func(b *Changes) { b.PutRow(key(0), make([]byte, 4<<20)) })
 	mustClose(t, db)
 }
 

@@ -1,10 +1,6 @@
 package persistence
 
-import (
-	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
-)
+import "fmt"
 
 // SetFsync changes the policy. Before it returns, all that was committed so
 // far is really fsynced, so that what was acknowledged under a laxer policy
@@ -29,7 +25,7 @@ func (db *DB) Fsync() Fsync { return db.log.sync.fsyncPolicy() }
 func (db *DB) Stalled() bool { return db.log.sync.stalled() }
 
 // Sync really fsyncs everything committed so far, whatever the policy: the op
-// log. Changes of Pebble are fsynced by their own commit.
+// log. Changes of Pebble are Flush's.
 func (db *DB) Sync() error {
 	if db.closed.Load() {
 		return ErrClosed
@@ -41,9 +37,4 @@ func (db *DB) Sync() error {
 		return db.fail(wrap("sync", err))
 	}
 	return nil
-}
-
-// syncPebble returns once all changes of Pebble are in its WAL and fsynced.
-func (db *DB) syncPebble() error {
-	return db.pebble.LogData(nil, pebble.Sync)
 }

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -15,25 +12,20 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-// chunk builds a WAL chunk of log 7 with a synced offset of 99.
+// chunk builds a chunk of a MANIFEST.
 func chunk(position int, payload string) []byte {
-	b := make([]byte, walSyncHeader, walSyncHeader+len(payload))
+	b := make([]byte, manifestHeader, manifestHeader+len(payload))
 	binary.LittleEndian.PutUint16(b[4:], uint16(len(payload)))
-	b[6] = byte(8 + position)
-	binary.LittleEndian.PutUint32(b[7:], 7)
-	binary.LittleEndian.PutUint64(b[11:], 99)
+	b[6] = byte(position)
 	b = append(b, payload...)
 	binary.LittleEndian.PutUint32(b, maskedCRC(b[6:]))
 	return b
 }
 
-func TestScanWAL(t *testing.T) {
+func TestScanManifest(t *testing.T) {
 	full, first, middle, last := chunk(chunkFull, "full"), chunk(chunkFirst, "fir"), chunk(chunkMiddle, "mid"), chunk(chunkLast, "last")
 	rotten := chunk(chunkFull, "rotten")
 	rotten[len(rotten)-1]++
-	other := chunk(chunkFull, "of another log")
-	other[7] = 3
-	trailer := []byte{0, 0, 0, 0, 0, 0, 5, 8, 0, 0, 0}
 	padded := append(slices.Clone(full), make([]byte, walBlock-len(full))...) // zero pages: lost
 	n, f := int64(len(full)), int64(len(first))
 	for _, c := range []struct {
@@ -43,36 +35,19 @@ func TestScanWAL(t *testing.T) {
 	}{
 		{"empty", nil, walTail{Bad: -1}},
 		{"clean end", [][]byte{full, full}, walTail{Good: 2 * n, Bad: -1, Valid: 2 * n}},
-		{"closed", [][]byte{full, trailer, rotten}, walTail{Good: n, Bad: -1, Valid: math.MaxInt64}},
-		{"closed inside a record", [][]byte{full, first, trailer}, walTail{Good: n, Bad: n + f, Valid: n + f}},
 		{"whole record", [][]byte{first, middle, last}, walTail{Good: 3*f + 1, Bad: -1, Valid: 3*f + 1}},
 		{"torn record", [][]byte{full, first, middle}, walTail{Good: n, Bad: -1, Valid: n + 2*f}},
-		{"bad in a record", [][]byte{full, first, rotten, full},
-			walTail{Good: n, Bad: n + f, Valid: n + f, Stray: n + f + int64(len(rotten)) + n, Synced: 99}},
-		{"a last part without a first", [][]byte{full, last, full}, walTail{Good: n, Bad: n, Valid: n, Stray: 3 * n, Synced: 99}},
-		{"a middle part without a first", [][]byte{middle, last, full}, walTail{Bad: 0, Stray: f + 2*n, Synced: 99}},
-		{"a record inside another", [][]byte{full, first, full, last},
-			walTail{Good: n, Bad: n + f, Valid: n + f, Stray: 3*n + f, Synced: 99}},
-		{"recycled file", [][]byte{full, other, full}, walTail{Good: n, Bad: n, Valid: n}},
-		{"lost pages", [][]byte{padded, full}, walTail{Good: n, Bad: n, Valid: n, Stray: walBlock + n, Synced: 99}},
+		{"bad in a record", [][]byte{full, first, rotten, full}, walTail{Good: n, Bad: n + f, Valid: n + f, Stray: n + f + int64(len(rotten)) + n}},
+		{"a last part without a first", [][]byte{full, last, full}, walTail{Good: n, Bad: n, Valid: n, Stray: 3 * n}},
+		{"a middle part without a first", [][]byte{middle, last, full}, walTail{Bad: 0, Stray: f + 2*n}},
+		{"a record inside another", [][]byte{full, first, full, last}, walTail{Good: n, Bad: n + f, Valid: n + f, Stray: 3*n + f}},
+		{"another kind", [][]byte{full, chunk(chunkEnd, "of a log"), full}, walTail{Good: n, Bad: n, Valid: n}},
+		{"lost pages", [][]byte{padded, full}, walTail{Good: n, Bad: n, Valid: n, Stray: walBlock + n}},
 	} {
-		got, err := scanWAL(bytes.NewReader(bytes.Join(c.parts, nil)), 7)
+		got, err := scanChunks(bytes.NewReader(bytes.Join(c.parts, nil)), 0, parseChunk, func(int, int64, []byte) {})
 		if err != nil || got != c.want {
 			t.Errorf("%s: got %+v %v, want %+v", c.name, got, err, c.want)
 		}
-	}
-}
-
-// TestNewestWALFormat: also the first WAL file of a new directory has the
-// format in which Pebble notices damage.
-func TestNewestWALFormat(t *testing.T) {
-	mem := vfs.NewMem()
-	db := mustOpen(t, testOptions(mem))
-	defer mustClose(t, db)
-	mustCommit(t, db, func(b *Batch) { b.PutState(0, nil) })
-	wal, err := readFile(mem, fmt.Sprintf("data/db/%06d.log", db.wal.current().num), 1<<20)
-	if err != nil || len(wal) < walSyncHeader || wal[6] != 8+chunkFull {
-		t.Fatal(len(wal), err)
 	}
 }
 
@@ -138,40 +113,5 @@ func TestMarkerOrder(t *testing.T) {
 	}
 	if err := m.Remove("d/marker.old"); err == nil || !has("marker.new") {
 		t.Fatal("the old marker may go before the new one", err)
-	}
-}
-
-// TestPebbleWALIsNew: Pebble's WAL goes on in new files only. What an old one
-// holds, clients chose, and the numbers by which Pebble tells its own chunks are
-// easily guessed.
-func TestPebbleWALIsNew(t *testing.T) {
-	mem := vfs.NewMem()
-	var reused, created atomic.Int64
-	o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if _, ok := walNumber(mem.PathBase(op.Path)); !ok || mem.PathDir(op.Path) != "data/db" {
-			return nil
-		}
-		switch op.Kind {
-		case errorfs.OpCreate:
-			created.Add(1)
-		case errorfs.OpReuseForWrite:
-			reused.Add(1)
-		}
-		return nil
-	})))
-	o.MemTableSize = 64 << 10
-	db := mustOpen(t, o)
-	for i := range uint64(20) {
-		mustCommit(t, db, func(b *Batch) { b.PutRow(RowKey{Hash: i, Key: []byte("k")}, noise[:40<<10]) })
-		if err := db.pebble.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	mustClose(t, db)
-	if reused.Load() > 0 || created.Load() < 10 {
-		t.Fatalf("%d WAL files were used again, %d are new", reused.Load(), created.Load())
-	}
-	if names, err := mem.List("data/db"); err != nil || len(slices.DeleteFunc(names, func(name string) bool { _, ok := walNumber(name); return !ok })) > 8 {
-		t.Fatal("old WAL files stay:", names, err)
 	}
 }

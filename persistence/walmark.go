@@ -12,8 +12,8 @@ import (
 )
 
 // A mark says up to where a file of a log is really on the disk, and whether its
-// Syncs were lazy (Everysec and No): LOGSYNC of the op log, WALSYNC of Pebble's
-// WAL, which is never lazy. What lies before the mark may not be
+// Syncs were lazy (Everysec and No): LOGSYNC of the op log, MANISYNC of Pebble's
+// MANIFEST, which is never lazy. What lies before the mark may not be
 // damaged. What lies after it may be lost in a power loss, and under a lazy
 // policy, since pages reach the disk in any order, have holes with valid records
 // behind them.
@@ -24,7 +24,6 @@ import (
 // The file has two slots on different pages, written in turns and in place,
 // so that a torn write leaves the other one.
 const (
-	walMarkName     = "WALSYNC"
 	logMarkName     = "LOGSYNC"
 	walMarkMagic    = "fbfkvwal"
 	walMarkSlot     = 40
@@ -32,7 +31,7 @@ const (
 	walMarkFileSize = walMarkPage + walMarkSlot
 )
 
-// walPosition says that WAL file number File is durable up to Offset, and all
+// walPosition says that file number File is durable up to Offset, and all
 // files with lower numbers wholly.
 type walPosition struct {
 	generation uint64
@@ -92,7 +91,7 @@ func decodeWALMark(b []byte) (walPosition, error) {
 	return p, nil
 }
 
-// readMark reads LOGSYNC, WALSYNC or MANISYNC; ok is false when there is none.
+// readMark reads LOGSYNC or MANISYNC; ok is false when there is none.
 func readMark(fsys vfs.FS, dir, name string) (p walPosition, ok bool, err error) {
 	b, err := readFile(fsys, fsys.PathJoin(dir, name), walMarkFileSize)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -111,7 +110,7 @@ func readMark(fsys vfs.FS, dir, name string) (p walPosition, ok bool, err error)
 type walMark struct {
 	fs   vfs.FS
 	dir  string
-	name string // of the file: WALSYNC, LOGSYNC or MANISYNC
+	name string // of the file: LOGSYNC or MANISYNC
 
 	mu   sync.Mutex
 	file vfs.File // nil before the first setPolicy
@@ -119,7 +118,7 @@ type walMark struct {
 	slot [walMarkSlot]byte // being written; a field to spare an allocation
 }
 
-// setPolicy durably says whether Syncs are lazy from now on, and where the WAL
+// setPolicy durably says whether Syncs are lazy from now on, and where the log
 // stands.
 func (m *walMark) setPolicy(lazy bool, file uint64, offset int64) error {
 	m.mu.Lock()
@@ -149,24 +148,6 @@ func (m *walMark) create(file uint64, offset int64) error {
 		m.file = f
 	}
 	return err
-}
-
-// release durably removes the mark of an earlier run if it names file num or one
-// before, which may go then. The mark of this run names a newer one.
-func (m *walMark) release(num uint64) error {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.file != nil {
-		return nil
-	}
-	p, ok, err := readMark(m.fs, m.dir, m.name)
-	if err != nil || !ok || p.File > num {
-		return err
-	}
-	if err := m.fs.Remove(m.fs.PathJoin(m.dir, m.name)); err != nil {
-		return err
-	}
-	return syncDir(m.fs, m.dir)
 }
 
 // set moves the mark, once there is one.

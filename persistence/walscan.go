@@ -6,25 +6,20 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// The format of Pebble's WAL and MANIFEST, as its package record describes it:
-// blocks of 32 KiB, each a sequence of chunks; a chunk has a header with checksum,
-// length, type and (all types but the oldest four) the log number; a record is one
-// full chunk, or a first, middle ones and a last. A block's rest that has no room
-// for a chunk is zero.
+// The op log and Pebble's MANIFEST consist of chunks in blocks of 32 KiB. A record is
+// one full chunk, or a first, middle ones and a last. A block's rest that has no room
+// for a chunk is zero. A chunk of the MANIFEST has a header with checksum, length and
+// type, as Pebble's package record describes it; logchunk.go has the op log's.
 const (
-	walBlock            = 32 << 10
-	walHeader           = 7
-	walRecyclableHeader = walHeader + 4
-	walSyncHeader       = walRecyclableHeader + 8
-	walChunkTypes       = 13 // 0 is none; then 4 each without and with the log number, and with the synced offset
+	walBlock       = 32 << 10
+	manifestHeader = 4 + 2 + 1
 )
 
-// Chunk positions, as type = 4*kind + position.
+// Chunk positions: in the MANIFEST, types.
 const (
 	chunkFull = 1 + iota
 	chunkFirst
@@ -33,7 +28,7 @@ const (
 	chunkEnd // the op log's trailer
 )
 
-// walTail is what a scan of a WAL file found.
+// walTail is what a scan of such a file found.
 type walTail struct {
 	// Good is the end of the last whole record before the first bad chunk.
 	Good int64
@@ -52,11 +47,6 @@ type walTail struct {
 // visitChunk is told of each valid chunk before the first bad one: its position
 // in its record, the offset of its payload in the file, and the payload.
 type visitChunk func(position int, at int64, payload []byte)
-
-// scanWAL finds where Pebble's log with a number ends in r.
-func scanWAL(r io.Reader, num uint32) (walTail, error) {
-	return scanChunks(r, 0, func(b []byte, _ int64) walChunk { return parseChunk(b, num) }, func(int, int64, []byte) {})
-}
 
 // scanChunks goes through the chunks of a file, which begin at an offset of its
 // first block.
@@ -142,48 +132,22 @@ type walChunk struct {
 	synced   int64 // the offset that the writer believed synced
 }
 
-// parseChunk judges the chunk at the start of b, the rest of a block.
-func parseChunk(b []byte, num uint32) walChunk {
+// parseChunk judges the chunk of a MANIFEST at the start of b, the rest of a block.
+func parseChunk(b []byte, _ int64) walChunk {
 	bad := walChunk{kind: chunkBad}
-	if len(b) < walHeader {
+	if len(b) < manifestHeader {
 		return walChunk{kind: chunkPadding}
 	}
-	sum, length, typ := binary.LittleEndian.Uint32(b), int(binary.LittleEndian.Uint16(b[4:])), int(b[6])
-	if sum == 0 && length == 0 && typ == 0 {
-		if len(b) < walSyncHeader && allZero(b) {
-			return walChunk{kind: chunkPadding}
-		}
-		return bad
-	}
-	if typ == 0 || typ >= walChunkTypes {
-		return bad
-	}
-	header := [...]int{walHeader, walRecyclableHeader, walSyncHeader}[(typ-1)/4]
-	if header > walHeader {
-		if len(b) < header {
-			return bad
-		}
-		switch binary.LittleEndian.Uint32(b[7:]) {
-		case num:
-		case num + 1:
-			return walChunk{kind: chunkTrailer}
-		default:
-			return bad
-		}
-	}
-	size := header + length
-	if size > len(b) {
+	sum, typ := binary.LittleEndian.Uint32(b), int(b[6])
+	size := manifestHeader + int(binary.LittleEndian.Uint16(b[4:]))
+	if typ < chunkFull || typ > chunkLast || size > len(b) {
 		return bad
 	}
 	if sum != maskedCRC(b[6:size]) {
 		bad.size = size // its header looks right, so the next one can be found
 		return bad
 	}
-	c := walChunk{kind: chunkValid, position: (typ-1)%4 + 1, header: header, size: size}
-	if header == walSyncHeader {
-		c.synced = int64(binary.LittleEndian.Uint64(b[walRecyclableHeader:]) & math.MaxInt64)
-	}
-	return c
+	return walChunk{kind: chunkValid, position: typ, header: manifestHeader, size: size}
 }
 
 // maskedCRC is the checksum of LevelDB's log format: CRC-32C, rotated and
@@ -193,91 +157,12 @@ func maskedCRC(b []byte) uint32 {
 	return (c>>15 | c<<17) + 0xa282ead8
 }
 
-func allZero(b []byte) bool {
-	for _, x := range b {
-		if x != 0 {
-			return false
-		}
-	}
-	return true
-}
-
-// unclosedWALs lists the WAL files before the newest that do not end in order.
-func unclosedWALs(fsys vfs.FS, dir string, newest uint64) (unclosed string, err error) {
-	db := fsys.PathJoin(dir, pebbleName)
-	names, err := fsys.List(db)
-	if err != nil {
-		return "", err
-	}
-	var list []string
-	for _, name := range names {
-		num, ok := walNumber(name)
-		if !ok || num == newest {
-			continue
-		}
-		tail, err := scanWALFile(fsys, fsys.PathJoin(db, name), uint32(num))
-		if err != nil {
-			return "", err
-		}
-		if tail.Valid != math.MaxInt64 {
-			list = append(list, fsys.PathJoin(pebbleName, name))
-		}
-	}
-	return strings.Join(list, " and "), nil
-}
-
-// checkWAL refuses a WAL that ends before it was durable, and names older files of
-// it that do not end in order. It sees more damage than Pebble, which looks for
-// evidence only in later blocks.
-func checkWAL(fsys vfs.FS, dir string) (unclosed string, err error) {
-	mark, marked, err := readMark(fsys, dir, walMarkName)
-	if err != nil {
-		return "", wrap("read "+walMarkName, err)
-	}
-	name, num, err := newestWAL(fsys, fsys.PathJoin(dir, pebbleName))
-	if err == nil && name == "" && marked {
-		err = corruptf("WAL file %d is missing", mark.File)
-	}
-	if err != nil || name == "" {
-		return "", wrap("list the WAL", err)
-	}
-	tail, err := scanWALFile(fsys, fsys.PathJoin(dir, pebbleName, name), uint32(num))
-	if err != nil {
-		return "", wrap("scan the WAL", err)
-	}
-	durable := tail.Synced // true, since every Sync was real
-	switch {
-	case marked && num == mark.File:
-		durable = max(durable, mark.Offset)
-	case marked && num < mark.File:
-		return "", corruptf("WAL file %d is missing, the newest is %d", mark.File, num)
-	}
-	if tail.Valid < durable {
-		return "", corruptf("WAL file %s is damaged at byte %d, but was durable up to %d", name, tail.Valid, durable)
-	}
-	unclosed, err = unclosedWALs(fsys, dir, num)
-	return unclosed, wrap("scan the WAL", err)
-}
-
-func newestWAL(fsys vfs.FS, dir string) (name string, num uint64, err error) {
-	names, err := fsys.List(dir)
-	if err != nil {
-		return "", 0, err
-	}
-	for _, s := range names {
-		if n, ok := walNumber(s); ok && (name == "" || n > num) {
-			name, num = s, n
-		}
-	}
-	return name, num, nil
-}
-
-func scanWALFile(fsys vfs.FS, path string, num uint32) (walTail, error) {
+func scanManifest(fsys vfs.FS, path string) (walTail, error) {
 	f, err := fsys.Open(path)
 	if err != nil {
 		return walTail{}, err
 	}
-	t, err := scanWAL(f, num)
+	t, err := scanChunks(f, 0, parseChunk, func(int, int64, []byte) {})
 	return t, errors.Join(err, f.Close())
 }
 

@@ -187,7 +187,7 @@ func (p *partitionCheck) loadState() error {
 	if p.state, err = decodeState(b); err != nil {
 		return fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
 	}
-	p.size = p.state.size
+	p.size, p.flushed = p.state.size, p.state.floor
 	return nil
 }
 

@@ -114,7 +114,7 @@ func (p *partitionCheck) note(e *entry, seq uint64, at moment) {
 		}
 	case entryFlush:
 		clear(p.keys)
-		p.flushed, p.exact = seq, p.exact[:0]
+		p.flushed, p.exact = max(p.flushed, seq), p.exact[:0]
 		if p.snapshot != nil && seq <= p.snapshot.seq {
 			p.memory = p.memory[:0]
 		}

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -72,7 +73,7 @@ func TestCheckSound(t *testing.T) {
 	s := testStore(t, with)
 	variety(t, s, 7)
 	must(t, s.CloseNow())
-	s = testStore(t, with) // which flushes what the WAL holds
+	s = testStore(t, with)
 	n, _ := s.DBSize()
 	must(t, s.CloseNow())
 	before := treeOf(t, fs, "data")
@@ -171,8 +172,8 @@ func TestCheckFinds(t *testing.T) {
 	at := func(key string) persistence.RowKey {
 		return persistence.RowKey{Slot: Slot([]byte(key)), Hash: keyHash([]byte(key)), Key: []byte(key)}
 	}
-	put := func(key string, change func(*row)) func(*testing.T, *Store, *persistence.Batch) {
-		return func(t *testing.T, s *Store, b *persistence.Batch) {
+	put := func(key string, change func(*row)) func(*testing.T, *Store, *persistence.Changes) {
+		return func(t *testing.T, s *Store, b *persistence.Changes) {
 			value, ok, err := s.db.Row(nil, at(key))
 			must(t, err)
 			r, err := decodeRow(value)
@@ -187,45 +188,45 @@ func TestCheckFinds(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name   string
-		damage func(*testing.T, *Store, *persistence.Batch)
+		damage func(*testing.T, *Store, *persistence.Changes)
 		want   string
 	}{
 		{"value", put("k1", func(r *row) { r.value++ }), "but the log says"},
 		{"sequence", put("k1", func(r *row) { r.seq-- }), "entry"},
 		{"future", put("k1", func(r *row) { r.seq = 1 << 40 }), "but the log ends at"},
 		{"expiry", put("k5", func(r *row) { r.expire++ }), "says that it expires at"},
-		{"no row", func(_ *testing.T, _ *Store, b *persistence.Batch) { b.DeleteRow(at("k1")) }, "its row is missing"},
-		{"wrong slot", func(_ *testing.T, _ *Store, b *persistence.Batch) {
+		{"no row", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.DeleteRow(at("k1")) }, "its row is missing"},
+		{"wrong slot", func(_ *testing.T, _ *Store, b *persistence.Changes) {
 			k := at("k1")
 			k.Slot++
 			b.PutRow(k, (&counter{seq: 1}).appendRow(nil))
 		}, "lies where that key does not belong"},
-		{"no slot", func(_ *testing.T, _ *Store, b *persistence.Batch) {
+		{"no slot", func(_ *testing.T, _ *Store, b *persistence.Changes) {
 			b.PutRow(persistence.RowKey{Slot: slots, Key: []byte("x")}, nil)
 		}, "1 rows lie outside"},
-		{"garbage row", func(_ *testing.T, _ *Store, b *persistence.Batch) { b.PutRow(at("k1"), []byte("?")) }, "cannot be read"},
-		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Batch) {
+		{"garbage row", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutRow(at("k1"), []byte("?")) }, "cannot be read"},
+		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			p := s.partitions[0]
 			p.state.size++
 			b.PutState(0, p.state.encode())
 		}, "DBSIZE is"},
-		{"state", func(_ *testing.T, _ *Store, b *persistence.Batch) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
-		{"log gap", func(_ *testing.T, s *Store, b *persistence.Batch) {
-			b.AppendLog(0, s.partitions[0].seq+2, beginRecord(nil, moment{}))
+		{"state", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
+		{"log gap", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			appendLog(t, s, 0, s.partitions[0].seq+2, beginRecord(nil, moment{}))
 		}, "has a gap"},
-		{"garbage log", func(_ *testing.T, s *Store, b *persistence.Batch) {
-			b.AppendLog(0, s.partitions[0].seq+1, append(beginRecord(nil, moment{}), 99))
+		{"garbage log", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			appendLog(t, s, 0, s.partitions[0].seq+1, append(beginRecord(nil, moment{}), 99))
 		}, "cannot be read"},
-		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Batch) {
+		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			b.DeleteExpiry(s.partitions[Slot([]byte("k5"))>>s.shift].id, 1_900_000_000_000, at("k5"))
 		}, "does not know it"},
-		{"run", func(t *testing.T, s *Store, _ *persistence.Batch) {
+		{"run", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
 			must(t, err)
 			must(t, w.Add(7, 1, (&record{key: []byte("k1"), id: []byte("?")}).appendTo(nil)))
 			publishRun(t, s, w, persistence.Run{FirstSeq: 1, LastSeq: 1})
 		}, "under a hash that is not its own"},
-		{"short run", func(t *testing.T, s *Store, _ *persistence.Batch) {
+		{"short run", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
 			must(t, err)
 			publishRun(t, s, w, persistence.Run{FirstSeq: 1, LastSeq: s.partitions[0].seq})
@@ -236,13 +237,21 @@ func TestCheckFinds(t *testing.T) {
 			s := testStore(t, func(o *Options) { o.FS = fs })
 			variety(t, s, 7)
 			must(t, s.Snapshot())
-			b := s.db.NewBatch()
+			b := s.db.NewChanges()
 			tc.damage(t, s, b)
-			must(t, commit(b))
+			must(t, b.Commit())
 			must(t, s.CloseNow())
 			wantProblem(t, fs, tc.want)
 		})
 	}
+}
+
+// appendLog adds a record to the op log.
+func appendLog(t *testing.T, s *Store, partition uint16, seq uint64, record []byte) {
+	t.Helper()
+	b := s.db.NewBatch()
+	b.AppendLog(partition, seq, record)
+	must(t, errors.Join(b.Apply(), b.Wait()))
 }
 
 // TestCheckFindsShortLog: the op log must reach back as far as recovery could
@@ -304,7 +313,7 @@ func shortenLog(t *testing.T, fs vfs.FS, below uint64) {
 	for _, k := range keep {
 		b.AppendLog(k.partition, k.seq, k.record)
 	}
-	must(t, commit(b))
+	must(t, errors.Join(b.Apply(), b.Wait()))
 	must(t, db.Close())
 }
 
@@ -329,13 +338,12 @@ func TestCheckFindsRot(t *testing.T) {
 		{".fbf", "the server starts with the older snapshot"},
 		{"META", "restore a backup"},
 		{"LOGSYNC", "restore a backup"},
-		{"WALSYNC", "restore a backup"},
+		{"MANISYNC", "restore a backup"},
 	} {
 		fs := vfs.NewMem()
 		s := testStore(t, func(o *Options) { o.FS = fs })
 		variety(t, s, 5)
 		must(t, s.Close())
-		must(t, testStore(t, func(o *Options) { o.FS = fs }).Close()) // flushes what the WAL holds
 		path := ""
 		for _, line := range strings.Split(treeOf(t, fs, "data"), "\n") {
 			name, size, _ := strings.Cut(line, " ")
@@ -372,7 +380,7 @@ func publishRun(t *testing.T, s *Store, w *persistence.RunWriter, last persisten
 	t.Helper()
 	r, err := w.Finish(last)
 	must(t, err)
-	b := s.db.NewBatch()
+	b := s.db.NewChanges()
 	must(t, b.PublishRuns([]persistence.Run{r}))
-	must(t, commit(b))
+	must(t, b.Commit())
 }

@@ -77,7 +77,9 @@ func (p *partitionCheck) checkRows() error {
 		if what := p.judgeRow(k, r); what != "" {
 			p.problem(fmt.Sprintf("key %q: %s", k.Key, what), doRestore)
 		}
-		failed = p.checkExpiry(k, r)
+		if r.seq > p.flushed {
+			failed = p.checkExpiry(k, r)
+		}
 		return failed == nil
 	})
 	if err = cmp.Or(err, failed); err != nil {
@@ -95,6 +97,9 @@ func (p *partitionCheck) checkRows() error {
 
 // judgeRow says what is wrong with a row; "" if nothing.
 func (p *partitionCheck) judgeRow(rk persistence.RowKey, r row) string {
+	if r.seq > p.state.floor && r.seq <= p.flushed {
+		return "" // its deletion is due
+	}
 	k := p.keys[string(rk.Key)]
 	if k != nil {
 		k.row = true
@@ -102,8 +107,8 @@ func (p *partitionCheck) judgeRow(rk persistence.RowKey, r row) string {
 		p.found++ // a key in the log is counted by checkSize
 	}
 	switch {
-	case r.seq < p.flushed:
-		return fmt.Sprintf("its row is of entry %d, before the FLUSHALL at %d", r.seq, p.flushed)
+	case r.seq <= p.state.floor:
+		return fmt.Sprintf("its row is of entry %d, before the FLUSHALL at %d", r.seq, p.state.floor)
 	case r.seq > p.last:
 		return fmt.Sprintf("its row is of entry %d, but the log ends at %d", r.seq, p.last)
 	case k == nil && r.seq < p.first:
@@ -167,6 +172,9 @@ func (p *partitionCheck) checkRuns() error {
 		return err
 	}
 	for _, r := range runs {
+		if r.LastSeq <= p.flushed && r.LastSeq > p.state.floor {
+			continue // it belongs to nobody
+		}
 		p.report.Runs++
 		c := runCheck{p: p, run: r}
 		if err := p.db.ScanRun(r, c.record); err != nil {

@@ -87,6 +87,7 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 //	runs        the sealed EXACT records become sorted runs (runs.go)
 //	write back  the dirty counters become rows
 //	state       the state row, in one commit with the runs that come and go
+//	flush       all that becomes durable
 //	snapshot    the filters, in chunks
 //	trim        the log up to the oldest of all that recovery could need
 //
@@ -174,7 +175,7 @@ func (c *checkpoint) capture(force bool) bool {
 	c.savedSeq = p.savedSeq
 	p.checkpointSeq, p.savedSeq, p.logBytes, p.rowsAhead = p.seq, int64(p.seq), 0, 0
 	c.now = c.s.clock.now().logged
-	c.state = partitionState{seq: p.seq, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
+	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.sealed = p.recent.seal()
 	c.obsolete, p.deadRuns = p.deadRuns, nil
@@ -207,11 +208,17 @@ func (c *checkpoint) run() error {
 	}
 	if err == nil {
 		c.forgetExpiries()
+		// What follows rests on it: a snapshot is no newer than the state row, and
+		// what a crash could bring back of the rows and runs must find its log and
+		// its files.
+		if err = c.s.db.Flush(); err != nil {
+			c.s.commitFailed(err)
+		}
+	}
+	if err == nil {
 		err = c.writeSnapshot()
 	}
 	if err == nil {
-		// Only now the commit that dropped them is durable whatever the policy:
-		// the snapshot rests on it.
 		c.s.db.RemoveRuns(c.obsolete)
 		return c.trim()
 	}
@@ -239,19 +246,20 @@ func (c *checkpoint) writeState() error {
 	p.mu.Lock()
 	publish := p.runsToPublish()
 	p.mu.Unlock()
-	b := c.s.db.NewBatch()
+	b := c.s.db.NewChanges()
+	flushed := c.deleteFlushed(b)
 	b.PutState(p.id, c.state.encode())
 	for _, r := range c.obsolete {
 		b.DropRun(r)
 	}
-	err := b.PublishRuns(publish)
-	if err == nil {
-		err = commit(b)
-	}
-	if err != nil {
+	if err := b.PublishRuns(publish); err != nil {
 		c.s.commitFailed(err)
 		return err
 	}
+	if err := c.s.commit(b); err != nil {
+		return err
+	}
+	flushed()
 	p.mu.Lock()
 	for _, r := range slices.Concat(publish, c.obsolete) { // FLUSHALL drops some unpublished
 		delete(p.unpublished, r.ID)
@@ -284,11 +292,13 @@ func (c *checkpoint) forgetExpiries() {
 	c.p.fresh.init()
 }
 
-func commit(b *persistence.Batch) error {
-	if err := b.Apply(); err != nil {
-		return err
+// commit commits changes of Pebble.
+func (s *Store) commit(b *persistence.Changes) error {
+	err := b.Commit()
+	if err != nil {
+		s.commitFailed(err)
 	}
-	return b.Wait()
+	return err
 }
 
 // commitFailed freezes the store, unless all that was lacking is space on the disk: then

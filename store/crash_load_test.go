@@ -216,7 +216,7 @@ func (r *crashRun) filler(n, size int) {
 		o := b.Add(CIncrBy)
 		o.Key, o.ID, o.Delta = []byte(fmt.Sprint("k-filler", i%7)), []byte(fmt.Sprint("f", n, "-", i)), 1
 	}
-	r.s.Execute(&b)
+	r.live().Execute(&b)
 }
 
 // syncOrSwitch makes durable what a lax policy has not yet, as WAITAOF and

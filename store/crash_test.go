@@ -87,6 +87,7 @@ type crashRun struct {
 	clockMu sync.Mutex
 	budget  time.Duration // of crashWindow
 	barrier sync.RWMutex  // FLUSHALL waits for all others
+	over    atomic.Bool   // the process has ended (live)
 }
 
 func newCrashRun(seed uint64) *crashRun {

@@ -221,10 +221,6 @@ func (x *decider) flushAll(op *Op) error {
 		if p.savedSeq -= gone - 1; saves {
 			p.savedSeq = int64(p.seq)
 		}
-		first, last := slotRange(int(p.id), p.count)
-		x.batch.DeleteRows(first, last)
-		x.batch.DropRuns(p.id)
-		x.batch.DropExpiries(p.id)
 	}
 	x.flushed = true
 	return nil

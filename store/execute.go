@@ -479,7 +479,8 @@ func (x *decider) install(r *ref) bool {
 		return false
 	}
 	c := r.p.hot.install(r.keyHash, r.key, pos)
-	if l.exists {
+	// A row that FLUSHALL has not deleted yet is none.
+	if l.exists && l.row.seq > r.p.floor {
 		row := l.row
 		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
 		c.seq = row.seq

@@ -199,6 +199,7 @@ func (r *crashRun) plan(n int) (ops, again []*crashOp) {
 
 // apply sends n new operations, one by one, and repeats some.
 func (r *crashRun) apply(acks io.Writer, n int) error {
+	r.live()
 	var b Batch
 	ops, again := r.plan(n)
 	for i, op := range ops {
@@ -214,11 +215,23 @@ func (r *crashRun) apply(acks io.Writer, n int) error {
 	return nil
 }
 
+// live returns the store of the scenario. Once the process has ended, of which Fatal
+// stops one goroutine only, it does not return: what then happens to r is the
+// verification's.
+func (r *crashRun) live() *Store {
+	s := r.s
+	if r.over.Load() {
+		select {}
+	}
+	return s
+}
+
 // attempt executes an operation, a repeated one and a read, and judges what
 // they answer by G8.
 func (r *crashRun) attempt(acks io.Writer, b *Batch, op, again *crashOp) error {
-	frozen := r.s.Failure() != nil
-	r.s.Execute(b)
+	s := r.live()
+	frozen := s.Failure() != nil
+	s.Execute(b)
 	for i, sent := range []*crashOp{op, again} {
 		o := &b.Ops[i]
 		switch {
@@ -235,7 +248,7 @@ func (r *crashRun) attempt(acks io.Writer, b *Batch, op, again *crashOp) error {
 			return fmt.Errorf("operation %s was applied twice", sent.id)
 		case o.Err == nil, errors.Is(o.Err, ErrUnknownOutcome):
 		case errors.Is(o.Err, ErrRead), errors.Is(o.Err, ErrDiskFull):
-			sent.refused = sent.ack.at == 0 && !frozen && r.s.Failure() == nil
+			sent.refused = sent.ack.at == 0 && !frozen && s.Failure() == nil
 		default:
 			return fmt.Errorf("operation %s: %w", sent.id, o.Err)
 		}
@@ -339,6 +352,7 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 	ended := make(chan leftover, 2)
 	var fatal atomic.Pointer[error]
 	end := func() {
+		r.over.Store(true)
 		r.clerk.end()
 		ended <- leftover{under.clone(100, 1), under.clone(0, 1)}
 	}

@@ -147,7 +147,7 @@ func (x *decider) finish() error {
 
 // expireAllDue removes keys whose time has come from all partitions.
 func (s *Store) expireAllDue(b *Batch) {
-	drop := s.db.NewBatch()
+	drop := s.db.NewChanges()
 	for _, p := range s.partitions {
 		s.expireDue(p, b, drop)
 	}
@@ -156,15 +156,13 @@ func (s *Store) expireAllDue(b *Batch) {
 	}
 	// The tombstones are durable first: the entries have served. Those of keys
 	// whose expiry was changed were outdated.
-	if err := commit(drop); err != nil {
-		s.commitFailed(err)
-	}
+	_ = s.commit(drop)
 }
 
 // expireDue removes a partition's keys whose time has come: first those that
 // only memory knows, then those in the index on disk, whose entries are then to
 // be dropped.
-func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Batch) {
+func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
 	wall := s.clock.now().wall
 	p.mu.Lock()
 	keys := p.fresh.due(wall, expiryBatch)

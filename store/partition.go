@@ -50,6 +50,7 @@ type partition struct {
 	twins         twins          // which
 	before        recentMark     // and the records that were in memory before it
 	floor         uint64         // the last FLUSHALL: what is missing rests on it
+	flushDue      bool           // what it deletes is still on disk, and nothing newer is that memory lacks
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint
 	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes

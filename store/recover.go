@@ -63,9 +63,6 @@ func (s *Store) recover() error {
 	worker.Wait()
 	if len(errs) > 0 {
 		err := errs[0]
-		if unclosed := s.db.Recovery().Unclosed; errors.Is(err, ErrLogDamaged) && unclosed != "" {
-			err = fmt.Errorf("%w; %s ends too early", err, unclosed)
-		}
 		if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
 			err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
 		}
@@ -193,7 +190,7 @@ func (r *recovery) loadState() error {
 	}
 	p := r.p
 	p.size, p.at = r.state.size, r.state.at
-	p.seq = r.state.seq
+	p.seq, p.floor = r.state.seq, r.state.floor
 	p.marks.counters, p.marks.records = r.state.seq, r.state.records
 	p.state, p.savedSeq = r.state, int64(r.state.seq)
 	return nil
@@ -319,13 +316,14 @@ func (r *recovery) loadRuns() error {
 	return nil
 }
 
-// assignRuns gives the tables their runs, once the catalogue is known.
+// assignRuns gives the tables their runs, once the catalogue is known, and the last
+// FLUSHALL: what is older belongs to nobody.
 func (p *partition) assignRuns() {
 	for _, run := range p.loadedRuns {
 		merged := slices.ContainsFunc(p.loadedRuns, func(o persistence.Run) bool {
 			return o.Table == run.Table && o.ID > run.ID && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
 		})
-		if t := p.tables[run.Table]; t != nil && !merged {
+		if t := p.tables[run.Table]; t != nil && !merged && run.LastSeq > p.floor {
 			t.runs = append(t.runs, run)
 			continue
 		}

@@ -232,8 +232,12 @@ func (p *partition) alterFilter(t *tableState, at moment) error {
 	return err
 }
 
-// redoFlush forgets everything. Rows and runs on disk go in the same commit
-// as the entry.
+// redoFlush forgets everything. From now on the rows and runs that are on disk count
+// for nothing: they go with the next commit of rows, or the next checkpoint.
+//
+// When recovery redoes it, there may be newer rows among them. But they are of
+// operations that it redoes, too, so that their keys are in memory, changed, and
+// their rows are written again.
 func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.filters {
 		for _, c := range p.filters {
@@ -252,12 +256,14 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 			}
 		}
 	}
-	p.floor = seq
+	if seq > p.state.floor {
+		p.floor, p.flushDue = seq, true
+	}
 	if seq > p.marks.counters {
 		p.hot.clear()
 		p.size, p.fresh = 0, nil
 		p.rows = newRowFilter(p.count)
-		p.rows.whole = true // the rows go in the same commit
+		p.rows.whole = true // no row counts any more
 	}
 	if seq > p.marks.records {
 		p.recent, p.before = recents{}, recentMark{}

@@ -257,7 +257,7 @@ func names(text string, d rot) bool {
 		kind, _, _ := strings.Cut(base, ".0")
 		return strings.Contains(text, kind)
 	case kindOf(base) == ".log" && (d.kind == "remove" || d.kind == "cut" && d.offset == 0):
-		return strings.Contains(text, "op log is damaged: entries") || strings.Contains(text, "WAL file")
+		return strings.Contains(text, "op log is damaged: entries")
 	}
 	return false
 }

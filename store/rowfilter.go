@@ -215,15 +215,18 @@ func (p *partition) rowRange() (from, to uint64) {
 }
 
 // beginRowFilter makes the filter of a partition that was recovered: if it has no
-// rows, an empty one is whole.
+// rows, or none that counts because of a FLUSHALL, an empty one is whole.
 func (r *recovery) beginRowFilter() error {
 	f := newRowFilter(r.p.count)
 	f.whole = true
+	r.p.rows = f
+	if r.p.flushDue {
+		return nil
+	}
 	from, to := r.p.rowRange()
 	err := r.s.db.Rows(from, to, func(persistence.RowKey, []byte) bool {
 		f.whole = false
 		return false
 	})
-	r.p.rows = f
 	return err
 }

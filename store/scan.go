@@ -96,7 +96,11 @@ func (s *Store) collect(p *partition, from uint64, count int) (found []scanned, 
 		n++
 		return true
 	})
+	flushDue := p.flushDue
 	p.mu.Unlock()
+	if flushDue {
+		return found, next, nil // no row counts
+	}
 	inMemory := make(map[string]bool, len(found))
 	for _, f := range found {
 		inMemory[f.key] = true

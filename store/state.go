@@ -11,6 +11,7 @@ import (
 // recovery beside the rows. All of it is exactly as of its sequence.
 type partitionState struct {
 	seq     uint64 // rows contain the log up to here
+	floor   uint64 // of the last FLUSHALL in it: rows and runs up to here are gone
 	records uint64 // runs contain the EXACT records of the log up to here
 	at      moment
 	size    int64 // DBSIZE
@@ -23,12 +24,13 @@ type partitionState struct {
 
 const stateVersion = 1
 
-// encode lays the state out as: version, sequence, records' sequence, logged time,
-// wall time, DBSIZE, number of FBF keys, catalogue, number of tables, and for
+// encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
+// sequence, logged time, wall time, DBSIZE, number of FBF keys, catalogue, number of tables, and for
 // each its id and horizon.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
+	b = binary.AppendUvarint(b, s.floor)
 	b = binary.AppendUvarint(b, s.records)
 	b = binary.AppendVarint(b, s.at.logged)
 	b = binary.AppendVarint(b, s.at.wall)
@@ -49,7 +51,10 @@ func decodeState(b []byte) (s partitionState, err error) {
 	if v := r.byte(); v != stateVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
-	s = partitionState{seq: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
+	s = partitionState{seq: r.uvarint(), floor: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
+	if s.floor > s.seq {
+		r.fail()
+	}
 	tables := r.bytes()
 	s.horizons = make(map[uint32]horizon)
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {

@@ -48,21 +48,42 @@ type savedRow struct {
 // its row is written a counter is not clean, and so stays in memory; nothing
 // else writes rows meanwhile, for the snapshotter's lock is held.
 func (c *checkpoint) writeBack() error {
-	b := c.s.db.NewBatch()
+	b := c.s.db.NewChanges()
 	var rows []savedRow
 	sortByPosition(c.dirty)
 	for len(c.dirty) > 0 {
 		n := min(len(c.dirty), writeBackRows)
+		flushed := c.deleteFlushed(b)
 		rows = c.captureRows(b, c.dirty[:n], rows[:0])
 		// The log is durable up to what the rows show before they are (G4).
-		if err := commit(b); err != nil {
-			c.s.commitFailed(err)
+		if err := c.s.commit(b); err != nil {
 			return err
 		}
+		flushed()
 		c.rowsWritten(rows)
 		c.dirty = c.dirty[n:]
 	}
 	return nil
+}
+
+// deleteFlushed begins a commit of rows with the deletion of what FLUSHALL has
+// forgotten, if that is due: later it would delete newer rows. done is to be called
+// once that is committed. The snapshotter's lock is held, as FLUSHALL does.
+func (c *checkpoint) deleteFlushed(b *persistence.Changes) (done func()) {
+	p := c.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.flushDue {
+		return func() {}
+	}
+	first, last := slotRange(int(p.id), p.count)
+	b.DeleteRows(first, last)
+	b.DropExpiries(p.id)
+	return func() {
+		p.mu.Lock()
+		p.flushDue = false
+		p.mu.Unlock()
+	}
 }
 
 // sortByPosition puts keys in the order of their rows. Each row then finds its
@@ -79,7 +100,7 @@ func sortByPosition(keys []*counter) {
 }
 
 // captureRows puts the present rows of keys into a batch.
-func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []savedRow) []savedRow {
+func (c *checkpoint) captureRows(b *persistence.Changes, keys []*counter, rows []savedRow) []savedRow {
 	var value []byte
 	for len(keys) > 0 {
 		n := min(len(keys), writeBackPiece)
@@ -102,7 +123,7 @@ func (c *checkpoint) captureRows(b *persistence.Batch, keys []*counter, rows []s
 
 // putRow puts the row of a key into a batch. SCAN must find a key that is
 // created anew before its old row is gone, so that counts as gone from now on.
-func (p *partition) putRow(b *persistence.Batch, k *counter, value []byte) []byte {
+func (p *partition) putRow(b *persistence.Changes, k *counter, value []byte) []byte {
 	if k.kind != TypeCounter {
 		b.DeleteRow(k.rowKey())
 		k.is &^= isInRow

@@ -15,13 +15,13 @@ func TestChangeDuringWriteBack(t *testing.T) {
 	p := s.partitions[0]
 	cincr(s, "moving", "1", 1)
 	cincr(s, "still", "2", 1)
-	b := s.db.NewBatch()
+	b := s.db.NewChanges()
 	c := checkpoint{s: s, p: p}
 	dirty := p.hot.dirty
 	p.hot.dirty = nil
 	rows := c.captureRows(b, dirty, nil)
 	cincr(s, "moving", "3", 1)
-	must(t, commit(b))
+	must(t, b.Commit())
 	c.rowsWritten(rows)
 	if p.hot.peek("moving").clean() || len(p.hot.dirty) != 1 {
 		t.Fatal("the change is lost to the next checkpoint")
