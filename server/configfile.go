@@ -112,7 +112,7 @@ func (r *configReader) read(f io.Reader, name string) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		r.fault(at, fmt.Errorf("the line is longer than %d bytes; what follows was not read", maxConfigLine))
+		r.fault(at, fmt.Errorf("the line is longer than %d bytes; the rest of the file was not read", maxConfigLine))
 	case err != nil:
 		r.fault(at, err)
 	}

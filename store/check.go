@@ -40,7 +40,7 @@ type CheckReport struct {
 	Partitions int
 	Sstables   int
 	TableBytes int64  // of sstables
-	Records    uint64 // op-log records
+	Records    uint64 // sections of the op log
 	Entries    uint64 // outcomes in them
 	Rows       uint64
 	Keys       int64 // DBSIZE
@@ -61,7 +61,7 @@ const (
 
 // Check examines a data directory that no server has open, without changing
 // it: that META, the log's tail and every block of every sstable are sound;
-// that every op-log record decodes and none is missing; that every snapshot is
+// that every section of the op log decodes and none is missing; that every snapshot is
 // whole; that every row lies where it belongs and holds what the log says it
 // holds, as far as the log reaches back; that runs agree with the log in the
 // same way, and the filters contain what it says they contain; and that DBSIZE

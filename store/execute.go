@@ -14,9 +14,9 @@ import (
 //	lock     all touched partitions, in ascending order
 //	prepare  is everything that decide needs in memory? If not: unlock, load
 //	         from disk, lock, prepare again
-//	decide   each operation in order; outcomes go to the log record and,
+//	decide   each operation in order; outcomes go to the partition's section and,
 //	         through redo, into memory
-//	apply    the record's place in the log is fixed before the locks are released
+//	apply    the log record's place is fixed before the locks are released
 //	wait     until everything the replies depend on is durable (G3)
 //
 // A large batch of operations with one key each is split: lock to apply are
@@ -488,7 +488,7 @@ func (x *decider) install(r *ref) bool {
 	return true
 }
 
-// apply turns the outcomes into one record of the log and fixes its place in the
+// apply turns the outcomes into one log record and fixes its place in the
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
 func (x *decider) apply() {

@@ -18,7 +18,7 @@ import (
 type Recovery struct {
 	Took      time.Duration
 	Keys      int64  // DBSIZE after recovery
-	Records   uint64 // op-log records redone
+	Records   uint64 // sections of the op log redone
 	Entries   uint64 // outcomes in them
 	Snapshots int    // partitions that began with a filter snapshot
 	Older     int    // of these, partitions that had to use the older one
@@ -28,7 +28,7 @@ type Recovery struct {
 
 // ErrForgotten means that a partition's filter snapshots are all damaged and
 // that APPROX tables or filter keys would lose what they remember.
-var ErrForgotten = errors.New("what was remembered is lost")
+var ErrForgotten = errors.New("the memory of operations is lost")
 
 // ErrLogDamaged means that the op log does not reach as far as what was built
 // from it, or has a gap.

@@ -265,7 +265,7 @@ func (o FilterOptions) Validate() error {
 	case !o.Fixed:
 		return nil
 	case o.Window != 0 || o.Error != 0 || o.Capacity != 0:
-		return fmt.Errorf("%w: a FIXED filter takes BITS, HASHES, REFRESH and PAST only", ErrOption)
+		return fmt.Errorf("%w: a FIXED filter takes only BITS, HASHES, REFRESH and PAST", ErrOption)
 	case o.Bits < 64 || o.Bits > MaxFixedBits:
 		return fmt.Errorf("%w: BITS must be 64 to %d", ErrOption, uint64(MaxFixedBits))
 	case o.Hashes < 1 || o.Hashes > 32:
