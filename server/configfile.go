@@ -90,7 +90,7 @@ func (r *configReader) fault(at place, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	r.faults = append(r.faults, fmt.Sprintf("%s:%d: %s", at.file, at.line, text))
 	if len(r.faults) == maxFaults {
-		r.faults = append(r.faults, fmt.Sprintf("%s:%d: that is enough: what follows was not read", at.file, at.line))
+		r.faults = append(r.faults, fmt.Sprintf("%s:%d: too many faults: the rest of the file was not read", at.file, at.line))
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// Recovery tells what Open found and did.
+// Recovery says what Open found and did.
 type Recovery struct {
 	Took      time.Duration
 	Keys      int64  // DBSIZE after recovery
@@ -30,8 +30,7 @@ type Recovery struct {
 // that APPROX tables or filter keys would lose what they remember.
 var ErrForgotten = errors.New("the memory of operations is lost")
 
-// ErrLogDamaged means that the op log does not reach as far as what was built
-// from it, or has a gap.
+// ErrLogDamaged means that the op log has a gap, or ends before what was built from it.
 var ErrLogDamaged = errors.New("op log is damaged")
 
 // recover brings every partition to where the log ends.

@@ -148,9 +148,9 @@ type Store struct {
 }
 
 // Open opens the data directory, recovers what it holds and starts the
-// background work. It fails, without changing anything, if the directory is
-// in use, of a newer format, damaged or not ours; errors are one plain
-// sentence and wrap persistence's sentinels.
+// background work. If the directory is in use, of a newer format, damaged or not ours,
+// it fails and changes nothing. Errors are one plain sentence and wrap persistence's
+// sentinels.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	began := time.Now()
@@ -272,12 +272,11 @@ func (s *Store) writable() error {
 // Fsync returns the durability policy in force.
 func (s *Store) Fsync() Fsync { return s.db.Fsync() }
 
-// SetFsync changes the durability policy. Everything committed so far is
-// really on disk before it returns.
+// SetFsync changes the durability policy. When it returns, everything committed before
+// is on disk.
 func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
 
-// Sync returns when everything committed so far is really on disk, whatever
-// the policy.
+// Sync returns when everything committed so far is on disk, whatever the policy.
 func (s *Store) Sync() error { return s.db.Sync() }
 
 // Stalled reports whether, under Everysec, writes wait for a disk that is slow, or soon
@@ -287,5 +286,5 @@ func (s *Store) Stalled() bool { return s.db.Stalled() }
 // SetSnapshotInterval changes Options.SnapshotInterval.
 func (s *Store) SetSnapshotInterval(d time.Duration) { s.interval.Store(int64(d)) }
 
-// SetFilterMaxMemory changes Options.FilterMaxMemory. What is in use stays.
+// SetFilterMaxMemory changes Options.FilterMaxMemory. Filters keep what they have.
 func (s *Store) SetFilterMaxMemory(bytes int64) { s.pool.limit.Store(max(bytes, 0)) }

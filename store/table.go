@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Mode says how a positive of a table's filter is treated (G5).
+// Mode says what a table does when its filter reports an opid (G5).
 type Mode uint8
 
 // The modes of a table.
