@@ -50,6 +50,7 @@
 //	operation     what a client asks for: an Op. Reads are queries
 //	opid          the id that a client gives an operation; (key, opid) identifies it
 //	duplicate     an operation whose (key, opid) is remembered
+//	twins         operations of one batch with the same (key, opid)
 //	outcome       what deciding found out; logged as an entry
 //	entry         one outcome in the op log, numbered by its sequence
 //	sequence      the number of an entry within its partition
@@ -57,6 +58,7 @@
 //	log record    the sections of one batch, in the op log
 //	record        what an EXACT table keeps of one operation
 //	run           an immutable sorted file of records
+//	group         runs, and perhaps new records, that are merged into one run
 //	row           one counter on disk, in Pebble
 //	filter        a forgetful Bloom filter, of a table or under an FBF key
 //	row filter    a plain filter that says which counters have no row
@@ -73,7 +75,8 @@
 //	alone         the batch uses no goroutine but its caller's
 //	round         package commands: the requests of several connections, made one batch
 //	turn          package server: a worker's right to serve rounds
-//	checkpoint    bringing the views of a partition to disk
+//	view          what is made from the op log: counters and rows, filters, records
+//	checkpoint    bringing the views of a partition to disk; SAVE does it for all
 //	snapshot      the file of a partition's filters that a checkpoint writes
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
