@@ -164,7 +164,7 @@ var serverCommands = []Command{
 	{
 		Name: "shutdown", Arity: -1, Flags: Admin | NoScript | Loading | Stale | NoMulti | AllowBusy, Group: groupServer,
 		Since: "1.0.0", Complexity: "O(N), where N is the size of the filters when saving",
-		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Nothing acknowledged is lost either way.",
+		Summary: "Stops the server, after a snapshot unless NOSAVE is given. Loses nothing acknowledged either way.",
 		Args:    []Arg{opt(oneOf("save-selector", word("NOSAVE"), word("SAVE"))), opt(word("NOW")), opt(word("FORCE")), opt(word("ABORT"))},
 		Run:     doShutdown, Audit: auditAll,
 	},

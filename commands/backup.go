@@ -40,8 +40,8 @@ var backupCommands = []Command{
 	{
 		Name: "backup", Arity: 2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
-		Summary: "Writes a consistent copy of the data directory to a new directory of the server's machine and waits for it. " +
-			"Operations go on meanwhile; fbfkv restore brings the copy back.",
+		Summary: "Writes a consistent copy of the data directory to a new directory on the server's machine and waits until it is " +
+			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy.",
 		Args: []Arg{strArg("directory")}, Run: doBackup, Audit: auditAll,
 	},
 }

@@ -50,14 +50,14 @@ func clientUnblock(c *Context) {
 
 // trackingCommands are the subcommands of CLIENT on caching and blocking.
 var trackingCommands = []Command{
-	clientSub("tracking", -3, clientFlags, "6.0.0", "Turns client-side caching off, which does not exist here.", clientTracking,
+	clientSub("tracking", -3, clientFlags, "6.0.0", "Accepts OFF: client-side caching is not supported.", clientTracking,
 		onOff("status"), opt(with("REDIRECT", intArg("client-id"))), opt(multi(with("PREFIX", strArg("prefix")))),
 		opt(word("BCAST")), opt(word("OPTIN")), opt(word("OPTOUT")), opt(word("NOLOOP"))),
-	clientSub("caching", 3, clientFlags, "6.0.0", "Refused: there is no client-side caching.", clientCaching,
+	clientSub("caching", 3, clientFlags, "6.0.0", "Refused: client-side caching is not supported.", clientCaching,
 		oneOf("mode", word("YES"), word("NO"))),
-	clientSub("getredir", 2, clientFlags, "6.0.0", "Returns -1: there is no client-side caching.",
+	clientSub("getredir", 2, clientFlags, "6.0.0", "Returns -1: client-side caching is not supported.",
 		func(c *Context) { c.W.Int(-1) }),
-	clientSub("trackinginfo", 2, clientFlags, "6.2.0", "Tells that there is no client-side caching.", clientTrackingInfo),
+	clientSub("trackinginfo", 2, clientFlags, "6.2.0", "Says that client-side caching is not supported.", clientTrackingInfo),
 	clientSub("unblock", -3, clientAdminFlags, "5.0.0", "Returns 0: no command blocks.", clientUnblock,
 		intArg("client-id"), opt(oneOf("unblock-type", word("TIMEOUT"), word("ERROR")))),
 }

@@ -130,7 +130,7 @@ var configCommands = []Command{{
 		},
 		{
 			Name: "resetstat", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.0.0", Complexity: "O(1)",
-			Summary: "Zeroes the statistics of INFO.", Run: configResetStat, Audit: auditAll,
+			Summary: "Resets the statistics of INFO.", Run: configResetStat, Audit: auditAll,
 		},
 		{
 			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0", Complexity: "O(1)",

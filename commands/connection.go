@@ -154,7 +154,7 @@ var connectionCommands = []Command{
 	},
 	{
 		Name: "select", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection, ACL: connectionACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Selects the database, of which there is one: 0.",
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Selects the database. There is only database 0.",
 		Args: []Arg{intArg("index")}, Run: doSelect,
 	},
 	{
@@ -176,6 +176,6 @@ var connectionCommands = []Command{
 	},
 	{
 		Name: "reset", Arity: 1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL, Since: "6.2.0",
-		Complexity: "O(1)", Summary: "Brings the connection back to the state of a new one.", Run: doReset,
+		Complexity: "O(1)", Summary: "Resets the connection to the state of a new one.", Run: doReset,
 	},
 }

@@ -260,7 +260,7 @@ var counterCommands = []Command{
 	{
 		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
 		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Asks whether an operation id is remembered, without applying anything; with IDMP that of an INCREX.",
+		Summary: "Says what is remembered of an operation, without applying it. IDMP names an operation of INCREX.",
 		Args:    []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
 		Parse:   parseCSeen, Reply: replyCSeen,
 	},

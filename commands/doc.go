@@ -16,25 +16,25 @@
 //	                                                                           │ the Round's
 //	replies ← Pipeline.Answer: Reply per outcome ◄── Round.Execute ◄───────────┘ batch
 //
-// A [Pipeline] turns what one connection sent together into operations; a
-// [Round] makes those of one or several connections one store.Batch. Parse sees arguments and no state; Reply sees an outcome and no arguments. A
-// request that is refused takes its place in the order of replies without
-// splitting the batch; so do the commands of a transaction, and EXEC asks for the
-// batch to be atomic. Commands that are no operation on keys (INFO, CONFIG, SCAN, …)
-// have Run: what came before them is executed and answered first.
+// A [Pipeline] turns what one connection has sent into operations. A [Round] puts those
+// of one or several connections into one store.Batch. Parse sees arguments and no state;
+// Reply sees an outcome and no arguments. A refused request keeps its place in the order
+// of replies and does not split the batch. Neither do the commands of a transaction; EXEC
+// makes the batch atomic. Commands that are not operations on keys (INFO, CONFIG, SCAN,
+// …) have Run: the server first executes and answers what came before them.
 //
 // To add a command, declare it in its family's slice. A keyed one needs Parse,
 // which fills a store.Op, and Reply; most replies exist already.
 //
 // # The other files
 //
-//   - parse.go reads integers and options, errors.go words every error reply,
+//   - parse.go reads integers and options, errors.go has the text of every error reply,
 //   - session.go and server.go are the seam to package server,
-//   - permission.go asks package acl whether a client may do what it asks,
-//     login.go lets clients in and slows down those who guess, redact.go says
-//     how a request may be shown,
+//   - permission.go asks package acl whether a client may run a command, login.go
+//     checks passwords and slows down guessing, redact.go hides passwords in what
+//     is shown of a request,
 //   - transaction.go is MULTI,
-//   - stats.go and histogram.go are what is counted of each command, observe.go
-//     is what watches batches (slowlog.go, latency.go, monitor.go),
+//   - stats.go and histogram.go count the calls of each command, observe.go feeds
+//     what watches batches (slowlog.go, latency.go, monitor.go),
 //   - introspect.go and arg.go are COMMAND's view of a declaration.
 package commands

@@ -51,8 +51,8 @@ var (
 	errENXAlone    error = refusal("ERR ENX flag requires an expiration")
 	errBoundsCross error = refusal("ERR LBOUND can't be greater than UBOUND")
 	errNoFloat     error = refusal("ERR BYFLOAT is not supported: " + integerReason)
-	errPairSize    error = refusal("ERR IDMP needs a pid and an iid that are not empty and fill at most 512 bytes " +
-		"together with the length of the pid")
+	errPairSize    error = refusal("ERR IDMP needs a pid and an iid, neither empty, of at most 512 bytes together " +
+		"with the length of the pid")
 )
 
 // storeErrors gives every error of the store its reply. It is the only place

@@ -216,7 +216,7 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.reserve", Arity: -2, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Creates a forgetful Bloom filter. BITS, HASHES, REFRESH or FIXED ask for the paper's filter without adaptation. " +
+		Summary: "Creates a forgetful Bloom filter. With BITS, HASHES, REFRESH or FIXED it is the paper's, which does not adapt. " +
 			"Times take units: 10m.",
 		Args:  append([]Arg{keyArg()}, filterOptionArgs()...),
 		Parse: parseReserve, Reply: replyOK,
@@ -224,21 +224,21 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.add", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Adds an item to a filter, which is created if it does not exist. Returns 1 if the item was not present.",
+		Summary: "Adds an item to a filter and creates the filter if necessary. Returns 1 if the item was not present.",
 		Args:    []Arg{keyArg(), strArg("item")},
 		Parse:   parseItems(store.FBFAdd, single), Reply: replyAdded,
 	},
 	{
 		Name: "fbf.madd", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
-		Summary: "Adds items to a filter, which is created if it does not exist.",
+		Summary: "Adds items to a filter and creates the filter if necessary.",
 		Args:    []Arg{keyArg(), multi(strArg("item"))},
 		Parse:   parseItems(store.FBFAdd, 0), Reply: replyAdded,
 	},
 	{
 		Name: "fbf.insert", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
-		Summary: "Adds items to a filter, which is created with the given options if it does not exist.",
+		Summary: "Adds items to a filter and creates the filter, with the given options, if necessary.",
 		Args: append(append([]Arg{keyArg(), opt(word("NOCREATE"))}, filterOptionArgs()...),
 			with("ITEMS", multi(strArg("item")))),
 		Parse: parseInsert, Reply: replyAdded,
@@ -246,14 +246,14 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.exists", Arity: 3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Tells whether an item is remembered by a filter (1: maybe, 0: no).",
+		Summary: "Says whether a filter remembers an item (1: maybe, 0: no).",
 		Args:    []Arg{keyArg(), strArg("item")},
 		Parse:   parseItems(store.FBFExists, single), Reply: replyPresent,
 	},
 	{
 		Name: "fbf.mexists", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of items",
-		Summary: "Tells for each item whether it is remembered by a filter.",
+		Summary: "Says for each item whether a filter remembers it.",
 		Args:    []Arg{keyArg(), multi(strArg("item"))},
 		Parse:   parseItems(store.FBFExists, 0), Reply: replyPresent,
 	},
@@ -267,14 +267,14 @@ var filterCommands = []Command{
 	{
 		Name: "fbf.info", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Returns a filter's parameters and fill, or one field of them.",
+		Summary: "Returns a filter's parameters and fill, or one of these fields.",
 		Args:    []Arg{keyArg(), opt(oneOf("field", fieldArgs()...))},
 		Parse:   parseFilterInfo, Reply: replyFilterInfo,
 	},
 	{
 		Name: "fbf.refresh", Arity: 2, Flags: Write | DenyOOM, Keys: oneKey(keyUpdate), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(B), where B is the size of a generation",
-		Summary: "Refreshes a filter now: a FIXED one drops its oldest generation, another seals its newest and forgets nothing early.",
+		Summary: "Refreshes a filter now. A FIXED filter drops its oldest generation; any other seals its newest and forgets nothing early.",
 		Args:    []Arg{keyArg()},
 		Parse:   parseKey(store.FBFRefresh), Reply: replyOK,
 	},

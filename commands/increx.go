@@ -143,8 +143,8 @@ var idmpArg = block("idempotency", strArg("pid"), strArg("iid"))
 var increxCommands = []Command{{
 	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
 	Since: "8.8.0", Complexity: "O(1)",
-	Summary: "Adds to a counter within bounds and sets its expiry; returns its value and the increment that was made, 0 " +
-		"if it would have been out of bounds. With IDMP once per pair of producer id and idempotent id.",
+	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment made, which is 0 if " +
+		"the result would be out of bounds. With IDMP, once per pair of producer id and idempotent id.",
 	Args: []Arg{
 		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),

@@ -180,18 +180,18 @@ var keyCommands = []Command{
 	{
 		Name: "del", Arity: -2, Flags: Write, Keys: manyKeys(keyDelete), Group: groupGeneric, ACL: keyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
-		Summary: "Deletes keys. The operation ids of counters stay remembered, so a late retry does not bring one back.",
+		Summary: "Deletes keys. The operation ids of counters stay remembered, so a late retry does not bring a counter back.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
 	},
 	{
 		Name: "unlink", Arity: -2, Flags: Write | Fast, Keys: manyKeys(keyDelete), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "4.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips, Summary: "Deletes keys, as DEL.",
+		Since: "4.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips, Summary: "Deletes keys, like DEL.",
 		Args: []Arg{multi(keyArg())}, Parse: parseKeys(store.Del), Reply: replyInt,
 	},
 	{
 		Name: "exists", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyLook), Group: groupGeneric, ACL: keyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: sumTips,
-		Summary: "Returns how many of the keys exist, repeats included.",
+		Summary: "Returns how many of the keys exist. A key given twice counts twice.",
 		Args:    []Arg{multi(keyArg())}, Parse: parseKeys(store.Exists), Reply: replyInt,
 	},
 	{
@@ -209,7 +209,7 @@ var keyCommands = []Command{
 		Name: "scan", Arity: -2, Flags: ReadOnly, Group: groupGeneric, ACL: keyspaceACL,
 		Since: "2.8.0", Complexity: "O(1) for every call, O(N) for all keys",
 		Tips:    []string{"nondeterministic_output", "request_policy:special"},
-		Summary: "Returns some keys and the cursor to go on with. A key that exists throughout is returned at least once.",
+		Summary: "Returns some keys and the cursor for the next call. A key that exists throughout is returned at least once.",
 		Args: []Arg{intArg("cursor"), opt(with("MATCH", patArg("pattern"))), opt(with("COUNT", intArg("count"))),
 			opt(with("TYPE", strArg("type")))},
 		Run: doScan,
@@ -233,13 +233,13 @@ var keyCommands = []Command{
 	{
 		Name: "flushall", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
-		Summary: "Deletes all keys and forgets all operation ids; operations of an earlier time are stale from then on.",
+		Summary: "Deletes all keys and forgets all operation ids. Operations of an earlier time are stale from then on.",
 		Args:    flushArgs, Parse: parseFlush(0), Reply: replyOK, Audit: auditAll,
 	},
 	{
 		Name: "flushdb", Arity: -1, Flags: Write | waits, Group: groupServer, ACL: dangerousKeyspaceACL,
 		Since: "1.0.0", Complexity: "O(N), where N is the number of keys", Tips: flushTips,
-		Summary: "As FLUSHALL: there is one database.",
+		Summary: "Like FLUSHALL: there is one database.",
 		Args:    flushArgs, Parse: parseFlush(store.OneDB), Reply: replyOK, Audit: auditAll,
 	},
 }

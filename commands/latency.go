@@ -193,12 +193,12 @@ var latencyCommands = []Command{{
 		onEveryNode(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
 			strArg("event")), "special"),
 		onEveryNode(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
-			"Returns how many calls of commands took at most how many microseconds, batches as a whole.", latencyHistogram,
+			"Returns a histogram of the latencies of commands in microseconds. A command takes as long as its batch.", latencyHistogram,
 			opt(multi(strArg("command")))), "special"),
 		onEveryNode(latencySub("history", 3, "2.8.13", "O(1)",
 			"Returns when an event was slow, and how many milliseconds it took.", latencyHistory, strArg("event")), "special"),
 		onEveryNode(latencySub("latest", 2, "2.8.13", "O(1)",
-			"Returns of every event when it was last slow, and its last and its longest milliseconds.", latencyLatest), "special"),
+			"Returns for every event when it was last slow, and its last and longest time in milliseconds.", latencyLatest), "special"),
 		withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
 			c.W.Int(int64(c.Server.observer.events.reset(c.Args[2:])))
 		}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),

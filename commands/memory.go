@@ -116,7 +116,7 @@ var memoryCommands = []Command{{
 		},
 		{
 			Name: "doctor", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
-			Summary: "Says what is unhealthy about the server's memory.", Run: doMemoryDoctor,
+			Summary: "Says what is wrong with the server's memory.", Run: doMemoryDoctor,
 		},
 		{
 			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,

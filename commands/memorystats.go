@@ -87,5 +87,5 @@ func (c *Context) writeStats(list []memoryStat) {
 var memoryStatsCommand = Command{
 	Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)",
 	Tips:    []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"},
-	Summary: "Returns where the server's memory is.", Run: doMemoryStats,
+	Summary: "Returns what the server's memory is used for.", Run: doMemoryStats,
 }

@@ -226,7 +226,7 @@ func (s *Session) End() {
 // monitorCommands is MONITOR.
 var monitorCommands = []Command{{
 	Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
-	Complexity: "O(1)", Summary: "Shows what all clients ask, as it is carried out.", Run: doMonitor,
+	Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
 }}
 
 // Monitored reports whether any client watches with MONITOR.

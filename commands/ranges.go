@@ -75,7 +75,7 @@ var rangeCommands = []Command{
 	},
 	{
 		Name: "substr", Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "As GETRANGE, under its old name.",
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Like GETRANGE, under its old name.",
 		Args: rangeArgs, Parse: parseRange, Reply: replyRange,
 	},
 }

@@ -10,14 +10,14 @@ import (
 const (
 	identityReason = "a counter's key is part of its operations' identity, so it cannot be moved or copied"
 	integerReason  = "a counter holds a signed 64-bit integer only"
-	pubsubReason   = "there is no publish/subscribe here"
+	pubsubReason   = "publish/subscribe is not supported"
 	oneDBReason    = "there is one database"
 	typeReason     = "keys here are counters and forgetful Bloom filters"
-	scriptReason   = "there are no scripts here; MULTI is atomic"
+	scriptReason   = "scripts are not supported; MULTI is atomic"
 	moduleReason   = "there are no modules here"
-	debugReason    = "it could break what is promised"
-	sentinelReason = "this server is no Sentinel"
-	rewriteReason  = "there is no append-only file to rewrite; every checkpoint trims the log of operations"
+	debugReason    = "it could break the server's guarantees"
+	sentinelReason = "Sentinel is not supported"
+	rewriteReason  = "there is no append-only file to rewrite; every checkpoint trims the op log"
 	newerReason    = "it is not in Redis 7.2, which this server follows"
 )
 

@@ -5,7 +5,7 @@ package commands
 
 const (
 	clusterDisabled = "This instance has cluster support disabled"
-	noReplication   = "there is no replication yet"
+	noReplication   = "replication is not supported"
 )
 
 // doReplicaOf is REPLICAOF host port; NO ONE is what this server is anyway.
@@ -21,7 +21,7 @@ func doReplicaOf(c *Context) {
 func replicaOf(name string) Command {
 	return Command{
 		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: replicaOfSince[name],
-		Complexity: "O(1)", Summary: "Accepts NO ONE, for this server is no replica; any other host is refused.",
+		Complexity: "O(1)", Summary: "Accepts NO ONE; replication is not supported.",
 		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	}
 }

@@ -173,7 +173,7 @@ func parsePlainSet(flags store.Flags) func(*Request) error {
 
 const (
 	groupString = "string"
-	plainNote   = " Not idempotent: a retry adds again. Use CINCRBY with an operation id where that matters."
+	plainNote   = " Not idempotent: a retry counts again. Use CINCRBY with an operation id where that matters."
 )
 
 var stringACL = []string{"@string"}
@@ -205,7 +205,7 @@ var stringCommands = []Command{
 	{
 		Name: "set", Arity: -3, Flags: Write | DenyOOM, Keys: oneKey(keySet), KeyFlags: setKeyFlags, Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)",
-		Summary: "Sets a counter to an integer and keeps the operation ids that are remembered.",
+		Summary: "Sets a counter to an integer. Its operation ids stay remembered.",
 		Args:    setArgs, Parse: parseSet, Reply: replySet,
 	},
 	{
@@ -231,7 +231,7 @@ var stringCommands = []Command{
 	{
 		Name: "getdel", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyReadDelete), Group: groupString, ACL: stringACL,
 		Since: "6.2.0", Complexity: "O(1)",
-		Summary: "Returns a counter and deletes it; its operation ids stay remembered.",
+		Summary: "Returns a counter and deletes it. Its operation ids stay remembered.",
 		Args:    []Arg{keyArg()}, Parse: parseKey(store.GetDel), Reply: replyValue,
 	},
 	{

@@ -313,7 +313,7 @@ var tableCommands = []Command{{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Creates a table. Keys that change their table are checked against the previous one for its window. " +
+			Summary: "Creates a table. Keys that change their table are also checked against the previous one, for its window. " +
 				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
 				"Times and sizes take units: 10m, 64mb.",
 			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
@@ -322,14 +322,14 @@ var tableCommands = []Command{{
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(1)",
-			Summary: "Changes settings of a table, but not its prefix, and keeps what is remembered.",
+			Summary: "Changes options of a table, except its prefix, and forgets nothing.",
 			Args:    tableOptionArgs(strArg("name")),
 			Run:     ctableAlter, Audit: auditAll,
 		},
 		{
 			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
-			Summary: "Drops a table and no counter; its operation ids are honoured for its window.",
+			Summary: "Drops a table, but no counter. Its operation ids stay remembered for its window.",
 			Args:    []Arg{strArg("name")},
 			Run:     func(c *Context) { c.ok(c.Store.DropTable(string(c.Args[2]))) }, Audit: auditAll,
 		},
@@ -342,7 +342,7 @@ var tableCommands = []Command{{
 		{
 			Name: "info", Arity: 3, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
 			Since: "0.1.0", Complexity: "O(P), where P is the number of partitions",
-			Summary: "Returns a table's settings and what its filters and records hold.",
+			Summary: "Returns a table's options and the state of its filters and records.",
 			Args:    []Arg{strArg("name")},
 			Run:     ctableInfo,
 		},

@@ -90,12 +90,12 @@ var watchCommands = []Command{
 	{
 		Name: "watch", Arity: -2, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Keys: manyKeys(keyLook),
 		Group: "transactions", ACL: []string{"@transaction"}, Since: "2.2.0", Complexity: "O(N), where N is the number of keys",
-		Summary: "Makes EXEC answer null and do nothing if one of the keys has changed until then.",
+		Summary: "Makes EXEC answer null and do nothing if one of the keys changes before.",
 		Args:    []Arg{multi(keyArg())}, Run: doWatch,
 	},
 	{
 		Name: "unwatch", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "2.2.0", Complexity: "O(1)",
-		Summary: "Forgets the watched keys, as EXEC and DISCARD do.", Run: doUnwatch,
+		Summary: "Forgets the watched keys, like EXEC and DISCARD.", Run: doUnwatch,
 	},
 }

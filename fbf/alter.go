@@ -8,8 +8,8 @@ const maxPolicies = 64
 // Alter puts a new policy in force at logged time now. It is deterministic:
 // given the same filter state and arguments it does the same everywhere. A new
 // segment is opened when the target, the roles, the tag or a Capacity hint ask for it.
-// Everything remembered lives on for the longer of its old promise and the
-// new window, counted from its insertion (G1).
+// Every id stays remembered for the longer of the old and the new window, counted from
+// its insertion (G1).
 func (f *Filter) Alter(o Options, now int64) error {
 	g, strip, err := f.planAlter(&o)
 	if err != nil {
@@ -32,8 +32,8 @@ func (f *Filter) Alter(o Options, now int64) error {
 	return nil
 }
 
-// AlterBytes is the memory that Alter would take, or why it would refuse: ask
-// before what leads to it is logged, since a logged Alter must not fail.
+// AlterBytes is the memory that Alter would take, or the reason why it would refuse.
+// Ask before you log the change, since a logged Alter must not fail.
 func (f *Filter) AlterBytes(o Options) (uint64, error) {
 	g, strip, err := f.planAlter(&o)
 	if err != nil || strip == 0 {

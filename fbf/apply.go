@@ -2,7 +2,7 @@ package fbf
 
 import "fmt"
 
-// Apply carries out an event, live and at redo alike. An error means that the
+// Apply executes an event, live and in redo alike. An error means that the
 // event does not fit this filter; the filter is then unchanged.
 func (f *Filter) Apply(e Event) error {
 	if err := e.validate(); err != nil {

@@ -5,12 +5,13 @@ package fbf
 const group = 32
 
 // Touch requests the lines of h ahead of a check, so that the cache misses of
-// a batch overlap: Touch every id of a group, then check every id. Of segments that
-// only answer checks it requests the two lines that nearly always tell a new id.
+// a batch overlap: Touch a few ids, then check each of them. Of segments that only
+// answer checks it requests two lines, which are almost always enough to see that an id
+// is new.
 func (f *Filter) Touch(h uint64) { touch(f.segs, h) }
 
 // CheckAndInsertBatch is CheckAndInsert for every h of hs, in order, with the
-// lines requested ahead; present[i] tells about hs[i], and len(present) must be
+// lines requested ahead. present[i] is the result for hs[i], and len(present) must be
 // at least len(hs). A batch may hold at most Room ids if the target is to be kept.
 func (f *Filter) CheckAndInsertBatch(hs []uint64, now int64, present []bool) {
 	present = present[:len(hs)]

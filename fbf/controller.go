@@ -31,8 +31,8 @@ type denial struct {
 	shrinkUntil int64
 }
 
-// Due reports whether Plan may have something to do at now. It is meant to be
-// asked before every insert, or every batch of at most Room inserts.
+// Due reports whether Plan may have something to do at now. Ask it before every insert,
+// or before every batch of at most Room inserts.
 func (f *Filter) Due(now int64) bool { return now >= f.dueAt || f.room == 0 }
 
 // schedule derives when Plan will next have something to do.
@@ -273,11 +273,10 @@ func (f *Filter) planGrow(now int64, grant func(uint64) bool) Event {
 	return f.denied(now, false)
 }
 
-// SetPhase says, from 0 to 1, where among others that are filled evenly beside it the
-// filter is to grow while it is first filled. Filters of the same phase grow at the
-// same moment, and to have large segments from the system takes tens of milliseconds;
-// those of phases apart take that one after the other. Only Plan asks for it, it is no
-// part of the filter's encoding, and 0 at first.
+// SetPhase, from 0 to 1, keeps filters that fill at the same pace from growing at the
+// same moment: a large segment takes tens of milliseconds to get from the system, and
+// filters with different phases grow one after the other. Only Plan uses the phase; it is
+// not part of the filter's encoding, and 0 at first.
 func (f *Filter) SetPhase(phase float64) { f.phase = phase }
 
 // small is up to how many bytes the filter grows in one step: filters of phases apart
@@ -370,9 +369,9 @@ func (f *Filter) peak(now int64, most int64) (need float64, seen int64) {
 	return need, seen
 }
 
-// PlanSeal is Plan with the present generation sealed whatever it holds, which
-// forgets nothing early. It is false if there is nothing to seal, or no
-// free generation to go on with; it takes no memory.
+// PlanSeal is Plan, but seals the present generation whatever it holds. This forgets
+// nothing early and takes no memory. It is false if there is nothing to seal, or no free
+// generation to go on with.
 func (f *Filter) PlanSeal(now int64) (Event, bool) {
 	if f.anyExpired(now) {
 		return Event{Kind: Expire, Time: now}, true

@@ -25,9 +25,9 @@
 // A filter is a row of generations, each a Bloom filter of the ids of one
 // refresh period. The newest (with one role; with two, the future and the present)
 // takes the inserts, the others are the past. A generation lives until its newest id is
-// a Window old, under whatever window was in force when that id came; then it is
-// masked, cleared in pieces, and used again. An id is never forgotten inside its window:
-// not by rotation, growth, shrinkage, a change of policy, or lack of memory.
+// a Window old, by the window in force when that id came. Then the filter masks it,
+// clears it in pieces, and uses it again. It never forgets an id inside its window: not
+// by rotation, growth, shrinkage, a change of policy, or lack of memory.
 //
 // With Roles = 2 an id is written to two generations, as in the paper, but with
 // hash functions of its own for each, so that the second write is worth as much
@@ -61,22 +61,22 @@
 //
 // # Controller
 //
-// A generation is sealed after a refresh period, a quarter of one later if it holds few ids
-// until then, or earlier, as soon as it holds the ids it was sized for. If it is full and every lane of the segment is still needed, a
-// larger segment is opened: it takes the inserts while the old one drains. It is sized for
-// the present rate, but reaches it in steps: since a line serves eight generations, a
-// segment takes all its memory with its first ids. A
-// segment that fits the load is given three quarters of what the others leave of the
-// target, one that a larger one will follow a quarter: the sum stays below the target
-// however often the filter grows. When three periods in a row would
-// fit a smaller size, a smaller segment is opened. At the cap of memory (MaxMemory, or
-// when the grant is denied) the filter either is Full or degrades, by policy.
+// The controller seals a generation after a refresh period; a quarter of a period later if
+// it holds few ids; earlier if it holds the ids that it was sized for. If it is full and
+// every lane of the segment is still needed, the controller opens a larger segment, which
+// takes the inserts while the old one drains. It sizes the new one for the present rate,
+// but grows in steps, since a line serves eight generations and a segment takes all its
+// memory with its first ids. A segment that fits the load gets three quarters of what the
+// others leave of the target, a segment that a larger one will follow gets a quarter: so
+// the sum stays below the target however often the filter grows. When three periods in a
+// row would fit a smaller size, the controller opens a smaller segment. At the cap of
+// memory (MaxMemory, or when the grant is denied) the filter is Full or degrades, by policy.
 //
 // A Filter has no clock, no lock, no disk and no randomness. Times are the
-// caller's logged time in milliseconds; they must not be negative nor go back.
-// Whatever is decided is decided by Plan from counts and logged times and comes out as an Event. The caller logs the event and
-// applies it; a copy that repeats the same inserts, events and changes of policy in the
-// same order is in the same state, without deciding anything again:
+// caller's logged time in milliseconds; they must not be negative nor go back. Plan alone
+// decides, from counts and logged times, and returns its decision as an Event. The caller
+// logs the event and applies it. A copy that repeats the same inserts, events and changes
+// of policy in the same order reaches the same state without deciding anything:
 //
 //	for f.Due(now) {
 //		e, ok := f.Plan(now, grant)
@@ -91,14 +91,13 @@
 //
 // # Encoding
 //
-// NewEncoder reads a filter out in pieces while it goes on being used: counts and
-// controller state as of its start, and at least the bits of then. Decode
-// followed by a repetition of what was logged since gives the filter's
-// state, with at least its bits.
+// NewEncoder encodes a filter in pieces while the filter is in use: counts and controller
+// state as of its start, and at least the bits of that moment. Decode, followed by redo
+// of what was logged since, gives the filter's state, with at least its bits.
 //
 // # Concurrency
 //
 // A Set is safe for concurrent use. A Filter is not: its owner locks once per batch. That is
-// faster than atomics inside, and a check followed by an atomic or is no
-// test-and-set anyway: of two twins both would be accepted.
+// faster than atomics inside. Besides, a check followed by an atomic or is not a
+// test-and-set: it would accept both of two twins.
 package fbf

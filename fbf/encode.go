@@ -29,9 +29,9 @@ var magic = [4]byte{'F', 'B', 'F', 'g'}
 // each Read, but not between them: header, counts and controller state are
 // those at NewEncoder, the bits a superset of those for every generation that still lives.
 //
-// Only generations live at NewEncoder are emitted. What enters the others
-// later is told by the log; a generation that dies meanwhile may be emitted
-// partly cleared, and the log tells of its death.
+// It emits only the generations that live at NewEncoder. The log has what enters other
+// generations later. A generation that dies meanwhile may be emitted partly cleared, and
+// the log has its death.
 type Encoder struct {
 	parts  []part
 	line   uint64 // next line of parts[0]

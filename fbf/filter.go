@@ -164,9 +164,8 @@ func (f *Filter) begin(s *segment, now int64) {
 }
 
 // CheckAndInsert reports whether h may have been inserted before, and inserts
-// it if not. Being one call under the owner's lock it is the test-and-set that
-// makes an operation apply at most once; a check and a later insert by
-// separate lock holders are not.
+// it if not. It is the test-and-set that makes an operation apply at most once. A check
+// and a later insert are not, unless the owner holds its lock throughout.
 func (f *Filter) CheckAndInsert(h uint64, now int64) (present bool) {
 	if len(f.segs) > 1 {
 		if f.Contains(h) {
@@ -183,8 +182,9 @@ func (f *Filter) CheckAndInsert(h uint64, now int64) (present bool) {
 	return false
 }
 
-// Full reports that the filter is at its memory cap and would exceed its target:
-// under Refuse its owner must refuse new ids, retryably, until Plan finds room.
+// Full reports whether the filter is at its memory cap and would exceed its target.
+// Under Refuse the owner must then refuse new ids, which may be retried, until Plan finds
+// room.
 func (f *Filter) Full() bool {
 	if f.opts.Overload != Refuse || f.deny.until == 0 {
 		return false
@@ -199,8 +199,8 @@ func (f *Filter) Bytes() uint64 { return f.bytes }
 // Options is the policy in force, defaults filled in.
 func (f *Filter) Options() Options { return f.opts }
 
-// Len is the number of ids remembered now, those past their window in
-// generations that still live included.
+// Len is the number of ids remembered now, including those past their window in
+// generations that still live.
 func (f *Filter) Len() uint64 {
 	var n uint64
 	for _, s := range f.segs {

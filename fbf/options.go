@@ -18,7 +18,7 @@ var (
 	ErrMemory = errors.New("fbf: out of memory")
 )
 
-// Overload says what happens once a filter may not take more memory.
+// Overload says what happens when a filter may not take more memory.
 type Overload uint8
 
 const (

@@ -48,7 +48,7 @@ func (f *Filter) Stats(now int64) Stats {
 }
 
 // EffectiveFPP is the probability that Contains says yes to an id never
-// inserted, by the block model on what every generation really holds.
+// inserted, computed by the block model from what every generation really holds.
 func (f *Filter) EffectiveFPP() float64 {
 	no := 0.0
 	for _, s := range f.segs {

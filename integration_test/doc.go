@@ -1,7 +1,7 @@
 // Package integration tests fbfkv from the outside: it builds the real
 // program, starts it on a free port with a data directory of its own, and
-// speaks to it over real sockets with go-redis, redis-cli, node-redis and a raw
-// connection for what no client library would send.
+// talks to it over real sockets with go-redis, redis-cli, node-redis and, for what no
+// client library would send, a raw connection.
 //
 // Where to look:
 //
@@ -11,9 +11,9 @@
 //     server to them. To pin down a reply, add two lines there.
 //   - load_test.go is a load whose every operation is accounted for;
 //     crash_test.go kills the server under it and re-sends everything.
-//   - The other files are named after what they look at.
-//   - imports_test.go and style_test.go hold the code itself to the project's
-//     rules: who may import whom, and how long a file or function may get.
+//   - The other files are named after what they test.
+//   - imports_test.go, style_test.go and docs_test.go hold code and documents to the
+//     project's rules.
 //
 // All tests run in parallel and use one server each. With -race the program is
 // built with the race detector too, and a report of it fails the test that

@@ -1,11 +1,14 @@
 package integration
 
 import (
+	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -46,6 +49,42 @@ func TestGuides(t *testing.T) {
 		})
 	}
 }
+
+// pages returns the text of every document of the repository, by its path from here.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == ".git"):
+			return filepath.SkipDir
+		case d.IsDir() || filepath.Ext(path) != ".md":
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	})
+	if err != nil || len(all) < 15 {
+		t.Fatalf("%d pages, %v", len(all), err)
+	}
+	return all
+}
+
+// TestTour runs the commands of the README's console blocks, one after the
+// other in a shell, and compares what they print with what the README says.
+func TestTour(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "redis-cli", "install Debian's package redis-tools")
+	if steps := playConsole(t, startServer(t), "../README.md"); steps < 15 {
+		t.Errorf("the tour has only %d steps: were the README's blocks found?", steps)
+	}
+}
+
+// unixTime is what differs from run to run in the tour's outputs.
+var unixTime = regexp.MustCompile(`\b1\d{12}\b`)
 
 // guides lists the pages.
 func guides(t *testing.T) []string {
@@ -139,31 +178,122 @@ func TestDocsShowTheExamples(t *testing.T) {
 	}
 }
 
-// TestDocsLinks expects that every file a page links to is there.
+// TestDocsLinks expects every file that a page links to, and every heading of it.
 func TestDocsLinks(t *testing.T) {
 	t.Parallel()
-	pages := append(guides(t), "../README.md", "../CONTRIBUTING.md", "../docs/PERFORMANCE.md", "../docs/RELIABILITY.md",
-		"../docs/FILTERS.md", "../docs/PAPER.md", "../tools/tried.md")
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
-			target := m[1]
-			if target == "" || strings.Contains(target, "://") {
+	all := pages(t)
+	for page, text := range all {
+		for _, m := range regexp.MustCompile(`\]\(([^)#\s]*)(#[^)]*)?\)`).FindAllStringSubmatch(text, -1) {
+			target := filepath.Join(filepath.Dir(page), m[1])
+			switch {
+			case strings.Contains(m[1], "://"):
 				continue
+			case m[1] == "":
+				target = page
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), target)); err != nil {
-				t.Errorf("%s links to %s: %v", page, target, err)
+			if _, err := os.Stat(target); err != nil {
+				t.Errorf("%s links to %s: %v", page, m[1], err)
+			} else if m[2] != "" && !slices.Contains(anchors(all[target]), m[2]) {
+				t.Errorf("%s links to %s%s, and no heading has this name", page, m[1], m[2])
 			}
 		}
 	}
 }
 
+// anchors returns what links to a page's headings end in, as GitHub makes it.
+func anchors(text string) (all []string) {
+	for _, m := range regexp.MustCompile("(?m)^#+ (.*)$").FindAllStringSubmatch(text, -1) {
+		name := regexp.MustCompile("[^a-z0-9 _-]").ReplaceAllString(strings.ToLower(m[1]), "")
+		all = append(all, "#"+strings.ReplaceAll(name, " ", "-"))
+	}
+	return all
+}
+
+// TestDocsAreShort: a page that people write has at most 2,000 words, and the first
+// one fewer. The references are as long as what they list.
+func TestDocsAreShort(t *testing.T) {
+	t.Parallel()
+	reference := []string{"COMMANDS.md", "SETTINGS.md", "FORMAT.md", "CHANGELOG.md"}
+	for page, text := range pages(t) {
+		limit := 2000
+		if page == "../README.md" {
+			limit = 1700
+		}
+		if n := len(strings.Fields(text)); n > limit && !slices.Contains(reference, filepath.Base(page)) {
+			t.Errorf("%s has %d words, more than %d", page, n, limit)
+		}
+	}
+}
+
+// TestDocsNameTests expects every test that a page names.
+func TestDocsNameTests(t *testing.T) {
+	t.Parallel()
+	var sources strings.Builder
+	for _, pattern := range []string{"*_test.go", "../*/*_test.go", "../*/*/*_test.go"} {
+		files, _ := filepath.Glob(pattern)
+		for _, file := range files {
+			source, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources.Write(source)
+		}
+	}
+	found := 0
+	for page, text := range pages(t) {
+		for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(text, -1) {
+			found++
+			if !strings.Contains(sources.String(), "func "+name[1]+"(") {
+				t.Errorf("%s names %s, which does not exist", page, name[1])
+			}
+		}
+	}
+	if found < 20 {
+		t.Errorf("only %d tests are named: were the pages found?", found)
+	}
+}
+
+// TestReadmeSaysHow expects the README to say how to run and test, and what identifies
+// an operation before that.
+func TestReadmeSaysHow(t *testing.T) {
+	t.Parallel()
+	text := pages(t)["../README.md"]
+	for _, words := range []string{"go run ./cmd/fbfkv\n", "go test ./...\n"} {
+		if !strings.Contains(text, "```sh\n"+words+"```") {
+			t.Errorf("the README does not say how to run or test: %q", words)
+		}
+	}
+	first, _, _ := strings.Cut(text, "\n## ")
+	if !strings.Contains(first, "An operation is identified by its key and its opid.") {
+		t.Error("the README does not begin with what identifies an operation")
+	}
+}
+
+// TestOperateNamesSettings expects every setting in the tables of the page on operating.
+func TestOperateNamesSettings(t *testing.T) {
+	t.Parallel()
+	settings, err := startServer(t).client().ConfigGet(context.Background(), "*").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile("(?m)^\\| (`.*?) \\|").FindAllStringSubmatch(pages(t)["../docs/guide/operate.md"], -1)
+	found := 0
+	for _, row := range rows {
+		for _, m := range regexp.MustCompile("`([a-z-]+)`").FindAllStringSubmatch(row[1], -1) {
+			found++
+			if _, known := settings[m[1]]; !known && m[1] != "always" && m[1] != "everysec" && m[1] != "no" {
+				t.Errorf("the guide mentions the setting %s, which the server does not know", m[1])
+			}
+		}
+	}
+	if found < 15 {
+		t.Errorf("only %d settings: was the table found?", found)
+	}
+}
+
 // TestReliabilityIsTrue expects what docs/RELIABILITY.md says of continuous integration
-// in .ci/run, every test that it names in the sources, and no figure that nobody keeps
-// up: how many mutants there are is what their command prints.
+// in .ci/run, and no figure that nobody keeps up: how many mutants there are is what
+// their command prints.
 func TestReliabilityIsTrue(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/RELIABILITY.md")
@@ -184,43 +314,33 @@ func TestReliabilityIsTrue(t *testing.T) {
 			t.Errorf(".ci/run does not have the line %q", line)
 		}
 	}
-	var sources strings.Builder
-	for _, pattern := range []string{"*_test.go", "../store/*_test.go", "../tools/bench/*_test.go"} {
-		files, _ := filepath.Glob(pattern)
-		for _, file := range files {
-			source, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sources.Write(source)
-		}
-	}
-	for _, name := range regexp.MustCompile("`(Test[A-Za-z]+)`").FindAllStringSubmatch(string(page), -1) {
-		if !strings.Contains(sources.String(), "func "+name[1]+"(") {
-			t.Errorf("the page names %s, which does not exist", name[1])
-		}
-	}
 	if counted := regexp.MustCompile(`(?i)[0-9]+ (mutants|edits)`).Find(page); counted != nil {
 		t.Errorf("the page counts by hand: %q", counted)
 	}
 }
 
-// TestErrorGuide expects the errors of the guide's table in the README's too,
-// whose dialogues provoke them.
+// TestErrorGuide expects every kind of error that the dialogues provoke in the guide,
+// and those that take a broken disk or a full memory.
 func TestErrorGuide(t *testing.T) {
 	t.Parallel()
-	guide, err := os.ReadFile("../docs/guide/errors.md")
-	if err != nil {
-		t.Fatal(err)
+	codes := map[string]bool{"OOM": true, "MISCONF": true, "LOADING": true, "NOAUTH": true, "WRONGPASS": true, "NOPERM": true}
+	dialogues, _ := filepath.Glob("testdata/*.dialogue")
+	for _, dialogue := range dialogues {
+		text, err := os.ReadFile(dialogue)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile("(?m)^-([A-Z]+) ").FindAllStringSubmatch(string(text), -1) {
+			codes[m[1]] = true
+		}
 	}
-	_, table, _ := strings.Cut(readme(t), "\n## When an error comes back\n")
-	table, _, _ = strings.Cut(table, "\n## ")
-	rows := regexp.MustCompile("(?m)^\\| (.*?) \\|").FindAllStringSubmatch(table, -1)
-	for _, row := range rows {
-		for _, name := range regexp.MustCompile("`([A-Z][^`…]*)").FindAllStringSubmatch(row[1], -1) {
-			if !strings.Contains(string(guide), strings.TrimSpace(name[1])) {
-				t.Errorf("the guide to errors does not mention %q", name[1])
-			}
+	if delete(codes, "NOPROTO"); len(codes) < 8 { // HELLO alone
+		t.Errorf("only %d kinds of errors: were the dialogues found?", len(codes))
+	}
+	guide := pages(t)["../docs/guide/errors.md"]
+	for code := range codes {
+		if !strings.Contains(guide, "`"+code+" ") {
+			t.Errorf("the guide to errors does not mention %s", code)
 		}
 	}
 }

@@ -101,11 +101,11 @@ func TestTLSRefusesToStart(t *testing.T) {
 	port := fixedPort(t)
 	base := []string{"--dir", t.TempDir(), "--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key}
 	start := func(args ...string) *exec.Cmd { return exec.Command(program, append(base, args...)...) }
-	refusesCmd(t, "tls-cert-file and tls-key-file must be given", exec.Command(program, "--tls-port", port))
+	refusesCmd(t, "tls-port needs tls-cert-file and tls-key-file", exec.Command(program, "--tls-port", port))
 	refusesCmd(t, "tls-auth-clients yes needs the authorities", start("--port", "0"))
 	refusesCmd(t, "port and tls-port are both "+port, start("--port", port, "--tls-auth-clients", "no"))
-	refusesCmd(t, "--tls-protocols: TLSv1 is broken and not offered", start("--tls-protocols", "TLSv1"))
-	refusesCmd(t, `--tls-ciphers: "RC4" is none of the suites`, start("--tls-ciphers", "RC4"))
+	refusesCmd(t, "--tls-protocols: TLSv1 is broken and not supported", start("--tls-protocols", "TLSv1"))
+	refusesCmd(t, `--tls-ciphers: "RC4" is not a supported suite`, start("--tls-ciphers", "RC4"))
 	base[5] = other
 	refusesCmd(t, "private key does not match public key", start("--port", "0", "--tls-auth-clients", "no"))
 	if err := os.Remove(other); err != nil {

@@ -17,13 +17,13 @@
 //
 // FORMAT.md, beside this file, draws every byte.
 //
-// The op log is the truth; all else can be made from it, as far as it reaches
+// The op log is the truth; everything else can be made from it, as far as it reaches
 // back. It is a sequence of files of records, one for each batch, with a section
 // for each partition. It is not in Pebble, whose memtables and level 0 would copy
 // each operation two more times only to delete it at the next checkpoint; and
-// its files are used again, since writing into pages and blocks that are there
-// costs a fraction of growing a file. A tag that no client knows tells what is
-// written from what a file held before (logchunk.go).
+// its files are used again, since writing into pages and blocks that exist costs a
+// fraction of growing a file. A tag that no client knows separates what is written from
+// what a file held before (logchunk.go).
 //
 // Inside Pebble the first byte of a key says what it is:
 //
@@ -35,9 +35,9 @@
 //   - 'e' partition table id: the header row of a run, an immutable sorted set of
 //     records. The records are in a file of their own, which is written beside
 //     the commit path and is of no effect until its header row is committed.
-//     They are only ever looked up by their hash, are merged by whoever knows
-//     when they expire, and go all at once: a plain sorted file costs a third
-//     of what an sstable costs to build, and one block read to ask.
+//     They are only looked up by their hash, merged by package store, which knows
+//     when they expire, and deleted all at once. A plain sorted file costs a third
+//     of an sstable to build, and a look-up costs one block read.
 //
 // # A commit
 //
@@ -63,10 +63,9 @@
 //
 // # How durable (guarantee G2)
 //
-// The policy is an [Fsync], and holds for the op log. Who waits first writes
-// what all have appended, with one write(2), and fsyncs it under Always; under
-// Everysec a timer really fsyncs each second, under No nobody does. So kill -9
-// loses nothing under any policy. A file of the log is fsynced before the next
+// The policy is an [Fsync], and holds for the op log. The first waiter writes everything
+// appended so far, with one write(2). Under Always it also fsyncs; under Everysec a timer
+// fsyncs each second; under No nobody does. So kill -9 loses nothing under any policy. A file of the log is fsynced before the next
 // one is written to; only the newest can have an unsynced tail.
 //
 // The mark LOGSYNC says how far the log is really durable. Pages behind it reach

@@ -11,9 +11,9 @@ import (
 // once.
 const logWindow = 128 << 10
 
-// ReadLog calls fn for the partition's op-log records with a sequence of at
+// ReadLog calls fn for the partition's sections of the op log with a sequence of at
 // least from, ascending, until it returns an error, which ReadLog returns. fn
-// borrows the record. It sees the log as Open found it, and nothing after
+// borrows the section. It sees the log as Open found it, and nothing after
 // EndRecovery.
 func (db *DB) ReadLog(partition uint16, from uint64, fn func(seq uint64, record []byte) error) error {
 	if db.closed.Load() {
@@ -42,7 +42,7 @@ func (db *DB) LogBounds(partition uint16) (first, last uint64, ok bool, err erro
 // EndRecovery gives back the memory in which ReadLog's index is.
 func (db *DB) EndRecovery() { db.log.index = make([][]logPosition, len(db.log.lows)) }
 
-// TrimLog gives up the partition's op-log records below a sequence: a file that
+// TrimLog gives up the partition's sections of the op log below a sequence: a file that
 // holds no other is used again. Whatever was to outlast them must be durable.
 func (db *DB) TrimLog(partition uint16, below uint64) error {
 	if err := db.failure(); err != nil {

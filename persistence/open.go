@@ -233,7 +233,7 @@ func (db *DB) explain(err error) error {
 	case errors.Is(err, syscall.ENOSPC):
 		advice = "make room on its disk"
 	case unwritable(err):
-		return fmt.Errorf("data directory %s: %w; check its owner, its rights and its mount: %w", db.dir, ErrUnwritable, err)
+		return fmt.Errorf("data directory %s: %w; check its owner, its permissions and its mount: %w", db.dir, ErrUnwritable, err)
 	default:
 		return fmt.Errorf("data directory %s: %w", db.dir, err)
 	}

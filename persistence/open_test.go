@@ -56,13 +56,13 @@ func TestRefusals(t *testing.T) {
 		}, ErrCorrupt, "restore a backup"},
 		{"no rights to lock", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			f.arm(denied, on("LOCK", errorfs.OpLock))
-		}, ErrUnwritable, "check its owner, its rights and its mount"},
+		}, ErrUnwritable, "check its owner, its permissions and its mount"},
 		{"no rights to create", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			f.arm(readOnly, on("data", errorfs.OpMkdirAll))
-		}, ErrUnwritable, "check its owner, its rights and its mount"},
+		}, ErrUnwritable, "check its owner, its permissions and its mount"},
 		{"no rights to write", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			f.arm(denied, on(metaName, errorfs.OpCreate))
-		}, ErrUnwritable, "check its owner, its rights and its mount"},
+		}, ErrUnwritable, "check its owner, its permissions and its mount"},
 		{"damaged mark", func(t *testing.T, mem *vfs.MemFS, f *fault) {
 			mustClose(t, mustOpen(t, testOptions(mem)))
 			put(t, mem, "data", logMarkName, strings.Repeat("x", walMarkFileSize))

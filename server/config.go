@@ -101,7 +101,7 @@ func parseSavePoints(words []string) (SavePoints, error) {
 		return nil, nil
 	}
 	if len(words)%2 != 0 {
-		return nil, fmt.Errorf("wants pairs of seconds and changes, such as 60 1")
+		return nil, fmt.Errorf("expected pairs of seconds and changes, such as 60 1")
 	}
 	var points SavePoints
 	for ; len(words) > 0; words = words[2:] {
@@ -146,7 +146,7 @@ func outputLimits() kind {
 	return kind{
 		parse: func(c *Config, words []string) error {
 			if len(words) == 0 || len(words)%4 != 0 {
-				return errors.New("wants, once or more: <class> <hard limit> <soft limit> <soft seconds>")
+				return errors.New("expected, once or more: <class> <hard limit> <soft limit> <soft seconds>")
 			}
 			limit, idle := c.MaxOutput, []string(nil)
 			for ; len(words) > 0; words = words[4:] {
@@ -157,7 +157,7 @@ func outputLimits() kind {
 				case class == "replica" || class == "slave" || class == "pubsub":
 					idle = append(idle, class)
 				case class != "normal":
-					return fmt.Errorf("%.40q is no class of clients: normal, replica or pubsub", class)
+					return fmt.Errorf("%.40q is not a class of clients (normal, replica, pubsub)", class)
 				case l.Hard != 0 && l.Hard < 1<<20:
 					return errors.New("the hard limit must be 0 (none) or at least 1mb")
 				default:

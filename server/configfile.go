@@ -93,7 +93,7 @@ func (r *configReader) fault(at place, err error) {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	r.faults = append(r.faults, fmt.Sprintf("%s:%d: %s", at.file, at.line, text))
 	if len(r.faults) == maxFaults {
-		r.faults = append(r.faults, fmt.Sprintf("%s:%d: that is enough: what follows was not read", at.file, at.line))
+		r.faults = append(r.faults, fmt.Sprintf("%s:%d: too many faults: the rest of the file was not read", at.file, at.line))
 	}
 }
 
@@ -119,7 +119,7 @@ func (r *configReader) read(f io.Reader, name string) {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		r.fault(at, fmt.Errorf("the line is longer than %d bytes; what follows was not read", maxConfigLine))
+		r.fault(at, fmt.Errorf("the line is longer than %d bytes; the rest of the file was not read", maxConfigLine))
 	case err != nil:
 		r.fault(at, err)
 	}

@@ -96,7 +96,7 @@ port 2
 func TestFaultsAreBounded(t *testing.T) {
 	err := readConfig(strings.NewReader(strings.Repeat("nonsense\n", 1e5)), "conf", DefaultConfig())
 	var faults Faults
-	if errors.As(err, &faults); len(faults) != maxFaults+1 || !strings.HasSuffix(faults[maxFaults], ":100: that is enough: what follows was not read") {
+	if errors.As(err, &faults); len(faults) != maxFaults+1 || !strings.HasSuffix(faults[maxFaults], ":100: too many faults: the rest of the file was not read") {
 		t.Errorf("%d faults, the last %q", len(faults), faults[len(faults)-1])
 	}
 }

@@ -96,19 +96,19 @@ func distance(a, b string) int {
 
 // The reasons that several share.
 const (
-	ownFiles      = "the log and the snapshots are written in another way, see appendfsync and save"
+	ownFiles      = "fbfkv has its own log and snapshots, see appendfsync and save"
 	noReplicas    = "there are no replicas"
 	noCluster     = "there is no cluster"
-	noEviction    = "nothing is dropped to make room"
-	otherTypes    = "there are no values of that kind"
+	noEviction    = "fbfkv drops nothing to make room"
+	otherTypes    = "there are no values of that type"
 	noModules     = "there are no modules, scripts or channels"
-	ownWay        = "the server does that in its own way"
-	system        = "the service manager does that, or the system"
-	logs          = "loglevel, logfile, log-format, slowlog-* and latency-* say what is noted"
-	noReplication = "replication is not supported: what is counted here stays on this server"
-	ownOnce       = "they were settings of fbfkv once; cache-memory has taken the place of the last two"
-	onlyTCP       = "clients are served over TCP only"
-	sessions      = "clients may resume TLS sessions with a ticket for some days, which cannot be changed"
+	ownWay        = "fbfkv does this in its own way"
+	system        = "the service manager or the operating system does this"
+	logs          = "loglevel, logfile, log-format, slowlog-* and latency-* say what is logged"
+	noReplication = "replication is not supported: counters stay on this server"
+	ownOnce       = "they were settings of fbfkv once; cache-memory has replaced the last two"
+	onlyTCP       = "not supported: clients connect over TCP"
+	sessions      = "cannot be changed: clients may resume TLS sessions with a ticket for some days"
 )
 
 // Directives are those of Redis 6 to 8 and of Valkey to 9, and our own of old. It does not change.
@@ -121,21 +121,21 @@ var Directives = []Directive{
 	{"primaryuser", noReplication, refused},
 	{"min-replicas-to-write", noReplication, only("0")},
 	{"min-slaves-to-write", noReplication, only("0")},
-	{"cluster-enabled", "there is no cluster, and this server would answer for all keys", only("no")},
-	{"sentinel", "there is no Sentinel here", refused},
-	{"maxmemory", "memory is bounded by filter-maxmemory, hot-counters and cache-memory; counters beyond it are on disk", only("0")},
-	{"maxmemory-policy", "only noeviction: a counter is never dropped to make room", only("noeviction")},
-	{"maxmemory-clients", "what a client may take is bounded by client-query-buffer-limit, client-output-buffer-limit and maxclients", only("0")},
-	{"loadmodule", "there are no modules, and their commands would be missing", refused},
-	{"loadmodule-ex", "there are no modules, and their commands would be missing", refused},
-	{"enable-protected-configs", "what cannot be changed at run time stays so for everybody", only("no")},
-	{"enable-debug-command", "there is no DEBUG", only("no")},
-	{"enable-module-command", "there is no MODULE", only("no")},
+	{"cluster-enabled", "cluster mode is not supported: this server would answer for all keys", only("no")},
+	{"sentinel", "Sentinel is not supported", refused},
+	{"maxmemory", "not supported: filter-maxmemory, hot-counters and cache-memory limit memory, and other counters are on disk", only("0")},
+	{"maxmemory-policy", "only noeviction is supported: fbfkv never drops a counter to make room", only("noeviction")},
+	{"maxmemory-clients", "not supported: client-query-buffer-limit, client-output-buffer-limit and maxclients limit what clients use", only("0")},
+	{"loadmodule", "modules are not supported: their commands would be missing", refused},
+	{"loadmodule-ex", "modules are not supported: their commands would be missing", refused},
+	{"enable-protected-configs", "not supported: nobody can change these settings at run time", only("no")},
+	{"enable-debug-command", "DEBUG is not supported", only("no")},
+	{"enable-module-command", "modules are not supported", only("no")},
 	{"unixsocket", onlyTCP, refused},
 	{"rdma-bind", onlyTCP, refused},
 	{"rdma-port", onlyTCP, only("0")},
-	{"tls-auth-clients-user", "a certificate does not log in: clients send AUTH or HELLO as well", only("off")},
-	{"tls-ciphersuites", "which of the suites for TLSv1.3 are offered cannot be chosen; all are safe", only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
+	{"tls-auth-clients-user", "a certificate does not log a client in: clients must send AUTH or HELLO as well", only("off")},
+	{"tls-ciphersuites", "the suites for TLSv1.3 cannot be chosen; all are safe", only("TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256:TLS_AES_128_GCM_SHA256")},
 	{"tls-session-caching", sessions, only("yes")},
 	{"tls-session-cache-timeout", sessions, only("300")},
 

@@ -270,7 +270,7 @@ func powerOfTwo(c *Config) error {
 // parseAddresses reads the words of bind.
 func parseAddresses(words []string) ([]string, error) {
 	if len(words) == 0 || slices.Contains(words, "") {
-		return nil, errors.New("wants at least one address")
+		return nil, errors.New("expected at least one address")
 	}
 	return slices.Clone(words), nil
 }

@@ -24,9 +24,9 @@ type ObservationConfig struct {
 var observationSettings = []Setting{
 	{
 		Name: "slowlog-log-slower-than", Group: GroupObservation, Default: "10000", Mutable: true,
-		Doc: "From how many microseconds on a batch gets into the slow log (SLOWLOG). What clients send at the same time is " +
-			"executed and committed as one batch, so it gets one entry: its duration, its first command, and how many follow. " +
-			"0 logs all, -1 none.",
+		Doc: "From how many microseconds on a batch is kept in the slow log (SLOWLOG). The server executes as one batch " +
+			"what clients send at the same time, so a batch is one entry: its duration, its first command, and how " +
+			"many follow. 0 keeps all, -1 none.",
 		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1, math.MaxInt32),
 	}, {
 		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
@@ -39,8 +39,8 @@ var observationSettings = []Setting{
 		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0, math.MaxInt32),
 	}, {
 		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
-		Doc: "Count every command's latencies, for INFO latencystats and LATENCY HISTOGRAM. A command takes as long as the " +
-			"batch it is executed in, commit included.",
+		Doc: "Count the latencies of every command, for INFO latencystats and LATENCY HISTOGRAM. A command takes as " +
+			"long as its batch, including the commit.",
 		kind: yesNo(func(c *Config) *bool { return &c.Observation.LatencyTracking }),
 	},
 }

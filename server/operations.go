@@ -13,8 +13,8 @@ import (
 var operationSettings = []Setting{
 	{
 		Name: "metrics-addr", Group: GroupOperation, Default: `""`,
-		Doc: `The host:port for Prometheus (/metrics) and for health checks (/healthz, /readyz), over HTTP; "" is none. It ` +
-			"asks nobody for a password: keep it to this machine or to a network of your own.",
+		Doc: `The host:port for Prometheus (/metrics) and for health checks (/healthz, /readyz), over HTTP; "" is none. ` +
+			"It asks for no password: choose an address that only you can reach.",
 		kind: text(func(c *Config) *string { return &c.MetricsAddr }, "<host:port>", 512).must(hostAndPort),
 	}, {
 		Name: "pprof", Group: GroupOperation, Default: "no",

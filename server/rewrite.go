@@ -76,7 +76,7 @@ func rewritten(old, path string, c *Config) (string, error) {
 		return "", err
 	}
 	for _, s := range differing(said, c) {
-		return "", fmt.Errorf("an included file says otherwise about %s, and its lines add up: change it there", s.Name)
+		return "", fmt.Errorf("an included file sets %s too, and its lines add up: change it there", s.Name)
 	}
 	return b.String(), nil
 }

@@ -14,27 +14,27 @@ import (
 var securitySettings = []Setting{
 	{
 		Name: "requirepass", Group: GroupSecurity, Default: `""`, Mutable: true,
-		Doc: "The password of the user default, that clients send with AUTH or HELLO. Prefer the configuration file: other " +
-			"users of the machine can read a command line.",
+		Doc: "The password of the user default, which clients send with AUTH or HELLO. Set it in the configuration " +
+			"file: other users of the machine can read a command line.",
 		kind: text(func(c *Config) *string { return &c.RequirePass }, "<password>", 512),
 	}, {
 		Name: "user", Group: GroupSecurity, Default: "", Lines: true,
-		Doc: "A user and what it may do, one per line, by the rules of ACL SETUSER: user alice on >secret ~page:* +@read. " +
-			"Not together with aclfile.",
+		Doc: "A user and its permissions, one per line, in the rules of ACL SETUSER: user alice on >secret ~page:* " +
+			"+@read. Cannot be combined with aclfile.",
 		kind: list(func(c *Config) *[]UserLine { return &c.Users }, "<name> <rule> ...", nil, formatUsers).adding(addUser),
 	}, {
 		Name: "aclfile", Group: GroupSecurity, Default: `""`,
-		Doc: "The file that the users are read from and that ACL LOAD and ACL SAVE use; a relative path begins in dir. " +
-			"requirepass counts only as long as it has no user default.",
+		Doc: "The file with the users, for ACL LOAD and ACL SAVE. A relative path begins in dir. requirepass has no " +
+			"effect if the file has the user default.",
 		kind: text(func(c *Config) *string { return &c.ACLFile }, "<path>", 4096),
 	}, {
 		Name: "acllog-max-len", Group: GroupSecurity, Default: "128", Mutable: true,
-		Doc:  "How many denied commands, keys and logins ACL LOG remembers.",
+		Doc:  "How many denied commands, keys and logins ACL LOG keeps.",
 		kind: integer(func(c *Config) *int { return &c.ACLLogMaxLen }, 0, math.MaxInt32),
 	}, {
 		Name: "rename-command", Group: GroupSecurity, Default: "", Lines: true,
-		Doc: `Gives a command another name, one per line: rename-command FLUSHALL wipe-it-all; "" takes the command away. ` +
-			"Rules of users go on using the old name.",
+		Doc: `Gives a command another name, one per line: rename-command FLUSHALL wipe-it-all; "" removes the command. ` +
+			"The rules of users keep the old name.",
 		kind: list(func(c *Config) *[]Rename { return &c.Renamed }, "<command> <name>", nil, formatRenames).adding(addRename),
 	},
 }

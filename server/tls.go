@@ -143,7 +143,7 @@ func (c *TLSConfig) files() (paths []string) {
 // at fault.
 func (c *TLSConfig) read() (*tls.Config, error) {
 	if c.CertFile == "" || c.KeyFile == "" {
-		return nil, errors.New("tls-cert-file and tls-key-file must be given for tls-port")
+		return nil, errors.New("tls-port needs tls-cert-file and tls-key-file")
 	}
 	certificate, err := c.readCertificate()
 	if err != nil {
@@ -206,13 +206,13 @@ func (c *TLSConfig) decryptKey(text []byte) ([]byte, error) {
 	block, _ := pem.Decode(text)
 	switch {
 	case block == nil:
-		return nil, errors.New("there is no PEM in it")
+		return nil, errors.New("it contains no PEM block")
 	case strings.Contains(block.Headers["Proc-Type"], "ENCRYPTED"):
-		return nil, errors.New("it is encrypted in an old and unsafe way: convert it with openssl pkcs8 -topk8")
+		return nil, errors.New("its encryption is old and unsafe: convert it with openssl pkcs8 -topk8")
 	case block.Type != "ENCRYPTED PRIVATE KEY":
 		return text, nil
 	case c.KeyFilePass == "":
-		return nil, errors.New("it is encrypted, and there is no tls-key-file-pass")
+		return nil, errors.New("it is encrypted, and tls-key-file-pass is not set")
 	}
 	key, err := pkcs8.ParsePKCS8PrivateKey(block.Bytes, []byte(c.KeyFilePass))
 	if err != nil {
@@ -238,7 +238,7 @@ func (c *TLSConfig) readAuthorities() (*x509.CertPool, error) {
 			return nil, err
 		}
 		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("tls-ca-cert-file %s: there is no certificate in it", c.CACertFile)
+			return nil, fmt.Errorf("tls-ca-cert-file %s: it contains no certificate", c.CACertFile)
 		}
 	}
 	if c.CACertDir != "" {
@@ -269,7 +269,7 @@ func readAuthorityDir(pool *x509.CertPool, dir string) error {
 		found = pool.AppendCertsFromPEM(text) || found
 	}
 	if !found {
-		return fmt.Errorf("%s: there is no certificate in it", dir)
+		return fmt.Errorf("%s: it contains no certificate", dir)
 	}
 	return nil
 }

@@ -268,17 +268,17 @@ func TestTLSFiles(t *testing.T) {
 		err      string // part of it; "": none
 	}{
 		{nil, ""},
-		{[]string{"tls-cert-file", ""}, "tls-cert-file and tls-key-file must be given for tls-port"},
+		{[]string{"tls-cert-file", ""}, "tls-port needs tls-cert-file and tls-key-file"},
 		{[]string{"tls-cert-file", "/none"}, "tls-cert-file: open /none: no such file or directory"},
 		{[]string{"tls-cert-file", key}, "tls-cert-file " + key + " and tls-key-file " + key},
 		{[]string{"tls-key-file", encrypted, "tls-key-file-pass", "pass"}, ""},
 		{[]string{"tls-key-file", encrypted, "tls-key-file-pass", "guess"}, "cannot be decrypted with tls-key-file-pass"},
-		{[]string{"tls-key-file", encrypted}, "it is encrypted, and there is no tls-key-file-pass"},
+		{[]string{"tls-key-file", encrypted}, "it is encrypted, and tls-key-file-pass is not set"},
 		{[]string{"tls-key-file", old}, "convert it with openssl pkcs8 -topk8"},
 		{[]string{"tls-auth-clients", "yes"}, "tls-auth-clients yes needs the authorities to trust"},
 		{[]string{"tls-auth-clients", "yes", "tls-ca-cert-dir", authorities}, ""},
-		{[]string{"tls-auth-clients", "yes", "tls-ca-cert-dir", empty}, "there is no certificate in it"},
-		{[]string{"tls-ca-cert-file", key}, "there is no certificate in it"},
+		{[]string{"tls-auth-clients", "yes", "tls-ca-cert-dir", empty}, "it contains no certificate"},
+		{[]string{"tls-ca-cert-file", key}, "it contains no certificate"},
 	} {
 		_, err := NewTLS(configWith(t, append(base, tt.settings...)...), quiet)
 		if tt.err == "" && err != nil || tt.err != "" && (err == nil || !strings.Contains(err.Error(), tt.err)) {

@@ -30,13 +30,13 @@ type TLSConfig struct {
 var tlsSettings = []Setting{
 	{
 		Name: "tls-port", Group: GroupTLS, Default: "0",
-		Doc: "The TCP port for clients that use TLS; 0 is none. With it, port 0 means that there is no other: only TLS " +
-			"is spoken.",
+		Doc:  "The TCP port for clients that use TLS; 0 is none. With port 0 beside it, the server accepts TLS only.",
 		kind: integer(func(c *Config) *int { return &c.TLS.Port }, 0, math.MaxUint16),
 	}, {
 		Name: "tls-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc: "The server's certificate and its chain, in PEM. These files are read again when they change, on SIGHUP, and " +
-			"when any of their settings is set; one that is bad leaves the ones in use as they are, and is logged.",
+		Doc: "The server's certificate and its chain, in PEM. The server reads the certificate files again when they " +
+			"change, on SIGHUP, and when any of their settings is set. If a new one is bad, it logs that and keeps the " +
+			"one in use.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CertFile }),
 	}, {
 		Name: "tls-key-file", Group: GroupTLS, Default: `""`, Mutable: true,
@@ -44,30 +44,32 @@ var tlsSettings = []Setting{
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.KeyFile }),
 	}, {
 		Name: "tls-key-file-pass", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc:  "What the private key is encrypted with, if it is (PKCS #8). Prefer the configuration file to the command line.",
+		Doc: "The password of an encrypted private key (PKCS #8). Set it in the configuration file, not on the command " +
+			"line.",
 		kind: text(func(c *Config) *string { return &c.TLS.KeyFilePass }, "<password>", 512),
 	}, {
 		Name: "tls-ca-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc:  "The certificates, in PEM, of the authorities that sign the clients'.",
+		Doc:  "The certificates, in PEM, of the authorities that sign the clients' certificates.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertFile }),
 	}, {
 		Name: "tls-ca-cert-dir", Group: GroupTLS, Default: `""`, Mutable: true,
-		Doc:  "A directory of such certificates, instead of or beside the file. SIGHUP notices a new one.",
+		Doc: "A directory of such certificates, instead of the file or in addition to it. SIGHUP makes the server " +
+			"notice a new one.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertDir }),
 	}, {
 		Name: "tls-auth-clients", Group: GroupTLS, Default: "yes", Mutable: true,
-		Doc: "Whether clients have to show a certificate that one of these authorities has signed. optional: those that " +
-			"show one must show a good one.",
+		Doc: "Whether a client must show a certificate signed by one of these authorities. optional: a client without " +
+			"one is accepted, a client with a bad one is not.",
 		kind: choice(func(c *Config) *string { return &c.TLS.AuthClients }, "yes", "no", "optional"),
 	}, {
 		Name: "tls-protocols", Group: GroupTLS, Default: `"TLSv1.2 TLSv1.3"`, Mutable: true,
-		Doc: "The versions to speak. Older ones are broken and not supported.",
+		Doc: "The versions that the server accepts. Older ones are broken and not supported.",
 		kind: list(func(c *Config) *TLSProtocols { return &c.TLS.Protocols }, "TLSv1.2 TLSv1.3", parseTLSProtocols,
 			TLSProtocols.words),
 	}, {
 		Name: "tls-ciphers", Group: GroupTLS, Default: "DEFAULT", Mutable: true,
-		Doc: "The cipher suites for TLSv1.2, by OpenSSL's names, separated by colons, out of those that are safe; DEFAULT " +
-			"is all of them. The server's order is by what is fast on this machine and on the client's.",
+		Doc: "The cipher suites for TLSv1.2, by OpenSSL's names, separated by colons. Only safe ones can be chosen; " +
+			"DEFAULT is all of them. The server prefers those that are fast on this machine and on the client's.",
 		kind: scalar(func(c *Config) *TLSCiphers { return &c.TLS.Ciphers }, "<suite>:...", parseTLSCiphers, TLSCiphers.String),
 	}, {
 		Name: "tls-handshake-timeout", Group: GroupTLS, Default: "10", Mutable: true,
@@ -75,8 +77,8 @@ var tlsSettings = []Setting{
 		kind: seconds(func(c *Config) *time.Duration { return &c.TLS.HandshakeTimeout }, 3600).must(someTime),
 	}, {
 		Name: "tls-max-handshakes", Group: GroupTLS, Default: "1000", Mutable: true,
-		Doc: "How many handshakes may be under way. With one more, the oldest gives way: it is more likely stalled than " +
-			"slow.",
+		Doc: "How many handshakes may be in progress. One more, and the server drops the oldest: it is more likely " +
+			"stalled than slow.",
 		kind: integer(func(c *Config) *int { return &c.TLS.MaxHandshakes }, 1, math.MaxInt32),
 	},
 }
@@ -107,9 +109,9 @@ func parseTLSProtocols(words []string) (TLSProtocols, error) {
 		}
 		switch {
 		case strings.EqualFold(w, "TLSv1") || strings.EqualFold(w, "TLSv1.1") || strings.HasPrefix(strings.ToLower(w), "ssl"):
-			return p, fmt.Errorf("%s is broken and not offered: there are TLSv1.2 and TLSv1.3", w)
+			return p, fmt.Errorf("%s is broken and not supported: use TLSv1.2 or TLSv1.3", w)
 		case i == len(tlsVersions):
-			return p, fmt.Errorf("%.40q is no version: there are TLSv1.2 and TLSv1.3", w)
+			return p, fmt.Errorf("%.40q is not a version: use TLSv1.2 or TLSv1.3", w)
 		}
 		v := tlsVersions[i].version
 		if p.Min == 0 || v < p.Min {
@@ -169,7 +171,7 @@ func (c TLSCiphers) suites() (suites []uint16, err error) {
 	for name := range strings.SplitSeq(string(c), ":") {
 		id, ok := opensslNames[name]
 		if !ok {
-			return nil, fmt.Errorf("%.60q is none of the suites offered: DEFAULT alone, or %s", name, strings.Join(sortedNames(), ":"))
+			return nil, fmt.Errorf("%.60q is not a supported suite: use DEFAULT alone, or %s", name, strings.Join(sortedNames(), ":"))
 		}
 		suites = append(suites, id)
 	}

@@ -13,8 +13,8 @@ import (
 // ErrBackupRunning means that another backup is in progress.
 var ErrBackupRunning = errors.New("a backup is already in progress")
 
-// ErrTarget means that the directory to be written by Backup or Restore exists
-// and is not empty, or lies inside the one to be read.
+// ErrTarget means that the target directory of Backup or Restore is not empty, or
+// lies inside the source directory.
 var ErrTarget = persistence.ErrTarget
 
 // backup is what is known of the backup in progress.
@@ -25,14 +25,14 @@ type backup struct {
 }
 
 // Backup writes a copy of the whole data directory to dir while operations go
-// on. It contains every operation acknowledged before the call, perhaps later
-// ones, and of each its effect and its opid or neither (G4). dir must not
-// exist, or be empty; it appears only when the copy is whole and durable, and
-// can be served from or handed to Restore. ErrBackupRunning, ErrTarget, or
+// on. The copy contains every operation acknowledged before the call, and perhaps
+// later ones; each with both its effect and its opid, or with neither (G4). dir must
+// be empty or not exist. It appears only when the copy is complete and durable; a
+// server can use it, and so can Restore. Errors: ErrBackupRunning, ErrTarget, or
 // ErrUnknownOutcome when the store is frozen.
 //
-// FLUSHALL and snapshots wait while files are linked, or, to another file
-// system, copied.
+// FLUSHALL and snapshots wait while the files are linked or, to another file system,
+// copied.
 func (s *Store) Backup(dir string) error {
 	if err := s.Failure(); err != nil {
 		return err
@@ -58,7 +58,7 @@ func (s *Store) Backup(dir string) error {
 	return s.db.Backup(dir)
 }
 
-// BackupProgress tells how far the backup in progress is: done of total steps
+// BackupProgress says how far the backup in progress is: done of total steps
 // of a stage, "snapshots" (partitions) or "copy" (bytes); "" when there is none.
 func (s *Store) BackupProgress() (stage string, done, total int64) {
 	if !s.backup.running.Load() {
@@ -72,10 +72,10 @@ func (s *Store) BackupProgress() (stage string, done, total int64) {
 	return "copy", done, total
 }
 
-// Restore makes a new data directory dir of a backup, or of a data directory
-// that no server has open. It copies what is there; Check says beforehand
-// whether that is sound. dir must not exist, or be empty; it appears only when
-// it is whole and durable. progress is told the bytes copied so far and in all.
+// Restore makes a new data directory dir from a backup, or from a data directory
+// that no server has open. It copies without checking: call Check first. dir must be
+// empty or not exist; it appears only when it is complete and durable. Restore calls
+// progress with the bytes copied so far and in all.
 func Restore(from, dir string, progress func(done, total int64)) error {
 	return persistence.Restore(vfs.Default, from, dir, progress)
 }

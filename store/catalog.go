@@ -73,7 +73,7 @@ func decodeCatalog(b []byte) (*catalog, error) {
 			return nil, fmt.Errorf("%w: catalogue: a table without settings", errCorruptEntry)
 		}
 		if d.ID == 0 || d.ID >= c.Next || slices.ContainsFunc(c.Tables[:i], func(o *tableDef) bool { return o.ID == d.ID }) {
-			return nil, fmt.Errorf("%w: catalogue: table %d is there twice, or was never made", errCorruptEntry, d.ID)
+			return nil, fmt.Errorf("%w: catalogue: table %d appears twice or was never created", errCorruptEntry, d.ID)
 		}
 		if err := d.Validate(); err != nil {
 			return nil, fmt.Errorf("%w: catalogue: %v", errCorruptEntry, err)

@@ -21,7 +21,7 @@ type CheckOptions struct {
 	Progress func(stage string, done, total int64)
 }
 
-// Problem is one thing that is wrong with a data directory.
+// Problem is one fault of a data directory.
 type Problem struct {
 	Where string // a file, relative to the directory, or a partition
 	What  string // what is wrong, in plain words
@@ -31,7 +31,7 @@ type Problem struct {
 // String renders the problem in one sentence.
 func (p Problem) String() string { return fmt.Sprintf("%s: %s; %s", p.Where, p.What, p.Do) }
 
-// CheckReport tells what Check went through and found.
+// CheckReport says what Check examined and found.
 type CheckReport struct {
 	Problems []Problem
 	// Notes are worth knowing and harmless.
@@ -40,7 +40,7 @@ type CheckReport struct {
 	Partitions int
 	Sstables   int
 	TableBytes int64  // of sstables
-	Records    uint64 // op-log records
+	Records    uint64 // sections of the op log
 	Entries    uint64 // outcomes in them
 	Rows       uint64
 	Keys       int64 // DBSIZE
@@ -59,14 +59,12 @@ const (
 		"which may count retries of operations of the last window again"
 )
 
-// Check examines a data directory that no server has open, without changing
-// it: that META, the log's tail and every block of every sstable are sound;
-// that every op-log record decodes and none is missing; that every snapshot is
-// whole; that every row lies where it belongs and holds what the log says it
-// holds, as far as the log reaches back; that runs agree with the log in the
-// same way, and the filters contain what it says they contain; and that DBSIZE
-// is the number of keys. What is wrong is in the report; an error means that
-// the directory could not be examined at all.
+// Check examines a data directory that no server has open, without changing it. It
+// checks that META, the log's tail and every block of every sstable are sound; that
+// every section of the op log decodes and none is missing; that every snapshot is
+// complete; that every row is in its place; that rows, runs and filters agree with the
+// log, as far as it reaches back; and that DBSIZE is the number of keys. The report
+// lists what is wrong; an error means that the directory could not be examined at all.
 func Check(o CheckOptions) (CheckReport, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}

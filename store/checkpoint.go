@@ -29,8 +29,8 @@ type lastSnapshot struct {
 	err  error
 }
 
-// Snapshot checkpoints every partition now, as SAVE does, and returns when
-// all is on disk. ErrSnapshotRunning if one is in progress.
+// Snapshot takes a checkpoint of every partition now, as SAVE does, and returns when
+// it is on disk. ErrSnapshotRunning if another call is in progress.
 func (s *Store) Snapshot() error {
 	if !s.snapshots.saving.CompareAndSwap(false, true) {
 		return ErrSnapshotRunning
@@ -40,7 +40,7 @@ func (s *Store) Snapshot() error {
 }
 
 // BackgroundSnapshot starts what Snapshot does and returns at once, as BGSAVE
-// does. LastSnapshot tells the outcome.
+// does. LastSnapshot returns the result.
 func (s *Store) BackgroundSnapshot() error {
 	if !s.snapshots.saving.CompareAndSwap(false, true) {
 		return ErrSnapshotRunning
@@ -67,9 +67,9 @@ func (s *Store) snapshotAll() error {
 	return err
 }
 
-// LastSnapshot returns when the last round of checkpoints ended, in which each
-// partition had one, how long it took and how it ended. A periodic round is spread
-// over SnapshotInterval, and its duration is 0.
+// LastSnapshot returns when every partition last had its checkpoint, how long that
+// took, and its error. Periodic checkpoints are spread over SnapshotInterval, and their
+// duration is 0.
 func (s *Store) LastSnapshot() (at time.Time, took time.Duration, err error) {
 	if l := s.snapshots.last.Load(); l != nil {
 		return l.at, l.took, l.err

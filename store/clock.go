@@ -6,10 +6,9 @@ import (
 	"github.com/fbfkv/fbfkv/fbf"
 )
 
-// A Clock tells the wall time, in unix milliseconds, and a running time: the
-// milliseconds, since any fixed moment, for which the process has been running.
-// The wall time may step; only STALE, EXPIRE and AT look at it. The running time
-// ages ids.
+// A Clock returns the wall time, in unix milliseconds, and the running time: for how
+// many milliseconds the process has been running since some fixed moment. The wall
+// time may step; only STALE, EXPIRE and AT use it. The running time ages ids.
 type Clock func() (wall, running int64)
 
 // SystemClock returns the clock of the machine.

@@ -1,50 +1,89 @@
 // Package store is the state machine of fbfkv: it decides what each operation
 // does, once and in order, and makes that durable.
 //
-// # The way of one CINCRBY
+// # The path of one CINCRBY
 //
-// A caller fills a Batch, usually a client's whole pipeline, and calls
-// Store.Execute. The batch is routed (a key's CRC16 slot names its partition),
-// the partitions it touches are locked in ascending order, and everything it
-// needs is brought into memory: cold counters from their rows, and records for
-// opids of which a filter says "maybe". That happens with the locks released;
-// afterwards they are taken again and nothing read is trusted that may have
-// changed. Then each operation takes its turn (decide.go): is it stale, was it
-// applied before, does it overflow, is there room? What it does is an outcome, an
-// entry of the op log. The entries of the batch become one packed record per
-// partition, all records one batch of the op log, whose place in it is fixed before
-// the locks are released. When it is durable, the replies leave.
+// A caller fills a Batch, usually with what many connections have sent, and calls
+// Store.Execute. The store finds each operation's partition (by the CRC16 slot of its
+// key), locks the partitions it needs in ascending order, and looks whether memory
+// holds everything: the counters, and the records of opids that a filter reports. If
+// not, it releases the locks, reads from disk, takes the locks again, and trusts nothing
+// it has read that may have changed since. Then it decides each operation (decide.go):
+// is it stale, was it applied before, does it overflow, is there room? The result is an
+// outcome, which becomes an entry of the op log. The entries of one partition form a
+// section, the sections of the batch one log record. The record's place in the log is
+// fixed before the locks are released. When the record is durable, the replies leave.
 //
-// A large batch, unless it is atomic, is divided into shares, the operations of a few
-// partitions each, which go this way one by one (decider.go), in several goroutines
-// while the processors have nothing else to do: so it holds a lock only for a fraction
-// of its time, and where it must read from disk a few of its operations wait, not all.
-// All shares together are waited for.
+// A large batch, unless it is atomic, is divided into shares (decider.go). Each share
+// goes this way by itself, in several goroutines if processors are idle. So a lock is
+// held for a fraction of the batch only, and where the store must read from disk, a few
+// operations wait and not all. Execute returns when all shares are done.
 //
 // # Decide once, redo everywhere
 //
-// Decide may ask filters and clocks; its outcomes say what follows from that:
-// post-images, opids, refreshes. Redo (redo.go) applies an outcome without
-// asking either. It is the one function that changes state, live and in
-// recovery, which is therefore exact: recovery repeats no judgement. Judging a
-// logged operation a second time, over a filter that contains it already, would
-// find every operation to be a duplicate of itself.
+// Deciding may ask filters and clocks. Its outcomes say what follows from that:
+// post-images, opids, refreshes. Redo (redo.go) applies an outcome and asks neither. It
+// is the one function that changes state, live and in recovery. So recovery is exact: it
+// decides nothing again. If it did, with a filter that already contains a logged
+// operation, it would find every operation to be a duplicate of itself.
 //
 // # What is where
 //
-// The op log is the truth; all else is a view of it that a checkpoint
-// (checkpoint.go) brings to disk, so that the log can be trimmed:
+// The op log is the truth; everything else is a view of it. A checkpoint
+// (checkpoint.go) brings the views to disk, so that the log can be trimmed:
 //
 //	counters   partition.hot, in memory while they are hot or changed; rows in
 //	           Pebble
 //	filters    tableState.filter, one for each table and partition; snapshots
 //	records    partition.recent, then sorted runs (runs.go): what EXACT tables
-//	           know of each operation, to confirm a positive of the filter
+//	           know of each operation, to confirm what the filter reports
 //	FBF keys   filters of their own, always in memory; snapshots
 //
-// Recovery (recover.go) loads these, each as of its own sequence, and redoes
-// the log from the oldest of them on; marks tell Redo what a view contains
-// already.
+// Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
+// from the oldest of them on. Marks tell redo what a view already contains.
+//
+// # Glossary
+//
+// One word, one meaning, here and in the packages beside this one. A word with a
+// qualifier, such as log record, is another word.
+//
+//	operation     what a client asks for: an Op. Reads are queries
+//	opid          the id that a client gives an operation; (key, opid) identifies it
+//	duplicate     an operation whose (key, opid) is remembered
+//	twins         operations of one batch with the same (key, opid)
+//	outcome       what deciding found out; logged as an entry
+//	entry         one outcome in the op log, numbered by its sequence
+//	sequence      the number of an entry within its partition
+//	section       the entries that a batch logs for one partition (recordReader reads it)
+//	log record    the sections of one batch, in the op log
+//	record        what an EXACT table keeps of one operation
+//	run           an immutable sorted file of records
+//	group         runs, and perhaps new records, that are merged into one run
+//	row           one counter on disk, in Pebble
+//	filter        a forgetful Bloom filter, of a table or under an FBF key
+//	row filter    a plain filter that says which counters have no row
+//	generation    the ids that a filter took between two refreshes
+//	segment       an array of cache lines in a filter, which holds eight generations
+//	recent segment  records in memory that wait for their run
+//	table         the policy of all keys with a prefix
+//	link          the memory of a key's former table, while it drains
+//	partition     a range of hash slots with its own lock, log sections and views
+//	batch         the operations of one call of Execute: one lock, one commit
+//	share         those operations of a split batch that a decider takes: some partitions
+//	piece         those operations of a share that are prepared and decided together
+//	atomic        nobody sees a part of the batch, not even a crash
+//	alone         the batch uses no goroutine but its caller's
+//	round         package commands: the requests of several connections, made one batch
+//	turn          package server: a worker's right to serve rounds
+//	view          what is made from the op log: counters and rows, filters, records
+//	checkpoint    bringing the views of a partition to disk; SAVE does it for all
+//	snapshot      the file of a partition's filters that a checkpoint writes
+//	backup        a copy of a whole data directory
+//	mark          a sequence or place up to which something is known to be done
+//	committed     as durable as appendfsync promises
+//	logged time   the time by which ids age: it stops while the server is down
+//	horizon       the wall time before which operations are STALE
+//	freeze        refusing writes because an outcome is unknown (G8)
 //
 // # Guarantees and where they are upheld
 //

@@ -69,11 +69,11 @@ type entry struct {
 
 var errCorruptEntry = errors.New("corrupt op-log record")
 
-// recordVersion is the first byte of every op-log record.
+// recordVersion is the first byte of what the store puts into a section of the log.
 const recordVersion = 1
 
-// beginRecord starts a packed op-log record: version, then logged time and
-// wall time as varints. Entries follow to the end of the record.
+// beginRecord starts a section: version, then logged time and wall time as varints.
+// Entries follow to its end.
 func beginRecord(dst []byte, at moment) []byte {
 	dst = append(dst, recordVersion)
 	dst = binary.AppendUvarint(dst, uint64(at.logged))
@@ -81,11 +81,11 @@ func beginRecord(dst []byte, at moment) []byte {
 }
 
 // entryRoom bounds what an entry takes in the log beside key and id: kind, flags, table,
-// two lengths, five numbers, and, for it may be the only one of its record, what comes
+// two lengths, five numbers, and, for it may be the only one of its section, what comes
 // before it.
 const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 + persistence.RecordOverhead
 
-// appendTo appends the entry to an op-log record.
+// appendTo appends the entry to a section of the log.
 func (e *entry) appendTo(dst []byte) []byte {
 	// One append each: the two read as one would wait for the flags' store.
 	dst = append(dst, byte(e.kind))
@@ -146,12 +146,12 @@ func cutBytes(b, want []byte) (rest []byte, ok bool) {
 	return b[end:], string(b[n:end]) == string(want)
 }
 
-// recordReader reads a packed op-log record. It borrows the record's bytes and
+// recordReader reads a section of the op log. It borrows the section's bytes and
 // is the only decoder of the format. An entry is valid until the next.
 type recordReader struct {
 	reader
 	at moment
-	id [uuidText]byte // of the last entry, if its bytes are not in the record
+	id [uuidText]byte // of the last entry, if its bytes are not in the section
 }
 
 func newRecordReader(record []byte) (recordReader, error) {

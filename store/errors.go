@@ -18,7 +18,7 @@ var (
 	ErrStale             = errors.New("operation is older than what the table remembers (WINDOW), so it may have been applied: " +
 		"check the counter; if it must still count, send it with a new opid")
 	ErrFuture         = errors.New("operation time is in the future")
-	ErrNoIDTime       = errors.New("the table reads the operation's time from its opid, and this opid holds none")
+	ErrNoIDTime       = errors.New("the table reads the operation's time from its opid, and this opid contains none")
 	ErrMismatch       = errors.New("opid was used with another delta")
 	ErrPartlySeen     = errors.New("opid was used with some of these keys only")
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")

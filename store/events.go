@@ -10,9 +10,8 @@ const (
 	EventExpiry     = "expire-cycle" // keys whose time had come were removed
 )
 
-// OnEvent has fn called with how long each event took, right after it, by
-// whatever goroutine it happened in: fn must be quick and safe for concurrent
-// use.
+// OnEvent makes the store call fn after each event with how long it took, in the
+// goroutine in which it happened: fn must be quick and safe for concurrent use.
 func (s *Store) OnEvent(fn func(event string, took time.Duration)) { s.onEvent.Store(&fn) }
 
 // eventBegins returns what eventEnds needs.

@@ -14,16 +14,16 @@ import (
 //	lock     all touched partitions, in ascending order
 //	prepare  is everything that decide needs in memory? If not: unlock, load
 //	         from disk, lock, prepare again
-//	decide   each operation in order; outcomes go to the log record and,
+//	decide   each operation in order; outcomes go to the partition's section and,
 //	         through redo, into memory
-//	apply    the record's place in the log is fixed before the locks are released
+//	apply    the log record's place is fixed before the locks are released
 //	wait     until everything the replies depend on is durable (G3)
 //
-// A large batch of operations with one key each is split: lock to apply are
-// done share by share, a few partitions at a time (decider.go), and prepare and decide
-// piece by piece. A lock is then held for a fraction of the batch only, and what is not
-// in memory is waited for by its share alone. Several goroutines work on the shares, unless other batches are
-// under way, which are worth more than help.
+// A large batch of operations with one key each is split: lock to apply happen share
+// by share, a few partitions at a time (decider.go), prepare and decide piece by piece.
+// So a lock is held for a fraction of the batch only, and only one share waits for what
+// is not in memory. Several goroutines work on the shares, unless other batches are
+// under way: then the processors are better used for those.
 type execution struct {
 	s       *Store
 	ops     []Op
@@ -78,11 +78,11 @@ type opRun struct {
 	firstItem, items int
 }
 
-// Execute decides the batch's operations, on each key in their order, commits
-// them and returns when every reply may leave: what it is derived from is as durable
-// as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
-// operation is atomic: after a crash all of it is there or nothing; so is a batch
-// that has one with several keys, or is Atomic. Safe for concurrent use with
+// Execute decides the batch's operations, those on one key in their order, and commits
+// them. It returns when every reply may leave: when what the reply rests on is as
+// durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
+// operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic
+// if an operation has several keys, or if Atomic is set. Safe for concurrent use with
 // different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.exec
@@ -492,7 +492,7 @@ func (x *decider) install(r *ref) bool {
 	return true
 }
 
-// apply turns the outcomes into one record of the log and fixes its place in the
+// apply turns the outcomes into one log record and fixes its place in the
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
 func (x *decider) apply() {

@@ -75,11 +75,10 @@ const (
 	maxFreeIndexes = 16
 )
 
-// TrimMemory leaves memory kept for EXACT records to come to the garbage collector
-// as far as it was not needed since the last call, and returns how many bytes that
-// are. Called every few seconds, it keeps what the load needs, and nothing once
-// there is none. Stores of one process have that memory in common. Safe for
-// concurrent use.
+// TrimMemory releases memory that was kept for new EXACT records and not needed since
+// the last call, and returns how many bytes that is. Call it every few seconds: it keeps
+// what the load needs, and nothing without a load. All stores of a process share this
+// memory. Safe for concurrent use.
 func (s *Store) TrimMemory() (bytes int64) {
 	bytes = int64(freeChunks.trim())*recentChunk + int64(freeHeads.trim())*headPage*8
 	for bits := range freeIndexes {

@@ -171,8 +171,8 @@ type Seen struct {
 	Clip   int64 // Delta minus the increment that was made; 0 unless a bound was in the way
 }
 
-// Op is one operation or query and, once its batch was executed, its outcome.
-// Byte slices are borrowed from the caller until Execute returns.
+// Op is one operation or query and, after Execute, its outcome. The store borrows the
+// byte slices until Execute returns.
 type Op struct {
 	Kind  Kind
 	Flags Flags
@@ -201,24 +201,23 @@ type Op struct {
 	run opRun // working state of Execute
 }
 
-// Batch holds operations and queries, of one connection's pipeline or of
-// several, that are decided in order under one acquisition of each partition
-// they touch and committed together. Of dozens of operations with one key each
-// only those on keys of one partition are sure to be seen in their order by others.
-// Reuse a Batch for its memory; it is not safe for concurrent use.
+// Batch holds operations and queries of one or several connections. The store decides
+// them in order, locks each partition they touch once, and commits them together. If
+// there are dozens of operations with one key each, others see only those of one
+// partition in their order. Reuse a Batch for its memory; it is not safe for concurrent
+// use.
 type Batch struct {
 	Ops []Op
-	// OnBlock, if not nil, is called by Execute right before it waits for the
-	// disk: to read what is not in memory, or until the commit is as durable as
-	// appendfsync promises, which may take long under each policy. No
-	// lock is held. It may be called more than once, also by several goroutines at
-	// the same time.
+	// Execute calls OnBlock, if it is not nil, right before it waits for the disk: to
+	// read what is not in memory, or for the commit to be as durable as appendfsync
+	// promises, which may take long under each policy. No lock is held. Several
+	// goroutines may call it, more than once and at the same time.
 	OnBlock func()
-	// Atomic makes the whole batch one atomic step, as a transaction needs: others
-	// see all that it does or nothing, and so does a crash. Reset clears it.
+	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
+	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
 	Atomic bool
-	// Alone has Execute use the caller's goroutine only, and of the partitions first
-	// those that are free: the other processors have batches of their own. Reset
+	// Alone makes Execute use only the caller's goroutine, and begin with those
+	// partitions that are free: the other processors have batches of their own. Reset
 	// clears it.
 	Alone bool
 

@@ -42,7 +42,7 @@ type partition struct {
 	runsVersion uint64
 	// marks tell redo what is already contained in what recovery loaded.
 	marks marks
-	// records collects the packed op-log record of the batch being decided.
+	// record collects the section of the batch being decided.
 	record        []byte
 	recordAt      uint64         // sequence of its first entry; 0: no record begun
 	need          uint64         // what the batch being decided has seen

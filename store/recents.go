@@ -14,7 +14,7 @@ type recents struct {
 	segments []*recentSegment // oldest first; the last one grows
 }
 
-// recentSegment is a batch of records, packed one behind the other, with a head
+// recentSegment is a recent segment: records, packed one behind the other, with a head
 // for each. It grows under the partition's lock. Once it is sealed its chunks and
 // heads are immutable, and the builder of runs reads them without the lock.
 type recentSegment struct {

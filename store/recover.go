@@ -14,11 +14,11 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// Recovery tells what Open found and did.
+// Recovery says what Open found and did.
 type Recovery struct {
 	Took      time.Duration
 	Keys      int64  // DBSIZE after recovery
-	Records   uint64 // op-log records redone
+	Records   uint64 // sections of the op log redone
 	Entries   uint64 // outcomes in them
 	Snapshots int    // partitions that began with a filter snapshot
 	Older     int    // of these, partitions that had to use the older one
@@ -28,10 +28,9 @@ type Recovery struct {
 
 // ErrForgotten means that a partition's filter snapshots are all damaged and
 // that APPROX tables or filter keys would lose what they remember.
-var ErrForgotten = errors.New("what was remembered is lost")
+var ErrForgotten = errors.New("the memory of operations is lost")
 
-// ErrLogDamaged means that the op log does not reach as far as what was built
-// from it, or has a gap.
+// ErrLogDamaged means that the op log has a gap, or ends before what was built from it.
 var ErrLogDamaged = errors.New("op log is damaged")
 
 // recover brings every partition to where the log ends.

@@ -318,7 +318,7 @@ func (p *partition) redoFilterKey(e *entry, seq uint64, at moment) error {
 		if p.marks.rebuilt {
 			return nil // the filter was lost with its snapshots
 		}
-		return fmt.Errorf("%w: %q is no filter", errCorruptEntry, e.key)
+		return fmt.Errorf("%w: %q is not a filter", errCorruptEntry, e.key)
 	}
 	f := c.filter()
 	c.seq = max(c.seq, seq)

@@ -135,8 +135,8 @@ func (s *Store) collect(p *partition, from uint64, count int) (found []scanned, 
 	return found, next, nil
 }
 
-// DBSize returns the number of keys, those included that have expired and are
-// not yet removed.
+// DBSize returns the number of keys, including those that have expired and are not
+// yet removed.
 func (s *Store) DBSize() (n int64, err error) {
 	for _, p := range s.partitions {
 		p.mu.Lock()

@@ -48,28 +48,27 @@ type Options struct {
 	// Partitions is the number of partitions of a new directory, a power of
 	// two; default 16. An existing directory keeps its own.
 	Partitions int
-	// SnapshotInterval is the longest time between two snapshots while there
-	// are changes; default 60 s, negative: only on demand and when the op log
-	// reaches MaxLogBytes.
+	// SnapshotInterval is the longest time between two checkpoints while there are
+	// changes; default 60 s. Negative: only on demand and when the op log is large.
 	SnapshotInterval time.Duration
-	// MaxLogBytes is the size of the op log since the partitions' last snapshots at
-	// half of which those with the most of it take one; it bounds the time of
-	// recovery. Default 128 MiB. As much as the filters take, up to twice MaxLogBytes,
-	// is added to it: a snapshot writes them whole.
+	// MaxLogBytes bounds the op log since the partitions' last checkpoints, and so the
+	// time of recovery; default 128 MiB. At half of it the partitions with the most of
+	// the log begin a checkpoint. Since a checkpoint writes the filters whole, their size
+	// is added, up to twice MaxLogBytes.
 	MaxLogBytes int64
 	// LogFileSize is the size in bytes of a file of the op log, the unit in which
 	// it is trimmed. 0: persistence.DefaultLogFileSize.
 	LogFileSize int64
-	// RecordMemory is the memory, bytes, that EXACT records may take before
-	// they go to disk in sorted runs; default 64 MiB over all partitions. With
+	// RecordMemory is how many bytes of memory EXACT records may take before they go to
+	// disk in sorted runs; default 64 MiB over all partitions. With
 	// many records on disk up to a 128th of their size is used.
 	RecordMemory int64
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
 	// negative: unlimited.
 	FilterMaxMemory int64
 	// HotCounters bounds the number of keys kept in memory; default 1,000,000.
-	// Keys that changed since their rows were written stay beyond it, up to about
-	// half as many or 4096 in each partition.
+	// Keys that changed since their rows were written come on top, up to about half as
+	// many or 4096 in each partition.
 	HotCounters int
 	// BlockCache is the size of Pebble's block cache, bytes; default 64 MiB.
 	BlockCache int64
@@ -82,15 +81,15 @@ type Options struct {
 	// Beside are names of files that a new data directory may hold although they are
 	// not the store's.
 	Beside []string
-	// AcceptForgottenWindow opens a directory whose filter snapshots are all
-	// damaged although APPROX tables or filter keys lose what they remembered.
+	// AcceptForgottenWindow opens a directory even if all its filter snapshots are damaged
+	// and APPROX tables or FBF keys lose what they remembered.
 	AcceptForgottenWindow bool
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
 	Clock Clock
-	// Fatal is called when storage fails in a way the process must not
-	// survive (G8); default: log and exit with status 1.
+	// Fatal is called when storage fails so that the process must end (G8); default: log
+	// and exit with status 1.
 	Fatal func(error)
 }
 
@@ -151,9 +150,9 @@ type Store struct {
 }
 
 // Open opens the data directory, recovers what it holds and starts the
-// background work. It fails, without changing anything, if the directory is
-// in use, of a newer format, damaged or not ours; errors are one plain
-// sentence and wrap persistence's sentinels.
+// background work. If the directory is in use, of a newer format, damaged or not ours,
+// it fails and changes nothing. Errors are one plain sentence and wrap persistence's
+// sentinels.
 func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	began := time.Now()
@@ -280,12 +279,11 @@ func (s *Store) writable() error {
 // Fsync returns the durability policy in force.
 func (s *Store) Fsync() Fsync { return s.db.Fsync() }
 
-// SetFsync changes the durability policy. Everything committed so far is
-// really on disk before it returns.
+// SetFsync changes the durability policy. When it returns, everything committed before
+// is on disk.
 func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
 
-// Sync returns when everything committed so far is really on disk, whatever
-// the policy.
+// Sync returns when everything committed so far is on disk, whatever the policy.
 func (s *Store) Sync() error { return s.db.Sync() }
 
 // Stalled reports whether, under Everysec, writes wait for a disk that is slow, or soon
@@ -295,5 +293,5 @@ func (s *Store) Stalled() bool { return s.db.Stalled() }
 // SetSnapshotInterval changes Options.SnapshotInterval.
 func (s *Store) SetSnapshotInterval(d time.Duration) { s.interval.Store(int64(d)) }
 
-// SetFilterMaxMemory changes Options.FilterMaxMemory. What is in use stays.
+// SetFilterMaxMemory changes Options.FilterMaxMemory. Filters keep what they have.
 func (s *Store) SetFilterMaxMemory(bytes int64) { s.pool.limit.Store(max(bytes, 0)) }

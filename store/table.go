@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Mode says how a positive of a table's filter is treated (G5).
+// Mode says what a table does when its filter reports an opid (G5).
 type Mode uint8
 
 // The modes of a table.
@@ -89,17 +89,17 @@ type TableOptions struct {
 	MaxDisk uint64
 	// Past is the number of past generations, 1..6, default 6.
 	Past int
-	// IDTime is IDTimeAuto in tables that clients make; here zero means IDTimeNone,
-	// and whoever parses fills DefaultIDTime in.
+	// IDTime is IDTimeAuto by default in tables that clients create: package commands
+	// fills in DefaultIDTime. Here zero means IDTimeNone.
 	IDTime IDTime
 	// Skew is how far the clocks of clients and server may differ, 0 to
-	// MaxSkew. Zero means zero: DefaultSkew is filled in by whoever parses.
+	// MaxSkew. Zero means zero: package commands fills in DefaultSkew.
 	Skew time.Duration
 	// Overload is the policy at the memory cap.
 	Overload Overload
 }
 
-// TableChange is an ALTER: a nil field keeps the present setting.
+// TableChange is an ALTER: a nil field keeps the present option.
 type TableChange struct {
 	Window    *time.Duration
 	Error     *float64
@@ -113,7 +113,7 @@ type TableChange struct {
 	Overload  *Overload
 }
 
-// TableInfo describes a table, its settings and what its filters hold.
+// TableInfo describes a table, its options and the state of its filters.
 type TableInfo struct {
 	TableOptions
 	ForgottenBefore int64 // unix ms; operations of an earlier time are STALE
@@ -265,7 +265,7 @@ func (o FilterOptions) Validate() error {
 	case !o.Fixed:
 		return nil
 	case o.Window != 0 || o.Error != 0 || o.Capacity != 0:
-		return fmt.Errorf("%w: a FIXED filter takes BITS, HASHES, REFRESH and PAST only", ErrOption)
+		return fmt.Errorf("%w: a FIXED filter takes only BITS, HASHES, REFRESH and PAST", ErrOption)
 	case o.Bits < 64 || o.Bits > MaxFixedBits:
 		return fmt.Errorf("%w: BITS must be 64 to %d", ErrOption, uint64(MaxFixedBits))
 	case o.Hashes < 1 || o.Hashes > 32:

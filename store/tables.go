@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// CreateTable adds a table. Keys that move into it go on being checked against
-// the table they were in. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
+// CreateTable adds a table. Keys that move into it are also checked against the table
+// they were in, for its window. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
 // ErrOutOfMemory, or that of the commit.
 func (s *Store) CreateTable(o TableOptions) error {
 	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.create(o, at) })
 }
 
-// AlterTable changes a table's settings and keeps what is remembered.
+// AlterTable changes a table's options and forgets nothing.
 func (s *Store) AlterTable(name string, ch TableChange) error {
 	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.alter(name, ch, at) })
 }
 
 // DropTable removes a table but no counter: its keys fall to the table with the
-// next shorter prefix, which asks the dropped table's memory until it drained.
+// next shorter prefix, which also asks the dropped table's memory until it has drained.
 func (s *Store) DropTable(name string) error {
 	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.drop(name, at) })
 }
@@ -87,8 +87,7 @@ func (p *partition) bytesFor(d *tableDef) (uint64, error) {
 	return t.filter.AlterBytes(d.filterOptions(t.tests, p.count))
 }
 
-// Tables returns the tables by name; a change that is being made shows once it
-// is durable.
+// Tables returns the tables by name. A change shows once it is durable.
 func (s *Store) Tables() []TableOptions {
 	p := s.partitions[0]
 	p.mu.Lock()

@@ -77,7 +77,7 @@ func reportCheck(w io.Writer, file string, config *server.Config) error {
 // atMostOneFile refuses a second argument that is no flag.
 func atMostOneFile(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
-		return fmt.Errorf("one configuration file at most, not %q and %q (fbfkv --help shows how to set things)", args[0], args[1])
+		return fmt.Errorf("expected at most one configuration file, not %q and %q (see fbfkv --help)", args[0], args[1])
 	}
 	return nil
 }

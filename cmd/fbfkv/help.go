@@ -7,9 +7,10 @@ import (
 	"github.com/fbfkv/fbfkv/server"
 )
 
-const helpIntro = `fbfkv keeps counters that may be retried. Every increment carries an operation id;
-within a window of time an id is applied once, however often it is sent, across
-reconnects, crashes and restarts. Any Redis client can speak to it:
+const helpIntro = `fbfkv is a counter server whose increments can be retried safely. Every increment
+carries an operation id. The server applies it once within a window of time,
+however often it arrives, across reconnects, crashes and restarts. Use any Redis
+client:
 
   $ redis-cli CINCRBY visits 018f3c2e-7b1a-7c3d 1
   (integer) 1
@@ -22,22 +23,23 @@ Usage:
   fbfkv                                 serve 127.0.0.1:6379 from ./fbfkv-data
   fbfkv --port 6380 --dir /var/lib/fbfkv
   fbfkv /etc/fbfkv.conf --loglevel debug
-  fbfkv --check-config /etc/fbfkv.conf  say all that is wrong with it, or ok
-  fbfkv --appendfsync everysec          no wait for the disk, see below
-  fbfkv check DIR                       examine a data directory or a backup
+  fbfkv --check-config /etc/fbfkv.conf  print everything wrong with it, or ok
+  fbfkv --appendfsync everysec          do not wait for the disk, see below
+  fbfkv check DIR                       check a data directory or a backup
   fbfkv backup DIR                      copy the data of a running server
-  fbfkv restore BACKUP DIR              make a data directory of a backup
+  fbfkv restore BACKUP DIR              make a data directory from a backup
   fbfkv healthcheck                     ask a running server whether it is ready
 
-A configuration file holds one setting per line in redis.conf's syntax, without
-the dashes (port 6380); include reads another, or those that match a pattern. A
-redis.conf will do: what means nothing here is listed in the log, and what would
-be missed is refused. What is set on the command line wins. SIGTERM, SIGINT and
-the command SHUTDOWN stop the server in an orderly way; a second signal stops it
-at once. Nothing acknowledged is lost by either. SIGHUP opens the log file again
-and reads the TLS certificates again.
+A configuration file contains one setting per line in redis.conf's syntax, without
+the dashes (port 6380). include reads another file, or those that match a pattern.
+A redis.conf works too: the log lists settings that have no effect here, and the
+server refuses those that you would miss. The command line overrides the file.
 
-Defaults stand in parentheses. Settings marked with * can be changed while the
+SIGTERM, SIGINT and the command SHUTDOWN stop the server in an orderly way; a
+second signal stops it at once. Neither loses anything acknowledged. SIGHUP opens
+the log file again and reads the TLS certificates again.
+
+Defaults are in parentheses. Settings marked with * can be changed while the
 server runs: redis-cli CONFIG SET <setting> <value>. Sizes take the units kb, mb,
 gb (1024) and k, m, g (1000), times ms, s, m, h and d.
 `

@@ -275,15 +275,15 @@ func TestMistakesAreOnePlainLine(t *testing.T) {
 		{[]string{"--port", "x"}, "--port: argument couldn't be parsed into an integer"},
 		{[]string{"--port"}, "flag needs an argument: --port"},
 		{[]string{"--port", "1", "--port", "2"}, "--port: set twice"},
-		{[]string{"--save", "60"}, "--save: wants pairs of seconds and changes"},
+		{[]string{"--save", "60"}, "--save: expected pairs of seconds and changes"},
 		{[]string{"--protected-mode", "perhaps"}, "perhaps"},
-		{[]string{"a.conf", "b.conf"}, "one configuration file at most"},
+		{[]string{"a.conf", "b.conf"}, "expected at most one configuration file"},
 		{[]string{"verison"}, "neither a subcommand nor a configuration file"},
 		{[]string{"/no/such/file"}, "no such file"},
 		{[]string{write("bad.conf", "port 1\nports 2\n")}, `bad.conf:2: unknown setting "ports"`},
 		{[]string{"--check-config"}, "flag needs an argument: --check-config"},
 		{[]string{"--check-config", ""}, "--check-config needs a configuration file"},
-		{[]string{"a.conf", "--check-config", "b.conf"}, "one configuration file at most"},
+		{[]string{"a.conf", "--check-config", "b.conf"}, "expected at most one configuration file"},
 		{[]string{"--check-config", filepath.Join(tmp, "bad.conf")}, `bad.conf:2: unknown setting "ports"`},
 		{[]string{"--logfile", "/no/such/dir/log"}, "logfile"},
 		{[]string{"--port", port, "--dir", filepath.Join(tmp, "other")}, "the port is in use"},
@@ -323,11 +323,11 @@ func TestCheckConfig(t *testing.T) {
 		{"port 0\ndir DIR/data\n", []string{"--databases", "16", "--appendonly", "yes"}, "FILE: without effect here: databases 16\nFILE: ok\n", ""},
 		{"dir DIR/data\ndaemonize yes\nhz 10\n", nil, "FILE: without effect here: daemonize, hz\nFILE: ok\n", ""},
 		{"replicaof a 1\nport 1\naclfile DIR/users\ntimeout soon\n", []string{"--tls-port", "1"}, "",
-			"fbfkv: FILE:1: replicaof: replication is not supported: what is counted here stays on this server\n" +
+			"fbfkv: FILE:1: replicaof: replication is not supported: counters stay on this server\n" +
 				"fbfkv: FILE:4: timeout: argument couldn't be parsed into an integer\n" +
 				"fbfkv: aclfile: open DIR/users: no such file or directory\n" +
 				"fbfkv: port and tls-port are both 1: give each its own, or set port to 0\n" +
-				"fbfkv: tls-cert-file and tls-key-file must be given for tls-port\n"},
+				"fbfkv: tls-port needs tls-cert-file and tls-key-file\n"},
 	} {
 		fill := strings.NewReplacer("FILE", file, "DIR", dir).Replace
 		if err := os.WriteFile(file, []byte(fill(tt.text)), 0o600); err != nil {
@@ -400,7 +400,7 @@ func TestSubcommandArguments(t *testing.T) {
 		"check":                   "fbfkv: usage: fbfkv check DIR (fbfkv check --help tells more)",
 		"restore a":               "fbfkv: usage: fbfkv restore BACKUP DIR ",
 		"healthcheck a":           "fbfkv: usage: fbfkv healthcheck ",
-		"backup --user saver dir": "fbfkv: --user goes with a password",
+		"backup --user saver dir": "fbfkv: --user needs a password",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {

@@ -25,7 +25,7 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	}
 	defer log.out.Close()
 	if len(config.NoEffect) > 0 {
-		log.Info("the configuration says what has no effect here", "settings", strings.Join(config.NoEffect, ", "))
+		log.Info("these settings of the configuration have no effect here", "settings", strings.Join(config.NoEffect, ", "))
 	}
 	files := limitClients(config, log.Logger)
 	users, err := config.OpenUsers()

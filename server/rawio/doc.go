@@ -1,6 +1,6 @@
-// Package rawio holds the system calls of loops that serve many sockets with one
-// thread. The sockets never block, so Go's scheduler need not hear of the calls:
-// told of each, it would prepare for a wait that does not come.
+// Package rawio has the system calls of loops that serve many sockets with one thread.
+// The sockets never block, so the calls bypass Go's scheduler, which would prepare for a
+// wait each time.
 //
 //	n, errno := rawio.Receive(fd, b)  // EAGAIN: there is nothing to read
 //	n, errno := rawio.Send(fd, b)     // EAGAIN: there is no room; n may be short

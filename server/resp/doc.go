@@ -5,8 +5,8 @@
 //
 //	*3\r\n$7\r\nCINCRBY\r\n$1\r\nk\r\n$4\r\nid-1\r\n …
 //
-// or, typed by a person, an inline command: one line of words, in which quotes
-// group and escape as in redis-cli. Reader takes frames from a byte stream one
+// or an inline command, as a person types it: one line of words, with quotes as in
+// redis-cli. Reader takes frames from a byte stream one
 // by one:
 //
 //	r := resp.NewReader(conn, resp.DefaultLimits)
@@ -26,15 +26,14 @@
 //		}
 //	}
 //
-// Fill reads once, Next only looks at what is there, so everything that a
-// client has pipelined is handled between two calls of Fill, and the arguments
-// of all of it stay valid, uncopied, until the next Fill.
+// Fill reads once; Next only looks at what has been read. So the caller handles
+// everything that a client has pipelined between two calls of Fill, and all arguments
+// stay valid, without a copy, until the next Fill.
 //
-// A client is not trusted: every length is compared with Limits before a byte
-// is allocated for it, memory grows with what has really arrived and never with
-// what was announced, and no byte is parsed twice.
+// The Reader does not trust a client. It compares every length with Limits before it
+// allocates, its memory grows with what has arrived and not with what was announced, and
+// it parses no byte twice.
 //
-// Writer appends replies to a buffer that its owner writes out in one piece. The
-// encoding of RESP2's types is redcon's; this package is the only one that knows
-// redcon.
+// Writer appends replies to a buffer, which its owner writes at once. redcon encodes
+// RESP2's types; no other package uses redcon.
 package resp

@@ -36,15 +36,15 @@ type options struct {
 const passwordVariable = "REDISCLI_AUTH"
 
 const help = `Asks a running server on this machine for a consistent copy of its data directory
-(command BACKUP) and waits for it. Clients go on meanwhile. DIR must not exist or be
-empty; the server creates it, so its user must be allowed to. On the same file
-system most of the copy is links, quick and small.
+(command BACKUP) and waits until it is complete. Clients go on meanwhile. DIR must
+be empty or not exist; the server's user needs permission to create it. On the same
+file system most of the copy consists of links, so it is quick and small.
 
-The user needs the right to run BACKUP. The password may come from the environment
-variable ` + passwordVariable + `, as for redis-cli, where other users do not see it.
+The user needs permission to run BACKUP. Set the password in the environment
+variable ` + passwordVariable + `, as for redis-cli: there, other users cannot see it.
 
-fbfkv check DIR examines the copy, fbfkv restore DIR NEW makes a data directory of
-it. A copy on the same disk does not survive that disk: take it elsewhere.`
+fbfkv check DIR checks the copy, fbfkv restore DIR NEW makes a data directory from
+it. A copy on the same disk is lost with that disk: copy it to another machine.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
@@ -63,11 +63,11 @@ func New() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "the server's address")
 	cmd.Flags().IntVar(&o.port, "port", 6379, "the server's port")
-	cmd.Flags().StringVar(&o.user, "user", "", "the user to log in as (default)")
+	cmd.Flags().StringVar(&o.user, "user", "", "the user to log in as (default: the user default)")
 	cmd.Flags().StringVar(&o.password, "requirepass", os.Getenv(passwordVariable), "the user's password")
 	cmd.Flags().Lookup("requirepass").DefValue = "" // the help shows no password
-	cmd.Flags().BoolVar(&o.tls, "tls", false, "the port is one for TLS")
-	cmd.Flags().StringVar(&o.ca, "cacert", "", "the authority that signed the server's certificate, in PEM (the system's)")
+	cmd.Flags().BoolVar(&o.tls, "tls", false, "connect with TLS")
+	cmd.Flags().StringVar(&o.ca, "cacert", "", "the authority that signed the server's certificate, in PEM (default: the system's)")
 	cmd.Flags().StringVar(&o.cert, "cert", "", "the certificate to show, in PEM")
 	cmd.Flags().StringVar(&o.key, "key", "", "its private key, in PEM")
 	return cmd
@@ -92,7 +92,7 @@ func (o *options) readTLS() (*tls.Config, error) {
 		}
 		c.RootCAs = x509.NewCertPool()
 		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--cacert %s: there is no certificate in it", o.ca)
+			return nil, fmt.Errorf("--cacert %s: it contains no certificate", o.ca)
 		}
 	}
 	if o.cert != "" || o.key != "" {
@@ -111,7 +111,7 @@ func (o *options) run(dir string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if o.user != "" && o.password == "" {
-		return errors.New("--user goes with a password: see fbfkv backup --help")
+		return errors.New("--user needs a password: see fbfkv backup --help")
 	}
 	if o.tls {
 		if o.tlsConfig, err = o.readTLS(); err != nil {
@@ -167,5 +167,5 @@ func explain(dir string, err error) error {
 	if errors.As(err, &reply) {
 		return fmt.Errorf("the server made no backup: %w", err)
 	}
-	return fmt.Errorf("the connection failed: %w (if %s appears nevertheless, it is whole)", err, dir)
+	return fmt.Errorf("the connection failed: %w (if %s appears anyway, it is complete)", err, dir)
 }

@@ -12,17 +12,16 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-const help = `Examines a data directory, or a backup, that no server has open, and changes
-nothing in it: every block of every sstable, every record of the op log, every
-filter snapshot and every counter, each against its checksums and against the
-others. Says what is wrong and what to do. The exit status is 0 if the directory
-is sound, else 1.`
+const help = `Checks a data directory, or a backup, that no server has open, without changing
+it. Compares every block of every sstable, every record of the op log, every filter
+snapshot and every counter with its checksums and with the others. Prints what is
+wrong and what to do. The exit status is 0 if the directory is sound, otherwise 1.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check DIR",
-		Short: "examine a data directory or a backup",
+		Short: "check a data directory or a backup",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const help = `Asks a server whether it is ready for clients, at its metrics-addr, and exits with
-status 0 if it is. Otherwise it says why on one line and exits with status 1.`
+const help = `Asks a server at its metrics-addr whether it is ready for clients. The exit status is
+0 if it is, otherwise 1, with the reason on one line.`
 
 // maxAnswer is the most that is read of an answer, in bytes.
 const maxAnswer = 4 << 10

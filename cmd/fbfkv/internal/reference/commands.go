@@ -10,8 +10,8 @@ import (
 
 const commandsIntro = `# Commands
 
-Every command that the server knows, from the table it works with; ` + "`COMMAND DOCS <name>`" + ` tells the same to a client. In a
-syntax line, [brackets] hold what may be left out, <a | b> a choice, and ... what may be repeated. Replies and error texts
+Every command that the server knows; ` + "`COMMAND DOCS <name>`" + ` tells the same to a client. In a syntax line, [brackets] mean
+optional, <a | b> is a choice, and ... means repeatable. Replies and error texts
 are Redis' wherever Redis has the command.
 `
 
@@ -103,7 +103,7 @@ func writeRefused(b *strings.Builder, refused []*commands.Command) {
 		byReason[reason] = append(byReason[reason], "`"+strings.ToUpper(c.Name)+"`")
 	}
 	slices.Sort(reasons)
-	b.WriteString("\n## Not supported\n\nThese are answered with an error that says why.\n\n| reason | commands |\n| --- | --- |\n")
+	b.WriteString("\n## Not supported\n\nThe server answers these with an error that says why.\n\n| reason | commands |\n| --- | --- |\n")
 	for _, r := range reasons {
 		fmt.Fprintf(b, "| %s | %s |\n", r, strings.Join(byReason[r], " "))
 	}

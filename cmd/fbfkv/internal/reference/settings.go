@@ -9,24 +9,25 @@ import (
 
 const settingsIntro = `# Settings
 
-Every setting can be given as a flag (` + "`--port 6380`" + `), in a file in redis.conf's syntax (` + "`fbfkv /etc/fbfkv.conf`" + `,
-a line ` + "`port 6380`" + `; flags win), and is shown by ` + "`CONFIG GET`" + `. Where the meaning is the same, the name is redis.conf's.
+Give a setting as a flag (` + "`--port 6380`" + `), in a file in redis.conf's syntax (` + "`fbfkv /etc/fbfkv.conf`" + `,
+a line ` + "`port 6380`" + `; flags win); ` + "`CONFIG GET`" + ` shows it. Where the meaning is the same, the name is redis.conf's.
 Those marked *live* can be changed while the server runs, with ` + "`CONFIG SET`" + `; ` + "`CONFIG REWRITE`" + ` writes them to the file.
 Sizes take the units kb, mb, gb (1024) and k, m, g (1000), times ms, s, m, h and d; ` + "`CONFIG GET`" + ` shows them without.
 
 In a file, the last line with a setting counts; the lines of save, user, rename-command and client-output-buffer-limit add up.
 ` + "`include <path>`" + ` reads another file where it stands, or those that match a pattern, in alphabetical order. A relative path is
-relative to the directory that the server is started in. ` + "`fbfkv --check-config <file>`" + ` says all that is wrong with a file, or ok.
+relative to the directory that the server is started in. ` + "`fbfkv --check-config <file>`" + ` prints everything that is wrong with a file, or ok.
 `
 
 const directivesIntro = `
 ## Directives of Redis
 
-A redis.conf or valkey.conf is read as it is. What means nothing here is accepted, and one line in the log lists it:
+The server reads a redis.conf or valkey.conf as it is. It accepts a directive that means nothing here, and lists it in one line of
+its log:
 `
 
 const refusedIntro = `
-What would be missed is refused, so that nobody relies on it:
+It refuses a directive that you would miss, so that nobody relies on it:
 
 | directive | accepted with | otherwise |
 | --- | --- | --- |
@@ -89,7 +90,7 @@ func defaultOf(s *server.Setting) string {
 func liveness(s *server.Setting) string {
 	switch {
 	case s.Fixed:
-		return ", whatever is asked for: it is there for clients that look and for files made for Redis"
+		return ", whatever the file says: it exists for clients that ask and for files made for Redis"
 	case s.Mutable:
 		return " · *live*"
 	}

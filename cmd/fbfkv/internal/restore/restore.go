@@ -14,15 +14,15 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-const help = `Examines a backup as fbfkv check does and, if it is sound, copies it to DIR, which
-must not exist or be empty. DIR appears only when it is whole and on disk. The
-backup stays as it is and can be restored again. Start a server with --dir DIR.`
+const help = `Checks a backup as fbfkv check does and, if it is sound, copies it to DIR, which must
+be empty or not exist. DIR appears only when it is complete and on disk. The backup
+does not change and can be restored again. Then start a server with --dir DIR.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "restore BACKUP DIR",
-		Short: "make a data directory of a backup",
+		Short: "make a data directory from a backup",
 		Long:  help,
 		Args:  cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
