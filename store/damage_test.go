@@ -1,14 +1,21 @@
 package store
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"hash/crc32"
 	"io"
+	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 // flipByte damages a file in the middle.
@@ -171,5 +178,59 @@ func TestDamagedSnapshotIsNotKept(t *testing.T) {
 		if op := cincr(s, "k", strconv.Itoa(i), 1); op.Applied || op.Err != nil {
 			t.Fatalf("operation %d: %+v", i, op)
 		}
+	}
+}
+
+// TestForgedKeys: keys that hold chunks as Pebble's log has them, in files of the op
+// log that are used again, delete nothing when a crash ends the log in front of one.
+func TestForgedKeys(t *testing.T) {
+	const batch = "\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x0f\x01r\x01s" // DeleteRange of all rows
+	section := append(binary.BigEndian.AppendUint32([]byte{2}, uint32(len(batch))), batch...)
+	chunk := append([]byte{0, 0, 0, 0, byte(len(section)), 0, 1}, section...)
+	sum := crc32.Checksum(chunk[6:], crc32.MakeTable(crc32.Castagnoli))
+	binary.LittleEndian.PutUint32(chunk, (sum>>15|sum<<17)+0xa282ead8)
+
+	mem := vfs.NewCrashableMem()
+	s := testStore(t, func(o *Options) { o.FS, o.Partitions = mem, 1 })
+	victim := Op{Kind: CIncrBy, Key: []byte("victim"), ID: []byte("id"), Delta: 7}
+	must(t, do(s, victim).Err)
+	for range 4 {
+		must(t, do(s, Op{Kind: Set, Key: bytes.Repeat(chunk, 7000/len(chunk)), Delta: 1}).Err)
+	}
+	again := func() bool { // a file of the log holds what it held before
+		names, err := mem.List("data/log")
+		must(t, err)
+		return slices.ContainsFunc(names, func(name string) bool {
+			if !strings.HasSuffix(name, ".log") {
+				return false
+			}
+			f, err := mem.Open("data/log/" + name)
+			must(t, err)
+			b, err := io.ReadAll(f)
+			must(t, errors.Join(err, f.Close()))
+			return bytes.Contains(b, chunk)
+		})
+	}
+	for i := 0; i < 3 || !again(); i++ { // the rows are written, the files given up and used again
+		if i == 100 {
+			t.Fatal("no file of the log holds the chunk")
+		}
+		must(t, s.Snapshot())
+		for range 4 {
+			must(t, do(s, Op{Kind: Set, Key: bytes.Repeat([]byte("x"), 3000), Delta: 1}).Err)
+		}
+	}
+	for i := range 2 * len(chunk) {
+		must(t, do(s, Op{Kind: Set, Key: bytes.Repeat([]byte("x"), i+1), Delta: 1}).Err)
+		clone := crashtest.Clone(mem, 100, rand.New(rand.NewPCG(1, 1)))
+		again, err := Open(Options{Dir: "data", FS: clone, SnapshotInterval: -1, MinFreeDisk: -1})
+		must(t, err)
+		if got := do(again, Op{Kind: Get, Key: victim.Key}); got.Err != nil || got.Value != 7 {
+			t.Fatalf("after %d more operations: %d, %v", i, got.Value, got.Err)
+		}
+		if got := do(again, victim); got.Applied || got.Value != 7 {
+			t.Fatalf("after %d more operations its retry is %+v", i, got)
+		}
+		must(t, again.CloseNow())
 	}
 }
