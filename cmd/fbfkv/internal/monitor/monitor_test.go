@@ -153,7 +153,7 @@ func TestFigures(t *testing.T) {
 		}
 	}
 	for _, name := range []string{"fbfkv_network_receive_bytes_total", "fbfkv_network_transmit_bytes_total", "fbfkv_filter_memory_bytes",
-		"fbfkv_pebble_wal_written_bytes_total", "fbfkv_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
+		"fbfkv_oplog_written_bytes_total", "fbfkv_disk_bytes", `fbfkv_table_generations{table="clicks"}`,
 		`fbfkv_table_refresh_period_seconds{table="clicks"}`, `fbfkv_table_fpp_ratio{table="clicks"}`,
 		"fbfkv_start_timestamp_seconds", "process_resident_memory_bytes", "go_goroutines",
 		`fbfkv_command_latency_seconds_sum{command="cincrby"}`,
