@@ -1,7 +1,6 @@
 package server
 
 import (
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net"
@@ -37,17 +36,17 @@ func overBoth(t *testing.T, test func(*testing.T, serveFunc)) {
 // serveLoop is a serveFunc over plain TCP.
 func serveLoop(t testing.TB, adjust func(*Server), settings ...string) *running {
 	t.Helper()
-	return serveListener(t, adjust, func(l net.Listener) (net.Listener, *tls.Config) { return l, nil }, settings...)
+	return serveWire(t, false, adjust, settings...)
 }
 
 // serveTLSLoop is a serveFunc over TLS.
 func serveTLSLoop(t testing.TB, adjust func(*Server), settings ...string) *running {
 	t.Helper()
-	return serveListener(t, adjust, func(l net.Listener) (net.Listener, *tls.Config) { return overTLS(t, l) }, settings...)
+	return serveWire(t, true, adjust, settings...)
 }
 
-// serveListener is what these have in common.
-func serveListener(t testing.TB, adjust func(*Server), wrap func(net.Listener) (net.Listener, *tls.Config), settings ...string) *running {
+// serveWire is both.
+func serveWire(t testing.TB, secure bool, adjust func(*Server), settings ...string) *running {
 	t.Helper()
 	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
 	if err != nil {
@@ -59,18 +58,19 @@ func serveListener(t testing.TB, adjust func(*Server), wrap func(net.Listener) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, secure := wrap(listeners[0])
 	s := &running{
 		Server:  New(Options{Store: st, Config: config, Logger: quiet}),
-		address: l.Addr().String(),
-		secure:  secure,
+		address: listeners[0].Addr().String(),
 		served:  make(chan error, 1),
+	}
+	if secure {
+		listeners[0], s.secure = overTLS(t, listeners[0])
 	}
 	if adjust != nil {
 		adjust(s.Server)
 	}
 	s.addGate(st)
-	go func() { s.served <- s.Serve(l) }()
+	go func() { s.served <- s.Serve(listeners...) }()
 	t.Cleanup(func() {
 		s.Stop(true)
 		s.wait(t)

@@ -5,7 +5,7 @@ import "slices"
 // mutants are the edits, by the package that they break and the guarantee.
 var mutants = slices.Concat(storeMutants, persistenceMutants, otherMutants)
 
-// otherMutants break packages fbf and commands.
+// otherMutants break packages fbf, commands and server.
 var otherMutants = []mutant{
 	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
@@ -76,5 +76,12 @@ var otherMutants = []mutant{
 		old:      "	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)\n",
 		new:      "",
 		packages: "./commands", tests: "TestTransactionsShareABatch",
+	},
+	{
+		guarantee: "G3", name: "what TLS sends while a client takes nothing overtakes what waits",
+		file:     "server/polled_linux.go",
+		old:      "	if c.unsent == nil {\n		n, err",
+		new:      "	if true {\n		n, err",
+		packages: "./server", tests: "TestTLSKeyUpdatesOfDeafClients",
 	},
 }
