@@ -22,7 +22,7 @@ const (
 	// memTables is how many full memtables there may be before Pebble makes writers
 	// wait, sublevels how many sorted tables may lie over one another in level 0. Its
 	// writers could not be woken; so they wait before (awaitRoom), at less than that.
-	memTables, sublevels = 4, 100
+	memTables, sublevels = 4, 150
 	// flushRetry is how long after a failure Pebble begins the next sstable, unless
 	// somebody asks for it.
 	flushRetry = time.Second

@@ -74,9 +74,10 @@ func (db *DB) pebbleOptions(o Options) *pebble.Options {
 		MemTableStopWritesThreshold: memTables,
 		L0StopWritesThreshold:       sublevels,
 		// Rows are written in bulk and mostly overwrite others. What counts is how
-		// often compactions write a row again: so they begin late, and below level 0
-		// there is only one level up to a gigabyte.
-		L0CompactionThreshold: 16,
+		// often compactions write a row again: so they begin late, the more so since a
+		// checkpoint flushes less than a whole memtable, and below level 0 there is only
+		// one level up to a gigabyte.
+		L0CompactionThreshold: 32,
 		LBaseMaxBytes:         1 << 30,
 		// A second compaction helps while checkpoints write rows; the server has
 		// at least two cores, and clients come first.
