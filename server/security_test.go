@@ -189,14 +189,14 @@ func TestUserLinesAndIncludes(t *testing.T) {
 	want := "port 0\n" + carl + "user default on nopass ~* &* +@all\ninclude part\nuser adam off" + rules
 	rewrite("+OK", want)
 	cl.expect("+OK", "ACL", "SETUSER", "bob", "+get")
-	rewrite("-ERR Rewriting config file: an included file says otherwise about user", want)
+	rewrite("-ERR Rewriting config file: an included file sets user too, and its lines add up: change it there", want)
 	cl.expect("+OK", "ACL", "SETUSER", "bob", "-get", "-@all")
 	cl.expect(":1", "ACL", "DELUSER", "adam")
 	cl.expect("+OK", "ACL", "SETUSER", "new")
 	want = "port 0\n" + carl + "user default on nopass ~* &* +@all\nuser new off" + rules + "include part\n"
 	rewrite("+OK", want)
 	cl.expect(":1", "ACL", "DELUSER", "zoe")
-	rewrite("-ERR Rewriting config file: an included file says otherwise about user", want)
+	rewrite("-ERR Rewriting config file: an included file sets user too, and its lines add up: change it there", want)
 }
 
 // TestWrongSecuritySettings are told at the start, without passwords.
