@@ -103,8 +103,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G4", name: "a run is published before its file is durable",
 		file:     "persistence/runwriter.go",
-		old:      "			if err := f.f.Sync(); err != nil {\n",
-		new:      "			if err := error(nil); err != nil {\n",
+		old:      "		err := db.runs.sync(f)\n",
+		new:      "		err := error(nil)\n",
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestRunCrash",
 	},
 	{
