@@ -32,7 +32,7 @@ func TestStockRedisConf(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := startServer(t, file, "--logfile", "")
-	if notices := strings.Count(s.log.String(), "has no effect"); notices != 1 {
+	if notices := strings.Count(s.log.String(), "have no effect"); notices != 1 {
 		t.Errorf("%d notices:\n%s", notices, s.log)
 	}
 	for _, want := range []string{"tcp-backlog, daemonize, ", "databases 16, ", "appendonly no, ", "client-output-buffer-limit pubsub"} {
