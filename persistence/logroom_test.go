@@ -88,12 +88,13 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 		seq++
 		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, make([]byte, 1000)) })
 	}
-	for ready := false; !ready; {
+	for begun := false; !begun; {
 		write()
 		db.log.mu.Lock()
-		ready = db.log.next != nil && db.log.next.file != nil
+		begun = db.log.next != nil
 		db.log.mu.Unlock()
 	}
+	db.log.preparing.Wait()
 	closed.Store(true)
 	written := make(chan struct{})
 	go func() {
