@@ -25,7 +25,7 @@ import (
 const (
 	logMagic       = "fbfkvlog"
 	logHeaderSize  = 8 + 8 + 8 + 4
-	logBlock       = 32 << 10
+	logBlock       = walBlock // the scanner is the MANIFEST\'s, too
 	logChunkHeader = 4 + 2 + 1 + 8 + 8
 	// logKinds is added to a chunk's position and gives its kind.
 	logKinds = 16

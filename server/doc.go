@@ -9,10 +9,10 @@
 // take turns. The worker whose turn it is serves a round: it reads from every connection
 // that is ready, makes one commands.Round of all requests, which is one batch and one
 // commit, and writes each connection's replies at once. A request that nobody else should
-// wait for, such as SAVE, is executed in a goroutine of its own (alone_linux.go). Elsewhere, and
-// for clients that use MONITOR, each connection has a goroutine (dedicated.go), which does
-// the same with what its client has sent. Neither requests nor replies pile up: the server does not read from a
-// client that does not read its replies.
+// wait for, such as SAVE, is executed in a goroutine of its own (alone_linux.go).
+// Elsewhere, and for clients that use MONITOR, each connection has a goroutine
+// (dedicated.go), which does the same with what its client has sent. Neither requests nor
+// replies pile up: the server does not read from a client that does not read its replies.
 //
 // Why an event loop: it needs less processor time at every pipeline depth and with any
 // number of connections (half at pipeline 1), because one commit holds what all

@@ -276,16 +276,6 @@ func (r *reader) varint() int64 {
 	return v
 }
 
-func (r *reader) uint64() uint64 {
-	if len(r.rest) < 8 {
-		r.fail()
-		return 0
-	}
-	v := binary.BigEndian.Uint64(r.rest)
-	r.rest = r.rest[8:]
-	return v
-}
-
 // bytes returns a length-prefixed string, which aliases the input.
 func (r *reader) bytes() []byte {
 	n := r.uvarint()
