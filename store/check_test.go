@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // variety does a little of everything that leaves something in a data
@@ -223,7 +224,7 @@ func TestCheckFinds(t *testing.T) {
 		{"run", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
 			must(t, err)
-			must(t, w.Add(7, 1, (&record{key: []byte("k1"), id: []byte("?")}).appendTo(nil)))
+			must(t, w.Add(7, 1, (&seen.Record{Key: []byte("k1"), ID: []byte("?")}).AppendTo(nil)))
 			publishRun(t, s, w, persistence.Run{FirstSeq: 1, LastSeq: 1})
 		}, "under a hash that is not its own"},
 		{"short run", func(t *testing.T, s *Store, _ *persistence.Changes) {

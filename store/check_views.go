@@ -7,6 +7,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // checkReach holds the log to what was made from it: it must begin where the
@@ -209,30 +210,29 @@ func (c *runCheck) record(hash, seq uint64, value []byte) error {
 
 // judge says what is wrong with a record; "" if nothing.
 func (c *runCheck) judge(hash, seq uint64, value []byte) string {
-	r := reader{rest: value}
-	rec := r.runValue()
+	rec, err := seen.ReadRecord(value)
 	first, last := slotRange(int(c.p.id), c.p.count)
-	switch slot := Slot(rec.key); {
-	case r.err != nil || len(r.rest) > 0:
+	switch slot := Slot(rec.Key); {
+	case err != nil:
 		return "cannot be read"
 	case hash < c.hash || hash == c.hash && seq <= c.seq && c.seq > 0:
 		return "is out of order"
 	case seq < c.run.FirstSeq || seq > c.run.LastSeq:
 		return fmt.Sprintf("is of entry %d, outside the run's %d to %d", seq, c.run.FirstSeq, c.run.LastSeq)
-	case fbf.Hash(c.p.seed, rec.key, rec.id) != hash:
-		return fmt.Sprintf("of key %q lies under a hash that is not its own", rec.key)
+	case fbf.Hash(c.p.seed, rec.Key, rec.ID) != hash:
+		return fmt.Sprintf("of key %q lies under a hash that is not its own", rec.Key)
 	case slot < first || slot > last:
-		return fmt.Sprintf("is of key %q, which belongs to another partition", rec.key)
+		return fmt.Sprintf("is of key %q, which belongs to another partition", rec.Key)
 	case seq <= c.p.flushed:
-		return fmt.Sprintf("of key %q survived the FLUSHALL at entry %d", rec.key, c.p.flushed)
+		return fmt.Sprintf("of key %q survived the FLUSHALL at entry %d", rec.Key, c.p.flushed)
 	case seq > c.p.last:
 		return fmt.Sprintf("is of entry %d, but the log ends at %d", seq, c.p.last)
 	case seq < c.p.first:
 		return "" // the log does not reach back to it
 	}
 	i, ok := c.p.findExact(seq)
-	if !ok || c.p.exact[i].table != c.run.Table || c.p.exact[i].digest != digestOf(rec.key, rec.id, rec.seen) {
-		return fmt.Sprintf("of key %q is not the operation that the log has as entry %d", rec.key, seq)
+	if !ok || c.p.exact[i].table != c.run.Table || c.p.exact[i].digest != digestOf(rec.Key, rec.ID, rec.Original) {
+		return fmt.Sprintf("of key %q is not the operation that the log has as entry %d", rec.Key, seq)
 	}
 	c.inLog++
 	return ""

@@ -2,13 +2,13 @@ package store
 
 import (
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // snapshotter takes checkpoints, one at a time.
@@ -18,8 +18,8 @@ type snapshotter struct {
 	// whoever builds runs: records leave memory also while a backup is copied.
 	mu, building sync.Mutex
 
-	sorting sortScratch // of buildRuns
-	saving  atomic.Bool // SAVE or BGSAVE is in progress
+	scratch seen.Scratch // of who builds runs
+	saving  atomic.Bool  // SAVE or BGSAVE is in progress
 	last    atomic.Pointer[lastSnapshot]
 }
 
@@ -84,7 +84,7 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 // log behind them, while operations go on:
 //
 //	capture     sequence, counts, dirty counters, sealed records, filters
-//	runs        the sealed EXACT records become sorted runs (runs.go)
+//	runs        the sealed EXACT records become sorted runs
 //	write back  the dirty counters become rows
 //	state       the state row, in one commit with the runs that come and go
 //	flush       all that becomes durable
@@ -93,15 +93,15 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 //
 // It does nothing if nothing changed since the last one, unless forced.
 func (s *Store) checkpoint(p *partition, force bool) error {
-	return s.takeCheckpoint(checkpoint{s: s, p: p, tidy: true}, force)
+	return s.takeCheckpoint(checkpoint{s: s, p: p}, seen.Tidy, force)
 }
 
-func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
+func (s *Store) takeCheckpoint(c checkpoint, goal seen.Goal, force bool) error {
 	s.snapshots.mu.Lock()
 	defer s.snapshots.mu.Unlock()
 	s.snapshots.building.Lock()
 	defer s.snapshots.building.Unlock()
-	if !c.capture(force) {
+	if !c.capture(goal, force) {
 		return nil
 	}
 	began := s.eventBegins()
@@ -115,36 +115,52 @@ func (s *Store) takeCheckpoint(c checkpoint, force bool) error {
 // memory: they come in faster than anything else grows. Nothing is fsynced;
 // after a crash the log brings the records back.
 func (s *Store) flushRecords(p *partition, urgent bool) error {
-	return (&checkpoint{s: s, p: p, urgent: urgent}).runsOnly()
+	return s.buildRuns(p, seen.Flush, urgent)
 }
 
 // mergeRuns merges those of a partition's runs that are to become one.
-func (s *Store) mergeRuns(p *partition) error {
-	return (&checkpoint{s: s, p: p, merge: true}).runsOnly()
-}
+func (s *Store) mergeRuns(p *partition) error { return s.buildRuns(p, seen.Merge, false) }
 
-// runsOnly builds runs: of the records in memory or, to merge, of other runs.
-func (c *checkpoint) runsOnly() (err error) {
-	c.s.snapshots.building.Lock()
-	defer c.s.snapshots.building.Unlock()
-	p := c.p
+// buildRuns builds runs: of the records in memory or, to merge, of other runs.
+func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error) {
+	s.snapshots.building.Lock()
+	defer s.snapshots.building.Unlock()
 	p.mu.Lock()
 	seq := p.seq
-	c.now = c.s.clock.now().logged
-	if !c.merge {
-		c.sealed = p.recent.seal()
-	}
-	c.obsolete, p.deadRuns = p.deadRuns, nil
+	b := s.beginBuild(p, goal, urgent)
 	p.mu.Unlock()
-	if !c.merge {
+	defer b.GiveBack()
+	if goal != seen.Merge {
 		// No look-up may find in a run what a crash could still take back (G4).
 		err = p.waitDurable(seq)
 	}
 	if err == nil {
-		err = c.buildRuns()
+		err = b.Run()
 	}
-	c.giveBack()
 	return err
+}
+
+// beginBuild begins to build runs, which gives way to others unless that is urgent. The
+// partition is locked, the snapshotter's building is held.
+func (s *Store) beginBuild(p *partition, goal seen.Goal, urgent bool) *seen.Build {
+	now := s.clock.now().logged
+	o := seen.Options{Goal: goal, Now: now, Keep: p.keep(now), GiveWay: giveWay, Scratch: &s.snapshots.scratch}
+	if urgent {
+		o.GiveWay = nil
+	}
+	return p.seen.Begin(o)
+}
+
+// keep returns how long a table's records are kept, ms of logged time; false if there is
+// no such table. To be called with the partition locked.
+func (p *partition) keep(logged int64) func(table uint32) (ms int64, ok bool) {
+	return func(table uint32) (int64, bool) {
+		t := p.tables[table]
+		if t == nil {
+			return 0, false
+		}
+		return t.def.keep(logged), true
+	}
 }
 
 // checkpoint is one checkpoint of one partition.
@@ -152,33 +168,27 @@ type checkpoint struct {
 	s        *Store
 	p        *partition
 	state    partitionState
-	now      int64 // logged time: runs expire by it
 	dirty    []*counter
 	savedSeq int64 // the partition's, before this
-	sealed   []*recentSegment
+	build    *seen.Build
 	snapshot *snapshot
-	obsolete []persistence.Run
-	tidy     bool // merge runs as far as they may be
-	merge    bool // merge those that are to become one
 	urgent   bool // make haste
 	pace     pacer
 }
 
 // capture takes what must be exactly as of one sequence.
-func (c *checkpoint) capture(force bool) bool {
+func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seq == p.checkpointSeq && !force && len(p.deadRuns) == 0 {
+	if p.seq == p.checkpointSeq && !force && !p.seen.Obsolete() {
 		return false
 	}
 	c.savedSeq = p.savedSeq
 	p.checkpointSeq, p.savedSeq, p.logBytes, p.rowsAhead = p.seq, int64(p.seq), 0, 0
-	c.now = c.s.clock.now().logged
 	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
-	c.sealed = p.recent.seal()
-	c.obsolete, p.deadRuns = p.deadRuns, nil
+	c.build = c.s.beginBuild(p, goal, c.urgent)
 	c.snapshot = p.beginSnapshot()
 	return true
 }
@@ -198,7 +208,7 @@ func (c *checkpoint) run() error {
 	// be at least as durable (G4). persistence syncs it before it publishes.
 	err := p.waitDurable(c.state.seq)
 	if err == nil {
-		err = c.buildRuns()
+		err = c.build.Run()
 	}
 	if err == nil {
 		err = c.writeBack()
@@ -219,23 +229,23 @@ func (c *checkpoint) run() error {
 		err = c.writeSnapshot()
 	}
 	if err == nil {
-		c.s.db.RemoveRuns(c.obsolete)
+		c.build.Remove()
 		return c.trim()
 	}
 	c.giveBack()
+	c.build.GiveBack()
 	p.mu.Lock()
 	p.checkpointSeq, p.savedSeq = 0, c.savedSeq
 	p.mu.Unlock()
 	return err
 }
 
-// giveBack lets the next checkpoint do what this one did not.
+// giveBack lets the next checkpoint write the rows that this one did not.
 func (c *checkpoint) giveBack() {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hot.dirty = append(p.hot.dirty, c.dirty...)
-	p.deadRuns = append(p.deadRuns, c.obsolete...)
 }
 
 // writeState writes the state row, publishes the runs built since the last
@@ -243,16 +253,10 @@ func (c *checkpoint) giveBack() {
 // runs' operations, is durable before it (G4).
 func (c *checkpoint) writeState() error {
 	p := c.p
-	p.mu.Lock()
-	publish := p.runsToPublish()
-	p.mu.Unlock()
 	b := c.s.db.NewChanges()
 	flushed := c.deleteFlushed(b)
 	b.PutState(p.id, c.state.encode())
-	for _, r := range c.obsolete {
-		b.DropRun(r)
-	}
-	if err := b.PublishRuns(publish); err != nil {
+	if err := c.build.Publish(b); err != nil {
 		c.s.commitFailed(err)
 		return err
 	}
@@ -260,25 +264,9 @@ func (c *checkpoint) writeState() error {
 		return err
 	}
 	flushed()
-	p.mu.Lock()
-	for _, r := range slices.Concat(publish, c.obsolete) { // FLUSHALL drops some unpublished
-		delete(p.unpublished, r.ID)
-	}
-	p.mu.Unlock()
+	c.build.Committed()
 	p.state = c.state
 	return nil
-}
-
-// runsToPublish lists the runs that no header row names yet.
-func (p *partition) runsToPublish() (runs []persistence.Run) {
-	for _, id := range slices.Sorted(maps.Keys(p.tables)) {
-		for _, r := range p.tables[id].runs {
-			if p.unpublished[r.ID] {
-				runs = append(runs, r)
-			}
-		}
-	}
-	return runs
 }
 
 // forgetExpiries drops from memory the expiries that are in the index on disk

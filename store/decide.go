@@ -241,7 +241,7 @@ func (x *decider) makeRoom(r *ref) error {
 	if t.filter.Due(x.at.logged) && !x.plan(r.p, t) {
 		return ErrDiskFull
 	}
-	if t.filter.Full() || t.diskFull(r.p.count) {
+	if t.filter.Full() || r.p.diskFull(t) {
 		t.figures.Refused++
 		r.p.need = r.p.seq
 		return ErrOutOfMemory
@@ -249,12 +249,12 @@ func (x *decider) makeRoom(r *ref) error {
 	return nil
 }
 
-// diskFull reports whether the table's records have reached their share of
+// diskFull reports whether a table's records have reached their share of
 // MAXDISK. Without a record an EXACT operation could not be confirmed, so new
 // ones are refused until old records expire.
-func (t *tableState) diskFull(partitions int) bool {
-	limit := t.def.MaxDisk / uint64(partitions)
-	return t.def.MaxDisk > 0 && t.def.Mode == Exact && runBytes(t.runs) >= limit
+func (p *partition) diskFull(t *tableState) bool {
+	limit := t.def.MaxDisk / uint64(p.count)
+	return t.def.MaxDisk > 0 && t.def.Mode == Exact && p.seen.RunBytes(t.def.ID) >= limit
 }
 
 // maxEvents bounds the events of one filter that one operation may cause.

@@ -35,8 +35,9 @@
 //	counters   partition.hot, in memory while they are hot or changed; rows in
 //	           Pebble
 //	filters    tableState.filter, one for each table and partition; snapshots
-//	records    partition.recent, then sorted runs (runs.go): what EXACT tables
-//	           know of each operation, to confirm what the filter reports
+//	records    partition.seen (package seen), in memory and then in sorted runs:
+//	           what EXACT tables know of each operation, to confirm what the filter
+//	           reports
 //	FBF keys   filters of their own, always in memory; snapshots
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
@@ -58,13 +59,11 @@
 //	log record    the sections of one batch, in the op log
 //	record        what an EXACT table keeps of one operation
 //	run           an immutable sorted file of records
-//	group         runs, and perhaps new records, that are merged into one run
 //	row           one counter on disk, in Pebble
 //	filter        a forgetful Bloom filter, of a table or under an FBF key
 //	row filter    a plain filter that says which counters have no row
 //	generation    the ids that a filter took between two refreshes
 //	segment       an array of cache lines in a filter, which holds eight generations
-//	recent segment  records in memory that wait for their run
 //	table         the policy of all keys with a prefix
 //	link          the memory of a key's former table, while it drains
 //	partition     a range of hash slots with its own lock, log sections and views

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // entryKind is the kind of a log entry: one outcome of Decide.
@@ -94,10 +95,7 @@ func (e *entry) appendTo(dst []byte) []byte {
 	case entryApply:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
 		from := len(dst)
-		dst = appendBytes(dst, e.key)
-		dst = appendID(dst, e.id)
-		dst = binary.AppendVarint(dst, e.delta)
-		dst = binary.AppendVarint(dst, e.value)
+		dst = seen.AppendOp(dst, e.key, e.id, e.delta, e.value)
 		e.packed = dst[from:]
 	case entrySet:
 		dst = appendBytes(dst, e.key)
@@ -135,23 +133,12 @@ func appendBytes(dst, b []byte) []byte {
 	return append(dst, b...)
 }
 
-// cutBytes cuts off what appendBytes wrote for want; false if that is not what b
-// begins with.
-func cutBytes(b, want []byte) (rest []byte, ok bool) {
-	size, n := binary.Uvarint(b)
-	if n <= 0 || size != uint64(len(want)) || size > uint64(len(b)-n) {
-		return nil, false
-	}
-	end := n + len(want)
-	return b[end:], string(b[n:end]) == string(want)
-}
-
 // recordReader reads a section of the op log. It borrows the section's bytes and
 // is the only decoder of the format. An entry is valid until the next.
 type recordReader struct {
 	reader
 	at moment
-	id [uuidText]byte // of the last entry, if its bytes are not in the section
+	id [seen.UUIDText]byte // of the last entry, if its bytes are not in the section
 }
 
 func newRecordReader(record []byte) (recordReader, error) {
@@ -177,9 +164,10 @@ func (r *recordReader) next(e *entry) bool {
 	switch e.kind {
 	case entryApply:
 		e.table = r.uint32()
-		from := r.rest
-		e.key, e.id = r.bytes(), r.opid(&r.id)
-		e.delta, e.value = r.varint(), r.varint()
+		ok, from := false, r.rest
+		if e.key, e.id, e.delta, e.value, r.rest, ok = seen.CutOp(from, &r.id); !ok {
+			r.fail()
+		}
 		e.packed = from[:len(from)-len(r.rest)]
 	case entrySet:
 		e.key, e.value = r.bytes(), r.varint()

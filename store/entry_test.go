@@ -11,34 +11,32 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // TestPackedIsTheRecord: what is logged of an operation is, byte for byte, what
-// its record is made of, whether it was just logged or read from the log.
+// its record begins with, whether it was just logged or read from the log.
 func TestPackedIsTheRecord(t *testing.T) {
 	for _, e := range []entry{
 		{kind: entryApply, key: []byte("k"), id: []byte("id"), delta: 1, value: 1},
 		{kind: entryApply, flags: flagHasExpire | flagHasTime | flagClipped | flagExact, table: 1 << 20, key: bytes.Repeat([]byte("k"), 300),
 			id: bytes.Repeat([]byte("i"), 512), delta: -1 << 63, value: 1<<63 - 1, expire: 1e13, time: 1e13, clip: -5},
 	} {
-		want := (&record{key: e.key, id: e.id, seen: Seen{Delta: e.delta, Result: e.value, UnixMs: 1e12, Clip: e.clip}}).appendTo(nil)
+		want := seen.AppendOp(nil, e.key, e.id, e.delta, e.value)
 		b := e.appendTo(beginRecord(nil, moment{logged: 1, wall: 2}))
 		r, err := newRecordReader(b)
 		var read entry
 		if err != nil || !r.next(&read) {
 			t.Fatal(err, r.err)
 		}
-		for _, e := range []entry{e, read} {
-			rec := record{key: e.key, id: e.id, packed: e.packed, seen: Seen{Delta: e.delta, Result: e.value, UnixMs: 1e12, Clip: e.clip}}
-			if got := rec.appendTo(nil); e.packed == nil || !bytes.Equal(got, want) {
-				t.Errorf("%x instead of %x", got, want)
-			}
+		if !bytes.Equal(e.packed, want) || !bytes.Equal(read.packed, want) {
+			t.Errorf("%x and %x instead of %x", e.packed, read.packed, want)
 		}
 	}
 }
 
 // TestUnknownIsRefused: what a later release, or damage, may add to an entry, to a
-// state, to a snapshot or to a record is refused, and nothing of it is seen.
+// state or to a snapshot is refused, and nothing of it is seen.
 func TestUnknownIsRefused(t *testing.T) {
 	known := entry{kind: entrySet, key: []byte("k"), value: 5}
 	begin := beginRecord(nil, moment{logged: 1, wall: 2})
@@ -92,9 +90,6 @@ func TestUnknownIsRefused(t *testing.T) {
 		t.Fatal("the state of two tables:", err)
 	}
 
-	seen := (&record{key: []byte("k"), id: []byte("i"), seen: Seen{Delta: 1, Clip: 2}}).appendTo(nil)
-	_, err = seenOf(append(seen, 0))
-	mustBeDamage(t, err)
 	_, err = decodeEvent(append(fbf.Event{Kind: fbf.Expire, Time: 1}.AppendTo(nil), 0))
 	mustBeDamage(t, err)
 

@@ -385,7 +385,7 @@ func (x *decider) locked() {
 func (x *decider) nextPiece() {
 	for i := range x.touched {
 		p := x.touched[i].p
-		p.before = p.recent.mark()
+		p.seen.SetMark()
 		if p.inserted {
 			p.inserted, p.twins = false, twins{}
 		}

@@ -6,15 +6,16 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // What a batch needs and memory does not have is read from disk with no lock held.
 
 // onDisk is what the disk knows of a ref's key and opid.
 type onDisk struct {
-	load load // a cold row
-	look look // a look-up in runs
+	load   load        // a cold row
+	search seen.Search // for the opid's record
+	tags   uint8       // of the filters that were positive, which made the search necessary
 }
 
 // fromDisk returns the ref's onDisk, which stays its own for the whole batch.
@@ -35,17 +36,6 @@ type load struct {
 	err    error
 }
 
-// look is a look-up in runs made outside the lock. It holds while the
-// partition's runs are the same.
-type look struct {
-	done    bool
-	version uint64
-	tags    uint8              // of the filters that were positive
-	runs    []*persistence.Run // newest first
-	found   bool
-	seen    Seen
-}
-
 // fetch reads rows and records from disk. No lock is held. What cannot be read
 // fails its operation, which then changes nothing.
 func (x *decider) fetch() {
@@ -56,7 +46,7 @@ func (x *decider) fetch() {
 	}
 	for _, i := range x.confirm {
 		r := &x.refs[i]
-		x.fail(r, x.lookUp(r))
+		x.fail(r, r.disk.search.Run(r.hash, r.key, x.ops[r.op].ID, &x.judging.entries))
 	}
 }
 

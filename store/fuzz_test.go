@@ -18,6 +18,9 @@ import (
 // panic nor allocate beyond them, fail only with an error that means damage, and
 // what they accept says the same when it is written and read again.
 
+// someUUID is an opid as most clients send them.
+const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
+
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginRecord(nil, moment{logged: 5, wall: 1e12})
@@ -78,32 +81,6 @@ func FuzzRow(f *testing.F) {
 			t.Fatalf("%x: %+v, again %+v %v", b, got, again, err)
 		}
 	})
-}
-
-// FuzzRunValue reads an EXACT record.
-func FuzzRunValue(f *testing.F) {
-	for _, id := range []string{"id", someUUID} {
-		r := &record{key: []byte("key"), id: []byte(id), seen: Seen{Delta: -1, Result: 5, UnixMs: 1e12}}
-		f.Add(r.appendTo(nil))
-	}
-	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
-	f.Fuzz(func(t *testing.T, b []byte) {
-		got, err := decodeRunValue(b)
-		if err != nil {
-			mustBeDamage(t, err)
-			return
-		}
-		if again, err := decodeRunValue(got.appendTo(nil)); err != nil || !reflect.DeepEqual(again, got) {
-			t.Fatalf("%x: %+v, again %+v %v", b, got, again, err)
-		}
-	})
-}
-
-// decodeRunValue reads what record.appendTo wrote.
-func decodeRunValue(b []byte) (record, error) {
-	r := reader{rest: b}
-	rec := r.runValue()
-	return rec, r.err
 }
 
 // FuzzCatalog reads the tables, and asks the result what a partition would.

@@ -3,6 +3,7 @@ package store
 import (
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strconv"
 	"sync"
@@ -332,9 +333,9 @@ func (h *linHistory) writeDirtyDuplicate(in linInput, group int) (out linOutput,
 		key := linKey(group, k)
 		p := h.s.partitions[Slot(key)>>h.s.shift]
 		p.mu.Lock()
-		rec, ok := p.recent.find(fbf.Hash(h.s.seed, key, id), key, id)
+		o, _, ok := p.seen.Find(math.MinInt64, math.MaxInt64, fbf.Hash(h.s.seed, key, id), key, id)
 		p.mu.Unlock()
-		if out.values[k] = rec.seen.Result; !ok {
+		if out.values[k] = o.Result; !ok {
 			return h.ask(in, group)
 		}
 	}

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"strconv"
+
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // opTime returns the client's time of an operation, unix ms, if it is known:
@@ -29,7 +31,7 @@ func opTime(d *tableDef, id []byte, at int64, hasAt bool, wall int64) (time int6
 func idTime(d *tableDef, id []byte, wall int64) (int64, bool) {
 	switch d.IDTime {
 	case IDTimeUUIDv7:
-		var u [uuidSize]byte
+		var u [seen.UUIDSize]byte
 		ok := readUUID(&u, id)
 		return uuidTime(&u), ok && u[6]>>4 == 7
 	case IDTimeULID:
@@ -68,15 +70,15 @@ const (
 //
 // 16 bytes that might be a ULID might be anything.
 func autoTime(id []byte, oldest int64) (int64, bool) {
-	var u [uuidSize]byte
+	var u [seen.UUIDSize]byte
 	switch len(id) {
-	case uuidText:
+	case seen.UUIDText:
 		if id[14] != '7' {
 			return 0, false
 		}
 		ok := readUUID(&u, id)
 		return uuidTime(&u), ok && isUUIDv7(&u)
-	case 2 * uuidSize, uuidSize:
+	case 2 * seen.UUIDSize, seen.UUIDSize:
 		ok := readUUID(&u, id)
 		t := uuidTime(&u)
 		return t, ok && isUUIDv7(&u) && t >= oldest
@@ -88,28 +90,28 @@ func autoTime(id []byte, oldest int64) (int64, bool) {
 }
 
 // isUUIDv7 reports whether a UUID has version 7 and the variant of RFC 9562.
-func isUUIDv7(u *[uuidSize]byte) bool { return u[6]>>4 == 7 && u[8]>>6 == 2 }
+func isUUIDv7(u *[seen.UUIDSize]byte) bool { return u[6]>>4 == 7 && u[8]>>6 == 2 }
 
 // uuidTime is the time of a UUIDv7 or a ULID: its first 48 bits (RFC 9562 section 5.7).
-func uuidTime(u *[uuidSize]byte) int64 { return int64(binary.BigEndian.Uint64(u[:]) >> 16) }
+func uuidTime(u *[seen.UUIDSize]byte) int64 { return int64(binary.BigEndian.Uint64(u[:]) >> 16) }
 
 // readUUID reads a UUID given as 16 bytes, or as text with or without hyphens.
-func readUUID(u *[uuidSize]byte, id []byte) bool {
+func readUUID(u *[seen.UUIDSize]byte, id []byte) bool {
 	switch len(id) {
-	case uuidSize:
-		*u = [uuidSize]byte(id)
+	case seen.UUIDSize:
+		*u = [seen.UUIDSize]byte(id)
 		return true
-	case 2 * uuidSize:
+	case 2 * seen.UUIDSize:
 		_, err := hex.Decode(u[:], id)
 		return err == nil
-	case uuidText:
-		if packUUID(u, id) {
+	case seen.UUIDText:
+		if seen.PackUUID(u, id) {
 			return true
 		}
 		if id[8] != '-' || id[13] != '-' || id[18] != '-' || id[23] != '-' {
 			return false
 		}
-		var text [2 * uuidSize]byte // with capital letters, perhaps
+		var text [2 * seen.UUIDSize]byte // with capital letters, perhaps
 		n := copy(text[:], id[:8])
 		n += copy(text[n:], id[9:13])
 		n += copy(text[n:], id[14:18])
@@ -150,21 +152,21 @@ var crockford = func() (values [256]byte) {
 // ulidTime reads the first 48 bits of a ULID, given as 16 bytes or as 26
 // letters of Crockford's base 32, of which the first ten are the time, and says
 // which kinds of letters there were.
-func ulidTime(id []byte) (t int64, seen byte, ok bool) {
-	if len(id) == uuidSize {
-		return uuidTime((*[uuidSize]byte)(id)), 0, true
+func ulidTime(id []byte) (t int64, letters byte, ok bool) {
+	if len(id) == seen.UUIDSize {
+		return uuidTime((*[seen.UUIDSize]byte)(id)), 0, true
 	}
 	if len(id) != ulidText || id[0] > '7' {
 		return 0, 0, false
 	}
 	for i, c := range id {
 		v := crockford[c]
-		seen |= v
+		letters |= v
 		if i < 10 {
 			t = t<<5 | int64(v&31)
 		}
 	}
-	return t, seen, seen&ulidNever == 0
+	return t, letters, letters&ulidNever == 0
 }
 
 // leadingMs reads a decimal unix time in milliseconds at the start of an opid,

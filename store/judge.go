@@ -1,10 +1,12 @@
 package store
 
 import (
+	"math"
 	"slices"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // verdict is what is known of an opid.
@@ -44,7 +46,8 @@ func (j *judging) newOnDisk() *onDisk {
 	}
 	d := j.disks[j.used]
 	j.used++
-	*d = onDisk{look: look{runs: d.look.runs[:0]}}
+	d.search.Reset()
+	d.load, d.tags = load{}, 0
 	return d
 }
 
@@ -73,11 +76,11 @@ func (x *decider) confirmPositives() {
 	if len(j.positives) > 1 {
 		for i := range j.positives {
 			r := &x.refs[j.positives[i].ref]
-			j.lines += r.p.recent.requestIndex(r.hash)
+			j.lines += r.p.seen.TouchIndex(r.hash)
 		}
 		for i := range j.positives {
 			r := &x.refs[j.positives[i].ref]
-			j.lines += r.p.recent.requestRecord(r.hash)
+			j.lines += r.p.seen.TouchRecord(r.hash)
 		}
 	}
 	for i := range j.positives {
@@ -97,13 +100,10 @@ const fewPositives = 8
 // reports whether that was enough.
 func (x *decider) askRunFilters(ref int) bool {
 	r := &x.refs[ref]
-	l := &r.disk.look
-	l.runs = slices.DeleteFunc(l.runs, func(run *persistence.Run) bool { return !x.s.db.MayHave(*run, r.hash) })
-	if len(l.runs) > 0 {
+	if !r.disk.search.Exclude(r.hash) {
 		return false
 	}
-	l.done = true
-	r.isNew(l.tags)
+	r.isNew(r.disk.tags)
 	return true
 }
 
@@ -119,9 +119,11 @@ func (x *decider) judgeOne(ref int) {
 // the record may be, when one is positive.
 func (r *ref) askFilters(logged int64) (m fbf.Match, positive bool) {
 	r.dismissed = false
-	if d := r.disk; d != nil && d.look.found && d.look.version == r.p.runsVersion {
-		r.verdict, r.seen = verdictSeen, d.look.seen
-		return m, false
+	if r.disk != nil {
+		if o, ok := r.disk.search.Found(); ok {
+			r.verdict, r.seen = verdictSeen, o
+			return m, false
+		}
 	}
 	m, positive = r.t.filter.Match(r.hash)
 	if len(r.t.def.Links) > 0 {
@@ -151,21 +153,21 @@ func (r *ref) eachLink(logged int64, fn func(*tableState)) {
 }
 
 // askRecords judges an opid that a filter may know by the records in memory and
-// by what lookUp found in runs. If those are yet to be asked the verdict is
+// by what its search found in runs. If those are yet to be asked the verdict is
 // verdictUnknown and the ref in x.confirm.
 func (x *decider) askRecords(pos *positive) {
 	r := &x.refs[pos.ref]
 	tags := pos.match.Tags
 	if tags&tagExact != 0 {
-		if rec, ok := r.findRecent(pos.match, x.ops[r.op].ID); ok {
-			r.verdict, r.seen = verdictSeen, rec.seen
+		if o, seq, ok := r.findRecent(pos.match, x.ops[r.op].ID); ok {
+			r.verdict, r.seen = verdictSeen, o
 			// The reply rests on the original, which must be durable first (G3).
-			r.p.need = max(r.p.need, rec.seq)
+			r.p.need = max(r.p.need, seq)
 			return
 		}
-		if l := &x.fromDisk(r).look; !l.done || l.version != r.p.runsVersion {
-			*l = look{version: r.p.runsVersion, tags: tags, runs: r.runs(pos.match, x.at.logged, l.runs[:0])}
-			if len(l.runs) > 0 {
+		if d := x.fromDisk(r); !d.search.Holds() {
+			d.tags = tags
+			if r.beginSearch(&d.search, pos.match, x.at.logged); d.search.Pending() {
 				r.verdict = verdictUnknown
 				x.confirm = append(x.confirm, pos.ref)
 				return
@@ -187,62 +189,26 @@ func (r *ref) isNew(tags uint8) {
 // findRecent looks for the opid's record in memory, among those of the time of the
 // matching generations: what a filter takes for known by mistake is rarely taken for
 // something new.
-func (r *ref) findRecent(m fbf.Match, id []byte) (record, bool) {
+func (r *ref) findRecent(m fbf.Match, id []byte) (o Seen, seq uint64, ok bool) {
+	first, last := m.First, m.Last
 	if len(r.t.def.Links) > 0 { // generations of other tables may match too
-		return r.p.recent.find(r.hash, r.key, id)
+		first, last = math.MinInt64, math.MaxInt64
 	}
-	return r.p.recent.findWithin(m.First, m.Last, r.hash, r.key, id)
+	return r.p.seen.Find(first, last, r.hash, r.key, id)
 }
 
-// runs appends the runs in which the record of the opid would be: those that
-// overlap the time of the matching generations.
-func (r *ref) runs(m fbf.Match, logged int64, dst []*persistence.Run) []*persistence.Run {
+// beginSearch says in which runs the record of the opid would be: those that overlap
+// the time of the matching generations.
+func (r *ref) beginSearch(s *seen.Search, m fbf.Match, logged int64) {
+	s.Begin(&r.p.seen)
 	if m.Generations > 0 {
-		dst = r.t.overlapping(m, dst)
+		s.Within(r.t.def.ID, m.First, m.Last)
 	}
 	r.eachLink(logged, func(t *tableState) {
 		if m, ok := t.filter.Match(r.hash); ok {
-			dst = t.overlapping(m, dst)
+			s.Within(t.def.ID, m.First, m.Last)
 		}
 	})
-	return dst
-}
-
-// overlapping appends the table's runs that overlap the time of a match, newest
-// first: a retry follows its original soon. They are never changed, only
-// replaced by others.
-func (t *tableState) overlapping(m fbf.Match, dst []*persistence.Run) []*persistence.Run {
-	for i := len(t.runs) - 1; i >= 0; i-- {
-		if run := &t.runs[i]; run.LastTime >= m.First && run.FirstTime <= m.Last {
-			dst = append(dst, run)
-		}
-	}
-	return dst
-}
-
-// lookUp searches the runs for the opid. No lock is held; judge checks
-// afterwards that the runs are still the same, and finds in memory what was
-// applied in between.
-func (x *decider) lookUp(r *ref) error {
-	l, id, found := &r.disk.look, x.ops[r.op].ID, &x.judging.entries
-	l.done = true
-	for _, run := range l.runs {
-		if err := x.s.db.LookUp(*run, r.hash, found); err != nil {
-			return err
-		}
-		for found.Next() {
-			if !isOf(found.Value, r.key, id) {
-				continue
-			}
-			seen, err := seenOf(found.Value)
-			l.found, l.seen = err == nil, seen
-			return err
-		}
-		if err := found.Err(); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // again judges a second time, at the operation's turn: an earlier operation of
@@ -256,8 +222,8 @@ func (r *ref) again(id []byte, logged int64) {
 		r.verdict = verdictMaybe
 		return
 	}
-	if rec, ok := r.p.recent.findSince(r.p.before, r.hash, r.key, id); ok {
-		r.verdict, r.seen = verdictSeen, rec.seen
+	if o, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {
+		r.verdict, r.seen = verdictSeen, o
 	}
 }
 

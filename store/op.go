@@ -1,6 +1,10 @@
 package store
 
-import "unsafe"
+import (
+	"unsafe"
+
+	"github.com/fbfkv/fbfkv/store/seen"
+)
 
 // Kind says what an Op does. Kinds below firstRead change state and are
 // logged; the others are queries answered from published state.
@@ -164,12 +168,7 @@ const (
 )
 
 // Seen is what an EXACT table remembers of an operation.
-type Seen struct {
-	Delta  int64 // signed
-	Result int64 // the counter right after the operation
-	UnixMs int64 // wall time at which it was applied
-	Clip   int64 // Delta minus the increment that was made; 0 unless a bound was in the way
-}
+type Seen = seen.Original
 
 // Op is one operation or query and, after Execute, its outcome. The store borrows the
 // byte slices until Execute returns.

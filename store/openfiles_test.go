@@ -10,6 +10,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // countingFS counts the files and directories that are open, and has no descriptor
@@ -96,11 +97,15 @@ func TestFewOpenFiles(t *testing.T) {
 	}
 	for round := range rounds {
 		send(round, false)
+		goal := seen.Flush
+		if round > rounds/2 {
+			goal = seen.Tidy
+		}
 		for _, p := range s.partitions {
 			must(t, s.flushRecords(p, false))
 			if round%8 == 7 {
 				must(t, s.mergeRuns(p))
-				must(t, s.takeCheckpoint(checkpoint{s: s, p: p, tidy: round > rounds/2}, false))
+				must(t, s.takeCheckpoint(checkpoint{s: s, p: p}, goal, false))
 			}
 		}
 	}

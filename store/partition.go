@@ -7,6 +7,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // partition owns the counters, filters and records of a range of hash slots.
@@ -26,20 +27,10 @@ type partition struct {
 	fresh  expiries   // keys whose expiry no row's index knows yet
 	tables map[uint32]*tableState
 	// filters are the FBF keys. They never leave memory.
-	filters    map[string]*counter
-	catalog    *catalog
-	recent     recents
-	loadedRuns []persistence.Run      // during recovery: found on disk
-	damaged    []persistence.Snapshot // during recovery: to be set aside
-	nextRun    uint64                 // id of the next run
-	// deadRuns were merged into others or belong to tables that are gone; the
-	// next checkpoint drops them.
-	deadRuns []persistence.Run
-	// unpublished are the runs, by id, that the next checkpoint makes durable.
-	unpublished map[uint64]bool
-	// runsVersion counts changes of any table's runs: a look-up made outside
-	// the lock holds only while it stays the same.
-	runsVersion uint64
+	filters map[string]*counter
+	catalog *catalog
+	seen    seen.Records           // what EXACT tables know of each operation
+	damaged []persistence.Snapshot // during recovery: to be set aside
 	// marks tell redo what is already contained in what recovery loaded.
 	marks marks
 	// record collects the section of the batch being decided.
@@ -48,7 +39,6 @@ type partition struct {
 	need          uint64         // what the batch being decided has seen
 	inserted      bool           // the batch being decided remembered an opid here
 	twins         twins          // which
-	before        recentMark     // and the records that were in memory before it
 	floor         uint64         // the last FLUSHALL: what is missing rests on it
 	flushDue      bool           // what it deletes is still on disk, and nothing newer is that memory lacks
 	logBytes      uint64         // written since the last checkpoint
@@ -79,16 +69,15 @@ type marks struct {
 	rebuilt bool
 }
 
-func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryPool) *partition {
+func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryPool, db *persistence.DB) *partition {
 	p := &partition{
 		id: id, count: count, seed: seed, pool: pool,
 		hot:     newHotCounters(hotLimit),
 		rows:    newRowFilter(count),
 		tables:  make(map[uint32]*tableState),
 		filters: make(map[string]*counter),
-
-		unpublished: make(map[uint64]bool),
 	}
+	p.seen = seen.New(id, &p.mu, db)
 	p.waitCond.L = &p.waitMu
 	return p
 }

@@ -1,12 +1,10 @@
 package store
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -151,11 +149,11 @@ func (r *recovery) run() error {
 	if err := r.loadSnapshot(); err != nil {
 		return err
 	}
-	if err := r.loadRuns(); err != nil {
+	if err := r.p.seen.Load(); err != nil {
 		return err
 	}
 	if r.p.marks.rebuilt {
-		if err := r.rebuild(); err != nil {
+		if err := r.p.seen.Scan(r.p.hasTable, r.p.reinsert); err != nil {
 			return err
 		}
 	}
@@ -297,62 +295,13 @@ func (r *recovery) problem(text string) {
 	r.s.log.Warn("recovery", "problem", text)
 }
 
-// loadRuns lists the runs of EXACT records. A run whose records a later,
-// merged run holds too was about to be dropped when the process ended.
-func (r *recovery) loadRuns() error {
-	runs, err := r.s.db.Runs(r.p.id)
-	if err != nil {
-		return err
-	}
-	slices.SortFunc(runs, func(a, b persistence.Run) int {
-		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), cmp.Compare(a.ID, b.ID))
-	})
-	r.p.loadedRuns = runs
-	r.p.nextRun = 1
-	for _, run := range runs {
-		r.p.nextRun = max(r.p.nextRun, run.ID+1)
-	}
-	return nil
-}
+// hasTable reports whether the partition has a table.
+func (p *partition) hasTable(id uint32) bool { return p.tables[id] != nil }
 
-// assignRuns gives the tables their runs, once the catalogue is known, and the last
-// FLUSHALL: what is older belongs to nobody.
-func (p *partition) assignRuns() {
-	for _, run := range p.loadedRuns {
-		merged := slices.ContainsFunc(p.loadedRuns, func(o persistence.Run) bool {
-			return o.Table == run.Table && o.ID > run.ID && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
-		})
-		if t := p.tables[run.Table]; t != nil && !merged && run.LastSeq > p.floor {
-			t.runs = append(t.runs, run)
-			continue
-		}
-		p.deadRuns = append(p.deadRuns, run)
-	}
-	p.loadedRuns = nil
-}
-
-// rebuild fills the filters from the runs, as of their own times.
-func (r *recovery) rebuild() error {
-	runs := slices.Clone(r.p.loadedRuns)
-	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.LastTime, b.LastTime) })
-	for _, run := range runs {
-		t := r.p.tables[run.Table]
-		if t == nil {
-			continue
-		}
-		err := r.s.db.ScanRun(run, func(hash, _ uint64, _ []byte) error {
-			return r.p.reinsert(t, hash, run.LastTime)
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// reinsert puts an id into a filter that is being rebuilt. What the filter does
+// reinsert puts an id into a table's filter that is being rebuilt. What the filter does
 // to take it is not logged: the snapshot that follows holds it.
-func (p *partition) reinsert(t *tableState, hash uint64, logged int64) error {
+func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
+	t := p.tables[table]
 	for n := 0; n < maxEvents && t.filter.Due(logged); n++ {
 		ev, ok := t.filter.Plan(logged, func(uint64) bool { return true })
 		if !ok {
@@ -395,7 +344,7 @@ func (r *recovery) redoLog() error {
 	if p.seq < reach {
 		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were durable", ErrLogDamaged, p.seq, reach)
 	}
-	p.assignRuns()
+	p.seen.Assign(p.floor, p.hasTable)
 	return nil
 }
 

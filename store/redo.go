@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // redo applies one logged outcome to the partition. It is the one function by
@@ -133,12 +134,9 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 		}
 	}
 	if e.flags&flagExact != 0 && seq > p.marks.records {
-		if e.t != nil {
-			e.t.recent++
-		}
-		p.recent.add(&record{
-			table: e.table, hash: e.hash, seq: seq, logged: at.logged, key: e.key, id: e.id, packed: e.packed,
-			seen: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip},
+		p.seen.Add(&seen.Record{
+			Table: e.table, Hash: e.hash, Seq: seq, Logged: at.logged, Key: e.key, ID: e.id, Packed: e.packed,
+			Original: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip},
 		})
 	}
 }
@@ -216,7 +214,7 @@ func (p *partition) setCatalog(cat *catalog, at moment) error {
 		if cat.byID(id) == nil {
 			p.pool.used.Add(-int64(t.filter.Bytes()))
 			p.retire(t.filter.Release)
-			p.deadRuns = append(p.deadRuns, t.runs...)
+			p.seen.Drop(id)
 			delete(p.tables, id)
 		}
 	}
@@ -266,12 +264,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 		p.rows.whole = true // no row counts any more
 	}
 	if seq > p.marks.records {
-		p.recent, p.before = recents{}, recentMark{}
-		for _, t := range p.tables {
-			p.deadRuns = append(p.deadRuns, t.runs...)
-			t.runs, t.recent = nil, 0
-		}
-		p.runsVersion++
+		p.seen.Forget()
 	}
 	return nil
 }

@@ -4,6 +4,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // saver is the goroutine that brings to disk what is due, in passes. Partitions
@@ -130,6 +132,13 @@ func (w *saver) mergeRuns() {
 	}
 }
 
+// mergeDue reports whether some of a partition's runs are to become one.
+func (s *Store) mergeDue(p *partition) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen.MergeDue(p.keep(s.clock.now().logged))
+}
+
 // backlog says from which size on a partition's share of what has come together
 // must be worked off. Together: one busy partition may use what the others leave.
 type backlog struct {
@@ -158,7 +167,7 @@ func (s *Store) backlog() backlog {
 	rows, due := 0, 0
 	for i, p := range s.partitions {
 		p.mu.Lock()
-		logs[i], records[i] = p.logBytes, uint64(p.recent.bytes())
+		logs[i], records[i] = p.logBytes, uint64(p.seen.Bytes())
 		if due += p.maxDirty(); p.rowsDue() {
 			rows += p.rowsAhead + len(p.hot.dirty)
 		}
@@ -195,7 +204,7 @@ func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
 	case all:
 		return s.checkpoint(p, false)
 	case long:
-		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, false)
+		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, seen.Flush, false)
 	case rows:
 		return s.flushRows(p)
 	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):
@@ -271,11 +280,7 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	checkpoint = p.logBytes >= load.log
 	rows = p.rowsDue()
 	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
-	var onDisk uint64
-	for _, t := range p.tables {
-		onDisk += runBytes(t.runs)
-	}
-	size := uint64(p.recent.bytes())
-	records = size >= load.records && (load.urgent || size >= onDisk/recordShare)
+	size := uint64(p.seen.Bytes())
+	records = size >= load.records && (load.urgent || size >= p.seen.Figures().RunBytes/recordShare)
 	return checkpoint, rows, records
 }

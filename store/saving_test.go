@@ -7,66 +7,7 @@ import (
 	"strconv"
 	"testing"
 	"time"
-
-	"github.com/fbfkv/fbfkv/persistence"
 )
-
-// TestMergeKeepsRunsFew builds runs for long, of records that come at several
-// rates, and merges them at once, or only now and then, as busy stores do: their
-// number stays small, none spans more than an eighth of the remembering time, and a
-// record is rewritten only once at the usual rates.
-func TestMergeKeepsRunsFew(t *testing.T) {
-	const keep, size = 125_000, 1000
-	for _, tc := range []struct {
-		every int64 // ms between two runs
-		late  int   // runs that are built between two merges
-		runs  int   // at most
-		write float64
-	}{
-		{50, 1, 70, 3.1},
-		{100, 1, 60, 3.1},
-		{100, 8, 70, 3.1},
-		{400, 1, 40, 3.1},
-		{400, 12, 50, 2.6},
-		{800, 1, 30, 2.1},
-		{800, 5, 35, 2.1},
-		{800, 12, 40, 2.1},
-		{1600, 1, 30, 2.1},
-		{1600, 7, 35, 2.1},
-		{3000, 1, 30, 2.1},
-		{8000, 1, 30, 1},
-	} {
-		var runs []persistence.Run
-		var written, records uint64
-		most := 0
-		for n := range int(40 * keep / tc.every) {
-			now := int64(n) * tc.every
-			for len(runs) > 0 && runs[0].LastTime+keep < now {
-				runs = runs[1:]
-			}
-			runs = append(runs, persistence.Run{Count: size, FirstTime: now, LastTime: now + tc.every - 1})
-			records, written = records+size, written+size
-			if from, to := mergeRange(runs, keep); from < to && n%tc.late == 0 {
-				run := runs[from]
-				for _, m := range runs[from+1 : to] {
-					run.Count += m.Count
-					run.LastTime = m.LastTime
-				}
-				written += run.Count
-				if span := run.LastTime - run.FirstTime; span > keep/8 {
-					t.Fatalf("a run spans %d ms", span)
-				}
-				runs = slices.Replace(runs, from, to, run)
-			}
-			most = max(most, len(runs))
-		}
-		f := float64(written) / float64(records)
-		t.Logf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every, tc.late, f, most)
-		if f > tc.write || most > tc.runs {
-			t.Errorf("every %d ms, merged every %d: each record is written %.2f times, %d runs at most", tc.every, tc.late, f, most)
-		}
-	}
-}
 
 // TestLargest: of what has come together the largest shares go, and no more of them
 // than must.
@@ -138,7 +79,8 @@ func TestPeriodicCheckpointsAreSpread(t *testing.T) {
 func TestRunsAreMerged(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 2 })
 	must(t, s.AlterTable(DefaultTable, TableChange{Error: ptr(0.5)})) // records are asked for
-	const rounds = mergeFan + 2
+	const fan = 16                                                    // so many runs of one size become one
+	const rounds = fan + 2
 	for round := range rounds {
 		for k := range 20 {
 			cincr(s, "k"+strconv.Itoa(k), fmt.Sprint("id", round), 1)
@@ -153,7 +95,7 @@ func TestRunsAreMerged(t *testing.T) {
 	}
 	for _, p := range s.partitions {
 		// One, and what came after it when the store's own saver was first.
-		if n := len(p.tableOf([]byte("k0")).runs); n < 1 || n > 1+rounds-mergeFan {
+		if n := p.seen.Figures().Runs; n < 1 || n > 1+rounds-fan {
 			t.Errorf("partition %d has %d runs", p.id, n)
 		}
 		if s.mergeDue(p) {
@@ -173,7 +115,7 @@ func TestRunsAreMerged(t *testing.T) {
 // checkpoint in numbers that a start would take long to redo, and only then.
 func TestLate(t *testing.T) {
 	s := &Store{opts: Options{RecordMemory: 1, MaxLogBytes: 1}} // nothing goes on in it
-	p := newPartition(0, 1, 0, 1, &s.pool)
+	p := newPartition(0, 1, 0, 1, &s.pool, nil)
 	s.partitions = []*partition{p}
 	for _, c := range []struct {
 		keys, ahead int

@@ -81,17 +81,16 @@ func (p *partition) addStats(st *Stats) {
 	st.DirtyCounters += len(p.hot.dirty)
 	st.RowFilterBytes += int64(p.rows.bytes())
 	st.FilterKeys += len(p.filters)
-	st.RecentRecords += p.recent.count()
-	st.RecentBytes += p.recent.bytes()
+	f := p.seen.Figures()
+	st.RecentRecords += f.Recent
+	st.RecentBytes += p.seen.Bytes()
+	st.Runs += f.Runs
+	st.RunBytes += f.RunBytes
+	st.RunRecords += f.RunRecords
 	st.LogBytes += p.logBytes
 	st.Entries += p.seq
 	st.Changes += int64(p.seq) - p.savedSeq
 	for _, t := range p.tables {
-		st.Runs += len(t.runs)
-		for _, r := range t.runs {
-			st.RunBytes += r.Bytes
-			st.RunRecords += r.Count
-		}
 		st.Figures.add(t.figures)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // Limits of an operation. MaxOpID and MaxKey are the longest opid and key, in
@@ -187,7 +188,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	s.interval.Store(int64(o.SnapshotInterval))
 	hot := o.HotCounters / meta.Partitions
 	for i := range meta.Partitions {
-		s.partitions = append(s.partitions, newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool))
+		s.partitions = append(s.partitions, newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool, db))
 	}
 	return s
 }
@@ -275,6 +276,12 @@ func (s *Store) writable() error {
 	}
 	return nil
 }
+
+// TrimMemory releases memory that was kept for new EXACT records and not needed since
+// the last call, and returns how many bytes that is. Call it every few seconds: it keeps
+// what the load needs, and nothing without a load. All stores of a process share this
+// memory. Safe for concurrent use.
+func (s *Store) TrimMemory() (bytes int64) { return seen.TrimMemory() }
 
 // Fsync returns the durability policy in force.
 func (s *Store) Fsync() Fsync { return s.db.Fsync() }

@@ -127,11 +127,9 @@ func (p *partition) addTableInfo(i *TableInfo, t *tableState, at moment) {
 	}
 	i.ForgottenBefore = max(i.ForgottenBefore, d.ForgottenBefore)
 	i.Filter.add(adaptiveInfo(t.filter, at.logged))
-	for _, r := range t.runs {
-		i.Records += r.Count
-		i.RecordBytes += r.Bytes
-	}
-	i.Runs += len(t.runs)
-	i.Records += uint64(t.recent)
+	f := p.seen.TableFigures(d.ID)
+	i.Records += f.RunRecords + uint64(f.Recent)
+	i.RecordBytes += f.RunBytes
+	i.Runs += f.Runs
 	i.Figures.add(t.figures)
 }

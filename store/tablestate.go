@@ -5,7 +5,6 @@ import (
 	"math/bits"
 
 	"github.com/fbfkv/fbfkv/fbf"
-	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // tableState is what one partition holds of one table: its filter and what
@@ -13,8 +12,6 @@ import (
 type tableState struct {
 	def    *tableDef
 	filter *fbf.Filter
-	runs   []persistence.Run // EXACT records on disk, oldest first
-	recent int               // EXACT records in partition.recent
 	// tests divides the table's ERROR: a CMINCRBY of n keys makes n tests, of
 	// which none may err more often than ERROR together. A power of two.
 	tests   uint32

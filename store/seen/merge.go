@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"math/bits"
@@ -6,6 +6,74 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
+
+// source yields entries of a run to be, ascending by (hash, sequence).
+type source interface {
+	// next returns the entries that follow, some at a time so that a call for
+	// each does not count; none at the end. They are valid until the next call.
+	next() ([]persistence.RunEntry, error)
+	close()
+}
+
+// runSource yields the entries of a run on disk.
+type runSource struct {
+	it     *persistence.RunIterator
+	closed bool
+}
+
+func (s *runSource) next() ([]persistence.RunEntry, error) {
+	if entries := s.it.Next(); len(entries) > 0 {
+		return entries, nil
+	}
+	s.closed = true
+	return nil, s.it.Close()
+}
+
+func (s *runSource) close() {
+	if !s.closed {
+		s.closed = true
+		_ = s.it.Close() // the merge has failed for another reason
+	}
+}
+
+func closeSources(sources []source) {
+	for _, s := range sources {
+		s.close()
+	}
+}
+
+// paceRecords is after how many records a merge, which is work for a whole core,
+// gives way: a fraction of a millisecond, so that whoever serves clients never waits
+// for a scheduler's time slice. (It does not sleep: while all processors are busy
+// that takes many times as long as asked for, and what is to be saved piles up.)
+const paceRecords = 2048
+
+// mergeSources calls add for the entries of all sources in order, until it returns an
+// error, and giveWay, if there is one, after each paceRecords of them. An entry that
+// several sources have is added once.
+func mergeSources(sources []source, giveWay func(), add func(hash, seq uint64, value []byte) error) error {
+	t, err := newLoserTree(sources)
+	if err != nil {
+		return err
+	}
+	first, hash, seq := true, uint64(0), uint64(0)
+	for n := 1; len(t.heads) > 0; n++ {
+		if giveWay != nil && n%paceRecords == 0 {
+			giveWay()
+		}
+		e := t.least()
+		if first || e.Hash != hash || e.Seq != seq {
+			if err := add(e.Hash, e.Seq, e.Value); err != nil {
+				return err
+			}
+		}
+		first, hash, seq = false, e.Hash, e.Seq
+		if err := t.advance(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // loserTree finds the least of the present entries of some sources (Knuth, The Art
 // of Computer Programming, volume 3, section 5.4.1). They are the leaves of a
@@ -24,7 +92,7 @@ type loserTree struct {
 type mergeHead struct {
 	entries []persistence.RunEntry
 	at      int // of the present one in entries
-	source  runSource
+	source  source
 }
 
 func (h *mergeHead) entry() *persistence.RunEntry { return &h.entries[h.at] }
@@ -36,7 +104,7 @@ type mergeNode struct {
 	head uint64 // an index, as wide as the hash so that both are exchanged alike
 }
 
-func newLoserTree(sources []runSource) (*loserTree, error) {
+func newLoserTree(sources []source) (*loserTree, error) {
 	t := &loserTree{nodes: make([]mergeNode, len(sources))}
 	for _, s := range sources {
 		entries, err := s.next()

@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"encoding/binary"
@@ -10,15 +10,16 @@ import (
 // bytes: the op log and EXACT's records, in memory and on disk, are smaller by a
 // third.
 const (
-	uuidText  = 36
-	uuidSize  = 16
-	codedUUID = 1 + uuidSize
+	UUIDText = 36 // the length of a UUID's canonical text
+	UUIDSize = 16 // the length of a UUID
+
+	codedUUID = 1 + UUIDSize
 )
 
 // appendID appends an opid as it is stored.
 func appendID(dst, id []byte) []byte {
-	var u [uuidSize]byte
-	if len(id) == uuidText && packUUID(&u, id) {
+	var u [UUIDSize]byte
+	if len(id) == UUIDText && PackUUID(&u, id) {
 		dst = append(dst, 0)
 		return append(dst, u[:]...)
 	}
@@ -28,18 +29,18 @@ func appendID(dst, id []byte) []byte {
 // isID reports whether coded begins with an opid, stored either way.
 func isID(coded, id []byte) bool {
 	if len(coded) >= codedUUID && coded[0] == 0 {
-		var u [uuidSize]byte
-		return len(id) == uuidText && packUUID(&u, id) && string(u[:]) == string(coded[1:codedUUID])
+		var u [UUIDSize]byte
+		return len(id) == UUIDText && PackUUID(&u, id) && string(u[:]) == string(coded[1:codedUUID])
 	}
-	_, ok := cutBytes(coded, id)
+	_, ok := cutPrefix(coded, id)
 	return ok
 }
 
-// opid returns an opid. It aliases the input, or text, which it overwrites.
-func (r *reader) opid(text *[uuidText]byte) []byte {
-	u := r.uuid()
+// id returns an opid. It aliases the input, or text, which it overwrites.
+func (d *decoder) id(text *[UUIDText]byte) []byte {
+	u := d.uuid()
 	if u == nil {
-		return r.textID()
+		return d.textID()
 	}
 	hex.Encode(text[:], u[:4])
 	hex.Encode(text[9:], u[4:6])
@@ -51,35 +52,35 @@ func (r *reader) opid(text *[uuidText]byte) []byte {
 }
 
 // skipID passes over an opid.
-func (r *reader) skipID() {
-	if r.uuid() == nil {
-		r.textID()
+func (d *decoder) skipID() {
+	if d.uuid() == nil {
+		d.textID()
 	}
 }
 
 // uuid returns the bytes of an opid that is stored as a UUID; nil if it is not.
-func (r *reader) uuid() []byte {
-	if len(r.rest) < codedUUID || r.rest[0] != 0 {
+func (d *decoder) uuid() []byte {
+	if len(d.rest) < codedUUID || d.rest[0] != 0 {
 		return nil
 	}
-	u := r.rest[1:codedUUID]
-	r.rest = r.rest[codedUUID:]
+	u := d.rest[1:codedUUID]
+	d.rest = d.rest[codedUUID:]
 	return u
 }
 
 // textID returns an opid that is stored as it came. None is empty.
-func (r *reader) textID() []byte {
-	id := r.bytes()
+func (d *decoder) textID() []byte {
+	id := d.bytes()
 	if len(id) == 0 {
-		r.fail()
+		d.fail()
 	}
 	return id
 }
 
-// packUUID packs a text of uuidText bytes; false if it is not exactly what a UUID
+// PackUUID packs a text of UUIDText bytes; false if it is not exactly what a UUID
 // is written as: lower-case digits in groups of 8, 4, 4, 4 and 12.
-func packUUID(u *[uuidSize]byte, text []byte) bool {
-	t := (*[uuidText]byte)(text)
+func PackUUID(u *[UUIDSize]byte, text []byte) bool {
+	t := (*[UUIDText]byte)(text)
 	if t[8] != '-' || t[13] != '-' || t[18] != '-' || t[23] != '-' {
 		return false
 	}

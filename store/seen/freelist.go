@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"math/bits"
@@ -54,9 +54,9 @@ func (f *freeList[T]) trim() (n int) {
 
 var (
 	// freeChunks keeps the chunks of records, of full size, between runs.
-	freeChunks freeList[*[recentChunk]byte]
+	freeChunks freeList[*[chunkSize]byte]
 	// freeHeads keeps the pages of their heads likewise.
-	freeHeads freeList[*[headPage]recentHead]
+	freeHeads freeList[*[headPage]head]
 	// freeIndexes keeps indexes likewise, by their bits: the larger ones, of which
 	// each partition at work gives one back for every one it takes.
 	freeIndexes [maxFreeBits + 1]freeList[[]uint32]
@@ -75,12 +75,12 @@ const (
 	maxFreeIndexes = 16
 )
 
-// TrimMemory releases memory that was kept for new EXACT records and not needed since
+// TrimMemory releases memory that was kept for new records and not needed since
 // the last call, and returns how many bytes that is. Call it every few seconds: it keeps
-// what the load needs, and nothing without a load. All stores of a process share this
+// what the load needs, and nothing without a load. All Records of a process share this
 // memory. Safe for concurrent use.
-func (s *Store) TrimMemory() (bytes int64) {
-	bytes = int64(freeChunks.trim())*recentChunk + int64(freeHeads.trim())*headPage*8
+func TrimMemory() (bytes int64) {
+	bytes = int64(freeChunks.trim())*chunkSize + int64(freeHeads.trim())*headPage*8
 	for bits := range freeIndexes {
 		bytes += int64(freeIndexes[bits].trim()) * (4 << bits)
 	}
@@ -109,28 +109,28 @@ func newChunk() []byte {
 	if c, ok := freeChunks.get(); ok {
 		return c[:0]
 	}
-	return new([recentChunk]byte)[:0]
+	return new([chunkSize]byte)[:0]
 }
 
 // recycleChunk takes back a chunk that nobody uses any more; those of other sizes
 // are left to the garbage collector.
 func recycleChunk(c []byte) {
-	if cap(c) == recentChunk {
-		freeChunks.put((*[recentChunk]byte)(c[:recentChunk]), maxFreeChunks)
+	if cap(c) == chunkSize {
+		freeChunks.put((*[chunkSize]byte)(c[:chunkSize]), maxFreeChunks)
 	}
 }
 
-func newHeadPage() []recentHead {
+func newHeadPage() []head {
 	if p, ok := freeHeads.get(); ok {
 		return p[:0]
 	}
-	return new([headPage]recentHead)[:0]
+	return new([headPage]head)[:0]
 }
 
 // recycleHeadPage takes back a page that nobody uses any more, unless it is the
 // first of a list, which is smaller.
-func recycleHeadPage(p []recentHead) {
+func recycleHeadPage(p []head) {
 	if cap(p) == headPage {
-		freeHeads.put((*[headPage]recentHead)(p[:headPage]), maxFreeHeads)
+		freeHeads.put((*[headPage]head)(p[:headPage]), maxFreeHeads)
 	}
 }

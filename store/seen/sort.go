@@ -1,25 +1,24 @@
-package store
+package seen
 
 import (
-	"encoding/binary"
 	"math/bits"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// recordSorter puts the records of sealed segments in the order of runs. Only
+// sorter puts the records of sealed bundles in the order of runs. Only
 // their heads are sorted, a few bytes each. The hashes, which are uniform, are
 // divided into parts, the heads of a part into slices of a few, all in the cache;
 // each slice is put in order when its turn comes. The records are then fetched
 // from where they lie, a cache miss or two each, which are requested for many
 // together, so that they overlap.
-type recordSorter struct {
-	segments []*recentSegment
-	table    uint32
-	mixed    bool // there are records of other tables
-	*sortScratch
+type sorter struct {
+	bundles []*bundle
+	table   uint32
+	mixed   bool // there are records of other tables
+	*Scratch
 
-	chunks    [][]byte // of all segments; heads refer to them
+	chunks    [][]byte // of all bundles; heads refer to them
 	partBits  int
 	sliceBits int                    // of the hash; partBits of them are the part's
 	part      int                    // the next one
@@ -28,11 +27,12 @@ type recordSorter struct {
 	requested uint32                 // keeps the loads made ahead from being dropped
 }
 
-// sortScratch is the memory of a recordSorter, kept for the next one.
-type sortScratch struct {
-	gathered []recentHead // of the part, as they lie in the segments
-	sorted   []recentHead // the same, slice by slice
-	ends     []uint32     // in sorted: where each slice ends
+// Scratch is memory that a Build uses and leaves to the next one, of one Records or
+// another. Its zero value is ready for use.
+type Scratch struct {
+	gathered []head   // of the part, as they lie in the bundles
+	sorted   []head   // the same, slice by slice
+	ends     []uint32 // in sorted: where each slice ends
 }
 
 const (
@@ -52,14 +52,14 @@ const (
 	maxKeptSort = 4 << 20
 )
 
-// newRecordSorter prepares to sort one table's n records.
-func newRecordSorter(scratch *sortScratch, segments []*recentSegment, table uint32, n int) *recordSorter {
-	s := &recordSorter{
-		segments: segments, table: table, sortScratch: scratch,
+// newSorter prepares to sort one table's n records.
+func newSorter(scratch *Scratch, bundles []*bundle, table uint32, n int) *sorter {
+	s := &sorter{
+		bundles: bundles, table: table, Scratch: scratch,
 		partBits: min(bits.Len(uint(n/partRecords)), maxPartBits), sliceBits: bits.Len(uint(n / sliceRecords)),
 	}
 	all := 0
-	for _, seg := range segments {
+	for _, seg := range bundles {
 		s.chunks = append(s.chunks, seg.chunks...)
 		all += seg.count
 	}
@@ -69,7 +69,7 @@ func newRecordSorter(scratch *sortScratch, segments []*recentSegment, table uint
 }
 
 // gather makes slices of the next part's heads.
-func (s *recordSorter) gather() {
+func (s *sorter) gather() {
 	s.collect(uint64(s.part)<<(64-s.partBits), 1<<(64-s.partBits)-1)
 	s.part++
 	shift, mask := 64-s.sliceBits, uint64(1)<<(s.sliceBits-s.partBits)-1
@@ -83,7 +83,7 @@ func (s *recordSorter) gather() {
 		begin += n
 	}
 	if cap(s.sorted) < len(s.gathered) {
-		s.sorted = make([]recentHead, cap(s.gathered))
+		s.sorted = make([]head, cap(s.gathered))
 	}
 	s.sorted = s.sorted[:len(s.gathered)]
 	for _, h := range s.gathered {
@@ -94,16 +94,16 @@ func (s *recordSorter) gather() {
 	s.slice = 0
 }
 
-// collect gathers the heads from least to least+span, as they lie in the segments.
-func (s *recordSorter) collect(least, span uint64) {
+// collect gathers the heads from least to least+span, as they lie in the bundles.
+func (s *sorter) collect(least, span uint64) {
 	s.gathered = s.gathered[:0]
-	chunk := 0 // the segment's first
-	for _, seg := range s.segments {
-		base := recentHead(chunk) << recentBits
+	chunk := 0 // the bundle's first
+	for _, seg := range s.bundles {
+		base := head(chunk) << chunkBits
 		chunk += len(seg.chunks)
 		for _, page := range seg.heads.pages {
 			for _, h := range page {
-				if uint64(h)-least <= span && (!s.mixed || s.tableOf(h+base) == s.table) {
+				if uint64(h)-least <= span && (!s.mixed || recordTable(s.record(h+base)) == s.table) {
 					s.gathered = append(s.gathered, h+base)
 				}
 			}
@@ -112,7 +112,7 @@ func (s *recordSorter) collect(least, span uint64) {
 }
 
 // sortNext returns the heads of the next slices, sorted; none at the end.
-func (s *recordSorter) sortNext() (list []recentHead) {
+func (s *sorter) sortNext() (list []head) {
 	for len(list) == 0 {
 		if s.slice == len(s.ends) {
 			if s.part == 1<<s.partBits {
@@ -139,7 +139,7 @@ func (s *recordSorter) sortNext() (list []recentHead) {
 }
 
 // sortSlice sorts a few heads.
-func (s *recordSorter) sortSlice(list []recentHead) {
+func (s *sorter) sortSlice(list []head) {
 	for i := 1; i < len(list); i++ {
 		h, at := list[i], i
 		for ; at > 0 && s.before(h, list[at-1]); at-- {
@@ -150,7 +150,7 @@ func (s *recordSorter) sortSlice(list []recentHead) {
 }
 
 // before orders records; where their heads do not tell, by all of hash and sequence.
-func (s *recordSorter) before(a, b recentHead) bool {
+func (s *sorter) before(a, b head) bool {
 	if (a^b)>>headPlaceBits != 0 {
 		return a < b
 	}
@@ -159,29 +159,24 @@ func (s *recordSorter) before(a, b recentHead) bool {
 }
 
 // record returns a record, followed by others.
-func (s *recordSorter) record(h recentHead) []byte {
+func (s *sorter) record(h head) []byte {
 	loc := h.location()
-	return s.chunks[loc>>recentBits][loc&(1<<recentBits-1):]
-}
-
-func (s *recordSorter) tableOf(h recentHead) uint32 {
-	return binary.LittleEndian.Uint32(s.record(h))
+	return s.chunks[loc>>chunkBits][loc&(1<<chunkBits-1):]
 }
 
 // next returns the next records; none at the end.
-func (s *recordSorter) next() ([]persistence.RunEntry, error) {
+func (s *sorter) next() ([]persistence.RunEntry, error) {
 	list := s.sortNext()
 	s.entries = s.entries[:0]
 	for _, h := range list {
 		b := s.record(h)
-		value, _ := recordValue(b)
-		s.entries = append(s.entries, persistence.RunEntry{Hash: recordHash(b), Seq: recordSeq(b), Value: value})
+		s.entries = append(s.entries, persistence.RunEntry{Hash: recordHash(b), Seq: recordSeq(b), Value: recordValue(b)})
 	}
 	return s.entries, nil
 }
 
 // close gives back scratch that is unusually large.
-func (s *recordSorter) close() {
+func (s *sorter) close() {
 	if 8*cap(s.gathered) > maxKeptSort {
 		s.gathered, s.sorted = nil, nil
 	}
@@ -200,10 +195,10 @@ func zeroed(s []uint32, n int) []uint32 {
 	return s
 }
 
-// countTables counts the records of each table in sealed segments.
-func countTables(segments []*recentSegment) map[uint32]int {
+// countTables counts the records of each table in sealed bundles.
+func countTables(bundles []*bundle) map[uint32]int {
 	counts := make(map[uint32]int)
-	for _, s := range segments {
+	for _, s := range bundles {
 		for _, t := range s.tables {
 			counts[t.table] += t.n
 		}

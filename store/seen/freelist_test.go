@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"slices"
@@ -44,25 +44,24 @@ func TestFreeListKeepsWhatIsNeeded(t *testing.T) {
 	}
 }
 
-// TestTrimMemory: chunks and indexes that a store gave back stay for a load that
+// TestTrimMemory: chunks and indexes that were given back stay for a load that
 // needs them, and go once nobody does.
 func TestTrimMemory(t *testing.T) {
-	s := testStore(t, nil)
-	s.TrimMemory() // of other tests
-	s.TrimMemory()
+	TrimMemory() // of other tests
+	TrimMemory()
 	const bits = minFreeBits + 1
 	for range 3 { // a load
 		c, x := newChunk(), newIndex(bits)
 		recycleChunk(c)
 		recycleIndex(x)
-		if n := s.TrimMemory(); n != 0 {
+		if n := TrimMemory(); n != 0 {
 			t.Fatalf("%d bytes that are in use again and again were dropped", n)
 		}
 	}
-	if n := s.TrimMemory(); n != recentChunk+4<<bits {
+	if n := TrimMemory(); n != chunkSize+4<<bits {
 		t.Errorf("%d bytes were dropped of a chunk and an index", n)
 	}
-	if n := s.TrimMemory(); n != 0 {
+	if n := TrimMemory(); n != 0 {
 		t.Errorf("%d bytes were dropped again", n)
 	}
 }

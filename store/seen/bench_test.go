@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"fmt"
@@ -16,43 +16,43 @@ import (
 // (flush), and sixteen runs become one (merge), in files on a real disk.
 func BenchmarkRuns(b *testing.B) {
 	const records = 50_000 // per run
-	s := testStore(b, func(o *Options) { o.FS, o.Dir, o.Fsync = vfs.Default, b.TempDir(), Everysec })
-	c := &checkpoint{s: s, p: s.partitions[0], urgent: true}
-	write := func(b *testing.B, g runGroup) persistence.Run {
+	o := newOwner(b, vfs.Default, b.TempDir())
+	build := o.begin(Flush, 0)
+	write := func(b *testing.B, g group) persistence.Run {
 		n := 0
 		if g.records {
 			n = records
 		}
-		run, err := c.writeRun(g, 1, n)
+		run, err := build.write(g, 1, n)
 		if err != nil || run.Count != g.run.Count {
 			b.Fatal(run, err)
 		}
 		return run
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
-	g := runGroup{}
+	g := group{}
 	seq := uint64(1 << 24)
-	var flush runGroup
+	var flush group
 	for range mergeFan {
-		var rs recents
+		var rs Records
 		for range records {
 			seq++
-			rs.add(&record{table: 1, hash: rng.Uint64(), seq: seq, key: fmt.Appendf(nil, "counter:%06d", seq%1e6), id: fmt.Appendf(nil, "%016x", rng.Uint64())})
+			rs.Add(&Record{Table: 1, Hash: rng.Uint64(), Seq: seq, Key: fmt.Appendf(nil, "counter:%06d", seq%1e6), ID: fmt.Appendf(nil, "%016x", rng.Uint64())})
 		}
-		c.sealed = rs.seal()
-		flush = runGroup{run: newRun(c.sealed, records), records: true}
+		build.sealed = rs.seal()
+		flush = group{run: newRun(build.sealed, records), records: true}
 		run := write(b, flush)
 		g.merged = append(g.merged, run)
 		g.run.Count, g.run.Bytes = g.run.Count+run.Count, g.run.Bytes+run.Bytes
 	}
 	for _, bench := range []struct {
 		name  string
-		group runGroup
+		group group
 	}{{"flush", flush}, {"merge", g}} {
 		b.Run(bench.name, func(b *testing.B) {
 			began := processorTime(b)
 			for b.Loop() {
-				s.db.RemoveRuns([]persistence.Run{write(b, bench.group)})
+				o.db.RemoveRuns([]persistence.Run{write(b, bench.group)})
 			}
 			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N)/float64(bench.group.run.Count), "cpu-ns/record")
 		})

@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"fmt"
@@ -8,27 +8,27 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// TestRecordSorter sorts records of two tables in two segments, more than are
+// TestSorter sorts records of two tables in two bundles, more than are
 // gathered at once, some with one hash, some larger than a chunk: each comes
 // once, whole and in order, and only its table's.
-func TestRecordSorter(t *testing.T) {
+func TestSorter(t *testing.T) {
 	const n, same = 30_000, uint64(1) << 63
 	rng := rand.New(rand.NewPCG(1, 2))
-	var rs recents
-	want := make(map[uint64]record) // of table 1, by sequence
+	var rs Records
+	want := make(map[uint64]Record) // of table 1, by sequence
 	for seq := range uint64(n) {
-		r := record{table: 1 + uint32(seq%5/4), hash: rng.Uint64(), seq: seq, key: fmt.Appendf(nil, "key%d", seq), id: fmt.Appendf(nil, "%064d", seq)}
+		r := Record{Table: 1 + uint32(seq%5/4), Hash: rng.Uint64(), Seq: seq, Key: fmt.Appendf(nil, "key%d", seq), ID: fmt.Appendf(nil, "%064d", seq)}
 		if seq%100 == 0 {
-			r.hash = same
+			r.Hash = same
 		}
 		if seq%7001 == 0 {
-			r.key = make([]byte, recentChunk)
+			r.Key = make([]byte, chunkSize)
 		}
 		if seq == n/2 {
 			rs.seal()
 		}
-		rs.add(&r)
-		if r.table == 1 {
+		rs.Add(&r)
+		if r.Table == 1 {
 			want[seq] = r
 		}
 	}
@@ -37,9 +37,9 @@ func TestRecordSorter(t *testing.T) {
 	if counts[1] != len(want) || counts[2] != n-len(want) {
 		t.Fatal(counts)
 	}
-	scratch := new(sortScratch)
+	scratch := new(Scratch)
 	for range 2 { // the second time with the first's scratch
-		s := newRecordSorter(scratch, sealed, 1, counts[1])
+		s := newSorter(scratch, sealed, 1, counts[1])
 		var last persistence.RunEntry
 		n := 0
 		for entries := nextEntries(t, s); len(entries) > 0; entries = nextEntries(t, s) {
@@ -48,8 +48,8 @@ func TestRecordSorter(t *testing.T) {
 					t.Fatalf("record %d out of order", n)
 				}
 				w := want[e.Seq]
-				got, err := decodeRunValue(e.Value)
-				if err != nil || e.Hash != w.hash || string(got.key) != string(w.key) || string(got.id) != string(w.id) {
+				got, err := ReadRecord(e.Value)
+				if err != nil || e.Hash != w.Hash || string(got.Key) != string(w.Key) || string(got.ID) != string(w.ID) {
 					t.Fatalf("sequence %d: %+v, %v", e.Seq, got, err)
 				}
 				last = e
@@ -62,12 +62,12 @@ func TestRecordSorter(t *testing.T) {
 		s.close()
 	}
 	if len(sealed) != 2 {
-		t.Fatal(len(sealed), "segments")
+		t.Fatal(len(sealed), "bundles")
 	}
 }
 
 // nextEntries are the entries that follow in a source.
-func nextEntries(t *testing.T, s runSource) []persistence.RunEntry {
+func nextEntries(t *testing.T, s source) []persistence.RunEntry {
 	t.Helper()
 	entries, err := s.next()
 	if err != nil {

@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"bytes"
@@ -13,9 +13,9 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // only a UUID in its canonical text is stored in another form.
 func TestStoredID(t *testing.T) {
 	ids := [][]byte{[]byte(someUUID), []byte("1"), []byte("00000000-0000-0000-0000-000000000000"), []byte("ffffffff-ffff-ffff-ffff-ffffffffffff"),
-		make([]byte, uuidSize), make([]byte, uuidText), make([]byte, MaxOpID), []byte("01A1FDCC-4BBC-70EA-A1D6-03CC3A62B435")}
+		make([]byte, UUIDSize), make([]byte, UUIDText), make([]byte, 512), []byte("01A1FDCC-4BBC-70EA-A1D6-03CC3A62B435")}
 	// What differs from a UUID in one byte, at every place.
-	for i := range uuidText {
+	for i := range UUIDText {
 		for c := range 256 {
 			id := []byte(someUUID)
 			id[i] = byte(c)
@@ -29,11 +29,11 @@ func TestStoredID(t *testing.T) {
 	var before, coded []byte
 	for _, id := range ids {
 		coded = append(appendID(coded[:0], id), "rest"...)
-		r := reader{rest: coded}
-		if got := r.opid(new([uuidText]byte)); !bytes.Equal(got, id) || string(r.rest) != "rest" || r.err != nil {
-			t.Fatalf("%q came back as %q, %q behind it, %v", id, got, r.rest, r.err)
+		r := decoder{rest: coded}
+		if got := r.id(new([UUIDText]byte)); !bytes.Equal(got, id) || string(r.rest) != "rest" || r.bad {
+			t.Fatalf("%q came back as %q, %q behind it, %v", id, got, r.rest, r.bad)
 		}
-		if r = (reader{rest: coded}); true {
+		if r = (decoder{rest: coded}); true {
 			r.skipID()
 		}
 		if string(r.rest) != "rest" || !isID(coded, id) || !isID(append(appendBytes(nil, id), "rest"...), id) {
@@ -47,17 +47,17 @@ func TestStoredID(t *testing.T) {
 		}
 		before = id
 	}
-	for _, b := range [][]byte{nil, {0}, make([]byte, uuidSize), {0x80, 0}, {2, 'a'}} {
-		r := reader{rest: b}
-		if r.skipID(); r.err == nil || isID(b, []byte(someUUID)) || isID(b, nil) && len(b) == 0 {
+	for _, b := range [][]byte{nil, {0}, make([]byte, UUIDSize), {0x80, 0}, {2, 'a'}} {
+		r := decoder{rest: b}
+		if r.skipID(); !r.bad || isID(b, []byte(someUUID)) || isID(b, nil) && len(b) == 0 {
 			t.Errorf("%x passes for an opid", b)
 		}
 	}
 }
 
-// isCanonical is what packUUID accepts, said the slow way.
+// isCanonical is what PackUUID accepts, said the slow way.
 func isCanonical(id []byte) bool {
-	if len(id) != uuidText {
+	if len(id) != UUIDText {
 		return false
 	}
 	for i, c := range id {

@@ -1,4 +1,4 @@
-package store
+package seen
 
 import (
 	"errors"
@@ -43,7 +43,7 @@ func compareEntries(a, b persistence.RunEntry) int {
 func testMerge(t *testing.T, lists [][][2]uint64, some int, failHash *uint64) {
 	t.Helper()
 	broken := errors.New("broken")
-	var sources []runSource
+	var sources []source
 	var want []persistence.RunEntry
 	fails := false
 	var failAt persistence.RunEntry
@@ -66,7 +66,7 @@ func testMerge(t *testing.T, lists [][][2]uint64, some int, failHash *uint64) {
 		want = slices.DeleteFunc(want, func(e persistence.RunEntry) bool { return compareEntries(e, failAt) > 0 })
 	}
 	n := 0
-	err := mergeSources(sources, false, func(hash, seq uint64, value []byte) error {
+	err := mergeSources(sources, nil, func(hash, seq uint64, value []byte) error {
 		if n == len(want) || want[n].Hash != hash || want[n].Seq != seq || string(want[n].Value) != string(value) {
 			t.Fatalf("entry %d: (%x, %d) %s", n, hash, seq, value)
 		}
@@ -120,7 +120,7 @@ func TestMergeSources(t *testing.T) {
 func TestMergeSourcesFails(t *testing.T) {
 	full := errors.New("full")
 	s := &sliceSource{some: 1, rest: []persistence.RunEntry{{Hash: 1}, {Hash: 2}, {Hash: 3}}}
-	err := mergeSources([]runSource{s}, true, func(hash, seq uint64, value []byte) error {
+	err := mergeSources([]source{s}, nil, func(hash, seq uint64, value []byte) error {
 		if hash == 2 {
 			return full
 		}
@@ -130,7 +130,7 @@ func TestMergeSourcesFails(t *testing.T) {
 		t.Fatal(err, len(s.rest))
 	}
 	none := func(hash, seq uint64, value []byte) error { t.Fatal("an entry"); return nil }
-	if err := mergeSources([]runSource{s, &sliceSource{fail: full}}, true, none); !errors.Is(err, full) {
+	if err := mergeSources([]source{s, &sliceSource{fail: full}}, nil, none); !errors.Is(err, full) {
 		t.Fatal(err)
 	}
 }

@@ -118,46 +118,37 @@ func TestRunsGoWhenTheirDropIsDurable(t *testing.T) {
 	}
 }
 
-// TestSegmentsAreBounded: records that wait long for a run go on in another
-// segment before a location would no longer say where they are.
-func TestSegmentsAreBounded(t *testing.T) {
-	var rs recents
-	add := func(id string, seq uint64) {
-		rs.add(&record{table: 1, hash: seq << 60, seq: seq, logged: int64(seq), key: []byte("k"), id: []byte(id)})
-	}
-	add("a", 1)
-	full := rs.segments[0]
-	full.chunks = append(full.chunks, make([][]byte, maxChunks)...)
-	add("b", 2)
-	if len(rs.segments) != 2 || full.count != 1 || full.lastSeq != 1 {
-		t.Fatalf("%d segments, of which the first holds %d records", len(rs.segments), full.count)
-	}
-	for i, id := range []string{"a", "b"} {
-		seq := uint64(i + 1)
-		if r, ok := rs.find(seq<<60, []byte("k"), []byte(id)); !ok || r.seq != seq {
-			t.Errorf("%s: found %v, sequence %d", id, ok, r.seq)
+// TestRunsAreKept: a run stays until its last record is older than window and skew: until
+// then its opids are duplicates, with their original results (G1). Then it goes.
+func TestRunsAreKept(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 1, clock.now })
+	p := s.partitions[0]
+	d := p.catalog.find([]byte("k"))
+	pass := func(d time.Duration) { // one look at the clock advances logged time by a second at most
+		for ; d > 0; d -= time.Second / 2 {
+			clock.advance(min(d, time.Second/2))
+			s.clock.now()
 		}
 	}
-	if sealed := rs.seal(); len(sealed) != 2 {
-		t.Errorf("%d segments are sealed", len(sealed))
+	runs := func() int {
+		t.Helper()
+		must(t, s.checkpoint(p, true))
+		return s.Stats().Runs
 	}
-}
-
-// TestFlushAllForgetsUnpublishedRuns: nothing is kept of runs that FLUSHALL
-// drops before a checkpoint has published them.
-func TestFlushAllForgetsUnpublishedRuns(t *testing.T) {
-	s := testStore(t, func(o *Options) { o.FS, o.Partitions = vfs.NewMem(), 1 })
-	p := s.partitions[0]
-	cincr(s, "k", "id", 1)
-	must(t, s.flushRecords(p, false))
-	var b Batch
-	b.Add(FlushAll)
-	s.Execute(&b)
-	if n := len(p.unpublished); n != 1 {
-		t.Fatalf("%d unpublished runs before the checkpoint", n)
+	wantOp(t, cincr(s, "k", "first", 1), 1, true)
+	pass(10 * time.Second)
+	wantOp(t, cincr(s, "k", "last", 1), 2, true)
+	if n := runs(); n != 1 {
+		t.Fatalf("%d runs", n)
 	}
-	must(t, s.checkpoint(p, true))
-	if n := len(p.unpublished); n != 0 {
-		t.Errorf("%d unpublished runs are kept", n)
+	pass(d.Window + d.Skew - time.Second) // the first record alone would not be kept
+	if n := runs(); n != 1 {
+		t.Errorf("%d runs while one is needed", n)
+	}
+	wantOp(t, cincr(s, "k", "last", 1), 2, false)
+	pass(10 * time.Second)
+	if n := runs(); n != 0 {
+		t.Errorf("%d runs are left of what has expired", n)
 	}
 }

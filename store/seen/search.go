@@ -1,0 +1,132 @@
+package seen
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// Search looks for one operation's record in runs. Under the lock, Begin and Within say
+// where to look; Run does so without the lock; then, under the lock again, Holds says
+// whether the answer is still good. Records that were in no run at Begin are Find's.
+type Search struct {
+	rs      *Records
+	version uint64             // of rs at Begin
+	runs    []*persistence.Run // newest first: a retry follows its original soon
+	done    bool
+	found   bool
+	record  Original
+}
+
+// Reset forgets the search but keeps its memory.
+func (s *Search) Reset() { *s = Search{runs: s.runs[:0]} }
+
+// Begin begins a search that looks nowhere yet. The lock is held.
+func (s *Search) Begin(rs *Records) {
+	s.Reset()
+	s.rs, s.version = rs, rs.version
+}
+
+// Within adds a table's runs that overlap the logged times first to last. The lock is
+// held.
+func (s *Search) Within(table uint32, first, last int64) {
+	runs := s.rs.runs[table]
+	for i := len(runs) - 1; i >= 0; i-- {
+		// Runs are never changed, only replaced by others, so a pointer is as good.
+		if run := &runs[i]; run.LastTime >= first && run.FirstTime <= last {
+			s.runs = append(s.runs, run)
+		}
+	}
+}
+
+// Pending reports whether there are runs to be read.
+func (s *Search) Pending() bool { return len(s.runs) > 0 }
+
+// Exclude ends the search, without reading, if the runs' filters say that no run has the
+// record; else it leaves the runs that may, and returns false. It may be called with the
+// lock held or without.
+func (s *Search) Exclude(hash uint64) bool {
+	s.runs = slices.DeleteFunc(s.runs, func(run *persistence.Run) bool { return !s.rs.db.MayHave(*run, hash) })
+	if len(s.runs) > 0 {
+		return false
+	}
+	s.done = true
+	return true
+}
+
+// Run reads the runs for the record of (key, id); buf is memory for it. An error is one
+// of reading, or ErrCorrupt. The lock is not needed.
+func (s *Search) Run(hash uint64, key, id []byte, buf *persistence.Entries) error {
+	s.done = true
+	for _, run := range s.runs {
+		if err := s.rs.db.LookUp(*run, hash, buf); err != nil {
+			return err
+		}
+		for buf.Next() {
+			if isOf(buf.Value, key, id) {
+				o, err := originalOf(buf.Value)
+				s.found, s.record = err == nil, o
+				return err
+			}
+		}
+		if err := buf.Err(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Holds reports whether the runs were searched and are still the same. The lock is held.
+func (s *Search) Holds() bool { return s.done && s.version == s.rs.version }
+
+// Found returns what was found, if Holds. The lock is held.
+func (s *Search) Found() (o Original, ok bool) { return s.record, s.found && s.Holds() }
+
+// Load lists the partition's runs on disk. They belong to nobody until Assign. The lock
+// is held, or nobody else knows of the Records.
+func (rs *Records) Load() (err error) {
+	if rs.found, err = rs.db.Runs(rs.partition); err != nil {
+		return err
+	}
+	slices.SortFunc(rs.found, func(a, b persistence.Run) int {
+		return cmp.Or(cmp.Compare(a.FirstSeq, b.FirstSeq), cmp.Compare(a.ID, b.ID))
+	})
+	for _, run := range rs.found {
+		rs.nextRun = max(rs.nextRun, run.ID+1)
+	}
+	return nil
+}
+
+// Scan calls fn for each record in those runs that Load found whose table is known, run
+// by run in the order of their last logged times, which it is given; until fn returns an
+// error.
+func (rs *Records) Scan(known func(table uint32) bool, fn func(table uint32, hash uint64, last int64) error) error {
+	runs := slices.DeleteFunc(slices.Clone(rs.found), func(r persistence.Run) bool { return !known(r.Table) })
+	slices.SortFunc(runs, func(a, b persistence.Run) int { return cmp.Compare(a.LastTime, b.LastTime) })
+	for _, run := range runs {
+		err := rs.db.ScanRun(run, func(hash, _ uint64, _ []byte) error { return fn(run.Table, hash, run.LastTime) })
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Assign gives the tables the runs that Load found. Those belong to nobody whose table
+// is not known, which a FLUSHALL at the sequence floor forgot, or whose records a later,
+// merged run holds too: that was about to be dropped when the process ended. The lock is
+// held, or nobody else knows of the Records.
+func (rs *Records) Assign(floor uint64, known func(table uint32) bool) {
+	for _, run := range rs.found {
+		merged := slices.ContainsFunc(rs.found, func(o persistence.Run) bool {
+			return o.Table == run.Table && o.ID > run.ID && o.FirstSeq <= run.FirstSeq && o.LastSeq >= run.LastSeq
+		})
+		if known(run.Table) && !merged && run.LastSeq > floor {
+			rs.runs[run.Table] = append(rs.runs[run.Table], run)
+			continue
+		}
+		rs.obsolete = append(rs.obsolete, run)
+	}
+	rs.found = nil
+}
