@@ -14,10 +14,10 @@
 // section, the sections of the batch one log record. The record's place in the log is
 // fixed before the locks are released. When the record is durable, the replies leave.
 //
-// A large batch, unless it is atomic, is divided into shares (decider.go). Each share
-// goes this way by itself, in several goroutines if processors are idle. So a lock is
-// held for a fraction of the batch only, and where the store must read from disk, a few
-// operations wait and not all. Execute returns when all shares are done.
+// A large batch, unless it is atomic, is divided into shares. Each share goes this way by
+// itself, one after another. So a lock is held for a fraction of the batch only, and
+// where the store must read from disk, other batches take the partitions meanwhile.
+// Execute returns when all shares are done.
 //
 // # Decide once, redo everywhere
 //
@@ -69,10 +69,9 @@
 //	link          the memory of a key's former table, while it drains
 //	partition     a range of hash slots with its own lock, log sections and views
 //	batch         the operations of one call of Execute: one lock, one commit
-//	share         those operations of a split batch that a decider takes: some partitions
+//	share         those operations of a split batch that are locked together: some partitions
 //	piece         those operations of a share that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
-//	alone         the batch uses no goroutine but its caller's
 //	round         package commands: the requests of several connections, made one batch
 //	turn          package server: a worker's right to serve rounds
 //	view          what is made from the op log: counters and rows, filters, records

@@ -124,25 +124,25 @@ func (p *partition) anyDue(logged int64) bool {
 	return false
 }
 
-// internal begins an execution of the store's own on some partitions.
+// internal begins a batch of the store's own on some partitions.
 func (s *Store) internal(ps ...*partition) *decider {
-	x := new(execution)
+	x := new(decider)
 	x.begin(s, new(Batch))
 	for _, p := range ps {
 		x.touched = append(x.touched, touched{p: p})
 	}
 	x.assign()
-	return x.crew.deciders[0]
+	return x
 }
 
-// finish commits an internal execution and returns when it is durable.
+// finish commits an internal batch and returns when it is durable.
 func (x *decider) finish() error {
 	x.apply()
 	x.trim()
 	x.unlock()
 	x.giveBackRoom()
-	x.execution.wait()
-	return x.execution.err
+	x.wait()
+	return x.err
 }
 
 // expireAllDue removes keys whose time has come from all partitions.

@@ -162,11 +162,11 @@ func TestExactDismissesNothing(t *testing.T) {
 func preparedCIncr(s *Store, b *Batch, id string) (x *decider, ready bool) {
 	o := b.Add(CIncrBy)
 	o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
-	b.exec.begin(s, b)
-	x = b.exec.crew.deciders[0]
+	b.decider.begin(s, b)
+	x = &b.decider
 	x.lock()
 	defer x.unlock()
-	return x, x.prepare(x.from, x.to)
+	return x, x.prepare(x.share.from, x.share.to)
 }
 
 // TestRunFiltersSpareLookUps: what the filter of a table takes for known by mistake is
@@ -231,8 +231,8 @@ func TestLookUpIsRepeated(t *testing.T) {
 			t.Fatalf("%+v", twin)
 		}
 		must(t, s.flushRecords(s.partitions[0], false))
-		x.commit()
-		x.execution.wait()
+		x.commitShares()
+		x.wait()
 		if op := b.Ops[0]; op.Applied || op.Err != nil {
 			t.Fatalf("applied although its twin was: %+v", op)
 		}
@@ -458,18 +458,18 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	var b Batch
 	o := b.Add(IncrBy)
 	o.Key, o.Delta = []byte("k"), 1
-	b.exec.begin(s, &b)
-	x := b.exec.crew.deciders[0]
+	b.decider.begin(s, &b)
+	x := &b.decider
 	x.lock()
-	if x.prepare(x.from, x.to) {
+	if x.prepare(x.share.from, x.share.to) {
 		t.Fatal("k is in memory")
 	}
 	x.unlock()
 	x.fetch()
 	incr(s, "k", 1)
 	evict()
-	x.commit()
-	x.execution.wait()
+	x.commitShares()
+	x.wait()
 	if op := b.Ops[0]; op.Err != nil || op.Value != 3 {
 		t.Errorf("k = %d (%v), want 3", op.Value, op.Err)
 	}

@@ -224,8 +224,8 @@ func TestLateWrites(t *testing.T) {
 			if time.Since(began) >= c.want {
 				asLong++
 			}
-			if s.late.Store(c.late); b.exec.delay() != c.want {
-				t.Errorf("%+v: %v", c, b.exec.delay())
+			if s.late.Store(c.late); b.decider.delay() != c.want {
+				t.Errorf("%+v: %v", c, b.decider.delay())
 			}
 		}
 		if asLong <= tries/2 {

@@ -97,13 +97,11 @@ func (p *partition) addStats(st *Stats) {
 }
 
 // countReads adds what the batch's queries found to the store's totals.
-func (x *execution) countReads() {
-	for _, d := range x.crew.inUse() {
-		if d.hits > 0 {
-			x.s.hits.Add(d.hits)
-		}
-		if d.misses > 0 {
-			x.s.misses.Add(d.misses)
-		}
+func (x *decider) countReads() {
+	if x.hits > 0 {
+		x.s.hits.Add(x.hits)
+	}
+	if x.misses > 0 {
+		x.s.misses.Add(x.misses)
 	}
 }

@@ -42,7 +42,7 @@ func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) e
 		return err
 	}
 	encoded := cat.encode()
-	x.execution.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
+	x.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
 	if err != nil {
 		x.unlock()
 		return err

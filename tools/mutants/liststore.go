@@ -74,9 +74,9 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "a share of a split batch is left out",
-		file:     "store/decider.go",
-		old:      "	c.job(d)\n",
-		new:      "	if d != c.deciders[0] {\n		c.job(d)\n	}\n",
+		file:     "store/execute.go",
+		old:      "			if x.commit(); x.err != nil {\n",
+		new:      "			if i == 0 && n > 1 {\n				x.unlock()\n			} else if x.commit(); x.err != nil {\n",
 		packages: "./store", tests: "TestSplit",
 	},
 	{
@@ -360,10 +360,10 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestUnknownIsRefused",
 	},
 	{
-		guarantee: "G6", name: "a batch without help leaves out partitions that are in use",
-		file:     "store/decider.go",
-		old:      "	for _, d := range slices.DeleteFunc(waiting, try) {\n		job(d)\n	}\n",
-		new:      "	slices.DeleteFunc(waiting, try)\n",
+		guarantee: "G6", name: "a split batch leaves out partitions that are in use",
+		file:     "store/execute.go",
+		old:      "	for pass := range 3 {\n",
+		new:      "	for pass := range 2 + 1/n {\n",
 		packages: "./store", tests: "TestSplitAtTheSameTime|TestSplitTakesWhatIsFree",
 	},
 	{
@@ -505,6 +505,13 @@ var storeMutants = []mutant{
 		old:      "	if !s.frozen.CompareAndSwap(nil, &err) {\n",
 		new:      "	if err != nil {\n",
 		packages: "./store", tests: "TestFailStop",
+	},
+	{
+		guarantee: "G8", name: "a panic lets others at what is not in the log",
+		file:     "store/execute.go",
+		old:      "func (x *decider) commit() {\n",
+		new:      "func (x *decider) commit() {\n	defer func() {\n		if p := recover(); p != nil {\n			x.unlock()\n			panic(p)\n		}\n	}()\n",
+		packages: "./store", tests: "TestPanicKeepsTheLocks",
 	},
 	{
 		guarantee: "G8", name: "no space is reserved before a batch is decided",
