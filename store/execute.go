@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"math/bits"
 	"slices"
 	"time"
@@ -219,35 +218,6 @@ func (x *decider) pieceFrom(from int) int {
 	return min(from+pieceSize, x.share.to)
 }
 
-// A batch that writes is delayed while rows are written too slowly: for each of its
-// keys about as long as making a counter takes, so that half of the processors is left
-// for the rows. Small batches are not: they make few counters, and no sleep is short.
-const (
-	lateBatch = 512 // keys
-	lateDelay = 2 * time.Microsecond
-	mostDelay = 20 * time.Millisecond
-)
-
-// delay is how long the batch is to be delayed.
-func (x *decider) delay() time.Duration {
-	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
-		return 0
-	}
-	return min(time.Duration(len(x.refs))*lateDelay, mostDelay)
-}
-
-// brake delays a batch that writes while the background work is far behind, so
-// that memory stays bounded: by a second at most, for a slow disk must not look
-// like a dead server.
-func (s *Store) brake() {
-	for range 100 {
-		if !s.behind.Load() || s.Failure() != nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-}
-
 // blocks calls OnBlock.
 func (x *decider) blocks() {
 	if x.onBlock != nil {
@@ -312,53 +282,6 @@ func (x *decider) begin(s *Store, b *Batch) {
 		}
 	}
 	x.assign()
-}
-
-// reserveRoom reserves space in the log for all that the batch may write, or refuses
-// what may write: nothing of it has been applied then (G8).
-func (x *decider) reserveRoom() {
-	var err error
-	if x.room, err = x.s.reserve(x.room); err == nil {
-		return
-	}
-	x.writes = false
-	for i := range x.ops {
-		if op := &x.ops[i]; op.Kind.Write() && op.Err == nil {
-			op.Err = err
-		}
-	}
-}
-
-// reserve reserves space in the log for entries of so many bytes, and returns how much
-// that is with their frames.
-func (s *Store) reserve(bytes int64) (room int64, err error) {
-	room = persistence.Framed(bytes)
-	err = s.db.Reserve(room)
-	if errors.Is(err, persistence.ErrNoSpace) {
-		return 0, ErrDiskFull
-	}
-	if err != nil {
-		s.freeze(err)
-		return 0, s.Failure()
-	}
-	return room, nil
-}
-
-// moreRoom reserves a little more while partitions are locked: for what nobody could
-// foresee. It never waits, and must be given back like the rest.
-func (x *decider) moreRoom(bytes int) bool {
-	room := persistence.Framed(int64(bytes))
-	ok := x.s.db.TryReserve(room)
-	if ok {
-		x.room += room
-	}
-	return ok
-}
-
-// giveBackRoom gives back what the batch has reserved, and its records have not taken.
-func (x *decider) giveBackRoom() {
-	x.s.db.Release(x.room, x.batch.TakeUsed())
-	x.room = 0
 }
 
 // lock takes the share's partitions in ascending order, the one order in which
@@ -506,6 +429,75 @@ func (x *decider) install(r *ref) bool {
 	return true
 }
 
+// decide decides the operations of refs from..to-1, all unless the batch is split.
+func (x *decider) decide(from, to int) {
+	if x.isSplit {
+		x.decideShare(from, to)
+		return
+	}
+	warm := 0 // refs before it
+	for i := 0; i < len(x.ops); i++ {
+		op := &x.ops[i]
+		if op.Kind != Nop && op.Err == nil {
+			if x.err != nil {
+				return
+			}
+			if x.flushed {
+				x.findAgain(op)
+			}
+			if op.run.first >= warm {
+				warm = min(op.run.first+group, len(x.refs))
+				x.lines += touch(x.refs[op.run.first:warm])
+			}
+			x.take(op)
+		}
+		if op.Kind == IfUnchanged && !op.Applied {
+			i += int(op.Delta) // they have no turn (G6)
+		}
+	}
+}
+
+// decideShare is decide for a piece of a share of a batch that is split.
+func (x *decider) decideShare(from, to int) {
+	for ; from < to && x.err == nil; from += group {
+		refs := x.refs[from:min(from+group, to)]
+		x.lines += touch(refs)
+		for i := range refs {
+			if op := &x.ops[refs[i].op]; op.Err == nil {
+				x.take(op)
+			}
+		}
+	}
+}
+
+// take lets an operation take its turn (decide.go), and notes for each of its keys what
+// the reply rests on (G3): on the key's own last change, or on the FLUSHALL that took it;
+// on everything that was decided in the partition so far if a filter, the tables or the
+// memory of ids had a part in it, for they do not tell which operation it was. An
+// operation whose record was found is no newer than the last change of its key.
+func (x *decider) take(op *Op) {
+	op.Err = x.turn(op)
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		if p := r.p; op.Kind.restsOnKeys() || r.verdict == verdictSeen && op.Err == nil {
+			p.need = max(p.need, r.c.seq, p.floor)
+		} else {
+			p.need = p.seq
+		}
+	}
+}
+
+// restsOnKeys reports whether what operations of this kind answer rests on their keys
+// alone. If in doubt it does not.
+func (k Kind) restsOnKeys() bool {
+	switch k {
+	case IncrEx, IncrBy, Set, MSet, Del, GetDel, GetEx, ExpireAt, Persist, removeExpired,
+		Get, MGet, Exists, TypeOf, ExpireTime, MemoryUsage, Watch, IfUnchanged, FBFCard, FBFInfo:
+		return true
+	}
+	return false
+}
+
 // apply turns the outcomes into one log record and fixes its place in the
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
@@ -517,6 +509,7 @@ func (x *decider) apply() {
 		if p.recordAt == 0 {
 			continue
 		}
+		t.need = p.seq
 		x.batch.AppendLog(p.id, p.recordAt, p.record)
 		p.logBytes += uint64(len(p.record))
 		p.recordAt = 0

@@ -159,8 +159,6 @@ func (x *decider) askRecords(pos *positive) {
 	if tags&tagExact != 0 {
 		if rec, ok := r.findRecent(pos.match, x.ops[r.op].ID); ok {
 			r.verdict, r.seen = verdictSeen, rec.seen
-			// The reply rests on the original, which must be durable first (G3).
-			r.p.need = max(r.p.need, rec.seq)
 			return
 		}
 		if l := &x.fromDisk(r).look; !l.done || l.version != r.p.runsVersion {

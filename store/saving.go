@@ -279,3 +279,32 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	records = size >= load.records && (load.urgent || size >= onDisk/recordShare)
 	return checkpoint, rows, records
 }
+
+// A batch that writes is delayed while rows are written too slowly: for each of its
+// keys about as long as making a counter takes, so that half of the processors is left
+// for the rows. Small batches are not: they make few counters, and no sleep is short.
+const (
+	lateBatch = 512 // keys
+	lateDelay = 2 * time.Microsecond
+	mostDelay = 20 * time.Millisecond
+)
+
+// delay is how long the batch is to be delayed.
+func (x *decider) delay() time.Duration {
+	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
+		return 0
+	}
+	return min(time.Duration(len(x.refs))*lateDelay, mostDelay)
+}
+
+// brake delays a batch that writes while the background work is far behind, so
+// that memory stays bounded: by a second at most, for a slow disk must not look
+// like a dead server.
+func (s *Store) brake() {
+	for range 100 {
+		if !s.behind.Load() || s.Failure() != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
