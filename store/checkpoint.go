@@ -138,7 +138,7 @@ func (c *checkpoint) runsOnly() (err error) {
 	p.mu.Unlock()
 	if !c.merge {
 		// No look-up may find in a run what a crash could still take back (G4).
-		err = p.waitDurable(seq)
+		err = p.committed.wait(seq)
 	}
 	if err == nil {
 		err = c.buildRuns()
@@ -195,8 +195,8 @@ func (p *partition) horizons() map[uint32]horizon {
 func (c *checkpoint) run() error {
 	p := c.p
 	// Runs and snapshots are synced files; the log they are built from must
-	// be at least as durable (G4). persistence syncs it before it publishes.
-	err := p.waitDurable(c.state.seq)
+	// be committed first (G4). persistence syncs it before it publishes.
+	err := p.committed.wait(c.state.seq)
 	if err == nil {
 		err = c.buildRuns()
 	}
@@ -240,7 +240,7 @@ func (c *checkpoint) giveBack() {
 
 // writeState writes the state row, publishes the runs built since the last
 // checkpoint and drops obsolete ones, in one commit. The op log, which holds the
-// runs' operations, is durable before it (G4).
+// runs' operations, is committed before it (G4).
 func (c *checkpoint) writeState() error {
 	p := c.p
 	p.mu.Lock()

@@ -1,5 +1,5 @@
 // Package store is the state machine of fbfkv: it decides what each operation
-// does, once and in order, and makes that durable.
+// does, once and in order, and commits that.
 //
 // # The path of one CINCRBY
 //
@@ -12,7 +12,7 @@
 // is it stale, was it applied before, does it overflow, is there room? The result is an
 // outcome, which becomes an entry of the op log. The entries of one partition form a
 // section, the sections of the batch one log record. The record's place in the log is
-// fixed before the locks are released. When the record is durable, the replies leave.
+// fixed before the locks are released. When the record is committed, the replies leave.
 //
 // A large batch, unless it is atomic, is divided into shares. Each share goes this way by
 // itself, one after another. So a lock is held for a fraction of the batch only, and
@@ -79,7 +79,7 @@
 //	snapshot      the file of a partition's filters that a checkpoint writes
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
-//	committed     as durable as appendfsync promises
+//	committed     as durable as appendfsync promises. What is durable is on the disk
 //	logged time   the time by which ids age: it stops while the server is down
 //	horizon       the wall time before which operations are STALE
 //	freeze        refusing writes because an outcome is unknown (G8)
@@ -88,7 +88,7 @@
 //
 //	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
-//	G3 not from future  decider.take and waitDurable
+//	G3 not from future  decider.take and commitMark
 //	G4 all or nothing   decider.apply: one batch of the log; snapshot.write
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call

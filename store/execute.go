@@ -18,7 +18,7 @@ import (
 //	decide   each operation in order; outcomes go to the partition's section and,
 //	         through redo, into memory
 //	apply    the log record's place is fixed before the locks are released
-//	wait     until everything the replies depend on is durable (G3)
+//	wait     until everything the replies depend on is committed (G3)
 //
 // A large batch of operations with one key each is split: lock to apply happen share
 // by share, a few partitions at a time, prepare and decide piece by piece. So a lock is
@@ -68,8 +68,8 @@ type share struct {
 // touched is a partition of the batch.
 type touched struct {
 	p    *partition
-	need uint64 // sequence that must be durable before the replies leave: what was seen or written
-	sure uint64 // sequence that is durable once the batch's last commit is
+	need uint64 // sequence that must be committed before the replies leave: what was seen or written
+	sure uint64 // sequence that is committed once the batch's last log record is
 }
 
 // ref is one key of one operation.
@@ -102,8 +102,8 @@ type opRun struct {
 }
 
 // Execute decides the batch's operations, those on one key in their order, and commits
-// them. It returns when every reply may leave: when what the reply rests on is as
-// durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
+// them. It returns when every reply may leave: when what the reply rests on is
+// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
 // operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic
 // if an operation has several keys, or if Atomic is set. Safe for concurrent use with
 // different batches.
@@ -227,7 +227,7 @@ func (x *decider) blocks() {
 
 // waits reports whether the batch's replies have to wait for a commit.
 func (x *decider) waits() bool {
-	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.durable.Load() < t.need })
+	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
 }
 
 // maxRounds bounds how often a batch fetches without its locks: other batches
@@ -238,7 +238,7 @@ const maxRounds = 4
 func (x *decider) trim() {
 	for i := range x.share.touched {
 		p := x.share.touched[i].p
-		p.hot.trim(p.durable.Load())
+		p.hot.trim(p.committed.upTo())
 	}
 }
 
@@ -541,7 +541,7 @@ func (x *decider) apply() {
 // maxKeptRecord is the largest record buffer that a partition keeps.
 const maxKeptRecord = 1 << 20
 
-// wait returns when the batch is durable, and with it everything its replies
+// wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.
 func (x *decider) wait() {
 	if x.err == nil && x.wrote {
@@ -553,13 +553,13 @@ func (x *decider) wait() {
 		persistence.KillPoint("after-commit")
 		for i := range x.touched {
 			if t := &x.touched[i]; x.err == nil {
-				t.p.advanceDurable(t.sure)
+				t.p.committed.advance(t.sure)
 			}
 		}
 	}
 	for i := range x.touched {
 		if t := &x.touched[i]; x.err == nil {
-			x.err = t.p.waitDurable(t.need)
+			x.err = t.p.committed.wait(t.need)
 		}
 	}
 	if x.err != nil {
@@ -568,7 +568,7 @@ func (x *decider) wait() {
 }
 
 // failAll answers every operation of a batch of which a commit failed. Their
-// outcomes are unknown, and what they read may not be durable (G8).
+// outcomes are unknown, and what they read may not be committed (G8).
 func (x *decider) failAll() {
 	for i := range x.ops {
 		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {

@@ -182,7 +182,7 @@ func (s *Store) internal(ps ...*partition) *decider {
 	return x
 }
 
-// finish commits an internal batch and returns when it is durable.
+// finish logs an internal batch and returns when it is committed.
 func (x *decider) finish() error {
 	x.apply()
 	x.trim()
@@ -201,7 +201,7 @@ func (s *Store) expireAllDue(b *Batch) {
 	if drop.Empty() {
 		return
 	}
-	// The tombstones are durable first: the entries have served. Those of keys
+	// The tombstones are committed first: the entries have served. Those of keys
 	// whose expiry was changed were outdated.
 	_ = s.commit(drop)
 }

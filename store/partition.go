@@ -10,7 +10,7 @@ import (
 )
 
 // partition owns the counters, filters and records of a range of hash slots.
-// Everything but the durability fields is guarded by mu, which is held for one
+// Everything but committed is guarded by mu, which is held for one
 // short critical section per pipeline.
 type partition struct {
 	id     uint16
@@ -60,12 +60,7 @@ type partition struct {
 	snapshotting bool
 	retired      []func()
 
-	// durable is the last sequence that is as durable as promised (G3).
-	durable  atomic.Uint64
-	waitMu   sync.Mutex
-	waitCond sync.Cond
-	waiting  int
-	failed   error // set once, by freeze
+	committed commitMark
 }
 
 // marks are the sequences up to which loaded state already contains the log.
@@ -89,54 +84,66 @@ func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryP
 
 		unpublished: make(map[uint64]bool),
 	}
-	p.waitCond.L = &p.waitMu
+	p.committed.cond.L = &p.committed.mu
 	return p
 }
 
-// advanceDurable publishes that everything up to seq is durable and wakes who
-// waits for it.
-func (p *partition) advanceDurable(seq uint64) {
+// commitMark is the sequence up to which a partition's entries are committed, and where
+// those wait who need more. Its methods are safe for concurrent use.
+type commitMark struct {
+	last    atomic.Uint64
+	mu      sync.Mutex
+	cond    sync.Cond
+	waiting int
+	failed  error // set once, by freeze
+}
+
+// upTo returns the last sequence that is committed.
+func (m *commitMark) upTo() uint64 { return m.last.Load() }
+
+// advance publishes that everything up to seq is committed and wakes who waits for it.
+func (m *commitMark) advance(seq uint64) {
 	for {
-		old := p.durable.Load()
+		old := m.last.Load()
 		if seq <= old {
 			return
 		}
-		if p.durable.CompareAndSwap(old, seq) {
+		if m.last.CompareAndSwap(old, seq) {
 			break
 		}
 	}
-	p.waitMu.Lock()
-	if p.waiting > 0 {
-		p.waitCond.Broadcast()
+	m.mu.Lock()
+	if m.waiting > 0 {
+		m.cond.Broadcast()
 	}
-	p.waitMu.Unlock()
+	m.mu.Unlock()
 }
 
-// waitDurable returns once everything up to seq is durable: no reply that
-// depends on seq leaves before (G3).
-func (p *partition) waitDurable(seq uint64) error {
-	if p.durable.Load() >= seq {
+// wait returns once everything up to seq is committed: no reply that depends on seq
+// leaves before (G3).
+func (m *commitMark) wait(seq uint64) error {
+	if m.last.Load() >= seq {
 		return nil
 	}
-	p.waitMu.Lock()
-	defer p.waitMu.Unlock()
-	p.waiting++
-	defer func() { p.waiting-- }()
-	for p.durable.Load() < seq {
-		if p.failed != nil {
-			return p.failed
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting++
+	defer func() { m.waiting-- }()
+	for m.last.Load() < seq {
+		if m.failed != nil {
+			return m.failed
 		}
-		p.waitCond.Wait()
+		m.cond.Wait()
 	}
 	return nil
 }
 
-// fail makes everyone who waits, now or later, for what is not durable give up.
-func (p *partition) fail(err error) {
-	p.waitMu.Lock()
-	p.failed = err
-	p.waitCond.Broadcast()
-	p.waitMu.Unlock()
+// fail makes everyone who waits, now or later, for what is not committed give up.
+func (m *commitMark) fail(err error) {
+	m.mu.Lock()
+	m.failed = err
+	m.cond.Broadcast()
+	m.mu.Unlock()
 }
 
 // retire frees a filter's memory, later if a snapshot is being taken.

@@ -170,7 +170,7 @@ func (r *recovery) run() error {
 			return err
 		}
 	}
-	p.durable.Store(p.seq)
+	p.committed.advance(p.seq)
 	for _, t := range p.tables {
 		if t.filter == nil {
 			return fmt.Errorf("%w: table %q has no filter", ErrLogDamaged, t.def.Name)
@@ -368,7 +368,7 @@ func (p *partition) reinsert(t *tableState, hash uint64, logged int64) error {
 
 // redoLog redoes the log from the oldest of checkpoint, snapshot and runs.
 // The log must have no gap and must reach at least as far as all of them:
-// whatever they hold was durable in it first, so a shorter log was damaged.
+// whatever they hold was committed in it first, so a shorter log was damaged.
 func (r *recovery) redoLog() error {
 	p := r.p
 	reach := max(p.marks.counters, p.marks.filters, p.marks.records)
@@ -393,7 +393,7 @@ func (r *recovery) redoLog() error {
 		return err
 	}
 	if p.seq < reach {
-		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were durable", ErrLogDamaged, p.seq, reach)
+		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, reach)
 	}
 	p.assignRuns()
 	return nil

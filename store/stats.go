@@ -16,7 +16,7 @@ type Stats struct {
 	DiskFree     uint64 // bytes that may still be written; 0 also if it is not known
 	MinFreeDisk  uint64 // below which writes are refused
 	LastBackup   time.Time
-	Keys         int64  // DBSIZE, whether durable or not
+	Keys         int64  // DBSIZE, whether committed or not
 	Expires      int64  // keys in memory that have an expiry
 	Hits, Misses uint64 // keys that queries found, and did not, since start
 	Expired      uint64 // keys removed because their time had come, since start

@@ -55,7 +55,7 @@ func (c *checkpoint) writeBack() error {
 		n := min(len(c.dirty), writeBackRows)
 		flushed := c.deleteFlushed(b)
 		rows = c.captureRows(b, c.dirty[:n], rows[:0])
-		// The log is durable up to what the rows show before they are (G4).
+		// The log is committed up to what the rows show before they are (G4).
 		if err := c.s.commit(b); err != nil {
 			return err
 		}

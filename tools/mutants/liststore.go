@@ -192,14 +192,14 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestRowScan",
 	},
 	{
-		guarantee: "G3", name: "a missing key is read before the FLUSHALL that removed it is durable",
+		guarantee: "G3", name: "a missing key is read before the FLUSHALL that removed it is committed",
 		file:     "store/redo.go",
 		old:      "		p.floor, p.flushDue = seq, true\n",
 		new:      "		p.flushDue = true\n",
 		packages: "./store", tests: "TestFlushIsNotSeenEarly",
 	},
 	{
-		guarantee: "G3", name: "a duplicate is answered while the original is not yet durable",
+		guarantee: "G3", name: "a duplicate is answered while the original is not yet committed",
 		file:     "store/execute.go",
 		old:      "		if p := r.p; op.Kind.restsOnKeys() || r.verdict",
 		new:      "		if p := r.p; r.verdict == verdictSeen {\n			continue\n		} else if op.Kind.restsOnKeys() || r.verdict",
@@ -213,7 +213,7 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
-		guarantee: "G3", name: "a reader sees an unsynced value",
+		guarantee: "G3", name: "a reader sees an uncommitted value",
 		file:     "store/execute.go",
 		old:      "			p.need = max(p.need, r.c.seq, p.floor)\n",
 		new:      "			p.need = max(p.need, p.floor)\n",
@@ -227,10 +227,10 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
-		guarantee: "G3", name: "what a batch saw after its last commit counts as durable with it",
+		guarantee: "G3", name: "what a batch saw after its last commit counts as committed with it",
 		file:     "store/execute.go",
-		old:      "				t.p.advanceDurable(t.sure)\n",
-		new:      "				t.p.advanceDurable(t.need)\n",
+		old:      "				t.p.committed.advance(t.sure)\n",
+		new:      "				t.p.committed.advance(t.need)\n",
 		packages: "./store", tests: "TestSeenBetweenPieces",
 	},
 	{
@@ -300,7 +300,7 @@ var storeMutants = []mutant{
 		guarantee: "G4", name: "a deletion that a crash took back is not due again",
 		file:     "store/redo.go",
 		old:      "		p.floor, p.flushDue = seq, true\n",
-		new:      "		p.floor, p.flushDue = seq, p.durable.Load() > 0\n",
+		new:      "		p.floor, p.flushDue = seq, p.committed.upTo() > 0\n",
 		packages: "./store", tests: "TestFlushedRows|TestFlushAmong",
 	},
 	{
