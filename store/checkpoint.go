@@ -169,11 +169,11 @@ func (c *checkpoint) capture(force bool) bool {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seq == p.checkpointSeq && !force && len(p.deadRuns) == 0 {
+	if p.seq == p.saving.checkpointSeq && !force && len(p.deadRuns) == 0 {
 		return false
 	}
-	c.savedSeq = p.savedSeq
-	p.checkpointSeq, p.savedSeq, p.logBytes, p.rowsAhead = p.seq, int64(p.seq), 0, 0
+	c.savedSeq = p.saving.savedSeq
+	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
 	c.now = c.s.clock.now().logged
 	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
@@ -224,7 +224,7 @@ func (c *checkpoint) run() error {
 	}
 	c.giveBack()
 	p.mu.Lock()
-	p.checkpointSeq, p.savedSeq = 0, c.savedSeq
+	p.saving.checkpointSeq, p.saving.savedSeq = 0, c.savedSeq
 	p.mu.Unlock()
 	return err
 }
@@ -265,7 +265,7 @@ func (c *checkpoint) writeState() error {
 		delete(p.unpublished, r.ID)
 	}
 	p.mu.Unlock()
-	p.state = c.state
+	p.saving.state = c.state
 	return nil
 }
 

@@ -55,12 +55,12 @@ func (x *decider) turn(op *Op) error {
 // log writes an outcome into the partition's record of this batch and redoes
 // it.
 func (x *decider) log(p *partition, e *entry) {
-	if p.recordAt == 0 {
-		p.at, p.recordAt = x.at, p.seq+1
-		p.record = beginRecord(p.record[:0], x.at)
+	if p.draft.first == 0 {
+		p.at, p.draft.first = x.at, p.seq+1
+		p.draft.section = beginRecord(p.draft.section[:0], x.at)
 	}
 	p.seq++
-	p.record = e.appendTo(p.record)
+	p.draft.section = e.appendTo(p.draft.section)
 	if err := p.redo(e, p.seq, x.at); err != nil {
 		x.err = err
 	}
@@ -264,8 +264,8 @@ func (x *decider) logApply(r *ref, e *entry) {
 		r.t.figures.Dismissed++
 	}
 	x.log(r.p, e)
-	r.p.inserted = true
-	r.p.twins.add(r.hash)
+	r.p.draft.inserted = true
+	r.p.draft.twins.add(r.hash)
 }
 
 // postImage fills in the value after an increment of a counter.

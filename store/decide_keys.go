@@ -212,8 +212,8 @@ func (x *decider) flushAll(op *Op) error {
 		p := x.touched[i].p
 		gone := p.size
 		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
-		if p.savedSeq -= gone - 1; saves {
-			p.savedSeq = int64(p.seq)
+		if p.saving.savedSeq -= gone - 1; saves {
+			p.saving.savedSeq = int64(p.seq)
 		}
 	}
 	x.flushed = true

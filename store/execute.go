@@ -311,7 +311,7 @@ func (x *decider) tryLock() bool {
 // so that logged time never goes back within a partition.
 func (x *decider) locked() {
 	for i := range x.share.touched {
-		x.share.touched[i].p.need = 0
+		x.share.touched[i].p.draft.need = 0
 	}
 	x.nextPiece()
 	x.at = x.s.clock.now()
@@ -322,9 +322,9 @@ func (x *decider) locked() {
 func (x *decider) nextPiece() {
 	for i := range x.share.touched {
 		p := x.share.touched[i].p
-		p.before = p.recent.mark()
-		if p.inserted {
-			p.inserted, p.twins = false, twins{}
+		p.draft.before = p.recent.mark()
+		if p.draft.inserted {
+			p.draft.inserted, p.draft.twins = false, twins{}
 		}
 	}
 }
@@ -480,9 +480,9 @@ func (x *decider) take(op *Op) {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if p := r.p; op.Kind.restsOnKeys() || r.verdict == verdictSeen && op.Err == nil {
-			p.need = max(p.need, r.c.seq, p.floor)
+			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
 		} else {
-			p.need = p.seq
+			p.draft.need = p.seq
 		}
 	}
 }
@@ -505,16 +505,16 @@ func (x *decider) apply() {
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		p := t.p
-		t.need = max(t.need, p.need)
-		if p.recordAt == 0 {
+		t.need = max(t.need, p.draft.need)
+		if p.draft.first == 0 {
 			continue
 		}
 		t.need = p.seq
-		x.batch.AppendLog(p.id, p.recordAt, p.record)
-		p.logBytes += uint64(len(p.record))
-		p.recordAt = 0
-		if cap(p.record) > maxKeptRecord {
-			p.record = nil
+		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)
+		p.saving.logBytes += uint64(len(p.draft.section))
+		p.draft.first = 0
+		if cap(p.draft.section) > maxKeptSection {
+			p.draft.section = nil
 		}
 	}
 	wrote := !x.batch.Empty()
@@ -538,8 +538,8 @@ func (x *decider) apply() {
 	}
 }
 
-// maxKeptRecord is the largest record buffer that a partition keeps.
-const maxKeptRecord = 1 << 20
+// maxKeptSection is the largest record buffer that a partition keeps.
+const maxKeptSection = 1 << 20
 
 // wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.

@@ -247,14 +247,14 @@ func (x *decider) lookUp(r *ref) error {
 // the same batch may have been its twin. Only what the batch itself has added needs to
 // be asked, for all else was there at the first judgement.
 func (r *ref) again(id []byte, logged int64) {
-	if !r.p.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
+	if !r.p.draft.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
 		return
 	}
 	if r.t.def.Mode == Approx {
 		r.verdict = verdictMaybe
 		return
 	}
-	if rec, ok := r.p.recent.findSince(r.p.before, r.hash, r.key, id); ok {
+	if rec, ok := r.p.recent.findSince(r.p.draft.before, r.hash, r.key, id); ok {
 		r.verdict, r.seen = verdictSeen, rec.seen
 	}
 }

@@ -9,29 +9,44 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// partition owns the counters, filters and records of a range of hash slots.
-// Everything but committed is guarded by mu, which is held for one
-// short critical section per pipeline.
+// partition is a range of hash slots: what the log has made of it, the share of a batch
+// that is being decided, and the checkpoints.
 type partition struct {
-	id     uint16
-	count  int // of partitions
-	seed   uint64
-	pool   *memoryPool
-	mu     sync.Mutex
+	id    uint16
+	count int // of partitions
+	seed  uint64
+	pool  *memoryPool
+
+	// mu guards what follows but for committed, which guards itself. It is held for one
+	// short critical section for each share of a batch.
+	mu sync.Mutex
+	views
+	draft     draft
+	saving    saving
+	committed commitMark
+}
+
+// views are what a partition has made of its entries up to seq: all that recovery makes
+// anew.
+type views struct {
 	seq    uint64 // of the last entry
-	at     moment // of the last record
+	at     moment // of the last section
 	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot    *hotCounters
 	rows   *rowFilter // which keys may have a row
 	fresh  expiries   // keys whose expiry no row's index knows yet
 	tables map[uint32]*tableState
 	// filters are the FBF keys. They never leave memory.
-	filters    map[string]*counter
-	catalog    *catalog
+	filters  map[string]*counter
+	catalog  *catalog
+	floor    uint64 // the last FLUSHALL: what is missing rests on it
+	flushDue bool   // what it deletes is still on disk, and nothing newer is that memory lacks
+	// marks tell redo what is already contained in what recovery loaded.
+	marks marks
+
 	recent     recents
-	loadedRuns []persistence.Run      // during recovery: found on disk
-	damaged    []persistence.Snapshot // during recovery: to be set aside
-	nextRun    uint64                 // id of the next run
+	loadedRuns []persistence.Run // during recovery: found on disk
+	nextRun    uint64            // id of the next run
 	// deadRuns were merged into others or belong to tables that are gone; the
 	// next checkpoint drops them.
 	deadRuns []persistence.Run
@@ -40,17 +55,21 @@ type partition struct {
 	// runsVersion counts changes of any table's runs: a look-up made outside
 	// the lock holds only while it stays the same.
 	runsVersion uint64
-	// marks tell redo what is already contained in what recovery loaded.
-	marks marks
-	// record collects the section of the batch being decided.
-	record        []byte
-	recordAt      uint64         // sequence of its first entry; 0: no record begun
-	need          uint64         // what the batch being decided has seen
-	inserted      bool           // the batch being decided remembered an opid here
-	twins         twins          // which
-	before        recentMark     // and the records that were in memory before it
-	floor         uint64         // the last FLUSHALL: what is missing rests on it
-	flushDue      bool           // what it deletes is still on disk, and nothing newer is that memory lacks
+}
+
+// draft is what the batch at hand has logged in a partition, and seen of it, since its
+// share was locked.
+type draft struct {
+	section  []byte     // for the log record
+	first    uint64     // sequence of its first entry; 0: it has none
+	need     uint64     // sequence that the replies rest on (G3)
+	before   recentMark // the records that were in memory before the present piece
+	inserted bool       // the present piece remembered an opid here
+	twins    twins      // which
+}
+
+// saving is how far a partition's views have come to disk.
+type saving struct {
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint
 	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
@@ -59,8 +78,7 @@ type partition struct {
 	// retired are filters whose memory a snapshot in progress may still read.
 	snapshotting bool
 	retired      []func()
-
-	committed commitMark
+	damaged      []persistence.Snapshot // found by recovery: to be set aside
 }
 
 // marks are the sequences up to which loaded state already contains the log.
@@ -75,8 +93,14 @@ type marks struct {
 }
 
 func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryPool) *partition {
-	p := &partition{
-		id: id, count: count, seed: seed, pool: pool,
+	p := &partition{id: id, count: count, seed: seed, pool: pool, views: newViews(count, hotLimit)}
+	p.committed.cond.L = &p.committed.mu
+	return p
+}
+
+// newViews returns those of one of count partitions of which nothing is known yet.
+func newViews(count, hotLimit int) views {
+	return views{
 		hot:     newHotCounters(hotLimit),
 		rows:    newRowFilter(count),
 		tables:  make(map[uint32]*tableState),
@@ -84,8 +108,6 @@ func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryP
 
 		unpublished: make(map[uint64]bool),
 	}
-	p.committed.cond.L = &p.committed.mu
-	return p
 }
 
 // commitMark is the sequence up to which a partition's entries are committed, and where
@@ -148,8 +170,8 @@ func (m *commitMark) fail(err error) {
 
 // retire frees a filter's memory, later if a snapshot is being taken.
 func (p *partition) retire(release func()) {
-	if p.snapshotting {
-		p.retired = append(p.retired, release)
+	if p.saving.snapshotting {
+		p.saving.retired = append(p.saving.retired, release)
 		return
 	}
 	release()

@@ -278,7 +278,7 @@ func TestPiecesAreCommitted(t *testing.T) {
 		blocked = true
 		p := s.partitions[0]
 		p.mu.Lock()
-		if p.recordAt != 0 {
+		if p.draft.first != 0 {
 			t.Error("a record is begun and not in the log")
 		}
 		p.mu.Unlock()

@@ -91,7 +91,7 @@ func (s *Store) afterRecovery() error {
 	}
 	for _, p := range s.partitions {
 		if fresh {
-			p.savedSeq = int64(p.seq) // nobody has asked for its tables
+			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
 		}
 		if p.catalog == nil {
 			return fmt.Errorf("partition %d: %w: it has no tables", p.id, ErrLogDamaged)
@@ -113,15 +113,15 @@ func (s *Store) saveRebuilt(p *partition) error {
 	if err := s.checkpoint(p, true); err != nil {
 		return err
 	}
-	for _, snap := range p.damaged {
-		if snap.Seq == p.state.seq {
+	for _, snap := range p.saving.damaged {
+		if snap.Seq == p.saving.state.seq {
 			continue // replaced by the new one, which has its name
 		}
 		if err := s.db.SetAside(snap); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	p.damaged = nil
+	p.saving.damaged = nil
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (r *recovery) loadState() error {
 	p.size, p.at = r.state.size, r.state.at
 	p.seq, p.floor = r.state.seq, r.state.floor
 	p.marks.counters, p.marks.records = r.state.seq, r.state.records
-	p.state, p.savedSeq = r.state, int64(r.state.seq)
+	p.saving.state, p.saving.savedSeq = r.state, int64(r.state.seq)
 	return nil
 }
 
@@ -261,7 +261,7 @@ func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
 	if err := p.setCatalog(r.state.catalog, moment{}); err != nil {
 		return err
 	}
-	p.damaged = damaged
+	p.saving.damaged = damaged
 	wall, _ := r.s.opts.Clock()
 	for id, t := range p.tables {
 		t.horizon = r.state.horizons[id]
@@ -415,6 +415,6 @@ func (r *recovery) redoRecord(record []byte) error {
 		}
 	}
 	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
-	p.logBytes += uint64(len(record))
+	p.saving.logBytes += uint64(len(record))
 	return rd.err
 }

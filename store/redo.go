@@ -256,7 +256,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 			}
 		}
 	}
-	if seq > p.state.floor {
+	if seq > p.saving.state.floor {
 		p.floor, p.flushDue = seq, true
 	}
 	if seq > p.marks.counters {
@@ -266,7 +266,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 		p.rows.whole = true // no row counts any more
 	}
 	if seq > p.marks.records {
-		p.recent, p.before = recents{}, recentMark{}
+		p.recent, p.draft.before = recents{}, recentMark{}
 		for _, t := range p.tables {
 			p.deadRuns = append(p.deadRuns, t.runs...)
 			t.runs, t.recent = nil, 0

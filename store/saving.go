@@ -158,9 +158,9 @@ func (s *Store) backlog() backlog {
 	rows, due := 0, 0
 	for i, p := range s.partitions {
 		p.mu.Lock()
-		logs[i], records[i] = p.logBytes, uint64(p.recent.bytes())
+		logs[i], records[i] = p.saving.logBytes, uint64(p.recent.bytes())
 		if due += p.maxDirty(); p.rowsDue() {
-			rows += p.rowsAhead + len(p.hot.dirty)
+			rows += p.saving.rowsAhead + len(p.hot.dirty)
 		}
 		p.mu.Unlock()
 		allLogs, allRecords = allLogs+logs[i], allRecords+records[i]
@@ -219,7 +219,7 @@ const pinnedAt = 3
 func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
 	x.lock()
-	if p.seq == p.checkpointSeq {
+	if p.seq == p.saving.checkpointSeq {
 		encoded := p.catalog.encode()
 		if !x.moreRoom(entryRoom + len(encoded)) {
 			x.unlock()
@@ -268,9 +268,9 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
-	checkpoint = p.logBytes >= load.log
+	checkpoint = p.saving.logBytes >= load.log
 	rows = p.rowsDue()
-	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
+	checkpoint = checkpoint || rows && p.saving.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
 	var onDisk uint64
 	for _, t := range p.tables {
 		onDisk += runBytes(t.runs)

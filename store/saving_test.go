@@ -101,8 +101,8 @@ func TestPeriodicCheckpointsAreSpread(t *testing.T) {
 	saved, total := make([]uint64, 8), 0
 	count := func() int { // checkpoints
 		for i, p := range s.partitions {
-			if p.state.seq > saved[i] {
-				saved[i] = p.state.seq
+			if p.saving.state.seq > saved[i] {
+				saved[i] = p.saving.state.seq
 				total++
 			}
 		}
@@ -183,7 +183,7 @@ func TestLate(t *testing.T) {
 		{1, lateAt*maxRowsAhead - minWriteBack - 2, false},
 		{0, lateAt*maxRowsAhead - minWriteBack - 1, true},
 	} {
-		p.rowsAhead = c.ahead
+		p.saving.rowsAhead = c.ahead
 		for range c.keys {
 			key := fmt.Appendf(nil, "key-%d", len(p.hot.dirty))
 			p.hot.changed(p.hot.install(hotHash(key), key, position(Slot(key), keyHash(key))))

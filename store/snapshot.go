@@ -39,7 +39,7 @@ type snapshot struct {
 // beginSnapshot captures the header. The partition is locked, and until
 // endSnapshot no filter's memory is freed.
 func (p *partition) beginSnapshot() *snapshot {
-	p.snapshotting = true
+	p.saving.snapshotting = true
 	s := &snapshot{seq: p.seq}
 	h := append([]byte(nil), snapshotVersion)
 	h = binary.AppendUvarint(h, p.seq)
@@ -74,11 +74,11 @@ func (p *partition) beginSnapshot() *snapshot {
 // endSnapshot frees what was retired while the snapshot was taken.
 func (p *partition) endSnapshot() {
 	p.mu.Lock()
-	p.snapshotting = false
-	for _, release := range p.retired {
+	p.saving.snapshotting = false
+	for _, release := range p.saving.retired {
 		release()
 	}
-	p.retired = nil
+	p.saving.retired = nil
 	p.mu.Unlock()
 }
 

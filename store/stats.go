@@ -83,9 +83,9 @@ func (p *partition) addStats(st *Stats) {
 	st.FilterKeys += len(p.filters)
 	st.RecentRecords += p.recent.count()
 	st.RecentBytes += p.recent.bytes()
-	st.LogBytes += p.logBytes
+	st.LogBytes += p.saving.logBytes
 	st.Entries += p.seq
-	st.Changes += int64(p.seq) - p.savedSeq
+	st.Changes += int64(p.seq) - p.saving.savedSeq
 	for _, t := range p.tables {
 		st.Runs += len(t.runs)
 		for _, r := range t.runs {

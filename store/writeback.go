@@ -25,7 +25,7 @@ func (s *Store) flushRows(p *partition) error {
 	c := checkpoint{s: s, p: p}
 	p.mu.Lock()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
-	p.rowsAhead += len(c.dirty)
+	p.saving.rowsAhead += len(c.dirty)
 	p.mu.Unlock()
 	err := c.writeBack()
 	if err == nil {

@@ -54,7 +54,7 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "twins within one pipeline are both applied",
 		file:     "store/judge.go",
-		old:      "	if !r.p.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {\n",
+		old:      "	if !r.p.draft.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {\n",
 		new:      "	if r.p != nil || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {\n",
 		packages: "./store", tests: "TestPipelineSeesItself|TestPowerLoss",
 	},
@@ -208,15 +208,15 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G3", name: "what a filter had a part in does not wait",
 		file:     "store/execute.go",
-		old:      "			p.need = p.seq\n		}\n",
+		old:      "			p.draft.need = p.seq\n		}\n",
 		new:      "		}\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
 		guarantee: "G3", name: "a reader sees an uncommitted value",
 		file:     "store/execute.go",
-		old:      "			p.need = max(p.need, r.c.seq, p.floor)\n",
-		new:      "			p.need = max(p.need, p.floor)\n",
+		old:      "			p.draft.need = max(p.draft.need, r.c.seq, p.floor)\n",
+		new:      "			p.draft.need = max(p.draft.need, p.floor)\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
@@ -236,8 +236,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G4", name: "the op log of each partition is a batch of its own",
 		file:     "store/execute.go",
-		old:      "		x.batch.AppendLog(p.id, p.recordAt, p.record)\n",
-		new:      "		if !x.batch.Empty() {\n			x.batch.Apply()\n			x.batch.Wait()\n		}\n		x.batch.AppendLog(p.id, p.recordAt, p.record)\n",
+		old:      "		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)\n",
+		new:      "		if !x.batch.Empty() {\n			x.batch.Apply()\n			x.batch.Wait()\n		}\n		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)\n",
 		packages: "./store", tests: "TestPowerLoss", args: "-crash.points=3000",
 	},
 	{
