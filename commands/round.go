@@ -114,10 +114,6 @@ func NewRound(st *store.Store, srv *Server, shared bool) *Round {
 	return r
 }
 
-// SetAlone says whether Execute is to use the caller's goroutine only, for others
-// execute rounds at the same time. Reset may take it back.
-func (r *Round) SetAlone(alone bool) { r.batch.Alone = alone }
-
 // OnBlock sets what the round calls right before it waits for the disk, be it
 // to read or to commit; maybe more than once.
 func (r *Round) OnBlock(f func()) { r.batch.OnBlock = f }

@@ -46,8 +46,6 @@ type eventLoop struct {
 
 	giveWay bool // also after rounds that waited: Go has no processor more than there are
 
-	last atomic.Pointer[worker] // whose round was the last that began
-
 	watched atomic.Bool   // watchBlocked is looking, or alarm tells it to
 	alarm   chan struct{} // watchBlocked waits for it
 

@@ -21,9 +21,6 @@ const (
 	// sharedEvents is how many connections a worker takes at once while there is
 	// a turn more than the fewest, so that the others find some.
 	sharedEvents = 16
-	// aloneFor is how many rounds without another worker's between say that the
-	// other processors have nothing to do, and may help.
-	aloneFor = 16
 )
 
 // setTurns decides how many turns there are. Options.Processors is how many
@@ -60,13 +57,6 @@ func (w *worker) note(conns, requests int) {
 	if w.private || requests == 0 {
 		return
 	}
-	if l := w.loop; l.last.Load() == w {
-		w.series++
-	} else {
-		l.last.Store(w)
-		w.series = 0
-	}
-	w.round.SetAlone(w.series < aloneFor)
 	switch {
 	case requests >= largeRound && conns > 1:
 		w.streak = max(w.streak, 0) + 1

@@ -75,30 +75,6 @@ func TestSetTurns(t *testing.T) {
 	}
 }
 
-// TestHelpOrCompany: a worker has its rounds' batches helped with only while no other
-// worker begins rounds.
-func TestHelpOrCompany(t *testing.T) {
-	var alone bool // of the last batch; read after its reply
-	s := serveLoop(t, executing(func(st *store.Store, b *store.Batch) {
-		alone, b.OnBlock = b.Alone, nil // so that no round blocks and loses its turn
-		st.Execute(b)
-	}))
-	if runtime.GOMAXPROCS(0) > 3 {
-		t.Skip("there is more than one turn")
-	}
-	c := s.dial(t)
-	for i := range 3 * aloneFor {
-		c.do("INCR", "k")
-		if i > 2*aloneFor && alone {
-			t.Fatal("alone, though nobody else begins rounds")
-		}
-	}
-	s.eventLoop(t).last.Store(new(worker))
-	if c.do("INCR", "k"); !alone {
-		t.Error("not alone, though another worker just began a round")
-	}
-}
-
 // TestTurnsComeAndGo: deep pipelines of many clients bring all turns, single requests
 // the fewest; everyone is answered in order all the time. In the end the server stops
 // while every turn is somebody's.

@@ -30,7 +30,6 @@ type worker struct {
 	replies *resp.Writer
 	readers readerStack // for connections that have none
 
-	series int // of rounds between which no other worker began one
 	streak int // of large rounds one after the other; below 0: of small ones
 
 	events [maxEvents]unix.EpollEvent

@@ -208,8 +208,8 @@ func TestCheckFinds(t *testing.T) {
 		{"garbage row", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutRow(at("k1"), []byte("?")) }, "cannot be read"},
 		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			p := s.partitions[0]
-			p.state.size++
-			b.PutState(0, p.state.encode())
+			p.saving.state.size++
+			b.PutState(0, p.saving.state.encode())
 		}, "DBSIZE is"},
 		{"state", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
 		{"log gap", func(t *testing.T, s *Store, _ *persistence.Changes) {

@@ -26,7 +26,7 @@ func (p *partitionCheck) checkReach() error {
 		return fmt.Errorf("the op log begins at entry %d, but entries from %d on are needed", p.first, from+1)
 	}
 	if p.last < reach {
-		return fmt.Errorf("the op log ends at entry %d, but entries up to %d were durable", p.last, reach)
+		return fmt.Errorf("the op log ends at entry %d, but entries up to %d were committed", p.last, reach)
 	}
 	for _, seq := range p.older {
 		if p.first > seq+1 {

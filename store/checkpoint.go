@@ -132,7 +132,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 	defer b.GiveBack()
 	if goal != seen.Merge {
 		// No look-up may find in a run what a crash could still take back (G4).
-		err = p.waitDurable(seq)
+		err = p.committed.wait(seq)
 	}
 	if err == nil {
 		err = b.Run()
@@ -181,11 +181,11 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.seq == p.checkpointSeq && !force && !p.seen.Obsolete() {
+	if p.seq == p.saving.checkpointSeq && !force && !p.seen.Obsolete() {
 		return false
 	}
-	c.savedSeq = p.savedSeq
-	p.checkpointSeq, p.savedSeq, p.logBytes, p.rowsAhead = p.seq, int64(p.seq), 0, 0
+	c.savedSeq = p.saving.savedSeq
+	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
 	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)
@@ -205,8 +205,8 @@ func (p *partition) horizons() map[uint32]horizon {
 func (c *checkpoint) run() error {
 	p := c.p
 	// Runs and snapshots are synced files; the log they are built from must
-	// be at least as durable (G4). persistence syncs it before it publishes.
-	err := p.waitDurable(c.state.seq)
+	// be committed first (G4). persistence syncs it before it publishes.
+	err := p.committed.wait(c.state.seq)
 	if err == nil {
 		err = c.build.Run()
 	}
@@ -235,7 +235,7 @@ func (c *checkpoint) run() error {
 	c.giveBack()
 	c.build.GiveBack()
 	p.mu.Lock()
-	p.checkpointSeq, p.savedSeq = 0, c.savedSeq
+	p.saving.checkpointSeq, p.saving.savedSeq = 0, c.savedSeq
 	p.mu.Unlock()
 	return err
 }
@@ -250,7 +250,7 @@ func (c *checkpoint) giveBack() {
 
 // writeState writes the state row, publishes the runs built since the last
 // checkpoint and drops obsolete ones, in one commit. The op log, which holds the
-// runs' operations, is durable before it (G4).
+// runs' operations, is committed before it (G4).
 func (c *checkpoint) writeState() error {
 	p := c.p
 	b := c.s.db.NewChanges()
@@ -265,7 +265,7 @@ func (c *checkpoint) writeState() error {
 	}
 	flushed()
 	c.build.Committed()
-	p.state = c.state
+	p.saving.state = c.state
 	return nil
 }
 

@@ -181,10 +181,10 @@ const maxTrim = 2048
 
 // trim evicts clean keys that were not used since the hand last passed, until
 // the limit holds or it has looked at enough. When too much is changed the limit
-// is exceeded until the next write-back. A key whose last change is not durable
+// is exceeded until the next write-back. A key whose last change is not committed
 // stays, for a reply that shows it must wait (G3). The caller must hold no
 // *counter of this partition.
-func (h *hotCounters) trim(durable uint64) {
+func (h *hotCounters) trim(committed uint64) {
 	for steps := maxTrim; h.len() > h.limit && len(h.ring) > 0 && steps > 0; steps-- {
 		if h.hand >= len(h.ring) {
 			h.hand = 0
@@ -192,7 +192,7 @@ func (h *hotCounters) trim(durable uint64) {
 		switch c := h.ring[h.hand]; {
 		case !c.clean():
 			h.leaveRing(h.hand)
-		case c.is&(isUsed|isListed) != 0 || c.seq > durable:
+		case c.is&(isUsed|isListed) != 0 || c.seq > committed:
 			c.is &^= isUsed
 			h.hand++
 		default:

@@ -6,52 +6,9 @@ import (
 	"github.com/fbfkv/fbfkv/fbf"
 )
 
-// decide lets each operation of refs from..to-1, all unless the batch is split, take
-// its turn. It is the only place
-// where filters are asked and time is read; what it finds is logged as
-// outcomes and redone from them ("decide once, redo everywhere"). A refused
-// operation logs nothing: no effect, no opid (G6).
-func (x *decider) decide(from, to int) {
-	if x.isSplit {
-		x.decideShare(from, to)
-		return
-	}
-	warm := 0 // refs before it
-	for i := 0; i < len(x.ops); i++ {
-		op := &x.ops[i]
-		if op.Kind != Nop && op.Err == nil {
-			if x.err != nil {
-				return
-			}
-			if x.flushed {
-				x.findAgain(op)
-			}
-			if op.run.first >= warm {
-				warm = min(op.run.first+group, len(x.refs))
-				x.lines += touch(x.refs[op.run.first:warm])
-			}
-			op.Err = x.turn(op)
-		}
-		if op.Kind == IfUnchanged && !op.Applied {
-			i += int(op.Delta) // they have no turn (G6)
-		}
-	}
-}
-
-// decideShare is decide for a piece of a share of a batch that is split.
-func (x *decider) decideShare(from, to int) {
-	for ; from < to && x.err == nil; from += group {
-		refs := x.refs[from:min(from+group, to)]
-		x.lines += touch(refs)
-		for i := range refs {
-			if op := &x.ops[refs[i].op]; op.Err == nil {
-				op.Err = x.turn(op)
-			}
-		}
-	}
-}
-
-// turn decides one operation.
+// turn decides one operation. This is the only place where filters are asked and time
+// is read; what it finds is logged as outcomes and redone from them ("decide once, redo
+// everywhere"). A refused operation logs nothing: no effect, no opid (G6).
 func (x *decider) turn(op *Op) error {
 	switch op.Kind {
 	case CIncrBy:
@@ -98,16 +55,15 @@ func (x *decider) turn(op *Op) error {
 // log writes an outcome into the partition's record of this batch and redoes
 // it.
 func (x *decider) log(p *partition, e *entry) {
-	if p.recordAt == 0 {
-		p.at, p.recordAt = x.at, p.seq+1
-		p.record = beginRecord(p.record[:0], x.at)
+	if p.draft.first == 0 {
+		p.at, p.draft.first = x.at, p.seq+1
+		p.draft.section = beginRecord(p.draft.section[:0], x.at)
 	}
 	p.seq++
-	p.record = e.appendTo(p.record)
+	p.draft.section = e.appendTo(p.draft.section)
 	if err := p.redo(e, p.seq, x.at); err != nil {
 		x.err = err
 	}
-	p.need = p.seq
 }
 
 // findAgain finds an operation's keys anew after a FLUSHALL earlier in the
@@ -150,7 +106,6 @@ func (x *decider) cIncrBy(op *Op) error {
 // duplicate answers a retry: with the original result where it is recorded,
 // otherwise with the present value.
 func (x *decider) duplicate(op *Op, r *ref) error {
-	p := r.p
 	r.t.figures.Duplicates++
 	if r.verdict == verdictSeen {
 		if r.seen.Delta != op.Delta {
@@ -160,9 +115,6 @@ func (x *decider) duplicate(op *Op, r *ref) error {
 		op.Value = r.seen.Result
 		return nil
 	}
-	// The filter does not tell which operation set its bits, so everything
-	// decided so far must be durable before this leaves (G3).
-	p.need = p.seq
 	if r.c.kind == TypeCounter && r.c.alive(x.at.wall) {
 		op.Value = r.c.value
 	}
@@ -183,7 +135,6 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 	r.time, r.hasTime = time, known
 	if time < x.forgottenBefore(r) {
 		r.t.figures.Stale++
-		r.p.need = r.p.seq // it rests on what was forgotten, and on the tables
 		return ErrStale
 	}
 	if time > x.at.wall+d.Skew.Milliseconds() {
@@ -212,7 +163,6 @@ func (x *decider) forgottenBefore(r *ref) int64 {
 
 // checkIncr refuses an increment of a filter and one that would overflow.
 func (x *decider) checkIncr(r *ref, delta int64) error {
-	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
 	}
@@ -243,7 +193,6 @@ func (x *decider) makeRoom(r *ref) error {
 	}
 	if t.filter.Full() || r.p.diskFull(t) {
 		t.figures.Refused++
-		r.p.need = r.p.seq
 		return ErrOutOfMemory
 	}
 	return nil
@@ -315,8 +264,8 @@ func (x *decider) logApply(r *ref, e *entry) {
 		r.t.figures.Dismissed++
 	}
 	x.log(r.p, e)
-	r.p.inserted = true
-	r.p.twins.add(r.hash)
+	r.p.draft.inserted = true
+	r.p.draft.twins.add(r.hash)
 }
 
 // postImage fills in the value after an increment of a counter.
@@ -390,7 +339,6 @@ func (x *decider) checkOneTable(op *Op, refs []ref) error {
 	}
 	for i := range refs {
 		if refs[i].t.def.ID != refs[0].t.def.ID {
-			refs[0].p.need = refs[0].p.seq
 			return ErrSpansTables
 		}
 	}
@@ -408,9 +356,6 @@ func (x *decider) checkOneTable(op *Op, refs []ref) error {
 // keys only belongs to another operation.
 func (x *decider) multiDuplicate(op *Op, refs []ref, known int) error {
 	if known < len(refs) {
-		for i := range refs {
-			refs[i].p.need = refs[i].p.seq
-		}
 		return ErrPartlySeen
 	}
 	one := *op
@@ -446,13 +391,11 @@ func (x *decider) tighten(r *ref, n int) error {
 func (x *decider) cSeen(op *Op) error {
 	r := &x.of(op)[0]
 	r.again(op.ID, x.at.logged)
-	r.p.need = max(r.p.need, r.p.floor)
 	switch r.verdict {
 	case verdictSeen:
 		op.Found, op.Exact, op.Seen = true, true, r.seen
 	case verdictMaybe:
 		op.Found = true
-		r.p.need = r.p.seq
 	}
 	return nil
 }

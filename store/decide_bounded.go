@@ -132,7 +132,6 @@ func (op *Op) answer(b boundedResult) {
 
 // bounded computes what a bounded increment makes of a counter.
 func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
-	x.saw(r)
 	var value int64
 	if r.c.alive(x.at.wall) {
 		if r.c.kind == TypeFilter {

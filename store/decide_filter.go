@@ -3,7 +3,6 @@ package store
 // filterOp decides the commands on FBF keys.
 func (x *decider) filterOp(op *Op) error {
 	r := &x.of(op)[0]
-	x.saw(r)
 	alive := r.c.alive(x.at.wall)
 	if alive && r.c.kind != TypeFilter {
 		return ErrWrongType
@@ -71,7 +70,6 @@ func (x *decider) filterAdd(op *Op, r *ref, alive bool) error {
 		}
 	}
 	f := r.c.filter()
-	r.p.need = r.p.seq // a positive may rest on any earlier add
 	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
 	for i, h := range hashes {
 		room := x.refreshDue(r)
@@ -86,7 +84,6 @@ func (x *decider) filterAdd(op *Op, r *ref, alive bool) error {
 }
 
 func (x *decider) filterExists(op *Op, r *ref, alive bool) error {
-	r.p.need = r.p.seq
 	for _, h := range x.items[op.run.firstItem : op.run.firstItem+op.run.items] {
 		op.Founds = append(op.Founds, alive && r.c.filter().contains(h))
 	}

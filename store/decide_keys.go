@@ -20,7 +20,6 @@ func (x *decider) incrBy(op *Op) error {
 func (x *decider) set(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
-	x.saw(r)
 	alive := c.alive(x.at.wall)
 	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
 		return ErrWrongType
@@ -53,7 +52,6 @@ func (x *decider) mset(op *Op) error {
 		return ErrOption
 	}
 	for i := range refs {
-		x.saw(&refs[i])
 		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {
 			return nil
 		}
@@ -83,7 +81,6 @@ func (x *decider) markReplaced(e *entry, c *counter) {
 func (x *decider) del(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		x.saw(r)
 		alive := r.c.alive(x.at.wall)
 		x.remove(r)
 		if alive {
@@ -107,7 +104,6 @@ func (x *decider) remove(r *ref) {
 
 // readCounter answers the value of a key that must be a counter if it exists.
 func (x *decider) readCounter(op *Op, r *ref) error {
-	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
 	}
@@ -149,7 +145,6 @@ func (x *decider) getEx(op *Op) error {
 func (x *decider) expireAt(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
-	x.saw(r)
 	if !c.alive(x.at.wall) || !op.expireAllowed(c.expire) {
 		return nil
 	}
@@ -179,7 +174,6 @@ func (op *Op) expireAllowed(old int64) bool {
 // persist removes the expiry of a key.
 func (x *decider) persist(op *Op) error {
 	r := &x.of(op)[0]
-	x.saw(r)
 	if r.c.alive(x.at.wall) && r.c.expire != 0 {
 		x.logExpire(r, 0)
 		op.Applied = true
@@ -218,19 +212,18 @@ func (x *decider) flushAll(op *Op) error {
 		p := x.touched[i].p
 		gone := p.size
 		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
-		if p.savedSeq -= gone - 1; saves {
-			p.savedSeq = int64(p.seq)
+		if p.saving.savedSeq -= gone - 1; saves {
+			p.saving.savedSeq = int64(p.seq)
 		}
 	}
 	x.flushed = true
 	return nil
 }
 
-// read answers a query from state, noting what the reply rests on (G3).
+// read answers a query from state.
 func (x *decider) read(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		x.saw(r)
 		alive := r.c.alive(x.at.wall)
 		counter := alive && r.c.kind == TypeCounter
 		if alive {
@@ -272,7 +265,3 @@ func (x *decider) read(op *Op) error {
 	}
 	return nil
 }
-
-// saw notes that a reply rests on the present state of a key (G3): on its own
-// last change, or on the FLUSHALL that took it.
-func (x *decider) saw(r *ref) { r.p.need = max(r.p.need, r.c.seq, r.p.floor) }

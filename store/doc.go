@@ -1,5 +1,5 @@
 // Package store is the state machine of fbfkv: it decides what each operation
-// does, once and in order, and makes that durable.
+// does, once and in order, and commits that.
 //
 // # The path of one CINCRBY
 //
@@ -12,12 +12,12 @@
 // is it stale, was it applied before, does it overflow, is there room? The result is an
 // outcome, which becomes an entry of the op log. The entries of one partition form a
 // section, the sections of the batch one log record. The record's place in the log is
-// fixed before the locks are released. When the record is durable, the replies leave.
+// fixed before the locks are released. When the record is committed, the replies leave.
 //
-// A large batch, unless it is atomic, is divided into shares (decider.go). Each share
-// goes this way by itself, in several goroutines if processors are idle. So a lock is
-// held for a fraction of the batch only, and where the store must read from disk, a few
-// operations wait and not all. Execute returns when all shares are done.
+// A large batch, unless it is atomic, is divided into shares. Each share goes this way by
+// itself, one after another. So a lock is held for a fraction of the batch only, and
+// where the store must read from disk, other batches take the partitions meanwhile.
+// Execute returns when all shares are done.
 //
 // # Decide once, redo everywhere
 //
@@ -68,10 +68,9 @@
 //	link          the memory of a key's former table, while it drains
 //	partition     a range of hash slots with its own lock, log sections and views
 //	batch         the operations of one call of Execute: one lock, one commit
-//	share         those operations of a split batch that a decider takes: some partitions
+//	share         those operations of a split batch that are locked together: some partitions
 //	piece         those operations of a share that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
-//	alone         the batch uses no goroutine but its caller's
 //	round         package commands: the requests of several connections, made one batch
 //	turn          package server: a worker's right to serve rounds
 //	view          what is made from the op log: counters and rows, filters, records
@@ -79,7 +78,7 @@
 //	snapshot      the file of a partition's filters that a checkpoint writes
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
-//	committed     as durable as appendfsync promises
+//	committed     as durable as appendfsync promises. What is durable is on the disk
 //	logged time   the time by which ids age: it stops while the server is down
 //	horizon       the wall time before which operations are STALE
 //	freeze        refusing writes because an outcome is unknown (G8)
@@ -88,7 +87,7 @@
 //
 //	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
-//	G3 not from future  partition.need and waitDurable
+//	G3 not from future  decider.take and commitMark
 //	G4 all or nothing   decider.apply: one batch of the log; snapshot.write
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call

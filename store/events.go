@@ -4,7 +4,7 @@ import "time"
 
 // The events that OnEvent tells of.
 const (
-	EventCommit     = "commit"       // a batch waited until its commit was as durable as promised
+	EventCommit     = "commit"       // a batch waited until it was committed
 	EventCheckpoint = "checkpoint"   // a partition's changes were brought to their rows and filters
 	EventSnapshot   = "snapshot"     // SAVE or BGSAVE: a checkpoint of all partitions
 	EventExpiry     = "expire-cycle" // keys whose time had come were removed

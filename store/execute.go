@@ -1,52 +1,75 @@
 package store
 
 import (
-	"errors"
 	"math/bits"
+	"slices"
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// execution is the working state of one batch on its way through the store:
+// decider is the working state of one batch on its way through the store:
 //
-//	route    hash every key and find its partition; no lock
-//	lock     all touched partitions, in ascending order
+//	begin    what may be written is checked, its space in the log reserved; every key
+//	         is hashed and its partition found (route.go); no lock
+//	lock     a share's partitions, in ascending order
 //	prepare  is everything that decide needs in memory? If not: unlock, load
 //	         from disk, lock, prepare again
 //	decide   each operation in order; outcomes go to the partition's section and,
 //	         through redo, into memory
 //	apply    the log record's place is fixed before the locks are released
-//	wait     until everything the replies depend on is durable (G3)
+//	wait     until everything the replies depend on is committed (G3)
 //
 // A large batch of operations with one key each is split: lock to apply happen share
-// by share, a few partitions at a time (decider.go), prepare and decide piece by piece.
-// So a lock is held for a fraction of the batch only, and only one share waits for what
-// is not in memory. Several goroutines work on the shares, unless other batches are
-// under way: then the processors are better used for those.
-type execution struct {
+// by share, a few partitions at a time, prepare and decide piece by piece. So a lock is
+// held for a fraction of the batch only, and other batches, in other goroutines, take
+// the partitions in between.
+type decider struct {
 	s       *Store
 	ops     []Op
 	refs    []ref
 	items   []uint64 // hashes of filter items
 	touched []touched
 	mask    []uint64 // bit set of touched partitions
-	err     error    // first failure of redo or commit: freezes the store
-	room    int64    // bytes of the log that are reserved for the batch (G8)
-	writes  bool     // the batch contains an operation that may write
-	flushes bool     // the batch contains a FLUSHALL
-	alone   bool     // the batch's Alone
-	isSplit bool     // the operations may be decided piece by piece, by several deciders
-	slots   []uint16 // … that share them by the slots of their keys
-	crew    *crew
+	slots   []uint16 // of the operations' keys, while the batch is being split
+	shares  []share
+	share   share  // the one that is being decided
+	first   int    // which one the last batch began with
+	writes  bool   // the batch contains an operation that may write
+	flushes bool   // the batch contains a FLUSHALL
+	isSplit bool   // the operations may be decided piece by piece, and in several shares
 	onBlock func() // the batch's OnBlock
+
+	at      moment
+	batch   *persistence.Batch
+	wrote   bool   // there is a commit to wait for
+	room    int64  // bytes of the log that are reserved for the batch (G8)
+	cold    []int  // refs whose row must be read
+	value   []byte // of a row that is read
+	confirm []int  // refs whose opid must be looked up in runs
+	judging judging
+	entry   entry  // scratch of applyEntry
+	control []byte // scratch for encoded events
+	err     error  // first failure of redo or commit: freezes the store
+	flushed bool   // a FLUSHALL was executed
+	lines   int64  // keeps the compiler from dropping loads made ahead
+	hits    uint64 // keys that queries found
+	misses  uint64 // … and did not
+}
+
+// share is a part of the batch that is decided and committed by itself. Since nothing
+// that it changes belongs to another partition, the shares may be decided in any order.
+// Operations on one key are in one share, in their order.
+type share struct {
+	from, to int       // its refs
+	touched  []touched // … and their partitions
 }
 
 // touched is a partition of the batch.
 type touched struct {
 	p    *partition
-	need uint64 // sequence that must be durable before the replies leave: what was seen or written
-	sure uint64 // sequence that is durable once the batch's last commit is
+	need uint64 // sequence that must be committed before the replies leave: what was seen or written
+	sure uint64 // sequence that is committed once the batch's last log record is
 }
 
 // ref is one key of one operation.
@@ -72,22 +95,21 @@ type ref struct {
 	disk *onDisk // what was read outside the lock; nil on the steady path
 }
 
-// opRun locates an operation's refs and items in the execution.
+// opRun locates an operation's refs and items in the decider.
 type opRun struct {
 	first, n         int
 	firstItem, items int
 }
 
 // Execute decides the batch's operations, those on one key in their order, and commits
-// them. It returns when every reply may leave: when what the reply rests on is as
-// durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
+// them. It returns when every reply may leave: when what the reply rests on is
+// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
 // operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic
 // if an operation has several keys, or if Atomic is set. Safe for concurrent use with
 // different batches.
 func (s *Store) Execute(b *Batch) {
-	x := &b.exec
+	x := &b.decider
 	x.begin(s, b)
-	x.onBlock = b.OnBlock
 	if len(x.touched) == 0 {
 		x.giveBackRoom()
 		return
@@ -107,11 +129,7 @@ func (s *Store) Execute(b *Batch) {
 		x.blocks()
 		s.brake()
 	}
-	if x.alone {
-		x.crew.alone((*decider).tryCommit, (*decider).commit)
-	} else {
-		x.crew.each(s.procs, (*decider).commit)
-	}
+	x.commitShares()
 	x.giveBackRoom()
 	x.countReads()
 	if x.waits() {
@@ -120,32 +138,42 @@ func (s *Store) Execute(b *Batch) {
 	x.wait()
 }
 
-// commit decides the decider's operations and fixes their place in the order of
-// commits.
-func (x *decider) commit() {
-	x.lock()
-	x.commitLocked()
-}
-
-// tryCommit is commit if the partitions are free.
-func (x *decider) tryCommit() bool {
-	free := x.tryLock()
-	if free {
-		x.commitLocked()
+// commitShares decides the shares one after another: those that are free first, in two
+// passes, then the others. Batches in different goroutines rarely wait for each other so,
+// for each begins with another share than the last time.
+func (x *decider) commitShares() {
+	n := len(x.shares)
+	x.first = (x.first + 1) % n
+	var done [maxShares]bool
+	for pass := range 3 {
+		for i := range n {
+			i = (x.first + i) % n
+			if x.share = x.shares[i]; done[i] || pass < 2 && !x.tryLock() {
+				continue
+			}
+			if pass == 2 {
+				x.lock()
+			}
+			done[i] = true
+			if x.commit(); x.err != nil {
+				return
+			}
+		}
 	}
-	return free
 }
 
-// commitLocked is commit once the partitions are locked. It unlocks them. What has been
-// decided when something must be read is a commit of its own: the locks are not held
-// meanwhile. Who saw it waits for it until the batch, which reads first, does.
-func (x *decider) commitLocked() {
+// commit decides the share's operations and fixes their place in the order of commits.
+// The partitions are locked; it unlocks them. What has been decided when something must
+// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
+// it until the batch, which reads first, does. Should it panic, the partitions stay locked
+// and the process must end (G8).
+func (x *decider) commit() {
 	rounds := 0
-	for from := x.from; ; {
+	for from := x.share.from; ; {
 		to := x.pieceFrom(from)
 		ready := x.prepare(from, to)
 		if !ready && (rounds > 0 || len(x.cold)+len(x.confirm) > fewMissing) {
-			x.prepareMore(to, x.to) // to be read with the others
+			x.prepareMore(to, x.share.to) // to be read with the others
 		}
 		if !ready && rounds == maxRounds {
 			x.fetch() // under the locks: nothing can change any more
@@ -154,7 +182,7 @@ func (x *decider) commitLocked() {
 		}
 		if ready {
 			x.decide(from, to)
-			if from = to; from == x.to {
+			if from = to; from == x.share.to {
 				break
 			}
 			x.nextPiece()
@@ -185,60 +213,21 @@ const fewMissing = 4
 // pieceFrom is where the piece that begins with a ref ends.
 func (x *decider) pieceFrom(from int) int {
 	if !x.isSplit {
-		return x.to
+		return x.share.to
 	}
-	return min(from+pieceSize, x.to)
-}
-
-// A batch that writes is delayed while rows are written too slowly: for each of its
-// keys about as long as making a counter takes, so that half of the processors is left
-// for the rows. Small batches are not: they make few counters, and no sleep is short.
-const (
-	lateBatch = 512 // keys
-	lateDelay = 2 * time.Microsecond
-	mostDelay = 20 * time.Millisecond
-)
-
-// delay is how long the batch is to be delayed.
-func (x *execution) delay() time.Duration {
-	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
-		return 0
-	}
-	return min(time.Duration(len(x.refs))*lateDelay, mostDelay)
-}
-
-// brake delays a batch that writes while the background work is far behind, so
-// that memory stays bounded: by a second at most, for a slow disk must not look
-// like a dead server.
-func (s *Store) brake() {
-	for range 100 {
-		if !s.behind.Load() || s.Failure() != nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+	return min(from+pieceSize, x.share.to)
 }
 
 // blocks calls OnBlock.
-func (x *execution) blocks() {
+func (x *decider) blocks() {
 	if x.onBlock != nil {
 		x.onBlock()
 	}
 }
 
 // waits reports whether the batch's replies have to wait for a commit.
-func (x *execution) waits() bool {
-	for _, d := range x.crew.inUse() {
-		if d.wrote {
-			return true
-		}
-	}
-	for i := range x.touched {
-		if t := &x.touched[i]; t.p.durable.Load() < t.need {
-			return true
-		}
-	}
-	return false
+func (x *decider) waits() bool {
+	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
 }
 
 // maxRounds bounds how often a batch fetches without its locks: other batches
@@ -247,20 +236,21 @@ const maxRounds = 4
 
 // trim makes room in the partitions, now that no ref is used any more.
 func (x *decider) trim() {
-	for i := range x.touched {
-		p := x.touched[i].p
-		p.hot.trim(p.durable.Load())
+	for i := range x.share.touched {
+		p := x.share.touched[i].p
+		p.hot.trim(p.committed.upTo())
 	}
 }
 
 // begin routes the batch; an atomic one is not split.
-func (x *execution) begin(s *Store, b *Batch) {
+func (x *decider) begin(s *Store, b *Batch) {
 	if x.s != s {
-		*x = execution{s: s, mask: make([]uint64, (len(s.partitions)+63)/64)}
+		*x = decider{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.db.NewBatch()}
 	}
 	ops := b.Ops
-	x.ops, x.refs, x.items, x.touched = ops, x.refs[:0], x.items[:0], x.touched[:0]
-	x.err, x.room, x.flushes, x.writes, x.alone = nil, 0, false, false, b.Alone
+	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
+	x.err, x.room, x.wrote, x.flushes, x.flushed, x.writes = nil, 0, false, false, false, false
+	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
 	writable := s.writable()
 	for i := range ops {
@@ -294,73 +284,20 @@ func (x *execution) begin(s *Store, b *Batch) {
 	x.assign()
 }
 
-// reserveRoom reserves space in the log for all that the batch may write, or refuses
-// what may write: nothing of it has been applied then (G8).
-func (x *execution) reserveRoom() {
-	var err error
-	if x.room, err = x.s.reserve(x.room); err == nil {
-		return
-	}
-	x.writes = false
-	for i := range x.ops {
-		if op := &x.ops[i]; op.Kind.Write() && op.Err == nil {
-			op.Err = err
-		}
-	}
-}
-
-// reserve reserves space in the log for entries of so many bytes, and returns how much
-// that is with their frames.
-func (s *Store) reserve(bytes int64) (room int64, err error) {
-	room = persistence.Framed(bytes)
-	err = s.db.Reserve(room)
-	if errors.Is(err, persistence.ErrNoSpace) {
-		return 0, ErrDiskFull
-	}
-	if err != nil {
-		s.freeze(err)
-		return 0, s.Failure()
-	}
-	return room, nil
-}
-
-// moreRoom reserves a little more while partitions are locked: for what nobody could
-// foresee. It never waits, and must be given back like the rest.
-func (x *decider) moreRoom(bytes int) bool {
-	room := persistence.Framed(int64(bytes))
-	ok := x.s.db.TryReserve(room)
-	if ok {
-		x.room += room
-	}
-	return ok
-}
-
-// giveBackRoom gives back what the batch has reserved, and its records have not taken.
-func (x *execution) giveBackRoom() {
-	reserved, used := x.room, int64(0)
-	x.room = 0
-	for _, d := range x.crew.inUse() {
-		reserved += d.room
-		used += d.batch.TakeUsed()
-		d.room = 0
-	}
-	x.s.db.Release(reserved, used)
-}
-
-// lock takes the decider's partitions in ascending order, the one order in which
+// lock takes the share's partitions in ascending order, the one order in which
 // anyone waits for more than one.
 func (x *decider) lock() {
-	for i := range x.touched {
-		x.touched[i].p.mu.Lock()
+	for i := range x.share.touched {
+		x.share.touched[i].p.mu.Lock()
 	}
 	x.locked()
 }
 
 // tryLock is lock if nobody has to be waited for.
 func (x *decider) tryLock() bool {
-	for i := range x.touched {
-		if !x.touched[i].p.mu.TryLock() {
-			for _, t := range x.touched[:i] {
+	for i := range x.share.touched {
+		if !x.share.touched[i].p.mu.TryLock() {
+			for _, t := range x.share.touched[:i] {
 				t.p.mu.Unlock()
 			}
 			return false
@@ -373,8 +310,8 @@ func (x *decider) tryLock() bool {
 // locked makes the partitions, just locked, ready for the batch. Time is read here,
 // so that logged time never goes back within a partition.
 func (x *decider) locked() {
-	for i := range x.touched {
-		x.touched[i].p.need = 0
+	for i := range x.share.touched {
+		x.share.touched[i].p.draft.need = 0
 	}
 	x.nextPiece()
 	x.at = x.s.clock.now()
@@ -383,18 +320,18 @@ func (x *decider) locked() {
 // nextPiece makes the partitions ready for the next piece of the batch, whose
 // preparation sees what was decided before.
 func (x *decider) nextPiece() {
-	for i := range x.touched {
-		p := x.touched[i].p
+	for i := range x.share.touched {
+		p := x.share.touched[i].p
 		p.seen.SetMark()
-		if p.inserted {
-			p.inserted, p.twins = false, twins{}
+		if p.draft.inserted {
+			p.draft.inserted, p.draft.twins = false, twins{}
 		}
 	}
 }
 
 func (x *decider) unlock() {
-	for i := range x.touched {
-		x.touched[i].p.mu.Unlock()
+	for i := range x.share.touched {
+		x.share.touched[i].p.mu.Unlock()
 	}
 }
 
@@ -492,36 +429,106 @@ func (x *decider) install(r *ref) bool {
 	return true
 }
 
+// decide decides the operations of refs from..to-1, all unless the batch is split.
+func (x *decider) decide(from, to int) {
+	if x.isSplit {
+		x.decideShare(from, to)
+		return
+	}
+	warm := 0 // refs before it
+	for i := 0; i < len(x.ops); i++ {
+		op := &x.ops[i]
+		if op.Kind != Nop && op.Err == nil {
+			if x.err != nil {
+				return
+			}
+			if x.flushed {
+				x.findAgain(op)
+			}
+			if op.run.first >= warm {
+				warm = min(op.run.first+group, len(x.refs))
+				x.lines += touch(x.refs[op.run.first:warm])
+			}
+			x.take(op)
+		}
+		if op.Kind == IfUnchanged && !op.Applied {
+			i += int(op.Delta) // they have no turn (G6)
+		}
+	}
+}
+
+// decideShare is decide for a piece of a share of a batch that is split.
+func (x *decider) decideShare(from, to int) {
+	for ; from < to && x.err == nil; from += group {
+		refs := x.refs[from:min(from+group, to)]
+		x.lines += touch(refs)
+		for i := range refs {
+			if op := &x.ops[refs[i].op]; op.Err == nil {
+				x.take(op)
+			}
+		}
+	}
+}
+
+// take lets an operation take its turn (decide.go), and notes for each of its keys what
+// the reply rests on (G3): on the key's own last change, or on the FLUSHALL that took it;
+// on everything that was decided in the partition so far if a filter, the tables or the
+// memory of ids had a part in it, for they do not tell which operation it was. An
+// operation whose record was found is no newer than the last change of its key.
+func (x *decider) take(op *Op) {
+	op.Err = x.turn(op)
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		if p := r.p; op.Kind.restsOnKeys() || r.verdict == verdictSeen && op.Err == nil {
+			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
+		} else {
+			p.draft.need = p.seq
+		}
+	}
+}
+
+// restsOnKeys reports whether what operations of this kind answer rests on their keys
+// alone. If in doubt it does not.
+func (k Kind) restsOnKeys() bool {
+	switch k {
+	case IncrEx, IncrBy, Set, MSet, Del, GetDel, GetEx, ExpireAt, Persist, removeExpired,
+		Get, MGet, Exists, TypeOf, ExpireTime, MemoryUsage, Watch, IfUnchanged, FBFCard, FBFInfo:
+		return true
+	}
+	return false
+}
+
 // apply turns the outcomes into one log record and fixes its place in the
 // order of commits while the locks are held: effect, opid and refreshes of an
 // operation are one atomic write (G4).
 func (x *decider) apply() {
-	for i := range x.touched {
-		t := &x.touched[i]
+	for i := range x.share.touched {
+		t := &x.share.touched[i]
 		p := t.p
-		t.need = max(t.need, p.need)
-		if p.recordAt == 0 {
+		t.need = max(t.need, p.draft.need)
+		if p.draft.first == 0 {
 			continue
 		}
-		x.batch.AppendLog(p.id, p.recordAt, p.record)
-		p.logBytes += uint64(len(p.record))
-		p.recordAt = 0
-		if cap(p.record) > maxKeptRecord {
-			p.record = nil
+		t.need = p.seq
+		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)
+		p.saving.logBytes += uint64(len(p.draft.section))
+		p.draft.first = 0
+		if cap(p.draft.section) > maxKeptSection {
+			p.draft.section = nil
 		}
 	}
 	wrote := !x.batch.Empty()
 	x.wrote = x.wrote || wrote
 	if x.err == nil && wrote {
 		persistence.KillPoint("before-commit")
-		// Nothing follows what another share, or batch, could not log.
+		// Nothing follows what another batch could not log.
 		if x.err = x.s.Failure(); x.err == nil {
 			x.err = x.batch.Apply()
 		}
-		for i := range x.touched {
+		for i := range x.share.touched {
 			// The commit lies behind all that was seen so far, and ahead of what is
 			// seen after it: to that no place in the log was given here (G3).
-			t := &x.touched[i]
+			t := &x.share.touched[i]
 			t.sure = t.need
 		}
 	}
@@ -531,57 +538,42 @@ func (x *decider) apply() {
 	}
 }
 
-// maxKeptRecord is the largest record buffer that a partition keeps.
-const maxKeptRecord = 1 << 20
+// maxKeptSection is the largest record buffer that a partition keeps.
+const maxKeptSection = 1 << 20
 
-// wait returns when the batch is durable, and with it everything its replies
+// wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.
-func (x *execution) wait() {
-	x.err = nil
-	began, wrote := x.s.eventBegins(), false
-	for _, d := range x.crew.inUse() {
-		wrote = wrote || d.wrote
-		if d.wait(); x.err == nil {
-			x.err = d.err
+func (x *decider) wait() {
+	if x.err == nil && x.wrote {
+		began := x.s.eventBegins()
+		if x.err = x.batch.Wait(); x.err != nil {
+			x.s.freeze(x.err)
+		}
+		x.s.eventEnds(EventCommit, began)
+		persistence.KillPoint("after-commit")
+		for i := range x.touched {
+			if t := &x.touched[i]; x.err == nil {
+				t.p.committed.advance(t.sure)
+			}
 		}
 	}
-	if wrote {
-		x.s.eventEnds(EventCommit, began)
+	for i := range x.touched {
+		if t := &x.touched[i]; x.err == nil {
+			x.err = t.p.committed.wait(t.need)
+		}
 	}
 	if x.err != nil {
 		x.failAll()
 	}
 }
 
-// wait returns when what the decider committed, and what it saw, is durable.
-func (x *decider) wait() {
-	if x.err == nil && x.wrote {
-		if x.err = x.batch.Wait(); x.err != nil {
-			x.s.freeze(x.err)
-		}
-		persistence.KillPoint("after-commit")
-		for i := range x.touched {
-			if t := &x.touched[i]; x.err == nil {
-				t.p.advanceDurable(t.sure)
-			}
-		}
-	}
-	for i := range x.touched {
-		if t := &x.touched[i]; x.err == nil {
-			x.err = t.p.waitDurable(t.need)
-		}
-	}
-}
-
 // failAll answers every operation of a batch of which a commit failed. Their
-// outcomes are unknown, and what they read may not be durable (G8).
-func (x *execution) failAll() {
+// outcomes are unknown, and what they read may not be committed (G8).
+func (x *decider) failAll() {
 	for i := range x.ops {
 		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {
 			op.Err = ErrUnknownOutcome
 		}
 	}
-	for _, d := range x.crew.inUse() {
-		d.batch = x.s.db.NewBatch()
-	}
+	x.batch = x.s.db.NewBatch()
 }

@@ -61,9 +61,6 @@ func (x *decider) fetchRows() {
 		return cmp.Compare(x.refs[a].disk.load.pos, x.refs[b].disk.load.pos)
 	})
 	parts := max(1, min(x.s.procs, len(x.cold)/minFetch))
-	if x.crew.n > 1 && !x.alone {
-		parts = 1 // the other shares are at it
-	}
 	var work sync.WaitGroup
 	for n := 1; n < parts; n++ {
 		part := x.cold[len(x.cold)*n/parts : len(x.cold)*(n+1)/parts]

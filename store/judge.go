@@ -159,10 +159,8 @@ func (x *decider) askRecords(pos *positive) {
 	r := &x.refs[pos.ref]
 	tags := pos.match.Tags
 	if tags&tagExact != 0 {
-		if o, seq, ok := r.findRecent(pos.match, x.ops[r.op].ID); ok {
+		if o, ok := r.findRecent(pos.match, x.ops[r.op].ID); ok {
 			r.verdict, r.seen = verdictSeen, o
-			// The reply rests on the original, which must be durable first (G3).
-			r.p.need = max(r.p.need, seq)
 			return
 		}
 		if d := x.fromDisk(r); !d.search.Holds() {
@@ -189,12 +187,13 @@ func (r *ref) isNew(tags uint8) {
 // findRecent looks for the opid's record in memory, among those of the time of the
 // matching generations: what a filter takes for known by mistake is rarely taken for
 // something new.
-func (r *ref) findRecent(m fbf.Match, id []byte) (o Seen, seq uint64, ok bool) {
+func (r *ref) findRecent(m fbf.Match, id []byte) (o Seen, ok bool) {
 	first, last := m.First, m.Last
 	if len(r.t.def.Links) > 0 { // generations of other tables may match too
 		first, last = math.MinInt64, math.MaxInt64
 	}
-	return r.p.seen.Find(first, last, r.hash, r.key, id)
+	o, _, ok = r.p.seen.Find(first, last, r.hash, r.key, id)
+	return o, ok
 }
 
 // beginSearch says in which runs the record of the opid would be: those that overlap
@@ -215,7 +214,7 @@ func (r *ref) beginSearch(s *seen.Search, m fbf.Match, logged int64) {
 // the same batch may have been its twin. Only what the batch itself has added needs to
 // be asked, for all else was there at the first judgement.
 func (r *ref) again(id []byte, logged int64) {
-	if !r.p.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
+	if !r.p.draft.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
 		return
 	}
 	if r.t.def.Mode == Approx {

@@ -87,6 +87,53 @@ func (s *Store) checkDisk() {
 	}
 }
 
+// reserveRoom reserves space in the log for all that the batch may write, or refuses
+// what may write: nothing of it has been applied then (G8).
+func (x *decider) reserveRoom() {
+	var err error
+	if x.room, err = x.s.reserve(x.room); err == nil {
+		return
+	}
+	x.writes = false
+	for i := range x.ops {
+		if op := &x.ops[i]; op.Kind.Write() && op.Err == nil {
+			op.Err = err
+		}
+	}
+}
+
+// reserve reserves space in the log for entries of so many bytes, and returns how much
+// that is with their frames.
+func (s *Store) reserve(bytes int64) (room int64, err error) {
+	room = persistence.Framed(bytes)
+	err = s.db.Reserve(room)
+	if errors.Is(err, persistence.ErrNoSpace) {
+		return 0, ErrDiskFull
+	}
+	if err != nil {
+		s.freeze(err)
+		return 0, s.Failure()
+	}
+	return room, nil
+}
+
+// moreRoom reserves a little more while partitions are locked: for what nobody could
+// foresee. It never waits, and must be given back like the rest.
+func (x *decider) moreRoom(bytes int) bool {
+	room := persistence.Framed(int64(bytes))
+	ok := x.s.db.TryReserve(room)
+	if ok {
+		x.room += room
+	}
+	return ok
+}
+
+// giveBackRoom gives back what the batch has reserved, and its records have not taken.
+func (x *decider) giveBackRoom() {
+	x.s.db.Release(x.room, x.batch.TakeUsed())
+	x.room = 0
+}
+
 // refreshDue logs what is due in the partition's filters although no operation
 // asks for it.
 func (s *Store) refreshDue(p *partition) {
@@ -124,25 +171,25 @@ func (p *partition) anyDue(logged int64) bool {
 	return false
 }
 
-// internal begins an execution of the store's own on some partitions.
+// internal begins a batch of the store's own on some partitions.
 func (s *Store) internal(ps ...*partition) *decider {
-	x := new(execution)
+	x := new(decider)
 	x.begin(s, new(Batch))
 	for _, p := range ps {
 		x.touched = append(x.touched, touched{p: p})
 	}
 	x.assign()
-	return x.crew.deciders[0]
+	return x
 }
 
-// finish commits an internal execution and returns when it is durable.
+// finish logs an internal batch and returns when it is committed.
 func (x *decider) finish() error {
 	x.apply()
 	x.trim()
 	x.unlock()
 	x.giveBackRoom()
-	x.execution.wait()
-	return x.execution.err
+	x.wait()
+	return x.err
 }
 
 // expireAllDue removes keys whose time has come from all partitions.
@@ -154,7 +201,7 @@ func (s *Store) expireAllDue(b *Batch) {
 	if drop.Empty() {
 		return
 	}
-	// The tombstones are durable first: the entries have served. Those of keys
+	// The tombstones are committed first: the entries have served. Those of keys
 	// whose expiry was changed were outdated.
 	_ = s.commit(drop)
 }

@@ -209,18 +209,14 @@ type Batch struct {
 	Ops []Op
 	// Execute calls OnBlock, if it is not nil, right before it waits for the disk: to
 	// read what is not in memory, or for the commit to be as durable as appendfsync
-	// promises, which may take long under each policy. No lock is held. Several
-	// goroutines may call it, more than once and at the same time.
+	// promises, which may take long under each policy. No lock is held. It may be called
+	// more than once.
 	OnBlock func()
 	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
 	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
 	Atomic bool
-	// Alone makes Execute use only the caller's goroutine, and begin with those
-	// partitions that are free: the other processors have batches of their own. Reset
-	// clears it.
-	Alone bool
 
-	exec execution
+	decider decider
 }
 
 // Add appends an empty Op of the given kind and returns it. The pointer is
@@ -244,16 +240,16 @@ const (
 
 // Reset empties the batch and keeps its memory, unless that is unusually large.
 func (b *Batch) Reset() {
-	if cap(b.Ops) > maxKeptOps || len(b.exec.refs) > maxKeptKeys || len(b.exec.items) > maxKeptKeys {
+	if cap(b.Ops) > maxKeptOps || len(b.decider.refs) > maxKeptKeys || len(b.decider.items) > maxKeptKeys {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
-	b.Ops, b.Atomic, b.Alone = b.Ops[:0], false, false
+	b.Ops, b.Atomic = b.Ops[:0], false
 }
 
 // Memory returns about how many bytes the batch keeps for the next operations.
 func (b *Batch) Memory() int {
-	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.exec.refs)*int(unsafe.Sizeof(ref{}))
+	return cap(b.Ops)*int(unsafe.Sizeof(Op{})) + cap(b.decider.refs)*int(unsafe.Sizeof(ref{}))
 }
 
 // reset clears op for reuse, keeping the memory of its slices. It is cleared in

@@ -10,37 +10,55 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// partition owns the counters, filters and records of a range of hash slots.
-// Everything but the durability fields is guarded by mu, which is held for one
-// short critical section per pipeline.
+// partition is a range of hash slots: what the log has made of it, the share of a batch
+// that is being decided, and the checkpoints.
 type partition struct {
-	id     uint16
-	count  int // of partitions
-	seed   uint64
-	pool   *memoryPool
-	mu     sync.Mutex
+	id    uint16
+	count int // of partitions
+	seed  uint64
+	pool  *memoryPool
+
+	// mu guards what follows but for committed, which guards itself. It is held for one
+	// short critical section for each share of a batch.
+	mu sync.Mutex
+	views
+	draft     draft
+	saving    saving
+	committed commitMark
+}
+
+// views are what a partition has made of its entries up to seq: all that recovery makes
+// anew.
+type views struct {
 	seq    uint64 // of the last entry
-	at     moment // of the last record
+	at     moment // of the last section
 	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot    *hotCounters
 	rows   *rowFilter // which keys may have a row
 	fresh  expiries   // keys whose expiry no row's index knows yet
 	tables map[uint32]*tableState
 	// filters are the FBF keys. They never leave memory.
-	filters map[string]*counter
-	catalog *catalog
-	seen    seen.Records           // what EXACT tables know of each operation
-	damaged []persistence.Snapshot // during recovery: to be set aside
+	filters  map[string]*counter
+	catalog  *catalog
+	seen     seen.Records // what EXACT tables know of each operation
+	floor    uint64       // the last FLUSHALL: what is missing rests on it
+	flushDue bool         // what it deletes is still on disk, and nothing newer is that memory lacks
 	// marks tell redo what is already contained in what recovery loaded.
 	marks marks
-	// record collects the section of the batch being decided.
-	record        []byte
-	recordAt      uint64         // sequence of its first entry; 0: no record begun
-	need          uint64         // what the batch being decided has seen
-	inserted      bool           // the batch being decided remembered an opid here
-	twins         twins          // which
-	floor         uint64         // the last FLUSHALL: what is missing rests on it
-	flushDue      bool           // what it deletes is still on disk, and nothing newer is that memory lacks
+}
+
+// draft is what the batch at hand has logged in a partition, and seen of it, since its
+// share was locked.
+type draft struct {
+	section  []byte // for the log record
+	first    uint64 // sequence of its first entry; 0: it has none
+	need     uint64 // sequence that the replies rest on (G3)
+	inserted bool   // the present piece remembered an opid here
+	twins    twins  // which
+}
+
+// saving is how far a partition's views have come to disk.
+type saving struct {
 	logBytes      uint64         // written since the last checkpoint
 	checkpointSeq uint64         // captured by the last checkpoint
 	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
@@ -49,13 +67,7 @@ type partition struct {
 	// retired are filters whose memory a snapshot in progress may still read.
 	snapshotting bool
 	retired      []func()
-
-	// durable is the last sequence that is as durable as promised (G3).
-	durable  atomic.Uint64
-	waitMu   sync.Mutex
-	waitCond sync.Cond
-	waiting  int
-	failed   error // set once, by freeze
+	damaged      []persistence.Snapshot // found by recovery: to be set aside
 }
 
 // marks are the sequences up to which loaded state already contains the log.
@@ -70,68 +82,85 @@ type marks struct {
 }
 
 func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryPool, db *persistence.DB) *partition {
-	p := &partition{
-		id: id, count: count, seed: seed, pool: pool,
+	p := &partition{id: id, count: count, seed: seed, pool: pool}
+	p.views = newViews(count, hotLimit)
+	p.seen = seen.New(id, &p.mu, db)
+	p.committed.cond.L = &p.committed.mu
+	return p
+}
+
+// newViews returns those of one of count partitions of which nothing is known yet.
+func newViews(count, hotLimit int) views {
+	return views{
 		hot:     newHotCounters(hotLimit),
 		rows:    newRowFilter(count),
 		tables:  make(map[uint32]*tableState),
 		filters: make(map[string]*counter),
 	}
-	p.seen = seen.New(id, &p.mu, db)
-	p.waitCond.L = &p.waitMu
-	return p
 }
 
-// advanceDurable publishes that everything up to seq is durable and wakes who
-// waits for it.
-func (p *partition) advanceDurable(seq uint64) {
+// commitMark is the sequence up to which a partition's entries are committed, and where
+// those wait who need more. Its methods are safe for concurrent use.
+type commitMark struct {
+	last    atomic.Uint64
+	mu      sync.Mutex
+	cond    sync.Cond
+	waiting int
+	failed  error // set once, by freeze
+}
+
+// upTo returns the last sequence that is committed.
+func (m *commitMark) upTo() uint64 { return m.last.Load() }
+
+// advance publishes that everything up to seq is committed and wakes who waits for it.
+func (m *commitMark) advance(seq uint64) {
 	for {
-		old := p.durable.Load()
+		old := m.last.Load()
 		if seq <= old {
 			return
 		}
-		if p.durable.CompareAndSwap(old, seq) {
+		if m.last.CompareAndSwap(old, seq) {
 			break
 		}
 	}
-	p.waitMu.Lock()
-	if p.waiting > 0 {
-		p.waitCond.Broadcast()
+	m.mu.Lock()
+	if m.waiting > 0 {
+		m.cond.Broadcast()
 	}
-	p.waitMu.Unlock()
+	m.mu.Unlock()
 }
 
-// waitDurable returns once everything up to seq is durable: no reply that
-// depends on seq leaves before (G3).
-func (p *partition) waitDurable(seq uint64) error {
-	if p.durable.Load() >= seq {
+// wait returns once everything up to seq is committed: no reply that depends on seq
+// leaves before (G3).
+func (m *commitMark) wait(seq uint64) error {
+	if m.last.Load() >= seq {
 		return nil
 	}
-	p.waitMu.Lock()
-	defer p.waitMu.Unlock()
-	p.waiting++
-	defer func() { p.waiting-- }()
-	for p.durable.Load() < seq {
-		if p.failed != nil {
-			return p.failed
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.waiting++
+	defer func() { m.waiting-- }()
+	for m.last.Load() < seq {
+		if m.failed != nil {
+			return m.failed
 		}
-		p.waitCond.Wait()
+		m.cond.Wait()
 	}
 	return nil
 }
 
-// fail makes everyone who waits, now or later, for what is not durable give up.
-func (p *partition) fail(err error) {
-	p.waitMu.Lock()
-	p.failed = err
-	p.waitCond.Broadcast()
-	p.waitMu.Unlock()
+// fail makes everyone who waits, now or later, for what is not committed give up.
+func (m *commitMark) fail(err error) {
+	m.mu.Lock()
+	m.failed = err
+	m.cond.Broadcast()
+	m.mu.Unlock()
 }
 
 // retire frees a filter's memory, later if a snapshot is being taken.
 func (p *partition) retire(release func()) {
-	if p.snapshotting {
-		p.retired = append(p.retired, release)
+	if p.saving.snapshotting {
+		p.saving.retired = append(p.saving.retired, release)
 		return
 	}
 	release()

@@ -162,11 +162,11 @@ func TestExactDismissesNothing(t *testing.T) {
 func preparedCIncr(s *Store, b *Batch, id string) (x *decider, ready bool) {
 	o := b.Add(CIncrBy)
 	o.Key, o.ID, o.Delta = []byte("k"), []byte(id), 1
-	b.exec.begin(s, b)
-	x = b.exec.crew.deciders[0]
+	b.decider.begin(s, b)
+	x = &b.decider
 	x.lock()
 	defer x.unlock()
-	return x, x.prepare(x.from, x.to)
+	return x, x.prepare(x.share.from, x.share.to)
 }
 
 // TestRunFiltersSpareLookUps: what the filter of a table takes for known by mistake is
@@ -231,8 +231,8 @@ func TestLookUpIsRepeated(t *testing.T) {
 			t.Fatalf("%+v", twin)
 		}
 		must(t, s.flushRecords(s.partitions[0], false))
-		x.commit()
-		x.execution.wait()
+		x.commitShares()
+		x.wait()
 		if op := b.Ops[0]; op.Applied || op.Err != nil {
 			t.Fatalf("applied although its twin was: %+v", op)
 		}
@@ -278,7 +278,7 @@ func TestPiecesAreCommitted(t *testing.T) {
 		blocked = true
 		p := s.partitions[0]
 		p.mu.Lock()
-		if p.recordAt != 0 {
+		if p.draft.first != 0 {
 			t.Error("a record is begun and not in the log")
 		}
 		p.mu.Unlock()
@@ -331,7 +331,7 @@ func TestSeenBetweenPieces(t *testing.T) {
 			}
 			g.set(true, nil)
 			go func() { other <- cincr(s, "k", "other", 1) }()
-			for seq = p.durable.Load(); ; time.Sleep(time.Millisecond) {
+			for seq = p.committed.upTo(); ; time.Sleep(time.Millisecond) {
 				p.mu.Lock()
 				now := p.seq
 				p.mu.Unlock()
@@ -349,7 +349,7 @@ func TestSeenBetweenPieces(t *testing.T) {
 		t.Error("answered from the future")
 	case <-time.After(50 * time.Millisecond):
 	}
-	if now := p.durable.Load(); now >= seq && seq > 0 {
+	if now := p.committed.upTo(); now >= seq && seq > 0 {
 		t.Errorf("%d counts as durable, of which %d is not", now, seq)
 	}
 	g.set(false, nil)
@@ -458,18 +458,18 @@ func TestColdRowIsReadAgain(t *testing.T) {
 	var b Batch
 	o := b.Add(IncrBy)
 	o.Key, o.Delta = []byte("k"), 1
-	b.exec.begin(s, &b)
-	x := b.exec.crew.deciders[0]
+	b.decider.begin(s, &b)
+	x := &b.decider
 	x.lock()
-	if x.prepare(x.from, x.to) {
+	if x.prepare(x.share.from, x.share.to) {
 		t.Fatal("k is in memory")
 	}
 	x.unlock()
 	x.fetch()
 	incr(s, "k", 1)
 	evict()
-	x.commit()
-	x.execution.wait()
+	x.commitShares()
+	x.wait()
 	if op := b.Ops[0]; op.Err != nil || op.Value != 3 {
 		t.Errorf("k = %d (%v), want 3", op.Value, op.Err)
 	}

@@ -89,7 +89,7 @@ func (s *Store) afterRecovery() error {
 	}
 	for _, p := range s.partitions {
 		if fresh {
-			p.savedSeq = int64(p.seq) // nobody has asked for its tables
+			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
 		}
 		if p.catalog == nil {
 			return fmt.Errorf("partition %d: %w: it has no tables", p.id, ErrLogDamaged)
@@ -111,15 +111,15 @@ func (s *Store) saveRebuilt(p *partition) error {
 	if err := s.checkpoint(p, true); err != nil {
 		return err
 	}
-	for _, snap := range p.damaged {
-		if snap.Seq == p.state.seq {
+	for _, snap := range p.saving.damaged {
+		if snap.Seq == p.saving.state.seq {
 			continue // replaced by the new one, which has its name
 		}
 		if err := s.db.SetAside(snap); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	p.damaged = nil
+	p.saving.damaged = nil
 	return nil
 }
 
@@ -168,7 +168,7 @@ func (r *recovery) run() error {
 			return err
 		}
 	}
-	p.durable.Store(p.seq)
+	p.committed.advance(p.seq)
 	for _, t := range p.tables {
 		if t.filter == nil {
 			return fmt.Errorf("%w: table %q has no filter", ErrLogDamaged, t.def.Name)
@@ -189,7 +189,7 @@ func (r *recovery) loadState() error {
 	p.size, p.at = r.state.size, r.state.at
 	p.seq, p.floor = r.state.seq, r.state.floor
 	p.marks.counters, p.marks.records = r.state.seq, r.state.records
-	p.state, p.savedSeq = r.state, int64(r.state.seq)
+	p.saving.state, p.saving.savedSeq = r.state, int64(r.state.seq)
 	return nil
 }
 
@@ -259,7 +259,7 @@ func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
 	if err := p.setCatalog(r.state.catalog, moment{}); err != nil {
 		return err
 	}
-	p.damaged = damaged
+	p.saving.damaged = damaged
 	wall, _ := r.s.opts.Clock()
 	for id, t := range p.tables {
 		t.horizon = r.state.horizons[id]
@@ -317,7 +317,7 @@ func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
 
 // redoLog redoes the log from the oldest of checkpoint, snapshot and runs.
 // The log must have no gap and must reach at least as far as all of them:
-// whatever they hold was durable in it first, so a shorter log was damaged.
+// whatever they hold was committed in it first, so a shorter log was damaged.
 func (r *recovery) redoLog() error {
 	p := r.p
 	reach := max(p.marks.counters, p.marks.filters, p.marks.records)
@@ -342,7 +342,7 @@ func (r *recovery) redoLog() error {
 		return err
 	}
 	if p.seq < reach {
-		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were durable", ErrLogDamaged, p.seq, reach)
+		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, reach)
 	}
 	p.seen.Assign(p.floor, p.hasTable)
 	return nil
@@ -364,6 +364,6 @@ func (r *recovery) redoRecord(record []byte) error {
 		}
 	}
 	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
-	p.logBytes += uint64(len(record))
+	p.saving.logBytes += uint64(len(record))
 	return rd.err
 }

@@ -254,7 +254,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 			}
 		}
 	}
-	if seq > p.state.floor {
+	if seq > p.saving.state.floor {
 		p.floor, p.flushDue = seq, true
 	}
 	if seq > p.marks.counters {

@@ -7,16 +7,11 @@ import "github.com/fbfkv/fbfkv/fbf"
 
 // minSplit is how many operations a batch must have to be split, and minOthers how
 // many of them outside of its largest share, or it is one share: enough to be worth
-// waking another processor, or, for a batch that is alone, to let others at the locks
-// sooner. Tests set them lower.
-var (
-	minSplit, minOthers           = 512, 128
-	minSplitAlone, minOthersAlone = 64, 32
-)
+// letting others at the locks sooner. Tests set them lower.
+var minSplit, minOthers = 64, 32
 
-// A batch has sharesPerProc shares for each processor, so that who is done early, or
-// came late, finds one to take or none, and that the locks of a share are held for a
-// fraction of the batch only; maxShares bounds them.
+// A batch has sharesPerProc shares for each processor, so that batches in as many
+// goroutines seldom want the same one; maxShares bounds them.
 const (
 	sharesPerProc = 4
 	maxShares     = 32
@@ -25,14 +20,14 @@ const (
 // skipped reports whether an operation has no turn: it is a Nop or has failed.
 func (op *Op) skipped() bool { return op.Kind == Nop || op.Err != nil }
 
-// routeAll routes a batch that one decider decides.
-func (x *execution) routeAll() {
+// routeAll routes a batch that is decided as a whole.
+func (x *decider) routeAll() {
 	for i := range x.ops {
 		if !x.ops[i].skipped() {
 			x.route(i)
 		}
 	}
-	x.enlist(1)[0].begin(x, 0, len(x.refs))
+	x.shares = append(x.shares, share{to: len(x.refs)})
 }
 
 // checkSizes refuses keys and opids out of bounds, before anything else.
@@ -75,7 +70,7 @@ func (op *Op) multiKey() bool {
 	return false
 }
 
-func (x *execution) route(i int) {
+func (x *decider) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
 	switch {
@@ -99,7 +94,7 @@ func (x *execution) route(i int) {
 	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
 }
 
-func (x *execution) addRef(op int, key []byte) {
+func (x *decider) addRef(op int, key []byte) {
 	if len(x.refs) < cap(x.refs) {
 		x.refs = x.refs[:len(x.refs)+1]
 	} else {
@@ -110,7 +105,7 @@ func (x *execution) addRef(op int, key []byte) {
 
 // fill makes r the ref of a key of an operation. Field by field, see Op.reset;
 // what a verdict or hasTime tells of may be left over.
-func (x *execution) fill(r *ref, op int, key []byte, slot uint16) {
+func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	n := int(slot >> x.s.shift)
 	x.mask[n/64] |= 1 << (n % 64)
 	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
@@ -128,7 +123,7 @@ func (k Kind) idempotent() bool {
 }
 
 // of returns the refs of an operation.
-func (x *execution) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
+func (x *decider) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
 
 // splits reports whether an operation can be in a batch that is split: it has
 // exactly one key, and whether it has its turn depends on no other.
@@ -145,13 +140,9 @@ func (op *Op) splits() bool {
 // can see. Where sharing is not worth it there is one share, which is decided piece by
 // piece. It returns false, with nothing done, if the batch must be decided as a whole, or
 // is small.
-func (x *execution) split() bool {
-	least, others := minSplit, minOthers
-	if x.alone {
-		least, others = minSplitAlone, minOthersAlone
-	}
+func (x *decider) split() bool {
 	shares := min(sharesPerProc*x.s.procs, maxShares, len(x.s.partitions))
-	if len(x.ops) < least {
+	if len(x.ops) < minSplit {
 		return false
 	}
 	var ends [maxShares + 1]int
@@ -173,13 +164,12 @@ func (x *execution) split() bool {
 	for _, n := range ends[1 : shares+1] {
 		total, most = total+n, max(most, n)
 	}
-	if x.s.procs < 2 || total-most < others {
+	if x.s.procs < 2 || total-most < minOthers {
 		shares, ends[1] = 1, total
 	}
-	deciders := x.enlist(shares)
-	for i, d := range deciders {
+	for i := range shares {
 		ends[i+1] += ends[i]
-		d.begin(x, ends[i], ends[i+1])
+		x.shares = append(x.shares, share{from: ends[i], to: ends[i+1]})
 	}
 	x.refs = grown(x.refs, ends[shares])
 	for i := range x.ops {
@@ -195,23 +185,21 @@ func (x *execution) split() bool {
 	return true
 }
 
-// assign gives every decider the partitions of its share.
-func (x *execution) assign() {
-	deciders, left := x.crew.inUse(), x.touched
-	for i, d := range deciders {
-		n := len(left)
-		if i < len(deciders)-1 {
-			n = 0
-			for n < len(left) && x.shareOf(left[n].p.id, len(deciders)) == i {
-				n++
-			}
+// assign gives every share its partitions.
+func (x *decider) assign() {
+	left := x.touched
+	for i := range x.shares {
+		n := 0
+		for n < len(left) && x.shareOf(left[n].p.id, len(x.shares)) == i {
+			n++
 		}
-		d.touched, left = left[:n], left[n:]
+		x.shares[i].touched, left = left[:n], left[n:]
 	}
+	x.share = x.shares[0]
 }
 
 // shareOf is the share of a partition: as many for each.
-func (x *execution) shareOf(partition uint16, shares int) int {
+func (x *decider) shareOf(partition uint16, shares int) int {
 	return int(partition) * shares / len(x.s.partitions)
 }
 

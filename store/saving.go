@@ -167,9 +167,9 @@ func (s *Store) backlog() backlog {
 	rows, due := 0, 0
 	for i, p := range s.partitions {
 		p.mu.Lock()
-		logs[i], records[i] = p.logBytes, uint64(p.seen.Bytes())
+		logs[i], records[i] = p.saving.logBytes, uint64(p.seen.Bytes())
 		if due += p.maxDirty(); p.rowsDue() {
-			rows += p.rowsAhead + len(p.hot.dirty)
+			rows += p.saving.rowsAhead + len(p.hot.dirty)
 		}
 		p.mu.Unlock()
 		allLogs, allRecords = allLogs+logs[i], allRecords+records[i]
@@ -228,7 +228,7 @@ const pinnedAt = 3
 func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
 	x.lock()
-	if p.seq == p.checkpointSeq {
+	if p.seq == p.saving.checkpointSeq {
 		encoded := p.catalog.encode()
 		if !x.moreRoom(entryRoom + len(encoded)) {
 			x.unlock()
@@ -277,10 +277,39 @@ func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records b
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
-	checkpoint = p.logBytes >= load.log
+	checkpoint = p.saving.logBytes >= load.log
 	rows = p.rowsDue()
-	checkpoint = checkpoint || rows && p.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
+	checkpoint = checkpoint || rows && p.saving.rowsAhead+len(p.hot.dirty) > maxRowsAhead/n
 	size := uint64(p.seen.Bytes())
 	records = size >= load.records && (load.urgent || size >= p.seen.Figures().RunBytes/recordShare)
 	return checkpoint, rows, records
+}
+
+// A batch that writes is delayed while rows are written too slowly: for each of its
+// keys about as long as making a counter takes, so that half of the processors is left
+// for the rows. Small batches are not: they make few counters, and no sleep is short.
+const (
+	lateBatch = 512 // keys
+	lateDelay = 2 * time.Microsecond
+	mostDelay = 20 * time.Millisecond
+)
+
+// delay is how long the batch is to be delayed.
+func (x *decider) delay() time.Duration {
+	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {
+		return 0
+	}
+	return min(time.Duration(len(x.refs))*lateDelay, mostDelay)
+}
+
+// brake delays a batch that writes while the background work is far behind, so
+// that memory stays bounded: by a second at most, for a slow disk must not look
+// like a dead server.
+func (s *Store) brake() {
+	for range 100 {
+		if !s.behind.Load() || s.Failure() != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }

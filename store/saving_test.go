@@ -42,8 +42,8 @@ func TestPeriodicCheckpointsAreSpread(t *testing.T) {
 	saved, total := make([]uint64, 8), 0
 	count := func() int { // checkpoints
 		for i, p := range s.partitions {
-			if p.state.seq > saved[i] {
-				saved[i] = p.state.seq
+			if p.saving.state.seq > saved[i] {
+				saved[i] = p.saving.state.seq
 				total++
 			}
 		}
@@ -125,7 +125,7 @@ func TestLate(t *testing.T) {
 		{1, lateAt*maxRowsAhead - minWriteBack - 2, false},
 		{0, lateAt*maxRowsAhead - minWriteBack - 1, true},
 	} {
-		p.rowsAhead = c.ahead
+		p.saving.rowsAhead = c.ahead
 		for range c.keys {
 			key := fmt.Appendf(nil, "key-%d", len(p.hot.dirty))
 			p.hot.changed(p.hot.install(hotHash(key), key, position(Slot(key), keyHash(key))))
@@ -166,8 +166,8 @@ func TestLateWrites(t *testing.T) {
 			if time.Since(began) >= c.want {
 				asLong++
 			}
-			if s.late.Store(c.late); b.exec.delay() != c.want {
-				t.Errorf("%+v: %v", c, b.exec.delay())
+			if s.late.Store(c.late); b.decider.delay() != c.want {
+				t.Errorf("%+v: %v", c, b.decider.delay())
 			}
 		}
 		if asLong <= tries/2 {

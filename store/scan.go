@@ -61,7 +61,7 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 	}
 	p.mu.Unlock()
 	// Which keys exist is an answer like any other (G3).
-	if err := p.waitDurable(seq); err != nil {
+	if err := p.committed.wait(seq); err != nil {
 		return 0, 0, err
 	}
 	for _, f := range live {
@@ -142,7 +142,7 @@ func (s *Store) DBSize() (n int64, err error) {
 		p.mu.Lock()
 		size, seq := p.size, p.seq
 		p.mu.Unlock()
-		if err := p.waitDurable(seq); err != nil {
+		if err := p.committed.wait(seq); err != nil {
 			return 0, err
 		}
 		n += size

@@ -39,7 +39,7 @@ type snapshot struct {
 // beginSnapshot captures the header. The partition is locked, and until
 // endSnapshot no filter's memory is freed.
 func (p *partition) beginSnapshot() *snapshot {
-	p.snapshotting = true
+	p.saving.snapshotting = true
 	s := &snapshot{seq: p.seq}
 	h := append([]byte(nil), snapshotVersion)
 	h = binary.AppendUvarint(h, p.seq)
@@ -74,11 +74,11 @@ func (p *partition) beginSnapshot() *snapshot {
 // endSnapshot frees what was retired while the snapshot was taken.
 func (p *partition) endSnapshot() {
 	p.mu.Lock()
-	p.snapshotting = false
-	for _, release := range p.retired {
+	p.saving.snapshotting = false
+	for _, release := range p.saving.retired {
 		release()
 	}
-	p.retired = nil
+	p.saving.retired = nil
 	p.mu.Unlock()
 }
 
@@ -87,9 +87,9 @@ func (p *partition) endSnapshot() {
 const snapshotChunk = 64 << 10
 
 // write streams the snapshot to its file and publishes it once everything that
-// it may contain is durable (G4): the bits were copied while operations went
-// on, and an opid whose effect a power loss took must not be remembered. What
-// durable means is the policy's; Commit makes sure of it for the lax ones.
+// it may contain is committed (G4): the bits were copied while operations went
+// on, and an opid whose effect a power loss took must not be remembered. Under
+// lax policies that is not yet durable; Commit makes sure of it.
 func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 	if _, err := w.Write(appendBytes(nil, s.header)); err != nil {
 		return err
@@ -114,7 +114,7 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 	p.mu.Lock()
 	seq := p.seq
 	p.mu.Unlock()
-	if err := p.waitDurable(seq); err != nil {
+	if err := p.committed.wait(seq); err != nil {
 		return err
 	}
 	return w.Commit()

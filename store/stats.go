@@ -16,7 +16,7 @@ type Stats struct {
 	DiskFree     uint64 // bytes that may still be written; 0 also if it is not known
 	MinFreeDisk  uint64 // below which writes are refused
 	LastBackup   time.Time
-	Keys         int64  // DBSIZE, whether durable or not
+	Keys         int64  // DBSIZE, whether committed or not
 	Expires      int64  // keys in memory that have an expiry
 	Hits, Misses uint64 // keys that queries found, and did not, since start
 	Expired      uint64 // keys removed because their time had come, since start
@@ -87,22 +87,20 @@ func (p *partition) addStats(st *Stats) {
 	st.Runs += f.Runs
 	st.RunBytes += f.RunBytes
 	st.RunRecords += f.RunRecords
-	st.LogBytes += p.logBytes
+	st.LogBytes += p.saving.logBytes
 	st.Entries += p.seq
-	st.Changes += int64(p.seq) - p.savedSeq
+	st.Changes += int64(p.seq) - p.saving.savedSeq
 	for _, t := range p.tables {
 		st.Figures.add(t.figures)
 	}
 }
 
 // countReads adds what the batch's queries found to the store's totals.
-func (x *execution) countReads() {
-	for _, d := range x.crew.inUse() {
-		if d.hits > 0 {
-			x.s.hits.Add(d.hits)
-		}
-		if d.misses > 0 {
-			x.s.misses.Add(d.misses)
-		}
+func (x *decider) countReads() {
+	if x.hits > 0 {
+		x.s.hits.Add(x.hits)
+	}
+	if x.misses > 0 {
+		x.s.misses.Add(x.misses)
 	}
 }

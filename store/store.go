@@ -246,7 +246,7 @@ func (s *Store) abandon() error {
 
 // freeze makes the store fail-stop after a commit error: memory may be ahead
 // of disk and outcomes are unknown, so that writes are refused and only what
-// is durable is read until the directory is opened again (G8).
+// is committed is read until the directory is opened again (G8).
 func (s *Store) freeze(cause error) {
 	err := fmt.Errorf("%w (%v)", ErrUnknownOutcome, cause)
 	if !s.frozen.CompareAndSwap(nil, &err) {
@@ -254,7 +254,7 @@ func (s *Store) freeze(cause error) {
 	}
 	s.log.Error("commit failed: the server refuses writes until it is restarted", "error", cause)
 	for _, p := range s.partitions {
-		p.fail(err)
+		p.committed.fail(err)
 	}
 }
 
@@ -294,7 +294,7 @@ func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
 func (s *Store) Sync() error { return s.db.Sync() }
 
 // Stalled reports whether, under Everysec, writes wait for a disk that is slow, or soon
-// will. A batch that only reads what is durable does not wait.
+// will. A batch that only reads what is committed does not wait.
 func (s *Store) Stalled() bool { return s.db.Stalled() }
 
 // SetSnapshotInterval changes Options.SnapshotInterval.

@@ -42,7 +42,7 @@ func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) e
 		return err
 	}
 	encoded := cat.encode()
-	x.execution.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
+	x.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
 	if err != nil {
 		x.unlock()
 		return err
@@ -87,13 +87,13 @@ func (p *partition) bytesFor(d *tableDef) (uint64, error) {
 	return t.filter.AlterBytes(d.filterOptions(t.tests, p.count))
 }
 
-// Tables returns the tables by name. A change shows once it is durable.
+// Tables returns the tables by name. A change shows once it is committed.
 func (s *Store) Tables() []TableOptions {
 	p := s.partitions[0]
 	p.mu.Lock()
 	live, seq := p.catalog.live(), p.seq
 	p.mu.Unlock()
-	p.waitDurable(seq) // on an error nothing durable is better known
+	p.committed.wait(seq) // on an error nothing committed is better known
 	out := make([]TableOptions, 0, len(live))
 	for _, d := range live {
 		out = append(out, d.TableOptions)

@@ -31,7 +31,7 @@ func (d *tableDef) filterOptions(tests uint32, n int) fbf.Options {
 	o := fbf.Options{
 		Window:    (d.Window + d.Skew).Milliseconds(),
 		Error:     d.Error,
-		Capacity:  share(d.Capacity, n),
+		Capacity:  perPartition(d.Capacity, n),
 		MaxMemory: d.MaxMemory / uint64(n),
 		Past:      d.Past,
 		Overload:  fbf.Refuse,
@@ -55,9 +55,9 @@ const baseTests = 16
 // fbfMinError keeps ERROR divided by many tests within what fbf accepts.
 const fbfMinError = MinError / 4096
 
-// share is one partition's part of a hint for n, with an eighth of slack for
+// perPartition is one partition's part of a hint for n, with an eighth of slack for
 // keys that spread unevenly.
-func share(total uint64, n int) uint64 {
+func perPartition(total uint64, n int) uint64 {
 	if total == 0 {
 		return 0
 	}

@@ -53,7 +53,6 @@ func (x *decider) ifUnchanged(op *Op) error {
 	op.Applied = true
 	for i := range refs {
 		r := &refs[i]
-		x.saw(r)
 		if r.changed(uint64(op.Deltas[2*i]), watchMark(op.Deltas[2*i+1]), x.at.wall) {
 			op.Applied = false
 		}

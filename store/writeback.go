@@ -25,7 +25,7 @@ func (s *Store) flushRows(p *partition) error {
 	c := checkpoint{s: s, p: p}
 	p.mu.Lock()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
-	p.rowsAhead += len(c.dirty)
+	p.saving.rowsAhead += len(c.dirty)
 	p.mu.Unlock()
 	err := c.writeBack()
 	if err == nil {
@@ -55,7 +55,7 @@ func (c *checkpoint) writeBack() error {
 		n := min(len(c.dirty), writeBackRows)
 		flushed := c.deleteFlushed(b)
 		rows = c.captureRows(b, c.dirty[:n], rows[:0])
-		// The log is durable up to what the rows show before they are (G4).
+		// The log is committed up to what the rows show before they are (G4).
 		if err := c.s.commit(b); err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func TestRowsOutOfTurn(t *testing.T) {
 			}
 		}
 	}
-	if p.state.seq != 0 {
+	if p.saving.state.seq != 0 {
 		t.Fatal("there was a checkpoint: the test shows nothing")
 	}
 	s = testStore(t, func(o *Options) { o.FS, o.HotCounters, o.Partitions = fs.CrashClone(vfs.CrashCloneCfg{}), limit, 1 })
@@ -109,7 +109,7 @@ func TestRowsAhead(t *testing.T) {
 		}
 		s.Execute(&b)
 		must(t, s.saveIfDue(p, false, s.backlog()))
-		if ahead := p.seq - p.state.seq; ahead > share+minWriteBack+512 {
+		if ahead := p.seq - p.saving.state.seq; ahead > share+minWriteBack+512 {
 			t.Fatalf("%d entries since the last checkpoint", ahead)
 		}
 	}

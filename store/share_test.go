@@ -7,9 +7,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,25 +20,21 @@ func TestMain(m *testing.M) {
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
 		minSplit, minOthers = 4, 1
-		minSplitAlone, minOthersAlone = 4, 1
 		pieceSize = 8
 	}
 	os.Exit(m.Run())
 }
 
-// TestSplit: a large batch, whose shares are worked on at the same time, or one after
-// the other in any order, or which is one share, answers and leaves what the same batch
-// does as a whole, with keys that are cold, retries within the batch, and opids to be
-// looked for on disk.
+// TestSplit: a large batch, whose shares are decided one after another in any order, or
+// which is one share, answers and leaves what the same batch does as a whole, with keys
+// that are cold, retries within the batch, and opids to be looked for on disk.
 func TestSplit(t *testing.T) {
 	for _, procs := range []int{1, 4} {
-		for _, alone := range []bool{false, true} {
-			t.Run(fmt.Sprintf("procs=%d, alone=%v", procs, alone), func(t *testing.T) { testSplit(t, procs, alone) })
-		}
+		t.Run(fmt.Sprint("procs=", procs), func(t *testing.T) { testSplit(t, procs) })
 	}
 }
 
-func testSplit(t *testing.T, procs int, withoutHelp bool) {
+func testSplit(t *testing.T, procs int) {
 	clock := newFakeClock()
 	open := func(procs int) (*Store, vfs.FS) {
 		fs := vfs.NewMem()
@@ -64,14 +58,14 @@ func testSplit(t *testing.T, procs int, withoutHelp bool) {
 				o.run = run
 			}
 		}
-		one.Atomic, other.Alone = true, withoutHelp
+		one.Atomic = true
 		if round%4 == 3 {
 			must(t, alone.Snapshot())
 			must(t, shared.Snapshot())
 		}
 		alone.Execute(&one)
 		shared.Execute(&other)
-		if one.exec.isSplit || !other.exec.isSplit {
+		if one.decider.isSplit || !other.decider.isSplit {
 			t.Fatal("the wrong one was split")
 		}
 		for i := range one.Ops {
@@ -150,22 +144,21 @@ func TestAtomicBatch(t *testing.T) {
 	}
 }
 
-// TestSplitOrder: what a batch does to one key it does in order, whoever works
-// on it, and only batches that cannot tell are split.
+// TestSplitOrder: what a batch does to one key it does in order, and only batches that
+// cannot tell are split.
 func TestSplitOrder(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 16 })
 	s.procs = 4
 	for _, c := range []struct {
 		kind   Kind
 		atomic bool
-		alone  bool
 		split  bool
 	}{
-		{kind: IncrBy, split: true}, {kind: IncrBy, alone: true, split: true}, {kind: IncrBy, alone: true, atomic: true}, {kind: Get, split: true}, {kind: Nop, split: true}, {kind: IncrBy, atomic: true},
+		{kind: IncrBy, split: true}, {kind: Get, split: true}, {kind: Nop, split: true}, {kind: IncrBy, atomic: true},
 		{kind: MGet}, {kind: Del}, {kind: FBFCard}, {kind: FlushAll},
 	} {
 		must(t, do(s, Op{Kind: FlushAll}).Err)
-		b := Batch{Atomic: c.atomic, Alone: c.alone}
+		b := Batch{Atomic: c.atomic}
 		for i := range 500 {
 			op := b.Add(IncrBy)
 			op.Key, op.Delta = []byte("k"+strconv.Itoa(i%7)), 1
@@ -178,13 +171,13 @@ func TestSplitOrder(t *testing.T) {
 				t.Fatalf("increment %d of its key answers %d, %v", i/7+1, op.Value, op.Err)
 			}
 		}
-		if b.exec.isSplit != c.split {
-			t.Errorf("kind %d, atomic %v: split %v", c.kind, c.atomic, b.exec.isSplit)
+		if b.decider.isSplit != c.split {
+			t.Errorf("kind %d, atomic %v: split %v", c.kind, c.atomic, b.decider.isSplit)
 		}
 	}
 }
 
-// TestSplitAtTheSameTime: batches without help, at the same time, each with the
+// TestSplitAtTheSameTime: split batches at the same time, each with the
 // operations of all, apply every one once and answer each with its own result (G1).
 func TestSplitAtTheSameTime(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions, o.Fsync = 16, No })
@@ -196,7 +189,7 @@ func TestSplitAtTheSameTime(t *testing.T) {
 	for n := range batches {
 		work.Go(func() {
 			for round := range rounds {
-				b := Batch{Alone: true}
+				var b Batch
 				for i := range ops {
 					id := round*ops + i
 					op := b.Add(CIncrBy)
@@ -226,8 +219,7 @@ func TestSplitAtTheSameTime(t *testing.T) {
 	}
 }
 
-// TestSplitTakesWhatIsFree: a batch without help waits for a partition that somebody
-// holds last.
+// TestSplitTakesWhatIsFree: a batch waits last for a partition that somebody holds.
 func TestSplitTakesWhatIsFree(t *testing.T) {
 	s := testStore(t, func(o *Options) { o.Partitions = 16 })
 	s.procs = 4
@@ -242,7 +234,7 @@ func TestSplitTakesWhatIsFree(t *testing.T) {
 	sent, again := int64(0), 5
 	for held, p := range s.partitions {
 		for ; ; again-- {
-			b := Batch{Alone: true}
+			var b Batch
 			for _, k := range keys {
 				op := b.Add(IncrBy)
 				op.Key, op.Delta = k, 1
@@ -293,44 +285,33 @@ func valueOf(p *partition, key []byte) int64 {
 	return 0
 }
 
-// TestSplitPanic: a panic of a goroutine that helps ends the process, even if what it
-// left locked keeps all others from ending (G8). Where that was not the end, it comes
-// up in the goroutine that asked for help, once nobody is at work any more.
-func TestSplitPanic(t *testing.T) {
-	x := &execution{s: testStore(t, nil)}
-	x.enlist(8)
-	c := x.crew
-	var over chan struct{}
-	c.fatal = func(err error) {
-		if !strings.Contains(err.Error(), "panic in the store: third") {
-			t.Error(err)
-		}
-		close(over)
+// TestPanicKeepsTheLocks: a panic while a share is decided comes up in the caller's
+// goroutine, where the server ends the process for it. Until then nobody gets at what is
+// in memory and not in the log (G8).
+func TestPanicKeepsTheLocks(t *testing.T) {
+	s := testStore(t, func(o *Options) { o.Partitions = 16 })
+	s.procs = 4
+	var b Batch
+	for i := range 64 {
+		op := b.Add(CIncrBy)
+		op.Key, op.ID, op.Delta = []byte(strconv.Itoa(i)), []byte("id"), 1
 	}
-	for range 100 / slowdown {
-		var done atomic.Int32
-		over = make(chan struct{})
-		text := func() (text string) {
-			defer func() { text = fmt.Sprint(recover()) }()
-			c.each(4, func(d *decider) {
-				if d == c.deciders[7] { // the first to be taken
-					panic("third")
-				}
-				<-over
-				time.Sleep(10 * time.Microsecond)
-				done.Add(1)
-			})
-			return
+	broken := s.partitions[Slot(b.Ops[40].Key)>>s.shift]
+	tables := broken.tables
+	broken.tables = nil
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("no panic without tables")
+			}
 		}()
-		if before := done.Load(); !strings.HasPrefix(text, "third") || before != 7 {
-			t.Fatalf("%q after %d", text, before)
-		} else if time.Sleep(100 * time.Microsecond); done.Load() != before {
-			t.Fatal("somebody was still at work")
-		}
+		s.Execute(&b)
+	}()
+	if broken.mu.TryLock() {
+		t.Error("its partition is unlocked")
 	}
-	ran := map[*decider]int{}
-	c.each(1, func(d *decider) { ran[d]++ })
-	if len(ran) != 8 || ran[c.deciders[7]] != 1 {
-		t.Errorf("%d deciders had their job", len(ran))
+	for i := range b.decider.share.touched { // so that the store can be closed
+		b.decider.share.touched[i].p.mu.Unlock()
 	}
+	broken.tables = tables
 }
