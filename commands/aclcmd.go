@@ -46,7 +46,7 @@ func aclGetUser(c *Context) {
 		c.W.BulkString(f)
 	}
 	c.W.BulkString("passwords")
-	c.bulkStrings(u.Passwords())
+	c.W.BulkStrings(u.Passwords())
 	selectors := u.Selectors()
 	c.permissions(selectors[0])
 	c.W.BulkString("selectors")
@@ -59,17 +59,9 @@ func aclGetUser(c *Context) {
 
 // permissions writes the pairs that describe a selector.
 func (c *Context) permissions(p acl.Permissions) {
-	c.pair("commands", p.Commands)
-	c.pair("keys", p.Keys)
-	c.pair("channels", p.Channels)
-}
-
-// bulkStrings writes an array of strings.
-func (c *Context) bulkStrings(list []string) {
-	c.W.Array(len(list))
-	for _, s := range list {
-		c.W.BulkString(s)
-	}
+	c.W.Pair("commands", p.Commands)
+	c.W.Pair("keys", p.Keys)
+	c.W.Pair("channels", p.Channels)
 }
 
 // aclList is ACL LIST.
@@ -115,14 +107,14 @@ func aclCat(c *Context) {
 	catalog := c.Server.Users.Catalog()
 	switch len(c.Args) {
 	case 2:
-		c.bulkStrings(catalog.Categories())
+		c.W.BulkStrings(catalog.Categories())
 	case 3:
 		names, ok := catalog.Members(string(c.Args[2]))
 		if !ok {
 			c.fail(refusal("ERR Unknown category '" + string(cString(c.Args[2], maxQuoted)) + "'"))
 			return
 		}
-		c.bulkStrings(names)
+		c.W.BulkStrings(names)
 	default:
 		c.fail(tooManyArguments(c.Args))
 	}
@@ -156,13 +148,13 @@ func aclLog(c *Context) {
 		c.W.Map(10)
 		c.W.BulkString("count")
 		c.W.Int(e.Count)
-		c.pair("reason", e.Reason.String())
-		c.pair("context", e.Context)
-		c.pair("object", e.Object)
-		c.pair("username", e.User)
+		c.W.Pair("reason", e.Reason.String())
+		c.W.Pair("context", e.Context)
+		c.W.Pair("object", e.Object)
+		c.W.Pair("username", e.User)
 		c.W.BulkString("age-seconds")
 		c.W.Double(float64(max(now.Sub(e.Time), 0).Milliseconds()) / 1000)
-		c.pair("client-info", e.Client)
+		c.W.Pair("client-info", e.Client)
 		c.W.BulkString("entry-id")
 		c.W.Int(e.ID)
 		c.W.BulkString("timestamp-created")
@@ -296,7 +288,7 @@ var aclCommands = []Command{{
 		audited(userAudit, aclSub("setuser", -3, aclAdminFlags, "Creates or changes a user by rules.", aclSetUser,
 			strArg("username"), opt(multi(strArg("rule"))))),
 		aclSub("users", 2, aclAdminFlags, "Returns the names of all users.",
-			func(c *Context) { c.bulkStrings(c.Server.Users.Names()) }),
+			func(c *Context) { c.W.BulkStrings(c.Server.Users.Names()) }),
 		aclSub("whoami", 2, aclFlags, "Returns the name of the connection's user.",
 			func(c *Context) { c.W.BulkString(c.Session.User()) }),
 		helpFor("acl", groupServer),

@@ -77,10 +77,7 @@ func commandList(c *Context) {
 			}
 		}
 	}
-	c.W.Array(len(names))
-	for _, n := range names {
-		c.W.BulkString(n)
-	}
+	c.W.BulkStrings(names)
 }
 
 // commandKeys is COMMAND GETKEYS and GETKEYSANDFLAGS command [arg …].

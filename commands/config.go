@@ -25,7 +25,7 @@ func configGet(c *Context) {
 	}
 	c.W.Map(len(found))
 	for _, s := range found {
-		c.pair(s[0], s[1])
+		c.W.Pair(s[0], s[1])
 	}
 }
 

@@ -86,22 +86,16 @@ func doHello(c *Context) {
 		c.setProto(h.proto)
 	}
 	c.W.Map(7)
-	c.pair("server", "redis")
-	c.pair("version", CompatVersion)
+	c.W.Pair("server", "redis")
+	c.W.Pair("version", CompatVersion)
 	c.W.BulkString("proto")
 	c.W.Int(int64(c.Session.Proto()))
 	c.W.BulkString("id")
 	c.W.Int(c.Session.ID)
-	c.pair("mode", "standalone")
-	c.pair("role", "master")
+	c.W.Pair("mode", "standalone")
+	c.W.Pair("role", "master")
 	c.W.BulkString("modules")
 	c.W.Array(0)
-}
-
-// pair writes two strings, a key and its value.
-func (c *Context) pair(key, value string) {
-	c.W.BulkString(key)
-	c.W.BulkString(value)
 }
 
 // setProto changes the protocol version of this and later replies.

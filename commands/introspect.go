@@ -4,7 +4,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // aclOrder is the order in which categories are shown.
@@ -108,8 +108,7 @@ type specNumber struct {
 // writeSpec writes one step of a key specification.
 func writeSpec(w *resp.Writer, kind string, numbers ...specNumber) {
 	w.Map(2)
-	w.BulkString("type")
-	w.BulkString(kind)
+	w.Pair("type", kind)
 	w.BulkString("spec")
 	w.Map(len(numbers))
 	for _, n := range numbers {
@@ -131,8 +130,7 @@ func (c *Command) writeDocs(w *resp.Writer) {
 	}
 	w.Map(n)
 	for _, p := range pairs {
-		w.BulkString(p[0])
-		w.BulkString(p[1])
+		w.Pair(p[0], p[1])
 	}
 	if len(c.Args) > 0 {
 		w.BulkString("arguments")
@@ -174,8 +172,7 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 	}
 	w.Map(n)
 	for _, p := range pairs {
-		w.BulkString(p[0])
-		w.BulkString(p[1])
+		w.Pair(p[0], p[1])
 	}
 	if a.Type == TypeKey {
 		w.BulkString("key_spec_index")

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // observing is a server that logs every batch.

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 

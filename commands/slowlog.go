@@ -125,10 +125,7 @@ func slowlogGet(c *Context) {
 		c.W.Int(e.id)
 		c.W.Int(e.at.Unix())
 		c.W.Int(e.took.Microseconds())
-		c.W.Array(len(e.args))
-		for _, a := range e.args {
-			c.W.BulkString(a)
-		}
+		c.W.BulkStrings(e.args)
 		c.W.BulkString(e.addr)
 		c.W.BulkString(e.name)
 	}

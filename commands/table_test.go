@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden `files`")

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -190,8 +190,7 @@ func ctableList(c *Context) {
 	tables := c.Store.Tables()
 	c.W.Map(len(tables))
 	for _, t := range tables {
-		c.W.BulkString(t.Name)
-		c.W.BulkString(t.Prefix)
+		c.W.Pair(t.Name, t.Prefix)
 	}
 }
 

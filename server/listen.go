@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // Listen opens a listener on each address of c.Bind and port; none if port is 0
@@ -129,10 +130,10 @@ func isTransient(err error) bool {
 
 // Refusals of a client before its first command.
 const (
-	tooManyClients = "-ERR max number of clients reached\r\n"
-	protectedMode  = "-DENIED fbfkv is running in protected mode: no password is set, so only clients on its own machine " +
+	tooManyClients = "ERR max number of clients reached"
+	protectedMode  = "DENIED fbfkv is running in protected mode: no password is set, so only clients on its own machine " +
 		"are served. To serve others, set requirepass in the configuration file or with CONFIG SET from the server's " +
-		"machine; or, where the network itself keeps strangers out, set protected-mode to no.\r\n"
+		"machine; or, where the network itself keeps strangers out, set protected-mode to no."
 )
 
 // admit starts a connection, or refuses it.
@@ -207,7 +208,7 @@ func isLoopback(a net.Addr) bool {
 // maxLingers bounds the connections that are being refused politely.
 const maxLingers = 64
 
-// goodbye sends a last message and closes. When what the client has sent is
+// goodbye sends a last error reply and closes. When what the client has sent is
 // still unread at the close, the system resets the connection and the client may
 // never see the message; hence the rest is read and dropped, for a moment.
 func (s *Server) goodbye(nc net.Conn, message string) {
@@ -227,7 +228,9 @@ func (s *Server) goodbye(nc net.Conn, message string) {
 func linger(nc net.Conn, message string) {
 	defer nc.Close()
 	nc.SetDeadline(time.Now().Add(500 * time.Millisecond))
-	if _, err := io.WriteString(nc, message); err != nil {
+	var w resp.Writer
+	w.Error(message)
+	if _, err := nc.Write(w.Bytes()); err != nil {
 		return
 	}
 	if half, ok := nc.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {

@@ -154,6 +154,20 @@ func (w *Writer) Verbatim(format, text string) {
 	}
 }
 
+// Pair appends two strings, such as a key of a map and its value.
+func (w *Writer) Pair(key, value string) {
+	w.BulkString(key)
+	w.BulkString(value)
+}
+
+// BulkStrings appends an array of strings.
+func (w *Writer) BulkStrings(list []string) {
+	w.Array(len(list))
+	for _, s := range list {
+		w.BulkString(s)
+	}
+}
+
 // Raw appends what is encoded already.
 func (w *Writer) Raw(b []byte) {
 	if w.room(len(b)) {

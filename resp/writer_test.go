@@ -24,6 +24,8 @@ func TestWriter(t *testing.T) {
 		{"array", func(w *Writer) { w.Array(12) }, "*12\r\n", "*12\r\n"},
 		{"map", func(w *Writer) { w.Map(2) }, "*4\r\n", "%2\r\n"},
 		{"set", func(w *Writer) { w.Set(3) }, "*3\r\n", "~3\r\n"},
+		{"pair", func(w *Writer) { w.Pair("a", "") }, "$1\r\na\r\n$0\r\n\r\n", "$1\r\na\r\n$0\r\n\r\n"},
+		{"strings", func(w *Writer) { w.BulkStrings([]string{"a", "b"}) }, "*2\r\n$1\r\na\r\n$1\r\nb\r\n", "*2\r\n$1\r\na\r\n$1\r\nb\r\n"},
 		{"true", func(w *Writer) { w.Bool(true) }, ":1\r\n", "#t\r\n"},
 		{"false", func(w *Writer) { w.Bool(false) }, ":0\r\n", "#f\r\n"},
 		{"double", func(w *Writer) { w.Double(0.1) }, "$3\r\n0.1\r\n", ",0.1\r\n"},
