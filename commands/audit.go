@@ -3,6 +3,8 @@ package commands
 import (
 	"slices"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // Audit declares that a command is an administrative act, which leaves a line in
@@ -33,10 +35,10 @@ func (s *Server) audit(ses *Session, c *Command, args [][]byte) {
 	}
 	line := []byte(strings.ToUpper(strings.ReplaceAll(c.fullName, "|", " ")))
 	names := 1 + strings.Count(c.fullName, "|")
-	for _, word := range abridged(shown[names:]) {
+	for _, word := range observe.Abridged(shown[names:]) {
 		line = append(line, ' ')
 		if word == "" || strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
-			line = appendQuoted(line, []byte(word))
+			line = observe.AppendQuoted(line, []byte(word))
 		} else {
 			line = append(line, word...)
 		}

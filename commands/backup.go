@@ -18,23 +18,6 @@ func doBackup(c *Context) {
 	c.ok(c.Store.Backup(filepath.Clean(dir)))
 }
 
-// infoBackup adds to INFO persistence when the last backup was finished, and how far a present
-// one is.
-func infoBackup(v *infoView, b *infoLines) {
-	last := int64(0)
-	if at := v.store.LastBackup; !at.IsZero() {
-		last = at.Unix()
-	}
-	b.add("backup_last_success_time", last)
-	stage, done, total := v.c.Store.BackupProgress()
-	b.add("backup_in_progress", bit(stage != ""))
-	if stage != "" {
-		b.add("backup_stage", stage)
-		b.add("backup_done", done)
-		b.add("backup_total", total)
-	}
-}
-
 // backupCommands make copies of the data directory.
 var backupCommands = []Command{
 	{

@@ -312,7 +312,7 @@ func onOff(name string) Arg { return oneOf(name, word("ON"), word("OFF")) }
 
 // clientCommands are CLIENT and its subcommands.
 var clientCommands = []Command{{
-	Name: "client", Arity: -2, Group: groupConnection, Since: "2.4.0", Complexity: "Depends on subcommand.",
+	Name: "client", Arity: -2, Flags: unpaused, Group: groupConnection, Since: "2.4.0", Complexity: "Depends on subcommand.",
 	Summary: "A container for commands on client connections.",
 	Subcommands: slices.Concat([]Command{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",

@@ -164,6 +164,8 @@ const (
 	immediate // inside MULTI it is carried out, not queued
 	pure      // Run depends on its arguments alone and keeps a batch whole
 	waits     // a keyed command that may wait long for the store's other work
+	unwatches // ends the client's own MONITOR, which does not show it
+	unpaused  // of a container: CLIENT PAUSE does not hold back its subcommands
 )
 
 // flagNames are the names of the flags in COMMAND INFO, in bit order.
@@ -243,4 +245,16 @@ func (k *KeySpec) each(args [][]byte, fn func(key []byte) bool) bool {
 		}
 	}
 	return ok
+}
+
+// since changes the version that introduced a command.
+func since(version string, c Command) Command {
+	c.Since = version
+	return c
+}
+
+// withTips adds tips to a command.
+func withTips(c Command, tips ...string) Command {
+	c.Tips = append(c.Tips, tips...)
+	return c
 }

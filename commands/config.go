@@ -100,8 +100,7 @@ func configRewrite(c *Context) {
 
 // configResetStat is CONFIG RESETSTAT.
 func configResetStat(c *Context) {
-	c.Server.stats.reset()
-	c.Server.gauges.reset(c.Store)
+	c.Server.Observer.Reset(c.Store)
 	if c.Server.ResetStats != nil {
 		c.Server.ResetStats()
 	}

@@ -169,7 +169,7 @@ var connectionCommands = []Command{
 		Complexity: "O(1)", Summary: "Closes the connection once everything is answered.", Run: doQuit,
 	},
 	{
-		Name: "reset", Arity: 1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL, Since: "6.2.0",
+		Name: "reset", Arity: 1, Flags: authFlags | immediate | unwatches, Group: groupConnection, ACL: connectionACL, Since: "6.2.0",
 		Complexity: "O(1)", Summary: "Resets the connection to the state of a new one.", Run: doReset,
 	},
 }

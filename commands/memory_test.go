@@ -1,12 +1,9 @@
 package commands
 
 import (
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
-
-	"github.com/fbfkv/fbfkv/store"
 )
 
 func TestMemoryCommand(t *testing.T) {
@@ -30,22 +27,5 @@ func TestMemoryCommand(t *testing.T) {
 	}
 	if got := c.say("MEMORY HELP"); !strings.Contains(got, "+USAGE key [SAMPLES count]") {
 		t.Error(got)
-	}
-}
-
-func TestMemoryAdvice(t *testing.T) {
-	for i, trouble := range []struct {
-		store   store.Stats
-		runtime runtime.MemStats
-	}{
-		{store: store.Stats{FilterLimit: 1000, FilterBytes: 950}},
-		{store: store.Stats{HotCounters: 300_000, DirtyCounters: 200_000}},
-		{runtime: runtime.MemStats{HeapIdle: 1 << 30, HeapInuse: 1 << 20}},
-	} {
-		for j := range memoryAdvice {
-			if found := memoryAdvice[j].found(&trouble.store, &trouble.runtime); found != (i == j) {
-				t.Errorf("case %d: %q is said to be found: %v", i, memoryAdvice[j].text, found)
-			}
-		}
 	}
 }

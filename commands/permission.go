@@ -159,7 +159,7 @@ func (s *Server) logDenial(ses *Session, multi bool, reason acl.Reason, object, 
 	if multi {
 		context = "multi"
 	}
-	s.stats.denied[reason].Add(1)
+	s.Observer.Stats.Denied(reason)
 	now := time.Now()
 	s.ACLLog.Add(acl.Entry{Reason: reason, Context: context, Object: object, User: user,
 		Client: ses.describe(now), Time: now})

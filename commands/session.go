@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // replyMode is what CLIENT REPLY asked for.
@@ -32,8 +33,7 @@ type Session struct {
 	failures      int  // to log in
 	keyRefs       []acl.KeyRef
 	reply         replyMode
-	tap           *tap // of a client that monitors
-	tapReady      bool // it knows that MONITOR was answered
+	tap           *observe.Tap // of a client that monitors
 
 	mu      sync.Mutex
 	name    string
@@ -175,4 +175,26 @@ func (s *Session) flagLetters() string {
 		return "N"
 	}
 	return string(b)
+}
+
+// Monitors reports whether the client watches with MONITOR, so that lines are
+// pushed to it beside its replies.
+func (s *Session) Monitors() bool { return s.monitors.Load() }
+
+// Answered tells the session that all replies so far were handed to the
+// connection. Only the connection's owner may call it.
+func (s *Session) Answered() {
+	if s.tap != nil {
+		s.tap.Ready()
+	}
+}
+
+// End tells the session that its connection is closed. Only the connection's
+// owner may call it, once it calls nothing else.
+func (s *Session) End() {
+	if t := s.tap; t != nil {
+		t.Close()
+		s.tap = nil
+		s.monitors.Store(false)
+	}
 }

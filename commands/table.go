@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // Table is the set of commands, looked up by name in any letter case. It does
@@ -119,6 +121,15 @@ func byName(a, b *Command) int {
 	return 0
 }
 
+// names returns the full names of all commands and subcommands, by index.
+func (t *Table) names() []string {
+	list := make([]string, len(t.all))
+	for i, c := range t.all {
+		list[i] = c.fullName
+	}
+	return list
+}
+
 // addSub enters a subcommand.
 func (t *Table) addSub(container, sub *Command) {
 	sub.parent = container
@@ -134,8 +145,8 @@ func (t *Table) add(names map[string]*Command, c *Command) {
 	if len(c.Name) > maxName || names[c.Name] != nil {
 		panic("commands: bad or repeated name " + c.fullName)
 	}
-	if c.index = len(t.all); c.index >= maxCommands {
-		panic("commands: raise maxCommands")
+	if c.index = len(t.all); c.index >= observe.MaxCommands {
+		panic("commands: raise observe.MaxCommands")
 	}
 	c.access = accessOf(c.Keys.Flags)
 	t.all = append(t.all, c)

@@ -23,7 +23,7 @@ func TestWatchInAPipeline(t *testing.T) {
 	}
 	c.say("WATCH k")
 	other.say("INCR k")
-	calls := func() uint64 { return srv.stats.all[Commands.Get([]byte("decr")).index].calls.Load() }
+	calls := func() uint64 { return srv.Observer.Stats.Calls(Commands.Get([]byte("decr")).index) }
 	before := calls()
 	got = c.send("INCR a", "MULTI", "DECR k", "PING", "DECR k", "EXEC", "INCR a")
 	want = ":1\r\n+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*-1\r\n:2\r\n"

@@ -55,7 +55,7 @@ func (s *Server) setConfig(pairs [][2]string) error {
 		return err
 	}
 	s.config.Store(&config)
-	s.commands.Tune(config.tuning())
+	s.commands.Observer.Tune(config.tuning())
 	return nil
 }
 

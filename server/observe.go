@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // GroupObservation heads the settings of SLOWLOG, LATENCY and INFO.
@@ -45,10 +46,10 @@ var observationSettings = []Setting{
 	},
 }
 
-// tuning returns the settings as package commands wants them.
-func (c *Config) tuning() commands.Tuning {
+// tuning returns the settings as package observe wants them.
+func (c *Config) tuning() observe.Tuning {
 	o := &c.Observation
-	return commands.Tuning{
+	return observe.Tuning{
 		SlowlogSlowerThan: time.Duration(o.SlowlogSlowerThan) * time.Microsecond,
 		SlowlogMaxLen:     o.SlowlogMaxLen,
 		LatencyThreshold:  time.Duration(o.LatencyThreshold) * time.Millisecond,

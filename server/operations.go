@@ -5,7 +5,7 @@ import (
 	"net"
 	"strconv"
 
-	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // operationSettings are the settings of GroupOperation: what looks after the
@@ -43,4 +43,4 @@ func hostAndPort(c *Config) error {
 }
 
 // Figures returns the server's own numbers, for reports.
-func (s *Server) Figures() commands.ServerFigures { return s.figures() }
+func (s *Server) Figures() observe.ServerFigures { return s.figures() }

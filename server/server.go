@@ -263,7 +263,7 @@ func (s *Server) watch() {
 			conns := s.connections()
 			sum := s.totals()
 			s.mu.Unlock()
-			s.commands.Sample(now, sum.in, sum.out)
+			s.commands.Observer.Sample(now, sum.in, sum.out)
 			config := s.config.Load()
 			for _, c := range conns {
 				if reason := c.overdue(now, config); reason != "" {

@@ -1,6 +1,6 @@
 //go:build !unix
 
-package commands
+package observe
 
 // infoCPU reports nothing where the system does not tell.
-func infoCPU(*infoView, *infoLines) {}
+func infoCPU(*View, *Lines) {}

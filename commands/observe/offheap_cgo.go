@@ -1,6 +1,6 @@
 //go:build cgo
 
-package commands
+package observe
 
 // storageOffHeap: with cgo the storage engine keeps its cache and its memtables
 // beside the Go heap.

@@ -1,4 +1,4 @@
-package commands
+package observe
 
 import (
 	"bytes"
@@ -11,13 +11,15 @@ import (
 	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
-// maxCommands bounds the table, so that the statistics need no allocation.
-const maxCommands = 1024
+// MaxCommands bounds the numbers of commands, so that the statistics need no
+// allocation.
+const MaxCommands = 1024
 
-// commandStats counts, per command, what INFO and LATENCY HISTOGRAM show.
-// Pipelines add to it once per command and batch, with atomics alone.
-type commandStats struct {
-	all     [maxCommands]commandTotals
+// Stats counts, per command, what INFO and LATENCY HISTOGRAM show. A command is known
+// by its number, below MaxCommands. Pipelines add once per command and batch, with
+// atomics alone.
+type Stats struct {
+	all     [MaxCommands]commandTotals
 	errors  errorTotals
 	untimed atomic.Bool // latency-tracking no
 
@@ -25,14 +27,19 @@ type commandStats struct {
 	denied             [acl.Reasons]atomic.Uint64
 }
 
-// round counts a round, or a command that ran by itself, which took a time.
-func (s *commandStats) round(took time.Duration) {
+// Round counts a round, or a command that ran by itself, which took a time.
+func (s *Stats) Round(took time.Duration) {
 	s.rounds.Add(1)
 	s.roundNanos.Add(uint64(took))
 }
 
+// Rounds returns how many rounds there were, and the sum of their times.
+func (s *Stats) Rounds() (n uint64, took time.Duration) {
+	return s.rounds.Load(), time.Duration(s.roundNanos.Load())
+}
+
 // nanos returns the time of all commands.
-func (s *commandStats) nanos() (n uint64) {
+func (s *Stats) nanos() (n uint64) {
 	for i := range s.all {
 		n += s.all[i].nanos.Load()
 	}
@@ -45,17 +52,25 @@ type commandTotals struct {
 	latency                            atomic.Pointer[histogram] // made at the first call
 }
 
-// rejected counts a request refused before its arguments were looked at; c is
-// nil if no command has the name.
-func (s *commandStats) rejected(c *Command) {
-	if c != nil {
-		s.all[c.index].rejections.Add(1)
+// NoCommand is the number of what is no command's.
+const NoCommand = -1
+
+// Rejected counts a request refused before its arguments were looked at.
+func (s *Stats) Rejected(command int) {
+	if command != NoCommand {
+		s.all[command].rejections.Add(1)
 	}
 }
 
-// ran counts n calls of c that had each a share of a batch that took a time.
-func (s *commandStats) ran(c *Command, n int, share, took time.Duration) {
-	t := &s.all[c.index]
+// Denied counts a request that its user may not make.
+func (s *Stats) Denied(reason acl.Reason) { s.denied[reason].Add(1) }
+
+// Calls returns how often a command was carried out.
+func (s *Stats) Calls(command int) uint64 { return s.all[command].calls.Load() }
+
+// Ran counts n calls of a command that had each a share of a batch that took a time.
+func (s *Stats) Ran(command, n int, share, took time.Duration) {
+	t := &s.all[command]
 	t.calls.Add(uint64(n))
 	t.nanos.Add(uint64(share) * uint64(n))
 	if s.untimed.Load() {
@@ -69,66 +84,57 @@ func (s *commandStats) ran(c *Command, n int, share, took time.Duration) {
 	h.add(took, uint64(n))
 }
 
-// ranAll counts a batch's slots. The time of a batch is shared evenly by its
-// commands, as the time they cost; but each has waited for the whole of it, and
-// that is its latency. They are executed as one and cannot be told apart.
-func (s *commandStats) ranAll(slots []slot, took time.Duration) {
-	share := took / time.Duration(len(slots))
-	var tally tally
-	for i := range slots {
-		if c := slots[i].cmd; c != nil && !tally.add(c) {
-			tally.each(func(c *Command, n int) { s.ran(c, n, share, took) })
-			tally.used = 0
-			tally.add(c)
-		}
-	}
-	tally.each(func(c *Command, n int) { s.ran(c, n, share, took) })
+// Tally counts how often a batch's few different commands occur, so that what all
+// connections share is written to once for each.
+//
+// The time of a batch is shared evenly by its commands, as the time they cost; but each
+// has waited for the whole of it, and that is its latency. They are executed as one and
+// cannot be told apart.
+type Tally struct {
+	stats       *Stats
+	share, took time.Duration
+	used        int
+	counts      [8]struct{ command, n int }
 }
 
-// tally counts how often a batch's few different commands occur, so that what
-// all connections share is written to once for each.
-type tally struct {
-	used   int
-	counts [8]struct {
-		cmd *Command
-		n   int
-	}
+// Tally begins to count a batch of n requests that took a time. Flush ends it.
+func (s *Stats) Tally(n int, took time.Duration) Tally {
+	return Tally{stats: s, share: took / time.Duration(n), took: took}
 }
 
-// add counts a command; it is false if there is no room for one more.
-func (t *tally) add(c *Command) bool {
+// Add counts a command.
+func (t *Tally) Add(command int) {
 	for i := range t.used {
-		if t.counts[i].cmd == c {
+		if t.counts[i].command == command {
 			t.counts[i].n++
-			return true
+			return
 		}
 	}
 	if t.used == len(t.counts) {
-		return false
+		t.Flush()
 	}
-	t.counts[t.used].cmd, t.counts[t.used].n = c, 1
+	t.counts[t.used].command, t.counts[t.used].n = command, 1
 	t.used++
-	return true
 }
 
-// each calls fn for every command counted.
-func (t *tally) each(fn func(c *Command, n int)) {
-	for i := range t.used {
-		fn(t.counts[i].cmd, t.counts[i].n)
+// Flush adds what was counted to the statistics.
+func (t *Tally) Flush() {
+	for _, c := range t.counts[:t.used] {
+		t.stats.Ran(c.command, c.n, t.share, t.took)
 	}
+	t.used = 0
 }
 
-// failed counts an error reply, which begins with '-'; c is nil if it belongs
-// to no command.
-func (s *commandStats) failed(c *Command, reply []byte) {
+// Failed counts a command's error reply, which begins with '-'.
+func (s *Stats) Failed(command int, reply []byte) {
 	s.errors.count(reply)
-	if c != nil {
-		s.all[c.index].failures.Add(1)
+	if command != NoCommand {
+		s.all[command].failures.Add(1)
 	}
 }
 
 // total returns the number of commands carried out.
-func (s *commandStats) total() uint64 {
+func (s *Stats) total() uint64 {
 	var n uint64
 	for i := range s.all {
 		n += s.all[i].calls.Load()
@@ -137,7 +143,7 @@ func (s *commandStats) total() uint64 {
 }
 
 // reset zeroes all counts (CONFIG RESETSTAT).
-func (s *commandStats) reset() {
+func (s *Stats) reset() {
 	s.rounds.Store(0)
 	s.roundNanos.Store(0)
 	for i := range s.denied {
@@ -170,17 +176,15 @@ type CommandFigures struct {
 	Latency Latency
 }
 
-// CommandFigures returns the figures of the commands that were asked for at
-// least once, by name. It takes about 10 kB for each; use it for reports.
-func (s *Server) CommandFigures() []CommandFigures { return s.stats.figures(Commands) }
-
-// figures returns the figures of a table's commands.
-func (s *commandStats) figures(table *Table) []CommandFigures {
+// Figures returns the figures of the commands that were asked for at least once, by
+// name, of which there is one for each number. It takes about 10 kB for each; use it for
+// reports.
+func (s *Stats) Figures(names []string) []CommandFigures {
 	var list []CommandFigures
-	for _, c := range table.all {
-		t := &s.all[c.index]
+	for i, name := range names {
+		t := &s.all[i]
 		f := CommandFigures{
-			Name: c.fullName, Calls: t.calls.Load(), Failed: t.failures.Load(), Rejected: t.rejections.Load(),
+			Name: name, Calls: t.calls.Load(), Failed: t.failures.Load(), Rejected: t.rejections.Load(),
 			Time: time.Duration(t.nanos.Load()),
 		}
 		if f.Calls == 0 && f.Failed == 0 && f.Rejected == 0 {
@@ -201,11 +205,14 @@ type ErrorFigures struct {
 
 // ErrorFigures returns how often each kind of error was answered since the
 // start, or since CONFIG RESETSTAT, by prefix.
-func (s *Server) ErrorFigures() []ErrorFigures { return s.stats.errors.figures() }
+func (s *Stats) ErrorFigures() []ErrorFigures { return s.errors.figures() }
 
-// maxPrefixes bounds the kinds of errors counted one by one. All texts are
-// ours, so this is far from reached.
-const maxPrefixes = 128
+// maxPrefixes bounds the kinds of errors counted one by one, maxPrefix their names. All
+// texts are ours, so neither is ever reached.
+const (
+	maxPrefixes = 128
+	maxPrefix   = 32
+)
 
 // errorTotals counts error replies by their first word.
 type errorTotals struct {
@@ -223,7 +230,7 @@ type errorKind struct {
 // count counts a reply that begins with "-PREFIX ".
 func (e *errorTotals) count(reply []byte) {
 	e.total.Add(1)
-	prefix := reply[1:min(len(reply), maxName+1)]
+	prefix := reply[1:min(len(reply), maxPrefix+1)]
 	if end := bytes.IndexAny(prefix, " \r"); end >= 0 {
 		prefix = prefix[:end]
 	}

@@ -1,6 +1,6 @@
 //go:build unix
 
-package commands
+package observe
 
 import (
 	"fmt"
@@ -8,19 +8,19 @@ import (
 )
 
 // infoCPU reports the processor time that this process used.
-func infoCPU(_ *infoView, b *infoLines) {
+func infoCPU(_ *View, b *Lines) {
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
 		return
 	}
-	b.add("used_cpu_sys", seconds(u.Stime))
-	b.add("used_cpu_user", seconds(u.Utime))
+	b.Add("used_cpu_sys", seconds(u.Stime))
+	b.Add("used_cpu_user", seconds(u.Utime))
 	var children syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_CHILDREN, &children) != nil {
 		return
 	}
-	b.add("used_cpu_sys_children", seconds(children.Stime))
-	b.add("used_cpu_user_children", seconds(children.Utime))
+	b.Add("used_cpu_sys_children", seconds(children.Stime))
+	b.Add("used_cpu_user_children", seconds(children.Utime))
 }
 
 // seconds renders a time with six decimals.
