@@ -86,7 +86,7 @@ func doInfo(c *Context) {
 func slowlogGet(c *Context) {
 	n := int64(10)
 	if len(c.Args) > 3 {
-		c.fail(refusal("ERR unknown subcommand or wrong number of arguments for '" + string(c.Args[1]) + "'. Try SLOWLOG HELP."))
+		c.fail(tooManyArguments("SLOWLOG", c.Args[1]))
 		return
 	}
 	if len(c.Args) == 3 {
@@ -101,35 +101,6 @@ func slowlogGet(c *Context) {
 
 // slowlogFlags are the flags of SLOWLOG's subcommands.
 const slowlogFlags = Admin | Loading | Stale
-
-// slowlogCommands are SLOWLOG and its subcommands.
-var slowlogCommands = []Command{{
-	Name: "slowlog", Arity: -2, Group: groupServer, Since: "2.2.12", Complexity: "Depends on subcommand.",
-	Summary: "A container for commands on the log of slow batches.",
-	Subcommands: []Command{
-		{
-			Name: "get", Arity: -2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
-			Complexity: "O(N), where N is the number of entries returned",
-			Tips:       []string{"request_policy:all_nodes", "nondeterministic_output"},
-			Summary:    "Returns the newest entries: id, Unix time, microseconds, the first command of the batch, client and its name.",
-			Args:       []Arg{opt(intArg("count"))}, Run: slowlogGet,
-		},
-		{
-			Name: "len", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12", Complexity: "O(1)",
-			Tips:    []string{"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"},
-			Summary: "Returns the number of entries.",
-			Run:     func(c *Context) { c.W.Int(int64(c.Server.Observer.Slowlog.Len())) },
-		},
-		{
-			Name: "reset", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
-			Complexity: "O(N), where N is the number of entries",
-			Tips:       []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
-			Summary:    "Drops all entries.",
-			Run:        func(c *Context) { c.Server.Observer.Slowlog.Reset(); c.W.Status("OK") },
-		},
-		helpFor("slowlog", groupServer),
-	},
-}}
 
 // latencyGraph is LATENCY GRAPH event.
 func latencyGraph(c *Context) {
@@ -155,32 +126,6 @@ func onEveryNode(c Command, response string) Command {
 	return c
 }
 
-// latencyCommands are LATENCY and its subcommands.
-var latencyCommands = []Command{{
-	Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
-	Summary: "A container for commands on how long things take.",
-	Subcommands: []Command{
-		onEveryNode(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
-			c.W.Verbatim("txt", c.Server.Observer.LatencyDoctor())
-		}), "special"),
-		onEveryNode(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
-			strArg("event")), "special"),
-		onEveryNode(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
-			"Returns a histogram of the latencies of commands in microseconds. A command takes as long as its batch.", func(c *Context) {
-				c.Server.Observer.Stats.WriteHistograms(c.W, c.table.names(), c.Args[2:])
-			},
-			opt(multi(strArg("command")))), "special"),
-		onEveryNode(latencySub("history", 3, "2.8.13", "O(1)",
-			"Returns when an event was slow, and how many milliseconds it took.", func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) }, strArg("event")), "special"),
-		onEveryNode(latencySub("latest", 2, "2.8.13", "O(1)",
-			"Returns for every event when it was last slow, and its last and longest time in milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }), "special"),
-		withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
-			c.W.Int(int64(c.Server.Observer.Events.Reset(c.Args[2:])))
-		}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),
-		helpFor("latency", groupServer),
-	},
-}}
-
 // doMonitor is MONITOR. Lines follow once its own reply was written.
 func doMonitor(c *Context) {
 	srv, ses := c.Server, c.Session
@@ -202,12 +147,6 @@ func doMonitor(c *Context) {
 	})
 	c.W.Status("OK")
 }
-
-// monitorCommands is MONITOR.
-var monitorCommands = []Command{{
-	Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
-	Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
-}}
 
 // samplesOption is SAMPLES, which is read and has no effect: an estimate here
 // counts everything.
@@ -274,3 +213,62 @@ var memoryCommands = []Command{{
 		helpFor("memory", groupServer),
 	},
 }}
+
+// observeCommands show what was slow and what happens.
+var observeCommands = []Command{
+	{
+		Name: "slowlog", Arity: -2, Group: groupServer, Since: "2.2.12", Complexity: "Depends on subcommand.",
+		Summary: "A container for commands on the log of slow batches.",
+		Subcommands: []Command{
+			{
+				Name: "get", Arity: -2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Complexity: "O(N), where N is the number of entries returned",
+				Tips:       []string{"request_policy:all_nodes", "nondeterministic_output"},
+				Summary:    "Returns the newest entries: id, Unix time, microseconds, the first command of the batch, client and its name.",
+				Args:       []Arg{opt(intArg("count"))}, Run: slowlogGet,
+			},
+			{
+				Name: "len", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12", Complexity: "O(1)",
+				Tips:    []string{"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"},
+				Summary: "Returns the number of entries.",
+				Run:     func(c *Context) { c.W.Int(int64(c.Server.Observer.Slowlog.Len())) },
+			},
+			{
+				Name: "reset", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Complexity: "O(N), where N is the number of entries",
+				Tips:       []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
+				Summary:    "Drops all entries.",
+				Run:        func(c *Context) { c.Server.Observer.Slowlog.Reset(); c.W.Status("OK") },
+			},
+			helpFor("slowlog", groupServer),
+		},
+	},
+	{
+		Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
+		Summary: "A container for commands on how long things take.",
+		Subcommands: []Command{
+			onEveryNode(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
+				c.W.Verbatim("txt", c.Server.Observer.LatencyDoctor())
+			}), "special"),
+			onEveryNode(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
+				strArg("event")), "special"),
+			onEveryNode(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
+				"Returns a histogram of the latencies of commands in microseconds. A command takes as long as its batch.", func(c *Context) {
+					c.Server.Observer.Stats.WriteHistograms(c.W, c.table.names(), c.Args[2:])
+				},
+				opt(multi(strArg("command")))), "special"),
+			onEveryNode(latencySub("history", 3, "2.8.13", "O(1)",
+				"Returns when an event was slow, and how many milliseconds it took.", func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) }, strArg("event")), "special"),
+			onEveryNode(latencySub("latest", 2, "2.8.13", "O(1)",
+				"Returns for every event when it was last slow, and its last and longest time in milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }), "special"),
+			withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
+				c.W.Int(int64(c.Server.Observer.Events.Reset(c.Args[2:])))
+			}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),
+			helpFor("latency", groupServer),
+		},
+	},
+	{
+		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
+		Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
+	},
+}

@@ -3,6 +3,7 @@ package commands
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -206,5 +207,62 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	work()
 	if n := testing.AllocsPerRun(100, work); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestCommandFigures: what is counted is what was sent, in mixed pipelines too.
+func TestCommandFigures(t *testing.T) {
+	srv := &Server{}
+	c := dial(t, newStore(t), srv)
+	c.send("INCR a", "GET a", "INCR a", "GET a", "PING", "GET", "CINCRBY a x y", "nonsense", "CLIENT NO-TOUCH maybe")
+	c.send("SET f x", "TYPE a", "TTL a", "EXISTS a", "MGET a", "DECR a", "CGET a", "PTTL a", "PERSIST a", "PING")
+	want := map[string][3]uint64{ // calls, failed, rejected
+		"incr": {2, 0, 0}, "get": {2, 0, 1}, "ping": {2, 0, 0}, "cincrby": {1, 1, 0}, "client|no-touch": {1, 1, 0},
+		"set": {1, 1, 0}, "persist": {1, 0, 0}, "cget": {1, 0, 0},
+	}
+	got := srv.CommandFigures()
+	for _, f := range got {
+		if w, ok := want[f.Name]; ok && w != [3]uint64{f.Calls, f.Failed, f.Rejected} {
+			t.Errorf("%s: %d calls, %d failed, %d rejected, want %v", f.Name, f.Calls, f.Failed, f.Rejected, w)
+		}
+		delete(want, f.Name)
+		if f.Latency.Count != f.Calls || f.Calls > 0 && (f.Time <= 0 || f.Latency.Sum < f.Time) {
+			t.Errorf("%s: %d calls and %d latencies, %v of %v", f.Name, f.Calls, f.Latency.Count, f.Time, f.Latency.Sum)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+	if e := srv.Observer.Stats.ErrorFigures(); len(e) != 1 || e[0].Prefix != "ERR" || e[0].Count != 5 {
+		t.Errorf("errors %v", e)
+	}
+	c.say("SELECT 0")
+	c.say("CONFIG RESETSTAT")
+	if got := srv.CommandFigures(); len(got) != 1 || got[0].Name != "config|resetstat" || srv.Observer.Stats.ErrorFigures() != nil {
+		t.Errorf("after a reset: %d commands", len(got))
+	}
+}
+
+func TestMemoryCommand(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.send("INCR short", "INCR "+strings.Repeat("long", 100), "FBF.RESERVE f BITS 80000 HASHES 3 REFRESH 1000 FIXED")
+	usage := func(key string) int {
+		t.Helper()
+		n, err := strconv.Atoi(strings.TrimPrefix(c.say("MEMORY USAGE "+key+" SAMPLES 0"), ":"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	short, long, filter := usage("short"), usage(strings.Repeat("long", 100)), usage("f")
+	if short < 50 || short > 500 || long < short+380 || filter < 2*80000/8 {
+		t.Errorf("MEMORY USAGE: %d, %d, %d bytes", short, long, filter)
+	}
+	c.play([]step{{"MEMORY PURGE", "+OK"}, {"MEMORY DOCTOR", `"No memory issue was found in this instance.\n"`}})
+	if got := c.say("MEMORY MALLOC-STATS"); !strings.Contains(got, "heap in use: ") {
+		t.Error(got)
+	}
+	if got := c.say("MEMORY HELP"); !strings.Contains(got, "+USAGE key [SAMPLES count]") {
+		t.Error(got)
 	}
 }

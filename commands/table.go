@@ -24,26 +24,18 @@ var Commands = newTable(
 	tableCommands,   // CTABLE
 	filterCommands,  // FBF.*
 	stringCommands,  // GET, SET, INCR, …
-	multiSetCommands,
-	getexCommands,
-	rangeCommands,
 	increxCommands,
-	keyCommands,    // DEL, TYPE, SCAN, …
-	expireCommands, // EXPIRE, TTL, …
+	keyCommands, // DEL, EXPIRE, SCAN, …
 	objectCommands,
 	memoryCommands,
 	connectionCommands,
 	clientCommands,
-	transactionCommands,
-	watchCommands,
+	transactionCommands, // MULTI, WATCH
 	commandCommands,
 	aclCommands, // users and what they may do
 	configCommands,
 	serverCommands,
-	backupCommands, // BACKUP
-	slowlogCommands,
-	latencyCommands,
-	monitorCommands,
+	observeCommands,    // SLOWLOG, LATENCY, MONITOR
 	standaloneCommands, // REPLICAOF, MODULE
 	refusedCommands,
 )
@@ -225,3 +217,11 @@ func (t *Table) find(name []byte) *Command {
 	}
 	return c
 }
+
+// All returns every command by name, those that are refused included. The
+// declarations belong to the table and must not be changed.
+func (t *Table) All() []*Command { return slices.Clone(t.sorted) }
+
+// Categories returns the command's ACL categories, such as "@write": those it
+// declares and those that follow from its flags.
+func (c *Command) Categories() []string { return c.categories() }
