@@ -13,7 +13,7 @@ import (
 // fillCommands gives package commands what it needs of the server.
 func (s *Server) fillCommands(version string) {
 	s.commands.Version = version
-	s.commands.Info = s.figures
+	s.commands.Info = s.Figures
 	s.commands.ConfigGet = s.getConfig
 	s.commands.ConfigSet = s.setConfig
 	if s.configFile != "" {
@@ -33,8 +33,8 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Shutdown = s.shutdown
 }
 
-// figures returns the server's numbers for INFO.
-func (s *Server) figures() observe.ServerFigures {
+// Figures returns the server's own numbers, for INFO and for reports.
+func (s *Server) Figures() observe.ServerFigures {
 	config := s.config.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,4 +158,21 @@ func (s *Server) shutdown(save, now bool) error {
 	s.mu.Unlock()
 	s.Stop(now)
 	return nil
+}
+
+// push sends bytes to a client beside its replies, for MONITOR.
+func (s *Server) push(ses *commands.Session, b []byte) error {
+	s.mu.Lock()
+	var c *dedicated // as everyone who monitors
+	if found := s.conns[ses.ID]; found != nil {
+		c, _ = found.line.(*dedicated)
+	}
+	s.mu.Unlock()
+	if c == nil {
+		return net.ErrClosed
+	}
+	n, err := c.net.Write(b)
+	c.out.Add(uint64(n))
+	c.writes.Add(1)
+	return err
 }
