@@ -462,6 +462,6 @@ var aclCommands = []Command{{
 			func(c *Context) { c.W.BulkStrings(c.Server.Users.Names()) }),
 		aclSub("whoami", 2, aclFlags, "Returns the name of the connection's user.",
 			func(c *Context) { c.W.BulkString(c.Session.User()) }),
-		helpFor("acl", groupServer),
+		since("6.0.0", helpFor("acl", groupServer)),
 	},
 }}

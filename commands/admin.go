@@ -173,15 +173,13 @@ func doReplicaOf(c *Context) {
 }
 
 // replicaOf declares REPLICAOF under one of its names.
-func replicaOf(name string) Command {
+func replicaOf(name, since string) Command {
 	return Command{
-		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: replicaOfSince[name],
+		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: since,
 		Complexity: "O(1)", Summary: "Accepts NO ONE; replication is not supported.",
 		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	}
 }
-
-var replicaOfSince = map[string]string{"replicaof": "5.0.0", "slaveof": "1.0.0"}
 
 // serverCommands administer the server and copy its data directory.
 var serverCommands = []Command{
@@ -248,8 +246,8 @@ var serverCommands = []Command{
 
 // standaloneCommands are about what this server is not.
 var standaloneCommands = []Command{
-	replicaOf("replicaof"),
-	replicaOf("slaveof"),
+	replicaOf("replicaof", "5.0.0"),
+	replicaOf("slaveof", "1.0.0"),
 	{
 		Name: "module", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
 		Summary: "A container for commands on modules, of which there are none.",
@@ -259,7 +257,7 @@ var standaloneCommands = []Command{
 				Complexity: "O(N) where N is the number of loaded modules.", Tips: []string{"nondeterministic_output_order"},
 				Summary: "Returns nothing: there are no modules.", Run: func(c *Context) { c.W.Array(0) },
 			},
-			helpFor("module", groupServer),
+			since("5.0.0", helpFor("module", groupServer)),
 		},
 	},
 }

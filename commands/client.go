@@ -391,7 +391,7 @@ var clientCommands = []Command{{
 			intArg("milliseconds"), opt(oneOf("mode", word("WRITE"), word("ALL")))),
 		clientSub("unpause", 2, clientAdminFlags, "6.2.0", "Ends CLIENT PAUSE.",
 			func(c *Context) { c.pause(time.Time{}, false) }),
-		helpFor("client", groupConnection, connectionACL...),
+		since("5.0.0", helpFor("client", groupConnection, connectionACL...)),
 		clientSub("tracking", -3, clientFlags, "6.0.0", "Accepts OFF: client-side caching is not supported.", clientTracking,
 			onOff("status"), opt(with("REDIRECT", intArg("client-id"))), opt(multi(with("PREFIX", strArg("prefix")))),
 			opt(word("BCAST")), opt(word("OPTIN")), opt(word("OPTOUT")), opt(word("NOLOOP"))),

@@ -58,7 +58,7 @@ type Command struct {
 
 	// Secret calls hide with the index of every argument that must not be
 	// shown in MONITOR, SLOWLOG and logs; nil: there is none. An index may lie
-	// beyond the arguments. See Table.Redact.
+	// beyond the arguments.
 	Secret func(args [][]byte, hide func(i int))
 
 	parent   *Command

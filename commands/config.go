@@ -135,6 +135,6 @@ var configCommands = []Command{{
 			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0", Complexity: "O(1)",
 			Summary: "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
 		},
-		helpFor("config", groupServer),
+		since("5.0.0", helpFor("config", groupServer)),
 	},
 }}

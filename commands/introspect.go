@@ -152,7 +152,7 @@ var commandCommands = []Command{{
 			strArg("command"), opt(multi(strArg("arg")))),
 		commandSub("getkeysandflags", -3, "7.0.0", "Returns the keys among the arguments of a command, and their use.",
 			commandKeys(true), strArg("command"), opt(multi(strArg("arg")))),
-		helpFor("command", groupServer, connectionACL...),
+		since("5.0.0", helpFor("command", groupServer, connectionACL...)),
 	},
 }}
 
@@ -338,10 +338,11 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 }
 
 // helpFor declares the HELP subcommand of a container, whose text is rendered
-// from the declarations beside it; acl are its categories.
+// from the declarations beside it; acl are its categories. One that Redis has, too, is
+// declared with the version in which it got it.
 func helpFor(container, group string, acl ...string) Command {
 	return Command{
-		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: helpSince(container), Complexity: "O(1)",
+		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Returns helpful text about the subcommands.",
 		Run: func(c *Context) {
 			lines := c.table.named(container).helpLines()
@@ -351,21 +352,6 @@ func helpFor(container, group string, acl ...string) Command {
 			}
 		},
 	}
-}
-
-// helpSince returns the version in which Redis got a container's HELP, or ours
-// if Redis has no such container.
-func helpSince(container string) string {
-	if since, ok := redisHelp[container]; ok {
-		return since
-	}
-	return "0.1.0"
-}
-
-// redisHelp are the versions in which Redis' containers got their HELP.
-var redisHelp = map[string]string{
-	"client": "5.0.0", "command": "5.0.0", "config": "5.0.0", "module": "5.0.0", "memory": "4.0.0", "acl": "6.0.0",
-	"object": "6.2.0", "slowlog": "6.2.0", "latency": "2.8.13",
 }
 
 // helpLines renders the HELP of a container in the layout of Redis'.

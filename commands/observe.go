@@ -22,7 +22,7 @@ func (p *Pipeline) begin(c *Command, args [][]byte) {
 		if c.Flags&unwatches != 0 {
 			except = p.ses.tap
 		}
-		p.srv.Observer.Feed(p.ses.Addr, p.table.Redact(args), except)
+		p.srv.Observer.Feed(p.ses.Addr, c.redact(args), except)
 	}
 }
 
@@ -53,7 +53,7 @@ func (r *Round) looked(slots []slot, start time.Time, took time.Duration) {
 			}
 		}
 		r.srv.Observer.Report(&observe.Batch{
-			Args: Commands.Redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(), Unlogged: h.cmd.Flags&SkipSlowlog != 0,
+			Args: h.cmd.redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(), Unlogged: h.cmd.Flags&SkipSlowlog != 0,
 			More: max(n-1, 0), Fast: fast, Start: start, Took: took,
 		})
 	}
@@ -210,7 +210,7 @@ var memoryCommands = []Command{{
 			Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
 			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.view().WriteMemoryStats(c.W) },
 		},
-		helpFor("memory", groupServer),
+		since("4.0.0", helpFor("memory", groupServer)),
 	},
 }}
 
@@ -240,7 +240,7 @@ var observeCommands = []Command{
 				Summary:    "Drops all entries.",
 				Run:        func(c *Context) { c.Server.Observer.Slowlog.Reset(); c.W.Status("OK") },
 			},
-			helpFor("slowlog", groupServer),
+			since("6.2.0", helpFor("slowlog", groupServer)),
 		},
 	},
 	{
@@ -264,7 +264,7 @@ var observeCommands = []Command{
 			withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
 				c.W.Int(int64(c.Server.Observer.Events.Reset(c.Args[2:])))
 			}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),
-			helpFor("latency", groupServer),
+			since("2.8.13", helpFor("latency", groupServer)),
 		},
 	},
 	{

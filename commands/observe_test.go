@@ -107,6 +107,22 @@ func TestSlowlogIsAbridged(t *testing.T) {
 	}
 }
 
+// TestSlowlogOfRenamed: a command keeps its secrets under another name.
+func TestSlowlogOfRenamed(t *testing.T) {
+	srv := observing(9)
+	srv.Users = secured().Users
+	table, err := Commands.Rename("auth", "enter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Table = table
+	c := dial(t, newStore(t), srv)
+	c.say("ENTER secret")
+	if got := logged(srv); len(got) != 1 || got[0] != "ENTER (redacted)" {
+		t.Errorf("%q", got)
+	}
+}
+
 // numbered is a list of n keys.
 func numbered(n int) string {
 	var b strings.Builder
