@@ -2,6 +2,7 @@ package commands
 
 import (
 	"math"
+	"path/filepath"
 	"strconv"
 	"time"
 )
@@ -140,7 +141,47 @@ const groupServer = "server"
 
 var dangerousACL = []string{"@dangerous"}
 
-// serverCommands administer the server.
+var errBackupPath error = refusal("ERR BACKUP needs an absolute path")
+
+// doBackup is BACKUP dir: a consistent copy of the data directory, made while
+// operations go on. It answers when the copy is whole. The path is one of the
+// server's machine, where its relative ones would mean little to a client.
+func doBackup(c *Context) {
+	dir := string(c.Args[1])
+	if !filepath.IsAbs(dir) {
+		c.fail(errBackupPath)
+		return
+	}
+	c.ok(c.Store.Backup(filepath.Clean(dir)))
+}
+
+// What a Redis that stands alone answers to questions about replication, a
+// cluster and modules.
+
+const (
+	clusterDisabled = "This instance has cluster support disabled"
+	noReplication   = "replication is not supported"
+)
+
+// doReplicaOf is REPLICAOF host port; NO ONE is what this server is anyway.
+func doReplicaOf(c *Context) {
+	if is(c.Args[1], "NO") && is(c.Args[2], "ONE") {
+		c.W.Status("OK")
+		return
+	}
+	c.fail(refusal("ERR " + noReplication))
+}
+
+// replicaOf declares REPLICAOF under one of its names.
+func replicaOf(name, since string) Command {
+	return Command{
+		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: since,
+		Complexity: "O(1)", Summary: "Accepts NO ONE; replication is not supported.",
+		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
+	}
+}
+
+// serverCommands administer the server and copy its data directory.
 var serverCommands = []Command{
 	{
 		Name: "info", Arity: -1, Flags: Loading | Stale, Group: groupServer, ACL: dangerousACL, Since: "1.0.0",
@@ -192,6 +233,31 @@ var serverCommands = []Command{
 		Summary: "Returns the version, with a smile.", Args: []Arg{opt(with("VERSION", intArg("version")))},
 		Run: func(c *Context) {
 			c.W.Verbatim("txt", "To count is human; to count once, divine.\nfbfkv ver. "+c.Server.Version+"\n")
+		},
+	},
+	{
+		Name: "backup", Arity: 2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
+		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
+		Summary: "Writes a consistent copy of the data directory to a new directory on the server's machine and waits until it is " +
+			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy.",
+		Args: []Arg{strArg("directory")}, Run: doBackup, Audit: auditAll,
+	},
+}
+
+// standaloneCommands are about what this server is not.
+var standaloneCommands = []Command{
+	replicaOf("replicaof", "5.0.0"),
+	replicaOf("slaveof", "1.0.0"),
+	{
+		Name: "module", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
+		Summary: "A container for commands on modules, of which there are none.",
+		Subcommands: []Command{
+			{
+				Name: "list", Arity: 2, Flags: Admin | NoScript, Group: groupServer, Since: "4.0.0",
+				Complexity: "O(N) where N is the number of loaded modules.", Tips: []string{"nondeterministic_output_order"},
+				Summary: "Returns nothing: there are no modules.", Run: func(c *Context) { c.W.Array(0) },
+			},
+			since("5.0.0", helpFor("module", groupServer)),
 		},
 	},
 }

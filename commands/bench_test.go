@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 

@@ -25,7 +25,7 @@ func configGet(c *Context) {
 	}
 	c.W.Map(len(found))
 	for _, s := range found {
-		c.pair(s[0], s[1])
+		c.W.Pair(s[0], s[1])
 	}
 }
 
@@ -100,8 +100,7 @@ func configRewrite(c *Context) {
 
 // configResetStat is CONFIG RESETSTAT.
 func configResetStat(c *Context) {
-	c.Server.stats.reset()
-	c.Server.gauges.reset(c.Store)
+	c.Server.Observer.Reset(c.Store)
 	if c.Server.ResetStats != nil {
 		c.Server.ResetStats()
 	}
@@ -136,6 +135,6 @@ var configCommands = []Command{{
 			Name: "rewrite", Arity: 2, Flags: configFlags, Group: groupServer, Since: "2.8.0", Complexity: "O(1)",
 			Summary: "Writes the settings to the configuration file.", Run: configRewrite, Audit: auditAll,
 		},
-		helpFor("config", groupServer),
+		since("5.0.0", helpFor("config", groupServer)),
 	},
 }}

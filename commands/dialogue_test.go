@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 

@@ -4,7 +4,7 @@
 // # The table
 //
 // [Commands] is built from slices of [Command], one file per family
-// (counters.go, tables.go, filters.go, strings.go, …). A declaration holds a
+// (counters.go, ctable.go, filters.go, strings.go, …). A declaration holds a
 // command's name, arity, flags, key positions and documentation beside the
 // functions that carry it out. Dispatch, arity errors, MULTI, authentication,
 // COMMAND with its subcommands and every HELP derive from the table; there is
@@ -28,13 +28,15 @@
 //
 // # The other files
 //
-//   - parse.go reads integers and options, errors.go has the text of every error reply,
-//   - session.go and server.go are the seam to package server,
-//   - permission.go asks package acl whether a client may run a command, login.go
-//     checks passwords and slows down guessing, redact.go hides passwords in what
-//     is shown of a request,
-//   - transaction.go is MULTI,
-//   - stats.go and histogram.go count the calls of each command, observe.go feeds
-//     what watches batches (slowlog.go, latency.go, monitor.go),
-//   - introspect.go and arg.go are COMMAND's view of a declaration.
+//   - command.go is a declaration and its arguments, table.go the set of them,
+//     introspect.go how COMMAND and HELP show it,
+//   - parse.go reads integers, units and options, errors.go has the text of every error
+//     reply,
+//   - round.go and pipeline.go are the path above, transaction.go is MULTI and WATCH,
+//   - session.go is what a connection is, its commands and its logins, server.go what
+//     commands need of package server,
+//   - acl.go asks package acl whether a client may run a command, redact.go hides
+//     passwords in what is shown and logged of a request,
+//   - observe.go tells package observe what was carried out and shows what it knows
+//     (INFO, SLOWLOG, LATENCY, MONITOR, MEMORY).
 package commands

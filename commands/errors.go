@@ -127,6 +127,13 @@ func unknownSubcommand(c *Command, name []byte) string {
 		strings.ToUpper(c.fullName) + " HELP."
 }
 
+// tooManyArguments is the refusal of an optional argument too many, in the words
+// that Redis has for it in some subcommands.
+func tooManyArguments(container string, sub []byte) error {
+	return refusal("ERR unknown subcommand or wrong number of arguments for '" + string(cString(sub, maxQuoted)) +
+		"'. Try " + container + " HELP.")
+}
+
 // cString returns at most limit bytes of b, up to its first NUL: what Redis
 // prints of an argument.
 func cString(b []byte, limit int) []byte {

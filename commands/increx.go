@@ -3,7 +3,7 @@ package commands
 import (
 	"math"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -14,8 +14,7 @@ type increxRequest struct {
 	pid, iid            []byte
 	idmp, float         bool
 	flags               store.Flags
-	expiry              setExpiryText
-	now                 func() int64
+	request             *Request // its expiry is the options'
 }
 
 // The classes of INCREX's options. PERSIST and ENX exclude each other, and each
@@ -31,42 +30,28 @@ const (
 )
 
 // increxOptions are the options of INCREX.
-var increxOptions = []option[increxRequest]{
+var increxOptions = append([]option[increxRequest]{
 	{token: "BYINT", class: classBy, value: func(q *increxRequest, v []byte) error { q.delta = v; return nil }},
 	{token: "BYFLOAT", class: classBy, value: func(q *increxRequest, _ []byte) error { q.float = true; return nil }},
 	{token: "LBOUND", class: classLower, value: func(q *increxRequest, v []byte) error { q.lower = v; return nil }},
 	{token: "UBOUND", class: classUpper, value: func(q *increxRequest, v []byte) error { q.upper = v; return nil }},
 	{token: "SATURATE", class: classSaturate, flag: func(q *increxRequest) { q.flags |= store.Saturate }},
-	increxExpiry("EX", 1000, true),
-	increxExpiry("PX", 1, true),
-	increxExpiry("EXAT", 1000, false),
-	increxExpiry("PXAT", 1, false),
 	{token: "PERSIST", class: classExpire | classENX, flag: func(q *increxRequest) { q.flags |= store.NoExpire }},
 	{token: "ENX", class: classENX, flag: func(q *increxRequest) { q.flags |= store.IfNoExpire }},
 	{token: "IDMP", class: classIDMP, pair: func(q *increxRequest, pid, iid []byte) { q.idmp, q.pid, q.iid = true, pid, iid }},
-}
-
-// increxExpiry makes one of the expiry options.
-func increxExpiry(token string, unit int64, relative bool) option[increxRequest] {
-	return option[increxRequest]{token: token, class: classExpire, value: func(q *increxRequest, v []byte) error {
-		q.expiry = setExpiryText{text: v, unit: unit}
-		if relative {
-			q.expiry.base = q.now()
-		}
-		return nil
-	}}
-}
+}, expiryOptions(classExpire, false, func(q *increxRequest) *Request { return q.request })...)
 
 // parseIncrex parses INCREX key [option …].
 func parseIncrex(r *Request) error {
-	q := increxRequest{now: r.Now}
+	q := increxRequest{request: r}
+	r.expiry = expiryText{}
 	if _, err := parseOptions(&q, increxOptions, r.Args[2:], ""); err != nil {
 		return err
 	}
 	switch {
 	case q.float:
 		return errNoFloat
-	case q.flags&store.IfNoExpire != 0 && q.expiry.text == nil:
+	case q.flags&store.IfNoExpire != 0 && r.expiry.text == nil:
 		return errENXAlone
 	}
 	op := r.Op
@@ -75,10 +60,8 @@ func parseIncrex(r *Request) error {
 	if err := q.numbers(op); err != nil {
 		return err
 	}
-	if e := &q.expiry; e.text != nil {
-		if err := setExpiry(r, e.text, e.unit, e.base); err != nil {
-			return err
-		}
+	if err := setExpiry(r, r.expiry); err != nil {
+		return err
 	}
 	return q.identify(op)
 }
@@ -148,10 +131,7 @@ var increxCommands = []Command{{
 	Args: []Arg{
 		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),
-		opt(oneOf("expiration",
-			with("EX", intArg("seconds")), with("PX", intArg("milliseconds")),
-			with("EXAT", timeArg("unix-time-seconds")), with("PXAT", timeArg("unix-time-milliseconds")),
-			word("PERSIST"))),
+		expiryArg("PERSIST"),
 		opt(word("ENX")),
 		opt(with("IDMP", idmpArg)),
 	},

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // noField are the fields of Redis' INFO that are not ours, by the start of
@@ -28,7 +30,9 @@ func TestInfoHasRedisFields(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	srv := &Server{Version: "1.2.3", Info: func() ServerFigures { return ServerFigures{Started: time.Now(), Listeners: []string{"name=tcp"}} }}
+	srv := &Server{Version: "1.2.3", Info: func() observe.ServerFigures {
+		return observe.ServerFigures{Started: time.Now(), Listeners: []string{"name=tcp"}}
+	}}
 	c := dial(t, newStore(t), srv)
 	info := c.send("INFO everything")
 	skipped := map[string]bool{}
@@ -118,51 +122,6 @@ func TestInfoSections(t *testing.T) {
 	}
 }
 
-// TestRates: what there was per second, also after totals were reset.
-func TestRates(t *testing.T) {
-	var g gauges
-	at := time.Unix(1000, 0)
-	for i, tt := range []struct {
-		s    sample
-		want traffic
-	}{
-		{sample{at, 100, 1000, 10, 5, 100}, traffic{}},
-		{sample{at.Add(2 * time.Second), 300, 3048, 10, 25, 700}, traffic{100, 1024, 0, 10, 300}},
-		{sample{at.Add(3 * time.Second), 50, 4048, 20, 7, 70}, traffic{50, 1000, 10, 7, 70}},
-		{sample{at.Add(3 * time.Second), 60, 4048, 20, 8, 80}, traffic{}},
-	} {
-		g.sample(tt.s)
-		if got := g.rates(tt.s.at, tt.s.commands); got != tt.want {
-			t.Errorf("%d: %+v", i, got)
-		}
-	}
-	if got := g.rates(at.Add(3*time.Second+freshEnough), 80); got.commands < 99 || got.commands > 101 {
-		t.Errorf("since the last sample: %+v", got)
-	}
-	if got := g.rates(at.Add(4*time.Second), 10); got != (traffic{}) {
-		t.Errorf("after a reset: %+v", got)
-	}
-}
-
-// TestMemoryFigures are plausible.
-func TestMemoryFigures(t *testing.T) {
-	st := newStore(t)
-	stats := st.Stats()
-	var g gauges
-	m := g.memory(&stats)
-	if m.heap < 100_000 || m.used < m.heap || m.active < m.heap || m.resident < m.heap || m.mapped < m.heap || m.peak != m.used || m.startup != m.used {
-		t.Errorf("%+v", m)
-	}
-	if d := m.dataset(&stats); d == 0 || d > m.used {
-		t.Errorf("a dataset of %d of %d", d, m.used)
-	}
-	g.seen(m.used + 1)
-	g.seen(m.used / 2)
-	if g.peak.Load() != m.used+1 || g.startup.Load() != m.used {
-		t.Errorf("peak %d, startup %d", g.peak.Load(), g.startup.Load())
-	}
-}
-
 // TestMemoryStats has Redis 7.0.15's names in their order, but for scripts', and
 // agrees with INFO.
 func TestMemoryStats(t *testing.T) {
@@ -228,20 +187,27 @@ func TestInfoCountsRounds(t *testing.T) {
 	srv := new(Server)
 	c := dial(t, newStore(t), srv)
 	c.send("INCR a")
-	before, beforeTime := srv.stats.rounds.Load(), srv.stats.nanos()
-	took := srv.stats.roundNanos.Load()
-	c.send("INCR a", "INCR b", "GET a", "nosuch")
-	if n := srv.stats.rounds.Load() - before; n != 1 {
-		t.Errorf("a pipeline is %d rounds", n)
+	stats := &srv.Observer.Stats
+	spent := func() (sum time.Duration) {
+		for _, f := range srv.CommandFigures() {
+			sum += f.Time
+		}
+		return sum
 	}
-	commands, round := srv.stats.nanos()-beforeTime, srv.stats.roundNanos.Load()-took
-	if commands == 0 || commands > round {
-		t.Errorf("the commands took %d ns of the round's %d", commands, round)
+	before, took := stats.Rounds()
+	beforeTime := spent()
+	c.send("INCR a", "INCR b", "GET a", "nosuch")
+	after, sum := stats.Rounds()
+	if after-before != 1 {
+		t.Errorf("a pipeline is %d rounds", after-before)
+	}
+	if commands, round := spent()-beforeTime, sum-took; commands == 0 || commands > round {
+		t.Errorf("the commands took %v of the round's %v", commands, round)
 	}
 	start := time.Now()
-	srv.Sample(start, 0, 0)
+	srv.Observer.Sample(start, 0, 0)
 	c.send("INCR a")
-	srv.Sample(start.Add(time.Second), 0, 0)
+	srv.Observer.Sample(start.Add(time.Second), 0, 0)
 	info := c.send("INFO stats")
 	if !strings.Contains(info, "instantaneous_eventloop_cycles_per_sec:1\r\n") || strings.Contains(info, "eventloop_cycles:0\r\n") {
 		t.Error(info)

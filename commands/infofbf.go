@@ -3,20 +3,22 @@ package commands
 import (
 	"fmt"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // infoFBF reports on the filters: all together, then a line per table.
-func infoFBF(v *infoView, b *infoLines) {
-	s := &v.store
-	b.add("filter_bytes", s.FilterBytes)
-	b.add("filter_keys", s.FilterKeys)
-	b.add("recent_records", s.RecentRecords)
-	b.add("record_runs", s.Runs)
-	b.add("record_bytes", s.RunBytes)
-	b.add("positives_confirmed", s.Confirmed)
-	b.add("positives_dismissed", s.Dismissed)
-	for _, o := range v.c.Store.Tables() {
-		t, err := v.c.Store.TableInfo(o.Name)
+func infoFBF(v *observe.View, b *observe.Lines) {
+	s := &v.Stats
+	b.Add("filter_bytes", s.FilterBytes)
+	b.Add("filter_keys", s.FilterKeys)
+	b.Add("recent_records", s.RecentRecords)
+	b.Add("record_runs", s.Runs)
+	b.Add("record_bytes", s.RunBytes)
+	b.Add("positives_confirmed", s.Confirmed)
+	b.Add("positives_dismissed", s.Dismissed)
+	for _, o := range v.Store.Tables() {
+		t, err := v.Store.TableInfo(o.Name)
 		if err != nil {
 			continue // dropped meanwhile
 		}

@@ -4,8 +4,157 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
+
+// doCommand is COMMAND and COMMAND INFO without names: every command's row.
+func doCommand(c *Context) {
+	list := c.table.supported()
+	c.W.Array(len(list))
+	for _, cmd := range list {
+		cmd.writeInfo(c.W)
+	}
+}
+
+// commandInfo is COMMAND INFO [name …]; an unknown name's row is null.
+func commandInfo(c *Context) {
+	if len(c.Args) == 2 {
+		doCommand(c)
+		return
+	}
+	c.W.Array(len(c.Args) - 2)
+	for _, name := range c.Args[2:] {
+		c.table.find(name).writeInfo(c.W)
+	}
+}
+
+// commandDocs is COMMAND DOCS [name …]; unknown names are left out.
+func commandDocs(c *Context) {
+	list := c.table.supported()
+	if len(c.Args) > 2 {
+		list = nil
+		for _, name := range c.Args[2:] {
+			if cmd := c.table.find(name); cmd != nil {
+				list = append(list, cmd)
+			}
+		}
+	}
+	c.W.Map(len(list))
+	for _, cmd := range list {
+		cmd.writeDocs(c.W)
+	}
+}
+
+// listFilters are the filters of COMMAND LIST FILTERBY.
+var listFilters = map[string]func(c *Command, value []byte) bool{
+	"MODULE": func(*Command, []byte) bool { return false },
+	"ACLCAT": func(c *Command, v []byte) bool {
+		return slices.Contains(c.categories(), "@"+strings.ToLower(string(v)))
+	},
+	"PATTERN": func(c *Command, v []byte) bool { return Match([]byte(strings.ToLower(string(v))), []byte(c.fullName)) },
+}
+
+// commandList is COMMAND LIST [FILTERBY MODULE | ACLCAT | PATTERN value].
+func commandList(c *Context) {
+	keep, value := func(*Command, []byte) bool { return true }, []byte(nil)
+	if len(c.Args) > 2 {
+		if len(c.Args) != 5 || !is(c.Args[2], "FILTERBY") || checkPattern(c.Args[4]) != nil {
+			c.fail(errSyntax)
+			return
+		}
+		if keep = listFilters[strings.ToUpper(string(c.Args[3]))]; keep == nil {
+			c.fail(errSyntax)
+			return
+		}
+		value = c.Args[4]
+	}
+	var names []string
+	for _, cmd := range c.table.supported() {
+		if keep(cmd, value) {
+			names = append(names, cmd.fullName)
+		}
+		for i := range cmd.Subcommands {
+			if len(c.Args) > 2 && keep(&cmd.Subcommands[i], value) {
+				names = append(names, cmd.Subcommands[i].fullName)
+			}
+		}
+	}
+	c.W.BulkStrings(names)
+}
+
+// commandKeys is COMMAND GETKEYS and GETKEYSANDFLAGS command [arg …].
+func commandKeys(flags bool) func(*Context) {
+	return func(c *Context) {
+		args := c.Args[2:]
+		cmd, refused := c.table.resolve(args)
+		switch {
+		case cmd == nil || cmd.Refusal != "":
+			c.fail(refusal("ERR Invalid command specified"))
+			return
+		case cmd.Keys.First == 0:
+			c.fail(refusal("ERR The command has no key arguments"))
+			return
+		case refused != "":
+			c.fail(refusal("ERR Invalid number of arguments specified for command"))
+			return
+		}
+		var keys [][]byte
+		if !cmd.Keys.each(args, func(key []byte) bool { keys = append(keys, key); return true }) {
+			c.fail(refusal("ERR Invalid arguments specified for command"))
+			return
+		}
+		c.W.Array(len(keys))
+		for _, k := range keys {
+			if flags {
+				c.W.Array(2)
+			}
+			c.W.Bulk(k)
+			if flags {
+				statusSet(c.W, strings.Fields(cmd.keyFlags(args)))
+			}
+		}
+	}
+}
+
+// commandFlags are the flags of COMMAND and its subcommands.
+const commandFlags = Loading | Stale | pure
+
+// commandSub declares a subcommand of COMMAND.
+func commandSub(name string, arity int, since, summary string, run func(*Context), args ...Arg) Command {
+	return Command{
+		Name: name, Arity: arity, Flags: commandFlags, Group: groupServer, ACL: connectionACL, Since: since,
+		Complexity: "O(N), where N is the number of commands", Summary: summary, Args: args, Run: run,
+	}
+}
+
+// unordered gives a command the tip that its reply is in no certain order.
+func unordered(c Command) Command {
+	c.Tips = []string{"nondeterministic_output_order"}
+	return c
+}
+
+// commandCommands are COMMAND and its subcommands.
+var commandCommands = []Command{{
+	Name: "command", Arity: -1, Flags: commandFlags, Group: groupServer, ACL: connectionACL, Since: "2.8.13",
+	Complexity: "O(N), where N is the number of commands", Tips: []string{"nondeterministic_output_order"},
+	Summary: "Describes all commands.", Run: doCommand,
+	Subcommands: []Command{
+		commandSub("count", 2, "2.8.13", "Returns the number of commands.",
+			func(c *Context) { c.W.Int(int64(len(c.table.supported()))) }),
+		unordered(commandSub("info", -2, "2.8.13", "Describes some or all commands to programs.", commandInfo,
+			opt(multi(strArg("command-name"))))),
+		unordered(commandSub("docs", -2, "7.0.0", "Documents some or all commands.", commandDocs,
+			opt(multi(strArg("command-name"))))),
+		unordered(commandSub("list", -2, "7.0.0", "Lists the names of commands.", commandList,
+			opt(with("FILTERBY", oneOf("filterby", with("MODULE", strArg("module-name")),
+				with("ACLCAT", strArg("category")), with("PATTERN", patArg("pattern"))))))),
+		commandSub("getkeys", -3, "2.8.13", "Returns the keys among the arguments of a command.", commandKeys(false),
+			strArg("command"), opt(multi(strArg("arg")))),
+		commandSub("getkeysandflags", -3, "7.0.0", "Returns the keys among the arguments of a command, and their use.",
+			commandKeys(true), strArg("command"), opt(multi(strArg("arg")))),
+		since("5.0.0", helpFor("command", groupServer, connectionACL...)),
+	},
+}}
 
 // aclOrder is the order in which categories are shown.
 var aclOrder = []string{"@keyspace", "@read", "@write", "@string", "@counter", "@table", "@fbf", "@admin", "@fast",
@@ -108,8 +257,7 @@ type specNumber struct {
 // writeSpec writes one step of a key specification.
 func writeSpec(w *resp.Writer, kind string, numbers ...specNumber) {
 	w.Map(2)
-	w.BulkString("type")
-	w.BulkString(kind)
+	w.Pair("type", kind)
 	w.BulkString("spec")
 	w.Map(len(numbers))
 	for _, n := range numbers {
@@ -131,8 +279,7 @@ func (c *Command) writeDocs(w *resp.Writer) {
 	}
 	w.Map(n)
 	for _, p := range pairs {
-		w.BulkString(p[0])
-		w.BulkString(p[1])
+		w.Pair(p[0], p[1])
 	}
 	if len(c.Args) > 0 {
 		w.BulkString("arguments")
@@ -174,8 +321,7 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 	}
 	w.Map(n)
 	for _, p := range pairs {
-		w.BulkString(p[0])
-		w.BulkString(p[1])
+		w.Pair(p[0], p[1])
 	}
 	if a.Type == TypeKey {
 		w.BulkString("key_spec_index")
@@ -189,4 +335,31 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 		w.BulkString("arguments")
 		writeArgs(w, a.Args)
 	}
+}
+
+// helpFor declares the HELP subcommand of a container, whose text is rendered
+// from the declarations beside it; acl are its categories. One that Redis has, too, is
+// declared with the version in which it got it.
+func helpFor(container, group string, acl ...string) Command {
+	return Command{
+		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Returns helpful text about the subcommands.",
+		Run: func(c *Context) {
+			lines := c.table.named(container).helpLines()
+			c.W.Array(len(lines))
+			for _, l := range lines {
+				c.W.Status(l)
+			}
+		},
+	}
+}
+
+// helpLines renders the HELP of a container in the layout of Redis'.
+func (c *Command) helpLines() []string {
+	lines := []string{strings.ToUpper(c.Name) + " <subcommand> [<arg> [value] [opt] ...]. Subcommands are:"}
+	for i := range c.Subcommands {
+		sub := &c.Subcommands[i]
+		lines = append(lines, strings.TrimPrefix(sub.Syntax(), strings.ToUpper(c.Name)+" "), "    "+sub.Summary)
+	}
+	return lines
 }

@@ -1,7 +1,7 @@
 package commands
 
 import (
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -56,6 +56,6 @@ var objectCommands = []Command{{
 			func(w *resp.Writer, _ *Result) { w.Error(noIdleTimes) }),
 		objectSub("refcount", "2.2.3", "Returns 1: a value belongs to one key.",
 			func(w *resp.Writer, _ *Result) { w.Int(1) }),
-		helpFor("object", groupGeneric, keyspaceACL...),
+		since("6.2.0", helpFor("object", groupGeneric, keyspaceACL...)),
 	},
 }}

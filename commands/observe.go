@@ -1,111 +1,14 @@
 package commands
 
 import (
-	"sync/atomic"
+	"runtime/debug"
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// Tuning are the settings that say what is observed of clients' commands.
-type Tuning struct {
-	// SlowlogSlowerThan is from which duration on a batch gets into the slow
-	// log: 0 logs every batch, a negative one none.
-	SlowlogSlowerThan time.Duration
-	// SlowlogMaxLen is how many entries the slow log keeps.
-	SlowlogMaxLen int
-	// LatencyThreshold is from which duration on an event is kept by the
-	// latency monitor; 0: none is.
-	LatencyThreshold time.Duration
-	// LatencyTracking: count every command's latencies.
-	LatencyTracking bool
-	// OutputLimit is how many bytes may wait for a client that watches with
-	// MONITOR; 0: no bound.
-	OutputLimit int
-}
-
-// observer is all that watches commands being carried out. On the path of every
-// batch it costs two atomic loads: is anyone monitoring, and was the batch slow.
-type observer struct {
-	alarm   atomic.Int64 // ns from which a batch is looked at; 0: never
-	tuning  atomic.Pointer[Tuning]
-	slowlog slowlog
-	events  latencyEvents
-	taps    taps
-}
-
-// Tune puts settings in force. The zero Server observes nothing but counts.
-func (s *Server) Tune(t Tuning) {
-	s.observer.tuning.Store(&t)
-	s.stats.untimed.Store(!t.LatencyTracking)
-	s.observer.slowlog.shorten(t.SlowlogMaxLen)
-	alarm := int64(0)
-	if t.SlowlogSlowerThan >= 0 && t.SlowlogMaxLen > 0 {
-		alarm = max(int64(t.SlowlogSlowerThan), 1)
-	}
-	if at := int64(t.LatencyThreshold); at > 0 && (alarm == 0 || at < alarm) {
-		alarm = at
-	}
-	s.observer.alarm.Store(alarm)
-}
-
-// noTuning is what a Server is tuned to before Tune.
-var noTuning = Tuning{SlowlogSlowerThan: -1, LatencyTracking: true}
-
-// tuned returns the settings in force.
-func (o *observer) tuned() *Tuning {
-	if t := o.tuning.Load(); t != nil {
-		return t
-	}
-	return &noTuning
-}
-
-// slow reports whether a duration is worth a closer look.
-func (o *observer) slow(took time.Duration) bool {
-	at := o.alarm.Load()
-	return at != 0 && int64(took) >= at
-}
-
-// slowBatch is a batch, or a command that ran by itself, that was slow.
-type slowBatch struct {
-	batchHead
-	more  int  // commands after it
-	fast  bool // all of them are
-	start time.Time
-	took  time.Duration
-}
-
-// report notes a slow batch where it belongs.
-func (o *observer) report(b slowBatch) {
-	t := o.tuned()
-	if t.SlowlogSlowerThan >= 0 && b.took >= t.SlowlogSlowerThan && b.cmd.Flags&SkipSlowlog == 0 {
-		o.slowlog.add(b, t.SlowlogMaxLen)
-	}
-	event := "command"
-	if b.fast {
-		event = "fast-command"
-	}
-	o.note(t, event, b.start, b.took)
-}
-
-// note keeps an event for the latency monitor if it took long enough.
-func (o *observer) note(t *Tuning, event string, start time.Time, took time.Duration) {
-	if t.LatencyThreshold > 0 && took >= t.LatencyThreshold {
-		o.events.add(event, start.Add(took), took)
-	}
-}
-
-// NoteEvent tells the latency monitor how long something took that clients may
-// have waited for, such as an fsync, which has just ended.
-func (s *Server) NoteEvent(event string, took time.Duration) {
-	if event == store.EventSnapshot {
-		s.gauges.snapshots.Add(1)
-	}
-	t := s.observer.tuned()
-	if t.LatencyThreshold > 0 && took >= t.LatencyThreshold {
-		s.observer.events.add(event, time.Now(), took)
-	}
-}
+// What package observe is told of requests, and the commands that show what it knows.
 
 // begin shows a command to those who monitor, and remembers the first of a round
 // that does something for the slow log.
@@ -114,9 +17,21 @@ func (p *Pipeline) begin(c *Command, args [][]byte) {
 	if r.head.cmd == nil && c.Control == nil {
 		r.head = batchHead{p.ses, c, args}
 	}
-	if r.tapped {
-		p.srv.observer.taps.feed(p.ses, c, p.table.Redact(args))
+	if r.tapped && c.Flags&Admin == 0 { // as in Redis
+		var except *observe.Tap
+		if c.Flags&unwatches != 0 {
+			except = p.ses.tap
+		}
+		p.srv.Observer.Feed(p.ses.Addr, c.redact(args), except)
 	}
+}
+
+// number is by what package observe knows a command; nil is none.
+func (c *Command) number() int {
+	if c == nil {
+		return observe.NoCommand
+	}
+	return c.index
 }
 
 // batchHead is the first command of a batch that is carried out.
@@ -129,18 +44,231 @@ type batchHead struct {
 // looked ends a batch, or a command that ran by itself: if it was slow, it is
 // noted.
 func (r *Round) looked(slots []slot, start time.Time, took time.Duration) {
-	if r.head.cmd != nil && r.srv.observer.slow(took) {
-		b := slowBatch{batchHead: r.head, fast: r.head.cmd.Flags&Fast != 0, start: start, took: took}
-		b.args = Commands.Redact(b.args)
-		n := 0
+	if h := &r.head; h.cmd != nil && r.srv.Observer.Slow(took) {
+		n, fast := 0, h.cmd.Flags&Fast != 0
 		for i := range slots {
 			if c := slots[i].cmd; c != nil && c.Control == nil {
 				n++
-				b.fast = b.fast && c.Flags&Fast != 0
+				fast = fast && c.Flags&Fast != 0
 			}
 		}
-		b.more = max(n-1, 0)
-		r.srv.observer.report(b)
+		r.srv.Observer.Report(&observe.Batch{
+			Args: h.cmd.redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(), Unlogged: h.cmd.Flags&SkipSlowlog != 0,
+			More: max(n-1, 0), Fast: fast, Start: start, Took: took,
+		})
 	}
 	r.head = batchHead{}
+}
+
+// CommandFigures returns the figures of the commands that were asked for at
+// least once, by name; see observe.Stats.
+func (s *Server) CommandFigures() []observe.CommandFigures {
+	return s.Observer.Stats.Figures(Commands.names())
+}
+
+// view gathers what INFO and MEMORY STATS report on.
+func (c *Context) view() *observe.View {
+	v := observe.View{Store: c.Store, Server: c.Server.figures(), Commands: c.table.names(), Version: c.Server.Version, Compat: CompatVersion}
+	for _, s := range c.sessions() {
+		in, out := s.QueryBuffer.Load(), s.OutputBuffer.Load()
+		v.Clients.MaxIn, v.Clients.MaxOut = max(v.Clients.MaxIn, in), max(v.Clients.MaxOut, out)
+		v.Clients.Total += in + out
+	}
+	return c.Server.Observer.Look(v)
+}
+
+// doInfo is INFO [section …].
+func doInfo(c *Context) {
+	c.W.Verbatim("txt", c.view().Info(c.Args[1:], observe.Section{Title: "FBF", Render: infoFBF}))
+}
+
+// slowlogGet is SLOWLOG GET [count].
+func slowlogGet(c *Context) {
+	n := int64(10)
+	if len(c.Args) > 3 {
+		c.fail(tooManyArguments("SLOWLOG", c.Args[1]))
+		return
+	}
+	if len(c.Args) == 3 {
+		var ok bool
+		if n, ok = parseInt(c.Args[2]); !ok || n < -1 {
+			c.fail(refusal("ERR count should be greater than or equal to -1"))
+			return
+		}
+	}
+	c.Server.Observer.Slowlog.Write(c.W, n)
+}
+
+// slowlogFlags are the flags of SLOWLOG's subcommands.
+const slowlogFlags = Admin | Loading | Stale
+
+// latencyGraph is LATENCY GRAPH event.
+func latencyGraph(c *Context) {
+	graph, ok := c.Server.Observer.Events.Graph(c.Args[2], time.Now())
+	if !ok {
+		c.fail(refusal("ERR No samples available for event '" + string(cString(c.Args[2], maxQuoted)) + "'"))
+		return
+	}
+	c.W.Verbatim("txt", graph)
+}
+
+// latencySub declares a subcommand of LATENCY.
+func latencySub(name string, arity int, since, complexity, summary string, run func(*Context), args ...Arg) Command {
+	return Command{
+		Name: name, Arity: arity, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: since,
+		Complexity: complexity, Summary: summary, Args: args, Run: run,
+	}
+}
+
+// onEveryNode adds the tips of a command whose reply is a node's own matter.
+func onEveryNode(c Command, response string) Command {
+	c.Tips = append(c.Tips, "nondeterministic_output", "request_policy:all_nodes", "response_policy:"+response)
+	return c
+}
+
+// doMonitor is MONITOR. Lines follow once its own reply was written.
+func doMonitor(c *Context) {
+	srv, ses := c.Server, c.Session
+	switch {
+	case srv.Push == nil:
+		c.fail(refusal("ERR MONITOR is not supported here"))
+		return
+	case c.tx.solo:
+		c.fail(refusal("ERR MONITOR isn't allowed for DENY BLOCKING client"))
+		return
+	case ses.tap != nil:
+		return // as Redis: it watches already
+	}
+	ses.monitors.Store(true)
+	ses.tap = srv.Observer.Watch(func(b []byte) error { return srv.Push(ses, b) }, func() {
+		if srv.Kill != nil {
+			srv.Kill(func(o *Session) bool { return o == ses })
+		}
+	})
+	c.W.Status("OK")
+}
+
+// samplesOption is SAMPLES, which is read and has no effect: an estimate here
+// counts everything.
+var samplesOption = []option[Request]{{token: "SAMPLES", class: 1, again: true, value: func(_ *Request, v []byte) error {
+	switch n, ok := parseInt(v); {
+	case !ok:
+		return errNotInteger
+	case n < 0:
+		return errSyntax
+	}
+	return nil
+}}}
+
+// parseMemoryUsage parses MEMORY USAGE key [SAMPLES count].
+func parseMemoryUsage(r *Request) error {
+	r.Op.Kind, r.Op.Key = store.MemoryUsage, r.Args[2]
+	_, err := parseOptions(r, samplesOption, r.Args[3:], "")
+	return err
+}
+
+// doMemoryPurge is MEMORY PURGE: what is free goes back to the operating system.
+func doMemoryPurge(c *Context) {
+	debug.FreeOSMemory()
+	c.W.Status("OK")
+}
+
+var (
+	reportTips = []string{"nondeterministic_output", "request_policy:all_shards", "response_policy:special"}
+	purgeTips  = []string{"request_policy:all_shards", "response_policy:all_succeeded"}
+)
+
+// memoryCommands tell where memory is.
+var memoryCommands = []Command{{
+	Name: "memory", Arity: -2, Group: groupServer, Since: "4.0.0", Complexity: "Depends on subcommand.",
+	Summary: "A container for commands on memory.",
+	Subcommands: []Command{
+		{
+			Name: "usage", Arity: -3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook}, Group: groupServer,
+			Since: "4.0.0", Complexity: "O(1)",
+			Summary: "Estimates the bytes that a key holds in memory. Operation ids belong to their table: see CTABLE INFO.",
+			Args:    []Arg{keyArg(), opt(with("SAMPLES", intArg("count")))}, Parse: parseMemoryUsage, Reply: replyIntOrNull,
+		},
+		{
+			Name: "doctor", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
+			Summary: "Says what is wrong with the server's memory.",
+			Run: func(c *Context) {
+				st := c.Store.Stats()
+				c.W.Verbatim("txt", observe.MemoryDoctor(&st))
+			},
+		},
+		{
+			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
+			Summary: "Returns the figures of the memory allocator.",
+			Run:     func(c *Context) { c.W.Verbatim("txt", observe.MallocStats()) },
+		},
+		{
+			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
+			Summary: "Gives free memory back to the operating system.", Run: doMemoryPurge,
+		},
+		{
+			Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
+			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.view().WriteMemoryStats(c.W) },
+		},
+		since("4.0.0", helpFor("memory", groupServer)),
+	},
+}}
+
+// observeCommands show what was slow and what happens.
+var observeCommands = []Command{
+	{
+		Name: "slowlog", Arity: -2, Group: groupServer, Since: "2.2.12", Complexity: "Depends on subcommand.",
+		Summary: "A container for commands on the log of slow batches.",
+		Subcommands: []Command{
+			{
+				Name: "get", Arity: -2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Complexity: "O(N), where N is the number of entries returned",
+				Tips:       []string{"request_policy:all_nodes", "nondeterministic_output"},
+				Summary:    "Returns the newest entries: id, Unix time, microseconds, the first command of the batch, client and its name.",
+				Args:       []Arg{opt(intArg("count"))}, Run: slowlogGet,
+			},
+			{
+				Name: "len", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12", Complexity: "O(1)",
+				Tips:    []string{"request_policy:all_nodes", "response_policy:agg_sum", "nondeterministic_output"},
+				Summary: "Returns the number of entries.",
+				Run:     func(c *Context) { c.W.Int(int64(c.Server.Observer.Slowlog.Len())) },
+			},
+			{
+				Name: "reset", Arity: 2, Flags: slowlogFlags, Group: groupServer, Since: "2.2.12",
+				Complexity: "O(N), where N is the number of entries",
+				Tips:       []string{"request_policy:all_nodes", "response_policy:all_succeeded"},
+				Summary:    "Drops all entries.",
+				Run:        func(c *Context) { c.Server.Observer.Slowlog.Reset(); c.W.Status("OK") },
+			},
+			since("6.2.0", helpFor("slowlog", groupServer)),
+		},
+	},
+	{
+		Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
+		Summary: "A container for commands on how long things take.",
+		Subcommands: []Command{
+			onEveryNode(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
+				c.W.Verbatim("txt", c.Server.Observer.LatencyDoctor())
+			}), "special"),
+			onEveryNode(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
+				strArg("event")), "special"),
+			onEveryNode(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
+				"Returns a histogram of the latencies of commands in microseconds. A command takes as long as its batch.", func(c *Context) {
+					c.Server.Observer.Stats.WriteHistograms(c.W, c.table.names(), c.Args[2:])
+				},
+				opt(multi(strArg("command")))), "special"),
+			onEveryNode(latencySub("history", 3, "2.8.13", "O(1)",
+				"Returns when an event was slow, and how many milliseconds it took.", func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) }, strArg("event")), "special"),
+			onEveryNode(latencySub("latest", 2, "2.8.13", "O(1)",
+				"Returns for every event when it was last slow, and its last and longest time in milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }), "special"),
+			withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
+				c.W.Int(int64(c.Server.Observer.Events.Reset(c.Args[2:])))
+			}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),
+			since("2.8.13", helpFor("latency", groupServer)),
+		},
+	},
+	{
+		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
+		Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
+	},
 }

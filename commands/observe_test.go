@@ -3,25 +3,34 @@ package commands
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // observing is a server that logs every batch.
 func observing(limit int) *Server {
 	srv := new(Server)
-	srv.Tune(Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: limit, LatencyTracking: true})
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: limit, LatencyTracking: true})
 	return srv
 }
 
 // logged are the arguments in the slow log, newest first.
 func logged(srv *Server) []string {
 	var list []string
-	for _, e := range srv.observer.slowlog.latest(-1) {
-		list = append(list, strings.Join(e.args, " "))
+	var w resp.Writer
+	srv.Observer.Slowlog.Write(&w, -1)
+	entries, _ := decode(string(w.Bytes()))
+	for _, e := range entries.([]any) {
+		var words []string
+		for _, word := range e.([]any)[3].([]any) {
+			words = append(words, word.(string))
+		}
+		list = append(list, strings.Join(words, " "))
 	}
 	return list
 }
@@ -49,11 +58,11 @@ func TestSlowlog(t *testing.T) {
 		t.Errorf("all: %s", got)
 	}
 	c.play([]step{{"SLOWLOG RESET", "+OK"}, {"SLOWLOG LEN", ":1"}}) // RESET itself is logged after
-	srv.Tune(Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 5})
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 5})
 	c.play([]step{{"SLOWLOG RESET", "+OK"}, {"INCR a", ":2"}, {"SLOWLOG LEN", ":0"}})
-	srv.Tune(Tuning{SlowlogSlowerThan: -1, SlowlogMaxLen: 5})
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: -1, SlowlogMaxLen: 5})
 	c.play([]step{{"INCR a", ":3"}, {"SLOWLOG LEN", ":0"}})
-	srv.Tune(Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: 0})
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: 0, SlowlogMaxLen: 0})
 	c.play([]step{{"INCR a", ":4"}, {"SLOWLOG LEN", ":0"}})
 }
 
@@ -98,6 +107,22 @@ func TestSlowlogIsAbridged(t *testing.T) {
 	}
 }
 
+// TestSlowlogOfRenamed: a command keeps its secrets under another name.
+func TestSlowlogOfRenamed(t *testing.T) {
+	srv := observing(9)
+	srv.Users = secured().Users
+	table, err := Commands.Rename("auth", "enter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Table = table
+	c := dial(t, newStore(t), srv)
+	c.say("ENTER secret")
+	if got := logged(srv); len(got) != 1 || got[0] != "ENTER (redacted)" {
+		t.Errorf("%q", got)
+	}
+}
+
 // numbered is a list of n keys.
 func numbered(n int) string {
 	var b strings.Builder
@@ -116,16 +141,16 @@ func TestLatencyEvents(t *testing.T) {
 	}
 	c.play([]step{{"LATENCY LATEST", "[]"}, {"LATENCY RESET", ":0"}, {"LATENCY HISTORY x", "[]"},
 		{"LATENCY GRAPH x", "-ERR No samples available for event 'x'"}})
-	srv.NoteEvent("snapshot", time.Second) // the monitor is off
-	srv.Tune(Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 10 * time.Millisecond})
+	srv.Observer.NoteEvent("snapshot", time.Second) // the monitor is off
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 10 * time.Millisecond})
 	if got := c.say("LATENCY DOCTOR"); !strings.Contains(got, "Nothing was slow") {
 		t.Error(got)
 	}
 	at := time.Now().Truncate(time.Second)
 	for i, ms := range []time.Duration{9, 20, 40, 30, 100, 50} {
-		srv.observer.note(srv.observer.tuned(), "command", at.Add(time.Duration(i/2)*time.Minute-time.Hour), ms*time.Millisecond)
+		srv.Observer.Report(&observe.Batch{Start: at.Add(time.Duration(i/2)*time.Minute - time.Hour), Took: ms * time.Millisecond})
 	}
-	srv.NoteEvent("snapshot", 30*time.Millisecond)
+	srv.Observer.NoteEvent("snapshot", 30*time.Millisecond)
 	c.play([]step{
 		{"LATENCY HISTORY Command", fmt.Sprintf("[[:%d :20] [:%d :40] [:%d :100]]", at.Unix()-3600, at.Unix()-3540, at.Unix()-3480)},
 		{"LATENCY HISTORY fsync", "[]"},
@@ -147,7 +172,7 @@ func TestLatencyEvents(t *testing.T) {
 // TestLatencyOfCommands: a batch is a fast one if all its commands are.
 func TestLatencyOfCommands(t *testing.T) {
 	srv := new(Server)
-	srv.Tune(Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 1})
+	srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: -1, LatencyThreshold: 1})
 	c := dial(t, newStore(t), srv)
 	c.send("INCR a", "GET a")
 	if got := c.say("LATENCY LATEST"); !strings.HasPrefix(got, `[["fast-command" `) || strings.Contains(got, `"command"`) {
@@ -158,44 +183,12 @@ func TestLatencyOfCommands(t *testing.T) {
 	}
 }
 
-// TestLatencyHistory keeps a bounded number of samples.
-func TestLatencyHistory(t *testing.T) {
-	var l latencyEvents
-	for i := range 1000 {
-		l.add("command", time.Unix(int64(i), 0), time.Duration(1000-i)*time.Millisecond)
-	}
-	e := l.find([]byte("command"))
-	if len(e.samples) != latencySamples || e.samples[0].at != 1000-latencySamples || e.max != time.Second {
-		t.Errorf("%d samples from %d on, at most %v", len(e.samples), e.samples[0].at, e.max)
-	}
-}
-
-func TestLatencyGraph(t *testing.T) {
-	e := latencyEvent{name: "command", max: 50 * time.Millisecond}
-	for i, ms := range []time.Duration{10, 13, 16, 21, 43, 10} {
-		e.samples = append(e.samples, latencySample{at: int64(1000 * i), took: ms * time.Millisecond})
-	}
-	const want = "command - high 43 ms, low 10 ms (all time high 50 ms)\n" +
-		"--------------------------------------------------------------------------------\n" +
-		"    #\n" +
-		"    |\n" +
-		"   _|\n" +
-		"_o#||_\n" +
-		"\n" +
-		"115315\n" +
-		"hh036s\n" +
-		"  mmm \n"
-	if got := e.graph(5005); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
-	}
-}
-
 // TestLatencyHistogram: counts grow and end with all of them.
 func TestLatencyHistogram(t *testing.T) {
 	srv := new(Server)
 	c := dial(t, newStore(t), srv)
 	for _, d := range []time.Duration{500, 1000, 1500, 3_000_000, 33_000, 1 << 45} {
-		srv.stats.ran(Commands.Get([]byte("get")), 2, d, d)
+		srv.Observer.Stats.Ran(Commands.Get([]byte("get")).index, 2, d, d)
 	}
 	c.play([]step{
 		{"LATENCY HISTOGRAM get nope", `["get" ["calls" :12 "histogram_usec" [:1 :4 :2 :6 :4 :6 :8 :6 :16 :6 :33 :6 :66 :8 :131 :8 :262 :8 :524 :8 :1049 :8 ` +
@@ -210,25 +203,15 @@ func TestLatencyHistogram(t *testing.T) {
 	if got := c.say("LATENCY HISTOGRAM"); !strings.Contains(got, `"get" `) || !strings.Contains(got, `"client|id" `) {
 		t.Error(got)
 	}
-	srv.Tune(Tuning{LatencyTracking: false})
+	srv.Observer.Tune(observe.Tuning{LatencyTracking: false})
 	c.play([]step{{"CONFIG RESETSTAT", "+OK"}, {"GET k", "nil"}, {"LATENCY HISTOGRAM", "[]"}})
-}
-
-// TestMonitorLine holds the form of MONITOR's lines.
-func TestMonitorLine(t *testing.T) {
-	at := time.Unix(1700000000, 42_000)
-	got := string(monitorLine(at, "[::1]:80", [][]byte{[]byte("set"), []byte("a\"\\\n\r\t\a\b\x00\xff~ "), {}}))
-	want := "+1700000000.000042 [0 [::1]:80] \"set\" \"a\\\"\\\\\\n\\r\\t\\a\\b\\x00\\xff~ \" \"\"\r\n"
-	if got != want {
-		t.Errorf("got %s want %s", got, want)
-	}
 }
 
 // TestObservingAllocatesNothing: a batch that is not slow and not watched costs
 // no memory.
 func TestObservingAllocatesNothing(t *testing.T) {
 	p, args := newIdlePipeline(), toArgs([]string{"GET", "k"})
-	p.srv.Tune(Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 9, LatencyThreshold: time.Hour, LatencyTracking: true})
+	p.srv.Observer.Tune(observe.Tuning{SlowlogSlowerThan: time.Hour, SlowlogMaxLen: 9, LatencyThreshold: time.Hour, LatencyTracking: true})
 	var w resp.Writer
 	start := time.Now()
 	work := func() {
@@ -240,5 +223,62 @@ func TestObservingAllocatesNothing(t *testing.T) {
 	work()
 	if n := testing.AllocsPerRun(100, work); n != 0 {
 		t.Errorf("%v allocations", n)
+	}
+}
+
+// TestCommandFigures: what is counted is what was sent, in mixed pipelines too.
+func TestCommandFigures(t *testing.T) {
+	srv := &Server{}
+	c := dial(t, newStore(t), srv)
+	c.send("INCR a", "GET a", "INCR a", "GET a", "PING", "GET", "CINCRBY a x y", "nonsense", "CLIENT NO-TOUCH maybe")
+	c.send("SET f x", "TYPE a", "TTL a", "EXISTS a", "MGET a", "DECR a", "CGET a", "PTTL a", "PERSIST a", "PING")
+	want := map[string][3]uint64{ // calls, failed, rejected
+		"incr": {2, 0, 0}, "get": {2, 0, 1}, "ping": {2, 0, 0}, "cincrby": {1, 1, 0}, "client|no-touch": {1, 1, 0},
+		"set": {1, 1, 0}, "persist": {1, 0, 0}, "cget": {1, 0, 0},
+	}
+	got := srv.CommandFigures()
+	for _, f := range got {
+		if w, ok := want[f.Name]; ok && w != [3]uint64{f.Calls, f.Failed, f.Rejected} {
+			t.Errorf("%s: %d calls, %d failed, %d rejected, want %v", f.Name, f.Calls, f.Failed, f.Rejected, w)
+		}
+		delete(want, f.Name)
+		if f.Latency.Count != f.Calls || f.Calls > 0 && (f.Time <= 0 || f.Latency.Sum < f.Time) {
+			t.Errorf("%s: %d calls and %d latencies, %v of %v", f.Name, f.Calls, f.Latency.Count, f.Time, f.Latency.Sum)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+	if e := srv.Observer.Stats.ErrorFigures(); len(e) != 1 || e[0].Prefix != "ERR" || e[0].Count != 5 {
+		t.Errorf("errors %v", e)
+	}
+	c.say("SELECT 0")
+	c.say("CONFIG RESETSTAT")
+	if got := srv.CommandFigures(); len(got) != 1 || got[0].Name != "config|resetstat" || srv.Observer.Stats.ErrorFigures() != nil {
+		t.Errorf("after a reset: %d commands", len(got))
+	}
+}
+
+func TestMemoryCommand(t *testing.T) {
+	c := dial(t, newStore(t), &Server{})
+	c.send("INCR short", "INCR "+strings.Repeat("long", 100), "FBF.RESERVE f BITS 80000 HASHES 3 REFRESH 1000 FIXED")
+	usage := func(key string) int {
+		t.Helper()
+		n, err := strconv.Atoi(strings.TrimPrefix(c.say("MEMORY USAGE "+key+" SAMPLES 0"), ":"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	short, long, filter := usage("short"), usage(strings.Repeat("long", 100)), usage("f")
+	if short < 50 || short > 500 || long < short+380 || filter < 2*80000/8 {
+		t.Errorf("MEMORY USAGE: %d, %d, %d bytes", short, long, filter)
+	}
+	c.play([]step{{"MEMORY PURGE", "+OK"}, {"MEMORY DOCTOR", `"No memory issue was found in this instance.\n"`}})
+	if got := c.say("MEMORY MALLOC-STATS"); !strings.Contains(got, "heap in use: ") {
+		t.Error(got)
+	}
+	if got := c.say("MEMORY HELP"); !strings.Contains(got, "+USAGE key [SAMPLES count]") {
+		t.Error(got)
 	}
 }

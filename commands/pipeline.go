@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -50,7 +50,7 @@ func (p *Pipeline) Add(args [][]byte) bool {
 		return true
 	}
 	if len(r.slots) == 0 {
-		r.tapped = p.srv.observer.taps.any()
+		r.tapped = p.srv.Observer.Watched()
 	}
 	c, refused := r.resolve(p.table, args)
 	if refused == "" {
@@ -63,7 +63,7 @@ func (p *Pipeline) Add(args [][]byte) bool {
 	switch {
 	case refused != "":
 		refused = p.abort(c, refused)
-		p.srv.stats.rejected(c)
+		p.srv.Observer.Stats.Rejected(c.number())
 		p.push(slot{kind: slotError, text: refused, muted: muted})
 	case p.tx.open && c.Flags&immediate == 0:
 		p.enqueue(c, args, muted)
@@ -104,7 +104,7 @@ func (p *Pipeline) misplaced(c *Command) string {
 func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
 	c, refused := p.table.resolve(args)
 	switch {
-	case refused != "" || p.misplaced(c) != "" || c.Flags&NoAuth != 0 || c.parent != nil && c.parent.Name == "client":
+	case refused != "" || p.misplaced(c) != "" || c.Flags&NoAuth != 0 || c.parent != nil && c.parent.Flags&unpaused != 0:
 		return false
 	case writesOnly && c.Flags&Write == 0 && !(c.Flags&executes != 0 && p.tx.writes):
 		return false
@@ -229,8 +229,8 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 		w.Truncate(before)
 	}
 	took := time.Since(start)
-	p.srv.stats.round(took)
-	p.srv.stats.ran(c, 1, took, took)
+	p.srv.Observer.Stats.Round(took)
+	p.srv.Observer.Stats.Ran(c.index, 1, took, took)
 	p.round.looked(nil, start, took)
 }
 
@@ -280,7 +280,7 @@ func (p *Pipeline) answer(s *slot, w *resp.Writer) {
 // declares one.
 func (p *Pipeline) count(c *Command, args [][]byte, before int, w *resp.Writer) {
 	if b := w.Bytes(); len(b) > before && b[before] == '-' {
-		p.srv.stats.failed(c, b[before:])
+		p.srv.Observer.Stats.Failed(c.number(), b[before:])
 	} else if args != nil && c.Audit != nil {
 		p.srv.audit(p.ses, c, args)
 	}

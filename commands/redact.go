@@ -1,6 +1,11 @@
 package commands
 
-import "slices"
+import (
+	"slices"
+	"strings"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
+)
 
 // redacted stands where an argument is not shown.
 var redacted = []byte("(redacted)")
@@ -8,40 +13,23 @@ var redacted = []byte("(redacted)")
 // secretSettings are the settings whose values are passwords.
 var secretSettings = []string{"REQUIREPASS", "MASTERAUTH", "TLS-KEY-FILE-PASS", "TLS-CLIENT-KEY-FILE-PASS"}
 
-// Redact returns a request as it may be shown in MONITOR, SLOWLOG, a log or an
-// error: args itself if nothing in it is secret, or else a copy with
-// "(redacted)" for passwords and for what ACL says of users. It does not
-// matter whether the request is valid. A request whose command does not exist
-// comes back as it is: show the name alone, for it may be a misspelt AUTH.
-func (t *Table) Redact(args [][]byte) [][]byte {
-	if len(args) == 0 {
-		return args
-	}
-	c := t.Get(args[0])
-	if c == nil {
-		return args
-	}
-	if c.subs != nil && len(args) > 1 {
-		if sub := c.sub(args[1]); sub != nil {
-			c = sub
-		}
-	}
+// redact returns a request of a command as it may be shown in MONITOR and SLOWLOG: args
+// itself if nothing in it is secret, or else a copy with "(redacted)" for passwords and
+// for what ACL says of users. It does not matter whether the request is valid.
+func (c *Command) redact(args [][]byte) [][]byte {
 	if c.Secret == nil {
 		return args
 	}
-	var shown [][]byte
+	shown := args
 	c.Secret(args, func(i int) {
 		if i >= len(args) {
 			return
 		}
-		if shown == nil {
+		if &shown[0] == &args[0] {
 			shown = slices.Clone(args)
 		}
 		shown[i] = redacted
 	})
-	if shown == nil {
-		return args
-	}
 	return shown
 }
 
@@ -73,3 +61,61 @@ func configSecret(args [][]byte, hide func(int)) {
 		}
 	}
 }
+
+// Audit declares that a command is an administrative act, which leaves a line in
+// the server's log when it has been carried out. It reports whether this request
+// is one, and calls hide with the index of every argument that is secret.
+type Audit func(args [][]byte, hide func(i int)) bool
+
+// auditAll is the Audit of a command without secrets.
+func auditAll([][]byte, func(int)) bool { return true }
+
+// audited declares that a command is an administrative act.
+func audited(how Audit, c Command) Command {
+	c.Audit = how
+	return c
+}
+
+// audit tells the server of an act that a client carried out. Its command has
+// the name by which it was declared, and what is secret or long is left out.
+func (s *Server) audit(ses *Session, c *Command, args [][]byte) {
+	shown := slices.Clone(args)
+	hide := func(i int) {
+		if i < len(shown) {
+			shown[i] = redacted
+		}
+	}
+	if s.Audited == nil || !c.Audit(args, hide) {
+		return
+	}
+	line := []byte(strings.ToUpper(strings.ReplaceAll(c.fullName, "|", " ")))
+	names := 1 + strings.Count(c.fullName, "|")
+	for _, word := range observe.Abridged(shown[names:]) {
+		line = append(line, ' ')
+		if word == "" || strings.ContainsFunc(word, func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }) {
+			line = observe.AppendQuoted(line, []byte(word))
+		} else {
+			line = append(line, word...)
+		}
+	}
+	s.Audited(ses, string(line))
+}
+
+// configAudit shows CONFIG SET without passwords.
+func configAudit(args [][]byte, hide func(int)) bool {
+	configSecret(args, hide)
+	return true
+}
+
+// userAudit shows ACL SETUSER without passwords and their hashes.
+func userAudit(args [][]byte, hide func(int)) bool {
+	for i := 3; i < len(args); i++ {
+		if len(args[i]) > 0 && strings.IndexByte("><#!", args[i][0]) >= 0 {
+			hide(i)
+		}
+	}
+	return true
+}
+
+// denialsAudit takes ACL LOG for an act if it forgets the denials.
+func denialsAudit(args [][]byte, _ func(int)) bool { return len(args) == 3 && is(args[2], "RESET") }

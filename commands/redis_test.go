@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // The files in testdata hold requests and the replies of a real Redis:

@@ -4,7 +4,7 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -170,8 +170,15 @@ func (r *Round) Observe() {
 		return
 	}
 	took := max(time.Since(r.start), 1) // the clock may not have moved on
-	r.srv.stats.round(took)
-	r.srv.stats.ranAll(r.slots, took)
+	stats := &r.srv.Observer.Stats
+	stats.Round(took)
+	tally := stats.Tally(len(r.slots), took)
+	for i := range r.slots {
+		if c := r.slots[i].cmd; c != nil {
+			tally.Add(c.index)
+		}
+	}
+	tally.Flush()
 	r.looked(r.slots, r.start, took)
 }
 

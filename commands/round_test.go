@@ -3,7 +3,7 @@ package commands
 import (
 	"testing"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // TestRoundOfTwo: connections of one round are answered each in its own order,

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -20,7 +21,7 @@ type Server struct {
 	// Version is fbfkv's own version.
 	Version string
 	// Info returns the present figures for INFO.
-	Info func() ServerFigures
+	Info func() observe.ServerFigures
 	// ConfigGet returns the settings whose name matches a glob-style pattern
 	// (see Match), as name and value, by name.
 	ConfigGet func(pattern string) [][2]string
@@ -69,11 +70,11 @@ type Server struct {
 	// to measure what everything but the store costs.
 	Execute func(*store.Batch)
 
-	stats    commandStats
-	observer observer
-	gauges   gauges
-	logins   loginGuard
-	once     sync.Once
+	// Observer counts and watches what is carried out.
+	Observer observe.Observer
+
+	logins loginGuard
+	once   sync.Once
 }
 
 // ConfigError is a refusal of CONFIG SET that blames one setting.
@@ -85,31 +86,6 @@ type ConfigError struct {
 
 // Error renders the reason with the setting's name.
 func (e *ConfigError) Error() string { return e.Name + ": " + e.Reason }
-
-// ServerFigures are the server's own numbers, as INFO shows them.
-type ServerFigures struct {
-	Port       int      // TCP port clients connect to
-	TLSPort    int      // 0: none
-	Listeners  []string // such as "name=tcp,bind=127.0.0.1,port=6379"
-	RunID      string   // 40 hexadecimal digits, new at every start
-	Started    time.Time
-	Executable string
-	ConfigFile string
-	Polling    string // how connections are watched: epoll, or go for the runtime's own poller
-
-	ConnectedClients int
-	BlockedClients   int // that wait for the end of CLIENT PAUSE
-	MaxClients       int
-
-	TotalConnections    uint64 // accepted since start
-	RejectedConnections uint64 // refused because of maxclients
-	NetInputBytes       uint64
-	NetOutputBytes      uint64
-	Reads, Writes       uint64 // from and to clients' connections
-
-	AppendFsync string // always, everysec or no
-	Directory   string
-}
 
 // prepare fills in what a server may leave out.
 func (s *Server) prepare() {
@@ -127,9 +103,9 @@ func (s *Server) prepare() {
 }
 
 // figures returns the server's figures, zero if it has none.
-func (s *Server) figures() ServerFigures {
+func (s *Server) figures() observe.ServerFigures {
 	if s.Info == nil {
-		return ServerFigures{}
+		return observe.ServerFigures{}
 	}
 	return s.Info()
 }

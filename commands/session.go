@@ -2,11 +2,13 @@ package commands
 
 import (
 	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // replyMode is what CLIENT REPLY asked for.
@@ -32,8 +34,7 @@ type Session struct {
 	failures      int  // to log in
 	keyRefs       []acl.KeyRef
 	reply         replyMode
-	tap           *tap // of a client that monitors
-	tapReady      bool // it knows that MONITOR was answered
+	tap           *observe.Tap // of a client that monitors
 
 	mu      sync.Mutex
 	name    string
@@ -175,4 +176,357 @@ func (s *Session) flagLetters() string {
 		return "N"
 	}
 	return string(b)
+}
+
+// Monitors reports whether the client watches with MONITOR, so that lines are
+// pushed to it beside its replies.
+func (s *Session) Monitors() bool { return s.monitors.Load() }
+
+// Answered tells the session that all replies so far were handed to the
+// connection. Only the connection's owner may call it.
+func (s *Session) Answered() {
+	if s.tap != nil {
+		s.tap.Ready()
+	}
+}
+
+// End tells the session that its connection is closed. Only the connection's
+// owner may call it, once it calls nothing else.
+func (s *Session) End() {
+	if t := s.tap; t != nil {
+		t.Close()
+		s.tap = nil
+		s.monitors.Store(false)
+	}
+}
+
+// doPing answers PONG, or its argument.
+func doPing(c *Context) {
+	switch len(c.Args) {
+	case 1:
+		c.W.Status("PONG")
+	case 2:
+		c.W.Bulk(c.Args[1])
+	default:
+		c.W.Error(wrongArity(c.table.Get(c.Args[0])))
+	}
+}
+
+// doSelect accepts the one database there is.
+func doSelect(c *Context) {
+	n, ok := parseInt(c.Args[1])
+	switch {
+	case !ok:
+		c.fail(errNotInteger)
+	case n != int64(int32(n)):
+		c.fail(errNotInt32)
+	case n != 0:
+		c.fail(errDBIndex)
+	default:
+		c.W.Status("OK")
+	}
+}
+
+// helloRequest is HELLO while its options are read.
+type helloRequest struct {
+	proto          int // 0: not given
+	user, password []byte
+	name           []byte // nil: not given
+}
+
+// parseHello reads HELLO's arguments.
+func parseHello(args [][]byte) (h helloRequest, err error) {
+	if len(args) == 1 {
+		return h, nil
+	}
+	v, ok := parseInt(args[1])
+	switch {
+	case !ok:
+		return h, errProtoNotInteger
+	case v != 2 && v != 3:
+		return h, errProtoUnsupported
+	}
+	h.proto = int(v)
+	for i := 2; i < len(args); {
+		left := len(args) - i - 1
+		switch {
+		case is(args[i], "AUTH") && left >= 2:
+			h.user, h.password = args[i+1], args[i+2]
+			i += 3
+		case is(args[i], "SETNAME") && left >= 1:
+			h.name = args[i+1]
+			if err := checkName("Client names", h.name); err != nil {
+				return h, err
+			}
+			i += 2
+		default:
+			return h, refusal("ERR Syntax error in HELLO option '" + string(cString(args[i], maxQuoted)) + "'")
+		}
+	}
+	return h, nil
+}
+
+// doHello is HELLO [protover [AUTH username password] [SETNAME name]].
+func doHello(c *Context) {
+	h, err := parseHello(c.Args)
+	if err == nil && h.user != nil {
+		err = c.authenticate(h.user, h.password)
+	}
+	if err == nil && !c.Session.authenticated && c.Server.Users.LoginNeeded() {
+		err = errHelloNoAuth
+	}
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	if h.name != nil {
+		c.Session.setName(string(h.name))
+	}
+	if h.proto != 0 {
+		c.setProto(h.proto)
+	}
+	c.W.Map(7)
+	c.W.Pair("server", "redis")
+	c.W.Pair("version", CompatVersion)
+	c.W.BulkString("proto")
+	c.W.Int(int64(c.Session.Proto()))
+	c.W.BulkString("id")
+	c.W.Int(c.Session.ID)
+	c.W.Pair("mode", "standalone")
+	c.W.Pair("role", "master")
+	c.W.BulkString("modules")
+	c.W.Array(0)
+}
+
+// setProto changes the protocol version of this and later replies.
+func (c *Context) setProto(v int) {
+	c.Session.proto.Store(int32(v))
+	c.W.Proto = v
+}
+
+// doReset brings the connection back to the state of a new one.
+func doReset(c *Context) {
+	s := c.Session
+	s.End()
+	*c.tx = transaction{}
+	c.watch.clear()
+	s.multi.Store(-1)
+	s.setName("")
+	s.noEvict.Store(false)
+	s.noTouch.Store(false)
+	c.unmute = s.reply == replyOff // a reply that is to be skipped stays so
+	s.reply = replyOn
+	s.logout(c.Server.Users)
+	c.setProto(2)
+	c.W.Status("RESET")
+}
+
+// doQuit says goodbye.
+func doQuit(c *Context) {
+	c.Session.closing.Store(true)
+	c.W.Status("OK")
+}
+
+const groupConnection = "connection"
+
+var connectionACL = []string{"@connection"}
+
+// authFlags are the flags of the commands that work before authentication.
+const authFlags = NoScript | Loading | Stale | Fast | NoAuth | AllowBusy
+
+// How guessing passwords is slowed down. The reply to a failed login is held
+// back, the longer the more logins from the same address failed of late; only
+// the connection itself waits. One address has few such connections at a time,
+// beyond which its logins are refused unseen, so it gets no more than a few
+// guesses a second however many connections it opens. A right password is
+// answered at once.
+const (
+	firstDelay    = 10 * time.Millisecond
+	longestDelay  = 2 * time.Second
+	forgiveness   = 10 * time.Second // halves an address' failures
+	maxWaiting    = 16               // replies held back, for one address
+	maxWaitingAll = 512              // and for all of them
+	maxSources    = 4096             // addresses remembered
+	maxFailures   = 10               // of one connection, which is closed then
+)
+
+// loginGuard remembers where failed logins came from. The zero value is ready,
+// and safe for concurrent use.
+type loginGuard struct {
+	mu      sync.Mutex
+	sources map[string]*loginSource
+	waiting int
+}
+
+// loginSource is one address.
+type loginSource struct {
+	failures int
+	last     time.Time
+	waiting  int
+}
+
+// sourceOf returns the address in "host:port", or as much of an IPv6 address as
+// one customer usually has to himself.
+func sourceOf(addr string) string {
+	ap, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return addr
+	}
+	ip := ap.Addr().Unmap().WithZone("")
+	if ip.Is6() {
+		if prefix, err := ip.Prefix(64); err == nil {
+			return prefix.String()
+		}
+	}
+	return ip.String()
+}
+
+// admits reports whether a login from a source may be tried.
+func (g *loginGuard) admits(source string) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.sources[source]
+	return g.waiting < maxWaitingAll && (s == nil || s.waiting < maxWaiting)
+}
+
+// failed counts a failed login and returns for how long its reply is held
+// back; done must be called then.
+func (g *loginGuard) failed(source string, now time.Time) (delay time.Duration, done func()) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	s := g.sources[source]
+	if s == nil {
+		if len(g.sources) >= maxSources {
+			g.forget(now)
+		}
+		s = &loginSource{last: now}
+		if g.sources == nil {
+			g.sources = map[string]*loginSource{}
+		}
+		g.sources[source] = s
+	}
+	s.failures = min(s.decayed(now)+1, 64)
+	s.last = now
+	s.waiting++
+	g.waiting++
+	delay = min(firstDelay<<min(s.failures-1, 16), longestDelay)
+	return delay, func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		s.waiting--
+		g.waiting--
+	}
+}
+
+// decayed returns how many failures still count.
+func (s *loginSource) decayed(now time.Time) int {
+	return s.failures >> min(max(now.Sub(s.last), 0)/forgiveness, 32)
+}
+
+// forget makes room for another address: of those that wait for nothing the
+// ones whose failures are forgiven go, or else any one.
+func (g *loginGuard) forget(now time.Time) {
+	for source, s := range g.sources {
+		if s.waiting == 0 && s.decayed(now) == 0 {
+			delete(g.sources, source)
+		}
+	}
+	for source, s := range g.sources {
+		if len(g.sources) < maxSources {
+			return
+		}
+		if s.waiting == 0 {
+			delete(g.sources, source)
+		}
+	}
+}
+
+// authenticate makes the client a user if the password is right, or returns
+// the error to answer. A wrong one keeps the client waiting.
+func (c *Context) authenticate(user, password []byte) error {
+	source := sourceOf(c.Session.Addr)
+	guard := &c.Server.logins
+	if !guard.admits(source) {
+		c.Session.closing.Store(true)
+		return errTooManyLogins
+	}
+	if account, ok := c.Server.Users.Authenticate(string(user), password); ok {
+		c.Session.login(account)
+		return nil
+	}
+	if c.Session.failures++; c.Session.failures >= maxFailures {
+		c.Session.closing.Store(true)
+	}
+	delay, done := guard.failed(source, time.Now())
+	defer done()
+	if c.tx.solo {
+		c.Session.lastCmd.Store(c.table.named("exec"))
+	}
+	c.Server.logDenial(c.Session, c.tx.solo, acl.DeniedAuth, string(c.Args[0]), string(user))
+	if c.Server.LoginFailed != nil {
+		c.Server.LoginFailed(c.Session, string(user))
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-c.Server.Stopping:
+	}
+	return errWrongPass
+}
+
+// doAuth is AUTH [username] password.
+func doAuth(c *Context) {
+	user, password := []byte(acl.Default), c.Args[1]
+	switch {
+	case len(c.Args) > 3:
+		c.fail(errSyntax)
+		return
+	case len(c.Args) == 3:
+		user, password = c.Args[1], c.Args[2]
+	case c.Server.Users.Default().User().NoPass():
+		c.fail(errNoPassword)
+		return
+	}
+	c.ok(c.authenticate(user, password))
+}
+
+// connectionCommands concern the connection itself.
+var connectionCommands = []Command{
+	{
+		Name: "ping", Arity: -1, Flags: Fast | pure, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
+		Complexity: "O(1)", Tips: []string{"request_policy:all_shards", "response_policy:all_succeeded"},
+		Summary: "Answers PONG, or the message.", Args: []Arg{opt(strArg("message"))}, Run: doPing,
+	},
+	{
+		Name: "echo", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection, ACL: connectionACL,
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Answers the message.", Args: []Arg{strArg("message")},
+		Run: func(c *Context) { c.W.Bulk(c.Args[1]) },
+	},
+	{
+		Name: "select", Arity: 2, Flags: Loading | Stale | Fast | pure, Group: groupConnection, ACL: connectionACL,
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Selects the database. There is only database 0.",
+		Args: []Arg{intArg("index")}, Run: doSelect,
+	},
+	{
+		Name: "auth", Arity: -2, Flags: authFlags, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
+		Complexity: "O(1)", Summary: "Authenticates the connection.",
+		Args: []Arg{opt(strArg("username")), strArg("password")}, Run: doAuth, Secret: secretFrom(1),
+	},
+	{
+		Name: "hello", Arity: -1, Flags: authFlags, Group: groupConnection, ACL: connectionACL, Since: "6.0.0",
+		Complexity: "O(1)", Summary: "Chooses the protocol version, 2 or 3, and describes the server.",
+		Args: []Arg{opt(block("arguments", intArg("protover"),
+			opt(with("AUTH", block("auth", strArg("username"), strArg("password")))),
+			opt(with("SETNAME", strArg("clientname")))))},
+		Run: doHello, Secret: helloSecret,
+	},
+	{
+		Name: "quit", Arity: -1, Flags: authFlags | immediate, Group: groupConnection, ACL: connectionACL, Since: "1.0.0",
+		Complexity: "O(1)", Summary: "Closes the connection once everything is answered.", Run: doQuit,
+	},
+	{
+		Name: "reset", Arity: 1, Flags: authFlags | immediate | unwatches, Group: groupConnection, ACL: connectionACL, Since: "6.2.0",
+		Complexity: "O(1)", Summary: "Resets the connection to the state of a new one.", Run: doReset,
+	},
 }

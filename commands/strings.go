@@ -1,10 +1,11 @@
 package commands
 
 import (
+	"errors"
 	"math"
 	"strconv"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -50,8 +51,8 @@ func parseIncr(sign int64) func(*Request) error {
 	}
 }
 
-// setExpiryText is the expiry of a SET while its options are read.
-type setExpiryText struct {
+// expiryText is the expiry of a SET while its options are read.
+type expiryText struct {
 	text       []byte // as it was written, nil if there is none
 	unit, base int64  // in ms, and what it counts from
 }
@@ -63,15 +64,31 @@ const (
 	classExpiry
 )
 
-// expiryOption makes one of SET's expiry options.
-func expiryOption(token string, unit int64, relative bool) option[Request] {
-	return option[Request]{token: token, class: classExpiry, again: true, value: func(s *Request, v []byte) error {
-		s.expiry = setExpiryText{text: v, unit: unit}
-		if relative {
-			s.expiry.base = s.Now()
-		}
-		return nil
-	}}
+// expiryOptions makes EX, PX, EXAT and PXAT, which give the request that of returns an
+// expiry.
+func expiryOptions[T any](class uint32, again bool, of func(*T) *Request) []option[T] {
+	make := func(token string, unit int64, relative bool) option[T] {
+		return option[T]{token: token, class: class, again: again, value: func(t *T, v []byte) error {
+			r := of(t)
+			r.expiry = expiryText{text: v, unit: unit}
+			if relative {
+				r.expiry.base = r.Now()
+			}
+			return nil
+		}}
+	}
+	return []option[T]{make("EX", 1000, true), make("PX", 1, true), make("EXAT", 1000, false), make("PXAT", 1, false)}
+}
+
+// setExpiries are the expiry options of SET and GETEX, of which the last one counts.
+var setExpiries = expiryOptions(classExpiry, true, func(r *Request) *Request { return r })
+
+// expiryArg documents the expiry options and the keyword that goes in their place.
+func expiryArg(instead string) Arg {
+	return opt(oneOf("expiration",
+		with("EX", intArg("seconds")), with("PX", intArg("milliseconds")),
+		with("EXAT", timeArg("unix-time-seconds")), with("PXAT", timeArg("unix-time-milliseconds")),
+		word(instead)))
 }
 
 // setFlag makes an option of SET that sets a flag of the operation.
@@ -80,16 +97,12 @@ func setFlag(token string, class uint32, f store.Flags) option[Request] {
 }
 
 // setOptions are the options of SET.
-var setOptions = []option[Request]{
+var setOptions = append([]option[Request]{
 	setFlag("NX", classCondition, store.NX),
 	setFlag("XX", classCondition, store.XX),
 	setFlag("GET", classGet, store.SetGet),
 	setFlag("KEEPTTL", classExpiry, store.KeepTTL),
-	expiryOption("EX", 1000, true),
-	expiryOption("PX", 1, true),
-	expiryOption("EXAT", 1000, false),
-	expiryOption("PXAT", 1, false),
-}
+}, setExpiries...)
 
 // setKeyFlags are the flags of one SET: with GET it reads the key, too.
 func setKeyFlags(args [][]byte) string {
@@ -103,29 +116,30 @@ func setKeyFlags(args [][]byte) string {
 
 // parseSet parses SET key value [option …].
 func parseSet(r *Request) error {
-	r.expiry = setExpiryText{}
+	r.expiry = expiryText{}
 	if _, err := parseOptions(r, setOptions, r.Args[3:], ""); err != nil {
 		return err
 	}
-	if e := &r.expiry; e.text != nil {
-		if err := setExpiry(r, e.text, e.unit, e.base); err != nil {
-			return err
-		}
+	if err := setExpiry(r, r.expiry); err != nil {
+		return err
 	}
 	return setValue(r, r.Args[2])
 }
 
-// setExpiry gives a SET its expiry; one that is not in the future of base is
-// refused, as in Redis.
-func setExpiry(r *Request, v []byte, unit, base int64) error {
-	n, ok := parseInt(v)
+// setExpiry gives a SET its expiry, if there is one; one that is not in the future of
+// its base is refused, as in Redis.
+func setExpiry(r *Request, e expiryText) error {
+	if e.text == nil {
+		return nil
+	}
+	n, ok := parseInt(e.text)
 	if !ok {
 		return errNotInteger
 	}
-	if n <= 0 || n > (math.MaxInt64-base)/unit {
+	if n <= 0 || n > (math.MaxInt64-e.base)/e.unit {
 		return invalidExpire(r)
 	}
-	r.Op.ExpireAt = n*unit + base
+	r.Op.ExpireAt = n*e.unit + e.base
 	r.Op.Flags |= store.HasExpire
 	return nil
 }
@@ -156,7 +170,7 @@ func replySet(w *resp.Writer, r *Result) {
 // parseSetex parses SETEX and PSETEX: key, expiry, value.
 func parseSetex(unit int64) func(*Request) error {
 	return func(r *Request) error {
-		if err := setExpiry(r, r.Args[2], unit, r.Now()); err != nil {
+		if err := setExpiry(r, expiryText{r.Args[2], unit, r.Now()}); err != nil {
 			return err
 		}
 		return setValue(r, r.Args[3])
@@ -183,10 +197,134 @@ var setArgs = []Arg{
 	keyArg(), strArg("value"),
 	opt(oneOf("condition", word("NX"), word("XX"))),
 	opt(word("GET")),
-	opt(oneOf("expiration",
-		with("EX", intArg("seconds")), with("PX", intArg("milliseconds")),
-		with("EXAT", timeArg("unix-time-seconds")), with("PXAT", timeArg("unix-time-milliseconds")),
-		word("KEEPTTL"))),
+	expiryArg("KEEPTTL"),
+}
+
+// replyLength answers the length of the string that Redis would hold.
+func replyLength(w *resp.Writer, r *Result) {
+	if !r.Op.Found {
+		w.Int(0)
+		return
+	}
+	var digits [20]byte
+	w.Int(int64(len(strconv.AppendInt(digits[:0], r.Op.Value, 10))))
+}
+
+// parseRange parses GETRANGE key start end. The bounds travel to the reply in
+// Deltas, at which a read does not look.
+func parseRange(r *Request) error {
+	start, ok := parseInt(r.Args[2])
+	end, ok2 := parseInt(r.Args[3])
+	if !ok || !ok2 {
+		return errNotInteger
+	}
+	r.Op.Kind, r.Op.Key = store.Get, r.Args[1]
+	r.Op.Deltas = append(r.Op.Deltas, start, end)
+	return nil
+}
+
+// replyRange answers a part of the string that Redis would hold.
+func replyRange(w *resp.Writer, r *Result) {
+	if !r.Op.Found {
+		w.Bulk(nil)
+		return
+	}
+	var digits [20]byte
+	w.Bulk(substring(strconv.AppendInt(digits[:0], r.Op.Value, 10), r.Op.Deltas[0], r.Op.Deltas[1]))
+}
+
+// substring returns s from start to end, both included; negative ones count
+// from the end, and what is out of range is cut, all as in Redis.
+func substring(s []byte, start, end int64) []byte {
+	n := int64(len(s))
+	if start < 0 && end < 0 && start > end {
+		return nil
+	}
+	if start < 0 {
+		start = max(start+n, 0)
+	}
+	if end < 0 {
+		end = max(end+n, 0)
+	}
+	if end = min(end, n-1); start > end {
+		return nil
+	}
+	return s[start : end+1]
+}
+
+var rangeArgs = []Arg{keyArg(), intArg("start"), intArg("end")}
+
+// parseMSet parses MSET and MSETNX: pairs of a key and an integer. One value
+// that is no integer refuses them all (G6).
+func parseMSet(flags store.Flags) func(*Request) error {
+	return func(r *Request) error {
+		pairs := r.Args[1:]
+		if len(pairs)%2 != 0 {
+			return refusal("ERR wrong number of arguments for '" + lower(r.Args[0]) + "' command")
+		}
+		r.Op.Kind = store.MSet
+		r.Op.Flags |= flags
+		for i := 0; i < len(pairs); i += 2 {
+			n, ok := parseInt(pairs[i+1])
+			if !ok {
+				return errNotInteger
+			}
+			r.Op.Keys = append(r.Op.Keys, pairs[i])
+			r.Op.Deltas = append(r.Op.Deltas, n)
+		}
+		return nil
+	}
+}
+
+// pairKeys is where MSET's keys are.
+func pairKeys(flags string) KeySpec { return KeySpec{First: 1, Last: -1, Step: 2, Flags: flags} }
+
+var (
+	pairArgs = []Arg{multi(block("data", keyArg(), strArg("value")))}
+	msetTips = []string{"request_policy:multi_shard", "response_policy:all_succeeded"}
+)
+
+// The styles of GETEX. Redis looks at the expiry only after the key: with one
+// that is refused, a key that does not exist is still answered with null.
+const (
+	expiryGood Style = iota
+	expiryNotInteger
+	expiryInvalid
+)
+
+// getexOptions are the options of GETEX.
+var getexOptions = append([]option[Request]{setFlag("PERSIST", classExpiry, store.NoExpire)}, setExpiries...)
+
+// parseGetex parses GETEX key [expiry].
+func parseGetex(r *Request) error {
+	r.Op.Kind, r.Op.Key = store.GetEx, r.Args[1]
+	r.expiry = expiryText{}
+	if _, err := parseOptions(r, getexOptions, r.Args[2:], ""); err != nil {
+		return err
+	}
+	switch err := setExpiry(r, r.expiry); {
+	case err == nil:
+		return nil
+	case errors.Is(err, errNotInteger):
+		r.Style = expiryNotInteger
+	default:
+		r.Style = expiryInvalid
+	}
+	r.Op.Kind = store.Get // changes nothing
+	return nil
+}
+
+// replyGetex answers the counter's value, or null, or what is wrong with the
+// expiry that an existing counter was to get.
+func replyGetex(w *resp.Writer, r *Result) {
+	switch {
+	case r.Op.Found && r.Style == expiryNotInteger:
+		w.Error(errorText(errNotInteger))
+	case r.Op.Found && r.Style == expiryInvalid:
+		w.Error(invalidExpireText("getex"))
+	default:
+		replyValue(w, r)
+	}
 }
 
 // stringCommands are Redis' commands on strings that hold an integer.
@@ -253,5 +391,40 @@ var stringCommands = []Command{
 		Name: "decrby", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
 		Since: "1.0.0", Complexity: "O(1)", Summary: "Subtracts an integer from a counter." + plainNote,
 		Args: []Arg{keyArg(), intArg("decrement")}, Parse: parseIncr(-1), Reply: replyInt,
+	},
+	{
+		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Group: groupString, ACL: stringACL,
+		Since: "1.0.1", Complexity: "O(N), where N is the number of keys", Tips: msetTips,
+		Summary: "Sets several counters to integers, all or none.",
+		Args:    pairArgs, Parse: parseMSet(0), Reply: replyOK,
+	},
+	{
+		Name: "msetnx", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys("OW insert"), Group: groupString, ACL: stringACL,
+		Since: "1.0.1", Complexity: "O(N), where N is the number of keys",
+		Tips:    []string{"request_policy:multi_shard", "response_policy:agg_min"},
+		Summary: "Sets several counters to integers, only if none of them exists.",
+		Args:    pairArgs, Parse: parseMSet(store.NX), Reply: replyApplied,
+	},
+	{
+		Name: "getex", Arity: -2, Flags: Write | Fast, Keys: oneKey("RW access update"), Group: groupString, ACL: stringACL,
+		Since: "6.2.0", Complexity: "O(1)",
+		Summary: "Returns a counter and sets or removes its expiry. Operation ids do not expire with it.",
+		Args:    []Arg{keyArg(), expiryArg("PERSIST")},
+		Parse:   parseGetex, Reply: replyGetex,
+	},
+	{
+		Name: "strlen", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupString, ACL: stringACL,
+		Since: "2.2.0", Complexity: "O(1)", Summary: "Returns the length of a counter written as a decimal number.",
+		Args: []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyLength,
+	},
+	{
+		Name: "getrange", Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
+		Since: "2.4.0", Complexity: "O(1)", Summary: "Returns a part of a counter written as a decimal number.",
+		Args: rangeArgs, Parse: parseRange, Reply: replyRange,
+	},
+	{
+		Name: "substr", Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Like GETRANGE, under its old name.",
+		Args: rangeArgs, Parse: parseRange, Reply: replyRange,
 	},
 }

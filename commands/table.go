@@ -5,6 +5,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // Table is the set of commands, looked up by name in any letter case. It does
@@ -22,26 +24,18 @@ var Commands = newTable(
 	tableCommands,   // CTABLE
 	filterCommands,  // FBF.*
 	stringCommands,  // GET, SET, INCR, …
-	multiSetCommands,
-	getexCommands,
-	rangeCommands,
 	increxCommands,
-	keyCommands,    // DEL, TYPE, SCAN, …
-	expireCommands, // EXPIRE, TTL, …
+	keyCommands, // DEL, EXPIRE, SCAN, …
 	objectCommands,
 	memoryCommands,
 	connectionCommands,
 	clientCommands,
-	transactionCommands,
-	watchCommands,
+	transactionCommands, // MULTI, WATCH
 	commandCommands,
 	aclCommands, // users and what they may do
 	configCommands,
 	serverCommands,
-	backupCommands, // BACKUP
-	slowlogCommands,
-	latencyCommands,
-	monitorCommands,
+	observeCommands,    // SLOWLOG, LATENCY, MONITOR
 	standaloneCommands, // REPLICAOF, MODULE
 	refusedCommands,
 )
@@ -119,6 +113,15 @@ func byName(a, b *Command) int {
 	return 0
 }
 
+// names returns the full names of all commands and subcommands, by index.
+func (t *Table) names() []string {
+	list := make([]string, len(t.all))
+	for i, c := range t.all {
+		list[i] = c.fullName
+	}
+	return list
+}
+
 // addSub enters a subcommand.
 func (t *Table) addSub(container, sub *Command) {
 	sub.parent = container
@@ -134,8 +137,8 @@ func (t *Table) add(names map[string]*Command, c *Command) {
 	if len(c.Name) > maxName || names[c.Name] != nil {
 		panic("commands: bad or repeated name " + c.fullName)
 	}
-	if c.index = len(t.all); c.index >= maxCommands {
-		panic("commands: raise maxCommands")
+	if c.index = len(t.all); c.index >= observe.MaxCommands {
+		panic("commands: raise observe.MaxCommands")
 	}
 	c.access = accessOf(c.Keys.Flags)
 	t.all = append(t.all, c)
@@ -214,3 +217,11 @@ func (t *Table) find(name []byte) *Command {
 	}
 	return c
 }
+
+// All returns every command by name, those that are refused included. The
+// declarations belong to the table and must not be changed.
+func (t *Table) All() []*Command { return slices.Clone(t.sorted) }
+
+// Categories returns the command's ACL categories, such as "@write": those it
+// declares and those that follow from its flags.
+func (c *Command) Categories() []string { return c.categories() }

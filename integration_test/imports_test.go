@@ -16,11 +16,12 @@ const module = "github.com/fbfkv/fbfkv/"
 // package may import, tests included. cmd, integration_test and examples are
 // not listed: they may import all, and nobody may import them.
 var mayImport = map[string]string{
-	"server":                "commands commands/acl store server/rawio server/resp server/tlstest",
+	"server":                "commands commands/acl commands/observe store server/rawio resp server/tlstest",
 	"server/tlstest":        "",
 	"server/rawio":          "",
-	"server/resp":           "",
-	"commands":              "commands/acl commands/glob store server/resp",
+	"resp":                  "",
+	"commands":              "commands/acl commands/glob commands/observe store resp",
+	"commands/observe":      "commands/acl store resp",
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",
 	"store":                 "fbf fbf/paper persistence persistence/crashtest store/seen",
@@ -38,7 +39,7 @@ var entrances = []string{"cmd/", "integration_test", "examples/"}
 
 // onlyIn lists libraries that are one package's secret.
 var onlyIn = map[string][]string{
-	"github.com/tidwall/redcon": {"server/resp"},
+	"github.com/tidwall/redcon": {"resp"},
 	// store knows its file system's interface, and nothing else of Pebble.
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},

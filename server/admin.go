@@ -7,12 +7,13 @@ import (
 	"strconv"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // fillCommands gives package commands what it needs of the server.
 func (s *Server) fillCommands(version string) {
 	s.commands.Version = version
-	s.commands.Info = s.figures
+	s.commands.Info = s.Figures
 	s.commands.ConfigGet = s.getConfig
 	s.commands.ConfigSet = s.setConfig
 	if s.configFile != "" {
@@ -23,17 +24,17 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Sessions = s.sessions
 	s.commands.Kill = s.kill
 	s.commands.Push = s.push
-	s.commands.Sample(s.started, 0, 0)
+	s.commands.Observer.Sample(s.started, 0, 0)
 	if s.store != nil {
-		s.store.OnEvent(s.commands.NoteEvent)
+		s.store.OnEvent(s.commands.Observer.NoteEvent)
 	}
-	s.commands.Tune(s.config.Load().tuning())
+	s.commands.Observer.Tune(s.config.Load().tuning())
 	s.commands.Pause = s.pause.set
 	s.commands.Shutdown = s.shutdown
 }
 
-// figures returns the server's numbers for INFO.
-func (s *Server) figures() commands.ServerFigures {
+// Figures returns the server's own numbers, for INFO and for reports.
+func (s *Server) Figures() observe.ServerFigures {
 	config := s.config.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +43,7 @@ func (s *Server) figures() commands.ServerFigures {
 	if s.loop != nil {
 		polling = "epoll"
 	}
-	return commands.ServerFigures{
+	return observe.ServerFigures{
 		Port:                int(s.port.Load()),
 		TLSPort:             int(s.tlsPort.Load()),
 		RunID:               s.runID,
@@ -66,11 +67,13 @@ func (s *Server) figures() commands.ServerFigures {
 }
 
 // CommandFigures returns what is known of the commands' calls, by name, for
-// reports; see commands.CommandFigures.
-func (s *Server) CommandFigures() []commands.CommandFigures { return s.commands.CommandFigures() }
+// reports; see observe.CommandFigures.
+func (s *Server) CommandFigures() []observe.CommandFigures { return s.commands.CommandFigures() }
 
 // ErrorFigures returns how often each kind of error was answered, by prefix.
-func (s *Server) ErrorFigures() []commands.ErrorFigures { return s.commands.ErrorFigures() }
+func (s *Server) ErrorFigures() []observe.ErrorFigures {
+	return s.commands.Observer.Stats.ErrorFigures()
+}
 
 // totals sums the figures of all connections since the start; s.mu is held.
 func (s *Server) totals() totals {
@@ -155,4 +158,21 @@ func (s *Server) shutdown(save, now bool) error {
 	s.mu.Unlock()
 	s.Stop(now)
 	return nil
+}
+
+// push sends bytes to a client beside its replies, for MONITOR.
+func (s *Server) push(ses *commands.Session, b []byte) error {
+	s.mu.Lock()
+	var c *dedicated // as everyone who monitors
+	if found := s.conns[ses.ID]; found != nil {
+		c, _ = found.line.(*dedicated)
+	}
+	s.mu.Unlock()
+	if c == nil {
+		return net.ErrClosed
+	}
+	n, err := c.net.Write(b)
+	c.out.Add(uint64(n))
+	c.writes.Add(1)
+	return err
 }

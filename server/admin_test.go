@@ -162,22 +162,22 @@ func TestInfo(t *testing.T) {
 			t.Errorf("INFO lacks %q", want)
 		}
 	}
-	before := s.figures()
+	before := s.Figures()
 	other := s.dial(t)
 	other.expect("+PONG", "PING")
 	other.Close()
 	eventually(t, "the client is gone", func() bool { return len(s.sessions()) == 1 })
-	after := s.figures()
+	after := s.Figures()
 	if in := after.NetInputBytes - before.NetInputBytes; in != uint64(len(frame("PING"))) {
 		t.Errorf("%d bytes in", in)
 	}
 	sent := uint64(len(fmt.Sprintf("$%d\r\n%s\r\n", len(info), info)) + len("+PONG\r\n"))
-	eventually(t, "what was sent is counted", func() bool { return s.figures().NetOutputBytes == sent })
+	eventually(t, "what was sent is counted", func() bool { return s.Figures().NetOutputBytes == sent })
 	if n := after.TotalConnections - before.TotalConnections; n != 1 {
 		t.Errorf("%d connections", n)
 	}
 	c.expect("+OK", "CONFIG", "RESETSTAT")
-	if f := s.figures(); f.TotalConnections != 0 || f.NetInputBytes > 100 {
+	if f := s.Figures(); f.TotalConnections != 0 || f.NetInputBytes > 100 {
 		t.Errorf("after RESETSTAT: %+v", f)
 	}
 }
@@ -220,16 +220,16 @@ func TestReadsAndWritesAreCounted(t *testing.T) {
 		s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet})
 		c := s.dial(t)
 		c.expect("+PONG", "PING") // with TLS, the handshake may have read it
-		eventually(t, "a write", func() bool { return s.figures().Writes == 1 })
-		first := s.figures().Reads
+		eventually(t, "a write", func() bool { return s.Figures().Writes == 1 })
+		first := s.Figures().Reads
 		for range 5 {
 			c.expect("+PONG", "PING")
 		}
-		eventually(t, "five reads and writes", func() bool { return s.figures().Reads == first+5 && s.figures().Writes == 6 })
-		before := s.figures()
+		eventually(t, "five reads and writes", func() bool { return s.Figures().Reads == first+5 && s.Figures().Writes == 6 })
+		before := s.Figures()
 		c.Close()
 		eventually(t, "the client to be gone", func() bool { return len(s.sessions()) == 0 })
-		if now := s.figures(); now.Reads < before.Reads || now.Writes < before.Writes {
+		if now := s.Figures(); now.Reads < before.Reads || now.Writes < before.Writes {
 			t.Errorf("%s: the figures of a connection went with it: %+v", loop, now)
 		}
 		c = s.dial(t)
@@ -239,7 +239,7 @@ func TestReadsAndWritesAreCounted(t *testing.T) {
 		if s.secure != nil {
 			kind = "tls"
 		}
-		if now := s.figures(); now.Reads != 0 || now.Writes > 1 || !slices.Equal(now.Listeners, []string{"name=" + kind + ",bind=127.0.0.1,port=" + port}) {
+		if now := s.Figures(); now.Reads != 0 || now.Writes > 1 || !slices.Equal(now.Listeners, []string{"name=" + kind + ",bind=127.0.0.1,port=" + port}) {
 			t.Errorf("%s: after RESETSTAT: %+v", loop, now)
 		}
 	}

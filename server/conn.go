@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // The steps in which a pipeline of any length is worked off, so that neither
@@ -100,14 +100,14 @@ func isOrdinaryEnd(err error) bool {
 		errors.Is(err, errPanicked) || errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// goodbyeText returns what a client is told whose connection ends with err, if
-// anything.
+// goodbyeText returns the error that a client is told whose connection ends with
+// err, if any.
 func goodbyeText(err error) (text string, ok bool) {
 	var protocol *resp.ProtocolError
 	if !errors.As(err, &protocol) {
 		return "", false
 	}
-	return "-" + protocol.Text + "\r\n", true
+	return protocol.Text, true
 }
 
 // overdue returns why the connection should be closed by now, or "".

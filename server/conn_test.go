@@ -362,7 +362,7 @@ func TestAnnouncedArgumentsCostNothing(t *testing.T) {
 			c.send("*2\r\n$1048576\r\n")
 		}
 	}
-	eventually(t, "all has arrived", func() bool { return s.figures().NetInputBytes > clients*15 })
+	eventually(t, "all has arrived", func() bool { return s.Figures().NetInputBytes > clients*15 })
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	if n := int64(after.HeapAlloc) - int64(before.HeapAlloc); n > clients*32<<10 {

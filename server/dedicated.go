@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // dedicated is a connection with a goroutine of its own:

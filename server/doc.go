@@ -29,7 +29,7 @@
 // (redis.conf's syntax), CONFIG GET and SET and the help text derive from it.
 //
 // TLS comes before all that: a listener from ListenTLS returns connections whose
-// handshake is done (tlslisten.go). Certificates are replaced while it runs (tls.go).
+// handshake is done (listen.go). Certificates are replaced while it runs (tls.go).
 // Handshakes have goroutines and may block. Afterwards the event loop owns the socket, and
 // crypto/tls only decrypts what a worker has received and encrypts what it sends
 // (polled_linux.go). It never waits for a client: half a record stays in its buffer until

@@ -26,7 +26,7 @@ import (
 // for small rounds on all of them cost more than full ones on some. A worker
 // whose rounds are large again and again adds one (load_linux.go): then every
 // processor has a worker that depends on no other, but for the locks of partitions. A
-// turn whose worker waits for the disk for long goes to another one (turn_linux.go).
+// turn whose worker waits for the disk for long goes to another one (load_linux.go).
 //
 // A worker that waits for events does so in epoll_pwait itself, on a thread of its
 // own, which costs no processor: Go takes that back from a thread that waits in a

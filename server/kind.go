@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // kind is the syntax of a setting's value and where in a Config it is kept.

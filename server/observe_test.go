@@ -50,7 +50,7 @@ func TestMonitor(t *testing.T) {
 			m.send(frame("MONITOR")) // no answer: it does already
 			m.expect("+RESET", "RESET")
 			m.expect("$-1", "GET", "nothing")
-			eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Monitored() })
+			eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Observer.Watched() })
 		}
 	}
 }
@@ -64,7 +64,7 @@ func TestMonitorEnds(t *testing.T) {
 		m.expect("+OK", "MONITOR")
 		m.Close()
 	}
-	eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Monitored() })
+	eventually(t, "nobody monitors", func() bool { return !s.Server.commands.Observer.Watched() })
 }
 
 // TestSlowMonitor: a monitor that does not read is disconnected by its output
@@ -81,7 +81,7 @@ func TestSlowMonitor(t *testing.T) {
 		c.reply()
 		worst = max(worst, time.Since(begin))
 	}
-	eventually(t, "the monitor is gone", func() bool { return len(s.sessions()) == 1 && !s.Server.commands.Monitored() })
+	eventually(t, "the monitor is gone", func() bool { return len(s.sessions()) == 1 && !s.Server.commands.Observer.Watched() })
 	if worst > time.Second {
 		t.Errorf("an ECHO took %v", worst)
 	}

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/server/rawio"
-	"github.com/fbfkv/fbfkv/server/resp"
 )
 
 // polled is a connection served by the event loop. While it is idle it has no

@@ -22,7 +22,7 @@ func TestMaxClients(t *testing.T) {
 	a.Close()
 	eventually(t, "a place is free", func() bool { return len(s.sessions()) == 1 })
 	s.dial(t).expect("+PONG", "PING")
-	if n := s.figures().RejectedConnections; n != 1 {
+	if n := s.Figures().RejectedConnections; n != 1 {
 		t.Errorf("%d connections rejected, want 1", n)
 	}
 }

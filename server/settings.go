@@ -1,10 +1,15 @@
 package server
 
 import (
+	"fmt"
 	"math"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // Setting declares one setting. Flags, the configuration file, CONFIG GET and
@@ -213,3 +218,86 @@ var generalSettings = []Setting{
 
 // IsList reports whether the setting's value is any number of words.
 func (s *Setting) IsList() bool { return s.kind.list }
+
+// operationSettings are the settings of GroupOperation: what looks after the
+// server from outside.
+var operationSettings = []Setting{
+	{
+		Name: "metrics-addr", Group: GroupOperation, Default: `""`,
+		Doc: `The host:port for Prometheus (/metrics) and for health checks (/healthz, /readyz), over HTTP; "" is none. ` +
+			"It asks for no password: choose an address that only you can reach.",
+		kind: text(func(c *Config) *string { return &c.MetricsAddr }, "<host:port>", 512).must(hostAndPort),
+	}, {
+		Name: "pprof", Group: GroupOperation, Default: "no",
+		Doc:  "Serve profiles of the running program under /debug/pprof/ on metrics-addr.",
+		kind: yesNo(func(c *Config) *bool { return &c.Pprof }),
+	}, {
+		Name: "log-format", Group: GroupOperation, Default: "text",
+		Doc:  "How messages are logged: one line of key=value pairs each, or one JSON object.",
+		kind: choice(func(c *Config) *string { return &c.LogFormat }, "text", "json"),
+	},
+}
+
+// hostAndPort accepts an address to listen on, or none.
+func hostAndPort(c *Config) error {
+	if c.MetricsAddr == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(c.MetricsAddr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		return fmt.Errorf("argument must be host:port, such as 127.0.0.1:9379")
+	}
+	return nil
+}
+
+// GroupObservation heads the settings of SLOWLOG, LATENCY and INFO.
+const GroupObservation = "Observation"
+
+// ObservationConfig holds the settings that say what is noted of clients'
+// commands.
+type ObservationConfig struct {
+	SlowlogSlowerThan int // microseconds; -1: nothing is slow
+	SlowlogMaxLen     int
+	LatencyThreshold  int // milliseconds; 0: the monitor is off
+	LatencyTracking   bool
+}
+
+// observationSettings are the settings of SLOWLOG, LATENCY and INFO latencystats.
+var observationSettings = []Setting{
+	{
+		Name: "slowlog-log-slower-than", Group: GroupObservation, Default: "10000", Mutable: true,
+		Doc: "From how many microseconds on a batch is kept in the slow log (SLOWLOG). The server executes as one batch " +
+			"what clients send at the same time, so a batch is one entry: its duration, its first command, and how " +
+			"many follow. 0 keeps all, -1 none.",
+		kind: count(func(c *Config) *int { return &c.Observation.SlowlogSlowerThan }, time.Microsecond, -1, math.MaxInt32),
+	}, {
+		Name: "slowlog-max-len", Group: GroupObservation, Default: "128", Mutable: true,
+		Doc:  "How many entries the slow log keeps.",
+		kind: integer(func(c *Config) *int { return &c.Observation.SlowlogMaxLen }, 0, 100_000),
+	}, {
+		Name: "latency-monitor-threshold", Group: GroupObservation, Default: "0", Mutable: true,
+		Doc: "From how many milliseconds on an event (a batch, an fsync, a checkpoint, a snapshot) is kept for LATENCY " +
+			"LATEST, HISTORY and DOCTOR; 0 keeps none.",
+		kind: count(func(c *Config) *int { return &c.Observation.LatencyThreshold }, time.Millisecond, 0, math.MaxInt32),
+	}, {
+		Name: "latency-tracking", Group: GroupObservation, Default: "yes", Mutable: true,
+		Doc: "Count the latencies of every command, for INFO latencystats and LATENCY HISTOGRAM. A command takes as " +
+			"long as its batch, including the commit.",
+		kind: yesNo(func(c *Config) *bool { return &c.Observation.LatencyTracking }),
+	},
+}
+
+// tuning returns the settings as package observe wants them.
+func (c *Config) tuning() observe.Tuning {
+	o := &c.Observation
+	return observe.Tuning{
+		SlowlogSlowerThan: time.Duration(o.SlowlogSlowerThan) * time.Microsecond,
+		SlowlogMaxLen:     o.SlowlogMaxLen,
+		LatencyThreshold:  time.Duration(o.LatencyThreshold) * time.Millisecond,
+		LatencyTracking:   o.LatencyTracking,
+		OutputLimit:       int(c.MaxOutput.Hard),
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -311,4 +312,16 @@ func read(t *testing.T, path string) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestLingerWithoutWords: whoever is told nothing gets no empty error either.
+func TestLingerWithoutWords(t *testing.T) {
+	for message, want := range map[string]string{"": "", "ERR no": "-ERR no\r\n"} {
+		ours, theirs := net.Pipe()
+		go linger(ours, message)
+		got, err := io.ReadAll(theirs)
+		if string(got) != want || err != nil {
+			t.Errorf("%q: %q, %v", message, got, err)
+		}
+	}
 }

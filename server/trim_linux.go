@@ -4,7 +4,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // readerStack keeps readers, whose buffers are as large as the load needed, to be

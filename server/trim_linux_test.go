@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fbfkv/fbfkv/server/resp"
+	"github.com/fbfkv/fbfkv/resp"
 )
 
 // TestTrim: what a load needed is let go of once it is over, and what comes

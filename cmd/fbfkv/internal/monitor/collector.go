@@ -5,7 +5,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/prometheus/client_golang/prometheus"
@@ -77,7 +77,7 @@ var (
 )
 
 // latencyBounds are the upper ends of the latency histograms' buckets. What is
-// counted is exact to 3 %, see commands.Latency.
+// counted is exact to 3 %, see observe.Latency.
 var latencyBounds = []time.Duration{
 	25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
@@ -155,7 +155,7 @@ func fsyncMetric(f persistence.FsyncTimes) prometheus.Metric {
 }
 
 // latencyMetric is one command's histogram.
-func latencyMetric(c *commands.CommandFigures) prometheus.Metric {
+func latencyMetric(c *observe.CommandFigures) prometheus.Metric {
 	counts := make(map[float64]uint64, len(latencyBounds))
 	for _, d := range latencyBounds {
 		counts[d.Seconds()] = c.Latency.AtMost(d)

@@ -3,39 +3,39 @@ package monitor
 import (
 	"time"
 
-	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/store"
 )
 
 // serverFigures are the server's own.
-var serverFigures = []figure[commands.ServerFigures]{
+var serverFigures = []figure[observe.ServerFigures]{
 	gauge("connected_clients", "Clients that are connected.",
-		func(f *commands.ServerFigures) float64 { return float64(f.ConnectedClients) }),
+		func(f *observe.ServerFigures) float64 { return float64(f.ConnectedClients) }),
 	gauge("max_clients", "How many clients may be connected (maxclients).",
-		func(f *commands.ServerFigures) float64 { return float64(f.MaxClients) }),
+		func(f *observe.ServerFigures) float64 { return float64(f.MaxClients) }),
 	counter("connections_total", "Clients that were accepted.",
-		func(f *commands.ServerFigures) float64 { return float64(f.TotalConnections) }),
+		func(f *observe.ServerFigures) float64 { return float64(f.TotalConnections) }),
 	counter("connections_rejected_total", "Clients that were turned away: too many, or strangers in protected mode.",
-		func(f *commands.ServerFigures) float64 { return float64(f.RejectedConnections) }),
+		func(f *observe.ServerFigures) float64 { return float64(f.RejectedConnections) }),
 	counter("network_receive_bytes_total", "Bytes that clients have sent.",
-		func(f *commands.ServerFigures) float64 { return float64(f.NetInputBytes) }),
+		func(f *observe.ServerFigures) float64 { return float64(f.NetInputBytes) }),
 	counter("network_transmit_bytes_total", "Bytes that were sent to clients.",
-		func(f *commands.ServerFigures) float64 { return float64(f.NetOutputBytes) }),
+		func(f *observe.ServerFigures) float64 { return float64(f.NetOutputBytes) }),
 	gauge("start_timestamp_seconds", "When the server started.",
-		func(f *commands.ServerFigures) float64 { return seconds(f.Started) }),
+		func(f *observe.ServerFigures) float64 { return seconds(f.Started) }),
 }
 
 // commandFigures are those of one command. There is a series for each command
 // that was called at least once.
-var commandFigures = []figure[commands.CommandFigures]{
+var commandFigures = []figure[observe.CommandFigures]{
 	counter("commands_total", "Calls of a command that were carried out.",
-		func(f *commands.CommandFigures) float64 { return float64(f.Calls) }, "command"),
+		func(f *observe.CommandFigures) float64 { return float64(f.Calls) }, "command"),
 	counter("commands_failed_total", "Calls of a command that were answered with an error.",
-		func(f *commands.CommandFigures) float64 { return float64(f.Failed) }, "command"),
+		func(f *observe.CommandFigures) float64 { return float64(f.Failed) }, "command"),
 	counter("commands_rejected_total", "Calls of a command that were refused before its arguments were looked at.",
-		func(f *commands.CommandFigures) float64 { return float64(f.Rejected) }, "command"),
+		func(f *observe.CommandFigures) float64 { return float64(f.Rejected) }, "command"),
 	counter("commands_busy_seconds_total", "Time that calls of a command took, of which those of one batch have equal shares.",
-		func(f *commands.CommandFigures) float64 { return f.Time.Seconds() }, "command"),
+		func(f *observe.CommandFigures) float64 { return f.Time.Seconds() }, "command"),
 }
 
 // storeFigures are those of the whole store and of Pebble below it.

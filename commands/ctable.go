@@ -1,0 +1,350 @@
+package commands
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// A value that does not parse, and a zero that a client wrote where the
+// options' zero means "default", are handed on as a value that is out of
+// range: so Validate in package store is the one place that knows the ranges
+// and their texts.
+
+// durationMs reads a time above 0, in milliseconds unless it has a unit.
+func durationMs(v []byte) time.Duration {
+	d := skew(v)
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// skew reads a time that may be 0.
+func skew(v []byte) time.Duration {
+	d, ok := ParseDuration(string(v), time.Millisecond)
+	if !ok {
+		return -1
+	}
+	return d
+}
+
+// probability reads a number above 0.
+func probability(v []byte) float64 {
+	f, ok := parseDecimal(v)
+	if !ok || f == 0 {
+		return math.NaN()
+	}
+	return f
+}
+
+// hint reads a size for which 0 is a meaningful value.
+func hint(v []byte) uint64 {
+	n, ok := parseUint(v)
+	if !ok {
+		return math.MaxUint64
+	}
+	return n
+}
+
+// positive reads a small number above 0.
+func positive(v []byte) int {
+	n, ok := parseInt(v)
+	if !ok || n <= 0 || n > math.MaxInt32 {
+		return -1
+	}
+	return int(n)
+}
+
+// byteCount reads a size in bytes, 0 being no limit.
+func byteCount(name string, v []byte) (uint64, error) {
+	n, ok := ParseBytes(string(v))
+	if !ok {
+		return 0, fmt.Errorf("%w: %s must be a number of bytes, 0 for no limit", store.ErrOption, name)
+	}
+	return uint64(n), nil
+}
+
+// The words of the options that name a choice; the index is the value.
+var (
+	modeWords     = []string{"EXACT", "APPROX"}
+	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}
+	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
+)
+
+// choice returns the index of a word, from the first one that may be chosen,
+// or 255.
+func choice(words []string, first int, v []byte) uint8 {
+	for i := first; i < len(words); i++ {
+		if is(v, words[i]) {
+			return uint8(i)
+		}
+	}
+	return math.MaxUint8
+}
+
+// tableSettings is what the options of CTABLE CREATE and ALTER fill.
+type tableSettings struct {
+	prefix *string
+	store.TableChange
+}
+
+// setting makes an option whose value always parses, see above.
+func setting[V any](token string, class uint32, read func([]byte) V, dst func(*tableSettings) **V) option[tableSettings] {
+	return option[tableSettings]{token: token, class: class, value: func(t *tableSettings, v []byte) error {
+		x := read(v)
+		*dst(t) = &x
+		return nil
+	}}
+}
+
+// bytesSetting makes an option whose value is a number of bytes.
+func bytesSetting(token string, class uint32, dst func(*tableSettings) **uint64) option[tableSettings] {
+	return option[tableSettings]{token: token, class: class, value: func(t *tableSettings, v []byte) error {
+		n, err := byteCount(token, v)
+		*dst(t) = &n
+		return err
+	}}
+}
+
+// alterOptions are the options of CTABLE ALTER.
+var alterOptions = []option[tableSettings]{
+	setting("WINDOW", 1<<1, durationMs, func(t *tableSettings) **time.Duration { return &t.Window }),
+	setting("ERROR", 1<<2, probability, func(t *tableSettings) **float64 { return &t.Error }),
+	setting("MODE", 1<<3, func(v []byte) store.Mode { return store.Mode(choice(modeWords, 0, v)) },
+		func(t *tableSettings) **store.Mode { return &t.Mode }),
+	setting("CAPACITY", 1<<4, hint, func(t *tableSettings) **uint64 { return &t.Capacity }),
+	bytesSetting("MAXMEMORY", 1<<5, func(t *tableSettings) **uint64 { return &t.MaxMemory }),
+	bytesSetting("MAXDISK", 1<<6, func(t *tableSettings) **uint64 { return &t.MaxDisk }),
+	setting("PAST", 1<<7, positive, func(t *tableSettings) **int { return &t.Past }),
+	setting("IDTIME", 1<<8, func(v []byte) store.IDTime { return store.IDTime(choice(idTimeWords, 0, v)) },
+		func(t *tableSettings) **store.IDTime { return &t.IDTime }),
+	setting("SKEW", 1<<9, skew, func(t *tableSettings) **time.Duration { return &t.Skew }),
+	setting("OVERLOAD", 1<<10, func(v []byte) store.Overload { return store.Overload(choice(overloadWords, 1, v)) },
+		func(t *tableSettings) **store.Overload { return &t.Overload }),
+}
+
+// createOptions are the options of CTABLE CREATE.
+var createOptions = append([]option[tableSettings]{
+	setting("PREFIX", 1, func(v []byte) string { return string(v) }, func(t *tableSettings) **string { return &t.prefix }),
+}, alterOptions...)
+
+// options turns the settings of a CREATE into a table's options.
+func (t *tableSettings) options(name string) store.TableOptions {
+	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime}
+	take(&o.Window, t.Window)
+	take(&o.Error, t.Error)
+	take(&o.Mode, t.Mode)
+	take(&o.Capacity, t.Capacity)
+	take(&o.MaxMemory, t.MaxMemory)
+	take(&o.MaxDisk, t.MaxDisk)
+	take(&o.Past, t.Past)
+	take(&o.IDTime, t.IDTime)
+	take(&o.Skew, t.Skew)
+	take(&o.Overload, t.Overload)
+	return o
+}
+
+// take sets *dst unless src is nil.
+func take[V any](dst *V, src *V) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// ctableCreate is CTABLE CREATE name PREFIX p [option value …].
+func ctableCreate(c *Context) {
+	var t tableSettings
+	if _, err := parseOptions(&t, createOptions, c.Args[3:], ""); err != nil {
+		c.fail(err)
+		return
+	}
+	if t.prefix == nil {
+		c.fail(errSyntax)
+		return
+	}
+	o := t.options(string(c.Args[2]))
+	if err := o.Validate(); err != nil {
+		c.fail(err)
+		return
+	}
+	c.ok(c.Store.CreateTable(o))
+}
+
+// ctableAlter is CTABLE ALTER name option value [option value …].
+func ctableAlter(c *Context) {
+	var t tableSettings
+	if _, err := parseOptions(&t, alterOptions, c.Args[3:], ""); err != nil {
+		c.fail(err)
+		return
+	}
+	c.ok(c.Store.AlterTable(string(c.Args[2]), t.TableChange))
+}
+
+// ctableList is CTABLE LIST: the tables' names and prefixes.
+func ctableList(c *Context) {
+	tables := c.Store.Tables()
+	c.W.Map(len(tables))
+	for _, t := range tables {
+		c.W.Pair(t.Name, t.Prefix)
+	}
+}
+
+// ctableInfo is CTABLE INFO name.
+func ctableInfo(c *Context) {
+	info, err := c.Store.TableInfo(string(c.Args[2]))
+	if err != nil {
+		c.fail(err)
+		return
+	}
+	c.W.Map(len(tableInfoFields))
+	for _, f := range tableInfoFields {
+		c.W.BulkString(f.name)
+		f.write(c.W, &info)
+	}
+}
+
+// infoField is one pair of CTABLE INFO or FBF.INFO.
+type infoField[T any] struct {
+	name  string
+	write func(w *resp.Writer, t *T)
+}
+
+// number, text and double make fields of one value.
+func number[T any](name string, get func(*T) int64) infoField[T] {
+	return infoField[T]{name, func(w *resp.Writer, t *T) { w.Int(get(t)) }}
+}
+
+func text[T any](name string, get func(*T) string) infoField[T] {
+	return infoField[T]{name, func(w *resp.Writer, t *T) { w.BulkString(get(t)) }}
+}
+
+func double[T any](name string, get func(*T) float64) infoField[T] {
+	return infoField[T]{name, func(w *resp.Writer, t *T) { w.Double(get(t)) }}
+}
+
+// fills makes the field of the fill ratios, an array from the newest
+// generation to the oldest.
+func fills[T any](name string, get func(*T) []float64) infoField[T] {
+	return infoField[T]{name, func(w *resp.Writer, t *T) {
+		list := get(t)
+		w.Array(len(list))
+		for _, f := range list {
+			w.Double(f)
+		}
+	}}
+}
+
+// word returns words[i], or "unknown".
+func wordAt(words []string, i uint8) string {
+	if int(i) < len(words) {
+		return strings.ToLower(words[i])
+	}
+	return "unknown"
+}
+
+type tableInfo = store.TableInfo
+
+// tableInfoFields are the pairs of CTABLE INFO, first the settings under the
+// names of their options, then what the table's filters and records hold.
+var tableInfoFields = []infoField[tableInfo]{
+	text("name", func(t *tableInfo) string { return t.Name }),
+	text("prefix", func(t *tableInfo) string { return t.Prefix }),
+	number("window", func(t *tableInfo) int64 { return t.TableOptions.Window.Milliseconds() }),
+	double("error", func(t *tableInfo) float64 { return t.Error }),
+	text("mode", func(t *tableInfo) string { return wordAt(modeWords, uint8(t.Mode)) }),
+	number("capacity", func(t *tableInfo) int64 { return int64(t.Capacity) }),
+	number("maxmemory", func(t *tableInfo) int64 { return int64(t.MaxMemory) }),
+	number("maxdisk", func(t *tableInfo) int64 { return int64(t.MaxDisk) }),
+	number("past", func(t *tableInfo) int64 { return int64(t.Past) }),
+	text("idtime", func(t *tableInfo) string { return wordAt(idTimeWords, uint8(t.IDTime)) }),
+	number("skew", func(t *tableInfo) int64 { return t.Skew.Milliseconds() }),
+	text("overload", func(t *tableInfo) string { return wordAt(overloadWords, uint8(t.Overload)) }),
+	number("forgotten-before", func(t *tableInfo) int64 { return t.ForgottenBefore }),
+	number("ids-remembered", func(t *tableInfo) int64 { return int64(t.Filter.Items) }),
+	number("memory", func(t *tableInfo) int64 { return int64(t.Filter.Bytes) }),
+	number("generations", func(t *tableInfo) int64 { return int64(t.Filter.Generations) }),
+	number("segments", func(t *tableInfo) int64 { return int64(t.Filter.Segments) }),
+	number("refreshes", func(t *tableInfo) int64 { return int64(t.Filter.Refreshes) }),
+	number("refresh-period", func(t *tableInfo) int64 { return t.Filter.RefreshPeriod.Milliseconds() }),
+	double("effective-fpp", func(t *tableInfo) float64 { return t.Filter.EffectiveFPP }),
+	fills("fill", func(t *tableInfo) []float64 { return t.Filter.Fill }),
+	number("records", func(t *tableInfo) int64 { return int64(t.Records) }),
+	number("record-bytes", func(t *tableInfo) int64 { return int64(t.RecordBytes) }),
+	number("runs", func(t *tableInfo) int64 { return int64(t.Runs) }),
+	number("applied", func(t *tableInfo) int64 { return int64(t.Applied) }),
+	number("duplicates", func(t *tableInfo) int64 { return int64(t.Duplicates) }),
+	number("confirmed", func(t *tableInfo) int64 { return int64(t.Confirmed) }),
+	number("dismissed", func(t *tableInfo) int64 { return int64(t.Dismissed) }),
+	number("stale", func(t *tableInfo) int64 { return int64(t.Stale) }),
+	number("refused", func(t *tableInfo) int64 { return int64(t.Refused) }),
+}
+
+const groupTable = "table"
+
+var tableACL = []string{"@table"}
+
+// tableOptionArgs documents the options that CREATE and ALTER share.
+func tableOptionArgs(own ...Arg) []Arg {
+	return append(own,
+		opt(with("WINDOW", strArg("milliseconds"))),
+		opt(with("ERROR", dblArg("probability"))),
+		opt(with("MODE", oneOf("mode", word("APPROX"), word("EXACT")))),
+		opt(with("CAPACITY", intArg("ops-per-window"))),
+		opt(with("MAXMEMORY", strArg("bytes"))),
+		opt(with("MAXDISK", strArg("bytes"))),
+		opt(with("PAST", intArg("generations"))),
+		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
+		opt(with("SKEW", strArg("milliseconds"))),
+		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
+	)
+}
+
+// tableCommands are CTABLE and its subcommands.
+var tableCommands = []Command{{
+	Name: "ctable", Arity: -2, Group: groupTable, ACL: tableACL, Since: "0.1.0", Complexity: "Depends on subcommand.",
+	Summary: "A container for commands on tables, the named policies for counters by key prefix.",
+	Subcommands: []Command{
+		{
+			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
+			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
+			Summary: "Creates a table. Keys that change their table are also checked against the previous one, for its window. " +
+				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
+				"Times and sizes take units: 10m, 64mb.",
+			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
+			Run:  ctableCreate, Audit: auditAll,
+		},
+		{
+			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
+			Since: "0.1.0", Complexity: "O(1)",
+			Summary: "Changes options of a table, except its prefix, and forgets nothing.",
+			Args:    tableOptionArgs(strArg("name")),
+			Run:     ctableAlter, Audit: auditAll,
+		},
+		{
+			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti, Group: groupTable, ACL: tableACL,
+			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
+			Summary: "Drops a table, but no counter. Its operation ids stay remembered for its window.",
+			Args:    []Arg{strArg("name")},
+			Run:     func(c *Context) { c.ok(c.Store.DropTable(string(c.Args[2]))) }, Audit: auditAll,
+		},
+		{
+			Name: "list", Arity: 2, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
+			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
+			Summary: "Returns the names of the tables with their prefixes.",
+			Run:     ctableList,
+		},
+		{
+			Name: "info", Arity: 3, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
+			Since: "0.1.0", Complexity: "O(P), where P is the number of partitions",
+			Summary: "Returns a table's options and the state of its filters and records.",
+			Args:    []Arg{strArg("name")},
+			Run:     ctableInfo,
+		},
+		helpFor("ctable", groupTable),
+	},
+}}

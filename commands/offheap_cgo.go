@@ -1,7 +1,0 @@
-//go:build cgo
-
-package commands
-
-// storageOffHeap: with cgo the storage engine keeps its cache and its memtables
-// beside the Go heap.
-const storageOffHeap = true
