@@ -23,13 +23,14 @@ var mayImport = map[string]string{
 	"commands":              "commands/acl commands/glob store server/resp",
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",
-	"store":                 "fbf fbf/paper persistence persistence/crashtest",
+	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
-	"persistence":           "persistence/crashtest",
+	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
+	"persistence/oplog":     "persistence/crashtest persistence/disk",
+	"persistence/disk":      "",
 	"persistence/crashtest": "",
-	"persistence/internal":  "",
 }
 
 // entrances are the packages that may import everything.

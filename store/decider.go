@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // decider prepares, decides and commits a batch's operations, or a share of them:
@@ -20,7 +20,7 @@ type decider struct {
 	from, to int       // its refs
 	touched  []touched // … and their partitions
 	at       moment
-	batch    *persistence.Batch
+	batch    *oplog.Batch
 	wrote    bool   // there is a commit to wait for
 	room     int64  // bytes of the log reserved by moreRoom
 	cold     []int  // refs whose row must be read
@@ -41,7 +41,7 @@ func (d *decider) begin(x *execution, from, to int) {
 	d.execution, d.from, d.to = x, from, to
 	d.touched, d.wrote = nil, false
 	if d.batch == nil {
-		d.batch = x.s.db.NewBatch()
+		d.batch = x.s.oplog.NewBatch()
 	}
 	d.err, d.flushed, d.hits, d.misses = nil, false, 0, 0
 	d.judging.used = 0

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // execution is the working state of one batch on its way through the store:
@@ -312,8 +313,8 @@ func (x *execution) reserveRoom() {
 // reserve reserves space in the log for entries of so many bytes, and returns how much
 // that is with their frames.
 func (s *Store) reserve(bytes int64) (room int64, err error) {
-	room = persistence.Framed(bytes)
-	err = s.db.Reserve(room)
+	room = oplog.Framed(bytes)
+	err = s.oplog.Reserve(room)
 	if errors.Is(err, persistence.ErrNoSpace) {
 		return 0, ErrDiskFull
 	}
@@ -327,8 +328,8 @@ func (s *Store) reserve(bytes int64) (room int64, err error) {
 // moreRoom reserves a little more while partitions are locked: for what nobody could
 // foresee. It never waits, and must be given back like the rest.
 func (x *decider) moreRoom(bytes int) bool {
-	room := persistence.Framed(int64(bytes))
-	ok := x.s.db.TryReserve(room)
+	room := oplog.Framed(int64(bytes))
+	ok := x.s.oplog.TryReserve(room)
 	if ok {
 		x.room += room
 	}
@@ -344,7 +345,7 @@ func (x *execution) giveBackRoom() {
 		used += d.batch.TakeUsed()
 		d.room = 0
 	}
-	x.s.db.Release(reserved, used)
+	x.s.oplog.Release(reserved, used)
 }
 
 // lock takes the decider's partitions in ascending order, the one order in which
@@ -582,6 +583,6 @@ func (x *execution) failAll() {
 		}
 	}
 	for _, d := range x.crew.inUse() {
-		d.batch = x.s.db.NewBatch()
+		d.batch = x.s.oplog.NewBatch()
 	}
 }
