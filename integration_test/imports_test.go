@@ -24,14 +24,15 @@ var mayImport = map[string]string{
 	"commands/observe":      "commands/acl store resp",
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",
-	"store":                 "fbf fbf/paper persistence persistence/crashtest store/seen",
+	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/seen",
 	"store/seen":            "persistence",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
-	"persistence":           "persistence/crashtest",
+	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
+	"persistence/oplog":     "persistence/crashtest persistence/disk",
+	"persistence/disk":      "",
 	"persistence/crashtest": "",
-	"persistence/internal":  "",
 }
 
 // entrances are the packages that may import everything.

@@ -3,13 +3,14 @@ package persistence
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"math"
 	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // ErrTarget: the directory to be written by Backup or Restore exists and is
@@ -80,21 +81,21 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 	if err := fsys.RemoveAll(aside); err != nil {
 		return err
 	}
-	if err := makeDir(fsys, aside); err != nil {
+	if err := disk.MakeDir(fsys, aside); err != nil {
 		return err
 	}
 	if err := write(aside); err != nil {
 		return errors.Join(err, fsys.RemoveAll(aside))
 	}
 	// An empty directory may be in the way; one that is not makes this fail.
-	err := removeIfExists(fsys, dir)
+	err := disk.RemoveIfExists(fsys, dir)
 	if err == nil {
 		err = fsys.Rename(aside, dir)
 	}
 	if err != nil {
 		return errors.Join(err, fsys.RemoveAll(aside))
 	}
-	return syncDir(fsys, fsys.PathDir(dir))
+	return disk.SyncDir(fsys, fsys.PathDir(dir))
 }
 
 // backUpTo fills a new, empty directory.
@@ -113,7 +114,7 @@ func (db *DB) backUpTo(dir string) error {
 	if err := db.checkpoint(target); err != nil {
 		return err
 	}
-	if err := db.copyLog(dir); err != nil {
+	if err := db.log.CopyTo(db.fs.PathJoin(dir, logName), dir); err != nil {
 		return err
 	}
 	// What was copied of the log may be written but not yet durable (G4).
@@ -121,7 +122,7 @@ func (db *DB) backUpTo(dir string) error {
 		return err
 	}
 	// META last: without it nobody takes the directory for whole.
-	return writeFile(db.fs, dir, metaName, db.meta.encode())
+	return disk.WriteFile(db.fs, dir, metaName, db.meta.encode())
 }
 
 // checkpoint copies Pebble's part. Pebble panics where it cannot fsync the new
@@ -137,7 +138,7 @@ func (db *DB) checkpoint(dir string) (err error) {
 }
 
 func (db *DB) linkSnapshots(dir string) error {
-	if err := makeDir(db.fs, dir); err != nil {
+	if err := disk.MakeDir(db.fs, dir); err != nil {
 		return err
 	}
 	names, err := db.fs.List(db.path(snapshotName))
@@ -152,12 +153,12 @@ func (db *DB) linkSnapshots(dir string) error {
 			return err
 		}
 	}
-	return syncDir(db.fs, dir)
+	return disk.SyncDir(db.fs, dir)
 }
 
 // linkRuns links the published runs: the others are in no header row.
 func (db *DB) linkRuns(dir string) error {
-	if err := makeDir(db.fs, dir); err != nil {
+	if err := disk.MakeDir(db.fs, dir); err != nil {
 		return err
 	}
 	runs, err := db.allRuns()
@@ -170,7 +171,7 @@ func (db *DB) linkRuns(dir string) error {
 			return err
 		}
 	}
-	return syncDir(db.fs, dir)
+	return disk.SyncDir(db.fs, dir)
 }
 
 // linkOrCopy gives a file that never changes a second name, or copies it
@@ -179,50 +180,7 @@ func linkOrCopy(fsys vfs.FS, from, to string) error {
 	if fsys.Link(from, to) == nil {
 		return nil
 	}
-	return copyFile(fsys, from, to, func(int) {})
-}
-
-// finishLogFile ends a copied log file at its last whole record: it was copied while
-// it was being written, and may hold half of one with whole ones behind it. All that
-// was committed before the copy began lies before. The mark then says that what is
-// left is durable, so that later damage to the copy is noticed.
-func finishLogFile(path string, tail walTail, mark *walMark, num uint64) error {
-	if tail.Valid != math.MaxInt64 { // it was not closed in order
-		if err := truncateFile(mark.fs, path, mark.fs.PathJoin(mark.dir, mark.fs.PathBase(path)), tail.Good); err != nil {
-			return err
-		}
-	}
-	return errors.Join(mark.create(num, tail.Good), mark.close())
-}
-
-// copyLog copies the op log: it is overwritten when its files are used again, so
-// that a link would not do.
-func (db *DB) copyLog(dir string) error {
-	target := db.fs.PathJoin(dir, logName)
-	if err := makeDir(db.fs, target); err != nil {
-		return err
-	}
-	nums := db.log.live()
-	for _, num := range nums {
-		name := logFileName(num)
-		if err := copyFile(db.fs, db.path(logName, name), db.fs.PathJoin(target, name), func(int) {}); err != nil {
-			return err
-		}
-	}
-	if err := syncDir(db.fs, target); err != nil {
-		return err
-	}
-	num := nums[len(nums)-1]
-	path := db.fs.PathJoin(target, logFileName(num))
-	f, err := db.fs.Open(path)
-	if err != nil {
-		return err
-	}
-	_, tail, err := scanLogFile(f, num, func(int, int64, []byte) {})
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	return finishLogFile(path, tail, &walMark{fs: db.fs, dir: dir, name: logMarkName}, num)
+	return disk.CopyFile(fsys, from, to, func(int) {})
 }
 
 // BackupSize estimates the bytes of a backup, and of the unfinished one at dir
@@ -299,7 +257,7 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 // passing reports whether a file of a data directory belongs to the process that has
 // or had it open: the lock, the spare, when it was backed up, and what Open would remove.
 func passing(path string) bool {
-	return path == lockName || path == spareName || path == backupName || strings.HasSuffix(path, tmpSuffix) || strings.HasSuffix(path, recycledSuffix)
+	return path == lockName || path == spareName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.
@@ -309,49 +267,12 @@ func copyTree(fsys vfs.FS, from, to string, copied func(n int)) error {
 			return nil
 		}
 		target := fsys.PathJoin(to, path)
-		if err := makeDir(fsys, fsys.PathDir(target)); err != nil {
+		if err := disk.MakeDir(fsys, fsys.PathDir(target)); err != nil {
 			return err
 		}
-		if err := copyFile(fsys, fsys.PathJoin(from, path), target, copied); err != nil {
+		if err := disk.CopyFile(fsys, fsys.PathJoin(from, path), target, copied); err != nil {
 			return err
 		}
-		return syncDir(fsys, fsys.PathDir(target))
+		return disk.SyncDir(fsys, fsys.PathDir(target))
 	})
-}
-
-// copyFile copies a file durably; the directory is the caller's to sync.
-func copyFile(fsys vfs.FS, from, to string, copied func(n int)) error {
-	in, err := fsys.Open(from, vfs.SequentialReadsOption)
-	if err != nil {
-		return err
-	}
-	out, err := fsys.Create(to, writeCategory)
-	if err != nil {
-		return errors.Join(err, in.Close())
-	}
-	err = pump(out, in, copied)
-	if err == nil {
-		err = out.Sync()
-	}
-	return errors.Join(err, in.Close(), out.Close())
-}
-
-// pump copies in to out and says after each piece how long it was.
-func pump(out io.Writer, in io.Reader, copied func(n int)) error {
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := in.Read(buf)
-		if n > 0 {
-			if _, err := out.Write(buf[:n]); err != nil {
-				return err
-			}
-			copied(n)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
 }

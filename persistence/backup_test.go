@@ -10,106 +10,16 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
-
-// racedFS lets commits go on between any two reads of a WAL file, as they do
-// while a backup copies it.
-type racedFS struct {
-	vfs.FS
-	between func(name string, read int64)
-}
-
-func (fs racedFS) Open(name string, opts ...vfs.OpenOption) (vfs.File, error) {
-	f, err := fs.FS.Open(name, opts...)
-	if err != nil || !strings.HasSuffix(name, ".log") || !strings.HasPrefix(name, "data/") {
-		return f, err
-	}
-	return &racedFile{File: f, name: fs.FS.PathBase(name), between: fs.between}, nil
-}
-
-type racedFile struct {
-	vfs.File
-	name    string
-	read    int64
-	between func(name string, read int64)
-}
-
-func (f *racedFile) Read(p []byte) (int, error) {
-	n, err := f.File.Read(p[:min(len(p), 4<<10)])
-	f.read += int64(n)
-	f.between(f.name, f.read)
-	return n, err
-}
-
-// TestBackupOfMovingWAL: the WAL, a recycled file, grows under the copy, which
-// therefore has old bytes where new ones are by now, and later records behind
-// them. The copy must open nevertheless, with all that was committed before the
-// backup and no gap in what came later.
-func TestBackupOfMovingWAL(t *testing.T) {
-	for _, policy := range []Fsync{Always, Everysec, No} {
-		t.Run(policy.String(), func(t *testing.T) {
-			mem := vfs.NewMem()
-			var db *DB
-			seq := uint64(0)
-			write := func() {
-				seq++
-				mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
-			}
-			racing := false
-			o := testOptions(racedFS{FS: mem, between: func(name string, read int64) {
-				// The copy has just passed the end of what was written: now
-				// the writer overtakes it.
-				if !racing {
-					return
-				}
-				wal := db.log.sync.current()
-				if num, _ := logNumber(name); num != wal.num || read < wal.written.Load() {
-					return
-				}
-				for wal.written.Load() < read+100<<10 {
-					write()
-				}
-				racing = false
-			}})
-			o.Fsync = policy
-			db = manualTicks(mustOpen(t, o))
-			for range 600 { // several WAL files, the last of which is old
-				write()
-			}
-			for range 3 {
-				if err := db.pebble.Flush(); err != nil {
-					t.Fatal(err)
-				}
-				write()
-			}
-			before := seq
-			racing = true
-			if err := db.Backup("backup"); err != nil {
-				t.Fatal(err)
-			}
-			if seq == before {
-				t.Fatal("nothing was committed during the backup")
-			}
-			mustClose(t, db)
-			for _, open := range []func(Options) (*DB, error){OpenReadOnly, Open} {
-				o := testOptions(mem)
-				o.Dir = "backup"
-				copied, err := open(o)
-				if err != nil {
-					t.Fatal(err)
-				}
-				checkCopiedLog(t, copied, before)
-				mustClose(t, copied)
-			}
-		})
-	}
-}
 
 func checkCopiedLog(t *testing.T, db *DB, least uint64) {
 	t.Helper()
 	last := uint64(0)
-	err := db.ReadLog(0, 0, func(seq uint64, record []byte) error {
-		if seq != last+1 || !bytes.Equal(record, recordOf(seq)) {
+	err := db.log.Read(0, 0, func(seq uint64, record []byte) error {
+		if seq != last+1 || !bytes.Equal(record, crashtest.Record(seq)) {
 			return fmt.Errorf("record %d after %d", seq, last)
 		}
 		last = seq
@@ -126,15 +36,15 @@ func checkCopiedLog(t *testing.T, db *DB, least uint64) {
 func TestBackupIsDurableHere(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	o := testOptions(mem)
-	o.Fsync = No
-	db := manualTicks(mustOpen(t, o))
+	o.Fsync = oplog.No
+	db := mustOpen(t, manualTicks(o))
 	for seq := uint64(1); seq <= 30; seq++ {
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, seq, crashtest.Record(seq)) })
 	}
 	if err := db.Backup("backup"); err != nil {
 		t.Fatal(err)
 	}
-	after := crash(mem, 0, nil)
+	after := crashtest.Left(mem, 0, nil)
 	mustClose(t, db)
 	for _, dir := range []string{"data", "backup"} {
 		o := testOptions(after)
@@ -165,7 +75,7 @@ func TestBackupFails(t *testing.T) {
 		o := testOptions(fsys)
 		o.Fatal = func(err error) { t.Errorf("operation %d: the server would stop: %v", n, err) }
 		db := mustOpen(t, o)
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 1, crashtest.Record(1)) })
 		armed.Store(true)
 		err := db.Backup("backup")
 		armed.Store(false)
@@ -177,7 +87,7 @@ func TestBackupFails(t *testing.T) {
 		if !failed && err != nil {
 			t.Errorf("without an error at %d: %v", n, err)
 		}
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 2, recordOf(2)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 2, crashtest.Record(2)) })
 		mustClose(t, db)
 		if !failed && n < 20 {
 			t.Errorf("only %d operations", n)

@@ -11,7 +11,7 @@ type Changes struct {
 
 // NewChanges returns no changes yet.
 func (db *DB) NewChanges() *Changes {
-	return &Changes{db, db.pebble.NewBatch(pebble.WithInitialSizeBytes(4<<10), pebble.WithMaxRetainedSizeBytes(batchRetain))}
+	return &Changes{db, db.pebble.NewBatch(pebble.WithInitialSizeBytes(4<<10), pebble.WithMaxRetainedSizeBytes(4<<20))}
 }
 
 // PutRow writes a row, replacing an earlier value. Both are copied.

@@ -10,6 +10,9 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/sstable"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // OpenReadOnly opens an existing data directory for examination. It takes the
@@ -39,7 +42,7 @@ func (db *DB) openReadOnly(o Options) error {
 		return err
 	}
 	// Only now: taking the lock may create its file.
-	b, err := readFile(db.fs, db.path(metaName), metaMaxSize)
+	b, err := disk.ReadFile(db.fs, db.path(metaName), metaMaxSize)
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: it holds no %s", ErrNotADataDirectory, metaName)
 	}
@@ -62,8 +65,7 @@ func (db *DB) openReadOnly(o Options) error {
 	if db.pebble, err = pebble.Open(db.path(pebbleName), db.options); err != nil {
 		return wrap("open Pebble", blame(db.fs, db.dir, err))
 	}
-	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
-	_, err = db.log.scan(&db.recovery)
+	db.log, err = oplog.OpenReadOnly(db.logOptions(o))
 	return err
 }
 

@@ -6,13 +6,22 @@ import (
 	"fmt"
 	"math"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // testOptions are small enough for many databases per test.
 func testOptions(fsys vfs.FS) Options {
 	return Options{FS: fsys, Dir: "data", MemTableSize: 1 << 20, CacheSize: 1 << 20}
+}
+
+// manualTicks leaves the background fsync of the op log to the test.
+func manualTicks(o Options) Options {
+	o.ticks = make(chan time.Time)
+	return o
 }
 
 func mustOpen(t testing.TB, o Options) *DB {
@@ -32,8 +41,8 @@ func mustClose(t testing.TB, db *DB) {
 }
 
 // commit applies what fill adds and waits for it.
-func commit(db *DB, fill func(b *Batch)) error {
-	b := db.NewBatch()
+func commit(db *DB, fill func(b *oplog.Batch)) error {
+	b := db.log.NewBatch()
 	fill(b)
 	if err := b.Apply(); err != nil {
 		return err
@@ -62,7 +71,7 @@ func mustFlush(t testing.TB, db *DB) {
 	}
 }
 
-func mustCommit(t testing.TB, db *DB, fill func(b *Batch)) {
+func mustCommit(t testing.TB, db *DB, fill func(b *oplog.Batch)) {
 	t.Helper()
 	if err := commit(db, fill); err != nil {
 		t.Fatal(err)
@@ -87,7 +96,7 @@ func rows(t testing.TB, db *DB, from, to uint64) string {
 func logOf(t testing.TB, db *DB, partition uint16, from uint64) string {
 	t.Helper()
 	var b bytes.Buffer
-	err := db.ReadLog(partition, from, func(seq uint64, record []byte) error {
+	err := db.log.Read(partition, from, func(seq uint64, record []byte) error {
 		fmt.Fprintf(&b, "%d=%s ", seq, record)
 		return nil
 	})
@@ -145,7 +154,7 @@ func TestLogAndState(t *testing.T) {
 	o := testOptions(vfs.NewMem())
 	db := mustOpen(t, o)
 	record := []byte("x")
-	mustCommit(t, db, func(b *Batch) {
+	mustCommit(t, db, func(b *oplog.Batch) {
 		for _, seq := range []uint64{0, 5, 256, math.MaxUint64} {
 			record[0] = 'a' + byte(seq%26)
 			b.AppendLog(3, seq, record) // copied: record is reused
@@ -157,12 +166,12 @@ func TestLogAndState(t *testing.T) {
 	defer mustClose(t, db)
 	expect(t, "log", logOf(t, db, 3, 0), "0=a 5=f 256=w 18446744073709551615=p ")
 	expect(t, "from", logOf(t, db, 3, 6), "256=w 18446744073709551615=p ")
-	first, last, ok, err := db.LogBounds(3)
-	if err != nil || !ok || first != 0 || last != math.MaxUint64 {
-		t.Fatal(first, last, ok, err)
+	first, last, ok := db.log.Bounds(3)
+	if !ok || first != 0 || last != math.MaxUint64 {
+		t.Fatal(first, last, ok)
 	}
-	if _, _, ok, err := db.LogBounds(4); ok || err != nil {
-		t.Fatal(ok, err)
+	if _, _, ok := db.log.Bounds(4); ok {
+		t.Fatal(ok)
 	}
 	expect(t, "other partition", logOf(t, db, 2, 0), "9=other ")
 	mustChange(t, db, func(c *Changes) { c.PutState(3, []byte("state")) })
@@ -174,20 +183,20 @@ func TestLogAndState(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	stop := errors.New("stop")
-	if err := db.ReadLog(3, 0, func(uint64, []byte) error { return stop }); !errors.Is(err, stop) {
+	if err := db.log.Read(3, 0, func(uint64, []byte) error { return stop }); !errors.Is(err, stop) {
 		t.Fatal(err)
 	}
 }
 
 func TestReopen(t *testing.T) {
-	for _, policy := range []Fsync{Always, Everysec, No} {
+	for _, policy := range []oplog.Fsync{oplog.Always, oplog.Everysec, oplog.No} {
 		t.Run(policy.String(), func(t *testing.T) {
 			o := testOptions(vfs.NewMem())
 			o.Fsync, o.Partitions = policy, 4
 			db := mustOpen(t, o)
 			meta := db.Meta()
 			expect(t, "partitions", meta.Partitions, 4)
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(1, 1, []byte("kept")) })
+			mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(1, 1, []byte("kept")) })
 			mustClose(t, db)
 			if err := db.Close(); !errors.Is(err, ErrClosed) {
 				t.Fatal(err)
@@ -197,104 +206,7 @@ func TestReopen(t *testing.T) {
 			defer mustClose(t, db)
 			expect(t, "meta", db.Meta(), meta)
 			expect(t, "log", logOf(t, db, 1, 0), "1=kept ")
-			expect(t, "recovery", db.Recovery(), Recovery{})
+			expect(t, "recovery", db.log.Recovery(), oplog.Recovery{})
 		})
-	}
-}
-
-func TestBatchStates(t *testing.T) {
-	o := testOptions(vfs.NewMem())
-	db := mustOpen(t, o)
-	b := db.NewBatch()
-	if err := b.Wait(); !errors.Is(err, errBatchState) {
-		t.Fatal(err)
-	}
-	for seq := range uint64(3) {
-		expect(t, "empty", b.Empty(), true)
-		b.AppendLog(0, seq, []byte("r"))
-		expect(t, "empty", b.Empty(), false)
-		if err := errors.Join(b.Apply(), b.Wait()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(b.Apply(), b.Wait()); err != nil {
-		t.Fatal("empty batch:", err)
-	}
-	b.AppendLog(0, 9, []byte("dropped"))
-	b.Reset()
-	if err := errors.Join(b.Apply(), b.Wait()); err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, db)
-	db = mustOpen(t, o)
-	defer mustClose(t, db)
-	expect(t, "log", logOf(t, db, 0, 0), "0=r 1=r 2=r ")
-}
-
-// TestApplyAgain: a batch is applied several times before Wait, which waits for all of
-// them.
-func TestApplyAgain(t *testing.T) {
-	o := testOptions(vfs.NewMem())
-	o.Fsync = Always
-	db := mustOpen(t, o)
-	b := db.NewBatch()
-	for round := range uint64(3) {
-		for i := range round {
-			b.AppendLog(0, 10*round+i, []byte("r"))
-			if err := b.Apply(); err != nil {
-				t.Fatal(err)
-			}
-			expect(t, "empty", b.Empty(), true)
-			if err := b.Apply(); err != nil { // of nothing
-				t.Fatal(err)
-			}
-		}
-		b.AppendLog(0, 99, []byte("dropped"))
-		b.Reset()
-		if err := errors.Join(b.Apply(), b.Wait()); err != nil {
-			t.Fatal(err)
-		}
-		if b.place > db.log.written {
-			t.Fatalf("%d bytes are written when Wait returns for %d", db.log.written, b.place)
-		}
-	}
-	mustClose(t, db)
-	db = mustOpen(t, o)
-	defer mustClose(t, db)
-	expect(t, "log", logOf(t, db, 0, 0), "10=r 20=r 21=r ")
-}
-
-// A record may be larger than everything the log keeps for reuse.
-func TestLargeBatch(t *testing.T) {
-	o := testOptions(vfs.NewMem())
-	db := mustOpen(t, o)
-	large := bytes.Repeat([]byte("0123456789abcdef"), 50_000)
-	b := db.NewBatch()
-	for seq := uint64(1); seq <= 2; seq++ {
-		b.AppendLog(0, seq, large)
-		if err := b.Apply(); err != nil {
-			t.Fatal(err)
-		}
-		if err := b.Wait(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	b.AppendLog(0, 3, []byte("small"))
-	if err := errors.Join(b.Apply(), b.Wait()); err != nil {
-		t.Fatal(err)
-	}
-	mustClose(t, db)
-	db = mustOpen(t, o)
-	defer mustClose(t, db)
-	n := 0
-	err := db.ReadLog(0, 1, func(seq uint64, record []byte) error {
-		n++
-		if seq < 3 && !bytes.Equal(record, large) {
-			t.Errorf("record %d differs", seq)
-		}
-		return nil
-	})
-	if err != nil || n != 3 {
-		t.Fatal(n, err)
 	}
 }

@@ -11,6 +11,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // inPageCache reports whether the page cache has the page of a file at an offset
@@ -39,7 +42,7 @@ func inPageCache(t *testing.T, path string, off int64) bool {
 // needDirect skips where a file in dir cannot pass by the page cache.
 func needDirect(t *testing.T, dir string) {
 	t.Helper()
-	f, err := vfs.Default.Create(vfs.Default.PathJoin(dir, "probe"), writeCategory)
+	f, err := vfs.Default.Create(vfs.Default.PathJoin(dir, "probe"), disk.WriteCategory)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +68,7 @@ func openDirect(t *testing.T, o Options) *DB {
 	t.Helper()
 	dir := t.TempDir()
 	needDirect(t, dir)
-	o.Dir, o.Fsync = dir+"/data", Everysec
+	o.Dir, o.Fsync = dir+"/data", oplog.Everysec
 	db := mustOpen(t, o)
 	t.Cleanup(func() { mustClose(t, db) })
 	return db

@@ -5,6 +5,8 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // directPiece is how many bytes a directWriter gathers for one write. It waits for
@@ -24,7 +26,7 @@ type directWriter struct {
 
 // newDirectWriter creates a file.
 func (db *DB) newDirectWriter(path string) (directWriter, error) {
-	f, err := db.fs.Create(path, writeCategory)
+	f, err := db.fs.Create(path, disk.WriteCategory)
 	if err != nil {
 		return directWriter{}, err
 	}

@@ -18,12 +18,8 @@
 // FORMAT.md, beside this file, draws every byte.
 //
 // The op log is the truth; everything else can be made from it, as far as it reaches
-// back. It is a sequence of files of records, one for each batch, with a section
-// for each partition. It is not in Pebble, whose memtables and level 0 would copy
-// each operation two more times only to delete it at the next checkpoint; and
-// its files are used again, since writing into pages and blocks that exist costs a
-// fraction of growing a file. A tag that no client knows separates what is written from
-// what a file held before (logchunk.go).
+// back. It is not in Pebble, whose memtables and level 0 would copy each operation two
+// more times only to delete it at the next checkpoint.
 //
 // Inside Pebble the first byte of a key says what it is:
 //
@@ -41,19 +37,7 @@
 //
 // # A commit
 //
-// A [Batch] is one atomic commit, a record of the op log. Apply, called under the locks of the
-// partitions concerned, fixes its place in the order; Wait, called outside,
-// returns once it is durable. Concurrent batches share one fsync. A batch is
-// reused and then costs no allocation:
-//
-//	b := db.NewBatch()
-//	for each pipeline {
-//		lock the partitions
-//		b.AppendLog(partition, seq, record)
-//		err := b.Apply()
-//		unlock
-//		err = b.Wait() // only now may replies leave
-//	}
+// An operation is committed by the op log, package oplog, which [DB.Log] returns.
 //
 // [Changes] are what Pebble is told in the background: rows, state, headers of runs.
 // Pebble has no log of its own. After Commit changes are visible; they are durable
@@ -63,15 +47,7 @@
 //
 // # How durable (guarantee G2)
 //
-// The policy is an [Fsync], and holds for the op log. The first waiter writes everything
-// appended so far, with one write(2). Under Always it also fsyncs; under Everysec a timer
-// fsyncs each second; under No nobody does. So kill -9 loses nothing under any policy. A file of the log is fsynced before the next
-// one is written to; only the newest can have an unsynced tail.
-//
-// The mark LOGSYNC says how far the log is really durable. Pages behind it reach
-// the disk in any order, so a power loss can leave holes there. Open cuts the log
-// at a hole behind the mark of a lazy policy, and reports it in [Recovery].
-// Damage before the mark is refused under every policy.
+// Options.Fsync says how far a commit of the op log must be on its way to the disk.
 //
 // Whatever is derived from committed data and published on its own, a run, a
 // snapshot, a row, first makes that data really durable, whatever the policy:
@@ -81,17 +57,14 @@
 //
 // # When something fails (guarantee G8)
 //
-// A failed write or fsync of the log is final. It is never tried again, since
-// the kernel may have dropped the pages and report success the next time. The
-// error is sticky: every later Apply, Wait, Sync and Commit returns it, as an
-// [ErrFailed], until the directory is opened again; reads go on. This includes
-// the background fsync. Where Pebble itself cannot go on, Options.Fatal is
-// called and the process ends. Flushes and compactions that meet a full
-// disk are retried by Pebble in new files, so that it heals; another error of a flush
-// is final.
+// A failed write or fsync of the log is final, and so is a failed fsync of what is
+// published. The error is sticky: every later commit, Sync and Flush returns it, as an
+// [ErrFailed], until the directory is opened again; reads go on. Where Pebble itself
+// cannot go on, Options.Fatal is called and the process ends. Flushes and compactions
+// that meet a full disk are retried by Pebble in new files, so that it heals; another
+// error of a flush is final.
 //
-// A full disk should not fail a commit in the first place: [DB.Reserve] is called
-// before a batch is decided and says [ErrNoSpace] if there may be no space for its
-// record (logroom.go), Commit and Flush say so of changes of Pebble, and a spare is kept for a
-// start and for what Pebble cannot be without (spare.go).
+// A full disk should not fail a commit in the first place: space for a record is reserved
+// before its batch is decided, Commit and Flush say [ErrNoSpace] of changes of Pebble, and
+// a spare is kept for a start and for what Pebble cannot be without (spare.go).
 package persistence

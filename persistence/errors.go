@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // Sentinels of this package, found with errors.Is. The wrapping error is one
@@ -24,24 +26,21 @@ var (
 	ErrNotADataDirectory = errors.New("not a data directory")
 	// ErrUnwritable: the data directory cannot be created or written.
 	ErrUnwritable = errors.New("data directory is not writable")
-	// ErrCorrupt: bytes on disk are not what was written: a checksum, a
-	// length, a name or an order does not hold.
-	ErrCorrupt = errors.New("data on disk is damaged")
+	// ErrCorrupt: bytes on disk are not what was written.
+	ErrCorrupt = disk.ErrCorrupt
+	// ErrNoSpace: the disk has no space for what was to be written. Nothing was
+	// written, nothing has failed, and it may be tried again.
+	ErrNoSpace = disk.ErrNoSpace
 	// ErrClosed: the DB was closed.
-	ErrClosed = errors.New("persistence is closed")
+	ErrClosed = disk.ErrClosed
 	// ErrBadOptions: Options outside their documented range.
-	ErrBadOptions = errors.New("bad options")
+	ErrBadOptions = disk.ErrBadOptions
 	// ErrOrder: entries of a run were added out of order.
 	ErrOrder = errors.New("run entries must ascend by hash and sequence")
 	// ErrFailed: an earlier commit or fsync failed, the outcome of what was
 	// under way is unknown and nothing more is accepted until reopening (G8).
-	ErrFailed = errors.New("storage failed, only reopening clears it")
+	ErrFailed = disk.ErrFailed
 )
-
-// corruptf returns an ErrCorrupt with the particulars.
-func corruptf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrCorrupt, fmt.Sprintf(format, args...))
-}
 
 // tableInError finds the number of an sstable in an error of Pebble, which does
 // not always tell the file's name.

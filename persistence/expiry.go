@@ -1,6 +1,10 @@
 package persistence
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+)
 
 // kindExpiry starts the keys of the index of rows by the time they expire.
 const kindExpiry = 'x'
@@ -46,7 +50,7 @@ func (db *DB) Expiries(partition uint16, until int64, fn func(at int64, k RowKey
 	putExpiryPrefix(upper, partition, until)
 	return db.scan("read expiries", lower, successor(upper), func(key, _ []byte) (bool, error) {
 		if len(key) < expiryPrefixSize+8 {
-			return false, corruptf("expiry key of %d bytes", len(key))
+			return false, disk.Corruptf("expiry key of %d bytes", len(key))
 		}
 		position := binary.BigEndian.Uint64(key[expiryPrefixSize:])
 		k := RowKey{Slot: uint16(position >> 48), Hash: position & hashMask, Key: key[expiryPrefixSize+8:]}

@@ -9,64 +9,15 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
-
-// fault fails file system operations that match, while it is armed, and counts
-// those that match and come after the first failure.
-type fault struct {
-	mu    sync.Mutex
-	match func(errorfs.Op) bool
-	err   error
-	hits  int
-	later int
-}
-
-func (f *fault) String() string { return "fault" }
-
-func (f *fault) MaybeError(op errorfs.Op) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.match == nil || !f.match(op) {
-		return nil
-	}
-	if f.err == nil {
-		f.later++
-		return nil
-	}
-	f.hits++
-	return f.err
-}
-
-// arm makes matching operations fail with err; nil lets them pass again.
-func (f *fault) arm(err error, match func(errorfs.Op) bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.err = err
-	if match != nil {
-		f.match = match
-	}
-}
-
-func (f *fault) count() (hits, later int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.hits, f.later
-}
-
-// on matches operations of these kinds on paths that contain part.
-func on(part string, kinds ...errorfs.OpKind) func(errorfs.Op) bool {
-	return func(op errorfs.Op) bool {
-		for _, k := range kinds {
-			if op.Kind == k && strings.Contains(op.Path, part) {
-				return true
-			}
-		}
-		return false
-	}
-}
 
 // untilFatal runs do, which uses o, until it ends or Fatal is called, after
 // which nothing more may happen, as after os.Exit. It returns Fatal's error.
@@ -87,7 +38,7 @@ func untilFatal(o *Options, do func()) error {
 
 // inLog matches operations on the op log's files.
 func inLog(kinds ...errorfs.OpKind) func(errorfs.Op) bool {
-	match := on(".log", kinds...)
+	match := crashtest.On(".log", kinds...)
 	return func(op errorfs.Op) bool { return strings.Contains(op.Path, "/"+logName+"/") && match(op) }
 }
 
@@ -99,39 +50,45 @@ func TestLogFaults(t *testing.T) {
 	fsync := inLog(errorfs.OpFileSync, errorfs.OpFileSyncData)
 	for _, c := range []struct {
 		name   string
-		policy Fsync
+		policy oplog.Fsync
 		match  func(errorfs.Op) bool
 		err    error
 		tick   bool
 	}{
-		{"write, always", Always, write, syscall.EIO, false},
-		{"write, everysec", Everysec, write, syscall.EIO, false},
-		{"write, no", No, write, syscall.EIO, false},
-		{"disk full", Always, write, syscall.ENOSPC, false},
-		{"fsync, always", Always, fsync, syscall.EIO, false},
-		{"background fsync", Everysec, fsync, syscall.EIO, true},
-		{"mark", Everysec, on(logMarkName, errorfs.OpFileWriteAt), syscall.EIO, true},
-		{"mark, always", Always, on(logMarkName, errorfs.OpFileWriteAt), syscall.EIO, false},
+		{"write, always", oplog.Always, write, syscall.EIO, false},
+		{"write, everysec", oplog.Everysec, write, syscall.EIO, false},
+		{"write, no", oplog.No, write, syscall.EIO, false},
+		{"disk full", oplog.Always, write, syscall.ENOSPC, false},
+		{"fsync, always", oplog.Always, fsync, syscall.EIO, false},
+		{"background fsync", oplog.Everysec, fsync, syscall.EIO, true},
+		{"mark", oplog.Everysec, crashtest.On(oplog.MarkName, errorfs.OpFileWriteAt), syscall.EIO, true},
+		{"mark, always", oplog.Always, crashtest.On(oplog.MarkName, errorfs.OpFileWriteAt), syscall.EIO, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem, f := vfs.NewCrashableMem(), &fault{}
+			mem, f := vfs.NewCrashableMem(), &crashtest.Fault{}
 			o := testOptions(errorfs.Wrap(mem, f))
 			o.Fsync = c.policy
 			o.Fatal = func(err error) { t.Errorf("Fatal: %v", err) }
-			db := manualTicks(mustOpen(t, o))
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+			ticks := make(chan time.Time)
+			o.ticks = ticks
+			tick := func() {
+				ticks <- time.Time{}
+				ticks <- time.Time{} // the first is over
+			}
+			db := mustOpen(t, o)
+			mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 1, crashtest.Record(1)) })
 			mustChange(t, db, func(c *Changes) { c.PutState(0, []byte("state")) })
 			if err := db.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			f.arm(c.err, c.match)
+			f.Arm(c.err, c.match)
 			if c.tick {
 				// Acknowledged under everysec, not yet fsynced.
-				mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 2, recordOf(2)) })
-				db.log.sync.tick()
+				mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 2, crashtest.Record(2)) })
+				tick()
 			}
-			b := db.NewBatch()
-			b.AppendLog(0, 2, recordOf(2))
+			b := db.log.NewBatch()
+			b.AppendLog(0, 2, crashtest.Record(2))
 			err := b.Apply()
 			if err == nil {
 				err = b.Wait()
@@ -139,33 +96,30 @@ func TestLogFaults(t *testing.T) {
 			if !errors.Is(err, ErrFailed) || !errors.Is(err, c.err) {
 				t.Fatal(err)
 			}
-			f.arm(nil, nil) // the disk is well again; that must not help
+			f.Arm(nil, nil) // the disk is well again; that must not help
 			for range 3 {
-				if err := commit(db, func(b *Batch) { b.AppendLog(0, 3, nil) }); !errors.Is(err, ErrFailed) {
+				if err := commit(db, func(b *oplog.Batch) { b.AppendLog(0, 3, nil) }); !errors.Is(err, ErrFailed) {
 					t.Fatal("a later commit:", err)
 				}
-				if err := commit(db, func(*Batch) {}); !errors.Is(err, ErrFailed) {
+				if err := commit(db, func(*oplog.Batch) {}); !errors.Is(err, ErrFailed) {
 					t.Fatal("a later empty commit:", err)
 				}
 				if err := db.Sync(); !errors.Is(err, ErrFailed) {
 					t.Fatal("a later Sync:", err)
 				}
-				if err := db.SetFsync(Always); !errors.Is(err, ErrFailed) {
+				if err := db.log.SetFsync(oplog.Always); !errors.Is(err, ErrFailed) {
 					t.Fatal("a later SetFsync:", err)
 				}
 				if err := trySnapshot(db, 0, 1, nil); !errors.Is(err, ErrFailed) {
 					t.Fatal("a later snapshot:", err)
 				}
-				db.log.sync.tick()
-				if err := db.log.sync.syncActive(); err == nil {
-					t.Fatal("a later fsync succeeds")
-				}
+				tick()
 			}
 			if s, ok, err := db.State(0); !ok || err != nil || string(s) != "state" {
 				t.Fatal("reads of durable state must go on", ok, err)
 			}
-			verifyCrashed(t, crash(mem, 0, nil), Always, 1, 2)
-			verifyCrashed(t, crash(mem, 100, nil), Always, 1, 2)
+			verifyCrashed(t, crashtest.Left(mem, 0, nil), oplog.Always, 1, 2)
+			verifyCrashed(t, crashtest.Left(mem, 100, nil), oplog.Always, 1, 2)
 			// Closing reports the failure, too, and keeps the mark.
 			if err := db.Close(); err == nil {
 				t.Fatal("Close says all is well")
@@ -174,10 +128,10 @@ func TestLogFaults(t *testing.T) {
 			if c.err == syscall.ENOSPC {
 				tries = 2 // Open's files ask for the spare's space
 			}
-			if hits, later := f.count(); hits != tries || later != 0 {
+			if hits, later := f.Count(); hits != tries || later != 0 {
 				t.Fatalf("%d failures, tried %d times again", hits, later)
 			}
-			if mark, ok, err := readMark(mem, "data", logMarkName); err != nil || !ok || mark.Lazy != (c.policy != Always) {
+			if mark, ok, err := disk.ReadMark(mem, "data", oplog.MarkName); err != nil || !ok || mark.Lazy != (c.policy != oplog.Always) {
 				t.Fatal("mark after a failure:", mark, ok, err)
 			}
 		})
@@ -189,25 +143,25 @@ func TestLogFaults(t *testing.T) {
 func TestLogRotationFault(t *testing.T) {
 	for name, match := range map[string]func(errorfs.Op) bool{
 		"fsync":  inLog(errorfs.OpFileSyncData),
-		"create": on("/"+logName+"/", errorfs.OpCreate),
-		"header": on("/"+logName+"/", errorfs.OpFileSync),
-		"rename": on("/"+logName+"/", errorfs.OpRename),
+		"create": crashtest.On("/"+logName+"/", errorfs.OpCreate),
+		"header": crashtest.On("/"+logName+"/", errorfs.OpFileSync),
+		"rename": crashtest.On("/"+logName+"/", errorfs.OpRename),
 	} {
 		t.Run(name, func(t *testing.T) {
-			mem, f := vfs.NewCrashableMem(), &fault{}
+			mem, f := vfs.NewCrashableMem(), &crashtest.Fault{}
 			o := testOptions(errorfs.Wrap(mem, f))
-			o.Fsync, o.LogFileSize = Everysec, 100<<10
-			db := manualTicks(mustOpen(t, o))
-			f.arm(syscall.EIO, match)
+			o.Fsync, o.LogFileSize = oplog.Everysec, 100<<10
+			db := mustOpen(t, manualTicks(o))
+			f.Arm(syscall.EIO, match)
 			var err error
 			seq := uint64(1)
 			for ; err == nil && seq < 10_000; seq++ {
-				err = commit(db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+				err = commit(db, func(b *oplog.Batch) { b.AppendLog(0, seq, crashtest.Record(seq)) })
 			}
 			if !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 				t.Fatal(err)
 			}
-			verifyCrashed(t, crash(mem, 100, nil), Always, seq-2, seq)
+			verifyCrashed(t, crashtest.Left(mem, 100, nil), oplog.Always, seq-2, seq)
 			if err := db.Close(); err == nil {
 				t.Fatal("Close says all is well")
 			}
@@ -254,14 +208,14 @@ func TestFatalDoesNotReturn(t *testing.T) {
 // TestFlushFault: a full disk stops flushes, which Pebble retries. Nobody waits for
 // that, and nothing more is changed; when space returns all goes on and nothing is lost.
 func TestFlushFault(t *testing.T) {
-	mem, f := vfs.NewCrashableMem(), &fault{}
+	mem, f := vfs.NewCrashableMem(), &crashtest.Fault{}
 	o := testOptions(errorfs.Wrap(mem, f))
 	db := mustOpen(t, o)
 	defer mustClose(t, db)
 	put := func(n uint64) error {
-		return change(db, func(c *Changes) { c.PutRow(RowKey{Hash: n, Key: []byte("k")}, recordOf(n)) })
+		return change(db, func(c *Changes) { c.PutRow(RowKey{Hash: n, Key: []byte("k")}, crashtest.Record(n)) })
 	}
-	f.arm(syscall.ENOSPC, on(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
+	f.Arm(syscall.ENOSPC, crashtest.On(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
 	for n := range uint64(30) {
 		if err := put(n); err != nil {
 			t.Fatal(err)
@@ -281,15 +235,15 @@ func TestFlushFault(t *testing.T) {
 	if n := db.pebble.Metrics().MemTable.Count; n > 2 {
 		t.Fatal("memtables pile up:", n)
 	}
-	f.arm(nil, nil)
+	f.Arm(nil, nil)
 	if err := errors.Join(db.CheckSpace(), put(30), db.Flush()); err != nil {
 		t.Fatal("there is space again:", err)
 	}
-	crashed := mustOpen(t, testOptions(crash(mem, 0, nil)))
+	crashed := mustOpen(t, testOptions(crashtest.Left(mem, 0, nil)))
 	defer mustClose(t, crashed)
 	for n := range uint64(31) {
 		v, ok, err := crashed.Row(nil, RowKey{Hash: n, Key: []byte("k")})
-		if err != nil || !ok || string(v) != string(recordOf(n)) {
+		if err != nil || !ok || string(v) != string(crashtest.Record(n)) {
 			t.Fatal(n, ok, err)
 		}
 	}
@@ -297,16 +251,16 @@ func TestFlushFault(t *testing.T) {
 
 // TestFlushStops: a flush that fails for another reason than a full disk is final (G8).
 func TestFlushStops(t *testing.T) {
-	f := &fault{}
+	f := &crashtest.Fault{}
 	db := mustOpen(t, testOptions(errorfs.Wrap(vfs.NewMem(), f)))
 	mustChange(t, db, func(c *Changes) { c.PutState(0, []byte("state")) })
-	f.arm(syscall.EIO, on(".sst", errorfs.OpFileSync, errorfs.OpFileSyncData))
+	f.Arm(syscall.EIO, crashtest.On(".sst", errorfs.OpFileSync, errorfs.OpFileSyncData))
 	if err := db.Flush(); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 		t.Fatal(err)
 	}
-	f.arm(nil, nil)
+	f.Arm(nil, nil)
 	for name, err := range map[string]error{
-		"a commit": commit(db, func(b *Batch) { b.AppendLog(0, 1, nil) }), "a change": change(db, func(c *Changes) { c.PutState(0, nil) }), "a flush": db.Flush(),
+		"a commit": commit(db, func(b *oplog.Batch) { b.AppendLog(0, 1, nil) }), "a change": change(db, func(c *Changes) { c.PutState(0, nil) }), "a flush": db.Flush(),
 	} {
 		if !errors.Is(err, ErrFailed) {
 			t.Fatal(name, "after it:", err)
@@ -335,18 +289,18 @@ func TestFlushIsInOrder(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if armed && n.Add(1) == at {
-				left, sure = crash(mem, 0, nil), flushed.Load()
+				left, sure = crashtest.Left(mem, 0, nil), flushed.Load()
 			}
 			return nil
 		})))
 		o.MemTableSize = 64 << 10
-		db := manualTicks(mustOpen(t, o))
+		db := mustOpen(t, manualTicks(o))
 		mu.Lock()
 		armed = true
 		mu.Unlock()
 		for i := range uint64(12) {
-			mustCommit(t, db, func(b *Batch) { b.AppendLog(0, i+1, nil) })
-			mustChange(t, db, func(c *Changes) { c.PutRow(RowKey{Hash: i, Key: []byte("k")}, noise[:20<<10]) })
+			mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, i+1, nil) })
+			mustChange(t, db, func(c *Changes) { c.PutRow(RowKey{Hash: i, Key: []byte("k")}, crashtest.Noise[:20<<10]) })
 			if i%4 == 3 {
 				mustFlush(t, db)
 				flushed.Store(int64(i + 1))
@@ -373,8 +327,8 @@ func TestFlushIsInOrder(t *testing.T) {
 				have++
 			}
 		}
-		if _, last, _, err := crashed.LogBounds(0); err != nil || have < sure || int64(last) < have {
-			t.Fatalf("at %d: %d rows, %d were flushed, the log ends at %d, %v", at, have, sure, last, err)
+		if _, last, _ := crashed.log.Bounds(0); have < sure || int64(last) < have {
+			t.Fatalf("at %d: %d rows, %d were flushed, the log ends at %d", at, have, sure, last)
 		}
 		mustClose(t, crashed)
 	}
@@ -386,12 +340,12 @@ func TestOpenFaults(t *testing.T) {
 	seed := vfs.NewCrashableMem()
 	db := mustOpen(t, testOptions(seed))
 	for seq := uint64(1); seq <= 3; seq++ {
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, recordOf(seq)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, seq, crashtest.Record(seq)) })
 	}
 	mustClose(t, db)
 	failed := true
 	for at := int64(1); failed; at += 2 {
-		mem := crash(seed, 0, nil)
+		mem := crashtest.Left(seed, 0, nil)
 		var n atomic.Int64
 		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if n.Add(1) == at {
@@ -399,13 +353,13 @@ func TestOpenFaults(t *testing.T) {
 			}
 			return nil
 		})))
-		o.Fsync = Everysec
+		o.Fsync = oplog.Everysec
 		_ = untilFatal(&o, func() {
 			if db, err := Open(o); err == nil {
 				_ = db.Close() // may fail: the fault may be there
 			}
 		})
 		failed = n.Load() >= at
-		verifyCrashed(t, crash(mem, 0, nil), Always, 3, 3)
+		verifyCrashed(t, crashtest.Left(mem, 0, nil), oplog.Always, 3, 3)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // Pebble has no log of its own: what the op log does not hold any more must be in
@@ -48,7 +50,7 @@ func (f *flushes) init() {
 func (f *flushes) report(field *error, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	*field = noSpace(err)
+	*field = disk.NoSpace(err)
 	close(f.event)
 	f.event = make(chan struct{})
 }
@@ -76,7 +78,7 @@ func (f *flushes) backgroundError(err error) {
 // compactionEnded takes Pebble's CompactionEnd. Only a full disk concerns those who
 // wait: other compactions that failed are tried again in silence.
 func (f *flushes) compactionEnded(info pebble.CompactionInfo) {
-	if info.Err == nil || errors.Is(noSpace(info.Err), ErrNoSpace) {
+	if info.Err == nil || errors.Is(disk.NoSpace(info.Err), ErrNoSpace) {
 		f.report(&f.stuck, info.Err)
 	}
 }

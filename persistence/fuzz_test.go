@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 	"io"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // The decoders of everything that is read from disk: they never panic, fail
@@ -46,11 +48,11 @@ func FuzzRunHeader(f *testing.F) {
 func FuzzRunFile(f *testing.F) {
 	r := Run{Partition: 1, Table: 2, ID: 3, Count: 1, Bytes: 5}
 	block := appendRunRecord(nil, 7, 8, []byte("value"))
-	block = binary.BigEndian.AppendUint32(block, crc32.Checksum(block, castagnoli))
+	block = binary.BigEndian.AppendUint32(block, crc32.Checksum(block, disk.Castagnoli))
 	x := newRunIndex(1)
 	x.setEnd(0, uint64(len(block)))
 	index := x.appendTo(nil)
-	footer := runFooter{run: r, blocks: 1, index: uint64(len(block)), sum: crc32.Checksum(index, castagnoli)}
+	footer := runFooter{run: r, blocks: 1, index: uint64(len(block)), sum: crc32.Checksum(index, disk.Castagnoli)}
 	f.Add(footer.appendTo(append(append([]byte(nil), block...), index...)))
 	f.Add(footer.appendTo(nil))
 	f.Add(block)
@@ -105,24 +107,11 @@ func FuzzSnapshot(f *testing.F) {
 	})
 }
 
-func FuzzWALMark(f *testing.F) {
-	b := make([]byte, walMarkFileSize)
-	slot := walPosition{generation: 1, File: 2, Offset: 3}.encode()
-	copy(b[walMarkPage:], slot[:])
-	f.Add(b)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := decodeWALMark(b)
-		if err != nil && !errors.Is(err, ErrCorrupt) || err == nil && p.Offset < 0 {
-			t.Fatal(p, err)
-		}
-	})
-}
-
 func FuzzScanManifest(f *testing.F) {
 	f.Add([]byte{})
-	f.Add(bytes.Repeat(chunk(chunkFirst, "first"), 9))
+	f.Add(bytes.Repeat(chunk(disk.First, "first"), 9))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		tail, err := scanChunks(bytes.NewReader(b), 0, parseChunk, func(int, int64, []byte) {})
+		tail, err := disk.Scan(bytes.NewReader(b), 0, parseChunk, func(disk.Part, int64, []byte) {})
 		size := int64(len(b))
 		if err != nil || tail.Good < 0 || tail.Good > tail.Valid || tail.Stray > size || tail.Bad >= size && size > 0 ||
 			tail.Valid > size || tail.Stray > 0 && tail.Bad < 0 {

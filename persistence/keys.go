@@ -2,6 +2,8 @@ package persistence
 
 import (
 	"encoding/binary"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // The first byte of every key in Pebble names its kind. Integers are big
@@ -58,7 +60,7 @@ func putPosition(b []byte, position uint64) {
 // rowKeyOf decodes a row's key in Pebble; the result borrows b.
 func rowKeyOf(b []byte) (RowKey, error) {
 	if len(b) < rowPrefixSize || b[0] != kindRow {
-		return RowKey{}, corruptf("row key of %d bytes", len(b))
+		return RowKey{}, disk.Corruptf("row key of %d bytes", len(b))
 	}
 	position := binary.BigEndian.Uint64(b[1:])
 	return RowKey{Slot: uint16(position >> 48), Hash: position & hashMask, Key: b[rowPrefixSize:]}, nil

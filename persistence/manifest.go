@@ -1,8 +1,10 @@
 package persistence
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io/fs"
 	"strconv"
 	"strings"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // The MANIFEST lists Pebble's sstables. Pebble takes damage in it
@@ -40,7 +44,7 @@ func manifestNumber(name string) (uint64, bool) {
 // a new one only after the marker file that names it is durable.
 type manifestMark struct {
 	mu     sync.Mutex
-	mark   walMark
+	mark   disk.MarkFile
 	num    uint64
 	synced int64
 	marker uint64 // the MANIFEST of a marker whose directory is not fsynced yet
@@ -89,10 +93,10 @@ func (m *manifestMark) write() (err error) {
 	switch {
 	case !m.named:
 		return nil
-	case m.mark.file == nil:
-		err = m.mark.create(m.num, m.synced)
+	case !m.mark.Created():
+		err = m.mark.Create(m.num, m.synced)
 	default:
-		err = m.mark.set(m.num, m.synced)
+		err = m.mark.Set(m.num, m.synced)
 	}
 	return wrap("write "+manifestMarkName, err)
 }
@@ -126,7 +130,7 @@ func (f *manifestFile) SyncData() error { return f.Sync() }
 // checkManifest refuses a directory whose MANIFEST is shorter than it was, or
 // of which a marker file is missing.
 func checkManifest(fsys vfs.FS, dir string) error {
-	mark, marked, err := readMark(fsys, dir, manifestMarkName)
+	mark, marked, err := disk.ReadMark(fsys, dir, manifestMarkName)
 	if err != nil {
 		return wrap("read "+manifestMarkName, err)
 	}
@@ -137,15 +141,15 @@ func checkManifest(fsys vfs.FS, dir string) error {
 	name, num := currentManifest(names)
 	switch {
 	case name == "" && marked:
-		return corruptf("%s/%s* is missing, which names %s%06d", pebbleName, markerPrefix, manifestPrefix, mark.File)
+		return disk.Corruptf("%s/%s* is missing, which names %s%06d", pebbleName, markerPrefix, manifestPrefix, mark.File)
 	case name == "":
 		return nil // a new database
 	case marked && num < mark.File:
-		return corruptf("%s/%s* that names %s%06d is missing", pebbleName, markerPrefix, manifestPrefix, mark.File)
+		return disk.Corruptf("%s/%s* that names %s%06d is missing", pebbleName, markerPrefix, manifestPrefix, mark.File)
 	}
 	path := fsys.PathJoin(dir, pebbleName, name)
 	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return corruptf("%s/%s is missing", pebbleName, name)
+		return disk.Corruptf("%s/%s is missing", pebbleName, name)
 	}
 	tail, err := scanManifest(fsys, path)
 	if err != nil {
@@ -153,7 +157,7 @@ func checkManifest(fsys vfs.FS, dir string) error {
 	}
 	same := marked && num == mark.File
 	if same && tail.Valid < mark.Offset || !same && tail.Stray > 0 {
-		return corruptf("%s/%s is damaged at byte %d", pebbleName, name, tail.Valid)
+		return disk.Corruptf("%s/%s is damaged at byte %d", pebbleName, name, tail.Valid)
 	}
 	return nil
 }
@@ -194,7 +198,7 @@ func blame(fsys vfs.FS, dir string, err error) error {
 	for _, name := range names {
 		path := fsys.PathJoin(dir, pebbleName, name)
 		if strings.HasPrefix(name, "OPTIONS-") {
-			if b, readErr := readFile(fsys, path, 1<<20); readErr == nil && !readableOptions(string(b)) {
+			if b, readErr := disk.ReadFile(fsys, path, 1<<20); readErr == nil && !readableOptions(string(b)) {
 				err = fmt.Errorf("%s/%s: %w", pebbleName, name, err)
 			}
 		}
@@ -206,4 +210,42 @@ func readableOptions(text string) bool {
 	o := new(pebble.Options)
 	o.EnsureDefaults()
 	return o.CheckCompatibility("", text) == nil
+}
+
+// manifestHeader is the size of a chunk's header: checksum, length and type, as
+// Pebble's package record describes it.
+const manifestHeader = 4 + 2 + 1
+
+// parseChunk judges the chunk of a MANIFEST at the start of b, the rest of a block.
+func parseChunk(b []byte, _ int64) disk.Chunk {
+	bad := disk.Chunk{Kind: disk.Bad}
+	if len(b) < manifestHeader {
+		return disk.Chunk{Kind: disk.Padding}
+	}
+	sum, part := binary.LittleEndian.Uint32(b), disk.Part(b[6])
+	size := manifestHeader + int(binary.LittleEndian.Uint16(b[4:]))
+	if part < disk.Full || part > disk.Last || size > len(b) {
+		return bad
+	}
+	if sum != maskedCRC(b[6:size]) {
+		bad.Size = size // its header looks right, so the next one can be found
+		return bad
+	}
+	return disk.Chunk{Kind: disk.Valid, Part: part, Header: manifestHeader, Size: size}
+}
+
+// maskedCRC is the checksum of LevelDB's log format: CRC-32C, rotated and
+// offset so that a checksum over data that holds checksums stays strong.
+func maskedCRC(b []byte) uint32 {
+	c := crc32.Checksum(b, disk.Castagnoli)
+	return (c>>15 | c<<17) + 0xa282ead8
+}
+
+func scanManifest(fsys vfs.FS, path string) (disk.Tail, error) {
+	f, err := fsys.Open(path)
+	if err != nil {
+		return disk.Tail{}, err
+	}
+	t, err := disk.Scan(f, 0, parseChunk, func(disk.Part, int64, []byte) {})
+	return t, errors.Join(err, f.Close())
 }

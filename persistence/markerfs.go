@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // markerFS makes Pebble's marker files durable in order. Pebble says which
@@ -33,7 +35,7 @@ func (m markerFS) isMarker(name string) bool {
 // Create implements vfs.FS.
 func (m markerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	if m.isMarker(name) {
-		if err := syncDir(m.FS, m.FS.PathDir(name)); err != nil {
+		if err := disk.SyncDir(m.FS, m.FS.PathDir(name)); err != nil {
 			return nil, err
 		}
 	}
@@ -55,7 +57,7 @@ func (m markerFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File,
 // Remove implements vfs.FS.
 func (m markerFS) Remove(name string) error {
 	if m.isMarker(name) {
-		if err := syncDir(m.FS, m.FS.PathDir(name)); err != nil {
+		if err := disk.SyncDir(m.FS, m.FS.PathDir(name)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"hash/crc32"
 	"strconv"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // Meta is what a data directory fixes at its creation.
@@ -34,8 +36,6 @@ const (
 	metaMaxSize  = 4096
 )
 
-var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
 // newMeta describes a directory that is about to be created.
 func newMeta(partitions int) (Meta, error) {
 	var seed [8]byte
@@ -48,25 +48,25 @@ func newMeta(partitions int) (Meta, error) {
 // encode returns the bytes of the META file.
 func (m Meta) encode() []byte {
 	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %016x\n", metaMagic, m.Format, m.Partitions, m.Seed)
-	return fmt.Appendf(b, "checksum %08x\n", crc32.Checksum(b, castagnoli))
+	return fmt.Appendf(b, "checksum %08x\n", crc32.Checksum(b, disk.Castagnoli))
 }
 
 // decodeMeta reads the bytes of a META file: ErrCorrupt, ErrNewerFormat or
 // ErrOldFormat.
 func decodeMeta(b []byte) (Meta, error) {
 	if len(b) > metaMaxSize {
-		return Meta{}, corruptf("%s is longer than a page", metaName)
+		return Meta{}, disk.Corruptf("%s is longer than a page", metaName)
 	}
 	end := bytes.LastIndex(b, []byte("checksum "))
-	if end < 0 || string(b[end:]) != fmt.Sprintf("checksum %08x\n", crc32.Checksum(b[:end], castagnoli)) {
-		return Meta{}, corruptf("%s does not match its checksum", metaName)
+	if end < 0 || string(b[end:]) != fmt.Sprintf("checksum %08x\n", crc32.Checksum(b[:end], disk.Castagnoli)) {
+		return Meta{}, disk.Corruptf("%s does not match its checksum", metaName)
 	}
 	lines := strings.Split(string(b[:end]), "\n")
 	if lines[0] == metaMagicOld {
 		return Meta{}, ErrOldFormat
 	}
 	if len(lines) < 2 || lines[0] != metaMagic {
-		return Meta{}, corruptf("%s has no magic line", metaName)
+		return Meta{}, disk.Corruptf("%s has no magic line", metaName)
 	}
 	var m Meta
 	var err error
@@ -77,20 +77,20 @@ func decodeMeta(b []byte) (Meta, error) {
 		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format, format)
 	}
 	if m.Format != format || len(lines) != 5 {
-		return Meta{}, corruptf("%s has format %d with %d lines", metaName, m.Format, len(lines))
+		return Meta{}, disk.Corruptf("%s has format %d with %d lines", metaName, m.Format, len(lines))
 	}
 	if m.Partitions, err = metaField(lines[2], "partitions", 10); err != nil {
 		return Meta{}, err
 	}
 	if !validPartitions(m.Partitions) {
-		return Meta{}, corruptf("%s says %d partitions", metaName, m.Partitions)
+		return Meta{}, disk.Corruptf("%s says %d partitions", metaName, m.Partitions)
 	}
 	digits, ok := strings.CutPrefix(lines[3], "seed ")
 	if m.Seed, err = strconv.ParseUint(digits, 16, 64); !ok || err != nil {
-		return Meta{}, corruptf("%s has no seed", metaName)
+		return Meta{}, disk.Corruptf("%s has no seed", metaName)
 	}
 	if !bytes.Equal(m.encode(), b) {
-		return Meta{}, corruptf("%s is not in its canonical form", metaName)
+		return Meta{}, disk.Corruptf("%s is not in its canonical form", metaName)
 	}
 	return m, nil
 }
@@ -99,7 +99,7 @@ func metaField(line, name string, base int) (int, error) {
 	digits, ok := strings.CutPrefix(line, name+" ")
 	n, err := strconv.ParseInt(digits, base, 32)
 	if !ok || err != nil {
-		return 0, corruptf("%s has no %s", metaName, name)
+		return 0, disk.Corruptf("%s has no %s", metaName, name)
 	}
 	return int(n), nil
 }

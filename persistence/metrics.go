@@ -1,6 +1,10 @@
 package persistence
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+)
 
 // Metrics are what INFO shows of the storage. Sizes are in bytes, counts since
 // Open.
@@ -16,7 +20,7 @@ type Metrics struct {
 	// is a few seconds old.
 	DiskSize uint64
 	// Fsyncs are those of the op log.
-	Fsyncs FsyncTimes
+	Fsyncs oplog.FsyncTimes
 	// MemTableSize is held by memtables.
 	MemTableSize uint64
 	// Flushes and Compactions have finished; Debt is the estimated volume that
@@ -34,11 +38,11 @@ type Metrics struct {
 func (db *DB) Metrics() Metrics {
 	m := db.pebble.Metrics()
 	total := m.Total()
-	files, size := db.log.sizes()
+	files, size := db.log.Sizes()
 	return Metrics{
-		LogFiles: files, LogSize: size, LogWritten: db.log.bytes(),
+		LogFiles: files, LogSize: size, LogWritten: db.log.Written(),
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
-		DiskSize: db.diskSize(), Fsyncs: db.log.sync.times.load(), MemTableSize: m.MemTable.Size,
+		DiskSize: db.diskSize(), Fsyncs: db.log.Fsyncs(), MemTableSize: m.MemTable.Size,
 		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
 		ReadAmplification: m.ReadAmp(),
 		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,

@@ -14,6 +14,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // Names inside the data directory, beside META.
@@ -25,7 +28,6 @@ const (
 	runName      = "runs"
 	runSuffix    = ".run"
 	buildName    = "tmp" // files under construction; emptied at Open
-	tmpSuffix    = ".tmp"
 )
 
 // DB is an open data directory. Its methods are safe for concurrent use,
@@ -43,22 +45,18 @@ type DB struct {
 	lastBackup atomic.Pointer[time.Time]
 	spare      spare
 	cache      *pebble.Cache
-	log        *opLog
-	// stopTicks ends the background fsync of the op log.
-	stopTicks func()
+	log        *oplog.Log
 	// manifest keeps MANISYNC.
 	manifest manifestMark
 	options  *pebble.Options
 	pebble   *pebble.DB
 	flushes  flushes
 
-	policyMu sync.Mutex // one change of the fsync policy at a time
-	recovery Recovery
 	runs     runFiles
 	readOnly bool
 	// writeBufs are directWriters': *[]byte.
 	writeBufs sync.Pool
-	failed    atomic.Pointer[error]
+	failed    disk.Failure
 	closed    atomic.Bool
 }
 
@@ -92,7 +90,7 @@ func (db *DB) open(o Options) error {
 	if err := db.checkOurs(o.Beside); err != nil {
 		return err
 	}
-	if err := makeDir(db.fs, db.dir); err != nil {
+	if err := disk.MakeDir(db.fs, db.dir); err != nil {
 		return fmt.Errorf("create it: %w", err)
 	}
 	if err := db.takeLock(); err != nil {
@@ -102,7 +100,7 @@ func (db *DB) open(o Options) error {
 		return err
 	}
 	for _, name := range []string{pebbleName, logName, snapshotName, runName, buildName} {
-		if err := makeDir(db.fs, db.path(name)); err != nil {
+		if err := disk.MakeDir(db.fs, db.path(name)); err != nil {
 			return fmt.Errorf("create %s: %w", name, err)
 		}
 	}
@@ -112,28 +110,19 @@ func (db *DB) open(o Options) error {
 	if err := db.openPebble(o); err != nil {
 		return err
 	}
-	if err := db.openLog(o); err != nil {
+	var err error
+	if db.log, err = oplog.Open(db.logOptions(o)); err != nil {
 		return err
 	}
-	if err := db.SetFsync(o.Fsync); err != nil {
-		return err
-	}
-	db.stopTicks = db.log.sync.start()
 	return db.openRuns()
 }
 
-// openLog opens the op log.
-func (db *DB) openLog(o Options) error {
-	db.log = newOpLog(o, db.path(logName), db.dir, db.meta)
-	s, err := db.log.scan(&db.recovery)
-	if err != nil {
-		return err
+// logOptions are the op log's.
+func (db *DB) logOptions(o Options) oplog.Options {
+	return oplog.Options{
+		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.meta.Partitions,
+		Fsync: o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed, Full: &db.spare.lacks,
 	}
-	if r := db.recovery; r.File != "" {
-		db.logger.Warn("the op log's unsynced tail was damaged by the crash and was cut",
-			"file", r.File, "at", r.CutAt, "lost_bytes", r.LostBytes)
-	}
-	return db.log.open(s)
 }
 
 // path joins names to the data directory.
@@ -157,15 +146,15 @@ func (db *DB) checkOurs(beside []string) error {
 		switch name {
 		case metaName:
 			return nil
-		case lockName, metaName + tmpSuffix, "lost+found":
+		case lockName, metaName + disk.TmpSuffix, "lost+found":
 		default:
 			if !slices.Contains(beside, name) {
 				foreign = name
 			}
 		}
 	}
-	if slices.Contains(names, pebbleName) && slices.Contains(names, logMarkName) {
-		return corruptf("%s is missing", metaName)
+	if slices.Contains(names, pebbleName) && slices.Contains(names, oplog.MarkName) {
+		return disk.Corruptf("%s is missing", metaName)
 	}
 	if foreign != "" {
 		return fmt.Errorf("%w: it holds %s but no %s", ErrNotADataDirectory, foreign, metaName)
@@ -180,7 +169,7 @@ func (db *DB) takeLock() (err error) {
 
 // loadMeta reads META, or writes it when the directory is new.
 func (db *DB) loadMeta(partitions int) error {
-	b, err := readFile(db.fs, db.path(metaName), metaMaxSize)
+	b, err := disk.ReadFile(db.fs, db.path(metaName), metaMaxSize)
 	if err == nil {
 		db.meta, err = decodeMeta(b)
 		return err
@@ -191,7 +180,7 @@ func (db *DB) loadMeta(partitions int) error {
 	if db.meta, err = newMeta(partitions); err != nil {
 		return err
 	}
-	if err := writeFile(db.fs, db.dir, metaName, db.meta.encode()); err != nil {
+	if err := disk.WriteFile(db.fs, db.dir, metaName, db.meta.encode()); err != nil {
 		return fmt.Errorf("write %s: %w", metaName, err)
 	}
 	return nil
@@ -205,7 +194,7 @@ func (db *DB) removeLeftovers() error {
 			return err
 		}
 		for _, name := range names {
-			if dir == snapshotName && !strings.HasSuffix(name, tmpSuffix) {
+			if dir == snapshotName && !strings.HasSuffix(name, disk.TmpSuffix) {
 				continue
 			}
 			if err := db.fs.RemoveAll(db.path(dir, name)); err != nil {
@@ -243,8 +232,17 @@ func (db *DB) explain(err error) error {
 // Meta returns what the directory fixed at its creation.
 func (db *DB) Meta() Meta { return db.meta }
 
-// Recovery returns what Open had to do to the op log.
-func (db *DB) Recovery() Recovery { return db.recovery }
+// Log returns the op log.
+func (db *DB) Log() *oplog.Log { return db.log }
+
+// Sync really fsyncs everything committed to the op log so far, whatever the policy.
+// Changes of Pebble are Flush's.
+func (db *DB) Sync() error {
+	if db.closed.Load() {
+		return ErrClosed
+	}
+	return db.log.Sync()
+}
 
 // Close makes everything committed durable, whatever the policy, and releases
 // the directory. It returns ErrClosed when called again. All other calls must
@@ -259,24 +257,19 @@ func (db *DB) Close() error {
 	if errors.Is(flushed, ErrNoSpace) || errors.Is(flushed, ErrFailed) {
 		flushed = nil
 	}
-	db.failed.CompareAndSwap(nil, &errClosed)
-	return wrap("close", errors.Join(flushed, db.release()))
+	err := db.release()
+	_ = db.failed.Set(ErrClosed)
+	return wrap("close", errors.Join(flushed, err))
 }
-
-// errClosed is what commits get after Close.
-var errClosed error = ErrClosed
 
 // release undoes open as far as it came.
 func (db *DB) release() error {
 	db.runs.close()
-	if db.stopTicks != nil {
-		db.stopTicks()
-	}
 	var err error
 	if db.log != nil {
-		err = db.log.close()
+		err = db.log.Close()
 	}
-	err = errors.Join(err, db.stopPebble(), db.manifest.mark.close())
+	err = errors.Join(err, db.stopPebble(), db.manifest.mark.Close())
 	if db.cache != nil {
 		db.cache.Unref()
 	}
@@ -285,21 +278,7 @@ func (db *DB) release() error {
 
 // failure returns the error after which nothing more is accepted (G8), nil
 // while all is well.
-func (db *DB) failure() error {
-	if err := db.failed.Load(); err != nil {
-		return *err
-	}
-	if err := db.log.sync.failure(); err != nil {
-		return db.fail(err)
-	}
-	return nil
-}
+func (db *DB) failure() error { return db.log.Failure() }
 
 // fail makes the first error sticky (G8) and returns the sticky one.
-func (db *DB) fail(err error) error {
-	err = fmt.Errorf("%w: %w", ErrFailed, err)
-	if !db.failed.CompareAndSwap(nil, &err) {
-		return *db.failed.Load()
-	}
-	return err
-}
+func (db *DB) fail(err error) error { return db.failed.Set(fmt.Errorf("%w: %w", ErrFailed, err)) }

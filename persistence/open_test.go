@@ -11,6 +11,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 func put(t testing.TB, fsys vfs.FS, dir, name, content string) {
@@ -18,14 +22,14 @@ func put(t testing.TB, fsys vfs.FS, dir, name, content string) {
 	if err := fsys.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeFile(fsys, dir, name, []byte(content)); err != nil {
+	if err := disk.WriteFile(fsys, dir, name, []byte(content)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // metaOf returns META text with a valid checksum.
 func metaOf(lines string) string {
-	return fmt.Sprintf("%schecksum %08x\n", lines, crc32.Checksum([]byte(lines), castagnoli))
+	return fmt.Sprintf("%schecksum %08x\n", lines, crc32.Checksum([]byte(lines), disk.Castagnoli))
 }
 
 // TestRefusals: each reason not to open gives one plain sentence that says what
@@ -35,41 +39,41 @@ func TestRefusals(t *testing.T) {
 	readOnly := &fs.PathError{Op: "mkdir", Path: "data", Err: syscall.EROFS}
 	for _, c := range []struct {
 		name string
-		prep func(t *testing.T, mem *vfs.MemFS, f *fault)
+		prep func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault)
 		want error
 		text string
 	}{
-		{"in use", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+		{"in use", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			mustOpen(t, testOptions(mem))
 		}, ErrInUse, "stop that process or choose another directory"},
-		{"newer format", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+		{"newer format", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			put(t, mem, "data", metaName, metaOf(metaMagic+"\nformat 99\nwhatever comes\n"))
 		}, ErrNewerFormat, "a later release wrote it; use that release"},
-		{"older than the first release", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+		{"older than the first release", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			put(t, mem, "data", metaName, metaOf("fbfkv data directory\nformat 4\npartitions 16\nseed 8f3b0c5d1e2a4967\n"))
 		}, ErrOldFormat, "it was written by a development version before 0.1 and cannot be opened; start with an empty directory"},
-		{"foreign", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+		{"foreign", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			put(t, mem, "data", "thesis.tex", "")
 		}, ErrNotADataDirectory, "it holds thesis.tex but no META; choose an empty or a new directory"},
-		{"damaged META", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+		{"damaged META", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			put(t, mem, "data", metaName, "damaged")
 		}, ErrCorrupt, "restore a backup"},
-		{"no rights to lock", func(t *testing.T, mem *vfs.MemFS, f *fault) {
-			f.arm(denied, on("LOCK", errorfs.OpLock))
+		{"no rights to lock", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
+			f.Arm(denied, crashtest.On("LOCK", errorfs.OpLock))
 		}, ErrUnwritable, "check its owner, its permissions and its mount"},
-		{"no rights to create", func(t *testing.T, mem *vfs.MemFS, f *fault) {
-			f.arm(readOnly, on("data", errorfs.OpMkdirAll))
+		{"no rights to create", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
+			f.Arm(readOnly, crashtest.On("data", errorfs.OpMkdirAll))
 		}, ErrUnwritable, "check its owner, its permissions and its mount"},
-		{"no rights to write", func(t *testing.T, mem *vfs.MemFS, f *fault) {
-			f.arm(denied, on(metaName, errorfs.OpCreate))
+		{"no rights to write", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
+			f.Arm(denied, crashtest.On(metaName, errorfs.OpCreate))
 		}, ErrUnwritable, "check its owner, its permissions and its mount"},
-		{"damaged mark", func(t *testing.T, mem *vfs.MemFS, f *fault) {
+		{"damaged mark", func(t *testing.T, mem *vfs.MemFS, f *crashtest.Fault) {
 			mustClose(t, mustOpen(t, testOptions(mem)))
-			put(t, mem, "data", logMarkName, strings.Repeat("x", walMarkFileSize))
+			put(t, mem, "data", oplog.MarkName, strings.Repeat("x", disk.MarkFileSize))
 		}, ErrCorrupt, "LOGSYNC has no valid slot"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mem, f := vfs.NewMem(), &fault{}
+			mem, f := vfs.NewMem(), &crashtest.Fault{}
 			c.prep(t, mem, f)
 			before := mem.String()
 			_, err := Open(testOptions(errorfs.Wrap(mem, f)))
@@ -93,11 +97,11 @@ func TestBadOptions(t *testing.T) {
 			t.Errorf("%+v: %v", o, err)
 		}
 	}
-	if _, err := ParseFsync("sometimes"); !errors.Is(err, ErrBadOptions) {
+	if _, err := oplog.ParseFsync("sometimes"); !errors.Is(err, ErrBadOptions) {
 		t.Error(err)
 	}
-	for f := Always; f <= No; f++ {
-		if g, err := ParseFsync(f.String()); err != nil || g != f {
+	for f := oplog.Always; f <= oplog.No; f++ {
+		if g, err := oplog.ParseFsync(f.String()); err != nil || g != f {
 			t.Error(f, g, err)
 		}
 	}
@@ -105,16 +109,16 @@ func TestBadOptions(t *testing.T) {
 
 func TestAfterClose(t *testing.T) {
 	db := mustOpen(t, testOptions(vfs.NewMem()))
-	b := db.NewBatch()
+	b := db.log.NewBatch()
 	b.AppendLog(0, 1, nil)
 	mustClose(t, db)
 	_, _, row := db.Row(nil, RowKey{})
 	_, run := db.NewRun(Run{})
 	_, snapshot := db.CreateSnapshot(0, 1)
-	_, _, _, bounds := db.LogBounds(0)
+	read := db.log.Read(0, 0, nil)
 	for what, err := range map[string]error{
-		"Apply": b.Apply(), "Sync": db.Sync(), "SetFsync": db.SetFsync(No), "Row": row, "NewRun": run,
-		"CreateSnapshot": snapshot, "LogBounds": bounds,
+		"Apply": b.Apply(), "Sync": db.Sync(), "SetFsync": db.log.SetFsync(oplog.No), "Row": row, "NewRun": run,
+		"CreateSnapshot": snapshot, "Read": read,
 	} {
 		if !errors.Is(err, ErrClosed) {
 			t.Errorf("%s: %v", what, err)
@@ -158,7 +162,7 @@ func TestMetaDamage(t *testing.T) {
 func TestInterruptedCreation(t *testing.T) {
 	mem := vfs.NewMem()
 	put(t, mem, "data", lockName, "")
-	put(t, mem, "data", metaName+tmpSuffix, "half")
+	put(t, mem, "data", metaName+disk.TmpSuffix, "half")
 	if err := mem.MkdirAll("data/lost+found", 0o755); err != nil {
 		t.Fatal(err)
 	}

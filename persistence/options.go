@@ -7,47 +7,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
-
-// Fsync says how far a commit must be on its way to the disk before
-// Batch.Wait returns (guarantee G2). The zero value is the safest.
-type Fsync uint8
-
-// The fsync policies, named after redis.conf's appendfsync.
-const (
-	// Always: fsync before Wait returns. Survives power loss.
-	Always Fsync = iota
-	// Everysec: write(2) before Wait returns, fsync by a timer each second.
-	// Survives kill -9; power loss costs at most the last second plus one
-	// fsync, because Wait blocks once the oldest unsynced write is 2 s old.
-	Everysec
-	// No: write(2) before Wait returns, the operating system decides when to
-	// flush. Survives kill -9 and an orderly shutdown.
-	No
-)
-
-// ParseFsync reads a policy by its redis.conf name.
-func ParseFsync(s string) (Fsync, error) {
-	for f := Always; f <= No; f++ {
-		if f.String() == s {
-			return f, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: appendfsync must be always, everysec or no, not %q", ErrBadOptions, s)
-}
-
-// String returns the redis.conf name of the policy.
-func (f Fsync) String() string {
-	switch f {
-	case Always:
-		return "always"
-	case Everysec:
-		return "everysec"
-	case No:
-		return "no"
-	}
-	return fmt.Sprintf("Fsync(%d)", uint8(f))
-}
 
 // Limits and defaults of Options.
 const (
@@ -70,8 +32,8 @@ type Options struct {
 	FS vfs.FS
 	// Dir is the data directory; created, with its parents, when missing.
 	Dir string
-	// Fsync is the policy at start; SetFsync changes it. Default Always.
-	Fsync Fsync
+	// Fsync is the policy of the op log at start. Default Always.
+	Fsync oplog.Fsync
 	// Partitions is used only when the directory is created; afterwards Meta
 	// holds the truth. A power of two, 1..1024, default 16.
 	Partitions int
@@ -99,6 +61,8 @@ type Options struct {
 	Fatal func(error)
 	// Now drives the age rule of Everysec. nil: time.Now.
 	Now func() time.Time
+	// ticks say when Everysec fsyncs, in tests. nil: each second.
+	ticks <-chan time.Time
 }
 
 // withDefaults returns o with its defaults filled in, or ErrBadOptions.
@@ -109,7 +73,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.FS == nil {
 		o.FS = vfs.Default
 	}
-	if o.Fsync > No {
+	if o.Fsync > oplog.No {
 		return o, fmt.Errorf("%w: unknown fsync policy %d", ErrBadOptions, o.Fsync)
 	}
 	if o.Partitions == 0 {

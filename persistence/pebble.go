@@ -11,6 +11,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/bloom"
 	"github.com/cockroachdb/pebble/v2/sstable"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // rowBloomBits per key give a row look-up that finds nothing a 1 % chance of
@@ -20,7 +22,7 @@ const rowBloomBits = 10
 // openPebble opens Pebble, after it has compared its files with the mark that
 // says how far its MANIFEST was durable.
 func (db *DB) openPebble(o Options) error {
-	db.manifest.mark = walMark{fs: db.fs, dir: db.dir, name: manifestMarkName}
+	db.manifest.mark = disk.MarkFile{FS: db.fs, Dir: db.dir, Name: manifestMarkName}
 	if err := checkManifest(db.fs, db.dir); err != nil {
 		return err
 	}

@@ -7,6 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // TestOperatingSystem runs once on the real file system: nested creation,
@@ -14,7 +17,7 @@ import (
 func TestOperatingSystem(t *testing.T) {
 	o := Options{Dir: filepath.Join(t.TempDir(), "deep", "data"), MemTableSize: 1 << 20}
 	seq := uint64(0)
-	for _, policy := range []Fsync{Always, Everysec, No, Always} {
+	for _, policy := range []oplog.Fsync{oplog.Always, oplog.Everysec, oplog.No, oplog.Always} {
 		o.Fsync = policy
 		db := mustOpen(t, o)
 		if _, err := Open(o); !errors.Is(err, ErrInUse) {
@@ -24,20 +27,20 @@ func TestOperatingSystem(t *testing.T) {
 		if err != nil || total == 0 || free > total {
 			t.Fatal(free, total, err)
 		}
-		for _, next := range []Fsync{No, Always, Everysec, No, Everysec, Always, policy} {
-			if err := db.SetFsync(next); err != nil {
+		for _, next := range []oplog.Fsync{oplog.No, oplog.Always, oplog.Everysec, oplog.No, oplog.Everysec, oplog.Always, policy} {
+			if err := db.log.SetFsync(next); err != nil {
 				t.Fatal(err)
 			}
-			mark, ok, err := readMark(db.fs, o.Dir, logMarkName)
-			if err != nil || !ok || mark.Lazy != (next != Always) {
+			mark, ok, err := disk.ReadMark(db.fs, o.Dir, oplog.MarkName)
+			if err != nil || !ok || mark.Lazy != (next != oplog.Always) {
 				t.Fatalf("under %v: %+v %v %v", next, mark, ok, err)
 			}
-			mustCommit(t, db, func(b *Batch) { seq++; b.AppendLog(0, seq, []byte(policy.String()[:1])) })
+			mustCommit(t, db, func(b *oplog.Batch) { seq++; b.AppendLog(0, seq, []byte(policy.String()[:1])) })
 		}
 		writeSnapshot(t, db, 0, uint64(policy), []byte("content"))
 		writeRun(t, db, Run{ID: uint64(policy)}, [2]uint64{1, 1})
 		mustClose(t, db)
-		mark, ok, err := readMark(db.fs, o.Dir, logMarkName)
+		mark, ok, err := disk.ReadMark(db.fs, o.Dir, oplog.MarkName)
 		if err != nil || !ok || mark.Lazy || mark.Offset == 0 {
 			t.Fatalf("after an orderly close: %+v %v %v", mark, ok, err)
 		}

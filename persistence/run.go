@@ -3,6 +3,8 @@ package persistence
 import (
 	"encoding/binary"
 	"hash/crc32"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // Run describes a sorted, immutable run of entries, EXACT's records, a file of
@@ -39,20 +41,20 @@ func (r Run) encodeHeader() []byte {
 }
 
 func runHeaderSum(key, fields []byte) uint32 {
-	return crc32.Update(crc32.Checksum(key, castagnoli), castagnoli, fields)
+	return crc32.Update(crc32.Checksum(key, disk.Castagnoli), disk.Castagnoli, fields)
 }
 
 // decodeRun reads a header row.
 func decodeRun(key, value []byte) (Run, error) {
 	if len(key) != runHeaderSize || key[0] != kindRun || key[runPrefixSize] != runHeader {
-		return Run{}, corruptf("run header key of %d bytes", len(key))
+		return Run{}, disk.Corruptf("run header key of %d bytes", len(key))
 	}
 	if len(value) != runHeaderValueSize || value[0] != runHeaderVersion {
-		return Run{}, corruptf("run header of %d bytes", len(value))
+		return Run{}, disk.Corruptf("run header of %d bytes", len(value))
 	}
 	fields := value[:runHeaderValueSize-4]
 	if binary.BigEndian.Uint32(value[len(fields):]) != runHeaderSum(key, fields) {
-		return Run{}, corruptf("run header does not match its checksum")
+		return Run{}, disk.Corruptf("run header does not match its checksum")
 	}
 	u64 := func(i int) uint64 { return binary.BigEndian.Uint64(fields[1+8*i:]) }
 	return Run{

@@ -13,6 +13,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // writeRun writes a run with the entries (hash, seq) of pairs.
@@ -211,8 +215,8 @@ func TestRunCrash(t *testing.T) {
 	for at, armed := 1, new(atomic.Bool); ; at++ {
 		var crashed []*vfs.MemFS
 		mem := vfs.NewCrashableMem()
-		hook := atOperation(at, func() {
-			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng))
+		hook := crashtest.AtOperation(at, func() {
+			crashed = append(crashed, crashtest.Left(mem, 0, nil), crashtest.Left(mem, 50, rng))
 		})
 		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if armed.Load() {
@@ -220,13 +224,13 @@ func TestRunCrash(t *testing.T) {
 			}
 			return nil
 		})))
-		o.Fsync = Everysec
-		db := manualTicks(mustOpen(t, o))
+		o.Fsync = oplog.Everysec
+		db := mustOpen(t, manualTicks(o))
 		if err := tryRun(db, 1); err != nil {
 			t.Fatal(err)
 		}
 		mustFlush(t, db)
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 1, crashtest.Record(1)) })
 		armed.Store(true)
 		if err := errors.Join(tryRun(db, 2), db.Flush()); err != nil {
 			t.Fatal(err)
@@ -237,7 +241,7 @@ func TestRunCrash(t *testing.T) {
 			if err := db.Sync(); err != nil {
 				t.Fatal(err)
 			}
-			crashed = append(crashed, crash(mem, 0, nil))
+			crashed = append(crashed, crashtest.Left(mem, 0, nil))
 		}
 		mustClose(t, db)
 		for _, c := range crashed {
@@ -292,7 +296,7 @@ func TestRunFaults(t *testing.T) {
 		if fatal == nil {
 			_ = db.Close() // its error is the injected one, if any
 		}
-		db = mustOpen(t, testOptions(crash(mem, 0, nil)))
+		db = mustOpen(t, testOptions(crashtest.Left(mem, 0, nil)))
 		ids := verifyRuns(t, db)
 		if stopped && ids != "" && ids != "1 " || !stopped && !strings.HasSuffix(ids, "2 ") {
 			t.Fatalf("operation %d: fatal %v, then runs %q", at, fatal, ids)
@@ -433,13 +437,13 @@ func TestRunDamage(t *testing.T) {
 	r := writeRun(t, db, Run{ID: 1}, [2]uint64{1, 1}, [2]uint64{2, 2}, [2]uint64{3, 3})
 	path := db.path(runName, runFileName(r))
 	mustClose(t, db)
-	whole, err := readFile(fsys, path, 1<<20)
+	whole, err := disk.ReadFile(fsys, path, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
 	try := func(what string, content []byte) {
 		t.Helper()
-		if err := writeFile(fsys, o.FS.PathDir(path), o.FS.PathBase(path), content); err != nil {
+		if err := disk.WriteFile(fsys, o.FS.PathDir(path), o.FS.PathBase(path), content); err != nil {
 			t.Fatal(err)
 		}
 		db, err := Open(o)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // A run file holds records in blocks, then an index of the blocks, then a
@@ -37,13 +39,13 @@ func decodeRunIndex(b []byte, size uint64) (runIndex, error) {
 	for i := range x.n {
 		end := decodeRunIndexEntry(b[i*runIndexEntry:])
 		if end > size || end < at+runBlockSum+1 && end != at {
-			return runIndex{}, corruptf("the run's index is out of order")
+			return runIndex{}, disk.Corruptf("the run's index is out of order")
 		}
 		x.setEnd(i, end)
 		at = end
 	}
 	if at != size {
-		return runIndex{}, corruptf("the run's blocks end at %d instead of %d", at, size)
+		return runIndex{}, disk.Corruptf("the run's blocks end at %d instead of %d", at, size)
 	}
 	return x, nil
 }
@@ -66,20 +68,20 @@ func (f runFooter) appendTo(b []byte) []byte {
 		b = binary.BigEndian.AppendUint64(b, v)
 	}
 	b = binary.BigEndian.AppendUint32(b, f.sum)
-	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b[at:], disk.Castagnoli))
 }
 
 // decodeRunFooter is the inverse of appendTo; size is the file's.
 func decodeRunFooter(b []byte, size int64) (f runFooter, err error) {
 	if len(b) != runFooterSize || string(b[:8]) != runMagic {
-		return f, corruptf("the run has no footer")
+		return f, disk.Corruptf("the run has no footer")
 	}
 	sum := len(b) - 4
-	if crc32.Checksum(b[:sum], castagnoli) != binary.BigEndian.Uint32(b[sum:]) {
-		return f, corruptf("the run's footer does not match its checksum")
+	if crc32.Checksum(b[:sum], disk.Castagnoli) != binary.BigEndian.Uint32(b[sum:]) {
+		return f, disk.Corruptf("the run's footer does not match its checksum")
 	}
 	if version := binary.BigEndian.Uint16(b[8:]); version != runFileVersion {
-		return f, corruptf("a run of version %d", version)
+		return f, disk.Corruptf("a run of version %d", version)
 	}
 	u64 := func(i int) uint64 { return binary.BigEndian.Uint64(b[16+8*i:]) }
 	f = runFooter{
@@ -91,7 +93,7 @@ func decodeRunFooter(b []byte, size int64) (f runFooter, err error) {
 	}
 	rest := uint64(size) - runFooterSize
 	if f.index > rest || f.blocks != (rest-f.index)/runIndexEntry || f.index+f.blocks*runIndexEntry != rest {
-		return f, corruptf("the run's footer does not fit its size of %d bytes", size)
+		return f, disk.Corruptf("the run's footer does not fit its size of %d bytes", size)
 	}
 	return f, nil
 }
@@ -100,7 +102,7 @@ func decodeRunFooter(b []byte, size int64) (f runFooter, err error) {
 // header row.
 func readRunIndex(f io.ReaderAt, size int64, want Run) (runIndex, error) {
 	if size < runFooterSize {
-		return runIndex{}, corruptf("a run of %d bytes", size)
+		return runIndex{}, disk.Corruptf("a run of %d bytes", size)
 	}
 	b := make([]byte, runFooterSize)
 	if err := readAt(f, b, uint64(size)-runFooterSize); err != nil {
@@ -113,14 +115,14 @@ func readRunIndex(f io.ReaderAt, size int64, want Run) (runIndex, error) {
 	got := footer.run
 	if got.Partition != want.Partition || got.Table != want.Table || got.ID != want.ID ||
 		got.Count != want.Count || got.Bytes != want.Bytes {
-		return runIndex{}, corruptf("the run is not the one that its header row names")
+		return runIndex{}, disk.Corruptf("the run is not the one that its header row names")
 	}
 	b = make([]byte, int(footer.blocks)*runIndexEntry)
 	if err := readAt(f, b, footer.index); err != nil {
 		return runIndex{}, err
 	}
-	if crc32.Checksum(b, castagnoli) != footer.sum {
-		return runIndex{}, corruptf("the run's index does not match its checksum")
+	if crc32.Checksum(b, disk.Castagnoli) != footer.sum {
+		return runIndex{}, disk.Corruptf("the run's index does not match its checksum")
 	}
 	return decodeRunIndex(b, footer.index)
 }
@@ -132,7 +134,7 @@ func readAt(f io.ReaderAt, b []byte, off uint64) error {
 		return nil
 	}
 	if err == io.EOF {
-		return corruptf("the run is truncated")
+		return disk.Corruptf("the run is truncated")
 	}
 	return err
 }
@@ -140,8 +142,8 @@ func readAt(f io.ReaderAt, b []byte, off uint64) error {
 // checkRunBlock returns a block's records, which its checksum vouches for.
 func checkRunBlock(b []byte) ([]byte, error) {
 	n := len(b) - runBlockSum
-	if n < 0 || crc32.Checksum(b[:n], castagnoli) != binary.BigEndian.Uint32(b[n:]) {
-		return nil, corruptf("a block of the run does not match its checksum")
+	if n < 0 || crc32.Checksum(b[:n], disk.Castagnoli) != binary.BigEndian.Uint32(b[n:]) {
+		return nil, disk.Corruptf("a block of the run does not match its checksum")
 	}
 	return b[:n], nil
 }
@@ -158,17 +160,17 @@ func appendRunRecord(b []byte, hash, seq uint64, value []byte) []byte {
 // nextRunRecord is the inverse of appendRunRecord; value borrows b.
 func nextRunRecord(b []byte) (hash, seq uint64, value, rest []byte, err error) {
 	if len(b) < 10 {
-		return 0, 0, nil, nil, corruptf("a record of a run is truncated")
+		return 0, 0, nil, nil, disk.Corruptf("a record of a run is truncated")
 	}
 	hash, b = binary.BigEndian.Uint64(b), b[8:]
 	seq, n := binary.Uvarint(b)
 	if n <= 0 {
-		return 0, 0, nil, nil, corruptf("a record of a run has no sequence")
+		return 0, 0, nil, nil, disk.Corruptf("a record of a run has no sequence")
 	}
 	b = b[n:]
 	size, n := binary.Uvarint(b)
 	if n <= 0 || size > uint64(len(b)-n) {
-		return 0, 0, nil, nil, corruptf("a record of a run has no length")
+		return 0, 0, nil, nil, disk.Corruptf("a record of a run has no length")
 	}
 	b = b[n:]
 	return hash, seq, b[:size:size], b[size:], nil

@@ -6,6 +6,8 @@ import (
 	"io"
 	"io/fs"
 	"syscall"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // MayHave reports whether memory leaves it open that the run has entries with that
@@ -175,7 +177,7 @@ func (it *RunIterator) Next() []RunEntry {
 			return nil
 		}
 		if it.count > 0 && (e.Hash < it.hash || e.Hash == it.hash && e.Seq <= it.seq) {
-			it.err = corruptf("the run's entries are out of order")
+			it.err = disk.Corruptf("the run's entries are out of order")
 			return nil
 		}
 		it.hash, it.seq = e.Hash, e.Seq
@@ -203,7 +205,7 @@ func (it *RunIterator) readBlock() bool {
 		return it.err == nil
 	}
 	if it.count != it.run.Count {
-		it.err = corruptf("%d entries instead of %d", it.count, it.run.Count)
+		it.err = disk.Corruptf("%d entries instead of %d", it.count, it.run.Count)
 	}
 	return false
 }

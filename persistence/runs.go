@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // runFiles are the run files that this process knows; runhandles.go says which of them
@@ -114,7 +116,7 @@ func (rs *runFiles) synced(f *runFile) {
 
 // remove deletes a run's file.
 func (rs *runFiles) remove(path string) {
-	if err := removeIfExists(rs.fs, path); err != nil {
+	if err := disk.RemoveIfExists(rs.fs, path); err != nil {
 		rs.logger.Warn("an old run could not be removed; the next start will", "run", rs.fs.PathBase(path), "error", err)
 	}
 }
@@ -156,7 +158,7 @@ func (db *DB) openRuns() error {
 	}
 	for _, name := range names {
 		if strings.HasSuffix(name, runSuffix) && !wanted[name] {
-			if err := removeIfExists(db.fs, db.path(runName, name)); err != nil {
+			if err := disk.RemoveIfExists(db.fs, db.path(runName, name)); err != nil {
 				return wrap("remove a run that was not published", err)
 			}
 		}
@@ -174,7 +176,7 @@ func (db *DB) loadRun(r Run) error {
 	path := db.path(runName, runFileName(r))
 	f, err := db.runs.reserve(func() (vfs.File, error) { return db.fs.Open(path, vfs.RandomReadsOption) })
 	if errors.Is(err, fs.ErrNotExist) {
-		return corruptf("%s is missing", db.inDir(path))
+		return disk.Corruptf("%s is missing", db.inDir(path))
 	}
 	if err != nil {
 		return wrap("open a run", err)

@@ -7,6 +7,8 @@ import (
 	"hash/crc32"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // RunWriter writes a run outside the commit path. Either Finish or Abort ends
@@ -71,7 +73,7 @@ func (w *RunWriter) Add(hash, seq uint64, value []byte) error {
 // seal ends the growing block and begins another; those between are empty.
 func (w *RunWriter) seal(next int) {
 	if len(w.buf) > w.begin {
-		w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Checksum(w.buf[w.begin:], castagnoli))
+		w.buf = binary.BigEndian.AppendUint32(w.buf, crc32.Checksum(w.buf[w.begin:], disk.Castagnoli))
 	}
 	end := w.size()
 	if end > maxRunBytes {
@@ -103,7 +105,7 @@ func (w *RunWriter) Finish(last Run) (Run, error) {
 	w.buf = w.index.appendTo(w.buf)
 	footer := runFooter{
 		run:    w.run,
-		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], castagnoli),
+		blocks: uint64(w.index.n), index: index, sum: crc32.Checksum(w.buf[at:], disk.Castagnoli),
 	}
 	w.buf = footer.appendTo(w.buf)
 	if w.err = wrap("write a run", w.flush()); w.err != nil {
@@ -130,7 +132,7 @@ func (w *RunWriter) Abort() {
 	if w.f == nil {
 		return
 	}
-	err := errors.Join(w.release().Close(), removeIfExists(w.db.fs, w.path))
+	err := errors.Join(w.release().Close(), disk.RemoveIfExists(w.db.fs, w.path))
 	w.db.runs.unreserve()
 	if w.err == nil {
 		w.err = ErrClosed
@@ -177,7 +179,7 @@ func (db *DB) syncRuns(runs []Run) error {
 		return nil
 	}
 	KillPoint("run-synced")
-	if err := syncDir(db.fs, db.path(runName)); err != nil {
+	if err := disk.SyncDir(db.fs, db.path(runName)); err != nil {
 		return db.fail(wrap("fsync the runs' directory", err))
 	}
 	return nil

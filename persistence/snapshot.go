@@ -7,6 +7,8 @@ import (
 	"sort"
 	"strconv"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // A snapshot file is a header, data frames and an end frame; nothing follows.
@@ -75,13 +77,13 @@ func encodeSnapshotHeader(partition uint16, seq uint64) ([]byte, uint32) {
 	b = binary.BigEndian.AppendUint16(b, snapshotVersion)
 	b = binary.BigEndian.AppendUint16(b, partition)
 	b = binary.BigEndian.AppendUint64(b, seq)
-	sum := crc32.Checksum(b, castagnoli)
+	sum := crc32.Checksum(b, disk.Castagnoli)
 	return binary.BigEndian.AppendUint32(b, sum), sum
 }
 
 // frameSum continues the chain of checksums.
 func frameSum(sum uint32, length [4]byte, payload []byte) uint32 {
-	return crc32.Update(crc32.Update(sum, castagnoli, length[:]), castagnoli, payload)
+	return crc32.Update(crc32.Update(sum, disk.Castagnoli, length[:]), disk.Castagnoli, payload)
 }
 
 // Snapshots lists the partition's published snapshots, newest first. It does
@@ -117,7 +119,7 @@ const damagedSuffix = ".damaged"
 func (db *DB) SetAside(s Snapshot) error {
 	err := db.fs.Rename(s.Path, s.Path+damagedSuffix)
 	if err == nil {
-		err = syncDir(db.fs, db.path(snapshotName))
+		err = disk.SyncDir(db.fs, db.path(snapshotName))
 	}
 	return wrap("set a damaged snapshot aside", err)
 }

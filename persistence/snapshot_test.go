@@ -14,6 +14,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 func writeSnapshot(t testing.TB, db *DB, partition uint16, seq uint64, content []byte) {
@@ -54,7 +58,7 @@ func snapshotNames(t testing.TB, db *DB) string {
 	return strings.Join(names, " ")
 }
 
-func randomBytes(n int) []byte { return noise[:n:n] }
+func randomBytes(n int) []byte { return crashtest.Noise[:n:n] }
 
 func TestSnapshotRoundTrip(t *testing.T) {
 	db := mustOpen(t, testOptions(vfs.NewMem()))
@@ -89,7 +93,7 @@ func TestSnapshotDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := readFile(db.fs, list[0].Path, 1<<20)
+	file, err := disk.ReadFile(db.fs, list[0].Path, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +138,7 @@ func TestSnapshotSplice(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := readFile(db.fs, list[0].Path, 1<<20)
+	file, err := disk.ReadFile(db.fs, list[0].Path, 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +186,7 @@ func TestSnapshotFaults(t *testing.T) {
 		} else if !errors.Is(err, syscall.ENOSPC) {
 			t.Fatalf("operation %d: %v", at, err)
 		}
-		if names := snapshotNames(t, db); strings.Contains(names, tmpSuffix) {
+		if names := snapshotNames(t, db); strings.Contains(names, disk.TmpSuffix) {
 			t.Fatalf("operation %d leaves %s", at, names)
 		}
 		verifySnapshots(t, db, content, newest)
@@ -221,8 +225,8 @@ func TestSnapshotCrash(t *testing.T) {
 		var crashed []*vfs.MemFS
 		mem := vfs.NewCrashableMem()
 		armed := new(atomic.Bool)
-		hook := atOperation(at, func() {
-			crashed = append(crashed, crash(mem, 0, nil), crash(mem, 50, rng))
+		hook := crashtest.AtOperation(at, func() {
+			crashed = append(crashed, crashtest.Left(mem, 0, nil), crashtest.Left(mem, 50, rng))
 		})
 		o := testOptions(errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 			if armed.Load() {
@@ -230,18 +234,18 @@ func TestSnapshotCrash(t *testing.T) {
 			}
 			return nil
 		})))
-		o.Fsync = Everysec
-		db := manualTicks(mustOpen(t, o))
+		o.Fsync = oplog.Everysec
+		db := mustOpen(t, manualTicks(o))
 		for seq := uint64(1); seq <= 3; seq++ {
 			writeSnapshot(t, db, 0, seq, content)
 		}
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, recordOf(1)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 1, crashtest.Record(1)) })
 		armed.Store(true)
 		writeSnapshot(t, db, 0, 4, content)
 		armed.Store(false)
 		done := crashed == nil
 		if done {
-			crashed = append(crashed, crash(mem, 0, nil))
+			crashed = append(crashed, crashtest.Left(mem, 0, nil))
 		}
 		mustClose(t, db)
 		for _, c := range crashed {
@@ -254,7 +258,7 @@ func TestSnapshotCrash(t *testing.T) {
 			if list, _ := db.Snapshots(0); list[0].Seq == 4 && logPrefix(t, db) != 1 {
 				t.Fatal("the snapshot is ahead of the log")
 			}
-			if names := snapshotNames(t, db); strings.Contains(names, tmpSuffix) {
+			if names := snapshotNames(t, db); strings.Contains(names, disk.TmpSuffix) {
 				t.Fatal(names)
 			}
 			mustClose(t, db)

@@ -7,6 +7,8 @@ import (
 	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // SnapshotReader reads a snapshot's content. Each frame is verified before any
@@ -49,7 +51,7 @@ func newSnapshotReader(in io.Reader, partition uint16, seq uint64) (*SnapshotRea
 		return nil, err
 	}
 	if string(got) != string(want) {
-		return nil, corruptf("the snapshot's header is not that of partition %d at %d", partition, seq)
+		return nil, disk.Corruptf("the snapshot's header is not that of partition %d at %d", partition, seq)
 	}
 	return r, nil
 }
@@ -80,7 +82,7 @@ func (r *SnapshotReader) next() error {
 	}
 	length := binary.BigEndian.Uint32(head[:])
 	if length > frameMaxSize {
-		return corruptf("a frame of %d bytes", length)
+		return disk.Corruptf("a frame of %d bytes", length)
 	}
 	size := int(length)
 	if length == 0 {
@@ -95,7 +97,7 @@ func (r *SnapshotReader) next() error {
 	}
 	r.sum = frameSum(r.sum, [4]byte(head[:]), payload)
 	if r.sum != binary.BigEndian.Uint32(head[4:]) {
-		return corruptf("a frame does not match its checksum")
+		return disk.Corruptf("a frame does not match its checksum")
 	}
 	if length == 0 {
 		return r.finish(binary.BigEndian.Uint64(payload))
@@ -108,11 +110,11 @@ func (r *SnapshotReader) next() error {
 // finish checks that the file ends here and is whole.
 func (r *SnapshotReader) finish(total uint64) error {
 	if total != r.total {
-		return corruptf("%d bytes of content instead of %d", r.total, total)
+		return disk.Corruptf("%d bytes of content instead of %d", r.total, total)
 	}
 	switch _, err := r.in.ReadByte(); {
 	case err == nil:
-		return corruptf("bytes after the end")
+		return disk.Corruptf("bytes after the end")
 	case !errors.Is(err, io.EOF):
 		return err
 	}
@@ -123,7 +125,7 @@ func (r *SnapshotReader) finish(total uint64) error {
 func (r *SnapshotReader) fill(p []byte) error {
 	_, err := io.ReadFull(r.in, p)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return corruptf("the snapshot is truncated")
+		return disk.Corruptf("the snapshot is truncated")
 	}
 	return err
 }

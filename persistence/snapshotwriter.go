@@ -3,6 +3,8 @@ package persistence
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // SnapshotWriter writes a snapshot aside. Either Commit or Abort ends it. Not
@@ -25,7 +27,7 @@ func (db *DB) CreateSnapshot(partition uint16, seq uint64) (*SnapshotWriter, err
 		return nil, ErrClosed
 	}
 	path := db.path(snapshotName, snapshotFile(partition, seq))
-	out, err := db.newDirectWriter(path + tmpSuffix)
+	out, err := db.newDirectWriter(path + disk.TmpSuffix)
 	if err != nil {
 		return nil, wrap("create a snapshot", err)
 	}
@@ -118,11 +120,11 @@ func (w *SnapshotWriter) commit() error {
 		return err
 	}
 	KillPoint("before-rename")
-	if err := w.db.fs.Rename(w.path+tmpSuffix, w.path); err != nil {
+	if err := w.db.fs.Rename(w.path+disk.TmpSuffix, w.path); err != nil {
 		return err
 	}
 	KillPoint("after-rename")
-	return syncDir(w.db.fs, w.db.path(snapshotName))
+	return disk.SyncDir(w.db.fs, w.db.path(snapshotName))
 }
 
 // removeOlder removes all but the newest snapshots. What it cannot remove now
@@ -130,7 +132,7 @@ func (w *SnapshotWriter) commit() error {
 func (w *SnapshotWriter) removeOlder() {
 	list, err := w.db.Snapshots(w.partition)
 	for i := snapshotsKept; i < len(list); i++ {
-		err = errors.Join(err, removeIfExists(w.db.fs, list[i].Path))
+		err = errors.Join(err, disk.RemoveIfExists(w.db.fs, list[i].Path))
 	}
 	if err != nil {
 		w.db.logger.Warn("an old snapshot could not be removed; the next one will retry", "error", err)
@@ -143,7 +145,7 @@ func (w *SnapshotWriter) Abort() {
 		// The error is of no interest: the file is dropped.
 		_ = w.release().Close()
 	}
-	if err := removeIfExists(w.db.fs, w.path+tmpSuffix); err != nil {
+	if err := disk.RemoveIfExists(w.db.fs, w.path+disk.TmpSuffix); err != nil {
 		w.db.logger.Warn("an unfinished snapshot could not be removed; the next start will", "path", w.path, "error", err)
 	}
 }

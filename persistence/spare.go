@@ -8,6 +8,9 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // spareName is the file that holds space for what must not meet a full disk.
@@ -50,19 +53,19 @@ func (s *spare) keep(n int64) error {
 }
 
 func (s *spare) grow(n int64) error {
-	f, err := s.fs.OpenReadWrite(s.path, writeCategory)
+	f, err := s.fs.OpenReadWrite(s.path, disk.WriteCategory)
 	if err != nil {
-		return noSpace(err)
+		return disk.NoSpace(err)
 	}
 	// As far as it goes: something is better than nothing.
 	for err == nil && s.size < n {
 		if err = f.Preallocate(s.size, spareStep); err == nil {
 			s.size += spareStep
-		} else if !errors.Is(noSpace(err), ErrNoSpace) {
-			s.size, err = fill(f, s.size, s.size+spareStep) // it cannot preallocate
+		} else if !errors.Is(disk.NoSpace(err), ErrNoSpace) {
+			s.size, err = disk.Fill(f, s.size, s.size+spareStep) // it cannot preallocate
 		}
 	}
-	return errors.Join(noSpace(err), f.Sync(), f.Close())
+	return errors.Join(disk.NoSpace(err), f.Sync(), f.Close())
 }
 
 // spareStep is by how much the spare grows at a time.
@@ -146,9 +149,9 @@ func (db *DB) CheckSpace() error {
 	if err := db.spare.keep(spareSize); err != nil {
 		return err
 	}
-	if err := db.Reserve(roomSlack); err != nil {
+	if err := db.log.Reserve(oplog.Slack); err != nil {
 		return err
 	}
-	db.Release(roomSlack, 0)
+	db.log.Release(oplog.Slack, 0)
 	return nil
 }

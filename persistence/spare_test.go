@@ -7,6 +7,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // TestStartOnFullDisk: a disk that a neighbour has filled does not keep a server from
@@ -20,7 +21,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	key := func(n uint64) RowKey { return RowKey{Hash: n, Key: []byte("key")} }
 	const rows = 10
 	for n := range uint64(rows) {
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, n+1, []byte("x")) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, n+1, []byte("x")) })
 		mustChange(t, db, func(b *Changes) { b.PutRow(key(n), make([]byte, 1<<20)) })
 	}
 	mustFlush(t, db)
@@ -38,7 +39,7 @@ func TestStartOnFullDisk(t *testing.T) {
 		}
 		expect(t, "log", logOf(t, db, 0, rows), "10=x ")
 		disk.Fill(0) // what Pebble has given back since
-		if err := db.Reserve(8 << 20); !errors.Is(err, ErrNoSpace) {
+		if err := db.log.Reserve(8 << 20); !errors.Is(err, ErrNoSpace) {
 			t.Fatal("megabytes on a full disk:", err)
 		}
 		if err := change(db, func(b *Changes) { b.PutRow(key(0), make([]byte, 4<<20)) }); !errors.Is(err, ErrNoSpace) {
@@ -49,7 +50,7 @@ func TestStartOnFullDisk(t *testing.T) {
 	if err := db.CheckSpace(); err != nil {
 		t.Fatal("there is space again:", err)
 	}
-	if err := db.Reserve(1 << 20); err != nil {
+	if err := db.log.Reserve(1 << 20); err != nil {
 		t.Fatal("there is space again:", err)
 	}
 	mustChange(t, db, func(b *Changes) { b.PutRow(key(0), make([]byte, 4<<20)) })
@@ -62,7 +63,7 @@ func TestFullStartEnds(t *testing.T) {
 	disk := crashtest.NewFullDisk(vfs.NewMem())
 	o := testOptions(disk)
 	db := mustOpen(t, o)
-	mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, []byte("x")) })
+	mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 1, []byte("x")) })
 	mustClose(t, db)
 	disk.Fill(0)
 	db = mustOpen(t, o)

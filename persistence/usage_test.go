@@ -4,30 +4,31 @@ package persistence
 
 import (
 	"io/fs"
+	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // TestDiskSize: the size of the directory is what du says, with what is preallocated, to
 // be used again, left over or under construction.
 func TestDiskSize(t *testing.T) {
 	o := Options{Dir: t.TempDir(), MemTableSize: 1 << 20, LogFileSize: 256 << 10}
-	db := manualTicks(mustOpen(t, o))
-	defer mustClose(t, db)
+	db := mustOpen(t, manualTicks(o))
 	for seq := uint64(1); seq <= 20; seq++ {
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, seq, make([]byte, 100<<10)) })
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, seq, make([]byte, 100<<10)) })
 	}
-	if err := db.TrimLog(0, 20); err != nil {
+	if err := db.log.Trim(0, 20); err != nil {
 		t.Fatal(err)
 	}
 	writeSnapshot(t, db, 0, 7, make([]byte, 100<<10))
 	writeRun(t, db, Run{ID: 7}, [2]uint64{1, 1})
-	db.log.preparing.Wait()
+	mustClose(t, db) // now nothing moves
 	var du, recycled uint64
 	err := filepath.WalkDir(o.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -39,7 +40,7 @@ func TestDiskSize(t *testing.T) {
 		}
 		blocks := uint64(info.Sys().(*syscall.Stat_t).Blocks) * 512
 		du += blocks
-		if filepath.Ext(path) == recycledSuffix {
+		if filepath.Ext(path) == oplog.RecycledSuffix {
 			recycled += blocks
 		}
 		return nil
@@ -51,36 +52,15 @@ func TestDiskSize(t *testing.T) {
 		t.Error("no log file was kept to be used again")
 	}
 	db.usage.at = time.Time{}
-	if got := db.Metrics().DiskSize; got != du {
+	if got := db.diskSize(); got != du {
 		t.Errorf("%d bytes, and du says %d", got, du)
 	}
 	db.usage.at = time.Now().Add(time.Hour) // a look that is not over, however slow this machine is
-	writeSnapshot(t, db, 0, 8, make([]byte, 1<<20))
-	if got := db.Metrics().DiskSize; got != du {
+	if err := os.WriteFile(filepath.Join(o.Dir, "new"), make([]byte, 1<<20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if got := db.diskSize(); got != du {
 		t.Errorf("looked at again at once: %d bytes, after %d", got, du)
-	}
-}
-
-// TestFsyncTimes: fsyncs are counted by how long they took.
-func TestFsyncTimes(t *testing.T) {
-	if len(FsyncBounds) >= len(fsyncTimes{}.buckets) || !slices.IsSorted(FsyncBounds) {
-		t.Fatal("the bounds")
-	}
-	var f fsyncTimes
-	for _, took := range []time.Duration{0, 50 * time.Microsecond, 51 * time.Microsecond, time.Second, 11 * time.Second} {
-		f.add(took)
-	}
-	got := f.load()
-	if got.Count != 5 || got.Sum != 12*time.Second+101*time.Microsecond || got.Buckets[0] != 2 || got.Buckets[1] != 3 ||
-		got.Buckets[slices.Index(FsyncBounds, time.Second)] != 4 || got.Buckets[len(FsyncBounds)-1] != 4 {
-		t.Errorf("%+v", got)
-	}
-	db := mustOpen(t, testOptions(vfs.NewMem()))
-	defer mustClose(t, db)
-	before := db.Metrics().Fsyncs.Count
-	mustCommit(t, db, func(b *Batch) { b.AppendLog(0, 1, nil) })
-	if after := db.Metrics().Fsyncs.Count; after != before+1 {
-		t.Errorf("%d fsyncs after %d", after, before)
 	}
 }
 

@@ -96,7 +96,7 @@ func (c *checker) problem(where, what, do string) {
 }
 
 func (c *checker) run() {
-	if r := c.db.Recovery(); r.LostBytes > 0 {
+	if r := c.db.Log().Recovery(); r.LostBytes > 0 {
 		c.report.Notes = append(c.report.Notes, fmt.Sprintf("the last %d bytes of the log, %s from byte %d on, were written but never fsynced "+
 			"and were damaged by a power loss, as appendfsync everysec and no allow; the server will drop them", r.LostBytes, r.File, r.CutAt))
 	}
@@ -214,10 +214,7 @@ func (p *partitionCheck) loadSnapshots() error {
 		}
 		loaded.release()
 	}
-	first, _, ok, err := p.db.LogBounds(p.id)
-	if err != nil {
-		return err
-	}
+	first, _, ok := p.db.Log().Bounds(p.id)
 	p.unusable = p.snapshot == nil && p.state.seq != 0 && !(ok && first == 1)
 	p.reportSnapshots(damaged)
 	p.startFilters()

@@ -55,7 +55,7 @@ type memoryEntry struct {
 
 // readLog decodes the whole op log and gathers what it says.
 func (p *partitionCheck) readLog() error {
-	err := p.db.ReadLog(p.id, 0, func(seq uint64, record []byte) error {
+	err := p.db.Log().Read(p.id, 0, func(seq uint64, record []byte) error {
 		if p.first == 0 {
 			p.first, p.wantedSeq = seq, seq
 		}

@@ -250,7 +250,7 @@ func TestCheckFinds(t *testing.T) {
 // appendLog adds a record to the op log.
 func appendLog(t *testing.T, s *Store, partition uint16, seq uint64, record []byte) {
 	t.Helper()
-	b := s.db.NewBatch()
+	b := s.oplog.NewBatch()
 	b.AppendLog(partition, seq, record)
 	must(t, errors.Join(b.Apply(), b.Wait()))
 }
@@ -299,7 +299,7 @@ func shortenLog(t *testing.T, fs vfs.FS, below uint64) {
 	}
 	var keep []kept
 	for p := range db.Meta().Partitions {
-		must(t, db.ReadLog(uint16(p), 0, func(seq uint64, record []byte) error {
+		must(t, db.Log().Read(uint16(p), 0, func(seq uint64, record []byte) error {
 			if p != 0 || seq >= below {
 				keep = append(keep, kept{uint16(p), seq, slices.Clone(record)})
 			}
@@ -310,7 +310,7 @@ func shortenLog(t *testing.T, fs vfs.FS, below uint64) {
 	must(t, fs.RemoveAll("data/log"))
 	must(t, fs.Remove("data/LOGSYNC"))
 	db = open()
-	b := db.NewBatch()
+	b := db.Log().NewBatch()
 	for _, k := range keep {
 		b.AppendLog(k.partition, k.seq, k.record)
 	}

@@ -315,7 +315,7 @@ func (c *checkpoint) trim() error {
 	}
 	keep := min(list[1].Seq, c.state.seq)
 	persistence.KillPoint("before-trim")
-	if err := c.s.db.TrimLog(c.p.id, keep+1); err != nil {
+	if err := c.s.oplog.Trim(c.p.id, keep+1); err != nil {
 		c.s.commitFailed(err)
 		return err
 	}

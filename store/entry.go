@@ -10,7 +10,7 @@ import (
 	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
-	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -84,7 +84,7 @@ func beginRecord(dst []byte, at moment) []byte {
 // entryRoom bounds what an entry takes in the log beside key and id: kind, flags, table,
 // two lengths, five numbers, and, for it may be the only one of its section, what comes
 // before it.
-const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 + persistence.RecordOverhead
+const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 + oplog.SectionOverhead
 
 // appendTo appends the entry to a section of the log.
 func (e *entry) appendTo(dst []byte) []byte {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // decider is the working state of one batch on its way through the store:
@@ -41,7 +42,7 @@ type decider struct {
 	onBlock func() // the batch's OnBlock
 
 	at      moment
-	batch   *persistence.Batch
+	batch   *oplog.Batch
 	wrote   bool   // there is a commit to wait for
 	room    int64  // bytes of the log that are reserved for the batch (G8)
 	cold    []int  // refs whose row must be read
@@ -245,7 +246,7 @@ func (x *decider) trim() {
 // begin routes the batch; an atomic one is not split.
 func (x *decider) begin(s *Store, b *Batch) {
 	if x.s != s {
-		*x = decider{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.db.NewBatch()}
+		*x = decider{s: s, mask: make([]uint64, (len(s.partitions)+63)/64), batch: s.oplog.NewBatch()}
 	}
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
@@ -575,5 +576,5 @@ func (x *decider) failAll() {
 			op.Err = ErrUnknownOutcome
 		}
 	}
-	x.batch = x.s.db.NewBatch()
+	x.batch = x.s.oplog.NewBatch()
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // Periods of the background work.
@@ -105,8 +106,8 @@ func (x *decider) reserveRoom() {
 // reserve reserves space in the log for entries of so many bytes, and returns how much
 // that is with their frames.
 func (s *Store) reserve(bytes int64) (room int64, err error) {
-	room = persistence.Framed(bytes)
-	err = s.db.Reserve(room)
+	room = oplog.Framed(bytes)
+	err = s.oplog.Reserve(room)
 	if errors.Is(err, persistence.ErrNoSpace) {
 		return 0, ErrDiskFull
 	}
@@ -120,8 +121,8 @@ func (s *Store) reserve(bytes int64) (room int64, err error) {
 // moreRoom reserves a little more while partitions are locked: for what nobody could
 // foresee. It never waits, and must be given back like the rest.
 func (x *decider) moreRoom(bytes int) bool {
-	room := persistence.Framed(int64(bytes))
-	ok := x.s.db.TryReserve(room)
+	room := oplog.Framed(int64(bytes))
+	ok := x.s.oplog.TryReserve(room)
 	if ok {
 		x.room += room
 	}
@@ -130,7 +131,7 @@ func (x *decider) moreRoom(bytes int) bool {
 
 // giveBackRoom gives back what the batch has reserved, and its records have not taken.
 func (x *decider) giveBackRoom() {
-	x.s.db.Release(x.room, x.batch.TakeUsed())
+	x.s.oplog.Release(x.room, x.batch.TakeUsed())
 	x.room = 0
 }
 

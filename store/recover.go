@@ -213,10 +213,7 @@ func (r *recovery) loadSnapshot() error {
 		}
 		r.problem(fmt.Sprintf("filter snapshot %s cannot be used: %v", snap.Path, err))
 	}
-	first, _, ok, err := r.s.db.LogBounds(r.p.id)
-	if err != nil {
-		return err
-	}
+	first, _, ok := r.s.oplog.Bounds(r.p.id)
 	if r.state.seq == 0 || ok && first == 1 {
 		return nil // the log reaches back to the beginning
 	}
@@ -324,14 +321,12 @@ func (r *recovery) redoLog() error {
 	from := min(p.marks.counters, p.marks.filters, p.marks.records)
 	if p.marks.rebuilt {
 		from = min(p.marks.counters, p.marks.records)
-		if first, _, ok, err := r.s.db.LogBounds(p.id); err != nil {
-			return err
-		} else if ok {
+		if first, _, ok := r.s.oplog.Bounds(p.id); ok {
 			from = min(from, first-1) // everything that is left, for its opids
 		}
 	}
 	p.seq = from
-	err := r.s.db.ReadLog(p.id, from+1, func(seq uint64, record []byte) error {
+	err := r.s.oplog.Read(p.id, from+1, func(seq uint64, record []byte) error {
 		if seq != p.seq+1 {
 			return fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, p.seq+1, seq-1)
 		}

@@ -94,7 +94,7 @@ func TestRunsGoWhenTheirDropIsDurable(t *testing.T) {
 		}
 		return nil
 	}))
-	s := testStore(t, func(o *Options) { o.FS, o.Clock, o.Partitions, o.Fsync = fs, clock.now, 1, persistence.Everysec })
+	s := testStore(t, func(o *Options) { o.FS, o.Clock, o.Partitions, o.Fsync = fs, clock.now, 1, Everysec })
 	for round := range 12 {
 		cincr(s, "k", fmt.Sprint("id", round), 1)
 		must(t, s.Snapshot())

@@ -207,7 +207,7 @@ func (s *Store) saveIfDue(p *partition, all bool, load backlog) error {
 		return s.takeCheckpoint(checkpoint{s: s, p: p, urgent: load.urgent}, seen.Flush, false)
 	case rows:
 		return s.flushRows(p)
-	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):
+	case s.oplog.KeepsOldest(p.id, pinnedAt*s.maxLog()):
 		return s.unpin(p)
 	case records:
 		return s.flushRecords(p, load.urgent)

@@ -58,7 +58,7 @@ func (f *Figures) add(o Figures) {
 // Stats returns the present figures.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		Recovery: s.recovery, Partitions: len(s.partitions), Fsync: s.db.Fsync(),
+		Recovery: s.recovery, Partitions: len(s.partitions), Fsync: s.db.Log().Policy(),
 		Expired: s.expired.Load(), Hits: s.hits.Load(), Misses: s.misses.Load(),
 		Failure: s.Failure(), DiskFull: s.diskFull.Load(),
 		FilterBytes: s.pool.used.Load(), FilterLimit: s.pool.limit.Load(),

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -26,17 +27,17 @@ const (
 )
 
 // Fsync is the durability policy, appendfsync in redis.conf.
-type Fsync = persistence.Fsync
+type Fsync = oplog.Fsync
 
 // The durability policies (G2).
 const (
-	Always   = persistence.Always
-	Everysec = persistence.Everysec
-	No       = persistence.No
+	Always   = oplog.Always
+	Everysec = oplog.Everysec
+	No       = oplog.No
 )
 
 // ParseFsync reads a policy by its redis.conf name.
-func ParseFsync(s string) (Fsync, error) { return persistence.ParseFsync(s) }
+func ParseFsync(s string) (Fsync, error) { return oplog.ParseFsync(s) }
 
 // Options configure Open. Only Dir has no default.
 type Options struct {
@@ -118,11 +119,34 @@ func def[T comparable](v *T, d T) {
 	}
 }
 
+// Log is the op log, as operations need it: [oplog.Log], the directory's own. What it
+// calls committed is as durable as Fsync says; a replicated log's Wait would mean on a
+// majority of disks.
+type Log interface {
+	// NewBatch returns a batch, whose Apply is called under the locks of the partitions
+	// that it touches, and whose Wait returns once it is committed.
+	NewBatch() *oplog.Batch
+	// Reserve reserves bytes for records before they are decided (G8), TryReserve a
+	// little more without waiting, and Release gives back what was not used.
+	Reserve(bytes int64) error
+	TryReserve(bytes int64) bool
+	Release(bytes, used int64)
+	// Read calls fn for what a partition has done from a sequence on, as Open found it;
+	// Bounds says between which sequences that is.
+	Read(partition uint16, from uint64, fn func(seq uint64, section []byte) error) error
+	Bounds(partition uint16) (first, last uint64, ok bool)
+	// Trim gives up what a partition did before a sequence. KeepsOldest says whether a log
+	// of more than limit bytes cannot become smaller before the partition does so.
+	Trim(partition uint16, below uint64) error
+	KeepsOldest(partition uint16, limit uint64) bool
+}
+
 // Store is an open data directory. Its methods are safe for concurrent use.
 type Store struct {
 	opts       Options
 	log        *slog.Logger
 	db         *persistence.DB
+	oplog      Log
 	partitions []*partition
 	shift      uint   // slot to partition
 	procs      int    // goroutines that may work on a batch
@@ -168,7 +192,7 @@ func Open(o Options) (*Store, error) {
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	db.EndRecovery()
+	db.Log().EndRecovery()
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil
@@ -177,7 +201,7 @@ func Open(o Options) (*Store, error) {
 func newStore(o Options, db *persistence.DB) *Store {
 	meta := db.Meta()
 	s := &Store{
-		opts: o, log: o.Logger, db: db,
+		opts: o, log: o.Logger, db: db, oplog: db.Log(),
 		shift: partitionShift(meta.Partitions),
 		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
@@ -284,18 +308,18 @@ func (s *Store) writable() error {
 func (s *Store) TrimMemory() (bytes int64) { return seen.TrimMemory() }
 
 // Fsync returns the durability policy in force.
-func (s *Store) Fsync() Fsync { return s.db.Fsync() }
+func (s *Store) Fsync() Fsync { return s.db.Log().Policy() }
 
 // SetFsync changes the durability policy. When it returns, everything committed before
 // is on disk.
-func (s *Store) SetFsync(f Fsync) error { return s.db.SetFsync(f) }
+func (s *Store) SetFsync(f Fsync) error { return s.db.Log().SetFsync(f) }
 
 // Sync returns when everything committed so far is on disk, whatever the policy.
 func (s *Store) Sync() error { return s.db.Sync() }
 
 // Stalled reports whether, under Everysec, writes wait for a disk that is slow, or soon
 // will. A batch that only reads what is committed does not wait.
-func (s *Store) Stalled() bool { return s.db.Stalled() }
+func (s *Store) Stalled() bool { return s.db.Log().Stalled() }
 
 // SetSnapshotInterval changes Options.SnapshotInterval.
 func (s *Store) SetSnapshotInterval(d time.Duration) { s.interval.Store(int64(d)) }

@@ -34,6 +34,14 @@ func Clone(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
 	return clone
 }
 
+// Left is Clone for those who need not choose the random numbers: nil stands for some.
+func Left(mem *vfs.MemFS, percent int, rng *rand.Rand) *vfs.MemFS {
+	if rng == nil {
+		rng = rand.New(rand.NewPCG(0, 0))
+	}
+	return Clone(mem, percent, rng)
+}
+
 // walk visits every path below dir, parents first.
 func walk(mem *vfs.MemFS, dir string, visit func(path string)) {
 	names, _ := mem.List(dir) // of a file: an error

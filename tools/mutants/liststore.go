@@ -153,7 +153,7 @@ var storeMutants = []mutant{
 		guarantee: "G2", name: "acknowledge before commit",
 		file:     "store/execute.go",
 		old:      "		if x.err = x.batch.Wait(); x.err != nil {\n",
-		new:      "		go x.batch.Wait()\n		if x.batch = x.s.db.NewBatch(); x.err != nil {\n",
+		new:      "		go x.batch.Wait()\n		if x.batch = x.s.oplog.NewBatch(); x.err != nil {\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture|TestPowerLoss",
 	},
 	{
@@ -341,7 +341,7 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/saving.go",
-		old:      "	case s.db.PinsLog(p.id, pinnedAt*s.maxLog()):\n",
+		old:      "	case s.oplog.KeepsOldest(p.id, pinnedAt*s.maxLog()):\n",
 		new:      "	case false:\n",
 		packages: "./store", tests: "TestUnpin",
 	},
@@ -530,7 +530,7 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G8", name: "no space is reserved before a batch is decided",
 		file:     "store/maintain.go",
-		old:      "	err = s.db.Reserve(room)\n",
+		old:      "	err = s.oplog.Reserve(room)\n",
 		new:      "",
 		packages: "./store", tests: "TestDiskFilledByNeighbour",
 	},

@@ -5,10 +5,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fbfkv/fbfkv/commands/observe"
-	"github.com/fbfkv/fbfkv/persistence"
-	"github.com/fbfkv/fbfkv/server"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/server"
 )
 
 // figure is one number of a T and the metric that shows it.
@@ -146,10 +147,10 @@ func collectServer(ch chan<- prometheus.Metric, s *server.Server) {
 }
 
 // fsyncMetric is the histogram of fsyncs.
-func fsyncMetric(f persistence.FsyncTimes) prometheus.Metric {
+func fsyncMetric(f oplog.FsyncTimes) prometheus.Metric {
 	counts := make(map[float64]uint64, len(f.Buckets))
 	for i, n := range f.Buckets {
-		counts[persistence.FsyncBounds[i].Seconds()] = n
+		counts[oplog.FsyncBounds[i].Seconds()] = n
 	}
 	return prometheus.MustNewConstHistogram(fsyncTime, f.Count, f.Sum.Seconds(), counts)
 }

@@ -1,15 +1,80 @@
-package persistence
+package oplog
 
 import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
+
+// Fsync says how far a commit must be on its way to the disk before
+// [Log.Wait] returns (guarantee G2). The zero value is the safest.
+type Fsync uint8
+
+// The fsync policies, named after redis.conf's appendfsync.
+const (
+	// Always: fsync before Wait returns. Survives power loss.
+	Always Fsync = iota
+	// Everysec: write(2) before Wait returns, fsync by a timer each second.
+	// Survives kill -9; power loss costs at most the last second plus one
+	// fsync, because Wait blocks once the oldest unsynced write is 2 s old.
+	Everysec
+	// No: write(2) before Wait returns, the operating system decides when to
+	// flush. Survives kill -9 and an orderly shutdown.
+	No
+)
+
+// ParseFsync reads a policy by its redis.conf name.
+func ParseFsync(s string) (Fsync, error) {
+	for f := Always; f <= No; f++ {
+		if f.String() == s {
+			return f, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: appendfsync must be always, everysec or no, not %q", disk.ErrBadOptions, s)
+}
+
+// String returns the redis.conf name of the policy.
+func (f Fsync) String() string {
+	switch f {
+	case Always:
+		return "always"
+	case Everysec:
+		return "everysec"
+	case No:
+		return "no"
+	}
+	return fmt.Sprintf("Fsync(%d)", uint8(f))
+}
+
+// SetFsync changes the policy. Before it returns, all that was committed so
+// far is really fsynced, so that what was acknowledged under a laxer policy
+// has the stricter one's promise (G2).
+func (l *Log) SetFsync(f Fsync) error {
+	if f > No {
+		return fmt.Errorf("%w: unknown fsync policy %d", disk.ErrBadOptions, f)
+	}
+	l.policyMu.Lock()
+	defer l.policyMu.Unlock()
+	return disk.Wrap("change the fsync policy", l.sync.setPolicy(f, l.Sync))
+}
+
+// Policy returns the policy in force.
+func (l *Log) Policy() Fsync { return l.sync.fsyncPolicy() }
+
+// Stalled reports whether, under Everysec, an fsync takes so long that commits wait for
+// it, or soon will. Who need not should then have nothing to do with who must.
+func (l *Log) Stalled() bool { return l.sync.stalled() }
+
+// Fsyncs returns how many fsyncs there were, and how long they took.
+func (l *Log) Fsyncs() FsyncTimes { return l.sync.times.load() }
 
 const (
 	// syncEvery is the period of the background fsync under Everysec.
@@ -37,12 +102,11 @@ const (
 // success the next time: the error is sticky, and every later Sync returns it
 // (G8). The zero policy is Always.
 type syncer struct {
-	what   string // the log, in errors: "the op log"
 	now    func() time.Time
 	logger *slog.Logger
 	policy atomic.Uint32 // an Fsync
-	failed atomic.Pointer[error]
-	mark   walMark
+	failed disk.Failure
+	mark   disk.MarkFile
 	times  fsyncTimes
 	since  atomic.Int64 // when the real fsync under way began, unix ns; 0: none, or not Everysec
 
@@ -51,14 +115,17 @@ type syncer struct {
 }
 
 // start begins the background fsync; the returned function ends it.
-func (s *syncer) start() (stop func()) {
+func (s *syncer) start(ticks <-chan time.Time) (stop func()) {
 	ticker := time.NewTicker(syncEvery)
+	if ticks == nil {
+		ticks = ticker.C
+	}
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(done)
 		for {
 			select {
-			case <-ticker.C:
+			case <-ticks:
 				s.tick()
 			case <-quit:
 				return
@@ -75,7 +142,7 @@ func (s *syncer) start() (stop func()) {
 // tick is the background fsync. Its error is sticky: every later Sync returns
 // it.
 func (s *syncer) tick() {
-	if s.fsyncPolicy() != Everysec || s.failure() != nil {
+	if s.fsyncPolicy() != Everysec || s.failed.Err() != nil {
 		return
 	}
 	if err := s.syncActive(); err != nil {
@@ -96,7 +163,7 @@ func (s *syncer) stalled() bool {
 func (s *syncer) syncActive() error {
 	f := s.current()
 	if f == nil {
-		return s.failure()
+		return s.failed.Err()
 	}
 	return f.fsync()
 }
@@ -132,8 +199,8 @@ func (s *syncer) setPolicy(policy Fsync, sync func() error) error {
 		return err
 	}
 	f := s.current() // not nil: the log is open
-	if err := s.mark.setPolicy(policy != Always, f.num, f.synced.Load()); err != nil {
-		return s.fail("write "+s.mark.name, err)
+	if err := s.mark.SetLazy(policy != Always, f.num, f.synced.Load()); err != nil {
+		return s.fail("write "+MarkName, err)
 	}
 	s.policy.Store(uint32(policy))
 	return nil
@@ -143,26 +210,15 @@ func (s *syncer) setPolicy(policy Fsync, sync func() error) error {
 // mark says so.
 func (s *syncer) close(orderly bool) error {
 	var err error
-	if f := s.current(); orderly && f != nil && s.failure() == nil {
-		err = s.mark.setPolicy(false, f.num, f.synced.Load())
+	if f := s.current(); orderly && f != nil && s.failed.Err() == nil {
+		err = s.mark.SetLazy(false, f.num, f.synced.Load())
 	}
-	return errors.Join(err, s.mark.close())
-}
-
-func (s *syncer) failure() error {
-	if err := s.failed.Load(); err != nil {
-		return *err
-	}
-	return nil
+	return errors.Join(err, s.mark.Close())
 }
 
 // fail makes the first error sticky and returns the sticky one.
 func (s *syncer) fail(doing string, err error) error {
-	err = fmt.Errorf("%s: %w", doing, err)
-	if !s.failed.CompareAndSwap(nil, &err) {
-		return s.failure()
-	}
-	return err
+	return s.failed.Set(fmt.Errorf("%w: %s: %w", disk.ErrFailed, doing, err))
 }
 
 // syncedFile is the file of a log that is being written. Its writer calls Write,
@@ -182,20 +238,20 @@ type syncedFile struct {
 // Write implements vfs.File. A failed write leaves a torn log, so it is as
 // final as a failed fsync.
 func (f *syncedFile) Write(p []byte) (int, error) {
-	if err := f.s.failure(); err != nil {
+	if err := f.s.failed.Err(); err != nil {
 		return 0, err
 	}
 	n, err := f.File.Write(p)
 	f.written.Add(int64(n))
 	if err != nil {
-		return n, f.s.fail("write "+f.s.what, err)
+		return n, f.s.fail("write the op log", err)
 	}
 	return n, nil
 }
 
 // Sync implements vfs.File as the policy says.
 func (f *syncedFile) Sync() error {
-	if err := f.s.failure(); err != nil {
+	if err := f.s.failed.Err(); err != nil {
 		return err
 	}
 	switch f.s.fsyncPolicy() {
@@ -238,7 +294,7 @@ func (f *syncedFile) fsync() error {
 	target := f.written.Load()
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.s.failure(); err != nil {
+	if err := f.s.failed.Err(); err != nil {
 		return err // never retried (G8)
 	}
 	if f.closed || f.synced.Load() >= target {
@@ -254,17 +310,17 @@ func (f *syncedFile) fsync() error {
 	err := f.File.SyncData()
 	f.s.since.Store(0)
 	if err != nil {
-		return f.s.fail("fsync "+f.s.what, err)
+		return f.s.fail("fsync the op log", err)
 	}
 	took := f.s.now().Sub(start)
 	f.s.times.add(took)
 	if took >= slowSync {
-		f.s.logger.Warn("the disk is slow", "operation", "fsync of "+f.s.what, "took", took)
+		f.s.logger.Warn("the disk is slow", "operation", "fsync of the op log", "took", took)
 	}
 	f.ages.end()
 	f.synced.Store(covered)
-	if err := f.s.mark.set(f.num, covered); err != nil {
-		return f.s.fail("write "+f.s.mark.name, err)
+	if err := f.s.mark.Set(f.num, covered); err != nil {
+		return f.s.fail("write "+MarkName, err)
 	}
 	return nil
 }
@@ -313,4 +369,42 @@ func (a *ages) end() {
 	a.mu.Lock()
 	a.oldest, a.running = a.since, false
 	a.mu.Unlock()
+}
+
+// FsyncBounds are the upper ends of the buckets in which fsyncs are counted by how long
+// they took; one more bucket has no end.
+var FsyncBounds = []time.Duration{
+	50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// FsyncTimes tells how many fsyncs of the op log there were, and how long they took.
+type FsyncTimes struct {
+	Count   uint64
+	Sum     time.Duration
+	Buckets []uint64 // by FsyncBounds: that took at most so long
+}
+
+// fsyncTimes counts fsyncs.
+type fsyncTimes struct {
+	sum     atomic.Int64
+	buckets [32]atomic.Uint64 // each by itself; more than there are FsyncBounds
+}
+
+func (t *fsyncTimes) add(took time.Duration) {
+	i, _ := slices.BinarySearch(FsyncBounds, took)
+	t.buckets[i].Add(1)
+	t.sum.Add(int64(took))
+}
+
+func (t *fsyncTimes) load() (f FsyncTimes) {
+	f.Sum = time.Duration(t.sum.Load())
+	for i := range FsyncBounds {
+		f.Count += t.buckets[i].Load()
+		f.Buckets = append(f.Buckets, f.Count)
+	}
+	f.Count += t.buckets[len(FsyncBounds)].Load()
+	return f
 }

@@ -1,4 +1,4 @@
-package persistence
+package oplog
 
 import (
 	"errors"
@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // TestReserved: what was reserved can be written, however full the disk is by then and
@@ -18,30 +19,30 @@ import (
 func TestReserved(t *testing.T) {
 	for _, fsync := range []Fsync{Always, Everysec} {
 		t.Run(fsync.String(), func(t *testing.T) {
-			disk := crashtest.NewFullDisk(vfs.NewMem())
-			o := testOptions(disk)
-			o.Fsync, o.LogFileSize = fsync, 64<<10
-			db := manualTicks(mustOpen(t, o))
+			small := crashtest.NewFullDisk(vfs.NewMem())
+			o := testOptions(small)
+			o.Fsync, o.FileSize = fsync, 64<<10
+			db := mustOpen(t, manualTicks(o))
 			seq := uint64(0)
 			for round := range 50 {
 				if round%2 == 1 {
-					disk.Fill(rand.Int64N(128 << 10))
+					small.Fill(rand.Int64N(128 << 10))
 				} else {
-					disk.Fill(-1)
+					small.Fill(-1)
 				}
 				full := round%2 == 1
 				for i := 0; full || i < 100; i++ { // if full, until it is refused
 					n := rand.IntN(20 << 10)
-					room := Framed(int64(n) + RecordOverhead)
+					room := Framed(int64(n) + SectionOverhead)
 					err := db.Reserve(room)
-					if errors.Is(err, ErrNoSpace) && full {
+					if errors.Is(err, disk.ErrNoSpace) && full {
 						break
 					}
 					if err != nil {
 						t.Fatal(err)
 					}
 					if full {
-						disk.Fill(0) // between the reservation and the record
+						small.Fill(0) // between the reservation and the record
 					}
 					b := db.NewBatch()
 					seq++
@@ -53,16 +54,16 @@ func TestReserved(t *testing.T) {
 					}
 					db.Release(room, used)
 				}
-				if err := db.TrimLog(0, seq); err != nil {
+				if err := db.Trim(0, seq); err != nil {
 					t.Fatal(err)
 				}
 			}
-			disk.Fill(-1)
-			db.log.mu.Lock()
-			if reserved := db.log.filled - roomMargin - db.log.pos - db.log.room.Load(); reserved != 0 {
+			small.Fill(-1)
+			db.mu.Lock()
+			if reserved := db.filled - roomMargin - db.pos - db.room.Load(); reserved != 0 {
 				t.Errorf("%d bytes stay reserved", reserved)
 			}
-			db.log.mu.Unlock()
+			db.mu.Unlock()
 			mustClose(t, db)
 		})
 	}
@@ -74,14 +75,14 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 	var closed atomic.Bool
 	gate, entered := make(chan struct{}), make(chan struct{}, 100)
 	o := testOptions(errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if closed.Load() && inLog(errorfs.OpFileSyncData)(op) {
+		if closed.Load() && crashtest.On("/log/", errorfs.OpFileSyncData)(op) {
 			entered <- struct{}{}
 			<-gate
 		}
 		return nil
 	})))
-	o.Fsync, o.LogFileSize = Everysec, 64<<10
-	db := manualTicks(mustOpen(t, o))
+	o.Fsync, o.FileSize = Everysec, 64<<10
+	db := mustOpen(t, manualTicks(o))
 	defer mustClose(t, db)
 	seq := uint64(0)
 	write := func() {
@@ -90,11 +91,11 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 	}
 	for begun := false; !begun; {
 		write()
-		db.log.mu.Lock()
-		begun = db.log.next != nil
-		db.log.mu.Unlock()
+		db.mu.Lock()
+		begun = db.next != nil
+		db.mu.Unlock()
 	}
-	db.log.preparing.Wait()
+	db.preparing.Wait()
 	closed.Store(true)
 	written := make(chan struct{})
 	go func() {
@@ -106,13 +107,13 @@ func TestFullFileKeepsNobodyWaiting(t *testing.T) {
 	<-entered
 	copied := make(chan bool)
 	go func() {
-		db.log.live() // for a backup, which needs files that are whole
+		db.live() // for a backup, which needs files that are whole
 		copied <- closed.Load()
 	}()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = db.Metrics()
+		db.Sizes()
 		b := db.NewBatch()
 		b.AppendLog(1, 1, []byte("x"))
 		if err := b.Apply(); err != nil {

@@ -1,4 +1,4 @@
-package persistence
+package oplog
 
 import (
 	"bytes"
@@ -12,6 +12,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // TestRecordsAcrossBlocks frames records of many sizes at every kind of place in
@@ -19,19 +22,19 @@ import (
 func TestRecordsAcrossBlocks(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	o := testOptions(vfs.NewMem())
-	o.LogFileSize = 1 << 30
+	o.FileSize = 1 << 30
 	db := mustOpen(t, o)
-	sizes := []int{0, 1, logBlock - logChunkHeader - opsHeader, logBlock - 2*logChunkHeader, logBlock, 3*logBlock + 7}
-	for rest := 0; rest <= 2*(logChunkHeader+opsHeader); rest++ { // what a record leaves of its block
-		sizes = append(sizes, logBlock-int(db.log.pos%logBlock)-rest, rng.IntN(100))
+	sizes := []int{0, 1, disk.Block - chunkHeader - sectionHeader, disk.Block - 2*chunkHeader, disk.Block, 3*disk.Block + 7}
+	for rest := 0; rest <= 2*(chunkHeader+sectionHeader); rest++ { // what a record leaves of its block
+		sizes = append(sizes, disk.Block-int(db.pos%disk.Block)-rest, rng.IntN(100))
 	}
 	want := make(map[uint64][]byte)
 	for i, size := range sizes {
 		// The place decides, not the list: fill up to the block's last bytes.
 		if i > 6 && i%2 == 1 {
-			size = logBlock - int(db.log.pos%logBlock) - logChunkHeader - opsHeader - (i-7)/2
+			size = disk.Block - int(db.pos%disk.Block) - chunkHeader - sectionHeader - (i-7)/2
 		}
-		record := noise[rng.IntN(1<<16):][:max(size, 0)]
+		record := crashtest.Noise[rng.IntN(1<<16):][:max(size, 0)]
 		want[uint64(i+1)] = record
 		mustCommit(t, db, func(b *Batch) {
 			b.AppendLog(1, uint64(i+1), record)
@@ -43,7 +46,7 @@ func TestRecordsAcrossBlocks(t *testing.T) {
 	defer mustClose(t, db)
 	for _, p := range []uint16{1, 2} {
 		n := 0
-		err := db.ReadLog(p, 0, func(seq uint64, record []byte) error {
+		err := db.Read(p, 0, func(seq uint64, record []byte) error {
 			n++
 			w := want[seq]
 			if p == 2 {
@@ -71,47 +74,47 @@ func logNames(t *testing.T, fsys vfs.FS) string {
 }
 
 // fillLogs commits records of two partitions until the log has n files.
-func fillLogs(t *testing.T, db *DB, seq uint64, n int) uint64 {
+func fillLogs(t *testing.T, db *Log, seq uint64, n int) uint64 {
 	t.Helper()
 	for {
-		if files, _ := db.log.sizes(); int(files) >= n {
+		if files, _ := db.Sizes(); int(files) >= n {
 			return seq
 		}
 		seq++
 		mustCommit(t, db, func(b *Batch) {
-			b.AppendLog(0, seq, recordOf(seq))
+			b.AppendLog(0, seq, crashtest.Record(seq))
 			b.AppendLog(1, seq, nil)
 		})
 	}
 }
 
-// TestTrimLog: a file goes when no partition needs it any more, and not before,
+// TestTrim: a file goes when no partition needs it any more, and not before,
 // and is used again for the next one.
-func TestTrimLog(t *testing.T) {
+func TestTrim(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	o := testOptions(mem)
-	o.LogFileSize = 50 << 10
+	o.FileSize = 50 << 10
 	db := mustOpen(t, o)
 	last := fillLogs(t, db, 0, 4)
-	edge := db.log.closed[0].last[0] // the first file's last record
+	edge := db.closed[0].last[0] // the first file's last record
 	for _, below := range []uint64{edge, edge + 1} {
-		if err := db.TrimLog(0, below); err != nil {
+		if err := db.Trim(0, below); err != nil {
 			t.Fatal(err)
 		}
-		if files, _ := db.log.sizes(); files != 4 {
+		if files, _ := db.Sizes(); files != 4 {
 			t.Fatalf("%d files: one is gone that partition 1 needs", files)
 		}
 	}
-	if !db.PinsLog(1, 0) || db.PinsLog(0, 0) || db.PinsLog(1, 1<<40) {
+	if !db.KeepsOldest(1, 0) || db.KeepsOldest(0, 0) || db.KeepsOldest(1, 1<<40) {
 		t.Fatal("it is partition 1 that keeps the first file")
 	}
-	if err := db.TrimLog(1, edge); err != nil {
+	if err := db.Trim(1, edge); err != nil {
 		t.Fatal(err)
 	}
-	if files, _ := db.log.sizes(); files != 4 {
+	if files, _ := db.Sizes(); files != 4 {
 		t.Fatal("the last record of a file is not obsolete yet")
 	}
-	if err := db.TrimLog(1, edge+1); err != nil {
+	if err := db.Trim(1, edge+1); err != nil {
 		t.Fatal(err)
 	}
 	if names := logNames(t, mem); !strings.Contains(names, "000001.recycle") || strings.Contains(names, "000001.log") {
@@ -121,12 +124,12 @@ func TestTrimLog(t *testing.T) {
 	if names := logNames(t, mem); strings.Contains(names, "000001.recycle") {
 		t.Fatal("not used again:", names)
 	}
-	o.FS = crash(mem, 0, nil)
+	o.FS = crashtest.Left(mem, 0, nil)
 	mustClose(t, db)
 	db = mustOpen(t, o)
 	defer mustClose(t, db)
-	if first, end, ok, err := db.LogBounds(0); first != edge+1 || end != last || !ok || err != nil {
-		t.Fatal(first, end, ok, err)
+	if first, end, ok := db.Bounds(0); first != edge+1 || end != last || !ok {
+		t.Fatal(first, end, ok)
 	}
 }
 
@@ -135,21 +138,21 @@ func TestTrimLog(t *testing.T) {
 func TestRecycledFileIsEmpty(t *testing.T) {
 	mem := vfs.NewCrashableMem()
 	o := testOptions(mem)
-	o.LogFileSize = 50 << 10
+	o.FileSize = 50 << 10
 	db := mustOpen(t, o)
 	last := fillLogs(t, db, 0, 3)
 	for p := range uint16(2) {
-		if err := db.TrimLog(p, last); err != nil {
+		if err := db.Trim(p, last); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for files, _ := db.log.sizes(); int(files) < 4; files, _ = db.log.sizes() {
+	for files, _ := db.Sizes(); int(files) < 4; files, _ = db.Sizes() {
 		last++
-		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, last, recordOf(last)) })
-		reopened := testOptions(crash(mem, 100, nil))
+		mustCommit(t, db, func(b *Batch) { b.AppendLog(0, last, crashtest.Record(last)) })
+		reopened := testOptions(crashtest.Left(mem, 100, nil))
 		again := mustOpen(t, reopened)
-		if _, end, ok, err := again.LogBounds(0); end != last || !ok || err != nil {
-			t.Fatal(end, last, ok, err)
+		if _, end, ok := again.Bounds(0); end != last || !ok {
+			t.Fatal(end, last, ok)
 		}
 		expect(t, "recovery", again.Recovery(), Recovery{})
 		mustClose(t, again)
@@ -161,29 +164,29 @@ func TestRecycledFileIsEmpty(t *testing.T) {
 // which it was to be used again; nothing is written under either of them.
 func TestFileOfTwoNames(t *testing.T) {
 	o := testOptions(vfs.Default)
-	o.Dir = filepath.Join(t.TempDir(), "data")
-	o.LogFileSize = 50 << 10
+	o.Dir, o.MarkDir = t.TempDir(), t.TempDir()
+	o.FileSize = 50 << 10
 	db := mustOpen(t, o)
 	last := fillLogs(t, db, 0, 4)
 	mustClose(t, db)
-	path := func(name string) string { return filepath.Join(o.Dir, "log", name) }
-	num := db.log.current.num + 1
-	if err := os.Remove(path(logFileName(num))); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	path := func(name string) string { return filepath.Join(o.Dir, name) }
+	num := db.current.num + 1
+	if err := os.Remove(path(fileName(num))); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	old, err := os.ReadFile(path(logFileName(1)))
+	old, err := os.ReadFile(path(fileName(1)))
 	if err == nil {
 		err = os.WriteFile(path("000001.recycle"), old, 0o644)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	next, err := db.log.create(num, "000001.recycle")
+	next, err := db.create(num, "000001.recycle")
 	if err := errors.Join(err, next.file.Close()); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"000001.recycle", "000007.recycle"} {
-		if err := os.Link(path(logFileName(num)), path(name)); err != nil {
+		if err := os.Link(path(fileName(num)), path(name)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -192,8 +195,8 @@ func TestFileOfTwoNames(t *testing.T) {
 	mustClose(t, db)
 	db = mustOpen(t, o)
 	defer mustClose(t, db)
-	if first, end, ok, err := db.LogBounds(0); first != 1 || end != last || !ok || err != nil {
-		t.Fatal(first, end, last, ok, err)
+	if first, end, ok := db.Bounds(0); first != 1 || end != last || !ok {
+		t.Fatal(first, end, last, ok)
 	}
 }
 
@@ -201,16 +204,16 @@ func TestFileOfTwoNames(t *testing.T) {
 func TestMissingLogFile(t *testing.T) {
 	mem := vfs.NewMem()
 	o := testOptions(mem)
-	o.LogFileSize = 50 << 10
+	o.FileSize = 50 << 10
 	db := mustOpen(t, o)
 	fillLogs(t, db, 0, 4)
 	mustClose(t, db)
 	for _, num := range []uint64{2, 3, 4} {
-		name := "data/log/" + logFileName(num)
+		name := "data/log/" + fileName(num)
 		if err := mem.Rename(name, "aside"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Open(o); !errors.Is(err, ErrCorrupt) || !strings.Contains(err.Error(), logFileName(num)) {
+		if _, err := Open(o); !errors.Is(err, disk.ErrCorrupt) || !strings.Contains(err.Error(), fileName(num)) {
 			t.Fatal(num, err)
 		}
 		if err := mem.Rename("aside", name); err != nil {
@@ -220,41 +223,14 @@ func TestMissingLogFile(t *testing.T) {
 	mustClose(t, mustOpen(t, o))
 }
 
-// TestNothingAheadOfTheLog: when a row is durable, so is everything that was
-// appended to the log before it, under every policy (G4).
-func TestNothingAheadOfTheLog(t *testing.T) {
-	for _, policy := range []Fsync{Always, Everysec, No} {
-		mem := vfs.NewCrashableMem()
-		o := testOptions(mem)
-		o.Fsync = policy
-		db := manualTicks(mustOpen(t, o))
-		b := db.NewBatch()
-		b.AppendLog(0, 1, recordOf(1))
-		if err := b.Apply(); err != nil {
-			t.Fatal(err)
-		}
-		mustChange(t, db, func(b *Changes) { b.PutRow(RowKey{Key: []byte("k")}, []byte("1")) })
-		if err := db.pebble.Flush(); err != nil { // of its own accord
-			t.Fatal(err)
-		}
-		crashed := mustOpen(t, testOptions(crash(mem, 0, nil)))
-		expect(t, "records behind the row", logPrefix(t, crashed), 1)
-		mustClose(t, crashed)
-		if err := b.Wait(); err != nil {
-			t.Fatal(err)
-		}
-		mustClose(t, db)
-	}
-}
-
 // FuzzSections: what a record holds is found, or refused, without a panic.
 func FuzzSections(f *testing.F) {
-	f.Add(appendOps(appendOps(nil, 1, 2, []byte("ops")), 3, 4, nil))
-	f.Add([]byte{sectionOps})
+	f.Add(appendSection(appendSection(nil, 1, 2, []byte("ops")), 3, 4, nil))
+	f.Add([]byte{sectionKind})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var again []byte
 		err := parseSections(payload, func(s section) error {
-			again = appendOps(again, s.partition, s.seq, s.content)
+			again = appendSection(again, s.partition, s.seq, s.content)
 			if !bytes.Equal(payload[s.at:s.at+len(s.content)], s.content) {
 				t.Fatal("a section is not where it is said to be")
 			}

@@ -1,17 +1,20 @@
-package persistence
+package oplog
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 const (
-	// recycledSuffix ends the names of log files that are to be used (again).
-	recycledSuffix = ".recycle"
+	// RecycledSuffix ends the names of log files that are to be used (again).
+	RecycledSuffix = ".recycle"
 	// maxRecycled is how many of them are kept.
 	maxRecycled = 8
 )
@@ -42,28 +45,28 @@ func (s *segment) obsolete(lows []uint64) bool {
 
 // nextFile is the file that will follow the one being written.
 type nextFile struct {
-	header logHeader
+	header header
 	file   vfs.File // nil until it is ready
 	filled int64    // up to where it has blocks
 }
 
-func logFileName(num uint64) string  { return fmt.Sprintf("%06d.log", num) }
-func recycledName(num uint64) string { return fmt.Sprintf("%06d%s", num, recycledSuffix) }
+func fileName(num uint64) string     { return fmt.Sprintf("%06d.log", num) }
+func recycledName(num uint64) string { return fmt.Sprintf("%06d%s", num, RecycledSuffix) }
 
-func (l *opLog) path(name string) string { return l.fs.PathJoin(l.dir, name) }
+func (l *Log) path(name string) string { return l.o.FS.PathJoin(l.o.Dir, name) }
 
 // turn lets the next file follow one that is full, once that is ready; for a
 // file of twice its size commits wait until it is. Only the leader calls it; the
 // lock is held, but not while the full file is written and fsynced: who only
 // appends, or looks, need not wait for that.
-func (l *opLog) turn() {
+func (l *Log) turn() {
 	if l.next == nil && l.pos >= l.prepareAt {
 		l.prepare()
 	}
-	if l.pos < l.size || l.next == nil {
+	if l.pos < l.o.FileSize || l.next == nil {
 		return
 	}
-	if l.next.file == nil && l.pos >= 2*l.size {
+	if l.next.file == nil && l.pos >= 2*l.o.FileSize {
 		l.mu.Unlock()
 		l.preparing.Wait()
 		l.mu.Lock()
@@ -95,7 +98,7 @@ func (l *opLog) turn() {
 // prepare creates the next file beside the writer, and fsyncs this one, so that
 // little is left to be fsynced while commits wait. While there is no space for it,
 // this file goes on, and it is tried again later.
-func (l *opLog) prepare() {
+func (l *Log) prepare() {
 	n, num, old := new(nextFile), l.current.num+1, ""
 	if last := len(l.recycled) - 1; last >= 0 {
 		old, l.recycled = l.recycled[last], l.recycled[:last]
@@ -105,7 +108,7 @@ func (l *opLog) prepare() {
 	current := l.file
 	l.preparing.Go(func() {
 		next, err := l.createFilled(num, old)
-		if errors.Is(err, ErrNoSpace) {
+		if errors.Is(err, disk.ErrNoSpace) {
 			l.mu.Lock()
 			l.next = nil
 			l.mu.Unlock()
@@ -125,16 +128,16 @@ func (l *opLog) prepare() {
 // create makes a log file, out of a recycled one if a name is given. First its
 // header is made durable, then its name: so a file that has the name has the
 // header, and what is written to it cannot be lost with it.
-func (l *opLog) create(num uint64, recycled string) (n nextFile, err error) {
-	if n.header, err = newLogHeader(num); err != nil {
+func (l *Log) create(num uint64, recycled string) (n nextFile, err error) {
+	if n.header, err = newHeader(num); err != nil {
 		return n, err
 	}
-	path, f := l.path(logFileName(num)), vfs.File(nil)
+	path, f := l.path(fileName(num)), vfs.File(nil)
 	aside := l.path(cmp.Or(recycled, recycledName(num)))
 	if recycled != "" {
-		f, err = l.fs.OpenReadWrite(aside, writeCategory)
+		f, err = l.o.FS.OpenReadWrite(aside, disk.WriteCategory)
 	} else {
-		f, err = l.fs.Create(aside, writeCategory)
+		f, err = l.o.FS.Create(aside, disk.WriteCategory)
 	}
 	if err != nil {
 		return n, err
@@ -146,17 +149,17 @@ func (l *opLog) create(num uint64, recycled string) (n nextFile, err error) {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return n, err
 	}
-	if err = l.fs.Rename(aside, path); err != nil {
+	if err = l.o.FS.Rename(aside, path); err != nil {
 		return n, err
 	}
-	if n.file, err = l.fs.OpenReadWrite(path, writeCategory); err != nil {
+	if n.file, err = l.o.FS.OpenReadWrite(path, disk.WriteCategory); err != nil {
 		return n, err
 	}
-	n.filled = logHeaderSize
+	n.filled = headerSize
 	if info, err := n.file.Stat(); err == nil { // a recycled file has blocks
 		n.filled = max(n.filled, info.Size())
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := disk.SyncDir(l.o.FS, l.o.Dir); err != nil {
 		return n, errors.Join(err, n.file.Close())
 	}
 	return n, nil
@@ -164,17 +167,17 @@ func (l *opLog) create(num uint64, recycled string) (n nextFile, err error) {
 
 // begin makes a new, empty file the one that is appended to. Its header is written
 // once more, with the first record. The lock is held.
-func (l *opLog) begin(n *nextFile) {
+func (l *Log) begin(n *nextFile) {
 	l.file = l.sync.begin(n.file, n.header.num)
 	l.header, l.buf = n.header, n.header.appendTo(l.buf)
-	l.pos, l.filled = logHeaderSize, n.filled
-	l.prepareAt = l.size / 4 * 3
+	l.pos, l.filled = headerSize, n.filled
+	l.prepareAt = l.o.FileSize / 4 * 3
 	l.current = newSegment(n.header.num, len(l.lows))
 }
 
 // finish counts the current file among the closed ones and returns what is still
 // to be written to it, a trailer last, for end. The lock is held.
-func (l *opLog) finish() (last []byte) {
+func (l *Log) finish() (last []byte) {
 	last = l.header.appendTrailer(l.buf, l.pos, l.file.synced.Load())
 	l.current.size = l.pos + int64(len(last)-len(l.buf))
 	l.closed = append(l.closed, l.current)
@@ -184,7 +187,7 @@ func (l *opLog) finish() (last []byte) {
 
 // end writes the last bytes of a file and closes it, which fsyncs it under every
 // policy: only the newest file can have an unsynced tail.
-func (l *opLog) end(f *syncedFile, last []byte) error {
+func (l *Log) end(f *syncedFile, last []byte) error {
 	if _, err := f.Write(last); err != nil {
 		return err
 	}
@@ -194,9 +197,12 @@ func (l *opLog) end(f *syncedFile, last []byte) error {
 	return nil
 }
 
-// trim gives up the records of a partition below a sequence, and the files that
-// hold nothing else any more.
-func (l *opLog) trim(partition uint16, below uint64) error {
+// Trim gives up the sections of a partition below a sequence: a file that holds no
+// other is used again. Whatever was to outlast them must be durable.
+func (l *Log) Trim(partition uint16, below uint64) error {
+	if err := l.Failure(); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	l.lows[partition] = max(l.lows[partition], below)
 	n := 0
@@ -216,10 +222,10 @@ func (l *opLog) trim(partition uint16, below uint64) error {
 	return nil
 }
 
-// pins reports whether a partition's records are among those that keep the
-// oldest file of a log of more than limit bytes.
-func (l *opLog) pins(partition uint16, limit uint64) bool {
-	if _, size := l.sizes(); size <= limit {
+// KeepsOldest reports whether the log has more than limit bytes and the partition's
+// sections are among those that keep its oldest file.
+func (l *Log) KeepsOldest(partition uint16, limit uint64) bool {
+	if _, size := l.Sizes(); size <= limit {
 		return false
 	}
 	l.mu.Lock()
@@ -233,19 +239,19 @@ func (l *opLog) pins(partition uint16, limit uint64) bool {
 
 // recycle takes a file out of the log. The directory is fsynced each time, so
 // that after a crash no file is missing between two others.
-func (l *opLog) recycle(num uint64) error {
-	name := logFileName(num)
+func (l *Log) recycle(num uint64) error {
+	name := fileName(num)
 	l.mu.Lock()
 	keep := len(l.recycled) < maxRecycled
 	l.mu.Unlock()
 	if !keep {
-		return errors.Join(removeIfExists(l.fs, l.path(name)), syncDir(l.fs, l.dir))
+		return errors.Join(disk.RemoveIfExists(l.o.FS, l.path(name)), disk.SyncDir(l.o.FS, l.o.Dir))
 	}
 	free := recycledName(num)
-	if err := l.fs.Rename(l.path(name), l.path(free)); err != nil {
-		return noSpace(err) // nothing has changed
+	if err := l.o.FS.Rename(l.path(name), l.path(free)); err != nil {
+		return disk.NoSpace(err) // nothing has changed
 	}
-	if err := syncDir(l.fs, l.dir); err != nil {
+	if err := disk.SyncDir(l.o.FS, l.o.Dir); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -256,7 +262,7 @@ func (l *opLog) recycle(num uint64) error {
 
 // live returns the numbers of the log's files, ascending, of which all but the last
 // are ended.
-func (l *opLog) live() []uint64 {
+func (l *Log) live() []uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.ending {
@@ -269,15 +275,15 @@ func (l *opLog) live() []uint64 {
 	return append(nums, l.current.num)
 }
 
-// bytes returns how much was appended since Open.
-func (l *opLog) bytes() uint64 {
+// Written returns how many bytes was appended since Open.
+func (l *Log) Written() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.appended
 }
 
-// sizes returns how many files the log has, and their bytes.
-func (l *opLog) sizes() (files int64, bytes uint64) {
+// Sizes returns how many files the log has, and their bytes.
+func (l *Log) Sizes() (files int64, bytes uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	bytes = uint64(l.pos)
@@ -285,4 +291,45 @@ func (l *opLog) sizes() (files int64, bytes uint64) {
 		bytes += uint64(l.closed[i].size)
 	}
 	return int64(len(l.closed)) + 1, bytes
+}
+
+// CopyTo copies the log to another directory, and writes a mark to markDir. Commits may
+// go on meanwhile, but not [Log.Trim]. The copy has all that was committed before, and
+// perhaps more, which may not be durable here until the next Sync. Files are not linked,
+// since they are overwritten when they are used again.
+func (l *Log) CopyTo(dir, markDir string) error {
+	if err := disk.MakeDir(l.o.FS, dir); err != nil {
+		return err
+	}
+	nums := l.live()
+	for _, num := range nums {
+		name := fileName(num)
+		if err := disk.CopyFile(l.o.FS, l.path(name), l.o.FS.PathJoin(dir, name), func(int) {}); err != nil {
+			return err
+		}
+	}
+	if err := disk.SyncDir(l.o.FS, dir); err != nil {
+		return err
+	}
+	num := nums[len(nums)-1]
+	path := l.o.FS.PathJoin(dir, fileName(num))
+	f, err := l.o.FS.Open(path)
+	if err != nil {
+		return err
+	}
+	_, tail, err := scanFile(f, num, func(disk.Part, int64, []byte) {})
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	// The newest file was copied while it was being written, and may hold half of a
+	// record with whole ones behind it. All that was committed before the copy began
+	// lies before.
+	if tail.Valid != math.MaxInt64 { // it was not closed in order
+		if err := disk.Truncate(l.o.FS, path, l.o.FS.PathJoin(markDir, fileName(num)), tail.Good); err != nil {
+			return err
+		}
+	}
+	// What is left is durable, and the mark says so: later damage is noticed.
+	mark := disk.MarkFile{FS: l.o.FS, Dir: markDir, Name: MarkName}
+	return errors.Join(mark.Create(num, tail.Good), mark.Close())
 }

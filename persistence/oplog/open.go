@@ -1,4 +1,4 @@
-package persistence
+package oplog
 
 import (
 	"errors"
@@ -8,10 +8,12 @@ import (
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
-// logPosition is where ReadLog finds a record.
-type logPosition struct {
+// location is where ReadLog finds a record.
+type location struct {
 	seq  uint64
 	file uint64
 	at   int64 // offset of its first byte in the file
@@ -21,7 +23,7 @@ type logPosition struct {
 // scannedLog is what the files of the op log hold.
 type scannedLog struct {
 	files []scannedFile // ascending
-	mark  walPosition
+	mark  disk.Mark
 }
 
 // Recovery says what Open found that a crash had left.
@@ -37,38 +39,38 @@ type Recovery struct {
 
 type scannedFile struct {
 	segment
-	header logHeader
-	tail   walTail
+	header header
+	tail   disk.Tail
 }
 
 func (f *scannedFile) closed() bool { return f.tail.Valid == math.MaxInt64 }
 
 // empty reports whether nothing was ever written to the file under its number.
 func (f *scannedFile) empty() bool {
-	return f.tail.Valid == logHeaderSize && f.tail.Stray == 0
+	return f.tail.Valid == headerSize && f.tail.Stray == 0
 }
 
 // scan reads all files of the log, indexes their records and says where the log
-// ends; r gets what is to be cut. It changes nothing. Refused is what an orderly server, or a crash of it,
+// ends; recovery gets what is to be cut. It changes nothing. Refused is what an orderly server, or a crash of it,
 // cannot leave: a file that is missing, or one that ends before it was durable.
-func (l *opLog) scan(r *Recovery) (scannedLog, error) {
+func (l *Log) scan() (scannedLog, error) {
 	var s scannedLog
 	nums, err := l.list()
 	if err != nil {
 		return s, err
 	}
-	mark, marked, err := readMark(l.fs, l.sync.mark.dir, logMarkName)
+	mark, marked, err := disk.ReadMark(l.o.FS, l.sync.mark.Dir, MarkName)
 	if err != nil {
-		return s, wrap("read "+logMarkName, err)
+		return s, disk.Wrap("read "+MarkName, err)
 	}
 	s.mark = mark
 	for _, num := range nums {
 		if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
-			return s, corruptf("%s of the op log is missing", logFileName(s.files[n-1].num+1))
+			return s, disk.Corruptf("%s of the op log is missing", fileName(s.files[n-1].num+1))
 		}
 		f, err := l.scanFile(num)
 		if err != nil {
-			return s, wrap("scan the op log", err)
+			return s, disk.Wrap("scan the op log", err)
 		}
 		s.files = append(s.files, f)
 	}
@@ -76,30 +78,30 @@ func (l *opLog) scan(r *Recovery) (scannedLog, error) {
 	for n := len(s.files); n > 0 && s.files[n-1].empty() && s.files[n-1].num > mark.File; n-- {
 		s.files = s.files[:n-1]
 	}
-	return s, s.judge(marked, r)
+	return s, s.judge(marked, l.o.FS.PathBase(l.o.Dir), &l.recovery)
 }
 
 // judge compares what was found with what the mark says was durable.
-func (s *scannedLog) judge(marked bool, r *Recovery) error {
+func (s *scannedLog) judge(marked bool, dir string, r *Recovery) error {
 	for i := range max(len(s.files)-1, 0) {
 		if f := &s.files[i]; !f.closed() {
-			return corruptf("%s of the op log ends at byte %d without having been closed", logFileName(f.num), f.tail.Valid)
+			return disk.Corruptf("%s of the op log ends at byte %d without having been closed", fileName(f.num), f.tail.Valid)
 		}
 	}
 	if len(s.files) == 0 {
 		if marked && s.mark.Offset > 0 {
-			return corruptf("%s of the op log is missing", logFileName(s.mark.File))
+			return disk.Corruptf("%s of the op log is missing", fileName(s.mark.File))
 		}
 		return nil
 	}
 	newest := &s.files[len(s.files)-1]
 	if !marked && !newest.empty() {
-		return corruptf("%s is missing", logMarkName)
+		return disk.Corruptf("%s is missing", MarkName)
 	}
 	durable := int64(0)
 	switch {
 	case marked && s.mark.File > newest.num && s.mark.Offset > 0:
-		return corruptf("%s of the op log is missing", logFileName(s.mark.File))
+		return disk.Corruptf("%s of the op log is missing", fileName(s.mark.File))
 	case marked && s.mark.File == newest.num:
 		durable = s.mark.Offset
 	}
@@ -107,11 +109,11 @@ func (s *scannedLog) judge(marked bool, r *Recovery) error {
 		durable = max(durable, newest.tail.Synced) // true, since every Sync was real
 	}
 	if newest.tail.Valid < durable {
-		return corruptf("%s of the op log is damaged at byte %d, but was durable up to %d",
-			logFileName(newest.num), newest.tail.Valid, durable)
+		return disk.Corruptf("%s of the op log is damaged at byte %d, but was durable up to %d",
+			fileName(newest.num), newest.tail.Valid, durable)
 	}
 	if newest.tail.Stray > 0 && !newest.closed() {
-		r.File, r.CutAt = logName+"/"+logFileName(newest.num), newest.tail.Good
+		r.File, r.CutAt = dir+"/"+fileName(newest.num), newest.tail.Good
 		r.LostBytes = newest.tail.Stray - r.CutAt
 	}
 	return nil
@@ -128,10 +130,10 @@ func logNumber(name string) (uint64, bool) {
 }
 
 // list returns the numbers of the log's files, ascending.
-func (l *opLog) list() (nums []uint64, err error) {
-	names, err := l.fs.List(l.dir)
+func (l *Log) list() (nums []uint64, err error) {
+	names, err := l.o.FS.List(l.o.Dir)
 	if err != nil {
-		return nil, wrap("list the op log", err)
+		return nil, disk.Wrap("list the op log", err)
 	}
 	for _, name := range names {
 		if num, ok := logNumber(name); ok {
@@ -143,14 +145,14 @@ func (l *opLog) list() (nums []uint64, err error) {
 }
 
 // scanFile scans one file and indexes its records.
-func (l *opLog) scanFile(num uint64) (scannedFile, error) {
+func (l *Log) scanFile(num uint64) (scannedFile, error) {
 	out := scannedFile{segment: newSegment(num, len(l.index))}
-	f, err := l.fs.Open(l.path(logFileName(num)), vfs.SequentialReadsOption)
+	f, err := l.o.FS.Open(l.path(fileName(num)), vfs.SequentialReadsOption)
 	if err != nil {
 		return out, err
 	}
-	ix := logIndexer{l: l, file: &out}
-	out.header, out.tail, err = scanLogFile(f, num, ix.chunk)
+	ix := indexer{l: l, file: &out}
+	out.header, out.tail, err = scanFile(f, num, ix.chunk)
 	out.size = out.tail.Good
 	if err == nil {
 		err = ix.err
@@ -158,9 +160,9 @@ func (l *opLog) scanFile(num uint64) (scannedFile, error) {
 	return out, errors.Join(err, f.Close())
 }
 
-// logIndexer puts the chunks of a file together to records and indexes these.
-type logIndexer struct {
-	l       *opLog
+// indexer puts the chunks of a file together to records and indexes these.
+type indexer struct {
+	l       *Log
 	file    *scannedFile
 	payload []byte
 	begin   int64 // offset of the payload's first byte in the file
@@ -168,20 +170,20 @@ type logIndexer struct {
 }
 
 // chunk takes one valid chunk.
-func (ix *logIndexer) chunk(position int, at int64, payload []byte) {
-	if position == chunkFull || position == chunkFirst {
+func (ix *indexer) chunk(part disk.Part, at int64, payload []byte) {
+	if part.Begins() {
 		ix.payload, ix.begin = ix.payload[:0], at
 	}
 	ix.payload = append(ix.payload, payload...)
-	if position != chunkFull && position != chunkLast || ix.err != nil {
+	if !part.Ends() || ix.err != nil {
 		return
 	}
 	ix.err = parseSections(ix.payload, func(sec section) error {
 		if int(sec.partition) >= len(ix.l.index) {
-			return corruptf("the op log has a record of partition %d", sec.partition)
+			return disk.Corruptf("the op log has a record of partition %d", sec.partition)
 		}
 		ix.file.note(sec.partition, sec.seq)
-		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], logPosition{
+		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], location{
 			seq: sec.seq, file: ix.file.num,
 			at:   payloadOffset(ix.begin, sec.at),
 			size: len(sec.content),
@@ -193,13 +195,13 @@ func (ix *logIndexer) chunk(position int, at int64, payload []byte) {
 // open makes the log ready to be written, behind what scan found: the file that
 // was written last is ended where its last whole record ends, and a new one
 // follows it.
-func (l *opLog) open(s scannedLog) error {
+func (l *Log) open(s scannedLog) error {
 	num := uint64(1)
 	for i := range s.files {
 		f := &s.files[i]
 		if !f.closed() {
 			if err := l.endFile(f); err != nil {
-				return wrap("end "+logFileName(f.num)+" of the op log", err)
+				return disk.Wrap("end "+fileName(f.num)+" of the op log", err)
 			}
 		}
 		l.closed = append(l.closed, f.segment)
@@ -209,11 +211,11 @@ func (l *opLog) open(s scannedLog) error {
 		num = s.mark.File // numbers never come back
 	}
 	if err := l.removeSpare(num); err != nil {
-		return wrap("remove a spare file of the op log", err)
+		return disk.Wrap("remove a spare file of the op log", err)
 	}
 	n, err := l.create(num, "")
 	if err != nil {
-		return wrap("create a file of the op log", err)
+		return disk.Wrap("create a file of the op log", err)
 	}
 	l.begin(&n)
 	l.room.Store(-roomMargin) // the first reservation finds out whether there is space
@@ -222,8 +224,8 @@ func (l *opLog) open(s scannedLog) error {
 }
 
 // endFile writes the trailer that a crash did not let the server write.
-func (l *opLog) endFile(f *scannedFile) error {
-	out, err := l.fs.OpenReadWrite(l.path(logFileName(f.num)), writeCategory)
+func (l *Log) endFile(f *scannedFile) error {
+	out, err := l.o.FS.OpenReadWrite(l.path(fileName(f.num)), disk.WriteCategory)
 	if err != nil {
 		return err
 	}
@@ -238,18 +240,18 @@ func (l *opLog) endFile(f *scannedFile) error {
 // empty ones from a number on. They are not used again, since a crash may have
 // left one file under two names, the old and the new one of a rename: it would
 // then be written under both.
-func (l *opLog) removeSpare(from uint64) error {
-	names, err := l.fs.List(l.dir)
+func (l *Log) removeSpare(from uint64) error {
+	names, err := l.o.FS.List(l.o.Dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range names {
 		num, isLog := logNumber(name)
-		if isLog && num >= from || strings.HasSuffix(name, recycledSuffix) {
-			if err := l.fs.Remove(l.path(name)); err != nil {
+		if isLog && num >= from || strings.HasSuffix(name, RecycledSuffix) {
+			if err := l.o.FS.Remove(l.path(name)); err != nil {
 				return err
 			}
 		}
 	}
-	return syncDir(l.fs, l.dir)
+	return disk.SyncDir(l.o.FS, l.o.Dir)
 }

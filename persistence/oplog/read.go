@@ -1,0 +1,114 @@
+package oplog
+
+import (
+	"errors"
+	"sort"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+)
+
+// readWindow is how far apart in a file the records may lie that Read reads at
+// once.
+const readWindow = 128 << 10
+
+// Read calls fn for the partition's sections with a sequence of at least from,
+// ascending, until it returns an error, which Read returns. fn borrows the section. It
+// sees the log as Open found it, and nothing after EndRecovery.
+func (l *Log) Read(partition uint16, from uint64, fn func(seq uint64, content []byte) error) error {
+	if l.isClosed.Load() {
+		return disk.ErrClosed
+	}
+	list := l.index[partition]
+	r := reader{l: l}
+	list = list[sort.Search(len(list), func(i int) bool { return list[i].seq >= from }):]
+	err := r.read(list, fn)
+	return errors.Join(err, disk.Wrap("read the op log", r.close()))
+}
+
+// Bounds returns the lowest and the highest sequence of the partition's sections, as
+// Open found them; ok is false when there are none.
+func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
+	list := l.index[partition]
+	if len(list) == 0 {
+		return 0, 0, false
+	}
+	return list[0].seq, list[len(list)-1].seq, true
+}
+
+// EndRecovery gives back the memory in which Read's index is.
+func (l *Log) EndRecovery() { l.index = make([][]location, len(l.lows)) }
+
+// reader reads records at known positions.
+type reader struct {
+	l    *Log
+	num  uint64
+	file vfs.File
+	buf  []byte
+	one  []byte
+}
+
+func (r *reader) read(list []location, fn func(seq uint64, record []byte) error) error {
+	for len(list) > 0 {
+		first := list[0]
+		n, end := 1, first.end()
+		for n < len(list) && list[n].file == first.file && list[n].end()-first.at <= readWindow {
+			end = list[n].end()
+			n++
+		}
+		if err := r.load(first, end); err != nil {
+			return disk.Wrap("read the op log", err)
+		}
+		for _, p := range list[:n] {
+			// A record that crosses blocks is put together in place, so in a copy.
+			r.one = append(r.one[:0], r.buf[p.at-first.at:p.end()-first.at]...)
+			if err := fn(p.seq, unframe(r.one, p.at)); err != nil {
+				return err
+			}
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// end is the offset behind the record's last byte.
+func (p location) end() int64 {
+	if p.size == 0 {
+		return p.at
+	}
+	return payloadOffset(p.at, p.size-1) + 1
+}
+
+// load reads a file's bytes from p on up to end.
+func (r *reader) load(p location, end int64) error {
+	if r.file == nil || r.num != p.file {
+		if err := r.close(); err != nil {
+			return err
+		}
+		f, err := r.l.o.FS.Open(r.l.path(fileName(p.file)))
+		if err != nil {
+			return err
+		}
+		r.file, r.num = f, p.file
+	}
+	n := int(end - p.at)
+	if cap(r.buf) < n {
+		r.buf = make([]byte, max(n, readWindow))
+	}
+	r.buf = r.buf[:n]
+	if n == 0 {
+		return nil
+	}
+	_, err := r.file.ReadAt(r.buf, p.at)
+	return err
+}
+
+func (r *reader) close() error {
+	if r.file == nil {
+		return nil
+	}
+	f := r.file
+	r.file = nil
+	return f.Close()
+}
