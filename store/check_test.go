@@ -129,23 +129,36 @@ func TestCheckDropDuringSnapshot(t *testing.T) {
 // every policy and in both modes.
 func TestCheckAfterPowerLoss(t *testing.T) {
 	first := rand.Uint64()
-	for seed := first; seed < first+*checkPoints; seed++ {
-		r := newCrashRun(seed)
-		r.disk = newCrashDisk(vfs.NewCrashableMem(), r.slow)
-		var err error
-		r.s, err = r.open(r.disk)
-		must(t, err)
-		must(t, r.begin())
-		after, err := r.load()
-		must(t, err)
-		checkSound(t, after, "data")
-		if t.Failed() {
-			t.Fatalf("seed %d: %v", seed, r)
+	sweep(t, *checkPoints, func(i int) {
+		r := newCrashRun(first + uint64(i))
+		if err := r.check(); err != nil {
+			t.Errorf("%v: %v\nseed %d", r, err, first+uint64(i))
 		}
-	}
+	})
 }
 
-var checkPoints = flag.Uint64("check.points", 60, "power losses after which TestCheckAfterPowerLoss examines the directory")
+// check cuts the power and examines what is left.
+func (r *crashRun) check() error {
+	r.disk = newCrashDisk(vfs.NewCrashableMem(), r.slow)
+	var err error
+	if r.s, err = r.open(r.disk); err != nil {
+		return err
+	}
+	if err := r.begin(); err != nil {
+		return err
+	}
+	after, err := r.load()
+	if err != nil {
+		return err
+	}
+	report, err := Check(CheckOptions{Dir: "data", FS: after})
+	if err == nil && len(report.Problems) > 0 {
+		err = fmt.Errorf("found in a sound directory: %v", report.Problems)
+	}
+	return err
+}
+
+var checkPoints = flag.Int("check.points", 60/slowdown, "power losses after which TestCheckAfterPowerLoss examines the directory")
 
 // treeOf lists the files below dir with their sizes.
 func treeOf(t *testing.T, fs vfs.FS, dir string) string {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -65,6 +66,11 @@ func (g *gate) holds(t *testing.T) {
 	t.Fatal("nothing is synced")
 }
 
+// inBubble runs a test where time passes only while nobody has anything to do.
+func inBubble(test func(*testing.T)) func(*testing.T) {
+	return func(t *testing.T) { synctest.Test(t, test) }
+}
+
 // TestNothingIsAnsweredFromTheFuture holds back an fsync: until it is through,
 // no reply may leave that rests on what it makes durable (G2, G3), while
 // replies that rest on older state are not held up.
@@ -83,7 +89,7 @@ func TestNothingIsAnsweredFromTheFuture(t *testing.T) {
 	}
 	for _, mode := range []Mode{Exact, Approx} {
 		for name, op := range waits {
-			t.Run(name, func(t *testing.T) {
+			t.Run(name, inBubble(func(t *testing.T) {
 				g := newGate()
 				s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
 				if err := s.AlterTable(DefaultTable, TableChange{Mode: &mode}); err != nil {
@@ -99,7 +105,7 @@ func TestNothingIsAnsweredFromTheFuture(t *testing.T) {
 				if v, ok := get(s, "old"); !ok || v != 1 {
 					t.Fatalf("old = %d, %v", v, ok)
 				}
-				time.Sleep(30 * time.Millisecond)
+				synctest.Wait()
 				if len(first) > 0 {
 					t.Error("acknowledged before its fsync")
 				}
@@ -109,7 +115,7 @@ func TestNothingIsAnsweredFromTheFuture(t *testing.T) {
 				g.set(false, nil)
 				wantOp(t, <-first, 5, true)
 				<-second
-			})
+			}))
 		}
 	}
 }
@@ -172,30 +178,32 @@ func TestFailStop(t *testing.T) {
 // TestFlushIsNotSeenEarly: that nothing is there any more is an answer from the
 // future too, until the FLUSHALL that took it is durable (G3).
 func TestFlushIsNotSeenEarly(t *testing.T) {
-	g := newGate()
-	s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
-	cincr(s, "k", "1", 5)
-	g.set(true, nil)
-	flushed := make(chan Op, 1)
-	go func() { flushed <- do(s, Op{Kind: FlushAll}) }()
-	g.holds(t)
-	answers := make(chan Op, 3)
-	for _, op := range []Op{
-		{Kind: Get, Key: []byte("k")},
-		{Kind: CSeen, Key: []byte("k"), ID: []byte("1")},
-		{Kind: Exists, Keys: [][]byte{[]byte("k")}},
-	} {
-		go func() { answers <- do(s, op) }()
-	}
-	time.Sleep(30 * time.Millisecond)
-	if len(flushed) > 0 || len(answers) > 0 {
-		t.Error("answered from the future")
-	}
-	g.set(false, nil)
-	<-flushed
-	for range 3 {
-		if op := <-answers; op.Err != nil || op.Found || op.Value != 0 {
-			t.Errorf("%+v", op)
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate()
+		s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
+		cincr(s, "k", "1", 5)
+		g.set(true, nil)
+		flushed := make(chan Op, 1)
+		go func() { flushed <- do(s, Op{Kind: FlushAll}) }()
+		g.holds(t)
+		answers := make(chan Op, 3)
+		for _, op := range []Op{
+			{Kind: Get, Key: []byte("k")},
+			{Kind: CSeen, Key: []byte("k"), ID: []byte("1")},
+			{Kind: Exists, Keys: [][]byte{[]byte("k")}},
+		} {
+			go func() { answers <- do(s, op) }()
 		}
-	}
+		synctest.Wait()
+		if len(flushed) > 0 || len(answers) > 0 {
+			t.Error("answered from the future")
+		}
+		g.set(false, nil)
+		<-flushed
+		for range 3 {
+			if op := <-answers; op.Err != nil || op.Found || op.Value != 0 {
+				t.Errorf("%+v", op)
+			}
+		}
+	})
 }

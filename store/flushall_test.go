@@ -158,7 +158,7 @@ func TestFlushDeletesAtCheckpoint(t *testing.T) {
 // TestFlushAmongWriteBacks writes rows, flushes Pebble, takes checkpoints, forgets
 // everything and crashes, in random order, and compares with a map.
 func TestFlushAmongWriteBacks(t *testing.T) {
-	for seed := range uint64(30) {
+	for seed := range uint64(30 / slowdown) {
 		rnd := rand.New(rand.NewPCG(seed, 7))
 		mem := vfs.NewCrashableMem()
 		with := func(o *Options) { o.FS, o.Partitions, o.HotCounters, o.SnapshotInterval = mem, 1, 8, -1 }

@@ -11,7 +11,6 @@ import (
 	"sort"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,30 +156,20 @@ func TestRot(t *testing.T) {
 				must(t, err)
 				all = append(all, damages(name, info.Size())...)
 			}
-			stride := int64(*rotStride * slowdown)
-			var next atomic.Int64
+			stride := *rotStride * slowdown
+			all = all[min(rand.IntN(stride), len(all)):]
 			var mu sync.Mutex
 			outcomes := make(map[string]int)
-			next.Store(rand.Int64N(stride))
-			var workers sync.WaitGroup
-			for range 2 {
-				workers.Go(func() {
-					for {
-						i := next.Add(stride) - stride
-						if i >= int64(len(all)) {
-							return
-						}
-						outcome, err := base.rot(all[i])
-						if err != nil {
-							t.Errorf("%v: %v", all[i], err)
-						}
-						mu.Lock()
-						outcomes[kindOf(all[i].file)+": "+outcome]++
-						mu.Unlock()
-					}
-				})
-			}
-			workers.Wait()
+			sweep(t, (len(all)+stride-1)/stride, func(i int) {
+				d := all[i*stride]
+				outcome, err := base.rot(d)
+				if err != nil {
+					t.Errorf("%v: %v", d, err)
+				}
+				mu.Lock()
+				outcomes[kindOf(d.file)+": "+outcome]++
+				mu.Unlock()
+			})
 			lines := make([]string, 0, len(outcomes))
 			for k, n := range outcomes {
 				lines = append(lines, fmt.Sprintf("%-10s %4d", k, n))

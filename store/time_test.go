@@ -6,7 +6,9 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -87,25 +89,23 @@ func TestPausesDoNotAge(t *testing.T) {
 // TestIdleStoreLooks: a store without operations looks at its clock often enough not
 // to take idleness for a pause, also while its cycle and its saver do nothing.
 func TestIdleStoreLooks(t *testing.T) {
-	fake, looks := newFakeClock(), make(chan struct{}, 1)
-	s := testStore(t, func(o *Options) {
-		o.Clock = func() (int64, int64) {
-			select {
-			case looks <- struct{}{}:
-			default:
+	synctest.Test(t, func(t *testing.T) {
+		fake := newFakeClock()
+		var looked atomic.Int64 // when, ns
+		s := testStore(t, func(o *Options) {
+			o.Clock = func() (int64, int64) {
+				looked.Store(time.Now().UnixNano())
+				return fake.now()
 			}
-			return fake.now()
+		})
+		s.freeze(errors.New("neither looks any more"))
+		for range 50 {
+			time.Sleep(fbf.LookPeriod)
+			if ago := time.Duration(time.Now().UnixNano() - looked.Load()); ago > fbf.LookPeriod {
+				t.Fatalf("nobody has looked at the clock for %v", ago)
+			}
 		}
 	})
-	s.freeze(errors.New("neither looks any more"))
-	for range 5 { // more than were under way
-		select {
-		case <-looks:
-			time.Sleep(fbf.LookPeriod)
-		case <-time.After(30 * time.Second):
-			t.Fatal("nobody looks at the clock")
-		}
-	}
 }
 
 // TestShortestAndLongestWindow: the promise holds up to its end.
@@ -237,6 +237,52 @@ func TestShorterWindowKeepsRuns(t *testing.T) {
 		cincr(s, "other", strconv.Itoa(int(clock.mono)), 1)
 		must(t, s.Snapshot())
 		allDuplicates(t, s, "within the old window", 300)
+	}
+}
+
+// TestDirectoryStopsGrowing applies the same load again and again. What has expired
+// leaves the disk, so that the directory is not much larger after many rounds than after
+// two.
+func TestDirectoryStopsGrowing(t *testing.T) {
+	const rounds, ops, keys = 12, 5000, 1000
+	fs, clock := vfs.NewMem(), newFakeClock()
+	with := func(o *Options) { o.FS, o.Clock, o.LogFileSize = fs, clock.now, 256<<10 }
+	s := testStore(t, with)
+	must(t, s.CreateTable(TableOptions{Name: "short", Prefix: "counter-", Window: time.Second, Skew: time.Millisecond}))
+	var sizes []int64
+	for round := range rounds {
+		var b Batch
+		for i := range ops {
+			o := b.Add(CIncrBy)
+			o.Key, o.ID, o.Delta = fmt.Appendf(nil, "counter-%d", i%keys), fmt.Appendf(nil, "some-longer-operation-id-%d-%d", round, i), 1
+			if i%100 == 99 {
+				s.Execute(&b)
+				b.Reset()
+			}
+		}
+		must(t, s.Snapshot())
+		clock.advance(3 * time.Second)
+		must(t, s.Snapshot())
+		must(t, s.Close())
+		s = testStore(t, with)
+		list, err := files(fs, "data")
+		must(t, err)
+		size := int64(0)
+		for _, name := range list {
+			info, err := fs.Stat(name)
+			must(t, err)
+			size += info.Size()
+		}
+		sizes = append(sizes, size)
+	}
+	t.Logf("the directory's size, round by round: %d", sizes)
+	if first, last := sizes[1], sizes[rounds-1]; last > 2*first {
+		t.Errorf("the directory goes on growing: %d bytes after two rounds, %d after %d", first, last, rounds)
+	}
+	for i := range keys {
+		if v, _ := get(s, fmt.Sprint("counter-", i)); v != rounds*ops/keys {
+			t.Errorf("counter-%d is %d", i, v)
+		}
 	}
 }
 

@@ -7,25 +7,21 @@ import (
 	"time"
 )
 
-// serveBlocking serves each of a worker's connections on a goroutine of its
-// own: for TLS, and where there is no epoll. The worker's state is shared under
-// its lock, which is not held while bytes travel.
+// serveBlocking serves each connection on a goroutine of its own: for TLS, and where
+// there is no epoll. The worker's state is shared under its lock, which is not held while
+// bytes travel.
 func serveBlocking(ctx context.Context, w *worker, t *Target) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	errs := make(chan error, len(w.conns))
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(ctx, w.cutOff)()
 	var all sync.WaitGroup
 	for _, c := range w.conns {
-		c.wake = make(chan struct{}, 1)
 		all.Go(func() {
 			err := w.serveOne(ctx, c, t)
-			if c.net != nil {
-				c.net.Close()
-			}
+			c.net.Close()
 			if err != nil {
-				cancel()
+				cancel(err)
 			}
-			errs <- err
 		})
 	}
 	over := make(chan struct{})
@@ -33,59 +29,14 @@ func serveBlocking(ctx context.Context, w *worker, t *Target) error {
 		all.Wait()
 		close(over)
 	}()
-	w.pace(ctx, over)
-	<-over
-	var first error
-	for range w.conns {
-		if err := <-errs; first == nil || errors.Is(first, context.Canceled) && err != nil {
-			first = err
-		}
-	}
-	return first
-}
-
-// pace wakes idle connections when something is due, and all of them from time
-// to time to look at the clock. A connection that waits for a server that does
-// not answer is cut off once patience is at an end.
-func (w *worker) pace(ctx context.Context, over <-chan struct{}) {
-	stop := context.AfterFunc(ctx, w.cutOff)
-	defer stop()
 	for {
-		w.mu.Lock()
-		now := w.now()
-		finished := w.finished(now)
-		sleep := int64(waitIdle * 1e6)
-		if w.schedule.open() {
-			sleep = min(sleep, max(w.schedule.at(w.schedule.next)-now, sendGrain))
-		}
-		w.wakeIdle(now, finished)
-		w.mu.Unlock()
-		if finished {
-			w.cutOff()
-			return
-		}
 		select {
 		case <-over:
-			return
-		case <-time.After(time.Duration(sleep)):
-		}
-	}
-}
-
-// wakeIdle wakes one idle connection for each batch that is due, or all.
-func (w *worker) wakeIdle(now int64, all bool) {
-	budget := len(w.conns)
-	if w.schedule.open() && !all && w.retry.due(now) == nil {
-		budget = w.schedule.due(now, budget)
-	}
-	for _, c := range w.conns {
-		if budget == 0 {
-			return
-		}
-		if c.idle {
-			c.idle = false
-			c.wake <- struct{}{}
-			budget--
+			return context.Cause(ctx)
+		case <-time.After(waitIdle * time.Millisecond):
+			if w.over() { // also if the server does not answer
+				w.cutOff()
+			}
 		}
 	}
 }
@@ -95,9 +46,7 @@ func (w *worker) cutOff() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.conns {
-		if c.net != nil {
-			c.net.SetDeadline(time.Unix(1, 0))
-		}
+		c.net.SetDeadline(time.Unix(1, 0))
 	}
 }
 
@@ -108,14 +57,13 @@ func (w *worker) serveOne(ctx context.Context, c *conn, t *Target) error {
 		now := w.now()
 		b := c.compose(now)
 		over := b == nil && w.finished(now)
-		c.idle = b == nil && !over
 		w.mu.Unlock()
 		if over {
 			return nil
 		}
-		if b == nil {
+		if b == nil { // for now
 			select {
-			case <-c.wake:
+			case <-time.After(waitIdle * time.Millisecond):
 			case <-ctx.Done():
 				return ctx.Err()
 			}

@@ -20,7 +20,7 @@ given rate, and says how many were answered and how long they took.
   bench --pipeline 16
   bench 127.0.0.1:6380 --workload lua --pipeline 16
   bench --rate 50000 --duration 1m --plot latency.svg
-  bench --workload retry --retry-share 0.3 --verify
+  bench --duration 1m --verify
 
   bench compare --help          two servers in turn, and their ratio
   bench table --help            fbfkv beside Redis, against its goals
@@ -81,7 +81,6 @@ func newCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.BoolVar(&c.json, "json", false, "print the result as JSON")
 	flags.StringVar(&c.plot, "plot", "", "draw latencies over time into this `file`, .svg or .png")
-	flags.StringVar(&c.csv, "csv", "", "write latencies over time to this `file`")
 	setStyle(cmd)
 	cmd.AddCommand(newCompare(), newTable())
 	return cmd
@@ -109,46 +108,33 @@ func workloadHelp() string {
 func (o *options) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&o.Workload, "workload", o.Workload, "what to send, see above")
 	o.addLoadFlags(f)
-	o.addLoginFlags(f)
 	f.BoolVar(&o.Verify, "verify", false, "afterwards compare every counter with what was acknowledged; nobody else may change them")
-}
-
-// addLoginFlags adds the flags of how to connect.
-func (o *options) addLoginFlags(f *pflag.FlagSet) {
-	f.StringVar(&o.Target.User, "user", "", "user to log in as")
-	f.StringVar(&o.Target.Password, "auth", "", "password")
-	f.BoolVar(&o.Target.TLS, "tls", false, "use TLS, as with a rediss:// address")
-	f.StringVar(&o.Target.CACert, "cacert", "", "`file` with the certificates to trust (the system's)")
-	f.BoolVar(&o.Target.Insecure, "insecure", false, "trust any certificate")
 }
 
 // addLoadFlags adds the flags that shape the load.
 func (o *options) addLoadFlags(f *pflag.FlagSet) {
 	f.IntVar(&o.Connections, "connections", o.Connections, "connections")
 	f.IntVar(&o.Pipeline, "pipeline", o.Pipeline, "operations that a connection sends at once, without waiting")
-	f.IntVar(&o.Threads, "threads", o.Threads, "threads that serve the connections")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "how long to measure")
 	f.Int64Var(&o.Count, "count", 0, "how many operations to send, instead of --duration (or at most, with both)")
 	f.DurationVar(&o.Warmup, "warmup", 0, "how long to send before measuring")
 	f.Float64Var(&o.Rate, "rate", 0, "operations per second to send whether or not replies come (open loop: an operation that\nhas to wait is charged from when it was due). 0: a connection waits for its replies")
-	f.StringVar(&o.Keys, "keys", o.Keys, "counters: hot (only one), uniform:N, sequence:N (one after the\nother), or zipf:N:EXPONENT")
+	f.StringVar(&o.Keys, "keys", o.Keys, "counters: hot (only one), uniform:N, or sequence:N (one after the\nother)")
 	f.StringVar(&o.KeyPrefix, "key-prefix", o.KeyPrefix, "what their names begin with")
 	f.StringVar(&o.IDs, "ids", o.IDs, "opids: uuidv7, or client-seq (client's name and sequence number)")
-	f.Float64Var(&o.RetryShare, "retry-share", o.RetryShare, "workload retry: share of all operations that are duplicates")
-	f.DurationVar(&o.RetryDelay, "retry-delay", 0, "workload retry: from an operation to its duplicate. 0: while it may be in flight")
-	f.StringVar(&o.Again, "again", "", "workload retry: take the duplicates from an earlier run, `SEED:COUNT`, with as many\n--connections and the same --keys; both runs with --ids client-seq")
+	f.Float64Var(&o.RetryShare, "retry-share", o.RetryShare, "with --again: share of all operations that are duplicates")
+	f.StringVar(&o.Again, "again", "", "send duplicates too, from an earlier run, `SEED:COUNT`, with as many\n--connections and the same --keys; both runs with --ids client-seq")
+	f.BoolVar(&o.Target.Insecure, "insecure", false, "trust any certificate of a rediss:// address")
 	f.Uint64Var(&o.Seed, "seed", 0, "makes keys and client-seq ids repeatable (random)")
-	f.DurationVar(&o.Window, "window", o.Window, "how long the recipes on Redis remember an opid")
+	f.DurationVar(&o.Window, "window", o.Window, "how long the recipe on Redis remembers an opid")
 	f.DurationVar(&o.Patience, "retry-timeout", o.Patience, "how long unknown outcomes are retried and lost connections made again")
 	f.DurationVar(&o.Interval, "interval", o.Interval, "of the latencies over time")
-	f.StringVar(&o.Loop, "loop", "", "how connections are served: epoll (Linux, not with TLS) or goroutines. Default: the better one")
 }
 
 // command are the flags of a single load.
 type command struct {
 	o    options
 	json bool
-	csv  string
 	plot string
 }
 
@@ -158,8 +144,8 @@ func (c *command) run(ctx context.Context, stdout, stderr io.Writer) (err error)
 	}
 	ctx, stop := interruptible(ctx)
 	defer stop()
-	line := newProgressLine(stderr, &c.o)
-	c.o.progress = line.show
+	line := newStatus(stderr)
+	c.o.progress = line.showProgress(&c.o)
 	r, err := send(ctx, c.o)
 	line.clear()
 	if r == nil {
@@ -175,7 +161,7 @@ func (c *command) check() error {
 			return fmt.Errorf("--plot: %q ends neither in .svg nor in .png", c.plot)
 		}
 	}
-	return errors.Join(checkOutput("--plot", c.plot), checkOutput("--csv", c.csv))
+	return checkOutput("--plot", c.plot)
 }
 
 // print writes the result wherever it is wanted.
@@ -184,9 +170,6 @@ func (c *command) print(stdout io.Writer, r *Result) (err error) {
 		err = printJSON(stdout, r)
 	} else {
 		r.print(stdout)
-	}
-	if c.csv != "" && err == nil {
-		err = r.writeCSV(c.csv)
 	}
 	if c.plot != "" && err == nil && len(r.Series) > 0 {
 		err = r.plot(c.plot)

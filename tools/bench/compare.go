@@ -142,7 +142,6 @@ func newCompare() *cobra.Command {
 	f.StringVar(&c.b, "workload-b", "cincrby", "what to send to B")
 	f.IntVar(&c.rounds, "rounds", c.rounds, "how often each is measured")
 	c.o.addLoadFlags(f)
-	c.o.addLoginFlags(f)
 	c.quiet.addFlags(f)
 	f.BoolVar(&c.json, "json", false, "print the results as JSON")
 	setStyle(cmd)

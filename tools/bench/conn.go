@@ -5,11 +5,11 @@ package main
 // received.
 type conn struct {
 	w      *worker
-	index  int // among its worker's
+	index  int // among the worker's
 	stream stream
-	old    stream // of an earlier run, whose operations are sent again
-	left   int64  // operations this connection may still begin
-	debt   float64
+	old    stream  // of an earlier run, whose operations are sent again
+	left   int64   // operations this connection may still begin
+	debt   float64 // of duplicates
 
 	out      []byte // pipeline frames, one behind the other
 	slots    []slot // the operation in each
@@ -25,7 +25,7 @@ type conn struct {
 }
 
 func newConn(w *worker, number int, o *options, f *frame, left int64) *conn {
-	c := &conn{w: w, left: left, stream: newStream(o.Seed, number, o.Connections, o.keys, o.format)}
+	c := &conn{w: w, index: number, left: left, stream: newStream(o.Seed, number, o.Connections, o.keys, o.format)}
 	if o.again.count > 0 {
 		c.old = newStream(o.again.seed, number, o.Connections, o.keys, o.format)
 	}
@@ -84,17 +84,7 @@ func (c *conn) begin(now int64, b []byte) slot {
 		}
 		return slot(c.stream.put(w.frame, b, 0))
 	}
-	if o := w.copies.due(now); o != nil {
-		o.put(w.frame, b)
-		key := o.key
-		w.copies.pop()
-		return key
-	}
-	key := slot(c.stream.put(w.frame, b, w.unixMs(now)))
-	if w.share > 0 {
-		w.repeat(key, b, now)
-	}
-	return key
+	return slot(c.stream.put(w.frame, b, w.unixMs(now)))
 }
 
 // received takes in n more bytes of replies, and reports whether the batch is
@@ -127,7 +117,7 @@ func (c *conn) received(n int, now int64) (bool, error) {
 		c.w.inFlight -= k
 		c.w.recorder.done.Add(int64(k))
 		if good < k {
-			c.w.recorder.error(now, k-good)
+			c.w.recorder.error(now)
 		}
 		if good > 0 && !c.w.schedule.open() {
 			c.w.recorder.record(now, now-c.sent, good)

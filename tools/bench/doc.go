@@ -11,7 +11,7 @@
 //	workload   what a request looks like          (workload.go, frame.go)
 //	stream     which key and id comes next        (stream.go, keys.go, opid.go)
 //	conn       one connection's pipeline          (conn.go, reply.go)
-//	worker     the connections of one thread      (worker.go, again.go)
+//	worker     all connections                    (worker.go, again.go)
 //	loops      epoll (epoll_linux.go), or a goroutine per connection (blocking.go)
 //	recorder   latencies, in total and over time  (record.go)
 //	verify     counters against acknowledgements  (verify.go)

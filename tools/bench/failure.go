@@ -11,24 +11,14 @@ import (
 // failure is an error reply that is shown to people; the zero value is none.
 type failure struct {
 	text  string
-	at    int64 // ns of the run's clock
-	later bool  // the operation may yet be applied, see mayRetry
+	later bool // the operation may yet be applied, see mayRetry
 }
 
 // maxFailure bounds what is shown of an error reply, bytes.
 const maxFailure = 300
 
-// or is the one of two to be shown: the first, but before all one after which an
-// operation is not sent again.
-func (f failure) or(g failure) failure {
-	if f.text == "" || g.text != "" && (f.later && !g.later || f.later == g.later && g.at < f.at) {
-		return g
-	}
-	return f
-}
-
 // failed counts an error reply. Only the first of its kind costs more than that.
-func (t *tally) failed(text []byte, later bool, now int64) {
+func (t *tally) failed(text []byte, later bool) {
 	code, _, _ := bytes.Cut(text, []byte(" "))
 	if t.errors == nil {
 		t.errors = map[string]int64{}
@@ -38,7 +28,7 @@ func (t *tally) failed(text []byte, later bool, now int64) {
 		t.refused++
 	}
 	if t.first.text == "" || t.first.later && !later {
-		t.first = failure{text: printable(text), at: now, later: later}
+		t.first = failure{text: printable(text), later: later}
 	}
 }
 

@@ -16,8 +16,6 @@ type link struct {
 	unsent  []byte   // what the system did not take yet
 	waiting bool     // for the system to take more
 	net     net.Conn // of the blocking loop
-	idle    bool     // nothing to send for now
-	wake    chan struct{}
 }
 
 // redial connects again and again until it succeeds, is refused for good, or
@@ -38,12 +36,11 @@ func (w *worker) redial(ctx context.Context, t *Target) (net.Conn, error) {
 	}
 }
 
-// keepProcessors gives each of n threads that wait in the kernel without giving up
-// their P one of their own, and the rest of the program another. The returned
-// function takes them back.
-func keepProcessors(n int) (restore func()) {
+// keepProcessors gives the thread that waits in the kernel without giving up its P one
+// of its own, and the rest of the program another. The returned function takes them back.
+func keepProcessors() (restore func()) {
 	before := runtime.GOMAXPROCS(0)
-	runtime.GOMAXPROCS(max(before, n+1))
+	runtime.GOMAXPROCS(max(before, 2))
 	return func() { runtime.GOMAXPROCS(before) }
 }
 

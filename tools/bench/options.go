@@ -15,7 +15,6 @@ type options struct {
 	Workload string
 
 	Connections int
-	Threads     int
 	Pipeline    int // operations in flight per connection
 	Keys        string
 	KeyPrefix   string
@@ -27,15 +26,14 @@ type options struct {
 	Rate     float64       // operations per second of an open loop; 0 for a closed one
 	Interval time.Duration // of the latencies over time
 
-	RetryShare float64       // of operations that are duplicates
-	RetryDelay time.Duration // from an operation to its duplicate
 	Again      string        // SEED:COUNT of an earlier run to take duplicates from
+	RetryShare float64       // of operations that are duplicates, with Again
 	Seed       uint64        // of keys and client-seq ids; 0 for a random one
-	Window     time.Duration // how long the recipes remember an opid
+	Window     time.Duration // how long the recipe remembers an opid
 	Patience   time.Duration // how long an outcome may stay unknown
 
 	Verify   bool
-	Loop     string // epoll or goroutines; "" for the better one
+	blocking bool // a goroutine for each connection, as with TLS
 	workload *workload
 	keys     *keys
 	format   idFormat
@@ -53,13 +51,12 @@ type again struct {
 const (
 	maxConnections = 10_000
 	maxPipeline    = 10_000
-	maxThreads     = 256
 )
 
 // defaultOptions are those of the command line.
 func defaultOptions() options {
 	return options{
-		Workload: "cincrby", Connections: 50, Threads: 1, Pipeline: 1, Keys: "uniform:10000", KeyPrefix: "bench:",
+		Workload: "cincrby", Connections: 50, Pipeline: 1, Keys: "uniform:10000", KeyPrefix: "bench:",
 		IDs: "uuidv7", Duration: 10 * time.Second, Interval: time.Second, RetryShare: 0.1,
 		Window: 2 * time.Minute, Patience: 30 * time.Second,
 	}
@@ -82,12 +79,10 @@ func (o *options) prepare() (err error) {
 	switch {
 	case o.Connections < 1 || o.Connections > maxConnections:
 		return fmt.Errorf("--connections: from 1 to %d", maxConnections)
-	case o.Threads < 1 || o.Threads > maxThreads:
-		return fmt.Errorf("--threads: from 1 to %d", maxThreads)
 	case o.Pipeline < 1 || o.Pipeline > maxPipeline:
 		return fmt.Errorf("--pipeline: from 1 to %d", maxPipeline)
-	case o.Duration < 0 || o.Count < 0 || o.Warmup < 0 || o.RetryDelay < 0:
-		return errors.New("--duration, --count, --warmup and --retry-delay are not negative")
+	case o.Duration < 0 || o.Count < 0 || o.Warmup < 0:
+		return errors.New("--duration, --count and --warmup are not negative")
 	case o.Duration == 0 && o.Count == 0:
 		return errors.New("either --duration or --count says when to stop")
 	case !(o.Rate >= 0 && o.Rate <= 1e9):
@@ -98,33 +93,23 @@ func (o *options) prepare() (err error) {
 		return errors.New("--window: at least 1s")
 	case o.Patience <= 0 || o.Patience > time.Hour:
 		return errors.New("--retry-timeout: above 0, at most 1h")
-	case o.Loop != "" && o.Loop != "epoll" && o.Loop != "goroutines":
-		return fmt.Errorf("--loop: %q is not epoll or goroutines", o.Loop)
 	}
-	o.Threads = min(o.Threads, o.Connections)
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64() | 1
 	}
-	return o.prepareRetry()
+	return o.prepareAgain()
 }
 
-// prepareRetry checks what belongs to the workload retry.
-func (o *options) prepareRetry() error {
-	if o.Workload != "retry" {
-		if o.Again != "" {
-			return errors.New("--again is for --workload retry")
-		}
-		o.RetryShare = 0
-		return nil
-	}
+// prepareAgain checks what makes duplicates.
+func (o *options) prepareAgain() error {
 	if o.Again == "" {
-		if !(o.RetryShare >= 0 && o.RetryShare < 1) {
-			return errors.New("--retry-share: from 0 to below 1, the share of all operations that are duplicates (1 with --again)")
-		}
 		return nil
 	}
 	if !(o.RetryShare >= 0 && o.RetryShare <= 1) {
 		return errors.New("--retry-share: from 0 to 1")
+	}
+	if o.Workload != "cincrby" {
+		return errors.New("--again is for --workload cincrby")
 	}
 	if o.format != clientSeq {
 		return errors.New("--again needs --ids client-seq, which can be made again")

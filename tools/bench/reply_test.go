@@ -96,9 +96,7 @@ func testWorker(t testing.TB, pipeline int) (*worker, *conn) {
 		t.Fatal(err)
 	}
 	f := testFrame(o.keys, o.format)
-	collector := newCollector(1, 1e9)
-	t.Cleanup(collector.finish)
-	w := &worker{frame: f, idempotent: true, recorder: collector.recorder(0), copies: newRing(copyRing), retry: newRing(retryRing),
+	w := &worker{frame: f, idempotent: true, recorder: newRecorder(0, 1e9), retry: newRing(retryRing),
 		acked: make([]uint32, 100), doubtful: make([]uint32, 100)}
 	c := newConn(w, 0, &o, f, -1)
 	w.conns = []*conn{c}

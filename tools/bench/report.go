@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/csv"
 	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -86,29 +84,6 @@ func printJSON(out io.Writer, v any) error {
 	e := json.NewEncoder(out)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
-}
-
-// writeCSV writes the latencies over time.
-func (r *Result) writeCSV(path string) error {
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	w := csv.NewWriter(f)
-	w.Write([]string{"second", "operations", "p50", "p95", "p99", "p99.9", "max"})
-	for _, m := range r.Series {
-		row := []string{number(m.Second), strconv.FormatInt(m.Operations, 10)}
-		for _, v := range []float64{m.P50, m.P95, m.P99, m.P999, m.Max} {
-			row = append(row, number(v))
-		}
-		w.Write(row)
-	}
-	w.Flush()
-	if err := w.Error(); err != nil {
-		f.Close()
-		return err
-	}
-	return f.Close()
 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', 6, 64) }

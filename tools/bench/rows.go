@@ -51,7 +51,7 @@ func many(n int64) load {
 	return l
 }
 func repeated(share float64, runs bool) load {
-	return load{workload: "retry", pipeline: 16, share: share, runs: runs}
+	return load{workload: "cincrby", pipeline: 16, share: share, runs: runs}
 }
 
 // small makes what is configured, and does not grow with the ids, small.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
@@ -13,7 +11,6 @@ type Result struct {
 	Target      string  `json:"target"`
 	Workload    string  `json:"workload"`
 	Connections int     `json:"connections"`
-	Threads     int     `json:"threads"`
 	Pipeline    int     `json:"pipeline"`
 	Keys        string  `json:"keys"`
 	IDs         string  `json:"ids"`
@@ -56,11 +53,11 @@ func send(ctx context.Context, o options) (*Result, error) {
 	}
 	cpu := cpuSeconds()
 	stolen := watchSteal()
-	began, err := r.serve(ctx)
+	err = r.serve(ctx)
 	if err != nil && err != errInterrupted {
 		return nil, err
 	}
-	res := r.result(began)
+	res := r.result()
 	res.CPU = cpuSeconds() - cpu
 	res.Steal = stolen()
 	res.Interrupted = err != nil
@@ -68,7 +65,7 @@ func send(ctx context.Context, o options) (*Result, error) {
 		return nil, err
 	}
 	if o.Verify && err == nil {
-		if res.Verified, err = verify(ctx, &o, before, r.workers); err != nil && ctx.Err() != nil {
+		if res.Verified, err = verify(ctx, &o, before, r.worker); err != nil && ctx.Err() != nil {
 			err, res.Interrupted = errInterrupted, true
 		}
 	}
@@ -89,7 +86,7 @@ func newRun(ctx context.Context, o *options) (*run, *counters, error) {
 		}
 	}
 	r := &run{o: o, frame: f, base: time.Now()}
-	if err := r.makeWorkers(ctx); err != nil {
+	if err := r.connect(ctx); err != nil {
 		return nil, nil, err
 	}
 	return r, before, nil
@@ -105,7 +102,7 @@ func (o *options) frame(ctx context.Context) (*frame, error) {
 	s := setup{prefix: o.KeyPrefix, window: o.Window}
 	if p := o.workload.prepare; p != nil {
 		var err error
-		if s.script, err = p(ctx, c, s); err != nil {
+		if s.script, err = p(ctx, c); err != nil {
 			return nil, fmt.Errorf("%s cannot run the workload %s: %w", o.Target.address, o.Workload, err)
 		}
 	}
@@ -116,32 +113,25 @@ func (o *options) frame(ctx context.Context) (*frame, error) {
 
 // run is one run under way.
 type run struct {
-	o         *options
-	frame     *frame
-	base      time.Time
-	workers   []*worker
-	collector *collector
+	o      *options
+	frame  *frame
+	base   time.Time
+	worker *worker
 }
 
-// makeWorkers connects everything.
-func (r *run) makeWorkers(ctx context.Context) error {
+// connect makes the worker and connects everything.
+func (r *run) connect(ctx context.Context) error {
 	o := r.o
-	r.collector = newCollector(o.Threads, int64(o.Interval))
-	for range o.Threads {
-		w := &worker{
-			frame: r.frame, idempotent: o.workload.idempotent, base: r.base, started: r.base.UnixMilli(),
-			patience: int64(o.Patience), again: o.again, share: o.RetryShare, delay: int64(o.RetryDelay),
-			copies: newRing(copyRing), retry: newRing(retryRing),
-		}
-		if o.Verify {
-			w.acked, w.doubtful = make([]uint32, o.keys.count()), make([]uint32, o.keys.count())
-		}
-		r.workers = append(r.workers, w)
+	w := &worker{
+		frame: r.frame, idempotent: o.workload.idempotent, base: r.base, started: r.base.UnixMilli(),
+		patience: int64(o.Patience), again: o.again, share: o.RetryShare, retry: newRing(retryRing),
 	}
+	if o.Verify {
+		w.acked, w.doubtful = make([]uint32, o.keys.count()), make([]uint32, o.keys.count())
+	}
+	r.worker = w
 	for i := range o.Connections {
-		w := r.workers[i%o.Threads]
 		c := newConn(w, i, o, r.frame, o.quota(i))
-		c.index = len(w.conns)
 		w.conns = append(w.conns, c)
 		var err error
 		if c.net, err = o.Target.dial(ctx); err != nil {
@@ -154,72 +144,45 @@ func (r *run) makeWorkers(ctx context.Context) error {
 
 // close closes the connections of a run that does not begin.
 func (r *run) close() {
-	for _, w := range r.workers {
-		for _, c := range w.conns {
-			if c.net != nil {
-				c.net.Close()
-			}
+	for _, c := range r.worker.conns {
+		if c.net != nil {
+			c.net.Close()
 		}
 	}
-	r.collector.finish()
 }
 
-// serve runs the workers, and returns when the measurement began, on the run's
-// clock.
-func (r *run) serve(parent context.Context) (began int64, err error) {
-	ctx, cancel := context.WithCancel(parent)
-	defer cancel()
-	o := r.o
+// serve sends the load.
+func (r *run) serve(ctx context.Context) error {
+	o, w := r.o, r.worker
 	start := int64(time.Since(r.base))
-	began = start + int64(o.Warmup)
 	serve := loop(serveEpoll)
-	if o.Target.tls != nil || o.Loop == "goroutines" {
+	if o.Target.tls != nil || o.blocking {
 		serve = serveBlocking
 	} else {
-		defer keepProcessors(o.Threads)()
+		defer keepProcessors()()
 	}
-	errs := make([]error, len(r.workers))
-	var all sync.WaitGroup
-	for i, w := range r.workers {
-		w.recorder = r.collector.recorder(began)
-		if o.Duration > 0 {
-			w.end = began + int64(o.Duration)
-		}
-		if o.Rate > 0 {
-			interval := 1e9 / o.Rate
-			w.schedule = schedule{start: start + int64(float64(i)*interval), interval: interval * float64(o.Threads)}
-		}
-		all.Go(func() {
-			errs[i] = serve(ctx, w, &o.Target)
-			if errs[i] != nil {
-				cancel()
-			}
-			w.recorder.flush()
-		})
+	w.recorder = newRecorder(start+int64(o.Warmup), int64(o.Interval))
+	if o.Duration > 0 {
+		w.end = w.recorder.began + int64(o.Duration)
+	}
+	if o.Rate > 0 {
+		w.schedule = schedule{start: start, interval: 1e9 / o.Rate}
 	}
 	over := make(chan struct{})
 	go r.watch(over)
-	all.Wait()
+	err := serve(ctx, w, &o.Target)
 	close(over)
-	r.collector.finish()
-	if parent.Err() != nil {
-		return began, errInterrupted
+	w.recorder.flush()
+	if ctx.Err() != nil {
+		return errInterrupted
 	}
-	for _, err := range errs {
-		// When one worker fails, the others are cancelled.
-		if err != nil && !errors.Is(err, context.Canceled) {
-			return began, err
-		}
-	}
-	return began, nil
+	return err
 }
 
 // soFar is how far a run is.
 type soFar struct {
 	done    int64 // operations answered
-	failed  int64 // of them, with an error
 	elapsed time.Duration
-	p99     float64 // latency in seconds, of all that was measured until the last interval ended; 0 before
 }
 
 // watch reports progress until over is closed.
@@ -233,43 +196,21 @@ func (r *run) watch(over <-chan struct{}) {
 			return
 		case <-time.After(progressPeriod):
 		}
-		s := soFar{elapsed: time.Since(r.base), p99: float64(r.collector.p99.Load()) / 1e9}
-		for _, w := range r.workers {
-			s.done += w.recorder.done.Load()
-			s.failed += w.recorder.failed.Load()
-		}
-		r.o.progress(s)
+		r.o.progress(soFar{done: r.worker.recorder.done.Load(), elapsed: time.Since(r.base)})
 	}
 }
 
-// result adds up what the workers saw.
-func (r *run) result(began int64) *Result {
-	o := r.o
+// result is what the worker saw.
+func (r *run) result() *Result {
+	o, m, t := r.o, r.worker.recorder, &r.worker.tally
 	res := &Result{
-		Target: o.Target.address, Workload: o.Workload, Connections: o.Connections, Threads: o.Threads, Pipeline: o.Pipeline,
+		Target: o.Target.address, Workload: o.Workload, Connections: o.Connections, Pipeline: o.Pipeline,
 		Keys: o.Keys, IDs: o.IDs, Rate: o.Rate, Seed: o.Seed,
-		Operations: r.collector.total.TotalCount(), Latency: latencyOf(r.collector.total), Series: r.collector.series,
+		Operations: m.total.TotalCount(), Sent: m.done.Load(), Latency: latencyOf(m.total), Series: m.series,
+		Duplicates: t.duplicates, Errors: t.errors, FirstError: t.first.text, refused: t.refused,
+		Retried: t.retried, Unknown: t.unknown, Reconnects: t.reconnects,
 	}
-	end, first := began, failure{}
-	for _, w := range r.workers {
-		res.Sent += w.recorder.done.Load()
-		t := &w.tally
-		res.Duplicates += t.duplicates
-		res.Retried += t.retried
-		res.Unknown += t.unknown
-		res.Reconnects += t.reconnects
-		for code, n := range t.errors {
-			if res.Errors == nil {
-				res.Errors = map[string]int64{}
-			}
-			res.Errors[code] += n
-		}
-		res.refused += t.refused
-		first = first.or(t.first)
-		end = max(end, w.recorder.last)
-	}
-	res.FirstError = first.text
-	if res.Seconds = float64(end-began) / 1e9; res.Seconds > 0 {
+	if res.Seconds = float64(m.last-m.began) / 1e9; res.Seconds > 0 {
 		res.Throughput = float64(res.Operations) / res.Seconds
 	}
 	return res

@@ -121,6 +121,11 @@ func (s *counterServer) count() int64 {
 	return s.calls
 }
 
+// loops are both ways to serve connections.
+var loops = []string{"epoll", blocking}
+
+const blocking = "a goroutine for each"
+
 // quick are options for a short run against a server of the test's.
 func quick(s *counterServer, workload string) options {
 	o := defaultOptions()
@@ -163,14 +168,14 @@ func TestVerify(t *testing.T) {
 			return 1
 		}, 0, 2},
 	}
-	for _, loop := range []string{"epoll", "goroutines"} {
+	for _, loop := range loops {
 		for _, workload := range []string{"cincrby", "incrby"} {
 			for _, tt := range tests {
 				s := newCounterServer(t)
 				s.apply = tt.apply
 				s.values["bench:07"] = 1000 // what was there before counts for nothing
 				o := quick(s, workload)
-				o.Loop, o.Threads = loop, 2
+				o.blocking = loop == blocking
 				r := mustRun(t, o)
 				v := r.Verified
 				if r.Sent != 4000 || v.Acknowledged != 4000 || v.Over != tt.over || v.Under != tt.under {
@@ -197,11 +202,11 @@ func TestUnknownOutcomes(t *testing.T) {
 		}
 		return usual
 	}
-	for _, loop := range []string{"epoll", "goroutines"} {
+	for _, loop := range loops {
 		s := newCounterServer(t)
 		s.reply = faults
 		o := quick(s, "cincrby")
-		o.Loop = loop
+		o.blocking = loop == blocking
 		r := mustRun(t, o)
 		if r.Reconnects == 0 || r.Retried == 0 || r.Unknown != 0 || r.Verified.Acknowledged != 4000 || r.Verified.Wrong != 0 {
 			t.Errorf("%s: %+v, %+v", loop, r, r.Verified)
@@ -209,7 +214,7 @@ func TestUnknownOutcomes(t *testing.T) {
 		s = newCounterServer(t)
 		s.reply = faults
 		o = quick(s, "incrby")
-		o.Loop = loop
+		o.blocking = loop == blocking
 		r = mustRun(t, o)
 		if r.Unknown == 0 || r.Verified.Acknowledged+r.Unknown != 4000 || r.Verified.Wrong != 0 {
 			t.Errorf("%s: %+v, %+v", loop, r, r.Verified)
@@ -217,21 +222,11 @@ func TestUnknownOutcomes(t *testing.T) {
 	}
 }
 
-// TestRetry sends duplicates, in the share that was asked for, of operations of
-// this run and of an earlier one.
+// TestRetry sends duplicates of an earlier run's operations, in the share that was asked
+// for.
 func TestRetry(t *testing.T) {
 	s := newCounterServer(t)
-	o := quick(s, "retry")
-	o.RetryShare = 0.25
-	r := mustRun(t, o)
-	if r.Duplicates < 950 || r.Duplicates > 1000 || r.Verified.Acknowledged != 4000-r.Duplicates || r.Verified.Wrong != 0 {
-		t.Errorf("%d duplicates, %+v", r.Duplicates, r.Verified)
-	}
-	if int64(len(s.seen)) != 4000-r.Duplicates {
-		t.Errorf("%d distinct operations", len(s.seen))
-	}
-
-	o = quick(s, "cincrby")
+	o := quick(s, "cincrby")
 	o.IDs, o.Seed = "client-seq", 77
 	mustRun(t, o)
 	for _, tt := range []struct {
@@ -239,9 +234,9 @@ func TestRetry(t *testing.T) {
 		want  int64
 	}{{1, 4000}, {0.1, 400}} {
 		before := len(s.seen)
-		o = quick(s, "retry")
+		o = quick(s, "cincrby")
 		o.IDs, o.RetryShare, o.Again = "client-seq", tt.share, "77:4000"
-		r = mustRun(t, o)
+		r := mustRun(t, o)
 		if r.Duplicates > tt.want || r.Duplicates < tt.want-4 || int64(len(s.seen)-before) != 4000-r.Duplicates || r.Verified.Wrong != 0 {
 			t.Errorf("share %v of an earlier run: %d duplicates, %d new operations, %+v", tt.share, r.Duplicates, len(s.seen)-before, r.Verified)
 		}
@@ -251,7 +246,7 @@ func TestRetry(t *testing.T) {
 // TestOpenLoop charges a stall of the server to every operation that was due
 // during it.
 func TestOpenLoop(t *testing.T) {
-	for _, loop := range []string{"epoll", "goroutines"} {
+	for _, loop := range loops {
 		s := newCounterServer(t)
 		s.reply = func(n int64, usual string) string {
 			if n == 500 {
@@ -260,7 +255,8 @@ func TestOpenLoop(t *testing.T) {
 			return usual
 		}
 		o := quick(s, "cincrby")
-		o.Loop, o.Count, o.Duration, o.Rate, o.Pipeline, o.Interval = loop, 0, time.Second, 2000, 4, 100*time.Millisecond
+		o.blocking = loop == blocking
+		o.Count, o.Duration, o.Rate, o.Pipeline, o.Interval = 0, time.Second, 2000, 4, 100*time.Millisecond
 		r := mustRun(t, o)
 		if r.Throughput < 1600 || r.Throughput > 2050 {
 			t.Errorf("%s: %.0f operations per second, want 2000", loop, r.Throughput)
@@ -277,7 +273,7 @@ func TestOpenLoop(t *testing.T) {
 
 // TestGone ends with an error, in time, if the server goes away for good.
 func TestGone(t *testing.T) {
-	for _, loop := range []string{"epoll", "goroutines"} {
+	for _, loop := range loops {
 		s := newCounterServer(t)
 		s.reply = func(n int64, usual string) string {
 			if n < 1000 {
@@ -287,7 +283,7 @@ func TestGone(t *testing.T) {
 			return ""
 		}
 		o := quick(s, "cincrby")
-		o.Loop, o.Patience = loop, 200*time.Millisecond
+		o.blocking, o.Patience = loop == blocking, 200*time.Millisecond
 		if _, err := send(t.Context(), o); err == nil || !strings.Contains(err.Error(), "lost") {
 			t.Errorf("%s: %v", loop, err)
 		}
@@ -300,16 +296,15 @@ func TestBadOptions(t *testing.T) {
 		"--workload":      func(o *options) { o.Workload = "x" },
 		"--ids":           func(o *options) { o.IDs = "x" },
 		"--connections":   func(o *options) { o.Connections = 0 },
-		"--threads":       func(o *options) { o.Threads = 0 },
 		"--pipeline":      func(o *options) { o.Pipeline = 20000 },
 		"--rate":          func(o *options) { o.Rate = -1 },
 		"either":          func(o *options) { o.Count = 0 },
 		"--window":        func(o *options) { o.Window = 0 },
 		"--retry-timeout": func(o *options) { o.Patience = 0 },
 		"--interval":      func(o *options) { o.Interval = 0 },
-		"--loop":          func(o *options) { o.Loop = "x" },
-		"--retry-share":   func(o *options) { o.Workload, o.RetryShare = "retry", 1 },
-		"--again":         func(o *options) { o.Again = "1:4000" },
+		"--retry-share":   func(o *options) { o.IDs, o.Again, o.RetryShare = "client-seq", "1:4000", 2 },
+		"--again needs":   func(o *options) { o.Again = "1:4000" },
+		"--again is":      func(o *options) { o.Workload, o.Again = "incrby", "1:4000" },
 		"no address":      func(o *options) { o.Target.URL = "http://x" },
 	} {
 		o := quick(s, "cincrby")

@@ -69,7 +69,7 @@ func (t *table) duplicates(ctx context.Context, rows []*row) error {
 				}
 			}
 			o := base
-			o.Workload, o.RetryShare, o.Seed = row.ours.workload, row.ours.share, 0
+			o.RetryShare, o.Seed = row.ours.share, 0
 			o.Again = fmt.Sprintf("%d:%d", base.Seed, base.Count)
 			r, err := t.quiet.run(ctx, o)
 			if err != nil {

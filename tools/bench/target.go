@@ -4,12 +4,10 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -22,14 +20,12 @@ import (
 // this machine.
 type Target struct {
 	URL      string // redis://[user:password@]host[:port], or rediss:// for TLS
-	User     string
-	Password string
-	TLS      bool
-	CACert   string // file with the certificates to trust, PEM; "" for the system's
 	Insecure bool   // trust any certificate
 
-	address string
-	tls     *tls.Config // nil without TLS
+	user     string
+	password string
+	address  string
+	tls      *tls.Config // nil without TLS
 }
 
 const dialTimeout = 5 * time.Second
@@ -51,21 +47,10 @@ func (t *Target) resolve() error {
 	if u.Port() == "" {
 		t.address = net.JoinHostPort(u.Hostname(), "6379")
 	}
-	if password, ok := u.User.Password(); ok && t.Password == "" {
-		t.User, t.Password = u.User.Username(), password
-	}
-	if u.Scheme == "rediss" || t.TLS {
+	t.user = u.User.Username()
+	t.password, _ = u.User.Password()
+	if u.Scheme == "rediss" {
 		t.tls = &tls.Config{ServerName: u.Hostname(), InsecureSkipVerify: t.Insecure}
-		if t.CACert != "" {
-			pem, err := os.ReadFile(t.CACert)
-			if err != nil {
-				return fmt.Errorf("--cacert: %w", err)
-			}
-			t.tls.RootCAs = x509.NewCertPool()
-			if !t.tls.RootCAs.AppendCertsFromPEM(pem) {
-				return fmt.Errorf("--cacert: %s holds no certificate", t.CACert)
-			}
-		}
 	}
 	return nil
 }
@@ -78,7 +63,7 @@ func (t *Target) client() *redis.Client {
 	// What it would log, each failed dial, is also in the errors that it returns.
 	silence.Do(logging.Disable)
 	return redis.NewClient(&redis.Options{
-		Addr: t.address, Username: t.User, Password: t.Password, TLSConfig: t.tls, Protocol: 2,
+		Addr: t.address, Username: t.user, Password: t.password, TLSConfig: t.tls, Protocol: 2,
 		DialTimeout: dialTimeout, ReadTimeout: time.Minute, PoolSize: 1, MaxRetries: -1, DisableIdentity: true,
 	})
 }
@@ -107,19 +92,19 @@ var errLogIn = errors.New("AUTH was refused")
 
 // logIn sends AUTH if there is a password.
 func (t *Target) logIn(nc net.Conn) error {
-	if t.Password == "" {
+	if t.password == "" {
 		return nil
 	}
 	var e encoder
-	if t.User == "" {
+	if t.user == "" {
 		e.begin(2)
 		e.arg("AUTH")
 	} else {
 		e.begin(3)
 		e.arg("AUTH")
-		e.arg(t.User)
+		e.arg(t.user)
 	}
-	e.arg(t.Password)
+	e.arg(t.password)
 	nc.SetDeadline(time.Now().Add(dialTimeout))
 	if _, err := nc.Write(e.bytes); err != nil {
 		return err

@@ -67,7 +67,7 @@ func readCounters(ctx context.Context, o *options) (*counters, error) {
 
 // verify reads the counters again and compares how far each went with what
 // was acknowledged. An operation whose outcome is unknown may count or not.
-func verify(ctx context.Context, o *options, before *counters, workers []*worker) (*Verification, error) {
+func verify(ctx context.Context, o *options, before *counters, w *worker) (*Verification, error) {
 	after, err := readCounters(ctx, o)
 	if err != nil {
 		return nil, err
@@ -75,11 +75,7 @@ func verify(ctx context.Context, o *options, before *counters, workers []*worker
 	v := &Verification{Counters: int64(len(after.values))}
 	digits := digitsFor(o.keys.count())
 	for i := range after.values {
-		var acked, unknown int64
-		for _, w := range workers {
-			acked += int64(w.acked[i])
-			unknown += int64(w.doubtful[i])
-		}
+		acked, unknown := int64(w.acked[i]), int64(w.doubtful[i])
 		v.Acknowledged += acked
 		v.Unknown += unknown
 		counted := after.values[i] - before.values[i]

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// worker is one thread's share of the load. Its loop alone touches it; of the
-// fields, other goroutines read recorder.done.
+// worker is the load. Its loop alone touches it; of the fields, other goroutines read
+// recorder.done.
 type worker struct {
 	frame      *frame
 	idempotent bool
@@ -19,12 +19,9 @@ type worker struct {
 	end      int64     // when new operations end, ns of the run's clock; 0 for never
 	patience int64     // how long an outcome may stay unknown, ns
 
-	again  again   // an earlier run to take duplicates from
-	share  float64 // of operations that are duplicates
-	delay  int64   // from an operation to its copy, ns
-	debt   float64
-	copies ring // duplicates to send
-	retry  ring // operations whose outcome is unknown
+	again again   // an earlier run to take duplicates from
+	share float64 // of operations that are duplicates
+	retry ring    // operations whose outcome is unknown
 
 	stopping bool
 	stopped  int64 // since when
@@ -50,7 +47,6 @@ type tally struct {
 }
 
 const (
-	copyRing  = 1 << 16
 	retryRing = 1 << 16
 	// retryPause is how long an operation waits that was refused for now.
 	retryPause = 50e6
@@ -59,18 +55,6 @@ const (
 func (w *worker) now() int64 { return int64(time.Since(w.base)) }
 
 func (w *worker) unixMs(now int64) uint64 { return uint64(w.started + now/1e6) }
-
-// repeat queues the duplicates that are due for a new operation: as many as
-// make the share of duplicates what it should be. What does not fit is not
-// repeated.
-func (w *worker) repeat(key slot, b []byte, now int64) {
-	for w.debt += w.share / (1 - w.share); w.debt >= 1; w.debt-- {
-		if o := w.copies.push(); o != nil {
-			o.key, o.due = key|duplicate, now+w.delay
-			copy(o.id[:], b[w.frame.idAt:w.frame.idAt+w.frame.idLen])
-		}
-	}
-}
 
 // toRetry takes the next operation whose outcome must be made known.
 func (w *worker) toRetry(now int64) *operation {
@@ -94,7 +78,7 @@ func (w *worker) settled(c *conn, s slot, text []byte, now int64) {
 		return
 	}
 	later := mayRetry(text)
-	w.tally.failed(text, later, now)
+	w.tally.failed(text, later)
 	if s&duplicate != 0 || !later {
 		return
 	}

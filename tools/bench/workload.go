@@ -20,47 +20,28 @@ type workload struct {
 	idempotent bool
 	// prepare makes the server ready and returns the name under which the
 	// request finds its script. Nil if nothing is needed.
-	prepare func(ctx context.Context, c *redis.Client, s setup) (string, error)
+	prepare func(ctx context.Context, c *redis.Client) (string, error)
 	encode  func(e *encoder, s setup)
 }
 
 // setup is what a request depends on besides key and opid.
 type setup struct {
 	prefix string
-	window time.Duration // how long the recipes remember an opid
+	window time.Duration // how long the recipe remembers an opid
 	script string        // what prepare returned
 }
 
 func (s setup) seconds() string { return strconv.Itoa(int(math.Ceil(s.window.Seconds()))) }
 
-// set is the key of the set or the Bloom filter of a recipe's window.
-func (s setup) set() string { return s.prefix + "seen" }
-
-// The recipes. Each answers a duplicate with the counter's present value.
-const (
-	luaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
+// luaRecipe answers a duplicate with the counter's present value.
+const luaRecipe = `if redis.call('SET', KEYS[2], '', 'NX', 'EX', ARGV[2]) then
  return redis.call('INCRBY', KEYS[1], ARGV[1])
 end
 return tonumber(redis.call('GET', KEYS[1]) or 0)`
-
-	setRecipe = `if redis.call('SADD', KEYS[2], ARGV[2]) == 1 then
- return redis.call('INCRBY', KEYS[1], ARGV[1])
-end
-return tonumber(redis.call('GET', KEYS[1]) or 0)`
-)
-
-var bloomRecipe = strings.Replace(setRecipe, "SADD", "BF.ADD", 1)
-
-// The Bloom filter of the bfadd recipe.
-const (
-	bloomError    = 1e-6
-	bloomCapacity = 10_000_000
-)
 
 // workloads are all workloads, in the order of the help text.
 var workloads = []workload{
 	{name: "cincrby", what: "CINCRBY with a new opid each (fbfkv)", idempotent: true, encode: encodeCincrby},
-	{name: "retry", what: "as cincrby, and a share of operations sent again (--retry-share)", idempotent: true, encode: encodeCincrby},
 	{name: "incrby", what: "plain INCRBY, not idempotent", encode: func(e *encoder, _ setup) {
 		e.begin(3)
 		e.arg("INCRBY")
@@ -68,31 +49,7 @@ var workloads = []workload{
 		e.arg("1")
 	}},
 	{name: "lua", what: "the usual recipe on Redis: SET opid NX EX, then INCRBY, in a script", idempotent: true,
-		prepare: loadScript(luaRecipe), encode: encodeLua},
-	{name: "sadd", what: "SADD of the opid to the window's one set, then INCRBY, in a script", idempotent: true,
-		prepare: func(ctx context.Context, c *redis.Client, s setup) (string, error) {
-			// Begins empty, and goes when nobody can want it any more.
-			if err := c.Del(ctx, s.set()).Err(); err != nil {
-				return "", err
-			}
-			if err := c.SAdd(ctx, s.set(), "").Err(); err != nil {
-				return "", err
-			}
-			if err := c.Expire(ctx, s.set(), s.window+time.Hour).Err(); err != nil {
-				return "", err
-			}
-			return loadScript(setRecipe)(ctx, c, s)
-		}, encode: encodeSet},
-	{name: "bfadd", what: "BF.ADD of the opid to one filter, then INCRBY, in a script (Redis 8, Valkey with its module)", idempotent: true,
-		prepare: func(ctx context.Context, c *redis.Client, s setup) (string, error) {
-			if err := c.Del(ctx, s.set()).Err(); err != nil {
-				return "", err
-			}
-			if err := c.Do(ctx, "BF.RESERVE", s.set(), bloomError, bloomCapacity).Err(); err != nil {
-				return "", fmt.Errorf("BF.RESERVE: %w", err)
-			}
-			return loadScript(bloomRecipe)(ctx, c, s)
-		}, encode: encodeSet},
+		prepare: loadLua, encode: encodeLua},
 }
 
 // findWorkload returns a workload by its name.
@@ -107,10 +64,8 @@ func findWorkload(name string) (*workload, error) {
 	return nil, fmt.Errorf("--workload: %q is none of %s", name, strings.Join(names, ", "))
 }
 
-func loadScript(text string) func(context.Context, *redis.Client, setup) (string, error) {
-	return func(ctx context.Context, c *redis.Client, _ setup) (string, error) {
-		return c.ScriptLoad(ctx, text).Result()
-	}
+func loadLua(ctx context.Context, c *redis.Client) (string, error) {
+	return c.ScriptLoad(ctx, luaRecipe).Result()
 }
 
 func encodeCincrby(e *encoder, _ setup) {
@@ -131,16 +86,4 @@ func encodeLua(e *encoder, s setup) {
 	e.id(s.prefix + "id:")
 	e.arg("1")
 	e.arg(s.seconds())
-}
-
-// encodeSet calls a script on the counter and the set of opids.
-func encodeSet(e *encoder, s setup) {
-	e.begin(7)
-	e.arg("EVALSHA")
-	e.arg(s.script)
-	e.arg("2")
-	e.key()
-	e.arg(s.set())
-	e.arg("1")
-	e.id("")
 }
