@@ -202,7 +202,7 @@ var storeMutants = []mutant{
 		guarantee: "G3", name: "a duplicate is answered while the original is not yet durable",
 		file:     "store/judge.go",
 		old:      "			r.p.need = max(r.p.need, seq)\n",
-		new:      "",
+		new:      "			_ = seq\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
