@@ -126,6 +126,7 @@ func goldenOps(round int) (ops []Op) {
 		Op{Kind: FBFAdd, Key: []byte("fixed"), Keys: [][]byte{item}},
 		Op{Kind: Set, Key: fmt.Appendf(nil, "set:%d", round), Delta: 1 << 40, Flags: HasExpire, ExpireAt: newFakeClock().wall + int64(round)*3_600_000 + 60_000},
 		Op{Kind: IncrBy, Key: []byte("plain"), Delta: 5},
+		bounded("exact:bounded", fmt.Sprint("op-", round), 3, 0, 10, Saturate),
 		Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "exact:%d", round%5)}},
 	)
 }
@@ -146,10 +147,10 @@ func goldenAnswers(s *Store) string {
 	for round := range goldenRounds {
 		for i, op := range goldenOps(round) {
 			switch op.Kind {
-			case CIncrBy, CMIncrBy:
+			case CIncrBy, CMIncrBy, CIncrEx:
 				ask(fmt.Sprintf("retry %d.%d", round, i), op)
 				op.Delta++
-				if op.Kind == CIncrBy {
+				if op.Kind != CMIncrBy {
 					ask("  with another delta", op)
 					ask("  CSEEN", Op{Kind: CSeen, Key: op.Key, ID: op.ID})
 				}
@@ -184,7 +185,7 @@ func outcome(op Op) string {
 	case op.Kind == CIncrBy:
 		return fmt.Sprintf("%d, applied %v", op.Value, op.Applied)
 	case op.Kind == CSeen && op.Exact:
-		return fmt.Sprintf("%v {Delta:%d Result:%d UnixMs:%d}", op.Found, op.Seen.Delta, op.Seen.Result, op.Seen.UnixMs)
+		return fmt.Sprintf("%v %+v", op.Found, op.Seen)
 	case op.Kind == CSeen:
 		return fmt.Sprintf("%v", op.Found)
 	case op.Kind == FBFExists:

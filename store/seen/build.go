@@ -72,7 +72,11 @@ func (rs *Records) Obsolete() bool { return len(rs.obsolete) > 0 }
 // their runs are visible. Nothing is fsynced.
 func (b *Build) Run() error {
 	rs, counts := b.rs, countTables(b.sealed)
-	for _, table := range b.tables(counts) {
+	rs.mu.Lock()
+	tables := slices.AppendSeq(slices.Collect(maps.Keys(rs.runs)), maps.Keys(counts))
+	rs.mu.Unlock()
+	slices.Sort(tables)
+	for _, table := range slices.Compact(tables) { // with new records, or with runs, which may have to go
 		if err := b.buildTable(table, counts[table]); err != nil {
 			return err
 		}
@@ -83,15 +87,6 @@ func (b *Build) Run() error {
 	rs.mu.Unlock()
 	b.sealed = nil
 	return nil
-}
-
-// tables lists the tables with new records, or with runs, which may have to go.
-func (b *Build) tables(counts map[uint32]int) []uint32 {
-	b.rs.mu.Lock()
-	defer b.rs.mu.Unlock()
-	ids := slices.AppendSeq(slices.Collect(maps.Keys(counts)), maps.Keys(b.rs.runs))
-	slices.Sort(ids)
-	return slices.Compact(ids)
 }
 
 // buildTable writes the n new records of one table, some of its runs merged with them or

@@ -2,6 +2,7 @@ package seen
 
 import (
 	"math/bits"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -73,7 +74,8 @@ func (s *sorter) gather() {
 	s.collect(uint64(s.part)<<(64-s.partBits), 1<<(64-s.partBits)-1)
 	s.part++
 	shift, mask := 64-s.sliceBits, uint64(1)<<(s.sliceBits-s.partBits)-1
-	s.ends = zeroed(s.ends, int(mask)+1)
+	s.ends = slices.Grow(s.ends[:0], int(mask)+1)[:mask+1]
+	clear(s.ends)
 	for _, h := range s.gathered {
 		s.ends[uint64(h)>>shift&mask]++
 	}
@@ -82,10 +84,7 @@ func (s *sorter) gather() {
 		s.ends[i] = begin // where it begins, until it is filled
 		begin += n
 	}
-	if cap(s.sorted) < len(s.gathered) {
-		s.sorted = make([]head, cap(s.gathered))
-	}
-	s.sorted = s.sorted[:len(s.gathered)]
+	s.sorted = slices.Grow(s.sorted[:0], len(s.gathered))[:len(s.gathered)]
 	for _, h := range s.gathered {
 		end := &s.ends[uint64(h)>>shift&mask]
 		s.sorted[*end] = h
@@ -183,16 +182,6 @@ func (s *sorter) close() {
 	if 4*cap(s.ends) > maxKeptSort {
 		s.ends = nil
 	}
-}
-
-// zeroed returns n zeros, s's memory if that is enough.
-func zeroed(s []uint32, n int) []uint32 {
-	if cap(s) < n {
-		return make([]uint32, n)
-	}
-	s = s[:n]
-	clear(s)
-	return s
 }
 
 // countTables counts the records of each table in sealed bundles.

@@ -61,8 +61,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "records leave memory before their run is visible",
 		file:     "store/seen/build.go",
-		old:      "	for _, table := range b.tables(counts) {\n",
-		new:      "	rs.mu.Lock()\n	rs.bundles = slices.Clone(rs.bundles)\n	for i := range b.sealed {\n		rs.bundles[i] = new(bundle)\n	}\n	rs.mu.Unlock()\n	for _, table := range b.tables(counts) {\n",
+		old:      "	for _, table := range slices.Compact(tables) {",
+		new:      "	rs.mu.Lock()\n	rs.bundles = slices.Clone(rs.bundles)\n	for i := range b.sealed {\n		rs.bundles[i] = new(bundle)\n	}\n	rs.mu.Unlock()\n	for _, table := range slices.Compact(tables) {",
 		packages: "./store", tests: "TestRetriesDuringRuns|TestPowerLoss",
 	},
 	{
