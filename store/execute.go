@@ -3,7 +3,6 @@ package store
 import (
 	"math/bits"
 	"slices"
-	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -103,10 +102,10 @@ type opRun struct {
 
 // Execute decides the batch's operations, those on one key in their order, and commits
 // them. It returns when every reply may leave: when what the reply rests on is
-// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
-// operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic
-// if an operation has several keys, or if Atomic is set. Safe for concurrent use with
-// different batches.
+// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the
+// Ops. Each operation is atomic: a crash keeps all of it or nothing. The whole batch is
+// atomic if an operation has several keys, or if Atomic is set. Safe for concurrent use
+// with different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.decider
 	x.begin(s, b)
@@ -114,20 +113,13 @@ func (s *Store) Execute(b *Batch) {
 		x.giveBackRoom()
 		return
 	}
-	if d := x.delay(); d > 0 {
-		x.blocks()
-		time.Sleep(d)
-	}
+	x.holdBack()
 	if x.flushes {
 		// No checkpoint may be writing back what this is to delete.
 		s.snapshots.mu.Lock()
 		defer s.snapshots.mu.Unlock()
 		s.snapshots.building.Lock()
 		defer s.snapshots.building.Unlock()
-	}
-	if x.writes && s.behind.Load() {
-		x.blocks()
-		s.brake()
 	}
 	x.commitShares()
 	x.giveBackRoom()
@@ -136,110 +128,6 @@ func (s *Store) Execute(b *Batch) {
 		x.blocks()
 	}
 	x.wait()
-}
-
-// commitShares decides the shares one after another: those that are free first, in two
-// passes, then the others. Batches in different goroutines rarely wait for each other so,
-// for each begins with another share than the last time.
-func (x *decider) commitShares() {
-	n := len(x.shares)
-	x.first = (x.first + 1) % n
-	var done [maxShares]bool
-	for pass := range 3 {
-		for i := range n {
-			i = (x.first + i) % n
-			if x.share = x.shares[i]; done[i] || pass < 2 && !x.tryLock() {
-				continue
-			}
-			if pass == 2 {
-				x.lock()
-			}
-			done[i] = true
-			if x.commit(); x.err != nil {
-				return
-			}
-		}
-	}
-}
-
-// commit decides the share's operations and fixes their place in the order of commits.
-// The partitions are locked; it unlocks them. What has been decided when something must
-// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
-// it until the batch, which reads first, does. Should it panic, the partitions stay locked
-// and the process must end (G8).
-func (x *decider) commit() {
-	rounds := 0
-	for from := x.share.from; ; {
-		to := x.pieceFrom(from)
-		ready := x.prepare(from, to)
-		if !ready && (rounds > 0 || len(x.cold)+len(x.confirm) > fewMissing) {
-			x.prepareMore(to, x.share.to) // to be read with the others
-		}
-		if !ready && rounds == maxRounds {
-			x.fetch() // under the locks: nothing can change any more
-			ready = true
-			x.prepare(from, to)
-		}
-		if ready {
-			x.decide(from, to)
-			if from = to; from == x.share.to {
-				break
-			}
-			x.nextPiece()
-			continue
-		}
-		x.apply()
-		x.unlock()
-		x.blocks()
-		x.fetch()
-		x.lock()
-		rounds++
-	}
-	x.apply()
-	x.trim()
-	x.unlock()
-}
-
-// pieceSize is how many refs of a split batch are prepared and decided before the next
-// ones: few enough that what was asked for is still in the processor's caches when it is
-// changed, and that little has to be prepared again when something must be read. Tests
-// set it lower.
-var pieceSize = 2 * group
-
-// fewMissing is how many rows and records the first piece that lacks any may lack without
-// it being likely that the others lack some, too.
-const fewMissing = 4
-
-// pieceFrom is where the piece that begins with a ref ends.
-func (x *decider) pieceFrom(from int) int {
-	if !x.isSplit {
-		return x.share.to
-	}
-	return min(from+pieceSize, x.share.to)
-}
-
-// blocks calls OnBlock.
-func (x *decider) blocks() {
-	if x.onBlock != nil {
-		x.onBlock()
-	}
-}
-
-// waits reports whether the batch's replies have to wait for a commit.
-func (x *decider) waits() bool {
-	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
-}
-
-// maxRounds bounds how often a batch fetches without its locks: other batches
-// may evict what it loads again and again.
-const maxRounds = 4
-
-// trim makes room in the partitions, now that no ref is used any more.
-func (x *decider) trim() {
-	for i := range x.share.touched {
-		p := x.share.touched[i].p
-		p.hot.trim(p.committed.upTo())
-	}
 }
 
 // begin routes the batch; an atomic one is not split.
@@ -283,6 +171,90 @@ func (x *decider) begin(s *Store, b *Batch) {
 	}
 	x.assign()
 }
+
+// commitShares decides the shares one after another: those that are free first, in two
+// passes, then the others. Batches in different goroutines rarely wait for each other so,
+// for each begins with another share than the last time.
+func (x *decider) commitShares() {
+	n := len(x.shares)
+	x.first = (x.first + 1) % n
+	var done [maxShares]bool
+	for pass := range 3 {
+		for i := range n {
+			i = (x.first + i) % n
+			if x.share = x.shares[i]; done[i] || pass < 2 && !x.tryLock() {
+				continue
+			}
+			if pass == 2 {
+				x.lock()
+			}
+			done[i] = true
+			if x.commit(); x.err != nil {
+				return
+			}
+		}
+	}
+}
+
+// commit decides the share's operations and fixes their place in the order of commits.
+// The partitions are locked; it unlocks them. What has been decided when something must
+// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
+// it until the batch, which reads first, does. Should it panic, the partitions stay locked
+// and the process must end (G8).
+func (x *decider) commit() {
+	fetches := 0
+	for from := x.share.from; ; {
+		to := x.pieceFrom(from)
+		ready := x.prepare(from, to)
+		if !ready && (fetches > 0 || len(x.cold)+len(x.confirm) > fewMissing) {
+			x.prepareMore(to, x.share.to) // to be read with the others
+		}
+		if !ready && fetches == maxFetches {
+			x.fetch() // under the locks: nothing can change any more
+			ready = true
+			x.prepare(from, to)
+		}
+		if ready {
+			x.decide(from, to)
+			if from = to; from == x.share.to {
+				break
+			}
+			x.nextPiece()
+			continue
+		}
+		x.apply()
+		x.unlock()
+		x.blocks()
+		x.fetch()
+		x.lock()
+		fetches++
+	}
+	x.apply()
+	x.trim()
+	x.unlock()
+}
+
+// pieceSize is how many refs of a split batch are prepared and decided before the next
+// ones: few enough that what was asked for is still in the processor's caches when it is
+// changed, and that little has to be prepared again when something must be read. Tests
+// set it lower.
+var pieceSize = 2 * group
+
+// fewMissing is how many rows and records the first piece that lacks any may lack without
+// it being likely that the others lack some, too.
+const fewMissing = 4
+
+// pieceFrom is where the piece that begins with a ref ends.
+func (x *decider) pieceFrom(from int) int {
+	if !x.isSplit {
+		return x.share.to
+	}
+	return min(from+pieceSize, x.share.to)
+}
+
+// maxFetches bounds how often a share fetches without its locks: other batches
+// may evict what it loads again and again.
+const maxFetches = 4
 
 // lock takes the share's partitions in ascending order, the one order in which
 // anyone waits for more than one.
@@ -335,6 +307,26 @@ func (x *decider) unlock() {
 	}
 }
 
+// prepare finds the keys of refs from..to-1 in memory and judges their opids. It
+// returns false when rows or records must be fetched first.
+func (x *decider) prepare(from, to int) bool {
+	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
+	x.prepareMore(from, to)
+	return len(x.cold) == 0 && len(x.confirm) == 0
+}
+
+// prepareMore is prepare for more refs: what they lack is fetched with the rest.
+func (x *decider) prepareMore(from, to int) {
+	x.judging.positives = x.judging.positives[:0]
+	for ; from < to; from += group {
+		to := min(from+group, to)
+		x.request(x.refs[from:to])
+		x.find(from, to)
+		x.askFilters(from, to)
+	}
+	x.confirmPositives()
+}
+
 // request asks for the cache lines that refs are about to need, in loops so
 // short that many misses are under way at once.
 func (x *decider) request(refs []ref) {
@@ -366,26 +358,6 @@ func touch(refs []ref) (lines int64) {
 // system busy, few enough that what they asked for is still in the first-level
 // cache when they need it.
 const group = 64
-
-// prepare finds the keys of refs from..to-1 in memory and judges their opids. It
-// returns false when rows or records must be fetched first.
-func (x *decider) prepare(from, to int) bool {
-	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
-	x.prepareMore(from, to)
-	return len(x.cold) == 0 && len(x.confirm) == 0
-}
-
-// prepareMore is prepare for more refs: what they lack is fetched with the rest.
-func (x *decider) prepareMore(from, to int) {
-	x.judging.positives = x.judging.positives[:0]
-	for ; from < to; from += group {
-		to := min(from+group, to)
-		x.request(x.refs[from:to])
-		x.find(from, to)
-		x.askFilters(from, to)
-	}
-	x.confirmPositives()
-}
 
 // find finds the keys of refs from..to-1 in memory.
 func (x *decider) find(from, to int) {
@@ -540,6 +512,26 @@ func (x *decider) apply() {
 
 // maxKeptSection is the largest record buffer that a partition keeps.
 const maxKeptSection = 1 << 20
+
+// trim makes room in the partitions, now that no ref is used any more.
+func (x *decider) trim() {
+	for i := range x.share.touched {
+		p := x.share.touched[i].p
+		p.hot.trim(p.committed.upTo())
+	}
+}
+
+// waits reports whether the batch's replies have to wait for a commit.
+func (x *decider) waits() bool {
+	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
+}
+
+// blocks calls OnBlock.
+func (x *decider) blocks() {
+	if x.onBlock != nil {
+		x.onBlock()
+	}
+}
 
 // wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.
