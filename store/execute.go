@@ -7,22 +7,29 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// decider is the working state of one batch on its way through the store:
+// This file is the walk of a batch, top to bottom. One CINCRBY goes like this:
 //
-//	begin    what may be written is checked, its space in the log reserved; every key
-//	         is hashed and its partition found (route.go); no lock
-//	lock     a share's partitions, in ascending order
-//	prepare  is everything that decide needs in memory? If not: unlock, load
-//	         from disk, lock, prepare again
-//	decide   each operation in order; outcomes go to the partition's section and,
-//	         through redo, into memory
-//	apply    the log record's place is fixed before the locks are released
-//	wait     until everything the replies depend on is committed (G3)
+//	Execute        begins here, with the batch that package commands has filled (op.go)
+//	begin          checks what may be written and reserves its space in the log
+//	               (maintain.go); hashes the key and the opid and finds the partition
+//	               (route.go). No lock is held
+//	commitShares   takes the partitions of one share after another
+//	commit         decides what a share holds, piece by piece:
+//	  prepare      finds the key in memory (counter.go) and judges the opid (judge.go) by
+//	               the table's filter and by records in memory. What is not there is read
+//	               (fetch.go) with the partitions unlocked, and prepared again
+//	  decide       gives each operation its turn: decide.go checks it and logs its outcome
+//	               as an entry (entry.go), which redo.go puts into memory. take notes what
+//	               the reply rests on
+//	  apply        makes one log record of the entries and fixes its place in the op log,
+//	               before the partitions are unlocked
+//	wait           until what the replies rest on is committed (commitMark, partition.go)
 //
-// A large batch of operations with one key each is split: lock to apply happen share
-// by share, a few partitions at a time, prepare and decide piece by piece. So a lock is
-// held for a fraction of the batch only, and other batches, in other goroutines, take
-// the partitions in between.
+// A large batch of operations with one key each is split: it has several shares, of a few
+// partitions each. So a lock is held for a fraction of the batch only, and other batches,
+// in other goroutines, take the partitions in between.
+
+// decider is the working state of one batch on its way through the store.
 type decider struct {
 	s       *Store
 	ops     []Op
