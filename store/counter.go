@@ -3,8 +3,11 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"hash/maphash"
 	"slices"
 	"unsafe"
+
+	"github.com/tidwall/btree"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -278,3 +281,208 @@ func decodeRow(b []byte) (row, error) {
 	r.end()
 	return out, r.err
 }
+
+// hotTable finds counters by their keys: open addressing with linear probing.
+// Beside Go's map it saves the second hash of a batch, whose keys are hashed
+// before any lock is taken, and a cache miss of each look-up. The hash is keyed
+// anew in every process, so that no client can choose keys that collide.
+type hotTable struct {
+	slots []hotSlot // a power of two of them, at most three quarters in use
+	count int
+}
+
+type hotSlot struct {
+	hash uint64
+	c    *counter // nil: empty
+}
+
+// hotSeed keys the hashes of all hotTables.
+var hotSeed = maphash.MakeSeed()
+
+// hotHash is the hash by which a hotTable knows a key.
+func hotHash(key []byte) uint64 { return maphash.Bytes(hotSeed, key) }
+
+// minHotSlots is the size of an empty table.
+const minHotSlots = 64
+
+func newHotTable() hotTable { return hotTable{slots: make([]hotSlot, minHotSlots)} }
+
+// get returns the counter with a key, whose hash is given; nil if there is none.
+func (t *hotTable) get(hash uint64, key []byte) *counter {
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		s := &t.slots[i]
+		if s.c == nil || s.hash == hash && s.c.key() == string(key) {
+			return s.c
+		}
+	}
+}
+
+// guess returns the first counter with a hash, almost surely that of its key,
+// without a look at it; nil if there is none.
+func (t *hotTable) guess(hash uint64) *counter {
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		if s := &t.slots[i]; s.hash == hash || s.c == nil {
+			return s.c
+		}
+	}
+}
+
+// put adds a counter whose key is not there yet.
+func (t *hotTable) put(hash uint64, c *counter) {
+	if t.count++; t.count*4 > len(t.slots)*3 {
+		old := t.slots
+		t.slots = make([]hotSlot, 2*len(old))
+		// Slots are read before they are written. The kernel would map a page of zeros
+		// for the one and replace it for the other, and stop all processors for that.
+		clear(t.slots)
+		for _, s := range old {
+			if s.c != nil {
+				t.place(s)
+			}
+		}
+	}
+	t.place(hotSlot{hash: hash, c: c})
+}
+
+func (t *hotTable) place(s hotSlot) {
+	mask := uint64(len(t.slots) - 1)
+	i := s.hash & mask
+	for t.slots[i].c != nil {
+		i = (i + 1) & mask
+	}
+	t.slots[i] = s
+}
+
+// remove takes a counter out, if it is there, and closes the gap: what follows
+// moves up as long as that brings it nearer to its place.
+func (t *hotTable) remove(hash uint64, c *counter) {
+	mask := uint64(len(t.slots) - 1)
+	i := hash & mask
+	for t.slots[i].c != c {
+		if t.slots[i].c == nil {
+			return
+		}
+		i = (i + 1) & mask
+	}
+	t.count--
+	for j := (i + 1) & mask; t.slots[j].c != nil; j = (j + 1) & mask {
+		if home := t.slots[j].hash & mask; (j-home)&mask >= (j-i)&mask {
+			t.slots[i] = t.slots[j]
+			i = j
+		}
+	}
+	t.slots[i] = hotSlot{}
+}
+
+// unsavedKeys are the existing keys that rows do not show: counters that are not
+// known to have one, and filters. SCAN finds them here, in order of position.
+//
+// Most new keys get their row before anyone scans. So they wait in a heap until
+// someone does, and only then are put in order.
+type unsavedKeys struct {
+	ordered *btree.BTreeG[unsavedKey]
+	// waiting are those not in order yet, and others that are unsaved no longer
+	// (without isUnsaved); a key may be there twice.
+	waiting []unsavedKey
+	count   int
+}
+
+// unsavedKey is a key's place. The position stands beside the pointer, so that
+// finding a place seldom touches another counter's memory.
+type unsavedKey struct {
+	pos uint64
+	c   *counter
+}
+
+func newUnsavedKeys() unsavedKeys {
+	return unsavedKeys{ordered: btree.NewBTreeGOptions(func(a, b unsavedKey) bool {
+		if a.pos != b.pos {
+			return a.pos < b.pos
+		}
+		return a.c.key() < b.c.key()
+	}, btree.Options{NoLocks: true})}
+}
+
+// add takes in a key that has just got isUnsaved.
+func (u *unsavedKeys) add(c *counter) {
+	u.waiting = append(u.waiting, unsavedKey{c.pos, c})
+	u.count++
+}
+
+// minSweep is how many keys that are unsaved no longer may always wait.
+const minSweep = 1024
+
+// remove lets go of a key that has just lost isUnsaved.
+func (u *unsavedKeys) remove(c *counter) {
+	u.ordered.Delete(unsavedKey{c.pos, c})
+	if u.count--; len(u.waiting) > 2*u.count+minSweep {
+		u.sweep()
+	}
+}
+
+// sweep drops from those that wait what is unsaved no longer.
+func (u *unsavedKeys) sweep() {
+	kept := u.waiting[:0]
+	for _, k := range u.waiting {
+		if k.c.is&isUnsaved != 0 {
+			kept = append(kept, k)
+		}
+	}
+	clear(u.waiting[len(kept):])
+	u.waiting = kept
+}
+
+// order puts up to n of those that wait in order, and reports whether that were
+// all of them.
+func (u *unsavedKeys) order(n int) (done bool) {
+	for ; n > 0 && len(u.waiting) > 0; n-- {
+		last := len(u.waiting) - 1
+		if k := u.waiting[last]; k.c.is&isUnsaved != 0 {
+			u.ordered.Set(k)
+		}
+		u.waiting[last] = unsavedKey{}
+		u.waiting = u.waiting[:last]
+	}
+	return len(u.waiting) == 0
+}
+
+// orderPiece is how many keys are put in order under one acquisition of the
+// partition's lock.
+const orderPiece = 1024
+
+// lockOrdered locks the partition with its unsaved keys in order.
+func (p *partition) lockOrdered() {
+	p.mu.Lock()
+	for !p.hot.unsaved.order(orderPiece) {
+		p.mu.Unlock()
+		p.mu.Lock()
+	}
+}
+
+// What a key costs in memory beside its counter: its places in the table of hot
+// counters, which is between three and six eighths full, and in the ring.
+const (
+	hotEntryBytes  = int64(unsafe.Sizeof(hotSlot{})) * 2
+	ringEntryBytes = 8
+)
+
+// usage estimates the bytes that a key and its value hold in memory. The
+// opids that were applied to a counter belong to its table, not to it.
+func (c *counter) usage() int64 {
+	n := sizeClassOf(unsafe.Sizeof(*c)) + hotEntryBytes + ringEntryBytes
+	if c.expire != 0 {
+		n += int64(unsafe.Sizeof(expiry{}))
+	}
+	if x := c.extra; x != nil {
+		n += sizeClassOf(unsafe.Sizeof(*x)) + sizeClassOf(uintptr(len(x.key)))
+	}
+	if f := c.filter(); f != nil {
+		n += sizeClassOf(unsafe.Sizeof(*f)) + int64(f.bytes())
+	}
+	return n
+}
+
+// sizeClassOf rounds up to about what Go's allocator gives: multiples of 16.
+func sizeClassOf(n uintptr) int64 { return int64(n+15) &^ 15 }

@@ -1,34 +1,9 @@
 package store
 
-import (
-	"encoding/binary"
-	"math"
-)
+import "math"
 
 // Bounded increments: INCREX. One that would take its counter out of bounds
 // changes nothing and consumes no opid (G6), or is cut to what the bounds allow.
-
-// AppendPairID appends the opid that stands for an operation numbered iid by a
-// producer pid: the length of pid, as a varint, then both. Different pairs have
-// different opids.
-func AppendPairID(dst, pid, iid []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(pid)))
-	dst = append(dst, pid...)
-	return append(dst, iid...)
-}
-
-// timeID is the part of the opid from which a table may read the operation's
-// time: of a pair the second.
-func (op *Op) timeID() []byte {
-	if op.Flags&PairID == 0 {
-		return op.ID
-	}
-	n, used := binary.Uvarint(op.ID)
-	if used <= 0 || n > uint64(len(op.ID)-used) {
-		return nil
-	}
-	return op.ID[used+int(n):]
-}
 
 // checkBounds refuses a bounded increment without bounds.
 func (op *Op) checkBounds() error {

@@ -4,15 +4,16 @@
 // # The path of one CINCRBY
 //
 // A caller fills a Batch, usually with what many connections have sent, and calls
-// Store.Execute. The store finds each operation's partition (by the CRC16 slot of its
-// key), locks the partitions it needs in ascending order, and looks whether memory
-// holds everything: the counters, and the records of opids that a filter reports. If
-// not, it releases the locks, reads from disk, takes the locks again, and trusts nothing
-// it has read that may have changed since. Then it decides each operation (decide.go):
-// is it stale, was it applied before, does it overflow, is there room? The result is an
-// outcome, which becomes an entry of the op log. The entries of one partition form a
-// section, the sections of the batch one log record. The record's place in the log is
-// fixed before the locks are released. When the record is committed, the replies leave.
+// Store.Execute, whose file (execute.go) shows the walk step by step. The store finds each
+// operation's partition (by the CRC16 slot of its key), locks the partitions it needs in
+// ascending order, and looks whether memory holds everything: the counters, and the
+// records of opids that a filter reports. If not, it releases the locks, reads from disk,
+// takes the locks again, and trusts nothing it has read that may have changed since. Then
+// it decides each operation (decide.go): is it stale, was it applied before, does it
+// overflow, is there room? The result is an outcome, which becomes an entry of the op log.
+// The entries of one partition form a section, the sections of the batch one log record.
+// The record's place in the log is fixed before the locks are released. When the record
+// is committed, the replies leave.
 //
 // A large batch, unless it is atomic, is divided into shares. Each share goes this way by
 // itself, one after another. So a lock is held for a fraction of the batch only, and
@@ -69,11 +70,13 @@
 //	partition     a range of hash slots with its own lock, log sections and views
 //	batch         the operations of one call of Execute: one lock, one commit
 //	share         those operations of a split batch that are locked together: some partitions
+//	draft         the section of the batch at hand, until it has its place in the log
 //	piece         those operations of a share that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
 //	round         package commands: the requests of several connections, made one batch
 //	turn          package server: a worker's right to serve rounds
-//	view          what is made from the op log: counters and rows, filters, records
+//	view          what is made from the op log: counters and rows, filters, records. A
+//	              partition's views are what it has of them in memory
 //	checkpoint    bringing the views of a partition to disk; SAVE does it for all
 //	snapshot      the file of a partition's filters that a checkpoint writes
 //	backup        a copy of a whole data directory

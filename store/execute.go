@@ -3,28 +3,34 @@ package store
 import (
 	"math/bits"
 	"slices"
-	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
-// decider is the working state of one batch on its way through the store:
+// This file is the walk of a batch, top to bottom. One CINCRBY goes like this:
 //
-//	begin    what may be written is checked, its space in the log reserved; every key
-//	         is hashed and its partition found (route.go); no lock
-//	lock     a share's partitions, in ascending order
-//	prepare  is everything that decide needs in memory? If not: unlock, load
-//	         from disk, lock, prepare again
-//	decide   each operation in order; outcomes go to the partition's section and,
-//	         through redo, into memory
-//	apply    the log record's place is fixed before the locks are released
-//	wait     until everything the replies depend on is committed (G3)
+//	Execute        begins here, with the batch that package commands has filled (op.go)
+//	begin          checks what may be written and reserves its space in the log
+//	               (maintain.go); hashes the key and the opid and finds the partition
+//	               (route.go). No lock is held
+//	commitShares   takes the partitions of one share after another
+//	commit         decides what a share holds, piece by piece:
+//	  prepare      finds the key in memory (counter.go) and judges the opid (judge.go) by
+//	               the table's filter and by records in memory. What is not there is read
+//	               (fetch.go) with the partitions unlocked, and prepared again
+//	  decide       gives each operation its turn: decide.go checks it and logs its outcome
+//	               as an entry (entry.go), which redo.go puts into memory. take notes what
+//	               the reply rests on
+//	  apply        makes one log record of the entries and fixes its place in the op log,
+//	               before the partitions are unlocked
+//	wait           until what the replies rest on is committed (commitMark, partition.go)
 //
-// A large batch of operations with one key each is split: lock to apply happen share
-// by share, a few partitions at a time, prepare and decide piece by piece. So a lock is
-// held for a fraction of the batch only, and other batches, in other goroutines, take
-// the partitions in between.
+// A large batch of operations with one key each is split: it has several shares, of a few
+// partitions each. So a lock is held for a fraction of the batch only, and other batches,
+// in other goroutines, take the partitions in between.
+
+// decider is the working state of one batch on its way through the store.
 type decider struct {
 	s       *Store
 	ops     []Op
@@ -104,10 +110,10 @@ type opRun struct {
 
 // Execute decides the batch's operations, those on one key in their order, and commits
 // them. It returns when every reply may leave: when what the reply rests on is
-// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the Ops. Each
-// operation is atomic: a crash keeps all of it or nothing. The whole batch is atomic
-// if an operation has several keys, or if Atomic is set. Safe for concurrent use with
-// different batches.
+// committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the
+// Ops. Each operation is atomic: a crash keeps all of it or nothing. The whole batch is
+// atomic if an operation has several keys, or if Atomic is set. Safe for concurrent use
+// with different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.decider
 	x.begin(s, b)
@@ -115,20 +121,13 @@ func (s *Store) Execute(b *Batch) {
 		x.giveBackRoom()
 		return
 	}
-	if d := x.delay(); d > 0 {
-		x.blocks()
-		time.Sleep(d)
-	}
+	x.holdBack()
 	if x.flushes {
 		// No checkpoint may be writing back what this is to delete.
 		s.snapshots.mu.Lock()
 		defer s.snapshots.mu.Unlock()
 		s.snapshots.building.Lock()
 		defer s.snapshots.building.Unlock()
-	}
-	if x.writes && s.behind.Load() {
-		x.blocks()
-		s.brake()
 	}
 	x.commitShares()
 	x.giveBackRoom()
@@ -137,110 +136,6 @@ func (s *Store) Execute(b *Batch) {
 		x.blocks()
 	}
 	x.wait()
-}
-
-// commitShares decides the shares one after another: those that are free first, in two
-// passes, then the others. Batches in different goroutines rarely wait for each other so,
-// for each begins with another share than the last time.
-func (x *decider) commitShares() {
-	n := len(x.shares)
-	x.first = (x.first + 1) % n
-	var done [maxShares]bool
-	for pass := range 3 {
-		for i := range n {
-			i = (x.first + i) % n
-			if x.share = x.shares[i]; done[i] || pass < 2 && !x.tryLock() {
-				continue
-			}
-			if pass == 2 {
-				x.lock()
-			}
-			done[i] = true
-			if x.commit(); x.err != nil {
-				return
-			}
-		}
-	}
-}
-
-// commit decides the share's operations and fixes their place in the order of commits.
-// The partitions are locked; it unlocks them. What has been decided when something must
-// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
-// it until the batch, which reads first, does. Should it panic, the partitions stay locked
-// and the process must end (G8).
-func (x *decider) commit() {
-	rounds := 0
-	for from := x.share.from; ; {
-		to := x.pieceFrom(from)
-		ready := x.prepare(from, to)
-		if !ready && (rounds > 0 || len(x.cold)+len(x.confirm) > fewMissing) {
-			x.prepareMore(to, x.share.to) // to be read with the others
-		}
-		if !ready && rounds == maxRounds {
-			x.fetch() // under the locks: nothing can change any more
-			ready = true
-			x.prepare(from, to)
-		}
-		if ready {
-			x.decide(from, to)
-			if from = to; from == x.share.to {
-				break
-			}
-			x.nextPiece()
-			continue
-		}
-		x.apply()
-		x.unlock()
-		x.blocks()
-		x.fetch()
-		x.lock()
-		rounds++
-	}
-	x.apply()
-	x.trim()
-	x.unlock()
-}
-
-// pieceSize is how many refs of a split batch are prepared and decided before the next
-// ones: few enough that what was asked for is still in the processor's caches when it is
-// changed, and that little has to be prepared again when something must be read. Tests
-// set it lower.
-var pieceSize = 2 * group
-
-// fewMissing is how many rows and records the first piece that lacks any may lack without
-// it being likely that the others lack some, too.
-const fewMissing = 4
-
-// pieceFrom is where the piece that begins with a ref ends.
-func (x *decider) pieceFrom(from int) int {
-	if !x.isSplit {
-		return x.share.to
-	}
-	return min(from+pieceSize, x.share.to)
-}
-
-// blocks calls OnBlock.
-func (x *decider) blocks() {
-	if x.onBlock != nil {
-		x.onBlock()
-	}
-}
-
-// waits reports whether the batch's replies have to wait for a commit.
-func (x *decider) waits() bool {
-	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
-}
-
-// maxRounds bounds how often a batch fetches without its locks: other batches
-// may evict what it loads again and again.
-const maxRounds = 4
-
-// trim makes room in the partitions, now that no ref is used any more.
-func (x *decider) trim() {
-	for i := range x.share.touched {
-		p := x.share.touched[i].p
-		p.hot.trim(p.committed.upTo())
-	}
 }
 
 // begin routes the batch; an atomic one is not split.
@@ -284,6 +179,90 @@ func (x *decider) begin(s *Store, b *Batch) {
 	}
 	x.assign()
 }
+
+// commitShares decides the shares one after another: those that are free first, in two
+// passes, then the others. Batches in different goroutines rarely wait for each other so,
+// for each begins with another share than the last time.
+func (x *decider) commitShares() {
+	n := len(x.shares)
+	x.first = (x.first + 1) % n
+	var done [maxShares]bool
+	for pass := range 3 {
+		for i := range n {
+			i = (x.first + i) % n
+			if x.share = x.shares[i]; done[i] || pass < 2 && !x.tryLock() {
+				continue
+			}
+			if pass == 2 {
+				x.lock()
+			}
+			done[i] = true
+			if x.commit(); x.err != nil {
+				return
+			}
+		}
+	}
+}
+
+// commit decides the share's operations and fixes their place in the order of commits.
+// The partitions are locked; it unlocks them. What has been decided when something must
+// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
+// it until the batch, which reads first, does. Should it panic, the partitions stay locked
+// and the process must end (G8).
+func (x *decider) commit() {
+	fetches := 0
+	for from := x.share.from; ; {
+		to := x.pieceFrom(from)
+		ready := x.prepare(from, to)
+		if !ready && (fetches > 0 || len(x.cold)+len(x.confirm) > fewMissing) {
+			x.prepareMore(to, x.share.to) // to be read with the others
+		}
+		if !ready && fetches == maxFetches {
+			x.fetch() // under the locks: nothing can change any more
+			ready = true
+			x.prepare(from, to)
+		}
+		if ready {
+			x.decide(from, to)
+			if from = to; from == x.share.to {
+				break
+			}
+			x.nextPiece()
+			continue
+		}
+		x.apply()
+		x.unlock()
+		x.blocks()
+		x.fetch()
+		x.lock()
+		fetches++
+	}
+	x.apply()
+	x.trim()
+	x.unlock()
+}
+
+// pieceSize is how many refs of a split batch are prepared and decided before the next
+// ones: few enough that what was asked for is still in the processor's caches when it is
+// changed, and that little has to be prepared again when something must be read. Tests
+// set it lower.
+var pieceSize = 2 * group
+
+// fewMissing is how many rows and records the first piece that lacks any may lack without
+// it being likely that the others lack some, too.
+const fewMissing = 4
+
+// pieceFrom is where the piece that begins with a ref ends.
+func (x *decider) pieceFrom(from int) int {
+	if !x.isSplit {
+		return x.share.to
+	}
+	return min(from+pieceSize, x.share.to)
+}
+
+// maxFetches bounds how often a share fetches without its locks: other batches
+// may evict what it loads again and again.
+const maxFetches = 4
 
 // lock takes the share's partitions in ascending order, the one order in which
 // anyone waits for more than one.
@@ -336,6 +315,26 @@ func (x *decider) unlock() {
 	}
 }
 
+// prepare finds the keys of refs from..to-1 in memory and judges their opids. It
+// returns false when rows or records must be fetched first.
+func (x *decider) prepare(from, to int) bool {
+	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
+	x.prepareMore(from, to)
+	return len(x.cold) == 0 && len(x.confirm) == 0
+}
+
+// prepareMore is prepare for more refs: what they lack is fetched with the rest.
+func (x *decider) prepareMore(from, to int) {
+	x.judging.positives = x.judging.positives[:0]
+	for ; from < to; from += group {
+		to := min(from+group, to)
+		x.request(x.refs[from:to])
+		x.find(from, to)
+		x.askFilters(from, to)
+	}
+	x.confirmPositives()
+}
+
 // request asks for the cache lines that refs are about to need, in loops so
 // short that many misses are under way at once.
 func (x *decider) request(refs []ref) {
@@ -367,26 +366,6 @@ func touch(refs []ref) (lines int64) {
 // system busy, few enough that what they asked for is still in the first-level
 // cache when they need it.
 const group = 64
-
-// prepare finds the keys of refs from..to-1 in memory and judges their opids. It
-// returns false when rows or records must be fetched first.
-func (x *decider) prepare(from, to int) bool {
-	x.cold, x.confirm = x.cold[:0], x.confirm[:0]
-	x.prepareMore(from, to)
-	return len(x.cold) == 0 && len(x.confirm) == 0
-}
-
-// prepareMore is prepare for more refs: what they lack is fetched with the rest.
-func (x *decider) prepareMore(from, to int) {
-	x.judging.positives = x.judging.positives[:0]
-	for ; from < to; from += group {
-		to := min(from+group, to)
-		x.request(x.refs[from:to])
-		x.find(from, to)
-		x.askFilters(from, to)
-	}
-	x.confirmPositives()
-}
 
 // find finds the keys of refs from..to-1 in memory.
 func (x *decider) find(from, to int) {
@@ -541,6 +520,26 @@ func (x *decider) apply() {
 
 // maxKeptSection is the largest record buffer that a partition keeps.
 const maxKeptSection = 1 << 20
+
+// trim makes room in the partitions, now that no ref is used any more.
+func (x *decider) trim() {
+	for i := range x.share.touched {
+		p := x.share.touched[i].p
+		p.hot.trim(p.committed.upTo())
+	}
+}
+
+// waits reports whether the batch's replies have to wait for a commit.
+func (x *decider) waits() bool {
+	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
+}
+
+// blocks calls OnBlock.
+func (x *decider) blocks() {
+	if x.onBlock != nil {
+		x.onBlock()
+	}
+}
 
 // wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.

@@ -294,6 +294,18 @@ const (
 	mostDelay = 20 * time.Millisecond
 )
 
+// holdBack delays a batch that writes while the background work is behind.
+func (x *decider) holdBack() {
+	if d := x.delay(); d > 0 {
+		x.blocks()
+		time.Sleep(d)
+	}
+	if x.writes && x.s.behind.Load() {
+		x.blocks()
+		x.s.brake()
+	}
+}
+
 // delay is how long the batch is to be delayed.
 func (x *decider) delay() time.Duration {
 	if !x.writes || len(x.refs) < lateBatch || !x.s.late.Load() {

@@ -144,7 +144,7 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "IDMP's pair is not length-prefixed",
-		file:     "store/decide_bounded.go",
+		file:     "store/opid.go",
 		old:      "	dst = binary.AppendUvarint(dst, uint64(len(pid)))\n",
 		new:      "",
 		packages: "./store", tests: "TestPairID",
@@ -473,21 +473,21 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G7", name: "an opid of the future has a time",
-		file:     "store/idtime.go",
+		file:     "store/opid.go",
 		old:      "		return t, ok && t <= wall+d.Skew.Milliseconds()\n",
 		new:      "		return t, ok\n",
 		packages: "./store", tests: "TestIDTimeAuto|TestTimeBearingIDs",
 	},
 	{
 		guarantee: "G7", name: "a hash is taken for a UUIDv7 of long ago",
-		file:     "store/idtime.go",
+		file:     "store/opid.go",
 		old:      "		return t, ok && isUUIDv7(&u) && t >= oldest\n",
 		new:      "		return t, ok && isUUIDv7(&u)\n",
 		packages: "./store", tests: "TestIDTimeAuto|TestIDTimeOfNoTime",
 	},
 	{
 		guarantee: "G7", name: "a padded number is taken for a ULID of 1970",
-		file:     "store/idtime.go",
+		file:     "store/opid.go",
 		old:      " && t >= firstULID",
 		new:      "",
 		packages: "./store", tests: "TestIDTimeAuto|TestIDTimeOfNoTime",

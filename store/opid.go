@@ -182,3 +182,25 @@ func leadingMs(id []byte) (int64, bool) {
 	t, err := strconv.ParseInt(string(id[:n]), 10, 64)
 	return t, err == nil
 }
+
+// AppendPairID appends the opid that stands for an operation numbered iid by a
+// producer pid: the length of pid, as a varint, then both. Different pairs have
+// different opids.
+func AppendPairID(dst, pid, iid []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(pid)))
+	dst = append(dst, pid...)
+	return append(dst, iid...)
+}
+
+// timeID is the part of the opid from which a table may read the operation's
+// time: of a pair the second.
+func (op *Op) timeID() []byte {
+	if op.Flags&PairID == 0 {
+		return op.ID
+	}
+	n, used := binary.Uvarint(op.ID)
+	if used <= 0 || n > uint64(len(op.ID)-used) {
+		return nil
+	}
+	return op.ID[used+int(n):]
+}
