@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -209,47 +208,46 @@ func TestFatalDoesNotReturn(t *testing.T) {
 // TestFlushFault: a full disk stops flushes, which Pebble retries. Nobody waits for
 // that, and nothing more is changed; when space returns all goes on and nothing is lost.
 func TestFlushFault(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) { // Pebble tries again after a second
-		mem, f := vfs.NewCrashableMem(), &crashtest.Fault{}
-		o := testOptions(errorfs.Wrap(mem, f))
-		db := mustOpen(t, o)
-		defer mustClose(t, db)
-		put := func(n uint64) error {
-			return change(db, func(c *Changes) { c.PutRow(RowKey{Hash: n, Key: []byte("k")}, crashtest.Record(n)) })
+	mem, f := vfs.NewCrashableMem(), &crashtest.Fault{}
+	o := testOptions(errorfs.Wrap(mem, f))
+	db := mustOpen(t, o)
+	defer mustClose(t, db)
+	db.flushes.wait = time.Millisecond
+	put := func(n uint64) error {
+		return change(db, func(c *Changes) { c.PutRow(RowKey{Hash: n, Key: []byte("k")}, crashtest.Record(n)) })
+	}
+	f.Arm(syscall.ENOSPC, crashtest.On(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
+	for n := range uint64(30) {
+		if err := put(n); err != nil {
+			t.Fatal(err)
 		}
-		f.Arm(syscall.ENOSPC, crashtest.On(".sst", errorfs.OpCreate, errorfs.OpFileWrite))
-		for n := range uint64(30) {
-			if err := put(n); err != nil {
-				t.Fatal(err)
-			}
+	}
+	for range 9 { // more than there may be memtables
+		if err := db.Flush(); !errors.Is(err, ErrNoSpace) {
+			t.Fatal("flushed to a full disk:", err)
 		}
-		for range 9 { // more than there may be memtables
-			if err := db.Flush(); !errors.Is(err, ErrNoSpace) {
-				t.Fatal("flushed to a full disk:", err)
-			}
+	}
+	if err := put(30); !errors.Is(err, ErrNoSpace) {
+		t.Fatal("a change while flushes fail:", err)
+	}
+	if err := db.CheckSpace(); !errors.Is(err, ErrNoSpace) {
+		t.Fatal("space for writes while flushes fail:", err)
+	}
+	if n := db.pebble.Metrics().MemTable.Count; n > 2 {
+		t.Fatal("memtables pile up:", n)
+	}
+	f.Arm(nil, nil)
+	if err := errors.Join(db.CheckSpace(), put(30), db.Flush()); err != nil {
+		t.Fatal("there is space again:", err)
+	}
+	crashed := mustOpen(t, testOptions(crashtest.Left(mem, 0, nil)))
+	defer mustClose(t, crashed)
+	for n := range uint64(31) {
+		v, ok, err := crashed.Row(nil, RowKey{Hash: n, Key: []byte("k")})
+		if err != nil || !ok || string(v) != string(crashtest.Record(n)) {
+			t.Fatal(n, ok, err)
 		}
-		if err := put(30); !errors.Is(err, ErrNoSpace) {
-			t.Fatal("a change while flushes fail:", err)
-		}
-		if err := db.CheckSpace(); !errors.Is(err, ErrNoSpace) {
-			t.Fatal("space for writes while flushes fail:", err)
-		}
-		if n := db.pebble.Metrics().MemTable.Count; n > 2 {
-			t.Fatal("memtables pile up:", n)
-		}
-		f.Arm(nil, nil)
-		if err := errors.Join(db.CheckSpace(), put(30), db.Flush()); err != nil {
-			t.Fatal("there is space again:", err)
-		}
-		crashed := mustOpen(t, testOptions(crashtest.Left(mem, 0, nil)))
-		defer mustClose(t, crashed)
-		for n := range uint64(31) {
-			v, ok, err := crashed.Row(nil, RowKey{Hash: n, Key: []byte("k")})
-			if err != nil || !ok || string(v) != string(crashtest.Record(n)) {
-				t.Fatal(n, ok, err)
-			}
-		}
-	})
+	}
 }
 
 // TestFlushStops: a flush that fails for another reason than a full disk is final (G8).

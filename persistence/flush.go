@@ -40,9 +40,11 @@ type flushes struct {
 	event   chan struct{} // closed at the next event
 	again   chan struct{} // closed to ask for the next attempt
 	closing chan struct{}
+	wait    time.Duration // flushRetry; tests wait less
 }
 
 func (f *flushes) init() {
+	f.wait = flushRetry
 	f.event, f.again, f.closing = make(chan struct{}), make(chan struct{}), make(chan struct{})
 }
 
@@ -119,7 +121,7 @@ func (f *flushes) pause() {
 	if failed == nil {
 		return
 	}
-	timer := time.NewTimer(flushRetry)
+	timer := time.NewTimer(f.wait)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -66,7 +66,8 @@ func (g *gate) holds(t *testing.T) {
 	t.Fatal("nothing is synced")
 }
 
-// inBubble runs a test where time passes only while nobody has anything to do.
+// inBubble runs a test where time passes only while nobody has anything to do. No sstable
+// may be written in it: Pebble keeps writers, whose channels are of the bubble, for others.
 func inBubble(test func(*testing.T)) func(*testing.T) {
 	return func(t *testing.T) { synctest.Test(t, test) }
 }
