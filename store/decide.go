@@ -52,48 +52,7 @@ func (x *decider) decideShare(from, to int) {
 }
 
 // turn decides one operation.
-func (x *decider) turn(op *Op) error {
-	switch op.Kind {
-	case CIncrBy:
-		return x.cIncrBy(op)
-	case CMIncrBy:
-		return x.cmIncrBy(op)
-	case CIncrEx:
-		return x.cIncrEx(op)
-	case IncrEx:
-		return x.incrEx(op)
-	case CSeen:
-		return x.cSeen(op)
-	case Watch:
-		return x.watch(op)
-	case IfUnchanged:
-		return x.ifUnchanged(op)
-	case IncrBy:
-		return x.incrBy(op)
-	case Set:
-		return x.set(op)
-	case MSet:
-		return x.mset(op)
-	case Del:
-		return x.del(op)
-	case GetDel:
-		return x.getDel(op)
-	case GetEx:
-		return x.getEx(op)
-	case ExpireAt:
-		return x.expireAt(op)
-	case Persist:
-		return x.persist(op)
-	case FlushAll:
-		return x.flushAll(op)
-	case removeExpired:
-		return x.removeExpired(op)
-	case FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:
-		return x.filterOp(op)
-	default:
-		return x.read(op)
-	}
-}
+func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
 
 // log writes an outcome into the partition's record of this batch and redoes
 // it.

@@ -1,38 +1,85 @@
 package store
 
-// filterOp decides the commands on FBF keys.
-func (x *decider) filterOp(op *Op) error {
+import "github.com/fbfkv/fbfkv/fbf"
+
+// maxFilterOptions bounds encoded FilterOptions, bytes.
+const maxFilterOptions = 200
+
+// The operations on FBF keys; see Kind.
+const (
+	// FBFReserve creates the filter Key. In: Key, Filter.
+	FBFReserve Kind = firstFilterKind + iota
+	// FBFAdd adds Keys (items) to the filter Key, creating it with Filter (or
+	// defaults when nil) unless NoCreate. Out: Founds[i] is true when item i
+	// was present before; Fulls[i] when it was not added because the filter is
+	// at the memory cap, as BF.MADD answers item by item.
+	FBFAdd
+	// FBFRefresh refreshes the filter Key. Out: none.
+	FBFRefresh
+	// FBFExists tests Keys (items) in the filter Key; a missing filter holds
+	// nothing. Out: Founds.
+	FBFExists
+	// FBFCard counts the items remembered by the filter Key. Out: Value.
+	FBFCard
+	// FBFInfo describes the filter Key. Out: Info.
+	FBFInfo
+
+	firstFilterKind = Kind(TypeFilter) * kindsPerType
+)
+
+// filterKinds declares the operations on FBF keys.
+func filterKinds() []kind {
+	return []kind{
+		FBFReserve - firstFilterKind: {is: writes | unsplit, entries: 2, fields: maxFilterOptions, turn: (*decider).filterReserve}, // also a tombstone
+		FBFAdd - firstFilterKind:     {is: writes | hashesItems, entries: 2, fields: maxFilterOptions, turn: (*decider).filterAdd},
+		FBFRefresh - firstFilterKind: {is: writes | unsplit, entries: 1, fields: fbf.MaxEventBytes, turn: (*decider).filterRefresh},
+		FBFExists - firstFilterKind:  {is: hashesItems, turn: (*decider).filterExists},
+		FBFCard - firstFilterKind:    {is: unsplit, turn: (*decider).filterCard},
+		FBFInfo - firstFilterKind:    {is: unsplit, turn: (*decider).filterInfo},
+	}
+}
+
+// filterAt finds the filter that an operation is about; nil if there is none.
+func (x *decider) filterAt(op *Op) (*ref, *filterKey, error) {
 	r := &x.of(op)[0]
 	x.saw(r)
-	alive := r.c.alive(x.at.wall)
-	if alive && r.c.kind != TypeFilter {
-		return ErrWrongType
+	if !r.c.alive(x.at.wall) {
+		return r, nil, nil
 	}
-	switch op.Kind {
-	case FBFReserve:
-		if alive {
-			return ErrFilterExists
-		}
-		return x.reserve(r, op.Filter)
-	case FBFAdd:
-		return x.filterAdd(op, r, alive)
-	case FBFExists:
-		return x.filterExists(op, r, alive)
+	if r.c.kind != TypeFilter {
+		return r, nil, ErrWrongType
 	}
-	if !alive {
-		if op.Kind == FBFCard {
-			return nil
-		}
+	return r, r.c.filter(), nil
+}
+
+func (x *decider) filterReserve(op *Op) error {
+	r, f, err := x.filterAt(op)
+	if err != nil {
+		return err
+	}
+	if f != nil {
+		return ErrFilterExists
+	}
+	return x.reserve(r, op.Filter)
+}
+
+func (x *decider) filterCard(op *Op) error {
+	_, f, err := x.filterAt(op)
+	if f != nil {
+		op.Value, op.Found = int64(f.items()), true
+	}
+	return err
+}
+
+func (x *decider) filterInfo(op *Op) error {
+	_, f, err := x.filterAt(op)
+	if err != nil {
+		return err
+	}
+	if f == nil {
 		return ErrNoFilter
 	}
-	switch f := r.c.filter(); op.Kind {
-	case FBFCard:
-		op.Value, op.Found = int64(f.items()), true
-	case FBFInfo:
-		op.Info = f.info(x.at.logged)
-	case FBFRefresh:
-		x.refreshNow(r)
-	}
+	op.Info = f.info(x.at.logged)
 	return nil
 }
 
@@ -61,16 +108,20 @@ func (x *decider) reserve(r *ref, o *FilterOptions) error {
 // filterAdd adds items in order; an item that is present already, or that the
 // filter takes for one, is not added again, and one for which there is no room
 // is not added at all.
-func (x *decider) filterAdd(op *Op, r *ref, alive bool) error {
-	if !alive {
+func (x *decider) filterAdd(op *Op) error {
+	r, f, err := x.filterAt(op)
+	if err != nil {
+		return err
+	}
+	if f == nil {
 		if op.Flags&NoCreate != 0 {
 			return ErrNoFilter
 		}
 		if err := x.reserve(r, op.Filter); err != nil {
 			return err
 		}
+		f = r.c.filter()
 	}
-	f := r.c.filter()
 	r.p.need = r.p.seq // a positive may rest on any earlier add
 	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
 	for i, h := range hashes {
@@ -85,10 +136,14 @@ func (x *decider) filterAdd(op *Op, r *ref, alive bool) error {
 	return nil
 }
 
-func (x *decider) filterExists(op *Op, r *ref, alive bool) error {
+func (x *decider) filterExists(op *Op) error {
+	r, f, err := x.filterAt(op)
+	if err != nil {
+		return err
+	}
 	r.p.need = r.p.seq
 	for _, h := range x.items[op.run.firstItem : op.run.firstItem+op.run.items] {
-		op.Founds = append(op.Founds, alive && r.c.filter().contains(h))
+		op.Founds = append(op.Founds, f != nil && f.contains(h))
 	}
 	return nil
 }
@@ -116,17 +171,24 @@ func (x *decider) refreshDue(r *ref) bool {
 	return true
 }
 
-// refreshNow is FBF.REFRESH: a FIXED filter drops its oldest generation,
+// filterRefresh is FBF.REFRESH: a FIXED filter drops its oldest generation,
 // another seals its newest and forgets nothing early.
-func (x *decider) refreshNow(r *ref) {
-	f := r.c.filter()
+func (x *decider) filterRefresh(op *Op) error {
+	r, f, err := x.filterAt(op)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		return ErrNoFilter
+	}
 	if f.fixed != nil {
 		x.logRefresh(r, nil)
-		return
+		return nil
 	}
 	if ev, ok := f.adaptive.PlanSeal(x.at.logged); ok {
 		x.logRefresh(r, ev.AppendTo(nil))
 	}
+	return nil
 }
 
 func (x *decider) logRefresh(r *ref, event []byte) {

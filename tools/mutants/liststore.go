@@ -507,6 +507,13 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestFailStop",
 	},
 	{
+		guarantee: "G8", name: "an increment that expires at once reserves no space for its tombstone",
+		file:     "store/kinds.go",
+		old:      "hasID, entries: 2, turn: (*decider).cIncrEx}",
+		new:      "hasID, entries: 1, turn: (*decider).cIncrEx}",
+		packages: "./store", tests: "TestLogRoom",
+	},
+	{
 		guarantee: "G8", name: "no space is reserved before a batch is decided",
 		file:     "store/execute.go",
 		old:      "	err = s.db.Reserve(room)\n",
