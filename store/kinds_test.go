@@ -39,7 +39,7 @@ func TestLogRoom(t *testing.T) {
 	logged := make(map[string]bool)
 	for was, before := range map[string][]Op{
 		"a counter": {{Kind: Set, Delta: -5, Flags: HasExpire, ExpireAt: far}},
-		"a filter":  {{Kind: FBFReserve}, {Kind: ExpireAt, ExpireAt: far}},
+		"a filter":  {{Kind: FBFAdd, Keys: items}, {Kind: ExpireAt, ExpireAt: far}},
 		"nothing":   {},
 	} {
 		for name, op := range write {
@@ -48,7 +48,7 @@ func TestLogRoom(t *testing.T) {
 				s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 1, clock.now })
 				for _, key := range append(keys, long('k')) {
 					for _, op := range before {
-						if op.Key = key; gone && op.Kind != FBFReserve {
+						if op.Key = key; gone && op.ExpireAt != 0 {
 							op.ExpireAt = clock.wall + 10
 						}
 						must(t, do(s, op).Err)
