@@ -32,7 +32,7 @@ func TestLogRoom(t *testing.T) {
 		"ExpireAt":   {Kind: ExpireAt, ExpireAt: far},
 		"Persist":    {Kind: Persist},
 		"FlushAll":   {Kind: FlushAll},
-		"FBFAdd":     {Kind: FBFAdd, Keys: items, Filter: &FilterOptions{Window: MaxWindow, Error: 1.0000000000000001e-9, Capacity: MaxCapacity}},
+		"FBFAdd":     {Kind: FBFAdd, Keys: items, Filter: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
 		"FBFReserve": {Kind: FBFReserve, Filter: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
 		"FBFRefresh": {Kind: FBFRefresh},
 	}
