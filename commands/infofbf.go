@@ -3,13 +3,15 @@ package commands
 import (
 	"fmt"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // infoFBF reports on the filters: all together, then a line per table.
 func infoFBF(v *infoView, b *infoLines) {
 	s := &v.store
 	b.add("filter_bytes", s.FilterBytes)
-	b.add("filter_keys", s.FilterKeys)
+	b.add("filter_keys", s.Objects[store.TypeFilter])
 	b.add("recent_records", s.RecentRecords)
 	b.add("record_runs", s.Runs)
 	b.add("record_bytes", s.RunBytes)

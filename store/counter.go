@@ -9,7 +9,7 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// counter is a key in memory: a counter, a filter, or the knowledge that the
+// counter is a key in memory: a counter, an object, or the knowledge that the
 // key does not exist. It is guarded by its partition's lock. What every
 // operation needs of it, its key included, is one cache line: Go's allocator
 // aligns objects of 64 bytes.
@@ -27,8 +27,8 @@ type counter struct {
 
 // counterExtra is what few counters have.
 type counterExtra struct {
-	key    string     // if it is longer than shortKey
-	filter *filterKey // of kind TypeFilter
+	key    string // if it is longer than shortKey
+	object object // nil: a counter
 }
 
 // shortKey is the longest key kept inside its counter, bytes.
@@ -72,29 +72,13 @@ func (c *counter) key() string {
 	return unsafe.String(&c.short[0], int(c.size))
 }
 
-// filter is the filter under the key, nil if it is none.
-func (c *counter) filter() *filterKey {
-	if c.extra == nil {
-		return nil
-	}
-	return c.extra.filter
-}
-
-// setFilter puts a filter under the key, or none.
-func (c *counter) setFilter(f *filterKey) {
-	if c.extra == nil {
-		c.extra = new(counterExtra)
-	}
-	c.extra.filter = f
-}
-
 // alive reports whether the key exists at a wall time.
 func (c *counter) alive(wall int64) bool {
 	return c.kind != TypeNone && (c.expire == 0 || wall < c.expire)
 }
 
 // clean reports whether the row holds this very state.
-func (c *counter) clean() bool { return c.is&isChanged == 0 && c.kind != TypeFilter }
+func (c *counter) clean() bool { return c.is&isChanged == 0 && !c.kind.isObject() }
 
 func (c *counter) rowKey() persistence.RowKey {
 	return rowKey(c.pos, []byte(c.key()))
@@ -239,7 +223,7 @@ func (h *hotCounters) changed(c *counter) {
 
 // track keeps unsaved right after c's kind or inRow changed.
 func (h *hotCounters) track(c *counter) {
-	want := c.kind == TypeFilter || c.kind == TypeCounter && c.is&isInRow == 0
+	want := c.kind.isObject() || c.kind == TypeCounter && c.is&isInRow == 0
 	if want == (c.is&isUnsaved != 0) {
 		return
 	}

@@ -169,13 +169,13 @@ func (x *decider) forgottenBefore(r *ref) int64 {
 	return before
 }
 
-// checkIncr refuses an increment of a filter and one that would overflow.
+// checkIncr refuses an increment of an object and one that would overflow.
 func (x *decider) checkIncr(r *ref, delta int64) error {
 	x.saw(r)
 	if !r.c.alive(x.at.wall) {
 		return nil
 	}
-	if r.c.kind == TypeFilter {
+	if r.c.kind != TypeCounter {
 		return ErrWrongType
 	}
 	if _, ok := sum(r.c.value, delta); !ok {
@@ -287,8 +287,8 @@ func (x *decider) postImage(e *entry, c *counter, delta int64) {
 		e.setExpire(c.expire)
 	case c.kind == TypeNone:
 		e.flags |= flagCreated
-	case c.kind == TypeFilter: // an expired filter, not yet removed
-		e.flags |= flagWasFilter
+	case c.kind.isObject(): // expired, not yet removed
+		e.flags |= flagWasObject
 	}
 }
 

@@ -66,7 +66,11 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		Watch:       {is: manyKeys, turn: (*decider).watch},
 		IfUnchanged: {is: manyKeys, turn: (*decider).ifUnchanged},
 	})
-	copy(all[firstFilterKind:], filterKinds())
+	for t, o := range objectTypes {
+		if o != nil {
+			copy(all[t*kindsPerType:(t+1)*kindsPerType], o.kinds())
+		}
+	}
 	return all
 }
 

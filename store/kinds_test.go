@@ -2,7 +2,11 @@ package store
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -32,8 +36,8 @@ func TestLogRoom(t *testing.T) {
 		"ExpireAt":   {Kind: ExpireAt, ExpireAt: far},
 		"Persist":    {Kind: Persist},
 		"FlushAll":   {Kind: FlushAll},
-		"FBFAdd":     {Kind: FBFAdd, Keys: items, Filter: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
-		"FBFReserve": {Kind: FBFReserve, Filter: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
+		"FBFAdd":     {Kind: FBFAdd, Keys: items, Object: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
+		"FBFReserve": {Kind: FBFReserve, Object: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
 		"FBFRefresh": {Kind: FBFRefresh},
 	}
 	logged := make(map[string]bool)
@@ -99,6 +103,81 @@ func TestKinds(t *testing.T) {
 			if kinds[k].turn == nil || k.Write() != (kinds[k].entries > 0) {
 				t.Errorf("kind %d is not declared, or logs nothing although it writes, or the other way round", k)
 			}
+		}
+	}
+}
+
+// TestEntriesSayWhatWasAsked: the log tells an increment from a value that was set, a new
+// expiry from a new value, and a deletion from an expiry.
+func TestEntriesSayWhatWasAsked(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 1, clock.now })
+	key, soon := []byte("k"), clock.wall+1000
+	keys := [][]byte{key}
+	for _, op := range []Op{
+		{Kind: IncrBy, Key: key, Delta: 5},
+		{Kind: IncrEx, Key: key, Delta: 100, Deltas: []int64{0, 7}, Flags: Saturate},
+		{Kind: ExpireAt, Key: key, ExpireAt: soon},
+		{Kind: GetEx, Key: key, Flags: NoExpire},
+		{Kind: Set, Key: key, Delta: -3},
+		{Kind: Del, Keys: keys},
+		{Kind: FBFReserve, Key: key},
+		{Kind: ExpireAt, Key: key, ExpireAt: soon},
+		{Kind: Persist, Key: key},
+		{Kind: ExpireAt, Key: key, ExpireAt: 1},
+		{Kind: Set, Key: key, Delta: 9, Flags: HasExpire, ExpireAt: soon},
+	} {
+		must(t, do(s, op).Err)
+	}
+	clock.step(2 * time.Second)
+	do(s, Op{Kind: removeExpired, Keys: keys})
+	must(t, s.CloseNow())
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir, Fatal: func(error) {}})
+	must(t, err)
+	defer db.Close()
+	var got []string
+	must(t, db.ReadLog(0, 1, func(_ uint64, record []byte) error {
+		entries, _, err := readRecord(record)
+		for _, e := range entries {
+			if e.kind != entryCatalog && e.kind != entryCreate {
+				got = append(got, fmt.Sprintf("%d flags %02x type %d: %d to %d, clip %d, until %d", e.kind, uint8(e.flags), e.typ, e.delta, e.value, e.clip, max(e.expire-soon, -1)))
+			}
+		}
+		return err
+	}))
+	want := []string{
+		"11 flags 01 type 0: 5 to 5, clip 0, until -1",
+		"11 flags 20 type 0: 100 to 7, clip 98, until -1",
+		"10 flags 04 type 1: 0 to 7, clip 0, until 0",
+		"10 flags 00 type 1: 0 to 7, clip 0, until -1",
+		"2 flags 00 type 0: 0 to -3, clip 0, until -1",
+		"3 flags 00 type 0: 0 to 0, clip 0, until -1",
+		"10 flags 04 type 2: 0 to 0, clip 0, until 0",
+		"10 flags 00 type 2: 0 to 0, clip 0, until -1",
+		"3 flags 10 type 0: 0 to 0, clip 0, until -1",
+		"2 flags 05 type 0: 0 to 9, clip 0, until 0",
+		"3 flags 40 type 0: 0 to 0, clip 0, until -1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("logged:\n%s\ninstead of:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// TestUnknownFieldsOfRecordsAreSkipped: what a later release adds to an EXACT record hides
+// nothing of it.
+func TestUnknownFieldsOfRecordsAreSkipped(t *testing.T) {
+	want := Seen{Delta: 1, Result: 2, UnixMs: 3, Clip: -4}
+	b := (&record{key: []byte("k"), id: []byte("i"), seen: want}).appendTo(nil)
+	b = appendBytes(append(b, tagClip+5), []byte("later"))
+	if got, err := seenOf(b); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for what, more := range map[string][]byte{
+		"a tag that goes back": {tagClip, 1, 2}, "a tag twice": {tagClip + 5, 0}, "no content": {tagClip + 6},
+		"a content that is cut off": {tagClip + 6, 2, 'x'},
+	} {
+		if _, err := seenOf(append(slices.Clone(b), more...)); !errors.Is(err, errCorruptEntry) {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

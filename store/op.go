@@ -107,19 +107,6 @@ const (
 	OneDB
 )
 
-// Type is the type of a key.
-type Type uint8
-
-// The types of keys.
-const (
-	TypeNone Type = iota
-	TypeCounter
-	TypeFilter
-)
-
-// maxTypes is how many types of keys there may be.
-const maxTypes = 16
-
 // Seen is what an EXACT table remembers of an operation.
 type Seen struct {
 	Delta  int64 // signed
@@ -136,12 +123,12 @@ type Op struct {
 
 	Key      []byte
 	ID       []byte   // opid, 1..MaxOpID bytes
-	Keys     [][]byte // counters of a multi-key operation, or items of a filter
+	Keys     [][]byte // keys of a multi-key operation, or items of an object
 	Delta    int64
 	Deltas   []int64
 	At       int64 // unix ms at which the client made the operation
 	ExpireAt int64 // unix ms
-	Filter   *FilterOptions
+	Object   any   // of an operation on an object: what its kind takes or answers beside the rest
 
 	Err     error
 	Value   int64
@@ -153,7 +140,6 @@ type Op struct {
 	Type    Type
 	Exact   bool
 	Seen    Seen
-	Info    *FilterInfo
 
 	run opRun // working state of Execute
 }

@@ -13,20 +13,20 @@ import (
 // Everything but the durability fields is guarded by mu, which is held for one
 // short critical section per pipeline.
 type partition struct {
-	id     uint16
-	count  int // of partitions
-	seed   uint64
-	pool   *memoryPool
-	mu     sync.Mutex
-	seq    uint64 // of the last entry
-	at     moment // of the last record
-	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
-	hot    *hotCounters
-	rows   *rowFilter // which keys may have a row
-	fresh  expiries   // keys whose expiry no row's index knows yet
-	tables map[uint32]*tableState
-	// filters are the FBF keys. They never leave memory.
-	filters    map[string]*counter
+	id         uint16
+	count      int // of partitions
+	seed       uint64
+	pool       *memoryPool
+	mu         sync.Mutex
+	seq        uint64 // of the last entry
+	at         moment // of the last record
+	size       int64  // DBSIZE: keys that exist, expired ones not yet removed included
+	hot        *hotCounters
+	rows       *rowFilter // which keys may have a row
+	fresh      expiries   // keys whose expiry no row's index knows yet
+	tables     map[uint32]*tableState
+	objects    map[string]*counter // the keys that hold one; they never leave memory
+	ofType     [maxTypes]int       // how many
 	catalog    *catalog
 	recent     recents
 	loadedRuns []persistence.Run      // during recovery: found on disk
@@ -71,7 +71,7 @@ type partition struct {
 // marks are the sequences up to which loaded state already contains the log.
 type marks struct {
 	counters uint64 // rows, DBSIZE
-	filters  uint64 // tables' filters and FBF keys
+	filters  uint64 // tables' filters and objects
 	catalog  uint64 // the tables
 	records  uint64 // EXACT runs
 	// rebuilt: the filters were lost and are rebuilt from runs and log, so
@@ -85,7 +85,7 @@ func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryP
 		hot:     newHotCounters(hotLimit),
 		rows:    newRowFilter(count),
 		tables:  make(map[uint32]*tableState),
-		filters: make(map[string]*counter),
+		objects: make(map[string]*counter),
 
 		unpublished: make(map[uint64]bool),
 	}

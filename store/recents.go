@@ -67,8 +67,12 @@ type record struct {
 	packed []byte
 }
 
-// appendTo appends the record's run value: key, opid, delta, result, wall time
-// and, unless it is 0, the clip.
+// Tagged fields, of which a record has those that it needs, end it: tag and content, as
+// bytes. Tags ascend from 1. Unknown fields are skipped.
+const tagClip = 1 // the clip, a varint; without it 0
+
+// appendTo appends the record's run value: key, opid, delta, result (what the client was
+// told), wall time, tagged fields.
 func (r *record) appendTo(dst []byte) []byte {
 	if r.packed != nil {
 		dst = append(dst, r.packed...)
@@ -80,7 +84,9 @@ func (r *record) appendTo(dst []byte) []byte {
 	}
 	dst = binary.AppendVarint(dst, r.seen.UnixMs)
 	if r.seen.Clip != 0 {
-		dst = binary.AppendVarint(dst, r.seen.Clip)
+		var clip [binary.MaxVarintLen64]byte
+		dst = binary.AppendUvarint(dst, tagClip)
+		dst = appendBytes(dst, binary.AppendVarint(clip[:0], r.seen.Clip))
 	}
 	return dst
 }
@@ -107,10 +113,17 @@ func (r *reader) runValue() record {
 
 func (r *reader) seen() Seen {
 	s := Seen{Delta: r.varint(), Result: r.varint(), UnixMs: r.varint()}
-	if len(r.rest) > 0 {
-		s.Clip = r.varint()
+	for last := uint64(0); len(r.rest) > 0; {
+		tag, field := r.uvarint(), reader{rest: r.bytes()}
+		if tag == tagClip {
+			s.Clip = field.varint()
+			field.end()
+		}
+		if tag <= last || field.err != nil {
+			r.fail()
+		}
+		last = tag
 	}
-	r.end()
 	return s
 }
 

@@ -5,7 +5,7 @@ import (
 )
 
 // unsavedKeys are the existing keys that rows do not show: counters that are not
-// known to have one, and filters. SCAN finds them here, in order of position.
+// known to have one, and objects. SCAN finds them here, in order of position.
 //
 // Most new keys get their row before anyone scans. So they wait in a heap until
 // someone does, and only then are put in order.
