@@ -14,8 +14,13 @@ const (
 	tallyAdd  = store.Kind(typeTally) * 32
 )
 
-// The row. Nothing runs yet that looks at the table, which changes no more.
-func init() { keyTypes[typeTally] = tallyType }
+// The row is added before anything runs that looks at the table.
+var _ = addType(typeTally, tallyType)
+
+func addType(t store.Type, row keyType) bool {
+	keyTypes[t] = row
+	return true
+}
 
 var tallyType = keyType{name: "tally", encoding: "raw", category: "tally", commands: []Command{{
 	Name: "tally.add", Arity: 3, Flags: Write | Fast, Keys: oneKey(keyReadUpdate), Group: "tally", ACL: []string{"@tally"},

@@ -18,10 +18,13 @@ import (
 // and its state is copied while changes go on.
 const typeTally = maxTypes - 1
 
-// The row. Nothing runs yet that looks at the tables, which change no more.
-func init() {
-	objectTypes[typeTally] = tallyType{}
+// The row is added before anything runs that looks at the tables.
+var _ = addType(typeTally, tallyType{})
+
+func addType(t Type, row objectType) bool {
+	objectTypes[t] = row
 	kinds = makeKinds()
+	return true
 }
 
 const (
@@ -177,32 +180,7 @@ func TestKeyType(t *testing.T) {
 		t.Errorf("the filters have %d bytes, and %d before there was a tally", now, memory)
 	}
 
-	// Generic commands, and those of other types.
-	if op := do(s, Op{Kind: TypeOf, Key: key}); op.Type != typeTally {
-		t.Errorf("type %d", op.Type)
-	}
-	if op := do(s, Op{Kind: MemoryUsage, Key: key}); op.Value < tallySize {
-		t.Errorf("it is said to take %d bytes", op.Value)
-	}
-	var scanned []Type
-	_, err := s.Scan(0, 10, func(_ []byte, kind Type) { scanned = append(scanned, kind) })
-	if must(t, err); len(scanned) != 1 || scanned[0] != typeTally {
-		t.Errorf("SCAN found types %v", scanned)
-	}
-	for _, op := range []Op{{Kind: Get, Key: key}, {Kind: IncrBy, Key: key, Delta: 1}, {Kind: CIncrBy, Key: key, ID: key, Delta: 1},
-		{Kind: FBFAdd, Key: key, Keys: [][]byte{key}}, {Kind: Set, Key: key, Flags: SetGet}} {
-		if op = do(s, op); !errors.Is(op.Err, ErrWrongType) {
-			t.Errorf("kind %d: %v", op.Kind, op.Err)
-		}
-	}
-	for _, other := range []Op{{Kind: Set, Delta: 1}, {Kind: FBFReserve}} {
-		other.Key = []byte("other")
-		must(t, do(s, other).Err)
-		if op := do(s, Op{Kind: tallyAdd, Key: other.Key, Delta: 1}); !errors.Is(op.Err, ErrWrongType) {
-			t.Errorf("a tally instead of what kind %d made: %v", other.Kind, op.Err)
-		}
-		do(s, Op{Kind: Del, Keys: [][]byte{other.Key}})
-	}
+	tallyAmongOthers(t, s, key)
 
 	// Expiry, and what takes a key away.
 	must(t, do(s, Op{Kind: ExpireAt, Key: key, ExpireAt: clock.wall + 1000}).Err)
@@ -235,6 +213,35 @@ func TestKeyType(t *testing.T) {
 	s.SetFilterMaxMemory(s.Stats().FilterBytes + tallySize - 1)
 	if op := do(s, Op{Kind: tallyAdd, Key: []byte("more"), Delta: 1}); !errors.Is(op.Err, ErrOutOfMemory) {
 		t.Error(op.Err)
+	}
+}
+
+// tallyAmongOthers plays generic commands, and those of other types, on a tally.
+func tallyAmongOthers(t *testing.T, s *Store, key []byte) {
+	if op := do(s, Op{Kind: TypeOf, Key: key}); op.Type != typeTally {
+		t.Errorf("type %d", op.Type)
+	}
+	if op := do(s, Op{Kind: MemoryUsage, Key: key}); op.Value < tallySize {
+		t.Errorf("it is said to take %d bytes", op.Value)
+	}
+	var scanned []Type
+	_, err := s.Scan(0, 10, func(_ []byte, kind Type) { scanned = append(scanned, kind) })
+	if must(t, err); len(scanned) != 1 || scanned[0] != typeTally {
+		t.Errorf("SCAN found types %v", scanned)
+	}
+	for _, op := range []Op{{Kind: Get, Key: key}, {Kind: IncrBy, Key: key, Delta: 1}, {Kind: CIncrBy, Key: key, ID: key, Delta: 1},
+		{Kind: FBFAdd, Key: key, Keys: [][]byte{key}}, {Kind: Set, Key: key, Flags: SetGet}} {
+		if op = do(s, op); !errors.Is(op.Err, ErrWrongType) {
+			t.Errorf("kind %d: %v", op.Kind, op.Err)
+		}
+	}
+	for _, other := range []Op{{Kind: Set, Delta: 1}, {Kind: FBFReserve}} {
+		other.Key = []byte("other")
+		must(t, do(s, other).Err)
+		if op := do(s, Op{Kind: tallyAdd, Key: other.Key, Delta: 1}); !errors.Is(op.Err, ErrWrongType) {
+			t.Errorf("a tally instead of what kind %d made: %v", other.Kind, op.Err)
+		}
+		do(s, Op{Kind: Del, Keys: [][]byte{other.Key}})
 	}
 }
 

@@ -279,7 +279,7 @@ var storeMutants = []mutant{
 		guarantee: "G5", name: "a later field of an EXACT record is damage",
 		file:     "store/recents.go",
 		old:      "		if tag <= last || field.err != nil {\n",
-		new:      "		if tag != tagClip || field.err != nil {\n",
+		new:      "		if tag <= last || tag != tagClip || field.err != nil {\n",
 		packages: "./store", tests: "TestUnknownFieldsOfRecordsAreSkipped",
 	},
 	{
