@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,8 +16,6 @@ import (
 var redisCategories = strings.Fields("keyspace read write set sortedset list hash string bitmap hyperloglog geo stream " +
 	"pubsub admin fast slow blocking dangerous connection transaction scripting " +
 	"json search tdigest cms bloom cuckoo topk timeseries")
-
-var ownCategories = strings.Fields("counter table fbf")
 
 // catalog is the command table as rules see it: everything about permissions
 // derives from the declarations.
@@ -32,7 +31,7 @@ func newCatalog(t *Table) *acl.Catalog {
 			list[i].Categories = append(list[i].Categories, strings.TrimPrefix(category, "@"))
 		}
 	}
-	return acl.NewCatalog(append(redisCategories, ownCategories...), list)
+	return acl.NewCatalog(slices.Concat(redisCategories, []string{"counter", "table"}, typeCategories("")), list)
 }
 
 // Catalog returns what rules can permit: every command of the table.

@@ -47,7 +47,7 @@ func parseReserve(r *Request) error {
 	if _, err := parseOptions(&f, reserveOptions, r.Args[2:], ""); err != nil {
 		return err
 	}
-	r.Op.Kind, r.Op.Key, r.Op.Filter = store.FBFReserve, r.Args[1], &f.FilterOptions
+	r.Op.Kind, r.Op.Key, r.Op.Object = store.FBFReserve, r.Args[1], &f.FilterOptions
 	return f.Validate()
 }
 
@@ -80,7 +80,7 @@ func parseInsert(r *Request) error {
 		r.Op.Flags |= store.NoCreate
 	}
 	if f.given {
-		r.Op.Filter = &f.FilterOptions
+		r.Op.Object = &f.FilterOptions
 		return f.Validate()
 	}
 	return nil
@@ -165,16 +165,17 @@ func fieldTokens() []string {
 // replyFilterInfo answers all pairs, or an array with the one value that was
 // asked for, as BF.INFO.
 func replyFilterInfo(w *resp.Writer, r *Result) {
+	info := r.Op.Object.(*filterInfo)
 	if r.Style != 0 {
 		w.Array(1)
-		filterInfoFields[r.Style-1].write(w, r.Op.Info)
+		filterInfoFields[r.Style-1].write(w, info)
 		return
 	}
 	w.Map(len(filterInfoFields))
 	for i := range filterInfoFields {
 		f := &filterInfoFields[i]
 		w.BulkString(f.name)
-		f.write(w, r.Op.Info)
+		f.write(w, info)
 	}
 }
 
@@ -185,6 +186,9 @@ func replyOK(w *resp.Writer, _ *Result)      { w.Status("OK") }
 func replyApplied(w *resp.Writer, r *Result) { w.Int(bit(r.Op.Applied)) }
 
 const groupFilter = "fbf"
+
+// filterType is the type of FBF keys.
+var filterType = keyType{name: "fbf", encoding: "raw", category: "fbf", commands: filterCommands}
 
 var filterACL = []string{"@fbf"}
 

@@ -5,13 +5,14 @@ import (
 	"strings"
 
 	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // infoFBF reports on the filters: all together, then a line per table.
 func infoFBF(v *observe.View, b *observe.Lines) {
 	s := &v.Stats
 	b.Add("filter_bytes", s.FilterBytes)
-	b.Add("filter_keys", s.FilterKeys)
+	b.Add("filter_keys", s.Objects[store.TypeFilter])
 	b.Add("recent_records", s.RecentRecords)
 	b.Add("record_runs", s.Runs)
 	b.Add("record_bytes", s.RunBytes)

@@ -157,8 +157,10 @@ var commandCommands = []Command{{
 }}
 
 // aclOrder is the order in which categories are shown.
-var aclOrder = []string{"@keyspace", "@read", "@write", "@string", "@counter", "@table", "@fbf", "@admin", "@fast",
-	"@slow", "@dangerous", "@connection", "@transaction"}
+func aclOrder() []string {
+	return slices.Concat([]string{"@keyspace", "@read", "@write", "@string", "@counter", "@table"}, typeCategories("@"),
+		[]string{"@admin", "@fast", "@slow", "@dangerous", "@connection", "@transaction"})
+}
 
 // categories returns a command's ACL categories: those it declares and those
 // that follow from its flags. A refused command declares all of them.
@@ -172,7 +174,7 @@ func (c *Command) categories() []string {
 		"@fast": has(Fast), "@slow": !has(Fast), "@dangerous": has(Admin),
 	}
 	var list []string
-	for _, cat := range aclOrder {
+	for _, cat := range aclOrder() {
 		if implied[cat] || slices.Contains(c.ACL, cat) {
 			list = append(list, cat)
 		}

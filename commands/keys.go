@@ -2,6 +2,7 @@ package commands
 
 import (
 	"bytes"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -12,8 +13,39 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// typeNames are the names that TYPE and SCAN … TYPE give to types.
-var typeNames = [...]string{store.TypeNone: "none", store.TypeCounter: "string", store.TypeFilter: "fbf"}
+// keyType is what commands know of a type of keys: a row of keyTypes.
+type keyType struct {
+	name     string    // in TYPE and SCAN … TYPE
+	encoding string    // in OBJECT ENCODING
+	category string    // of its commands, in ACL
+	commands []Command // that only keys of this type take; those of counters are several families
+}
+
+// keyTypes are the types of keys. That of a type other than the counter is declared in
+// the file of its commands.
+var keyTypes = map[store.Type]keyType{
+	store.TypeNone:    {name: "none"},
+	store.TypeCounter: {name: "string", encoding: "int"},
+	store.TypeFilter:  filterType,
+}
+
+// typeFamilies are the commands of the types of keys.
+func typeFamilies() (families [][]Command) {
+	for _, t := range slices.Sorted(maps.Keys(keyTypes)) {
+		families = append(families, keyTypes[t].commands)
+	}
+	return families
+}
+
+// typeCategories are their categories in ACL, with a prefix.
+func typeCategories(prefix string) (list []string) {
+	for _, t := range slices.Sorted(maps.Keys(keyTypes)) {
+		if row := keyTypes[t]; row.category != "" {
+			list = append(list, prefix+row.category)
+		}
+	}
+	return list
+}
 
 // replyType answers the name of a key's type.
 func replyType(w *resp.Writer, r *Result) {
@@ -21,7 +53,7 @@ func replyType(w *resp.Writer, r *Result) {
 	if r.Op.Found {
 		t = r.Op.Type
 	}
-	w.Status(typeNames[t])
+	w.Status(keyTypes[t].name)
 }
 
 // maxScanCount bounds the work of one SCAN, whatever COUNT asks for.
@@ -68,7 +100,7 @@ func checkPattern(p []byte) error {
 
 // wants reports whether SCAN is to return a key.
 func (s *scanRequest) wants(key []byte, t store.Type) bool {
-	return (s.typeName == nil || equalFold(s.typeName, typeNames[t])) && (s.pattern == nil || Match(s.pattern, key))
+	return (s.typeName == nil || equalFold(s.typeName, keyTypes[t].name)) && (s.pattern == nil || Match(s.pattern, key))
 }
 
 // equalFold compares an argument with a lower-case word, in any letter case.

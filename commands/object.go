@@ -5,9 +5,6 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// encodings are the names that OBJECT ENCODING gives to types.
-var encodings = [...]string{store.TypeCounter: "int", store.TypeFilter: "raw"}
-
 // The refusals of OBJECT; the first is Redis' own.
 const (
 	noFrequencies = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when " +
@@ -49,7 +46,7 @@ var objectCommands = []Command{{
 	Complexity: "Depends on subcommand.", Summary: "A container for commands that describe how a key is kept.",
 	Subcommands: []Command{
 		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter.",
-			func(w *resp.Writer, r *Result) { w.BulkString(encodings[r.Op.Type]) }),
+			func(w *resp.Writer, r *Result) { w.BulkString(keyTypes[r.Op.Type].encoding) }),
 		objectSub("freq", "4.0.0", "Refused: access frequencies are not tracked.",
 			func(w *resp.Writer, _ *Result) { w.Error(noFrequencies) }),
 		objectSub("idletime", "2.2.3", "Refused: idle times are not tracked.",

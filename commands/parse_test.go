@@ -79,8 +79,8 @@ func parse(line string) (*store.Op, Style, error) {
 func describeOp(op *store.Op, style Style) string {
 	s := fmt.Sprintf("kind %d flags %b key %s id %s keys %s delta %d deltas %v at %d expire %d style %d",
 		op.Kind, op.Flags, op.Key, op.ID, op.Keys, op.Delta, op.Deltas, op.At, op.ExpireAt, style)
-	if op.Filter != nil {
-		s += fmt.Sprintf(" filter %+v", *op.Filter)
+	if o, ok := op.Object.(*store.FilterOptions); ok {
+		s += fmt.Sprintf(" filter %+v", *o)
 	}
 	return s
 }
@@ -117,9 +117,9 @@ func TestParseIntoOperations(t *testing.T) {
 		{"fbf.madd k x y", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x", "y")}, 0},
 		{"fbf.add k x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x")}, single},
 		{"fbf.insert k nocreate items x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x"), Flags: store.NoCreate}, 0},
-		{"fbf.insert k capacity 9 items x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x"), Filter: &store.FilterOptions{Capacity: 9}}, 0},
+		{"fbf.insert k capacity 9 items x", store.Op{Kind: store.FBFAdd, Key: key, Keys: b("x"), Object: &store.FilterOptions{Capacity: 9}}, 0},
 		{"fbf.reserve k fixed bits 64 hashes 2 refresh 10 past 1", store.Op{Kind: store.FBFReserve, Key: key,
-			Filter: &store.FilterOptions{Fixed: true, Bits: 64, Hashes: 2, Refresh: 10e6, Past: 1}}, 0},
+			Object: &store.FilterOptions{Fixed: true, Bits: 64, Hashes: 2, Refresh: 10e6, Past: 1}}, 0},
 		{"flushall async", store.Op{Kind: store.FlushAll}, 0},
 		{"flushdb async", store.Op{Kind: store.FlushAll, Flags: store.OneDB}, 0},
 	} {

@@ -19,11 +19,11 @@ type Table struct {
 
 // Commands is the table of every command there is; whatever needs to know
 // about commands (dispatch, arity, MULTI, COMMAND, the tests) derives from it.
-var Commands = newTable(
+var Commands = newTable(slices.Concat([][]Command{
 	counterCommands, // CINCRBY and its family
 	tableCommands,   // CTABLE
-	filterCommands,  // FBF.*
-	stringCommands,  // GET, SET, INCR, …
+}, typeFamilies(), [][]Command{ // FBF.*
+	stringCommands, // GET, SET, INCR, …
 	increxCommands,
 	keyCommands, // DEL, EXPIRE, SCAN, …
 	objectCommands,
@@ -38,7 +38,7 @@ var Commands = newTable(
 	observeCommands,    // SLOWLOG, LATENCY, MONITOR
 	standaloneCommands, // REPLICAOF, MODULE
 	refusedCommands,
-)
+})...)
 
 // named returns the command or subcommand with this full name, by which it was
 // declared; nil if there is none.

@@ -147,7 +147,7 @@ type partitionCheck struct {
 	size      int64  // DBSIZE
 	found     int64  // keys that exist
 	keys      map[string]*keyLog
-	filters   map[string]bool
+	objects   map[string]bool
 	exact     []exactEntry
 	memory    []memoryEntry
 	wantedSeq uint64 // of the next record
@@ -162,7 +162,7 @@ func (p *partitionCheck) problem(what, do string) {
 }
 
 func (p *partitionCheck) run() {
-	p.keys, p.filters = make(map[string]*keyLog), make(map[string]bool)
+	p.keys, p.objects = make(map[string]*keyLog), make(map[string]bool)
 	for _, step := range []func() error{p.loadState, p.loadSnapshots, p.readLog, p.checkReach, p.checkMemory, p.checkRows, p.checkSize, p.checkRuns} {
 		if err := step(); err != nil {
 			p.problem(err.Error(), doRestore)
@@ -217,7 +217,7 @@ func (p *partitionCheck) loadSnapshots() error {
 	first, _, ok := p.db.Log().Bounds(p.id)
 	p.unusable = p.snapshot == nil && p.state.seq != 0 && !(ok && first == 1)
 	p.reportSnapshots(damaged)
-	p.startFilters()
+	p.startObjects()
 	return nil
 }
 
@@ -239,7 +239,7 @@ func (p *partitionCheck) reportSnapshots(damaged []string) {
 	do := doNothing
 	if p.unusable {
 		do = doRebuild
-		lost := p.state.filters > 0
+		lost := p.state.objects > 0
 		for _, d := range p.state.catalog.Tables {
 			lost = lost || d.Mode == Approx
 		}
@@ -255,12 +255,12 @@ func (p *partitionCheck) reportSnapshots(damaged []string) {
 	}
 }
 
-// startFilters begins with the filter keys that the snapshot holds.
-func (p *partitionCheck) startFilters() {
+// startObjects begins with the objects that the snapshot holds.
+func (p *partitionCheck) startObjects() {
 	if p.snapshot == nil {
 		return
 	}
 	for _, c := range p.snapshot.keys {
-		p.filters[c.key()] = true
+		p.objects[c.key()] = true
 	}
 }

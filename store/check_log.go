@@ -95,17 +95,21 @@ func (p *partitionCheck) readRecord(record []byte) error {
 // note takes in one outcome.
 func (p *partitionCheck) note(e *entry, seq uint64, at moment) {
 	p.noteSize(e, seq)
-	p.noteFilterKey(e, seq)
+	p.noteObject(e, seq)
 	switch e.kind {
 	case entryApply:
 		p.noteKey(e, image{seq: seq, kind: TypeCounter, value: e.value, expire: e.expire})
 		p.noteApply(e, seq, at)
-	case entrySet:
+	case entrySet, entryIncr:
 		p.noteKey(e, image{seq: seq, kind: TypeCounter, value: e.value, expire: e.expire})
+	case entryExpire:
+		if !e.typ.isObject() {
+			p.noteKey(e, image{seq: seq, kind: TypeCounter, value: e.value, expire: e.expire})
+		}
 	case entryDelete:
 		p.noteKey(e, image{seq: seq, kind: TypeNone})
-	case entryReserve:
-		p.noteKey(e, image{seq: seq, kind: TypeFilter})
+	case entryCreate:
+		p.noteKey(e, image{seq: seq, kind: e.typ})
 	case entryCatalog:
 		// An id is remembered for the window in force when it was applied,
 		// which for those before this entry may have been another one.
@@ -136,17 +140,17 @@ func (p *partitionCheck) noteSize(e *entry, seq uint64) {
 	}
 }
 
-func (p *partitionCheck) noteFilterKey(e *entry, seq uint64) {
+func (p *partitionCheck) noteObject(e *entry, seq uint64) {
 	if p.snapshot != nil && seq <= p.snapshot.seq {
 		return
 	}
 	switch {
-	case e.kind == entryReserve:
-		p.filters[string(e.key)] = true
+	case e.kind == entryCreate:
+		p.objects[string(e.key)] = true
 	case e.kind == entryFlush:
-		clear(p.filters)
-	case e.flags&flagWasFilter != 0:
-		delete(p.filters, string(e.key))
+		clear(p.objects)
+	case e.flags&flagWasObject != 0:
+		delete(p.objects, string(e.key))
 	}
 }
 

@@ -34,7 +34,7 @@ func variety(t *testing.T, s *Store, rounds int) {
 		do(s, Op{Kind: Set, Key: []byte("k4"), Delta: int64(r), Flags: HasExpire, ExpireAt: 1_900_000_000_000 + int64(r)})
 		do(s, Op{Kind: ExpireAt, Key: []byte("k5"), ExpireAt: 1_900_000_000_000})
 		do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte(strconv.Itoa(r))}})
-		do(s, Op{Kind: FBFReserve, Key: fmt.Appendf(nil, "fixed%d", r), Filter: &FilterOptions{Fixed: true, Bits: 1024, Hashes: 3, Refresh: time.Second}})
+		do(s, Op{Kind: FBFReserve, Key: fmt.Appendf(nil, "fixed%d", r), Object: &FilterOptions{Fixed: true, Bits: 1024, Hashes: 3, Refresh: time.Second}})
 		do(s, Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "fixed%d", r-1)}})
 		if r == rounds/2 {
 			must(t, s.AlterTable("approx", TableChange{Window: new(time.Minute)}))

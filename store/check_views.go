@@ -152,9 +152,9 @@ func (p *partitionCheck) checkExpiry(rk persistence.RowKey, r row) error {
 func (p *partitionCheck) checkSize() error {
 	p.report.Keys += p.size
 	if p.unusable {
-		return nil // nobody knows the filter keys
+		return nil // nobody knows the objects
 	}
-	p.found += int64(len(p.filters))
+	p.found += int64(len(p.objects))
 	for _, k := range p.keys {
 		if k.last().kind == TypeCounter {
 			p.found++

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/maphash"
+	"reflect"
 	"slices"
 	"unsafe"
 
@@ -12,7 +13,7 @@ import (
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// counter is a key in memory: a counter, a filter, or the knowledge that the
+// counter is a key in memory: a counter, an object, or the knowledge that the
 // key does not exist. It is guarded by its partition's lock. What every
 // operation needs of it, its key included, is one cache line: Go's allocator
 // aligns objects of 64 bytes.
@@ -30,8 +31,8 @@ type counter struct {
 
 // counterExtra is what few counters have.
 type counterExtra struct {
-	key    string     // if it is longer than shortKey
-	filter *filterKey // of kind TypeFilter
+	key    string // if it is longer than shortKey
+	object object // nil: a counter
 }
 
 // shortKey is the longest key kept inside its counter, bytes.
@@ -75,29 +76,13 @@ func (c *counter) key() string {
 	return unsafe.String(&c.short[0], int(c.size))
 }
 
-// filter is the filter under the key, nil if it is none.
-func (c *counter) filter() *filterKey {
-	if c.extra == nil {
-		return nil
-	}
-	return c.extra.filter
-}
-
-// setFilter puts a filter under the key, or none.
-func (c *counter) setFilter(f *filterKey) {
-	if c.extra == nil {
-		c.extra = new(counterExtra)
-	}
-	c.extra.filter = f
-}
-
 // alive reports whether the key exists at a wall time.
 func (c *counter) alive(wall int64) bool {
 	return c.kind != TypeNone && (c.expire == 0 || wall < c.expire)
 }
 
 // clean reports whether the row holds this very state.
-func (c *counter) clean() bool { return c.is&isChanged == 0 && c.kind != TypeFilter }
+func (c *counter) clean() bool { return c.is&isChanged == 0 && !c.kind.isObject() }
 
 func (c *counter) rowKey() persistence.RowKey {
 	return rowKey(c.pos, []byte(c.key()))
@@ -242,7 +227,7 @@ func (h *hotCounters) changed(c *counter) {
 
 // track keeps unsaved right after c's kind or inRow changed.
 func (h *hotCounters) track(c *counter) {
-	want := c.kind == TypeFilter || c.kind == TypeCounter && c.is&isInRow == 0
+	want := c.kind.isObject() || c.kind == TypeCounter && c.is&isInRow == 0
 	if want == (c.is&isUnsaved != 0) {
 		return
 	}
@@ -377,7 +362,7 @@ func (t *hotTable) remove(hash uint64, c *counter) {
 }
 
 // unsavedKeys are the existing keys that rows do not show: counters that are not
-// known to have one, and filters. SCAN finds them here, in order of position.
+// known to have one, and objects. SCAN finds them here, in order of position.
 //
 // Most new keys get their row before anyone scans. So they wait in a heap until
 // someone does, and only then are put in order.
@@ -478,8 +463,8 @@ func (c *counter) usage() int64 {
 	if x := c.extra; x != nil {
 		n += sizeClassOf(unsafe.Sizeof(*x)) + sizeClassOf(uintptr(len(x.key)))
 	}
-	if f := c.filter(); f != nil {
-		n += sizeClassOf(unsafe.Sizeof(*f)) + int64(f.bytes())
+	if o := c.object(); o != nil {
+		n += sizeClassOf(reflect.TypeOf(o).Elem().Size()) + int64(o.bytes())
 	}
 	return n
 }

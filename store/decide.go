@@ -9,48 +9,7 @@ import (
 // turn decides one operation. This is the only place where filters are asked and time
 // is read; what it finds is logged as outcomes and redone from them ("decide once, redo
 // everywhere"). A refused operation logs nothing: no effect, no opid (G6).
-func (x *decider) turn(op *Op) error {
-	switch op.Kind {
-	case CIncrBy:
-		return x.cIncrBy(op)
-	case CMIncrBy:
-		return x.cmIncrBy(op)
-	case CIncrEx:
-		return x.cIncrEx(op)
-	case IncrEx:
-		return x.incrEx(op)
-	case CSeen:
-		return x.cSeen(op)
-	case Watch:
-		return x.watch(op)
-	case IfUnchanged:
-		return x.ifUnchanged(op)
-	case IncrBy:
-		return x.incrBy(op)
-	case Set:
-		return x.set(op)
-	case MSet:
-		return x.mset(op)
-	case Del:
-		return x.del(op)
-	case GetDel:
-		return x.getDel(op)
-	case GetEx:
-		return x.getEx(op)
-	case ExpireAt:
-		return x.expireAt(op)
-	case Persist:
-		return x.persist(op)
-	case FlushAll:
-		return x.flushAll(op)
-	case removeExpired:
-		return x.removeExpired(op)
-	case FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:
-		return x.filterOp(op)
-	default:
-		return x.read(op)
-	}
-}
+func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
 
 // log writes an outcome into the partition's record of this batch and redoes
 // it.
@@ -161,12 +120,12 @@ func (x *decider) forgottenBefore(r *ref) int64 {
 	return before
 }
 
-// checkIncr refuses an increment of a filter and one that would overflow.
+// checkIncr refuses an increment of an object and one that would overflow.
 func (x *decider) checkIncr(r *ref, delta int64) error {
 	if !r.c.alive(x.at.wall) {
 		return nil
 	}
-	if r.c.kind == TypeFilter {
+	if r.c.kind != TypeCounter {
 		return ErrWrongType
 	}
 	if _, ok := sum(r.c.value, delta); !ok {
@@ -277,8 +236,8 @@ func (x *decider) postImage(e *entry, c *counter, delta int64) {
 		e.setExpire(c.expire)
 	case c.kind == TypeNone:
 		e.flags |= flagCreated
-	case c.kind == TypeFilter: // an expired filter, not yet removed
-		e.flags |= flagWasFilter
+	case c.kind.isObject(): // expired, not yet removed
+		e.flags |= flagWasObject
 	}
 }
 

@@ -39,10 +39,7 @@ func (x *decider) cIncrEx(op *Op) error {
 		return err
 	}
 	e := x.applyEntry(op, r, op.Delta)
-	e.value = b.value
-	if e.clip = op.Delta - b.made; e.clip != 0 {
-		e.flags |= flagClipped
-	}
+	e.setClipped(op.Delta, b)
 	gone := x.expireEx(e, op, r.c)
 	x.markReplaced(e, r.c)
 	x.logApply(r, e)
@@ -84,7 +81,8 @@ func (x *decider) incrEx(op *Op) error {
 	if !b.applied {
 		return nil
 	}
-	e := entry{kind: entrySet, key: r.key, c: r.c, value: b.value}
+	e := entry{kind: entryIncr, key: r.key, c: r.c}
+	e.setClipped(op.Delta, b)
 	if x.expireEx(&e, op, r.c) {
 		x.remove(r)
 		return nil
@@ -101,6 +99,14 @@ type boundedResult struct {
 	applied bool  // false: out of bounds, which leaves everything as it is
 }
 
+// setClipped fills in what a bounded increment was to add, and what it made.
+func (e *entry) setClipped(delta int64, b boundedResult) {
+	e.delta, e.value = delta, b.value
+	if e.clip = delta - b.made; e.clip != 0 {
+		e.flags |= flagClipped
+	}
+}
+
 func (op *Op) answer(b boundedResult) {
 	op.Value, op.Values, op.Applied = b.value, append(op.Values, b.made), b.applied
 }
@@ -109,7 +115,7 @@ func (op *Op) answer(b boundedResult) {
 func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 	var value int64
 	if r.c.alive(x.at.wall) {
-		if r.c.kind == TypeFilter {
+		if r.c.kind != TypeCounter {
 			return boundedResult{}, ErrWrongType
 		}
 		value = r.c.value

@@ -9,7 +9,7 @@ func (x *decider) incrBy(op *Op) error {
 	if err := x.checkIncr(r, op.Delta); err != nil {
 		return err
 	}
-	e := entry{kind: entrySet, key: r.key, c: r.c}
+	e := entry{kind: entryIncr, key: r.key, c: r.c, delta: op.Delta}
 	x.postImage(&e, r.c, op.Delta)
 	x.log(r.p, &e)
 	op.Value, op.Applied = e.value, true
@@ -68,11 +68,11 @@ func (x *decider) mset(op *Op) error {
 
 // markReplaced notes what an outcome that makes a counter replaces.
 func (x *decider) markReplaced(e *entry, c *counter) {
-	switch c.kind {
-	case TypeNone:
+	switch {
+	case c.kind == TypeNone:
 		e.flags |= flagCreated
-	case TypeFilter:
-		e.flags |= flagWasFilter
+	case c.kind.isObject():
+		e.flags |= flagWasObject
 	}
 }
 
@@ -96,8 +96,11 @@ func (x *decider) remove(r *ref) {
 		return
 	}
 	e := entry{kind: entryDelete, key: r.key, c: r.c}
-	if r.c.kind == TypeFilter {
-		e.flags |= flagWasFilter
+	if r.c.kind.isObject() {
+		e.flags |= flagWasObject
+	}
+	if !r.c.alive(x.at.wall) {
+		e.flags |= flagExpired
 	}
 	x.log(r.p, &e)
 }
@@ -181,11 +184,9 @@ func (x *decider) persist(op *Op) error {
 	return nil
 }
 
+// logExpire logs when a key expires; 0: never.
 func (x *decider) logExpire(r *ref, at int64) {
-	e := entry{kind: entrySet, key: r.key, c: r.c, value: r.c.value}
-	if r.c.kind == TypeFilter {
-		e.kind = entryExpire
-	}
+	e := entry{kind: entryExpire, typ: r.c.kind, key: r.key, c: r.c, value: r.c.value}
 	e.setExpire(at)
 	x.log(r.p, &e)
 }

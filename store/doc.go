@@ -39,7 +39,8 @@
 //	records    partition.seen (package seen), in memory and then in sorted runs:
 //	           what EXACT tables know of each operation, to confirm what the filter
 //	           reports
-//	FBF keys   filters of their own, always in memory; snapshots
+//	objects    what keys hold that are no counters (object.go), such as FBF keys;
+//	           always in memory; snapshots
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
 // from the oldest of them on. Marks tell redo what a view already contains.
@@ -50,6 +51,9 @@
 // qualifier, such as log record, is another word.
 //
 //	operation     what a client asks for: an Op. Reads are queries
+//	kind          what an operation does: a row of kinds (kinds.go)
+//	type          of a key: a counter, or an object of a row of objectTypes
+//	object        what a key holds that is no counter
 //	opid          the id that a client gives an operation; (key, opid) identifies it
 //	duplicate     an operation whose (key, opid) is remembered
 //	twins         operations of one batch with the same (key, opid)
@@ -78,7 +82,7 @@
 //	view          what is made from the op log: counters and rows, filters, records. A
 //	              partition's views are what it has of them in memory
 //	checkpoint    bringing the views of a partition to disk; SAVE does it for all
-//	snapshot      the file of a partition's filters that a checkpoint writes
+//	snapshot      the file of a partition's filters and objects that a checkpoint writes
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk

@@ -26,10 +26,10 @@ const (
 	entryTighten entryKind = 5  // a table's filter is to test at ERROR/n from now on
 	entryCatalog entryKind = 6  // the tables, whole
 	entryFlush   entryKind = 7  // FLUSHALL
-	entryReserve entryKind = 8  // a filter key was created
-	entryAdd     entryKind = 9  // an item was added to a filter key
-	entryRefresh entryKind = 10 // a filter key: an fbf.Event, or the refresh of a FIXED filter
-	entryExpire  entryKind = 11 // the expiry of a filter key changed
+	entryCreate  entryKind = 8  // a key that holds an object was created
+	entryChange  entryKind = 9  // an object changed, as its type says
+	entryExpire  entryKind = 10 // the expiry of a key changed; of a counter with its post-image
+	entryIncr    entryKind = 11 // an increment without an opid: delta and post-image
 )
 
 // entryFlags modify an entry.
@@ -40,10 +40,13 @@ const (
 	flagExact                            // the operation is to be kept as a record
 	flagHasExpire                        // expire follows
 	flagHasTime                          // the client's time of the operation follows
-	flagWasFilter                        // the key held a filter, which goes
+	flagWasObject                        // the key held an object, which goes
 	flagClipped                          // the clip of a bounded increment follows
+	flagExpired                          // the tombstone of a key whose time had come; others were deleted
 
-	flagsKnown = flagClipped<<1 - 1
+	// The last bit is kept for "more flags follow", in bytes behind this one. It is
+	// refused, as no such flag is known.
+	flagsKnown = flagExpired<<1 - 1
 )
 
 // entry is one outcome. Its fields up to the blank line are what is logged;
@@ -51,9 +54,10 @@ const (
 type entry struct {
 	kind   entryKind
 	flags  entryFlags
+	typ    Type // of the key, where it is logged
 	table  uint32
 	key    []byte
-	id     []byte // opid or item; an encoded event, catalogue or filter options
+	id     []byte // opid; an encoded event or catalogue; what an object's type has encoded
 	delta  int64
 	value  int64 // post-image
 	expire int64 // unix ms
@@ -81,8 +85,8 @@ func beginRecord(dst []byte, at moment) []byte {
 	return binary.AppendUvarint(dst, uint64(at.wall))
 }
 
-// entryRoom bounds what an entry takes in the log beside key and id: kind, flags, table,
-// two lengths, five numbers, and, for it may be the only one of its section, what comes
+// entryRoom bounds what an entry takes in the log beside key and id: kind, flags, table or
+// type, two lengths, five numbers, and, for it may be the only one of its section, what comes
 // before it.
 const entryRoom = 2 + 3*binary.MaxVarintLen32 + 5*binary.MaxVarintLen64 + 1 + 2*binary.MaxVarintLen64 + oplog.SectionOverhead
 
@@ -100,8 +104,18 @@ func (e *entry) appendTo(dst []byte) []byte {
 	case entrySet:
 		dst = appendBytes(dst, e.key)
 		dst = binary.AppendVarint(dst, e.value)
-	case entryDelete, entryExpire:
+	case entryIncr:
 		dst = appendBytes(dst, e.key)
+		dst = binary.AppendVarint(dst, e.delta)
+		dst = binary.AppendVarint(dst, e.value)
+	case entryDelete:
+		dst = appendBytes(dst, e.key)
+	case entryExpire:
+		dst = appendBytes(dst, e.key)
+		dst = append(dst, byte(e.typ))
+		if !e.typ.isObject() {
+			dst = binary.AppendVarint(dst, e.value)
+		}
 	case entryControl:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
 		dst = appendBytes(dst, e.id)
@@ -112,8 +126,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = appendBytes(dst, e.id)
 	case entryFlush:
 		dst = binary.AppendVarint(dst, e.value)
-	case entryReserve, entryAdd, entryRefresh:
+	case entryCreate, entryChange:
 		dst = appendBytes(dst, e.key)
+		dst = append(dst, byte(e.typ))
 		dst = appendBytes(dst, e.id)
 	}
 	if e.flags&flagHasExpire != 0 {
@@ -171,8 +186,14 @@ func (r *recordReader) next(e *entry) bool {
 		e.packed = from[:len(from)-len(r.rest)]
 	case entrySet:
 		e.key, e.value = r.bytes(), r.varint()
-	case entryDelete, entryExpire:
+	case entryIncr:
+		e.key, e.delta, e.value = r.bytes(), r.varint(), r.varint()
+	case entryDelete:
 		e.key = r.bytes()
+	case entryExpire:
+		if e.key, e.typ = r.bytes(), r.keyType(TypeCounter); e.typ == TypeCounter {
+			e.value = r.varint()
+		}
 	case entryControl:
 		e.table, e.id = r.uint32(), r.bytes()
 	case entryTighten:
@@ -181,8 +202,8 @@ func (r *recordReader) next(e *entry) bool {
 		e.id = r.bytes()
 	case entryFlush:
 		e.value = r.varint()
-	case entryReserve, entryAdd, entryRefresh:
-		e.key, e.id = r.bytes(), r.bytes()
+	case entryCreate, entryChange:
+		e.key, e.typ, e.id = r.bytes(), r.keyType(firstObject), r.bytes()
 	default:
 		r.fail()
 	}
@@ -246,6 +267,16 @@ func (r *reader) upTo(most uint64) uint64 {
 }
 
 func (r *reader) uint32() uint32 { return uint32(r.upTo(math.MaxUint32)) }
+
+// keyType reads the type byte of a key: least, or a later type that there is.
+func (r *reader) keyType(least Type) Type {
+	t := Type(r.byte())
+	if t < least || t >= maxTypes || t.isObject() && objectTypes[t] == nil {
+		r.fail()
+		return TypeNone
+	}
+	return t
+}
 
 // end refuses what lies behind the last field.
 func (r *reader) end() {

@@ -41,9 +41,13 @@ func TestUnknownIsRefused(t *testing.T) {
 	known := entry{kind: entrySet, key: []byte("k"), value: 5}
 	begin := beginRecord(nil, moment{logged: 1, wall: 2})
 	for what, more := range map[string][]byte{
-		"a flag, and its field":   append([]byte{byte(entrySet), 0x40, 1, 'k', 10}, 0x02, 0x00, 0x03),
-		"a flag beside known":     {byte(entryDelete), 0x80 | byte(flagWasFilter), 1, 'k'},
-		"a kind":                  {byte(entryExpire) + 1, 0, 1, 'k'},
+		"a flag, and its field":   append([]byte{byte(entrySet), 0x80, 1, 'k', 10}, 0x02, 0x00, 0x03),
+		"a flag beside known":     {byte(entryDelete), 0x80 | byte(flagWasObject), 1, 'k'},
+		"a kind":                  {byte(entryIncr) + 1, 0, 1, 'k'},
+		"no type":                 {byte(entryCreate), 0, 1, 'k', 0, 0},
+		"a counter as an object":  {byte(entryChange), 0, 1, 'k', byte(TypeCounter), 0},
+		"a type":                  {byte(entryCreate), 0, 1, 'k', maxTypes - 2, 0},
+		"a type beyond all":       {byte(entryExpire), 0, 1, 'k', 255, 0},
 		"no kind":                 {0, 0},
 		"a table beyond 32 bits":  append(binary.AppendUvarint([]byte{byte(entryTighten), 0}, 1<<32), 2),
 		"a field that is missing": {byte(entryApply), 0, 1, 1, 'k', 1, 'i', 2},

@@ -23,8 +23,6 @@ var (
 	ErrPartlySeen     = errors.New("opid was used with some of these keys only")
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory    = errors.New("filter memory limit reached")
-	ErrFilterExists   = errors.New("item exists")
-	ErrNoFilter       = errors.New("not found")
 	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")
 	ErrRead           = errors.New("reading from disk failed")
 	ErrClosed         = errors.New("store is closed")

@@ -459,23 +459,12 @@ func (x *decider) take(op *Op) {
 	op.Err = x.turn(op)
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if p := r.p; op.Kind.restsOnKeys() || r.verdict == verdictSeen && op.Err == nil {
+		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && op.Err == nil {
 			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
 		} else {
 			p.draft.need = p.seq
 		}
 	}
-}
-
-// restsOnKeys reports whether what operations of this kind answer rests on their keys
-// alone. If in doubt it does not.
-func (k Kind) restsOnKeys() bool {
-	switch k {
-	case IncrEx, IncrBy, Set, MSet, Del, GetDel, GetEx, ExpireAt, Persist, removeExpired,
-		Get, MGet, Exists, TypeOf, ExpireTime, MemoryUsage, Watch, IfUnchanged, FBFCard, FBFInfo:
-		return true
-	}
-	return false
 }
 
 // apply turns the outcomes into one log record and fixes its place in the

@@ -24,9 +24,12 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginRecord(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entryExpire; kind++ {
-		for _, id := range []string{"id", someUUID} {
-			e := entry{kind: kind, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,
+	for kind := entryApply; kind <= entryIncr; kind++ {
+		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
+			if kind == entryCreate || kind == entryChange {
+				typ = TypeFilter
+			}
+			e := entry{kind: kind, typ: typ, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,
 				expire: 7, time: 9}
 			record = e.appendTo(record)
 			f.Add(e.appendTo(beginRecord(nil, moment{})))
@@ -103,7 +106,7 @@ func FuzzCatalog(f *testing.F) {
 
 // FuzzState reads the state of a partition.
 func FuzzState(f *testing.F) {
-	s := partitionState{seq: 9, records: 8, at: moment{logged: 5, wall: 1e12}, size: 3, filters: 1, catalog: newCatalog(),
+	s := partitionState{seq: 9, records: 8, at: moment{logged: 5, wall: 1e12}, size: 3, objects: 1, catalog: newCatalog(),
 		horizons: map[uint32]horizon{0: {}, 7: {}}}
 	f.Add(s.encode())
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -155,18 +158,23 @@ func FuzzSnapshotContent(f *testing.F) {
 func aSnapshot(f testing.TB) []byte {
 	s := testStore(f, func(o *Options) { o.Partitions = 1 })
 	do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte("item")}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Object: &FilterOptions{Fixed: true, Bits: 64, Hashes: 1, Refresh: time.Hour}})
+	do(s, Op{Kind: tallyAdd, Key: []byte("tally"), Delta: 5})
 	p := s.partitions[0]
 	p.mu.Lock()
 	snap := p.beginSnapshot()
 	p.mu.Unlock()
 	defer p.endSnapshot()
-	out := append(binary.AppendUvarint(nil, uint64(len(snap.header))), snap.header...)
+	return readSnapshotOf(f, snap)
+}
+
+// readSnapshotOf returns what a snapshot would write.
+func readSnapshotOf(t testing.TB, snap *snapshot) []byte {
+	out := appendBytes(nil, snap.header)
 	for _, enc := range snap.encoders {
-		bits, err := io.ReadAll(enc)
-		if err != nil {
-			f.Fatal(err)
-		}
-		out = append(out, bits...)
+		b, err := io.ReadAll(enc)
+		must(t, err)
+		out = append(out, b...)
 	}
 	return out
 }

@@ -76,8 +76,8 @@ func makeGolden(t *testing.T) {
 	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew, Window: time.Hour}))
 	must(t, s.CreateTable(TableOptions{Name: "gone", Prefix: "gone:", Window: time.Hour}))
 	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(time.Hour)}))
-	do(s, Op{Kind: FBFReserve, Key: []byte("adaptive"), Filter: &FilterOptions{Window: time.Hour, Error: 1e-4, Past: 3}})
-	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Filter: &FilterOptions{Fixed: true, Bits: 4096, Hashes: 3, Past: 2, Refresh: 5 * time.Minute}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("adaptive"), Object: &FilterOptions{Window: time.Hour, Error: 1e-4, Past: 3}})
+	do(s, Op{Kind: FBFReserve, Key: []byte("fixed"), Object: &FilterOptions{Fixed: true, Bits: 4096, Hashes: 3, Past: 2, Refresh: 5 * time.Minute}})
 	for round := range goldenRounds {
 		for _, op := range goldenOps(round) {
 			if op = do(s, op); op.Err != nil {

@@ -163,7 +163,7 @@ func TestFilterKeys(t *testing.T) {
 			fs, clock := vfs.NewMem(), newFakeClock()
 			with := func(o *Options) { o.FS, o.Clock = fs, clock.now }
 			s := testStore(t, with)
-			if op := do(s, Op{Kind: FBFReserve, Key: []byte("f"), Filter: &opts}); op.Err != nil {
+			if op := do(s, Op{Kind: FBFReserve, Key: []byte("f"), Object: &opts}); op.Err != nil {
 				t.Fatal(op.Err)
 			}
 			if op := do(s, Op{Kind: FBFReserve, Key: []byte("f")}); !errors.Is(op.Err, ErrFilterExists) {
@@ -428,7 +428,7 @@ func TestFilterAtTheCap(t *testing.T) {
 	if wrong > 8 { // below one is expected of 786,432
 		t.Errorf("%d new items were taken for old ones", wrong)
 	}
-	info := do(s, Op{Kind: FBFInfo, Key: []byte("f")}).Info
+	info := do(s, Op{Kind: FBFInfo, Key: []byte("f")}).Object.(*FilterInfo)
 	if info.EffectiveFPP > 1e-6 {
 		t.Errorf("effective FPP %g", info.EffectiveFPP)
 	}

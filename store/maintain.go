@@ -135,7 +135,7 @@ func (x *decider) giveBackRoom() {
 	x.room = 0
 }
 
-// refreshDue logs what is due in the partition's filters although no operation
+// refreshDue logs what is due in the partition's filters and objects although no operation
 // asks for it.
 func (s *Store) refreshDue(p *partition) {
 	now := s.clock.now().logged
@@ -152,8 +152,8 @@ func (s *Store) refreshDue(p *partition) {
 			x.plan(p, t)
 		}
 	}
-	for _, c := range p.filters {
-		x.refreshDue(&ref{key: []byte(c.key()), p: p, c: c})
+	for _, c := range p.objects {
+		c.object().upkeep(x, &ref{key: []byte(c.key()), p: p, c: c})
 	}
 	x.finish()
 }
@@ -164,8 +164,8 @@ func (p *partition) anyDue(logged int64) bool {
 			return true
 		}
 	}
-	for _, c := range p.filters {
-		if c.filter().due(logged) {
+	for _, c := range p.objects {
+		if c.object().due(logged) {
 			return true
 		}
 	}

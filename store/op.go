@@ -6,11 +6,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// Kind says what an Op does. Kinds below firstRead change state and are
-// logged; the others are queries answered from published state.
-type Kind uint8
-
-// The operations and queries that a Batch can hold. Every comment names the
+// The operations and queries that a Batch can hold, on counters and on keys of any type.
+// Those of one other type are declared with it. Every comment names the
 // fields an Op of that kind reads (in) and fills (out); Err may be set by all.
 const (
 	// Nop does nothing; its slot in a batch belongs to a reply that needs no
@@ -57,15 +54,6 @@ const (
 	// FlushAll deletes every key, forgets every opid and sets the tables'
 	// forgotten-before time. It locks all partitions. In: flag OneDB.
 	FlushAll
-	// FBFReserve creates the filter Key. In: Key, Filter.
-	FBFReserve
-	// FBFAdd adds Keys (items) to the filter Key, creating it with Filter (or
-	// defaults when nil) unless NoCreate. Out: Founds[i] is true when item i
-	// was present before; Fulls[i] when it was not added because the filter is
-	// at the memory cap, as BF.MADD answers item by item.
-	FBFAdd
-	// FBFRefresh refreshes the filter Key. Out: none.
-	FBFRefresh
 	// removeExpired deletes those of Keys whose expiry has passed: the active
 	// expiry cycle.
 	removeExpired
@@ -95,41 +83,7 @@ const (
 	// answer nothing. In: Keys, Deltas (what Watch answered), Delta.
 	// Out: Applied: the keys are unchanged.
 	IfUnchanged
-	// FBFExists tests Keys (items) in the filter Key; a missing filter holds
-	// nothing. Out: Founds.
-	FBFExists
-	// FBFCard counts the items remembered by the filter Key. Out: Value.
-	FBFCard
-	// FBFInfo describes the filter Key. Out: Info.
-	FBFInfo
-
-	firstRead = Get
 )
-
-// Write reports whether operations of this kind can change state.
-func (k Kind) Write() bool { return k != Nop && k < firstRead }
-
-// logRoom bounds what the operation's outcome takes in the op log, whatever is
-// decided, but for events of the tables' filters.
-func (op *Op) logRoom(partitions int) (n int64) {
-	switch {
-	case op.Kind == FlushAll:
-		return int64(partitions) * 2 * entryRoom
-	case op.Kind == FBFReserve, op.Kind == FBFAdd, op.Kind == FBFRefresh:
-		each := int64(entryRoom + len(op.Key))
-		n = 3 * each // also the tombstone of an expired key
-		for _, item := range op.Keys {
-			n += each + int64(len(item))
-		}
-	case op.multiKey():
-		for _, k := range op.Keys {
-			n += int64(2*entryRoom + len(k) + len(op.ID)) // also a tightening
-		}
-	default:
-		n = int64(entryRoom + len(op.Key) + len(op.ID))
-	}
-	return n
-}
 
 // Flags modify an Op.
 type Flags uint16
@@ -157,16 +111,6 @@ const (
 	OneDB
 )
 
-// Type is the type of a key.
-type Type uint8
-
-// The types of keys.
-const (
-	TypeNone Type = iota
-	TypeCounter
-	TypeFilter
-)
-
 // Seen is what an EXACT table remembers of an operation.
 type Seen = seen.Original
 
@@ -178,12 +122,12 @@ type Op struct {
 
 	Key      []byte
 	ID       []byte   // opid, 1..MaxOpID bytes
-	Keys     [][]byte // counters of a multi-key operation, or items of a filter
+	Keys     [][]byte // keys of a multi-key operation, or items of an object
 	Delta    int64
 	Deltas   []int64
 	At       int64 // unix ms at which the client made the operation
 	ExpireAt int64 // unix ms
-	Filter   *FilterOptions
+	Object   any   // of an operation on an object: what its kind takes or answers beside the rest
 
 	Err     error
 	Value   int64
@@ -195,7 +139,6 @@ type Op struct {
 	Type    Type
 	Exact   bool
 	Seen    Seen
-	Info    *FilterInfo
 
 	run opRun // working state of Execute
 }

@@ -30,15 +30,15 @@ type partition struct {
 // views are what a partition has made of its entries up to seq: all that recovery makes
 // anew.
 type views struct {
-	seq    uint64 // of the last entry
-	at     moment // of the last section
-	size   int64  // DBSIZE: keys that exist, expired ones not yet removed included
-	hot    *hotCounters
-	rows   *rowFilter // which keys may have a row
-	fresh  expiries   // keys whose expiry no row's index knows yet
-	tables map[uint32]*tableState
-	// filters are the FBF keys. They never leave memory.
-	filters  map[string]*counter
+	seq      uint64 // of the last entry
+	at       moment // of the last section
+	size     int64  // DBSIZE: keys that exist, expired ones not yet removed included
+	hot      *hotCounters
+	rows     *rowFilter // which keys may have a row
+	fresh    expiries   // keys whose expiry no row's index knows yet
+	tables   map[uint32]*tableState
+	objects  map[string]*counter // the keys that hold one; they never leave memory
+	ofType   [maxTypes]int       // how many
 	catalog  *catalog
 	seen     seen.Records // what EXACT tables know of each operation
 	floor    uint64       // the last FLUSHALL: what is missing rests on it
@@ -73,7 +73,7 @@ type saving struct {
 // marks are the sequences up to which loaded state already contains the log.
 type marks struct {
 	counters uint64 // rows, DBSIZE
-	filters  uint64 // tables' filters and FBF keys
+	filters  uint64 // tables' filters and objects
 	catalog  uint64 // the tables
 	records  uint64 // EXACT runs
 	// rebuilt: the filters were lost and are rebuilt from runs and log, so
@@ -95,7 +95,7 @@ func newViews(count, hotLimit int) views {
 		hot:     newHotCounters(hotLimit),
 		rows:    newRowFilter(count),
 		tables:  make(map[uint32]*tableState),
-		filters: make(map[string]*counter),
+		objects: make(map[string]*counter),
 	}
 }
 

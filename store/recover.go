@@ -25,7 +25,7 @@ type Recovery struct {
 }
 
 // ErrForgotten means that a partition's filter snapshots are all damaged and
-// that APPROX tables or filter keys would lose what they remember.
+// that APPROX tables or objects would lose what they remember.
 var ErrForgotten = errors.New("the memory of operations is lost")
 
 // ErrLogDamaged means that the op log has a gap, or ends before what was built from it.
@@ -243,12 +243,12 @@ func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
 	p := r.p
 	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, r.state.seq
 	r.found.Rebuilt++
-	lost := r.state.filters > 0
+	lost := r.state.objects > 0
 	for _, d := range r.state.catalog.Tables {
 		lost = lost || d.Mode == Approx
 	}
 	if lost && !r.s.opts.AcceptForgottenWindow {
-		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or filter keys, "+
+		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or keys that are no counters, "+
 			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
 	}
 	// Their logged time begins at zero: what is inserted now is older than the
@@ -269,7 +269,7 @@ func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
 	return nil
 }
 
-// recount counts the keys of a partition that has lost filter keys: the logged
+// recount counts the keys of a partition that has lost objects: the logged
 // count includes them.
 func (r *recovery) recount() error {
 	first, _ := slotRange(int(r.p.id), r.p.count)

@@ -29,7 +29,7 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	case entryApply:
 		p.redoSet(e, seq)
 		p.remember(e, seq, at)
-	case entrySet:
+	case entrySet, entryIncr:
 		p.redoSet(e, seq)
 	case entryDelete:
 		p.redoDelete(e, seq)
@@ -37,8 +37,13 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		return p.redoTable(e, seq, at)
 	case entryFlush:
 		return p.redoFlush(e, seq, at)
-	case entryReserve, entryAdd, entryRefresh, entryExpire:
-		return p.redoFilterKey(e, seq, at)
+	case entryCreate, entryChange:
+		return p.redoObject(e, seq, at)
+	case entryExpire:
+		if e.typ.isObject() {
+			return p.redoObject(e, seq, at)
+		}
+		p.redoSet(e, seq)
 	default:
 		return fmt.Errorf("%w: kind %d", errCorruptEntry, e.kind)
 	}
@@ -53,17 +58,16 @@ func (p *partition) resolve(e *entry, seq uint64) {
 		e.hash = fbf.Hash(p.seed, e.key, e.id)
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
-	case entrySet, entryDelete:
+	case entrySet, entryIncr, entryDelete:
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entryControl, entryTighten:
 		e.t = p.tables[e.table]
-	case entryAdd:
-		e.hash = fbf.Hash(p.seed, e.key, e.id)
-		e.c = p.resolveCounter(e, false)
-	case entryReserve:
+	case entryCreate:
 		e.c = p.resolveCounter(e, seq > p.marks.filters)
-	case entryRefresh, entryExpire:
+	case entryChange:
 		e.c = p.resolveCounter(e, false)
+	case entryExpire:
+		e.c = p.resolveCounter(e, !e.typ.isObject() && seq > p.marks.counters)
 	}
 }
 
@@ -99,8 +103,8 @@ func (p *partition) redoDelete(e *entry, seq uint64) {
 // replaced frees what an entry replaces and returns the key to change; nil if
 // its row, or what is in memory, contains the entry already.
 func (p *partition) replaced(e *entry, seq uint64) *counter {
-	if e.flags&flagWasFilter != 0 && seq > p.marks.filters {
-		p.dropFilter(e.c)
+	if e.flags&flagWasObject != 0 && seq > p.marks.filters {
+		p.dropObject(e.c)
 		if seq <= p.marks.counters && e.c != nil {
 			p.hot.forget(e.c) // what the key holds now is in its row
 		}
@@ -139,20 +143,6 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 			Original: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip},
 		})
 	}
-}
-
-// dropFilter frees the filter under a key.
-func (p *partition) dropFilter(c *counter) {
-	if c == nil || c.filter() == nil {
-		return
-	}
-	f := c.filter()
-	p.pool.used.Add(-int64(f.bytes()))
-	p.retire(f.release)
-	delete(p.filters, c.key())
-	c.setFilter(nil)
-	c.kind = TypeNone
-	p.hot.track(c)
 }
 
 // redoTable redoes what changes a table's filter or the set of tables.
@@ -238,8 +228,8 @@ func (p *partition) alterFilter(t *tableState, at moment) error {
 // their rows are written again.
 func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.filters {
-		for _, c := range p.filters {
-			p.dropFilter(c)
+		for _, c := range p.objects {
+			p.dropObject(c)
 			if seq <= p.marks.counters {
 				p.hot.forget(c)
 			}
@@ -292,60 +282,4 @@ func (p *partition) emptyTable(t *tableState, at moment) error {
 	p.pool.used.Add(int64(f.Bytes()) - int64(old.Bytes()))
 	p.retire(old.Release)
 	return nil
-}
-
-// redoFilterKey redoes what happens to an FBF key.
-func (p *partition) redoFilterKey(e *entry, seq uint64, at moment) error {
-	if seq <= p.marks.filters {
-		return nil
-	}
-	if e.kind == entryReserve {
-		o, err := decodeFilterOptions(e.id)
-		if err != nil {
-			return err
-		}
-		return p.addFilter(e.c, o, seq, at)
-	}
-	c := e.c
-	if c == nil || c.filter() == nil {
-		if p.marks.rebuilt {
-			return nil // the filter was lost with its snapshots
-		}
-		return fmt.Errorf("%w: %q is not a filter", errCorruptEntry, e.key)
-	}
-	f := c.filter()
-	c.seq = max(c.seq, seq)
-	switch e.kind {
-	case entryAdd:
-		f.insert(e.hash, at.logged)
-	case entryExpire:
-		p.setExpire(c, e.expire)
-	case entryRefresh:
-		before := f.bytes()
-		if err := f.refresh(e.id, at.logged); err != nil {
-			return err
-		}
-		p.pool.used.Add(int64(f.bytes()) - int64(before))
-	}
-	return nil
-}
-
-// addFilter puts a new, empty filter under a key.
-func (p *partition) addFilter(c *counter, o FilterOptions, seq uint64, at moment) error {
-	f, err := newFilterKey(o, at.logged)
-	if err != nil {
-		return err
-	}
-	p.pool.used.Add(int64(f.bytes()))
-	p.putFilter(c, f)
-	c.seq = seq
-	return nil
-}
-
-// putFilter makes c a filter key.
-func (p *partition) putFilter(c *counter, f *filterKey) {
-	c.setFilter(f)
-	c.kind, c.value, c.expire = TypeFilter, 0, 0
-	p.filters[c.key()] = c
-	p.hot.changed(c)
 }

@@ -32,13 +32,11 @@ func (x *decider) routeAll() {
 
 // checkSizes refuses keys and opids out of bounds, before anything else.
 func (op *Op) checkSizes() error {
-	switch op.Kind {
-	case FlushAll:
+	if op.Kind.can(allKeys) {
 		return nil
-	case CIncrBy, CMIncrBy, CIncrEx, CSeen:
-		if len(op.ID) == 0 || len(op.ID) > MaxOpID {
-			return ErrOpIDSize
-		}
+	}
+	if op.Kind.can(hasID) && (len(op.ID) == 0 || len(op.ID) > MaxOpID) {
+		return ErrOpIDSize
 	}
 	if len(op.Keys) > MaxKeys {
 		return ErrTooManyKeys
@@ -62,19 +60,13 @@ func checkKey(k []byte) error {
 }
 
 // multiKey reports whether the operation's keys are in Keys.
-func (op *Op) multiKey() bool {
-	switch op.Kind {
-	case CMIncrBy, MSet, MGet, Del, Exists, Watch, IfUnchanged, removeExpired:
-		return true
-	}
-	return false
-}
+func (op *Op) multiKey() bool { return op.Kind.can(manyKeys) }
 
 func (x *decider) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
 	switch {
-	case op.Kind == FlushAll:
+	case op.Kind.can(allKeys):
 		x.flushes = true
 		for i := range x.s.partitions {
 			x.mask[i/64] |= 1 << (i % 64)
@@ -86,7 +78,7 @@ func (x *decider) route(i int) {
 	default:
 		x.addRef(i, op.Key)
 	}
-	if op.Kind == FBFAdd || op.Kind == FBFExists {
+	if op.Kind.can(hashesItems) {
 		for _, item := range op.Keys {
 			x.items = append(x.items, fbf.Hash(x.s.seed, op.Key, item))
 		}
@@ -118,22 +110,14 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 }
 
 // idempotent reports whether operations of this kind carry an opid.
-func (k Kind) idempotent() bool {
-	return k == CIncrBy || k == CMIncrBy || k == CIncrEx || k == CSeen
-}
+func (k Kind) idempotent() bool { return k.can(hasID) }
 
 // of returns the refs of an operation.
 func (x *decider) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }
 
 // splits reports whether an operation can be in a batch that is split: it has
 // exactly one key, and whether it has its turn depends on no other.
-func (op *Op) splits() bool {
-	switch op.Kind {
-	case FlushAll, FBFReserve, FBFAdd, FBFRefresh, FBFExists, FBFCard, FBFInfo:
-		return false
-	}
-	return !op.multiKey()
-}
+func (op *Op) splits() bool { return !op.Kind.can(manyKeys | allKeys | hashesItems | unsplit) }
 
 // split routes a batch whose operations all have one key: refs are placed share
 // by share, in the order of operations within each, which is what the clients

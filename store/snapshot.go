@@ -10,22 +10,21 @@ import (
 	"slices"
 
 	"github.com/fbfkv/fbfkv/fbf"
-	"github.com/fbfkv/fbfkv/fbf/paper"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // A filter snapshot holds what one partition remembers: the catalogue, the
-// filter of every table and the FBF keys. Header, counts and controller state
+// filter of every table and the objects. Header, counts and controller state
 // are exactly as of its sequence; the bits are copied in chunks while inserts
 // and refreshes go on: they may have those of later ids and lack those of
 // generations dropped since. Redoing the log from that sequence adds the one
-// and drops the other (G4).
+// and drops the other (G4). What else objects hold: see object.encode.
 //
 // Layout, after the frames of package persistence: version, sequence, logged
 // time, wall time, catalogue; number of tables, and for each its id, tests,
-// horizon; number of FBF keys, and for each its key, options, expiry, sequence,
-// last refresh, number of refreshes; all that length-prefixed. Then the
-// encodings of the filters, tables first, in the same order.
+// horizon; number of objects, and for each its key, type, expiry, sequence; all
+// that length-prefixed. Then the encodings of the filters and of the objects, in the
+// same order.
 
 const snapshotVersion = 1
 
@@ -55,17 +54,15 @@ func (p *partition) beginSnapshot() *snapshot {
 		h = t.horizon.appendTo(h)
 		s.encoders = append(s.encoders, t.filter.NewEncoder())
 	}
-	keys := slices.Sorted(maps.Keys(p.filters))
+	keys := slices.Sorted(maps.Keys(p.objects))
 	h = binary.AppendUvarint(h, uint64(len(keys)))
 	for _, key := range keys {
-		c := p.filters[key]
+		c := p.objects[key]
 		h = appendBytes(h, []byte(key))
-		h = appendBytes(h, c.filter().opts.encode())
+		h = append(h, byte(c.kind))
 		h = binary.AppendVarint(h, c.expire)
 		h = binary.AppendUvarint(h, c.seq)
-		h = binary.AppendVarint(h, c.filter().refreshed)
-		h = binary.AppendUvarint(h, c.filter().refreshes)
-		s.encoders = append(s.encoders, c.filter().encoder())
+		s.encoders = append(s.encoders, c.object().encode(p))
 	}
 	s.header = h
 	return s
@@ -182,12 +179,14 @@ func (l *loadedSnapshot) release() {
 		}
 	}
 	for _, c := range l.keys {
-		c.filter().release()
+		if o := c.object(); o != nil {
+			o.release()
+		}
 	}
 }
 
 // decodeSnapshot is the one decoder of the format.
-func decodeSnapshot(header []byte, body io.Reader, maxBytes uint64) (_ *loadedSnapshot, err error) {
+func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64) (_ *loadedSnapshot, err error) {
 	l := &loadedSnapshot{tables: make(map[uint32]*tableState)}
 	defer func() {
 		if err != nil {
@@ -217,14 +216,11 @@ func decodeSnapshot(header []byte, body io.Reader, maxBytes uint64) (_ *loadedSn
 		}
 	}
 	for _, c := range l.keys {
-		if f := c.filter(); f.opts.Fixed {
-			f.fixed, err = paper.Decode(body, maxBytes)
-		} else {
-			f.adaptive, err = fbf.Decode(body, maxBytes)
-		}
+		o, err := objectTypes[c.kind].decode(body, maxBytes)
 		if err != nil {
 			return nil, err
 		}
+		c.setObject(o)
 	}
 	return l, nil
 }
@@ -248,12 +244,10 @@ func (l *loadedSnapshot) decodeTables(h *reader) (order []*tableState, err error
 func (l *loadedSnapshot) decodeKeys(h *reader) {
 	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
 		key := h.bytes()
-		opts, err := decodeFilterOptions(h.bytes())
 		c := newCounter(key, position(Slot(key), keyHash(key)))
-		c.kind = TypeFilter
+		c.kind = h.keyType(firstObject)
 		c.expire, c.seq = h.varint(), h.uvarint()
-		c.setFilter(&filterKey{opts: opts, refreshed: h.varint(), refreshes: h.uvarint()})
-		if last := len(l.keys) - 1; err != nil || last >= 0 && l.keys[last].key() >= c.key() {
+		if last := len(l.keys) - 1; last >= 0 && l.keys[last].key() >= c.key() {
 			h.fail()
 			return
 		}
@@ -270,10 +264,9 @@ func (p *partition) adopt(l *loadedSnapshot) {
 	}
 	for _, from := range l.keys {
 		c := p.hot.install(hotHash([]byte(from.key())), []byte(from.key()), from.pos)
-		p.putFilter(c, from.filter())
+		p.putObject(c, from.kind, from.object())
 		c.seq = from.seq
 		p.setExpire(c, from.expire)
-		p.pool.used.Add(int64(from.filter().bytes()))
 	}
 	p.marks.filters, p.marks.catalog = l.seq, l.seq
 	if l.at.logged > p.at.logged {

@@ -14,8 +14,8 @@ type partitionState struct {
 	floor   uint64 // of the last FLUSHALL in it: rows and runs up to here are gone
 	records uint64 // runs contain the EXACT records of the log up to here
 	at      moment
-	size    int64 // DBSIZE
-	filters uint64
+	size    int64  // DBSIZE
+	objects uint64 // keys that hold one
 	catalog *catalog
 	// horizons are the tables'. They are in filter snapshots too; here they
 	// serve when those are lost.
@@ -25,7 +25,7 @@ type partitionState struct {
 const stateVersion = 1
 
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
-// sequence, logged time, wall time, DBSIZE, number of FBF keys, catalogue, number of tables, and for
+// sequence, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
 // each its id and horizon.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
@@ -35,7 +35,7 @@ func (s partitionState) encode() []byte {
 	b = binary.AppendVarint(b, s.at.logged)
 	b = binary.AppendVarint(b, s.at.wall)
 	b = binary.AppendVarint(b, s.size)
-	b = binary.AppendUvarint(b, s.filters)
+	b = binary.AppendUvarint(b, s.objects)
 	b = appendBytes(b, s.catalog.encode())
 	b = binary.AppendUvarint(b, uint64(len(s.horizons)))
 	for _, id := range slices.Sorted(maps.Keys(s.horizons)) {
@@ -51,7 +51,7 @@ func decodeState(b []byte) (s partitionState, err error) {
 	if v := r.byte(); v != stateVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
-	s = partitionState{seq: r.uvarint(), floor: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), filters: r.uvarint()}
+	s = partitionState{seq: r.uvarint(), floor: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), objects: r.uvarint()}
 	if s.floor > s.seq {
 		r.fail()
 	}

@@ -22,10 +22,10 @@ type Stats struct {
 	Expired      uint64 // keys removed because their time had come, since start
 
 	HotCounters, DirtyCounters int
-	RowFilterBytes             int64 // memory of what knows which keys have a row
-	FilterBytes, FilterLimit   int64 // all filters; limit 0: none
-	FilterKeys                 int
-	RecentRecords              int // EXACT records not yet in a run
+	RowFilterBytes             int64         // memory of what knows which keys have a row
+	FilterBytes, FilterLimit   int64         // all filters; limit 0: none
+	Objects                    [maxTypes]int // keys that hold an object, by Type
+	RecentRecords              int           // EXACT records not yet in a run
 	RecentBytes                int
 	Runs                       int
 	RunBytes, RunRecords       uint64
@@ -80,7 +80,9 @@ func (p *partition) addStats(st *Stats) {
 	st.HotCounters += p.hot.len()
 	st.DirtyCounters += len(p.hot.dirty)
 	st.RowFilterBytes += int64(p.rows.bytes())
-	st.FilterKeys += len(p.filters)
+	for t, n := range p.ofType {
+		st.Objects[t] += n
+	}
 	f := p.seen.Figures()
 	st.RecentRecords += f.Recent
 	st.RecentBytes += p.seen.Bytes()

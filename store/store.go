@@ -260,8 +260,8 @@ func (s *Store) abandon() error {
 		for _, t := range p.tables {
 			t.filter.Release()
 		}
-		for _, c := range p.filters {
-			c.filter().release()
+		for _, c := range p.objects {
+			c.object().release()
 		}
 		p.mu.Unlock()
 	}

@@ -125,20 +125,6 @@ type TableInfo struct {
 	Figures
 }
 
-// FilterOptions are the parameters of an FBF key. With Fixed the paper's
-// filter is used with exactly Bits, Hashes, Past and Refresh; otherwise the
-// adaptive one with Window, Error, Capacity and Past.
-type FilterOptions struct {
-	Window   time.Duration // default 120 s
-	Error    float64       // default 1e-6
-	Capacity uint64        // hint: items per window
-	Past     int           // adaptive: 1..6, default 6; fixed: 1..64, default 1
-	Fixed    bool
-	Bits     uint64        // bits of each generation, 64..2^36
-	Hashes   int           // 1..32
-	Refresh  time.Duration // 10 ms..366 days
-}
-
 // FilterInfo describes a filter, or all filters of a table together.
 type FilterInfo struct {
 	Options       FilterOptions
@@ -246,53 +232,4 @@ func set[T any](dst *T, v *T) {
 	if v != nil {
 		*dst = *v
 	}
-}
-
-// Validate reports the first parameter that is out of range, in words ready
-// for an "ERR …" reply.
-func (o FilterOptions) Validate() error {
-	switch {
-	case o.Window != 0 && (o.Window < MinWindow || o.Window > MaxWindow):
-		return fmt.Errorf("%w: WINDOW must be %d to %d milliseconds", ErrOption, MinWindow.Milliseconds(), MaxWindow.Milliseconds())
-	case o.Error != 0 && !(o.Error >= MinError && o.Error <= MaxError):
-		return fmt.Errorf("%w: ERROR must be %g to %g", ErrOption, MinError, MaxError)
-	case o.Capacity > MaxCapacity:
-		return fmt.Errorf("%w: CAPACITY must be at most %d", ErrOption, uint64(MaxCapacity))
-	case !o.Fixed && (o.Bits != 0 || o.Hashes != 0 || o.Refresh != 0):
-		return fmt.Errorf("%w: BITS, HASHES and REFRESH need FIXED", ErrOption)
-	case !o.Fixed && (o.Past < 0 || o.Past > 6):
-		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
-	case !o.Fixed:
-		return nil
-	case o.Window != 0 || o.Error != 0 || o.Capacity != 0:
-		return fmt.Errorf("%w: a FIXED filter takes only BITS, HASHES, REFRESH and PAST", ErrOption)
-	case o.Bits < 64 || o.Bits > MaxFixedBits:
-		return fmt.Errorf("%w: BITS must be 64 to %d", ErrOption, uint64(MaxFixedBits))
-	case o.Hashes < 1 || o.Hashes > 32:
-		return fmt.Errorf("%w: HASHES must be 1 to 32", ErrOption)
-	case o.Past < 0 || o.Past > 64:
-		return fmt.Errorf("%w: PAST must be 1 to 64", ErrOption)
-	case o.Refresh < 10*time.Millisecond || o.Refresh > MaxWindow:
-		return fmt.Errorf("%w: REFRESH must be 10 to %d milliseconds", ErrOption, MaxWindow.Milliseconds())
-	}
-	return nil
-}
-
-func (o FilterOptions) withDefaults() FilterOptions {
-	if o.Fixed {
-		if o.Past == 0 {
-			o.Past = 1
-		}
-		return o
-	}
-	if o.Window == 0 {
-		o.Window = 120 * time.Second
-	}
-	if o.Error == 0 {
-		o.Error = 1e-6
-	}
-	if o.Past == 0 {
-		o.Past = 6
-	}
-	return o
 }

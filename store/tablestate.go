@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"math/bits"
+	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
 )
@@ -156,4 +157,50 @@ func (r *reader) horizon() (h horizon) {
 		h.buckets = append(h.buckets, horizonBucket{end: r.varint(), max: r.varint()})
 	}
 	return h
+}
+
+// adaptiveInfo describes an adaptive filter.
+func adaptiveInfo(f *fbf.Filter, logged int64) *FilterInfo {
+	st := f.Stats(logged)
+	i := &FilterInfo{
+		Segments:      st.Segments,
+		Bytes:         st.Bytes,
+		Items:         st.Items,
+		Inserted:      st.Inserted,
+		Refreshes:     st.Refreshes,
+		Opened:        st.Opened,
+		EffectiveFPP:  st.EffectiveFPP,
+		Window:        time.Duration(st.GuaranteedWindow) * time.Millisecond,
+		RefreshPeriod: time.Duration(st.RefreshPeriod) * time.Millisecond,
+		Generations:   len(st.Generations),
+	}
+	for _, g := range st.Generations {
+		i.Fill = append(i.Fill, g.Fill)
+	}
+	return i
+}
+
+// add sums the figures of the same table's filter in another partition.
+func (i *FilterInfo) add(o *FilterInfo) {
+	i.Generations = max(i.Generations, o.Generations)
+	i.Segments += o.Segments
+	i.Bytes += o.Bytes
+	i.Items += o.Items
+	i.Inserted += o.Inserted
+	i.Refreshes += o.Refreshes
+	i.Opened += o.Opened
+	// A key is tested in its own partition, so the table's FPP is the worst
+	// any key meets.
+	i.EffectiveFPP = max(i.EffectiveFPP, o.EffectiveFPP)
+	if i.Window == 0 || o.Window < i.Window {
+		i.Window = o.Window
+	}
+	i.RefreshPeriod = max(i.RefreshPeriod, o.RefreshPeriod)
+	for n, f := range o.Fill {
+		if n < len(i.Fill) {
+			i.Fill[n] = max(i.Fill[n], f)
+		} else {
+			i.Fill = append(i.Fill, f)
+		}
+	}
 }

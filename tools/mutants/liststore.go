@@ -201,8 +201,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G3", name: "a duplicate is answered while the original is not yet committed",
 		file:     "store/execute.go",
-		old:      "		if p := r.p; op.Kind.restsOnKeys() || r.verdict",
-		new:      "		if p := r.p; r.verdict == verdictSeen {\n			continue\n		} else if op.Kind.restsOnKeys() || r.verdict",
+		old:      "		if p := r.p; op.Kind.can(ofKeys) || r.verdict",
+		new:      "		if p := r.p; r.verdict == verdictSeen {\n			continue\n		} else if op.Kind.can(ofKeys) || r.verdict",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture",
 	},
 	{
@@ -246,6 +246,48 @@ var storeMutants = []mutant{
 		old:      "	case entryApply:\n		p.redoSet(e, seq)\n",
 		new:      "	case entryApply:\n		if e.t != nil && e.t.filter.Contains(e.hash) {\n			return nil\n		}\n		p.redoSet(e, seq)\n",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
+	},
+	{
+		guarantee: "G4", name: "a change of an object that its key does not hold is let pass",
+		file:     "store/object.go",
+		old:      "	if c == nil || c.kind != e.typ {\n		if p.marks.rebuilt {\n",
+		new:      "	if c == nil || c.kind != e.typ {\n		if p != nil {\n",
+		packages: "./store", tests: "TestObjectEntriesAreChecked",
+	},
+	{
+		guarantee: "G4", name: "an object's memory is not given back",
+		file:     "store/object.go",
+		old:      "	p.pool.used.Add(-int64(o.bytes()))\n",
+		new:      "",
+		packages: "./store", tests: "TestKeyType",
+	},
+	{
+		guarantee: "G4", name: "a change of an object is redone although the snapshot has it",
+		file:     "store/object.go",
+		old:      "	if seq <= p.marks.filters {\n",
+		new:      "	if seq == 0 {\n",
+		packages: "./store", tests: "TestObjectIsCopiedLate",
+	},
+	{
+		guarantee: "G4", name: "an expiry is logged as a deletion",
+		file:     "store/decide_keys.go",
+		old:      "		e.flags |= flagExpired\n",
+		new:      "",
+		packages: "./store", tests: "TestEntriesSayWhatWasAsked",
+	},
+	{
+		guarantee: "G4", name: "an increment does not log what was asked",
+		file:     "store/decide_keys.go",
+		old:      "	e := entry{kind: entryIncr, key: r.key, c: r.c, delta: op.Delta}\n",
+		new:      "	e := entry{kind: entryIncr, key: r.key, c: r.c}\n",
+		packages: "./store", tests: "TestEntriesSayWhatWasAsked",
+	},
+	{
+		guarantee: "G6", name: "the type byte of an entry is not checked",
+		file:     "store/entry.go",
+		old:      "	if t < least || t >= maxTypes || t.isObject() && objectTypes[t] == nil {\n",
+		new:      "	if t < least {\n",
+		packages: "./store", tests: "TestUnknownIsRefused",
 	},
 	{
 		guarantee: "G4", name: "redo replaces a newer row",
@@ -519,6 +561,13 @@ var storeMutants = []mutant{
 		old:      "	if !s.frozen.CompareAndSwap(nil, &err) {\n",
 		new:      "	if err != nil {\n",
 		packages: "./store", tests: "TestFailStop",
+	},
+	{
+		guarantee: "G8", name: "an increment that expires at once reserves no space for its tombstone",
+		file:     "store/kinds.go",
+		old:      "hasID, entries: 2, turn: (*decider).cIncrEx}",
+		new:      "hasID, entries: 1, turn: (*decider).cIncrEx}",
+		packages: "./store", tests: "TestLogRoom",
 	},
 	{
 		guarantee: "G8", name: "a panic lets others at what is not in the log",

@@ -1,0 +1,106 @@
+package store
+
+// Kind says what an Op does: one row of kinds.
+type Kind uint16
+
+// kindsPerType is how many kinds a type of key has at most. Those of type t begin with
+// t*kindsPerType; those below are of counters, or work on keys of any type.
+const kindsPerType = 32
+
+// kindFlags say what the store must know of a kind before an operation has its turn.
+type kindFlags uint8
+
+const (
+	// writes: the operation may change state. The others are queries.
+	writes kindFlags = 1 << iota
+	// manyKeys: its keys are Keys instead of Key.
+	manyKeys
+	// allKeys: it needs no key, and every partition.
+	allKeys
+	// hasID: it carries an opid.
+	hasID
+	// hashesItems: Keys are items of Key. It needs their hashes, and may log an entry
+	// for each.
+	hashesItems
+	// unsplit: a batch that holds it is decided as a whole, even if it has one key.
+	unsplit
+	// ofKeys: what it answers rests on its keys alone. If in doubt it does not (G3).
+	ofKeys
+)
+
+// kind is what the store knows of the operations of one Kind.
+type kind struct {
+	is kindFlags
+	// entries is how many entries the operation logs at most for each of its keys, or
+	// partitions, and fields how many bytes these hold beside entryRoom, key and opid.
+	entries, fields uint16
+	turn            func(*decider, *Op) error // decides it
+}
+
+// kinds declares every Kind, once.
+var kinds = makeKinds()
+
+func makeKinds() (all [maxTypes * kindsPerType]kind) {
+	copy(all[:], []kind{
+		CIncrBy:  {is: writes | hasID, entries: 1, turn: (*decider).cIncrBy},
+		CMIncrBy: {is: writes | hasID | manyKeys, entries: 2, turn: (*decider).cmIncrBy}, // also a tightening
+		CIncrEx:  {is: writes | hasID, entries: 2, turn: (*decider).cIncrEx},             // also a tombstone
+		IncrEx:   {is: writes | ofKeys, entries: 1, turn: (*decider).incrEx},
+		IncrBy:   {is: writes | ofKeys, entries: 1, turn: (*decider).incrBy},
+		Set:      {is: writes | ofKeys, entries: 1, turn: (*decider).set},
+		MSet:     {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).mset},
+		Del:      {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).del},
+		GetDel:   {is: writes | ofKeys, entries: 1, turn: (*decider).getDel},
+		GetEx:    {is: writes | ofKeys, entries: 1, turn: (*decider).getEx},
+		ExpireAt: {is: writes | ofKeys, entries: 1, turn: (*decider).expireAt},
+		Persist:  {is: writes | ofKeys, entries: 1, turn: (*decider).persist},
+		FlushAll: {is: writes | allKeys, entries: 1, turn: (*decider).flushAll},
+
+		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).removeExpired},
+
+		Get:         {is: ofKeys, turn: (*decider).read},
+		MGet:        {is: manyKeys | ofKeys, turn: (*decider).read},
+		Exists:      {is: manyKeys | ofKeys, turn: (*decider).read},
+		TypeOf:      {is: ofKeys, turn: (*decider).read},
+		ExpireTime:  {is: ofKeys, turn: (*decider).read},
+		MemoryUsage: {is: ofKeys, turn: (*decider).read},
+		CSeen:       {is: hasID, turn: (*decider).cSeen},
+		Watch:       {is: manyKeys | ofKeys, turn: (*decider).watch},
+		IfUnchanged: {is: manyKeys | ofKeys, turn: (*decider).ifUnchanged},
+	})
+	for t, o := range objectTypes {
+		if o != nil {
+			copy(all[t*kindsPerType:(t+1)*kindsPerType], o.kinds())
+		}
+	}
+	return all
+}
+
+// can reports whether operations of this kind have any of the flags.
+func (k Kind) can(flags kindFlags) bool { return kinds[k].is&flags != 0 }
+
+// Write reports whether operations of this kind can change state.
+func (k Kind) Write() bool { return k.can(writes) }
+
+// logRoom bounds what the operation's outcome takes in the op log, whatever is
+// decided, but for events of the tables' filters.
+func (op *Op) logRoom(partitions int) (n int64) {
+	k := &kinds[op.Kind]
+	switch each, key := int64(entryRoom+int(k.fields)+len(op.ID)), int64(len(op.Key)); {
+	case k.is&allKeys != 0:
+		n = int64(partitions) * each
+	case k.is&manyKeys != 0:
+		for _, k := range op.Keys {
+			n += each + int64(len(k))
+		}
+	default:
+		n = each + key
+	}
+	n *= int64(k.entries)
+	if k.is&hashesItems != 0 { // an entry each
+		for _, item := range op.Keys {
+			n += int64(entryRoom + len(op.Key) + len(item))
+		}
+	}
+	return n
+}

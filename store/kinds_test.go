@@ -1,0 +1,164 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+)
+
+// TestLogRoom: no operation logs more than the room that is reserved for it before it
+// is decided, however long its fields are, and whatever it finds (G8).
+func TestLogRoom(t *testing.T) {
+	long := func(b byte) []byte { return bytes.Repeat([]byte{b}, 300) }
+	far := int64(math.MaxInt64 / 2)
+	items := [][]byte{long('x'), []byte("y"), nil}
+	keys := [][]byte{long('a'), append(long('b'), 1), append(long('c'), 2)}
+	bounds := []int64{math.MinInt64 + 1, math.MinInt64 + 1}
+	write := map[string]Op{
+		"CIncrBy":    {Kind: CIncrBy, ID: long('i'), Delta: math.MinInt64},
+		"CMIncrBy":   {Kind: CMIncrBy, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}, ID: long('i')},
+		"CIncrEx":    {Kind: CIncrEx, ID: long('i'), Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire, ExpireAt: far},
+		"and goes":   {Kind: CIncrEx, ID: long('i'), Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire, ExpireAt: 1},
+		"IncrEx":     {Kind: IncrEx, Delta: math.MinInt64, Deltas: bounds, Flags: Saturate | HasExpire, ExpireAt: far},
+		"IncrBy":     {Kind: IncrBy, Delta: math.MinInt64},
+		"Set":        {Kind: Set, Delta: math.MinInt64, Flags: HasExpire, ExpireAt: far},
+		"MSet":       {Kind: MSet, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}},
+		"Del":        {Kind: Del, Keys: keys},
+		"GetDel":     {Kind: GetDel},
+		"GetEx":      {Kind: GetEx, Flags: HasExpire, ExpireAt: far},
+		"ExpireAt":   {Kind: ExpireAt, ExpireAt: far},
+		"Persist":    {Kind: Persist},
+		"FlushAll":   {Kind: FlushAll},
+		"FBFAdd":     {Kind: FBFAdd, Keys: items, Object: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
+		"FBFReserve": {Kind: FBFReserve, Object: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
+		"FBFRefresh": {Kind: FBFRefresh},
+	}
+	logged := make(map[string]bool)
+	for was, before := range map[string][]Op{
+		"a counter": {{Kind: Set, Delta: -5, Flags: HasExpire, ExpireAt: far}},
+		"a filter":  {{Kind: FBFAdd, Keys: items}, {Kind: ExpireAt, ExpireAt: far}},
+		"nothing":   {},
+	} {
+		for name, op := range write {
+			for _, gone := range []bool{false, true} {
+				clock := newFakeClock()
+				s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 1, clock.now })
+				for _, key := range append(keys, long('k')) {
+					for _, op := range before {
+						if op.Key = key; gone && op.ExpireAt != 0 {
+							op.ExpireAt = clock.wall + 10
+						}
+						must(t, do(s, op).Err)
+					}
+				}
+				if gone { // but not yet removed
+					clock.step(20 * time.Millisecond)
+				}
+				op.Key = long('k')
+				if op.Kind == FlushAll {
+					op.Key = nil
+				}
+				used, room := loggedBy(t, s, op)
+				if logged[name] = logged[name] || used > 0; used > room {
+					t.Errorf("%s of what was %s (expired: %v) took %d bytes of the log, but reserved %d", name, was, gone, used, room)
+				}
+			}
+		}
+	}
+	for name := range write {
+		if !logged[name] {
+			t.Errorf("%s logs nothing", name)
+		}
+	}
+}
+
+// loggedBy executes an operation in a store of one partition, closes it, and returns what
+// the operation took in the log and what was reserved. Beside its record there may be one
+// of the background work, which holds no more than a tombstone.
+func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
+	from := s.Stats().Entries + 1
+	do(s, op)
+	must(t, s.CloseNow())
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir, Fatal: func(error) {}})
+	must(t, err)
+	defer db.Close()
+	must(t, db.Log().Read(0, from, func(_ uint64, record []byte) error {
+		used = max(used, int64(len(record))+oplog.SectionOverhead)
+		return nil
+	}))
+	return used, op.logRoom(1)
+}
+
+// TestKinds: every kind between the first and the last of a type is declared.
+func TestKinds(t *testing.T) {
+	for first, last := range map[Kind]Kind{CIncrBy: IfUnchanged, FBFReserve: FBFInfo} {
+		for k := first; k <= last; k++ {
+			if kinds[k].turn == nil || k.Write() != (kinds[k].entries > 0) {
+				t.Errorf("kind %d is not declared, or logs nothing although it writes, or the other way round", k)
+			}
+		}
+	}
+}
+
+// TestEntriesSayWhatWasAsked: the log tells an increment from a value that was set, a new
+// expiry from a new value, and a deletion from an expiry.
+func TestEntriesSayWhatWasAsked(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 1, clock.now })
+	key, soon := []byte("k"), clock.wall+1000
+	keys := [][]byte{key}
+	for _, op := range []Op{
+		{Kind: IncrBy, Key: key, Delta: 5},
+		{Kind: IncrEx, Key: key, Delta: 100, Deltas: []int64{0, 7}, Flags: Saturate},
+		{Kind: ExpireAt, Key: key, ExpireAt: soon},
+		{Kind: GetEx, Key: key, Flags: NoExpire},
+		{Kind: Set, Key: key, Delta: -3},
+		{Kind: Del, Keys: keys},
+		{Kind: FBFReserve, Key: key},
+		{Kind: ExpireAt, Key: key, ExpireAt: soon},
+		{Kind: Persist, Key: key},
+		{Kind: ExpireAt, Key: key, ExpireAt: 1},
+		{Kind: Set, Key: key, Delta: 9, Flags: HasExpire, ExpireAt: soon},
+	} {
+		must(t, do(s, op).Err)
+	}
+	clock.step(2 * time.Second)
+	do(s, Op{Kind: removeExpired, Keys: keys})
+	must(t, s.CloseNow())
+	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir, Fatal: func(error) {}})
+	must(t, err)
+	defer db.Close()
+	var got []string
+	must(t, db.Log().Read(0, 1, func(_ uint64, record []byte) error {
+		entries, _, err := readRecord(record)
+		for _, e := range entries {
+			if e.kind != entryCatalog && e.kind != entryCreate {
+				got = append(got, fmt.Sprintf("%d flags %02x type %d: %d to %d, clip %d, until %d", e.kind, uint8(e.flags), e.typ, e.delta, e.value, e.clip, max(e.expire-soon, -1)))
+			}
+		}
+		return err
+	}))
+	want := []string{
+		"11 flags 01 type 0: 5 to 5, clip 0, until -1",
+		"11 flags 20 type 0: 100 to 7, clip 98, until -1",
+		"10 flags 04 type 1: 0 to 7, clip 0, until 0",
+		"10 flags 00 type 1: 0 to 7, clip 0, until -1",
+		"2 flags 00 type 0: 0 to -3, clip 0, until -1",
+		"3 flags 00 type 0: 0 to 0, clip 0, until -1",
+		"10 flags 04 type 2: 0 to 0, clip 0, until 0",
+		"10 flags 00 type 2: 0 to 0, clip 0, until -1",
+		"3 flags 10 type 0: 0 to 0, clip 0, until -1",
+		"2 flags 05 type 0: 0 to 9, clip 0, until 0",
+		"3 flags 40 type 0: 0 to 0, clip 0, until -1",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("logged:\n%s\ninstead of:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}

@@ -1,0 +1,207 @@
+package store
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Types of keys. Counters stay inline on the hot path. A key of any other type holds an
+// object, whose type is one file that implements object and objectType, and one row of
+// objectTypes. The rest of the package handles objects through these alone. An
+// operation on an object, as a row of kinds:
+//
+//	decide   objectAt finds the object; createObject makes one, changeObject logs what
+//	         the type's decide function has found: bytes that only the type can read
+//	redo     create and redo make the same of these bytes, live and at recovery
+//	snapshot encode and decode
+//
+// DEL, EXPIRE, TYPE, SCAN, FLUSHALL, MEMORY USAGE and the memory pool need nothing more.
+
+// Type is the type of a key. Values are part of the format (FORMAT.md).
+type Type uint8
+
+// The types of keys.
+const (
+	TypeNone Type = iota
+	TypeCounter
+	TypeFilter
+
+	firstObject = TypeCounter + 1
+	maxTypes    = 16
+)
+
+// objectTypes are the types of keys that hold objects.
+var objectTypes = [maxTypes]objectType{
+	TypeFilter: filterType{},
+}
+
+// isObject reports whether keys of the type hold objects.
+func (t Type) isObject() bool { return t >= firstObject }
+
+// object is what a key holds that is no counter. The partition's lock guards it.
+type object interface {
+	// bytes is the memory that the object has of the pool.
+	bytes() uint64
+	// due reports whether upkeep has something to log.
+	due(logged int64) bool
+	// upkeep logs what is to happen without an operation, such as refreshes. False:
+	// there is no space for it on the disk.
+	upkeep(x *decider, r *ref) bool
+	// redo applies a logged change. It consults no clock, and may be handed changes
+	// that a decoded object contains already: see encode. An error means damage.
+	redo(change) error
+	// encode begins to encode the object, in the state of p.seq. Changes go on between
+	// two calls of Read, each of which has the lock. At recovery redo is handed every
+	// change after the p.seq of now. So what is read must not depend on later ones, or
+	// it bears to be changed so again (bits that are set), or it says in the encoding
+	// which sequence it reflects (p.seq during Read) and redo leaves out what it has.
+	encode(p *partition) io.Reader
+	// release frees its memory, once no encoding is under way.
+	release()
+}
+
+// objectType is a type of keys that hold objects: a row of objectTypes.
+type objectType interface {
+	// kinds declares its operations. The first is Kind(type)*kindsPerType.
+	kinds() []kind
+	// create returns a new object. options is what createObject was given.
+	create(options []byte, at moment) (object, error)
+	// decode reads exactly what encode wrote. The object takes at most maxBytes.
+	decode(r *bufio.Reader, maxBytes uint64) (object, error)
+}
+
+// change is a logged change of an object.
+type change struct {
+	p    *partition
+	key  []byte
+	what []byte // as changeObject was given it
+	hash uint64 // likewise; 0 when it was read from the log
+	seq  uint64
+	at   moment
+}
+
+// objectAt finds the object that an operation is about; ok is false if its key does not exist.
+// T is the type of the objects of type t.
+func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, ok bool, err error) {
+	r = &x.of(op)[0]
+	if !r.c.alive(x.at.wall) {
+		return r, o, false, nil
+	}
+	if r.c.kind != t {
+		return r, o, false, ErrWrongType
+	}
+	return r, r.c.object().(T), true, nil
+}
+
+// createObject logs a new object under a key that does not exist, if there is memory
+// for it: bytes of the pool.
+func (x *decider) createObject(r *ref, t Type, bytes uint64, options []byte) error {
+	pl := planner{pool: r.p.pool}
+	if !pl.grant(bytes) {
+		return ErrOutOfMemory
+	}
+	pl.settle()
+	if r.c.kind != TypeNone {
+		x.remove(r) // expired, not yet removed
+	}
+	x.log(r.p, &entry{kind: entryCreate, flags: flagCreated, typ: t, key: r.key, id: options, c: r.c})
+	return nil
+}
+
+// changeObject logs a change of the object under a key: what, which redo is handed with
+// a hash, if decide has computed one already.
+func (x *decider) changeObject(r *ref, what []byte, hash uint64) {
+	x.log(r.p, &entry{kind: entryChange, typ: r.c.kind, key: r.key, id: what, c: r.c, hash: hash})
+}
+
+// redoObject redoes what happens to an object.
+func (p *partition) redoObject(e *entry, seq uint64, at moment) error {
+	if seq <= p.marks.filters {
+		return nil
+	}
+	if e.kind == entryCreate {
+		return p.redoCreate(e, seq, at)
+	}
+	c := e.c
+	if c == nil || c.kind != e.typ {
+		if p.marks.rebuilt {
+			return nil // the object was lost with its snapshots
+		}
+		return fmt.Errorf("%w: %q is not of type %d", errCorruptEntry, e.key, e.typ)
+	}
+	c.seq = max(c.seq, seq)
+	if e.kind == entryExpire {
+		p.setExpire(c, e.expire)
+		return nil
+	}
+	o := c.object()
+	before := o.bytes()
+	err := o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
+	p.pool.used.Add(int64(o.bytes()) - int64(before))
+	return e.refused(err)
+}
+
+// redoCreate puts a new object under a key.
+func (p *partition) redoCreate(e *entry, seq uint64, at moment) error {
+	if e.c.object() != nil {
+		return fmt.Errorf("%w: %q exists already", errCorruptEntry, e.key)
+	}
+	o, err := objectTypes[e.typ].create(e.id, at)
+	if err != nil {
+		return e.refused(err)
+	}
+	p.putObject(e.c, e.typ, o)
+	e.c.seq = seq
+	return nil
+}
+
+// refused is what an entry that an object's type does not accept means; nil if it does.
+func (e *entry) refused(err error) error {
+	if err == nil || errors.Is(err, errCorruptEntry) {
+		return err
+	}
+	return fmt.Errorf("%w: key %q: %w", errCorruptEntry, e.key, err)
+}
+
+// putObject makes c the key of an object.
+func (p *partition) putObject(c *counter, t Type, o object) {
+	p.pool.used.Add(int64(o.bytes()))
+	c.setObject(o)
+	c.kind, c.value, c.expire = t, 0, 0
+	p.objects[c.key()] = c
+	p.ofType[t]++
+	p.hot.changed(c)
+}
+
+// dropObject frees the object under a key.
+func (p *partition) dropObject(c *counter) {
+	if c == nil || c.object() == nil {
+		return
+	}
+	o := c.object()
+	p.pool.used.Add(-int64(o.bytes()))
+	p.retire(o.release)
+	delete(p.objects, c.key())
+	p.ofType[c.kind]--
+	c.setObject(nil)
+	c.kind = TypeNone
+	p.hot.track(c)
+}
+
+// object is what the key holds; nil if it is a counter, or nothing.
+func (c *counter) object() object {
+	if c.extra == nil {
+		return nil
+	}
+	return c.extra.object
+}
+
+// setObject puts an object under the key, or none.
+func (c *counter) setObject(o object) {
+	if c.extra == nil {
+		c.extra = new(counterExtra)
+	}
+	c.extra.object = o
+}
