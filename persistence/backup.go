@@ -121,8 +121,18 @@ func (db *DB) backUpTo(dir string) error {
 	if err := db.Sync(); err != nil {
 		return err
 	}
-	// META last: without it nobody takes the directory for whole.
-	return disk.WriteFile(db.fs, dir, metaName, db.meta.encode())
+	return writeCopyOf(db.meta, db.fs, dir)
+}
+
+// writeCopyOf writes META of a copy, last: without it nobody takes the directory for
+// whole. The copy is another incarnation, so that its sequences do not become those of
+// what its original does from now on (G1).
+func writeCopyOf(m Meta, fsys vfs.FS, dir string) error {
+	m, err := m.copied()
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(fsys, dir, metaName, m.encode())
 }
 
 // checkpoint copies Pebble's part. Pebble panics where it cannot fsync the new
@@ -241,23 +251,35 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	total, err := treeSize(fsys, from)
+	var meta Meta
+	b, err := disk.ReadFile(fsys, fsys.PathJoin(from, metaName), metaMaxSize)
+	if err == nil {
+		meta, err = decodeMeta(b)
+	}
+	total := int64(0)
+	if err == nil {
+		total, err = treeSize(fsys, from)
+	}
 	if err == nil {
 		err = publish(fsys, dir, func(aside string) error {
 			done := int64(0)
-			return copyTree(fsys, from, aside, func(n int) {
+			err := copyTree(fsys, from, aside, func(n int) {
 				done += int64(n)
 				progress(done, total)
 			})
+			if err != nil {
+				return err
+			}
+			return writeCopyOf(meta, fsys, aside)
 		})
 	}
 	return wrap("restore", errors.Join(err, lock.Close()))
 }
 
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, the spare, when it was backed up, and what Open would remove.
+// or had it open: the lock, the spare, when it was backed up, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
-	return path == lockName || path == spareName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

@@ -175,7 +175,7 @@ func (c *checkpoint) capture(force bool) bool {
 	c.savedSeq = p.savedSeq
 	p.checkpointSeq, p.savedSeq, p.logBytes, p.rowsAhead = p.seq, int64(p.seq), 0, 0
 	c.now = c.s.clock.now().logged
-	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
+	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at, size: p.size, filters: uint64(len(p.filters)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.sealed = p.recent.seal()
 	c.obsolete, p.deadRuns = p.deadRuns, nil

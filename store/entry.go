@@ -29,6 +29,7 @@ const (
 	entryAdd     entryKind = 9  // an item was added to a filter key
 	entryRefresh entryKind = 10 // a filter key: an fbf.Event, or the refresh of a FIXED filter
 	entryExpire  entryKind = 11 // the expiry of a filter key changed
+	entryJump    entryKind = 12 // the directory is another incarnation, and sequences go on higher up
 )
 
 // entryFlags modify an entry.
@@ -114,6 +115,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = appendBytes(dst, e.id)
 	case entryFlush:
 		dst = binary.AppendVarint(dst, e.value)
+	case entryJump:
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
+		dst = binary.AppendVarint(dst, e.value)
 	case entryReserve, entryAdd, entryRefresh:
 		dst = appendBytes(dst, e.key)
 		dst = appendBytes(dst, e.id)
@@ -193,6 +197,8 @@ func (r *recordReader) next(e *entry) bool {
 		e.id = r.bytes()
 	case entryFlush:
 		e.value = r.varint()
+	case entryJump:
+		e.delta, e.value = int64(r.uvarint()), r.varint()
 	case entryReserve, entryAdd, entryRefresh:
 		e.key, e.id = r.bytes(), r.bytes()
 	default:

@@ -136,6 +136,13 @@ var persistenceMutants = []mutant{
 		packages: "./persistence/oplog", tests: "TestFullFileKeepsNobodyWaiting",
 	},
 	{
+		guarantee: "G4", name: "a restored directory has the name of its original",
+		file:     "persistence/backup.go",
+		old:      "	m, err := m.copied()\n",
+		new:      "	err := error(nil)\n",
+		packages: "./store", tests: "TestCopiesAreOtherIncarnations",
+	},
+	{
 		guarantee: "G5", name: "a run file is closed under its reader",
 		file:     "persistence/runhandles.go",
 		old:      "	if h.readers.Load() > 0 { // perhaps since it was looked at\n",
