@@ -215,17 +215,3 @@ func (db *DB) useRun(r Run) (*runFile, error) {
 	}
 	return file, nil
 }
-
-// RemoveRuns deletes the files of runs that are not published, or whose header
-// rows are durably gone, those in use when that ends. What cannot be removed the
-// next Open removes.
-func (db *DB) RemoveRuns(runs []Run) {
-	for _, r := range runs {
-		if f := db.runs.forget(r.key()); f != nil {
-			f.removed.Store(true)
-			db.runs.release(f)
-		} else {
-			db.runs.remove(db.path(runName, runFileName(r)))
-		}
-	}
-}

@@ -130,6 +130,9 @@ func (w *SnapshotWriter) commit() error {
 // removeOlder removes all but the newest snapshots. What it cannot remove now
 // the next Commit tries again: it costs space, nothing else.
 func (w *SnapshotWriter) removeOlder() {
+	if w.db.held() {
+		return
+	}
 	list, err := w.db.Snapshots(w.partition)
 	for i := snapshotsKept; i < len(list); i++ {
 		err = errors.Join(err, disk.RemoveIfExists(w.db.fs, list[i].Path))

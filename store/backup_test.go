@@ -240,7 +240,7 @@ func TestCopiesAreOtherIncarnations(t *testing.T) {
 	restore("of b", "c")
 	use("c", "b", "")
 	use("backup", "data", "") // a backup that is served from
-	restore("a", "d") // a directory without a backup
+	restore("a", "d")         // a directory without a backup
 	use("d", "a", "")
 	ids := make(map[[16]byte]bool)
 	for m := range names {

@@ -143,6 +143,20 @@ var persistenceMutants = []mutant{
 		packages: "./store", tests: "TestCopiesAreOtherIncarnations",
 	},
 	{
+		guarantee: "G4", name: "a backup's log does not reach back to its views",
+		file:     "persistence/oplog/hold.go",
+		old:      "			n = min(n, from)\n",
+		new:      "",
+		packages: "./persistence/oplog", tests: "TestHold|TestCopyOfMovingLog",
+	},
+	{
+		guarantee: "G4", name: "a run goes although it is held",
+		file:     "persistence/hold.go",
+		old:      "	if hs.live() {\n",
+		new:      "	if false {\n",
+		packages: "./persistence", tests: "TestHoldKeepsFiles",
+	},
+	{
 		guarantee: "G5", name: "a run file is closed under its reader",
 		file:     "persistence/runhandles.go",
 		old:      "	if h.readers.Load() > 0 { // perhaps since it was looked at\n",
@@ -151,7 +165,7 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G5", name: "a removed run's file goes although it is in use",
-		file:     "persistence/runs.go",
+		file:     "persistence/hold.go",
 		old:      "			f.removed.Store(true)\n",
 		new:      "			db.runs.remove(f.path)\n",
 		packages: "./persistence", tests: "TestRunIsRemovedInUse",
