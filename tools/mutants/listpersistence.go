@@ -109,7 +109,7 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "snapshots are published before the log under everysec and no",
-		file:     "persistence/snapshotwriter.go",
+		file:     "persistence/snapshot.go",
 		old:      "	if err := w.db.Sync(); err != nil {\n",
 		new:      "	if err := w.db.failure(); err != nil {\n",
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestCrash|TestSnapshot",
@@ -207,7 +207,7 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G8", name: "a flush that failed for any reason may be tried again",
-		file:     "persistence/flush.go",
+		file:     "persistence/changes.go",
 		old:      "	return db.fail(wrap(\"flush\", err))\n}\n\n// awaitRoom",
 		new:      "	return wrap(\"flush\", err)\n}\n\n// awaitRoom",
 		packages: "./persistence", tests: "TestFlushStops",
@@ -215,8 +215,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G8", name: "changes pile up while flushes fail",
 		file:     "persistence/changes.go",
-		old:      "	if err := db.awaitRoom(); err != nil {\n",
-		new:      "	if err := db.failure(); err != nil {\n",
+		old:      "	if err := db.awaitRoom(); err != nil {\n		return err\n	}\n	if err := db.Sync()",
+		new:      "	if err := db.Sync()",
 		packages: "./persistence", tests: "TestFlushFault",
 	},
 	{
