@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"strings"
 	"time"
 
@@ -26,15 +27,14 @@ const partialSuffix = ".fbfkv-partial"
 // restore copies it. Files that never change again are linked where the file
 // system allows.
 //
-// The caller keeps snapshots and the op log's beginning as they are until
-// Backup returns: it must neither commit snapshots, publish or drop runs, nor trim the log. The
-// snapshots come first and the log after them, so that the log reaches at
-// least as far as they do.
+// Until Backup calls linked the caller must neither commit snapshots nor publish or drop
+// runs. Views come first and the log after them, so that the log reaches at least as
+// far as they do; a [Hold] lets it reach back to them, whatever is trimmed meanwhile.
 //
 // dir appears only when it is whole and durable, and everything in it is
 // durable here too, whatever the policy (G4). ErrTarget: dir exists and is not
 // empty, or is inside the data directory.
-func (db *DB) Backup(dir string) error {
+func (db *DB) Backup(dir string, linked func()) error {
 	if db.closed.Load() {
 		return ErrClosed
 	}
@@ -44,7 +44,9 @@ func (db *DB) Backup(dir string) error {
 	if err := checkTarget(db.fs, db.dir, dir); err != nil {
 		return err
 	}
-	if err := publish(db.fs, dir, db.backUpTo); err != nil {
+	hold := db.Hold("backup", math.MaxUint64)
+	defer hold.Release()
+	if err := publish(db.fs, dir, func(aside string) error { return db.backUpTo(aside, linked) }); err != nil {
 		return wrap("back up", err)
 	}
 	db.backedUp(time.Now())
@@ -99,7 +101,7 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 }
 
 // backUpTo fills a new, empty directory.
-func (db *DB) backUpTo(dir string) error {
+func (db *DB) backUpTo(dir string, linked func()) error {
 	// What is copied of Pebble is what was flushed; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
@@ -114,6 +116,7 @@ func (db *DB) backUpTo(dir string) error {
 	if err := db.checkpoint(target); err != nil {
 		return err
 	}
+	linked()
 	if err := db.log.CopyTo(db.fs.PathJoin(dir, logName), dir); err != nil {
 		return err
 	}
@@ -121,8 +124,18 @@ func (db *DB) backUpTo(dir string) error {
 	if err := db.Sync(); err != nil {
 		return err
 	}
-	// META last: without it nobody takes the directory for whole.
-	return disk.WriteFile(db.fs, dir, metaName, db.meta.encode())
+	return writeCopyOf(db.meta, db.fs, dir)
+}
+
+// writeCopyOf writes META of a copy, last: without it nobody takes the directory for
+// whole. The copy is another incarnation, so that its sequences do not become those of
+// what its original does from now on (G1).
+func writeCopyOf(m Meta, fsys vfs.FS, dir string) error {
+	m, err := m.copied()
+	if err != nil {
+		return err
+	}
+	return disk.WriteFile(fsys, dir, metaName, m.encode())
 }
 
 // checkpoint copies Pebble's part. Pebble panics where it cannot fsync the new
@@ -241,23 +254,35 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	if err != nil {
 		return fmt.Errorf("%s: %w", from, err)
 	}
-	total, err := treeSize(fsys, from)
+	var meta Meta
+	b, err := disk.ReadFile(fsys, fsys.PathJoin(from, metaName), metaMaxSize)
+	if err == nil {
+		meta, err = decodeMeta(b)
+	}
+	total := int64(0)
+	if err == nil {
+		total, err = treeSize(fsys, from)
+	}
 	if err == nil {
 		err = publish(fsys, dir, func(aside string) error {
 			done := int64(0)
-			return copyTree(fsys, from, aside, func(n int) {
+			err := copyTree(fsys, from, aside, func(n int) {
 				done += int64(n)
 				progress(done, total)
 			})
+			if err != nil {
+				return err
+			}
+			return writeCopyOf(meta, fsys, aside)
 		})
 	}
 	return wrap("restore", errors.Join(err, lock.Close()))
 }
 
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, the spare, when it was backed up, and what Open would remove.
+// or had it open: the lock, the spare, when it was backed up, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
-	return path == lockName || path == spareName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

@@ -43,7 +43,7 @@
 // Pebble has no log of its own. After Commit changes are visible; they are durable
 // after [DB.Flush], and a crash before that leaves the first so many commits, for
 // memtables are flushed in their order. What a crash takes is made again from the op
-// log: so Flush comes before the log is trimmed (flush.go).
+// log: so Flush comes before the log is trimmed (changes.go).
 //
 // # How durable (guarantee G2)
 //

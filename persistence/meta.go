@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"hash/crc32"
 	"strconv"
@@ -20,6 +21,12 @@ type Meta struct {
 	Partitions int
 	// Seed keys the hashes, so that clients cannot choose colliding keys.
 	Seed uint64
+	// ID is of the data: drawn when it began to exist, the same in all its copies.
+	ID [16]byte
+	// Incarnation tells copies apart: it is 0 where the data began to exist, and drawn
+	// anew by each Backup and each Restore. Together with ID it names a directory. A copy
+	// that was made by other means has its original's.
+	Incarnation uint64
 }
 
 // format is the layout that this code reads and writes.
@@ -38,16 +45,34 @@ const (
 
 // newMeta describes a directory that is about to be created.
 func newMeta(partitions int) (Meta, error) {
-	var seed [8]byte
-	if _, err := rand.Read(seed[:]); err != nil {
-		return Meta{}, fmt.Errorf("draw a seed: %w", err)
+	m := Meta{Format: format, Partitions: partitions}
+	_, err := rand.Read(m.ID[:])
+	if err == nil {
+		m.Seed, err = drawNumber()
 	}
-	return Meta{Format: format, Partitions: partitions, Seed: binary.BigEndian.Uint64(seed[:])}, nil
+	return m, wrap("draw a seed", err)
+}
+
+// copied describes a copy of the directory.
+func (m Meta) copied() (Meta, error) {
+	was := m.Incarnation
+	for err := error(nil); m.Incarnation == was || m.Incarnation == 0; {
+		if m.Incarnation, err = drawNumber(); err != nil {
+			return m, fmt.Errorf("draw an incarnation: %w", err)
+		}
+	}
+	return m, nil
+}
+
+func drawNumber() (uint64, error) {
+	var b [8]byte
+	_, err := rand.Read(b[:])
+	return binary.BigEndian.Uint64(b[:]), err
 }
 
 // encode returns the bytes of the META file.
 func (m Meta) encode() []byte {
-	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %016x\n", metaMagic, m.Format, m.Partitions, m.Seed)
+	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %016x\nid %x\nincarnation %016x\n", metaMagic, m.Format, m.Partitions, m.Seed, m.ID, m.Incarnation)
 	return fmt.Appendf(b, "checksum %08x\n", crc32.Checksum(b, disk.Castagnoli))
 }
 
@@ -76,7 +101,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	if m.Format > format {
 		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format, format)
 	}
-	if m.Format != format || len(lines) != 5 {
+	if m.Format != format || len(lines) != 7 {
 		return Meta{}, disk.Corruptf("%s has format %d with %d lines", metaName, m.Format, len(lines))
 	}
 	if m.Partitions, err = metaField(lines[2], "partitions", 10); err != nil {
@@ -85,14 +110,29 @@ func decodeMeta(b []byte) (Meta, error) {
 	if !validPartitions(m.Partitions) {
 		return Meta{}, disk.Corruptf("%s says %d partitions", metaName, m.Partitions)
 	}
-	digits, ok := strings.CutPrefix(lines[3], "seed ")
-	if m.Seed, err = strconv.ParseUint(digits, 16, 64); !ok || err != nil {
-		return Meta{}, disk.Corruptf("%s has no seed", metaName)
+	if m.Seed, err = metaHex(lines[3], "seed"); err != nil {
+		return Meta{}, err
+	}
+	digits, _ := strings.CutPrefix(lines[4], "id ")
+	if n, err := hex.Decode(m.ID[:], []byte(digits[:min(len(digits), 2*len(m.ID))])); n != len(m.ID) || err != nil {
+		return Meta{}, disk.Corruptf("%s has no id", metaName)
+	}
+	if m.Incarnation, err = metaHex(lines[5], "incarnation"); err != nil {
+		return Meta{}, err
 	}
 	if !bytes.Equal(m.encode(), b) {
 		return Meta{}, disk.Corruptf("%s is not in its canonical form", metaName)
 	}
 	return m, nil
+}
+
+func metaHex(line, name string) (uint64, error) {
+	digits, ok := strings.CutPrefix(line, name+" ")
+	n, err := strconv.ParseUint(digits, 16, 64)
+	if !ok || err != nil {
+		return 0, disk.Corruptf("%s has no %s", metaName, name)
+	}
+	return n, nil
 }
 
 func metaField(line, name string, base int) (int, error) {

@@ -2,7 +2,13 @@ package persistence
 
 import (
 	"errors"
+	"strings"
+	"sync"
+	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -57,4 +63,77 @@ func (db *DB) DiskUsage() (free, total uint64, err error) {
 		return 0, 0, wrap("ask for disk usage", errors.Join(err))
 	}
 	return u.AvailBytes, u.TotalBytes, nil
+}
+
+// usageEvery is how old the size of the directory may be before its files are looked at
+// again.
+const usageEvery = time.Second
+
+// usage is the size of the data directory when it was last looked at.
+type usage struct {
+	mu    sync.Mutex
+	at    time.Time
+	bytes uint64
+}
+
+// diskSize returns the bytes that everything in the data directory occupies, as du
+// counts: blocks, whatever of them is in use.
+func (db *DB) diskSize() uint64 {
+	u := &db.usage
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if now := time.Now(); u.at.IsZero() || now.Sub(u.at) >= usageEvery {
+		u.at, u.bytes = now, treeBlocks(db.fs, db.dir, 4)
+	}
+	return u.bytes
+}
+
+// treeBlocks sums the blocks of a directory and all below it, to a depth that ours does
+// not reach. What vanishes meanwhile is left out.
+func treeBlocks(fsys vfs.FS, path string, depth int) (bytes uint64) {
+	info, err := fsys.Stat(path)
+	if err != nil {
+		return 0
+	}
+	bytes = uint64(blockBytes(info))
+	if !info.IsDir() || depth == 0 {
+		return bytes
+	}
+	names, _ := fsys.List(path)
+	for _, name := range names {
+		bytes += treeBlocks(fsys, fsys.PathJoin(path, name), depth-1)
+	}
+	return bytes
+}
+
+// backupName is a file that says when the last backup was finished.
+const backupName = "BACKUP"
+
+// backedUp notes that a backup was finished, also for later starts.
+func (db *DB) backedUp(at time.Time) {
+	at = at.UTC().Truncate(time.Second)
+	db.lastBackup.Store(&at)
+	if err := disk.WriteFile(db.fs, db.dir, backupName, []byte(at.Format(time.RFC3339)+"\n")); err != nil {
+		db.logger.Warn("the next start will not know of this backup", "error", err)
+	}
+}
+
+// loadLastBackup reads what backedUp has noted. It is no more than a hint to operators:
+// what cannot be read counts as no backup.
+func (db *DB) loadLastBackup() {
+	b, err := disk.ReadFile(db.fs, db.path(backupName), 64)
+	if err != nil {
+		return
+	}
+	if at, err := time.Parse(time.RFC3339, strings.TrimSpace(string(b))); err == nil {
+		db.lastBackup.Store(&at)
+	}
+}
+
+// LastBackup returns when Backup was last successful; the zero time if never.
+func (db *DB) LastBackup() time.Time {
+	if at := db.lastBackup.Load(); at != nil {
+		return *at
+	}
+	return time.Time{}
 }

@@ -53,6 +53,7 @@ type DB struct {
 	flushes  flushes
 
 	runs     runFiles
+	holds    holds
 	readOnly bool
 	// writeBufs are directWriters': *[]byte.
 	writeBufs sync.Pool

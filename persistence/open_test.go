@@ -128,7 +128,7 @@ func TestAfterClose(t *testing.T) {
 
 // TestMetaDamage: META's checksum and canonical form leave no byte unwatched.
 func TestMetaDamage(t *testing.T) {
-	m := Meta{Format: format, Partitions: 1024, Seed: 0xfedcba9876543210}
+	m := Meta{Format: format, Partitions: 1024, Seed: 0xfedcba9876543210, ID: [16]byte{1, 15: 255}, Incarnation: 7}
 	b := m.encode()
 	if got, err := decodeMeta(b); err != nil || got != m {
 		t.Fatal(got, err)
@@ -151,6 +151,10 @@ func TestMetaDamage(t *testing.T) {
 		metaMagic + "\nformat 1\npartitions 4\nseed 0\n", // not canonical
 		metaMagic + "\nformat 1\npartitions 4\n", metaMagic + "\nformat x\n",
 		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nmore 1\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 0\nincarnation 0000000000000000\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 0000000000000000000000000000000G\nincarnation 0000000000000000\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 000000000000000000000000000000000\nincarnation 0000000000000000\n",
+		metaMagic + "\nformat 1\npartitions 4\nseed 0000000000000000\nid 00000000000000000000000000000000\nincarnation 0\n",
 	} {
 		if _, err := decodeMeta([]byte(metaOf(lines))); !errors.Is(err, ErrCorrupt) {
 			t.Errorf("%q: %v", lines, err)

@@ -69,7 +69,7 @@ func (db *DB) pebbleOptions(o Options) *pebble.Options {
 		FS:           markerFS{FS: o.FS, dir: db.path(pebbleName), die: o.stop, manifest: &db.manifest},
 		Cache:        db.cache,
 		MemTableSize: o.MemTableSize,
-		// The op log is the only one (flush.go).
+		// The op log is the only one (changes.go).
 		DisableWAL:         true,
 		FormatMajorVersion: pebble.FormatNewest,
 		// Two memtables may wait for the flush of a third before writes do.

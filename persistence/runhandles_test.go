@@ -281,3 +281,34 @@ func TestRunIsRemovedInUse(t *testing.T) {
 		t.Error("the run is still there", e, it.Close())
 	}
 }
+
+// TestHoldKeepsFiles: runs and snapshots stay while a hold is there, and go afterwards,
+// or when more than its limit is kept.
+func TestHoldKeepsFiles(t *testing.T) {
+	db := mustOpen(t, testOptions(vfs.NewMem()))
+	defer func() { mustClose(t, db) }()
+	there := func(path string) bool {
+		_, err := db.fs.Stat(path)
+		return err == nil
+	}
+	for _, limit := range []uint64{1 << 20, 2} {
+		h := db.Hold("follower", limit)
+		r := writeRun(t, db, Run{Table: 1, ID: limit}, [2]uint64{7, 1}, [2]uint64{8, 1})
+		run, snapshot := db.path(runName, runFileName(r)), db.path(snapshotName, snapshotFile(0, 1))
+		for seq := uint64(1); seq <= 3; seq++ {
+			writeSnapshot(t, db, 0, seq, nil)
+		}
+		if !there(snapshot) {
+			t.Fatal("the oldest snapshot is gone")
+		}
+		db.RemoveRuns([]Run{r})
+		if held := limit > 100; there(run) != held || h.Lost() == held {
+			t.Errorf("limit %d: %v %v", limit, there(run), h.Lost())
+		}
+		h.Release()
+		writeSnapshot(t, db, 0, 4, nil)
+		if there(run) || there(snapshot) {
+			t.Error("files stay after the hold")
+		}
+	}
+}

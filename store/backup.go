@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -31,8 +32,8 @@ type backup struct {
 // server can use it, and so can Restore. Errors: ErrBackupRunning, ErrTarget, or
 // ErrUnknownOutcome when the store is frozen.
 //
-// FLUSHALL and snapshots wait while the files are linked or, to another file system,
-// copied.
+// FLUSHALL and snapshots wait while files are linked or, to another file system,
+// copied; not while the op log is.
 func (s *Store) Backup(dir string) error {
 	if err := s.Failure(); err != nil {
 		return err
@@ -50,12 +51,12 @@ func (s *Store) Backup(dir string) error {
 		}
 		s.backup.snapshots.Add(1)
 	}
-	// From here on snapshots, runs and the beginning of the log stay as they
-	// are, so that the copied log reaches back to the copied snapshots.
+	// Snapshots and runs stay as they are while they are linked.
 	s.snapshots.mu.Lock()
-	defer s.snapshots.mu.Unlock()
+	linked := sync.OnceFunc(s.snapshots.mu.Unlock)
+	defer linked()
 	s.backup.dir.Store(&dir)
-	return s.db.Backup(dir)
+	return s.db.Backup(dir, linked)
 }
 
 // BackupProgress says how far the backup in progress is: done of total steps

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // TestBackupUnderLoad backs up again and again while operations, snapshots and
@@ -184,4 +186,86 @@ func TestRestore(t *testing.T) {
 		t.Errorf("the backup was changed:\n%s\n%s", was, now)
 	}
 	checkSound(t, vfs.Default, dir("backup"))
+}
+
+// TestCopiesAreOtherIncarnations: what a backup or a restored directory does never has a
+// sequence of what its original has done since, nor the name of any other directory; and
+// it can be checked, crashed and copied again.
+func TestCopiesAreOtherIncarnations(t *testing.T) {
+	root := t.TempDir()
+	dir := func(name string) string { return filepath.Join(root, name) }
+	ops := 0
+	names, taken := make(map[persistence.Meta]string), make(map[string]uint64)
+	// use copies a directory and writes to it: beyond all sequences of its original.
+	use := func(name, original, backup string) {
+		t.Helper()
+		s := testStore(t, func(o *Options) { o.Dir, o.FS, o.Partitions = dir(name), nil, 1 })
+		m := s.db.Meta()
+		if other, ok := names[m]; ok && other != name {
+			t.Fatalf("%s is called what %s is", name, other)
+		}
+		names[m] = name
+		p := s.partitions[0]
+		if backup != "" {
+			must(t, s.Backup(dir(backup)))
+		}
+		for range 50 {
+			ops++
+			if op := cincr(s, "k", strconv.Itoa(ops), 1); op.Err != nil || !op.Applied {
+				t.Fatal(op)
+			}
+			if p.seq <= taken[original] {
+				t.Fatalf("sequence %d of %s is one of %s", p.seq, name, original)
+			}
+		}
+		taken[name] = p.seq
+		if n := s.Stats().Entries; n > 1000 || s.Stats().Changes > 1000 {
+			t.Errorf("%s: %d entries, %d changes", name, n, s.Stats().Changes)
+		}
+		must(t, s.CloseNow()) // so that the next start redoes the jump
+		checkSound(t, vfs.Default, dir(name))
+	}
+	restore := func(from, to string) {
+		t.Helper()
+		must(t, Restore(dir(from), dir(to), func(_, _ int64) {}))
+	}
+	use("data", "", "backup")
+	use("data", "", "")
+	restore("backup", "a")
+	restore("backup", "b")
+	for range 3 {
+		use("a", "data", "")
+	}
+	use("b", "data", "of b")
+	restore("of b", "c")
+	use("c", "b", "")
+	use("backup", "data", "") // a backup that is served from
+	restore("a", "d")         // a directory without a backup
+	use("d", "a", "")
+	ids := make(map[[16]byte]bool)
+	for m := range names {
+		ids[m.ID] = true
+	}
+	if len(ids) != 1 || len(names) != 6 {
+		t.Errorf("%d ids, %d names", len(ids), len(names))
+	}
+}
+
+// TestJumpIsKept: a copy's sequences jump once, whatever is left of the log.
+func TestJumpIsKept(t *testing.T) {
+	root := t.TempDir()
+	open := func(name string) *Store {
+		return testStore(t, func(o *Options) { o.Dir, o.FS, o.Partitions = filepath.Join(root, name), nil, 1 })
+	}
+	s := open("data")
+	must(t, s.Backup(filepath.Join(root, "copy")))
+	must(t, s.Close())
+	for range 4 { // snapshots enough to trim the jump
+		s = open("copy")
+		if n := s.partitions[0].seq >> incarnationBits; n != 1 {
+			t.Fatalf("it has jumped %d times", n)
+		}
+		cincr(s, "k", strconv.FormatUint(s.partitions[0].seq, 10), 1)
+		must(t, s.Close())
+	}
 }

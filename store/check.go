@@ -37,6 +37,8 @@ type CheckReport struct {
 	// Notes are worth knowing and harmless.
 	Notes []string
 
+	// Meta is what the directory says of itself.
+	Meta       persistence.Meta
 	Partitions int
 	Sstables   int
 	TableBytes int64  // of sstables
@@ -102,7 +104,7 @@ func (c *checker) run() {
 	}
 	c.sstables()
 	meta := c.db.Meta()
-	c.report.Partitions = meta.Partitions
+	c.report.Meta, c.report.Partitions = meta, meta.Partitions
 	for i := range meta.Partitions {
 		p := &partitionCheck{checker: c, id: uint16(i), count: meta.Partitions, seed: meta.Seed}
 		p.run()

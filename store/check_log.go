@@ -80,6 +80,9 @@ func (p *partitionCheck) readRecord(record []byte) error {
 	for r.next(&e) {
 		p.note(&e, p.wantedSeq, r.at)
 		p.wantedSeq++
+		if e.kind == entryJump {
+			p.wantedSeq = max(p.wantedSeq, uint64(e.value)+1)
+		}
 		n++
 	}
 	p.report.Entries += uint64(n)

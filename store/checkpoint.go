@@ -186,7 +186,7 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	}
 	c.savedSeq = p.saving.savedSeq
 	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
-	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, at: p.at, size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons()}
+	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at, size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons()}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)
 	c.snapshot = p.beginSnapshot()

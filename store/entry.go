@@ -30,6 +30,7 @@ const (
 	entryChange  entryKind = 9  // an object changed, as its type says
 	entryExpire  entryKind = 10 // the expiry of a key changed; of a counter with its post-image
 	entryIncr    entryKind = 11 // an increment without an opid: delta and post-image
+	entryJump    entryKind = 12 // the directory is another incarnation, and sequences go on higher up
 )
 
 // entryFlags modify an entry.
@@ -126,6 +127,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = appendBytes(dst, e.id)
 	case entryFlush:
 		dst = binary.AppendVarint(dst, e.value)
+	case entryJump:
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
+		dst = binary.AppendVarint(dst, e.value)
 	case entryCreate, entryChange:
 		dst = appendBytes(dst, e.key)
 		dst = append(dst, byte(e.typ))
@@ -202,6 +206,8 @@ func (r *recordReader) next(e *entry) bool {
 		e.id = r.bytes()
 	case entryFlush:
 		e.value = r.varint()
+	case entryJump:
+		e.delta, e.value = int64(r.uvarint()), r.varint()
 	case entryCreate, entryChange:
 		e.key, e.typ, e.id = r.bytes(), r.keyType(firstObject), r.bytes()
 	default:

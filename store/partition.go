@@ -30,19 +30,20 @@ type partition struct {
 // views are what a partition has made of its entries up to seq: all that recovery makes
 // anew.
 type views struct {
-	seq      uint64 // of the last entry
-	at       moment // of the last section
-	size     int64  // DBSIZE: keys that exist, expired ones not yet removed included
-	hot      *hotCounters
-	rows     *rowFilter // which keys may have a row
-	fresh    expiries   // keys whose expiry no row's index knows yet
-	tables   map[uint32]*tableState
-	objects  map[string]*counter // the keys that hold one; they never leave memory
-	ofType   [maxTypes]int       // how many
-	catalog  *catalog
-	seen     seen.Records // what EXACT tables know of each operation
-	floor    uint64       // the last FLUSHALL: what is missing rests on it
-	flushDue bool         // what it deletes is still on disk, and nothing newer is that memory lacks
+	incarnation uint64 // of the directory, as of seq (jump.go)
+	seq         uint64 // of the last entry
+	at          moment // of the last section
+	size        int64  // DBSIZE: keys that exist, expired ones not yet removed included
+	hot         *hotCounters
+	rows        *rowFilter // which keys may have a row
+	fresh       expiries   // keys whose expiry no row's index knows yet
+	tables      map[uint32]*tableState
+	objects     map[string]*counter // the keys that hold one; they never leave memory
+	ofType      [maxTypes]int       // how many
+	catalog     *catalog
+	seen        seen.Records // what EXACT tables know of each operation
+	floor       uint64       // the last FLUSHALL: what is missing rests on it
+	flushDue    bool         // what it deletes is still on disk, and nothing newer is that memory lacks
 	// marks tell redo what is already contained in what recovery loaded.
 	marks marks
 }
@@ -63,6 +64,7 @@ type saving struct {
 	checkpointSeq uint64         // captured by the last checkpoint
 	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
 	rowsAhead     int            // rows written since then
+	incarnation   uint64         // of the directory when the last entry was logged
 	state         partitionState // the state row; guarded by snapshotter.mu
 	// retired are filters whose memory a snapshot in progress may still read.
 	snapshotting bool

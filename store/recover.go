@@ -68,8 +68,8 @@ func (s *Store) recover() error {
 	return s.afterRecovery()
 }
 
-// afterRecovery continues logged time, gives a new directory its tables and
-// saves filters that had to be rebuilt.
+// afterRecovery continues logged time, gives a new directory its tables, saves filters
+// that had to be rebuilt, and lets sequences jump in a copy of another directory.
 func (s *Store) afterRecovery() error {
 	wall, _ := s.opts.Clock()
 	logged, fresh := int64(0), true
@@ -87,6 +87,7 @@ func (s *Store) afterRecovery() error {
 			return err
 		}
 	}
+	var jumps []*partition
 	for _, p := range s.partitions {
 		if fresh {
 			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
@@ -95,6 +96,9 @@ func (s *Store) afterRecovery() error {
 			return fmt.Errorf("partition %d: %w: it has no tables", p.id, ErrLogDamaged)
 		}
 		s.recovery.Keys += p.size
+		if p.incarnation != s.db.Meta().Incarnation {
+			jumps = append(jumps, p)
+		}
 		if p.marks.rebuilt {
 			p.marks.rebuilt = false
 			if err := s.saveRebuilt(p); err != nil {
@@ -102,7 +106,7 @@ func (s *Store) afterRecovery() error {
 			}
 		}
 	}
-	return nil
+	return s.jump(jumps)
 }
 
 // saveRebuilt makes the rebuilt filters durable before the damaged snapshots go
@@ -187,7 +191,7 @@ func (r *recovery) loadState() error {
 	}
 	p := r.p
 	p.size, p.at = r.state.size, r.state.at
-	p.seq, p.floor = r.state.seq, r.state.floor
+	p.seq, p.floor, p.incarnation = r.state.seq, r.state.floor, r.state.incarnation
 	p.marks.counters, p.marks.records = r.state.seq, r.state.records
 	p.saving.state, p.saving.savedSeq = r.state, int64(r.state.seq)
 	return nil

@@ -35,6 +35,8 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		p.redoDelete(e, seq)
 	case entryControl, entryTighten, entryCatalog:
 		return p.redoTable(e, seq, at)
+	case entryJump:
+		return p.redoJump(e, seq)
 	case entryFlush:
 		return p.redoFlush(e, seq, at)
 	case entryCreate, entryChange:

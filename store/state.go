@@ -13,10 +13,12 @@ type partitionState struct {
 	seq     uint64 // rows contain the log up to here
 	floor   uint64 // of the last FLUSHALL in it: rows and runs up to here are gone
 	records uint64 // runs contain the EXACT records of the log up to here
-	at      moment
-	size    int64  // DBSIZE
-	objects uint64 // keys that hold one
-	catalog *catalog
+	// incarnation is the directory's (persistence.Meta) as of the sequence.
+	incarnation uint64
+	at          moment
+	size        int64  // DBSIZE
+	objects     uint64 // keys that hold one
+	catalog     *catalog
 	// horizons are the tables'. They are in filter snapshots too; here they
 	// serve when those are lost.
 	horizons map[uint32]horizon
@@ -25,13 +27,14 @@ type partitionState struct {
 const stateVersion = 1
 
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
-// sequence, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
+// sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
 // each its id and horizon.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
 	b = binary.AppendUvarint(b, s.floor)
 	b = binary.AppendUvarint(b, s.records)
+	b = binary.AppendUvarint(b, s.incarnation)
 	b = binary.AppendVarint(b, s.at.logged)
 	b = binary.AppendVarint(b, s.at.wall)
 	b = binary.AppendVarint(b, s.size)
@@ -51,7 +54,7 @@ func decodeState(b []byte) (s partitionState, err error) {
 	if v := r.byte(); v != stateVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
-	s = partitionState{seq: r.uvarint(), floor: r.uvarint(), records: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), objects: r.uvarint()}
+	s = partitionState{seq: r.uvarint(), floor: r.uvarint(), records: r.uvarint(), incarnation: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), objects: r.uvarint()}
 	if s.floor > s.seq {
 		r.fail()
 	}

@@ -30,7 +30,7 @@ type Stats struct {
 	Runs                       int
 	RunBytes, RunRecords       uint64
 	LogBytes                   uint64 // op log since the last checkpoints
-	Entries                    uint64 // outcomes logged since the directory was made
+	Entries                    uint64 // outcomes logged since the directory was made or restored
 	Changes                    int64  // outcomes that the last checkpoints do not contain, as Redis counts them
 	Figures
 	Storage persistence.Metrics
@@ -90,7 +90,7 @@ func (p *partition) addStats(st *Stats) {
 	st.RunBytes += f.RunBytes
 	st.RunRecords += f.RunRecords
 	st.LogBytes += p.saving.logBytes
-	st.Entries += p.seq
+	st.Entries += p.seq & (1<<incarnationBits - 1)
 	st.Changes += int64(p.seq) - p.saving.savedSeq
 	for _, t := range p.tables {
 		st.Figures.add(t.figures)

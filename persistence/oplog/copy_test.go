@@ -66,6 +66,9 @@ func TestCopyOfMovingLog(t *testing.T) {
 				for f.written.Load() < read+100<<10 {
 					write()
 				}
+				if err := db.Trim(0, seq); err != nil {
+					t.Error(err)
+				}
 				racing = false
 			}})
 			o.Fsync = policy

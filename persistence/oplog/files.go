@@ -203,13 +203,11 @@ func (l *Log) Trim(partition uint16, below uint64) error {
 	if err := l.Failure(); err != nil {
 		return err
 	}
+	l.trimming.Lock()
+	defer l.trimming.Unlock()
 	l.mu.Lock()
 	l.lows[partition] = max(l.lows[partition], below)
-	n := 0
-	for n < len(l.closed) && l.closed[n].obsolete(l.lows) {
-		n++
-	}
-	obsolete := slices.Clone(l.closed[:n])
+	obsolete := slices.Clone(l.closed[:l.obsolete()])
 	l.mu.Unlock()
 	for _, s := range obsolete {
 		if err := l.recycle(s.num); err != nil {
@@ -293,14 +291,16 @@ func (l *Log) Sizes() (files int64, bytes uint64) {
 	return int64(len(l.closed)) + 1, bytes
 }
 
-// CopyTo copies the log to another directory, and writes a mark to markDir. Commits may
-// go on meanwhile, but not [Log.Trim]. The copy has all that was committed before, and
+// CopyTo copies the log to another directory, and writes a mark to markDir. Commits
+// and trims may go on meanwhile. The copy has all that was committed before, and
 // perhaps more, which may not be durable here until the next Sync. Files are not linked,
 // since they are overwritten when they are used again.
 func (l *Log) CopyTo(dir, markDir string) error {
 	if err := disk.MakeDir(l.o.FS, dir); err != nil {
 		return err
 	}
+	hold := l.Hold("copy to "+dir, math.MaxUint64)
+	defer hold.Release()
 	nums := l.live()
 	for _, num := range nums {
 		name := fileName(num)

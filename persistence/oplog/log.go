@@ -94,10 +94,12 @@ type Log struct {
 	current   segment
 	closed    []segment // older files, ascending
 	lows      []uint64  // by partition: below it records are obsolete
-	ending    bool      // the last of them is still being ended
-	prepareAt int64     // the position from which on the next file is prepared
-	next      *nextFile // the file after this one, being prepared or ready
-	recycled  []string  // names of files to be used again
+	holds     map[string]*Hold
+	trimming  sync.Mutex // held, before mu, by who gives files up, or keeps them
+	ending    bool       // the last of them is still being ended
+	prepareAt int64      // the position from which on the next file is prepared
+	next      *nextFile  // the file after this one, being prepared or ready
+	recycled  []string   // names of files to be used again
 	preparing sync.WaitGroup
 }
 

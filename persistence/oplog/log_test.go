@@ -133,6 +133,52 @@ func TestTrim(t *testing.T) {
 	}
 }
 
+// TestHold: a file stays while a hold needs it, until that is acknowledged or released,
+// another hold takes its name, or it is more than the limit.
+func TestHold(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.FileSize = 50 << 10
+	db := mustOpen(t, o)
+	defer func() { mustClose(t, db) }()
+	last := uint64(0)
+	files := func(end func(edge uint64)) (before, after int64) {
+		t.Helper()
+		last = fillLogs(t, db, last, 4)
+		edge := db.closed[0].last[0]
+		trim := func() int64 {
+			for p := range uint16(2) {
+				if err := db.Trim(p, last+1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			n, _ := db.Sizes()
+			return n
+		}
+		before = trim()
+		end(edge)
+		return before, trim()
+	}
+	h := db.Hold("a", 1<<30)
+	if before, after := files(func(edge uint64) {
+		for p := range uint16(2) {
+			h.Acknowledge(p, edge+1)
+		}
+	}); before != 4 || after != 3 || h.Lost() {
+		t.Errorf("acknowledged: %d files, then %d", before, after)
+	}
+	if before, after := files(func(uint64) { h.Release() }); before != 4 || after != 1 || !h.Lost() {
+		t.Errorf("released: %d files, then %d", before, after)
+	}
+	h = db.Hold("a", 1<<30)
+	if before, after := files(func(edge uint64) { db.Hold("a", 0) }); before != 4 || after != 1 || !h.Lost() {
+		t.Errorf("replaced: %d files, then %d", before, after)
+	}
+	h = db.Hold("b", 60<<10)
+	if before, _ := files(func(uint64) {}); before != 1 || !h.Lost() {
+		t.Errorf("%d files are more than the limit", before)
+	}
+}
+
 // TestRecycledFileIsEmpty: what a recycled file held under its old number is
 // nothing under the new one, wherever the new content ends.
 func TestRecycledFileIsEmpty(t *testing.T) {

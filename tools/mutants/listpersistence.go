@@ -109,7 +109,7 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "snapshots are published before the log under everysec and no",
-		file:     "persistence/snapshotwriter.go",
+		file:     "persistence/snapshot.go",
 		old:      "	if err := w.db.Sync(); err != nil {\n",
 		new:      "	if err := w.db.failure(); err != nil {\n",
 		packages: "./store ./persistence", tests: "TestPowerLoss|TestCrash|TestSnapshot",
@@ -136,6 +136,27 @@ var persistenceMutants = []mutant{
 		packages: "./persistence/oplog", tests: "TestFullFileKeepsNobodyWaiting",
 	},
 	{
+		guarantee: "G4", name: "a restored directory has the name of its original",
+		file:     "persistence/backup.go",
+		old:      "	m, err := m.copied()\n",
+		new:      "	err := error(nil)\n",
+		packages: "./store", tests: "TestCopiesAreOtherIncarnations",
+	},
+	{
+		guarantee: "G4", name: "a backup's log does not reach back to its views",
+		file:     "persistence/oplog/hold.go",
+		old:      "			n = min(n, from)\n",
+		new:      "",
+		packages: "./persistence/oplog", tests: "TestHold|TestCopyOfMovingLog",
+	},
+	{
+		guarantee: "G4", name: "a run goes although it is held",
+		file:     "persistence/hold.go",
+		old:      "	if hs.live() {\n",
+		new:      "	if false {\n",
+		packages: "./persistence", tests: "TestHoldKeepsFiles",
+	},
+	{
 		guarantee: "G5", name: "a run file is closed under its reader",
 		file:     "persistence/runhandles.go",
 		old:      "	if h.readers.Load() > 0 { // perhaps since it was looked at\n",
@@ -144,7 +165,7 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G5", name: "a removed run's file goes although it is in use",
-		file:     "persistence/runs.go",
+		file:     "persistence/hold.go",
 		old:      "			f.removed.Store(true)\n",
 		new:      "			db.runs.remove(f.path)\n",
 		packages: "./persistence", tests: "TestRunIsRemovedInUse",
@@ -186,7 +207,7 @@ var persistenceMutants = []mutant{
 	},
 	{
 		guarantee: "G8", name: "a flush that failed for any reason may be tried again",
-		file:     "persistence/flush.go",
+		file:     "persistence/changes.go",
 		old:      "	return db.fail(wrap(\"flush\", err))\n}\n\n// awaitRoom",
 		new:      "	return wrap(\"flush\", err)\n}\n\n// awaitRoom",
 		packages: "./persistence", tests: "TestFlushStops",
@@ -194,8 +215,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G8", name: "changes pile up while flushes fail",
 		file:     "persistence/changes.go",
-		old:      "	if err := db.awaitRoom(); err != nil {\n",
-		new:      "	if err := db.failure(); err != nil {\n",
+		old:      "	if err := db.awaitRoom(); err != nil {\n		return err\n	}\n	if err := db.Sync()",
+		new:      "	if err := db.Sync()",
 		packages: "./persistence", tests: "TestFlushFault",
 	},
 	{

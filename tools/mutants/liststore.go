@@ -381,6 +381,20 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestDamagedSnapshots",
 	},
 	{
+		guarantee: "G4", name: "what a copy of a directory does has sequences of its original",
+		file:     "store/recover.go",
+		old:      "		if p.incarnation != s.db.Meta().Incarnation {\n",
+		new:      "		if false {\n",
+		packages: "./store", tests: "TestCopiesAreOtherIncarnations",
+	},
+	{
+		guarantee: "G4", name: "a copy does not know after a checkpoint that it has jumped",
+		file:     "store/checkpoint.go",
+		old:      " incarnation: p.incarnation,",
+		new:      "",
+		packages: "./store", tests: "TestJumpIsKept",
+	},
+	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/saving.go",
 		old:      "	case s.oplog.KeepsOldest(p.id, pinnedAt*s.maxLog()):\n",

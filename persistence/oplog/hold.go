@@ -1,0 +1,76 @@
+package oplog
+
+import "maps"
+
+// Hold keeps the part of the log that somebody still needs, such as a follower who has
+// not acknowledged it, or a backup. It ends with the process. Safe for concurrent use.
+type Hold struct {
+	l     *Log
+	name  string
+	limit uint64   // bytes
+	lows  []uint64 // as the log's own; l.mu guards it
+}
+
+// Hold keeps all that the log holds now, and what will be appended, until it is
+// acknowledged. It takes the place of an earlier hold of that name. When it alone keeps
+// files of more than limit bytes in all, it is lost.
+func (l *Log) Hold(name string, limit uint64) *Hold {
+	h := &Hold{l: l, name: name, limit: limit, lows: make([]uint64, len(l.lows))}
+	l.trimming.Lock() // what is being trimmed is gone, what is not stays
+	defer l.trimming.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.holds == nil {
+		l.holds = make(map[string]*Hold)
+	}
+	l.holds[name] = h
+	return h
+}
+
+// Acknowledge gives up the sections of a partition below a sequence.
+func (h *Hold) Acknowledge(partition uint16, below uint64) {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	h.lows[partition] = max(h.lows[partition], below)
+}
+
+// Lost reports whether the hold keeps nothing any more: it was released, exceeded its
+// limit, or another one took its place.
+func (h *Hold) Lost() bool {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	return h.l.holds[h.name] != h
+}
+
+// Release ends the hold. The next Trim gives up what it kept.
+func (h *Hold) Release() {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	if h.l.holds[h.name] == h {
+		delete(h.l.holds, h.name)
+	}
+}
+
+// obsolete returns how many of the oldest files nobody needs: the log itself, or a hold.
+// The lock is held.
+func (l *Log) obsolete() int {
+	first := func(lows []uint64) (n int) {
+		for n < len(l.closed) && l.closed[n].obsolete(lows) {
+			n++
+		}
+		return n
+	}
+	own := first(l.lows)
+	n := own
+	maps.DeleteFunc(l.holds, func(_ string, h *Hold) bool {
+		from, kept := first(h.lows), uint64(0)
+		for i := from; i < own; i++ {
+			kept += uint64(l.closed[i].size)
+		}
+		if kept <= h.limit {
+			n = min(n, from)
+		}
+		return kept > h.limit
+	})
+	return n
+}
