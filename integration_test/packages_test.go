@@ -12,13 +12,14 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
 
 // packageDrivers are programs that use the packages in ../clients: one for each library
-// that a package works with. Each is called with the server's address, the time limit of
-// a try, and that of all tries (in ms), reads requests as JSON, one a line, and answers
+// that a package works with. Each is called with the server's address (or those of a
+// cluster's nodes, with commas), the time limit of a try, and that of all tries (in ms), reads requests as JSON, one a line, and answers
 // them as they are ready.
 var packageDrivers = []struct {
 	name    string
@@ -153,9 +154,11 @@ type relay struct {
 	server *server
 
 	mu      sync.Mutex
-	deaf    bool                      // drops every answer, with its connection
-	cuts    int                       // so many answers to come are dropped half way, with their connections
-	rewrite func(reply []byte) []byte // if not nil, of each answer
+	deaf    bool                       // drops every answer, with its connection
+	cuts    int                        // so many answers to come are dropped half way, with their connections
+	rewrite func(reply []byte) []byte  // if not nil, of each answer
+	answer  func(args []string) string // if not nil, of each command: the relay's own answer, or ""
+	clients []net.Conn
 }
 
 // startRelay starts a relay before a server, wherever that is started again.
@@ -165,7 +168,7 @@ func startRelay(t *testing.T, s *server) *relay {
 		t.Fatal(err)
 	}
 	p := &relay{Listener: listener, server: s}
-	t.Cleanup(func() { listener.Close() })
+	t.Cleanup(p.close)
 	go func() {
 		for {
 			client, err := listener.Accept()
@@ -187,9 +190,10 @@ func (p *relay) serve(client net.Conn) {
 		return
 	}
 	defer upstream.Close()
+	p.set(func(p *relay) { p.clients = append(p.clients, client) })
 	go func() {
-		io.Copy(upstream, client)
-		upstream.Close()
+		defer upstream.Close()
+		p.deliver(upstream, client)
 	}()
 	chunk := make([]byte, 1<<16)
 	for {
@@ -215,6 +219,56 @@ func (p *relay) serve(client net.Conn) {
 	}
 }
 
+// deliver passes a client's requests on.
+func (p *relay) deliver(upstream, client net.Conn) {
+	if p.answer == nil {
+		io.Copy(upstream, client)
+		return
+	}
+	for in := bufio.NewReader(client); ; {
+		args, err := readCommand(in)
+		if err != nil {
+			return
+		}
+		to, text := upstream, frame(args...)
+		p.mu.Lock()
+		if own := p.answer(args); own != "" { // the libraries have nothing else under way then
+			to, text = client, own
+		}
+		p.mu.Unlock()
+		io.WriteString(to, text)
+	}
+}
+
+// readCommand reads one command: an array of strings.
+func readCommand(in *bufio.Reader) (args []string, err error) {
+	var n, length int
+	if _, err = fmt.Fscanf(in, "*%d\r\n", &n); err != nil {
+		return nil, err
+	}
+	for range n {
+		if _, err = fmt.Fscanf(in, "$%d\r\n", &length); err != nil {
+			return nil, err
+		}
+		arg := make([]byte, length+2)
+		if _, err = io.ReadFull(in, arg); err != nil {
+			return nil, err
+		}
+		args = append(args, string(arg[:length]))
+	}
+	return args, nil
+}
+
+// close ends the relay and its connections, as a machine that is gone.
+func (p *relay) close() {
+	p.Listener.Close()
+	p.set(func(p *relay) {
+		for _, c := range p.clients {
+			c.Close()
+		}
+	})
+}
+
 // set changes what happens to answers from now on.
 func (p *relay) set(change func(*relay)) {
 	p.mu.Lock()
@@ -231,7 +285,8 @@ func TestPackages(t *testing.T) {
 			t.Parallel()
 			command := p.command(t)
 			for name, test := range map[string]func(*testing.T, []string){"Faults": packageFaults, "Pipelines": packagePipelines,
-				"Errors": packageErrors, "Outcomes": packageOutcomes, "Window": packageWindow, "Clock": packageClock} {
+				"Errors": packageErrors, "Outcomes": packageOutcomes, "Window": packageWindow, "Clock": packageClock,
+				"Cluster": packageCluster} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					test(t, command)
@@ -245,58 +300,60 @@ func TestPackages(t *testing.T) {
 // falls silent. Each addition is applied once and has the answer of its own: of n
 // additions of 1 the answers are 1 to n.
 func packageFaults(t *testing.T, command []string) {
-	const keys, clients, each = 3, 6, 60
+	const keys, clients = 3, 6
 	s := startServer(t)
 	port := s.port()
 	p := startRelay(t, s)
 	d := startDriver(t, command, p.Addr().String(), 2*time.Second, patience)
 	var mu sync.Mutex
-	answers := map[string]int{}
-	answered := make(chan struct{}, clients*each)
+	answers := map[string]int{} // how often a key was answered a value
+	counts := [keys]int{}       // how often a key was added to
+	count := func() (sum int) {
+		mu.Lock()
+		defer mu.Unlock()
+		return counts[0] + counts[1] + counts[2]
+	}
+	var enough atomic.Bool
 	var group sync.WaitGroup
 	for i := range clients {
 		group.Go(func() {
-			for range each {
-				key := fmt.Sprint("count:", i%keys)
-				a, ok := <-d.begin("add", key, 1)
-				if !ok || a.Value == "" {
+			for k := i % keys; !enough.Load(); {
+				key := fmt.Sprint("count:", k)
+				a := <-d.begin("add", key, 1)
+				if a.Value == "" {
 					t.Errorf("add: %+v", a)
 				}
 				mu.Lock()
 				answers[key+" "+a.Value]++
+				counts[k]++
 				mu.Unlock()
-				answered <- struct{}{}
 			}
 		})
 	}
-	progress := func(n int) {
-		for range n {
-			select {
-			case <-answered:
-			case <-time.After(3 * patience):
-				t.Fatal("additions do not go on")
-			}
-		}
+	progress := func() {
+		t.Helper()
+		begun := count()
+		eventually(t, 3*patience, "additions go on", func() bool { return count() > begun+40 })
 	}
 	for range 2 {
-		progress(40)
+		progress()
 		p.set(func(p *relay) { p.cuts = 10 })
-		progress(40)
+		progress()
 		s.kill()
 		s.start("--port", port)
 	}
-	progress(40)
+	progress()
 	s.pauseUntilGivenUp(t)
-	progress(clients*each - 200)
+	progress()
+	enough.Store(true)
 	group.Wait()
 	c := s.dial()
-	for k := range keys {
+	for k, n := range counts {
 		key := fmt.Sprint("count:", k)
-		n := clients / keys * each
 		c.want(strconv.Quote(strconv.Itoa(n)), "GET", key)
 		for i := 1; i <= n; i++ {
-			if answers[fmt.Sprintf("%s %d", key, i)] != 1 {
-				t.Errorf("%d additions to %s were answered %d", answers[fmt.Sprintf("%s %d", key, i)], key, i)
+			if got := answers[fmt.Sprintf("%s %d", key, i)]; got != 1 {
+				t.Errorf("%d additions to %s were answered %d", got, key, i)
 			}
 		}
 	}
@@ -426,6 +483,53 @@ func packageClock(t *testing.T, command []string) {
 	if age := time.Since(time.UnixMilli(at)); age < -time.Second || age > patience {
 		t.Errorf("the operation is %v old", age)
 	}
+}
+
+// packageCluster: when the leader of a key's slot is gone, the map of the cluster is read
+// again at once, and not when the library would. Two relays before one server stand for
+// two nodes that lead in turn.
+func packageCluster(t *testing.T, command []string) {
+	s := startServer(t)
+	first, second := startRelay(t, s), startRelay(t, s)
+	var leader atomic.Pointer[relay]
+	leader.Store(first)
+	node := func(p *relay) string {
+		_, port, _ := net.SplitHostPort(p.Addr().String())
+		return "*3\r\n$9\r\n127.0.0.1\r\n:" + port + "\r\n$40\r\n" + fmt.Sprintf("%040s", port) + "\r\n"
+	}
+	answer := func(args []string) string {
+		lead, replica := first, second
+		if leader.Load() == second {
+			lead, replica = second, first
+		}
+		switch strings.ToUpper(strings.Join(args, " ")) {
+		case "CLUSTER SLOTS":
+			return "*1\r\n*4\r\n:0\r\n:16383\r\n" + node(lead) + node(replica)
+		case "CLUSTER INFO":
+			return "$16\r\ncluster_state:ok\r\n"
+		}
+		return ""
+	}
+	enabled := func(reply []byte) []byte {
+		return bytes.Replace(reply, []byte("\ncluster_enabled:0"), []byte("\ncluster_enabled:1"), 1)
+	}
+	for _, p := range []*relay{first, second} {
+		p.set(func(p *relay) { p.answer, p.rewrite = answer, enabled })
+	}
+	addresses := first.Addr().String() + "," + second.Addr().String()
+	d := startDriver(t, command, addresses, 2*time.Second, patience)
+	d.want("1", "add", "page:home", 1)
+	var ops []string
+	for range 10 {
+		ops = append(ops, d.do("newop", "page:home", 1).Op)
+	}
+	if results := d.do("doall", "", 0, ops...).Results; len(results) != 10 || results[9].Value != "11" {
+		t.Errorf("%+v", results)
+	}
+	leader.Store(second)
+	first.close()
+	d.want("12", "add", "page:home", 1)
+	s.dial().want(`"12"`, "GET", "page:home")
 }
 
 // buildGoClient builds a program of the Go package, which is a module of its own.

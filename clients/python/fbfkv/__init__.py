@@ -82,8 +82,9 @@ class Counters:
         return self._run(self._core.do_all(list(ops)))
 
     def close(self):
-        """Closes the connections. The client that was given stays open."""
-        self._client.close()
+        """Closes the connections that are its own. The client that was given stays open."""
+        if not self._core.hides:
+            self._client.connection_pool.disconnect()
 
     def _run(self, steps):
         answer = None
@@ -102,7 +103,7 @@ class Counters:
     def _send(self, commands):
         try:
             if len(commands) == 1:
-                return [self._client.execute_command(*commands[0])]
+                return [self._client.execute_command(*commands[0], **self._core.target(commands[0]))]
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
@@ -111,7 +112,13 @@ class Counters:
             return [err] * len(commands)
 
     def _reload(self):
+        nodes = self._client.nodes_manager
         try:
-            self._client.nodes_manager.initialize()
+            try:
+                nodes.initialize()
+            except Exception:
+                # redis-py 4.3 fails on a node that it has no connection to, whatever others say.
+                nodes.startup_nodes = {k: n for k, n in nodes.startup_nodes.items() if n.redis_connection}
+                nodes.initialize()
         except Exception:
-            pass  # a node that could tell is not to be had yet: the next try finds out
+            pass  # no node can tell yet: the next try finds out

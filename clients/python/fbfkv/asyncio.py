@@ -35,9 +35,8 @@ class Counters:
         return await self._run(self._core.do_all(list(ops)))
 
     async def close(self):
-        """Closes the connections. The client that was given stays open."""
-        await self._client.close()
-        if hasattr(self._client, "connection_pool"):
+        """Closes the connections that are its own. The client that was given stays open."""
+        if not self._core.hides:
             await self._client.connection_pool.disconnect()
 
     async def _run(self, steps):
@@ -59,7 +58,7 @@ class Counters:
     async def _send(self, commands):
         try:
             if len(commands) == 1:
-                return [await self._client.execute_command(*commands[0])]
+                return [await self._client.execute_command(*commands[0], **self._core.target(commands[0]))]
             pipeline = self._client.pipeline(transaction=False)
             for command in commands:
                 pipeline.execute_command(*command)
@@ -71,4 +70,4 @@ class Counters:
         try:
             await self._client.nodes_manager.initialize()
         except Exception:
-            pass  # a node that could tell is not to be had yet: the next try finds out
+            pass  # no node can tell yet: the next try finds out

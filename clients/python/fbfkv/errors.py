@@ -118,7 +118,7 @@ def judge(err):
         return Verdict(again=True, lost=True)
     if code:
         return Verdict(again=code in ("LOADING", "OOM", "BUSY", "MAXCLIENTS"))
-    if not isinstance(err, (redis.exceptions.RedisError, OSError)):
+    if not isinstance(err, (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError)):
         return Verdict(unknown=True)  # such as a mistake in our caller's arguments
     if "connecting to" in str(err):  # nothing was sent
         return Verdict(again=True, lost=True)

@@ -14,12 +14,14 @@ sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../clients/pyt
 
 import redis
 import redis.asyncio
+import redis.asyncio.cluster
+import redis.cluster
 
 import fbfkv
 import fbfkv.asyncio
 
 mode, address, timeout, retry_for = sys.argv[1:5]
-host, port = address.rsplit(":", 1)
+nodes = [(host, int(port)) for host, port in (a.rsplit(":", 1) for a in address.split(","))]
 limits = {"timeout": int(timeout) / 1000, "retry_for": int(retry_for) / 1000}
 write = threading.Lock()
 
@@ -37,6 +39,13 @@ def call(counters, request):
         function = counters.add if request["do"] == "add" else counters.new_op
         return function(request["key"], int(request["delta"]))
     return counters.do(ops[0]) if request["do"] == "do" else counters.do_all(ops)
+
+
+def connect(library, cluster):
+    """Makes a client of a module of redis-py."""
+    if len(nodes) == 1:
+        return library.Redis(host=nodes[0][0], port=nodes[0][1])
+    return library.RedisCluster(startup_nodes=[cluster.ClusterNode(*node) for node in nodes], socket_timeout=2)
 
 
 def answer(request, value):
@@ -60,7 +69,7 @@ async def serve_async(counters, request):
 
 
 async def main_async():
-    counters = fbfkv.asyncio.Counters(redis.asyncio.Redis(host=host, port=int(port)), **limits)
+    counters = fbfkv.asyncio.Counters(connect(redis.asyncio, redis.asyncio.cluster), **limits)
     loop, tasks = asyncio.get_running_loop(), set()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
         task = loop.create_task(serve_async(counters, json.loads(line)))
@@ -71,7 +80,7 @@ async def main_async():
 if mode == "asyncio":
     asyncio.run(main_async())
 else:
-    shared = fbfkv.Counters(redis.Redis(host, int(port)), **limits)
+    shared = fbfkv.Counters(connect(redis, redis.cluster), **limits)
     with ThreadPoolExecutor(16) as pool:
         for line in sys.stdin:
             pool.submit(serve, shared, json.loads(line))

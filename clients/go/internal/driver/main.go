@@ -9,6 +9,7 @@ import (
 	"errors"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -85,7 +86,7 @@ func serve(c *fbfkv.Client, r request) (a answer) {
 func main() {
 	timeout, _ := time.ParseDuration(os.Args[2] + "ms")
 	retryFor, _ := time.ParseDuration(os.Args[3] + "ms")
-	rdb := redis.NewClient(&redis.Options{Addr: os.Args[1]})
+	rdb := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: strings.Split(os.Args[1], ",")})
 	c := fbfkv.New(rdb, fbfkv.Options{Timeout: timeout, RetryFor: retryFor})
 	var write sync.Mutex
 	out := json.NewEncoder(os.Stdout)
