@@ -286,7 +286,7 @@ func TestPackages(t *testing.T) {
 			command := p.command(t)
 			for name, test := range map[string]func(*testing.T, []string){"Faults": packageFaults, "Pipelines": packagePipelines,
 				"Errors": packageErrors, "Outcomes": packageOutcomes, "Window": packageWindow, "Clock": packageClock,
-				"Cluster": packageCluster} {
+				"Cluster": packageCluster, "Stale": packageStale} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
 					test(t, command)
@@ -421,14 +421,20 @@ func packageOutcomes(t *testing.T, command []string) {
 	direct.want("1", "add", "page:home", 1)
 	d.want("2", "add", "page:home", 1)
 	p.set(func(p *relay) { p.deaf = true })
-	op := d.refused("", "outcome unknown", "add", "page:home", 1)
-	direct.want("3", "do", "", 0, op) // it was applied, and is not again
+	adding := d.begin("add", "page:home", 1)
+	s.awaitCount("page:home", "3")
+	p.close() // whatever is tried from now on is certainly not applied
+	lost := d.await(adding)
+	if lost.Outcome != "outcome unknown" || lost.Code != "" {
+		t.Errorf("it was applied, and is told as %+v", lost)
+	}
+	direct.want("3", "do", "", 0, lost.Op) // not again
 	s.kill()
 	first := direct.do("add", "page:home", 1) // perhaps into a connection that is not known to be gone
 	if first.Error == "" || first.Code != "" {
 		t.Errorf("without a server: %+v", first)
 	}
-	op = direct.refused("", "not applied", "add", "page:home", 1)
+	op := direct.refused("", "not applied", "add", "page:home", 1)
 	direct.refused("", "outcome unknown", "do", "", 0, op) // for all that it knows
 	s.start("--port", port)
 	restarted := startDriver(t, command, s.address(), 2*time.Second, patience)
@@ -436,6 +442,34 @@ func packageOutcomes(t *testing.T, command []string) {
 	restarted.want("5", "do", "", 0, first.Op)
 	restarted.want("4", "do", "", 0, op)
 	s.dial().want(`"5"`, "GET", "page:home")
+}
+
+// packageStale: an operation that may have been applied before the server forgot it is not
+// made anew.
+func packageStale(t *testing.T, command []string) {
+	s := startServer(t)
+	p := startRelay(t, s)
+	d := startDriver(t, command, p.Addr().String(), 2*time.Second, patience)
+	d.want("1", "add", "page:home", 1)
+	p.set(func(p *relay) { p.deaf = true })
+	adding := d.begin("add", "page:home", 1)
+	s.awaitCount("page:home", "2")
+	c := s.dial()
+	c.want("+OK", "FLUSHALL")
+	p.set(func(p *relay) { p.deaf = false })
+	if a := d.await(adding); a.Code != "STALE" || a.Outcome != "outcome unknown" {
+		t.Errorf("%+v", a)
+	}
+	c.want("$-1", "GET", "page:home")
+	d.want("1", "add", "page:home", 1)
+}
+
+// awaitCount waits until a counter has a value.
+func (s *server) awaitCount(key, value string) {
+	s.t.Helper()
+	c := s.dial()
+	defer c.Close()
+	eventually(s.t, patience, key+" is "+value, func() bool { return c.do("GET", key) == strconv.Quote(value) })
 }
 
 // packageWindow: retries end before the window of the key's table does.
