@@ -146,12 +146,15 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 	return steps
 }
 
+// indent is what the lines of an excerpt need not have in common with the program.
+var indent = regexp.MustCompile(`(?m)^[\t ]+`)
+
 // TestDocsShowTheExamples expects the excerpts of programs in the README and
 // the guides to be in the programs that the tests run.
 func TestDocsShowTheExamples(t *testing.T) {
 	t.Parallel()
-	sources := map[string]string{"go": "../examples/go/main.go", "js": "../examples/node/increment.js",
-		"python": "../examples/python/increment.py", "bash": "../examples/migrate/copy.sh"}
+	sources := map[string]string{"go": "../clients/go/example/main.go", "js": "../clients/node/example.js",
+		"python": "../clients/python/example.py", "bash": "../examples/migrate/copy.sh"}
 	shown := map[string]int{}
 	for _, page := range append(guides(t), "../README.md") {
 		text, err := os.ReadFile(page)
@@ -165,7 +168,7 @@ func TestDocsShowTheExamples(t *testing.T) {
 			}
 			for _, m := range regexp.MustCompile("(?s)```"+language+"\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 				shown[language]++
-				if !strings.Contains(string(source), m[1]) {
+				if !strings.Contains(indent.ReplaceAllString(string(source), ""), indent.ReplaceAllString(m[1], "")) {
 					t.Errorf("an excerpt in %s is not in %s", page, file)
 				}
 			}

@@ -5,7 +5,7 @@ import "slices"
 // mutants are the edits, by the package that they break and the guarantee.
 var mutants = slices.Concat(storeMutants, persistenceMutants, otherMutants)
 
-// otherMutants break packages fbf, commands and server.
+// otherMutants break packages fbf, commands and server, and the client for Go.
 var otherMutants = []mutant{
 	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
@@ -83,5 +83,40 @@ var otherMutants = []mutant{
 		old:      "	if c.unsent == nil {\n		n, err",
 		new:      "	if true {\n		n, err",
 		packages: "./server", tests: "TestTLSKeyUpdatesOfDeafClients",
+	},
+	{
+		guarantee: "G1", name: "the Go client sends each try with an opid of its own",
+		file:     "clients/go/client.go",
+		old:      "			commands[n] = ops[i].command(ctx)\n",
+		new:      "			op := ops[i]\n			op.ID = newUUID(time.Now())\n			commands[n] = op.command(ctx)\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Faults",
+	},
+	{
+		guarantee: "G1", name: "the Go client makes an operation anew that may have been applied",
+		file:     "clients/go/client.go",
+		old:      " || failed.Outcome != NotApplied ||",
+		new:      " ||",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Stale",
+	},
+	{
+		guarantee: "G1", name: "the Go client retries for longer than the window",
+		file:     "clients/go/client.go",
+		old:      "last.Before(deadline) {",
+		new:      "false {",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Window",
+	},
+	{
+		guarantee: "G2", name: "the Go client takes the last try for all of them",
+		file:     "clients/go/client.go",
+		old:      "			unknown[i] = unknown[i] || v.unknown\n",
+		new:      "			unknown[i] = v.unknown\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Outcomes",
+	},
+	{
+		guarantee: "G7", name: "the Go client keeps an operation's time to itself",
+		file:     "clients/go/op.go",
+		old:      "	if op.At != 0 {\n",
+		new:      "	if false {\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
 	},
 }
