@@ -44,7 +44,7 @@ type views struct {
 	seen        seen.Records // what EXACT tables know of each operation
 	floor       uint64       // the last FLUSHALL: what is missing rests on it
 	flushDue    bool         // what it deletes is still on disk, and nothing newer is that memory lacks
-	// marks tell redo what is already contained in what recovery loaded.
+	// marks tell redo what the loaded views already contain.
 	marks marks
 }
 
