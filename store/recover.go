@@ -33,39 +33,48 @@ var ErrLogDamaged = errors.New("op log is damaged")
 
 // recover brings every partition to where the log ends.
 func (s *Store) recover() error {
+	all := make([]uint64, len(s.partitions))
+	for i := range all {
+		all[i] = math.MaxUint64
+	}
+	found, err := s.recoverPartitions(s.partitions, all)
+	if s.recovery = found; err != nil {
+		return err
+	}
+	return s.afterRecovery()
+}
+
+// recoverPartitions makes empty partitions what their views on disk and the log hold, the
+// log up to a sequence of each: as many at a time as there are processors.
+func (s *Store) recoverPartitions(ps []*partition, upTo []uint64) (found Recovery, err error) {
 	var (
 		mu     sync.Mutex
-		errs   []error
 		next   atomic.Int64
 		worker sync.WaitGroup
 	)
-	for range min(4, len(s.partitions)) {
+	for range min(s.procs, len(ps)) {
 		worker.Go(func() {
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= len(s.partitions) {
+				if i >= len(ps) {
 					return
 				}
-				rec := recovery{s: s, p: s.partitions[i]}
-				err := rec.run()
+				rec := recovery{s: s, p: ps[i], upTo: upTo[i]}
+				failed := rec.run()
 				mu.Lock()
-				s.recovery.merge(rec.found)
-				if err != nil {
-					errs = append(errs, fmt.Errorf("partition %d: %w", i, err))
+				found.merge(rec.found)
+				if failed != nil && err == nil {
+					err = fmt.Errorf("partition %d: %w", ps[i].id, failed)
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	worker.Wait()
-	if len(errs) > 0 {
-		err := errs[0]
-		if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
-			err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
-		}
-		return err
+	if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
+		err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
 	}
-	return s.afterRecovery()
+	return found, err
 }
 
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
@@ -99,11 +108,8 @@ func (s *Store) afterRecovery() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			jumps = append(jumps, p)
 		}
-		if p.marks.rebuilt {
-			p.marks.rebuilt = false
-			if err := s.saveRebuilt(p); err != nil {
-				return err
-			}
+		if err := s.saveRebuilt(p); err != nil {
+			return err
 		}
 	}
 	return s.jump(jumps)
@@ -112,6 +118,10 @@ func (s *Store) afterRecovery() error {
 // saveRebuilt makes the rebuilt filters durable before the damaged snapshots go
 // out of the way.
 func (s *Store) saveRebuilt(p *partition) error {
+	if !p.saving.rebuilt {
+		return nil
+	}
+	p.saving.rebuilt = false
 	if err := s.checkpoint(p, true); err != nil {
 		return err
 	}
@@ -141,6 +151,7 @@ func (r *Recovery) merge(o Recovery) {
 type recovery struct {
 	s     *Store
 	p     *partition
+	upTo  uint64 // the last sequence to redo
 	found Recovery
 }
 
@@ -153,14 +164,18 @@ func (r *recovery) run() error {
 	if err := r.judge(views); err != nil {
 		return err
 	}
-	r.found.Records, r.found.Entries, err = p.redoLog(s.oplog, math.MaxUint64)
+	r.found.Records, r.found.Entries, err = p.redoLog(s.oplog, r.upTo)
 	if err != nil {
 		return err
+	}
+	if last := p.committed.upTo(); p.seq < last { // of the life before
+		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, last)
 	}
 	if p.marks.rebuilt {
 		if err := r.recount(); err != nil {
 			return err
 		}
+		p.marks.rebuilt, p.saving.rebuilt = false, true
 	}
 	p.committed.advance(p.seq)
 	return r.beginRowFilter()
@@ -297,7 +312,7 @@ func (p *partition) rebuildFilters(state partitionState, wall int64) error {
 // count includes them.
 func (r *recovery) recount() error {
 	first, _ := slotRange(int(r.p.id), r.p.count)
-	keys, _, err := r.s.collect(r.p, uint64(first)<<48, math.MaxInt)
+	keys, _, err := r.s.collect(r.p, uint64(first)<<48, math.MaxInt, r.p.mu.Lock)
 	if err != nil {
 		return err
 	}
