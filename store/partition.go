@@ -148,9 +148,9 @@ type commitMark struct {
 	mu      sync.Mutex
 	cond    sync.Cond
 	waiting int
-	failed  error  // set once, by freeze
-	ending  bool   // what is not committed is being taken back
-	kept    uint64 // what was committed of the life before
+	failed  error    // set once, by freeze
+	ending  bool     // what is not committed is being taken back
+	kept    []uint64 // what was committed of each life before
 }
 
 // upTo returns the last sequence that is committed.
@@ -195,10 +195,10 @@ func (m *commitMark) wait(life, seq uint64) error {
 		}
 		m.cond.Wait()
 	}
-	if m.life.Load() == life+1 && seq <= m.kept {
-		return nil
+	if seq > m.kept[life] {
+		return ErrUnknownOutcome
 	}
-	return ErrUnknownOutcome
+	return nil
 }
 
 // end makes everyone give up who waits, now or later, for what is not committed in this
@@ -213,7 +213,7 @@ func (m *commitMark) end() {
 // begin begins the next life, in which sequences go on behind what is committed.
 func (m *commitMark) begin() {
 	m.mu.Lock()
-	m.ending, m.kept = false, m.last.Load()
+	m.ending, m.kept = false, append(m.kept, m.last.Load())
 	m.life.Add(1)
 	m.cond.Broadcast()
 	m.mu.Unlock()
