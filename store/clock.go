@@ -40,20 +40,27 @@ type moment struct {
 	wall   int64 // unix ms
 }
 
-// loggedClock turns running time into logged time: it continues where the
-// log ends, so that downtime and steps of the wall clock age nothing.
-type loggedClock struct {
-	clock Clock
-	base  int64 // logged time minus running time
+// Logged time is each partition's own: it continues where the partition's log ends, so
+// that downtime and steps of the wall clock age nothing. A partition that another node
+// takes over brings its logged time with it, and ages none of the others' ids.
+
+// startClocks lets the partitions' logged time run on from the last one that each has
+// logged; in a new directory it begins at the wall time.
+func (s *Store) startClocks() {
+	wall, running := s.clock()
+	for _, p := range s.partitions {
+		logged := p.at.logged
+		if p.seq == 0 {
+			logged = wall
+		}
+		p.ahead = logged + 1 - running
+	}
 }
 
-// startAt makes the present moment continue logged time at logged.
-func (c *loggedClock) startAt(logged int64) {
-	_, running := c.clock()
-	c.base = logged - running
+// moment returns a partition's time at a reading of the clock.
+func (p *partition) moment(wall, running int64) moment {
+	return moment{logged: p.ahead + running, wall: wall}
 }
 
-func (c *loggedClock) now() moment {
-	wall, running := c.clock()
-	return moment{logged: c.base + running, wall: wall}
-}
+// at is when the batch is decided in a partition.
+func (x *decider) at(p *partition) moment { return p.moment(x.wall, x.running) }

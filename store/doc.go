@@ -86,7 +86,7 @@
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk
-//	logged time   the time by which ids age: it stops while the server is down
+//	logged time   the time by which a partition's ids age: it stops while the server is down
 //	horizon       the wall time before which operations are STALE
 //	freeze        refusing writes because an outcome is unknown (G8)
 //

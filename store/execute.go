@@ -47,7 +47,8 @@ type decider struct {
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
 	onBlock func() // the batch's OnBlock
 
-	at      moment
+	wall    int64 // unix ms, when the share was locked
+	running int64 // … and the running time (clock.go)
 	batch   *oplog.Batch
 	wrote   bool   // there is a commit to wait for
 	room    int64  // bytes of the log that are reserved for the batch (G8)
@@ -287,14 +288,14 @@ func (x *decider) tryLock() bool {
 	return true
 }
 
-// locked makes the partitions, just locked, ready for the batch. Time is read here,
-// so that logged time never goes back within a partition.
+// locked makes the partitions, just locked, ready for the batch. The clock is read here,
+// once for all of them, so that time never goes back within a partition.
 func (x *decider) locked() {
 	for i := range x.share.touched {
 		x.share.touched[i].p.draft.need = 0
 	}
 	x.nextPiece()
-	x.at = x.s.clock.now()
+	x.wall, x.running = x.s.clock()
 }
 
 // nextPiece makes the partitions ready for the next piece of the batch, whose

@@ -36,7 +36,7 @@ func (s *Store) keepTime() {
 		case <-s.stop:
 			return
 		case <-tick.C:
-			s.clock.now()
+			s.clock()
 		}
 	}
 }
@@ -138,9 +138,8 @@ func (x *decider) giveBackRoom() {
 // refreshDue logs what is due in the partition's filters and objects although no operation
 // asks for it.
 func (s *Store) refreshDue(p *partition) {
-	now := s.clock.now().logged
 	p.mu.Lock()
-	due := p.anyDue(now)
+	due := p.anyDue(p.moment(s.clock()).logged)
 	p.mu.Unlock()
 	if !due {
 		return
@@ -148,7 +147,7 @@ func (s *Store) refreshDue(p *partition) {
 	x := s.internal(p)
 	x.lock()
 	for _, t := range p.tables {
-		if t.filter.Due(x.at.logged) {
+		if t.filter.Due(x.at(p).logged) {
 			x.plan(p, t)
 		}
 	}
@@ -211,7 +210,7 @@ func (s *Store) expireAllDue(b *Batch) {
 // only memory knows, then those in the index on disk, whose entries are then to
 // be dropped.
 func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
-	wall := s.clock.now().wall
+	wall, _ := s.clock()
 	p.mu.Lock()
 	keys := p.fresh.due(wall, expiryBatch)
 	p.mu.Unlock()
@@ -249,16 +248,21 @@ func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
 	}
 }
 
-// pruneTables forgets tables and links whose memory has drained.
+// pruneTables forgets tables and links whose memory has drained, in each partition by its
+// own logged time.
 func (s *Store) pruneTables() {
-	p := s.partitions[0]
-	p.mu.Lock()
-	drained := p.catalog.drained(s.clock.now().logged)
-	p.mu.Unlock()
-	if !drained {
+	var drained []*partition
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		if p.catalog.drained(p.moment(s.clock()).logged) {
+			drained = append(drained, p)
+		}
+		p.mu.Unlock()
+	}
+	if len(drained) == 0 {
 		return
 	}
-	err := s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
+	err := s.changeCatalog(drained, func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
 	if err != nil {
 		s.log.Error("pruning tables", "error", err)
 	}

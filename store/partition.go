@@ -25,6 +25,7 @@ type partition struct {
 	draft     draft
 	saving    saving
 	committed commitMark
+	ahead     int64 // logged time minus running time (clock.go)
 }
 
 // views are what a partition has made of its entries up to seq: all that recovery makes

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -71,18 +72,10 @@ func (s *Store) recover() error {
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
 // that had to be rebuilt, and lets sequences jump in a copy of another directory.
 func (s *Store) afterRecovery() error {
-	wall, _ := s.opts.Clock()
-	logged, fresh := int64(0), true
-	for _, p := range s.partitions {
-		logged = max(logged, p.at.logged)
-		fresh = fresh && p.seq == 0
-	}
+	s.startClocks()
+	fresh := !slices.ContainsFunc(s.partitions, func(p *partition) bool { return p.seq > 0 })
 	if fresh {
-		logged = wall
-	}
-	s.clock.startAt(logged + 1)
-	if fresh {
-		err := s.changeCatalog(func(_ *catalog, _ moment) (*catalog, error) { return newCatalog(), nil })
+		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) { return newCatalog(), nil })
 		if err != nil {
 			return err
 		}

@@ -49,7 +49,8 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 		return 0, 0, err
 	}
 	p.mu.Lock()
-	wall, seq := s.clock.now().wall, p.seq
+	wall, _ := s.clock()
+	seq := p.seq
 	live := found[:0]
 	for _, f := range found {
 		if c := p.hot.peek(f.key); c != nil {

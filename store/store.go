@@ -151,7 +151,7 @@ type Store struct {
 	shift      uint   // slot to partition
 	procs      int    // goroutines that may work on a batch
 	seed       uint64 // of the filters' hash
-	clock      loggedClock
+	clock      Clock
 	pool       memoryPool
 	recovery   Recovery
 
@@ -205,7 +205,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 		shift: partitionShift(meta.Partitions),
 		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
-		clock: loggedClock{clock: o.Clock},
+		clock: o.Clock,
 		stop:  make(chan struct{}),
 	}
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))

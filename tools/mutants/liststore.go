@@ -18,10 +18,24 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "the window is shortened by a restart",
-		file:     "store/recover.go",
-		old:      "	if fresh {\n		logged = wall\n	}\n",
-		new:      "	logged = max(logged, wall)\n",
+		file:     "store/clock.go",
+		old:      "		if p.seq == 0 {\n			logged = wall\n		}\n",
+		new:      "		logged = max(logged, wall)\n",
 		packages: "./store", tests: "TestWallClockAgesNothing|TestDowntime",
+	},
+	{
+		guarantee: "G1", name: "a restart brings a partition to the logged time of another",
+		file:     "store/clock.go",
+		old:      "		logged := p.at.logged\n",
+		new:      "		logged := max(p.at.logged, s.partitions[len(s.partitions)-1].at.logged)\n",
+		packages: "./store", tests: "TestPartitionsAgeAlone",
+	},
+	{
+		guarantee: "G1", name: "the memory of a former table drains by another partition's time",
+		file:     "store/tables.go",
+		old:      "change(p.catalog, x.at(p))",
+		new:      "change(p.catalog, x.at(ps[0]))",
+		packages: "./store", tests: "TestPartitionsAgeAlone",
 	},
 	{
 		guarantee: "G1", name: "a paused process ages its ids",
@@ -502,8 +516,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G6", name: "MSETNX sets the keys before one that exists",
 		file:     "store/decide_keys.go",
-		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {\n",
-		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.at.wall) {\n",
+		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.wall) {\n",
+		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.wall) {\n",
 		packages: "./store", tests: "TestMSet",
 	},
 	{
@@ -551,8 +565,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G7", name: "operations from the future are let in",
 		file:     "store/decide.go",
-		old:      "	if time > x.at.wall+d.Skew.Milliseconds() {\n",
-		new:      "	if time > x.at.wall+d.Skew.Milliseconds()+1e12 {\n",
+		old:      "	if time > x.wall+d.Skew.Milliseconds() {\n",
+		new:      "	if time > x.wall+d.Skew.Milliseconds()+1e12 {\n",
 		packages: "./store", tests: "TestStale|TestTimeBearingIDs",
 	},
 	{
