@@ -143,7 +143,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 // beginBuild begins to build runs, which gives way to others unless that is urgent. The
 // partition is locked, the snapshotter's building is held.
 func (s *Store) beginBuild(p *partition, goal seen.Goal, urgent bool) *seen.Build {
-	now := p.moment(s.clock()).logged
+	now := p.moment(s.look()).logged
 	o := seen.Options{Goal: goal, Now: now, Keep: p.keep(now), GiveWay: giveWay, Scratch: &s.snapshots.scratch}
 	if urgent {
 		o.GiveWay = nil

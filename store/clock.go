@@ -37,24 +37,56 @@ func withoutPauses(clock Clock) Clock {
 // so that redoing needs no clock.
 type moment struct {
 	logged int64 // logged time, ms: ages ids; advances only while the server runs
-	wall   int64 // unix ms
+	wall   int64 // unix ms; never goes back either
 }
+
+// after returns the later of each of two moments' times.
+func (m moment) after(o moment) moment { return moment{max(m.logged, o.logged), max(m.wall, o.wall)} }
 
 // Logged time is each partition's own: it continues where the partition's log ends, so
 // that downtime and steps of the wall clock age nothing. A partition that another node
 // takes over brings its logged time with it, and ages none of the others' ids.
 
-// startClocks lets the partitions' logged time run on from the last one that each has
-// logged; in a new directory it begins at the wall time.
-func (s *Store) startClocks() {
-	wall, running := s.clock()
-	for _, p := range s.partitions {
-		logged := p.at.logged
-		if p.seq == 0 {
-			logged = wall
-		}
-		p.ahead = logged + 1 - running
+// startClock makes a partition ready to decide: its logged time runs on from the last one
+// that it has logged, or begins at the wall time, and wall time is no lower than what it
+// has logged. The partition is locked, or nobody else knows it yet.
+func (s *Store) startClock(p *partition) {
+	s.notBefore(p.at.wall)
+	wall, running := s.look()
+	logged := p.at.logged
+	if p.seq == 0 {
+		logged = wall
 	}
+	p.ahead = logged + 1 - running
+}
+
+// look reads the clock. Where wall time goes back, it stands still instead, at the highest
+// that was read or logged, until the clock is there again: what is STALE stays so (G7), and
+// what has expired does not come back. So a clock that was an hour ahead is followed by an
+// hour in which no key expires, and in which operations with the right time are STALE.
+func (s *Store) look() (wall, running int64) {
+	wall, running = s.opts.Clock()
+	return s.notBefore(wall), running
+}
+
+// notBefore makes wall time at least so high from now on, and returns what it is.
+func (s *Store) notBefore(wall int64) int64 {
+	for {
+		highest := s.wall.Load()
+		if wall <= highest {
+			return highest
+		}
+		if s.wall.CompareAndSwap(highest, wall) {
+			return wall
+		}
+	}
+}
+
+// WallTime returns the wall time by which operations are decided, in unix milliseconds.
+// It never goes back: after the clock was set back it stands still.
+func (s *Store) WallTime() int64 {
+	wall, _ := s.look()
+	return wall
 }
 
 // moment returns a partition's time at a reading of the clock.

@@ -295,7 +295,7 @@ func (x *decider) locked() {
 		x.share.touched[i].p.draft.need = 0
 	}
 	x.nextPiece()
-	x.wall, x.running = x.s.clock()
+	x.wall, x.running = x.s.look()
 }
 
 // nextPiece makes the partitions ready for the next piece of the batch, whose

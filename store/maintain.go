@@ -36,7 +36,7 @@ func (s *Store) keepTime() {
 		case <-s.stop:
 			return
 		case <-tick.C:
-			s.clock()
+			s.look()
 		}
 	}
 }
@@ -139,7 +139,7 @@ func (x *decider) giveBackRoom() {
 // asks for it.
 func (s *Store) refreshDue(p *partition) {
 	p.mu.Lock()
-	due := p.anyDue(p.moment(s.clock()).logged)
+	due := p.anyDue(p.moment(s.look()).logged)
 	p.mu.Unlock()
 	if !due {
 		return
@@ -210,7 +210,7 @@ func (s *Store) expireAllDue(b *Batch) {
 // only memory knows, then those in the index on disk, whose entries are then to
 // be dropped.
 func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
-	wall, _ := s.clock()
+	wall, _ := s.look()
 	p.mu.Lock()
 	keys := p.fresh.due(wall, expiryBatch)
 	p.mu.Unlock()
@@ -254,7 +254,7 @@ func (s *Store) pruneTables() {
 	var drained []*partition
 	for _, p := range s.partitions {
 		p.mu.Lock()
-		if p.catalog.drained(p.moment(s.clock()).logged) {
+		if p.catalog.drained(p.moment(s.look()).logged) {
 			drained = append(drained, p)
 		}
 		p.mu.Unlock()

@@ -72,7 +72,9 @@ func (s *Store) recover() error {
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
 // that had to be rebuilt, and lets sequences jump in a copy of another directory.
 func (s *Store) afterRecovery() error {
-	s.startClocks()
+	for _, p := range s.partitions {
+		s.startClock(p)
+	}
 	fresh := !slices.ContainsFunc(s.partitions, func(p *partition) bool { return p.seq > 0 })
 	if fresh {
 		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) { return newCatalog(), nil })
@@ -254,7 +256,7 @@ func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
 		return err
 	}
 	p.saving.damaged = damaged
-	wall, _ := r.s.opts.Clock()
+	wall := max(r.s.WallTime(), p.at.wall)
 	for id, t := range p.tables {
 		t.horizon = r.state.horizons[id]
 		if t.def.Mode == Approx {
@@ -355,7 +357,7 @@ func (r *recovery) redoRecord(record []byte) error {
 			return fmt.Errorf("entry %d: %w", p.seq, err)
 		}
 	}
-	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
+	p.at = p.at.after(rd.at)
 	p.saving.logBytes += uint64(len(record))
 	return rd.err
 }

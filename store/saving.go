@@ -136,7 +136,7 @@ func (w *saver) mergeRuns() {
 func (s *Store) mergeDue(p *partition) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.seen.MergeDue(p.keep(p.moment(s.clock()).logged))
+	return p.seen.MergeDue(p.keep(p.moment(s.look()).logged))
 }
 
 // backlog says from which size on a partition's share of what has come together

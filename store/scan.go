@@ -49,7 +49,7 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 		return 0, 0, err
 	}
 	p.mu.Lock()
-	wall, _ := s.clock()
+	wall, _ := s.look()
 	seq := p.seq
 	live := found[:0]
 	for _, f := range found {

@@ -269,7 +269,5 @@ func (p *partition) adopt(l *loadedSnapshot) {
 		p.setExpire(c, from.expire)
 	}
 	p.marks.filters, p.marks.catalog = l.seq, l.seq
-	if l.at.logged > p.at.logged {
-		p.at = l.at
-	}
+	p.at = p.at.after(l.at)
 }

@@ -148,10 +148,10 @@ type Store struct {
 	db         *persistence.DB
 	oplog      Log
 	partitions []*partition
-	shift      uint   // slot to partition
-	procs      int    // goroutines that may work on a batch
-	seed       uint64 // of the filters' hash
-	clock      Clock
+	shift      uint         // slot to partition
+	procs      int          // goroutines that may work on a batch
+	seed       uint64       // of the filters' hash
+	wall       atomic.Int64 // the highest wall time so far (clock.go)
 	pool       memoryPool
 	recovery   Recovery
 
@@ -205,7 +205,6 @@ func newStore(o Options, db *persistence.DB) *Store {
 		shift: partitionShift(meta.Partitions),
 		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
-		clock: o.Clock,
 		stop:  make(chan struct{}),
 	}
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))

@@ -116,7 +116,7 @@ func (s *Store) TableInfo(name string) (TableInfo, error) {
 			return TableInfo{}, ErrNoTable
 		}
 		info.TableOptions = d.TableOptions
-		p.addTableInfo(&info, p.tables[d.ID], p.moment(s.clock()))
+		p.addTableInfo(&info, p.tables[d.ID], p.moment(s.look()))
 		p.mu.Unlock()
 	}
 	return info, nil

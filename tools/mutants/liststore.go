@@ -19,15 +19,29 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "the window is shortened by a restart",
 		file:     "store/clock.go",
-		old:      "		if p.seq == 0 {\n			logged = wall\n		}\n",
-		new:      "		logged = max(logged, wall)\n",
+		old:      "	if p.seq == 0 {\n		logged = wall\n	}\n",
+		new:      "	logged = max(logged, wall)\n",
 		packages: "./store", tests: "TestWallClockAgesNothing|TestDowntime",
+	},
+	{
+		guarantee: "G7", name: "wall time goes back",
+		file:     "store/clock.go",
+		old:      "	return s.notBefore(wall), running\n",
+		new:      "	return wall, running\n",
+		packages: "./store", tests: "TestWallTimeNeverGoesBack",
+	},
+	{
+		guarantee: "G7", name: "wall time goes back over a restart",
+		file:     "store/clock.go",
+		old:      "	s.notBefore(p.at.wall)\n",
+		new:      "",
+		packages: "./store", tests: "TestWallTimeNeverGoesBack",
 	},
 	{
 		guarantee: "G1", name: "a restart brings a partition to the logged time of another",
 		file:     "store/clock.go",
-		old:      "		logged := p.at.logged\n",
-		new:      "		logged := max(p.at.logged, s.partitions[len(s.partitions)-1].at.logged)\n",
+		old:      "	logged := p.at.logged\n",
+		new:      "	logged := max(p.at.logged, s.partitions[len(s.partitions)-1].at.logged)\n",
 		packages: "./store", tests: "TestPartitionsAgeAlone",
 	},
 	{
