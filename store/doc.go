@@ -95,7 +95,7 @@
 //	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
 //	G3 not from future  decider.take and commitMark
-//	G4 all or nothing   decider.apply: one batch of the log; snapshot.write
+//	G4 all or nothing   decider.apply: one batch of the log; R1 in checkpoint.go
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call
 //	G7 stale            checkTime and horizon

@@ -201,8 +201,8 @@ func (s *Store) expireAllDue(b *Batch) {
 	if drop.Empty() {
 		return
 	}
-	// The tombstones are committed first: the entries have served. Those of keys
-	// whose expiry was changed were outdated.
+	// The tombstones are committed, for Execute has waited (R1): the entries have
+	// served. Those of keys whose expiry was changed were outdated.
 	_ = s.commit(drop)
 }
 

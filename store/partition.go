@@ -160,6 +160,15 @@ func (m *commitMark) fail(err error) {
 	m.mu.Unlock()
 }
 
+// awaitCommit returns once all that the partition has decided so far is committed. The
+// partition is not locked.
+func (p *partition) awaitCommit() error {
+	p.mu.Lock()
+	seq := p.seq
+	p.mu.Unlock()
+	return p.committed.wait(seq)
+}
+
 // retire frees a filter's memory, later if a snapshot is being taken.
 func (p *partition) retire(release func()) {
 	if p.saving.snapshotting {

@@ -84,8 +84,8 @@ func (p *partition) endSnapshot() {
 const snapshotChunk = 64 << 10
 
 // write streams the snapshot to its file and publishes it once everything that
-// it may contain is committed (G4): the bits were copied while operations went
-// on, and an opid whose effect a power loss took must not be remembered. Under
+// it may contain is committed (R1): the bits were copied while operations went
+// on, and an opid whose effect was taken back must not be remembered (G4). Under
 // lax policies that is not yet durable; Commit makes sure of it.
 func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 	if _, err := w.Write(appendBytes(nil, s.header)); err != nil {
@@ -108,10 +108,7 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 			}
 		}
 	}
-	p.mu.Lock()
-	seq := p.seq
-	p.mu.Unlock()
-	if err := p.committed.wait(seq); err != nil {
+	if err := p.awaitCommit(); err != nil {
 		return err
 	}
 	return w.Commit()
