@@ -88,7 +88,7 @@
 //	committed     as durable as appendfsync promises. What is durable is on the disk
 //	logged time   the time by which a partition's ids age: it stops while the server is down
 //	horizon       the wall time before which operations are STALE
-//	freeze        refusing writes because an outcome is unknown (G8)
+//	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //
 // # Guarantees and where they are upheld
 //
@@ -99,7 +99,7 @@
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call
 //	G7 stale            checkTime and horizon
-//	G8 fail stop        Store.freeze
+//	G8 fail stop        Store.freeze; decider.refusal
 //
 // A Store is safe for concurrent use; a Batch belongs to one goroutine.
 package store

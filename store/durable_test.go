@@ -182,6 +182,73 @@ func TestFailStop(t *testing.T) {
 	wantOp(t, cincr(s, "old", "0", 1), 1, false)
 }
 
+// TestFrozenPartition freezes one partition of two: writes that it takes part in change
+// nothing anywhere, its filters and expiries rest, and reads and the other partition go on
+// (G6, G8). Afterwards it goes on where it was.
+func TestFrozenPartition(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 2, clock.now })
+	p, frozen := s.partitions[1], errors.New("injected")
+	here, there := keyIn(s, p, "k"), keyIn(s, s.partitions[0], "k")
+	wall, _ := clock.now()
+	wantOp(t, cincr(s, here, "0", 1), 1, true)
+	do(s, Op{Kind: ExpireAt, Key: []byte(here), ExpireAt: wall + 600_000})
+	freeze := func(err *error) (seq uint64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.frozen.Store(err)
+		return p.seq
+	}
+	before := freeze(&frozen)
+	for name, op := range map[string]Op{
+		"new":        {Kind: CIncrBy, Key: []byte(here), ID: []byte("1"), Delta: 1},
+		"duplicate":  {Kind: CIncrBy, Key: []byte(here), ID: []byte("0"), Delta: 1},
+		"both":       {Kind: CMIncrBy, Keys: [][]byte{[]byte(there), []byte(here)}, Deltas: []int64{1, 1}, ID: []byte("1")},
+		"everything": {Kind: FlushAll},
+		"no opid":    {Kind: IncrBy, Key: []byte(here), Delta: 1},
+	} {
+		if op := do(s, op); !errors.Is(op.Err, frozen) {
+			t.Errorf("%s: %+v", name, op)
+		}
+	}
+	var b Batch
+	b.Atomic = true
+	for _, key := range []string{there, here} {
+		op := b.Add(IncrBy)
+		op.Key, op.Delta = []byte(key), 1
+	}
+	s.Execute(&b)
+	for i := range b.Ops {
+		if !errors.Is(b.Ops[i].Err, frozen) {
+			t.Errorf("operation %d of an atomic batch: %+v", i, b.Ops[i])
+		}
+	}
+	if err := s.CreateTable(TableOptions{Name: "t", Prefix: "t"}); !errors.Is(err, frozen) {
+		t.Errorf("CREATE: %v", err)
+	}
+	if v, ok := get(s, here); !ok || v != 1 {
+		t.Errorf("what is there: %d, %v", v, ok)
+	}
+	wantOp(t, cincr(s, there, "1", 1), 1, true)
+	clock.advance(time.Hour)
+	for _, p := range s.partitions {
+		s.refreshDue(p)
+	}
+	s.expireAllDue(new(Batch))
+	if after := freeze(nil); after != before {
+		t.Errorf("%d entries were logged in the frozen partition", after-before)
+	}
+	if s.Failure() != nil {
+		t.Error("the store is frozen:", s.Failure())
+	}
+	s.expireAllDue(new(Batch))
+	if _, ok := get(s, here); ok {
+		t.Error("the key has not expired")
+	}
+	wantOp(t, cincr(s, here, "1", 1), 1, true)
+	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "t"}))
+}
+
 // TestFlushIsNotSeenEarly: that nothing is there any more is an answer from the
 // future too, until the FLUSHALL that took it is durable (G3).
 func TestFlushIsNotSeenEarly(t *testing.T) {

@@ -145,7 +145,10 @@ func (s *Store) refreshDue(p *partition) {
 		return
 	}
 	x := s.internal(p)
-	x.lock()
+	if x.lock(); x.frozen != nil {
+		x.unlock()
+		return
+	}
 	for _, t := range p.tables {
 		if t.filter.Due(x.at(p).logged) {
 			x.plan(p, t)
@@ -210,6 +213,9 @@ func (s *Store) expireAllDue(b *Batch) {
 // only memory knows, then those in the index on disk, whose entries are then to
 // be dropped.
 func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
+	if p.frozen.Load() != nil {
+		return
+	}
 	wall, _ := s.look()
 	p.mu.Lock()
 	keys := p.fresh.due(wall, expiryBatch)
@@ -254,7 +260,7 @@ func (s *Store) pruneTables() {
 	var drained []*partition
 	for _, p := range s.partitions {
 		p.mu.Lock()
-		if p.catalog.drained(p.moment(s.look()).logged) {
+		if p.frozen.Load() == nil && p.catalog.drained(p.moment(s.look()).logged) {
 			drained = append(drained, p)
 		}
 		p.mu.Unlock()

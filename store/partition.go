@@ -26,6 +26,9 @@ type partition struct {
 	saving    saving
 	committed commitMark
 	ahead     int64 // logged time minus running time (clock.go)
+	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
+	// but when the whole store freezes.
+	frozen atomic.Pointer[error]
 }
 
 // views are what a partition has made of its entries up to seq: all that recovery makes

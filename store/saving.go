@@ -227,7 +227,10 @@ const pinnedAt = 3
 // sequence.
 func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
-	x.lock()
+	if x.lock(); x.frozen != nil {
+		x.unlock()
+		return x.frozen
+	}
 	if p.seq == p.saving.checkpointSeq {
 		encoded := p.catalog.encode()
 		if !x.moreRoom(entryRoom + len(encoded)) {

@@ -277,6 +277,7 @@ func (s *Store) freeze(cause error) {
 	}
 	s.log.Error("commit failed: the server refuses writes until it is restarted", "error", cause)
 	for _, p := range s.partitions {
+		p.frozen.Store(&err)
 		p.committed.fail(err)
 	}
 }

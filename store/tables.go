@@ -53,6 +53,9 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 // and what a filter cannot follow: once they are logged, redo must not fail. The
 // partitions are locked.
 func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
+	if x.frozen != nil {
+		return nil, 0, x.frozen
+	}
 	var need uint64
 	for _, p := range ps {
 		cat, err := change(p.catalog, x.at(p))

@@ -640,6 +640,27 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestForgottenBefore|TestTimeBearingIDs",
 	},
 	{
+		guarantee: "G8", name: "a frozen partition takes writes",
+		file:     "store/execute.go",
+		old:      "	if x.frozen != nil && op.Kind.Write() {\n",
+		new:      "	if false {\n",
+		packages: "./store", tests: "TestFrozenPartition",
+	},
+	{
+		guarantee: "G8", name: "an atomic batch is applied but for what a frozen partition refuses",
+		file:     "store/execute.go",
+		old:      "	if x.atomic || op.Kind.can(allKeys) {\n",
+		new:      "	if op.Kind.can(allKeys) {\n",
+		packages: "./store", tests: "TestFrozenPartition",
+	},
+	{
+		guarantee: "G8", name: "filters are refreshed in a frozen partition",
+		file:     "store/maintain.go",
+		old:      "	if x.lock(); x.frozen != nil {\n		x.unlock()\n		return\n	}\n	for _, t",
+		new:      "	x.lock()\n	for _, t",
+		packages: "./store", tests: "TestFrozenPartition",
+	},
+	{
 		guarantee: "G8", name: "a commit error does not freeze the store",
 		file:     "store/store.go",
 		old:      "	if !s.frozen.CompareAndSwap(nil, &err) {\n",
