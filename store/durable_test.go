@@ -313,64 +313,65 @@ func heldStore(t *testing.T, fs vfs.FS) (*Store, *heldLog) {
 	return s, l
 }
 
+// diskViews are all that a partition writes beside its log.
+var diskViews = map[string]struct {
+	// write writes the view. It calls change before it, or in the middle of it.
+	write   func(s *Store, change func()) error
+	written func(t testing.TB, s *Store, files []string) bool
+}{
+	"row": {
+		func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
+		func(t testing.TB, s *Store, _ []string) (ok bool) {
+			must(t, s.db.Rows(0, math.MaxUint64, func(k persistence.RowKey, _ []byte) bool { ok = ok || string(k.Key) == "k"; return true }))
+			return ok
+		},
+	},
+	"expiry": {
+		func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
+		func(t testing.TB, s *Store, _ []string) (ok bool) {
+			must(t, s.db.Expiries(0, math.MaxInt64, func(int64, persistence.RowKey) bool { ok = true; return false }))
+			return ok
+		},
+	},
+	"run": {
+		func(s *Store, change func()) error { change(); return s.flushRecords(s.partitions[0], true) },
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "data/runs/") },
+	},
+	"run of a checkpoint": {
+		func(s *Store, change func()) error { change(); return s.checkpoint(s.partitions[0], true) },
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "data/runs/") },
+	},
+	"state row": {
+		func(s *Store, change func()) error { change(); return s.checkpoint(s.partitions[0], true) },
+		func(t testing.TB, s *Store, _ []string) bool {
+			_, ok, err := s.db.State(0)
+			must(t, err)
+			return ok
+		},
+	},
+	"snapshot": {
+		func(s *Store, change func()) error {
+			c := checkpoint{s: s, p: s.partitions[0]}
+			c.capture(seen.Tidy, true)
+			defer c.p.endSnapshot()
+			change() // while the filters are copied
+			return c.run()
+		},
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "data/snapshots/") },
+	},
+	"backup": {
+		func(s *Store, change func()) error {
+			return errors.Join(s.checkpoint(s.partitions[0], true), s.Backup("backup"))
+		},
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "backup/META") },
+	},
+}
+
 // TestNothingUncommittedReachesDisk: rows and their expiries, runs, state rows, snapshots
 // and backups wait for the commit of what they contain, although the op log with it has
 // been fsynced; and nothing is written if the commit fails (R1).
 func TestNothingUncommittedReachesDisk(t *testing.T) {
-	const key = "k"
-	for name, view := range map[string]struct {
-		// write writes the view. It calls change before it, or in the middle of it.
-		write   func(s *Store, change func()) error
-		written func(s *Store, files []string) bool
-	}{
-		"row": {
-			func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
-			func(s *Store, _ []string) (ok bool) {
-				must(t, s.db.Rows(0, math.MaxUint64, func(k persistence.RowKey, _ []byte) bool { ok = ok || string(k.Key) == key; return true }))
-				return ok
-			},
-		},
-		"expiry": {
-			func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
-			func(s *Store, _ []string) (ok bool) {
-				must(t, s.db.Expiries(0, math.MaxInt64, func(int64, persistence.RowKey) bool { ok = true; return false }))
-				return ok
-			},
-		},
-		"run": {
-			func(s *Store, change func()) error { change(); return s.flushRecords(s.partitions[0], true) },
-			func(_ *Store, files []string) bool { return contains(files, "data/runs/") },
-		},
-		"run of a checkpoint": {
-			func(s *Store, change func()) error { change(); return s.checkpoint(s.partitions[0], true) },
-			func(_ *Store, files []string) bool { return contains(files, "data/runs/") },
-		},
-		"state row": {
-			func(s *Store, change func()) error { change(); return s.checkpoint(s.partitions[0], true) },
-			func(s *Store, _ []string) bool {
-				_, ok, err := s.db.State(0)
-				must(t, err)
-				return ok
-			},
-		},
-		"snapshot": {
-			func(s *Store, change func()) error {
-				c := checkpoint{s: s, p: s.partitions[0]}
-				c.capture(seen.Tidy, true)
-				defer c.p.endSnapshot()
-				change() // while the filters are copied
-				return c.run()
-			},
-			func(_ *Store, files []string) bool { return contains(files, "data/snapshots/") },
-		},
-		"backup": {
-			func(s *Store, change func()) error {
-				must(t, s.checkpoint(s.partitions[0], true))
-				return s.Backup("backup")
-			},
-			func(_ *Store, files []string) bool { return contains(files, "backup/META") },
-		},
-	} {
+	for name, view := range diskViews {
 		for _, fails := range []bool{false, true} {
 			t.Run(fmt.Sprint(name, " fails ", fails), func(t *testing.T) {
 				mem := vfs.NewMem()
@@ -382,8 +383,8 @@ func TestNothingUncommittedReachesDisk(t *testing.T) {
 					p := s.partitions[0]
 					before := p.seq
 					for _, op := range []Op{
-						{Kind: CIncrBy, Key: []byte(key), ID: []byte("1"), Delta: 1},
-						{Kind: ExpireAt, Key: []byte(key), ExpireAt: math.MaxInt64},
+						{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 1},
+						{Kind: ExpireAt, Key: []byte("k"), ExpireAt: math.MaxInt64},
 					} {
 						go func() { done <- do(s, op) }()
 						before++
@@ -400,7 +401,7 @@ func TestNothingUncommittedReachesDisk(t *testing.T) {
 				written := func() bool {
 					list, err := files(mem, "")
 					must(t, err)
-					return view.written(s, list)
+					return view.written(t, s, list)
 				}
 				ended := make(chan error, 1)
 				go func() { ended <- view.write(s, change) }()

@@ -50,6 +50,9 @@ type Options struct {
 	// Partitions is the number of partitions of a new directory, a power of
 	// two; default 16. An existing directory keeps its own.
 	Partitions int
+	// Seed, unless it is 0, is the hash seed of a new directory: that of its cluster. A
+	// directory with another one is refused. 0: a new directory draws its own.
+	Seed uint64
 	// SnapshotInterval is the longest time between two checkpoints while there are
 	// changes; default 60 s. Negative: only on demand and when the op log is large.
 	SnapshotInterval time.Duration
@@ -182,7 +185,7 @@ func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
-		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
+		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions, Seed: o.Seed,
 		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
