@@ -87,20 +87,20 @@
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk
-//	logged time   the time by which ids age: it stops while the server is down
+//	logged time   the time by which a partition's ids age: it stops while the server is down
 //	horizon       the wall time before which operations are STALE
-//	freeze        refusing writes because an outcome is unknown (G8)
+//	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //
 // # Guarantees and where they are upheld
 //
 //	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
 //	G3 not from future  decider.take and commitMark
-//	G4 all or nothing   decider.apply: one batch of the log; snapshot.write
+//	G4 all or nothing   decider.apply: one batch of the log; R1 in checkpoint.go
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call
 //	G7 stale            checkTime and horizon
-//	G8 fail stop        Store.freeze
+//	G8 fail stop        Store.freeze; decider.refusal
 //
 // A Store is safe for concurrent use; a Batch belongs to one goroutine.
 package store

@@ -46,9 +46,12 @@ type decider struct {
 	writes  bool   // the batch contains an operation that may write
 	flushes bool   // the batch contains a FLUSHALL
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
+	atomic  bool   // the batch is
+	frozen  error  // of one of the share's partitions
 	onBlock func() // the batch's OnBlock
 
-	at      moment
+	wall    int64 // unix ms, when the share was locked
+	running int64 // … and the running time (clock.go)
 	batch   *oplog.Batch
 	wrote   bool   // there is a commit to wait for
 	room    int64  // bytes of the log that are reserved for the batch (G8)
@@ -170,6 +173,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	if x.writes {
 		x.reserveRoom()
 	}
+	x.atomic = b.Atomic
 	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {
 		x.routeAll()
 	}
@@ -311,19 +315,23 @@ func (x *decider) tryLock() bool {
 	return true
 }
 
-// locked makes the partitions, just locked, ready for the batch. Time is read here,
-// so that logged time never goes back within a partition.
+// locked makes the partitions, just locked, ready for the batch. The clock is read here,
+// once for all of them, so that time never goes back within a partition.
 func (x *decider) locked() {
+	x.frozen = nil
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
+		if why := t.p.frozen.Load(); why != nil {
+			x.frozen = *why
+		}
 		if life := t.p.committed.life.Load(); life != t.life {
 			x.past = append(x.past, point{t.p, t.life, t.need})
 			t.life, t.need, t.sure = life, 0, 0
 		}
 	}
 	x.nextPiece()
-	x.at = x.s.clock.now()
+	x.wall, x.running = x.s.look()
 }
 
 // nextPiece makes the partitions ready for the next piece of the batch, whose
@@ -485,6 +493,11 @@ func (x *decider) decideShare(from, to int) {
 // memory of ids had a part in it, for they do not tell which operation it was. An
 // operation whose record was found is no newer than the last change of its key.
 func (x *decider) take(op *Op) {
+	if x.frozen != nil && op.Kind.Write() {
+		if op.Err = x.refusal(op); op.Err != nil {
+			return
+		}
+	}
 	op.Err = x.turn(op)
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
@@ -494,6 +507,20 @@ func (x *decider) take(op *Op) {
 			p.draft.need = p.seq
 		}
 	}
+}
+
+// refusal returns why a write is refused: a partition that it changes is frozen, or one
+// of those that the atomic batch touches. The share has a frozen partition.
+func (x *decider) refusal(op *Op) error {
+	if x.atomic || op.Kind.can(allKeys) {
+		return x.frozen
+	}
+	for i := range x.of(op) {
+		if why := x.of(op)[i].p.frozen.Load(); why != nil {
+			return *why
+		}
+	}
+	return nil
 }
 
 // apply turns the outcomes into one log record and fixes its place in the

@@ -87,7 +87,7 @@ type change struct {
 // T is the type of the objects of type t.
 func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, ok bool, err error) {
 	r = &x.of(op)[0]
-	if !r.c.alive(x.at.wall) {
+	if !r.c.alive(x.wall) {
 		return r, o, false, nil
 	}
 	if r.c.kind != t {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,18 +81,12 @@ func (s *Store) recoverPartitions(ps []*partition, upTo []uint64) (found Recover
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
 // that had to be rebuilt, and lets sequences jump in a copy of another directory.
 func (s *Store) afterRecovery() error {
-	wall, _ := s.opts.Clock()
-	logged, fresh := int64(0), true
 	for _, p := range s.partitions {
-		logged = max(logged, p.at.logged)
-		fresh = fresh && p.seq == 0
+		s.startClock(p)
 	}
+	fresh := !slices.ContainsFunc(s.partitions, func(p *partition) bool { return p.seq > 0 })
 	if fresh {
-		logged = wall
-	}
-	s.clock.startAt(logged + 1)
-	if fresh {
-		err := s.changeCatalog(func(_ *catalog, _ moment) (*catalog, error) { return newCatalog(), nil })
+		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) { return newCatalog(), nil })
 		if err != nil {
 			return err
 		}
@@ -206,7 +201,7 @@ func (r *recovery) judge(views loadedViews) error {
 			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
 	}
 	p.saving.damaged = damaged
-	wall, _ := s.opts.Clock()
+	wall := max(s.WallTime(), p.at.wall)
 	r.problem("the table filters are rebuilt from the EXACT records")
 	return p.rebuildFilters(views.state, wall)
 }
@@ -400,7 +395,7 @@ func (p *partition) redoSection(seq uint64, content []byte) (entries uint64, err
 			return entries, fmt.Errorf("entry %d: %w", p.seq, err)
 		}
 	}
-	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
+	p.at = p.at.after(rd.at)
 	p.saving.logBytes += uint64(len(content))
 	return entries, rd.err
 }

@@ -136,7 +136,7 @@ func (w *saver) mergeRuns() {
 func (s *Store) mergeDue(p *partition) bool {
 	p.lock()
 	defer p.mu.Unlock()
-	return p.seen.MergeDue(p.keep(s.clock.now().logged))
+	return p.seen.MergeDue(p.keep(p.moment(s.look()).logged))
 }
 
 // backlog says from which size on a partition's share of what has come together
@@ -229,7 +229,10 @@ const pinnedAt = 3
 // sequence.
 func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
-	x.lock()
+	if x.lock(); x.frozen != nil {
+		x.unlock()
+		return x.frozen
+	}
 	if p.seq == p.saving.checkpointSeq {
 		encoded := p.catalog.encode()
 		if !x.moreRoom(entryRoom + len(encoded)) {

@@ -17,13 +17,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestShorterWindowKeepsRuns",
 	},
 	{
-		guarantee: "G1", name: "the window is shortened by a restart",
-		file:     "store/recover.go",
-		old:      "	if fresh {\n		logged = wall\n	}\n",
-		new:      "	logged = max(logged, wall)\n",
-		packages: "./store", tests: "TestWallClockAgesNothing|TestDowntime",
-	},
-	{
 		guarantee: "G1", name: "a paused process ages its ids",
 		file:     "fbf/running.go",
 		old:      "	LongestStep = time.Second\n",
@@ -537,8 +530,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G6", name: "MSETNX sets the keys before one that exists",
 		file:     "store/decide_keys.go",
-		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {\n",
-		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.at.wall) {\n",
+		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.wall) {\n",
+		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.wall) {\n",
 		packages: "./store", tests: "TestMSet",
 	},
 	{
@@ -586,8 +579,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G7", name: "operations from the future are let in",
 		file:     "store/decide.go",
-		old:      "	if time > x.at.wall+d.Skew.Milliseconds() {\n",
-		new:      "	if time > x.at.wall+d.Skew.Milliseconds()+1e12 {\n",
+		old:      "	if time > x.wall+d.Skew.Milliseconds() {\n",
+		new:      "	if time > x.wall+d.Skew.Milliseconds()+1e12 {\n",
 		packages: "./store", tests: "TestStale|TestTimeBearingIDs",
 	},
 	{
