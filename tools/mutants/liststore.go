@@ -374,13 +374,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestPowerLoss|TestFlushAmong|TestRunsGo",
 	},
 	{
-		guarantee: "G4", name: "the log is trimmed up to the newest snapshot",
-		file:     "store/checkpoint.go",
-		old:      "	keep := min(list[1].Seq, c.state.seq)\n",
-		new:      "	keep := c.state.seq\n",
-		packages: "./store", tests: "TestDamagedSnapshots",
-	},
-	{
 		guarantee: "G4", name: "what a copy of a directory does has sequences of its original",
 		file:     "store/recover.go",
 		old:      "		if p.incarnation != s.db.Meta().Incarnation {\n",
