@@ -39,7 +39,7 @@ type partitionCheck struct {
 	// opened is what a server makes of state row, newest snapshot and log. Its counters
 	// are those changed after the state row. Without a snapshot it has no filters.
 	opened *partition
-	since  []counter     // keys changed after the state row, as of the end of each section
+	since  []counter     // keys changed after the state row, as of the end of each section, by sequence
 	exact  []exactRecord // what redone has put into its records, in order
 
 	found int64 // keys that exist
@@ -201,7 +201,6 @@ func (c *partitionCheck) redoLog() error {
 		return errors.New("the last checkpoint, or the older snapshot, is as of an entry with which no record of the op log ends")
 	}
 	c.drainRecords()
-	slices.SortFunc(c.since, func(a, b counter) int { return cmp.Compare(a.seq, b.seq) })
 	return nil
 }
 
@@ -224,6 +223,7 @@ func (c *partitionCheck) sectionEnds() {
 		c.drainRecords()
 	}
 	changed := c.opened.hot.dirty
+	slices.SortFunc(changed, func(a, b *counter) int { return cmp.Compare(a.seq, b.seq) })
 	for _, k := range changed {
 		if k.is &^= isListed; k.seq <= c.state.seq {
 			continue

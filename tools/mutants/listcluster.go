@@ -41,7 +41,7 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G4", name: "rows are written before what they show is committed",
 		file:     "store/checkpoint.go",
-		old:      "	if err := c.p.committed.wait(c.need); err != nil {\n		return err\n	}\n",
+		old:      "	if err := (point{c.p, c.at.life, c.need}).wait(); err != nil {\n		return err\n	}\n",
 		new:      "",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
@@ -55,15 +55,15 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G4", name: "a checkpoint begins before what it holds is committed",
 		file:     "store/checkpoint.go",
-		old:      "	err := p.committed.wait(c.state.seq)\n",
+		old:      "	err := c.at.wait()\n",
 		new:      "	var err error\n",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
 	{
 		guarantee: "G4", name: "runs are built of what is not committed",
 		file:     "store/checkpoint.go",
-		old:      "		err = p.committed.wait(seq)\n",
-		new:      "		_ = seq\n",
+		old:      "		err = here.wait()\n",
+		new:      "		_ = here\n",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
 	{
