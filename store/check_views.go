@@ -173,10 +173,11 @@ func (c *partitionCheck) checkSnapshots(views loadedViews) {
 
 // redoLog redoes the whole log.
 func (c *partitionCheck) redoLog() error {
+	redone, opened := newRedoGroup(c.redone), newRedoGroup(c.opened)
 	err := c.db.Log().Read(c.id, 0, func(seq uint64, content []byte) error {
-		n, err := c.redone.redoSection(seq, content)
+		n, err := redone.addAll(seq, content)
 		if err == nil && seq > c.opened.seq {
-			_, err = c.opened.redoSection(seq, content)
+			_, err = opened.addAll(seq, content)
 		}
 		c.report.Records++
 		c.report.Entries += n

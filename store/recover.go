@@ -352,14 +352,18 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		}
 	}
 	p.seq = from
+	g := newRedoGroup(p)
 	err = log.Read(p.id, from+1, func(seq uint64, content []byte) error {
 		if seq > upTo {
 			return nil
 		}
-		n, err := p.redoSection(seq, content)
+		n, err := g.add(seq, content)
 		sections, entries = sections+1, entries+n
 		return err
 	})
+	if err == nil {
+		err = g.finish()
+	}
 	if err != nil {
 		return sections, entries, err
 	}
@@ -374,28 +378,4 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		}
 	}
 	return sections, entries, nil
-}
-
-// redoSection redoes a section of the log, of which seq is the first sequence, and returns
-// how many entries it has. It must be the next one.
-func (p *partition) redoSection(seq uint64, content []byte) (entries uint64, err error) {
-	if seq != p.seq+1 {
-		return 0, fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, p.seq+1, seq-1)
-	}
-	rd, err := newRecordReader(content)
-	if err != nil {
-		return 0, err
-	}
-	var e entry
-	for rd.next(&e) {
-		p.seq++
-		entries++
-		p.resolve(&e, p.seq)
-		if err := p.redo(&e, p.seq, rd.at); err != nil {
-			return entries, fmt.Errorf("entry %d: %w", p.seq, err)
-		}
-	}
-	p.at = p.at.after(rd.at)
-	p.saving.logBytes += uint64(len(content))
-	return entries, rd.err
 }
