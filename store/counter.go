@@ -438,11 +438,11 @@ func (u *unsavedKeys) order(n int) (done bool) {
 const orderPiece = 1024
 
 // lockOrdered locks the partition with its unsaved keys in order.
-func (p *partition) lockOrdered() {
-	p.mu.Lock()
+func (p *partition) lockOrdered(lock func()) {
+	lock()
 	for !p.hot.unsaved.order(orderPiece) {
 		p.mu.Unlock()
-		p.mu.Lock()
+		lock()
 	}
 }
 

@@ -109,9 +109,9 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 		}
 	}
 	p.mu.Lock()
-	seq := p.seq
+	here := p.here()
 	p.mu.Unlock()
-	if err := p.committed.wait(seq); err != nil {
+	if err := here.wait(); err != nil {
 		return err
 	}
 	return w.Commit()

@@ -124,6 +124,15 @@ func (rs *Records) Forget() {
 	rs.version++
 }
 
+// Reset makes the records those of a partition of which nothing is known yet; Load and
+// Assign may follow. What is on disk stays there, but for the files of runs that were never
+// published: the next Build removes them. The lock is held, and no Build is under way.
+func (rs *Records) Reset() {
+	rs.release(len(rs.bundles))
+	rs.Forget()
+	clear(rs.unpublished)
+}
+
 // Drop forgets the runs of a table that is gone. The lock is held.
 func (rs *Records) Drop(table uint32) {
 	rs.obsolete = append(rs.obsolete, rs.runs[table]...)

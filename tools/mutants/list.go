@@ -5,8 +5,37 @@ import "slices"
 // mutants are the edits, by the package that they break and the guarantee.
 var mutants = slices.Concat(storeMutants, persistenceMutants, otherMutants)
 
-// otherMutants break packages fbf, commands and server, and the client for Go.
+// otherMutants break packages fbf, commands and server, the import, operations that set an
+// expiry, and the client for Go.
 var otherMutants = []mutant{
+	{
+		guarantee: "G4", name: "an operation's expiry is not part of its outcome",
+		file:     "store/decide_bounded.go",
+		old:      "	gone := x.expireEx(e, op, r.c)\n",
+		new:      "	gone := false\n",
+		packages: "./store", tests: "TestExpiryIsPartOfTheOutcome",
+	},
+	{
+		guarantee: "G6", name: "an increment with an expiry wraps around",
+		file:     "store/decide_bounded.go",
+		old:      "			return boundedResult{}, ErrOverflow\n",
+		new:      "			next = value + op.Delta\n",
+		packages: "./store", tests: "TestBoundedRefusals",
+	},
+	{
+		guarantee: "G1", name: "an increment with an expiry is not idempotent",
+		file:     "commands/counters.go",
+		old:      "			op.Kind = store.CIncrEx // without bounds\n",
+		new:      "			op.Kind = store.IncrEx\n",
+		packages: "./integration_test", tests: "TestDialogue",
+	},
+	{
+		guarantee: "G1", name: "an import overwrites what clients have counted",
+		file:     "cmd/fbfkv/internal/transfer/import.go",
+		old:      "			set = append(set, \"NX\")\n",
+		new:      "			set = append(set, \"KEEPTTL\")\n",
+		packages: "./integration_test", tests: "TestImport$",
+	},
 	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
 		file:     "fbf/segment.go",
