@@ -207,9 +207,9 @@ func (x *decider) commitShares() {
 
 // commit decides the share's operations and fixes their place in the order of commits.
 // The partitions are locked; it unlocks them. What has been decided when something must
-// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
-// it until the batch, which reads first, does. Should it panic, the partitions stay locked
-// and the process must end (G8).
+// be read is a commit of its own: the locks are not held meanwhile. Another batch that
+// sees it may wait for that commit before this one does, which reads first. Should it
+// panic, the partitions stay locked and the process must end (G8).
 func (x *decider) commit() {
 	fetches := 0
 	for from := x.share.from; ; {
@@ -536,7 +536,7 @@ func (x *decider) apply() {
 	}
 }
 
-// maxKeptSection is the largest record buffer that a partition keeps.
+// maxKeptSection is the largest buffer for sections that a partition keeps, in bytes.
 const maxKeptSection = 1 << 20
 
 // trim makes room in the partitions, now that no ref is used any more.
