@@ -288,8 +288,11 @@ func packageErrors(t *testing.T, command []string) {
 	if a := d.do("add", "page:home", 1); a.Outcome != "not applied" || !strings.Contains(strings.ToLower(a.Error), "auth") {
 		t.Errorf("without the password: %+v", a)
 	}
-	if command[0] == "node" { // the others have nothing to close, or open it again
-		d.do("close", "", 0)
+	if command[0] == "node" {
+		if a := d.do("text", "", 0, "page:home 1 op-1 0"); !strings.Contains(a.Error, "Op.parse") {
+			t.Errorf("the text of an operation in its place: %+v", a)
+		}
+		d.do("close", "", 0) // the others have nothing to close, or open it again
 		d.refused("", "not applied", "add", "page:home", 1)
 	}
 }
