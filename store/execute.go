@@ -409,35 +409,6 @@ func (x *decider) find(from, to int) {
 	}
 }
 
-// install puts a row that was read outside the lock into memory, unless its
-// key may have been changed and evicted since, or the knowledge that there is
-// no row to read.
-func (x *decider) install(r *ref) bool {
-	pos := position(r.slot, keyHash(r.key))
-	if r.p.rows.lacks(pos) {
-		r.c = r.p.hot.install(r.keyHash, r.key, pos)
-		return true
-	}
-	stamp := *r.p.hot.stamp(pos)
-	l := &x.fromDisk(r).load
-	if !l.done || l.stamp != stamp {
-		*l = load{pos: pos, stamp: stamp}
-		return false
-	}
-	c := r.p.hot.install(r.keyHash, r.key, pos)
-	// A row that FLUSHALL has not deleted yet is none.
-	if l.exists && l.row.seq > r.p.floor {
-		row := l.row
-		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
-		c.seq = row.seq
-		c.is |= isInRow
-	} else {
-		r.p.rows.missed()
-	}
-	r.c = c
-	return true
-}
-
 // decide decides the operations of refs from..to-1, all unless the batch is split.
 func (x *decider) decide(from, to int) {
 	if x.isSplit {
