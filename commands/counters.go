@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"math"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -21,7 +22,7 @@ var incrOptions = []option[Request]{
 }
 
 // cIncrOptions are those of CINCRBY, CDECRBY, CINCR and CDECR, which also set expiries.
-var cIncrOptions = append(incrExpiries(4, 8, func(r *Request) *Request { return r }), incrOptions...)
+var cIncrOptions = slices.Concat(incrOptions, incrExpiries(4, 8, func(r *Request) *Request { return r }))
 
 // parseCIncr parses CINCRBY, CDECRBY, CINCR and CDECR: key, opid and, unless
 // it is fixed to 1, the delta, which sign makes negative.

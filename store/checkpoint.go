@@ -200,11 +200,19 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	}
 	c.at, c.savedSeq = p.here(), p.saving.savedSeq
 	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
-	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at, size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons()}
+	c.state = p.stateRow()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)
 	c.snapshot = p.beginSnapshot()
 	return true
+}
+
+// stateRow returns what a checkpoint of now puts into the state row.
+func (p *partition) stateRow() partitionState {
+	return partitionState{
+		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
+		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
+	}
 }
 
 // horizons copies the tables' horizons.

@@ -340,6 +340,15 @@ func (t *hotTable) place(s hotSlot) {
 	t.slots[i] = s
 }
 
+// all yields every counter.
+func (t *hotTable) all(yield func(*counter) bool) {
+	for _, s := range t.slots {
+		if s.c != nil && !yield(s.c) {
+			return
+		}
+	}
+}
+
 // remove takes a counter out, if it is there, and closes the gap: what follows
 // moves up as long as that brings it nearer to its place.
 func (t *hotTable) remove(hash uint64, c *counter) {

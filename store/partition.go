@@ -236,6 +236,16 @@ func (p *partition) retire(release func()) {
 	release()
 }
 
+// release frees the memory of filters and objects, when the partition is given up.
+func (p *partition) release() {
+	for _, t := range p.tables {
+		t.filter.Release()
+	}
+	for _, c := range p.objects {
+		c.object().release()
+	}
+}
+
 // memoryPool bounds the memory of all filters of the server.
 type memoryPool struct {
 	used  atomic.Int64

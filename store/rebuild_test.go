@@ -533,3 +533,78 @@ func TestReadOverRebuild(t *testing.T) {
 	}
 	x.unlock()
 }
+
+// TestRebuildBetweenPieces: a batch that has logged its first piece when its partition is
+// rebuilt is not waited for by the rebuild, and does not answer if the piece is taken back.
+func TestRebuildBetweenPieces(t *testing.T) {
+	for _, takenBack := range []bool{false, true} {
+		fs := vfs.NewMem()
+		_, s := asksForRuns(t, fs)
+		must(t, s.Close())
+		s, l := proposingStore(t, fs, func(o *Options) { o.Partitions = 1 })
+		get(s, "k") // into memory
+		p := s.partitions[0]
+		var b Batch
+		for i := range pieceSize {
+			b.Ops = append(b.Ops, Op{Kind: CIncrBy, Key: []byte("k"), ID: fmt.Append(nil, "new", i), Delta: 1})
+		}
+		b.Ops = append(b.Ops, Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("5"), Delta: 1}) // in a run
+		rebuilt := make(chan error, 1)
+		b.OnBlock = func() {
+			b.OnBlock = nil
+			b.decider.onBlock = nil
+			if takenBack {
+				l.cut()
+				rebuilt <- s.rebuild(cut{p, p.committed.upTo()})
+				return
+			}
+			go func() { rebuilt <- s.rebuild(all(p)...) }()
+			for away := false; !away; time.Sleep(time.Millisecond) {
+				p.mu.Lock()
+				away = p.away
+				p.mu.Unlock()
+			}
+		}
+		if takenBack {
+			l.holdBack()
+		}
+		s.Execute(&b)
+		must(t, <-rebuilt)
+		for i, op := range b.Ops {
+			if takenBack != errors.Is(op.Err, ErrUnknownOutcome) || !takenBack && op.Err != nil {
+				t.Fatalf("taken back: %v, and operation %d answers %d (%v)", takenBack, i, op.Value, op.Err)
+			}
+		}
+		want := int64(100)
+		if !takenBack {
+			want += int64(pieceSize)
+		}
+		if v, _ := get(s, "k"); v != want {
+			t.Errorf("taken back: %v, and the counter is %d, want %d", takenBack, v, want)
+		}
+	}
+}
+
+// TestLives: who waits for a sequence of an earlier life is told whether it was committed
+// in that.
+func TestLives(t *testing.T) {
+	m := &newPartition(0, 1, 0, 1, nil, nil).committed
+	m.advance(10)
+	for life := range uint64(3) {
+		last := 10 * (life + 1)
+		m.end()
+		m.begin()
+		m.advance(last + 10)
+		for earlier := range life + 1 {
+			if err := m.wait(earlier, 10*(earlier+1)); err != nil {
+				t.Error(life, earlier, err)
+			}
+			if err := m.wait(earlier, 10*(earlier+1)+1); !errors.Is(err, ErrUnknownOutcome) {
+				t.Error(life, earlier, err)
+			}
+		}
+		if err := m.wait(life+1, last+10); err != nil {
+			t.Error(err)
+		}
+	}
+}

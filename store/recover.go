@@ -252,8 +252,9 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 		return v, err
 	}
 	for _, snap := range v.snapshots {
-		err := p.openSnapshot(db, snap)
+		loaded, err := openSnapshot(db, snap)
 		if err == nil {
+			p.adopt(loaded)
 			break
 		}
 		v.damage = append(v.damage, err)
@@ -271,22 +272,13 @@ func (p *partition) loadState(db *persistence.DB) (state partitionState, err err
 		return state, err
 	}
 	if state, err = decodeState(b); err != nil {
-		return state, err
+		return state, fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
 	}
 	p.size, p.at = state.size, state.at
 	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
 	p.marks.counters, p.marks.records = state.seq, state.records
 	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
 	return state, nil
-}
-
-func (p *partition) openSnapshot(db *persistence.DB, snap persistence.Snapshot) error {
-	in, err := db.OpenSnapshot(snap)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	return p.loadSnapshot(in, math.MaxInt64)
 }
 
 // rebuildFilters makes the filters of a partition whose snapshots are lost, and puts the

@@ -208,6 +208,12 @@ func (s *Store) scanRows(p *partition) error {
 	return nil
 }
 
+// owns reports whether a slot is one of the partition's.
+func (p *partition) owns(slot uint16) bool {
+	first, last := slotRange(int(p.id), p.count)
+	return slot >= first && slot <= last
+}
+
 // rowRange is the range of positions of the partition's rows.
 func (p *partition) rowRange() (from, to uint64) {
 	first, last := slotRange(int(p.id), p.count)

@@ -261,12 +261,7 @@ func (s *Store) abandon() error {
 	err := s.db.Close()
 	for _, p := range s.partitions {
 		p.mu.Lock()
-		for _, t := range p.tables {
-			t.filter.Release()
-		}
-		for _, c := range p.objects {
-			c.object().release()
-		}
+		p.release()
 		p.mu.Unlock()
 	}
 	return err

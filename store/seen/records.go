@@ -114,6 +114,19 @@ func (rs *Records) TouchRecord(hash uint64) (x uint32) {
 	return x
 }
 
+// Drain hands the records in memory to fn, as they were added, and forgets them. fn
+// borrows the value. The lock is held, and no Build is under way.
+func (rs *Records) Drain(fn func(table uint32, seq uint64, value []byte)) {
+	for _, s := range rs.bundles {
+		for i := range s.count {
+			b := s.at(s.heads.at(i).location())
+			fn(recordTable(b), recordSeq(b), recordValue(b))
+		}
+	}
+	rs.release(len(rs.bundles))
+	rs.mark = mark{}
+}
+
 // Forget forgets all records, as FLUSHALL does. The runs' files go with the next Build.
 // The lock is held, and no Build is under way.
 func (rs *Records) Forget() {

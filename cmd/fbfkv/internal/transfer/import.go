@@ -19,7 +19,7 @@ SOURCE is redis://user:password@host:port/database, or rediss://… for TLS.
 
 It only sets counters that do not exist yet, and adds to none. So it may be run again
 at any time, also after it broke off: what is there is left alone and counted. With
---replace it sets those as well. It skips keys whose value is no signed 64-bit integer
+--replace it sets those as well; it deletes none. It skips keys whose value is no signed 64-bit integer
 and lists them. Clients may use both servers meanwhile, but nothing follows what they
 change in the source after it was read.
 
