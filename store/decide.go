@@ -11,8 +11,7 @@ import (
 // everywhere"). A refused operation logs nothing: no effect, no opid (G6).
 func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
 
-// log writes an outcome into the partition's record of this batch and redoes
-// it.
+// log writes an outcome into the partition's section of this batch and redoes it.
 func (x *decider) log(p *partition, e *entry) {
 	if p.draft.first == 0 {
 		p.at, p.draft.first = x.at(p), p.seq+1
@@ -33,7 +32,7 @@ func (x *decider) findAgain(op *Op) {
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
 			r.c = r.p.hot.install(r.keyHash, r.key, position(r.slot, keyHash(r.key)))
 		}
-		if op.Kind.idempotent() {
+		if op.Kind.can(hasID) {
 			r.disk = nil
 			x.judgeOne(op.run.first + i)
 		}

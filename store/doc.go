@@ -79,7 +79,8 @@
 //	piece         those operations of a share that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
 //	round         package commands: the requests of several connections, made one batch
-//	turn          package server: a worker's right to serve rounds
+//	turn          of an operation: when it is decided. A worker's turn (package server) is
+//	              its right to serve rounds
 //	view          what is made from the op log: counters and rows, filters, records. A
 //	              partition's views are what it has of them in memory
 //	checkpoint    bringing the views of a partition to disk; SAVE does it for all
@@ -88,6 +89,8 @@
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk
 //	logged time   the time by which a partition's ids age: it stops while the server is down
+//	incarnation   how often the directory's data was copied by backup or restore
+//	floor         the sequence of a partition's last FLUSHALL
 //	horizon       the wall time before which operations are STALE
 //	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //

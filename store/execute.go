@@ -211,9 +211,9 @@ func (x *decider) commitShares() {
 
 // commit decides the share's operations and fixes their place in the order of commits.
 // The partitions are locked; it unlocks them. What has been decided when something must
-// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
-// it until the batch, which reads first, does. Should it panic, the partitions stay locked
-// and the process must end (G8).
+// be read is a commit of its own: the locks are not held meanwhile. Another batch that
+// sees it may wait for that commit before this one does, which reads first. Should it
+// panic, the partitions stay locked and the process must end (G8).
 func (x *decider) commit() {
 	fetches := 0
 	for from := x.share.from; ; {
@@ -417,35 +417,6 @@ func (x *decider) find(from, to int) {
 	}
 }
 
-// install puts a row that was read outside the lock into memory, unless its
-// key may have been changed and evicted since, or the knowledge that there is
-// no row to read.
-func (x *decider) install(r *ref) bool {
-	pos := position(r.slot, keyHash(r.key))
-	if r.p.rows.lacks(pos) {
-		r.c = r.p.hot.install(r.keyHash, r.key, pos)
-		return true
-	}
-	stamp := *r.p.hot.stamp(pos)
-	l := &x.fromDisk(r).load
-	if !l.done || l.stamp != stamp {
-		*l = load{pos: pos, stamp: stamp}
-		return false
-	}
-	c := r.p.hot.install(r.keyHash, r.key, pos)
-	// A row that FLUSHALL has not deleted yet is none.
-	if l.exists && l.row.seq > r.p.floor {
-		row := l.row
-		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
-		c.seq = row.seq
-		c.is |= isInRow
-	} else {
-		r.p.rows.missed()
-	}
-	r.c = c
-	return true
-}
-
 // decide decides the operations of refs from..to-1, all unless the batch is split.
 func (x *decider) decide(from, to int) {
 	if x.isSplit {
@@ -563,7 +534,7 @@ func (x *decider) apply() {
 	}
 }
 
-// maxKeptSection is the largest record buffer that a partition keeps.
+// maxKeptSection is the largest buffer for sections that a partition keeps, in bytes.
 const maxKeptSection = 1 << 20
 
 // trim makes room in the partitions, now that no ref is used any more.

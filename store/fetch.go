@@ -9,7 +9,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// What a batch needs and memory does not have is read from disk with no lock held.
+// What a batch needs and memory does not have is read from disk with no lock held, and put
+// into memory with the lock, if it is still true.
 
 // onDisk is what the disk knows of a ref's key and opid.
 type onDisk struct {
@@ -82,6 +83,35 @@ func (x *decider) readRows(refs []int, value []byte) []byte {
 		l.done = true
 	}
 	return value
+}
+
+// install puts a row that was read outside the lock into memory, unless its
+// key may have been changed and evicted since, or the knowledge that there is
+// no row to read.
+func (x *decider) install(r *ref) bool {
+	pos := position(r.slot, keyHash(r.key))
+	if r.p.rows.lacks(pos) {
+		r.c = r.p.hot.install(r.keyHash, r.key, pos)
+		return true
+	}
+	stamp := *r.p.hot.stamp(pos)
+	l := &x.fromDisk(r).load
+	if !l.done || l.stamp != stamp {
+		*l = load{pos: pos, stamp: stamp}
+		return false
+	}
+	c := r.p.hot.install(r.keyHash, r.key, pos)
+	// A row that FLUSHALL has not deleted yet is none.
+	if l.exists && l.row.seq > r.p.floor {
+		row := l.row
+		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
+		c.seq = row.seq
+		c.is |= isInRow
+	} else {
+		r.p.rows.missed()
+	}
+	r.c = c
+	return true
 }
 
 func (x *decider) fail(r *ref, err error) {

@@ -52,20 +52,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestPipelineSeesItself|TestPowerLoss",
 	},
 	{
-		guarantee: "G1", name: "records leave memory before their run is visible",
-		file:     "store/seen/build.go",
-		old:      "	for _, table := range slices.Compact(tables) {",
-		new:      "	rs.mu.Lock()\n	rs.bundles = slices.Clone(rs.bundles)\n	for i := range b.sealed {\n		rs.bundles[i] = new(bundle)\n	}\n	rs.mu.Unlock()\n	for _, table := range slices.Compact(tables) {",
-		packages: "./store", tests: "TestRetriesDuringRuns|TestPowerLoss",
-	},
-	{
-		guarantee: "G1", name: "a look-up in runs is trusted although they changed",
-		file:     "store/seen/search.go",
-		old:      "return s.done && s.version == s.rs.version }",
-		new:      "return s.done }",
-		packages: "./store", tests: "TestLookUpIsRepeated",
-	},
-	{
 		guarantee: "G1", name: "a share of a split batch is left out",
 		file:     "store/execute.go",
 		old:      "			if x.commit(); x.err != nil {\n",
@@ -73,46 +59,11 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestSplit",
 	},
 	{
-		guarantee: "G1", name: "of records that are not in the index only the last one is asked",
-		file:     "store/seen/bundle.go",
-		old:      "	if b := s.findFrom(s.index.count, hash, key, id); b != nil {\n",
-		new:      "	if b := s.findFrom(max(s.index.count, s.count-1), hash, key, id); b != nil {\n",
-		packages: "./store/seen", tests: "TestRecentFind",
-	},
-	{
-		guarantee: "G1", name: "a record with a head like another's is passed over",
-		file:     "store/seen/bundle.go",
-		old:      "	for i := s.count; ; {\n",
-		new:      "	for i := s.count; ; i-- {\n",
-		packages: "./store/seen", tests: "TestRecentFind",
-	},
-	{
-		guarantee: "G1", name: "a run gets the records of another table",
-		file:     "store/seen/sort.go",
-		old:      "	s.mixed = n < all\n",
-		new:      "	s.mixed = n > all\n",
-		packages: "./store/seen", tests: "TestSorter",
-	},
-	{
 		guarantee: "G1", name: "a merged run's file goes before that is durable",
 		file:     "store/checkpoint.go",
 		old:      "		c.forgetExpiries()\n",
 		new:      "		c.build.Remove()\n		c.forgetExpiries()\n",
 		packages: "./store", tests: "TestRunsGoWhenTheirDropIsDurable",
-	},
-	{
-		guarantee: "G1", name: "records of the present are not looked for in memory",
-		file:     "store/seen/records.go",
-		old:      "		if s.last < first || s.first > last {\n",
-		new:      "		if s.last <= first || s.first > last || i == len(rs.bundles)-1 && last == s.last {\n",
-		packages: "./store/seen", tests: "TestRecentFindWithin",
-	},
-	{
-		guarantee: "G1", name: "a run goes when its first record has expired",
-		file:     "store/seen/build.go",
-		old:      "		return r.LastTime+keep < b.Now\n",
-		new:      "		return r.FirstTime+keep < b.Now\n",
-		packages: "./store", tests: "TestRunsAreKept",
 	},
 	{
 		guarantee: "G1", name: "records are kept for the window alone",
@@ -127,13 +78,6 @@ var storeMutants = []mutant{
 		old:      "	r.isNew(r.disk.tags)\n",
 		new:      "	r.isNew(tagExact)\n",
 		packages: "./store", tests: "TestRunFiltersForgetNoApprox",
-	},
-	{
-		guarantee: "G1", name: "an opid is new although a run's filter leaves it open",
-		file:     "store/seen/search.go",
-		old:      "	if len(s.runs) > 0 {\n		return false\n	}\n	s.done = true\n",
-		new:      "	s.done = true\n",
-		packages: "./store", tests: "TestRunFiltersSpareLookUps",
 	},
 	{
 		guarantee: "G1", name: "IDMP's pair is not length-prefixed",
@@ -298,7 +242,7 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "a cold row is installed over a newer value",
-		file:     "store/execute.go",
+		file:     "store/fetch.go",
 		old:      "	if !l.done || l.stamp != stamp {\n",
 		new:      "	if !l.done {\n",
 		packages: "./store", tests: "TestColdRowIsReadAgain",
@@ -340,7 +284,7 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "a row that FLUSHALL forgot is installed",
-		file:     "store/execute.go",
+		file:     "store/fetch.go",
 		old:      "	if l.exists && l.row.seq > r.p.floor {\n",
 		new:      "	if l.exists {\n",
 		packages: "./store", tests: "TestFlushedRows",
@@ -351,13 +295,6 @@ var storeMutants = []mutant{
 		old:      "	if flushDue {\n",
 		new:      "	if flushDue && next == 0 {\n",
 		packages: "./store", tests: "TestFlushedRows|TestFlushAmong",
-	},
-	{
-		guarantee: "G4", name: "a run that FLUSHALL forgot is back after a crash",
-		file:     "store/seen/search.go",
-		old:      " && run.LastSeq > floor {",
-		new:      " {",
-		packages: "./store", tests: "TestFlushedRows",
 	},
 	{
 		guarantee: "G4", name: "the log is trimmed before Pebble is flushed",
@@ -393,13 +330,6 @@ var storeMutants = []mutant{
 		old:      "	if tags&tagApprox != 0 {\n		r.verdict = verdictMaybe\n",
 		new:      "	if tags != 0 {\n		r.verdict = verdictMaybe\n",
 		packages: "./store", tests: "TestExactDismissesNothing",
-	},
-	{
-		guarantee: "G5", name: "an EXACT record with a field of a later release is not read",
-		file:     "store/seen/record.go",
-		old:      "		if tag <= last {\n",
-		new:      "		if tag <= last || tag > fieldClip {\n",
-		packages: "./store/seen", tests: "TestUnknownFields",
 	},
 	{
 		guarantee: "G5", name: "a retry does not know how far an increment was cut",
