@@ -152,8 +152,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G2", name: "acknowledge before commit",
 		file:     "store/execute.go",
-		old:      "		if x.err = x.batch.Wait(); x.err != nil {\n",
-		new:      "		go x.batch.Wait()\n		if x.batch = x.s.oplog.NewBatch(); x.err != nil {\n",
+		old:      "	err := x.batch.Wait()\n",
+		new:      "	err := x.err\n	go x.batch.Wait()\n	x.batch = x.s.oplog.NewBatch()\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture|TestPowerLoss",
 	},
 	{
@@ -229,8 +229,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G3", name: "what a batch saw after its last commit counts as committed with it",
 		file:     "store/execute.go",
-		old:      "				t.p.committed.advance(t.sure)\n",
-		new:      "				t.p.committed.advance(t.need)\n",
+		old:      "		t.p.committed.advance(t.sure)\n",
+		new:      "		t.p.committed.advance(t.need)\n",
 		packages: "./store", tests: "TestSeenBetweenPieces",
 	},
 	{
