@@ -43,7 +43,8 @@
 //	           always in memory; snapshots
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
-// from the oldest of them on. Marks tell redo what a view already contains. Check
+// from the oldest of them on. Marks tell redo what a view already contains. An open store
+// does the same with a partition whose state must be given up (rebuild.go). Check
 // (check_views.go) redoes the log likewise, and compares the views with what comes out.
 //
 // # Glossary
@@ -88,6 +89,10 @@
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk
+//	cut           where a partition's log ends when what is not committed is taken back
+//	life          a partition from one rebuild to the next; sequences that were taken back
+//	              are given again in the next one. A point is a sequence in a life
+//	away          a partition that is being rebuilt: operations on it wait
 //	logged time   the time by which a partition's ids age: it stops while the server is down
 //	incarnation   how often the directory's data was copied by backup or restore
 //	floor         the sequence of a partition's last FLUSHALL

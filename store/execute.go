@@ -372,38 +372,6 @@ func (x *decider) prepareMore(from, to int) {
 	x.confirmPositives()
 }
 
-// request asks for the cache lines that refs are about to need, in loops so
-// short that many misses are under way at once.
-func (x *decider) request(refs []ref) {
-	for i := range refs {
-		r := &refs[i]
-		r.c = r.p.hot.table.guess(r.keyHash)
-	}
-	x.lines += touch(refs)
-	for i := range refs {
-		if r := &refs[i]; r.asks {
-			r.t = r.p.tableOf(r.key)
-			r.t.filter.Touch(r.hash)
-		}
-	}
-}
-
-// touch loads the counters of refs, whose cache misses overlap. Before decide it
-// brings back what was found before the rest of the batch was.
-func touch(refs []ref) (lines int64) {
-	for i := range refs {
-		if c := refs[i].c; c != nil {
-			lines += c.value
-		}
-	}
-	return lines
-}
-
-// group is how many refs are prepared together: enough to keep the memory
-// system busy, few enough that what they asked for is still in the first-level
-// cache when they need it.
-const group = 64
-
 // find finds the keys of refs from..to-1 in memory.
 func (x *decider) find(from, to int) {
 	for i := from; i < to; i++ {

@@ -40,8 +40,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
 		file:     "store/redo.go",
-		old:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n		e.t = p.tables[e.table]\n",
-		new:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n",
+		old:      "		e.t = p.tables[e.table]\n		e.c = p.resolve",
+		new:      "		e.c = p.resolve",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{
@@ -90,7 +90,7 @@ var storeMutants = []mutant{
 		guarantee: "G2", name: "acknowledge before commit",
 		file:     "store/execute.go",
 		old:      "	err := x.batch.Wait()\n",
-		new:      "	go x.batch.Wait()\n	x.batch = x.s.oplog.NewBatch()\n	var err error\n",
+		new:      "	err := x.err\n	go x.batch.Wait()\n	x.batch = x.s.oplog.NewBatch()\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture|TestPowerLoss",
 	},
 	{
