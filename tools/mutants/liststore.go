@@ -47,8 +47,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
 		file:     "store/redo.go",
-		old:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n		e.t = p.tables[e.table]\n",
-		new:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n",
+		old:      "		e.t = p.tables[e.table]\n		e.c = p.resolve",
+		new:      "		e.c = p.resolve",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{
