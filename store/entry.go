@@ -31,6 +31,9 @@ const (
 	entryExpire  entryKind = 10 // the expiry of a key changed; of a counter with its post-image
 	entryIncr    entryKind = 11 // an increment without an opid: delta and post-image
 	entryJump    entryKind = 12 // the directory is another incarnation, and sequences go on higher up
+	entryPiece   entryKind = 13 // a piece of a large change of an object
+	entryLast    entryKind = 14 // the last piece: the object changed
+	entryDrop    entryKind = 15 // pieces whose last one never came are dropped
 )
 
 // entryFlags modify an entry.
@@ -134,6 +137,16 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = appendBytes(dst, e.key)
 		dst = append(dst, byte(e.typ))
 		dst = appendBytes(dst, e.id)
+	case entryPiece:
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
+		dst = appendBytes(dst, e.id)
+	case entryLast:
+		dst = appendBytes(dst, e.key)
+		dst = append(dst, byte(e.typ))
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
+		dst = appendBytes(dst, e.id)
+	case entryDrop:
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
 	}
 	if e.flags&flagHasExpire != 0 {
 		dst = binary.AppendVarint(dst, e.expire)
@@ -210,6 +223,12 @@ func (r *recordReader) next(e *entry) bool {
 		e.delta, e.value = int64(r.uvarint()), r.varint()
 	case entryCreate, entryChange:
 		e.key, e.typ, e.id = r.bytes(), r.keyType(firstObject), r.bytes()
+	case entryPiece:
+		e.delta, e.id = int64(r.uvarint()), r.bytes()
+	case entryLast:
+		e.key, e.typ, e.delta, e.id = r.bytes(), r.keyType(firstObject), int64(r.uvarint()), r.bytes()
+	case entryDrop:
+		e.delta = int64(r.uvarint())
 	default:
 		r.fail()
 	}

@@ -44,6 +44,7 @@ type decider struct {
 	first   int    // which one the last batch began with
 	writes  bool   // the batch contains an operation that may write
 	flushes bool   // the batch contains a FLUSHALL
+	atomic  bool   // the batch is one record of the log
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
 	onBlock func() // the batch's OnBlock
 
@@ -146,6 +147,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
 	x.err, x.room, x.wrote, x.flushes, x.flushed, x.writes = nil, 0, false, false, false, false
+	x.atomic = b.Atomic
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
 	writable := s.writable()

@@ -43,6 +43,8 @@ type views struct {
 	catalog     *catalog
 	seen        seen.Records // what EXACT tables know of each operation
 	floor       uint64       // the last FLUSHALL: what is missing rests on it
+	goners      []uint64     // objects whose pages are to be deleted (pages.go)
+	pieces      pieces       // of a change that is not finished (pieces.go)
 	flushDue    bool         // what it deletes is still on disk, and nothing newer is that memory lacks
 	// marks tell redo what is already contained in what recovery loaded.
 	marks marks

@@ -88,6 +88,7 @@ func (s *Store) afterRecovery() error {
 		}
 	}
 	var jumps []*partition
+	var drop []unfinished
 	for _, p := range s.partitions {
 		if fresh {
 			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
@@ -99,6 +100,10 @@ func (s *Store) afterRecovery() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			jumps = append(jumps, p)
 		}
+		if p.pieces.number != 0 {
+			drop = append(drop, unfinished{p, p.pieces.number})
+			p.pieces = pieces{}
+		}
 		if p.marks.rebuilt {
 			p.marks.rebuilt = false
 			if err := s.saveRebuilt(p); err != nil {
@@ -106,7 +111,10 @@ func (s *Store) afterRecovery() error {
 			}
 		}
 	}
-	return s.jump(jumps)
+	if err := s.jump(jumps); err != nil {
+		return err
+	}
+	return s.dropPieces(drop)
 }
 
 // saveRebuilt makes the rebuilt filters durable before the damaged snapshots go
@@ -153,6 +161,9 @@ func (r *recovery) run() error {
 	if err := r.loadSnapshot(); err != nil {
 		return err
 	}
+	if err := r.p.loadPages(r.s.db); err != nil {
+		return err
+	}
 	if err := r.p.seen.Load(); err != nil {
 		return err
 	}
@@ -165,6 +176,9 @@ func (r *recovery) run() error {
 		return err
 	}
 	p := r.p
+	if key, yes := p.missesPages(); yes {
+		return fmt.Errorf("%w: the pages of key %q are missing", persistence.ErrCorrupt, key)
+	}
 	rebuilt := p.marks.rebuilt
 	p.marks = marks{rebuilt: rebuilt}
 	if rebuilt {
