@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 )
@@ -90,6 +91,28 @@ func (r *crashRun) sketch(k *crashSketches, rnd *rand.Rand) {
 	m.mu.Lock()
 	st.ack = m.ack(policy)
 	m.mu.Unlock()
+}
+
+// trySketch does the next step on a disk that may fail, and judges the answer by G8.
+func (r *crashRun) trySketch(k *crashSketches) error {
+	s := r.live()
+	frozen := s.Failure() != nil
+	st := k.next(rand.New(rand.NewPCG(uint64(len(k.steps)), 2)))
+	op := do(s, st.op)
+	switch {
+	case op.Err == nil && frozen:
+		return errors.New("a sketch was changed after the failure")
+	case frozen, errors.Is(op.Err, ErrRead), errors.Is(op.Err, ErrDiskFull):
+		return nil // it is not applied
+	case op.Err == nil:
+		r.clerk.mu.Lock()
+		st.ack = r.clerk.ack(crashPolicy{fsync: r.clerk.fsync})
+		r.clerk.mu.Unlock()
+	case !errors.Is(op.Err, ErrUnknownOutcome) && st.op.Kind != FBFReserve:
+		return op.Err
+	}
+	k.steps, k.now = append(k.steps, st), st.does(k.now)
+	return nil
 }
 
 // verifySketches checks that sketches are as after some step, which is not before the

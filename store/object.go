@@ -37,6 +37,7 @@ const (
 // objectTypes are the types of keys that hold objects.
 var objectTypes = [maxTypes]objectType{
 	TypeFilter:   filterType{},
+	TypeBloom:    bloomType{},
 	TypeCountMin: countMinType{},
 }
 

@@ -103,8 +103,9 @@ func (ps *pages) addPart(bytes uint64) {
 // pagesOf is how many pages hold so many bytes of cells.
 func pagesOf(bytes uint64) int { return int((bytes + pageSize - 1) / pageSize) }
 
-// pagedBytes is what a part of so many bytes of cells takes of the memory for filters.
-func pagedBytes(bytes uint64) uint64 { return bytes + 16*uint64(pagesOf(bytes)) }
+// pagedBytes is what a part of so many bytes of cells takes of the memory for filters, with
+// what is known of it and its pages.
+func pagedBytes(bytes uint64) uint64 { return bytes + 64 + 16*uint64(pagesOf(bytes)) }
 
 func (ps *pages) bytes() (n uint64) {
 	for i := range ps.parts {
