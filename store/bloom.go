@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/big"
 )
 
 // Bloom filters: an object that remembers items in sub-filters, each larger and more exact
@@ -97,13 +98,33 @@ func newSubFilter(e float64, capacity uint64) (f SubFilter, ok bool) {
 	if !(e > 0 && e < 1) {
 		return f, false
 	}
-	bpe := -math.Log(e) / 0.480453013918201
+	bpe := -logOf(e) / 0.480453013918201
 	size := math.Floor(float64(capacity) * bpe)
 	if size > 8*maxPagedBytes {
 		return f, false
 	}
 	bits := (max(uint64(size), 1) + 63) / 64 * 64
 	return SubFilter{Bytes: bits / 8, Error: e, Hashes: uint32(math.Ceil(0.693147180559945 * bpe)), Capacity: capacity, bpe: bpe}, true
+}
+
+// logOf returns the natural logarithm, rounded correctly: others have the same in their
+// headers, and math.Log is sometimes off by a bit.
+func logOf(x float64) float64 {
+	const prec = 128
+	m, exp := math.Frexp(x)
+	num := func(f float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(f) }
+	// ln(m) = 2 * (z + z^3/3 + z^5/5 + ...), z = (m-1)/(m+1)
+	z := num(m)
+	z.Quo(z.Sub(z, num(1)), num(0).Add(num(m), num(1)))
+	power, square, sum := num(0).Set(z), num(0).Mul(z, z), num(0)
+	for k := 1.0; k < 80; k += 2 {
+		sum.Add(sum, num(0).Quo(power, num(k)))
+		power.Mul(power, square)
+	}
+	ln2, _ := num(0).SetString("0.693147180559945309417232121458176568075500134360255254")
+	sum.Add(sum.Mul(sum, num(2)), ln2.Mul(ln2, num(float64(exp))))
+	out, _ := sum.Float64()
+	return out
 }
 
 // appendTo encodes a sub-filter as the header has it.
