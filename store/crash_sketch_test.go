@@ -4,19 +4,26 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 )
 
-// crashSketches is what one client, who alone changes them, does to two sketches. The log
-// keeps the order of its steps, so that after a power loss both are as after some step.
+// crashSketches is what one client, who alone changes them, does to two sketches and a Bloom
+// filter. The log keeps the order of its steps, so that after a power loss all are as after
+// some step.
 type crashSketches struct {
 	keys  [2]string
+	bloom string
 	steps []*crashSketchStep
 	now   crashSketchState // while the load runs
 	epoch int
 }
 
-// crashSketchState is what the keys hold; nil: nothing.
-type crashSketchState [2]*plainSketch
+// crashSketchState is what the keys hold.
+type crashSketchState struct {
+	sketches [2]*plainSketch // nil: nothing
+	items    int             // in the filter: "0", "1" and so on; 0: there is none
+}
 
 // crashSketchStep is one step: an operation, and what becomes of the state.
 type crashSketchStep struct {
@@ -29,7 +36,7 @@ type crashSketchStep struct {
 var crashSketchOptions = SketchOptions{Width: 3000, Depth: 2, Cell: 8}
 
 func newCrashSketches(client int) *crashSketches {
-	return &crashSketches{keys: [2]string{fmt.Sprint("sk-a", client), fmt.Sprint("sk-b", client)}}
+	return &crashSketches{keys: [2]string{fmt.Sprint("sk-a", client), fmt.Sprint("sk-b", client)}, bloom: fmt.Sprint("bloom", client)}
 }
 
 // next makes the next step.
@@ -38,12 +45,26 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 	key, st := []byte(k.keys[i]), new(crashSketchStep)
 	set := func(p *plainSketch) func(crashSketchState) crashSketchState {
 		return func(s crashSketchState) crashSketchState {
-			s[i] = p
+			s.sketches[i] = p
 			return s
 		}
 	}
-	was := k.now[i]
-	switch other := k.now[1-i]; {
+	was := k.now.sketches[i]
+	switch other := k.now.sketches[1-i]; {
+	case rnd.IntN(4) == 0:
+		st.op = Op{Kind: BFAdd, Key: []byte(k.bloom), Object: &BloomOptions{Error: 1e-9, Capacity: 50, Expansion: 2}}
+		from := max(k.now.items-2, 0) // some are there
+		to := k.now.items + 1 + rnd.IntN(30)
+		for ; from < to; from++ {
+			st.op.Keys = append(st.op.Keys, strconv.AppendInt(nil, int64(from), 10))
+		}
+		if rnd.IntN(20) == 0 {
+			st.op, to = Op{Kind: Del, Keys: [][]byte{[]byte(k.bloom)}}, 0
+		}
+		st.does = func(s crashSketchState) crashSketchState {
+			s.items = to
+			return s
+		}
 	case was == nil:
 		o := crashSketchOptions
 		st.op, st.does = Op{Kind: CMSInit, Key: key, Object: &o}, set(newPlainSketch(o))
@@ -144,9 +165,25 @@ func (r *crashRun) verifySketches(k *crashSketches, epoch int) error {
 
 func (r *crashRun) matches(k *crashSketches, s crashSketchState, differs *error) bool {
 	for i, key := range k.keys {
-		if *differs = s[i].differs(r.s, key); *differs != nil {
+		if *differs = s.sketches[i].differs(r.s, key); *differs != nil {
 			return false
 		}
+	}
+	info, size := do(r.s, Op{Kind: BFInfo, Key: []byte(k.bloom)}), 0
+	if i, _ := info.Object.(*BloomInfo); i != nil {
+		size = int(i.Size)
+	}
+	if size != s.items {
+		*differs = fmt.Errorf("filter %s has %d items instead of %d (%v)", k.bloom, size, s.items, info.Err)
+		return false
+	}
+	has := Op{Kind: BFExists, Key: []byte(k.bloom)}
+	for i := range s.items {
+		has.Keys = append(has.Keys, strconv.AppendInt(nil, int64(i), 10))
+	}
+	if has = do(r.s, has); slices.Contains(has.Founds, false) {
+		*differs = fmt.Errorf("filter %s of %d items lacks some: %v", k.bloom, s.items, has.Founds)
+		return false
 	}
 	return true
 }
