@@ -50,6 +50,7 @@ type CheckReport struct {
 	RunRecords uint64
 	Snapshots  int
 	Filters    int // decoded from snapshots
+	Pages      uint64
 }
 
 // What to do about a problem.
@@ -165,7 +166,7 @@ func (p *partitionCheck) problem(what, do string) {
 
 func (p *partitionCheck) run() {
 	p.keys, p.objects = make(map[string]*keyLog), make(map[string]bool)
-	for _, step := range []func() error{p.loadState, p.loadSnapshots, p.readLog, p.checkReach, p.checkMemory, p.checkRows, p.checkSize, p.checkRuns} {
+	for _, step := range []func() error{p.loadState, p.loadSnapshots, p.readLog, p.checkReach, p.checkMemory, p.checkPages, p.checkRows, p.checkSize, p.checkRuns} {
 		if err := step(); err != nil {
 			p.problem(err.Error(), doRestore)
 			break

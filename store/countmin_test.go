@@ -7,7 +7,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -593,19 +595,118 @@ func TestUnfinishedPieces(t *testing.T) {
 	}
 }
 
-// TestPagesMissing: a sketch without its pages is damage, not an empty sketch.
-func TestPagesMissing(t *testing.T) {
+// TestPagesAreChecked: a sketch without its pages is damage, not an empty sketch; so are
+// pages that belong to nobody, do not fit, or are newer than the log.
+func TestPagesAreChecked(t *testing.T) {
+	for what, spoil := range map[string]func(b *persistence.Changes, object, seq uint64){
+		"the pages of key": func(b *persistence.Changes, object, seq uint64) { b.DropPages(0, object, object) },
+		"belongs to no key": func(b *persistence.Changes, object, seq uint64) {
+			b.PutPage(0, persistence.Page{Object: object - 1, Seq: seq})
+		},
+		"the log ends": func(b *persistence.Changes, object, seq uint64) {
+			b.PutPage(0, persistence.Page{Object: object, Number: 1, Seq: seq + 1, Content: make([]byte, 800)})
+		},
+		"beyond the end": func(b *persistence.Changes, object, seq uint64) {
+			b.PutPage(0, persistence.Page{Object: object, Number: 2, Seq: seq, Content: make([]byte, 800)})
+		},
+		"is damaged": func(b *persistence.Changes, object, seq uint64) {
+			b.PutPage(0, persistence.Page{Object: object, Seq: seq, Content: []byte{0, 0}})
+		},
+		"older than its object": func(b *persistence.Changes, object, seq uint64) {
+			b.PutPage(0, persistence.Page{Object: object, Number: 1, Seq: object - 1, Content: make([]byte, 800)})
+		},
+	} {
+		fs := vfs.NewMem()
+		s := testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 })
+		must(t, newSketch(s, "s", SketchOptions{Width: 100, Depth: 2}))
+		object := s.partitions[0].seq
+		must(t, s.Snapshot())
+		b := s.db.NewChanges()
+		spoil(b, object, s.partitions[0].seq)
+		must(t, b.Commit())
+		must(t, s.db.Flush())
+		must(t, s.CloseNow())
+		r, err := Check(CheckOptions{Dir: "data", FS: fs})
+		if must(t, err); len(r.Problems) != 1 || !strings.Contains(r.Problems[0].What, what) {
+			t.Errorf("%s: %v", what, r.Problems)
+		}
+		opened, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1})
+		switch what {
+		case "belongs to no key": // it goes
+			must(t, err)
+			must(t, opened.Snapshot())
+			if n := len(pagesOnDisk(t, opened)); n != 1 {
+				t.Errorf("%d pages are left", n)
+			}
+			must(t, opened.Close())
+		case "the log ends": // only the check looks
+			must(t, err)
+			must(t, opened.CloseNow())
+		default:
+			if !errors.Is(err, persistence.ErrCorrupt) {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+}
+
+// TestPagesWaitForTheCommit: no page reaches Pebble before what it contains is committed.
+func TestPagesWaitForTheCommit(t *testing.T) {
+	inBubble(func(t *testing.T) {
+		s := testStore(t, func(o *Options) { o.Partitions = 1 })
+		must(t, newSketch(s, "s", SketchOptions{Width: 100, Depth: 2}))
+		p := s.partitions[0]
+		x := s.internal(p)
+		x.lock()
+		c := p.objects["s"]
+		x.changeObject(&ref{key: []byte("s"), p: p, c: c}, binary.AppendVarint(appendBytes([]byte{sketchPairs}, []byte("a")), 3), 0)
+		x.apply()
+		x.unlock()
+		checkpoint := checkpoint{s: s, p: p, pages: p.takeDirtyPages()}
+		done := make(chan error, 1)
+		go func() { done <- checkpoint.writePages() }()
+		synctest.Wait()
+		if n := len(pagesOnDisk(t, s)); n > 0 {
+			t.Errorf("%d pages are ahead of the commit", n)
+		}
+		x.giveBackRoom()
+		x.wait()
+		must(t, <-done)
+		if n := len(pagesOnDisk(t, s)); n != 2 {
+			t.Errorf("%d pages were written", n)
+		}
+	})(t)
+}
+
+// TestPagesOfAFailedCommit: what a commit did not write is written by the next one.
+func TestPagesOfAFailedCommit(t *testing.T) {
 	fs := vfs.NewMem()
 	s := testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 })
-	must(t, newSketch(s, "s", SketchOptions{Width: 100, Depth: 2}))
+	o := SketchOptions{Width: 9000, Depth: 2}
+	must(t, newSketch(s, "gone", o))
 	must(t, s.Snapshot())
-	b := s.db.NewChanges()
-	b.DropPages(0, 0, 1<<40)
-	must(t, b.Commit())
-	must(t, s.db.Flush())
-	must(t, s.CloseNow())
-	_, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1})
-	if !errors.Is(err, persistence.ErrCorrupt) {
+	do(s, Op{Kind: Del, Keys: [][]byte{[]byte("gone")}})
+	must(t, newSketch(s, "s", o))
+	must(t, addItems(s, "s", "a", 3, "b", 4).Err)
+	plain := newPlainSketch(o)
+	plain.add("a", 3)
+	plain.add("b", 4)
+	p := s.partitions[0]
+	c := checkpoint{s: s, p: p, pages: p.takeDirtyPages()}
+	w := c.capturePages(s.db.NewChanges()) // which is never committed
+	must(t, addItems(s, "s", "a", 1).Err)  // some are dirty again
+	plain.add("a", 1)
+	p.pagesFailed(&w)
+	must(t, s.Snapshot())
+	must(t, s.Close())
+	checkSound(t, fs, "data")
+	s = testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 })
+	if err := plain.differs(s, "s"); err != nil {
 		t.Error(err)
+	}
+	for at := range pagesOnDisk(t, s) {
+		if at[0] != p.objects["s"].object().(*countMin).created {
+			t.Errorf("page %d of object %d is left", at[1], at[0])
+		}
 	}
 }
