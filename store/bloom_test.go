@@ -254,6 +254,36 @@ func TestBloomModel(t *testing.T) {
 	}
 }
 
+// TestItemsOfOldSubFilters: the header on disk knows sub-filters that an item, which is
+// redone, did not know yet; it is redone where it was.
+func TestItemsOfOldSubFilters(t *testing.T) {
+	fs := vfs.NewMem()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
+	s := open()
+	add := func(from, to int) {
+		op := Op{Kind: BFAdd, Key: []byte("f"), Object: &BloomOptions{Error: 0.01, Capacity: 20, Expansion: 2}}
+		for ; from < to; from++ {
+			op.Keys = append(op.Keys, []byte(fmt.Sprint("item", from)))
+		}
+		must(t, do(s, op).Err)
+	}
+	add(0, 5)
+	must(t, s.Snapshot())
+	add(5, 100)
+	// The pages reach the disk, the snapshot does not.
+	p := s.partitions[0]
+	c := checkpoint{s: s, p: p, pages: p.takeDirtyPages()}
+	c.pages[0].list = c.pages[0].list[:1] // the header alone
+	must(t, c.writePages())
+	must(t, s.db.Flush())
+	header, bits := bloomBytes(t, s, "f")
+	must(t, s.CloseNow())
+	s = open()
+	if h, b := bloomBytes(t, s, "f"); !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
+		t.Errorf("another filter: %x instead of %x", b, bits)
+	}
+}
+
 // bloomBytes returns the header and the bits of a filter.
 func bloomBytes(t *testing.T, s *Store, key string) (header, bits []byte) {
 	c := s.partitionOf(key).objects[key]
