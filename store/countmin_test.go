@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
@@ -709,4 +711,51 @@ func TestPagesOfAFailedCommit(t *testing.T) {
 			t.Errorf("page %d of object %d is left", at[1], at[0])
 		}
 	}
+}
+
+// TestBackupOfSketches backs up a sketch while it is incremented and checkpoints go on: the
+// copy is sound and counts what was acknowledged before, and nothing twice.
+func TestBackupOfSketches(t *testing.T) {
+	fs := vfs.NewMem()
+	s := testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 })
+	o := SketchOptions{Width: 20_000, Depth: 3}
+	must(t, newSketch(s, "s", o))
+	var acked atomic.Int64
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	for _, other := range []func() error{
+		func() error { defer acked.Add(1); return addItems(s, "s", "a", 1, "b", 1).Err },
+		s.Snapshot,
+	} {
+		others.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					if err := other(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			}
+		})
+	}
+	for i := range 5 {
+		dir := fmt.Sprint("copy", i)
+		before := acked.Load()
+		must(t, s.Backup(dir))
+		checkSound(t, fs, dir)
+		c := testStore(t, func(o *Options) { o.FS, o.Dir, o.Partitions = fs, dir, 1 })
+		n := do(c, Op{Kind: CMSInfo, Key: []byte("s")}).Object.(*SketchInfo).Count / 2
+		plain := newPlainSketch(o)
+		plain.add("a", n)
+		plain.add("b", n)
+		if err := plain.differs(c, "s"); err != nil || n < before {
+			t.Errorf("%d instead of at least %d: %v", n, before, err)
+		}
+		must(t, c.Close())
+	}
+	close(stop)
+	others.Wait()
 }

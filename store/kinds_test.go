@@ -41,6 +41,8 @@ func TestLogRoom(t *testing.T) {
 		"FBFRefresh": {Kind: FBFRefresh},
 		"CMSInit":    {Kind: CMSInit, Object: &SketchOptions{Width: 12345, Depth: 7, Cell: 8}},
 		"CMSIncrBy":  {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
+		"BFReserve":  {Kind: BFReserve},
+		"BFAdd":      {Kind: BFAdd, Keys: items},
 		"in turn":    {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, -1}},
 	}
 	logged := make(map[string]bool)
@@ -48,6 +50,7 @@ func TestLogRoom(t *testing.T) {
 		"a counter": {{Kind: Set, Delta: -5, Flags: HasExpire, ExpireAt: far}},
 		"a filter":  {{Kind: FBFAdd, Keys: items}, {Kind: ExpireAt, ExpireAt: far}},
 		"a sketch":  {{Kind: CMSInit, Object: &SketchOptions{Width: 100, Depth: 3, Cell: 8}}, {Kind: ExpireAt, ExpireAt: far}},
+		"bits":      {{Kind: BFAdd, Keys: items[:1]}, {Kind: ExpireAt, ExpireAt: far}},
 		"nothing":   {},
 	} {
 		for name, op := range write {
@@ -102,7 +105,7 @@ func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
 
 // TestKinds: every kind between the first and the last of a type is declared.
 func TestKinds(t *testing.T) {
-	for first, last := range map[Kind]Kind{CIncrBy: IfUnchanged, FBFReserve: FBFInfo, CMSInit: CMSInfo} {
+	for first, last := range map[Kind]Kind{CIncrBy: IfUnchanged, FBFReserve: FBFInfo, CMSInit: CMSInfo, BFReserve: BFInfo} {
 		for k := first; k <= last; k++ {
 			if kinds[k].turn == nil || k.Write() != (kinds[k].entries > 0) {
 				t.Errorf("kind %d is not declared, or logs nothing although it writes, or the other way round", k)
