@@ -17,6 +17,9 @@ import (
 //	redo     create and redo make the same of these bytes, live and at recovery
 //	snapshot encode and decode
 //
+// An object that is large, or whose changes cannot be redone twice, keeps its state in
+// pages instead of snapshots (pages.go).
+//
 // DEL, EXPIRE, TYPE, SCAN, FLUSHALL, MEMORY USAGE and the memory pool need nothing more.
 
 // Type is the type of a key. Values are part of the format (FORMAT.md).
