@@ -3,6 +3,7 @@ package commands
 import (
 	"bytes"
 	"math"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -19,6 +20,9 @@ var incrOptions = []option[Request]{
 	}),
 	{token: "WITHSTATUS", class: 2, flag: func(r *Request) { r.Style = withStatus }},
 }
+
+// cIncrOptions are those of CINCRBY, CDECRBY, CINCR and CDECR, which also set expiries.
+var cIncrOptions = slices.Concat(incrOptions, incrExpiries(4, 8, func(r *Request) *Request { return r }))
 
 // parseCIncr parses CINCRBY, CDECRBY, CINCR and CDECR: key, opid and, unless
 // it is fixed to 1, the delta, which sign makes negative.
@@ -40,8 +44,21 @@ func parseCIncr(sign int64, hasDelta bool) func(*Request) error {
 		if err := checkOpID(op.ID); err != nil {
 			return err
 		}
-		_, err := parseOptions(r, incrOptions, rest, "")
-		return err
+		if len(rest) == 0 {
+			return nil
+		}
+		r.expiry = expiryText{}
+		if _, err := parseOptions(r, cIncrOptions, rest, ""); err != nil {
+			return err
+		}
+		switch expires := r.expiry.text != nil; {
+		case expires || op.Flags&store.NoExpire != 0:
+			op.Kind = store.CIncrEx // without bounds
+			return setExpiry(r, r.expiry)
+		case op.Flags&store.IfNoExpire != 0:
+			return errENXAlone
+		}
+		return nil
 	}
 }
 
@@ -210,10 +227,16 @@ func incrArgs(own ...Arg) []Arg {
 	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")))
 }
 
+// cIncrArgs documents the options of CINCRBY, CDECRBY, CINCR and CDECR.
+func cIncrArgs(own ...Arg) []Arg {
+	return append(incrArgs(own...), expiryArg("PERSIST"), opt(word("ENX")))
+}
+
 const (
 	groupCounter   = "counter"
 	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables answer the " +
-		"original result, APPROX tables the present value."
+		"original result, APPROX tables the present value. EX, PX, EXAT, PXAT and PERSIST set the counter's expiry together " +
+		"with it, with ENX only if it has none; a duplicate changes no expiry."
 )
 
 var counterACL = []string{"@counter"}
@@ -224,28 +247,28 @@ var counterCommands = []Command{
 		Name: "cincrby", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
 		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Adds a delta to a counter once per operation id. " + idempotentNote,
-		Args:    incrArgs(keyArg(), strArg("opid"), intArg("delta")),
+		Args:    cIncrArgs(keyArg(), strArg("opid"), intArg("delta")),
 		Parse:   parseCIncr(1, true), Reply: replyCIncr,
 	},
 	{
 		Name: "cdecrby", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
 		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Subtracts a delta from a counter once per operation id. " + idempotentNote,
-		Args:    incrArgs(keyArg(), strArg("opid"), intArg("delta")),
+		Args:    cIncrArgs(keyArg(), strArg("opid"), intArg("delta")),
 		Parse:   parseCIncr(-1, true), Reply: replyCIncr,
 	},
 	{
 		Name: "cincr", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
 		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Adds 1 to a counter once per operation id. " + idempotentNote,
-		Args:    incrArgs(keyArg(), strArg("opid")),
+		Args:    cIncrArgs(keyArg(), strArg("opid")),
 		Parse:   parseCIncr(1, false), Reply: replyCIncr,
 	},
 	{
 		Name: "cdecr", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
 		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Subtracts 1 from a counter once per operation id. " + idempotentNote,
-		Args:    incrArgs(keyArg(), strArg("opid")),
+		Args:    cIncrArgs(keyArg(), strArg("opid")),
 		Parse:   parseCIncr(-1, false), Reply: replyCIncr,
 	},
 	{

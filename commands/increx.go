@@ -11,10 +11,9 @@ import (
 // of all of them before it looks at any number.
 type increxRequest struct {
 	delta, lower, upper []byte // as written; nil: not given
-	pid, iid            []byte
-	idmp, float         bool
-	flags               store.Flags
-	request             *Request // its expiry is the options'
+	id, pid, iid        []byte
+	named, idmp, float  bool
+	request             *Request // its flags and its expiry are the options'
 }
 
 // The classes of INCREX's options. PERSIST and ENX exclude each other, and each
@@ -26,7 +25,7 @@ const (
 	classSaturate
 	classExpire
 	classENX
-	classIDMP
+	classID
 )
 
 // increxOptions are the options of INCREX.
@@ -35,11 +34,19 @@ var increxOptions = append([]option[increxRequest]{
 	{token: "BYFLOAT", class: classBy, value: func(q *increxRequest, _ []byte) error { q.float = true; return nil }},
 	{token: "LBOUND", class: classLower, value: func(q *increxRequest, v []byte) error { q.lower = v; return nil }},
 	{token: "UBOUND", class: classUpper, value: func(q *increxRequest, v []byte) error { q.upper = v; return nil }},
-	{token: "SATURATE", class: classSaturate, flag: func(q *increxRequest) { q.flags |= store.Saturate }},
-	{token: "PERSIST", class: classExpire | classENX, flag: func(q *increxRequest) { q.flags |= store.NoExpire }},
-	{token: "ENX", class: classENX, flag: func(q *increxRequest) { q.flags |= store.IfNoExpire }},
-	{token: "IDMP", class: classIDMP, pair: func(q *increxRequest, pid, iid []byte) { q.idmp, q.pid, q.iid = true, pid, iid }},
-}, expiryOptions(classExpire, false, func(q *increxRequest) *Request { return q.request })...)
+	{token: "SATURATE", class: classSaturate, flag: func(q *increxRequest) { q.request.Op.Flags |= store.Saturate }},
+	{token: "OPID", class: classID, value: func(q *increxRequest, id []byte) error { q.named, q.id = true, id; return nil }},
+	{token: "IDMP", class: classID, pair: func(q *increxRequest, pid, iid []byte) { q.idmp, q.pid, q.iid = true, pid, iid }},
+}, incrExpiries(classExpire, classENX, func(q *increxRequest) *Request { return q.request })...)
+
+// incrExpiries are the expiry options of an increment: PERSIST removes the expiry, and
+// ENX sets one only where there is none.
+func incrExpiries[T any](expire, enx uint32, of func(*T) *Request) []option[T] {
+	return append([]option[T]{
+		{token: "PERSIST", class: expire | enx, flag: func(t *T) { of(t).Op.Flags |= store.NoExpire }},
+		{token: "ENX", class: enx, flag: func(t *T) { of(t).Op.Flags |= store.IfNoExpire }},
+	}, expiryOptions(expire, false, of)...)
+}
 
 // parseIncrex parses INCREX key [option …].
 func parseIncrex(r *Request) error {
@@ -51,12 +58,11 @@ func parseIncrex(r *Request) error {
 	switch {
 	case q.float:
 		return errNoFloat
-	case q.flags&store.IfNoExpire != 0 && r.expiry.text == nil:
+	case r.Op.Flags&store.IfNoExpire != 0 && r.expiry.text == nil:
 		return errENXAlone
 	}
 	op := r.Op
 	op.Kind, op.Key = store.IncrEx, r.Args[1]
-	op.Flags |= q.flags
 	if err := q.numbers(op); err != nil {
 		return err
 	}
@@ -90,15 +96,18 @@ func (q *increxRequest) numbers(op *store.Op) error {
 	return nil
 }
 
-// identify makes the operation idempotent if it names its producer and its
-// number: the opid is the pair, so that ("a", "bc") is another than ("ab", "c").
-func (q *increxRequest) identify(op *store.Op) error {
-	if !q.idmp {
-		return nil
+// identify makes the operation idempotent if it has an opid, or names its producer and
+// its number: then the opid is the pair, so that ("a", "bc") is another than ("ab", "c").
+func (q *increxRequest) identify(op *store.Op) (err error) {
+	switch {
+	case q.named:
+		op.Kind, op.ID = store.CIncrEx, q.id
+		return checkOpID(q.id)
+	case q.idmp:
+		op.Kind = store.CIncrEx
+		op.Flags |= store.PairID
+		op.ID, err = pairID(q.pid, q.iid)
 	}
-	id, err := pairID(q.pid, q.iid)
-	op.Kind, op.ID = store.CIncrEx, id
-	op.Flags |= store.PairID
 	return err
 }
 
@@ -127,13 +136,13 @@ var increxCommands = []Command{{
 	Name: "increx", Arity: -2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
 	Since: "8.8.0", Complexity: "O(1)",
 	Summary: "Adds to a counter within bounds and sets its expiry. Returns its value and the increment made, which is 0 if " +
-		"the result would be out of bounds. With IDMP, once per pair of producer id and idempotent id.",
+		"the result would be out of bounds. With OPID, once per operation id; with IDMP, once per pair of producer id and idempotent id.",
 	Args: []Arg{
 		keyArg(), opt(with("BYINT", intArg("increment"))), opt(with("LBOUND", intArg("lowerbound"))),
 		opt(with("UBOUND", intArg("upperbound"))), opt(word("SATURATE")),
 		expiryArg("PERSIST"),
 		opt(word("ENX")),
-		opt(with("IDMP", idmpArg)),
+		opt(oneOf("operation", with("OPID", strArg("opid")), with("IDMP", idmpArg))),
 	},
 	Parse: parseIncrex, Reply: replyIncrex,
 }}

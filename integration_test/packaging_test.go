@@ -63,11 +63,82 @@ func TestPackagedSettings(t *testing.T) {
 			t.Errorf("the unit lacks %q", want)
 		}
 	}
-	for _, file := range []string{"../packaging/systemd/fbfkv.conf", "../packaging/docker/fbfkv.conf"} {
-		s := &server{t: t, dir: t.TempDir(), args: []string{file, "--metrics-addr", "127.0.0.1:0", "--log-format", "text",
-			"--requirepass", "", "--bind", "127.0.0.1"}}
+	for _, file := range []string{"systemd/fbfkv.conf", "docker/fbfkv.conf", "docker/compose.conf"} {
+		s := &server{t: t, dir: t.TempDir(), args: []string{"../packaging/" + file, "--metrics-addr", "127.0.0.1:0",
+			"--log-format", "text", "--requirepass", "", "--bind", "127.0.0.1"}}
 		s.start()
 		s.dial().want("+PONG", "PING")
 		s.stop()
+	}
+}
+
+// TestImage: whatever the image sets, an argument after its name or a file that is mounted
+// sets otherwise; and all that it copies is there.
+func TestImage(t *testing.T) {
+	t.Parallel()
+	dockerfile, err := os.ReadFile("../packaging/docker/Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(dockerfile), "\nENTRYPOINT [\"/fbfkv\", \"/etc/fbfkv/fbfkv.conf\"]\n") {
+		t.Error("the image does not start with its file of settings alone")
+	}
+	for _, copied := range regexp.MustCompile(`(?m)^COPY ([a-zA-Z/. ]+) /\S+$`).FindAllStringSubmatch(string(dockerfile), -1) {
+		for _, file := range strings.Fields(copied[1]) {
+			if _, err := os.Stat("../" + file); err != nil {
+				t.Errorf("the image copies %v", err)
+			}
+		}
+	}
+	settings, err := os.ReadFile("../packaging/docker/fbfkv.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mounted := t.TempDir()
+	file := filepath.Join(t.TempDir(), "fbfkv.conf")
+	os.WriteFile(file, []byte(strings.ReplaceAll(string(settings), "/etc/fbfkv/conf.d", mounted)), 0o644)
+	os.WriteFile(filepath.Join(mounted, "mine.conf"), []byte("bind 127.0.0.1\nappendfsync no\nmaxclients 77\n"), 0o644)
+	s := &server{t: t, dir: t.TempDir(), args: []string{file, "--metrics-addr", "127.0.0.1:0", "--maxclients", "78"}}
+	s.start()
+	c := s.dial()
+	c.want(`["bind" "127.0.0.1"]`, "CONFIG", "GET", "bind")
+	c.want(`["appendfsync" "no"]`, "CONFIG", "GET", "appendfsync")
+	c.want(`["maxclients" "78"]`, "CONFIG", "GET", "maxclients")
+	s.stop()
+}
+
+// TestReleaseFiles: what goreleaser packs is there, and it builds as the image does.
+func TestReleaseFiles(t *testing.T) {
+	t.Parallel()
+	config, err := os.ReadFile("../.goreleaser.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(config)
+	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-s -w -X main.version={{ .Version }}",
+		"goos: [linux, darwin]", "goarch: [amd64, arm64]", "formats: [deb, rpm]", "algorithm: sha256"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the release lacks %q", want)
+		}
+	}
+	files := regexp.MustCompile(`(?m)^ +(?:- src|preinstall|postinstall|preremove): (\S+)$`).FindAllStringSubmatch(text, -1)
+	if len(files) < 7 {
+		t.Errorf("only %d files are packed", len(files))
+	}
+	for _, m := range files {
+		source, err := os.ReadFile("../" + m[1])
+		if err != nil {
+			t.Error(err)
+		} else if strings.HasSuffix(m[1], ".sh") {
+			if out, err := exec.Command("sh", "-n", "../"+m[1]).CombinedOutput(); err != nil || !strings.HasPrefix(string(source), "#!/bin/sh\n") {
+				t.Errorf("%s: %v %s", m[1], err, out)
+			}
+		}
+	}
+	// The unit's paths are where the packages put things.
+	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n"} {
+		if !strings.Contains(text, path) {
+			t.Errorf("the packages lack %q", path)
+		}
 	}
 }

@@ -70,8 +70,10 @@ func (db *DB) pebbleOptions(o Options) *pebble.Options {
 		Cache:        db.cache,
 		MemTableSize: o.MemTableSize,
 		// The op log is the only one (changes.go).
-		DisableWAL:         true,
-		FormatMajorVersion: pebble.FormatNewest,
+		DisableWAL: true,
+		// Not FormatNewest: with a new Pebble the release before could no longer open the
+		// directory, which is for the operator to decide (docs/guide/upgrade.md).
+		FormatMajorVersion: pebble.FormatValueSeparation,
 		// Two memtables may wait for the flush of a third before writes do.
 		MemTableStopWritesThreshold: memTables,
 		L0StopWritesThreshold:       sublevels,

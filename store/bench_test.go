@@ -3,9 +3,12 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"strconv"
 	"sync/atomic"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -68,4 +71,45 @@ func benchExecute(b *testing.B, s *Store, pipeline int, spread uint64) {
 func BenchmarkNewCounters(b *testing.B) {
 	s := testStore(b, func(o *Options) { o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), Everysec, 16 })
 	benchExecute(b, s, 16, 1<<62)
+}
+
+// BenchmarkRedo measures what a start takes to redo an operation, in processor time and in
+// time, beside what the same operation took to be decided.
+func BenchmarkRedo(b *testing.B) {
+	for _, of := range []struct {
+		pipeline int
+		counters uint64
+	}{{1, 10_000}, {64, 10_000}, {64, 1_000_000}, {1024, 1_000_000}} {
+		b.Run(fmt.Sprintf("pipeline=%d/counters=%d", of.pipeline, of.counters), func(b *testing.B) {
+			o := Options{Dir: b.TempDir(), Fsync: Everysec, Partitions: 16, SnapshotInterval: -1, MaxLogBytes: 1 << 40, RecordMemory: 1 << 40}
+			s, err := Open(o)
+			must(b, err)
+			must(b, s.Snapshot())
+			runtime.GC()
+			decided, began := processorTime(b), time.Now()
+			benchExecute(b, s, of.pipeline, of.counters)
+			decided = processorTime(b) - decided
+			deciding := time.Since(began)
+			must(b, s.CloseNow())
+			runtime.GC()
+			redone, began := processorTime(b), time.Now()
+			s, err = Open(o)
+			must(b, err)
+			took := time.Since(began)
+			redone = processorTime(b) - redone
+			n := float64(s.Stats().Recovery.Entries)
+			must(b, s.CloseNow())
+			b.ReportMetric(float64(decided)/n, "decided-ns/op")
+			b.ReportMetric(float64(redone)/n, "redone-ns/op")
+			b.ReportMetric(float64(redone)/float64(decided), "ratio")
+			b.ReportMetric(float64(took)/float64(deciding), "time-ratio")
+		})
+	}
+}
+
+// processorTime is that of the process so far.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	must(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -546,7 +546,7 @@ func (bloomType) decode(in *bufio.Reader, _ uint64) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &bloom{pages: pages{created: created}}, nil
+	return &bloom{pages: pages{created: created, missing: true}}, nil
 }
 
 func (f *bloom) due(int64) bool             { return false }

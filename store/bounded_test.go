@@ -55,7 +55,10 @@ func (m *boundedModel) answer(op *Op, wall int64) boundedAnswer {
 	}
 	// In floating point, which is exact for the small numbers of this model.
 	next := float64(c.value) + float64(op.Delta)
-	lower, upper := float64(op.Deltas[0]), float64(op.Deltas[1])
+	lower, upper := math.Inf(-1), math.Inf(1)
+	if len(op.Deltas) > 0 {
+		lower, upper = float64(op.Deltas[0]), float64(op.Deltas[1])
+	}
 	if op.Flags&Saturate != 0 {
 		next = math.Min(math.Max(next, lower), upper)
 	} else if next < lower || next > upper {
@@ -152,8 +155,11 @@ func randomBounded(rnd *rand.Rand, n int, wall int64) Op {
 		id = fmt.Sprint("op", n)
 	}
 	op := bounded(fmt.Sprint("k", rnd.IntN(4)), id, rnd.Int64N(41)-20, lower, lower+rnd.Int64N(80), 0)
-	if rnd.IntN(3) == 0 {
+	switch rnd.IntN(6) {
+	case 0, 1:
 		op.Flags |= Saturate
+	case 2:
+		op.Deltas = nil
 	}
 	switch rnd.IntN(12) {
 	case 0:
@@ -231,7 +237,8 @@ func TestBoundedRefusals(t *testing.T) {
 		"type":          {bounded("filter", "a", 1, 0, 9, 0), ErrWrongType},
 		"plain type":    {bounded("filter", "", 1, 0, 9, 0), ErrWrongType},
 		"bounds":        {bounded("k", "a", 1, 9, 0, 0), ErrOption},
-		"no bounds":     {Op{Kind: IncrEx, Key: []byte("k"), Delta: 1}, ErrOption},
+		"one bound":     {Op{Kind: IncrEx, Key: []byte("k"), Delta: 1, Deltas: []int64{5}}, ErrOption},
+		"overflow":      {Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte("a"), Delta: math.MaxInt64, Flags: NoExpire}, ErrOverflow},
 		"stale":         {timed(wall - 2*time.Hour.Milliseconds()), ErrStale},
 		"no time":       {Op{Kind: CIncrEx, Key: []byte("timed:k"), ID: []byte("x"), Flags: PairID, Deltas: []int64{0, 1}}, ErrNoIDTime},
 	} {
@@ -250,6 +257,56 @@ func TestBoundedRefusals(t *testing.T) {
 		t.Error("an operation out of bounds made its counter")
 	}
 	wantOp(t, do(s, bounded("k", "a", 5, 0, 8, 0)), 8, true) // not consumed by the refusals
+}
+
+// TestExpiryIsPartOfTheOutcome: a CINCRBY sets its counter's expiry together with the
+// opid; a retry changes neither, whatever it asks for and however much time has passed,
+// also after the power was lost, in both modes.
+func TestExpiryIsPartOfTheOutcome(t *testing.T) {
+	for _, mode := range []Mode{Exact, Approx} {
+		fs, clock := vfs.NewCrashableMem(), newFakeClock()
+		options := func(o *Options) { o.FS, o.Clock = fs, clock.now }
+		s := testStore(t, options)
+		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: time.Hour}))
+		begin := clock.wall
+		expiring := func(id string, delta, at int64, f Flags) Op {
+			return Op{Kind: CIncrEx, Key: []byte("k"), ID: []byte(id), Delta: delta, ExpireAt: at, Flags: f}
+		}
+		send := func(op Op, value int64, applied bool, ends int64) {
+			t.Helper()
+			wantOp(t, do(s, op), value, applied)
+			if e := do(s, Op{Kind: ExpireTime, Key: []byte("k")}); e.Found && e.Value != ends || !e.Found && ends != -1 {
+				t.Fatalf("mode %v: after %s it expires at %d (%v), want %d", mode, op.ID, e.Value, e.Found, ends)
+			}
+		}
+		send(expiring("a", 5, begin+60_000, HasExpire), 5, true, begin+60_000)
+		send(expiring("b", 1, begin+90_000, HasExpire|IfNoExpire), 6, true, begin+60_000)
+		fs = fs.CrashClone(vfs.CrashCloneCfg{}) // the power fails
+		s = testStore(t, options)
+		original := int64(5)
+		if mode == Approx {
+			original = 6
+		}
+		send(expiring("a", 5, begin+99_000, HasExpire), original, false, begin+60_000)
+		send(expiring("a", 5, 0, NoExpire), original, false, begin+60_000)
+		send(Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 5}, original, false, begin+60_000)
+		send(expiring("c", 1, 0, NoExpire), 7, true, 0)
+		send(expiring("d", 1, begin+70_000, HasExpire|IfNoExpire), 8, true, begin+70_000)
+		send(expiring("e", 1, begin, HasExpire), 9, true, -1) // past: it goes
+		gone := original
+		if mode == Approx {
+			gone = 0
+		}
+		send(expiring("a", 5, begin+99_000, HasExpire), gone, false, -1)
+		send(expiring("f", 1, begin+60_000, HasExpire), 1, true, begin+60_000)
+		clock.advance(time.Minute)
+		send(expiring("g", 2, clock.wall+10, HasExpire|IfNoExpire), 2, true, clock.wall+10) // a new counter
+		if mode == Exact {
+			if op := do(s, expiring("a", 6, begin, HasExpire)); !errors.Is(op.Err, ErrMismatch) {
+				t.Errorf("another delta: %+v", op)
+			}
+		}
+	}
 }
 
 // TestBoundedApprox: a filter alone knows neither the value nor the increment;

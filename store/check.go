@@ -3,7 +3,6 @@ package store
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -65,9 +64,10 @@ const (
 // Check examines a data directory that no server has open, without changing it. It
 // checks that META, the log's tail and every block of every sstable are sound; that
 // every section of the op log decodes and none is missing; that every snapshot is
-// complete; that every row is in its place; that rows, runs and filters agree with the
-// log, as far as it reaches back; and that DBSIZE is the number of keys. The report
-// lists what is wrong; an error means that the directory could not be examined at all.
+// complete; that every row is in its place; and that DBSIZE is the number of keys. It
+// redoes the op log in memory, by what recovery does, and compares with that rows, runs,
+// filters and the state row, as far as the log reaches back. The report lists what is
+// wrong; an error means that the directory could not be examined at all.
 func Check(o CheckOptions) (CheckReport, error) {
 	if o.Progress == nil {
 		o.Progress = func(string, int64, int64) {}
@@ -107,7 +107,7 @@ func (c *checker) run() {
 	meta := c.db.Meta()
 	c.report.Meta, c.report.Partitions = meta, meta.Partitions
 	for i := range meta.Partitions {
-		p := &partitionCheck{checker: c, id: uint16(i), count: meta.Partitions, seed: meta.Seed}
+		p := &partitionCheck{checker: c, id: uint16(i)}
 		p.run()
 		c.o.Progress("partitions", int64(i+1), int64(meta.Partitions))
 	}
@@ -126,144 +126,4 @@ func (c *checker) sstables() {
 		c.problem("db", err.Error(), doRestore)
 	}
 	c.report.Sstables, c.report.TableBytes = found.Files, found.Bytes
-}
-
-// maxProblems is how many problems of one partition are told one by one.
-const maxProblems = 10
-
-// partitionCheck examines one partition.
-type partitionCheck struct {
-	*checker
-	id       uint16
-	count    int
-	seed     uint64
-	problems int
-
-	state     partitionState
-	snapshot  *loadedSnapshot // the one the server would start with
-	older     []uint64        // sequences of the sound snapshots among the newest two
-	unusable  bool            // no snapshot, and the log does not reach back to the beginning
-	first     uint64          // sequences of the op log
-	last      uint64
-	ended     int64  // logged time of the op log's last record
-	flushed   uint64 // sequence of the last FLUSHALL
-	size      int64  // DBSIZE
-	found     int64  // keys that exist
-	keys      map[string]*keyLog
-	objects   map[string]bool
-	exact     []exactEntry
-	memory    []memoryEntry
-	wantedSeq uint64 // of the next record
-}
-
-// problem reports a problem of the partition; of many, the first ones.
-func (p *partitionCheck) problem(what, do string) {
-	p.problems++
-	if p.problems <= maxProblems {
-		p.checker.problem(fmt.Sprintf("partition %d", p.id), what, do)
-	}
-}
-
-func (p *partitionCheck) run() {
-	p.keys, p.objects = make(map[string]*keyLog), make(map[string]bool)
-	for _, step := range []func() error{p.loadState, p.loadSnapshots, p.readLog, p.checkReach, p.checkMemory, p.checkPages, p.checkRows, p.checkSize, p.checkRuns} {
-		if err := step(); err != nil {
-			p.problem(err.Error(), doRestore)
-			break
-		}
-	}
-	if p.snapshot != nil {
-		p.snapshot.release()
-	}
-	if more := p.problems - maxProblems; more > 0 {
-		p.checker.problem(fmt.Sprintf("partition %d", p.id), fmt.Sprintf("and %d more problems", more), doRestore)
-	}
-}
-
-func (p *partitionCheck) loadState() error {
-	b, ok, err := p.db.State(p.id)
-	if err != nil || !ok {
-		return err
-	}
-	if p.state, err = decodeState(b); err != nil {
-		return fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
-	}
-	p.size, p.flushed = p.state.size, p.state.floor
-	return nil
-}
-
-// loadSnapshots reads every snapshot and keeps the newest sound one.
-func (p *partitionCheck) loadSnapshots() error {
-	list, err := p.db.Snapshots(p.id)
-	if err != nil {
-		return err
-	}
-	var damaged []string
-	for i, s := range list {
-		p.report.Snapshots++
-		loaded, err := p.readSnapshot(s)
-		if err != nil {
-			damaged = append(damaged, fmt.Sprintf("filter snapshot %s is damaged (%v)", s.Path, err))
-			continue
-		}
-		p.report.Filters += len(loaded.tables) + len(loaded.keys)
-		if i < 2 {
-			// A power loss may bring back a third one, which nobody needs.
-			p.older = append(p.older, loaded.seq)
-		}
-		if p.snapshot == nil {
-			p.snapshot = loaded
-			continue
-		}
-		loaded.release()
-	}
-	first, _, ok := p.db.Log().Bounds(p.id)
-	p.unusable = p.snapshot == nil && p.state.seq != 0 && !(ok && first == 1)
-	p.reportSnapshots(damaged)
-	p.startObjects()
-	return nil
-}
-
-func (p *partitionCheck) readSnapshot(s persistence.Snapshot) (*loadedSnapshot, error) {
-	in, err := p.db.OpenSnapshot(s)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
-	loaded, err := readSnapshot(in, math.MaxInt64)
-	if err == nil && loaded.seq != s.Seq {
-		loaded.release()
-		return nil, fmt.Errorf("%w: it was taken at entry %d, its name says %d", errCorruptEntry, loaded.seq, s.Seq)
-	}
-	return loaded, err
-}
-
-func (p *partitionCheck) reportSnapshots(damaged []string) {
-	do := doNothing
-	if p.unusable {
-		do = doRebuild
-		lost := p.state.objects > 0
-		for _, d := range p.state.catalog.Tables {
-			lost = lost || d.Mode == Approx
-		}
-		if lost {
-			do = doForget
-		}
-		if len(damaged) == 0 {
-			damaged = []string{"its filter snapshots are missing"}
-		}
-	}
-	for _, text := range damaged {
-		p.problem(text, do)
-	}
-}
-
-// startObjects begins with the objects that the snapshot holds.
-func (p *partitionCheck) startObjects() {
-	if p.snapshot == nil {
-		return
-	}
-	for _, c := range p.snapshot.keys {
-		p.objects[c.key()] = true
-	}
 }

@@ -1,48 +1,59 @@
 package store
 
 import (
-	"fmt"
+	"bytes"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// checkPages examines the pages: each belongs to an object of the snapshot, and fits it, or to
-// one that was created since; none is newer than the log; and an object that the log has
-// not replaced since has pages.
-func (p *partitionCheck) checkPages() error {
-	objects := make(map[uint64]paged)
-	var since uint64
-	if p.snapshot != nil {
-		since = p.snapshot.seq
-		for _, c := range p.snapshot.keys {
-			if o, ok := c.object().(paged); ok {
-				o.inPages().missing = true
-				objects[o.inPages().created] = o
-			}
+// checkOrphans expects each page to belong to an object of the newest snapshot, or to one
+// that was created since. To be called before the log is redone.
+func (c *partitionCheck) checkOrphans() {
+	for _, object := range c.opened.goners {
+		if object <= c.opened.marks.filters {
+			c.problem("the server deletes them after its next start, nothing is lost", "the pages of object %d belong to no key", object)
 		}
 	}
-	err := p.db.Pages(p.id, func(pg persistence.Page) error {
-		p.report.Pages++
-		o := objects[pg.Object]
-		if pg.Seq > p.last {
-			p.problem(fmt.Sprintf("page %d of object %d is as of entry %d, but the log ends at %d", pg.Number, pg.Object, pg.Seq, p.last), doRestore)
-		} else if o != nil {
-			if err := loadPage(o, pg); err != nil {
-				p.problem(fmt.Sprintf("page %d of object %d is damaged: %v", pg.Number, pg.Object, err), doRestore)
-			}
-		} else if pg.Object <= since {
-			p.problem(fmt.Sprintf("page %d of object %d belongs to no key", pg.Number, pg.Object), "the server deletes it after its next start, nothing is lost")
+}
+
+// checkPages expects no page to be newer than the log, each object that exists to have its
+// pages, and these to hold what the log makes of the object, if it reaches back to its
+// creation.
+func (c *partitionCheck) checkPages() error {
+	err := c.db.Pages(c.id, func(pg persistence.Page) error {
+		c.report.Pages++
+		if pg.Seq > c.redone.seq {
+			c.problem(doRestore, "page %d of object %d is of entry %d, but the log ends at %d", pg.Number, pg.Object, pg.Seq, c.redone.seq)
 		}
 		return nil
 	})
-	if err != nil || p.flushed > since || p.snapshot == nil {
-		return err
+	if key, yes := c.opened.missesPages(); yes {
+		c.problem(doRestore, "the pages of key %q are missing", key)
 	}
-	for _, c := range p.snapshot.keys {
-		o, ok := c.object().(paged)
-		if k := p.keys[c.key()]; ok && o.inPages().missing && (k == nil || k.last().seq <= since) {
-			p.problem(fmt.Sprintf("the pages of key %q are missing", c.key()), doRestore)
+	for key, k := range c.opened.objects {
+		is, ok := k.object().(paged)
+		old := c.redone.objects[key]
+		if !ok || old == nil {
+			continue
+		}
+		want, ok := old.object().(paged)
+		if ok && is.inPages().created == want.inPages().created && !is.inPages().missing && !want.inPages().missing && !samePages(is, want) {
+			c.problem(doRestore, "the pages of key %q and the log contradict each other", key)
 		}
 	}
-	return nil
+	return err
+}
+
+// samePages reports whether two objects hold the same.
+func samePages(a, b paged) bool {
+	x, y := a.inPages().parts, b.inPages().parts
+	if len(x) != len(y) || !bytes.Equal(a.header(), b.header()) {
+		return false
+	}
+	for i := range x {
+		if !bytes.Equal(x[i].cells, y[i].cells) {
+			return false
+		}
+	}
+	return true
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
@@ -229,12 +230,12 @@ func TestCheckFinds(t *testing.T) {
 		{"state", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
 		{"log gap", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			appendLog(t, s, 0, s.partitions[0].seq+2, beginRecord(nil, moment{}))
-		}, "has a gap"},
+		}, "are missing"},
 		{"garbage log", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			appendLog(t, s, 0, s.partitions[0].seq+1, append(beginRecord(nil, moment{}), 99))
 		}, "cannot be read"},
 		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Changes) {
-			b.DeleteExpiry(s.partitions[Slot([]byte("k5"))>>s.shift].id, 1_900_000_000_000, at("k5"))
+			b.DeleteExpiry(partitionOf(s, "k5").id, 1_900_000_000_000, at("k5"))
 		}, "does not know it"},
 		{"run", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
@@ -247,6 +248,63 @@ func TestCheckFinds(t *testing.T) {
 			must(t, err)
 			publishRun(t, s, w, persistence.Run{FirstSeq: 1, LastSeq: s.partitions[0].seq})
 		}, "retries of the others"},
+		{"record", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			p := partitionOf(s, "k1")
+			must(t, cincr(s, "k1", "late", 1).Err)
+			w, err := s.db.NewRun(persistence.Run{Partition: p.id, Table: 1, ID: 99})
+			must(t, err)
+			rec := seen.Record{Key: []byte("k1"), ID: []byte("late"), Original: Seen{Delta: 1, Result: -7}}
+			must(t, w.Add(fbf.Hash(p.seed, rec.Key, rec.ID), p.seq, rec.AppendTo(nil)))
+			publishRun(t, s, w, persistence.Run{FirstSeq: p.seq, LastSeq: p.seq})
+		}, "is not the operation that the log has"},
+		{"row of another entry", func(_ *testing.T, s *Store, b *persistence.Changes) {
+			c := counter{seq: partitionOf(s, "none").seq}
+			b.PutRow(at("none"), c.appendRow(nil))
+		}, "is about something else"},
+		{"row ahead of the checkpoint", func(t *testing.T, s *Store, b *persistence.Changes) {
+			must(t, cincr(s, "k1", "late", 1).Err)
+			must(t, s.flushRows(partitionOf(s, "k1")))
+			must(t, cincr(s, "k1", "later", 1).Err)
+			put("k1", func(r *row) { r.value++ })(t, s, b)
+		}, "but the log says"},
+		{"key in another partition", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			p := s.partitions[(Slot([]byte("k1"))>>s.shift+1)%4]
+			e := entry{kind: entrySet, key: []byte("k1")}
+			appendLog(t, s, p.id, p.seq+1, e.appendTo(beginRecord(nil, p.at)))
+		}, "belongs to another partition"},
+		{"empty record", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			appendLog(t, s, 0, s.partitions[0].seq+1, beginRecord(nil, s.partitions[0].at))
+		}, "is empty"},
+		{"log ends early", func(_ *testing.T, s *Store, b *persistence.Changes) {
+			s.partitions[0].saving.state.seq += 9
+			b.PutState(0, s.partitions[0].saving.state.encode())
+		}, "but entries up to"},
+		{"snapshot of another entry", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			p := s.partitions[0]
+			snap := p.beginSnapshot()
+			defer p.endSnapshot()
+			w, err := s.db.CreateSnapshot(p.id, snap.seq+1)
+			must(t, errors.Join(err, snap.write(p, w)))
+		}, "its name says"},
+		{"filter of a table", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			p := s.partitions[0]
+			must(t, p.emptyTable(p.tables[1], p.at))
+			must(t, s.Snapshot())
+		}, `about the filter of table "default"`},
+		{"filter of a key", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			p := partitionOf(s, "filter")
+			p.objects["filter"].object().(*filterKey).insert(1, p.at.logged)
+			must(t, s.Snapshot())
+		}, `about key "filter"`},
+		{"horizon", func(t *testing.T, s *Store, _ *persistence.Changes) {
+			p := s.partitions[0]
+			must(t, s.AlterTable("approx", TableChange{Window: new(time.Hour)}))
+			p.tables[1].horizon.forget(1 << 50)
+			must(t, s.Snapshot())
+		}, "about what tables there are"},
+		{"state's time", changeState(func(s *partitionState) { s.at.logged++ }), "not what the log leads to"},
+		{"state's objects", changeState(func(s *partitionState) { s.objects++ }), "not what the log leads to"},
+		{"state's tables", changeState(func(s *partitionState) { s.horizons[1] = horizon{forgotten: 7} }), "not what the log leads to"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			fs := vfs.NewMem()
@@ -259,6 +317,18 @@ func TestCheckFinds(t *testing.T) {
 			must(t, s.CloseNow())
 			wantProblem(t, fs, tc.want)
 		})
+	}
+}
+
+// partitionOf returns the partition of a key.
+func partitionOf(s *Store, key string) *partition { return s.partitions[Slot([]byte(key))>>s.shift] }
+
+// changeState changes the state row of partition 0.
+func changeState(change func(*partitionState)) func(*testing.T, *Store, *persistence.Changes) {
+	return func(_ *testing.T, s *Store, b *persistence.Changes) {
+		state := s.partitions[0].saving.state
+		change(&state)
+		b.PutState(0, state.encode())
 	}
 }
 

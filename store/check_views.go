@@ -1,8 +1,14 @@
 package store
 
 import (
+	"bytes"
 	"cmp"
+	"errors"
 	"fmt"
+	"hash/maphash"
+	"io"
+	"maps"
+	"math"
 	"slices"
 
 	"github.com/fbfkv/fbfkv/fbf"
@@ -10,258 +16,486 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// checkReach holds the log to what was made from it: it must begin where the
-// server would begin to redo it, and end no earlier than the latest of them.
-func (p *partitionCheck) checkReach() error {
-	from, reach := min(p.state.seq, p.state.records), max(p.state.seq, p.state.records)
-	if p.snapshot != nil {
-		from, reach = min(from, p.snapshot.seq), max(reach, p.snapshot.seq)
-	} else if !p.unusable {
-		from = 0
+// maxProblems is how many problems of one partition are told one by one.
+const maxProblems = 10
+
+// partitionCheck examines one partition. It makes the partition twice in memory, by what
+// recovery does: from the log alone, and as a server would start with it. What is on
+// disk is compared with both. It takes memory for what the log holds of the partition,
+// and for its filters twice.
+type partitionCheck struct {
+	*checker
+	id       uint16
+	problems int
+
+	state partitionState
+	older *loadedSnapshot // until redone has come to it
+	first uint64          // the sequence at which the log begins
+	reach uint64          // that of the newest view
+	// redone is what the log leads to from its beginning. Its counters stay as of the state
+	// row. Its filters and objects begin with the older snapshot, unless the log
+	// reaches back to the beginning; without either it has none.
+	redone *partition
+	// opened is what a server makes of state row, newest snapshot and log. Its counters
+	// are those changed after the state row. Without a snapshot it has no filters.
+	opened *partition
+	since  []counter     // keys changed after the state row, as of the end of each section
+	exact  []exactRecord // what redone has put into its records, in order
+
+	found int64 // keys that exist
+	lost  bool  // nobody knows the objects
+}
+
+// exactRecord is a record that a run must hold, if one covers it.
+type exactRecord struct {
+	seq    uint64
+	table  uint32
+	digest uint64 // of its value
+}
+
+// problem reports a problem of the partition; of many, the first ones.
+func (c *partitionCheck) problem(do, format string, args ...any) {
+	c.problems++
+	if c.problems <= maxProblems {
+		c.checker.problem(fmt.Sprintf("partition %d", c.id), fmt.Sprintf(format, args...), do)
 	}
-	if p.first == 0 {
-		p.first, p.last = reach+1, reach
+}
+
+func (c *partitionCheck) run() {
+	meta := c.db.Meta()
+	for _, p := range []**partition{&c.redone, &c.opened} {
+		*p = newPartition(c.id, meta.Partitions, meta.Seed, 0, new(memoryPool), c.db)
+		defer (*p).release()
 	}
-	if p.first > from+1 {
-		return fmt.Errorf("the op log begins at entry %d, but entries from %d on are needed", p.first, from+1)
+	for _, step := range []func() error{c.load, c.redoLog, c.checkFilters, c.checkPages, c.checkRows, c.checkKeys, c.checkRuns} {
+		if err := step(); err != nil {
+			c.problem(doRestore, "%v", err)
+			break
+		}
 	}
-	if p.last < reach {
-		return fmt.Errorf("the op log ends at entry %d, but entries up to %d were committed", p.last, reach)
+	if c.older != nil {
+		c.older.release()
 	}
-	for _, seq := range p.older {
-		if p.first > seq+1 {
-			p.problem(fmt.Sprintf("the op log begins at entry %d and does not reach back to the older snapshot at %d, "+
-				"which could not stand in for the newest", p.first, seq), "two new snapshots (SAVE) mend it")
+	if more := c.problems - maxProblems; more > 0 {
+		c.checker.problem(fmt.Sprintf("partition %d", c.id), fmt.Sprintf("and %d more problems", more), doRestore)
+	}
+}
+
+// load loads the views, and holds the log to them: it must begin where the server would
+// begin to redo it.
+func (c *partitionCheck) load() error {
+	views, err := c.opened.loadViews(c.db, c.db.Log())
+	if err != nil {
+		return err
+	}
+	c.state, c.lost = views.state, views.filtersLost
+	c.checkSnapshots(views)
+	c.checkOrphans()
+	marks := &c.opened.marks
+	c.reach = max(marks.counters, marks.records, marks.filters)
+	from := min(marks.counters, marks.records)
+	if !views.filtersLost {
+		from = min(from, marks.filters)
+	}
+	var ok bool
+	if c.first, _, ok = c.db.Log().Bounds(c.id); !ok {
+		c.first = c.reach + 1
+	}
+	if c.first > from+1 {
+		return fmt.Errorf("the op log begins at entry %d, but entries from %d on are needed", c.first, from+1)
+	}
+	if c.older != nil && c.first > c.older.seq+1 {
+		c.problem("two new snapshots (SAVE) mend it", "the op log begins at entry %d and does not reach back to the older snapshot at %d, "+
+			"which could not stand in for the newest", c.first, c.older.seq)
+	}
+	if c.older != nil && (c.first > c.older.seq+1 || c.first == 1) {
+		c.older.release()
+		c.older = nil
+	}
+	c.opened.seq, c.redone.seq = from, c.first-1
+	marks.records = math.MaxUint64 // those of redone serve
+	if !c.opened.hasFilters() {
+		c.opened.forgoFilters()
+		c.opened.seq = c.state.seq
+	}
+	if c.first > 1 {
+		c.redone.forgoFilters()
+	}
+	c.sectionEnds()
+	return nil
+}
+
+// forgoFilters makes redo leave out what is unknown without a snapshot.
+func (p *partition) forgoFilters() { p.marks.filters, p.marks.catalog = math.MaxUint64, math.MaxUint64 }
+
+// hasFilters reports whether it has not.
+func (p *partition) hasFilters() bool { return p.catalog != nil }
+
+// checkSnapshots reads all snapshots. The newest sound one is in c.opened; c.older becomes
+// the one that would stand in for it.
+func (c *partitionCheck) checkSnapshots(views loadedViews) {
+	var damaged []string
+	c.report.Snapshots += len(views.snapshots)
+	c.report.Filters += len(c.opened.tables) + len(c.opened.objects)
+	for i, s := range views.snapshots {
+		var loaded *loadedSnapshot
+		var err error
+		switch {
+		case i < len(views.damage):
+			err = views.damage[i]
+		case i > len(views.damage):
+			loaded, err = openSnapshot(c.db, s)
+		}
+		switch {
+		case err != nil:
+			damaged = append(damaged, fmt.Sprintf("filter snapshot %s is damaged (%v)", s.Path, err))
+		case loaded != nil:
+			c.report.Filters += len(loaded.tables) + len(loaded.keys)
+			if i == 1 {
+				c.older = loaded
+			} else { // a power loss may bring back a third one, which nobody needs
+				loaded.release()
+			}
+		}
+	}
+	do := doNothing
+	if views.filtersLost {
+		if do = doRebuild; views.forgets() {
+			do = doForget
+		}
+		if len(damaged) == 0 {
+			damaged = []string{"its filter snapshots are missing"}
+		}
+	}
+	for _, text := range damaged {
+		c.problem(do, "%s", text)
+	}
+}
+
+// redoLog redoes the whole log.
+func (c *partitionCheck) redoLog() error {
+	err := c.db.Log().Read(c.id, 0, func(seq uint64, content []byte) error {
+		n, err := c.redone.redoSection(seq, content)
+		if err == nil && seq > c.opened.seq {
+			_, err = c.opened.redoSection(seq, content)
+		}
+		c.report.Records++
+		c.report.Entries += n
+		switch {
+		case errors.Is(err, ErrLogDamaged):
+			return err
+		case err != nil:
+			return fmt.Errorf("the op-log record at entry %d cannot be read: %w", seq, err)
+		case n == 0:
+			return fmt.Errorf("the op-log record at entry %d is empty", seq)
+		}
+		c.sectionEnds()
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if c.redone.seq < c.reach {
+		return fmt.Errorf("the op log ends at entry %d, but entries up to %d were committed", c.redone.seq, c.reach)
+	}
+	if c.older != nil || c.redone.marks.counters != math.MaxUint64 {
+		return errors.New("the last checkpoint, or the older snapshot, is as of an entry with which no record of the op log ends")
+	}
+	c.drainRecords()
+	slices.SortFunc(c.since, func(a, b counter) int { return cmp.Compare(a.seq, b.seq) })
+	return nil
+}
+
+// drainAt is how many bytes of records may come together.
+const drainAt = 1 << 20
+
+// sectionEnds takes note of what a section of the log has changed. Views are captured
+// between sections only.
+func (c *partitionCheck) sectionEnds() {
+	p := c.redone
+	if c.older != nil && p.seq == c.older.seq {
+		p.adopt(c.older)
+		c.older = nil
+	}
+	if p.seq == c.state.seq {
+		c.checkState()
+		p.marks.counters = math.MaxUint64 // its keys stay as they are
+	}
+	if p.seen.Bytes() >= drainAt {
+		c.drainRecords()
+	}
+	changed := c.opened.hot.dirty
+	for _, k := range changed {
+		if k.is &^= isListed; k.seq <= c.state.seq {
+			continue
+		}
+		c.since = append(c.since, *k)
+		if k.kind == TypeCounter {
+			continue
+		}
+		if old := p.hot.peek(k.key()); old != nil {
+			old.is |= isInRow // until its deletion was written back
+		}
+	}
+	c.opened.hot.dirty = changed[:0]
+}
+
+func (c *partitionCheck) drainRecords() {
+	c.redone.seen.Drain(func(table uint32, seq uint64, value []byte) {
+		c.exact = append(c.exact, exactRecord{seq: seq, table: table, digest: hotHash(value)})
+	})
+}
+
+// checkState compares the state row with what the log makes of it. What the log does not
+// reach back to is taken from it. DBSIZE is checked by checkKeys.
+func (c *partitionCheck) checkState() {
+	p, is := c.redone, c.state
+	if is.seq == 0 || !p.hasFilters() {
+		return
+	}
+	want := p.stateRow()
+	want.size = is.size
+	if c.first > 1 {
+		want.floor, want.incarnation = cmp.Or(want.floor, is.floor), cmp.Or(want.incarnation, is.incarnation)
+	}
+	if bytes.Equal(want.encode(), is.encode()) {
+		return
+	}
+	c.problem(doRestore, "the state of the checkpoint at entry %d is not what the log leads to: last FLUSHALL at %d and not %d, %d keys that are no counters and not %d, "+
+		"logged time %d and not %d, or other tables", is.seq, is.floor, want.floor, is.objects, want.objects, is.at.logged, want.at.logged)
+}
+
+// checkFilters compares what the log makes of the newest snapshot with what it makes of the
+// older one, or of nothing (G1): at its end, filters and objects must be the same, byte by
+// byte. Earlier, a snapshot may have bits of later ids, and lack those of generations
+// that were dropped while it was taken.
+func (c *partitionCheck) checkFilters() error {
+	if !c.redone.hasFilters() || !c.opened.hasFilters() {
+		return nil
+	}
+	want, is := c.redone.beginSnapshot(), c.opened.beginSnapshot()
+	if !bytes.Equal(want.header, is.header) {
+		c.problem(doRestore, "the newest snapshot and the log before it contradict each other about what tables there are, or what keys that are no counters")
+		return nil
+	}
+	var names []string
+	for _, id := range slices.Sorted(maps.Keys(c.opened.tables)) {
+		names = append(names, fmt.Sprintf("the filter of table %q: retries might count again, or new operations might not count", c.opened.tables[id].def.Name))
+	}
+	for _, key := range slices.Sorted(maps.Keys(c.opened.objects)) {
+		names = append(names, fmt.Sprintf("key %q", key))
+	}
+	for i, name := range names {
+		if digestOf(want.encoders[i]) != digestOf(is.encoders[i]) {
+			c.problem(doRestore, "the newest snapshot and the log before it contradict each other about %s", name)
 		}
 	}
 	return nil
 }
 
-// checkMemory expects the snapshot's filters to contain every opid that the
-// log says was applied before it and within the window (G1). A generation that
-// the log drops after the snapshot's sequence may have lost its bits while they
-// were copied, so the window is the one at the end of the log, which is no earlier
-// than the snapshot (checkReach).
-func (p *partitionCheck) checkMemory() error {
-	missing := 0
-	for _, m := range p.memory {
-		t := p.snapshot.tables[m.table]
-		if t == nil || m.logged+(t.def.Window+t.def.Skew).Milliseconds() <= p.ended {
-			continue // of a dropped table, or old
-		}
-		if !t.filter.Contains(m.hash) {
-			missing++
-		}
-	}
-	if missing > 0 {
-		p.problem(fmt.Sprintf("the filters of the snapshot at entry %d lack %d opids that were applied before it: their retries would count again",
-			p.snapshot.seq, missing), doRestore)
-	}
-	return nil
+// digestOf hashes an encoding, which is read from memory without an error.
+func digestOf(encoding io.Reader) uint64 {
+	var h maphash.Hash
+	h.SetSeed(hotSeed)
+	_, _ = io.Copy(&h, encoding)
+	return h.Sum64()
 }
 
-// checkRows holds each row to its place and to the log.
-func (p *partitionCheck) checkRows() error {
-	first, last := slotRange(int(p.id), p.count)
+// checkRows holds each row to its place, to the log, and to the index of expiries.
+func (c *partitionCheck) checkRows() error {
 	var failed error
-	err := p.db.Rows(uint64(first)<<48, uint64(last+1)<<48, func(k persistence.RowKey, value []byte) bool {
-		p.report.Rows++
+	from, to := c.opened.rowRange()
+	err := c.db.Rows(from, to, func(k persistence.RowKey, value []byte) bool {
+		c.report.Rows++
 		r, err := decodeRow(value)
 		if err != nil {
-			p.problem(fmt.Sprintf("the row of key %q cannot be read: %v", k.Key, err), doRestore)
+			c.problem(doRestore, "the row of key %q cannot be read: %v", k.Key, err)
 			return true
 		}
 		if Slot(k.Key) != k.Slot || keyHash(k.Key) != k.Hash {
-			p.problem(fmt.Sprintf("the row of key %q lies where that key does not belong", k.Key), doRestore)
+			c.problem(doRestore, "the row of key %q lies where that key does not belong", k.Key)
 			return true
 		}
-		if what := p.judgeRow(k, r); what != "" {
-			p.problem(fmt.Sprintf("key %q: %s", k.Key, what), doRestore)
+		if r.seq > c.state.floor && r.seq <= c.opened.floor {
+			return true // its deletion is due
 		}
-		if r.seq > p.flushed {
-			failed = p.checkExpiry(k, r)
+		hash := hotHash(k.Key)
+		old, last := c.redone.hot.get(hash, k.Key), c.opened.hot.get(hash, k.Key)
+		if old != nil {
+			old.is |= isInRow
+		} else if last == nil {
+			c.found++ // checkKeys counts the keys of the log
+		}
+		if what := c.judgeRow(k.Key, r, old); what != "" {
+			c.problem(doRestore, "key %q: %s", k.Key, what)
+		}
+		if r.expire == 0 || last != nil && last.seq > r.seq {
+			return true // the entry of a key that has changed may be gone
+		}
+		ok := false
+		if ok, failed = c.db.HasExpiry(c.id, r.expire, k); !ok && failed == nil {
+			c.problem("set its expiry again (PEXPIREAT), or it stays until it is read",
+				"key %q expires at %d, but the index of expiries does not know it", k.Key, r.expire)
 		}
 		return failed == nil
 	})
-	if err = cmp.Or(err, failed); err != nil {
-		return err
-	}
-	for key, k := range p.keys {
-		// What the checkpoint contains has a row, unless a later deletion was
-		// written back already.
-		if !k.row && k.before.kind == TypeCounter && !slices.ContainsFunc(k.after, func(i image) bool { return i.kind != TypeCounter }) {
-			p.problem(fmt.Sprintf("key %q: the log says that it is %d as of entry %d, but its row is missing", key, k.before.value, k.before.seq), doRestore)
-		}
-	}
-	return nil
+	return cmp.Or(err, failed)
 }
 
-// judgeRow says what is wrong with a row; "" if nothing.
-func (p *partitionCheck) judgeRow(rk persistence.RowKey, r row) string {
-	if r.seq > p.state.floor && r.seq <= p.flushed {
-		return "" // its deletion is due
-	}
-	k := p.keys[string(rk.Key)]
-	if k != nil {
-		k.row = true
-	} else {
-		p.found++ // a key in the log is counted by checkSize
-	}
-	switch {
-	case r.seq <= p.state.floor:
-		return fmt.Sprintf("its row is of entry %d, before the FLUSHALL at %d", r.seq, p.state.floor)
-	case r.seq > p.last:
-		return fmt.Sprintf("its row is of entry %d, but the log ends at %d", r.seq, p.last)
-	case k == nil && r.seq < p.first:
+// judgeRow says what is wrong with a row; "" if nothing. old is its key as of the state
+// row.
+func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
+	want := old
+	switch last := c.redone.seq; {
+	case r.seq <= c.state.floor:
+		return fmt.Sprintf("its row is of entry %d, before the FLUSHALL at %d", r.seq, c.state.floor)
+	case r.seq > last:
+		return fmt.Sprintf("its row is of entry %d, but the log ends at %d", r.seq, last)
+	case r.seq > c.state.seq:
+		i, ok := slices.BinarySearchFunc(c.since, r.seq, func(k counter, seq uint64) int { return cmp.Compare(k.seq, seq) })
+		if want = nil; ok && c.since[i].key() == string(key) {
+			want = &c.since[i]
+		}
+	case old == nil && r.seq < c.first:
 		return "" // the log does not reach back to it
-	case k == nil:
-		return fmt.Sprintf("its row is of entry %d, which is about something else", r.seq)
-	case r.seq < k.before.seq:
-		return fmt.Sprintf("its row is of entry %d, but the checkpoint contains entry %d", r.seq, k.before.seq)
-	case r.seq < p.first:
-		return ""
+	case old != nil && r.seq < old.seq:
+		return fmt.Sprintf("its row is of entry %d, but the checkpoint contains entry %d", r.seq, old.seq)
 	}
-	i, ok := k.find(r.seq)
 	switch {
-	case !ok || i.kind != TypeCounter:
+	case want == nil:
+		return fmt.Sprintf("its row is of entry %d, which is about something else", r.seq)
+	case want.seq != r.seq || want.kind != TypeCounter:
 		return fmt.Sprintf("its row is of entry %d, which does not set it", r.seq)
-	case i.value != r.value:
-		return fmt.Sprintf("its row says %d, but the log says %d as of entry %d", r.value, i.value, r.seq)
-	case i.expire != r.expire:
-		return fmt.Sprintf("its row says that it expires at %d, but the log says %d as of entry %d", r.expire, i.expire, r.seq)
+	case want.value != r.value:
+		return fmt.Sprintf("its row says %d, but the log says %d as of entry %d", r.value, want.value, r.seq)
+	case want.expire != r.expire:
+		return fmt.Sprintf("its row says that it expires at %d, but the log says %d as of entry %d", r.expire, want.expire, r.seq)
 	}
 	return ""
 }
 
-// checkExpiry expects the index to know when a row expires. The entry of a key
-// that changed since may be gone.
-func (p *partitionCheck) checkExpiry(rk persistence.RowKey, r row) error {
-	k := p.keys[string(rk.Key)]
-	if r.expire == 0 || k != nil && k.last().seq > r.seq {
-		return nil
-	}
-	ok, err := p.db.HasExpiry(p.id, r.expire, rk)
-	if err == nil && !ok {
-		p.problem(fmt.Sprintf("key %q expires at %d, but the index of expiries does not know it", rk.Key, r.expire),
-			"set its expiry again (PEXPIREAT), or it stays until it is read")
-	}
-	return err
-}
-
-// checkSize compares the logged number of keys with the keys that exist.
-func (p *partitionCheck) checkSize() error {
-	p.report.Keys += p.size
-	if p.unusable {
-		return nil // nobody knows the objects
-	}
-	p.found += int64(len(p.objects))
-	for _, k := range p.keys {
-		if k.last().kind == TypeCounter {
-			p.found++
+// checkKeys expects the keys of the log in this partition and, if the checkpoint
+// contains them, in rows; and compares the logged number of keys with those that exist.
+func (c *partitionCheck) checkKeys() error {
+	flushed := c.opened.floor > c.state.seq
+	for k := range c.redone.hot.table.all {
+		if c.checkPlace(k); flushed || k.kind != TypeCounter {
+			continue
+		}
+		if k.is&isInRow == 0 {
+			c.problem(doRestore, "key %q: the log says that it is %d as of entry %d, but its row is missing", k.key(), k.value, k.seq)
+		}
+		if c.opened.hot.peek(k.key()) == nil {
+			c.found++
 		}
 	}
-	if p.found != p.size {
-		p.problem(fmt.Sprintf("DBSIZE is %d, but there are %d keys", p.size, p.found), doRestore)
+	for k := range c.opened.hot.table.all {
+		if c.checkPlace(k); k.kind == TypeCounter {
+			c.found++
+		}
+	}
+	objects := c.opened.objects
+	if !c.opened.hasFilters() {
+		objects = c.redone.objects
+	}
+	c.found += int64(len(objects))
+	c.report.Keys += c.opened.size
+	if c.found != c.opened.size && !c.lost {
+		c.problem(doRestore, "DBSIZE is %d, but there are %d keys", c.opened.size, c.found)
 	}
 	return nil
 }
 
+// checkPlace expects a key of the log to belong to the partition.
+func (c *partitionCheck) checkPlace(k *counter) {
+	if !c.opened.owns(uint16(k.pos >> 48)) {
+		c.problem(doRestore, "the op log holds key %q, which belongs to another partition", k.key())
+	}
+}
+
 // checkRuns holds the runs to their headers and to the log.
-func (p *partitionCheck) checkRuns() error {
-	runs, err := p.db.Runs(p.id)
+func (c *partitionCheck) checkRuns() error {
+	runs, err := c.db.Runs(c.id)
 	if err != nil {
 		return err
 	}
 	for _, r := range runs {
-		if r.LastSeq <= p.flushed && r.LastSeq > p.state.floor {
+		if r.LastSeq <= c.opened.floor && r.LastSeq > c.state.floor {
 			continue // it belongs to nobody
 		}
-		p.report.Runs++
-		c := runCheck{p: p, run: r}
-		if err := p.db.ScanRun(r, c.record); err != nil {
+		c.report.Runs++
+		if err := c.checkRun(r); err != nil {
 			return fmt.Errorf("run %d of table %d: %w", r.ID, r.Table, err)
 		}
-		c.finish()
 	}
 	return nil
 }
 
-// runCheck goes through one run.
-type runCheck struct {
-	p          *partitionCheck
-	run        persistence.Run
-	hash, seq  uint64
-	bytes      uint64
-	inLog      int // records that the log has too
-	wrong      int
-	wrongAbout string
-}
-
-func (c *runCheck) record(hash, seq uint64, value []byte) error {
-	c.p.report.RunRecords++
-	c.bytes += uint64(len(value))
-	if what := c.judge(hash, seq, value); what != "" {
-		c.wrong++
-		c.wrongAbout = what
+// checkRun goes through one run. It must hold every operation of its table in its range.
+func (c *partitionCheck) checkRun(r persistence.Run) error {
+	bytes, inLog, wrong, about := uint64(0), 0, 0, ""
+	err := c.db.ScanRun(r, func(hash, seq uint64, value []byte) error {
+		c.report.RunRecords++
+		bytes += uint64(len(value))
+		switch what := c.judgeRecord(r, hash, seq, value); {
+		case what != "":
+			wrong, about = wrong+1, what
+		case seq >= c.first:
+			inLog++
+		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
-	c.hash, c.seq = hash, seq
-	return nil
-}
-
-// judge says what is wrong with a record; "" if nothing.
-func (c *runCheck) judge(hash, seq uint64, value []byte) string {
-	rec, err := seen.ReadRecord(value)
-	first, last := slotRange(int(c.p.id), c.p.count)
-	switch slot := Slot(rec.Key); {
-	case err != nil:
-		return "cannot be read"
-	case hash < c.hash || hash == c.hash && seq <= c.seq && c.seq > 0:
-		return "is out of order"
-	case seq < c.run.FirstSeq || seq > c.run.LastSeq:
-		return fmt.Sprintf("is of entry %d, outside the run's %d to %d", seq, c.run.FirstSeq, c.run.LastSeq)
-	case fbf.Hash(c.p.seed, rec.Key, rec.ID) != hash:
-		return fmt.Sprintf("of key %q lies under a hash that is not its own", rec.Key)
-	case slot < first || slot > last:
-		return fmt.Sprintf("is of key %q, which belongs to another partition", rec.Key)
-	case seq <= c.p.flushed:
-		return fmt.Sprintf("of key %q survived the FLUSHALL at entry %d", rec.Key, c.p.flushed)
-	case seq > c.p.last:
-		return fmt.Sprintf("is of entry %d, but the log ends at %d", seq, c.p.last)
-	case seq < c.p.first:
-		return "" // the log does not reach back to it
+	name := fmt.Sprintf("run %d of table %d", r.ID, r.Table)
+	if wrong > 0 {
+		c.problem(doRestore, "%s has %d wrong records; the last one %s", name, wrong, about)
+		return nil
 	}
-	i, ok := c.p.findExact(seq)
-	if !ok || c.p.exact[i].table != c.run.Table || c.p.exact[i].digest != digestOf(rec.Key, rec.ID, rec.Original) {
-		return fmt.Sprintf("of key %q is not the operation that the log has as entry %d", rec.Key, seq)
+	if bytes != r.Bytes {
+		c.problem(doRestore, "%s has %d bytes of records, its header says %d", name, bytes, r.Bytes)
 	}
-	c.inLog++
-	return ""
-}
-
-func (p *partitionCheck) findExact(seq uint64) (int, bool) {
-	return slices.BinarySearchFunc(p.exact, seq, func(e exactEntry, seq uint64) int { return cmp.Compare(e.seq, seq) })
-}
-
-// finish compares the run as a whole with its header and with the log: it must
-// hold every operation of its table in its range.
-func (c *runCheck) finish() {
-	name := fmt.Sprintf("run %d of table %d", c.run.ID, c.run.Table)
-	if c.wrong > 0 {
-		c.p.problem(fmt.Sprintf("%s has %d wrong records; the last one %s", name, c.wrong, c.wrongAbout), doRestore)
-		return
-	}
-	if c.bytes != c.run.Bytes {
-		c.p.problem(fmt.Sprintf("%s has %d bytes of records, its header says %d", name, c.bytes, c.run.Bytes), doRestore)
-	}
-	i, _ := c.p.findExact(c.run.FirstSeq)
 	want := 0
-	for ; i < len(c.p.exact) && c.p.exact[i].seq <= c.run.LastSeq; i++ {
-		if c.p.exact[i].table == c.run.Table {
+	i, _ := c.findExact(max(r.FirstSeq, c.opened.floor+1))
+	for ; i < len(c.exact) && c.exact[i].seq <= r.LastSeq; i++ {
+		if c.exact[i].table == r.Table {
 			want++
 		}
 	}
-	if c.inLog != want {
-		c.p.problem(fmt.Sprintf("%s has %d of the %d operations that the log has in its range: retries of the others might be taken for new ones",
-			name, c.inLog, want), doRestore)
+	if inLog != want {
+		c.problem(doRestore, "%s has %d of the %d operations that the log has in its range: retries of the others might be taken for new ones",
+			name, inLog, want)
 	}
+	return nil
+}
+
+// judgeRecord says what is wrong with a run's record; "" if nothing.
+func (c *partitionCheck) judgeRecord(r persistence.Run, hash, seq uint64, value []byte) string {
+	rec, err := seen.ReadRecord(value)
+	switch {
+	case err != nil:
+		return "cannot be read"
+	case seq < r.FirstSeq || seq > r.LastSeq:
+		return fmt.Sprintf("is of entry %d, outside the run's %d to %d", seq, r.FirstSeq, r.LastSeq)
+	case fbf.Hash(c.opened.seed, rec.Key, rec.ID) != hash:
+		return fmt.Sprintf("of key %q lies under a hash that is not its own", rec.Key)
+	case !c.opened.owns(Slot(rec.Key)):
+		return fmt.Sprintf("is of key %q, which belongs to another partition", rec.Key)
+	case seq <= c.opened.floor:
+		return fmt.Sprintf("of key %q survived the FLUSHALL at entry %d", rec.Key, c.opened.floor)
+	case seq > c.redone.seq:
+		return fmt.Sprintf("is of entry %d, but the log ends at %d", seq, c.redone.seq)
+	case seq < c.first:
+		return "" // the log does not reach back to it
+	}
+	i, ok := c.findExact(seq)
+	if !ok || c.exact[i].table != r.Table || c.exact[i].digest != hotHash(value) {
+		return fmt.Sprintf("of key %q is not the operation that the log has as entry %d", rec.Key, seq)
+	}
+	return ""
+}
+
+func (c *partitionCheck) findExact(seq uint64) (int, bool) {
+	return slices.BinarySearchFunc(c.exact, seq, func(e exactRecord, seq uint64) int { return cmp.Compare(e.seq, seq) })
 }

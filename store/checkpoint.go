@@ -23,6 +23,17 @@ type snapshotter struct {
 	last    atomic.Pointer[lastSnapshot]
 }
 
+// lock keeps everyone else from changing what is published, and from building runs.
+func (s *snapshotter) lock() {
+	s.mu.Lock()
+	s.building.Lock()
+}
+
+func (s *snapshotter) unlock() {
+	s.building.Unlock()
+	s.mu.Unlock()
+}
+
 type lastSnapshot struct {
 	at   time.Time
 	took time.Duration
@@ -97,10 +108,8 @@ func (s *Store) checkpoint(p *partition, force bool) error {
 }
 
 func (s *Store) takeCheckpoint(c checkpoint, goal seen.Goal, force bool) error {
-	s.snapshots.mu.Lock()
-	defer s.snapshots.mu.Unlock()
-	s.snapshots.building.Lock()
-	defer s.snapshots.building.Unlock()
+	s.snapshots.lock()
+	defer s.snapshots.unlock()
 	if !c.capture(goal, force) {
 		return nil
 	}
@@ -125,14 +134,16 @@ func (s *Store) mergeRuns(p *partition) error { return s.buildRuns(p, seen.Merge
 func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error) {
 	s.snapshots.building.Lock()
 	defer s.snapshots.building.Unlock()
-	p.mu.Lock()
-	seq := p.seq
+	if !p.lockNow() {
+		return nil
+	}
+	here := p.here()
 	b := s.beginBuild(p, goal, urgent)
 	p.mu.Unlock()
 	defer b.GiveBack()
 	if goal != seen.Merge {
 		// No look-up may find in a run what a crash could still take back (G4).
-		err = p.committed.wait(seq)
+		err = here.wait()
 	}
 	if err == nil {
 		err = b.Run()
@@ -168,6 +179,7 @@ type checkpoint struct {
 	s        *Store
 	p        *partition
 	state    partitionState
+	at       point // the state's
 	dirty    []*counter
 	savedSeq int64 // the partition's, before this
 	build    *seen.Build
@@ -180,19 +192,29 @@ type checkpoint struct {
 // capture takes what must be exactly as of one sequence.
 func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	p := c.p
-	p.mu.Lock()
+	if !p.lockNow() {
+		return false
+	}
 	defer p.mu.Unlock()
 	if p.seq == p.saving.checkpointSeq && !force && !p.seen.Obsolete() {
 		return false
 	}
-	c.savedSeq = p.saving.savedSeq
+	c.at, c.savedSeq = p.here(), p.saving.savedSeq
 	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
-	c.state = partitionState{seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at, size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons()}
+	c.state = p.stateRow()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)
 	c.snapshot = p.beginSnapshot()
 	c.pages = p.takeDirtyPages()
 	return true
+}
+
+// stateRow returns what a checkpoint of now puts into the state row.
+func (p *partition) stateRow() partitionState {
+	return partitionState{
+		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
+		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
+	}
 }
 
 // horizons copies the tables' horizons.
@@ -208,7 +230,7 @@ func (c *checkpoint) run() error {
 	p := c.p
 	// Runs and snapshots are synced files; the log they are built from must
 	// be committed first (G4). persistence syncs it before it publishes.
-	err := p.committed.wait(c.state.seq)
+	err := c.at.wait()
 	if err == nil {
 		err = c.build.Run()
 	}

@@ -340,6 +340,15 @@ func (t *hotTable) place(s hotSlot) {
 	t.slots[i] = s
 }
 
+// all yields every counter.
+func (t *hotTable) all(yield func(*counter) bool) {
+	for _, s := range t.slots {
+		if s.c != nil && !yield(s.c) {
+			return
+		}
+	}
+}
+
 // remove takes a counter out, if it is there, and closes the gap: what follows
 // moves up as long as that brings it nearer to its place.
 func (t *hotTable) remove(hash uint64, c *counter) {
@@ -438,11 +447,11 @@ func (u *unsavedKeys) order(n int) (done bool) {
 const orderPiece = 1024
 
 // lockOrdered locks the partition with its unsaved keys in order.
-func (p *partition) lockOrdered() {
-	p.mu.Lock()
+func (p *partition) lockOrdered(lock func()) {
+	lock()
 	for !p.hot.unsaved.order(orderPiece) {
 		p.mu.Unlock()
-		p.mu.Lock()
+		lock()
 	}
 }
 

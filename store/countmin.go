@@ -466,7 +466,7 @@ func (countMinType) decode(in *bufio.Reader, _ uint64) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &countMin{pages: pages{created: created}}
+	f := &countMin{pages: pages{created: created, missing: true}}
 	f.opts, err = decodeSketchOptions(options)
 	return f, err
 }

@@ -49,6 +49,7 @@ type crashOp struct {
 	values  []int64 // of the first answer
 	refused bool    // answered that it was not applied
 	clipped bool    // bounded: an INCREX that is cut to crashBounds
+	expires int64   // a CINCRBY with an expiry: unix ms; 0: none
 }
 
 type crashItem struct {
@@ -68,6 +69,7 @@ type crashOwner struct {
 type crashStep struct {
 	kind  Kind
 	n     int64 // delta, value, or unix ms
+	ends  int64 // of a CINCRBY with an expiry: unix ms
 	op    *crashOp
 	wall  int64
 	batch int
@@ -206,10 +208,14 @@ func (op *crashOp) add(b *Batch) {
 	if op.time != 0 {
 		o.Flags, o.At = HasAt, op.time
 	}
-	if op.clipped {
+	switch {
+	case op.clipped:
 		o.Kind = CIncrEx
 		o.Flags |= Saturate
 		o.Deltas = append(o.Deltas, crashBounds...)
+	case op.expires != 0:
+		o.Kind, o.ExpireAt = CIncrEx, op.expires
+		o.Flags |= HasExpire
 	}
 	if kind == CIncrBy {
 		o.Key, o.Delta = []byte(op.keys[0]), op.deltas[0]
@@ -288,6 +294,8 @@ func (m *crashModel) steps(k *crashOwner, n int, wall int64, rnd *rand.Rand) []*
 			st.kind = IncrBy
 		case 5, 6:
 			st.kind = CIncrEx
+		case 7: // one in four is past already, so that the counter goes
+			st.ends = wall + []int64{-1, 3600_000, 3600_001, 3600_002}[rnd.IntN(4)]
 		}
 		steps = append(steps, st)
 	}
@@ -306,7 +314,7 @@ func (m *crashModel) step(k *crashOwner, st *crashStep) *crashStep {
 	k.steps = append(k.steps, st)
 	st.batch = len(k.steps)
 	if st.kind.idempotent() {
-		st.op = &crashOp{clipped: st.kind == CIncrEx, keys: []string{k.key}, deltas: []int64{st.n}, id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
+		st.op = &crashOp{clipped: st.kind == CIncrEx, expires: st.ends, keys: []string{k.key}, deltas: []int64{st.n}, id: fmt.Sprint("own", len(k.steps)), epoch: m.epoch}
 	}
 	return st
 }

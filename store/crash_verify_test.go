@@ -133,6 +133,9 @@ func (s ownedState) after(st *crashStep) ownedState {
 	switch st.kind {
 	case CIncrBy, IncrBy:
 		s.exists, s.value = true, s.value+st.n
+		if st.ends != 0 {
+			s.expire = st.ends
+		}
 	case CIncrEx:
 		s.exists, s.value = true, min(max(s.value+st.n, crashBounds[0]), crashBounds[1])
 	case Set:

@@ -2,12 +2,13 @@ package store
 
 import "math"
 
-// Bounded increments: INCREX. One that would take its counter out of bounds
-// changes nothing and consumes no opid (G6), or is cut to what the bounds allow.
+// Increments with bounds, an expiry or both: INCREX, and CINCRBY with an expiry. One
+// that would take its counter out of bounds changes nothing and consumes no opid (G6),
+// or is cut to what the bounds allow.
 
-// checkBounds refuses a bounded increment without bounds.
+// checkBounds refuses bounds that are none.
 func (op *Op) checkBounds() error {
-	if len(op.Deltas) != 2 || op.Deltas[0] > op.Deltas[1] {
+	if n := len(op.Deltas); n != 0 && n != 2 || n == 2 && op.Deltas[0] > op.Deltas[1] {
 		return ErrOption
 	}
 	return nil
@@ -119,6 +120,13 @@ func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 			return boundedResult{}, ErrWrongType
 		}
 		value = r.c.value
+	}
+	if len(op.Deltas) == 0 {
+		next, ok := sum(value, op.Delta)
+		if !ok {
+			return boundedResult{}, ErrOverflow
+		}
+		return boundedResult{value: next, made: op.Delta, applied: true}, nil
 	}
 	next, ok := within(value, op.Delta, op.Deltas[0], op.Deltas[1])
 	if !ok && op.Flags&Saturate == 0 {

@@ -44,7 +44,8 @@
 //	           (pages.go), in Pebble
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
-// from the oldest of them on. Marks tell redo what a view already contains.
+// from the oldest of them on. Marks tell redo what a view already contains. Check
+// (check_views.go) redoes the log likewise, and compares the views with what comes out.
 //
 // # Glossary
 //

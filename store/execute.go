@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"math/bits"
 	"slices"
 
@@ -56,13 +57,14 @@ type decider struct {
 	value   []byte // of a row that is read
 	confirm []int  // refs whose opid must be looked up in runs
 	judging judging
-	entry   entry  // scratch of applyEntry
-	control []byte // scratch for encoded events
-	err     error  // first failure of redo or commit: freezes the store
-	flushed bool   // a FLUSHALL was executed
-	lines   int64  // keeps the compiler from dropping loads made ahead
-	hits    uint64 // keys that queries found
-	misses  uint64 // … and did not
+	entry   entry   // scratch of applyEntry
+	control []byte  // scratch for encoded events
+	err     error   // first failure of redo or commit: freezes the store
+	past    []point // what replies rest on in lives of partitions that have ended
+	flushed bool    // a FLUSHALL was executed
+	lines   int64   // keeps the compiler from dropping loads made ahead
+	hits    uint64  // keys that queries found
+	misses  uint64  // … and did not
 }
 
 // share is a part of the batch that is decided and committed by itself. Since nothing
@@ -76,6 +78,7 @@ type share struct {
 // touched is a partition of the batch.
 type touched struct {
 	p    *partition
+	life uint64 // of the partition, in which the two below are
 	need uint64 // sequence that must be committed before the replies leave: what was seen or written
 	sure uint64 // sequence that is committed once the batch's last log record is
 }
@@ -125,10 +128,8 @@ func (s *Store) Execute(b *Batch) {
 	x.holdBack()
 	if x.flushes {
 		// No checkpoint may be writing back what this is to delete.
-		s.snapshots.mu.Lock()
-		defer s.snapshots.mu.Unlock()
-		s.snapshots.building.Lock()
-		defer s.snapshots.building.Unlock()
+		s.snapshots.lock()
+		defer s.snapshots.unlock()
 	}
 	x.commitShares()
 	x.giveBackRoom()
@@ -146,7 +147,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	}
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
-	x.err, x.room, x.wrote, x.flushes, x.flushed, x.writes = nil, 0, false, false, false, false
+	x.err, x.room, x.wrote, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, false, false, false, x.past[:0]
 	x.atomic = b.Atomic
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
@@ -267,10 +268,27 @@ func (x *decider) pieceFrom(from int) int {
 const maxFetches = 4
 
 // lock takes the share's partitions in ascending order, the one order in which
-// anyone waits for more than one.
+// anyone waits for more than one. For one that is away it waits with nothing locked, and
+// with nothing uncommitted that others may wait for.
 func (x *decider) lock() {
-	for i := range x.share.touched {
-		x.share.touched[i].p.mu.Lock()
+	for i := 0; i < len(x.share.touched); i++ {
+		p := x.share.touched[i].p
+		if p.lockNow() {
+			continue
+		}
+		for _, t := range x.share.touched[:i] {
+			t.p.mu.Unlock()
+		}
+		x.commitNow()
+		if x.flushes {
+			x.s.snapshots.unlock()
+		}
+		p.lock()
+		p.mu.Unlock()
+		if x.flushes {
+			x.s.snapshots.lock()
+		}
+		i = -1 // again from the first
 	}
 	x.locked()
 }
@@ -278,7 +296,13 @@ func (x *decider) lock() {
 // tryLock is lock if nobody has to be waited for.
 func (x *decider) tryLock() bool {
 	for i := range x.share.touched {
-		if !x.share.touched[i].p.mu.TryLock() {
+		p := x.share.touched[i].p
+		free := p.mu.TryLock()
+		if free && p.away {
+			p.mu.Unlock()
+			free = false
+		}
+		if !free {
 			for _, t := range x.share.touched[:i] {
 				t.p.mu.Unlock()
 			}
@@ -293,7 +317,12 @@ func (x *decider) tryLock() bool {
 // so that logged time never goes back within a partition.
 func (x *decider) locked() {
 	for i := range x.share.touched {
-		x.share.touched[i].p.draft.need = 0
+		t := &x.share.touched[i]
+		t.p.draft.need = 0
+		if life := t.p.committed.life.Load(); life != t.life {
+			x.past = append(x.past, point{t.p, t.life, t.need})
+			t.life, t.need, t.sure = life, 0, 0
+		}
 	}
 	x.nextPiece()
 	x.at = x.s.clock.now()
@@ -535,26 +564,42 @@ func (x *decider) blocks() {
 // wait returns when the batch is committed, and with it everything its replies
 // were derived from (G2, G3). After a failure every operation is answered with it.
 func (x *decider) wait() {
-	if x.err == nil && x.wrote {
-		began := x.s.eventBegins()
-		if x.err = x.batch.Wait(); x.err != nil {
-			x.s.freeze(x.err)
-		}
-		x.s.eventEnds(EventCommit, began)
-		persistence.KillPoint("after-commit")
-		for i := range x.touched {
-			if t := &x.touched[i]; x.err == nil {
-				t.p.committed.advance(t.sure)
-			}
-		}
-	}
+	x.commitNow()
 	for i := range x.touched {
 		if t := &x.touched[i]; x.err == nil {
-			x.err = t.p.committed.wait(t.need)
+			x.err = t.p.committed.wait(t.life, t.need)
+		}
+	}
+	for _, t := range x.past {
+		if x.err == nil {
+			x.err = t.wait()
 		}
 	}
 	if x.err != nil {
 		x.failAll()
+	}
+}
+
+// commitNow returns when what the batch has logged so far is committed.
+func (x *decider) commitNow() {
+	if x.err != nil || !x.wrote {
+		return
+	}
+	x.wrote = false
+	began := x.s.eventBegins()
+	err := x.batch.Wait()
+	x.s.eventEnds(EventCommit, began)
+	persistence.KillPoint("after-commit")
+	if errors.Is(err, oplog.ErrCut) {
+		return // the partitions' lives end, and with them those who wait
+	}
+	if x.err = err; err != nil {
+		x.s.freeze(err)
+		return
+	}
+	for i := range x.touched {
+		t := &x.touched[i]
+		t.p.committed.advance(t.sure)
 	}
 }
 

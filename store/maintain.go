@@ -149,7 +149,9 @@ func (x *decider) giveBackRoom() {
 // asks for it.
 func (s *Store) refreshDue(p *partition) {
 	now := s.clock.now().logged
-	p.mu.Lock()
+	if !p.lockNow() {
+		return
+	}
 	due := p.anyDue(now)
 	p.mu.Unlock()
 	if !due {
@@ -222,7 +224,9 @@ func (s *Store) expireAllDue(b *Batch) {
 // be dropped.
 func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
 	wall := s.clock.now().wall
-	p.mu.Lock()
+	if !p.lockNow() {
+		return
+	}
 	keys := p.fresh.due(wall, expiryBatch)
 	p.mu.Unlock()
 	b.Reset()
@@ -262,7 +266,9 @@ func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
 // pruneTables forgets tables and links whose memory has drained.
 func (s *Store) pruneTables() {
 	p := s.partitions[0]
-	p.mu.Lock()
+	if !p.lockNow() {
+		return
+	}
 	drained := p.catalog.drained(s.clock.now().logged)
 	p.mu.Unlock()
 	if !drained {

@@ -64,6 +64,7 @@ type object interface {
 	// change after the p.seq of now. So what is read must not depend on later ones, or
 	// it bears to be changed so again (bits that are set), or it says in the encoding
 	// which sequence it reflects (p.seq during Read) and redo leaves out what it has.
+	// Objects to which the same has happened are encoded alike: Check compares them.
 	encode(p *partition) io.Reader
 	// release frees its memory, once no encoding is under way.
 	release()

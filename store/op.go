@@ -19,11 +19,12 @@ const (
 	// CMIncrBy adds Deltas[i] to Keys[i], all or nothing, once per ID.
 	// In: Keys, Deltas, ID, At if HasAt. Out: Values, Applied.
 	CMIncrBy
-	// CIncrEx adds Delta to the counter Key within bounds, once per (Key, ID).
-	// In: Key, ID, Delta, Deltas: the least and the largest value that may come
-	// of it; flags Saturate, PairID, HasExpire with ExpireAt, IfNoExpire,
-	// NoExpire. Out: Value, Values[0]: the increment that was made, Applied. Out
-	// of bounds it changes nothing and consumes no opid: Values[0] is 0.
+	// CIncrEx adds Delta to the counter Key, sets its expiry and keeps within bounds,
+	// once per (Key, ID). In: Key, ID, Delta, At if HasAt, Deltas: the least and the
+	// largest value that may come of it, or none; flags Saturate, PairID, HasExpire
+	// with ExpireAt, IfNoExpire, NoExpire. Out: Value, Values[0]: the increment that
+	// was made, Applied. Out of bounds it changes nothing and consumes no opid:
+	// Values[0] is 0. Without bounds it is CIncrBy with an expiry.
 	CIncrEx
 	// IncrEx adds Delta within bounds, every time. In and out as CIncrEx, but
 	// for ID.

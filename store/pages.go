@@ -77,7 +77,7 @@ type pages struct {
 	page    []page
 	dirty   []uint32 // pages that no checkpoint has taken yet
 	turn    uint32   // counts entries
-	missing bool     // they are not on disk: the log deletes the object later on
+	missing bool     // they are not loaded yet, or not on disk: the log deletes the object later on
 }
 
 // page is what is known of a page.
@@ -195,7 +195,7 @@ func (p *partition) loadPages(db *persistence.DB) error {
 	for _, c := range p.objects {
 		if o, ok := c.object().(paged); ok {
 			ps := o.inPages()
-			objects[ps.created], ps.missing = o, true
+			objects[ps.created] = o
 			p.pool.used.Add(-int64(o.bytes()))
 		}
 	}

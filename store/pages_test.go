@@ -273,7 +273,7 @@ func TestUnfinishedPieces(t *testing.T) {
 func TestPagesAreChecked(t *testing.T) {
 	for what, spoil := range map[string]func(b *persistence.Changes, object, seq uint64){
 		"the pages of key": func(b *persistence.Changes, object, seq uint64) { b.DropPages(0, object, object) },
-		"belongs to no key": func(b *persistence.Changes, object, seq uint64) {
+		"belong to no key": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object - 1, Seq: seq})
 		},
 		"the log ends": func(b *persistence.Changes, object, seq uint64) {
@@ -282,7 +282,7 @@ func TestPagesAreChecked(t *testing.T) {
 		"beyond the end": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object, Number: 2, Seq: seq, Content: make([]byte, 800)})
 		},
-		"is damaged": func(b *persistence.Changes, object, seq uint64) {
+		"page 0 of object": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object, Seq: seq, Content: []byte{0, 0}})
 		},
 		"older than its object": func(b *persistence.Changes, object, seq uint64) {
@@ -305,7 +305,7 @@ func TestPagesAreChecked(t *testing.T) {
 		}
 		opened, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1})
 		switch what {
-		case "belongs to no key": // it goes
+		case "belong to no key": // it goes
 			must(t, err)
 			must(t, opened.Snapshot())
 			if n := len(pagesOnDisk(t, opened)); n != 1 {

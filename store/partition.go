@@ -21,7 +21,12 @@ type partition struct {
 	// mu guards what follows but for committed, which guards itself. It is held for one
 	// short critical section for each share of a batch.
 	mu sync.Mutex
+	// away: the views are being made anew (rebuild.go), and nobody else may use them but
+	// who holds the snapshotter's locks already. Others wait for back.
+	away bool
+	back sync.Cond
 	views
+	seen      seen.Records // what EXACT tables know of each operation: a view, too
 	draft     draft
 	saving    saving
 	committed commitMark
@@ -41,12 +46,11 @@ type views struct {
 	objects     map[string]*counter // the keys that hold one; they never leave memory
 	ofType      [maxTypes]int       // how many
 	catalog     *catalog
-	seen        seen.Records // what EXACT tables know of each operation
-	floor       uint64       // the last FLUSHALL: what is missing rests on it
-	goners      []uint64     // objects whose pages are to be deleted (pages.go)
-	pieces      pieces       // of a change that is not finished (pieces.go)
-	flushDue    bool         // what it deletes is still on disk, and nothing newer is that memory lacks
-	// marks tell redo what is already contained in what recovery loaded.
+	floor       uint64   // the last FLUSHALL: what is missing rests on it
+	goners      []uint64 // objects whose pages are to be deleted (pages.go)
+	pieces      pieces   // of a change that is not finished (pieces.go)
+	flushDue    bool     // what it deletes is still on disk, and nothing newer is that memory lacks
+	// marks tell redo what the loaded views already contain.
 	marks marks
 }
 
@@ -71,6 +75,7 @@ type saving struct {
 	// retired are filters whose memory a snapshot in progress may still read.
 	snapshotting bool
 	retired      []func()
+	rebuilt      bool                   // the filters were, by recovery, and no snapshot has them yet
 	damaged      []persistence.Snapshot // found by recovery: to be set aside
 }
 
@@ -89,7 +94,7 @@ func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryP
 	p := &partition{id: id, count: count, seed: seed, pool: pool}
 	p.views = newViews(count, hotLimit)
 	p.seen = seen.New(id, &p.mu, db)
-	p.committed.cond.L = &p.committed.mu
+	p.back.L, p.committed.cond.L = &p.mu, &p.committed.mu
 	return p
 }
 
@@ -103,14 +108,51 @@ func newViews(count, hotLimit int) views {
 	}
 }
 
+// lock locks the partition as soon as its views are there. Who holds another one, or the
+// snapshotter's locks, must not wait for that.
+func (p *partition) lock() {
+	p.mu.Lock()
+	for p.away {
+		p.back.Wait()
+	}
+}
+
+// lockNow is lock for who can do without: it returns false, with nothing locked, if the
+// views are not there.
+func (p *partition) lockNow() bool {
+	p.mu.Lock()
+	if p.away {
+		p.mu.Unlock()
+		return false
+	}
+	return true
+}
+
+// point is a sequence of a partition. When what is not committed is taken back
+// (rebuild.go), others get its sequences: they are those of another life.
+type point struct {
+	p         *partition
+	life, seq uint64
+}
+
+// here is where the partition, which is locked, is.
+func (p *partition) here() point { return point{p, p.committed.life.Load(), p.seq} }
+
+// wait returns once everything up to the point is committed: no reply that depends on it
+// leaves before (G3).
+func (t point) wait() error { return t.p.committed.wait(t.life, t.seq) }
+
 // commitMark is the sequence up to which a partition's entries are committed, and where
 // those wait who need more. Its methods are safe for concurrent use.
 type commitMark struct {
 	last    atomic.Uint64
+	life    atomic.Uint64 // how often what was not committed was taken back
 	mu      sync.Mutex
 	cond    sync.Cond
 	waiting int
-	failed  error // set once, by freeze
+	failed  error    // set once, by freeze
+	ending  bool     // what is not committed is being taken back
+	kept    []uint64 // what was committed of each life before
 }
 
 // upTo returns the last sequence that is committed.
@@ -134,23 +176,49 @@ func (m *commitMark) advance(seq uint64) {
 	m.mu.Unlock()
 }
 
-// wait returns once everything up to seq is committed: no reply that depends on seq
-// leaves before (G3).
-func (m *commitMark) wait(seq uint64) error {
-	if m.last.Load() >= seq {
+// wait returns once everything up to seq, as it is in a life, is committed. It fails if
+// that was taken back.
+func (m *commitMark) wait(life, seq uint64) error {
+	if m.last.Load() >= seq && m.life.Load() == life { // in this order
 		return nil
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.waiting++
 	defer func() { m.waiting-- }()
-	for m.last.Load() < seq {
-		if m.failed != nil {
+	for m.life.Load() == life {
+		switch {
+		case m.last.Load() >= seq:
+			return nil
+		case m.failed != nil:
 			return m.failed
+		case m.ending:
+			return ErrUnknownOutcome
 		}
 		m.cond.Wait()
 	}
+	if seq > m.kept[life] {
+		return ErrUnknownOutcome
+	}
 	return nil
+}
+
+// end makes everyone give up who waits, now or later, for what is not committed in this
+// life.
+func (m *commitMark) end() {
+	m.mu.Lock()
+	m.ending = true
+	m.cond.Broadcast()
+	m.mu.Unlock()
+}
+
+// begin begins the next life, in which sequences go on behind what is committed.
+func (m *commitMark) begin() {
+	m.mu.Lock()
+	m.ending, m.kept = false, append(m.kept, m.last.Load())
+	m.life.Add(1)
+	m.cond.Broadcast()
+	m.mu.Unlock()
 }
 
 // fail makes everyone who waits, now or later, for what is not committed give up.
@@ -168,6 +236,16 @@ func (p *partition) retire(release func()) {
 		return
 	}
 	release()
+}
+
+// release frees the memory of filters and objects, when the partition is given up.
+func (p *partition) release() {
+	for _, t := range p.tables {
+		t.filter.Release()
+	}
+	for _, c := range p.objects {
+		c.object().release()
+	}
 }
 
 // memoryPool bounds the memory of all filters of the server.

@@ -47,12 +47,14 @@ func (p *partition) redoPiece(e *entry, seq uint64) error {
 	if seq <= p.marks.filters {
 		return nil // a snapshot has all pieces of a change, or none
 	}
-	begins := uint64(e.delta) == seq && p.pieces.number == 0
-	if !begins && uint64(e.delta) != p.pieces.number {
-		if p.marks.rebuilt {
-			return nil // the log begins behind the first of them
-		}
-		return fmt.Errorf("%w: a piece of change %d, while %d is not finished", errCorruptEntry, uint64(e.delta), p.pieces.number)
+	switch number := uint64(e.delta); {
+	case number == seq: // the first one; what was not finished before it never will be
+		p.pieces = pieces{}
+	case number == p.pieces.number:
+	case p.marks.rebuilt:
+		return nil // the log begins behind the first of them
+	default:
+		return fmt.Errorf("%w: a piece of change %d, while %d is not finished", errCorruptEntry, number, p.pieces.number)
 	}
 	p.pieces.number = uint64(e.delta)
 	p.pieces.what = append(p.pieces.what, e.id...)
@@ -88,6 +90,13 @@ func (p *partition) redoDrop(e *entry) {
 type unfinished struct {
 	p      *partition
 	number uint64
+}
+
+// takeUnfinished takes the partition's pieces, which count for nothing from now on.
+func (p *partition) takeUnfinished() unfinished {
+	u := unfinished{p, p.pieces.number}
+	p.pieces = pieces{}
+	return u
 }
 
 // dropPieces logs that unfinished pieces are dropped.

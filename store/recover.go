@@ -33,39 +33,48 @@ var ErrLogDamaged = errors.New("op log is damaged")
 
 // recover brings every partition to where the log ends.
 func (s *Store) recover() error {
+	all := make([]uint64, len(s.partitions))
+	for i := range all {
+		all[i] = math.MaxUint64
+	}
+	found, err := s.recoverPartitions(s.partitions, all)
+	if s.recovery = found; err != nil {
+		return err
+	}
+	return s.afterRecovery()
+}
+
+// recoverPartitions makes empty partitions what their views on disk and the log hold, the
+// log up to a sequence of each: as many at a time as there are processors.
+func (s *Store) recoverPartitions(ps []*partition, upTo []uint64) (found Recovery, err error) {
 	var (
 		mu     sync.Mutex
-		errs   []error
 		next   atomic.Int64
 		worker sync.WaitGroup
 	)
-	for range min(4, len(s.partitions)) {
+	for range min(s.procs, len(ps)) {
 		worker.Go(func() {
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= len(s.partitions) {
+				if i >= len(ps) {
 					return
 				}
-				rec := recovery{s: s, p: s.partitions[i]}
-				err := rec.run()
+				rec := recovery{s: s, p: ps[i], upTo: upTo[i]}
+				failed := rec.run()
 				mu.Lock()
-				s.recovery.merge(rec.found)
-				if err != nil {
-					errs = append(errs, fmt.Errorf("partition %d: %w", i, err))
+				found.merge(rec.found)
+				if failed != nil && err == nil {
+					err = fmt.Errorf("partition %d: %w", ps[i].id, failed)
 				}
 				mu.Unlock()
 			}
 		})
 	}
 	worker.Wait()
-	if len(errs) > 0 {
-		err := errs[0]
-		if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
-			err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
-		}
-		return err
+	if errors.Is(err, persistence.ErrCorrupt) || errors.Is(err, ErrLogDamaged) {
+		err = fmt.Errorf("%w; restore a backup, or keep the directory for examination", err)
 	}
-	return s.afterRecovery()
+	return found, err
 }
 
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
@@ -101,14 +110,10 @@ func (s *Store) afterRecovery() error {
 			jumps = append(jumps, p)
 		}
 		if p.pieces.number != 0 {
-			drop = append(drop, unfinished{p, p.pieces.number})
-			p.pieces = pieces{}
+			drop = append(drop, p.takeUnfinished())
 		}
-		if p.marks.rebuilt {
-			p.marks.rebuilt = false
-			if err := s.saveRebuilt(p); err != nil {
-				return err
-			}
+		if err := s.saveRebuilt(p); err != nil {
+			return err
 		}
 	}
 	if err := s.jump(jumps); err != nil {
@@ -120,6 +125,10 @@ func (s *Store) afterRecovery() error {
 // saveRebuilt makes the rebuilt filters durable before the damaged snapshots go
 // out of the way.
 func (s *Store) saveRebuilt(p *partition) error {
+	if !p.saving.rebuilt {
+		return nil
+	}
+	p.saving.rebuilt = false
 	if err := s.checkpoint(p, true); err != nil {
 		return err
 	}
@@ -144,98 +153,72 @@ func (r *Recovery) merge(o Recovery) {
 	r.Problems = append(r.Problems, o.Problems...)
 }
 
-// recovery recovers one partition: the state row of the newest checkpoint, the
-// newest valid filter snapshot, the runs, and then the op log from the oldest
-// of the three on.
+// recovery recovers one partition: it loads the views, and redoes the log from the oldest
+// of them on.
 type recovery struct {
 	s     *Store
 	p     *partition
-	state partitionState
+	upTo  uint64 // the last sequence to redo
 	found Recovery
 }
 
 func (r *recovery) run() error {
-	if err := r.loadState(); err != nil {
-		return err
-	}
-	if err := r.loadSnapshot(); err != nil {
-		return err
-	}
-	if err := r.p.loadPages(r.s.db); err != nil {
-		return err
-	}
-	if err := r.p.seen.Load(); err != nil {
-		return err
-	}
-	if r.p.marks.rebuilt {
-		if err := r.p.seen.Scan(r.p.hasTable, r.p.reinsert); err != nil {
-			return err
-		}
-	}
-	if err := r.redoLog(); err != nil {
-		return err
-	}
-	p := r.p
-	if key, yes := p.missesPages(); yes {
-		return fmt.Errorf("%w: the pages of key %q are missing", persistence.ErrCorrupt, key)
-	}
-	rebuilt := p.marks.rebuilt
-	p.marks = marks{rebuilt: rebuilt}
-	if rebuilt {
-		if err := r.recount(); err != nil {
-			return err
-		}
-	}
-	p.committed.advance(p.seq)
-	for _, t := range p.tables {
-		if t.filter == nil {
-			return fmt.Errorf("%w: table %q has no filter", ErrLogDamaged, t.def.Name)
-		}
-	}
-	return r.beginRowFilter()
-}
-
-func (r *recovery) loadState() error {
-	b, ok, err := r.s.db.State(r.p.id)
-	if err != nil || !ok {
-		return err
-	}
-	if r.state, err = decodeState(b); err != nil {
-		return err
-	}
-	p := r.p
-	p.size, p.at = r.state.size, r.state.at
-	p.seq, p.floor, p.incarnation = r.state.seq, r.state.floor, r.state.incarnation
-	p.marks.counters, p.marks.records = r.state.seq, r.state.records
-	p.saving.state, p.saving.savedSeq = r.state, int64(r.state.seq)
-	return nil
-}
-
-// loadSnapshot loads the newest snapshot that is whole. A damaged one is
-// reported and the older one used; if none is left the filters are rebuilt
-// from records, which only EXACT tables have.
-func (r *recovery) loadSnapshot() error {
-	list, err := r.s.db.Snapshots(r.p.id)
+	s, p := r.s, r.p
+	views, err := p.loadViews(s.db, s.oplog)
 	if err != nil {
 		return err
 	}
-	for i, snap := range list {
-		err := r.open(snap)
-		if err == nil {
-			r.found.Snapshots++
-			if i > 0 {
-				r.found.Older++
-			}
-			// A damaged one must not be kept in the place of this one.
-			return r.setAside(list[:i])
+	if err := r.judge(views); err != nil {
+		return err
+	}
+	r.found.Records, r.found.Entries, err = p.redoLog(s.oplog, r.upTo)
+	if err != nil {
+		return err
+	}
+	if last := p.committed.upTo(); p.seq < last { // of the life before
+		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, last)
+	}
+	if key, yes := p.missesPages(); yes {
+		return fmt.Errorf("%w: the pages of key %q are missing", persistence.ErrCorrupt, key)
+	}
+	if p.marks.rebuilt {
+		if err := r.recount(); err != nil {
+			return err
 		}
-		r.problem(fmt.Sprintf("filter snapshot %s cannot be used: %v", snap.Path, err))
+		p.marks.rebuilt, p.saving.rebuilt = false, true
 	}
-	first, _, ok := r.s.oplog.Bounds(r.p.id)
-	if r.state.seq == 0 || ok && first == 1 {
-		return nil // the log reaches back to the beginning
+	p.committed.advance(p.seq)
+	return r.beginRowFilter()
+}
+
+// judge reports what is wrong with the views, and decides what happens when no snapshot is
+// left: only EXACT tables have records, from which their filters can be rebuilt.
+func (r *recovery) judge(views loadedViews) error {
+	s, p := r.s, r.p
+	for i, err := range views.damage {
+		r.problem(fmt.Sprintf("filter snapshot %s cannot be used: %v", views.snapshots[i].Path, err))
 	}
-	return r.lostFilters(list)
+	damaged := views.snapshots[:len(views.damage)]
+	if len(damaged) < len(views.snapshots) {
+		r.found.Snapshots++
+		if len(damaged) > 0 {
+			r.found.Older++
+		}
+		// A damaged one must not be kept in the place of the one that was loaded.
+		return r.setAside(damaged)
+	}
+	if !views.filtersLost {
+		return nil
+	}
+	r.found.Rebuilt++
+	if views.forgets() && !s.opts.AcceptForgottenWindow {
+		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or keys that are no counters, "+
+			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
+	}
+	p.saving.damaged = damaged
+	wall, _ := s.opts.Clock()
+	r.problem("the table filters are rebuilt from the EXACT records")
+	return p.rebuildFilters(views.state, wall)
 }
 
 func (r *recovery) setAside(damaged []persistence.Snapshot) error {
@@ -247,51 +230,94 @@ func (r *recovery) setAside(damaged []persistence.Snapshot) error {
 	return nil
 }
 
-func (r *recovery) open(snap persistence.Snapshot) error {
-	in, err := r.s.db.OpenSnapshot(snap)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	return r.p.loadSnapshot(in, math.MaxInt64)
+// loadedViews says what loadViews has found.
+type loadedViews struct {
+	state     partitionState         // of the newest checkpoint; zero if there was none
+	snapshots []persistence.Snapshot // newest first
+	damage    []error                // what is wrong with the first of them; the next one was loaded
+	// filtersLost: no snapshot is left, and the log does not reach back to the beginning.
+	filtersLost bool
 }
 
-// lostFilters decides what happens when no snapshot is left.
-func (r *recovery) lostFilters(damaged []persistence.Snapshot) error {
-	p := r.p
-	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, r.state.seq
-	r.found.Rebuilt++
-	lost := r.state.objects > 0
-	for _, d := range r.state.catalog.Tables {
-		lost = lost || d.Mode == Approx
+// forgets reports whether lost snapshots take with them what nothing else remembers:
+// APPROX tables and objects.
+func (v *loadedViews) forgets() bool {
+	forgets := v.state.objects > 0
+	for _, d := range v.state.catalog.Tables {
+		forgets = forgets || d.Mode == Approx
 	}
-	if lost && !r.s.opts.AcceptForgottenWindow {
-		return fmt.Errorf("%w: every filter snapshot of the partition is missing or damaged, and it has APPROX tables or keys that are no counters, "+
-			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
+	return forgets
+}
+
+// loadViews makes an empty partition what its views on disk hold: the state row of the
+// newest checkpoint, the newest snapshot that is whole, and the runs. Each of them contains
+// the log up to a sequence of its own, which p.marks then has, and redoLog brings them to
+// the same one. It changes nothing on disk. The caller decides what to do about damage,
+// and calls rebuildFilters if the filters are lost.
+func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err error) {
+	if v.state, err = p.loadState(db); err != nil {
+		return v, err
 	}
+	if v.snapshots, err = db.Snapshots(p.id); err != nil {
+		return v, err
+	}
+	for _, snap := range v.snapshots {
+		loaded, err := openSnapshot(db, snap)
+		if err == nil {
+			p.adopt(loaded)
+			break
+		}
+		v.damage = append(v.damage, err)
+	}
+	if len(v.damage) == len(v.snapshots) && v.state.seq > 0 {
+		first, _, ok := log.Bounds(p.id)
+		v.filtersLost = !ok || first > 1
+	}
+	if err := p.loadPages(db); err != nil {
+		return v, err
+	}
+	return v, p.seen.Load()
+}
+
+func (p *partition) loadState(db *persistence.DB) (state partitionState, err error) {
+	b, ok, err := db.State(p.id)
+	if err != nil || !ok {
+		return state, err
+	}
+	if state, err = decodeState(b); err != nil {
+		return state, fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
+	}
+	p.size, p.at = state.size, state.at
+	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
+	p.marks.counters, p.marks.records = state.seq, state.records
+	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
+	return state, nil
+}
+
+// rebuildFilters makes the filters of a partition whose snapshots are lost, and puts the
+// ids of all runs into them. redoLog adds those that the log has.
+func (p *partition) rebuildFilters(state partitionState, wall int64) error {
+	p.marks.rebuilt, p.marks.filters, p.marks.catalog = true, 0, state.seq
 	// Their logged time begins at zero: what is inserted now is older than the
 	// state, and a generation must cover the times of its records (judge.go).
-	if err := p.setCatalog(r.state.catalog, moment{}); err != nil {
+	if err := p.setCatalog(state.catalog, moment{}); err != nil {
 		return err
 	}
-	p.saving.damaged = damaged
-	wall, _ := r.s.opts.Clock()
 	for id, t := range p.tables {
-		t.horizon = r.state.horizons[id]
+		t.horizon = state.horizons[id]
 		if t.def.Mode == Approx {
 			// Operations made before now may have been applied and forgotten (G7).
 			t.horizon.forget(wall + t.def.Skew.Milliseconds() + 1)
 		}
 	}
-	r.problem("the table filters are rebuilt from the EXACT records")
-	return nil
+	return p.seen.Scan(p.hasTable, p.reinsert)
 }
 
 // recount counts the keys of a partition that has lost objects: the logged
 // count includes them.
 func (r *recovery) recount() error {
 	first, _ := slotRange(int(r.p.id), r.p.count)
-	keys, _, err := r.s.collect(r.p, uint64(first)<<48, math.MaxInt)
+	keys, _, err := r.s.collect(r.p, uint64(first)<<48, math.MaxInt, r.p.mu.Lock)
 	if err != nil {
 		return err
 	}
@@ -330,53 +356,64 @@ func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
 	return nil
 }
 
-// redoLog redoes the log from the oldest of checkpoint, snapshot and runs.
-// The log must have no gap and must reach at least as far as all of them:
-// whatever they hold was committed in it first, so a shorter log was damaged.
-func (r *recovery) redoLog() error {
-	p := r.p
+// redoLog redoes the log from the oldest of the loaded views on, up to a sequence. The
+// log must have no gap and must reach at least as far as all views: whatever they hold was
+// committed in it first, so a shorter log was damaged. It returns how many sections it
+// redid, and the entries in them.
+func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err error) {
 	reach := max(p.marks.counters, p.marks.filters, p.marks.records)
 	from := min(p.marks.counters, p.marks.filters, p.marks.records)
 	if p.marks.rebuilt {
 		from = min(p.marks.counters, p.marks.records)
-		if first, _, ok := r.s.oplog.Bounds(p.id); ok {
+		if first, _, ok := log.Bounds(p.id); ok {
 			from = min(from, first-1) // everything that is left, for its opids
 		}
 	}
 	p.seq = from
-	err := r.s.oplog.Read(p.id, from+1, func(seq uint64, record []byte) error {
-		if seq != p.seq+1 {
-			return fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, p.seq+1, seq-1)
+	err = log.Read(p.id, from+1, func(seq uint64, content []byte) error {
+		if seq > upTo {
+			return nil
 		}
-		r.found.Records++
-		return r.redoRecord(record)
+		n, err := p.redoSection(seq, content)
+		sections, entries = sections+1, entries+n
+		return err
 	})
 	if err != nil {
-		return err
+		return sections, entries, err
 	}
 	if p.seq < reach {
-		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, reach)
+		return sections, entries, fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, reach)
 	}
 	p.seen.Assign(p.floor, p.hasTable)
-	return nil
+	p.marks = marks{rebuilt: p.marks.rebuilt}
+	for _, t := range p.tables {
+		if t.filter == nil {
+			return sections, entries, fmt.Errorf("%w: table %q has no filter", ErrLogDamaged, t.def.Name)
+		}
+	}
+	return sections, entries, nil
 }
 
-func (r *recovery) redoRecord(record []byte) error {
-	p := r.p
-	rd, err := newRecordReader(record)
+// redoSection redoes a section of the log, of which seq is the first sequence, and returns
+// how many entries it has. It must be the next one.
+func (p *partition) redoSection(seq uint64, content []byte) (entries uint64, err error) {
+	if seq != p.seq+1 {
+		return 0, fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, p.seq+1, seq-1)
+	}
+	rd, err := newRecordReader(content)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	var e entry
 	for rd.next(&e) {
 		p.seq++
-		r.found.Entries++
+		entries++
 		p.resolve(&e, p.seq)
 		if err := p.redo(&e, p.seq, rd.at); err != nil {
-			return fmt.Errorf("entry %d: %w", p.seq, err)
+			return entries, fmt.Errorf("entry %d: %w", p.seq, err)
 		}
 	}
 	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
-	p.saving.logBytes += uint64(len(record))
-	return rd.err
+	p.saving.logBytes += uint64(len(content))
+	return entries, rd.err
 }

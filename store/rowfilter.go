@@ -144,7 +144,7 @@ func (f *rowFilter) bytes() (n int) {
 // scanRowsIfDue begins to fill a partition's filter of rows, if that pays and no
 // other is being filled.
 func (s *Store) scanRowsIfDue(p *partition) {
-	p.mu.Lock()
+	p.lock()
 	due := p.rows.scanDue(p.size)
 	p.mu.Unlock()
 	if !due || !s.scanning.CompareAndSwap(false, true) {
@@ -176,13 +176,13 @@ func (s *Store) scanRows(p *partition) error {
 	s.snapshots.mu.Unlock()
 	var piece []uint64
 	flush := func() (more bool) {
-		p.mu.Lock()
+		p.lock()
 		defer p.mu.Unlock()
 		for _, pos := range piece {
 			f.add(pos)
 		}
 		piece = piece[:0]
-		return p.rows == f && !f.tooBig // else FLUSHALL has made another one
+		return p.rows == f && !f.tooBig // else FLUSHALL or a rebuild has made another one
 	}
 	stopped := false
 	from, to := p.rowRange()
@@ -206,6 +206,12 @@ func (s *Store) scanRows(p *partition) error {
 		p.mu.Unlock()
 	}
 	return nil
+}
+
+// owns reports whether a slot is one of the partition's.
+func (p *partition) owns(slot uint16) bool {
+	first, last := slotRange(int(p.id), p.count)
+	return slot >= first && slot <= last
 }
 
 // rowRange is the range of positions of the partition's rows.

@@ -12,7 +12,7 @@ const (
 
 // pagesWritten is what one commit writes.
 type pagesWritten struct {
-	seq    uint64 // of the last entry that may be in it
+	upTo   point // of the last entry that may be in it
 	pages  []dirtyPages
 	goners []uint64
 }
@@ -27,7 +27,7 @@ func (c *checkpoint) writePages() error {
 		if b.Empty() {
 			return nil
 		}
-		err := c.p.committed.wait(w.seq)
+		err := w.upTo.wait()
 		if err == nil {
 			err = c.s.commit(b)
 		}
@@ -50,7 +50,7 @@ func (c *checkpoint) capturePages(b *persistence.Changes) (w pagesWritten) {
 		for range pagesPiece {
 			c.capturePage(b, &w)
 		}
-		w.seq = p.seq
+		w.upTo = p.here()
 		p.mu.Unlock()
 		if len(c.pages) == 0 {
 			break

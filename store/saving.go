@@ -134,7 +134,7 @@ func (w *saver) mergeRuns() {
 
 // mergeDue reports whether some of a partition's runs are to become one.
 func (s *Store) mergeDue(p *partition) bool {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
 	return p.seen.MergeDue(p.keep(s.clock.now().logged))
 }
@@ -166,7 +166,9 @@ func (s *Store) backlog() backlog {
 	var allLogs, allRecords uint64
 	rows, due := 0, 0
 	for i, p := range s.partitions {
-		p.mu.Lock()
+		if !p.lockNow() {
+			continue
+		}
 		logs[i], records[i] = p.saving.logBytes, uint64(p.seen.Bytes())
 		if due += p.maxDirty(); p.rowsDue() {
 			rows += p.saving.rowsAhead + len(p.hot.dirty)
@@ -274,7 +276,7 @@ const recordShare = 128
 // that none of them can leave memory; and whether its records in memory should go
 // to disk.
 func (s *Store) overdue(p *partition, load backlog) (checkpoint, rows, records bool) {
-	p.mu.Lock()
+	p.lock()
 	defer p.mu.Unlock()
 	n := len(s.partitions)
 	checkpoint = p.saving.logBytes >= load.log

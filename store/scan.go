@@ -44,12 +44,19 @@ func (s *Store) Scan(cursor uint64, count int, fn func(key []byte, t Type)) (nex
 // scanPartition visits keys of one partition from a position on, and returns the
 // position to go on from: at its end the first one of the next partition.
 func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
-	found, next, err := s.collect(p, from, count)
+	p.lock()
+	life := p.committed.life.Load()
+	p.mu.Unlock()
+	found, next, err := s.collect(p, from, count, p.lock)
 	if err != nil {
 		return 0, 0, err
 	}
-	p.mu.Lock()
-	wall, seq := s.clock.now().wall, p.seq
+	p.lock()
+	wall, here := s.clock.now().wall, p.here()
+	if here.life != life { // what was found may have been taken back
+		p.mu.Unlock()
+		return s.scanPartition(p, from, count, fn)
+	}
 	live := found[:0]
 	for _, f := range found {
 		if c := p.hot.peek(f.key); c != nil {
@@ -61,7 +68,7 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 	}
 	p.mu.Unlock()
 	// Which keys exist is an answer like any other (G3).
-	if err := p.committed.wait(seq); err != nil {
+	if err := here.wait(); err != nil {
 		return 0, 0, err
 	}
 	for _, f := range live {
@@ -80,11 +87,11 @@ type scanned struct {
 
 // collect merges keys without a row and rows, in order of position. Memory
 // comes first: a key that gets its row meanwhile was found there, and one that
-// has a row keeps it as long as it exists.
-func (s *Store) collect(p *partition, from uint64, count int) (found []scanned, next uint64, err error) {
+// has a row keeps it as long as it exists. lock is the partition's.
+func (s *Store) collect(p *partition, from uint64, count int, lock func()) (found []scanned, next uint64, err error) {
 	_, last := slotRange(int(p.id), p.count)
 	next = position(last+1, 0)
-	p.lockOrdered()
+	p.lockOrdered(lock)
 	n := 0
 	p.hot.unsaved.ordered.Ascend(unsavedKey{from, &counter{pos: from}}, func(k unsavedKey) bool {
 		c := k.c
@@ -139,10 +146,10 @@ func (s *Store) collect(p *partition, from uint64, count int) (found []scanned, 
 // yet removed.
 func (s *Store) DBSize() (n int64, err error) {
 	for _, p := range s.partitions {
-		p.mu.Lock()
-		size, seq := p.size, p.seq
+		p.lock()
+		size, here := p.size, p.here()
 		p.mu.Unlock()
-		if err := p.committed.wait(seq); err != nil {
+		if err := here.wait(); err != nil {
 			return 0, err
 		}
 		n += size

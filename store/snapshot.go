@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/fbfkv/fbfkv/fbf"
@@ -109,22 +110,27 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 		}
 	}
 	p.mu.Lock()
-	seq := p.seq
+	here := p.here()
 	p.mu.Unlock()
-	if err := p.committed.wait(seq); err != nil {
+	if err := here.wait(); err != nil {
 		return err
 	}
 	return w.Commit()
 }
 
-// loadSnapshot reads a snapshot into an empty partition. On an error the
-// partition is unchanged.
-func (p *partition) loadSnapshot(in io.Reader, maxBytes uint64) error {
-	loaded, err := readSnapshot(in, maxBytes)
-	if err == nil {
-		p.adopt(loaded)
+// openSnapshot reads a snapshot from its file. The caller adopts or releases it.
+func openSnapshot(db *persistence.DB, snap persistence.Snapshot) (*loadedSnapshot, error) {
+	in, err := db.OpenSnapshot(snap)
+	if err != nil {
+		return nil, err
 	}
-	return err
+	defer in.Close()
+	loaded, err := readSnapshot(in, math.MaxInt64)
+	if err == nil && loaded.seq != snap.Seq {
+		loaded.release()
+		return nil, fmt.Errorf("%w: it was taken at entry %d, its name says %d", errCorruptEntry, loaded.seq, snap.Seq)
+	}
+	return loaded, err
 }
 
 // readSnapshot reads a whole snapshot. The caller adopts or releases it.
@@ -263,7 +269,11 @@ func (p *partition) adopt(l *loadedSnapshot) {
 		p.pool.used.Add(int64(t.filter.Bytes()))
 	}
 	for _, from := range l.keys {
-		c := p.hot.install(hotHash([]byte(from.key())), []byte(from.key()), from.pos)
+		key := []byte(from.key())
+		c := p.hot.get(hotHash(key), key)
+		if c == nil {
+			c = p.hot.install(hotHash(key), key, from.pos)
+		}
 		p.putObject(c, from.kind, from.object())
 		c.seq = from.seq
 		p.setExpire(c, from.expire)

@@ -67,9 +67,10 @@ func (s *Store) Stats() Stats {
 	}
 	st.DiskFree, _, _ = s.db.DiskUsage()
 	for _, p := range s.partitions {
-		p.mu.Lock()
-		p.addStats(&st)
-		p.mu.Unlock()
+		if p.lockNow() {
+			p.addStats(&st)
+			p.mu.Unlock()
+		}
 	}
 	return st
 }

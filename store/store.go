@@ -131,8 +131,11 @@ type Log interface {
 	Reserve(bytes int64) error
 	TryReserve(bytes int64) bool
 	Release(bytes, used int64)
-	// Read calls fn for what a partition has done from a sequence on, as Open found it;
-	// Bounds says between which sequences that is.
+	// Read calls fn for what a partition has done from a sequence on, as Open found it, or
+	// BeginRecovery for some partitions; until EndRecovery. Bounds says between which
+	// sequences that is.
+	BeginRecovery(partitions ...uint16) error
+	EndRecovery()
 	Read(partition uint16, from uint64, fn func(seq uint64, section []byte) error) error
 	Bounds(partition uint16) (first, last uint64, ok bool)
 	// Trim gives up what a partition did before a sequence. KeepsOldest says whether a log
@@ -166,6 +169,7 @@ type Store struct {
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
 	catalogMu sync.Mutex // one change of the tables at a time
+	rebuilds  sync.Mutex // one rebuild at a time
 	snapshots snapshotter
 	scanning  atomic.Bool // the filter of a partition's rows is being filled
 	backup    backup
@@ -192,7 +196,7 @@ func Open(o Options) (*Store, error) {
 	if err := s.recover(); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
-	db.Log().EndRecovery()
+	s.oplog.EndRecovery()
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil
@@ -257,12 +261,7 @@ func (s *Store) abandon() error {
 	err := s.db.Close()
 	for _, p := range s.partitions {
 		p.mu.Lock()
-		for _, t := range p.tables {
-			t.filter.Release()
-		}
-		for _, c := range p.objects {
-			c.object().release()
-		}
+		p.release()
 		p.mu.Unlock()
 	}
 	return err

@@ -90,10 +90,10 @@ func (p *partition) bytesFor(d *tableDef) (uint64, error) {
 // Tables returns the tables by name. A change shows once it is committed.
 func (s *Store) Tables() []TableOptions {
 	p := s.partitions[0]
-	p.mu.Lock()
-	live, seq := p.catalog.live(), p.seq
+	p.lock()
+	live, here := p.catalog.live(), p.here()
 	p.mu.Unlock()
-	p.committed.wait(seq) // on an error nothing committed is better known
+	here.wait() // on an error nothing committed is better known
 	out := make([]TableOptions, 0, len(live))
 	for _, d := range live {
 		out = append(out, d.TableOptions)
@@ -107,7 +107,7 @@ func (s *Store) Tables() []TableOptions {
 func (s *Store) TableInfo(name string) (TableInfo, error) {
 	var info TableInfo
 	for _, p := range s.partitions {
-		p.mu.Lock()
+		p.lock()
 		d := p.catalog.byName(name)
 		if d == nil {
 			p.mu.Unlock()

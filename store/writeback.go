@@ -23,7 +23,9 @@ func (s *Store) flushRows(p *partition) error {
 	defer s.snapshots.mu.Unlock()
 	began := s.eventBegins()
 	c := checkpoint{s: s, p: p}
-	p.mu.Lock()
+	if !p.lockNow() {
+		return nil
+	}
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	p.saving.rowsAhead += len(c.dirty)
 	p.mu.Unlock()

@@ -28,6 +28,8 @@ Usage:
   fbfkv check DIR                       check a data directory or a backup
   fbfkv backup DIR                      copy the data of a running server
   fbfkv restore BACKUP DIR              make a data directory from a backup
+  fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
+  fbfkv export                          write a server's counters to stdout
   fbfkv healthcheck                     ask a running server whether it is ready
 
 A configuration file contains one setting per line in redis.conf's syntax, without

@@ -401,6 +401,8 @@ func TestSubcommandArguments(t *testing.T) {
 		"restore a":               "fbfkv: usage: fbfkv restore BACKUP DIR ",
 		"healthcheck a":           "fbfkv: usage: fbfkv healthcheck ",
 		"backup --user saver dir": "fbfkv: --user needs a password",
+		"import":                  "fbfkv: usage: fbfkv import SOURCE ",
+		"export a":                "fbfkv: usage: fbfkv export ",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {

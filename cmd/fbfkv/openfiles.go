@@ -13,7 +13,7 @@ import (
 // fileBudget divides the descriptors that the system grants the process. What the
 // process itself and the data directory need at least comes first, then as many
 // clients as maxclients says, and what these leave is the data directory's, which
-// divides it further (persistence/openfiles.go).
+// divides it further (persistence/options.go).
 type fileBudget struct {
 	clients int // how many there may be, whatever maxclients says
 	storage int // persistence.Options.OpenFiles

@@ -23,10 +23,15 @@ const SectionOverhead = sectionHeader + 3*chunkHeader
 // errBatchState is a misuse of Batch by its caller.
 var errBatchState = errors.New("batch: Wait without Apply")
 
+// ErrCut means that a record was taken out of the log, where it was not committed, and never
+// will be. Nothing has failed.
+var ErrCut = errors.New("the record was cut off the log before it was committed")
+
 // Committer is what a batch is committed to: a Log, or one that is replicated.
 type Committer interface {
 	// Append fixes a record's place in the order, and Wait returns once what is at a
-	// place is committed, as [Log.Append] and [Log.Wait] say. Place 0 is that of nothing.
+	// place is committed, as [Log.Append] and [Log.Wait] say, or ErrCut. Place 0 is that
+	// of nothing.
 	Append(record []byte) (place uint64, size int, err error)
 	Wait(place uint64) error
 }

@@ -50,7 +50,8 @@
 // Pages behind the mark reach the disk in any order, so that a power loss can leave holes
 // there. Open cuts the log at a hole behind the mark of a lazy policy, and says so in
 // [Recovery]. It refuses damage before the mark under every policy (open.go). What it
-// found can be read, by [Log.Read], until [Log.EndRecovery].
+// found can be read, by [Log.Read], until [Log.EndRecovery]; later what
+// [Log.BeginRecovery] finds.
 //
 // # When something fails (G8)
 //

@@ -69,13 +69,14 @@ func (o Options) withDefaults() Options {
 // that commits under way share an fsync. No goroutine of the log's own is on
 // the way of a commit.
 type Log struct {
-	o         Options
-	sync      syncer
-	stopTicks func()
-	policyMu  sync.Mutex // one change of the policy at a time
-	recovery  Recovery
-	index     [][]location // by partition: what Open found; nil after EndRecovery
-	isClosed  atomic.Bool
+	o          Options
+	sync       syncer
+	stopTicks  func()
+	policyMu   sync.Mutex // one change of the policy at a time
+	recovery   Recovery
+	index      [][]location // by partition: what Open or BeginRecovery found, until EndRecovery
+	recovering *Hold        // from BeginRecovery to EndRecovery
+	isClosed   atomic.Bool
 
 	mu       sync.Mutex
 	flushed  sync.Cond // a leader has done its work

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -286,4 +287,63 @@ func FuzzSections(f *testing.F) {
 			t.Fatal("read and written again it is another")
 		}
 	})
+}
+
+// TestReadAgain reads a log that has been written to since Open, while others write and
+// trim it.
+func TestReadAgain(t *testing.T) {
+	o := testOptions(vfs.NewMem())
+	o.FileSize = 8 << 10
+	l := mustOpen(t, o)
+	defer func() { mustClose(t, l) }()
+	l.EndRecovery()
+	want, content := "", strings.Repeat("x", 100)
+	write := func(seq uint64) {
+		mustCommit(t, l, func(b *Batch) {
+			b.AppendLog(1, seq, fmt.Appendf(nil, "%d", seq))
+			b.AppendLog(2, seq, []byte(content))
+		})
+		want += fmt.Sprintf("%d=%d ", seq, seq)
+	}
+	for seq := uint64(1); seq <= 500; seq++ {
+		write(seq)
+	}
+	expect(t, "before", logOf(t, l, 1, 1), "")
+	stop := make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for seq := uint64(501); ; seq++ {
+			select {
+			case <-stop:
+				return
+			default:
+				mustCommit(t, l, func(b *Batch) { b.AppendLog(3, seq, []byte(content)) })
+			}
+		}
+	})
+	if err := l.BeginRecovery(1); err != nil {
+		t.Fatal(err)
+	}
+	for p := range uint16(4) {
+		if err := l.Trim(p, 501); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect(t, "while others write", logOf(t, l, 1, 1), want)
+	expect(t, "another partition", logOf(t, l, 2, 1), "")
+	first, last, ok := l.Bounds(1)
+	expect(t, "bounds", fmt.Sprint(first, last, ok), "1 500 true")
+	l.EndRecovery()
+	close(stop)
+	writer.Wait()
+	if err := l.Trim(1, 501); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.BeginRecovery(1); err != nil {
+		t.Fatal(err)
+	}
+	if got := logOf(t, l, 1, 1); got == want {
+		t.Fatal("what was given up is still there")
+	}
+	l.EndRecovery()
 }

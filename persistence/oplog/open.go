@@ -68,7 +68,7 @@ func (l *Log) scan() (scannedLog, error) {
 		if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
 			return s, disk.Corruptf("%s of the op log is missing", fileName(s.files[n-1].num+1))
 		}
-		f, err := l.scanFile(num)
+		f, err := l.scanFile(num, nil)
 		if err != nil {
 			return s, disk.Wrap("scan the op log", err)
 		}
@@ -144,14 +144,14 @@ func (l *Log) list() (nums []uint64, err error) {
 	return nums, nil
 }
 
-// scanFile scans one file and indexes its records.
-func (l *Log) scanFile(num uint64) (scannedFile, error) {
+// scanFile scans one file and indexes the sections of some partitions; nil: of all.
+func (l *Log) scanFile(num uint64, partitions []uint16) (scannedFile, error) {
 	out := scannedFile{segment: newSegment(num, len(l.index))}
 	f, err := l.o.FS.Open(l.path(fileName(num)), vfs.SequentialReadsOption)
 	if err != nil {
 		return out, err
 	}
-	ix := indexer{l: l, file: &out}
+	ix := indexer{l: l, file: &out, only: partitions}
 	out.header, out.tail, err = scanFile(f, num, ix.chunk)
 	out.size = out.tail.Good
 	if err == nil {
@@ -164,6 +164,7 @@ func (l *Log) scanFile(num uint64) (scannedFile, error) {
 type indexer struct {
 	l       *Log
 	file    *scannedFile
+	only    []uint16 // partitions; nil: all
 	payload []byte
 	begin   int64 // offset of the payload's first byte in the file
 	err     error
@@ -181,6 +182,9 @@ func (ix *indexer) chunk(part disk.Part, at int64, payload []byte) {
 	ix.err = parseSections(ix.payload, func(sec section) error {
 		if int(sec.partition) >= len(ix.l.index) {
 			return disk.Corruptf("the op log has a record of partition %d", sec.partition)
+		}
+		if ix.only != nil && !slices.Contains(ix.only, sec.partition) {
+			return nil
 		}
 		ix.file.note(sec.partition, sec.seq)
 		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], location{

@@ -2,6 +2,8 @@ package oplog
 
 import (
 	"errors"
+	"math"
+	"slices"
 	"sort"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,7 +17,7 @@ const readWindow = 128 << 10
 
 // Read calls fn for the partition's sections with a sequence of at least from,
 // ascending, until it returns an error, which Read returns. fn borrows the section. It
-// sees the log as Open found it, and nothing after EndRecovery.
+// sees the log as Open or BeginRecovery found it, and nothing after EndRecovery.
 func (l *Log) Read(partition uint16, from uint64, fn func(seq uint64, content []byte) error) error {
 	if l.isClosed.Load() {
 		return disk.ErrClosed
@@ -27,8 +29,8 @@ func (l *Log) Read(partition uint16, from uint64, fn func(seq uint64, content []
 	return errors.Join(err, disk.Wrap("read the op log", r.close()))
 }
 
-// Bounds returns the lowest and the highest sequence of the partition's sections, as
-// Open found them; ok is false when there are none.
+// Bounds returns the lowest and the highest sequence of the partition's sections that
+// Read sees; ok is false when there are none.
 func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
 	list := l.index[partition]
 	if len(list) == 0 {
@@ -37,8 +39,47 @@ func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
 	return list[0].seq, list[len(list)-1].seq, true
 }
 
+// BeginRecovery lets Read see the sections of some partitions that the log has now: all
+// that is committed, and perhaps more. EndRecovery must follow, and until then no file is
+// given up. It costs reading the files in which there are such sections, whole, at the
+// speed of a checksum, and 32 bytes of memory for each section.
+// One at a time; no Read may be under way.
+func (l *Log) BeginRecovery(partitions ...uint16) error {
+	if l.isClosed.Load() {
+		return disk.ErrClosed
+	}
+	l.recovering = l.Hold("recovery", math.MaxUint64)
+	l.index = make([][]location, len(l.lows))
+	for _, num := range l.filesOf(partitions) {
+		if _, err := l.scanFile(num, partitions); err != nil {
+			l.EndRecovery()
+			return disk.Wrap("scan the op log", err)
+		}
+	}
+	return nil
+}
+
+// filesOf returns the numbers of the files, ascending, that have sections of partitions
+// which were not trimmed, and of the one that is being written.
+func (l *Log) filesOf(partitions []uint16) (nums []uint64) {
+	nums = l.live()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unneeded := make(map[uint64]bool)
+	for _, s := range l.closed {
+		unneeded[s.num] = !slices.ContainsFunc(partitions, func(p uint16) bool { return s.last[p] != 0 && s.last[p] >= l.lows[p] })
+	}
+	return slices.DeleteFunc(nums, func(num uint64) bool { return unneeded[num] })
+}
+
 // EndRecovery gives back the memory in which Read's index is.
-func (l *Log) EndRecovery() { l.index = make([][]location, len(l.lows)) }
+func (l *Log) EndRecovery() {
+	l.index = make([][]location, len(l.lows))
+	if h := l.recovering; h != nil {
+		h.Release()
+		l.recovering = nil
+	}
+}
 
 // reader reads records at known positions.
 type reader struct {

@@ -114,6 +114,19 @@ func (rs *Records) TouchRecord(hash uint64) (x uint32) {
 	return x
 }
 
+// Drain hands the records in memory to fn, as they were added, and forgets them. fn
+// borrows the value. The lock is held, and no Build is under way.
+func (rs *Records) Drain(fn func(table uint32, seq uint64, value []byte)) {
+	for _, s := range rs.bundles {
+		for i := range s.count {
+			b := s.at(s.heads.at(i).location())
+			fn(recordTable(b), recordSeq(b), recordValue(b))
+		}
+	}
+	rs.release(len(rs.bundles))
+	rs.mark = mark{}
+}
+
 // Forget forgets all records, as FLUSHALL does. The runs' files go with the next Build.
 // The lock is held, and no Build is under way.
 func (rs *Records) Forget() {
@@ -122,6 +135,15 @@ func (rs *Records) Forget() {
 		rs.Drop(table)
 	}
 	rs.version++
+}
+
+// Reset makes the records those of a partition of which nothing is known yet; Load and
+// Assign may follow. What is on disk stays there, but for the files of runs that were never
+// published: the next Build removes them. The lock is held, and no Build is under way.
+func (rs *Records) Reset() {
+	rs.release(len(rs.bundles))
+	rs.Forget()
+	clear(rs.unpublished)
 }
 
 // Drop forgets the runs of a table that is gone. The lock is held.

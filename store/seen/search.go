@@ -95,6 +95,8 @@ func (rs *Records) Load() (err error) {
 	for _, run := range rs.found {
 		rs.nextRun = max(rs.nextRun, run.ID+1)
 	}
+	// After Reset.
+	rs.obsolete = slices.DeleteFunc(rs.obsolete, func(r persistence.Run) bool { return slices.Contains(rs.found, r) })
 	return nil
 }
 

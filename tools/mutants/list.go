@@ -5,8 +5,37 @@ import "slices"
 // mutants are the edits, by the package that they break and the guarantee.
 var mutants = slices.Concat(storeMutants, sketchMutants, persistenceMutants, otherMutants)
 
-// otherMutants break packages fbf, commands and server.
+// otherMutants break packages fbf, commands and server, the import, operations that set an
+// expiry, and the client for Go.
 var otherMutants = []mutant{
+	{
+		guarantee: "G4", name: "an operation's expiry is not part of its outcome",
+		file:     "store/decide_bounded.go",
+		old:      "	gone := x.expireEx(e, op, r.c)\n",
+		new:      "	gone := false\n",
+		packages: "./store", tests: "TestExpiryIsPartOfTheOutcome",
+	},
+	{
+		guarantee: "G6", name: "an increment with an expiry wraps around",
+		file:     "store/decide_bounded.go",
+		old:      "			return boundedResult{}, ErrOverflow\n",
+		new:      "			next = value + op.Delta\n",
+		packages: "./store", tests: "TestBoundedRefusals",
+	},
+	{
+		guarantee: "G1", name: "an increment with an expiry is not idempotent",
+		file:     "commands/counters.go",
+		old:      "			op.Kind = store.CIncrEx // without bounds\n",
+		new:      "			op.Kind = store.IncrEx\n",
+		packages: "./integration_test", tests: "TestDialogue",
+	},
+	{
+		guarantee: "G1", name: "an import overwrites what clients have counted",
+		file:     "cmd/fbfkv/internal/transfer/import.go",
+		old:      "			set = append(set, \"NX\")\n",
+		new:      "			set = append(set, \"KEEPTTL\")\n",
+		packages: "./integration_test", tests: "TestImport$",
+	},
 	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
 		file:     "fbf/segment.go",
@@ -83,5 +112,40 @@ var otherMutants = []mutant{
 		old:      "	if c.unsent == nil {\n		n, err",
 		new:      "	if true {\n		n, err",
 		packages: "./server", tests: "TestTLSKeyUpdatesOfDeafClients",
+	},
+	{
+		guarantee: "G1", name: "the Go client sends each try with an opid of its own",
+		file:     "clients/go/client.go",
+		old:      "			commands[n] = ops[i].command(ctx)\n",
+		new:      "			op := ops[i]\n			op.ID = newUUID(time.Now())\n			commands[n] = op.command(ctx)\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Faults",
+	},
+	{
+		guarantee: "G1", name: "the Go client makes an operation anew that may have been applied",
+		file:     "clients/go/client.go",
+		old:      " || failed.Outcome != NotApplied ||",
+		new:      " ||",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Stale",
+	},
+	{
+		guarantee: "G1", name: "the Go client retries for longer than the window",
+		file:     "clients/go/client.go",
+		old:      "last.Before(deadline) {",
+		new:      "false {",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Window",
+	},
+	{
+		guarantee: "G2", name: "the Go client takes the last try for all of them",
+		file:     "clients/go/client.go",
+		old:      "			unknown[i] = unknown[i] || v.unknown\n",
+		new:      "			unknown[i] = v.unknown\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Outcomes",
+	},
+	{
+		guarantee: "G7", name: "the Go client keeps an operation's time to itself",
+		file:     "clients/go/op.go",
+		old:      "	if op.At != 0 {\n",
+		new:      "	if false {\n",
+		packages: "./integration_test", tests: "TestPackages/go-redis/Errors",
 	},
 }

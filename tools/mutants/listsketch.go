@@ -19,7 +19,7 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "pages are written before the commit",
 		file:     "store/savepages.go",
-		old:      "		err := c.p.committed.wait(w.seq)\n		if err == nil {\n			err = c.s.commit(b)\n		}\n",
+		old:      "		err := w.upTo.wait()\n		if err == nil {\n			err = c.s.commit(b)\n		}\n",
 		new:      "		err := c.s.commit(b)\n",
 		packages: "./store", tests: "TestPagesWaitForTheCommit",
 	},

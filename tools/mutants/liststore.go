@@ -150,10 +150,17 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestPairID",
 	},
 	{
+		guarantee: "G1", name: "check does not compare the filters that it has made",
+		file:     "store/check_views.go",
+		old:      "digestOf(want.encoders[i]) != digestOf(is.encoders[i])",
+		new:      "digestOf(want.encoders[i]) != digestOf(is.encoders[i]) && name == \"\"",
+		packages: "./store", tests: "TestCheckFinds",
+	},
+	{
 		guarantee: "G2", name: "acknowledge before commit",
 		file:     "store/execute.go",
-		old:      "		if x.err = x.batch.Wait(); x.err != nil {\n",
-		new:      "		go x.batch.Wait()\n		if x.batch = x.s.oplog.NewBatch(); x.err != nil {\n",
+		old:      "	err := x.batch.Wait()\n",
+		new:      "	go x.batch.Wait()\n	x.batch = x.s.oplog.NewBatch()\n	var err error\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture|TestPowerLoss",
 	},
 	{
@@ -190,6 +197,13 @@ var storeMutants = []mutant{
 		old:      "	s.snapshots.mu.Lock()\n	p.mu.Lock()\n	p.rows = newRowFilter(p.count)\n	p.rows.grow(int(p.size) + int(p.size)/4)\n	f := p.rows\n	p.mu.Unlock()\n	s.snapshots.mu.Unlock()\n",
 		new:      "	p.mu.Lock()\n	p.rows = newRowFilter(p.count)\n	p.rows.grow(int(p.size) + int(p.size)/4)\n	f := p.rows\n	p.mu.Unlock()\n",
 		packages: "./store", tests: "TestRowScan",
+	},
+	{
+		guarantee: "G2", name: "check does not miss a row",
+		file:     "store/check_views.go",
+		old:      "		if k.is&isInRow == 0 {\n",
+		new:      "		if false {\n",
+		packages: "./store", tests: "TestCheckFinds",
 	},
 	{
 		guarantee: "G3", name: "a missing key is read before the FLUSHALL that removed it is committed",
@@ -229,8 +243,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G3", name: "what a batch saw after its last commit counts as committed with it",
 		file:     "store/execute.go",
-		old:      "				t.p.committed.advance(t.sure)\n",
-		new:      "				t.p.committed.advance(t.need)\n",
+		old:      "		t.p.committed.advance(t.sure)\n",
+		new:      "		t.p.committed.advance(t.need)\n",
 		packages: "./store", tests: "TestSeenBetweenPieces",
 	},
 	{
@@ -395,6 +409,20 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestJumpIsKept",
 	},
 	{
+		guarantee: "G4", name: "check does not compare the state row",
+		file:     "store/check_views.go",
+		old:      "		c.checkState()\n",
+		new:      "",
+		packages: "./store", tests: "TestCheckFinds",
+	},
+	{
+		guarantee: "G4", name: "a snapshot with the name of another is loaded",
+		file:     "store/snapshot.go",
+		old:      "	if err == nil && loaded.seq != snap.Seq {\n",
+		new:      "	if false {\n",
+		packages: "./store", tests: "TestCheckFinds",
+	},
+	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/saving.go",
 		old:      "	case s.oplog.KeepsOldest(p.id, pinnedAt*s.maxLog()):\n",
@@ -421,6 +449,13 @@ var storeMutants = []mutant{
 		old:      "UnixMs: at.wall, Clip: e.clip}",
 		new:      "UnixMs: at.wall}",
 		packages: "./store", tests: "TestBounded",
+	},
+	{
+		guarantee: "G5", name: "check takes any record for the one that the log has",
+		file:     "store/check_views.go",
+		old:      " || c.exact[i].digest != hotHash(value) {",
+		new:      " {",
+		packages: "./store", tests: "TestCheckFinds",
 	},
 	{
 		guarantee: "G6", name: "an entry with an unknown flag is guessed",

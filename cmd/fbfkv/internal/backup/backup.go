@@ -4,13 +4,10 @@ package backup
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -20,20 +17,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
 // options are the command's flags.
 type options struct {
-	host, user, password string
-	port                 int
-
-	tls           bool
-	ca, cert, key string // paths
-	tlsConfig     *tls.Config
+	host   string
+	port   int
+	server connect.Flags
 }
-
-// passwordVariable is where redis-cli looks for a password, too.
-const passwordVariable = "REDISCLI_AUTH"
 
 const help = `Asks a running server on this machine for a consistent copy of its data directory
 (command BACKUP) and waits until it is complete. Clients go on meanwhile. DIR must
@@ -41,7 +33,7 @@ be empty or not exist; the server's user needs permission to create it. On the s
 file system most of the copy consists of links, so it is quick and small.
 
 The user needs permission to run BACKUP. Set the password in the environment
-variable ` + passwordVariable + `, as for redis-cli: there, other users cannot see it.
+variable ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.
 
 fbfkv check DIR checks the copy, fbfkv restore DIR NEW makes a data directory from
 it. A copy on the same disk is lost with that disk: copy it to another machine.`
@@ -50,7 +42,7 @@ it. A copy on the same disk is lost with that disk: copy it to another machine.`
 func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "backup [--host H] [--port P] [--user NAME] [--requirepass PASSWORD] [--tls [--cacert F] [--cert F --key F]] DIR",
+		Use:   "backup [--host H] [--port P] " + connect.Usage + " DIR",
 		Short: "copy the data directory of a running server",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
@@ -63,46 +55,8 @@ func New() *cobra.Command {
 	})
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "the server's address")
 	cmd.Flags().IntVar(&o.port, "port", 6379, "the server's port")
-	cmd.Flags().StringVar(&o.user, "user", "", "the user to log in as (default: the user default)")
-	cmd.Flags().StringVar(&o.password, "requirepass", os.Getenv(passwordVariable), "the user's password")
-	cmd.Flags().Lookup("requirepass").DefValue = "" // the help shows no password
-	cmd.Flags().BoolVar(&o.tls, "tls", false, "connect with TLS")
-	cmd.Flags().StringVar(&o.ca, "cacert", "", "the authority that signed the server's certificate, in PEM (default: the system's)")
-	cmd.Flags().StringVar(&o.cert, "cert", "", "the certificate to show, in PEM")
-	cmd.Flags().StringVar(&o.key, "key", "", "its private key, in PEM")
+	o.server.Add(cmd.Flags())
 	return cmd
-}
-
-// connect returns a client of one connection that waits for a reply as long as
-// it takes, and never sends a command twice.
-func (o *options) connect() *redis.Client {
-	return redis.NewClient(&redis.Options{
-		Addr: net.JoinHostPort(o.host, strconv.Itoa(o.port)), Username: o.user, Password: o.password,
-		TLSConfig: o.tlsConfig, PoolSize: 1, MaxRetries: -1, ReadTimeout: -1, DisableIdentity: true,
-	})
-}
-
-// readTLS reads the files of the TLS flags.
-func (o *options) readTLS() (*tls.Config, error) {
-	c := &tls.Config{ServerName: o.host}
-	if o.ca != "" {
-		text, err := os.ReadFile(o.ca)
-		if err != nil {
-			return nil, fmt.Errorf("--cacert: %w", err)
-		}
-		c.RootCAs = x509.NewCertPool()
-		if !c.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("--cacert %s: it contains no certificate", o.ca)
-		}
-	}
-	if o.cert != "" || o.key != "" {
-		pair, err := tls.LoadX509KeyPair(o.cert, o.key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert and --key: %w", err)
-		}
-		c.Certificates = []tls.Certificate{pair}
-	}
-	return c, nil
 }
 
 func (o *options) run(dir string, stdout, stderr io.Writer) error {
@@ -110,19 +64,18 @@ func (o *options) run(dir string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if o.user != "" && o.password == "" {
-		return errors.New("--user needs a password: see fbfkv backup --help")
+	addr := net.JoinHostPort(o.host, strconv.Itoa(o.port))
+	asking, err := o.server.Client(addr, -1)
+	if err != nil {
+		return err
 	}
-	if o.tls {
-		if o.tlsConfig, err = o.readTLS(); err != nil {
-			return err
-		}
-	}
-	ctx := context.Background()
-	asking, watching := o.connect(), o.connect()
 	defer asking.Close()
+	watching, err := o.server.Client(addr, -1)
+	if err != nil {
+		return err
+	}
 	defer watching.Close()
-	began := time.Now()
+	ctx, began := context.Background(), time.Now()
 	done := make(chan error, 1)
 	go func() { done <- asking.Do(ctx, "BACKUP", dir).Err() }()
 	progress := bar.New(stderr)

@@ -1,0 +1,267 @@
+// Package fbfkv counts with the server fbfkv so that a retry never counts twice.
+//
+//	counters := fbfkv.New(rdb, fbfkv.Options{}) // rdb is any client of go-redis
+//	views, err := counters.Add(ctx, "page:home", 1)
+//
+// Add makes an operation: an id that no other operation has, and the time by the
+// server's clock. It sends the operation, each try with a time limit, until there is an
+// answer that trying again cannot change. However often the connection breaks and the
+// server restarts on the way, the server applies the operation once. Retries end before
+// the table's WINDOW does; one that arrives later all the same is refused, not guessed.
+//
+// An error is always an [*Error]. It says whether the operation is known to be without
+// effect ([NotApplied]) or not known ([Unknown]).
+//
+// A program that may crash between asking and knowing makes the operation with
+// [Client.NewOp], stores it as text, and sends it with [Client.Do], again after the crash
+// if need be. [Client.DoAll] sends many operations in one round trip.
+//
+// The package works on a single server, on a cluster, and through a Sentinel client. It
+// sets aside go-redis' own retries, whose outcomes nobody sees.
+package fbfkv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Options configure a Client. The zero value is right for most programs.
+type Options struct {
+	// Timeout bounds one try: connecting, sending and the answer. Default 2 s. A server
+	// that hangs, or is cut off, breaks no connection: only a timeout notices.
+	Timeout time.Duration
+	// RetryFor is how long tries of an operation begin. Default 30 s. Whatever is set here,
+	// the last one ends within nine tenths of the table's WINDOW.
+	RetryFor time.Duration
+	// NewID makes the opid of an operation that is made at the time now, by the server's
+	// clock. Default: a UUIDv7, which also fits tables with IDTIME AUTO, NONE or UUIDV7.
+	// For a table with IDTIME ULID or MS it must return what the table reads. The id must
+	// be unique among all operations on the same counter.
+	NewID func(now time.Time) string
+}
+
+// Client counts through a client of go-redis. It is safe for concurrent use. It has
+// nothing to close; the go-redis client stays its owner's.
+type Client struct {
+	rdb    redis.UniversalClient
+	o      Options
+	facts  facts
+	inCtx  bool                      // go-redis itself ends requests when their context ends
+	reload func(ctx context.Context) // reads the map of a cluster again
+}
+
+// New returns a Client that sends through rdb. It sends nothing yet: the server's clock
+// and windows are asked for with the first operation, and once a minute from then on.
+func New(rdb redis.UniversalClient, o Options) *Client {
+	if o.Timeout <= 0 {
+		o.Timeout = 2 * time.Second
+	}
+	if o.RetryFor <= 0 {
+		o.RetryFor = 30 * time.Second
+	}
+	if o.NewID == nil {
+		o.NewID = newUUID
+	}
+	c := &Client{rdb: rdb, o: o, reload: func(context.Context) {}}
+	switch r := rdb.(type) {
+	case *redis.Client:
+		c.inCtx = r.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		c.inCtx = r.Options().ContextTimeoutEnabled
+		c.reload = r.ReloadState
+	}
+	return c
+}
+
+// Add adds delta to a counter once and returns the counter after it. delta may be
+// negative or zero.
+func (c *Client) Add(ctx context.Context, key string, delta int64) (int64, error) {
+	deadline := time.Now().Add(c.o.RetryFor)
+	for first := true; ; first = false {
+		op, err := c.newOp(ctx, key, delta, deadline)
+		if err != nil {
+			return 0, err
+		}
+		result := c.run(ctx, []Op{op}, true, deadline)[0]
+		var failed *Error
+		if !first || !errors.As(result.Err, &failed) || failed.Outcome != NotApplied ||
+			!errors.Is(failed, ErrStale) && !errors.Is(failed, ErrFuture) {
+			return result.Value, result.Err
+		}
+		// What we believed of the server's clock is wrong: this machine slept, or the
+		// server's clock was set. Nobody has applied the operation, so it may be made anew.
+		c.facts.forget()
+	}
+}
+
+// NewOp makes an operation that Do sends, now or after a crash. It needs the server once
+// to learn its clock. The operation must be sent within the table's WINDOW.
+func (c *Client) NewOp(ctx context.Context, key string, delta int64) (Op, error) {
+	return c.newOp(ctx, key, delta, time.Now().Add(c.o.RetryFor))
+}
+
+// newOp makes an operation, or gives up when the deadline is over.
+func (c *Client) newOp(ctx context.Context, key string, delta int64, deadline time.Time) (Op, error) {
+	op := Op{Key: key, Delta: delta}
+	now, _, err := c.learn(ctx, op, deadline)
+	if err != nil {
+		return Op{}, err
+	}
+	op.ID, op.At = c.o.NewID(now), now.UnixMilli()
+	return op, nil
+}
+
+// Do sends an operation until there is an answer, and returns the counter after it. If
+// the operation was applied before, by whatever process, Do changes nothing and returns
+// the original result (in a table with MODE APPROX, the present value).
+func (c *Client) Do(ctx context.Context, op Op) (int64, error) {
+	result := c.DoAll(ctx, []Op{op})[0]
+	return result.Value, result.Err
+}
+
+// Result is the outcome of one operation of DoAll.
+type Result struct {
+	Value int64 // the counter after the operation, if Err is nil
+	Err   error // an *Error, or nil
+}
+
+// DoAll sends operations as one pipeline and returns their results in the same order.
+// Each counts by itself: what is not answered is sent again, with its own opid, without
+// the others. Operations on the same counter may be applied in another order than given.
+func (c *Client) DoAll(ctx context.Context, ops []Op) []Result {
+	return c.run(ctx, ops, false, time.Now().Add(c.o.RetryFor))
+}
+
+// run sends operations until each has an answer that trying again cannot change. Fresh
+// operations were made just now and were never sent. No try begins after the deadline, nor
+// so late that it could outlast the window.
+func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Time) []Result {
+	results := make([]Result, len(ops))
+	pending := make([]int, len(ops)) // indices of operations without such an answer
+	unknown := make([]bool, len(ops))
+	begun := time.Now()
+	for i, op := range ops {
+		pending[i] = i
+		_, window, err := c.learn(ctx, op, deadline)
+		if err != nil {
+			for j := range results {
+				results[j].Err = failure(ops[j], fresh, false, err)
+			}
+			return results
+		}
+		if last := begun.Add(window/10*9 - c.o.Timeout); last.Before(deadline) {
+			deadline = last
+		}
+	}
+	for tries := 0; len(pending) > 0; tries++ {
+		if tries > 0 && !c.pause(ctx, tries, deadline) {
+			break
+		}
+		answers := c.send(ctx, ops, pending)
+		again := pending[:0]
+		lost := false
+		for n, i := range pending {
+			a := answers[n]
+			v := judge(a.Err)
+			unknown[i] = unknown[i] || v.unknown
+			lost = lost || v.lost
+			results[i] = Result{Value: a.Value}
+			if a.Err != nil {
+				results[i].Err = failure(ops[i], fresh, unknown[i], a.Err)
+			}
+			if v.again {
+				again = append(again, i)
+			}
+		}
+		pending = again
+		if lost {
+			c.reload(ctx) // go-redis alone keeps a cluster's map for a minute
+		}
+	}
+	return results
+}
+
+// pause waits before a try: longer each time, up to a second, and never in step with
+// other clients. It returns false if there is no time for that.
+func (c *Client) pause(ctx context.Context, tries int, deadline time.Time) bool {
+	longest := min(10*time.Millisecond<<min(tries-1, 10), time.Second)
+	wait := longest/2 + rand.N(longest/2)
+	if time.Now().Add(wait).After(deadline) {
+		return false
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(wait):
+		return true
+	}
+}
+
+// send sends the pending operations once, in one round trip, and returns their answers.
+func (c *Client) send(ctx context.Context, ops []Op, pending []int) []Result {
+	answers, err := within(ctx, c, func(ctx context.Context) ([]Result, error) {
+		commands := make([]request, len(pending))
+		for n, i := range pending {
+			commands[n] = ops[i].command(ctx)
+		}
+		if len(commands) == 1 {
+			c.rdb.Process(ctx, commands[0])
+		} else {
+			pipe := c.rdb.Pipeline()
+			for _, command := range commands {
+				pipe.Process(ctx, command)
+			}
+			pipe.Exec(ctx)
+		}
+		answers := make([]Result, len(commands))
+		for n, command := range commands { // each has its own error
+			answers[n].Value, answers[n].Err = command.Int64()
+		}
+		return answers, nil
+	})
+	if err != nil {
+		answers = slices.Repeat([]Result{{Err: err}}, len(pending))
+	}
+	return answers
+}
+
+// within runs a request and gives it up when its time is over. go-redis looks at the
+// context of a request only if it is told to (ContextTimeoutEnabled); otherwise the
+// request goes on in the background until its connection's own time limit.
+func within[T any](ctx context.Context, c *Client, request func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, c.o.Timeout)
+	if c.inCtx {
+		defer cancel()
+		return request(ctx)
+	}
+	type outcome struct {
+		value T
+		err   error
+	}
+	done := make(chan outcome, 1)
+	go func() {
+		defer cancel()
+		value, err := request(ctx)
+		done <- outcome{value, err}
+	}()
+	select {
+	case o := <-done:
+		return o.value, o.err
+	case <-ctx.Done():
+		var none T
+		return none, fmt.Errorf("no answer in time: %w", ctx.Err())
+	}
+}
+
+// request is a command that go-redis does not retry by itself: an error after hidden
+// tries would not say what became of them.
+type request struct{ *redis.Cmd }
+
+// NoRetry implements go-redis' Cmder.
+func (request) NoRetry() bool { return true }

@@ -1,0 +1,166 @@
+package fbfkv
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Outcome says what is known of an operation that ended in an error.
+type Outcome int
+
+const (
+	// Unknown: the operation may have been applied. Do with the same Op, within the table's
+	// WINDOW, finds out and has it applied once.
+	Unknown Outcome = iota
+	// NotApplied: it has not been applied, and no try that is still under way can change
+	// that. Of an operation that may have been sent before (by Do, which cannot know), only
+	// the server says so.
+	NotApplied
+)
+
+// String returns "outcome unknown" or "not applied".
+func (o Outcome) String() string {
+	if o == NotApplied {
+		return "not applied"
+	}
+	return "outcome unknown"
+}
+
+// Error is what became of an operation without a value.
+type Error struct {
+	Op      Op // ID is empty if it was not made yet, since the server could not be asked for the time
+	Outcome Outcome
+	Err     error // of the last try: the server's answer, or what befell the connection
+}
+
+// Error implements error.
+func (e *Error) Error() string {
+	return fmt.Sprintf("fbfkv: add %d to %q (opid %q): %v: %v", e.Op.Delta, e.Op.Key, e.Op.ID, e.Outcome, e.Err)
+}
+
+// Unwrap returns Err, and one of the errors below if it is the server's answer.
+func (e *Error) Unwrap() []error {
+	if answer, ok := answerOf(e.Err); ok {
+		return []error{e.Err, answer.code()}
+	}
+	return []error{e.Err}
+}
+
+// What errors.Is finds in an Error. The first five are final. The others pass: they were
+// the last answer when the time for retries was over.
+var (
+	// ErrStale: the operation is older than what the table remembers. Unless it was made
+	// by Add just now, it may have been applied long ago: look at the counter.
+	ErrStale error = code("STALE")
+	// ErrMismatch: the opid belongs to another operation, with another delta.
+	ErrMismatch error = code("MISMATCH")
+	// ErrFuture: the operation's time is later than the server's clock and SKEW allow.
+	ErrFuture error = code("FUTURE")
+	// ErrWrongType: the key holds a filter, not a counter.
+	ErrWrongType error = code("WRONGTYPE")
+	// ErrOverflow: the counter would leave the range of int64.
+	ErrOverflow error = code("OVERFLOW")
+	// ErrMisconf: the server refuses writes, since its disk is full or has failed.
+	ErrMisconf error = code("MISCONF")
+	// ErrLoading: the server starts.
+	ErrLoading error = code("LOADING")
+	// ErrOutOfMemory: a memory cap of the server or the table is reached.
+	ErrOutOfMemory error = code("OOM")
+	// ErrMoved: the node does not lead the key's shard, and its redirects led nowhere.
+	ErrMoved error = code("MOVED")
+	// ErrTryAgain: the shard lost its leader before it knew the outcome.
+	ErrTryAgain error = code("TRYAGAIN")
+)
+
+// code is the first word of a server's answer.
+type code string
+
+// Error implements error.
+func (c code) Error() string { return "fbfkv: " + string(c) }
+
+// answer is the text of an error that the server answered.
+type answer string
+
+// spoken are the answers that have no word of their own, by how they begin.
+var spoken = map[string]code{
+	"ERR increment or decrement would overflow": "OVERFLOW",
+	"ERR operation time is in the future":       "FUTURE",
+	"ERR max number of clients":                 "MAXCLIENTS",
+}
+
+// code returns what the answer is known by.
+func (a answer) code() code {
+	for text, code := range spoken {
+		if strings.HasPrefix(string(a), text) {
+			return code
+		}
+	}
+	word, _, _ := strings.Cut(string(a), " ")
+	return code(word)
+}
+
+// answerOf returns the server's answer that err is, if it is one.
+func answerOf(err error) (answer, bool) {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return "", false
+	}
+	return answer(reply.Error()), true
+}
+
+// verdict is what one try says of an operation.
+type verdict struct {
+	again   bool // another try may end otherwise
+	unknown bool // this try may have been applied, or may be later
+	lost    bool // the key's node may be another one than the map says
+}
+
+// judge judges one try by its error.
+func judge(err error) verdict {
+	if err == nil {
+		return verdict{}
+	}
+	if a, ok := answerOf(err); ok {
+		switch a.code() {
+		case "MISCONF":
+			return verdict{again: true, unknown: !strings.Contains(string(a), "nothing was applied")}
+		case "TRYAGAIN":
+			return verdict{again: true, unknown: true}
+		case "MOVED", "ASK", "CLUSTERDOWN", "MASTERDOWN", "READONLY":
+			return verdict{again: true, lost: true}
+		case "LOADING", "OOM", "BUSY", "MAXCLIENTS":
+			return verdict{again: true}
+		}
+		return verdict{}
+	}
+	var network *net.OpError
+	switch {
+	case errors.Is(err, redis.ErrClosed):
+		return verdict{}
+	case errors.Is(err, redis.ErrPoolTimeout):
+		return verdict{again: true}
+	case errors.As(err, &network) && network.Op == "dial": // nothing was sent
+		return verdict{again: true, lost: true}
+	}
+	return verdict{again: true, unknown: true, lost: true}
+}
+
+// failure describes an operation that ended in err. Unknown says that one of our tries may
+// have been applied, fresh that nobody can have sent the operation before.
+func failure(op Op, fresh, unknown bool, err error) *Error {
+	var already *Error
+	if errors.As(err, &already) { // of learn
+		err = already.Err
+	}
+	e := &Error{Op: op, Err: err}
+	// The server looks for the opid before it looks at the counter.
+	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)
+	if !unknown && (fresh || isNew) || errors.Is(e, ErrMismatch) {
+		e.Outcome = NotApplied
+	}
+	return e
+}

@@ -1,0 +1,65 @@
+// What errors say of an operation.
+
+export class FbfkvError extends Error {
+  constructor(op, outcome, code, cause) {
+    const text = `fbfkv: add ${op.delta} to ${JSON.stringify(op.key)} (opid ${JSON.stringify(op.id)}): ${outcome}: `;
+    super(text + (cause.message || cause.code || cause), { cause });
+    Object.assign(this, { name: 'FbfkvError', op, outcome, code });
+  }
+}
+
+// spoken are the answers that have no word of their own, by how they begin.
+const spoken = [
+  ['ERR increment or decrement would overflow', 'OVERFLOW'],
+  ['ERR operation time is in the future', 'FUTURE'],
+  ['ERR max number of clients', 'MAXCLIENTS'],
+];
+
+// codeOf returns the first word of the server's answer that err is, or undefined.
+export function codeOf(err) {
+  const text = err?.message ?? '';
+  const known = spoken.find(([begin]) => text.startsWith(begin));
+  if (known) return known[1];
+  return isAnswer(err) ? /^\S+/.exec(text)?.[0] : undefined;
+}
+
+// isAnswer reports whether an error is of the class that a library has for the server's answers.
+function isAnswer(err) {
+  for (let p = err; p; p = Object.getPrototypeOf(p)) {
+    if (/^(ErrorReply|ReplyError)$/.test(p.constructor?.name)) return true;
+  }
+  return false;
+}
+
+// NotSent is the error of a request that never reached a connection.
+export class NotSent extends Error {}
+
+// judge judges one try by its error: again if another try may end otherwise, unknown if this
+// one may have been applied or may be later, lost if the key's node may be another one.
+export function judge(err) {
+  if (!err) return {};
+  const code = codeOf(err);
+  switch (code) {
+    case undefined:
+      return { again: true, unknown: !(err instanceof NotSent), lost: true };
+    case 'MISCONF':
+      return { again: true, unknown: !err.message.includes('nothing was applied') };
+    case 'TRYAGAIN':
+      return { again: true, unknown: true };
+    case 'MOVED': case 'ASK': case 'CLUSTERDOWN': case 'MASTERDOWN': case 'READONLY':
+      return { again: true, lost: true };
+    default:
+      return { again: ['LOADING', 'OOM', 'BUSY', 'MAXCLIENTS'].includes(code) };
+  }
+}
+
+// failure describes an operation that ended in err. Unknown says that one of our tries may
+// have been applied, fresh that nobody can have sent the operation before.
+export function failure(op, fresh, unknown, err) {
+  if (err instanceof FbfkvError) err = err.cause;
+  const code = codeOf(err);
+  // The server looks for the opid before it looks at the counter.
+  const isNew = code === 'OVERFLOW' || code === 'WRONGTYPE';
+  const certain = (!unknown && (fresh || isNew)) || code === 'MISMATCH';
+  return new FbfkvError(op, certain ? 'not applied' : 'outcome unknown', code, err);
+}

@@ -1,0 +1,188 @@
+// Counts with the server fbfkv so that a retry never counts twice. index.d.ts says what
+// each function does.
+import { FbfkvError, codeOf, failure, judge } from './errors.js';
+import { Op, uuidv7 } from './op.js';
+import { senderOf } from './sender.js';
+
+export { FbfkvError, Op, uuidv7 };
+
+// How often the server is asked again for its time and windows, in ms.
+const refreshEvery = 60_000;
+
+// The WINDOW in ms if the server does not tell (CTABLE is not permitted to the user): the
+// default. Should it be less, the time that each operation carries still has late retries
+// refused.
+const assumedWindow = 120_000;
+
+export class Counters {
+  #sender;
+  #timeout;
+  #retryFor;
+  #newId;
+  // What the server told of itself.
+  #known = false;
+  #refreshing = false;
+  #asked = 0; // when we had its time, by performance.now()
+  #server = 0; // that time. It was a little later there, so we are never ahead
+  #tables = []; // {name, prefix, window}: the longest prefix first; the window if it was needed
+
+  constructor(client, { timeout = 2000, retryFor = 30_000, newId = uuidv7 } = {}) {
+    this.#sender = senderOf(client, timeout);
+    this.#timeout = timeout;
+    this.#retryFor = retryFor;
+    this.#newId = newId;
+  }
+
+  async add(key, delta) {
+    const deadline = performance.now() + this.#retryFor;
+    for (let first = true; ; first = false) {
+      const op = await this.#make(key, delta, deadline);
+      const [result] = await this.#run([op], true, deadline);
+      if (!(result instanceof FbfkvError)) return result;
+      const clockIsWrong = result.code === 'STALE' || result.code === 'FUTURE';
+      if (!first || !clockIsWrong || result.outcome !== 'not applied') throw result;
+      // What we believed of the server's clock is wrong: this machine slept, or the
+      // server's clock was set. Nobody has applied the operation, so it may be made anew.
+      this.#known = false;
+    }
+  }
+
+  newOp(key, delta) {
+    return this.#make(key, delta, performance.now() + this.#retryFor);
+  }
+
+  async do(op) {
+    const [result] = await this.doAll([op]);
+    if (result instanceof FbfkvError) throw result;
+    return result;
+  }
+
+  doAll(ops) {
+    return this.#run(ops, false, performance.now() + this.#retryFor);
+  }
+
+  close() {
+    this.#sender.close();
+  }
+
+  async #make(key, delta, deadline) {
+    await this.#learn(new Op(key, '', delta), deadline);
+    const now = Math.floor(this.#server + performance.now() - this.#asked);
+    return new Op(key, this.#newId(now), delta, now);
+  }
+
+  // #run sends operations until each has an answer that trying again cannot change. Fresh
+  // ones were made just now and were never sent. No try begins after the deadline, nor so late
+  // that it could outlast the window.
+  async #run(ops, fresh, deadline) {
+    const begun = performance.now();
+    try {
+      for (const op of ops) {
+        deadline = Math.min(deadline, begun + (await this.#learn(op, deadline)) * 0.9 - this.#timeout);
+      }
+    } catch (err) {
+      return ops.map((op) => failure(op, fresh, false, err));
+    }
+    const results = [];
+    const unknown = [];
+    let pending = ops.map((_, i) => i);
+    for (let tries = 0; pending.length > 0; tries++) {
+      if (tries > 0 && !(await pause(tries, deadline))) break;
+      const answers = await this.#sender.send(pending.map((i) => ops[i].command()));
+      const again = [];
+      let lost = false;
+      pending.forEach((i, n) => {
+        const { value, err } = answers[n];
+        const verdict = judge(err);
+        unknown[i] ||= verdict.unknown || (err !== undefined && this.#sender.hides);
+        lost ||= verdict.lost;
+        results[i] = err ? failure(ops[i], fresh, unknown[i], err) : number(value);
+        if (verdict.again) again.push(i);
+      });
+      pending = again;
+      if (lost) await this.#sender.reload();
+    }
+    return results;
+  }
+
+  // #learn returns the WINDOW of an operation's table. It asks the server if it must.
+  async #learn(op, deadline) {
+    const window = this.#known ? this.#tableOf(op.key)?.window : undefined;
+    if (window && performance.now() - this.#asked > refreshEvery && !this.#refreshing) {
+      this.#refreshing = true; // in the background; if it fails, what we know still holds
+      this.#ask(op.key, true).catch(() => {}).finally(() => { this.#refreshing = false; });
+    }
+    if (window) return window;
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.#ask(op.key, false);
+      } catch (err) {
+        const verdict = judge(err);
+        if (verdict.lost) await this.#sender.reload();
+        if (!verdict.again || !(await pause(tries, deadline))) throw failure(op, true, false, err);
+      }
+    }
+  }
+
+  #tableOf(key, tables = this.#tables) {
+    return tables.find((t) => key.startsWith(t.prefix));
+  }
+
+  // #ask asks the server for its time, its tables, and the window of a key's table, which it
+  // returns; or, if all is to be fresh, of each table that was needed so far.
+  async #ask(key, all) {
+    const [seconds, microseconds] = await this.#command('TIME');
+    const asked = performance.now();
+    const tables = [];
+    try {
+      for (const [name, prefix] of pairs(await this.#command('CTABLE', 'LIST'))) {
+        tables.push({ name, prefix, window: this.#tables.find((t) => t.name === name)?.window });
+      }
+    } catch (err) {
+      if (judge(err).again || !codeOf(err)) throw err; // else it does not tell
+    }
+    tables.sort((a, b) => b.prefix.length - a.prefix.length);
+    if (!this.#tableOf(key, tables)) tables.push({ prefix: '', window: assumedWindow });
+    const needed = this.#tableOf(key, tables);
+    for (const table of tables) {
+      if (table.name === undefined || (table !== needed && !(all && table.window))) continue;
+      const info = new Map(pairs(await this.#command('CTABLE', 'INFO', table.name)));
+      table.window = Number(info.get('window')) || assumedWindow;
+    }
+    this.#known = true;
+    this.#asked = asked;
+    this.#server = Number(seconds) * 1000 + Math.floor(Number(microseconds) / 1000);
+    this.#tables = tables;
+    return needed.window;
+  }
+
+  async #command(...args) {
+    const [{ value, err }] = await this.#sender.send([args]);
+    if (err) throw err;
+    return value;
+  }
+}
+
+// pause waits before a try: longer each time, up to a second, and never in step with other
+// clients. It returns false if there is no time for it.
+async function pause(tries, deadline) {
+  const longest = Math.min(10 * 2 ** Math.min(tries - 1, 10), 1000);
+  const wait = longest / 2 + (Math.random() * longest) / 2;
+  if (performance.now() + wait >= deadline) return false;
+  await new Promise((resolve) => { setTimeout(resolve, wait); });
+  return true;
+}
+
+// number returns a counter: a bigint if a number would lose digits.
+function number(text) {
+  const exact = BigInt(text);
+  const n = Number(exact);
+  return Number.isSafeInteger(n) ? n : exact;
+}
+
+// pairs returns names and values, as strings, of a map or of a list of both in turn.
+function pairs(reply) {
+  if (reply instanceof Map) return [...reply].map(([k, v]) => [String(k), String(v)]);
+  if (!Array.isArray(reply)) return Object.entries(reply).map(([k, v]) => [k, String(v)]);
+  return Array.from({ length: reply.length / 2 }, (_, i) => [String(reply[2 * i]), String(reply[2 * i + 1])]);
+}

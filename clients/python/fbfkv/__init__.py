@@ -1,0 +1,124 @@
+"""Counts with the server fbfkv so that a retry never counts twice.
+
+    counters = fbfkv.Counters(redis.Redis())
+    views = counters.add("page:home", 1)
+
+add makes an operation: an id that no other operation has, and the time by the server's
+clock. It sends the operation, each try with a time limit, until there is an answer that
+trying again cannot change. However often the connection breaks and the server restarts on
+the way, the server applies the operation once. Retries end before the table's WINDOW does;
+one that arrives later all the same is refused, not guessed.
+
+An error is a fbfkv.Error. Its attribute outcome says whether the operation is known to be
+without effect (NOT_APPLIED) or not known (UNKNOWN).
+
+A program that may crash between asking and knowing makes the operation with new_op, stores
+str(op), and sends it with do, again after the crash if need be. do_all sends many
+operations in one round trip. fbfkv.asyncio has the same for asyncio.
+"""
+
+import threading
+import time
+
+from .core import Core, own_client
+from .errors import (
+    NOT_APPLIED,
+    UNKNOWN,
+    Error,
+    Future,
+    Loading,
+    Misconf,
+    Mismatch,
+    Moved,
+    OutOfMemory,
+    Overflow,
+    Stale,
+    TryAgain,
+    WrongType,
+)
+from .op import Op, uuid7
+
+__all__ = [
+    "Counters", "Op", "uuid7", "Error", "UNKNOWN", "NOT_APPLIED", "Stale", "Mismatch", "Future", "Overflow",
+    "WrongType", "Misconf", "Loading", "OutOfMemory", "Moved", "TryAgain",
+]  # fmt: skip
+
+
+class Counters:
+    """Counts through connections of its own, with the settings of client.
+
+    client is a redis.Redis or a redis.RedisCluster, which must have a socket_timeout.
+    timeout bounds one try, and retry_for is how long tries of an operation begin, both in
+    seconds; the last one ends within nine tenths of the table's WINDOW. new_id(ms) makes the opid
+    of an operation made at that time: for tables with IDTIME ULID or MS, which do not read
+    the UUIDv7 that is the default. Threads may share a Counters.
+    """
+
+    def __init__(self, client, timeout=2.0, retry_for=30.0, new_id=uuid7):
+        self._client = own_client(client, timeout)
+        self._core = Core(self._client, timeout, retry_for, new_id, threading.Lock())
+
+    def add(self, key, delta):
+        """Adds delta to a counter once and returns the counter after it."""
+        return self._run(self._core.add(key, delta))
+
+    def new_op(self, key, delta):
+        """Makes an operation that do sends, now or after a crash, within the WINDOW."""
+        return self._run(self._core.new_op(key, delta))
+
+    def do(self, op):
+        """Sends an operation until there is an answer, and returns the counter after it.
+
+        If it was applied before, do changes nothing and returns the original result (in a
+        table with MODE APPROX, the present value).
+        """
+        return self._run(self._core.do(op))
+
+    def do_all(self, ops):
+        """Sends operations as one pipeline and returns a counter or an Error for each.
+
+        What is not answered is sent again, with its own opid, without the others.
+        """
+        return self._run(self._core.do_all(list(ops)))
+
+    def close(self):
+        """Closes the connections that are its own. The client that was given stays open."""
+        if not self._core.hides:
+            self._client.connection_pool.disconnect()
+
+    def _run(self, steps):
+        answer = None
+        while True:
+            try:
+                kind, argument = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            if kind == "sleep":
+                answer = time.sleep(argument)
+            elif kind == "reload":
+                answer = self._reload()
+            else:
+                answer = self._send(argument)
+
+    def _send(self, commands):
+        try:
+            if len(commands) == 1:
+                return [self._client.execute_command(*commands[0], **self._core.target(commands[0]))]
+            pipeline = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return pipeline.execute(raise_on_error=False)
+        except Exception as err:
+            return [err] * len(commands)
+
+    def _reload(self):
+        nodes = self._client.nodes_manager
+        try:
+            try:
+                nodes.initialize()
+            except Exception:
+                # redis-py 4.3 fails on a node that it has no connection to, whatever others say.
+                nodes.startup_nodes = {k: n for k, n in nodes.startup_nodes.items() if n.redis_connection}
+                nodes.initialize()
+        except Exception:
+            pass  # no node can tell yet: the next try finds out

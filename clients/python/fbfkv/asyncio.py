@@ -1,0 +1,73 @@
+"""The same as fbfkv, for asyncio:
+
+    counters = fbfkv.asyncio.Counters(redis.asyncio.Redis())
+    views = await counters.add("page:home", 1)
+"""
+
+import asyncio
+import contextlib
+
+from .core import Core, own_client
+from .op import uuid7
+
+
+class Counters:
+    """As fbfkv.Counters, with a redis.asyncio.Redis or redis.asyncio.RedisCluster."""
+
+    def __init__(self, client, timeout=2.0, retry_for=30.0, new_id=uuid7):
+        self._client = own_client(client, timeout)
+        self._core = Core(self._client, timeout, retry_for, new_id, contextlib.nullcontext())
+
+    async def add(self, key, delta):
+        """Adds delta to a counter once and returns the counter after it."""
+        return await self._run(self._core.add(key, delta))
+
+    async def new_op(self, key, delta):
+        """Makes an operation that do sends, now or after a crash, within the WINDOW."""
+        return await self._run(self._core.new_op(key, delta))
+
+    async def do(self, op):
+        """Sends an operation until there is an answer, and returns the counter after it."""
+        return await self._run(self._core.do(op))
+
+    async def do_all(self, ops):
+        """Sends operations as one pipeline and returns a counter or an Error for each."""
+        return await self._run(self._core.do_all(list(ops)))
+
+    async def close(self):
+        """Closes the connections that are its own. The client that was given stays open."""
+        if not self._core.hides:
+            await self._client.connection_pool.disconnect()
+
+    async def _run(self, steps):
+        answer = None
+        while True:
+            try:
+                kind, argument = steps.send(answer)
+            except StopIteration as end:
+                return end.value
+            if kind == "sleep":
+                answer = await asyncio.sleep(argument)
+            elif kind == "reload":
+                answer = await self._reload()
+            else:
+                # A request that is cancelled half way would leave its answer to the next
+                # one on the connection, in some versions of redis-py: it goes on instead.
+                answer = await asyncio.shield(self._send(argument))
+
+    async def _send(self, commands):
+        try:
+            if len(commands) == 1:
+                return [await self._client.execute_command(*commands[0], **self._core.target(commands[0]))]
+            pipeline = self._client.pipeline(transaction=False)
+            for command in commands:
+                pipeline.execute_command(*command)
+            return await pipeline.execute(raise_on_error=False)
+        except Exception as err:
+            return [err] * len(commands)
+
+    async def _reload(self):
+        try:
+            await self._client.nodes_manager.initialize()
+        except Exception:
+            pass  # no node can tell yet: the next try finds out

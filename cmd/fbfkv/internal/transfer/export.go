@@ -1,0 +1,144 @@
+package transfer
+
+import (
+	"bufio"
+	"encoding/base64"
+	"encoding/csv"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/resp"
+)
+
+const exportHelp = `Writes the counters of a running fbfkv server to standard output, with their expiries:
+
+  resp     SET key value [PXAT ms], for redis-cli --pipe into a Redis or another fbfkv
+  csv      a line key,value,expires_unix_ms; the first one names the columns
+  ndjson   an object {"key":…,"value":…,"expires_unix_ms":…} a line. A key that is not
+           UTF-8 is there as "key_base64" instead
+
+Filters are skipped, and listed on standard error. A counter that changes meanwhile is
+written as it was at some moment; it may be there twice. The exit status is 0, 2 if
+keys were skipped, 130 after Ctrl-C, otherwise 1. Set the password in the environment
+variable ` + connect.PasswordVariable + `: there, other users cannot see it.`
+
+// maxBuffered is how much of the output is collected before it is written, in bytes.
+const maxBuffered = 256 << 10
+
+// formats are the ways to write a counter that expires at a time in Unix milliseconds,
+// -1: never. What they return has written the header, if there is one.
+var formats = map[string]func(*bufio.Writer) func(key string, value, expires int64) error{
+	"resp": asRESP, "csv": asCSV, "ndjson": asNDJSON,
+}
+
+// NewExport returns the subcommand.
+func NewExport() *cobra.Command {
+	var (
+		w            = walk{stage: "exporting", expiry: "PEXPIRETIME"}
+		addr, format string
+		server       connect.Flags
+	)
+	cmd := &cobra.Command{
+		Use:   "export [--format resp|csv|ndjson] [--match P] [--addr HOST:PORT] " + connect.Usage,
+		Short: "write the counters of a running server to standard output",
+		Long:  exportHelp,
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			begin, ok := formats[format]
+			if !ok {
+				return fmt.Errorf("--format is resp, csv or ndjson, not %q", format)
+			}
+			if w.client, err = server.Client(addr, replyTimeout); err != nil {
+				return err
+			}
+			defer w.client.Close()
+			out := bufio.NewWriterSize(cmd.OutOrStdout(), maxBuffered)
+			return w.export(out, begin(out), cmd.ErrOrStderr())
+		},
+	}
+	addFlags(cmd, &w, &addr, &server)
+	cmd.Flags().StringVar(&format, "format", "resp", "what to write: resp, csv or ndjson")
+	return cmd
+}
+
+// export writes every counter. What it wrote ends after a whole one, whatever happens.
+func (w *walk) export(out *bufio.Writer, write func(string, int64, int64) error, stderr io.Writer) error {
+	var skipped int64
+	err := w.each(stderr, func(p page) error {
+		for i := range p.records {
+			r := &p.records[i]
+			if r.expiry == -2 { // it has expired meanwhile
+				continue
+			}
+			n, why := r.counter()
+			if why != "" {
+				skipped++
+				w.progress.Clear()
+				fmt.Fprintf(stderr, "skipped %q: %s\n", r.key, why)
+				continue
+			}
+			if err := write(r.key, n, r.expiry); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if failed := out.Flush(); err == nil {
+		err = failed
+	}
+	return w.ended(err, skipped, "what was written is not complete")
+}
+
+func asRESP(out *bufio.Writer) func(string, int64, int64) error {
+	var w resp.Writer
+	return func(key string, value, expires int64) error {
+		w.Reset()
+		words := []string{"SET", key, strconv.FormatInt(value, 10)}
+		if expires >= 0 {
+			words = append(words, "PXAT", strconv.FormatInt(expires, 10))
+		}
+		w.BulkStrings(words)
+		_, err := out.Write(w.Bytes())
+		return err
+	}
+}
+
+func asCSV(out *bufio.Writer) func(string, int64, int64) error {
+	w := csv.NewWriter(out)                              // whose buffer out is, so that it needs no Flush
+	w.Write([]string{"key", "value", "expires_unix_ms"}) // fails with the next
+	return func(key string, value, expires int64) error {
+		end := ""
+		if expires >= 0 {
+			end = strconv.FormatInt(expires, 10)
+		}
+		return w.Write([]string{key, strconv.FormatInt(value, 10), end})
+	}
+}
+
+func asNDJSON(out *bufio.Writer) func(string, int64, int64) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return func(key string, value, expires int64) error {
+		line := struct {
+			Key     *string `json:"key,omitempty"`
+			Base64  string  `json:"key_base64,omitempty"`
+			Value   int64   `json:"value"`
+			Expires *int64  `json:"expires_unix_ms,omitempty"`
+		}{Value: value}
+		if utf8.ValidString(key) {
+			line.Key = &key
+		} else {
+			line.Base64 = base64.StdEncoding.EncodeToString([]byte(key))
+		}
+		if expires >= 0 {
+			line.Expires = &expires
+		}
+		return encoder.Encode(line)
+	}
+}

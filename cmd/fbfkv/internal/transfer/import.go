@@ -1,0 +1,204 @@
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+)
+
+const importHelp = `Copies the counters of a Redis, with their expiries, into a running fbfkv server.
+SOURCE is redis://user:password@host:port/database, or rediss://… for TLS.
+
+It only sets counters that do not exist yet, and adds to none. So it may be run again
+at any time, also after it broke off: what is there is left alone and counted. With
+--replace it sets those as well; it deletes none. It skips keys whose value is no signed 64-bit integer
+and lists them. Clients may use both servers meanwhile, but nothing follows what they
+change in the source after it was read.
+
+The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
+Ctrl-C, otherwise 1. The flags of the user are those of fbfkv; set the password in the
+environment variable ` + connect.PasswordVariable + `: there, other users cannot see it. The flags of
+the certificates apply to both servers.`
+
+// importer is one run of the command.
+type importer struct {
+	walk
+
+	server      connect.Flags
+	addr        string
+	replace     bool
+	clusterNode bool
+
+	target *redis.Client
+	out    io.Writer
+
+	imported, existed, replaced, same, expired, skipped int64
+}
+
+// NewImport returns the subcommand.
+func NewImport() *cobra.Command {
+	var m importer
+	cmd := &cobra.Command{
+		Use:   "import SOURCE [--match P] [--addr HOST:PORT] [--replace] [--cluster-node] " + connect.Usage,
+		Short: "copy counters from a Redis",
+		Long:  importHelp,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			m.out = cmd.OutOrStdout()
+			return m.run(args[0], cmd.ErrOrStderr())
+		},
+	}
+	addFlags(cmd, &m.walk, &m.addr, &m.server)
+	cmd.Flags().BoolVar(&m.replace, "replace", false, "also set counters that exist already")
+	cmd.Flags().BoolVar(&m.clusterNode, "cluster-node", false, "import the part of the keys that a node of a Redis cluster holds")
+	return cmd
+}
+
+// addFlags declares what both commands have.
+func addFlags(cmd *cobra.Command, w *walk, addr *string, server *connect.Flags) {
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+	})
+	cmd.Flags().StringVar(&w.match, "match", "*", "copy only keys that match a pattern, as SCAN's")
+	cmd.Flags().StringVar(addr, "addr", "127.0.0.1:6379", "HOST:PORT of the fbfkv server")
+	server.Add(cmd.Flags())
+}
+
+func (m *importer) run(source string, stderr io.Writer) (err error) {
+	if m.client, err = m.server.FromURL(source, replyTimeout); err != nil {
+		return err
+	}
+	defer m.client.Close()
+	if m.target, err = m.server.Client(m.addr, replyTimeout); err != nil {
+		return err
+	}
+	defer m.target.Close()
+	if err := m.checkServers(); err != nil {
+		return err
+	}
+	m.stage, m.expiry = "importing", "PTTL"
+	began := time.Now()
+	err = m.each(stderr, m.write)
+	took := time.Since(began).Seconds()
+	fmt.Fprintf(m.out, "imported %d of %d keys in %.1f s, %.0f keys a second", m.imported, m.seen, took, float64(m.seen)/took)
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{
+		{m.existed, "existed already and were left alone"},
+		{m.replaced, "existed already and were replaced"},
+		{m.same, "existed already with the same value"},
+		{m.expired, "expired meanwhile"},
+		{m.skipped, "were skipped"},
+	} {
+		if part.n > 0 {
+			fmt.Fprintf(m.out, "; %d %s", part.n, part.what)
+		}
+	}
+	fmt.Fprintln(m.out)
+	return m.ended(err, m.skipped, "run it again: it leaves alone what is there")
+}
+
+// checkServers refuses a target that is no fbfkv server, and a source that would give
+// only some of its keys.
+func (m *importer) checkServers() error {
+	target, err := info(m.target)
+	if err != nil {
+		return err
+	}
+	if target != nil && target["fbfkv_version"] == "" {
+		return fmt.Errorf("%s is not an fbfkv server: say with --addr where it is", m.addr)
+	}
+	source, err := info(m.client)
+	if err != nil {
+		return err
+	}
+	if source["redis_mode"] == "cluster" && !m.clusterNode {
+		return fmt.Errorf("the source %s is a node of a cluster and holds only a part of the keys: "+
+			"run import once for each of its masters, with --cluster-node", m.client.Options().Addr)
+	}
+	if target != nil && target["run_id"] == source["run_id"] {
+		return fmt.Errorf("source and target are the same server, %s", m.addr)
+	}
+	return nil
+}
+
+// write sets the counters of a page. What is under way when the user interrupts is
+// finished, so that the count is right.
+func (m *importer) write(p page) error {
+	ctx := context.Background()
+	pipe := m.target.Pipeline()
+	sets, from := make([]*redis.Cmd, 0, len(p.records)), make([]*record, 0, len(p.records))
+	age := time.Since(p.asked).Milliseconds()
+	for i := range p.records {
+		r := &p.records[i]
+		n, why := r.counter()
+		left := r.expiry - age
+		switch {
+		case r.expiry == -2, r.expiry >= 0 && left <= 0:
+			m.expired++
+			continue
+		case why != "":
+			m.skip(r.key, why)
+			continue
+		}
+		set := []any{"SET", r.key, n}
+		if r.expiry >= 0 {
+			set = append(set, "PX", left)
+		}
+		if m.replace {
+			set = append(set, "GET")
+		} else {
+			set = append(set, "NX")
+		}
+		sets, from = append(sets, pipe.Do(ctx, set...)), append(from, r)
+	}
+	if len(sets) == 0 {
+		return nil
+	}
+	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+		return fmt.Errorf("writing to %s: %w", m.addr, err)
+	}
+	for i, set := range sets {
+		if err := m.count(from[i], set); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// count counts what became of a key. An error of the key's own skips it; any other ends
+// the run.
+func (m *importer) count(r *record, set *redis.Cmd) error {
+	old, err := set.Text()
+	switch {
+	case errors.Is(err, redis.Nil) && !m.replace:
+		m.existed++
+	case err == nil && !m.replace, errors.Is(err, redis.Nil):
+		m.imported++
+	case err == nil && old == r.value:
+		m.same++
+	case err == nil:
+		m.replaced++
+	case strings.HasPrefix(err.Error(), "ERR "), strings.HasPrefix(err.Error(), "WRONGTYPE "):
+		m.skip(r.key, "fbfkv says: "+err.Error())
+	default:
+		return fmt.Errorf("%s refuses %q: %w", m.addr, r.key, err)
+	}
+	return nil
+}
+
+// skip lists a key that is not imported.
+func (m *importer) skip(key, why string) {
+	m.skipped++
+	m.progress.Clear()
+	fmt.Fprintf(m.out, "skipped %q: %s\n", key, why)
+}

@@ -1,0 +1,235 @@
+// Package transfer is the commands `fbfkv import` and `fbfkv export`: they copy
+// counters, with their expiries, from a Redis into fbfkv, and from fbfkv to where one
+// wants them.
+//
+// Both walk a server's keys in three stages that run at the same time, each a page
+// ahead of the next: SCAN finds keys, a pipeline of GETRANGE and of PTTL reads them,
+// and the command writes them, with a pipeline of SET or to standard output.
+package transfer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+)
+
+const (
+	// pageKeys is about how many keys one pipeline holds: enough to make the network's
+	// and the disk's delay small beside the work.
+	pageKeys = 2000
+	// replyTimeout is how long a server may take to answer a pipeline.
+	replyTimeout = 30 * time.Second
+	// longest is the last byte to ask for of a value. A signed 64-bit integer has at
+	// most 20, so whatever is longer need not come over the network.
+	longest = 20
+)
+
+// record is a key as the server described it.
+type record struct {
+	key, value string
+	err        error // instead of the value: WRONGTYPE
+	expiry     int64 // as the expiry command answers: in ms, -1: none, -2: no such key
+}
+
+// counter returns the value as an integer, or why it is none.
+func (r *record) counter() (n int64, why string) {
+	if r.err != nil {
+		return 0, "not a string"
+	}
+	n, err := strconv.ParseInt(r.value, 10, 64)
+	if err != nil || strconv.FormatInt(n, 10) != r.value {
+		return 0, fmt.Sprintf("%q is no signed 64-bit integer", r.value)
+	}
+	return n, ""
+}
+
+// page is some records, and when the server was asked for them.
+type page struct {
+	records []record
+	asked   time.Time
+}
+
+// walk is a way through a server's keys.
+type walk struct {
+	client *redis.Client
+	match  string // a pattern as SCAN's
+	expiry string // the command that tells expiries: PTTL or PEXPIRETIME
+
+	seen, total int64 // keys handled so far, and how many the server had at the beginning
+	progress    *bar.Bar
+	stage       string
+}
+
+// each calls use with every page, until all keys were there, something failed, or the
+// user interrupted: use is then not called again. A key that exists all the time is
+// there once or, as SCAN does, several times.
+func (w *walk) each(stderr io.Writer, use func(page) error) error {
+	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(signalled, stop) // the second signal ends the process
+	ctx, fail := context.WithCancelCause(signalled)
+	defer fail(nil)
+	var err error
+	if w.total, err = w.client.DBSize(ctx).Result(); err != nil {
+		return fmt.Errorf("%s: %w", w.client.Options().Addr, err)
+	}
+	w.progress = bar.New(stderr)
+	defer w.progress.Clear()
+	keys, pages := make(chan []string, 1), make(chan page, 1)
+	go func() {
+		defer close(keys)
+		w.scan(ctx, fail, keys)
+	}()
+	go func() {
+		defer close(pages)
+		w.read(ctx, fail, keys, pages)
+	}()
+	for {
+		select {
+		case p, more := <-pages:
+			switch {
+			case signalled.Err() != nil:
+				return errInterrupted
+			case !more:
+				return context.Cause(ctx)
+			}
+			if err := use(p); err != nil {
+				return err
+			}
+			w.seen += int64(len(p.records))
+			w.progress.Set(w.stage, false, w.seen, max(w.seen, w.total))
+		case <-signalled.Done(): // whether the server answers or not
+			return errInterrupted
+		}
+	}
+}
+
+// scan sends pages of keys.
+func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string) {
+	var page []string
+	for cursor := uint64(0); ; {
+		keys, next, err := w.client.Scan(ctx, cursor, w.match, pageKeys).Result()
+		if err != nil {
+			fail(fmt.Errorf("SCAN at %s: %w", w.client.Options().Addr, err))
+			return
+		}
+		page = append(page, keys...)
+		if len(page) >= pageKeys || next == 0 {
+			select {
+			case pages <- page:
+			case <-ctx.Done():
+				return
+			}
+			page = nil
+		}
+		if cursor = next; cursor == 0 {
+			return
+		}
+	}
+}
+
+// read sends the records of pages of keys.
+func (w *walk) read(ctx context.Context, fail func(error), pages <-chan []string, out chan<- page) {
+	for keys := range pages {
+		p := page{records: make([]record, len(keys)), asked: time.Now()}
+		values, expiries := make([]*redis.StringCmd, len(keys)), make([]*redis.Cmd, len(keys))
+		pipe := w.client.Pipeline()
+		for i, k := range keys {
+			values[i], expiries[i] = pipe.GetRange(ctx, k, 0, longest), pipe.Do(ctx, w.expiry, k)
+		}
+		_, err := pipe.Exec(ctx)
+		if err != nil && !isReply(err) {
+			fail(fmt.Errorf("reading from %s: %w", w.client.Options().Addr, err))
+			return
+		}
+		for i, k := range keys {
+			r := &p.records[i]
+			r.key, r.value = k, values[i].Val()
+			if r.err = values[i].Err(); r.err != nil && !strings.HasPrefix(r.err.Error(), "WRONGTYPE ") {
+				fail(fmt.Errorf("reading %q from %s: %w", k, w.client.Options().Addr, r.err))
+				return
+			}
+			if r.expiry, err = expiries[i].Int64(); err != nil {
+				fail(fmt.Errorf("%s %q at %s: %w", w.expiry, k, w.client.Options().Addr, err))
+				return
+			}
+		}
+		select {
+		case out <- p:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// isReply reports whether an error is a server's answer to a command.
+func isReply(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+// info returns the fields of INFO server, none if the user may not ask for it.
+func info(client *redis.Client) (map[string]string, error) {
+	text, err := client.Info(context.Background(), "server").Result()
+	if err != nil && strings.HasPrefix(err.Error(), "NOPERM ") {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", client.Options().Addr, err)
+	}
+	fields := make(map[string]string)
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			fields[name] = value
+		}
+	}
+	return fields, nil
+}
+
+// errInterrupted says that the user, or the system, wants the command to end.
+var errInterrupted = errors.New("interrupted")
+
+// The exit statuses beside 0 and 1.
+const (
+	exitSkipped     = 2   // all was done, and some keys are no counters
+	exitInterrupted = 130 // as a shell has it
+)
+
+// exit is an error with an exit status.
+type exit struct {
+	error
+	status int
+}
+
+// ExitStatus returns the status with which the program ends.
+func (e exit) ExitStatus() int { return e.status }
+
+// Unwrap returns the error.
+func (e exit) Unwrap() error { return e.error }
+
+// ended returns the error of a command that walked: err with how far it got, or that it
+// skipped some keys.
+func (w *walk) ended(err error, skipped int64, advice string) error {
+	switch {
+	case err != nil:
+		e := exit{fmt.Errorf("%w after %d of about %d keys; %s", err, w.seen, max(w.seen, w.total), advice), 1}
+		if errors.Is(err, errInterrupted) {
+			e.status = exitInterrupted
+		}
+		return e
+	case skipped > 0:
+		return exit{fmt.Errorf("skipped keys: %d", skipped), exitSkipped}
+	}
+	return nil
+}

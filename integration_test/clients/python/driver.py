@@ -1,0 +1,86 @@
+"""Lets the tests of packages_test.go use clients/python.
+
+    python3 driver.py sync|asyncio host:port timeout retry_for
+"""
+
+import asyncio
+import json
+import os
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "../../../clients/python"))
+
+import redis
+import redis.asyncio
+import redis.asyncio.cluster
+import redis.cluster
+
+import fbfkv
+import fbfkv.asyncio
+
+mode, address, timeout, retry_for = sys.argv[1:5]
+nodes = [(host, int(port)) for host, port in (a.rsplit(":", 1) for a in address.split(","))]
+limits = {"timeout": int(timeout) / 1000, "retry_for": int(retry_for) / 1000}
+write = threading.Lock()
+
+
+def outcome(value):
+    if isinstance(value, fbfkv.Error):
+        return {"error": str(value), "code": value.code or "", "outcome": value.outcome, "op": str(value.op)}
+    return {"op": str(value)} if isinstance(value, fbfkv.Op) else {"value": str(value)}
+
+
+def call(counters, request):
+    """Begins what a request asks for: an answer, or something to await."""
+    ops = [fbfkv.Op.parse(op) for op in request.get("ops") or ()]
+    if request["do"] in ("add", "newop"):
+        function = counters.add if request["do"] == "add" else counters.new_op
+        return function(request["key"], int(request["delta"]))
+    return counters.do(ops[0]) if request["do"] == "do" else counters.do_all(ops)
+
+
+def connect(library, cluster):
+    """Makes a client of a module of redis-py."""
+    if len(nodes) == 1:
+        return library.Redis(host=nodes[0][0], port=nodes[0][1])
+    return library.RedisCluster(startup_nodes=[cluster.ClusterNode(*node) for node in nodes], socket_timeout=2)
+
+
+def answer(request, value):
+    result = {"results": [outcome(v) for v in value]} if isinstance(value, list) else outcome(value)
+    with write:
+        print(json.dumps({"id": request["id"], **result}), flush=True)
+
+
+def serve(counters, request):
+    try:
+        answer(request, call(counters, request))
+    except fbfkv.Error as err:
+        answer(request, err)
+
+
+async def serve_async(counters, request):
+    try:
+        answer(request, await call(counters, request))
+    except fbfkv.Error as err:
+        answer(request, err)
+
+
+async def main_async():
+    counters = fbfkv.asyncio.Counters(connect(redis.asyncio, redis.asyncio.cluster), **limits)
+    loop, tasks = asyncio.get_running_loop(), set()
+    while line := await loop.run_in_executor(None, sys.stdin.readline):
+        task = loop.create_task(serve_async(counters, json.loads(line)))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+
+if mode == "asyncio":
+    asyncio.run(main_async())
+else:
+    shared = fbfkv.Counters(connect(redis, redis.cluster), **limits)
+    with ThreadPoolExecutor(16) as pool:
+        for line in sys.stdin:
+            pool.submit(serve, shared, json.loads(line))

@@ -1,0 +1,11 @@
+#!/bin/sh
+# Before deb ("remove") and rpm (0 versions are left) take the program away; not before an
+# upgrade. The data in /var/lib/fbfkv stays.
+set -e
+case $1 in
+remove | 0)
+	if [ -d /run/systemd/system ]; then
+		systemctl disable --now fbfkv
+	fi
+	;;
+esac

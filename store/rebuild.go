@@ -1,0 +1,124 @@
+package store
+
+import "fmt"
+
+// cut says of a partition that its log ends with a sequence, whatever was decided behind
+// that.
+type cut struct {
+	p    *partition
+	upTo uint64
+}
+
+// rebuild makes partitions anew from their views on disk and the log, while others serve:
+// what was decided and is not committed cannot be undone, so the state that has seen it is
+// dropped, and its memory freed. What is committed is the same afterwards. Operations on
+// the partitions wait meanwhile; who waits already for a sequence behind the cut is told
+// that the outcome is unknown.
+//
+// The log must hold nothing of a partition behind its cut, and never get anything of what
+// was decided there before. With math.MaxUint64 nothing is taken back: what was decided is
+// waited for. Partitions that one record has touched are to be rebuilt together.
+//
+// It first waits for the checkpoint or the build of runs that is under way in any
+// partition, and keeps others from beginning. It costs reading the log (oplog's
+// BeginRecovery), once for all the partitions, and what the recovery of these costs.
+//
+// On an error nothing was dropped; one after that ends the process (G8).
+func (s *Store) rebuild(cuts ...cut) error {
+	s.rebuilds.Lock()
+	defer s.rebuilds.Unlock()
+	ids, ps, upTo := make([]uint16, len(cuts)), make([]*partition, len(cuts)), make([]uint64, len(cuts))
+	for i, c := range cuts {
+		ids[i], ps[i], upTo[i] = c.p.id, c.p, c.upTo
+		c.p.mu.Lock()
+		c.p.away = true
+		c.p.mu.Unlock()
+	}
+	if err := s.takeBack(cuts); err != nil {
+		comeBack(ps)
+		return err
+	}
+	s.snapshots.lock()
+	for _, p := range ps {
+		p.drop()
+	}
+	err := s.oplog.BeginRecovery(ids...)
+	if err == nil {
+		_, err = s.recoverPartitions(ps, upTo)
+		s.oplog.EndRecovery()
+	}
+	if err != nil {
+		s.freeze(err)
+		s.db.Stop(fmt.Errorf("rebuild partitions from the op log: %w", err))
+	}
+	var drop []unfinished
+	for _, p := range ps {
+		p.committed.begin()
+		if p.pieces.number != 0 {
+			drop = append(drop, p.takeUnfinished())
+		}
+	}
+	comeBack(ps)
+	s.snapshots.unlock()
+	for _, p := range ps {
+		if err := s.saveRebuilt(p); err != nil {
+			s.log.Error("snapshot of a partition that was rebuilt", "partition", p.id, "error", err)
+		}
+	}
+	if err := s.dropPieces(drop); err != nil {
+		s.log.Error("drop pieces of a change", "error", err)
+	}
+	return nil
+}
+
+// takeBack ends the present life of partitions that are away: what is not behind their cuts
+// is committed first.
+func (s *Store) takeBack(cuts []cut) error {
+	for _, c := range cuts {
+		here := c.p.here() // which stays: nothing is decided
+		here.seq = min(here.seq, c.upTo)
+		if err := here.wait(); err != nil {
+			return err
+		}
+		if last := c.p.committed.upTo(); last > c.upTo {
+			return fmt.Errorf("partition %d: entry %d is committed, and cannot be taken back to %d", c.p.id, last, c.upTo)
+		}
+	}
+	for _, c := range cuts {
+		c.p.committed.end()
+	}
+	return nil
+}
+
+// comeBack lets those go on who wait for partitions.
+func comeBack(ps []*partition) {
+	for _, p := range ps {
+		p.mu.Lock()
+		p.away = false
+		p.back.Broadcast()
+		p.mu.Unlock()
+	}
+}
+
+// drop frees what the partition's views hold, and makes it one of which nothing is known.
+// The partition is away and the snapshotter locked.
+func (p *partition) drop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.objects {
+		p.dropObject(c)
+	}
+	for _, t := range p.tables {
+		p.pool.used.Add(-int64(t.filter.Bytes()))
+		t.filter.Release()
+	}
+	p.seen.Reset()
+	hot := p.hot
+	p.views, p.draft, p.saving = newViews(p.count, hot.limit), draft{}, saving{}
+	// What batches have read from disk does not count any more, and watchers see no key as
+	// it was.
+	p.hot.made = hot.made
+	for i, n := range hot.evicted {
+		p.hot.evicted[i] = n + 1
+	}
+}
