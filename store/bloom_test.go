@@ -214,7 +214,7 @@ func TestBloomModel(t *testing.T) {
 				if op.Kind = FlushAll; rnd.IntN(3) > 0 {
 					op = Op{Kind: Del, Keys: [][]byte{key}}
 				}
-			case 6: // bits from elsewhere, in pieces
+			case 6: // bits from elsewhere, in fragments
 				info := do(plain, Op{Kind: BFInfo, Key: key})
 				if i, _ := info.Object.(*BloomInfo); i != nil {
 					first := i.Filters[0].Bytes

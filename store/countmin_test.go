@@ -11,7 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// Changes of more than a few kilobytes are logged in pieces in all tests.
+// Changes of more than a few kilobytes are logged in fragments in all tests.
 var _ = setMaxChange(6 << 10)
 
 func setMaxChange(n int) bool { maxChange = n; return true }

@@ -24,7 +24,7 @@ import (
 //	paged        what such an object does beside object's methods
 //	savepages.go what a checkpoint does: writes dirty pages, deletes those of objects
 //	             that are gone
-//	pieces.go    how a change of more than 256 KiB is logged
+//	fragments.go    how a change of more than 256 KiB is logged
 //	countmin.go, bloom.go  the types of objects that have pages
 //
 // An object's pages are named after the sequence of its creation, which no other object

@@ -168,9 +168,9 @@ func TestRedoSkipsWhatPagesHave(t *testing.T) {
 	}
 }
 
-// TestPiecesInterrupted cuts the power between the pieces of a MERGE: nothing of it is
-// seen, the next start drops the pieces, and another MERGE works.
-func TestPiecesInterrupted(t *testing.T) {
+// TestFragmentsInterrupted cuts the power between the fragments of a MERGE: nothing of it is
+// seen, the next start drops the fragments, and another MERGE works.
+func TestFragmentsInterrupted(t *testing.T) {
 	o := SketchOptions{Width: 4000, Depth: 3}
 	for at := int64(1); ; at++ {
 		mem := vfs.NewCrashableMem()
@@ -188,7 +188,7 @@ func TestPiecesInterrupted(t *testing.T) {
 		must(t, s.CloseNow())
 		if after == nil {
 			if at < 4 {
-				t.Fatal("the MERGE has no pieces")
+				t.Fatal("the MERGE has no fragments")
 			}
 			return
 		}
@@ -199,8 +199,8 @@ func TestPiecesInterrupted(t *testing.T) {
 		if e1, e2 := before.differs(s, "a"), merged.differs(s, "a"); e1 != nil && e2 != nil {
 			t.Fatal(e1, e2)
 		}
-		if s.partitions[0].pieces.number != 0 {
-			t.Fatal("pieces are left")
+		if s.partitions[0].fragments.number != 0 {
+			t.Fatal("fragments are left")
 		}
 		must(t, mergeSketch(s, "a", []string{"b"}, []int64{2}))
 		must(t, s.CloseNow())
@@ -213,9 +213,9 @@ func TestPiecesInterrupted(t *testing.T) {
 	}
 }
 
-// TestUnfinishedPieces: pieces without the last one change nothing, the next start drops
-// them and says so in the log, and what is logged in pieces afterwards is seen.
-func TestUnfinishedPieces(t *testing.T) {
+// TestUnfinishedFragments: fragments without the last one change nothing, the next start drops
+// them and says so in the log, and what is logged in fragments afterwards is seen.
+func TestUnfinishedFragments(t *testing.T) {
 	fs := vfs.NewMem()
 	open := func() *Store { return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 1 }) }
 	s := open()
@@ -229,15 +229,15 @@ func TestUnfinishedPieces(t *testing.T) {
 	number := p.seq + 1
 	whole := append([]byte{sketchMerged, 20, 1}, make([]byte, pageSize)...)
 	for i := 0; i < pageSize; i += 1000 {
-		x.log(p, &entry{kind: entryPiece, delta: int64(number), id: whole[i : i+1000]})
+		x.log(p, &entry{kind: entryFragment, delta: int64(number), id: whole[i : i+1000]})
 	}
 	must(t, x.finish())
 	merged := newPlainSketch(o)
 	for i := range 3 {
 		must(t, s.CloseNow())
 		s = open()
-		if p = s.partitions[0]; p.pieces.number != 0 {
-			t.Fatal("pieces are left")
+		if p = s.partitions[0]; p.fragments.number != 0 {
+			t.Fatal("fragments are left")
 		}
 		if err := merged.differs(s, "a"); err != nil {
 			t.Fatal(err)
@@ -264,7 +264,7 @@ func TestUnfinishedPieces(t *testing.T) {
 		return err
 	}))
 	if drops != 1 {
-		t.Errorf("the log says %d times that pieces are dropped", drops)
+		t.Errorf("the log says %d times that fragments are dropped", drops)
 	}
 }
 

@@ -54,7 +54,7 @@ func (s *Store) rebuild(cuts ...cut) error {
 	var drop []unfinished
 	for _, p := range ps {
 		p.committed.begin()
-		if p.pieces.number != 0 {
+		if p.fragments.number != 0 {
 			drop = append(drop, p.takeUnfinished())
 		}
 	}
@@ -65,8 +65,8 @@ func (s *Store) rebuild(cuts ...cut) error {
 			s.log.Error("snapshot of a partition that was rebuilt", "partition", p.id, "error", err)
 		}
 	}
-	if err := s.dropPieces(drop); err != nil {
-		s.log.Error("drop pieces of a change", "error", err)
+	if err := s.dropFragments(drop); err != nil {
+		s.log.Error("drop fragments of a change", "error", err)
 	}
 	return nil
 }

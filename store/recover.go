@@ -109,7 +109,7 @@ func (s *Store) afterRecovery() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			jumps = append(jumps, p)
 		}
-		if p.pieces.number != 0 {
+		if p.fragments.number != 0 {
 			drop = append(drop, p.takeUnfinished())
 		}
 		if err := s.saveRebuilt(p); err != nil {
@@ -119,7 +119,7 @@ func (s *Store) afterRecovery() error {
 	if err := s.jump(jumps); err != nil {
 		return err
 	}
-	return s.dropPieces(drop)
+	return s.dropFragments(drop)
 }
 
 // saveRebuilt makes the rebuilt filters durable before the damaged snapshots go

@@ -41,8 +41,8 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		return p.redoFlush(e, seq, at)
 	case entryCreate, entryChange:
 		return p.redoObject(e, seq, at)
-	case entryPiece:
-		return p.redoPiece(e, seq)
+	case entryFragment:
+		return p.redoFragment(e, seq)
 	case entryLast:
 		return p.redoLast(e, seq, at)
 	case entryDrop:

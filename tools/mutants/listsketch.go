@@ -1,6 +1,6 @@
 package main
 
-// sketchMutants break sketches: their pages, and changes in pieces.
+// sketchMutants break sketches: their pages, and changes in fragments.
 var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "a page takes what it has already",
@@ -80,18 +80,18 @@ var sketchMutants = []mutant{
 		packages: "./store", tests: "TestPagesAreChecked",
 	},
 	{
-		guarantee: "G4", name: "unfinished pieces stay",
+		guarantee: "G4", name: "unfinished fragments stay",
 		file:     "store/recover.go",
-		old:      "	return s.dropPieces(drop)\n",
+		old:      "	return s.dropFragments(drop)\n",
 		new:      "	_ = drop\n	return nil\n",
-		packages: "./store", tests: "TestUnfinishedPieces",
+		packages: "./store", tests: "TestUnfinishedFragments",
 	},
 	{
-		guarantee: "G4", name: "an unfinished piece is seen",
-		file:     "store/pieces.go",
-		old:      "	p.pieces.what = append(p.pieces.what, e.id...)\n",
-		new:      "	p.pieces.what = append(p.pieces.what, e.id...)\n	for _, c := range p.objects {\n		_ = c.object().redo(change{p: p, key: []byte(c.key()), what: p.pieces.what, seq: seq})\n	}\n",
-		packages: "./store", tests: "TestUnfinishedPieces",
+		guarantee: "G4", name: "an unfinished fragment is seen",
+		file:     "store/fragments.go",
+		old:      "	p.fragments.what = append(p.fragments.what, e.id...)\n",
+		new:      "	p.fragments.what = append(p.fragments.what, e.id...)\n	for _, c := range p.objects {\n		_ = c.object().redo(change{p: p, key: []byte(c.key()), what: p.fragments.what, seq: seq})\n	}\n",
+		packages: "./store", tests: "TestUnfinishedFragments",
 	},
 	{
 		guarantee: "G6", name: "an increment takes a cell beyond its limit",
