@@ -124,6 +124,9 @@ func doWaitAOF(c *Context) {
 // doTime is TIME: Unix seconds and the microseconds of the present one.
 func doTime(c *Context) {
 	now := time.Now()
+	if wall := c.Store.WallTime(); wall > now.UnixMilli() {
+		now = time.UnixMilli(wall) // the clock was set back, and operations are decided by this time
+	}
 	c.W.Array(2)
 	c.W.BulkString(strconv.FormatInt(now.Unix(), 10))
 	c.W.BulkString(strconv.Itoa(now.Nanosecond() / 1000))

@@ -107,8 +107,11 @@ func (r *Request) Now() int64 { return r.now() }
 type Result struct {
 	Op    *store.Op
 	Style Style
-	Now   int64 // Unix milliseconds
+	now   func() int64
 }
+
+// Now is the wall time in Unix milliseconds, as Request's.
+func (r *Result) Now() int64 { return r.now() }
 
 // Style is what a command's Parse tells its own Reply; the meaning of the
 // values belongs to each command.

@@ -109,7 +109,7 @@ func NewRound(st *store.Store, srv *Server, shared bool) *Round {
 	if r.execute == nil {
 		r.execute = st.Execute
 	}
-	r.req.now = r.wallTime
+	r.req.now, r.result.now = r.wallTime, r.wallTime
 	r.ctx = Context{Store: st, Server: srv}
 	return r
 }
@@ -157,7 +157,6 @@ func (r *Round) Execute() {
 	if len(r.batch.Ops) > 0 {
 		r.execute(&r.batch)
 	}
-	r.result.Now = r.start.UnixMilli()
 	for i := 0; i < len(r.slots); i++ {
 		i += r.passOver(i)
 	}
@@ -208,7 +207,7 @@ func (r *Round) Memory() int {
 // wallTime returns the wall time in Unix milliseconds, read once per round.
 func (r *Round) wallTime() int64 {
 	if r.now == 0 {
-		r.now = time.Now().UnixMilli()
+		r.now = r.st.WallTime()
 	}
 	return r.now
 }

@@ -42,6 +42,59 @@ func TestExamples(t *testing.T) {
 	}
 }
 
+// TestClientReadmes runs the first program in the README of each client package.
+func TestClientReadmes(t *testing.T) {
+	t.Parallel()
+	for directory, run := range map[string]func(t *testing.T, program string) *exec.Cmd{
+		"go": func(t *testing.T, program string) *exec.Cmd {
+			binary := filepath.Join(t.TempDir(), "program")
+			if out, err := exec.Command("go", "build", "-C", "../clients/go", "-o", binary, program).CombinedOutput(); err != nil {
+				t.Fatalf("%v\n%s", err, out)
+			}
+			return exec.Command(binary)
+		},
+		"node": func(t *testing.T, program string) *exec.Cmd {
+			example := installedNodeExample(t)[1]
+			if err := os.Rename(program, example); err != nil {
+				t.Fatal(err)
+			}
+			return exec.Command("node", example)
+		},
+		"python": func(t *testing.T, program string) *exec.Cmd {
+			command := pythonScript(program)(t)
+			cmd := exec.Command(command[0], command[1:]...)
+			packages, err := filepath.Abs("../clients/python")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+packages)
+			return cmd
+		},
+	} {
+		t.Run(directory, func(t *testing.T) {
+			t.Parallel()
+			readme, err := os.ReadFile(filepath.Join("../clients", directory, "README.md"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			source := regexp.MustCompile("(?s)```(?:go|js|python)\n(.*?)```").FindStringSubmatch(string(readme))
+			if source == nil {
+				t.Fatal("the README has no program")
+			}
+			s := startServer(t)
+			text := strings.NewReplacer("127.0.0.1:6379", s.address(), "6379", s.port()).Replace(source[1])
+			program := filepath.Join(t.TempDir(), "program.go")
+			if err := os.WriteFile(program, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if out, err := run(t, program).CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "1") {
+				t.Errorf("%v\n%s", err, out)
+			}
+			s.dial().want(`"1"`, "GET", "page:home")
+		})
+	}
+}
+
 // runExample runs a program that increments page:home n times and prints each answer.
 func runExample(t *testing.T, s *server, cmd *exec.Cmd, n int) {
 	port := s.port()

@@ -37,8 +37,14 @@ func TestNotice(t *testing.T) {
 	if got, err := os.ReadFile("../NOTICE"); err != nil || string(got) != want {
 		t.Errorf("NOTICE is stale (%v): run go test ./integration_test -run TestNotice -notice.update", err)
 	}
-	if text, err := os.ReadFile("../LICENSE"); err != nil || licenceOf(string(text)) != licences[0].name {
+	text, err := os.ReadFile("../LICENSE")
+	if err != nil || licenceOf(string(text)) != licences[0].name {
 		t.Errorf("LICENSE: %v", err)
+	}
+	for _, client := range []string{"node", "python"} { // npm and pip pack what is in the package's directory; Go adds it
+		if copied, err := os.ReadFile("../clients/" + client + "/LICENSE"); err != nil || string(copied) != string(text) {
+			t.Errorf("clients/%s/LICENSE is not LICENSE: %v", client, err)
+		}
 	}
 }
 

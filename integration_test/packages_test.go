@@ -276,9 +276,25 @@ func packageErrors(t *testing.T, command []string) {
 	d.want("-9223372036854775808", "add", "empty", -1<<63)
 	c.want(`"1"`, "GET", "page:home %ü")
 	c.want("$-1", "GET", "page:old")
+	// What the READMEs say that an ACL must permit.
+	c.want("+OK", "ACL", "SETUSER", "default", "-@all", "+cincrby", "+time", "+ctable", "+acl")
+	startDriver(t, command, s.address(), 10*time.Second, patience).want("3", "add", "permitted", 3)
 	// Without the permission to ask for tables: the default window is assumed.
 	c.want("+OK", "ACL", "SETUSER", "default", "-ctable")
-	startDriver(t, command, s.address(), 10*time.Second, patience).want("5", "add", "permitted", 5)
+	startDriver(t, command, s.address(), 10*time.Second, patience).want("8", "add", "permitted", 5)
+	// A server that does not let us in, and a client that was closed: no time for retries passes.
+	locked := startServer(t, "--requirepass", "secret")
+	d = startDriver(t, command, locked.address(), 10*patience, 10*patience)
+	if a := d.do("add", "page:home", 1); a.Outcome != "not applied" || !strings.Contains(strings.ToLower(a.Error), "auth") {
+		t.Errorf("without the password: %+v", a)
+	}
+	if command[0] == "node" {
+		if a := d.do("text", "", 0, "page:home 1 op-1 0"); !strings.Contains(a.Error, "Op.parse") {
+			t.Errorf("the text of an operation in its place: %+v", a)
+		}
+		d.do("close", "", 0) // the others have nothing to close, or open it again
+		d.refused("", "not applied", "add", "page:home", 1)
+	}
 }
 
 // packagePassing: errors that pass are tried again until there is no time for it, typed, and

@@ -28,13 +28,14 @@ const partialSuffix = ".fbfkv-partial"
 // system allows.
 //
 // Until Backup calls linked the caller must neither commit snapshots nor publish or drop
-// runs. Views come first and the log after them, so that the log reaches at least as
+// runs. When Backup calls committed it has copied the log; what was appended before must be
+// committed when that returns. Views come first and the log after them, so that the log reaches at least as
 // far as they do; a [Hold] lets it reach back to them, whatever is trimmed meanwhile.
 //
 // dir appears only when it is whole and durable, and everything in it is
 // durable here too, whatever the policy (G4). ErrTarget: dir exists and is not
 // empty, or is inside the data directory.
-func (db *DB) Backup(dir string, linked func()) error {
+func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if db.closed.Load() {
 		return ErrClosed
 	}
@@ -46,7 +47,7 @@ func (db *DB) Backup(dir string, linked func()) error {
 	}
 	hold := db.Hold("backup", math.MaxUint64)
 	defer hold.Release()
-	if err := publish(db.fs, dir, func(aside string) error { return db.backUpTo(aside, linked) }); err != nil {
+	if err := publish(db.fs, dir, func(aside string) error { return db.backUpTo(aside, linked, committed) }); err != nil {
 		return wrap("back up", err)
 	}
 	db.backedUp(time.Now())
@@ -101,7 +102,7 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 }
 
 // backUpTo fills a new, empty directory.
-func (db *DB) backUpTo(dir string, linked func()) error {
+func (db *DB) backUpTo(dir string, linked func(), committed func() error) error {
 	// What is copied of Pebble is what was flushed; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
@@ -118,6 +119,9 @@ func (db *DB) backUpTo(dir string, linked func()) error {
 	}
 	linked()
 	if err := db.log.CopyTo(db.fs.PathJoin(dir, logName), dir); err != nil {
+		return err
+	}
+	if err := committed(); err != nil {
 		return err
 	}
 	// What was copied of the log may be written but not yet durable (G4).

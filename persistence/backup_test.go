@@ -41,7 +41,7 @@ func TestBackupIsDurableHere(t *testing.T) {
 	for seq := uint64(1); seq <= 30; seq++ {
 		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, seq, crashtest.Record(seq)) })
 	}
-	if err := db.Backup("backup", func() {}); err != nil {
+	if err := db.Backup("backup", func() {}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	after := crashtest.Left(mem, 0, nil)
@@ -77,7 +77,7 @@ func TestBackupFails(t *testing.T) {
 		db := mustOpen(t, o)
 		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, 1, crashtest.Record(1)) })
 		armed.Store(true)
-		err := db.Backup("backup", func() {})
+		err := db.Backup("backup", func() {}, func() error { return nil })
 		armed.Store(false)
 		failed = count.Load() > n
 		_, statErr := mem.Stat("backup")
@@ -113,7 +113,7 @@ func TestBackupOfDroppedRun(t *testing.T) {
 	r := writeRun(t, db, Run{Partition: 1, Table: 2, ID: 3}, [2]uint64{1, 1})
 	mustFlush(t, db)
 	mustChange(t, db, func(c *Changes) { c.DropRun(r) })
-	if err := db.Backup("backup", func() {}); err != nil {
+	if err := db.Backup("backup", func() {}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	o := testOptions(mem)

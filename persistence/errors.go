@@ -24,6 +24,8 @@ var (
 	ErrOldFormat = errors.New("it was written by a development version before 0.1 and cannot be opened")
 	// ErrNotADataDirectory: the directory holds files, but no META of ours.
 	ErrNotADataDirectory = errors.New("not a data directory")
+	// ErrOtherSeed: the data directory's hashes have another seed than Options.Seed.
+	ErrOtherSeed = errors.New("it has another hash seed than the one given")
 	// ErrUnwritable: the data directory cannot be created or written.
 	ErrUnwritable = errors.New("data directory is not writable")
 	// ErrCorrupt: bytes on disk are not what was written.

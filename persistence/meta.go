@@ -43,11 +43,11 @@ const (
 	metaMaxSize  = 4096
 )
 
-// newMeta describes a directory that is about to be created.
-func newMeta(partitions int) (Meta, error) {
-	m := Meta{Format: format, Partitions: partitions}
+// newMeta describes a directory that is about to be created. A seed of 0 is drawn.
+func newMeta(partitions int, seed uint64) (Meta, error) {
+	m := Meta{Format: format, Partitions: partitions, Seed: seed}
 	_, err := rand.Read(m.ID[:])
-	if err == nil {
+	if err == nil && seed == 0 {
 		m.Seed, err = drawNumber()
 	}
 	return m, wrap("draw a seed", err)

@@ -97,7 +97,7 @@ func (db *DB) open(o Options) error {
 	if err := db.takeLock(); err != nil {
 		return err
 	}
-	if err := db.loadMeta(o.Partitions); err != nil {
+	if err := db.loadMeta(o.Partitions, o.Seed); err != nil {
 		return err
 	}
 	for _, name := range []string{pebbleName, logName, snapshotName, runName, buildName} {
@@ -168,17 +168,20 @@ func (db *DB) takeLock() (err error) {
 	return err
 }
 
-// loadMeta reads META, or writes it when the directory is new.
-func (db *DB) loadMeta(partitions int) error {
+// loadMeta reads META, or writes it when the directory is new. A seed of 0 is not given.
+func (db *DB) loadMeta(partitions int, seed uint64) error {
 	b, err := disk.ReadFile(db.fs, db.path(metaName), metaMaxSize)
 	if err == nil {
 		db.meta, err = decodeMeta(b)
+		if err == nil && seed != 0 && db.meta.Seed != seed {
+			err = ErrOtherSeed // neither is told: clients must not learn it
+		}
 		return err
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", metaName, err)
 	}
-	if db.meta, err = newMeta(partitions); err != nil {
+	if db.meta, err = newMeta(partitions, seed); err != nil {
 		return err
 	}
 	if err := disk.WriteFile(db.fs, db.dir, metaName, db.meta.encode()); err != nil {
@@ -218,6 +221,8 @@ func (db *DB) explain(err error) error {
 		advice = "start with an empty directory"
 	case errors.Is(err, ErrNotADataDirectory):
 		advice = "choose an empty or a new directory"
+	case errors.Is(err, ErrOtherSeed):
+		advice = "it belongs to another cluster, or to none; start with an empty directory"
 	case errors.Is(err, ErrCorrupt):
 		advice = "restore a backup, or keep the directory for examination"
 	case errors.Is(err, syscall.ENOSPC):

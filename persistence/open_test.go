@@ -162,6 +162,33 @@ func TestMetaDamage(t *testing.T) {
 	}
 }
 
+// TestSeed: a new directory takes the seed that it is given, or draws one of its own, and
+// is refused, unchanged, when another one is asked for.
+func TestSeed(t *testing.T) {
+	mem, other := vfs.NewMem(), vfs.NewMem()
+	given := func(seed uint64) Options {
+		o := testOptions(mem)
+		o.Seed = seed
+		return o
+	}
+	for _, seed := range []uint64{7, 7, 0} {
+		db := mustOpen(t, given(seed))
+		if got := db.Meta().Seed; got != 7 {
+			t.Errorf("given %d: the seed is %d, not 7", seed, got)
+		}
+		mustClose(t, db)
+	}
+	if db, err := Open(given(8)); !errors.Is(err, ErrOtherSeed) || !strings.Contains(err.Error(), "another cluster") {
+		t.Errorf("another seed: %v, %v", db, err)
+	}
+	db, drawn := mustOpen(t, given(7)), mustOpen(t, testOptions(other))
+	if seed := drawn.Meta().Seed; seed == 7 || seed == 0 {
+		t.Errorf("a seed of %d was drawn", seed)
+	}
+	mustClose(t, db)
+	mustClose(t, drawn)
+}
+
 // TestInterruptedCreation: leftovers of an interrupted creation are no obstacle.
 func TestInterruptedCreation(t *testing.T) {
 	mem := vfs.NewMem()

@@ -72,13 +72,13 @@ func TestLastBackup(t *testing.T) {
 		t.Fatal("there was none:", at)
 	}
 	before := time.Now().Add(-time.Second)
-	if err := db.Backup("data", func() {}); err == nil {
+	if err := db.Backup("data", func() {}, func() error { return nil }); err == nil {
 		t.Fatal("a backup to itself")
 	}
 	if at := db.LastBackup(); !at.IsZero() {
 		t.Fatal("it failed:", at)
 	}
-	if err := db.Backup("backup", func() {}); err != nil {
+	if err := db.Backup("backup", func() {}, func() error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	at := db.LastBackup()

@@ -56,7 +56,14 @@ func (s *Store) Backup(dir string) error {
 	linked := sync.OnceFunc(s.snapshots.mu.Unlock)
 	defer linked()
 	s.backup.dir.Store(&dir)
-	return s.db.Backup(dir, linked)
+	return s.db.Backup(dir, linked, func() error {
+		for _, p := range s.partitions {
+			if err := p.awaitCommit(); err != nil {
+				return err // the copy of the log has what may be taken back (R1)
+			}
+		}
+		return nil
+	})
 }
 
 // BackupProgress says how far the backup in progress is: done of total steps

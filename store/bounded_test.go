@@ -221,7 +221,7 @@ func TestBoundedRefusals(t *testing.T) {
 	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "timed:", IDTime: IDTimeMS, Skew: DefaultSkew, Window: time.Hour}))
 	do(s, Op{Kind: FBFReserve, Key: []byte("filter")})
 	incr(s, "k", 3)
-	wall, _ := s.clock.clock()
+	wall, _ := s.look()
 	timed := func(ms int64) Op {
 		op := bounded("timed:k", "", 1, 0, 9, PairID)
 		op.Kind, op.ID = CIncrEx, AppendPairID(nil, []byte("producer"), fmt.Appendf(nil, "%d-1", ms))

@@ -9,7 +9,7 @@ import (
 
 // catalog is the set of tables. It is immutable: a change makes a new one,
 // which is logged whole in every partition, so that each partition's log can
-// be redone by itself.
+// be redone by itself. The logged times in it are the partition's own.
 type catalog struct {
 	Next   uint32      // the id of the next table
 	Tables []*tableDef // live and draining, longest prefix first

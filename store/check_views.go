@@ -39,7 +39,7 @@ type partitionCheck struct {
 	// opened is what a server makes of state row, newest snapshot and log. Its counters
 	// are those changed after the state row. Without a snapshot it has no filters.
 	opened *partition
-	since  []counter     // keys changed after the state row, as of the end of each section
+	since  []counter     // keys changed after the state row, as of the end of each section, by sequence
 	exact  []exactRecord // what redone has put into its records, in order
 
 	found int64 // keys that exist
@@ -174,10 +174,11 @@ func (c *partitionCheck) checkSnapshots(views loadedViews) {
 
 // redoLog redoes the whole log.
 func (c *partitionCheck) redoLog() error {
+	redone, opened := newRedoGroup(c.redone), newRedoGroup(c.opened)
 	err := c.db.Log().Read(c.id, 0, func(seq uint64, content []byte) error {
-		n, err := c.redone.redoSection(seq, content)
+		n, err := redone.addAll(seq, content)
 		if err == nil && seq > c.opened.seq {
-			_, err = c.opened.redoSection(seq, content)
+			_, err = opened.addAll(seq, content)
 		}
 		c.report.Records++
 		c.report.Entries += n
@@ -202,7 +203,6 @@ func (c *partitionCheck) redoLog() error {
 		return errors.New("the last checkpoint, or the older snapshot, is as of an entry with which no record of the op log ends")
 	}
 	c.drainRecords()
-	slices.SortFunc(c.since, func(a, b counter) int { return cmp.Compare(a.seq, b.seq) })
 	return nil
 }
 
@@ -225,6 +225,7 @@ func (c *partitionCheck) sectionEnds() {
 		c.drainRecords()
 	}
 	changed := c.opened.hot.dirty
+	slices.SortFunc(changed, func(a, b *counter) int { return cmp.Compare(a.seq, b.seq) })
 	for _, k := range changed {
 		if k.is &^= isListed; k.seq <= c.state.seq {
 			continue

@@ -102,6 +102,13 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 //	snapshot    the filters, in chunks
 //	trim        the log up to the oldest of all that recovery could need
 //
+// R1: nothing that is not committed reaches a view on disk. Rows, their expiries, runs,
+// state rows, snapshots and backups each wait for the commit of the highest sequence that
+// they may contain (commitMark.wait), with no lock held that a commit needs. If it fails,
+// they are not written, and the checkpoint is given back. To fsync the op log, as package
+// persistence does besides, is not enough: a replicated log may take back what is on the
+// disk of one node.
+//
 // It does nothing if nothing changed since the last one, unless forced.
 func (s *Store) checkpoint(p *partition, force bool) error {
 	return s.takeCheckpoint(checkpoint{s: s, p: p}, seen.Tidy, force)
@@ -142,7 +149,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 	p.mu.Unlock()
 	defer b.GiveBack()
 	if goal != seen.Merge {
-		// No look-up may find in a run what a crash could still take back (G4).
+		// No look-up may find in a run what could still be taken back (R1, G4).
 		err = here.wait()
 	}
 	if err == nil {
@@ -154,7 +161,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 // beginBuild begins to build runs, which gives way to others unless that is urgent. The
 // partition is locked, the snapshotter's building is held.
 func (s *Store) beginBuild(p *partition, goal seen.Goal, urgent bool) *seen.Build {
-	now := s.clock.now().logged
+	now := p.moment(s.look()).logged
 	o := seen.Options{Goal: goal, Now: now, Keep: p.keep(now), GiveWay: giveWay, Scratch: &s.snapshots.scratch}
 	if urgent {
 		o.GiveWay = nil
@@ -179,9 +186,10 @@ type checkpoint struct {
 	s        *Store
 	p        *partition
 	state    partitionState
-	at       point // the state's
+	at       point // when it began; of a state, the state's
 	dirty    []*counter
-	savedSeq int64 // the partition's, before this
+	need     uint64 // sequence that must be committed before the next changes of Pebble (R1)
+	savedSeq int64  // the partition's, before this
 	build    *seen.Build
 	snapshot *snapshot
 	pages    []dirtyPages // to be written
@@ -228,8 +236,8 @@ func (p *partition) horizons() map[uint32]horizon {
 
 func (c *checkpoint) run() error {
 	p := c.p
-	// Runs and snapshots are synced files; the log they are built from must
-	// be committed first (G4). persistence syncs it before it publishes.
+	// Runs are asked as soon as they are built, so what they are made of is committed
+	// before (R1). The state row is of the same sequence.
 	err := c.at.wait()
 	if err == nil {
 		err = c.build.Run()
@@ -277,8 +285,8 @@ func (c *checkpoint) giveBack() {
 }
 
 // writeState writes the state row, publishes the runs built since the last
-// checkpoint and drops obsolete ones, in one commit. The op log, which holds the
-// runs' operations, is committed before it (G4).
+// checkpoint and drops obsolete ones, in one commit. All of it is of the state's
+// sequence or an earlier one, for which run has waited (R1).
 func (c *checkpoint) writeState() error {
 	p := c.p
 	b := c.s.db.NewChanges()
@@ -288,7 +296,7 @@ func (c *checkpoint) writeState() error {
 		c.s.commitFailed(err)
 		return err
 	}
-	if err := c.s.commit(b); err != nil {
+	if err := c.commit(b); err != nil {
 		return err
 	}
 	flushed()
@@ -308,7 +316,15 @@ func (c *checkpoint) forgetExpiries() {
 	c.p.fresh.init()
 }
 
-// commit commits changes of Pebble.
+// commit commits changes of Pebble once all that they show is committed (R1).
+func (c *checkpoint) commit(b *persistence.Changes) error {
+	if err := (point{c.p, c.at.life, c.need}).wait(); err != nil {
+		return err
+	}
+	return c.s.commit(b)
+}
+
+// commit commits changes of Pebble that show only what is committed (R1).
 func (s *Store) commit(b *persistence.Changes) error {
 	err := b.Commit()
 	if err != nil {

@@ -37,23 +37,62 @@ func withoutPauses(clock Clock) Clock {
 // so that redoing needs no clock.
 type moment struct {
 	logged int64 // logged time, ms: ages ids; advances only while the server runs
-	wall   int64 // unix ms
+	wall   int64 // unix ms; never goes back either
 }
 
-// loggedClock turns running time into logged time: it continues where the
-// log ends, so that downtime and steps of the wall clock age nothing.
-type loggedClock struct {
-	clock Clock
-	base  int64 // logged time minus running time
+// after returns the later of each of two moments' times.
+func (m moment) after(o moment) moment { return moment{max(m.logged, o.logged), max(m.wall, o.wall)} }
+
+// Logged time is each partition's own: it continues where the partition's log ends, so
+// that downtime and steps of the wall clock age nothing. A partition that another node
+// takes over brings its logged time with it, and ages none of the others' ids.
+
+// startClock makes a partition ready to decide: its logged time runs on from the last one
+// that it has logged, or begins at the wall time, and wall time is no lower than what it
+// has logged. The partition is locked, or nobody else knows it yet.
+func (s *Store) startClock(p *partition) {
+	s.notBefore(p.at.wall)
+	wall, running := s.look()
+	logged := p.at.logged
+	if p.seq == 0 {
+		logged = wall
+	}
+	p.ahead = logged + 1 - running
 }
 
-// startAt makes the present moment continue logged time at logged.
-func (c *loggedClock) startAt(logged int64) {
-	_, running := c.clock()
-	c.base = logged - running
+// look reads the clock. Where wall time goes back, it stands still instead, at the highest
+// that was read or logged, until the clock is there again: what is STALE stays so (G7), and
+// what has expired does not come back. So a clock that was an hour ahead is followed by an
+// hour in which no key expires, and in which operations with the right time are STALE.
+func (s *Store) look() (wall, running int64) {
+	wall, running = s.opts.Clock()
+	return s.notBefore(wall), running
 }
 
-func (c *loggedClock) now() moment {
-	wall, running := c.clock()
-	return moment{logged: c.base + running, wall: wall}
+// notBefore makes wall time at least so high from now on, and returns what it is.
+func (s *Store) notBefore(wall int64) int64 {
+	for {
+		highest := s.wall.Load()
+		if wall <= highest {
+			return highest
+		}
+		if s.wall.CompareAndSwap(highest, wall) {
+			return wall
+		}
+	}
 }
+
+// WallTime returns the wall time by which operations are decided, in unix milliseconds.
+// It never goes back: after the clock was set back it stands still.
+func (s *Store) WallTime() int64 {
+	wall, _ := s.look()
+	return wall
+}
+
+// moment returns a partition's time at a reading of the clock.
+func (p *partition) moment(wall, running int64) moment {
+	return moment{logged: p.ahead + running, wall: wall}
+}
+
+// at is when the batch is decided in a partition.
+func (x *decider) at(p *partition) moment { return p.moment(x.wall, x.running) }

@@ -155,7 +155,7 @@ func sketchAt(x *decider, r *ref) (*countMin, error) {
 
 func (x *decider) sketchInit(op *Op) error {
 	r := &x.of(op)[0]
-	if r.c.alive(x.at.wall) {
+	if r.c.alive(x.wall) {
 		return ErrSketchExists
 	}
 	var o SketchOptions

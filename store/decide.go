@@ -11,16 +11,15 @@ import (
 // everywhere"). A refused operation logs nothing: no effect, no opid (G6).
 func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
 
-// log writes an outcome into the partition's record of this batch and redoes
-// it.
+// log writes an outcome into the partition's section of this batch and redoes it.
 func (x *decider) log(p *partition, e *entry) {
 	if p.draft.first == 0 {
-		p.at, p.draft.first = x.at, p.seq+1
-		p.draft.section = beginRecord(p.draft.section[:0], x.at)
+		p.at, p.draft.first = x.at(p), p.seq+1
+		p.draft.section = beginRecord(p.draft.section[:0], p.at)
 	}
 	p.seq++
 	p.draft.section = e.appendTo(p.draft.section)
-	if err := p.redo(e, p.seq, x.at); err != nil {
+	if err := p.redo(e, p.seq, p.at); err != nil {
 		x.err = err
 	}
 }
@@ -33,7 +32,7 @@ func (x *decider) findAgain(op *Op) {
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
 			r.c = r.p.hot.install(r.keyHash, r.key, position(r.slot, keyHash(r.key)))
 		}
-		if op.Kind.idempotent() {
+		if op.Kind.can(hasID) {
 			r.disk = nil
 			x.judgeOne(op.run.first + i)
 		}
@@ -44,7 +43,7 @@ func (x *decider) findAgain(op *Op) {
 // type, overflow, out of memory, in this order.
 func (x *decider) cIncrBy(op *Op) error {
 	r := &x.of(op)[0]
-	r.again(op.ID, x.at.logged)
+	r.again(op.ID)
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}
@@ -74,7 +73,7 @@ func (x *decider) duplicate(op *Op, r *ref) error {
 		op.Value = r.seen.Result
 		return nil
 	}
-	if r.c.kind == TypeCounter && r.c.alive(x.at.wall) {
+	if r.c.kind == TypeCounter && r.c.alive(x.wall) {
 		op.Value = r.c.value
 	}
 	return nil
@@ -87,7 +86,7 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
 		return nil
 	}
-	time, known, err := opTime(d, op.timeID(), op.At, op.Flags&HasAt != 0, x.at.wall)
+	time, known, err := opTime(d, op.timeID(), op.At, op.Flags&HasAt != 0, x.wall)
 	if err != nil || !known {
 		return err
 	}
@@ -96,7 +95,7 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 		r.t.figures.Stale++
 		return ErrStale
 	}
-	if time > x.at.wall+d.Skew.Milliseconds() {
+	if time > x.wall+d.Skew.Milliseconds() {
 		return ErrFuture
 	}
 	return nil
@@ -105,8 +104,8 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 // forgottenBefore is the wall time before which an operation on a key may have
 // been forgotten: by its table, or by one that the key belonged to before.
 func (x *decider) forgottenBefore(r *ref) int64 {
-	d, logged := r.t.def, x.at.logged
-	before := max(x.at.wall-d.Window.Milliseconds(), d.ForgottenBefore, r.t.horizon.before(logged, d.keep(logged)))
+	d, logged := r.t.def, x.at(r.p).logged
+	before := max(x.wall-d.Window.Milliseconds(), d.ForgottenBefore, r.t.horizon.before(logged, d.keep(logged)))
 	for _, l := range d.Links {
 		if !l.covers(r.key) {
 			continue
@@ -122,7 +121,7 @@ func (x *decider) forgottenBefore(r *ref) int64 {
 
 // checkIncr refuses an increment of an object and one that would overflow.
 func (x *decider) checkIncr(r *ref, delta int64) error {
-	if !r.c.alive(x.at.wall) {
+	if !r.c.alive(x.wall) {
 		return nil
 	}
 	if r.c.kind != TypeCounter {
@@ -147,7 +146,7 @@ func sum(a, b int64) (int64, bool) {
 // disk cap an EXACT one.
 func (x *decider) makeRoom(r *ref) error {
 	t := r.t
-	if t.filter.Due(x.at.logged) && !x.plan(r.p, t) {
+	if t.filter.Due(x.at(r.p).logged) && !x.plan(r.p, t) {
 		return ErrDiskFull
 	}
 	if t.filter.Full() || r.p.diskFull(t) {
@@ -176,7 +175,7 @@ func (x *decider) plan(p *partition, t *tableState) bool {
 	}
 	pl := planner{pool: p.pool}
 	for range maxEvents {
-		ev, ok := t.filter.Plan(x.at.logged, pl.grant)
+		ev, ok := t.filter.Plan(x.at(p).logged, pl.grant)
 		pl.settle()
 		if !ok || x.err != nil {
 			break
@@ -231,7 +230,7 @@ func (x *decider) logApply(r *ref, e *entry) {
 func (x *decider) postImage(e *entry, c *counter, delta int64) {
 	e.value = delta
 	switch {
-	case c.alive(x.at.wall):
+	case c.alive(x.wall):
 		e.value += c.value
 		e.setExpire(c.expire)
 	case c.kind == TypeNone:
@@ -262,7 +261,7 @@ func (x *decider) cmIncrBy(op *Op) error {
 	known := 0
 	for i := range refs {
 		r := &refs[i]
-		r.again(op.ID, x.at.logged)
+		r.again(op.ID)
 		if r.verdict != verdictNew {
 			known++
 		}
@@ -349,7 +348,7 @@ func (x *decider) tighten(r *ref, n int) error {
 // cSeen tells what is remembered of an operation.
 func (x *decider) cSeen(op *Op) error {
 	r := &x.of(op)[0]
-	r.again(op.ID, x.at.logged)
+	r.again(op.ID)
 	switch r.verdict {
 	case verdictSeen:
 		op.Found, op.Exact, op.Seen = true, true, r.seen

@@ -21,7 +21,7 @@ func (x *decider) cIncrEx(op *Op) error {
 	if err := op.checkBounds(); err != nil {
 		return err
 	}
-	r.again(op.ID, x.at.logged)
+	r.again(op.ID)
 	if err := x.checkTime(op, r); err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func (op *Op) answer(b boundedResult) {
 // bounded computes what a bounded increment makes of a counter.
 func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 	var value int64
-	if r.c.alive(x.at.wall) {
+	if r.c.alive(x.wall) {
 		if r.c.kind != TypeCounter {
 			return boundedResult{}, ErrWrongType
 		}
@@ -163,7 +163,7 @@ func within(value, delta, lower, upper int64) (next int64, ok bool) {
 // reports whether that is past already, so that the counter goes at once.
 func (x *decider) expireEx(e *entry, op *Op, c *counter) (gone bool) {
 	var old int64
-	if c.alive(x.at.wall) {
+	if c.alive(x.wall) {
 		old = c.expire
 	}
 	switch {
@@ -172,7 +172,7 @@ func (x *decider) expireEx(e *entry, op *Op, c *counter) (gone bool) {
 	case op.Flags&HasExpire == 0 || op.Flags&IfNoExpire != 0 && old != 0:
 		e.setExpire(old)
 		return false
-	case op.ExpireAt <= x.at.wall:
+	case op.ExpireAt <= x.wall:
 		e.setExpire(old)
 		return true
 	}

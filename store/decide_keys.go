@@ -20,7 +20,7 @@ func (x *decider) incrBy(op *Op) error {
 func (x *decider) set(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
-	alive := c.alive(x.at.wall)
+	alive := c.alive(x.wall)
 	if op.Flags&SetGet != 0 && alive && c.kind != TypeCounter {
 		return ErrWrongType
 	}
@@ -52,7 +52,7 @@ func (x *decider) mset(op *Op) error {
 		return ErrOption
 	}
 	for i := range refs {
-		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {
+		if op.Flags&NX != 0 && refs[i].c.alive(x.wall) {
 			return nil
 		}
 	}
@@ -81,7 +81,7 @@ func (x *decider) markReplaced(e *entry, c *counter) {
 func (x *decider) del(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		alive := r.c.alive(x.at.wall)
+		alive := r.c.alive(x.wall)
 		x.remove(r)
 		if alive {
 			op.Value++
@@ -99,7 +99,7 @@ func (x *decider) remove(r *ref) {
 	if r.c.kind.isObject() {
 		e.flags |= flagWasObject
 	}
-	if !r.c.alive(x.at.wall) {
+	if !r.c.alive(x.wall) {
 		e.flags |= flagExpired
 	}
 	x.log(r.p, &e)
@@ -107,7 +107,7 @@ func (x *decider) remove(r *ref) {
 
 // readCounter answers the value of a key that must be a counter if it exists.
 func (x *decider) readCounter(op *Op, r *ref) error {
-	if !r.c.alive(x.at.wall) {
+	if !r.c.alive(x.wall) {
 		return nil
 	}
 	if r.c.kind != TypeCounter {
@@ -134,7 +134,7 @@ func (x *decider) getEx(op *Op) error {
 		return err
 	}
 	switch {
-	case op.Flags&HasExpire != 0 && op.ExpireAt <= x.at.wall:
+	case op.Flags&HasExpire != 0 && op.ExpireAt <= x.wall:
 		x.remove(r)
 	case op.Flags&HasExpire != 0:
 		x.logExpire(r, op.ExpireAt)
@@ -148,11 +148,11 @@ func (x *decider) getEx(op *Op) error {
 func (x *decider) expireAt(op *Op) error {
 	r := &x.of(op)[0]
 	c := r.c
-	if !c.alive(x.at.wall) || !op.expireAllowed(c.expire) {
+	if !c.alive(x.wall) || !op.expireAllowed(c.expire) {
 		return nil
 	}
 	op.Applied = true
-	if op.ExpireAt <= x.at.wall {
+	if op.ExpireAt <= x.wall {
 		x.remove(r)
 		return nil
 	}
@@ -177,7 +177,7 @@ func (op *Op) expireAllowed(old int64) bool {
 // persist removes the expiry of a key.
 func (x *decider) persist(op *Op) error {
 	r := &x.of(op)[0]
-	if r.c.alive(x.at.wall) && r.c.expire != 0 {
+	if r.c.alive(x.wall) && r.c.expire != 0 {
 		x.logExpire(r, 0)
 		op.Applied = true
 	}
@@ -195,7 +195,7 @@ func (x *decider) logExpire(r *ref, at int64) {
 // expiry cycle. A key that was changed meanwhile stays.
 func (x *decider) removeExpired(op *Op) error {
 	for i := range x.of(op) {
-		if r := &x.of(op)[i]; !r.c.alive(x.at.wall) {
+		if r := &x.of(op)[i]; !r.c.alive(x.wall) {
 			if r.c.kind != TypeNone {
 				x.s.expired.Add(1)
 			}
@@ -212,7 +212,7 @@ func (x *decider) flushAll(op *Op) error {
 	for i := range x.touched {
 		p := x.touched[i].p
 		gone := p.size
-		x.log(p, &entry{kind: entryFlush, value: x.at.wall})
+		x.log(p, &entry{kind: entryFlush, value: x.wall})
 		if p.saving.savedSeq -= gone - 1; saves {
 			p.saving.savedSeq = int64(p.seq)
 		}
@@ -225,7 +225,7 @@ func (x *decider) flushAll(op *Op) error {
 func (x *decider) read(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		alive := r.c.alive(x.at.wall)
+		alive := r.c.alive(x.wall)
 		counter := alive && r.c.kind == TypeCounter
 		if alive {
 			x.hits++

@@ -44,7 +44,8 @@
 //	           (pages.go), in Pebble
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
-// from the oldest of them on. Marks tell redo what a view already contains. Check
+// from the oldest of them on. Marks tell redo what a view already contains. An open store
+// does the same with a partition whose state must be given up (rebuild.go). Check
 // (check_views.go) redoes the log likewise, and compares the views with what comes out.
 //
 // # Glossary
@@ -83,7 +84,8 @@
 //	piece         those operations of a share that are prepared and decided together
 //	atomic        nobody sees a part of the batch, not even a crash
 //	round         package commands: the requests of several connections, made one batch
-//	turn          package server: a worker's right to serve rounds
+//	turn          of an operation: when it is decided. A worker's turn (package server) is
+//	              its right to serve rounds
 //	view          what is made from the op log: counters and rows, filters, records. A
 //	              partition's views are what it has of them in memory
 //	checkpoint    bringing the views of a partition to disk; SAVE does it for all
@@ -91,20 +93,26 @@
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk
-//	logged time   the time by which ids age: it stops while the server is down
+//	cut           where a partition's log ends when what is not committed is taken back
+//	life          a partition from one rebuild to the next; sequences that were taken back
+//	              are given again in the next one. A point is a sequence in a life
+//	away          a partition that is being rebuilt: operations on it wait
+//	logged time   the time by which a partition's ids age: it stops while the server is down
+//	incarnation   how often the directory's data was copied by backup or restore
+//	floor         the sequence of a partition's last FLUSHALL
 //	horizon       the wall time before which operations are STALE
-//	freeze        refusing writes because an outcome is unknown (G8)
+//	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //
 // # Guarantees and where they are upheld
 //
 //	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
 //	G2 no lost ack      decider.wait
 //	G3 not from future  decider.take and commitMark
-//	G4 all or nothing   decider.apply: one batch of the log; snapshot.write
+//	G4 all or nothing   decider.apply: one batch of the log; R1 in checkpoint.go
 //	G5 bounded error    makeRoom (filters grow before they exceed it), judge
 //	G6 nothing half     decide.go: all checks come before the first log call
 //	G7 stale            checkTime and horizon
-//	G8 fail stop        Store.freeze
+//	G8 fail stop        Store.freeze; decider.refusal
 //
 // A Store is safe for concurrent use; a Batch belongs to one goroutine.
 package store

@@ -2,7 +2,9 @@ package store
 
 import (
 	"errors"
+	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -11,6 +13,10 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // gate is a file system whose WAL syncs wait while it is shut, or fail.
@@ -176,6 +182,73 @@ func TestFailStop(t *testing.T) {
 	wantOp(t, cincr(s, "old", "0", 1), 1, false)
 }
 
+// TestFrozenPartition freezes one partition of two: writes that it takes part in change
+// nothing anywhere, its filters and expiries rest, and reads and the other partition go on
+// (G6, G8). Afterwards it goes on where it was.
+func TestFrozenPartition(t *testing.T) {
+	clock := newFakeClock()
+	s := testStore(t, func(o *Options) { o.Partitions, o.Clock = 2, clock.now })
+	p, frozen := s.partitions[1], errors.New("injected")
+	here, there := keyIn(s, p, "k"), keyIn(s, s.partitions[0], "k")
+	wall, _ := clock.now()
+	wantOp(t, cincr(s, here, "0", 1), 1, true)
+	do(s, Op{Kind: ExpireAt, Key: []byte(here), ExpireAt: wall + 600_000})
+	freeze := func(err *error) (seq uint64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.frozen.Store(err)
+		return p.seq
+	}
+	before := freeze(&frozen)
+	for name, op := range map[string]Op{
+		"new":        {Kind: CIncrBy, Key: []byte(here), ID: []byte("1"), Delta: 1},
+		"duplicate":  {Kind: CIncrBy, Key: []byte(here), ID: []byte("0"), Delta: 1},
+		"both":       {Kind: CMIncrBy, Keys: [][]byte{[]byte(there), []byte(here)}, Deltas: []int64{1, 1}, ID: []byte("1")},
+		"everything": {Kind: FlushAll},
+		"no opid":    {Kind: IncrBy, Key: []byte(here), Delta: 1},
+	} {
+		if op := do(s, op); !errors.Is(op.Err, frozen) {
+			t.Errorf("%s: %+v", name, op)
+		}
+	}
+	var b Batch
+	b.Atomic = true
+	for _, key := range []string{there, here} {
+		op := b.Add(IncrBy)
+		op.Key, op.Delta = []byte(key), 1
+	}
+	s.Execute(&b)
+	for i := range b.Ops {
+		if !errors.Is(b.Ops[i].Err, frozen) {
+			t.Errorf("operation %d of an atomic batch: %+v", i, b.Ops[i])
+		}
+	}
+	if err := s.CreateTable(TableOptions{Name: "t", Prefix: "t"}); !errors.Is(err, frozen) {
+		t.Errorf("CREATE: %v", err)
+	}
+	if v, ok := get(s, here); !ok || v != 1 {
+		t.Errorf("what is there: %d, %v", v, ok)
+	}
+	wantOp(t, cincr(s, there, "1", 1), 1, true)
+	clock.advance(time.Hour)
+	for _, p := range s.partitions {
+		s.refreshDue(p)
+	}
+	s.expireAllDue(new(Batch))
+	if after := freeze(nil); after != before {
+		t.Errorf("%d entries were logged in the frozen partition", after-before)
+	}
+	if s.Failure() != nil {
+		t.Error("the store is frozen:", s.Failure())
+	}
+	s.expireAllDue(new(Batch))
+	if _, ok := get(s, here); ok {
+		t.Error("the key has not expired")
+	}
+	wantOp(t, cincr(s, here, "1", 1), 1, true)
+	must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "t"}))
+}
+
 // TestFlushIsNotSeenEarly: that nothing is there any more is an answer from the
 // future too, until the FLUSHALL that took it is durable (G3).
 func TestFlushIsNotSeenEarly(t *testing.T) {
@@ -207,4 +280,180 @@ func TestFlushIsNotSeenEarly(t *testing.T) {
 			}
 		}
 	})
+}
+
+// heldLog is an op log that is fsynced as ever, but commits nothing while it is held: all
+// that it has may yet be taken back, as by a replicated log.
+type heldLog struct {
+	*oplog.Log
+	held chan error // tells each commit how it ends; nil: it is not held
+}
+
+func (l *heldLog) NewBatch() *oplog.Batch { return oplog.NewBatch(l) }
+
+func (l *heldLog) Wait(place uint64) error {
+	if l.held != nil && place > 0 {
+		if err := <-l.held; err != nil {
+			return err
+		}
+	}
+	return l.Log.Wait(place)
+}
+
+// heldStore opens a store of one partition on a heldLog, without background work.
+func heldStore(t *testing.T, fs vfs.FS) (*Store, *heldLog) {
+	db, err := persistence.Open(persistence.Options{Dir: "data", FS: fs, Partitions: 1})
+	must(t, err)
+	s := newStore(Options{MinFreeDisk: -1}.withDefaults(), db)
+	l := &heldLog{Log: db.Log()}
+	s.oplog = l
+	must(t, s.recover())
+	db.Log().EndRecovery()
+	t.Cleanup(func() { s.CloseNow() })
+	return s, l
+}
+
+// diskViews are all that a partition writes beside its log.
+var diskViews = map[string]struct {
+	// write writes the view. It calls change before it, or in the middle of it.
+	write   func(s *Store, change func()) error
+	written func(t testing.TB, s *Store, files []string) bool
+}{
+	"row": {
+		func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
+		func(t testing.TB, s *Store, _ []string) (ok bool) {
+			must(t, s.db.Rows(0, math.MaxUint64, func(k persistence.RowKey, _ []byte) bool { ok = ok || string(k.Key) == "k"; return true }))
+			return ok
+		},
+	},
+	"expiry": {
+		func(s *Store, change func()) error { change(); return s.flushRows(s.partitions[0]) },
+		func(t testing.TB, s *Store, _ []string) (ok bool) {
+			must(t, s.db.Expiries(0, math.MaxInt64, func(int64, persistence.RowKey) bool { ok = true; return false }))
+			return ok
+		},
+	},
+	"run": {
+		func(s *Store, change func()) error { change(); return s.flushRecords(s.partitions[0], true) },
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "data/runs/") },
+	},
+	"run of a checkpoint": {
+		func(s *Store, change func()) error { change(); return s.checkpoint(s.partitions[0], true) },
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "data/runs/") },
+	},
+	"state row": {
+		func(s *Store, change func()) error { change(); return s.checkpoint(s.partitions[0], true) },
+		func(t testing.TB, s *Store, _ []string) bool {
+			_, ok, err := s.db.State(0)
+			must(t, err)
+			return ok
+		},
+	},
+	"snapshot": {
+		func(s *Store, change func()) error {
+			c := checkpoint{s: s, p: s.partitions[0]}
+			c.capture(seen.Tidy, true)
+			defer c.p.endSnapshot()
+			change() // while the filters are copied
+			return c.run()
+		},
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "data/snapshots/") },
+	},
+	"backup": {
+		func(s *Store, change func()) error {
+			return errors.Join(s.checkpoint(s.partitions[0], true), s.Backup("backup"))
+		},
+		func(_ testing.TB, _ *Store, files []string) bool { return contains(files, "backup/META") },
+	},
+}
+
+// TestNothingUncommittedReachesDisk: rows and their expiries, runs, state rows, snapshots
+// and backups wait for the commit of what they contain, although the op log with it has
+// been fsynced; and nothing is written if the commit fails (R1).
+func TestNothingUncommittedReachesDisk(t *testing.T) {
+	for name, view := range diskViews {
+		for _, fails := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " fails ", fails), func(t *testing.T) {
+				mem := vfs.NewMem()
+				var s *Store
+				var l *heldLog
+				done := make(chan Op, 2)
+				change := sync.OnceFunc(func() {
+					l.held = make(chan error)
+					p := s.partitions[0]
+					before := p.seq
+					for _, op := range []Op{
+						{Kind: CIncrBy, Key: []byte("k"), ID: []byte("1"), Delta: 1},
+						{Kind: ExpireAt, Key: []byte("k"), ExpireAt: math.MaxInt64},
+					} {
+						go func() { done <- do(s, op) }()
+						before++
+						waitSeq(t, s, before)
+					}
+				})
+				s, l = heldStore(t, errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+					if op.Kind == errorfs.OpCreate && strings.HasPrefix(op.Path, "backup") {
+						change() // while the backup is written
+					}
+					return nil
+				})))
+				wantOp(t, cincr(s, "other", "0", 1), 1, true)
+				written := func() bool {
+					list, err := files(mem, "")
+					must(t, err)
+					return view.written(t, s, list)
+				}
+				ended := make(chan error, 1)
+				go func() { ended <- view.write(s, change) }()
+				awaitsCommit(t, s.partitions[0], ended)
+				if written() {
+					t.Error("what is not committed is on the disk")
+				}
+				var failure error
+				if fails {
+					failure = errors.New("injected")
+				}
+				for range 2 {
+					l.held <- failure
+				}
+				for range 2 {
+					if op := <-done; fails != (op.Err != nil) {
+						t.Errorf("%+v", op)
+					}
+				}
+				if err := <-ended; fails != (err != nil) || fails && !errors.Is(err, ErrUnknownOutcome) {
+					t.Error(err)
+				}
+				if written() == fails {
+					t.Errorf("after the commit, which fails: %v, the view is written: %v", fails, !fails)
+				}
+			})
+		}
+	}
+}
+
+// contains reports whether a file that is whole begins with a path.
+func contains(files []string, path string) bool {
+	return slices.ContainsFunc(files, func(name string) bool {
+		return strings.HasPrefix(name, path) && !strings.HasSuffix(name, ".tmp")
+	})
+}
+
+// awaitsCommit waits until somebody waits for a commit in the partition, who must not end
+// before.
+func awaitsCommit(t *testing.T, p *partition, ended <-chan error) {
+	t.Helper()
+	for range 5000 {
+		p.committed.mu.Lock()
+		waiting := p.committed.waiting
+		p.committed.mu.Unlock()
+		if waiting > 0 {
+			return
+		}
+		if len(ended) > 0 {
+			return // too early: it shows
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatal("nobody waits for the commit")
 }

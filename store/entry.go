@@ -68,9 +68,10 @@ type entry struct {
 	time   int64 // the client's time of the operation, unix ms
 	clip   int64 // delta minus the increment that was made
 
-	c    *counter
-	t    *tableState
-	hash uint64 // of (key, id)
+	c       *counter
+	t       *tableState
+	hash    uint64 // of (key, id)
+	keyHash uint64 // in the table of hot counters; only of an entry that was read from the log
 	// packed are key, id, delta and value of an entryApply as they are logged,
 	// and as they begin its record. Valid until the next entry is logged.
 	packed []byte
@@ -170,7 +171,7 @@ func appendBytes(dst, b []byte) []byte {
 type recordReader struct {
 	reader
 	at moment
-	id [seen.UUIDText]byte // of the last entry, if its bytes are not in the section
+	id *[seen.UUIDText]byte // for that of the next entry, if its bytes are not in the section
 }
 
 func newRecordReader(record []byte) (recordReader, error) {
@@ -196,8 +197,11 @@ func (r *recordReader) next(e *entry) bool {
 	switch e.kind {
 	case entryApply:
 		e.table = r.uint32()
+		if r.id == nil {
+			r.id = new([seen.UUIDText]byte)
+		}
 		ok, from := false, r.rest
-		if e.key, e.id, e.delta, e.value, r.rest, ok = seen.CutOp(from, &r.id); !ok {
+		if e.key, e.id, e.delta, e.value, r.rest, ok = seen.CutOp(from, r.id); !ok {
 			r.fail()
 		}
 		e.packed = from[:len(from)-len(r.rest)]

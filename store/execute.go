@@ -45,11 +45,13 @@ type decider struct {
 	first   int    // which one the last batch began with
 	writes  bool   // the batch contains an operation that may write
 	flushes bool   // the batch contains a FLUSHALL
-	atomic  bool   // the batch is one record of the log
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
+	atomic  bool   // the batch is
+	frozen  error  // of one of the share's partitions
 	onBlock func() // the batch's OnBlock
 
-	at      moment
+	wall    int64 // unix ms, when the share was locked
+	running int64 // … and the running time (clock.go)
 	batch   *oplog.Batch
 	wrote   bool   // there is a commit to wait for
 	room    int64  // bytes of the log that are reserved for the batch (G8)
@@ -148,7 +150,6 @@ func (x *decider) begin(s *Store, b *Batch) {
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
 	x.err, x.room, x.wrote, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, false, false, false, x.past[:0]
-	x.atomic = b.Atomic
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
 	writable := s.writable()
@@ -172,6 +173,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	if x.writes {
 		x.reserveRoom()
 	}
+	x.atomic = b.Atomic
 	if x.isSplit = !b.Atomic && x.split(); !x.isSplit {
 		x.routeAll()
 	}
@@ -209,9 +211,9 @@ func (x *decider) commitShares() {
 
 // commit decides the share's operations and fixes their place in the order of commits.
 // The partitions are locked; it unlocks them. What has been decided when something must
-// be read is a commit of its own: the locks are not held meanwhile. Who saw it waits for
-// it until the batch, which reads first, does. Should it panic, the partitions stay locked
-// and the process must end (G8).
+// be read is a commit of its own: the locks are not held meanwhile. Another batch that
+// sees it may wait for that commit before this one does, which reads first. Should it
+// panic, the partitions stay locked and the process must end (G8).
 func (x *decider) commit() {
 	fetches := 0
 	for from := x.share.from; ; {
@@ -313,19 +315,23 @@ func (x *decider) tryLock() bool {
 	return true
 }
 
-// locked makes the partitions, just locked, ready for the batch. Time is read here,
-// so that logged time never goes back within a partition.
+// locked makes the partitions, just locked, ready for the batch. The clock is read here,
+// once for all of them, so that time never goes back within a partition.
 func (x *decider) locked() {
+	x.frozen = nil
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
+		if why := t.p.frozen.Load(); why != nil {
+			x.frozen = *why
+		}
 		if life := t.p.committed.life.Load(); life != t.life {
 			x.past = append(x.past, point{t.p, t.life, t.need})
 			t.life, t.need, t.sure = life, 0, 0
 		}
 	}
 	x.nextPiece()
-	x.at = x.s.clock.now()
+	x.wall, x.running = x.s.look()
 }
 
 // nextPiece makes the partitions ready for the next piece of the batch, whose
@@ -366,38 +372,6 @@ func (x *decider) prepareMore(from, to int) {
 	x.confirmPositives()
 }
 
-// request asks for the cache lines that refs are about to need, in loops so
-// short that many misses are under way at once.
-func (x *decider) request(refs []ref) {
-	for i := range refs {
-		r := &refs[i]
-		r.c = r.p.hot.table.guess(r.keyHash)
-	}
-	x.lines += touch(refs)
-	for i := range refs {
-		if r := &refs[i]; r.asks {
-			r.t = r.p.tableOf(r.key)
-			r.t.filter.Touch(r.hash)
-		}
-	}
-}
-
-// touch loads the counters of refs, whose cache misses overlap. Before decide it
-// brings back what was found before the rest of the batch was.
-func touch(refs []ref) (lines int64) {
-	for i := range refs {
-		if c := refs[i].c; c != nil {
-			lines += c.value
-		}
-	}
-	return lines
-}
-
-// group is how many refs are prepared together: enough to keep the memory
-// system busy, few enough that what they asked for is still in the first-level
-// cache when they need it.
-const group = 64
-
 // find finds the keys of refs from..to-1 in memory.
 func (x *decider) find(from, to int) {
 	for i := from; i < to; i++ {
@@ -409,35 +383,6 @@ func (x *decider) find(from, to int) {
 			x.cold = append(x.cold, i)
 		}
 	}
-}
-
-// install puts a row that was read outside the lock into memory, unless its
-// key may have been changed and evicted since, or the knowledge that there is
-// no row to read.
-func (x *decider) install(r *ref) bool {
-	pos := position(r.slot, keyHash(r.key))
-	if r.p.rows.lacks(pos) {
-		r.c = r.p.hot.install(r.keyHash, r.key, pos)
-		return true
-	}
-	stamp := *r.p.hot.stamp(pos)
-	l := &x.fromDisk(r).load
-	if !l.done || l.stamp != stamp {
-		*l = load{pos: pos, stamp: stamp}
-		return false
-	}
-	c := r.p.hot.install(r.keyHash, r.key, pos)
-	// A row that FLUSHALL has not deleted yet is none.
-	if l.exists && l.row.seq > r.p.floor {
-		row := l.row
-		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
-		c.seq = row.seq
-		c.is |= isInRow
-	} else {
-		r.p.rows.missed()
-	}
-	r.c = c
-	return true
 }
 
 // decide decides the operations of refs from..to-1, all unless the batch is split.
@@ -487,6 +432,11 @@ func (x *decider) decideShare(from, to int) {
 // memory of ids had a part in it, for they do not tell which operation it was. An
 // operation whose record was found is no newer than the last change of its key.
 func (x *decider) take(op *Op) {
+	if x.frozen != nil && op.Kind.Write() {
+		if op.Err = x.refusal(op); op.Err != nil {
+			return
+		}
+	}
 	op.Err = x.turn(op)
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
@@ -496,6 +446,20 @@ func (x *decider) take(op *Op) {
 			p.draft.need = p.seq
 		}
 	}
+}
+
+// refusal returns why a write is refused: a partition that it changes is frozen, or one
+// of those that the atomic batch touches. The share has a frozen partition.
+func (x *decider) refusal(op *Op) error {
+	if x.atomic || op.Kind.can(allKeys) {
+		return x.frozen
+	}
+	for i := range x.of(op) {
+		if why := x.of(op)[i].p.frozen.Load(); why != nil {
+			return *why
+		}
+	}
+	return nil
 }
 
 // apply turns the outcomes into one log record and fixes its place in the
@@ -538,7 +502,7 @@ func (x *decider) apply() {
 	}
 }
 
-// maxKeptSection is the largest record buffer that a partition keeps.
+// maxKeptSection is the largest buffer for sections that a partition keeps, in bytes.
 const maxKeptSection = 1 << 20
 
 // trim makes room in the partitions, now that no ref is used any more.

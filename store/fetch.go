@@ -9,7 +9,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
-// What a batch needs and memory does not have is read from disk with no lock held.
+// What a batch needs and memory does not have is read from disk with no lock held, and put
+// into memory with the lock, if it is still true.
 
 // onDisk is what the disk knows of a ref's key and opid.
 type onDisk struct {
@@ -84,6 +85,35 @@ func (x *decider) readRows(refs []int, value []byte) []byte {
 	return value
 }
 
+// install puts a row that was read outside the lock into memory, unless its
+// key may have been changed and evicted since, or the knowledge that there is
+// no row to read.
+func (x *decider) install(r *ref) bool {
+	pos := position(r.slot, keyHash(r.key))
+	if r.p.rows.lacks(pos) {
+		r.c = r.p.hot.install(r.keyHash, r.key, pos)
+		return true
+	}
+	stamp := *r.p.hot.stamp(pos)
+	l := &x.fromDisk(r).load
+	if !l.done || l.stamp != stamp {
+		*l = load{pos: pos, stamp: stamp}
+		return false
+	}
+	c := r.p.hot.install(r.keyHash, r.key, pos)
+	// A row that FLUSHALL has not deleted yet is none.
+	if l.exists && l.row.seq > r.p.floor {
+		row := l.row
+		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
+		c.seq = row.seq
+		c.is |= isInRow
+	} else {
+		r.p.rows.missed()
+	}
+	r.c = c
+	return true
+}
+
 func (x *decider) fail(r *ref, err error) {
 	if err != nil {
 		x.s.log.Error("read failed", "key", string(r.key), "error", err)
@@ -94,3 +124,37 @@ func (x *decider) fail(r *ref, err error) {
 		}
 	}
 }
+
+// What memory has is asked for ahead of its use.
+
+// request asks for the cache lines that refs are about to need, in loops so
+// short that many misses are under way at once.
+func (x *decider) request(refs []ref) {
+	for i := range refs {
+		r := &refs[i]
+		r.c = r.p.hot.table.guess(r.keyHash)
+	}
+	x.lines += touch(refs)
+	for i := range refs {
+		if r := &refs[i]; r.asks {
+			r.t = r.p.tableOf(r.key)
+			r.t.filter.Touch(r.hash)
+		}
+	}
+}
+
+// touch loads the counters of refs, whose cache misses overlap. Before decide it
+// brings back what was found before the rest of the batch was.
+func touch(refs []ref) (lines int64) {
+	for i := range refs {
+		if c := refs[i].c; c != nil {
+			lines += c.value
+		}
+	}
+	return lines
+}
+
+// group is how many refs are prepared together: enough to keep the memory
+// system busy, few enough that what they asked for is still in the first-level
+// cache when they need it.
+const group = 64

@@ -171,14 +171,14 @@ func (x *decider) filterCard(op *Op) error {
 }
 
 func (x *decider) filterInfo(op *Op) error {
-	_, f, err := filterAt(x, op)
+	r, f, err := filterAt(x, op)
 	if err != nil {
 		return err
 	}
 	if f == nil {
 		return ErrNoFilter
 	}
-	op.Object = f.info(x.at.logged)
+	op.Object = f.info(x.at(r.p).logged)
 	return nil
 }
 
@@ -250,7 +250,7 @@ func (x *decider) filterRefresh(op *Op) error {
 		x.changeObject(r, x.note(filterEvent, nil), 0)
 		return nil
 	}
-	if ev, ok := f.adaptive.PlanSeal(x.at.logged); ok {
+	if ev, ok := f.adaptive.PlanSeal(x.at(r.p).logged); ok {
 		x.logEvent(r, ev)
 	}
 	return nil
@@ -378,7 +378,7 @@ func (f *filterKey) due(logged int64) bool {
 
 // upkeep logs the refreshes and other events that are due.
 func (f *filterKey) upkeep(x *decider, r *ref) bool {
-	for n := 0; n < maxEvents && x.err == nil && f.due(x.at.logged); n++ {
+	for n := 0; n < maxEvents && x.err == nil && f.due(x.at(r.p).logged); n++ {
 		if !x.moreRoom(eventRoom + 1 + len(r.key)) {
 			return false
 		}
@@ -387,7 +387,7 @@ func (f *filterKey) upkeep(x *decider, r *ref) bool {
 			continue
 		}
 		pl := planner{pool: r.p.pool}
-		ev, ok := f.adaptive.Plan(x.at.logged, pl.grant)
+		ev, ok := f.adaptive.Plan(x.at(r.p).logged, pl.grant)
 		pl.settle()
 		if !ok {
 			break

@@ -64,7 +64,7 @@ func (x *decider) askFilters(from, to int) {
 		if !r.asks || r.failed {
 			continue
 		}
-		if m, ok := r.askFilters(x.at.logged); ok {
+		if m, ok := r.askFilters(x.at(r.p).logged); ok {
 			j.positives = append(j.positives, positive{ref: i, match: m})
 		}
 	}
@@ -109,7 +109,8 @@ func (x *decider) askRunFilters(ref int) bool {
 
 // judgeOne judges one opid.
 func (x *decider) judgeOne(ref int) {
-	if m, ok := x.refs[ref].askFilters(x.at.logged); ok {
+	r := &x.refs[ref]
+	if m, ok := r.askFilters(x.at(r.p).logged); ok {
 		x.askRecords(&positive{ref: ref, match: m})
 	}
 }
@@ -165,7 +166,7 @@ func (x *decider) askRecords(pos *positive) {
 		}
 		if d := x.fromDisk(r); !d.search.Holds() {
 			d.tags = tags
-			if r.beginSearch(&d.search, pos.match, x.at.logged); d.search.Pending() {
+			if r.beginSearch(&d.search, pos.match, x.at(r.p).logged); d.search.Pending() {
 				r.verdict = verdictUnknown
 				x.confirm = append(x.confirm, pos.ref)
 				return
@@ -213,7 +214,7 @@ func (r *ref) beginSearch(s *seen.Search, m fbf.Match, logged int64) {
 // again judges a second time, at the operation's turn: an earlier operation of
 // the same batch may have been its twin. Only what the batch itself has added needs to
 // be asked, for all else was there at the first judgement.
-func (r *ref) again(id []byte, logged int64) {
+func (r *ref) again(id []byte) {
 	if !r.p.draft.twins.mayHave(r.hash) || r.verdict != verdictNew || !r.t.filter.Contains(r.hash) {
 		return
 	}

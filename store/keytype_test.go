@@ -263,11 +263,13 @@ func TestObjectIsCopiedLate(t *testing.T) {
 	q := newPartition(0, 1, p.seed, 100, new(memoryPool), nil)
 	q.adopt(loaded)
 	create := entry{kind: entryCreate, flags: flagCreated, typ: typeTally, key: key}
+	q.hashEntry(&create)
 	q.resolve(&create, snap.seq-1)
 	must(t, q.redo(&create, snap.seq-1, moment{})) // the snapshot has it
 	for i, delta := range []int64{10, 100} {       // and the first of these
 		e := entry{kind: entryChange, typ: typeTally, key: key, id: binary.AppendVarint(nil, delta)}
 		seq := snap.seq + uint64(i) + 1
+		q.hashEntry(&e)
 		q.resolve(&e, seq)
 		must(t, q.redo(&e, seq, moment{}))
 	}
@@ -305,6 +307,7 @@ func TestObjectEntriesAreChecked(t *testing.T) {
 		"an event of a FIXED filter":  {kind: entryChange, typ: TypeFilter, key: []byte("fixed"), id: []byte{filterEvent, 1}},
 		"no event of an adaptive one": {kind: entryChange, typ: TypeFilter, key: []byte("f"), id: []byte{filterEvent}},
 	} {
+		p.hashEntry(&e)
 		p.resolve(&e, p.seq+1)
 		if err := p.redo(&e, p.seq+1, p.at); !errors.Is(err, errCorruptEntry) {
 			t.Errorf("%s: %v", what, err)

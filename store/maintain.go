@@ -36,7 +36,7 @@ func (s *Store) keepTime() {
 		case <-s.stop:
 			return
 		case <-tick.C:
-			s.clock.now()
+			s.look()
 		}
 	}
 }
@@ -148,19 +148,21 @@ func (x *decider) giveBackRoom() {
 // refreshDue logs what is due in the partition's filters and objects although no operation
 // asks for it.
 func (s *Store) refreshDue(p *partition) {
-	now := s.clock.now().logged
 	if !p.lockNow() {
 		return
 	}
-	due := p.anyDue(now)
+	due := p.anyDue(p.moment(s.look()).logged)
 	p.mu.Unlock()
 	if !due {
 		return
 	}
 	x := s.internal(p)
-	x.lock()
+	if x.lock(); x.frozen != nil {
+		x.unlock()
+		return
+	}
 	for _, t := range p.tables {
-		if t.filter.Due(x.at.logged) {
+		if t.filter.Due(x.at(p).logged) {
 			x.plan(p, t)
 		}
 	}
@@ -214,8 +216,8 @@ func (s *Store) expireAllDue(b *Batch) {
 	if drop.Empty() {
 		return
 	}
-	// The tombstones are committed first: the entries have served. Those of keys
-	// whose expiry was changed were outdated.
+	// The tombstones are committed, for Execute has waited (R1): the entries have
+	// served. Those of keys whose expiry was changed were outdated.
 	_ = s.commit(drop)
 }
 
@@ -223,10 +225,10 @@ func (s *Store) expireAllDue(b *Batch) {
 // only memory knows, then those in the index on disk, whose entries are then to
 // be dropped.
 func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
-	wall := s.clock.now().wall
-	if !p.lockNow() {
+	if p.frozen.Load() != nil || !p.lockNow() {
 		return
 	}
+	wall, _ := s.look()
 	keys := p.fresh.due(wall, expiryBatch)
 	p.mu.Unlock()
 	b.Reset()
@@ -263,18 +265,23 @@ func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
 	}
 }
 
-// pruneTables forgets tables and links whose memory has drained.
+// pruneTables forgets tables and links whose memory has drained, in each partition by its
+// own logged time.
 func (s *Store) pruneTables() {
-	p := s.partitions[0]
-	if !p.lockNow() {
+	var drained []*partition
+	for _, p := range s.partitions {
+		if p.frozen.Load() != nil || !p.lockNow() {
+			continue
+		}
+		if p.catalog.drained(p.moment(s.look()).logged) {
+			drained = append(drained, p)
+		}
+		p.mu.Unlock()
+	}
+	if len(drained) == 0 {
 		return
 	}
-	drained := p.catalog.drained(s.clock.now().logged)
-	p.mu.Unlock()
-	if !drained {
-		return
-	}
-	err := s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
+	err := s.changeCatalog(drained, func(c *catalog, at moment) (*catalog, error) { return c.clone().prune(at.logged), nil })
 	if err != nil {
 		s.log.Error("pruning tables", "error", err)
 	}

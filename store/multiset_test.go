@@ -17,7 +17,7 @@ func keysOf(keys ...string) (list [][]byte) {
 // (G6), and what they held before goes, an expiry and a filter too.
 func TestMSet(t *testing.T) {
 	s := testStore(t, nil)
-	clock, _ := s.clock.clock()
+	clock, _ := s.look()
 	do(s, Op{Kind: Set, Key: []byte("a"), Delta: 1, Flags: HasExpire, ExpireAt: clock + 1_000_000})
 	do(s, Op{Kind: FBFReserve, Key: []byte("filter")})
 	if op := do(s, Op{Kind: MSet, Keys: keysOf("a", "b", "filter", "b"), Deltas: []int64{5, 6, 7, 8}}); op.Err != nil || !op.Applied {

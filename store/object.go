@@ -100,7 +100,7 @@ func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, ok bool, err e
 
 // objectOf is objectAt for one of several keys.
 func objectOf[T object](x *decider, r *ref, t Type) (o T, ok bool, err error) {
-	if !r.c.alive(x.at.wall) {
+	if !r.c.alive(x.wall) {
 		return o, false, nil
 	}
 	if r.c.kind != t {

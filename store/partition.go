@@ -30,6 +30,10 @@ type partition struct {
 	draft     draft
 	saving    saving
 	committed commitMark
+	ahead     int64 // logged time minus running time (clock.go)
+	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
+	// but when the whole store freezes.
+	frozen atomic.Pointer[error]
 }
 
 // views are what a partition has made of its entries up to seq: all that recovery makes
@@ -227,6 +231,15 @@ func (m *commitMark) fail(err error) {
 	m.failed = err
 	m.cond.Broadcast()
 	m.mu.Unlock()
+}
+
+// awaitCommit returns once all that the partition has decided so far is committed. The
+// partition is not locked.
+func (p *partition) awaitCommit() error {
+	p.mu.Lock()
+	here := p.here()
+	p.mu.Unlock()
+	return here.wait()
 }
 
 // retire frees a filter's memory, later if a snapshot is being taken.

@@ -584,27 +584,3 @@ func TestRebuildBetweenPieces(t *testing.T) {
 		}
 	}
 }
-
-// TestLives: who waits for a sequence of an earlier life is told whether it was committed
-// in that.
-func TestLives(t *testing.T) {
-	m := &newPartition(0, 1, 0, 1, nil, nil).committed
-	m.advance(10)
-	for life := range uint64(3) {
-		last := 10 * (life + 1)
-		m.end()
-		m.begin()
-		m.advance(last + 10)
-		for earlier := range life + 1 {
-			if err := m.wait(earlier, 10*(earlier+1)); err != nil {
-				t.Error(life, earlier, err)
-			}
-			if err := m.wait(earlier, 10*(earlier+1)+1); !errors.Is(err, ErrUnknownOutcome) {
-				t.Error(life, earlier, err)
-			}
-		}
-		if err := m.wait(life+1, last+10); err != nil {
-			t.Error(err)
-		}
-	}
-}

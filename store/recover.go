@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -80,18 +81,12 @@ func (s *Store) recoverPartitions(ps []*partition, upTo []uint64) (found Recover
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
 // that had to be rebuilt, and lets sequences jump in a copy of another directory.
 func (s *Store) afterRecovery() error {
-	wall, _ := s.opts.Clock()
-	logged, fresh := int64(0), true
 	for _, p := range s.partitions {
-		logged = max(logged, p.at.logged)
-		fresh = fresh && p.seq == 0
+		s.startClock(p)
 	}
+	fresh := !slices.ContainsFunc(s.partitions, func(p *partition) bool { return p.seq > 0 })
 	if fresh {
-		logged = wall
-	}
-	s.clock.startAt(logged + 1)
-	if fresh {
-		err := s.changeCatalog(func(_ *catalog, _ moment) (*catalog, error) { return newCatalog(), nil })
+		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) { return newCatalog(), nil })
 		if err != nil {
 			return err
 		}
@@ -216,7 +211,7 @@ func (r *recovery) judge(views loadedViews) error {
 			"which only snapshots remember; restore a backup, or start with --accept-forgotten-window to go on without", ErrForgotten)
 	}
 	p.saving.damaged = damaged
-	wall, _ := s.opts.Clock()
+	wall := max(s.WallTime(), p.at.wall)
 	r.problem("the table filters are rebuilt from the EXACT records")
 	return p.rebuildFilters(views.state, wall)
 }
@@ -370,14 +365,18 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		}
 	}
 	p.seq = from
+	g := newRedoGroup(p)
 	err = log.Read(p.id, from+1, func(seq uint64, content []byte) error {
 		if seq > upTo {
 			return nil
 		}
-		n, err := p.redoSection(seq, content)
+		n, err := g.add(seq, content)
 		sections, entries = sections+1, entries+n
 		return err
 	})
+	if err == nil {
+		err = g.finish()
+	}
 	if err != nil {
 		return sections, entries, err
 	}
@@ -392,28 +391,4 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		}
 	}
 	return sections, entries, nil
-}
-
-// redoSection redoes a section of the log, of which seq is the first sequence, and returns
-// how many entries it has. It must be the next one.
-func (p *partition) redoSection(seq uint64, content []byte) (entries uint64, err error) {
-	if seq != p.seq+1 {
-		return 0, fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, p.seq+1, seq-1)
-	}
-	rd, err := newRecordReader(content)
-	if err != nil {
-		return 0, err
-	}
-	var e entry
-	for rd.next(&e) {
-		p.seq++
-		entries++
-		p.resolve(&e, p.seq)
-		if err := p.redo(&e, p.seq, rd.at); err != nil {
-			return entries, fmt.Errorf("entry %d: %w", p.seq, err)
-		}
-	}
-	p.at.logged, p.at.wall = max(p.at.logged, rd.at.logged), rd.at.wall
-	p.saving.logBytes += uint64(len(content))
-	return entries, rd.err
 }

@@ -58,12 +58,166 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	return nil
 }
 
-// resolve fills the derived fields of an entry that was read from the log.
-// Live, Decide has filled them on its way.
+// redoGroup is entries of one partition that were read from the log and are redone
+// together: what they need is asked for first, so that the cache misses of all overlap.
+type redoGroup struct {
+	p       *partition
+	bytes   []byte // of their sections, and of others
+	entries []loggedEntry
+	lines   int64 // keeps the compiler from dropping loads made ahead
+}
+
+func newRedoGroup(p *partition) *redoGroup {
+	return &redoGroup{p: p, entries: make([]loggedEntry, 0, group)}
+}
+
+// redoBytes is the memory for sections behind which a group ends.
+const redoBytes = 16 << 10
+
+type loggedEntry struct {
+	entry
+	at moment
+	id [seen.UUIDText]byte // memory for entry.id
+}
+
+// add takes a section of the log, of which seq is the first sequence, and returns how many
+// entries it has. It must be the next one. What it redoes of it is seen by nobody before
+// finish.
+func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) {
+	p := g.p
+	if next := p.seq + uint64(len(g.entries)) + 1; seq != next {
+		return 0, fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, next, seq-1)
+	}
+	if len(g.bytes) > redoBytes {
+		if err := g.finish(); err != nil {
+			return 0, err
+		}
+		g.bytes = g.bytes[:0]
+	}
+	from := len(g.bytes)
+	g.bytes = append(g.bytes, content...)
+	rd, err := newRecordReader(g.bytes[from:])
+	if err != nil {
+		return 0, err
+	}
+	p.saving.logBytes += uint64(len(content))
+	for {
+		if len(g.entries) == cap(g.entries) {
+			if err := g.finish(); err != nil {
+				return entries, err
+			}
+		}
+		g.entries = g.entries[:len(g.entries)+1]
+		e := &g.entries[len(g.entries)-1]
+		e.at, rd.id = rd.at, &e.id
+		if !rd.next(&e.entry) {
+			g.entries = g.entries[:len(g.entries)-1]
+			return entries, rd.err
+		}
+		entries++
+		switch e.kind {
+		case entryApply, entrySet, entryIncr, entryDelete:
+		default: // others change what the next ones are to be resolved by
+			if err := g.finish(); err != nil {
+				return entries, err
+			}
+		}
+	}
+}
+
+// addAll is add and finish.
+func (g *redoGroup) addAll(seq uint64, content []byte) (entries uint64, err error) {
+	if entries, err = g.add(seq, content); err == nil {
+		err = g.finish()
+	}
+	return entries, err
+}
+
+// finish redoes what was added.
+func (g *redoGroup) finish() error {
+	p := g.p
+	for i := range g.entries {
+		e := &g.entries[i]
+		p.hashEntry(&e.entry)
+		e.c = p.hot.table.guess(e.keyHash)
+		if t := p.tables[e.table]; e.kind == entryApply && t != nil && t.filter != nil {
+			t.filter.Touch(e.hash)
+		}
+	}
+	for i := range g.entries {
+		if c := g.entries[i].c; c != nil {
+			g.lines += c.value
+		}
+	}
+	for i := range g.entries {
+		e := &g.entries[i]
+		p.seq++
+		p.resolve(&e.entry, p.seq)
+		if err := p.redo(&e.entry, p.seq, e.at); err != nil {
+			return fmt.Errorf("entry %d: %w", p.seq, err)
+		}
+		p.at = p.at.after(e.at)
+	}
+	g.entries = g.entries[:0]
+	return nil
+}
+
+// follow redoes a committed section that was decided elsewhere, in an open store: the next
+// one of the partition, of which seq is the first sequence. One that the partition contains
+// already changes nothing. After an error other than of decoding the partition must be
+// rebuilt. One section of a partition at a time, and none while that is being rebuilt.
+func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
+	last, flushes, err := outline(seq, content)
+	if err != nil || last < seq {
+		return err
+	}
+	if flushes { // as Execute does
+		s.snapshots.lock()
+		defer s.snapshots.unlock()
+	}
+	p := g.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last <= p.seq {
+		return nil
+	}
+	if _, err = g.addAll(seq, content); err != nil {
+		return err
+	}
+	p.committed.advance(p.seq)
+	p.hot.trim(p.seq)
+	return nil
+}
+
+// outline decodes a whole section: its last sequence, and whether a FLUSHALL is in it.
+func outline(seq uint64, content []byte) (last uint64, flushes bool, err error) {
+	rd, err := newRecordReader(content)
+	if err != nil {
+		return 0, false, err
+	}
+	last = seq - 1
+	for e := (entry{}); rd.next(&e); {
+		if last++; e.kind == entryJump {
+			last = max(last, uint64(e.value))
+		}
+		flushes = flushes || e.kind == entryFlush
+	}
+	return last, flushes, rd.err
+}
+
+// hashEntry hashes what an entry that was read from the log is found by.
+func (p *partition) hashEntry(e *entry) {
+	e.keyHash = hotHash(e.key)
+	if e.kind == entryApply {
+		e.hash = fbf.Hash(p.seed, e.key, e.id)
+	}
+}
+
+// resolve fills the other derived fields of such an entry. Live, Decide has filled all of
+// them on its way.
 func (p *partition) resolve(e *entry, seq uint64) {
 	switch e.kind {
 	case entryApply:
-		e.hash = fbf.Hash(p.seed, e.key, e.id)
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entrySet, entryIncr, entryDelete:
@@ -83,10 +237,9 @@ func (p *partition) resolve(e *entry, seq uint64) {
 // Its row is not read: an entry carries the whole post-image, and the next
 // checkpoint overwrites or deletes the row.
 func (p *partition) resolveCounter(e *entry, install bool) *counter {
-	hash := hotHash(e.key)
-	c := p.hot.get(hash, e.key)
+	c := p.hot.get(e.keyHash, e.key)
 	if c == nil && install {
-		c = p.hot.install(hash, e.key, position(Slot(e.key), keyHash(e.key)))
+		c = p.hot.install(e.keyHash, e.key, position(Slot(e.key), keyHash(e.key)))
 	}
 	return c
 }

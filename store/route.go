@@ -41,7 +41,7 @@ func (op *Op) checkSizes() error {
 	if len(op.Keys) > MaxKeys {
 		return ErrTooManyKeys
 	}
-	if !op.multiKey() {
+	if !op.Kind.can(manyKeys) {
 		return checkKey(op.Key)
 	}
 	for _, k := range op.Keys {
@@ -59,9 +59,6 @@ func checkKey(k []byte) error {
 	return nil
 }
 
-// multiKey reports whether the operation's keys are in Keys.
-func (op *Op) multiKey() bool { return op.Kind.can(manyKeys) }
-
 func (x *decider) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
@@ -71,7 +68,7 @@ func (x *decider) route(i int) {
 		for i := range x.s.partitions {
 			x.mask[i/64] |= 1 << (i % 64)
 		}
-	case op.multiKey():
+	case op.Kind.can(manyKeys):
 		for _, k := range op.Keys {
 			x.addRef(i, k)
 		}
@@ -104,13 +101,10 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
 	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
 	o := &x.ops[op]
-	if r.asks = o.Kind.idempotent(); r.asks {
+	if r.asks = o.Kind.can(hasID); r.asks {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}
 }
-
-// idempotent reports whether operations of this kind carry an opid.
-func (k Kind) idempotent() bool { return k.can(hasID) }
 
 // of returns the refs of an operation.
 func (x *decider) of(op *Op) []ref { return x.refs[op.run.first : op.run.first+op.run.n] }

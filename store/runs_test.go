@@ -128,7 +128,7 @@ func TestRunsAreKept(t *testing.T) {
 	pass := func(d time.Duration) { // one look at the clock advances logged time by a second at most
 		for ; d > 0; d -= time.Second / 2 {
 			clock.advance(min(d, time.Second/2))
-			s.clock.now()
+			s.look()
 		}
 	}
 	runs := func() int {

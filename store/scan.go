@@ -52,7 +52,8 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 		return 0, 0, err
 	}
 	p.lock()
-	wall, here := s.clock.now().wall, p.here()
+	wall, _ := s.look()
+	here := p.here()
 	if here.life != life { // what was found may have been taken back
 		p.mu.Unlock()
 		return s.scanPartition(p, from, count, fn)

@@ -85,8 +85,8 @@ func (p *partition) endSnapshot() {
 const snapshotChunk = 64 << 10
 
 // write streams the snapshot to its file and publishes it once everything that
-// it may contain is committed (G4): the bits were copied while operations went
-// on, and an opid whose effect a power loss took must not be remembered. Under
+// it may contain is committed (R1): the bits were copied while operations went
+// on, and an opid whose effect was taken back must not be remembered (G4). Under
 // lax policies that is not yet durable; Commit makes sure of it.
 func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 	if _, err := w.Write(appendBytes(nil, s.header)); err != nil {
@@ -109,10 +109,7 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 			}
 		}
 	}
-	p.mu.Lock()
-	here := p.here()
-	p.mu.Unlock()
-	if err := here.wait(); err != nil {
+	if err := p.awaitCommit(); err != nil {
 		return err
 	}
 	return w.Commit()
@@ -279,7 +276,5 @@ func (p *partition) adopt(l *loadedSnapshot) {
 		p.setExpire(c, from.expire)
 	}
 	p.marks.filters, p.marks.catalog = l.seq, l.seq
-	if l.at.logged > p.at.logged {
-		p.at = l.at
-	}
+	p.at = p.at.after(l.at)
 }

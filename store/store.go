@@ -50,6 +50,9 @@ type Options struct {
 	// Partitions is the number of partitions of a new directory, a power of
 	// two; default 16. An existing directory keeps its own.
 	Partitions int
+	// Seed, unless it is 0, is the hash seed of a new directory: that of its cluster. A
+	// directory with another one is refused. 0: a new directory draws its own.
+	Seed uint64
 	// SnapshotInterval is the longest time between two checkpoints while there are
 	// changes; default 60 s. Negative: only on demand and when the op log is large.
 	SnapshotInterval time.Duration
@@ -151,10 +154,10 @@ type Store struct {
 	db         *persistence.DB
 	oplog      Log
 	partitions []*partition
-	shift      uint   // slot to partition
-	procs      int    // goroutines that may work on a batch
-	seed       uint64 // of the filters' hash
-	clock      loggedClock
+	shift      uint         // slot to partition
+	procs      int          // goroutines that may work on a batch
+	seed       uint64       // of the filters' hash
+	wall       atomic.Int64 // the highest wall time so far (clock.go)
 	pool       memoryPool
 	recovery   Recovery
 
@@ -186,7 +189,7 @@ func Open(o Options) (*Store, error) {
 	o = o.withDefaults()
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
-		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions,
+		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions, Seed: o.Seed,
 		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
@@ -209,7 +212,6 @@ func newStore(o Options, db *persistence.DB) *Store {
 		shift: partitionShift(meta.Partitions),
 		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
-		clock: loggedClock{clock: o.Clock},
 		stop:  make(chan struct{}),
 	}
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))
@@ -277,6 +279,7 @@ func (s *Store) freeze(cause error) {
 	}
 	s.log.Error("commit failed: the server refuses writes until it is restarted", "error", cause)
 	for _, p := range s.partitions {
+		p.frozen.Store(&err)
 		p.committed.fail(err)
 	}
 }

@@ -116,7 +116,10 @@ func TestReopen(t *testing.T) {
 		for _, mode := range []Mode{Exact, Approx} {
 			t.Run(fmt.Sprint(how, mode), func(t *testing.T) {
 				fs := vfs.NewMem()
-				s := testStore(t, func(o *Options) { o.FS = fs })
+				s := testStore(t, func(o *Options) { o.FS, o.Seed = fs, 7 })
+				if s.seed != 7 {
+					t.Fatal("the seed is not the one that was given")
+				}
 				if err := s.AlterTable(DefaultTable, TableChange{Mode: &mode}); err != nil {
 					t.Fatal(err)
 				}

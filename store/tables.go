@@ -10,68 +10,73 @@ import (
 // they were in, for its window. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
 // ErrOutOfMemory, or that of the commit.
 func (s *Store) CreateTable(o TableOptions) error {
-	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.create(o, at) })
+	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) { return c.create(o, at) })
 }
 
 // AlterTable changes a table's options and forgets nothing.
 func (s *Store) AlterTable(name string, ch TableChange) error {
-	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.alter(name, ch, at) })
+	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) { return c.alter(name, ch, at) })
 }
 
 // DropTable removes a table but no counter: its keys fall to the table with the
 // next shorter prefix, which also asks the dropped table's memory until it has drained.
 func (s *Store) DropTable(name string) error {
-	return s.changeCatalog(func(c *catalog, at moment) (*catalog, error) { return c.drop(name, at) })
+	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) { return c.drop(name, at) })
 }
 
-// changeCatalog logs a new catalogue in all partitions with one commit.
-func (s *Store) changeCatalog(change func(*catalog, moment) (*catalog, error)) error {
+// changeCatalog logs new catalogues in some partitions with one commit. All partitions have
+// the same live tables, but each its own logged times until which memory drains.
+func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*catalog, error)) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
-	x := s.internal(s.partitions...)
+	x := s.internal(ps...)
 	x.lock()
-	cat, err := change(s.partitions[0].catalog, x.at)
+	encoded, room, err := x.newCatalogs(ps, change)
 	if err == nil {
-		err = s.roomFor(cat)
+		x.room, err = s.reserve(room)
 	}
 	if err != nil {
 		x.unlock()
 		return err
 	}
-	encoded := cat.encode()
-	x.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
-	if err != nil {
-		x.unlock()
-		return err
-	}
-	for _, p := range s.partitions {
-		x.log(p, &entry{kind: entryCatalog, id: encoded})
+	for i, p := range ps {
+		x.log(p, &entry{kind: entryCatalog, id: encoded[i]})
 	}
 	return x.finish()
 }
 
-// roomFor refuses a catalogue whose filters would exceed the memory pool or
-// that a filter cannot follow: once it is logged, redo must not fail. The
+// newCatalogs returns the partitions' next catalogues, and the bytes of the log that they
+// take. It refuses what one of them refuses, filters that would exceed the memory pool,
+// and what a filter cannot follow: once they are logged, redo must not fail. The
 // partitions are locked.
-func (s *Store) roomFor(cat *catalog) error {
+func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
+	if x.frozen != nil {
+		return nil, 0, x.frozen
+	}
 	var need uint64
-	for _, p := range s.partitions {
+	for _, p := range ps {
+		cat, err := change(p.catalog, x.at(p))
+		if err != nil {
+			return nil, 0, err
+		}
 		for _, d := range cat.Tables {
 			bytes, err := p.bytesFor(d)
 			if err != nil {
-				return fmt.Errorf("%w: %v", ErrOption, err)
+				return nil, 0, fmt.Errorf("%w: %v", ErrOption, err)
 			}
 			need += bytes
 		}
+		b := cat.encode()
+		encoded, room = append(encoded, b), room+int64(entryRoom+len(b))
 	}
-	if !s.pool.grant(need) {
-		return ErrOutOfMemory
+	if !x.s.pool.grant(need) {
+		return nil, 0, ErrOutOfMemory
 	}
-	s.pool.used.Add(-int64(need))
-	return nil
+	x.s.pool.used.Add(-int64(need))
+	return encoded, room, nil
 }
 
 // bytesFor is the memory that a table's filter is about to take.
@@ -114,7 +119,7 @@ func (s *Store) TableInfo(name string) (TableInfo, error) {
 			return TableInfo{}, ErrNoTable
 		}
 		info.TableOptions = d.TableOptions
-		p.addTableInfo(&info, p.tables[d.ID], s.clock.now())
+		p.addTableInfo(&info, p.tables[d.ID], p.moment(s.look()))
 		p.mu.Unlock()
 	}
 	return info, nil

@@ -194,6 +194,52 @@ func TestWallClockAgesNothing(t *testing.T) {
 	wantOp(t, cincr(s, "k", "1", 1), 1, false)
 }
 
+// TestWallTimeNeverGoesBack sets the clock back by an hour after it was that much ahead:
+// what was STALE stays so (G7), what has expired stays away, no record is older than one
+// before it, and the future begins where the server's time stands; also after a restart.
+func TestWallTimeNeverGoesBack(t *testing.T) {
+	fs, clock := vfs.NewMem(), newFakeClock()
+	with := func(o *Options) { o.FS, o.Clock, o.Partitions = fs, clock.now, 1 }
+	s := testStore(t, with)
+	t0, _ := clock.now()
+	for _, key := range []string{"removed", "unseen"} {
+		must(t, do(s, Op{Kind: Set, Key: []byte(key), Delta: 1, Flags: HasExpire, ExpireAt: t0 + 60_000}).Err)
+	}
+	clock.step(time.Hour)
+	ahead := s.WallTime()
+	wantOp(t, cincr(s, "k", "ahead", 1), 1, true)
+	if op := cincrAt(s, "k", "old", t0); !errors.Is(op.Err, ErrStale) {
+		t.Fatalf("an hour late: %+v", op)
+	}
+	if _, ok := get(s, "removed"); ok {
+		t.Fatal("the key has not expired")
+	}
+	clock.step(-time.Hour)
+	for i, when := range []string{"set back", "after a restart"} {
+		if op := cincrAt(s, "k", "old", t0); !errors.Is(op.Err, ErrStale) {
+			t.Errorf("%s: an operation that was STALE: %+v", when, op)
+		}
+		for _, key := range []string{"removed", "unseen"} {
+			if _, ok := get(s, key); ok {
+				t.Errorf("%s: %s exists again", when, key)
+			}
+		}
+		if op := cincrAt(s, "k", "future"+when, ahead+6000); !errors.Is(op.Err, ErrFuture) {
+			t.Errorf("%s: from the future: %+v", when, op)
+		}
+		wantOp(t, cincrAt(s, "k", when, ahead+4000), int64(i+2), true)
+		if op := do(s, Op{Kind: CSeen, Key: []byte("k"), ID: []byte(when)}); op.Seen.UnixMs < ahead {
+			t.Errorf("%s: recorded at %d, before %d", when, op.Seen.UnixMs, ahead)
+		}
+		must(t, s.CloseNow())
+		s = testStore(t, with)
+	}
+	clock.advance(time.Hour + time.Second)
+	if now, _ := clock.now(); s.WallTime() != now {
+		t.Errorf("the clock has caught up, but wall time is %d, not %d", s.WallTime(), now)
+	}
+}
+
 func cincrAt(s *Store, key, id string, at int64) Op {
 	return do(s, Op{Kind: CIncrBy, Flags: HasAt, Key: []byte(key), ID: []byte(id), Delta: 1, At: at})
 }

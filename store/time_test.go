@@ -86,6 +86,77 @@ func TestPausesDoNotAge(t *testing.T) {
 	}
 }
 
+// keyIn returns a key of a partition.
+func keyIn(s *Store, p *partition, prefix string) string {
+	for i := 0; ; i++ {
+		if key := prefix + strconv.Itoa(i); s.partitions[Slot([]byte(key))>>s.shift] == p {
+			return key
+		}
+	}
+}
+
+// TestPartitionsAgeAlone lets one partition's logged time be an hour ahead of the other's:
+// neither a restart nor a change of the tables nor a pause ages the ids of either, and both
+// forget in their own time (G1).
+func TestPartitionsAgeAlone(t *testing.T) {
+	for _, mode := range []Mode{Exact, Approx} {
+		fs, clock := vfs.NewMem(), newFakeClock()
+		with := func(o *Options) { o.FS, o.Clock, o.Partitions = fs, withoutPauses(clock.now), 2 }
+		s := testStore(t, with)
+		must(t, s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: ptr(10 * time.Second), Skew: ptr(time.Duration(0))}))
+		ahead := s.partitions[1]
+		ahead.mu.Lock()
+		ahead.ahead += time.Hour.Milliseconds()
+		ahead.mu.Unlock()
+		keys := [2]string{keyIn(s, s.partitions[0], "k"), keyIn(s, ahead, "k")}
+		both := func(when, id string, applied bool) {
+			t.Helper()
+			for i, key := range keys {
+				if op := cincr(s, key, id, 1); op.Err != nil || op.Applied != applied {
+					t.Errorf("%v, %s: operation %s in partition %d is applied: %v (%v), want %v", mode, when, id, i, op.Applied, op.Err, applied)
+				}
+			}
+		}
+		pass := func(seconds int) { // one look at a time
+			for range seconds {
+				clock.advance(time.Second)
+				for _, p := range s.partitions {
+					s.refreshDue(p)
+				}
+				s.pruneTables()
+			}
+		}
+		both("before", "1", true)
+		pass(2)
+		must(t, s.CloseNow())
+		s = testStore(t, with)
+		if d := s.partitions[1].at.logged - s.partitions[0].at.logged; d < time.Hour.Milliseconds() {
+			t.Fatalf("the partitions' logged times differ by %d ms after recovery", d)
+		}
+		pass(1)
+		both("after a restart", "1", false)
+		must(t, s.CreateTable(TableOptions{Name: "t", Prefix: "k", Mode: mode, Window: 10 * time.Second, Skew: time.Millisecond}))
+		both("after CREATE", "1", false)
+		both("after CREATE", "2", true)
+		must(t, s.DropTable("t"))
+		pass(1)
+		clock.advance(time.Hour)
+		pass(4)
+		both("after DROP and a pause", "1", false)
+		both("after DROP and a pause", "2", false)
+		pass(24)
+		both("long after", "1", true)
+		both("long after", "2", true)
+		pass(150)
+		for _, p := range s.partitions {
+			if n, links := len(p.catalog.Tables), len(p.catalog.Tables[0].Links); n != 1 || links != 0 {
+				t.Errorf("partition %d has not pruned its tables: %d tables, %d links", p.id, n, links)
+			}
+		}
+		must(t, s.CloseNow())
+	}
+}
+
 // TestIdleStoreLooks: a store without operations looks at its clock often enough not
 // to take idleness for a pause, also while its cycle and its saver do nothing.
 func TestIdleStoreLooks(t *testing.T) {

@@ -19,7 +19,7 @@ package store
 func (x *decider) watch(op *Op) error {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.at.wall)))
+		op.Values = append(op.Values, int64(r.p.seq), int64(r.watchMark(x.wall)))
 	}
 	return nil
 }
@@ -53,7 +53,7 @@ func (x *decider) ifUnchanged(op *Op) error {
 	op.Applied = true
 	for i := range refs {
 		r := &refs[i]
-		if r.changed(uint64(op.Deltas[2*i]), watchMark(op.Deltas[2*i+1]), x.at.wall) {
+		if r.changed(uint64(op.Deltas[2*i]), watchMark(op.Deltas[2*i+1]), x.wall) {
 			op.Applied = false
 		}
 	}

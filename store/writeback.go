@@ -26,6 +26,7 @@ func (s *Store) flushRows(p *partition) error {
 	if !p.lockNow() {
 		return nil
 	}
+	c.at = p.here()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	p.saving.rowsAhead += len(c.dirty)
 	p.mu.Unlock()
@@ -57,8 +58,7 @@ func (c *checkpoint) writeBack() error {
 		n := min(len(c.dirty), writeBackRows)
 		flushed := c.deleteFlushed(b)
 		rows = c.captureRows(b, c.dirty[:n], rows[:0])
-		// The log is committed up to what the rows show before they are (G4).
-		if err := c.s.commit(b); err != nil {
+		if err := c.commit(b); err != nil {
 			return err
 		}
 		flushed()
@@ -78,6 +78,7 @@ func (c *checkpoint) deleteFlushed(b *persistence.Changes) (done func()) {
 	if !p.flushDue {
 		return func() {}
 	}
+	c.need = max(c.need, p.floor)
 	first, last := slotRange(int(p.id), p.count)
 	b.DeleteRows(first, last)
 	b.DropExpiries(p.id)
@@ -102,7 +103,8 @@ func sortByPosition(keys []*counter) {
 	}
 }
 
-// captureRows puts the present rows of keys into a batch.
+// captureRows puts the present rows of keys into a batch, whose commit waits for that of
+// the newest of them (R1).
 func (c *checkpoint) captureRows(b *persistence.Changes, keys []*counter, rows []savedRow) []savedRow {
 	var value []byte
 	for len(keys) > 0 {
@@ -115,6 +117,7 @@ func (c *checkpoint) captureRows(b *persistence.Changes, keys []*counter, rows [
 				continue // forgotten by FLUSHALL
 			}
 			value = c.p.putRow(b, k, value)
+			c.need = max(c.need, k.seq) // which also put the row's expiry into the index
 			rows = append(rows, savedRow{k, k.seq, k.kind != TypeCounter})
 		}
 		c.p.mu.Unlock()

@@ -19,7 +19,7 @@ type Op struct {
 	Key   string // the counter
 	ID    string // the opid, 1 to 512 bytes, unique among the operations on Key
 	Delta int64  // what it adds
-	At    int64  // when it was made, in Unix milliseconds of the server's clock; 0: not known
+	At    int64  // when it was made, in Unix milliseconds of the server's clock; 0: not known, and a retry after the WINDOW counts again
 }
 
 // String returns the operation as text: key, delta, opid and time, with spaces between

@@ -17,6 +17,7 @@ const spoken = [
 
 // codeOf returns the first word of the server's answer that err is, or undefined.
 export function codeOf(err) {
+  if (err instanceof NotSent) return codeOf(err.cause); // the answer to a connection
   const text = err?.message ?? '';
   const known = spoken.find(([begin]) => text.startsWith(begin));
   if (known) return known[1];
@@ -31,13 +32,20 @@ function isAnswer(err) {
   return false;
 }
 
-// NotSent is the error of a request that never reached a connection.
-export class NotSent extends Error {}
+// NotSent is the error of a request that never reached a connection, since close() was called
+// or as the last attempt to connect failed.
+export class NotSent extends Error {
+  constructor(closed, cause) {
+    const why = cause ? `: ${cause.message || cause.code || cause}` : '';
+    super(closed ? 'closed' : `not connected${why}`, { cause });
+    this.closed = closed;
+  }
+}
 
 // judge judges one try by its error: again if another try may end otherwise, unknown if this
 // one may have been applied or may be later, lost if the key's node may be another one.
 export function judge(err) {
-  if (!err) return {};
+  if (!err || (err instanceof NotSent && err.closed)) return {};
   const code = codeOf(err);
   switch (code) {
     case undefined:

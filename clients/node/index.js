@@ -76,6 +76,8 @@ export class Counters {
   // that it could outlast the window.
   async #run(ops, fresh, deadline) {
     const begun = performance.now();
+    const other = ops.find((op) => !(op instanceof Op));
+    if (other !== undefined) throw new TypeError(`fbfkv: ${JSON.stringify(other)} is not an Op; Op.parse makes one of its text`);
     try {
       for (const op of ops) {
         deadline = Math.min(deadline, begun + (await this.#learn(op, deadline)) * 0.9 - this.#timeout);

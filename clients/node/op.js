@@ -5,8 +5,8 @@ const limit = 2n ** 63n;
 
 export class Op {
   constructor(key, id, delta, at = 0) {
-    if (typeof delta === 'number' && !Number.isSafeInteger(delta)) {
-      throw new TypeError(`fbfkv: delta is ${delta}: beyond 2**53 it must be a bigint`);
+    if (typeof delta !== 'bigint' && !Number.isSafeInteger(delta)) {
+      throw new TypeError(`fbfkv: delta is ${delta}, not an integer (beyond 2**53 it must be a bigint)`);
     }
     delta = BigInt(delta);
     if (delta < -limit || delta >= limit) throw new RangeError(`fbfkv: delta is ${delta}, beyond 64 bits`);

@@ -6,7 +6,7 @@
 //   close()
 //
 // Numbers come as text where the library can: beyond 2**53 a number would lose digits.
-import { NotSent } from './errors.js';
+import { NotSent, codeOf } from './errors.js';
 
 // senderOf returns the sender for a client. Of a single server it uses a connection of its
 // own, with the client's settings, that it may break off and that retries nothing by itself.
@@ -29,10 +29,9 @@ function nodeRedis(client, timeout) {
     disableOfflineQueue: true, // fail at once while disconnected: the operation is retried
     socket: { ...client.options?.socket, connectTimeout: timeout, reconnectStrategy: reconnectAfter },
   });
-  own.on('error', () => {}); // each operation sees its own
-  let closed = false;
+  const state = watch(own, timeout, () => own.isReady);
   const end = () => (own.destroy ? own.destroy() : own.disconnect());
-  const connect = () => { if (!closed) Promise.resolve(own.connect()).catch(() => {}); };
+  const connect = () => { if (!state.closed) Promise.resolve(own.connect()).catch(() => {}); };
   // A silent server breaks no connection, so we do. All that wait for it try again.
   const giveUp = async () => {
     try { await end(); } catch { /* it is broken already */ }
@@ -41,18 +40,18 @@ function nodeRedis(client, timeout) {
   connect();
   let connection = 0; // is given up once, by the first that waited too long
   const call = async (command) => {
-    if (!own.isReady) throw new NotSent('not connected');
+    state.check();
     return own.sendCommand(command, numbersAsText);
   };
   return {
     hides: false,
     send: async (commands) => {
-      if (!own.isReady) await ready(own, timeout);
+      await state.ready();
       const mine = connection;
       return sendAll(commands, call, timeout, () => (mine === connection ? (connection++, giveUp()) : undefined));
     },
     reload: async () => {},
-    close: () => { closed = true; if (own.isOpen) end(); },
+    close: () => { state.closed = true; if (own.isOpen) end(); },
   };
 }
 
@@ -61,19 +60,19 @@ function ioredis(client, timeout) {
     connectTimeout: timeout, retryStrategy: reconnectAfter, lazyConnect: false, enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false, maxRetriesPerRequest: null, stringNumbers: true,
   });
-  own.on('error', () => {}); // each operation sees its own
+  const state = watch(own, timeout, () => own.status === 'ready');
   const call = async ([name, ...args]) => {
-    if (own.status !== 'ready') throw new NotSent('not connected');
+    state.check();
     return own.call(name, ...args);
   };
   return {
     hides: false,
     send: async (commands) => {
-      if (own.status !== 'ready') await ready(own, timeout);
+      await state.ready();
       return sendAll(commands, call, timeout, () => own.disconnect(true));
     },
     reload: async () => {},
-    close: () => own.disconnect(),
+    close: () => { state.closed = true; own.disconnect(); },
   };
 }
 
@@ -101,13 +100,30 @@ function ioredisCluster(client, timeout) {
 
 const keyOf = (command) => (command[0] === 'CINCRBY' ? command[1] : undefined);
 
-// ready waits until a client is connected, for as long as a try may take.
-function ready(client, timeout) {
-  return new Promise((resolve) => {
-    const done = () => { clearTimeout(timer); client.off('ready', done); resolve(); };
-    const timer = setTimeout(done, timeout);
-    client.on('ready', done);
-  });
+// watch follows the state of a connection.
+function watch(own, timeout, isReady) {
+  let failed; // why the last attempt to connect failed
+  own.on('error', (err) => { failed = err; });
+  own.on('ready', () => { failed = undefined; });
+  return {
+    closed: false,
+    // check throws unless it is connected.
+    check() {
+      if (this.closed || !isReady()) throw new NotSent(this.closed, this.closed ? undefined : failed);
+    },
+    // ready waits until it is connected, for as long as a try may take, or until the server
+    // has answered that it will not have us.
+    ready() {
+      if (this.closed || isReady()) return undefined;
+      return new Promise((resolve) => {
+        const done = () => { clearTimeout(timer); own.off('ready', done); own.off('error', refused); resolve(); };
+        const refused = (err) => { if (codeOf(err)) done(); };
+        const timer = setTimeout(done, timeout);
+        own.on('ready', done);
+        own.on('error', refused);
+      });
+    },
+  };
 }
 
 // sendAll sends commands without waiting in between, and gives up what is not answered in time.

@@ -3,6 +3,13 @@ package main
 // persistenceMutants break package persistence.
 var persistenceMutants = []mutant{
 	{
+		guarantee: "G1", name: "a directory with another hash seed is opened",
+		file:     "persistence/open.go",
+		old:      "err == nil && seed != 0 && db.meta.Seed != seed",
+		new:      "false",
+		packages: "./persistence", tests: "TestSeed",
+	},
+	{
 		guarantee: "G1", name: "what a recycled log file held counts again",
 		file:     "persistence/oplog/chunk.go",
 		old:      " || binary.BigEndian.Uint64(b[7:]) != h.chunkTag(at) || size > len(b) {\n",

@@ -17,13 +17,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestShorterWindowKeepsRuns",
 	},
 	{
-		guarantee: "G1", name: "the window is shortened by a restart",
-		file:     "store/recover.go",
-		old:      "	if fresh {\n		logged = wall\n	}\n",
-		new:      "	logged = max(logged, wall)\n",
-		packages: "./store", tests: "TestWallClockAgesNothing|TestDowntime",
-	},
-	{
 		guarantee: "G1", name: "a paused process ages its ids",
 		file:     "fbf/running.go",
 		old:      "	LongestStep = time.Second\n",
@@ -47,8 +40,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
 		file:     "store/redo.go",
-		old:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n		e.t = p.tables[e.table]\n",
-		new:      "		e.hash = fbf.Hash(p.seed, e.key, e.id)\n",
+		old:      "		e.t = p.tables[e.table]\n		e.c = p.resolve",
+		new:      "		e.c = p.resolve",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{
@@ -59,20 +52,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestPipelineSeesItself|TestPowerLoss",
 	},
 	{
-		guarantee: "G1", name: "records leave memory before their run is visible",
-		file:     "store/seen/build.go",
-		old:      "	for _, table := range slices.Compact(tables) {",
-		new:      "	rs.mu.Lock()\n	rs.bundles = slices.Clone(rs.bundles)\n	for i := range b.sealed {\n		rs.bundles[i] = new(bundle)\n	}\n	rs.mu.Unlock()\n	for _, table := range slices.Compact(tables) {",
-		packages: "./store", tests: "TestRetriesDuringRuns|TestPowerLoss",
-	},
-	{
-		guarantee: "G1", name: "a look-up in runs is trusted although they changed",
-		file:     "store/seen/search.go",
-		old:      "return s.done && s.version == s.rs.version }",
-		new:      "return s.done }",
-		packages: "./store", tests: "TestLookUpIsRepeated",
-	},
-	{
 		guarantee: "G1", name: "a share of a split batch is left out",
 		file:     "store/execute.go",
 		old:      "			if x.commit(); x.err != nil {\n",
@@ -80,46 +59,11 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestSplit",
 	},
 	{
-		guarantee: "G1", name: "of records that are not in the index only the last one is asked",
-		file:     "store/seen/bundle.go",
-		old:      "	if b := s.findFrom(s.index.count, hash, key, id); b != nil {\n",
-		new:      "	if b := s.findFrom(max(s.index.count, s.count-1), hash, key, id); b != nil {\n",
-		packages: "./store/seen", tests: "TestRecentFind",
-	},
-	{
-		guarantee: "G1", name: "a record with a head like another's is passed over",
-		file:     "store/seen/bundle.go",
-		old:      "	for i := s.count; ; {\n",
-		new:      "	for i := s.count; ; i-- {\n",
-		packages: "./store/seen", tests: "TestRecentFind",
-	},
-	{
-		guarantee: "G1", name: "a run gets the records of another table",
-		file:     "store/seen/sort.go",
-		old:      "	s.mixed = n < all\n",
-		new:      "	s.mixed = n > all\n",
-		packages: "./store/seen", tests: "TestSorter",
-	},
-	{
 		guarantee: "G1", name: "a merged run's file goes before that is durable",
 		file:     "store/checkpoint.go",
 		old:      "		c.forgetExpiries()\n",
 		new:      "		c.build.Remove()\n		c.forgetExpiries()\n",
 		packages: "./store", tests: "TestRunsGoWhenTheirDropIsDurable",
-	},
-	{
-		guarantee: "G1", name: "records of the present are not looked for in memory",
-		file:     "store/seen/records.go",
-		old:      "		if s.last < first || s.first > last {\n",
-		new:      "		if s.last <= first || s.first > last || i == len(rs.bundles)-1 && last == s.last {\n",
-		packages: "./store/seen", tests: "TestRecentFindWithin",
-	},
-	{
-		guarantee: "G1", name: "a run goes when its first record has expired",
-		file:     "store/seen/build.go",
-		old:      "		return r.LastTime+keep < b.Now\n",
-		new:      "		return r.FirstTime+keep < b.Now\n",
-		packages: "./store", tests: "TestRunsAreKept",
 	},
 	{
 		guarantee: "G1", name: "records are kept for the window alone",
@@ -136,13 +80,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestRunFiltersForgetNoApprox",
 	},
 	{
-		guarantee: "G1", name: "an opid is new although a run's filter leaves it open",
-		file:     "store/seen/search.go",
-		old:      "	if len(s.runs) > 0 {\n		return false\n	}\n	s.done = true\n",
-		new:      "	s.done = true\n",
-		packages: "./store", tests: "TestRunFiltersSpareLookUps",
-	},
-	{
 		guarantee: "G1", name: "IDMP's pair is not length-prefixed",
 		file:     "store/opid.go",
 		old:      "	dst = binary.AppendUvarint(dst, uint64(len(pid)))\n",
@@ -150,17 +87,10 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestPairID",
 	},
 	{
-		guarantee: "G1", name: "check does not compare the filters that it has made",
-		file:     "store/check_views.go",
-		old:      "digestOf(want.encoders[i]) != digestOf(is.encoders[i])",
-		new:      "digestOf(want.encoders[i]) != digestOf(is.encoders[i]) && name == \"\"",
-		packages: "./store", tests: "TestCheckFinds",
-	},
-	{
 		guarantee: "G2", name: "acknowledge before commit",
 		file:     "store/execute.go",
 		old:      "	err := x.batch.Wait()\n",
-		new:      "	go x.batch.Wait()\n	x.batch = x.s.oplog.NewBatch()\n	var err error\n",
+		new:      "	err := x.err\n	go x.batch.Wait()\n	x.batch = x.s.oplog.NewBatch()\n",
 		packages: "./store", tests: "TestNothingIsAnsweredFromTheFuture|TestPowerLoss",
 	},
 	{
@@ -197,13 +127,6 @@ var storeMutants = []mutant{
 		old:      "	s.snapshots.mu.Lock()\n	p.mu.Lock()\n	p.rows = newRowFilter(p.count)\n	p.rows.grow(int(p.size) + int(p.size)/4)\n	f := p.rows\n	p.mu.Unlock()\n	s.snapshots.mu.Unlock()\n",
 		new:      "	p.mu.Lock()\n	p.rows = newRowFilter(p.count)\n	p.rows.grow(int(p.size) + int(p.size)/4)\n	f := p.rows\n	p.mu.Unlock()\n",
 		packages: "./store", tests: "TestRowScan",
-	},
-	{
-		guarantee: "G2", name: "check does not miss a row",
-		file:     "store/check_views.go",
-		old:      "		if k.is&isInRow == 0 {\n",
-		new:      "		if false {\n",
-		packages: "./store", tests: "TestCheckFinds",
 	},
 	{
 		guarantee: "G3", name: "a missing key is read before the FLUSHALL that removed it is committed",
@@ -319,7 +242,7 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "a cold row is installed over a newer value",
-		file:     "store/execute.go",
+		file:     "store/fetch.go",
 		old:      "	if !l.done || l.stamp != stamp {\n",
 		new:      "	if !l.done {\n",
 		packages: "./store", tests: "TestColdRowIsReadAgain",
@@ -361,7 +284,7 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G4", name: "a row that FLUSHALL forgot is installed",
-		file:     "store/execute.go",
+		file:     "store/fetch.go",
 		old:      "	if l.exists && l.row.seq > r.p.floor {\n",
 		new:      "	if l.exists {\n",
 		packages: "./store", tests: "TestFlushedRows",
@@ -374,25 +297,11 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestFlushedRows|TestFlushAmong",
 	},
 	{
-		guarantee: "G4", name: "a run that FLUSHALL forgot is back after a crash",
-		file:     "store/seen/search.go",
-		old:      " && run.LastSeq > floor {",
-		new:      " {",
-		packages: "./store", tests: "TestFlushedRows",
-	},
-	{
 		guarantee: "G4", name: "the log is trimmed before Pebble is flushed",
 		file:     "store/checkpoint.go",
 		old:      "		if err = c.s.db.Flush(); err != nil {\n",
 		new:      "		if err != nil {\n",
 		packages: "./store", tests: "TestPowerLoss|TestFlushAmong|TestRunsGo",
-	},
-	{
-		guarantee: "G4", name: "the log is trimmed up to the newest snapshot",
-		file:     "store/checkpoint.go",
-		old:      "	keep := min(list[1].Seq, c.state.seq)\n",
-		new:      "	keep := c.state.seq\n",
-		packages: "./store", tests: "TestDamagedSnapshots",
 	},
 	{
 		guarantee: "G4", name: "what a copy of a directory does has sequences of its original",
@@ -409,20 +318,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestJumpIsKept",
 	},
 	{
-		guarantee: "G4", name: "check does not compare the state row",
-		file:     "store/check_views.go",
-		old:      "		c.checkState()\n",
-		new:      "",
-		packages: "./store", tests: "TestCheckFinds",
-	},
-	{
-		guarantee: "G4", name: "a snapshot with the name of another is loaded",
-		file:     "store/snapshot.go",
-		old:      "	if err == nil && loaded.seq != snap.Seq {\n",
-		new:      "	if false {\n",
-		packages: "./store", tests: "TestCheckFinds",
-	},
-	{
 		guarantee: "G5", name: "a quiet partition keeps the op log for ever",
 		file:     "store/saving.go",
 		old:      "	case s.oplog.KeepsOldest(p.id, pinnedAt*s.maxLog()):\n",
@@ -437,25 +332,11 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestExactDismissesNothing",
 	},
 	{
-		guarantee: "G5", name: "an EXACT record with a field of a later release is not read",
-		file:     "store/seen/record.go",
-		old:      "		if tag <= last {\n",
-		new:      "		if tag <= last || tag > fieldClip {\n",
-		packages: "./store/seen", tests: "TestUnknownFields",
-	},
-	{
 		guarantee: "G5", name: "a retry does not know how far an increment was cut",
 		file:     "store/redo.go",
 		old:      "UnixMs: at.wall, Clip: e.clip}",
 		new:      "UnixMs: at.wall}",
 		packages: "./store", tests: "TestBounded",
-	},
-	{
-		guarantee: "G5", name: "check takes any record for the one that the log has",
-		file:     "store/check_views.go",
-		old:      " || c.exact[i].digest != hotHash(value) {",
-		new:      " {",
-		packages: "./store", tests: "TestCheckFinds",
 	},
 	{
 		guarantee: "G6", name: "an entry with an unknown flag is guessed",
@@ -537,8 +418,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G6", name: "MSETNX sets the keys before one that exists",
 		file:     "store/decide_keys.go",
-		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.at.wall) {\n",
-		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.at.wall) {\n",
+		old:      "		if op.Flags&NX != 0 && refs[i].c.alive(x.wall) {\n",
+		new:      "		if op.Flags&NX != 0 && i == 0 && refs[i].c.alive(x.wall) {\n",
 		packages: "./store", tests: "TestMSet",
 	},
 	{
@@ -586,8 +467,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G7", name: "operations from the future are let in",
 		file:     "store/decide.go",
-		old:      "	if time > x.at.wall+d.Skew.Milliseconds() {\n",
-		new:      "	if time > x.at.wall+d.Skew.Milliseconds()+1e12 {\n",
+		old:      "	if time > x.wall+d.Skew.Milliseconds() {\n",
+		new:      "	if time > x.wall+d.Skew.Milliseconds()+1e12 {\n",
 		packages: "./store", tests: "TestStale|TestTimeBearingIDs",
 	},
 	{

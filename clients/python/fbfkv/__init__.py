@@ -19,6 +19,9 @@ operations in one round trip. fbfkv.asyncio has the same for asyncio.
 
 import threading
 import time
+from typing import Callable, Iterable, List, Union
+
+import redis
 
 from .core import Core, own_client
 from .errors import (
@@ -54,19 +57,21 @@ class Counters:
     the UUIDv7 that is the default. Threads may share a Counters.
     """
 
-    def __init__(self, client, timeout=2.0, retry_for=30.0, new_id=uuid7):
+    def __init__(
+        self, client: "Union[redis.Redis, redis.RedisCluster]", timeout: float = 2.0, retry_for: float = 30.0, new_id: Callable[[int], Union[str, bytes]] = uuid7
+    ) -> None:
         self._client = own_client(client, timeout)
         self._core = Core(self._client, timeout, retry_for, new_id, threading.Lock())
 
-    def add(self, key, delta):
+    def add(self, key: Union[str, bytes], delta: int) -> int:
         """Adds delta to a counter once and returns the counter after it."""
         return self._run(self._core.add(key, delta))
 
-    def new_op(self, key, delta):
+    def new_op(self, key: Union[str, bytes], delta: int) -> Op:
         """Makes an operation that do sends, now or after a crash, within the WINDOW."""
         return self._run(self._core.new_op(key, delta))
 
-    def do(self, op):
+    def do(self, op: Op) -> int:
         """Sends an operation until there is an answer, and returns the counter after it.
 
         If it was applied before, do changes nothing and returns the original result (in a
@@ -74,14 +79,14 @@ class Counters:
         """
         return self._run(self._core.do(op))
 
-    def do_all(self, ops):
+    def do_all(self, ops: Iterable[Op]) -> List[Union[int, Error]]:
         """Sends operations as one pipeline and returns a counter or an Error for each.
 
         What is not answered is sent again, with its own opid, without the others.
         """
         return self._run(self._core.do_all(list(ops)))
 
-    def close(self):
+    def close(self) -> None:
         """Closes the connections that are its own. The client that was given stays open."""
         if not self._core.hides:
             self._client.connection_pool.disconnect()

@@ -1,8 +1,10 @@
 """What errors say of an operation."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import redis.exceptions
+
+from .op import Op
 
 UNKNOWN = "outcome unknown"  # do with the same Op, within the WINDOW, finds out
 NOT_APPLIED = "not applied"  # and no try that is still under way can change that
@@ -17,9 +19,14 @@ class Error(Exception):
     the first word of the server's answer, or None. cause is the error of the last try.
     """
 
-    def __init__(self, op, outcome, code, cause):
-        super().__init__(f"fbfkv: add {op.delta} to {op.key!r} (opid {op.id!r}): {outcome}: {cause}")
+    def __init__(self, op: Op, outcome: str, code: Optional[str], cause: BaseException) -> None:
+        super().__init__(op, outcome, code, cause)  # as pickle needs it, to bring it from another process
         self.op, self.outcome, self.code, self.cause = op, outcome, code, cause
+        self.__cause__ = cause  # is shown with it
+
+    def __str__(self) -> str:
+        op = self.op
+        return f"fbfkv: add {op.delta} to {op.key!r} (opid {op.id!r}): {self.outcome}: {self.cause}"
 
 
 class Stale(Error):

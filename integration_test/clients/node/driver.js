@@ -25,6 +25,8 @@ async function serve({ do: what, key, delta, ops }) {
   switch (what) {
     case 'add': return outcome(await counters.add(key, BigInt(delta)));
     case 'newop': return { op: String(await counters.newOp(key, BigInt(delta))) };
+    case 'text': return outcome(await counters.do(ops[0]));
+    case 'close': return outcome(String(counters.close()));
     case 'do': return outcome(await counters.do(Op.parse(ops[0])));
     default: return { results: (await counters.doAll(ops.map((op) => Op.parse(op)))).map(outcome) };
   }

@@ -6,6 +6,7 @@
 import asyncio
 import json
 import os
+import pickle
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +29,7 @@ write = threading.Lock()
 
 def outcome(value):
     if isinstance(value, fbfkv.Error):
+        value = pickle.loads(pickle.dumps(value))  # as it comes from a pool of processes
         return {"error": str(value), "code": value.code or "", "outcome": value.outcome, "op": str(value.op)}
     return {"op": str(value)} if isinstance(value, fbfkv.Op) else {"value": str(value)}
 

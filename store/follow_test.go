@@ -1,0 +1,98 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestFollow: a store that only redoes what another one has decided, while it is read and
+// saved, answers the same. A section that it has is skipped, a gap refused.
+func TestFollow(t *testing.T) {
+	clock, fs := newFakeClock(), vfs.NewMem()
+	leader := testStore(t, func(o *Options) { o.Clock = clock.now })
+	follower := testStore(t, func(o *Options) { o.FS, o.Clock, o.SnapshotInterval = fs, clock.now, 20*time.Millisecond })
+	must(t, leader.CreateTable(TableOptions{Name: "a", Prefix: "approx:", Mode: Approx}))
+	y := newStory(leader)
+	var stop atomic.Bool
+	var reader sync.WaitGroup
+	reader.Go(func() {
+		for !stop.Load() {
+			get(follower, "k1")
+			scanOf(t, follower)
+		}
+	})
+	follow := func() {
+		t.Helper()
+		for i, p := range leader.partitions {
+			must(t, leader.oplog.BeginRecovery(p.id))
+			g := newRedoGroup(follower.partitions[i])
+			must(t, leader.oplog.Read(p.id, 1, func(seq uint64, content []byte) error { return follower.follow(g, seq, content) }))
+			leader.oplog.EndRecovery()
+		}
+	}
+	y.add(t, "old")
+	follow()
+	must(t, follower.Snapshot())
+	y.add(t, "more")
+	follow()
+	y.flush(t)
+	y.add(t, "after")
+	follow()
+	follow()
+	y.add(t, "later")
+	gap := 0
+	for i, p := range leader.partitions {
+		must(t, leader.oplog.BeginRecovery(p.id))
+		g, q := newRedoGroup(follower.partitions[i]), follower.partitions[i]
+		must(t, leader.oplog.Read(p.id, q.seq+2, func(seq uint64, content []byte) error {
+			before := q.seq
+			if err := follower.follow(g, seq, content); errors.Is(err, ErrLogDamaged) && q.seq == before {
+				gap++
+				return nil
+			}
+			return fmt.Errorf("entry %d follows %d", seq, before)
+		}))
+		leader.oplog.EndRecovery()
+	}
+	if gap == 0 {
+		t.Error("there was no gap")
+	}
+	follow()
+	stop.Store(true)
+	reader.Wait()
+	y.s = follower
+	y.verify(t, "followed")
+	must(t, follower.Close())
+	y.s = testStore(t, func(o *Options) { o.FS, o.Clock = fs, clock.now })
+	y.verify(t, "opened again")
+}
+
+// TestLives: who waits for a sequence of an earlier life is told whether it was committed
+// in that.
+func TestLives(t *testing.T) {
+	m := &newPartition(0, 1, 0, 1, nil, nil).committed
+	m.advance(10)
+	for life := range uint64(3) {
+		last := 10 * (life + 1)
+		m.end()
+		m.begin()
+		m.advance(last + 10)
+		for earlier := range life + 1 {
+			if err := m.wait(earlier, 10*(earlier+1)); err != nil {
+				t.Error(life, earlier, err)
+			}
+			if err := m.wait(earlier, 10*(earlier+1)+1); !errors.Is(err, ErrUnknownOutcome) {
+				t.Error(life, earlier, err)
+			}
+		}
+		if err := m.wait(life+1, last+10); err != nil {
+			t.Error(err)
+		}
+	}
+}
