@@ -49,6 +49,7 @@ type CheckReport struct {
 	RunRecords uint64
 	Snapshots  int
 	Filters    int // decoded from snapshots
+	Pages      uint64
 }
 
 // What to do about a problem.

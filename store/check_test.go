@@ -37,6 +37,8 @@ func variety(t *testing.T, s *Store, rounds int) {
 		do(s, Op{Kind: FBFAdd, Key: []byte("filter"), Keys: [][]byte{[]byte(strconv.Itoa(r))}})
 		do(s, Op{Kind: FBFReserve, Key: fmt.Appendf(nil, "fixed%d", r), Object: &FilterOptions{Fixed: true, Bits: 1024, Hashes: 3, Refresh: time.Second}})
 		do(s, Op{Kind: Del, Keys: [][]byte{fmt.Appendf(nil, "fixed%d", r-1)}})
+		do(s, Op{Kind: CMSInit, Key: []byte("sketch"), Object: &SketchOptions{Width: 5000, Depth: 2}})
+		must(t, addItems(s, "sketch", "a", 1, "b", r+1).Err)
 		if r == rounds/2 {
 			must(t, s.AlterTable("approx", TableChange{Window: new(time.Minute)}))
 			do(s, Op{Kind: FlushAll})

@@ -67,7 +67,7 @@ func (c *partitionCheck) run() {
 		*p = newPartition(c.id, meta.Partitions, meta.Seed, 0, new(memoryPool), c.db)
 		defer (*p).release()
 	}
-	for _, step := range []func() error{c.load, c.redoLog, c.checkFilters, c.checkRows, c.checkKeys, c.checkRuns} {
+	for _, step := range []func() error{c.load, c.redoLog, c.checkFilters, c.checkPages, c.checkRows, c.checkKeys, c.checkRuns} {
 		if err := step(); err != nil {
 			c.problem(doRestore, "%v", err)
 			break
@@ -90,6 +90,7 @@ func (c *partitionCheck) load() error {
 	}
 	c.state, c.lost = views.state, views.filtersLost
 	c.checkSnapshots(views)
+	c.checkOrphans()
 	marks := &c.opened.marks
 	c.reach = max(marks.counters, marks.records, marks.filters)
 	from := min(marks.counters, marks.records)

@@ -96,7 +96,7 @@ func (s *Store) Saving() bool { return s.snapshots.saving.Load() }
 //
 //	capture     sequence, counts, dirty counters, sealed records, filters
 //	runs        the sealed EXACT records become sorted runs
-//	write back  the dirty counters become rows
+//	write back  the dirty counters become rows, the dirty pages of sketches are written
 //	state       the state row, in one commit with the runs that come and go
 //	flush       all that becomes durable
 //	snapshot    the filters, in chunks
@@ -192,7 +192,8 @@ type checkpoint struct {
 	savedSeq int64  // the partition's, before this
 	build    *seen.Build
 	snapshot *snapshot
-	urgent   bool // make haste
+	pages    []dirtyPages // to be written
+	urgent   bool         // make haste
 	pace     pacer
 }
 
@@ -212,6 +213,7 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	c.build = c.s.beginBuild(p, goal, c.urgent)
 	c.snapshot = p.beginSnapshot()
+	c.pages = p.takeDirtyPages()
 	return true
 }
 
@@ -244,6 +246,9 @@ func (c *checkpoint) run() error {
 		err = c.writeBack()
 	}
 	if err == nil {
+		err = c.writePages()
+	}
+	if err == nil {
 		err = c.writeState()
 	}
 	if err == nil {
@@ -270,12 +275,13 @@ func (c *checkpoint) run() error {
 	return err
 }
 
-// giveBack lets the next checkpoint write the rows that this one did not.
+// giveBack lets the next checkpoint write the rows and pages that this one did not.
 func (c *checkpoint) giveBack() {
 	p := c.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.hot.dirty = append(p.hot.dirty, c.dirty...)
+	c.giveBackPages()
 }
 
 // writeState writes the state row, publishes the runs built since the last

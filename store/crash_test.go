@@ -92,6 +92,7 @@ type crashRun struct {
 	s     *Store
 	clock *fakeClock
 	clerk crashModel
+	books []*crashSketches
 
 	clockMu sync.Mutex
 	budget  time.Duration // of crashWindow
@@ -210,6 +211,11 @@ func (r *crashRun) load() (*vfs.MemFS, error) {
 	}
 	for n := range 2 {
 		start(func(rnd *rand.Rand) { r.owner(n, rnd) })
+	}
+	for n := range 1 + r.rnd.IntN(2) {
+		k := newCrashSketches(n)
+		r.books = append(r.books, k)
+		start(func(rnd *rand.Rand) { r.sketch(k, rnd) })
 	}
 	start(r.observer)
 	start(r.nuisance)

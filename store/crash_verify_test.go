@@ -29,6 +29,11 @@ func (r *crashRun) verify() error {
 	if err := r.verifyItems(epoch); err != nil {
 		return err
 	}
+	for _, k := range r.books {
+		if err := r.verifySketches(k, epoch); err != nil {
+			return err
+		}
+	}
 	for _, k := range m.owned {
 		if err := r.verifyOwned(k, epoch); err != nil {
 			return err

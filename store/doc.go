@@ -40,7 +40,8 @@
 //	           what EXACT tables know of each operation, to confirm what the filter
 //	           reports
 //	objects    what keys hold that are no counters (object.go), such as FBF keys;
-//	           always in memory; snapshots
+//	           always in memory; snapshots. Sketches and Bloom filters have pages
+//	           (pages.go), in Pebble
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
 // from the oldest of them on. Marks tell redo what a view already contains. An open store
@@ -56,6 +57,9 @@
 //	kind          what an operation does: a row of kinds (kinds.go)
 //	type          of a key: a counter, or an object of a row of objectTypes
 //	object        what a key holds that is no counter
+//	page          a part of an object's memory, with the sequence that it reflects
+//	fragment      a part of a change of an object that is too long for one entry
+//	sketch        an object that is a count-min sketch
 //	opid          the id that a client gives an operation; (key, opid) identifies it
 //	duplicate     an operation whose (key, opid) is remembered
 //	twins         operations of one batch with the same (key, opid)

@@ -19,18 +19,21 @@ type entryKind uint8
 
 // The kinds of log entries. Values are part of the format (FORMAT.md).
 const (
-	entryApply   entryKind = 1  // an idempotent operation was applied: post-image and opid
-	entrySet     entryKind = 2  // post-image of a counter, without an opid
-	entryDelete  entryKind = 3  // tombstone
-	entryControl entryKind = 4  // a table's filter: refresh, growth, denial … (an fbf.Event)
-	entryTighten entryKind = 5  // a table's filter is to test at ERROR/n from now on
-	entryCatalog entryKind = 6  // the tables, whole
-	entryFlush   entryKind = 7  // FLUSHALL
-	entryCreate  entryKind = 8  // a key that holds an object was created
-	entryChange  entryKind = 9  // an object changed, as its type says
-	entryExpire  entryKind = 10 // the expiry of a key changed; of a counter with its post-image
-	entryIncr    entryKind = 11 // an increment without an opid: delta and post-image
-	entryJump    entryKind = 12 // the directory is another incarnation, and sequences go on higher up
+	entryApply    entryKind = 1  // an idempotent operation was applied: post-image and opid
+	entrySet      entryKind = 2  // post-image of a counter, without an opid
+	entryDelete   entryKind = 3  // tombstone
+	entryControl  entryKind = 4  // a table's filter: refresh, growth, denial … (an fbf.Event)
+	entryTighten  entryKind = 5  // a table's filter is to test at ERROR/n from now on
+	entryCatalog  entryKind = 6  // the tables, whole
+	entryFlush    entryKind = 7  // FLUSHALL
+	entryCreate   entryKind = 8  // a key that holds an object was created
+	entryChange   entryKind = 9  // an object changed, as its type says
+	entryExpire   entryKind = 10 // the expiry of a key changed; of a counter with its post-image
+	entryIncr     entryKind = 11 // an increment without an opid: delta and post-image
+	entryJump     entryKind = 12 // the directory is another incarnation, and sequences go on higher up
+	entryFragment entryKind = 13 // a fragment of a large change of an object
+	entryLast     entryKind = 14 // the last fragment: the object changed
+	entryDrop     entryKind = 15 // fragments whose last one never came are dropped
 )
 
 // entryFlags modify an entry.
@@ -135,6 +138,16 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = appendBytes(dst, e.key)
 		dst = append(dst, byte(e.typ))
 		dst = appendBytes(dst, e.id)
+	case entryFragment:
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
+		dst = appendBytes(dst, e.id)
+	case entryLast:
+		dst = appendBytes(dst, e.key)
+		dst = append(dst, byte(e.typ))
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
+		dst = appendBytes(dst, e.id)
+	case entryDrop:
+		dst = binary.AppendUvarint(dst, uint64(e.delta))
 	}
 	if e.flags&flagHasExpire != 0 {
 		dst = binary.AppendVarint(dst, e.expire)
@@ -214,6 +227,12 @@ func (r *recordReader) next(e *entry) bool {
 		e.delta, e.value = int64(r.uvarint()), r.varint()
 	case entryCreate, entryChange:
 		e.key, e.typ, e.id = r.bytes(), r.keyType(firstObject), r.bytes()
+	case entryFragment:
+		e.delta, e.id = int64(r.uvarint()), r.bytes()
+	case entryLast:
+		e.key, e.typ, e.delta, e.id = r.bytes(), r.keyType(firstObject), int64(r.uvarint()), r.bytes()
+	case entryDrop:
+		e.delta = int64(r.uvarint())
 	default:
 		r.fail()
 	}

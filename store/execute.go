@@ -118,8 +118,8 @@ type opRun struct {
 // them. It returns when every reply may leave: when what the reply rests on is
 // committed, as durable as appendfsync promises (G2, G3). Outcomes and errors are in the
 // Ops. Each operation is atomic: a crash keeps all of it or nothing. The whole batch is
-// atomic if an operation has several keys, or if Atomic is set. Safe for concurrent use
-// with different batches.
+// atomic if Atomic is set, or if an operation has several keys and none is logged in
+// fragments (fragments.go). Safe for concurrent use with different batches.
 func (s *Store) Execute(b *Batch) {
 	x := &b.decider
 	x.begin(s, b)

@@ -211,6 +211,11 @@ func (r *crashRun) apply(acks io.Writer, n int) error {
 		if err := r.attempt(acks, &b, op, again[i]); err != nil {
 			return err
 		}
+		for _, k := range r.books {
+			if err := r.trySketch(k); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -273,6 +278,7 @@ func (r *crashRun) scenario(acks io.Writer, o Options) error {
 		return nil
 	}
 	r.s = s
+	r.books = []*crashSketches{newCrashSketches(0)}
 	checkpoints := func() {
 		for _, p := range s.partitions {
 			_ = s.checkpoint(p, false)
@@ -323,6 +329,11 @@ func (r *crashRun) verifyFault(mem *vfs.MemFS, percent int) error {
 		return fmt.Errorf("opening on a healthy disk: %w", err)
 	}
 	defer r.s.CloseNow()
+	for _, k := range r.books {
+		if err := r.verifySketches(k, 0); err != nil {
+			return err
+		}
+	}
 	if err := r.verifyShared(0); err != nil {
 		return err
 	}

@@ -24,9 +24,9 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginRecord(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entryJump; kind++ {
+	for kind := entryApply; kind <= entryDrop; kind++ {
 		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
-			if kind == entryCreate || kind == entryChange {
+			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter
 			}
 			e := entry{kind: kind, typ: typ, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,

@@ -26,6 +26,8 @@ const (
 	unsplit
 	// ofKeys: what it answers rests on its keys alone. If in doubt it does not (G3).
 	ofKeys
+	// logsItems: Keys are items of Key, and it may log an entry for each.
+	logsItems
 )
 
 // kind is what the store knows of the operations of one Kind.
@@ -97,7 +99,7 @@ func (op *Op) logRoom(partitions int) (n int64) {
 		n = each + key
 	}
 	n *= int64(k.entries)
-	if k.is&hashesItems != 0 { // an entry each
+	if k.is&(hashesItems|logsItems) != 0 { // an entry each
 		for _, item := range op.Keys {
 			n += int64(entryRoom + len(op.Key) + len(item))
 		}

@@ -39,11 +39,18 @@ func TestLogRoom(t *testing.T) {
 		"FBFAdd":     {Kind: FBFAdd, Keys: items, Object: &FilterOptions{Window: MaxWindow, Error: 1.2345678901234567e-6, Capacity: 1234}},
 		"FBFReserve": {Kind: FBFReserve, Object: &FilterOptions{Fixed: true, Bits: 12345, Hashes: 32, Past: 64, Refresh: MaxWindow}},
 		"FBFRefresh": {Kind: FBFRefresh},
+		"CMSInit":    {Kind: CMSInit, Object: &SketchOptions{Width: 12345, Depth: 7, Cell: 8}},
+		"CMSIncrBy":  {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
+		"BFReserve":  {Kind: BFReserve},
+		"BFAdd":      {Kind: BFAdd, Keys: items},
+		"in turn":    {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, -1}},
 	}
 	logged := make(map[string]bool)
 	for was, before := range map[string][]Op{
 		"a counter": {{Kind: Set, Delta: -5, Flags: HasExpire, ExpireAt: far}},
 		"a filter":  {{Kind: FBFAdd, Keys: items}, {Kind: ExpireAt, ExpireAt: far}},
+		"a sketch":  {{Kind: CMSInit, Object: &SketchOptions{Width: 100, Depth: 3, Cell: 8}}, {Kind: ExpireAt, ExpireAt: far}},
+		"bits":      {{Kind: BFAdd, Keys: items[:1]}, {Kind: ExpireAt, ExpireAt: far}},
 		"nothing":   {},
 	} {
 		for name, op := range write {
@@ -98,7 +105,7 @@ func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
 
 // TestKinds: every kind between the first and the last of a type is declared.
 func TestKinds(t *testing.T) {
-	for first, last := range map[Kind]Kind{CIncrBy: IfUnchanged, FBFReserve: FBFInfo} {
+	for first, last := range map[Kind]Kind{CIncrBy: IfUnchanged, FBFReserve: FBFInfo, CMSInit: CMSInfo, BFReserve: BFInfo} {
 		for k := first; k <= last; k++ {
 			if kinds[k].turn == nil || k.Write() != (kinds[k].entries > 0) {
 				t.Errorf("kind %d is not declared, or logs nothing although it writes, or the other way round", k)

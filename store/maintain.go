@@ -129,6 +129,16 @@ func (x *decider) moreRoom(bytes int) bool {
 	return ok
 }
 
+// reserveMore is moreRoom for any number of bytes. It may wait for the disk.
+func (x *decider) reserveMore(bytes int) error {
+	if x.moreRoom(bytes) {
+		return nil
+	}
+	room, err := x.s.reserve(int64(bytes))
+	x.room += room
+	return err
+}
+
 // giveBackRoom gives back what the batch has reserved, and its records have not taken.
 func (x *decider) giveBackRoom() {
 	x.s.oplog.Release(x.room, x.batch.TakeUsed())

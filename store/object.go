@@ -17,6 +17,9 @@ import (
 //	redo     create and redo make the same of these bytes, live and at recovery
 //	snapshot encode and decode
 //
+// An object that is large, or whose changes cannot be redone twice, keeps its state in
+// pages instead of snapshots (pages.go).
+//
 // DEL, EXPIRE, TYPE, SCAN, FLUSHALL, MEMORY USAGE and the memory pool need nothing more.
 
 // Type is the type of a key. Values are part of the format (FORMAT.md).
@@ -27,6 +30,8 @@ const (
 	TypeNone Type = iota
 	TypeCounter
 	TypeFilter
+	TypeBloom
+	TypeCountMin
 
 	firstObject = TypeCounter + 1
 	maxTypes    = 16
@@ -34,7 +39,9 @@ const (
 
 // objectTypes are the types of keys that hold objects.
 var objectTypes = [maxTypes]objectType{
-	TypeFilter: filterType{},
+	TypeFilter:   filterType{},
+	TypeBloom:    bloomType{},
+	TypeCountMin: countMinType{},
 }
 
 // isObject reports whether keys of the type hold objects.
@@ -87,13 +94,19 @@ type change struct {
 // T is the type of the objects of type t.
 func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, ok bool, err error) {
 	r = &x.of(op)[0]
+	o, ok, err = objectOf[T](x, r, t)
+	return r, o, ok, err
+}
+
+// objectOf is objectAt for one of several keys.
+func objectOf[T object](x *decider, r *ref, t Type) (o T, ok bool, err error) {
 	if !r.c.alive(x.wall) {
-		return r, o, false, nil
+		return o, false, nil
 	}
 	if r.c.kind != t {
-		return r, o, false, ErrWrongType
+		return o, false, ErrWrongType
 	}
-	return r, r.c.object().(T), true, nil
+	return r.c.object().(T), true, nil
 }
 
 // createObject logs a new object under a key that does not exist, if there is memory
@@ -138,6 +151,9 @@ func (p *partition) redoObject(e *entry, seq uint64, at moment) error {
 		return nil
 	}
 	o := c.object()
+	if o, ok := o.(paged); ok && o.inPages().missing {
+		return nil // it is deleted later on
+	}
 	before := o.bytes()
 	err := o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
 	p.pool.used.Add(int64(o.bytes()) - int64(before))
@@ -153,6 +169,7 @@ func (p *partition) redoCreate(e *entry, seq uint64, at moment) error {
 	if err != nil {
 		return e.refused(err)
 	}
+	p.beginPages(o, seq)
 	p.putObject(e.c, e.typ, o)
 	e.c.seq = seq
 	return nil
@@ -184,6 +201,7 @@ func (p *partition) dropObject(c *counter) {
 	o := c.object()
 	p.pool.used.Add(-int64(o.bytes()))
 	p.retire(o.release)
+	p.endPages(o)
 	delete(p.objects, c.key())
 	p.ofType[c.kind]--
 	c.setObject(nil)

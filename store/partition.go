@@ -50,8 +50,10 @@ type views struct {
 	objects     map[string]*counter // the keys that hold one; they never leave memory
 	ofType      [maxTypes]int       // how many
 	catalog     *catalog
-	floor       uint64 // the last FLUSHALL: what is missing rests on it
-	flushDue    bool   // what it deletes is still on disk, and nothing newer is that memory lacks
+	floor       uint64    // the last FLUSHALL: what is missing rests on it
+	goners      []uint64  // objects whose pages are to be deleted (pages.go)
+	fragments   fragments // of a change that is not finished (fragments.go)
+	flushDue    bool      // what it deletes is still on disk, and nothing newer is that memory lacks
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }

@@ -51,8 +51,12 @@ func (s *Store) rebuild(cuts ...cut) error {
 		s.freeze(err)
 		s.db.Stop(fmt.Errorf("rebuild partitions from the op log: %w", err))
 	}
+	var drop []unfinished
 	for _, p := range ps {
 		p.committed.begin()
+		if p.fragments.number != 0 {
+			drop = append(drop, p.takeUnfinished())
+		}
 	}
 	comeBack(ps)
 	s.snapshots.unlock()
@@ -60,6 +64,9 @@ func (s *Store) rebuild(cuts ...cut) error {
 		if err := s.saveRebuilt(p); err != nil {
 			s.log.Error("snapshot of a partition that was rebuilt", "partition", p.id, "error", err)
 		}
+	}
+	if err := s.dropFragments(drop); err != nil {
+		s.log.Error("drop fragments of a change", "error", err)
 	}
 	return nil
 }

@@ -92,6 +92,7 @@ func (s *Store) afterRecovery() error {
 		}
 	}
 	var jumps []*partition
+	var drop []unfinished
 	for _, p := range s.partitions {
 		if fresh {
 			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
@@ -103,11 +104,17 @@ func (s *Store) afterRecovery() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			jumps = append(jumps, p)
 		}
+		if p.fragments.number != 0 {
+			drop = append(drop, p.takeUnfinished())
+		}
 		if err := s.saveRebuilt(p); err != nil {
 			return err
 		}
 	}
-	return s.jump(jumps)
+	if err := s.jump(jumps); err != nil {
+		return err
+	}
+	return s.dropFragments(drop)
 }
 
 // saveRebuilt makes the rebuilt filters durable before the damaged snapshots go
@@ -165,6 +172,9 @@ func (r *recovery) run() error {
 	}
 	if last := p.committed.upTo(); p.seq < last { // of the life before
 		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, last)
+	}
+	if key, yes := p.missesPages(); yes {
+		return fmt.Errorf("%w: the pages of key %q are missing", persistence.ErrCorrupt, key)
 	}
 	if p.marks.rebuilt {
 		if err := r.recount(); err != nil {
@@ -257,6 +267,9 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 	if len(v.damage) == len(v.snapshots) && v.state.seq > 0 {
 		first, _, ok := log.Bounds(p.id)
 		v.filtersLost = !ok || first > 1
+	}
+	if err := p.loadPages(db); err != nil {
+		return v, err
 	}
 	return v, p.seen.Load()
 }

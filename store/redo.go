@@ -41,6 +41,12 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		return p.redoFlush(e, seq, at)
 	case entryCreate, entryChange:
 		return p.redoObject(e, seq, at)
+	case entryFragment:
+		return p.redoFragment(e, seq)
+	case entryLast:
+		return p.redoLast(e, seq, at)
+	case entryDrop:
+		p.redoDrop(e)
 	case entryExpire:
 		if e.typ.isObject() {
 			return p.redoObject(e, seq, at)
@@ -220,7 +226,7 @@ func (p *partition) resolve(e *entry, seq uint64) {
 		e.t = p.tables[e.table]
 	case entryCreate:
 		e.c = p.resolveCounter(e, seq > p.marks.filters)
-	case entryChange:
+	case entryChange, entryLast:
 		e.c = p.resolveCounter(e, false)
 	case entryExpire:
 		e.c = p.resolveCounter(e, !e.typ.isObject() && seq > p.marks.counters)
@@ -389,6 +395,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 				p.hot.forget(c)
 			}
 		}
+		p.goners = nil // up to the floor all pages go
 		for _, t := range p.tables {
 			t.horizon.forget(e.value)
 			if p.marks.rebuilt && seq <= p.marks.records {

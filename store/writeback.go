@@ -82,6 +82,7 @@ func (c *checkpoint) deleteFlushed(b *persistence.Changes) (done func()) {
 	first, last := slotRange(int(p.id), p.count)
 	b.DeleteRows(first, last)
 	b.DropExpiries(p.id)
+	b.DropPages(p.id, 0, p.floor)
 	return func() {
 		p.mu.Lock()
 		p.flushDue = false

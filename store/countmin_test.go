@@ -1,0 +1,330 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Changes of more than a few kilobytes are logged in fragments in all tests.
+var _ = setMaxChange(6 << 10)
+
+func setMaxChange(n int) bool { maxChange = n; return true }
+
+// plainSketch is what a sketch must be: rows of numbers.
+type plainSketch struct {
+	opts  SketchOptions
+	rows  [][]int64
+	count int64
+}
+
+func newPlainSketch(o SketchOptions) *plainSketch {
+	p := &plainSketch{opts: o}
+	for range o.Depth {
+		p.rows = append(p.rows, make([]int64, o.Width))
+	}
+	return p
+}
+
+func (p *plainSketch) clone() *plainSketch {
+	c := *p
+	c.rows = nil
+	for _, r := range p.rows {
+		c.rows = append(c.rows, slices.Clone(r))
+	}
+	return &c
+}
+
+// add returns the item's estimate; false if it is out of range.
+func (p *plainSketch) add(item string, delta int64) (int64, bool) {
+	limit := int64(math.MaxInt64)
+	if c := p.opts.cell(); c < 8 {
+		limit = 1<<(8*c) - 1
+	}
+	fits := p.count+delta >= 0
+	for r, row := range p.rows {
+		v := row[murmur32([]byte(item), uint32(r))%uint32(p.opts.Width)] + delta
+		fits = fits && v >= 0 && v <= limit
+	}
+	if !fits {
+		return 0, false
+	}
+	least := int64(math.MaxInt64)
+	for r, row := range p.rows {
+		c := &row[murmur32([]byte(item), uint32(r))%uint32(p.opts.Width)]
+		*c += delta
+		least = min(least, *c)
+	}
+	p.count += delta
+	return least, true
+}
+
+func (p *plainSketch) merge(sources []*plainSketch, weights []int64) {
+	sum := newPlainSketch(p.opts)
+	for i, s := range sources {
+		for r := range s.rows {
+			for c := range s.rows[r] {
+				sum.rows[r][c] += weights[i] * s.rows[r][c]
+			}
+		}
+		sum.count += weights[i] * s.count
+	}
+	p.rows, p.count = sum.rows, sum.count
+}
+
+// differs says how a key's sketch differs from what it must be; nil: it must not exist.
+func (p *plainSketch) differs(s *Store, key string) error {
+	part := s.partitionOf(key)
+	part.mu.Lock()
+	defer part.mu.Unlock()
+	c := part.objects[key]
+	switch {
+	case c == nil && p == nil:
+		return nil
+	case c == nil || p == nil:
+		return fmt.Errorf("sketch %s exists: %v", key, c != nil)
+	}
+	f := c.object().(*countMin)
+	if f.count != p.count {
+		return fmt.Errorf("sketch %s: count %d instead of %d", key, f.count, p.count)
+	}
+	for r, row := range p.rows {
+		for i, v := range row {
+			if got := f.load((uint64(r)*f.opts.Width + uint64(i)) * f.opts.cell()); got != v {
+				return fmt.Errorf("sketch %s, row %d: cell %d is %d instead of %d (page %d)", key, r, i, got, v, f.parts[0].pageAt((uint64(r)*f.opts.Width+uint64(i))*f.opts.cell()))
+			}
+		}
+	}
+	return nil
+}
+
+func (s *Store) partitionOf(key string) *partition {
+	for _, p := range s.partitions {
+		if first, last := slotRange(int(p.id), p.count); Slot([]byte(key)) >= first && Slot([]byte(key)) <= last {
+			return p
+		}
+	}
+	panic("no partition")
+}
+
+func newSketch(s *Store, key string, o SketchOptions) error {
+	return do(s, Op{Kind: CMSInit, Key: []byte(key), Object: &o}).Err
+}
+
+func addItems(s *Store, key string, pairs ...any) Op {
+	op := Op{Kind: CMSIncrBy, Key: []byte(key)}
+	for i := 0; i < len(pairs); i += 2 {
+		op.Keys, op.Deltas = append(op.Keys, []byte(pairs[i].(string))), append(op.Deltas, int64(pairs[i+1].(int)))
+	}
+	return do(s, op)
+}
+
+func mergeSketch(s *Store, dest string, sources []string, weights []int64) error {
+	op := Op{Kind: CMSMerge, Keys: [][]byte{[]byte(dest)}, Deltas: weights}
+	for _, k := range sources {
+		op.Keys = append(op.Keys, []byte(k))
+	}
+	return do(s, op).Err
+}
+
+// TestMurmur: hashes are those of others (sketch-vectors.txt, section 2).
+func TestMurmur(t *testing.T) {
+	for item, want := range map[string]struct {
+		a, b     uint64
+		zero, a6 uint32
+	}{
+		"":            {0x1ab11ea5a7b2c56e, 0xbbddcb5ab56dd547, 0, 0x26eb34a8},
+		"a":           {0x4292cee227b9150a, 0x7e9b527031f50c11, 0x92685f5e, 0x5c22f2fa},
+		"abc":         {0xca52f3863690cd7b, 0x492e507dc7ce3d23, 0x13577c9b, 0x9efbb2a3},
+		"abcd":        {0xc19f5358d983a6bf, 0xe0cf7f46f508e46e, 0x26873021, 0x49a10bc5},
+		"abcdefg":     {0x9fa0b24601c1e9a9, 0x593e9b0945664832, 0xf9a1cef3, 0xc6d6041c},
+		"abcdefgh":    {0xd435df7a565a8af1, 0xbf3d673c0b1029cf, 0x042287e6, 0x3e70529b},
+		"hello world": {0xbae8fb35317acde1, 0xa5c3078260d44436, 0x44a81419, 0x8596aa75},
+		"\x00":        {0, 0x5825f5f3bd962979, 0xe94e6ebd, 0x2bb1a13b},
+		"The quick brown fox jumps over the lazy dog": {0xc7a616a28f4a74d6, 0xfab0774384f74e2a, 0x212729d0, 0x7db42000},
+	} {
+		a := murmur64([]byte(item), 0xc6a4a7935bd1e995)
+		if b := murmur64([]byte(item), a); a != want.a || b != want.b {
+			t.Errorf("%q: %x %x", item, a, b)
+		}
+		if zero, six := murmur32([]byte(item), 0), murmur32([]byte(item), 6); zero != want.zero || six != want.a6 {
+			t.Errorf("%q: %x %x", item, zero, six)
+		}
+	}
+}
+
+// TestSketchVectors: cells are those of others (sketch-vectors.txt, section 4).
+func TestSketchVectors(t *testing.T) {
+	s := testStore(t, nil)
+	o := SketchOptions{Width: 7, Depth: 3}
+	must(t, newSketch(s, "s", o))
+	check := func(op Op, want ...int64) {
+		t.Helper()
+		if op.Err != nil || !slices.Equal(op.Values, want) {
+			t.Errorf("%v %v instead of %v", op.Values, op.Err, want)
+		}
+	}
+	check(addItems(s, "s", "a", 1, "b", 2, "c", 3), 1, 2, 3)
+	check(addItems(s, "s", "d", 4, "e", 5, "f", 6, "a", 10), 4, 5, 6, 11)
+	check(addItems(s, "s", "g", 7, "h", 8, "i", 9, "j", 10), 7, 8, 11, 12)
+	want := &plainSketch{opts: o, count: 65, rows: [][]int64{{12, 20, 15, 0, 0, 11, 7}, {3, 19, 16, 0, 0, 21, 6}, {8, 11, 11, 0, 0, 30, 5}}}
+	if err := want.differs(s, "s"); err != nil {
+		t.Error(err)
+	}
+	query := func(key string, items ...string) Op {
+		op := Op{Kind: CMSQuery, Key: []byte(key)}
+		for _, i := range items {
+			op.Keys = append(op.Keys, []byte(i))
+		}
+		return do(s, op)
+	}
+	check(query("s", "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k"), 15, 11, 3, 11, 5, 6, 7, 8, 20, 12, 3)
+	must(t, newSketch(s, "t", o))
+	check(addItems(s, "t", "a", 2, "c", 1, "k", 5), 2, 1, 5)
+	must(t, newSketch(s, "u", o))
+	must(t, mergeSketch(s, "u", []string{"s", "t"}, []int64{1, 3}))
+	check(query("u", "a", "c", "k", "z"), 21, 14, 21, 0)
+	if op := do(s, Op{Kind: CMSInfo, Key: []byte("u")}); *op.Object.(*SketchInfo) != (SketchInfo{o, 89}) {
+		t.Error(op.Object)
+	}
+}
+
+// TestSketchRefusals: what is refused changes nothing (G6).
+func TestSketchRefusals(t *testing.T) {
+	s := testStore(t, nil)
+	must(t, newSketch(s, "s", SketchOptions{Width: 10, Depth: 3, Cell: 1}))
+	must(t, newSketch(s, "wide", SketchOptions{Width: 11, Depth: 3, Cell: 1}))
+	must(t, do(s, Op{Kind: Set, Key: []byte("c")}).Err)
+	plain := newPlainSketch(SketchOptions{Width: 10, Depth: 3, Cell: 1})
+	expect := func(op Op, full ...bool) {
+		t.Helper()
+		if op.Err != nil || !slices.Equal(op.Fulls, full) {
+			t.Errorf("%v %v %v", op.Values, op.Fulls, op.Err)
+		}
+		if err := plain.differs(s, "s"); err != nil {
+			t.Error(err)
+		}
+	}
+	plain.add("a", 200)
+	expect(addItems(s, "s", "a", 200), false)
+	plain.add("b", 3)
+	expect(addItems(s, "s", "a", 56, "b", 3), true, false)
+	plain.add("a", 55)
+	expect(addItems(s, "s", "a", 55, "a", 1), false, true)
+	expect(addItems(s, "s", "a", -256, "b", math.MinInt64), true, true)
+	plain.add("a", -255)
+	expect(addItems(s, "s", "a", -255), false)
+	for _, c := range []struct {
+		want error
+		op   Op
+	}{
+		{ErrSketchExists, Op{Kind: CMSInit, Key: []byte("s"), Object: &SketchOptions{Width: 1, Depth: 1}}},
+		{ErrSketchExists, Op{Kind: CMSInit, Key: []byte("c"), Object: &SketchOptions{Width: 1, Depth: 1}}},
+		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 32, Depth: 1 << 32}}},
+		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1, Depth: 1, Cell: 3}}},
+		{ErrOutOfMemory, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
+		{ErrNoSketch, Op{Kind: CMSIncrBy, Key: []byte("n"), Keys: [][]byte{{1}}, Deltas: []int64{1}}},
+		{ErrWrongType, Op{Kind: CMSQuery, Key: []byte("c")}},
+		{ErrNoSketch, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("n")}, Deltas: []int64{1}}},
+		{ErrSketchSize, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("wide")}, Deltas: []int64{1}}},
+		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s")}, Deltas: []int64{-1}}},
+		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s")}, Deltas: []int64{100}}},
+		{ErrSketchMerge, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("s"), []byte("s")}, Deltas: []int64{math.MaxInt64, -math.MaxInt64}}},
+	} {
+		if op := do(s, c.op); !errors.Is(op.Err, c.want) {
+			t.Errorf("kind %d: %v instead of %v", c.op.Kind, op.Err, c.want)
+		}
+		expect(Op{})
+	}
+	// At the memory cap: neither a key nor memory.
+	used := s.Stats().FilterBytes
+	s.SetFilterMaxMemory(used + 1000)
+	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err, ErrOutOfMemory) {
+		t.Error(err)
+	}
+	if now := s.Stats().FilterBytes; now != used {
+		t.Errorf("%d bytes are counted instead of %d", now, used)
+	}
+	must(t, newSketch(s, "n", SketchOptions{Width: 900, Depth: 1, Cell: 1}))
+	do(s, Op{Kind: Del, Keys: [][]byte{[]byte("n")}})
+	if now := s.Stats().FilterBytes; now != used {
+		t.Errorf("%d bytes are counted instead of %d", now, used)
+	}
+}
+
+// TestSketchModel plays everything that happens to sketches against a plain one, with
+// checkpoints, kills and orderly restarts in between.
+func TestSketchModel(t *testing.T) {
+	for seed := range uint64(12) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		fs := vfs.NewMem()
+		open := func() *Store {
+			return testStore(t, func(o *Options) { o.FS, o.Partitions = fs, 2 })
+		}
+		s := open()
+		o := SketchOptions{Width: 3000 + seed*1000, Depth: 1 + rnd.Uint64N(4), Cell: []uint64{0, 1, 2, 4, 8}[rnd.IntN(5)]}
+		plain := make(map[string]*plainSketch)
+		for i := range 120 {
+			key := fmt.Sprint("s", rnd.IntN(3))
+			switch p := plain[key]; rnd.IntN(16) {
+			case 0:
+				do(s, Op{Kind: Del, Keys: [][]byte{[]byte(key)}})
+				delete(plain, key)
+			case 1:
+				do(s, Op{Kind: Set, Key: []byte(key)})
+				do(s, Op{Kind: Del, Keys: [][]byte{[]byte(key)}})
+				delete(plain, key)
+			case 2, 3, 4:
+				must(t, s.Snapshot())
+			case 5, 6:
+				must(t, s.CloseNow())
+				s = open()
+			case 7:
+				must(t, s.Close())
+				checkSound(t, fs, "data")
+				s = open()
+			case 8:
+				if rnd.IntN(4) == 0 {
+					do(s, Op{Kind: FlushAll})
+					clear(plain)
+				}
+			case 9, 10:
+				if from := fmt.Sprint("s", rnd.IntN(3)); p != nil && plain[from] != nil {
+					w := []int64{1, rnd.Int64N(2)}
+					if err := mergeSketch(s, key, []string{key, from}, w); err == nil {
+						p.merge([]*plainSketch{p, plain[from]}, w)
+					} else if !errors.Is(err, ErrSketchMerge) {
+						t.Fatal(err)
+					}
+				}
+			default:
+				if p == nil {
+					must(t, newSketch(s, key, o))
+					plain[key] = newPlainSketch(o)
+					break
+				}
+				var pairs []any
+				for range 1 + rnd.IntN(40) {
+					pairs = append(pairs, fmt.Sprint("item", rnd.IntN(500)), rnd.IntN(12)-2)
+				}
+				op := addItems(s, key, pairs...)
+				for i := range op.Keys {
+					v, ok := p.add(string(op.Keys[i]), op.Deltas[i])
+					if ok == op.Fulls[i] || v != op.Values[i] {
+						t.Fatalf("seed %d: %q %d answered %d, %v instead of %d, %v", seed, op.Keys[i], op.Deltas[i], op.Values[i], !op.Fulls[i], v, ok)
+					}
+				}
+			}
+			for _, key := range []string{"s0", "s1", "s2"} {
+				if err := plain[key].differs(s, key); err != nil {
+					t.Fatalf("seed %d, step %d: %v", seed, i, err)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,117 @@
+package store
+
+import "fmt"
+
+// A change of an object may be large: a MERGE, or a chunk of a filter. One that is longer
+// than maxChange is logged in fragments, so that no record of the log is much larger than
+// that. The fragments have a number, the sequence of the first of them, and
+// the last one makes all of them visible at once. They are logged under the partition's
+// lock, so that nothing comes between them; but only a crash may: what it leaves unfinished
+// the next start drops, and says so in the log.
+
+// maxChange is how long a change may be that is one entry, bytes. Tests set it lower.
+var maxChange = 256 << 10
+
+// fragments are those of a change that is not finished.
+type fragments struct {
+	number uint64 // 0: there are none
+	what   []byte
+}
+
+// changeLarge is changeObject for a change of any size, for which it finds space in the
+// log. An error means that there is none, and nothing has changed.
+func (x *decider) changeLarge(r *ref, what []byte) error {
+	n := len(what)/maxChange + 1
+	if err := x.reserveMore(len(what) + n*(entryRoom+len(r.key))); err != nil {
+		return err
+	}
+	if len(what) <= maxChange {
+		x.changeObject(r, what, 0)
+		return nil
+	}
+	number := r.p.seq + 1
+	for ; len(what) > maxChange && x.err == nil; what = what[maxChange:] {
+		x.log(r.p, &entry{kind: entryFragment, delta: int64(number), id: what[:maxChange]})
+		if !x.atomic {
+			x.apply() // a record of its own
+		}
+	}
+	if x.err == nil {
+		x.log(r.p, &entry{kind: entryLast, typ: r.c.kind, key: r.key, delta: int64(number), id: what, c: r.c})
+	}
+	return nil
+}
+
+// redoFragment takes in a fragment of a change.
+func (p *partition) redoFragment(e *entry, seq uint64) error {
+	if seq <= p.marks.filters {
+		return nil // a snapshot has all fragments of a change, or none
+	}
+	switch number := uint64(e.delta); {
+	case number == seq: // the first one; what was not finished before it never will be
+		p.fragments = fragments{}
+	case number == p.fragments.number:
+	case p.marks.rebuilt:
+		return nil // the log begins behind the first of them
+	default:
+		return fmt.Errorf("%w: a fragment of change %d, while %d is not finished", errCorruptEntry, number, p.fragments.number)
+	}
+	p.fragments.number = uint64(e.delta)
+	p.fragments.what = append(p.fragments.what, e.id...)
+	return nil
+}
+
+// redoLast redoes a change whose last fragment has come.
+func (p *partition) redoLast(e *entry, seq uint64, at moment) error {
+	if seq <= p.marks.filters {
+		return nil
+	}
+	whole := p.fragments
+	if whole.number != uint64(e.delta) {
+		if p.marks.rebuilt {
+			return nil
+		}
+		return fmt.Errorf("%w: the end of change %d, while %d is not finished", errCorruptEntry, uint64(e.delta), whole.number)
+	}
+	p.fragments = fragments{}
+	change := *e
+	change.kind, change.id = entryChange, append(whole.what, e.id...)
+	return p.redoObject(&change, seq, at)
+}
+
+// redoDrop forgets fragments whose last one will never come.
+func (p *partition) redoDrop(e *entry) {
+	if p.fragments.number == uint64(e.delta) {
+		p.fragments = fragments{}
+	}
+}
+
+// unfinished are fragments that recovery has found.
+type unfinished struct {
+	p      *partition
+	number uint64
+}
+
+// takeUnfinished takes the partition's fragments, which count for nothing from now on.
+func (p *partition) takeUnfinished() unfinished {
+	u := unfinished{p, p.fragments.number}
+	p.fragments = fragments{}
+	return u
+}
+
+// dropFragments logs that unfinished fragments are dropped.
+func (s *Store) dropFragments(all []unfinished) error {
+	for _, u := range all {
+		x := s.internal(u.p)
+		x.lock()
+		if !x.moreRoom(entryRoom) {
+			x.unlock()
+			return ErrDiskFull
+		}
+		x.log(u.p, &entry{kind: entryDrop, delta: int64(u.number)})
+		if err := x.finish(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,47 @@
+package store
+
+import "encoding/binary"
+
+// The hashes of sketches are Austin Appleby's MurmurHash2 and MurmurHash64A, as other
+// implementations of these types have them: bits and cells move from one to the other.
+// Who knows the seed can make items collide; that is in the nature of this format.
+
+// murmur32 is MurmurHash2.
+func murmur32(b []byte, seed uint32) uint32 {
+	const m = 0x5bd1e995
+	h := seed ^ uint32(len(b))
+	for ; len(b) >= 4; b = b[4:] {
+		k := binary.LittleEndian.Uint32(b) * m
+		k = (k ^ k>>24) * m
+		h = h*m ^ k
+	}
+	if len(b) > 0 {
+		var rest uint32
+		for i, c := range b {
+			rest |= uint32(c) << (8 * i)
+		}
+		h = (h ^ rest) * m
+	}
+	h = (h ^ h>>13) * m
+	return h ^ h>>15
+}
+
+// murmur64 is MurmurHash64A.
+func murmur64(b []byte, seed uint64) uint64 {
+	const m = 0xc6a4a7935bd1e995
+	h := seed ^ uint64(len(b))*m
+	for ; len(b) >= 8; b = b[8:] {
+		k := binary.LittleEndian.Uint64(b) * m
+		k = (k ^ k>>47) * m
+		h = (h ^ k) * m
+	}
+	if len(b) > 0 {
+		var rest uint64
+		for i, c := range b {
+			rest |= uint64(c) << (8 * i)
+		}
+		h = (h ^ rest) * m
+	}
+	h = (h ^ h>>47) * m
+	return h ^ h>>47
+}

@@ -1,0 +1,113 @@
+package store
+
+import "github.com/fbfkv/fbfkv/persistence"
+
+const (
+	// pagesPiece is how many pages are copied under one acquisition of the partition's
+	// lock.
+	pagesPiece = 4
+	// pagesCommit is how many are written with one commit.
+	pagesCommit = 256
+)
+
+// pagesWritten is what one commit writes.
+type pagesWritten struct {
+	upTo   point // of the last entry that may be in it
+	pages  []dirtyPages
+	goners []uint64
+}
+
+// writePages writes the pages that were dirty when the checkpoint began, and deletes those
+// of objects that are gone. A page may be newer than the checkpoint: it carries its own
+// sequence. Nothing is written before it is committed (R1, G4).
+func (c *checkpoint) writePages() error {
+	b := c.s.db.NewChanges()
+	for {
+		w := c.capturePages(b)
+		if b.Empty() {
+			return nil
+		}
+		err := w.upTo.wait()
+		if err == nil {
+			err = c.s.commit(b)
+		}
+		if err != nil {
+			c.p.pagesFailed(&w)
+			return err
+		}
+	}
+}
+
+// capturePages puts the next dirty pages into a commit, as they are now.
+func (c *checkpoint) capturePages(b *persistence.Changes) (w pagesWritten) {
+	p := c.p
+	for n := 0; n < pagesCommit; n += pagesPiece {
+		p.mu.Lock()
+		for _, object := range p.goners {
+			b.DropPages(p.id, object, object)
+		}
+		w.goners, p.goners = append(w.goners, p.goners...), nil
+		for range pagesPiece {
+			c.capturePage(b, &w)
+		}
+		w.upTo = p.here()
+		p.mu.Unlock()
+		if len(c.pages) == 0 {
+			break
+		}
+		c.giveWay()
+	}
+	return w
+}
+
+// capturePage puts the next dirty page into a commit, unless its object is gone. The
+// partition is locked.
+func (c *checkpoint) capturePage(b *persistence.Changes, w *pagesWritten) {
+	for len(c.pages) > 0 {
+		d := &c.pages[0]
+		if len(d.list) == 0 || !d.isAt() {
+			c.pages = c.pages[1:]
+			continue
+		}
+		ps, n := d.o.inPages(), d.list[0]
+		d.list = d.list[1:]
+		content := d.o.header
+		if n > 0 {
+			content = func() []byte { return ps.of(n) }
+		}
+		b.PutPage(c.p.id, persistence.Page{Object: ps.created, Number: n, Seq: ps.page[n].seq, Content: content()})
+		ps.page[n].dirty = false
+		if last := len(w.pages) - 1; last < 0 || w.pages[last].o != d.o {
+			w.pages = append(w.pages, dirtyPages{c: d.c, o: d.o})
+		}
+		at := &w.pages[len(w.pages)-1]
+		at.list = append(at.list, n)
+		return
+	}
+}
+
+// pagesFailed makes what a failed commit was to write dirty again.
+func (p *partition) pagesFailed(w *pagesWritten) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.goners = append(w.goners, p.goners...)
+	for _, d := range w.pages {
+		ps := d.o.inPages()
+		for _, n := range d.list {
+			if !ps.page[n].dirty {
+				ps.page[n].dirty = true
+				ps.dirty = append(ps.dirty, n)
+			}
+		}
+	}
+}
+
+// giveBackPages lets the next checkpoint write the pages that this one did not. The
+// partition is locked.
+func (c *checkpoint) giveBackPages() {
+	for _, d := range c.pages {
+		ps := d.o.inPages()
+		ps.dirty = append(ps.dirty, d.list...)
+	}
+	c.pages = nil
+}
