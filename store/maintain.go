@@ -42,11 +42,12 @@ func (s *Store) keepTime() {
 }
 
 // cycle logs refreshes that are due, removes expired keys, prunes drained
-// tables and watches the free disk space.
+// tables and watches the free disk space and the clock.
 func (s *Store) cycle() {
 	tick := time.NewTicker(cyclePeriod)
 	defer tick.Stop()
 	var checkedDisk time.Time
+	var stands bool
 	var batch Batch
 	for {
 		select {
@@ -56,6 +57,7 @@ func (s *Store) cycle() {
 		}
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
+			stands = s.warnOfClock(stands)
 			checkedDisk = time.Now()
 		}
 		load := s.backlog()
