@@ -82,22 +82,6 @@ func (s *Store) notBefore(wall int64) int64 {
 	}
 }
 
-// setBack is how far behind wall time the clock must be for a warning, ms.
-const setBack = 1000
-
-// warnOfClock says when wall time begins to stand still because the clock was set back, and
-// when it goes on. stands is what the last call returned.
-func (s *Store) warnOfClock(stands bool) bool {
-	clock, _ := s.opts.Clock()
-	behind := s.notBefore(clock) - clock
-	if now := behind >= setBack; now != stands {
-		s.log.Warn("the clock was set back: until it has caught up the server's time stands still, keys do not expire, and operations with a time may be STALE",
-			"stands_still", now, "behind", time.Duration(behind)*time.Millisecond)
-		return now
-	}
-	return stands
-}
-
 // WallTime returns the wall time by which operations are decided, in unix milliseconds.
 // It never goes back: after the clock was set back it stands still.
 func (s *Store) WallTime() int64 {

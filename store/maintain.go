@@ -42,12 +42,11 @@ func (s *Store) keepTime() {
 }
 
 // cycle logs refreshes that are due, removes expired keys, prunes drained
-// tables and watches the free disk space and the clock.
+// tables and watches the free disk space.
 func (s *Store) cycle() {
 	tick := time.NewTicker(cyclePeriod)
 	defer tick.Stop()
 	var checkedDisk time.Time
-	var stands bool
 	var batch Batch
 	for {
 		select {
@@ -57,7 +56,6 @@ func (s *Store) cycle() {
 		}
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
-			stands = s.warnOfClock(stands)
 			checkedDisk = time.Now()
 		}
 		load := s.backlog()
