@@ -1,12 +1,16 @@
 package store
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -118,5 +122,47 @@ func TestJumpIsNoChange(t *testing.T) {
 	}
 	if n := s.Stats().Changes; n < 0 || n > 10 {
 		t.Errorf("%d changes", n)
+	}
+}
+
+// TestClockAYearAhead: a clock that was a year ahead for a moment leaves a year in which
+// operations with the right time are STALE, also after a restart. The operator is told, and
+// can let ids alone tell retries (IDTIME NONE); those are remembered as ever.
+func TestClockAYearAhead(t *testing.T) {
+	var out bytes.Buffer
+	fs, clock := vfs.NewMem(), newFakeClock()
+	open := func() *Store {
+		return testStore(t, func(o *Options) {
+			o.FS, o.Clock, o.Logger = fs, clock.now, slog.New(slog.NewTextHandler(&out, nil))
+		})
+	}
+	s := open()
+	const year = 365 * 24 * time.Hour
+	must(t, s.CreateTable(TableOptions{Name: "timed", Prefix: "t:", IDTime: IDTimeAuto, Skew: DefaultSkew}))
+	clock.step(year)
+	wantOp(t, cincr(s, "t:k", "ahead", 1), 1, true)
+	clock.step(-year)
+	must(t, s.CloseNow())
+	s = open()
+	now, _ := clock.now()
+	id := uuidv7(now, 1)
+	if op := cincr(s, "t:k", id, 1); !errors.Is(op.Err, ErrStale) {
+		t.Fatal(op)
+	}
+	none := IDTimeNone
+	must(t, s.AlterTable("timed", TableChange{IDTime: &none}))
+	for i := range 2 {
+		wantOp(t, cincr(s, "t:k", id, 1), 2, i == 0)
+	}
+	wantOp(t, cincr(s, "t:k", "ahead", 1), 1, false)
+	must(t, s.CloseNow()) // and with it whoever else writes to out
+	out.Reset()
+	var told bool
+	for _, step := range []time.Duration{0, 0, year, 0} {
+		clock.step(step)
+		s.checkClock(&told)
+	}
+	if n := strings.Count(out.String(), "the clock"); n != 2 || told {
+		t.Errorf("the operator is told %d times:\n%s", n, out.String())
 	}
 }
