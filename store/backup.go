@@ -56,15 +56,39 @@ func (s *Store) Backup(dir string) error {
 	linked := sync.OnceFunc(s.snapshots.mu.Unlock)
 	defer linked()
 	s.backup.dir.Store(&dir)
-	return s.db.Backup(dir, linked, func() error {
-		for _, p := range s.partitions {
-			if err := p.awaitCommit(); err != nil {
-				return err // the copy of the log has what may be taken back (R1)
-			}
-		}
-		return nil
-	})
+	lives := s.lives()
+	// The copy of the log has what may be taken back (R1).
+	return s.db.Backup(dir, linked, func() error { return s.awaitCommits(lives) })
 }
+
+// lives returns those of the partitions.
+func (s *Store) lives() (lives []uint64) {
+	for _, p := range s.partitions {
+		lives = append(lives, p.committed.life.Load())
+	}
+	return lives
+}
+
+// awaitCommits returns once all that the partitions have decided in these lives is
+// committed. It fails if one of them has ended, or is about to.
+func (s *Store) awaitCommits(lives []uint64) error {
+	for i, p := range s.partitions {
+		if !p.lockNow() {
+			return errRebuilt
+		}
+		here := p.here()
+		p.mu.Unlock()
+		if here.life != lives[i] {
+			return errRebuilt
+		}
+		if err := here.wait(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errRebuilt = errors.New("a partition was made anew during the backup, try again")
 
 // BackupProgress says how far the backup in progress is: done of total steps
 // of a stage, "snapshots" (partitions) or "copy" (bytes); "" when there is none.

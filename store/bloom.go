@@ -276,6 +276,7 @@ func (x *decider) bloomAdd(op *Op) error {
 	if err != nil {
 		return err
 	}
+	x.beginLarge(r.p)
 	if f == nil {
 		if op.Flags&NoCreate != 0 {
 			return ErrNoFilter

@@ -82,6 +82,24 @@ func (s *Store) notBefore(wall int64) int64 {
 	}
 }
 
+// isBehind is how far behind the highest wall time the clock must be to be told of, ms.
+const isBehind = 1000
+
+// checkClock tells when the clock was set back behind the highest wall time, and when it is
+// there again. It is called now and then.
+func (s *Store) checkClock(told *bool) {
+	wall, _ := s.opts.Clock()
+	behind := s.notBefore(wall) - wall
+	switch late := behind > isBehind; {
+	case late && !*told:
+		s.log.Warn("the clock was set back behind times in the data: until it is there again no key expires, and operations with its time are STALE",
+			"behind_ms", behind, "until", time.UnixMilli(wall+behind).UTC())
+	case !late && *told:
+		s.log.Warn("the clock is where it was before it was set back")
+	}
+	*told = behind > isBehind
+}
+
 // WallTime returns the wall time by which operations are decided, in unix milliseconds.
 // It never goes back: after the clock was set back it stands still.
 func (s *Store) WallTime() int64 {

@@ -199,6 +199,7 @@ func (x *decider) sketchIncrBy(op *Op) error {
 	if err != nil {
 		return err
 	}
+	x.beginLarge(r.p)
 	f.answers = &op.Values
 	defer func() { f.answers = nil }()
 	if f.fitAll(op.Deltas) {

@@ -328,3 +328,64 @@ func TestSketchModel(t *testing.T) {
 		}
 	}
 }
+
+// TestTooLarge: what might log more than a record of the log may hold is refused, whether
+// one operation would, or several that are logged together; and nothing else is.
+func TestTooLarge(t *testing.T) {
+	defer func(n int64) { maxRecord = n }(maxRecord)
+	maxRecord = 300 << 10
+	s := testStore(t, nil)
+	key, items := make([]byte, 4<<10), make([][]byte, 100)
+	for i := range items {
+		items[i] = fmt.Append(nil, i)
+	}
+	for _, kind := range []Kind{BFAdd, FBFAdd} {
+		if err := do(s, Op{Kind: kind, Key: key, Keys: items}).Err; !errors.Is(err, ErrTooLarge) {
+			t.Error(kind, err)
+		}
+		must(t, do(s, Op{Kind: kind, Key: fmt.Append(nil, "short", kind), Keys: items}).Err)
+	}
+	var b Batch // 250 KiB each: they do not make one record
+	for n := range 4 {
+		op := Op{Kind: BFAdd, Key: key[:2<<10]}
+		for i := range items {
+			op.Keys = append(op.Keys, fmt.Append(nil, n, " ", i))
+		}
+		b.Ops = append(b.Ops, op)
+	}
+	p := s.partitionOf(string(key[:2<<10]))
+	s.Execute(&b)
+	for _, op := range b.Ops {
+		must(t, op.Err)
+	}
+	must(t, s.oplog.BeginRecovery(p.id))
+	longest := 0
+	must(t, s.oplog.Read(p.id, 1, func(_ uint64, section []byte) error {
+		longest = max(longest, len(section))
+		return nil
+	}))
+	s.oplog.EndRecovery()
+	if longest > 300<<10 {
+		t.Errorf("a section of %d bytes", longest)
+	}
+	must(t, newSketch(s, "s", SketchOptions{Width: 1000, Depth: 16}))
+	must(t, addItems(s, "s", "a", 1, "b", 1, "c", 1, "d", 1).Err)
+	for _, atomic := range []bool{false, true} {
+		b := Batch{Atomic: atomic}
+		for range 8 { // 64 KiB each
+			b.Ops = append(b.Ops, Op{Kind: CMSMerge, Keys: keysOf("s", "s"), Deltas: []int64{2}})
+		}
+		s.Execute(&b)
+		refused := 0
+		for _, op := range b.Ops {
+			if op.Err != nil && !errors.Is(op.Err, ErrTooLarge) {
+				t.Fatal(op.Err)
+			} else if op.Err != nil {
+				refused++
+			}
+		}
+		if atomic != (refused > 0) || refused == len(b.Ops) {
+			t.Errorf("atomic: %v, and %d of the batch are refused", atomic, refused)
+		}
+	}
+}

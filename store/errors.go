@@ -10,8 +10,10 @@ var (
 	ErrOpIDSize    = errors.New("opid must be 1 to 512 bytes")
 	ErrKeySize     = errors.New("key must be 1 to 65536 bytes")
 	ErrTooManyKeys = errors.New("too many keys in one command, at most 65536 are allowed")
-	ErrWrongType   = errors.New("operation against a key holding the wrong kind of value")
-	ErrOverflow    = errors.New("increment or decrement would overflow")
+	// ErrTooLarge: the command, or those of an atomic batch, might log more than a record of the log may hold.
+	ErrTooLarge  = errors.New("the command, or its transaction, would change too much at once: send fewer items, or shorter keys")
+	ErrWrongType = errors.New("operation against a key holding the wrong kind of value")
+	ErrOverflow  = errors.New("increment or decrement would overflow")
 	// ErrIncrementOverflow: a bound is so far away that the increment up to it
 	// is no 64-bit integer.
 	ErrIncrementOverflow = errors.New("applied increment would overflow")

@@ -167,7 +167,12 @@ func (x *decider) begin(s *Store, b *Batch) {
 		}
 		if op.Kind.Write() {
 			x.writes = true
-			x.room += op.logRoom(len(s.partitions))
+			room := op.logRoom(len(s.partitions))
+			if room > maxRecord || b.Atomic && x.room+room > maxRecord {
+				op.Err = ErrTooLarge
+				continue
+			}
+			x.room += room
 		}
 	}
 	if x.writes {

@@ -12,6 +12,19 @@ import "fmt"
 // maxChange is how long a change may be that is one entry, bytes. Tests set it lower.
 var maxChange = 256 << 10
 
+// maxRecord bounds what an operation may log, and an atomic batch, bytes. The log counts a
+// section's in 32 bits, and whoever writes or reads a record has it in memory; a request of a
+// megabyte, of a long key and many items, would log gigabytes. Tests set it lower.
+var maxRecord = int64(1) << 30
+
+// beginLarge is called before an operation logs its first entry, if that may be much: what
+// others of the batch have logged becomes a record of its own if it is much.
+func (x *decider) beginLarge(p *partition) {
+	if !x.atomic && p.draft.first != 0 && int64(len(p.draft.section)) > maxRecord/4 {
+		x.apply()
+	}
+}
+
 // fragments are those of a change that is not finished.
 type fragments struct {
 	number uint64 // 0: there are none
@@ -19,8 +32,13 @@ type fragments struct {
 }
 
 // changeLarge is changeObject for a change of any size, for which it finds space in the
-// log. An error means that there is none, and nothing has changed.
+// log. An error means that there is none, or that the atomic batch is too large, and nothing
+// has changed.
 func (x *decider) changeLarge(r *ref, what []byte) error {
+	if x.atomic && x.room+int64(len(what)) > maxRecord {
+		return ErrTooLarge
+	}
+	x.beginLarge(r.p)
 	n := len(what)/maxChange + 1
 	if err := x.reserveMore(len(what) + n*(entryRoom+len(r.key))); err != nil {
 		return err

@@ -35,7 +35,9 @@ func (p *partition) redoJump(e *entry, seq uint64) error {
 	if e.value < int64(seq) {
 		return fmt.Errorf("%w: a jump from %d back to %d", errCorruptEntry, seq, e.value)
 	}
-	p.saving.savedSeq += e.value - int64(seq) // nobody has changed anything
+	if seq > p.marks.counters {
+		p.saving.savedSeq += e.value - int64(seq) // nobody has changed anything
+	}
 	p.seq, p.incarnation = uint64(e.value), uint64(e.delta)
 	return nil
 }

@@ -67,7 +67,7 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		ExpireTime:  {is: ofKeys, turn: (*decider).read},
 		MemoryUsage: {is: ofKeys, turn: (*decider).read},
 		CSeen:       {is: hasID, turn: (*decider).cSeen},
-		Watch:       {is: manyKeys | ofKeys, turn: (*decider).watch},
+		Watch:       {is: manyKeys, turn: (*decider).watch}, // it answers the partition's sequence
 		IfUnchanged: {is: manyKeys | ofKeys, turn: (*decider).ifUnchanged},
 	})
 	for t, o := range objectTypes {

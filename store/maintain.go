@@ -47,6 +47,7 @@ func (s *Store) cycle() {
 	tick := time.NewTicker(cyclePeriod)
 	defer tick.Stop()
 	var checkedDisk time.Time
+	var clockBehind bool
 	var batch Batch
 	for {
 		select {
@@ -56,6 +57,7 @@ func (s *Store) cycle() {
 		}
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
+			s.checkClock(&clockBehind)
 			checkedDisk = time.Now()
 		}
 		load := s.backlog()

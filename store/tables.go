@@ -98,7 +98,9 @@ func (s *Store) Tables() []TableOptions {
 	p.lock()
 	live, here := p.catalog.live(), p.here()
 	p.mu.Unlock()
-	here.wait() // on an error nothing committed is better known
+	if here.wait() != nil && s.Failure() == nil {
+		return s.Tables() // they were taken back; of a frozen store nothing committed is better known
+	}
 	out := make([]TableOptions, 0, len(live))
 	for _, d := range live {
 		out = append(out, d.TableOptions)
@@ -107,22 +109,29 @@ func (s *Store) Tables() []TableOptions {
 	return out
 }
 
-// TableInfo describes a table, summed over the partitions. ErrNoTable if there
-// is none of that name.
-func (s *Store) TableInfo(name string) (TableInfo, error) {
-	var info TableInfo
+// TableInfo describes a table, summed over the partitions. A change shows once it is
+// committed. ErrNoTable if there is none of that name.
+func (s *Store) TableInfo(name string) (info TableInfo, err error) {
+	var seen []point
 	for _, p := range s.partitions {
 		p.lock()
-		d := p.catalog.byName(name)
-		if d == nil {
-			p.mu.Unlock()
-			return TableInfo{}, ErrNoTable
+		seen = append(seen, p.here())
+		if d := p.catalog.byName(name); d != nil {
+			info.TableOptions = d.TableOptions
+			p.addTableInfo(&info, p.tables[d.ID], p.moment(s.look()))
+		} else {
+			err = ErrNoTable
 		}
-		info.TableOptions = d.TableOptions
-		p.addTableInfo(&info, p.tables[d.ID], p.moment(s.look()))
 		p.mu.Unlock()
 	}
-	return info, nil
+	for _, at := range seen {
+		if lost := at.wait(); lost != nil && s.Failure() == nil {
+			return s.TableInfo(name) // it was taken back
+		} else if lost != nil {
+			return TableInfo{}, lost
+		}
+	}
+	return info, err
 }
 
 func (p *partition) addTableInfo(i *TableInfo, t *tableState, at moment) {

@@ -79,4 +79,25 @@ var rebuildMutants = []mutant{
 		new:      "l.Hold(\"recovery\", math.MaxUint64&0)",
 		packages: "./persistence/oplog", tests: "TestReadAgain",
 	},
+	{
+		guarantee: "G3", name: "WATCH answers with a sequence that may be taken back",
+		file:     "store/kinds.go",
+		old:      "{is: manyKeys, turn: (*decider).watch}",
+		new:      "{is: manyKeys | ofKeys, turn: (*decider).watch}",
+		packages: "./store", tests: "TestWatchTakenBack",
+	},
+	{
+		guarantee: "G3", name: "a table is described before its creation is committed",
+		file:     "store/tables.go",
+		old:      "	for _, at := range seen {\n",
+		new:      "	for _, at := range seen[:0] {\n",
+		packages: "./store", tests: "TestTableTakenBack",
+	},
+	{
+		guarantee: "G4", name: "a backup counts on a partition that was made anew meanwhile",
+		file:     "store/backup.go",
+		old:      "		if here.life != lives[i] {\n",
+		new:      "		if here.life < lives[i] {\n",
+		packages: "./store", tests: "TestBackupOverRebuild",
+	},
 }

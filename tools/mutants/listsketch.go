@@ -114,4 +114,25 @@ var sketchMutants = []mutant{
 		new:      "			f.add(len(f.subs)-1, ",
 		packages: "./store", tests: "TestItemsOfOldSubFilters",
 	},
+	{
+		guarantee: "G8", name: "an operation logs more than a record may hold",
+		file:     "store/execute.go",
+		old:      "			if room > maxRecord || b.Atomic",
+		new:      "			if b.Atomic",
+		packages: "./store", tests: "TestTooLarge",
+	},
+	{
+		guarantee: "G8", name: "changes of an atomic batch become longer than a record may be",
+		file:     "store/fragments.go",
+		old:      "	if x.atomic && x.room",
+		new:      "	if false && x.room",
+		packages: "./store", tests: "TestTooLarge",
+	},
+	{
+		guarantee: "G8", name: "operations of one batch become a record that is too long",
+		file:     "store/fragments.go",
+		old:      "int64(len(p.draft.section)) > maxRecord/4 {",
+		new:      "false {",
+		packages: "./store", tests: "TestTooLarge",
+	},
 }
