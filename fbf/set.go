@@ -11,7 +11,8 @@ import (
 )
 
 // Set is a filter with a clock and a lock inside: a set of ids that remembers each for at
-// least a window, and forgets it soon after. It grows, shrinks and forgets by itself. A Set is safe for concurrent use; it needs no closing, its memory goes with it.
+// least a window, and forgets it soon after. It grows, shrinks and forgets by itself. A Set
+// is safe for concurrent use; it needs no closing, its memory goes with it.
 //
 // A pause of the process (see RunningTime) ages no id.
 type Set struct {

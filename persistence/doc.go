@@ -4,15 +4,16 @@
 //
 // # What lies in a data directory
 //
-//	META        text: magic, format, partitions, hash seed, checksum
+//	META        text: magic, format, partitions, hash seed, id, incarnation, checksum
 //	LOCK        held while a process has the directory open, as is the directory itself
 //	SPARE       blocks for what must not meet a full disk
 //	BACKUP      when the last backup was finished
 //	LOGSYNC     how far the op log is really fsynced (see below)
 //	MANISYNC    the same of Pebble's MANIFEST
 //	log/        the op log
-//	db/         a Pebble database: rows, state, the headers of runs
-//	snapshots/  filter snapshots, p<partition>-<sequence>.fbf
+//	db/         a Pebble database: rows, state, expiries, pages, the headers of runs
+//	snapshots/  snapshots of filters and objects, p<partition>-<sequence>.fbf
+//	runs/       runs of records, p<partition>-t<table>-<id>.run
 //	tmp/        runs under construction; emptied at Open
 //
 // FORMAT.md, beside this file, draws every byte.
@@ -28,6 +29,7 @@
 //   - 's' partition: one value per partition, such as where to begin redoing.
 //   - 'x' partition time slot hash key: the row expires then; an index that may
 //     be outdated.
+//   - 'p' partition object number: a page, a part of a large object's memory.
 //   - 'e' partition table id: the header row of a run, an immutable sorted set of
 //     records. The records are in a file of their own, which is written beside
 //     the commit path and is of no effect until its header row is committed.

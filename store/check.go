@@ -41,7 +41,7 @@ type CheckReport struct {
 	Partitions int
 	Sstables   int
 	TableBytes int64  // of sstables
-	Records    uint64 // sections of the op log
+	Sections   uint64 // of the op log
 	Entries    uint64 // outcomes in them
 	Rows       uint64
 	Keys       int64 // DBSIZE

@@ -180,15 +180,15 @@ func (c *partitionCheck) redoLog() error {
 		if err == nil && seq > c.opened.seq {
 			_, err = opened.addAll(seq, content)
 		}
-		c.report.Records++
+		c.report.Sections++
 		c.report.Entries += n
 		switch {
 		case errors.Is(err, ErrLogDamaged):
 			return err
 		case err != nil:
-			return fmt.Errorf("the op-log record at entry %d cannot be read: %w", seq, err)
+			return fmt.Errorf("the section of the op log at entry %d cannot be read: %w", seq, err)
 		case n == 0:
-			return fmt.Errorf("the op-log record at entry %d is empty", seq)
+			return fmt.Errorf("the section of the op log at entry %d is empty", seq)
 		}
 		c.sectionEnds()
 		return nil

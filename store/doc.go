@@ -62,6 +62,7 @@
 //	sketch        an object that is a count-min sketch
 //	opid          the id that a client gives an operation; (key, opid) identifies it
 //	duplicate     an operation whose (key, opid) is remembered
+//	clip          of a bounded increment: what was asked for minus what was made
 //	twins         operations of one batch with the same (key, opid)
 //	outcome       what deciding found out; logged as an entry
 //	entry         one outcome in the op log, numbered by its sequence
@@ -93,12 +94,16 @@
 //	backup        a copy of a whole data directory
 //	mark          a sequence or place up to which something is known to be done
 //	committed     as durable as appendfsync promises. What is durable is on the disk
+//	hold          what keeps op log, runs and snapshots for who still needs them: a backup,
+//	              a follower
 //	cut           where a partition's log ends when what is not committed is taken back
 //	life          a partition from one rebuild to the next; sequences that were taken back
 //	              are given again in the next one. A point is a sequence in a life
 //	away          a partition that is being rebuilt: operations on it wait
 //	logged time   the time by which a partition's ids age: it stops while the server is down
-//	incarnation   how often the directory's data was copied by backup or restore
+//	jump          the one gap in the sequences: where a copy of a directory goes on
+//	incarnation   the number that tells a copy of the directory (backup, restore) from its
+//	              original
 //	floor         the sequence of a partition's last FLUSHALL
 //	horizon       the wall time before which operations are STALE
 //	freeze        refusing writes, of all partitions when an outcome is unknown (G8)

@@ -77,7 +77,7 @@ type entry struct {
 	packed []byte
 }
 
-var errCorruptEntry = errors.New("corrupt op-log record")
+var errCorruptEntry = errors.New("corrupt section of the op log")
 
 // recordVersion is the first byte of what the store puts into a section of the log.
 const recordVersion = 1

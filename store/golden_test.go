@@ -42,7 +42,7 @@ func TestGolden(t *testing.T) {
 			unpack(t, archive, fs)
 			want, err := os.ReadFile(strings.TrimSuffix(archive, ".tar.gz") + ".txt")
 			must(t, err)
-			if r := checkSound(t, fs, "data"); r.Runs == 0 || r.Snapshots == 0 || r.Records == 0 {
+			if r := checkSound(t, fs, "data"); r.Runs == 0 || r.Snapshots == 0 || r.Sections == 0 {
 				t.Errorf("the golden directory lacks something: %+v", r)
 			}
 			for range 2 { // as it was, and after this release has written it

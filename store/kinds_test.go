@@ -103,12 +103,21 @@ func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
 	return used, op.logRoom(1)
 }
 
-// TestKinds: every kind between the first and the last of a type is declared.
+// TestKinds: every kind of a type is declared, and says whether it writes.
 func TestKinds(t *testing.T) {
-	for first, last := range map[Kind]Kind{CIncrBy: IfUnchanged, FBFReserve: FBFInfo, CMSInit: CMSInfo, BFReserve: BFInfo} {
-		for k := first; k <= last; k++ {
-			if kinds[k].turn == nil || k.Write() != (kinds[k].entries > 0) {
-				t.Errorf("kind %d is not declared, or logs nothing although it writes, or the other way round", k)
+	declared := map[Type][]kind{TypeCounter: kinds[CIncrBy : IfUnchanged+1]}
+	for typ, o := range objectTypes {
+		if o != nil {
+			declared[Type(typ)] = o.kinds()
+		}
+	}
+	for typ, list := range declared {
+		if len(list) == 0 || len(list) > kindsPerType {
+			t.Errorf("type %d has %d kinds", typ, len(list))
+		}
+		for i, k := range list {
+			if k.turn == nil || (k.is&writes != 0) != (k.entries > 0) {
+				t.Errorf("kind %d of type %d is not declared, or logs nothing although it writes, or the other way round", i, typ)
 			}
 		}
 	}

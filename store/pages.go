@@ -33,7 +33,7 @@ import (
 //
 // One increment of a count-min sketch goes this way:
 //
-//	decide      countMin.increase looks whether cells or count would overflow, and logs
+//	decide      decider.sketchIncrBy looks whether cells or count would overflow, and logs
 //	            one entry: (item, delta) pairs
 //	redo        adds the deltas to the cells, in those pages that lack the entry (takes),
 //	            and to the count, if the header lacks it. Live all pages do. The pages

@@ -74,7 +74,6 @@ type saving struct {
 	checkpointSeq uint64         // captured by the last checkpoint
 	savedSeq      int64          // what follows has changed since; FLUSHALL counts as all that it deletes
 	rowsAhead     int            // rows written since then
-	incarnation   uint64         // of the directory when the last entry was logged
 	state         partitionState // the state row; guarded by snapshotter.mu
 	// retired are filters whose memory a snapshot in progress may still read.
 	snapshotting bool

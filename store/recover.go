@@ -17,7 +17,7 @@ import (
 type Recovery struct {
 	Took      time.Duration
 	Keys      int64  // DBSIZE after recovery
-	Records   uint64 // sections of the op log redone
+	Sections  uint64 // of the op log, redone
 	Entries   uint64 // outcomes in them
 	Snapshots int    // partitions that began with a filter snapshot
 	Older     int    // of these, partitions that had to use the older one
@@ -140,7 +140,7 @@ func (s *Store) saveRebuilt(p *partition) error {
 }
 
 func (r *Recovery) merge(o Recovery) {
-	r.Records += o.Records
+	r.Sections += o.Sections
 	r.Entries += o.Entries
 	r.Snapshots += o.Snapshots
 	r.Older += o.Older
@@ -166,7 +166,7 @@ func (r *recovery) run() error {
 	if err := r.judge(views); err != nil {
 		return err
 	}
-	r.found.Records, r.found.Entries, err = p.redoLog(s.oplog, r.upTo)
+	r.found.Sections, r.found.Entries, err = p.redoLog(s.oplog, r.upTo)
 	if err != nil {
 		return err
 	}

@@ -44,21 +44,39 @@ func (s *Store) Scan(cursor uint64, count int, fn func(key []byte, t Type)) (nex
 // scanPartition visits keys of one partition from a position on, and returns the
 // position to go on from: at its end the first one of the next partition.
 func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
-	p.lock()
-	life := p.committed.life.Load()
-	p.mu.Unlock()
-	found, next, err := s.collect(p, from, count, p.lock)
-	if err != nil {
-		return 0, 0, err
+	for {
+		p.lock()
+		life := p.committed.life.Load()
+		p.mu.Unlock()
+		found, next, err := s.collect(p, from, count, p.lock)
+		if err != nil {
+			return 0, 0, err
+		}
+		live, ok, err := s.stillLive(p, life, found)
+		if err != nil {
+			return 0, 0, err
+		}
+		if !ok {
+			continue
+		}
+		for _, f := range live {
+			fn([]byte(f.key), f.kind)
+		}
+		return len(found), next, nil
 	}
+}
+
+// stillLive keeps those of the keys found that exist. It returns false if the life in
+// which they were found is over: they may have been taken back.
+func (s *Store) stillLive(p *partition, life uint64, found []scanned) (live []scanned, ok bool, err error) {
 	p.lock()
 	wall, _ := s.look()
 	here := p.here()
-	if here.life != life { // what was found may have been taken back
+	if here.life != life {
 		p.mu.Unlock()
-		return s.scanPartition(p, from, count, fn)
+		return nil, false, nil
 	}
-	live := found[:0]
+	live = found[:0]
 	for _, f := range found {
 		if c := p.hot.peek(f.key); c != nil {
 			f.kind, f.expire = c.kind, c.expire
@@ -68,14 +86,7 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 		}
 	}
 	p.mu.Unlock()
-	// Which keys exist is an answer like any other (G3).
-	if err := here.wait(); err != nil {
-		return 0, 0, err
-	}
-	for _, f := range live {
-		fn([]byte(f.key), f.kind)
-	}
-	return len(found), next, nil
+	return live, true, here.wait() // which keys exist is an answer like any other (G3)
 }
 
 // scanned is a key found by collect.

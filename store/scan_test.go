@@ -2,7 +2,10 @@ package store
 
 import (
 	"strconv"
+	"sync"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // closeKeys are pairs of keys of one slot whose hashes begin with the same 39
@@ -74,5 +77,33 @@ func TestScanCursors(t *testing.T) {
 	pages()
 	if next, err := s.Scan(MaxCursor, 1, func(key []byte, _ Type) { t.Errorf("%s is visited last", key) }); next != 0 || err != nil {
 		t.Errorf("after the last cursor: %d, %v", next, err)
+	}
+}
+
+// TestScanOverRebuild: SCAN does not return a key that it found before a rebuild took it
+// back (G3).
+func TestScanOverRebuild(t *testing.T) {
+	s, l := proposingStore(t, vfs.NewMem(), func(o *Options) { o.Partitions = 1 })
+	must(t, do(s, Op{Kind: Set, Key: []byte("kept"), Delta: 1}).Err)
+	p := s.partitions[0]
+	upTo := p.seq
+	l.holdBack()
+	var waiting sync.WaitGroup
+	waiting.Go(func() { do(s, Op{Kind: Set, Key: []byte("taken back"), Delta: 1}) })
+	var found []scanned
+	for len(found) < 2 {
+		var err error
+		found, _, err = s.collect(p, 0, 10, p.lock)
+		must(t, err)
+	}
+	life := p.committed.life.Load()
+	l.cut()
+	must(t, s.rebuild(cut{p, upTo}))
+	waiting.Wait()
+	if live, ok, err := s.stillLive(p, life, found); ok || err != nil {
+		t.Errorf("of %v there are %v (%v)", found, live, err)
+	}
+	if got := scanOf(t, s); got != "kept" {
+		t.Errorf("SCAN finds %q", got)
 	}
 }

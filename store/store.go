@@ -155,7 +155,7 @@ type Store struct {
 	oplog      Log
 	partitions []*partition
 	shift      uint         // slot to partition
-	procs      int          // goroutines that may work on a batch
+	procs      int          // that may work at the same time
 	seed       uint64       // of the filters' hash
 	wall       atomic.Int64 // the highest wall time so far (clock.go)
 	pool       memoryPool

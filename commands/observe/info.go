@@ -367,7 +367,7 @@ func infoStorage(v *View, b *Lines) {
 	r := &v.Stats.Recovery
 	b.Add("recovery_milliseconds", r.Took.Milliseconds())
 	b.Add("recovery_keys", r.Keys)
-	b.Add("recovery_log_records", r.Records)
+	b.Add("recovery_log_sections", r.Sections)
 	b.Add("recovery_log_entries", r.Entries)
 	b.Add("recovery_snapshots", r.Snapshots)
 	b.Add("recovery_older_snapshots", r.Older)

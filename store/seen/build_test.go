@@ -280,3 +280,30 @@ func TestMergeKeepsRunsFew(t *testing.T) {
 		}
 	}
 }
+
+// TestSearchOverReset: what a search has found, or not found, before a table is dropped, or
+// before FLUSHALL or a rebuild, does not count behind it, whether there were runs or not (G1).
+func TestSearchOverReset(t *testing.T) {
+	for what, forget := range map[string]func(*Records){
+		"Forget": (*Records).Forget, "Reset": (*Records).Reset, "Drop": func(rs *Records) { rs.Drop(1) },
+	} {
+		for _, runs := range []bool{false, true} {
+			o := newOwner(t, vfs.NewMem(), "data")
+			o.add(1, 1)
+			if runs {
+				o.save(t, Flush, 1)
+			}
+			o.mu.Lock()
+			var s Search
+			s.Begin(&o.rs)
+			s.Within(1, math.MinInt64, math.MaxInt64)
+			must(t, s.Run(1, []byte("k"), []byte("1"), new(persistence.Entries)))
+			_, found := s.Found()
+			before := s.Holds()
+			if forget(&o.rs); !before || found != runs || s.Holds() {
+				t.Errorf("%s, with runs: %v: the search holds: %v, and behind it: %v; found: %v", what, runs, before, s.Holds(), found)
+			}
+			o.mu.Unlock()
+		}
+	}
+}

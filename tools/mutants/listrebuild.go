@@ -100,4 +100,25 @@ var rebuildMutants = []mutant{
 		new:      "		if here.life < lives[i] {\n",
 		packages: "./store", tests: "TestBackupOverRebuild",
 	},
+	{
+		guarantee: "G3", name: "SCAN returns keys that were taken back",
+		file:     "store/scan.go",
+		old:      "	if here.life != life {\n",
+		new:      "	if false && here.life != life {\n",
+		packages: "./store", tests: "TestScanOverRebuild",
+	},
+	{
+		guarantee: "G1", name: "a look-up in runs holds although all was forgotten",
+		file:     "store/seen/records.go",
+		old:      "		rs.Drop(table)\n	}\n	rs.version++\n",
+		new:      "		rs.Drop(table)\n	}\n",
+		packages: "./store/seen", tests: "TestSearchOverReset",
+	},
+	{
+		guarantee: "G1", name: "a look-up in runs holds although they were dropped",
+		file:     "store/seen/records.go",
+		old:      "	delete(rs.runs, table)\n	rs.version++\n",
+		new:      "	delete(rs.runs, table)\n",
+		packages: "./store/seen", tests: "TestSearchOverReset",
+	},
 }

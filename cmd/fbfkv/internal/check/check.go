@@ -58,9 +58,9 @@ func Run(dir string, stdout, stderr io.Writer) error {
 		}
 		return fmt.Errorf("%s has %d %s", dir, n, noun)
 	}
-	fmt.Fprintf(stdout, "%s is sound: %d keys in %d partitions; %d op-log records with %d entries, %d rows, %d runs with %d records, "+
+	fmt.Fprintf(stdout, "%s is sound: %d keys in %d partitions; %d sections of the op log with %d entries, %d rows, %d runs with %d records, "+
 		"%d snapshots with %d filters, %d sstables with %d bytes\n",
-		dir, r.Keys, r.Partitions, r.Records, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
+		dir, r.Keys, r.Partitions, r.Sections, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
 	fmt.Fprintf(stdout, "it is %x, incarnation %016x\n", r.Meta.ID, r.Meta.Incarnation)
 	return nil
 }
