@@ -118,22 +118,28 @@ func (r *crashRun) sketch(k *crashSketches, rnd *rand.Rand) {
 func (r *crashRun) trySketch(k *crashSketches) error {
 	s := r.live()
 	frozen := s.Failure() != nil
-	st := k.next(rand.New(rand.NewPCG(uint64(len(k.steps)), 2)))
+	last := len(k.steps)
+	st := k.next(rand.New(rand.NewPCG(uint64(last), 2)))
+	r.note(func() { k.steps = append(k.steps, st) }) // it may be applied
 	op := do(s, st.op)
-	switch {
-	case op.Err == nil && frozen:
-		return errors.New("a sketch was changed after the failure")
-	case frozen, errors.Is(op.Err, ErrRead), errors.Is(op.Err, ErrDiskFull):
-		return nil // it is not applied
-	case op.Err == nil:
-		r.clerk.mu.Lock()
-		st.ack = r.clerk.ack(crashPolicy{fsync: r.clerk.fsync})
-		r.clerk.mu.Unlock()
-	case !errors.Is(op.Err, ErrUnknownOutcome) && st.op.Kind != FBFReserve:
-		return op.Err
-	}
-	k.steps, k.now = append(k.steps, st), st.does(k.now)
-	return nil
+	var err error
+	r.note(func() {
+		switch {
+		case op.Err == nil && frozen:
+			err = errors.New("a sketch was changed after the failure")
+		case frozen, errors.Is(op.Err, ErrRead), errors.Is(op.Err, ErrDiskFull):
+			k.steps = k.steps[:last] // it is not applied
+			return
+		case op.Err == nil:
+			r.clerk.mu.Lock()
+			k.steps[last].ack = r.clerk.ack(crashPolicy{fsync: r.clerk.fsync})
+			r.clerk.mu.Unlock()
+		case !errors.Is(op.Err, ErrUnknownOutcome) && st.op.Kind != FBFReserve:
+			err = op.Err
+		}
+		k.now = st.does(k.now)
+	})
+	return err
 }
 
 // verifySketches checks that sketches are as after some step, which is not before the

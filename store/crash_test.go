@@ -98,6 +98,7 @@ type crashRun struct {
 	budget  time.Duration // of crashWindow
 	barrier sync.RWMutex  // FLUSHALL waits for all others
 	over    atomic.Bool   // the process has ended (live)
+	noting  sync.Mutex    // of what the scenario knows, until then
 }
 
 func newCrashRun(seed uint64) *crashRun {

@@ -204,7 +204,8 @@ func (r *crashRun) plan(n int) (ops, again []*crashOp) {
 func (r *crashRun) apply(acks io.Writer, n int) error {
 	r.live()
 	var b Batch
-	ops, again := r.plan(n)
+	var ops, again []*crashOp
+	r.note(func() { ops, again = r.plan(n) })
 	for i, op := range ops {
 		b.Reset()
 		op.add(&b)
@@ -234,12 +235,37 @@ func (r *crashRun) live() *Store {
 	return s
 }
 
+// note lets fn change what the scenario knows, and like live does not return once the
+// process has ended.
+func (r *crashRun) note(fn func()) {
+	r.noting.Lock()
+	if r.over.Load() {
+		r.noting.Unlock()
+		select {}
+	}
+	fn()
+	r.noting.Unlock()
+}
+
+// end is the end of the process: from here on nobody changes what the scenario knows.
+func (r *crashRun) end() {
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	r.over.Store(true)
+	r.clerk.end()
+}
+
 // attempt executes an operation, a repeated one and a read, and judges what
 // they answer by G8.
-func (r *crashRun) attempt(acks io.Writer, b *Batch, op, again *crashOp) error {
+func (r *crashRun) attempt(acks io.Writer, b *Batch, op, again *crashOp) (err error) {
 	s := r.live()
 	frozen := s.Failure() != nil
 	s.Execute(b)
+	r.note(func() { err = r.judge(acks, s, b, op, again, frozen) })
+	return err
+}
+
+func (r *crashRun) judge(acks io.Writer, s *Store, b *Batch, op, again *crashOp, frozen bool) error {
 	for i, sent := range []*crashOp{op, again} {
 		o := &b.Ops[i]
 		switch {
@@ -367,8 +393,7 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 	ended := make(chan leftover, 2)
 	var fatal atomic.Pointer[error]
 	end := func() {
-		r.over.Store(true)
-		r.clerk.end()
+		r.end()
 		ended <- leftover{under.clone(100, 1), under.clone(0, 1)}
 	}
 	var result atomic.Pointer[error]
