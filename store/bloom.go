@@ -232,14 +232,8 @@ func (f *bloom) addParts() {
 	}
 }
 
-// bloomAt finds the filter that an operation is about; nil if there is none.
-func bloomAt(x *decider, op *Op) (*ref, *bloom, error) {
-	r, f, _, err := objectAt[*bloom](x, op, TypeBloom)
-	return r, f, err
-}
-
 func (x *decider) bloomReserve(op *Op) error {
-	r, f, err := bloomAt(x, op)
+	r, f, err := objectAt[*bloom](x, op, TypeBloom)
 	if err != nil {
 		return err
 	}
@@ -272,7 +266,7 @@ func (x *decider) reserveBloom(r *ref, op *Op) error {
 
 // bloomAdd adds the items that are new, one after another.
 func (x *decider) bloomAdd(op *Op) error {
-	r, f, err := bloomAt(x, op)
+	r, f, err := objectAt[*bloom](x, op, TypeBloom)
 	if err != nil {
 		return err
 	}
@@ -355,7 +349,7 @@ func (f *SubFilter) has(bits []byte, a, b uint64) bool {
 }
 
 func (x *decider) bloomExists(op *Op) error {
-	_, f, err := bloomAt(x, op)
+	_, f, err := objectAt[*bloom](x, op, TypeBloom)
 	for _, item := range op.Keys {
 		op.Founds = append(op.Founds, err == nil && f != nil && f.contains(bloomHashes(item)))
 	}
@@ -363,7 +357,7 @@ func (x *decider) bloomExists(op *Op) error {
 }
 
 func (x *decider) bloomInfo(op *Op) error {
-	_, f, err := bloomAt(x, op)
+	_, f, err := objectAt[*bloom](x, op, TypeBloom)
 	if err != nil {
 		return err
 	}
@@ -391,7 +385,7 @@ func (f *bloom) locate(offset uint64) (p *part, at uint64) {
 // bloomDump answers the header for iterator 0, and bits for the others, the end of which
 // the next iterator says.
 func (x *decider) bloomDump(op *Op) error {
-	_, f, err := bloomAt(x, op)
+	_, f, err := objectAt[*bloom](x, op, TypeBloom)
 	if err != nil {
 		return err
 	}
@@ -414,7 +408,7 @@ func (x *decider) bloomDump(op *Op) error {
 
 // bloomLoad is LOADCHUNK.
 func (x *decider) bloomLoad(op *Op) error {
-	r, f, err := bloomAt(x, op)
+	r, f, err := objectAt[*bloom](x, op, TypeBloom)
 	data := op.Keys[0]
 	switch {
 	case err != nil:

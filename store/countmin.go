@@ -146,8 +146,8 @@ func (f *countMin) addCells() {
 
 // sketchAt finds the sketch under a key.
 func sketchAt(x *decider, r *ref) (*countMin, error) {
-	f, ok, err := objectOf[*countMin](x, r, TypeCountMin)
-	if err == nil && !ok {
+	f, err := objectOf[*countMin](x, r, TypeCountMin)
+	if err == nil && f == nil {
 		err = ErrNoSketch
 	}
 	return f, err

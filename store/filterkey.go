@@ -145,14 +145,8 @@ func (filterType) kinds() []kind {
 	}
 }
 
-// filterAt finds the filter that an operation is about; nil if there is none.
-func filterAt(x *decider, op *Op) (*ref, *filterKey, error) {
-	r, f, _, err := objectAt[*filterKey](x, op, TypeFilter)
-	return r, f, err
-}
-
 func (x *decider) filterReserve(op *Op) error {
-	r, f, err := filterAt(x, op)
+	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
 	}
@@ -163,7 +157,7 @@ func (x *decider) filterReserve(op *Op) error {
 }
 
 func (x *decider) filterCard(op *Op) error {
-	_, f, err := filterAt(x, op)
+	_, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if f != nil {
 		op.Value, op.Found = int64(f.items()), true
 	}
@@ -171,7 +165,7 @@ func (x *decider) filterCard(op *Op) error {
 }
 
 func (x *decider) filterInfo(op *Op) error {
-	r, f, err := filterAt(x, op)
+	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
 	}
@@ -199,7 +193,7 @@ func (x *decider) reserve(r *ref, op *Op) error {
 // filter takes for one, is not added again, and one for which there is no room
 // is not added at all.
 func (x *decider) filterAdd(op *Op) error {
-	r, f, err := filterAt(x, op)
+	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
 	}
@@ -227,7 +221,7 @@ func (x *decider) filterAdd(op *Op) error {
 }
 
 func (x *decider) filterExists(op *Op) error {
-	_, f, err := filterAt(x, op)
+	_, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
 	}
@@ -240,7 +234,7 @@ func (x *decider) filterExists(op *Op) error {
 // filterRefresh is FBF.REFRESH: a FIXED filter drops its oldest generation,
 // another seals its newest and forgets nothing early.
 func (x *decider) filterRefresh(op *Op) error {
-	r, f, err := filterAt(x, op)
+	r, f, err := objectAt[*filterKey](x, op, TypeFilter)
 	if err != nil {
 		return err
 	}

@@ -54,11 +54,11 @@ type tally struct {
 const tallySize = 64
 
 func addToTally(x *decider, op *Op) error {
-	r, f, ok, err := objectAt[*tally](x, op, typeTally)
+	r, f, err := objectAt[*tally](x, op, typeTally)
 	if err != nil {
 		return err
 	}
-	if !ok {
+	if f == nil {
 		if err := x.createObject(r, typeTally, tallySize, nil); err != nil {
 			return err
 		}
@@ -73,8 +73,8 @@ func addToTally(x *decider, op *Op) error {
 }
 
 func readTally(x *decider, op *Op) error {
-	_, f, ok, err := objectAt[*tally](x, op, typeTally)
-	if ok {
+	_, f, err := objectAt[*tally](x, op, typeTally)
+	if f != nil {
 		op.Value, op.Found = f.value, true
 	}
 	return err

@@ -90,23 +90,23 @@ type change struct {
 	at   moment
 }
 
-// objectAt finds the object that an operation is about; ok is false if its key does not exist.
-// T is the type of the objects of type t.
-func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, ok bool, err error) {
+// objectAt finds the object that an operation is about; nil if its key does not exist.
+// T, a pointer, is the type of the objects of type t.
+func objectAt[T object](x *decider, op *Op, t Type) (r *ref, o T, err error) {
 	r = &x.of(op)[0]
-	o, ok, err = objectOf[T](x, r, t)
-	return r, o, ok, err
+	o, err = objectOf[T](x, r, t)
+	return r, o, err
 }
 
 // objectOf is objectAt for one of several keys.
-func objectOf[T object](x *decider, r *ref, t Type) (o T, ok bool, err error) {
+func objectOf[T object](x *decider, r *ref, t Type) (o T, err error) {
 	if !r.c.alive(x.wall) {
-		return o, false, nil
+		return o, nil
 	}
 	if r.c.kind != t {
-		return o, false, ErrWrongType
+		return o, ErrWrongType
 	}
-	return r.c.object().(T), true, nil
+	return r.c.object().(T), nil
 }
 
 // createObject logs a new object under a key that does not exist, if there is memory
