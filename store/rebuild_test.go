@@ -369,7 +369,7 @@ func TestTakenBack(t *testing.T) {
 		var waiting sync.WaitGroup
 		unknown := func(what string, do func() error) {
 			waiting.Go(func() {
-				if err := do(); !errors.Is(err, ErrUnknownOutcome) {
+				if err := do(); !errors.Is(err, ErrNotLeader) {
 					t.Errorf("%s: %v", what, err)
 				}
 			})
@@ -571,7 +571,7 @@ func TestRebuildBetweenPieces(t *testing.T) {
 		s.Execute(&b)
 		must(t, <-rebuilt)
 		for i, op := range b.Ops {
-			if takenBack != errors.Is(op.Err, ErrUnknownOutcome) || !takenBack && op.Err != nil {
+			if takenBack != errors.Is(op.Err, ErrNotLeader) || !takenBack && op.Err != nil {
 				t.Fatalf("taken back: %v, and operation %d answers %d (%v)", takenBack, i, op.Value, op.Err)
 			}
 		}
