@@ -58,8 +58,10 @@ func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 		},
 		ask: func() { r.VerifyLeader() }, // it has every peer sent a heartbeat; what it finds is not what we ask
 	}
-	note := c.note
-	t.onAnswer.Store(&note)
+	t.raft.Store(&watcher{
+		follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
+		answered: c.note,
+	})
 	return c
 }
 
