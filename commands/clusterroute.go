@@ -115,6 +115,7 @@ func (p *Pipeline) elsewhere(slot int) (text string, hold bool) {
 // leaderless is route for a slot whose leader nobody knows.
 func (p *Pipeline) leaderless() (text string, hold bool) {
 	if p.holds.over {
+		p.srv.Cluster.refuted.CompareAndSwap(p.round.view, nil) // whoever comes next asks the store
 		return errNoLeader, false
 	}
 	p.holds.view = p.round.view
@@ -146,7 +147,6 @@ func (p *Pipeline) await() bool {
 	for c.View() == h.view {
 		left := time.Until(h.end)
 		if h.over = left <= 0; h.over {
-			c.refuted.CompareAndSwap(h.view, nil) // whoever comes next asks the store
 			break
 		}
 		if p.waitFor(changed, left) {
