@@ -74,8 +74,7 @@ func TestProtocolErrorsAreToldThenTheConnectionCloses(t *testing.T) {
 			c := s.dial(t)
 			c.send("PING\r\n" + tt.send + strings.Repeat("PING\r\n", 1000))
 			c.expectReply("+PONG")
-			c.expectReply(tt.want)
-			c.expectReply("EOF")
+			c.expectLast(tt.want)
 		}
 		s.dial(t).expect("+PONG", "PING")
 	}
@@ -100,13 +99,11 @@ func TestLimitsBeforeAuthentication(t *testing.T) {
 
 	c := s.dial(t)
 	c.send(many)
-	c.expectReply("-ERR Protocol error: unauthenticated multibulk length")
-	c.expectReply("EOF")
+	c.expectLast("-ERR Protocol error: unauthenticated multibulk length")
 
 	c = s.dial(t)
 	c.send(long)
-	c.expectReply("-ERR Protocol error: unauthenticated bulk length")
-	c.expectReply("EOF")
+	c.expectLast("-ERR Protocol error: unauthenticated bulk length")
 
 	c = s.dial(t)
 	c.expect("-NOAUTH Authentication required.", "GET", "a")

@@ -55,7 +55,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // startWith is start with options of the test's own.
 func startWith(t testing.TB, o Options, settings ...string) *running {
 	t.Helper()
-	o.Config = configWith(t, append([]string{"port", "0"}, settings...)...)
+	o.Config = freePort(t, settings...)
 	listeners, err := Listen(o.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +72,7 @@ func startLoop(t testing.TB, loop string, o Options, settings ...string) *runnin
 	if loop == "event loop" {
 		return startWith(t, o, settings...)
 	}
-	o.Config = configWith(t, append([]string{"port", "0"}, settings...)...)
+	o.Config = freePort(t, settings...)
 	listeners, err := Listen(o.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +91,8 @@ func overTLS(t testing.TB, l net.Listener) (net.Listener, *tls.Config) {
 	t.Helper()
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
-	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no"), quiet)
+	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no",
+		"tls-handshake-timeout", "3600"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,6 +150,13 @@ func configWith(t testing.TB, settings ...string) *Config {
 	return c
 }
 
+// freePort is configWith for a server on a port of its own. A stop that waits for
+// shutdown-timeout takes longer than any test waits.
+func freePort(t testing.TB, settings ...string) *Config {
+	t.Helper()
+	return configWith(t, append([]string{"port", "0", "shutdown-timeout", "3600"}, settings...)...)
+}
+
 // tick tells a server whose ticks are the test's that it is now, and returns when it
 // has done what is due.
 func tick(ticks chan<- time.Time, now time.Time) {
@@ -178,7 +186,8 @@ func (s *running) waitingSince() (phase int64) {
 type client struct {
 	t testing.TB
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	sent time.Time // when send was last called
 }
 
 // dial connects to the server.
@@ -203,7 +212,7 @@ func (s *running) dialOver(t testing.TB, nc net.Conn) *client {
 		}
 		nc = secure
 	}
-	return &client{t, nc, bufio.NewReader(nc)}
+	return &client{t: t, Conn: nc, in: bufio.NewReader(nc)}
 }
 
 // socket returns the connection beneath TLS, if the client uses it.
@@ -217,6 +226,7 @@ func (c *client) socket() net.Conn {
 // send sends bytes as they are.
 func (c *client) send(s string) {
 	c.t.Helper()
+	c.sent = time.Now()
 	if _, err := io.WriteString(c, s); err != nil {
 		c.t.Fatalf("sending %.40q: %v", s, err)
 	}
@@ -288,6 +298,16 @@ func (c *client) expectReply(want string) {
 	c.t.Helper()
 	if got := c.reply(); got != want {
 		c.t.Errorf("reply %.200q, want %q", got, want)
+	}
+}
+
+// expectLast checks the next reply, after which the server closes the connection. It
+// reads what the client has sent before, so that nothing is lost, but not for ever.
+func (c *client) expectLast(want string) {
+	c.t.Helper()
+	c.expectReply(want)
+	if got := c.reply(); got != "EOF" && time.Since(c.sent) < lingerTime {
+		c.t.Errorf("after the last reply: %.200q", got)
 	}
 }
 
