@@ -72,7 +72,11 @@ func clusterSlots(c *Context, cluster *Cluster, v *ClusterView) {
 // come last.
 func (c *Cluster) writeSlotNode(w *resp.Writer, n *ClusterNode, tls bool) {
 	w.Array(4)
-	c.writeEndpoint(w, n)
+	if name := c.endpoint(n); name != "" {
+		w.BulkString(name)
+	} else {
+		w.Null()
+	}
 	w.Int(int64(n.portFor(tls)))
 	w.BulkString(n.ID)
 	var others []string
@@ -86,15 +90,6 @@ func (c *Cluster) writeSlotNode(w *resp.Writer, n *ClusterNode, tls bool) {
 	for _, word := range others {
 		w.BulkString(word)
 	}
-}
-
-// writeEndpoint writes what a node is called; null says that it is the one that was asked.
-func (c *Cluster) writeEndpoint(w *resp.Writer, n *ClusterNode) {
-	if name := c.endpoint(n); name != "" {
-		w.BulkString(name)
-		return
-	}
-	w.Null()
 }
 
 // clusterShards is CLUSTER SHARDS.
@@ -136,8 +131,7 @@ func (c *Cluster) writeShardNode(w *resp.Writer, s *ClusterShard, i int, offset 
 		w.Int(int64(n.TLSPort))
 	}
 	w.Pair("ip", n.Host)
-	w.BulkString("endpoint")
-	c.writeEndpoint(w, n)
+	w.Pair("endpoint", c.endpoint(n))
 	if n.Hostname != "" {
 		w.Pair("hostname", n.Hostname)
 	}
