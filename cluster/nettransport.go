@@ -170,7 +170,7 @@ func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, 
 func shorten(request *raft.AppendEntriesRequest) {
 	size := 0
 	for i, e := range request.Entries {
-		if size += entrySize + len(e.Data) + len(e.Extensions); size > maxEntries && i > 0 {
+		if size += len(e.Data) + len(e.Extensions); size > softLimit && i > 0 {
 			request.Entries = request.Entries[:i]
 			return
 		}
