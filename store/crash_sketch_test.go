@@ -68,7 +68,7 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 	case was == nil:
 		o := crashSketchOptions
 		st.op, st.does = Op{Kind: CMSInit, Key: key, Object: &o}, set(newPlainSketch(o))
-	case rnd.IntN(20) == 0 || was.count > 1<<50:
+	case rnd.IntN(20) == 0 || was.count() > 1<<50:
 		st.op, st.does = Op{Kind: Del, Keys: [][]byte{key}}, set(nil)
 	case rnd.IntN(30) == 0:
 		st.op, st.does = Op{Kind: FBFReserve, Key: key}, func(s crashSketchState) crashSketchState { return s } // refused

@@ -15,7 +15,7 @@ func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
 func (x *decider) log(p *partition, e *entry) {
 	if p.draft.first == 0 {
 		p.at, p.draft.first = x.at(p), p.seq+1
-		p.draft.section = beginRecord(p.draft.section[:0], p.at)
+		p.draft.section = beginSection(p.draft.section[:0], p.at)
 	}
 	p.seq++
 	p.draft.section = e.appendTo(p.draft.section)

@@ -96,7 +96,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 	}
 	from := len(g.bytes)
 	g.bytes = append(g.bytes, content...)
-	rd, err := newRecordReader(g.bytes[from:])
+	rd, err := newSectionReader(g.bytes[from:])
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +112,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 		e.at, rd.id = rd.at, &e.id
 		if !rd.next(&e.entry) {
 			g.entries = g.entries[:len(g.entries)-1]
-			return entries, rd.err
+			return entries, rd.err()
 		}
 		entries++
 		switch e.kind {
@@ -191,7 +191,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 
 // outline decodes a whole section: its last sequence, and whether a FLUSHALL is in it.
 func outline(seq uint64, content []byte) (last uint64, flushes bool, err error) {
-	rd, err := newRecordReader(content)
+	rd, err := newSectionReader(content)
 	if err != nil {
 		return 0, false, err
 	}
@@ -202,7 +202,7 @@ func outline(seq uint64, content []byte) (last uint64, flushes bool, err error) 
 		}
 		flushes = flushes || e.kind == entryFlush
 	}
-	return last, flushes, rd.err
+	return last, flushes, rd.err()
 }
 
 // hashEntry hashes what an entry that was read from the log is found by.

@@ -1,4 +1,4 @@
-package store
+package sketch
 
 import "encoding/binary"
 
@@ -44,4 +44,10 @@ func murmur64(b []byte, seed uint64) uint64 {
 	}
 	h = (h ^ h>>47) * m
 	return h ^ h>>47
+}
+
+// HashItem returns the two hashes that say which bits of a Bloom filter an item has.
+func HashItem(item []byte) (a, b uint64) {
+	a = murmur64(item, 0xc6a4a7935bd1e995)
+	return a, murmur64(item, a)
 }
