@@ -3,6 +3,8 @@ package store
 import (
 	"bufio"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
@@ -16,15 +18,22 @@ const (
 	// was not added: the filter is NONSCALING and full (then Found is set, and the answers
 	// end with this item), or cannot grow.
 	BFAdd
+	// BFCAdd is BFAdd of at most MaxCAdd items, all or none, once per ID, in an EXACT
+	// table. In: Key, ID, Keys, Object as BFAdd, At if HasAt. Out: Founds, of a duplicate
+	// the first ones; Applied.
+	BFCAdd
 	// BFLoad is LOADCHUNK: it creates the filter Key if Delta, the iterator, is 1 and there
 	// is none, and otherwise writes into it. In: Key, Delta, Keys[0]: header or bits.
 	BFLoad
 	// BFExists tests Keys (items); a key that holds no filter has none. Out: Founds.
 	BFExists
 	// BFDump is SCANDUMP. In: Key, Delta: the iterator; Deltas[0]: bytes at most. Out:
-	// Value: the next iterator; Object: []byte.
+	// Value: the next iterator; Object: []byte. BadArgument as BFInfo.
 	BFDump
-	// BFInfo describes the filter Key. Out: Object: *BloomInfo.
+	// BFCard counts the items that were new to the filter Key. Out: Value.
+	BFCard
+	// BFInfo describes the filter Key. Out: Object: *BloomInfo. An Object that is a
+	// *BadArgument is answered if there is a filter.
 	BFInfo
 
 	firstBloomKind = Kind(TypeBloom) * kindsPerType
@@ -34,9 +43,17 @@ const (
 // ErrNoFilter are those of FBF keys.
 var (
 	ErrBloomData   = errors.New("received bad data")
+	ErrBloomFull   = errors.New("non scaling filter is full")
+	ErrBloomGrowth = errors.New("problem inserting into filter")
+	ErrBloomMemory = errors.New("Insufficient memory to create filter")
+	ErrNeedsExact  = errors.New("BF.CADD needs a table of MODE EXACT")
+	ErrManyCAdd    = fmt.Errorf("BF.CADD takes at most %d items", MaxCAdd)
 	ErrBloomOffset = sketch.ErrChunkOffset
 	ErrBloomChunk  = sketch.ErrChunkLength
 )
+
+// MaxCAdd is how many items BFCAdd takes: what it answers is a bit for each in a record.
+const MaxCAdd = 64
 
 // BloomOptions are the parameters of a Bloom filter; BloomInfo describes one.
 type (
@@ -52,9 +69,11 @@ func (bloomType) kinds() []kind {
 		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: sketch.NewBloomBytes, turn: (*decider).bloomReserve}, // also a tombstone
 		// An item may need a sub-filter, too.
 		BFAdd - firstBloomKind:    {is: writes | logsItems, entries: 2, fields: sketch.NewBloomBytes, turn: (*decider).bloomAdd},
+		BFCAdd - firstBloomKind:   {is: writes | hasID | logsItems, entries: 3, fields: sketch.NewBloomBytes, turn: (*decider).bloomCAdd}, // and the opid
 		BFLoad - firstBloomKind:   {is: writes, entries: 1, turn: (*decider).bloomLoad},
 		BFExists - firstBloomKind: {is: ofKeys, turn: (*decider).bloomExists},
 		BFDump - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomDump},
+		BFCard - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomInfo},
 		BFInfo - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomInfo},
 	}
 }
@@ -88,21 +107,30 @@ func (x *decider) bloomReserve(op *Op) error {
 	return x.reserveBloom(r, op)
 }
 
-// reserveBloom logs the creation of a filter, if the memory is there.
-func (x *decider) reserveBloom(r *ref, op *Op) error {
+// newBloom returns the filter that the operation would create, without its bits.
+func newBloom(op *Op) (header []byte, f *sketch.Bloom, err error) {
 	o := BloomOptions{Error: 0.01, Capacity: 100, Expansion: 2}
 	if p, _ := op.Object.(*BloomOptions); p != nil {
 		o = *p
 	}
 	header, ok := sketch.AppendBloom(nil, o)
 	if !ok {
-		return ErrOutOfMemory
+		return nil, nil, ErrBloomMemory
 	}
-	bytes, err := sketch.BloomBytes(header)
+	f, err = sketch.UnloadedBloom(header)
+	return header, f, err
+}
+
+// reserveBloom logs the creation of a filter, if the memory is there.
+func (x *decider) reserveBloom(r *ref, op *Op) error {
+	header, f, err := newBloom(op)
 	if err != nil {
 		return err
 	}
-	return x.createObject(r, TypeBloom, bytes, header)
+	if err = x.createObject(r, TypeBloom, f.Needs(), header); err == ErrOutOfMemory {
+		err = ErrBloomMemory
+	}
+	return err
 }
 
 // bloomAdd adds the items that are new, one after another.
@@ -121,37 +149,152 @@ func (x *decider) bloomAdd(op *Op) error {
 		}
 		_, f, _ = x.bloomOf(op)
 	}
+	var added uint64 // since the last entry, to the last sub-filter
 	for _, item := range op.Keys {
 		a, b := sketch.HashItem(item)
-		present := f.Contains(a, b)
-		full := !present && f.Room() == 0 && !x.growBloom(r, f)
+		present, full := f.Contains(a, b), false
+		if !present && (f.Room() == added || len(x.control) > maxChange) {
+			added = x.logItems(r, added)
+			full = f.Room() == 0 && !x.growBloom(r, f)
+		}
 		if !present && !full {
-			x.control = f.AppendItem(x.control[:0], a, b)
-			x.changeObject(r, x.control, 0)
+			if added == 0 {
+				x.control = f.AppendItems(x.control[:0])
+			}
+			f.SetAhead(a, b)
+			x.control = sketch.AppendItem(x.control, a, b)
+			added++
 		}
 		op.Founds, op.Fulls = append(op.Founds, present), append(op.Fulls, full)
 		if full && f.NonScaling() {
 			op.Found = true
-			return nil
+			break
 		}
 	}
+	x.logItems(r, added)
 	return nil
+}
+
+// logItems logs the items in x.control, unless there are none, of which there are none now.
+func (x *decider) logItems(r *ref, n uint64) uint64 {
+	if n > 0 {
+		x.changeObject(r, x.control, 0)
+	}
+	x.control = x.control[:0]
+	return 0
 }
 
 // growBloom logs that a sub-filter is added; false if there cannot be one.
 func (x *decider) growBloom(r *ref, f *sketch.Bloom) bool {
-	next, bytes, ok := f.Next()
-	if !ok || x.reserveMore(entryRoom+len(r.key)+sketch.GrowthBytes) != nil {
-		return false
+	next, err := x.roomForItems(r, f, 1, 0)
+	if err == nil {
+		x.control = sketch.AppendGrowth(x.control[:0], next[0])
+		x.changeObject(r, x.control, 0)
+	}
+	return err == nil
+}
+
+// roomForItems returns the sub-filters to be added so that n more items have room, if the
+// memory for them is there, and the space in the log. create is the memory that it takes to
+// create the filter, if there is none yet.
+func (x *decider) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([]sketch.SubFilter, error) {
+	next, bytes, ok := f.Next(uint64(n))
+	if !ok && f.NonScaling() {
+		return nil, ErrBloomFull
+	}
+	if !ok {
+		return nil, ErrBloomGrowth
+	}
+	if err := x.reserveMore(len(next) * (entryRoom + len(r.key) + sketch.GrowthBytes)); err != nil {
+		return nil, err
 	}
 	pl := planner{pool: r.p.pool}
-	if !pl.grant(bytes) {
-		return false
+	switch {
+	case pl.grant(bytes + create):
+	case create > 0:
+		return nil, ErrBloomMemory
+	default:
+		return nil, ErrBloomGrowth
 	}
 	pl.settle()
-	x.control = sketch.AppendGrowth(x.control[:0], next)
-	x.changeObject(r, x.control, 0)
-	return true
+	return next, nil
+}
+
+// bloomCAdd adds items once per opid, all or none; its checks come in the order of cIncrBy's.
+func (x *decider) bloomCAdd(op *Op) error {
+	r, f, wrong := x.bloomOf(op)
+	if len(op.Keys) > MaxCAdd {
+		return ErrManyCAdd
+	}
+	if r.t.def.Mode != Exact {
+		return ErrNeedsExact // there would be no record of the answers
+	}
+	r.again(op.ID)
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	op.Delta = sketch.Fingerprint(op.Keys, nil)
+	if r.verdict == verdictSeen { // a filter of times when the table was APPROX knows no BFCAdd
+		err := x.duplicate(op, r)
+		for i := range op.Keys {
+			op.Founds = append(op.Founds, op.Value>>i&1 == 0)
+		}
+		return err
+	}
+	if wrong != nil {
+		return wrong
+	}
+	var header []byte
+	var create uint64
+	exists := f != nil
+	if !exists {
+		var err error
+		if header, f, err = newBloom(op); err != nil {
+			return err
+		}
+		create = f.Needs()
+	}
+	var items [MaxCAdd][2]uint64
+	n, answer := 0, int64(0)
+	for i, item := range op.Keys {
+		a, b := sketch.HashItem(item)
+		found := exists && f.Contains(a, b) || slices.Contains(items[:n], [2]uint64{a, b})
+		if op.Founds = append(op.Founds, found); !found {
+			items[n] = [2]uint64{a, b}
+			n, answer = n+1, answer|1<<i
+		}
+	}
+	next, err := x.roomForItems(r, f, n, create)
+	if err == nil {
+		err = x.makeRoom(r)
+	}
+	if err == nil && !exists {
+		if err = x.createObject(r, TypeBloom, create, header); err == nil {
+			_, f, err = x.bloomOf(op)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	x.addToBloom(r, f, items[:n], next)
+	x.rememberOp(op, r, answer)
+	return nil
+}
+
+// addToBloom logs items that are new, and the sub-filters that they need.
+func (x *decider) addToBloom(r *ref, f *sketch.Bloom, items [][2]uint64, next []sketch.SubFilter) {
+	for len(items) > 0 && x.err == nil {
+		if n := min(uint64(len(items)), f.Room()); n > 0 {
+			x.control = f.AppendItems(x.control[:0])
+			for _, item := range items[:n] {
+				x.control = sketch.AppendItem(x.control, item[0], item[1])
+			}
+			items = items[n:]
+		} else {
+			x.control, next = sketch.AppendGrowth(x.control[:0], next[0]), next[1:]
+		}
+		x.changeObject(r, x.control, 0)
+	}
 }
 
 func (x *decider) bloomExists(op *Op) error {
@@ -162,25 +305,33 @@ func (x *decider) bloomExists(op *Op) error {
 	return nil
 }
 
+// bloomInfo is BFInfo and BFCard.
 func (x *decider) bloomInfo(op *Op) error {
 	_, f, err := x.bloomOf(op)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if f == nil {
+	case f == nil && op.Kind == BFCard:
+		return nil
+	case f == nil:
 		return ErrNoFilter
+	case op.badArgument(1) != nil:
+		return op.badArgument(1)
 	}
-	op.Object = f.Info()
+	info := f.Info()
+	op.Value, op.Object = int64(info.Size), info
 	return nil
 }
 
 func (x *decider) bloomDump(op *Op) error {
 	_, f, err := x.bloomOf(op)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
-	}
-	if f == nil {
+	case f == nil:
 		return ErrNoFilter
+	case op.badArgument(1) != nil:
+		return op.badArgument(1)
 	}
 	op.Value, op.Object = f.Chunk(op.Delta, uint64(max(op.Deltas[0], 1)))
 	return nil
@@ -205,14 +356,14 @@ func (x *decider) bloomLoad(op *Op) error {
 }
 
 func (x *decider) loadBloomHeader(r *ref, header []byte) error {
-	bytes, err := sketch.BloomBytes(header)
+	f, err := sketch.UnloadedBloom(header)
 	if err != nil {
 		return bloomRefusal(err)
 	}
 	if err := x.reserveMore(2 * (entryRoom + len(header) + len(r.key))); err != nil {
 		return err
 	}
-	if err = x.createObject(r, TypeBloom, bytes, header); err == ErrOutOfMemory {
+	if err = x.createObject(r, TypeBloom, f.Needs(), header); err == ErrOutOfMemory {
 		err = ErrBloomData
 	}
 	return err

@@ -167,7 +167,7 @@ func TestBloomRefusals(t *testing.T) {
 	if op := add("a", "c", "d", "e", "a"); op.Err != nil || fmt.Sprint(op.Founds, op.Fulls, op.Found) != "[true false false false true] [false false true true false] false" {
 		t.Error(op.Founds, op.Fulls, op.Err)
 	}
-	if err := do(s, Op{Kind: BFReserve, Key: []byte("n")}).Err; !errors.Is(err, ErrOutOfMemory) {
+	if err := do(s, Op{Kind: BFReserve, Key: []byte("n")}).Err; !errors.Is(err, ErrBloomMemory) {
 		t.Error(err)
 	}
 	if now := s.Stats().FilterBytes; now != used {

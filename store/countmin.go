@@ -9,12 +9,16 @@ import (
 
 // The operations on count-min sketches; see Kind. What a sketch is, package sketch says.
 const (
-	// CMSInit creates the sketch Key. In: Key, Object: *SketchOptions.
+	// CMSInit creates the sketch Key. In: Key, Object: *SketchOptions. Here and in CMSIncrBy
+	// and CMSMerge it may be a *BadArgument.
 	CMSInit Kind = firstCountMinKind + iota
 	// CMSIncrBy adds Deltas[i] to the items Keys[i] of the sketch Key, in turn. Out:
 	// Values, the estimates; Fulls[i] if the pair would have taken a cell, or the count,
 	// beyond its limit, or a cell below 0: then it has changed nothing.
 	CMSIncrBy
+	// CMSCIncrBy is CMSIncrBy once per ID, all pairs or none. In: Key, ID, Keys, Deltas, At
+	// if HasAt. Out: Values, of a duplicate those of now; Applied.
+	CMSCIncrBy
 	// CMSMerge replaces the sketch Keys[0] by the sum of the other Keys, each times its
 	// weight in Deltas.
 	CMSMerge
@@ -22,6 +26,8 @@ const (
 	CMSQuery
 	// CMSInfo describes the sketch Key. Out: Object: *SketchInfo.
 	CMSInfo
+	// CMSInner multiplies the sketches Keys[0] and Keys[1]. Out: Value.
+	CMSInner
 
 	firstCountMinKind = Kind(TypeCountMin) * kindsPerType
 )
@@ -31,6 +37,11 @@ var (
 	ErrSketchExists  = errors.New("CMS: key already exists")
 	ErrNoSketch      = errors.New("CMS: key does not exist")
 	ErrSketchSize    = errors.New("CMS: width/depth is not equal")
+	ErrSketchCells   = errors.New("CMS: cell_size is not equal")
+	ErrSketchMemory  = errors.New("CMS: Insufficient memory to create the key")
+	ErrSketchOver    = errors.New("CMS: INCRBY overflow")
+	ErrSketchUnder   = errors.New("CMS: INCRBY underflow")
+	ErrInnerProduct  = errors.New("CMS: INNERPROD overflow")
 	ErrSketchOptions = sketch.ErrOptions
 	ErrSketchMerge   = sketch.ErrMerge
 )
@@ -48,9 +59,12 @@ func (countMinType) kinds() []kind {
 	return []kind{
 		CMSInit - firstCountMinKind:   {is: writes, entries: 2, fields: sketch.MaxCountMinOptions, turn: (*decider).sketchInit}, // also a tombstone
 		CMSIncrBy - firstCountMinKind: {is: writes | logsItems, entries: 1, turn: (*decider).sketchIncrBy},
-		CMSMerge - firstCountMinKind:  {is: writes | manyKeys, entries: 1, turn: (*decider).sketchMerge},
-		CMSQuery - firstCountMinKind:  {is: ofKeys, turn: (*decider).sketchQuery},
-		CMSInfo - firstCountMinKind:   {is: ofKeys, turn: (*decider).sketchInfo},
+		// The opid, too.
+		CMSCIncrBy - firstCountMinKind: {is: writes | hasID | logsItems, entries: 2, turn: (*decider).sketchCIncrBy},
+		CMSMerge - firstCountMinKind:   {is: writes | manyKeys, entries: 1, turn: (*decider).sketchMerge},
+		CMSQuery - firstCountMinKind:   {is: ofKeys, turn: (*decider).sketchQuery},
+		CMSInfo - firstCountMinKind:    {is: ofKeys, turn: (*decider).sketchInfo},
+		CMSInner - firstCountMinKind:   {is: manyKeys | ofKeys, turn: (*decider).sketchInner},
 	}
 }
 
@@ -82,6 +96,9 @@ func (x *decider) sketchInit(op *Op) error {
 	if r.c.alive(x.wall) {
 		return ErrSketchExists
 	}
+	if err := op.badArgument(1); err != nil {
+		return err
+	}
 	var o SketchOptions
 	if p, _ := op.Object.(*SketchOptions); p != nil {
 		o = *p
@@ -90,10 +107,14 @@ func (x *decider) sketchInit(op *Op) error {
 		return err
 	}
 	n, ok := o.Bytes()
-	if !ok {
-		return ErrOutOfMemory
+	err := ErrOutOfMemory
+	if ok {
+		err = x.createObject(r, TypeCountMin, n, o.Encode())
 	}
-	return x.createObject(r, TypeCountMin, n, o.Encode())
+	if err == ErrOutOfMemory {
+		err = ErrSketchMemory
+	}
+	return err
 }
 
 func (x *decider) sketchQuery(op *Op) error {
@@ -120,6 +141,9 @@ func (x *decider) sketchInfo(op *Op) error {
 func (x *decider) sketchIncrBy(op *Op) error {
 	r := &x.of(op)[0]
 	f, err := sketchAt(x, r)
+	if err == nil {
+		err = op.badArgument(1)
+	}
 	if err != nil {
 		return err
 	}
@@ -143,6 +167,48 @@ func (x *decider) sketchIncrBy(op *Op) error {
 	return nil
 }
 
+// SketchRange is why a pair does not fit.
+func SketchRange(delta int64) error {
+	if delta < 0 {
+		return ErrSketchUnder
+	}
+	return ErrSketchOver
+}
+
+// sketchCIncrBy logs all pairs once per opid; its checks come in the order of cIncrBy's.
+func (x *decider) sketchCIncrBy(op *Op) error {
+	r := &x.of(op)[0]
+	r.again(op.ID)
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	op.Delta = sketch.Fingerprint(op.Keys, op.Deltas)
+	if r.verdict != verdictNew {
+		if err := x.duplicate(op, r); err != nil {
+			return err
+		}
+		return x.sketchQuery(op)
+	}
+	f, err := sketchAt(x, r)
+	if err != nil {
+		return err
+	}
+	if at, ok := f.FitTogether(op.Keys, op.Deltas); !ok {
+		return SketchRange(op.Deltas[at])
+	}
+	x.beginLarge(r.p)
+	if err := x.makeRoom(r); err != nil {
+		return err
+	}
+	f.Answers = &op.Values
+	err = x.logPairs(r, op.Keys, op.Deltas)
+	f.Answers = nil
+	if err == nil {
+		x.rememberOp(op, r, 0)
+	}
+	return err
+}
+
 // logPairs logs pairs that fit.
 func (x *decider) logPairs(r *ref, items [][]byte, deltas []int64) error {
 	x.control = sketch.AppendPairs(x.control[:0], items, deltas)
@@ -158,21 +224,51 @@ func (x *decider) logPairs(r *ref, items [][]byte, deltas []int64) error {
 func (x *decider) sketchMerge(op *Op) error {
 	refs := x.of(op)
 	f, err := sketchAt(x, &refs[0])
+	if err == nil {
+		err = op.badArgument(1)
+	}
 	if err != nil {
 		return err
 	}
 	sources := make([]*sketch.CountMin, len(refs)-1)
 	for i := range sources {
-		if sources[i], err = sketchAt(x, &refs[i+1]); err != nil {
+		s, err := sketchAt(x, &refs[i+1])
+		switch {
+		case err != nil:
 			return err
-		}
-		if !f.SameSize(sources[i]) {
+		case !f.SameSize(s):
 			return ErrSketchSize
+		case !f.SameCells(s):
+			return ErrSketchCells
+		case op.badArgument(i+2) != nil:
+			return op.badArgument(i + 2)
 		}
+		sources[i] = s
 	}
 	what, err := f.AppendMerge(nil, sources, op.Deltas)
 	if err != nil {
 		return err
 	}
 	return x.changeLarge(&refs[0], what)
+}
+
+// sketchInner is CMSInner.
+func (x *decider) sketchInner(op *Op) error {
+	refs := x.of(op)
+	a, err := sketchAt(x, &refs[0])
+	if err != nil {
+		return err
+	}
+	b, err := sketchAt(x, &refs[1])
+	if err != nil {
+		return err
+	}
+	if !a.SameSize(b) {
+		return ErrSketchSize
+	}
+	var ok bool
+	if op.Value, ok = a.InnerProduct(b); !ok {
+		return ErrInnerProduct
+	}
+	return nil
 }

@@ -180,7 +180,7 @@ func TestSketchRefusals(t *testing.T) {
 		{ErrSketchExists, Op{Kind: CMSInit, Key: []byte("c"), Object: &SketchOptions{Width: 1, Depth: 1}}},
 		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 32, Depth: 1 << 32}}},
 		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1, Depth: 1, Cell: 3}}},
-		{ErrOutOfMemory, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
+		{ErrSketchMemory, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
 		{ErrNoSketch, Op{Kind: CMSIncrBy, Key: []byte("n"), Keys: [][]byte{{1}}, Deltas: []int64{1}}},
 		{ErrWrongType, Op{Kind: CMSQuery, Key: []byte("c")}},
 		{ErrNoSketch, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("n")}, Deltas: []int64{1}}},
@@ -197,7 +197,7 @@ func TestSketchRefusals(t *testing.T) {
 	// At the memory cap: neither a key nor memory.
 	used := s.Stats().FilterBytes
 	s.SetFilterMaxMemory(used + 1000)
-	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err, ErrOutOfMemory) {
+	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err, ErrSketchMemory) {
 		t.Error(err)
 	}
 	if now := s.Stats().FilterBytes; now != used {

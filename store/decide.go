@@ -209,6 +209,16 @@ func (x *decider) applyEntry(op *Op, r *ref, delta int64) *entry {
 	return e
 }
 
+// rememberOp logs that an idempotent operation on an object was applied, behind the change that
+// it made. Fingerprint and result take the place of a counter's delta and value.
+func (x *decider) rememberOp(op *Op, r *ref, result int64) {
+	e := x.applyEntry(op, r, op.Delta)
+	e.kind, e.value = entryRemember, result
+	x.logApply(r, e)
+	op.Applied = true
+	r.t.figures.Applied++
+}
+
 // logApply logs the outcome of an idempotent operation.
 func (x *decider) logApply(r *ref, e *entry) {
 	if r.t.def.Mode == Exact {

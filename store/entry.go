@@ -35,6 +35,7 @@ const (
 	entryFragment entryKind = 13 // a fragment of a large change of an object
 	entryLast     entryKind = 14 // the last fragment: the object changed
 	entryDrop     entryKind = 15 // fragments whose last one never came are dropped
+	entryRemember entryKind = 16 // an idempotent operation on an object was applied: its opid
 )
 
 // entryFlags modify an entry.
@@ -73,7 +74,7 @@ type entry struct {
 	t       *tableState
 	hash    uint64 // of (key, id)
 	keyHash uint64 // in the table of hot counters; only of an entry that was read from the log
-	// packed are key, id, delta and value of an entryApply as they are logged,
+	// packed are key, id, delta and value of an operation as they are logged,
 	// and as they begin its record. Valid until the next entry is logged.
 	packed []byte
 }
@@ -102,7 +103,7 @@ func (e *entry) appendTo(dst []byte) []byte {
 	dst = append(dst, byte(e.kind))
 	dst = append(dst, byte(e.flags))
 	switch e.kind {
-	case entryApply:
+	case entryApply, entryRemember:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
 		from := len(dst)
 		dst = seen.AppendOp(dst, e.key, e.id, e.delta, e.value)
@@ -191,7 +192,7 @@ func (r *sectionReader) next(e *entry) bool {
 		r.Fail()
 	}
 	switch e.kind {
-	case entryApply:
+	case entryApply, entryRemember:
 		e.table = r.Uint32()
 		if r.id == nil {
 			r.id = new([seen.UUIDText]byte)

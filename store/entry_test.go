@@ -44,7 +44,7 @@ func TestUnknownIsRefused(t *testing.T) {
 	for what, more := range map[string][]byte{
 		"a flag, and its field":   append([]byte{byte(entrySet), 0x80, 1, 'k', 10}, 0x02, 0x00, 0x03),
 		"a flag beside known":     {byte(entryDelete), 0x80 | byte(flagWasObject), 1, 'k'},
-		"a kind":                  {byte(entryDrop) + 1, 0, 1, 'k'},
+		"a kind":                  {byte(entryRemember) + 1, 0, 1, 'k'},
 		"no type":                 {byte(entryCreate), 0, 1, 'k', 0, 0},
 		"a counter as an object":  {byte(entryChange), 0, 1, 'k', byte(TypeCounter), 0},
 		"a type":                  {byte(entryCreate), 0, 1, 'k', maxTypes - 2, 0},

@@ -25,7 +25,7 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginSection(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entryDrop; kind++ {
+	for kind := entryApply; kind <= entryRemember; kind++ {
 		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
 			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter

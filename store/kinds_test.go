@@ -45,6 +45,8 @@ func TestLogRoom(t *testing.T) {
 		"CMSIncrBy":  {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
 		"CMSMerge":   {Kind: CMSMerge, Keys: keys, Deltas: []int64{2, 3}},
 		"BFReserve":  {Kind: BFReserve},
+		"BFCAdd":     {Kind: BFCAdd, ID: long('i'), Keys: items, Object: &BloomOptions{Error: 0.01, Capacity: 1, Expansion: 1}},
+		"CMSCIncrBy": {Kind: CMSCIncrBy, ID: long('i'), Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
 		"BFLoad":     {Kind: BFLoad, Delta: 145, Keys: [][]byte{bytes.Repeat([]byte{7}, 144)}},
 		"a header":   {Kind: BFLoad, Delta: 1, Keys: [][]byte{header}},
 		"BFAdd":      {Kind: BFAdd, Keys: items},

@@ -29,6 +29,11 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	case entryApply:
 		p.redoSet(e, seq)
 		p.remember(e, seq, at)
+	case entryRemember:
+		if e.c != nil && e.c.kind.isObject() {
+			e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it
+		}
+		p.remember(e, seq, at)
 	case entrySet, entryIncr:
 		p.redoSet(e, seq)
 	case entryDelete:
@@ -208,7 +213,7 @@ func outline(seq uint64, content []byte) (last uint64, flushes bool, err error) 
 // hashEntry hashes what an entry that was read from the log is found by.
 func (p *partition) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)
-	if e.kind == entryApply {
+	if e.kind == entryApply || e.kind == entryRemember {
 		e.hash = fbf.Hash(p.seed, e.key, e.id)
 	}
 }
@@ -220,6 +225,9 @@ func (p *partition) resolve(e *entry, seq uint64) {
 	case entryApply:
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
+	case entryRemember:
+		e.t = p.tables[e.table]
+		e.c = p.resolveCounter(e, false)
 	case entrySet, entryIncr, entryDelete:
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entryControl, entryTighten:

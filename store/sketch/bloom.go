@@ -128,6 +128,14 @@ func (f *SubFilter) has(bits []byte, a, b uint64) bool {
 	return true
 }
 
+func (f *SubFilter) set(bits []byte, a, b uint64) {
+	for range f.Hashes {
+		x := a % (8 * f.Bytes)
+		bits[x/8] |= 1 << (x % 8)
+		a += b
+	}
+}
+
 // Bloom is a Bloom filter that grows: it remembers items in sub-filters, each larger and
 // more exact than the one before. An item is looked for in all of them and added to the last
 // one. Sub-filter i is part i of its pages; everything else is in the header page. The zero
@@ -164,21 +172,10 @@ func NewBloom(header []byte) (*Bloom, error) {
 	return f, nil
 }
 
-// BloomBytes is the memory that NewBloom takes for a header, which a client may have made.
-func BloomBytes(header []byte) (n uint64, err error) {
-	f, err := decodeBloomHeader(header)
-	if err != nil {
-		return 0, err
-	}
-	for i := range f.subs {
-		n += memoryOf(f.subs[i].Bytes)
-	}
-	return n, nil
-}
-
-// decodeBloomHeader makes a filter without parts of its header, which a client may have
-// made.
-func decodeBloomHeader(b []byte) (*Bloom, error) {
+// UnloadedBloom returns a filter without its bits: what can be known from its header, which a
+// client may have made.
+func UnloadedBloom(header []byte) (*Bloom, error) {
+	b := header
 	if len(b) < bloomHeader || len(b) > maxBloomHeader {
 		return nil, ErrCorrupt
 	}
@@ -217,7 +214,7 @@ func (f *Bloom) header() []byte {
 }
 
 func (f *Bloom) open(header []byte) error {
-	g, err := decodeBloomHeader(header)
+	g, err := UnloadedBloom(header)
 	if err != nil {
 		return err
 	}
@@ -249,21 +246,37 @@ func (f *Bloom) Contains(a, b uint64) bool {
 	return false
 }
 
+// Needs is the memory that the filter takes once it has its bits.
+func (f *Bloom) Needs() (n uint64) {
+	for i := range f.subs {
+		n += memoryOf(f.subs[i].Bytes)
+	}
+	return n
+}
+
 // Room is how many items the last sub-filter still takes.
 func (f *Bloom) Room() uint64 {
 	last := &f.subs[len(f.subs)-1]
 	return last.Capacity - min(last.Size, last.Capacity)
 }
 
-// Next returns the sub-filter that is to follow the last one, and the memory that it takes;
-// false if there cannot be one.
-func (f *Bloom) Next() (next SubFilter, bytes uint64, ok bool) {
-	last := f.subs[len(f.subs)-1]
-	if f.NonScaling() || len(f.subs) == maxBloomSubs || last.Capacity > math.MaxInt64/max(uint64(f.expansion), 1) {
-		return next, 0, false
+// Next returns the sub-filters that are to follow the last one, so that there is room for n
+// more items, and the memory that they take; false if there cannot be that many.
+func (f *Bloom) Next(n uint64) (next []SubFilter, bytes uint64, ok bool) {
+	last, all := f.subs[len(f.subs)-1], f.Needs()
+	for room := f.Room(); room < n; room += last.Capacity {
+		if f.NonScaling() || len(f.subs)+len(next) >= maxBloomSubs || last.Capacity > math.MaxInt64/max(uint64(f.expansion), 1) {
+			return nil, 0, false
+		}
+		if last, ok = newSubFilter(last.Error/2, last.Capacity*uint64(f.expansion)); !ok {
+			return nil, 0, false
+		}
+		next, bytes = append(next, last), bytes+memoryOf(last.Bytes)
+		if bytes+all > MaxBytes {
+			return nil, 0, false
+		}
 	}
-	next, ok = newSubFilter(last.Error/2, last.Capacity*uint64(f.expansion))
-	return next, memoryOf(next.Bytes), ok && next.Bytes+f.Bytes() <= MaxBytes
+	return next, bytes, true
 }
 
 // The changes of a filter: one of these bytes, then
@@ -277,11 +290,22 @@ const (
 	bloomBits  = 3
 )
 
-// AppendItem appends the change that adds an item to the last sub-filter.
-func (f *Bloom) AppendItem(dst []byte, a, b uint64) []byte {
-	dst = binary.AppendUvarint(append(dst, bloomItems), uint64(len(f.subs)-1))
-	dst = binary.LittleEndian.AppendUint64(dst, a)
-	return binary.LittleEndian.AppendUint64(dst, b)
+// AppendItems begins the change that adds items to the last sub-filter, which has room for
+// them; AppendItem appends one to it.
+func (f *Bloom) AppendItems(dst []byte) []byte {
+	return binary.AppendUvarint(append(dst, bloomItems), uint64(len(f.subs)-1))
+}
+
+// AppendItem appends an item to a change that AppendItems has begun.
+func AppendItem(dst []byte, a, b uint64) []byte {
+	return binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(dst, a), b)
+}
+
+// SetAhead sets the bits of an item in the last sub-filter, so that Contains knows it before
+// the change that adds it is redone. That must follow, without anything in between.
+func (f *Bloom) SetAhead(a, b uint64) {
+	n := len(f.subs) - 1
+	f.subs[n].set(f.parts[n].cells, a, b)
 }
 
 // AppendGrowth appends the change that adds a sub-filter.

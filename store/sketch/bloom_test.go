@@ -30,16 +30,16 @@ func addTo(t testing.TB, f *Bloom, seq uint64, items ...string) (added int) {
 			continue
 		}
 		if f.Room() == 0 {
-			next, _, ok := f.Next()
+			next, _, ok := f.Next(1)
 			if !ok {
 				t.Fatal("no room")
 			}
-			if err := f.Redo(AppendGrowth(nil, next), seq); err != nil {
+			if err := f.Redo(AppendGrowth(nil, next[0]), seq); err != nil {
 				t.Fatal(err)
 			}
 			seq++
 		}
-		if err := f.Redo(f.AppendItem(nil, a, b), seq); err != nil {
+		if err := f.Redo(AppendItem(f.AppendItems(nil), a, b), seq); err != nil {
 			t.Fatal(err)
 		}
 		seq++
@@ -129,19 +129,20 @@ func TestBloomError(t *testing.T) {
 func FuzzBloom(f *testing.F) {
 	b := newBloom(f, BloomOptions{Error: 0.01, Capacity: 3, Expansion: 1})
 	addTo(f, b, 1, "a", "b", "c", "d")
-	next, _, _ := b.Next()
-	f.Add(b.header(), AppendGrowth(nil, next))
-	f.Add(b.header(), b.AppendItem(nil, 1, 2))
+	next, _, _ := b.Next(b.Room() + 1)
+	f.Add(b.header(), AppendGrowth(nil, next[0]))
+	f.Add(b.header(), AppendItem(b.AppendItems(nil), 1, 2))
 	chunk, _ := b.AppendChunk(nil, 9, []byte("01234567"))
 	f.Add(b.header(), chunk)
 	f.Fuzz(func(t *testing.T, header, change []byte) {
-		n, err := BloomBytes(header)
+		u, err := UnloadedBloom(header)
 		if err != nil {
 			if !errors.Is(err, ErrCorrupt) {
 				t.Fatal(err)
 			}
 			return
 		}
+		n := u.Needs()
 		if n > 1<<22 {
 			return
 		}

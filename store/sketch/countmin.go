@@ -133,10 +133,13 @@ func (f *CountMin) Options() []byte { return f.opts.Encode() }
 // Info describes the sketch.
 func (f *CountMin) Info() *CountMinInfo { return &CountMinInfo{f.opts, f.count} }
 
-// SameSize reports whether the cells of two sketches correspond, so that they can be merged.
+// SameSize reports whether two sketches have the same width and depth.
 func (f *CountMin) SameSize(o *CountMin) bool {
-	return f.opts.Width == o.opts.Width && f.opts.Depth == o.opts.Depth && f.opts.cell() == o.opts.cell()
+	return f.opts.Width == o.opts.Width && f.opts.Depth == o.opts.Depth
 }
+
+// SameCells reports whether the cells of two sketches have the same size.
+func (f *CountMin) SameCells(o *CountMin) bool { return f.opts.cell() == o.opts.cell() }
 
 // limit is the largest number that fits into a cell.
 func (f *CountMin) limit() int64 {
@@ -171,6 +174,33 @@ func (f *CountMin) Fits(item []byte, delta int64) bool {
 		}
 	}
 	return true
+}
+
+// FitTogether reports whether pairs, one after another, take no cell and not the count out of
+// range; if not, at is the first that does.
+func (f *CountMin) FitTogether(items [][]byte, deltas []int64) (at int, ok bool) {
+	if f.FitAll(deltas) {
+		return 0, true
+	}
+	count, cells := f.count, make(map[uint64]int64)
+	for i, item := range items {
+		var fits bool
+		if count, fits = sum(count, deltas[i]); !fits || count < 0 {
+			return i, false
+		}
+		for row := range f.opts.Depth {
+			at := f.cellOf(item, row)
+			v, changed := cells[at]
+			if !changed {
+				v = f.load(at)
+			}
+			if v, fits = sum(v, deltas[i]); !fits || v < 0 || v > f.limit() {
+				return i, false
+			}
+			cells[at] = v
+		}
+	}
+	return 0, true
 }
 
 // sum adds two integers; false if the result would overflow.
@@ -281,7 +311,7 @@ func (f *CountMin) add(item []byte, delta int64, seq uint64) {
 }
 
 // AppendMerge appends the change that replaces the sketch by the sum of others of the same
-// size, each times its weight: the count, and the pages that differ. ErrMerge if a cell or
+// size and cells, each times its weight: the count, and the pages that differ. ErrMerge if a cell or
 // the count of it, or what is summed on the way, is out of range.
 func (f *CountMin) AppendMerge(dst []byte, sources []*CountMin, weights []int64) ([]byte, error) {
 	var count int64
@@ -329,6 +359,31 @@ func addTimes(v, n, weight int64) (int64, bool) {
 		product = -product
 	}
 	return sum(v, product)
+}
+
+// InnerProduct is the least over the rows of the sum over the columns of the product of their
+// cells: never less than the sum over all items of the product of what was counted. False if
+// it is no int64. The sketches are of the same size.
+func (f *CountMin) InnerProduct(o *CountMin) (product int64, ok bool) {
+	rowBytes, otherBytes := f.opts.Width*f.opts.cell(), o.opts.Width*o.opts.cell()
+	for row := range f.opts.Depth {
+		var hi, lo uint64
+		for c := uint64(0); c < f.opts.Width && hi == 0; c++ {
+			x := uint64(f.load(row*rowBytes + c*f.opts.cell()))
+			y := uint64(o.load(row*otherBytes + c*o.opts.cell()))
+			if x == 0 || y == 0 {
+				continue
+			}
+			var carry uint64
+			high, low := bits.Mul64(x, y)
+			lo, carry = bits.Add64(lo, low, 0)
+			hi = high + carry // above 0, it can only grow
+		}
+		if sum := int64(lo); hi == 0 && sum >= 0 && (!ok || sum < product) {
+			product, ok = sum, true
+		}
+	}
+	return product, ok
 }
 
 // replace puts pages that a merge has made in their place.

@@ -51,3 +51,16 @@ func HashItem(item []byte) (a, b uint64) {
 	a = murmur64(item, 0xc6a4a7935bd1e995)
 	return a, murmur64(item, a)
 }
+
+// Fingerprint returns 64 bits of the items of a request, in their order, and of their deltas,
+// if there are any: two requests with the same fingerprint are taken for the same. It is part
+// of the format.
+func Fingerprint(items [][]byte, deltas []int64) int64 {
+	h := uint64(len(items))
+	for i, item := range items {
+		if h = murmur64(item, h); i < len(deltas) {
+			h = murmur64(binary.LittleEndian.AppendUint64(nil, uint64(deltas[i])), h)
+		}
+	}
+	return int64(h)
+}
