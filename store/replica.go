@@ -152,14 +152,14 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 
 // outline decodes a whole section, and reports whether a FLUSHALL is in it.
 func outline(content []byte) (flushes bool, err error) {
-	rd, err := newRecordReader(content)
+	rd, err := newSectionReader(content)
 	if err != nil {
 		return false, err
 	}
 	for e := (entry{}); rd.next(&e); {
 		flushes = flushes || e.kind == entryFlush
 	}
-	return flushes, rd.err
+	return flushes, rd.err()
 }
 
 // Lead lets the store decide from now on. Everything that was committed before has been
