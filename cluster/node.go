@@ -68,7 +68,8 @@ type Node struct {
 
 	leading  sync.Mutex // held while it begins or ends
 	leads    atomic.Bool
-	elected  chan bool // Raft's notifications
+	elected  chan bool             // Raft's notifications
+	observed chan raft.Observation // another node leads, or none
 	config   atomic.Pointer[Configuration]
 	changes  atomic.Pointer[chan struct{}]
 	rebuilds atomic.Uint64
@@ -93,7 +94,7 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, stop: make(chan struct{}), elected: make(chan bool, 16)}
+	n := &Node{o: o, stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
@@ -138,6 +139,10 @@ func (n *Node) startRaft() error {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
 	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
+	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
+		_, leader := o.Data.(raft.LeaderObservation)
+		return leader
+	}))
 	return nil
 }
 
@@ -188,6 +193,8 @@ func (n *Node) watch() {
 				continue
 			}
 			n.proposeBegin()
+		case <-n.observed:
+			n.changed()
 		}
 	}
 }
@@ -367,12 +374,13 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 	if id == "" {
 		future = n.raft.LeadershipTransfer()
 	} else {
-		address, err := n.addressOf(id)
-		if err != nil {
+		server, known := n.server(id)
+		if !known {
+			err := fmt.Errorf("node %.50q is not a member", id)
 			n.refused(err)
 			return err
 		}
-		future = n.raft.LeadershipTransferToServer(raft.ServerID(id), address)
+		future = n.raft.LeadershipTransferToServer(server.ID, server.Address)
 	}
 	err := future.Error()
 	if err != nil {
@@ -381,17 +389,14 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 	return err
 }
 
-func (n *Node) addressOf(id string) (raft.ServerAddress, error) {
-	f := n.raft.GetConfiguration()
-	if err := f.Error(); err != nil {
-		return "", err
-	}
-	for _, s := range f.Configuration().Servers {
+// server returns what Raft's newest configuration, committed or not, says of a node.
+func (n *Node) server(id string) (s raft.Server, known bool) {
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		if s.ID == raft.ServerID(id) {
-			return s.Address, nil
+			return s, true
 		}
 	}
-	return "", fmt.Errorf("node %.50q is not a member", id)
+	return s, false
 }
 
 // Status is what a node knows of itself and its shard.

@@ -286,7 +286,7 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 // passing reports whether a file of a data directory belongs to the process that has
 // or had it open: the lock, the spare, when it was backed up, the node's own values, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
-	return path == lockName || path == spareName || path == metaName || path == backupName || path == valuesName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

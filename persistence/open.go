@@ -148,7 +148,7 @@ func (db *DB) checkOurs(beside []string) error {
 		switch name {
 		case metaName:
 			return nil
-		case lockName, valuesName, valuesName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
+		case lockName, ValuesName, ValuesName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
 		default:
 			if !slices.Contains(beside, name) {
 				foreign = name
