@@ -80,6 +80,28 @@ func TestValuesCrash(t *testing.T) {
 	}
 }
 
+// TestValuesRepaired: what was read of one copy is in both, before it is acted upon.
+func TestValuesRepaired(t *testing.T) {
+	fault := new(crashtest.Fault)
+	mem := vfs.NewMem()
+	v := mustValues(t, errorfs.Wrap(mem, fault))
+	mustSet(t, v, "term", "7")
+	fault.Arm(syscall.EIO, crashtest.On(valuesName, errorfs.OpFileSyncData)) // the first copy is written
+	if err := v.Set("term", []byte("8")); !errors.Is(err, ErrFailed) {
+		t.Fatal(err)
+	}
+	_ = v.Close()
+	v = mustValues(t, mem)
+	expect(t, "term", valueOf(t, v, "term"), "8")
+	_ = v.Close()
+	if err := crashtest.Flip(mem, "data/"+valuesName, 9); err != nil {
+		t.Fatal(err)
+	}
+	v = mustValues(t, mem)
+	expect(t, "term", valueOf(t, v, "term"), "8")
+	_ = v.Close()
+}
+
 // TestValuesRot: a copy that rots changes nothing, whichever it is; two are refused.
 func TestValuesRot(t *testing.T) {
 	mem := vfs.NewMem()

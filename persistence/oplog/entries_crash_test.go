@@ -262,7 +262,7 @@ func TestEntriesCrash(t *testing.T) {
 			}
 			r.open()
 			crashes := 0
-			for range 600 {
+			for range 400 {
 				r.step()
 				crashes += r.check()
 				if r.rng.IntN(10) > 0 {

@@ -289,9 +289,13 @@ func TestEntriesTrim(t *testing.T) {
 	}
 	mustClose(t, l)
 	l = mustOpen(t, o)
+	if err := l.Trim(0, 1<<62); err != nil {
+		t.Fatal(err)
+	}
 	if first, _ := l.EntryBounds(); first > last {
 		t.Fatal("entries were lost", first, last)
 	}
+	entriesOf(t, l) // they are read from their files
 }
 
 // TestEntriesApplied: what others know to be committed is shown, though no record notes

@@ -149,6 +149,12 @@ func TestEntryOrder(t *testing.T) {
 	mustDelete(t, l, 20, 30)
 	mustDelete(t, l, 3, 2)
 	expect(t, "entries", entriesOf(t, l), "applied 4, 1… of term 1 to 9")
+	l.SetApplied(30)
+	for _, index := range []uint64{10, 20, 32} {
+		if err := l.AppendEntries(span(index, index, 3), 0); err == nil {
+			t.Fatal("an entry that does not follow the state that came from elsewhere:", index)
+		}
+	}
 	if err := l.Failure(); err != nil {
 		t.Fatal(err)
 	}
