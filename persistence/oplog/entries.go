@@ -24,8 +24,9 @@ const (
 var (
 	// ErrNoEntry: the log has no entry with that index.
 	ErrNoEntry = errors.New("no such entry in the op log")
-	// ErrReplicated: the log has entries of a replicated log, or may have none.
-	ErrReplicated = errors.New("a log is either a node's own or that of a shard")
+	// ErrReplicated: the log has entries of a replicated log, but was opened without
+	// Sections, or was to get a record of its own.
+	ErrReplicated = errors.New("the op log is a shard's and not a node's own")
 	// errEntryOrder: entries would leave a gap, or take back one that was applied.
 	errEntryOrder = errors.New("entries out of order")
 )
@@ -123,8 +124,9 @@ func (s *entries) forget(upTo uint64) {
 	}
 }
 
-// SetApplied says that the entries up to an index are committed and applied. Records
-// note it from then on. An index behind the last entry is that of a state which came
+// SetApplied says that the entries up to an index are committed and applied, before
+// anybody else relies on it: a snapshot or a copy has no more than that. Records note it
+// from then on. An index behind the last entry is that of a state which came
 // from elsewhere: the next entry must follow it, and makes all earlier ones void.
 func (l *Log) SetApplied(index uint64) {
 	l.mu.Lock()
@@ -204,7 +206,7 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 // checkEntries checks entries that are to be appended.
 func (l *Log) checkEntries(es []Entry) error {
 	if l.o.Sections == nil {
-		return ErrReplicated
+		return fmt.Errorf("%w: a log without Sections has no entries", disk.ErrBadOptions)
 	}
 	for i := range es {
 		e := &es[i]
@@ -282,7 +284,11 @@ func (l *Log) reserveEntries(n int64) error {
 	if n <= 0 || l.take(n, 0) {
 		return nil
 	}
-	return l.makeRoom(n)
+	err := l.makeRoom(n)
+	if errors.Is(err, disk.ErrNoSpace) && l.take(n, 0) {
+		return nil
+	}
+	return err
 }
 
 // DeleteEntries deletes the entries with indices from lo to hi, which are the first ones,

@@ -144,6 +144,14 @@ func TestEntriesRoom(t *testing.T) {
 	}
 	l.mu.Unlock()
 	mustClose(t, l)
+	small.Fill(30 << 10) // less than what others must leave
+	l = mustOpen(t, o)
+	_, last := l.EntryBounds()
+	next = last + 1
+	if err := append1(10<<10, 0); err != nil {
+		t.Fatal("there is space for it:", err)
+	}
+	mustClose(t, l)
 }
 
 // TestEntriesRot: an entry that was read from a damaged file is never another one, and

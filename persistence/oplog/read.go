@@ -59,8 +59,7 @@ func (l *Log) BeginRecovery(partitions ...uint16) error {
 			return disk.Wrap("scan the op log", err)
 		}
 	}
-	es.show(l, es.limit)
-	return nil
+	return es.show(l, es.limit)
 }
 
 // filesOf returns the numbers of the files, ascending, that have sections of partitions

@@ -84,7 +84,7 @@ var raftlogMutants = []mutant{
 		guarantee: "G2", name: "a start forgets which files Raft needs",
 		file:     "persistence/oplog/entryscan.go",
 		old:      "		files[i].note(EntryPartition, s.first()+uint64(n))\n",
-		new:      "",
+		new:      "		_ = n\n",
 		packages: "./persistence/oplog", tests: "TestEntriesTrim",
 	},
 	{
@@ -163,6 +163,27 @@ var raftlogMutants = []mutant{
 		old:      "	record = appendEntry(record, e, l.entries.applied)\n",
 		new:      "	record = appendEntry(record, e, 0)\n",
 		packages: "./persistence/oplog", tests: "TestEntries$|TestEntriesCrash",
+	},
+	{
+		guarantee: "G4", name: "a copy of a replicated log has what was not applied",
+		file:     "persistence/oplog/entryscan.go",
+		old:      "	es := entryScan{limit: l.Applied()}\n",
+		new:      "	es := entryScan{limit: math.MaxUint64}\n",
+		packages: "./persistence/oplog", tests: "TestCopyOfEntries",
+	},
+	{
+		guarantee: "G4", name: "a copy of a replicated log has entries",
+		file:     "persistence/oplog/files.go",
+		old:      "		return l.copyCommitted(dir, markDir)\n",
+		new:      "		_ = last\n",
+		packages: "./persistence/oplog", tests: "TestCopyOfEntries",
+	},
+	{
+		guarantee: "G8", name: "entries are refused that there is space for",
+		file:     "persistence/oplog/entries.go",
+		old:      "	if errors.Is(err, disk.ErrNoSpace) && l.take(n, 0) {\n		return nil\n	}\n",
+		new:      "",
+		packages: "./persistence/oplog", tests: "TestEntriesRoom",
 	},
 	{
 		guarantee: "G8", name: "entries are appended without room for them",
