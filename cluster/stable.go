@@ -22,8 +22,8 @@ const (
 	snapshotValue = "fbfkv.snapshot"
 )
 
-// maxSnapshot bounds the content of a snapshot, bytes.
-const maxSnapshot = 64 << 10
+// maxKept bounds the content of a snapshot, bytes.
+const maxKept = 64 << 10
 
 // Stable has what belongs to this node alone and is durable whenever a call returns: its
 // id, Raft's term and vote, and what Raft calls a snapshot. It is the file CLUSTER of the
@@ -152,8 +152,8 @@ func (k *snapshotSink) ID() string { return k.snap.Meta.ID }
 
 // Write adds to the snapshot's content.
 func (k *snapshotSink) Write(p []byte) (int, error) {
-	if len(k.snap.Content)+len(p) > maxSnapshot {
-		return 0, fmt.Errorf("a snapshot has more than %d bytes", maxSnapshot)
+	if len(k.snap.Content)+len(p) > maxKept {
+		return 0, fmt.Errorf("a snapshot has more than %d bytes", maxKept)
 	}
 	k.snap.Content = append(k.snap.Content, p...)
 	return len(p), nil

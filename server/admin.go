@@ -52,7 +52,7 @@ func (s *Server) Figures() observe.ServerFigures {
 		ConfigFile:          s.configFile,
 		Polling:             polling,
 		ConnectedClients:    len(s.conns),
-		BlockedClients:      int(s.pause.held.Load()),
+		BlockedClients:      int(s.pause.held.Load()) + s.commands.Blocked(),
 		MaxClients:          config.MaxClients,
 		TotalConnections:    sum.connections - s.reset.connections,
 		RejectedConnections: s.rejected.Load(),
@@ -73,6 +73,14 @@ func (s *Server) CommandFigures() []observe.CommandFigures { return s.commands.C
 // ErrorFigures returns how often each kind of error was answered, by prefix.
 func (s *Server) ErrorFigures() []observe.ErrorFigures {
 	return s.commands.Observer.Stats.ErrorFigures()
+}
+
+// Info returns what INFO answers when it is asked for sections, such as "stats fbf".
+func (s *Server) Info(sections string) string { return s.commands.InfoText(s.store, sections) }
+
+// SlowBatches returns up to n entries of the slow log, the newest first.
+func (s *Server) SlowBatches(n int64) []observe.SlowBatch {
+	return s.commands.Observer.Slowlog.Latest(n)
 }
 
 // totals sums the figures of all connections since the start; s.mu is held.

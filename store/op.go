@@ -159,6 +159,9 @@ type Batch struct {
 	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
 	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
 	Atomic bool
+	// Replica is for a batch of queries that is to see what this node of a cluster knows
+	// to be committed, whoever leads. Reset clears it.
+	Replica bool
 
 	decider decider
 }
@@ -188,7 +191,7 @@ func (b *Batch) Reset() {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
-	b.Ops, b.Atomic = b.Ops[:0], false
+	b.Ops, b.Atomic, b.Replica = b.Ops[:0], false, false
 }
 
 // Memory returns about how many bytes the batch keeps for the next operations.

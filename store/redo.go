@@ -162,49 +162,6 @@ func (g *redoGroup) finish() error {
 	return nil
 }
 
-// follow redoes a committed section that was decided elsewhere, in an open store: the next
-// one of the partition, of which seq is the first sequence. One that the partition contains
-// already changes nothing. After an error other than of decoding the partition must be
-// rebuilt. One section of a partition at a time, and none while that is being rebuilt.
-func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
-	last, flushes, err := outline(seq, content)
-	if err != nil || last < seq {
-		return err
-	}
-	if flushes { // as Execute does
-		s.snapshots.lock()
-		defer s.snapshots.unlock()
-	}
-	p := g.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last <= p.seq {
-		return nil
-	}
-	if _, err = g.addAll(seq, content); err != nil {
-		return err
-	}
-	p.committed.advance(p.seq)
-	p.hot.trim(p.seq)
-	return nil
-}
-
-// outline decodes a whole section: its last sequence, and whether a FLUSHALL is in it.
-func outline(seq uint64, content []byte) (last uint64, flushes bool, err error) {
-	rd, err := newRecordReader(content)
-	if err != nil {
-		return 0, false, err
-	}
-	last = seq - 1
-	for e := (entry{}); rd.next(&e); {
-		if last++; e.kind == entryJump {
-			last = max(last, uint64(e.value))
-		}
-		flushes = flushes || e.kind == entryFlush
-	}
-	return last, flushes, rd.err
-}
-
 // hashEntry hashes what an entry that was read from the log is found by.
 func (p *partition) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)

@@ -69,6 +69,7 @@ type entries struct {
 	cached  []Entry      // the last so many of these
 	bytes   int          // of cached
 	applied uint64
+	noted   uint64 // what the last record says of that
 }
 
 // first is the index of the first entry, if there is one.
@@ -179,7 +180,7 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 	for i := range es {
 		need += Framed(int64(entryMost+len(es[i].Data)+len(es[i].Extensions))) + SectionOverhead
 	}
-	if err := l.reserveEntries(need - reserved); err != nil {
+	if err := l.reserveEntries(need-reserved, cutSlack); err != nil {
 		l.room.Add(reserved)
 		return err
 	}
@@ -192,7 +193,7 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 	used := int64(l.appended - start)
 	l.mu.Unlock()
 	l.room.Add(max(need, reserved) - used)
-	if err := l.Sync(); err != nil {
+	if err := l.syncAppended(); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -255,6 +256,7 @@ func (l *Log) sectionsOf(e *Entry, fn func(section) error) error {
 func (l *Log) appendEntry(e *Entry) entryPlace {
 	record := appendSection(l.entries.scratch[:0], EntryPartition, e.Index, nil)
 	record = appendEntry(record, e, l.entries.applied)
+	l.entries.noted = l.entries.applied
 	l.entries.scratch = record
 	content := record[sectionHeader:]
 	binary.BigEndian.PutUint32(record[sectionHeader-4:], uint32(len(content)))
@@ -275,17 +277,22 @@ func (l *Log) appendEntry(e *Entry) entryPlace {
 	return p
 }
 
-// markRecord bounds what a cut or a void takes in the log.
-const markRecord = entryMark + SectionOverhead
+const (
+	// markRecord bounds what a cut or a void takes in the log.
+	markRecord = entryMark + SectionOverhead
+	// cutSlack is what entries leave to cuts, voids and notes of what was applied, without
+	// which a full disk could not be relieved.
+	cutSlack = 4 << 10
+)
 
-// reserveEntries reserves room for entries, of the slack too: what is appended here was
-// decided elsewhere, and is not refused while there is space for it.
-func (l *Log) reserveEntries(n int64) error {
-	if n <= 0 || l.take(n, 0) {
+// reserveEntries reserves room, but for the rest, of the slack too: what is appended here
+// was decided elsewhere, and is not refused while there is space for it.
+func (l *Log) reserveEntries(n, rest int64) error {
+	if n <= 0 || l.take(n, rest) {
 		return nil
 	}
 	err := l.makeRoom(n)
-	if errors.Is(err, disk.ErrNoSpace) && l.take(n, 0) {
+	if errors.Is(err, disk.ErrNoSpace) && l.take(n, rest) {
 		return nil
 	}
 	return err
@@ -325,7 +332,7 @@ func (l *Log) DeleteEntries(lo, hi uint64) error {
 
 // cutEntries makes the entries void that are behind an index, or all, durably.
 func (l *Log) cutEntries(kind byte, index uint64) error {
-	if err := l.reserveEntries(markRecord); err != nil {
+	if err := l.reserveEntries(markRecord, 0); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -335,10 +342,11 @@ func (l *Log) cutEntries(kind byte, index uint64) error {
 		applied = index
 	}
 	l.append(appendSection(nil, EntryPartition, index, appendMark(nil, kind, applied)))
+	l.entries.noted = applied
 	used := int64(l.appended - start)
 	l.mu.Unlock()
 	l.room.Add(markRecord - used)
-	if err := l.Sync(); err != nil {
+	if err := l.syncAppended(); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -351,6 +359,21 @@ func (l *Log) cutEntries(kind byte, index uint64) error {
 	}
 	l.keepEntries(index)
 	return nil
+}
+
+// noteApplied makes it durable up to where entries are applied: what is made of them is about
+// to be published, and the next start must redo as much.
+func (l *Log) noteApplied() error {
+	s := &l.entries
+	s.writing.Lock()
+	defer s.writing.Unlock()
+	l.mu.Lock()
+	behind, last := s.noted < s.applied && s.applied < s.next, s.next-1
+	l.mu.Unlock()
+	if !behind {
+		return nil
+	}
+	return l.cutEntries(kindCut, last)
 }
 
 // keepEntries notes that no file has valid entries behind an index. The lock is held.

@@ -126,13 +126,19 @@ func TestEntriesRoom(t *testing.T) {
 		l.SetApplied(next - 2)
 		mustDelete(t, l, 0, next-2)
 	}
-	small.Fill(0)
 	var err error
-	for err == nil { // a cut needs room, too
-		if err = append1(1, 0); err == nil {
-			err = l.DeleteEntries(next-1, next-1)
-			next--
-		}
+	small.Fill(0)
+	for err == nil {
+		err = append1(10, 0)
+	}
+	cuts := 0
+	for err = error(nil); err == nil; cuts++ { // they need room, too
+		next--
+		err = l.DeleteEntries(next, next)
+	}
+	next++
+	if cuts < 20 {
+		t.Fatal("entries have left room for", cuts)
 	}
 	if !errors.Is(err, disk.ErrNoSpace) || l.Failure() != nil {
 		t.Fatal(err, l.Failure())
@@ -144,8 +150,8 @@ func TestEntriesRoom(t *testing.T) {
 	}
 	l.mu.Unlock()
 	mustClose(t, l)
-	small.Fill(30 << 10) // less than what others must leave
 	l = mustOpen(t, o)
+	small.Fill(30 << 10) // less than what others must leave
 	_, last := l.EntryBounds()
 	next = last + 1
 	if err := append1(10<<10, 0); err != nil {

@@ -184,7 +184,7 @@ func TestCopyOfEntries(t *testing.T) {
 	}
 	mustAppend(t, l, span(40, 41, 1))
 	l.SetApplied(40)
-	if err := l.CopyTo("copy/log", "copy"); err != nil {
+	if err := l.CopyCommitted("copy/log", "copy"); err != nil {
 		t.Fatal(err)
 	}
 	mustAppend(t, l, span(42, 42, 1))

@@ -116,6 +116,7 @@ func (s *entryScan) show(l *Log, applied uint64) error {
 
 // noteEntries takes what a scan of all files has found.
 func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
+	l.entries.noted = s.applied
 	if len(s.places) > 0 {
 		s.applied = max(s.applied, s.first()-1) // files are given up only of what was applied
 	}
@@ -131,9 +132,17 @@ func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	}
 }
 
-// copyCommitted writes a log of what is committed to another directory: records as a node
-// of its own has them, and no entries.
-func (l *Log) copyCommitted(dir, markDir string) (err error) {
+// CopyCommitted is CopyTo of what is committed, and of nothing else: the copy of a replicated
+// log has what was applied, as records of a node's own, and no entries.
+func (l *Log) CopyCommitted(dir, markDir string) (err error) {
+	if _, last := l.EntryBounds(); last == 0 && l.Applied() == 0 {
+		return l.CopyTo(dir, markDir)
+	}
+	if err := disk.MakeDir(l.o.FS, dir); err != nil {
+		return err
+	}
+	hold := l.Hold("copy to "+dir, math.MaxUint64)
+	defer hold.Release()
 	es := entryScan{limit: l.Applied()}
 	o := l.o
 	o.Dir, o.MarkDir, o.Fsync, o.Ticks = dir, markDir, No, nil

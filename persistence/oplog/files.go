@@ -309,17 +309,13 @@ func (l *Log) Sizes() (files int64, bytes uint64) {
 // CopyTo copies the log to another directory, and writes a mark to markDir. Commits
 // and trims may go on meanwhile. The copy has all that was committed before, and
 // perhaps more, which may not be durable here until the next Sync. Files are not linked,
-// since they are overwritten when they are used again. Of a replicated log the copy has
-// what was applied, and no entries: it is that of a node of its own.
+// since they are overwritten when they are used again.
 func (l *Log) CopyTo(dir, markDir string) error {
 	if err := disk.MakeDir(l.o.FS, dir); err != nil {
 		return err
 	}
 	hold := l.Hold("copy to "+dir, math.MaxUint64)
 	defer hold.Release()
-	if _, last := l.EntryBounds(); last > 0 || l.Applied() > 0 {
-		return l.copyCommitted(dir, markDir)
-	}
 	nums := l.live()
 	for _, num := range nums {
 		name := fileName(num)

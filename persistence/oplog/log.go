@@ -256,8 +256,16 @@ func (l *Log) lead() {
 	l.flushed.Broadcast()
 }
 
-// Sync really fsyncs everything appended so far, whatever the policy.
+// Sync really fsyncs everything appended so far, whatever the policy, and how much of it is
+// known to be applied.
 func (l *Log) Sync() error {
+	if err := l.noteApplied(); err != nil {
+		return err
+	}
+	return l.syncAppended()
+}
+
+func (l *Log) syncAppended() error {
 	if err := l.Failure(); err != nil {
 		return err
 	}
@@ -273,6 +281,9 @@ func (l *Log) Sync() error {
 	}
 	return nil
 }
+
+// Confirm returns at once: nobody else writes the log.
+func (l *Log) Confirm() error { return nil }
 
 // Close writes what is left and ends the file in order, unless the log has
 // failed or was only read.
