@@ -118,7 +118,7 @@ func (db *DB) backUpTo(dir string, linked func(), committed func() error) error 
 		return err
 	}
 	linked()
-	if err := db.log.CopyTo(db.fs.PathJoin(dir, logName), dir); err != nil {
+	if err := db.log.CopyCommitted(db.fs.PathJoin(dir, logName), dir); err != nil {
 		return err
 	}
 	if err := committed(); err != nil {

@@ -224,6 +224,8 @@ func (db *DB) explain(err error) error {
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrOtherSeed):
 		advice = "it belongs to another cluster, or to none; start with an empty directory"
+	case errors.Is(err, oplog.ErrReplicated):
+		advice = "it belongs to a node of a cluster; open it as one"
 	case errors.Is(err, ErrCorrupt):
 		advice = "restore a backup, or keep the directory for examination"
 	case errors.Is(err, syscall.ENOSPC):
