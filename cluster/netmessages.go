@@ -31,12 +31,14 @@ const (
 
 // Limits of messages.
 const (
-	maxMessage  = 64 << 20 // bytes of a request: a batch of entries
+	maxMessage  = 65 << 20 // bytes of a request: an entry of the largest size, and more
 	maxResponse = 4 << 10
-	maxText     = 1 << 10 // of an id, an address, an error
-	maxSnapshot = 64 << 20
-	maxEntries  = 1024     // the library allows no more
-	maxServers  = 64 << 10 // bytes of a configuration
+	maxText     = 1 << 10               // of an id, an address, an error
+	maxState    = 64 << 20              // bytes of a snapshot
+	maxEntries  = 1 << 20               // bytes of a message's entries together, unless one alone is longer
+	maxCount    = 1024                  // entries of a message: the library allows no more
+	maxServers  = 64 << 10              // bytes of a configuration
+	entrySize   = 8 + 8 + 1 + 4 + 4 + 8 // of an entry without its data
 )
 
 // errMessage is a message that no node of ours sends.
@@ -121,8 +123,8 @@ func encodeRequest(b []byte, request any) ([]byte, error) {
 		e.u64(r.LastLogIndex)
 		e.u64(r.LastLogTerm)
 	case *raft.InstallSnapshotRequest:
-		if r.Size < 0 || r.Size > maxSnapshot {
-			return nil, fmt.Errorf("a snapshot has %d bytes, more than %d", r.Size, maxSnapshot)
+		if r.Size < 0 || r.Size > maxState {
+			return nil, fmt.Errorf("a snapshot has %d bytes, more than %d", r.Size, maxState)
 		}
 		e = begin(b, snapshotRequest)
 		e.header(r.RPCHeader)
@@ -270,7 +272,7 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 	case appendRequest:
 		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: d.u64(), Leader: d.bytes(maxText), PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64()}
 		for !d.bad && len(d.b) > 0 {
-			d.bad = len(r.Entries) == maxEntries
+			d.bad = len(r.Entries) == maxCount
 			r.Entries = append(r.Entries, d.entry())
 		}
 		request = r
@@ -282,7 +284,7 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()), Term: d.u64(), Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
 			Configuration: d.bytes(maxMessage), ConfigurationIndex: d.u64(), Size: int64(d.u64())}
 		d.configuration(r.Configuration)
-		d.bad = d.bad || r.Size < 0 || r.Size > maxSnapshot || r.SnapshotVersion != raft.SnapshotVersionMax
+		d.bad = d.bad || r.Size < 0 || r.Size > maxState || r.SnapshotVersion != raft.SnapshotVersionMax
 		request = r
 	case timeoutNowRequest:
 		request = &raft.TimeoutNowRequest{RPCHeader: h}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -44,9 +45,25 @@ type Transport struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	mu   sync.Mutex
-	idle map[peer][]*raftConn
-	open map[io.Closer]struct{}
+	mu       sync.Mutex
+	idle     map[peer][]*raftConn
+	open     map[io.Closer]struct{}
+	progress map[raft.ServerID]PeerProgress
+}
+
+// PeerProgress is how far a peer is, as a leader has learnt it.
+type PeerProgress struct {
+	// Index is up to which the peer is known to have the leader's log on disk.
+	Index uint64
+	// Contact is when it answered last.
+	Contact time.Time
+}
+
+// Progress returns how far the peers are that have answered.
+func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.progress)
 }
 
 // watcher is whoever must know what the transport sees.
@@ -77,10 +94,11 @@ var (
 
 // Transport returns the way for this node's Raft, whose ServerIDs are node ids and whose
 // ServerAddresses are HOST:PORT of cluster ports. local is how the others reach this
-// node; timeout is how long a peer may take for a message and its answer. Raft closes it.
+// node; timeout is how long a peer may take for a message and its answer, and as long
+// again for each MiB of it. Raft closes the Transport.
 func (n *Net) Transport(local string, timeout time.Duration) *Transport {
 	t := &Transport{net: n, local: raft.ServerAddress(local), timeout: timeout, requests: make(chan raft.RPC),
-		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}}
+		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}, progress: map[raft.ServerID]PeerProgress{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	n.Handle(KindRaft, t.serve)
 	return t
@@ -139,20 +157,47 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress
 
 // AppendEntries is raft.Transport's.
 func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) error {
-	sent := time.Now()
-	err := t.call(peer{id, address}, request, into, nil, t.timeout)
+	sent, timeout := time.Now(), t.shorten(request)
+	err := t.call(peer{id, address}, request, into, nil, timeout)
 	if err == nil {
-		t.answered(id, sent, into.Term)
+		t.answered(id, sent, request, into)
 	}
 	return err
 }
 
-// answered notes that a peer has answered an AppendEntries that was sent at this time or
-// later, with this term.
-func (t *Transport) answered(id raft.ServerID, sent time.Time, term uint64) {
-	if w := t.raft.Load(); w != nil {
-		w.answered(id, sent, term)
+// shorten leaves out the last entries of a request that would be too long for a message;
+// Raft goes by what the request has afterwards. It returns how long the peer may take.
+func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
+	size := 0
+	for i, e := range request.Entries {
+		more := entrySize + len(e.Data) + len(e.Extensions)
+		if size+more > maxEntries && i > 0 {
+			request.Entries = request.Entries[:i]
+			break
+		}
+		size += more
 	}
+	return t.timeout * time.Duration(1+size/maxEntries)
+}
+
+// answered notes that a peer has answered a request that was sent at this time or later.
+func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+	t.mu.Lock()
+	p := t.progress[id]
+	p.Contact = time.Now()
+	if answer.Success && !saysNothing(request) {
+		p.Index = request.PrevLogEntry + uint64(len(request.Entries))
+	}
+	t.progress[id] = p
+	t.mu.Unlock()
+	if w := t.raft.Load(); w != nil {
+		w.answered(id, sent, answer.Term)
+	}
+}
+
+// saysNothing reports whether a request is one of the heartbeats that say nothing of the log.
+func saysNothing(r *raft.AppendEntriesRequest) bool {
+	return r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && len(r.Entries) == 0 && r.LeaderCommitIndex == 0
 }
 
 // call sends a request, and a snapshot if there is one, and reads the answer. A
@@ -327,8 +372,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 func (t *Transport) isHeartbeat(request any) bool {
 	r, ok := request.(*raft.AppendEntriesRequest)
 	w := t.raft.Load()
-	return ok && w != nil && t.heartbeat.Load() != nil && w.follows(r.Term) &&
-		r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && len(r.Entries) == 0 && r.LeaderCommitIndex == 0
+	return ok && w != nil && t.heartbeat.Load() != nil && w.follows(r.Term) && saysNothing(r)
 }
 
 // AppendEntriesPipeline is raft.Transport's.
@@ -355,6 +399,7 @@ type pipeline struct {
 // future is a request and what becomes of it.
 type future struct {
 	start    time.Time // before it was sent
+	timeout  time.Duration
 	request  *raft.AppendEntriesRequest
 	response *raft.AppendEntriesResponse
 	done     chan struct{}
@@ -375,8 +420,8 @@ func (f *future) Response() *raft.AppendEntriesResponse { return f.response }
 
 // AppendEntries is raft.AppendPipeline's.
 func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	f := &future{start: time.Now(), request: request, response: into, done: make(chan struct{})}
-	_ = p.c.SetWriteDeadline(f.start.Add(p.t.timeout)) // a broken connection fails below
+	f := &future{start: time.Now(), timeout: p.t.shorten(request), request: request, response: into, done: make(chan struct{})}
+	_ = p.c.SetWriteDeadline(f.start.Add(f.timeout)) // a broken connection fails below
 	if err := p.c.send(request, nil); err != nil {
 		return nil, err
 	}
@@ -395,13 +440,13 @@ func (p *pipeline) receive() {
 	for {
 		select {
 		case f := <-p.sent:
-			_ = p.c.SetReadDeadline(time.Now().Add(p.t.timeout))
+			_ = p.c.SetReadDeadline(time.Now().Add(f.timeout))
 			f.err = p.c.receive(f.response)
 			close(f.done)
 			if f.err != nil {
 				return
 			}
-			p.t.answered(p.c.peer.id, f.start, f.response.Term)
+			p.t.answered(p.c.peer.id, f.start, f.request, f.response)
 			select {
 			case p.answers <- f:
 			case <-p.done:
