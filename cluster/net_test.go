@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fbfkv/fbfkv/server/tlstest"
@@ -456,17 +457,22 @@ func TestUnknownKind(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded remembers a bounded number of peers that were refused.
+// TestRefusalsAreBounded logs a reason once in a while, for a bounded number of peers.
 func TestRefusalsAreBounded(t *testing.T) {
-	var r refusals
-	for i := range 10 * maxSaid {
-		if is := r.isNew(fmt.Sprint(i), "a reason"); is != (i < maxSaid) {
-			t.Fatalf("%d: %v", i, is)
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		for range 2 {
+			for i := range 10 * maxSaid {
+				if is := r.isNew(fmt.Sprint(i), "a reason"+strings.Repeat(" ", 48)+time.Now().String()); is != (i < maxSaid) {
+					t.Fatalf("%d: %v", i, is)
+				}
+			}
+			if r.isNew("0", "a reason"+strings.Repeat(" ", 48)+"later") {
+				t.Error("a reason is logged twice")
+			}
+			time.Sleep(sayAgainAfter)
 		}
-	}
-	if r.forget("0"); !r.isNew("0", "a reason") || r.isNew("0", "a reason") {
-		t.Error("what is forgotten is logged once more")
-	}
+	})
 }
 
 // TestCheckExposure needs a proof of membership beyond the loopback interface.

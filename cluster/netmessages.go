@@ -3,7 +3,6 @@ package cluster
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -42,7 +41,7 @@ const (
 )
 
 // errMessage is a message that no node of ours sends.
-var errMessage = errors.New("a message of Raft is malformed")
+var errMessage error = &refusal{cause: "it sends a malformed message of Raft"}
 
 // encoder appends the fields of a message to b.
 type encoder struct{ b []byte }
@@ -270,18 +269,21 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 	d := decoder{b: body}
 	switch h := d.header(); kind {
 	case appendRequest:
-		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: d.u64(), Leader: d.bytes(maxText), PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64()}
+		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: d.u64(), Leader: d.bytes(maxText),
+			PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64()}
 		for !d.bad && len(d.b) > 0 {
 			d.bad = len(r.Entries) == maxCount
 			r.Entries = append(r.Entries, d.entry())
 		}
 		request = r
 	case voteRequest:
-		request = &raft.RequestVoteRequest{RPCHeader: h, Term: d.u64(), Candidate: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.bool()}
+		request = &raft.RequestVoteRequest{RPCHeader: h, Term: d.u64(), Candidate: d.bytes(maxText),
+			LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.bool()}
 	case preVoteRequest:
 		request = &raft.RequestPreVoteRequest{RPCHeader: h, Term: d.u64(), LastLogIndex: d.u64(), LastLogTerm: d.u64()}
 	case snapshotRequest:
-		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()), Term: d.u64(), Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
+		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()), Term: d.u64(),
+			Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
 			Configuration: d.bytes(maxMessage), ConfigurationIndex: d.u64(), Size: int64(d.u64())}
 		d.configuration(r.Configuration)
 		d.bad = d.bad || r.Size < 0 || r.Size > maxState || r.SnapshotVersion != raft.SnapshotVersionMax

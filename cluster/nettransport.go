@@ -136,27 +136,32 @@ func (t *Transport) DecodePeer(b []byte) raft.ServerAddress { return raft.Server
 func (t *Transport) SetHeartbeatHandler(f func(raft.RPC)) { t.heartbeat.Store(&f) }
 
 // RequestVote is raft.Transport's.
-func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest, into *raft.RequestVoteResponse) error {
+func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest,
+	into *raft.RequestVoteResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // RequestPreVote is raft.WithPreVote's.
-func (t *Transport) RequestPreVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestPreVoteRequest, into *raft.RequestPreVoteResponse) error {
+func (t *Transport) RequestPreVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestPreVoteRequest,
+	into *raft.RequestPreVoteResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // TimeoutNow is raft.Transport's.
-func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, request *raft.TimeoutNowRequest, into *raft.TimeoutNowResponse) error {
+func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, request *raft.TimeoutNowRequest,
+	into *raft.TimeoutNowResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // InstallSnapshot is raft.Transport's.
-func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest, into *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest,
+	into *raft.InstallSnapshotResponse, data io.Reader) error {
 	return t.call(peer{id, address}, request, into, data, max(t.timeout, snapshotTimeout))
 }
 
 // AppendEntries is raft.Transport's.
-func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) error {
+func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest,
+	into *raft.AppendEntriesResponse) error {
 	sent, timeout := time.Now(), t.shorten(request)
 	err := t.call(peer{id, address}, request, into, nil, timeout)
 	if err == nil {
@@ -181,7 +186,8 @@ func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
 }
 
 // answered notes that a peer has answered a request that was sent at this time or later.
-func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest,
+	answer *raft.AppendEntriesResponse) {
 	t.mu.Lock()
 	p := t.progress[id]
 	p.Contact = time.Now()
@@ -324,9 +330,7 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 			_, err = c.Write(out)
 		}
 		if err != nil {
-			if errors.Is(err, errMessage) && t.net.refused.isNew(from.Node, err.Error()) {
-				t.net.o.Log.Error("a connection of Raft is broken off", "from", c.RemoteAddr().String(), "node", from.Node, "error", err)
-			}
+			t.net.logRefusal(c.RemoteAddr(), c.(*peerConn).peer, err)
 			return
 		}
 	}
@@ -345,6 +349,9 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	}
 	if string(request.GetRPCHeader().ID) != from.Node {
 		return answer, errMessage
+	}
+	if err := t.net.o.Admit(from, KindRaft); err != nil {
+		return answer, &refusal{code: stranger, cause: err.Error()}
 	}
 	answers := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: request, RespChan: answers}
@@ -419,8 +426,10 @@ func (f *future) Request() *raft.AppendEntriesRequest { return f.request }
 func (f *future) Response() *raft.AppendEntriesResponse { return f.response }
 
 // AppendEntries is raft.AppendPipeline's.
-func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	f := &future{start: time.Now(), timeout: p.t.shorten(request), request: request, response: into, done: make(chan struct{})}
+func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest,
+	into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	f := &future{start: time.Now(), request: request, response: into, done: make(chan struct{})}
+	f.timeout = p.t.shorten(request)
 	_ = p.c.SetWriteDeadline(f.start.Add(f.timeout)) // a broken connection fails below
 	if err := p.c.send(request, nil); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -420,4 +421,28 @@ func TestBatchesAreBounded(t *testing.T) {
 			t.Errorf("%v: the peer has the log up to %d", c.sizes, got)
 		}
 	}
+}
+
+// TestRemovedNode does not hear a node any more that it no longer admits, on an old
+// connection either.
+func TestRemovedNode(t *testing.T) {
+	t.Parallel()
+	var removed atomic.Bool
+	lines := new(logged)
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil)), Admit: func(Identity, byte) error {
+		if removed.Load() {
+			return errors.New("it is no member")
+		}
+		return nil
+	}})
+	go obey(to)
+	for range 2 {
+		err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1), new(raft.AppendEntriesResponse))
+		if (err != nil) != removed.Load() {
+			t.Errorf("removed %v: %v", removed.Load(), err)
+		}
+		removed.Store(true)
+	}
+	lines.until(t, "it is no member")
 }
