@@ -279,6 +279,10 @@ func TestReflection(t *testing.T) {
 	if _, err := n.Dial(ctx, "", l.Addr().String(), KindAdmin); err == nil || !strings.Contains(err.Error(), "another cluster-secret") {
 		t.Errorf("Dial: %v", err)
 	}
+	channel, randoms := make([]byte, 32), [2 * randomSize]byte{}
+	if bytes.Equal(n.proof(roleDialer, channel, randoms, nil), n.proof(roleListener, channel, randoms, nil)) {
+		t.Error("a dialer's proof is a listener's")
+	}
 }
 
 // TestRelay stands between two members, with a TLS connection to each, and passes on what
