@@ -57,6 +57,8 @@ type NetOptions struct {
 
 	// Dial opens a connection; nil: TCP. Tests cut and delay connections here.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// patience is how long a handshake may take; 0: handshakeTimeout.
+	patience time.Duration
 	// Log gets refusals, in ten minutes once for each peer and reason; nil: nowhere.
 	Log *slog.Logger
 }
@@ -142,6 +144,9 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
+	if o.patience == 0 {
+		o.patience = handshakeTimeout
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -213,7 +218,7 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Co
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.o.patience)
 	defer cancel()
 	stop := context.AfterFunc(n.ctx, cancel)
 	defer stop()
@@ -269,7 +274,7 @@ func (n *Net) accept() {
 
 // welcome shakes hands with whoever dialed, and serves the connection.
 func (n *Net) welcome(raw net.Conn) {
-	_ = raw.SetDeadline(time.Now().Add(handshakeTimeout)) // a broken connection fails below
+	_ = raw.SetDeadline(time.Now().Add(n.o.patience)) // a broken connection fails below
 	c, h, err := n.receive(raw)
 	n.mu.Lock()
 	if i := slices.Index(n.shaking, raw); i >= 0 {

@@ -20,7 +20,7 @@ const (
 	messageTimeout  = 30 * time.Second // for the rest of a request that has begun, and to write its answer
 	snapshotTimeout = 30 * time.Second // for a snapshot to be sent and installed, at least
 	idleTimeout     = 2 * time.Minute  // for the next request on a connection
-	keepBuffer      = 1 << 20          // bytes of a connection's buffer for what it writes
+	keepBuffer      = 4 << 20          // bytes of a connection's buffer for what it writes
 )
 
 // Transport carries Raft's messages over a Net. It reaches a peer only if the node with
