@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fbfkv/fbfkv/server/tlstest"
@@ -278,6 +279,10 @@ func TestReflection(t *testing.T) {
 	if _, err := n.Dial(ctx, "", l.Addr().String(), KindAdmin); err == nil || !strings.Contains(err.Error(), "another cluster-secret") {
 		t.Errorf("Dial: %v", err)
 	}
+	channel, randoms := make([]byte, 32), [2 * randomSize]byte{}
+	if bytes.Equal(n.proof(roleDialer, channel, randoms, nil), n.proof(roleListener, channel, randoms, nil)) {
+		t.Error("a dialer's proof is a listener's")
+	}
 }
 
 // TestRelay stands between two members, with a TLS connection to each, and passes on what
@@ -360,7 +365,7 @@ func TestReplay(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Parallel()
 	from, _ := listen(t, "1", NetOptions{Secret: testSecret})
-	to, _ := listen(t, "2", NetOptions{Secret: testSecret})
+	to, _ := listen(t, "2", NetOptions{Secret: testSecret, patience: time.Hour})
 	var stalled []net.Conn
 	for range maxHandshakes + 10 {
 		c, err := net.Dial("tcp", to.Addr().String())
@@ -373,9 +378,10 @@ func TestHandshakesAreBounded(t *testing.T) {
 	if err := speak(from, to, ""); err != nil {
 		t.Error(err)
 	}
-	for _, c := range stalled[:10] {
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("a stranger is answered")
+	for i, c := range stalled[:10] {
+		c.SetReadDeadline(time.Now().Add(time.Minute))
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("stranger %d is not dropped: %v", i, err)
 		}
 	}
 	to.mu.Lock()
@@ -388,7 +394,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 // TestHandshakeHasDeadline drops a stranger who says nothing.
 func TestHandshakeHasDeadline(t *testing.T) {
 	t.Parallel()
-	to, _ := listen(t, "2", NetOptions{})
+	to, _ := listen(t, "2", NetOptions{patience: time.Millisecond})
 	c, err := net.Dial("tcp", to.Addr().String())
 	if err != nil {
 		t.Fatal(err)
@@ -456,17 +462,22 @@ func TestUnknownKind(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded remembers a bounded number of peers that were refused.
+// TestRefusalsAreBounded logs a reason once in a while, for a bounded number of peers.
 func TestRefusalsAreBounded(t *testing.T) {
-	var r refusals
-	for i := range 10 * maxSaid {
-		if is := r.isNew(fmt.Sprint(i), "a reason"); is != (i < maxSaid) {
-			t.Fatalf("%d: %v", i, is)
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		for range 2 {
+			for i := range 10 * maxSaid {
+				if is := r.isNew(fmt.Sprint(i), "a reason"+strings.Repeat(" ", 48)+time.Now().String()); is != (i < maxSaid) {
+					t.Fatalf("%d: %v", i, is)
+				}
+			}
+			if r.isNew("0", "a reason"+strings.Repeat(" ", 48)+"later") {
+				t.Error("a reason is logged twice")
+			}
+			time.Sleep(sayAgainAfter)
 		}
-	}
-	if r.forget("0"); !r.isNew("0", "a reason") || r.isNew("0", "a reason") {
-		t.Error("what is forgotten is logged once more")
-	}
+	})
 }
 
 // TestCheckExposure needs a proof of membership beyond the loopback interface.
