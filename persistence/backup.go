@@ -283,10 +283,14 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	return wrap("restore", errors.Join(err, lock.Close()))
 }
 
+// ClusterName is the file of a data directory in which a node of a cluster keeps its id and
+// its vote. No copy of a directory has it: a copy is another node.
+const ClusterName = "CLUSTER"
+
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, the spare, when it was backed up, and what Open would remove; or is written anew: META.
+// or had it open: the lock, the spare, when it was backed up, a node's own values, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
-	return path == lockName || path == spareName || path == metaName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || path == ClusterName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.
