@@ -26,6 +26,7 @@ var mayImport = map[string]string{
 	"commands/glob":         "",
 	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/seen",
 	"store/seen":            "persistence",
+	"cluster":               "store persistence persistence/oplog server/tlstest",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
@@ -44,7 +45,7 @@ var onlyIn = map[string][]string{
 	// store knows its file system's interface, and nothing else of Pebble.
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
-	"net":                              {"server", "server/tlstest"},
+	"net":                              {"server", "server/tlstest", "cluster"},
 }
 
 // goPackage is what go list tells of a package.
