@@ -26,7 +26,7 @@ var mayImport = map[string]string{
 	"commands/glob":         "",
 	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/seen",
 	"store/seen":            "persistence",
-	"cluster":               "store persistence persistence/oplog server/tlstest",
+	"cluster":               "store persistence persistence/crashtest persistence/disk persistence/oplog server/tlstest",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
