@@ -15,7 +15,7 @@ const (
 	// VerbJoin takes a JoinRequest: a node that was admitted fetches the configuration from
 	// a member and opens its directory again as the cluster's.
 	VerbJoin = "join"
-	// VerbPromote takes a NodeRequest and answers with a Progress. The leader sends the
+	// VerbPromote takes a PromoteRequest and answers with a Progress. The leader sends the
 	// node the log, and gives it a vote once it is near the end.
 	VerbPromote = "promote"
 	// VerbHandOver takes a NodeRequest: the leader makes the node leader, or any other
@@ -29,6 +29,10 @@ const (
 	// what a backup holds.
 	VerbRestore = "restore"
 )
+
+// TryAgain begins the error of a verb that may go well if it is sent again, to whoever leads
+// then: the node does not lead, or what it began was interrupted.
+const TryAgain = "TRYAGAIN"
 
 // Info is what a node says of itself.
 type Info struct {
@@ -45,6 +49,9 @@ type Info struct {
 	Cluster string `json:"cluster"`
 	// Removed: it was a member, and its directory still holds that cluster's data.
 	Removed bool `json:"removed"`
+	// Restored is the backup that the directory was made from by VerbRestore; "" if it was
+	// not, or if the node has joined a cluster since.
+	Restored string `json:"restored"`
 	// Settings and Users are hashes of what should be equal on all nodes and belongs to
 	// each alone.
 	Settings string `json:"settings"`
@@ -90,6 +97,13 @@ type NodeRequest struct {
 	ID string `json:"id"`
 }
 
+// PromoteRequest names a member that is to catch up.
+type PromoteRequest struct {
+	ID string `json:"id"`
+	// Vote: it is to vote once it has caught up.
+	Vote bool `json:"vote"`
+}
+
 // ForgetRequest names the cluster that a node no longer belongs to.
 type ForgetRequest struct {
 	Cluster string `json:"cluster"`
@@ -103,6 +117,7 @@ type RestoreRequest struct {
 // Progress says how far a node that is catching up is.
 type Progress struct {
 	Voter bool `json:"voter"` // it has caught up and votes
+	Near  bool `json:"near"`  // it is near enough to the end of the log to vote
 	// Behind is how many entries of the log the node lacks.
 	Behind uint64 `json:"behind"`
 }

@@ -187,7 +187,7 @@ func (n *Net) Close() error {
 
 // Dial connects to the node with this id at an address, HOST:PORT; an empty id is
 // whichever node is there. Closing the Net closes the connection. ctx bounds the time it
-// takes to connect.
+// takes to connect. A node cannot dial itself.
 func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Conn, error) {
 	c, err := n.dial(ctx, node, address, kind)
 	if err != nil {
@@ -220,14 +220,14 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Co
 	}
 	defer context.AfterFunc(ctx, func() { raw.Close() })() // so that no step outlives ctx
 	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.self, want: want.node})
-	if err == nil {
+	if err = handshakeError(err); err == nil || ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if err != nil {
 		raw.Close()
 		return nil, err
 	}
-	return n.track(conn, raw, peer, false)
+	return n.track(conn, raw, peer, nil)
 }
 
 // accept hands new connections to goroutines of their own.
@@ -267,7 +267,7 @@ func (n *Net) accept() {
 // welcome shakes hands with whoever dialed, and serves the connection.
 func (n *Net) welcome(raw net.Conn) {
 	_ = raw.SetDeadline(time.Now().Add(handshakeTimeout)) // a broken connection fails below
-	conn, hello, serve, err := n.receive(raw)
+	c, h, err := n.receive(raw)
 	n.mu.Lock()
 	if i := slices.Index(n.shaking, raw); i >= 0 {
 		n.shaking = slices.Delete(n.shaking, i, i+1)
@@ -276,38 +276,38 @@ func (n *Net) welcome(raw net.Conn) {
 	from, _, _ := net.SplitHostPort(raw.RemoteAddr().String())
 	if err != nil {
 		raw.Close()
-		if refusal := (*refusal)(nil); errors.As(err, &refusal) && n.refused.isNew(from, refusal.Error()) {
-			n.o.Log.Warn("a connection to the cluster port is refused", "from", from, "node", hello.from.String(), "error", refusal)
+		if refusal := (*refusal)(nil); errors.As(handshakeError(err), &refusal) && n.refused.isNew(from, refusal.Error()) {
+			n.o.Log.Warn("a connection to the cluster port is refused", "from", from, "node", h.from.String(), "error", refusal)
 		}
 		return
 	}
 	n.refused.forget(from)
-	serve(conn)
+	c.handler(c, h.from.public())
 }
 
 // peerConn is a connection after its handshake.
 type peerConn struct {
 	net.Conn
-	raw    net.Conn // without TLS
-	net    *Net
-	peer   identity
-	served bool // the peer has dialed
+	raw     net.Conn // without TLS
+	net     *Net
+	peer    identity
+	handler func(net.Conn, Identity) // nil: this node has dialed
 }
 
 // track remembers a connection until it is closed. That of a closed Net is closed, and
 // so is one too many of a peer that dials.
-func (n *Net) track(conn, raw net.Conn, peer identity, served bool) (*peerConn, error) {
-	c := &peerConn{Conn: conn, raw: raw, net: n, peer: peer, served: served}
+func (n *Net) track(conn, raw net.Conn, peer identity, handler func(net.Conn, Identity)) (*peerConn, error) {
+	c := &peerConn{Conn: conn, raw: raw, net: n, peer: peer, handler: handler}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		raw.Close()
 		return nil, net.ErrClosed
 	}
-	if served {
+	if handler != nil {
 		count := 0
 		for other := range n.open {
-			if other.served && other.peer.node == peer.node {
+			if other.handler != nil && other.peer.node == peer.node {
 				count++
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"syscall"
 	"time"
 )
 
@@ -116,34 +117,37 @@ const (
 	stranger
 	unknownKind
 	tooMany
+	sameNode
 )
 
 // refusal is why two nodes do not talk: what one of them has found wrong with the other.
 type refusal struct {
 	code  answer
-	cause string
-	peer  identity // of whom the dialer speaks
+	cause string // more than the code says
 }
 
 // Error is one line.
 func (r *refusal) Error() string {
-	switch {
-	case r.cause != "":
+	if r.cause != "" {
 		return r.cause
-	case r.code == wrongSecret:
+	}
+	switch r.code {
+	case wrongSecret:
 		return "it has another cluster-secret, or only one of the two nodes has one"
-	case r.code == otherCluster:
+	case otherCluster:
 		return "it belongs to another cluster"
-	case r.code == oldFormat:
+	case oldFormat:
 		return "one of the two programs is too old for the format that the cluster writes"
-	case r.code == otherNode:
+	case otherNode:
 		return "another node has this address now"
-	case r.code == stranger:
+	case stranger:
 		return "one of the two nodes does not know the other as a member of the cluster"
-	case r.code == unknownKind:
+	case unknownKind:
 		return "it does not serve this kind of connection at present"
-	case r.code == tooMany:
+	case tooMany:
 		return fmt.Sprintf("one node has more than %d connections to another", maxConnsPerPeer)
+	case sameNode:
+		return "both nodes have the same id: a data directory has been copied, or a node has dialed itself"
 	}
 	return fmt.Sprintf("refused with the unknown code %d", r.code)
 }
@@ -154,103 +158,113 @@ func (n *Net) greet(raw net.Conn, h hello) (net.Conn, identity, error) {
 	if err != nil {
 		return nil, identity{}, err
 	}
+	peer, err := n.introduce(conn, channel, h)
+	return conn, peer, err
+}
+
+// introduce is what a dialer says and checks once there is TLS, if there is.
+func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, err error) {
 	randoms, err := exchange(conn, true)
 	if err != nil {
-		return nil, identity{}, err
+		return peer, err
 	}
 	said := h.append(nil)
 	if _, err := conn.Write(append(n.proof(roleDialer, channel, randoms, said), said...)); err != nil {
-		return nil, identity{}, err
+		return peer, err
 	}
 	var reply [proofSize + answerSize]byte
 	if _, err := io.ReadFull(conn, reply[:]); err != nil {
-		return nil, identity{}, handshakeError(err)
+		return peer, err
 	}
 	said = reply[proofSize:]
 	if !hmac.Equal(reply[:proofSize], n.proof(roleListener, channel, randoms, said)) {
-		return nil, identity{}, &refusal{code: wrongSecret}
+		return peer, &refusal{code: wrongSecret}
 	}
-	code, peer := answer(said[0]), readIdentity(said[1:])
+	code := answer(said[0])
+	peer = readIdentity(said[1:])
 	switch {
 	case code != welcome:
-		return nil, peer, &refusal{code: code}
+		return peer, &refusal{code: code}
 	case peer.cluster != h.from.cluster:
-		return nil, peer, &refusal{code: otherCluster}
+		return peer, &refusal{code: otherCluster}
 	case peer.format < n.o.Level():
-		return nil, peer, n.tooOld(peer)
+		return peer, n.tooOld(peer)
 	case h.want != [20]byte{} && h.want != peer.node:
-		return nil, peer, &refusal{code: otherNode}
+		return peer, &refusal{code: otherNode}
 	}
-	return conn, peer, nil
+	return peer, nil
 }
 
-// receive is the listener's side of the handshake. serve takes the connection over.
-func (n *Net) receive(raw net.Conn) (c *peerConn, h hello, serve func(*peerConn), err error) {
+// receive is the listener's side of the handshake.
+func (n *Net) receive(raw net.Conn) (*peerConn, hello, error) {
 	conn, channel, err := n.secure(raw, false)
 	if err != nil {
-		return nil, h, nil, err
+		return nil, hello{}, err
 	}
+	return n.examine(conn, raw, channel)
+}
+
+// examine is what a listener asks and says once there is TLS, if there is.
+func (n *Net) examine(conn, raw net.Conn, channel []byte) (c *peerConn, h hello, err error) {
 	randoms, err := exchange(conn, false)
 	if err != nil {
-		return nil, h, nil, err
+		return nil, h, err
 	}
 	var message [proofSize + helloSize]byte
 	if _, err := io.ReadFull(conn, message[:]); err != nil {
-		return nil, h, nil, handshakeError(err)
+		return nil, h, err
 	}
 	if !hmac.Equal(message[:proofSize], n.proof(roleDialer, channel, randoms, message[proofSize:])) {
 		_, _ = conn.Write(make([]byte, proofSize+answerSize)) // it may be gone
-		return nil, h, nil, &refusal{code: wrongSecret}
+		return nil, h, &refusal{code: wrongSecret}
 	}
 	h = readHello(message[proofSize:])
-	reason := n.judge(h)
-	var handler func(net.Conn, Identity)
-	if reason == nil {
-		n.mu.Lock()
-		handler = n.handlers[h.kind]
-		n.mu.Unlock()
-		if handler == nil {
-			reason = &refusal{code: unknownKind}
-		}
-	}
-	if reason == nil {
-		if c, err = n.track(conn, raw, h.from, true); err != nil && !errors.As(err, &reason) {
-			return nil, h, nil, err
+	handler, refused := n.judge(h)
+	if refused == nil {
+		if c, err = n.track(conn, raw, h.from, handler); err != nil && !errors.As(err, &refused) {
+			return nil, h, err
 		}
 	}
 	code := welcome
-	if reason != nil {
-		code = reason.code
+	if refused != nil {
+		code = refused.code
 	}
 	said := n.self.append([]byte{byte(code)})
 	_, err = conn.Write(append(n.proof(roleListener, channel, randoms, said), said...))
-	if reason != nil {
-		return nil, h, nil, reason
+	if refused != nil {
+		return nil, h, refused
 	}
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
 	if err != nil {
 		c.Close()
-		return nil, h, nil, err
 	}
-	return c, h, func(c *peerConn) { handler(c, h.from.public()) }, nil
+	return c, h, err
 }
 
-// judge returns why a member that dials is refused, or nil.
-func (n *Net) judge(h hello) *refusal {
+// judge returns who serves a member that dials, or why it is refused.
+func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	switch {
 	case h.from.cluster != n.self.cluster:
-		return &refusal{code: otherCluster}
+		return nil, &refusal{code: otherCluster}
 	case h.from.format < n.o.Level():
-		return n.tooOld(h.from)
+		return nil, n.tooOld(h.from)
+	case h.from.node == n.self.node:
+		return nil, &refusal{code: sameNode}
 	case h.want != [20]byte{} && h.want != n.self.node:
-		return &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
+		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
 	}
 	if err := n.o.Admit(h.from.public(), h.kind); err != nil {
-		return &refusal{code: stranger, cause: err.Error()}
+		return nil, &refusal{code: stranger, cause: err.Error()}
 	}
-	return nil
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	handler := n.handlers[h.kind]
+	if handler == nil {
+		return nil, &refusal{code: unknownKind}
+	}
+	return handler, nil
 }
 
 // tooOld refuses a program that cannot read what the cluster writes.
@@ -273,7 +287,7 @@ func exchange(conn net.Conn, dialer bool) (randoms [2 * randomSize]byte, err err
 	}
 	switch {
 	case err != nil:
-		return randoms, handshakeError(err)
+		return randoms, err
 	case string(theirs[:len(magic)]) != magic:
 		return randoms, &refusal{cause: "it does not speak this protocol, or uses TLS or a cluster-secret and this node does not"}
 	}
@@ -326,7 +340,7 @@ func (n *Net) secure(raw net.Conn, dialer bool) (net.Conn, []byte, error) {
 		conn = tls.Client(raw, config)
 	}
 	if err := conn.Handshake(); err != nil {
-		return nil, nil, handshakeError(err)
+		return nil, nil, err
 	}
 	state := conn.ConnectionState()
 	channel, err := state.ExportKeyingMaterial(channelLabel, nil, 32)
@@ -349,20 +363,21 @@ func verifyChain(chain []*x509.Certificate, authorities *x509.CertPool) error {
 	return nil
 }
 
-// handshakeError makes a refusal of an error that a look at the settings may explain.
+// handshakeError makes a refusal of an error in a handshake that a look at the settings
+// may explain.
 func handshakeError(err error) error {
 	var refused *refusal
 	var header tls.RecordHeaderError
-	var alert tls.AlertError
+	var network *net.OpError
 	switch {
 	case errors.As(err, &refused):
 		return refused
 	case errors.As(err, &header):
 		return &refusal{cause: "it does not use TLS and has no cluster-secret, or it does not speak this protocol"}
-	case errors.As(err, &alert):
-		return &refusal{cause: "it refuses the TLS connection: " + err.Error()}
-	case errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF):
-		return &refusal{cause: "it closes the connection during the handshake"}
+	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS
+		return &refusal{cause: "it refuses the TLS connection: " + network.Err.Error()}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &refusal{cause: "it closes the connection during the handshake; perhaps only one of the two nodes uses TLS or a cluster-secret"}
 	}
 	return err
 }

@@ -91,16 +91,6 @@ func parseTimeout(v []byte) (ms int64, err error) {
 	return ms, nil
 }
 
-// doWait is WAIT numreplicas timeout: there are no replicas, so none has
-// anything.
-func doWait(c *Context) {
-	if err := waitArgs(c.Args[1:]); err != nil {
-		c.fail(err)
-		return
-	}
-	c.W.Int(0)
-}
-
 // doWaitAOF is WAITAOF numlocal numreplicas timeout: whatever appendfsync is,
 // what was acknowledged is on disk when it answers.
 func doWaitAOF(c *Context) {
@@ -116,9 +106,13 @@ func doWaitAOF(c *Context) {
 		c.fail(err)
 		return
 	}
+	replicas := 0
+	if n, _ := parseInt(c.Args[2]); n > 0 {
+		replicas = c.awaitReplicas(n, c.Args[3])
+	}
 	c.W.Array(2)
 	c.W.Int(1)
-	c.W.Int(0)
+	c.W.Int(int64(replicas))
 }
 
 // doTime is TIME: Unix seconds and the microseconds of the present one.
@@ -130,14 +124,6 @@ func doTime(c *Context) {
 	c.W.Array(2)
 	c.W.BulkString(strconv.FormatInt(now.Unix(), 10))
 	c.W.BulkString(strconv.Itoa(now.Nanosecond() / 1000))
-}
-
-// doRole is ROLE: a master without replicas.
-func doRole(c *Context) {
-	c.W.Array(3)
-	c.W.BulkString("master")
-	c.W.Int(0)
-	c.W.Array(0)
 }
 
 const groupServer = "server"
@@ -168,6 +154,10 @@ const (
 
 // doReplicaOf is REPLICAOF host port; NO ONE is what this server is anyway.
 func doReplicaOf(c *Context) {
+	if c.Server.Cluster != nil {
+		c.fail(refusal("ERR REPLICAOF not allowed in cluster mode."))
+		return
+	}
 	if is(c.Args[1], "NO") && is(c.Args[2], "ONE") {
 		c.W.Status("OK")
 		return
@@ -215,12 +205,12 @@ var serverCommands = []Command{
 	{
 		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
 		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
-		Summary: "Answers 0: there are no replicas.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
+		Summary: "Answers how many replicas have what was acknowledged, at least numreplicas unless the time is over; 0 without a cluster.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
 	},
 	{
 		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0", Complexity: "O(1)",
 		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
-		Summary: "Brings everything acknowledged to disk, whatever appendfsync is.",
+		Summary: "Brings everything acknowledged to disk, whatever appendfsync is, and answers how many replicas have it on theirs.",
 		Args:    []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
 	},
 	{
@@ -229,7 +219,7 @@ var serverCommands = []Command{
 	},
 	{
 		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
-		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master without replicas.", Run: doRole,
+		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master, or the replica of one in a cluster.", Run: doRole,
 	},
 	{
 		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0", Complexity: "O(1)",

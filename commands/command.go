@@ -132,7 +132,14 @@ type Context struct {
 }
 
 // fail writes the reply of an error.
-func (c *Context) fail(err error) { c.W.Error(errorText(err)) }
+func (c *Context) fail(err error) {
+	if c.Server.Cluster == nil {
+		c.W.Error(errorText(err))
+		return
+	}
+	cmd, _ := c.table.resolve(c.Args)
+	c.W.Error(c.Server.displaced(err, nil, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0))
+}
 
 // ok writes OK, or the reply of an error that is not nil.
 func (c *Context) ok(err error) {

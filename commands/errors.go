@@ -36,10 +36,12 @@ var (
 	errProtoNotInteger  error = refusal("ERR Protocol version is not an integer or out of range")
 	errProtoUnsupported error = refusal("NOPROTO unsupported protocol version")
 
-	errNestedMulti     error = refusal("ERR MULTI calls can not be nested")
-	errExecNoMulti     error = refusal("ERR EXEC without MULTI")
-	errDiscardNoMulti  error = refusal("ERR DISCARD without MULTI")
-	errExecAbort       error = refusal("EXECABORT Transaction discarded because of previous errors.")
+	errNestedMulti    error = refusal("ERR MULTI calls can not be nested")
+	errExecNoMulti    error = refusal("ERR EXEC without MULTI")
+	errDiscardNoMulti error = refusal("ERR DISCARD without MULTI")
+	errExecAbort      error = refusal("EXECABORT Transaction discarded because of previous errors.")
+	errWaitOnReplica  error = refusal("ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a " +
+		"replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.")
 	errMonitors        error = refusal("ERR Replica can't interact with the keyspace")
 	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
 	errWatchInMulti    error = refusal("ERR WATCH inside MULTI is not allowed")
@@ -72,6 +74,7 @@ var storeErrors = []struct {
 	{store.ErrPartlySeen, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},
+	{store.ErrNotLeader, "CLUSTERDOWN "},
 	{store.ErrDiskFull, "MISCONF writes are refused, nothing was applied: "},
 	{store.ErrSnapshotRunning, "ERR Background save already in progress"},
 }

@@ -74,6 +74,9 @@ func (c *Context) view() *observe.View {
 		v.Clients.MaxIn, v.Clients.MaxOut = max(v.Clients.MaxIn, in), max(v.Clients.MaxOut, out)
 		v.Clients.Total += in + out
 	}
+	if view := c.clusterView(); view != nil {
+		v.Replication, v.Cluster = c.infoReplication(view), c.infoCluster(view)
+	}
 	return c.Server.Observer.Look(v)
 }
 

@@ -47,6 +47,10 @@ type Round struct {
 	head   batchHead // of the batch, for the slow log
 	tapped bool      // someone monitors this round
 
+	view  *ClusterView // by which the round's requests are routed; nil: there is no cluster
+	is    standing     // of this node in it
+	stale bool         // nobody leads, for longer than a replica may answer
+
 	req    Request
 	result Result
 	ctx    Context

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
@@ -66,6 +67,9 @@ type Server struct {
 	// client to read. Only one goroutine at a time calls it for a client.
 	Push func(ses *Session, b []byte) error
 
+	// Cluster is the cluster that the server is a node of; nil: none.
+	Cluster *Cluster
+
 	// Execute takes the place of the store's Execute; nil: that one. It is there
 	// to measure what everything but the store costs.
 	Execute func(*store.Batch)
@@ -73,8 +77,9 @@ type Server struct {
 	// Observer counts and watches what is carried out.
 	Observer observe.Observer
 
-	logins loginGuard
-	once   sync.Once
+	logins  loginGuard
+	blocked atomic.Int64 // clients that wait for a leader or for replicas
+	once    sync.Once
 }
 
 // ConfigError is a refusal of CONFIG SET that blames one setting.
@@ -101,6 +106,9 @@ func (s *Server) prepare() {
 		}
 	})
 }
+
+// Blocked returns how many clients wait for the leader of a shard or, with WAIT, for replicas.
+func (s *Server) Blocked() int { return int(s.blocked.Load()) }
 
 // figures returns the server's figures, zero if it has none.
 func (s *Server) figures() observe.ServerFigures {

@@ -30,6 +30,7 @@ var mayImport = map[string]string{
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
+	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog store",
 	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
 	"persistence/oplog":     "persistence/crashtest persistence/disk",
 	"persistence/disk":      "",
@@ -45,6 +46,7 @@ var onlyIn = map[string][]string{
 	// store knows its file system's interface, and nothing else of Pebble.
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
+	"github.com/hashicorp/raft":        {"cluster"},
 	"net":                              {"server", "server/tlstest", "cluster"},
 }
 

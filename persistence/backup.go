@@ -328,17 +328,13 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 	return wrap("restore", errors.Join(err, lock.Close()))
 }
 
-// ClusterName is the file of a data directory in which a node of a cluster keeps its id and
-// its vote. No copy of a directory has it: a copy is another node.
-const ClusterName = "CLUSTER"
-
 // passing reports whether a file of a data directory belongs to the process that has
 // or had it open: the lock, the spare, when it was backed up, a node's own values, another replica's files, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
 	if strings.HasPrefix(path, CutName) || strings.HasPrefix(path, IncomingName) {
 		return true
 	}
-	return path == lockName || path == spareName || path == metaName || path == backupName || path == ClusterName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || path == valuesName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

@@ -123,6 +123,7 @@ func (db *DB) logOptions(o Options) oplog.Options {
 	return oplog.Options{
 		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.meta.Partitions,
 		Fsync: o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed, Full: &db.spare.lacks,
+		Sections: o.Sections,
 	}
 }
 
@@ -147,7 +148,7 @@ func (db *DB) checkOurs(beside []string) error {
 		switch name {
 		case metaName:
 			return nil
-		case lockName, metaName + disk.TmpSuffix, "lost+found":
+		case lockName, valuesName, valuesName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
 		default:
 			if !slices.Contains(beside, name) {
 				foreign = name

@@ -52,7 +52,7 @@ func (s *Server) Figures() observe.ServerFigures {
 		ConfigFile:          s.configFile,
 		Polling:             polling,
 		ConnectedClients:    len(s.conns),
-		BlockedClients:      int(s.pause.held.Load()),
+		BlockedClients:      int(s.pause.held.Load()) + s.commands.Blocked(),
 		MaxClients:          config.MaxClients,
 		TotalConnections:    sum.connections - s.reset.connections,
 		RejectedConnections: s.rejected.Load(),

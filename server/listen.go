@@ -164,6 +164,7 @@ func (s *Server) admit(nc net.Conn) {
 	}
 	s.lastID++
 	session := commands.NewSession(s.lastID, nc.RemoteAddr().String(), nc.LocalAddr().String(), &s.commands)
+	_, session.TLS = nc.(*tls.Conn)
 	c := s.newConn(nc, session)
 	s.conns[session.ID] = c
 	s.closed.connections++

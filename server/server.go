@@ -41,6 +41,9 @@ type Options struct {
 	TLS *TLS
 	// Users are the users there are, see Config.OpenUsers; nil: those of Config.
 	Users *acl.Users
+	// Cluster is the cluster that the server is a node of, without what the settings say,
+	// which New fills in; nil: none.
+	Cluster *commands.Cluster
 	// Version is fbfkv's version.
 	Version string
 	// Processors is how many processors there are to work on; 0: GOMAXPROCS, which
@@ -143,6 +146,7 @@ func New(o Options) *Server {
 	s.runID = hex.EncodeToString(id[:])
 	s.commands.Users = o.Users
 	s.fillCommands(o.Version)
+	s.fillCluster(o.Cluster)
 	return s
 }
 

@@ -92,6 +92,9 @@ type Options struct {
 	// Replicated returns the log of a shard of which this directory is a replica, made on
 	// the directory's own (replica.go); nil: the directory is all there is.
 	Replicated func(*oplog.Log) Log
+	// Sections says where in the data of an entry of such a log the partitions' sections
+	// are (oplog.Options).
+	Sections func(*oplog.Entry) (from, to int, err error)
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -197,7 +200,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions, Seed: o.Seed,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Sections: o.Sections, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err

@@ -31,6 +31,7 @@ Usage:
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
   fbfkv export                          write a server's counters to stdout
   fbfkv healthcheck                     ask a running server whether it is ready
+  fbfkv cluster COMMAND                 make a cluster of servers, look after it
 
 A configuration file contains one setting per line in redis.conf's syntax, without
 the dashes (port 6380). include reads another file, or those that match a pattern.

@@ -49,9 +49,11 @@ func (l *Log) BeginRecovery(partitions ...uint16) error {
 		return disk.ErrClosed
 	}
 	l.recovering = l.Hold("recovery", math.MaxUint64)
-	l.index = make([][]location, len(l.lows))
+	l.index = make([][]location, l.o.Partitions)
+	es := entryScan{limit: l.Applied()}
+	defer func() { es.show(l, es.limit) }()
 	for _, num := range l.filesOf(partitions) {
-		if _, err := l.scanFile(num, partitions); err != nil {
+		if _, err := l.scanFile(num, partitions, &es); err != nil {
 			l.EndRecovery()
 			return disk.Wrap("scan the op log", err)
 		}
@@ -66,15 +68,19 @@ func (l *Log) filesOf(partitions []uint16) (nums []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unneeded := make(map[uint64]bool)
+	all := l.entries.next > 0 // what was cut may be told in any file behind
 	for _, s := range l.closed {
-		unneeded[s.num] = !slices.ContainsFunc(partitions, func(p uint16) bool { return s.last[p] != 0 && s.last[p] >= l.lows[p] })
+		needed := slices.ContainsFunc(partitions, func(p uint16) bool { return s.last[p] != 0 && s.last[p] >= l.lows[p] })
+		if unneeded[s.num] = !needed; needed && all {
+			break
+		}
 	}
 	return slices.DeleteFunc(nums, func(num uint64) bool { return unneeded[num] })
 }
 
 // EndRecovery gives back the memory in which Read's index is.
 func (l *Log) EndRecovery() {
-	l.index = make([][]location, len(l.lows))
+	l.index = make([][]location, l.o.Partitions)
 	if h := l.recovering; h != nil {
 		h.Release()
 		l.recovering = nil

@@ -1,0 +1,140 @@
+package cluster
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/raft"
+)
+
+// machine is the state machine that Raft drives: the store behind a Node. Raft calls it
+// from one goroutine, with what is committed, in order.
+type machine struct{ n *Node }
+
+// Apply takes in a committed command.
+func (m machine) Apply(l *raft.Log) any {
+	n := m.n
+	c, err := decodeCommand(l.Data)
+	if err == nil {
+		err = n.apply(l, &c)
+	}
+	if err != nil {
+		n.fail(fmt.Errorf("entry %d of the shard's log: %w", l.Index, err))
+	}
+	return err
+}
+
+func (n *Node) apply(l *raft.Log, c *command) error {
+	known := l.Index <= n.redone // Open has redone it
+	switch c.kind {
+	case commandConfig:
+		if err := n.takeConfiguration(c.body); err != nil {
+			return err
+		}
+	case commandBegin:
+		if !known {
+			return n.begin(l, c)
+		}
+	case commandSections:
+		switch {
+		case known:
+		case c.fence != l.Term: // R2
+			n.log.fenced.Add(1)
+		case n.log.isOurs(c):
+			// Before anybody can derive a view from it.
+			n.log.SetApplied(l.Index)
+			n.log.committed(n.st.Committed)
+			return nil
+		default:
+			if err := n.st.Follow(c.body); err != nil {
+				return err
+			}
+		}
+	}
+	n.log.SetApplied(l.Index)
+	return nil
+}
+
+// begin takes in the first command of a leader. All that was decided in an earlier term, and
+// has not come yet, never will: it would be ignored if it did (R2, R3).
+func (n *Node) begin(l *raft.Log, c *command) error {
+	n.stopLeading()
+	n.log.SetApplied(l.Index)
+	first, err := n.log.firstUndecided()
+	if err != nil {
+		return err
+	}
+	n.log.cut() // before: who waits for it may hold what TakeBack needs
+	if len(first) > 0 {
+		n.o.Logger.Warn("what this node decided was not committed: the state is made anew", "partitions", len(first))
+		n.rebuilds.Add(1)
+	}
+	if err := n.st.TakeBack(first); err != nil {
+		return err
+	}
+	if c.origin == n.log.origin {
+		return n.startLeading(l.Term)
+	}
+	return nil
+}
+
+// startLeading lets this node decide, if it still leads in the term in which its first
+// command was committed. It has applied all that was committed before (R5, R6).
+func (n *Node) startLeading(term uint64) error {
+	n.leading.Lock()
+	defer n.leading.Unlock()
+	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term {
+		return nil // another one's first command will follow
+	}
+	n.log.setFence(term)
+	n.leads.Store(true)
+	n.o.Logger.Info("this node leads the shard", "term", term)
+	err := n.st.Lead()
+	n.changed()
+	return err
+}
+
+// stopLeading keeps this node from deciding.
+func (n *Node) stopLeading() {
+	n.leading.Lock()
+	defer n.leading.Unlock()
+	if !n.leads.Load() {
+		return
+	}
+	n.leads.Store(false)
+	n.st.StopLeading(func() { n.log.setFence(0) })
+	n.o.Logger.Info("this node leads the shard no longer", "undecided", n.log.undecided())
+	n.giveUpLater()
+	n.changed()
+}
+
+// Snapshot gives Raft what it keeps beside the data directory, which holds the rest: the
+// configuration.
+func (m machine) Snapshot() (raft.FSMSnapshot, error) {
+	b, err := m.n.encoded()
+	return kept(b), err
+}
+
+// Restore is called when the leader has sent a snapshot, whose files this node has fetched
+// already (catchup.go).
+func (m machine) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxConfiguration+1))
+	if err != nil {
+		return err
+	}
+	return m.n.restore(b)
+}
+
+// kept is the content of a snapshot.
+type kept []byte
+
+func (k kept) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(k); err != nil {
+		sink.Cancel()
+		return err
+	}
+	return sink.Close()
+}
+
+func (k kept) Release() {}
