@@ -29,10 +29,10 @@ type load struct {
 
 	mu      sync.Mutex
 	answers map[string][]int64 // by key: the counter's values that were answered
-	ops     []answered
+	ops     []done
 }
 
-type answered struct {
+type done struct {
 	key, id string
 	value   int64
 }
@@ -64,7 +64,7 @@ func (l *load) count(key, id string, r *rand.Rand) {
 			case op.Err == nil:
 				l.mu.Lock()
 				l.answers[key] = append(l.answers[key], op.Value)
-				l.ops = append(l.ops, answered{key, id, op.Value})
+				l.ops = append(l.ops, done{key, id, op.Value})
 				l.mu.Unlock()
 				l.sent.Add(1)
 				return

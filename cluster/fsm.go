@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"io"
 
@@ -59,6 +60,7 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 // has not come yet, never will: it would be ignored if it did (R2, R3).
 func (n *Node) begin(l *raft.Log, c *command) error {
 	n.stopLeading()
+	n.leaders.Add(1)
 	n.log.SetApplied(l.Index)
 	first, err := n.log.firstUndecided()
 	if err != nil {
@@ -103,6 +105,7 @@ func (n *Node) stopLeading() {
 	}
 	n.leads.Store(false)
 	n.st.StopLeading(func() { n.log.setFence(0) })
+	n.confirmer.Deposed()
 	n.o.Logger.Info("this node leads the shard no longer", "undecided", n.log.undecided())
 	n.giveUpLater()
 	n.changed()
@@ -111,28 +114,30 @@ func (n *Node) stopLeading() {
 // Snapshot gives Raft what it keeps beside the data directory, which holds the rest: the
 // configuration.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
-	b, err := m.n.encoded()
-	return kept(b), err
+	b, err := m.n.keptContent()
+	return kept{b, m.n.log.Sync}, err
 }
 
-// Restore is called when the leader has sent a snapshot, whose files this node has fetched
-// already (catchup.go).
+// Restore refuses a snapshot: it holds no state. A node that is behind the log fetches the
+// leader's files instead (catchup.go).
 func (m machine) Restore(r io.ReadCloser) error {
-	defer r.Close()
-	b, err := io.ReadAll(io.LimitReader(r, maxConfiguration+1))
-	if err != nil {
-		return err
-	}
-	return m.n.restore(b)
+	return errors.Join(errors.New("a snapshot of the shard was sent, which has no files"), r.Close())
 }
 
 // kept is the content of a snapshot.
-type kept []byte
+type kept struct {
+	content []byte
+	sync    func() error // makes durable what was applied
+}
 
 func (k kept) Persist(sink raft.SnapshotSink) error {
-	if _, err := sink.Write(k); err != nil {
-		sink.Cancel()
-		return err
+	// Raft begins behind the snapshot at the next start, so that recovery must reach it.
+	err := k.sync()
+	if err == nil {
+		_, err = sink.Write(k.content)
+	}
+	if err != nil {
+		return errors.Join(err, sink.Cancel())
 	}
 	return sink.Close()
 }

@@ -4,13 +4,14 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hashicorp/raft"
-
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -23,26 +24,28 @@ const testTimeout = time.Second
 // be cut.
 type shard struct {
 	t       testing.TB
-	members []*member
+	faults  faults
+	members []*replica
 }
 
-// member is a node of a shard, and what outlives its process.
-type member struct {
+// replica is a node of a shard, and what outlives its process.
+type replica struct {
 	s  *shard
 	id string
 	fs *vfs.MemFS
 
-	mu        sync.Mutex
-	node      *Node // nil: not running
-	transport *raft.InmemTransport
-	cut       bool
+	mu   sync.Mutex
+	node *Node // nil: not running
+	net  *Net
+	port int
+	cut  atomic.Bool
 }
 
 func newShard(t testing.TB, nodes int) *shard {
 	s := &shard{t: t}
 	for i := range nodes {
 		id := fmt.Sprintf("%040x", i+1)
-		s.members = append(s.members, &member{s: s, id: id, fs: vfs.NewCrashableMem()})
+		s.members = append(s.members, &replica{s: s, id: id, fs: vfs.NewCrashableMem()})
 	}
 	t.Cleanup(func() {
 		for _, m := range s.members {
@@ -58,9 +61,13 @@ func newShard(t testing.TB, nodes int) *shard {
 		t.Fatal(err)
 	}
 	for _, m := range s.members[1:] {
-		if err := first.node.Promote(m.id, m.id); err != nil {
+		if err := first.node.Promote(m.id, m.net.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	window := 24 * time.Hour // a long run sends everything again at its end
+	if err := s.leader().running().Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window}); err != nil {
+		t.Fatal(err)
 	}
 	return s
 }
@@ -76,20 +83,28 @@ func (s *shard) configuration() Configuration {
 }
 
 // start starts the node on what its disk holds, and connects it.
-func (m *member) start() {
+func (m *replica) start() {
 	m.s.t.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	_, m.transport = raft.NewInmemTransportWithTimeout(raft.ServerAddress(m.id), testTimeout)
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(m.port)))
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
+	m.port = l.Addr().(*net.TCPAddr).Port
+	m.s.faults.listens(l.Addr().String(), m.id)
+	m.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel}, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
 	stable, err := OpenStable(m.fs, "d")
 	if err != nil {
 		m.s.t.Fatal(err)
 	}
 	m.node, err = Start(Options{
-		ID: m.id, Stable: stable, Transport: m.transport, Timeout: testTimeout,
-		Logger:  slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		Confirm: func(r *raft.Raft) error { return r.VerifyLeader().Error() },
-		Fatal:   func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
+		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout,
+		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return store.Open(store.Options{
 				Dir: "d", FS: m.fs, Partitions: 4, Seed: 7, Replicated: replicated, Sections: Sections,
@@ -100,32 +115,32 @@ func (m *member) start() {
 	if err != nil {
 		m.s.t.Fatal(err)
 	}
-	m.cut = false
-	m.s.connect()
+	m.heal()
 }
 
-// connect connects all nodes that are running and not cut off.
-func (s *shard) connect() {
-	for _, a := range s.members {
-		for _, b := range s.members {
-			if a == b || a.transport == nil || b.transport == nil {
-				continue
-			}
-			if a.cut || b.cut {
-				a.transport.Disconnect(raft.ServerAddress(b.id))
-			} else {
-				a.transport.Connect(raft.ServerAddress(b.id), b.transport)
-			}
+// others returns the other members' ids.
+func (m *replica) others() (ids []string) {
+	for _, o := range m.s.members {
+		if o != m {
+			ids = append(ids, o.id)
 		}
 	}
+	return ids
 }
 
 // isolate cuts a node off; heal connects it again.
-func (m *member) isolate() { m.cut = true; m.s.connect() }
-func (m *member) heal()    { m.cut = false; m.s.connect() }
+func (m *replica) isolate() {
+	m.cut.Store(true)
+	m.s.faults.isolate(m.id, m.others()...)
+}
+
+func (m *replica) heal() {
+	m.s.faults.reconnect(m.id, m.others()...)
+	m.cut.Store(false)
+}
 
 // stop closes the node in order.
-func (m *member) stop() {
+func (m *replica) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.node == nil {
@@ -135,17 +150,18 @@ func (m *member) stop() {
 		m.s.t.Errorf("close node %s: %v", m.id[39:], err)
 	}
 	m.node = nil
+	m.net.Close()
 }
 
 // kill ends the node as a power loss does: what was not fsynced may be lost.
-func (m *member) kill(r *rand.Rand) {
+func (m *replica) kill(r *rand.Rand) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.cut = true
-	m.s.connect()
+	m.isolate()
 	n := m.node
 	m.node = nil
 	n.stopped.Store(true)
+	m.net.Close()
 	n.raft.Shutdown().Error()
 	m.fs = m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: r})
 	close(n.stop)
@@ -155,18 +171,18 @@ func (m *member) kill(r *rand.Rand) {
 	n.st.CloseNow()
 }
 
-func (m *member) running() *Node {
+func (m *replica) running() *Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.node
 }
 
 // leader waits until a node decides, and returns it.
-func (s *shard) leader() *member {
+func (s *shard) leader() *replica {
 	s.t.Helper()
 	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		for _, m := range s.members {
-			if n := m.running(); n != nil && !m.cut && n.Leads() {
+			if n := m.running(); n != nil && !m.cut.Load() && n.Leads() {
 				return m
 			}
 		}
@@ -176,7 +192,7 @@ func (s *shard) leader() *member {
 }
 
 // testWriter writes a node's log lines to the test's.
-type testWriter struct{ m *member }
+type testWriter struct{ m *replica }
 
 func (w testWriter) Write(b []byte) (int, error) {
 	if testing.Verbose() {

@@ -32,6 +32,7 @@ const (
 // Limits of messages.
 const (
 	maxMessage  = 64 << 20 // bytes of a request: a batch of entries
+	maxEntries  = 32 << 20 // of them together, unless one alone is longer
 	maxResponse = 4 << 10
 	maxText     = 1 << 10 // of an id, an address, an error
 	maxSnapshot = 64 << 20

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -43,9 +44,25 @@ type Transport struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	mu   sync.Mutex
-	idle map[peer][]*raftConn
-	open map[io.Closer]struct{}
+	mu       sync.Mutex
+	idle     map[peer][]*raftConn
+	open     map[io.Closer]struct{}
+	progress map[raft.ServerID]PeerProgress
+}
+
+// PeerProgress is how far a peer is, as a leader has learnt it.
+type PeerProgress struct {
+	// Index is up to which the peer is known to have the leader's log on disk.
+	Index uint64
+	// Contact is when it answered last.
+	Contact time.Time
+}
+
+// Progress returns how far the peers are that have answered.
+func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return maps.Clone(t.progress)
 }
 
 // watcher is whoever must know what the transport sees.
@@ -79,7 +96,7 @@ var (
 // node; timeout is how long a peer may take for a message and its answer. Raft closes it.
 func (n *Net) Transport(local string, timeout time.Duration) *Transport {
 	t := &Transport{net: n, local: raft.ServerAddress(local), timeout: timeout, requests: make(chan raft.RPC),
-		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}}
+		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}, progress: map[raft.ServerID]PeerProgress{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	n.Handle(KindRaft, t.serve)
 	return t
@@ -139,19 +156,44 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress
 // AppendEntries is raft.Transport's.
 func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) error {
 	sent := time.Now()
+	shorten(request)
 	err := t.call(peer{id, address}, request, into, nil, t.timeout)
 	if err == nil {
-		t.answered(id, sent, into.Term)
+		t.answered(id, sent, request, into)
 	}
 	return err
 }
 
-// answered notes that a peer has answered an AppendEntries that was sent at this time or
-// later, with this term.
-func (t *Transport) answered(id raft.ServerID, sent time.Time, term uint64) {
-	if w := t.raft.Load(); w != nil {
-		w.answered(id, sent, term)
+// shorten leaves out the last entries of a request that would be too long for a message;
+// Raft goes by what the request has afterwards.
+func shorten(request *raft.AppendEntriesRequest) {
+	size := 0
+	for i, e := range request.Entries {
+		if size += entrySize + len(e.Data) + len(e.Extensions); size > maxEntries && i > 0 {
+			request.Entries = request.Entries[:i]
+			return
+		}
 	}
+}
+
+// answered notes that a peer has answered a request that was sent at this time or later.
+func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+	t.mu.Lock()
+	p := t.progress[id]
+	p.Contact = time.Now()
+	if answer.Success && !saysNothing(request) {
+		p.Index = request.PrevLogEntry + uint64(len(request.Entries))
+	}
+	t.progress[id] = p
+	t.mu.Unlock()
+	if w := t.raft.Load(); w != nil {
+		w.answered(id, sent, answer.Term)
+	}
+}
+
+// saysNothing reports whether a request is one of the heartbeats that say nothing of the log.
+func saysNothing(r *raft.AppendEntriesRequest) bool {
+	return r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && len(r.Entries) == 0 && r.LeaderCommitIndex == 0
 }
 
 // call sends a request, and a snapshot if there is one, and reads the answer. A
@@ -326,8 +368,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 func (t *Transport) isHeartbeat(request any) bool {
 	r, ok := request.(*raft.AppendEntriesRequest)
 	w := t.raft.Load()
-	return ok && w != nil && t.heartbeat.Load() != nil && w.follows(r.Term) &&
-		r.PrevLogEntry == 0 && r.PrevLogTerm == 0 && len(r.Entries) == 0 && r.LeaderCommitIndex == 0
+	return ok && w != nil && t.heartbeat.Load() != nil && w.follows(r.Term) && saysNothing(r)
 }
 
 // AppendEntriesPipeline is raft.Transport's.
@@ -374,6 +415,7 @@ func (f *future) Response() *raft.AppendEntriesResponse { return f.response }
 
 // AppendEntries is raft.AppendPipeline's.
 func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	shorten(request)
 	f := &future{start: time.Now(), request: request, response: into, done: make(chan struct{})}
 	_ = p.c.SetWriteDeadline(f.start.Add(p.t.timeout)) // a broken connection fails below
 	if err := p.c.send(request, nil); err != nil {
@@ -400,7 +442,7 @@ func (p *pipeline) receive() {
 			if f.err != nil {
 				return
 			}
-			p.t.answered(p.c.peer.id, f.start, f.response.Term)
+			p.t.answered(p.c.peer.id, f.start, f.request, f.response)
 			select {
 			case p.answers <- f:
 			case <-p.done:

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -26,11 +27,9 @@ type Options struct {
 	Open func(replicated func(*oplog.Log) store.Log) (*store.Store, error)
 	// Stable keeps term, vote and the metadata of snapshots. Close closes it.
 	Stable *Stable
-	// Transport reaches the other nodes.
-	Transport raft.Transport
-	// Confirm returns once a majority has answered, to this leader of r, what was sent after
-	// the call.
-	Confirm func(r *raft.Raft) error
+	// Net reaches the other nodes; Address is the HOST:PORT at which they reach this one.
+	Net     *Net
+	Address string
 	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
 	Timeout time.Duration
 	// Logger receives what an operator should know; default: discard.
@@ -47,6 +46,9 @@ const (
 	// giveUpPart is how long those wait who cannot be told whether what they asked for was
 	// committed (R7).
 	giveUpPart = 2
+	// minMessageTime is what a message and its answer may take at least: a large one takes
+	// longer than elections do.
+	minMessageTime = 2 * time.Second
 	// snapshotEvery is how many entries Raft lets the log grow by before it asks for what
 	// is kept beside the log, and trailing how many it keeps for followers that are behind.
 	snapshotEvery = 8 << 10
@@ -56,11 +58,13 @@ const (
 // Node is one replica of a shard: a store, and the Raft group by which it agrees with the
 // others on what was decided. Its methods are safe for concurrent use.
 type Node struct {
-	o      Options
-	raft   *raft.Raft
-	log    *Log
-	st     *store.Store
-	redone uint64 // the index up to which Open has redone the log
+	o         Options
+	raft      *raft.Raft
+	transport *Transport
+	confirmer *Confirmer
+	log       *Log
+	st        *store.Store
+	redone    uint64 // the index up to which Open has redone the log
 
 	leading  sync.Mutex // held while it begins or ends
 	leads    atomic.Bool
@@ -68,6 +72,7 @@ type Node struct {
 	config   atomic.Pointer[Configuration]
 	changes  atomic.Pointer[chan struct{}]
 	rebuilds atomic.Uint64
+	leaders  atomic.Uint64 // changes of leader that were seen
 
 	stop    chan struct{}
 	stopped atomic.Bool
@@ -94,7 +99,7 @@ func Start(o Options) (*Node, error) {
 	n.st, err = o.Open(func(local *oplog.Log) store.Log {
 		n.log = newLog(local, binary.BigEndian.Uint64(origin[:]), giveUpPart*o.Timeout)
 		n.log.last = func(partition uint16) uint64 { return n.st.Last(partition) }
-		n.log.confirm = func() error { return o.Confirm(n.raft) }
+		n.log.confirm = n.confirm
 		return n.log
 	})
 	if err != nil {
@@ -125,11 +130,20 @@ func (n *Node) startRaft() error {
 		return err
 	}
 	var err error
-	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Failed: n.fail}, n.o.Stable, n.o.Stable, n.o.Transport)
+	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
+	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
-		return fmt.Errorf("start Raft: %w", err)
+		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
+	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
 	return nil
+}
+
+// confirm proves that this node has led, with this fence, after the call began.
+func (n *Node) confirm(fence uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), n.log.giveUp)
+	defer cancel()
+	return n.confirmer.Confirm(ctx, fence)
 }
 
 // keptConfiguration reads the configuration from the newest snapshot; newer ones are in the
@@ -143,7 +157,21 @@ func (n *Node) keptConfiguration() error {
 	if err != nil {
 		return err
 	}
-	return n.readConfiguration(r)
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	return n.takeConfiguration(b)
+}
+
+// keptContent is what Raft keeps in a snapshot: the configuration, if there is one.
+func (n *Node) keptContent() ([]byte, error) {
+	c := n.Configuration()
+	if c.Version == 0 {
+		return nil, nil
+	}
+	return c.Encode()
 }
 
 // watch proposes a first command whenever Raft says that this node leads, until it does not.
@@ -275,7 +303,7 @@ func (n *Node) apply1(ctx context.Context, c command) error {
 // Bootstrap makes this node the first and only voter of a new shard, with a configuration.
 // The directory must not have been a member before.
 func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
-	address := n.o.Transport.LocalAddr()
+	address := raft.ServerAddress(n.o.Address)
 	err := n.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID), Address: address}}}).Error()
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return err
@@ -374,6 +402,8 @@ type Status struct {
 	Committed uint64
 	Applied   uint64
 	Contact   time.Time // when the leader was last heard; zero: never, or this is the leader
+	Changes   uint64    // of leader, seen since the start
+	Peers     map[string]PeerProgress
 	Rebuilds  uint64
 	Fenced    uint64
 }
@@ -384,8 +414,32 @@ func (n *Node) Status() Status {
 	return Status{
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
+		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(),
 	}
+}
+
+// peers returns how far the other nodes are, which only a leader knows.
+func (n *Node) peers() map[string]PeerProgress {
+	if !n.Leads() {
+		return nil
+	}
+	peers := make(map[string]PeerProgress)
+	for id, p := range n.transport.Progress() {
+		peers[string(id)] = p
+	}
+	return peers
+}
+
+// Replicas returns how many other voters have the log on disk up to an index.
+func (n *Node) Replicas(index uint64) (count int) {
+	progress := n.transport.Progress()
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if p := progress[s.ID]; s.Suffrage == raft.Voter && string(s.ID) != n.o.ID && p.Index >= index {
+			count++
+		}
+	}
+	return count
 }
 
 // fail ends the process, unless the node is being closed.

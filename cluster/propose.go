@@ -35,8 +35,8 @@ type Log struct {
 	*oplog.Log
 	origin uint64 // drawn at each start of the process
 	giveUp time.Duration
-	// confirm proves that this node leads.
-	confirm func() error
+	// confirm proves that this node led with this fence after the call began.
+	confirm func(fence uint64) error
 	// last returns the last sequence of a partition, which is locked.
 	last func(partition uint16) uint64
 
@@ -88,12 +88,9 @@ func (l *Log) NewBatch() *oplog.Batch { return oplog.NewBatch(l) }
 // was called. ErrNotLeader: it is not.
 func (l *Log) Confirm() error {
 	l.mu.Lock()
-	leads := l.fence != 0
+	fence := l.fence
 	l.mu.Unlock()
-	if !leads {
-		return store.ErrNotLeader
-	}
-	if err := l.confirm(); err != nil {
+	if fence == 0 || l.confirm(fence) != nil {
 		return store.ErrNotLeader
 	}
 	return nil

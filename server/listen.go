@@ -229,10 +229,13 @@ func (s *Server) goodbye(nc net.Conn, message string) {
 	}()
 }
 
+// lingerTime is how long a connection that the server ends goes on being read.
+const lingerTime = 500 * time.Millisecond
+
 // linger is goodbye for a goroutine that may wait.
 func linger(nc net.Conn, message string) {
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	nc.SetDeadline(time.Now().Add(lingerTime))
 	if message != "" {
 		var w resp.Writer
 		w.Error(message)

@@ -438,9 +438,7 @@ func TestOthersServe(t *testing.T) {
 	s.snapshots.lock() // a checkpoint is under way somewhere
 	var waiting sync.WaitGroup
 	waiting.Go(func() { must(t, s.rebuild(all(p)...)) })
-	for !isAway() {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the partition is away", isAway)
 	for n, b := range [][]string{{keys[2]}, keys, {keys[1], keys[2]}} {
 		waiting.Go(func() {
 			batch := Batch{Atomic: n == 1}
@@ -493,10 +491,13 @@ func TestFlushMeetsRebuild(t *testing.T) {
 	p.mu.Lock()
 	var waiting sync.WaitGroup
 	waiting.Go(func() { must(t, do(s, Op{Kind: FlushAll}).Err) })
-	for s.snapshots.building.TryLock() { // until FLUSHALL has it, and then waits for p
-		s.snapshots.building.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "FLUSHALL waits for p", func() bool {
+		free := s.snapshots.building.TryLock()
+		if free {
+			s.snapshots.building.Unlock()
+		}
+		return !free
+	})
 	p.away = true // as rebuild does first
 	p.mu.Unlock()
 	must(t, s.rebuild(all(p)...))
@@ -559,11 +560,11 @@ func TestRebuildBetweenPieces(t *testing.T) {
 				return
 			}
 			go func() { rebuilt <- s.rebuild(all(p)...) }()
-			for away := false; !away; time.Sleep(time.Millisecond) {
+			eventually(t, "the partition is away", func() bool {
 				p.mu.Lock()
-				away = p.away
-				p.mu.Unlock()
-			}
+				defer p.mu.Unlock()
+				return p.away
+			})
 		}
 		if takenBack {
 			l.holdBack()
