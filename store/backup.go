@@ -51,6 +51,9 @@ func (s *Store) Cut() error { return s.copyDir(s.db.CutDir(), s.db.Cut) }
 // CutDir is the path of that directory; RemoveCut removes it.
 func (s *Store) CutDir() string { return s.db.CutDir() }
 
+// Meta is what the directory fixed at its creation.
+func (s *Store) Meta() persistence.Meta { return s.db.Meta() }
+
 // RemoveCut removes the last cut.
 func (s *Store) RemoveCut() error { return s.db.RemoveCut() }
 
