@@ -41,6 +41,7 @@ type Transport struct {
 
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	raft      atomic.Pointer[watcher]
+	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -134,6 +135,12 @@ func (t *Transport) DecodePeer(b []byte) raft.ServerAddress { return raft.Server
 
 // SetHeartbeatHandler is raft.Transport's.
 func (t *Transport) SetHeartbeatHandler(f func(raft.RPC)) { t.heartbeat.Store(&f) }
+
+// OnSnapshot has f answer a leader that wants this node to take a snapshot, in the place of
+// Raft.
+func (t *Transport) OnSnapshot(f func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)) {
+	t.snapshot.Store(&f)
+}
 
 // RequestVote is raft.Transport's.
 func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest,
@@ -357,6 +364,13 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	rpc := raft.RPC{Command: request, RespChan: answers}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
 		rpc.Reader = io.LimitReader(r, s.Size)
+		if f := t.snapshot.Load(); f != nil {
+			if _, err := io.Copy(io.Discard, rpc.Reader); err != nil {
+				return answer, err
+			}
+			a, err := (*f)(s)
+			return raft.RPCResponse{Response: a, Error: err}, nil
+		}
 	}
 	if t.isHeartbeat(request) {
 		(*t.heartbeat.Load())(rpc)

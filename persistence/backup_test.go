@@ -152,3 +152,45 @@ func TestBackupOfAShard(t *testing.T) {
 		t.Fatal(first, last, ok)
 	}
 }
+
+// TestCut: a cut is the directory that it was made of, with the same META, and replaces the
+// one before. It is in no copy of the directory, and gone when that is opened again.
+func TestCut(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, testOptions(mem))
+	for round := uint64(1); round <= 2; round++ {
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, round, crashtest.Record(round)) })
+		if err := db.Cut(func() {}); err != nil {
+			t.Fatal(err)
+		}
+		o := testOptions(mem)
+		o.Dir = db.CutDir()
+		cut, err := OpenReadOnly(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cut.Meta() != db.Meta() {
+			t.Errorf("META says %+v, not %+v", cut.Meta(), db.Meta())
+		}
+		checkCopiedLog(t, cut, round)
+		mustClose(t, cut)
+	}
+	meta := db.Meta()
+	mustClose(t, db)
+	if err := mem.MkdirAll("data/incoming/log", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(mem, "data", "copy", func(int64, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{CutName, IncomingName} {
+		if _, err := mem.Stat("copy/" + name); err == nil {
+			t.Errorf("the copy has %s", name)
+		}
+	}
+	db = mustOpen(t, testOptions(mem))
+	defer mustClose(t, db)
+	if _, err := mem.Stat(db.CutDir()); err == nil || db.Meta() != meta {
+		t.Errorf("the cut is still there: %v", err)
+	}
+}

@@ -193,6 +193,9 @@ func (db *DB) loadMeta(partitions int, seed uint64) error {
 
 // removeLeftovers deletes files that a crash left half written.
 func (db *DB) removeLeftovers() error {
+	if err := db.RemoveCut(); err != nil {
+		return err
+	}
 	for _, dir := range []string{snapshotName, buildName} {
 		names, err := db.fs.List(db.path(dir))
 		if err != nil {
