@@ -135,8 +135,6 @@ func (c *creation) judge(found []asked, backup string) (exists *nodes.Configurat
 		}
 		byID[a.Self.ID] = a.addr
 		switch {
-		case a.Removed:
-			return nil, errRemoved(a.addr)
 		case a.Configuration == nil:
 		case i > 0 && exists == nil:
 			return nil, fmt.Errorf("%s belongs to the cluster %s already, and %s does not", a.addr, short(a.Cluster), found[0].addr)
@@ -171,10 +169,6 @@ func (c *creation) judgeData(found []asked, exists *nodes.Configuration, backup 
 		}
 	}
 	return nil
-}
-
-func errRemoved(addr string) error {
-	return fmt.Errorf("%s was removed from a cluster and still has its data: start it with an empty directory", addr)
 }
 
 func errOld(addr string, info nodes.Info, c *nodes.Configuration) error {

@@ -167,8 +167,6 @@ func (o *operator) member(addr string) (*nodes.Configuration, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case info.Removed:
-		return nil, fmt.Errorf("%s was removed from its cluster: ask another node", addr)
 	case info.Configuration == nil:
 		return nil, fmt.Errorf("%s belongs to no cluster: fbfkv cluster create makes one", addr)
 	}
