@@ -74,6 +74,8 @@ type Node struct {
 	changes  atomic.Pointer[chan struct{}]
 	rebuilds atomic.Uint64
 	leaders  atomic.Uint64 // changes of leader that were seen
+	skew     atomic.Int64  // this node's clock minus the last other leader's, ms
+	yielded  bool          // leadership was offered to others for that; FSM's goroutine
 
 	stop    chan struct{}
 	stopped atomic.Bool
@@ -132,7 +134,7 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
-	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
+	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
@@ -199,7 +201,7 @@ func (n *Node) watch() {
 
 // proposeBegin proposes the first command of a leader.
 func (n *Node) proposeBegin() {
-	c := command{kind: commandBegin, origin: n.log.origin}
+	c := command{kind: commandBegin, origin: n.log.origin, wall: time.Now().UnixMilli()}
 	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
 	n.running.Go(func() {
 		if err := future.Error(); err != nil {
@@ -411,6 +413,7 @@ type Status struct {
 	Peers     map[string]PeerProgress
 	Rebuilds  uint64
 	Fenced    uint64
+	Skew      time.Duration // this node's clock minus that of the last other leader, when it began
 }
 
 // Status returns the node's status.
@@ -420,7 +423,7 @@ func (n *Node) Status() Status {
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
-		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(),
+		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: time.Duration(n.skew.Load()) * time.Millisecond,
 	}
 }
 

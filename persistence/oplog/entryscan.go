@@ -99,6 +99,8 @@ func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	if len(s.places) > 0 {
 		s.applied = max(s.applied, s.first()-1) // files are given up only of what was applied
 	}
+	s.applied = max(s.applied, l.o.Applied)
+	s.show(l, s.applied)
 	l.entries.next, l.entries.places, l.entries.applied = s.next, s.places, s.applied
 	i := 0
 	for n, p := range s.places {

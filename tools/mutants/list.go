@@ -37,6 +37,20 @@ var otherMutants = []mutant{
 		packages: "./integration_test", tests: "TestImport$",
 	},
 	{
+		guarantee: "page", name: "keys are shown to whoever reaches the status page",
+		file:     "cmd/fbfkv/internal/monitor/page.go",
+		old:      "m.loopback() && !forwarded(r)",
+		new:      "!forwarded(r)",
+		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageArguments",
+	},
+	{
+		guarantee: "page", name: "a page of somebody else's reads the status page",
+		file:     "cmd/fbfkv/internal/monitor/page.go",
+		old:      "if m.loopback() && !isLocal(r.Host) {",
+		new:      "if false {",
+		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageHost",
+	},
+	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
 		file:     "fbf/segment.go",
 		old:      "	return s.lanes[l].expire <= now\n",
