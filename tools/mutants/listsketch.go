@@ -117,8 +117,8 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G8", name: "an operation logs more than a record may hold",
 		file:     "store/execute.go",
-		old:      "			if room > maxRecord || b.Atomic",
-		new:      "			if b.Atomic",
+		old:      "room > most || b.Atomic",
+		new:      "b.Atomic",
 		packages: "./store", tests: "TestTooLarge",
 	},
 	{
@@ -131,7 +131,7 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G8", name: "operations of one batch become a record that is too long",
 		file:     "store/fragments.go",
-		old:      "int64(len(p.draft.section)) > maxRecord/4 {",
+		old:      "int64(len(p.draft.section)) > x.s.maxRecord()/4 {",
 		new:      "false {",
 		packages: "./store", tests: "TestTooLarge",
 	},
