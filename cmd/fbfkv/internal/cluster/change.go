@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -58,8 +57,8 @@ func (o *operator) addNodes(added []string, existing string) error {
 	if err != nil {
 		return err
 	}
-	found := o.survey(added)
-	if err := errors.Join(problems(found)...); err != nil {
+	found, err := o.surveyAll(added)
+	if err != nil {
 		return err
 	}
 	missing, voters := []string(nil), c.Voters()
@@ -261,8 +260,8 @@ func (o *operator) replace(existing, old, replacement string) error {
 	if err != nil {
 		return err
 	}
-	found := o.survey([]string{replacement})
-	if err := errors.Join(problems(found)...); err != nil {
+	found, err := o.surveyAll([]string{replacement})
+	if err != nil {
 		return err
 	}
 	a := found[0]

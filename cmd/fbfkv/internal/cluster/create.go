@@ -3,7 +3,6 @@ package cluster
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -55,8 +54,8 @@ func (c *creation) run(backup string) error {
 	if err := c.checkArguments(); err != nil {
 		return err
 	}
-	found := c.survey(c.addrs)
-	if err := errors.Join(problems(found)...); err != nil {
+	found, err := c.surveyAll(c.addrs)
+	if err != nil {
 		return err
 	}
 	exists, err := c.judge(found, backup)
