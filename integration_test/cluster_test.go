@@ -16,9 +16,7 @@ import (
 // startNode starts a server that may become a node of a cluster, on ports that stay.
 func startNode(t *testing.T, args ...string) *server {
 	t.Helper()
-	_, port, _ := net.SplitHostPort(freeAddress(t))
-	_, bus, _ := net.SplitHostPort(freeAddress(t))
-	return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", port, "--cluster-port", bus}, args...)...)
+	return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", fmt.Sprint(freePorts(t, 1))}, args...)...)
 }
 
 // startNodes starts some.
@@ -303,11 +301,11 @@ func background(t *testing.T, args ...string) *server {
 }
 
 // freePorts returns the first of n ports one after the other that nobody listens on, nor on
-// those 10000 higher.
+// those 10000 higher. None of them is one that the system gives to those who dial.
 func freePorts(t *testing.T, n int) (first int) {
 	t.Helper()
 	eventually(t, patience, "free ports", func() bool {
-		first = 20000 + rand.IntN(2000)*5
+		first = 12000 + rand.IntN(2000)*5
 		for i := range 2 * n {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i/2+i%2*10000))
 			if err != nil {
