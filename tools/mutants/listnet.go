@@ -171,4 +171,25 @@ var netMutants = []mutant{
 		new:      "make([]byte, 0, size)",
 		packages: "./cluster", tests: "TestMessagesAreBounded",
 	},
+	{
+		guarantee: "security", name: "a stranger's handshake takes as long as he likes",
+		file:     "cluster/net.go",
+		old:      "	_ = raw.SetDeadline(time.Now().Add(n.o.patience)) // a broken connection fails below\n",
+		new:      "",
+		packages: "./cluster", tests: "TestHandshakeHasDeadline",
+	},
+	{
+		guarantee: "security", name: "a removed node is heard",
+		file:     "cluster/nettransport.go",
+		old:      "	if err := t.net.o.Admit(from, KindRaft); err != nil {\n",
+		new:      "	if err := t.net.o.Admit(from, KindRaft); false {\n",
+		packages: "./cluster", tests: "TestRemovedNode",
+	},
+	{
+		guarantee: "security", name: "one peer's connections are without end",
+		file:     "cluster/net.go",
+		old:      "			oldest.raw.Close()\n",
+		new:      "",
+		packages: "./cluster", tests: "TestConnsPerPeerAreBounded",
+	},
 }
