@@ -86,7 +86,7 @@ func TestValuesRepaired(t *testing.T) {
 	mem := vfs.NewMem()
 	v := mustValues(t, errorfs.Wrap(mem, fault))
 	mustSet(t, v, "term", "7")
-	fault.Arm(syscall.EIO, crashtest.On(valuesName, errorfs.OpFileSyncData)) // the first copy is written
+	fault.Arm(syscall.EIO, crashtest.On(ValuesName, errorfs.OpFileSyncData)) // the first copy is written
 	if err := v.Set("term", []byte("8")); !errors.Is(err, ErrFailed) {
 		t.Fatal(err)
 	}
@@ -94,7 +94,7 @@ func TestValuesRepaired(t *testing.T) {
 	v = mustValues(t, mem)
 	expect(t, "term", valueOf(t, v, "term"), "8")
 	_ = v.Close()
-	if err := crashtest.Flip(mem, "data/"+valuesName, 9); err != nil {
+	if err := crashtest.Flip(mem, "data/"+ValuesName, 9); err != nil {
 		t.Fatal(err)
 	}
 	v = mustValues(t, mem)
@@ -112,7 +112,7 @@ func TestValuesRot(t *testing.T) {
 		t.Fatal(err)
 	}
 	flip := func(at int64) {
-		if err := crashtest.Flip(mem, "data/"+valuesName, at); err != nil {
+		if err := crashtest.Flip(mem, "data/"+ValuesName, at); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -153,7 +153,7 @@ func TestValuesFaults(t *testing.T) {
 			}
 		}
 		expect(t, "value", valueOf(t, v, "a"), "1")
-		fault.Arm(syscall.EIO, crashtest.On(valuesName, kind))
+		fault.Arm(syscall.EIO, crashtest.On(ValuesName, kind))
 		if err := v.Set("a", []byte("2")); !errors.Is(err, ErrFailed) || !errors.Is(err, syscall.EIO) {
 			t.Fatal(err)
 		}
@@ -190,7 +190,7 @@ func TestValuesAreTheNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, to := range []string{"/backup/", "/restored/"} {
-		if _, err := vfs.Default.Stat(dir + to + valuesName); err == nil {
+		if _, err := vfs.Default.Stat(dir + to + ValuesName); err == nil {
 			t.Fatal(to, "is the same node")
 		}
 	}
