@@ -20,8 +20,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G2", name: "entries that are void are not told to be",
 		file:     "persistence/oplog/entries.go",
-		old:      "		return l.cutEntries(kindVoid, applied) // what is behind it came from elsewhere",
-		new:      "		l.entries.void(applied)\n		return nil",
+		old:      "		return 0, l.cutEntries(kindVoid, applied) // what is behind it came from elsewhere",
+		new:      "		l.entries.void(applied)\n		return 0, nil",
 		packages: "./persistence/oplog", tests: "TestEntries$|TestEntriesCrash",
 	},
 	{
@@ -149,13 +149,6 @@ var raftlogMutants = []mutant{
 		old:      "(s.next == 0 || index == s.next) && e",
 		new:      "(s.next == 0 || index >= s.next) && e",
 		packages: "./persistence/oplog", tests: "TestEntriesForged",
-	},
-	{
-		guarantee: "G4", name: "what Raft's snapshot has is not redone",
-		file:     "persistence/oplog/entryscan.go",
-		old:      "	s.applied = max(s.applied, l.o.Applied)\n",
-		new:      "",
-		packages: "./persistence/oplog", tests: "TestEntriesApplied",
 	},
 	{
 		guarantee: "G4", name: "records do not note what was applied",
@@ -286,7 +279,7 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "a restored directory votes under the id of its original",
 		file:     "persistence/backup.go",
-		old:      "path == backupName || path == valuesName || ",
+		old:      "path == backupName || path == ValuesName || ",
 		new:      "path == backupName || ",
 		packages: "./persistence", tests: "TestValuesAreTheNodes",
 	},
