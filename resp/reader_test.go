@@ -262,13 +262,14 @@ func TestReaderAgainstRedcon(t *testing.T) {
 // TestReaderDoesNotRescan feeds large requests byte by byte. A reader that
 // parses a partial request from its start each time takes minutes for it.
 func TestReaderDoesNotRescan(t *testing.T) {
-	frame := "*30000\r\n" + strings.Repeat("$1\r\na\r\n", 30000)
+	const n = 100_000
+	frame := fmt.Sprintf("*%d\r\n", n) + strings.Repeat("$1\r\na\r\n", n)
 	begin := time.Now()
 	frames, err := readAll(t, frame, 1, Limits{})
-	if err != nil || len(frames) != 1 || len(frames[0]) != 30000 {
+	if err != nil || len(frames) != 1 || len(frames[0]) != n {
 		t.Fatalf("%d frames, %v", len(frames), err)
 	}
-	if took := time.Since(begin); took > 3*time.Second {
+	if took := time.Since(begin); took > time.Minute {
 		t.Errorf("%d bytes one by one took %v", len(frame), took)
 	}
 }
