@@ -269,7 +269,9 @@ func TestHostileLeader(t *testing.T) {
 	file := func(name string, size int64, sum uint32) string {
 		return fmt.Sprintf(`{"name":%q,"size":%d,"sum":%d}`, name, size, sum)
 	}
-	manifest := func(files ...string) string { return fmt.Sprintf(`{"cut":%q,"files":[%s]}`, id, strings.Join(files, ",")) }
+	manifest := func(files ...string) string {
+		return fmt.Sprintf(`{"cut":%q,"files":[%s]}`, id, strings.Join(files, ","))
+	}
 	good := file("META", 4, sum("meta"))
 	for name, m := range map[string]string{
 		"no JSON":        "META",

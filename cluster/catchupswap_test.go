@@ -152,4 +152,3 @@ func must(t testing.TB, err error) {
 		t.Fatal(err)
 	}
 }
-

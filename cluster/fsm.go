@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -74,10 +76,48 @@ func (n *Node) begin(l *raft.Log, c *command) error {
 	if err := n.st.TakeBack(first); err != nil {
 		return err
 	}
-	if c.origin == n.log.origin {
+	switch {
+	case c.origin != n.log.origin:
+		n.compareClock(c.wall)
+	case n.hasWrongClock() && !n.yielded:
+		n.yielded = true
+		go n.yield()
+	default:
 		return n.startLeading(l.Term)
 	}
 	return nil
+}
+
+// compareClock notes how much this node's clock differs from that of a leader that has just
+// begun.
+func (n *Node) compareClock(wall int64) {
+	n.skew.Store(time.Now().UnixMilli() - wall)
+	n.yielded = false
+	if n.hasWrongClock() {
+		n.o.Logger.Warn("this node's clock differs from the leader's: it is not to lead", "by_ms", n.skew.Load())
+	}
+}
+
+// hasWrongClock reports whether ids would be judged by times that differ from the last
+// leader's by more than half of what the tables allow clients (R6).
+func (n *Node) hasWrongClock() bool {
+	least := int64(math.MaxInt64)
+	for _, t := range n.st.Tables() {
+		least = min(least, t.Skew.Milliseconds()/2)
+	}
+	skew := n.skew.Load()
+	return max(skew, -skew) > max(least, leastSkew)
+}
+
+// leastSkew is a difference of clocks, ms, that may be the delay of a message.
+const leastSkew = 500
+
+// yield offers leadership to the others, once; if nobody can take it, this node leads.
+func (n *Node) yield() {
+	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
+	if err := n.raft.LeadershipTransfer().Error(); err != nil {
+		n.refused(err)
+	}
 }
 
 // startLeading lets this node decide, if it still leads in the term in which its first

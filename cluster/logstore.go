@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"errors"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -16,9 +18,12 @@ type LogStore struct {
 	// Reserved returns how many bytes of the op log are reserved for entries that are
 	// about to be stored; they are taken whatever comes out. nil: none are.
 	Reserved func(logs []*raft.Log) int64
-	// Failed is told of the error after which this node's log is not what Raft takes it
-	// for, so that the process must end (R8). It may be told more than once.
+	// Failed is told of an error after which the log is not what Raft takes it for, so
+	// that the process must end (R8). It may be told more than once. A full disk is none,
+	// while nothing has changed.
 	Failed func(error)
+
+	cut atomic.Bool // entries were deleted and none stored since
 }
 
 // The log is monotonic: Raft leaves no gap, and deletes everything before it begins anew.
@@ -69,18 +74,29 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 	if s.Reserved != nil {
 		reserved = s.Reserved(logs)
 	}
-	return s.failed(s.Log.AppendEntries(es, reserved))
+	err := s.Log.AppendEntries(es, reserved)
+	if err == nil {
+		s.cut.Store(false)
+	}
+	return s.failed(err)
 }
 
 // DeleteRange deletes entries, both ends included: durably if they are the last ones or
-// all; the first ones are given up with their files.
+// all; the first ones are given up with their files. oplog's ErrNoSpace: none was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
-	return s.failed(s.Log.DeleteEntries(lo, hi))
+	_, last := s.Log.EntryBounds()
+	err := s.Log.DeleteEntries(lo, hi)
+	if err == nil && hi >= last {
+		s.cut.Store(true)
+	}
+	return s.failed(err)
 }
 
-// failed tells Failed of an error.
+// failed tells Failed of an error. When Raft cannot store entries in the place of those
+// that it has deleted, it goes on as if it still had these.
 func (s *LogStore) failed(err error) error {
-	if err != nil && s.Failed != nil {
+	full := errors.Is(err, persistence.ErrNoSpace) && !s.cut.Load()
+	if err != nil && !full && s.Failed != nil {
 		s.Failed(err)
 	}
 	return err

@@ -25,7 +25,7 @@ const (
 const (
 	handshakeTimeout = 5 * time.Second
 	maxHandshakes    = 128 // in progress: one more, and the oldest is dropped
-	maxConnsPerPeer  = 64  // that one node has dialed and this node serves
+	maxConnsPerPeer  = 32  // of one kind that one node has dialed: one more, and the oldest is dropped
 	minSecret        = 16  // bytes of cluster-secret
 )
 
@@ -86,6 +86,7 @@ type Net struct {
 	handlers map[byte]func(net.Conn, Identity)
 	shaking  []net.Conn // accepted, in their handshakes, the oldest first
 	open     map[*peerConn]struct{}
+	tracked  uint64
 	serving  sync.WaitGroup
 	ctx      context.Context // done when closed
 	cancel   context.CancelFunc
@@ -227,7 +228,7 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Co
 		raw.Close()
 		return nil, err
 	}
-	return n.track(conn, raw, peer, nil)
+	return n.track(conn, raw, hello{kind: kind, from: peer}, nil)
 }
 
 // accept hands new connections to goroutines of their own.
@@ -291,28 +292,35 @@ type peerConn struct {
 	raw     net.Conn // without TLS
 	net     *Net
 	peer    identity
+	kind    byte
+	number  uint64                   // the lower, the older
 	handler func(net.Conn, Identity) // nil: this node has dialed
 }
 
-// track remembers a connection until it is closed. That of a closed Net is closed, and
-// so is one too many of a peer that dials.
-func (n *Net) track(conn, raw net.Conn, peer identity, handler func(net.Conn, Identity)) (*peerConn, error) {
-	c := &peerConn{Conn: conn, raw: raw, net: n, peer: peer, handler: handler}
+// track remembers a connection until it is closed. Of a closed Net it is closed at once.
+// When a peer dials too often, its oldest connection is closed: most likely the peer gave
+// it up long ago, and the network lost its goodbye.
+func (n *Net) track(conn, raw net.Conn, h hello, handler func(net.Conn, Identity)) (*peerConn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
 		raw.Close()
 		return nil, net.ErrClosed
 	}
+	n.tracked++
+	c := &peerConn{Conn: conn, raw: raw, net: n, peer: h.from, kind: h.kind, handler: handler, number: n.tracked}
 	if handler != nil {
-		count := 0
-		for other := range n.open {
-			if other.handler != nil && other.peer.node == peer.node {
-				count++
+		count, oldest := 0, c
+		for o := range n.open {
+			if o.handler != nil && o.peer.node == c.peer.node && o.kind == c.kind {
+				if count++; o.number < oldest.number {
+					oldest = o
+				}
 			}
 		}
 		if count >= maxConnsPerPeer {
-			return nil, &refusal{code: tooMany}
+			oldest.raw.Close()
+			delete(n.open, oldest)
 		}
 	}
 	n.open[c] = struct{}{}

@@ -18,7 +18,7 @@ func BenchmarkAppendEntries(b *testing.B) {
 			b.Run(fmt.Sprintf("encrypted=%v/bytes=%d", secret != "", size), func(b *testing.B) {
 				_, from := startTransport(b, "1", NetOptions{Secret: secret})
 				_, to := startTransport(b, "2", NetOptions{Secret: secret})
-				go obey(b, to)
+				go obey(to)
 				request := &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID("1"))}, Term: 1,
 					Entries: []*raft.Log{{Index: 1, Term: 1, Data: make([]byte, size), AppendedAt: time.Now()}}}
 				b.SetBytes(int64(size))
@@ -65,9 +65,9 @@ func startTransport(t testing.TB, name string, o NetOptions) (*Net, *Transport) 
 	return n, transport
 }
 
-// obey answers every AppendEntries that a node gets, in the request's term, until the
-// test ends.
-func obey(t testing.TB, node *Transport) {
+// obey answers every AppendEntries that a node gets, in the request's term, until it is
+// closed.
+func obey(node *Transport) {
 	for {
 		select {
 		case rpc := <-node.Consumer():

@@ -19,6 +19,7 @@ type faults struct {
 	names  map[string]string           // by address
 	cuts   map[[2]string]bool          // from, to
 	delays map[[2]string]time.Duration // from, to
+	held   map[[2]string]chan struct{} // from, to: closed when it is released
 	conns  map[*faultyConn]struct{}    // those that are open
 }
 
@@ -99,6 +100,34 @@ func (f *faults) delay(from, to string, d time.Duration) {
 	f.delays[[2]string{from, to}] = d
 }
 
+// hold keeps what one node sends to another from arriving until release.
+func (f *faults) hold(from, to string) (release func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.held == nil {
+		f.held = map[[2]string]chan struct{}{}
+	}
+	way, gate := [2]string{from, to}, make(chan struct{})
+	f.held[way] = gate
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.held, way)
+		close(gate)
+	}
+}
+
+// wait takes the time that a message needs from one node to another.
+func (f *faults) wait(from, to string) {
+	f.mu.Lock()
+	gate, delay := f.held[[2]string{from, to}], f.delays[[2]string{from, to}]
+	f.mu.Unlock()
+	if gate != nil {
+		<-gate
+	}
+	time.Sleep(delay)
+}
+
 // reset breaks every connection between two nodes at once.
 func (f *faults) reset(one, other string) {
 	f.mu.Lock()
@@ -114,12 +143,6 @@ func (f *faults) isCut(from, to string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.cuts[[2]string{from, to}]
-}
-
-func (f *faults) delayOf(from, to string) time.Duration {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.delays[[2]string{from, to}]
 }
 
 // faultyConn is a connection that one node has dialed: its writes go from -> to, its
@@ -149,7 +172,7 @@ func (c *faultyConn) loses(from, to string) (bool, error) {
 
 // Write sends, or loses, what it is given.
 func (c *faultyConn) Write(b []byte) (int, error) {
-	time.Sleep(c.faults.delayOf(c.from, c.to))
+	c.faults.wait(c.from, c.to)
 	switch lost, err := c.loses(c.from, c.to); {
 	case err != nil:
 		return 0, err
@@ -166,7 +189,7 @@ func (c *faultyConn) Read(b []byte) (int, error) {
 		if err != nil {
 			return n, err
 		}
-		time.Sleep(c.faults.delayOf(c.to, c.from))
+		c.faults.wait(c.to, c.from)
 		switch lost, err := c.loses(c.to, c.from); {
 		case err != nil:
 			return 0, err

@@ -116,7 +116,6 @@ const (
 	otherNode
 	stranger
 	unknownKind
-	tooMany
 	sameNode
 )
 
@@ -144,8 +143,6 @@ func (r *refusal) Error() string {
 		return "one of the two nodes does not know the other as a member of the cluster"
 	case unknownKind:
 		return "it does not serve this kind of connection at present"
-	case tooMany:
-		return fmt.Sprintf("one node has more than %d connections to another", maxConnsPerPeer)
 	case sameNode:
 		return "both nodes have the same id: a data directory has been copied, or a node has dialed itself"
 	}
@@ -221,7 +218,7 @@ func (n *Net) examine(conn, raw net.Conn, channel []byte) (c *peerConn, h hello,
 	h = readHello(message[proofSize:])
 	handler, refused := n.judge(h)
 	if refused == nil {
-		if c, err = n.track(conn, raw, h.from, handler); err != nil && !errors.As(err, &refused) {
+		if c, err = n.track(conn, raw, h, handler); err != nil {
 			return nil, h, err
 		}
 	}

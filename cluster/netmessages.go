@@ -32,11 +32,12 @@ const (
 // Limits of messages.
 const (
 	maxMessage  = 64 << 20 // bytes of a request: a batch of entries
-	maxEntries  = 32 << 20 // of them together, unless one alone is longer
+	softLimit   = 32 << 20 // of them together, unless one alone is longer
 	maxResponse = 4 << 10
 	maxText     = 1 << 10 // of an id, an address, an error
 	maxSnapshot = 64 << 20
-	entrySize   = 8 + 8 + 1 + 4 + 4 + 8 // at least
+	maxEntries  = 1024     // the library allows no more
+	maxServers  = 64 << 10 // bytes of a configuration
 )
 
 // errMessage is a message that no node of ours sends.
@@ -242,7 +243,10 @@ func (d *decoder) time() time.Time {
 // configuration reads an encoded raft.Configuration, on which the library panics if it
 // is damaged.
 func (d *decoder) configuration(b []byte) {
-	defer func() { d.bad = recover() != nil || d.bad }()
+	if d.bad = d.bad || len(b) > maxServers; d.bad {
+		return
+	}
+	defer func() { d.bad = recover() != nil }()
 	raft.DecodeConfiguration(b)
 }
 
@@ -267,6 +271,7 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 	case appendRequest:
 		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: d.u64(), Leader: d.bytes(maxText), PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64()}
 		for !d.bad && len(d.b) > 0 {
+			d.bad = len(r.Entries) == maxEntries
 			r.Entries = append(r.Entries, d.entry())
 		}
 		request = r

@@ -19,6 +19,7 @@ const (
 	maxIdle         = 3                // connections kept for each peer
 	messageTimeout  = 30 * time.Second // for the rest of a request that has begun, and to write its answer
 	snapshotTimeout = 30 * time.Second // for a snapshot to be sent and installed, at least
+	idleTimeout     = 2 * time.Minute  // for the next request on a connection
 	keepBuffer      = 1 << 20          // bytes of a connection's buffer for what it writes
 )
 
@@ -176,7 +177,7 @@ func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, 
 func shorten(request *raft.AppendEntriesRequest) {
 	size := 0
 	for i, e := range request.Entries {
-		if size += entrySize + len(e.Data) + len(e.Extensions); size > maxEntries && i > 0 {
+		if size += len(e.Data) + len(e.Extensions); size > softLimit && i > 0 {
 			request.Entries = request.Entries[:i]
 			return
 		}
@@ -335,9 +336,9 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 	}
 }
 
-// next reads a request and has Raft answer it. Between requests there is no deadline.
+// next reads a request and has Raft answer it.
 func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raft.RPCResponse, err error) {
-	_ = c.SetReadDeadline(time.Time{})
+	_ = c.SetReadDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
 	kind, body, err := readMessage(r, maxMessage, func() { _ = c.SetReadDeadline(time.Now().Add(messageTimeout)) })
 	if err != nil {
 		return answer, err

@@ -1,10 +1,12 @@
 package cluster
 
 import (
-	"context"
+	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -55,14 +57,14 @@ func startNodes(t testing.TB, f *faults, names ...string) map[string]*testNode {
 		}
 		t.Cleanup(func() { n.Close() })
 		node := &testNode{id: raft.ServerID(testID(name)), net: n}
-		node.transport = n.Transport(n.Addr().String(), 300*time.Millisecond)
+		node.transport = n.Transport(n.Addr().String(), 500*time.Millisecond)
 		configuration.Servers = append(configuration.Servers, raft.Server{ID: node.id, Address: node.transport.LocalAddr()})
 		nodes[name] = node
 	}
 	for _, node := range nodes {
 		c := raft.DefaultConfig()
 		c.LocalID, c.Logger = node.id, hclog.NewNullLogger()
-		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 300*time.Millisecond, 300*time.Millisecond, 200*time.Millisecond
+		c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 500*time.Millisecond, 500*time.Millisecond, 300*time.Millisecond
 		logs, snapshots := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 		if err := raft.BootstrapCluster(c, logs, logs, snapshots, node.transport, configuration); err != nil {
 			t.Fatal(err)
@@ -137,27 +139,239 @@ func TestRaftOverNet(t *testing.T) {
 	}
 }
 
-// TestConfirm confirms a leader, and nobody else.
-func TestConfirm(t *testing.T) {
+// TestKeptConnections goes on when the connections that were kept have broken meanwhile.
+func TestKeptConnections(t *testing.T) {
 	t.Parallel()
 	var f faults
-	names := []string{"1", "2", "3"}
-	nodes := startNodes(t, &f, names...)
-	name, l := leader(t, nodes, names...)
-	for range 20 {
-		if err := l.confirmer.Confirm(t.Context(), l.raft.CurrentTerm()); err != nil {
-			t.Fatal(err)
+	_, from := startTransport(t, "1", NetOptions{Secret: testSecret, Dial: f.dialer("1")})
+	_, to := startTransport(t, "2", NetOptions{Secret: testSecret})
+	f.listens(string(to.LocalAddr()), "2")
+	go obey(to)
+	for i := range 5 {
+		var response raft.AppendEntriesResponse
+		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 7), &response); err != nil || response.Term != 7 {
+			t.Fatalf("%d: %+v %v", i, response, err)
+		}
+		f.reset("1", "2")
+	}
+}
+
+// heartbeat is what a leader of this term sends.
+func heartbeat(leader string, term uint64) *raft.AppendEntriesRequest {
+	return &raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 3, ID: []byte(testID(leader)), Addr: []byte("x")}, Term: term}
+}
+
+// TestAnswers brings back errors, and all kinds of answers.
+func TestAnswers(t *testing.T) {
+	t.Parallel()
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{})
+	answers := make(chan raft.RPCResponse, 1)
+	go func() {
+		for answer := range answers {
+			rpc := <-to.Consumer()
+			if rpc.Reader != nil {
+				data, err := io.ReadAll(rpc.Reader)
+				if answer.Error == nil && (err != nil || string(data) != "state") {
+					answer.Error = fmt.Errorf("read %q: %v", data, err)
+				}
+			}
+			rpc.Respond(answer.Response, answer.Error)
+		}
+	}()
+	defer close(answers)
+	id, at := raft.ServerID(testID("2")), to.LocalAddr()
+	for i, call := range []func(into any) error{
+		func(into any) error {
+			return from.AppendEntries(id, at, heartbeat("1", 1), into.(*raft.AppendEntriesResponse))
+		},
+		func(into any) error {
+			return from.RequestVote(id, at, &raft.RequestVoteRequest{RPCHeader: exampleHeader}, into.(*raft.RequestVoteResponse))
+		},
+		func(into any) error {
+			return from.RequestPreVote(id, at, &raft.RequestPreVoteRequest{RPCHeader: exampleHeader}, into.(*raft.RequestPreVoteResponse))
+		},
+		func(into any) error {
+			return from.InstallSnapshot(id, at, &raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Size: 5,
+				Configuration: raft.EncodeConfiguration(raft.Configuration{})}, into.(*raft.InstallSnapshotResponse), strings.NewReader("state"))
+		},
+		func(into any) error {
+			return from.TimeoutNow(id, at, &raft.TimeoutNowRequest{RPCHeader: exampleHeader}, into.(*raft.TimeoutNowResponse))
+		},
+	} {
+		want := exampleResponses()[i]
+		for _, failure := range []error{nil, errors.New("no")} {
+			answers <- raft.RPCResponse{Response: want, Error: failure}
+			got := reflect.New(reflect.TypeOf(want).Elem()).Interface()
+			err := call(got)
+			if failure == nil && (err != nil || !reflect.DeepEqual(got, want)) || failure != nil && (err == nil || err.Error() != "no") {
+				t.Errorf("%T: %+v %v", want, got, err)
+			}
 		}
 	}
-	if err := l.confirmer.Confirm(t.Context(), l.raft.CurrentTerm()-1); err != raft.ErrNotLeader {
-		t.Errorf("of an earlier term: %v", err)
+}
+
+// TestWrongNode reaches no node but the one that is meant, and believes no sender but the
+// node that dialed.
+func TestWrongNode(t *testing.T) {
+	t.Parallel()
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{})
+	go obey(to)
+	var response raft.AppendEntriesResponse
+	if err := from.AppendEntries(raft.ServerID(testID("3")), to.LocalAddr(), heartbeat("1", 1), &response); err == nil {
+		t.Error("a node answers for another that had its address")
 	}
-	f.isolate(name, others(names, name)...)
-	term := l.raft.CurrentTerm()
-	leader(t, nodes, others(names, name)...)
-	ctx, cancel := context.WithTimeout(t.Context(), 400*time.Millisecond)
-	defer cancel()
-	if err := l.confirmer.Confirm(ctx, term); err == nil {
-		t.Error("a deposed leader is confirmed")
+	if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("3", 1), &response); err == nil {
+		t.Error("a node speaks for another")
 	}
+	if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1), &response); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHeartbeats takes a heartbeat past Raft's main thread if this node is a follower in
+// its term, and no other message.
+func TestHeartbeats(t *testing.T) {
+	t.Parallel()
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{})
+	to.raft.Store(&watcher{follows: func(term uint64) bool { return term == 7 }})
+	way := make(chan string, 1)
+	answer := func(rpc raft.RPC, name string) {
+		way <- name
+		rpc.Respond(&raft.AppendEntriesResponse{}, nil)
+	}
+	to.SetHeartbeatHandler(func(rpc raft.RPC) { answer(rpc, "past") })
+	go func() {
+		for {
+			select {
+			case rpc := <-to.Consumer():
+				answer(rpc, "main")
+			case <-to.ctx.Done():
+				return
+			}
+		}
+	}()
+	with := func(change func(*raft.AppendEntriesRequest)) *raft.AppendEntriesRequest {
+		r := heartbeat("1", 7)
+		change(r)
+		return r
+	}
+	for _, c := range []struct {
+		request *raft.AppendEntriesRequest
+		want    string
+	}{
+		{heartbeat("1", 7), "past"},
+		{heartbeat("1", 8), "main"}, // would change the term beside the main thread
+		{heartbeat("1", 6), "main"},
+		{with(func(r *raft.AppendEntriesRequest) { r.PrevLogEntry = 1 }), "main"},
+		{with(func(r *raft.AppendEntriesRequest) { r.PrevLogTerm = 1 }), "main"},
+		{with(func(r *raft.AppendEntriesRequest) { r.LeaderCommitIndex = 1 }), "main"},
+		{with(func(r *raft.AppendEntriesRequest) { r.Entries = []*raft.Log{{Index: 1}} }), "main"},
+	} {
+		var response raft.AppendEntriesResponse
+		if err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), c.request, &response); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-way; got != c.want {
+			t.Errorf("%+v takes the way %s", c.request, got)
+		}
+	}
+}
+
+// TestNoAnswerIsNoContact closes a pipeline whose peer does not answer, and passes no
+// answer on: Raft would take it for contact.
+func TestNoAnswerIsNoContact(t *testing.T) {
+	t.Parallel()
+	var f faults
+	_, from := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
+	_, to := startTransport(t, "2", NetOptions{})
+	f.listens(string(to.LocalAddr()), "2")
+	noted := make(chan uint64, 10)
+	from.raft.Store(&watcher{answered: func(_ raft.ServerID, _ time.Time, term uint64) { noted <- term }})
+	p, err := from.AppendEntriesPipeline(raft.ServerID(testID("2")), to.LocalAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err != nil {
+		t.Fatal(err)
+	}
+	rpc := <-to.Consumer()
+	rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
+	if a := <-p.Consumer(); a.Error() != nil || !a.Response().Success || <-noted != 7 {
+		t.Errorf("the answer: %+v %v", a.Response(), a.Error())
+	}
+	second, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse))
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-to.Consumer()
+	f.reset("1", "2")
+	if err := second.Error(); err == nil {
+		t.Error("an answer that never came is one")
+	}
+	select {
+	case a := <-p.Consumer():
+		t.Errorf("an answer that never came is passed on: %+v", a)
+	case <-p.(*pipeline).done:
+	}
+	select {
+	case term := <-noted:
+		t.Errorf("an answer that never came is noted: term %d", term)
+	default:
+	}
+	if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err == nil {
+		t.Error("a broken pipeline takes a request")
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMalformedMessage breaks a connection off, and says so once.
+func TestMalformedMessage(t *testing.T) {
+	t.Parallel()
+	lines := new(logged)
+	from, _ := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil))})
+	for range 3 {
+		c, err := from.Dial(t.Context(), "", string(to.LocalAddr()), KindRaft)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if _, err := c.Write([]byte("\xff\xff\xff\xff\x01")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Read(make([]byte, 1)); err == nil {
+			t.Error("it is answered")
+		}
+	}
+	if n := lines.count("malformed"); n != 1 {
+		t.Errorf("the log says it %d times", n)
+	}
+}
+
+// TestCloseEndsWaiting closes a transport while its peer waits for Raft, and expects no
+// more.
+func TestCloseEndsWaiting(t *testing.T) {
+	t.Parallel()
+	_, from := startTransport(t, "1", NetOptions{})
+	net, to := startTransport(t, "2", NetOptions{})
+	failed := make(chan error)
+	go func() {
+		failed <- from.RequestVote(raft.ServerID(testID("2")), to.LocalAddr(), &raft.RequestVoteRequest{RPCHeader: exampleHeader}, new(raft.RequestVoteResponse))
+	}()
+	rpc := <-to.Consumer()
+	if err := to.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("a vote of a closed transport")
+	}
+	if err := net.Close(); err != nil {
+		t.Error(err)
+	}
+	rpc.Respond(&raft.RequestVoteResponse{}, nil) // too late, and nobody waits
 }

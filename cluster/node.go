@@ -75,11 +75,14 @@ type Node struct {
 
 	leading  sync.Mutex // held while it begins or ends
 	leads    atomic.Bool
-	elected  chan bool // Raft's notifications
+	elected  chan bool             // Raft's notifications
+	observed chan raft.Observation // another node leads, or none
 	config   atomic.Pointer[Configuration]
 	changes  atomic.Pointer[chan struct{}]
 	rebuilds atomic.Uint64
 	leaders  atomic.Uint64 // changes of leader that were seen
+	skew     atomic.Int64  // this node's clock minus the last other leader's, ms
+	yielded  bool          // leadership was offered to others for that; FSM's goroutine
 	files    catchUp
 
 	stop    chan struct{}
@@ -102,7 +105,7 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, stop: make(chan struct{}), elected: make(chan bool, 16)}
+	n := &Node{o: o, stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
@@ -146,13 +149,17 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
-	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
+	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
 	n.transport.OnSnapshot(n.onSnapshot)
 	n.o.Net.Handle(KindFiles, n.files.server.serve)
 	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
+	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
+		_, leader := o.Data.(raft.LeaderObservation)
+		return leader
+	}))
 	return nil
 }
 
@@ -203,13 +210,15 @@ func (n *Node) watch() {
 				continue
 			}
 			n.proposeBegin()
+		case <-n.observed:
+			n.changed()
 		}
 	}
 }
 
 // proposeBegin proposes the first command of a leader.
 func (n *Node) proposeBegin() {
-	c := command{kind: commandBegin, origin: n.log.origin}
+	c := command{kind: commandBegin, origin: n.log.origin, wall: time.Now().UnixMilli()}
 	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
 	n.running.Go(func() {
 		if err := future.Error(); err != nil {
@@ -382,12 +391,13 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 	if id == "" {
 		future = n.raft.LeadershipTransfer()
 	} else {
-		address, err := n.addressOf(id)
-		if err != nil {
+		server, known := n.server(id)
+		if !known {
+			err := fmt.Errorf("node %.50q is not a member", id)
 			n.refused(err)
 			return err
 		}
-		future = n.raft.LeadershipTransferToServer(raft.ServerID(id), address)
+		future = n.raft.LeadershipTransferToServer(server.ID, server.Address)
 	}
 	err := future.Error()
 	if err != nil {
@@ -396,17 +406,14 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 	return err
 }
 
-func (n *Node) addressOf(id string) (raft.ServerAddress, error) {
-	f := n.raft.GetConfiguration()
-	if err := f.Error(); err != nil {
-		return "", err
-	}
-	for _, s := range f.Configuration().Servers {
+// server returns what Raft's newest configuration, committed or not, says of a node.
+func (n *Node) server(id string) (s raft.Server, known bool) {
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
 		if s.ID == raft.ServerID(id) {
-			return s.Address, nil
+			return s, true
 		}
 	}
-	return "", fmt.Errorf("node %.50q is not a member", id)
+	return s, false
 }
 
 // Status is what a node knows of itself and its shard.
@@ -423,6 +430,7 @@ type Status struct {
 	Peers     map[string]PeerProgress
 	Rebuilds  uint64
 	Fenced    uint64
+	Skew      time.Duration // this node's clock minus that of the last other leader, when it began
 }
 
 // Status returns the node's status.
@@ -432,7 +440,7 @@ func (n *Node) Status() Status {
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
-		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(),
+		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: time.Duration(n.skew.Load()) * time.Millisecond,
 	}
 }
 

@@ -51,7 +51,6 @@ type Log struct {
 	number   uint64     // of the last entry
 	lost     time.Time  // since when the fence is gone while something is undecided
 	closed   error
-	room     int64 // bytes of the op log that flying and queue have reserved
 
 	wake   chan struct{}
 	fenced atomic.Uint64 // entries that were ignored
@@ -67,6 +66,7 @@ type proposal struct {
 	upTo   uint64 // place of the last record
 	record []byte
 	marks  []mark
+	room   int64 // bytes of the op log that are reserved until it is stored
 }
 
 // mark is the last sequence of what a record has of a partition.
@@ -107,7 +107,9 @@ func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	if l.fence == 0 {
 		return 0, 0, errors.New("a record was decided by a node that does not lead")
 	}
-	p := proposal{fence: l.fence, upTo: l.place + 1, record: slices.Clone(record)}
+	// It keeps what its batch has reserved, and gives that back when it is stored (R8).
+	size = int(oplog.Framed(int64(len(record))))
+	p := proposal{fence: l.fence, upTo: l.place + 1, record: slices.Clone(record), room: int64(size)}
 	err = oplog.Sections(record, func(partition uint16, _ uint64, _ []byte) error {
 		p.marks = append(p.marks, mark{partition, l.last(partition)})
 		return nil
@@ -118,7 +120,7 @@ func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	l.place++
 	l.queue = append(l.queue, p)
 	l.signal()
-	return l.place, 0, nil
+	return l.place, size, nil
 }
 
 func (l *Log) signal() {
@@ -199,6 +201,7 @@ func (l *Log) next() (c command, ok bool) {
 	entry := proposal{fence: l.queue[0].fence, number: l.number, upTo: l.queue[n-1].upTo, record: body}
 	for _, p := range l.queue[:n] {
 		entry.marks = append(entry.marks, p.marks...)
+		entry.room += p.room
 	}
 	l.flying = append(l.flying, entry)
 	l.queue = slices.Delete(l.queue, 0, n)
@@ -225,6 +228,28 @@ func (l *Log) propose(r *raft.Raft, stop <-chan struct{}, failed func(error)) {
 			}
 		}()
 	}
+}
+
+// reserved returns how many bytes of the op log are reserved for entries that are about to
+// be stored, once.
+func (l *Log) reserved(entries []*raft.Log) (bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range entries {
+		if e.Type != raft.LogCommand {
+			continue
+		}
+		c, err := decodeCommand(e.Data)
+		if err != nil || c.kind != commandSections || c.origin != l.origin {
+			continue
+		}
+		for i := range l.flying {
+			if p := &l.flying[i]; p.number == c.number {
+				bytes, p.room = bytes+p.room, 0
+			}
+		}
+	}
+	return bytes
 }
 
 // isOurs reports whether sections that were committed are what this process has proposed
@@ -272,6 +297,9 @@ func (l *Log) firstUndecided() (first map[uint16]uint64, err error) {
 func (l *Log) cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, p := range slices.Concat(l.flying, l.queue) {
+		l.Release(p.room, 0)
+	}
 	if l.decided < l.place {
 		l.cuts = append(l.cuts, span{l.decided + 1, l.place})
 		l.cuts = slices.Delete(l.cuts, 0, max(len(l.cuts)-maxCuts, 0))

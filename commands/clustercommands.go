@@ -72,7 +72,11 @@ func clusterSlots(c *Context, cluster *Cluster, v *ClusterView) {
 // come last.
 func (c *Cluster) writeSlotNode(w *resp.Writer, n *ClusterNode, tls bool) {
 	w.Array(4)
-	c.writeEndpoint(w, n)
+	if name := c.endpoint(n); name != "" {
+		w.BulkString(name)
+	} else {
+		w.Null()
+	}
 	w.Int(int64(n.portFor(tls)))
 	w.BulkString(n.ID)
 	var others []string
@@ -86,15 +90,6 @@ func (c *Cluster) writeSlotNode(w *resp.Writer, n *ClusterNode, tls bool) {
 	for _, word := range others {
 		w.BulkString(word)
 	}
-}
-
-// writeEndpoint writes what a node is called; null says that it is the one that was asked.
-func (c *Cluster) writeEndpoint(w *resp.Writer, n *ClusterNode) {
-	if name := c.endpoint(n); name != "" {
-		w.BulkString(name)
-		return
-	}
-	w.Null()
 }
 
 // clusterShards is CLUSTER SHARDS.
@@ -136,8 +131,7 @@ func (c *Cluster) writeShardNode(w *resp.Writer, s *ClusterShard, i int, offset 
 		w.Int(int64(n.TLSPort))
 	}
 	w.Pair("ip", n.Host)
-	w.BulkString("endpoint")
-	c.writeEndpoint(w, n)
+	w.Pair("endpoint", c.endpoint(n))
 	if n.Hostname != "" {
 		w.Pair("hostname", n.Hostname)
 	}
@@ -405,7 +399,7 @@ func clusterAdmin(c *Context, cluster *Cluster, _ *ClusterView) {
 }
 
 // adminAudit takes every verb of CLUSTER FBFKV for an act but the one that only looks.
-func adminAudit(args [][]byte, _ func(int)) bool { return !is(args[2], "STATUS") }
+func adminAudit(args [][]byte, _ func(int)) bool { return !is(args[2], "INFO") }
 
 // doReadOnly is READONLY and READWRITE.
 func doReadOnly(readOnly bool) func(*Context) {
@@ -431,11 +425,13 @@ func doWait(c *Context) {
 }
 
 // clusterView returns what is known of the cluster; nil: there is none.
-func (c *Context) clusterView() *ClusterView {
-	if c.Server.Cluster == nil {
+func (c *Context) clusterView() *ClusterView { return c.Server.clusterView() }
+
+func (s *Server) clusterView() *ClusterView {
+	if s.Cluster == nil {
 		return nil
 	}
-	return c.Server.Cluster.View()
+	return s.Cluster.View()
 }
 
 // awaitReplicas waits for n replicas, for at most a time in ms (0: any), and returns how many have
@@ -534,14 +530,14 @@ func (v *ClusterView) role(replica string) string {
 }
 
 // infoReplication is INFO replication of a node of a cluster.
-func (c *Context) infoReplication(v *ClusterView) func(b *observe.Lines) {
+func (s *Server) infoReplication(v *ClusterView, tls bool) func(b *observe.Lines) {
 	return func(b *observe.Lines) {
-		p := c.Server.Cluster.progress()
+		p := s.Cluster.progress()
 		b.Add("role", v.role("slave"))
 		offset := p.Committed
 		if v.own != nil && v.is != leads {
 			offset = p.Applied
-			c.infoReplica(v, p, b)
+			s.infoReplica(v, p, b, tls)
 		}
 		var replicas []*ClusterNode
 		if v.own != nil && v.is == leads {
@@ -551,7 +547,7 @@ func (c *Context) infoReplication(v *ClusterView) func(b *observe.Lines) {
 		for i, n := range replicas {
 			at := p.Nodes[n.ID]
 			b.Add("slave"+strconv.Itoa(i), fmt.Sprintf("ip=%s,port=%d,state=online,offset=%d,lag=%d", n.Host,
-				n.portFor(c.Session.TLS), at.Index, int64(at.LastContact/time.Second)))
+				n.portFor(tls), at.Index, int64(at.LastContact/time.Second)))
 		}
 		id := strings.Repeat("0", 40)
 		if v.own != nil {
@@ -569,10 +565,10 @@ func (c *Context) infoReplication(v *ClusterView) func(b *observe.Lines) {
 }
 
 // infoReplica reports on a replica's leader.
-func (c *Context) infoReplica(v *ClusterView, p ClusterProgress, b *observe.Lines) {
+func (s *Server) infoReplica(v *ClusterView, p ClusterProgress, b *observe.Lines, tls bool) {
 	host, port, contact := "", 0, int64(-1)
 	if n := v.own.leader(); n != nil {
-		host, port = n.Host, n.portFor(c.Session.TLS)
+		host, port = n.Host, n.portFor(tls)
 		if at, ok := p.Nodes[n.ID]; ok && at.LastContact >= 0 {
 			contact = int64(at.LastContact / time.Second)
 		}
@@ -597,9 +593,9 @@ func (c *Context) infoReplica(v *ClusterView, p ClusterProgress, b *observe.Line
 }
 
 // infoCluster is INFO cluster of a node of a cluster.
-func (c *Context) infoCluster(v *ClusterView) func(b *observe.Lines) {
+func (s *Server) infoCluster(v *ClusterView) func(b *observe.Lines) {
 	return func(b *observe.Lines) {
-		p := c.Server.Cluster.progress()
+		p := s.Cluster.progress()
 		b.Add("cluster_enabled", 1)
 		b.Add("cluster_configuration_version", v.Epoch)
 		b.Add("shard_term", p.Term)

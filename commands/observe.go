@@ -1,6 +1,7 @@
 package commands
 
 import (
+	"bytes"
 	"runtime/debug"
 	"time"
 
@@ -53,7 +54,7 @@ func (r *Round) looked(slots []slot, start time.Time, took time.Duration) {
 			}
 		}
 		r.srv.Observer.Report(&observe.Batch{
-			Args: h.cmd.redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(), Unlogged: h.cmd.Flags&SkipSlowlog != 0,
+			Command: h.cmd.fullName, Args: h.cmd.redact(h.args), Addr: h.ses.Addr, Name: h.ses.Name(), Unlogged: h.cmd.Flags&SkipSlowlog != 0,
 			More: max(n-1, 0), Fast: fast, Start: start, Took: took,
 		})
 	}
@@ -67,23 +68,33 @@ func (s *Server) CommandFigures() []observe.CommandFigures {
 }
 
 // view gathers what INFO and MEMORY STATS report on.
-func (c *Context) view() *observe.View {
-	v := observe.View{Store: c.Store, Server: c.Server.figures(), Commands: c.table.names(), Version: c.Server.Version, Compat: CompatVersion}
-	for _, s := range c.sessions() {
-		in, out := s.QueryBuffer.Load(), s.OutputBuffer.Load()
-		v.Clients.MaxIn, v.Clients.MaxOut = max(v.Clients.MaxIn, in), max(v.Clients.MaxOut, out)
-		v.Clients.Total += in + out
+func (s *Server) view(st *store.Store, tls bool) *observe.View {
+	v := observe.View{Store: st, Server: s.figures(), Commands: s.Table.names(), Version: s.Version, Compat: CompatVersion}
+	if s.Sessions != nil {
+		for _, ses := range s.Sessions() {
+			in, out := ses.QueryBuffer.Load(), ses.OutputBuffer.Load()
+			v.Clients.MaxIn, v.Clients.MaxOut = max(v.Clients.MaxIn, in), max(v.Clients.MaxOut, out)
+			v.Clients.Total += in + out
+		}
 	}
-	if view := c.clusterView(); view != nil {
-		v.Replication, v.Cluster = c.infoReplication(view), c.infoCluster(view)
+	if view := s.clusterView(); view != nil {
+		v.Replication, v.Cluster = s.infoReplication(view, tls), s.infoCluster(view)
 	}
-	return c.Server.Observer.Look(v)
+	return s.Observer.Look(v)
+}
+
+// InfoText returns what INFO answers when it is asked for sections, such as "stats fbf".
+func (s *Server) InfoText(st *store.Store, sections string) string {
+	s.prepare()
+	return s.info(st, bytes.Fields([]byte(sections)), false)
+}
+
+func (s *Server) info(st *store.Store, sections [][]byte, tls bool) string {
+	return s.view(st, tls).Info(sections, observe.Section{Title: "FBF", Render: s.infoFBF})
 }
 
 // doInfo is INFO [section …].
-func doInfo(c *Context) {
-	c.W.Verbatim("txt", c.view().Info(c.Args[1:], observe.Section{Title: "FBF", Render: infoFBF}))
-}
+func doInfo(c *Context) { c.W.Verbatim("txt", c.Server.info(c.Store, c.Args[1:], c.Session.TLS)) }
 
 // slowlogGet is SLOWLOG GET [count].
 func slowlogGet(c *Context) {
@@ -211,7 +222,7 @@ var memoryCommands = []Command{{
 		},
 		{
 			Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
-			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.view().WriteMemoryStats(c.W) },
+			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.Server.view(c.Store, c.Session.TLS).WriteMemoryStats(c.W) },
 		},
 		since("4.0.0", helpFor("memory", groupServer)),
 	},

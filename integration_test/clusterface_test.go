@@ -30,6 +30,9 @@ import (
 // faceSlots are the slots of three shards, as redis-cli deals them out.
 var faceSlots = []commands.SlotRange{{First: 0, Last: 5460}, {First: 5461, Last: 10922}, {First: 10923, Last: 16383}}
 
+// hostname is the one of the first node; the others have none.
+const hostname = "first.example"
+
 // startFace starts three masters, and last a replica of the first one, and returns their
 // addresses.
 func startFace(t *testing.T) (addresses []string) {
@@ -49,6 +52,7 @@ func startFace(t *testing.T) (addresses []string) {
 		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: fmt.Sprintf("%040x", 20+i), Host: "127.0.0.1",
 			Port: l[0].Addr().(*net.TCPAddr).Port, ClusterPort: 17000 + i})
 	}
+	shards[0].Nodes[0].Hostname = hostname
 	for i, l := range listeners {
 		view := commands.NewClusterView(commands.ClusterView{Node: fmt.Sprintf("%040x", 20+i), Shards: slices.Clone(shards)})
 		serveFace(t, l, &commands.Cluster{
@@ -90,7 +94,11 @@ func startRedisCluster(t *testing.T) (addresses []string) {
 		}
 		_, port, _ := net.SplitHostPort(bus.Addr().String())
 		bus.Close()
-		addresses = append(addresses, startRedis(t, "--cluster-enabled", "yes", "--cluster-port", port, "--save", ""))
+		args := []string{"--cluster-enabled", "yes", "--cluster-port", port, "--save", ""}
+		if addresses == nil {
+			args = append(args, "--cluster-announce-hostname", hostname)
+		}
+		addresses = append(addresses, startRedis(t, args...))
 	}
 	redisCLI(t, append([]string{"--cluster", "create"}, append(addresses[:len(faceSlots):len(faceSlots)], "--cluster-yes")...)...)
 	ctx := context.Background()
@@ -103,7 +111,8 @@ func startRedisCluster(t *testing.T) (addresses []string) {
 	for _, addr := range addresses {
 		c := redisClient(t, addr, 0)
 		eventually(t, patience, "the replica is ready", func() bool {
-			return strings.Count(c.Do(ctx, "CLUSTER", "SHARDS").String(), "online") == len(addresses)
+			shards := c.Do(ctx, "CLUSTER", "SHARDS").String()
+			return strings.Count(shards, "online") == len(addresses) && strings.Contains(shards, "role:replica") && strings.Contains(shards, hostname)
 		})
 	}
 	eventually(t, patience, "the replica is in step", func() bool {
@@ -197,6 +206,16 @@ func TestClusterShapes(t *testing.T) {
 	for _, addr := range []string{real[0], ours[0]} {
 		ids = append(ids, ask(t, addr, "2", "CLUSTER MYID").text)
 	}
+	compare := func(line, proto string, node int) {
+		want := shape(ask(t, real[node], proto, strings.ReplaceAll(line, "ME", ids[0])))
+		got := shape(ask(t, ours[node], proto, strings.ReplaceAll(line, "ME", ids[1])))
+		for _, drop := range []*regexp.Regexp{messages, versions} {
+			want, got = drop.ReplaceAllString(want, ""), drop.ReplaceAllString(got, "")
+		}
+		if got != want {
+			t.Errorf("RESP%s, node %d, %s\n got %s\nwant %s", proto, node, line, got, want)
+		}
+	}
 	for _, line := range []string{
 		"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES", "CLUSTER INFO", "CLUSTER MYID", "CLUSTER KEYSLOT {bar}x", "CLUSTER REPLICAS ME",
 		"CLUSTER SLAVES ME", "CLUSTER REPLICAS nobody", "CLUSTER COUNT-FAILURE-REPORTS ME", "CLUSTER COUNT-FAILURE-REPORTS nobody",
@@ -207,15 +226,19 @@ func TestClusterShapes(t *testing.T) {
 	} {
 		for _, proto := range []string{"2", "3"} {
 			for node := range real {
-				want := shape(ask(t, real[node], proto, strings.ReplaceAll(line, "ME", ids[0])))
-				got := shape(ask(t, ours[node], proto, strings.ReplaceAll(line, "ME", ids[1])))
-				for _, drop := range []*regexp.Regexp{messages, versions} {
-					want, got = drop.ReplaceAllString(want, ""), drop.ReplaceAllString(got, "")
-				}
-				if got != want {
-					t.Errorf("RESP%s, node %d, %s\n got %s\nwant %s", proto, node, line, got, want)
-				}
+				compare(line, proto, node)
 			}
+		}
+	}
+	for _, name := range []string{"hostname", "unknown-endpoint", "ip"} {
+		for _, addr := range []string{real[0], ours[0]} {
+			if got := ask(t, addr, "2", "CONFIG SET cluster-preferred-endpoint-type "+name).String(); got != "+OK" {
+				t.Fatal(got)
+			}
+		}
+		for _, line := range []string{"CLUSTER SLOTS", "CLUSTER SHARDS", "CLUSTER NODES", "GET foo", "ROLE"} {
+			compare(line, "2", 0)
+			compare(line, "3", 0)
 		}
 	}
 }

@@ -24,8 +24,8 @@ var licences = []struct{ name, words string }{
 	{"MIT", "Permission is hereby granted, free of charge"},
 }
 
-// TestNotice expects in NOTICE the licence of each module that is linked into the program
-// on any system that it is released for, with or without C.
+// TestNotice expects in NOTICE the licence of each module that is linked into the program,
+// and of what is packed into it, on any system that it is released for, with or without C.
 func TestNotice(t *testing.T) {
 	t.Parallel()
 	want := notice(t)
@@ -50,7 +50,7 @@ func TestNotice(t *testing.T) {
 
 // notice makes the text of NOTICE.
 func notice(t *testing.T) string {
-	modules := map[string]string{"the Go standard library": runtime.GOROOT()}
+	modules := map[string]string{"the Go standard library": runtime.GOROOT(), "uPlot (of the status page)": "../cmd/fbfkv/internal/monitor/page/uplot"}
 	for _, system := range []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64"} {
 		goos, goarch, _ := strings.Cut(system, "/")
 		for _, cgo := range []string{"0", "1"} {

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// valuesName is the file of a node's own values.
-	valuesName  = "CLUSTER"
+	// ValuesName is the file of a node's own values.
+	ValuesName  = "CLUSTER"
 	valuesMagic = "fbfkvnod"
 	// valuesCopy is the size of each of the two copies in it, valuesMost what their
 	// values may take.
@@ -48,13 +48,13 @@ func OpenValues(fsys vfs.FS, dir string) (*Values, error) {
 		if v.file != nil {
 			err = errors.Join(err, v.file.Close())
 		}
-		return nil, fmt.Errorf("%s of data directory %s: %w", valuesName, dir, err)
+		return nil, fmt.Errorf("%s of data directory %s: %w", ValuesName, dir, err)
 	}
 	return v, nil
 }
 
 func (v *Values) open(fsys vfs.FS, dir string) error {
-	path := fsys.PathJoin(dir, valuesName)
+	path := fsys.PathJoin(dir, ValuesName)
 	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
 		if err := disk.MakeDir(fsys, dir); err != nil {
 			return err
@@ -62,7 +62,7 @@ func (v *Values) open(fsys vfs.FS, dir string) error {
 		content := make([]byte, 2*valuesCopy)
 		n := copy(content, v.encode(v.values))
 		copy(content[valuesCopy:], content[:n])
-		if err := disk.WriteFile(fsys, dir, valuesName, content); err != nil {
+		if err := disk.WriteFile(fsys, dir, ValuesName, content); err != nil {
 			return err
 		}
 	} else if err != nil {
@@ -188,7 +188,7 @@ func (v *Values) Set(name string, value []byte) error {
 		return fmt.Errorf("%w: value %q of %d bytes", ErrBadOptions, name, len(value))
 	}
 	if err := v.write(b); err != nil {
-		return v.failed.Set(fmt.Errorf("%w: write %s: %w", ErrFailed, valuesName, err))
+		return v.failed.Set(fmt.Errorf("%w: write %s: %w", ErrFailed, ValuesName, err))
 	}
 	v.values = values
 	return nil

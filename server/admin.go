@@ -75,6 +75,14 @@ func (s *Server) ErrorFigures() []observe.ErrorFigures {
 	return s.commands.Observer.Stats.ErrorFigures()
 }
 
+// Info returns what INFO answers when it is asked for sections, such as "stats fbf".
+func (s *Server) Info(sections string) string { return s.commands.InfoText(s.store, sections) }
+
+// SlowBatches returns up to n entries of the slow log, the newest first.
+func (s *Server) SlowBatches(n int64) []observe.SlowBatch {
+	return s.commands.Observer.Slowlog.Latest(n)
+}
+
 // totals sums the figures of all connections since the start; s.mu is held.
 func (s *Server) totals() totals {
 	sum := s.closed

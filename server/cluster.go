@@ -1,6 +1,8 @@
 package server
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"math"
@@ -100,6 +102,30 @@ func (s *Server) fillCluster(c *commands.Cluster) {
 	c.MaxStale = func() time.Duration { return s.config.Load().Cluster.ReplicaMaxStale }
 	c.Endpoint = func() string { return s.config.Load().Cluster.EndpointType }
 }
+
+// ofEachNode are the settings in which nodes of a cluster differ for good reasons.
+var ofEachNode = []string{"bind", "port", "tls-port", "dir", "logfile", "aclfile", "metrics-addr", "cluster-port", "cluster-announce-ip",
+	"cluster-announce-hostname", "cluster-announce-port", "cluster-announce-tls-port", "cluster-announce-bus-port",
+	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir", "requirepass"}
+
+// Digests returns hashes of the settings and of the users that should be equal on all nodes of a
+// cluster. Each node has its own.
+func (s *Server) Digests() (settings, users string) {
+	var b strings.Builder
+	for _, pair := range s.getConfig("*") {
+		if !slices.Contains(ofEachNode, pair[0]) {
+			fmt.Fprintf(&b, "%s %q\n", pair[0], pair[1])
+		}
+	}
+	digest := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(sum[:8])
+	}
+	return digest(b.String()), digest(s.commands.Users.File())
+}
+
+// Config returns the settings in force. They must not be changed.
+func (s *Server) Config() *Config { return s.config.Load() }
 
 // clusterSettings are the settings of GroupCluster.
 var clusterSettings = []Setting{

@@ -235,7 +235,7 @@ func (s *Setting) IsList() bool { return s.kind.list }
 var operationSettings = []Setting{
 	{
 		Name: "metrics-addr", Group: GroupOperation, Default: `""`,
-		Doc: `The host:port for Prometheus (/metrics) and for health checks (/healthz, /readyz), over HTTP; "" is none. ` +
+		Doc: `The host:port for the status page (/), Prometheus (/metrics) and health checks (/healthz, /readyz), over HTTP; "" is none. ` +
 			"It asks for no password: choose an address that only you can reach.",
 		kind: text(func(c *Config) *string { return &c.MetricsAddr }, "<host:port>", 512).must(hostAndPort),
 	}, {

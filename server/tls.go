@@ -83,8 +83,8 @@ func (t *TLS) load(c TLSConfig) error {
 	return nil
 }
 
-// config returns the configuration for a handshake that begins.
-func (t *TLS) config() *tls.Config {
+// Current returns the configuration for a handshake that begins.
+func (t *TLS) Current() *tls.Config {
 	t.look(time.Now())
 	return t.current.Load()
 }

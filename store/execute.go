@@ -174,7 +174,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 		if op.Kind.Write() {
 			x.writes = true
 			room := op.logRoom(len(s.partitions))
-			if room > maxRecord || b.Atomic && x.room+room > maxRecord {
+			if most := s.maxRecord(); room > most || b.Atomic && x.room+room > most {
 				op.Err = ErrTooLarge
 				continue
 			}
@@ -417,6 +417,7 @@ func (x *decider) decide(from, to int) {
 				x.lines += touch(x.refs[op.run.first:warm])
 			}
 			x.take(op)
+			x.cutRecord(op)
 		}
 		if op.Kind == IfUnchanged && !op.Applied {
 			i += int(op.Delta) // they have no turn (G6)

@@ -144,6 +144,21 @@ type Op struct {
 	run opRun // working state of Execute
 }
 
+// BadArgument, as the Object of an operation, says what is wrong with its arguments, where
+// others expect the keys to be looked at first: After of them.
+type BadArgument struct {
+	Err   error
+	After int
+}
+
+// badArgument returns what is wrong with the arguments once some keys were looked at.
+func (op *Op) badArgument(looked int) error {
+	if bad, _ := op.Object.(*BadArgument); bad != nil && bad.After <= looked {
+		return bad.Err
+	}
+	return nil
+}
+
 // Batch holds operations and queries of one or several connections. The store decides
 // them in order, locks each partition they touch once, and commits them together. If
 // there are dozens of operations with one key each, others see only those of one

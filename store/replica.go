@@ -13,6 +13,29 @@ import (
 // decides counts only once the log has committed it; the others redo it then.
 //
 // After Open the store only redoes (Follow). Lead makes it decide, StopLeading ends that, and
+// maxReplicated bounds a record of a replica, bytes: it becomes one entry of the shared log,
+// which is sent as one message.
+const maxReplicated = 8 << 20
+
+// maxRecord bounds what an operation may log, and an atomic batch.
+func (s *Store) maxRecord() int64 {
+	if s.replica != nil {
+		return min(maxRecord, maxReplicated)
+	}
+	return maxRecord
+}
+
+// cutRecord makes what the batch has logged so far a record of its own, if that is much for a
+// replica and an operation has just had its turn.
+func (x *decider) cutRecord(op *Op) {
+	if x.s.replica == nil || x.atomic || op.run.n == 0 {
+		return
+	}
+	if p := x.refs[op.run.first].p; len(p.draft.section) > maxReplicated/len(x.s.partitions) {
+		x.apply()
+	}
+}
+
 // TakeBack makes anew the partitions in which it decided what was not committed. All of
 // them, and Follow, are called by one goroutine, in the order of the log.
 //
@@ -129,14 +152,14 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 
 // outline decodes a whole section, and reports whether a FLUSHALL is in it.
 func outline(content []byte) (flushes bool, err error) {
-	rd, err := newRecordReader(content)
+	rd, err := newSectionReader(content)
 	if err != nil {
 		return false, err
 	}
 	for e := (entry{}); rd.next(&e); {
 		flushes = flushes || e.kind == entryFlush
 	}
-	return flushes, rd.err
+	return flushes, rd.err()
 }
 
 // Lead lets the store decide from now on. Everything that was committed before has been

@@ -99,6 +99,9 @@ func (p *partition) addStats(st *Stats) {
 	}
 }
 
+// Seed returns the hash seed. Clients must not learn it.
+func (s *Store) Seed() uint64 { return s.seed }
+
 // Pristine reports whether nothing would be lost with the directory: nobody has made a key
 // or a table, applied an operation, or flushed.
 func (s *Store) Pristine() bool {

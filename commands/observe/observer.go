@@ -73,7 +73,8 @@ func (o *Observer) Slow(took time.Duration) bool {
 
 // Batch is a batch, or a command that ran by itself, that was slow.
 type Batch struct {
-	Args       [][]byte // of its first command, without secrets
+	Command    string   // its first command's full name
+	Args       [][]byte // of that command, without secrets
 	Addr, Name string   // of the client that sent it
 	Unlogged   bool     // that command is not for the slow log
 	More       int      // commands after it, of other clients too

@@ -22,29 +22,30 @@ const (
 // of other clients too.
 type Slowlog struct {
 	mu      sync.Mutex
-	entries []slowEntry // oldest first
+	entries []SlowBatch // oldest first
 	next    int64
 }
 
-// slowEntry is one entry of the slow log.
-type slowEntry struct {
-	id   int64
-	at   time.Time
-	took time.Duration
-	args []string
-	addr string
-	name string
+// SlowBatch is one entry of the slow log.
+type SlowBatch struct {
+	ID      int64
+	At      time.Time // when it began
+	Took    time.Duration
+	Command string   // the full name of its first command, such as config|set
+	Args    []string // of that command, abridged and without secrets
+	Addr    string   // of the client that sent it
+	Name    string   // of that client
 }
 
 // add puts a batch on the log, which keeps limit entries.
 func (l *Slowlog) add(b *Batch, limit int) {
-	e := slowEntry{at: b.Start, took: b.Took, args: Abridged(b.Args), addr: b.Addr, name: b.Name}
+	e := SlowBatch{At: b.Start, Took: b.Took, Command: b.Command, Args: Abridged(b.Args), Addr: b.Addr, Name: b.Name}
 	if b.More > 0 {
-		e.args = append(e.args, fmt.Sprintf("... (%d more commands of the same batch)", b.More))
+		e.Args = append(e.Args, fmt.Sprintf("... (%d more commands of the same batch)", b.More))
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e.id = l.next
+	e.ID = l.next
 	l.next++
 	l.entries = append(l.entries, e)
 	l.trim(limit)
@@ -64,8 +65,8 @@ func (l *Slowlog) trim(limit int) {
 	}
 }
 
-// latest returns up to n entries, newest first; n < 0: all.
-func (l *Slowlog) latest(n int64) []slowEntry {
+// Latest returns up to n entries, newest first; n < 0: all.
+func (l *Slowlog) Latest(n int64) []SlowBatch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	list := l.entries
@@ -89,17 +90,17 @@ func (l *Slowlog) Reset() { l.shorten(0) }
 
 // Write writes up to n entries, newest first, as SLOWLOG GET does; n < 0: all.
 func (l *Slowlog) Write(w *resp.Writer, n int64) {
-	list := l.latest(n)
+	list := l.Latest(n)
 	w.Array(len(list))
 	for i := range list {
 		e := &list[i]
 		w.Array(6)
-		w.Int(e.id)
-		w.Int(e.at.Unix())
-		w.Int(e.took.Microseconds())
-		w.BulkStrings(e.args)
-		w.BulkString(e.addr)
-		w.BulkString(e.name)
+		w.Int(e.ID)
+		w.Int(e.At.Unix())
+		w.Int(e.Took.Microseconds())
+		w.BulkStrings(e.Args)
+		w.BulkString(e.Addr)
+		w.BulkString(e.Name)
 	}
 }
 

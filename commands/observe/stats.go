@@ -197,6 +197,33 @@ func (s *Stats) Figures(names []string) []CommandFigures {
 	return list
 }
 
+// LatencyBounds are the upper ends of the buckets in which reports count latencies. What
+// is counted is exact to 3 %, see Latency.
+var LatencyBounds = []time.Duration{
+	25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
+	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
+	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
+	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
+}
+
+// Waits returns how many latencies of the commands that are asked for were at most each
+// of LatencyBounds and, last, how many there were.
+func (s *Stats) Waits(of func(command int) bool) []uint64 {
+	counts := make([]uint64, len(LatencyBounds)+1)
+	for i := range s.all {
+		h := s.all[i].latency.Load()
+		if h == nil || !of(i) {
+			continue
+		}
+		l := h.latency()
+		for j, bound := range LatencyBounds {
+			counts[j] += l.AtMost(bound)
+		}
+		counts[len(LatencyBounds)] += l.Count
+	}
+	return counts
+}
+
 // ErrorFigures are how many error replies began with a word.
 type ErrorFigures struct {
 	Prefix string // such as "ERR" or "STALE"

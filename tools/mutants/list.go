@@ -3,7 +3,7 @@ package main
 import "slices"
 
 // mutants are the edits, by the package that they break and the guarantee.
-var mutants = slices.Concat(storeMutants, sketchMutants, seenMutants, checkMutants, clusterMutants, replicaMutants, rebuildMutants, persistenceMutants, otherMutants)
+var mutants = slices.Concat(storeMutants, sketchMutants, seenMutants, checkMutants, clusterMutants, raftlogMutants, replicaMutants, rebuildMutants, persistenceMutants, otherMutants)
 
 // otherMutants break packages fbf, commands and server, the import, operations that set an
 // expiry, and the client for Go.
@@ -35,6 +35,20 @@ var otherMutants = []mutant{
 		old:      "			set = append(set, \"NX\")\n",
 		new:      "			set = append(set, \"KEEPTTL\")\n",
 		packages: "./integration_test", tests: "TestImport$",
+	},
+	{
+		guarantee: "page", name: "keys are shown to whoever reaches the status page",
+		file:     "cmd/fbfkv/internal/monitor/page.go",
+		old:      "m.loopback() && !forwarded(r)",
+		new:      "!forwarded(r)",
+		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageArguments",
+	},
+	{
+		guarantee: "page", name: "a page of somebody else's reads the status page",
+		file:     "cmd/fbfkv/internal/monitor/page.go",
+		old:      "if m.loopback() && !isLocal(r.Host) {",
+		new:      "if false {",
+		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageHost",
 	},
 	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",

@@ -91,7 +91,7 @@ func productRoot() (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// copyTree copies what the tests need: Go files, go.mod, go.sum, assembly, testdata.
+// copyTree copies what the tests need: Go files, go.mod, go.sum, assembly, testdata, the status page.
 func copyTree(from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -108,7 +108,7 @@ func copyTree(from, to string) error {
 			return os.MkdirAll(filepath.Join(to, rel), 0o755)
 		}
 		switch ext := filepath.Ext(path); {
-		case ext == ".go", ext == ".mod", ext == ".sum", ext == ".s", strings.Contains(rel, "testdata"):
+		case ext == ".go", ext == ".mod", ext == ".sum", ext == ".s", ext == ".html", ext == ".css", ext == ".js", strings.Contains(rel, "testdata"):
 			b, err := os.ReadFile(path)
 			if err != nil {
 				return err

@@ -110,6 +110,12 @@ func (l *local) start(program string, port int) (*localNode, error) {
 	n := &localNode{done: make(chan struct{}), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), log: filepath.Join(l.dir, strconv.Itoa(port)+".log")}
 	n.cmd = exec.Command(program, "--cluster-enabled", "yes", "--port", strconv.Itoa(port), "--dir", dir, "--logfile", n.log)
 	n.cmd.SysProcAttr = apart()
+	said, err := os.OpenFile(n.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer said.Close()
+	n.cmd.Stderr = said // what is wrong before there is a log
 	if err := n.cmd.Start(); err != nil {
 		return nil, err
 	}

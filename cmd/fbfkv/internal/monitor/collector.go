@@ -3,7 +3,6 @@ package monitor
 import (
 	"runtime"
 	"strings"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -77,15 +76,6 @@ var (
 	certificateTo = describe("tls_certificate_expiry_timestamp_seconds", "Until when the certificate in use is valid.")
 )
 
-// latencyBounds are the upper ends of the latency histograms' buckets. What is
-// counted is exact to 3 %, see observe.Latency.
-var latencyBounds = []time.Duration{
-	25 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
-	time.Millisecond, 2500 * time.Microsecond, 5 * time.Millisecond, 10 * time.Millisecond, 25 * time.Millisecond,
-	50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, 500 * time.Millisecond,
-	time.Second, 2500 * time.Millisecond, 5 * time.Second, 10 * time.Second,
-}
-
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	declare(ch, serverFigures)
@@ -157,8 +147,8 @@ func fsyncMetric(f oplog.FsyncTimes) prometheus.Metric {
 
 // latencyMetric is one command's histogram.
 func latencyMetric(c *observe.CommandFigures) prometheus.Metric {
-	counts := make(map[float64]uint64, len(latencyBounds))
-	for _, d := range latencyBounds {
+	counts := make(map[float64]uint64, len(observe.LatencyBounds))
+	for _, d := range observe.LatencyBounds {
 		counts[d.Seconds()] = c.Latency.AtMost(d)
 	}
 	return prometheus.MustNewConstHistogram(commandLatency, c.Latency.Count, c.Latency.Sum.Seconds(), counts, c.Name)

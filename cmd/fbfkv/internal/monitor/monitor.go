@@ -53,6 +53,8 @@ type Monitor struct {
 	store  *store.Store
 	tls    *server.TLS
 	state  string // why the server is not ready; "" if it is
+
+	last lastStatus
 }
 
 // Start listens and serves; until Ready, there are only the figures of the
@@ -102,6 +104,7 @@ func (m *Monitor) routes(o *Options) http.Handler {
 	}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "alive\n") })
 	mux.HandleFunc("GET /readyz", m.readyz)
+	m.addPage(mux, o.Version)
 	if o.Pprof {
 		mux.HandleFunc("GET /debug/pprof/", pprof.Index)
 		mux.HandleFunc("GET /debug/pprof/cmdline", http.NotFound) // it may hold a password

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ type watched struct {
 // start runs a server and its monitor, which is not told of it yet.
 func start(t *testing.T, o Options) (w *watched, ready func()) {
 	t.Helper()
-	o.Addr, o.Logger = "127.0.0.1:0", quiet
+	o.Addr, o.Logger = cmp.Or(o.Addr, "127.0.0.1:0"), quiet
 	m, err := Start(o)
 	if err != nil {
 		t.Fatal(err)
