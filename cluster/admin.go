@@ -46,8 +46,8 @@ type Admin struct {
 	// must know this node.
 	Fetch func(ctx context.Context, cluster, address string) ([]byte, error)
 	// Restart closes everything and opens it again, in the background, after the replies to
-	// clients have been sent.
-	Restart func()
+	// clients have been sent; Stop ends the process likewise.
+	Restart, Stop func()
 
 	one sync.Mutex // held while a verb changes something
 }
@@ -129,13 +129,12 @@ func (a *Admin) info() (any, error) {
 		return nil, err
 	}
 	is := a.Directory.state()
-	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions, Removed: is.Removed != "",
-		Restored: is.Restored}
+	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions, Restored: is.Restored}
 	info.Self.ID = a.Directory.ID()
 	info.Settings, info.Users = a.Digests()
 	if !member {
 		// Whatever is pending, the next start will see.
-		info.Pristine = is.Pending == "" && is.Removed == "" && a.Store.Pristine()
+		info.Pristine = is.Pending == "" && a.Store.Pristine()
 		return info, nil
 	}
 	public := c.Public()
@@ -165,7 +164,7 @@ func (a *Admin) strange(cluster string) (done bool, err error) {
 	case is.Configuration != nil:
 		return false, fmt.Errorf("it is a member of the cluster %s already", c.Cluster)
 	case is.Removed != "":
-		return false, fmt.Errorf("it was removed from the cluster %s and has its data: start it with an empty directory", is.Removed)
+		return false, errRemoved
 	case is.Pending != "":
 		return false, again("it is about to open what was restored")
 	}
@@ -348,7 +347,7 @@ func (a *Admin) remove(ctx context.Context, id string) error {
 	})
 }
 
-// forget makes the node no member any more. Others have removed it.
+// forget ends a node that others have removed.
 func (a *Admin) forget(cluster string) error {
 	a.one.Lock()
 	defer a.one.Unlock()
@@ -365,7 +364,7 @@ func (a *Admin) forget(cluster string) error {
 	if err := a.Directory.forget(cluster); err != nil {
 		return err
 	}
-	a.Restart()
+	a.Stop()
 	return nil
 }
 
@@ -376,8 +375,10 @@ func (a *Admin) restore(backup string) error {
 	switch is := a.Directory.state(); {
 	case is.Restored == backup && is.Pending == "":
 		return nil
-	case is.Configuration != nil || is.Removed != "":
-		return errors.New("it is or was a member of a cluster: a backup is restored to a new node")
+	case is.Removed != "":
+		return errRemoved
+	case is.Configuration != nil:
+		return errors.New("it is a member of a cluster: a backup is restored to a new node")
 	case !a.Store.Pristine():
 		return errors.New("it has data: start it with an empty directory")
 	}

@@ -17,6 +17,9 @@ import (
 // ErrMember: a data directory belongs to a cluster, and was about to be used without it.
 var ErrMember = errors.New("the data directory belongs to a node of a cluster")
 
+// errRemoved: a directory has what a cluster does not need any more.
+var errRemoved = errors.New("the node was removed from its cluster, and another may be in its place: start it with an empty directory")
+
 // membershipValue is the name of what Stable has of a Directory.
 const membershipValue = "fbfkv.membership"
 
@@ -60,7 +63,8 @@ const (
 const restoredName = "restored"
 
 // OpenDirectory opens what a data directory says of the node, and makes both if they are
-// missing. No other process may have it open. fsys nil is the machine's file system.
+// missing. No other process may have it open. That of a node that was removed from its cluster is
+// refused. fsys nil is the machine's file system.
 func OpenDirectory(fsys vfs.FS, path string) (*Directory, error) {
 	if fsys == nil {
 		fsys = vfs.Default
@@ -70,7 +74,11 @@ func OpenDirectory(fsys vfs.FS, path string) (*Directory, error) {
 		return nil, err
 	}
 	d := &Directory{Stable: stable, fs: fsys, path: path}
-	if d.is, err = readMembership(stable); err == nil {
+	d.is, err = readMembership(stable)
+	if err == nil && d.is.Removed != "" {
+		err = errRemoved
+	}
+	if err == nil {
 		err = d.finish()
 	}
 	if err != nil {
@@ -181,7 +189,7 @@ func (d *Directory) become(c Configuration, founder, erase bool) error {
 	})
 }
 
-// forget makes the node no member from the next start on. Its data stays.
+// forget makes the directory one that no node uses any more. Its data stays.
 func (d *Directory) forget(cluster string) error {
 	return d.change(func(m *membership) { *m = membership{Removed: cluster} })
 }

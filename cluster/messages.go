@@ -23,7 +23,8 @@ const (
 	VerbHandOver = "hand-over"
 	// VerbRemove takes a NodeRequest: the leader removes the node from the cluster.
 	VerbRemove = "remove"
-	// VerbForget takes a ForgetRequest: a node that was removed ceases to be a member.
+	// VerbForget takes a ForgetRequest: a node that was removed stops, and never starts with
+	// its directory again.
 	VerbForget = "forget"
 	// VerbRestore takes a RestoreRequest: a node that is no member and has no data takes
 	// what a backup holds.
@@ -47,8 +48,6 @@ type Info struct {
 	Partitions int  `json:"partitions"`
 	// Cluster is the id of the cluster whose member the node is; "" if it is none.
 	Cluster string `json:"cluster"`
-	// Removed: it was a member, and its directory still holds that cluster's data.
-	Removed bool `json:"removed"`
 	// Restored is the backup that the directory was made from by VerbRestore; "" if it was
 	// not, or if the node has joined a cluster since.
 	Restored string `json:"restored"`

@@ -31,7 +31,7 @@ var mayImport = map[string]string{
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
-	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog server/tlstest store",
+	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog store server/tlstest",
 	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
 	"persistence/oplog":     "persistence/crashtest persistence/disk",
 	"persistence/disk":      "",

@@ -175,7 +175,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 // attach connects the node with its server. again makes the process close everything and
 // open it again.
 func (n *clusterNode) attach(s *server.Server, again func()) {
-	n.admin.Digests, n.admin.Restart = s.Digests, again
+	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
 }
 
 // commands are what package commands needs of the cluster.

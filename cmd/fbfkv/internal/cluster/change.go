@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -19,12 +18,12 @@ directory, replicas of the cluster to which the server EXISTING belongs. Each on
 a copy of the data and votes once it has caught up; the cluster serves meanwhile.`
 
 const removeHelp = `Removes the node NODE from the cluster to which the server ANY belongs. NODE may be
-lost. If it leads, another node leads first. What a node that was removed has in its
-directory is of no use to the cluster any more.`
+lost. If it leads, another node leads first. A server that was removed stops; it can only
+come back with an empty directory.`
 
 const replaceHelp = `Puts the server NEW in the place of the node OLD of the cluster to which the server ANY
-belongs. OLD may be lost. NEW was started with --cluster-enabled yes and an empty
-directory. It catches up before OLD is removed, and votes afterwards.
+belongs. OLD may be lost; if it is not, it stops. NEW was started with --cluster-enabled
+yes and an empty directory. It catches up before OLD is removed, and votes afterwards.
 
 A node that came back with an empty directory at the address that it had before is
 another node: replace ANY OLD OLD. Until it has caught up the cluster has one node less.`
@@ -58,8 +57,8 @@ func (o *operator) addNodes(added []string, existing string) error {
 	if err != nil {
 		return err
 	}
-	found := o.survey(added)
-	if err := errors.Join(problems(found)...); err != nil {
+	found, err := o.surveyAll(added)
+	if err != nil {
 		return err
 	}
 	missing, voters := []string(nil), c.Voters()
@@ -95,8 +94,6 @@ func candidate(a asked, c *nodes.Configuration) error {
 	switch {
 	case a.Cluster == c.Cluster:
 		return nil
-	case a.Removed:
-		return errRemoved(a.addr)
 	case a.Cluster != "":
 		return fmt.Errorf("%s belongs to another cluster, %s", a.addr, short(a.Cluster))
 	case a.Format < c.Format:
@@ -263,8 +260,8 @@ func (o *operator) replace(existing, old, replacement string) error {
 	if err != nil {
 		return err
 	}
-	found := o.survey([]string{replacement})
-	if err := errors.Join(problems(found)...); err != nil {
+	found, err := o.surveyAll([]string{replacement})
+	if err != nil {
 		return err
 	}
 	a := found[0]

@@ -3,7 +3,6 @@ package cluster
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -55,8 +54,8 @@ func (c *creation) run(backup string) error {
 	if err := c.checkArguments(); err != nil {
 		return err
 	}
-	found := c.survey(c.addrs)
-	if err := errors.Join(problems(found)...); err != nil {
+	found, err := c.surveyAll(c.addrs)
+	if err != nil {
 		return err
 	}
 	exists, err := c.judge(found, backup)
@@ -135,8 +134,6 @@ func (c *creation) judge(found []asked, backup string) (exists *nodes.Configurat
 		}
 		byID[a.Self.ID] = a.addr
 		switch {
-		case a.Removed:
-			return nil, errRemoved(a.addr)
 		case a.Configuration == nil:
 		case i > 0 && exists == nil:
 			return nil, fmt.Errorf("%s belongs to the cluster %s already, and %s does not", a.addr, short(a.Cluster), found[0].addr)
@@ -171,10 +168,6 @@ func (c *creation) judgeData(found []asked, exists *nodes.Configuration, backup 
 		}
 	}
 	return nil
-}
-
-func errRemoved(addr string) error {
-	return fmt.Errorf("%s was removed from a cluster and still has its data: start it with an empty directory", addr)
 }
 
 func errOld(addr string, info nodes.Info, c *nodes.Configuration) error {

@@ -142,7 +142,14 @@ func (l *local) create(addrs []string) error {
 	}
 	l.yes = true
 	c := creation{operator: l.operator, partitions: 16, addrs: addrs}
-	return c.run("")
+	if err := c.run(""); err != nil {
+		return err
+	}
+	config, err := l.member(addrs[0])
+	if err == nil {
+		_, _, err = l.leader(config)
+	}
+	return err
 }
 
 // stop ends the servers that run, in an orderly way.

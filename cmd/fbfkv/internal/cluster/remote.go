@@ -145,6 +145,20 @@ func (o *operator) survey(addrs []string) []asked {
 	return all
 }
 
+// openingTime is how long a node may take to open its directory again, about.
+const openingTime = 3 * time.Second
+
+// surveyAll is survey for nodes that must all answer. They may be opening their directories.
+func (o *operator) surveyAll(addrs []string) ([]asked, error) {
+	for end := time.Now().Add(min(openingTime, o.patience)); ; time.Sleep(retryPeriod) {
+		all := o.survey(addrs)
+		err := errors.Join(problems(all)...)
+		if err == nil || time.Now().After(end) || slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !transient(a.err) }) {
+			return all, err
+		}
+	}
+}
+
 // reach is where we reach a member.
 func (o *operator) reach(m nodes.Member) string {
 	if o.server.TLS() && m.TLSPort != 0 {
@@ -161,18 +175,23 @@ func (o *operator) addresses(c *nodes.Configuration) (all []string) {
 	return all
 }
 
-// member asks any node of a cluster for the configuration.
+// member asks any node of a cluster for the configuration, and the nodes that it names
+// whether they know a newer one.
 func (o *operator) member(addr string) (*nodes.Configuration, error) {
 	info, err := o.info(addr)
 	switch {
 	case err != nil:
 		return nil, err
-	case info.Removed:
-		return nil, fmt.Errorf("%s was removed from its cluster: ask another node", addr)
 	case info.Configuration == nil:
 		return nil, fmt.Errorf("%s belongs to no cluster: fbfkv cluster create makes one", addr)
 	}
-	return info.Configuration, nil
+	newest := info.Configuration
+	for _, a := range o.survey(o.addresses(newest)) {
+		if a.err == nil && a.Cluster == newest.Cluster && a.Configuration.Version > newest.Version {
+			newest = a.Configuration
+		}
+	}
+	return newest, nil
 }
 
 // wait calls done every now and then until it reports true. An error that is not transient

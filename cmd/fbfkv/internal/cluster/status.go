@@ -30,13 +30,6 @@ func (o *operator) status(existing string) error {
 		return err
 	}
 	all := o.survey(o.addresses(c))
-	for _, a := range all { // one may know a newer configuration
-		if a.err == nil && a.Cluster == c.Cluster && a.Configuration.Version > c.Version {
-			c = a.Configuration
-			all = o.survey(o.addresses(c))
-			break
-		}
-	}
 	o.say("cluster %s, %d nodes, %d partitions, format level %d, configuration %d",
 		short(c.Cluster), len(c.Members), c.Partitions, c.Format, c.Version)
 	ills := o.table(c, all)
