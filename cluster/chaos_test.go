@@ -29,6 +29,7 @@ type load struct {
 
 	mu      sync.Mutex
 	answers map[string][]int64 // by key: the counter's values that were answered
+	highest map[string]int64   // … and read
 	ops     []done
 }
 
@@ -38,7 +39,15 @@ type done struct {
 }
 
 func startLoad(s *shard, clients, keys int) *load {
-	l := &load{s: s, answers: make(map[string][]int64)}
+	l := &load{s: s, answers: make(map[string][]int64), highest: make(map[string]int64)}
+	for c := range 2 {
+		l.clients.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(c), 2))
+			for !l.stop.Load() {
+				l.read(fmt.Sprint("k", r.IntN(keys)), r)
+			}
+		})
+	}
 	for c := range clients {
 		l.clients.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(c), 1))
@@ -64,6 +73,7 @@ func (l *load) count(key, id string, r *rand.Rand) {
 			case op.Err == nil:
 				l.mu.Lock()
 				l.answers[key] = append(l.answers[key], op.Value)
+				l.highest[key] = max(l.highest[key], op.Value)
 				l.ops = append(l.ops, done{key, id, op.Value})
 				l.mu.Unlock()
 				l.sent.Add(1)
@@ -75,6 +85,33 @@ func (l *load) count(key, id string, r *rand.Rand) {
 		}
 		at = (at + 1) % len(l.s.members)
 		time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+	}
+}
+
+// read reads a counter from any node that answers as a leader, and checks that it sees what
+// anybody was told before.
+func (l *load) read(key string, r *rand.Rand) {
+	time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+	n := l.s.members[r.IntN(len(l.s.members))].running()
+	if n == nil {
+		return
+	}
+	l.mu.Lock()
+	least := l.highest[key]
+	l.mu.Unlock()
+	var b store.Batch
+	b.Add(store.Get).Key = []byte(key)
+	n.Store().Execute(&b)
+	op := &b.Ops[0]
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case op.Err == nil && op.Value < least:
+		l.s.t.Errorf("%s is read as %d after %d was answered", key, op.Value, least)
+	case op.Err == nil:
+		l.highest[key] = max(l.highest[key], op.Value)
+	case !retried(op.Err):
+		l.s.t.Errorf("read %s: %v", key, op.Err)
 	}
 }
 

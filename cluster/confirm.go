@@ -19,7 +19,7 @@ import (
 // concurrent use.
 type Confirmer struct {
 	self   raft.ServerID
-	term   func() uint64
+	term   func() uint64 // in which this node leads; 0: it does not
 	voters func() []raft.ServerID
 	ask    func() // for an answer of every voter; may block
 
@@ -47,7 +47,12 @@ type round struct {
 func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 	c := &Confirmer{
 		self: self, answers: map[raft.ServerID]answered{},
-		term: r.CurrentTerm,
+		term: func() uint64 {
+			if r.State() != raft.Leader {
+				return 0
+			}
+			return r.CurrentTerm()
+		},
 		voters: func() (voters []raft.ServerID) {
 			for _, s := range r.GetConfiguration().Configuration().Servers {
 				if s.Suffrage == raft.Voter {

@@ -312,3 +312,29 @@ func BenchmarkConfirm(b *testing.B) {
 		})
 	})
 }
+
+// TestNonvoterProvesNothing asks a leader of three, of whom one does not vote, while only
+// that one hears it.
+func TestNonvoterProvesNothing(t *testing.T) {
+	t.Parallel()
+	var f faults
+	names := []string{"1", "2", "3"}
+	nodes := startNodes(t, &f, names...)
+	name, l := leader(t, nodes, names...)
+	rest := others(names, name)
+	if err := l.raft.DemoteVoter(nodes[rest[0]].id, 0, time.Minute).Error(); err != nil {
+		t.Fatal(err)
+	}
+	f.isolate(name, rest[1])
+	term, begun := l.raft.CurrentTerm(), time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.confirmer.Confirm(ctx, term) }()
+	for l.raft.State() == raft.Leader && l.transport.Progress()[nodes[rest[0]].id].Contact.Before(begun.Add(100*time.Millisecond)) {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if <-done == nil {
+		t.Error("a node without a vote has confirmed its leader")
+	}
+}

@@ -154,6 +154,9 @@ func (n *Node) stopLeading() {
 // Snapshot gives Raft what it keeps beside the data directory, which holds the rest: the
 // configuration.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
+	if m.n.files.holding.Load() && m.n.keepsLog() {
+		return nil, errHeld
+	}
 	b, err := m.n.keptContent()
 	return kept{b, m.n.log.Sync}, err
 }
@@ -174,6 +177,7 @@ func (k kept) Persist(sink raft.SnapshotSink) error {
 	// Raft begins behind the snapshot at the next start, so that recovery must reach it.
 	err := k.sync()
 	if err == nil {
+		sink.(*snapshotSink).own = true
 		_, err = sink.Write(k.content)
 	}
 	if err != nil {

@@ -26,6 +26,8 @@ type shard struct {
 	t       testing.TB
 	faults  faults
 	members []*replica
+
+	restarts sync.WaitGroup
 }
 
 // replica is a node of a shard, and what outlives its process.
@@ -39,6 +41,8 @@ type replica struct {
 	net  *Net
 	port int
 	cut  atomic.Bool
+
+	restarted atomic.Int64
 }
 
 func newShard(t testing.TB, nodes int) *shard {
@@ -48,6 +52,7 @@ func newShard(t testing.TB, nodes int) *shard {
 		s.members = append(s.members, &replica{s: s, id: id, fs: vfs.NewCrashableMem()})
 	}
 	t.Cleanup(func() {
+		s.restarts.Wait()
 		for _, m := range s.members {
 			m.stop()
 		}
@@ -102,7 +107,7 @@ func (m *replica) start() {
 		m.s.t.Fatal(err)
 	}
 	m.node, err = Start(Options{
-		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout,
+		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, FS: m.fs, Dir: "d", Restart: m.again,
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
@@ -153,6 +158,15 @@ func (m *replica) stop() {
 	m.net.Close()
 }
 
+// again starts the node anew, as the program does when it has fetched what it lacks.
+func (m *replica) again() {
+	m.s.restarts.Go(func() {
+		m.stop()
+		m.start()
+		m.restarted.Add(1)
+	})
+}
+
 // kill ends the node as a power loss does: what was not fsynced may be lost.
 func (m *replica) kill(r *rand.Rand) {
 	m.mu.Lock()
@@ -162,6 +176,7 @@ func (m *replica) kill(r *rand.Rand) {
 	m.node = nil
 	n.stopped.Store(true)
 	m.net.Close()
+	n.files.server.close()
 	n.raft.Shutdown().Error()
 	m.fs = m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: r})
 	close(n.stop)

@@ -44,7 +44,9 @@ type NetOptions struct {
 	// refused. Nil: that of Self.
 	Level func() uint16
 	// Admit decides whether a node of the same cluster may have a connection of this kind;
-	// its error is logged. Nil: it may. Called from many goroutines.
+	// its error is logged. Nil: it may. It is asked at every handshake and at every message
+	// of Raft, so that a node that has been removed is not heard; it must be fast, and safe
+	// for concurrent use.
 	Admit func(peer Identity, kind byte) error
 
 	// TLS returns the configuration in use: its certificates and ClientCAs serve for both
@@ -55,7 +57,9 @@ type NetOptions struct {
 
 	// Dial opens a connection; nil: TCP. Tests cut and delay connections here.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// Log gets refusals, once for each peer and reason; nil: nowhere.
+	// patience is how long a handshake may take; 0: handshakeTimeout.
+	patience time.Duration
+	// Log gets refusals, in ten minutes once for each peer and reason; nil: nowhere.
 	Log *slog.Logger
 }
 
@@ -72,8 +76,9 @@ type NetOptions struct {
 //   - with both, by both;
 //   - with neither, not at all: that is allowed on the loopback interface only.
 //
-// A proof says that a node is a member, not which one: each member is trusted when it
-// says its id. Methods are safe for concurrent use.
+// A proof says that a node is a member, not which one: each member is trusted when it says
+// its id. A stranger who takes a listener's place sees the dialer's HMAC and can try
+// guesses on it: a secret has to be random. Methods are safe for concurrent use.
 type Net struct {
 	o         NetOptions
 	listener  net.Listener
@@ -139,6 +144,9 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 			return new(net.Dialer).DialContext(ctx, "tcp", address)
 		}
 	}
+	if o.patience == 0 {
+		o.patience = handshakeTimeout
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -157,7 +165,7 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 func (n *Net) Addr() net.Addr { return n.listener.Addr() }
 
 // Handle has connections of a kind served by f, which runs in a goroutine of its own for
-// each and closes the connection. Nil: connections of this kind are refused from now on.
+// each, closes the connection, and returns when it breaks. Nil: connections of this kind are refused from now on.
 func (n *Net) Handle(kind byte, f func(net.Conn, Identity)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -193,12 +201,11 @@ func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Co
 	c, err := n.dial(ctx, node, address, kind)
 	if err != nil {
 		err = fmt.Errorf("dial %s: %w", address, err)
-		if refusal := (*refusal)(nil); errors.As(err, &refusal) && n.refused.isNew(address, refusal.Error()) {
-			n.o.Log.Warn("another node cannot be used", "address", address, "node", node, "error", refusal)
+		if refused := (*refusal)(nil); errors.As(err, &refused) && n.refused.isNew(address, refused.Error()) {
+			n.o.Log.Warn("another node cannot be used", "address", address, "node", node, "error", refused)
 		}
 		return nil, err
 	}
-	n.refused.forget(address)
 	return c, nil
 }
 
@@ -211,7 +218,7 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Co
 			return nil, err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, n.o.patience)
 	defer cancel()
 	stop := context.AfterFunc(n.ctx, cancel)
 	defer stop()
@@ -267,23 +274,31 @@ func (n *Net) accept() {
 
 // welcome shakes hands with whoever dialed, and serves the connection.
 func (n *Net) welcome(raw net.Conn) {
-	_ = raw.SetDeadline(time.Now().Add(handshakeTimeout)) // a broken connection fails below
+	_ = raw.SetDeadline(time.Now().Add(n.o.patience)) // a broken connection fails below
 	c, h, err := n.receive(raw)
 	n.mu.Lock()
 	if i := slices.Index(n.shaking, raw); i >= 0 {
 		n.shaking = slices.Delete(n.shaking, i, i+1)
 	}
 	n.mu.Unlock()
-	from, _, _ := net.SplitHostPort(raw.RemoteAddr().String())
 	if err != nil {
 		raw.Close()
-		if refusal := (*refusal)(nil); errors.As(handshakeError(err), &refusal) && n.refused.isNew(from, refusal.Error()) {
-			n.o.Log.Warn("a connection to the cluster port is refused", "from", from, "node", h.from.String(), "error", refusal)
-		}
+		n.logRefusal(raw.RemoteAddr(), h.from, handshakeError(err))
 		return
 	}
-	n.refused.forget(from)
 	c.handler(c, h.from.public())
+}
+
+// logRefusal logs why a connection is refused: once for each node, or each host while it is
+// not known which node dials.
+func (n *Net) logRefusal(address net.Addr, from identity, err error) {
+	who, _, _ := net.SplitHostPort(address.String())
+	if from != (identity{}) {
+		who = from.String()
+	}
+	if refused := (*refusal)(nil); errors.As(err, &refused) && n.refused.isNew(who, err.Error()) {
+		n.o.Log.Warn("a connection to the cluster port is refused", "from", address.String(), "node", from.String(), "error", err)
+	}
 }
 
 // peerConn is a connection after its handshake.
@@ -344,16 +359,16 @@ type refusals struct {
 
 // refusals are logged again after this time, and so many are remembered.
 const (
-	sayAgainAfter = time.Hour
+	sayAgainAfter = 10 * time.Minute
 	maxSaid       = 256
 )
 
 // isNew reports whether a reason is to be logged for a peer. While too many are
-// remembered, none is.
+// remembered, none is. Reasons that begin alike are one: some end with the time of day.
 func (r *refusals) isNew(peer, reason string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, key := time.Now(), [2]string{peer, reason}
+	now, key := time.Now(), [2]string{peer, reason[:min(len(reason), 48)]}
 	if at, ok := r.said[key]; ok && now.Sub(at) < sayAgainAfter {
 		return false
 	}
@@ -372,17 +387,6 @@ func (r *refusals) isNew(peer, reason string) bool {
 	}
 	r.said[key] = now
 	return true
-}
-
-// forget has everything about a peer logged anew: it was let in.
-func (r *refusals) forget(peer string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for k := range r.said {
-		if k[0] == peer {
-			delete(r.said, k)
-		}
-	}
 }
 
 // decodeID reads an id of 40 hexadecimal digits.

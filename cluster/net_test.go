@@ -15,6 +15,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fbfkv/fbfkv/server/tlstest"
@@ -278,6 +279,10 @@ func TestReflection(t *testing.T) {
 	if _, err := n.Dial(ctx, "", l.Addr().String(), KindAdmin); err == nil || !strings.Contains(err.Error(), "another cluster-secret") {
 		t.Errorf("Dial: %v", err)
 	}
+	channel, randoms := make([]byte, 32), [2 * randomSize]byte{}
+	if bytes.Equal(n.proof(roleDialer, channel, randoms, nil), n.proof(roleListener, channel, randoms, nil)) {
+		t.Error("a dialer's proof is a listener's")
+	}
 }
 
 // TestRelay stands between two members, with a TLS connection to each, and passes on what
@@ -360,7 +365,7 @@ func TestReplay(t *testing.T) {
 func TestHandshakesAreBounded(t *testing.T) {
 	t.Parallel()
 	from, _ := listen(t, "1", NetOptions{Secret: testSecret})
-	to, _ := listen(t, "2", NetOptions{Secret: testSecret})
+	to, _ := listen(t, "2", NetOptions{Secret: testSecret, patience: time.Hour})
 	var stalled []net.Conn
 	for range maxHandshakes + 10 {
 		c, err := net.Dial("tcp", to.Addr().String())
@@ -374,9 +379,7 @@ func TestHandshakesAreBounded(t *testing.T) {
 		t.Error(err)
 	}
 	for _, c := range stalled[:10] {
-		if _, err := c.Read(make([]byte, 1)); err == nil {
-			t.Error("a stranger is answered")
-		}
+		mustEnd(t, c)
 	}
 	to.mu.Lock()
 	defer to.mu.Unlock()
@@ -388,14 +391,21 @@ func TestHandshakesAreBounded(t *testing.T) {
 // TestHandshakeHasDeadline drops a stranger who says nothing.
 func TestHandshakeHasDeadline(t *testing.T) {
 	t.Parallel()
-	to, _ := listen(t, "2", NetOptions{})
+	to, _ := listen(t, "2", NetOptions{patience: time.Millisecond})
 	c, err := net.Dial("tcp", to.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("a stranger is answered")
+	mustEnd(t, c)
+}
+
+// mustEnd waits until the other side has closed a connection, without another byte.
+func mustEnd(t *testing.T, c net.Conn) {
+	t.Helper()
+	c.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("the connection is not closed: %v", err)
 	}
 }
 
@@ -422,9 +432,7 @@ func TestConnsPerPeerAreBounded(t *testing.T) {
 	for range maxConnsPerPeer + 1 {
 		open = append(open, dial(from))
 	}
-	if _, err := open[0].Read(make([]byte, 1)); err == nil {
-		t.Error("the oldest is open")
-	}
+	mustEnd(t, open[0])
 	for _, c := range append(open[1:], others) {
 		if _, err := c.Write([]byte("x")); err != nil {
 			t.Error(err)
@@ -456,17 +464,22 @@ func TestUnknownKind(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreBounded remembers a bounded number of peers that were refused.
+// TestRefusalsAreBounded logs a reason once in a while, for a bounded number of peers.
 func TestRefusalsAreBounded(t *testing.T) {
-	var r refusals
-	for i := range 10 * maxSaid {
-		if is := r.isNew(fmt.Sprint(i), "a reason"); is != (i < maxSaid) {
-			t.Fatalf("%d: %v", i, is)
+	synctest.Test(t, func(t *testing.T) {
+		var r refusals
+		for range 2 {
+			for i := range 10 * maxSaid {
+				if is := r.isNew(fmt.Sprint(i), "a reason"+strings.Repeat(" ", 48)+time.Now().String()); is != (i < maxSaid) {
+					t.Fatalf("%d: %v", i, is)
+				}
+			}
+			if r.isNew("0", "a reason"+strings.Repeat(" ", 48)+"later") {
+				t.Error("a reason is logged twice")
+			}
+			time.Sleep(sayAgainAfter)
 		}
-	}
-	if r.forget("0"); !r.isNew("0", "a reason") || r.isNew("0", "a reason") {
-		t.Error("what is forgotten is logged once more")
-	}
+	})
 }
 
 // TestCheckExposure needs a proof of membership beyond the loopback interface.

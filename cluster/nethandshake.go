@@ -266,8 +266,8 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 
 // tooOld refuses a program that cannot read what the cluster writes.
 func (n *Net) tooOld(peer identity) *refusal {
-	return &refusal{code: oldFormat, cause: fmt.Sprintf("its program reads formats up to level %d, and the cluster writes level %d: "+
-		"it needs a newer program", peer.format, n.o.Level())}
+	return &refusal{code: oldFormat, cause: fmt.Sprintf("its program reads formats up to level %d, and the cluster "+
+		"writes level %d: it needs a newer program", peer.format, n.o.Level())}
 }
 
 // exchange sends a fresh random number, reads the other side's, and returns the dialer's
@@ -350,7 +350,8 @@ func verifyChain(chain []*x509.Certificate, authorities *x509.CertPool) error {
 	if len(chain) == 0 || authorities == nil {
 		return &refusal{cause: "it shows no certificate"}
 	}
-	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
 	for _, c := range chain[1:] {
 		options.Intermediates.AddCert(c)
 	}
@@ -373,8 +374,10 @@ func handshakeError(err error) error {
 		return &refusal{cause: "it does not use TLS and has no cluster-secret, or it does not speak this protocol"}
 	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS
 		return &refusal{cause: "it refuses the TLS connection: " + network.Err.Error()}
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return &refusal{cause: "it closes the connection during the handshake; perhaps only one of the two nodes uses TLS or a cluster-secret"}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &refusal{cause: "it closes the connection during the handshake; perhaps only one of the two nodes uses TLS " +
+			"or a cluster-secret"}
 	}
 	return err
 }
@@ -385,7 +388,8 @@ func throwaway() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{throwawayName}, NotAfter: time.Now().AddDate(100, 0, 0)}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{throwawayName},
+		NotAfter: time.Now().AddDate(100, 0, 0)}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

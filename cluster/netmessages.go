@@ -3,7 +3,6 @@ package cluster
 import (
 	"bufio"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -31,17 +30,18 @@ const (
 
 // Limits of messages.
 const (
-	maxMessage  = 64 << 20 // bytes of a request: a batch of entries
-	softLimit   = 32 << 20 // of them together, unless one alone is longer
+	maxMessage  = 65 << 20 // bytes of a request: an entry of the largest size, and more
 	maxResponse = 4 << 10
-	maxText     = 1 << 10 // of an id, an address, an error
-	maxSnapshot = 64 << 20
-	maxEntries  = 1024     // the library allows no more
-	maxServers  = 64 << 10 // bytes of a configuration
+	maxText     = 1 << 10               // of an id, an address, an error
+	maxState    = 64 << 20              // bytes of a snapshot
+	maxEntries  = 1 << 20               // bytes of a message's entries together, unless one alone is longer
+	maxCount    = 1024                  // entries of a message: the library allows no more
+	maxServers  = 64 << 10              // bytes of a configuration
+	entrySize   = 8 + 8 + 1 + 4 + 4 + 8 // of an entry without its data
 )
 
 // errMessage is a message that no node of ours sends.
-var errMessage = errors.New("a message of Raft is malformed")
+var errMessage error = &refusal{cause: "it sends a malformed message of Raft"}
 
 // encoder appends the fields of a message to b.
 type encoder struct{ b []byte }
@@ -122,8 +122,8 @@ func encodeRequest(b []byte, request any) ([]byte, error) {
 		e.u64(r.LastLogIndex)
 		e.u64(r.LastLogTerm)
 	case *raft.InstallSnapshotRequest:
-		if r.Size < 0 || r.Size > maxSnapshot {
-			return nil, fmt.Errorf("a snapshot has %d bytes, more than %d", r.Size, maxSnapshot)
+		if r.Size < 0 || r.Size > maxState {
+			return nil, fmt.Errorf("a snapshot has %d bytes, more than %d", r.Size, maxState)
 		}
 		e = begin(b, snapshotRequest)
 		e.header(r.RPCHeader)
@@ -269,21 +269,24 @@ func decodeRequest(kind byte, body []byte) (request raft.WithRPCHeader, err erro
 	d := decoder{b: body}
 	switch h := d.header(); kind {
 	case appendRequest:
-		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: d.u64(), Leader: d.bytes(maxText), PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64()}
+		r := &raft.AppendEntriesRequest{RPCHeader: h, Term: d.u64(), Leader: d.bytes(maxText),
+			PrevLogEntry: d.u64(), PrevLogTerm: d.u64(), LeaderCommitIndex: d.u64()}
 		for !d.bad && len(d.b) > 0 {
-			d.bad = len(r.Entries) == maxEntries
+			d.bad = len(r.Entries) == maxCount
 			r.Entries = append(r.Entries, d.entry())
 		}
 		request = r
 	case voteRequest:
-		request = &raft.RequestVoteRequest{RPCHeader: h, Term: d.u64(), Candidate: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.bool()}
+		request = &raft.RequestVoteRequest{RPCHeader: h, Term: d.u64(), Candidate: d.bytes(maxText),
+			LastLogIndex: d.u64(), LastLogTerm: d.u64(), LeadershipTransfer: d.bool()}
 	case preVoteRequest:
 		request = &raft.RequestPreVoteRequest{RPCHeader: h, Term: d.u64(), LastLogIndex: d.u64(), LastLogTerm: d.u64()}
 	case snapshotRequest:
-		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()), Term: d.u64(), Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
+		r := &raft.InstallSnapshotRequest{RPCHeader: h, SnapshotVersion: raft.SnapshotVersion(d.u8()), Term: d.u64(),
+			Leader: d.bytes(maxText), LastLogIndex: d.u64(), LastLogTerm: d.u64(),
 			Configuration: d.bytes(maxMessage), ConfigurationIndex: d.u64(), Size: int64(d.u64())}
 		d.configuration(r.Configuration)
-		d.bad = d.bad || r.Size < 0 || r.Size > maxSnapshot || r.SnapshotVersion != raft.SnapshotVersionMax
+		d.bad = d.bad || r.Size < 0 || r.Size > maxState || r.SnapshotVersion != raft.SnapshotVersionMax
 		request = r
 	case timeoutNowRequest:
 		request = &raft.TimeoutNowRequest{RPCHeader: h}

@@ -119,7 +119,7 @@ func TestMessagesAreBounded(t *testing.T) {
 		"an entry of no type":        entry(raft.Log{Type: 17}),
 		"a damaged configuration":    entry(raft.Log{Type: raft.LogConfiguration, Data: []byte{0xc1}}),
 		"a large configuration":      entry(raft.Log{Type: raft.LogConfiguration, Data: bytes.Repeat([]byte{0xc0}, maxServers+1)}),
-		"many entries":               &raft.AppendEntriesRequest{RPCHeader: exampleHeader, Entries: slices.Repeat([]*raft.Log{{}}, maxEntries+1)},
+		"many entries":               &raft.AppendEntriesRequest{RPCHeader: exampleHeader, Entries: slices.Repeat([]*raft.Log{{}}, maxCount+1)},
 		"a long id":                  &raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ID: make([]byte, maxText+1)}},
 		"a snapshot's configuration": &raft.InstallSnapshotRequest{RPCHeader: exampleHeader, SnapshotVersion: 1, Configuration: []byte{0xc1}},
 		"a snapshot of old":          &raft.InstallSnapshotRequest{RPCHeader: exampleHeader, Configuration: raft.EncodeConfiguration(raft.Configuration{})},
@@ -134,7 +134,7 @@ func TestMessagesAreBounded(t *testing.T) {
 	}
 	for _, request := range []any{
 		entry(raft.Log{Data: make([]byte, maxMessage)}),
-		&raft.InstallSnapshotRequest{Size: maxSnapshot + 1},
+		&raft.InstallSnapshotRequest{Size: maxState + 1},
 		&raft.InstallSnapshotRequest{Size: -1},
 		"no request",
 	} {
@@ -142,7 +142,7 @@ func TestMessagesAreBounded(t *testing.T) {
 			t.Errorf("%T is sent", request)
 		}
 	}
-	for _, head := range []string{"\x00\x00\x00\x00\x01", "\x04\x00\x00\x01\x01", "\xff\xff\xff\xff\x01"} {
+	for _, head := range []string{"\x00\x00\x00\x00\x01", "\x04\x10\x00\x01\x01", "\xff\xff\xff\xff\x01"} {
 		if _, _, err := readMessage(bufio.NewReader(strings.NewReader(head)), maxMessage, func() {}); err != errMessage {
 			t.Errorf("%x: %v", head, err)
 		}

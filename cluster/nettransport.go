@@ -20,7 +20,7 @@ const (
 	messageTimeout  = 30 * time.Second // for the rest of a request that has begun, and to write its answer
 	snapshotTimeout = 30 * time.Second // for a snapshot to be sent and installed, at least
 	idleTimeout     = 2 * time.Minute  // for the next request on a connection
-	keepBuffer      = 1 << 20          // bytes of a connection's buffer for what it writes
+	keepBuffer      = 4 << 20          // bytes of a connection's buffer for what it writes
 )
 
 // Transport carries Raft's messages over a Net. It reaches a peer only if the node with
@@ -41,6 +41,7 @@ type Transport struct {
 
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	raft      atomic.Pointer[watcher]
+	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -94,7 +95,8 @@ var (
 
 // Transport returns the way for this node's Raft, whose ServerIDs are node ids and whose
 // ServerAddresses are HOST:PORT of cluster ports. local is how the others reach this
-// node; timeout is how long a peer may take for a message and its answer. Raft closes it.
+// node; timeout is how long a peer may take for a message and its answer, and as long
+// again for each MiB of it. Raft closes the Transport.
 func (n *Net) Transport(local string, timeout time.Duration) *Transport {
 	t := &Transport{net: n, local: raft.ServerAddress(local), timeout: timeout, requests: make(chan raft.RPC),
 		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}, progress: map[raft.ServerID]PeerProgress{}}
@@ -134,31 +136,41 @@ func (t *Transport) DecodePeer(b []byte) raft.ServerAddress { return raft.Server
 // SetHeartbeatHandler is raft.Transport's.
 func (t *Transport) SetHeartbeatHandler(f func(raft.RPC)) { t.heartbeat.Store(&f) }
 
+// OnSnapshot has f answer a leader that wants this node to take a snapshot, in the place of
+// Raft.
+func (t *Transport) OnSnapshot(f func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)) {
+	t.snapshot.Store(&f)
+}
+
 // RequestVote is raft.Transport's.
-func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest, into *raft.RequestVoteResponse) error {
+func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest,
+	into *raft.RequestVoteResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // RequestPreVote is raft.WithPreVote's.
-func (t *Transport) RequestPreVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestPreVoteRequest, into *raft.RequestPreVoteResponse) error {
+func (t *Transport) RequestPreVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestPreVoteRequest,
+	into *raft.RequestPreVoteResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // TimeoutNow is raft.Transport's.
-func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, request *raft.TimeoutNowRequest, into *raft.TimeoutNowResponse) error {
+func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, request *raft.TimeoutNowRequest,
+	into *raft.TimeoutNowResponse) error {
 	return t.call(peer{id, address}, request, into, nil, t.timeout)
 }
 
 // InstallSnapshot is raft.Transport's.
-func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest, into *raft.InstallSnapshotResponse, data io.Reader) error {
+func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest,
+	into *raft.InstallSnapshotResponse, data io.Reader) error {
 	return t.call(peer{id, address}, request, into, data, max(t.timeout, snapshotTimeout))
 }
 
 // AppendEntries is raft.Transport's.
-func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) error {
-	sent := time.Now()
-	shorten(request)
-	err := t.call(peer{id, address}, request, into, nil, t.timeout)
+func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest,
+	into *raft.AppendEntriesResponse) error {
+	sent, timeout := time.Now(), t.shorten(request)
+	err := t.call(peer{id, address}, request, into, nil, timeout)
 	if err == nil {
 		t.answered(id, sent, request, into)
 	}
@@ -166,19 +178,23 @@ func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, 
 }
 
 // shorten leaves out the last entries of a request that would be too long for a message;
-// Raft goes by what the request has afterwards.
-func shorten(request *raft.AppendEntriesRequest) {
+// Raft goes by what the request has afterwards. It returns how long the peer may take.
+func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
 	size := 0
 	for i, e := range request.Entries {
-		if size += len(e.Data) + len(e.Extensions); size > softLimit && i > 0 {
+		more := entrySize + len(e.Data) + len(e.Extensions)
+		if size+more > maxEntries && i > 0 {
 			request.Entries = request.Entries[:i]
-			return
+			break
 		}
+		size += more
 	}
+	return t.timeout * time.Duration(1+size/maxEntries)
 }
 
 // answered notes that a peer has answered a request that was sent at this time or later.
-func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest,
+	answer *raft.AppendEntriesResponse) {
 	t.mu.Lock()
 	p := t.progress[id]
 	p.Contact = time.Now()
@@ -321,9 +337,7 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 			_, err = c.Write(out)
 		}
 		if err != nil {
-			if errors.Is(err, errMessage) && t.net.refused.isNew(from.Node, err.Error()) {
-				t.net.o.Log.Error("a connection of Raft is broken off", "from", c.RemoteAddr().String(), "node", from.Node, "error", err)
-			}
+			t.net.logRefusal(c.RemoteAddr(), c.(*peerConn).peer, err)
 			return
 		}
 	}
@@ -343,10 +357,20 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	if string(request.GetRPCHeader().ID) != from.Node {
 		return answer, errMessage
 	}
+	if err := t.net.o.Admit(from, KindRaft); err != nil {
+		return answer, &refusal{code: stranger, cause: err.Error()}
+	}
 	answers := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: request, RespChan: answers}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
 		rpc.Reader = io.LimitReader(r, s.Size)
+		if f := t.snapshot.Load(); f != nil {
+			if _, err := io.Copy(io.Discard, rpc.Reader); err != nil {
+				return answer, err
+			}
+			a, err := (*f)(s)
+			return raft.RPCResponse{Response: a, Error: err}, nil
+		}
 	}
 	if t.isHeartbeat(request) {
 		(*t.heartbeat.Load())(rpc)
@@ -396,6 +420,7 @@ type pipeline struct {
 // future is a request and what becomes of it.
 type future struct {
 	start    time.Time // before it was sent
+	timeout  time.Duration
 	request  *raft.AppendEntriesRequest
 	response *raft.AppendEntriesResponse
 	done     chan struct{}
@@ -415,10 +440,11 @@ func (f *future) Request() *raft.AppendEntriesRequest { return f.request }
 func (f *future) Response() *raft.AppendEntriesResponse { return f.response }
 
 // AppendEntries is raft.AppendPipeline's.
-func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest, into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
-	shorten(request)
+func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest,
+	into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
 	f := &future{start: time.Now(), request: request, response: into, done: make(chan struct{})}
-	_ = p.c.SetWriteDeadline(f.start.Add(p.t.timeout)) // a broken connection fails below
+	f.timeout = p.t.shorten(request)
+	_ = p.c.SetWriteDeadline(f.start.Add(f.timeout)) // a broken connection fails below
 	if err := p.c.send(request, nil); err != nil {
 		return nil, err
 	}
@@ -437,7 +463,7 @@ func (p *pipeline) receive() {
 	for {
 		select {
 		case f := <-p.sent:
-			_ = p.c.SetReadDeadline(time.Now().Add(p.t.timeout))
+			_ = p.c.SetReadDeadline(time.Now().Add(f.timeout))
 			f.err = p.c.receive(f.response)
 			close(f.done)
 			if f.err != nil {

@@ -8,6 +8,7 @@ import (
 	"net"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -374,4 +375,74 @@ func TestCloseEndsWaiting(t *testing.T) {
 		t.Error(err)
 	}
 	rpc.Respond(&raft.RequestVoteResponse{}, nil) // too late, and nobody waits
+}
+
+// TestBatchesAreBounded sends as many entries as a message may hold, and one that is
+// longer alone; Raft learns what was sent from the request.
+func TestBatchesAreBounded(t *testing.T) {
+	t.Parallel()
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{})
+	go obey(to)
+	id := raft.ServerID(testID("2"))
+	p, err := from.AppendEntriesPipeline(id, to.LocalAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	for _, c := range []struct {
+		sizes []int
+		want  int
+	}{
+		{[]int{400 << 10, 400 << 10, 400 << 10, 1}, 2},
+		{[]int{5 << 20, 1}, 1},
+		{[]int{1, 5 << 20}, 1},
+		{[]int{1, 1, 1}, 3},
+	} {
+		request := func() *raft.AppendEntriesRequest {
+			r := heartbeat("1", 1)
+			r.PrevLogEntry = 10
+			for i, size := range c.sizes {
+				r.Entries = append(r.Entries, &raft.Log{Index: 11 + uint64(i), Data: make([]byte, size)})
+			}
+			return r
+		}
+		alone, piped := request(), request()
+		if err := from.AppendEntries(id, to.LocalAddr(), alone, new(raft.AppendEntriesResponse)); err != nil || len(alone.Entries) != c.want {
+			t.Errorf("%v: %d entries are sent: %v", c.sizes, len(alone.Entries), err)
+		}
+		if _, err := p.AppendEntries(piped, new(raft.AppendEntriesResponse)); err != nil {
+			t.Fatal(err)
+		}
+		if f := <-p.Consumer(); f.Error() != nil || len(f.Request().Entries) != c.want {
+			t.Errorf("%v: %d entries are sent in a pipeline: %v", c.sizes, len(f.Request().Entries), f.Error())
+		}
+		if got := from.Progress()[id].Index; got != 10+uint64(c.want) {
+			t.Errorf("%v: the peer has the log up to %d", c.sizes, got)
+		}
+	}
+}
+
+// TestRemovedNode does not hear a node any more that it no longer admits, on an old
+// connection either.
+func TestRemovedNode(t *testing.T) {
+	t.Parallel()
+	var removed atomic.Bool
+	lines := new(logged)
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{Log: slog.New(slog.NewTextHandler(lines, nil)), Admit: func(Identity, byte) error {
+		if removed.Load() {
+			return errors.New("it is no member")
+		}
+		return nil
+	}})
+	go obey(to)
+	for range 2 {
+		err := from.AppendEntries(raft.ServerID(testID("2")), to.LocalAddr(), heartbeat("1", 1), new(raft.AppendEntriesResponse))
+		if (err != nil) != removed.Load() {
+			t.Errorf("removed %v: %v", removed.Load(), err)
+		}
+		removed.Store(true)
+	}
+	lines.until(t, "it is no member")
 }

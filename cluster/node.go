@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
@@ -30,6 +31,12 @@ type Options struct {
 	// Net reaches the other nodes; Address is the HOST:PORT at which they reach this one.
 	Net     *Net
 	Address string
+	// FS and Dir are the data directory, which Open opens.
+	FS  vfs.FS
+	Dir string
+	// Restart is called when the node has fetched what it lacks: it is to be closed and
+	// started again. From a goroutine that Close waits for. nil: it does not catch up.
+	Restart func()
 	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
 	Timeout time.Duration
 	// Logger receives what an operator should know; default: discard.
@@ -76,6 +83,7 @@ type Node struct {
 	leaders  atomic.Uint64 // changes of leader that were seen
 	skew     atomic.Int64  // this node's clock minus the last other leader's, ms
 	yielded  bool          // leadership was offered to others for that; FSM's goroutine
+	files    catchUp
 
 	stop    chan struct{}
 	stopped atomic.Bool
@@ -90,6 +98,9 @@ func Start(o Options) (*Node, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
 	var origin [8]byte
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
@@ -98,6 +109,9 @@ func Start(o Options) (*Node, error) {
 	n.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
+	if err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger); err != nil {
+		return nil, fmt.Errorf("take over the files that were fetched: %w", err)
+	}
 	var err error
 	n.st, err = o.Open(func(local *oplog.Log) store.Log {
 		n.log = newLog(local, binary.BigEndian.Uint64(origin[:]), giveUpPart*o.Timeout)
@@ -109,6 +123,7 @@ func Start(o Options) (*Node, error) {
 		return nil, err
 	}
 	n.redone = n.log.Applied()
+	n.initCatchUp()
 	if err := n.startRaft(); err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
@@ -138,6 +153,8 @@ func (n *Node) startRaft() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
+	n.transport.OnSnapshot(n.onSnapshot)
+	n.o.Net.Handle(KindFiles, n.files.server.serve)
 	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
 	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
 		_, leader := o.Data.(raft.LeaderObservation)
@@ -473,8 +490,12 @@ func (n *Node) Close() error {
 	n.log.close(store.ErrUndecided)
 	n.st.GiveUp()
 	n.running.Wait()
-	if undecided {
-		err = errors.Join(err, n.st.CloseNow()) // no view can be saved
+	n.o.Net.Handle(KindFiles, nil)
+	n.files.server.close()
+	swaps, noted := n.noteSwap()
+	err = errors.Join(err, noted)
+	if undecided || swaps {
+		err = errors.Join(err, n.st.CloseNow()) // no view can be saved, or will be needed
 	} else {
 		err = errors.Join(err, n.st.Close())
 	}

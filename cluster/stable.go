@@ -97,8 +97,12 @@ type snapshot struct {
 type snapshotSink struct {
 	s    *Stable
 	snap snapshot
+	own  bool // of what this node has applied
 	done bool
 }
+
+// errNotOwn refuses a snapshot that a leader has sent (catchup.go).
+var errNotOwn = errors.New("a node takes no snapshot of another")
 
 // Create begins a snapshot, which takes the place of the last one as it is closed.
 func (s *Stable) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
@@ -124,6 +128,15 @@ func (s *Stable) last() (*snapshot, error) {
 		return nil, fmt.Errorf("%w: the snapshot's value: %w", persistence.ErrCorrupt, err)
 	}
 	return &last, nil
+}
+
+// Last returns the last snapshot and its content, nil if there is none.
+func (s *Stable) Last() (*raft.SnapshotMeta, []byte, error) {
+	last, err := s.last()
+	if err != nil || last == nil {
+		return nil, nil, err
+	}
+	return &last.Meta, last.Content, nil
 }
 
 // List returns the last snapshot, if there is one.
@@ -163,6 +176,9 @@ func (k *snapshotSink) Write(p []byte) (int, error) {
 func (k *snapshotSink) Close() error {
 	if k.done {
 		return nil
+	}
+	if !k.own {
+		return errNotOwn
 	}
 	k.done = true
 	k.snap.Meta.Size = int64(len(k.snap.Content))

@@ -230,6 +230,27 @@ func (c *Cluster) progress() ClusterProgress {
 	return c.Progress()
 }
 
+// maxBehind is how many entries of the log a replica may be behind and be taken for one that
+// keeps up.
+const maxBehind = 1000
+
+// NotReady says why the node does not serve its shard; "": it does. A moment without a leader,
+// in which requests are held, does not count.
+func (c *Cluster) NotReady() string {
+	v, p := c.View(), c.progress()
+	switch {
+	case v.is == stranger:
+		return "this node is no member of a cluster yet"
+	case v.is == seeks && v.own.LostAt.IsZero() && v.own.Leader == v.self:
+		return "this node is becoming the leader of its shard"
+	case v.is == seeks && (v.own.LostAt.IsZero() || time.Since(v.own.LostAt) > c.HoldFor()):
+		return "the shard has no leader"
+	case p.Committed > p.Applied+maxBehind:
+		return "this node is catching up with its shard"
+	}
+	return ""
+}
+
 // text renders a range as CLUSTER NODES does.
 func (r SlotRange) text() string {
 	if r.First == r.Last {

@@ -348,6 +348,11 @@ func TestLostLeadership(t *testing.T) {
 	fails = nil
 	c.play([]step{{"INCR {bar}", ":1"}})
 
+	// A replica that has decided what is not committed yet answers nobody, and nobody is held.
+	l.show(after(leaderless))
+	fails = store.ErrNotLeader
+	c.play([]step{{"READONLY", "+OK"}, {"GET {bar}", noLeader}})
+
 	// While the batch was decided, another node was elected, or nobody yet.
 	for _, next := range []struct {
 		as   func(*ClusterView)

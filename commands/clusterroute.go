@@ -202,7 +202,10 @@ func (s *Server) displaced(err error, seen *ClusterView, slot int, tls, idempote
 		return errNoLeader
 	}
 	to := v.own.leader()
-	if v.is == seeks {
+	switch {
+	case v.is == seeks && (seen == nil || seen.is != leads):
+		return errNoLeader // a replica that cannot answer: nobody holds its queries
+	case v.is == seeks:
 		to = &v.own.Nodes[v.self]
 	}
 	if slot < 0 && len(v.own.Slots) > 0 {

@@ -126,6 +126,7 @@ type Context struct {
 	Session *Session
 
 	table  *Table
+	routes *ClusterView // by which the request was routed
 	tx     *transaction
 	watch  *watches
 	unmute bool // CLIENT REPLY ON answers although replies were off
@@ -138,7 +139,7 @@ func (c *Context) fail(err error) {
 		return
 	}
 	cmd, _ := c.table.resolve(c.Args)
-	c.W.Error(c.Server.displaced(err, nil, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0))
+	c.W.Error(c.Server.displaced(err, c.routes, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0))
 }
 
 // ok writes OK, or the reply of an error that is not nil.

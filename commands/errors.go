@@ -63,7 +63,7 @@ var (
 // Not applied, and the same opid may be used again: WRONGTYPE, OOM and every
 // ERR. Not applied, and a new opid is needed if the operation is still wanted:
 // STALE, MISMATCH. Unknown whether applied, so retry with the same opid:
-// MISCONF of a failed commit.
+// MISCONF of a failed commit. In a cluster, displaced (clusterroute.go) has more to say.
 var storeErrors = []struct {
 	err  error
 	text string // "" or a code that ends in a space: the error's own text follows

@@ -219,7 +219,7 @@ func (r *Round) wallTime() int64 {
 // context returns what a command of p that runs can use.
 func (r *Round) context(p *Pipeline, args [][]byte, w *resp.Writer) *Context {
 	c := &r.ctx
-	c.Session, c.table, c.tx, c.watch = p.ses, p.table, &p.tx, &p.watch
+	c.Session, c.table, c.routes, c.tx, c.watch = p.ses, p.table, r.view, &p.tx, &p.watch
 	c.Args, c.W, c.unmute = args, w, false
 	return c
 }

@@ -243,6 +243,15 @@ func (s *Server) TrimMemory() (bytes int64) {
 	return loop.trim()
 }
 
+// NotReady says why this node of a cluster does not serve its shard, and "" if it does or the
+// server is no such node. Safe for concurrent use.
+func (s *Server) NotReady() string {
+	if s.commands.Cluster == nil {
+		return ""
+	}
+	return s.commands.Cluster.NotReady()
+}
+
 // connections returns the present connections; s.mu is held.
 func (s *Server) connections() []*conn {
 	list := make([]*conn, 0, len(s.conns))

@@ -144,7 +144,11 @@ func (c *TLSConfig) files() (paths []string) {
 // at fault.
 func (c *TLSConfig) read() (*tls.Config, error) {
 	if c.CertFile == "" || c.KeyFile == "" {
-		return nil, errors.New("tls-port needs tls-cert-file and tls-key-file")
+		asking := "tls-port"
+		if c.Port == 0 {
+			asking = "tls-cluster"
+		}
+		return nil, errors.New(asking + " needs tls-cert-file and tls-key-file")
 	}
 	certificate, err := c.readCertificate()
 	if err != nil {

@@ -35,6 +35,31 @@ type backup struct {
 // FLUSHALL and snapshots wait while files are linked or, to another file system,
 // copied; not while the op log is.
 func (s *Store) Backup(dir string) error {
+	return s.copyDir(dir, func(linked func()) error {
+		lives := s.lives()
+		// The copy of the log has what may be taken back (R1).
+		return s.db.Backup(dir, linked, func() error { return s.awaitCommits(lives) })
+	})
+}
+
+// Cut makes a copy of the data directory for another replica of the shard, in the
+// directory persistence.CutName within it, while operations go on. Its views hold only
+// what is committed (R1), its log is as long as this one, and notes at least as much as
+// applied as the views hold. Errors: as those of Backup.
+func (s *Store) Cut() error { return s.copyDir(s.db.CutDir(), s.db.Cut) }
+
+// CutDir is the path of that directory; RemoveCut removes it.
+func (s *Store) CutDir() string { return s.db.CutDir() }
+
+// Meta is what the directory fixed at its creation.
+func (s *Store) Meta() persistence.Meta { return s.db.Meta() }
+
+// RemoveCut removes the last cut.
+func (s *Store) RemoveCut() error { return s.db.RemoveCut() }
+
+// copyDir makes checkpoints, and lets write copy the directory. Until that calls linked,
+// what is published stays as it is.
+func (s *Store) copyDir(dir string, write func(linked func()) error) error {
 	if err := s.Failure(); err != nil {
 		return err
 	}
@@ -56,9 +81,7 @@ func (s *Store) Backup(dir string) error {
 	linked := sync.OnceFunc(s.snapshots.mu.Unlock)
 	defer linked()
 	s.backup.dir.Store(&dir)
-	lives := s.lives()
-	// The copy of the log has what may be taken back (R1).
-	return s.db.Backup(dir, linked, func() error { return s.awaitCommits(lives) })
+	return write(linked)
 }
 
 // lives returns those of the partitions.

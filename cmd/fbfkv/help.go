@@ -30,6 +30,7 @@ Usage:
   fbfkv restore BACKUP DIR              make a data directory from a backup
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
   fbfkv export                          write a server's counters to stdout
+  fbfkv top HOST:PORT                   watch a server in a terminal
   fbfkv healthcheck                     ask a running server whether it is ready
   fbfkv cluster COMMAND                 make a cluster of servers, look after it
 

@@ -24,8 +24,9 @@ const (
 var (
 	// ErrNoEntry: the log has no entry with that index.
 	ErrNoEntry = errors.New("no such entry in the op log")
-	// ErrReplicated: the log has entries of a replicated log, or may have none.
-	ErrReplicated = errors.New("a log is either a node's own or that of a shard")
+	// ErrReplicated: the log has entries of a replicated log, but was opened without
+	// Sections, or was to get a record of its own.
+	ErrReplicated = errors.New("the op log is a shard's and not a node's own")
 	// errEntryOrder: entries would leave a gap, or take back one that was applied.
 	errEntryOrder = errors.New("entries out of order")
 )
@@ -124,8 +125,9 @@ func (s *entries) forget(upTo uint64) {
 	}
 }
 
-// SetApplied says that the entries up to an index are committed and applied. Records
-// note it from then on. An index behind the last entry is that of a state which came
+// SetApplied says that the entries up to an index are committed and applied, before
+// anybody else relies on it: a snapshot or a copy has no more than that. Records note it
+// from then on. An index behind the last entry is that of a state which came
 // from elsewhere: the next entry must follow it, and makes all earlier ones void.
 func (l *Log) SetApplied(index uint64) {
 	l.mu.Lock()
@@ -178,7 +180,7 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 	for i := range es {
 		need += Framed(int64(entryMost+len(es[i].Data)+len(es[i].Extensions))) + SectionOverhead
 	}
-	if err := l.reserveEntries(need - reserved); err != nil {
+	if err := l.reserveEntries(need-reserved, cutSlack); err != nil {
 		l.room.Add(reserved)
 		return err
 	}
@@ -205,7 +207,7 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 // checkEntries checks entries that are to be appended.
 func (l *Log) checkEntries(es []Entry) error {
 	if l.o.Sections == nil {
-		return ErrReplicated
+		return fmt.Errorf("%w: a log without Sections has no entries", disk.ErrBadOptions)
 	}
 	for i := range es {
 		e := &es[i]
@@ -275,16 +277,25 @@ func (l *Log) appendEntry(e *Entry) entryPlace {
 	return p
 }
 
-// markRecord bounds what a cut or a void takes in the log.
-const markRecord = entryMark + SectionOverhead
+const (
+	// markRecord bounds what a cut or a void takes in the log.
+	markRecord = entryMark + SectionOverhead
+	// cutSlack is what entries leave to cuts, voids and notes of what was applied, without
+	// which a full disk could not be relieved.
+	cutSlack = 4 << 10
+)
 
-// reserveEntries reserves room for entries, of the slack too: what is appended here was
-// decided elsewhere, and is not refused while there is space for it.
-func (l *Log) reserveEntries(n int64) error {
-	if n <= 0 || l.take(n, 0) {
+// reserveEntries reserves room, but for the rest, of the slack too: what is appended here
+// was decided elsewhere, and is not refused while there is space for it.
+func (l *Log) reserveEntries(n, rest int64) error {
+	if n <= 0 || l.take(n, rest) {
 		return nil
 	}
-	return l.makeRoom(n)
+	err := l.makeRoom(n)
+	if errors.Is(err, disk.ErrNoSpace) && l.take(n, rest) {
+		return nil
+	}
+	return err
 }
 
 // DeleteEntries deletes the entries with indices from lo to hi, which are the first ones,
@@ -321,7 +332,7 @@ func (l *Log) DeleteEntries(lo, hi uint64) error {
 
 // cutEntries makes the entries void that are behind an index, or all, durably.
 func (l *Log) cutEntries(kind byte, index uint64) error {
-	if err := l.reserveEntries(markRecord); err != nil {
+	if err := l.reserveEntries(markRecord, 0); err != nil {
 		return err
 	}
 	l.mu.Lock()

@@ -193,6 +193,9 @@ func (r *shardRun) step() {
 	case k == 13:
 		m.low = max(m.low, m.noted)
 		r.do("trim", []*shardLog{m}, func() error { return r.l.Trim(0, m.low) })
+	case k == 15 && m.applied < m.next():
+		m.noted = m.applied
+		r.do("sync", []*shardLog{m}, func() error { return r.l.Sync() })
 	case k == 14 && r.rng.IntN(4) == 0:
 		m.apply(max(m.applied, last+r.rng.Uint64N(3)))
 		r.m = m
@@ -262,7 +265,7 @@ func TestEntriesCrash(t *testing.T) {
 			}
 			r.open()
 			crashes := 0
-			for range 600 {
+			for range 400 {
 				r.step()
 				crashes += r.check()
 				if r.rng.IntN(10) > 0 {

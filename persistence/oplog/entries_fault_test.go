@@ -126,13 +126,19 @@ func TestEntriesRoom(t *testing.T) {
 		l.SetApplied(next - 2)
 		mustDelete(t, l, 0, next-2)
 	}
-	small.Fill(0)
 	var err error
-	for err == nil { // a cut needs room, too
-		if err = append1(1, 0); err == nil {
-			err = l.DeleteEntries(next-1, next-1)
-			next--
-		}
+	small.Fill(0)
+	for err == nil {
+		err = append1(10, 0)
+	}
+	cuts := 0
+	for err = error(nil); err == nil; cuts++ { // they need room, too
+		next--
+		err = l.DeleteEntries(next, next)
+	}
+	next++
+	if cuts < 20 {
+		t.Fatal("entries have left room for", cuts)
 	}
 	if !errors.Is(err, disk.ErrNoSpace) || l.Failure() != nil {
 		t.Fatal(err, l.Failure())
@@ -143,6 +149,14 @@ func TestEntriesRoom(t *testing.T) {
 		t.Errorf("%d bytes stay reserved", reserved)
 	}
 	l.mu.Unlock()
+	mustClose(t, l)
+	l = mustOpen(t, o)
+	small.Fill(30 << 10) // less than what others must leave
+	_, last := l.EntryBounds()
+	next = last + 1
+	if err := append1(10<<10, 0); err != nil {
+		t.Fatal("there is space for it:", err)
+	}
 	mustClose(t, l)
 }
 
@@ -289,9 +303,13 @@ func TestEntriesTrim(t *testing.T) {
 	}
 	mustClose(t, l)
 	l = mustOpen(t, o)
+	if err := l.Trim(0, 1<<62); err != nil {
+		t.Fatal(err)
+	}
 	if first, _ := l.EntryBounds(); first > last {
 		t.Fatal("entries were lost", first, last)
 	}
+	entriesOf(t, l) // they are read from their files
 }
 
 // TestEntriesApplied: what others know to be committed is shown, though no record notes

@@ -149,10 +149,56 @@ func TestEntryOrder(t *testing.T) {
 	mustDelete(t, l, 20, 30)
 	mustDelete(t, l, 3, 2)
 	expect(t, "entries", entriesOf(t, l), "applied 4, 1… of term 1 to 9")
+	l.SetApplied(30)
+	for _, index := range []uint64{10, 20, 32} {
+		if err := l.AppendEntries(span(index, index, 3), 0); err == nil {
+			t.Fatal("an entry that does not follow the state that came from elsewhere:", index)
+		}
+	}
 	if err := l.Failure(); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := l.Append(appendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) || !errors.Is(err, ErrReplicated) {
 		t.Fatal("a record of the node's own between entries:", err)
 	}
+}
+
+// TestCopyOfEntries: the copy of a replicated log has what was applied, in order and by
+// whole entries, and no entries: a node without a cluster opens it.
+func TestCopyOfEntries(t *testing.T) {
+	mem := vfs.NewMem()
+	o := shardOptions(mem)
+	o.FileSize = 10 << 10
+	l := mustOpen(t, o)
+	mustCommit(t, l, func(b *Batch) { // of the time before
+		b.AppendLog(0, 1, []byte("own"))
+		b.AppendLog(1, 1, []byte("too"))
+	})
+	l.SetApplied(1)
+	for i := uint64(2); i < 40; i++ {
+		e := entry(i, 1)
+		e.Data = appendSection(e.Data, 1, i, make([]byte, 2000))
+		mustAppend(t, l, []Entry{e, {Index: i + 1, Term: 1, Type: 1, Data: []byte("noop")}})
+		mustDelete(t, l, i+1, i+1)
+		l.SetApplied(i)
+	}
+	mustAppend(t, l, span(40, 41, 1))
+	l.SetApplied(40)
+	if err := l.CopyCommitted("copy/log", "copy"); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, span(42, 42, 1))
+	mustClose(t, l)
+	o = testOptions(mem)
+	o.Dir, o.MarkDir = "copy/log", "copy"
+	l = mustOpen(t, o)
+	want := "1=own "
+	for i := 2; i <= 40; i++ {
+		want += fmt.Sprintf("%d=t1 ", i)
+	}
+	expect(t, "sections", logOf(t, l, 0, 0), want)
+	if first, last, _ := l.Bounds(1); first != 1 || last != 39 {
+		t.Fatal(first, last)
+	}
+	mustClose(t, l)
 }

@@ -168,6 +168,7 @@ type indexer struct {
 	file    *scannedFile
 	only    []uint16 // partitions; nil: all
 	entries *entryScan
+	own     bool // the record has sections outside of entries
 	payload []byte
 	begin   int64 // offset of the payload's first byte in the file
 	err     error
@@ -182,21 +183,28 @@ func (ix *indexer) chunk(part disk.Part, at int64, payload []byte) {
 	if !part.Ends() || ix.err != nil {
 		return
 	}
-	ix.err = parseSections(ix.payload, func(sec section) error {
-		if sec.partition == EntryPartition {
-			return ix.entries.section(ix, sec)
-		}
-		if int(sec.partition) >= ix.l.o.Partitions {
-			return disk.Corruptf("the op log has a record of partition %d", sec.partition)
-		}
-		if ix.entries.next > 0 {
-			return disk.Corruptf("the op log has a section of its own behind entry %d", ix.entries.next-1)
-		}
-		if ix.wants(sec.partition) {
-			ix.l.index[sec.partition] = append(ix.l.index[sec.partition], ix.found(sec))
-		}
-		return nil
-	})
+	if ix.err = parseSections(ix.payload, ix.section); ix.err == nil && ix.own && ix.entries.copy != nil {
+		ix.err = ix.entries.copy(ix.payload)
+	}
+	ix.own = false
+}
+
+// section takes one section of a record.
+func (ix *indexer) section(sec section) error {
+	if sec.partition == EntryPartition {
+		return ix.entries.section(ix, sec)
+	}
+	if int(sec.partition) >= ix.l.o.Partitions {
+		return disk.Corruptf("the op log has a record of partition %d", sec.partition)
+	}
+	if ix.entries.next > 0 {
+		return disk.Corruptf("the op log has a section of its own behind entry %d", ix.entries.next-1)
+	}
+	ix.own = true
+	if ix.wants(sec.partition) && ix.entries.copy == nil {
+		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], ix.found(sec))
+	}
+	return nil
 }
 
 // wants reports whether sections of a partition are indexed.

@@ -51,4 +51,32 @@ var replicaMutants = []mutant{
 		new:      "",
 		packages: "./store", tests: "TestReplicaGivesUp",
 	},
+	{
+		guarantee: "R2", name: "an entry of an earlier term is redone",
+		file:     "cluster/fsm.go",
+		old:      "		case c.fence != l.Term: // R2\n",
+		new:      "		case false: // R2\n",
+		packages: "./cluster", tests: "TestStaleEntry",
+	},
+	{
+		guarantee: "R2", name: "an entry of an earlier term is redone by a start",
+		file:     "cluster/command.go",
+		old:      " || c.kind != commandSections || c.fence != e.Term {\n",
+		new:      " || c.kind != commandSections {\n",
+		packages: "./cluster", tests: "TestStaleEntry",
+	},
+	{
+		guarantee: "R3", name: "what was not committed stays in memory",
+		file:     "cluster/fsm.go",
+		old:      "	if err := n.st.TakeBack(first); err != nil {\n",
+		new:      "	if err := n.st.TakeBack(nil); err != nil {\n",
+		packages: "./cluster", tests: "TestLeadsAgain",
+	},
+	{
+		guarantee: "R5", name: "views are published that the next start cannot reach",
+		file:     "persistence/oplog/entries.go",
+		old:      "	if !behind {\n		return nil\n	}\n",
+		new:      "	if true {\n		return nil\n	}\n",
+		packages: "./cluster", tests: "TestViewsAreReached",
+	},
 }

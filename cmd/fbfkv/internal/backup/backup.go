@@ -10,7 +10,6 @@ import (
 	"net"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
 
 // options are the command's flags.
@@ -90,28 +90,19 @@ func (o *options) run(dir string, stdout, stderr io.Writer) error {
 			return nil
 		case <-time.After(200 * time.Millisecond):
 			// Not knowing how far the server is does not matter.
-			if info, err := watching.Info(ctx, "persistence").Result(); err == nil {
-				show(progress, info)
+			if text, err := watching.Info(ctx, "persistence").Result(); err == nil {
+				show(progress, text)
 			}
 		}
 	}
 }
 
 // show draws what INFO persistence says of the backup.
-func show(progress *bar.Bar, info string) {
-	fields := make(map[string]string)
-	for line := range strings.Lines(info) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
+func show(progress *bar.Bar, text string) {
+	fields := info.Parse(text)
+	if stage := fields["backup_stage"]; stage != "" {
+		progress.Set(stage, stage == "copy", int64(fields.Number("backup_done")), int64(fields.Number("backup_total")))
 	}
-	stage := fields["backup_stage"]
-	if stage == "" {
-		return
-	}
-	done, _ := strconv.ParseInt(fields["backup_done"], 10, 64)
-	total, _ := strconv.ParseInt(fields["backup_total"], 10, 64)
-	progress.Set(stage, stage == "copy", done, total)
 }
 
 // explain says what an error means for the copy.
