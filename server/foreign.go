@@ -274,7 +274,6 @@ var Directives = []Directive{
 
 	{"search-*", noModules, ignored},
 	{"ts-*", noModules, ignored},
-	{"bf-*", noModules, ignored},
 	{"cf-*", noModules, ignored},
 	{"lua-time-limit", noModules, ignored},
 	{"busy-reply-threshold", noModules, ignored},

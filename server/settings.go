@@ -77,7 +77,7 @@ const (
 
 // Settings is the table of all settings, group by group. It does not change.
 var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, limitSettings, observationSettings,
-	generalSettings, operationSettings)
+	sketchSettings, generalSettings, operationSettings)
 
 var storageSettings = []Setting{
 	{

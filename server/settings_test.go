@@ -50,7 +50,7 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
 		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
 		"user": "alice on", "aclfile": "x", "acllog-max-len": "7",
-		"rename-command": "get got",
+		"rename-command": "get got", "bf-error-rate": "0.2", "bf-initial-size": "7", "bf-expansion-factor": "7", "module-list-bf": "yes",
 	}
 	for i := range Settings {
 		s := &Settings[i]
