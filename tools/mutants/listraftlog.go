@@ -167,8 +167,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G4", name: "a copy of a replicated log has entries",
 		file:     "persistence/backup.go",
-		old:      "	if err := db.log.CopyCommitted(",
-		new:      "	if err := db.log.CopyTo(",
+		old:      "	err := db.copyAs(dir, linked, db.log.CopyCommitted,",
+		new:      "	err := db.copyAs(dir, linked, db.log.CopyTo,",
 		packages: "./persistence", tests: "TestBackupOfAShard",
 	},
 	{
