@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -198,4 +199,28 @@ func TestFirstNodeWithData(t *testing.T) {
 		})
 	}
 	l.finish()
+}
+
+// TestNoteSwap: a node notes that it takes what it has fetched only if its log has nothing
+// that the files lack; what it has fetched is removed otherwise.
+func TestNoteSwap(t *testing.T) {
+	s := newShard(t, 1)
+	n := s.members[0].running()
+	must(t, n.Store().CreateTable(store.TableOptions{Name: "t", Prefix: "t:"})) // some entries
+	last, term := n.lastEntry()
+	for _, c := range []struct {
+		applied, term uint64
+		want          bool
+	}{{last, term, true}, {last - 1, term, false}, {last + 5, term, true}, {last - 1, term + 1, true}, {last - 1, term - 1, false}} {
+		must(t, n.o.FS.MkdirAll(n.files.fetcher.o.dir, 0o755))
+		n.files.fetched.Store(&fetched{manifest: &manifest{}, at: cutPosition{applied: c.applied, appliedTerm: c.term}, lastTerm: c.term})
+		swaps, err := n.noteSwap()
+		b, noted := n.o.Stable.Get([]byte(swapValue))
+		_, there := n.o.FS.Stat(n.files.fetcher.o.dir)
+		if must(t, errors.Join(err, noted)); swaps != c.want || (len(b) > 0) != c.want || (there == nil) != c.want {
+			t.Errorf("last %d of term %d, files with %d of term %d: it takes them: %v, notes %q, has %v", last, term, c.applied, c.term, swaps, b, there)
+		}
+		must(t, n.o.Stable.Set([]byte(swapValue), nil))
+	}
+	n.files.fetched.Store(nil)
 }

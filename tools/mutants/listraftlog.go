@@ -174,8 +174,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G4", name: "a copy of a replicated log has entries",
 		file:     "persistence/backup.go",
-		old:      "	if err := db.log.CopyCommitted(",
-		new:      "	if err := db.log.CopyTo(",
+		old:      "linked, db.log.CopyCommitted, ",
+		new:      "linked, db.log.CopyTo, ",
 		packages: "./persistence", tests: "TestBackupOfAShard",
 	},
 	{
@@ -286,7 +286,7 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "a restored directory votes under the id of its original",
 		file:     "persistence/backup.go",
-		old:      "path == backupName || path == valuesName || ",
+		old:      "path == backupName || path == ValuesName || ",
 		new:      "path == backupName || ",
 		packages: "./persistence", tests: "TestValuesAreTheNodes",
 	},
