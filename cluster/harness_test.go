@@ -45,11 +45,15 @@ type replica struct {
 	restarted atomic.Int64
 }
 
-func newShard(t testing.TB, nodes int) *shard {
+func newShard(t testing.TB, nodes int) *shard { return newShardOn(t, nodes, vfs.NewCrashableMem()) }
+
+// newShardOn makes a shard whose first node has the directory d of a file system.
+func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
 	s := &shard{t: t}
 	for i := range nodes {
 		id := fmt.Sprintf("%040x", i+1)
-		s.members = append(s.members, &replica{s: s, id: id, fs: vfs.NewCrashableMem()})
+		s.members = append(s.members, &replica{s: s, id: id, fs: first})
+		first = vfs.NewCrashableMem()
 	}
 	t.Cleanup(func() {
 		s.restarts.Wait()
@@ -60,13 +64,13 @@ func newShard(t testing.TB, nodes int) *shard {
 	for _, m := range s.members {
 		m.start()
 	}
-	first := s.members[0]
+	node := s.members[0].node
 	ctx := t.Context()
-	if err := first.node.Bootstrap(ctx, s.configuration()); err != nil {
+	if err := node.Bootstrap(ctx, s.configuration()); err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range s.members[1:] {
-		if err := first.node.Promote(m.id, m.net.Addr().String()); err != nil {
+		if err := node.Promote(m.id, m.net.Addr().String()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -348,6 +348,11 @@ func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
 	if n.Configuration().Version > 0 {
 		return nil
 	}
+	if n.files.older {
+		if err := n.giveUpFirst(); err != nil {
+			return err
+		}
+	}
 	b, err := c.Encode()
 	if err != nil {
 		return err

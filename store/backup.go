@@ -35,7 +35,7 @@ type backup struct {
 // FLUSHALL and snapshots wait while files are linked or, to another file system,
 // copied; not while the op log is.
 func (s *Store) Backup(dir string) error {
-	return s.copyDir(dir, func(linked func()) error {
+	return s.copyDir(dir, s.partitions, func(linked func()) error {
 		lives := s.lives()
 		// The copy of the log has what may be taken back (R1).
 		return s.db.Backup(dir, linked, func() error { return s.awaitCommits(lives) })
@@ -43,10 +43,12 @@ func (s *Store) Backup(dir string) error {
 }
 
 // Cut makes a copy of the data directory for another replica of the shard, in the
-// directory persistence.CutName within it, while operations go on. Its views hold only
-// what is committed (R1), its log is as long as this one, and notes at least as much as
-// applied as the views hold. Errors: as those of Backup.
-func (s *Store) Cut() error { return s.copyDir(s.db.CutDir(), s.db.Cut) }
+// directory persistence.CutName within it, while operations go on: what this node would
+// find if it were started now. Its views hold only what is committed (R1), its log is as
+// long as this one, and notes at least as much as applied as the views hold. It waits for
+// no commit, since there may be none before the other replica has caught up. Errors: as
+// those of Backup.
+func (s *Store) Cut() error { return s.copyDir(s.db.CutDir(), nil, s.db.Cut) }
 
 // CutDir is the path of that directory; RemoveCut removes it.
 func (s *Store) CutDir() string { return s.db.CutDir() }
@@ -57,9 +59,9 @@ func (s *Store) Meta() persistence.Meta { return s.db.Meta() }
 // RemoveCut removes the last cut.
 func (s *Store) RemoveCut() error { return s.db.RemoveCut() }
 
-// copyDir makes checkpoints, and lets write copy the directory. Until that calls linked,
-// what is published stays as it is.
-func (s *Store) copyDir(dir string, write func(linked func()) error) error {
+// copyDir makes checkpoints of partitions, and lets write copy the directory. Until that calls
+// linked, what is published stays as it is.
+func (s *Store) copyDir(dir string, saved []*partition, write func(linked func()) error) error {
 	if err := s.Failure(); err != nil {
 		return err
 	}
@@ -70,7 +72,7 @@ func (s *Store) copyDir(dir string, write func(linked func()) error) error {
 	s.backup.dir.Store(nil)
 	s.backup.snapshots.Store(0)
 	// Fresh snapshots first: whoever opens the copy has little to redo.
-	for _, p := range s.partitions {
+	for _, p := range saved {
 		if err := s.checkpoint(p, false); err != nil {
 			return fmt.Errorf("snapshot before the backup: %w", err)
 		}

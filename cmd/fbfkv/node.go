@@ -28,6 +28,7 @@ type clusterNode struct {
 	st        *store.Store
 	net       *cluster.Net                 // nil: no member
 	node      atomic.Pointer[cluster.Node] // nil: no member, or not yet opened
+	attached  chan struct{}                // closed once the server is there
 
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
@@ -57,7 +58,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	if err != nil {
 		return nil, err
 	}
-	n := &clusterNode{config: config, log: log, directory: directory}
+	n := &clusterNode{config: config, log: log, directory: directory, attached: make(chan struct{})}
 	n.show(&commands.ClusterView{Node: directory.ID()})
 	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
@@ -147,6 +148,13 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: n.config.Cluster.NodeTimeout, Logger: n.log,
 		Fatal: func(error) { os.Exit(1) },
+		Dir:   n.config.Dir,
+		Restart: func() {
+			go func() {
+				<-n.attached
+				n.admin.Restart()
+			}()
+		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return openStore(n.config, files, n.log, func(o *store.Options) {
 				o.Seed, o.Partitions, o.Replicated, o.Sections = uint64(c.Seed), c.Partitions, replicated, cluster.Sections
@@ -179,6 +187,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 // open it again.
 func (n *clusterNode) attach(s *server.Server, again func()) {
 	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
+	close(n.attached)
 }
 
 // commands are what package commands needs of the cluster.
