@@ -50,7 +50,7 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if err := publish(db.fs, dir, func(aside string) error { return db.backUpTo(aside, linked, committed) }); err != nil {
 		return wrap("back up", err)
 	}
-	db.backedUp(time.Now())
+	db.BackedUp(time.Now())
 	return nil
 }
 

@@ -25,7 +25,8 @@ func New() *cobra.Command {
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return Run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			_, err := Run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return err
 		},
 	}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
@@ -36,14 +37,14 @@ func New() *cobra.Command {
 
 // Run examines dir, reports on stdout and draws its progress on stderr. The
 // error says that something is wrong, or that dir could not be examined.
-func Run(dir string, stdout, stderr io.Writer) error {
+func Run(dir string, stdout, stderr io.Writer) (store.CheckReport, error) {
 	progress := bar.New(stderr)
 	r, err := store.Check(store.CheckOptions{Dir: dir, Progress: func(stage string, done, total int64) {
 		progress.Set("checking "+stage, stage == "sstables", done, total)
 	}})
 	progress.Clear()
 	if err != nil {
-		return err
+		return r, err
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(stdout, "note: %s\n", n)
@@ -56,11 +57,11 @@ func Run(dir string, stdout, stderr io.Writer) error {
 		if n == 1 {
 			noun = "problem"
 		}
-		return fmt.Errorf("%s has %d %s", dir, n, noun)
+		return r, fmt.Errorf("%s has %d %s", dir, n, noun)
 	}
 	fmt.Fprintf(stdout, "%s is sound: %d keys in %d partitions; %d sections of the op log with %d entries, %d rows, %d runs with %d records, "+
 		"%d snapshots with %d filters, %d sstables with %d bytes\n",
 		dir, r.Keys, r.Partitions, r.Sections, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
 	fmt.Fprintf(stdout, "it is %x, incarnation %016x\n", r.Meta.ID, r.Meta.Incarnation)
-	return nil
+	return r, nil
 }
