@@ -392,7 +392,7 @@ func TestVersion(t *testing.T) {
 func TestSubcommandArguments(t *testing.T) {
 	for in, want := range map[string]string{
 		"check":                   "fbfkv: usage: fbfkv check DIR (fbfkv check --help tells more)",
-		"restore a":               "fbfkv: usage: fbfkv restore BACKUP DIR ",
+		"restore a":               "fbfkv: usage: fbfkv restore BACKUP|- DIR ",
 		"healthcheck a":           "fbfkv: usage: fbfkv healthcheck ",
 		"backup --user saver dir": "fbfkv: --user needs a password",
 		"import":                  "fbfkv: usage: fbfkv import SOURCE ",
