@@ -32,6 +32,8 @@ type clusterNode struct {
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
+	restart chan struct{}   // the node has files to take over
+	ctx     context.Context // of a member, until it is closed
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -54,7 +56,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	if err != nil {
 		return nil, err
 	}
-	n := &clusterNode{config: config, log: log, directory: directory}
+	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1)}
 	n.show(&commands.ClusterView{Node: directory.ID()})
 	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
@@ -143,7 +145,13 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	}
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: n.config.Cluster.NodeTimeout, Logger: n.log,
-		Fatal: func(error) { os.Exit(1) },
+		Dir: n.config.Dir, Fatal: func(error) { os.Exit(1) },
+		Restart: func() {
+			select {
+			case n.restart <- struct{}{}:
+			default: // it is about to
+			}
+		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return openStore(n.config, files, n.log, func(o *store.Options) {
 				o.Seed, o.Partitions, o.Replicated, o.Sections = uint64(c.Seed), c.Partitions, replicated, cluster.Sections
@@ -156,13 +164,12 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	n.st, n.admin.Node = node.Store(), node
 	n.node.Store(node)
 	n.net.Handle(cluster.KindAdmin, n.admin.Serve)
-	var ctx context.Context
-	ctx, n.stop = context.WithCancel(context.Background())
+	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.look()
-	n.running.Go(func() { n.watch(ctx) })
+	n.running.Go(n.watch)
 	if n.directory.Founder() {
 		n.running.Go(func() {
-			if err := node.Bootstrap(ctx, c); err != nil && ctx.Err() == nil {
+			if err := node.Bootstrap(n.ctx, c); err != nil && n.ctx.Err() == nil {
 				n.log.Error("the cluster cannot begin", "error", err)
 			}
 		})
@@ -176,6 +183,16 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 // open it again.
 func (n *clusterNode) attach(s *server.Server, again func()) {
 	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
+	if n.ctx == nil {
+		return
+	}
+	n.running.Go(func() {
+		select {
+		case <-n.restart:
+			again()
+		case <-n.ctx.Done():
+		}
+	})
 }
 
 // commands are what package commands needs of the cluster.
@@ -197,7 +214,7 @@ func (n *clusterNode) show(v *commands.ClusterView) {
 }
 
 // watch keeps the view and the directory's configuration up to date.
-func (n *clusterNode) watch(ctx context.Context) {
+func (n *clusterNode) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	node := n.node.Load()
@@ -212,7 +229,7 @@ func (n *clusterNode) watch(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-n.ctx.Done():
 			return
 		}
 	}
