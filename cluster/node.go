@@ -122,6 +122,9 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := n.behindSnapshot(); err != nil {
+		return nil, errors.Join(err, n.st.CloseNow())
+	}
 	n.redone = n.log.Applied()
 	n.initCatchUp()
 	if err := n.startRaft(); err != nil {
@@ -187,6 +190,16 @@ func (n *Node) keptConfiguration() error {
 		return err
 	}
 	return n.takeConfiguration(b)
+}
+
+// behindSnapshot lets a log that has no entries yet begin behind the snapshot, if there is one:
+// the founder's (Directory.found).
+func (n *Node) behindSnapshot() error {
+	meta, _, err := n.o.Stable.Last()
+	if _, last := n.log.EntryBounds(); err == nil && meta != nil && last == 0 {
+		n.log.SetApplied(meta.Index)
+	}
+	return err
 }
 
 // keptContent is what Raft keeps in a snapshot: the configuration, if there is one.

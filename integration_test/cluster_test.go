@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -322,4 +323,44 @@ func freePorts(t *testing.T, n int) (first int) {
 		return true
 	})
 	return first
+}
+
+// TestClusterOfOneServersData makes a cluster whose first node has data. The others have its
+// counters and its opids when it is lost, and so has a cluster that is made from a backup.
+func TestClusterOfOneServersData(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	giveData(t, all[0])
+	operate(t, 0, "brings its data", append([]string{"create"}, addresses(all...)...)...)
+	counts(t, 1, "new", all...)
+	all[0].kill()
+	isGiven(t, all[1:]...)
+	counts(t, 1, "new", all[1:]...)
+	operate(t, 1, "is lost", "status", all[1].address())
+
+	backup := filepath.Join(t.TempDir(), "backup")
+	operate(t, 0, "is backed up", "backup", all[2].address(), backup)
+	restored := startNodes(t, 3)
+	restore := append([]string{"restore", backup}, addresses(restored...)...)
+	operate(t, 0, "is complete", restore...)
+	operate(t, 0, "exists already", restore...)
+	restored[0].kill()
+	isGiven(t, restored[1:]...)
+	counts(t, 1, "new", restored[1:]...)
+	operate(t, 1, "no such file", "restore", backup+"-not", startNode(t).address())
+}
+
+// isGiven expects what giveData counted, with its opids, of the leader.
+func isGiven(t *testing.T, all ...*server) {
+	t.Helper()
+	leader := leaderOf(t, all...)
+	for i := range 100 {
+		eventually(t, patience, "the counter is the old one", func() bool {
+			out, err := redisAsk(leader, "CINCRBY", fmt.Sprint("old", i), "op", i)
+			if err == nil && out != fmt.Sprint(i) {
+				t.Fatalf("counter %d: %s: the opid was forgotten", i, out)
+			}
+			return err == nil
+		})
+	}
 }

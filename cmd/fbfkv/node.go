@@ -28,11 +28,12 @@ type clusterNode struct {
 	st        *store.Store
 	net       *cluster.Net                 // nil: no member
 	node      atomic.Pointer[cluster.Node] // nil: no member, or not yet opened
-	attached  chan struct{}                // closed once the server is there
 
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
+	restart chan struct{}   // the node has files to take over
+	ctx     context.Context // of a member, until it is closed
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -58,7 +59,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	if err != nil {
 		return nil, err
 	}
-	n := &clusterNode{config: config, log: log, directory: directory, attached: make(chan struct{})}
+	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1)}
 	n.show(&commands.ClusterView{Node: directory.ID()})
 	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
@@ -147,13 +148,12 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	}
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: n.config.Cluster.NodeTimeout, Logger: n.log,
-		Fatal: func(error) { os.Exit(1) },
-		Dir:   n.config.Dir,
+		Dir: n.config.Dir, Fatal: func(error) { os.Exit(1) },
 		Restart: func() {
-			go func() {
-				<-n.attached
-				n.admin.Restart()
-			}()
+			select {
+			case n.restart <- struct{}{}:
+			default: // it is about to
+			}
 		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return openStore(n.config, files, n.log, func(o *store.Options) {
@@ -167,13 +167,12 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	n.st, n.admin.Node = node.Store(), node
 	n.node.Store(node)
 	n.net.Handle(cluster.KindAdmin, n.admin.Serve)
-	var ctx context.Context
-	ctx, n.stop = context.WithCancel(context.Background())
+	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.look()
-	n.running.Go(func() { n.watch(ctx) })
+	n.running.Go(n.watch)
 	if n.directory.Founder() {
 		n.running.Go(func() {
-			if err := node.Bootstrap(ctx, c); err != nil && ctx.Err() == nil {
+			if err := node.Bootstrap(n.ctx, c); err != nil && n.ctx.Err() == nil {
 				n.log.Error("the cluster cannot begin", "error", err)
 			}
 		})
@@ -187,7 +186,16 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 // open it again.
 func (n *clusterNode) attach(s *server.Server, again func()) {
 	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
-	close(n.attached)
+	if n.ctx == nil {
+		return
+	}
+	n.running.Go(func() {
+		select {
+		case <-n.restart:
+			again()
+		case <-n.ctx.Done():
+		}
+	})
 }
 
 // commands are what package commands needs of the cluster.
@@ -209,7 +217,7 @@ func (n *clusterNode) show(v *commands.ClusterView) {
 }
 
 // watch keeps the view and the directory's configuration up to date.
-func (n *clusterNode) watch(ctx context.Context) {
+func (n *clusterNode) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	node := n.node.Load()
@@ -224,7 +232,7 @@ func (n *clusterNode) watch(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-n.ctx.Done():
 			return
 		}
 	}
