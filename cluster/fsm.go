@@ -111,9 +111,7 @@ const leastSkew = 500
 // yield offers leadership to the others, once; if nobody can take it, this node leads.
 func (n *Node) yield() {
 	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
-	if err := n.raft.LeadershipTransfer().Error(); err != nil {
-		n.refused(err)
-	}
+	_ = n.transfer("") // else this node leads
 }
 
 // startLeading lets this node decide, if it still leads in the term in which its first

@@ -85,7 +85,8 @@ type ClusterNode struct {
 	Host, Hostname string
 	// Port and TLSPort are for clients, ClusterPort is for nodes; 0: none.
 	Port, TLSPort, ClusterPort int
-	// Failed says that the node does not answer this one, or the leader.
+	// Failed says that the node does not answer this one, or the leader. Of a leader it says that
+	// its connection is broken: requests are held until there is news.
 	Failed bool
 }
 
@@ -156,6 +157,8 @@ func NewClusterView(v ClusterView) *ClusterView {
 		v.is = seeks
 	case v.own.Leader == v.self:
 		v.is = leads
+	case v.own.leader().Failed:
+		v.is = seeks
 	default:
 		v.is = follows
 	}
@@ -254,7 +257,7 @@ func (c *Cluster) NotReady() string {
 		return "this node is no member of a cluster yet"
 	case v.is == seeks && v.own.LostAt.IsZero() && v.own.Leader == v.self:
 		return "this node is becoming the leader of its shard"
-	case v.is == seeks && (v.own.LostAt.IsZero() || time.Since(v.own.LostAt) > c.HoldFor()):
+	case v.is == seeks && (v.own.Leader < 0 || !v.own.LostAt.IsZero() && time.Since(v.own.LostAt) > c.HoldFor()):
 		return "the shard has no leader"
 	case p.Committed > p.Applied+maxBehind:
 		return "this node is catching up with its shard"

@@ -40,7 +40,10 @@ type clusterNode struct {
 // Times of a node.
 const (
 	// lookEvery is how often a node looks whether the others answer.
-	lookEvery = 500 * time.Millisecond
+	lookEvery = 100 * time.Millisecond
+	// quietPart is the part of the node timeout after which a leader that says nothing is taken
+	// for gone by the nodes that follow it: a few of its heartbeats.
+	quietPart = 5
 	// silentFor is how many node timeouts a node may be silent until clients are told.
 	silentFor = 3
 	// handOverTime bounds an orderly change of the leader.
@@ -240,8 +243,13 @@ func (n *clusterNode) look() {
 			continue // it may know little yet
 		}
 		p, known := status.Peers[m.ID]
+		failed := status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
+		if m.ID == status.Leader && m.ID != self {
+			// Requests wait here, rather than at a leader that is probably gone.
+			failed = time.Since(status.Contact) > n.config.Cluster.NodeTimeout/quietPart
+		}
 		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort,
-			ClusterPort: m.ClusterPort, Failed: status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)})
+			ClusterPort: m.ClusterPort, Failed: failed})
 	}
 	leader := status.Leader
 	if leader == "" && len(was.Shards) > 0 { // the last one is shown

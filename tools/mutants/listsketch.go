@@ -226,4 +226,32 @@ var sketchMutants = []mutant{
 		new:      "	return nil\n",
 		packages: "./store", tests: "TestBloomModel|TestBloomVectors",
 	},
+	{
+		guarantee: "G4", name: "pairs are redone in the newest pane instead of their own",
+		file:     "store/sketch/countmin.go",
+		old:      "		f.pairs(&r, r.UpTo(f.opts.panes()-1), seq)\n",
+		new:      "		r.UpTo(f.opts.panes() - 1)\n		f.pairs(&r, f.newest, seq)\n",
+		packages: "./store", tests: "TestWindowedSketch",
+	},
+	{
+		guarantee: "G6", name: "a pane that has dropped out of the window counts",
+		file:     "store/sketch/countmin.go",
+		old:      "		if pane != spare {\n",
+		new:      "		if pane != spare || true {\n",
+		packages: "./store", tests: "TestWindowedSketch|TestPaneIsEmptiedInPieces",
+	},
+	{
+		guarantee: "G6", name: "a pane takes increments before it is emptied",
+		file:     "store/sketch/window.go",
+		old:      "		if !f.PaneIsOver(logged) {\n			to = ",
+		new:      "		if true {\n			f.cleared = f.pages()\n			to = ",
+		packages: "./store", tests: "TestPaneIsEmptiedInPieces|TestWindowedSketch",
+	},
+	{
+		guarantee: "G1", name: "an increment goes into a pane whose time is over",
+		file:     "store/countmin.go",
+		old:      "	if f.PaneIsOver(x.at(r.p).logged) && ",
+		new:      "	if false && ",
+		packages: "./store", tests: "TestPaneIsEmptiedInPieces",
+	},
 }

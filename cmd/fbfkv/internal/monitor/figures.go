@@ -53,7 +53,7 @@ var storeFigures = []figure[store.Stats]{
 		func(s *store.Stats) float64 { return float64(s.DiskFree) }),
 	gauge("disk_min_free_bytes", "Below how many free bytes writes are refused (min-free-disk).",
 		func(s *store.Stats) float64 { return float64(s.MinFreeDisk) }),
-	gauge("backup_last_success_timestamp_seconds", "When BACKUP was last successful, also before the start; 0 if never.",
+	gauge("backup_last_success_timestamp_seconds", "When the last good backup was made, by BACKUP to a directory or as a stream that fbfkv verify has tried; 0 if never.",
 		func(s *store.Stats) float64 { return seconds(s.LastBackup) }),
 	gauge("hot_counters", "Counters kept in memory.", func(s *store.Stats) float64 { return float64(s.HotCounters) }),
 	gauge("dirty_counters", "Counters in memory that changed since their row was written; the log has them.",
