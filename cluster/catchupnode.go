@@ -42,12 +42,13 @@ const minFreeForFiles = 256 << 20
 // files, unless these are more: then they are too old to be worth it.
 const heldLog = 1 << 30
 
-func (n *Node) initCatchUp() {
+func (n *Node) initCatchUp(fetched TransferCounts) {
 	n.files.older = n.st.Ready() || n.redone > 0
 	n.files.fetcher = newFetcher(fetcherOptions{
 		fs: n.o.FS, dir: n.o.FS.PathJoin(n.o.Dir, persistence.IncomingName),
 		dial: n.dialLeader, last: n.lastEntry, examine: n.examine, minFree: minFreeForFiles, log: n.o.Logger,
 	})
+	n.files.fetcher.counts.add(fetched)
 	n.files.server = newFileServer(fileServerOptions{
 		fs: n.o.FS, dir: n.st.CutDir(), remove: n.st.RemoveCut,
 		begin: n.beginCut, release: func() { n.files.holding.Store(false) }, cut: n.st.Cut,
@@ -233,7 +234,8 @@ func (n *Node) noteSwap() (bool, error) {
 		n.dropFetched()
 		return false, nil
 	}
-	err := swap{Term: f.lastTerm, Snapshot: f.manifest.Snapshot, Content: f.manifest.Content}.begin(n.o.Stable)
+	err := swap{Term: f.lastTerm, Snapshot: f.manifest.Snapshot, Content: f.manifest.Content,
+		Counts: n.files.fetcher.counts.Counts()}.begin(n.o.Stable)
 	return err == nil, err
 }
 

@@ -62,10 +62,10 @@ func TestRejoin(t *testing.T) {
 		l.more(50)
 		n := leader.running()
 		if err := n.raft.Snapshot().Error(); err == nil {
-			t.Error("Raft has taken a snapshot, and trims the log")
+			t.Fatal("Raft has taken a snapshot, and trims the log")
 		}
 		if now, _ := n.log.EntryBounds(); now != first {
-			t.Errorf("the log began with %d, and now with %d", first, now)
+			t.Fatalf("the log began with %d, and now with %d", first, now)
 		}
 	}
 	await(t, "the node has the leader's files", func() bool { return away.restarted.Load() > 0 })
@@ -73,6 +73,9 @@ func TestRejoin(t *testing.T) {
 	l.finish()
 	if n := away.restarted.Load(); n != 1 {
 		t.Errorf("the node has taken files %d times", n)
+	}
+	if fetched, _ := away.running().Transfers(); fetched.Begun != 1 || fetched.Finished != 1 || fetched.Bytes == 0 {
+		t.Errorf("fetched: %+v", fetched)
 	}
 	if _, given := leader.running().Transfers(); given.Finished != 1 || given.Bytes == 0 {
 		t.Errorf("given: %+v", given)

@@ -70,6 +70,12 @@ func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
 		t.Fatal(err)
 	}
 	for _, m := range s.members[1:] {
+		if node.files.older { // the others need the files first, as the program sees to
+			if err := node.AddNonvoter(m.id, m.net.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+			await(t, "the joiner has the files", func() bool { return m.restarted.Load() > 0 })
+		}
 		if err := node.Promote(m.id, m.net.Addr().String()); err != nil {
 			t.Fatal(err)
 		}

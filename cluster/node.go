@@ -109,10 +109,10 @@ func Start(o Options) (*Node, error) {
 	n.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
-	if err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger); err != nil {
+	counts, err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger)
+	if err != nil {
 		return nil, fmt.Errorf("take over the files that were fetched: %w", err)
 	}
-	var err error
 	n.st, err = o.Open(func(local *oplog.Log) store.Log {
 		n.log = newLog(local, binary.BigEndian.Uint64(origin[:]), giveUpPart*o.Timeout)
 		n.log.last = func(partition uint16) uint64 { return n.st.Last(partition) }
@@ -126,7 +126,7 @@ func Start(o Options) (*Node, error) {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.redone = n.log.Applied()
-	n.initCatchUp()
+	n.initCatchUp(counts)
 	if err := n.startRaft(); err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}

@@ -99,9 +99,20 @@ type ClusterProgress struct {
 	Applied       uint64 // index
 	Rebuilds      uint64 // of partitions whose state was taken back
 	Fenced        uint64 // entries that were ignored
-	Transfers     uint64 // of files to nodes that were too far behind
+	// Fetched and Given are transfers of files: to this node, when it was behind the
+	// leader's log, and to others.
+	Fetched, Given Transfers
 	// Nodes are the other nodes of the shard, by id, as far as the node knows: a leader does.
 	Nodes map[string]NodeProgress
+}
+
+// Transfers counts transfers of files since the start: how many began, were finished, and were
+// given up, and their bytes.
+type Transfers struct{ Begun, Finished, Failed, Bytes uint64 }
+
+// String is the value of a line of INFO.
+func (t Transfers) String() string {
+	return fmt.Sprintf("begun=%d,finished=%d,failed=%d,bytes=%d", t.Begun, t.Finished, t.Failed, t.Bytes)
 }
 
 // NodeProgress is how far another node of the shard is.

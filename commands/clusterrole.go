@@ -207,6 +207,7 @@ func (s *Server) infoCluster(v *ClusterView) func(b *observe.Lines) {
 		b.Add("shard_applied_index", p.Applied)
 		b.Add("shard_rebuilds", p.Rebuilds)
 		b.Add("shard_fenced_entries", p.Fenced)
-		b.Add("shard_file_transfers", p.Transfers)
+		b.Add("shard_files_fetched", p.Fetched)
+		b.Add("shard_files_given", p.Given)
 	}
 }

@@ -304,6 +304,8 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 	s := n.node.Load().Status()
 	p := commands.ClusterProgress{Term: s.Term, LeaderChanges: s.Changes, LastIndex: s.Last, Committed: s.Committed, Applied: s.Applied,
 		Rebuilds: s.Rebuilds, Fenced: s.Fenced, Nodes: make(map[string]commands.NodeProgress, len(s.Peers))}
+	fetched, given := n.node.Load().Transfers()
+	p.Fetched, p.Given = commands.Transfers(fetched), commands.Transfers(given)
 	for id, peer := range s.Peers {
 		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact)}
 	}
