@@ -30,6 +30,7 @@ Usage:
   fbfkv restore BACKUP DIR              make a data directory from a backup
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
   fbfkv export                          write a server's counters to stdout
+  fbfkv stream train --cms KEY          feed stdin to a filter or sketch
   fbfkv healthcheck                     ask a running server whether it is ready
 
 A configuration file contains one setting per line in redis.conf's syntax, without

@@ -9,13 +9,14 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/check"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/healthcheck"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/restore"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/stream"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/transfer"
 )
 
 // addOffline adds the subcommands that look after data directories and servers.
 func addOffline(root *cobra.Command) {
 	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), transfer.NewImport(), transfer.NewExport(),
-		healthcheck.New()} {
+		stream.New(), healthcheck.New()} {
 		sub.DisableFlagsInUseLine = true // the line names them
 		sub.Args = orUsage(sub.Args)
 		root.AddCommand(sub)

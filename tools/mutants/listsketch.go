@@ -254,4 +254,25 @@ var sketchMutants = []mutant{
 		new:      "	if false && ",
 		packages: "./store", tests: "TestPaneIsEmptiedInPieces",
 	},
+	{
+		guarantee: "G1", name: "a stream is fed from the start, whatever was committed",
+		file:     "cmd/fbfkv/internal/stream/input.go",
+		old:      "			if len(text) > 0 && n > in.first {\n",
+		new:      "			if len(text) > 0 {\n",
+		packages: "./integration_test", tests: "TestStream$|TestStreamIsCutOff",
+	},
+	{
+		guarantee: "G4", name: "a stream's position is ahead of counts that were refused",
+		file:     "cmd/fbfkv/internal/stream/train.go",
+		old:      "tx.Set(ctx, progress, b.first, 0).Err())",
+		new:      "tx.Ping(ctx).Err())",
+		packages: "./integration_test", tests: "TestStream$",
+	},
+	{
+		guarantee: "G1", name: "entries of a stream are counted without their ids",
+		file:     "cmd/fbfkv/internal/stream/train.go",
+		old:      "		if r.cms == \"\" || b.ids == nil {\n",
+		new:      "		if true {\n",
+		packages: "./integration_test", tests: "TestStreamOfEntries",
+	},
 }
