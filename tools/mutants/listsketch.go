@@ -231,7 +231,7 @@ var sketchMutants = []mutant{
 		file:     "store/sketch/countmin.go",
 		old:      "		f.pairs(&r, r.UpTo(f.opts.panes()-1), seq)\n",
 		new:      "		r.UpTo(f.opts.panes() - 1)\n		f.pairs(&r, f.newest, seq)\n",
-		packages: "./store", tests: "TestWindowedSketch",
+		packages: "./store", tests: "TestPairsOfOldPanes|TestWindowedSketch",
 	},
 	{
 		guarantee: "G6", name: "a pane that has dropped out of the window counts",
