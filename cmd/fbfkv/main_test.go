@@ -397,6 +397,9 @@ func TestSubcommandArguments(t *testing.T) {
 		"backup --user saver dir": "fbfkv: --user needs a password",
 		"import":                  "fbfkv: usage: fbfkv import SOURCE ",
 		"export a":                "fbfkv: usage: fbfkv export ",
+		"stream":                  "fbfkv: usage: fbfkv stream train|query|dedup ",
+		"stream x":                "fbfkv: \"x\" is not train, query or dedup",
+		"stream query --field -1": "fbfkv: --field counts from 1",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {

@@ -231,7 +231,7 @@ var sketchMutants = []mutant{
 		file:     "store/sketch/countmin.go",
 		old:      "		f.pairs(&r, r.UpTo(f.opts.panes()-1), seq)\n",
 		new:      "		r.UpTo(f.opts.panes() - 1)\n		f.pairs(&r, f.newest, seq)\n",
-		packages: "./store", tests: "TestWindowedSketch",
+		packages: "./store", tests: "TestPairsOfOldPanes|TestWindowedSketch",
 	},
 	{
 		guarantee: "G6", name: "a pane that has dropped out of the window counts",
@@ -253,5 +253,26 @@ var sketchMutants = []mutant{
 		old:      "	if f.PaneIsOver(x.at(r.p).logged) && ",
 		new:      "	if false && ",
 		packages: "./store", tests: "TestPaneIsEmptiedInPieces",
+	},
+	{
+		guarantee: "G1", name: "a stream is fed from the start, whatever was committed",
+		file:     "cmd/fbfkv/internal/stream/input.go",
+		old:      "			if len(text) > 0 && n > in.first {\n",
+		new:      "			if len(text) > 0 {\n",
+		packages: "./integration_test", tests: "TestStream$|TestStreamIsCutOff",
+	},
+	{
+		guarantee: "G4", name: "a stream's position is ahead of counts that were refused",
+		file:     "cmd/fbfkv/internal/stream/train.go",
+		old:      "tx.Set(ctx, progress, b.first, 0).Err())",
+		new:      "tx.Ping(ctx).Err())",
+		packages: "./integration_test", tests: "TestStream$",
+	},
+	{
+		guarantee: "G1", name: "entries of a stream are counted without their ids",
+		file:     "cmd/fbfkv/internal/stream/train.go",
+		old:      "		if r.cms == \"\" || b.ids == nil {\n",
+		new:      "		if true {\n",
+		packages: "./integration_test", tests: "TestStreamOfEntries",
 	},
 }
