@@ -29,6 +29,9 @@ func (m machine) Apply(l *raft.Log) any {
 
 func (n *Node) apply(l *raft.Log, c *command) error {
 	known := l.Index <= n.redone // Open has redone it
+	// It is committed: said before anybody can derive a view from it, which the next start
+	// must reach (R5).
+	n.log.SetApplied(l.Index)
 	switch c.kind {
 	case commandConfig:
 		if err := n.takeConfiguration(c.body); err != nil {
@@ -44,17 +47,11 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 		case c.fence != l.Term: // R2
 			n.log.fenced.Add(1)
 		case n.log.isOurs(c):
-			// Before anybody can derive a view from it.
-			n.log.SetApplied(l.Index)
 			n.log.committed(n.st.Committed)
-			return nil
 		default:
-			if err := n.st.Follow(c.body); err != nil {
-				return err
-			}
+			return n.st.Follow(c.body)
 		}
 	}
-	n.log.SetApplied(l.Index)
 	return nil
 }
 
@@ -63,7 +60,6 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 func (n *Node) begin(l *raft.Log, c *command) error {
 	n.stopLeading()
 	n.leaders.Add(1)
-	n.log.SetApplied(l.Index)
 	first, err := n.log.firstUndecided()
 	if err != nil {
 		return err
@@ -115,9 +111,7 @@ const leastSkew = 500
 // yield offers leadership to the others, once; if nobody can take it, this node leads.
 func (n *Node) yield() {
 	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
-	if err := n.raft.LeadershipTransfer().Error(); err != nil {
-		n.refused(err)
-	}
+	_ = n.transfer("") // else this node leads
 }
 
 // startLeading lets this node decide, if it still leads in the term in which its first

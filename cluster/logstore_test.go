@@ -19,14 +19,14 @@ import (
 )
 
 // openLog opens the op log of a node whose entries have no sections.
-func openLog(t testing.TB, fsys vfs.FS, applied uint64) *oplog.Log {
+func openLog(t testing.TB, fsys vfs.FS) *oplog.Log {
 	t.Helper()
 	err := disk.MakeDir(fsys, "data/log")
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, err := oplog.Open(oplog.Options{
-		FS: fsys, Dir: "data/log", MarkDir: "data", FileSize: 64 << 10, Partitions: 1, Applied: applied,
+		FS: fsys, Dir: "data/log", MarkDir: "data", FileSize: 64 << 10, Partitions: 1,
 		Sections: func(*oplog.Entry) (from, to int, err error) { return 0, 0, nil },
 	})
 	if err != nil {
@@ -39,7 +39,7 @@ func openLog(t testing.TB, fsys vfs.FS, applied uint64) *oplog.Log {
 func TestLogStore(t *testing.T) {
 	var told error
 	mem := vfs.NewMem()
-	l := openLog(t, mem, 0)
+	l := openLog(t, mem)
 	s := &LogStore{Log: l, Failed: func(err error) { told = err }}
 	bounds := func(first, last uint64) {
 		t.Helper()
@@ -77,7 +77,7 @@ func TestLogStore(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
-		l = openLog(t, mem, 0)
+		l = openLog(t, mem)
 		s.Log = l
 	}
 	l.SetApplied(4)
@@ -113,7 +113,7 @@ func TestLogStore(t *testing.T) {
 // Raft has deleted what it cannot replace (R8).
 func TestLogStoreRoom(t *testing.T) {
 	small := crashtest.NewFullDisk(vfs.NewMem())
-	l := openLog(t, small, 0)
+	l := openLog(t, small)
 	var told error
 	reserved := int64(0)
 	s := &LogStore{Log: l, Failed: func(err error) { told = err }, Reserved: func([]*raft.Log) int64 { return reserved }}
@@ -192,7 +192,7 @@ func (n *raftNode) await(command string) {
 
 func (n *raftNode) start() {
 	n.t.Helper()
-	n.log, n.stable, n.applied = openLog(n.t, n.mem, 0), mustStable(n.t, n.mem), nil
+	n.log, n.stable, n.applied = openLog(n.t, n.mem), mustStable(n.t, n.mem), nil
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.stable.Node())
 	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond

@@ -387,23 +387,41 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	var future raft.Future
+	return n.transfer(id)
+}
+
+// transfer makes Raft hand over leadership, to the node with an id or to any if that is "", while
+// nothing is undecided. If that fails, this node leads on.
+func (n *Node) transfer(id string) error {
 	if id == "" {
-		future = n.raft.LeadershipTransfer()
-	} else {
-		server, known := n.server(id)
-		if !known {
-			err := fmt.Errorf("node %.50q is not a member", id)
-			n.refused(err)
-			return err
-		}
-		future = n.raft.LeadershipTransferToServer(server.ID, server.Address)
+		id = n.successor()
 	}
-	err := future.Error()
+	server, known := n.server(id)
+	err := fmt.Errorf("node %.50q is not a member that answers", id)
+	if known {
+		err = n.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
+	}
 	if err != nil {
 		n.refused(err)
 	}
 	return err
+}
+
+// successor returns the voter that may lead next: of those that answer, the one that has most
+// of the log; "" if there is none. Raft itself might pick one that is dead.
+func (n *Node) successor() (id string) {
+	var best PeerProgress
+	progress := n.transport.Progress()
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		p := progress[s.ID]
+		if s.Suffrage != raft.Voter || string(s.ID) == n.o.ID || time.Since(p.Contact) > n.o.Timeout {
+			continue
+		}
+		if id == "" || p.Index > best.Index {
+			id, best = string(s.ID), p
+		}
+	}
+	return id
 }
 
 // server returns what Raft's newest configuration, committed or not, says of a node.

@@ -37,6 +37,10 @@ func TestStable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if sink.Close() == nil {
+		t.Fatal("a snapshot of another node was taken")
+	}
+	sink.(*snapshotSink).own, sink.(*snapshotSink).done = true, false
 	_, err = sink.Write([]byte("content"))
 	for _, err := range []error{err, sink.Close(), s.SetUint64([]byte("CurrentTerm"), 9), s.Set([]byte("LastVoteCand"), []byte("b"))} {
 		if err != nil {

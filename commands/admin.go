@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // doBgsave is BGSAVE [SCHEDULE]. A snapshot that is already being taken is
@@ -174,6 +176,22 @@ func replicaOf(name, since string) Command {
 	}
 }
 
+// moduleList is MODULE LIST.
+func moduleList(c *Context) {
+	if !c.Server.figures().ListsBloom {
+		c.W.Array(0)
+		return
+	}
+	c.W.Array(1)
+	c.W.Map(4)
+	c.W.Pair("name", "bf")
+	c.W.BulkString("ver")
+	c.W.Int(observe.BloomModule)
+	c.W.Pair("path", "")
+	c.W.BulkString("args")
+	c.W.Array(0)
+}
+
 // serverCommands administer the server and copy its data directory.
 var serverCommands = []Command{
 	{
@@ -248,7 +266,7 @@ var standaloneCommands = []Command{
 			{
 				Name: "list", Arity: 2, Flags: Admin | NoScript, Group: groupServer, Since: "4.0.0",
 				Complexity: "O(N) where N is the number of loaded modules.", Tips: []string{"nondeterministic_output_order"},
-				Summary: "Returns nothing: there are no modules.", Run: func(c *Context) { c.W.Array(0) },
+				Summary: "Returns nothing: there are no modules. With module-list-bf it returns RedisBloom's.", Run: moduleList,
 			},
 			since("5.0.0", helpFor("module", groupServer)),
 		},

@@ -252,11 +252,21 @@ func TestHeld(t *testing.T) {
 
 	flushed := 0
 	c.p.OnHold = func() { flushed++ }
-	answer := make(chan string)
-	ask := func(line string) { go func() { answer <- c.say(line) }() }
+	answers := make(chan string, 1)
+	ask := func(line string) { go func() { answers <- c.say(line) }() }
+	answer := func() string {
+		t.Helper()
+		select {
+		case a := <-answers:
+			return a
+		case <-time.After(20 * time.Second):
+			t.Fatal("no answer")
+		}
+		return ""
+	}
 	held := func() {
 		t.Helper()
-		for end := time.Now().Add(10 * time.Second); srv.Blocked() == 0; {
+		for end := time.Now().Add(20 * time.Second); srv.Blocked() == 0; {
 			if time.Now().After(end) {
 				t.Fatal("nobody waits")
 			}
@@ -267,27 +277,28 @@ func TestHeld(t *testing.T) {
 	held()
 	l.show(after(asCaptain)) // not yet
 	l.show(after(asLeader))
-	if got := <-answer; got != ":1" || flushed != 1 {
+	if got := answer(); got != ":1" || flushed != 1 {
 		t.Errorf("once there is a leader: %s, OnHold %d times", got, flushed)
 	}
 	l.show(after(leaderless))
 	ask("INCR {bar}")
 	held()
 	l.show(after(asReplica))
-	if got := <-answer; got != toLeader {
+	if got := answer(); got != toLeader {
 		t.Errorf("once another leads: %s", got)
 	}
 	l.show(after(leaderless))
 	l.hold = 20 * time.Millisecond
 	begin := time.Now()
-	if got := c.say("INCR {bar}"); got != noLeader || time.Since(begin) < l.hold {
+	ask("INCR {bar}")
+	if got := answer(); got != noLeader || time.Since(begin) < l.hold {
 		t.Errorf("%s after %v", got, time.Since(begin))
 	}
 	l.hold = time.Hour
 	ask("INCR {bar}")
 	held()
 	close(stopping)
-	if got := <-answer; got != noLeader {
+	if got := answer(); got != noLeader {
 		t.Errorf("when the server stops: %s", got)
 	}
 	if n := srv.Blocked(); n != 0 {
@@ -298,6 +309,7 @@ func TestHeld(t *testing.T) {
 // TestHeldClientsThatLeave are not carried out.
 func TestHeldClientsThatLeave(t *testing.T) {
 	l := newIsland(after(leaderless))
+	l.hold = 3 * lookAfterHeld
 	c := dial(t, newStore(t), &Server{Cluster: &l.Cluster})
 	c.session.Gone = func() bool { return true }
 	if got := c.send("INCR {bar}"); got != "" || !c.session.Closing() {

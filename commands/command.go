@@ -98,6 +98,7 @@ type Request struct {
 
 	expiry expiryText
 	now    func() int64
+	bloom  func() *store.BloomOptions
 }
 
 // Now is the wall time in Unix milliseconds, the same for a whole batch.
@@ -204,6 +205,9 @@ type KeySpec struct {
 	// NumKeys: the argument at First is the number of keys, which follow it at
 	// distance Step; Last is not used.
 	NumKeys bool
+	// Sources, if not 0, is the index of the number of more keys, which follow it and are
+	// only read.
+	Sources int
 	// Flags are Redis' key specification flags, such as "RW access update".
 	Flags string
 }
@@ -255,7 +259,16 @@ func (k *KeySpec) each(args [][]byte, fn func(key []byte) bool) bool {
 			return false
 		}
 	}
+	if k.Sources > 0 && ok {
+		sources := k.sources()
+		return sources.each(args, fn)
+	}
 	return ok
+}
+
+// sources is the specification of the keys that Sources tells of.
+func (k *KeySpec) sources() KeySpec {
+	return KeySpec{First: k.Sources, Step: 1, NumKeys: true, Flags: keyRead}
 }
 
 // since changes the version that introduced a command.

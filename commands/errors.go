@@ -68,6 +68,17 @@ var storeErrors = []struct {
 	err  error
 	text string // "" or a code that ends in a space: the error's own text follows
 }{
+	{store.ErrNoSketch, ""},
+	{store.ErrSketchExists, ""},
+	{store.ErrSketchSize, ""},
+	{store.ErrSketchCells, ""},
+	{store.ErrSketchOptions, ""},
+	{store.ErrSketchMemory, ""},
+	{store.ErrSketchOver, ""},
+	{store.ErrSketchUnder, ""},
+	{store.ErrSketchMerge, ""},
+	{store.ErrInnerProduct, ""},
+
 	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
@@ -87,7 +98,7 @@ func errorText(err error) string {
 	}
 	for i := range storeErrors {
 		if e := &storeErrors[i]; errors.Is(err, e.err) {
-			if strings.HasSuffix(e.text, " ") {
+			if e.text == "" || strings.HasSuffix(e.text, " ") {
 				return e.text + err.Error()
 			}
 			return e.text

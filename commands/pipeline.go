@@ -237,7 +237,7 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 	r.req.Args, r.req.Style = args, 0
 	r.req.Op = r.batch.Add(store.Nop)
 	err := store.ErrKeySize
-	if c.Keys.NumKeys || c.Keys.each(args, checkKey) {
+	if c.Keys.NumKeys || c.Keys.Sources > 0 || c.Keys.each(args, checkKey) {
 		err = c.Parse(&r.req)
 	}
 	if err != nil { // it never becomes an operation, so it consumes no opid (G6)

@@ -85,12 +85,8 @@ var refusedCommands = slices.Concat(
 		read slow: vsim
 		write fast: vrem vsetattr
 		write slow: vadd
-		read bloom: bf.card bf.exists bf.info bf.mexists bf.scandump
-		write bloom: bf.add bf.insert bf.loadchunk bf.madd bf.reserve
 		read cuckoo: cf.compact cf.count cf.exists cf.info cf.mexists cf.scandump
 		write cuckoo: cf.add cf.addnx cf.del cf.insert cf.insertnx cf.loadchunk cf.reserve
-		read cms: cms.info cms.query
-		write cms: cms.incrby cms.initbydim cms.initbyprob cms.merge
 		read topk: topk.count topk.info topk.list topk.query
 		write topk: topk.add topk.incrby topk.reserve
 		read tdigest: tdigest.byrank tdigest.byrevrank tdigest.cdf tdigest.info tdigest.max tdigest.min tdigest.quantile

@@ -113,7 +113,7 @@ func NewRound(st *store.Store, srv *Server, shared bool) *Round {
 	if r.execute == nil {
 		r.execute = st.Execute
 	}
-	r.req.now, r.result.now = r.wallTime, r.wallTime
+	r.req.now, r.result.now, r.req.bloom = r.wallTime, r.wallTime, srv.newBloom
 	r.ctx = Context{Store: st, Server: srv}
 	return r
 }

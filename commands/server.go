@@ -74,6 +74,10 @@ type Server struct {
 	// to measure what everything but the store costs.
 	Execute func(*store.Batch)
 
+	// NewBloom returns the options of a Bloom filter that is made without any, which nobody
+	// changes; nil: 100 items, error 0.01, expansion 2.
+	NewBloom func() *store.BloomOptions
+
 	// Observer counts and watches what is carried out.
 	Observer observe.Observer
 
@@ -109,6 +113,14 @@ func (s *Server) prepare() {
 
 // Blocked returns how many clients wait for the leader of a shard or, with WAIT, for replicas.
 func (s *Server) Blocked() int { return int(s.blocked.Load()) }
+
+// newBloom is NewBloom, or its default.
+func (s *Server) newBloom() *store.BloomOptions {
+	if s.NewBloom == nil {
+		return &store.BloomOptions{Error: 0.01, Capacity: 100, Expansion: 2}
+	}
+	return s.NewBloom()
+}
 
 // figures returns the server's figures, zero if it has none.
 func (s *Server) figures() observe.ServerFigures {

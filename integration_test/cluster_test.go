@@ -284,7 +284,13 @@ func TestClusterLocal(t *testing.T) {
 // background starts the program with these arguments alone, and ends it with the test.
 func background(t *testing.T, args ...string) *server {
 	t.Helper()
-	s := &server{t: t, log: newLogBuffer(), done: make(chan struct{}), cmd: exec.Command(program, args...)}
+	return start(t, exec.Command(program, args...))
+}
+
+// start starts a process, and ends it with the test.
+func start(t *testing.T, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{t: t, log: newLogBuffer(), done: make(chan struct{}), cmd: cmd}
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
 	if err := s.cmd.Start(); err != nil {
 		t.Fatal(err)

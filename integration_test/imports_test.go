@@ -87,8 +87,9 @@ func TestImports(t *testing.T) {
 }
 
 // maxModules bounds what users get with the program. What only measures, plots or
-// breaks is in the module tools.
-const maxModules = 46
+// breaks is in the module tools. Nine of them are hashicorp/raft and what it logs and
+// measures with.
+const maxModules = 52
 
 // TestModules counts the modules that the program is made of, our own among them.
 func TestModules(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 
 // Waiting for something that must come is bounded by patience: long enough for
 // a loaded machine and the race detector, so that only a hang exceeds it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // server is the program on a data directory of its own. It may be stopped,
 // killed and started again, on another port each time; clients made by its
@@ -192,7 +192,7 @@ func (s *server) client(configure ...func(*redis.Options)) *redis.Client {
 		Addr:            s.address(), // of now; Dialer knows better later
 		MaxRetries:      -1,
 		DialerRetries:   1,
-		DialTimeout:     5 * time.Second,
+		DialTimeout:     patience,
 		ReadTimeout:     patience,
 		DisableIdentity: true,
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {

@@ -45,7 +45,7 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if err := checkTarget(db.fs, db.dir, dir); err != nil {
 		return err
 	}
-	err := db.copyAs(dir, linked, committed, func(aside string) error { return writeCopyOf(db.meta, db.fs, aside) })
+	err := db.copyAs(dir, linked, db.log.CopyCommitted, committed, func(aside string) error { return writeCopyOf(db.meta, db.fs, aside) })
 	if err != nil {
 		return wrap("back up", err)
 	}
@@ -76,7 +76,7 @@ func (db *DB) Cut(linked func()) error {
 	if err := db.RemoveCut(); err != nil {
 		return wrap("remove the last cut", err)
 	}
-	err := db.copyAs(db.CutDir(), linked, func() error { return nil }, func(aside string) error {
+	err := db.copyAs(db.CutDir(), linked, db.log.CopyTo, func() error { return nil }, func(aside string) error {
 		return disk.WriteFile(db.fs, aside, metaName, db.meta.encode())
 	})
 	return wrap("cut", err)
@@ -92,11 +92,11 @@ func (db *DB) RemoveCut() error {
 
 // copyAs makes a copy of the data directory, which gets its META last: without it nobody
 // takes the directory for whole.
-func (db *DB) copyAs(dir string, linked func(), committed func() error, writeMeta func(aside string) error) error {
+func (db *DB) copyAs(dir string, linked func(), copyLog func(dir, markDir string) error, committed func() error, writeMeta func(aside string) error) error {
 	hold := db.Hold("copy as "+dir, math.MaxUint64)
 	defer hold.Release()
 	return publish(db.fs, dir, func(aside string) error {
-		if err := db.copyTo(aside, linked, committed); err != nil {
+		if err := db.copyTo(aside, linked, copyLog, committed); err != nil {
 			return err
 		}
 		return writeMeta(aside)
@@ -151,7 +151,7 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 }
 
 // copyTo fills a new, empty directory, but for META.
-func (db *DB) copyTo(dir string, linked func(), committed func() error) error {
+func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string) error, committed func() error) error {
 	// What is copied of Pebble is what was flushed; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
@@ -167,7 +167,7 @@ func (db *DB) copyTo(dir string, linked func(), committed func() error) error {
 		return err
 	}
 	linked()
-	if err := db.log.CopyCommitted(db.fs.PathJoin(dir, logName), dir); err != nil {
+	if err := copyLog(db.fs.PathJoin(dir, logName), dir); err != nil {
 		return err
 	}
 	if err := committed(); err != nil {

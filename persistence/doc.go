@@ -1,6 +1,6 @@
 // Package persistence keeps bytes on disk. It knows keys, bytes and when they
 // are durable; it does not know what a counter, an operation or a filter is.
-// Package store, its only user, decides what the bytes mean.
+// Package store decides what the bytes mean; package cluster has Raft's log and votes here.
 //
 // # What lies in a data directory
 //

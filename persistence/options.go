@@ -56,10 +56,8 @@ type Options struct {
 	// the database's.
 	Beside []string
 	// Sections says where in the data of an entry of a replicated log the partitions'
-	// sections lie, and Applied up to where entries are committed at least
-	// (oplog.Options). nil: the directory is no cluster's.
+	// sections lie (oplog.Options). nil: the directory is no cluster's.
 	Sections func(e *oplog.Entry) (from, to int, err error)
-	Applied  uint64
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger

@@ -432,3 +432,32 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// TestChunk: one command may have longer arguments than others, but for its name.
+func TestChunk(t *testing.T) {
+	l := Limits{MaxArgs: 3, MaxBulk: 10, MaxRequest: 200, Chunk: "load", MaxChunk: 50}
+	read := func(words ...string) error {
+		in := fmt.Sprintf("*%d\r\n", len(words))
+		for _, w := range words {
+			in += fmt.Sprintf("$%d\r\n%s\r\n", len(w), w)
+		}
+		r := NewReader(strings.NewReader(in), l)
+		r.Fill()
+		args, ok, err := r.Next()
+		if err == nil && (!ok || string(args[len(args)-1]) != words[len(words)-1]) {
+			t.Errorf("%q came as %q", words, args)
+		}
+		return err
+	}
+	long := strings.Repeat("x", 50)
+	for _, words := range [][]string{{"LOAD", "k", long}, {"load", long}} {
+		if err := read(words...); err != nil {
+			t.Error(words, err)
+		}
+	}
+	for _, words := range [][]string{{"LOAD", "k", long + "x"}, {"save", long}, {"save", "load", long}, {long}} {
+		if err := read(words...); err == nil {
+			t.Error(words, "are accepted")
+		}
+	}
+}

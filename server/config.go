@@ -59,6 +59,10 @@ type Config struct {
 	MinFreeDisk      int64
 	AcceptForgetting bool
 
+	// Sketches.
+	Bloom     store.BloomOptions
+	ListBloom bool
+
 	// General.
 	LogLevel string
 	LogFile  string

@@ -56,7 +56,7 @@ replicaof no one
 slaveof 10.0.0.1 6379
 masterauth secret
 masteruser ""
-bf-error-rate 0.01
+cf-bucket-size 2
 timeout soon
 databases 16
 appendonly no
@@ -84,7 +84,7 @@ port 2
 	}
 	want := DefaultConfig()
 	want.Save, want.Port, want.MaxOutput = SavePoints{{3600, 1}, {300, 100}, {60, 10000}}, 2, OutputLimit{}
-	want.NoEffect = []string{"tcp-backlog", "enable-debug-command", "maxmemory", "replicaof", "masteruser", "bf-error-rate", "databases 16",
+	want.NoEffect = []string{"tcp-backlog", "enable-debug-command", "maxmemory", "replicaof", "masteruser", "cf-bucket-size", "databases 16",
 		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "io-loop",
 		"exact-direct-io", "exact-record-memory", "block-cache", "port (conf:18, set again below)"}
 	if len(faults) != 5 || !reflect.DeepEqual(c, want) {

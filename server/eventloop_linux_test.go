@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/store"
 	"golang.org/x/sys/unix"
@@ -48,7 +49,7 @@ func serveTLSLoop(t testing.TB, adjust func(*Server), settings ...string) *runni
 // serveWire is both.
 func serveWire(t testing.TB, secure bool, adjust func(*Server), settings ...string) *running {
 	t.Helper()
-	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
+	st, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -264,7 +264,6 @@ var Directives = []Directive{
 
 	{"search-*", noModules, ignored},
 	{"ts-*", noModules, ignored},
-	{"bf-*", noModules, ignored},
 	{"cf-*", noModules, ignored},
 	{"lua-time-limit", noModules, ignored},
 	{"busy-reply-threshold", noModules, ignored},

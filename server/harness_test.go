@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/fbfkv/fbfkv/server/tlstest"
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// running is a server on a port of its own, over a store in a temporary
-// directory, stopped when the test ends.
+// running is a server on a port of its own, over a store, stopped when the test ends.
 type running struct {
 	*Server
 	address string
@@ -34,10 +35,10 @@ func start(t testing.TB, settings ...string) *running {
 	return startWith(t, Options{Store: openStore(t), Logger: quiet}, settings...)
 }
 
-// openStore opens a store for the time of the test.
+// openStore opens a store for the time of the test, on a disk that is never busy.
 func openStore(t testing.TB) *store.Store {
 	t.Helper()
-	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
+	st, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -88,7 +88,7 @@ const (
 
 // Settings is the table of all settings, group by group. It does not change.
 var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, clusterSettings, limitSettings,
-	observationSettings, generalSettings, operationSettings)
+	observationSettings, sketchSettings, generalSettings, operationSettings)
 
 var storageSettings = []Setting{
 	{

@@ -585,22 +585,3 @@ func (x *decider) commitNow() {
 		t.p.committed.advance(t.sure)
 	}
 }
-
-// failAll answers every operation of a batch of which a commit failed. Their
-// outcomes are unknown, and what they read may not be committed (G8). Only if nothing was
-// committed of it is it certain that nothing of it was applied (R7).
-func (x *decider) failAll() {
-	why := ErrUnknownOutcome
-	switch {
-	case errors.Is(x.err, ErrUndecided), errors.Is(x.err, ErrNotLeader) && x.records > 1:
-		why = ErrUndecided
-	case errors.Is(x.err, ErrNotLeader):
-		why = ErrNotLeader
-	}
-	for i := range x.ops {
-		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {
-			op.Err = why
-		}
-	}
-	x.batch = x.s.oplog.NewBatch()
-}

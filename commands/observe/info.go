@@ -27,6 +27,7 @@ type ServerFigures struct {
 	ConnectedClients int
 	BlockedClients   int // that wait for the end of CLIENT PAUSE, a leader or replicas
 	MaxClients       int
+	ListsBloom       bool // MODULE LIST shows RedisBloom
 
 	TotalConnections    uint64 // accepted since start
 	RejectedConnections uint64 // refused because of maxclients
@@ -95,7 +96,7 @@ var sections = []Section{
 	{Title: "Stats", Render: infoStats},
 	{Title: "Replication", Render: infoReplication},
 	{Title: "CPU", Render: infoCPU},
-	{Title: "Modules", Render: func(*View, *Lines) {}}, // there are none
+	{Title: "Modules", Render: infoModules},
 	{Title: "Commandstats", extra: true, Render: infoCommandStats},
 	{Title: "Errorstats", Render: infoErrorStats},
 	{Title: "Latencystats", extra: true, Render: infoLatencyStats},
@@ -124,6 +125,16 @@ func (v *View) Info(asked [][]byte, more ...Section) string {
 		s.Render(v, &b)
 	}
 	return b.String()
+}
+
+// BloomModule is the version of RedisBloom that MODULE LIST shows if it is to show any.
+const BloomModule = 80980
+
+// infoModules shows no module, or RedisBloom's.
+func infoModules(v *View, b *Lines) {
+	if v.Server.ListsBloom {
+		b.Add("module", fmt.Sprintf("name=bf,ver=%d,api=1,filters=0,usedby=[],using=[],options=[handle-io-errors]", BloomModule))
+	}
 }
 
 // infoReplication reports on replicas, of which a server has none outside of a cluster.

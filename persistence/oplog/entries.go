@@ -308,6 +308,15 @@ func (l *Log) reserveEntries(n, rest int64) error {
 //
 // ErrNoSpace: nothing was deleted. An ErrFailed is final (G8).
 func (l *Log) DeleteEntries(lo, hi uint64) error {
+	below, err := l.deleteEntries(lo, hi)
+	if err != nil || below == 0 {
+		return err
+	}
+	return l.Trim(EntryPartition, below)
+}
+
+// deleteEntries returns the index below which the log may give up entries, 0 if it may not.
+func (l *Log) deleteEntries(lo, hi uint64) (below uint64, err error) {
 	s := &l.entries
 	s.writing.Lock()
 	defer s.writing.Unlock()
@@ -316,18 +325,18 @@ func (l *Log) DeleteEntries(lo, hi uint64) error {
 	lo, hi = max(lo, first), min(hi, last)
 	switch {
 	case last == 0 || lo > hi:
-		return nil
+		return 0, nil
 	case hi == last && lo > applied:
-		return l.cutEntries(kindCut, lo-1)
+		return 0, l.cutEntries(kindCut, lo-1)
 	case hi == last && lo == first:
-		return l.cutEntries(kindVoid, applied) // what is behind it came from elsewhere
+		return 0, l.cutEntries(kindVoid, applied) // what is behind it came from elsewhere
 	case lo == first && hi <= applied:
 		l.mu.Lock()
 		s.forget(hi)
 		l.mu.Unlock()
-		return l.Trim(EntryPartition, hi+1)
+		return hi + 1, nil
 	}
-	return fmt.Errorf("%w: %d to %d of %d to %d cannot be deleted, %d was applied", errEntryOrder, lo, hi, first, last, applied)
+	return 0, fmt.Errorf("%w: %d to %d of %d to %d cannot be deleted, %d was applied", errEntryOrder, lo, hi, first, last, applied)
 }
 
 // cutEntries makes the entries void that are behind an index, or all, durably.

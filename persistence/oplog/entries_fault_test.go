@@ -312,20 +312,6 @@ func TestEntriesTrim(t *testing.T) {
 	entriesOf(t, l) // they are read from their files
 }
 
-// TestEntriesApplied: what others know to be committed is shown, though no record notes
-// it.
-func TestEntriesApplied(t *testing.T) {
-	o := shardOptions(vfs.NewMem())
-	l := mustOpen(t, o)
-	mustAppend(t, l, span(1, 5, 1))
-	mustClose(t, l)
-	o.Applied = 4
-	l = mustOpen(t, o)
-	expect(t, "sections", logOf(t, l, 0, 0), "1=t1 2=t1 3=t1 4=t1 ")
-	expect(t, "applied", l.Applied(), 4)
-	mustClose(t, l)
-}
-
 // TestEntryCache: the newest entries are in memory, up to a limit; older ones are read.
 func TestEntryCache(t *testing.T) {
 	reads := 0

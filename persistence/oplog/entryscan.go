@@ -120,8 +120,6 @@ func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	if len(s.places) > 0 {
 		s.applied = max(s.applied, s.first()-1) // files are given up only of what was applied
 	}
-	s.applied = max(s.applied, l.o.Applied)
-	_ = s.show(l, s.applied) // it copies nothing
 	l.entries.next, l.entries.places, l.entries.applied = s.next, s.places, s.applied
 	i := 0
 	for n, p := range s.places {

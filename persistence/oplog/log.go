@@ -47,9 +47,6 @@ type Options struct {
 	// to, which are equal if there are none, or if they do not count. It depends on the
 	// entry alone. nil: the log is not a replicated one, and has no entries.
 	Sections func(e *Entry) (from, to int, err error)
-	// Applied is up to where entries are committed as others know, such as Raft's last
-	// snapshot. What records note counts, too.
-	Applied uint64
 }
 
 func (o Options) withDefaults() Options {

@@ -159,5 +159,15 @@ func FuzzBloom(f *testing.F) {
 			t.Fatal(err)
 		}
 		g.Contains(HashItem([]byte("a")))
+		for _, next := range []int64{int64(len(change)) + 1, int64(len(header)) + 1, -1} {
+			if what, err := g.AppendChunk(nil, next, change); err == nil && len(change) > 0 {
+				if err := g.Redo(what, 2); err != nil {
+					t.Fatal(err)
+				}
+				if _, got := g.Chunk(next-int64(len(change)), uint64(len(change))); !bytes.Equal(got, change) {
+					t.Errorf("%x was loaded, %x is dumped", change, got)
+				}
+			}
+		}
 	})
 }

@@ -20,8 +20,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G2", name: "entries that are void are not told to be",
 		file:     "persistence/oplog/entries.go",
-		old:      "		return l.cutEntries(kindVoid, applied) // what is behind it came from elsewhere",
-		new:      "		l.entries.void(applied)\n		return nil",
+		old:      "		return 0, l.cutEntries(kindVoid, applied) // what is behind it came from elsewhere",
+		new:      "		l.entries.void(applied)\n		return 0, nil",
 		packages: "./persistence/oplog", tests: "TestEntries$|TestEntriesCrash",
 	},
 	{
@@ -151,13 +151,6 @@ var raftlogMutants = []mutant{
 		packages: "./persistence/oplog", tests: "TestEntriesForged",
 	},
 	{
-		guarantee: "G4", name: "what Raft's snapshot has is not redone",
-		file:     "persistence/oplog/entryscan.go",
-		old:      "	s.applied = max(s.applied, l.o.Applied)\n",
-		new:      "",
-		packages: "./persistence/oplog", tests: "TestEntriesApplied",
-	},
-	{
 		guarantee: "G4", name: "records do not note what was applied",
 		file:     "persistence/oplog/entries.go",
 		old:      "	record = appendEntry(record, e, l.entries.applied)\n",
@@ -174,8 +167,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G4", name: "a copy of a replicated log has entries",
 		file:     "persistence/backup.go",
-		old:      "	if err := db.log.CopyCommitted(",
-		new:      "	if err := db.log.CopyTo(",
+		old:      "	err := db.copyAs(dir, linked, db.log.CopyCommitted,",
+		new:      "	err := db.copyAs(dir, linked, db.log.CopyTo,",
 		packages: "./persistence", tests: "TestBackupOfAShard",
 	},
 	{
@@ -286,7 +279,7 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "a restored directory votes under the id of its original",
 		file:     "persistence/backup.go",
-		old:      "path == backupName || path == valuesName || ",
+		old:      "path == backupName || path == ValuesName || ",
 		new:      "path == backupName || ",
 		packages: "./persistence", tests: "TestValuesAreTheNodes",
 	},
