@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -66,6 +67,10 @@ func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 	t.raft.Store(&watcher{
 		follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
 		answered: c.note,
+		sends: func(to peer, term uint64) bool {
+			return r.State() == raft.Leader && r.CurrentTerm() == term && slices.ContainsFunc(r.GetConfiguration().Configuration().Servers,
+				func(s raft.Server) bool { return s.ID == to.id && s.Address == to.address })
+		},
 	})
 	return c
 }

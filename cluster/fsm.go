@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -112,6 +113,34 @@ const leastSkew = 500
 func (n *Node) yield() {
 	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
 	_ = n.transfer("") // else this node leads
+}
+
+// Times of a leader whose disk is full.
+const (
+	spacePeriod = 250 * time.Millisecond // to look at it
+	yieldPeriod = time.Minute            // for the others' disks may be full, too
+)
+
+// lacksSpace reports whether this node is to offer leadership to the others because its disk is
+// full (R8). It says so once in a while.
+func (n *Node) lacksSpace() bool {
+	n.leading.Lock()
+	defer n.leading.Unlock()
+	if !n.st.DiskFull() || time.Since(n.yieldAt) < yieldPeriod {
+		return false
+	}
+	n.yieldAt = time.Now()
+	return true
+}
+
+// yieldForSpace hands leadership over, or leads on if nobody can take it.
+func (n *Node) yieldForSpace() {
+	n.o.Logger.Warn("this node's disk is full: it offers leadership to the others")
+	ctx, cancel := context.WithTimeout(context.Background(), giveUpPart*n.o.Timeout)
+	defer cancel()
+	if err := n.HandOver(ctx, ""); err != nil {
+		n.o.Logger.Warn("no other node has taken over: this one refuses writes until its disk has space", "error", err)
+	}
 }
 
 // startLeading lets this node decide, if it still leads in the term in which its first

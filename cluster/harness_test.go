@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -35,6 +36,8 @@ type replica struct {
 	s  *shard
 	id string
 	fs *vfs.MemFS
+
+	full *crashtest.FullDisk // around fs, in this life of the node
 
 	mu   sync.Mutex
 	node *Node // nil: not running
@@ -112,17 +115,18 @@ func (m *replica) start() {
 	if err != nil {
 		m.s.t.Fatal(err)
 	}
-	stable, err := OpenStable(m.fs, "d")
+	m.full = crashtest.NewFullDisk(m.fs)
+	stable, err := OpenStable(m.full, "d")
 	if err != nil {
 		m.s.t.Fatal(err)
 	}
 	m.node, err = Start(Options{
-		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, FS: m.fs, Dir: "d", Restart: m.again,
+		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, FS: m.full, Dir: "d", Restart: m.again,
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return store.Open(store.Options{
-				Dir: "d", FS: m.fs, Partitions: 4, Seed: 7, Replicated: replicated, Sections: Sections,
+				Dir: "d", FS: m.full, Partitions: 4, Seed: 7, Replicated: replicated, Sections: Sections,
 				SnapshotInterval: 200 * time.Millisecond, LogFileSize: 256 << 10, MinFreeDisk: -1,
 			})
 		},

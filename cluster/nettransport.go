@@ -42,6 +42,7 @@ type Transport struct {
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	raft      atomic.Pointer[watcher]
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
+	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -71,6 +72,7 @@ func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
 type watcher struct {
 	follows  func(term uint64) bool // this node is a follower in this term
 	answered func(peer raft.ServerID, sent time.Time, term uint64)
+	sends    func(to peer, term uint64) bool // this node leads in this term, and the peer is a member
 }
 
 // peer is a node at an address.
@@ -169,13 +171,48 @@ func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress
 // AppendEntries is raft.Transport's.
 func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest,
 	into *raft.AppendEntriesResponse) error {
-	sent, timeout := time.Now(), t.shorten(request)
-	err := t.call(peer{id, address}, request, into, nil, timeout)
-	if err == nil {
-		t.answered(id, sent, request, into)
+	to, timeout := peer{id, address}, t.shorten(request)
+	for {
+		sent := time.Now()
+		err := t.call(to, request, into, nil, timeout)
+		if err == nil {
+			t.answered(id, sent, request, into)
+		}
+		if err == nil || saysNothing(request) || errors.As(err, new(remoteError)) || !t.awaitAnswer(to, request.Term) {
+			return err
+		}
 	}
-	return err
 }
+
+// awaitAnswer waits until a peer that did not take entries answers a heartbeat. false: this
+// node has none for it any more. Without it Raft would wait by itself before it sends them
+// again, each time twice as long up to 10 s, and not see that the peer is back: until then the
+// shard would be without a replica that everybody takes for one.
+func (t *Transport) awaitAnswer(p peer, term uint64) bool {
+	failed := time.Now()
+	for {
+		w := t.raft.Load()
+		if w == nil || !w.sends(p, term) || time.Now().UnixNano() < t.impatient.Load() {
+			return false
+		}
+		if t.Progress()[p.id].Contact.After(failed) {
+			return true
+		}
+		select {
+		case <-time.After(answerPeriod):
+		case <-t.ctx.Done():
+			return false
+		}
+	}
+}
+
+// answerPeriod is how often a call looks whether a silent peer answers again.
+const answerPeriod = 20 * time.Millisecond
+
+// HandOver ends what waits for silent peers, and has nothing wait for as long as calls may
+// take. Raft needs that when it hands over leadership: it accepts no entries until the
+// goroutine that sends them to the successor has listened to it.
+func (t *Transport) HandOver() { t.impatient.Store(time.Now().Add(3 * t.timeout).UnixNano()) }
 
 // shorten leaves out the last entries of a request that would be too long for a message;
 // Raft goes by what the request has afterwards. It returns how long the peer may take.

@@ -330,6 +330,57 @@ func TestNoAnswerIsNoContact(t *testing.T) {
 	}
 }
 
+// TestEntriesWaitForSilentPeer: entries that a peer did not take go to it as soon as it answers a
+// heartbeat, and Raft is not told of a failure; unless this node has none for it any more, or
+// hands over.
+func TestEntriesWaitForSilentPeer(t *testing.T) {
+	t.Parallel()
+	var f faults
+	_, from := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
+	_, to := startTransport(t, "2", NetOptions{})
+	id := raft.ServerID(testID("2"))
+	f.listens(string(to.LocalAddr()), "2")
+	waits := make(chan bool, 1)
+	var leads atomic.Bool
+	from.raft.Store(&watcher{answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(p peer, term uint64) bool {
+		select {
+		case waits <- p.id == id && term == 7:
+		default:
+		}
+		return leads.Load()
+	}})
+	entries := heartbeat("1", 7)
+	entries.PrevLogEntry, entries.PrevLogTerm = 1, 7
+	send := func() (ended chan error) {
+		ended = make(chan error, 1)
+		f.isolate("1", "2")
+		go func() { ended <- from.AppendEntries(id, to.LocalAddr(), entries, new(raft.AppendEntriesResponse)) }()
+		return ended
+	}
+	if err := <-send(); err == nil || !<-waits {
+		t.Errorf("who does not lead any more waits: %v", err)
+	}
+	leads.Store(true)
+	ended := send()
+	if !<-waits || !<-waits { // it has looked, and looks again
+		t.Error("another peer is waited for, or another term")
+	}
+	f.reconnect("1", "2")
+	go obey(to)
+	if err := from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse)); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err != nil {
+		t.Errorf("the peer is back, and gets no entries: %v", err)
+	}
+	ended = send()
+	<-waits
+	from.HandOver()
+	if err := <-ended; err == nil {
+		t.Error("while leadership is handed over entries wait")
+	}
+}
+
 // TestMalformedMessage breaks a connection off, and says so once.
 func TestMalformedMessage(t *testing.T) {
 	t.Parallel()

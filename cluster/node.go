@@ -83,6 +83,7 @@ type Node struct {
 	leaders  atomic.Uint64 // changes of leader that were seen
 	skew     atomic.Int64  // this node's clock minus the last other leader's, ms
 	yielded  bool          // leadership was offered to others for that; FSM's goroutine
+	yieldAt  time.Time     // when it was offered last, as this node's disk is full; under leading
 	files    catchUp
 
 	stop    chan struct{}
@@ -211,12 +212,19 @@ func (n *Node) keptContent() ([]byte, error) {
 	return c.Encode()
 }
 
-// watch proposes a first command whenever Raft says that this node leads, until it does not.
+// watch proposes a first command whenever Raft says that this node leads, until it does not. It
+// hands over what it cannot do any more.
 func (n *Node) watch() {
+	look := time.NewTicker(spacePeriod)
+	defer look.Stop()
 	for {
 		select {
 		case <-n.stop:
 			return
+		case <-look.C:
+			if n.Leads() && n.lacksSpace() {
+				n.running.Go(n.yieldForSpace)
+			}
 		case leads := <-n.elected:
 			if !leads {
 				n.stopLeading()
@@ -417,6 +425,7 @@ func (n *Node) transfer(id string) error {
 	server, known := n.server(id)
 	err := fmt.Errorf("node %.50q is not a member that answers", id)
 	if known {
+		n.transport.HandOver()
 		err = n.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
 	}
 	if err != nil {

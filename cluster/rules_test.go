@@ -154,3 +154,25 @@ func TestViewsAreReached(t *testing.T) {
 		t.Errorf("a retry is answered %d, applied %v", op.Value, op.Applied)
 	}
 }
+
+// TestFullDiskDoesNotLead: a leader whose disk is full lets another lead, so that writes go on; it
+// neither ends nor loses what it has (R8).
+func TestFullDiskDoesNotLead(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "before")
+	full := s.leader()
+	full.full.Fill(0)
+	for end := time.Now().Add(2 * time.Minute); s.leader() == full; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it leads on")
+		}
+	}
+	if op := s.mustAdd("k", "after"); op.Value != 2 {
+		t.Errorf("the counter is %d, want 2", op.Value)
+	}
+	full.full.Fill(-1)
+	s.awaitApplied()
+	if op := s.mustAdd("k", "before"); op.Value != 1 || op.Applied {
+		t.Errorf("sent again: %d, applied %v", op.Value, op.Applied)
+	}
+}

@@ -34,8 +34,9 @@ type server struct {
 	mu   sync.Mutex
 	addr string // of the present process, or of the last one
 
-	program string   // instead of the one under test
-	env     []string // beside the test's own
+	program   string   // instead of the one under test
+	env       []string // beside the test's own
+	namespace string   // of the network in which it runs; "": the test's own
 
 	cmd  *exec.Cmd
 	log  *logBuffer
@@ -73,6 +74,9 @@ func (s *server) launch(more ...string) {
 		args = append(args, "--port", "0")
 	}
 	s.cmd = exec.Command(cmp.Or(s.program, program), args...)
+	if s.namespace != "" { // ip becomes the program, so that signals reach it
+		s.cmd = exec.Command("ip", append([]string{"netns", "exec", s.namespace, program}, args...)...)
+	}
 	s.cmd.Env = append(os.Environ(), s.env...)
 	s.log = newLogBuffer()
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log

@@ -316,6 +316,9 @@ func (s *Store) writable() error {
 	return nil
 }
 
+// DiskFull reports whether writes are refused because the disk is full. Safe for concurrent use.
+func (s *Store) DiskFull() bool { return s.diskFull.Load() }
+
 // TrimMemory releases memory that was kept for new EXACT records and not needed since
 // the last call, and returns how many bytes that is. Call it every few seconds: it keeps
 // what the load needs, and nothing without a load. All stores of a process share this
