@@ -301,7 +301,11 @@ func TestHostileLeader(t *testing.T) {
 		}
 		f := newCutSource(t, nil).fetcher(mem)
 		f.o.dial = hostile(t, []byte(m), func(q question) []byte { return []byte("meta")[:min(q.n, 4)] })
-		if _, err := f.attempt(t.Context()); !errors.Is(err, errProtocol) && !errors.Is(err, errTooLarge) {
+		want := errProtocol
+		if name == "for no disk" {
+			want = errTooLarge
+		}
+		if _, err := f.attempt(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, dir := range []string{"", "d"} {
