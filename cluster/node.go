@@ -122,12 +122,13 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.behindSnapshot(); err != nil {
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}
+	if err := n.beginLog(entries); err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.redone = n.log.Applied()
 	n.initCatchUp()
-	if err := n.startRaft(); err != nil {
+	if err := n.startRaft(entries); err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.running.Go(func() { n.watch() })
@@ -135,7 +136,7 @@ func Start(o Options) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) startRaft() error {
+func (n *Node) startRaft(entries *LogStore) error {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.o.ID)
 	part := func(p float64) time.Duration { return time.Duration(p * float64(n.o.Timeout)) }
@@ -152,7 +153,7 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
-	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
+	n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
@@ -192,13 +193,17 @@ func (n *Node) keptConfiguration() error {
 	return n.takeConfiguration(b)
 }
 
-// behindSnapshot lets a log that has no entries yet begin behind the snapshot, if there is one:
-// the founder's (Directory.found).
-func (n *Node) behindSnapshot() error {
+// beginLog gives the log of a founder that brings data its first entry, which is the last one
+// of the snapshot that stands for these (Directory.found). Raft asks a follower for the entry
+// at which a snapshot ends.
+func (n *Node) beginLog(entries *LogStore) error {
 	meta, _, err := n.o.Stable.Last()
-	if _, last := n.log.EntryBounds(); err == nil && meta != nil && last == 0 {
-		n.log.SetApplied(meta.Index)
+	if _, last := n.log.EntryBounds(); err != nil || meta == nil || last != 0 || meta.Index != foundedAt {
+		return err
 	}
+	n.log.SetApplied(foundedAt - 1)
+	err = entries.StoreLog(&raft.Log{Index: meta.Index, Term: meta.Term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(meta.Configuration)})
+	n.log.SetApplied(foundedAt)
 	return err
 }
 
