@@ -37,6 +37,8 @@ type Options struct {
 	// Restart is called when the node has fetched what it lacks: it is to be closed and
 	// started again. From a goroutine that Close waits for. nil: it does not catch up.
 	Restart func()
+	// Alone makes the node the only one of its shard, for ever (Recover).
+	Alone bool
 	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
 	Timeout time.Duration
 	// Logger receives what an operator should know; default: discard.
@@ -123,7 +125,11 @@ func Start(o Options) (*Node, error) {
 		return nil, err
 	}
 	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}
-	if err := n.beginLog(entries); err != nil {
+	err = n.beginLog(entries)
+	if err == nil && o.Alone {
+		err = n.standAlone(entries)
+	}
+	if err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.redone = n.log.Applied()
@@ -344,6 +350,21 @@ func (n *Node) apply1(ctx context.Context, c command) error {
 	}
 }
 
+// awaitLeading returns when this node decides.
+func (n *Node) awaitLeading(ctx context.Context) error {
+	for {
+		changed := n.Changed()
+		if n.Leads() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Bootstrap makes this node the first and only voter of a new shard, with a configuration.
 // The directory must not have been a member before.
 func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
@@ -352,16 +373,8 @@ func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return err
 	}
-	for !n.Leads() {
-		changed := n.Changed()
-		if n.Leads() {
-			break
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := n.awaitLeading(ctx); err != nil {
+		return err
 	}
 	if n.Configuration().Version > 0 {
 		return nil
