@@ -131,6 +131,10 @@ func (d *Directory) finish() error {
 	return d.fs.RemoveAll(d.fs.PathJoin(d.path, restoredName))
 }
 
+// foundedAt is the index at which the log of a cluster begins whose founder brings data: none
+// has the entry before, so that it cannot be sent to anybody.
+const foundedAt = 2
+
 // found makes the log of a cluster begin behind the data that its founder brings, as behind a
 // snapshot: others do not find that data in the log, and must take the founder's files.
 func (d *Directory) found() error {
@@ -146,7 +150,7 @@ func (d *Directory) found() error {
 		return err
 	}
 	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(self.ID), Address: raft.ServerAddress(self.ClusterAddress())}}}
-	sink, err := d.Stable.Create(1, 1, 1, only, 1, nil)
+	sink, err := d.Stable.Create(1, foundedAt, 1, only, foundedAt, nil)
 	if err != nil {
 		return err
 	}

@@ -350,6 +350,30 @@ func TestClusterOfOneServersData(t *testing.T) {
 	operate(t, 1, "no such file", "restore", backup+"-not", startNode(t).address())
 }
 
+// TestClusterIsRecovered loses two of three nodes for ever. What the third has becomes a new
+// cluster.
+func TestClusterIsRecovered(t *testing.T) {
+	t.Parallel()
+	all := startCluster(t, 3)
+	counts(t, 1, "a", all...)
+	counts(t, 2, "b", all...)
+	left := leaderOf(t, all...)
+	for _, s := range all {
+		s.kill()
+	}
+	to := filepath.Join(t.TempDir(), "new")
+	operate(t, 1, "is not the data directory of a node", "recover", aloneDir(t), "--to", to)
+	operate(t, 0, "is complete", "recover", without(all, left)[0].dir, left.dir, "--to", to)
+	first := startNode(t)
+	first.stop()
+	first.dir = to
+	first.start()
+	fresh := append([]*server{first}, startNodes(t, 2)...)
+	operate(t, 0, "brings its data", append([]string{"create"}, addresses(fresh...)...)...)
+	counts(t, 2, "b", fresh...)
+	counts(t, 3, "c", fresh...)
+}
+
 // isGiven expects what giveData counted, with its opids, of the leader.
 func isGiven(t *testing.T, all ...*server) {
 	t.Helper()
@@ -363,4 +387,11 @@ func isGiven(t *testing.T, all ...*server) {
 			return err == nil
 		})
 	}
+}
+
+// aloneDir is the directory of a server that stood alone.
+func aloneDir(t *testing.T) string {
+	s := startServer(t)
+	s.stop()
+	return s.dir
 }
