@@ -82,6 +82,7 @@ var storeErrors = []struct {
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},
+	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},
 	{store.ErrDiskFull, "MISCONF writes are refused, nothing was applied: "},
