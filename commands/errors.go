@@ -84,6 +84,7 @@ var storeErrors = []struct {
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},
+	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},
 	{store.ErrNotLeader, "CLUSTERDOWN "},

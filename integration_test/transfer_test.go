@@ -402,3 +402,49 @@ func fromNDJSON(t *testing.T, text string) (values map[string]int64, ends map[st
 	}
 	return values, ends
 }
+
+// TestImportFilters copies Bloom filters from one server to another; a copy that broke off is
+// begun again.
+func TestImportFilters(t *testing.T) {
+	t.Parallel()
+	from, to := startServer(t), startServer(t)
+	source, target := from.dial(), to.dial()
+	source.want("+OK", "BF.RESERVE", "large", "0.001", "3000000")
+	source.do("BF.MADD", "large", "a", "b")
+	source.do("BF.INSERT", "small", "CAPACITY", "1", "ITEMS", "a", "b", "c")
+	source.want(":1", "PEXPIRE", "small", "3600000")
+	source.want("+OK", "CMS.INITBYDIM", "sketch", "10", "2")
+	source.want("+OK", "SET", "counter", "5")
+	target.want("+OK", "SET", "small", "1")
+	// An earlier run has got as far as the header and the first chunk.
+	target.want("+OK", "SET", "import:large", "1")
+	target.want("+OK", "BF.RESERVE", "large", "0.5", "10")
+	url := "redis://" + from.address()
+	out, stderr, status := transfer(t, "import", url, "--addr", to.address())
+	if status != 2 || !strings.Contains(out, `skipped "sketch": not a string`) || !strings.Contains(out, `skipped "small": fbfkv has a key of type string`) ||
+		!strings.Contains(out, "imported 2 of 4 keys") {
+		t.Fatalf("%s%s, exit status %d", out, stderr, status)
+	}
+	target.want(":1", "DEL", "small")
+	for range 2 {
+		out, stderr, status = transfer(t, "import", url, "--addr", to.address())
+	}
+	if status != 2 || !strings.Contains(out, "3 existed already and were left alone") {
+		t.Fatalf("%s%s, exit status %d", out, stderr, status)
+	}
+	for _, key := range []string{"large", "small"} {
+		if a, b := source.do("BF.DEBUG", key), target.do("BF.DEBUG", key); a != b {
+			t.Errorf("%s became %s", a, b)
+		}
+	}
+	target.want("[:1 :1 :0]", "BF.MEXISTS", "large", "a", "b", "c")
+	if left := number(target.do("PTTL", "small")); left < 3_000_000 || left > 3_600_000 {
+		t.Errorf("it expires in %d ms", left)
+	}
+	target.want(":3", "DBSIZE")
+	source.do("BF.ADD", "small", "d")
+	if out, stderr, status = transfer(t, "import", url, "--addr", to.address(), "--match", "small", "--replace"); status != 0 || !strings.Contains(out, "1 existed already and were replaced") {
+		t.Errorf("%s%s, exit status %d", out, stderr, status)
+	}
+	target.want(":4", "BF.CARD", "small")
+}

@@ -235,7 +235,7 @@ func (x *decider) bloomCAdd(op *Op) error {
 	}
 	op.Delta = sketch.Fingerprint(op.Keys, nil)
 	if r.verdict == verdictSeen { // a filter of times when the table was APPROX knows no BFCAdd
-		err := x.duplicate(op, r)
+		err := x.duplicateItems(op, r)
 		for i := range op.Keys {
 			op.Founds = append(op.Founds, op.Value>>i&1 == 0)
 		}

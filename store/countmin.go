@@ -199,7 +199,7 @@ func (x *decider) sketchCIncrBy(op *Op) error {
 	}
 	op.Delta = sketch.Fingerprint(op.Keys, op.Deltas)
 	if r.verdict != verdictNew {
-		if err := x.duplicate(op, r); err != nil {
+		if err := x.duplicateItems(op, r); err != nil {
 			return err
 		}
 		return x.sketchQuery(op)

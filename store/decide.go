@@ -79,6 +79,15 @@ func (x *decider) duplicate(op *Op, r *ref) error {
 	return nil
 }
 
+// duplicateItems is duplicate for an operation on a sketch, whose Delta is a fingerprint.
+func (x *decider) duplicateItems(op *Op, r *ref) error {
+	err := x.duplicate(op, r)
+	if err == ErrMismatch {
+		err = ErrOtherItems
+	}
+	return err
+}
+
 // checkTime refuses an operation whose time says that its id may have been
 // forgotten (G7), and one from the future.
 func (x *decider) checkTime(op *Op, r *ref) error {

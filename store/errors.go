@@ -22,6 +22,7 @@ var (
 	ErrFuture         = errors.New("operation time is in the future")
 	ErrNoIDTime       = errors.New("the table reads the operation's time from its opid, and this opid contains none")
 	ErrMismatch       = errors.New("opid was used with another delta")
+	ErrOtherItems     = errors.New("opid was used with other items or increments")
 	ErrPartlySeen     = errors.New("opid was used with some of these keys only")
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory    = errors.New("filter memory limit reached")

@@ -65,9 +65,9 @@ func TestCAdd(t *testing.T) {
 		op   Op
 		want error
 	}{
-		{cAdd("f", "1", "x", "y"), ErrMismatch},
-		{cAdd("f", "1", "y", "x", "x"), ErrMismatch},
-		{cAdd("f", "1", "xy", "", "x"), ErrMismatch},
+		{cAdd("f", "1", "x", "y"), ErrOtherItems},
+		{cAdd("f", "1", "y", "x", "x"), ErrOtherItems},
+		{cAdd("f", "1", "xy", "", "x"), ErrOtherItems},
 		{cAdd("f", "new", append(many, "one more")...), ErrManyCAdd},
 		{cAdd("a:f", "new", "x"), ErrNeedsExact},
 	}
@@ -189,8 +189,8 @@ func TestCMSCIncr(t *testing.T) {
 			expect(cmsCIncr(key, "2", "y", 1, "x", -2), false, 3, 3)
 			count(6)
 			if exact {
-				refuse(cmsCIncr(key, "1", "x", 1, "y", 2), ErrMismatch)
-				refuse(cmsCIncr(key, "1", "x", 1, "y", 2, "x", 4), ErrMismatch)
+				refuse(cmsCIncr(key, "1", "x", 1, "y", 2), ErrOtherItems)
+				refuse(cmsCIncr(key, "1", "x", 1, "y", 2, "x", 4), ErrOtherItems)
 			}
 			if i == 1 {
 				must(t, s.Snapshot())

@@ -275,4 +275,11 @@ var sketchMutants = []mutant{
 		new:      "		if true {\n",
 		packages: "./integration_test", tests: "TestStreamOfEntries",
 	},
+	{
+		guarantee: "G4", name: "a filter of which a part was copied counts as there",
+		file:     "cmd/fbfkv/internal/transfer/filters.go",
+		old:      "	there := kind.Val() != \"none\" && begun.Val() == 0\n",
+		new:      "	there := kind.Val() != \"none\"\n",
+		packages: "./integration_test", tests: "TestImportFilters",
+	},
 }

@@ -14,13 +14,13 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-const importHelp = `Copies the counters of a Redis, with their expiries, into a running fbfkv server.
+const importHelp = `Copies the counters and Bloom filters of a Redis, with their expiries, into a running fbfkv server.
 SOURCE is redis://user:password@host:port/database, or rediss://… for TLS.
 
-It only sets counters that do not exist yet, and adds to none. So it may be run again
+It only sets what does not exist yet, and adds to nothing. So it may be run again
 at any time, also after it broke off: what is there is left alone and counted. With
---replace it sets those as well; it deletes none. It skips keys whose value is no signed 64-bit integer
-and lists them. Clients may use both servers meanwhile, but nothing follows what they
+--replace it sets those as well; it deletes none. It skips keys whose value is no signed 64-bit
+integer and that are no filters of RedisBloom, and lists them. Clients may use both servers meanwhile, but nothing follows what they
 change in the source after it was read.
 
 The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
@@ -48,7 +48,7 @@ func NewImport() *cobra.Command {
 	var m importer
 	cmd := &cobra.Command{
 		Use:   "import SOURCE [--match P] [--addr HOST:PORT] [--replace] [--cluster-node] " + connect.Usage,
-		Short: "copy counters from a Redis",
+		Short: "copy counters and Bloom filters from a Redis",
 		Long:  importHelp,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -146,8 +146,16 @@ func (m *importer) write(p page) error {
 		case r.expiry == -2, r.expiry >= 0 && left <= 0:
 			m.expired++
 			continue
+		case r.err != nil:
+			var err error
+			if why, err = m.copyFilter(r, left); err != nil {
+				return err
+			}
+			fallthrough
 		case why != "":
-			m.skip(r.key, why)
+			if why != "" {
+				m.skip(r.key, why)
+			}
 			continue
 		}
 		set := []any{"SET", r.key, n}
