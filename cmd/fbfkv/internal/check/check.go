@@ -25,7 +25,7 @@ func New() *cobra.Command {
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := Run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			_, err := Run(args[0], args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 			return err
 		},
 	}
@@ -35,9 +35,9 @@ func New() *cobra.Command {
 	return cmd
 }
 
-// Run examines dir, reports on stdout and draws its progress on stderr. The
+// Run examines dir, which is called by a name, reports on stdout and draws its progress on stderr. The
 // error says that something is wrong, or that dir could not be examined.
-func Run(dir string, stdout, stderr io.Writer) (store.CheckReport, error) {
+func Run(dir, name string, stdout, stderr io.Writer) (store.CheckReport, error) {
 	progress := bar.New(stderr)
 	r, err := store.Check(store.CheckOptions{Dir: dir, Progress: func(stage string, done, total int64) {
 		progress.Set("checking "+stage, stage == "sstables", done, total)
@@ -57,11 +57,11 @@ func Run(dir string, stdout, stderr io.Writer) (store.CheckReport, error) {
 		if n == 1 {
 			noun = "problem"
 		}
-		return r, fmt.Errorf("%s has %d %s", dir, n, noun)
+		return r, fmt.Errorf("%s has %d %s", name, n, noun)
 	}
 	fmt.Fprintf(stdout, "%s is sound: %d keys in %d partitions; %d sections of the op log with %d entries, %d rows, %d runs with %d records, "+
 		"%d snapshots with %d filters, %d sstables with %d bytes\n",
-		dir, r.Keys, r.Partitions, r.Sections, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
+		name, r.Keys, r.Partitions, r.Sections, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
 	fmt.Fprintf(stdout, "it is %x, incarnation %016x\n", r.Meta.ID, r.Meta.Incarnation)
 	return r, nil
 }
