@@ -154,7 +154,7 @@ func TestBackupStream(t *testing.T) {
 	}
 
 	if out, text, code := filter(t, stream, append([]string{"verify", "--addr", s.address()}, append(login, "-")...)...); code != 0 ||
-		!strings.Contains(string(out), "is good: 500 keys in 1 tables; the server had 500 before it was made and 500 after") {
+		!strings.Contains(string(out), "is good; it has 500 keys, and the server had 500 before it was made and 500 after") {
 		t.Errorf("verify: %d %s %s", code, out, text)
 	}
 	if got := lastSuccess(); got == "0" {

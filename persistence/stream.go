@@ -19,6 +19,13 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
+// ErrStream: the stream of a backup is cut, damaged, or none.
+var ErrStream = errors.New("the stream of the backup is damaged")
+
+func badStream(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrStream, fmt.Sprintf(format, args...))
+}
+
 // A backup as a stream of bytes: the files of a backup one after the other, as records.
 // FORMAT.md draws them. A record's checksum covers its number, too, so that records cannot
 // change places, and the last one says that the stream is whole.
@@ -214,7 +221,7 @@ func (i *StreamInfo) encode() []byte {
 // decodeStreamInfo reads what encode has written.
 func decodeStreamInfo(b []byte) (i StreamInfo, err error) {
 	if len(b) != streamBeginSize {
-		return i, disk.Corruptf("the stream's first record has %d bytes", len(b))
+		return i, badStream("its first record has %d bytes", len(b))
 	}
 	number := func() uint64 {
 		n := binary.BigEndian.Uint64(b)
@@ -232,7 +239,7 @@ func decodeStreamInfo(b []byte) (i StreamInfo, err error) {
 		c.Entries = number()
 	}
 	if i.Files > maxStreamFiles || size > math.MaxInt64 || i.Before.Keys < 0 || i.After.Keys < 0 {
-		return i, disk.Corruptf("the stream says that it has %d files with %d bytes", i.Files, size)
+		return i, badStream("it says that it has %d files with %d bytes", i.Files, size)
 	}
 	return i, nil
 }
@@ -240,7 +247,8 @@ func decodeStreamInfo(b []byte) (i StreamInfo, err error) {
 // RestoreStream makes a data directory dir of a stream, after sound has found nothing
 // wrong with it; sound is called with where the files are by then. dir appears only when
 // it is whole and durable. progress is told the bytes received so far and in all. A stream
-// that is cut, damaged or of another kind is ErrCorrupt.
+// that is cut, damaged or of another kind is ErrStream; ErrCorrupt, ErrNewerFormat and
+// ErrOldFormat are its META's.
 func RestoreStream(fsys vfs.FS, r io.Reader, dir string, sound func(dir string) error, progress func(done, total int64)) (StreamInfo, error) {
 	if err := checkTarget(fsys, "", dir); err != nil {
 		return StreamInfo{}, err
@@ -277,14 +285,14 @@ func (s *streamReader) receive() error {
 		return s.cut(err)
 	}
 	if string(magic) != streamMagic {
-		return disk.Corruptf("it is no stream of fbfkv backup, or of a later release")
+		return badStream("it is none of fbfkv backup -, or of a later release")
 	}
 	kind, content, err := s.record()
 	if err != nil {
 		return err
 	}
 	if kind != streamBegin {
-		return disk.Corruptf("the stream begins with a record of kind %d", kind)
+		return badStream("it begins with a record of kind %d", kind)
 	}
 	if s.info, err = decodeStreamInfo(content); err != nil {
 		return err
@@ -300,7 +308,7 @@ func (s *streamReader) receive() error {
 		case kind == streamEnd && n == s.info.Files && s.done == s.info.Bytes && len(content) == 0 && s.seen[metaName]:
 			return s.finish()
 		case kind != streamFile || n == s.info.Files:
-			return disk.Corruptf("the stream has a record of kind %d after %d of %d files", kind, n, s.info.Files)
+			return badStream("it has a record of kind %d after %d of %d files", kind, n, s.info.Files)
 		}
 		if err := s.file(content); err != nil {
 			return err
@@ -316,7 +324,7 @@ func (s *streamReader) record() (kind byte, content []byte, err error) {
 	}
 	size := binary.BigEndian.Uint32(head[4:])
 	if size > maxStreamRecord {
-		return 0, nil, disk.Corruptf("a record of the stream has %d bytes", size)
+		return 0, nil, badStream("a record has %d bytes", size)
 	}
 	s.buf = append(s.buf[:0], head[4:]...)
 	s.buf = append(s.buf, make([]byte, size)...)
@@ -324,7 +332,7 @@ func (s *streamReader) record() (kind byte, content []byte, err error) {
 		return 0, nil, s.cut(err)
 	}
 	if streamSum(s.n, s.buf) != binary.BigEndian.Uint32(head[:]) {
-		return 0, nil, disk.Corruptf("record %d of the stream does not match its checksum", s.n)
+		return 0, nil, badStream("record %d does not match its checksum", s.n)
 	}
 	s.n++
 	return head[8], s.buf[streamHead-4:], nil
@@ -333,7 +341,7 @@ func (s *streamReader) record() (kind byte, content []byte, err error) {
 // cut says of an end that came early what it is.
 func (s *streamReader) cut(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return disk.Corruptf("the stream ends early, after %d of %d bytes", s.done, s.info.Bytes)
+		return badStream("it ends early, after %d of %d bytes", s.done, s.info.Bytes)
 	}
 	return fmt.Errorf("read the stream: %w", err)
 }
@@ -344,14 +352,14 @@ var streamPath = regexp.MustCompile(`^(?:(?:` + pebbleName + `|` + logName + `|`
 // file receives a file, of which content is the first record.
 func (s *streamReader) file(content []byte) error {
 	if len(content) < 8 {
-		return disk.Corruptf("a file of the stream has no size")
+		return badStream("a file has no size")
 	}
 	size, path := binary.BigEndian.Uint64(content), string(content[8:])
 	if len(path) > maxStreamPath || !streamPath.MatchString(path) || path != metaName && passing(path) || s.seen[path] {
-		return disk.Corruptf("the stream has a file %.150q, which no backup has, or twice", path)
+		return badStream("it has a file %.150q, which no backup has, or twice", path)
 	}
 	if size > uint64(s.info.Bytes-s.done) {
-		return disk.Corruptf("the stream's %s has %d bytes, more than there are in all", path, size)
+		return badStream("its %s has %d bytes, more than there are in all", path, size)
 	}
 	if s.seen[path] = true; path == metaName {
 		return s.readMeta(size)
@@ -382,7 +390,7 @@ func (s *streamReader) copy(out io.Writer, size uint64) error {
 			return err
 		}
 		if kind != streamData || len(piece) == 0 || uint64(len(piece)) > size {
-			return disk.Corruptf("the stream has a record of kind %d with %d bytes where %d of a file are to come", kind, len(piece), size)
+			return badStream("it has a record of kind %d with %d bytes where %d of a file are to come", kind, len(piece), size)
 		}
 		if _, err := out.Write(piece); err != nil {
 			return disk.NoSpace(err)
@@ -397,7 +405,7 @@ func (s *streamReader) copy(out io.Writer, size uint64) error {
 // readMeta receives META, which is written anew.
 func (s *streamReader) readMeta(size uint64) error {
 	if size > metaMaxSize {
-		return disk.Corruptf("%s is longer than a page", metaName)
+		return badStream("%s is longer than a page", metaName)
 	}
 	var b bytes.Buffer
 	err := s.copy(&b, size)
@@ -405,7 +413,7 @@ func (s *streamReader) readMeta(size uint64) error {
 		s.meta, err = decodeMeta(b.Bytes())
 	}
 	if err == nil && s.meta.ID != s.info.ID {
-		err = disk.Corruptf("the stream's %s is another backup's", metaName)
+		err = badStream("its %s is another backup's", metaName)
 	}
 	return err
 }
@@ -413,7 +421,7 @@ func (s *streamReader) readMeta(size uint64) error {
 // finish makes the directory whole.
 func (s *streamReader) finish() error {
 	if _, err := s.r.ReadByte(); !errors.Is(err, io.EOF) {
-		return disk.Corruptf("the stream goes on after its end")
+		return badStream("it goes on after its end")
 	}
 	for _, name := range []string{pebbleName, logName, snapshotName, runName} {
 		if s.seen[name+"/"] {

@@ -58,7 +58,7 @@ func receive(stream []byte) (*vfs.MemFS, StreamInfo, error) {
 func expectRefused(t *testing.T, what string, stream []byte) {
 	t.Helper()
 	mem, _, err := receive(stream)
-	if !errors.Is(err, ErrCorrupt) {
+	if !errors.Is(err, ErrStream) {
 		t.Errorf("%s: %v", what, err)
 	}
 	if names, err := mem.List(""); err != nil || len(names) > 0 {
@@ -243,7 +243,7 @@ func FuzzStream(f *testing.F) {
 			switch {
 			case err == nil && !slices.Equal(names, []string{"restored"}), err != nil && len(names) > 0:
 				t.Fatalf("%v leaves %v", err, names)
-			case err != nil && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrOldFormat):
+			case err != nil && !errors.Is(err, ErrStream) && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrNewerFormat) && !errors.Is(err, ErrOldFormat):
 				t.Fatal(err)
 			}
 		}

@@ -249,8 +249,8 @@ type StreamInfo = persistence.StreamInfo
 
 // RestoreStream makes a new data directory dir of the stream of a backup (StreamBackup). It
 // receives the files aside, lets sound look at them there, and gives the directory its
-// name only if that returns nil. A stream that is cut, damaged or of another kind wraps
-// ErrCorrupt. RestoreStream calls progress with the bytes received so far and in all.
+// name only if that returns nil. A stream that is cut, damaged or of another kind is
+// refused. RestoreStream calls progress with the bytes received so far and in all.
 func RestoreStream(r io.Reader, dir string, sound func(dir string) error, progress func(done, total int64)) (StreamInfo, error) {
 	return persistence.RestoreStream(vfs.Default, r, dir, sound, progress)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -267,5 +268,69 @@ func TestJumpIsKept(t *testing.T) {
 		}
 		cincr(s, "k", strconv.FormatUint(s.partitions[0].seq, 10), 1)
 		must(t, s.Close())
+	}
+}
+
+// TestStreamBackup: one backup at a time, as a stream or not; one that is given up leaves
+// nothing, and one that is read to its end has everything that was acknowledged before it
+// was begun. Reading it is not yet a success.
+func TestStreamBackup(t *testing.T) {
+	fs := vfs.NewMem()
+	s := testStore(t, func(o *Options) { o.FS = fs })
+	for n := int64(1); n <= 300; n++ {
+		if op := backupOp(s, 0, n); op.Err != nil {
+			t.Fatal(op.Err)
+		}
+	}
+	given, err := s.StreamBackup()
+	must(t, err)
+	if _, err := s.StreamBackup(); !errors.Is(err, ErrBackupRunning) {
+		t.Errorf("a second stream: %v", err)
+	}
+	if err := s.Backup("backup"); !errors.Is(err, ErrBackupRunning) {
+		t.Errorf("a backup beside a stream: %v", err)
+	}
+	if stage, _, total := s.BackupProgress(); stage != "stream" || total == 0 {
+		t.Errorf("the progress is %s of %d", stage, total)
+	}
+	if _, err := given.Read(make([]byte, 10)); err != nil {
+		t.Error(err)
+	}
+	must(t, given.Close())
+	must(t, given.Close())
+	stream, err := s.StreamBackup()
+	must(t, err)
+	info, err := persistence.RestoreStream(fs, stream, "restored", func(dir string) error {
+		checkSound(t, fs, dir)
+		return nil
+	}, func(int64, int64) {})
+	must(t, err)
+	must(t, stream.Close())
+	if stage, _, _ := s.BackupProgress(); stage != "" || info.Before != info.After || info.Before.Keys != 2 {
+		t.Errorf("stage %q after a stream that says %+v", stage, info)
+	}
+	c := testStore(t, func(o *Options) { o.Dir, o.FS = "restored", fs })
+	if got := c.Stats(); got.Recovery.Keys != 2 {
+		t.Errorf("%d keys are restored", got.Recovery.Keys)
+	}
+	if op := backupOp(c, 0, 300); op.Err != nil || op.Applied {
+		t.Errorf("the last operation again: %+v", op)
+	}
+	if !s.Stats().LastBackup.IsZero() {
+		t.Error("nobody knows whether the stream has arrived")
+	}
+	id := s.db.Meta().ID
+	if err := s.BackupVerified(id, time.Now().Add(time.Hour)); !errors.Is(err, ErrTime) {
+		t.Errorf("a backup of the future: %v", err)
+	}
+	id[0]++
+	if err := s.BackupVerified(id, info.At); !errors.Is(err, ErrOtherBackup) {
+		t.Errorf("another's backup: %v", err)
+	}
+	must(t, s.BackupVerified(info.ID, info.At))
+	at := s.Stats().LastBackup
+	must(t, s.BackupVerified(info.ID, info.At.Add(-time.Hour)))
+	if !at.Equal(info.At.Truncate(time.Second)) || !s.Stats().LastBackup.Equal(at) {
+		t.Errorf("the last backup was made at %v, then at %v", at, s.Stats().LastBackup)
 	}
 }

@@ -186,7 +186,7 @@ func startMonitor(config *server.Config, log *slog.Logger) (*monitor.Monitor, er
 	m, err := monitor.Start(monitor.Options{Addr: config.MetricsAddr, Pprof: config.Pprof,
 		Version: versionNumber(), Revision: revision(), Logger: log})
 	if err == nil {
-		log.Info("metrics are served", "address", m.Addr(), "pprof", config.Pprof)
+		log.Info("metrics are served", "address", m.Addr(), "status_page", "http://"+m.Addr()+"/", "pprof", config.Pprof)
 	}
 	return m, err
 }

@@ -15,21 +15,22 @@ import (
 )
 
 func main() {
-	addr := flag.String("addr", "127.0.0.1:6379", "address of fbfkv")
-	key := flag.String("key", "page:home", "counter")
+	var addr, key string
+	flag.StringVar(&addr, "addr", "127.0.0.1:6379", "address of fbfkv")
+	flag.StringVar(&key, "key", "page:home", "counter")
 	n := flag.Int("n", 3, "how often to increment it")
 	flag.Parse()
 	ctx := context.Background()
 
-	rdb := redis.NewClient(&redis.Options{Addr: *addr})
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	counters := fbfkv.New(rdb, fbfkv.Options{})
-	value, err := counters.Add(ctx, *key, 1)
+	value, err := counters.Add(ctx, key, 1)
 	for i := 1; err == nil; i++ {
-		fmt.Println(*key, value)
+		fmt.Println(key, value)
 		if i >= *n {
 			return
 		}
-		value, err = counters.Add(ctx, *key, 1)
+		value, err = counters.Add(ctx, key, 1)
 	}
 	log.Fatal(err)
 }

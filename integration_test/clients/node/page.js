@@ -104,6 +104,16 @@ async function look() {
   await send('<b>key</b>', 'op-2');
   await until(() => document.querySelector('#slow').textContent.includes('<b>key</b>'));
   await redis.sendCommand(['CONFIG', 'SET', 'slowlog-log-slower-than', '10000']);
+  // Whatever INFO says of a cluster is shown, once there is one.
+  if (await page.isVisible('#cluster')) problems.push('a cluster is shown that is not there');
+  await page.route('**/status', async (route) => {
+    const response = await route.fetch();
+    const status = await response.json();
+    const lines = 'cluster_enabled:1\r\nterm:3\r\nshard_0:leader=127.0.0.1:7001,lag=0\r\nshard_1:leader=127.0.0.1:7002,lag=5';
+    status.info = status.info.replace('cluster_enabled:0', lines);
+    await route.fulfill({ response, json: status });
+  });
+  await until(() => /term\s*3[^]*lag[^]*shard_1\s*127.0.0.1:7002\s*5/.test(document.querySelector('#cluster').innerText));
   // Light, dark, and on a phone.
   const shades = [];
   for (const colorScheme of ['light', 'dark']) {
@@ -115,6 +125,7 @@ async function look() {
       problems.push(...(await collisions()).map((c) => `${colorScheme}, ${width} pixels wide: ${c}`));
     }
   }
+  await page.unrouteAll({ behavior: 'ignoreErrors' });
   if (shades[0] === shades[1]) problems.push(`light and dark are both ${shades[0]}`);
   // A server that is gone, and is back.
   console.log('kill');

@@ -60,9 +60,10 @@ type restored struct {
 func restore(from, dir string, cmd *cobra.Command) (r restored, err error) {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	progress := bar.New(stderr)
+	name := from
 	sound := func(dir string) error {
 		progress.Clear()
-		report, err := check.Run(dir, stdout, stderr)
+		report, err := check.Run(dir, name, stdout, stderr)
 		if err != nil {
 			return fmt.Errorf("not restored: %w", err)
 		}
@@ -70,6 +71,7 @@ func restore(from, dir string, cmd *cobra.Command) (r restored, err error) {
 		return nil
 	}
 	if from == "-" {
+		name = "the stream"
 		info, err := store.RestoreStream(cmd.InOrStdin(), dir, sound, func(done, total int64) { progress.Set("receiving", true, done, total) })
 		progress.Clear()
 		r.info = &info
