@@ -14,7 +14,7 @@ import (
 
 // fbfkv runs a subcommand of the program and returns what it prints and its
 // exit status.
-func fbfkv(t *testing.T, args ...string) (out string, code int) {
+func fbfkv(t testing.TB, args ...string) (out string, code int) {
 	t.Helper()
 	b, err := exec.Command(program, args...).CombinedOutput()
 	var exit *exec.ExitError

@@ -17,7 +17,9 @@ import (
 
 // clientPrograms are the programs in clients, one for each client library that
 // we promise to work with, and the versions of the protocol it speaks. Each is
-// called with the server's address and a version, and
+// called with the server's address, a version, and what its keys begin with. With the
+// addresses of several nodes, separated by commas, it uses the library's client for
+// clusters. It
 //
 //   - says who it is, as the library does, and checks what it is told,
 //   - sends 100 increments of "pipeline" as a pipeline,
@@ -26,21 +28,23 @@ import (
 //   - prints "ready" and increments "load:0" and so on, each operation with an
 //     opid of its own that is sent again until it is answered, by the library
 //     if it can. Every answer must be the number of increments so far.
-//   - prints "applied N" when its standard input is closed.
+//   - prints "counted KEY OPID VALUE" for each answer, but for hiredis, and "applied N"
+//     when its standard input is closed.
 //
 // They are written to be read: this is how to use fbfkv from that library.
 var clientPrograms = []struct {
 	name      string
 	protocols []string
+	clusters  bool // it has a client for clusters
 	command   func(t *testing.T) []string
 }{
-	{"goredis", []string{"2", "3"}, buildGo("goredis")},
-	{"rueidis", []string{"2", "3"}, buildGo("rueidis")},
-	{"node-redis", []string{"2", "3"}, nodeScript("noderedis.js")},
-	{"ioredis", []string{"2"}, nodeScript("ioredis.js")},
-	{"redis-py", []string{"2"}, pythonScript("clients/python/redispy.py")}, // RESP3 since redis-py 5
-	{"hiredis", []string{"2"}, buildC},                                     // RESP3 since hiredis 1.0
-	{"redis-cli", []string{"2", "3"}, func(t *testing.T) []string {
+	{"goredis", []string{"2", "3"}, true, buildGo("goredis")},
+	{"rueidis", []string{"2", "3"}, true, buildGo("rueidis")},
+	{"node-redis", []string{"2", "3"}, true, nodeScript("noderedis.js")},
+	{"ioredis", []string{"2"}, true, nodeScript("ioredis.js")},
+	{"redis-py", []string{"2"}, true, pythonScript("clients/python/redispy.py")}, // RESP3 since redis-py 5
+	{"hiredis", []string{"2"}, false, buildC},                                    // RESP3 since hiredis 1.0
+	{"redis-cli", []string{"2", "3"}, true, func(t *testing.T) []string {
 		requireProgram(t, "redis-cli", "install Debian's package redis-tools")
 		return []string{"clients/shell/rediscli.sh"}
 	}},
@@ -72,30 +76,7 @@ const failures = 3
 func runClient(t *testing.T, command []string, proto string) {
 	s := startServer(t)
 	port := s.port()
-	args := append(append([]string(nil), command[1:]...), s.address(), proto)
-	cmd := exec.Command(command[0], args...)
-	out := newLogBuffer()
-	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a shell's children go with it
-	input, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() { cmd.Wait(); close(done) }()
-	t.Cleanup(func() {
-		syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
-		<-done
-		if t.Failed() {
-			t.Logf("the program printed:\n%s", tail(out.String(), 4000))
-		}
-	})
-	if !out.await(regexp.MustCompile(`(?m)^ready$`), done) {
-		t.Fatal("the program does not become ready")
-	}
+	p := startProgram(t, command, s.address(), proto, "")
 	for i := range failures {
 		before := s.loaded()
 		eventually(t, patience, "increments go on", func() bool { return s.loaded() > before+10 })
@@ -107,23 +88,67 @@ func runClient(t *testing.T, command []string, proto string) {
 		s.start("--port", port)
 	}
 	eventually(t, patience, "increments go on", func() bool { return s.loaded() > 0 })
-	io.WriteString(input, "\n")
-	input.Close()
-	select {
-	case <-done:
-	case <-time.After(patience):
-		t.Fatal("the program does not end")
-	}
-	applied := regexp.MustCompile(`(?m)^applied (\d+)$`).FindStringSubmatch(out.String())
-	if !cmd.ProcessState.Success() || applied == nil {
-		t.Fatalf("the program ended with %v", cmd.ProcessState)
-	}
-	if got := strconv.FormatInt(s.loaded(), 10); got != applied[1] {
-		t.Errorf("%s increments were answered, the counters say %s", applied[1], got)
+	p.end()
+	if got := strconv.FormatInt(s.loaded(), 10); got != p.applied {
+		t.Errorf("%s increments were answered, the counters say %s", p.applied, got)
 	}
 	c := s.dial()
 	c.want(`"100"`, "GET", "pipeline")
 	c.want(`"5"`, "GET", "transaction")
+}
+
+// clientProgram is a running program of clients.
+type clientProgram struct {
+	t       *testing.T
+	out     *logBuffer
+	input   io.Closer
+	cmd     *exec.Cmd
+	done    chan struct{} // closed when it has ended
+	applied string        // how many increments it counted by its end
+}
+
+// startProgram starts a program and waits until it is ready.
+func startProgram(t *testing.T, command []string, addresses, proto, prefix string) *clientProgram {
+	t.Helper()
+	args := append(append([]string(nil), command[1:]...), addresses, proto, prefix)
+	p := &clientProgram{t: t, cmd: exec.Command(command[0], args...), out: newLogBuffer(), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p.out, p.out
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // a shell's children go with it
+	var err error
+	if p.input, err = p.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() { p.cmd.Wait(); close(p.done) }()
+	t.Cleanup(func() {
+		syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+		if t.Failed() {
+			t.Logf("the program printed:\n%s", tail(p.out.String(), 2000))
+		}
+	})
+	if !p.out.await(regexp.MustCompile(`(?m)^ready$`), p.done) {
+		t.Fatalf("the program does not become ready: %s", command)
+	}
+	return p
+}
+
+// end has the program end and tell how many increments it counted.
+func (p *clientProgram) end() {
+	p.t.Helper()
+	p.input.Close()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.t.Fatal("the program does not end")
+	}
+	applied := regexp.MustCompile(`(?m)^applied (\d+)$`).FindStringSubmatch(p.out.String())
+	if !p.cmd.ProcessState.Success() || applied == nil {
+		p.t.Fatalf("the program ended with %v", p.cmd.ProcessState)
+	}
+	p.applied = applied[1]
 }
 
 // TestClientsScan: clients that keep SCAN's cursor in a double see every key once,

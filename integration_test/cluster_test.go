@@ -15,15 +15,15 @@ import (
 )
 
 // startNode starts a server that may become a node of a cluster, on ports that stay.
-func startNode(t *testing.T, args ...string) *server {
+func startNode(t testing.TB, args ...string) *server {
 	t.Helper()
 	return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", fmt.Sprint(freePorts(t, 1))}, args...)...)
 }
 
 // startNodes starts some.
-func startNodes(t *testing.T, n int) (all []*server) {
+func startNodes(t testing.TB, n int, args ...string) (all []*server) {
 	for range n {
-		all = append(all, startNode(t))
+		all = append(all, startNode(t, args...))
 	}
 	return all
 }
@@ -37,7 +37,7 @@ func addresses(all ...*server) (list []string) {
 }
 
 // operate runs `fbfkv cluster` without asking and expects its exit status and a text in what it prints.
-func operate(t *testing.T, code int, want string, args ...string) string {
+func operate(t testing.TB, code int, want string, args ...string) string {
 	t.Helper()
 	out, got := fbfkv(t, append([]string{"cluster", args[0], "--yes"}, args[1:]...)...)
 	if got != code || !strings.Contains(out, want) {
@@ -47,14 +47,14 @@ func operate(t *testing.T, code int, want string, args ...string) string {
 }
 
 // startCluster makes a cluster of servers.
-func startCluster(t *testing.T, n int) []*server {
-	all := startNodes(t, n)
+func startCluster(t testing.TB, n int, args ...string) []*server {
+	all := startNodes(t, n, args...)
 	operate(t, 0, "is complete", append([]string{"create"}, addresses(all...)...)...)
 	return all
 }
 
 // leaderOf waits until one of the servers leads, and returns it.
-func leaderOf(t *testing.T, all ...*server) (leader *server) {
+func leaderOf(t testing.TB, all ...*server) (leader *server) {
 	t.Helper()
 	eventually(t, patience, "a leader", func() bool {
 		for _, s := range all {
@@ -309,7 +309,7 @@ func start(t *testing.T, cmd *exec.Cmd) *server {
 
 // freePorts returns the first of n ports one after the other that nobody listens on, nor on
 // those 10000 higher. None of them is one that the system gives to those who dial.
-func freePorts(t *testing.T, n int) (first int) {
+func freePorts(t testing.TB, n int) (first int) {
 	t.Helper()
 	eventually(t, patience, "free ports", func() bool {
 		first = 12000 + rand.IntN(2000)*5

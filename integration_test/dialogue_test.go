@@ -11,7 +11,8 @@ import (
 )
 
 // TestDialogues holds the server to the conversations in testdata, each on a
-// new server and once in each protocol version:
+// new server and once in each protocol version, and in the newer one on the leader of a
+// shard:
 //
 //	# a comment
 //	> CINCRBY hits op-1 5
@@ -21,7 +22,8 @@ import (
 //	3 _
 //
 // A line after a command is its reply as readReply renders it. One that begins
-// with 2 or 3 is the reply in that version of the protocol. One in /slashes/ is
+// with 2 or 3 is the reply in that version of the protocol, and one that begins with
+// shard is that of the leader of a shard, where it must be another. One in /slashes/ is
 // a regular expression for the whole of it. In a command, "quotes" may hold
 // escapes, and (x*512) stands for 512 times x.
 func TestDialogues(t *testing.T) {
@@ -31,6 +33,14 @@ func TestDialogues(t *testing.T) {
 	}
 	for _, file := range files {
 		steps := readDialogue(t, file)
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".dialogue")+"/shard", func(t *testing.T) {
+			t.Parallel()
+			c := shardLeader(t).dial()
+			c.do("HELLO", "3")
+			for _, step := range steps {
+				step.check(c, "shard", taggedArgs(step.args))
+			}
+		})
 		for _, proto := range []string{"2", "3"} {
 			name := strings.TrimSuffix(filepath.Base(file), ".dialogue")
 			t.Run(name+"/RESP"+proto, func(t *testing.T) {
@@ -39,7 +49,7 @@ func TestDialogues(t *testing.T) {
 				c := s.dial()
 				c.do("HELLO", proto)
 				for _, step := range steps {
-					step.check(c, proto)
+					step.check(c, proto, step.args)
 				}
 			})
 		}
@@ -50,13 +60,13 @@ func TestDialogues(t *testing.T) {
 type step struct {
 	where   string
 	args    []string
-	replies map[string]string // by version of the protocol
+	replies map[string]string // by version of the protocol, and of a shard
 }
 
-// check sends the command and compares the reply.
-func (s *step) check(c *rawConn, proto string) {
+// check sends the command, perhaps with tagged keys, and compares the reply.
+func (s *step) check(c *rawConn, proto string, args []string) {
 	c.t.Helper()
-	got, want := c.do(s.args...), s.replies[proto]
+	got, want := strings.ReplaceAll(c.do(args...), tag, ""), s.replies[proto]
 	if pattern, ok := strings.CutPrefix(want, "/"); ok {
 		pattern = "^" + strings.TrimSuffix(pattern, "/") + "$"
 		if !regexp.MustCompile(pattern).MatchString(got) {
@@ -94,7 +104,10 @@ func readDialogue(t *testing.T, file string) []*step {
 		}
 	}
 	for _, s := range steps {
-		if len(s.replies) != 2 {
+		if s.replies["shard"] == "" {
+			s.replies["shard"] = s.replies["3"]
+		}
+		if len(s.replies) != 3 {
 			t.Fatalf("%s: want a reply in each version of the protocol", s.where)
 		}
 	}
@@ -103,6 +116,10 @@ func readDialogue(t *testing.T, file string) []*step {
 
 // addReply enters a line after the command.
 func (s *step) addReply(t *testing.T, line string) {
+	if reply, own := strings.CutPrefix(line, "shard "); own {
+		s.replies["shard"] = reply
+		return
+	}
 	for _, proto := range []string{"2", "3"} {
 		reply, own := strings.CutPrefix(line, proto+" ")
 		if !own && (line[0] == '2' || line[0] == '3') {

@@ -127,13 +127,13 @@ type skipList struct {
 // difference.
 type skip struct {
 	line    int
-	where   *regexp.Regexp // script/RESPn
+	where   *regexp.Regexp // script/RESPn or script/shard/RESPn
 	command *regexp.Regexp
 	used    chan struct{} // has an element once used
 }
 
 // skipLine is a line of the list: "script: command -- reason". The script may
-// be followed by /RESP2 or /RESP3; * stands for anything in both.
+// be followed by /shard, and by /RESP2 or /RESP3; * stands for anything in both.
 var skipLine = regexp.MustCompile(`^(\S+): (.+) -- (\S.{9,})$`)
 
 // readSkips reads the list.
@@ -153,7 +153,7 @@ func readSkips(t *testing.T, file string) *skipList {
 			t.Fatalf("%s:%d: want \"script: command -- reason\"", file, i+1)
 		}
 		list.lines = append(list.lines, &skip{line: i + 1, used: make(chan struct{}, 1),
-			where:   regexp.MustCompile(`^` + wildcards(m[1]) + `(/RESP[23])?$`),
+			where:   regexp.MustCompile(`^` + wildcards(m[1]) + `(/shard)?(/RESP[23])?$`),
 			command: regexp.MustCompile(`(?i)^` + wildcards(m[2]) + `$`)})
 	}
 	return list

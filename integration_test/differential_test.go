@@ -14,7 +14,7 @@ import (
 
 // TestDifferential plays the scripts of testdata/differential, and those made
 // from the command table, to a real Redis and to fbfkv, in each version of the
-// protocol, and compares every reply. What a script looks like is told in
+// protocol, and in one of them to the leader of a shard, and compares every reply. What a script looks like is told in
 // differential_script_test.go. A reply that must differ is listed with its
 // reason in testdata/differential/skip.txt; a line there that hides no
 // difference fails the test.
@@ -32,27 +32,33 @@ func TestDifferential(t *testing.T) {
 	skips := readSkips(t, "testdata/differential/skip.txt")
 	played := map[string]bool{}
 	t.Run("script", func(t *testing.T) {
-		for _, s := range scripts {
+		for i, s := range scripts {
+			proto := []string{"2", "3"}[i%2]
+			t.Run(s.name+"/shard", func(t *testing.T) {
+				played[s.name] = true
+				t.Parallel()
+				compare(t, s.tagged(), proto, skips, shardLeader, "always")
+			})
 			for _, proto := range []string{"2", "3"} {
 				name := s.name + "/RESP" + proto
 				t.Run(name, func(t *testing.T) {
 					played[name] = true
 					t.Parallel()
-					compare(t, s, proto, skips)
+					compare(t, s, proto, skips, startServer, "everysec")
 				})
 			}
 		}
 	})
-	if len(played) == 2*len(scripts) { // not with -run for some of them
+	if len(played) == 3*len(scripts) { // not with -run for some of them
 		skips.checkUsed(t)
 	}
 }
 
-// compare plays a script to both servers.
-func compare(t *testing.T, s *script, proto string, skips *skipList) {
-	args := []string{"--save", "3600 1", "--appendfsync", "everysec"}
+// compare plays a script to both servers; start starts ours.
+func compare(t *testing.T, s *script, proto string, skips *skipList, start func(testing.TB, ...string) *server, fsync string) {
+	args := []string{"--save", "3600 1", "--appendfsync", fsync}
 	theirs := newSide(t, "Redis", startRedis(t, args...), proto)
-	ours := newSide(t, "fbfkv", startServer(t, args...).address(), proto)
+	ours := newSide(t, "fbfkv", start(t, args...).address(), proto)
 	differences := 0
 	for _, e := range s.steps {
 		if e.pause > 0 {

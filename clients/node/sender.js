@@ -76,18 +76,45 @@ function ioredis(client, timeout) {
   };
 }
 
-// The nodes' connections of a cluster stay its own; a node that is silent is not the leader
-// for long, so the map is read again.
+// Of a cluster of node-redis this is one of our own, too, made anew whenever a node is lost:
+// by itself it stays with a leader that is gone, and waits for one that is silent.
 
 function nodeRedisCluster(client, timeout) {
+  const settings = client._options?.defaults; // node-redis 4 does not show them
+  const limits = { connectTimeout: timeout, socketTimeout: timeout, reconnectStrategy: false };
+  const changes = { defaults: { ...settings, disableOfflineQueue: true, socket: { ...settings?.socket, ...limits } } };
+  let own; let making; let closed = false;
+  const end = async () => {
+    try { await (own?.destroy ? own.destroy() : own?.disconnect()); } catch { /* a node's connection is closed already */ }
+  };
+  const make = async () => {
+    const next = client.duplicate(client._options ? changes : {});
+    next.on('error', () => {});
+    await next.connect();
+    await end();
+    own = next;
+    if (closed) await end();
+  };
+  const renew = async () => {
+    making ??= make().finally(() => { making = undefined; });
+    return closed ? undefined : within(timeout, () => making).catch(() => {});
+  };
+  const call = async (command) => {
+    if (closed || !own) throw new NotSent(closed);
+    return own.sendCommand(keyOf(command), false, command, numbersAsText);
+  };
   return {
     hides: true,
-    send: (commands) => sendAll(commands, (c) => client.sendCommand(keyOf(c), false, c, numbersAsText), timeout),
-    reload: () => within(timeout, async () => client._slots?.rediscover(client.masters.find((m) => m.client)?.client ?? {}))
-      .catch(() => {}),
-    close: () => {},
+    send: async (commands) => {
+      if (!own) await renew();
+      return sendAll(commands, call, timeout);
+    },
+    reload: renew,
+    close: () => { closed = true; end(); },
   };
 }
+
+// The connections of a cluster of ioredis stay its own.
 
 function ioredisCluster(client, timeout) {
   return {

@@ -125,7 +125,8 @@ def judge(err):
         return Verdict(again=True, lost=True)
     if code:
         return Verdict(again=code in ("LOADING", "OOM", "BUSY", "MAXCLIENTS"))
-    if not isinstance(err, (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError)):
+    # IndexError: redis-py 4.3, when every leader of a cluster has changed.
+    if not isinstance(err, (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError, IndexError)):
         return Verdict(unknown=True)  # such as a mistake in our caller's arguments
     if "connecting to" in str(err):  # nothing was sent
         return Verdict(again=True, lost=True)

@@ -59,7 +59,7 @@ static redisReply *ask(redisContext *c, int type, const char *command) {
 }
 
 int main(int argc, char **argv) {
-    assert(argc == 3);
+    assert(argc >= 3);
     char *colon = strrchr(argv[1], ':');
     *colon = 0;
     host = argv[1];

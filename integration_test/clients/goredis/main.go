@@ -1,7 +1,7 @@
 // Command goredis is go-redis against fbfkv: see clients_test.go for what the
 // steps are for.
 //
-//	goredis host:port 2|3
+//	goredis host:port[,host:port…] 2|3 prefix
 package main
 
 import (
@@ -27,38 +27,58 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	client := redis.NewClient(&redis.Options{
-		Addr:       os.Args[1],
-		Protocol:   protocol,
-		ClientName: "go-redis",
-		// go-redis sends a command again by itself. The command is the same, so
-		// the opid is the same, and nothing is counted twice. With INCRBY this
-		// counts twice.
+	client := connect(strings.Split(os.Args[1], ","), protocol)
+	defer client.Close()
+	prefix := os.Args[3]
+	if err := check(context.Background(), client, protocol, prefix); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("ready")
+	if err := load(client, prefix); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// connect makes a client of a server, or of a cluster if there are several addresses.
+//
+// go-redis sends a command again by itself. The command is the same, so the opid is the
+// same, and nothing is counted twice. With INCRBY this counts twice.
+func connect(addresses []string, protocol int) redis.UniversalClient {
+	if len(addresses) > 1 {
+		return redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs:           addresses,
+			Protocol:        protocol,
+			ClientName:      "go-redis",
+			MaxRedirects:    200,         // of the cluster client these are its retries as well
+			ReadTimeout:     time.Second, // three of them may pass until a silent leader is given up
+			DialerRetries:   1,
+			MinRetryBackoff: 10 * time.Millisecond,
+			MaxRetryBackoff: 100 * time.Millisecond,
+			// A leader that is gone says MOVED no more, so the map has to be read again.
+			ClusterStateReloadInterval: 500 * time.Millisecond,
+		})
+	}
+	return redis.NewClient(&redis.Options{
+		Addr:            addresses[0],
+		Protocol:        protocol,
+		ClientName:      "go-redis",
 		MaxRetries:      200,
 		DialerRetries:   1, // MaxRetries covers dialling as well
 		MinRetryBackoff: 10 * time.Millisecond,
 		MaxRetryBackoff: 100 * time.Millisecond,
 	})
-	defer client.Close()
-	if err := check(context.Background(), client, protocol); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("ready")
-	if err := load(client); err != nil {
-		log.Fatal(err)
-	}
 }
 
 // check does what clients do when they connect, a pipeline, a transaction, and
 // the replies that are no integers.
-func check(ctx context.Context, client *redis.Client, protocol int) error {
+func check(ctx context.Context, client redis.UniversalClient, protocol int, prefix string) error {
 	info, err := client.ClientInfo(ctx).Result()
 	if err != nil || info.Name != "go-redis" || info.Resp != protocol {
 		return fmt.Errorf("CLIENT INFO: %+v, %w", info, err)
 	}
 	replies, err := client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i := range 100 {
-			p.Do(ctx, "CINCRBY", "pipeline", fmt.Sprint("op-", i), 1)
+			p.Do(ctx, "CINCRBY", prefix+"pipeline", fmt.Sprint("op-", i), 1)
 		}
 		return nil
 	})
@@ -73,19 +93,19 @@ func check(ctx context.Context, client *redis.Client, protocol int) error {
 	var incremented *redis.Cmd
 	var value *redis.StringCmd
 	if _, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		incremented = p.Do(ctx, "CINCRBY", "transaction", "op", 5)
-		value = p.Get(ctx, "transaction")
+		incremented = p.Do(ctx, "CINCRBY", prefix+"transaction", "op", 5)
+		value = p.Get(ctx, prefix+"transaction")
 		return nil
 	}); err != nil || incremented.Val() != int64(5) || value.Val() != "5" {
 		return fmt.Errorf("transaction: %s, %s, %w", incremented, value, err)
 	}
-	if err := client.Do(ctx, "CSEEN", "transaction", "other").Err(); err != redis.Nil {
+	if err := client.Do(ctx, "CSEEN", prefix+"transaction", "other").Err(); err != redis.Nil {
 		return fmt.Errorf("CSEEN of an unknown opid: %v", err)
 	}
-	if err := client.Do(ctx, "CINCRBY", "transaction", "op", 6).Err(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
+	if err := client.Do(ctx, "CINCRBY", prefix+"transaction", "op", 6).Err(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
 		return fmt.Errorf("an opid was used for another delta: %v", err)
 	}
-	added, err := client.Do(ctx, "FBF.ADD", "filter", "item").Bool()
+	added, err := client.Do(ctx, "FBF.ADD", prefix+"filter", "item").Bool()
 	if err != nil || !added {
 		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
 	}
@@ -150,7 +170,7 @@ func checkSketches(ctx context.Context, c *redis.Client) error {
 
 // load increments counters from several goroutines until standard input is
 // closed. Every answer must be the number of increments so far.
-func load(client *redis.Client) error {
+func load(client redis.UniversalClient, prefix string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -161,7 +181,7 @@ func load(client *redis.Client) error {
 	var workers sync.WaitGroup
 	for worker := range 4 {
 		workers.Go(func() {
-			key := fmt.Sprint("load:", worker)
+			key := fmt.Sprint(prefix, "load:", worker)
 			for count := int64(1); ctx.Err() == nil; count++ {
 				// Not with ctx: an increment that was begun is finished.
 				opid := uuid.NewString()
@@ -171,6 +191,7 @@ func load(client *redis.Client) error {
 					failed.Store(&err)
 					return
 				}
+				fmt.Println("counted", key, opid, value)
 				applied.Add(1)
 			}
 		})

@@ -9,13 +9,10 @@ import { Counters, Op } from '../../../clients/node/index.js';
 const [library, address, timeout, retryFor] = process.argv.slice(2);
 const urls = address.split(',').map((a) => `redis://${a}`);
 const client = {
-  ioredis: () => (urls[1] ? new Redis.Cluster(urls) : new Redis(urls[0], { lazyConnect: true })),
+  ioredis: () => (urls[1] ? new Redis.Cluster(urls, { redisOptions: { socketTimeout: Number(timeout) } }) : new Redis(urls[0], { lazyConnect: true })),
   'node-redis': () => (urls[1] ? createCluster({ rootNodes: urls.map((url) => ({ url })) }) : createClient({ url: urls[0] })),
 }[library]();
-if (urls[1]) {
-  client.on('error', () => {});
-  if (library === 'node-redis') await client.connect();
-}
+client.on('error', () => {});
 const counters = new Counters(client, { timeout: Number(timeout), retryFor: Number(retryFor) });
 
 const failed = (err) => ({ error: err.message, code: err.code, outcome: err.outcome, op: String(err.op ?? '') });

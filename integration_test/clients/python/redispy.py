@@ -1,6 +1,6 @@
 """redis-py against fbfkv: see clients_test.go for what the steps are for.
 
-    python3 redispy.py host:port 2|3
+    python3 redispy.py host:port[,host:port…] 2|3 prefix
 """
 
 import sys
@@ -9,30 +9,45 @@ import time
 import uuid
 
 import redis
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.cluster import ClusterNode, RedisCluster
+from redis.exceptions import ClusterError, ConnectionError, RedisClusterException, ResponseError, TimeoutError
 
-address, protocol = sys.argv[1:3]
-host, port = address.rsplit(":", 1)
-client = redis.Redis(
-    host=host,
-    port=int(port),
-    client_name="redis-py",
-    decode_responses=True,
-    socket_timeout=2,  # else it waits for ever for a server that is silent
+addresses, protocol, prefix = sys.argv[1:4]
+nodes = [(host, int(port)) for host, port in (a.rsplit(":", 1) for a in addresses.split(","))]
+options = {
+    "client_name": "redis-py",
+    "decode_responses": True,
+    "socket_timeout": 2,  # else it waits for ever for a server that is silent
     **({"protocol": 3} if protocol == "3" else {}),
-)
+}
+
+def connect():
+    if len(nodes) == 1:
+        return redis.Redis(*nodes[0], **options)
+    return RedisCluster(startup_nodes=[ClusterNode(*node) for node in nodes], cluster_error_retry_attempts=1, **options)
+
+
+client = connect()
 
 
 def increment(key):
+    global client
     opid = str(uuid.uuid4())  # one id per operation, made before the first try
     while True:
         try:
-            return client.execute_command("CINCRBY", key, opid, 1)
-        except (ConnectionError, TimeoutError):
+            value = client.execute_command("CINCRBY", key, opid, 1)
+            print(f"counted {key} {opid} {value}\n", end="", flush=True)  # in one piece, for other threads print too
+            return value
+        except (ConnectionError, TimeoutError, ClusterError, RedisClusterException, IndexError):
             # The increment may or may not have been applied. The same opid
             # makes trying again harmless. (redis-py's own Retry does not cover
             # the taking of a connection from the pool.)
             time.sleep(0.02)
+            if len(nodes) > 1:  # its cluster client does not get over a lost node in all versions
+                try:
+                    client = connect()
+                except RedisClusterException:
+                    pass  # no node knows the cluster at the moment
 
 
 assert client.client_getname() == "redis-py"
@@ -40,21 +55,24 @@ assert client.client_info()["resp"] == protocol
 
 pipeline = client.pipeline(transaction=False)
 for i in range(100):
-    pipeline.execute_command("CINCRBY", "pipeline", f"op-{i}", 1)
+    pipeline.execute_command("CINCRBY", prefix + "pipeline", f"op-{i}", 1)
 assert pipeline.execute() == list(range(1, 101))
 
-transaction = client.pipeline(transaction=True)
-transaction.execute_command("CINCRBY", "transaction", "op", 5)
-transaction.get("transaction")
-assert transaction.execute() == [5, "5"]
+if len(nodes) == 1:  # else redis-py has no transactions
+    transaction = client.pipeline(transaction=True)
+    transaction.execute_command("CINCRBY", prefix + "transaction", "op", 5)
+    transaction.get(prefix + "transaction")
+    assert transaction.execute() == [5, "5"]
+else:
+    assert client.execute_command("CINCRBY", prefix + "transaction", "op", 5) == 5
 
-assert client.execute_command("CSEEN", "transaction", "other") is None
+assert client.execute_command("CSEEN", prefix + "transaction", "other") is None
 try:
-    client.execute_command("CINCRBY", "transaction", "op", 6)
+    client.execute_command("CINCRBY", prefix + "transaction", "op", 6)
     raise SystemExit("an opid was used for another delta")
 except ResponseError as err:
     assert str(err).startswith("MISMATCH"), err
-assert client.execute_command("FBF.ADD", "filter", "item") == 1
+assert client.execute_command("FBF.ADD", prefix + "filter", "item") == 1
 
 # The client's own calls for RedisBloom's commands. A dump is bytes: it is not decoded.
 bf, cms = client.bf(), client.cms()
@@ -84,7 +102,7 @@ counts = [0] * 4
 
 def work(worker):
     while running:
-        value = increment(f"load:{worker}")
+        value = increment(f"{prefix}load:{worker}")
         counts[worker] += 1
         if value != counts[worker]:
             print(f"load:{worker} is {value} after {counts[worker]} increments", flush=True)

@@ -1,7 +1,7 @@
 // Command rueidis is rueidis against fbfkv: see clients_test.go for what the
 // steps are for.
 //
-//	rueidis host:port 2|3
+//	rueidis host:port[,host:port…] 2|3 prefix
 package main
 
 import (
@@ -22,21 +22,24 @@ import (
 func main() {
 	log.SetFlags(0)
 	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{os.Args[1]},
+		InitAddress: strings.Split(os.Args[1], ","), // rueidis finds out whether it is a cluster
 		AlwaysRESP2: os.Args[2] == "2",
 		ClientName:  "rueidis",
 		// Client-side caching needs CLIENT TRACKING, which fbfkv does not have.
 		DisableCache: true,
+		// A server that is silent is given up after that.
+		ConnWriteTimeout: 2 * time.Second,
 	})
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer client.Close()
-	if err := check(context.Background(), client, os.Args[2]); err != nil {
+	prefix := os.Args[3]
+	if err := check(context.Background(), client, os.Args[2], prefix); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("ready")
-	if err := load(client); err != nil {
+	if err := load(client, prefix); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -49,27 +52,34 @@ func do(ctx context.Context, client rueidis.Client, command string, args ...stri
 // increment adds 1 to a counter exactly once, however often the connection
 // breaks. rueidis repeats reads by itself, but not commands that it does not
 // know; with an opid we may.
-func increment(ctx context.Context, client rueidis.Client, key string) (int64, error) {
-	opid := uuid.NewString() // one id per operation, made before the first try
+func increment(ctx context.Context, client rueidis.Client, key string) (opid string, value int64, err error) {
+	opid = uuid.NewString() // one id per operation, made before the first try
 	for {
-		value, err := do(ctx, client, "CINCRBY", key, opid, "1").AsInt64()
-		if _, answered := rueidis.IsRedisErr(err); err == nil || answered || ctx.Err() != nil {
-			return value, err
+		value, err = do(ctx, client, "CINCRBY", key, opid, "1").AsInt64()
+		if err == nil || isFinal(err) || ctx.Err() != nil {
+			return opid, value, err
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
 }
 
+// isFinal reports whether an error is the server's answer, and not that of a cluster that
+// has no leader at the moment.
+func isFinal(err error) bool {
+	answer, ok := rueidis.IsRedisErr(err)
+	return ok && !answer.IsTryAgain() && !answer.IsClusterDown()
+}
+
 // check does what clients do when they connect, a pipeline, a transaction, and
 // the replies that are no integers.
-func check(ctx context.Context, client rueidis.Client, protocol string) error {
+func check(ctx context.Context, client rueidis.Client, protocol, prefix string) error {
 	info, err := client.Do(ctx, client.B().ClientInfo().Build()).ToString()
 	if err != nil || !strings.Contains(info, " name=rueidis ") || !strings.Contains(info, " resp="+protocol) {
 		return fmt.Errorf("CLIENT INFO: %s, %w", info, err)
 	}
 	pipeline := make(rueidis.Commands, 100)
 	for i := range pipeline {
-		pipeline[i] = client.B().Arbitrary("CINCRBY").Keys("pipeline").Args(fmt.Sprint("op-", i), "1").Build()
+		pipeline[i] = client.B().Arbitrary("CINCRBY").Keys(prefix+"pipeline").Args(fmt.Sprint("op-", i), "1").Build()
 	}
 	for i, r := range client.DoMulti(ctx, pipeline...) {
 		if n, err := r.AsInt64(); err != nil || n != int64(i+1) {
@@ -79,8 +89,8 @@ func check(ctx context.Context, client rueidis.Client, protocol string) error {
 	var exec []rueidis.RedisMessage
 	err = client.Dedicated(func(c rueidis.DedicatedClient) error {
 		replies := c.DoMulti(ctx, c.B().Multi().Build(),
-			c.B().Arbitrary("CINCRBY").Keys("transaction").Args("op", "5").Build(),
-			c.B().Get().Key("transaction").Build(), c.B().Exec().Build())
+			c.B().Arbitrary("CINCRBY").Keys(prefix+"transaction").Args("op", "5").Build(),
+			c.B().Get().Key(prefix+"transaction").Build(), c.B().Exec().Build())
 		var err error
 		exec, err = replies[3].ToArray()
 		return err
@@ -92,13 +102,13 @@ func check(ctx context.Context, client rueidis.Client, protocol string) error {
 	if value, _ := exec[1].ToString(); incremented != 5 || value != "5" {
 		return fmt.Errorf("transaction: %d and %s", incremented, value)
 	}
-	if err := do(ctx, client, "CSEEN", "transaction", "other").Error(); !rueidis.IsRedisNil(err) {
+	if err := do(ctx, client, "CSEEN", prefix+"transaction", "other").Error(); !rueidis.IsRedisNil(err) {
 		return fmt.Errorf("CSEEN of an unknown opid: %v", err)
 	}
-	if err := do(ctx, client, "CINCRBY", "transaction", "op", "6").Error(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
+	if err := do(ctx, client, "CINCRBY", prefix+"transaction", "op", "6").Error(); err == nil || !strings.HasPrefix(err.Error(), "MISMATCH") {
 		return fmt.Errorf("an opid was used for another delta: %v", err)
 	}
-	added, err := do(ctx, client, "FBF.ADD", "filter", "item").AsBool()
+	added, err := do(ctx, client, "FBF.ADD", prefix+"filter", "item").AsBool()
 	if err != nil || !added {
 		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
 	}
@@ -107,7 +117,7 @@ func check(ctx context.Context, client rueidis.Client, protocol string) error {
 
 // load increments counters from several goroutines until standard input is
 // closed. Every answer must be the number of increments so far.
-func load(client rueidis.Client) error {
+func load(client rueidis.Client, prefix string) error {
 	var stopped atomic.Bool
 	go func() {
 		io.Copy(io.Discard, os.Stdin)
@@ -118,14 +128,15 @@ func load(client rueidis.Client) error {
 	var workers sync.WaitGroup
 	for worker := range 4 {
 		workers.Go(func() {
-			key := fmt.Sprint("load:", worker)
+			key := fmt.Sprint(prefix, "load:", worker)
 			for count := int64(1); !stopped.Load(); count++ {
-				value, err := increment(context.Background(), client, key)
+				opid, value, err := increment(context.Background(), client, key)
 				if err != nil || value != count {
 					err = fmt.Errorf("%s is %d after %d increments, %w", key, value, count, err)
 					failed.Store(&err)
 					return
 				}
+				fmt.Println("counted", key, opid, value)
 				applied.Add(1)
 			}
 		})
