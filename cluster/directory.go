@@ -204,8 +204,13 @@ func (d *Directory) state() membership {
 	return d.is
 }
 
-// Learn keeps a newer configuration, which the log has.
+// Learn keeps a configuration that the log has, unless a newer one is kept: a node that was started
+// again meets old ones in its log. If it went by them it would refuse the members that came later,
+// and if one of these leads would never hear of the newer ones.
 func (d *Directory) Learn(c Configuration) error {
+	if kept, member, err := d.Configuration(); err != nil || member && kept.Version > c.Version {
+		return err
+	}
 	b, err := c.Encode()
 	if err != nil || bytes.Equal(b, d.state().Configuration) && !d.Founder() {
 		return err

@@ -196,3 +196,26 @@ func TestDirectoryIsRefused(t *testing.T) {
 		t.Errorf("damaged: %v", err)
 	}
 }
+
+// TestOldConfigurationIsNotLearnt: a node that is started again meets old configurations in its
+// log, and keeps the newest, whose members it must not refuse.
+func TestOldConfigurationIsNotLearnt(t *testing.T) {
+	mem := vfs.NewMem()
+	d, err := OpenDirectory(mem, "d")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := threeNodes()
+	for _, version := range []uint64{5, 6, 4, 6} {
+		c.Version = version
+		if err := d.Learn(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept, member, err := d.Configuration(); err != nil || !member || kept.Version != 6 {
+		t.Errorf("version %d is kept, member %v, %v", kept.Version, member, err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -59,7 +59,7 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 // begin takes in the first command of a leader. All that was decided in an earlier term, and
 // has not come yet, never will: it would be ignored if it did (R2, R3).
 func (n *Node) begin(l *raft.Log, c *command) error {
-	n.stopLeading()
+	n.stopLeading("a new term begins")
 	n.leaders.Add(1)
 	first, err := n.log.firstUndecided()
 	if err != nil {
@@ -75,6 +75,8 @@ func (n *Node) begin(l *raft.Log, c *command) error {
 	}
 	switch {
 	case c.origin != n.log.origin:
+		_, leader := n.raft.LeaderWithID()
+		n.o.Logger.Info("another node leads the shard", "term", l.Term, "node", string(leader))
 		n.compareClock(c.wall)
 	case n.hasWrongClock() && !n.yielded:
 		n.yielded = true
@@ -153,14 +155,49 @@ func (n *Node) startLeading(term uint64) error {
 	}
 	n.log.setFence(term)
 	n.leads.Store(true)
-	n.o.Logger.Info("this node leads the shard", "term", term)
+	alone := time.Since(n.lastHeard())
+	n.takeover.Store(int64(alone))
+	n.takeovers.Add(1)
+	n.o.Logger.Info("this node leads the shard", "term", term, "reason", n.whyElected(), "without_leader", alone.Round(time.Millisecond))
 	err := n.st.Lead()
 	n.changed()
 	return err
 }
 
+// lastHeard is when this node heard a leader last: another one, or it was started then.
+func (n *Node) lastHeard() time.Time {
+	if heard := n.raft.LastContact(); heard.After(n.started) {
+		return heard
+	}
+	return n.started
+}
+
+// silence says for how long this node has heard no leader.
+func (n *Node) silence() string {
+	return fmt.Sprintf("no leader was heard for %v", time.Since(n.lastHeard()).Round(time.Millisecond))
+}
+
+// whyElected says why there was an election that this node has won.
+func (n *Node) whyElected() string {
+	if handed := n.transport.Handed(); handed.After(n.started) && time.Since(handed) < n.o.Timeout {
+		return "the former leader handed over"
+	}
+	return n.silence()
+}
+
+// whyDeposed says why Raft does not take this node for the leader any more.
+func (n *Node) whyDeposed() string {
+	n.log.mu.Lock()
+	fence := n.log.fence
+	n.log.mu.Unlock()
+	if term := n.raft.CurrentTerm(); fence > 0 && term > fence {
+		return fmt.Sprintf("the term %d has begun", term)
+	}
+	return "no majority of the nodes answers"
+}
+
 // stopLeading keeps this node from deciding.
-func (n *Node) stopLeading() {
+func (n *Node) stopLeading(reason string) {
 	n.leading.Lock()
 	defer n.leading.Unlock()
 	if !n.leads.Load() {
@@ -169,7 +206,7 @@ func (n *Node) stopLeading() {
 	n.leads.Store(false)
 	n.st.StopLeading(func() { n.log.setFence(0) })
 	n.confirmer.Deposed()
-	n.o.Logger.Info("this node leads the shard no longer", "undecided", n.log.undecided())
+	n.o.Logger.Info("this node leads the shard no longer", "reason", reason, "undecided", n.log.undecided())
 	n.giveUpLater()
 	n.changed()
 }

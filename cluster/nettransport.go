@@ -42,6 +42,7 @@ type Transport struct {
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	raft      atomic.Pointer[watcher]
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
+	handed    atomic.Int64 // when a leader handed over to this node last, ns
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
 	ctx    context.Context // done when closed
@@ -208,6 +209,9 @@ func (t *Transport) awaitAnswer(p peer, term uint64) bool {
 
 // answerPeriod is how often a call looks whether a silent peer answers again.
 const answerPeriod = 20 * time.Millisecond
+
+// Handed returns when a leader handed over to this node last.
+func (t *Transport) Handed() time.Time { return time.Unix(0, t.handed.Load()) }
 
 // HandOver ends what waits for silent peers, and has nothing wait for as long as calls may
 // take. Raft needs that when it hands over leadership: it accepts no entries until the
@@ -399,6 +403,9 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	}
 	answers := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: request, RespChan: answers}
+	if _, ok := request.(*raft.TimeoutNowRequest); ok {
+		t.handed.Store(time.Now().UnixNano())
+	}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
 		rpc.Reader = io.LimitReader(r, s.Size)
 		if f := t.snapshot.Load(); f != nil {

@@ -83,10 +83,15 @@ type Node struct {
 	changes  atomic.Pointer[chan struct{}]
 	rebuilds atomic.Uint64
 	leaders  atomic.Uint64 // changes of leader that were seen
-	skew     atomic.Int64  // this node's clock minus the last other leader's, ms
-	yielded  bool          // leadership was offered to others for that; FSM's goroutine
-	yieldAt  time.Time     // when it was offered last, as this node's disk is full; under leading
-	files    catchUp
+
+	takeovers atomic.Uint64 // how often this node began to lead
+	takeover  atomic.Int64  // how long there was no leader before it did so last, ns
+	started   time.Time
+
+	skew    atomic.Int64 // this node's clock minus the last other leader's, ms
+	yielded bool         // leadership was offered to others for that; FSM's goroutine
+	yieldAt time.Time    // when it was offered last, as this node's disk is full; under leading
+	files   catchUp
 
 	stop    chan struct{}
 	stopped atomic.Bool
@@ -108,7 +113,7 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n := &Node{o: o, started: time.Now(), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
@@ -238,11 +243,14 @@ func (n *Node) watch() {
 			}
 		case leads := <-n.elected:
 			if !leads {
-				n.stopLeading()
+				n.stopLeading(n.whyDeposed())
 				continue
 			}
 			n.proposeBegin()
-		case <-n.observed:
+		case o := <-n.observed:
+			if leader := o.Data.(raft.LeaderObservation); leader.LeaderID == "" {
+				n.o.Logger.Info("the shard has no leader, as far as this node knows", "reason", n.silence())
+			}
 			n.changed()
 		}
 	}
@@ -261,8 +269,8 @@ func (n *Node) proposeBegin() {
 
 // refused ends leading after Raft did not take an entry. If this node still leads, it begins
 // anew: what was decided behind that entry does not count either.
-func (n *Node) refused(error) {
-	n.stopLeading()
+func (n *Node) refused(why error) {
+	n.stopLeading("Raft takes no entry: " + why.Error())
 	select {
 	case <-n.stop:
 		return
@@ -421,7 +429,7 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 	if !n.Leads() {
 		return nil
 	}
-	n.stopLeading()
+	n.stopLeading("it hands over")
 	// Raft refuses entries while it hands over, and might take later ones: there are none.
 	for n.log.undecided() {
 		select {
@@ -493,7 +501,13 @@ type Status struct {
 	Peers     map[string]PeerProgress
 	Rebuilds  uint64
 	Fenced    uint64
-	Skew      time.Duration // this node's clock minus that of the last other leader, when it began
+	// Fetching: the node is behind the log and fetches the leader's files.
+	Fetching bool
+	// Takeovers are how often this node began to lead since the start; LastTakeover is for how
+	// long it had heard no leader when it did so last.
+	Takeovers    uint64
+	LastTakeover time.Duration
+	Skew         time.Duration // this node's clock minus that of the last other leader, when it began
 }
 
 // Status returns the node's status.
@@ -504,6 +518,7 @@ func (n *Node) Status() Status {
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: time.Duration(n.skew.Load()) * time.Millisecond,
+		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()),
 	}
 }
 
@@ -546,7 +561,7 @@ func (n *Node) Close() error {
 	if n.stopped.Swap(true) {
 		return nil
 	}
-	n.stopLeading()
+	n.stopLeading("it stops")
 	close(n.stop)
 	err := n.raft.Shutdown().Error()
 	undecided := n.log.undecided()

@@ -167,6 +167,9 @@ func TestFullDiskDoesNotLead(t *testing.T) {
 			t.Fatal("it leads on")
 		}
 	}
+	if n := s.leader().running(); n.Status().Takeovers == 0 || !n.transport.Handed().After(n.started) {
+		t.Errorf("its successor says %q", n.whyElected())
+	}
 	if op := s.mustAdd("k", "after"); op.Value != 2 {
 		t.Errorf("the counter is %d, want 2", op.Value)
 	}

@@ -99,9 +99,15 @@ type ClusterProgress struct {
 	Applied       uint64 // index
 	Rebuilds      uint64 // of partitions whose state was taken back
 	Fenced        uint64 // entries that were ignored
-	// Fetched and Given are transfers of files: to this node, when it was behind the
-	// leader's log, and to others.
-	Fetched, Given Transfers
+	// Given are the transfers of files to nodes that were behind the log, Fetched those to this
+	// node; Fetching: one is under way, and the node does not follow meanwhile.
+	Given, Fetched Transfers
+	Fetching       bool
+	Skew           time.Duration // this node's clock minus that of the last other leader
+	// Takeovers are how often this node became the leader since the start; LastTakeover is how
+	// long nobody had led before it did so last.
+	Takeovers    uint64
+	LastTakeover time.Duration
 	// Nodes are the other nodes of the shard, by id, as far as the node knows: a leader does.
 	Nodes map[string]NodeProgress
 }
@@ -120,6 +126,7 @@ type NodeProgress struct {
 	Index       uint64        // up to which it has the log on disk
 	Applied     uint64        // up to which it has applied it; 0: not known
 	LastContact time.Duration // ago; negative: never
+	Lag         time.Duration // since when there are committed entries that it lacks; 0: none
 }
 
 // standing is what a node is in its shard.
@@ -259,6 +266,8 @@ func (c *Cluster) NotReady() string {
 		return "this node is becoming the leader of its shard"
 	case v.is == seeks && (v.own.Leader < 0 || !v.own.LostAt.IsZero() && time.Since(v.own.LostAt) > c.HoldFor()):
 		return "the shard has no leader"
+	case p.Fetching:
+		return "this node is behind the log of its shard and fetches the leader's files"
 	case p.Committed > p.Applied+maxBehind:
 		return "this node is catching up with its shard"
 	}

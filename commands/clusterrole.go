@@ -209,5 +209,56 @@ func (s *Server) infoCluster(v *ClusterView) func(b *observe.Lines) {
 		b.Add("shard_fenced_entries", p.Fenced)
 		b.Add("shard_files_fetched", p.Fetched)
 		b.Add("shard_files_given", p.Given)
+		b.Add("shard_takeovers", p.Takeovers)
+		b.Add("shard_takeover_last_ms", p.LastTakeover.Milliseconds())
+		b.Add("shard_clock_skew_ms", p.Skew.Milliseconds())
+		for i, r := range s.ReplicaFigures() {
+			b.Add("shard_replica"+strconv.Itoa(i), fmt.Sprintf("address=%s,index=%d,lag_entries=%d,lag_ms=%d,last_contact_ms=%d", r.Address, r.Index,
+				r.LagEntries, r.Lag.Milliseconds(), r.LastContact.Milliseconds()))
+		}
 	}
+}
+
+// ReplicaFigures are those of another node of the shard, as its leader knows them.
+type ReplicaFigures struct {
+	Address string // HOST:PORT for clients
+	NodeProgress
+	LagEntries uint64 // committed, and not on its disk
+}
+
+// ReplicaFigures returns the figures of the shard's other nodes if this one leads it, and
+// otherwise nothing. Safe for concurrent use.
+func (s *Server) ReplicaFigures() (list []ReplicaFigures) {
+	if s.Cluster == nil {
+		return nil
+	}
+	v, p := s.Cluster.View(), s.Cluster.progress()
+	if v.is != leads {
+		return nil
+	}
+	for i := range v.own.Nodes {
+		n := &v.own.Nodes[i]
+		if at, known := p.Nodes[n.ID]; known && i != v.self {
+			list = append(list, ReplicaFigures{Address: n.Host + ":" + strconv.Itoa(n.portFor(false)), NodeProgress: at,
+				LagEntries: p.Committed - min(at.Index, p.Committed)})
+		}
+	}
+	return list
+}
+
+// ShardFigures are those of this node in its shard.
+type ShardFigures struct {
+	ClusterProgress
+	Leads, HasLeader bool
+}
+
+// ShardFigures returns what this node is in its shard and how far that is; false: it is no
+// member of a cluster. Safe for concurrent use.
+func (s *Server) ShardFigures() (f ShardFigures, member bool) {
+	if s.Cluster == nil {
+		return f, false
+	}
+	v := s.Cluster.View()
+	f = ShardFigures{s.Cluster.progress(), v.is == leads, v.is == leads || v.is == follows}
+	return f, v.is != stranger
 }

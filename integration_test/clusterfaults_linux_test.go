@@ -128,6 +128,11 @@ func TestClusterFaults(t *testing.T) {
 		}
 		t.Logf("%d: %s: node %d, then %d leads; %v, of which nothing was acknowledged for %v", c.fault, f.kind, leader, leads,
 			time.Since(began).Round(time.Millisecond), quiet.longest.Round(time.Millisecond))
+		if quiet.longest > 10*time.Second {
+			for i, n := range c.nodes {
+				t.Logf("end of the log of node %d:\n%s", i, tail(n.log.String(), 4000))
+			}
+		}
 	}
 	c.load.end()
 	found := c.load.verify()

@@ -27,10 +27,10 @@ func TestFailovers(t *testing.T) {
 	all := startCluster(t, 3, "--cluster-node-timeout", "2000") // on a busy machine: no failovers but ours
 	c := leaderOf(t, all...).dial()
 	c.want("+OK", "CTABLE", "ALTER", "default", "WINDOW", "1d") // all are sent again at the end
-	var loads []*clusterLoad
+	var loads []*clientLoad
 	var starting sync.WaitGroup
-	for _, start := range clusterLoads(t) {
-		l := &clusterLoad{name: start.name}
+	for _, start := range clientLoads(t) {
+		l := &clientLoad{name: start.name}
 		loads = append(loads, l)
 		starting.Go(func() { start.run(t, all, l) })
 	}
@@ -40,7 +40,7 @@ func TestFailovers(t *testing.T) {
 	}
 	progress := func() {
 		t.Helper()
-		begun, from := time.Now(), map[*clusterLoad]int{}
+		begun, from := time.Now(), map[*clientLoad]int{}
 		for _, l := range loads {
 			from[l] = len(l.answered())
 		}
@@ -80,33 +80,33 @@ func TestFailovers(t *testing.T) {
 	}
 }
 
-// clusterLoad is a client that counts until it is ended, and what was answered.
-type clusterLoad struct {
+// clientLoad is a client that counts until it is ended, and what was answered.
+type clientLoad struct {
 	name string
 	end  func() // returns when nothing is under way any more
 
 	mu   sync.Mutex
-	done []countedOp
+	done []clientOp
 }
 
-// countedOp is one operation that was answered.
-type countedOp struct{ key, opid, value string }
+// clientOp is one operation that was answered.
+type clientOp struct{ key, opid, value string }
 
-func (l *clusterLoad) note(key, opid, value string) {
+func (l *clientLoad) note(key, opid, value string) {
 	l.mu.Lock()
-	l.done = append(l.done, countedOp{key, opid, value})
+	l.done = append(l.done, clientOp{key, opid, value})
 	l.mu.Unlock()
 }
 
 // answered returns what was answered so far.
-func (l *clusterLoad) answered() []countedOp {
+func (l *clientLoad) answered() []clientOp {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clip(l.done)
 }
 
 // check holds the counters of the leader to what the client was answered.
-func (l *clusterLoad) check(t *testing.T, leader *server) {
+func (l *clientLoad) check(t *testing.T, leader *server) {
 	t.Helper()
 	c := leader.dial()
 	values := map[string]map[string]bool{}
@@ -142,32 +142,32 @@ func (l *clusterLoad) check(t *testing.T, leader *server) {
 // loadStart starts a load.
 type loadStart struct {
 	name string
-	run  func(t *testing.T, all []*server, l *clusterLoad)
+	run  func(t *testing.T, all []*server, l *clientLoad)
 }
 
-// clusterLoads are all clients for clusters: the libraries, the packages for applications, and a
+// clientLoads are all clients for clusters: the libraries, the packages for applications, and a
 // client that knows nothing of clusters but MOVED.
-func clusterLoads(t *testing.T) (starts []loadStart) {
+func clientLoads(t *testing.T) (starts []loadStart) {
 	for _, p := range clientPrograms {
 		if !p.clusters {
 			continue
 		}
 		proto := p.protocols[len(p.protocols)-1]
-		starts = append(starts, loadStart{p.name, func(t *testing.T, all []*server, l *clusterLoad) {
+		starts = append(starts, loadStart{p.name, func(t *testing.T, all []*server, l *clientLoad) {
 			program := startProgram(t, p.command(t), strings.Join(addresses(all...), ","), proto, p.name+":")
 			l.readFrom(program)
 		}})
 	}
 	for _, p := range packageDrivers {
-		starts = append(starts, loadStart{"package " + p.name, func(t *testing.T, all []*server, l *clusterLoad) {
+		starts = append(starts, loadStart{"package " + p.name, func(t *testing.T, all []*server, l *clientLoad) {
 			l.drive(t, startDriver(t, p.command(t), strings.Join(addresses(all...), ","), 2*time.Second, 2*patience))
 		}})
 	}
-	return append(starts, loadStart{"plain", func(t *testing.T, all []*server, l *clusterLoad) { l.follow(t, all) }})
+	return append(starts, loadStart{"plain", func(t *testing.T, all []*server, l *clientLoad) { l.follow(t, all) }})
 }
 
 // readFrom notes what a program prints.
-func (l *clusterLoad) readFrom(p *clientProgram) {
+func (l *clientLoad) readFrom(p *clientProgram) {
 	stop, read := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(read)
@@ -198,7 +198,7 @@ func (l *clusterLoad) readFrom(p *clientProgram) {
 }
 
 // drive counts with a package for applications.
-func (l *clusterLoad) drive(t *testing.T, d *driver) {
+func (l *clientLoad) drive(t *testing.T, d *driver) {
 	var enough atomic.Bool
 	var workers sync.WaitGroup
 	for i := range 2 {
@@ -221,7 +221,7 @@ func (l *clusterLoad) drive(t *testing.T, d *driver) {
 
 // follow counts with a client that goes where MOVED says, and elsewhere when a node does not
 // answer.
-func (l *clusterLoad) follow(t *testing.T, all []*server) {
+func (l *clientLoad) follow(t *testing.T, all []*server) {
 	var enough atomic.Bool
 	ended := make(chan struct{})
 	nodes := addresses(all...)

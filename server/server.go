@@ -252,6 +252,13 @@ func (s *Server) NotReady() string {
 	return s.commands.Cluster.NotReady()
 }
 
+// ShardFigures returns what this node is in its shard, and the figures of the shard's other nodes if
+// it leads it; false: it is no member of a cluster. Safe for concurrent use.
+func (s *Server) ShardFigures() (f commands.ShardFigures, replicas []commands.ReplicaFigures, member bool) {
+	f, member = s.commands.ShardFigures()
+	return f, s.commands.ReplicaFigures(), member
+}
+
 // connections returns the present connections; s.mu is held.
 func (s *Server) connections() []*conn {
 	list := make([]*conn, 0, len(s.conns))

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +31,7 @@ type clusterNode struct {
 	net       *cluster.Net                 // nil: no member
 	node      atomic.Pointer[cluster.Node] // nil: no member, or not yet opened
 
+	commits commitTimes
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
@@ -241,6 +244,7 @@ func (n *clusterNode) watch() {
 // look shows what has changed of the node's view of its cluster.
 func (n *clusterNode) look() {
 	c, status, was := n.configuration(), n.node.Load().Status(), n.view.Load()
+	n.commits.note(status.Committed)
 	self := n.directory.ID()
 	s := commands.ClusterShard{Leader: -1, Ready: status.Leads, Term: status.Term}
 	shard := c.Shards[0]
@@ -307,9 +311,49 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 	fetched, given := n.node.Load().Transfers()
 	p.Fetched, p.Given = commands.Transfers(fetched), commands.Transfers(given)
 	for id, peer := range s.Peers {
-		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact)}
+		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact), Lag: n.commits.since(peer.Index)}
 	}
+	p.Fetching, p.Skew, p.Takeovers, p.LastTakeover = s.Fetching, s.Skew, s.Takeovers, s.LastTakeover
 	return p
+}
+
+// commitTimes remembers when how much was committed, so that one can tell since when a
+// replica lacks something.
+type commitTimes struct {
+	mu sync.Mutex
+	at []commitTime // the oldest first
+}
+
+type commitTime struct {
+	index uint64
+	at    time.Time
+}
+
+// maxCommitTimes is how many looks are remembered: a replica that lacks more is said to be that
+// far behind.
+const maxCommitTimes = 7200
+
+// note notes how much is committed.
+func (c *commitTimes) note(index uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n := len(c.at); n > 0 && c.at[n-1].index == index {
+		return
+	}
+	c.at = append(c.at, commitTime{index, time.Now()})
+	c.at = slices.Delete(c.at, 0, max(len(c.at)-maxCommitTimes, 0))
+}
+
+// since returns for how long there has been something committed behind an index; 0: there is
+// nothing, as far as is known.
+func (c *commitTimes) since(index uint64) time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i, _ := slices.BinarySearchFunc(c.at, index+1, func(t commitTime, index uint64) int { return cmp.Compare(t.index, index) })
+	if i == len(c.at) {
+		return 0
+	}
+	return time.Since(c.at[i].at)
 }
 
 // replicas is WAIT.

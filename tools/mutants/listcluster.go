@@ -122,4 +122,11 @@ var clusterMutants = []mutant{
 		new:      "if true {",
 		packages: "./cluster", tests: "TestFullDiskDoesNotLead",
 	},
+	{
+		guarantee: "G2", name: "a node goes by an old configuration of its log",
+		file:     "cluster/directory.go",
+		old:      "member && kept.Version > c.Version",
+		new:      "member && false",
+		packages: "./cluster", tests: "TestOldConfigurationIsNotLearnt",
+	},
 }

@@ -109,7 +109,10 @@ func check(ctx context.Context, client redis.UniversalClient, protocol int, pref
 	if err != nil || !added {
 		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
 	}
-	return checkSketches(ctx, client)
+	if c, one := client.(*redis.Client); one {
+		return checkSketches(ctx, c)
+	}
+	return nil
 }
 
 // checkSketches uses the client's own calls for RedisBloom's commands: a filter moves, and

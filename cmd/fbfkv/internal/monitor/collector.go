@@ -83,6 +83,9 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	declare(ch, storeFigures)
 	declare(ch, snapshotFigures)
 	declare(ch, tableFigures)
+	declare(ch, shardFigures)
+	declare(ch, transferFigures)
+	declare(ch, replicaFigures)
 	ch <- commandLatency
 	ch <- fsyncTime
 	ch <- isReady
@@ -103,6 +106,14 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 	if c.tls != nil {
 		expiry := float64(c.tls.Expiry().Unix())
 		ch <- prometheus.MustNewConstMetric(certificateTo, prometheus.GaugeValue, expiry)
+	}
+	if shard, replicas, member := c.server.ShardFigures(); member {
+		show(ch, shardFigures, &shard)
+		show(ch, transferFigures, &shard.Given, "given")
+		show(ch, transferFigures, &shard.Fetched, "fetched")
+		for i := range replicas {
+			show(ch, replicaFigures, &replicas[i], replicas[i].Address)
+		}
 	}
 	stats := c.store.Stats()
 	show(ch, storeFigures, &stats)

@@ -3,6 +3,7 @@ package monitor
 import (
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -102,6 +103,54 @@ var storeFigures = []figure[store.Stats]{
 		func(s *store.Stats) float64 { return float64(s.Storage.BlockCacheHits) }),
 	counter("pebble_block_cache_misses_total", "Blocks read from disk.",
 		func(s *store.Stats) float64 { return float64(s.Storage.BlockCacheMisses) }),
+}
+
+// shardFigures are those of a node of a cluster in its shard.
+var shardFigures = []figure[commands.ShardFigures]{
+	gauge("shard_leads", "Whether this node leads its shard.", func(f *commands.ShardFigures) float64 { return bool01(f.Leads) }),
+	gauge("shard_has_leader", "Whether there is a leader, as far as this node knows.",
+		func(f *commands.ShardFigures) float64 { return bool01(f.HasLeader) }),
+	gauge("shard_term", "The shard's term: it grows with each election.", func(f *commands.ShardFigures) float64 { return float64(f.Term) }),
+	counter("shard_leader_changes_total", "How often a leader has begun since this node's start.",
+		func(f *commands.ShardFigures) float64 { return float64(f.LeaderChanges) }),
+	counter("shard_takeovers_total", "How often this node became the leader.",
+		func(f *commands.ShardFigures) float64 { return float64(f.Takeovers) }),
+	gauge("shard_takeover_last_duration_seconds", "For how long this node had heard no leader when it became one last: writes waited so long.",
+		func(f *commands.ShardFigures) float64 { return f.LastTakeover.Seconds() }),
+	gauge("shard_log_index", "The last entry of the shard's log that is on this node's disk.",
+		func(f *commands.ShardFigures) float64 { return float64(f.LastIndex) }),
+	gauge("shard_commit_index", "The last entry that is known here to be on a majority of disks.",
+		func(f *commands.ShardFigures) float64 { return float64(f.Committed) }),
+	gauge("shard_applied_index", "The last entry that this node has taken in.",
+		func(f *commands.ShardFigures) float64 { return float64(f.Applied) }),
+	counter("shard_rebuilds_total", "How often this node made state anew, because what it had decided was not committed.",
+		func(f *commands.ShardFigures) float64 { return float64(f.Rebuilds) }),
+	counter("shard_fenced_entries_total", "Entries that were ignored: a leader of an earlier term had decided them.",
+		func(f *commands.ShardFigures) float64 { return float64(f.Fenced) }),
+	gauge("shard_clock_skew_seconds", "By how much this node's clock was ahead of another leader's when that began.",
+		func(f *commands.ShardFigures) float64 { return f.Skew.Seconds() }),
+	gauge("shard_fetching", "Whether this node is behind the log and fetches the leader's files.",
+		func(f *commands.ShardFigures) float64 { return bool01(f.Fetching) }),
+}
+
+// transferFigures are those of transfers of files, in one direction.
+var transferFigures = []figure[commands.Transfers]{
+	counter("shard_file_transfers_total", "Transfers of files to (given) or from (fetched) another node that were completed.",
+		func(f *commands.Transfers) float64 { return float64(f.Finished) }, "direction"),
+	counter("shard_file_transfers_failed_total", "Transfers that were given up.",
+		func(f *commands.Transfers) float64 { return float64(f.Failed) }, "direction"),
+	counter("shard_file_transfer_bytes_total", "Bytes of transfers.",
+		func(f *commands.Transfers) float64 { return float64(f.Bytes) }, "direction"),
+}
+
+// replicaFigures are those of another node of the shard. Only the leader shows them.
+var replicaFigures = []figure[commands.ReplicaFigures]{
+	gauge("shard_replica_lag_entries", "Committed entries that a replica does not have on disk.",
+		func(f *commands.ReplicaFigures) float64 { return float64(f.LagEntries) }, "node"),
+	gauge("shard_replica_lag_seconds", "For how long there have been such entries.",
+		func(f *commands.ReplicaFigures) float64 { return f.Lag.Seconds() }, "node"),
+	gauge("shard_replica_silence_seconds", "How long ago a replica answered last.",
+		func(f *commands.ReplicaFigures) float64 { return f.LastContact.Seconds() }, "node"),
 }
 
 // snapshots is what is known of checkpoints and filter snapshots.

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/prometheus/client_golang/prometheus"
@@ -38,6 +39,12 @@ type watched struct {
 // start runs a server and its monitor, which is not told of it yet.
 func start(t *testing.T, o Options) (w *watched, ready func()) {
 	t.Helper()
+	return startNode(t, o, nil)
+}
+
+// startNode starts a server that is a node of a cluster, unless that is nil.
+func startNode(t *testing.T, o Options, cluster *commands.Cluster) (w *watched, ready func()) {
+	t.Helper()
 	o.Addr, o.Logger = cmp.Or(o.Addr, "127.0.0.1:0"), quiet
 	m, err := Start(o)
 	if err != nil {
@@ -54,7 +61,7 @@ func start(t *testing.T, o Options) (w *watched, ready func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Options{Store: st, Config: config, Logger: quiet})
+	s := server.New(server.Options{Store: st, Config: config, Cluster: cluster, Logger: quiet})
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listeners...) }()
 	c := redis.NewClient(&redis.Options{Addr: listeners[0].Addr().String(), DisableIdentity: true})

@@ -1,0 +1,110 @@
+package monitor
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+)
+
+// node is what a node of three knows of its shard, of which it is the first.
+func node(change func(v *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress)) (*commands.ClusterView, commands.ClusterProgress) {
+	s := commands.ClusterShard{ID: fmt.Sprintf("%040x", 9), Slots: []commands.SlotRange{{First: 0, Last: 16383}}, Ready: true, Term: 7}
+	for i := range 3 {
+		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: fmt.Sprintf("%040x", i+1), Host: "10.0.0.1", Port: 7001 + i})
+	}
+	p := commands.ClusterProgress{Term: 7, LeaderChanges: 3, LastIndex: 1200, Committed: 1100, Applied: 1100, Rebuilds: 2, Fenced: 4,
+		Takeovers: 1, LastTakeover: 400 * time.Millisecond, Skew: -time.Second,
+		Given: commands.Transfers{Finished: 5, Failed: 1, Bytes: 1 << 20}, Nodes: map[string]commands.NodeProgress{
+			s.Nodes[1].ID: {Index: 1200, LastContact: 20 * time.Millisecond},
+			s.Nodes[2].ID: {Index: 100, LastContact: 5 * time.Second, Lag: 6 * time.Second},
+		}}
+	v := &commands.ClusterView{Node: s.Nodes[0].ID}
+	change(v, &s, &p)
+	v.Shards = []commands.ClusterShard{s}
+	return commands.NewClusterView(*v), p
+}
+
+// TestShardFigures: what a node shows of its shard, and when it is ready.
+func TestShardFigures(t *testing.T) {
+	var view atomic.Pointer[commands.ClusterView]
+	var progress atomic.Pointer[commands.ClusterProgress]
+	set := func(change func(v *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress)) {
+		v, p := node(change)
+		view.Store(v)
+		progress.Store(&p)
+	}
+	set(func(*commands.ClusterView, *commands.ClusterShard, *commands.ClusterProgress) {})
+	w, ready := startNode(t, Options{}, &commands.Cluster{View: view.Load, Changed: func() <-chan struct{} { return nil },
+		Progress: func() commands.ClusterProgress { return *progress.Load() }})
+	ready()
+	for name, want := range map[string]float64{
+		"fbfkv_shard_leads": 1, "fbfkv_shard_has_leader": 1, "fbfkv_shard_term": 7, "fbfkv_shard_leader_changes_total": 3,
+		"fbfkv_shard_takeovers_total": 1, "fbfkv_shard_takeover_last_duration_seconds": 0.4, "fbfkv_shard_log_index": 1200,
+		"fbfkv_shard_commit_index": 1100, "fbfkv_shard_applied_index": 1100, "fbfkv_shard_rebuilds_total": 2,
+		"fbfkv_shard_fenced_entries_total": 4, "fbfkv_shard_clock_skew_seconds": -1, "fbfkv_shard_fetching": 0,
+		`fbfkv_shard_file_transfers_total{direction="given"}`:        5,
+		`fbfkv_shard_file_transfers_failed_total{direction="given"}`: 1,
+		`fbfkv_shard_file_transfer_bytes_total{direction="given"}`:   1 << 20,
+		`fbfkv_shard_file_transfers_total{direction="fetched"}`:      0,
+		`fbfkv_shard_replica_lag_entries{node="10.0.0.1:7002"}`:      0,
+		`fbfkv_shard_replica_lag_entries{node="10.0.0.1:7003"}`:      1000,
+		`fbfkv_shard_replica_lag_seconds{node="10.0.0.1:7003"}`:      6,
+		`fbfkv_shard_replica_silence_seconds{node="10.0.0.1:7003"}`:  5,
+	} {
+		if got := w.value(name); got != want {
+			t.Errorf("%s is %v, want %v", name, got, want)
+		}
+	}
+	info := w.client.Info(t.Context(), "cluster").Val()
+	for _, want := range []string{"shard_takeover_last_ms:400\r\n", "shard_files_given:begun=0,finished=5,failed=1,bytes=1048576\r\n", "shard_clock_skew_ms:-1000\r\n",
+		"shard_replica1:address=10.0.0.1:7003,index=100,lag_entries=1000,lag_ms=6000,last_contact_ms=5000\r\n"} {
+		if !strings.Contains(info, want) {
+			t.Errorf("INFO lacks %q:\n%s", want, info)
+		}
+	}
+	follow := func(s *commands.ClusterShard) { s.Leader = 1 }
+	for _, tt := range []struct {
+		text   string
+		change func(v *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress)
+	}{
+		{"ready", func(*commands.ClusterView, *commands.ClusterShard, *commands.ClusterProgress) {}},
+		{"is becoming the leader", func(_ *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) { s.Ready = false }},
+		{"ready", func(_ *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) { follow(s) }},
+		{"ready", func(_ *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress) {
+			follow(s)
+			p.Applied = 100
+		}},
+		{"is catching up", func(_ *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress) {
+			follow(s)
+			p.Applied = 99
+		}},
+		{"fetches the leader's files", func(_ *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress) {
+			follow(s)
+			p.Fetching = true
+		}},
+		{"has no leader", func(_ *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
+			follow(s)
+			s.LostAt = time.Now().Add(-time.Minute)
+		}},
+		{"ready", func(_ *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
+			follow(s)
+			s.LostAt = time.Now()
+		}},
+		{"is no member", func(v *commands.ClusterView, s *commands.ClusterShard, _ *commands.ClusterProgress) {
+			v.Node = strings.Repeat("f", 40)
+		}},
+	} {
+		set(tt.change)
+		if _, text := w.get("/readyz"); !strings.Contains(text, tt.text) {
+			t.Errorf("/readyz: %s, want %s", text, tt.text)
+		}
+	}
+	w.value("fbfkv_ready")
+	if _, text := w.get("/metrics"); strings.Contains(text, "fbfkv_shard_") {
+		t.Error("a node that is no member shows a shard")
+	}
+}
