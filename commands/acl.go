@@ -31,7 +31,8 @@ func newCatalog(t *Table) *acl.Catalog {
 			list[i].Categories = append(list[i].Categories, strings.TrimPrefix(category, "@"))
 		}
 	}
-	return acl.NewCatalog(slices.Concat(redisCategories, []string{"counter", "table"}, typeCategories("")), list)
+	own := slices.DeleteFunc(typeCategories(""), func(c string) bool { return slices.Contains(redisCategories, c) })
+	return acl.NewCatalog(slices.Concat(redisCategories, []string{"counter", "table", "sketch"}, own), list)
 }
 
 // Catalog returns what rules can permit: every command of the table.
@@ -68,6 +69,14 @@ func (c *Command) keyRefs(refs []acl.KeyRef, args [][]byte) (_ []acl.KeyRef, ok 
 	first, last, ok := c.Keys.span(args)
 	for i := first; ok && i <= last && i < len(args); i += c.Keys.Step {
 		refs = append(refs, acl.KeyRef{Pos: i, Access: access})
+	}
+	if c.Keys.Sources > 0 {
+		sources := c.Keys.sources()
+		if first, last, ok = sources.span(args); ok {
+			for i := first; i <= last; i++ {
+				refs = append(refs, acl.KeyRef{Pos: i, Access: acl.Read})
+			}
+		}
 	}
 	return refs, ok
 }

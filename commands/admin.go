@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
 )
 
 // doBgsave is BGSAVE [SCHEDULE]. A snapshot that is already being taken is
@@ -94,16 +96,6 @@ func parseTimeout(v []byte) (ms int64, err error) {
 	return ms, nil
 }
 
-// doWait is WAIT numreplicas timeout: there are no replicas, so none has
-// anything.
-func doWait(c *Context) {
-	if err := waitArgs(c.Args[1:]); err != nil {
-		c.fail(err)
-		return
-	}
-	c.W.Int(0)
-}
-
 // doWaitAOF is WAITAOF numlocal numreplicas timeout: whatever appendfsync is,
 // what was acknowledged is on disk when it answers.
 func doWaitAOF(c *Context) {
@@ -119,9 +111,13 @@ func doWaitAOF(c *Context) {
 		c.fail(err)
 		return
 	}
+	replicas := 0
+	if n, _ := parseInt(c.Args[2]); n > 0 {
+		replicas = c.awaitReplicas(n, c.Args[3])
+	}
 	c.W.Array(2)
 	c.W.Int(1)
-	c.W.Int(0)
+	c.W.Int(int64(replicas))
 }
 
 // doTime is TIME: Unix seconds and the microseconds of the present one.
@@ -133,14 +129,6 @@ func doTime(c *Context) {
 	c.W.Array(2)
 	c.W.BulkString(strconv.FormatInt(now.Unix(), 10))
 	c.W.BulkString(strconv.Itoa(now.Nanosecond() / 1000))
-}
-
-// doRole is ROLE: a master without replicas.
-func doRole(c *Context) {
-	c.W.Array(3)
-	c.W.BulkString("master")
-	c.W.Int(0)
-	c.W.Array(0)
 }
 
 const groupServer = "server"
@@ -239,6 +227,10 @@ const (
 
 // doReplicaOf is REPLICAOF host port; NO ONE is what this server is anyway.
 func doReplicaOf(c *Context) {
+	if c.Server.Cluster != nil {
+		c.fail(refusal("ERR REPLICAOF not allowed in cluster mode."))
+		return
+	}
 	if is(c.Args[1], "NO") && is(c.Args[2], "ONE") {
 		c.W.Status("OK")
 		return
@@ -253,6 +245,22 @@ func replicaOf(name, since string) Command {
 		Complexity: "O(1)", Summary: "Accepts NO ONE; replication is not supported.",
 		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	}
+}
+
+// moduleList is MODULE LIST.
+func moduleList(c *Context) {
+	if !c.Server.figures().ListsBloom {
+		c.W.Array(0)
+		return
+	}
+	c.W.Array(1)
+	c.W.Map(4)
+	c.W.Pair("name", "bf")
+	c.W.BulkString("ver")
+	c.W.Int(observe.BloomModule)
+	c.W.Pair("path", "")
+	c.W.BulkString("args")
+	c.W.Array(0)
 }
 
 // serverCommands administer the server and copy its data directory.
@@ -286,12 +294,12 @@ var serverCommands = []Command{
 	{
 		Name: "wait", Arity: 3, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "3.0.0", Complexity: "O(1)",
 		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
-		Summary: "Answers 0: there are no replicas.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
+		Summary: "Answers how many replicas have what was acknowledged, at least numreplicas unless the time is over; 0 without a cluster.", Args: []Arg{intArg("numreplicas"), intArg("timeout")}, Run: doWait,
 	},
 	{
 		Name: "waitaof", Arity: 4, Flags: NoScript, Group: groupGeneric, ACL: connectionACL, Since: "7.2.0", Complexity: "O(1)",
 		Tips:    []string{"request_policy:all_shards", "response_policy:agg_min"},
-		Summary: "Brings everything acknowledged to disk, whatever appendfsync is.",
+		Summary: "Brings everything acknowledged to disk, whatever appendfsync is, and answers how many replicas have it on theirs.",
 		Args:    []Arg{intArg("numlocal"), intArg("numreplicas"), intArg("timeout")}, Run: doWaitAOF,
 	},
 	{
@@ -300,7 +308,7 @@ var serverCommands = []Command{
 	},
 	{
 		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
-		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master without replicas.", Run: doRole,
+		Since: "2.8.12", Complexity: "O(1)", Summary: "Returns the role in replication: a master, or the replica of one in a cluster.", Run: doRole,
 	},
 	{
 		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0", Complexity: "O(1)",
@@ -332,7 +340,7 @@ var standaloneCommands = []Command{
 			{
 				Name: "list", Arity: 2, Flags: Admin | NoScript, Group: groupServer, Since: "4.0.0",
 				Complexity: "O(N) where N is the number of loaded modules.", Tips: []string{"nondeterministic_output_order"},
-				Summary: "Returns nothing: there are no modules.", Run: func(c *Context) { c.W.Array(0) },
+				Summary: "Returns nothing: there are no modules. With module-list-bf it returns RedisBloom's.", Run: moduleList,
 			},
 			since("5.0.0", helpFor("module", groupServer)),
 		},

@@ -51,12 +51,16 @@ func newIdlePipeline() *Pipeline {
 }
 
 func TestSteadyPathAllocatesNothing(t *testing.T) {
-	for _, words := range steady {
-		p, args := newIdlePipeline(), toArgs(words)
-		var w resp.Writer
-		parseAndReply(p, args, &w)
-		if n := testing.AllocsPerRun(100, func() { parseAndReply(p, args, &w) }); n != 0 {
-			t.Errorf("%s: %v allocations", words[0], n)
+	l := newIsland(after(func(v *ClusterView) { v.Shards, v.Shards[0].Slots = v.Shards[:1], []SlotRange{{0, slotCount - 1}} }))
+	for name, cluster := range map[string]*Cluster{"alone": nil, "leading": &l.Cluster} {
+		for _, words := range steady {
+			p, args := newIdlePipeline(), toArgs(words)
+			p.srv.Cluster = cluster
+			var w resp.Writer
+			parseAndReply(p, args, &w)
+			if n := testing.AllocsPerRun(100, func() { parseAndReply(p, args, &w) }); n != 0 {
+				t.Errorf("%s, %s: %v allocations", name, words[0], n)
+			}
 		}
 	}
 }

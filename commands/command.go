@@ -98,6 +98,7 @@ type Request struct {
 
 	expiry expiryText
 	now    func() int64
+	bloom  func() *store.BloomOptions
 }
 
 // Now is the wall time in Unix milliseconds, the same for a whole batch.
@@ -126,13 +127,21 @@ type Context struct {
 	Session *Session
 
 	table  *Table
+	routes *ClusterView // by which the request was routed
 	tx     *transaction
 	watch  *watches
 	unmute bool // CLIENT REPLY ON answers although replies were off
 }
 
 // fail writes the reply of an error.
-func (c *Context) fail(err error) { c.W.Error(errorText(err)) }
+func (c *Context) fail(err error) {
+	if c.Server.Cluster == nil {
+		c.W.Error(errorText(err))
+		return
+	}
+	cmd, _ := c.table.resolve(c.Args)
+	c.W.Error(c.Server.displaced(err, c.routes, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0))
+}
 
 // ok writes OK, or the reply of an error that is not nil.
 func (c *Context) ok(err error) {
@@ -196,6 +205,9 @@ type KeySpec struct {
 	// NumKeys: the argument at First is the number of keys, which follow it at
 	// distance Step; Last is not used.
 	NumKeys bool
+	// Sources, if not 0, is the index of the number of more keys, which follow it and are
+	// only read.
+	Sources int
 	// Flags are Redis' key specification flags, such as "RW access update".
 	Flags string
 }
@@ -247,7 +259,16 @@ func (k *KeySpec) each(args [][]byte, fn func(key []byte) bool) bool {
 			return false
 		}
 	}
+	if k.Sources > 0 && ok {
+		sources := k.sources()
+		return sources.each(args, fn)
+	}
 	return ok
+}
+
+// sources is the specification of the keys that Sources tells of.
+func (k *KeySpec) sources() KeySpec {
+	return KeySpec{First: k.Sources, Step: 1, NumKeys: true, Flags: keyRead}
 }
 
 // since changes the version that introduced a command.

@@ -133,29 +133,6 @@ var createOptions = append([]option[tableSettings]{
 	setting("PREFIX", 1, func(v []byte) string { return string(v) }, func(t *tableSettings) **string { return &t.prefix }),
 }, alterOptions...)
 
-// options turns the settings of a CREATE into a table's options.
-func (t *tableSettings) options(name string) store.TableOptions {
-	o := store.TableOptions{Name: name, Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime}
-	take(&o.Window, t.Window)
-	take(&o.Error, t.Error)
-	take(&o.Mode, t.Mode)
-	take(&o.Capacity, t.Capacity)
-	take(&o.MaxMemory, t.MaxMemory)
-	take(&o.MaxDisk, t.MaxDisk)
-	take(&o.Past, t.Past)
-	take(&o.IDTime, t.IDTime)
-	take(&o.Skew, t.Skew)
-	take(&o.Overload, t.Overload)
-	return o
-}
-
-// take sets *dst unless src is nil.
-func take[V any](dst *V, src *V) {
-	if src != nil {
-		*dst = *src
-	}
-}
-
 // ctableCreate is CTABLE CREATE name PREFIX p [option value …].
 func ctableCreate(c *Context) {
 	var t tableSettings
@@ -167,7 +144,7 @@ func ctableCreate(c *Context) {
 		c.fail(errSyntax)
 		return
 	}
-	o := t.options(string(c.Args[2]))
+	o := t.Apply(store.TableOptions{Name: string(c.Args[2]), Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime})
 	if err := o.Validate(); err != nil {
 		c.fail(err)
 		return

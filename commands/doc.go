@@ -35,6 +35,9 @@
 //   - round.go and pipeline.go are the path above, transaction.go is MULTI and WATCH,
 //   - session.go is what a connection is, its commands and its logins, server.go what
 //     commands need of package server,
+//   - cluster.go is what commands know of a cluster, clusterroute.go decides which node carries a
+//     request out, clustercommands.go shows the cluster to clients, and clusterrole.go the
+//     node's part in it,
 //   - acl.go asks package acl whether a client may run a command, redact.go hides
 //     passwords in what is shown and logged of a request,
 //   - observe.go tells package observe what was carried out and shows what it knows

@@ -36,10 +36,12 @@ var (
 	errProtoNotInteger  error = refusal("ERR Protocol version is not an integer or out of range")
 	errProtoUnsupported error = refusal("NOPROTO unsupported protocol version")
 
-	errNestedMulti     error = refusal("ERR MULTI calls can not be nested")
-	errExecNoMulti     error = refusal("ERR EXEC without MULTI")
-	errDiscardNoMulti  error = refusal("ERR DISCARD without MULTI")
-	errExecAbort       error = refusal("EXECABORT Transaction discarded because of previous errors.")
+	errNestedMulti    error = refusal("ERR MULTI calls can not be nested")
+	errExecNoMulti    error = refusal("ERR EXEC without MULTI")
+	errDiscardNoMulti error = refusal("ERR DISCARD without MULTI")
+	errExecAbort      error = refusal("EXECABORT Transaction discarded because of previous errors.")
+	errWaitOnReplica  error = refusal("ERR WAIT cannot be used with replica instances. Please also note that since Redis 4.0 if a " +
+		"replica is configured to be writable (which is not the default) writes to replicas are just local and are not propagated.")
 	errMonitors        error = refusal("ERR Replica can't interact with the keyspace")
 	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
 	errWatchInMulti    error = refusal("ERR WATCH inside MULTI is not allowed")
@@ -61,17 +63,30 @@ var (
 // Not applied, and the same opid may be used again: WRONGTYPE, OOM and every
 // ERR. Not applied, and a new opid is needed if the operation is still wanted:
 // STALE, MISMATCH. Unknown whether applied, so retry with the same opid:
-// MISCONF of a failed commit.
+// MISCONF of a failed commit. In a cluster, displaced (clusterroute.go) has more to say.
 var storeErrors = []struct {
 	err  error
 	text string // "" or a code that ends in a space: the error's own text follows
 }{
+	{store.ErrNoSketch, ""},
+	{store.ErrSketchExists, ""},
+	{store.ErrSketchSize, ""},
+	{store.ErrSketchCells, ""},
+	{store.ErrSketchOptions, ""},
+	{store.ErrSketchMemory, ""},
+	{store.ErrSketchWindow, ""},
+	{store.ErrSketchOver, ""},
+	{store.ErrSketchUnder, ""},
+	{store.ErrSketchMerge, ""},
+	{store.ErrInnerProduct, ""},
+
 	{store.ErrWrongType, "WRONGTYPE Operation against a key holding the wrong kind of value"},
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},
+	{store.ErrNotLeader, "CLUSTERDOWN "},
 	{store.ErrDiskFull, "MISCONF writes are refused, nothing was applied: "},
 	{store.ErrSnapshotRunning, "ERR Background save already in progress"},
 }
@@ -84,7 +99,7 @@ func errorText(err error) string {
 	}
 	for i := range storeErrors {
 		if e := &storeErrors[i]; errors.Is(err, e.err) {
-			if strings.HasSuffix(e.text, " ") {
+			if e.text == "" || strings.HasSuffix(e.text, " ") {
 				return e.text + err.Error()
 			}
 			return e.text

@@ -104,13 +104,17 @@ func commandKeys(flags bool) func(*Context) {
 			return
 		}
 		c.W.Array(len(keys))
-		for _, k := range keys {
+		for i, k := range keys {
 			if flags {
 				c.W.Array(2)
 			}
 			c.W.Bulk(k)
 			if flags {
-				statusSet(c.W, strings.Fields(cmd.keyFlags(args)))
+				use := cmd.keyFlags(args)
+				if cmd.Keys.Sources > 0 && i > 0 {
+					use = keyRead
+				}
+				statusSet(c.W, strings.Fields(use))
 			}
 		}
 	}
@@ -158,7 +162,7 @@ var commandCommands = []Command{{
 
 // aclOrder is the order in which categories are shown.
 func aclOrder() []string {
-	return slices.Concat([]string{"@keyspace", "@read", "@write", "@string", "@counter", "@table"}, typeCategories("@"),
+	return slices.Concat([]string{"@keyspace", "@read", "@write", "@string", "@counter", "@table", "@sketch"}, typeCategories("@"),
 		[]string{"@admin", "@fast", "@slow", "@dangerous", "@connection", "@transaction"})
 }
 
@@ -171,7 +175,7 @@ func (c *Command) categories() []string {
 	has := func(f Flags) bool { return c.Flags&f != 0 }
 	implied := map[string]bool{
 		"@read": has(ReadOnly), "@write": has(Write), "@admin": has(Admin),
-		"@fast": has(Fast), "@slow": !has(Fast), "@dangerous": has(Admin),
+		"@fast": has(Fast), "@slow": !has(Fast) && !slices.Contains(c.ACL, "@fast"), "@dangerous": has(Admin),
 	}
 	var list []string
 	for _, cat := range aclOrder() {
@@ -225,14 +229,24 @@ func (c *Command) writeInfo(w *resp.Writer) {
 	}
 }
 
-// write writes the key specifications, of which a command here has at most
-// one.
+// write writes the key specifications.
 func (k *KeySpec) write(w *resp.Writer) {
-	if k.First == 0 {
+	switch {
+	case k.First == 0:
 		w.Set(0)
-		return
+	case k.Sources > 0:
+		w.Set(2)
+		k.writeOne(w)
+		sources := k.sources()
+		sources.writeOne(w)
+	default:
+		w.Set(1)
+		k.writeOne(w)
 	}
-	w.Set(1)
+}
+
+// writeOne writes one key specification.
+func (k *KeySpec) writeOne(w *resp.Writer) {
 	w.Map(3)
 	w.BulkString("flags")
 	statusSet(w, strings.Fields(k.Flags))

@@ -27,6 +27,9 @@ var keyTypes = map[store.Type]keyType{
 	store.TypeNone:    {name: "none"},
 	store.TypeCounter: {name: "string", encoding: "int"},
 	store.TypeFilter:  filterType,
+	store.TypeBloom:   bloomType,
+
+	store.TypeCountMin: countMinType,
 }
 
 // typeFamilies are the commands of the types of keys.
@@ -100,11 +103,8 @@ func checkPattern(p []byte) error {
 
 // wants reports whether SCAN is to return a key.
 func (s *scanRequest) wants(key []byte, t store.Type) bool {
-	return (s.typeName == nil || equalFold(s.typeName, keyTypes[t].name)) && (s.pattern == nil || Match(s.pattern, key))
+	return (s.typeName == nil || bytes.EqualFold(s.typeName, []byte(keyTypes[t].name))) && (s.pattern == nil || Match(s.pattern, key))
 }
-
-// equalFold compares an argument with a lower-case word, in any letter case.
-func equalFold(arg []byte, word string) bool { return bytes.EqualFold(arg, []byte(word)) }
 
 // doScan is SCAN cursor [option …]. The cursor says where to go on and is all
 // the state there is.
@@ -332,7 +332,7 @@ var keyCommands = []Command{
 	},
 	{
 		Name: "type", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns the type of a key: string for a counter, fbf for a filter, or none.",
+		Since: "1.0.0", Complexity: "O(1)", Summary: "Returns the type of a key: string for a counter, fbf, MBbloom-- or CMSk-TYPE for a filter or sketch, or none.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.TypeOf), Reply: replyType,
 	},
 	{

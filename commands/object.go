@@ -45,7 +45,7 @@ var objectCommands = []Command{{
 	Name: "object", Arity: -2, Group: groupGeneric, Since: "2.2.3",
 	Complexity: "Depends on subcommand.", Summary: "A container for commands that describe how a key is kept.",
 	Subcommands: []Command{
-		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter.",
+		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter or sketch.",
 			func(w *resp.Writer, r *Result) { w.BulkString(keyTypes[r.Op.Type].encoding) }),
 		objectSub("freq", "4.0.0", "Refused: access frequencies are not tracked.",
 			func(w *resp.Writer, _ *Result) { w.Error(noFrequencies) }),

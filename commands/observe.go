@@ -68,7 +68,7 @@ func (s *Server) CommandFigures() []observe.CommandFigures {
 }
 
 // view gathers what INFO and MEMORY STATS report on.
-func (s *Server) view(st *store.Store) *observe.View {
+func (s *Server) view(st *store.Store, tls bool) *observe.View {
 	v := observe.View{Store: st, Server: s.figures(), Commands: s.Table.names(), Version: s.Version, Compat: CompatVersion}
 	if s.Sessions != nil {
 		for _, ses := range s.Sessions() {
@@ -77,21 +77,24 @@ func (s *Server) view(st *store.Store) *observe.View {
 			v.Clients.Total += in + out
 		}
 	}
+	if view := s.clusterView(); view != nil {
+		v.Replication, v.Cluster = s.infoReplication(view, tls), s.infoCluster(view)
+	}
 	return s.Observer.Look(v)
 }
 
 // InfoText returns what INFO answers when it is asked for sections, such as "stats fbf".
 func (s *Server) InfoText(st *store.Store, sections string) string {
 	s.prepare()
-	return s.info(st, bytes.Fields([]byte(sections)))
+	return s.info(st, bytes.Fields([]byte(sections)), false)
 }
 
-func (s *Server) info(st *store.Store, sections [][]byte) string {
-	return s.view(st).Info(sections, observe.Section{Title: "FBF", Render: s.infoFBF})
+func (s *Server) info(st *store.Store, sections [][]byte, tls bool) string {
+	return s.view(st, tls).Info(sections, observe.Section{Title: "FBF", Render: s.infoFBF})
 }
 
 // doInfo is INFO [section …].
-func doInfo(c *Context) { c.W.Verbatim("txt", c.Server.info(c.Store, c.Args[1:])) }
+func doInfo(c *Context) { c.W.Verbatim("txt", c.Server.info(c.Store, c.Args[1:], c.Session.TLS)) }
 
 // slowlogGet is SLOWLOG GET [count].
 func slowlogGet(c *Context) {
@@ -219,7 +222,7 @@ var memoryCommands = []Command{{
 		},
 		{
 			Name: "stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
-			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.Server.view(c.Store).WriteMemoryStats(c.W) },
+			Summary: "Returns what the server's memory is used for.", Run: func(c *Context) { c.Server.view(c.Store, c.Session.TLS).WriteMemoryStats(c.W) },
 		},
 		since("4.0.0", helpFor("memory", groupServer)),
 	},

@@ -23,6 +23,11 @@ type Pipeline struct {
 	tx    transaction
 	watch watches
 
+	holds hold
+	// OnHold, unless it is nil, is called when Do begins to wait for a leader: the replies
+	// written so far had better be sent.
+	OnHold func()
+
 	round    *Round // what the requests join
 	first, n int    // which of its slots are ours
 }
@@ -51,20 +56,28 @@ func (p *Pipeline) Add(args [][]byte) bool {
 	}
 	if len(r.slots) == 0 {
 		r.tapped = p.srv.Observer.Watched()
+		if p.srv.Cluster != nil {
+			r.look()
+		}
 	}
 	c, refused := r.resolve(p.table, args)
 	if refused == "" {
 		refused = p.refusal(c, args)
 	}
-	if refused == "" && p.alone(c, len(args)) {
+	misrouted, hold := "", false
+	if r.view != nil && refused == "" {
+		misrouted, hold = p.route(c, args)
+	}
+	if hold || refused == "" && misrouted == "" && p.alone(c, len(args)) {
 		return false
 	}
 	muted := p.ses.takeMute()
 	switch {
 	case refused != "":
-		refused = p.abort(c, refused)
-		p.srv.Observer.Stats.Rejected(c.number())
-		p.push(slot{kind: slotError, text: refused, muted: muted})
+		p.reject(c, p.abort(c, refused), muted)
+	case misrouted != "":
+		p.misroute(c)
+		p.reject(c, misrouted, muted)
 	case p.tx.open && c.Flags&immediate == 0:
 		p.enqueue(c, args, muted)
 	case c.Control != nil:
@@ -74,6 +87,12 @@ func (p *Pipeline) Add(args [][]byte) bool {
 	}
 	p.n = len(r.slots) - p.first
 	return true
+}
+
+// reject answers a request that is not carried out.
+func (p *Pipeline) reject(c *Command, text string, muted bool) {
+	p.srv.Observer.Stats.Rejected(c.number())
+	p.push(slot{kind: slotError, text: text, muted: muted})
 }
 
 // refusal returns why a request is refused before its arguments are parsed, or "".
@@ -89,6 +108,8 @@ func (p *Pipeline) refusal(c *Command, args [][]byte) string {
 // misplaced returns why a command is refused whoever sends it, or "".
 func (p *Pipeline) misplaced(c *Command) string {
 	switch {
+	case c.Refusal != "" && c.ofCluster() && p.srv.Cluster == nil:
+		return "ERR " + clusterDisabled
 	case c.Refusal != "":
 		return "ERR " + c.Refusal
 	case p.tx.open && c.Flags&NoMulti != 0:
@@ -140,10 +161,21 @@ func heavy(c *Command, n int) bool { return c.Flags&waits != 0 || n > maxSharedA
 // see the state by itself flushes first and is answered at once; any other is
 // answered by Flush. args must stay valid until then.
 func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
-	if p.Add(args) {
-		return
+	for !p.Add(args) {
+		p.Flush(w)
+		if p.holds.view == nil {
+			p.doAlone(args, w)
+			break
+		}
+		if !p.await() {
+			break
+		}
 	}
-	p.Flush(w)
+	p.holds = hold{}
+}
+
+// doAlone is Do for a request that must see the state by itself, and for EXEC of one.
+func (p *Pipeline) doAlone(args [][]byte, w *resp.Writer) {
 	c, _ := p.table.resolve(args)
 	muted := p.ses.takeMute()
 	if c.Control == nil {
@@ -205,7 +237,7 @@ func (p *Pipeline) add(c *Command, args [][]byte, muted bool) {
 	r.req.Args, r.req.Style = args, 0
 	r.req.Op = r.batch.Add(store.Nop)
 	err := store.ErrKeySize
-	if c.Keys.NumKeys || c.Keys.each(args, checkKey) {
+	if c.Keys.NumKeys || c.Keys.Sources > 0 || c.Keys.each(args, checkKey) {
 		err = c.Parse(&r.req)
 	}
 	if err != nil { // it never becomes an operation, so it consumes no opid (G6)
@@ -242,21 +274,21 @@ func (p *Pipeline) Answer(w *resp.Writer) {
 	}
 	slots := p.round.slots[p.first : p.first+p.n]
 	for i := 0; i < len(slots); i++ {
-		p.answer(&slots[i], w)
+		p.answer(p.first+i, w)
 		i += p.round.passOver(p.first + i)
 	}
 	p.ses.touch(slots[len(slots)-1].cmd, p.round.start)
 }
 
 // answer writes the reply of one slot.
-func (p *Pipeline) answer(s *slot, w *resp.Writer) {
+func (p *Pipeline) answer(i int, w *resp.Writer) {
 	r := p.round
-	before := w.Len()
+	s, before := &r.slots[i], w.Len()
 	switch s.kind {
 	case slotOp:
 		r.result.Op, r.result.Style = &r.batch.Ops[s.op], s.style
-		if err := r.result.Op.Err; err != nil {
-			w.Error(errorText(err))
+		if r.result.Op.Err != nil {
+			w.Error(p.opError(r.result.Op))
 		} else {
 			s.cmd.Reply(w, &r.result)
 		}
@@ -265,7 +297,7 @@ func (p *Pipeline) answer(s *slot, w *resp.Writer) {
 	case slotStatus:
 		w.Status(s.text)
 	case slotArray:
-		r.answerExec(s, w)
+		p.answerExec(i, w)
 	case slotRun:
 		s.cmd.Run(r.context(p, s.args, w))
 	}

@@ -11,7 +11,8 @@ import (
 var redacted = []byte("(redacted)")
 
 // secretSettings are the settings whose values are passwords.
-var secretSettings = []string{"REQUIREPASS", "MASTERAUTH", "TLS-KEY-FILE-PASS", "TLS-CLIENT-KEY-FILE-PASS"}
+var secretSettings = []string{"REQUIREPASS", "MASTERAUTH", "TLS-KEY-FILE-PASS", "TLS-CLIENT-KEY-FILE-PASS",
+	"CLUSTER-SECRET"}
 
 // redact returns a request of a command as it may be shown in MONITOR and SLOWLOG: args
 // itself if nothing in it is secret, or else a copy with "(redacted)" for passwords and

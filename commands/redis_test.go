@@ -98,7 +98,7 @@ func ask(t *testing.T, conn net.Conn, line string) string {
 	for _, w := range words {
 		fmt.Fprintf(conn, "$%d\r\n%s\r\n", len(w), w)
 	}
-	conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+	conn.SetReadDeadline(time.Now().Add(time.Minute))
 	reply, chunk := "", make([]byte, 64<<10)
 	for !complete(reply) {
 		n, err := conn.Read(chunk)

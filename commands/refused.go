@@ -85,12 +85,8 @@ var refusedCommands = slices.Concat(
 		read slow: vsim
 		write fast: vrem vsetattr
 		write slow: vadd
-		read bloom: bf.card bf.exists bf.info bf.mexists bf.scandump
-		write bloom: bf.add bf.insert bf.loadchunk bf.madd bf.reserve
 		read cuckoo: cf.compact cf.count cf.exists cf.info cf.mexists cf.scandump
 		write cuckoo: cf.add cf.addnx cf.del cf.insert cf.insertnx cf.loadchunk cf.reserve
-		read cms: cms.info cms.query
-		write cms: cms.incrby cms.initbydim cms.initbyprob cms.merge
 		read topk: topk.count topk.info topk.list topk.query
 		write topk: topk.add topk.incrby topk.reserve
 		read tdigest: tdigest.byrank tdigest.byrevrank tdigest.cdf tdigest.info tdigest.max tdigest.min tdigest.quantile
@@ -128,14 +124,17 @@ var refusedCommands = slices.Concat(
 	refusedAll(sentinelReason, `admin slow dangerous: sentinel/-2`),
 	refusedAll(noReplication, `admin slow dangerous: psync/-3 replconf sync/1`),
 	refusedWith("FAILOVER requires connected replicas.", `admin slow dangerous: failover`),
-	refusedWith(clusterDisabled, `
-		fast connection: asking/1 readonly/1 readwrite/1
-		slow: cluster/-2 cluster|countkeysinslot cluster|getkeysinslot cluster|help cluster|info cluster|keyslot cluster|links
-		slow: cluster|myid cluster|myshardid cluster|nodes cluster|shards cluster|slot-stats cluster|slots
-		admin slow dangerous: cluster|addslots cluster|addslotsrange cluster|bumpepoch cluster|count-failure-reports
-		admin slow dangerous: cluster|delslots cluster|delslotsrange cluster|failover cluster|flushslots cluster|forget
-		admin slow dangerous: cluster|meet cluster|migration cluster|replicas cluster|replicate cluster|reset
-		admin slow dangerous: cluster|saveconfig cluster|set-config-epoch cluster|setslot cluster|slaves cluster|syncslots`),
+	refusedAll("fbfkv cluster create gives the slots to shards", `
+		admin slow dangerous: cluster|addslots cluster|addslotsrange cluster|delslots cluster|delslotsrange cluster|flushslots
+		admin slow dangerous: cluster|migration cluster|setslot cluster|syncslots`),
+	refusedAll("fbfkv cluster create makes a cluster, and fbfkv cluster add-node adds a node to it",
+		`admin slow dangerous: cluster|meet cluster|replicate`),
+	refusedAll("fbfkv cluster remove-node takes a node out of its cluster", `admin slow dangerous: cluster|forget cluster|reset`),
+	refusedAll("a shard elects its leader by itself, and a leader that is stopped hands over first",
+		`admin slow dangerous: cluster|failover`),
+	refusedAll("every node has the configuration in its log",
+		`admin slow dangerous: cluster|bumpepoch cluster|saveconfig cluster|set-config-epoch`),
+	refusedAll(newerReason, `slow: cluster|slot-stats`),
 )
 
 // refusedAll declares commands that are refused for one reason. Every line names

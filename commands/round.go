@@ -47,6 +47,10 @@ type Round struct {
 	head   batchHead // of the batch, for the slow log
 	tapped bool      // someone monitors this round
 
+	view  *ClusterView // by which the round's requests are routed; nil: there is no cluster
+	is    standing     // of this node in it
+	stale bool         // nobody leads, for longer than a replica may answer
+
 	req    Request
 	result Result
 	ctx    Context
@@ -109,7 +113,7 @@ func NewRound(st *store.Store, srv *Server, shared bool) *Round {
 	if r.execute == nil {
 		r.execute = st.Execute
 	}
-	r.req.now, r.result.now = r.wallTime, r.wallTime
+	r.req.now, r.result.now, r.req.bloom = r.wallTime, r.wallTime, srv.newBloom
 	r.ctx = Context{Store: st, Server: srv}
 	return r
 }
@@ -215,7 +219,7 @@ func (r *Round) wallTime() int64 {
 // context returns what a command of p that runs can use.
 func (r *Round) context(p *Pipeline, args [][]byte, w *resp.Writer) *Context {
 	c := &r.ctx
-	c.Session, c.table, c.tx, c.watch = p.ses, p.table, &p.tx, &p.watch
+	c.Session, c.table, c.routes, c.tx, c.watch = p.ses, p.table, r.view, &p.tx, &p.watch
 	c.Args, c.W, c.unmute = args, w, false
 	return c
 }

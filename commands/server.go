@@ -2,6 +2,7 @@ package commands
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
@@ -66,15 +67,23 @@ type Server struct {
 	// client to read. Only one goroutine at a time calls it for a client.
 	Push func(ses *Session, b []byte) error
 
+	// Cluster is the cluster that the server is a node of; nil: none.
+	Cluster *Cluster
+
 	// Execute takes the place of the store's Execute; nil: that one. It is there
 	// to measure what everything but the store costs.
 	Execute func(*store.Batch)
 
+	// NewBloom returns the options of a Bloom filter that is made without any, which nobody
+	// changes; nil: 100 items, error 0.01, expansion 2.
+	NewBloom func() *store.BloomOptions
+
 	// Observer counts and watches what is carried out.
 	Observer observe.Observer
 
-	logins loginGuard
-	once   sync.Once
+	logins  loginGuard
+	blocked atomic.Int64 // clients that wait for a leader or for replicas
+	once    sync.Once
 }
 
 // ConfigError is a refusal of CONFIG SET that blames one setting.
@@ -100,6 +109,17 @@ func (s *Server) prepare() {
 			s.ACLLog = new(acl.Log)
 		}
 	})
+}
+
+// Blocked returns how many clients wait for the leader of a shard or, with WAIT, for replicas.
+func (s *Server) Blocked() int { return int(s.blocked.Load()) }
+
+// newBloom is NewBloom, or its default.
+func (s *Server) newBloom() *store.BloomOptions {
+	if s.NewBloom == nil {
+		return &store.BloomOptions{Error: 0.01, Capacity: 100, Expansion: 2}
+	}
+	return s.NewBloom()
 }
 
 // figures returns the server's figures, zero if it has none.

@@ -38,6 +38,11 @@ type Session struct {
 	tap           *observe.Tap        // of a client that monitors
 	stream        *store.BackupStream // of a client that reads a backup
 
+	// TLS says that the client uses it. Gone, unless it is nil, tells whether the client has left;
+	// only the connection's owner may call it. The server sets both before it serves the connection.
+	TLS  bool
+	Gone func() bool
+
 	mu      sync.Mutex
 	name    string
 	libName string
@@ -49,6 +54,7 @@ type Session struct {
 	noEvict    atomic.Bool
 	noTouch    atomic.Bool
 	monitors   atomic.Bool
+	readonly   atomic.Bool  // READONLY: a replica may answer
 	killed     atomic.Bool  // by CLIENT KILL; its connection is about to be gone
 	multi      atomic.Int64 // commands queued by MULTI, -1 outside
 	lastActive atomic.Int64 // unix nanoseconds
@@ -174,11 +180,17 @@ func (s *Session) flagLetters() string {
 	if s.noTouch.Load() {
 		b = append(b, 'T')
 	}
+	if s.readonly.Load() {
+		b = append(b, 'r')
+	}
 	if len(b) == 0 {
 		return "N"
 	}
 	return string(b)
 }
+
+// gone reports whether nobody waits for replies any more, as far as can be told.
+func (s *Session) gone() bool { return s.killed.Load() || s.Gone != nil && s.Gone() }
 
 // Monitors reports whether the client watches with MONITOR, so that lines are
 // pushed to it beside its replies.
@@ -223,6 +235,8 @@ func doSelect(c *Context) {
 		c.fail(errNotInteger)
 	case n != int64(int32(n)):
 		c.fail(errNotInt32)
+	case n != 0 && c.Server.Cluster != nil:
+		c.fail(refusal("ERR SELECT is not allowed in cluster mode"))
 	case n != 0:
 		c.fail(errDBIndex)
 	default:
@@ -295,8 +309,12 @@ func doHello(c *Context) {
 	c.W.Int(int64(c.Session.Proto()))
 	c.W.BulkString("id")
 	c.W.Int(c.Session.ID)
-	c.W.Pair("mode", "standalone")
-	c.W.Pair("role", "master")
+	v, mode := c.clusterView(), "standalone"
+	if v != nil {
+		mode = "cluster"
+	}
+	c.W.Pair("mode", mode)
+	c.W.Pair("role", v.role("replica"))
 	c.W.BulkString("modules")
 	c.W.Array(0)
 }
@@ -317,6 +335,7 @@ func doReset(c *Context) {
 	s.setName("")
 	s.noEvict.Store(false)
 	s.noTouch.Store(false)
+	s.readonly.Store(false)
 	c.unmute = s.reply == replyOff // a reply that is to be skipped stays so
 	s.reply = replyOn
 	s.logout(c.Server.Users)

@@ -37,6 +37,7 @@ var Commands = newTable(slices.Concat([][]Command{
 	serverCommands,
 	observeCommands,    // SLOWLOG, LATENCY, MONITOR
 	standaloneCommands, // REPLICAOF, MODULE
+	clusterCommands,
 	refusedCommands,
 })...)
 

@@ -30,6 +30,7 @@ type transaction struct {
 	solo   bool // a queued command runs at once: EXEC is a batch of its own
 	heavy  bool // a queued command would keep other connections waiting
 	writes bool // a queued command may change the data set
+	slot   int  // of the queued commands' keys, or noSlot or manySlots; in a cluster
 }
 
 // queued is one command of a transaction.
@@ -72,6 +73,9 @@ func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
 	if !p.tx.failed {
 		p.tx.queue = append(p.tx.queue, queued{c, copyArgs(args)})
 		p.tx.writes = p.tx.writes || c.Flags&Write != 0
+		if p.round.view != nil {
+			p.tx.join(c.slotOf(args))
+		}
 	}
 	p.tx.solo = p.tx.solo || c.Parse == nil && c.Flags&pure == 0
 	p.tx.heavy = p.tx.heavy || heavy(c, len(args)) || len(p.tx.queue) > maxSharedArgs
@@ -101,7 +105,7 @@ func doMulti(p *Pipeline, _ [][]byte) {
 		p.refuse(errNestedMulti)
 		return
 	}
-	p.tx.open = true
+	p.tx.open, p.tx.slot = true, noSlot
 	p.ses.multi.Store(0)
 }
 
@@ -147,25 +151,33 @@ func doExec(p *Pipeline, _ [][]byte) {
 	}
 }
 
-// held reports whether a transaction was executed: no watched key had changed.
-// It has an error if nobody knows.
-func (r *Round) held(s *slot) (bool, error) {
-	if s.guard == 0 {
-		return true, nil
+// held reports whether the transaction of a slot was executed: no watched key had changed,
+// and the node has kept its shard. failed is an operation on whose error all of it rests.
+func (r *Round) held(i int) (held bool, failed *store.Op) {
+	s := &r.slots[i]
+	if s.guard > 0 {
+		if op := &r.batch.Ops[s.guard-1]; op.Err != nil {
+			return false, op
+		} else if !op.Applied {
+			return false, nil
+		}
 	}
-	op := &r.batch.Ops[s.guard-1]
-	return op.Applied && op.Err == nil, op.Err
+	if r.view != nil {
+		failed = r.unseated(r.slots[i+1 : i+1+s.op])
+	}
+	return failed == nil, failed
 }
 
 // answerExec begins EXEC's array, or says why there is none.
-func (r *Round) answerExec(s *slot, w *resp.Writer) {
-	switch held, err := r.held(s); {
-	case err != nil:
-		w.Error(errorText(err))
+func (p *Pipeline) answerExec(i int, w *resp.Writer) {
+	r := p.round
+	switch held, failed := r.held(i); {
+	case failed != nil:
+		w.Error(p.execError(failed, r.slots[i+1:i+1+r.slots[i].op]))
 	case !held:
 		w.NullArray()
 	default:
-		w.Array(s.op)
+		w.Array(r.slots[i].op)
 	}
 }
 
@@ -176,7 +188,7 @@ func (r *Round) passOver(i int) int {
 	if s.kind != slotArray {
 		return 0
 	}
-	if held, _ := r.held(s); held {
+	if held, _ := r.held(i); held {
 		return 0
 	}
 	for j := i + 1; j <= i+s.op; j++ {

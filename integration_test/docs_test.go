@@ -86,6 +86,51 @@ func TestTour(t *testing.T) {
 // unixTime is what differs from run to run in the tour's outputs.
 var unixTime = regexp.MustCompile(`\b1\d{12}\b`)
 
+// shortID is how a cluster's id is shown, which is drawn.
+var shortID = regexp.MustCompile(`\bcluster [0-9a-f]{8}\b`)
+
+// pageNodes are the servers that a page about clusters starts, on ports 7001 to 7004.
+type pageNodes struct {
+	ports, shown *strings.Replacer // ours for the page's, and back
+}
+
+func newPageNodes(t *testing.T) *pageNodes {
+	var ours, back []string
+	first := freePorts(t, 4)
+	for i := range 4 {
+		page, our := fmt.Sprint(7001+i), fmt.Sprint(first+i)
+		ours, back = append(ours, page, our), append(back, our, page)
+	}
+	return &pageNodes{ports: strings.NewReplacer(ours...), shown: strings.NewReplacer(back...)}
+}
+
+// run carries out a command of a page, and returns what it prints. One that starts servers goes on
+// until the test ends, and run returns when they are ready.
+func (n *pageNodes) run(t *testing.T, cmd *exec.Cmd, command string) string {
+	ready := ""
+	switch {
+	case strings.HasPrefix(command, "fbfkv cluster local"):
+		cmd.Args[2], ready = strings.TrimSuffix(cmd.Args[2], " >/dev/null")+" --port "+n.ports.Replace("7001"), "Ctrl-C.*\n"
+	case strings.HasPrefix(command, "fbfkv --cluster-enabled"):
+		logfile := strings.Fields(command)
+		if err := os.WriteFile(filepath.Join(cmd.Dir, n.ports.Replace(logfile[len(logfile)-1])), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd.Args[2], ready = strings.Split(cmd.Args[2], " --logfile")[0], "ready for clients.*\n"
+	default:
+		out, _ := cmd.CombinedOutput() // errors are part of the page
+		return string(out)
+	}
+	s := start(t, cmd)
+	if !s.log.await(regexp.MustCompile(ready), s.done) {
+		t.Fatalf("%s: not ready:\n%s", command, s.log)
+	}
+	if strings.HasPrefix(command, "fbfkv cluster local") && !strings.HasSuffix(command, ">/dev/null") {
+		return s.log.String()
+	}
+	return ""
+}
+
 // guides lists the pages.
 func guides(t *testing.T) []string {
 	pages, err := filepath.Glob("../docs/guide/*.md")
@@ -120,7 +165,7 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 			t.Fatal(err)
 		}
 	}
-	dir := t.TempDir()
+	dir, nodes := t.TempDir(), newPageNodes(t)
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			command, want, _ := strings.Cut(part, "\n")
@@ -129,16 +174,18 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 				s.launch("--port", port) // the page says how to wait until it is ready
 				continue
 			}
-			cmd := exec.Command("bash", "-c", command)
+			cmd := exec.Command("bash", "-c", nodes.ports.Replace(command))
 			cmd.Dir = dir
 			cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
-			out, _ := cmd.CombinedOutput() // errors are part of the page
-			got := strings.ReplaceAll(string(out), ":"+port+":", ":6379:")
-			got, want = unixTime.ReplaceAllString(got, "<ms>"), unixTime.ReplaceAllString(want, "<ms>")
+			out := nodes.run(t, cmd, command)
+			got := strings.ReplaceAll(nodes.shown.Replace(out), ":"+port+":", ":6379:")
+			for differs, name := range map[*regexp.Regexp]string{unixTime: "<ms>", shortID: "cluster <id>"} {
+				got, want = differs.ReplaceAllString(got, name), differs.ReplaceAllString(want, name)
+			}
 			if strings.TrimSpace(got) != strings.TrimSpace(want) {
 				t.Errorf("$ %s\nprints\n%s\nbut %s says\n%s", command, got, page, want)
 			}
-			if strings.HasPrefix(command, "kill -9") {
+			if strings.HasPrefix(command, "kill -9") && !strings.Contains(command, "-p 700") {
 				<-s.done // no reader is quicker than the process ends
 			}
 		}

@@ -22,6 +22,8 @@ var licences = []struct{ name, words string }{
 	{"Apache License 2.0", "Apache License"},
 	{"BSD", "Redistribution and use in source and binary forms"},
 	{"MIT", "Permission is hereby granted, free of charge"},
+	// It asks that who gets the program learns where the source of these modules is.
+	{"Mozilla Public License 2.0", "Mozilla Public License"},
 }
 
 // TestNotice expects in NOTICE the licence of each module that is linked into the program,
@@ -137,7 +139,8 @@ func compose(byText map[string][]string, modules map[string]string) string {
 	var out strings.Builder
 	out.WriteString("fbfkv\nCopyright the fbfkv authors\n\nLicensed under the Apache License, Version 2.0: see LICENSE.\n\n" +
 		"The program is linked with the modules below. Those without a text of their own are under the Apache License,\n" +
-		"Version 2.0, too. A test keeps this file as it is (TestNotice in integration_test).\n\n")
+		"Version 2.0, too. All are used as they are published: the source of each is where its name says, in the version that\n" +
+		"`go version -m fbfkv` tells. A test keeps this file as it is (TestNotice in integration_test).\n\n")
 	for _, path := range sorted(modules) {
 		fmt.Fprintf(&out, "- %s\n", path)
 	}

@@ -21,7 +21,7 @@ import (
 
 // Waiting for something that must come is bounded by patience: long enough for
 // a loaded machine and the race detector, so that only a hang exceeds it.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // server is the program on a data directory of its own. It may be stopped,
 // killed and started again, on another port each time; clients made by its
@@ -34,8 +34,9 @@ type server struct {
 	mu   sync.Mutex
 	addr string // of the present process, or of the last one
 
-	program string   // instead of the one under test
-	env     []string // beside the test's own
+	program   string   // instead of the one under test
+	env       []string // beside the test's own
+	namespace string   // of the network in which it runs; "": the test's own
 
 	cmd  *exec.Cmd
 	log  *logBuffer
@@ -73,6 +74,9 @@ func (s *server) launch(more ...string) {
 		args = append(args, "--port", "0")
 	}
 	s.cmd = exec.Command(cmp.Or(s.program, program), args...)
+	if s.namespace != "" { // ip becomes the program, so that signals reach it
+		s.cmd = exec.Command("ip", append([]string{"netns", "exec", s.namespace, program}, args...)...)
+	}
 	s.cmd.Env = append(os.Environ(), s.env...)
 	s.log = newLogBuffer()
 	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
@@ -188,7 +192,7 @@ func (s *server) client(configure ...func(*redis.Options)) *redis.Client {
 		Addr:            s.address(), // of now; Dialer knows better later
 		MaxRetries:      -1,
 		DialerRetries:   1,
-		DialTimeout:     5 * time.Second,
+		DialTimeout:     patience,
 		ReadTimeout:     patience,
 		DisableIdentity: true,
 		Dialer: func(ctx context.Context, network, _ string) (net.Conn, error) {

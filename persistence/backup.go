@@ -45,13 +45,62 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if err := checkTarget(db.fs, db.dir, dir); err != nil {
 		return err
 	}
-	hold := db.Hold("backup", math.MaxUint64)
-	defer hold.Release()
-	if err := publish(db.fs, dir, func(aside string) error { return db.backUpTo(aside, linked, committed) }); err != nil {
+	err := db.copyAs(dir, linked, db.log.CopyCommitted, committed, func(aside string) error { return writeCopyOf(db.meta, db.fs, aside) })
+	if err != nil {
 		return wrap("back up", err)
 	}
 	db.BackedUp(time.Now())
 	return nil
+}
+
+// Names in a data directory of what goes to another replica of the shard, and of what comes
+// from one.
+const (
+	// CutName is the directory that Cut writes. Open removes it.
+	CutName = "outgoing"
+	// IncomingName is the directory in which a replica collects the cut of another.
+	IncomingName = "incoming"
+)
+
+// Cut is Backup to the directory CutName within the data directory, in the place of an
+// earlier cut, for a replica of the same shard: it becomes what this directory is, so META
+// is the same. What the copied log has may not be committed, as in any replica's. The log
+// notes how far it is, and that reaches as far as all that was linked.
+func (db *DB) Cut(linked func()) error {
+	if db.closed.Load() {
+		return ErrClosed
+	}
+	if err := db.failure(); err != nil {
+		return err
+	}
+	if err := db.RemoveCut(); err != nil {
+		return wrap("remove the last cut", err)
+	}
+	err := db.copyAs(db.CutDir(), linked, db.log.CopyTo, func() error { return nil }, func(aside string) error {
+		return disk.WriteFile(db.fs, aside, metaName, db.meta.encode())
+	})
+	return wrap("cut", err)
+}
+
+// CutDir is the path of the directory that Cut writes.
+func (db *DB) CutDir() string { return db.path(CutName) }
+
+// RemoveCut removes what Cut wrote.
+func (db *DB) RemoveCut() error {
+	return errors.Join(db.fs.RemoveAll(db.CutDir()), db.fs.RemoveAll(db.CutDir()+partialSuffix))
+}
+
+// copyAs makes a copy of the data directory, which gets its META last: without it nobody
+// takes the directory for whole.
+func (db *DB) copyAs(dir string, linked func(), copyLog func(dir, markDir string) error, committed func() error, writeMeta func(aside string) error) error {
+	hold := db.Hold("copy as "+dir, math.MaxUint64)
+	defer hold.Release()
+	return publish(db.fs, dir, func(aside string) error {
+		if err := db.copyTo(aside, linked, copyLog, committed); err != nil {
+			return err
+		}
+		return writeMeta(aside)
+	})
 }
 
 // checkTarget refuses a directory that holds anything, or that is from itself
@@ -101,8 +150,8 @@ func publish(fsys vfs.FS, dir string, write func(aside string) error) error {
 	return disk.SyncDir(fsys, fsys.PathDir(dir))
 }
 
-// backUpTo fills a new, empty directory.
-func (db *DB) backUpTo(dir string, linked func(), committed func() error) error {
+// copyTo fills a new, empty directory, but for META.
+func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string) error, committed func() error) error {
 	// What is copied of Pebble is what was flushed; the runs are those that it shows.
 	if err := db.Flush(); err != nil {
 		return err
@@ -118,21 +167,17 @@ func (db *DB) backUpTo(dir string, linked func(), committed func() error) error 
 		return err
 	}
 	linked()
-	if err := db.log.CopyTo(db.fs.PathJoin(dir, logName), dir); err != nil {
+	if err := copyLog(db.fs.PathJoin(dir, logName), dir); err != nil {
 		return err
 	}
 	if err := committed(); err != nil {
 		return err
 	}
 	// What was copied of the log may be written but not yet durable (G4).
-	if err := db.Sync(); err != nil {
-		return err
-	}
-	return writeCopyOf(db.meta, db.fs, dir)
+	return db.Sync()
 }
 
-// writeCopyOf writes META of a copy, last: without it nobody takes the directory for
-// whole. The copy is another incarnation, so that its sequences do not become those of
+// writeCopyOf writes META of a copy. The copy is another incarnation, so that its sequences do not become those of
 // what its original does from now on (G1).
 func writeCopyOf(m Meta, fsys vfs.FS, dir string) error {
 	m, err := m.copied()
@@ -284,9 +329,12 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 }
 
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, the spare, when it was backed up, and what Open would remove; or is written anew: META.
+// or had it open: the lock, the spare, when it was backed up, a node's own values, another replica's files, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
-	return path == lockName || path == spareName || path == metaName || path == backupName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	if strings.HasPrefix(path, CutName) || strings.HasPrefix(path, IncomingName) {
+		return true
+	}
+	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

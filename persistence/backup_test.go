@@ -122,3 +122,75 @@ func TestBackupOfDroppedRun(t *testing.T) {
 	expect(t, "runs", runsOf(t, copied, 1), "")
 	mustClose(t, copied)
 }
+
+// TestBackupOfAShard: the backup of a replica has what was applied, and opens as a directory
+// of its own: it has no entries, which are those of the replica's Raft.
+func TestBackupOfAShard(t *testing.T) {
+	mem := vfs.NewMem()
+	o := testOptions(mem)
+	o.Sections = func(e *oplog.Entry) (from, to int, err error) { return 0, len(e.Data), nil }
+	db := mustOpen(t, o)
+	for i := uint64(1); i <= 5; i++ { // a section is 15 bytes and its content
+		data := append([]byte{1, 0, 0, 0, 0, 0, 0, 0, 0, 0, byte(i), 0, 0, 0, 1}, 'a'+byte(i))
+		if err := db.log.AppendEntries([]oplog.Entry{{Index: i, Term: 1, Data: data}}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	db.log.SetApplied(3)
+	if err := db.Backup("backup", func() {}, func() error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	mustClose(t, db)
+	if _, err := Open(testOptions(mem)); !errors.Is(err, oplog.ErrReplicated) {
+		t.Fatal("a node without a cluster has opened a replica:", err)
+	}
+	o = testOptions(mem)
+	o.Dir = "backup"
+	db = mustOpen(t, o)
+	defer mustClose(t, db)
+	if first, last, ok := db.log.Bounds(0); first != 1 || last != 3 || !ok {
+		t.Fatal(first, last, ok)
+	}
+}
+
+// TestCut: a cut is the directory that it was made of, with the same META, and replaces the
+// one before. It is in no copy of the directory, and gone when that is opened again.
+func TestCut(t *testing.T) {
+	mem := vfs.NewMem()
+	db := mustOpen(t, testOptions(mem))
+	for round := uint64(1); round <= 2; round++ {
+		mustCommit(t, db, func(b *oplog.Batch) { b.AppendLog(0, round, crashtest.Record(round)) })
+		if err := db.Cut(func() {}); err != nil {
+			t.Fatal(err)
+		}
+		o := testOptions(mem)
+		o.Dir = db.CutDir()
+		cut, err := OpenReadOnly(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cut.Meta() != db.Meta() {
+			t.Errorf("META says %+v, not %+v", cut.Meta(), db.Meta())
+		}
+		checkCopiedLog(t, cut, round)
+		mustClose(t, cut)
+	}
+	meta := db.Meta()
+	mustClose(t, db)
+	if err := mem.MkdirAll("data/incoming/log", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := Restore(mem, "data", "copy", func(int64, int64) {}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{CutName, IncomingName} {
+		if _, err := mem.Stat("copy/" + name); err == nil {
+			t.Errorf("the copy has %s", name)
+		}
+	}
+	db = mustOpen(t, testOptions(mem))
+	defer mustClose(t, db)
+	if _, err := mem.Stat(db.CutDir()); err == nil || db.Meta() != meta {
+		t.Errorf("the cut is still there: %v", err)
+	}
+}

@@ -1,6 +1,6 @@
 // Package persistence keeps bytes on disk. It knows keys, bytes and when they
 // are durable; it does not know what a counter, an operation or a filter is.
-// Package store, its only user, decides what the bytes mean.
+// Package store decides what the bytes mean; package cluster has Raft's log and votes here.
 //
 // # What lies in a data directory
 //
@@ -8,6 +8,7 @@
 //	LOCK        held while a process has the directory open, as is the directory itself
 //	SPARE       blocks for what must not meet a full disk
 //	BACKUP      when the last backup was finished
+//	CLUSTER     a node's own values, which no copy has (values.go)
 //	LOGSYNC     how far the op log is really fsynced (see below)
 //	MANISYNC    the same of Pebble's MANIFEST
 //	log/        the op log

@@ -123,6 +123,7 @@ func (db *DB) logOptions(o Options) oplog.Options {
 	return oplog.Options{
 		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.meta.Partitions,
 		Fsync: o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed, Full: &db.spare.lacks,
+		Sections: o.Sections,
 	}
 }
 
@@ -147,7 +148,7 @@ func (db *DB) checkOurs(beside []string) error {
 		switch name {
 		case metaName:
 			return nil
-		case lockName, metaName + disk.TmpSuffix, "lost+found":
+		case lockName, ValuesName, ValuesName + disk.TmpSuffix, metaName + disk.TmpSuffix, "lost+found":
 		default:
 			if !slices.Contains(beside, name) {
 				foreign = name
@@ -192,6 +193,9 @@ func (db *DB) loadMeta(partitions int, seed uint64) error {
 
 // removeLeftovers deletes files that a crash left half written.
 func (db *DB) removeLeftovers() error {
+	if err := db.RemoveCut(); err != nil {
+		return err
+	}
 	for _, dir := range []string{snapshotName, buildName} {
 		names, err := db.fs.List(db.path(dir))
 		if err != nil {
@@ -223,6 +227,8 @@ func (db *DB) explain(err error) error {
 		advice = "choose an empty or a new directory"
 	case errors.Is(err, ErrOtherSeed):
 		advice = "it belongs to another cluster, or to none; start with an empty directory"
+	case errors.Is(err, oplog.ErrReplicated):
+		advice = "it belongs to a node of a cluster; open it as one"
 	case errors.Is(err, ErrCorrupt):
 		advice = "restore a backup, or keep the directory for examination"
 	case errors.Is(err, syscall.ENOSPC):

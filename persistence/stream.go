@@ -99,7 +99,10 @@ func (db *DB) Stage(linked func(), committed func() error) (*Staged, error) {
 		err = disk.MakeDir(db.fs, s.dir)
 	}
 	if err == nil {
-		err = db.backUpTo(s.dir, linked, committed)
+		err = db.copyTo(s.dir, linked, db.log.CopyCommitted, committed)
+	}
+	if err == nil {
+		err = writeCopyOf(db.meta, db.fs, s.dir)
 	}
 	if err == nil {
 		err = s.list()

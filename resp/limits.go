@@ -12,6 +12,10 @@ type Limits struct {
 	// default of 1 MiB, the least that Redis accepts here, is there for ECHO
 	// and the items of filters.
 	MaxBulk int
+	// Chunk is the name, in lower case, of a command whose arguments may be as long as
+	// MaxChunk, bytes, if that is more than MaxBulk; "": there is none.
+	Chunk    string
+	MaxChunk int
 	// MaxInline is the longest inline command, in bytes with its line end.
 	// The default, 64 KiB, is Redis'.
 	MaxInline int

@@ -149,7 +149,7 @@ func (r *Reader) argument() (complete bool, err error) {
 		if err != nil || size == 0 {
 			return false, err
 		}
-		if n < 0 || n > int64(r.limits.MaxBulk) {
+		if n < 0 || n > int64(r.limits.MaxBulk) && !(n <= int64(r.limits.MaxChunk) && r.isChunk()) {
 			return false, r.limits.tooLongArg(n)
 		}
 		r.bulk = int(n)
@@ -172,6 +172,15 @@ func (r *Reader) argument() (complete bool, err error) {
 	r.bulk = -1
 	r.left--
 	return true, nil
+}
+
+// isChunk reports whether the frame is of the command that takes long arguments.
+func (r *Reader) isChunk() bool {
+	if len(r.spans) == 0 {
+		return false
+	}
+	name := r.spans[0]
+	return bytes.EqualFold(r.buf[r.start+int(name.from):r.start+int(name.to)], []byte(r.limits.Chunk))
 }
 
 // inline parses a line of words, once its end is there.

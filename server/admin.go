@@ -31,6 +31,7 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Observer.Tune(s.config.Load().tuning())
 	s.commands.Pause = s.pause.set
 	s.commands.Shutdown = s.shutdown
+	s.commands.NewBloom = s.newBloom
 }
 
 // Figures returns the server's own numbers, for INFO and for reports.
@@ -52,8 +53,9 @@ func (s *Server) Figures() observe.ServerFigures {
 		ConfigFile:          s.configFile,
 		Polling:             polling,
 		ConnectedClients:    len(s.conns),
-		BlockedClients:      int(s.pause.held.Load()),
+		BlockedClients:      int(s.pause.held.Load()) + s.commands.Blocked(),
 		MaxClients:          config.MaxClients,
+		ListsBloom:          config.ListBloom,
 		TotalConnections:    sum.connections - s.reset.connections,
 		RejectedConnections: s.rejected.Load(),
 		NetInputBytes:       sum.in - s.reset.in,

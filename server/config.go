@@ -31,6 +31,7 @@ type Config struct {
 	MaxClients         int
 
 	TLS         TLSConfig
+	Cluster     ClusterConfig
 	Observation ObservationConfig
 
 	// Security.
@@ -57,6 +58,10 @@ type Config struct {
 	CacheMemory      int64
 	MinFreeDisk      int64
 	AcceptForgetting bool
+
+	// Sketches.
+	Bloom     store.BloomOptions
+	ListBloom bool
 
 	// General.
 	LogLevel string
@@ -213,7 +218,7 @@ func (s *Server) getConfig(pattern string) [][2]string {
 	var found [][2]string
 	for i := range Settings {
 		if set := &Settings[i]; !set.Lines && commands.Match([]byte(strings.ToLower(pattern)), []byte(set.Name)) {
-			found = append(found, [2]string{set.Name, set.Format(config)})
+			found = append(found, [2]string{set.Name, set.show(config)})
 		}
 	}
 	slices.SortFunc(found, func(a, b [2]string) int { return cmp.Compare(a[0], b[0]) })
@@ -290,6 +295,9 @@ func storeChanges(st *store.Store) map[string]func(*Config) error {
 	return map[string]func(*Config) error{
 		"appendfsync": func(c *Config) error {
 			fsync, err := store.ParseFsync(c.AppendFsync)
+			if err == nil {
+				err = c.checkFsync()
+			}
 			if err != nil {
 				return err
 			}
@@ -354,7 +362,7 @@ func orNone[T int64 | time.Duration](v T) T {
 // settings do not go together, and whether the files that they name can be used.
 func (c *Config) Check() (faults Faults) {
 	tlsFiles := func() error {
-		if c.TLS.Port == 0 {
+		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) {
 			return nil
 		}
 		_, err := c.TLS.read()
@@ -369,7 +377,7 @@ func (c *Config) Check() (faults Faults) {
 			faults = append(faults, err.Error())
 		}
 	}
-	return faults
+	return append(faults, c.clusterFaults()...)
 }
 
 // checkPorts refuses one port for two purposes.

@@ -48,15 +48,15 @@ func TestDirectives(t *testing.T) {
 func TestFaultsAreToldAtOnce(t *testing.T) {
 	text := `tcp-backlog 511
 SAVE 3600 1 300 100 60 10000
-cluster-enabled no
-cluster-enabled YES
+enable-debug-command no
+enable-debug-command YES
 maxmemory 0
 maxmemory 1gb
 replicaof no one
 slaveof 10.0.0.1 6379
 masterauth secret
 masteruser ""
-bf-error-rate 0.01
+cf-bucket-size 2
 timeout soon
 databases 16
 appendonly no
@@ -76,7 +76,7 @@ port 2
 	if !errors.As(readConfig(strings.NewReader(text), "conf", c), &faults) {
 		t.Fatal("accepted")
 	}
-	for i, want := range []string{"conf:4: cluster-enabled: ", "conf:6: maxmemory: ", "conf:8: slaveof: ", "conf:9: masterauth: ",
+	for i, want := range []string{"conf:4: enable-debug-command: ", "conf:6: maxmemory: ", "conf:8: slaveof: ", "conf:9: masterauth: ",
 		"conf:12: timeout: "} {
 		if i >= len(faults) || !strings.HasPrefix(faults[i], want) || strings.Contains(faults[i], "secret") {
 			t.Fatalf("%q, want %q next", faults[min(i, len(faults)):], want)
@@ -84,7 +84,7 @@ port 2
 	}
 	want := DefaultConfig()
 	want.Save, want.Port, want.MaxOutput = SavePoints{{3600, 1}, {300, 100}, {60, 10000}}, 2, OutputLimit{}
-	want.NoEffect = []string{"tcp-backlog", "cluster-enabled", "maxmemory", "replicaof", "masteruser", "bf-error-rate", "databases 16",
+	want.NoEffect = []string{"tcp-backlog", "enable-debug-command", "maxmemory", "replicaof", "masteruser", "cf-bucket-size", "databases 16",
 		"appendonly no", "client-output-buffer-limit replica", "client-output-buffer-limit pubsub", "io-loop",
 		"exact-direct-io", "exact-record-memory", "block-cache", "port (conf:18, set again below)"}
 	if len(faults) != 5 || !reflect.DeepEqual(c, want) {

@@ -69,12 +69,16 @@ var (
 	errPanicked    = errors.New("a bug in the server")
 )
 
+// maxChunk is how long an argument of BF.LOADCHUNK may be, whatever proto-max-bulk-len says:
+// others dump filters in chunks of 16 MiB.
+const maxChunk = 16<<20 + 1<<10
+
 // limits returns what bounds a client's requests, and its replies in bytes. They
 // depend on whether it has logged in.
 func (c *conn) limits(config *Config) (resp.Limits, int) {
 	replies := int(config.MaxOutput.Hard)
 	if c.session.Authenticated() || !c.server.commands.Users.LoginNeeded() {
-		return resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest)}, replies
+		return resp.Limits{MaxBulk: int(config.MaxBulk), MaxRequest: int(config.MaxRequest), Chunk: "bf.loadchunk", MaxChunk: maxChunk}, replies
 	}
 	return resp.UnauthenticatedLimits, replies
 }

@@ -39,6 +39,8 @@ func dedicate(s *Server, nc net.Conn, session *commands.Session, p *commands.Pip
 		reader: reader,
 	}
 	c.line = c
+	session.Gone = nil
+	p.OnHold = func() { c.flush() } // what fails will fail again
 	c.replies.Proto = session.Proto()
 	commands.NewRound(s.store, &s.commands, false).Join(p)
 	c.adopt(s.config.Load())

@@ -97,15 +97,15 @@ func distance(a, b string) int {
 // The reasons that several share.
 const (
 	ownFiles      = "fbfkv has its own log and snapshots, see appendfsync and save"
-	noReplicas    = "there are no replicas"
-	noCluster     = "there is no cluster"
+	noReplicas    = "replicas are nodes of a cluster, see cluster-enabled, and need no other settings"
+	noCluster     = "a cluster of fbfkv does this in its own way"
 	noEviction    = "fbfkv drops nothing to make room"
 	otherTypes    = "there are no values of that type"
 	noModules     = "there are no modules, scripts or channels"
 	ownWay        = "fbfkv does this in its own way"
 	system        = "the service manager or the operating system does this"
 	logs          = "loglevel, logfile, log-format, slowlog-* and latency-* say what is logged"
-	noReplication = "replication is not supported: counters stay on this server"
+	noReplication = "not supported: nodes of a cluster replicate counters, see cluster-enabled"
 	ownOnce       = "they were settings of fbfkv once; cache-memory has replaced the last two"
 	onlyTCP       = "not supported: clients connect over TCP"
 	sessions      = "cannot be changed: clients may resume TLS sessions with a ticket for some days"
@@ -121,7 +121,6 @@ var Directives = []Directive{
 	{"primaryuser", noReplication, refused},
 	{"min-replicas-to-write", noReplication, only("0")},
 	{"min-slaves-to-write", noReplication, only("0")},
-	{"cluster-enabled", "cluster mode is not supported: this server would answer for all keys", only("no")},
 	{"sentinel", "Sentinel is not supported", refused},
 	{"maxmemory", "not supported: filter-maxmemory, hot-counters and cache-memory limit memory, and other counters are on disk", only("0")},
 	{"maxmemory-policy", "only noeviction is supported: fbfkv never drops a counter to make room", only("noeviction")},
@@ -201,8 +200,6 @@ var Directives = []Directive{
 	{"import-mode", noReplicas, ignored},
 
 	{"cluster-config-file", noCluster, ignored},
-	{"cluster-node-timeout", noCluster, ignored},
-	{"cluster-port", noCluster, ignored},
 	{"cluster-replica-validity-factor", noCluster, ignored},
 	{"cluster-slave-validity-factor", noCluster, ignored},
 	{"cluster-migration-barrier", noCluster, ignored},
@@ -213,17 +210,11 @@ var Directives = []Directive{
 	{"cluster-allow-reads-when-down", noCluster, ignored},
 	{"cluster-allow-pubsubshard-when-down", noCluster, ignored},
 	{"cluster-link-sendbuf-limit", noCluster, ignored},
-	{"cluster-announce-ip", noCluster, ignored},
-	{"cluster-announce-port", noCluster, ignored},
-	{"cluster-announce-tls-port", noCluster, ignored},
-	{"cluster-announce-bus-port", noCluster, ignored},
-	{"cluster-announce-hostname", noCluster, ignored},
 	{"cluster-announce-human-nodename", noCluster, ignored},
 	{"cluster-announce-client-ipv4", noCluster, ignored},
 	{"cluster-announce-client-ipv6", noCluster, ignored},
 	{"cluster-announce-client-port", noCluster, ignored},
 	{"cluster-announce-client-tls-port", noCluster, ignored},
-	{"cluster-preferred-endpoint-type", noCluster, ignored},
 	{"cluster-ping-interval", noCluster, ignored},
 	{"cluster-blacklist-ttl", noCluster, ignored},
 	{"cluster-config-save-behavior", noCluster, ignored},
@@ -236,7 +227,6 @@ var Directives = []Directive{
 	{"cluster-slot-stats-enabled", noCluster, ignored},
 	{"cluster-compatibility-sample-ratio", noCluster, ignored},
 	{"slot-migration-max-failover-repl-bytes", noCluster, ignored},
-	{"tls-cluster", noCluster, ignored},
 	{"availability-zone", noCluster, ignored},
 
 	{"maxmemory-samples", noEviction, ignored},
@@ -274,7 +264,6 @@ var Directives = []Directive{
 
 	{"search-*", noModules, ignored},
 	{"ts-*", noModules, ignored},
-	{"bf-*", noModules, ignored},
 	{"cf-*", noModules, ignored},
 	{"lua-time-limit", noModules, ignored},
 	{"busy-reply-threshold", noModules, ignored},

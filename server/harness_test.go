@@ -13,12 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/fbfkv/fbfkv/server/tlstest"
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// running is a server on a port of its own, over a store in a temporary
-// directory, stopped when the test ends.
+// running is a server on a port of its own, over a store, stopped when the test ends.
 type running struct {
 	*Server
 	address string
@@ -34,10 +35,10 @@ func start(t testing.TB, settings ...string) *running {
 	return startWith(t, Options{Store: openStore(t), Logger: quiet}, settings...)
 }
 
-// openStore opens a store for the time of the test.
+// openStore opens a store for the time of the test, on a disk that is never busy.
 func openStore(t testing.TB) *store.Store {
 	t.Helper()
-	st, err := store.Open(store.Options{Dir: t.TempDir(), Logger: quiet})
+	st, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ var quiet = slog.New(slog.DiscardHandler)
 // startWith is start with options of the test's own.
 func startWith(t testing.TB, o Options, settings ...string) *running {
 	t.Helper()
-	o.Config = configWith(t, append([]string{"port", "0"}, settings...)...)
+	o.Config = freePort(t, settings...)
 	listeners, err := Listen(o.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +73,7 @@ func startLoop(t testing.TB, loop string, o Options, settings ...string) *runnin
 	if loop == "event loop" {
 		return startWith(t, o, settings...)
 	}
-	o.Config = configWith(t, append([]string{"port", "0"}, settings...)...)
+	o.Config = freePort(t, settings...)
 	listeners, err := Listen(o.Config)
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +92,8 @@ func overTLS(t testing.TB, l net.Listener) (net.Listener, *tls.Config) {
 	t.Helper()
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
-	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no"), quiet)
+	certificates, err := NewTLS(configWith(t, "tls-port", "1", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no",
+		"tls-handshake-timeout", "3600"), quiet)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +134,7 @@ func (s *running) wait(t testing.TB) {
 		if !errors.Is(err, ErrStopped) {
 			t.Errorf("Serve: %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(longEnough):
 		t.Fatal("Serve does not return")
 	}
 }
@@ -149,6 +151,13 @@ func configWith(t testing.TB, settings ...string) *Config {
 	return c
 }
 
+// freePort is configWith for a server on a port of its own. A stop that waits for
+// shutdown-timeout takes longer than any test waits.
+func freePort(t testing.TB, settings ...string) *Config {
+	t.Helper()
+	return configWith(t, append([]string{"port", "0", "shutdown-timeout", "3600"}, settings...)...)
+}
+
 // tick tells a server whose ticks are the test's that it is now, and returns when it
 // has done what is due.
 func tick(ticks chan<- time.Time, now time.Time) {
@@ -163,12 +172,13 @@ func (s *running) received() uint64 {
 	return s.totals().in
 }
 
-// waitingSince is since when the only connection waits to write, by the server's clock.
+// waitingSince is since when the only connection that waits to write does, by the
+// server's clock; none does: 0 or less.
 func (s *running) waitingSince() (phase int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.conns {
-		phase = c.phase.Load()
+		phase = max(phase, c.phase.Load())
 	}
 	return phase
 }
@@ -177,7 +187,8 @@ func (s *running) waitingSince() (phase int64) {
 type client struct {
 	t testing.TB
 	net.Conn
-	in *bufio.Reader
+	in   *bufio.Reader
+	sent time.Time // when send was last called
 }
 
 // dial connects to the server.
@@ -194,7 +205,7 @@ func (s *running) dial(t testing.TB) *client {
 func (s *running) dialOver(t testing.TB, nc net.Conn) *client {
 	t.Helper()
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
+	nc.SetDeadline(time.Now().Add(longEnough))
 	if s.secure != nil {
 		secure := tls.Client(nc, s.secure)
 		if err := secure.Handshake(); err != nil {
@@ -202,7 +213,7 @@ func (s *running) dialOver(t testing.TB, nc net.Conn) *client {
 		}
 		nc = secure
 	}
-	return &client{t, nc, bufio.NewReader(nc)}
+	return &client{t: t, Conn: nc, in: bufio.NewReader(nc)}
 }
 
 // socket returns the connection beneath TLS, if the client uses it.
@@ -216,6 +227,7 @@ func (c *client) socket() net.Conn {
 // send sends bytes as they are.
 func (c *client) send(s string) {
 	c.t.Helper()
+	c.sent = time.Now()
 	if _, err := io.WriteString(c, s); err != nil {
 		c.t.Fatalf("sending %.40q: %v", s, err)
 	}
@@ -290,10 +302,24 @@ func (c *client) expectReply(want string) {
 	}
 }
 
+// expectLast checks the next reply, after which the server closes the connection. It
+// reads what the client has sent before, so that nothing is lost, but not for ever.
+func (c *client) expectLast(want string) {
+	c.t.Helper()
+	c.expectReply(want)
+	if got := c.reply(); got != "EOF" && time.Since(c.sent) < lingerTime {
+		c.t.Errorf("after the last reply: %.200q", got)
+	}
+}
+
+// longEnough is how long a test waits for what has to happen. It only ends a test that
+// hangs: no machine is too slow for it.
+const longEnough = time.Minute
+
 // eventually waits for a condition that another goroutine brings about.
 func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(longEnough); time.Now().Before(end); time.Sleep(time.Millisecond) {
 		if condition() {
 			return
 		}
@@ -301,25 +327,9 @@ func eventually(t testing.TB, what string, condition func() bool) {
 	t.Fatalf("never: %s", what)
 }
 
-// waitUntilStuck waits until a client that does not read its replies has brought
-// its connection to a standstill.
+// waitUntilStuck waits until the server waits for a client that does not read its
+// replies. The system may still take a few more of them, now and then.
 func (s *running) waitUntilStuck(t testing.TB) {
 	t.Helper()
-	var out uint64
-	since := time.Now()
-	eventually(t, "the server waits for the client", func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		for _, c := range s.conns {
-			if c.phase.Load() <= 0 {
-				continue
-			}
-			if now := c.out.Load(); now != out {
-				out, since = now, time.Now()
-			}
-			return time.Since(since) > 800*time.Millisecond
-		}
-		since = time.Now()
-		return false
-	})
+	eventually(t, "the server waits for the client", func() bool { return s.waitingSince() > 0 })
 }

@@ -80,6 +80,16 @@ func seconds(field func(*Config) *time.Duration, highest int64) kind {
 		func(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) })
 }
 
+// millis is the kind of a duration in whole milliseconds within a range.
+func millis(field func(*Config) *time.Duration, lowest, highest int64) kind {
+	return scalar(field, "<milliseconds>",
+		func(s string) (time.Duration, error) {
+			n, err := parseTime(s, time.Millisecond, lowest, highest)
+			return time.Duration(n) * time.Millisecond, err
+		},
+		func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) })
+}
+
 // memory is the kind of a number of bytes, written with redis.conf's units.
 func memory(field func(*Config) *int64, lowest, highest int64) kind {
 	return scalar(field, "<bytes>",

@@ -33,6 +33,70 @@ func Listen(c *Config) ([]net.Listener, error) {
 	return listenOn(c.Bind, c.Port)
 }
 
+// ListenCluster opens a listener for other nodes on all addresses of c.Bind and the cluster
+// port.
+func ListenCluster(c *Config) (net.Listener, error) {
+	all, err := listenOn(c.Bind, c.ClusterPort())
+	if err != nil {
+		return nil, err
+	}
+	if len(all) == 1 {
+		return all[0], nil
+	}
+	m := &merged{Listener: all[0], all: all, conns: make(chan net.Conn), closed: make(chan struct{})}
+	for _, l := range all {
+		go m.accept(l)
+	}
+	return m, nil
+}
+
+// merged is several listeners as one; Addr is the first one's.
+type merged struct {
+	net.Listener
+	all    []net.Listener
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (m *merged) accept(l net.Listener) {
+	for {
+		nc, err := l.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil: // no file descriptor is left, most likely
+			select {
+			case <-time.After(100 * time.Millisecond):
+			case <-m.closed:
+			}
+			continue
+		}
+		select {
+		case m.conns <- nc:
+		case <-m.closed:
+			nc.Close()
+			return
+		}
+	}
+}
+
+// Accept implements net.Listener.
+func (m *merged) Accept() (net.Conn, error) {
+	select {
+	case nc := <-m.conns:
+		return nc, nil
+	case <-m.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (m *merged) Close() error {
+	m.once.Do(func() { close(m.closed); closeAll(m.all) })
+	return nil
+}
+
 // listenOn opens a listener on each address; port 0 is any that is free.
 func listenOn(bind []string, port int) ([]net.Listener, error) {
 	var listeners []net.Listener
@@ -164,6 +228,7 @@ func (s *Server) admit(nc net.Conn) {
 	}
 	s.lastID++
 	session := commands.NewSession(s.lastID, nc.RemoteAddr().String(), nc.LocalAddr().String(), &s.commands)
+	_, session.TLS = nc.(*tls.Conn)
 	c := s.newConn(nc, session)
 	s.conns[session.ID] = c
 	s.closed.connections++
@@ -228,10 +293,13 @@ func (s *Server) goodbye(nc net.Conn, message string) {
 	}()
 }
 
+// lingerTime is how long a connection that the server ends goes on being read.
+const lingerTime = 500 * time.Millisecond
+
 // linger is goodbye for a goroutine that may wait.
 func linger(nc net.Conn, message string) {
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(500 * time.Millisecond))
+	nc.SetDeadline(time.Now().Add(lingerTime))
 	if message != "" {
 		var w resp.Writer
 		w.Error(message)
@@ -357,7 +425,7 @@ func (l *tlsListener) handshake(nc net.Conn, place *linked.Element, timeout time
 		l.mu.Unlock()
 	}()
 	nc.SetDeadline(time.Now().Add(timeout))
-	c := tls.Server(&tlsSocket{nc}, l.tls.config())
+	c := tls.Server(&tlsSocket{nc}, l.tls.Current())
 	if err := c.Handshake(); err != nil {
 		l.tls.log.Log(context.Background(), LevelVerbose, "TLS handshake failed",
 			"client", nc.RemoteAddr().String(), "error", err)

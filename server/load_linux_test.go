@@ -93,10 +93,8 @@ func TestTurnsComeAndGo(t *testing.T) {
 	sent := 0
 	for round := range 2 {
 		for loop.turns.Load() < loop.most {
-			s.together(t, func() { // so that rounds are large, however slow the clients are
-				for i, c := range clients {
-					c.send(strings.Repeat(frame("INCR", fmt.Sprint("own-", i)), each))
-				}
+			s.together(t, clients, func(i int) string { // so that rounds are large, however slow the clients are
+				return strings.Repeat(frame("INCR", fmt.Sprint("own-", i)), each)
 			})
 			for _, c := range clients {
 				for n := range each {

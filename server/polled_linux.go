@@ -177,6 +177,7 @@ func newPolled(l *eventLoop, fd int, session *commands.Session) *polled {
 		fd:   fd,
 	}
 	c.line = c
+	session.Gone = c.gone
 	return c
 }
 

@@ -41,6 +41,9 @@ type Options struct {
 	TLS *TLS
 	// Users are the users there are, see Config.OpenUsers; nil: those of Config.
 	Users *acl.Users
+	// Cluster is the cluster that the server is a node of, without what the settings say,
+	// which New fills in; nil: none.
+	Cluster *commands.Cluster
 	// Version is fbfkv's version.
 	Version string
 	// Processors is how many processors there are to work on; 0: GOMAXPROCS, which
@@ -143,6 +146,7 @@ func New(o Options) *Server {
 	s.runID = hex.EncodeToString(id[:])
 	s.commands.Users = o.Users
 	s.fillCommands(o.Version)
+	s.fillCluster(o.Cluster)
 	return s
 }
 
@@ -237,6 +241,15 @@ func (s *Server) TrimMemory() (bytes int64) {
 	loop := s.loop
 	s.mu.Unlock()
 	return loop.trim()
+}
+
+// NotReady says why this node of a cluster does not serve its shard, and "" if it does or the
+// server is no such node. Safe for concurrent use.
+func (s *Server) NotReady() string {
+	if s.commands.Cluster == nil {
+		return ""
+	}
+	return s.commands.Cluster.NotReady()
 }
 
 // connections returns the present connections; s.mu is held.

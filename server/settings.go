@@ -32,6 +32,9 @@ type Setting struct {
 	// text.
 	Fixed bool
 
+	// Hidden settings hold a secret that nobody is shown.
+	Hidden bool
+
 	// Lines settings have one value per line of a file, or per flag; each adds to
 	// those before. They say how the server starts and do not show in CONFIG GET.
 	Lines bool
@@ -52,6 +55,14 @@ func (s *Setting) words(value string) []string {
 
 // Format returns the setting's value in c, as CONFIG GET shows it.
 func (s *Setting) Format(c *Config) string { return strings.Join(s.kind.format(c), " ") }
+
+// show is Format for clients.
+func (s *Setting) show(c *Config) string {
+	if value := s.Format(c); !s.Hidden || value == "" {
+		return value
+	}
+	return "(redacted)"
+}
 
 // LookUp returns the setting with this name, in any letter case, or nil.
 func LookUp(name string) *Setting {
@@ -76,8 +87,8 @@ const (
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, limitSettings, observationSettings,
-	generalSettings, operationSettings)
+var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, clusterSettings, limitSettings,
+	observationSettings, sketchSettings, generalSettings, operationSettings)
 
 var storageSettings = []Setting{
 	{

@@ -50,7 +50,11 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
 		"client-output-buffer-limit": "normal 2mb 0 0", "loglevel": "debug", "logfile": "x", "shutdown-timeout": "7",
 		"user": "alice on", "aclfile": "x", "acllog-max-len": "7",
-		"rename-command": "get got",
+		"rename-command":  "get got",
+		"cluster-enabled": "yes", "cluster-port": "7", "cluster-node-timeout": "500", "cluster-secret": "0123456789abcdef", "tls-cluster": "yes",
+		"cluster-announce-ip": "::1", "cluster-announce-hostname": "a.b", "cluster-announce-port": "7", "cluster-announce-tls-port": "7",
+		"cluster-announce-bus-port": "7", "cluster-preferred-endpoint-type": "hostname", "cluster-replica-max-stale": "7",
+		"bf-error-rate": "0.2", "bf-initial-size": "7", "bf-expansion-factor": "7", "module-list-bf": "yes",
 	}
 	for i := range Settings {
 		s := &Settings[i]

@@ -83,8 +83,8 @@ func (t *TLS) load(c TLSConfig) error {
 	return nil
 }
 
-// config returns the configuration for a handshake that begins.
-func (t *TLS) config() *tls.Config {
+// Current returns the configuration for a handshake that begins.
+func (t *TLS) Current() *tls.Config {
 	t.look(time.Now())
 	return t.current.Load()
 }
@@ -140,10 +140,13 @@ func (c *TLSConfig) files() (paths []string) {
 	return paths
 }
 
+// hasFiles reports whether the settings name a certificate and its key.
+func (c *TLSConfig) hasFiles() bool { return c.CertFile != "" && c.KeyFile != "" }
+
 // read makes what crypto/tls needs of the settings. Its errors name the setting
 // at fault.
 func (c *TLSConfig) read() (*tls.Config, error) {
-	if c.CertFile == "" || c.KeyFile == "" {
+	if !c.hasFiles() {
 		return nil, errors.New("tls-port needs tls-cert-file and tls-key-file")
 	}
 	certificate, err := c.readCertificate()

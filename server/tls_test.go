@@ -31,8 +31,8 @@ func startTLS(t testing.TB, settings ...string) *secured {
 	t.Helper()
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
-	config := configWith(t, append([]string{"tls-port", "1", "tls-cert-file", cert, "tls-key-file", key,
-		"tls-ca-cert-file", ca.File}, settings...)...)
+	config := freePort(t, append([]string{"tls-port", "1", "tls-cert-file", cert, "tls-key-file", key,
+		"tls-ca-cert-file", ca.File, "tls-handshake-timeout", "3600"}, settings...)...)
 	logger, log := record()
 	certificates, err := NewTLS(config, logger)
 	if err != nil {
@@ -49,12 +49,12 @@ func startTLS(t testing.TB, settings ...string) *secured {
 // hello connects with a configuration and says how PING went.
 func (s *secured) hello(t testing.TB, c *tls.Config) string {
 	t.Helper()
-	nc, err := tls.DialWithDialer(&net.Dialer{Timeout: 10 * time.Second}, "tcp", s.address, c)
+	nc, err := tls.DialWithDialer(&net.Dialer{Timeout: longEnough}, "tcp", s.address, c)
 	if err != nil {
 		return err.Error()
 	}
 	defer nc.Close()
-	nc.SetDeadline(time.Now().Add(10 * time.Second))
+	nc.SetDeadline(time.Now().Add(longEnough))
 	nc.Write([]byte("PING\r\n"))
 	line, err := bufio.NewReader(nc).ReadString('\n')
 	if err != nil {
@@ -71,8 +71,8 @@ func (s *secured) dialTLS(t testing.TB, cert, key string) *client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
-	nc.SetDeadline(time.Now().Add(20 * time.Second))
-	return &client{t, nc, bufio.NewReader(nc)}
+	nc.SetDeadline(time.Now().Add(longEnough))
+	return &client{t: t, Conn: nc, in: bufio.NewReader(nc)}
 }
 
 func TestTLSClientCertificates(t *testing.T) {
@@ -214,26 +214,32 @@ func TestTLSResumptionEndsWithTheAuthority(t *testing.T) {
 // ones give way to them when there are too many, or their time is over.
 func TestTLSStalledHandshakes(t *testing.T) {
 	t.Parallel()
-	s := startTLS(t, "tls-auth-clients", "no", "tls-max-handshakes", "20", "tls-handshake-timeout", "1")
+	s := startTLS(t, "tls-auth-clients", "no", "tls-max-handshakes", "20")
 	bystander := s.dialTLS(t, "", "")
-	var stalled []net.Conn
-	for i := range 60 {
+	stall := func(send ...byte) net.Conn {
 		nc, err := net.Dial("tcp", s.address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer nc.Close()
+		t.Cleanup(func() { nc.Close() })
+		nc.SetDeadline(time.Now().Add(longEnough))
+		nc.Write(send)
+		return nc
+	}
+	var stalled []net.Conn
+	for i := range 60 {
 		if i%2 == 0 {
-			nc.Write([]byte{22, 3, 1, 2, 0, 1}) // the beginning of a ClientHello
+			stalled = append(stalled, stall(22, 3, 1, 2, 0, 1)) // the beginning of a ClientHello
+		} else {
+			stalled = append(stalled, stall())
 		}
-		stalled = append(stalled, nc)
 		bystander.expect("+PONG", "PING")
 		if got := s.hello(t, s.ca.Client("", "")); got != "+PONG" {
 			t.Fatalf("a new client beside %d stalled ones: %s", i, got)
 		}
 	}
-	for i, nc := range stalled {
-		nc.SetReadDeadline(time.Now().Add(10 * time.Second))
+	bystander.expect("+OK", "CONFIG", "SET", "tls-handshake-timeout", "1")
+	for i, nc := range append(stalled[:40], stall()) { // the oldest, and one whose time is over
 		if _, err := nc.Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 			t.Errorf("stalled client %d is still connected", i)
 		}

@@ -45,13 +45,37 @@ type backup struct {
 // FLUSHALL and snapshots wait while files are linked or, to another file system,
 // copied; not while the op log is.
 func (s *Store) Backup(dir string) error {
+	return s.copyTo(dir, s.partitions, func(linked func(), committed func() error) error { return s.db.Backup(dir, linked, committed) })
+}
+
+// Cut makes a copy of the data directory for another replica of the shard, in the
+// directory persistence.CutName within it, while operations go on: what this node would
+// find if it were started now. Its views hold only what is committed (R1), its log is as
+// long as this one, and notes at least as much as applied as the views hold. It waits for
+// no commit, since there may be none before the other replica has caught up. Errors: as
+// those of Backup.
+func (s *Store) Cut() error {
+	return s.copyTo(s.db.CutDir(), nil, func(linked func(), _ func() error) error { return s.db.Cut(linked) })
+}
+
+// CutDir is the path of that directory; RemoveCut removes it.
+func (s *Store) CutDir() string { return s.db.CutDir() }
+
+// Meta is what the directory fixed at its creation.
+func (s *Store) Meta() persistence.Meta { return s.db.Meta() }
+
+// RemoveCut removes the last cut.
+func (s *Store) RemoveCut() error { return s.db.RemoveCut() }
+
+// copyTo is backUp to a directory.
+func (s *Store) copyTo(dir string, saved []*partition, write func(linked func(), committed func() error) error) error {
 	if err := s.beginBackup(); err != nil {
 		return err
 	}
 	defer s.backup.running.Store(false)
-	return s.backUp(func(linked func(), committed func() error) error {
+	return s.backUp(saved, func(linked func(), committed func() error) error {
 		s.backup.dir.Store(&dir)
-		return s.db.Backup(dir, linked, committed)
+		return write(linked, committed)
 	})
 }
 
@@ -68,10 +92,11 @@ func (s *Store) beginBackup() error {
 	return nil
 }
 
-// backUp lets copy make a copy; linked and committed are persistence.DB.Backup's.
-func (s *Store) backUp(copy func(linked func(), committed func() error) error) error {
+// backUp makes checkpoints of partitions, and lets copy make a copy; linked and committed are
+// persistence.DB.Backup's.
+func (s *Store) backUp(saved []*partition, copy func(linked func(), committed func() error) error) error {
 	// Fresh snapshots first: whoever opens the copy has little to redo.
-	for _, p := range s.partitions {
+	for _, p := range saved {
 		if err := s.checkpoint(p, false); err != nil {
 			return fmt.Errorf("snapshot before the backup: %w", err)
 		}
@@ -107,7 +132,7 @@ func (s *Store) StreamBackup() (*BackupStream, error) {
 	}
 	before := s.counts()
 	var staged *persistence.Staged
-	err := s.backUp(func(linked func(), committed func() error) (err error) {
+	err := s.backUp(s.partitions, func(linked func(), committed func() error) (err error) {
 		staged, err = s.db.Stage(linked, committed)
 		return err
 	})

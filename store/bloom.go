@@ -2,24 +2,14 @@ package store
 
 import (
 	"bufio"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"math"
-	"math/big"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
-// Bloom filters: an object that remembers items in sub-filters, each larger and more exact
-// than the one before. Bits, sizes and the encoding are RedisBloom's, so that a filter can
-// move from there and back, which without its items is the only way.
-//
-// A sub-filter for capacity items with error e has capacity*bpe bits, bpe = -ln(e)/ln(2)^2,
-// rounded up to a multiple of 64. An item has ceil(ln(2)*bpe) bits in it: bit i is
-// (a + i*b mod 2^64) mod bits, with a and b of MurmurHash64A. It is looked for in all
-// sub-filters and added to the last one.
-
-// The operations on Bloom filters; see Kind.
+// The operations on Bloom filters; see Kind. What a filter is, package sketch says.
 const (
 	// BFReserve creates the filter Key. In: Key, Object: *BloomOptions.
 	BFReserve Kind = firstBloomKind + iota
@@ -28,15 +18,22 @@ const (
 	// was not added: the filter is NONSCALING and full (then Found is set, and the answers
 	// end with this item), or cannot grow.
 	BFAdd
+	// BFCAdd is BFAdd of at most MaxCAdd items, all or none, once per ID, in an EXACT
+	// table. In: Key, ID, Keys, Object as BFAdd, At if HasAt. Out: Founds, of a duplicate
+	// the first ones; Applied.
+	BFCAdd
 	// BFLoad is LOADCHUNK: it creates the filter Key if Delta, the iterator, is 1 and there
 	// is none, and otherwise writes into it. In: Key, Delta, Keys[0]: header or bits.
 	BFLoad
 	// BFExists tests Keys (items); a key that holds no filter has none. Out: Founds.
 	BFExists
 	// BFDump is SCANDUMP. In: Key, Delta: the iterator; Deltas[0]: bytes at most. Out:
-	// Value: the next iterator; Object: []byte.
+	// Value: the next iterator; Object: []byte. BadArgument as BFInfo.
 	BFDump
-	// BFInfo describes the filter Key. Out: Object: *BloomInfo.
+	// BFCard counts the items that were new to the filter Key. Out: Value.
+	BFCard
+	// BFInfo describes the filter Key. Out: Object: *BloomInfo. An Object that is a
+	// *BadArgument is answered if there is a filter.
 	BFInfo
 
 	firstBloomKind = Kind(TypeBloom) * kindsPerType
@@ -46,194 +43,61 @@ const (
 // ErrNoFilter are those of FBF keys.
 var (
 	ErrBloomData   = errors.New("received bad data")
-	ErrBloomOffset = errors.New("invalid offset - no link found")
-	ErrBloomChunk  = errors.New("invalid chunk - Too big for current filter")
+	ErrBloomFull   = errors.New("non scaling filter is full")
+	ErrBloomGrowth = errors.New("problem inserting into filter")
+	ErrBloomMemory = errors.New("Insufficient memory to create filter")
+	ErrNeedsExact  = errors.New("BF.CADD needs a table of MODE EXACT")
+	ErrManyCAdd    = fmt.Errorf("BF.CADD takes at most %d items", MaxCAdd)
+	ErrBloomOffset = sketch.ErrChunkOffset
+	ErrBloomChunk  = sketch.ErrChunkLength
 )
 
-// BloomOptions are the parameters of a Bloom filter. The caller keeps to their ranges.
-type BloomOptions struct {
-	Error      float64 // above 0 and below 1; above 0.25 it is 0.25
-	Capacity   uint64  // of the first sub-filter, 1..2^30
-	Expansion  uint32  // each sub-filter has so many times the capacity of the one before, 0..32768
-	NonScaling bool    // there is one sub-filter only
-}
+// MaxCAdd is how many items BFCAdd takes: what it answers is a bit for each in a record.
+const MaxCAdd = 64
 
-// BloomInfo describes a Bloom filter.
-type BloomInfo struct {
-	Size       uint64 // items that were new
-	Expansion  uint32
-	NonScaling bool
-	Filters    []SubFilter
-}
-
-// SubFilter is one sub-filter of a Bloom filter.
-type SubFilter struct {
-	Bytes    uint64
-	Size     uint64 // items added to it
-	Error    float64
-	Hashes   uint32
-	Capacity uint64
-	bpe      float64 // bits per item
-}
-
-// The options of the encoded header.
-const (
-	bloomUnrounded  = 1 // bits are not a power of two
-	bloomHash64     = 4
-	bloomNonScaling = 8
+// BloomOptions are the parameters of a Bloom filter; BloomInfo describes one.
+type (
+	BloomOptions = sketch.BloomOptions
+	BloomInfo    = sketch.BloomInfo
 )
-
-const (
-	bloomHeader = 20 // encoded header, bytes
-	bloomSub    = 53 // … for each sub-filter
-	// maxBloomHashes is what the least error makes, and maxBloomSubs more than enough for
-	// each of them to have half the error of the one before.
-	maxBloomHashes = 1100
-	maxBloomSubs   = 1100
-	maxBloomHeader = bloomHeader + maxBloomSubs*bloomSub
-)
-
-// newSubFilter returns an empty sub-filter; false if there can be none.
-func newSubFilter(e float64, capacity uint64) (f SubFilter, ok bool) {
-	if !(e > 0 && e < 1) {
-		return f, false
-	}
-	bpe := -logOf(e) / 0.480453013918201
-	size := math.Floor(float64(capacity) * bpe)
-	if size > 8*maxPagedBytes {
-		return f, false
-	}
-	bits := (max(uint64(size), 1) + 63) / 64 * 64
-	return SubFilter{Bytes: bits / 8, Error: e, Hashes: uint32(math.Ceil(0.693147180559945 * bpe)), Capacity: capacity, bpe: bpe}, true
-}
-
-// logOf returns the natural logarithm, rounded correctly: others have the same in their
-// headers, and math.Log is sometimes off by a bit.
-func logOf(x float64) float64 {
-	const prec = 128
-	m, exp := math.Frexp(x)
-	num := func(f float64) *big.Float { return new(big.Float).SetPrec(prec).SetFloat64(f) }
-	// ln(m) = 2 * (z + z^3/3 + z^5/5 + ...), z = (m-1)/(m+1)
-	z := num(m)
-	z.Quo(z.Sub(z, num(1)), num(0).Add(num(m), num(1)))
-	power, square, sum := num(0).Set(z), num(0).Mul(z, z), num(0)
-	for k := 1.0; k < 80; k += 2 {
-		sum.Add(sum, num(0).Quo(power, num(k)))
-		power.Mul(power, square)
-	}
-	ln2, _ := num(0).SetString("0.693147180559945309417232121458176568075500134360255254")
-	sum.Add(sum.Mul(sum, num(2)), ln2.Mul(ln2, num(float64(exp))))
-	out, _ := sum.Float64()
-	return out
-}
-
-// appendTo encodes a sub-filter as the header has it.
-func (f *SubFilter) appendTo(b []byte) []byte {
-	b = binary.LittleEndian.AppendUint64(b, f.Bytes)
-	b = binary.LittleEndian.AppendUint64(b, 8*f.Bytes)
-	b = binary.LittleEndian.AppendUint64(b, f.Size)
-	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f.Error))
-	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(f.bpe))
-	b = binary.LittleEndian.AppendUint32(b, f.Hashes)
-	b = binary.LittleEndian.AppendUint64(b, f.Capacity)
-	return append(b, 0) // bits are no power of two
-}
-
-// decodeSubFilter decodes bloomSub bytes, which a client may have made.
-func decodeSubFilter(b []byte) (f SubFilter, ok bool) {
-	u64 := binary.LittleEndian.Uint64
-	f = SubFilter{
-		Bytes: u64(b), Size: u64(b[16:]), Error: math.Float64frombits(u64(b[24:])), bpe: math.Float64frombits(u64(b[32:])),
-		Hashes: binary.LittleEndian.Uint32(b[40:]), Capacity: u64(b[44:]),
-	}
-	return f, f.Bytes > 0 && f.Bytes <= maxPagedBytes && u64(b[8:]) == 8*f.Bytes && f.Error > 0 && f.Error < 1 && b[52] == 0 &&
-		f.Hashes > 0 && f.Hashes <= maxBloomHashes && float64(f.Hashes) == math.Ceil(0.693147180559945*f.bpe)
-}
-
-// bloom is what a key of the type holds. Sub-filter i is part i of its pages; everything
-// else is in the header page.
-type bloom struct {
-	pages
-	size      uint64 // items that were new
-	options   uint32
-	expansion uint32
-	subs      []SubFilter
-}
-
-// decodeBloomHeader makes a filter without bits of its header, which a client may have
-// made. Its parts are to be added.
-func decodeBloomHeader(b []byte) (*bloom, error) {
-	if len(b) < bloomHeader || len(b) > maxBloomHeader {
-		return nil, ErrBloomData
-	}
-	u32 := binary.LittleEndian.Uint32
-	f := &bloom{size: binary.LittleEndian.Uint64(b), options: u32(b[12:]), expansion: u32(b[16:])}
-	n := u32(b[8:])
-	b = b[bloomHeader:]
-	const known = bloomUnrounded | bloomHash64 | bloomNonScaling
-	if n == 0 || uint64(len(b)) != uint64(n)*bloomSub || f.options&^known != 0 || f.options&bloomHash64 == 0 {
-		return nil, ErrBloomData
-	}
-	size, all := f.size, uint64(0)
-	for ; len(b) > 0; b = b[bloomSub:] {
-		sub, ok := decodeSubFilter(b)
-		if !ok || sub.Size > size || all+sub.Bytes > maxPagedBytes {
-			return nil, ErrBloomData
-		}
-		size, all = size-sub.Size, all+sub.Bytes
-		f.subs = append(f.subs, sub)
-	}
-	if size != 0 {
-		return nil, ErrBloomData
-	}
-	return f, nil
-}
-
-// header encodes everything but the bits.
-func (f *bloom) header() []byte {
-	b := binary.LittleEndian.AppendUint64(nil, f.size)
-	b = binary.LittleEndian.AppendUint32(b, uint32(len(f.subs)))
-	b = binary.LittleEndian.AppendUint32(b, f.options)
-	b = binary.LittleEndian.AppendUint32(b, f.expansion)
-	for i := range f.subs {
-		b = f.subs[i].appendTo(b)
-	}
-	return b
-}
 
 // bloomType is the type of Bloom filters.
 type bloomType struct{}
 
 func (bloomType) kinds() []kind {
 	return []kind{
-		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: bloomHeader + bloomSub, turn: (*decider).bloomReserve}, // also a tombstone
+		BFReserve - firstBloomKind: {is: writes, entries: 2, fields: sketch.NewBloomBytes, turn: (*decider).bloomReserve}, // also a tombstone
 		// An item may need a sub-filter, too.
-		BFAdd - firstBloomKind:    {is: writes | logsItems, entries: 2, fields: bloomHeader + bloomSub, turn: (*decider).bloomAdd},
+		BFAdd - firstBloomKind:    {is: writes | logsItems, entries: 2, fields: sketch.NewBloomBytes, turn: (*decider).bloomAdd},
+		BFCAdd - firstBloomKind:   {is: writes | hasID | logsItems, entries: 3, fields: sketch.NewBloomBytes, turn: (*decider).bloomCAdd}, // and the opid
 		BFLoad - firstBloomKind:   {is: writes, entries: 1, turn: (*decider).bloomLoad},
 		BFExists - firstBloomKind: {is: ofKeys, turn: (*decider).bloomExists},
 		BFDump - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomDump},
+		BFCard - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomInfo},
 		BFInfo - firstBloomKind:   {is: ofKeys, turn: (*decider).bloomInfo},
 	}
 }
 
 // create makes the filter that a header describes, without its bits.
 func (bloomType) create(header []byte, _ moment) (object, error) {
-	f, err := decodeBloomHeader(header)
-	if err != nil {
-		return nil, err
-	}
-	f.addParts()
-	return f, nil
+	f, err := sketch.NewBloom(header)
+	return &paged{Sketch: f}, err
 }
 
-func (f *bloom) addParts() {
-	for i := range f.subs {
-		f.addPart(f.subs[i].Bytes)
-	}
+func (bloomType) decode(in *bufio.Reader, _ uint64) (object, error) {
+	created, _, err := decodePaged(in, 0)
+	return &paged{new(sketch.Bloom), created}, err
+}
+
+// bloomOf finds the operation's filter; nil if its key does not exist.
+func (x *decider) bloomOf(op *Op) (r *ref, f *sketch.Bloom, err error) {
+	r = &x.of(op)[0]
+	f, err = sketchOf[*sketch.Bloom](x, r, TypeBloom)
+	return r, f, err
 }
 
 func (x *decider) bloomReserve(op *Op) error {
-	r, f, err := objectAt[*bloom](x, op, TypeBloom)
+	r, f, err := x.bloomOf(op)
 	if err != nil {
 		return err
 	}
@@ -243,30 +107,35 @@ func (x *decider) bloomReserve(op *Op) error {
 	return x.reserveBloom(r, op)
 }
 
-// reserveBloom logs the creation of a filter, if the memory is there.
-func (x *decider) reserveBloom(r *ref, op *Op) error {
+// newBloom returns the filter that the operation would create, without its bits.
+func newBloom(op *Op) (header []byte, f *sketch.Bloom, err error) {
 	o := BloomOptions{Error: 0.01, Capacity: 100, Expansion: 2}
 	if p, _ := op.Object.(*BloomOptions); p != nil {
 		o = *p
 	}
-	f := &bloom{options: bloomUnrounded | bloomHash64, expansion: o.Expansion}
-	e := min(o.Error, 0.25)
-	if o.NonScaling || o.Expansion == 0 {
-		f.options |= bloomNonScaling
-	} else {
-		e /= 2
-	}
-	sub, ok := newSubFilter(e, o.Capacity)
+	header, ok := sketch.AppendBloom(nil, o)
 	if !ok {
-		return ErrOutOfMemory
+		return nil, nil, ErrBloomMemory
 	}
-	f.subs = append(f.subs, sub)
-	return x.createObject(r, TypeBloom, pagedBytes(sub.Bytes), f.header())
+	f, err = sketch.UnloadedBloom(header)
+	return header, f, err
+}
+
+// reserveBloom logs the creation of a filter, if the memory is there.
+func (x *decider) reserveBloom(r *ref, op *Op) error {
+	header, f, err := newBloom(op)
+	if err != nil {
+		return err
+	}
+	if err = x.createObject(r, TypeBloom, f.Needs(), header); err == ErrOutOfMemory {
+		err = ErrBloomMemory
+	}
+	return err
 }
 
 // bloomAdd adds the items that are new, one after another.
 func (x *decider) bloomAdd(op *Op) error {
-	r, f, err := objectAt[*bloom](x, op, TypeBloom)
+	r, f, err := x.bloomOf(op)
 	if err != nil {
 		return err
 	}
@@ -278,272 +147,232 @@ func (x *decider) bloomAdd(op *Op) error {
 		if err := x.reserveBloom(r, op); err != nil {
 			return err
 		}
-		f = r.c.object().(*bloom)
+		_, f, _ = x.bloomOf(op)
 	}
+	var added uint64 // since the last entry, to the last sub-filter
 	for _, item := range op.Keys {
-		a, b := bloomHashes(item)
-		present := f.contains(a, b)
-		full := !present && f.subs[len(f.subs)-1].isFull() && !x.growBloom(r, f)
+		a, b := sketch.HashItem(item)
+		present, full := f.Contains(a, b), false
+		if !present && (f.Room() == added || len(x.control) > maxChange) {
+			added = x.logItems(r, added)
+			full = f.Room() == 0 && !x.growBloom(r, f)
+		}
 		if !present && !full {
-			last := len(f.subs) - 1
-			x.control = binary.AppendUvarint(append(x.control[:0], bloomItems), uint64(last))
-			x.control = binary.LittleEndian.AppendUint64(x.control, a)
-			x.changeObject(r, binary.LittleEndian.AppendUint64(x.control, b), 0)
+			if added == 0 {
+				x.control = f.AppendItems(x.control[:0])
+			}
+			f.SetAhead(a, b)
+			x.control = sketch.AppendItem(x.control, a, b)
+			added++
 		}
 		op.Founds, op.Fulls = append(op.Founds, present), append(op.Fulls, full)
-		if full && f.options&bloomNonScaling != 0 {
+		if full && f.NonScaling() {
 			op.Found = true
-			return nil
+			break
 		}
 	}
+	x.logItems(r, added)
 	return nil
 }
 
-func (f *SubFilter) isFull() bool { return f.Size >= f.Capacity }
+// logItems logs the items in x.control, unless there are none, of which there are none now.
+func (x *decider) logItems(r *ref, n uint64) uint64 {
+	if n > 0 {
+		x.changeObject(r, x.control, 0)
+	}
+	x.control = x.control[:0]
+	return 0
+}
 
 // growBloom logs that a sub-filter is added; false if there cannot be one.
-func (x *decider) growBloom(r *ref, f *bloom) bool {
-	last := f.subs[len(f.subs)-1]
-	if f.options&bloomNonScaling != 0 || len(f.subs) == maxBloomSubs || last.Capacity > math.MaxInt64/max(uint64(f.expansion), 1) {
-		return false
+func (x *decider) growBloom(r *ref, f *sketch.Bloom) bool {
+	next, err := x.roomForItems(r, f, 1, 0)
+	if err == nil {
+		x.control = sketch.AppendGrowth(x.control[:0], next[0])
+		x.changeObject(r, x.control, 0)
 	}
-	next, ok := newSubFilter(last.Error/2, last.Capacity*uint64(f.expansion))
-	if !ok || next.Bytes+f.bytes() > maxPagedBytes || x.reserveMore(entryRoom+len(r.key)+bloomSub) != nil {
-		return false
+	return err == nil
+}
+
+// roomForItems returns the sub-filters to be added so that n more items have room, if the
+// memory for them is there, and the space in the log. create is the memory that it takes to
+// create the filter, if there is none yet.
+func (x *decider) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([]sketch.SubFilter, error) {
+	next, bytes, ok := f.Next(uint64(n))
+	if !ok && f.NonScaling() {
+		return nil, ErrBloomFull
+	}
+	if !ok {
+		return nil, ErrBloomGrowth
+	}
+	if err := x.reserveMore(len(next) * (entryRoom + len(r.key) + sketch.GrowthBytes)); err != nil {
+		return nil, err
 	}
 	pl := planner{pool: r.p.pool}
-	if !pl.grant(pagedBytes(next.Bytes)) {
-		return false
+	switch {
+	case pl.grant(bytes + create):
+	case create > 0:
+		return nil, ErrBloomMemory
+	default:
+		return nil, ErrBloomGrowth
 	}
 	pl.settle()
-	x.control = next.appendTo(append(x.control[:0], bloomGrows))
-	x.changeObject(r, x.control, 0)
-	return true
+	return next, nil
 }
 
-// bloomHashes returns a and b of an item.
-func bloomHashes(item []byte) (a, b uint64) {
-	a = murmur64(item, 0xc6a4a7935bd1e995)
-	return a, murmur64(item, a)
-}
-
-// contains reports whether a sub-filter has all bits of an item, the newest first.
-func (f *bloom) contains(a, b uint64) bool {
-	for i := len(f.subs) - 1; i >= 0; i-- {
-		if f.subs[i].has(f.parts[i].cells, a, b) {
-			return true
+// bloomCAdd adds items once per opid, all or none; its checks come in the order of cIncrBy's.
+func (x *decider) bloomCAdd(op *Op) error {
+	r, f, wrong := x.bloomOf(op)
+	if len(op.Keys) > MaxCAdd {
+		return ErrManyCAdd
+	}
+	if r.t.def.Mode != Exact {
+		return ErrNeedsExact // there would be no record of the answers
+	}
+	r.again(op.ID)
+	if err := x.checkTime(op, r); err != nil {
+		return err
+	}
+	op.Delta = sketch.Fingerprint(op.Keys, nil)
+	if r.verdict == verdictSeen { // a filter of times when the table was APPROX knows no BFCAdd
+		err := x.duplicate(op, r)
+		for i := range op.Keys {
+			op.Founds = append(op.Founds, op.Value>>i&1 == 0)
+		}
+		return err
+	}
+	if wrong != nil {
+		return wrong
+	}
+	var header []byte
+	var create uint64
+	exists := f != nil
+	if !exists {
+		var err error
+		if header, f, err = newBloom(op); err != nil {
+			return err
+		}
+		create = f.Needs()
+	}
+	var items [MaxCAdd][2]uint64
+	n, answer := 0, int64(0)
+	for i, item := range op.Keys {
+		a, b := sketch.HashItem(item)
+		found := exists && f.Contains(a, b) || slices.Contains(items[:n], [2]uint64{a, b})
+		if op.Founds = append(op.Founds, found); !found {
+			items[n] = [2]uint64{a, b}
+			n, answer = n+1, answer|1<<i
 		}
 	}
-	return false
+	next, err := x.roomForItems(r, f, n, create)
+	if err == nil {
+		err = x.makeRoom(r)
+	}
+	if err == nil && !exists {
+		if err = x.createObject(r, TypeBloom, create, header); err == nil {
+			_, f, err = x.bloomOf(op)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	x.addToBloom(r, f, items[:n], next)
+	x.rememberOp(op, r, answer)
+	return nil
 }
 
-func (f *SubFilter) has(bits []byte, a, b uint64) bool {
-	for range f.Hashes {
-		x := a % (8 * f.Bytes)
-		if bits[x/8]>>(x%8)&1 == 0 {
-			return false
+// addToBloom logs items that are new, and the sub-filters that they need.
+func (x *decider) addToBloom(r *ref, f *sketch.Bloom, items [][2]uint64, next []sketch.SubFilter) {
+	for len(items) > 0 && x.err == nil {
+		if n := min(uint64(len(items)), f.Room()); n > 0 {
+			x.control = f.AppendItems(x.control[:0])
+			for _, item := range items[:n] {
+				x.control = sketch.AppendItem(x.control, item[0], item[1])
+			}
+			items = items[n:]
+		} else {
+			x.control, next = sketch.AppendGrowth(x.control[:0], next[0]), next[1:]
 		}
-		a += b
+		x.changeObject(r, x.control, 0)
 	}
-	return true
 }
 
 func (x *decider) bloomExists(op *Op) error {
-	_, f, err := objectAt[*bloom](x, op, TypeBloom)
+	_, f, err := x.bloomOf(op)
 	for _, item := range op.Keys {
-		op.Founds = append(op.Founds, err == nil && f != nil && f.contains(bloomHashes(item)))
+		op.Founds = append(op.Founds, err == nil && f != nil && f.Contains(sketch.HashItem(item)))
 	}
 	return nil
 }
 
+// bloomInfo is BFInfo and BFCard.
 func (x *decider) bloomInfo(op *Op) error {
-	_, f, err := objectAt[*bloom](x, op, TypeBloom)
-	if err != nil {
+	_, f, err := x.bloomOf(op)
+	switch {
+	case err != nil:
 		return err
-	}
-	if f == nil {
+	case f == nil && op.Kind == BFCard:
+		return nil
+	case f == nil:
 		return ErrNoFilter
+	case op.badArgument(1) != nil:
+		return op.badArgument(1)
 	}
-	op.Object = &BloomInfo{
-		Size: f.size, Expansion: f.expansion, NonScaling: f.options&bloomNonScaling != 0, Filters: append([]SubFilter(nil), f.subs...),
-	}
+	info := f.Info()
+	op.Value, op.Object = int64(info.Size), info
 	return nil
 }
 
-// locate finds the part that holds an offset in the bits of all sub-filters.
-func (f *bloom) locate(offset uint64) (p *part, at uint64) {
-	for i := range f.parts {
-		p = &f.parts[i]
-		if offset < uint64(len(p.cells)) {
-			return p, offset
-		}
-		offset -= uint64(len(p.cells))
-	}
-	return nil, 0
-}
-
-// bloomDump answers the header for iterator 0, and bits for the others, the end of which
-// the next iterator says.
 func (x *decider) bloomDump(op *Op) error {
-	_, f, err := objectAt[*bloom](x, op, TypeBloom)
-	if err != nil {
+	_, f, err := x.bloomOf(op)
+	switch {
+	case err != nil:
 		return err
-	}
-	if f == nil {
+	case f == nil:
 		return ErrNoFilter
+	case op.badArgument(1) != nil:
+		return op.badArgument(1)
 	}
-	op.Value, op.Object = 0, []byte{}
-	if op.Delta == 0 {
-		op.Value, op.Object = 1, f.header()
-	}
-	if op.Delta <= 0 {
-		return nil
-	}
-	if p, at := f.locate(uint64(op.Delta - 1)); p != nil {
-		n := min(uint64(len(p.cells))-at, uint64(max(op.Deltas[0], 1)))
-		op.Value, op.Object = op.Delta+int64(n), append([]byte(nil), p.cells[at:at+n]...)
-	}
+	op.Value, op.Object = f.Chunk(op.Delta, uint64(max(op.Deltas[0], 1)))
 	return nil
 }
 
 // bloomLoad is LOADCHUNK.
 func (x *decider) bloomLoad(op *Op) error {
-	r, f, err := objectAt[*bloom](x, op, TypeBloom)
-	data := op.Keys[0]
+	r, f, err := x.bloomOf(op)
 	switch {
 	case err != nil:
 		return err
 	case f == nil && op.Delta != 1:
 		return ErrNoFilter
 	case f == nil:
-		return x.loadBloomHeader(r, data)
-	case op.Delta <= 0 || op.Delta-1 < int64(len(data)):
-		return ErrBloomData
+		return x.loadBloomHeader(r, op.Keys[0])
 	}
-	offset := uint64(op.Delta) - 1 - uint64(len(data))
-	p, at := f.locate(offset)
-	if p == nil {
-		return ErrBloomOffset
+	what, err := f.AppendChunk(nil, op.Delta, op.Keys[0])
+	if err != nil {
+		return bloomRefusal(err)
 	}
-	if uint64(len(data)) > uint64(len(p.cells))-at {
-		return ErrBloomChunk
-	}
-	what := binary.AppendUvarint([]byte{bloomBits}, offset)
-	return x.changeLarge(r, append(what, data...))
+	return x.changeLarge(r, what)
 }
 
 func (x *decider) loadBloomHeader(r *ref, header []byte) error {
-	f, err := decodeBloomHeader(header)
+	f, err := sketch.UnloadedBloom(header)
 	if err != nil {
-		return err
-	}
-	var n uint64
-	for i := range f.subs {
-		n += pagedBytes(f.subs[i].Bytes)
+		return bloomRefusal(err)
 	}
 	if err := x.reserveMore(2 * (entryRoom + len(header) + len(r.key))); err != nil {
 		return err
 	}
-	if err = x.createObject(r, TypeBloom, n, header); err == ErrOutOfMemory {
+	if err = x.createObject(r, TypeBloom, f.Needs(), header); err == ErrOutOfMemory {
 		err = ErrBloomData
 	}
 	return err
 }
 
-// What is logged of a filter: one of these bytes, then
-//
-//	bloomItems  sub-filter u, then a and b, 8 bytes each, of items that were new
-//	bloomGrows  a sub-filter that is added, as in the header
-//	bloomBits   offset u, then the bits that are put there
-const (
-	bloomItems = 1
-	bloomGrows = 2
-	bloomBits  = 3
-)
-
-// redo adds items or a sub-filter, or writes bits.
-func (f *bloom) redo(c change) error {
-	r := reader{rest: c.what}
-	f.begin()
-	switch r.byte() {
-	case bloomItems:
-		n := r.uvarint()
-		if r.err != nil || n >= uint64(len(f.subs)) || len(r.rest)%16 != 0 {
-			return fmt.Errorf("%w: items of a filter", errCorruptEntry)
-		}
-		for ; len(r.rest) > 0; r.rest = r.rest[16:] {
-			f.add(int(n), binary.LittleEndian.Uint64(r.rest), binary.LittleEndian.Uint64(r.rest[8:]), c.seq)
-		}
-		return nil
-	case bloomGrows:
-		if len(r.rest) != bloomSub {
-			return fmt.Errorf("%w: growth of a filter", errCorruptEntry)
-		}
-		sub, ok := decodeSubFilter(r.rest)
-		if !ok || len(f.subs) > maxBloomSubs {
-			return fmt.Errorf("%w: growth of a filter", errCorruptEntry)
-		}
-		if f.takes(0, c.seq) {
-			f.subs = append(f.subs, sub)
-			f.addPart(sub.Bytes)
-		}
-		return nil
-	case bloomBits:
-		offset := r.uvarint()
-		p, at := f.locate(offset)
-		if r.err != nil || p == nil || uint64(len(r.rest)) > uint64(len(p.cells))-at {
-			return fmt.Errorf("%w: bits of a filter", errCorruptEntry)
-		}
-		for len(r.rest) > 0 {
-			n := min(uint64(len(r.rest)), pageSize-at%pageSize)
-			if f.takes(p.pageAt(at), c.seq) {
-				copy(p.cells[at:], r.rest[:n])
-			}
-			at, r.rest = at+n, r.rest[n:]
-		}
-		return nil
-	}
-	return fmt.Errorf("%w: unknown change of a filter", errCorruptEntry)
-}
-
-// add sets the bits of a new item in the pages that lack it.
-func (f *bloom) add(n int, a, b, seq uint64) {
-	sub, p := &f.subs[n], &f.parts[n]
-	if f.takes(0, seq) {
-		sub.Size++
-		f.size++
-	}
-	for range sub.Hashes {
-		x := a % (8 * sub.Bytes)
-		if f.takes(p.pageAt(x/8), seq) {
-			p.cells[x/8] |= 1 << (x % 8)
-		}
-		a += b
-	}
-}
-
-func (f *bloom) inPages() *pages { return &f.pages }
-
-func (f *bloom) open(header []byte) error {
-	g, err := decodeBloomHeader(header)
-	if err == nil {
-		f.size, f.options, f.expansion, f.subs = g.size, g.options, g.expansion, g.subs
-		f.addParts()
+// bloomRefusal is what a client is told of an error of package sketch.
+func bloomRefusal(err error) error {
+	if errors.Is(err, sketch.ErrCorrupt) {
+		return ErrBloomData
 	}
 	return err
 }
-
-// encode writes no options: what the filter was made with is in its header page.
-func (f *bloom) encode(*partition) io.Reader { return f.pages.encode(nil) }
-
-func (bloomType) decode(in *bufio.Reader, _ uint64) (object, error) {
-	created, _, err := decodePaged(in, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &bloom{pages: pages{created: created, missing: true}}, nil
-}
-
-func (f *bloom) due(int64) bool             { return false }
-func (f *bloom) upkeep(*decider, *ref) bool { return true }
-func (f *bloom) release()                   {}

@@ -34,11 +34,12 @@ func vectorWords(t *testing.T, line string) (words []string) {
 // dumpBloom returns the header and the bits of a filter.
 func dumpBloom(t *testing.T, s *Store, key string) (header, bits []byte) {
 	t.Helper()
-	op := do(s, Op{Kind: BFDump, Key: []byte(key), Deltas: []int64{7}})
+	const chunk = 1007
+	op := do(s, Op{Kind: BFDump, Key: []byte(key), Deltas: []int64{chunk}})
 	must(t, op.Err)
 	header = op.Object.([]byte)
 	for op.Value != 0 {
-		op = do(s, Op{Kind: BFDump, Key: []byte(key), Delta: op.Value, Deltas: []int64{7}})
+		op = do(s, Op{Kind: BFDump, Key: []byte(key), Delta: op.Value, Deltas: []int64{chunk}})
 		bits = append(bits, op.Object.([]byte)...)
 	}
 	return header, bits
@@ -110,9 +111,8 @@ func TestBloomVectors(t *testing.T) {
 		}
 		must(t, do(s, Op{Kind: BFLoad, Key: []byte("g"), Delta: 1, Keys: [][]byte{header}}).Err)
 		end := 0
-		f := s.partitionOf("g").objects["g"].object().(*bloom)
-		for i := range f.subs {
-			chunk := bits[end : end+int(f.subs[i].Bytes)]
+		for _, sub := range do(s, Op{Kind: BFInfo, Key: key}).Object.(*BloomInfo).Filters {
+			chunk := bits[end : end+int(sub.Bytes)]
 			end += len(chunk)
 			must(t, do(s, Op{Kind: BFLoad, Key: []byte("g"), Delta: int64(end) + 1, Keys: [][]byte{chunk}}).Err)
 		}
@@ -167,7 +167,7 @@ func TestBloomRefusals(t *testing.T) {
 	if op := add("a", "c", "d", "e", "a"); op.Err != nil || fmt.Sprint(op.Founds, op.Fulls, op.Found) != "[true false false false true] [false false true true false] false" {
 		t.Error(op.Founds, op.Fulls, op.Err)
 	}
-	if err := do(s, Op{Kind: BFReserve, Key: []byte("n")}).Err; !errors.Is(err, ErrOutOfMemory) {
+	if err := do(s, Op{Kind: BFReserve, Key: []byte("n")}).Err; !errors.Is(err, ErrBloomMemory) {
 		t.Error(err)
 	}
 	if now := s.Stats().FilterBytes; now != used {
@@ -245,8 +245,8 @@ func TestBloomModel(t *testing.T) {
 					}
 					continue
 				}
-				header, bits := bloomBytes(t, s, key)
-				if h, b := bloomBytes(t, plain, key); !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
+				header, bits := dumpBloom(t, s, key)
+				if h, b := dumpBloom(t, plain, key); !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
 					t.Fatalf("seed %d, step %d: another filter, header %x instead of %x", seed, step, header, h)
 				}
 			}
@@ -276,23 +276,10 @@ func TestItemsOfOldSubFilters(t *testing.T) {
 	c.pages[0].list = c.pages[0].list[:1] // the header alone
 	must(t, c.writePages())
 	must(t, s.db.Flush())
-	header, bits := bloomBytes(t, s, "f")
+	header, bits := dumpBloom(t, s, "f")
 	must(t, s.CloseNow())
 	s = open()
-	if h, b := bloomBytes(t, s, "f"); !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
+	if h, b := dumpBloom(t, s, "f"); !bytes.Equal(h, header) || !bytes.Equal(b, bits) {
 		t.Errorf("another filter: %x instead of %x", b, bits)
 	}
-}
-
-// bloomBytes returns the header and the bits of a filter.
-func bloomBytes(t *testing.T, s *Store, key string) (header, bits []byte) {
-	c := s.partitionOf(key).objects[key]
-	if c == nil {
-		t.Fatalf("there is no filter %s", key)
-	}
-	f := c.object().(*bloom)
-	for i := range f.parts {
-		bits = append(bits, f.parts[i].cells...)
-	}
-	return f.header(), bits
 }

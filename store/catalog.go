@@ -243,7 +243,7 @@ func (c *catalog) alter(name string, ch TableChange, at moment) (*catalog, error
 	}
 	n := c.clone().prune(at.logged)
 	d := n.byName(name)
-	o := ch.apply(d.TableOptions)
+	o := ch.Apply(d.TableOptions)
 	if err := o.Validate(); err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func (c *checker) run() {
 	if n, err := c.db.StrayRows(); err != nil {
 		c.problem("rows", err.Error(), doRestore)
 	} else if n > 0 {
-		c.problem("rows", fmt.Sprintf("%d rows lie outside all hash slots", n), doRestore)
+		c.problem("rows", fmt.Sprintf("some lie outside all hash slots: %d", n), doRestore)
 	}
 }
 

@@ -1,9 +1,8 @@
 package store
 
 import (
-	"bytes"
-
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
 // checkOrphans expects each page to belong to an object of the newest snapshot, or to one
@@ -31,29 +30,15 @@ func (c *partitionCheck) checkPages() error {
 		c.problem(doRestore, "the pages of key %q are missing", key)
 	}
 	for key, k := range c.opened.objects {
-		is, ok := k.object().(paged)
+		is, ok := k.object().(*paged)
 		old := c.redone.objects[key]
 		if !ok || old == nil {
 			continue
 		}
-		want, ok := old.object().(paged)
-		if ok && is.inPages().created == want.inPages().created && !is.inPages().missing && !want.inPages().missing && !samePages(is, want) {
+		want, ok := old.object().(*paged)
+		if ok && is.created == want.created && !is.misses() && !want.misses() && !sketch.Equal(is.Sketch, want.Sketch) {
 			c.problem(doRestore, "the pages of key %q and the log contradict each other", key)
 		}
 	}
 	return err
-}
-
-// samePages reports whether two objects hold the same.
-func samePages(a, b paged) bool {
-	x, y := a.inPages().parts, b.inPages().parts
-	if len(x) != len(y) || !bytes.Equal(a.header(), b.header()) {
-		return false
-	}
-	for i := range x {
-		if !bytes.Equal(x[i].cells, y[i].cells) {
-			return false
-		}
-	}
-	return true
 }

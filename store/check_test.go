@@ -239,7 +239,7 @@ func TestCheckFinds(t *testing.T) {
 		}, "lies where that key does not belong"},
 		{"no slot", func(_ *testing.T, _ *Store, b *persistence.Changes) {
 			b.PutRow(persistence.RowKey{Slot: slots, Key: []byte("x")}, nil)
-		}, "1 rows lie outside"},
+		}, "lie outside all hash slots: 1"},
 		{"garbage row", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutRow(rowAt("k1"), []byte("?")) }, "cannot be read"},
 		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			p := s.partitions[0]
@@ -248,10 +248,10 @@ func TestCheckFinds(t *testing.T) {
 		}, "DBSIZE is"},
 		{"state", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutState(0, []byte{1, 2}) }, "last checkpoint cannot be read"},
 		{"log gap", func(t *testing.T, s *Store, _ *persistence.Changes) {
-			appendLog(t, s, 0, s.partitions[0].seq+2, beginRecord(nil, moment{}))
+			appendLog(t, s, 0, s.partitions[0].seq+2, beginSection(nil, moment{}))
 		}, "are missing"},
 		{"garbage log", func(t *testing.T, s *Store, _ *persistence.Changes) {
-			appendLog(t, s, 0, s.partitions[0].seq+1, append(beginRecord(nil, moment{}), 99))
+			appendLog(t, s, 0, s.partitions[0].seq+1, append(beginSection(nil, moment{}), 99))
 		}, "cannot be read"},
 		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			b.DeleteExpiry(partitionOf(s, "k5").id, 1_900_000_000_000, rowAt("k5"))
@@ -298,10 +298,10 @@ func TestCheckCompares(t *testing.T) {
 		{"key in another partition", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			p := s.partitions[(Slot([]byte("k1"))>>s.shift+1)%4]
 			e := entry{kind: entrySet, key: []byte("k1")}
-			appendLog(t, s, p.id, p.seq+1, e.appendTo(beginRecord(nil, p.at)))
+			appendLog(t, s, p.id, p.seq+1, e.appendTo(beginSection(nil, p.at)))
 		}, "belongs to another partition"},
 		{"empty record", func(t *testing.T, s *Store, _ *persistence.Changes) {
-			appendLog(t, s, 0, s.partitions[0].seq+1, beginRecord(nil, s.partitions[0].at))
+			appendLog(t, s, 0, s.partitions[0].seq+1, beginSection(nil, s.partitions[0].at))
 		}, "is empty"},
 		{"log ends early", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			s.partitions[0].saving.state.seq += 9

@@ -207,6 +207,9 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 	if p.seq == p.saving.checkpointSeq && !force && !p.seen.Obsolete() {
 		return false
 	}
+	if p.fragments.number != 0 || len(p.tables) == 0 {
+		return false // no view can hold a change that has only begun, or a replica without tables
+	}
 	c.at, c.savedSeq = p.here(), p.saving.savedSeq
 	p.saving.checkpointSeq, p.saving.savedSeq, p.saving.logBytes, p.saving.rowsAhead = p.seq, int64(p.seq), 0, 0
 	c.state = p.stateRow()

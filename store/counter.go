@@ -11,6 +11,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // counter is a key in memory: a counter, an object, or the knowledge that the
@@ -258,13 +259,13 @@ func (c *counter) appendRow(dst []byte) []byte {
 }
 
 func decodeRow(b []byte) (row, error) {
-	r := reader{rest: b}
-	if v := r.byte(); r.err == nil && v != rowVersion {
+	r := reader{coding.Reader{Rest: b}}
+	if v := r.Byte(); r.err() == nil && v != rowVersion {
 		return row{}, fmt.Errorf("%w: row version %d", errCorruptEntry, v)
 	}
-	out := row{seq: r.uvarint(), value: r.varint(), expire: r.varint()}
-	r.end()
-	return out, r.err
+	out := row{seq: r.Uvarint(), value: r.Varint(), expire: r.Varint()}
+	r.End()
+	return out, r.err()
 }
 
 // hotTable finds counters by their keys: open addressing with linear probing.

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
 // Changes of more than a few kilobytes are logged in fragments in all tests.
@@ -16,65 +18,54 @@ var _ = setMaxChange(6 << 10)
 
 func setMaxChange(n int) bool { maxChange = n; return true }
 
-// plainSketch is what a sketch must be: rows of numbers.
+// plainSketch is what a key's sketch must be: one to which nothing else happens.
 type plainSketch struct {
-	opts  SketchOptions
-	rows  [][]int64
-	count int64
+	*sketch.CountMin
+	changes uint64
 }
 
 func newPlainSketch(o SketchOptions) *plainSketch {
-	p := &plainSketch{opts: o}
-	for range o.Depth {
-		p.rows = append(p.rows, make([]int64, o.Width))
+	f, err := sketch.NewCountMin(o.Encode(), 0)
+	if err != nil {
+		panic(err)
 	}
-	return p
+	return &plainSketch{CountMin: f}
 }
 
-func (p *plainSketch) clone() *plainSketch {
-	c := *p
-	c.rows = nil
-	for _, r := range p.rows {
-		c.rows = append(c.rows, slices.Clone(r))
+func (p *plainSketch) change(what []byte) {
+	p.changes++
+	if err := p.Redo(what, p.changes); err != nil {
+		panic(err)
 	}
-	return &c
+}
+
+func (p *plainSketch) count() int64 { return p.Info().Count }
+
+func (p *plainSketch) clone() *plainSketch {
+	c := newPlainSketch(p.Info().CountMinOptions)
+	c.merge([]*plainSketch{p}, []int64{1})
+	return c
 }
 
 // add returns the item's estimate; false if it is out of range.
 func (p *plainSketch) add(item string, delta int64) (int64, bool) {
-	limit := int64(math.MaxInt64)
-	if c := p.opts.cell(); c < 8 {
-		limit = 1<<(8*c) - 1
-	}
-	fits := p.count+delta >= 0
-	for r, row := range p.rows {
-		v := row[murmur32([]byte(item), uint32(r))%uint32(p.opts.Width)] + delta
-		fits = fits && v >= 0 && v <= limit
-	}
-	if !fits {
+	if !p.Fits([]byte(item), delta) {
 		return 0, false
 	}
-	least := int64(math.MaxInt64)
-	for r, row := range p.rows {
-		c := &row[murmur32([]byte(item), uint32(r))%uint32(p.opts.Width)]
-		*c += delta
-		least = min(least, *c)
-	}
-	p.count += delta
-	return least, true
+	p.change(p.AppendPairs(nil, keysOf(item), []int64{delta}))
+	return p.Estimate([]byte(item)), true
 }
 
 func (p *plainSketch) merge(sources []*plainSketch, weights []int64) {
-	sum := newPlainSketch(p.opts)
-	for i, s := range sources {
-		for r := range s.rows {
-			for c := range s.rows[r] {
-				sum.rows[r][c] += weights[i] * s.rows[r][c]
-			}
-		}
-		sum.count += weights[i] * s.count
+	var of []*sketch.CountMin
+	for _, s := range sources {
+		of = append(of, s.CountMin)
 	}
-	p.rows, p.count = sum.rows, sum.count
+	what, err := p.AppendMerge(nil, of, weights)
+	if err != nil {
+		panic(err)
+	}
+	p.change(what)
 }
 
 // differs says how a key's sketch differs from what it must be; nil: it must not exist.
@@ -89,16 +80,8 @@ func (p *plainSketch) differs(s *Store, key string) error {
 	case c == nil || p == nil:
 		return fmt.Errorf("sketch %s exists: %v", key, c != nil)
 	}
-	f := c.object().(*countMin)
-	if f.count != p.count {
-		return fmt.Errorf("sketch %s: count %d instead of %d", key, f.count, p.count)
-	}
-	for r, row := range p.rows {
-		for i, v := range row {
-			if got := f.load((uint64(r)*f.opts.Width + uint64(i)) * f.opts.cell()); got != v {
-				return fmt.Errorf("sketch %s, row %d: cell %d is %d instead of %d (page %d)", key, r, i, got, v, f.parts[0].pageAt((uint64(r)*f.opts.Width+uint64(i))*f.opts.cell()))
-			}
-		}
+	if f := c.object().(*paged).Sketch.(*sketch.CountMin); !sketch.Equal(f, p) {
+		return fmt.Errorf("sketch %s, of which the count is %d, differs from one of count %d", key, f.Info().Count, p.count())
 	}
 	return nil
 }
@@ -132,33 +115,7 @@ func mergeSketch(s *Store, dest string, sources []string, weights []int64) error
 	return do(s, op).Err
 }
 
-// TestMurmur: hashes are those of others (sketch-vectors.txt, section 2).
-func TestMurmur(t *testing.T) {
-	for item, want := range map[string]struct {
-		a, b     uint64
-		zero, a6 uint32
-	}{
-		"":            {0x1ab11ea5a7b2c56e, 0xbbddcb5ab56dd547, 0, 0x26eb34a8},
-		"a":           {0x4292cee227b9150a, 0x7e9b527031f50c11, 0x92685f5e, 0x5c22f2fa},
-		"abc":         {0xca52f3863690cd7b, 0x492e507dc7ce3d23, 0x13577c9b, 0x9efbb2a3},
-		"abcd":        {0xc19f5358d983a6bf, 0xe0cf7f46f508e46e, 0x26873021, 0x49a10bc5},
-		"abcdefg":     {0x9fa0b24601c1e9a9, 0x593e9b0945664832, 0xf9a1cef3, 0xc6d6041c},
-		"abcdefgh":    {0xd435df7a565a8af1, 0xbf3d673c0b1029cf, 0x042287e6, 0x3e70529b},
-		"hello world": {0xbae8fb35317acde1, 0xa5c3078260d44436, 0x44a81419, 0x8596aa75},
-		"\x00":        {0, 0x5825f5f3bd962979, 0xe94e6ebd, 0x2bb1a13b},
-		"The quick brown fox jumps over the lazy dog": {0xc7a616a28f4a74d6, 0xfab0774384f74e2a, 0x212729d0, 0x7db42000},
-	} {
-		a := murmur64([]byte(item), 0xc6a4a7935bd1e995)
-		if b := murmur64([]byte(item), a); a != want.a || b != want.b {
-			t.Errorf("%q: %x %x", item, a, b)
-		}
-		if zero, six := murmur32([]byte(item), 0), murmur32([]byte(item), 6); zero != want.zero || six != want.a6 {
-			t.Errorf("%q: %x %x", item, zero, six)
-		}
-	}
-}
-
-// TestSketchVectors: cells are those of others (sketch-vectors.txt, section 4).
+// TestSketchVectors: estimates are those of others (sketch-vectors.txt, section 4).
 func TestSketchVectors(t *testing.T) {
 	s := testStore(t, nil)
 	o := SketchOptions{Width: 7, Depth: 3}
@@ -172,10 +129,6 @@ func TestSketchVectors(t *testing.T) {
 	check(addItems(s, "s", "a", 1, "b", 2, "c", 3), 1, 2, 3)
 	check(addItems(s, "s", "d", 4, "e", 5, "f", 6, "a", 10), 4, 5, 6, 11)
 	check(addItems(s, "s", "g", 7, "h", 8, "i", 9, "j", 10), 7, 8, 11, 12)
-	want := &plainSketch{opts: o, count: 65, rows: [][]int64{{12, 20, 15, 0, 0, 11, 7}, {3, 19, 16, 0, 0, 21, 6}, {8, 11, 11, 0, 0, 30, 5}}}
-	if err := want.differs(s, "s"); err != nil {
-		t.Error(err)
-	}
 	query := func(key string, items ...string) Op {
 		op := Op{Kind: CMSQuery, Key: []byte(key)}
 		for _, i := range items {
@@ -189,7 +142,7 @@ func TestSketchVectors(t *testing.T) {
 	must(t, newSketch(s, "u", o))
 	must(t, mergeSketch(s, "u", []string{"s", "t"}, []int64{1, 3}))
 	check(query("u", "a", "c", "k", "z"), 21, 14, 21, 0)
-	if op := do(s, Op{Kind: CMSInfo, Key: []byte("u")}); *op.Object.(*SketchInfo) != (SketchInfo{o, 89}) {
+	if op := do(s, Op{Kind: CMSInfo, Key: []byte("u")}); *op.Object.(*SketchInfo) != (SketchInfo{CountMinOptions: o, Count: 89}) {
 		t.Error(op.Object)
 	}
 }
@@ -227,7 +180,7 @@ func TestSketchRefusals(t *testing.T) {
 		{ErrSketchExists, Op{Kind: CMSInit, Key: []byte("c"), Object: &SketchOptions{Width: 1, Depth: 1}}},
 		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 32, Depth: 1 << 32}}},
 		{ErrSketchOptions, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1, Depth: 1, Cell: 3}}},
-		{ErrOutOfMemory, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
+		{ErrSketchMemory, Op{Kind: CMSInit, Key: []byte("n"), Object: &SketchOptions{Width: 1 << 31, Depth: 1 << 30, Cell: 8}}},
 		{ErrNoSketch, Op{Kind: CMSIncrBy, Key: []byte("n"), Keys: [][]byte{{1}}, Deltas: []int64{1}}},
 		{ErrWrongType, Op{Kind: CMSQuery, Key: []byte("c")}},
 		{ErrNoSketch, Op{Kind: CMSMerge, Keys: [][]byte{[]byte("s"), []byte("n")}, Deltas: []int64{1}}},
@@ -244,7 +197,7 @@ func TestSketchRefusals(t *testing.T) {
 	// At the memory cap: neither a key nor memory.
 	used := s.Stats().FilterBytes
 	s.SetFilterMaxMemory(used + 1000)
-	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err, ErrOutOfMemory) {
+	if err := newSketch(s, "n", SketchOptions{Width: 1000, Depth: 1, Cell: 1}); !errors.Is(err, ErrSketchMemory) {
 		t.Error(err)
 	}
 	if now := s.Stats().FilterBytes; now != used {

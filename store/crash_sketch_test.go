@@ -17,6 +17,8 @@ type crashSketches struct {
 	steps []*crashSketchStep
 	now   crashSketchState // while the load runs
 	epoch int
+	ids   int
+	exact bool // the keys' table is, so that it takes BFCAdd
 }
 
 // crashSketchState is what the keys hold.
@@ -28,15 +30,19 @@ type crashSketchState struct {
 // crashSketchStep is one step: an operation, and what becomes of the state.
 type crashSketchStep struct {
 	op    Op
+	retry bool // of an earlier one
 	does  func(crashSketchState) crashSketchState
 	epoch int
 	ack   crashAck
 }
 
+// mayFail reports whether the step may be refused, and then changes nothing either.
+func (st *crashSketchStep) mayFail() bool { return st.op.Kind == FBFReserve || st.retry }
+
 var crashSketchOptions = SketchOptions{Width: 3000, Depth: 2, Cell: 8}
 
-func newCrashSketches(client int) *crashSketches {
-	return &crashSketches{keys: [2]string{fmt.Sprint("sk-a", client), fmt.Sprint("sk-b", client)}, bloom: fmt.Sprint("bloom", client)}
+func newCrashSketches(client int, exact bool) *crashSketches {
+	return &crashSketches{exact: exact, keys: [2]string{fmt.Sprint("sk-a", client), fmt.Sprint("sk-b", client)}, bloom: fmt.Sprint("bloom", client)}
 }
 
 // next makes the next step.
@@ -50,6 +56,18 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 		}
 	}
 	was := k.now.sketches[i]
+	if n := len(k.steps); n > 0 && rnd.IntN(8) == 0 {
+		if old := k.steps[rnd.IntN(n)]; old.op.ID != nil && old.epoch == k.epoch {
+			st.op, st.retry, st.does = old.op, true, func(s crashSketchState) crashSketchState { return s }
+			return st
+		}
+	}
+	withID := func(kind Kind) {
+		if rnd.IntN(2) == 0 && (k.exact || kind != BFCAdd) {
+			k.ids++
+			st.op.Kind, st.op.ID = kind, fmt.Append(nil, "id", k.ids)
+		}
+	}
 	switch other := k.now.sketches[1-i]; {
 	case rnd.IntN(4) == 0:
 		st.op = Op{Kind: BFAdd, Key: []byte(k.bloom), Object: &BloomOptions{Error: 1e-9, Capacity: 50, Expansion: 2}}
@@ -58,6 +76,7 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 		for ; from < to; from++ {
 			st.op.Keys = append(st.op.Keys, strconv.AppendInt(nil, int64(from), 10))
 		}
+		withID(BFCAdd)
 		if rnd.IntN(20) == 0 {
 			st.op, to = Op{Kind: Del, Keys: [][]byte{[]byte(k.bloom)}}, 0
 		}
@@ -68,7 +87,7 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 	case was == nil:
 		o := crashSketchOptions
 		st.op, st.does = Op{Kind: CMSInit, Key: key, Object: &o}, set(newPlainSketch(o))
-	case rnd.IntN(20) == 0 || was.count > 1<<50:
+	case rnd.IntN(20) == 0 || was.count() > 1<<50:
 		st.op, st.does = Op{Kind: Del, Keys: [][]byte{key}}, set(nil)
 	case rnd.IntN(30) == 0:
 		st.op, st.does = Op{Kind: FBFReserve, Key: key}, func(s crashSketchState) crashSketchState { return s } // refused
@@ -86,6 +105,7 @@ func (k *crashSketches) next(rnd *rand.Rand) *crashSketchStep {
 			st.op.Keys, st.op.Deltas = append(st.op.Keys, []byte(item)), append(st.op.Deltas, delta)
 			p.add(item, delta)
 		}
+		withID(CMSCIncrBy)
 		st.does = set(p)
 	}
 	return st
@@ -105,8 +125,8 @@ func (r *crashRun) sketch(k *crashSketches, rnd *rand.Rand) {
 	st.epoch = k.epoch
 	k.steps = append(k.steps, st)
 	policy := m.policy()
-	if op := do(r.s, st.op); op.Err != nil && st.op.Kind != FBFReserve {
-		panic(op.Err)
+	if op := do(r.s, st.op); op.Err != nil && !st.mayFail() || st.retry && op.Applied {
+		panic(fmt.Sprint(op.Err, op.Applied))
 	}
 	k.now = st.does(k.now)
 	m.mu.Lock()
@@ -134,7 +154,7 @@ func (r *crashRun) trySketch(k *crashSketches) error {
 			r.clerk.mu.Lock()
 			k.steps[last].ack = r.clerk.ack(crashPolicy{fsync: r.clerk.fsync})
 			r.clerk.mu.Unlock()
-		case !errors.Is(op.Err, ErrUnknownOutcome) && st.op.Kind != FBFReserve:
+		case !errors.Is(op.Err, ErrUnknownOutcome) && !st.mayFail():
 			err = op.Err
 		}
 		k.now = st.does(k.now)
@@ -147,7 +167,13 @@ func (r *crashRun) trySketch(k *crashSketches) error {
 func (r *crashRun) verifySketches(k *crashSketches, epoch int) error {
 	var state crashSketchState
 	var err error
-	found := r.matches(k, state, &err)
+	seen := make([]bool, len(k.steps)) // which opids are remembered
+	for i, st := range k.steps {
+		if st.op.ID != nil {
+			seen[i] = do(r.s, Op{Kind: CSeen, Key: st.op.Key, ID: st.op.ID}).Found
+		}
+	}
+	found := r.matches(k, state, &err) && k.remembers(seen, epoch, -1)
 	for i, st := range k.steps {
 		if st.epoch > epoch && r.promised(st.ack) {
 			return fmt.Errorf("sketches %v, a step after FLUSHALL %d: %w", k.keys, st.epoch, errLost)
@@ -159,7 +185,10 @@ func (r *crashRun) verifySketches(k *crashSketches, epoch int) error {
 			found = false
 		}
 		var differs error
-		if found = r.matches(k, state, &differs) || found; !found {
+		if r.matches(k, state, &differs) && k.remembers(seen, epoch, i) {
+			found = true
+		}
+		if !found {
 			err = fmt.Errorf("step %d of %d, kind %d: %w", i, len(k.steps), st.op.Kind, differs)
 		}
 	}
@@ -167,6 +196,16 @@ func (r *crashRun) verifySketches(k *crashSketches, epoch int) error {
 		return fmt.Errorf("the sketches are as after no step that they may be after: %w", err)
 	}
 	return nil
+}
+
+// remembers reports whether exactly the opids of the steps up to one are remembered (G4).
+func (k *crashSketches) remembers(seen []bool, epoch, upTo int) bool {
+	for i, st := range k.steps {
+		if st.op.ID != nil && st.epoch == epoch && !st.retry && seen[i] != (i <= upTo) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *crashRun) matches(k *crashSketches, s crashSketchState, differs *error) bool {

@@ -214,7 +214,7 @@ func (r *crashRun) load() (*vfs.MemFS, error) {
 		start(func(rnd *rand.Rand) { r.owner(n, rnd) })
 	}
 	for n := range 1 + r.rnd.IntN(2) {
-		k := newCrashSketches(n)
+		k := newCrashSketches(n, r.mode == Exact && !r.modes)
 		r.books = append(r.books, k)
 		start(func(rnd *rand.Rand) { r.sketch(k, rnd) })
 	}

@@ -15,7 +15,7 @@ func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
 func (x *decider) log(p *partition, e *entry) {
 	if p.draft.first == 0 {
 		p.at, p.draft.first = x.at(p), p.seq+1
-		p.draft.section = beginRecord(p.draft.section[:0], p.at)
+		p.draft.section = beginSection(p.draft.section[:0], p.at)
 	}
 	p.seq++
 	p.draft.section = e.appendTo(p.draft.section)
@@ -207,6 +207,16 @@ func (x *decider) applyEntry(op *Op, r *ref, delta int64) *entry {
 	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
 	e.c, e.t, e.hash = r.c, r.t, r.hash
 	return e
+}
+
+// rememberOp logs that an idempotent operation on an object was applied, behind the change that
+// it made. Fingerprint and result take the place of a counter's delta and value.
+func (x *decider) rememberOp(op *Op, r *ref, result int64) {
+	e := x.applyEntry(op, r, op.Delta)
+	e.kind, e.value = entryRemember, result
+	x.logApply(r, e)
+	op.Applied = true
+	r.t.figures.Applied++
 }
 
 // logApply logs the outcome of an idempotent operation.

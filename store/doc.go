@@ -40,8 +40,8 @@
 //	           what EXACT tables know of each operation, to confirm what the filter
 //	           reports
 //	objects    what keys hold that are no counters (object.go), such as FBF keys;
-//	           always in memory; snapshots. Sketches and Bloom filters have pages
-//	           (pages.go), in Pebble
+//	           always in memory; snapshots. Bloom filters and count-min sketches
+//	           (package sketch) have pages (pages.go), in Pebble
 //
 // Recovery (recover.go) loads the views, each as of its own sequence, and redoes the log
 // from the oldest of them on. Marks tell redo what a view already contains. An open store
@@ -59,7 +59,7 @@
 //	object        what a key holds that is no counter
 //	page          a part of an object's memory, with the sequence that it reflects
 //	fragment      a part of a change of an object that is too long for one entry
-//	sketch        an object that is a count-min sketch
+//	sketch        an object that is a Bloom filter or a count-min sketch
 //	opid          the id that a client gives an operation; (key, opid) identifies it
 //	duplicate     an operation whose (key, opid) is remembered
 //	clip          of a bounded increment: what was asked for minus what was made
@@ -67,7 +67,7 @@
 //	outcome       what deciding found out; logged as an entry
 //	entry         one outcome in the op log, numbered by its sequence
 //	sequence      the number of an entry within its partition
-//	section       the entries that a batch logs for one partition (recordReader reads it)
+//	section       the entries that a batch logs for one partition (sectionReader reads it)
 //	log record    the sections of one batch, in the op log
 //	record        what an EXACT table keeps of one operation
 //	run           an immutable sorted file of records

@@ -60,16 +60,11 @@ func (g *gate) set(shut bool, err error) {
 // holds waits until a sync waits.
 func (g *gate) holds(t *testing.T) {
 	t.Helper()
-	for range 1000 {
+	eventually(t, "something is synced", func() bool {
 		g.mu.Lock()
-		held := g.held
-		g.mu.Unlock()
-		if held > 0 {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("nothing is synced")
+		defer g.mu.Unlock()
+		return g.held > 0
+	})
 }
 
 // inBubble runs a test where time passes only while nobody has anything to do. No sstable
@@ -130,17 +125,12 @@ func TestNothingIsAnsweredFromTheFuture(t *testing.T) {
 // waitSeq waits until the only partition has decided that many outcomes.
 func waitSeq(t *testing.T, s *Store, seq uint64) {
 	t.Helper()
-	for range 1000 {
-		p := s.partitions[0]
+	p := s.partitions[0]
+	eventually(t, "the operation is decided", func() bool {
 		p.mu.Lock()
-		now := p.seq
-		p.mu.Unlock()
-		if now >= seq {
-			return
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("the operation was never decided")
+		defer p.mu.Unlock()
+		return p.seq >= seq
+	})
 }
 
 // TestFailStop fails an fsync: the operation's outcome is unknown, later writes
@@ -443,17 +433,9 @@ func contains(files []string, path string) bool {
 // before.
 func awaitsCommit(t *testing.T, p *partition, ended <-chan error) {
 	t.Helper()
-	for range 5000 {
+	eventually(t, "somebody waits for the commit", func() bool {
 		p.committed.mu.Lock()
-		waiting := p.committed.waiting
-		p.committed.mu.Unlock()
-		if waiting > 0 {
-			return
-		}
-		if len(ended) > 0 {
-			return // too early: it shows
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatal("nobody waits for the commit")
+		defer p.committed.mu.Unlock()
+		return p.committed.waiting > 0 || len(ended) > 0 // too early: it shows
+	})
 }

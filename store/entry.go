@@ -11,6 +11,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -34,6 +35,7 @@ const (
 	entryFragment entryKind = 13 // a fragment of a large change of an object
 	entryLast     entryKind = 14 // the last fragment: the object changed
 	entryDrop     entryKind = 15 // fragments whose last one never came are dropped
+	entryRemember entryKind = 16 // an idempotent operation on an object was applied: its opid
 )
 
 // entryFlags modify an entry.
@@ -72,20 +74,20 @@ type entry struct {
 	t       *tableState
 	hash    uint64 // of (key, id)
 	keyHash uint64 // in the table of hot counters; only of an entry that was read from the log
-	// packed are key, id, delta and value of an entryApply as they are logged,
+	// packed are key, id, delta and value of an operation as they are logged,
 	// and as they begin its record. Valid until the next entry is logged.
 	packed []byte
 }
 
 var errCorruptEntry = errors.New("corrupt section of the op log")
 
-// recordVersion is the first byte of what the store puts into a section of the log.
-const recordVersion = 1
+// sectionVersion is the first byte of what the store puts into a section of the log.
+const sectionVersion = 1
 
-// beginRecord starts a section: version, then logged time and wall time as varints.
+// beginSection starts a section: version, then logged time and wall time as varints.
 // Entries follow to its end.
-func beginRecord(dst []byte, at moment) []byte {
-	dst = append(dst, recordVersion)
+func beginSection(dst []byte, at moment) []byte {
+	dst = append(dst, sectionVersion)
 	dst = binary.AppendUvarint(dst, uint64(at.logged))
 	return binary.AppendUvarint(dst, uint64(at.wall))
 }
@@ -101,51 +103,51 @@ func (e *entry) appendTo(dst []byte) []byte {
 	dst = append(dst, byte(e.kind))
 	dst = append(dst, byte(e.flags))
 	switch e.kind {
-	case entryApply:
+	case entryApply, entryRemember:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
 		from := len(dst)
 		dst = seen.AppendOp(dst, e.key, e.id, e.delta, e.value)
 		e.packed = dst[from:]
 	case entrySet:
-		dst = appendBytes(dst, e.key)
+		dst = coding.AppendBytes(dst, e.key)
 		dst = binary.AppendVarint(dst, e.value)
 	case entryIncr:
-		dst = appendBytes(dst, e.key)
+		dst = coding.AppendBytes(dst, e.key)
 		dst = binary.AppendVarint(dst, e.delta)
 		dst = binary.AppendVarint(dst, e.value)
 	case entryDelete:
-		dst = appendBytes(dst, e.key)
+		dst = coding.AppendBytes(dst, e.key)
 	case entryExpire:
-		dst = appendBytes(dst, e.key)
+		dst = coding.AppendBytes(dst, e.key)
 		dst = append(dst, byte(e.typ))
 		if !e.typ.isObject() {
 			dst = binary.AppendVarint(dst, e.value)
 		}
 	case entryControl:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
-		dst = appendBytes(dst, e.id)
+		dst = coding.AppendBytes(dst, e.id)
 	case entryTighten:
 		dst = binary.AppendUvarint(dst, uint64(e.table))
 		dst = binary.AppendVarint(dst, e.value)
 	case entryCatalog:
-		dst = appendBytes(dst, e.id)
+		dst = coding.AppendBytes(dst, e.id)
 	case entryFlush:
 		dst = binary.AppendVarint(dst, e.value)
 	case entryJump:
 		dst = binary.AppendUvarint(dst, uint64(e.delta))
 		dst = binary.AppendVarint(dst, e.value)
 	case entryCreate, entryChange:
-		dst = appendBytes(dst, e.key)
+		dst = coding.AppendBytes(dst, e.key)
 		dst = append(dst, byte(e.typ))
-		dst = appendBytes(dst, e.id)
+		dst = coding.AppendBytes(dst, e.id)
 	case entryFragment:
 		dst = binary.AppendUvarint(dst, uint64(e.delta))
-		dst = appendBytes(dst, e.id)
+		dst = coding.AppendBytes(dst, e.id)
 	case entryLast:
-		dst = appendBytes(dst, e.key)
+		dst = coding.AppendBytes(dst, e.key)
 		dst = append(dst, byte(e.typ))
 		dst = binary.AppendUvarint(dst, uint64(e.delta))
-		dst = appendBytes(dst, e.id)
+		dst = coding.AppendBytes(dst, e.id)
 	case entryDrop:
 		dst = binary.AppendUvarint(dst, uint64(e.delta))
 	}
@@ -161,179 +163,109 @@ func (e *entry) appendTo(dst []byte) []byte {
 	return dst
 }
 
-func appendBytes(dst, b []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(b)))
-	return append(dst, b...)
-}
-
-// recordReader reads a section of the op log. It borrows the section's bytes and
+// sectionReader reads a section of the op log. It borrows the section's bytes and
 // is the only decoder of the format. An entry is valid until the next.
-type recordReader struct {
+type sectionReader struct {
 	reader
 	at moment
 	id *[seen.UUIDText]byte // for that of the next entry, if its bytes are not in the section
 }
 
-func newRecordReader(record []byte) (recordReader, error) {
-	r := recordReader{reader: reader{rest: record}}
-	if v := r.byte(); r.err == nil && v != recordVersion {
+func newSectionReader(section []byte) (sectionReader, error) {
+	r := sectionReader{reader: reader{coding.Reader{Rest: section}}}
+	if v := r.Byte(); r.err() == nil && v != sectionVersion {
 		return r, fmt.Errorf("%w: version %d", errCorruptEntry, v)
 	}
-	r.at = moment{logged: int64(r.upTo(math.MaxInt64)), wall: int64(r.upTo(math.MaxInt64))}
-	return r, r.err
+	r.at = moment{logged: int64(r.UpTo(math.MaxInt64)), wall: int64(r.UpTo(math.MaxInt64))}
+	return r, r.err()
 }
 
 // next decodes the next entry into e; false at the end or on an error, which
-// is then in r.err, and e is empty.
-func (r *recordReader) next(e *entry) bool {
-	if r.err != nil || len(r.rest) == 0 {
+// is then in r.err(), and e is empty.
+func (r *sectionReader) next(e *entry) bool {
+	if r.err() != nil || len(r.Rest) == 0 {
 		*e = entry{}
 		return false
 	}
-	*e = entry{kind: entryKind(r.byte()), flags: entryFlags(r.byte())}
+	*e = entry{kind: entryKind(r.Byte()), flags: entryFlags(r.Byte())}
 	if e.flags&^flagsKnown != 0 { // what they mean for the fields is not known
-		r.fail()
+		r.Fail()
 	}
 	switch e.kind {
-	case entryApply:
-		e.table = r.uint32()
+	case entryApply, entryRemember:
+		e.table = r.Uint32()
 		if r.id == nil {
 			r.id = new([seen.UUIDText]byte)
 		}
-		ok, from := false, r.rest
-		if e.key, e.id, e.delta, e.value, r.rest, ok = seen.CutOp(from, r.id); !ok {
-			r.fail()
+		ok, from := false, r.Rest
+		if e.key, e.id, e.delta, e.value, r.Rest, ok = seen.CutOp(from, r.id); !ok {
+			r.Fail()
 		}
-		e.packed = from[:len(from)-len(r.rest)]
+		e.packed = from[:len(from)-len(r.Rest)]
 	case entrySet:
-		e.key, e.value = r.bytes(), r.varint()
+		e.key, e.value = r.Bytes(), r.Varint()
 	case entryIncr:
-		e.key, e.delta, e.value = r.bytes(), r.varint(), r.varint()
+		e.key, e.delta, e.value = r.Bytes(), r.Varint(), r.Varint()
 	case entryDelete:
-		e.key = r.bytes()
+		e.key = r.Bytes()
 	case entryExpire:
-		if e.key, e.typ = r.bytes(), r.keyType(TypeCounter); e.typ == TypeCounter {
-			e.value = r.varint()
+		if e.key, e.typ = r.Bytes(), r.keyType(TypeCounter); e.typ == TypeCounter {
+			e.value = r.Varint()
 		}
 	case entryControl:
-		e.table, e.id = r.uint32(), r.bytes()
+		e.table, e.id = r.Uint32(), r.Bytes()
 	case entryTighten:
-		e.table, e.value = r.uint32(), r.varint()
+		e.table, e.value = r.Uint32(), r.Varint()
 	case entryCatalog:
-		e.id = r.bytes()
+		e.id = r.Bytes()
 	case entryFlush:
-		e.value = r.varint()
+		e.value = r.Varint()
 	case entryJump:
-		e.delta, e.value = int64(r.uvarint()), r.varint()
+		e.delta, e.value = int64(r.Uvarint()), r.Varint()
 	case entryCreate, entryChange:
-		e.key, e.typ, e.id = r.bytes(), r.keyType(firstObject), r.bytes()
+		e.key, e.typ, e.id = r.Bytes(), r.keyType(firstObject), r.Bytes()
 	case entryFragment:
-		e.delta, e.id = int64(r.uvarint()), r.bytes()
+		e.delta, e.id = int64(r.Uvarint()), r.Bytes()
 	case entryLast:
-		e.key, e.typ, e.delta, e.id = r.bytes(), r.keyType(firstObject), int64(r.uvarint()), r.bytes()
+		e.key, e.typ, e.delta, e.id = r.Bytes(), r.keyType(firstObject), int64(r.Uvarint()), r.Bytes()
 	case entryDrop:
-		e.delta = int64(r.uvarint())
+		e.delta = int64(r.Uvarint())
 	default:
-		r.fail()
+		r.Fail()
 	}
 	if e.flags&flagHasExpire != 0 {
-		e.expire = r.varint()
+		e.expire = r.Varint()
 	}
 	if e.flags&flagHasTime != 0 {
-		e.time = r.varint()
+		e.time = r.Varint()
 	}
 	if e.flags&flagClipped != 0 {
-		e.clip = r.varint()
+		e.clip = r.Varint()
 	}
-	if r.err != nil {
+	if r.err() != nil {
 		*e = entry{}
 	}
-	return r.err == nil
+	return r.err() == nil
 }
 
-// reader decodes the variable-length encodings of this package. After the
-// first error everything read is zero.
-type reader struct {
-	rest []byte
-	err  error
-}
+// reader decodes the encodings of this package.
+type reader struct{ coding.Reader }
 
-func (r *reader) fail() {
-	r.rest = nil
-	if r.err == nil {
-		r.err = errCorruptEntry
+func (r *reader) err() error {
+	if r.Bad {
+		return errCorruptEntry
 	}
+	return nil
 }
-
-func (r *reader) byte() byte {
-	if len(r.rest) == 0 {
-		r.fail()
-		return 0
-	}
-	b := r.rest[0]
-	r.rest = r.rest[1:]
-	return b
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.rest)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
-
-// upTo reads a uvarint that must not be more than most.
-func (r *reader) upTo(most uint64) uint64 {
-	v := r.uvarint()
-	if v > most {
-		r.fail()
-		return 0
-	}
-	return v
-}
-
-func (r *reader) uint32() uint32 { return uint32(r.upTo(math.MaxUint32)) }
 
 // keyType reads the type byte of a key: least, or a later type that there is.
 func (r *reader) keyType(least Type) Type {
-	t := Type(r.byte())
+	t := Type(r.Byte())
 	if t < least || t >= maxTypes || t.isObject() && objectTypes[t] == nil {
-		r.fail()
+		r.Fail()
 		return TypeNone
 	}
 	return t
-}
-
-// end refuses what lies behind the last field.
-func (r *reader) end() {
-	if len(r.rest) != 0 {
-		r.fail()
-	}
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.rest)
-	if n <= 0 {
-		r.fail()
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
-
-// bytes returns a length-prefixed string, which aliases the input.
-func (r *reader) bytes() []byte {
-	n := r.uvarint()
-	if n > uint64(len(r.rest)) {
-		r.fail()
-		return nil
-	}
-	b := r.rest[:n:n]
-	r.rest = r.rest[n:]
-	return b
 }
 
 // decodeJSON decodes a JSON value and refuses fields that v does not have, and

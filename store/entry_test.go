@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -23,11 +24,11 @@ func TestPackedIsTheRecord(t *testing.T) {
 			id: bytes.Repeat([]byte("i"), 512), delta: -1 << 63, value: 1<<63 - 1, expire: 1e13, time: 1e13, clip: -5},
 	} {
 		want := seen.AppendOp(nil, e.key, e.id, e.delta, e.value)
-		b := e.appendTo(beginRecord(nil, moment{logged: 1, wall: 2}))
-		r, err := newRecordReader(b)
+		b := e.appendTo(beginSection(nil, moment{logged: 1, wall: 2}))
+		r, err := newSectionReader(b)
 		var read entry
 		if err != nil || !r.next(&read) {
-			t.Fatal(err, r.err)
+			t.Fatal(err, r.err())
 		}
 		if !bytes.Equal(e.packed, want) || !bytes.Equal(read.packed, want) {
 			t.Errorf("%x and %x instead of %x", e.packed, read.packed, want)
@@ -39,11 +40,11 @@ func TestPackedIsTheRecord(t *testing.T) {
 // state or to a snapshot is refused, and nothing of it is seen.
 func TestUnknownIsRefused(t *testing.T) {
 	known := entry{kind: entrySet, key: []byte("k"), value: 5}
-	begin := beginRecord(nil, moment{logged: 1, wall: 2})
+	begin := beginSection(nil, moment{logged: 1, wall: 2})
 	for what, more := range map[string][]byte{
 		"a flag, and its field":   append([]byte{byte(entrySet), 0x80, 1, 'k', 10}, 0x02, 0x00, 0x03),
 		"a flag beside known":     {byte(entryDelete), 0x80 | byte(flagWasObject), 1, 'k'},
-		"a kind":                  {byte(entryDrop) + 1, 0, 1, 'k'},
+		"a kind":                  {byte(entryRemember) + 1, 0, 1, 'k'},
 		"no type":                 {byte(entryCreate), 0, 1, 'k', 0, 0},
 		"a counter as an object":  {byte(entryChange), 0, 1, 'k', byte(TypeCounter), 0},
 		"a type":                  {byte(entryCreate), 0, 1, 'k', maxTypes - 2, 0},
@@ -53,19 +54,19 @@ func TestUnknownIsRefused(t *testing.T) {
 		"a field that is missing": {byte(entryApply), 0, 1, 1, 'k', 1, 'i', 2},
 	} {
 		record := append(known.appendTo(slices.Clone(begin)), more...)
-		r, err := newRecordReader(record)
+		r, err := newSectionReader(record)
 		var e entry
 		if err != nil || !r.next(&e) || e.value != 5 {
-			t.Fatal(what, err, r.err, e)
+			t.Fatal(what, err, r.err(), e)
 		}
-		if r.next(&e) || !errors.Is(r.err, errCorruptEntry) || !reflect.DeepEqual(e, entry{}) {
-			t.Errorf("%s: %+v, %v", what, e, r.err)
+		if r.next(&e) || !errors.Is(r.err(), errCorruptEntry) || !reflect.DeepEqual(e, entry{}) {
+			t.Errorf("%s: %+v, %v", what, e, r.err())
 		}
 		if r.next(&e) || !reflect.DeepEqual(e, entry{}) {
 			t.Errorf("%s: %+v after an error", what, e)
 		}
 	}
-	_, err := newRecordReader(binary.AppendUvarint([]byte{recordVersion, 1}, 1<<63))
+	_, err := newSectionReader(binary.AppendUvarint([]byte{sectionVersion, 1}, 1<<63))
 	mustBeDamage(t, err)
 
 	cat := newCatalog()
@@ -101,7 +102,7 @@ func TestUnknownIsRefused(t *testing.T) {
 	size, n := binary.Uvarint(snap)
 	header, body := snap[n:n+int(size)], snap[n+int(size):]
 	for _, h := range [][]byte{header, append(slices.Clone(header), 0)} {
-		l, err := readSnapshot(bytes.NewReader(append(appendBytes(nil, h), body...)), 1<<20)
+		l, err := readSnapshot(bytes.NewReader(append(coding.AppendBytes(nil, h), body...)), 1<<20)
 		if len(h) > len(header) {
 			mustBeDamage(t, err)
 			continue

@@ -26,8 +26,13 @@ var (
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory    = errors.New("filter memory limit reached")
 	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")
-	ErrRead           = errors.New("reading from disk failed")
-	ErrClosed         = errors.New("store is closed")
+	// ErrNotLeader: in a cluster, another node decides, or will. Nothing was applied.
+	ErrNotLeader = errors.New("this node does not lead the shard")
+	// ErrUndecided: this node led the shard when it decided, and cannot tell whether that was
+	// committed.
+	ErrUndecided = errors.New("leadership was lost: outcome unknown, retry with the same opid")
+	ErrRead      = errors.New("reading from disk failed")
+	ErrClosed    = errors.New("store is closed")
 
 	ErrOption          = errors.New("invalid option")
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")

@@ -54,6 +54,8 @@ type decider struct {
 	running int64 // … and the running time (clock.go)
 	batch   *oplog.Batch
 	wrote   bool   // there is a commit to wait for
+	records int    // of the log, which the batch has become
+	replica bool   // the batch is Replica
 	room    int64  // bytes of the log that are reserved for the batch (G8)
 	cold    []int  // refs whose row must be read
 	value   []byte // of a row that is read
@@ -149,7 +151,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	}
 	ops := b.Ops
 	x.ops, x.refs, x.items, x.touched, x.shares = ops, x.refs[:0], x.items[:0], x.touched[:0], x.shares[:0]
-	x.err, x.room, x.wrote, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, false, false, false, x.past[:0]
+	x.err, x.room, x.wrote, x.records, x.replica, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, 0, b.Replica, false, false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
 	writable := s.writable()
@@ -161,6 +163,10 @@ func (x *decider) begin(s *Store, b *Batch) {
 		if op.Err = op.checkSizes(); op.Err != nil {
 			continue
 		}
+		if s.replica != nil && (!s.replica.ready.Load() || b.Replica && op.Kind.Write()) {
+			op.Err = ErrNotLeader
+			continue
+		}
 		if op.Kind.Write() && writable != nil {
 			op.Err = writable
 			continue
@@ -168,7 +174,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 		if op.Kind.Write() {
 			x.writes = true
 			room := op.logRoom(len(s.partitions))
-			if room > maxRecord || b.Atomic && x.room+room > maxRecord {
+			if most := s.maxRecord(); room > most || b.Atomic && x.room+room > most {
 				op.Err = ErrTooLarge
 				continue
 			}
@@ -411,6 +417,7 @@ func (x *decider) decide(from, to int) {
 				x.lines += touch(x.refs[op.run.first:warm])
 			}
 			x.take(op)
+			x.cutRecord(op)
 		}
 		if op.Kind == IfUnchanged && !op.Applied {
 			i += int(op.Delta) // they have no turn (G6)
@@ -493,6 +500,7 @@ func (x *decider) apply() {
 		// Nothing follows what another batch could not log.
 		if x.err = x.s.Failure(); x.err == nil {
 			x.err = x.batch.Apply()
+			x.records++
 		}
 		for i := range x.share.touched {
 			// The commit lies behind all that was seen so far, and ahead of what is
@@ -501,7 +509,7 @@ func (x *decider) apply() {
 			t.sure = t.need
 		}
 	}
-	if x.err != nil {
+	if x.err != nil && !errors.Is(x.err, ErrUndecided) {
 		// Memory is ahead of the log: nothing of it may be seen (G8).
 		x.s.freeze(x.err)
 	}
@@ -520,7 +528,7 @@ func (x *decider) trim() {
 
 // waits reports whether the batch's replies have to wait for a commit.
 func (x *decider) waits() bool {
-	return x.wrote || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
+	return x.wrote || x.s.replica != nil || slices.ContainsFunc(x.touched, func(t touched) bool { return t.p.committed.upTo() < t.need })
 }
 
 // blocks calls OnBlock.
@@ -544,6 +552,9 @@ func (x *decider) wait() {
 			x.err = t.wait()
 		}
 	}
+	if x.err == nil && x.records == 0 && !x.replica {
+		x.err = x.s.oplog.Confirm()
+	}
 	if x.err != nil {
 		x.failAll()
 	}
@@ -562,7 +573,10 @@ func (x *decider) commitNow() {
 	if errors.Is(err, oplog.ErrCut) {
 		return // the partitions' lives end, and with them those who wait
 	}
-	if x.err = err; err != nil {
+	if x.err = err; errors.Is(err, ErrUndecided) {
+		return
+	}
+	if err != nil {
 		x.s.freeze(err)
 		return
 	}
@@ -570,15 +584,4 @@ func (x *decider) commitNow() {
 		t := &x.touched[i]
 		t.p.committed.advance(t.sure)
 	}
-}
-
-// failAll answers every operation of a batch of which a commit failed. Their
-// outcomes are unknown, and what they read may not be committed (G8).
-func (x *decider) failAll() {
-	for i := range x.ops {
-		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {
-			op.Err = ErrUnknownOutcome
-		}
-	}
-	x.batch = x.s.oplog.NewBatch()
 }

@@ -307,7 +307,7 @@ func (r *crashRun) scenario(acks io.Writer, o Options) error {
 		return nil
 	}
 	r.s = s
-	r.books = []*crashSketches{newCrashSketches(0)}
+	r.books = []*crashSketches{newCrashSketches(0, true)}
 	checkpoints := func() {
 		for _, p := range s.partitions {
 			_ = s.checkpoint(p, false)

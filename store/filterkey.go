@@ -12,6 +12,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/fbf/paper"
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // FBF keys: an object that is a filter.
@@ -433,10 +434,10 @@ func (f *filterKey) refresh(event []byte, logged int64) error {
 // refreshes. Then comes the encoding of package fbf, or fbf/paper. Bits bear to be set
 // again, and the rest is as of now.
 func (f *filterKey) encode(*partition) io.Reader {
-	h := appendBytes(nil, f.opts.encode())
+	h := coding.AppendBytes(nil, f.opts.encode())
 	h = binary.AppendVarint(h, f.refreshed)
 	h = binary.AppendUvarint(h, f.refreshes)
-	header := bytes.NewReader(appendBytes(nil, h))
+	header := bytes.NewReader(coding.AppendBytes(nil, h))
 	if f.fixed != nil {
 		return io.MultiReader(header, f.fixed.NewEncoder())
 	}
@@ -458,14 +459,14 @@ func (filterType) decode(in *bufio.Reader, maxBytes uint64) (object, error) {
 	if err != nil {
 		return nil, err
 	}
-	h := reader{rest: header}
+	h := reader{coding.Reader{Rest: header}}
 	f := new(filterKey)
-	if f.opts, err = decodeFilterOptions(h.bytes()); err != nil {
+	if f.opts, err = decodeFilterOptions(h.Bytes()); err != nil {
 		return nil, err
 	}
-	f.refreshed, f.refreshes = h.varint(), h.uvarint()
-	if h.end(); h.err != nil {
-		return nil, h.err
+	f.refreshed, f.refreshes = h.Varint(), h.Uvarint()
+	if h.End(); h.err() != nil {
+		return nil, h.err()
 	}
 	if f.opts.Fixed {
 		f.fixed, err = paper.Decode(in, maxBytes)

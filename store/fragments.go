@@ -20,7 +20,7 @@ var maxRecord = int64(1) << 30
 // beginLarge is called before an operation logs its first entry, if that may be much: what
 // others of the batch have logged becomes a record of its own if it is much.
 func (x *decider) beginLarge(p *partition) {
-	if !x.atomic && p.draft.first != 0 && int64(len(p.draft.section)) > maxRecord/4 {
+	if !x.atomic && p.draft.first != 0 && int64(len(p.draft.section)) > x.s.maxRecord()/4 {
 		x.apply()
 	}
 }
@@ -35,7 +35,7 @@ type fragments struct {
 // log. An error means that there is none, or that the atomic batch is too large, and nothing
 // has changed.
 func (x *decider) changeLarge(r *ref, what []byte) error {
-	if x.atomic && x.room+int64(len(what)) > maxRecord {
+	if x.atomic && x.room+int64(len(what)) > x.s.maxRecord() {
 		return ErrTooLarge
 	}
 	x.beginLarge(r.p)

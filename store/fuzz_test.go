@@ -12,6 +12,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/fbf/paper"
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // The decoders of what this package keeps on disk: on any bytes they neither
@@ -23,8 +24,8 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
-	record := beginRecord(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entryDrop; kind++ {
+	record := beginSection(nil, moment{logged: 5, wall: 1e12})
+	for kind := entryApply; kind <= entryRemember; kind++ {
 		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
 			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter
@@ -32,7 +33,7 @@ func FuzzRecord(f *testing.F) {
 			e := entry{kind: kind, typ: typ, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,
 				expire: 7, time: 9}
 			record = e.appendTo(record)
-			f.Add(e.appendTo(beginRecord(nil, moment{})))
+			f.Add(e.appendTo(beginSection(nil, moment{})))
 		}
 	}
 	f.Add(record)
@@ -45,7 +46,7 @@ func FuzzRecord(f *testing.F) {
 			}
 			return
 		}
-		again := beginRecord(nil, at)
+		again := beginSection(nil, at)
 		for i := range entries {
 			again = entries[i].appendTo(again)
 			entries[i].packed = nil
@@ -59,13 +60,13 @@ func FuzzRecord(f *testing.F) {
 
 // readRecord reads a whole record.
 func readRecord(b []byte) (entries []entry, at moment, err error) {
-	r, err := newRecordReader(b)
+	r, err := newSectionReader(b)
 	for e := (entry{}); r.next(&e); {
 		e.packed = nil // what the other fields are
 		e.id = slices.Clone(e.id)
 		entries = append(entries, e)
 	}
-	return entries, r.at, r.err
+	return entries, r.at, r.err()
 }
 
 // FuzzRow reads a counter's row.
@@ -170,7 +171,7 @@ func aSnapshot(f testing.TB) []byte {
 
 // readSnapshotOf returns what a snapshot would write.
 func readSnapshotOf(t testing.TB, snap *snapshot) []byte {
-	out := appendBytes(nil, snap.header)
+	out := coding.AppendBytes(nil, snap.header)
 	for _, enc := range snap.encoders {
 		b, err := io.ReadAll(enc)
 		must(t, err)

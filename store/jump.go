@@ -23,10 +23,14 @@ func (s *Store) jump(partitions []*partition) error {
 		return err
 	}
 	for _, p := range partitions {
-		to := (p.seq>>incarnationBits + 1) << incarnationBits
-		x.log(p, &entry{kind: entryJump, delta: int64(s.db.Meta().Incarnation), value: int64(to)})
+		x.logJump(p)
 	}
 	return x.finish()
+}
+
+func (x *decider) logJump(p *partition) {
+	to := (p.seq>>incarnationBits + 1) << incarnationBits
+	x.log(p, &entry{kind: entryJump, delta: int64(x.s.db.Meta().Incarnation), value: int64(to)})
 }
 
 // redoJump makes an entry's successor the one behind its value. Any other gap in the

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // A type of keys that only tests have: a tally, to which numbers are added. It shows that
@@ -88,10 +90,10 @@ func (tallyType) create(options []byte, at moment) (object, error) {
 }
 
 func (f *tally) redo(c change) error {
-	r := reader{rest: c.what}
-	delta := r.varint()
-	if r.end(); r.err != nil || c.seq <= f.seq { // what the snapshot has already
-		return r.err
+	r := reader{coding.Reader{Rest: c.what}}
+	delta := r.Varint()
+	if r.End(); r.err() != nil || c.seq <= f.seq { // what the snapshot has already
+		return r.err()
 	}
 	f.value, f.seq = f.value+delta, c.seq
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
 // TestLogRoom: no operation logs more than the room that is reserved for it before it
@@ -21,6 +22,7 @@ func TestLogRoom(t *testing.T) {
 	items := [][]byte{long('x'), []byte("y"), nil}
 	keys := [][]byte{long('a'), append(long('b'), 1), append(long('c'), 2)}
 	bounds := []int64{math.MinInt64 + 1, math.MinInt64 + 1}
+	header, _ := sketch.AppendBloom(nil, BloomOptions{Error: 0.1, Capacity: 10, Expansion: 2})
 	write := map[string]Op{
 		"CIncrBy":    {Kind: CIncrBy, ID: long('i'), Delta: math.MinInt64},
 		"CMIncrBy":   {Kind: CMIncrBy, Keys: keys, Deltas: []int64{math.MinInt64, 1, 2}, ID: long('i')},
@@ -41,7 +43,12 @@ func TestLogRoom(t *testing.T) {
 		"FBFRefresh": {Kind: FBFRefresh},
 		"CMSInit":    {Kind: CMSInit, Object: &SketchOptions{Width: 12345, Depth: 7, Cell: 8}},
 		"CMSIncrBy":  {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
+		"CMSMerge":   {Kind: CMSMerge, Keys: keys, Deltas: []int64{2, 3}},
 		"BFReserve":  {Kind: BFReserve},
+		"BFCAdd":     {Kind: BFCAdd, ID: long('i'), Keys: items, Object: &BloomOptions{Error: 0.01, Capacity: 1, Expansion: 1}},
+		"CMSCIncrBy": {Kind: CMSCIncrBy, ID: long('i'), Keys: items, Deltas: []int64{1 << 40, 1 << 50, 1}},
+		"BFLoad":     {Kind: BFLoad, Delta: 145, Keys: [][]byte{bytes.Repeat([]byte{7}, 144)}},
+		"a header":   {Kind: BFLoad, Delta: 1, Keys: [][]byte{header}},
 		"BFAdd":      {Kind: BFAdd, Keys: items},
 		"in turn":    {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1 << 40, 1 << 50, -1}},
 	}
@@ -49,7 +56,7 @@ func TestLogRoom(t *testing.T) {
 	for was, before := range map[string][]Op{
 		"a counter": {{Kind: Set, Delta: -5, Flags: HasExpire, ExpireAt: far}},
 		"a filter":  {{Kind: FBFAdd, Keys: items}, {Kind: ExpireAt, ExpireAt: far}},
-		"a sketch":  {{Kind: CMSInit, Object: &SketchOptions{Width: 100, Depth: 3, Cell: 8}}, {Kind: ExpireAt, ExpireAt: far}},
+		"a sketch":  {{Kind: CMSInit, Object: &SketchOptions{Width: 1000, Depth: 3, Cell: 8}}, {Kind: CMSIncrBy, Keys: items, Deltas: []int64{1, 2, 3}}, {Kind: ExpireAt, ExpireAt: far}},
 		"bits":      {{Kind: BFAdd, Keys: items[:1]}, {Kind: ExpireAt, ExpireAt: far}},
 		"nothing":   {},
 	} {
@@ -88,19 +95,36 @@ func TestLogRoom(t *testing.T) {
 
 // loggedBy executes an operation in a store of one partition, closes it, and returns what
 // the operation took in the log and what was reserved. Beside its record there may be one
-// of the background work, which holds no more than a tombstone.
+// of the background work, which holds no more than a tombstone; a large change has several.
 func loggedBy(t *testing.T, s *Store, op Op) (used, room int64) {
 	from := s.Stats().Entries + 1
-	do(s, op)
+	b := Batch{Ops: []Op{op}}
+	x := &b.decider
+	x.begin(s, &b)
+	more := x.room
+	if x.flushes {
+		s.snapshots.lock()
+	}
+	x.commitShares()
+	if x.flushes {
+		s.snapshots.unlock()
+	}
+	more = x.room - more
+	x.giveBackRoom()
+	x.wait()
 	must(t, s.CloseNow())
 	db, err := persistence.OpenReadOnly(persistence.Options{FS: s.opts.FS, Dir: s.opts.Dir, Fatal: func(error) {}})
 	must(t, err)
 	defer db.Close()
 	must(t, db.Log().Read(0, from, func(_ uint64, record []byte) error {
-		used = max(used, int64(len(record))+oplog.SectionOverhead)
+		if size := int64(len(record)) + oplog.SectionOverhead; more > 0 {
+			used += size
+		} else {
+			used = max(used, size)
+		}
 		return nil
 	}))
-	return used, op.logRoom(1)
+	return used, op.logRoom(1) + more
 }
 
 // TestKinds: every kind of a type is declared, and says whether it writes.

@@ -151,9 +151,6 @@ func (p *partition) redoObject(e *entry, seq uint64, at moment) error {
 		return nil
 	}
 	o := c.object()
-	if o, ok := o.(paged); ok && o.inPages().missing {
-		return nil // it is deleted later on
-	}
 	before := o.bytes()
 	err := o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
 	p.pool.used.Add(int64(o.bytes()) - int64(before))

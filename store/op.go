@@ -144,6 +144,21 @@ type Op struct {
 	run opRun // working state of Execute
 }
 
+// BadArgument, as the Object of an operation, says what is wrong with its arguments, where
+// others expect the keys to be looked at first: After of them.
+type BadArgument struct {
+	Err   error
+	After int
+}
+
+// badArgument returns what is wrong with the arguments once some keys were looked at.
+func (op *Op) badArgument(looked int) error {
+	if bad, _ := op.Object.(*BadArgument); bad != nil && bad.After <= looked {
+		return bad.Err
+	}
+	return nil
+}
+
 // Batch holds operations and queries of one or several connections. The store decides
 // them in order, locks each partition they touch once, and commits them together. If
 // there are dozens of operations with one key each, others see only those of one
@@ -159,6 +174,9 @@ type Batch struct {
 	// Atomic makes the whole batch one atomic step, as a transaction needs: others see
 	// all of it or nothing, and a crash keeps all of it or nothing. Reset clears it.
 	Atomic bool
+	// Replica is for a batch of queries that is to see what this node of a cluster knows
+	// to be committed, whoever leads. Reset clears it.
+	Replica bool
 
 	decider decider
 }
@@ -188,7 +206,7 @@ func (b *Batch) Reset() {
 		*b = Batch{OnBlock: b.OnBlock}
 		return
 	}
-	b.Ops, b.Atomic = b.Ops[:0], false
+	b.Ops, b.Atomic, b.Replica = b.Ops[:0], false, false
 }
 
 // Memory returns about how many bytes the batch keeps for the next operations.

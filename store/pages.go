@@ -7,25 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
-// Sketches keep their state in pages. A filter's bits may be set twice, so that an old copy
-// of them does no harm. Counts may not be added twice, and a sketch of 80 MB is too large
-// to be copied whole at each checkpoint. So a page carries the sequence of the last entry
-// that it reflects, redo leaves out what a page has, and a checkpoint writes those pages
-// that have changed:
+// Sketches keep their state in pages (package sketch), which a checkpoint writes one by one:
 //
-//	pages        what an object embeds: its cells in one or more parts, cut into
-//	             pages of 16 KiB, numbered from 1, and for each its sequence. Page 0 is
-//	             the header: counts and sizes, encoded by the object
-//	paged        what such an object does beside object's methods
-//	savepages.go what a checkpoint does: writes dirty pages, deletes those of objects
-//	             that are gone
-//	fragments.go    how a change of more than 256 KiB is logged
-//	countmin.go, bloom.go  the types of objects that have pages
+//	pages.go      what is common to all sketches; loading their pages
+//	savepages.go  what a checkpoint does: writes dirty pages, deletes those of objects
+//	              that are gone
+//	fragments.go  how a change of more than 256 KiB is logged
+//	countmin.go, bloom.go  the operations on the two types of sketches
 //
 // An object's pages are named after the sequence of its creation, which no other object
 // of the partition ever has. A page that does not exist is zero. The snapshot file of the
@@ -35,7 +29,7 @@ import (
 //
 //	decide      decider.sketchIncrBy looks whether cells or count would overflow, and logs
 //	            one entry: (item, delta) pairs
-//	redo        adds the deltas to the cells, in those pages that lack the entry (takes),
+//	redo        adds the deltas to the cells, in those pages that lack the entry,
 //	            and to the count, if the header lacks it. Live all pages do. The pages
 //	            are dirty now and have the entry's sequence
 //	checkpoint  at sequence S: capture takes the lists of dirty pages. writePages copies
@@ -51,105 +45,61 @@ import (
 // With the older snapshot, there may be objects whose pages are gone because the log
 // deletes them later on. They ignore what is redone until then.
 
-// pageSize is how many bytes of cells a page holds. Cells of 1, 2, 4 or 8 bytes do not
-// cross pages.
-const pageSize = 16 << 10
-
-// maxPagedBytes bounds the cells of an object, so that no options make a machine fail.
-const maxPagedBytes = 64 << 30
-
-// paged is an object that keeps its state in pages.
-type paged interface {
-	object
-	// inPages returns its pages.
-	inPages() *pages
-	// header encodes page 0.
-	header() []byte
-	// open makes an object that was decoded from a snapshot what its page 0 says. Its
-	// cells are zero.
-	open(header []byte) error
-}
-
-// pages is the memory of a paged object.
-type pages struct {
+// paged is an object that keeps its state in pages: a sketch.
+type paged struct {
+	sketch.Sketch
 	created uint64 // sequence of its creation
-	parts   []part
-	page    []page
-	dirty   []uint32 // pages that no checkpoint has taken yet
-	turn    uint32   // counts entries
-	missing bool     // they are not loaded yet, or not on disk: the log deletes the object later on
 }
 
-// page is what is known of a page.
-type page struct {
-	seq   uint64 // of the last entry that it reflects
-	turn  uint32 // in which it took that
-	dirty bool   // the page on disk reflects less
-}
-
-// part is a stretch of cells. Pages do not cross parts.
-type part struct {
-	first uint32 // its first page
-	cells []byte
-}
-
-// addPart appends a part of zero cells, and the first time also the header.
-func (ps *pages) addPart(bytes uint64) {
-	first := max(1, len(ps.page))
-	ps.parts = append(ps.parts, part{uint32(first), make([]byte, bytes)})
-	ps.page = append(ps.page, make([]page, first+pagesOf(bytes)-len(ps.page))...)
-}
-
-// pagesOf is how many pages hold so many bytes of cells.
-func pagesOf(bytes uint64) int { return int((bytes + pageSize - 1) / pageSize) }
-
-// pagedBytes is what a part of so many bytes of cells takes of the memory for filters, with
-// what is known of it and its pages.
-func pagedBytes(bytes uint64) uint64 { return bytes + 64 + 16*uint64(pagesOf(bytes)) }
-
-func (ps *pages) bytes() (n uint64) {
-	for i := range ps.parts {
-		n += pagedBytes(uint64(len(ps.parts[i].cells)))
+// sketchOf finds the sketch that a key holds; nil if the key does not exist. S is the type
+// of the sketches of type t.
+func sketchOf[S sketch.Sketch](x *decider, r *ref, t Type) (f S, err error) {
+	o, err := objectOf[*paged](x, r, t)
+	if o != nil {
+		f = o.Sketch.(S)
 	}
-	return n
+	return f, err
 }
 
-// pageAt is the page of the cell at an offset.
-func (p *part) pageAt(offset uint64) uint32 { return p.first + uint32(offset/pageSize) }
+func (o *paged) bytes() uint64 { return o.Memory().Bytes() }
+func (o *paged) release()      {}
 
-// begin begins to redo an entry.
-func (ps *pages) begin() { ps.turn++ }
+func (o *paged) due(logged int64) bool {
+	f, ok := o.Sketch.(*sketch.CountMin)
+	return ok && f.Due(logged)
+}
 
-// takes reports whether a page lacks the entry that is being redone, so that it is to be
-// changed, and notes that. An entry may change a page several times.
-func (ps *pages) takes(n uint32, seq uint64) bool {
-	p := &ps.page[n]
-	if p.seq >= seq && p.turn != ps.turn {
-		return false
+// upkeep logs that panes of a windowed sketch are turned, and pieces of one that are emptied.
+func (o *paged) upkeep(x *decider, r *ref) bool {
+	f, ok := o.Sketch.(*sketch.CountMin)
+	if !ok {
+		return true
 	}
-	p.seq, p.turn = seq, ps.turn
-	if !p.dirty {
-		p.dirty = true
-		ps.dirty = append(ps.dirty, n)
+	for n, now := 0, x.at(r.p).logged; x.err == nil && (f.PaneIsOver(now) || n < maxEvents && f.Due(now)); n++ {
+		if !x.moreRoom(eventRoom + len(r.key)) {
+			return false
+		}
+		x.control = f.AppendUpkeep(x.control[:0], now)
+		x.changeObject(r, x.control, 0)
 	}
 	return true
 }
 
-// of returns the cells of a page other than the header.
-func (ps *pages) of(n uint32) []byte {
-	i := len(ps.parts) - 1
-	for ps.parts[i].first > n {
-		i--
+// misses reports that the pages are not loaded yet, or not on disk: then the log deletes
+// the object later on.
+func (o *paged) misses() bool { return !o.Memory().Loaded() }
+
+func (o *paged) redo(c change) error {
+	if o.misses() {
+		return nil
 	}
-	from := int(n-ps.parts[i].first) * pageSize
-	cells := ps.parts[i].cells
-	return cells[from:min(from+pageSize, len(cells))]
+	return o.Redo(c.what, c.seq)
 }
 
 // encode is what the snapshot file holds of a paged object: number u | options bytes. It
 // is the same forever; what changes is in the pages.
-func (ps *pages) encode(options []byte) io.Reader {
-	return bytes.NewReader(appendBytes(binary.AppendUvarint(nil, ps.created), options))
+func (o *paged) encode(*partition) io.Reader {
+	return bytes.NewReader(coding.AppendBytes(binary.AppendUvarint(nil, o.created), o.Options()))
 }
 
 // decodePaged reads what encode wrote.
@@ -173,29 +123,26 @@ func decodePaged(in *bufio.Reader, maxOptions uint64) (created uint64, options [
 
 // beginPages gives the pages of a new object their name.
 func (p *partition) beginPages(o object, seq uint64) {
-	if o, ok := o.(paged); ok {
-		ps := o.inPages()
-		ps.created = seq
-		ps.begin()
-		ps.takes(0, seq)
+	if o, ok := o.(*paged); ok {
+		o.created = seq
+		o.Memory().Created(seq)
 	}
 }
 
 // endPages notes that the pages of an object are to be deleted.
 func (p *partition) endPages(o object) {
-	if o, ok := o.(paged); ok {
-		p.goners = append(p.goners, o.inPages().created)
+	if o, ok := o.(*paged); ok {
+		p.goners = append(p.goners, o.created)
 	}
 }
 
 // loadPages reads the pages of the objects that a snapshot has brought. Pages of others
 // are to be deleted.
 func (p *partition) loadPages(db *persistence.DB) error {
-	objects := make(map[uint64]paged)
+	objects := make(map[uint64]*paged)
 	for _, c := range p.objects {
-		if o, ok := c.object().(paged); ok {
-			ps := o.inPages()
-			objects[ps.created] = o
+		if o, ok := c.object().(*paged); ok {
+			objects[o.created] = o
 			p.pool.used.Add(-int64(o.bytes()))
 		}
 	}
@@ -207,7 +154,11 @@ func (p *partition) loadPages(db *persistence.DB) error {
 			}
 			return nil
 		}
-		if err := loadPage(o, pg); err != nil {
+		err := errors.New("it is older than its object")
+		if pg.Seq >= o.created {
+			err = sketch.LoadPage(o.Sketch, pg.Number, pg.Seq, pg.Content)
+		}
+		if err != nil {
 			return fmt.Errorf("%w: page %d of object %d: %w", persistence.ErrCorrupt, pg.Number, pg.Object, err)
 		}
 		return nil
@@ -218,33 +169,11 @@ func (p *partition) loadPages(db *persistence.DB) error {
 	return err
 }
 
-// loadPage puts a page from the disk into an object.
-func loadPage(o paged, pg persistence.Page) error {
-	ps := o.inPages()
-	switch {
-	case pg.Seq < ps.created:
-		return errors.New("it is older than its object")
-	case pg.Number == 0:
-		ps.missing = false
-		if err := o.open(pg.Content); err != nil {
-			return err
-		}
-	case ps.missing:
-		return errors.New("there is no header before it")
-	case pg.Number >= uint32(len(ps.page)) || len(pg.Content) != len(ps.of(pg.Number)):
-		return errors.New("it is beyond the end")
-	default:
-		copy(ps.of(pg.Number), pg.Content)
-	}
-	ps.page[pg.Number] = page{seq: pg.Seq}
-	return nil
-}
-
 // missesPages returns a key whose object should have had pages on disk; false if there
 // is none. After the log is redone nothing excuses that any more.
 func (p *partition) missesPages() (key string, yes bool) {
 	for _, c := range p.objects {
-		if o, ok := c.object().(paged); ok && o.inPages().missing {
+		if o, ok := c.object().(*paged); ok && o.misses() {
 			return c.key(), true
 		}
 	}
@@ -254,21 +183,18 @@ func (p *partition) missesPages() (key string, yes bool) {
 // dirtyPages are pages of an object that a checkpoint is to write.
 type dirtyPages struct {
 	c    *counter
-	o    paged
+	o    *paged
 	list []uint32
 }
 
-// takeDirtyPages takes the lists of dirty pages, sorted. The partition is locked.
+// takeDirtyPages takes the lists of dirty pages. The partition is locked.
 func (p *partition) takeDirtyPages() (all []dirtyPages) {
 	for _, c := range p.objects {
-		o, ok := c.object().(paged)
-		if !ok || len(o.inPages().dirty) == 0 {
-			continue
+		if o, ok := c.object().(*paged); ok {
+			if list := o.Memory().TakeDirty(); len(list) > 0 {
+				all = append(all, dirtyPages{c, o, list})
+			}
 		}
-		list := o.inPages().dirty
-		o.inPages().dirty = nil
-		slices.Sort(list)
-		all = append(all, dirtyPages{c, o, list})
 	}
 	return all
 }

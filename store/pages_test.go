@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
 // pagesOnDisk returns the pages of all partitions, by object and number.
@@ -137,37 +137,6 @@ func TestPageInTheMiddle(t *testing.T) {
 	}
 }
 
-// TestRedoSkipsWhatPagesHave: redoing entries that a page has changes nothing, also in the
-// middle of the pages, and twice.
-func TestRedoSkipsWhatPagesHave(t *testing.T) {
-	o := SketchOptions{Width: 10_000, Depth: 2}
-	plain := newPlainSketch(o)
-	f, err := countMinType{}.create(o.encode(), moment{})
-	must(t, err)
-	sketch := f.(*countMin)
-	for round := range 2 {
-		for seq := range uint64(50) {
-			item := fmt.Sprint("item", seq)
-			what := binary.AppendVarint(appendBytes([]byte{sketchPairs}, []byte(item)), 3)
-			what = binary.AppendVarint(appendBytes(what, []byte(item)), 4) // twice in one entry
-			must(t, sketch.redo(change{what: what, seq: seq + 1}))
-			if round == 0 {
-				plain.add(item, 7)
-			}
-		}
-	}
-	for r, row := range plain.rows {
-		for i, v := range row {
-			if got := sketch.load((uint64(r)*o.Width + uint64(i)) * 4); got != v {
-				t.Fatalf("row %d, cell %d: %d instead of %d", r, i, got, v)
-			}
-		}
-	}
-	if sketch.count != 50*7 {
-		t.Error(sketch.count)
-	}
-}
-
 // TestFragmentsInterrupted cuts the power between the fragments of a MERGE: nothing of it is
 // seen, the next start drops the fragments, and another MERGE works.
 func TestFragmentsInterrupted(t *testing.T) {
@@ -227,12 +196,15 @@ func TestUnfinishedFragments(t *testing.T) {
 	x := s.internal(p)
 	x.lock()
 	number := p.seq + 1
-	whole := append([]byte{sketchMerged, 20, 1}, make([]byte, pageSize)...)
-	for i := 0; i < pageSize; i += 1000 {
-		x.log(p, &entry{kind: entryFragment, delta: int64(number), id: whole[i : i+1000]})
+	merged := newPlainSketch(o)
+	b := p.objects["b"].object().(*paged).Sketch.(*sketch.CountMin)
+	whole, err := merged.AppendMerge(nil, []*sketch.CountMin{b}, []int64{4})
+	must(t, err)
+	for len(whole) > 1000 {
+		x.log(p, &entry{kind: entryFragment, delta: int64(number), id: whole[:1000]})
+		whole = whole[1000:]
 	}
 	must(t, x.finish())
-	merged := newPlainSketch(o)
 	for i := range 3 {
 		must(t, s.CloseNow())
 		s = open()
@@ -254,7 +226,7 @@ func TestUnfinishedFragments(t *testing.T) {
 	defer db.Close()
 	drops := 0
 	must(t, db.Log().Read(0, number, func(_ uint64, record []byte) error {
-		r, err := newRecordReader(record)
+		r, err := newSectionReader(record)
 		var e entry
 		for r.next(&e) {
 			if e.kind == entryDrop {
@@ -332,7 +304,7 @@ func TestPagesWaitForTheCommit(t *testing.T) {
 		x := s.internal(p)
 		x.lock()
 		c := p.objects["s"]
-		x.changeObject(&ref{key: []byte("s"), p: p, c: c}, binary.AppendVarint(appendBytes([]byte{sketchPairs}, []byte("a")), 3), 0)
+		x.changeObject(&ref{key: []byte("s"), p: p, c: c}, new(sketch.CountMin).AppendPairs(nil, keysOf("a"), []int64{3}), 0)
 		x.apply()
 		x.unlock()
 		checkpoint := checkpoint{s: s, p: p, pages: p.takeDirtyPages()}
@@ -378,7 +350,7 @@ func TestPagesOfAFailedCommit(t *testing.T) {
 		t.Error(err)
 	}
 	for at := range pagesOnDisk(t, s) {
-		if at[0] != p.objects["s"].object().(*countMin).created {
+		if at[0] != p.objects["s"].object().(*paged).created {
 			t.Errorf("page %d of object %d is left", at[1], at[0])
 		}
 	}

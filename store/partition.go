@@ -41,6 +41,7 @@ type partition struct {
 type views struct {
 	incarnation uint64 // of the directory, as of seq (jump.go)
 	seq         uint64 // of the last entry
+	recovered   uint64 // … that recovery has redone (R4)
 	at          moment // of the last section
 	size        int64  // DBSIZE: keys that exist, expired ones not yet removed included
 	hot         *hotCounters
@@ -154,7 +155,7 @@ type commitMark struct {
 	cond    sync.Cond
 	waiting int
 	failed  error    // set once, by freeze
-	ending  bool     // what is not committed is being taken back
+	ending  error    // what is told of what is not committed: it is being taken back, or nobody knows
 	kept    []uint64 // what was committed of each life before
 }
 
@@ -195,22 +196,30 @@ func (m *commitMark) wait(life, seq uint64) error {
 			return nil
 		case m.failed != nil:
 			return m.failed
-		case m.ending:
-			return ErrUnknownOutcome
+		case m.ending != nil:
+			return m.ending
 		}
 		m.cond.Wait()
 	}
 	if seq > m.kept[life] {
-		return ErrUnknownOutcome
+		return ErrNotLeader // only a replica takes back
 	}
 	return nil
 }
 
 // end makes everyone give up who waits, now or later, for what is not committed in this
-// life.
-func (m *commitMark) end() {
+// life, and never will be.
+func (m *commitMark) end() { m.tell(ErrNotLeader) }
+
+// resume lets those wait again who need what is not committed.
+func (m *commitMark) resume() { m.tell(nil) }
+
+// giveUp makes everyone give up who waits for what nobody knows to be committed or not.
+func (m *commitMark) giveUp() { m.tell(ErrUndecided) }
+
+func (m *commitMark) tell(err error) {
 	m.mu.Lock()
-	m.ending = true
+	m.ending = err
 	m.cond.Broadcast()
 	m.mu.Unlock()
 }
@@ -218,7 +227,7 @@ func (m *commitMark) end() {
 // begin begins the next life, in which sequences go on behind what is committed.
 func (m *commitMark) begin() {
 	m.mu.Lock()
-	m.ending, m.kept = false, append(m.kept, m.last.Load())
+	m.ending, m.kept = nil, append(m.kept, m.last.Load())
 	m.life.Add(1)
 	m.cond.Broadcast()
 	m.mu.Unlock()

@@ -9,7 +9,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -335,15 +334,10 @@ func TestSeenBetweenPieces(t *testing.T) {
 				}
 				g.set(true, nil)
 				go func() { other <- cincr(s, "k", "other", 1) }()
-				for seq = p.committed.upTo(); ; time.Sleep(time.Millisecond) {
-					p.mu.Lock()
-					now := p.seq
-					p.mu.Unlock()
-					if now > seq+uint64(pieceSize) {
-						seq = now
-						return
-					}
-				}
+				waitSeq(t, s, p.committed.upTo()+uint64(pieceSize)+1)
+				p.mu.Lock()
+				seq = p.seq
+				p.mu.Unlock()
 			})
 		}
 		go func() { s.Execute(&b); close(done) }()

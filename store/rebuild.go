@@ -54,7 +54,7 @@ func (s *Store) rebuild(cuts ...cut) error {
 	var drop []unfinished
 	for _, p := range ps {
 		p.committed.begin()
-		if p.fragments.number != 0 {
+		if p.fragments.number != 0 && s.replica == nil {
 			drop = append(drop, p.takeUnfinished())
 		}
 	}

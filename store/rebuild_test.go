@@ -369,7 +369,7 @@ func TestTakenBack(t *testing.T) {
 		var waiting sync.WaitGroup
 		unknown := func(what string, do func() error) {
 			waiting.Go(func() {
-				if err := do(); !errors.Is(err, ErrUnknownOutcome) {
+				if err := do(); !errors.Is(err, ErrNotLeader) {
 					t.Errorf("%s: %v", what, err)
 				}
 			})
@@ -438,9 +438,7 @@ func TestOthersServe(t *testing.T) {
 	s.snapshots.lock() // a checkpoint is under way somewhere
 	var waiting sync.WaitGroup
 	waiting.Go(func() { must(t, s.rebuild(all(p)...)) })
-	for !isAway() {
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "the partition is away", isAway)
 	for n, b := range [][]string{{keys[2]}, keys, {keys[1], keys[2]}} {
 		waiting.Go(func() {
 			batch := Batch{Atomic: n == 1}
@@ -493,10 +491,13 @@ func TestFlushMeetsRebuild(t *testing.T) {
 	p.mu.Lock()
 	var waiting sync.WaitGroup
 	waiting.Go(func() { must(t, do(s, Op{Kind: FlushAll}).Err) })
-	for s.snapshots.building.TryLock() { // until FLUSHALL has it, and then waits for p
-		s.snapshots.building.Unlock()
-		time.Sleep(time.Millisecond)
-	}
+	eventually(t, "FLUSHALL waits for p", func() bool {
+		free := s.snapshots.building.TryLock()
+		if free {
+			s.snapshots.building.Unlock()
+		}
+		return !free
+	})
 	p.away = true // as rebuild does first
 	p.mu.Unlock()
 	must(t, s.rebuild(all(p)...))
@@ -559,11 +560,11 @@ func TestRebuildBetweenPieces(t *testing.T) {
 				return
 			}
 			go func() { rebuilt <- s.rebuild(all(p)...) }()
-			for away := false; !away; time.Sleep(time.Millisecond) {
+			eventually(t, "the partition is away", func() bool {
 				p.mu.Lock()
-				away = p.away
-				p.mu.Unlock()
-			}
+				defer p.mu.Unlock()
+				return p.away
+			})
 		}
 		if takenBack {
 			l.holdBack()
@@ -571,7 +572,7 @@ func TestRebuildBetweenPieces(t *testing.T) {
 		s.Execute(&b)
 		must(t, <-rebuilt)
 		for i, op := range b.Ops {
-			if takenBack != errors.Is(op.Err, ErrUnknownOutcome) || !takenBack && op.Err != nil {
+			if takenBack != errors.Is(op.Err, ErrNotLeader) || !takenBack && op.Err != nil {
 				t.Fatalf("taken back: %v, and operation %d answers %d (%v)", takenBack, i, op.Value, op.Err)
 			}
 		}

@@ -81,11 +81,14 @@ func (s *Store) recoverPartitions(ps []*partition, upTo []uint64) (found Recover
 // afterRecovery continues logged time, gives a new directory its tables, saves filters
 // that had to be rebuilt, and lets sequences jump in a copy of another directory.
 func (s *Store) afterRecovery() error {
+	if s.replica != nil {
+		s.beginReplica()
+	}
 	for _, p := range s.partitions {
 		s.startClock(p)
 	}
 	fresh := !slices.ContainsFunc(s.partitions, func(p *partition) bool { return p.seq > 0 })
-	if fresh {
+	if fresh && s.replica == nil {
 		err := s.changeCatalog(s.partitions, func(*catalog, moment) (*catalog, error) { return newCatalog(), nil })
 		if err != nil {
 			return err
@@ -104,12 +107,15 @@ func (s *Store) afterRecovery() error {
 		if p.incarnation != s.db.Meta().Incarnation {
 			jumps = append(jumps, p)
 		}
-		if p.fragments.number != 0 {
+		if p.fragments.number != 0 && s.replica == nil {
 			drop = append(drop, p.takeUnfinished())
 		}
 		if err := s.saveRebuilt(p); err != nil {
 			return err
 		}
+	}
+	if s.replica != nil {
+		return nil // they are the leader's to log
 	}
 	if err := s.jump(jumps); err != nil {
 		return err
@@ -383,6 +389,7 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 	if p.seq < reach {
 		return sections, entries, fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, reach)
 	}
+	p.recovered = p.seq
 	p.seen.Assign(p.floor, p.hasTable)
 	p.marks = marks{rebuilt: p.marks.rebuilt}
 	for _, t := range p.tables {

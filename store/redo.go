@@ -29,6 +29,11 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 	case entryApply:
 		p.redoSet(e, seq)
 		p.remember(e, seq, at)
+	case entryRemember:
+		if e.c != nil && e.c.kind.isObject() {
+			e.c.seq = max(e.c.seq, seq) // a duplicate's reply rests on it
+		}
+		p.remember(e, seq, at)
 	case entrySet, entryIncr:
 		p.redoSet(e, seq)
 	case entryDelete:
@@ -96,7 +101,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 	}
 	from := len(g.bytes)
 	g.bytes = append(g.bytes, content...)
-	rd, err := newRecordReader(g.bytes[from:])
+	rd, err := newSectionReader(g.bytes[from:])
 	if err != nil {
 		return 0, err
 	}
@@ -112,7 +117,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 		e.at, rd.id = rd.at, &e.id
 		if !rd.next(&e.entry) {
 			g.entries = g.entries[:len(g.entries)-1]
-			return entries, rd.err
+			return entries, rd.err()
 		}
 		entries++
 		switch e.kind {
@@ -162,53 +167,10 @@ func (g *redoGroup) finish() error {
 	return nil
 }
 
-// follow redoes a committed section that was decided elsewhere, in an open store: the next
-// one of the partition, of which seq is the first sequence. One that the partition contains
-// already changes nothing. After an error other than of decoding the partition must be
-// rebuilt. One section of a partition at a time, and none while that is being rebuilt.
-func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
-	last, flushes, err := outline(seq, content)
-	if err != nil || last < seq {
-		return err
-	}
-	if flushes { // as Execute does
-		s.snapshots.lock()
-		defer s.snapshots.unlock()
-	}
-	p := g.p
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last <= p.seq {
-		return nil
-	}
-	if _, err = g.addAll(seq, content); err != nil {
-		return err
-	}
-	p.committed.advance(p.seq)
-	p.hot.trim(p.seq)
-	return nil
-}
-
-// outline decodes a whole section: its last sequence, and whether a FLUSHALL is in it.
-func outline(seq uint64, content []byte) (last uint64, flushes bool, err error) {
-	rd, err := newRecordReader(content)
-	if err != nil {
-		return 0, false, err
-	}
-	last = seq - 1
-	for e := (entry{}); rd.next(&e); {
-		if last++; e.kind == entryJump {
-			last = max(last, uint64(e.value))
-		}
-		flushes = flushes || e.kind == entryFlush
-	}
-	return last, flushes, rd.err
-}
-
 // hashEntry hashes what an entry that was read from the log is found by.
 func (p *partition) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)
-	if e.kind == entryApply {
+	if e.kind == entryApply || e.kind == entryRemember {
 		e.hash = fbf.Hash(p.seed, e.key, e.id)
 	}
 }
@@ -220,6 +182,9 @@ func (p *partition) resolve(e *entry, seq uint64) {
 	case entryApply:
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
+	case entryRemember:
+		e.t = p.tables[e.table]
+		e.c = p.resolveCounter(e, false)
 	case entrySet, entryIncr, entryDelete:
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entryControl, entryTighten:

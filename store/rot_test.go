@@ -133,7 +133,7 @@ func rotBase(fsync Fsync) *crashRun {
 		r.apply(io.Discard, 80)
 		r.filler(3+n, 2500)
 	}
-	time.Sleep(50 * time.Millisecond) // let flushes end
+	r.must(r.s.db.Flush())
 	r.must(r.s.Sync())
 	return r
 }

@@ -1,6 +1,9 @@
 package store
 
-import "github.com/fbfkv/fbfkv/persistence"
+import (
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/sketch"
+)
 
 const (
 	// pagesPiece is how many pages are copied under one acquisition of the partition's
@@ -69,14 +72,10 @@ func (c *checkpoint) capturePage(b *persistence.Changes, w *pagesWritten) {
 			c.pages = c.pages[1:]
 			continue
 		}
-		ps, n := d.o.inPages(), d.list[0]
+		n := d.list[0]
 		d.list = d.list[1:]
-		content := d.o.header
-		if n > 0 {
-			content = func() []byte { return ps.of(n) }
-		}
-		b.PutPage(c.p.id, persistence.Page{Object: ps.created, Number: n, Seq: ps.page[n].seq, Content: content()})
-		ps.page[n].dirty = false
+		seq, content := sketch.TakePage(d.o.Sketch, n)
+		b.PutPage(c.p.id, persistence.Page{Object: d.o.created, Number: n, Seq: seq, Content: content})
 		if last := len(w.pages) - 1; last < 0 || w.pages[last].o != d.o {
 			w.pages = append(w.pages, dirtyPages{c: d.c, o: d.o})
 		}
@@ -92,13 +91,7 @@ func (p *partition) pagesFailed(w *pagesWritten) {
 	defer p.mu.Unlock()
 	p.goners = append(w.goners, p.goners...)
 	for _, d := range w.pages {
-		ps := d.o.inPages()
-		for _, n := range d.list {
-			if !ps.page[n].dirty {
-				ps.page[n].dirty = true
-				ps.dirty = append(ps.dirty, n)
-			}
-		}
+		d.o.Memory().NotWritten(d.list)
 	}
 }
 
@@ -106,8 +99,7 @@ func (p *partition) pagesFailed(w *pagesWritten) {
 // partition is locked.
 func (c *checkpoint) giveBackPages() {
 	for _, d := range c.pages {
-		ps := d.o.inPages()
-		ps.dirty = append(ps.dirty, d.list...)
+		d.o.Memory().GiveBack(d.list)
 	}
 	c.pages = nil
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -231,8 +232,15 @@ const pinnedAt = 3
 func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
 	if x.lock(); x.frozen != nil {
+		changed := p.seq != p.saving.checkpointSeq
 		x.unlock()
-		return x.frozen
+		switch {
+		case !errors.Is(x.frozen, ErrNotLeader):
+			return x.frozen
+		case changed:
+			return s.checkpoint(p, false)
+		}
+		return nil // the leader will log something
 	}
 	if p.seq == p.saving.checkpointSeq {
 		encoded := p.catalog.encode()

@@ -267,7 +267,7 @@ func otherShares(s *Store, keys [][]byte, held int, value int64) int {
 	share := held / 2 // two partitions are a share
 	for i, other := range s.partitions {
 		for begin := time.Now(); i/2 != share && valueOf(other, keys[i]) != value; time.Sleep(time.Millisecond) {
-			if time.Since(begin) > 2*time.Second {
+			if time.Since(begin) > 10*time.Second {
 				return i
 			}
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // A filter snapshot holds what one partition remembers: the catalogue, the
@@ -45,7 +46,7 @@ func (p *partition) beginSnapshot() *snapshot {
 	h = binary.AppendUvarint(h, p.seq)
 	h = binary.AppendVarint(h, p.at.logged)
 	h = binary.AppendVarint(h, p.at.wall)
-	h = appendBytes(h, p.catalog.encode())
+	h = coding.AppendBytes(h, p.catalog.encode())
 	ids := slices.Sorted(maps.Keys(p.tables))
 	h = binary.AppendUvarint(h, uint64(len(ids)))
 	for _, id := range ids {
@@ -59,7 +60,7 @@ func (p *partition) beginSnapshot() *snapshot {
 	h = binary.AppendUvarint(h, uint64(len(keys)))
 	for _, key := range keys {
 		c := p.objects[key]
-		h = appendBytes(h, []byte(key))
+		h = coding.AppendBytes(h, []byte(key))
 		h = append(h, byte(c.kind))
 		h = binary.AppendVarint(h, c.expire)
 		h = binary.AppendUvarint(h, c.seq)
@@ -89,7 +90,7 @@ const snapshotChunk = 64 << 10
 // on, and an opid whose effect was taken back must not be remembered (G4). Under
 // lax policies that is not yet durable; Commit makes sure of it.
 func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
-	if _, err := w.Write(appendBytes(nil, s.header)); err != nil {
+	if _, err := w.Write(coding.AppendBytes(nil, s.header)); err != nil {
 		return err
 	}
 	buf := make([]byte, snapshotChunk)
@@ -196,12 +197,12 @@ func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64) (_ *load
 			l.release()
 		}
 	}()
-	h := reader{rest: header}
-	if v := h.byte(); v != snapshotVersion {
+	h := reader{coding.Reader{Rest: header}}
+	if v := h.Byte(); v != snapshotVersion {
 		return nil, fmt.Errorf("%w: snapshot version %d", errCorruptEntry, v)
 	}
-	l.seq, l.at = h.uvarint(), moment{logged: h.varint(), wall: h.varint()}
-	if l.catalog, err = decodeCatalog(h.bytes()); err != nil {
+	l.seq, l.at = h.Uvarint(), moment{logged: h.Varint(), wall: h.Varint()}
+	if l.catalog, err = decodeCatalog(h.Bytes()); err != nil {
 		return nil, err
 	}
 	order, err := l.decodeTables(&h)
@@ -209,9 +210,9 @@ func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64) (_ *load
 		return nil, err
 	}
 	l.decodeKeys(&h)
-	h.end()
-	if h.err != nil {
-		return nil, h.err
+	h.End()
+	if h.err() != nil {
+		return nil, h.err()
 	}
 	for _, t := range order {
 		if t.filter, err = fbf.Decode(body, maxBytes); err != nil {
@@ -229,29 +230,29 @@ func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64) (_ *load
 }
 
 func (l *loadedSnapshot) decodeTables(h *reader) (order []*tableState, err error) {
-	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
-		id := h.uint32()
-		t := &tableState{def: l.catalog.byID(id), tests: h.uint32(), horizon: h.horizon()}
+	for n := h.Uvarint(); n > 0 && h.err() == nil; n-- {
+		id := h.Uint32()
+		t := &tableState{def: l.catalog.byID(id), tests: h.Uint32(), horizon: h.horizon()}
 		if t.def == nil || l.tables[id] != nil || t.tests == 0 {
 			return nil, fmt.Errorf("%w: snapshot of unknown table %d", errCorruptEntry, id)
 		}
 		l.tables[id] = t
 		order = append(order, t)
 	}
-	if h.err == nil && len(order) != len(l.catalog.Tables) {
+	if h.err() == nil && len(order) != len(l.catalog.Tables) {
 		return nil, fmt.Errorf("%w: snapshot lacks a table", errCorruptEntry)
 	}
-	return order, h.err
+	return order, h.err()
 }
 
 func (l *loadedSnapshot) decodeKeys(h *reader) {
-	for n := h.uvarint(); n > 0 && h.err == nil; n-- {
-		key := h.bytes()
+	for n := h.Uvarint(); n > 0 && h.err() == nil; n-- {
+		key := h.Bytes()
 		c := newCounter(key, position(Slot(key), keyHash(key)))
 		c.kind = h.keyType(firstObject)
-		c.expire, c.seq = h.varint(), h.uvarint()
+		c.expire, c.seq = h.Varint(), h.Uvarint()
 		if last := len(l.keys) - 1; last >= 0 && l.keys[last].key() >= c.key() {
-			h.fail()
+			h.Fail()
 			return
 		}
 		l.keys = append(l.keys, c)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // partitionState is the state row of a partition: what a checkpoint leaves for
@@ -39,7 +41,7 @@ func (s partitionState) encode() []byte {
 	b = binary.AppendVarint(b, s.at.wall)
 	b = binary.AppendVarint(b, s.size)
 	b = binary.AppendUvarint(b, s.objects)
-	b = appendBytes(b, s.catalog.encode())
+	b = coding.AppendBytes(b, s.catalog.encode())
 	b = binary.AppendUvarint(b, uint64(len(s.horizons)))
 	for _, id := range slices.Sorted(maps.Keys(s.horizons)) {
 		h := s.horizons[id]
@@ -50,26 +52,26 @@ func (s partitionState) encode() []byte {
 }
 
 func decodeState(b []byte) (s partitionState, err error) {
-	r := reader{rest: b}
-	if v := r.byte(); v != stateVersion {
+	r := reader{coding.Reader{Rest: b}}
+	if v := r.Byte(); v != stateVersion {
 		return s, fmt.Errorf("%w: state version %d", errCorruptEntry, v)
 	}
-	s = partitionState{seq: r.uvarint(), floor: r.uvarint(), records: r.uvarint(), incarnation: r.uvarint(), at: moment{logged: r.varint(), wall: r.varint()}, size: r.varint(), objects: r.uvarint()}
+	s = partitionState{seq: r.Uvarint(), floor: r.Uvarint(), records: r.Uvarint(), incarnation: r.Uvarint(), at: moment{logged: r.Varint(), wall: r.Varint()}, size: r.Varint(), objects: r.Uvarint()}
 	if s.floor > s.seq {
-		r.fail()
+		r.Fail()
 	}
-	tables := r.bytes()
+	tables := r.Bytes()
 	s.horizons = make(map[uint32]horizon)
-	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
-		id := r.uint32()
+	for n := r.Uvarint(); n > 0 && r.err() == nil; n-- {
+		id := r.Uint32()
 		if _, twice := s.horizons[id]; twice {
-			r.fail()
+			r.Fail()
 		}
 		s.horizons[id] = r.horizon()
 	}
-	r.end()
-	if r.err != nil {
-		return s, r.err
+	r.End()
+	if r.err() != nil {
+		return s, r.err()
 	}
 	s.catalog, err = decodeCatalog(tables)
 	return s, err

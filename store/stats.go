@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"time"
 
 	"github.com/fbfkv/fbfkv/persistence"
@@ -96,6 +97,25 @@ func (p *partition) addStats(st *Stats) {
 	for _, t := range p.tables {
 		st.Figures.add(t.figures)
 	}
+}
+
+// Seed returns the hash seed. Clients must not learn it.
+func (s *Store) Seed() uint64 { return s.seed }
+
+// Pristine reports whether nothing would be lost with the directory: nobody has made a key
+// or a table, applied an operation, or flushed.
+func (s *Store) Pristine() bool {
+	fresh := newCatalog().encode()
+	for _, p := range s.partitions {
+		p.lock()
+		f := p.seen.Figures()
+		used := p.size != 0 || p.floor != 0 || f.Recent+f.Runs > 0 || !bytes.Equal(p.catalog.encode(), fresh)
+		p.mu.Unlock()
+		if used {
+			return false
+		}
+	}
+	return true
 }
 
 // countReads adds what the batch's queries found to the store's totals.

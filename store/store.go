@@ -89,6 +89,12 @@ type Options struct {
 	// AcceptForgottenWindow opens a directory even if all its filter snapshots are damaged
 	// and APPROX tables or FBF keys lose what they remembered.
 	AcceptForgottenWindow bool
+	// Replicated returns the log of a shard of which this directory is a replica, made on
+	// the directory's own (replica.go); nil: the directory is all there is.
+	Replicated func(*oplog.Log) Log
+	// Sections says where in the data of an entry of such a log the partitions' sections
+	// are (oplog.Options).
+	Sections func(*oplog.Entry) (from, to int, err error)
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -145,6 +151,9 @@ type Log interface {
 	// of more than limit bytes cannot become smaller before the partition does so.
 	Trim(partition uint16, below uint64) error
 	KeepsOldest(partition uint16, limit uint64) bool
+	// Confirm returns once it is certain that nothing was committed before the call but
+	// what this store had decided or redone by then.
+	Confirm() error
 }
 
 // Store is an open data directory. Its methods are safe for concurrent use.
@@ -171,6 +180,7 @@ type Store struct {
 	misses   atomic.Uint64
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
+	replica   *replica   // nil: there is no other node
 	catalogMu sync.Mutex // one change of the tables at a time
 	rebuilds  sync.Mutex // one rebuild at a time
 	snapshots snapshotter
@@ -190,7 +200,7 @@ func Open(o Options) (*Store, error) {
 	began := time.Now()
 	db, err := persistence.Open(persistence.Options{
 		FS: o.FS, Dir: o.Dir, Fsync: o.Fsync, Partitions: o.Partitions, Seed: o.Seed,
-		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Logger: o.Logger, Fatal: o.Fatal,
+		CacheSize: o.BlockCache, LogFileSize: o.LogFileSize, OpenFiles: o.OpenFiles, Beside: o.Beside, Sections: o.Sections, Logger: o.Logger, Fatal: o.Fatal,
 	})
 	if err != nil {
 		return nil, err
@@ -213,6 +223,9 @@ func newStore(o Options, db *persistence.DB) *Store {
 		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
 		stop:  make(chan struct{}),
+	}
+	if o.Replicated != nil {
+		s.oplog, s.replica = o.Replicated(db.Log()), newReplica(meta.Partitions)
 	}
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))
 	s.interval.Store(int64(o.SnapshotInterval))
@@ -302,6 +315,9 @@ func (s *Store) writable() error {
 	}
 	return nil
 }
+
+// DiskFull reports whether writes are refused because the disk is full. Safe for concurrent use.
+func (s *Store) DiskFull() bool { return s.diskFull.Load() }
 
 // TrimMemory releases memory that was kept for new EXACT records and not needed since
 // the last call, and returns how many bytes that is. Call it every few seconds: it keeps

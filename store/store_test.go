@@ -56,6 +56,17 @@ func testStore(t testing.TB, change func(*Options)) *Store {
 	return s
 }
 
+// eventually waits for a condition that another goroutine brings about. The limit only
+// ends a test that hangs: no machine is too slow for it.
+func eventually(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); !condition(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
 // do executes one operation.
 func do(s *Store, op Op) Op {
 	var b Batch

@@ -204,9 +204,10 @@ func defaultOverload(m Mode) Overload {
 	return OverloadDegrade
 }
 
-// apply returns the options after an ALTER. Settings that stood at the
+// Apply returns the options after an ALTER, or of a CREATE if o has no more than a name
+// and a prefix, SKEW and IDTIME. Settings that stood at the
 // default of the old mode move to the default of the new one.
-func (c TableChange) apply(o TableOptions) TableOptions {
+func (c TableChange) Apply(o TableOptions) TableOptions {
 	if c.Mode != nil && *c.Mode != o.Mode {
 		if o.Error == defaultError(o.Mode) {
 			o.Error = defaultError(*c.Mode)

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -98,8 +99,8 @@ func (s *Store) Tables() []TableOptions {
 	p.lock()
 	live, here := p.catalog.live(), p.here()
 	p.mu.Unlock()
-	if here.wait() != nil && s.Failure() == nil {
-		return s.Tables() // they were taken back; of a frozen store nothing committed is better known
+	if errors.Is(here.wait(), ErrNotLeader) {
+		return s.Tables() // they were taken back; otherwise nothing committed is better known
 	}
 	out := make([]TableOptions, 0, len(live))
 	for _, d := range live {
@@ -125,7 +126,7 @@ func (s *Store) TableInfo(name string) (info TableInfo, err error) {
 		p.mu.Unlock()
 	}
 	for _, at := range seen {
-		if lost := at.wait(); lost != nil && s.Failure() == nil {
+		if lost := at.wait(); errors.Is(lost, ErrNotLeader) {
 			return s.TableInfo(name) // it was taken back
 		} else if lost != nil {
 			return TableInfo{}, lost
@@ -135,6 +136,9 @@ func (s *Store) TableInfo(name string) (info TableInfo, err error) {
 }
 
 func (p *partition) addTableInfo(i *TableInfo, t *tableState, at moment) {
+	if t == nil {
+		return // a replica that has not heard of its tables yet
+	}
 	d := t.def
 	if before := t.horizon.before(at.logged, d.keep(at.logged)); before > 1 {
 		i.ForgottenBefore = max(i.ForgottenBefore, before)

@@ -147,14 +147,14 @@ func (h *horizon) appendTo(dst []byte) []byte {
 }
 
 func (r *reader) horizon() (h horizon) {
-	h.forgotten = r.varint()
-	n := r.uvarint()
-	if n > uint64(len(r.rest)) {
-		r.fail()
+	h.forgotten = r.Varint()
+	n := r.Uvarint()
+	if n > uint64(len(r.Rest)) {
+		r.Fail()
 		return horizon{}
 	}
 	for range n {
-		h.buckets = append(h.buckets, horizonBucket{end: r.varint(), max: r.varint()})
+		h.buckets = append(h.buckets, horizonBucket{end: r.Varint(), max: r.Varint()})
 	}
 	return h
 }

@@ -56,7 +56,7 @@ func TestTableTakenBack(t *testing.T) {
 		l.holdBack()
 		var waiting sync.WaitGroup
 		waiting.Go(func() {
-			if err := s.CreateTable(TableOptions{Name: "new", Prefix: "new:"}); !errors.Is(err, ErrUnknownOutcome) {
+			if err := s.CreateTable(TableOptions{Name: "new", Prefix: "new:"}); !errors.Is(err, ErrNotLeader) {
 				t.Errorf("CREATE answers %v", err)
 			}
 		})

@@ -228,35 +228,36 @@ func TestAlterUnderLoad(t *testing.T) {
 	s := testStore(t, with)
 	must(t, s.AlterTable(DefaultTable, TableChange{Window: ptr(window), Error: ptr(1e-10)}))
 	sent := make([][]string, 4)
-	var clients sync.WaitGroup
-	done := make(chan struct{})
-	for c := range sent {
-		clients.Go(func() {
-			rnd := rand.New(rand.NewPCG(uint64(c), 2))
-			for i := 0; ; i++ {
-				select {
-				case <-done:
-					return
-				default:
-				}
-				id := fmt.Sprint(c, "-", i)
-				switch op := cincr(s, "k"+strconv.Itoa(c), id, 1); {
-				case errors.Is(op.Err, ErrOutOfMemory):
-					continue // the filters of so many ALTERs have yet to drain
-				case !op.Applied || op.Err != nil:
-					t.Errorf("new operation %s: %+v", id, op)
-					return
-				}
-				sent[c] = append(sent[c], id)
-				id = sent[c][rnd.IntN(len(sent[c]))]
-				if op := cincr(s, "k"+strconv.Itoa(c), id, 1); op.Applied || op.Err != nil {
-					t.Errorf("%s was applied again (%v)", id, op.Err)
-					return
-				}
-			}
-		})
-	}
 	for n := range 28 {
+		var clients, begun sync.WaitGroup
+		begun.Add(len(sent))
+		for c := range sent {
+			clients.Go(func() {
+				ready := sync.OnceFunc(begun.Done)
+				defer ready()
+				rnd := rand.New(rand.NewPCG(uint64(c), uint64(n)))
+				for i := range 1000 {
+					if i == 20 {
+						ready()
+					}
+					id := fmt.Sprint(c, "-", n, "-", i)
+					switch op := cincr(s, "k"+strconv.Itoa(c), id, 1); {
+					case errors.Is(op.Err, ErrOutOfMemory):
+						continue // the filters of so many ALTERs have yet to drain
+					case !op.Applied || op.Err != nil:
+						t.Errorf("new operation %s: %+v", id, op)
+						return
+					}
+					sent[c] = append(sent[c], id)
+					id = sent[c][rnd.IntN(len(sent[c]))]
+					if op := cincr(s, "k"+strconv.Itoa(c), id, 1); op.Applied || op.Err != nil {
+						t.Errorf("%s was applied again (%v)", id, op.Err)
+						return
+					}
+				}
+			})
+		}
+		begun.Wait()
 		ch := TableChange{}
 		switch n % 4 {
 		case 0:
@@ -273,10 +274,8 @@ func TestAlterUnderLoad(t *testing.T) {
 		// Windows down to one second promise no more than that to what is
 		// applied under them; all other ids live for at least twenty.
 		clock.advance(900 * time.Millisecond / 28)
-		time.Sleep(2 * time.Millisecond)
+		clients.Wait()
 	}
-	close(done)
-	clients.Wait()
 	for range 2 {
 		for c, ids := range sent {
 			if len(ids) < 100 {

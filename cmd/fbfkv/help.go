@@ -31,8 +31,10 @@ Usage:
   fbfkv verify BACKUP                   try whether a backup can be restored
   fbfkv import redis://HOST:PORT        copy the counters of a Redis to a server
   fbfkv export                          write a server's counters to stdout
+  fbfkv stream train --cms KEY          feed stdin to a filter or sketch
   fbfkv top HOST:PORT                   watch a server in a terminal
   fbfkv healthcheck                     ask a running server whether it is ready
+  fbfkv cluster COMMAND                 make a cluster of servers, look after it
 
 A configuration file contains one setting per line in redis.conf's syntax, without
 the dashes (port 6380). include reads another file, or those that match a pattern.

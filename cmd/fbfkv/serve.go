@@ -9,10 +9,14 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/monitor"
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -27,19 +31,42 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	if len(config.NoEffect) > 0 {
 		log.Info("these settings of the configuration have no effect here", "settings", strings.Join(config.NoEffect, ", "))
 	}
-	files := limitClients(config, log.Logger)
-	users, err := config.OpenUsers()
-	if err != nil {
+	r := &running{config: config, file: file, log: log, files: limitClients(config, log.Logger), processors: runtime.GOMAXPROCS(0)}
+	if r.users, err = config.OpenUsers(); err != nil {
 		return err
 	}
+	for r.again = true; r.again; {
+		if err := r.serve(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
+// running is the process while it serves. When a node becomes a member of a cluster, or
+// takes over files, the process closes everything and opens it again, with the settings and
+// users in force.
+type running struct {
+	config     *server.Config
+	file       string
+	log        *logging
+	files      fileBudget
+	users      *acl.Users
+	processors int
+	again      bool
+}
+
+// serve opens everything and runs the server. It sets r.again if the process is to go on.
+func (r *running) serve() error {
+	log := r.log
+	r.again = false
 	// The ports first: they are quickly had or refused, and clients that come
 	// during recovery wait instead of being turned away.
-	listeners, certificates, err := listen(config, log.Logger)
+	listeners, certificates, err := listen(r.config, log.Logger)
 	if err != nil {
 		return err
 	}
-	watched, err := startMonitor(config, log.Logger)
+	watched, err := startMonitor(r.config, log.Logger)
 	if err != nil {
 		closeAll(listeners)
 		return err
@@ -47,46 +74,108 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	if watched != nil {
 		defer watched.Close()
 	}
-	st, err := openStore(config, files.storage, log.Logger)
+	data, err := openData(r.config, certificates, r.files.storage, log.Logger)
 	if err != nil {
 		closeAll(listeners)
 		return err
 	}
-	processors := spareProcessors(st)
+	spareProcessors(data.st, r.processors)
 	s := server.New(server.Options{
-		Store:      st,
-		Config:     config,
-		ConfigFile: file,
-		Users:      users,
-		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": files.check},
+		Store:      data.st,
+		Config:     r.config,
+		ConfigFile: r.file,
+		Users:      r.users,
+		Cluster:    data.cluster(),
+		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check},
 		TLS:        certificates,
 		Version:    versionNumber(),
-		Processors: processors,
+		Processors: r.processors,
 		Logger:     log.Logger,
 	})
-	stopOnSignal(s, log)
-	reloadOnSignal(certificates, log)
+	var again atomic.Bool
+	data.attach(s, func() {
+		again.Store(true)
+		go s.Stop(false)
+	})
+	defer stopOnSignal(s, data.handOver, log)()
+	defer reloadOnSignal(certificates, log)()
 	if watched != nil {
-		watched.Ready(s, st, certificates)
+		watched.Ready(s, data.st, certificates)
 	}
 	for _, l := range listeners {
 		log.Info("ready for clients", "address", l.Addr().String(), "pid", os.Getpid(), "version", versionNumber())
 	}
 	tell(daemon.SdNotifyReady, log)
-	stopWatchdog := keepWatchdog(st, log)
-	stopGiving := giveMemoryBack(func() int64 { return st.TrimMemory() + s.TrimMemory() })
+	stopWatchdog := keepWatchdog(data.st, log)
+	stopGiving := giveMemoryBack(func() int64 { return data.st.TrimMemory() + s.TrimMemory() })
 
 	err = s.Serve(listeners...)
 	if errors.Is(err, server.ErrStopped) {
 		err = nil
 	}
-	tell(daemon.SdNotifyStopping, log)
+	r.again, r.config = again.Load(), s.Config()
+	if !r.again {
+		tell(daemon.SdNotifyStopping, log)
+	}
 	stopGiving()
 	stopWatchdog()
 	if watched != nil {
 		watched.Stopping()
 	}
-	return errors.Join(err, closeStore(st, !s.SkipSnapshot(), log.Logger))
+	return errors.Join(err, data.close(!s.SkipSnapshot()))
+}
+
+// data is an open data directory, of a server that stands alone or of a node of a cluster.
+type data struct {
+	st   *store.Store
+	node *clusterNode // nil: it stands alone
+	log  *slog.Logger
+}
+
+// openData opens the data directory, of which so many files may be open.
+func openData(config *server.Config, certificates *server.TLS, files int, log *slog.Logger) (data, error) {
+	if config.Cluster.Enabled {
+		n, err := openClusterNode(config, certificates, files, log)
+		if err != nil {
+			return data{}, err
+		}
+		return data{n.st, n, log}, nil
+	}
+	if err := cluster.CheckAlone(nil, config.Dir); err != nil {
+		return data{}, err
+	}
+	st, err := openStore(config, files, log, func(*store.Options) {})
+	return data{st, nil, log}, err
+}
+
+// cluster is what commands need of the node; nil if there is none.
+func (d data) cluster() *commands.Cluster {
+	if d.node == nil {
+		return nil
+	}
+	return d.node.commands()
+}
+
+// attach connects the data with the server.
+func (d data) attach(s *server.Server, again func()) {
+	if d.node != nil {
+		d.node.attach(s, again)
+	}
+}
+
+// handOver makes another node lead, if there are others.
+func (d data) handOver() {
+	if d.node != nil {
+		d.node.handOver()
+	}
+}
+
+// close closes the directory, with a snapshot if one is wanted.
+func (d data) close(snapshot bool) error {
+	if d.node != nil {
+		return d.node.close(snapshot)
+	}
+	return closeStore(d.st, snapshot, d.log)
 }
 
 // startMonitor serves metrics-addr, if there is one.
@@ -104,7 +193,7 @@ func startMonitor(config *server.Config, log *slog.Logger) (*monitor.Monitor, er
 
 // listen opens the ports that the settings ask for, plain ones first.
 func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certificates *server.TLS, err error) {
-	if config.TLS.Port != 0 {
+	if config.TLS.Port != 0 || config.Cluster.Enabled && config.Cluster.TLS {
 		if certificates, err = server.NewTLS(config, log); err != nil {
 			return nil, nil, err
 		}
@@ -125,27 +214,26 @@ func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certif
 // a time: one carries it out, and the next group gathers behind it.
 const waitForDisk = 2
 
-// spareProcessors lets as many goroutines run as there are processors while others
-// wait for fsyncs, and returns how many processors there are. Go takes a processor
+// spareProcessors lets as many goroutines run as there are processors, n, while others wait
+// for fsyncs. Go takes a processor
 // back from a goroutine in a system call only after about as long as an fsync takes;
 // so with appendfsync always, as it is at the start, Go is made to count with some more,
 // unless GOMAXPROCS says how many it is to be.
-func spareProcessors(st *store.Store) int {
-	n := runtime.GOMAXPROCS(0)
+func spareProcessors(st *store.Store, n int) {
 	if st.Fsync() == store.Always && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(n + waitForDisk)
 	}
-	return n
 }
 
-// openStore opens the data directory, of which so many files may be open, and says what
-// was found.
-func openStore(config *server.Config, files int, log *slog.Logger) (*store.Store, error) {
+// openStore opens the data directory, of which so many files may be open, with options that
+// change may change, and says what was found.
+func openStore(config *server.Config, files int, log *slog.Logger, change func(*store.Options)) (*store.Store, error) {
 	options, err := config.StoreOptions()
 	if err != nil {
 		return nil, err
 	}
 	options.Logger, options.OpenFiles = log, files
+	change(&options)
 	st, err := store.Open(options)
 	if err != nil {
 		return nil, err

@@ -70,7 +70,7 @@ func TestMatchIsNotExponential(t *testing.T) {
 			t.Errorf("%.20q… matches", p)
 		}
 	}
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("took %v", took)
 	}
 }

@@ -25,8 +25,9 @@ type ServerFigures struct {
 	Polling    string // how connections are watched: epoll, or go for the runtime's own poller
 
 	ConnectedClients int
-	BlockedClients   int // that wait for the end of CLIENT PAUSE
+	BlockedClients   int // that wait for the end of CLIENT PAUSE, a leader or replicas
 	MaxClients       int
+	ListsBloom       bool // MODULE LIST shows RedisBloom
 
 	TotalConnections    uint64 // accepted since start
 	RejectedConnections uint64 // refused because of maxclients
@@ -53,6 +54,10 @@ type View struct {
 	Commands []string // their names, by number
 	Version  string   // fbfkv's own
 	Compat   string   // the version of Redis that we follow
+
+	// Replication and Cluster render the sections of these names for a node of a cluster; nil:
+	// the server is none.
+	Replication, Cluster func(*Lines)
 
 	// Stats are the store's figures; Look fills them in.
 	Stats store.Stats
@@ -91,7 +96,7 @@ var sections = []Section{
 	{Title: "Stats", Render: infoStats},
 	{Title: "Replication", Render: infoReplication},
 	{Title: "CPU", Render: infoCPU},
-	{Title: "Modules", Render: func(*View, *Lines) {}}, // there are none
+	{Title: "Modules", Render: infoModules},
 	{Title: "Commandstats", extra: true, Render: infoCommandStats},
 	{Title: "Errorstats", Render: infoErrorStats},
 	{Title: "Latencystats", extra: true, Render: infoLatencyStats},
@@ -122,8 +127,22 @@ func (v *View) Info(asked [][]byte, more ...Section) string {
 	return b.String()
 }
 
-// infoReplication reports that there is none yet.
+// BloomModule is the version of RedisBloom that MODULE LIST shows if it is to show any.
+const BloomModule = 80980
+
+// infoModules shows no module, or RedisBloom's.
+func infoModules(v *View, b *Lines) {
+	if v.Server.ListsBloom {
+		b.Add("module", fmt.Sprintf("name=bf,ver=%d,api=1,filters=0,usedby=[],using=[],options=[handle-io-errors]", BloomModule))
+	}
+}
+
+// infoReplication reports on replicas, of which a server has none outside of a cluster.
 func infoReplication(v *View, b *Lines) {
+	if v.Replication != nil {
+		v.Replication(b)
+		return
+	}
 	b.Add("role", "master")
 	b.Add("connected_slaves", 0)
 	b.Add("master_failover_state", "no-failover")
@@ -137,8 +156,14 @@ func infoReplication(v *View, b *Lines) {
 	b.Add("repl_backlog_histlen", 0)
 }
 
-// infoCluster reports that there is none yet.
-func infoCluster(_ *View, b *Lines) { b.Add("cluster_enabled", 0) }
+// infoCluster reports on the cluster.
+func infoCluster(v *View, b *Lines) {
+	if v.Cluster != nil {
+		v.Cluster(b)
+		return
+	}
+	b.Add("cluster_enabled", 0)
+}
 
 // infoKeyspace reports on the one database, if it holds keys.
 func infoKeyspace(v *View, b *Lines) {
@@ -190,7 +215,11 @@ func infoServer(v *View, b *Lines) {
 	b.Add("redis_version", v.Compat)
 	b.Add("server_name", "fbfkv")
 	b.Add("fbfkv_version", v.Version)
-	b.Add("redis_mode", "standalone")
+	mode := "standalone"
+	if v.Cluster != nil {
+		mode = "cluster"
+	}
+	b.Add("redis_mode", mode)
 	b.Add("os", systemName())
 	b.Add("arch_bits", 64)
 	b.Add("multiplexing_api", f.Polling)

@@ -18,16 +18,6 @@ func FPPConstituent(l uint64, m uint64, k int) float64 {
 	return math.Pow(fillOf(float64(l), m, k), float64(k))
 }
 
-// FPPSimpleIndependent is Eq. 2, the simple check with all constituents taken
-// for independent. They are not, so it is somewhat too high.
-func FPPSimpleIndependent(periods []uint64, m uint64, k int) float64 {
-	no := 0.0
-	for i := range periods {
-		no += math.Log1p(-capped(FPPConstituent(held(periods, i), m, k)))
-	}
-	return -math.Expm1(no)
-}
-
 // FPPSimple is Eq. 2 corrected. The future is a subset of the present and adds
 // nothing; neighbours share a period, which makes the constituents a chain:
 // P(none) is the product of P(not in i | not in i-1).

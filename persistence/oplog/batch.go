@@ -148,6 +148,11 @@ func parseSections(record []byte, fn func(section) error) error {
 	return nil
 }
 
+// Sections calls fn for the sections of a record, which must be whole.
+func Sections(record []byte, fn func(partition uint16, seq uint64, content []byte) error) error {
+	return parseSections(record, func(s section) error { return fn(s.partition, s.seq, s.content) })
+}
+
 // noteAll notes the sections of a record, which was made here and so parses.
 func (s *segment) noteAll(record []byte) {
 	for len(record) > 0 {

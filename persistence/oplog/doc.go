@@ -31,6 +31,8 @@
 //	mark       LOGSYNC: up to where the newest file was really fsynced
 //	room       bytes of the newest file that have blocks on the disk and are not reserved
 //	cut        what Open does to a tail that was never fsynced and that a crash damaged
+//	entry      a record of a replicated log, which has the sections; its index is its place there
+//	applied    the index up to which entries are committed, and never taken back
 //
 // # Commits
 //
@@ -44,6 +46,15 @@
 // Files are used again, since writing into pages and blocks that exist costs a
 // fraction of growing a file. A full file is ended by a trailer and fsynced before the
 // next one is written to, so that only the newest can have an unsynced tail.
+//
+// # A replicated log
+//
+// In a shard the op log is Raft's log ([Options.Sections]). [Log.AppendEntries] takes the
+// place of Append and Wait, and Raft decides what is committed. It takes back entries that
+// are not ([Log.DeleteEntries]): a record says so, and what lies before it in the files
+// stays there. Which entries are committed follows from what was applied
+// ([Log.SetApplied]): each record notes it. Open and BeginRecovery show the sections of
+// these entries, and of no others (entryscan.go).
 //
 // # After a crash
 //

@@ -23,15 +23,29 @@ const (
 type segment struct {
 	num  uint64
 	size int64
-	last []uint64 // by partition: the sequence of its last record; 0: it has none
+	last []uint64 // by partition: the sequence of its last record; 0: it has none. The last one: EntryPartition
 }
 
 func newSegment(num uint64, partitions int) segment {
-	return segment{num: num, last: make([]uint64, partitions)}
+	return segment{num: num, last: make([]uint64, partitions+1)}
+}
+
+// slot is where a partition is in lists like segment.last.
+func slot(list []uint64, partition uint16) *uint64 {
+	if partition == EntryPartition {
+		return &list[len(list)-1]
+	}
+	return &list[partition]
 }
 
 // note keeps that the file has a record of a partition.
-func (s *segment) note(partition uint16, seq uint64) { s.last[partition] = seq }
+func (s *segment) note(partition uint16, seq uint64) { *slot(s.last, partition) = seq }
+
+// keepEntries notes that the file has no valid entries behind an index.
+func (s *segment) keepEntries(index uint64) {
+	last := slot(s.last, EntryPartition)
+	*last = min(*last, index)
+}
 
 // obsolete reports whether all records are below the partitions' lows.
 func (s *segment) obsolete(lows []uint64) bool {
@@ -172,7 +186,7 @@ func (l *Log) begin(n *nextFile) {
 	l.header, l.buf = n.header, n.header.appendTo(l.buf)
 	l.pos, l.filled = headerSize, n.filled
 	l.prepareAt = l.o.FileSize / 4 * 3
-	l.current = newSegment(n.header.num, len(l.lows))
+	l.current = newSegment(n.header.num, l.o.Partitions)
 }
 
 // finish counts the current file among the closed ones and returns what is still
@@ -206,7 +220,8 @@ func (l *Log) Trim(partition uint16, below uint64) error {
 	l.trimming.Lock()
 	defer l.trimming.Unlock()
 	l.mu.Lock()
-	l.lows[partition] = max(l.lows[partition], below)
+	low := slot(l.lows, partition)
+	*low = max(*low, below)
 	obsolete := slices.Clone(l.closed[:l.obsolete()])
 	l.mu.Unlock()
 	for _, s := range obsolete {

@@ -31,7 +31,8 @@ func (l *Log) Hold(name string, limit uint64) *Hold {
 func (h *Hold) Acknowledge(partition uint16, below uint64) {
 	h.l.mu.Lock()
 	defer h.l.mu.Unlock()
-	h.lows[partition] = max(h.lows[partition], below)
+	low := slot(h.lows, partition)
+	*low = max(*low, below)
 }
 
 // Lost reports whether the hold keeps nothing any more: it was released, exceeded its

@@ -2,6 +2,7 @@ package oplog
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -42,6 +43,10 @@ type Options struct {
 	Failed *disk.Failure
 	// Full is true while records are refused for want of space elsewhere. nil: never.
 	Full *atomic.Bool
+	// Sections says where in the data of an entry the partitions' sections lie: from to
+	// to, which are equal if there are none, or if they do not count. It depends on the
+	// entry alone. nil: the log is not a replicated one, and has no entries.
+	Sections func(e *Entry) (from, to int, err error)
 }
 
 func (o Options) withDefaults() Options {
@@ -94,7 +99,7 @@ type Log struct {
 	extending sync.Mutex   // held, before mu, by who extends or leaves file
 	current   segment
 	closed    []segment // older files, ascending
-	lows      []uint64  // by partition: below it records are obsolete
+	lows      []uint64  // by partition, as segment.last: below it records are obsolete
 	holds     map[string]*Hold
 	trimming  sync.Mutex // held, before mu, by who gives files up, or keeps them
 	ending    bool       // the last of them is still being ended
@@ -102,6 +107,7 @@ type Log struct {
 	next      *nextFile  // the file after this one, being prepared or ready
 	recycled  []string   // names of files to be used again
 	preparing sync.WaitGroup
+	entries   entries // of a replicated log
 }
 
 // Open reads the log of a directory, cuts what a crash has left of its end, and makes
@@ -137,7 +143,7 @@ func scanAll(o Options) (*Log, scannedLog, error) {
 			mark: disk.MarkFile{FS: o.FS, Dir: o.MarkDir, Name: MarkName},
 		},
 		index: make([][]location, o.Partitions),
-		lows:  make([]uint64, o.Partitions),
+		lows:  make([]uint64, o.Partitions+1),
 	}
 	l.flushed.L = &l.mu
 	s, err := l.scan()
@@ -173,13 +179,22 @@ func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.entries.next > 0 {
+		return 0, 0, l.o.Failed.Set(fmt.Errorf("%w: %w", disk.ErrFailed, ErrReplicated))
+	}
+	size = l.append(record)
+	l.current.noteAll(record)
+	return l.appended, size, nil
+}
+
+// append frames a record and returns how many bytes it takes. The lock is held.
+func (l *Log) append(record []byte) (size int) {
 	before := len(l.buf)
 	l.buf = l.header.appendRecord(l.buf, l.pos, l.file.synced.Load(), record)
 	size = len(l.buf) - before
 	l.pos += int64(size)
 	l.appended += uint64(size)
-	l.current.noteAll(record)
-	return l.appended, size, nil
+	return size
 }
 
 // Wait returns once the record at a place is as durable as the policy promises
@@ -238,8 +253,16 @@ func (l *Log) lead() {
 	l.flushed.Broadcast()
 }
 
-// Sync really fsyncs everything appended so far, whatever the policy.
+// Sync really fsyncs everything appended so far, whatever the policy, and how much of it is
+// known to be applied.
 func (l *Log) Sync() error {
+	if err := l.noteApplied(); err != nil {
+		return err
+	}
+	return l.syncAppended()
+}
+
+func (l *Log) syncAppended() error {
 	if err := l.Failure(); err != nil {
 		return err
 	}
@@ -255,6 +278,9 @@ func (l *Log) Sync() error {
 	}
 	return nil
 }
+
+// Confirm returns at once: nobody else writes the log.
+func (l *Log) Confirm() error { return nil }
 
 // Close writes what is left and ends the file in order, unless the log has
 // failed or was only read.

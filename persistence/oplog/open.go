@@ -64,16 +64,18 @@ func (l *Log) scan() (scannedLog, error) {
 		return s, disk.Wrap("read "+MarkName, err)
 	}
 	s.mark = mark
+	es := entryScan{limit: math.MaxUint64}
 	for _, num := range nums {
 		if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
 			return s, disk.Corruptf("%s of the op log is missing", fileName(s.files[n-1].num+1))
 		}
-		f, err := l.scanFile(num, nil)
+		f, err := l.scanFile(num, nil, &es)
 		if err != nil {
 			return s, disk.Wrap("scan the op log", err)
 		}
 		s.files = append(s.files, f)
 	}
+	l.noteEntries(&es, s.files)
 	// A crash may leave a next file that nothing was written to.
 	for n := len(s.files); n > 0 && s.files[n-1].empty() && s.files[n-1].num > mark.File; n-- {
 		s.files = s.files[:n-1]
@@ -145,13 +147,13 @@ func (l *Log) list() (nums []uint64, err error) {
 }
 
 // scanFile scans one file and indexes the sections of some partitions; nil: of all.
-func (l *Log) scanFile(num uint64, partitions []uint16) (scannedFile, error) {
-	out := scannedFile{segment: newSegment(num, len(l.index))}
+func (l *Log) scanFile(num uint64, partitions []uint16, es *entryScan) (scannedFile, error) {
+	out := scannedFile{segment: newSegment(num, l.o.Partitions)}
 	f, err := l.o.FS.Open(l.path(fileName(num)), vfs.SequentialReadsOption)
 	if err != nil {
 		return out, err
 	}
-	ix := indexer{l: l, file: &out, only: partitions}
+	ix := indexer{l: l, file: &out, only: partitions, entries: es}
 	out.header, out.tail, err = scanFile(f, num, ix.chunk)
 	out.size = out.tail.Good
 	if err == nil {
@@ -165,6 +167,8 @@ type indexer struct {
 	l       *Log
 	file    *scannedFile
 	only    []uint16 // partitions; nil: all
+	entries *entryScan
+	own     bool // the record has sections outside of entries
 	payload []byte
 	begin   int64 // offset of the payload's first byte in the file
 	err     error
@@ -179,21 +183,39 @@ func (ix *indexer) chunk(part disk.Part, at int64, payload []byte) {
 	if !part.Ends() || ix.err != nil {
 		return
 	}
-	ix.err = parseSections(ix.payload, func(sec section) error {
-		if int(sec.partition) >= len(ix.l.index) {
-			return disk.Corruptf("the op log has a record of partition %d", sec.partition)
-		}
-		if ix.only != nil && !slices.Contains(ix.only, sec.partition) {
-			return nil
-		}
-		ix.file.note(sec.partition, sec.seq)
-		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], location{
-			seq: sec.seq, file: ix.file.num,
-			at:   payloadOffset(ix.begin, sec.at),
-			size: len(sec.content),
-		})
-		return nil
-	})
+	if ix.err = parseSections(ix.payload, ix.section); ix.err == nil && ix.own && ix.entries.copy != nil {
+		ix.err = ix.entries.copy(ix.payload)
+	}
+	ix.own = false
+}
+
+// section takes one section of a record.
+func (ix *indexer) section(sec section) error {
+	if sec.partition == EntryPartition {
+		return ix.entries.section(ix, sec)
+	}
+	if int(sec.partition) >= ix.l.o.Partitions {
+		return disk.Corruptf("the op log has a record of partition %d", sec.partition)
+	}
+	if ix.entries.next > 0 {
+		return disk.Corruptf("the op log has a section of its own behind entry %d", ix.entries.next-1)
+	}
+	ix.own = true
+	if ix.wants(sec.partition) && ix.entries.copy == nil {
+		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], ix.found(sec))
+	}
+	return nil
+}
+
+// wants reports whether sections of a partition are indexed.
+func (ix *indexer) wants(partition uint16) bool {
+	return ix.only == nil || slices.Contains(ix.only, partition)
+}
+
+// found notes that the file has a section, and returns where.
+func (ix *indexer) found(sec section) location {
+	ix.file.note(sec.partition, sec.seq)
+	return location{seq: sec.seq, file: ix.file.num, at: payloadOffset(ix.begin, sec.at), size: len(sec.content)}
 }
 
 // open makes the log ready to be written, behind what scan found: the file that

@@ -17,7 +17,8 @@ const readWindow = 128 << 10
 
 // Read calls fn for the partition's sections with a sequence of at least from,
 // ascending, until it returns an error, which Read returns. fn borrows the section. It
-// sees the log as Open or BeginRecovery found it, and nothing after EndRecovery.
+// sees the log as Open or BeginRecovery found it, and nothing after EndRecovery; in
+// entries of a replicated log, what was known to be applied by then.
 func (l *Log) Read(partition uint16, from uint64, fn func(seq uint64, content []byte) error) error {
 	if l.isClosed.Load() {
 		return disk.ErrClosed
@@ -40,7 +41,8 @@ func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
 }
 
 // BeginRecovery lets Read see the sections of some partitions that the log has now: all
-// that is committed, and perhaps more. EndRecovery must follow, and until then no file is
+// that is committed, and perhaps more; of a replicated log those that Applied says.
+// EndRecovery must follow, and until then no file is
 // given up. It costs reading the files in which there are such sections, whole, at the
 // speed of a checksum, and 32 bytes of memory for each section.
 // One at a time; no Read may be under way.
@@ -49,14 +51,15 @@ func (l *Log) BeginRecovery(partitions ...uint16) error {
 		return disk.ErrClosed
 	}
 	l.recovering = l.Hold("recovery", math.MaxUint64)
-	l.index = make([][]location, len(l.lows))
+	l.index = make([][]location, l.o.Partitions)
+	es := entryScan{limit: l.Applied()}
 	for _, num := range l.filesOf(partitions) {
-		if _, err := l.scanFile(num, partitions); err != nil {
+		if _, err := l.scanFile(num, partitions, &es); err != nil {
 			l.EndRecovery()
 			return disk.Wrap("scan the op log", err)
 		}
 	}
-	return nil
+	return es.show(l, es.limit)
 }
 
 // filesOf returns the numbers of the files, ascending, that have sections of partitions
@@ -66,15 +69,19 @@ func (l *Log) filesOf(partitions []uint16) (nums []uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unneeded := make(map[uint64]bool)
+	all := l.entries.next > 0 // what was cut may be told in any file behind
 	for _, s := range l.closed {
-		unneeded[s.num] = !slices.ContainsFunc(partitions, func(p uint16) bool { return s.last[p] != 0 && s.last[p] >= l.lows[p] })
+		needed := slices.ContainsFunc(partitions, func(p uint16) bool { return s.last[p] != 0 && s.last[p] >= l.lows[p] })
+		if unneeded[s.num] = !needed; needed && all {
+			break
+		}
 	}
 	return slices.DeleteFunc(nums, func(num uint64) bool { return unneeded[num] })
 }
 
 // EndRecovery gives back the memory in which Read's index is.
 func (l *Log) EndRecovery() {
-	l.index = make([][]location, len(l.lows))
+	l.index = make([][]location, l.o.Partitions)
 	if h := l.recovering; h != nil {
 		h.Release()
 		l.recovering = nil

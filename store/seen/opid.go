@@ -3,6 +3,8 @@ package seen
 import (
 	"encoding/binary"
 	"encoding/hex"
+
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // An opid is stored as it came, behind its length; a UUID in its canonical text,
@@ -23,7 +25,7 @@ func appendID(dst, id []byte) []byte {
 		dst = append(dst, 0)
 		return append(dst, u[:]...)
 	}
-	return appendBytes(dst, id)
+	return coding.AppendBytes(dst, id)
 }
 
 // isID reports whether coded begins with an opid, stored either way.
@@ -60,19 +62,19 @@ func (d *decoder) skipID() {
 
 // uuid returns the bytes of an opid that is stored as a UUID; nil if it is not.
 func (d *decoder) uuid() []byte {
-	if len(d.rest) < codedUUID || d.rest[0] != 0 {
+	if len(d.Rest) < codedUUID || d.Rest[0] != 0 {
 		return nil
 	}
-	u := d.rest[1:codedUUID]
-	d.rest = d.rest[codedUUID:]
+	u := d.Rest[1:codedUUID]
+	d.Rest = d.Rest[codedUUID:]
 	return u
 }
 
 // textID returns an opid that is stored as it came. None is empty.
 func (d *decoder) textID() []byte {
-	id := d.bytes()
+	id := d.Bytes()
 	if len(id) == 0 {
-		d.fail()
+		d.Fail()
 	}
 	return id
 }

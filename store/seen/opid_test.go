@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
@@ -29,27 +31,27 @@ func TestStoredID(t *testing.T) {
 	var before, coded []byte
 	for _, id := range ids {
 		coded = append(appendID(coded[:0], id), "rest"...)
-		r := decoder{rest: coded}
-		if got := r.id(new([UUIDText]byte)); !bytes.Equal(got, id) || string(r.rest) != "rest" || r.bad {
-			t.Fatalf("%q came back as %q, %q behind it, %v", id, got, r.rest, r.bad)
+		r := decoder{coding.Reader{Rest: coded}}
+		if got := r.id(new([UUIDText]byte)); !bytes.Equal(got, id) || string(r.Rest) != "rest" || r.Bad {
+			t.Fatalf("%q came back as %q, %q behind it, %v", id, got, r.Rest, r.Bad)
 		}
-		if r = (decoder{rest: coded}); true {
+		if r = (decoder{coding.Reader{Rest: coded}}); true {
 			r.skipID()
 		}
-		if string(r.rest) != "rest" || !isID(coded, id) || !isID(append(appendBytes(nil, id), "rest"...), id) {
+		if string(r.Rest) != "rest" || !isID(coded, id) || !isID(append(coding.AppendBytes(nil, id), "rest"...), id) {
 			t.Fatalf("%q is not found as %x", id, coded)
 		}
 		if short, canonical := len(coded)-len("rest") == codedUUID && coded[0] == 0, isCanonical(id); short != canonical {
 			t.Fatalf("%q is stored as %x", id, coded)
 		}
-		if before != nil && !bytes.Equal(before, id) && (isID(coded, before) || isID(appendBytes(nil, id), before)) {
+		if before != nil && !bytes.Equal(before, id) && (isID(coded, before) || isID(coding.AppendBytes(nil, id), before)) {
 			t.Fatalf("%q is taken for %q", before, id)
 		}
 		before = id
 	}
 	for _, b := range [][]byte{nil, {0}, make([]byte, UUIDSize), {0x80, 0}, {2, 'a'}} {
-		r := decoder{rest: b}
-		if r.skipID(); !r.bad || isID(b, []byte(someUUID)) || isID(b, nil) && len(b) == 0 {
+		r := decoder{coding.Reader{Rest: b}}
+		if r.skipID(); !r.Bad || isID(b, []byte(someUUID)) || isID(b, nil) && len(b) == 0 {
 			t.Errorf("%x passes for an opid", b)
 		}
 	}

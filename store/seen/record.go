@@ -3,6 +3,8 @@ package seen
 import (
 	"encoding/binary"
 	"errors"
+
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // ErrCorrupt means that the bytes of a record are not what Record.AppendTo writes.
@@ -49,7 +51,7 @@ func (r *Record) AppendTo(dst []byte) []byte {
 	if r.Original.Clip != 0 {
 		var b [binary.MaxVarintLen64]byte
 		dst = binary.AppendUvarint(dst, fieldClip)
-		dst = appendBytes(dst, b[:binary.PutVarint(b[:], r.Original.Clip)])
+		dst = coding.AppendBytes(dst, b[:binary.PutVarint(b[:], r.Original.Clip)])
 	}
 	return dst
 }
@@ -58,16 +60,16 @@ func (r *Record) AppendTo(dst []byte) []byte {
 // does not know are skipped. Key and, mostly, ID alias the value. Any other bytes are
 // ErrCorrupt.
 func ReadRecord(value []byte) (r Record, err error) {
-	d := decoder{rest: value}
-	r.Key, r.ID = d.bytes(), d.id(new([UUIDText]byte))
+	d := decoder{coding.Reader{Rest: value}}
+	r.Key, r.ID = d.Bytes(), d.id(new([UUIDText]byte))
 	r.Original = d.original()
 	return r, d.err()
 }
 
 // originalOf is ReadRecord for the Original alone.
 func originalOf(value []byte) (Original, error) {
-	d := decoder{rest: value}
-	d.bytes()
+	d := decoder{coding.Reader{Rest: value}}
+	d.Bytes()
 	d.skipID()
 	o := d.original()
 	return o, d.err()
@@ -82,7 +84,7 @@ func isOf(value, key, id []byte) bool {
 // AppendOp appends what the log's entry and the record of an operation begin with alike:
 // key, opid, delta, result.
 func AppendOp(dst, key, id []byte, delta, result int64) []byte {
-	dst = appendBytes(dst, key)
+	dst = coding.AppendBytes(dst, key)
 	dst = appendID(dst, id)
 	dst = binary.AppendVarint(dst, delta)
 	return binary.AppendVarint(dst, result)
@@ -91,17 +93,12 @@ func AppendOp(dst, key, id []byte, delta, result int64) []byte {
 // CutOp cuts off what AppendOp wrote; rest follows it. The key aliases b; id does too, or
 // it is text, which is overwritten. False if b does not begin with an operation.
 func CutOp(b []byte, text *[UUIDText]byte) (key, id []byte, delta, result int64, rest []byte, ok bool) {
-	d := decoder{rest: b}
-	key, id, delta, result = d.bytes(), d.id(text), d.varint(), d.varint()
-	return key, id, delta, result, d.rest, !d.bad
+	d := decoder{coding.Reader{Rest: b}}
+	key, id, delta, result = d.Bytes(), d.id(text), d.Varint(), d.Varint()
+	return key, id, delta, result, d.Rest, !d.Bad
 }
 
-func appendBytes(dst, b []byte) []byte {
-	dst = binary.AppendUvarint(dst, uint64(len(b)))
-	return append(dst, b...)
-}
-
-// cutPrefix cuts off what appendBytes wrote for want; false if that is not what b
+// cutPrefix cuts off what AppendBytes wrote for want; false if that is not what b
 // begins with.
 func cutPrefix(b, want []byte) (rest []byte, ok bool) {
 	size, n := binary.Uvarint(b)
@@ -112,69 +109,32 @@ func cutPrefix(b, want []byte) (rest []byte, ok bool) {
 	return b[end:], string(b[n:end]) == string(want)
 }
 
-// decoder reads the encodings above. Once something is bad, all that follows is zero.
-type decoder struct {
-	rest []byte
-	bad  bool
-}
+// decoder reads the encodings above.
+type decoder struct{ coding.Reader }
 
 func (d *decoder) err() error {
-	if d.bad {
+	if d.Bad {
 		return ErrCorrupt
 	}
 	return nil
 }
 
-func (d *decoder) fail() { d.rest, d.bad = nil, true }
-
-// read takes v, which took n bytes; 0 or less if it could not be read.
-func read[T int64 | uint64](d *decoder, v T, n int) T {
-	if n <= 0 {
-		d.fail()
-		return 0
-	}
-	d.rest = d.rest[n:]
-	return v
-}
-
-func (d *decoder) varint() int64 {
-	v, n := binary.Varint(d.rest)
-	return read(d, v, n)
-}
-
-func (d *decoder) uvarint() uint64 {
-	v, n := binary.Uvarint(d.rest)
-	return read(d, v, n)
-}
-
-// bytes returns a length-prefixed string, which aliases the input.
-func (d *decoder) bytes() []byte {
-	n := d.uvarint()
-	if n > uint64(len(d.rest)) {
-		d.fail()
-		return nil
-	}
-	b := d.rest[:n:n]
-	d.rest = d.rest[n:]
-	return b
-}
-
 // original reads what follows key and opid, to the end.
 func (d *decoder) original() Original {
-	o := Original{Delta: d.varint(), Result: d.varint(), UnixMs: d.varint()}
-	for last := uint64(0); len(d.rest) > 0; {
-		tag, field := d.uvarint(), d.bytes()
+	o := Original{Delta: d.Varint(), Result: d.Varint(), UnixMs: d.Varint()}
+	for last := uint64(0); len(d.Rest) > 0; {
+		tag, field := d.Uvarint(), d.Bytes()
 		if tag <= last {
-			d.fail()
+			d.Fail()
 		}
 		if last = tag; tag == fieldClip {
 			clip, n := binary.Varint(field)
 			if o.Clip = clip; clip == 0 || n != len(field) {
-				d.fail()
+				d.Fail()
 			}
 		}
 	}
-	if d.bad {
+	if d.Bad {
 		return Original{}
 	}
 	return o

@@ -7,6 +7,8 @@ import (
 	"reflect"
 	"slices"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // TestPacked: a record that takes what is logged of its operation has the same value as
@@ -36,7 +38,7 @@ func TestUnknownFields(t *testing.T) {
 	r.Original.Clip = 5
 	clipped := r.AppendTo(nil)
 	field := func(tag uint64, value string) []byte {
-		return appendBytes(binary.AppendUvarint(nil, tag), []byte(value))
+		return coding.AppendBytes(binary.AppendUvarint(nil, tag), []byte(value))
 	}
 	for _, tc := range []struct {
 		what string

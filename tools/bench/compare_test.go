@@ -27,7 +27,7 @@ func runCommand(t *testing.T, args ...string) (string, error) {
 func TestCompare(t *testing.T) {
 	fast, slow := newCounterServer(t), newCounterServer(t)
 	slow.reply = func(n int64, usual string) string {
-		time.Sleep(time.Millisecond)
+		time.Sleep(20 * time.Millisecond)
 		return usual
 	}
 	args := []string{"compare", "--max-steal", "1", fast.Addr().String(), slow.Addr().String(), "--workload-b", "incrby",

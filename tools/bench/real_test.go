@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -44,14 +46,14 @@ func TestRealServer(t *testing.T) {
 		{"--workload", "cincrby", "--keys", "uniform:1000", "--pipeline", "16"},
 		{"--workload", "incrby", "--rate", "5000"},
 	} {
-		mustLoad(t, append(args, p.Address, "--duration", "300ms")...)
+		mustLoad(t, append(args, p.Address, "--duration", "1s")...)
 	}
 	for _, loop := range loops {
 		over := make(chan error)
 		go func() {
-			time.Sleep(300 * time.Millisecond) // of 1.5 s: the load is under way
+			err := underway(t.Context(), p)
 			p.Kill()
-			over <- p.Run(t.Context())
+			over <- errors.Join(err, p.Run(t.Context()))
 		}()
 		o := defaultOptions()
 		o.Target.URL, o.Duration, o.Pipeline, o.KeyPrefix, o.Connections = p.Address, 1500*time.Millisecond, 16, loop, 10
@@ -60,6 +62,18 @@ func TestRealServer(t *testing.T) {
 		if err = errors.Join(err, <-over); err != nil || r.Err() != nil || r.Reconnects == 0 {
 			t.Errorf("%s: %v, %+v", loop, err, r)
 		}
+	}
+}
+
+// underway waits until a server has carried out a few commands more.
+func underway(ctx context.Context, p *process.Process) error {
+	first := 0.0
+	for {
+		n, err := info(ctx, p, "total_commands_processed")
+		if first = cmp.Or(first, n); err != nil || n > first+500 {
+			return err
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
@@ -75,7 +89,7 @@ func TestRecipes(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, workload := range []string{"lua", "incrby"} {
-		mustLoad(t, "redis://:secret@"+p.Address, "--workload", workload, "--pipeline", "4", "--duration", "200ms", "--key-prefix", workload+":")
+		mustLoad(t, "redis://:secret@"+p.Address, "--workload", workload, "--pipeline", "4", "--count", "2000", "--key-prefix", workload+":")
 	}
 	if out, err := runCommand(t, "redis://:wrong@"+p.Address, "--duration", "100ms"); err == nil {
 		t.Errorf("a wrong password was good enough: %s", out)

@@ -151,7 +151,7 @@ func TestInterruptedTable(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if data, _ := filepath.Glob(filepath.Join(left, "*", "data", "*")); len(data) > 0 {
 			break
 		}

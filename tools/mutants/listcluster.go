@@ -101,4 +101,25 @@ var clusterMutants = []mutant{
 		new:      "	x.lock()\n	for _, t",
 		packages: "./store", tests: "TestFrozenPartition",
 	},
+	{
+		guarantee: "G2", name: "entries go to a peer that is back only when Raft thinks of it",
+		file:     "cluster/nettransport.go",
+		old:      "errors.As(err, new(remoteError)) || !t.awaitAnswer(to, request.Term)",
+		new:      "true || !t.awaitAnswer(to, request.Term)",
+		packages: "./cluster", tests: "TestEntriesWaitForSilentPeer",
+	},
+	{
+		guarantee: "G2", name: "a hand-over waits for a silent peer",
+		file:     "cluster/nettransport.go",
+		old:      " || time.Now().UnixNano() < t.impatient.Load()",
+		new:      "",
+		packages: "./cluster", tests: "TestEntriesWaitForSilentPeer",
+	},
+	{
+		guarantee: "G8", name: "a leader leads on whose disk is full",
+		file:     "cluster/fsm.go",
+		old:      "if !n.st.DiskFull() || time.Since(n.yieldAt) < yieldPeriod {",
+		new:      "if true {",
+		packages: "./cluster", tests: "TestFullDiskDoesNotLead",
+	},
 }

@@ -24,13 +24,6 @@ var rebuildMutants = []mutant{
 		packages: "./store", tests: "TestFollow",
 	},
 	{
-		guarantee: "G1", name: "who follows redoes a section twice",
-		file:     "store/redo.go",
-		old:      "	if last <= p.seq {\n		return nil\n	}\n",
-		new:      "	if last <= p.seq {\n		p.seq = seq - 1\n	}\n",
-		packages: "./store", tests: "TestFollow",
-	},
-	{
 		guarantee: "G3", name: "a reply leaves that rests on what was taken back",
 		file:     "store/partition.go",
 		old:      "	if seq > m.kept[life] {\n",

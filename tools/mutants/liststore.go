@@ -40,8 +40,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G1", name: "the filter is not rebuilt from the log",
 		file:     "store/redo.go",
-		old:      "		e.t = p.tables[e.table]\n		e.c = p.resolve",
-		new:      "		e.c = p.resolve",
+		old:      "		e.t = p.tables[e.table]\n		e.c = p.resolveCounter(e, seq",
+		new:      "		e.c = p.resolveCounter(e, seq",
 		packages: "./store", tests: "TestReopen|TestPowerLoss",
 	},
 	{

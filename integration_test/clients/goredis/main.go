@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,6 +88,62 @@ func check(ctx context.Context, client *redis.Client, protocol int) error {
 	added, err := client.Do(ctx, "FBF.ADD", "filter", "item").Bool()
 	if err != nil || !added {
 		return fmt.Errorf("FBF.ADD: %v, %w", added, err)
+	}
+	return checkSketches(ctx, client)
+}
+
+// checkSketches uses the client's own calls for RedisBloom's commands: a filter moves, and
+// two sketches are merged.
+func checkSketches(ctx context.Context, c *redis.Client) error {
+	reserved, err := c.BFReserve(ctx, "bloom", 0.01, 1000).Result()
+	if err != nil || reserved != "OK" {
+		return fmt.Errorf("BF.RESERVE: %q, %w", reserved, err)
+	}
+	added, err := c.BFMAdd(ctx, "bloom", "a", "b", "a").Result()
+	if err != nil || !slices.Equal(added, []bool{true, true, false}) {
+		return fmt.Errorf("BF.MADD: %v, %w", added, err)
+	}
+	for iterator := int64(0); ; {
+		dump, err := c.BFScanDump(ctx, "bloom", iterator).Result()
+		if err != nil {
+			return fmt.Errorf("BF.SCANDUMP: %w", err)
+		}
+		if iterator = dump.Iter; iterator == 0 {
+			break
+		}
+		if err := c.BFLoadChunk(ctx, "copy", iterator, dump.Data).Err(); err != nil {
+			return fmt.Errorf("BF.LOADCHUNK: %w", err)
+		}
+	}
+	there, err := c.BFMExists(ctx, "copy", "a", "b", "c").Result()
+	if err != nil || !slices.Equal(there, []bool{true, true, false}) {
+		return fmt.Errorf("BF.MEXISTS: %v, %w", there, err)
+	}
+	info, err := c.BFInfo(ctx, "copy").Result()
+	if err != nil || info.Capacity != 1000 || info.ItemsInserted != 2 || info.ExpansionRate != 2 {
+		return fmt.Errorf("BF.INFO: %+v, %w", info, err)
+	}
+	one, err := c.BFInfoCapacity(ctx, "copy").Result()
+	if err != nil || one.Capacity != 1000 {
+		return fmt.Errorf("BF.INFO CAPACITY: %+v, %w", one, err)
+	}
+	for _, key := range []string{"x", "y"} {
+		if err := c.CMSInitByProb(ctx, key, 0.01, 0.01).Err(); err != nil {
+			return fmt.Errorf("CMS.INITBYPROB: %w", err)
+		}
+		if counts, err := c.CMSIncrBy(ctx, key, "a", 2, "b", 3).Result(); err != nil || !slices.Equal(counts, []int64{2, 3}) {
+			return fmt.Errorf("CMS.INCRBY: %v, %w", counts, err)
+		}
+	}
+	if err := c.CMSMergeWithWeight(ctx, "x", map[string]int64{"x": 1, "y": 10}).Err(); err != nil {
+		return fmt.Errorf("CMS.MERGE: %w", err)
+	}
+	if counts, err := c.CMSQuery(ctx, "x", "a", "b", "c").Result(); err != nil || !slices.Equal(counts, []int64{22, 33, 0}) {
+		return fmt.Errorf("CMS.QUERY: %v, %w", counts, err)
+	}
+	sketch, err := c.CMSInfo(ctx, "x").Result()
+	if err != nil || sketch.Width != 200 || sketch.Depth != 7 || sketch.Count != 55 {
+		return fmt.Errorf("CMS.INFO: %+v, %w", sketch, err)
 	}
 	return nil
 }

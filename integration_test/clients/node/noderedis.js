@@ -1,7 +1,7 @@
 // node-redis against fbfkv: see clients_test.go for what the steps are for.
 //
 //   node noderedis.js host:port 2|3
-import { createClient, ErrorReply } from 'redis';
+import { createClient, ErrorReply, RESP_TYPES } from 'redis';
 import assert from 'node:assert';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
@@ -42,6 +42,26 @@ assert.deepEqual(await transaction.exec(), [5, '5']);
 assert.equal(await client.sendCommand(['CSEEN', 'transaction', 'other']), null);
 await assert.rejects(client.sendCommand(['CINCRBY', 'transaction', 'op', '6']), /MISMATCH/);
 assert.equal(await client.sendCommand(['FBF.ADD', 'filter', 'item']), protocol === '3' ? true : 1);
+
+// The client's own calls for RedisBloom's commands. A dump is bytes: it needs Buffers.
+assert.deepEqual(await client.bf.mAdd('bloom', ['a', 'b', 'a']), [true, true, false]);
+const bytes = client.withTypeMapping({ [RESP_TYPES.BLOB_STRING]: Buffer });
+for (let iterator = 0; ;) {
+  const dump = await bytes.bf.scanDump('bloom', iterator);
+  if ((iterator = dump.iterator) === 0) break;
+  await client.bf.loadChunk('copy', iterator, dump.chunk);
+}
+assert.deepEqual(await client.bf.mExists('copy', ['a', 'b', 'c']), [true, true, false]);
+assert.deepEqual({ ...(await client.bf.info('copy')) }, {
+  Capacity: 100, Size: 240, 'Number of filters': 1, 'Number of items inserted': 2, 'Expansion rate': 2,
+});
+for (const key of ['x', 'y']) {
+  await client.cms.initByProb(key, 0.01, 0.01);
+  assert.deepEqual(await client.cms.incrBy(key, [{ item: 'a', incrementBy: 2 }, { item: 'b', incrementBy: 3 }]), [2, 3]);
+}
+await client.cms.merge('x', [{ name: 'x', weight: 1 }, { name: 'y', weight: 10 }]);
+assert.deepEqual(await client.cms.query('x', ['a', 'b', 'c']), [22, 33, 0]);
+assert.deepEqual({ ...(await client.cms.info('x')) }, { width: 200, depth: 7, count: 55 });
 
 let running = true;
 process.stdin.on('end', () => { running = false; }).resume();

@@ -53,15 +53,20 @@ func Run(dir, name string, stdout, stderr io.Writer) (store.CheckReport, error) 
 		fmt.Fprintf(stdout, "problem: %s: %s\n         %s\n", p.Where, p.What, p.Do)
 	}
 	if n := len(r.Problems); n > 0 {
-		noun := "problems"
-		if n == 1 {
-			noun = "problem"
-		}
-		return r, fmt.Errorf("%s has %d %s", name, n, noun)
+		return r, fmt.Errorf("%s has %s", name, counted(n, "problem"))
 	}
-	fmt.Fprintf(stdout, "%s is sound: %d keys in %d partitions; %d sections of the op log with %d entries, %d rows, %d runs with %d records, "+
-		"%d snapshots with %d filters, %d sstables with %d bytes\n",
-		name, r.Keys, r.Partitions, r.Sections, r.Entries, r.Rows, r.Runs, r.RunRecords, r.Snapshots, r.Filters, r.Sstables, r.TableBytes)
+	fmt.Fprintf(stdout, "%s is sound: %s in %s; %s of the op log (entries: %d), %s, %s with %s, %s with %s, %s of sketches, %s with %s\n",
+		name, counted(r.Keys, "key"), counted(r.Partitions, "partition"), counted(r.Sections, "section"), r.Entries,
+		counted(r.Rows, "row"), counted(r.Runs, "run"), counted(r.RunRecords, "record"), counted(r.Snapshots, "snapshot"),
+		counted(r.Filters, "filter"), counted(r.Pages, "page"), counted(r.Sstables, "sstable"), counted(r.TableBytes, "byte"))
 	fmt.Fprintf(stdout, "it is %x, incarnation %016x\n", r.Meta.ID, r.Meta.Incarnation)
 	return r, nil
+}
+
+// counted returns a number with its noun, as in "1 key" and "2 keys".
+func counted[N int | int64 | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprint(n, " ", noun, "s")
 }

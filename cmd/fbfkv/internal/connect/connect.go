@@ -41,6 +41,9 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 	flags.StringVar(&f.key, "key", "", "its private key, in PEM")
 }
 
+// TLS reports whether connections use TLS.
+func (f *Flags) TLS() bool { return f.tls }
+
 // Client returns a client of the server at HOST:PORT. It never sends a
 // command twice, and waits for a reply for at most timeout; -1: as long as it takes.
 func (f *Flags) Client(addr string, timeout time.Duration) (*redis.Client, error) {

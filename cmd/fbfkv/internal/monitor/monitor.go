@@ -147,7 +147,7 @@ func (m *Monitor) notReady() string {
 	if err := m.store.Failure(); err != nil {
 		return "writes are refused until a restart: " + err.Error()
 	}
-	return ""
+	return m.server.NotReady()
 }
 
 // Addr is the address that is listened on.

@@ -21,6 +21,8 @@ var groups = []struct{ name, title string }{
 	{"counter", "Idempotent counters"},
 	{"table", "Tables"},
 	{"fbf", "Forgetful Bloom filters"},
+	{"bloom", "Bloom filters"},
+	{"cms", "Count-min sketches"},
 	{"string", "Counters as Redis knows them"},
 	{"generic", "Keys"},
 	{"transactions", "Transactions"},

@@ -1,4 +1,4 @@
-package store
+package sketch
 
 import "encoding/binary"
 
@@ -44,4 +44,23 @@ func murmur64(b []byte, seed uint64) uint64 {
 	}
 	h = (h ^ h>>47) * m
 	return h ^ h>>47
+}
+
+// HashItem returns the two hashes that say which bits of a Bloom filter an item has.
+func HashItem(item []byte) (a, b uint64) {
+	a = murmur64(item, 0xc6a4a7935bd1e995)
+	return a, murmur64(item, a)
+}
+
+// Fingerprint returns 64 bits of the items of a request, in their order, and of their deltas,
+// if there are any: two requests with the same fingerprint are taken for the same. It is part
+// of the format.
+func Fingerprint(items [][]byte, deltas []int64) int64 {
+	h := uint64(len(items))
+	for i, item := range items {
+		if h = murmur64(item, h); i < len(deltas) {
+			h = murmur64(binary.LittleEndian.AppendUint64(nil, uint64(deltas[i])), h)
+		}
+	}
+	return int64(h)
 }

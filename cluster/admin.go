@@ -1,0 +1,426 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+const (
+	// adminTime bounds what a verb waits for.
+	adminTime = 10 * time.Second
+	// nearEnough is how many entries a node may lack when it gets its vote (R9).
+	nearEnough = 1000
+)
+
+// Admin answers the verbs of CLUSTER FBFKV (messages.go) for a node, be it a member of a
+// cluster or not yet. Fields do not change after the first Do.
+type Admin struct {
+	// Directory is the node's, Store what it has open. Node is nil unless it is a member.
+	Directory *Directory
+	Store     *store.Store
+	Node      *Node
+	// Self is what the settings say of the node's ports, and of its host and hostname if
+	// they announce one.
+	Self Member
+	// Version is the program's.
+	Version string
+	// Digests returns hashes of the settings and of the users that should be equal on all
+	// nodes.
+	Digests func() (settings, users string)
+	// Fetch returns the encoded configuration of a cluster from a member's cluster port, which
+	// must know this node.
+	Fetch func(ctx context.Context, cluster, address string) ([]byte, error)
+	// Restart closes everything and opens it again, in the background, after the replies to
+	// clients have been sent; Stop ends the process likewise.
+	Restart, Stop func()
+
+	one sync.Mutex // held while a verb changes something
+}
+
+// again is an error of a verb that may go well if it is sent again.
+func again(format string, args ...any) error {
+	return errors.New(TryAgain + " " + fmt.Sprintf(format, args...))
+}
+
+// Do carries out a verb and returns its answer in JSON. Safe for concurrent use.
+func (a *Admin) Do(verb string, request []byte) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), adminTime)
+	defer cancel()
+	answer, err := a.do(ctx, strings.ToLower(verb), request)
+	switch {
+	case err == nil:
+		return json.Marshal(answer)
+	case errors.Is(err, store.ErrNotLeader) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) ||
+		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, context.DeadlineExceeded):
+		return nil, again("%v", err)
+	}
+	return nil, err
+}
+
+// none is the answer of a verb that has none.
+var none = struct{}{}
+
+func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error) {
+	switch verb {
+	case VerbInfo:
+		return a.info()
+	case VerbInit:
+		return decoded(request, func(r InitRequest) (any, error) { return none, a.begin(r) })
+	case VerbAdmit:
+		return decoded(request, func(m Member) (any, error) { return none, a.admit(ctx, m) })
+	case VerbJoin:
+		return decoded(request, func(r JoinRequest) (any, error) { return none, a.join(ctx, r) })
+	case VerbPromote:
+		return decoded(request, func(r PromoteRequest) (any, error) { return a.promote(ctx, r) })
+	case VerbHandOver:
+		return decoded(request, func(r NodeRequest) (any, error) { return none, a.handOver(ctx, r.ID) })
+	case VerbRemove:
+		return decoded(request, func(r NodeRequest) (any, error) { return none, a.remove(ctx, r.ID) })
+	case VerbForget:
+		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
+	case VerbRestore:
+		return decoded(request, func(r RestoreRequest) (any, error) { return none, a.restore(r.Dir) })
+	}
+	return nil, fmt.Errorf("there is no verb %.40q", verb)
+}
+
+// decoded calls fn with a request, which a client has sent.
+func decoded[T any](request []byte, fn func(T) (any, error)) (any, error) {
+	var r T
+	if len(request) > maxConfiguration {
+		return nil, errors.New("the request is too long")
+	}
+	if err := decodeStrictly(request, &r); err != nil {
+		return nil, fmt.Errorf("the request cannot be read: %w", err)
+	}
+	return fn(r)
+}
+
+// configuration returns the newest configuration that the node knows; false: it is no member.
+func (a *Admin) configuration() (c Configuration, member bool, err error) {
+	c, member, err = a.Directory.Configuration()
+	if err != nil || !member || a.Node == nil {
+		return c, false, err
+	}
+	if newest := a.Node.Configuration(); newest.Version > c.Version {
+		c = newest
+	}
+	return c, true, nil
+}
+
+func (a *Admin) info() (any, error) {
+	c, member, err := a.configuration()
+	if err != nil {
+		return nil, err
+	}
+	is := a.Directory.state()
+	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions}
+	if is.Pending == "" { // otherwise the next start has it
+		info.Restored = is.Restored
+	}
+	info.Self.ID = a.Directory.ID()
+	info.Settings, info.Users = a.Digests()
+	if !member {
+		info.Pristine = is.Pending == "" && a.Store.Pristine()
+		return info, nil
+	}
+	public := c.Public()
+	info.Cluster, info.Configuration, info.State = c.Cluster, &public, a.state()
+	if m := c.Member(info.Self.ID); m != nil {
+		info.Self = *m
+	}
+	return info, nil
+}
+
+func (a *Admin) state() *State {
+	s := a.Node.Status()
+	return &State{Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
+		Commit: s.Committed, Applied: s.Applied}
+}
+
+// strange refuses to make a node a member that is one of another cluster, or has been; done
+// says that it is one of this cluster.
+func (a *Admin) strange(cluster string) (done bool, err error) {
+	is := a.Directory.state()
+	c, _, err := a.Directory.Configuration()
+	switch {
+	case err != nil:
+		return false, err
+	case is.Configuration != nil && c.Cluster == cluster:
+		return true, nil
+	case is.Configuration != nil:
+		return false, fmt.Errorf("it is a member of the cluster %s already", c.Cluster)
+	case is.Removed != "":
+		return false, errRemoved
+	case is.Pending != "":
+		return false, again("it is about to open what was restored")
+	}
+	return false, nil
+}
+
+// begin makes the node the first of a new cluster.
+func (a *Admin) begin(r InitRequest) error {
+	a.one.Lock()
+	defer a.one.Unlock()
+	if done, err := a.strange(r.Cluster); done || err != nil {
+		return err
+	}
+	self := a.Self
+	if self.ID, self.Voter = a.Directory.ID(), true; self.Host == "" {
+		self.Host = r.Host
+	}
+	c := Configuration{Version: 1, Cluster: r.Cluster, Format: FormatLevel, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
+	empty := a.Store.Pristine()
+	if empty {
+		c.Partitions = r.Partitions
+	}
+	self.Shard = drawID()
+	c.Shards = []Shard{{ID: self.Shard, Epoch: 1, Last: c.Partitions - 1}}
+	c.Members = []Member{self}
+	if err := a.Directory.become(c, true, empty); err != nil {
+		return err
+	}
+	a.Restart()
+	return nil
+}
+
+// drawID draws an id.
+func drawID() string {
+	var b [20]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// admit adds a node to the configuration. What is said of one that is there is brought up
+// to date.
+func (a *Admin) admit(ctx context.Context, m Member) error {
+	return a.configure(ctx, func(c *Configuration) error {
+		m.Shard, m.Voter = c.Shards[0].ID, false
+		if known := c.Member(m.ID); known != nil {
+			m.Voter = known.Voter
+			if *known != m && known.ClusterAddress() != m.ClusterAddress() {
+				return fmt.Errorf("the node %s is a member at %s: remove it before it comes back at another address", m.ID, known.ClusterAddress())
+			}
+			*known = m
+			return nil
+		}
+		c.Members = append(c.Members, m)
+		return nil
+	})
+}
+
+// configure changes the configuration, as the leader.
+func (a *Admin) configure(ctx context.Context, fn func(*Configuration) error) error {
+	if a.Node == nil {
+		return errors.New("it is no member of a cluster")
+	}
+	if !a.Node.Leads() {
+		return again("it does not lead")
+	}
+	if a.Node.Configuration().Version == 0 {
+		return again("the cluster is beginning")
+	}
+	a.one.Lock()
+	defer a.one.Unlock()
+	return a.Node.Configure(ctx, fn)
+}
+
+// join makes the node a member of a cluster whose leader has admitted it.
+func (a *Admin) join(ctx context.Context, r JoinRequest) error {
+	a.one.Lock()
+	defer a.one.Unlock()
+	if done, err := a.strange(r.Cluster); done || err != nil {
+		return err
+	}
+	if !a.Store.Pristine() {
+		return errors.New("it has data: start it with an empty directory")
+	}
+	if !validID(r.Cluster) || len(r.Via) > MaxMembers {
+		return errors.New("the request is no join")
+	}
+	var failed []error
+	for _, address := range r.Via {
+		b, err := a.Fetch(ctx, r.Cluster, address)
+		if err != nil {
+			failed = append(failed, fmt.Errorf("%s: %w", address, err))
+			continue
+		}
+		c, err := DecodeConfiguration(b)
+		switch {
+		case err != nil:
+			return fmt.Errorf("the configuration of %s: %w", address, err)
+		case c.Cluster != r.Cluster:
+			return fmt.Errorf("%s is a member of the cluster %s", address, c.Cluster)
+		case c.Member(a.Directory.ID()) == nil:
+			failed = append(failed, fmt.Errorf("%s does not know this node yet", address))
+			continue
+		}
+		if err := a.Directory.become(c, false, true); err != nil {
+			return err
+		}
+		a.Restart()
+		return nil
+	}
+	return again("no member answers: %v", oneLine(errors.Join(failed...)))
+}
+
+// oneLine is an error's text without line ends.
+func oneLine(err error) string {
+	if err == nil {
+		return "none was named"
+	}
+	return strings.ReplaceAll(err.Error(), "\n", "; ")
+}
+
+// promote brings a member one step nearer to its vote.
+func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err error) {
+	if a.Node == nil || !a.Node.Leads() {
+		return p, again("it does not lead")
+	}
+	c := a.Node.Configuration()
+	m := c.Member(r.ID)
+	if m == nil {
+		return p, fmt.Errorf("the node %.50q is no member: admit it first", r.ID)
+	}
+	status := a.Node.Status()
+	server, known := a.Node.server(r.ID)
+	if !known {
+		return Progress{Behind: status.Last}, a.Node.AddNonvoter(m.ID, m.ClusterAddress())
+	}
+	if server.Suffrage != raft.Voter {
+		has := status.Peers[r.ID].Index
+		p.Behind = status.Last - min(status.Last, has)
+		p.Near = has > 0 && p.Behind <= nearEnough
+		if !p.Near || !r.Vote {
+			return p, nil
+		}
+		if err := a.Node.Promote(m.ID, m.ClusterAddress()); err != nil {
+			return p, err
+		}
+	}
+	err = a.configure(ctx, func(c *Configuration) error {
+		if m := c.Member(r.ID); m != nil {
+			m.Voter = true
+		}
+		return nil
+	})
+	return Progress{Voter: err == nil, Near: true}, err
+}
+
+// handOver lets another node lead.
+func (a *Admin) handOver(ctx context.Context, id string) error {
+	if a.Node == nil || !a.Node.Leads() {
+		return again("it does not lead")
+	}
+	return a.Node.HandOver(ctx, id)
+}
+
+// remove takes a node out of Raft's configuration, and then out of ours.
+func (a *Admin) remove(ctx context.Context, id string) error {
+	if a.Node == nil || !a.Node.Leads() {
+		return again("it does not lead")
+	}
+	if id == a.Directory.ID() {
+		return errors.New("it leads: it must hand over before it is removed")
+	}
+	if _, known := a.Node.server(id); known {
+		if err := a.Node.Remove(id); err != nil {
+			return err
+		}
+	}
+	return a.configure(ctx, func(c *Configuration) error {
+		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == id })
+		return nil
+	})
+}
+
+// forget ends a node that others have removed.
+func (a *Admin) forget(cluster string) error {
+	a.one.Lock()
+	defer a.one.Unlock()
+	c, member, err := a.configuration()
+	if err != nil || !member {
+		return err
+	}
+	if c.Cluster != cluster {
+		return fmt.Errorf("it is a member of the cluster %s", c.Cluster)
+	}
+	if a.Node.Leads() {
+		return errors.New("it leads the cluster: remove it first")
+	}
+	if err := a.Directory.forget(cluster); err != nil {
+		return err
+	}
+	a.Stop()
+	return nil
+}
+
+// restore makes the node's directory one that a backup is copied to.
+func (a *Admin) restore(backup string) error {
+	a.one.Lock()
+	defer a.one.Unlock()
+	switch is := a.Directory.state(); {
+	case is.Restored == backup && is.Pending == "":
+		return nil
+	case is.Removed != "":
+		return errRemoved
+	case is.Configuration != nil:
+		return errors.New("it is a member of a cluster: a backup is restored to a new node")
+	case !a.Store.Pristine():
+		return errors.New("it has data: start it with an empty directory")
+	}
+	report, err := store.Check(store.CheckOptions{Dir: backup})
+	switch {
+	case err != nil:
+		return err
+	case len(report.Problems) > 0:
+		return fmt.Errorf("%w: %s has %d problems: fbfkv check lists them", persistence.ErrCorrupt, backup, len(report.Problems))
+	}
+	if err := a.Directory.restore(backup); err != nil {
+		return err
+	}
+	a.Restart()
+	return nil
+}
+
+// Serve sends the configuration, with the seed, to a member that asks for it on a connection
+// of KindAdmin.
+func (a *Admin) Serve(conn net.Conn, _ Identity) {
+	defer conn.Close()
+	c, member, err := a.configuration()
+	if err != nil || !member {
+		return
+	}
+	b, err := c.Encode()
+	if err != nil {
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(adminTime))
+	_, _ = conn.Write(b) // what does not arrive whole cannot be decoded
+}
+
+// FetchConfiguration returns what Serve sends from the cluster port at an address, encoded.
+func (n *Net) FetchConfiguration(ctx context.Context, address string) ([]byte, error) {
+	conn, err := n.Dial(ctx, "", address, KindAdmin)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	return io.ReadAll(io.LimitReader(conn, maxConfiguration+1))
+}

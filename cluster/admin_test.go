@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+)
+
+// admin is the Admin of a node that runs.
+func (m *replica) admin() *Admin {
+	n := m.running()
+	return &Admin{Node: n, Store: n.Store(), Directory: &Directory{Stable: n.o.Stable, fs: m.fs, path: "d"}}
+}
+
+// ask carries out a verb.
+func ask[T any](a *Admin, verb string, request any) (answer T, err error) {
+	b, err := json.Marshal(request)
+	if err != nil {
+		return answer, err
+	}
+	if b, err = a.Do(verb, b); err == nil {
+		err = json.Unmarshal(b, &answer)
+	}
+	return answer, err
+}
+
+// TestVoteComesLast admits a node that cannot be reached: it gets no vote, however often it is
+// asked for, until it has caught up (R9). Every verb can be sent again.
+func TestVoteComesLast(t *testing.T) {
+	s := newShard(t, 1)
+	a := s.leader().admin()
+	m := &replica{s: s, id: fmt.Sprintf("%040x", 2), fs: vfs.NewCrashableMem()}
+	s.members = append(s.members, m)
+	m.start()
+	m.isolate()
+	c := a.Node.Configuration()
+	as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port}
+	for range 2 {
+		if _, err := ask[struct{}](a, VerbAdmit, as); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if now := a.Node.Configuration(); now.Version != c.Version+1 || now.Voters() != 1 {
+		t.Errorf("admitted twice: %+v", now)
+	}
+	for range 20 {
+		p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
+		if server, _ := a.Node.server(m.id); err != nil || p.Voter || p.Near || server.Suffrage == raft.Voter {
+			t.Fatalf("%v %+v %v: a node votes that has nothing", err, p, server)
+		}
+	}
+	m.heal()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true})
+		if err != nil || time.Now().After(end) {
+			t.Fatalf("%v %+v", err, p)
+		}
+		if p.Voter {
+			break
+		}
+	}
+	version := a.Node.Configuration().Version
+	if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil || !p.Voter || a.Node.Configuration().Version != version {
+		t.Errorf("again: %v %+v", err, p)
+	}
+	c = a.Node.Configuration()
+	if server, _ := a.Node.server(m.id); server.Suffrage != raft.Voter || c.Voters() != 2 {
+		t.Errorf("%v %+v", server, c)
+	}
+	for range 2 {
+		if _, err := ask[struct{}](a, VerbRemove, NodeRequest{ID: m.id}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, known := a.Node.server(m.id); known || len(a.Node.Configuration().Members) != 1 {
+		t.Errorf("removed: %v %+v", known, a.Node.Configuration())
+	}
+}
+
+// TestAdminRefuses: requests that are none, and what a node cannot do.
+func TestAdminRefuses(t *testing.T) {
+	s := newShard(t, 1)
+	a := s.leader().admin()
+	other := member(3)
+	other.Host = "0.0.0.0"
+	moved := s.configuration().Members[0]
+	moved.ClusterPort++
+	for _, tt := range []struct{ verb, request, want string }{
+		{"nonsense", `{}`, "no verb"},
+		{VerbAdmit, ``, "cannot be read"},
+		{VerbAdmit, `{"id":"x"} {}`, "cannot be read"},
+		{VerbAdmit, `{"seed":"1"}`, "cannot be read"},
+		{VerbAdmit, strings.Repeat(" ", maxConfiguration+1), "too long"},
+		{VerbAdmit, encoded(other), "neither an address"},
+		{VerbAdmit, encoded(moved), "before it comes back at another address"},
+		{VerbPromote, encoded(PromoteRequest{ID: id(3)}), "admit it first"},
+		{VerbRemove, encoded(NodeRequest{ID: a.Directory.ID()}), "hand over"},
+	} {
+		if answer, err := a.Do(tt.verb, []byte(tt.request)); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s %.80s: %s %v, want %q", tt.verb, tt.request, answer, err, tt.want)
+		}
+	}
+	a.Node = nil
+	for _, verb := range []string{VerbAdmit, VerbPromote, VerbHandOver, VerbRemove} {
+		if answer, err := a.Do(verb, []byte(`{}`)); err == nil {
+			t.Errorf("%s by a node that is no member: %s", verb, answer)
+		}
+	}
+}
+
+func encoded(v any) string {
+	b, _ := json.Marshal(v)
+	return string(b)
+}
+
+// FuzzAdmin sends any request to a node that is no member.
+func FuzzAdmin(f *testing.F) {
+	d, err := OpenDirectory(vfs.NewMem(), "d")
+	if err != nil {
+		f.Fatal(err)
+	}
+	a := &Admin{Directory: d}
+	f.Add(VerbAdmit, encoded(member(1)))
+	f.Add(VerbPromote, `{"id":""}`)
+	f.Fuzz(func(t *testing.T, verb, request string) {
+		switch verb {
+		case VerbAdmit, VerbPromote, VerbHandOver, VerbRemove, VerbForget:
+			if answer, err := a.Do(verb, []byte(request)); err == nil && verb != VerbForget {
+				t.Errorf("%s %q: %s", verb, request, answer)
+			}
+		}
+	})
+}

@@ -1,0 +1,342 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// FormatLevel is the newest level of entries, files and configurations that this program
+// reads. A cluster is at a level that all of its nodes read.
+const FormatLevel = 1
+
+// Limits of a configuration.
+const (
+	// MaxMembers bounds the nodes of a cluster.
+	MaxMembers = 64
+	// maxConfiguration bounds the bytes of an encoded one.
+	maxConfiguration = 64 << 10
+	maxPartitions    = 1024
+	maxHost          = 253
+	idDigits         = 40
+)
+
+// ErrNewerLevel: a configuration is of a level that only a later program reads.
+var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads")
+
+// ErrInvalid: a configuration breaks a rule.
+var ErrInvalid = errors.New("invalid cluster configuration")
+
+// Configuration is what all nodes of a cluster agree on: a value in the log, of which each
+// change makes the next version. It is not changed in place. Its encoding is canonical
+// JSON: one text for one value.
+type Configuration struct {
+	// Version counts the changes: 1 for a new cluster.
+	Version uint64 `json:"version"`
+	// Cluster is the cluster's id, 40 hex digits.
+	Cluster string `json:"cluster"`
+	// Format is the level of what the nodes write, at most FormatLevel.
+	Format int `json:"format"`
+	// Seed keys the hashes of all nodes. Clients must not learn it, so it is 0 in what an
+	// administrator is shown.
+	Seed Seed `json:"seed,omitzero"`
+	// Partitions is a power of two, 1..1024; it never changes.
+	Partitions int `json:"partitions"`
+	// Shards have all partitions among them. There is one so far.
+	Shards []Shard `json:"shards"`
+	// Members are the nodes, in the order in which they came.
+	Members []Member `json:"members"`
+}
+
+// Shard says which partitions a group of nodes replicates.
+type Shard struct {
+	// ID is 40 hex digits.
+	ID string `json:"id"`
+	// Epoch counts how often its partitions have changed.
+	Epoch uint64 `json:"epoch"`
+	// First and Last are the partitions, both ends included.
+	First int `json:"first"`
+	Last  int `json:"last"`
+}
+
+// Member is one node.
+type Member struct {
+	// ID was drawn with the node's data directory, 40 hex digits. Raft knows the node by it.
+	ID string `json:"id"`
+	// Shard is the id of the one that the node replicates.
+	Shard string `json:"shard"`
+	// Host is where clients and nodes reach it: an address or a name.
+	Host string `json:"host"`
+	// Port and TLSPort are for clients; 0: none. One of them is there.
+	Port    int `json:"port"`
+	TLSPort int `json:"tlsPort"`
+	// ClusterPort is for the other nodes.
+	ClusterPort int `json:"clusterPort"`
+	// Hostname is an additional name, for clients that verify certificates; "" if none.
+	Hostname string `json:"hostname"`
+	// Voter is false until the node has caught up: until then it counts for no majority.
+	Voter bool `json:"voter"`
+}
+
+// Seed is a hash seed. It is written as hex digits, since JSON's numbers lose digits.
+type Seed uint64
+
+// MarshalText writes sixteen hex digits.
+func (s Seed) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(s)), nil }
+
+// UnmarshalText reads them.
+func (s *Seed) UnmarshalText(b []byte) error {
+	n, err := strconv.ParseUint(string(b), 16, 64)
+	*s = Seed(n)
+	return err
+}
+
+// ClusterAddress is the host and port of the node's cluster port, and its address in Raft.
+func (m Member) ClusterAddress() string {
+	return net.JoinHostPort(m.Host, strconv.Itoa(m.ClusterPort))
+}
+
+// Address is the host and port for clients, of plain connections if it has those.
+func (m Member) Address() string {
+	port := m.Port
+	if port == 0 {
+		port = m.TLSPort
+	}
+	return net.JoinHostPort(m.Host, strconv.Itoa(port))
+}
+
+// answersAt reports whether clients reach the node at host and port.
+func (m Member) answersAt(address string) bool {
+	for _, host := range []string{m.Host, m.Hostname} {
+		for _, port := range []int{m.Port, m.TLSPort} {
+			if host != "" && port != 0 && address == net.JoinHostPort(host, strconv.Itoa(port)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Member returns the member with an id, nil if there is none.
+func (c *Configuration) Member(id string) *Member {
+	return c.find(func(m Member) bool { return m.ID == id })
+}
+
+// At returns the member that clients reach at HOST:PORT, nil if there is none.
+func (c *Configuration) At(address string) *Member {
+	return c.find(func(m Member) bool { return m.answersAt(address) })
+}
+
+func (c *Configuration) find(is func(Member) bool) *Member {
+	if i := slices.IndexFunc(c.Members, is); i >= 0 {
+		return &c.Members[i]
+	}
+	return nil
+}
+
+// Voters counts the members whose vote counts.
+func (c *Configuration) Voters() (n int) {
+	for _, m := range c.Members {
+		if m.Voter {
+			n++
+		}
+	}
+	return n
+}
+
+// Public returns the configuration without what clients must not learn.
+func (c Configuration) Public() Configuration {
+	c.Seed = 0
+	return c
+}
+
+// Encode returns the bytes of a valid configuration.
+func (c Configuration) Encode() ([]byte, error) {
+	if err := c.Valid(); err != nil {
+		return nil, err
+	}
+	return json.Marshal(c)
+}
+
+// DecodeConfiguration reads what Encode wrote: ErrNewerLevel, or ErrInvalid for anything
+// else than the canonical bytes of a valid configuration.
+func DecodeConfiguration(b []byte) (c Configuration, err error) {
+	if len(b) > maxConfiguration {
+		return c, fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(b))
+	}
+	var level struct {
+		Format int `json:"format"`
+	}
+	if err := json.Unmarshal(b, &level); err == nil && level.Format > FormatLevel {
+		return c, fmt.Errorf("%w: %d, not up to %d", ErrNewerLevel, level.Format, FormatLevel)
+	}
+	if err := decodeStrictly(b, &c); err != nil {
+		return Configuration{}, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	canonical, err := c.Encode()
+	if err != nil {
+		return Configuration{}, err
+	}
+	if !bytes.Equal(canonical, b) {
+		return Configuration{}, fmt.Errorf("%w: it is not in its canonical form", ErrInvalid)
+	}
+	return c, nil
+}
+
+// decodeStrictly reads one JSON value that has only fields that v has.
+func decodeStrictly(b []byte, v any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return err
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("something follows the value")
+	}
+	return nil
+}
+
+// Changed returns the next version, which fn makes of a copy, or c itself if fn changes
+// nothing. What a cluster fixes at its creation stays. Errors of fn and ErrInvalid.
+func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
+	next := c
+	next.Shards, next.Members = slices.Clone(c.Shards), slices.Clone(c.Members)
+	if err := fn(&next); err != nil {
+		return c, err
+	}
+	if next.equal(c) {
+		return c, nil
+	}
+	next.Version = c.Version + 1
+	if err := next.Follows(c); err != nil {
+		return c, err
+	}
+	return next, nil
+}
+
+// Follows reports whether c may take the place of an older version: nil, or ErrInvalid.
+func (c Configuration) Follows(old Configuration) error {
+	switch {
+	case c.Version != old.Version+1:
+		return invalid("version %d follows version %d", c.Version, old.Version)
+	case c.Cluster != old.Cluster || c.Seed != old.Seed || c.Partitions != old.Partitions:
+		return invalid("the cluster's id, hash seed and partitions never change")
+	case c.Format < old.Format:
+		return invalid("the format level falls from %d to %d", old.Format, c.Format)
+	}
+	return c.Valid()
+}
+
+func (c Configuration) equal(o Configuration) bool {
+	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
+		c.Partitions == o.Partitions && slices.Equal(c.Shards, o.Shards) && slices.Equal(c.Members, o.Members)
+}
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
+}
+
+// Valid checks every rule: nil or ErrInvalid.
+func (c Configuration) Valid() error {
+	switch {
+	case c.Version == 0:
+		return invalid("its version is 0")
+	case !validID(c.Cluster):
+		return invalid("the cluster's id %.50q is not 40 hex digits", c.Cluster)
+	case c.Format < 1 || c.Format > FormatLevel:
+		return invalid("format level %d", c.Format)
+	case c.Seed == 0:
+		return invalid("it has no hash seed")
+	case c.Partitions < 1 || c.Partitions > maxPartitions || bits.OnesCount(uint(c.Partitions)) != 1:
+		return invalid("%d partitions: not a power of two up to %d", c.Partitions, maxPartitions)
+	case len(c.Shards) != 1:
+		return invalid("%d shards: one is supported", len(c.Shards))
+	case c.Shards[0].First != 0 || c.Shards[0].Last != c.Partitions-1:
+		return invalid("the shard has partitions %d to %d of %d", c.Shards[0].First, c.Shards[0].Last, c.Partitions)
+	case !validID(c.Shards[0].ID):
+		return invalid("a shard's id %.50q is not 40 hex digits", c.Shards[0].ID)
+	case len(c.Members) > MaxMembers:
+		return invalid("%d nodes, more than %d", len(c.Members), MaxMembers)
+	case c.Voters() == 0:
+		return invalid("no node votes")
+	}
+	return c.validMembers()
+}
+
+// validMembers checks each member, and that no two have anything in common that
+// tells nodes apart.
+func (c Configuration) validMembers() error {
+	taken := map[string]string{}
+	for _, m := range c.Members {
+		if err := m.valid(); err != nil {
+			return err
+		}
+		if m.Shard != c.Shards[0].ID {
+			return invalid("node %s is in shard %.50q, which does not exist", m.ID, m.Shard)
+		}
+		for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
+			address := net.JoinHostPort(m.Host, strconv.Itoa(port))
+			if port != 0 && taken[address] != "" {
+				return invalid("%s is an address of node %s and of node %s", address, taken[address], m.ID)
+			}
+			taken[address] = m.ID
+		}
+		if taken[m.ID] != "" {
+			return invalid("two nodes have the id %s", m.ID)
+		}
+		taken[m.ID] = m.ID
+	}
+	return nil
+}
+
+// valid checks what concerns one member alone.
+func (m Member) valid() error {
+	switch {
+	case !validID(m.ID):
+		return invalid("a node's id %.50q is not 40 hex digits", m.ID)
+	case !validHost(m.Host):
+		return invalid("node %s: %.50q is neither an address nor a host's name", m.ID, m.Host)
+	case m.Hostname != "" && !validName(m.Hostname):
+		return invalid("node %s: %.50q is not a host's name", m.ID, m.Hostname)
+	case m.Port == 0 && m.TLSPort == 0:
+		return invalid("node %s has no port for clients", m.ID)
+	case m.ClusterPort == 0:
+		return invalid("node %s has no cluster port", m.ID)
+	}
+	for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
+		if port < 0 || port > 65535 {
+			return invalid("node %s: %d is not a port", m.ID, port)
+		}
+	}
+	return nil
+}
+
+// validID reports whether s is 40 hex digits, in lower case.
+func validID(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil && len(s) == idDigits && s == strings.ToLower(s)
+}
+
+// validHost reports whether s is an IP address that a peer can reach, or a host's name.
+func validHost(s string) bool {
+	if ip, err := netip.ParseAddr(s); err == nil {
+		return !ip.IsUnspecified() && !ip.IsMulticast() && ip.String() == s
+	}
+	return validName(s)
+}
+
+// validName reports whether s can be a host's name. Nothing in it separates the fields
+// of a reply such as that of CLUSTER NODES.
+func validName(s string) bool {
+	return s != "" && len(s) <= maxHost && s[0] != '-' && s[0] != '.' &&
+		strings.Trim(strings.ToLower(s), "abcdefghijklmnopqrstuvwxyz0123456789-._") == ""
+}

@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// id returns the n-th of the tests' ids.
+func id(n int) string { return fmt.Sprintf("%040x", n) }
+
+// member returns the n-th of the tests' nodes.
+func member(n int) Member {
+	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n, Voter: true}
+}
+
+// threeNodes is a valid configuration.
+func threeNodes() Configuration {
+	return Configuration{
+		Version: 7, Cluster: id(1000), Format: 1, Seed: 0xfedcba9876543210, Partitions: 16,
+		Shards:  []Shard{{ID: id(99), Epoch: 1, Last: 15}},
+		Members: []Member{member(1), member(2), member(3)},
+	}
+}
+
+func TestConfigurationRoundTrip(t *testing.T) {
+	c := threeNodes()
+	b, err := c.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeConfiguration(b)
+	if err != nil || !got.equal(c) {
+		t.Errorf("%v %+v, want %+v", err, got, c)
+	}
+	if public, _ := json.Marshal(c.Public()); bytes.Contains(public, []byte("fedcba98")) || bytes.Contains(public, []byte("seed")) {
+		t.Errorf("the public configuration has the seed: %s", public)
+	}
+}
+
+// TestConfigurationRules breaks every rule of validity.
+func TestConfigurationRules(t *testing.T) {
+	for want, edit := range map[string]func(c *Configuration){
+		"version is 0":           func(c *Configuration) { c.Version = 0 },
+		"cluster's id":           func(c *Configuration) { c.Cluster = strings.Repeat("G", 40) },
+		"format level 0":         func(c *Configuration) { c.Format = 0 },
+		"format level 2":         func(c *Configuration) { c.Format = FormatLevel + 1 },
+		"hash seed":              func(c *Configuration) { c.Seed = 0 },
+		"24 partitions":          func(c *Configuration) { c.Partitions = 24 },
+		"2048 partitions":        func(c *Configuration) { c.Partitions = 2048 },
+		"0 shards":               func(c *Configuration) { c.Shards = nil },
+		"2 shards":               func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
+		"partitions 0 to 14":     func(c *Configuration) { c.Shards[0].Last = 14 },
+		"a shard's id":           func(c *Configuration) { c.Shards[0].ID = "1" },
+		"65 nodes":               func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
+		"no node votes":          func(c *Configuration) { c.Members = nil },
+		"a node's id":            func(c *Configuration) { c.Members[1].ID = strings.ToUpper(strings.Repeat("ab", 20)) },
+		"neither an address":     func(c *Configuration) { c.Members[0].Host = "two words" },
+		`"0.0.0.0" is neither`:   func(c *Configuration) { c.Members[0].Host = "0.0.0.0" },
+		`"" is neither`:          func(c *Configuration) { c.Members[0].Host = "" },
+		"is not a host's name":   func(c *Configuration) { c.Members[0].Hostname = "a,b" },
+		"no port for clients":    func(c *Configuration) { c.Members[0].Port = 0 },
+		"no cluster port":        func(c *Configuration) { c.Members[0].ClusterPort = 0 },
+		"70000 is not a port":    func(c *Configuration) { c.Members[0].TLSPort = 70000 },
+		"which does not exist":   func(c *Configuration) { c.Members[2].Shard = id(98) },
+		"is an address of node":  func(c *Configuration) { c.Members[2].TLSPort = 7001 },
+		"two nodes have the id ": func(c *Configuration) { c.Members[2].ID = c.Members[0].ID },
+	} {
+		c := threeNodes()
+		edit(&c)
+		err := c.Valid()
+		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
+		}
+		if b, _ := json.Marshal(c); json.Valid(b) {
+			if _, err := DecodeConfiguration(b); err == nil {
+				t.Errorf("decoded although invalid: %s", b)
+			}
+		}
+	}
+}
+
+// TestConfigurationIsReadWithDistrust: other bytes than the canonical ones are refused.
+func TestConfigurationIsReadWithDistrust(t *testing.T) {
+	b, _ := threeNodes().Encode()
+	text := string(b)
+	for what, in := range map[string]string{
+		"empty":           "",
+		"cut":             text[:len(text)-1],
+		"a field more":    strings.Replace(text, `{"version"`, `{"more":1,"version"`, 1),
+		"a field twice":   strings.Replace(text, `{"version"`, `{"version":3,"version"`, 1),
+		"another case":    strings.Replace(text, `"version"`, `"Version"`, 1),
+		"space":           text + " ",
+		"two values":      text + text,
+		"a number as hex": strings.Replace(text, "fedcba98", "FEDCBA98", 1),
+		"too long":        text + strings.Repeat(" ", maxConfiguration),
+	} {
+		if _, err := DecodeConfiguration([]byte(in)); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	newer := strings.Replace(text, `"format":1,`, `"format":2,"unheardOf":true,`, 1)
+	if _, err := DecodeConfiguration([]byte(newer)); !errors.Is(err, ErrNewerLevel) {
+		t.Errorf("a newer level: %v", err)
+	}
+}
+
+// TestConfigurationChanges: a change makes the next version, no change makes none, and
+// what a cluster fixes at its creation stays.
+func TestConfigurationChanges(t *testing.T) {
+	c := threeNodes()
+	next, err := c.Changed(func(c *Configuration) error {
+		c.Members[1].Voter = false
+		c.Members = append(c.Members, member(4))
+		return nil
+	})
+	if err != nil || next.Version != 8 || len(next.Members) != 4 || next.Members[1].Voter {
+		t.Errorf("%v %+v", err, next)
+	}
+	if !c.equal(threeNodes()) {
+		t.Error("the change shows in the version before")
+	}
+	same, err := c.Changed(func(*Configuration) error { return nil })
+	if err != nil || !same.equal(c) {
+		t.Errorf("%v %+v", err, same)
+	}
+	boom := errors.New("boom")
+	if _, err := c.Changed(func(*Configuration) error { return boom }); !errors.Is(err, boom) {
+		t.Error(err)
+	}
+	for _, edit := range []func(c *Configuration){
+		func(c *Configuration) { c.Cluster = id(5) },
+		func(c *Configuration) { c.Seed++ },
+		func(c *Configuration) { c.Partitions, c.Shards[0].Last = 32, 31 },
+		func(c *Configuration) { c.Members = nil },
+	} {
+		if _, err := c.Changed(func(c *Configuration) error { edit(c); return nil }); !errors.Is(err, ErrInvalid) {
+			t.Errorf("a forbidden change: %v", err)
+		}
+	}
+	for _, version := range []uint64{7, 9} {
+		other := threeNodes()
+		other.Version = version
+		if err := other.Follows(c); !errors.Is(err, ErrInvalid) {
+			t.Errorf("version %d follows 7: %v", version, err)
+		}
+	}
+}
+
+func TestConfigurationFindsMembers(t *testing.T) {
+	c := threeNodes()
+	c.Members[1].TLSPort, c.Members[1].Hostname = 7102, "b.example"
+	c.Members[2].Host = "::1"
+	for address, want := range map[string]string{
+		"127.0.0.1:7001": id(1), "127.0.0.1:7002": id(2), "127.0.0.1:7102": id(2), "b.example:7002": id(2),
+		"[::1]:7003": id(3), "127.0.0.1:7003": "", "127.0.0.1:17001": "", "127.0.0.1:0": "",
+	} {
+		m := c.At(address)
+		if (m == nil) != (want == "") || m != nil && m.ID != want {
+			t.Errorf("%s: %+v, want %q", address, m, want)
+		}
+	}
+	if c.Member(id(3)).ClusterAddress() != "[::1]:17003" || c.Member(id(8)) != nil {
+		t.Error("by id")
+	}
+}
+
+func FuzzConfiguration(f *testing.F) {
+	b, _ := threeNodes().Encode()
+	f.Add(b)
+	f.Add([]byte(`{"format":2}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := DecodeConfiguration(b)
+		if err != nil {
+			return
+		}
+		again, err := c.Encode()
+		if err != nil || !bytes.Equal(again, b) || len(c.Members) > MaxMembers {
+			t.Errorf("%q is read as %+v, which is written as %q (%v)", b, c, again, err)
+		}
+	})
+}

@@ -1,0 +1,340 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// newConfirmer returns a Confirmer of the node 1 in term 7, and how often it has asked.
+func newConfirmer(voters ...raft.ServerID) (*Confirmer, *atomic.Uint64, *atomic.Uint64) {
+	var term, asked atomic.Uint64
+	term.Store(7)
+	return &Confirmer{
+		self: "1", answers: map[raft.ServerID]answered{}, term: term.Load,
+		voters: func() []raft.ServerID { return voters },
+		ask:    func() { asked.Add(1) },
+	}, &term, &asked
+}
+
+// confirm begins a proof, and returns where its end arrives.
+func confirm(c *Confirmer, term uint64) chan error {
+	done := make(chan error, 1)
+	go func() { done <- c.Confirm(context.Background(), term) }()
+	synctest.Wait()
+	return done
+}
+
+// ended returns how a proof has ended, if it has.
+func ended(done chan error) (bool, error) {
+	synctest.Wait()
+	select {
+	case err := <-done:
+		return true, err
+	default:
+		return false, nil
+	}
+}
+
+// TestProof ends a proof when a majority of the voters has answered what was sent after
+// it began, with its term, and not before.
+func TestProof(t *testing.T) {
+	type note struct {
+		peer raft.ServerID
+		sent time.Duration // after the proof began
+		term uint64
+	}
+	five := []raft.ServerID{"1", "2", "3", "4", "5"}
+	for name, c := range map[string]struct {
+		voters []raft.ServerID
+		notes  []note
+		want   bool
+	}{
+		"a majority":                  {voters: five, notes: []note{{"2", 1, 7}, {"3", 1, 7}}, want: true},
+		"a minority":                  {voters: five, notes: []note{{"2", 1, 7}}},
+		"one voter twice":             {voters: five, notes: []note{{"2", 1, 7}, {"2", 2, 7}}},
+		"two of four":                 {voters: five[:4], notes: []note{{"2", 1, 7}}},
+		"sent before":                 {voters: five, notes: []note{{"2", 1, 7}, {"3", -1, 7}}},
+		"sent at that moment":         {voters: five, notes: []note{{"2", 1, 7}, {"3", 0, 7}}},
+		"an earlier term":             {voters: five, notes: []note{{"2", 1, 7}, {"3", 1, 6}}},
+		"no voter":                    {voters: five, notes: []note{{"2", 1, 7}, {"6", 1, 7}}},
+		"this node is no voter":       {voters: five[1:4], notes: []note{{"2", 1, 7}}},
+		"a majority without it":       {voters: five[1:4], notes: []note{{"2", 1, 7}, {"3", 1, 7}}, want: true},
+		"an old answer comes late":    {voters: five[:3], notes: []note{{"2", 1, 7}, {"2", -1, 7}}, want: true},
+		"nobody votes":                {},
+		"this node is the only voter": {voters: five[:1], want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				proofs, _, _ := newConfirmer(c.voters...)
+				began := time.Now()
+				done := confirm(proofs, 7)
+				for _, n := range c.notes {
+					proofs.note(n.peer, began.Add(n.sent), n.term)
+				}
+				if is, err := ended(done); is != c.want || err != nil {
+					t.Errorf("ended: %v, %v", is, err)
+				}
+				proofs.Deposed()
+				if is, err := ended(done); !c.want && (!is || err != raft.ErrNotLeader) {
+					t.Errorf("deposed: %v, %v", is, err)
+				}
+			})
+		})
+	}
+}
+
+// TestProofOfAnotherTerm ends a proof when the node learns of a newer term, and begins
+// none for an old one.
+func TestProofOfAnotherTerm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, term, _ := newConfirmer("1", "2", "3")
+		first, second := confirm(c, 7), confirm(c, 7)
+		term.Store(8)
+		c.note("2", time.Now().Add(1), 8)
+		for _, done := range []chan error{first, second, confirm(c, 7)} {
+			if is, err := ended(done); !is || err != raft.ErrNotLeader {
+				t.Errorf("ended: %v, %v", is, err)
+			}
+		}
+		time.Sleep(2)
+		third := confirm(c, 8)
+		if is, _ := ended(third); is {
+			t.Error("what was sent before proves a new term")
+		}
+		c.note("2", time.Now().Add(1), 8)
+		if is, err := ended(third); !is || err != nil {
+			t.Errorf("in the new term: %v, %v", is, err)
+		}
+	})
+}
+
+// TestOneProofForAll asks once for all who wait, and no one shares a proof that began
+// before it asked.
+func TestOneProofForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, asked := newConfirmer("1", "2", "3")
+		first := confirm(c, 7)
+		time.Sleep(1)
+		sent := time.Now() // after the first, before the others
+		time.Sleep(1)
+		var later []chan error
+		for range 10 {
+			later = append(later, confirm(c, 7))
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times", n)
+		}
+		c.note("2", sent, 7)
+		if is, err := ended(first); !is || err != nil {
+			t.Errorf("the first: %v, %v", is, err)
+		}
+		time.Sleep(1)
+		for _, done := range later {
+			if is, _ := ended(done); is {
+				t.Error("a proof that began before is shared")
+			}
+		}
+		c.note("3", time.Now(), 7)
+		for _, done := range later {
+			if is, err := ended(done); !is || err != nil {
+				t.Errorf("the others: %v, %v", is, err)
+			}
+		}
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times", n)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := c.Confirm(ctx, 7); err != context.DeadlineExceeded {
+			t.Errorf("without answers: %v", err)
+		}
+	})
+}
+
+// TestAnswerUnderWay holds back an answer that was given before a proof began: it proves
+// nothing, neither alone nor in a pipeline. (raft.VerifyLeader takes it.)
+func TestAnswerUnderWay(t *testing.T) {
+	t.Parallel()
+	var f faults
+	_, from := startTransport(t, "1", NetOptions{Dial: f.dialer("1")})
+	_, to := startTransport(t, "2", NetOptions{})
+	f.listens(string(to.LocalAddr()), "2")
+	id := raft.ServerID(testID("2"))
+	c, _, _ := newConfirmer("1", id, "3")
+	noted := make(chan bool)
+	from.raft.Store(&watcher{answered: func(peer raft.ServerID, sent time.Time, term uint64) {
+		c.note(peer, sent, term)
+		noted <- true
+	}})
+	p, err := from.AppendEntriesPipeline(id, to.LocalAddr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	go func() {
+		for {
+			select {
+			case <-p.Consumer():
+			case <-t.Context().Done():
+				return
+			}
+		}
+	}()
+	answer := func() {
+		rpc := <-to.Consumer()
+		rpc.Respond(&raft.AppendEntriesResponse{Term: 7, Success: true}, nil)
+	}
+	for name, send := range map[string]func(){
+		"heartbeat": func() {
+			go from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse))
+		},
+		"pipeline": func() {
+			if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		send() // opens a connection
+		answer()
+		<-noted
+		release := f.hold("2", "1")
+		send()
+		answer()
+		done := make(chan error, 1)
+		begun := make(chan bool, 1)
+		c.ask = func() { begun <- true }
+		go func() { done <- c.Confirm(t.Context(), 7) }()
+		<-begun
+		release()
+		<-noted
+		select {
+		case err := <-done:
+			t.Fatalf("%s: proved by an answer that was under way: %v", name, err)
+		default:
+		}
+		send()
+		answer()
+		<-noted
+		if err := <-done; err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDeposedLeaderIsNotConfirmed cuts leaders off, both ways or one, while every node
+// asks again and again whether it leads. Nobody may be confirmed after another has
+// committed something in a later term.
+func TestDeposedLeaderIsNotConfirmed(t *testing.T) {
+	t.Parallel()
+	var f faults
+	names := []string{"1", "2", "3"}
+	nodes := startNodes(t, &f, names...)
+	var committed atomic.Uint64 // the highest term in which something was
+	var confirmed atomic.Int64
+	var asking sync.WaitGroup
+	ctx, stop := context.WithCancel(t.Context())
+	for _, n := range nodes {
+		asking.Go(func() {
+			var term uint64 // of its last leadership
+			for ctx.Err() == nil {
+				if now := n.raft.CurrentTerm(); n.raft.State() == raft.Leader {
+					term = now
+				}
+				before := committed.Load()
+				wait, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+				if n.confirmer.Confirm(wait, term) == nil {
+					if confirmed.Add(1); term < before {
+						t.Errorf("%s is confirmed in term %d after a commit in term %d", n.id[:1], term, before)
+					}
+				}
+				cancel()
+				time.Sleep(time.Millisecond) // a node that does not lead learns it at once
+			}
+		})
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 4 {
+		name, l := leader(t, nodes, names...)
+		term := l.raft.CurrentTerm()
+		for at := confirmed.Load(); confirmed.Load() < at+3; time.Sleep(time.Millisecond) {
+			if l.raft.CurrentTerm() != term {
+				break // it has lost its leadership without us
+			}
+		}
+		rest := others(names, name)
+		switch random.IntN(3) {
+		case 0:
+			f.isolate(name, rest...)
+		case 1: // the others do not hear it
+			f.cut(name, rest[0])
+			f.cut(name, rest[1])
+		case 2: // it does not hear the others
+			f.cut(rest[0], name)
+			f.cut(rest[1], name)
+		}
+		_, next := leader(t, nodes, rest...)
+		committed.Store(next.raft.CurrentTerm())
+		f.reconnect(name, rest...)
+	}
+	stop()
+	asking.Wait()
+	t.Logf("confirmed %d times", confirmed.Load())
+}
+
+// BenchmarkConfirm proves leadership, for one and for many at a time.
+func BenchmarkConfirm(b *testing.B) {
+	var f faults
+	nodes := startNodes(b, &f, "1", "2", "3")
+	_, l := leader(b, nodes, "1", "2", "3")
+	prove := func() {
+		if err := l.confirmer.Confirm(b.Context(), l.raft.CurrentTerm()); err != nil {
+			b.Error(err)
+		}
+	}
+	b.Run("one", func(b *testing.B) {
+		for b.Loop() {
+			prove()
+		}
+	})
+	b.Run("many", func(b *testing.B) {
+		b.SetParallelism(50)
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				prove()
+			}
+		})
+	})
+}
+
+// TestNonvoterProvesNothing asks a leader of three, of whom one does not vote, while only
+// that one hears it.
+func TestNonvoterProvesNothing(t *testing.T) {
+	t.Parallel()
+	var f faults
+	names := []string{"1", "2", "3"}
+	nodes := startNodes(t, &f, names...)
+	name, l := leader(t, nodes, names...)
+	rest := others(names, name)
+	if err := l.raft.DemoteVoter(nodes[rest[0]].id, 0, time.Minute).Error(); err != nil {
+		t.Fatal(err)
+	}
+	f.isolate(name, rest[1])
+	term, begun := l.raft.CurrentTerm(), time.Now()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.confirmer.Confirm(ctx, term) }()
+	for l.raft.State() == raft.Leader && l.transport.Progress()[nodes[rest[0]].id].Contact.Before(begun.Add(100*time.Millisecond)) {
+		time.Sleep(time.Millisecond)
+	}
+	cancel()
+	if <-done == nil {
+		t.Error("a node without a vote has confirmed its leader")
+	}
+}

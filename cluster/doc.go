@@ -1,0 +1,49 @@
+// Package cluster makes several nodes hold one shard: a Raft group whose log is the op log of
+// each, the network between them, and the configuration that they agree on. Only this
+// package knows Raft (hashicorp/raft).
+//
+//	Execute ── decides, under locks ──► Log.Append ──► queue ──► propose ──► Raft ──► LogStore
+//	   ▲                                                                       │      (op log, fsync)
+//	   └── Log.Wait: committed, or cut ◄── apply (fsm.go) ◄────────────────────┘ a majority has it
+//
+// # One operation
+//
+// The leader's store decides as a single node does, and has redone the outcome in its own
+// memory before anybody else knows of it. Log.Append queues the record, stamped with
+// the fence, the term in which this node began to lead. One goroutine packs records into entries
+// and proposes them. When Raft has an entry on a majority of disks, every node applies it: on
+// the node that proposed it the memory has it already, and those who wait are
+// answered; on the others the store redoes it (store.Follow).
+//
+// # A new leader
+//
+// The first command of a leader says that it begins. Raft applies it behind everything that
+// was committed before, so the leader decides from then on, and no earlier. Every other
+// node learns from it that what it had decided itself, and has not seen applied, never
+// will be: an entry that came later would have an older fence, and all ignore that. It
+// makes the partitions concerned anew, from disk, and tells those who wait that nothing was
+// applied.
+//
+// # A node that is behind
+//
+// A node whose log ends before the leader's begins, or that is new in a shard whose first node
+// had data, takes the leader's files in the place of its own and starts anew
+// (catchup.go). Raft's own snapshots hold only the configuration, and no node takes
+// another's: a node that has what one stands for says so, another one begins to fetch.
+//
+// # Where the rules are upheld
+//
+//	R1  nothing uncommitted in a view    store/checkpoint.go
+//	R2  the fence                        Log.setFence, Sections, Node.apply
+//	R3  conflict                         Node.begin, store/replica.go
+//	R4  contained, or the next one       store/replica.go
+//	R5  recovery reaches every view      oplog's Log.Sync notes what was applied; store/recover.go
+//	R6  becoming leader                  Node.begin, Node.startLeading, store's Lead
+//	R7  deposed                          Log.Wait, store/partition.go, package commands
+//	R8  a failing log ends the process   LogStore.Failed
+//	R9  a directory is a voter           Stable, Net
+//
+// The other files: node.go is the node, command.go what entries hold, logstore.go and
+// stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
+// needs, catchup*.go the files for a node that is behind, config.go the configuration, admin.go how `fbfkv cluster` changes it.
+package cluster

@@ -1,0 +1,238 @@
+package cluster
+
+import (
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// testTimeout is cluster-node-timeout in tests: with less, a busy machine elects all the
+// time.
+const testTimeout = time.Second
+
+// shard is some nodes in this process, with real stores in memory and a transport that can
+// be cut.
+type shard struct {
+	t       testing.TB
+	faults  faults
+	members []*replica
+
+	restarts sync.WaitGroup
+}
+
+// replica is a node of a shard, and what outlives its process.
+type replica struct {
+	s  *shard
+	id string
+	fs *vfs.MemFS
+
+	full *crashtest.FullDisk // around fs, in this life of the node
+
+	mu   sync.Mutex
+	node *Node // nil: not running
+	net  *Net
+	port int
+	cut  atomic.Bool
+
+	restarted atomic.Int64
+}
+
+func newShard(t testing.TB, nodes int) *shard { return newShardOn(t, nodes, vfs.NewCrashableMem()) }
+
+// newShardOn makes a shard whose first node has the directory d of a file system.
+func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
+	s := &shard{t: t}
+	for i := range nodes {
+		id := fmt.Sprintf("%040x", i+1)
+		s.members = append(s.members, &replica{s: s, id: id, fs: first})
+		first = vfs.NewCrashableMem()
+	}
+	t.Cleanup(func() {
+		s.restarts.Wait()
+		for _, m := range s.members {
+			m.stop()
+		}
+	})
+	for _, m := range s.members {
+		m.start()
+	}
+	node := s.members[0].node
+	ctx := t.Context()
+	if err := node.Bootstrap(ctx, s.configuration()); err != nil {
+		t.Fatal(err)
+	}
+	older := node.files.older
+	for _, m := range s.members[1:] {
+		address := m.net.Addr().String()
+		if older { // the others need the files first, as the program sees to
+			s.onLeader("follow", func(n *Node) error { return n.AddNonvoter(m.id, address) })
+			await(t, "the joiner has the files", func() bool { return m.restarted.Load() > 0 })
+		}
+		s.onLeader("vote", func(n *Node) error { return n.Promote(m.id, address) })
+	}
+	window := 24 * time.Hour // a long run sends everything again at its end
+	s.onLeader("window", func(n *Node) error {
+		return n.Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window})
+	})
+	return s
+}
+
+// onLeader does what may be done twice, on the leader, until that is done.
+func (s *shard) onLeader(what string, do func(n *Node) error) {
+	s.t.Helper()
+	await(s.t, what, func() bool {
+		n := s.leader().running()
+		return n != nil && do(n) == nil
+	})
+}
+
+// configuration is one with all members.
+func (s *shard) configuration() Configuration {
+	id := fmt.Sprintf("%040x", 1000)
+	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Last: 3}}}
+	for i, m := range s.members {
+		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: 17001 + i, Voter: true})
+	}
+	return c
+}
+
+// start starts the node on what its disk holds, and connects it.
+func (m *replica) start() {
+	m.s.t.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(m.port)))
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
+	m.port = l.Addr().(*net.TCPAddr).Port
+	m.s.faults.listens(l.Addr().String(), m.id)
+	m.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel}, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
+	m.full = crashtest.NewFullDisk(m.fs)
+	stable, err := OpenStable(m.full, "d")
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
+	m.node, err = Start(Options{
+		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, FS: m.full, Dir: "d", Restart: m.again,
+		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
+		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
+			return store.Open(store.Options{
+				Dir: "d", FS: m.full, Partitions: 4, Seed: 7, Replicated: replicated, Sections: Sections,
+				SnapshotInterval: 200 * time.Millisecond, LogFileSize: 256 << 10, MinFreeDisk: -1,
+			})
+		},
+	})
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
+	m.heal()
+}
+
+// others returns the other members' ids.
+func (m *replica) others() (ids []string) {
+	for _, o := range m.s.members {
+		if o != m {
+			ids = append(ids, o.id)
+		}
+	}
+	return ids
+}
+
+// isolate cuts a node off; heal connects it again.
+func (m *replica) isolate() {
+	m.cut.Store(true)
+	m.s.faults.isolate(m.id, m.others()...)
+}
+
+func (m *replica) heal() {
+	m.s.faults.reconnect(m.id, m.others()...)
+	m.cut.Store(false)
+}
+
+// stop closes the node in order.
+func (m *replica) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.node == nil {
+		return
+	}
+	if err := m.node.Close(); err != nil {
+		m.s.t.Errorf("close node %s: %v", m.id[39:], err)
+	}
+	m.node = nil
+	m.net.Close()
+}
+
+// again starts the node anew, as the program does when it has fetched what it lacks.
+func (m *replica) again() {
+	m.s.restarts.Go(func() {
+		m.stop()
+		m.start()
+		m.restarted.Add(1)
+	})
+}
+
+// kill ends the node as a power loss does: what was not fsynced may be lost.
+func (m *replica) kill(r *rand.Rand) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.isolate()
+	n := m.node
+	m.node = nil
+	n.stopped.Store(true)
+	m.net.Close()
+	n.files.server.close()
+	n.raft.Shutdown().Error()
+	m.fs = m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: r})
+	close(n.stop)
+	n.log.close(store.ErrUndecided)
+	n.st.GiveUp()
+	n.running.Wait()
+	n.st.CloseNow()
+}
+
+func (m *replica) running() *Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.node
+}
+
+// leader waits until a node decides, and returns it.
+func (s *shard) leader() *replica {
+	s.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		for _, m := range s.members {
+			if n := m.running(); n != nil && !m.cut.Load() && n.Leads() {
+				return m
+			}
+		}
+	}
+	s.t.Fatal("nobody leads")
+	return nil
+}
+
+// testWriter writes a node's log lines to the test's.
+type testWriter struct{ m *replica }
+
+func (w testWriter) Write(b []byte) (int, error) {
+	if testing.Verbose() {
+		w.m.s.t.Logf("%s %s", w.m.id[39:], b)
+	}
+	return len(b), nil
+}

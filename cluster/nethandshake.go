@@ -1,0 +1,395 @@
+package cluster
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"syscall"
+	"time"
+)
+
+// The handshake, after TLS if there is TLS. Every message has one size, so that nothing
+// that a stranger sends decides how much is read:
+//
+//	dialer    magic 8 | random 32
+//	listener  magic 8 | random 32
+//	dialer    proof 32 | kind 1 | format 2 | cluster 20 | node 20 | node wanted 20
+//	listener  proof 32 | answer 1 | format 2 | cluster 20 | node 20
+//
+// A proof is HMAC-SHA256(secret, role | channel | both randoms | the rest of its message).
+// The role, dialer or listener, keeps a proof from being sent back to its author. The
+// channel is a number that both ends of a TLS connection know and that no other
+// connection has (RFC 9266), so that a proof cannot be relayed. The listener checks the
+// dialer's proof before it looks at the rest, and answers a wrong one with zeros only.
+const (
+	magic         = "fbfkvcl\x01"
+	randomSize    = 32
+	proofSize     = sha256.Size
+	identitySize  = 2 + 20 + 20
+	greetingSize  = len(magic) + randomSize
+	helloSize     = 1 + identitySize + 20
+	answerSize    = 1 + identitySize
+	channelLabel  = "EXPORTER-Channel-Binding"
+	roleDialer    = "fbfkv cluster dialer"
+	roleListener  = "fbfkv cluster listener"
+	throwawayName = "fbfkv cluster"
+)
+
+// identity is an Identity in binary.
+type identity struct {
+	format  uint16
+	cluster [20]byte
+	node    [20]byte
+}
+
+func encodeIdentity(i Identity) (b identity, err error) {
+	b.format = i.Format
+	if b.cluster, err = decodeID(i.Cluster); err != nil {
+		return b, fmt.Errorf("cluster: %w", err)
+	}
+	if b.node, err = decodeID(i.Node); err != nil {
+		return b, fmt.Errorf("node: %w", err)
+	}
+	return b, nil
+}
+
+// public returns the identity as others see it.
+func (i identity) public() Identity {
+	return Identity{Cluster: hex.EncodeToString(i.cluster[:]), Node: i.String(), Format: i.format}
+}
+
+// String returns the node's id.
+func (i identity) String() string { return hex.EncodeToString(i.node[:]) }
+
+func (i identity) append(b []byte) []byte {
+	b = binary.BigEndian.AppendUint16(b, i.format)
+	b = append(b, i.cluster[:]...)
+	return append(b, i.node[:]...)
+}
+
+// readIdentity reads identitySize bytes.
+func readIdentity(b []byte) (i identity) {
+	i.format = binary.BigEndian.Uint16(b)
+	copy(i.cluster[:], b[2:])
+	copy(i.node[:], b[22:])
+	return i
+}
+
+// hello is what a dialer says after its proof.
+type hello struct {
+	kind byte
+	from identity
+	want [20]byte // the node that it means to reach; zero: any
+}
+
+func (h hello) append(b []byte) []byte {
+	return append(h.from.append(append(b, h.kind)), h.want[:]...)
+}
+
+// readHello reads helloSize bytes.
+func readHello(b []byte) (h hello) {
+	h.kind, h.from = b[0], readIdentity(b[1:])
+	copy(h.want[:], b[1+identitySize:])
+	return h
+}
+
+// answer is how a listener answers a hello.
+type answer byte
+
+// The answers: welcome, or why not.
+const (
+	welcome answer = iota
+	wrongSecret
+	otherCluster
+	oldFormat
+	otherNode
+	stranger
+	unknownKind
+	sameNode
+)
+
+// refusal is why two nodes do not talk: what one of them has found wrong with the other.
+type refusal struct {
+	code  answer
+	cause string // more than the code says
+}
+
+// Error is one line.
+func (r *refusal) Error() string {
+	if r.cause != "" {
+		return r.cause
+	}
+	switch r.code {
+	case wrongSecret:
+		return "it has another cluster-secret, or only one of the two nodes has one"
+	case otherCluster:
+		return "it belongs to another cluster"
+	case oldFormat:
+		return "one of the two programs is too old for the format that the cluster writes"
+	case otherNode:
+		return "another node has this address now"
+	case stranger:
+		return "one of the two nodes does not know the other as a member of the cluster"
+	case unknownKind:
+		return "it does not serve this kind of connection at present"
+	case sameNode:
+		return "both nodes have the same id: a data directory has been copied, or a node has dialed itself"
+	}
+	return fmt.Sprintf("refused with the unknown code %d", r.code)
+}
+
+// greet is the dialer's side of the handshake.
+func (n *Net) greet(raw net.Conn, h hello) (net.Conn, identity, error) {
+	conn, channel, err := n.secure(raw, true)
+	if err != nil {
+		return nil, identity{}, err
+	}
+	peer, err := n.introduce(conn, channel, h)
+	return conn, peer, err
+}
+
+// introduce is what a dialer says and checks once there is TLS, if there is.
+func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, err error) {
+	randoms, err := exchange(conn, true)
+	if err != nil {
+		return peer, err
+	}
+	said := h.append(nil)
+	if _, err := conn.Write(append(n.proof(roleDialer, channel, randoms, said), said...)); err != nil {
+		return peer, err
+	}
+	var reply [proofSize + answerSize]byte
+	if _, err := io.ReadFull(conn, reply[:]); err != nil {
+		return peer, err
+	}
+	said = reply[proofSize:]
+	if !hmac.Equal(reply[:proofSize], n.proof(roleListener, channel, randoms, said)) {
+		return peer, &refusal{code: wrongSecret}
+	}
+	code := answer(said[0])
+	peer = readIdentity(said[1:])
+	switch {
+	case code != welcome:
+		return peer, &refusal{code: code}
+	case peer.cluster != h.from.cluster:
+		return peer, &refusal{code: otherCluster}
+	case peer.format < n.o.Level():
+		return peer, n.tooOld(peer)
+	case h.want != [20]byte{} && h.want != peer.node:
+		return peer, &refusal{code: otherNode}
+	}
+	return peer, nil
+}
+
+// receive is the listener's side of the handshake.
+func (n *Net) receive(raw net.Conn) (*peerConn, hello, error) {
+	conn, channel, err := n.secure(raw, false)
+	if err != nil {
+		return nil, hello{}, err
+	}
+	return n.examine(conn, raw, channel)
+}
+
+// examine is what a listener asks and says once there is TLS, if there is.
+func (n *Net) examine(conn, raw net.Conn, channel []byte) (c *peerConn, h hello, err error) {
+	randoms, err := exchange(conn, false)
+	if err != nil {
+		return nil, h, err
+	}
+	var message [proofSize + helloSize]byte
+	if _, err := io.ReadFull(conn, message[:]); err != nil {
+		return nil, h, err
+	}
+	if !hmac.Equal(message[:proofSize], n.proof(roleDialer, channel, randoms, message[proofSize:])) {
+		_, _ = conn.Write(make([]byte, proofSize+answerSize)) // it may be gone
+		return nil, h, &refusal{code: wrongSecret}
+	}
+	h = readHello(message[proofSize:])
+	handler, refused := n.judge(h)
+	if refused == nil {
+		if c, err = n.track(conn, raw, h, handler); err != nil {
+			return nil, h, err
+		}
+	}
+	code := welcome
+	if refused != nil {
+		code = refused.code
+	}
+	said := n.self.append([]byte{byte(code)})
+	_, err = conn.Write(append(n.proof(roleListener, channel, randoms, said), said...))
+	if refused != nil {
+		return nil, h, refused
+	}
+	if err == nil {
+		err = conn.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		c.Close()
+	}
+	return c, h, err
+}
+
+// judge returns who serves a member that dials, or why it is refused.
+func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
+	switch {
+	case h.from.cluster != n.self.cluster:
+		return nil, &refusal{code: otherCluster}
+	case h.from.format < n.o.Level():
+		return nil, n.tooOld(h.from)
+	case h.from.node == n.self.node:
+		return nil, &refusal{code: sameNode}
+	case h.want != [20]byte{} && h.want != n.self.node:
+		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
+	}
+	if err := n.o.Admit(h.from.public(), h.kind); err != nil {
+		return nil, &refusal{code: stranger, cause: err.Error()}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	handler := n.handlers[h.kind]
+	if handler == nil {
+		return nil, &refusal{code: unknownKind}
+	}
+	return handler, nil
+}
+
+// tooOld refuses a program that cannot read what the cluster writes.
+func (n *Net) tooOld(peer identity) *refusal {
+	return &refusal{code: oldFormat, cause: fmt.Sprintf("its program reads formats up to level %d, and the cluster "+
+		"writes level %d: it needs a newer program", peer.format, n.o.Level())}
+}
+
+// exchange sends a fresh random number, reads the other side's, and returns the dialer's
+// and the listener's.
+func exchange(conn net.Conn, dialer bool) (randoms [2 * randomSize]byte, err error) {
+	mine := append([]byte(magic), make([]byte, randomSize)...)
+	_, _ = rand.Read(mine[len(magic):]) // never fails
+	var theirs [greetingSize]byte
+	if dialer {
+		_, err = conn.Write(mine)
+	}
+	if err == nil {
+		_, err = io.ReadFull(conn, theirs[:])
+	}
+	switch {
+	case err != nil:
+		return randoms, err
+	case string(theirs[:len(magic)]) != magic:
+		return randoms, &refusal{cause: "it does not speak this protocol, or uses TLS or a cluster-secret and this node does not"}
+	}
+	first, second := mine, theirs[:]
+	if !dialer {
+		first, second = second, first
+		if _, err := conn.Write(mine); err != nil {
+			return randoms, err
+		}
+	}
+	copy(randoms[:], first[len(magic):])
+	copy(randoms[randomSize:], second[len(magic):])
+	return randoms, nil
+}
+
+// proof returns what shows that its author knows the secret. Without a secret it shows
+// nothing.
+func (n *Net) proof(role string, channel []byte, randoms [2 * randomSize]byte, said []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(n.o.Secret))
+	mac.Write([]byte(role)) // no role is the beginning of the other
+	mac.Write(channel)
+	mac.Write(randoms[:])
+	mac.Write(said)
+	return mac.Sum(nil)
+}
+
+// secure puts TLS over a connection, if there is TLS or a secret, and returns what binds
+// a proof to it: 32 bytes.
+func (n *Net) secure(raw net.Conn, dialer bool) (net.Conn, []byte, error) {
+	if n.o.TLS == nil && n.o.Secret == "" {
+		return raw, make([]byte, 32), nil
+	}
+	config := &tls.Config{
+		MinVersion:                  tls.VersionTLS13,
+		SessionTicketsDisabled:      true,
+		DynamicRecordSizingDisabled: true,
+		InsecureSkipVerify:          true, // VerifyConnection does, for both ends alike; or the secret's proof
+		Certificates:                []tls.Certificate{n.throwaway},
+	}
+	if n.o.TLS != nil {
+		theirs := n.o.TLS()
+		config.Certificates, config.ClientAuth = theirs.Certificates, tls.RequireAnyClientCert
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return &theirs.Certificates[0], nil // also if the listener names other authorities
+		}
+		config.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s.PeerCertificates, theirs.ClientCAs) }
+	}
+	conn := tls.Server(raw, config)
+	if dialer {
+		conn = tls.Client(raw, config)
+	}
+	if err := conn.Handshake(); err != nil {
+		return nil, nil, err
+	}
+	state := conn.ConnectionState()
+	channel, err := state.ExportKeyingMaterial(channelLabel, nil, 32)
+	return conn, channel, err
+}
+
+// verifyChain checks a node's certificate: one for servers, so that a client's does not
+// make a member.
+func verifyChain(chain []*x509.Certificate, authorities *x509.CertPool) error {
+	if len(chain) == 0 || authorities == nil {
+		return &refusal{cause: "it shows no certificate"}
+	}
+	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	for _, c := range chain[1:] {
+		options.Intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(options); err != nil {
+		return &refusal{cause: "its certificate is refused: " + err.Error()}
+	}
+	return nil
+}
+
+// handshakeError makes a refusal of an error in a handshake that a look at the settings
+// may explain.
+func handshakeError(err error) error {
+	var refused *refusal
+	var header tls.RecordHeaderError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &refused):
+		return refused
+	case errors.As(err, &header):
+		return &refusal{cause: "it does not use TLS and has no cluster-secret, or it does not speak this protocol"}
+	case errors.As(err, &network) && network.Op == "remote error": // an alert of TLS
+		return &refusal{cause: "it refuses the TLS connection: " + network.Err.Error()}
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return &refusal{cause: "it closes the connection during the handshake; perhaps only one of the two nodes uses TLS " +
+			"or a cluster-secret"}
+	}
+	return err
+}
+
+// throwaway makes a certificate that proves nothing: the secret does.
+func throwaway() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{throwawayName},
+		NotAfter: time.Now().AddDate(100, 0, 0)}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
+}

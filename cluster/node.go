@@ -1,0 +1,566 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Options configure Start. All but Timeout, Logger and Fatal are required.
+type Options struct {
+	// ID is the node's, drawn with its data directory: 40 hex digits.
+	ID string
+	// Open opens the store of the data directory, with this as its Options.Replicated.
+	Open func(replicated func(*oplog.Log) store.Log) (*store.Store, error)
+	// Stable keeps term, vote and the metadata of snapshots. Close closes it.
+	Stable *Stable
+	// Net reaches the other nodes; Address is the HOST:PORT at which they reach this one.
+	Net     *Net
+	Address string
+	// FS and Dir are the data directory, which Open opens.
+	FS  vfs.FS
+	Dir string
+	// Restart is called when the node has fetched what it lacks: it is to be closed and
+	// started again. From a goroutine that Close waits for. nil: it does not catch up.
+	Restart func()
+	// Alone makes the node the only one of its shard, for ever (Recover).
+	Alone bool
+	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
+	Timeout time.Duration
+	// Logger receives what an operator should know; default: discard.
+	Logger *slog.Logger
+	// Fatal is called when the process must end (G8).
+	Fatal func(error)
+}
+
+// Times in Raft, as parts of Timeout: a follower that has heard nothing for the first
+// begins an election, and a leader that reached no majority for the second ends.
+const (
+	electionPart = 0.3
+	leasePart    = 0.2
+	// giveUpPart is how long those wait who cannot be told whether what they asked for was
+	// committed (R7).
+	giveUpPart = 2
+	// minMessageTime is what a message and its answer may take at least: a large one takes
+	// longer than elections do.
+	minMessageTime = 2 * time.Second
+	// snapshotEvery is how many entries Raft lets the log grow by before it asks for what
+	// is kept beside the log, and trailing how many it keeps for followers that are behind.
+	snapshotEvery = 8 << 10
+	trailing      = 64 << 10
+)
+
+// Node is one replica of a shard: a store, and the Raft group by which it agrees with the
+// others on what was decided. Its methods are safe for concurrent use.
+type Node struct {
+	o         Options
+	raft      *raft.Raft
+	transport *Transport
+	confirmer *Confirmer
+	log       *Log
+	st        *store.Store
+	redone    uint64 // the index up to which Open has redone the log
+
+	leading  sync.Mutex // held while it begins or ends
+	leads    atomic.Bool
+	elected  chan bool             // Raft's notifications
+	observed chan raft.Observation // another node leads, or none
+	config   atomic.Pointer[Configuration]
+	changes  atomic.Pointer[chan struct{}]
+	rebuilds atomic.Uint64
+	leaders  atomic.Uint64 // changes of leader that were seen
+	skew     atomic.Int64  // this node's clock minus the last other leader's, ms
+	yielded  bool          // leadership was offered to others for that; FSM's goroutine
+	yieldAt  time.Time     // when it was offered last, as this node's disk is full; under leading
+	files    catchUp
+
+	stop    chan struct{}
+	stopped atomic.Bool
+	running sync.WaitGroup
+}
+
+// Start opens the store and joins the Raft group that the node is a member of, or will be.
+func Start(o Options) (*Node, error) {
+	if o.Timeout == 0 {
+		o.Timeout = time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.FS == nil {
+		o.FS = vfs.Default
+	}
+	var origin [8]byte
+	if _, err := rand.Read(origin[:]); err != nil {
+		return nil, err
+	}
+	n := &Node{o: o, stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n.config.Store(new(Configuration))
+	changed := make(chan struct{})
+	n.changes.Store(&changed)
+	counts, err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger)
+	if err != nil {
+		return nil, fmt.Errorf("take over the files that were fetched: %w", err)
+	}
+	n.st, err = o.Open(func(local *oplog.Log) store.Log {
+		n.log = newLog(local, binary.BigEndian.Uint64(origin[:]), giveUpPart*o.Timeout)
+		n.log.last = func(partition uint16) uint64 { return n.st.Last(partition) }
+		n.log.confirm = n.confirm
+		return n.log
+	})
+	if err != nil {
+		return nil, err
+	}
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}
+	err = n.beginLog(entries)
+	if err == nil && o.Alone {
+		err = n.standAlone(entries)
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.st.CloseNow())
+	}
+	n.redone = n.log.Applied()
+	n.initCatchUp(counts)
+	if err := n.startRaft(entries); err != nil {
+		return nil, errors.Join(err, n.st.CloseNow())
+	}
+	n.running.Go(func() { n.watch() })
+	n.running.Go(func() { n.log.propose(n.raft, n.stop, n.refused) })
+	return n, nil
+}
+
+func (n *Node) startRaft(entries *LogStore) error {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(n.o.ID)
+	part := func(p float64) time.Duration { return time.Duration(p * float64(n.o.Timeout)) }
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = part(electionPart), part(electionPart), part(leasePart)
+	c.CommitTimeout = part(leasePart) / 4
+	c.SnapshotThreshold, c.TrailingLogs = snapshotEvery, trailing
+	c.SnapshotInterval = 10 * time.Second
+	c.NoSnapshotRestoreOnStart = true // the store is what the data directory holds
+	c.MaxAppendEntries = 64
+	c.NotifyCh = n.elected
+	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug), &hclog.LoggerOptions{Level: hclog.Info})
+	if err := n.keptConfiguration(); err != nil {
+		return err
+	}
+	var err error
+	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
+	n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
+	if err != nil {
+		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
+	}
+	n.transport.OnSnapshot(n.onSnapshot)
+	n.o.Net.Handle(KindFiles, n.files.server.serve)
+	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
+	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
+		_, leader := o.Data.(raft.LeaderObservation)
+		return leader
+	}))
+	return nil
+}
+
+// confirm proves that this node has led, with this fence, after the call began.
+func (n *Node) confirm(fence uint64) error {
+	ctx, cancel := context.WithTimeout(context.Background(), n.log.giveUp)
+	defer cancel()
+	return n.confirmer.Confirm(ctx, fence)
+}
+
+// keptConfiguration reads the configuration from the newest snapshot; newer ones are in the
+// log.
+func (n *Node) keptConfiguration() error {
+	list, err := n.o.Stable.List()
+	if err != nil || len(list) == 0 {
+		return err
+	}
+	_, r, err := n.o.Stable.Open(list[0].ID)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	b, err := io.ReadAll(r)
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	return n.takeConfiguration(b)
+}
+
+// beginLog gives the log of a founder that brings data its first entry, which is the last one
+// of the snapshot that stands for these (Directory.found). Raft asks a follower for the entry
+// at which a snapshot ends.
+func (n *Node) beginLog(entries *LogStore) error {
+	meta, _, err := n.o.Stable.Last()
+	if _, last := n.log.EntryBounds(); err != nil || meta == nil || last != 0 || meta.Index != foundedAt {
+		return err
+	}
+	n.log.SetApplied(foundedAt - 1)
+	err = entries.StoreLog(&raft.Log{Index: meta.Index, Term: meta.Term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(meta.Configuration)})
+	n.log.SetApplied(foundedAt)
+	return err
+}
+
+// keptContent is what Raft keeps in a snapshot: the configuration, if there is one.
+func (n *Node) keptContent() ([]byte, error) {
+	c := n.Configuration()
+	if c.Version == 0 {
+		return nil, nil
+	}
+	return c.Encode()
+}
+
+// watch proposes a first command whenever Raft says that this node leads, until it does not. It
+// hands over what it cannot do any more.
+func (n *Node) watch() {
+	look := time.NewTicker(spacePeriod)
+	defer look.Stop()
+	for {
+		select {
+		case <-n.stop:
+			return
+		case <-look.C:
+			if n.Leads() && n.lacksSpace() {
+				n.running.Go(n.yieldForSpace)
+			}
+		case leads := <-n.elected:
+			if !leads {
+				n.stopLeading()
+				continue
+			}
+			n.proposeBegin()
+		case <-n.observed:
+			n.changed()
+		}
+	}
+}
+
+// proposeBegin proposes the first command of a leader.
+func (n *Node) proposeBegin() {
+	c := command{kind: commandBegin, origin: n.log.origin, wall: time.Now().UnixMilli()}
+	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
+	n.running.Go(func() {
+		if err := future.Error(); err != nil {
+			n.refused(err)
+		}
+	})
+}
+
+// refused ends leading after Raft did not take an entry. If this node still leads, it begins
+// anew: what was decided behind that entry does not count either.
+func (n *Node) refused(error) {
+	n.stopLeading()
+	select {
+	case <-n.stop:
+		return
+	case <-time.After(10 * time.Millisecond):
+	}
+	if n.raft.State() == raft.Leader && !n.leads.Load() {
+		n.proposeBegin()
+	}
+}
+
+// giveUpLater tells those who wait that the outcome is unknown, unless it is known in time.
+func (n *Node) giveUpLater() {
+	time.AfterFunc(n.log.giveUp, func() {
+		if n.log.givenUp() {
+			n.st.GiveUp()
+		}
+	})
+}
+
+// Store returns the store.
+func (n *Node) Store() *store.Store { return n.st }
+
+// Leads reports whether this node decides.
+func (n *Node) Leads() bool { return n.leads.Load() }
+
+// Configuration returns the cluster's configuration, as far as this node knows it.
+func (n *Node) Configuration() Configuration { return *n.config.Load() }
+
+// Changed is closed when the configuration, the leader or this node's role changes.
+func (n *Node) Changed() <-chan struct{} { return *n.changes.Load() }
+
+func (n *Node) changed() {
+	next := make(chan struct{})
+	close(*n.changes.Swap(&next))
+}
+
+// takeConfiguration takes in a configuration from the log.
+func (n *Node) takeConfiguration(b []byte) error {
+	c, err := DecodeConfiguration(b)
+	if err != nil {
+		return err
+	}
+	if old := n.Configuration(); old.Version >= c.Version {
+		return nil // of two changes at a time, the first one counts
+	}
+	n.config.Store(&c)
+	n.changed()
+	return nil
+}
+
+// Configure changes the cluster's configuration, if this node leads, and returns when the
+// change is committed. Nothing changed, if fn changes nothing.
+func (n *Node) Configure(ctx context.Context, fn func(*Configuration) error) error {
+	for {
+		old := n.Configuration()
+		next, err := old.Changed(fn)
+		if err != nil || next.Version == old.Version {
+			return err
+		}
+		b, err := next.Encode()
+		if err != nil {
+			return err
+		}
+		if err := n.apply1(ctx, command{kind: commandConfig, body: b}); err != nil {
+			return err
+		}
+		if now := n.Configuration(); now.equal(next) {
+			return nil
+		}
+		// Another change was first.
+	}
+}
+
+// apply1 proposes a command and returns when this node has applied it.
+func (n *Node) apply1(ctx context.Context, c command) error {
+	if !n.Leads() {
+		return store.ErrNotLeader
+	}
+	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
+	done := make(chan error, 1)
+	go func() { done <- future.Error() }()
+	select {
+	case err := <-done:
+		if err != nil {
+			return err
+		}
+		if err, ok := future.Response().(error); ok {
+			return err
+		}
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// awaitLeading returns when this node decides.
+func (n *Node) awaitLeading(ctx context.Context) error {
+	for {
+		changed := n.Changed()
+		if n.Leads() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// Bootstrap makes this node the first and only voter of a new shard, with a configuration.
+// The directory must not have been a member before.
+func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
+	address := raft.ServerAddress(n.o.Address)
+	err := n.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID), Address: address}}}).Error()
+	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+		return err
+	}
+	if err := n.awaitLeading(ctx); err != nil {
+		return err
+	}
+	if n.Configuration().Version > 0 {
+		return nil
+	}
+	if n.files.older {
+		if err := n.giveUpFirst(); err != nil {
+			return err
+		}
+	}
+	b, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	return n.apply1(ctx, command{kind: commandConfig, body: b})
+}
+
+// AddNonvoter lets a node follow without a vote; Promote gives it one, Remove ends its
+// membership. They need the leader.
+func (n *Node) AddNonvoter(id, address string) error {
+	return n.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(address), 0, n.o.Timeout).Error()
+}
+
+// Promote gives a node that follows a vote.
+func (n *Node) Promote(id, address string) error {
+	return n.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(address), 0, n.o.Timeout).Error()
+}
+
+// Remove ends a node's membership.
+func (n *Node) Remove(id string) error {
+	return n.raft.RemoveServer(raft.ServerID(id), 0, n.o.Timeout).Error()
+}
+
+// HandOver lets another node lead: the one with an id, or any if that is "". It returns when
+// this node does not lead any more.
+func (n *Node) HandOver(ctx context.Context, id string) error {
+	if !n.Leads() {
+		return nil
+	}
+	n.stopLeading()
+	// Raft refuses entries while it hands over, and might take later ones: there are none.
+	for n.log.undecided() {
+		select {
+		case <-ctx.Done():
+			n.refused(ctx.Err())
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	return n.transfer(id)
+}
+
+// transfer makes Raft hand over leadership, to the node with an id or to any if that is "", while
+// nothing is undecided. If that fails, this node leads on.
+func (n *Node) transfer(id string) error {
+	if id == "" {
+		id = n.successor()
+	}
+	server, known := n.server(id)
+	err := fmt.Errorf("node %.50q is not a member that answers", id)
+	if known {
+		n.transport.HandOver()
+		err = n.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
+	}
+	if err != nil {
+		n.refused(err)
+	}
+	return err
+}
+
+// successor returns the voter that may lead next: of those that answer, the one that has most
+// of the log; "" if there is none. Raft itself might pick one that is dead.
+func (n *Node) successor() (id string) {
+	var best PeerProgress
+	progress := n.transport.Progress()
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		p := progress[s.ID]
+		if s.Suffrage != raft.Voter || string(s.ID) == n.o.ID || time.Since(p.Contact) > n.o.Timeout {
+			continue
+		}
+		if id == "" || p.Index > best.Index {
+			id, best = string(s.ID), p
+		}
+	}
+	return id
+}
+
+// server returns what Raft's newest configuration, committed or not, says of a node.
+func (n *Node) server(id string) (s raft.Server, known bool) {
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.ID == raft.ServerID(id) {
+			return s, true
+		}
+	}
+	return s, false
+}
+
+// Status is what a node knows of itself and its shard.
+type Status struct {
+	Leads     bool
+	State     string // as Raft calls it: Leader, Follower, Candidate, Shutdown
+	Term      uint64
+	Leader    string // the leader's id; "": unknown
+	Last      uint64 // index of the last entry of the log
+	Committed uint64
+	Applied   uint64
+	Contact   time.Time // when the leader was last heard; zero: never, or this is the leader
+	Changes   uint64    // of leader, seen since the start
+	Peers     map[string]PeerProgress
+	Rebuilds  uint64
+	Fenced    uint64
+	Skew      time.Duration // this node's clock minus that of the last other leader, when it began
+}
+
+// Status returns the node's status.
+func (n *Node) Status() Status {
+	_, leader := n.raft.LeaderWithID()
+	return Status{
+		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
+		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
+		Changes: n.leaders.Load(), Peers: n.peers(),
+		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: time.Duration(n.skew.Load()) * time.Millisecond,
+	}
+}
+
+// peers returns how far the other nodes are, which only a leader knows.
+func (n *Node) peers() map[string]PeerProgress {
+	if !n.Leads() {
+		return nil
+	}
+	peers := make(map[string]PeerProgress)
+	for id, p := range n.transport.Progress() {
+		peers[string(id)] = p
+	}
+	return peers
+}
+
+// Replicas returns how many other voters have the log on disk up to an index.
+func (n *Node) Replicas(index uint64) (count int) {
+	progress := n.transport.Progress()
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if p := progress[s.ID]; s.Suffrage == raft.Voter && string(s.ID) != n.o.ID && p.Index >= index {
+			count++
+		}
+	}
+	return count
+}
+
+// fail ends the process, unless the node is being closed.
+func (n *Node) fail(err error) {
+	if n.stopped.Load() {
+		return
+	}
+	n.o.Logger.Error("the process stops", "error", err)
+	if n.o.Fatal != nil {
+		n.o.Fatal(err)
+	}
+}
+
+// Close stops the node and closes the store. If it leads, it should hand over before.
+func (n *Node) Close() error {
+	if n.stopped.Swap(true) {
+		return nil
+	}
+	n.stopLeading()
+	close(n.stop)
+	err := n.raft.Shutdown().Error()
+	undecided := n.log.undecided()
+	n.log.close(store.ErrUndecided)
+	n.st.GiveUp()
+	n.running.Wait()
+	n.o.Net.Handle(KindFiles, nil)
+	n.files.server.close()
+	swaps, noted := n.noteSwap()
+	err = errors.Join(err, noted)
+	if undecided || swaps {
+		err = errors.Join(err, n.st.CloseNow()) // no view can be saved, or will be needed
+	} else {
+		err = errors.Join(err, n.st.Close())
+	}
+	return errors.Join(err, n.o.Stable.Close())
+}

@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// add sends one operation to a node.
+func (m *replica) add(key, id string) *store.Op {
+	var b store.Batch
+	op := b.Add(store.CIncrBy)
+	op.Key, op.ID, op.Delta = []byte(key), []byte(id), 1
+	m.running().Store().Execute(&b)
+	return &b.Ops[0]
+}
+
+// mustAdd sends one operation to whoever leads, until it is answered.
+func (s *shard) mustAdd(key, id string) *store.Op {
+	s.t.Helper()
+	for end := time.Now().Add(2 * time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if op := s.leader().add(key, id); op.Err == nil {
+			return op
+		}
+	}
+	s.t.Fatal("nothing is answered")
+	return nil
+}
+
+// strand cuts the leader off while it decides an operation, and returns it, the record, and
+// how the operation ended once another node leads.
+func (s *shard) strand(key, id string) (old *replica, record []byte, ended chan error) {
+	s.t.Helper()
+	s.mustAdd(key, "before "+id)
+	old = s.leader()
+	l := old.running().log
+	old.isolate()
+	ended = make(chan error, 1)
+	go func() { ended <- old.add(key, id).Err }()
+	for end := time.Now().Add(2 * time.Minute); record == nil; time.Sleep(time.Millisecond) {
+		l.mu.Lock()
+		for _, p := range slices.Concat(l.flying, l.queue) {
+			record = p.record
+		}
+		l.mu.Unlock()
+		if time.Now().After(end) {
+			s.t.Fatal("the leader does not decide")
+		}
+	}
+	s.leader()
+	return old, record, ended
+}
+
+// awaitApplied waits until all nodes have applied what the leader has.
+func (s *shard) awaitApplied() {
+	s.t.Helper()
+	l := load{s: s}
+	for _, m := range s.members {
+		l.awaitApplied(m.running(), s.leader().running())
+	}
+}
+
+// TestStaleEntry: what was decided in an earlier term, and comes into the log of a later one, is
+// ignored by every node, and by those that start again (R2).
+func TestStaleEntry(t *testing.T) {
+	s := newShard(t, 3)
+	old, record, _ := s.strand("k", "stale")
+	leader := s.leader().running()
+	c := command{kind: commandSections, fence: leader.Status().Term - 1, origin: old.running().log.origin, number: 1 << 40, body: record}
+	if err := leader.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error(); err != nil {
+		t.Fatal(err)
+	}
+	old.heal()
+	if op := s.mustAdd("k", "after"); op.Value != 2 {
+		t.Errorf("the counter is %d, want 2", op.Value)
+	}
+	s.awaitApplied()
+	for _, m := range s.members {
+		if n := m.running().Status().Fenced; n == 0 {
+			t.Errorf("node %s has ignored nothing", m.id[39:])
+		}
+	}
+	for _, m := range s.members {
+		m.stop()
+	}
+	for _, m := range s.members {
+		m.start()
+	}
+	if op := s.mustAdd("k", "stale"); op.Value != 3 || !op.Applied {
+		t.Errorf("what was ignored, sent again: %d, applied %v", op.Value, op.Applied)
+	}
+}
+
+// TestLeadsAgain: a node leads again that has decided what was never committed, while nobody
+// decided anything in that partition: its state does not hold it any more (R3, R6).
+func TestLeadsAgain(t *testing.T) {
+	s := newShard(t, 3)
+	old, _, ended := s.strand("k", "lost")
+	old.heal()
+	if err := <-ended; !retried(err) {
+		t.Fatalf("the operation ends with %v", err)
+	}
+	s.awaitApplied()
+	for end := time.Now().Add(2 * time.Minute); s.leader() != old; time.Sleep(10 * time.Millisecond) {
+		if err := s.leader().running().HandOver(t.Context(), old.id); err != nil {
+			t.Log(err)
+		}
+		if time.Now().After(end) {
+			t.Fatal("the node does not lead again")
+		}
+	}
+	if op := s.mustAdd("k", "lost"); op.Value != 2 || !op.Applied {
+		t.Errorf("what was taken back, sent again: %d, applied %v", op.Value, op.Applied)
+	}
+	s.awaitApplied()
+	for _, m := range s.members {
+		var b store.Batch
+		b.Replica = true
+		b.Add(store.Get).Key = []byte("k")
+		m.running().Store().Execute(&b)
+		if op := &b.Ops[0]; op.Err != nil || op.Value != 2 {
+			t.Errorf("node %s reads %d, %v", m.id[39:], op.Value, op.Err)
+		}
+	}
+}
+
+// TestViewsAreReached: checkpoints follow the last entry that the log has, and a power loss
+// follows them: the next start redoes as much as they hold (R5).
+func TestViewsAreReached(t *testing.T) {
+	s := newShard(t, 3)
+	for i := range 20 {
+		s.mustAdd("k", fmt.Sprint(i))
+	}
+	s.awaitApplied()
+	for _, m := range s.members {
+		if err := m.running().Store().Snapshot(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := rand.New(rand.NewPCG(1, 1))
+	for _, m := range s.members {
+		m.kill(r)
+	}
+	for _, m := range s.members {
+		m.start()
+	}
+	if op := s.mustAdd("k", "0"); op.Applied || op.Value != 1 {
+		t.Errorf("a retry is answered %d, applied %v", op.Value, op.Applied)
+	}
+}
+
+// TestFullDiskDoesNotLead: a leader whose disk is full lets another lead, so that writes go on; it
+// neither ends nor loses what it has (R8).
+func TestFullDiskDoesNotLead(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "before")
+	full := s.leader()
+	full.full.Fill(0)
+	for end := time.Now().Add(2 * time.Minute); s.leader() == full; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it leads on")
+		}
+	}
+	if op := s.mustAdd("k", "after"); op.Value != 2 {
+		t.Errorf("the counter is %d, want 2", op.Value)
+	}
+	full.full.Fill(-1)
+	s.awaitApplied()
+	if op := s.mustAdd("k", "before"); op.Value != 1 || op.Applied {
+		t.Errorf("sent again: %d, applied %v", op.Value, op.Applied)
+	}
+}

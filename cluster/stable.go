@@ -1,0 +1,196 @@
+package cluster
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// The names of a node's own values; Raft's have its own names.
+const (
+	nodeValue     = "fbfkv.node"
+	snapshotValue = "fbfkv.snapshot"
+)
+
+// maxKept bounds the content of a snapshot, bytes.
+const maxKept = 64 << 10
+
+// Stable has what belongs to this node alone and is durable whenever a call returns: its
+// id, Raft's term and vote, and what Raft calls a snapshot. It is the file CLUSTER of the
+// data directory, which no backup has (R9). It is a raft.StableStore and a
+// raft.SnapshotStore. Safe for concurrent use.
+type Stable struct {
+	values *persistence.Values
+	node   string
+}
+
+// OpenStable opens the values of a data directory, which need not exist; nil is the
+// operating system's file system. A new one draws the node's id.
+func OpenStable(fsys vfs.FS, dir string) (*Stable, error) {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	v, err := persistence.OpenValues(fsys, dir)
+	if err != nil {
+		return nil, err
+	}
+	id, err := v.Get(nodeValue)
+	if err == nil && len(id) == 0 {
+		var b [20]byte
+		_, _ = rand.Read(b[:]) // never fails
+		id = hex.AppendEncode(nil, b[:])
+		err = v.Set(nodeValue, id)
+	}
+	if err != nil {
+		return nil, errors.Join(err, v.Close())
+	}
+	return &Stable{values: v, node: string(id)}, nil
+}
+
+// Node returns the node's id, which was drawn with the directory: 40 hexadecimal digits.
+func (s *Stable) Node() string { return s.node }
+
+// Close closes the file.
+func (s *Stable) Close() error { return s.values.Close() }
+
+// Set sets a value durably; a nil one deletes it.
+func (s *Stable) Set(key, value []byte) error { return s.values.Set(string(key), value) }
+
+// Get returns a value, empty if there is none.
+func (s *Stable) Get(key []byte) ([]byte, error) { return s.values.Get(string(key)) }
+
+// SetUint64 sets a number durably.
+func (s *Stable) SetUint64(key []byte, n uint64) error {
+	return s.Set(key, binary.BigEndian.AppendUint64(nil, n))
+}
+
+// GetUint64 returns a number, 0 if there is none.
+func (s *Stable) GetUint64(key []byte) (uint64, error) {
+	b, err := s.Get(key)
+	switch {
+	case err != nil || len(b) == 0:
+		return 0, err
+	case len(b) != 8:
+		return 0, fmt.Errorf("%w: value %q is no number", persistence.ErrCorrupt, key)
+	}
+	return binary.BigEndian.Uint64(b), nil
+}
+
+// snapshot is what is kept of Raft's last snapshot: what it is of. Its state is the data
+// directory.
+type snapshot struct {
+	Meta    raft.SnapshotMeta
+	Content []byte
+}
+
+// snapshotSink is a raft.SnapshotSink.
+type snapshotSink struct {
+	s    *Stable
+	snap snapshot
+	own  bool // of what this node has applied
+	done bool
+}
+
+// errNotOwn refuses a snapshot that a leader has sent (catchup.go).
+var errNotOwn = errors.New("a node takes no snapshot of another")
+
+// Create begins a snapshot, which takes the place of the last one as it is closed.
+func (s *Stable) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
+	configurationIndex uint64, _ raft.Transport,
+) (raft.SnapshotSink, error) {
+	if version != 1 {
+		return nil, fmt.Errorf("snapshot version %d is not supported", version)
+	}
+	return &snapshotSink{s: s, snap: snapshot{Meta: raft.SnapshotMeta{
+		Version: version, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term,
+		Configuration: configuration, ConfigurationIndex: configurationIndex,
+	}}}, nil
+}
+
+// last returns the last snapshot, nil if there is none.
+func (s *Stable) last() (*snapshot, error) {
+	b, err := s.values.Get(snapshotValue)
+	if err != nil || len(b) == 0 {
+		return nil, err
+	}
+	var last snapshot
+	if err := json.Unmarshal(b, &last); err != nil {
+		return nil, fmt.Errorf("%w: the snapshot's value: %w", persistence.ErrCorrupt, err)
+	}
+	return &last, nil
+}
+
+// Last returns the last snapshot and its content, nil if there is none.
+func (s *Stable) Last() (*raft.SnapshotMeta, []byte, error) {
+	last, err := s.last()
+	if err != nil || last == nil {
+		return nil, nil, err
+	}
+	return &last.Meta, last.Content, nil
+}
+
+// List returns the last snapshot, if there is one.
+func (s *Stable) List() ([]*raft.SnapshotMeta, error) {
+	last, err := s.last()
+	if err != nil || last == nil {
+		return nil, err
+	}
+	return []*raft.SnapshotMeta{&last.Meta}, nil
+}
+
+// Open opens the snapshot with an id.
+func (s *Stable) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	last, err := s.last()
+	if err != nil {
+		return nil, nil, err
+	}
+	if last == nil || last.Meta.ID != id {
+		return nil, nil, fmt.Errorf("snapshot %q is gone", id)
+	}
+	return &last.Meta, io.NopCloser(bytes.NewReader(last.Content)), nil
+}
+
+// ID returns the snapshot's id.
+func (k *snapshotSink) ID() string { return k.snap.Meta.ID }
+
+// Write adds to the snapshot's content.
+func (k *snapshotSink) Write(p []byte) (int, error) {
+	if len(k.snap.Content)+len(p) > maxKept {
+		return 0, fmt.Errorf("a snapshot has more than %d bytes", maxKept)
+	}
+	k.snap.Content = append(k.snap.Content, p...)
+	return len(p), nil
+}
+
+// Close makes it the last snapshot, durably, unless it was cancelled or closed.
+func (k *snapshotSink) Close() error {
+	if k.done {
+		return nil
+	}
+	if !k.own {
+		return errNotOwn
+	}
+	k.done = true
+	k.snap.Meta.Size = int64(len(k.snap.Content))
+	b, err := json.Marshal(k.snap)
+	if err != nil {
+		return err
+	}
+	return k.s.values.Set(snapshotValue, b)
+}
+
+// Cancel drops it.
+func (k *snapshotSink) Cancel() error {
+	k.done = true
+	return nil
+}

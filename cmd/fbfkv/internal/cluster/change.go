@@ -1,0 +1,315 @@
+package cluster
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+)
+
+const addHelp = `Makes running servers, of which each was started with --cluster-enabled yes and an empty
+directory, replicas of the cluster to which the server EXISTING belongs. Each one gets
+a copy of the data and votes once it has caught up; the cluster serves meanwhile.`
+
+const removeHelp = `Removes the node NODE from the cluster to which the server ANY belongs. NODE may be
+lost. If it leads, another node leads first. A server that was removed stops; it can only
+come back with an empty directory.`
+
+const replaceHelp = `Puts the server NEW in the place of the node OLD of the cluster to which the server ANY
+belongs. OLD may be lost; if it is not, it stops. NEW was started with --cluster-enabled
+yes and an empty directory. It catches up before OLD is removed, and votes afterwards.
+
+A node that came back with an empty directory at the address that it had before is
+another node: replace ANY OLD OLD. Until it has caught up the cluster has one node less.`
+
+func addCommand() subcommand {
+	return subcommand{
+		use:   "add-node NEW[,NEW...] EXISTING [--yes]",
+		short: "make servers replicas of a cluster", long: addHelp, args: cobra.ExactArgs(2),
+		run: func(o *operator, args []string) error { return o.addNodes(strings.Split(args[0], ","), args[1]) },
+	}
+}
+
+func removeCommand() subcommand {
+	return subcommand{
+		use:   "remove-node ANY NODE [--yes]",
+		short: "remove a node from a cluster", long: removeHelp, args: cobra.ExactArgs(2),
+		run: func(o *operator, args []string) error { return o.removeNode(args[0], args[1]) },
+	}
+}
+
+func replaceCommand() subcommand {
+	return subcommand{
+		use:   "replace ANY OLD NEW [--yes]",
+		short: "put a server in the place of a node", long: replaceHelp, args: cobra.ExactArgs(3),
+		run: func(o *operator, args []string) error { return o.replace(args[0], args[1], args[2]) },
+	}
+}
+
+func (o *operator) addNodes(added []string, existing string) error {
+	c, err := o.member(existing)
+	if err != nil {
+		return err
+	}
+	found, err := o.surveyAll(added)
+	if err != nil {
+		return err
+	}
+	missing, voters := []string(nil), c.Voters()
+	for _, a := range found {
+		if err := candidate(a, c); err != nil {
+			return err
+		}
+		if !voted(c, a.Self.ID) {
+			missing = append(missing, a.addr)
+		}
+	}
+	if len(missing) == 0 {
+		o.say("the cluster %s has these nodes already", short(c.Cluster))
+		return nil
+	}
+	plan := []string{fmt.Sprintf("The cluster %s of %d nodes gets %d more: %s", short(c.Cluster), voters, len(missing), strings.Join(missing, ", "))}
+	if n := voters + len(missing); n%2 == 0 {
+		plan = append(plan, fmt.Sprintf("%d nodes survive the loss of no more nodes than %d do.", n, n-1))
+	}
+	if err := o.confirm(plan...); err != nil {
+		return err
+	}
+	for _, addr := range missing {
+		if err := o.add(c, addr); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// candidate refuses a server that cannot become a node of the cluster.
+func candidate(a asked, c *nodes.Configuration) error {
+	switch {
+	case a.Cluster == c.Cluster:
+		return nil
+	case a.Cluster != "":
+		return fmt.Errorf("%s belongs to another cluster, %s", a.addr, short(a.Cluster))
+	case a.Format < c.Format:
+		return errOld(a.addr, a.Info, c)
+	case !a.Pristine && c.Member(a.Self.ID) == nil:
+		return fmt.Errorf("%s has data: start it with an empty directory", a.addr)
+	}
+	return nil
+}
+
+// add makes a server a full member, from wherever an earlier attempt left off.
+func (o *operator) add(c *nodes.Configuration, addr string) error {
+	id, err := o.follow(c, addr)
+	if err != nil {
+		return err
+	}
+	return o.promote(c, addr, id, true)
+}
+
+// follow makes a server a member without a vote and returns its id.
+func (o *operator) follow(c *nodes.Configuration, addr string) (id string, err error) {
+	info, err := o.info(addr)
+	if err != nil {
+		return "", err
+	}
+	m := info.Self
+	if m.Host == "" {
+		m.Host, _, _ = net.SplitHostPort(addr)
+	}
+	m.Shard, m.Voter = c.Shards[0].ID, false
+	if err := o.change(c, nodes.VerbAdmit, m, nil); err != nil {
+		return "", err
+	}
+	if info.Cluster == "" {
+		var via []string
+		for _, other := range c.Members {
+			if other.ID != m.ID {
+				via = append(via, other.ClusterAddress())
+			}
+		}
+		n := o.nodes[addr]
+		if err := o.wait(addr+" to join", func() (bool, error) {
+			return true, n.do(nodes.VerbJoin, nodes.JoinRequest{Cluster: c.Cluster, Via: via}, nil)
+		}); err != nil {
+			return "", err
+		}
+		if _, err := o.joined(n, c.Cluster); err != nil {
+			return "", err
+		}
+		o.say("%s: has joined", addr)
+	}
+	return m.ID, nil
+}
+
+// promote waits until a member has caught up and votes; or, if it is not to vote yet, until
+// it has caught up.
+func (o *operator) promote(c *nodes.Configuration, addr, id string, vote bool) error {
+	progress := bar.New(o.stderr)
+	defer progress.Clear()
+	for most := uint64(0); ; time.Sleep(retryPeriod) {
+		var p nodes.Progress
+		if err := o.change(c, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
+			return err
+		}
+		if p.Voter || !vote && p.Near {
+			progress.Clear()
+			o.say("%s: has caught up%s", addr, map[bool]string{true: " and votes"}[p.Voter])
+			return nil
+		}
+		// It may take long, but not without the node.
+		if err := o.wait(addr+" to catch up", func() (bool, error) {
+			info, err := o.info(addr)
+			return info.Cluster == c.Cluster, err
+		}); err != nil {
+			return err
+		}
+		most = max(most, p.Behind)
+		progress.Set(addr+" catches up, entries of the log", false, int64(most-p.Behind), int64(most))
+	}
+}
+
+func (o *operator) removeNode(existing, addr string) error {
+	c, err := o.member(existing)
+	if err != nil {
+		return err
+	}
+	m := c.At(addr)
+	if m == nil {
+		o.say("the cluster %s has no node %s", short(c.Cluster), addr)
+		return nil
+	}
+	if err := o.spare(c, *m); err != nil {
+		return err
+	}
+	left := c.Voters()
+	if m.Voter {
+		left--
+	}
+	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s, which has %d nodes then.", addr, short(c.Cluster), left)}
+	if left < 3 {
+		plan = append(plan, "With fewer than three nodes, none may be lost.")
+	}
+	if err := o.confirm(plan...); err != nil {
+		return err
+	}
+	return o.remove(c, *m, addr)
+}
+
+// spare refuses to remove a voter without which too few are left that answer.
+func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
+	if !gone.Voter {
+		return nil
+	}
+	left, well := 0, 0
+	for _, a := range o.survey(o.addresses(c)) {
+		m := c.At(a.addr)
+		if m == nil || m.ID == gone.ID || !m.Voter {
+			continue
+		}
+		left++
+		if a.err == nil && a.Self.ID == m.ID && a.Cluster == c.Cluster {
+			well++
+		}
+	}
+	switch {
+	case left == 0:
+		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
+	case well <= left/2:
+		return fmt.Errorf("without %s the cluster would have %d nodes of which %d answer, too few to go on: see fbfkv cluster status, "+
+			"and replace those that are lost first", gone.Address(), left, well)
+	}
+	return nil
+}
+
+// remove takes a member out of the cluster, from wherever an earlier attempt left off.
+func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) error {
+	err := o.wait("another node to lead", func() (bool, error) {
+		leader, info, err := o.leader(c)
+		if err != nil || info.Self.ID != m.ID {
+			return err == nil, err
+		}
+		return false, leader.do(nodes.VerbHandOver, nodes.NodeRequest{}, nil)
+	})
+	if err != nil {
+		return err
+	}
+	rest := *c
+	rest.Members = slices.DeleteFunc(slices.Clone(c.Members), func(o nodes.Member) bool { return o.ID == m.ID })
+	if err := o.change(&rest, nodes.VerbRemove, nodes.NodeRequest{ID: m.ID}, nil); err != nil {
+		return err
+	}
+	o.say("%s: is no member any more", addr)
+	// One that cannot be reached is told by nobody, and has no vote all the same.
+	if n, err := o.remote(o.reach(m)); err == nil {
+		if info, err := o.info(n.addr); err == nil && info.Self.ID == m.ID && info.Cluster == c.Cluster {
+			_ = n.do(nodes.VerbForget, nodes.ForgetRequest{Cluster: c.Cluster}, nil)
+		}
+	}
+	return nil
+}
+
+func (o *operator) replace(existing, old, replacement string) error {
+	c, err := o.member(existing)
+	if err != nil {
+		return err
+	}
+	found, err := o.surveyAll([]string{replacement})
+	if err != nil {
+		return err
+	}
+	a := found[0]
+	if err := candidate(a, c); err != nil {
+		return err
+	}
+	gone, here := c.At(old), c.Member(a.Self.ID)
+	if gone != nil && here != nil && gone.ID == here.ID {
+		gone = nil
+	}
+	switch {
+	case gone == nil && here != nil && here.Voter:
+		o.say("%s is a member with its directory: there is nothing to replace", replacement)
+		return nil
+	case gone == nil && here == nil && old != replacement: // otherwise an earlier attempt has removed it
+		return fmt.Errorf("the cluster %s has no node %s", short(c.Cluster), old)
+	}
+	if gone != nil {
+		if err := o.spare(c, *gone); err != nil {
+			return err
+		}
+	}
+	plan := fmt.Sprintf("In the cluster %s, %s takes the place of %s, whose directory is of no use any more.", short(c.Cluster), replacement, old)
+	if old == replacement {
+		plan = fmt.Sprintf("In the cluster %s, %s begins anew: it has an empty directory.", short(c.Cluster), old)
+	}
+	if err := o.confirm(plan); err != nil {
+		return err
+	}
+	// Two members cannot have the same address. Otherwise the new one catches up first, so that as
+	// many nodes as before may be lost meanwhile.
+	if gone != nil && old == replacement {
+		if err := o.remove(c, *gone, old); err != nil {
+			return err
+		}
+		gone = nil
+	}
+	id, err := o.follow(c, replacement)
+	if err != nil {
+		return err
+	}
+	if gone != nil {
+		if err := o.promote(c, replacement, id, false); err != nil {
+			return err
+		}
+		if err := o.remove(c, *gone, old); err != nil {
+			return err
+		}
+	}
+	return o.promote(c, replacement, id, true)
+}

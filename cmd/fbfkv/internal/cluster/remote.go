@@ -1,0 +1,251 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	nodes "github.com/fbfkv/fbfkv/cluster"
+)
+
+const (
+	// answerTime bounds a verb. A node that is asked to join asks others.
+	answerTime = 15 * time.Second
+	// retryPeriod is between two looks at something that is expected to come.
+	retryPeriod = 100 * time.Millisecond
+)
+
+// remote is a node, by its port for clients. It is connected when it is first asked, and
+// again after it was restarted. Safe for concurrent use.
+type remote struct {
+	addr   string
+	client *redis.Client
+}
+
+// remote returns the node at HOST:PORT.
+func (o *operator) remote(addr string) (*remote, error) {
+	if n := o.nodes[addr]; n != nil {
+		return n, nil
+	}
+	client, err := o.server.Client(addr, answerTime)
+	if err != nil {
+		return nil, err
+	}
+	o.nodes[addr] = &remote{addr: addr, client: client}
+	return o.nodes[addr], nil
+}
+
+// close closes the connections.
+func (o *operator) close() {
+	for _, n := range o.nodes {
+		n.client.Close()
+	}
+}
+
+// do asks the node to carry out a verb. An error says which node it is about.
+func (n *remote) do(verb string, request, answer any) error {
+	body, err := json.Marshal(request)
+	if err != nil {
+		return err
+	}
+	text, err := n.client.Do(context.Background(), "CLUSTER", "FBFKV", verb, body).Text()
+	if err != nil {
+		return n.explain(err)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.Unmarshal([]byte(text), answer); err != nil {
+		return fmt.Errorf("%s answers what is no answer to %s: %w", n.addr, verb, err)
+	}
+	return nil
+}
+
+// unreachable is the error of a node that does not answer.
+type unreachable struct{ error }
+
+// Unwrap returns the cause.
+func (u unreachable) Unwrap() error { return u.error }
+
+// explain says what an error of the node's means.
+func (n *remote) explain(err error) error {
+	var reply redis.Error
+	switch text := err.Error(); {
+	case !errors.As(err, &reply):
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "dial" {
+			err = op.Err
+		}
+		return unreachable{fmt.Errorf("%s cannot be reached: %w", n.addr, err)}
+	case strings.Contains(text, "cluster support disabled"):
+		return fmt.Errorf("%s was started without a cluster: start it with --cluster-enabled yes", n.addr)
+	case strings.Contains(text, "unknown subcommand") || strings.Contains(text, "unknown command"):
+		return fmt.Errorf("%s is not an fbfkv server, or an older one: it does not know CLUSTER FBFKV", n.addr)
+	case strings.HasPrefix(text, "LOADING"):
+		return unreachable{fmt.Errorf("%s is starting: %w", n.addr, err)}
+	}
+	text := strings.TrimPrefix(err.Error(), "ERR ")
+	return fmt.Errorf("%s: %w", n.addr, refusal{text})
+}
+
+// refusal is what a node answered instead of doing what it was asked.
+type refusal struct{ text string }
+
+// Error is the node's text.
+func (r refusal) Error() string { return r.text }
+
+// transient reports whether a second attempt may go well: the node cannot be reached, does
+// not lead any more, or is about to.
+func transient(err error) bool {
+	var gone unreachable
+	var said refusal
+	return errors.As(err, &gone) || errors.As(err, &said) && strings.HasPrefix(said.text, nodes.TryAgain)
+}
+
+// info asks a node what it is.
+func (o *operator) info(addr string) (info nodes.Info, err error) {
+	n, err := o.remote(addr)
+	if err != nil {
+		return info, err
+	}
+	return info, n.do(nodes.VerbInfo, struct{}{}, &info)
+}
+
+// asked is a node that was asked what it is.
+type asked struct {
+	addr string
+	nodes.Info
+	err error
+}
+
+// survey asks nodes at the same time. The order stays.
+func (o *operator) survey(addrs []string) []asked {
+	all := make([]asked, len(addrs))
+	var wait sync.WaitGroup
+	for i, addr := range addrs {
+		all[i].addr = addr
+		n, err := o.remote(addr)
+		if err != nil {
+			all[i].err = err
+			continue
+		}
+		wait.Go(func() { all[i].err = n.do(nodes.VerbInfo, struct{}{}, &all[i].Info) })
+	}
+	wait.Wait()
+	return all
+}
+
+// openingTime is how long a node may take to open its directory again, about.
+const openingTime = 3 * time.Second
+
+// surveyAll is survey for nodes that must all answer. They may be opening their directories.
+func (o *operator) surveyAll(addrs []string) ([]asked, error) {
+	for end := time.Now().Add(min(openingTime, o.patience)); ; time.Sleep(retryPeriod) {
+		all := o.survey(addrs)
+		err := errors.Join(problems(all)...)
+		if err == nil || time.Now().After(end) || slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !transient(a.err) }) {
+			return all, err
+		}
+	}
+}
+
+// reach is where we reach a member.
+func (o *operator) reach(m nodes.Member) string {
+	if o.server.TLS() && m.TLSPort != 0 {
+		return net.JoinHostPort(m.Host, strconv.Itoa(m.TLSPort))
+	}
+	return m.Address()
+}
+
+// addresses are where we reach members.
+func (o *operator) addresses(c *nodes.Configuration) (all []string) {
+	for _, m := range c.Members {
+		all = append(all, o.reach(m))
+	}
+	return all
+}
+
+// member asks any node of a cluster for the configuration, and the nodes that it names
+// whether they know a newer one.
+func (o *operator) member(addr string) (*nodes.Configuration, error) {
+	info, err := o.info(addr)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Configuration == nil:
+		return nil, fmt.Errorf("%s belongs to no cluster: fbfkv cluster create makes one", addr)
+	}
+	newest := info.Configuration
+	for _, a := range o.survey(o.addresses(newest)) {
+		if a.err == nil && a.Cluster == newest.Cluster && a.Configuration.Version > newest.Version {
+			newest = a.Configuration
+		}
+	}
+	return newest, nil
+}
+
+// wait calls done every now and then until it reports true. An error that is not transient
+// ends it, as patience does, with the last one or with what was waited for.
+func (o *operator) wait(what string, done func() (bool, error)) error {
+	for end := time.Now().Add(o.patience); ; time.Sleep(retryPeriod) {
+		ok, err := done()
+		switch {
+		case ok && err == nil:
+			return nil
+		case err != nil && !transient(err):
+			return err
+		case time.Now().After(end) && err != nil:
+			return fmt.Errorf("gave up after %v waiting for %s: %w; run the command again", o.patience, what, err)
+		case time.Now().After(end):
+			return fmt.Errorf("gave up after %v waiting for %s; run the command again", o.patience, what)
+		}
+	}
+}
+
+// leader waits for a leader of the cluster that decides, and returns it with what it says.
+func (o *operator) leader(c *nodes.Configuration) (n *remote, info nodes.Info, err error) {
+	err = o.wait("a leader", func() (bool, error) {
+		all := o.survey(o.addresses(c))
+		leaders := slices.DeleteFunc(slices.Clone(all), func(a asked) bool {
+			return a.err != nil || a.Cluster != c.Cluster || a.State == nil || !a.State.Ready
+		})
+		if len(leaders) == 0 {
+			return false, errors.Join(problems(all)...)
+		}
+		newest := slices.MaxFunc(leaders, func(a, b asked) int { return cmp.Compare(a.State.Term, b.State.Term) })
+		n, info = o.nodes[newest.addr], newest.Info
+		return true, nil
+	})
+	return n, info, err
+}
+
+// problems are the errors of the nodes that did not answer.
+func problems(all []asked) (errs []error) {
+	for _, a := range all {
+		if a.err != nil {
+			errs = append(errs, a.err)
+		}
+	}
+	return errs
+}
+
+// change asks whoever leads to carry out a verb, until it has.
+func (o *operator) change(c *nodes.Configuration, verb string, request, answer any) error {
+	return o.wait("the leader to "+verb, func() (bool, error) {
+		leader, _, err := o.leader(c)
+		if err != nil {
+			return false, err
+		}
+		return true, leader.do(verb, request, answer)
+	})
+}

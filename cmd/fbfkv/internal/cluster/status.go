@@ -1,0 +1,131 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	nodes "github.com/fbfkv/fbfkv/cluster"
+)
+
+const statusHelp = `Shows the nodes of the cluster to which the server ANY belongs: which one leads, how far
+each one is in the log, and what is wrong, with the command that helps. The exit status
+is 0 if there is a leader and every node is well, otherwise 1.`
+
+func statusCommand() subcommand {
+	return subcommand{
+		use:   "status ANY",
+		short: "show the nodes of a cluster", long: statusHelp, args: cobra.ExactArgs(1),
+		run: func(o *operator, args []string) error { return o.status(args[0]) },
+	}
+}
+
+// status shows a cluster.
+func (o *operator) status(existing string) error {
+	c, err := o.member(existing)
+	if err != nil {
+		return err
+	}
+	all := o.survey(o.addresses(c))
+	o.say("cluster %s, %d nodes, %d partitions, format level %d, configuration %d",
+		short(c.Cluster), len(c.Members), c.Partitions, c.Format, c.Version)
+	ills := o.table(c, all)
+	for _, line := range slices.Concat(ills, differences(all)) {
+		o.say("%s", line)
+	}
+	switch leads := leading(c, all); {
+	case leads == nil:
+		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there")
+	case len(ills) > 0:
+		return fmt.Errorf("%d of %d nodes are not well", len(ills), len(c.Members))
+	}
+	return nil
+}
+
+// leading returns the node that leads and decides, nil if there is none.
+func leading(c *nodes.Configuration, all []asked) (leads *asked) {
+	for i, a := range all {
+		if a.err == nil && a.Cluster == c.Cluster && a.State != nil && a.State.Ready && (leads == nil || a.State.Term > leads.State.Term) {
+			leads = &all[i]
+		}
+	}
+	return leads
+}
+
+// table prints a line for each member, and returns one for each that is not well.
+func (o *operator) table(c *nodes.Configuration, all []asked) (ills []string) {
+	commit := uint64(0)
+	for _, a := range all {
+		if a.err == nil && a.State != nil && a.Cluster == c.Cluster {
+			commit = max(commit, a.State.Commit)
+		}
+	}
+	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "node\tid\trole\tterm\tapplied\tbehind\tversion")
+	for i, m := range c.Members {
+		a := all[i]
+		role, ill := judgeMember(m, a, c)
+		if ill != "" {
+			ills = append(ills, m.Address()+" "+ill)
+		}
+		if a.err != nil || a.State == nil || a.Self.ID != m.ID {
+			fmt.Fprintf(w, "%s\t%s\t%s\t-\t-\t-\t%s\n", m.Address(), short(m.ID), role, orDash(a.Version))
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%d\t%s\n", m.Address(), short(m.ID), role, a.State.Term, a.State.Applied,
+			commit-min(commit, a.State.Applied), a.Version)
+	}
+	w.Flush()
+	return ills
+}
+
+// judgeMember returns what a member is at present, and what is wrong with it and helps.
+func judgeMember(m nodes.Member, a asked, c *nodes.Configuration) (role, ill string) {
+	switch {
+	case a.err != nil:
+		return "lost", fmt.Sprintf("is lost: %v; start it again, or put another in its place: fbfkv cluster replace", a.err)
+	case a.Self.ID != m.ID && a.Cluster == "":
+		return "lost", "answers with an empty directory: it lost its own, or another server has its address; fbfkv cluster replace ANY " +
+			m.Address() + " " + m.Address()
+	case a.Self.ID != m.ID || a.Cluster != c.Cluster:
+		return "lost", fmt.Sprintf("answers as the node %s of the cluster %s: another server has its address", short(a.Self.ID), short(a.Cluster))
+	case a.State == nil:
+		return "starting", "is starting"
+	case !m.Voter:
+		return "catching up", "has no vote yet: run add-node or replace again if none is running"
+	case a.State.Ready:
+		return "leader", ""
+	case a.State.Leader == "":
+		return a.State.Role, "sees no leader"
+	}
+	return a.State.Role, ""
+}
+
+// differences are lines about settings and users that should be equal.
+func differences(all []asked) (lines []string) {
+	for what, of := range map[string]func(a asked) string{
+		"settings": func(a asked) string { return a.Settings }, "users": func(a asked) string { return a.Users },
+	} {
+		values := map[string]bool{}
+		for _, a := range all {
+			if a.err == nil {
+				values[of(a)] = true
+			}
+		}
+		if len(values) > 1 {
+			lines = append(lines, fmt.Sprintf("the nodes differ in their %s, which belong to each node: what holds on one does not hold on all", what))
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func orDash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return s
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/server"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// clusterNode is what a server is as a node of a cluster, be it a member or not yet. It connects
+// package cluster, which knows no commands, with package commands, which knows no Raft.
+type clusterNode struct {
+	config    *server.Config
+	log       *slog.Logger
+	directory *cluster.Directory
+	admin     *cluster.Admin
+	st        *store.Store
+	net       *cluster.Net                 // nil: no member
+	node      atomic.Pointer[cluster.Node] // nil: no member, or not yet opened
+
+	view    atomic.Pointer[commands.ClusterView]
+	changed atomic.Pointer[chan struct{}] // closed when the view changes
+
+	restart chan struct{}   // the node has files to take over
+	ctx     context.Context // of a member, until it is closed
+	stop    context.CancelFunc
+	running sync.WaitGroup
+}
+
+// Times of a node.
+const (
+	// lookEvery is how often a node looks whether the others answer.
+	lookEvery = 100 * time.Millisecond
+	// quietPart is the part of the node timeout after which a leader that says nothing is taken
+	// for gone by the nodes that follow it: a few of its heartbeats.
+	quietPart = 5
+	// silentFor is how many node timeouts a node may be silent until clients are told.
+	silentFor = 3
+	// handOverTime bounds an orderly change of the leader.
+	handOverTime = 5 * time.Second
+	// replicaPeriod is how often WAIT looks.
+	replicaPeriod = 2 * time.Millisecond
+)
+
+// openClusterNode opens the data directory as a node's. Its server is not there yet.
+func openClusterNode(config *server.Config, certificates *server.TLS, files int, log *slog.Logger) (*clusterNode, error) {
+	directory, err := cluster.OpenDirectory(nil, config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1)}
+	n.show(&commands.ClusterView{Node: directory.ID()})
+	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
+		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
+			way, err := n.listen(id, certificates)
+			if err != nil {
+				return nil, err
+			}
+			defer way.Close()
+			return way.FetchConfiguration(ctx, address)
+		}}
+	c, member, err := directory.Configuration()
+	if err == nil && member {
+		err = n.openMember(c, certificates, files)
+	} else if err == nil {
+		n.st, err = openStore(config, files, log, func(*store.Options) {})
+	}
+	if err != nil {
+		return nil, errors.Join(err, directory.Close())
+	}
+	n.admin.Store = n.st
+	return n, nil
+}
+
+// selfOf is what the settings say of the node's addresses.
+func selfOf(config *server.Config) cluster.Member {
+	c := &config.Cluster
+	or := func(announced, port int) int {
+		if announced != 0 && port != 0 {
+			return announced
+		}
+		return port
+	}
+	m := cluster.Member{Host: c.AnnounceIP, Hostname: c.AnnounceHostname, Port: or(c.AnnouncePort, config.Port),
+		TLSPort: or(c.AnnounceTLSPort, config.TLS.Port), ClusterPort: or(c.AnnounceBusPort, config.ClusterPort())}
+	return m
+}
+
+// listen opens the cluster port as a member of a cluster.
+func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net, error) {
+	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel},
+		Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
+	if n.config.Cluster.TLS {
+		o.TLS = certificates.Current
+	}
+	l, err := server.ListenCluster(n.config)
+	if err != nil {
+		return nil, err
+	}
+	way, err := cluster.Listen(l, o)
+	if err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return way, nil
+}
+
+// configuration returns the newest that the node knows.
+func (n *clusterNode) configuration() cluster.Configuration {
+	c, _, err := n.directory.Configuration()
+	if err != nil {
+		n.log.Error("the cluster's configuration cannot be read", "error", err)
+	}
+	if node := n.node.Load(); node != nil {
+		if newest := node.Configuration(); newest.Version > c.Version {
+			c = newest
+		}
+	}
+	return c
+}
+
+// admit refuses nodes that are no members.
+func (n *clusterNode) admit(peer cluster.Identity, _ byte) error {
+	if c := n.configuration(); c.Member(peer.Node) == nil {
+		return fmt.Errorf("the node %s is no member of the cluster", peer.Node)
+	}
+	return nil
+}
+
+// openMember opens the store as a replica and takes part in the shard.
+func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.TLS, files int) (err error) {
+	self := c.Member(n.directory.ID())
+	if self == nil {
+		return fmt.Errorf("data directory %s: the node %s is not in the configuration that it has itself", n.config.Dir, n.directory.ID())
+	}
+	if n.net, err = n.listen(c.Cluster, certificates); err != nil {
+		return err
+	}
+	node, err := cluster.Start(cluster.Options{
+		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: n.config.Cluster.NodeTimeout, Logger: n.log,
+		Dir: n.config.Dir, Fatal: func(error) { os.Exit(1) },
+		Restart: func() {
+			select {
+			case n.restart <- struct{}{}:
+			default: // it is about to
+			}
+		},
+		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
+			return openStore(n.config, files, n.log, func(o *store.Options) {
+				o.Seed, o.Partitions, o.Replicated, o.Sections = uint64(c.Seed), c.Partitions, replicated, cluster.Sections
+			})
+		},
+	})
+	if err != nil {
+		return errors.Join(err, n.net.Close())
+	}
+	n.st, n.admin.Node = node.Store(), node
+	n.node.Store(node)
+	n.net.Handle(cluster.KindAdmin, n.admin.Serve)
+	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.look()
+	n.running.Go(n.watch)
+	if n.directory.Founder() {
+		n.running.Go(func() {
+			if err := node.Bootstrap(n.ctx, c); err != nil && n.ctx.Err() == nil {
+				n.log.Error("the cluster cannot begin", "error", err)
+			}
+		})
+	}
+	n.log.Info("this server is a member of a cluster", "cluster", c.Cluster, "node", self.ID, "address", self.ClusterAddress(),
+		"partitions", c.Partitions)
+	return nil
+}
+
+// attach connects the node with its server. again makes the process close everything and
+// open it again.
+func (n *clusterNode) attach(s *server.Server, again func()) {
+	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
+	if n.ctx == nil {
+		return
+	}
+	n.running.Go(func() {
+		select {
+		case <-n.restart:
+			again()
+		case <-n.ctx.Done():
+		}
+	})
+}
+
+// commands are what package commands needs of the cluster.
+func (n *clusterNode) commands() *commands.Cluster {
+	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() }, Admin: n.admin.Do}
+	if n.node.Load() != nil {
+		c.Progress, c.Replicas = n.progress, n.replicas
+	}
+	return c
+}
+
+// show makes a view the present one.
+func (n *clusterNode) show(v *commands.ClusterView) {
+	n.view.Store(commands.NewClusterView(*v))
+	next := make(chan struct{})
+	if was := n.changed.Swap(&next); was != nil {
+		close(*was)
+	}
+}
+
+// watch keeps the view and the directory's configuration up to date.
+func (n *clusterNode) watch() {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	node := n.node.Load()
+	for {
+		changed := node.Changed()
+		n.look()
+		if c := node.Configuration(); c.Version > 0 {
+			if err := n.directory.Learn(c); err != nil {
+				n.log.Error("the cluster's configuration cannot be kept", "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-tick.C:
+		case <-n.ctx.Done():
+			return
+		}
+	}
+}
+
+// look shows what has changed of the node's view of its cluster.
+func (n *clusterNode) look() {
+	c, status, was := n.configuration(), n.node.Load().Status(), n.view.Load()
+	self := n.directory.ID()
+	s := commands.ClusterShard{Leader: -1, Ready: status.Leads, Term: status.Term}
+	shard := c.Shards[0]
+	perPartition := slots / c.Partitions
+	s.ID, s.Slots = shard.ID, []commands.SlotRange{{First: uint16(shard.First * perPartition), Last: uint16((shard.Last+1)*perPartition - 1)}}
+	for _, m := range c.Members {
+		if !m.Voter && m.ID != self {
+			continue // it may know little yet
+		}
+		p, known := status.Peers[m.ID]
+		failed := status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
+		if m.ID == status.Leader && m.ID != self {
+			// Requests wait here, rather than at a leader that is probably gone.
+			failed = time.Since(status.Contact) > n.config.Cluster.NodeTimeout/quietPart
+		}
+		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort,
+			ClusterPort: m.ClusterPort, Failed: failed})
+	}
+	leader := status.Leader
+	if leader == "" && len(was.Shards) > 0 { // the last one is shown
+		if old := was.Shards[0]; old.Leader >= 0 {
+			leader = old.Nodes[old.Leader].ID
+		}
+		if s.LostAt = was.Shards[0].LostAt; s.LostAt.IsZero() {
+			s.LostAt = time.Now()
+		}
+	}
+	for i, node := range s.Nodes {
+		if node.ID == leader {
+			s.Leader = i
+		}
+	}
+	v := &commands.ClusterView{Node: self, Epoch: c.Version, Shards: []commands.ClusterShard{s}}
+	if !sameView(was, v) {
+		n.show(v)
+	}
+}
+
+// slots is how many hash slots there are.
+const slots = 16384
+
+// sameView reports whether clients are told the same.
+func sameView(a, b *commands.ClusterView) bool {
+	if len(a.Shards) != 1 || a.Epoch != b.Epoch {
+		return false
+	}
+	s, o := &a.Shards[0], &b.Shards[0]
+	if s.Leader != o.Leader || s.LostAt != o.LostAt || s.Ready != o.Ready || s.Term != o.Term || len(s.Nodes) != len(o.Nodes) {
+		return false
+	}
+	for i := range s.Nodes {
+		if s.Nodes[i] != o.Nodes[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// progress is how far the shard is.
+func (n *clusterNode) progress() commands.ClusterProgress {
+	s := n.node.Load().Status()
+	p := commands.ClusterProgress{Term: s.Term, LeaderChanges: s.Changes, LastIndex: s.Last, Committed: s.Committed, Applied: s.Applied,
+		Rebuilds: s.Rebuilds, Fenced: s.Fenced, Nodes: make(map[string]commands.NodeProgress, len(s.Peers))}
+	fetched, given := n.node.Load().Transfers()
+	p.Fetched, p.Given = commands.Transfers(fetched), commands.Transfers(given)
+	for id, peer := range s.Peers {
+		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact)}
+	}
+	return p
+}
+
+// replicas is WAIT.
+func (n *clusterNode) replicas(want int, timeout time.Duration) int {
+	node := n.node.Load()
+	upTo := node.Status().Committed
+	end := time.NewTimer(timeout)
+	defer end.Stop()
+	tick := time.NewTicker(replicaPeriod)
+	defer tick.Stop()
+	for {
+		if have := node.Replicas(upTo); have >= want {
+			return have
+		}
+		select {
+		case <-tick.C:
+		case <-end.C:
+			return node.Replicas(upTo)
+		}
+	}
+}
+
+// handOver makes another node lead, if this one does and there is another.
+func (n *clusterNode) handOver() {
+	node := n.node.Load()
+	if c := n.configuration(); node == nil || !node.Leads() || c.Voters() < 2 {
+		return
+	}
+	began := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), handOverTime)
+	defer cancel()
+	if err := node.HandOver(ctx, ""); err != nil {
+		n.log.Warn("no other node has taken over: the others elect a leader when this one is gone", "error", err)
+		return
+	}
+	n.log.Info("another node leads the shard now", "took", time.Since(began).Round(time.Millisecond))
+}
+
+// close closes the data directory, with a snapshot if one is wanted.
+func (n *clusterNode) close(snapshot bool) error {
+	node := n.node.Load()
+	if node == nil {
+		return errors.Join(closeStore(n.st, snapshot, n.log), n.directory.Close())
+	}
+	n.handOver()
+	n.stop()
+	n.running.Wait()
+	begin := time.Now()
+	if err := errors.Join(node.Close(), n.net.Close()); err != nil && !errors.Is(err, net.ErrClosed) {
+		return fmt.Errorf("closing the data directory: %w", err)
+	}
+	n.log.Info("stopped", "snapshot", true, "took", time.Since(begin).Round(time.Millisecond))
+	return nil
+}

@@ -1,0 +1,397 @@
+package integration
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// startNode starts a server that may become a node of a cluster, on ports that stay.
+func startNode(t *testing.T, args ...string) *server {
+	t.Helper()
+	return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", fmt.Sprint(freePorts(t, 1))}, args...)...)
+}
+
+// startNodes starts some.
+func startNodes(t *testing.T, n int) (all []*server) {
+	for range n {
+		all = append(all, startNode(t))
+	}
+	return all
+}
+
+// addresses are where clients reach servers.
+func addresses(all ...*server) (list []string) {
+	for _, s := range all {
+		list = append(list, s.address())
+	}
+	return list
+}
+
+// operate runs `fbfkv cluster` without asking and expects its exit status and a text in what it prints.
+func operate(t *testing.T, code int, want string, args ...string) string {
+	t.Helper()
+	out, got := fbfkv(t, append([]string{"cluster", args[0], "--yes"}, args[1:]...)...)
+	if got != code || !strings.Contains(out, want) {
+		t.Fatalf("fbfkv cluster %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got, code, want, out)
+	}
+	return out
+}
+
+// startCluster makes a cluster of servers.
+func startCluster(t *testing.T, n int) []*server {
+	all := startNodes(t, n)
+	operate(t, 0, "is complete", append([]string{"create"}, addresses(all...)...)...)
+	return all
+}
+
+// leaderOf waits until one of the servers leads, and returns it.
+func leaderOf(t *testing.T, all ...*server) (leader *server) {
+	t.Helper()
+	eventually(t, patience, "a leader", func() bool {
+		for _, s := range all {
+			c, err := net.DialTimeout("tcp", s.address(), time.Second)
+			if err != nil {
+				continue
+			}
+			c.Close()
+			if out, _ := redisAsk(s, "ROLE"); strings.HasPrefix(out, "[master") {
+				leader = s
+				return true
+			}
+		}
+		return false
+	})
+	return leader
+}
+
+// redisAsk sends a command to one server, wherever the keys are.
+func redisAsk(s *server, args ...any) (string, error) {
+	c := s.client()
+	defer c.Close()
+	v, err := c.Do(s.t.Context(), args...).Result()
+	return fmt.Sprint(v), err
+}
+
+// counts expects a counter's next value of the leader.
+func counts(t *testing.T, want int, opid string, all ...*server) {
+	t.Helper()
+	eventually(t, patience, "the counter is counted", func() bool {
+		out, err := redisAsk(leaderOf(t, all...), "CINCRBY", "k", opid, 1)
+		return err == nil && out == fmt.Sprint(want)
+	})
+}
+
+// TestClusterLifecycle makes a cluster, loses its leader, replaces what lost its directory,
+// grows and shrinks. Each command ends with 0 when it is sent again, and nothing is done
+// without a yes.
+func TestClusterLifecycle(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	create := append([]string{"create"}, addresses(all...)...)
+	if out, code := fbfkv(t, append([]string{"cluster"}, create...)...); code != 1 || !strings.Contains(out, "nothing was done") {
+		t.Fatalf("without a yes: %d %s", code, out)
+	}
+	if out, err := redisAsk(all[0], "SET", "k", 1); err == nil || !strings.HasPrefix(err.Error(), "CLUSTERDOWN") {
+		t.Errorf("before there is a cluster: %s %v", out, err)
+	}
+	operate(t, 0, "is complete", create...)
+	operate(t, 0, "exists already", create...)
+	counts(t, 1, "a", all...)
+
+	leader := leaderOf(t, all...)
+	leader.kill()
+	rest := without(all, leader)
+	counts(t, 1, "a", rest...)
+	counts(t, 2, "b", rest...)
+	any := rest[0].address()
+	operate(t, 1, "is lost", "status", any)
+	leader.start()
+	counts(t, 2, "b", all...)
+	eventually(t, patience, "all are well", func() bool { _, code := fbfkv(t, "cluster", "status", any); return code == 0 })
+
+	// The directory is lost: what comes back at the address is another node.
+	leader.kill()
+	if err := os.RemoveAll(leader.dir); err != nil {
+		t.Fatal(err)
+	}
+	leader.start()
+	operate(t, 1, "answers with an empty directory", "status", any)
+	replace := []string{"replace", any, leader.address(), leader.address()}
+	operate(t, 0, "has caught up and votes", replace...)
+	operate(t, 0, "nothing to replace", replace...)
+	counts(t, 2, "b", all...)
+
+	// Another one takes a living one's place, the leader's.
+	fresh, gone := startNode(t), leaderOf(t, all...)
+	any = without(all, gone)[0].address()
+	operate(t, 0, "has caught up and votes", "replace", any, gone.address(), fresh.address())
+	if code := gone.exitCode(); code != 0 {
+		t.Errorf("the node that was replaced ends with %d:\n%s", code, gone.log)
+	}
+	operate(t, 0, "nothing to replace", "replace", any, gone.address(), fresh.address())
+	gone.launch()
+	if code := gone.exitCode(); code != 1 || !strings.Contains(gone.log.String(), "removed from its cluster") {
+		t.Errorf("started again it ends with %d:\n%s", code, gone.log)
+	}
+	all = append(without(all, gone), fresh)
+	counts(t, 3, "c", all...)
+
+	two := startNodes(t, 2)
+	add := []string{"add-node", strings.Join(addresses(two...), ","), any}
+	operate(t, 0, "votes", add...)
+	operate(t, 0, "already", add...)
+	operate(t, 0, "5 nodes", "status", any)
+	remove := []string{"remove-node", any, two[0].address()}
+	operate(t, 0, "is no member any more", remove...)
+	operate(t, 0, "has no node", remove...)
+	operate(t, 0, "4 nodes", "status", any)
+	counts(t, 3, "c", append(all, two[1])...)
+	counts(t, 4, "d", append(all, two[1])...)
+}
+
+// without returns the servers but one.
+func without(all []*server, one *server) (rest []*server) {
+	for _, s := range all {
+		if s != one {
+			rest = append(rest, s)
+		}
+	}
+	return rest
+}
+
+// TestClusterRefusals names servers that cannot be what is asked for. Each answer says why, and
+// nothing has changed.
+func TestClusterRefusals(t *testing.T) {
+	t.Parallel()
+	alone, free, full := startServer(t), startNode(t), startNode(t)
+	secret := startNode(t, "--cluster-secret", "another secret than that of the others")
+	one, other := startCluster(t, 1)[0], startCluster(t, 1)[0]
+	giveData(t, full)
+	a := func(s *server) string { return s.address() }
+	_, port, _ := net.SplitHostPort(a(free))
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"create", a(free), a(alone)}, "was started without a cluster"},
+		{[]string{"create", a(free), a(full)}, "has data"},
+		{[]string{"create", a(free), a(one)}, "belongs to the cluster"},
+		{[]string{"create", a(one), a(other)}, "another cluster"},
+		{[]string{"create", a(free), "127.0.0.1:1"}, "cannot be reached"},
+		{[]string{"create", a(free), a(free)}, "twice"},
+		{[]string{"create", a(free), "localhost:" + port}, "the same node"},
+		{[]string{"create", a(free), "10.0.0.1:" + port}, "the others cannot reach"},
+		{[]string{"create", "nonsense"}, "is not HOST:PORT"},
+		{[]string{"create", "--replicas", "1", a(free), a(full), a(one), a(other)}, "2 shards"},
+		{[]string{"create", "--replicas", "2", a(free), a(full)}, "cannot be divided"},
+		{[]string{"create", "--partitions", "5", a(free)}, "not a power of two"},
+		{[]string{"status", a(free)}, "belongs to no cluster"},
+		{[]string{"status", a(alone)}, "was started without a cluster"},
+		{[]string{"add-node", a(other), a(one)}, "another cluster"},
+		{[]string{"add-node", a(full), a(one)}, "has data"},
+		{[]string{"add-node", a(free), a(full)}, "belongs to no cluster"},
+		{[]string{"--patience", "1s", "add-node", a(secret), a(one)}, "secret"},
+		{[]string{"replace", a(one), a(free), a(other)}, "another cluster"},
+		{[]string{"replace", a(one), a(full), a(free)}, "has no node"},
+		{[]string{"remove-node", a(one), a(one)}, "is the last node"},
+		{[]string{"nonsense"}, "has no command"},
+	} {
+		args := append([]string{"cluster"}, tt.args...)
+		if args[1] != "nonsense" {
+			args = append(args, "--yes")
+		}
+		if args[1] == "--patience" {
+			args[1], args[2], args[3] = args[3], args[1], args[2]
+		}
+		if out, code := fbfkv(t, args...); code != 1 || !strings.Contains(out, tt.want) {
+			t.Errorf("fbfkv %s: exit status %d, want %q:\n%s", strings.Join(args, " "), code, tt.want, out)
+		}
+	}
+	operate(t, 0, "is no member any more", "remove-node", a(one), a(secret)) // it was admitted, and could not join
+	operate(t, 0, "exists already", "create", a(one))
+	one.stop()
+	s := &server{t: t, dir: one.dir}
+	s.launch()
+	if code := s.exitCode(); code != 1 || !strings.Contains(s.log.String(), "belongs to a node of a cluster") {
+		t.Errorf("a member's directory without its cluster: %d\n%s", code, s.log)
+	}
+}
+
+// giveData gives a server that is no member data: as one that stands alone.
+func giveData(t *testing.T, s *server) {
+	t.Helper()
+	s.stop()
+	alone := &server{t: t, dir: s.dir}
+	alone.start()
+	for i := range 100 {
+		if _, err := redisAsk(alone, "CINCRBY", fmt.Sprint("old", i), "op", i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alone.stop()
+	s.start()
+}
+
+// TestClusterIsInterrupted kills `fbfkv cluster create`, and the servers that it is about to change, at
+// different times. Sent again it completes the cluster.
+func TestClusterIsInterrupted(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{20, 60, 150, 400, 900} {
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			t.Parallel()
+			all := startNodes(t, 3)
+			args := append([]string{"create"}, addresses(all...)...)
+			first := background(t, append([]string{"cluster", "create", "--yes"}, args[1:]...)...)
+			time.Sleep(after * time.Millisecond)
+			first.cmd.Process.Kill()
+			<-first.done
+			all[after%3].crash()
+			operate(t, 0, "", args...)
+			operate(t, 0, "exists already", args...)
+			counts(t, 1, "a", all...)
+		})
+	}
+}
+
+// TestClusterLocal runs a cluster on this machine, ends it and starts it again.
+func TestClusterLocal(t *testing.T) {
+	t.Parallel()
+	dir, port := t.TempDir(), freePorts(t, 2)
+	for want := range 2 {
+		s := background(t, "cluster", "local", "--nodes", "2", "--dir", dir, "--port", fmt.Sprint(port))
+		if !s.log.await(regexp.MustCompile("Ctrl-C"), s.done) {
+			t.Fatalf("not complete:\n%s", s.log)
+		}
+		s.addr = fmt.Sprintf("127.0.0.1:%d", port)
+		if out, err := redisAsk(s, "CLUSTER", "INFO"); err != nil || !strings.Contains(out, "cluster_state:ok") {
+			t.Errorf("start %d: %v %s", want, err, out)
+		}
+		s.cmd.Process.Signal(syscall.SIGTERM)
+		if code := s.exitCode(); code != 0 {
+			t.Errorf("exit status %d:\n%s", code, s.log)
+		}
+	}
+}
+
+// background starts the program with these arguments alone, and ends it with the test.
+func background(t *testing.T, args ...string) *server {
+	t.Helper()
+	return start(t, exec.Command(program, args...))
+}
+
+// start starts a process, and ends it with the test.
+func start(t *testing.T, cmd *exec.Cmd) *server {
+	t.Helper()
+	s := &server{t: t, log: newLogBuffer(), done: make(chan struct{}), cmd: cmd}
+	s.cmd.Stdout, s.cmd.Stderr = s.log, s.log
+	if err := s.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		s.cmd.Wait()
+		close(s.done)
+	}()
+	t.Cleanup(func() {
+		s.cmd.Process.Signal(syscall.SIGTERM)
+		<-s.done
+	})
+	return s
+}
+
+// freePorts returns the first of n ports one after the other that nobody listens on, nor on
+// those 10000 higher. None of them is one that the system gives to those who dial.
+func freePorts(t *testing.T, n int) (first int) {
+	t.Helper()
+	eventually(t, patience, "free ports", func() bool {
+		first = 12000 + rand.IntN(2000)*5
+		for i := range 2 * n {
+			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i/2+i%2*10000))
+			if err != nil {
+				return false
+			}
+			l.Close()
+		}
+		return true
+	})
+	return first
+}
+
+// TestClusterOfOneServersData makes a cluster whose first node has data. The others have its
+// counters and its opids when it is lost, and so has a cluster that is made from a backup.
+func TestClusterOfOneServersData(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	giveData(t, all[0])
+	operate(t, 0, "brings its data", append([]string{"create"}, addresses(all...)...)...)
+	counts(t, 1, "new", all...)
+	all[0].kill()
+	isGiven(t, all[1:]...)
+	counts(t, 1, "new", all[1:]...)
+	operate(t, 1, "is lost", "status", all[1].address())
+
+	backup := filepath.Join(t.TempDir(), "backup")
+	operate(t, 0, "is backed up", "backup", all[2].address(), backup)
+	restored := startNodes(t, 3)
+	restore := append([]string{"restore", backup}, addresses(restored...)...)
+	operate(t, 0, "is complete", restore...)
+	operate(t, 0, "exists already", restore...)
+	restored[0].kill()
+	isGiven(t, restored[1:]...)
+	counts(t, 1, "new", restored[1:]...)
+	operate(t, 1, "no such file", "restore", backup+"-not", startNode(t).address())
+}
+
+// TestClusterIsRecovered loses two of three nodes for ever. What the third has becomes a new
+// cluster.
+func TestClusterIsRecovered(t *testing.T) {
+	t.Parallel()
+	all := startCluster(t, 3)
+	counts(t, 1, "a", all...)
+	counts(t, 2, "b", all...)
+	left := leaderOf(t, all...)
+	for _, s := range all {
+		s.kill()
+	}
+	to := filepath.Join(t.TempDir(), "new")
+	operate(t, 1, "is not the data directory of a node", "recover", aloneDir(t), "--to", to)
+	operate(t, 0, "is complete", "recover", without(all, left)[0].dir, left.dir, "--to", to)
+	first := startNode(t)
+	first.stop()
+	first.dir = to
+	first.start()
+	fresh := append([]*server{first}, startNodes(t, 2)...)
+	operate(t, 0, "brings its data", append([]string{"create"}, addresses(fresh...)...)...)
+	counts(t, 2, "b", fresh...)
+	counts(t, 3, "c", fresh...)
+}
+
+// isGiven expects what giveData counted, with its opids, of the leader.
+func isGiven(t *testing.T, all ...*server) {
+	t.Helper()
+	leader := leaderOf(t, all...)
+	for i := range 100 {
+		eventually(t, patience, "the counter is the old one", func() bool {
+			out, err := redisAsk(leader, "CINCRBY", fmt.Sprint("old", i), "op", i)
+			if err == nil && out != fmt.Sprint(i) {
+				t.Fatalf("counter %d: %s: the opid was forgotten", i, out)
+			}
+			return err == nil
+		})
+	}
+}
+
+// aloneDir is the directory of a server that stood alone.
+func aloneDir(t *testing.T) string {
+	s := startServer(t)
+	s.stop()
+	return s.dir
+}

@@ -1,0 +1,216 @@
+package persistence
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io/fs"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
+)
+
+const (
+	// ValuesName is the file of a node's own values.
+	ValuesName  = "CLUSTER"
+	valuesMagic = "fbfkvnod"
+	// valuesCopy is the size of each of the two copies in it, valuesMost what their
+	// values may take.
+	valuesCopy   = 256 << 10
+	valuesHeader = 8 + 8 + 4
+	valuesMost   = valuesCopy - valuesHeader - 4
+)
+
+// Values are a few named values that belong to this node of a cluster alone, such as its
+// id and its votes: no backup and no restored directory has them. They lie in one file of
+// the data directory, in two copies, which are written one after the other, in place: one
+// that a crash tears, or that rots, leaves the other, which has all that was acknowledged.
+// A full disk does not matter. Safe for concurrent use.
+type Values struct {
+	mu         sync.Mutex
+	file       vfs.File
+	generation uint64
+	values     map[string][]byte
+	failed     disk.Failure
+}
+
+// OpenValues opens the values of a data directory, both of which are made if they are
+// missing, and locks them. ErrInUse, ErrCorrupt, or an error of the file system.
+func OpenValues(fsys vfs.FS, dir string) (*Values, error) {
+	v := &Values{values: make(map[string][]byte)}
+	if err := v.open(fsys, dir); err != nil {
+		if v.file != nil {
+			err = errors.Join(err, v.file.Close())
+		}
+		return nil, fmt.Errorf("%s of data directory %s: %w", ValuesName, dir, err)
+	}
+	return v, nil
+}
+
+func (v *Values) open(fsys vfs.FS, dir string) error {
+	path := fsys.PathJoin(dir, ValuesName)
+	if _, err := fsys.Stat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := disk.MakeDir(fsys, dir); err != nil {
+			return err
+		}
+		content := make([]byte, 2*valuesCopy)
+		n := copy(content, v.encode(v.values))
+		copy(content[valuesCopy:], content[:n])
+		if err := disk.WriteFile(fsys, dir, ValuesName, content); err != nil {
+			return err
+		}
+	} else if err != nil {
+		return err
+	}
+	f, err := fsys.OpenReadWrite(path, disk.WriteCategory)
+	if err != nil {
+		return err
+	}
+	v.file = f
+	if err := lockHandle(f); err != nil {
+		return err
+	}
+	content := make([]byte, 2*valuesCopy)
+	if _, err := f.ReadAt(content, 0); err != nil {
+		return disk.Corruptf("it cannot be read whole: %v", err)
+	}
+	if err := v.decode(content); err != nil {
+		return err
+	}
+	// What was read is acted upon, so from now on both copies have it.
+	return v.write(v.encode(v.values))
+}
+
+// encode encodes values as a copy of the present generation.
+//
+//	"fbfkvnod" | generation u64 | length u32 | length bytes | CRC u32
+//
+// The bytes are, for each value by ascending name: length u16 | name | length u32 | value.
+func (v *Values) encode(values map[string][]byte) []byte {
+	b := append([]byte(nil), valuesMagic...)
+	b = binary.BigEndian.AppendUint64(b, v.generation)
+	b = append(b, 0, 0, 0, 0)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		b = binary.BigEndian.AppendUint16(b, uint16(len(name)))
+		b = append(b, name...)
+		b = binary.BigEndian.AppendUint32(b, uint32(len(values[name])))
+		b = append(b, values[name]...)
+	}
+	binary.BigEndian.PutUint32(b[valuesHeader-4:], uint32(len(b)-valuesHeader))
+	return binary.BigEndian.AppendUint32(b, crc32.Checksum(b, disk.Castagnoli))
+}
+
+// decode takes the values of the newer of two copies.
+func (v *Values) decode(content []byte) error {
+	generation, values, ok := decodeValues(content[:valuesCopy])
+	generation2, values2, ok2 := decodeValues(content[valuesCopy:])
+	if !ok && !ok2 {
+		return disk.Corruptf("both copies are damaged")
+	}
+	if !ok || ok2 && generation2 > generation {
+		generation, values = generation2, values2
+	}
+	v.generation, v.values = generation, values
+	return nil
+}
+
+// decodeValues decodes a copy, if it is whole.
+func decodeValues(b []byte) (generation uint64, values map[string][]byte, ok bool) {
+	size := binary.BigEndian.Uint32(b[valuesHeader-4:])
+	if string(b[:8]) != valuesMagic || size > valuesMost {
+		return 0, nil, false
+	}
+	end := valuesHeader + int(size)
+	if binary.BigEndian.Uint32(b[end:]) != crc32.Checksum(b[:end], disk.Castagnoli) {
+		return 0, nil, false
+	}
+	values = make(map[string][]byte)
+	last := ""
+	for rest := b[valuesHeader:end]; len(rest) > 0; {
+		name, after, ok := cutBytes(rest, 2)
+		if !ok {
+			return 0, nil, false
+		}
+		value, after, ok := cutBytes(after, 4)
+		if !ok || string(name) <= last {
+			return 0, nil, false
+		}
+		last, rest = string(name), after
+		values[last] = bytes.Clone(value)
+	}
+	return binary.BigEndian.Uint64(b[8:]), values, true
+}
+
+// cutBytes cuts off what begins with its length, an integer of so many bytes.
+func cutBytes(b []byte, width int) (content, rest []byte, ok bool) {
+	if len(b) < width {
+		return nil, nil, false
+	}
+	n := 0
+	for _, c := range b[:width] {
+		n = n<<8 | int(c)
+	}
+	if b = b[width:]; n > len(b) {
+		return nil, nil, false
+	}
+	return b[:n], b[n:], true
+}
+
+// Get returns a value, nil if there is none. The caller may keep but not change it.
+func (v *Values) Get(name string) ([]byte, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.values[name], v.failed.Err()
+}
+
+// Set sets a value, or deletes it if it is nil, durably. Names have 1 to 255 bytes; all
+// values take at most about 256 KiB. After an ErrFailed the outcome is unknown and nothing
+// more is accepted (G8); after another error nothing has changed.
+func (v *Values) Set(name string, value []byte) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.failed.Err(); err != nil {
+		return err
+	}
+	values := maps.Clone(v.values)
+	if values[name] = bytes.Clone(value); value == nil {
+		delete(values, name)
+	}
+	v.generation++
+	b := v.encode(values)
+	if name == "" || len(name) > 255 || len(b) > valuesCopy {
+		return fmt.Errorf("%w: value %q of %d bytes", ErrBadOptions, name, len(value))
+	}
+	if err := v.write(b); err != nil {
+		return v.failed.Set(fmt.Errorf("%w: write %s: %w", ErrFailed, ValuesName, err))
+	}
+	v.values = values
+	return nil
+}
+
+// write writes both copies: the second one only when the first one is durable.
+func (v *Values) write(b []byte) error {
+	for at := range int64(2) {
+		if _, err := v.file.WriteAt(b, at*valuesCopy); err != nil {
+			return err
+		}
+		if err := v.file.SyncData(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close closes the file and gives up the lock.
+func (v *Values) Close() error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_ = v.failed.Set(ErrClosed)
+	return v.file.Close()
+}

@@ -1,0 +1,217 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands"
+)
+
+// GroupCluster heads the settings of a node of a cluster.
+const GroupCluster = "Cluster"
+
+// ClusterConfig holds the cluster settings.
+type ClusterConfig struct {
+	Enabled     bool
+	Port        int           // 0: 10000 more than the port for clients; see Config.ClusterPort
+	NodeTimeout time.Duration // how long a node may be silent
+	Secret      string        // "" if there is none
+	TLS         bool          // nodes prove with certificates who they are
+	// What other nodes and clients are told; "" and 0: what the node finds by itself.
+	AnnounceIP       string
+	AnnounceHostname string
+	AnnouncePort     int
+	AnnounceTLSPort  int
+	AnnounceBusPort  int
+	EndpointType     string        // one of commands.EndpointIP, …
+	ReplicaMaxStale  time.Duration // 0: no limit
+}
+
+// portDistance is how far the default cluster-port is from the port for clients.
+const portDistance = 10000
+
+// ClusterPort returns the port for other nodes, 0 if the settings do not say which.
+func (c *Config) ClusterPort() int {
+	switch {
+	case c.Cluster.Port != 0:
+		return c.Cluster.Port
+	case c.Port != 0:
+		return c.Port + portDistance
+	case c.TLS.Port != 0:
+		return c.TLS.Port + portDistance
+	}
+	return 0
+}
+
+// clusterFaults returns why these settings cannot be those of a node of a cluster.
+func (c *Config) clusterFaults() (faults Faults) {
+	if !c.Cluster.Enabled {
+		return nil
+	}
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Sprintf(format, args...)) }
+	if err := c.checkFsync(); err != nil {
+		fault("appendfsync %s: %v", c.AppendFsync, err)
+	}
+	switch port := c.ClusterPort(); {
+	case port == 0:
+		fault("cluster-enabled yes needs a port, or a cluster-port")
+	case port > math.MaxUint16:
+		fault("cluster-port would be %d, which is no port: set it", port)
+	case port == c.Port || port == c.TLS.Port:
+		fault("cluster-port is %d, as is a port for clients: give it its own", port)
+	}
+	if c.Cluster.TLS && c.TLS.Port == 0 && !c.TLS.hasFiles() {
+		fault("tls-cluster needs tls-cert-file and tls-key-file")
+	}
+	switch {
+	case c.Cluster.TLS && c.TLS.CACertFile == "" && c.TLS.CACertDir == "":
+		fault("tls-cluster yes needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir")
+	case !c.Cluster.TLS && c.Cluster.Secret == "" && slices.ContainsFunc(c.Bind, isPublic):
+		fault("with cluster-enabled yes and bind %s, others could pose as nodes: set tls-cluster to yes, or set a cluster-secret",
+			strings.Join(c.Bind, " "))
+	}
+	return faults
+}
+
+// isPublic reports whether an address of bind can be reached from other machines.
+func isPublic(address string) bool {
+	address = strings.TrimPrefix(address, "-")
+	ip := net.ParseIP(address)
+	return address != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// checkFsync refuses what a node must not promise to its shard.
+func (c *Config) checkFsync() error {
+	if c.Cluster.Enabled && c.AppendFsync != "always" {
+		return errors.New("a node of a cluster (cluster-enabled yes) needs always")
+	}
+	return nil
+}
+
+// fillCluster gives package commands what the settings say of the cluster.
+func (s *Server) fillCluster(c *commands.Cluster) {
+	s.commands.Cluster = c
+	if c == nil {
+		return
+	}
+	c.HoldFor = func() time.Duration { return s.config.Load().Cluster.NodeTimeout }
+	c.MaxStale = func() time.Duration { return s.config.Load().Cluster.ReplicaMaxStale }
+	c.Endpoint = func() string { return s.config.Load().Cluster.EndpointType }
+}
+
+// ofEachNode are the settings in which nodes of a cluster differ for good reasons.
+var ofEachNode = []string{"bind", "port", "tls-port", "dir", "logfile", "aclfile", "metrics-addr", "cluster-port", "cluster-announce-ip",
+	"cluster-announce-hostname", "cluster-announce-port", "cluster-announce-tls-port", "cluster-announce-bus-port",
+	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir", "requirepass"}
+
+// Digests returns hashes of the settings and of the users that should be equal on all nodes of a
+// cluster. Each node has its own.
+func (s *Server) Digests() (settings, users string) {
+	var b strings.Builder
+	for _, pair := range s.getConfig("*") {
+		if !slices.Contains(ofEachNode, pair[0]) {
+			fmt.Fprintf(&b, "%s %q\n", pair[0], pair[1])
+		}
+	}
+	digest := func(text string) string {
+		sum := sha256.Sum256([]byte(text))
+		return hex.EncodeToString(sum[:8])
+	}
+	return digest(b.String()), digest(s.commands.Users.File())
+}
+
+// Config returns the settings in force. They must not be changed.
+func (s *Server) Config() *Config { return s.config.Load() }
+
+// clusterSettings are the settings of GroupCluster.
+var clusterSettings = []Setting{
+	{
+		Name: "cluster-enabled", Group: GroupCluster, Default: "no",
+		Doc: "Make the server a node of a cluster, which several nodes keep alive. It serves no keys until fbfkv cluster create " +
+			"or add-node has made it a member. appendfsync must be always.",
+		kind: yesNo(func(c *Config) *bool { return &c.Cluster.Enabled }),
+	}, {
+		Name: "cluster-port", Group: GroupCluster, Default: "0",
+		Doc:  "The TCP port for the other nodes, on the addresses of bind. 0 is the port for clients plus 10000.",
+		kind: integer(func(c *Config) *int { return &c.Cluster.Port }, 0, math.MaxUint16),
+	}, {
+		Name: "cluster-node-timeout", Group: GroupCluster, Default: "1000",
+		Doc: "How many milliseconds a node may be silent before the others elect another leader; all nodes need the same. " +
+			"It is also how long a request waits while its shard has no leader.",
+		kind: millis(func(c *Config) *time.Duration { return &c.Cluster.NodeTimeout }, 100, 600_000),
+	}, {
+		Name: "cluster-secret", Group: GroupCluster, Default: `""`, Hidden: true,
+		Doc: "The password by which nodes know each other, the same on all of them, unless tls-cluster is yes. Set it in " +
+			"the configuration file or in one that it includes, not on the command line. It is never shown.",
+		kind: text(func(c *Config) *string { return &c.Cluster.Secret }, "<password>", 512).must(longSecret),
+	}, {
+		Name: "tls-cluster", Group: GroupCluster, Default: "no",
+		Doc: "Nodes talk over TLS and show each other their certificates (tls-cert-file), signed by an authority of " +
+			"tls-ca-cert-file or tls-ca-cert-dir. Whoever has such a certificate can be a node.",
+		kind: yesNo(func(c *Config) *bool { return &c.Cluster.TLS }),
+	}, {
+		Name: "cluster-announce-ip", Group: GroupCluster, Default: `""`,
+		Doc: "The address at which clients and nodes reach this node, if it is not that of bind, behind address translation " +
+			"for instance.",
+		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceIP }, "<address>", 253).must(goodNames),
+	}, {
+		Name: "cluster-announce-hostname", Group: GroupCluster, Default: `""`,
+		Doc:  "A name of the node that clients are told beside its address, to check certificates by.",
+		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceHostname }, "<name>", 253).must(goodNames),
+	}, {
+		Name: "cluster-announce-port", Group: GroupCluster, Default: "0",
+		Doc:  "The port at which clients reach this node, if it is another one than port; 0: it is not.",
+		kind: integer(func(c *Config) *int { return &c.Cluster.AnnouncePort }, 0, math.MaxUint16),
+	}, {
+		Name: "cluster-announce-tls-port", Group: GroupCluster, Default: "0",
+		Doc:  "As cluster-announce-port, of tls-port.",
+		kind: integer(func(c *Config) *int { return &c.Cluster.AnnounceTLSPort }, 0, math.MaxUint16),
+	}, {
+		Name: "cluster-announce-bus-port", Group: GroupCluster, Default: "0",
+		Doc:  "As cluster-announce-port, of cluster-port.",
+		kind: integer(func(c *Config) *int { return &c.Cluster.AnnounceBusPort }, 0, math.MaxUint16),
+	}, {
+		Name: "cluster-preferred-endpoint-type", Group: GroupCluster, Default: commands.EndpointIP, Mutable: true,
+		Doc: "What clients are told to connect to: the nodes' addresses, their hostnames, or nothing but the port, for " +
+			"clients that reach every node at the same address.",
+		kind: choice(func(c *Config) *string { return &c.Cluster.EndpointType }, commands.EndpointIP, commands.EndpointHostname, commands.EndpointUnknown),
+	}, {
+		Name: "cluster-replica-max-stale", Group: GroupCluster, Default: "10", Mutable: true,
+		Doc: "For how many seconds without a leader a replica goes on answering clients that have sent READONLY; 0 is for " +
+			"as long as it likes.",
+		kind: seconds(func(c *Config) *time.Duration { return &c.Cluster.ReplicaMaxStale }, math.MaxInt32),
+	},
+}
+
+// The conditions of single settings.
+
+// longSecret refuses a secret that could be guessed from a handshake that somebody overheard.
+func longSecret(c *Config) error {
+	if n := len(c.Cluster.Secret); n > 0 && n < 16 {
+		return errors.New("argument must be at least 16 bytes long")
+	}
+	return nil
+}
+
+// goodNames refuses what clients could misread in a redirection.
+func goodNames(c *Config) error {
+	for _, name := range []string{c.Cluster.AnnounceIP, c.Cluster.AnnounceHostname} {
+		bad := func(r rune) bool {
+			return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune(".-_:", r))
+		}
+		if strings.ContainsFunc(name, bad) {
+			return errors.New("argument may only hold letters, digits, dots, hyphens, underscores and colons")
+		}
+	}
+	if strings.Contains(c.Cluster.AnnounceHostname, ":") {
+		return errors.New("argument must be a name")
+	}
+	return nil
+}

@@ -1,0 +1,271 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+)
+
+// A store with Options.Replicated is one replica of a shard: the partitions, and a log that
+// several nodes write. One of them leads. It decides as a single node does, but what it
+// decides counts only once the log has committed it; the others redo it then.
+//
+// After Open the store only redoes (Follow). Lead makes it decide, StopLeading ends that, and
+// maxReplicated bounds a record of a replica, bytes: it becomes one entry of the shared log,
+// which is sent as one message.
+const maxReplicated = 8 << 20
+
+// maxRecord bounds what an operation may log, and an atomic batch.
+func (s *Store) maxRecord() int64 {
+	if s.replica != nil {
+		return min(maxRecord, maxReplicated)
+	}
+	return maxRecord
+}
+
+// cutRecord makes what the batch has logged so far a record of its own, if that is much for a
+// replica and an operation has just had its turn.
+func (x *decider) cutRecord(op *Op) {
+	if x.s.replica == nil || x.atomic || op.run.n == 0 {
+		return
+	}
+	if p := x.refs[op.run.first].p; len(p.draft.section) > maxReplicated/len(x.s.partitions) {
+		x.apply()
+	}
+}
+
+// TakeBack makes anew the partitions in which it decided what was not committed. All of
+// them, and Follow, are called by one goroutine, in the order of the log.
+//
+// The rules that keep the replicas the same are R1 to R9. Those that are upheld here:
+//
+//	R1  what is not committed reaches no view on disk (checkpoint.go)
+//	R3  a section of another node's meets a partition that has decided what is not
+//	    committed: conflict, seen under the partition's lock (follow)
+//	R4  a section is contained in what recovery began with, or the next one; else the
+//	    process ends (follow)
+//	R5  recovery reaches the sequence of each view, or fails (redoLog): nothing leads, or is
+//	    read, before
+//	R6  time goes on from what the log says (Lead, startClock)
+//	R7  who waits for what was taken back is told that it was not applied (commitMark)
+
+// replica is what a Store knows of being one.
+type replica struct {
+	groups []*redoGroup // by partition, for Follow
+	ready  atomic.Bool  // the log has given the partitions their tables
+	leads  atomic.Bool
+}
+
+func newReplica(partitions int) *replica { return &replica{groups: make([]*redoGroup, partitions)} }
+
+// errConflict: a partition has decided what is not committed, and something else was.
+var errConflict = errors.New("another node's decision was committed")
+
+// beginReplica keeps a replica that was just recovered from deciding.
+func (s *Store) beginReplica() {
+	ready := true
+	for _, p := range s.partitions {
+		if p.catalog == nil {
+			p.catalog, ready = newCatalog(), false // for those who look; it has no filters
+		}
+		p.frozen.Store(&notLeader)
+	}
+	s.replica.ready.Store(ready)
+}
+
+// Leads reports whether the store decides: it does from Lead to StopLeading.
+func (s *Store) Leads() bool { return s.replica == nil || s.replica.leads.Load() }
+
+// Follow redoes sections that were committed and that this store, in its present life, has
+// not decided: a record of the log. What recovery has redone changes nothing. An error means
+// that the process must end (R4).
+func (s *Store) Follow(record []byte) error {
+	err := oplog.Sections(record, func(partition uint16, seq uint64, content []byte) error {
+		if int(partition) >= len(s.partitions) {
+			return fmt.Errorf("%w: a section of partition %d", ErrLogDamaged, partition)
+		}
+		p := s.partitions[partition]
+		g := s.replica.groups[partition]
+		if g == nil {
+			g = newRedoGroup(p)
+			s.replica.groups[partition] = g
+		}
+		err := s.follow(g, seq, content)
+		if errors.Is(err, errConflict) {
+			s.log.Warn("what this node decided was not committed: its state is made anew", "partition", partition)
+			if err = s.rebuild(cut{p, p.committed.upTo()}); err == nil {
+				err = s.follow(g, seq, content)
+			}
+		}
+		return err
+	})
+	if err == nil && !s.replica.ready.Load() {
+		s.replica.ready.Store(s.hasTables())
+	}
+	return err
+}
+
+// Ready reports whether the partitions have their tables: a new shard's get them from its
+// first leader.
+func (s *Store) Ready() bool { return s.replica.ready.Load() }
+
+// hasTables reports whether every partition has its tables.
+func (s *Store) hasTables() bool {
+	for _, p := range s.partitions {
+		p.mu.Lock()
+		has := len(p.tables) > 0
+		p.mu.Unlock()
+		if !has {
+			return false
+		}
+	}
+	return true
+}
+
+// follow redoes a committed section that was decided elsewhere, in an open store: the next
+// one of the partition, of which seq is the first sequence. One that recovery began with
+// changes nothing. After an error other than of decoding, or errConflict, the partition must
+// be rebuilt. One section of a partition at a time, and none while that is being rebuilt.
+func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
+	flushes, err := outline(content)
+	if err != nil {
+		return err
+	}
+	if flushes { // as Execute does
+		s.snapshots.lock()
+		defer s.snapshots.unlock()
+	}
+	p := g.p
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if seq <= p.recovered { // R4
+		return nil
+	}
+	if p.committed.upTo() < p.seq { // R3
+		return errConflict
+	}
+	if _, err = g.addAll(seq, content); err != nil {
+		return err
+	}
+	p.committed.advance(p.seq)
+	p.hot.trim(p.seq)
+	return nil
+}
+
+// outline decodes a whole section, and reports whether a FLUSHALL is in it.
+func outline(content []byte) (flushes bool, err error) {
+	rd, err := newSectionReader(content)
+	if err != nil {
+		return false, err
+	}
+	for e := (entry{}); rd.next(&e); {
+		flushes = flushes || e.kind == entryFlush
+	}
+	return flushes, rd.err()
+}
+
+// Lead lets the store decide from now on. Everything that was committed before has been
+// redone, and nothing is undecided (R6). First it logs, in each partition, what a start
+// logs on a single node: the tables of a new shard, a jump, that unfinished fragments are
+// dropped.
+func (s *Store) Lead() error {
+	x := s.internal(s.partitions...)
+	x.lock()
+	fresh := !s.replica.ready.Load()
+	for _, p := range s.partitions {
+		s.startClock(p)
+	}
+	x.wall, x.running = s.look()
+	for _, p := range s.partitions {
+		if fresh {
+			x.log(p, &entry{kind: entryCatalog, id: newCatalog().encode()})
+		}
+		if p.fragments.number != 0 {
+			x.log(p, &entry{kind: entryDrop, delta: int64(p.takeUnfinished().number)})
+		}
+		if p.incarnation != s.db.Meta().Incarnation {
+			x.logJump(p)
+		}
+		p.committed.resume()
+		p.frozen.Store(nil)
+	}
+	s.replica.ready.Store(true)
+	s.replica.leads.Store(true)
+	x.apply()
+	x.unlock()
+	x.giveBackRoom()
+	err := x.err
+	go x.wait() // which notes the commit
+	return err
+}
+
+// StopLeading refuses to decide from now on: whatever is decided afterwards waits for that
+// (R2). leads is called while every partition is locked.
+func (s *Store) StopLeading(cleared func()) {
+	s.replica.leads.Store(false)
+	x := s.internal(s.partitions...)
+	x.lock()
+	defer x.unlock()
+	for _, p := range s.partitions {
+		if s.Failure() == nil {
+			p.frozen.Store(&notLeader)
+		}
+	}
+	cleared()
+}
+
+var notLeader = ErrNotLeader
+
+// TakeBack makes anew partitions of which decisions were not committed and never will be:
+// first has the first sequence of these, by partition. Nothing decides.
+func (s *Store) TakeBack(first map[uint16]uint64) error {
+	var cuts []cut
+	for _, p := range s.partitions {
+		if seq, ok := first[p.id]; ok {
+			cuts = append(cuts, cut{p, seq - 1})
+		}
+	}
+	if len(cuts) == 0 {
+		return nil
+	}
+	return s.rebuild(cuts...)
+}
+
+// Last returns the last sequence of a partition. Log.NewBatch's Append may call it: the
+// partition is locked.
+func (s *Store) Last(partition uint16) uint64 { return s.partitions[partition].seq }
+
+// Committed tells the store that what it has decided in a partition is committed up to a
+// sequence. It takes no lock that a partition's holder may have.
+func (s *Store) Committed(partition uint16, seq uint64) {
+	s.partitions[partition].committed.advance(seq)
+}
+
+// GiveUp tells those who wait for what is not committed that the outcome is unknown (R7),
+// until the next call of Lead or TakeBack.
+func (s *Store) GiveUp() {
+	for _, p := range s.partitions {
+		p.committed.giveUp()
+	}
+}
+
+// failAll answers every operation of a batch of which a commit failed. Their
+// outcomes are unknown, and what they read may not be committed (G8). Only if nothing was
+// committed of it is it certain that nothing of it was applied (R7).
+func (x *decider) failAll() {
+	why := ErrUnknownOutcome
+	switch {
+	case errors.Is(x.err, ErrUndecided), errors.Is(x.err, ErrNotLeader) && x.records > 1:
+		why = ErrUndecided
+	case errors.Is(x.err, ErrNotLeader):
+		why = ErrNotLeader
+	}
+	for i := range x.ops {
+		if op := &x.ops[i]; op.Kind != Nop && op.Err == nil {
+			op.Err = why
+		}
+	}
+	x.batch = x.s.oplog.NewBatch()
+}

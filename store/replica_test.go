@@ -1,0 +1,209 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+)
+
+// testReplica opens a replica on a log whose commits the test decides.
+func testReplica(t *testing.T, fs vfs.FS, clock Clock) (*Store, *proposals) {
+	t.Helper()
+	l := new(proposals)
+	l.decided.L = &l.mu
+	s := testStore(t, func(o *Options) {
+		o.FS, o.Clock, o.Seed = fs, clock, 7
+		o.Replicated = func(local *oplog.Log) Log { l.Log = local; return l }
+	})
+	return s, l
+}
+
+// records returns what a leader has logged from the nth record on, and how many records
+// there are.
+func (l *proposals) records(n int) (records [][]byte, all int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.list[n:] {
+		records = append(records, p.record)
+	}
+	return records, len(l.list)
+}
+
+// receive makes a replica log and redo records.
+func receive(t *testing.T, s *Store, l *proposals, records [][]byte) {
+	t.Helper()
+	for _, r := range records {
+		place, _, err := l.Log.Append(r)
+		must(t, err)
+		must(t, l.Log.Wait(place))
+		must(t, s.Follow(r))
+	}
+}
+
+func replicaGet(s *Store, key string) (int64, error) {
+	var b Batch
+	b.Replica = true
+	b.Add(Get).Key = []byte(key)
+	s.Execute(&b)
+	return b.Ops[0].Value, b.Ops[0].Err
+}
+
+// TestReplica: one store leads, the other follows, refuses to decide, is read, and then leads
+// itself: a retry gets the original answer, and time goes on although its clock is behind.
+func TestReplica(t *testing.T) {
+	ahead, behind := newFakeClock(), newFakeClock()
+	ahead.step(time.Hour)
+	a, la := testReplica(t, vfs.NewMem(), ahead.now)
+	b, lb := testReplica(t, vfs.NewMem(), behind.now)
+	if op := cincr(a, "k", "1", 5); !errors.Is(op.Err, ErrNotLeader) {
+		t.Errorf("before anybody leads: %v", op.Err)
+	}
+	if _, err := replicaGet(a, "k"); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("read before anybody led: %v", err)
+	}
+	must(t, a.Snapshot()) // which has nothing to save
+	must(t, a.Lead())
+	if op := cincr(a, "k", "1", 5); op.Err != nil || op.Value != 5 {
+		t.Fatal(op.Value, op.Err)
+	}
+	cincr(a, "k", "2", 1)
+	must(t, a.CreateTable(TableOptions{Name: "t", Prefix: "t:"}))
+	all, n := la.records(0)
+	receive(t, b, lb, all)
+	if v, err := replicaGet(b, "k"); err != nil || v != 6 {
+		t.Errorf("a replica reads %d, %v", v, err)
+	}
+	if op := cincr(b, "k", "3", 5); !errors.Is(op.Err, ErrNotLeader) {
+		t.Errorf("a replica counts: %v", op.Err)
+	}
+	if err := b.DropTable("t"); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("a replica drops a table: %v", err)
+	}
+	must(t, b.Snapshot())
+
+	a.StopLeading(func() {})
+	if more, _ := la.records(n); len(more) > 0 {
+		t.Fatalf("%d more records", len(more))
+	}
+	must(t, b.Lead())
+	if op := cincr(b, "k", "1", 5); op.Err != nil || op.Value != 5 || op.Applied {
+		t.Errorf("a retry at the new leader: %d, %v", op.Value, op.Err)
+	}
+	if got, want := b.WallTime(), a.WallTime(); got < want {
+		t.Errorf("wall time went back from %d to %d", want, got)
+	}
+	for i, p := range b.partitions {
+		if got, want := p.moment(b.look()).logged, a.partitions[i].at.logged; got <= want {
+			t.Errorf("logged time of partition %d went back from %d to %d", i, want, got)
+		}
+	}
+}
+
+// TestReplicaConflict: a leader is deposed with decisions that were not committed, and what
+// another one has decided arrives (R3).
+func TestReplicaConflict(t *testing.T) {
+	clock := newFakeClock()
+	a, la := testReplica(t, vfs.NewMem(), clock.now)
+	b, lb := testReplica(t, vfs.NewMem(), clock.now)
+	must(t, a.Lead())
+	cincr(a, "k", "1", 1)
+	first, n := la.records(0)
+	receive(t, b, lb, first)
+
+	must(t, b.Lead()) // what it logs at its beginning: nothing
+	lb.holdBack()
+	done := make(chan error, 2)
+	for _, id := range []string{"lost", "lost too"} {
+		go func() { done <- cincr(b, "k", id, 100).Err }()
+	}
+	for {
+		if some, _ := lb.records(0); len(some) > 0 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	b.StopLeading(func() {})
+	lb.cut()
+	cincr(a, "k", "2", 1)
+	more, _ := la.records(n)
+	receive(t, b, lb, more)
+	for range 2 {
+		if err := <-done; !errors.Is(err, ErrNotLeader) {
+			t.Errorf("what was taken back is answered %v", err)
+		}
+	}
+	if v, err := replicaGet(b, "k"); err != nil || v != 2 {
+		t.Errorf("the replica reads %d, %v", v, err)
+	}
+	must(t, b.Lead())
+	if op := cincr(b, "k", "lost", 100); op.Err != nil || !op.Applied || op.Value != 102 {
+		t.Errorf("what was taken back, again: %d, applied %v, %v", op.Value, op.Applied, op.Err)
+	}
+}
+
+// TestReplicaContainedOrGap: what recovery began with is skipped, what is missing is noticed,
+// and so is what comes twice (R4).
+func TestReplicaContainedOrGap(t *testing.T) {
+	clock, fs := newFakeClock(), vfs.NewMem()
+	a, la := testReplica(t, vfs.NewMem(), clock.now)
+	b, lb := testReplica(t, fs, clock.now)
+	must(t, a.Lead())
+	for _, id := range []string{"1", "2", "3"} {
+		cincr(a, "k", id, 1)
+	}
+	all, _ := la.records(0)
+	receive(t, b, lb, all[:3])
+	if err := b.Follow(all[2]); !errors.Is(err, ErrLogDamaged) {
+		t.Errorf("a section comes twice: %v", err)
+	}
+	must(t, b.Close())
+	b, lb = testReplica(t, fs, clock.now)
+	must(t, b.Follow(all[1]))
+	cincr(a, "k", "4", 1)
+	last, _ := la.records(4)
+	if err := b.Follow(last[0]); !errors.Is(err, ErrLogDamaged) {
+		t.Errorf("a section is missing: %v", err)
+	}
+	receive(t, b, lb, all[3:])
+	if v, err := replicaGet(b, "k"); err != nil || v != 3 {
+		t.Errorf("the replica reads %d, %v", v, err)
+	}
+}
+
+// TestReplicaGivesUp: who cannot be told in time is told that the outcome is unknown, and
+// that ends when the node leads again (R7).
+func TestReplicaGivesUp(t *testing.T) {
+	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	must(t, s.Lead())
+	cincr(s, "k", "1", 1)
+	p := s.partitions[0]
+	here := point{p, p.committed.life.Load(), p.seq + 1}
+	waited := make(chan error)
+	go func() { waited <- here.wait() }()
+	s.StopLeading(func() {})
+	s.GiveUp()
+	if err := <-waited; !errors.Is(err, ErrUndecided) {
+		t.Errorf("it is told %v", err)
+	}
+	must(t, s.Lead())
+	p = partitionOf(s, "k")
+	l.holdBack()
+	go cincr(s, "k", "2", 1)
+	for here.seq = 0; here.seq == 0; time.Sleep(time.Millisecond) {
+		p.mu.Lock()
+		if at := p.here(); p.committed.upTo() < at.seq {
+			here = at
+		}
+		p.mu.Unlock()
+	}
+	go func() { waited <- here.wait() }()
+	p.committed.advance(here.seq)
+	if err := <-waited; err != nil {
+		t.Errorf("under the new leadership it is told %v", err)
+	}
+	l.cut()
+}
