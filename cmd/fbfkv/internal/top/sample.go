@@ -3,6 +3,7 @@ package top
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -47,6 +48,9 @@ func take(ctx context.Context, c *redis.Client) (*sample, error) {
 	}
 	s := parse(text, time.Now())
 	s.slow, s.slowErr = c.SlowLogGet(ctx, maxSlow).Result()
+	if reply := redis.Error(nil); s.slowErr != nil && !errors.As(s.slowErr, &reply) {
+		return nil, s.slowErr // the connection failed
+	}
 	return s, nil
 }
 

@@ -143,8 +143,9 @@ func live(ctx context.Context, client *redis.Client, sc *screen, shown *sample, 
 // explain shortens errors of the network.
 func explain(err error) error {
 	var op *net.OpError
+	var timed interface{ Timeout() bool }
 	switch {
-	case errors.As(err, &op) && op.Timeout(), errors.Is(err, context.DeadlineExceeded):
+	case errors.As(err, &timed) && timed.Timeout(), errors.Is(err, redis.ErrPoolTimeout):
 		return errors.New("the server is silent")
 	case errors.As(err, &op):
 		return op.Err
