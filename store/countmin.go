@@ -126,9 +126,7 @@ func (x *decider) sketchQuery(op *Op) error {
 	if err != nil {
 		return err
 	}
-	for _, item := range op.Keys {
-		op.Values = append(op.Values, f.Estimate(item))
-	}
+	op.Values = f.AppendEstimates(op.Values, op.Keys)
 	return nil
 }
 

@@ -96,6 +96,7 @@ type CountMin struct {
 	opts  CountMinOptions
 	count int64 // sum of all increments, within the window
 	panes
+	lines byte // keeps the compiler from dropping loads made ahead
 }
 
 // UnloadedCountMin makes a sketch of encoded options, for LoadPage.
@@ -237,6 +238,43 @@ func (f *CountMin) Estimate(item []byte) int64 {
 	return least
 }
 
+// AppendEstimates appends the estimates of items.
+func (f *CountMin) AppendEstimates(dst []int64, items [][]byte) []int64 {
+	var cells [ahead]uint64
+	for depth := int(f.opts.Depth); len(items) > 0; {
+		n := max(1, min(len(items), ahead/depth))
+		if depth > ahead {
+			dst, items = append(dst, f.Estimate(items[0])), items[1:]
+			continue
+		}
+		for i, item := range items[:n] {
+			f.touch(cells[i*depth:(i+1)*depth], item)
+		}
+		for i := range n {
+			least := int64(math.MaxInt64)
+			for _, index := range cells[i*depth : (i+1)*depth] {
+				least = min(least, f.total(index))
+			}
+			dst = append(dst, least)
+		}
+		items = items[n:]
+	}
+	return dst
+}
+
+// ahead is how many cells are asked for before any of them is used, so that their cache
+// misses overlap.
+const ahead = 64
+
+// touch finds an item's cells, one for each row, and asks for them.
+func (f *CountMin) touch(cells []uint64, item []byte) {
+	bytes, group := f.parts[0].cells, f.opts.panes()*f.opts.cell()
+	for row := range cells {
+		cells[row] = f.indexOf(item, uint64(row))
+		f.lines += bytes[cells[row]*group]
+	}
+}
+
 // indexOf is the number of an item's cell in a row.
 func (f *CountMin) indexOf(item []byte, row uint64) uint64 {
 	return row*f.opts.Width + uint64(murmur32(item, uint32(row)))%f.opts.Width
@@ -348,18 +386,43 @@ func (f *CountMin) Redo(change []byte, seq uint64) error {
 
 // pairs adds pairs to the pages that lack them.
 func (f *CountMin) pairs(r *coding.Reader, pane, seq uint64) {
+	var cells [ahead]uint64
+	var deltas [ahead]int64
+	depth := int(f.opts.Depth)
+	if depth > ahead {
+		f.deepPairs(r, pane, seq)
+		return
+	}
 	for len(r.Rest) > 0 {
-		if item, delta := r.Bytes(), r.Varint(); !r.Bad {
-			f.add(item, delta, pane, seq)
+		n := 0
+		for ; n < ahead/depth && len(r.Rest) > 0; n++ {
+			item := r.Bytes()
+			if deltas[n] = r.Varint(); r.Bad {
+				break
+			}
+			f.touch(cells[n*depth:(n+1)*depth], item)
+		}
+		for i := range n {
+			f.add(cells[i*depth:(i+1)*depth], deltas[i], pane, seq)
 		}
 	}
 }
 
-// add adds a pair to the pages that lack it.
-func (f *CountMin) add(item []byte, delta int64, pane, seq uint64) {
+// deepPairs is pairs for a sketch of very many rows.
+func (f *CountMin) deepPairs(r *coding.Reader, pane, seq uint64) {
+	cells := make([]uint64, f.opts.Depth)
+	for len(r.Rest) > 0 {
+		if item, delta := r.Bytes(), r.Varint(); !r.Bad {
+			f.touch(cells, item)
+			f.add(cells, delta, pane, seq)
+		}
+	}
+}
+
+// add adds to an item's cells in the pages that lack it.
+func (f *CountMin) add(cells []uint64, delta int64, pane, seq uint64) {
 	least := int64(math.MaxInt64)
-	for row := range f.opts.Depth {
-		index := f.indexOf(item, row)
+	for _, index := range cells {
 		at := f.at(index, pane)
 		if f.takes(f.parts[0].pageAt(at), seq) {
 			f.store(at, f.load(at)+delta)
@@ -434,6 +497,13 @@ func addTimes(v, n, weight int64) (int64, bool) {
 // it is no int64. The sketches are of the same size.
 func (f *CountMin) InnerProduct(o *CountMin) (product int64, ok bool) {
 	for row := range f.opts.Depth {
+		if !f.Windowed() && !o.Windowed() && f.opts.cell() == 4 && o.opts.cell() == 4 {
+			from, to := 4*row*f.opts.Width, 4*(row+1)*f.opts.Width
+			if sum, fits := dot(f.parts[0].cells[from:to], o.parts[0].cells[from:to]); fits && (!ok || sum < product) {
+				product, ok = sum, true
+			}
+			continue
+		}
 		var hi, lo uint64
 		for c := uint64(0); c < f.opts.Width && hi == 0; c++ {
 			x, y := uint64(f.total(row*f.opts.Width+c)), uint64(o.total(row*f.opts.Width+c))
@@ -450,6 +520,18 @@ func (f *CountMin) InnerProduct(o *CountMin) (product int64, ok bool) {
 		}
 	}
 	return product, ok
+}
+
+// dot is the sum of the products of cells of 4 bytes; false if it is no int64.
+func dot(a, b []byte) (int64, bool) {
+	var sum, overflow uint64
+	for i := 0; i+4 <= len(a) && i+4 <= len(b); i += 4 {
+		product := uint64(binary.LittleEndian.Uint32(a[i:])) * uint64(binary.LittleEndian.Uint32(b[i:]))
+		var carry uint64
+		sum, carry = bits.Add64(sum, product, 0)
+		overflow |= carry
+	}
+	return int64(sum), overflow == 0 && int64(sum) >= 0
 }
 
 // replace puts pages that a merge has made in their place.
