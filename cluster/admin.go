@@ -129,11 +129,13 @@ func (a *Admin) info() (any, error) {
 		return nil, err
 	}
 	is := a.Directory.state()
-	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions, Restored: is.Restored}
+	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions}
+	if is.Pending == "" { // otherwise the next start has it
+		info.Restored = is.Restored
+	}
 	info.Self.ID = a.Directory.ID()
 	info.Settings, info.Users = a.Digests()
 	if !member {
-		// Whatever is pending, the next start will see.
 		info.Pristine = is.Pending == "" && a.Store.Pristine()
 		return info, nil
 	}

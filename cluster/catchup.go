@@ -293,6 +293,14 @@ type Transfers struct {
 // given up before the end, and their bytes.
 type TransferCounts struct{ Begun, Finished, Failed, Bytes uint64 }
 
+// add adds counts.
+func (t *Transfers) add(c TransferCounts) {
+	t.begun.Add(c.Begun)
+	t.finished.Add(c.Finished)
+	t.failed.Add(c.Failed)
+	t.bytes.Add(c.Bytes)
+}
+
 // Counts returns the counts.
 func (t *Transfers) Counts() TransferCounts {
 	return TransferCounts{t.begun.Load(), t.finished.Load(), t.failed.Load(), t.bytes.Load()}

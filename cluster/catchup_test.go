@@ -301,7 +301,11 @@ func TestHostileLeader(t *testing.T) {
 		}
 		f := newCutSource(t, nil).fetcher(mem)
 		f.o.dial = hostile(t, []byte(m), func(q question) []byte { return []byte("meta")[:min(q.n, 4)] })
-		if _, err := f.attempt(t.Context()); !errors.Is(err, errProtocol) && !errors.Is(err, errTooLarge) {
+		want := errProtocol
+		if name == "for no disk" {
+			want = errTooLarge
+		}
+		if _, err := f.attempt(t.Context()); !errors.Is(err, want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		for _, dir := range []string{"", "d"} {
@@ -450,9 +454,27 @@ func TestCutIsKept(t *testing.T) {
 	})
 }
 
-// TestTakesPlaceOf goes over all histories of up to three terms in which a log ends with an
-// entry and files hold another: the log may be given up only if the entry at the place of
-// every one of its own behind the files cannot be committed.
+// TestPace: all who are given files together get so many bytes a second.
+func TestPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, began := pace{rate: 1000}, time.Now()
+		var readers sync.WaitGroup
+		for range 4 {
+			readers.Go(func() {
+				for range 5 {
+					p.wait(500)
+				}
+			})
+		}
+		readers.Wait()
+		if took := time.Since(began); took != 9500*time.Millisecond { // the last 500 are sent then
+			t.Errorf("10000 bytes took %v", took)
+		}
+	})
+}
+
+// TestTakesPlaceOf: a log is given up only if none of its entries behind the files can have
+// been committed, or ever be.
 func TestTakesPlaceOf(t *testing.T) {
 	for _, c := range []struct {
 		applied, appliedTerm, last, lastTerm uint64

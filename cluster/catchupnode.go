@@ -22,6 +22,7 @@ type catchUp struct {
 	holding atomic.Bool // Raft keeps its log
 	running atomic.Bool // files are being fetched
 	fetched atomic.Pointer[fetched]
+	older   bool // the directory held something when the node was started
 }
 
 // fetched is what a node has fetched: the files of a manifest, and where their log is.
@@ -41,11 +42,13 @@ const minFreeForFiles = 256 << 20
 // files, unless these are more: then they are too old to be worth it.
 const heldLog = 1 << 30
 
-func (n *Node) initCatchUp() {
+func (n *Node) initCatchUp(fetched TransferCounts) {
+	n.files.older = n.st.Ready() || n.redone > 0
 	n.files.fetcher = newFetcher(fetcherOptions{
 		fs: n.o.FS, dir: n.o.FS.PathJoin(n.o.Dir, persistence.IncomingName),
 		dial: n.dialLeader, last: n.lastEntry, examine: n.examine, minFree: minFreeForFiles, log: n.o.Logger,
 	})
+	n.files.fetcher.counts.add(fetched)
 	n.files.server = newFileServer(fileServerOptions{
 		fs: n.o.FS, dir: n.st.CutDir(), remove: n.st.RemoveCut,
 		begin: n.beginCut, release: func() { n.files.holding.Store(false) }, cut: n.st.Cut,
@@ -55,7 +58,8 @@ func (n *Node) initCatchUp() {
 
 // beginCut has Raft keep its log from now on, and says where it is.
 func (n *Node) beginCut() (at cutPosition, err error) {
-	if !n.Leads() {
+	// Also before it decides: to begin it may need the vote of the node that asks.
+	if n.raft.State() != raft.Leader {
 		return at, errors.New("it does not lead")
 	}
 	n.files.holding.Store(true)
@@ -75,6 +79,19 @@ func (n *Node) beginCut() (at cutPosition, err error) {
 func (n *Node) keepsLog() bool {
 	_, bytes := n.log.Sizes()
 	return n.files.server.keepsLog(bytes)
+}
+
+// giveUpFirst gives up the first entry of a new shard's log. What the directory held before the
+// shard was made is in no entry, so nodes that join must take the files.
+func (n *Node) giveUpFirst() error {
+	few := n.raft.ReloadableConfig()
+	few.TrailingLogs = 1
+	usual := n.raft.ReloadableConfig()
+	err := n.raft.ReloadConfig(few)
+	if err == nil {
+		err = n.raft.Snapshot().Error()
+	}
+	return errors.Join(err, n.raft.ReloadConfig(usual))
 }
 
 // termOf returns the term of an entry of the log.
@@ -217,7 +234,8 @@ func (n *Node) noteSwap() (bool, error) {
 		n.dropFetched()
 		return false, nil
 	}
-	err := swap{Term: f.lastTerm, Snapshot: f.manifest.Snapshot, Content: f.manifest.Content}.begin(n.o.Stable)
+	err := swap{Term: f.lastTerm, Snapshot: f.manifest.Snapshot, Content: f.manifest.Content,
+		Counts: n.files.fetcher.counts.Counts()}.begin(n.o.Stable)
 	return err == nil, err
 }
 

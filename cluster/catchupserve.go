@@ -301,6 +301,7 @@ func (s *fileServer) begin(last, lastTerm uint64) {
 		}
 		if c.manifest, c.files, c.err = b, files, err; err != nil {
 			s.o.log.Warn("a node that is behind gets no files", "error", err)
+			s.o.release()
 		}
 	})
 }

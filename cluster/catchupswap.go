@@ -34,6 +34,8 @@ type swap struct {
 	// Snapshot and Content are the manifest's.
 	Snapshot *raft.SnapshotMeta `json:"snapshot,omitempty"`
 	Content  []byte             `json:"content,omitempty"`
+	// Counts are those of the node's transfers, which go on when it starts anew.
+	Counts TransferCounts `json:"counts"`
 }
 
 // begin notes that the swap is to be done. finishSwap does it.
@@ -52,15 +54,19 @@ func (w swap) note(stable *Stable) error {
 
 // finishSwap does what begin has noted, before the data directory is opened. After an error,
 // or a crash, it is to be called again, and nothing else may use the directory.
-func finishSwap(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) error {
+func finishSwap(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) (c TransferCounts, err error) {
 	b, err := stable.Get([]byte(swapValue))
 	if err != nil || len(b) == 0 {
-		return err
+		return c, err
 	}
 	var w swap
 	if err := json.Unmarshal(b, &w); err != nil {
-		return fmt.Errorf("%w: value %s: %w", persistence.ErrCorrupt, swapValue, err)
+		return c, fmt.Errorf("%w: value %s: %w", persistence.ErrCorrupt, swapValue, err)
 	}
+	return w.Counts, w.finish(fsys, dir, stable, log)
+}
+
+func (w swap) finish(fsys vfs.FS, dir string, stable *Stable, log *slog.Logger) error {
 	if w.Step == stepErase {
 		if err := persistence.Erase(fsys, dir); err != nil {
 			return err

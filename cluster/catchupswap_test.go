@@ -86,7 +86,8 @@ func TestSwapCrash(t *testing.T) {
 				w.Term, w.Snapshot, w.Content = 9, nil, nil
 			}
 			must(t, w.begin(stable))
-			must(t, finishSwap(fsys, "d", stable, slog.New(slog.DiscardHandler)))
+			_, err = finishSwap(fsys, "d", stable, slog.New(slog.DiscardHandler))
+			must(t, err)
 			must(t, stable.Close())
 			if done = left == nil; done {
 				left = crashtest.Left(mem, percent, rng)
@@ -94,7 +95,7 @@ func TestSwapCrash(t *testing.T) {
 
 			stable, err = OpenStable(left, "d")
 			must(t, err)
-			if err := finishSwap(left, "d", stable, slog.New(slog.DiscardHandler)); err != nil {
+			if _, err := finishSwap(left, "d", stable, slog.New(slog.DiscardHandler)); err != nil {
 				t.Fatalf("operation %d: %v", at, err)
 			}
 			records, err := recordsOf(left, "d")
@@ -140,7 +141,7 @@ func TestSwapWithoutFiles(t *testing.T) {
 	defer stable.Close()
 	must(t, swap{Term: 1}.begin(stable))
 	for range 2 {
-		if err := finishSwap(mem, "d", stable, slog.New(slog.DiscardHandler)); err == nil {
+		if _, err := finishSwap(mem, "d", stable, slog.New(slog.DiscardHandler)); err == nil {
 			t.Fatal("it starts")
 		}
 	}

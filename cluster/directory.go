@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
@@ -48,7 +49,8 @@ type membership struct {
 	// Restored is the backup that the store was made from.
 	Restored string `json:"restored,omitempty"`
 	// Pending is what must be done before the store is opened: pendingErase, and then
-	// pendingAdopt if From is a directory that takes the place of what was erased.
+	// pendingAdopt if From is a directory that takes the place of what was erased; or
+	// pendingFound.
 	Pending string `json:"pending,omitempty"`
 	From    string `json:"from,omitempty"`
 }
@@ -57,6 +59,7 @@ type membership struct {
 const (
 	pendingErase = "erase"
 	pendingAdopt = "adopt"
+	pendingFound = "found"
 )
 
 // restoredName is where a backup is copied to before it becomes the directory.
@@ -100,6 +103,12 @@ func readMembership(s *Stable) (m membership, err error) {
 
 // finish carries out what is pending. The store is not open.
 func (d *Directory) finish() error {
+	if d.is.Pending == pendingFound {
+		if err := d.found(); err != nil {
+			return err
+		}
+		return d.change(func(m *membership) { m.Pending = "" })
+	}
 	if d.is.Pending == pendingErase {
 		if err := persistence.Erase(d.fs, d.path); err != nil {
 			return err
@@ -120,6 +129,36 @@ func (d *Directory) finish() error {
 	}
 	// Nothing is to come of what an interrupted restore has copied.
 	return d.fs.RemoveAll(d.fs.PathJoin(d.path, restoredName))
+}
+
+// foundedAt is the index at which the log of a cluster begins whose founder brings data: none
+// has the entry before, so that it cannot be sent to anybody.
+const foundedAt = 2
+
+// found makes the log of a cluster begin behind the data that its founder brings, as behind a
+// snapshot: others do not find that data in the log, and must take the founder's files.
+func (d *Directory) found() error {
+	c, err := DecodeConfiguration(d.is.Configuration)
+	if err != nil {
+		return err
+	}
+	self := c.Member(d.ID())
+	if self == nil {
+		return invalid("the founder is no member")
+	}
+	if err := d.Stable.SetUint64([]byte(termValue), 1); err != nil {
+		return err
+	}
+	only := raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(self.ID), Address: raft.ServerAddress(self.ClusterAddress())}}}
+	sink, err := d.Stable.Create(1, foundedAt, 1, only, foundedAt, nil)
+	if err != nil {
+		return err
+	}
+	sink.(*snapshotSink).own = true
+	if _, err := sink.Write(d.is.Configuration); err != nil {
+		return err
+	}
+	return sink.Close()
 }
 
 // change changes what the file says, durably.
@@ -188,8 +227,11 @@ func (d *Directory) become(c Configuration, founder, erase bool) error {
 	}
 	return d.change(func(m *membership) {
 		*m = membership{Configuration: b, Founder: founder}
-		if erase {
+		switch {
+		case erase:
 			m.Pending = pendingErase
+		case founder:
+			m.Pending = pendingFound
 		}
 	})
 }

@@ -152,13 +152,16 @@ func TestDirectoryIsRefused(t *testing.T) {
 	if err := errors.Join(use(nothing), CheckAlone(mem, "d")); err != nil {
 		t.Errorf("no member: %v", err)
 	}
-	if err := use(func(d *Directory) error { return d.become(threeNodes(), true, false) }); err != nil {
+	next := threeNodes()
+	if err := use(func(d *Directory) error {
+		next.Members[0].ID = d.ID()
+		return d.become(next, true, false)
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if err := CheckAlone(mem, "d"); !errors.Is(err, ErrMember) {
 		t.Errorf("a member: %v", err)
 	}
-	next := threeNodes()
 	next.Version++
 	if err := use(func(d *Directory) error {
 		if !d.Founder() {

@@ -24,6 +24,13 @@
 // makes the partitions concerned anew, from disk, and tells those who wait that nothing was
 // applied.
 //
+// # A node that is behind
+//
+// A node whose log ends before the leader's begins, or that is new in a shard whose first node
+// had data, takes the leader's files in the place of its own and starts anew
+// (catchup.go). Raft's own snapshots hold only the configuration, and no node takes
+// another's: a node that has what one stands for says so, another one begins to fetch.
+//
 // # Where the rules are upheld
 //
 //	R1  nothing uncommitted in a view    store/checkpoint.go
@@ -38,5 +45,5 @@
 //
 // The other files: node.go is the node, command.go what entries hold, logstore.go and
 // stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
-// needs, config.go the configuration, admin.go how `fbfkv cluster` changes it.
+// needs, catchup*.go the files for a node that is behind, config.go the configuration, admin.go how `fbfkv cluster` changes it.
 package cluster

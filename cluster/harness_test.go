@@ -48,11 +48,15 @@ type replica struct {
 	restarted atomic.Int64
 }
 
-func newShard(t testing.TB, nodes int) *shard {
+func newShard(t testing.TB, nodes int) *shard { return newShardOn(t, nodes, vfs.NewCrashableMem()) }
+
+// newShardOn makes a shard whose first node has the directory d of a file system.
+func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
 	s := &shard{t: t}
 	for i := range nodes {
 		id := fmt.Sprintf("%040x", i+1)
-		s.members = append(s.members, &replica{s: s, id: id, fs: vfs.NewCrashableMem()})
+		s.members = append(s.members, &replica{s: s, id: id, fs: first})
+		first = vfs.NewCrashableMem()
 	}
 	t.Cleanup(func() {
 		s.restarts.Wait()
@@ -63,21 +67,34 @@ func newShard(t testing.TB, nodes int) *shard {
 	for _, m := range s.members {
 		m.start()
 	}
-	first := s.members[0]
+	node := s.members[0].node
 	ctx := t.Context()
-	if err := first.node.Bootstrap(ctx, s.configuration()); err != nil {
+	if err := node.Bootstrap(ctx, s.configuration()); err != nil {
 		t.Fatal(err)
 	}
+	older := node.files.older
 	for _, m := range s.members[1:] {
-		if err := first.node.Promote(m.id, m.net.Addr().String()); err != nil {
-			t.Fatal(err)
+		address := m.net.Addr().String()
+		if older { // the others need the files first, as the program sees to
+			s.onLeader("follow", func(n *Node) error { return n.AddNonvoter(m.id, address) })
+			await(t, "the joiner has the files", func() bool { return m.restarted.Load() > 0 })
 		}
+		s.onLeader("vote", func(n *Node) error { return n.Promote(m.id, address) })
 	}
 	window := 24 * time.Hour // a long run sends everything again at its end
-	if err := s.leader().running().Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window}); err != nil {
-		t.Fatal(err)
-	}
+	s.onLeader("window", func(n *Node) error {
+		return n.Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window})
+	})
 	return s
+}
+
+// onLeader does what may be done twice, on the leader, until that is done.
+func (s *shard) onLeader(what string, do func(n *Node) error) {
+	s.t.Helper()
+	await(s.t, what, func() bool {
+		n := s.leader().running()
+		return n != nil && do(n) == nil
+	})
 }
 
 // configuration is one with all members.

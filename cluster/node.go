@@ -37,6 +37,8 @@ type Options struct {
 	// Restart is called when the node has fetched what it lacks: it is to be closed and
 	// started again. From a goroutine that Close waits for. nil: it does not catch up.
 	Restart func()
+	// Alone makes the node the only one of its shard, for ever (Recover).
+	Alone bool
 	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
 	Timeout time.Duration
 	// Logger receives what an operator should know; default: discard.
@@ -115,10 +117,10 @@ func Start(o Options) (*Node, error) {
 	n.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
-	if err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger); err != nil {
+	counts, err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger)
+	if err != nil {
 		return nil, fmt.Errorf("take over the files that were fetched: %w", err)
 	}
-	var err error
 	n.st, err = o.Open(func(local *oplog.Log) store.Log {
 		n.log = newLog(local, binary.BigEndian.Uint64(origin[:]), giveUpPart*o.Timeout)
 		n.log.last = func(partition uint16) uint64 { return n.st.Last(partition) }
@@ -128,9 +130,17 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}
+	err = n.beginLog(entries)
+	if err == nil && o.Alone {
+		err = n.standAlone(entries)
+	}
+	if err != nil {
+		return nil, errors.Join(err, n.st.CloseNow())
+	}
 	n.redone = n.log.Applied()
-	n.initCatchUp()
-	if err := n.startRaft(); err != nil {
+	n.initCatchUp(counts)
+	if err := n.startRaft(entries); err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.running.Go(func() { n.watch() })
@@ -138,7 +148,7 @@ func Start(o Options) (*Node, error) {
 	return n, nil
 }
 
-func (n *Node) startRaft() error {
+func (n *Node) startRaft(entries *LogStore) error {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(n.o.ID)
 	part := func(p float64) time.Duration { return time.Duration(p * float64(n.o.Timeout)) }
@@ -155,7 +165,7 @@ func (n *Node) startRaft() error {
 	}
 	var err error
 	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
-	n.raft, err = raft.NewRaft(c, machine{n}, &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}, n.o.Stable, n.o.Stable, n.transport)
+	n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
@@ -193,6 +203,20 @@ func (n *Node) keptConfiguration() error {
 		return err
 	}
 	return n.takeConfiguration(b)
+}
+
+// beginLog gives the log of a founder that brings data its first entry, which is the last one
+// of the snapshot that stands for these (Directory.found). Raft asks a follower for the entry
+// at which a snapshot ends.
+func (n *Node) beginLog(entries *LogStore) error {
+	meta, _, err := n.o.Stable.Last()
+	if _, last := n.log.EntryBounds(); err != nil || meta == nil || last != 0 || meta.Index != foundedAt {
+		return err
+	}
+	n.log.SetApplied(foundedAt - 1)
+	err = entries.StoreLog(&raft.Log{Index: meta.Index, Term: meta.Term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(meta.Configuration)})
+	n.log.SetApplied(foundedAt)
+	return err
 }
 
 // keptContent is what Raft keeps in a snapshot: the configuration, if there is one.
@@ -342,6 +366,21 @@ func (n *Node) apply1(ctx context.Context, c command) error {
 	}
 }
 
+// awaitLeading returns when this node decides.
+func (n *Node) awaitLeading(ctx context.Context) error {
+	for {
+		changed := n.Changed()
+		if n.Leads() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // Bootstrap makes this node the first and only voter of a new shard, with a configuration.
 // The directory must not have been a member before.
 func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
@@ -350,19 +389,16 @@ func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return err
 	}
-	for !n.Leads() {
-		changed := n.Changed()
-		if n.Leads() {
-			break
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	if err := n.awaitLeading(ctx); err != nil {
+		return err
 	}
 	if n.Configuration().Version > 0 {
 		return nil
+	}
+	if n.files.older {
+		if err := n.giveUpFirst(); err != nil {
+			return err
+		}
 	}
 	b, err := c.Encode()
 	if err != nil {

@@ -1,6 +1,9 @@
 package commands
 
 import (
+	"encoding/hex"
+	"errors"
+	"io"
 	"math"
 	"path/filepath"
 	"strconv"
@@ -132,19 +135,87 @@ const groupServer = "server"
 
 var dangerousACL = []string{"@dangerous"}
 
-var errBackupPath error = refusal("ERR BACKUP needs an absolute path")
+var (
+	errBackupPath   error = refusal("ERR BACKUP needs an absolute path, or -, NEXT or VERIFIED")
+	errBackupNext   error = refusal("ERR BACKUP NEXT goes on with what BACKUP - began on the same connection")
+	errBackupVerify error = refusal("ERR BACKUP VERIFIED needs the data's id, of 32 hexadecimal digits, and a Unix time in milliseconds")
+)
 
-// doBackup is BACKUP dir: a consistent copy of the data directory, made while
-// operations go on. It answers when the copy is whole. The path is one of the
-// server's machine, where its relative ones would mean little to a client.
+// maxBackupPiece is how many bytes of a stream are answered at once.
+const maxBackupPiece = 512 << 10
+
+// doBackup is BACKUP dir, a consistent copy of the data directory, made while operations
+// go on; BACKUP - and BACKUP NEXT, a copy piece by piece; and BACKUP VERIFIED, which notes
+// that one is good. It answers when the copy is whole. A path is one of the server's
+// machine, where its relative ones would mean little to a client.
 func doBackup(c *Context) {
-	dir := string(c.Args[1])
-	if !filepath.IsAbs(dir) {
+	switch first := string(c.Args[1]); {
+	case is(c.Args[1], "VERIFIED"):
+		backupVerified(c)
+	case len(c.Args) != 2:
+		c.fail(errSyntax)
+	case first == "-":
+		c.Session.endStream()
+		stream, err := c.Store.StreamBackup()
+		if err != nil {
+			c.fail(err)
+			return
+		}
+		c.Session.stream = stream
+		backupNext(c)
+	case is(c.Args[1], "NEXT"):
+		backupNext(c)
+	case !filepath.IsAbs(first):
 		c.fail(errBackupPath)
+	default:
+		c.ok(c.Store.Backup(filepath.Clean(first)))
+	}
+}
+
+// backupNext answers the next piece of the session's stream; an empty one is its end.
+func backupNext(c *Context) {
+	if c.Session.stream == nil {
+		c.fail(errBackupNext)
 		return
 	}
-	c.ok(c.Store.Backup(filepath.Clean(dir)))
+	piece := make([]byte, maxBackupPiece)
+	n, err := io.ReadFull(c.Session.stream, piece)
+	if err != nil && n == 0 {
+		c.Session.endStream()
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		c.Session.endStream()
+		c.fail(err)
+		return
+	}
+	c.W.Bulk(piece[:n])
 }
+
+// endStream ends a backup that the session streams.
+func (s *Session) endStream() {
+	if s.stream != nil {
+		s.stream.Close()
+		s.stream = nil
+	}
+}
+
+// backupVerified is BACKUP VERIFIED id unix-milliseconds.
+func backupVerified(c *Context) {
+	var id [16]byte
+	if len(c.Args) != 4 {
+		c.fail(errSyntax)
+		return
+	}
+	ms, ok := parseInt(c.Args[3])
+	if n, err := hex.Decode(id[:], c.Args[2][:min(len(c.Args[2]), 32)]); !ok || ms < 0 || err != nil || n != len(id) || len(c.Args[2]) != 32 {
+		c.fail(errBackupVerify)
+		return
+	}
+	c.ok(c.Store.BackupVerified(id, time.UnixMilli(ms)))
+}
+
+// auditBackup leaves out the pieces of a stream but the first.
+func auditBackup(args [][]byte, _ func(int)) bool { return len(args) < 2 || !is(args[1], "NEXT") }
 
 // What a Redis that stands alone answers to questions about replication, a
 // cluster and modules.
@@ -247,11 +318,14 @@ var serverCommands = []Command{
 		},
 	},
 	{
-		Name: "backup", Arity: 2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
+		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
 		Summary: "Writes a consistent copy of the data directory to a new directory on the server's machine and waits until it is " +
-			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy.",
-		Args: []Arg{strArg("directory")}, Run: doBackup, Audit: auditAll,
+			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy. - answers the first piece of " +
+			"such a copy as a stream (fbfkv backup -), NEXT on the same connection the next one, an empty one at the end. VERIFIED notes " +
+			"for INFO when the last good backup of this data was made (fbfkv verify).",
+		Args: []Arg{oneOf("target", strArg("directory"), word("-"), word("NEXT"),
+			with("VERIFIED", block("verified", strArg("id"), intArg("unix-time-milliseconds"))))}, Run: doBackup, Audit: auditBackup,
 	},
 }
 

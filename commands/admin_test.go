@@ -13,7 +13,7 @@ func TestBackup(t *testing.T) {
 	c.play([]step{
 		{"CINCRBY k 1 5", ":5"},
 		{"BACKUP", "-ERR wrong number of arguments for 'backup' command"},
-		{"BACKUP relative/dir", "-ERR BACKUP needs an absolute path"},
+		{"BACKUP relative/dir", "-ERR BACKUP needs an absolute path, or -, NEXT or VERIFIED"},
 		{"BACKUP " + dir, "+OK"},
 	})
 	if r := c.say("BACKUP " + dir); !strings.HasPrefix(r, "-ERR ") || !strings.Contains(r, dir+" is not empty") {

@@ -85,7 +85,8 @@ type ClusterNode struct {
 	Host, Hostname string
 	// Port and TLSPort are for clients, ClusterPort is for nodes; 0: none.
 	Port, TLSPort, ClusterPort int
-	// Failed says that the node does not answer this one, or the leader.
+	// Failed says that the node does not answer this one, or the leader. Of a leader it says that
+	// its connection is broken: requests are held until there is news.
 	Failed bool
 }
 
@@ -98,17 +99,27 @@ type ClusterProgress struct {
 	Applied       uint64 // index
 	Rebuilds      uint64 // of partitions whose state was taken back
 	Fenced        uint64 // entries that were ignored
-	// Given are the transfers of files to nodes that were behind the log, Fetched those to this
-	// node; Fetching: one is under way, and the node does not follow meanwhile.
-	Given, Fetched FileTransfers
-	Fetching       bool
-	Skew           time.Duration // this node's clock minus that of the last other leader
+	// Fetched and Given are transfers of files: to this node, when it was behind the
+	// leader's log, and to others.
+	Fetched, Given Transfers
+	// Fetching: the node is behind the log, and does not follow until it has the leader's files.
+	Fetching bool
+	Skew     time.Duration // this node's clock minus that of the last other leader
 	// Takeovers are how often this node became the leader since the start; LastTakeover is how
 	// long nobody had led before it did so last.
 	Takeovers    uint64
 	LastTakeover time.Duration
 	// Nodes are the other nodes of the shard, by id, as far as the node knows: a leader does.
 	Nodes map[string]NodeProgress
+}
+
+// Transfers counts transfers of files since the start: how many began, were finished, and were
+// given up, and their bytes.
+type Transfers struct{ Begun, Finished, Failed, Bytes uint64 }
+
+// String is the value of a line of INFO.
+func (t Transfers) String() string {
+	return fmt.Sprintf("begun=%d,finished=%d,failed=%d,bytes=%d", t.Begun, t.Finished, t.Failed, t.Bytes)
 }
 
 // NodeProgress is how far another node of the shard is.
@@ -119,8 +130,6 @@ type NodeProgress struct {
 	Lag         time.Duration // since when there are committed entries that it lacks; 0: none
 }
 
-// FileTransfers counts transfers since the start.
-type FileTransfers struct{ Finished, Failed, Bytes uint64 }
 
 // standing is what a node is in its shard.
 type standing uint8
@@ -157,6 +166,8 @@ func NewClusterView(v ClusterView) *ClusterView {
 		v.is = seeks
 	case v.own.Leader == v.self:
 		v.is = leads
+	case v.own.leader().Failed:
+		v.is = seeks
 	default:
 		v.is = follows
 	}
@@ -255,7 +266,7 @@ func (c *Cluster) NotReady() string {
 		return "this node is no member of a cluster yet"
 	case v.is == seeks && v.own.LostAt.IsZero() && v.own.Leader == v.self:
 		return "this node is becoming the leader of its shard"
-	case v.is == seeks && (v.own.LostAt.IsZero() || time.Since(v.own.LostAt) > c.HoldFor()):
+	case v.is == seeks && (v.own.Leader < 0 || !v.own.LostAt.IsZero() && time.Since(v.own.LostAt) > c.HoldFor()):
 		return "the shard has no leader"
 	case p.Fetching:
 		return "this node is behind the log of its shard and fetches the leader's files"

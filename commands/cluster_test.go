@@ -63,6 +63,7 @@ var (
 	asLeader   = func(*ClusterView) {}
 	asReplica  = func(v *ClusterView) { v.Shards[0].Leader = 1 }
 	asCaptain  = func(v *ClusterView) { v.Shards[0].Ready = false } // elected, and not ready yet
+	dying      = func(v *ClusterView) { v.Shards[0].Leader, v.Shards[0].Nodes[1].Failed = 1, true }
 	leaderless = func(v *ClusterView) { v.Shards[0].Leader, v.Shards[0].LostAt = 1, time.Now() }
 	longLost   = func(v *ClusterView) { v.Shards[0].Leader, v.Shards[0].LostAt = 1, time.Now().Add(-11*time.Second) }
 	noMember   = func(v *ClusterView) { v.Shards = nil }
@@ -121,6 +122,9 @@ func TestRouting(t *testing.T) {
 		{"a stale replica", longLost, []step{
 			{"GET {bar}", noLeader}, {"READONLY", "+OK"},
 			{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"}, {"DBSIZE", ":0"},
+		}},
+		{"a replica whose leader has just died", dying, []step{
+			{"GET {bar}", noLeader}, {"READONLY", "+OK"}, {"GET {bar}", "nil"}, {"INCR {bar}", noLeader},
 		}},
 		{"elected", asCaptain, []step{{"GET {bar}", noLeader}, {"GET foo", toOther}, {"PING", "+PONG"}}},
 		{"no member", noMember, []step{
@@ -398,6 +402,28 @@ func TestClusterIsOff(t *testing.T) {
 		"CLUSTER REPLICATE x": "add-node", "CLUSTER RESET": "remove-node"} {
 		if got := c.say(line); !strings.HasPrefix(got, "-ERR "+strings.Join(strings.Fields(line)[:2], " ")+" is not supported: fbfkv cluster ") || !strings.Contains(got, ours) {
 			t.Errorf("%s: %s", line, got)
+		}
+	}
+}
+
+// TestNotReady says when a node does not serve its shard.
+func TestNotReady(t *testing.T) {
+	behind := ClusterProgress{Committed: 5000, Applied: 3000}
+	for _, tt := range []struct {
+		as       func(*ClusterView)
+		progress ClusterProgress
+		want     string
+	}{
+		{asLeader, ClusterProgress{}, ""}, {asReplica, ClusterProgress{Committed: 10, Applied: 5}, ""}, {dying, ClusterProgress{}, ""},
+		{leaderless, ClusterProgress{}, ""}, {longLost, ClusterProgress{}, "no leader"}, {noMember, ClusterProgress{}, "no member"},
+		{asCaptain, ClusterProgress{}, "becoming the leader"}, {asReplica, behind, "catching up"},
+		{func(v *ClusterView) { v.Shards[0].Leader = -1 }, ClusterProgress{}, "no leader"},
+	} {
+		l := newIsland(after(tt.as))
+		l.hold = 5 * time.Second
+		l.Progress = func() ClusterProgress { return tt.progress }
+		if got := l.NotReady(); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
 }

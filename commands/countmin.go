@@ -25,6 +25,30 @@ var (
 	errMergeWeight   error = refusal("CMS: invalid weight value")
 )
 
+// cmsInitOptions are the options of CMS.INITBYDIM and CMS.INITBYPROB.
+var cmsInitOptions = []option[store.SketchOptions]{
+	{token: "CELL_SIZE", class: 1, value: func(o *store.SketchOptions, v []byte) error {
+		n, ok := parseUint(v)
+		if o.Cell = n; !ok || n == 0 {
+			return store.ErrSketchOptions
+		}
+		return nil
+	}},
+	{token: "WINDOW", class: 2, value: func(o *store.SketchOptions, v []byte) error {
+		if o.Window = durationMs(v).Milliseconds(); o.Window <= 0 {
+			return store.ErrSketchOptions
+		}
+		return nil
+	}},
+	{token: "PAST", class: 4, value: func(o *store.SketchOptions, v []byte) error {
+		n := positive(v)
+		if o.Past = uint64(n); n < 0 {
+			return store.ErrSketchOptions
+		}
+		return nil
+	}},
+}
+
 // parseCMSInit parses CMS.INITBYDIM and CMS.INITBYPROB, of which size reads two arguments.
 func parseCMSInit(size func(a, b []byte) (width, depth uint64, err error)) func(*Request) error {
 	return func(r *Request) error {
@@ -35,11 +59,14 @@ func parseCMSInit(size func(a, b []byte) (width, depth uint64, err error)) func(
 		o := new(store.SketchOptions)
 		var err error
 		o.Width, o.Depth, err = size(r.Args[2], r.Args[3])
-		for i := 4; i < len(r.Args) && err == nil; i += 2 {
-			n, ok := parseUint(r.Args[i+1])
-			if o.Cell = n; !is(r.Args[i], "CELL_SIZE") || !ok || n == 0 {
-				err = store.ErrSketchOptions
-			}
+		if err == nil {
+			_, err = parseOptions(o, cmsInitOptions, r.Args[4:], "")
+		}
+		if o.Window > 0 && o.Past == 0 {
+			o.Past = store.DefaultPast
+		}
+		if err == errSyntax {
+			err = store.ErrSketchOptions
 		}
 		if r.Op.Object = o; err != nil {
 			r.Op.Object = &store.BadArgument{Err: err}
@@ -165,16 +192,20 @@ func parseMerge(r *Request) error {
 	return nil
 }
 
-// replyCMSInfo answers cell_size only if it was asked for: some clients refuse what they do
-// not know.
+// replyCMSInfo answers cell_size, window and panes only of sketches that were made with them:
+// some clients refuse what they do not know.
 func replyCMSInfo(w *resp.Writer, r *Result) {
-	info := r.Op.Object.(*store.SketchInfo)
-	pairs := []struct {
+	type pair struct {
 		name  string
 		value int64
-	}{{"width", int64(info.Width)}, {"depth", int64(info.Depth)}, {"count", info.Count}, {"cell_size", int64(info.Cell)}}
-	if info.Cell == 0 {
-		pairs = pairs[:3]
+	}
+	info := r.Op.Object.(*store.SketchInfo)
+	pairs := []pair{{"width", int64(info.Width)}, {"depth", int64(info.Depth)}, {"count", info.Count}}
+	if info.Cell != 0 {
+		pairs = append(pairs, pair{"cell_size", int64(info.Cell)})
+	}
+	if info.Window != 0 {
+		pairs = append(pairs, pair{"window", info.Window}, pair{"panes", int64(info.Past) + 1})
 	}
 	w.Map(len(pairs))
 	for _, p := range pairs {
@@ -195,6 +226,9 @@ var (
 	perPair = "O(N*D), where N is the number of items and D the depth"
 )
 
+// cmsInitArgs documents cmsInitOptions.
+var cmsInitArgs = []Arg{opt(with("CELL_SIZE", intArg("bytes"))), opt(with("WINDOW", strArg("milliseconds"))), opt(with("PAST", intArg("panes")))}
+
 // countArgs documents items and their increments.
 func countArgs() Arg { return multi(block("items", strArg("item"), intArg("increment"))) }
 
@@ -203,15 +237,16 @@ var countMinCommands = []Command{
 	{
 		Name: "cms.initbydim", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupCountMin,
 		ACL: countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
-		Summary: "Creates a count-min sketch of a width and a depth. A cell has 4 bytes unless CELL_SIZE says 1, 2 or 8.",
-		Args:    []Arg{keyArg(), intArg("width"), intArg("depth"), opt(with("CELL_SIZE", intArg("bytes")))},
-		Parse:   parseCMSInit(byDimensions), Reply: replyOK,
+		Summary: "Creates a count-min sketch of a width and a depth. A cell has 4 bytes unless CELL_SIZE says 1, 2 or 8. " +
+			"With WINDOW an increment counts for that time, and up to a PAST-th of it longer.",
+		Args:  []Arg{keyArg(), intArg("width"), intArg("depth"), cmsInitArgs[0], cmsInitArgs[1], cmsInitArgs[2]},
+		Parse: parseCMSInit(byDimensions), Reply: replyOK,
 	},
 	{
 		Name: "cms.initbyprob", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyInsert), Group: groupCountMin,
 		ACL: countMinFastACL, Since: "2.0.0", Complexity: "O(1)",
 		Summary: "Creates a count-min sketch that overestimates by more than error times the count with the given probability at most.",
-		Args:    []Arg{keyArg(), dblArg("error"), dblArg("probability"), opt(with("CELL_SIZE", intArg("bytes")))},
+		Args:    []Arg{keyArg(), dblArg("error"), dblArg("probability"), cmsInitArgs[0], cmsInitArgs[1], cmsInitArgs[2]},
 		Parse:   parseCMSInit(byProbability), Reply: replyOK,
 	},
 	{

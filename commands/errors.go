@@ -74,6 +74,7 @@ var storeErrors = []struct {
 	{store.ErrSketchCells, ""},
 	{store.ErrSketchOptions, ""},
 	{store.ErrSketchMemory, ""},
+	{store.ErrSketchWindow, ""},
 	{store.ErrSketchOver, ""},
 	{store.ErrSketchUnder, ""},
 	{store.ErrSketchMerge, ""},

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // replyMode is what CLIENT REPLY asked for.
@@ -34,7 +35,8 @@ type Session struct {
 	failures      int  // to log in
 	keyRefs       []acl.KeyRef
 	reply         replyMode
-	tap           *observe.Tap // of a client that monitors
+	tap           *observe.Tap        // of a client that monitors
+	stream        *store.BackupStream // of a client that reads a backup
 
 	// TLS says that the client uses it. Gone, unless it is nil, tells whether the client has left;
 	// only the connection's owner may call it. The server sets both before it serves the connection.
@@ -210,6 +212,7 @@ func (s *Session) End() {
 		s.tap = nil
 		s.monitors.Store(false)
 	}
+	s.endStream()
 }
 
 // doPing answers PONG, or its argument.

@@ -1,7 +1,10 @@
 package integration
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -28,9 +31,11 @@ func fbfkv(t *testing.T, args ...string) (out string, code int) {
 // server has at least what was acknowledged before, and nothing that was never
 // sent; once everything was sent to it again, every counter is exact (G1, G4).
 func TestBackupUnderLoad(t *testing.T) {
-	for _, fsync := range []string{"always", "everysec"} {
-		t.Run(fsync, func(t *testing.T) {
+	for _, how := range []string{"always", "everysec", "always, as a stream"} {
+		t.Run(how, func(t *testing.T) {
 			t.Parallel()
+			fsync, _, asStream := strings.Cut(how, ",")
+			var stream []byte
 			s := startServer(t, "--appendfsync", fsync)
 			if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR", "0.000000001"); r != "+OK" {
 				t.Fatal(r)
@@ -43,17 +48,24 @@ func TestBackupUnderLoad(t *testing.T) {
 				for _, l := range loads {
 					acked = append(acked, l.sums(func(op *operation) bool { return op.acked }))
 				}
-				if out, code := fbfkv(t, "backup", "--port", s.port(), backup); code != 0 || !strings.Contains(out, "backed up") {
+				if asStream {
+					stream = backupStream(t, s)
+				} else if out, code := fbfkv(t, "backup", "--port", s.port(), backup); code != 0 || !strings.Contains(out, "backed up") {
 					t.Errorf("backup: %d %s", code, out)
 				}
 				time.Sleep(200 * time.Millisecond)
 			})
-			if out, code := fbfkv(t, "backup", "--port", s.port(), backup); code != 1 || !strings.Contains(out, "is not empty") {
+			if out, code := fbfkv(t, "backup", "--port", s.port(), backup); !asStream && (code != 1 || !strings.Contains(out, "is not empty")) {
 				t.Errorf("a second backup to the same place: %d %s", code, out)
 			}
 			s.kill() // what was acknowledged after the backup is lost with this directory
-			if out, code := fbfkv(t, "restore", backup, restored); code != 0 {
-				t.Fatalf("restore: %d %s", code, out)
+			if asStream {
+				backup = "-"
+			}
+			for _, args := range [][]string{{"verify", backup}, {"restore", backup, restored}} {
+				if out, err, code := filter(t, stream, args...); code != 0 {
+					t.Fatalf("%q: %d %s %s", args, code, out, err)
+				}
 			}
 			s.dir = restored
 			s.start()
@@ -75,6 +87,134 @@ func TestBackupUnderLoad(t *testing.T) {
 			}
 		})
 	}
+}
+
+// filter runs a subcommand with a standard input, and expects that it leaves no temporary
+// files.
+func filter(t *testing.T, input []byte, args ...string) (stdout []byte, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(program, args...)
+	cmd.Stdin = bytes.NewReader(input)
+	var out, errors bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errors
+	aside := t.TempDir()
+	cmd.Env = append(os.Environ(), "TMPDIR="+aside)
+	cmd.Run()
+	if left, err := os.ReadDir(aside); err != nil || len(left) > 0 {
+		t.Errorf("%q leaves %v: %v", args, left, err)
+	}
+	return out.Bytes(), errors.String(), cmd.ProcessState.ExitCode()
+}
+
+// backupStream returns what backup - writes.
+func backupStream(t *testing.T, s *server, args ...string) []byte {
+	t.Helper()
+	stream, text, code := filter(t, nil, append(append([]string{"backup", "--port", s.port()}, args...), "-")...)
+	if code != 0 || len(stream) == 0 || !strings.Contains(text, fmt.Sprintf("sent %d bytes", len(stream))) {
+		t.Fatalf("backup -: %d %s", code, text)
+	}
+	return stream
+}
+
+// TestBackupStream: a stream that is cut or damaged is refused and leaves nothing; a good
+// one is compared with what the server counted, and the server knows of it from then on
+// and not before.
+func TestBackupStream(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.dial()
+	for i := range 500 {
+		c.do("CINCRBY", fmt.Sprint("k", i), "op", "1")
+	}
+	c.want("+OK", "ACL", "SETUSER", "saver", "on", ">copy-cat", "+backup")
+	login := []string{"--user", "saver", "--requirepass", "copy-cat"}
+	stream := backupStream(t, s, login...)
+	lastSuccess := func() string { return infoField(c, "backup_last_success_time") }
+	if got := lastSuccess(); got != "0" {
+		t.Errorf("nobody knows yet whether the backup is good, and the last success was at %s", got)
+	}
+
+	dir := filepath.Join(t.TempDir(), "restored")
+	for _, n := range []int{0, 1, len(stream) / 2, len(stream) - 1} {
+		damaged := bytes.Clone(stream)
+		damaged[n] ^= 1
+		for what, bad := range map[string][]byte{"cut": stream[:n], "damaged": damaged} {
+			for _, args := range [][]string{{"verify", "--addr", s.address(), "-"}, {"restore", "-", dir}} {
+				if out, text, code := filter(t, bad, args...); code != 1 || !strings.Contains(text, "fbfkv: ") || strings.Count(text, "\n") != 1 {
+					t.Errorf("%q of a stream that is %s at %d: %d %s %q", args, what, n, code, out, text)
+				}
+			}
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(filepath.Dir(dir), "*")); err != nil || len(left) > 0 {
+		t.Errorf("%v is left: %v", left, err)
+	}
+	if got := lastSuccess(); got != "0" {
+		t.Errorf("after bad streams the last success was at %s", got)
+	}
+
+	if out, text, code := filter(t, stream, append([]string{"verify", "--addr", s.address()}, append(login, "-")...)...); code != 0 ||
+		!strings.Contains(string(out), "is good: 500 keys in 1 tables; the server had 500 before it was made and 500 after") {
+		t.Errorf("verify: %d %s %s", code, out, text)
+	}
+	if got := lastSuccess(); got == "0" {
+		t.Error("the server does not know of its backup")
+	}
+	other := startServer(t)
+	if out, text, code := filter(t, stream, "verify", "--addr", other.address(), "-"); code != 1 || !strings.Contains(text, "the backup is of another server's data") {
+		t.Errorf("verify with another server: %d %s %s", code, out, text)
+	}
+}
+
+// infoField returns a field of INFO.
+func infoField(c *rawConn, name string) string {
+	_, rest, _ := strings.Cut(c.do("INFO", "everything"), name+":")
+	value, _, _ := strings.Cut(rest, `\r`)
+	return value
+}
+
+// TestBackupStreamDialogue: a stream belongs to its connection and ends with it; there is
+// one at a time, and nothing of it is left in the data directory.
+func TestBackupStreamDialogue(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c, d := s.dial(), s.dial()
+	for i := range 2000 {
+		c.do("CINCRBY", fmt.Sprint("k", i), "op", "1")
+	}
+	for _, bad := range []string{"NEXT", "relative/path", "VERIFIED", "- -", "NEXT NEXT", "VERIFIED x 1", "VERIFIED 00000000000000000000000000000000 1",
+		"VERIFIED 00000000000000000000000000000000 x", "VERIFIED 0000000000000000000000000000000000 1"} {
+		if r := c.do(append([]string{"BACKUP"}, strings.Fields(bad)...)...); !strings.HasPrefix(r, "-ERR") {
+			t.Errorf("BACKUP %s: %s", bad, r)
+		}
+	}
+	staged := filepath.Join(s.dir, "tmp", "backup")
+	begin := func(c *rawConn) string { return c.do("BACKUP", "-") }
+	if r := begin(c); strings.HasPrefix(r, "-") {
+		t.Fatal(r)
+	}
+	if r := begin(d); !strings.HasPrefix(r, "-ERR a backup is already in progress") {
+		t.Error(r)
+	}
+	d.want("-ERR BACKUP NEXT goes on with what BACKUP - began on the same connection", "BACKUP", "NEXT")
+	if r := begin(c); strings.HasPrefix(r, "-") { // from the start again
+		t.Error(r)
+	}
+	c.Close()
+	eventually(t, patience, "the copy of a client that is gone is removed", func() bool {
+		_, err := os.Stat(staged)
+		return errors.Is(err, os.ErrNotExist)
+	})
+	eventually(t, patience, "another backup may be made", func() bool { return !strings.HasPrefix(begin(d), "-") })
+	for r := "x"; r != `""`; {
+		if r = d.do("BACKUP", "NEXT"); strings.HasPrefix(r, "-") {
+			t.Fatal(r)
+		}
+	}
+	if _, err := os.Stat(staged); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("after the end of the stream: %v", err)
+	}
+	s.stop()
 }
 
 // TestBackupCommand: the password is asked for, and a server that is not there

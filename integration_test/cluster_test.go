@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -322,4 +323,75 @@ func freePorts(t *testing.T, n int) (first int) {
 		return true
 	})
 	return first
+}
+
+// TestClusterOfOneServersData makes a cluster whose first node has data. The others have its
+// counters and its opids when it is lost, and so has a cluster that is made from a backup.
+func TestClusterOfOneServersData(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	giveData(t, all[0])
+	operate(t, 0, "brings its data", append([]string{"create"}, addresses(all...)...)...)
+	counts(t, 1, "new", all...)
+	all[0].kill()
+	isGiven(t, all[1:]...)
+	counts(t, 1, "new", all[1:]...)
+	operate(t, 1, "is lost", "status", all[1].address())
+
+	backup := filepath.Join(t.TempDir(), "backup")
+	operate(t, 0, "is backed up", "backup", all[2].address(), backup)
+	restored := startNodes(t, 3)
+	restore := append([]string{"restore", backup}, addresses(restored...)...)
+	operate(t, 0, "is complete", restore...)
+	operate(t, 0, "exists already", restore...)
+	restored[0].kill()
+	isGiven(t, restored[1:]...)
+	counts(t, 1, "new", restored[1:]...)
+	operate(t, 1, "no such file", "restore", backup+"-not", startNode(t).address())
+}
+
+// TestClusterIsRecovered loses two of three nodes for ever. What the third has becomes a new
+// cluster.
+func TestClusterIsRecovered(t *testing.T) {
+	t.Parallel()
+	all := startCluster(t, 3)
+	counts(t, 1, "a", all...)
+	counts(t, 2, "b", all...)
+	left := leaderOf(t, all...)
+	for _, s := range all {
+		s.kill()
+	}
+	to := filepath.Join(t.TempDir(), "new")
+	operate(t, 1, "is not the data directory of a node", "recover", aloneDir(t), "--to", to)
+	operate(t, 0, "is complete", "recover", without(all, left)[0].dir, left.dir, "--to", to)
+	first := startNode(t)
+	first.stop()
+	first.dir = to
+	first.start()
+	fresh := append([]*server{first}, startNodes(t, 2)...)
+	operate(t, 0, "brings its data", append([]string{"create"}, addresses(fresh...)...)...)
+	counts(t, 2, "b", fresh...)
+	counts(t, 3, "c", fresh...)
+}
+
+// isGiven expects what giveData counted, with its opids, of the leader.
+func isGiven(t *testing.T, all ...*server) {
+	t.Helper()
+	leader := leaderOf(t, all...)
+	for i := range 100 {
+		eventually(t, patience, "the counter is the old one", func() bool {
+			out, err := redisAsk(leader, "CINCRBY", fmt.Sprint("old", i), "op", i)
+			if err == nil && out != fmt.Sprint(i) {
+				t.Fatalf("counter %d: %s: the opid was forgotten", i, out)
+			}
+			return err == nil
+		})
+	}
+}
+
+// aloneDir is the directory of a server that stood alone.
+func aloneDir(t *testing.T) string {
+	s := startServer(t)
+	s.stop()
+	return s.dir
 }

@@ -107,6 +107,36 @@ func TestImage(t *testing.T) {
 	s.stop()
 }
 
+// TestBackupScript runs the script of the timer and the CronJob, with a directory for a
+// store: the backup is there, can be restored, and the server knows of it. With a store
+// that loses the end of what it is given, the script fails and the server knows of none.
+func TestBackupScript(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{"fbfkv-backup.service", "Dockerfile"} {
+		if text, err := os.ReadFile("../packaging/backup/" + file); err != nil || !strings.Contains(string(text), "/backup.sh") {
+			t.Errorf("%s does not run the script: %v", file, err)
+		}
+	}
+	for _, keeps := range []string{"cat", "head -c 5000"} {
+		s := startServer(t)
+		c := s.dial()
+		c.want(":1", "CINCRBY", "page:home", "op-1", "1")
+		c.want("+OK", "ACL", "SETUSER", "saver", "on", ">copy-cat", "+backup")
+		bin, remote := t.TempDir(), t.TempDir()
+		os.WriteFile(filepath.Join(bin, "rclone"), []byte("#!/bin/sh\ncase $1 in rcat) "+keeps+" >$2;; cat) cat $2;; esac\n"), 0o755)
+		os.Symlink(program, filepath.Join(bin, "fbfkv"))
+		cmd := exec.Command("../packaging/backup/backup.sh")
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"), "BACKUP_REMOTE="+remote, "FBFKV_PORT="+s.port(), "FBFKV_USER=saver",
+			"REDISCLI_AUTH=copy-cat", "TMPDIR="+t.TempDir())
+		out, err := cmd.CombinedOutput()
+		made, _ := filepath.Glob(filepath.Join(remote, "*.fbfkv"))
+		good := keeps == "cat"
+		if (err == nil) != good || len(made) != 1 || (infoField(c, "backup_last_success_time") != "0") != good {
+			t.Errorf("with a store that does %s: %v %v\n%s", keeps, err, made, out)
+		}
+	}
+}
+
 // TestReleaseFiles: what goreleaser packs is there, and it builds as the image does.
 func TestReleaseFiles(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if err != nil {
 		return wrap("back up", err)
 	}
-	db.backedUp(time.Now())
+	db.BackedUp(time.Now())
 	return nil
 }
 

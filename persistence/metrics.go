@@ -83,14 +83,18 @@ func (db *DB) diskSize() uint64 {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if now := time.Now(); u.at.IsZero() || now.Sub(u.at) >= usageEvery {
-		u.at, u.bytes = now, treeBlocks(db.fs, db.dir, 4)
+		u.at, u.bytes = now, treeBlocks(db.fs, db.dir, 4, db.path(buildName, stagedName))
 	}
 	return u.bytes
 }
 
 // treeBlocks sums the blocks of a directory and all below it, to a depth that ours does
-// not reach. What vanishes meanwhile is left out.
-func treeBlocks(fsys vfs.FS, path string, depth int) (bytes uint64) {
+// not reach, but for one that is left out: a Staged, most of which is links. What vanishes
+// meanwhile is left out, too.
+func treeBlocks(fsys vfs.FS, path string, depth int, without string) (bytes uint64) {
+	if path == without {
+		return 0
+	}
 	info, err := fsys.Stat(path)
 	if err != nil {
 		return 0
@@ -101,7 +105,7 @@ func treeBlocks(fsys vfs.FS, path string, depth int) (bytes uint64) {
 	}
 	names, _ := fsys.List(path)
 	for _, name := range names {
-		bytes += treeBlocks(fsys, fsys.PathJoin(path, name), depth-1)
+		bytes += treeBlocks(fsys, fsys.PathJoin(path, name), depth-1, without)
 	}
 	return bytes
 }
@@ -109,16 +113,19 @@ func treeBlocks(fsys vfs.FS, path string, depth int) (bytes uint64) {
 // backupName is a file that says when the last backup was finished.
 const backupName = "BACKUP"
 
-// backedUp notes that a backup was finished, also for later starts.
-func (db *DB) backedUp(at time.Time) {
-	at = at.UTC().Truncate(time.Second)
+// BackedUp notes when the last good backup was made, also for later starts. An earlier
+// time than what is known changes nothing.
+func (db *DB) BackedUp(at time.Time) {
+	if at = at.UTC().Truncate(time.Second); !at.After(db.LastBackup()) {
+		return
+	}
 	db.lastBackup.Store(&at)
 	if err := disk.WriteFile(db.fs, db.dir, backupName, []byte(at.Format(time.RFC3339)+"\n")); err != nil {
 		db.logger.Warn("the next start will not know of this backup", "error", err)
 	}
 }
 
-// loadLastBackup reads what backedUp has noted. It is no more than a hint to operators:
+// loadLastBackup reads what BackedUp has noted. It is no more than a hint to operators:
 // what cannot be read counts as no backup.
 func (db *DB) loadLastBackup() {
 	b, err := disk.ReadFile(db.fs, db.path(backupName), 64)
@@ -130,7 +137,7 @@ func (db *DB) loadLastBackup() {
 	}
 }
 
-// LastBackup returns when Backup was last successful; the zero time if never.
+// LastBackup returns the latest time that BackedUp was told of; the zero time if none.
 func (db *DB) LastBackup() time.Time {
 	if at := db.lastBackup.Load(); at != nil {
 		return *at

@@ -67,6 +67,9 @@ func (c *Config) clusterFaults() (faults Faults) {
 	case port == c.Port || port == c.TLS.Port:
 		fault("cluster-port is %d, as is a port for clients: give it its own", port)
 	}
+	if c.Cluster.TLS && c.TLS.Port == 0 && !c.TLS.hasFiles() {
+		fault("tls-cluster needs tls-cert-file and tls-key-file")
+	}
 	switch {
 	case c.Cluster.TLS && c.TLS.CACertFile == "" && c.TLS.CACertDir == "":
 		fault("tls-cluster yes needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir")

@@ -362,7 +362,7 @@ func orNone[T int64 | time.Duration](v T) T {
 // settings do not go together, and whether the files that they name can be used.
 func (c *Config) Check() (faults Faults) {
 	tlsFiles := func() error {
-		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS) {
+		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) {
 			return nil
 		}
 		_, err := c.TLS.read()

@@ -140,15 +140,14 @@ func (c *TLSConfig) files() (paths []string) {
 	return paths
 }
 
+// hasFiles reports whether the settings name a certificate and its key.
+func (c *TLSConfig) hasFiles() bool { return c.CertFile != "" && c.KeyFile != "" }
+
 // read makes what crypto/tls needs of the settings. Its errors name the setting
 // at fault.
 func (c *TLSConfig) read() (*tls.Config, error) {
-	if c.CertFile == "" || c.KeyFile == "" {
-		asking := "tls-port"
-		if c.Port == 0 {
-			asking = "tls-cluster"
-		}
-		return nil, errors.New(asking + " needs tls-cert-file and tls-key-file")
+	if !c.hasFiles() {
+		return nil, errors.New("tls-port needs tls-cert-file and tls-key-file")
 	}
 	certificate, err := c.readCertificate()
 	if err != nil {

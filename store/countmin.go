@@ -39,12 +39,16 @@ var (
 	ErrSketchSize    = errors.New("CMS: width/depth is not equal")
 	ErrSketchCells   = errors.New("CMS: cell_size is not equal")
 	ErrSketchMemory  = errors.New("CMS: Insufficient memory to create the key")
+	ErrSketchWindow  = errors.New("CMS: a sketch with a window cannot be the destination")
 	ErrSketchOver    = errors.New("CMS: INCRBY overflow")
 	ErrSketchUnder   = errors.New("CMS: INCRBY underflow")
 	ErrInnerProduct  = errors.New("CMS: INNERPROD overflow")
 	ErrSketchOptions = sketch.ErrOptions
 	ErrSketchMerge   = sketch.ErrMerge
 )
+
+// DefaultPast is Past of a sketch with a window that names none.
+const DefaultPast = sketch.DefaultPast
 
 // SketchOptions are the parameters of a count-min sketch; SketchInfo describes one.
 type (
@@ -68,8 +72,8 @@ func (countMinType) kinds() []kind {
 	}
 }
 
-func (countMinType) create(options []byte, _ moment) (object, error) {
-	f, err := sketch.NewCountMin(options)
+func (countMinType) create(options []byte, at moment) (object, error) {
+	f, err := sketch.NewCountMin(options, at.logged)
 	return &paged{Sketch: f}, err
 }
 
@@ -148,11 +152,14 @@ func (x *decider) sketchIncrBy(op *Op) error {
 		return err
 	}
 	x.beginLarge(r.p)
+	if err := x.turnPanes(r, f); err != nil {
+		return err
+	}
 	f.Answers = &op.Values
 	defer func() { f.Answers = nil }()
 	if f.FitAll(op.Deltas) {
 		op.Fulls = append(op.Fulls, make([]bool, len(op.Keys))...)
-		return x.logPairs(r, op.Keys, op.Deltas)
+		return x.logPairs(r, f, op.Keys, op.Deltas)
 	}
 	for i, item := range op.Keys {
 		full := !f.Fits(item, op.Deltas[i])
@@ -160,9 +167,17 @@ func (x *decider) sketchIncrBy(op *Op) error {
 			op.Values = append(op.Values, 0)
 			continue
 		}
-		if err := x.logPairs(r, op.Keys[i:i+1], op.Deltas[i:i+1]); err != nil {
+		if err := x.logPairs(r, f, op.Keys[i:i+1], op.Deltas[i:i+1]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// turnPanes is upkeep if an increment must not come before it.
+func (x *decider) turnPanes(r *ref, f *sketch.CountMin) error {
+	if f.PaneIsOver(x.at(r.p).logged) && !r.c.object().upkeep(x, r) {
+		return ErrDiskFull
 	}
 	return nil
 }
@@ -193,15 +208,18 @@ func (x *decider) sketchCIncrBy(op *Op) error {
 	if err != nil {
 		return err
 	}
+	x.beginLarge(r.p)
+	if err := x.turnPanes(r, f); err != nil {
+		return err
+	}
 	if at, ok := f.FitTogether(op.Keys, op.Deltas); !ok {
 		return SketchRange(op.Deltas[at])
 	}
-	x.beginLarge(r.p)
 	if err := x.makeRoom(r); err != nil {
 		return err
 	}
 	f.Answers = &op.Values
-	err = x.logPairs(r, op.Keys, op.Deltas)
+	err = x.logPairs(r, f, op.Keys, op.Deltas)
 	f.Answers = nil
 	if err == nil {
 		x.rememberOp(op, r, 0)
@@ -210,8 +228,8 @@ func (x *decider) sketchCIncrBy(op *Op) error {
 }
 
 // logPairs logs pairs that fit.
-func (x *decider) logPairs(r *ref, items [][]byte, deltas []int64) error {
-	x.control = sketch.AppendPairs(x.control[:0], items, deltas)
+func (x *decider) logPairs(r *ref, f *sketch.CountMin, items [][]byte, deltas []int64) error {
+	x.control = f.AppendPairs(x.control[:0], items, deltas)
 	if len(x.control) <= maxChange {
 		x.changeObject(r, x.control, 0)
 		return nil
@@ -226,6 +244,9 @@ func (x *decider) sketchMerge(op *Op) error {
 	f, err := sketchAt(x, &refs[0])
 	if err == nil {
 		err = op.badArgument(1)
+	}
+	if err == nil && f.Windowed() {
+		err = ErrSketchWindow
 	}
 	if err != nil {
 		return err

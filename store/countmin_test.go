@@ -25,7 +25,7 @@ type plainSketch struct {
 }
 
 func newPlainSketch(o SketchOptions) *plainSketch {
-	f, err := sketch.NewCountMin(o.Encode())
+	f, err := sketch.NewCountMin(o.Encode(), 0)
 	if err != nil {
 		panic(err)
 	}
@@ -52,7 +52,7 @@ func (p *plainSketch) add(item string, delta int64) (int64, bool) {
 	if !p.Fits([]byte(item), delta) {
 		return 0, false
 	}
-	p.change(sketch.AppendPairs(nil, keysOf(item), []int64{delta}))
+	p.change(p.AppendPairs(nil, keysOf(item), []int64{delta}))
 	return p.Estimate([]byte(item)), true
 }
 

@@ -24,7 +24,6 @@ func TestCutForReplica(t *testing.T) {
 	for name, mode := range map[string]Mode{"exact": Exact, "approx": Approx} {
 		must(t, a.CreateTable(TableOptions{Name: name, Prefix: name + ":", Mode: mode, Window: window, Skew: 1}))
 	}
-	type asked struct{ key, id string }
 	var ids []asked
 	rounds := 0
 	round := func() {
@@ -92,6 +91,23 @@ func TestCutForReplica(t *testing.T) {
 			t.Errorf("partition %d: sequence %d, %d keys, %+v; it should be %d, %d, %+v", i, p.seq, p.size, p.at, q.seq, q.size, q.at)
 		}
 	}
+	compareReplica(t, a, b, ids)
+	// And it can lead: no sequence was lost on the way.
+	a.StopLeading(func() {})
+	must(t, b.Lead())
+	last := ids[len(ids)-1]
+	if op := cincr(b, last.key, last.id, 59); op.Err != nil || op.Applied {
+		t.Errorf("a retry is applied %v: %v", op.Applied, op.Err)
+	}
+}
+
+// asked is an operation that was asked for.
+type asked struct{ key, id string }
+
+// compareReplica compares what two replicas remember of operations, their counters and
+// sketches.
+func compareReplica(t *testing.T, a, b *Store, ids []asked) {
+	t.Helper()
 	ask := func(s *Store, q asked) Op {
 		op := doReplica(s, Op{Kind: CSeen, Key: []byte(q.key), ID: []byte(q.id)})
 		must(t, op.Err)
@@ -120,13 +136,6 @@ func TestCutForReplica(t *testing.T) {
 		if x, y := doReplica(a, q), doReplica(b, q); x.Err != nil || y.Err != nil || x.Values[0] == 0 || x.Values[0] != y.Values[0] {
 			t.Errorf("the sketch counts %v (%v), and %v (%v) in the replica", x.Values, x.Err, y.Values, y.Err)
 		}
-	}
-	// And it can lead: no sequence was lost on the way.
-	a.StopLeading(func() {})
-	must(t, b.Lead())
-	last := ids[len(ids)-1]
-	if op := cincr(b, last.key, last.id, 59); op.Err != nil || op.Applied {
-		t.Errorf("a retry is applied %v: %v", op.Applied, op.Err)
 	}
 }
 

@@ -61,10 +61,29 @@ func sketchOf[S sketch.Sketch](x *decider, r *ref, t Type) (f S, err error) {
 	return f, err
 }
 
-func (o *paged) bytes() uint64              { return o.Memory().Bytes() }
-func (o *paged) due(int64) bool             { return false }
-func (o *paged) upkeep(*decider, *ref) bool { return true }
-func (o *paged) release()                   {}
+func (o *paged) bytes() uint64 { return o.Memory().Bytes() }
+func (o *paged) release()      {}
+
+func (o *paged) due(logged int64) bool {
+	f, ok := o.Sketch.(*sketch.CountMin)
+	return ok && f.Due(logged)
+}
+
+// upkeep logs that panes of a windowed sketch are turned, and pieces of one that are emptied.
+func (o *paged) upkeep(x *decider, r *ref) bool {
+	f, ok := o.Sketch.(*sketch.CountMin)
+	if !ok {
+		return true
+	}
+	for n, now := 0, x.at(r.p).logged; x.err == nil && (f.PaneIsOver(now) || n < maxEvents && f.Due(now)); n++ {
+		if !x.moreRoom(eventRoom + len(r.key)) {
+			return false
+		}
+		x.control = f.AppendUpkeep(x.control[:0], now)
+		x.changeObject(r, x.control, 0)
+	}
+	return true
+}
 
 // misses reports that the pages are not loaded yet, or not on disk: then the log deletes
 // the object later on.

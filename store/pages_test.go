@@ -304,7 +304,7 @@ func TestPagesWaitForTheCommit(t *testing.T) {
 		x := s.internal(p)
 		x.lock()
 		c := p.objects["s"]
-		x.changeObject(&ref{key: []byte("s"), p: p, c: c}, sketch.AppendPairs(nil, keysOf("a"), []int64{3}), 0)
+		x.changeObject(&ref{key: []byte("s"), p: p, c: c}, new(sketch.CountMin).AppendPairs(nil, keysOf("a"), []int64{3}), 0)
 		x.apply()
 		x.unlock()
 		checkpoint := checkpoint{s: s, p: p, pages: p.takeDirtyPages()}

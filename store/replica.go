@@ -107,6 +107,10 @@ func (s *Store) Follow(record []byte) error {
 	return err
 }
 
+// Ready reports whether the partitions have their tables: a new shard's get them from its
+// first leader.
+func (s *Store) Ready() bool { return s.replica.ready.Load() }
+
 // hasTables reports whether every partition has its tables.
 func (s *Store) hasTables() bool {
 	for _, p := range s.partitions {

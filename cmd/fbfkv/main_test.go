@@ -317,7 +317,7 @@ func TestCheckConfig(t *testing.T) {
 		{"port 0\ndir DIR/data\n", []string{"--databases", "16", "--appendonly", "yes"}, "FILE: without effect here: databases 16\nFILE: ok\n", ""},
 		{"dir DIR/data\ndaemonize yes\nhz 10\n", nil, "FILE: without effect here: daemonize, hz\nFILE: ok\n", ""},
 		{"replicaof a 1\nport 1\naclfile DIR/users\ntimeout soon\n", []string{"--tls-port", "1"}, "",
-			"fbfkv: FILE:1: replicaof: replication is not supported: counters stay on this server\n" +
+			"fbfkv: FILE:1: replicaof: not supported: nodes of a cluster replicate counters, see cluster-enabled\n" +
 				"fbfkv: FILE:4: timeout: argument couldn't be parsed into an integer\n" +
 				"fbfkv: aclfile: open DIR/users: no such file or directory\n" +
 				"fbfkv: port and tls-port are both 1: give each its own, or set port to 0\n" +
@@ -392,11 +392,14 @@ func TestVersion(t *testing.T) {
 func TestSubcommandArguments(t *testing.T) {
 	for in, want := range map[string]string{
 		"check":                   "fbfkv: usage: fbfkv check DIR (fbfkv check --help tells more)",
-		"restore a":               "fbfkv: usage: fbfkv restore BACKUP DIR ",
+		"restore a":               "fbfkv: usage: fbfkv restore BACKUP|- DIR ",
 		"healthcheck a":           "fbfkv: usage: fbfkv healthcheck ",
 		"backup --user saver dir": "fbfkv: --user needs a password",
 		"import":                  "fbfkv: usage: fbfkv import SOURCE ",
 		"export a":                "fbfkv: usage: fbfkv export ",
+		"stream":                  "fbfkv: usage: fbfkv stream train|query|dedup ",
+		"stream x":                "fbfkv: \"x\" is not train, query or dedup",
+		"stream query --field -1": "fbfkv: --field counts from 1",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {

@@ -35,6 +35,8 @@ type clusterNode struct {
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
+	restart chan struct{}   // the node has files to take over
+	ctx     context.Context // of a member, until it is closed
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -42,7 +44,10 @@ type clusterNode struct {
 // Times of a node.
 const (
 	// lookEvery is how often a node looks whether the others answer.
-	lookEvery = 500 * time.Millisecond
+	lookEvery = 100 * time.Millisecond
+	// quietPart is the part of the node timeout after which a leader that says nothing is taken
+	// for gone by the nodes that follow it: a few of its heartbeats.
+	quietPart = 5
 	// silentFor is how many node timeouts a node may be silent until clients are told.
 	silentFor = 3
 	// handOverTime bounds an orderly change of the leader.
@@ -57,7 +62,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	if err != nil {
 		return nil, err
 	}
-	n := &clusterNode{config: config, log: log, directory: directory}
+	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1)}
 	n.show(&commands.ClusterView{Node: directory.ID()})
 	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
@@ -146,7 +151,13 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	}
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: n.config.Cluster.NodeTimeout, Logger: n.log,
-		Fatal: func(error) { os.Exit(1) },
+		Dir: n.config.Dir, Fatal: func(error) { os.Exit(1) },
+		Restart: func() {
+			select {
+			case n.restart <- struct{}{}:
+			default: // it is about to
+			}
+		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return openStore(n.config, files, n.log, func(o *store.Options) {
 				o.Seed, o.Partitions, o.Replicated, o.Sections = uint64(c.Seed), c.Partitions, replicated, cluster.Sections
@@ -159,13 +170,12 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	n.st, n.admin.Node = node.Store(), node
 	n.node.Store(node)
 	n.net.Handle(cluster.KindAdmin, n.admin.Serve)
-	var ctx context.Context
-	ctx, n.stop = context.WithCancel(context.Background())
+	n.ctx, n.stop = context.WithCancel(context.Background())
 	n.look()
-	n.running.Go(func() { n.watch(ctx) })
+	n.running.Go(n.watch)
 	if n.directory.Founder() {
 		n.running.Go(func() {
-			if err := node.Bootstrap(ctx, c); err != nil && ctx.Err() == nil {
+			if err := node.Bootstrap(n.ctx, c); err != nil && n.ctx.Err() == nil {
 				n.log.Error("the cluster cannot begin", "error", err)
 			}
 		})
@@ -179,6 +189,16 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 // open it again.
 func (n *clusterNode) attach(s *server.Server, again func()) {
 	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
+	if n.ctx == nil {
+		return
+	}
+	n.running.Go(func() {
+		select {
+		case <-n.restart:
+			again()
+		case <-n.ctx.Done():
+		}
+	})
 }
 
 // commands are what package commands needs of the cluster.
@@ -200,7 +220,7 @@ func (n *clusterNode) show(v *commands.ClusterView) {
 }
 
 // watch keeps the view and the directory's configuration up to date.
-func (n *clusterNode) watch(ctx context.Context) {
+func (n *clusterNode) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	node := n.node.Load()
@@ -215,7 +235,7 @@ func (n *clusterNode) watch(ctx context.Context) {
 		select {
 		case <-changed:
 		case <-tick.C:
-		case <-ctx.Done():
+		case <-n.ctx.Done():
 			return
 		}
 	}
@@ -235,8 +255,13 @@ func (n *clusterNode) look() {
 			continue // it may know little yet
 		}
 		p, known := status.Peers[m.ID]
+		failed := status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
+		if m.ID == status.Leader && m.ID != self {
+			// Requests wait here, rather than at a leader that is probably gone.
+			failed = time.Since(status.Contact) > n.config.Cluster.NodeTimeout/quietPart
+		}
 		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort,
-			ClusterPort: m.ClusterPort, Failed: status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)})
+			ClusterPort: m.ClusterPort, Failed: failed})
 	}
 	leader := status.Leader
 	if leader == "" && len(was.Shards) > 0 { // the last one is shown
@@ -283,14 +308,12 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 	s := n.node.Load().Status()
 	p := commands.ClusterProgress{Term: s.Term, LeaderChanges: s.Changes, LastIndex: s.Last, Committed: s.Committed, Applied: s.Applied,
 		Rebuilds: s.Rebuilds, Fenced: s.Fenced, Nodes: make(map[string]commands.NodeProgress, len(s.Peers))}
+	fetched, given := n.node.Load().Transfers()
+	p.Fetched, p.Given = commands.Transfers(fetched), commands.Transfers(given)
 	for id, peer := range s.Peers {
 		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact), Lag: n.commits.since(peer.Index)}
 	}
-	transfers := func(t cluster.TransferCounts) commands.FileTransfers {
-		return commands.FileTransfers{Finished: t.Finished, Failed: t.Failed, Bytes: t.Bytes}
-	}
-	fetched, given := n.node.Load().Transfers()
-	p.Given, p.Fetched, p.Fetching = transfers(given), transfers(fetched), s.Fetching
+	p.Fetching = s.Fetching
 	p.Skew, p.Takeovers, p.LastTakeover = s.Skew, s.Takeovers, s.LastTakeover
 	return p
 }

@@ -10,14 +10,15 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/healthcheck"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/restore"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/stream"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/top"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/transfer"
 )
 
 // addOffline adds the subcommands that look after data directories and servers.
 func addOffline(root *cobra.Command) {
-	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), transfer.NewImport(), transfer.NewExport(),
-		healthcheck.New(), top.New(), cluster.New()} {
+	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), restore.NewVerify(), transfer.NewImport(), transfer.NewExport(),
+		stream.New(), healthcheck.New(), top.New(), cluster.New()} {
 		sub.DisableFlagsInUseLine = true // the line names them
 		sub.Args = orUsage(sub.Args)
 		root.AddCommand(sub)

@@ -21,6 +21,10 @@ type CountMinOptions struct {
 	Width uint64 // cells of a row, at least 1
 	Depth uint64 // rows, at least 1
 	Cell  uint64 // bytes of a cell: 1, 2, 4 or 8; 0: 4, and nobody asked for it
+	// Window is for how long increments count, ms of logged time; 0: for ever. Past is how
+	// many panes it has beside the newest, 1..MaxPast.
+	Window int64
+	Past   uint64
 }
 
 // Validate returns ErrOptions if a parameter is out of range.
@@ -32,6 +36,9 @@ func (o CountMinOptions) Validate() error {
 		return ErrOptions
 	}
 	if hi != 0 || cells == 0 || cells > math.MaxInt64 {
+		return ErrOptions
+	}
+	if o.Window < 0 || o.Window > MaxWindow || (o.Window > 0) != (o.Past > 0) || o.Past > MaxPast {
 		return ErrOptions
 	}
 	return nil
@@ -47,7 +54,7 @@ func (o CountMinOptions) cell() uint64 {
 
 // cells is the size of all cells, bytes; false if it is too large.
 func (o CountMinOptions) cells() (uint64, bool) {
-	hi, n := bits.Mul64(o.Width*o.Depth, o.cell())
+	hi, n := bits.Mul64(o.Width*o.Depth, o.cell()*o.panes())
 	return n, hi == 0 && n <= MaxBytes
 }
 
@@ -59,13 +66,16 @@ func (o CountMinOptions) Bytes() (uint64, bool) {
 }
 
 // MaxCountMinOptions bounds encoded CountMinOptions, bytes.
-const MaxCountMinOptions = 3 * binary.MaxVarintLen64
+const MaxCountMinOptions = 5 * binary.MaxVarintLen64
 
 // Encode encodes the options for UnloadedCountMin and NewCountMin.
 func (o CountMinOptions) Encode() []byte {
 	b := binary.AppendUvarint(nil, o.Width)
 	b = binary.AppendUvarint(b, o.Depth)
-	return binary.AppendUvarint(b, o.Cell)
+	if b = binary.AppendUvarint(b, o.Cell); o.Window > 0 {
+		b = binary.AppendUvarint(binary.AppendVarint(b, o.Window), o.Past)
+	}
+	return b
 }
 
 // CountMinInfo describes a count-min sketch.
@@ -84,13 +94,18 @@ type CountMin struct {
 	Answers *[]int64
 
 	opts  CountMinOptions
-	count int64 // sum of all increments
+	count int64 // sum of all increments, within the window
+	panes
 }
 
 // UnloadedCountMin makes a sketch of encoded options, for LoadPage.
 func UnloadedCountMin(options []byte) (*CountMin, error) {
 	r := coding.Reader{Rest: options}
 	o := CountMinOptions{Width: r.Uvarint(), Depth: r.Uvarint(), Cell: r.Uvarint()}
+	if len(r.Rest) > 0 {
+		o.Window, o.Past = r.Varint(), r.Uvarint()
+		r.Bad = r.Bad || o.Window == 0
+	}
 	if r.End(); r.Bad || o.Validate() != nil {
 		return nil, fmt.Errorf("%w: options", ErrCorrupt)
 	}
@@ -100,13 +115,17 @@ func UnloadedCountMin(options []byte) (*CountMin, error) {
 	return &CountMin{opts: o}, nil
 }
 
-// NewCountMin makes an empty sketch of encoded options.
-func NewCountMin(options []byte) (*CountMin, error) {
+// NewCountMin makes an empty sketch of encoded options at a logged time, ms.
+func NewCountMin(options []byte, logged int64) (*CountMin, error) {
 	f, err := UnloadedCountMin(options)
-	if err == nil {
-		f.addCells()
+	if err != nil {
+		return nil, err
 	}
-	return f, err
+	f.addCells()
+	if f.begun = logged; f.Windowed() {
+		f.counts, f.cleared = make([]int64, f.opts.panes()), f.pages()
+	}
+	return f, nil
 }
 
 func (f *CountMin) addCells() {
@@ -114,15 +133,15 @@ func (f *CountMin) addCells() {
 	f.addPart(n)
 }
 
-func (f *CountMin) header() []byte { return binary.AppendVarint(nil, f.count) }
+func (f *CountMin) header() []byte { return f.appendPanes(binary.AppendVarint(nil, f.count)) }
 
 func (f *CountMin) open(header []byte) error {
 	r := coding.Reader{Rest: header}
-	count := r.Varint()
+	f.count = r.Varint()
+	f.readPanes(&r)
 	if r.End(); r.Bad {
 		return ErrCorrupt
 	}
-	f.count = count
 	f.addCells()
 	return nil
 }
@@ -213,14 +232,37 @@ func sum(a, b int64) (int64, bool) {
 func (f *CountMin) Estimate(item []byte) int64 {
 	least := int64(math.MaxInt64)
 	for row := range f.opts.Depth {
-		least = min(least, f.load(f.cellOf(item, row)))
+		least = min(least, f.total(f.indexOf(item, row)))
 	}
 	return least
 }
 
-// cellOf is the offset of an item's cell in a row.
+// indexOf is the number of an item's cell in a row.
+func (f *CountMin) indexOf(item []byte, row uint64) uint64 {
+	return row*f.opts.Width + uint64(murmur32(item, uint32(row)))%f.opts.Width
+}
+
+// at is the offset of a cell in a pane.
+func (f *CountMin) at(index, pane uint64) uint64 {
+	return (index*f.opts.panes() + pane) * f.opts.cell()
+}
+
+// cellOf is the offset of an item's cell in a row, that takes increments.
 func (f *CountMin) cellOf(item []byte, row uint64) uint64 {
-	return (row*f.opts.Width + uint64(murmur32(item, uint32(row)))%f.opts.Width) * f.opts.cell()
+	return f.at(f.indexOf(item, row), f.newest)
+}
+
+// total is what a cell holds, in all panes but the spare.
+func (f *CountMin) total(index uint64) (sum int64) {
+	if !f.Windowed() {
+		return f.load(index * f.opts.cell())
+	}
+	for pane, spare := uint64(0), f.spare(); pane < f.opts.panes(); pane++ {
+		if pane != spare {
+			sum += f.load(f.at(index, pane))
+		}
+	}
+	return sum
 }
 
 // load reads a cell. Cells of 8 bytes hold at most the largest int64.
@@ -254,35 +296,47 @@ func storeCell(b []byte, size uint64, v int64) {
 
 // The changes of a sketch: one of these bytes, then
 //
-//	countPairs   pairs that were applied: item bytes | delta v
-//	countMerged  count v, then the pages that MERGE changed: number u | cells
+//	countPairs    pairs that were applied: item bytes | delta v
+//	countMerged   count v, then the pages that MERGE changed: number u | cells
+//	countPane     pane u, then pairs that were applied to it
+//	countEmptied  pane u, from u, to u: it was emptied in these pages, counted from 0
+//	countTurned   logged time v: the spare is the newest pane since then
 const (
-	countPairs  = 1
-	countMerged = 2
+	countPairs   = 1
+	countMerged  = 2
+	countPane    = 3
+	countEmptied = 4
+	countTurned  = 5
 )
 
 // AppendPairs appends the change that applies pairs, all of which fit.
-func AppendPairs(dst []byte, items [][]byte, deltas []int64) []byte {
-	dst = append(dst, countPairs)
+func (f *CountMin) AppendPairs(dst []byte, items [][]byte, deltas []int64) []byte {
+	if f.Windowed() {
+		dst = binary.AppendUvarint(append(dst, countPane), f.newest)
+	} else {
+		dst = append(dst, countPairs)
+	}
 	for i, item := range items {
 		dst = binary.AppendVarint(coding.AppendBytes(dst, item), deltas[i])
 	}
 	return dst
 }
 
-// Redo adds pairs, or replaces pages.
+// Redo adds pairs, replaces pages, or turns panes.
 func (f *CountMin) Redo(change []byte, seq uint64) error {
 	r := coding.Reader{Rest: change}
 	f.begin()
-	switch r.Byte() {
-	case countPairs:
-		for len(r.Rest) > 0 {
-			if item, delta := r.Bytes(), r.Varint(); !r.Bad {
-				f.add(item, delta, seq)
-			}
-		}
-	case countMerged:
+	switch kind := r.Byte(); {
+	case kind == countPairs && !f.Windowed():
+		f.pairs(&r, 0, seq)
+	case kind == countPane && f.Windowed():
+		f.pairs(&r, r.UpTo(f.opts.panes()-1), seq)
+	case kind == countMerged && !f.Windowed():
 		f.replace(&r, seq)
+	case kind == countEmptied && f.Windowed():
+		f.empty(&r, seq)
+	case kind == countTurned && f.Windowed():
+		f.turnPane(&r, seq)
 	default:
 		r.Fail()
 	}
@@ -292,18 +346,32 @@ func (f *CountMin) Redo(change []byte, seq uint64) error {
 	return nil
 }
 
+// pairs adds pairs to the pages that lack them.
+func (f *CountMin) pairs(r *coding.Reader, pane, seq uint64) {
+	for len(r.Rest) > 0 {
+		if item, delta := r.Bytes(), r.Varint(); !r.Bad {
+			f.add(item, delta, pane, seq)
+		}
+	}
+}
+
 // add adds a pair to the pages that lack it.
-func (f *CountMin) add(item []byte, delta int64, seq uint64) {
+func (f *CountMin) add(item []byte, delta int64, pane, seq uint64) {
 	least := int64(math.MaxInt64)
 	for row := range f.opts.Depth {
-		at := f.cellOf(item, row)
+		index := f.indexOf(item, row)
+		at := f.at(index, pane)
 		if f.takes(f.parts[0].pageAt(at), seq) {
 			f.store(at, f.load(at)+delta)
 		}
-		least = min(least, f.load(at))
+		if f.Answers != nil {
+			least = min(least, f.total(index))
+		}
 	}
 	if f.takes(0, seq) {
-		f.count += delta
+		if f.count += delta; f.Windowed() {
+			f.counts[pane] += delta
+		}
 	}
 	if f.Answers != nil {
 		*f.Answers = append(*f.Answers, least)
@@ -334,7 +402,7 @@ func (f *CountMin) AppendMerge(dst []byte, sources []*CountMin, weights []int64)
 			var v int64
 			ok := true
 			for i := 0; i < len(sources) && ok; i++ {
-				v, ok = addTimes(v, sources[i].load(uint64(n-1)*pageSize+at), weights[i])
+				v, ok = addTimes(v, sources[i].total((uint64(n-1)*pageSize+at)/size), weights[i])
 			}
 			if !ok || v < 0 || v > f.limit() {
 				return dst, ErrMerge
@@ -365,12 +433,10 @@ func addTimes(v, n, weight int64) (int64, bool) {
 // cells: never less than the sum over all items of the product of what was counted. False if
 // it is no int64. The sketches are of the same size.
 func (f *CountMin) InnerProduct(o *CountMin) (product int64, ok bool) {
-	rowBytes, otherBytes := f.opts.Width*f.opts.cell(), o.opts.Width*o.opts.cell()
 	for row := range f.opts.Depth {
 		var hi, lo uint64
 		for c := uint64(0); c < f.opts.Width && hi == 0; c++ {
-			x := uint64(f.load(row*rowBytes + c*f.opts.cell()))
-			y := uint64(o.load(row*otherBytes + c*o.opts.cell()))
+			x, y := uint64(f.total(row*f.opts.Width+c)), uint64(o.total(row*f.opts.Width+c))
 			if x == 0 || y == 0 {
 				continue
 			}

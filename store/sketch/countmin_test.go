@@ -70,13 +70,13 @@ func must(t *testing.T, err error) {
 
 func newCountMin(t *testing.T, o CountMinOptions) *CountMin {
 	t.Helper()
-	f, err := NewCountMin(o.Encode())
+	f, err := NewCountMin(o.Encode(), 0)
 	must(t, err)
 	return f
 }
 
 func pairs(item string, delta int64) []byte {
-	return AppendPairs(nil, [][]byte{[]byte(item)}, []int64{delta})
+	return new(CountMin).AppendPairs(nil, [][]byte{[]byte(item)}, []int64{delta})
 }
 
 // TestVectors: cells are those of others (sketch-vectors.txt, section 4).
@@ -150,7 +150,7 @@ func TestRedoSkipsWhatPagesHave(t *testing.T) {
 		for seq := range uint64(50) {
 			item := fmt.Sprint("item", seq)
 			twice := [][]byte{[]byte(item), []byte(item)}
-			must(t, f.Redo(AppendPairs(nil, twice, []int64{3, 4}), seq+1))
+			must(t, f.Redo(f.AppendPairs(nil, twice, []int64{3, 4}), seq+1))
 			if round == 0 {
 				p.add(item, 7, math.MaxInt64)
 			}

@@ -27,7 +27,7 @@
 //
 //	pages.go     Pages, Sketch, and what moves pages to and from the disk
 //	bloom.go     Bloom: options, header, sub-filters; chunk.go its dump
-//	countmin.go  CountMin: options, cells, increments, merge
+//	countmin.go  CountMin: options, cells, increments, merge; window.go those with a window
 //	hash.go      MurmurHash
 //
 // Nothing here is safe for concurrent use, knows keys, reads a clock, or writes to disk.

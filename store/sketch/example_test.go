@@ -9,7 +9,7 @@ import (
 // A sketch counts words. Each change would be written to a log before it is made.
 func Example() {
 	options := sketch.CountMinOptions{Width: 2000, Depth: 7}
-	count, err := sketch.NewCountMin(options.Encode())
+	count, err := sketch.NewCountMin(options.Encode(), 0)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -20,7 +20,7 @@ func Example() {
 		fmt.Println("a cell might overflow")
 		return
 	}
-	change := sketch.AppendPairs(nil, words, deltas)
+	change := count.AppendPairs(nil, words, deltas)
 	for _, sequence := range []uint64{1, 1, 2} { // it has 1 already when that comes again
 		if err := count.Redo(change, sequence); err != nil {
 			fmt.Println(err)

@@ -129,4 +129,11 @@ var faceMutants = []mutant{
 		new:      "	if value := s.Format(c); true {\n",
 		packages: "./server", tests: "TestNodesSettings",
 	},
+	{
+		guarantee: "R7", name: "clients are sent to a leader whose connection is broken",
+		file:     "commands/cluster.go",
+		old:      "	case v.own.leader().Failed:\n		v.is = seeks\n",
+		new:      "",
+		packages: "./commands", tests: "TestRouting",
+	},
 }

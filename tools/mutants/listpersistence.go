@@ -3,6 +3,41 @@ package main
 // persistenceMutants break package persistence.
 var persistenceMutants = []mutant{
 	{
+		guarantee: "G4", name: "a stream of a backup that breaks off is restored",
+		file:     "persistence/stream.go",
+		old:      "kind == streamEnd && n == s.info.Files && s.done == s.info.Bytes &&",
+		new:      "kind == streamEnd &&",
+		packages: "./persistence", tests: "TestForgedStream",
+	},
+	{
+		guarantee: "G4", name: "records of a stream may change places",
+		file:     "persistence/stream.go",
+		old:      "	sum := crc32.Checksum(binary.BigEndian.AppendUint64(nil, n), disk.Castagnoli)\n",
+		new:      "	sum := uint32(0)\n",
+		packages: "./persistence", tests: "TestStreamDamage",
+	},
+	{
+		guarantee: "G4", name: "a stream writes where it likes",
+		file:     "persistence/stream.go",
+		old:      "!streamPath.MatchString(path) || ",
+		new:      "",
+		packages: "./persistence", tests: "TestForgedStream",
+	},
+	{
+		guarantee: "G4", name: "a stream is restored before it was checked",
+		file:     "persistence/stream.go",
+		old:      "		return sound(aside)\n",
+		new:      "		go sound(aside)\n		return nil\n",
+		packages: "./persistence", tests: "TestStream$",
+	},
+	{
+		guarantee: "G4", name: "another server's backup counts as a success",
+		file:     "store/backup.go",
+		old:      "	case id != s.db.Meta().ID:\n		return ErrOtherBackup\n",
+		new:      "",
+		packages: "./integration_test", tests: "TestBackupStream$",
+	},
+	{
 		guarantee: "G1", name: "a directory with another hash seed is opened",
 		file:     "persistence/open.go",
 		old:      "err == nil && seed != 0 && db.meta.Seed != seed",

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
@@ -27,23 +29,29 @@ type options struct {
 	server connect.Flags
 }
 
-const help = `Asks a running server on this machine for a consistent copy of its data directory
-(command BACKUP) and waits until it is complete. Clients go on meanwhile. DIR must
-be empty or not exist; the server's user needs permission to create it. On the same
-file system most of the copy consists of links, so it is quick and small.
+const help = `Asks a running server for a consistent copy of its data (command BACKUP) and waits until
+it is complete. Clients go on meanwhile.
+
+To DIR, on the server's machine: DIR must be empty or not exist; the server's user needs
+permission to create it. On the same file system most of the copy consists of links, so
+it is quick and small. A copy on the same disk is lost with that disk.
+
+To - (standard output), from anywhere: a stream of bytes, for any program that takes one:
+
+  fbfkv backup - | zstd | aws s3 cp - s3://bucket/fbfkv.zst
 
 The user needs permission to run BACKUP. Set the password in the environment
 variable ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.
 
-fbfkv check DIR checks the copy, fbfkv restore DIR NEW makes a data directory from
-it. A copy on the same disk is lost with that disk: copy it to another machine.`
+fbfkv verify tries whether a backup can be restored, fbfkv restore makes a data directory
+from it.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
-		Use:   "backup [--host H] [--port P] " + connect.Usage + " DIR",
-		Short: "copy the data directory of a running server",
+		Use:   "backup [--host H] [--port P] " + connect.Usage + " DIR|-",
+		Short: "copy the data of a running server",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,11 +67,7 @@ func New() *cobra.Command {
 	return cmd
 }
 
-func (o *options) run(dir string, stdout, stderr io.Writer) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
+func (o *options) run(target string, stdout, stderr io.Writer) error {
 	addr := net.JoinHostPort(o.host, strconv.Itoa(o.port))
 	asking, err := o.server.Client(addr, -1)
 	if err != nil {
@@ -75,41 +79,94 @@ func (o *options) run(dir string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer watching.Close()
-	ctx, began := context.Background(), time.Now()
+	began := time.Now()
+	if target == "-" {
+		if file, ok := stdout.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
+			return errors.New("a backup is not for a terminal: redirect the output to a program or a file")
+		}
+		var size int64
+		err := await(watching, stderr, func() (err error) {
+			size, err = stream(asking, stdout)
+			return err
+		})
+		if err == nil {
+			fmt.Fprintf(stderr, "sent %d bytes in %.1f s\n", size, time.Since(began).Seconds())
+		}
+		return err
+	}
+	dir, err := filepath.Abs(target)
+	if err != nil {
+		return err
+	}
+	err = await(watching, stderr, func() error { return explain(asking.Do(context.Background(), "BACKUP", dir).Err()) })
+	if err != nil {
+		var reply redis.Error
+		if !errors.As(err, &reply) {
+			err = fmt.Errorf("%w (if %s appears anyway, it is complete)", err, dir)
+		}
+		return err
+	}
+	fmt.Fprintf(stdout, "backed up to %s in %.1f s\n", dir, time.Since(began).Seconds())
+	return nil
+}
+
+// stream writes the server's data to out, and returns how many bytes there were.
+func stream(client *redis.Client, out io.Writer) (size int64, err error) {
+	ctx := context.Background()
+	conn := client.Conn() // the stream is this connection's
+	defer conn.Close()
+	for next := "-"; ; next = "NEXT" {
+		piece, err := conn.Do(ctx, "BACKUP", next).Text()
+		if err != nil {
+			return size, explain(err)
+		}
+		if piece == "" {
+			break
+		}
+		n, err := io.WriteString(out, piece)
+		size += int64(n)
+		if err != nil {
+			return size, err
+		}
+	}
+	if closer, ok := out.(io.Closer); ok {
+		return size, closer.Close() // a disk may notice only now that it is full
+	}
+	return size, nil
+}
+
+// await does the work and shows meanwhile what INFO persistence says of it.
+func await(watching *redis.Client, stderr io.Writer, work func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- asking.Do(ctx, "BACKUP", dir).Err() }()
+	go func() { done <- work() }()
 	progress := bar.New(stderr)
+	defer progress.Clear()
 	for {
 		select {
 		case err := <-done:
-			progress.Clear()
-			if err != nil {
-				return explain(dir, err)
-			}
-			fmt.Fprintf(stdout, "backed up to %s in %.1f s\n", dir, time.Since(began).Seconds())
-			return nil
+			return err
 		case <-time.After(200 * time.Millisecond):
 			// Not knowing how far the server is does not matter.
-			if text, err := watching.Info(ctx, "persistence").Result(); err == nil {
-				show(progress, text)
+			text, err := watching.Info(context.Background(), "persistence").Result()
+			if err != nil {
+				continue
+			}
+			fields := info.Parse(text)
+			if stage := fields["backup_stage"]; stage != "" {
+				progress.Set(stage, stage != "snapshots", int64(fields.Number("backup_done")), int64(fields.Number("backup_total")))
 			}
 		}
 	}
 }
 
-// show draws what INFO persistence says of the backup.
-func show(progress *bar.Bar, text string) {
-	fields := info.Parse(text)
-	if stage := fields["backup_stage"]; stage != "" {
-		progress.Set(stage, stage == "copy", int64(fields.Number("backup_done")), int64(fields.Number("backup_total")))
-	}
-}
-
-// explain says what an error means for the copy.
-func explain(dir string, err error) error {
+// explain says whether the server has answered.
+func explain(err error) error {
 	var reply redis.Error
-	if errors.As(err, &reply) {
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &reply):
 		return fmt.Errorf("the server made no backup: %w", err)
 	}
-	return fmt.Errorf("the connection failed: %w (if %s appears anyway, it is complete)", err, dir)
+	return fmt.Errorf("the connection failed: %w", err)
 }

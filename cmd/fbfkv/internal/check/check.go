@@ -25,7 +25,8 @@ func New() *cobra.Command {
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return Run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			_, err := Run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return err
 		},
 	}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
@@ -36,14 +37,14 @@ func New() *cobra.Command {
 
 // Run examines dir, reports on stdout and draws its progress on stderr. The
 // error says that something is wrong, or that dir could not be examined.
-func Run(dir string, stdout, stderr io.Writer) error {
+func Run(dir string, stdout, stderr io.Writer) (store.CheckReport, error) {
 	progress := bar.New(stderr)
 	r, err := store.Check(store.CheckOptions{Dir: dir, Progress: func(stage string, done, total int64) {
 		progress.Set("checking "+stage, stage == "sstables", done, total)
 	}})
 	progress.Clear()
 	if err != nil {
-		return err
+		return r, err
 	}
 	for _, n := range r.Notes {
 		fmt.Fprintf(stdout, "note: %s\n", n)
@@ -52,14 +53,14 @@ func Run(dir string, stdout, stderr io.Writer) error {
 		fmt.Fprintf(stdout, "problem: %s: %s\n         %s\n", p.Where, p.What, p.Do)
 	}
 	if n := len(r.Problems); n > 0 {
-		return fmt.Errorf("%s has %s", dir, counted(n, "problem"))
+		return r, fmt.Errorf("%s has %s", dir, counted(n, "problem"))
 	}
 	fmt.Fprintf(stdout, "%s is sound: %s in %s; %s of the op log (entries: %d), %s, %s with %s, %s with %s, %s of sketches, %s with %s\n",
 		dir, counted(r.Keys, "key"), counted(r.Partitions, "partition"), counted(r.Sections, "section"), r.Entries,
 		counted(r.Rows, "row"), counted(r.Runs, "run"), counted(r.RunRecords, "record"), counted(r.Snapshots, "snapshot"),
 		counted(r.Filters, "filter"), counted(r.Pages, "page"), counted(r.Sstables, "sstable"), counted(r.TableBytes, "byte"))
 	fmt.Fprintf(stdout, "it is %x, incarnation %016x\n", r.Meta.ID, r.Meta.Incarnation)
-	return nil
+	return r, nil
 }
 
 // counted returns a number with its noun, as in "1 key" and "2 keys".

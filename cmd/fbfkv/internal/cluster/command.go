@@ -61,7 +61,7 @@ func New() *cobra.Command {
 	}
 	var lines strings.Builder
 	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(), replaceCommand(), backupCommand(),
-		restoreCommand(), localCommand()} {
+		restoreCommand(), recoverCommand(), localCommand()} {
 		cmd := s.command()
 		root.AddCommand(cmd)
 		fmt.Fprintf(&lines, "  %s\n      %s\n", s.use, s.short)

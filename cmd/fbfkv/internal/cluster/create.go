@@ -222,7 +222,7 @@ func (c *creation) first(a asked, backup string) (*nodes.Configuration, error) {
 	var id [20]byte
 	rand.Read(id[:])
 	request := nodes.InitRequest{Cluster: hex.EncodeToString(id[:]), Partitions: c.partitions, Host: host}
-	if err := n.do(nodes.VerbInit, request, nil); err != nil {
+	if err := c.wait(a.addr+" to begin a cluster", func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
 		return nil, err
 	}
 	config, err := c.joined(n, request.Cluster)

@@ -54,7 +54,7 @@ var storeFigures = []figure[store.Stats]{
 		func(s *store.Stats) float64 { return float64(s.DiskFree) }),
 	gauge("disk_min_free_bytes", "Below how many free bytes writes are refused (min-free-disk).",
 		func(s *store.Stats) float64 { return float64(s.MinFreeDisk) }),
-	gauge("backup_last_success_timestamp_seconds", "When BACKUP was last successful, also before the start; 0 if never.",
+	gauge("backup_last_success_timestamp_seconds", "When the last good backup was made, by BACKUP to a directory or as a stream that fbfkv verify has tried; 0 if never.",
 		func(s *store.Stats) float64 { return seconds(s.LastBackup) }),
 	gauge("hot_counters", "Counters kept in memory.", func(s *store.Stats) float64 { return float64(s.HotCounters) }),
 	gauge("dirty_counters", "Counters in memory that changed since their row was written; the log has them.",
@@ -134,13 +134,13 @@ var shardFigures = []figure[commands.ShardFigures]{
 }
 
 // transferFigures are those of transfers of files, in one direction.
-var transferFigures = []figure[commands.FileTransfers]{
+var transferFigures = []figure[commands.Transfers]{
 	counter("shard_file_transfers_total", "Transfers of files to (given) or from (fetched) another node that were completed.",
-		func(f *commands.FileTransfers) float64 { return float64(f.Finished) }, "direction"),
+		func(f *commands.Transfers) float64 { return float64(f.Finished) }, "direction"),
 	counter("shard_file_transfers_failed_total", "Transfers that were given up.",
-		func(f *commands.FileTransfers) float64 { return float64(f.Failed) }, "direction"),
+		func(f *commands.Transfers) float64 { return float64(f.Failed) }, "direction"),
 	counter("shard_file_transfer_bytes_total", "Bytes of transfers.",
-		func(f *commands.FileTransfers) float64 { return float64(f.Bytes) }, "direction"),
+		func(f *commands.Transfers) float64 { return float64(f.Bytes) }, "direction"),
 }
 
 // replicaFigures are those of another node of the shard. Only the leader shows them.

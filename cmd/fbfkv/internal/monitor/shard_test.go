@@ -18,7 +18,7 @@ func node(change func(v *commands.ClusterView, s *commands.ClusterShard, p *comm
 	}
 	p := commands.ClusterProgress{Term: 7, LeaderChanges: 3, LastIndex: 1200, Committed: 1100, Applied: 1100, Rebuilds: 2, Fenced: 4,
 		Takeovers: 1, LastTakeover: 400 * time.Millisecond, Skew: -time.Second,
-		Given: commands.FileTransfers{Finished: 5, Failed: 1, Bytes: 1 << 20}, Nodes: map[string]commands.NodeProgress{
+		Given: commands.Transfers{Finished: 5, Failed: 1, Bytes: 1 << 20}, Nodes: map[string]commands.NodeProgress{
 			s.Nodes[1].ID: {Index: 1200, LastContact: 20 * time.Millisecond},
 			s.Nodes[2].ID: {Index: 100, LastContact: 5 * time.Second, Lag: 6 * time.Second},
 		}}
@@ -60,7 +60,7 @@ func TestShardFigures(t *testing.T) {
 		}
 	}
 	info := w.client.Info(t.Context(), "cluster").Val()
-	for _, want := range []string{"shard_takeover_last_ms:400\r\n", "shard_file_transfers:5\r\n", "shard_clock_skew_ms:-1000\r\n",
+	for _, want := range []string{"shard_takeover_last_ms:400\r\n", "shard_clock_skew_ms:-1000\r\n",
 		"shard_replica1:address=10.0.0.1:7003,index=100,lag_entries=1000,lag_ms=6000,last_contact_ms=5000\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)

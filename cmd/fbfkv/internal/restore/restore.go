@@ -1,10 +1,9 @@
-// Package restore is the command `fbfkv restore`: it makes a new data directory
-// of a backup.
+// Package restore is the commands `fbfkv restore`, which makes a new data directory of a
+// backup, and `fbfkv verify`, which tries that aside.
 package restore
 
 import (
 	"fmt"
-	"io"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -15,43 +14,74 @@ import (
 )
 
 const help = `Checks a backup as fbfkv check does and, if it is sound, copies it to DIR, which must
-be empty or not exist. DIR appears only when it is complete and on disk. The backup
-does not change and can be restored again. Then start a server with --dir DIR.`
+be empty or not exist. DIR appears only when it is complete and on disk. BACKUP is a
+directory, or - for a stream of fbfkv backup - on standard input:
+
+  aws s3 cp s3://bucket/fbfkv.zst - | zstd -d | fbfkv restore - DIR
+
+The backup does not change and can be restored again. Then start a server with --dir DIR.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "restore BACKUP DIR",
-		Short: "make a data directory from a backup",
-		Long:  help,
-		Args:  cobra.ExactArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(args[0], args[1], cmd.OutOrStdout(), cmd.ErrOrStderr())
-		},
-	}
+	return command("restore BACKUP|- DIR", "make a data directory from a backup", help, cobra.ExactArgs(2),
+		func(cmd *cobra.Command, args []string) error {
+			dir, err := filepath.Abs(args[1])
+			if err != nil {
+				return err
+			}
+			if _, err := restore(args[0], dir, cmd); err != nil {
+				return err
+			}
+			from := args[0]
+			if from == "-" {
+				from = "the stream"
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is restored to %s\n", from, dir)
+			return nil
+		})
+}
+
+// command returns a subcommand.
+func command(use, short, long string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: args, RunE: run}
 	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
 	})
 	return cmd
 }
 
-func run(backup, dir string, stdout, stderr io.Writer) error {
-	backup, err := filepath.Abs(backup)
-	if err != nil {
-		return err
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
-		return err
-	}
-	if err := check.Run(backup, stdout, stderr); err != nil {
-		return fmt.Errorf("not restored: %w", err)
-	}
+// restored is what is known of a backup that was restored.
+type restored struct {
+	keys int64             // as check counted them
+	info *store.StreamInfo // nil if it was a directory
+}
+
+// restore makes dir of a backup: a directory or, for -, the command's standard input.
+func restore(from, dir string, cmd *cobra.Command) (r restored, err error) {
+	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	progress := bar.New(stderr)
-	err = store.Restore(backup, dir, func(done, total int64) { progress.Set("copying", true, done, total) })
-	progress.Clear()
-	if err != nil {
-		return err
+	sound := func(dir string) error {
+		progress.Clear()
+		report, err := check.Run(dir, stdout, stderr)
+		if err != nil {
+			return fmt.Errorf("not restored: %w", err)
+		}
+		r.keys = report.Keys
+		return nil
 	}
-	fmt.Fprintf(stdout, "%s is restored to %s\n", backup, dir)
-	return nil
+	if from == "-" {
+		info, err := store.RestoreStream(cmd.InOrStdin(), dir, sound, func(done, total int64) { progress.Set("receiving", true, done, total) })
+		progress.Clear()
+		r.info = &info
+		return r, err
+	}
+	if from, err = filepath.Abs(from); err != nil {
+		return r, err
+	}
+	if err := sound(from); err != nil {
+		return r, err
+	}
+	err = store.Restore(from, dir, func(done, total int64) { progress.Set("copying", true, done, total) })
+	progress.Clear()
+	return r, err
 }

@@ -1,0 +1,112 @@
+package restore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+const verifyHelp = `Tries whether a backup is good: restores it aside, checks every byte, opens it as a server
+does, compares the number of keys with what check counts and with what the server counted
+when it made the stream, and removes what it has restored. BACKUP is a directory, or - for
+a stream on standard input. The exit status is 0 if the backup is good.
+
+It needs room for the backup in the directory for temporary files (TMPDIR).
+
+With --addr it tells the server that made the stream that its backup of that time is good:
+INFO's backup_last_success_time, the metric fbfkv_backup_last_success_timestamp_seconds
+and the alert FbfkvNoBackup go by it.`
+
+// NewVerify returns the subcommand verify.
+func NewVerify() *cobra.Command {
+	var login connect.Flags
+	var addr string
+	cmd := command("verify [--addr HOST:PORT] "+connect.Usage+" BACKUP|-", "try whether a backup can be restored", verifyHelp,
+		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+			if addr != "" && args[0] != "-" {
+				return errors.New("--addr is for a stream (-): BACKUP DIR has told the server already")
+			}
+			return verify(args[0], addr, &login, cmd)
+		})
+	cmd.Flags().StringVar(&addr, "addr", "", "the server to tell that its backup is good, as HOST:PORT (default: none)")
+	login.Add(cmd.Flags())
+	return cmd
+}
+
+func verify(from, addr string, login *connect.Flags, cmd *cobra.Command) error {
+	aside, err := os.MkdirTemp("", "fbfkv-verify-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(aside)
+	dir := filepath.Join(aside, "data")
+	r, err := restore(from, dir, cmd)
+	if err != nil {
+		return err
+	}
+	keys, tables, err := open(dir)
+	if err != nil {
+		return fmt.Errorf("a server cannot open it: %w", err)
+	}
+	if keys != r.keys {
+		return fmt.Errorf("a server finds %d keys in it, and check %d", keys, r.keys)
+	}
+	if r.info == nil {
+		fmt.Fprintf(cmd.OutOrStdout(), "the backup is good: %d keys in %d tables\n", keys, tables)
+		return nil
+	}
+	if err := compare(keys, r.info); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "the backup of %s is good: %d keys in %d tables; the server had %d before it was made and %d after\n",
+		r.info.At.Format(time.DateTime), keys, tables, r.info.Before.Keys, r.info.After.Keys)
+	if addr == "" {
+		return nil
+	}
+	return report(addr, login, r.info, cmd.OutOrStdout())
+}
+
+// open opens a data directory as a server does, and says how many keys and tables it has.
+func open(dir string) (keys int64, tables int, err error) {
+	s, err := store.Open(store.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		return 0, 0, err
+	}
+	keys, tables = s.Stats().Recovery.Keys, len(s.Tables())
+	return keys, tables, s.CloseNow()
+}
+
+// compare says whether a number of keys can be right: each outcome that was logged while
+// the copy was made changes it by one at most, or is a FLUSHALL.
+func compare(keys int64, info *store.StreamInfo) error {
+	before, after := info.Before.Keys, info.After.Keys
+	slack := int64(min(info.After.Entries-min(info.Before.Entries, info.After.Entries), 1<<62))
+	if keys < min(before, after)-slack || keys > max(before, after)+slack {
+		return fmt.Errorf("it has %d keys, but the server had %d before it was made and %d after", keys, before, after)
+	}
+	return nil
+}
+
+// report tells the server that made a stream that it is good.
+func report(addr string, login *connect.Flags, info *store.StreamInfo, stdout io.Writer) error {
+	client, err := login.Client(addr, 10*time.Second)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.Do(context.Background(), "BACKUP", "VERIFIED", fmt.Sprintf("%x", info.ID), info.At.UnixMilli()).Err(); err != nil {
+		return fmt.Errorf("the backup is good, but %s was not told: %w", addr, err)
+	}
+	fmt.Fprintf(stdout, "%s knows\n", addr)
+	return nil
+}

@@ -1,0 +1,256 @@
+// Package stream is the command `fbfkv stream`: it feeds lines of standard input, or the
+// entries of a Redis Stream, to a Bloom filter or a count-min sketch, and asks it for them.
+//
+// Records go out in batches, by number and by time, so that an endless stream is counted
+// as it comes. What is sent may be sent again, after a broken connection or by the next run
+// (train.go says why), so that every line counts once.
+package stream
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+)
+
+const help = `Feeds a stream to a Bloom filter or a count-min sketch of a running fbfkv server, or asks it.
+A record is a line of standard input; it is the item, unless --field, --csv or --json says
+which part of it is. The results alone are on standard output.
+
+train adds every record to the filter, or counts it in the sketch, which must exist. With
+--source NAME it commits its position together with the counts: after it was cut off, run it
+again with the same input and the same name, and every line counts once. query prints the
+lines that are in the filter, or the item and its estimate for each line. dedup prints a
+line the first time only.
+
+With --from the records are the entries of a Redis Stream. The value of one is the line; if it
+has several, the line is a JSON object of them. They are acknowledged once they are counted. Their ids are opids: an entry that is
+delivered again within the table's WINDOW counts once.
+
+The exit status is 0 if all was done, 2 if some lines had no such field, otherwise 1. Set the
+password in the environment variable ` + connect.PasswordVariable + `.`
+
+const (
+	// batchLines and batchTime are when a batch is full.
+	batchLines = 512
+	batchTime  = 50 * time.Millisecond
+	// replyTimeout is how long the server may take for a batch, and patience for how long a
+	// batch is sent again and again.
+	replyTimeout = 30 * time.Second
+	patience     = 60 * time.Second
+	again        = 100 * time.Millisecond
+)
+
+// run is one run of a subcommand.
+type run struct {
+	input
+	bloom, cms, fbf string // keys
+	source          string
+	invert          bool
+	addr            string
+	login           connect.Flags
+
+	client *redis.Client
+	out    io.Writer
+	id     string // of the run, for opids
+
+	handle  func(ctx context.Context, b *batch) error
+	stage   string
+	done    int64 // lines
+	skipped int64 // lines without the field
+}
+
+// New returns the command.
+func New() *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "stream train|query|dedup [flags]", Short: "feed a stream to a filter or sketch, or ask it", Long: help, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return fmt.Errorf("%q is not train, query or dedup", args[0])
+		},
+	}
+	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", help, cmd.UsageString())
+	})
+	for _, sub := range []struct {
+		use, short string
+		prepare    func(r *run) error
+		flags      func(r *run, cmd *cobra.Command)
+	}{
+		{"train", "add every record", (*run).train, func(r *run, cmd *cobra.Command) {
+			cmd.Flags().StringVar(&r.cms, "cms", "", "the count-min sketch")
+			cmd.Flags().StringVar(&r.source, "source", "", "the name of the input, under which the position is kept")
+		}},
+		{"query", "print what is known of every record", (*run).query, func(r *run, cmd *cobra.Command) {
+			cmd.Flags().StringVar(&r.cms, "cms", "", "the count-min sketch")
+			cmd.Flags().BoolVar(&r.invert, "invert", false, "print the lines that are not in the filter")
+		}},
+		{"dedup", "print every line the first time", (*run).dedup, func(r *run, cmd *cobra.Command) {
+			cmd.Flags().StringVar(&r.fbf, "fbf", "", "the forgetful Bloom filter, which remembers for its window only")
+		}},
+	} {
+		r := new(run)
+		c := &cobra.Command{
+			Use: sub.use + " [flags]", Short: sub.short, Long: help, Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				r.out = cmd.OutOrStdout()
+				return r.run(cmd.InOrStdin(), cmd.ErrOrStderr(), sub.prepare)
+			},
+		}
+		c.Flags().StringVar(&r.bloom, "bloom", "", "the Bloom filter")
+		c.Flags().IntVar(&r.field, "field", 0, "the item is this word of the line, from 1; with --csv this field")
+		c.Flags().BoolVar(&r.csv, "csv", false, "lines are CSV; the item is the first field unless --field says another")
+		c.Flags().StringVar(&r.path, "json", "", "lines are JSON objects; the item is at this path, such as user.id")
+		c.Flags().StringVar(&r.from, "from", "", "read a Redis Stream: redis://HOST:PORT/STREAM")
+		c.Flags().StringVar(&r.group, "group", "", "the stream's consumer group")
+		c.Flags().StringVar(&r.addr, "addr", "127.0.0.1:6379", "HOST:PORT of the fbfkv server")
+		r.login.Add(c.Flags())
+		sub.flags(r, c)
+		cmd.AddCommand(c)
+	}
+	return cmd
+}
+
+func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (err error) {
+	if err := r.input.check(); err != nil {
+		return err
+	}
+	if r.client, err = r.login.Client(r.addr, replyTimeout); err != nil {
+		return err
+	}
+	defer r.client.Close()
+	r.id = rand.Text()
+	if err := prepare(r); err != nil {
+		return err
+	}
+	signalled, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(signalled, stop) // the second signal ends the process
+	ctx, cancel := context.WithCancel(signalled)
+	defer cancel()
+	began, progress := time.Now(), bar.New(stderr)
+	rate := func() float64 { return float64(r.done) / max(time.Since(began).Seconds(), 1e-3) }
+	batches, failed := r.open(ctx, in)
+	for b := range batches {
+		// What is under way when the user interrupts is finished.
+		if err = r.handle(context.WithoutCancel(ctx), b); err == nil && b.done != nil {
+			err = b.done()
+		}
+		if err != nil {
+			break
+		}
+		r.done, r.skipped = r.done+b.n, r.skipped+b.skipped
+		progress.Set(fmt.Sprintf("%s, %.0f lines a second", r.stage, rate()), r.size > 0, max(b.end, r.done), max(r.size, b.end, r.done))
+	}
+	cancel()
+	progress.Clear()
+	fmt.Fprintf(stderr, "%s: %d lines, %.0f a second\n", r.stage, r.done, rate())
+	switch {
+	case err != nil:
+		return fmt.Errorf("line %d: %w", r.first+r.done+1, err)
+	case signalled.Err() != nil && r.from == "":
+		return errors.New("interrupted")
+	case *failed != nil:
+		return *failed
+	case r.skipped > 0:
+		return partly(fmt.Sprintf("lines without the field: %d", r.skipped))
+	}
+	return nil
+}
+
+// open returns the batches of the input that was asked for.
+func (r *run) open(ctx context.Context, in io.Reader) (<-chan *batch, *error) {
+	if r.from != "" {
+		return r.entries(ctx)
+	}
+	return r.input.batches(ctx, in)
+}
+
+// partly is an error with exit status 2.
+type partly string
+
+// Error returns its text.
+func (p partly) Error() string { return string(p) }
+
+// ExitStatus returns the status with which the program ends.
+func (p partly) ExitStatus() int { return 2 }
+
+// try does something that may be done again, until the server has answered.
+func (r *run) try(ctx context.Context, do func() error) error {
+	for began := time.Now(); ; {
+		err := do()
+		var reply redis.Error
+		if err == nil || errors.As(err, &reply) || time.Since(began) > patience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(again):
+		}
+	}
+}
+
+// pipeline sends commands that may be sent again, and returns the replies; the first error
+// among them is an error.
+func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []*redis.Cmd, err error) {
+	err = r.try(ctx, func() (err error) {
+		replies, err = r.once(ctx, commands)
+		return err
+	})
+	return replies, err
+}
+
+// once is pipeline for commands that may not.
+func (r *run) once(ctx context.Context, commands [][]any) (replies []*redis.Cmd, err error) {
+	pipe := r.client.Pipeline()
+	for _, c := range commands {
+		replies = append(replies, pipe.Do(ctx, c...))
+	}
+	_, err = pipe.Exec(ctx)
+	return replies, err
+}
+
+// key returns the one key that was given, if it holds what it should.
+func (r *run) key(keys map[string]string) (key string, err error) {
+	n := 0
+	for k, kind := range keys {
+		if k == "" {
+			continue
+		}
+		n, key = n+1, k
+		var got string
+		err = r.try(context.Background(), func() (err error) {
+			got, err = r.client.Type(context.Background(), k).Result()
+			return err
+		})
+		switch {
+		case err != nil:
+			return "", err
+		case got == "none":
+			return "", fmt.Errorf("there is no key %q: create it first", k)
+		case got != kind:
+			return "", fmt.Errorf("key %q is of type %s, not %s", k, got, kind)
+		}
+	}
+	if n != 1 {
+		return "", errors.New("exactly one key is needed: --bloom or another")
+	}
+	return key, nil
+}
+
+const (
+	typeBloom = "MBbloom--"
+	typeCMS   = "CMSk-TYPE"
+	typeFBF   = "fbf"
+)

@@ -1,0 +1,207 @@
+package integration
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// stream runs fbfkv stream with an input and returns what it prints and its exit status.
+func (s *server) stream(input string, args ...string) (stdout, stderr string, status int) {
+	s.t.Helper()
+	cmd := exec.Command(program, append(append([]string{"stream"}, args...), "--addr", s.address())...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(input), &out, &errs
+	cmd.Run()
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// TestStream feeds lines to a filter and a sketch, and asks them.
+func TestStream(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.dial()
+	c.want("+OK", "CMS.INITBYDIM", "s", "2000", "5")
+	c.want("+OK", "BF.RESERVE", "f", "0.001", "1000")
+	c.want("+OK", "FBF.RESERVE", "recent")
+	for _, step := range []struct {
+		input, args, want string
+		status            int
+	}{
+		{"a 1\nb 2\r\na 3", "train --cms s --field 1", "", 0},
+		{"a\nb\nc\n", "query --cms s", "a\t2\nb\t1\nc\t0\n", 0},
+		{"a\nb\na\n", "train --bloom f", "", 0},
+		{"c\nb\na\n", "query --bloom f", "b\na\n", 0},
+		{"c\nb\na\n", "query --bloom f --invert", "c\n", 0},
+		{"b x\nd x\nd y\ne\n", "dedup --bloom f --field 1", "d x\ne\n", 0},
+		{"b x\nd x\nd y\ne\n", "dedup --fbf recent --field 1", "b x\nd x\ne\n", 0},
+		{"1,\"x,y\"\n2,z\n3\n", "dedup --bloom f --csv --field 2", "1,\"x,y\"\n2,z\n", 2},
+		{"x,y\nz\n", "query --bloom f", "x,y\nz\n", 0},
+		{`{"u":{"id":7}}` + "\n" + `{"u":{"id":"seven"}}` + "\n" + `{"u":[]}` + "\nno\n", "train --cms s --json u.id", "", 2},
+		{"7\nseven\n", "query --cms s", "7\t1\nseven\t1\n", 0},
+		{"a\nb\n", "train --cms s --source once", "", 0},
+		{"a\nb\na\n", "train --cms s --source once", "", 0},
+		{"a\nb\n", "query --cms s", "a\t4\nb\t2\n", 0},
+		{"x\ny\n", "train --bloom f --source once", "", 0},
+		{"", "query --cms s", "", 0},
+		{"", "query --cms none", "", 1},
+		{"", "query --cms f", "", 1},
+		{"", "query", "", 1},
+		{"", "train --cms s --bloom f", "", 1},
+		{"", "query --cms s --csv --json x", "", 1},
+		{strings.Repeat("x", 1<<20) + "\n", "query --cms s", "", 1},
+	} {
+		if out, stderr, status := s.stream(step.input, strings.Fields(step.args)...); out != step.want || status != step.status {
+			t.Errorf("%s: %q, exit status %d\n%s", step.args, out, status, stderr)
+		}
+	}
+	c.want(`"3"`, "GET", "progress:once:{s}")
+	c.want("+OK", "CTABLE", "CREATE", "approx", "PREFIX", "a:", "MODE", "APPROX")
+	c.want("+OK", "BF.RESERVE", "a:f", "0.01", "10")
+	if out, stderr, status := s.stream("x\n", "dedup", "--bloom", "a:f"); out != "" || status != 1 || !strings.Contains(stderr, "MODE EXACT") {
+		t.Errorf("%q, exit status %d\n%s", out, status, stderr)
+	}
+	c.want("+OK", "CMS.INITBYDIM", "small", "10", "1", "CELL_SIZE", "1")
+	if _, stderr, status := s.stream(strings.Repeat("x\n", 300), "train", "--cms", "small", "--source", "n"); status != 1 || !strings.Contains(stderr, "CMS: INCRBY overflow") {
+		t.Errorf("exit status %d\n%s", status, stderr)
+	}
+	c.want(`"0"`, "GET", "progress:n:{small}")
+}
+
+// TestStreamIsCutOff kills the feeder and the server in turn, and feeds the same file again:
+// every line counts once.
+func TestStreamIsCutOff(t *testing.T) {
+	t.Parallel()
+	const lines, items = 150_000, 1000
+	var text strings.Builder
+	for i := range lines {
+		fmt.Fprintf(&text, "item%d %d\n", i*i%items, i)
+	}
+	s := startServer(t)
+	port := s.port()
+	c := s.client()
+	ctx := context.Background()
+	if err := c.Do(ctx, "CMS.INITBYDIM", "s", 100_000, 3).Err(); err != nil {
+		t.Fatal(err)
+	}
+	position := func() int64 { n, _ := c.Get(ctx, "progress:log:{s}").Int64(); return n }
+	// feed begins to feed the lines, of which the feeder gets those that goOn is told, in tenths.
+	feed := func() (cmd *exec.Cmd, out *bytes.Buffer, goOn func(tenths int)) {
+		cmd = exec.Command(program, "stream", "train", "--cms", "s", "--field", "1", "--source", "log", "--addr", s.address())
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = new(bytes.Buffer)
+		cmd.Stderr = out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		given := 0
+		return cmd, out, func(tenths int) {
+			to := text.Len() * tenths / 10
+			io.WriteString(in, text.String()[given:to])
+			if given = to; tenths == 10 {
+				in.Close()
+			}
+		}
+	}
+	for tenths := 1; tenths < 4; tenths++ {
+		before := position()
+		cmd, _, goOn := feed()
+		go goOn(tenths)
+		eventually(t, patience, "lines are counted", func() bool { return position() > before })
+		cmd.Process.Kill()
+		cmd.Wait()
+	}
+	cmd, out, goOn := feed()
+	for _, tenths := range []int{6, 8} { // the feeder waits for the server
+		before := position()
+		written := make(chan struct{})
+		go func() { goOn(tenths); close(written) }()
+		eventually(t, patience, "lines are counted", func() bool { return position() > before })
+		s.kill()
+		s.start("--port", port)
+		<-written
+	}
+	goOn(10)
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	cmd, out, goOn = feed()
+	goOn(10)
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), "trained: 0 lines") {
+		t.Errorf("fed again: %v\n%s", err, out)
+	}
+	info, err := c.CMSInfo(ctx, "s").Result()
+	if err != nil || info.Count != lines {
+		t.Errorf("%d lines are counted instead of %d (%v)", info.Count, lines, err)
+	}
+}
+
+// TestStreamOfEntries counts the entries of a Redis Stream, of which some were delivered to a
+// feeder that was killed before it acknowledged them.
+func TestStreamOfEntries(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	addr := startRedis(t, "--save", "")
+	source := redisClient(t, addr, 0)
+	if err := source.XGroupCreateMkStream(ctx, "clicks", "g", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	const entries = 2000
+	for i := range entries {
+		values := []any{"page", fmt.Sprint("p", i%10)}
+		if i%2 == 0 {
+			values = append(values, "user", i)
+		}
+		if err := source.XAdd(ctx, &redis.XAddArgs{Stream: "clicks", Values: values}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := startServer(t)
+	c := s.client()
+	c.Do(ctx, "CMS.INITBYDIM", "s", 1000, 3)
+	// What a feeder has counted, but not acknowledged.
+	read, err := source.XReadGroup(ctx, &redis.XReadGroupArgs{Group: "g", Consumer: "fbfkv", Streams: []string{"clicks", ">"}, Count: 700}).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range read[0].Messages[:300] {
+		if m.Values["user"] != nil {
+			c.Do(ctx, "CMS.CINCRBY", "s", "clicks:"+m.ID, m.Values["page"], 1)
+		}
+	}
+	cmd := exec.Command(program, "stream", "train", "--cms", "s", "--json", "page", "--from", "redis://"+addr+"/clicks", "--group", "g", "--addr", s.address())
+	var out bytes.Buffer
+	cmd.Stderr = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	pending := func() int64 {
+		p, err := source.XPending(ctx, "clicks", "g").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Count
+	}
+	eventually(t, patience, "all entries are acknowledged", func() bool {
+		info, err := source.XInfoGroups(ctx, "clicks").Result()
+		return err == nil && info[0].EntriesRead == entries && pending() == 0
+	})
+	cmd.Process.Signal(os.Interrupt)
+	// Entries of one value are no JSON, so that they have no page.
+	if cmd.Wait(); cmd.ProcessState.ExitCode() != 2 || !strings.Contains(out.String(), "lines without the field: 1000") {
+		t.Errorf("exit status %d\n%s", cmd.ProcessState.ExitCode(), out.String())
+	}
+	if info := c.CMSInfo(ctx, "s").Val(); info.Count != entries/2 {
+		t.Errorf("%d entries are counted", info.Count)
+	}
+}
