@@ -94,7 +94,7 @@ func startLoad(ctx context.Context, s *servers) *load {
 				began := time.Now()
 				for l.s.clients[at].Do(ctx, args...).Err() != nil && ctx.Err() == nil {
 					sleep(ctx, 5*time.Millisecond)
-					at = (at + 1) % len(s.clients)
+					at = s.other(ctx, at)
 				}
 				l.mu.Lock()
 				l.answers = append(l.answers, answer{at: time.Now(), took: time.Since(began)})

@@ -20,8 +20,9 @@ import (
 type servers struct {
 	name    string
 	all     []*process.Process
-	watch   []*exec.Cmd // sentinels
-	dir     string      // of the sentinels
+	watch   []*exec.Cmd     // sentinels
+	ask     []*redis.Client // of these
+	dir     string          // of the sentinels
 	clients []*redis.Client
 }
 
@@ -47,6 +48,9 @@ func (s *servers) close() {
 	if s.dir != "" {
 		os.RemoveAll(s.dir)
 	}
+	for _, c := range s.ask {
+		c.Close()
+	}
 	for i, p := range s.all {
 		s.clients[i].Close()
 		if err := p.Close(); err != nil {
@@ -70,6 +74,23 @@ func (s *servers) cpu() (sum float64) {
 		}
 	}
 	return sum
+}
+
+// other returns whom a client asks whose question to one was not answered: the next, or the one
+// that a sentinel names.
+func (s *servers) other(ctx context.Context, at int) int {
+	if len(s.ask) == 0 {
+		return (at + 1) % len(s.all)
+	}
+	for _, c := range s.ask {
+		address, err := c.Do(ctx, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", "m").StringSlice()
+		for i := range s.all {
+			if err == nil && s.all[i].Address == address[0]+":"+address[1] {
+				return i
+			}
+		}
+	}
+	return at
 }
 
 // leaderIndex waits until one leads and the others follow it, and returns its place.
@@ -170,6 +191,7 @@ func (o *options) sentinels(ctx context.Context) (*servers, error) {
 			return nil, err
 		}
 		s.watch = append(s.watch, c)
+		s.ask = append(s.ask, redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + own, MaxRetries: -1, ReadTimeout: patience, DisableIdentity: true}))
 	}
 	if _, err = s.leaderIndex(ctx); err == nil {
 		sleep(ctx, 3*time.Second) // sentinels learn of each other
