@@ -13,7 +13,7 @@ import (
 // A command is the data of an entry of Raft's log. Its first byte says what it is:
 //
 //	01 | fence u64 | origin u64 | number u64 | sections    what partitions have decided
-//	02 | origin u64 | number u64 | wall i64                a leader begins; its clock, unix ms
+//	02 | origin u64 | number u64                           a leader begins
 //	03 | configuration, JSON                               of the cluster (config.go)
 //
 // Others are refused. Numbers are big endian.
@@ -37,7 +37,6 @@ type command struct {
 	// origin is the number that the process which proposed the command drew at its start,
 	// number counts what it has proposed.
 	origin, number uint64
-	wall           int64
 	body           []byte // sections, or a configuration
 }
 
@@ -49,9 +48,6 @@ func (c *command) encode(dst []byte) []byte {
 	if c.kind != commandConfig {
 		dst = binary.BigEndian.AppendUint64(dst, c.origin)
 		dst = binary.BigEndian.AppendUint64(dst, c.number)
-	}
-	if c.kind == commandBegin {
-		dst = binary.BigEndian.AppendUint64(dst, uint64(c.wall))
 	}
 	return append(dst, c.body...)
 }
@@ -75,7 +71,7 @@ func decodeCommand(b []byte) (c command, err error) {
 	case commandSections:
 		c.fence, c.origin, c.number = number(), number(), number()
 	case commandBegin:
-		c.origin, c.number, c.wall = number(), number(), int64(number())
+		c.origin, c.number = number(), number()
 		if err == nil && len(rest) > 0 {
 			err = disk.Corruptf("an entry of the log goes on behind its end")
 		}

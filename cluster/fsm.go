@@ -33,6 +33,9 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 	// It is committed: said before anybody can derive a view from it, which the next start
 	// must reach (R5).
 	n.log.SetApplied(l.Index)
+	if c.origin != n.log.origin {
+		n.compareClock(l.AppendedAt)
+	}
 	switch c.kind {
 	case commandConfig:
 		if err := n.takeConfiguration(c.body); err != nil {
@@ -61,6 +64,10 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 func (n *Node) begin(l *raft.Log, c *command) error {
 	n.stopLeading("a new term begins")
 	n.leaders.Add(1)
+	n.skew.Store(unknownSkew)
+	if c.origin != n.log.origin {
+		n.compareClock(l.AppendedAt)
+	}
 	first, err := n.log.firstUndecided()
 	if err != nil {
 		return err
@@ -77,7 +84,7 @@ func (n *Node) begin(l *raft.Log, c *command) error {
 	case c.origin != n.log.origin:
 		_, leader := n.raft.LeaderWithID()
 		n.o.Logger.Info("another node leads the shard", "term", l.Term, "node", string(leader))
-		n.compareClock(c.wall)
+		n.yielded = false
 	case n.hasWrongClock() && !n.yielded:
 		n.yielded = true
 		go n.yield()
@@ -87,13 +94,12 @@ func (n *Node) begin(l *raft.Log, c *command) error {
 	return nil
 }
 
-// compareClock notes how much this node's clock differs from that of a leader that has just
-// begun.
-func (n *Node) compareClock(wall int64) {
-	n.skew.Store(time.Now().UnixMilli() - wall)
-	n.yielded = false
-	if n.hasWrongClock() {
-		n.o.Logger.Warn("this node's clock differs from the leader's: it is not to lead", "by_ms", n.skew.Load())
+// compareClock notes how much this node's clock differs from that of the leader which has just
+// had an entry committed. An entry that comes late makes it look greater, so that the least
+// difference since the leader began counts.
+func (n *Node) compareClock(appended time.Time) {
+	if skew := time.Since(appended).Milliseconds(); !appended.IsZero() && skew < n.skew.Load() {
+		n.skew.Store(skew)
 	}
 }
 
@@ -105,8 +111,19 @@ func (n *Node) hasWrongClock() bool {
 		least = min(least, t.Skew.Milliseconds()/2)
 	}
 	skew := n.skew.Load()
-	return max(skew, -skew) > max(least, leastSkew)
+	return skew != unknownSkew && max(skew, -skew) > max(least, leastSkew)
 }
+
+// clockSkew is the difference; 0 if nobody has seen one.
+func (n *Node) clockSkew() time.Duration {
+	if skew := n.skew.Load(); skew != unknownSkew {
+		return time.Duration(skew) * time.Millisecond
+	}
+	return 0
+}
+
+// unknownSkew is a difference that nobody has seen.
+const unknownSkew = math.MaxInt64
 
 // leastSkew is a difference of clocks, ms, that may be the delay of a message.
 const leastSkew = 500

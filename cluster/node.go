@@ -115,6 +115,7 @@ func Start(o Options) (*Node, error) {
 	}
 	n := &Node{o: o, started: time.Now(), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.config.Store(new(Configuration))
+	n.skew.Store(unknownSkew)
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
 	counts, err := finishSwap(o.FS, o.Dir, o.Stable, o.Logger)
@@ -258,7 +259,7 @@ func (n *Node) watch() {
 
 // proposeBegin proposes the first command of a leader.
 func (n *Node) proposeBegin() {
-	c := command{kind: commandBegin, origin: n.log.origin, wall: time.Now().UnixMilli()}
+	c := command{kind: commandBegin, origin: n.log.origin}
 	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
 	n.running.Go(func() {
 		if err := future.Error(); err != nil {
@@ -517,7 +518,7 @@ func (n *Node) Status() Status {
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
-		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: time.Duration(n.skew.Load()) * time.Millisecond,
+		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: n.clockSkew(),
 		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()),
 	}
 }
