@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,65 +28,87 @@ func fbfkv(t testing.TB, args ...string) (out string, code int) {
 	return string(b), code
 }
 
-// TestBackupUnderLoad backs a server up in the middle of a load. The restored
-// server has at least what was acknowledged before, and nothing that was never
-// sent; once everything was sent to it again, every counter is exact (G1, G4).
+// TestBackupUnderLoad backs a server up in the middle of a load, and the leader and a follower
+// of a shard. The restored server has at least what was acknowledged before (a follower's
+// copy may lack the newest), and nothing that was never sent; once everything was sent to
+// it again, every counter is exact (G1, G4).
 func TestBackupUnderLoad(t *testing.T) {
 	for _, how := range []string{"always", "everysec", "always, as a stream"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
 			fsync, _, asStream := strings.Cut(how, ",")
-			var stream []byte
 			s := startServer(t, "--appendfsync", fsync)
-			if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR", "0.000000001"); r != "+OK" {
-				t.Fatal(r)
-			}
-			loads := []*load{newLoad(t, s, "exact:"), newLoad(t, s, "approx:")}
-			root := t.TempDir()
-			backup, restored := filepath.Join(root, "backup"), filepath.Join(root, "restored")
-			var acked []map[string]int64
-			during(loads, 300*time.Millisecond, func() {
-				for _, l := range loads {
-					acked = append(acked, l.sums(func(op *operation) bool { return op.acked }))
-				}
-				if asStream {
-					stream = backupStream(t, s)
-				} else if out, code := fbfkv(t, "backup", "--port", s.port(), backup); code != 0 || !strings.Contains(out, "backed up") {
-					t.Errorf("backup: %d %s", code, out)
-				}
-				time.Sleep(200 * time.Millisecond)
-			})
-			if out, code := fbfkv(t, "backup", "--port", s.port(), backup); !asStream && (code != 1 || !strings.Contains(out, "is not empty")) {
-				t.Errorf("a second backup to the same place: %d %s", code, out)
-			}
-			s.kill() // what was acknowledged after the backup is lost with this directory
-			if asStream {
-				backup = "-"
-			}
-			for _, args := range [][]string{{"verify", backup}, {"restore", backup, restored}} {
-				if out, err, code := filter(t, stream, args...); code != 0 {
-					t.Fatalf("%q: %d %s %s", args, code, out, err)
-				}
-			}
-			s.dir = restored
-			s.start()
-			for i, l := range loads {
-				sent := l.sums(func(*operation) bool { return true })
-				for key, v := range l.values() {
-					if v < acked[i][key] || v > sent[key] {
-						t.Errorf("%s is %d in the backup; %d were acknowledged before it and %d ever sent", key, v, acked[i][key], sent[key])
-					}
-				}
-				if err := l.resendAll(false); err != nil {
-					t.Error(err)
-				}
-				l.checkExact()
-			}
-			s.stop()
-			if out, code := fbfkv(t, "check", restored); code != 0 || !strings.Contains(out, "is sound") {
-				t.Errorf("check: %d %s", code, out)
+			backUpUnderLoad(t, s, s, asStream)
+		})
+	}
+	for _, from := range []string{"leader", "follower"} {
+		t.Run(from, func(t *testing.T) {
+			t.Parallel()
+			all := startShard(t)
+			leader := leaderOf(t, all...)
+			if from == "leader" {
+				backUpUnderLoad(t, leader, leader, false)
+			} else {
+				backUpUnderLoad(t, leader, without(all, leader)[0], false)
 			}
 		})
+	}
+}
+
+// backUpUnderLoad backs a server up that takes the load, or one that follows it.
+func backUpUnderLoad(t *testing.T, s, from *server, asStream bool) {
+	t.Helper()
+	var stream []byte
+	if r := s.dial().do("CTABLE", "CREATE", "approx", "PREFIX", "approx:", "MODE", "APPROX", "ERROR", "0.000000001"); r != "+OK" {
+		t.Fatal(r)
+	}
+	loads := []*load{newLoad(t, s, "exact:"), newLoad(t, s, "approx:")}
+	root := t.TempDir()
+	backup, restored := filepath.Join(root, "backup"), filepath.Join(root, "restored")
+	var acked []map[string]int64
+	during(loads, 300*time.Millisecond, func() {
+		for _, l := range loads {
+			acked = append(acked, l.sums(func(op *operation) bool { return op.acked && from == s }))
+		}
+		if asStream {
+			stream = backupStream(t, from)
+		} else if out, code := fbfkv(t, "backup", "--port", from.port(), backup); code != 0 || !strings.Contains(out, "backed up") {
+			t.Errorf("backup: %d %s", code, out)
+		}
+		time.Sleep(200 * time.Millisecond)
+	})
+	if out, code := fbfkv(t, "backup", "--port", from.port(), backup); !asStream && (code != 1 || !strings.Contains(out, "is not empty")) {
+		t.Errorf("a second backup to the same place: %d %s", code, out)
+	}
+	s.kill() // what was acknowledged after the backup is lost with this directory
+	if asStream {
+		backup = "-"
+	}
+	for _, args := range [][]string{{"verify", backup}, {"restore", backup, restored}} {
+		if out, err, code := filter(t, stream, args...); code != 0 {
+			t.Fatalf("%q: %d %s %s", args, code, out, err)
+		}
+	}
+	s.dir = restored
+	if slices.Contains(s.args, "--cluster-enabled") {
+		s.args = nil // it goes on alone
+	}
+	s.start()
+	for i, l := range loads {
+		sent := l.sums(func(*operation) bool { return true })
+		for key, v := range l.values() {
+			if v < acked[i][key] || v > sent[key] {
+				t.Errorf("%s is %d in the backup; %d were acknowledged before it and %d ever sent", key, v, acked[i][key], sent[key])
+			}
+		}
+		if err := l.resendAll(false); err != nil {
+			t.Error(err)
+		}
+		l.checkExact()
+	}
+	s.stop()
+	if out, code := fbfkv(t, "check", restored); code != 0 || !strings.Contains(out, "is sound") {
+		t.Errorf("check: %d %s", code, out)
 	}
 }
 

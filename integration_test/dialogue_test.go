@@ -12,7 +12,7 @@ import (
 
 // TestDialogues holds the server to the conversations in testdata, each on a
 // new server and once in each protocol version, and in the newer one on the leader of a
-// shard:
+// shard, which is stopped in the middle, so that another node goes on:
 //
 //	# a comment
 //	> CINCRBY hits op-1 5
@@ -35,10 +35,24 @@ func TestDialogues(t *testing.T) {
 		steps := readDialogue(t, file)
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".dialogue")+"/shard", func(t *testing.T) {
 			t.Parallel()
-			c := shardLeader(t).dial()
+			all := startShard(t)
+			leader := leaderOf(t, all...)
+			c := leader.dial()
 			c.do("HELLO", "3")
-			for _, step := range steps {
-				step.check(c, "shard", taggedArgs(step.args))
+			for i, open := 0, false; i < len(steps); i++ {
+				if i >= len(steps)/2 && !open && leader != nil {
+					leader.stop()
+					c = leaderOf(t, without(all, leader)...).dial()
+					c.do("HELLO", "3")
+					leader = nil
+				}
+				steps[i].check(c, "shard", taggedArgs(steps[i].args))
+				switch strings.ToUpper(steps[i].args[0]) {
+				case "MULTI", "WATCH":
+					open = true
+				case "EXEC", "DISCARD", "UNWATCH":
+					open = false
+				}
 			}
 		})
 		for _, proto := range []string{"2", "3"} {

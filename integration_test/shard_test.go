@@ -1,11 +1,17 @@
 package integration
 
 import (
+	"context"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
 // Everything that one server does, the leader of a shard does. These tests play the tables of
@@ -89,8 +95,72 @@ func (s *script) tagged() *script {
 	return tag
 }
 
-// shardLeader starts three nodes, whose leader nothing but their death changes, and returns it.
+// startShard starts three nodes, so patient that a busy machine changes no leader.
+func startShard(t testing.TB, args ...string) []*server {
+	t.Helper()
+	return startCluster(t, 3, append(args, "--cluster-node-timeout", "5000")...)
+}
+
+// shardLeader starts three nodes and returns their leader, which has saved what a new shard
+// begins with.
 func shardLeader(t testing.TB, args ...string) *server {
 	t.Helper()
-	return leaderOf(t, startCluster(t, 3, append(args, "--cluster-node-timeout", "5000")...)...)
+	leader := leaderOf(t, startShard(t, args...)...)
+	c := leader.dial()
+	c.want("+OK", "SAVE")
+	c.want("+OK", "QUIT")
+	c.wantClosed() // no other client than the test's is connected
+	return leader
+}
+
+// TestShardOverTLS counts, as a user with few rights, in a shard whose ports all speak TLS.
+// SLOWLOG of its leader shows it. When the leader is killed the client, which
+// has MOVED and the map to go by, finds the next one.
+func TestShardOverTLS(t *testing.T) {
+	t.Parallel()
+	ca := tlstest.NewAuthority(t, "authority")
+	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
+	var all []*server
+	for range 3 {
+		port := freePorts(t, 1)
+		all = append(all, startServer(t, "--cluster-enabled", "yes", "--port", "0", "--tls-port", strconv.Itoa(port), "--tls-cert-file", cert,
+			"--tls-key-file", key, "--tls-ca-cert-file", ca.File, "--tls-cluster", "yes", "--cluster-node-timeout", "2000"))
+	}
+	trust := []string{"--tls", "--cacert", ca.File, "--cert", cert, "--key", key}
+	operate(t, 0, "is complete", append(append([]string{"create"}, trust...), addresses(all...)...)...)
+	ctx := context.Background()
+	for _, s := range all { // users are each node's own
+		if got := s.cli(append(trust, "ACL", "SETUSER", "web", "on", ">horse", "~page:*", "+cincrby", "+cluster|slots")...); got != "OK" {
+			t.Fatal(got)
+		}
+	}
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...), TLSConfig: ca.Client(cert, key), Username: "web", Password: "horse",
+		MaxRedirects: 200, MaxRetryBackoff: 100 * time.Millisecond, ClusterStateReloadInterval: 100 * time.Millisecond})
+	defer c.Close()
+	count := func(i int) {
+		t.Helper()
+		if n, err := c.Do(ctx, "CINCRBY", "page:home", fmt.Sprint("op-", i), 1).Int(); n != i || err != nil {
+			t.Fatalf("operation %d: %d, %v", i, n, err)
+		}
+	}
+	count(1)
+	if err := c.Do(ctx, "CINCRBY", "other", "op", 1).Err(); err == nil || !strings.HasPrefix(err.Error(), "NOPERM") {
+		t.Errorf("another key: %v", err)
+	}
+	leader := all[0]
+	for _, s := range all {
+		if strings.Contains(s.cli(append(trust, "ROLE")...), `"master"`) {
+			leader = s
+		}
+	}
+	admin := leader.client(func(o *redis.Options) { o.TLSConfig, o.Dialer = ca.Client(cert, key), nil })
+	if err := admin.ConfigSet(ctx, "slowlog-log-slower-than", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	count(2)
+	if log := admin.SlowLogGet(ctx, 10).String(); !strings.Contains(log, "page:home") {
+		t.Errorf("SLOWLOG: %s", log)
+	}
+	leader.kill()
+	count(1)
 }
