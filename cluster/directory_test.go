@@ -206,7 +206,7 @@ func TestOldConfigurationIsNotLearnt(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := threeNodes()
-	for _, version := range []uint64{5, 6, 4, 6} {
+	for _, version := range []uint64{5, 6, 6, 4} {
 		c.Version = version
 		if err := d.Learn(c); err != nil {
 			t.Fatal(err)

@@ -358,14 +358,28 @@ func TestEntriesWaitForSilentPeer(t *testing.T) {
 		go func() { ended <- from.AppendEntries(id, to.LocalAddr(), entries, new(raft.AppendEntriesResponse)) }()
 		return ended
 	}
-	if err := <-send(); err == nil || !<-waits {
-		t.Errorf("who does not lead any more waits: %v", err)
+	wait := func(ended chan error) {
+		t.Helper()
+		select {
+		case right := <-waits:
+			if !right {
+				t.Error("another peer is waited for, or another term")
+			}
+		case err := <-ended:
+			t.Fatalf("Raft is told of it: %v", err)
+		}
 	}
+	if err := <-send(); err == nil {
+		t.Error("who does not lead any more waits")
+	}
+	if len(waits) == 0 {
+		t.Fatal("whether it leads is not asked")
+	}
+	<-waits
 	leads.Store(true)
 	ended := send()
-	if !<-waits || !<-waits { // it has looked, and looks again
-		t.Error("another peer is waited for, or another term")
-	}
+	wait(ended)
+	wait(ended) // it looks again
 	f.reconnect("1", "2")
 	go obey(to)
 	for from.AppendEntries(id, to.LocalAddr(), heartbeat("1", 7), new(raft.AppendEntriesResponse)) != nil {
@@ -374,9 +388,14 @@ func TestEntriesWaitForSilentPeer(t *testing.T) {
 		t.Errorf("the peer is back, and gets no entries: %v", err)
 	}
 	ended = send()
-	<-waits
+	wait(ended)
 	from.HandOver()
-	if err := <-ended; err == nil {
+	select {
+	case err := <-ended:
+		if err == nil {
+			t.Error("they were answered")
+		}
+	case <-time.After(20 * time.Second):
 		t.Error("while leadership is handed over entries wait")
 	}
 }
