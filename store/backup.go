@@ -55,6 +55,11 @@ func (s *Store) Backup(dir string) error {
 // no commit, since there may be none before the other replica has caught up. Errors: as
 // those of Backup.
 func (s *Store) Cut() error {
+	// A checkpoint that waits for a commit keeps the snapshotter's lock.
+	for _, p := range s.partitions {
+		p.committed.postpone(true)
+		defer p.committed.postpone(false)
+	}
 	return s.copyTo(s.db.CutDir(), nil, func(linked func(), _ func() error) error { return s.db.Cut(linked) })
 }
 

@@ -241,7 +241,7 @@ func (c *checkpoint) run() error {
 	p := c.p
 	// Runs are asked as soon as they are built, so what they are made of is committed
 	// before (R1). The state row is of the same sequence.
-	err := c.at.wait()
+	err := c.at.waitToSave()
 	if err == nil {
 		err = c.build.Run()
 	}
@@ -321,7 +321,7 @@ func (c *checkpoint) forgetExpiries() {
 
 // commit commits changes of Pebble once all that they show is committed (R1).
 func (c *checkpoint) commit(b *persistence.Changes) error {
-	if err := (point{c.p, c.at.life, c.need}).wait(); err != nil {
+	if err := (point{c.p, c.at.life, c.need}).waitToSave(); err != nil {
 		return err
 	}
 	return c.s.commit(b)

@@ -2,6 +2,7 @@ package store
 
 import (
 	"container/heap"
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -146,6 +147,9 @@ func (p *partition) here() point { return point{p, p.committed.life.Load(), p.se
 // leaves before (G3).
 func (t point) wait() error { return t.p.committed.wait(t.life, t.seq) }
 
+// waitToSave is wait for who holds the snapshotter's lock.
+func (t point) waitToSave() error { return t.p.committed.waitFor(t.life, t.seq, true) }
+
 // commitMark is the sequence up to which a partition's entries are committed, and where
 // those wait who need more. Its methods are safe for concurrent use.
 type commitMark struct {
@@ -157,6 +161,8 @@ type commitMark struct {
 	failed  error    // set once, by freeze
 	ending  error    // what is told of what is not committed: it is being taken back, or nobody knows
 	kept    []uint64 // what was committed of each life before
+	// postponed: who waits in order to save must not.
+	postponed bool
 }
 
 // upTo returns the last sequence that is committed.
@@ -180,9 +186,25 @@ func (m *commitMark) advance(seq uint64) {
 	m.mu.Unlock()
 }
 
+// errPostponed: what was to be saved is not committed yet, and somebody needs the snapshotter
+// for what that waits for.
+var errPostponed = errors.New("saving is postponed")
+
+// postpone makes everyone give up, for a while, who waits in order to save what is not
+// committed.
+func (m *commitMark) postpone(is bool) {
+	m.mu.Lock()
+	m.postponed = is
+	m.cond.Broadcast()
+	m.mu.Unlock()
+}
+
 // wait returns once everything up to seq, as it is in a life, is committed. It fails if
 // that was taken back.
-func (m *commitMark) wait(life, seq uint64) error {
+func (m *commitMark) wait(life, seq uint64) error { return m.waitFor(life, seq, false) }
+
+// waitFor is wait, also for who saves: that may be postponed.
+func (m *commitMark) waitFor(life, seq uint64, saves bool) error {
 	if m.last.Load() >= seq && m.life.Load() == life { // in this order
 		return nil
 	}
@@ -198,6 +220,8 @@ func (m *commitMark) wait(life, seq uint64) error {
 			return m.failed
 		case m.ending != nil:
 			return m.ending
+		case saves && m.postponed:
+			return errPostponed
 		}
 		m.cond.Wait()
 	}

@@ -207,3 +207,34 @@ func TestReplicaGivesUp(t *testing.T) {
 	}
 	l.cut()
 }
+
+// TestCutNeedsNoCommit: a checkpoint waits for a commit that cannot be before another replica
+// has the files of a cut; the cut does not wait for it.
+func TestCutNeedsNoCommit(t *testing.T) {
+	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	must(t, s.Lead())
+	cincr(s, "k", "1", 1)
+	l.holdBack()
+	counted, saved := make(chan error, 1), make(chan error, 1)
+	go func() { counted <- cincr(s, "k", "2", 1).Err }()
+	for {
+		if all, _ := l.records(0); len(all) > 2 {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	go func() { saved <- s.Snapshot() }()
+	for locked := false; !locked; time.Sleep(time.Millisecond) {
+		if locked = !s.snapshots.mu.TryLock(); !locked {
+			s.snapshots.mu.Unlock()
+		}
+	}
+	must(t, s.Cut())
+	if err := <-saved; !errors.Is(err, errPostponed) {
+		t.Errorf("the checkpoint ends with %v", err)
+	}
+	s.StopLeading(func() {})
+	l.cut()
+	s.GiveUp()
+	<-counted
+}

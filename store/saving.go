@@ -74,7 +74,7 @@ func (w *saver) pass() {
 		if s.stopping() {
 			return
 		}
-		if err := s.saveIfDue(p, w.saved <= i && i < due, load); err != nil {
+		if err := s.saveIfDue(p, w.saved <= i && i < due, load); err != nil && !errors.Is(err, errPostponed) {
 			w.failed("snapshot failed", p, err)
 		}
 		s.scanRowsIfDue(p)

@@ -110,7 +110,10 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 			}
 		}
 	}
-	if err := p.awaitCommit(); err != nil {
+	p.mu.Lock()
+	here := p.here()
+	p.mu.Unlock()
+	if err := here.waitToSave(); err != nil {
 		return err
 	}
 	return w.Commit()

@@ -79,4 +79,11 @@ var replicaMutants = []mutant{
 		new:      "	if true {\n		return nil\n	}\n",
 		packages: "./cluster", tests: "TestViewsAreReached",
 	},
+	{
+		guarantee: "R9", name: "a checkpoint keeps a cut waiting for what needs the cut",
+		file:     "store/partition.go",
+		old:      "		case saves && m.postponed:\n",
+		new:      "		case false:\n",
+		packages: "./store", tests: "TestCutNeedsNoCommit",
+	},
 }
