@@ -41,7 +41,7 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G4", name: "rows are written before what they show is committed",
 		file:     "store/checkpoint.go",
-		old:      "	if err := (point{c.p, c.at.life, c.need}).wait(); err != nil {\n		return err\n	}\n",
+		old:      "	if err := (point{c.p, c.at.life, c.need}).waitToSave(); err != nil {\n		return err\n	}\n",
 		new:      "",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
@@ -55,7 +55,7 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G4", name: "a checkpoint begins before what it holds is committed",
 		file:     "store/checkpoint.go",
-		old:      "	err := c.at.wait()\n",
+		old:      "	err := c.at.waitToSave()\n",
 		new:      "	var err error\n",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
@@ -69,7 +69,7 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G4", name: "a snapshot is published before what it holds is committed",
 		file:     "store/snapshot.go",
-		old:      "	if err := p.awaitCommit(); err != nil {\n		return err\n	}\n	return w.Commit()\n",
+		old:      "	if err := here.waitToSave(); err != nil {\n		return err\n	}\n	return w.Commit()\n",
 		new:      "	return w.Commit()\n",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
