@@ -70,7 +70,7 @@ var clusterMutants = []mutant{
 		guarantee: "G4", name: "a snapshot is published before what it holds is committed",
 		file:     "store/snapshot.go",
 		old:      "	if err := here.waitToSave(); err != nil {\n		return err\n	}\n	return w.Commit()\n",
-		new:      "	return w.Commit()\n",
+		new:      "	_ = here\n	return w.Commit()\n",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},
 	{
