@@ -74,7 +74,7 @@ func (s *cutSource) fetcher(fsys vfs.FS) *fetcher {
 func writeFiles(fsys vfs.FS, dir string, files map[string][]byte) error {
 	for name, content := range files {
 		at := path.Join(dir, path.Dir(name))
-		if err := errors.Join(fsys.RemoveAll(path.Join(dir, name)), disk.MakeDir(fsys, at), disk.WriteFile(fsys, at, path.Base(name), content)); err != nil {
+		if err := errors.Join(fsys.RemoveAll(path.Join(dir, name)), disk.MakeDir(fsys, at), disk.WriteFile(fsys, at, path.Base(name), bytes.Clone(content))); err != nil {
 			return err
 		}
 	}
