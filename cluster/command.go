@@ -13,7 +13,7 @@ import (
 // A command is the data of an entry of Raft's log. Its first byte says what it is:
 //
 //	01 | fence u64 | origin u64 | number u64 | sections    what partitions have decided
-//	02 | origin u64 | number u64                           a leader begins
+//	02 | origin u64                                        a leader begins
 //	03 | configuration, JSON                               of the cluster (config.go)
 //
 // Others are refused. Numbers are big endian.
@@ -35,7 +35,7 @@ type command struct {
 	// replica ignores them (R2).
 	fence uint64
 	// origin is the number that the process which proposed the command drew at its start,
-	// number counts what it has proposed.
+	// number counts the sections that it has proposed.
 	origin, number uint64
 	body           []byte // sections, or a configuration
 }
@@ -47,6 +47,8 @@ func (c *command) encode(dst []byte) []byte {
 	}
 	if c.kind != commandConfig {
 		dst = binary.BigEndian.AppendUint64(dst, c.origin)
+	}
+	if c.kind == commandSections {
 		dst = binary.BigEndian.AppendUint64(dst, c.number)
 	}
 	return append(dst, c.body...)
@@ -71,7 +73,7 @@ func decodeCommand(b []byte) (c command, err error) {
 	case commandSections:
 		c.fence, c.origin, c.number = number(), number(), number()
 	case commandBegin:
-		c.origin, c.number = number(), number()
+		c.origin = number()
 		if err == nil && len(rest) > 0 {
 			err = disk.Corruptf("an entry of the log goes on behind its end")
 		}

@@ -18,6 +18,7 @@ type machine struct{ n *Node }
 // Apply takes in a committed command.
 func (m machine) Apply(l *raft.Log) any {
 	n := m.n
+	<-n.begun // Raft may have something before startRaft has Raft
 	c, err := decodeCommand(l.Data)
 	if err == nil {
 		err = n.apply(l, &c)
@@ -33,8 +34,11 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 	// It is committed: said before anybody can derive a view from it, which the next start
 	// must reach (R5).
 	n.log.SetApplied(l.Index)
-	if c.origin != n.log.origin {
-		n.compareClock(l.AppendedAt)
+	if c.kind == commandBegin && c.origin != n.log.origin {
+		n.skew.Store(unknownSkew) // another's clock counts now
+	}
+	if c.origin != n.log.origin && !known {
+		n.compareClock(l)
 	}
 	switch c.kind {
 	case commandConfig:
@@ -64,10 +68,6 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 func (n *Node) begin(l *raft.Log, c *command) error {
 	n.stopLeading("a new term begins")
 	n.leaders.Add(1)
-	n.skew.Store(unknownSkew)
-	if c.origin != n.log.origin {
-		n.compareClock(l.AppendedAt)
-	}
 	first, err := n.log.firstUndecided()
 	if err != nil {
 		return err
@@ -95,12 +95,14 @@ func (n *Node) begin(l *raft.Log, c *command) error {
 }
 
 // compareClock notes how much this node's clock differs from that of the leader which has just
-// had an entry committed. An entry that comes late makes it look greater, so that the least
-// difference since the leader began counts.
-func (n *Node) compareClock(appended time.Time) {
-	if skew := time.Since(appended).Milliseconds(); !appended.IsZero() && skew < n.skew.Load() {
-		n.skew.Store(skew)
+// had an entry committed. An entry that comes late makes it look greater: so those of earlier
+// terms, and those that a node catches up with, do not count, and of the others the least
+// difference since the leader began.
+func (n *Node) compareClock(l *raft.Log) {
+	if l.AppendedAt.IsZero() || l.Term != n.raft.CurrentTerm() || n.raft.LastIndex() > l.Index+2*maxInFlight {
+		return
 	}
+	n.skew.Store(min(n.skew.Load(), time.Since(l.AppendedAt).Milliseconds()))
 }
 
 // hasWrongClock reports whether ids would be judged by times that differ from the last

@@ -93,6 +93,7 @@ type Node struct {
 	yieldAt time.Time    // when it was offered last, as this node's disk is full; under leading
 	files   catchUp
 
+	begun   chan struct{} // closed when what Apply uses is there
 	stop    chan struct{}
 	stopped atomic.Bool
 	running sync.WaitGroup
@@ -113,7 +114,7 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, started: time.Now(), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n := &Node{o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.config.Store(new(Configuration))
 	n.skew.Store(unknownSkew)
 	changed := make(chan struct{})
@@ -177,6 +178,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 		_, leader := o.Data.(raft.LeaderObservation)
 		return leader
 	}))
+	close(n.begun)
 	return nil
 }
 

@@ -179,3 +179,30 @@ func TestFullDiskDoesNotLead(t *testing.T) {
 		t.Errorf("sent again: %d, applied %v", op.Value, op.Applied)
 	}
 }
+
+// TestWrongClockYields: a node whose clock differs from the last leader's does not lead while
+// another can (R6).
+func TestWrongClockYields(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "1")
+	s.awaitApplied()
+	old := s.leader()
+	next := s.members[0]
+	if next == old {
+		next = s.members[1]
+	}
+	n := next.running()
+	n.skew.Store(-(24 * time.Hour).Milliseconds())
+	_ = old.running().HandOver(t.Context(), next.id)
+	await(t, "the node has yielded", func() bool {
+		for _, m := range s.members {
+			if m != next && m.running().Leads() && n.Status().Takeovers == 0 && n.Status().Changes > 1 {
+				return true
+			}
+		}
+		return false
+	})
+	if op := s.mustAdd("k", "1"); op.Applied || op.Value != 1 {
+		t.Errorf("a retry is answered %d, applied %v", op.Value, op.Applied)
+	}
+}

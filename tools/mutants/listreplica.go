@@ -86,4 +86,11 @@ var replicaMutants = []mutant{
 		new:      "		case false:\n",
 		packages: "./store", tests: "TestCutNeedsNoCommit",
 	},
+	{
+		guarantee: "R6", name: "a node with a wrong clock leads",
+		file:     "cluster/fsm.go",
+		old:      "	case n.hasWrongClock() && !n.yielded:\n",
+		new:      "	case false:\n",
+		packages: "./cluster", tests: "TestWrongClockYields",
+	},
 }
