@@ -138,9 +138,11 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, command []a
 			if errors.Is(err, redis.TxFailedErr) {
 				return failure("another run has changed " + progress)
 			}
-			if counted != nil && refused(counted) != nil {
+			// A broken connection is no refusal: the transaction may have been executed.
+			var refusal redis.Error
+			if counted != nil && errors.As(refused(counted), &refusal) {
 				// The position must not be ahead of the counts.
-				return errors.Join(failure(refused(counted).Error()), tx.Set(ctx, progress, b.first, 0).Err())
+				return errors.Join(failure(refusal.Error()), tx.Set(ctx, progress, b.first, 0).Err())
 			}
 			return err
 		}, progress)
