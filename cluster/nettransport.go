@@ -519,6 +519,9 @@ func (p *pipeline) receive() {
 			case <-p.done:
 				return
 			}
+			if !f.response.Success || f.response.Term > f.request.Term {
+				return // Raft reads no answer after such a one, but may still send
+			}
 		case <-p.done:
 			return
 		}

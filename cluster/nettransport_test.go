@@ -330,6 +330,43 @@ func TestNoAnswerIsNoContact(t *testing.T) {
 	}
 }
 
+// TestPipelineEndsWithRefusal: Raft reads no answer after one that refuses or is of a later term,
+// but may have more to send. A pipeline that waited for its reader would hold Raft for ever.
+func TestPipelineEndsWithRefusal(t *testing.T) {
+	t.Parallel()
+	for name, refusal := range map[string]raft.AppendEntriesResponse{
+		"refused":    {Term: 7},
+		"later term": {Term: 8, Success: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, from := startTransport(t, "1", NetOptions{})
+			_, to := startTransport(t, "2", NetOptions{})
+			p, err := from.AppendEntriesPipeline(raft.ServerID(testID("2")), to.LocalAddr())
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				for {
+					select {
+					case rpc := <-to.Consumer():
+						rpc.Respond(&refusal, nil)
+					case <-to.ctx.Done():
+						return
+					}
+				}
+			}()
+			if _, err := p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse)); err != nil {
+				t.Fatal(err)
+			}
+			<-p.Consumer()
+			for err == nil {
+				_, err = p.AppendEntries(heartbeat("1", 7), new(raft.AppendEntriesResponse))
+			}
+		})
+	}
+}
+
 // TestEntriesWaitForSilentPeer: entries that a peer did not take go to it as soon as it answers a
 // heartbeat, and Raft is not told of a failure; unless this node has none for it any more, or
 // hands over.

@@ -4,6 +4,13 @@ package main
 // that a read needs.
 var netMutants = []mutant{
 	{
+		guarantee: "G6", name: "a pipeline waits for whom nobody reads to",
+		file:     "cluster/nettransport.go",
+		old:      "			if !f.response.Success || f.response.Term > f.request.Term {\n				return //",
+		new:      "			if false {\n				return //",
+		packages: "./cluster", tests: "TestPipelineEndsWithRefusal",
+	},
+	{
 		guarantee: "G2", name: "an answer that was under way proves leadership",
 		file:     "cluster/confirm.go",
 		old:      " && a.sent.After(r.asked)",
