@@ -171,7 +171,7 @@ func report(t *testing.T, tally map[string][]time.Duration, found losses) {
 func newFaultyCluster(t *testing.T, r *rand.Rand) *faultyCluster {
 	c := &faultyCluster{t: t, rand: r, hosts: newHosts(t, 3)}
 	for i := range 3 {
-		disk := smallDisk(t, "640m")
+		disk := smallDisk(t, fmt.Sprint(640+2**clusterFaultCount, "m")) // ids are remembered until the end
 		s := &server{t: t, dir: filepath.Join(disk, "data"), namespace: c.hosts.namespace(i), args: []string{"--cluster-enabled", "yes",
 			"--cluster-secret", "a secret among the nodes", "--bind", c.hosts.address(i), "--port", "7000", "--protected-mode", "no"}}
 		s.start()
