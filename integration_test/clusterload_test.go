@@ -87,18 +87,24 @@ func (l *clusterLoad) count(at *int, key, id string) {
 	if err != nil {
 		l.t.Errorf("%s %s: %v", key, id, err)
 		l.stop.Store(true)
-		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ops[key] = append(l.ops[key], countedOp{id, value})
+	if err == nil {
+		l.ops[key] = append(l.ops[key], countedOp{id, value})
+	}
+	l.noted(err != nil)
+}
+
+// noted notes an answer for whoever listens. The last one ends listening. The lock is held.
+func (l *clusterLoad) noted(last bool) {
 	w := l.watch
 	if w == nil {
 		return
 	}
 	now := time.Now()
 	w.longest, w.last = max(w.longest, now.Sub(w.last)), now
-	if w.over {
+	if w.over || last {
 		close(w.done)
 		l.watch = nil
 	}
