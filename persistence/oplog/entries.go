@@ -1,10 +1,12 @@
 package oplog
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"sync"
 	"time"
 
@@ -19,6 +21,9 @@ const (
 	MaxEntry = 64 << 20
 	// entryCache is how many bytes of the newest entries are kept in memory.
 	entryCache = 16 << 20
+	// readAhead is how many bytes are read at once for who reads one entry after the other,
+	// as Raft does twice when it starts.
+	readAhead = 256 << 10
 )
 
 var (
@@ -68,6 +73,9 @@ type entries struct {
 	places  []entryPlace // of the last so many entries before next
 	cached  []Entry      // the last so many of these
 	bytes   int          // of cached
+	ahead   []Entry      // that were read from a file together
+	aheadAt []entryPlace // where each of them was
+	read    uint64       // the index that was asked for last and is not cached
 	applied uint64
 	noted   uint64 // what the last record says of that
 }
@@ -393,51 +401,98 @@ func (l *Log) keepEntries(last uint64) {
 	}
 }
 
+// get sets e to an entry that is in memory; or it returns where the entry is, and some that
+// follow it if it is read next after the one before.
+func (s *entries) get(index uint64, e *Entry) (run []entryPlace) {
+	i := index - s.first()
+	if fromEnd := s.next - index; fromEnd <= uint64(len(s.cached)) {
+		*e = s.cached[uint64(len(s.cached))-fromEnd]
+		return nil
+	}
+	follows := index == s.read+1
+	s.read = index
+	if len(s.ahead) > 0 {
+		if at := index - s.ahead[0].Index; at < uint64(len(s.ahead)) && s.aheadAt[at] == s.places[i] {
+			*e = s.ahead[at]
+			return nil
+		}
+	}
+	first := s.places[i]
+	for n, p := range s.places[i:] {
+		if n > 0 && (!follows || p.file != first.file || p.at+int64(p.size)-first.at > readAhead) {
+			break
+		}
+		run = append(run, p)
+	}
+	return run
+}
+
 // Entry reads the entry with an index into e: from memory if it is among the newest.
 // ErrNoEntry: there is none. It may run beside all else.
 func (l *Log) Entry(index uint64, e *Entry) error {
 	for {
 		l.mu.Lock()
-		p, ok := l.entries.place(index)
-		cached := ok && l.entries.next-index <= uint64(len(l.entries.cached))
-		if cached {
-			*e = l.entries.cached[uint64(len(l.entries.cached))-(l.entries.next-index)]
+		_, ok := l.entries.place(index)
+		var run []entryPlace
+		if ok {
+			run = l.entries.get(index, e)
 		}
 		l.mu.Unlock()
 		if !ok {
 			return fmt.Errorf("%w: %d", ErrNoEntry, index)
 		}
-		if cached {
+		if run == nil {
 			return nil
 		}
-		err := l.readEntry(index, p, e)
+		read, err := l.readEntries(index, run)
 		l.mu.Lock()
 		now, ok := l.entries.place(index)
+		if len(read) > 1 {
+			l.entries.ahead, l.entries.aheadAt = read, run
+		}
 		l.mu.Unlock()
-		if err == nil || ok && now == p {
+		if len(read) > 0 {
+			*e = read[0]
+			return nil
+		}
+		if ok && now == run[0] {
 			return disk.Wrap("read the op log", err)
 		}
 		// It was deleted meanwhile, and its file perhaps used again.
 	}
 }
 
-// readEntry reads an entry from its file.
-func (l *Log) readEntry(index uint64, p entryPlace, e *Entry) error {
-	f, err := l.o.FS.Open(l.path(fileName(p.file)))
+// readEntries reads entries that follow one another in a file, up to the first one that it
+// cannot read, and returns why.
+func (l *Log) readEntries(index uint64, run []entryPlace) (read []Entry, err error) {
+	f, err := l.o.FS.Open(l.path(fileName(run[0].file)))
 	if err != nil {
-		return err
+		return nil, err
 	}
+	defer f.Close()
+	from := run[0].at
+	raw := make([]byte, run[len(run)-1].end()-from)
+	n, err := f.ReadAt(raw, from)
+	for _, p := range run {
+		at, end := p.at-from, p.end()-from
+		if end > int64(n) {
+			return read, cmp.Or(err, io.ErrUnexpectedEOF)
+		}
+		content := unframe(raw[at:end:end], p.at)
+		if crc32.Checksum(content, disk.Castagnoli) != p.sum {
+			return read, disk.Corruptf("entry %d of the op log has a bad checksum", index)
+		}
+		s, err := parseEntry(index, content)
+		if err != nil {
+			return read, err
+		}
+		read, index = append(read, s.entry), index+1
+	}
+	return read, nil
+}
+
+// end is where the file goes on behind an entry.
+func (p entryPlace) end() int64 {
 	at := location{at: p.at, size: int(p.size)}
-	raw := make([]byte, at.end()-p.at)
-	_, err = f.ReadAt(raw, p.at)
-	if err = errors.Join(err, f.Close()); err != nil {
-		return err
-	}
-	content := unframe(raw, p.at)
-	if crc32.Checksum(content, disk.Castagnoli) != p.sum {
-		return disk.Corruptf("entry %d of the op log has a bad checksum", index)
-	}
-	s, err := parseEntry(index, content)
-	*e = s.entry
-	return err
+	return at.end()
 }

@@ -1,8 +1,10 @@
 package oplog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -201,4 +203,52 @@ func TestCopyOfEntries(t *testing.T) {
 		t.Fatal(first, last)
 	}
 	mustClose(t, l)
+}
+
+// countingFS counts how often files are opened to be read.
+type countingFS struct {
+	vfs.FS
+	opened atomic.Int64
+}
+
+func (c *countingFS) Open(name string, o ...vfs.OpenOption) (vfs.File, error) {
+	c.opened.Add(1)
+	return c.FS.Open(name, o...)
+}
+
+// TestEntriesAreReadAhead: who reads one entry after the other has many read at once, and never
+// gets one that was deleted since.
+func TestEntriesAreReadAhead(t *testing.T) {
+	fsys := &countingFS{FS: vfs.NewMem()}
+	l := mustOpen(t, shardOptions(fsys))
+	mustAppend(t, l, span(1, 2000, 1))
+	l.SetApplied(1000)
+	mustAppend(t, l, span(2001, 2001, 1))
+	mustClose(t, l)
+	l = mustOpen(t, shardOptions(fsys))
+	defer mustClose(t, l)
+	read := func(index, term uint64) {
+		t.Helper()
+		var e Entry
+		if err := l.Entry(index, &e); err != nil || !bytes.Equal(e.Data, entry(index, term).Data) || e.Term != term {
+			t.Fatalf("entry %d: %+v %v", index, e, err)
+		}
+	}
+	before := fsys.opened.Load()
+	for i := uint64(1); i <= 1500; i++ {
+		read(i, 1)
+	}
+	if opened := fsys.opened.Load() - before; opened > 20 {
+		t.Errorf("files are opened %d times for 1500 entries", opened)
+	}
+	mustDelete(t, l, 1501, 2001)
+	mustAppend(t, l, span(1501, 1600, 2))
+	for i := uint64(1601); i < 1601+17; i++ { // the newest take the place of these in the cache
+		e := entry(i, 2)
+		e.Type, e.Data = 1, make([]byte, 1<<20)
+		mustAppend(t, l, []Entry{e})
+	}
+	for i := uint64(1501); i <= 1600; i++ {
+		read(i, 2)
+	}
 }

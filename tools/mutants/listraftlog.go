@@ -4,6 +4,13 @@ package main
 // for itself.
 var raftlogMutants = []mutant{
 	{
+		guarantee: "R4", name: "an entry that was read ahead outlives its deletion",
+		file:     "persistence/oplog/entries.go",
+		old:      " && s.aheadAt[at] == s.places[i] {",
+		new:      " {",
+		packages: "./persistence/oplog", tests: "TestEntriesAreReadAhead",
+	},
+	{
 		guarantee: "G2", name: "entries are acknowledged before they are fsynced",
 		file:     "persistence/oplog/entries.go",
 		old:      "	l.room.Add(max(need, reserved) - used)\n	if err := l.syncAppended(); err != nil {",
