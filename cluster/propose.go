@@ -119,7 +119,6 @@ func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	}
 	l.place++
 	l.queue = append(l.queue, p)
-	l.signal()
 	return l.place, size, nil
 }
 
@@ -135,6 +134,9 @@ func (l *Log) signal() {
 func (l *Log) Wait(place uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.decided < place {
+		l.signal()
+	}
 	for l.decided < place {
 		if l.closed != nil {
 			return l.closed
