@@ -81,6 +81,9 @@ func (s *Store) beginReplica() {
 	s.replica.ready.Store(ready)
 }
 
+// Replicated reports whether the store is one replica of a shard.
+func (s *Store) Replicated() bool { return s.replica != nil }
+
 // Leads reports whether the store decides: it does from Lead to StopLeading.
 func (s *Store) Leads() bool { return s.replica == nil || s.replica.leads.Load() }
 
