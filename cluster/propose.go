@@ -96,7 +96,8 @@ func (l *Log) Confirm() error {
 	return nil
 }
 
-// Append queues a record to be proposed. The partitions concerned are locked, so that the
+// Append queues a record, which is proposed once somebody waits for it, or for a later one: a
+// batch may be several records. The partitions concerned are locked, so that the
 // order here is that of the decisions, and the fence is that under which they were made.
 func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	l.mu.Lock()
@@ -134,7 +135,7 @@ func (l *Log) signal() {
 func (l *Log) Wait(place uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.decided < place {
+	if l.decided < place && len(l.queue) > 0 && len(l.flying) < maxInFlight {
 		l.signal()
 	}
 	for l.decided < place {

@@ -92,7 +92,7 @@ type loggedEntry struct {
 func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) {
 	p := g.p
 	if next := p.seq + uint64(len(g.entries)) + 1; seq != next {
-		return 0, errMissing(next, seq-1)
+		return 0, missingEntries(next, seq-1)
 	}
 	if len(g.bytes) > redoBytes {
 		if err := g.finish(); err != nil {
@@ -120,7 +120,7 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 	return entries, rd.err()
 }
 
-func errMissing(from, to uint64) error {
+func missingEntries(from, to uint64) error {
 	return fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, from, to)
 }
 

@@ -62,9 +62,7 @@ type replica struct {
 // longer one, those behind them twice.
 const followed = 512
 
-func newReplica() *replica {
-	return &replica{group: newRedoGroup(nil, followed)}
-}
+func newReplica() *replica { return &replica{group: newRedoGroup(nil, followed)} }
 
 // errConflict: a partition has decided what is not committed, and something else was.
 var errConflict = errors.New("another node's decision was committed")
@@ -164,7 +162,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 		return errConflict
 	}
 	if seq != p.seq+1 {
-		return errMissing(p.seq+1, seq-1)
+		return missingEntries(p.seq+1, seq-1)
 	}
 	p.saving.logBytes += uint64(len(content))
 	for ; ; more = g.fill(&rd) {
