@@ -112,22 +112,19 @@ func decoded[T any](request []byte, fn func(T) (any, error)) (any, error) {
 }
 
 // configuration returns the newest configuration that the node knows; false: it is no member.
-func (a *Admin) configuration() (c Configuration, member bool, err error) {
-	c, member, err = a.Directory.Configuration()
-	if err != nil || !member || a.Node == nil {
-		return c, false, err
+func (a *Admin) configuration() (c Configuration, member bool) {
+	c, member = a.Directory.Configuration()
+	if !member || a.Node == nil {
+		return c, false
 	}
 	if newest := a.Node.Configuration(); newest.Version > c.Version {
 		c = newest
 	}
-	return c, true, nil
+	return c, true
 }
 
 func (a *Admin) info() (any, error) {
-	c, member, err := a.configuration()
-	if err != nil {
-		return nil, err
-	}
+	c, member := a.configuration()
 	is := a.Directory.state()
 	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions}
 	if is.Pending == "" { // otherwise the next start has it
@@ -157,10 +154,8 @@ func (a *Admin) state() *State {
 // says that it is one of this cluster.
 func (a *Admin) strange(cluster string) (done bool, err error) {
 	is := a.Directory.state()
-	c, _, err := a.Directory.Configuration()
+	c, _ := a.Directory.Configuration()
 	switch {
-	case err != nil:
-		return false, err
 	case is.Configuration != nil && c.Cluster == cluster:
 		return true, nil
 	case is.Configuration != nil:
@@ -353,9 +348,9 @@ func (a *Admin) remove(ctx context.Context, id string) error {
 func (a *Admin) forget(cluster string) error {
 	a.one.Lock()
 	defer a.one.Unlock()
-	c, member, err := a.configuration()
-	if err != nil || !member {
-		return err
+	c, member := a.configuration()
+	if !member {
+		return nil
 	}
 	if c.Cluster != cluster {
 		return fmt.Errorf("it is a member of the cluster %s", c.Cluster)
@@ -402,8 +397,8 @@ func (a *Admin) restore(backup string) error {
 // of KindAdmin.
 func (a *Admin) Serve(conn net.Conn, _ Identity) {
 	defer conn.Close()
-	c, member, err := a.configuration()
-	if err != nil || !member {
+	c, member := a.configuration()
+	if !member {
 		return
 	}
 	b, err := c.Encode()

@@ -22,7 +22,6 @@ type catchUp struct {
 	holding atomic.Bool // Raft keeps its log
 	running atomic.Bool // files are being fetched
 	fetched atomic.Pointer[fetched]
-	older   bool // the directory held something when the node was started
 }
 
 // fetched is what a node has fetched: the files of a manifest, and where their log is.
@@ -43,7 +42,6 @@ const minFreeForFiles = 256 << 20
 const heldLog = 1 << 30
 
 func (n *Node) initCatchUp(fetched TransferCounts) {
-	n.files.older = n.st.Ready() || n.redone > 0
 	n.files.fetcher = newFetcher(fetcherOptions{
 		fs: n.o.FS, dir: n.o.FS.PathJoin(n.o.Dir, persistence.IncomingName),
 		dial: n.dialLeader, last: n.lastEntry, examine: n.examine, minFree: minFreeForFiles, log: n.o.Logger,
@@ -79,19 +77,6 @@ func (n *Node) beginCut() (at cutPosition, err error) {
 func (n *Node) keepsLog() bool {
 	_, bytes := n.log.Sizes()
 	return n.files.server.keepsLog(bytes)
-}
-
-// giveUpFirst gives up the first entry of a new shard's log. What the directory held before the
-// shard was made is in no entry, so nodes that join must take the files.
-func (n *Node) giveUpFirst() error {
-	few := n.raft.ReloadableConfig()
-	few.TrailingLogs = 1
-	usual := n.raft.ReloadableConfig()
-	err := n.raft.ReloadConfig(few)
-	if err == nil {
-		err = n.raft.Snapshot().Error()
-	}
-	return errors.Join(err, n.raft.ReloadConfig(usual))
 }
 
 // termOf returns the term of an entry of the log.

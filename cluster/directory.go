@@ -34,8 +34,9 @@ type Directory struct {
 	fs   vfs.FS
 	path string
 
-	mu sync.Mutex
-	is membership
+	mu     sync.Mutex
+	is     membership
+	member *Configuration // that of is, decoded: every message of Raft asks for it; nil: no member
 }
 
 // membership is what the file says.
@@ -77,9 +78,12 @@ func OpenDirectory(fsys vfs.FS, path string) (*Directory, error) {
 		return nil, err
 	}
 	d := &Directory{Stable: stable, fs: fsys, path: path}
-	d.is, err = readMembership(stable)
-	if err == nil && d.is.Removed != "" {
+	is, err := readMembership(stable)
+	if err == nil && is.Removed != "" {
 		err = errRemoved
+	}
+	if err == nil {
+		err = d.set(is)
 	}
 	if err == nil {
 		err = d.finish()
@@ -138,10 +142,7 @@ const foundedAt = 2
 // found makes the log of a cluster begin behind the data that its founder brings, as behind a
 // snapshot: others do not find that data in the log, and must take the founder's files.
 func (d *Directory) found() error {
-	c, err := DecodeConfiguration(d.is.Configuration)
-	if err != nil {
-		return err
-	}
+	c, _ := d.Configuration()
 	self := c.Member(d.ID())
 	if self == nil {
 		return invalid("the founder is no member")
@@ -174,25 +175,32 @@ func (d *Directory) change(fn func(*membership)) error {
 	if err := d.Stable.Set([]byte(membershipValue), b); err != nil {
 		return err
 	}
-	d.is = next
-	return nil
+	return d.set(next)
+}
+
+// set takes in what the file says.
+func (d *Directory) set(is membership) error {
+	d.is, d.member = is, nil
+	if is.Configuration == nil {
+		return nil
+	}
+	c, err := DecodeConfiguration(is.Configuration)
+	d.member = &c
+	return err
 }
 
 // ID returns the node's id.
 func (d *Directory) ID() string { return d.Stable.Node() }
 
 // Configuration returns the newest configuration that the node has seen; false: the node is
-// no member of a cluster.
-func (d *Directory) Configuration() (c Configuration, member bool, err error) {
+// no member of a cluster. Nobody may change what it holds.
+func (d *Directory) Configuration() (c Configuration, member bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.is.Configuration == nil {
-		return c, false, nil
+	if d.member == nil {
+		return c, false
 	}
-	if c, err = DecodeConfiguration(d.is.Configuration); err != nil {
-		return c, false, fmt.Errorf("data directory %s: %w", d.path, err)
-	}
-	return c, true, nil
+	return *d.member, true
 }
 
 // Founder reports whether the node has made its cluster and may still have to begin its log.
@@ -208,8 +216,8 @@ func (d *Directory) state() membership {
 // again meets old ones in its log. If it went by them it would refuse the members that came later,
 // and if one of these leads would never hear of the newer ones.
 func (d *Directory) Learn(c Configuration) error {
-	if kept, member, err := d.Configuration(); err != nil || member && kept.Version > c.Version {
-		return err
+	if kept, member := d.Configuration(); member && kept.Version > c.Version {
+		return nil
 	}
 	b, err := c.Encode()
 	if err != nil || bytes.Equal(b, d.state().Configuration) && !d.Founder() {

@@ -10,8 +10,8 @@
 //
 // The leader's store decides as a single node does, and has redone the outcome in its own
 // memory before anybody else knows of it. Log.Append queues the record, stamped with
-// the fence, the term in which this node began to lead. One goroutine packs records into entries
-// and proposes them. When Raft has an entry on a majority of disks, every node applies it: on
+// the fence, the term in which this node began to lead. Once somebody waits, one goroutine packs
+// what is queued into entries and proposes them. When Raft has an entry on a majority of disks, every node applies it: on
 // the node that proposed it the memory has it already, and those who wait are
 // answered; on the others the store redoes it (store.Follow).
 //

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -48,15 +49,19 @@ type replica struct {
 	restarted atomic.Int64
 }
 
-func newShard(t testing.TB, nodes int) *shard { return newShardOn(t, nodes, vfs.NewCrashableMem()) }
+func newShard(t testing.TB, nodes int) *shard { return newShardOn(t, nodes, nil) }
 
-// newShardOn makes a shard whose first node has the directory d of a file system.
-func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
+// newShardOn makes a shard whose first node brings the data that the directory d of a file
+// system holds; nil: none does.
+func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 	s := &shard{t: t}
 	for i := range nodes {
 		id := fmt.Sprintf("%040x", i+1)
-		s.members = append(s.members, &replica{s: s, id: id, fs: first})
-		first = vfs.NewCrashableMem()
+		s.members = append(s.members, &replica{s: s, id: id, fs: vfs.NewCrashableMem()})
+	}
+	if data != nil {
+		s.members[0].fs = data
+		s.members[0].found()
 	}
 	t.Cleanup(func() {
 		s.restarts.Wait()
@@ -72,10 +77,9 @@ func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
 	if err := node.Bootstrap(ctx, s.configuration()); err != nil {
 		t.Fatal(err)
 	}
-	older := node.files.older
 	for _, m := range s.members[1:] {
 		address := m.net.Addr().String()
-		if older { // the others need the files first, as the program sees to
+		if data != nil { // the others need the files first, as the program sees to
 			s.onLeader("follow", func(n *Node) error { return n.AddNonvoter(m.id, address) })
 			await(t, "the joiner has the files", func() bool { return m.restarted.Load() > 0 })
 		}
@@ -86,6 +90,22 @@ func newShardOn(t testing.TB, nodes int, first *vfs.MemFS) *shard {
 		return n.Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window})
 	})
 	return s
+}
+
+// found makes the node, which has data, the founder of the shard, as the program does.
+func (m *replica) found() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(m.s.t, err)
+	m.port = l.Addr().(*net.TCPAddr).Port // for start
+	must(m.s.t, l.Close())
+	for _, founded := range []bool{false, true} {
+		d, err := OpenDirectory(m.fs, "d")
+		must(m.s.t, err)
+		if m.id = d.ID(); !founded {
+			must(m.s.t, d.become(m.s.configuration(), true, false))
+		}
+		must(m.s.t, d.Close())
+	}
 }
 
 // onLeader does what may be done twice, on the leader, until that is done.
@@ -102,7 +122,7 @@ func (s *shard) configuration() Configuration {
 	id := fmt.Sprintf("%040x", 1000)
 	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Last: 3}}}
 	for i, m := range s.members {
-		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: 17001 + i, Voter: true})
+		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true})
 	}
 	return c
 }

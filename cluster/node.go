@@ -160,6 +160,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 	c.SnapshotInterval = 10 * time.Second
 	c.NoSnapshotRestoreOnStart = true // the store is what the data directory holds
 	c.MaxAppendEntries = 64
+	c.NoLegacyTelemetry = true // each of its measures again under another name
 	c.NotifyCh = n.elected
 	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug), &hclog.LoggerOptions{Level: hclog.Info})
 	if err := n.keptConfiguration(); err != nil {
@@ -385,7 +386,8 @@ func (n *Node) awaitLeading(ctx context.Context) error {
 }
 
 // Bootstrap makes this node the first and only voter of a new shard, with a configuration.
-// The directory must not have been a member before.
+// The directory must not have been a member before, but for one that brings data: OpenDirectory
+// has made it the first of the shard.
 func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
 	address := raft.ServerAddress(n.o.Address)
 	err := n.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID), Address: address}}}).Error()
@@ -397,11 +399,6 @@ func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
 	}
 	if n.Configuration().Version > 0 {
 		return nil
-	}
-	if n.files.older {
-		if err := n.giveUpFirst(); err != nil {
-			return err
-		}
 	}
 	b, err := c.Encode()
 	if err != nil {

@@ -96,7 +96,8 @@ func (l *Log) Confirm() error {
 	return nil
 }
 
-// Append queues a record to be proposed. The partitions concerned are locked, so that the
+// Append queues a record, which is proposed once somebody waits for it, or for a later one: a
+// batch may be several records. The partitions concerned are locked, so that the
 // order here is that of the decisions, and the fence is that under which they were made.
 func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	l.mu.Lock()
@@ -119,7 +120,6 @@ func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	}
 	l.place++
 	l.queue = append(l.queue, p)
-	l.signal()
 	return l.place, size, nil
 }
 
@@ -135,6 +135,9 @@ func (l *Log) signal() {
 func (l *Log) Wait(place uint64) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.decided < place && len(l.queue) > 0 && len(l.flying) < maxInFlight {
+		l.signal()
+	}
 	for l.decided < place {
 		if l.closed != nil {
 			return l.closed
@@ -178,42 +181,44 @@ func (l *Log) givenUp() bool {
 	return !l.lost.IsZero() && l.decided < l.place && time.Since(l.lost) >= l.giveUp
 }
 
-// next takes the next entry from the queue; false if there is none, or enough is in flight.
-func (l *Log) next() (c command, ok bool) {
+// next takes the next entry from the queue, encoded; nil if there is none, or enough is in
+// flight. What is less than the entry in flight waits for that: an entry costs each node as much
+// as some hundred operations do.
+func (l *Log) next() (data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == 0 || len(l.flying) >= maxInFlight || l.closed != nil {
-		return c, false
+		return nil
 	}
 	n, size := 1, len(l.queue[0].record)
 	for n < len(l.queue) && l.queue[n].fence == l.queue[0].fence && size+len(l.queue[n].record) <= maxEntry {
 		size += len(l.queue[n].record)
 		n++
 	}
-	body := l.queue[0].record
-	if n > 1 {
-		body = make([]byte, 0, size)
-		for _, p := range l.queue[:n] {
-			body = append(body, p.record...)
-		}
+	if last := len(l.flying) - 1; last >= 0 && n == len(l.queue) && size < len(l.flying[last].record) {
+		return nil
 	}
 	l.number++
-	entry := proposal{fence: l.queue[0].fence, number: l.number, upTo: l.queue[n-1].upTo, record: body}
+	c := command{kind: commandSections, fence: l.queue[0].fence, origin: l.origin, number: l.number}
+	data = c.encode(make([]byte, 0, sectionsHeader+size))
+	entry := proposal{fence: c.fence, number: c.number, upTo: l.queue[n-1].upTo}
 	for _, p := range l.queue[:n] {
+		data = append(data, p.record...)
 		entry.marks = append(entry.marks, p.marks...)
 		entry.room += p.room
 	}
+	entry.record = data[sectionsHeader:]
 	l.flying = append(l.flying, entry)
 	l.queue = slices.Delete(l.queue, 0, n)
-	return command{kind: commandSections, fence: entry.fence, origin: l.origin, number: entry.number, body: body}, true
+	return data
 }
 
 // propose proposes entries until stop is closed. failed is told when Raft did not accept one:
 // what follows it in the queue must not be accepted either.
 func (l *Log) propose(r *raft.Raft, stop <-chan struct{}, failed func(error)) {
 	for {
-		c, ok := l.next()
-		if !ok {
+		data := l.next()
+		if data == nil {
 			select {
 			case <-stop:
 				return
@@ -221,7 +226,7 @@ func (l *Log) propose(r *raft.Raft, stop <-chan struct{}, failed func(error)) {
 			}
 			continue
 		}
-		future := r.ApplyLog(raft.Log{Data: c.encode(make([]byte, 0, sectionsHeader+len(c.body)))}, 0)
+		future := r.ApplyLog(raft.Log{Data: data}, 0)
 		go func() {
 			if err := future.Error(); err != nil {
 				failed(err)

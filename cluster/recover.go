@@ -34,8 +34,8 @@ func EndOf(dir string) (e End, err error) {
 	if err != nil {
 		return e, err
 	}
-	c, member, err := d.Configuration()
-	if err := errors.Join(err, d.Close()); err != nil {
+	c, member := d.Configuration()
+	if err := d.Close(); err != nil {
 		return e, err
 	}
 	if !member {
@@ -70,10 +70,7 @@ func Recover(dir, to string, log *slog.Logger) (err error) {
 	if err != nil {
 		return err
 	}
-	c, _, err := d.Configuration()
-	if err != nil {
-		return errors.Join(err, d.Close())
-	}
+	c, _ := d.Configuration()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return errors.Join(err, d.Close())

@@ -23,8 +23,10 @@ const (
 	smallRound  = 64
 	shrinkAfter = 64
 	// sharedEvents is how many connections a worker takes at once while there is
-	// a turn more than the fewest, so that the others find some.
-	sharedEvents = 16
+	// a turn more than the fewest, so that the others find some; replicaEvents in a
+	// shard, where each node pays for every commit.
+	sharedEvents  = 16
+	replicaEvents = 32
 )
 
 // setTurns decides how many turns there are. Options.Processors is how many
@@ -50,6 +52,9 @@ func (w *worker) room() uintptr {
 		return 1
 	}
 	if w.loop.shared() {
+		if st := w.loop.server.store; st != nil && st.Replicated() {
+			return replicaEvents
+		}
 		return sharedEvents
 	}
 	return maxEvents

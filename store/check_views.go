@@ -174,7 +174,7 @@ func (c *partitionCheck) checkSnapshots(views loadedViews) {
 
 // redoLog redoes the whole log.
 func (c *partitionCheck) redoLog() error {
-	redone, opened := newRedoGroup(c.redone), newRedoGroup(c.opened)
+	redone, opened := newRedoGroup(c.redone, group), newRedoGroup(c.opened, group)
 	err := c.db.Log().Read(c.id, 0, func(seq uint64, content []byte) error {
 		n, err := redone.addAll(seq, content)
 		if err == nil && seq > c.opened.seq {

@@ -31,7 +31,7 @@ func TestFollow(t *testing.T) {
 		t.Helper()
 		for i, p := range leader.partitions {
 			must(t, leader.oplog.BeginRecovery(p.id))
-			g := newRedoGroup(follower.partitions[i])
+			g := newRedoGroup(follower.partitions[i], 5)
 			must(t, leader.oplog.Read(p.id, follower.partitions[i].seq+1, func(seq uint64, content []byte) error { return follower.follow(g, seq, content) }))
 			leader.oplog.EndRecovery()
 		}
@@ -49,7 +49,7 @@ func TestFollow(t *testing.T) {
 	gap := 0
 	for i, p := range leader.partitions {
 		must(t, leader.oplog.BeginRecovery(p.id))
-		g, q := newRedoGroup(follower.partitions[i]), follower.partitions[i]
+		g, q := newRedoGroup(follower.partitions[i], 5), follower.partitions[i]
 		must(t, leader.oplog.Read(p.id, q.seq+2, func(seq uint64, content []byte) error {
 			before := q.seq
 			if err := follower.follow(g, seq, content); errors.Is(err, ErrLogDamaged) && q.seq == before {
@@ -71,6 +71,26 @@ func TestFollow(t *testing.T) {
 	must(t, follower.Close())
 	y.s = testStore(t, func(o *Options) { o.FS, o.Clock = fs, clock.now })
 	y.verify(t, "opened again")
+}
+
+// TestFollowDamaged: nothing is redone of a section whose last entry is damaged, be it longer
+// than what is decoded at once or not. The sound one follows then.
+func TestFollowDamaged(t *testing.T) {
+	s := testStore(t, nil)
+	p := s.partitions[0]
+	g, section, n := newRedoGroup(p, 5), beginSection(nil, p.at), uint64(0)
+	for ; n < 12; n++ {
+		key := fmt.Sprintf("k%d", n)
+		before := p.seq
+		if err := s.follow(g, before+1, append(section, 0xff)); !errors.Is(err, errCorruptEntry) || p.seq != before || p.size != 0 {
+			t.Fatalf("behind %d entries: %v; %d entries were redone", n, err, p.seq-before)
+		}
+		section = (&entry{kind: entrySet, flags: flagCreated, key: []byte(key), value: 1}).appendTo(section)
+	}
+	must(t, s.follow(g, p.seq+1, section))
+	if p.size != int64(n) {
+		t.Errorf("%d of %d entries were redone", p.size, n)
+	}
 }
 
 // TestLives: who waits for a sequence of an earlier life is told whether it was committed

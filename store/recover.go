@@ -371,7 +371,7 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 		}
 	}
 	p.seq = from
-	g := newRedoGroup(p)
+	g := newRedoGroup(p, group)
 	err = log.Read(p.id, from+1, func(seq uint64, content []byte) error {
 		if seq > upTo {
 			return nil

@@ -72,8 +72,9 @@ type redoGroup struct {
 	lines   int64 // keeps the compiler from dropping loads made ahead
 }
 
-func newRedoGroup(p *partition) *redoGroup {
-	return &redoGroup{p: p, entries: make([]loggedEntry, 0, group)}
+// newRedoGroup returns a group for so many entries at most.
+func newRedoGroup(p *partition, most int) *redoGroup {
+	return &redoGroup{p: p, entries: make([]loggedEntry, 0, most)}
 }
 
 // redoBytes is the memory for sections behind which a group ends.
@@ -91,7 +92,7 @@ type loggedEntry struct {
 func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) {
 	p := g.p
 	if next := p.seq + uint64(len(g.entries)) + 1; seq != next {
-		return 0, fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, next, seq-1)
+		return 0, missingEntries(next, seq-1)
 	}
 	if len(g.bytes) > redoBytes {
 		if err := g.finish(); err != nil {
@@ -106,28 +107,42 @@ func (g *redoGroup) add(seq uint64, content []byte) (entries uint64, err error) 
 		return 0, err
 	}
 	p.saving.logBytes += uint64(len(content))
-	for {
-		if len(g.entries) == cap(g.entries) {
-			if err := g.finish(); err != nil {
-				return entries, err
-			}
-		}
-		g.entries = g.entries[:len(g.entries)+1]
-		e := &g.entries[len(g.entries)-1]
-		e.at, rd.id = rd.at, &e.id
-		if !rd.next(&e.entry) {
-			g.entries = g.entries[:len(g.entries)-1]
-			return entries, rd.err()
-		}
-		entries++
-		switch e.kind {
-		case entryApply, entrySet, entryIncr, entryDelete:
-		default: // others change what the next ones are to be resolved by
+	for more := true; more; {
+		before := len(g.entries)
+		more = g.fill(&rd)
+		entries += uint64(len(g.entries) - before)
+		if more {
 			if err := g.finish(); err != nil {
 				return entries, err
 			}
 		}
 	}
+	return entries, rd.err()
+}
+
+func missingEntries(from, to uint64) error {
+	return fmt.Errorf("%w: entries %d to %d are missing", ErrLogDamaged, from, to)
+}
+
+// fill decodes entries of a section until the group is full or must be finished before the
+// next one can be redone; false: the section has no more, or is damaged.
+func (g *redoGroup) fill(rd *sectionReader) (more bool) {
+	for len(g.entries) < cap(g.entries) {
+		g.entries = g.entries[:len(g.entries)+1]
+		e := &g.entries[len(g.entries)-1]
+		e.at, rd.id = rd.at, &e.id
+		if !rd.next(&e.entry) {
+			g.entries = g.entries[:len(g.entries)-1]
+			return false
+		}
+		g.p.hashEntry(&e.entry)
+		switch e.kind {
+		case entryApply, entrySet, entryIncr, entryDelete:
+		default: // others change what the next ones are to be resolved by
+			return true
+		}
+	}
+	return true
 }
 
 // addAll is add and finish.
@@ -140,22 +155,35 @@ func (g *redoGroup) addAll(seq uint64, content []byte) (entries uint64, err erro
 
 // finish redoes what was added.
 func (g *redoGroup) finish() error {
+	for from := 0; from < len(g.entries); from += group {
+		if err := g.redo(g.entries[from:min(from+group, len(g.entries))]); err != nil {
+			return err
+		}
+	}
+	g.entries = g.entries[:0]
+	return nil
+}
+
+// redo redoes entries. As request does, it asks for the cache lines that they need in loops so
+// short that many misses are under way at once.
+func (g *redoGroup) redo(entries []loggedEntry) error {
 	p := g.p
-	for i := range g.entries {
-		e := &g.entries[i]
-		p.hashEntry(&e.entry)
-		e.c = p.hot.table.guess(e.keyHash)
+	for i := range entries {
+		entries[i].c = p.hot.table.guess(entries[i].keyHash)
+	}
+	for i := range entries {
+		if c := entries[i].c; c != nil {
+			g.lines += c.value
+		}
+	}
+	for i := range entries {
+		e := &entries[i]
 		if t := p.tables[e.table]; e.kind == entryApply && t != nil && t.filter != nil {
 			t.filter.Touch(e.hash)
 		}
 	}
-	for i := range g.entries {
-		if c := g.entries[i].c; c != nil {
-			g.lines += c.value
-		}
-	}
-	for i := range g.entries {
-		e := &g.entries[i]
+	for i := range entries {
+		e := &entries[i]
 		p.seq++
 		p.resolve(&e.entry, p.seq)
 		if err := p.redo(&e.entry, p.seq, e.at); err != nil {
@@ -163,7 +191,6 @@ func (g *redoGroup) finish() error {
 		}
 		p.at = p.at.after(e.at)
 	}
-	g.entries = g.entries[:0]
 	return nil
 }
 

@@ -53,12 +53,16 @@ func (x *decider) cutRecord(op *Op) {
 
 // replica is what a Store knows of being one.
 type replica struct {
-	groups []*redoGroup // by partition, for Follow
-	ready  atomic.Bool  // the log has given the partitions their tables
-	leads  atomic.Bool
+	group *redoGroup  // of the section that Follow redoes
+	ready atomic.Bool // the log has given the partitions their tables
+	leads atomic.Bool
 }
 
-func newReplica(partitions int) *replica { return &replica{groups: make([]*redoGroup, partitions)} }
+// followed is how many entries of a section Follow decodes before it redoes the first: of a
+// longer one, those behind them twice.
+const followed = 512
+
+func newReplica() *replica { return &replica{group: newRedoGroup(nil, followed)} }
 
 // errConflict: a partition has decided what is not committed, and something else was.
 var errConflict = errors.New("another node's decision was committed")
@@ -75,6 +79,9 @@ func (s *Store) beginReplica() {
 	s.replica.ready.Store(ready)
 }
 
+// Replicated reports whether the store is one replica of a shard.
+func (s *Store) Replicated() bool { return s.replica != nil }
+
 // Leads reports whether the store decides: it does from Lead to StopLeading.
 func (s *Store) Leads() bool { return s.replica == nil || s.replica.leads.Load() }
 
@@ -86,12 +93,8 @@ func (s *Store) Follow(record []byte) error {
 		if int(partition) >= len(s.partitions) {
 			return fmt.Errorf("%w: a section of partition %d", ErrLogDamaged, partition)
 		}
-		p := s.partitions[partition]
-		g := s.replica.groups[partition]
-		if g == nil {
-			g = newRedoGroup(p)
-			s.replica.groups[partition] = g
-		}
+		p, g := s.partitions[partition], s.replica.group
+		g.p = p
 		err := s.follow(g, seq, content)
 		if errors.Is(err, errConflict) {
 			s.log.Warn("what this node decided was not committed: its state is made anew", "partition", partition)
@@ -129,15 +132,27 @@ func (s *Store) hasTables() bool {
 // changes nothing. After an error other than of decoding, or errConflict, the partition must
 // be rebuilt. One section of a partition at a time, and none while that is being rebuilt.
 func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
-	flushes, err := outline(content)
+	rd, err := newSectionReader(content)
 	if err != nil {
+		return err
+	}
+	p := g.p
+	g.entries = g.entries[:0]
+	more := g.fill(&rd)
+	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind == entryFlush
+	// What the group has no room for is decoded twice: nothing of a section is redone
+	// before all of it is known to be sound.
+	rest, e := rd, entry{}
+	for rest.id = nil; rest.next(&e); {
+		flushes = flushes || e.kind == entryFlush
+	}
+	if err := rest.err(); err != nil {
 		return err
 	}
 	if flushes { // as Execute does
 		s.snapshots.lock()
 		defer s.snapshots.unlock()
 	}
-	p := g.p
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if seq <= p.recovered { // R4
@@ -146,24 +161,21 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 	if p.committed.upTo() < p.seq { // R3
 		return errConflict
 	}
-	if _, err = g.addAll(seq, content); err != nil {
-		return err
+	if seq != p.seq+1 {
+		return missingEntries(p.seq+1, seq-1)
+	}
+	p.saving.logBytes += uint64(len(content))
+	for ; ; more = g.fill(&rd) {
+		if err := g.finish(); err != nil {
+			return err
+		}
+		if !more {
+			break
+		}
 	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
 	return nil
-}
-
-// outline decodes a whole section, and reports whether a FLUSHALL is in it.
-func outline(content []byte) (flushes bool, err error) {
-	rd, err := newSectionReader(content)
-	if err != nil {
-		return false, err
-	}
-	for e := (entry{}); rd.next(&e); {
-		flushes = flushes || e.kind == entryFlush
-	}
-	return flushes, rd.err()
 }
 
 // Lead lets the store decide from now on. Everything that was committed before has been

@@ -225,7 +225,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 		stop:  make(chan struct{}),
 	}
 	if o.Replicated != nil {
-		s.oplog, s.replica = o.Replicated(db.Log()), newReplica(meta.Partitions)
+		s.oplog, s.replica = o.Replicated(db.Log()), newReplica()
 	}
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))
 	s.interval.Store(int64(o.SnapshotInterval))

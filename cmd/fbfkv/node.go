@@ -73,10 +73,9 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 			defer way.Close()
 			return way.FetchConfiguration(ctx, address)
 		}}
-	c, member, err := directory.Configuration()
-	if err == nil && member {
+	if c, member := directory.Configuration(); member {
 		err = n.openMember(c, certificates, files)
-	} else if err == nil {
+	} else {
 		n.st, err = openStore(config, files, log, func(*store.Options) {})
 	}
 	if err != nil {
@@ -120,10 +119,7 @@ func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net,
 
 // configuration returns the newest that the node knows.
 func (n *clusterNode) configuration() cluster.Configuration {
-	c, _, err := n.directory.Configuration()
-	if err != nil {
-		n.log.Error("the cluster's configuration cannot be read", "error", err)
-	}
+	c, _ := n.directory.Configuration()
 	if node := n.node.Load(); node != nil {
 		if newest := node.Configuration(); newest.Version > c.Version {
 			c = newest

@@ -109,13 +109,6 @@ var catchupMutants = []mutant{
 		packages: "./cluster", tests: "TestHostileLeader",
 	},
 	{
-		guarantee: "G2", name: "joiners get the log of a node that had data before",
-		file:     "cluster/node.go",
-		old:      "	if n.files.older {\n",
-		new:      "	if false {\n",
-		packages: "./cluster", tests: "TestFirstNodeWithData",
-	},
-	{
 		guarantee: "G2", name: "a cut waits for what nobody can commit",
 		file:     "cluster/catchupnode.go",
 		old:      "	if n.raft.State() != raft.Leader {\n",

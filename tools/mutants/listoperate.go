@@ -33,8 +33,8 @@ var operateMutants = []mutant{
 	{
 		guarantee: "G2", name: "a node that was removed starts again",
 		file:     "cluster/directory.go",
-		old:      "	if err == nil && d.is.Removed != \"\" {\n",
-		new:      "	if err == nil && d.is.Removed == \"-\" {\n",
+		old:      "	if err == nil && is.Removed != \"\" {\n",
+		new:      "	if err == nil && is.Removed == \"-\" {\n",
 		packages: "./cluster", tests: "TestDirectoryIsRefused",
 	},
 	{
@@ -56,6 +56,6 @@ var operateMutants = []mutant{
 		file:     "cluster/directory.go",
 		old:      "			m.Pending = pendingFound\n",
 		new:      "			m.Pending = \"\"\n",
-		packages: "./integration_test", tests: "TestClusterOfOneServersData",
+		packages: "./cluster", tests: "TestFirstNodeWithData",
 	},
 }

@@ -17,6 +17,13 @@ var replicaMutants = []mutant{
 		packages: "./store", tests: "TestReplicaContainedOrGap",
 	},
 	{
+		guarantee: "R4", name: "a damaged section is redone up to the damage",
+		file:     "store/replica.go",
+		old:      "	if err := rest.err(); err != nil {\n",
+		new:      "	if err := rest.err(); false && err != nil {\n",
+		packages: "./store", tests: "TestFollowDamaged",
+	},
+	{
 		guarantee: "R4", name: "a section that recovery began with is redone",
 		file:     "store/recover.go",
 		old:      "	p.recovered = p.seq\n",
