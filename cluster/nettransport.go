@@ -42,6 +42,7 @@ type Transport struct {
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	raft      atomic.Pointer[watcher]
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
+	settle    atomic.Pointer[func() error]
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
@@ -143,6 +144,18 @@ func (t *Transport) SetHeartbeatHandler(f func(raft.RPC)) { t.heartbeat.Store(&f
 // Raft.
 func (t *Transport) OnSnapshot(f func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)) {
 	t.snapshot.Store(&f)
+}
+
+// BeforeSending has f called before each request and each answer: what Raft has set, and the
+// message may tell, must be durable. If f fails, nothing is sent. Pipelines need no call: they
+// follow a request of the same term.
+func (t *Transport) BeforeSending(f func() error) { t.settle.Store(&f) }
+
+func (t *Transport) settled() error {
+	if f := t.settle.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
 }
 
 // RequestVote is raft.Transport's.
@@ -257,6 +270,9 @@ func saysNothing(r *raft.AppendEntriesRequest) bool {
 // call sends a request, and a snapshot if there is one, and reads the answer. A
 // connection that was kept may have broken long ago; then a new one is tried.
 func (t *Transport) call(p peer, request, into any, data io.Reader, timeout time.Duration) error {
+	if err := t.settled(); err != nil {
+		return err
+	}
 	deadline := time.Now().Add(timeout)
 	for {
 		c, kept, err := t.connect(p, deadline)
@@ -370,6 +386,9 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 	r, out := bufio.NewReaderSize(c, 64<<10), []byte(nil)
 	for {
 		answer, err := t.next(c, r, from)
+		if err == nil {
+			err = t.settled()
+		}
 		if err == nil {
 			out, err = encodeResponse(out, answer)
 		}

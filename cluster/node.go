@@ -132,7 +132,7 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail}
 	err = n.beginLog(entries)
 	if err == nil && o.Alone {
 		err = n.standAlone(entries)
@@ -167,6 +167,13 @@ func (n *Node) startRaft(entries *LogStore) error {
 	}
 	var err error
 	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
+	n.transport.BeforeSending(func() error {
+		err := n.o.Stable.Settle()
+		if err != nil {
+			n.fail(err)
+		}
+		return err
+	})
 	n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
