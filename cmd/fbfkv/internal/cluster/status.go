@@ -36,7 +36,11 @@ func (o *operator) status(existing string) error {
 	for _, line := range slices.Concat(ills, differences(all)) {
 		o.say("%s", line)
 	}
-	switch leads := leading(c, all); {
+	leads := leading(c, all)
+	if first := c.First(); leads != nil && first != nil && leads.Self.ID != first.ID {
+		o.say("leadership returns to %s once that has been well for half a minute", first.Address())
+	}
+	switch {
 	case leads == nil:
 		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there")
 	case len(ills) > 0:
