@@ -87,6 +87,20 @@ var replicaMutants = []mutant{
 		packages: "./store", tests: "TestCutNeedsNoCommit",
 	},
 	{
+		guarantee: "R9", name: "a FLUSHALL keeps a cut waiting for what needs the cut",
+		file:     "store/execute.go",
+		old:      "	if x.flushes {\n		s.snapshots.unlock()\n	}\n	x.giveBackRoom()\n",
+		new:      "	if x.flushes {\n		defer s.snapshots.unlock()\n	}\n	x.giveBackRoom()\n",
+		packages: "./store", tests: "TestCutNeedsNoFlushAll",
+	},
+	{
+		guarantee: "R1", name: "a checkpoint deletes what a FLUSHALL forgot before that is committed",
+		file:     "store/writeback.go",
+		old:      "	c.need = max(c.need, p.floor)\n",
+		new:      "",
+		packages: "./store", tests: "TestCutNeedsNoFlushAll|TestFlushedRowsDoNotCount|TestNothingUncommitted",
+	},
+	{
 		guarantee: "R6", name: "a node with a wrong clock leads",
 		file:     "cluster/fsm.go",
 		old:      "	case n.hasWrongClock() && !n.yielded:\n",
