@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -179,8 +180,34 @@ func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, req
 // InstallSnapshot is raft.Transport's.
 func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest,
 	into *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.call(peer{id, address}, request, into, data, max(t.timeout, snapshotTimeout))
+	to := peer{id, address}
+	content, err := io.ReadAll(io.LimitReader(data, maxKept))
+	if err != nil {
+		return err
+	}
+	for {
+		err := t.call(to, request, into, bytes.NewReader(content), max(t.timeout, snapshotTimeout))
+		if err == nil || !t.awaitFiles(to, request.Term) {
+			return err
+		}
+	}
 }
+
+// awaitFiles waits until a peer, which fetches files in the place of a snapshot, is to be asked
+// again. false: this node has nothing for it any more. Raft would wait longer each time, up to 10 s, and
+// the peer, with all the files, as long for the entries behind them.
+func (t *Transport) awaitFiles(p peer, term uint64) bool {
+	select {
+	case <-time.After(filesPeriod):
+	case <-t.ctx.Done():
+		return false
+	}
+	w := t.raft.Load()
+	return w != nil && w.sends(p, term) && time.Now().UnixNano() >= t.impatient.Load()
+}
+
+// filesPeriod is how often a peer is asked that fetches files.
+const filesPeriod = 500 * time.Millisecond
 
 // AppendEntries is raft.Transport's.
 func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest,

@@ -94,13 +94,6 @@ var replicaMutants = []mutant{
 		packages: "./store", tests: "TestCutNeedsNoFlushAll",
 	},
 	{
-		guarantee: "R1", name: "a checkpoint deletes what a FLUSHALL forgot before that is committed",
-		file:     "store/writeback.go",
-		old:      "	c.need = max(c.need, p.floor)\n",
-		new:      "",
-		packages: "./store", tests: "TestCutNeedsNoFlushAll|TestFlushedRowsDoNotCount|TestNothingUncommitted",
-	},
-	{
 		guarantee: "R6", name: "a node with a wrong clock leads",
 		file:     "cluster/fsm.go",
 		old:      "	case n.hasWrongClock() && !n.yielded:\n",
