@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"sync/atomic"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -40,6 +41,9 @@ const minFreeForFiles = 256 << 20
 // heldLog is how many bytes the log may grow by while it is kept for a node that fetches
 // files, unless these are more: then they are too old to be worth it.
 const heldLog = 1 << 30
+
+// fetchPause is how long a node waits that could not fetch files before it tries again.
+const fetchPause = 2 * time.Second
 
 func (n *Node) initCatchUp(fetched TransferCounts) {
 	n.files.fetcher = newFetcher(fetcherOptions{
@@ -147,6 +151,10 @@ func (n *Node) fetchFiles() {
 		case ctx.Err() == nil:
 			n.o.Logger.Info("this node fetches no files", "reason", err)
 			n.dropFetched()
+			select { // the leader asks often
+			case <-time.After(fetchPause):
+			case <-n.stop:
+			}
 		}
 	})
 }

@@ -136,6 +136,11 @@ func (c *Configuration) At(address string) *Member {
 	return c.find(func(m Member) bool { return m.answersAt(address) })
 }
 
+// First returns the member that is meant to lead, the first one that votes; nil if there is none.
+func (c *Configuration) First() *Member {
+	return c.find(func(m Member) bool { return m.Voter })
+}
+
 func (c *Configuration) find(is func(Member) bool) *Member {
 	if i := slices.IndexFunc(c.Members, is); i >= 0 {
 		return &c.Members[i]

@@ -38,12 +38,12 @@
 //	R3  conflict                         Node.begin, store/replica.go
 //	R4  contained, or the next one       store/replica.go
 //	R5  recovery reaches every view      oplog's Log.Sync notes what was applied; store/recover.go
-//	R6  becoming leader                  Node.begin, Node.startLeading, store's Lead
+//	R6  becoming leader                  Node.begin, Node.startLeading, store's Lead; handover.go
 //	R7  deposed                          Log.Wait, store/partition.go, package commands
 //	R8  a failing log ends the process   LogStore.Failed
 //	R9  a directory is a voter           Stable, Net
 //
-// The other files: node.go is the node, command.go what entries hold, logstore.go and
+// The other files: node.go is the node, handover.go an orderly change of the leader, command.go what entries hold, logstore.go and
 // stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
 // needs, catchup*.go the files for a node that is behind, config.go the configuration, admin.go how `fbfkv cluster` changes it.
 package cluster

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -130,40 +129,6 @@ const unknownSkew = math.MaxInt64
 // leastSkew is a difference of clocks, ms, that may be the delay of a message.
 const leastSkew = 500
 
-// yield offers leadership to the others, once; if nobody can take it, this node leads.
-func (n *Node) yield() {
-	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
-	_ = n.transfer("") // else this node leads
-}
-
-// Times of a leader whose disk is full.
-const (
-	spacePeriod = 250 * time.Millisecond // to look at it
-	yieldPeriod = time.Minute            // for the others' disks may be full, too
-)
-
-// lacksSpace reports whether this node is to offer leadership to the others because its disk is
-// full (R8). It says so once in a while.
-func (n *Node) lacksSpace() bool {
-	n.leading.Lock()
-	defer n.leading.Unlock()
-	if !n.st.DiskFull() || time.Since(n.yieldAt) < yieldPeriod {
-		return false
-	}
-	n.yieldAt = time.Now()
-	return true
-}
-
-// yieldForSpace hands leadership over, or leads on if nobody can take it.
-func (n *Node) yieldForSpace() {
-	n.o.Logger.Warn("this node's disk is full: it offers leadership to the others")
-	ctx, cancel := context.WithTimeout(context.Background(), giveUpPart*n.o.Timeout)
-	defer cancel()
-	if err := n.HandOver(ctx, ""); err != nil {
-		n.o.Logger.Warn("no other node has taken over: this one refuses writes until its disk has space", "error", err)
-	}
-}
-
 // startLeading lets this node decide, if it still leads in the term in which its first
 // command was committed. It has applied all that was committed before (R5, R6).
 func (n *Node) startLeading(term uint64) error {
@@ -173,6 +138,7 @@ func (n *Node) startLeading(term uint64) error {
 		return nil // another one's first command will follow
 	}
 	n.log.setFence(term)
+	n.back.ledSince = time.Now()
 	n.leads.Store(true)
 	alone := time.Since(n.lastHeard())
 	n.takeover.Store(int64(alone))

@@ -28,6 +28,8 @@ type shard struct {
 	t       testing.TB
 	faults  faults
 	members []*replica
+	// comeBack is Options.ComeBackAfter of the nodes that are started from now on.
+	comeBack time.Duration
 
 	restarts sync.WaitGroup
 }
@@ -148,7 +150,7 @@ func (m *replica) start() {
 		m.s.t.Fatal(err)
 	}
 	m.node, err = Start(Options{
-		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, FS: m.full, Dir: "d", Restart: m.again,
+		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {

@@ -18,6 +18,9 @@ type LogStore struct {
 	// Reserved returns how many bytes of the op log are reserved for entries that are
 	// about to be stored; they are taken whatever comes out. nil: none are.
 	Reserved func(logs []*raft.Log) int64
+	// Settle is called before the log changes, and if it fails the log does not. nil: nothing
+	// is to be done then.
+	Settle func() error
 	// Failed is told of an error after which the log is not what Raft takes it for, so
 	// that the process must end (R8). It may be told more than once. A full disk is none,
 	// while nothing has changed.
@@ -74,7 +77,10 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 	if s.Reserved != nil {
 		reserved = s.Reserved(logs)
 	}
-	err := s.Log.AppendEntries(es, reserved)
+	err := s.settle()
+	if err == nil {
+		err = s.Log.AppendEntries(es, reserved)
+	}
 	if err == nil {
 		s.cut.Store(false)
 	}
@@ -85,11 +91,21 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 // all; the first ones are given up with their files. oplog's ErrNoSpace: none was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
 	_, last := s.Log.EntryBounds()
-	err := s.Log.DeleteEntries(lo, hi)
+	err := s.settle()
+	if err == nil {
+		err = s.Log.DeleteEntries(lo, hi)
+	}
 	if err == nil && hi >= last {
 		s.cut.Store(true)
 	}
 	return s.failed(err)
+}
+
+func (s *LogStore) settle() error {
+	if s.Settle == nil {
+		return nil
+	}
+	return s.Settle()
 }
 
 // failed tells Failed of an error. When Raft cannot store entries in the place of those

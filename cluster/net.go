@@ -19,6 +19,7 @@ const (
 	KindRaft  byte = 'R' // Raft's messages: Net.Transport
 	KindFiles byte = 'F' // files for a node that catches up
 	KindAdmin byte = 'A' // what nodes tell each other of the cluster
+	KindLead  byte = 'L' // to dial is to ask for leadership
 )
 
 // Limits of the cluster port.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -42,6 +43,7 @@ type Transport struct {
 	heartbeat atomic.Pointer[func(raft.RPC)]
 	raft      atomic.Pointer[watcher]
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
+	settle    atomic.Pointer[func() error]
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
@@ -145,6 +147,18 @@ func (t *Transport) OnSnapshot(f func(*raft.InstallSnapshotRequest) (*raft.Insta
 	t.snapshot.Store(&f)
 }
 
+// BeforeSending has f called before each request and each answer: what Raft has set, and the
+// message may tell, must be durable. If f fails, nothing is sent. Pipelines need no call: they
+// follow a request of the same term.
+func (t *Transport) BeforeSending(f func() error) { t.settle.Store(&f) }
+
+func (t *Transport) settled() error {
+	if f := t.settle.Load(); f != nil {
+		return (*f)()
+	}
+	return nil
+}
+
 // RequestVote is raft.Transport's.
 func (t *Transport) RequestVote(id raft.ServerID, address raft.ServerAddress, request *raft.RequestVoteRequest,
 	into *raft.RequestVoteResponse) error {
@@ -166,8 +180,34 @@ func (t *Transport) TimeoutNow(id raft.ServerID, address raft.ServerAddress, req
 // InstallSnapshot is raft.Transport's.
 func (t *Transport) InstallSnapshot(id raft.ServerID, address raft.ServerAddress, request *raft.InstallSnapshotRequest,
 	into *raft.InstallSnapshotResponse, data io.Reader) error {
-	return t.call(peer{id, address}, request, into, data, max(t.timeout, snapshotTimeout))
+	to := peer{id, address}
+	content, err := io.ReadAll(io.LimitReader(data, maxKept))
+	if err != nil {
+		return err
+	}
+	for {
+		err := t.call(to, request, into, bytes.NewReader(content), max(t.timeout, snapshotTimeout))
+		if err == nil || !t.awaitFiles(to, request.Term) {
+			return err
+		}
+	}
 }
+
+// awaitFiles waits until a peer, which fetches files in the place of a snapshot, is to be asked
+// again. false: this node has nothing for it any more. Raft would wait longer each time, up to 10 s, and
+// the peer, with all the files, as long for the entries behind them.
+func (t *Transport) awaitFiles(p peer, term uint64) bool {
+	select {
+	case <-time.After(filesPeriod):
+	case <-t.ctx.Done():
+		return false
+	}
+	w := t.raft.Load()
+	return w != nil && w.sends(p, term) && time.Now().UnixNano() >= t.impatient.Load()
+}
+
+// filesPeriod is how often a peer is asked that fetches files.
+const filesPeriod = 500 * time.Millisecond
 
 // AppendEntries is raft.Transport's.
 func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, request *raft.AppendEntriesRequest,
@@ -257,6 +297,9 @@ func saysNothing(r *raft.AppendEntriesRequest) bool {
 // call sends a request, and a snapshot if there is one, and reads the answer. A
 // connection that was kept may have broken long ago; then a new one is tried.
 func (t *Transport) call(p peer, request, into any, data io.Reader, timeout time.Duration) error {
+	if err := t.settled(); err != nil {
+		return err
+	}
 	deadline := time.Now().Add(timeout)
 	for {
 		c, kept, err := t.connect(p, deadline)
@@ -370,6 +413,9 @@ func (t *Transport) serve(c net.Conn, from Identity) {
 	r, out := bufio.NewReaderSize(c, 64<<10), []byte(nil)
 	for {
 		answer, err := t.next(c, r, from)
+		if err == nil {
+			err = t.settled()
+		}
 		if err == nil {
 			out, err = encodeResponse(out, answer)
 		}

@@ -553,3 +553,37 @@ func TestRemovedNode(t *testing.T) {
 	}
 	lines.until(t, "it is no member")
 }
+
+// TestFilesAreAwaited: a leader asks a peer that fetches files again soon, and gives up only when
+// it has nothing for it any more.
+func TestFilesAreAwaited(t *testing.T) {
+	t.Parallel()
+	_, from := startTransport(t, "1", NetOptions{})
+	_, to := startTransport(t, "2", NetOptions{})
+	var leads atomic.Bool
+	leads.Store(true)
+	from.raft.Store(&watcher{sends: func(peer, uint64) bool { return leads.Load() }})
+	asked := 0
+	to.OnSnapshot(func(q *raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error) {
+		if asked++; asked%3 != 0 {
+			return &raft.InstallSnapshotResponse{}, errors.New("it fetches")
+		}
+		return &raft.InstallSnapshotResponse{Success: true}, nil
+	})
+	install := func() error {
+		var answer raft.InstallSnapshotResponse
+		err := from.InstallSnapshot(raft.ServerID(testID("2")), to.LocalAddr(), &raft.InstallSnapshotRequest{RPCHeader: exampleHeader,
+			SnapshotVersion: 1, Size: 5, Configuration: raft.EncodeConfiguration(raft.Configuration{})}, &answer, strings.NewReader("state"))
+		if err == nil && !answer.Success {
+			t.Error("no success")
+		}
+		return err
+	}
+	if err := install(); err != nil || asked != 3 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+	leads.Store(false)
+	if err := install(); err == nil || asked != 4 {
+		t.Errorf("%v, asked %d times", err, asked)
+	}
+}

@@ -41,6 +41,9 @@ type Options struct {
 	Alone bool
 	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
 	Timeout time.Duration
+	// ComeBackAfter is how long the node that is meant to lead must have been well, and another
+	// have led, until leadership returns to it. Default 30 s.
+	ComeBackAfter time.Duration
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Fatal is called when the process must end (G8).
@@ -92,6 +95,7 @@ type Node struct {
 	yielded bool         // leadership was offered to others for that; FSM's goroutine
 	yieldAt time.Time    // when it was offered last, as this node's disk is full; under leading
 	files   catchUp
+	back    comeBack
 
 	begun   chan struct{} // closed when what Apply uses is there
 	stop    chan struct{}
@@ -104,6 +108,9 @@ func Start(o Options) (*Node, error) {
 	if o.Timeout == 0 {
 		o.Timeout = time.Second
 	}
+	if o.ComeBackAfter == 0 {
+		o.ComeBackAfter = comeBackAfter
+	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -115,6 +122,7 @@ func Start(o Options) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n.back.wishes = make(chan string, 1)
 	n.config.Store(new(Configuration))
 	n.skew.Store(unknownSkew)
 	changed := make(chan struct{})
@@ -132,7 +140,7 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Failed: n.fail}
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail}
 	err = n.beginLog(entries)
 	if err == nil && o.Alone {
 		err = n.standAlone(entries)
@@ -168,12 +176,20 @@ func (n *Node) startRaft(entries *LogStore) error {
 	}
 	var err error
 	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
+	n.transport.BeforeSending(func() error {
+		err := n.o.Stable.Settle()
+		if err != nil {
+			n.fail(err)
+		}
+		return err
+	})
 	n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
 	n.transport.OnSnapshot(n.onSnapshot)
 	n.o.Net.Handle(KindFiles, n.files.server.serve)
+	n.o.Net.Handle(KindLead, n.onWish)
 	n.confirmer = NewConfirmer(n.raft, n.transport, raft.ServerID(n.o.ID))
 	n.raft.RegisterObserver(raft.NewObserver(n.observed, false, func(o *raft.Observation) bool {
 		_, leader := o.Data.(raft.LeaderObservation)
@@ -244,6 +260,11 @@ func (n *Node) watch() {
 		case <-look.C:
 			if n.Leads() && n.lacksSpace() {
 				n.running.Go(n.yieldForSpace)
+			}
+			n.wishToLead()
+		case id := <-n.back.wishes:
+			if n.grants(id) {
+				n.running.Go(func() { n.giveBack(id) })
 			}
 		case leads := <-n.elected:
 			if !leads {
@@ -423,60 +444,6 @@ func (n *Node) Remove(id string) error {
 	return n.raft.RemoveServer(raft.ServerID(id), 0, n.o.Timeout).Error()
 }
 
-// HandOver lets another node lead: the one with an id, or any if that is "". It returns when
-// this node does not lead any more.
-func (n *Node) HandOver(ctx context.Context, id string) error {
-	if !n.Leads() {
-		return nil
-	}
-	n.stopLeading("it hands over")
-	// Raft refuses entries while it hands over, and might take later ones: there are none.
-	for n.log.undecided() {
-		select {
-		case <-ctx.Done():
-			n.refused(ctx.Err())
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
-		}
-	}
-	return n.transfer(id)
-}
-
-// transfer makes Raft hand over leadership, to the node with an id or to any if that is "", while
-// nothing is undecided. If that fails, this node leads on.
-func (n *Node) transfer(id string) error {
-	if id == "" {
-		id = n.successor()
-	}
-	server, known := n.server(id)
-	err := fmt.Errorf("node %.50q is not a member that answers", id)
-	if known {
-		n.transport.HandOver()
-		err = n.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
-	}
-	if err != nil {
-		n.refused(err)
-	}
-	return err
-}
-
-// successor returns the voter that may lead next: of those that answer, the one that has most
-// of the log; "" if there is none. Raft itself might pick one that is dead.
-func (n *Node) successor() (id string) {
-	var best PeerProgress
-	progress := n.transport.Progress()
-	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
-		p := progress[s.ID]
-		if s.Suffrage != raft.Voter || string(s.ID) == n.o.ID || time.Since(p.Contact) > n.o.Timeout {
-			continue
-		}
-		if id == "" || p.Index > best.Index {
-			id, best = string(s.ID), p
-		}
-	}
-	return id
-}
-
 // server returns what Raft's newest configuration, committed or not, says of a node.
 func (n *Node) server(id string) (s raft.Server, known bool) {
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
@@ -569,6 +536,7 @@ func (n *Node) Close() error {
 	n.st.GiveUp()
 	n.running.Wait()
 	n.o.Net.Handle(KindFiles, nil)
+	n.o.Net.Handle(KindLead, nil)
 	n.files.server.close()
 	swaps, noted := n.noteSwap()
 	err = errors.Join(err, noted)

@@ -25,10 +25,15 @@ const (
 // maxKept bounds the content of a snapshot, bytes.
 const maxKept = 64 << 10
 
-// Stable has what belongs to this node alone and is durable whenever a call returns: its
-// id, Raft's term and vote, and what Raft calls a snapshot. It is the file CLUSTER of the
-// data directory, which no backup has (R9). It is a raft.StableStore and a
-// raft.SnapshotStore. Safe for concurrent use.
+// Stable has what belongs to this node alone: its id, Raft's term and vote, and what Raft
+// calls a snapshot. It is the file CLUSTER of the data directory, which no backup has (R9). It
+// is a raft.StableStore and a raft.SnapshotStore. Safe for concurrent use.
+//
+// All is durable when the call returns but Raft's numbers. Raft sets up to two of them before
+// it votes, and each would cost the election as much as the vote itself. They become durable
+// with the vote, or with Settle before anything else rests on them: before a message leaves
+// (Transport) or the log changes (LogStore). Without that nobody can tell a
+// crash after the number was set from one before.
 type Stable struct {
 	values *persistence.Values
 	node   string
@@ -69,10 +74,13 @@ func (s *Stable) Set(key, value []byte) error { return s.values.Set(string(key),
 // Get returns a value, empty if there is none.
 func (s *Stable) Get(key []byte) ([]byte, error) { return s.values.Get(string(key)) }
 
-// SetUint64 sets a number durably.
+// SetUint64 sets a number, which is durable after the next Set or Settle.
 func (s *Stable) SetUint64(key []byte, n uint64) error {
-	return s.Set(key, binary.BigEndian.AppendUint64(nil, n))
+	return s.values.SetSoon(string(key), binary.BigEndian.AppendUint64(nil, n))
 }
+
+// Settle makes durable what SetUint64 has set.
+func (s *Stable) Settle() error { return s.values.Settle() }
 
 // GetUint64 returns a number, 0 if there is none.
 func (s *Stable) GetUint64(key []byte) (uint64, error) {

@@ -1,8 +1,12 @@
 package integration
 
 import (
+	"bufio"
 	"context"
 	"fmt"
+	"io"
+	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -120,12 +124,11 @@ func TestShardOverTLS(t *testing.T) {
 	t.Parallel()
 	ca := tlstest.NewAuthority(t, "authority")
 	cert, key := ca.Issue("server", time.Now().Add(time.Hour))
-	var all []*server
-	for range 3 {
-		port := freePorts(t, 1)
-		all = append(all, startServer(t, "--cluster-enabled", "yes", "--port", "0", "--tls-port", strconv.Itoa(port), "--tls-cert-file", cert,
-			"--tls-key-file", key, "--tls-ca-cert-file", ca.File, "--tls-cluster", "yes", "--cluster-node-timeout", "2000"))
+	node := func(trusted string, more ...string) *server {
+		return startServer(t, append([]string{"--cluster-enabled", "yes", "--port", "0", "--tls-port", strconv.Itoa(freePorts(t, 1)),
+			"--tls-cert-file", cert, "--tls-key-file", key, "--tls-ca-cert-file", trusted, "--tls-cluster", "yes", "--cluster-node-timeout", "2000"}, more...)...)
 	}
+	all := []*server{node(ca.File), node(ca.File), node(ca.File)}
 	trust := []string{"--tls", "--cacert", ca.File, "--cert", cert, "--key", key}
 	operate(t, 0, "is complete", append(append([]string{"create"}, trust...), addresses(all...)...)...)
 	ctx := context.Background()
@@ -163,4 +166,87 @@ func TestShardOverTLS(t *testing.T) {
 	}
 	leader.kill()
 	count(1)
+
+	// Others join over TLS, also in its place. One that trusts another authority does not, and
+	// one whose certificate another has signed is refused at once.
+	operator := func(code int, want, verb string, args ...string) {
+		t.Helper()
+		operate(t, code, want, append(append([]string{verb}, trust...), args...)...)
+	}
+	fresh, any := node(ca.File), without(all, leader)[0].address()
+	operator(0, "has caught up and votes", "replace", any, leader.address(), fresh.address())
+	stranger := tlstest.NewAuthority(t, "stranger")
+	deaf := node(stranger.File, "--tls-auth-clients", "no") // so that it is told to join at all
+	operator(1, "certificate signed by unknown authority", "add-node", "--patience", "2s", deaf.address(), any)
+	operator(1, deaf.address()+" was admitted and has not joined", "status", any)
+	operator(0, "is no member any more", "remove-node", any, deaf.address())
+	operator(0, "leader ", "status", any)
+	cert, key = stranger.Issue("stranger", time.Now().Add(time.Hour))
+	foreign := node(ca.File)
+	operator(1, "certificate signed by unknown authority", "add-node", foreign.address(), any)
+	deaf.stop()
+	deaf.args[slices.Index(deaf.args, stranger.File)] = ca.File // it was told which one is right
+	deaf.start()
+	operator(0, "has caught up and votes", "add-node", deaf.address(), any)
+	for _, s := range []*server{fresh, deaf} {
+		if got := s.cli(append(trust, "CINCRBY", "page:home", "op-2", "1")...); !strings.Contains(got, "MOVED") && got != "2" {
+			t.Errorf("a node that has joined answers %q", got)
+		}
+	}
+}
+
+// TestShardIsObserved: MONITOR and SLOWLOG show a command on the node that carried it out. What a
+// replica redoes is no command there.
+func TestShardIsObserved(t *testing.T) {
+	t.Parallel()
+	all := startShard(t)
+	leader := leaderOf(t, all...)
+	replica := without(all, leader)[0]
+	seen := map[*server]*bufio.Scanner{}
+	for _, s := range []*server{leader, replica} {
+		if _, err := redisAsk(s, "CONFIG", "SET", "slowlog-log-slower-than", 0); err != nil {
+			t.Fatal(err)
+		}
+		c, err := net.Dial("tcp", s.address())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		seen[s] = bufio.NewScanner(c)
+		if _, err = io.WriteString(c, "MONITOR\r\n"); err != nil || !seen[s].Scan() || seen[s].Text() != "+OK" {
+			t.Fatal(err, seen[s].Text())
+		}
+	}
+	if got, err := redisAsk(leader, "CINCRBY", "{t}k", "op-1", 7); err != nil || got != "7" {
+		t.Fatal(got, err)
+	}
+	c := replica.client()
+	defer c.Close()
+	reader := c.Conn()
+	defer reader.Close()
+	if err := reader.Do(t.Context(), "READONLY").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the replica has it", func() bool {
+		v, err := reader.Get(t.Context(), "{t}k").Result()
+		return err == nil && v == "7"
+	})
+	for _, s := range []*server{leader, replica} {
+		if _, err := redisAsk(s, "ECHO", "end"); err != nil {
+			t.Fatal(err)
+		}
+		log, err := redisAsk(s, "SLOWLOG", "GET", -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		monitored := ""
+		for !strings.Contains(monitored, `"END"`) && seen[s].Scan() {
+			monitored += strings.ToUpper(seen[s].Text()) + "\n"
+		}
+		for what, lines := range map[string]string{"MONITOR": monitored, "SLOWLOG": strings.ToUpper(log)} {
+			if has := strings.Contains(lines, "CINCRBY"); has != (s == leader) {
+				t.Errorf("%s, leader %v: %s", what, s == leader, lines)
+			}
+		}
+	}
 }

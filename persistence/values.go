@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -38,6 +39,7 @@ type Values struct {
 	generation uint64
 	values     map[string][]byte
 	failed     disk.Failure
+	unsettled  atomic.Bool // some of the values are in memory only
 }
 
 // OpenValues opens the values of a data directory, both of which are made if they are
@@ -175,22 +177,62 @@ func (v *Values) Get(name string) ([]byte, error) {
 func (v *Values) Set(name string, value []byte) error {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if err := v.failed.Err(); err != nil {
+	values, err := v.with(name, value)
+	if err != nil {
 		return err
+	}
+	return v.settle(values)
+}
+
+// SetSoon sets a value as Set does, but durably only with the next Set or Settle: several that
+// follow each other cost no more than one. Until then it must not be acted upon.
+func (v *Values) SetSoon(name string, value []byte) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	values, err := v.with(name, value)
+	if err == nil {
+		v.values = values
+		v.unsettled.Store(true)
+	}
+	return err
+}
+
+// Settle makes durable what SetSoon has set. It costs next to nothing if that is so already.
+func (v *Values) Settle() error {
+	if !v.unsettled.Load() {
+		return nil
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if err := v.failed.Err(); err != nil || !v.unsettled.Load() {
+		return err
+	}
+	return v.settle(v.values)
+}
+
+// with returns the values with another one.
+func (v *Values) with(name string, value []byte) (map[string][]byte, error) {
+	if err := v.failed.Err(); err != nil {
+		return nil, err
 	}
 	values := maps.Clone(v.values)
 	if values[name] = bytes.Clone(value); value == nil {
 		delete(values, name)
 	}
-	v.generation++
-	b := v.encode(values)
-	if name == "" || len(name) > 255 || len(b) > valuesCopy {
-		return fmt.Errorf("%w: value %q of %d bytes", ErrBadOptions, name, len(value))
+	if name == "" || len(name) > 255 || len(v.encode(values)) > valuesCopy {
+		return nil, fmt.Errorf("%w: value %q of %d bytes", ErrBadOptions, name, len(value))
 	}
-	if err := v.write(b); err != nil {
+	return values, nil
+}
+
+// settle writes values, which become the present ones.
+func (v *Values) settle(values map[string][]byte) error {
+	v.generation++
+	if err := v.write(v.encode(values)); err != nil {
 		return v.failed.Set(fmt.Errorf("%w: write %s: %w", ErrFailed, ValuesName, err))
 	}
 	v.values = values
+	v.unsettled.Store(false)
 	return nil
 }
 

@@ -55,7 +55,12 @@ func TestValuesCrash(t *testing.T) {
 			}
 		})))
 		for n := 1; n <= 4; n++ {
-			mustSet(t, v, "vote", fmt.Sprint(n, " ", string(crashtest.Noise[n:][:3000*n]))) // several pages
+			value := fmt.Sprint(n, " ", string(crashtest.Noise[n:][:3000*n])) // several pages
+			if n%2 == 0 {
+				mustSet(t, v, "vote", value)
+			} else if err := errors.Join(v.SetSoon("vote", []byte(value)), v.Settle()); err != nil {
+				t.Fatal(err)
+			}
 			acked = n
 		}
 		if err := v.Close(); err != nil {
@@ -148,8 +153,10 @@ func TestValuesFaults(t *testing.T) {
 		v := mustValues(t, errorfs.Wrap(mem, fault))
 		mustSet(t, v, "a", "1")
 		for name, value := range map[string]string{"": "x", strings.Repeat("n", 256): "x", "b": strings.Repeat("x", valuesMost)} {
-			if err := v.Set(name, []byte(value)); !errors.Is(err, ErrBadOptions) {
-				t.Fatal(err)
+			for _, set := range []func(string, []byte) error{v.Set, v.SetSoon} {
+				if err := set(name, []byte(value)); !errors.Is(err, ErrBadOptions) {
+					t.Fatal(err)
+				}
 			}
 		}
 		expect(t, "value", valueOf(t, v, "a"), "1")
@@ -158,14 +165,35 @@ func TestValuesFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 		fault.Arm(nil, nil)
-		if err := v.Set("a", []byte("3")); !errors.Is(err, ErrFailed) {
-			t.Fatal("it is tried again:", err)
+		for _, set := range []func(string, []byte) error{v.Set, v.SetSoon} {
+			if err := set("a", []byte("3")); !errors.Is(err, ErrFailed) {
+				t.Fatal("it is tried again:", err)
+			}
 		}
 		if _, err := v.Get("a"); !errors.Is(err, ErrFailed) {
 			t.Fatal("a value that may not be durable is told:", err)
 		}
 		_ = v.Close()
 	}
+}
+
+// TestValuesSettle: what could not be made durable later is a failure, too, and is not tried again.
+func TestValuesSettle(t *testing.T) {
+	fault := new(crashtest.Fault)
+	v := mustValues(t, errorfs.Wrap(vfs.NewMem(), fault))
+	if err := v.SetSoon("term", []byte("7")); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, "term", valueOf(t, v, "term"), "7")
+	fault.Arm(syscall.EIO, crashtest.On(ValuesName, errorfs.OpFileSyncData))
+	if err := v.Settle(); !errors.Is(err, ErrFailed) {
+		t.Fatal(err)
+	}
+	fault.Arm(nil, nil)
+	if err := v.Settle(); !errors.Is(err, ErrFailed) {
+		t.Fatal("it is tried again:", err)
+	}
+	_ = v.Close()
 }
 
 // TestValuesAreTheNodes: a data directory may have them before all else, one process has

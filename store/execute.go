@@ -131,11 +131,15 @@ func (s *Store) Execute(b *Batch) {
 	}
 	x.holdBack()
 	if x.flushes {
-		// No checkpoint may be writing back what this is to delete.
+		// No checkpoint may be writing back what this is to delete. One that begins behind
+		// the decision waits for the commit itself (R1); nothing else may wait for it here, since
+		// a cut needs the lock, and perhaps the commit needs the cut.
 		s.snapshots.lock()
-		defer s.snapshots.unlock()
 	}
 	x.commitShares()
+	if x.flushes {
+		s.snapshots.unlock()
+	}
 	x.giveBackRoom()
 	x.countReads()
 	if x.waits() {
@@ -292,10 +296,10 @@ func (x *decider) lock() {
 		for _, t := range x.share.touched[:i] {
 			t.p.mu.Unlock()
 		}
-		x.commitNow()
 		if x.flushes {
 			x.s.snapshots.unlock()
 		}
+		x.commitNow()
 		p.lock()
 		p.mu.Unlock()
 		if x.flushes {

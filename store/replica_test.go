@@ -238,3 +238,45 @@ func TestCutNeedsNoCommit(t *testing.T) {
 	s.GiveUp()
 	<-counted
 }
+
+// TestCutNeedsNoFlushAll: a FLUSHALL waits for a commit that cannot be before another replica has
+// the files of a cut; the cut does not wait for it. What the FLUSHALL is to delete stays on disk, also when a
+// checkpoint comes between, and is there when the FLUSHALL is taken back.
+func TestCutNeedsNoFlushAll(t *testing.T) {
+	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	must(t, s.Lead())
+	cincr(s, "k", "1", 1)
+	must(t, s.Snapshot())
+	_, before := l.records(0)
+	l.holdBack()
+	flushed, saved, made := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { flushed <- do(s, Op{Kind: FlushAll}).Err }()
+	for all := before; all == before; time.Sleep(time.Millisecond) {
+		_, all = l.records(0)
+	}
+	go func() { saved <- s.Snapshot() }()
+	go func() { made <- s.Cut() }()
+	select {
+	case err := <-made:
+		must(t, err)
+	case <-time.After(time.Minute):
+		t.Error("the cut waits for the commit of FLUSHALL")
+	}
+	if rows := onDiskOf(t, s); rows != "k" {
+		t.Errorf("on disk is %q", rows)
+	}
+	first := make(map[uint16]uint64)
+	for _, p := range s.partitions {
+		first[p.id] = p.committed.upTo() + 1
+	}
+	s.StopLeading(func() {})
+	l.cut()
+	must(t, s.TakeBack(first))
+	if err := <-flushed; !errors.Is(err, ErrNotLeader) {
+		t.Errorf("FLUSHALL ends with %v", err)
+	}
+	<-saved
+	if v, err := replicaGet(s, "k"); v != 1 || err != nil {
+		t.Errorf("k is %d: %v", v, err)
+	}
+}

@@ -117,10 +117,24 @@ var clusterMutants = []mutant{
 	},
 	{
 		guarantee: "G8", name: "a leader leads on whose disk is full",
-		file:     "cluster/fsm.go",
+		file:     "cluster/handover.go",
 		old:      "if !n.st.DiskFull() || time.Since(n.yieldAt) < yieldPeriod {",
 		new:      "if true {",
 		packages: "./cluster", tests: "TestFullDiskDoesNotLead",
+	},
+	{
+		guarantee: "R6", name: "a node with a wrong clock asks for leadership",
+		file:     "cluster/handover.go",
+		old:      " && !n.hasWrongClock() && !n.st.DiskFull()\n",
+		new:      " && !n.st.DiskFull()\n",
+		packages: "./cluster", tests: "TestMeantToLeadIsWell",
+	},
+	{
+		guarantee: "R5", name: "leadership returns to a node that is silent or lacks the log",
+		file:     "cluster/handover.go",
+		old:      "	return time.Since(p.Contact) <= n.o.Timeout && p.Index+nearEnough >= n.raft.LastIndex()\n",
+		new:      "	return p.Contact.Before(time.Now())\n",
+		packages: "./cluster", tests: "TestMeantToLeadIsWell",
 	},
 	{
 		guarantee: "G2", name: "a node goes by an old configuration of its log",

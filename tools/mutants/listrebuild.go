@@ -40,15 +40,15 @@ var rebuildMutants = []mutant{
 	{
 		guarantee: "G8", name: "a batch that waits for a partition holds others",
 		file:     "store/execute.go",
-		old:      "		for _, t := range x.share.touched[:i] {\n			t.p.mu.Unlock()\n		}\n		x.commitNow()\n",
-		new:      "		held := x.share.touched[:i]\n		x.commitNow()\n		defer func() {\n			for _, t := range held {\n				t.p.mu.Unlock()\n			}\n		}()\n",
+		old:      "		for _, t := range x.share.touched[:i] {\n			t.p.mu.Unlock()\n		}\n		if x.flushes {\n",
+		new:      "		held := x.share.touched[:i]\n		defer func() {\n			for _, t := range held {\n				t.p.mu.Unlock()\n			}\n		}()\n		if x.flushes {\n",
 		packages: "./store", tests: "TestOthersServe",
 	},
 	{
 		guarantee: "G8", name: "a rebuild waits for a batch that waits for it",
 		file:     "store/execute.go",
-		old:      "		x.commitNow()\n		if x.flushes {\n",
-		new:      "		if x.flushes {\n",
+		old:      "		x.commitNow()\n		p.lock()\n",
+		new:      "		p.lock()\n",
 		packages: "./store", tests: "TestRebuildBetweenPieces",
 	},
 	{

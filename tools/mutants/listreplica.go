@@ -94,6 +94,13 @@ var replicaMutants = []mutant{
 		packages: "./store", tests: "TestCutNeedsNoCommit",
 	},
 	{
+		guarantee: "R9", name: "a FLUSHALL keeps a cut waiting for what needs the cut",
+		file:     "store/execute.go",
+		old:      "	if x.flushes {\n		s.snapshots.unlock()\n	}\n	x.giveBackRoom()\n",
+		new:      "	if x.flushes {\n		defer s.snapshots.unlock()\n	}\n	x.giveBackRoom()\n",
+		packages: "./store", tests: "TestCutNeedsNoFlushAll",
+	},
+	{
 		guarantee: "R6", name: "a node with a wrong clock leads",
 		file:     "cluster/fsm.go",
 		old:      "	case n.hasWrongClock() && !n.yielded:\n",

@@ -36,7 +36,11 @@ func (o *operator) status(existing string) error {
 	for _, line := range slices.Concat(ills, differences(all)) {
 		o.say("%s", line)
 	}
-	switch leads := leading(c, all); {
+	leads := leading(c, all)
+	if first := c.First(); leads != nil && first != nil && leads.Self.ID != first.ID {
+		o.say("leadership returns to %s once that has been well for half a minute", first.Address())
+	}
+	switch {
 	case leads == nil:
 		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there")
 	case len(ills) > 0:
@@ -87,6 +91,8 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration) (role, ill str
 	switch {
 	case a.err != nil:
 		return "lost", fmt.Sprintf("is lost: %v; start it again, or put another in its place: fbfkv cluster replace", a.err)
+	case a.Self.ID == m.ID && a.Cluster == "":
+		return "joining", "was admitted and has not joined: run add-node or replace again if none is running, or remove-node"
 	case a.Self.ID != m.ID && a.Cluster == "":
 		return "lost", "answers with an empty directory: it lost its own, or another server has its address; fbfkv cluster replace ANY " +
 			m.Address() + " " + m.Address()
@@ -95,7 +101,7 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration) (role, ill str
 	case a.State == nil:
 		return "starting", "is starting"
 	case !m.Voter:
-		return "catching up", "has no vote yet: run add-node or replace again if none is running"
+		return "catching up", "has no vote yet: run add-node or replace again if none is running, or remove-node"
 	case a.State.Ready:
 		return "leader", ""
 	case a.State.Leader == "":
