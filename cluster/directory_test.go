@@ -135,7 +135,7 @@ func TestDirectoryRestores(t *testing.T) {
 }
 
 // TestDirectoryIsRefused: a member's directory without its cluster, that of a node that was
-// removed, and one whose membership cannot be read.
+// recovered or removed, and one whose membership cannot be read.
 func TestDirectoryIsRefused(t *testing.T) {
 	mem := vfs.NewMem()
 	if err := CheckAlone(mem, "d"); err != nil {
@@ -175,8 +175,18 @@ func TestDirectoryIsRefused(t *testing.T) {
 		if c, member, err := d.Configuration(); err != nil || !member || !c.equal(next) || d.Founder() {
 			t.Errorf("%v %v %+v", err, member, c)
 		}
-		return d.forget(next.Cluster)
+		return d.retire()
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := use(nothing); !errors.Is(err, errRecovered) {
+		t.Errorf("recovered: %v", err)
+	}
+	d, err := openDirectory(mem, "d", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.forget(next.Cluster), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := use(nothing); !errors.Is(err, errRemoved) {

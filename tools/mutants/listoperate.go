@@ -38,6 +38,27 @@ var operateMutants = []mutant{
 		packages: "./cluster", tests: "TestDirectoryIsRefused",
 	},
 	{
+		guarantee: "G1", name: "a node whose data was recovered leads on, alone",
+		file:     "cluster/directory.go",
+		old:      "	if err == nil && d.is.Recovered && !recovers {\n",
+		new:      "	if false {\n",
+		packages: "./cluster", tests: "TestDirectoryIsRefused",
+	},
+	{
+		guarantee: "G1", name: "a recovery does not say so in the directory that it changes",
+		file:     "cluster/recover.go",
+		old:      "	if err == nil {\n		err = d.retire()\n	}\n",
+		new:      "",
+		packages: "./integration_test", tests: "TestClusterIsRecovered",
+	},
+	{
+		guarantee: "G1", name: "a recovery that is refused changes the directory",
+		file:     "cluster/recover.go",
+		old:      "	if err := persistence.CheckTarget(vfs.Default, dir, to); err != nil {\n		return err\n	}\n",
+		new:      "",
+		packages: "./integration_test", tests: "TestClusterIsRecovered",
+	},
+	{
 		guarantee: "G1", name: "a configuration of another cluster takes the place of this one's",
 		file:     "cluster/config.go",
 		old:      "	case c.Cluster != old.Cluster || c.Seed != old.Seed || c.Partitions != old.Partitions:\n",

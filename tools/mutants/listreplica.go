@@ -76,7 +76,7 @@ var replicaMutants = []mutant{
 		guarantee: "R5", name: "views are published that the next start cannot reach",
 		file:     "persistence/oplog/entries.go",
 		old:      "	if !behind {\n		return nil\n	}\n",
-		new:      "	if true {\n		return nil\n	}\n",
+		new:      "	if !behind || true {\n		return nil\n	}\n",
 		packages: "./cluster", tests: "TestViewsAreReached",
 	},
 	{

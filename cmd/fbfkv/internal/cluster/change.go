@@ -273,6 +273,9 @@ func (o *operator) replace(existing, old, replacement string) error {
 		gone = nil
 	}
 	switch {
+	case gone != nil && here != nil && here.Voter: // an earlier attempt leaves no vote before OLD is removed
+		return fmt.Errorf("%s is a node of the cluster already, and cannot take the place of %s as well: name an empty server, or see remove-node",
+			replacement, old)
 	case gone == nil && here != nil && here.Voter:
 		o.say("%s is a member with its directory: there is nothing to replace", replacement)
 		return nil

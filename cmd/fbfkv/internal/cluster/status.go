@@ -38,7 +38,8 @@ func (o *operator) status(existing string) error {
 	}
 	switch leads := leading(c, all); {
 	case leads == nil:
-		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there")
+		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there; " +
+			"if one is lost for ever, see fbfkv cluster recover")
 	case len(ills) > 0:
 		return fmt.Errorf("%d of %d nodes are not well", len(ills), len(c.Members))
 	}
