@@ -191,7 +191,7 @@ func (s *sums) add(tries int, value string) error {
 
 // compare asks for the counters of all operations that were acknowledged. The clients have ended.
 func (l *load) compare(ctx context.Context, leader *redis.Client) (s sums, err error) {
-	const most = 1000 // keys at once
+	const most = 500 // keys at once
 	for c, answers := range l.clients {
 		for first := 0; first < len(answers); first += most {
 			var keys []string
@@ -199,6 +199,9 @@ func (l *load) compare(ctx context.Context, leader *redis.Client) (s sums, err e
 				keys = append(keys, counter(c, i))
 			}
 			values, err := leader.MGet(ctx, keys...).Result()
+			for end := time.Now().Add(startTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
+				values, err = leader.MGet(ctx, keys...).Result() // it may be busy
+			}
 			if err != nil {
 				return s, err
 			}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
 	"slices"
 	"time"
 
@@ -47,17 +48,21 @@ func main() {
 	flag.StringVar(&o.plot, "plot", "", "the file for a plot of throughput and latency through a leader's death")
 	flag.Float64Var(&o.seconds, "seconds", 10, "how long a throughput is measured, 0 for not at all")
 	flag.IntVar(&o.deaths, "deaths", 10, "how often there is each fault")
+	match := flag.String("run", "", "only faults whose name matches this regular expression")
 	flag.Parse()
-	redis.SetLogger(quiet{}) // that a server is gone is no news here
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	if err := o.run(ctx); err != nil {
+	if err := o.run(ctx, *match); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func (o *options) run(ctx context.Context) error {
+func (o *options) run(ctx context.Context, match string) error {
+	wanted, err := regexp.Compile(match)
+	if err != nil {
+		return err
+	}
 	if err := errors.Join(process.Find("-fbfkv", o.fbfkv), process.Find("-redis-server", o.redis)); err != nil {
 		return err
 	}
@@ -70,6 +75,9 @@ func (o *options) run(ctx context.Context) error {
 		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
 	var drawn []curve
 	for _, f := range faults {
+		if !wanted.MatchString(f.name) {
+			continue
+		}
 		for _, s := range []subject{{"fbfkv", o.shard}, {"Redis", o.sentinels()},
 			{"Redis, min-replicas-to-write 1", o.sentinels("--min-replicas-to-write", "1")}} {
 			t, err := o.try(ctx, f, s)
@@ -190,6 +198,7 @@ type trial struct {
 
 // try has a fault some times.
 func (o *options) try(ctx context.Context, f fault, of subject) (t trial, err error) {
+	redis.SetLogger(quiet{}) // that a server is gone is no news here
 	s, err := of.start(ctx)
 	if err != nil {
 		return t, err

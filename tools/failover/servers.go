@@ -29,7 +29,7 @@ type servers struct {
 // to find each other.
 const (
 	patience  = time.Second
-	startTime = time.Minute
+	startTime = 3 * time.Minute
 )
 
 func (s *servers) add(p *process.Process) {

@@ -192,7 +192,7 @@ func (o *operator) removeNode(existing, addr string) error {
 	if m.Voter {
 		left--
 	}
-	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s, which has %d nodes then.", addr, short(c.Cluster), left)}
+	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s. Nodes left: %d.", addr, short(c.Cluster), left)}
 	if left < 3 {
 		plan = append(plan, "With fewer than three nodes, none may be lost.")
 	}
