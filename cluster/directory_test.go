@@ -207,6 +207,26 @@ func TestDirectoryIsRefused(t *testing.T) {
 	}
 }
 
+// TestFounderBeginsBehindItsData: the log of a founder that keeps its data begins behind a snapshot
+// that nobody can be sent, from its first start on.
+func TestFounderBeginsBehindItsData(t *testing.T) {
+	for _, erase := range []bool{false, true} {
+		mem := vfs.NewMem()
+		d, err := OpenDirectory(mem, "d")
+		must(t, err)
+		c := threeNodes()
+		c.Members[0].ID = d.ID()
+		must(t, errors.Join(d.become(c, true, erase), d.Close()))
+		d, err = OpenDirectory(mem, "d")
+		must(t, err)
+		meta, _, err := d.Stable.Last()
+		must(t, errors.Join(err, d.Close()))
+		if behind := meta != nil && meta.Index == foundedAt; behind == erase {
+			t.Errorf("erased: %v, the log begins behind %+v", erase, meta)
+		}
+	}
+}
+
 // TestOldConfigurationIsNotLearnt: a node that is started again meets old configurations in its
 // log, and keeps the newest, whose members it must not refuse.
 func TestOldConfigurationIsNotLearnt(t *testing.T) {

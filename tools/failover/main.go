@@ -86,15 +86,14 @@ func (o *options) run(ctx context.Context, match string) error {
 			}
 			fmt.Printf("| %s | %s | %d | %.2f s | %.2f s | %d | %d | %d | %d |\n", f.name, s.name, len(t.gaps),
 				t.gaps[len(t.gaps)/2].Seconds(), t.gaps[len(t.gaps)-1].Seconds(), t.acknowledged, t.again, t.lost, t.twice)
-			if len(drawn) < 2 { // the first fault's
-				drawn = append(drawn, curve{s.name, t.first})
+			if drawn = append(drawn, curve{s.name, t.first}); o.plot != "" && len(drawn) == 2 { // of the first fault
+				if err := plotDeath(o.plot, drawn); err != nil {
+					return err
+				}
 			}
 		}
 	}
-	if o.plot == "" {
-		return nil
-	}
-	return plotDeath(o.plot, drawn)
+	return ctx.Err()
 }
 
 // costs compares the throughput and the processor time of three nodes with those of one.

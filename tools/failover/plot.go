@@ -66,7 +66,7 @@ func plotDeath(path string, curves []curve) error {
 		}
 		// Colours that stay apart for the colour-blind, and shapes that need none.
 		tint := []color.RGBA{{G: 114, B: 178, A: 255}, {R: 213, G: 94, A: 255}}[i%2]
-		shape := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.CrossGlyph{}}[i%2]
+		shape := []draw.GlyphDrawer{draw.CircleGlyph{}, draw.PyramidGlyph{}}[i%2]
 		line.Color, line.Width = tint, vg.Points(1.4)
 		marks.GlyphStyle = draw.GlyphStyle{Color: tint, Radius: vg.Points(2.2), Shape: shape}
 		rate.Add(line)

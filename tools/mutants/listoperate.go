@@ -69,7 +69,7 @@ var operateMutants = []mutant{
 		guarantee: "G1", name: "a directory with ids of deleted counters is taken for empty",
 		file:     "store/stats.go",
 		old:      "p.floor != 0 || f.Recent+f.Runs > 0 || ",
-		new:      "p.floor != 0 || ",
+		new:      "p.floor != 0 || f.Recent+f.Runs < 0 || ",
 		packages: "./store", tests: "TestPristine",
 	},
 	{
@@ -77,6 +77,6 @@ var operateMutants = []mutant{
 		file:     "cluster/directory.go",
 		old:      "			m.Pending = pendingFound\n",
 		new:      "			m.Pending = \"\"\n",
-		packages: "./integration_test", tests: "TestClusterOfOneServersData",
+		packages: "./cluster", tests: "TestFounderBeginsBehindItsData",
 	},
 }
