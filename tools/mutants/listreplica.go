@@ -77,7 +77,7 @@ var replicaMutants = []mutant{
 		file:     "persistence/oplog/entries.go",
 		old:      "	if !behind {\n		return nil\n	}\n",
 		new:      "	if !behind || true {\n		return nil\n	}\n",
-		packages: "./cluster", tests: "TestViewsAreReached",
+		packages: "./persistence/oplog ./cluster", tests: "TestEntriesCrash|TestViewsAreReached",
 	},
 	{
 		guarantee: "R9", name: "a checkpoint keeps a cut waiting for what needs the cut",
