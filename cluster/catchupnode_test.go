@@ -109,13 +109,13 @@ func TestRejoinNeeded(t *testing.T) {
 	s := newShard(t, 3)
 	l := startLoad(s, 4, 20)
 	l.more(100)
-	away := l.leaveBehind()
+	away, old := l.leaveBehind(), s.leader()
 	for _, m := range s.members {
-		if m != away && m != s.leader() {
+		if m != away && m != old {
 			m.kill(rand.New(rand.NewPCG(1, 1)))
-			break
 		}
 	}
+	await(t, "the leader has noticed that it has no majority", func() bool { return !old.running().Leads() })
 	away.start()
 	await(t, "the node has the leader's files", func() bool { return away.restarted.Load() > 0 })
 	l.more(200)

@@ -21,6 +21,10 @@ var ErrMember = errors.New("the data directory belongs to a node of a cluster")
 // errRemoved: a directory has what a cluster does not need any more.
 var errRemoved = errors.New("the node was removed from its cluster, and another may be in its place: start it with an empty directory")
 
+// errRecovered: a directory's data went to a new one, or was about to.
+var errRecovered = errors.New("fbfkv cluster recover has taken what the node has, or was about to, so that it never takes part in its cluster again: " +
+	"run that once more if it was interrupted, and start this server with an empty directory")
+
 // membershipValue is the name of what Stable has of a Directory.
 const membershipValue = "fbfkv.membership"
 
@@ -47,6 +51,8 @@ type membership struct {
 	Founder bool `json:"founder,omitempty"`
 	// Removed is the id of the cluster whose member it was.
 	Removed string `json:"removed,omitempty"`
+	// Recovered: Recover has made the node the only one of its cluster, which no server may go by.
+	Recovered bool `json:"recovered,omitempty"`
 	// Restored is the backup that the store was made from.
 	Restored string `json:"restored,omitempty"`
 	// Pending is what must be done before the store is opened: pendingErase, and then
@@ -68,8 +74,13 @@ const restoredName = "restored"
 
 // OpenDirectory opens what a data directory says of the node, and makes both if they are
 // missing. No other process may have it open. That of a node that was removed from its cluster is
-// refused. fsys nil is the machine's file system.
+// refused, and one that was recovered. fsys nil is the machine's file system.
 func OpenDirectory(fsys vfs.FS, path string) (*Directory, error) {
+	return openDirectory(fsys, path, false)
+}
+
+// openDirectory opens a directory that was recovered, too, if it is to be recovered again.
+func openDirectory(fsys vfs.FS, path string, recovers bool) (*Directory, error) {
 	if fsys == nil {
 		fsys = vfs.Default
 	}
@@ -81,6 +92,9 @@ func OpenDirectory(fsys vfs.FS, path string) (*Directory, error) {
 	is, err := readMembership(stable)
 	if err == nil && is.Removed != "" {
 		err = errRemoved
+	}
+	if err == nil && is.Recovered && !recovers {
+		err = errRecovered
 	}
 	if err == nil {
 		err = d.set(is)
@@ -247,6 +261,11 @@ func (d *Directory) become(c Configuration, founder, erase bool) error {
 // forget makes the directory one that no node uses any more. Its data stays.
 func (d *Directory) forget(cluster string) error {
 	return d.change(func(m *membership) { *m = membership{Removed: cluster} })
+}
+
+// retire makes the directory one that no server uses any more, but Recover.
+func (d *Directory) retire() error {
+	return d.change(func(m *membership) { m.Recovered = true })
 }
 
 // restore copies a backup, which takes the place of the store at the next start.

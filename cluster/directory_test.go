@@ -135,7 +135,7 @@ func TestDirectoryRestores(t *testing.T) {
 }
 
 // TestDirectoryIsRefused: a member's directory without its cluster, that of a node that was
-// removed, and one whose membership cannot be read.
+// recovered or removed, and one whose membership cannot be read.
 func TestDirectoryIsRefused(t *testing.T) {
 	mem := vfs.NewMem()
 	if err := CheckAlone(mem, "d"); err != nil {
@@ -175,8 +175,18 @@ func TestDirectoryIsRefused(t *testing.T) {
 		if c, member := d.Configuration(); !member || !c.equal(next) || d.Founder() {
 			t.Errorf("member %v: %+v", member, c)
 		}
-		return d.forget(next.Cluster)
+		return d.retire()
 	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := use(nothing); !errors.Is(err, errRecovered) {
+		t.Errorf("recovered: %v", err)
+	}
+	d, err := openDirectory(mem, "d", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(d.forget(next.Cluster), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := use(nothing); !errors.Is(err, errRemoved) {
@@ -194,6 +204,26 @@ func TestDirectoryIsRefused(t *testing.T) {
 	}
 	if err := use(nothing); err == nil || !strings.Contains(err.Error(), "cannot be read") {
 		t.Errorf("damaged: %v", err)
+	}
+}
+
+// TestFounderBeginsBehindItsData: the log of a founder that keeps its data begins behind a snapshot
+// that nobody can be sent, from its first start on.
+func TestFounderBeginsBehindItsData(t *testing.T) {
+	for _, erase := range []bool{false, true} {
+		mem := vfs.NewMem()
+		d, err := OpenDirectory(mem, "d")
+		must(t, err)
+		c := threeNodes()
+		c.Members[0].ID = d.ID()
+		must(t, errors.Join(d.become(c, true, erase), d.Close()))
+		d, err = OpenDirectory(mem, "d")
+		must(t, err)
+		meta, _, err := d.Stable.Last()
+		must(t, errors.Join(err, d.Close()))
+		if behind := meta != nil && meta.Index == foundedAt; behind == erase {
+			t.Errorf("erased: %v, the log begins behind %+v", erase, meta)
+		}
 	}
 }
 

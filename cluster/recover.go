@@ -30,7 +30,7 @@ func EndOf(dir string) (e End, err error) {
 	if _, err := vfs.Default.Stat(vfs.Default.PathJoin(dir, persistence.ValuesName)); err != nil {
 		return e, fmt.Errorf("%s is not the data directory of a node of a cluster: %w", dir, err)
 	}
-	d, err := OpenDirectory(nil, dir)
+	d, err := openDirectory(nil, dir, true)
 	if err != nil {
 		return e, err
 	}
@@ -64,13 +64,20 @@ const recoverTime = 10 * time.Minute
 
 // Recover copies what a member's directory has to a new one, which must be empty or not exist:
 // all that its log says, be it known to be committed or not. The copy belongs to no cluster.
-// The directory itself cannot take part in its cluster any more.
+// The directory itself would lead a cluster of its own, so no server takes it from then on. After an error
+// Recover can be called again. ErrTarget: to cannot be used, and nothing has changed.
 func Recover(dir, to string, log *slog.Logger) (err error) {
-	d, err := OpenDirectory(nil, dir)
+	if err := persistence.CheckTarget(vfs.Default, dir, to); err != nil {
+		return err
+	}
+	d, err := openDirectory(nil, dir, true)
 	if err != nil {
 		return err
 	}
 	c, _ := d.Configuration()
+	if err := d.retire(); err != nil {
+		return errors.Join(err, d.Close())
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return errors.Join(err, d.Close())
@@ -97,6 +104,16 @@ func Recover(dir, to string, log *slog.Logger) (err error) {
 		return err
 	}
 	return n.st.Backup(to)
+}
+
+// Retire makes a member's directory, which no server has open, one that no server takes any more: the
+// cluster goes on from another's (Recover).
+func Retire(dir string) error {
+	d, err := openDirectory(nil, dir, true)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.retire(), d.Close())
 }
 
 // standAlone makes this node the only one of its shard, whatever the log says, by an entry

@@ -145,6 +145,9 @@ func TestClusterLifecycle(t *testing.T) {
 	all = append(without(all, gone), fresh)
 	counts(t, 3, "c", all...)
 
+	operate(t, 1, "is a node of the cluster already", "replace", any, all[0].address(), fresh.address())
+	operate(t, 0, "3 nodes", "status", any)
+
 	two := startNodes(t, 2)
 	add := []string{"add-node", strings.Join(addresses(two...), ","), any}
 	operate(t, 0, "votes", add...)
@@ -216,6 +219,7 @@ func TestClusterRefusals(t *testing.T) {
 			t.Errorf("fbfkv %s: exit status %d, want %q:\n%s", strings.Join(args, " "), code, tt.want, out)
 		}
 	}
+	operate(t, 1, "has not joined yet", "status", a(one))
 	operate(t, 0, "is no member any more", "remove-node", a(one), a(secret)) // it was admitted, and could not join
 	operate(t, 0, "exists already", "create", a(one))
 	one.stop()
@@ -362,8 +366,24 @@ func TestClusterIsRecovered(t *testing.T) {
 		s.kill()
 	}
 	to := filepath.Join(t.TempDir(), "new")
+	full := filepath.Join(left.dir, "..")
+	operate(t, 1, "is not empty", "recover", left.dir, "--to", full)
+	for _, s := range all { // nothing has changed
+		s.start()
+	}
+	counts(t, 2, "b", all...)
+	for _, s := range all {
+		s.kill()
+	}
 	operate(t, 1, "is not the data directory of a node", "recover", aloneDir(t), "--to", to)
 	operate(t, 0, "is complete", "recover", without(all, left)[0].dir, left.dir, "--to", to)
+	for _, s := range []*server{without(all, left)[0], left} {
+		s.launch()
+		if code := s.exitCode(); code != 1 || !strings.Contains(s.log.String(), "never takes part in its cluster again") {
+			t.Errorf("a directory that was recovered: %d\n%s", code, s.log)
+		}
+	}
+	operate(t, 0, "is complete", "recover", left.dir, "--to", to+"-again")
 	first := startNode(t)
 	first.stop()
 	first.dir = to

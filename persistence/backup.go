@@ -42,7 +42,7 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if err := db.failure(); err != nil {
 		return err
 	}
-	if err := checkTarget(db.fs, db.dir, dir); err != nil {
+	if err := CheckTarget(db.fs, db.dir, dir); err != nil {
 		return err
 	}
 	err := db.copyAs(dir, linked, db.log.CopyCommitted, committed, func(aside string) error { return writeCopyOf(db.meta, db.fs, aside) })
@@ -103,9 +103,9 @@ func (db *DB) copyAs(dir string, linked func(), copyLog func(dir, markDir string
 	})
 }
 
-// checkTarget refuses a directory that holds anything, or that is from itself
-// or lies in it.
-func checkTarget(fsys vfs.FS, from, dir string) error {
+// CheckTarget refuses a directory to write to that holds anything, or that is from itself or lies
+// in it: ErrTarget.
+func CheckTarget(fsys vfs.FS, from, dir string) error {
 	for d := dir; ; d = fsys.PathDir(d) {
 		if d == from {
 			return fmt.Errorf("%w: %s is inside %s", ErrTarget, dir, from)
@@ -296,7 +296,7 @@ func walk(fsys vfs.FS, root, below string, fn func(path string, info vfs.FileInf
 // goes on writing in dir, and from stays as it is. progress is told the bytes
 // copied so far and in all.
 func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) error {
-	if err := checkTarget(fsys, from, dir); err != nil {
+	if err := CheckTarget(fsys, from, dir); err != nil {
 		return err
 	}
 	lock, err := lockDir(fsys, from)

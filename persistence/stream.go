@@ -250,7 +250,7 @@ func decodeStreamInfo(b []byte) (i StreamInfo, err error) {
 // that is cut, damaged or of another kind is ErrStream; ErrCorrupt, ErrNewerFormat and
 // ErrOldFormat are its META's.
 func RestoreStream(fsys vfs.FS, r io.Reader, dir string, sound func(dir string) error, progress func(done, total int64)) (StreamInfo, error) {
-	if err := checkTarget(fsys, "", dir); err != nil {
+	if err := CheckTarget(fsys, "", dir); err != nil {
 		return StreamInfo{}, err
 	}
 	in := &streamReader{r: bufio.NewReaderSize(r, maxStreamRecord), fs: fsys, progress: progress, seen: map[string]bool{}}

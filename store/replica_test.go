@@ -177,12 +177,12 @@ func TestReplicaContainedOrGap(t *testing.T) {
 // TestReplicaGivesUp: who cannot be told in time is told that the outcome is unknown, and
 // that ends when the node leads again (R7).
 func TestReplicaGivesUp(t *testing.T) {
-	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())
 	cincr(s, "k", "1", 1)
 	p := s.partitions[0]
 	here := point{p, p.committed.life.Load(), p.seq + 1}
-	waited := make(chan error)
+	waited := make(chan error, 1)
 	go func() { waited <- here.wait() }()
 	s.StopLeading(func() {})
 	s.GiveUp()
@@ -190,22 +190,17 @@ func TestReplicaGivesUp(t *testing.T) {
 		t.Errorf("it is told %v", err)
 	}
 	must(t, s.Lead())
-	p = partitionOf(s, "k")
-	l.holdBack()
-	go cincr(s, "k", "2", 1)
-	for here.seq = 0; here.seq == 0; time.Sleep(time.Millisecond) {
-		p.mu.Lock()
-		if at := p.here(); p.committed.upTo() < at.seq {
-			here = at
-		}
-		p.mu.Unlock()
-	}
+	here.life = p.committed.life.Load()
 	go func() { waited <- here.wait() }()
+	for waits := false; !waits && len(waited) == 0; time.Sleep(time.Millisecond) { // until it has looked
+		p.committed.mu.Lock()
+		waits = p.committed.waiting > 0
+		p.committed.mu.Unlock()
+	}
 	p.committed.advance(here.seq)
 	if err := <-waited; err != nil {
 		t.Errorf("under the new leadership it is told %v", err)
 	}
-	l.cut()
 }
 
 // TestCutNeedsNoCommit: a checkpoint waits for a commit that cannot be before another replica
@@ -217,6 +212,12 @@ func TestCutNeedsNoCommit(t *testing.T) {
 	l.holdBack()
 	counted, saved := make(chan error, 1), make(chan error, 1)
 	go func() { counted <- cincr(s, "k", "2", 1).Err }()
+	defer func() {
+		s.StopLeading(func() {})
+		l.cut()
+		s.GiveUp()
+		<-counted
+	}()
 	for {
 		if all, _ := l.records(0); len(all) > 2 {
 			break
@@ -229,14 +230,13 @@ func TestCutNeedsNoCommit(t *testing.T) {
 			s.snapshots.mu.Unlock()
 		}
 	}
-	must(t, s.Cut())
+	made := make(chan error, 1)
+	go func() { made <- s.Cut() }()
+	eventually(t, "the cut is made", func() bool { return len(made) > 0 })
+	must(t, <-made)
 	if err := <-saved; !errors.Is(err, errPostponed) {
 		t.Errorf("the checkpoint ends with %v", err)
 	}
-	s.StopLeading(func() {})
-	l.cut()
-	s.GiveUp()
-	<-counted
 }
 
 // TestCutNeedsNoFlushAll: a FLUSHALL waits for a commit that cannot be before another replica has

@@ -52,7 +52,18 @@ func testStore(t testing.TB, change func(*Options)) *Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.CloseNow() })
+	t.Cleanup(func() {
+		closed := make(chan struct{})
+		go func() {
+			s.CloseNow()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(time.Minute): // a panic that is yet to be seen has left a lock behind
+			t.Error("the store does not close")
+		}
+	})
 	return s
 }
 

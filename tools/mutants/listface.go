@@ -63,7 +63,7 @@ var faceMutants = []mutant{
 		guarantee: "G3", name: "a replica without a leader answers for ever",
 		file:     "commands/clusterroute.go",
 		old:      "		r.stale = limit > 0 && time.Since(v.own.LostAt) > limit\n",
-		new:      "",
+		new:      "		r.stale = limit < 0\n",
 		packages: "./commands", tests: "TestRouting",
 	},
 	{

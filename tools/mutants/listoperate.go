@@ -38,6 +38,27 @@ var operateMutants = []mutant{
 		packages: "./cluster", tests: "TestDirectoryIsRefused",
 	},
 	{
+		guarantee: "G1", name: "a node whose data was recovered leads on, alone",
+		file:     "cluster/directory.go",
+		old:      "	if err == nil && is.Recovered && !recovers {\n",
+		new:      "	if false {\n",
+		packages: "./cluster", tests: "TestDirectoryIsRefused",
+	},
+	{
+		guarantee: "G1", name: "a recovery does not say so in the directory that it changes",
+		file:     "cluster/recover.go",
+		old:      "	if err := d.retire(); err != nil {\n",
+		new:      "	if err := error(nil); err != nil {\n",
+		packages: "./integration_test", tests: "TestClusterIsRecovered",
+	},
+	{
+		guarantee: "G1", name: "a recovery that is refused changes the directory",
+		file:     "cluster/recover.go",
+		old:      "	if err := persistence.CheckTarget(vfs.Default, dir, to); err != nil {\n		return err\n	}\n",
+		new:      "",
+		packages: "./integration_test", tests: "TestClusterIsRecovered",
+	},
+	{
 		guarantee: "G1", name: "a configuration of another cluster takes the place of this one's",
 		file:     "cluster/config.go",
 		old:      "	case c.Cluster != old.Cluster || c.Seed != old.Seed || c.Partitions != old.Partitions:\n",
@@ -48,7 +69,7 @@ var operateMutants = []mutant{
 		guarantee: "G1", name: "a directory with ids of deleted counters is taken for empty",
 		file:     "store/stats.go",
 		old:      "p.floor != 0 || f.Recent+f.Runs > 0 || ",
-		new:      "p.floor != 0 || ",
+		new:      "p.floor != 0 || f.Recent+f.Runs < 0 || ",
 		packages: "./store", tests: "TestPristine",
 	},
 	{
@@ -56,6 +77,6 @@ var operateMutants = []mutant{
 		file:     "cluster/directory.go",
 		old:      "			m.Pending = pendingFound\n",
 		new:      "			m.Pending = \"\"\n",
-		packages: "./cluster", tests: "TestFirstNodeWithData",
+		packages: "./cluster", tests: "TestFounderBeginsBehindItsData",
 	},
 }

@@ -83,8 +83,8 @@ var replicaMutants = []mutant{
 		guarantee: "R5", name: "views are published that the next start cannot reach",
 		file:     "persistence/oplog/entries.go",
 		old:      "	if !behind {\n		return nil\n	}\n",
-		new:      "	if true {\n		return nil\n	}\n",
-		packages: "./cluster", tests: "TestViewsAreReached",
+		new:      "	if !behind || true {\n		return nil\n	}\n",
+		packages: "./persistence/oplog ./cluster", tests: "TestEntriesCrash|TestViewsAreReached",
 	},
 	{
 		guarantee: "R9", name: "a checkpoint keeps a cut waiting for what needs the cut",

@@ -104,7 +104,7 @@ var sketchMutants = []mutant{
 		guarantee: "G6", name: "a growth beyond the memory cap",
 		file:     "store/bloom.go",
 		old:      "	case pl.grant(bytes + create):\n",
-		new:      "	case pl.grant(create):\n",
+		new:      "	case pl.grant(bytes*0 + create):\n",
 		packages: "./store", tests: "TestBloomRefusals",
 	},
 	{
@@ -279,7 +279,7 @@ var sketchMutants = []mutant{
 		guarantee: "G4", name: "a filter of which a part was copied counts as there",
 		file:     "cmd/fbfkv/internal/transfer/filters.go",
 		old:      "	there := kind.Val() != \"none\" && begun.Val() == 0\n",
-		new:      "	there := kind.Val() != \"none\"\n",
+		new:      "	there := kind.Val() != \"none\" && begun.Val() >= 0\n",
 		packages: "./integration_test", tests: "TestImportFilters",
 	},
 }

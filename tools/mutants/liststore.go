@@ -377,7 +377,7 @@ var storeMutants = []mutant{
 		guarantee: "G6", name: "a refused command consumes its opid",
 		file:     "store/decide.go",
 		old:      "	if err := x.checkIncr(r, op.Delta); err != nil {\n		return err\n	}\n	if err := x.makeRoom(r); err != nil {\n",
-		new:      "	if err := x.checkIncr(r, op.Delta); err != nil {\n		r.t.filter.Insert(r.hash, x.at.logged)\n		r.p.recent.add(&record{table: r.t.def.ID, hash: r.hash, seq: r.p.seq, logged: x.at.logged, key: r.key, id: op.ID})\n		return err\n	}\n	if err := x.makeRoom(r); err != nil {\n",
+		new:      "	if err := x.checkIncr(r, op.Delta); err != nil {\n		x.applyIncr(op, r, 0)\n		return err\n	}\n	if err := x.makeRoom(r); err != nil {\n",
 		packages: "./store", tests: "TestRefusalsConsumeNothing",
 	},
 	{
@@ -391,7 +391,7 @@ var storeMutants = []mutant{
 		guarantee: "G6", name: "an operation out of bounds consumes its opid",
 		file:     "store/decide_bounded.go",
 		old:      "	if !b.applied {\n		op.answer(b)\n		return nil\n	}\n	if err",
-		new:      "	if !b.applied {\n		op.answer(b)\n		r.t.filter.Insert(r.hash, x.at.logged)\n		r.p.recent.add(&record{table: r.t.def.ID, hash: r.hash, seq: r.p.seq, logged: x.at.logged, key: r.key, id: op.ID})\n		return nil\n	}\n	if err",
+		new:      "	if !b.applied {\n		op.answer(b)\n		x.applyIncr(op, r, 0)\n		return nil\n	}\n	if err",
 		packages: "./store", tests: "TestBounded",
 	},
 	{

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -39,7 +40,8 @@ func FBFKV(ctx context.Context, binary string, args ...string) (*Process, error)
 	return start(ctx, "fbfkv", binary, "data", append([]string{"--loglevel", "warning"}, args...))
 }
 
-// Redis starts a redis-server that logs its commands as an fbfkv does.
+// Redis starts a redis-server that logs its commands as an fbfkv does. It has a configuration file,
+// empty at first, in which a sentinel makes it note whom it follows.
 func Redis(ctx context.Context, binary string, args ...string) (*Process, error) {
 	return start(ctx, "redis", binary, ".", append([]string{"--bind", "127.0.0.1", "--appendonly", "yes", "--save", ""}, args...))
 }
@@ -56,6 +58,13 @@ func start(ctx context.Context, name, binary, data string, args []string) (*Proc
 	}
 	p := &Process{Name: name, Address: "127.0.0.1:" + port, binary: binary, dir: dir}
 	p.args = append([]string{"--port", port, "--dir", filepath.Join(dir, data)}, args...)
+	if name == "redis" {
+		file := filepath.Join(dir, "redis.conf")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			return nil, errors.Join(err, p.Close())
+		}
+		p.args = slices.Insert(p.args, 0, file)
+	}
 	if err := p.Run(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
 	}

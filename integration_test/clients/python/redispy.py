@@ -3,6 +3,8 @@
     python3 redispy.py host:port[,host:port…] 2|3 prefix
 """
 
+import faulthandler
+import os
 import sys
 import threading
 import time
@@ -116,6 +118,8 @@ for w in workers:
     w.start()
 sys.stdin.read()
 running = False
+faulthandler.dump_traceback_later(30)  # a worker that does not end says where it is
 for w in workers:
     w.join()
-print("applied", sum(counts))
+print("applied", sum(counts), flush=True)
+os._exit(0)  # clients that were given up along the way can keep the interpreter from ending

@@ -45,7 +45,7 @@ func (o *operator) backup(addr, dir string) error {
 	defer client.Close()
 	began := time.Now()
 	if err := client.Do(context.Background(), "BACKUP", dir).Err(); err != nil {
-		return fmt.Errorf("%s made no backup: %w", addr, err)
+		return fmt.Errorf("no backup was made: %w", (&remote{addr, client}).explain(err))
 	}
 	o.say("the cluster %s is backed up to %s on %s in %.1f s", short(c.Cluster), dir, addr, time.Since(began).Seconds())
 	return nil

@@ -192,7 +192,7 @@ func (o *operator) removeNode(existing, addr string) error {
 	if m.Voter {
 		left--
 	}
-	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s, which has %d nodes then.", addr, short(c.Cluster), left)}
+	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s. Nodes left: %d.", addr, short(c.Cluster), left)}
 	if left < 3 {
 		plan = append(plan, "With fewer than three nodes, none may be lost.")
 	}
@@ -273,6 +273,9 @@ func (o *operator) replace(existing, old, replacement string) error {
 		gone = nil
 	}
 	switch {
+	case gone != nil && here != nil && here.Voter: // an earlier attempt leaves no vote before OLD is removed
+		return fmt.Errorf("%s is a node of the cluster already, and cannot take the place of %s as well: name an empty server, or see remove-node",
+			replacement, old)
 	case gone == nil && here != nil && here.Voter:
 		o.say("%s is a member with its directory: there is nothing to replace", replacement)
 		return nil

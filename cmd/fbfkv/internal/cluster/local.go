@@ -92,7 +92,7 @@ func (l *local) run() (err error) {
 			made = nil
 		case n := <-l.ended:
 			left--
-			l.say("%s: has ended (%v), its log is %s; it starts again with: %s", n.addr, n.err, n.log, commandLine(n.cmd))
+			l.say("%s: has ended (%v), its log is %s; it starts again with: %s", n.addr, n.cmd.ProcessState, n.log, commandLine(n.cmd))
 			if made != nil {
 				return fmt.Errorf("%s did not start; its log is %s", n.addr, n.log)
 			}
@@ -156,7 +156,9 @@ func (l *local) create(addrs []string) error {
 func (l *local) stop(running []*localNode) (err error) {
 	running = slices.DeleteFunc(running, func(n *localNode) bool { return n.cmd.Process.Signal(syscall.SIGTERM) != nil })
 	for _, n := range running {
-		if <-n.done; n.err != nil {
+		<-n.done
+		// One that was still starting has no handler for the signal yet.
+		if state, ok := n.cmd.ProcessState.Sys().(syscall.WaitStatus); n.err != nil && !(ok && state.Signaled() && state.Signal() == syscall.SIGTERM) {
 			err = errors.Join(err, fmt.Errorf("%s has ended with %w; its log is %s", n.addr, n.err, n.log))
 		}
 	}

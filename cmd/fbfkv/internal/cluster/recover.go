@@ -16,7 +16,7 @@ acknowledged or not; what the log ends with may never have been acknowledged.
 
 NEW must be empty or not exist. It belongs to no cluster and has new ids: start a server
 with --cluster-enabled yes --dir NEW, name it first in fbfkv cluster create, and give
-the other nodes empty directories. The old directories must not be used any more.`
+the other nodes empty directories. No server takes the old directories any more.`
 
 func recoverCommand() subcommand {
 	to := ""
@@ -54,6 +54,11 @@ func (o *operator) recover(dirs []string, to string) error {
 	}
 	if err := nodes.Recover(longest.Dir, to, slog.New(slog.DiscardHandler)); err != nil {
 		return err
+	}
+	for _, dir := range dirs {
+		if err := nodes.Retire(dir); err != nil {
+			return err
+		}
 	}
 	o.say("%s is complete: start a server with --cluster-enabled yes --dir %s and name it first in fbfkv cluster create", to, to)
 	return nil

@@ -102,7 +102,7 @@ func (n *remote) explain(err error) error {
 type refusal struct{ text string }
 
 // Error is the node's text.
-func (r refusal) Error() string { return r.text }
+func (r refusal) Error() string { return strings.TrimPrefix(r.text, nodes.TryAgain+" ") }
 
 // transient reports whether a second attempt may go well: the node cannot be reached, does
 // not lead any more, or is about to.

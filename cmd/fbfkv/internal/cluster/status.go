@@ -42,7 +42,8 @@ func (o *operator) status(existing string) error {
 	}
 	switch {
 	case leads == nil:
-		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there")
+		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there; " +
+			"if one is lost for ever, see fbfkv cluster recover")
 	case len(ills) > 0:
 		return fmt.Errorf("%d of %d nodes are not well", len(ills), len(c.Members))
 	}
@@ -96,6 +97,8 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration) (role, ill str
 	case a.Self.ID != m.ID && a.Cluster == "":
 		return "lost", "answers with an empty directory: it lost its own, or another server has its address; fbfkv cluster replace ANY " +
 			m.Address() + " " + m.Address()
+	case a.Self.ID == m.ID && a.Cluster == "":
+		return "joining", "has not joined yet: run create, add-node or replace again if none is running"
 	case a.Self.ID != m.ID || a.Cluster != c.Cluster:
 		return "lost", fmt.Sprintf("answers as the node %s of the cluster %s: another server has its address", short(a.Self.ID), short(a.Cluster))
 	case a.State == nil:

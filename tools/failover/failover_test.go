@@ -1,0 +1,112 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// TestSums: what a counter holds says what became of its operation, and one that is lost makes up
+// for none that was counted twice.
+func TestSums(t *testing.T) {
+	var s sums
+	for _, c := range []struct {
+		tries int
+		value string
+	}{{1, "1"}, {2, "1"}, {1, ""}, {2, "2"}, {3, "3"}} {
+		if err := s.add(c.tries, c.value); err != nil {
+			t.Error(err)
+		}
+	}
+	if want := (sums{acknowledged: 5, again: 3, lost: 1, twice: 2}); s != want {
+		t.Errorf("%+v, want %+v", s, want)
+	}
+	for _, value := range []string{"0", "-1", "x"} {
+		if s.add(1, value) == nil {
+			t.Errorf("a counter may hold %q", value)
+		}
+	}
+}
+
+// TestGap measures times without an answer, at the ends of a span too.
+func TestGap(t *testing.T) {
+	zero := time.Now()
+	at := func(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }
+	var answers []answer
+	for _, s := range []float64{0, 1, 1.5, 4, 4.1, 9} {
+		answers = append(answers, answer{at: at(s)})
+	}
+	for _, c := range []struct{ from, to, want float64 }{{0.5, 4.2, 2.5}, {1.6, 4.05, 2.4}, {4, 8, 3.9}, {5, 8, 3}, {0, 10, 4.9}} {
+		if got := gap(answers, at(c.from), at(c.to)).Round(time.Millisecond); got != at(c.want).Sub(zero).Round(time.Millisecond) {
+			t.Errorf("from %v to %v: %v, want %v s", c.from, c.to, got, c.want)
+		}
+	}
+}
+
+// TestReadRole reads the answers of servers that lead, follow, or do not know.
+func TestReadRole(t *testing.T) {
+	for _, c := range []struct {
+		reply []any
+		want  role
+	}{
+		{[]any{"master", int64(7), []any{[]any{"127.0.0.1", "7", "7"}, []any{"127.0.0.1", "8", "7"}}}, role{leads: true, replicas: 2}},
+		{[]any{"master", int64(7), []any{}}, role{leads: true}},
+		{[]any{"slave", "127.0.0.1", int64(7001), "connected", int64(7)}, role{leader: "127.0.0.1:7001", connected: true}},
+		{[]any{"slave", "127.0.0.1", int64(7001), "sync", int64(-1)}, role{leader: "127.0.0.1:7001"}},
+		{[]any{"sentinel", []any{"m"}}, role{}},
+		{nil, role{}},
+	} {
+		if got := readRole(c.reply); got != c.want {
+			t.Errorf("%v: %+v, want %+v", c.reply, got, c.want)
+		}
+	}
+}
+
+// TestPoints puts answers where they belong on the axis.
+func TestPoints(t *testing.T) {
+	rates, latencies := curve{answers: []answer{{since: -2, took: 5 * time.Millisecond}, {since: -0.01, took: time.Millisecond},
+		{since: 0, took: 3 * time.Millisecond}, {since: 0.09, took: 2 * time.Millisecond}, {since: plotTo}}}.points()
+	if len(rates) != 70 || len(latencies) != 3 {
+		t.Fatalf("%d rates, %d latencies", len(rates), len(latencies))
+	}
+	if rates[0].Y != 10 || rates[19].Y != 10 || rates[20].Y != 20 || rates[21].Y != 0 {
+		t.Errorf("the rates are %v", rates)
+	}
+	if l := latencies[2]; l.Y != 3 || l.X < 0.04 || l.X > 0.06 {
+		t.Errorf("behind the fault: %v", l)
+	}
+}
+
+// TestTry kills a leader of each kind under load and draws it: an fbfkv loses nothing, and counts
+// nothing twice.
+func TestTry(t *testing.T) {
+	dir := t.TempDir()
+	o := options{fbfkv: filepath.Join(dir, "fbfkv"), redis: "redis-server", deaths: 1}
+	if out, err := exec.Command("go", "-C", "../..", "build", "-pgo=off", "-o", o.fbfkv, "./cmd/fbfkv").CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	var drawn []curve
+	for _, s := range []subject{{"fbfkv", o.shard}, {"Redis", o.sentinels()}} {
+		got, err := o.try(t.Context(), faults[0], s)
+		if err != nil {
+			t.Fatalf("%s: %v", s.name, err)
+		}
+		if got.acknowledged == 0 || got.again == 0 || len(got.gaps) != 1 || got.gaps[0] == 0 || len(got.first) == 0 {
+			t.Errorf("%s: %+v, gaps %v", s.name, got.sums, got.gaps)
+		}
+		if s.name == "fbfkv" && got.lost+got.twice > 0 {
+			t.Errorf("%d lost, %d counted twice", got.lost, got.twice)
+		}
+		drawn = append(drawn, curve{s.name, got.first})
+	}
+	file := filepath.Join(dir, "plot.svg")
+	if err := plotDeath(file, drawn); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := os.ReadFile(file); err != nil || !bytes.Contains(b, []byte("seconds since the kill")) {
+		t.Errorf("the plot has %d bytes, %v", len(b), err)
+	}
+}
