@@ -309,7 +309,7 @@ var serverCommands = []Command{
 		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0", Complexity: "O(1)",
 		Summary: "Returns the version, with a smile.", Args: []Arg{opt(with("VERSION", intArg("version")))},
 		Run: func(c *Context) {
-			c.W.Verbatim("txt", "To count is human; to count once, divine.\nfbfkv ver. "+c.Server.Version+"\n")
+			c.W.Verbatim("To count is human; to count once, divine.\nfbfkv ver. " + c.Server.Version + "\n")
 		},
 	},
 	{

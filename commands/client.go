@@ -162,7 +162,7 @@ func clientList(c *Context) {
 			b.WriteByte('\n')
 		}
 	}
-	c.W.Verbatim("txt", b.String())
+	c.W.Verbatim(b.String())
 }
 
 // parseListFilter reads the arguments of CLIENT LIST.
@@ -354,7 +354,7 @@ var clientCommands = []Command{{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",
 			func(c *Context) { c.W.Int(c.Session.ID) }),
 		withTips(clientSub("info", 2, clientFlags, "6.2.0", "Describes the connection.",
-			func(c *Context) { c.W.Verbatim("txt", c.Session.describe(time.Now())+"\n") }), changingTip...),
+			func(c *Context) { c.W.Verbatim(c.Session.describe(time.Now()) + "\n") }), changingTip...),
 		withTips(clientSub("list", -2, clientAdminFlags, "2.4.0", "Describes all connections.", clientList,
 			opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"), word("PUBSUB")))),
 			opt(with("ID", multi(intArg("client-id"))))), changingTip...),

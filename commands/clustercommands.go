@@ -183,7 +183,7 @@ func clusterNodes(c *Context, _ *Cluster, v *ClusterView) {
 			b.WriteString(v.nodeLine(s, j, c.Session.TLS) + "\n")
 		}
 	}
-	c.W.Verbatim("txt", b.String())
+	c.W.Verbatim(b.String())
 }
 
 // clusterReplicas is CLUSTER REPLICAS node-id.
@@ -293,7 +293,7 @@ func clusterInfo(c *Context, _ *Cluster, v *ClusterView) {
 	b.Add("cluster_stats_messages_sent", 0)
 	b.Add("cluster_stats_messages_received", 0)
 	b.Add("total_cluster_links_buffer_limit_exceeded", 0)
-	c.W.Verbatim("txt", b.String())
+	c.W.Verbatim(b.String())
 }
 
 // clusterShardID is CLUSTER MYSHARDID.

@@ -97,7 +97,7 @@ func (s *Server) info(st *store.Store, sections [][]byte, tls bool) string {
 }
 
 // doInfo is INFO [section …].
-func doInfo(c *Context) { c.W.Verbatim("txt", c.Server.info(c.Store, c.Args[1:], c.Session.TLS)) }
+func doInfo(c *Context) { c.W.Verbatim(c.Server.info(c.Store, c.Args[1:], c.Session.TLS)) }
 
 // slowlogGet is SLOWLOG GET [count].
 func slowlogGet(c *Context) {
@@ -126,7 +126,7 @@ func latencyGraph(c *Context) {
 		c.fail(refusal("ERR No samples available for event '" + string(cString(c.Args[2], maxQuoted)) + "'"))
 		return
 	}
-	c.W.Verbatim("txt", graph)
+	c.W.Verbatim(graph)
 }
 
 // latencySub declares a subcommand of LATENCY.
@@ -208,13 +208,13 @@ var memoryCommands = []Command{{
 			Summary: "Says what is wrong with the server's memory.",
 			Run: func(c *Context) {
 				st := c.Store.Stats()
-				c.W.Verbatim("txt", observe.MemoryDoctor(&st))
+				c.W.Verbatim(observe.MemoryDoctor(&st))
 			},
 		},
 		{
 			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
 			Summary: "Returns the figures of the memory allocator.",
-			Run:     func(c *Context) { c.W.Verbatim("txt", observe.MallocStats()) },
+			Run:     func(c *Context) { c.W.Verbatim(observe.MallocStats()) },
 		},
 		{
 			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
@@ -262,7 +262,7 @@ var observeCommands = []Command{
 		Summary: "A container for commands on how long things take.",
 		Subcommands: []Command{
 			withTips(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
-				c.W.Verbatim("txt", c.Server.Observer.LatencyDoctor())
+				c.W.Verbatim(c.Server.Observer.LatencyDoctor())
 			}), ownTips...),
 			withTips(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
 				strArg("event")), ownTips...),

@@ -81,7 +81,7 @@ func (s *Store) checkDisk() {
 		s.db.Stop(err)
 	}
 	full := errors.Is(s.db.CheckSpace(), persistence.ErrNoSpace)
-	free, _, err := s.db.DiskUsage()
+	free, err := s.db.DiskFree()
 	if err == nil && s.opts.MinFreeDisk > 0 { // not every file system can tell
 		full = full || free < uint64(s.opts.MinFreeDisk)
 	}
