@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"bytes"
 	"math"
 	"slices"
 
@@ -110,31 +109,11 @@ func parseCMIncr(r *Request) error {
 	if err := checkOpID(op.ID); err != nil {
 		return err
 	}
-	if repeats(op.Keys) {
+	if store.Repeat(op.Keys) {
 		return store.ErrSpansTables
 	}
 	_, err := parseOptions(r, incrOptions, rest, "")
 	return err
-}
-
-// repeats reports whether a key is there twice.
-func repeats(keys [][]byte) bool {
-	const few = 16 // below it, comparing all pairs is cheaper than a map
-	if len(keys) <= few {
-		for i, a := range keys {
-			for _, b := range keys[:i] {
-				if bytes.Equal(a, b) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	seen := make(map[string]struct{}, len(keys))
-	for _, k := range keys {
-		seen[string(k)] = struct{}{}
-	}
-	return len(seen) < len(keys)
 }
 
 // replyCMIncr answers the counters' values, WITHSTATUS also whether the

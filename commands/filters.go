@@ -54,7 +54,6 @@ func parseReserve(r *Request) error {
 // single tells replyFounds that the command takes one item: no array.
 const single Style = 1
 
-// parseAdd parses FBF.ADD and FBF.MADD; parseTest FBF.EXISTS and FBF.MEXISTS.
 func parseItems(kind store.Kind, style Style) func(*Request) error {
 	return func(r *Request) error {
 		r.Op.Kind, r.Op.Key, r.Style = kind, r.Args[1], style
