@@ -262,8 +262,7 @@ func aclList(c *Context) {
 // aclDelUser is ACL DELUSER username …; their connections are closed.
 func aclDelUser(c *Context) {
 	n, err := c.Server.Users.Delete(words(c.Args[2:]))
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	c.closeGone()

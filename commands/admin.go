@@ -19,8 +19,7 @@ func doBgsave(c *Context) {
 		c.fail(errSyntax)
 		return
 	}
-	if err := c.Store.BackgroundSnapshot(); err != nil {
-		c.fail(err)
+	if err := c.Store.BackgroundSnapshot(); c.failed(err) {
 		return
 	}
 	c.W.Status("Background saving started")
@@ -56,8 +55,7 @@ var shutdownOptions = []option[shutdownRequest]{
 // redone at the next start.
 func doShutdown(c *Context) {
 	var s shutdownRequest
-	if _, err := parseOptions(&s, shutdownOptions, c.Args[1:], ""); err != nil {
-		c.fail(err)
+	if _, err := parseOptions(&s, shutdownOptions, c.Args[1:], ""); c.failed(err) {
 		return
 	}
 	switch {
@@ -99,16 +97,14 @@ func parseTimeout(v []byte) (ms int64, err error) {
 // doWaitAOF is WAITAOF numlocal numreplicas timeout: whatever appendfsync is,
 // what was acknowledged is on disk when it answers.
 func doWaitAOF(c *Context) {
-	if err := waitArgs(c.Args[1:]); err != nil {
-		c.fail(err)
+	if err := waitArgs(c.Args[1:]); c.failed(err) {
 		return
 	}
 	if local, _ := parseInt(c.Args[1]); local < 0 || local > 1 {
 		c.fail(refusal("ERR value is out of range, value must between 0 and 1"))
 		return
 	}
-	if err := c.Store.Sync(); err != nil {
-		c.fail(err)
+	if err := c.Store.Sync(); c.failed(err) {
 		return
 	}
 	replicas := 0
@@ -157,8 +153,7 @@ func doBackup(c *Context) {
 	case first == "-":
 		c.Session.endStream()
 		stream, err := c.Store.StreamBackup()
-		if err != nil {
-			c.fail(err)
+		if c.failed(err) {
 			return
 		}
 		c.Session.stream = stream
@@ -314,7 +309,7 @@ var serverCommands = []Command{
 		Name: "lolwut", Arity: -1, Flags: ReadOnly | Fast | pure, Group: groupServer, Since: "5.0.0", Complexity: "O(1)",
 		Summary: "Returns the version, with a smile.", Args: []Arg{opt(with("VERSION", intArg("version")))},
 		Run: func(c *Context) {
-			c.W.Verbatim("txt", "To count is human; to count once, divine.\nfbfkv ver. "+c.Server.Version+"\n")
+			c.W.Verbatim("To count is human; to count once, divine.\nfbfkv ver. " + c.Server.Version + "\n")
 		},
 	},
 	{

@@ -173,19 +173,11 @@ func parseBFInsert(r *Request) error {
 // replyBFAdded answers for each item whether it is new, and an error for one that was not
 // added: the array ends with that if the filter does not grow.
 func replyBFAdded(w *resp.Writer, r *Result) {
-	if r.Style != single {
-		w.Array(len(r.Op.Founds))
+	full := store.ErrBloomGrowth
+	if r.Op.Found {
+		full = store.ErrBloomFull
 	}
-	for i, found := range r.Op.Founds {
-		switch full := i < len(r.Op.Fulls) && r.Op.Fulls[i]; {
-		case full && r.Op.Found:
-			w.Error(errorText(store.ErrBloomFull))
-		case full:
-			w.Error(errorText(store.ErrBloomGrowth))
-		default:
-			w.Bool(!found)
-		}
-	}
+	replyBools(w, r, false, full)
 }
 
 // parseID parses key and opid, and AT and WITHSTATUS at the end, and returns what is in
@@ -222,25 +214,21 @@ func parseBFCAdd(r *Request) error {
 }
 
 func replyBFCAdd(w *resp.Writer, r *Result) {
-	style := r.Style
-	if style == withStatus {
+	status := r.Style == withStatus
+	if status {
 		w.Array(2)
+		r.Style = 0 // an array of one item, too
 	}
-	if r.Style = 0; true {
-		replyBFAdded(w, r)
-	}
-	if style == withStatus {
+	replyBFAdded(w, r)
+	if status {
 		w.Int(bit(r.Op.Applied))
 	}
 }
 
 type bloomInfo = store.BloomInfo
 
-// bloomFields are the pairs of BF.INFO; token is what asks for one of them alone.
-var bloomFields = []struct {
-	token string
-	infoField[bloomInfo]
-}{
+// bloomFields are the pairs of BF.INFO.
+var bloomFields = infoTable[bloomInfo]{
 	{"CAPACITY", number("Capacity", func(f *bloomInfo) (n int64) {
 		for i := range f.Filters {
 			n += int64(f.Filters[i].Capacity)
@@ -265,24 +253,16 @@ var bloomFields = []struct {
 	}}},
 }
 
-// parseBFInfo parses BF.INFO key [field]; the Style is the field's number from 1, or 0 for
-// all.
+// parseBFInfo parses BF.INFO key [field].
 func parseBFInfo(r *Request) error {
 	r.Op.Kind, r.Op.Key = store.BFInfo, r.Args[1]
-	switch len(r.Args) {
-	case 2:
-		return nil
-	case 3:
-		for i, f := range bloomFields {
-			if is(r.Args[2], f.token) {
-				r.Style = Style(i + 1)
-				return nil
-			}
-		}
+	switch {
+	case len(r.Args) > 3:
+		return arityError(r)
+	case !bloomFields.choose(r):
 		r.Op.Object = &store.BadArgument{Err: errBloomField}
-		return nil
 	}
-	return arityError(r)
+	return nil
 }
 
 // replyBFInfo answers a map; of one field an array of one value in RESP2.
@@ -425,9 +405,8 @@ var bloomCommands = []Command{
 		Name: "bf.info", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupBloom,
 		ACL: bloomACL, Since: "1.0.0", Complexity: "O(1)",
 		Summary: "Returns a Bloom filter's parameters and size, or one of these fields.",
-		Args: []Arg{keyArg(), opt(oneOf("field", word("CAPACITY"), word("SIZE"), word("FILTERS"), word("ITEMS"),
-			word("EXPANSION")))},
-		Parse: parseBFInfo, Reply: replyBFInfo,
+		Args:    []Arg{keyArg(), bloomFields.arg()},
+		Parse:   parseBFInfo, Reply: replyBFInfo,
 	},
 	{
 		Name: "bf.debug", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupBloom,

@@ -21,12 +21,11 @@ func checkName(what string, name []byte) error {
 
 // clientSetName is CLIENT SETNAME name; an empty name takes the name away.
 func clientSetName(c *Context) {
-	if err := checkName("Client names", c.Args[2]); err != nil {
-		c.fail(err)
-		return
+	err := checkName("Client names", c.Args[2])
+	if err == nil {
+		c.Session.setName(string(c.Args[2]))
 	}
-	c.Session.setName(string(c.Args[2]))
-	c.W.Status("OK")
+	c.ok(err)
 }
 
 // clientGetName is CLIENT GETNAME.
@@ -152,8 +151,7 @@ func (c *Context) sessions() []*Session {
 // clientList is CLIENT LIST [TYPE type] [ID id …].
 func clientList(c *Context) {
 	wanted, err := parseListFilter(c.Args[2:])
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	var b strings.Builder
@@ -164,7 +162,7 @@ func clientList(c *Context) {
 			b.WriteByte('\n')
 		}
 	}
-	c.W.Verbatim("txt", b.String())
+	c.W.Verbatim(b.String())
 }
 
 // parseListFilter reads the arguments of CLIENT LIST.
@@ -264,8 +262,7 @@ func clientKill(c *Context) {
 		return
 	}
 	f.me = false
-	if _, err := parseOptions(&f, killOptions, c.Args[2:], ""); err != nil {
-		c.fail(err)
+	if _, err := parseOptions(&f, killOptions, c.Args[2:], ""); c.failed(err) {
 		return
 	}
 	c.W.Int(int64(c.kill(&f)))
@@ -301,14 +298,10 @@ func clientSub(name string, arity int, flags Flags, since, summary string, run f
 	}
 }
 
-// varies marks a command whose reply differs from call to call.
-func varies(c Command) Command {
-	c.Tips = append(c.Tips, "nondeterministic_output")
-	return c
-}
-
 // onOff documents an argument that is ON or OFF.
 func onOff(name string) Arg { return oneOf(name, word("ON"), word("OFF")) }
+
+var errNotTracking error = refusal("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled")
 
 // Client-side caching does not exist here: counters change all the time, so
 // that a client that cached them would mostly be told to forget them. These
@@ -324,11 +317,6 @@ func clientTracking(c *Context) {
 	default:
 		c.fail(errSyntax)
 	}
-}
-
-// clientCaching is CLIENT CACHING YES | NO.
-func clientCaching(c *Context) {
-	c.fail(refusal("ERR CLIENT CACHING can be called only when the client is in tracking mode with OPTIN or OPTOUT mode enabled"))
 }
 
 // clientTrackingInfo is CLIENT TRACKINGINFO.
@@ -365,11 +353,11 @@ var clientCommands = []Command{{
 	Subcommands: []Command{
 		clientSub("id", 2, clientFlags|pure, "5.0.0", "Returns the number of the connection.",
 			func(c *Context) { c.W.Int(c.Session.ID) }),
-		varies(clientSub("info", 2, clientFlags, "6.2.0", "Describes the connection.",
-			func(c *Context) { c.W.Verbatim("txt", c.Session.describe(time.Now())+"\n") })),
-		varies(clientSub("list", -2, clientAdminFlags, "2.4.0", "Describes all connections.", clientList,
+		withTips(clientSub("info", 2, clientFlags, "6.2.0", "Describes the connection.",
+			func(c *Context) { c.W.Verbatim(c.Session.describe(time.Now()) + "\n") }), changingTip...),
+		withTips(clientSub("list", -2, clientAdminFlags, "2.4.0", "Describes all connections.", clientList,
 			opt(with("TYPE", oneOf("client-type", word("NORMAL"), word("MASTER"), word("REPLICA"), word("PUBSUB")))),
-			opt(with("ID", multi(intArg("client-id")))))),
+			opt(with("ID", multi(intArg("client-id"))))), changingTip...),
 		clientSub("setname", 3, clientFlags, "2.6.9", "Names the connection.", clientSetName, strArg("connection-name")),
 		clientSub("getname", 2, clientFlags, "2.6.9", "Returns the connection's name.", clientGetName),
 		clientSub("setinfo", 4, clientFlags, "7.2.0", "Sets the name or version of the client library.", clientSetInfo,
@@ -395,7 +383,8 @@ var clientCommands = []Command{{
 		clientSub("tracking", -3, clientFlags, "6.0.0", "Accepts OFF: client-side caching is not supported.", clientTracking,
 			onOff("status"), opt(with("REDIRECT", intArg("client-id"))), opt(multi(with("PREFIX", strArg("prefix")))),
 			opt(word("BCAST")), opt(word("OPTIN")), opt(word("OPTOUT")), opt(word("NOLOOP"))),
-		clientSub("caching", 3, clientFlags, "6.0.0", "Refused: client-side caching is not supported.", clientCaching,
+		clientSub("caching", 3, clientFlags, "6.0.0", "Refused: client-side caching is not supported.",
+			func(c *Context) { c.fail(errNotTracking) },
 			oneOf("mode", word("YES"), word("NO"))),
 		clientSub("getredir", 2, clientFlags, "6.0.0", "Returns -1: client-side caching is not supported.",
 			func(c *Context) { c.W.Int(-1) }),

@@ -183,7 +183,7 @@ func clusterNodes(c *Context, _ *Cluster, v *ClusterView) {
 			b.WriteString(v.nodeLine(s, j, c.Session.TLS) + "\n")
 		}
 	}
-	c.W.Verbatim("txt", b.String())
+	c.W.Verbatim(b.String())
 }
 
 // clusterReplicas is CLUSTER REPLICAS node-id.
@@ -293,7 +293,7 @@ func clusterInfo(c *Context, _ *Cluster, v *ClusterView) {
 	b.Add("cluster_stats_messages_sent", 0)
 	b.Add("cluster_stats_messages_received", 0)
 	b.Add("total_cluster_links_buffer_limit_exceeded", 0)
-	c.W.Verbatim("txt", b.String())
+	c.W.Verbatim(b.String())
 }
 
 // clusterShardID is CLUSTER MYSHARDID.
@@ -324,8 +324,7 @@ func clusterCountKeys(c *Context, _ *Cluster, _ *ClusterView) {
 	if err == nil {
 		err = c.keysInSlot(slot, func([]byte) bool { n++; return true })
 	}
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	c.W.Int(n)
@@ -345,8 +344,7 @@ func clusterGetKeys(c *Context, _ *Cluster, _ *ClusterView) {
 	if err == nil && most > 0 {
 		err = c.keysInSlot(slot, func(key []byte) bool { keys = append(keys, key); return int64(len(keys)) < most })
 	}
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	replyKeys(c.W, keys)
@@ -389,8 +387,7 @@ func clusterAdmin(c *Context, cluster *Cluster, _ *ClusterView) {
 		return
 	}
 	answer, err := cluster.Admin(string(c.Args[2]), request)
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	c.W.Bulk(answer)
@@ -416,8 +413,6 @@ func clusterSub(name string, arity int, flags Flags, since, complexity, summary 
 		Summary: summary, Args: args, Run: inCluster(run),
 	}
 }
-
-var changingTip = []string{"nondeterministic_output"}
 
 const ofNodes = "O(N), where N is the number of nodes"
 

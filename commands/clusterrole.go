@@ -14,8 +14,7 @@ import (
 // doWait is WAIT numreplicas timeout. What was acknowledged is on a majority of the shard's
 // nodes, so that fewer are never waited for.
 func doWait(c *Context) {
-	if err := waitArgs(c.Args[1:]); err != nil {
-		c.fail(err)
+	if err := waitArgs(c.Args[1:]); c.failed(err) {
 		return
 	}
 	if v := c.clusterView(); v != nil && v.is == follows {

@@ -143,13 +143,19 @@ func (c *Context) fail(err error) {
 	c.W.Error(c.Server.displaced(err, c.routes, noSlot, c.Session.TLS, cmd == nil || cmd.Flags&Write == 0))
 }
 
-// ok writes OK, or the reply of an error that is not nil.
-func (c *Context) ok(err error) {
+// failed answers an error that is not nil, and reports whether there is one.
+func (c *Context) failed(err error) bool {
 	if err != nil {
 		c.fail(err)
-		return
 	}
-	c.W.Status("OK")
+	return err != nil
+}
+
+// ok writes OK, or the reply of an error that is not nil.
+func (c *Context) ok(err error) {
+	if !c.failed(err) {
+		c.W.Status("OK")
+	}
 }
 
 // Flags describe a command; COMMAND INFO names them as Redis does.
@@ -282,6 +288,9 @@ func withTips(c Command, tips ...string) Command {
 	c.Tips = append(c.Tips, tips...)
 	return c
 }
+
+// changingTip is of a command whose reply differs from call to call.
+var changingTip = []string{"nondeterministic_output"}
 
 // Arg documents one argument, in the terms of Redis' COMMAND DOCS.
 type Arg struct {

@@ -12,8 +12,7 @@ func configGet(c *Context) {
 	var found [][2]string
 	seen := map[string]bool{}
 	for _, pattern := range c.Args[2:] {
-		if err := checkPattern(pattern); err != nil {
-			c.fail(err)
+		if err := checkPattern(pattern); c.failed(err) {
 			return
 		}
 		for _, s := range c.Server.settings(strings.ToLower(string(pattern))) {

@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"bytes"
 	"math"
 	"slices"
 
@@ -110,31 +109,11 @@ func parseCMIncr(r *Request) error {
 	if err := checkOpID(op.ID); err != nil {
 		return err
 	}
-	if repeats(op.Keys) {
+	if store.Repeat(op.Keys) {
 		return store.ErrSpansTables
 	}
 	_, err := parseOptions(r, incrOptions, rest, "")
 	return err
-}
-
-// repeats reports whether a key is there twice.
-func repeats(keys [][]byte) bool {
-	const few = 16 // below it, comparing all pairs is cheaper than a map
-	if len(keys) <= few {
-		for i, a := range keys {
-			for _, b := range keys[:i] {
-				if bytes.Equal(a, b) {
-					return true
-				}
-			}
-		}
-		return false
-	}
-	seen := make(map[string]struct{}, len(keys))
-	for _, k := range keys {
-		seen[string(k)] = struct{}{}
-	}
-	return len(seen) < len(keys)
 }
 
 // replyCMIncr answers the counters' values, WITHSTATUS also whether the
@@ -227,11 +206,6 @@ func incrArgs(own ...Arg) []Arg {
 	return append(own, opt(with("AT", timeArg("unix-time-milliseconds"))), opt(word("WITHSTATUS")))
 }
 
-// cIncrArgs documents the options of CINCRBY, CDECRBY, CINCR and CDECR.
-func cIncrArgs(own ...Arg) []Arg {
-	return append(incrArgs(own...), expiryArg("PERSIST"), opt(word("ENX")))
-}
-
 const (
 	groupCounter   = "counter"
 	idempotentNote = "The same opid sent again within the table's window changes nothing: EXACT tables answer the " +
@@ -241,36 +215,23 @@ const (
 
 var counterACL = []string{"@counter"}
 
+// cIncrCommand declares CINCRBY, CDECRBY, CINCR or CDECR.
+func cIncrCommand(name string, arity int, does string, parse func(*Request) error, delta ...Arg) Command {
+	return Command{
+		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
+		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		Summary: does + " once per operation id. " + idempotentNote,
+		Args:    append(incrArgs(append([]Arg{keyArg(), strArg("opid")}, delta...)...), expiryArg("PERSIST"), opt(word("ENX"))),
+		Parse:   parse, Reply: replyCIncr,
+	}
+}
+
 // counterCommands are the idempotent counters.
 var counterCommands = []Command{
-	{
-		Name: "cincrby", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Adds a delta to a counter once per operation id. " + idempotentNote,
-		Args:    cIncrArgs(keyArg(), strArg("opid"), intArg("delta")),
-		Parse:   parseCIncr(1, true), Reply: replyCIncr,
-	},
-	{
-		Name: "cdecrby", Arity: -4, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Subtracts a delta from a counter once per operation id. " + idempotentNote,
-		Args:    cIncrArgs(keyArg(), strArg("opid"), intArg("delta")),
-		Parse:   parseCIncr(-1, true), Reply: replyCIncr,
-	},
-	{
-		Name: "cincr", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Adds 1 to a counter once per operation id. " + idempotentNote,
-		Args:    cIncrArgs(keyArg(), strArg("opid")),
-		Parse:   parseCIncr(1, false), Reply: replyCIncr,
-	},
-	{
-		Name: "cdecr", Arity: -3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
-		Summary: "Subtracts 1 from a counter once per operation id. " + idempotentNote,
-		Args:    cIncrArgs(keyArg(), strArg("opid")),
-		Parse:   parseCIncr(-1, false), Reply: replyCIncr,
-	},
+	cIncrCommand("cincrby", -4, "Adds a delta to a counter", parseCIncr(1, true), intArg("delta")),
+	cIncrCommand("cdecrby", -4, "Subtracts a delta from a counter", parseCIncr(-1, true), intArg("delta")),
+	cIncrCommand("cincr", -3, "Adds 1 to a counter", parseCIncr(1, false)),
+	cIncrCommand("cdecr", -3, "Subtracts 1 from a counter", parseCIncr(-1, false)),
 	{
 		Name: "cmincrby", Arity: -5, Flags: Write | DenyOOM | MovableKeys, Group: groupCounter,
 		Keys: KeySpec{First: 2, Step: 2, NumKeys: true, Flags: keyReadUpdate},

@@ -136,8 +136,7 @@ var createOptions = append([]option[tableSettings]{
 // ctableCreate is CTABLE CREATE name PREFIX p [option value …].
 func ctableCreate(c *Context) {
 	var t tableSettings
-	if _, err := parseOptions(&t, createOptions, c.Args[3:], ""); err != nil {
-		c.fail(err)
+	if _, err := parseOptions(&t, createOptions, c.Args[3:], ""); c.failed(err) {
 		return
 	}
 	if t.prefix == nil {
@@ -145,8 +144,7 @@ func ctableCreate(c *Context) {
 		return
 	}
 	o := t.Apply(store.TableOptions{Name: string(c.Args[2]), Prefix: *t.prefix, Skew: store.DefaultSkew, IDTime: store.DefaultIDTime})
-	if err := o.Validate(); err != nil {
-		c.fail(err)
+	if err := o.Validate(); c.failed(err) {
 		return
 	}
 	c.ok(c.Store.CreateTable(o))
@@ -155,8 +153,7 @@ func ctableCreate(c *Context) {
 // ctableAlter is CTABLE ALTER name option value [option value …].
 func ctableAlter(c *Context) {
 	var t tableSettings
-	if _, err := parseOptions(&t, alterOptions, c.Args[3:], ""); err != nil {
-		c.fail(err)
+	if _, err := parseOptions(&t, alterOptions, c.Args[3:], ""); c.failed(err) {
 		return
 	}
 	c.ok(c.Store.AlterTable(string(c.Args[2]), t.TableChange))
@@ -174,8 +171,7 @@ func ctableList(c *Context) {
 // ctableInfo is CTABLE INFO name.
 func ctableInfo(c *Context) {
 	info, err := c.Store.TableInfo(string(c.Args[2]))
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	c.W.Map(len(tableInfoFields))
@@ -189,6 +185,41 @@ func ctableInfo(c *Context) {
 type infoField[T any] struct {
 	name  string
 	write func(w *resp.Writer, t *T)
+}
+
+// infoTable are the fields of FBF.INFO or BF.INFO; token is what asks for one of them alone.
+type infoTable[T any] []struct {
+	token string
+	infoField[T]
+}
+
+// choose makes the Style the number from 1 of the field that key [field] asks for, or 0 for all.
+// It returns false if there is no such field.
+func (t infoTable[T]) choose(r *Request) bool {
+	for i := range t {
+		if len(r.Args) > 2 && is(r.Args[2], t[i].token) {
+			r.Style = Style(i + 1)
+		}
+	}
+	return len(r.Args) == 2 || r.Style != 0
+}
+
+// tokens lists the words that ask for one field.
+func (t infoTable[T]) tokens() []string {
+	list := make([]string, len(t))
+	for i := range t {
+		list[i] = t[i].token
+	}
+	return list
+}
+
+// arg documents them.
+func (t infoTable[T]) arg() Arg {
+	words := make([]Arg, len(t))
+	for i, token := range t.tokens() {
+		words[i] = word(token)
+	}
+	return opt(oneOf("field", words...))
 }
 
 // number, text and double make fields of one value.

@@ -54,7 +54,6 @@ func parseReserve(r *Request) error {
 // single tells replyFounds that the command takes one item: no array.
 const single Style = 1
 
-// parseAdd parses FBF.ADD and FBF.MADD; parseTest FBF.EXISTS and FBF.MEXISTS.
 func parseItems(kind store.Kind, style Style) func(*Request) error {
 	return func(r *Request) error {
 		r.Op.Kind, r.Op.Key, r.Style = kind, r.Args[1], style
@@ -88,20 +87,20 @@ func parseInsert(r *Request) error {
 
 // replyAdded answers 1 for an item that was added and 0 for one that was
 // present before; booleans in RESP3, as BF.ADD.
-func replyAdded(w *resp.Writer, r *Result) { replyBools(w, r, false) }
+func replyAdded(w *resp.Writer, r *Result) { replyBools(w, r, false, store.ErrOutOfMemory) }
 
 // replyPresent answers 1 for an item that is present; booleans in RESP3.
-func replyPresent(w *resp.Writer, r *Result) { replyBools(w, r, true) }
+func replyPresent(w *resp.Writer, r *Result) { replyBools(w, r, true, nil) }
 
 // replyBools answers for each item whether its finding is the wanted one, or
 // why it was not added.
-func replyBools(w *resp.Writer, r *Result, want bool) {
+func replyBools(w *resp.Writer, r *Result, want bool, full error) {
 	if r.Style != single {
 		w.Array(len(r.Op.Founds))
 	}
 	for i, found := range r.Op.Founds {
 		if i < len(r.Op.Fulls) && r.Op.Fulls[i] {
-			w.Error(errorText(store.ErrOutOfMemory))
+			w.Error(errorText(full))
 			continue
 		}
 		w.Bool(found == want)
@@ -111,11 +110,8 @@ func replyBools(w *resp.Writer, r *Result, want bool) {
 type filterInfo = store.FilterInfo
 
 // filterInfoFields are the pairs of FBF.INFO: BF.INFO's under its names, then
-// our own. token is what asks for one of them alone.
-var filterInfoFields = []struct {
-	token string
-	infoField[filterInfo]
-}{
+// our own.
+var filterInfoFields = infoTable[filterInfo]{
 	{"CAPACITY", number("Capacity", func(f *filterInfo) int64 { return int64(f.Options.Capacity) })},
 	{"SIZE", number("Size", func(f *filterInfo) int64 { return int64(f.Bytes) })},
 	{"FILTERS", number("Number of filters", func(f *filterInfo) int64 { return int64(f.Generations) })},
@@ -134,32 +130,16 @@ var filterInfoFields = []struct {
 	{"FILL", fills("Fill", func(f *filterInfo) []float64 { return f.Fill })},
 }
 
-// parseFilterInfo parses FBF.INFO key [field]; the Style is the field's number
-// from 1, or 0 for all.
+// parseFilterInfo parses FBF.INFO key [field].
 func parseFilterInfo(r *Request) error {
 	r.Op.Kind, r.Op.Key = store.FBFInfo, r.Args[1]
-	switch len(r.Args) {
-	case 2:
-		return nil
-	case 3:
-		for i, f := range filterInfoFields {
-			if is(r.Args[2], f.token) {
-				r.Style = Style(i + 1)
-				return nil
-			}
-		}
-		return refusal("ERR invalid information value: one of " + strings.Join(fieldTokens(), ", "))
+	switch {
+	case len(r.Args) > 3:
+		return errSyntax
+	case !filterInfoFields.choose(r):
+		return refusal("ERR invalid information value: one of " + strings.Join(filterInfoFields.tokens(), ", "))
 	}
-	return errSyntax
-}
-
-// fieldTokens lists the words that ask for one field of FBF.INFO.
-func fieldTokens() []string {
-	tokens := make([]string, len(filterInfoFields))
-	for i, f := range filterInfoFields {
-		tokens[i] = f.token
-	}
-	return tokens
+	return nil
 }
 
 // replyFilterInfo answers all pairs, or an array with the one value that was
@@ -204,15 +184,6 @@ func filterOptionArgs() []Arg {
 		opt(with("REFRESH", strArg("milliseconds"))),
 		opt(word("FIXED")),
 	}
-}
-
-// fieldArgs documents the fields of FBF.INFO.
-func fieldArgs() []Arg {
-	var words []Arg
-	for _, t := range fieldTokens() {
-		words = append(words, word(t))
-	}
-	return words
 }
 
 // filterCommands are the filters that are keys of their own.
@@ -272,7 +243,7 @@ var filterCommands = []Command{
 		Name: "fbf.info", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupFilter,
 		ACL: filterACL, Since: "0.1.0", Complexity: "O(1)",
 		Summary: "Returns a filter's parameters and fill, or one of these fields.",
-		Args:    []Arg{keyArg(), opt(oneOf("field", fieldArgs()...))},
+		Args:    []Arg{keyArg(), filterInfoFields.arg()},
 		Parse:   parseFilterInfo, Reply: replyFilterInfo,
 	},
 	{

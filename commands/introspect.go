@@ -131,27 +131,24 @@ func commandSub(name string, arity int, since, summary string, run func(*Context
 	}
 }
 
-// unordered gives a command the tip that its reply is in no certain order.
-func unordered(c Command) Command {
-	c.Tips = []string{"nondeterministic_output_order"}
-	return c
-}
+// unorderedTip is of a command whose reply is in no certain order.
+var unorderedTip = []string{"nondeterministic_output_order"}
 
 // commandCommands are COMMAND and its subcommands.
 var commandCommands = []Command{{
 	Name: "command", Arity: -1, Flags: commandFlags, Group: groupServer, ACL: connectionACL, Since: "2.8.13",
-	Complexity: "O(N), where N is the number of commands", Tips: []string{"nondeterministic_output_order"},
+	Complexity: "O(N), where N is the number of commands", Tips: unorderedTip,
 	Summary: "Describes all commands.", Run: doCommand,
 	Subcommands: []Command{
 		commandSub("count", 2, "2.8.13", "Returns the number of commands.",
 			func(c *Context) { c.W.Int(int64(len(c.table.supported()))) }),
-		unordered(commandSub("info", -2, "2.8.13", "Describes some or all commands to programs.", commandInfo,
-			opt(multi(strArg("command-name"))))),
-		unordered(commandSub("docs", -2, "7.0.0", "Documents some or all commands.", commandDocs,
-			opt(multi(strArg("command-name"))))),
-		unordered(commandSub("list", -2, "7.0.0", "Lists the names of commands.", commandList,
+		withTips(commandSub("info", -2, "2.8.13", "Describes some or all commands to programs.", commandInfo,
+			opt(multi(strArg("command-name")))), unorderedTip...),
+		withTips(commandSub("docs", -2, "7.0.0", "Documents some or all commands.", commandDocs,
+			opt(multi(strArg("command-name")))), unorderedTip...),
+		withTips(commandSub("list", -2, "7.0.0", "Lists the names of commands.", commandList,
 			opt(with("FILTERBY", oneOf("filterby", with("MODULE", strArg("module-name")),
-				with("ACLCAT", strArg("category")), with("PATTERN", patArg("pattern"))))))),
+				with("ACLCAT", strArg("category")), with("PATTERN", patArg("pattern")))))), unorderedTip...),
 		commandSub("getkeys", -3, "2.8.13", "Returns the keys among the arguments of a command.", commandKeys(false),
 			strArg("command"), opt(multi(strArg("arg")))),
 		commandSub("getkeysandflags", -3, "7.0.0", "Returns the keys among the arguments of a command, and their use.",

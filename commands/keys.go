@@ -115,8 +115,7 @@ func doScan(c *Context) {
 		c.fail(errInvalidCursor)
 		return
 	}
-	if _, err := parseOptions(&s, scanOptions, c.Args[2:], ""); err != nil {
-		c.fail(err)
+	if _, err := parseOptions(&s, scanOptions, c.Args[2:], ""); c.failed(err) {
 		return
 	}
 	var keys [][]byte
@@ -125,8 +124,7 @@ func doScan(c *Context) {
 			keys = append(keys, key)
 		}
 	})
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	c.W.Array(2)
@@ -144,8 +142,7 @@ func replyKeys(w *resp.Writer, keys [][]byte) {
 
 // doKeys is KEYS pattern: a whole SCAN. Each key is returned once.
 func doKeys(c *Context) {
-	if err := checkPattern(c.Args[1]); err != nil {
-		c.fail(err)
+	if err := checkPattern(c.Args[1]); c.failed(err) {
 		return
 	}
 	var keys [][]byte
@@ -155,8 +152,7 @@ func doKeys(c *Context) {
 				keys = append(keys, key)
 			}
 		})
-		if err != nil {
-			c.fail(err)
+		if c.failed(err) {
 			return
 		}
 		if cursor = next; cursor == 0 {
@@ -170,8 +166,7 @@ func doKeys(c *Context) {
 // doDBSize is DBSIZE.
 func doDBSize(c *Context) {
 	n, err := c.Store.DBSize()
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	c.W.Int(n)
@@ -305,6 +300,25 @@ const maxPattern = 1024
 // rules, see glob.Match.
 func Match(pattern, s []byte) bool { return glob.Match(pattern, s) }
 
+// expireCommand declares EXPIRE or one of its variants; unit is in milliseconds, and relative says
+// whether the time counts from now.
+func expireCommand(name, since, summary string, time Arg, unit int64, relative bool) Command {
+	return Command{
+		Name: name, Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
+		Since: since, Complexity: "O(1)", Summary: summary,
+		Args: []Arg{keyArg(), time, conditions}, Parse: parseExpire(unit, relative), Reply: replyApplied,
+	}
+}
+
+// ttlCommand declares TTL or one of its variants, likewise.
+func ttlCommand(name, since, summary string, unit int64, relative bool) Command {
+	return Command{
+		Name: name, Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric, ACL: keyspaceACL,
+		Since: since, Complexity: "O(1)", Summary: summary,
+		Args: []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(unit, relative),
+	}
+}
+
 // keyCommands work on keys of any type and on their expiry.
 var keyCommands = []Command{
 	{
@@ -372,52 +386,69 @@ var keyCommands = []Command{
 		Summary: "Like FLUSHALL: there is one database.",
 		Args:    flushArgs, Parse: parseFlush(store.OneDB), Reply: replyOK, Audit: auditAll,
 	},
-	{
-		Name: "expire", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)",
-		Summary: "Sets the expiry of a key in seconds. Operation ids do not expire with it.",
-		Args:    []Arg{keyArg(), intArg("seconds"), conditions}, Parse: parseExpire(1000, true), Reply: replyApplied,
-	},
-	{
-		Name: "pexpire", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "2.6.0", Complexity: "O(1)", Summary: "Sets the expiry of a key in milliseconds.",
-		Args: []Arg{keyArg(), intArg("milliseconds"), conditions}, Parse: parseExpire(1, true), Reply: replyApplied,
-	},
-	{
-		Name: "expireat", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.2.0", Complexity: "O(1)", Summary: "Sets the expiry of a key to a Unix time in seconds.",
-		Args: []Arg{keyArg(), timeArg("unix-time-seconds"), conditions}, Parse: parseExpire(1000, false), Reply: replyApplied,
-	},
-	{
-		Name: "pexpireat", Arity: -3, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "2.6.0", Complexity: "O(1)", Summary: "Sets the expiry of a key to a Unix time in milliseconds.",
-		Args: []Arg{keyArg(), timeArg("unix-time-milliseconds"), conditions}, Parse: parseExpire(1, false), Reply: replyApplied,
-	},
-	{
-		Name: "ttl", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "1.0.0", Complexity: "O(1)", Tips: []string{"nondeterministic_output"},
-		Summary: "Returns the seconds until a key expires, -1 if it does not, -2 if there is no such key.",
-		Args:    []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(1000, true),
-	},
-	{
-		Name: "pttl", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "2.6.0", Complexity: "O(1)", Tips: []string{"nondeterministic_output"},
-		Summary: "Returns the milliseconds until a key expires, -1 if it does not, -2 if there is no such key.",
-		Args:    []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(1, true),
-	},
-	{
-		Name: "expiretime", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "7.0.0", Complexity: "O(1)", Summary: "Returns the Unix time in seconds at which a key expires.",
-		Args: []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(1000, false),
-	},
-	{
-		Name: "pexpiretime", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupGeneric, ACL: keyspaceACL,
-		Since: "7.0.0", Complexity: "O(1)", Summary: "Returns the Unix time in milliseconds at which a key expires.",
-		Args: []Arg{keyArg()}, Parse: parseKey(store.ExpireTime), Reply: replyTTL(1, false),
-	},
+	expireCommand("expire", "1.0.0", "Sets the expiry of a key in seconds. Operation ids do not expire with it.", intArg("seconds"), 1000, true),
+	expireCommand("pexpire", "2.6.0", "Sets the expiry of a key in milliseconds.", intArg("milliseconds"), 1, true),
+	expireCommand("expireat", "1.2.0", "Sets the expiry of a key to a Unix time in seconds.", timeArg("unix-time-seconds"), 1000, false),
+	expireCommand("pexpireat", "2.6.0", "Sets the expiry of a key to a Unix time in milliseconds.", timeArg("unix-time-milliseconds"), 1, false),
+	withTips(ttlCommand("ttl", "1.0.0", "Returns the seconds until a key expires, -1 if it does not, -2 if there is no such key.", 1000, true), changingTip...),
+	withTips(ttlCommand("pttl", "2.6.0", "Returns the milliseconds until a key expires, -1 if it does not, -2 if there is no such key.", 1, true), changingTip...),
+	ttlCommand("expiretime", "7.0.0", "Returns the Unix time in seconds at which a key expires.", 1000, false),
+	ttlCommand("pexpiretime", "7.0.0", "Returns the Unix time in milliseconds at which a key expires.", 1, false),
 	{
 		Name: "persist", Arity: 2, Flags: Write | Fast, Keys: oneKey(keyUpdate), Group: groupGeneric, ACL: keyspaceACL,
 		Since: "2.2.0", Complexity: "O(1)", Summary: "Removes the expiry of a key.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.Persist), Reply: replyApplied,
 	},
 }
+
+// The refusals of OBJECT; the first is Redis' own.
+const (
+	noFrequencies = "ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when " +
+		"switching between policies at runtime LRU and LFU data will take some time to adjust."
+	noIdleTimes = "ERR idle time is not tracked: nothing here is evicted for not being used"
+)
+
+// parseObject parses OBJECT subcommand key.
+func parseObject(r *Request) error {
+	r.Op.Kind, r.Op.Key = store.TypeOf, r.Args[2]
+	return nil
+}
+
+// replyObject answers null for a key that does not exist, otherwise what
+// answer writes.
+func replyObject(answer func(w *resp.Writer, r *Result)) func(*resp.Writer, *Result) {
+	return func(w *resp.Writer, r *Result) {
+		if !r.Op.Found {
+			w.Null()
+			return
+		}
+		answer(w, r)
+	}
+}
+
+// objectSub declares a subcommand of OBJECT.
+func objectSub(name, since, summary string, answer func(w *resp.Writer, r *Result)) Command {
+	return Command{
+		Name: name, Arity: 3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
+		Group: groupGeneric, ACL: keyspaceACL, Since: since, Complexity: "O(1)", Summary: summary,
+		Tips: []string{"nondeterministic_output"},
+		Args: []Arg{keyArg()}, Parse: parseObject, Reply: replyObject(answer),
+	}
+}
+
+// objectCommands describe how a key is kept.
+var objectCommands = []Command{{
+	Name: "object", Arity: -2, Group: groupGeneric, Since: "2.2.3",
+	Complexity: "Depends on subcommand.", Summary: "A container for commands that describe how a key is kept.",
+	Subcommands: []Command{
+		objectSub("encoding", "2.2.3", "Returns how a key is stored: int for a counter, raw for a filter or sketch.",
+			func(w *resp.Writer, r *Result) { w.BulkString(keyTypes[r.Op.Type].encoding) }),
+		objectSub("freq", "4.0.0", "Refused: access frequencies are not tracked.",
+			func(w *resp.Writer, _ *Result) { w.Error(noFrequencies) }),
+		objectSub("idletime", "2.2.3", "Refused: idle times are not tracked.",
+			func(w *resp.Writer, _ *Result) { w.Error(noIdleTimes) }),
+		objectSub("refcount", "2.2.3", "Returns 1: a value belongs to one key.",
+			func(w *resp.Writer, _ *Result) { w.Int(1) }),
+		since("6.2.0", helpFor("object", groupGeneric, keyspaceACL...)),
+	},
+}}

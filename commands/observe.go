@@ -2,7 +2,10 @@ package commands
 
 import (
 	"bytes"
+	"fmt"
 	"runtime/debug"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/observe"
@@ -94,7 +97,7 @@ func (s *Server) info(st *store.Store, sections [][]byte, tls bool) string {
 }
 
 // doInfo is INFO [section …].
-func doInfo(c *Context) { c.W.Verbatim("txt", c.Server.info(c.Store, c.Args[1:], c.Session.TLS)) }
+func doInfo(c *Context) { c.W.Verbatim(c.Server.info(c.Store, c.Args[1:], c.Session.TLS)) }
 
 // slowlogGet is SLOWLOG GET [count].
 func slowlogGet(c *Context) {
@@ -123,7 +126,7 @@ func latencyGraph(c *Context) {
 		c.fail(refusal("ERR No samples available for event '" + string(cString(c.Args[2], maxQuoted)) + "'"))
 		return
 	}
-	c.W.Verbatim("txt", graph)
+	c.W.Verbatim(graph)
 }
 
 // latencySub declares a subcommand of LATENCY.
@@ -134,11 +137,8 @@ func latencySub(name string, arity int, since, complexity, summary string, run f
 	}
 }
 
-// onEveryNode adds the tips of a command whose reply is a node's own matter.
-func onEveryNode(c Command, response string) Command {
-	c.Tips = append(c.Tips, "nondeterministic_output", "request_policy:all_nodes", "response_policy:"+response)
-	return c
-}
+// ownTips are of a command whose reply is a node's own matter.
+var ownTips = []string{"nondeterministic_output", "request_policy:all_nodes", "response_policy:special"}
 
 // doMonitor is MONITOR. Lines follow once its own reply was written.
 func doMonitor(c *Context) {
@@ -208,13 +208,13 @@ var memoryCommands = []Command{{
 			Summary: "Says what is wrong with the server's memory.",
 			Run: func(c *Context) {
 				st := c.Store.Stats()
-				c.W.Verbatim("txt", observe.MemoryDoctor(&st))
+				c.W.Verbatim(observe.MemoryDoctor(&st))
 			},
 		},
 		{
 			Name: "malloc-stats", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(1)", Tips: reportTips,
 			Summary: "Returns the figures of the memory allocator.",
-			Run:     func(c *Context) { c.W.Verbatim("txt", observe.MallocStats()) },
+			Run:     func(c *Context) { c.W.Verbatim(observe.MallocStats()) },
 		},
 		{
 			Name: "purge", Arity: 2, Group: groupServer, Since: "4.0.0", Complexity: "O(N), where N is the memory in use", Tips: purgeTips,
@@ -261,20 +261,20 @@ var observeCommands = []Command{
 		Name: "latency", Arity: -2, Group: groupServer, Since: "2.8.13", Complexity: "Depends on subcommand.",
 		Summary: "A container for commands on how long things take.",
 		Subcommands: []Command{
-			onEveryNode(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
-				c.W.Verbatim("txt", c.Server.Observer.LatencyDoctor())
-			}), "special"),
-			onEveryNode(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
-				strArg("event")), "special"),
-			onEveryNode(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
+			withTips(latencySub("doctor", 2, "2.8.13", "O(1)", "Says in words what was slow.", func(c *Context) {
+				c.W.Verbatim(c.Server.Observer.LatencyDoctor())
+			}), ownTips...),
+			withTips(latencySub("graph", 3, "2.8.13", "O(1)", "Draws the history of an event.", latencyGraph,
+				strArg("event")), ownTips...),
+			withTips(latencySub("histogram", -2, "7.0.0", "O(N), where N is the number of commands with latencies",
 				"Returns a histogram of the latencies of commands in microseconds. A command takes as long as its batch.", func(c *Context) {
 					c.Server.Observer.Stats.WriteHistograms(c.W, c.table.names(), c.Args[2:])
 				},
-				opt(multi(strArg("command")))), "special"),
-			onEveryNode(latencySub("history", 3, "2.8.13", "O(1)",
-				"Returns when an event was slow, and how many milliseconds it took.", func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) }, strArg("event")), "special"),
-			onEveryNode(latencySub("latest", 2, "2.8.13", "O(1)",
-				"Returns for every event when it was last slow, and its last and longest time in milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }), "special"),
+				opt(multi(strArg("command")))), ownTips...),
+			withTips(latencySub("history", 3, "2.8.13", "O(1)",
+				"Returns when an event was slow, and how many milliseconds it took.", func(c *Context) { c.Server.Observer.Events.WriteHistory(c.W, c.Args[2]) }, strArg("event")), ownTips...),
+			withTips(latencySub("latest", 2, "2.8.13", "O(1)",
+				"Returns for every event when it was last slow, and its last and longest time in milliseconds.", func(c *Context) { c.Server.Observer.Events.WriteLatest(c.W) }), ownTips...),
 			withTips(latencySub("reset", -2, "2.8.13", "O(1)", "Forgets events.", func(c *Context) {
 				c.W.Int(int64(c.Server.Observer.Events.Reset(c.Args[2:])))
 			}, opt(multi(strArg("event")))), "request_policy:all_nodes", "response_policy:all_succeeded"),
@@ -285,4 +285,66 @@ var observeCommands = []Command{
 		Name: "monitor", Arity: 1, Flags: Admin | NoScript | Loading | Stale, Group: groupServer, Since: "1.0.0",
 		Complexity: "O(1)", Summary: "Shows every command of all clients as the server executes it.", Run: doMonitor,
 	},
+}
+
+// infoFBF reports on the filters: all together, then a line per table.
+func (srv *Server) infoFBF(v *observe.View, b *observe.Lines) {
+	s := &v.Stats
+	b.Add("filter_bytes", s.FilterBytes)
+	b.Add("filter_keys", s.Objects[store.TypeFilter])
+	b.Add("recent_records", s.RecentRecords)
+	b.Add("record_runs", s.Runs)
+	b.Add("record_bytes", s.RunBytes)
+	b.Add("positives_confirmed", s.Confirmed)
+	b.Add("positives_dismissed", s.Dismissed)
+	infoWaits(srv, b)
+	for _, o := range v.Store.Tables() {
+		t, err := v.Store.TableInfo(o.Name)
+		if err != nil {
+			continue // dropped meanwhile
+		}
+		newestFill := 0.0
+		if fill := t.Filter.Fill; len(fill) > 0 {
+			newestFill = fill[0]
+		}
+		fmt.Fprintf(b, "table_%s:mode=%s,window_ms=%d,guaranteed_ms=%d,target_fpp=%g,effective_fpp=%g,generations=%d,"+
+			"fill=%.4f,fills=%s,refresh_ms=%d,refreshes=%d,ids=%d,memory=%d,applied=%d,duplicates=%d,looked_up=%d,confirmed=%d,"+
+			"stale=%d,refused=%d\r\n",
+			lineSafe(t.Name), wordAt(modeWords, uint8(t.Mode)), t.TableOptions.Window.Milliseconds(),
+			t.Filter.Window.Milliseconds(), t.Error, t.Filter.EffectiveFPP, t.Filter.Generations, newestFill, shares(t.Filter.Fill),
+			t.Filter.RefreshPeriod.Milliseconds(), t.Filter.Refreshes, t.Filter.Items, t.Filter.Bytes, t.Applied,
+			t.Duplicates, t.Confirmed+t.Dismissed, t.Confirmed, t.Stale, t.Refused)
+	}
+}
+
+// infoWaits reports how long clients have waited for commands on keys: how often at most
+// each of observe.LatencyBounds, in microseconds, and in all.
+func infoWaits(srv *Server, b *observe.Lines) {
+	counts := srv.Observer.Stats.Waits(func(command int) bool {
+		return srv.Table.all[command].Flags&(Write|ReadOnly) != 0
+	})
+	var line []byte
+	for i, bound := range observe.LatencyBounds {
+		line = fmt.Appendf(line, "%d=%d,", bound.Microseconds(), counts[i])
+	}
+	b.Add("waits_usec", fmt.Sprintf("%sinf=%d", line, counts[len(counts)-1]))
+}
+
+// shares are the shares of bits set in the generations, the newest first.
+func shares(of []float64) string {
+	words := make([]string, len(of))
+	for i, fill := range of {
+		words[i] = strconv.FormatFloat(fill, 'f', 4, 64)
+	}
+	return strings.Join(words, "/")
+}
+
+// lineSafe keeps a table's name from breaking INFO's lines.
+func lineSafe(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r == ':' || r == ',' || r == '=' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, name)
 }

@@ -153,7 +153,6 @@ func TestErrorTexts(t *testing.T) {
 		store.ErrUnknownOutcome:  "MISCONF commit failed: outcome unknown, retry with the same opid",
 		store.ErrDiskFull:        "MISCONF writes are refused, nothing was applied: the disk is full, or less than min-free-disk is free",
 		store.ErrSnapshotRunning: "ERR Background save already in progress",
-		store.ErrClosed:          "ERR store is closed",
 		store.ErrTooManyTables:   "ERR too many tables",
 		errSyntax:                "ERR syntax error",
 	} {

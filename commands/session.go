@@ -292,8 +292,7 @@ func doHello(c *Context) {
 	if err == nil && !c.Session.authenticated && c.Server.Users.LoginNeeded() {
 		err = errHelloNoAuth
 	}
-	if err != nil {
-		c.fail(err)
+	if c.failed(err) {
 		return
 	}
 	if h.name != nil {

@@ -252,7 +252,14 @@ func substring(s []byte, start, end int64) []byte {
 	return s[start : end+1]
 }
 
-var rangeArgs = []Arg{keyArg(), intArg("start"), intArg("end")}
+// rangeCommand declares GETRANGE or SUBSTR.
+func rangeCommand(name, since, summary string) Command {
+	return Command{
+		Name: name, Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
+		Since: since, Complexity: "O(1)", Summary: summary,
+		Args: []Arg{keyArg(), intArg("start"), intArg("end")}, Parse: parseRange, Reply: replyRange,
+	}
+}
 
 // parseMSet parses MSET and MSETNX: pairs of a key and an integer. One value
 // that is no integer refuses them all (G6).
@@ -260,7 +267,7 @@ func parseMSet(flags store.Flags) func(*Request) error {
 	return func(r *Request) error {
 		pairs := r.Args[1:]
 		if len(pairs)%2 != 0 {
-			return refusal("ERR wrong number of arguments for '" + lower(r.Args[0]) + "' command")
+			return arityError(r)
 		}
 		r.Op.Kind = store.MSet
 		r.Op.Flags |= flags
@@ -327,6 +334,14 @@ func replyGetex(w *resp.Writer, r *Result) {
 	}
 }
 
+// incrCommand declares INCR, INCRBY, DECR or DECRBY.
+func incrCommand(name string, arity int, summary string, parse func(*Request) error, args ...Arg) Command {
+	return Command{
+		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
+		Since: "1.0.0", Complexity: "O(1)", Summary: summary + plainNote, Args: args, Parse: parse, Reply: replyInt,
+	}
+}
+
 // stringCommands are Redis' commands on strings that hold an integer.
 var stringCommands = []Command{
 	{
@@ -372,26 +387,10 @@ var stringCommands = []Command{
 		Summary: "Returns a counter and deletes it. Its operation ids stay remembered.",
 		Args:    []Arg{keyArg()}, Parse: parseKey(store.GetDel), Reply: replyValue,
 	},
-	{
-		Name: "incr", Arity: 2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Adds 1 to a counter." + plainNote,
-		Args: []Arg{keyArg()}, Parse: parseIncr(1), Reply: replyInt,
-	},
-	{
-		Name: "incrby", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Adds an integer to a counter." + plainNote,
-		Args: []Arg{keyArg(), intArg("increment")}, Parse: parseIncr(1), Reply: replyInt,
-	},
-	{
-		Name: "decr", Arity: 2, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Subtracts 1 from a counter." + plainNote,
-		Args: []Arg{keyArg()}, Parse: parseIncr(-1), Reply: replyInt,
-	},
-	{
-		Name: "decrby", Arity: 3, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Subtracts an integer from a counter." + plainNote,
-		Args: []Arg{keyArg(), intArg("decrement")}, Parse: parseIncr(-1), Reply: replyInt,
-	},
+	incrCommand("incr", 2, "Adds 1 to a counter.", parseIncr(1), keyArg()),
+	incrCommand("incrby", 3, "Adds an integer to a counter.", parseIncr(1), keyArg(), intArg("increment")),
+	incrCommand("decr", 2, "Subtracts 1 from a counter.", parseIncr(-1), keyArg()),
+	incrCommand("decrby", 3, "Subtracts an integer from a counter.", parseIncr(-1), keyArg(), intArg("decrement")),
 	{
 		Name: "mset", Arity: -3, Flags: Write | DenyOOM, Keys: pairKeys(keyOverwrite), Group: groupString, ACL: stringACL,
 		Since: "1.0.1", Complexity: "O(N), where N is the number of keys", Tips: msetTips,
@@ -417,14 +416,6 @@ var stringCommands = []Command{
 		Since: "2.2.0", Complexity: "O(1)", Summary: "Returns the length of a counter written as a decimal number.",
 		Args: []Arg{keyArg()}, Parse: parseKey(store.Get), Reply: replyLength,
 	},
-	{
-		Name: "getrange", Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
-		Since: "2.4.0", Complexity: "O(1)", Summary: "Returns a part of a counter written as a decimal number.",
-		Args: rangeArgs, Parse: parseRange, Reply: replyRange,
-	},
-	{
-		Name: "substr", Arity: 4, Flags: ReadOnly, Keys: oneKey(keyRead), Group: groupString, ACL: stringACL,
-		Since: "1.0.0", Complexity: "O(1)", Summary: "Like GETRANGE, under its old name.",
-		Args: rangeArgs, Parse: parseRange, Reply: replyRange,
-	},
+	rangeCommand("getrange", "2.4.0", "Returns a part of a counter written as a decimal number."),
+	rangeCommand("substr", "1.0.0", "Like GETRANGE, under its old name."),
 }

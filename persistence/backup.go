@@ -180,11 +180,7 @@ func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string
 // writeCopyOf writes META of a copy. The copy is another incarnation, so that its sequences do not become those of
 // what its original does from now on (G1).
 func writeCopyOf(m Meta, fsys vfs.FS, dir string) error {
-	m, err := m.copied()
-	if err != nil {
-		return err
-	}
-	return disk.WriteFile(fsys, dir, metaName, m.encode())
+	return disk.WriteFile(fsys, dir, metaName, m.copied().encode())
 }
 
 // checkpoint copies Pebble's part. Pebble panics where it cannot fsync the new

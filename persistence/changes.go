@@ -91,7 +91,7 @@ func (c *Changes) Commit() error {
 	if err := db.failure(); err != nil || c.b.Empty() {
 		return err
 	}
-	if err := db.spare.keep(spareSize); err != nil {
+	if err := db.spare.keep(); err != nil {
 		return err
 	}
 	if err := db.awaitRoom(); err != nil {

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"fmt"
 	"hash/crc32"
-	"strconv"
 	"strings"
 
 	"github.com/fbfkv/fbfkv/persistence/disk"
@@ -44,30 +42,27 @@ const (
 )
 
 // newMeta describes a directory that is about to be created. A seed of 0 is drawn.
-func newMeta(partitions int, seed uint64) (Meta, error) {
+func newMeta(partitions int, seed uint64) Meta {
 	m := Meta{Format: format, Partitions: partitions, Seed: seed}
-	_, err := rand.Read(m.ID[:])
-	if err == nil && seed == 0 {
-		m.Seed, err = drawNumber()
+	rand.Read(m.ID[:]) // never fails
+	if seed == 0 {
+		m.Seed = drawNumber()
 	}
-	return m, wrap("draw a seed", err)
+	return m
 }
 
 // copied describes a copy of the directory.
-func (m Meta) copied() (Meta, error) {
-	was := m.Incarnation
-	for err := error(nil); m.Incarnation == was || m.Incarnation == 0; {
-		if m.Incarnation, err = drawNumber(); err != nil {
-			return m, fmt.Errorf("draw an incarnation: %w", err)
-		}
+func (m Meta) copied() Meta {
+	for was := m.Incarnation; m.Incarnation == was || m.Incarnation == 0; {
+		m.Incarnation = drawNumber()
 	}
-	return m, nil
+	return m
 }
 
-func drawNumber() (uint64, error) {
+func drawNumber() uint64 {
 	var b [8]byte
-	_, err := rand.Read(b[:])
-	return binary.BigEndian.Uint64(b[:]), err
+	rand.Read(b[:]) // never fails
+	return binary.BigEndian.Uint64(b[:])
 }
 
 // encode returns the bytes of the META file.
@@ -86,60 +81,24 @@ func decodeMeta(b []byte) (Meta, error) {
 	if end < 0 || string(b[end:]) != fmt.Sprintf("checksum %08x\n", crc32.Checksum(b[:end], disk.Castagnoli)) {
 		return Meta{}, disk.Corruptf("%s does not match its checksum", metaName)
 	}
-	lines := strings.Split(string(b[:end]), "\n")
-	if lines[0] == metaMagicOld {
-		return Meta{}, ErrOldFormat
-	}
-	if len(lines) < 2 || lines[0] != metaMagic {
-		return Meta{}, disk.Corruptf("%s has no magic line", metaName)
-	}
+	magic, fields, _ := strings.Cut(string(b[:end]), "\n")
 	var m Meta
-	var err error
-	if m.Format, err = metaField(lines[1], "format", 10); err != nil {
-		return Meta{}, err
-	}
-	if m.Format > format {
+	var id []byte
+	switch _, err := fmt.Sscanf(fields, "format %d\n", &m.Format); {
+	case magic == metaMagicOld:
+		return Meta{}, ErrOldFormat
+	case magic != metaMagic || err != nil:
+		return Meta{}, disk.Corruptf("%s has no magic line, or no format", metaName)
+	case m.Format > format:
 		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format, format)
 	}
-	if m.Format != format || len(lines) != 7 {
-		return Meta{}, disk.Corruptf("%s has format %d with %d lines", metaName, m.Format, len(lines))
-	}
-	if m.Partitions, err = metaField(lines[2], "partitions", 10); err != nil {
-		return Meta{}, err
-	}
-	if !validPartitions(m.Partitions) {
+	_, err := fmt.Sscanf(fields, "format %d\npartitions %d\nseed %x\nid %x\nincarnation %x\n", &m.Format, &m.Partitions, &m.Seed, &id, &m.Incarnation)
+	copy(m.ID[:], id)
+	switch {
+	case err != nil || m.Format != format || !bytes.Equal(m.encode(), b):
+		return Meta{}, disk.Corruptf("%s is not in its canonical form", metaName)
+	case !validPartitions(m.Partitions):
 		return Meta{}, disk.Corruptf("%s says %d partitions", metaName, m.Partitions)
 	}
-	if m.Seed, err = metaHex(lines[3], "seed"); err != nil {
-		return Meta{}, err
-	}
-	digits, _ := strings.CutPrefix(lines[4], "id ")
-	if n, err := hex.Decode(m.ID[:], []byte(digits[:min(len(digits), 2*len(m.ID))])); n != len(m.ID) || err != nil {
-		return Meta{}, disk.Corruptf("%s has no id", metaName)
-	}
-	if m.Incarnation, err = metaHex(lines[5], "incarnation"); err != nil {
-		return Meta{}, err
-	}
-	if !bytes.Equal(m.encode(), b) {
-		return Meta{}, disk.Corruptf("%s is not in its canonical form", metaName)
-	}
 	return m, nil
-}
-
-func metaHex(line, name string) (uint64, error) {
-	digits, ok := strings.CutPrefix(line, name+" ")
-	n, err := strconv.ParseUint(digits, 16, 64)
-	if !ok || err != nil {
-		return 0, disk.Corruptf("%s has no %s", metaName, name)
-	}
-	return n, nil
-}
-
-func metaField(line, name string, base int) (int, error) {
-	digits, ok := strings.CutPrefix(line, name+" ")
-	n, err := strconv.ParseInt(digits, base, 32)
-	if !ok || err != nil {
-		return 0, disk.Corruptf("%s has no %s", metaName, name)
-	}
-	return int(n), nil
 }

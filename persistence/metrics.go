@@ -1,7 +1,6 @@
 package persistence
 
 import (
-	"errors"
 	"strings"
 	"sync"
 	"time"
@@ -55,14 +54,11 @@ func (db *DB) Metrics() Metrics {
 	}
 }
 
-// DiskUsage returns the bytes that the process may still write to the file
-// system of the data directory, and that file system's size.
-func (db *DB) DiskUsage() (free, total uint64, err error) {
+// DiskFree returns the bytes that the process may still write to the file
+// system of the data directory.
+func (db *DB) DiskFree() (uint64, error) {
 	u, err := db.fs.GetDiskUsage(db.dir)
-	if err != nil {
-		return 0, 0, wrap("ask for disk usage", errors.Join(err))
-	}
-	return u.AvailBytes, u.TotalBytes, nil
+	return u.AvailBytes, wrap("ask for disk usage", err)
 }
 
 // usageEvery is how old the size of the directory may be before its files are looked at

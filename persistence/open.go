@@ -182,9 +182,7 @@ func (db *DB) loadMeta(partitions int, seed uint64) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", metaName, err)
 	}
-	if db.meta, err = newMeta(partitions, seed); err != nil {
-		return err
-	}
+	db.meta = newMeta(partitions, seed)
 	if err := disk.WriteFile(db.fs, db.dir, metaName, db.meta.encode()); err != nil {
 		return fmt.Errorf("write %s: %w", metaName, err)
 	}

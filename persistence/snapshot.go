@@ -2,14 +2,13 @@ package persistence
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
-	"sort"
-	"strconv"
-	"strings"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -53,26 +52,8 @@ func snapshotFile(partition uint16, seq uint64) string {
 
 // parseSnapshotFile is the inverse of snapshotFile.
 func parseSnapshotFile(name string) (partition uint16, seq uint64, ok bool) {
-	rest, ok := strings.CutPrefix(name, "p")
-	if !ok {
-		return 0, 0, false
-	}
-	rest, ok = strings.CutSuffix(rest, snapshotSuffix)
-	if !ok {
-		return 0, 0, false
-	}
-	p, s, ok := strings.Cut(rest, "-")
-	if !ok {
-		return 0, 0, false
-	}
-	p64, err := strconv.ParseUint(p, 10, 16)
-	if err != nil {
-		return 0, 0, false
-	}
-	if seq, err = strconv.ParseUint(s, 10, 64); err != nil {
-		return 0, 0, false
-	}
-	return uint16(p64), seq, snapshotFile(uint16(p64), seq) == name
+	_, err := fmt.Sscanf(name, "p%d-%d", &partition, &seq)
+	return partition, seq, err == nil && snapshotFile(partition, seq) == name
 }
 
 // encodeSnapshotHeader returns the header and its CRC, on which the frames' go on.
@@ -112,7 +93,7 @@ func (db *DB) Snapshots(partition uint16) ([]Snapshot, error) {
 		}
 		list = append(list, Snapshot{Partition: p, Seq: seq, Path: path, Bytes: info.Size()})
 	}
-	sort.Slice(list, func(i, j int) bool { return list[i].Seq > list[j].Seq })
+	slices.SortFunc(list, func(a, b Snapshot) int { return cmp.Compare(b.Seq, a.Seq) })
 	return list, nil
 }
 
@@ -395,6 +376,4 @@ func (r *SnapshotReader) fill(p []byte) error {
 }
 
 // Close implements io.Closer.
-func (r *SnapshotReader) Close() error {
-	return r.f.Close()
-}
+func (r *SnapshotReader) Close() error { return r.f.Close() }

@@ -40,25 +40,25 @@ type spare struct {
 	size int64
 }
 
-// keep makes the spare n bytes large, unless it is larger.
-func (s *spare) keep(n int64) error {
+// keep makes the spare as large as it is to be.
+func (s *spare) keep() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.size >= n {
+	if s.size >= spareSize {
 		return nil
 	}
-	err := s.grow(n)
+	err := s.grow()
 	s.lacks.Store(err != nil)
 	return err
 }
 
-func (s *spare) grow(n int64) error {
+func (s *spare) grow() error {
 	f, err := s.fs.OpenReadWrite(s.path, disk.WriteCategory)
 	if err != nil {
 		return disk.NoSpace(err)
 	}
 	// As far as it goes: something is better than nothing.
-	for err == nil && s.size < n {
+	for err == nil && s.size < spareSize {
 		if err = f.Preallocate(s.size, spareStep); err == nil {
 			s.size += spareStep
 		} else if !errors.Is(disk.NoSpace(err), ErrNoSpace) {
@@ -146,7 +146,7 @@ func (db *DB) CheckSpace() error {
 	if err := db.flushes.retry(); errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	if err := db.spare.keep(spareSize); err != nil {
+	if err := db.spare.keep(); err != nil {
 		return err
 	}
 	if err := db.log.Reserve(oplog.Slack); err != nil {

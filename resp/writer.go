@@ -138,17 +138,15 @@ func (w *Writer) Double(f float64) {
 	}
 }
 
-// Verbatim appends text for a person, whose format, three letters, is "txt" or
-// "mkd"; in RESP2 a string.
-func (w *Writer) Verbatim(format, text string) {
+// Verbatim appends text for a person; in RESP2 a string.
+func (w *Writer) Verbatim(text string) {
 	if w.Proto != 3 {
 		w.BulkString(text)
 		return
 	}
 	if w.room(len(text)) {
-		w.header('=', len(format)+1+len(text))
-		w.buf = append(w.buf, format...)
-		w.buf = append(w.buf, ':')
+		w.header('=', len("txt:")+len(text))
+		w.buf = append(w.buf, "txt:"...)
 		w.buf = append(w.buf, text...)
 		w.buf = append(w.buf, "\r\n"...)
 	}

@@ -33,7 +33,7 @@ func TestWriter(t *testing.T) {
 		{"inf", func(w *Writer) { w.Double(math.Inf(1)) }, "$3\r\ninf\r\n", ",inf\r\n"},
 		{"-inf", func(w *Writer) { w.Double(math.Inf(-1)) }, "$4\r\n-inf\r\n", ",-inf\r\n"},
 		{"nan", func(w *Writer) { w.Double(math.NaN()) }, "$3\r\nnan\r\n", ",nan\r\n"},
-		{"verbatim", func(w *Writer) { w.Verbatim("txt", "hi\n") }, "$3\r\nhi\n\r\n", "=7\r\ntxt:hi\n\r\n"},
+		{"verbatim", func(w *Writer) { w.Verbatim("hi\n") }, "$3\r\nhi\n\r\n", "=7\r\ntxt:hi\n\r\n"},
 	}
 	for _, tt := range tests {
 		for proto, want := range map[int]string{0: tt.resp2, 2: tt.resp2, 3: tt.resp3} {
@@ -76,7 +76,7 @@ func TestWriterLimit(t *testing.T) {
 		w.Array(1 << 20)
 		for range 1 << 20 {
 			w.BulkString("0123456789")
-			w.Verbatim("txt", "0123456789")
+			w.Verbatim("0123456789")
 			w.Null()
 			w.NullArray()
 			w.Bool(true)
@@ -122,7 +122,7 @@ func TestWriterSteadyStateDoesNotAllocate(t *testing.T) {
 			w.Double(0.25)
 			w.Bool(true)
 			w.Null()
-			w.Verbatim("txt", "text")
+			w.Verbatim("text")
 			w.Status("OK")
 		}
 		w.Reset()

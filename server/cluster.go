@@ -186,7 +186,7 @@ var clusterSettings = []Setting{
 		Name: "cluster-replica-max-stale", Group: GroupCluster, Default: "10", Mutable: true,
 		Doc: "For how many seconds without a leader a replica goes on answering clients that have sent READONLY; 0 is for " +
 			"as long as it likes.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.Cluster.ReplicaMaxStale }, math.MaxInt32),
+		kind: seconds(func(c *Config) *time.Duration { return &c.Cluster.ReplicaMaxStale }, 0, math.MaxInt32),
 	},
 }
 

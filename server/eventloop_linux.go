@@ -99,14 +99,17 @@ func (l *eventLoop) hang() error {
 		return err
 	}
 	l.bell = os.NewFile(uintptr(bell), "eventfd")
-	event := unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(bell)} // told to everyone who asks
-	if rawErr := l.raw.Control(func(epoll uintptr) {
-		err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, bell, &event)
-	}); rawErr != nil {
-		err = rawErr
-	}
-	if err != nil {
+	if err = l.control(unix.EPOLL_CTL_ADD, bell, unix.EPOLLIN); err != nil { // told to everyone who asks
 		l.bell.Close()
+	}
+	return err
+}
+
+// control adds, changes or deletes a descriptor of the epoll instance.
+func (l *eventLoop) control(op, fd int, events uint32) (err error) {
+	event := unix.EpollEvent{Events: events, Fd: int32(fd)}
+	if rawErr := l.raw.Control(func(epoll uintptr) { err = unix.EpollCtl(int(epoll), op, fd, &event) }); rawErr != nil {
+		return rawErr
 	}
 	return err
 }
@@ -126,13 +129,9 @@ func (l *eventLoop) spawn() {
 func (l *eventLoop) remind(c *polled) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fd < 0 {
-		return
+	if c.fd >= 0 {
+		_ = l.control(unix.EPOLL_CTL_MOD, c.fd, watched)
 	}
-	event := unix.EpollEvent{Events: watched, Fd: int32(c.fd)}
-	l.raw.Control(func(epoll uintptr) {
-		unix.EpollCtl(int(epoll), unix.EPOLL_CTL_MOD, c.fd, &event)
-	})
 }
 
 // poll waits until there are events and gives them to w. One event wakes one worker.
@@ -202,14 +201,7 @@ func (l *eventLoop) register(c *polled) error {
 		l.table.Store(&grown)
 	}
 	table[c.fd].Store(c)
-	event := unix.EpollEvent{Events: watched, Fd: int32(c.fd)}
-	var err error
-	if rawErr := l.raw.Control(func(epoll uintptr) {
-		err = unix.EpollCtl(int(epoll), unix.EPOLL_CTL_ADD, c.fd, &event)
-	}); rawErr != nil {
-		return rawErr
-	}
-	return err
+	return l.control(unix.EPOLL_CTL_ADD, c.fd, watched)
 }
 
 // forget stops watching a connection, whose owner the caller is.
@@ -219,9 +211,7 @@ func (l *eventLoop) forget(c *polled) {
 	if table := *l.table.Load(); c.fd < len(table) {
 		table[c.fd].Store(nil)
 	}
-	l.raw.Control(func(epoll uintptr) {
-		unix.EpollCtl(int(epoll), unix.EPOLL_CTL_DEL, c.fd, nil)
-	})
+	_ = l.control(unix.EPOLL_CTL_DEL, c.fd, 0)
 }
 
 // claimAll appends the connections that the events are of and that nobody owns.

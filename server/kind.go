@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
+	"github.com/fbfkv/fbfkv/commands/observe"
 	"github.com/fbfkv/fbfkv/resp"
 )
 
@@ -70,24 +71,22 @@ func count(field func(*Config) *int, unit time.Duration, lowest, highest int64) 
 		strconv.Itoa)
 }
 
-// seconds is the kind of a duration in whole seconds.
-func seconds(field func(*Config) *time.Duration, highest int64) kind {
-	return scalar(field, "<seconds>",
-		func(s string) (time.Duration, error) {
-			n, err := parseTime(s, time.Second, 0, highest)
-			return time.Duration(n) * time.Second, err
-		},
-		func(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) })
+// seconds and millis are the kinds of a duration in whole units within a range.
+func seconds(field func(*Config) *time.Duration, lowest, highest int64) kind {
+	return duration(field, "<seconds>", time.Second, lowest, highest)
 }
 
-// millis is the kind of a duration in whole milliseconds within a range.
 func millis(field func(*Config) *time.Duration, lowest, highest int64) kind {
-	return scalar(field, "<milliseconds>",
+	return duration(field, "<milliseconds>", time.Millisecond, lowest, highest)
+}
+
+func duration(field func(*Config) *time.Duration, syntax string, unit time.Duration, lowest, highest int64) kind {
+	return scalar(field, syntax,
 		func(s string) (time.Duration, error) {
-			n, err := parseTime(s, time.Millisecond, lowest, highest)
-			return time.Duration(n) * time.Millisecond, err
+			n, err := parseTime(s, unit, lowest, highest)
+			return time.Duration(n) * unit, err
 		},
-		func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) })
+		func(d time.Duration) string { return strconv.FormatInt(int64(d/unit), 10) })
 }
 
 // memory is the kind of a number of bytes, written with redis.conf's units.
@@ -247,18 +246,7 @@ func quoteWord(w string) string {
 	if plain {
 		return w
 	}
-	b := []byte{'"'}
-	for i := range len(w) {
-		switch c := w[i]; {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c >= 0x7f:
-			b = fmt.Appendf(b, `\x%02x`, c)
-		default:
-			b = append(b, c)
-		}
-	}
-	return string(append(b, '"'))
+	return string(observe.AppendQuoted(nil, []byte(w)))
 }
 
 // The conditions of single settings.

@@ -175,15 +175,15 @@ var networkSettings = []Setting{
 	}, {
 		Name: "tcp-keepalive", Group: GroupNetwork, Default: "300", Mutable: true,
 		Doc:  "After how many idle seconds the server probes a connection, to notice clients that are gone; 0 never.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.TCPKeepalive }, math.MaxInt32),
+		kind: seconds(func(c *Config) *time.Duration { return &c.TCPKeepalive }, 0, math.MaxInt32),
 	}, {
 		Name: "timeout", Group: GroupNetwork, Default: "0", Mutable: true,
 		Doc:  "After how many idle seconds the server disconnects a client; 0 never.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.Timeout }, math.MaxInt32),
+		kind: seconds(func(c *Config) *time.Duration { return &c.Timeout }, 0, math.MaxInt32),
 	}, {
 		Name: "client-write-timeout", Group: GroupNetwork, Default: "60", Mutable: true,
 		Doc:  "For how many seconds a client may leave its replies unread before the server disconnects it; 0 for ever.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, math.MaxInt32),
+		kind: seconds(func(c *Config) *time.Duration { return &c.ClientWriteTimeout }, 0, math.MaxInt32),
 	},
 }
 
@@ -223,7 +223,7 @@ var generalSettings = []Setting{
 	}, {
 		Name: "shutdown-timeout", Group: GroupGeneral, Default: "10", Mutable: true,
 		Doc:  "For how many seconds a server that stops waits for clients' commands to finish.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.ShutdownGrace }, math.MaxInt32),
+		kind: seconds(func(c *Config) *time.Duration { return &c.ShutdownGrace }, 0, math.MaxInt32),
 	},
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -362,7 +363,7 @@ var tlsSettings = []Setting{
 	}, {
 		Name: "tls-handshake-timeout", Group: GroupTLS, Default: "10", Mutable: true,
 		Doc:  "How many seconds a client may take for its handshake.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.TLS.HandshakeTimeout }, 3600).must(someTime),
+		kind: seconds(func(c *Config) *time.Duration { return &c.TLS.HandshakeTimeout }, 1, 3600),
 	}, {
 		Name: "tls-max-handshakes", Group: GroupTLS, Default: "1000", Mutable: true,
 		Doc: "How many handshakes may be in progress. One more, and the server drops the oldest: it is more likely " +
@@ -459,27 +460,9 @@ func (c TLSCiphers) suites() (suites []uint16, err error) {
 	for name := range strings.SplitSeq(string(c), ":") {
 		id, ok := opensslNames[name]
 		if !ok {
-			return nil, fmt.Errorf("%.60q is not a supported suite: use DEFAULT alone, or %s", name, strings.Join(sortedNames(), ":"))
+			return nil, fmt.Errorf("%.60q is not a supported suite: use DEFAULT alone, or %s", name, strings.Join(slices.Sorted(maps.Keys(opensslNames)), ":"))
 		}
 		suites = append(suites, id)
 	}
 	return suites, nil
-}
-
-// sortedNames returns the names of opensslNames.
-func sortedNames() (names []string) {
-	for name := range opensslNames {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
-// The conditions of single settings.
-
-func someTime(c *Config) error {
-	if c.TLS.HandshakeTimeout <= 0 {
-		return errors.New("argument must be between 1 and 3600 inclusive")
-	}
-	return nil
 }

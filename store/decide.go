@@ -319,11 +319,7 @@ func (x *decider) checkOneTable(op *Op, refs []ref) error {
 			return ErrSpansTables
 		}
 	}
-	distinct := make(map[string]struct{}, len(refs))
-	for i := range refs {
-		distinct[string(refs[i].key)] = struct{}{}
-	}
-	if len(distinct) != len(refs) {
+	if Repeat(op.Keys) {
 		return ErrSpansTables
 	}
 	return nil

@@ -33,7 +33,6 @@ var (
 	// committed.
 	ErrUndecided = errors.New("leadership was lost: outcome unknown, retry with the same opid")
 	ErrRead      = errors.New("reading from disk failed")
-	ErrClosed    = errors.New("store is closed")
 
 	ErrOption          = errors.New("invalid option")
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")

@@ -29,14 +29,19 @@ func (s *Store) start() {
 // keepTime looks at the clock. Nothing else may hold it up, as a slow disk holds up
 // cycle: what nobody looks at for long is a gap, in which ids do not age.
 func (s *Store) keepTime() {
-	tick := time.NewTicker(fbf.LookPeriod)
+	s.every(fbf.LookPeriod, func() { s.look() })
+}
+
+// every does something in every period, until the store closes.
+func (s *Store) every(period time.Duration, do func()) {
+	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		select {
 		case <-s.stop:
 			return
 		case <-tick.C:
-			s.look()
+			do()
 		}
 	}
 }
@@ -44,17 +49,10 @@ func (s *Store) keepTime() {
 // cycle logs refreshes that are due, removes expired keys, prunes drained
 // tables and watches the free disk space.
 func (s *Store) cycle() {
-	tick := time.NewTicker(cyclePeriod)
-	defer tick.Stop()
 	var checkedDisk time.Time
 	var clockBehind bool
 	var batch Batch
-	for {
-		select {
-		case <-s.stop:
-			return
-		case <-tick.C:
-		}
+	s.every(cyclePeriod, func() {
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
 			s.checkClock(&clockBehind)
@@ -64,14 +62,14 @@ func (s *Store) cycle() {
 		s.behind.Store(load.brake)
 		s.late.Store(load.late)
 		if s.writable() != nil {
-			continue
+			return
 		}
 		for _, p := range s.partitions {
 			s.refreshDue(p)
 		}
 		s.expireAllDue(&batch)
 		s.pruneTables()
-	}
+	})
 }
 
 // checkDisk refuses writes while free space is short, before a batch or Pebble meets
@@ -81,7 +79,7 @@ func (s *Store) checkDisk() {
 		s.db.Stop(err)
 	}
 	full := errors.Is(s.db.CheckSpace(), persistence.ErrNoSpace)
-	free, _, err := s.db.DiskUsage()
+	free, err := s.db.DiskFree()
 	if err == nil && s.opts.MinFreeDisk > 0 { // not every file system can tell
 		full = full || free < uint64(s.opts.MinFreeDisk)
 	}

@@ -40,7 +40,7 @@ type partition struct {
 // views are what a partition has made of its entries up to seq: all that recovery makes
 // anew.
 type views struct {
-	incarnation uint64 // of the directory, as of seq (jump.go)
+	incarnation uint64 // of the directory, as of seq (Store.jump)
 	seq         uint64 // of the last entry
 	recovered   uint64 // … that recovery has redone (R4)
 	at          moment // of the last section
@@ -263,15 +263,6 @@ func (m *commitMark) fail(err error) {
 	m.failed = err
 	m.cond.Broadcast()
 	m.mu.Unlock()
-}
-
-// awaitCommit returns once all that the partition has decided so far is committed. The
-// partition is not locked.
-func (p *partition) awaitCommit() error {
-	p.mu.Lock()
-	here := p.here()
-	p.mu.Unlock()
-	return here.wait()
 }
 
 // retire frees a filter's memory, later if a snapshot is being taken.

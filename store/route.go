@@ -1,6 +1,10 @@
 package store
 
-import "github.com/fbfkv/fbfkv/fbf"
+import (
+	"bytes"
+
+	"github.com/fbfkv/fbfkv/fbf"
+)
 
 // Routing finds each operation's keys' partitions, and hashes keys and opids: all
 // that takes no lock.
@@ -57,6 +61,26 @@ func checkKey(k []byte) error {
 		return ErrKeySize
 	}
 	return nil
+}
+
+// Repeat reports whether a key is there twice, which a CMINCRBY refuses.
+func Repeat(keys [][]byte) bool {
+	const few = 16 // below it, comparing all pairs is cheaper than a map
+	if len(keys) <= few {
+		for i, a := range keys {
+			for _, b := range keys[:i] {
+				if bytes.Equal(a, b) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	seen := make(map[string]struct{}, len(keys))
+	for _, k := range keys {
+		seen[string(k)] = struct{}{}
+	}
+	return len(seen) < len(keys)
 }
 
 func (x *decider) route(i int) {

@@ -26,25 +26,15 @@ type saver struct {
 // saveWhenDue checkpoints partitions, each of them every SnapshotInterval, and one
 // whose log or records have grown too large at once, and merges runs.
 func (s *Store) saveWhenDue() {
-	tick := time.NewTicker(cyclePeriod)
-	defer tick.Stop()
 	w := saver{s: s, began: time.Now()}
 	var tried time.Time
-	for {
-		select {
-		case <-s.stop:
+	s.every(cyclePeriod, func() {
+		if s.Failure() != nil || w.lacks && time.Since(tried) < diskPeriod {
 			return
-		case <-tick.C:
-		}
-		if s.Failure() != nil {
-			return
-		}
-		if w.lacks && time.Since(tried) < diskPeriod {
-			continue
 		}
 		tried = time.Now()
 		w.round()
-	}
+	})
 }
 
 // round saves and merges what is due.

@@ -66,7 +66,7 @@ func (s *Store) Stats() Stats {
 		MinFreeDisk: uint64(max(s.opts.MinFreeDisk, 0)), LastBackup: s.db.LastBackup(),
 		Storage: s.db.Metrics(),
 	}
-	st.DiskFree, _, _ = s.db.DiskUsage()
+	st.DiskFree, _ = s.db.DiskFree()
 	for _, p := range s.partitions {
 		if p.lockNow() {
 			p.addStats(&st)

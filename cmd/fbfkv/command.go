@@ -27,7 +27,11 @@ func newRootCommand() *cobra.Command {
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetVersionTemplate(versionLine() + "\n")
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprint(cmd.OutOrStdout(), helpText())
+		if cmd == root {
+			fmt.Fprint(cmd.OutOrStdout(), helpText())
+		} else {
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+		}
 	})
 	root.Flags().SortFlags = false
 	flags := addSettings(root.Flags())

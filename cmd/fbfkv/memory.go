@@ -22,15 +22,22 @@ const (
 // expects to need again. trim lets go of memory that is only kept for reuse, and
 // returns how many bytes became garbage.
 func giveMemoryBack(trim func() int64) (stop func()) {
+	k := memoryKeeper{trim: trim}
+	return every(idlePeriod, func() { k.look() })
+}
+
+// every calls fn from time to time, until the returned func is called, which waits for
+// the last call.
+func every(period time.Duration, fn func()) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		tick := time.NewTicker(idlePeriod)
+		tick := time.NewTicker(period)
 		defer tick.Stop()
-		for k := (memoryKeeper{trim: trim}); ; {
+		for {
 			select {
 			case <-tick.C:
-				k.look()
+				fn()
 			case <-done:
 				return
 			}

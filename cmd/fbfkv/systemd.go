@@ -1,8 +1,6 @@
 package main
 
 import (
-	"time"
-
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -27,23 +25,10 @@ func keepWatchdog(st *store.Store, log *logging) (stop func()) {
 	if err != nil || interval == 0 {
 		return func() {}
 	}
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		tick := time.NewTicker(interval / 3)
-		defer tick.Stop()
-		for {
-			st.Stats()
-			tell(daemon.SdNotifyWatchdog, log)
-			select {
-			case <-tick.C:
-			case <-done:
-				return
-			}
-		}
-	}()
-	return func() {
-		close(done)
-		<-ended
+	well := func() {
+		st.Stats()
+		tell(daemon.SdNotifyWatchdog, log)
 	}
+	well()
+	return every(interval/3, well)
 }

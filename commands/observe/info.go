@@ -150,10 +150,7 @@ func infoReplication(v *View, b *Lines) {
 	b.Add("master_replid2", strings.Repeat("0", 40))
 	b.Add("master_repl_offset", v.Stats.Entries)
 	b.Add("second_repl_offset", -1)
-	b.Add("repl_backlog_active", 0)
-	b.Add("repl_backlog_size", 0)
-	b.Add("repl_backlog_first_byte_offset", 0)
-	b.Add("repl_backlog_histlen", 0)
+	b.zeros(strings.Fields("repl_backlog_active repl_backlog_size repl_backlog_first_byte_offset repl_backlog_histlen"))
 }
 
 // infoCluster reports on the cluster.
@@ -291,17 +288,12 @@ func infoMemory(v *View, b *Lines) {
 	b.ratio("rss_overhead", m.resident, m.mapped)
 	b.Add("mem_fragmentation_ratio", quotient(m.resident, m.used))
 	b.Add("mem_fragmentation_bytes", int64(m.resident)-int64(m.used))
-	b.Add("mem_not_counted_for_evict", 0)
-	b.Add("mem_replication_backlog", 0)
-	b.Add("mem_total_replication_buffers", 0)
-	b.Add("mem_clients_slaves", 0)
+	b.zeros(strings.Fields("mem_not_counted_for_evict mem_replication_backlog mem_total_replication_buffers mem_clients_slaves"))
 	b.Add("mem_clients_normal", v.Clients.Total)
 	b.Add("mem_cluster_links", 0)
 	b.Add("mem_aof_buffer", v.Stats.Storage.MemTableSize)
 	b.Add("mem_allocator", "go-"+runtime.Version()[2:])
-	b.Add("active_defrag_running", 0)
-	b.Add("lazyfree_pending_objects", 0)
-	b.Add("lazyfreed_objects", 0)
+	b.zeros(strings.Fields("active_defrag_running lazyfree_pending_objects lazyfreed_objects"))
 }
 
 // bytes appends a number of bytes, and once more for people.
@@ -345,9 +337,7 @@ func infoPersistence(v *View, b *Lines) {
 	if saving {
 		current = int64(v.now.Sub(at) / time.Second)
 	}
-	for _, name := range []string{"loading", "async_loading", "current_cow_peak", "current_cow_size", "current_cow_size_age"} {
-		b.Add(name, 0)
-	}
+	b.zeros(strings.Fields("loading async_loading current_cow_peak current_cow_size current_cow_size_age"))
 	b.Add("current_fork_perc", "0.00")
 	b.Add("current_save_keys_processed", 0)
 	b.Add("current_save_keys_total", 0)
@@ -370,15 +360,9 @@ func infoPersistence(v *View, b *Lines) {
 	b.Add("aof_rewrites", 0)
 	b.Add("aof_rewrites_consecutive_failures", 0)
 	b.Add("aof_last_write_status", status(v.Stats.Failure))
-	b.Add("aof_last_cow_size", 0)
-	b.Add("module_fork_in_progress", 0)
-	b.Add("module_fork_last_cow_size", 0)
+	b.zeros(strings.Fields("aof_last_cow_size module_fork_in_progress module_fork_last_cow_size"))
 	b.Add("aof_current_size", v.Stats.Storage.LogSize)
-	b.Add("aof_base_size", 0)
-	b.Add("aof_pending_rewrite", 0)
-	b.Add("aof_buffer_length", 0)
-	b.Add("aof_pending_bio_fsync", 0)
-	b.Add("aof_delayed_fsync", 0)
+	b.zeros(strings.Fields("aof_base_size aof_pending_rewrite aof_buffer_length aof_pending_bio_fsync aof_delayed_fsync"))
 	infoStorage(v, b)
 }
 
@@ -447,9 +431,7 @@ func infoStats(v *View, b *Lines) {
 	b.Add("instantaneous_input_repl_kbps", "0.00")
 	b.Add("instantaneous_output_repl_kbps", "0.00")
 	b.Add("rejected_connections", f.RejectedConnections)
-	b.Add("sync_full", 0)
-	b.Add("sync_partial_ok", 0)
-	b.Add("sync_partial_err", 0)
+	b.zeros(strings.Fields("sync_full sync_partial_ok sync_partial_err"))
 	b.Add("expired_keys", s.Expired)
 	b.Add("expired_stale_perc", "0.00")
 	b.Add("expired_time_cap_reached_count", 0)

@@ -180,29 +180,22 @@ func CopyFile(fsys vfs.FS, from, to string, copied func(n int)) error {
 	if err != nil {
 		return errors.Join(err, in.Close())
 	}
-	err = pump(out, in, copied)
+	_, err = io.CopyBuffer(counted{out, copied}, struct{ io.Reader }{in}, make([]byte, 1<<20))
 	if err == nil {
 		err = out.Sync()
 	}
 	return errors.Join(err, in.Close(), out.Close())
 }
 
-// pump copies in to out and says after each piece how long it was.
-func pump(out io.Writer, in io.Reader, copied func(n int)) error {
-	buf := make([]byte, 1<<20)
-	for {
-		n, err := in.Read(buf)
-		if n > 0 {
-			if _, err := out.Write(buf[:n]); err != nil {
-				return err
-			}
-			copied(n)
-		}
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+// counted says after each piece that was written how long it was.
+type counted struct {
+	io.Writer
+	copied func(n int)
+}
+
+// Write implements io.Writer.
+func (c counted) Write(p []byte) (int, error) {
+	n, err := c.Writer.Write(p)
+	c.copied(n)
+	return n, err
 }

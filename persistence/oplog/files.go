@@ -143,9 +143,7 @@ func (l *Log) prepare() {
 // header is made durable, then its name: so a file that has the name has the
 // header, and what is written to it cannot be lost with it.
 func (l *Log) create(num uint64, recycled string) (n nextFile, err error) {
-	if n.header, err = newHeader(num); err != nil {
-		return n, err
-	}
+	n.header = newHeader(num)
 	path, f := l.path(fileName(num)), vfs.File(nil)
 	aside := l.path(cmp.Or(recycled, recycledName(num)))
 	if recycled != "" {

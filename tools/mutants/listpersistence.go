@@ -61,8 +61,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G1", name: "the tag of a log file can be foretold",
 		file:     "persistence/oplog/chunk.go",
-		old:      "	return header{num, binary.BigEndian.Uint64(b[:])}, err\n",
-		new:      "	return header{num, num << 32}, err\n",
+		old:      "	return header{num, binary.BigEndian.Uint64(b[:])}\n",
+		new:      "	return header{num, num << 32}\n",
 		packages: "./persistence/oplog", tests: "TestLogTagsAreDrawn",
 	},
 	{
@@ -180,8 +180,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G4", name: "a restored directory has the name of its original",
 		file:     "persistence/backup.go",
-		old:      "	m, err := m.copied()\n",
-		new:      "	err := error(nil)\n",
+		old:      "metaName, m.copied().encode())",
+		new:      "metaName, m.encode())",
 		packages: "./store", tests: "TestCopiesAreOtherIncarnations",
 	},
 	{
@@ -264,8 +264,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G8", name: "a full disk has no spare for a start",
 		file:     "persistence/spare.go",
-		old:      "	if s.size >= n {\n",
-		new:      "	if s.size < n {\n",
+		old:      "	if s.size >= spareSize {\n",
+		new:      "	if s.size < spareSize {\n",
 		packages: "./persistence", tests: "TestStartOnFullDisk",
 	},
 	{

@@ -58,9 +58,6 @@ func New() *cobra.Command {
 			return o.run(args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
-	})
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "the server's address")
 	cmd.Flags().IntVar(&o.port, "port", 6379, "the server's port")
 	o.server.Add(cmd.Flags())

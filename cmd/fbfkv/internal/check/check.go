@@ -19,7 +19,7 @@ wrong and what to do. The exit status is 0 if the directory is sound, otherwise 
 
 // New returns the subcommand.
 func New() *cobra.Command {
-	cmd := &cobra.Command{
+	return &cobra.Command{
 		Use:   "check DIR",
 		Short: "check a data directory or a backup",
 		Long:  help,
@@ -29,10 +29,6 @@ func New() *cobra.Command {
 			return err
 		},
 	}
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
-	})
-	return cmd
 }
 
 // Run examines dir, which is called by a name, reports on stdout and draws its progress on stderr. The

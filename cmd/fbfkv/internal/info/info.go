@@ -21,7 +21,13 @@ func Parse(text string) Info {
 }
 
 // Number returns a field as a number; 0 if it is none.
-func (f Info) Number(name string) float64 { return number(f[name]) }
+func (f Info) Number(name string) float64 {
+	n, err := strconv.ParseFloat(f[name], 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
 
 // Pairs returns the parts of a field that is name=value,name=value.
 func (f Info) Pairs(name string) Info {
@@ -32,12 +38,4 @@ func (f Info) Pairs(name string) Info {
 		}
 	}
 	return pairs
-}
-
-func number(text string) float64 {
-	n, err := strconv.ParseFloat(text, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }

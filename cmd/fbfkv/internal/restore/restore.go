@@ -23,8 +23,12 @@ The backup does not change and can be restored again. Then start a server with -
 
 // New returns the subcommand.
 func New() *cobra.Command {
-	return command("restore BACKUP|- DIR", "make a data directory from a backup", help, cobra.ExactArgs(2),
-		func(cmd *cobra.Command, args []string) error {
+	return &cobra.Command{
+		Use:   "restore BACKUP|- DIR",
+		Short: "make a data directory from a backup",
+		Long:  help,
+		Args:  cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			dir, err := filepath.Abs(args[1])
 			if err != nil {
 				return err
@@ -38,16 +42,8 @@ func New() *cobra.Command {
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%s is restored to %s\n", from, dir)
 			return nil
-		})
-}
-
-// command returns a subcommand.
-func command(use, short, long string, args cobra.PositionalArgs, run func(*cobra.Command, []string) error) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, Args: args, RunE: run}
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
-	})
-	return cmd
+		},
+	}
 }
 
 // restored is what is known of a backup that was restored.

@@ -31,13 +31,18 @@ and the alert FbfkvNoBackup go by it.`
 func NewVerify() *cobra.Command {
 	var login connect.Flags
 	var addr string
-	cmd := command("verify [--addr HOST:PORT] "+connect.Usage+" BACKUP|-", "try whether a backup can be restored", verifyHelp,
-		cobra.ExactArgs(1), func(cmd *cobra.Command, args []string) error {
+	cmd := &cobra.Command{
+		Use:   "verify [--addr HOST:PORT] " + connect.Usage + " BACKUP|-",
+		Short: "try whether a backup can be restored",
+		Long:  verifyHelp,
+		Args:  cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if addr != "" && args[0] != "-" {
 				return errors.New("--addr is for a stream (-): BACKUP DIR has told the server already")
 			}
 			return verify(args[0], addr, &login, cmd)
-		})
+		},
+	}
 	cmd.Flags().StringVar(&addr, "addr", "", "the server to tell that its backup is good, as HOST:PORT (default: none)")
 	login.Add(cmd.Flags())
 	return cmd

@@ -53,9 +53,6 @@ func New() *cobra.Command {
 			return watch(client, addr, max(interval, 100*time.Millisecond), cmd.OutOrStdout())
 		},
 	}
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
-	})
 	cmd.Flags().DurationVar(&interval, "interval", time.Second, "how long rates are measured for, at least 100ms")
 	login.Add(cmd.Flags())
 	return cmd

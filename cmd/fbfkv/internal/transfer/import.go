@@ -64,9 +64,6 @@ func NewImport() *cobra.Command {
 
 // addFlags declares what both commands have.
 func addFlags(cmd *cobra.Command, w *walk, addr *string, server *connect.Flags) {
-	cmd.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
-	})
 	cmd.Flags().StringVar(&w.match, "match", "*", "copy only keys that match a pattern, as SCAN's")
 	cmd.Flags().StringVar(addr, "addr", "127.0.0.1:6379", "HOST:PORT of the fbfkv server")
 	server.Add(cmd.Flags())
@@ -110,14 +107,14 @@ func (m *importer) run(source string, stderr io.Writer) (err error) {
 // checkServers refuses a target that is no fbfkv server, and a source that would give
 // only some of its keys.
 func (m *importer) checkServers() error {
-	target, err := info(m.target)
+	target, err := describe(m.target)
 	if err != nil {
 		return err
 	}
 	if target != nil && target["fbfkv_version"] == "" {
 		return fmt.Errorf("%s is not an fbfkv server: say with --addr where it is", m.addr)
 	}
-	source, err := info(m.client)
+	source, err := describe(m.client)
 	if err != nil {
 		return err
 	}

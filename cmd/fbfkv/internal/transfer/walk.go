@@ -22,6 +22,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
 
 const (
@@ -179,8 +180,8 @@ func isReply(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// info returns the fields of INFO server, none if the user may not ask for it.
-func info(client *redis.Client) (map[string]string, error) {
+// describe returns the fields of INFO server, none if the user may not ask for it.
+func describe(client *redis.Client) (info.Info, error) {
 	text, err := client.Info(context.Background(), "server").Result()
 	if err != nil && strings.HasPrefix(err.Error(), "NOPERM ") {
 		return nil, nil
@@ -188,13 +189,7 @@ func info(client *redis.Client) (map[string]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", client.Options().Addr, err)
 	}
-	fields := make(map[string]string)
-	for line := range strings.Lines(text) {
-		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
-		}
-	}
-	return fields, nil
+	return info.Parse(text), nil
 }
 
 // errInterrupted says that the user, or the system, wants the command to end.
