@@ -45,13 +45,6 @@ var operateMutants = []mutant{
 		packages: "./cluster", tests: "TestDirectoryIsRefused",
 	},
 	{
-		guarantee: "G1", name: "a recovery does not say so in the directory that it changes",
-		file:     "cluster/recover.go",
-		old:      "	if err := d.retire(); err != nil {\n",
-		new:      "	if err := error(nil); err != nil {\n",
-		packages: "./integration_test", tests: "TestClusterIsRecovered",
-	},
-	{
 		guarantee: "G1", name: "a recovery that is refused changes the directory",
 		file:     "cluster/recover.go",
 		old:      "	if err := persistence.CheckTarget(vfs.Default, dir, to); err != nil {\n		return err\n	}\n",
