@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
@@ -61,7 +60,7 @@ type run struct {
 	addr            string
 	login           connect.Flags
 
-	client *redis.Client
+	client *connect.Client
 	out    io.Writer
 	id     string // of the run, for opids
 
@@ -189,8 +188,8 @@ func (p partly) ExitStatus() int { return 2 }
 func (r *run) try(ctx context.Context, do func() error) error {
 	for began := time.Now(); ; {
 		err := do()
-		var reply redis.Error
-		if err == nil || errors.As(err, &reply) || time.Since(began) > patience {
+		var final failure
+		if err == nil || connect.IsReply(err) || errors.As(err, &final) || time.Since(began) > patience {
 			return err
 		}
 		select {
@@ -203,7 +202,7 @@ func (r *run) try(ctx context.Context, do func() error) error {
 
 // pipeline sends commands that may be sent again, and returns the replies; the first error
 // among them is an error.
-func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []*redis.Cmd, err error) {
+func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []connect.Reply, err error) {
 	err = r.try(ctx, func() (err error) {
 		replies, err = r.once(ctx, commands)
 		return err
@@ -212,12 +211,11 @@ func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []*redis.
 }
 
 // once is pipeline for commands that may not.
-func (r *run) once(ctx context.Context, commands [][]any) (replies []*redis.Cmd, err error) {
-	pipe := r.client.Pipeline()
-	for _, c := range commands {
-		replies = append(replies, pipe.Do(ctx, c...))
+func (r *run) once(ctx context.Context, commands [][]any) (replies []connect.Reply, err error) {
+	replies, err = r.client.Pipeline(ctx, commands)
+	for i := 0; i < len(replies) && err == nil; i++ {
+		err = replies[i].Err()
 	}
-	_, err = pipe.Exec(ctx)
 	return replies, err
 }
 
@@ -231,7 +229,7 @@ func (r *run) key(keys map[string]string) (key string, err error) {
 		n, key = n+1, k
 		var got string
 		err = r.try(context.Background(), func() (err error) {
-			got, err = r.client.Type(context.Background(), k).Result()
+			got, err = r.client.Do(context.Background(), "TYPE", k).Text()
 			return err
 		})
 		switch {

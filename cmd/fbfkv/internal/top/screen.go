@@ -157,7 +157,7 @@ func slow(s *sample) (list []string) {
 		return []string{"none"}
 	}
 	for _, e := range s.slow {
-		list = append(list, fmt.Sprintf("%s  %8s  %s  %s", e.Time.Format(time.TimeOnly), latency(float64(e.Duration.Microseconds())), strings.Join(e.Args, " "), e.ClientAddr))
+		list = append(list, fmt.Sprintf("%s  %8s  %s  %s", e.at.Format(time.TimeOnly), latency(float64(e.took.Microseconds())), strings.Join(e.args, " "), e.client))
 	}
 	return list
 }

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const infoBefore = "# Server\r\nrun_id:abc\r\nfbfkv_version:1.2.3\r\nuptime_in_seconds:7200\r\n\r\n# Stats\r\noperations_applied:1000\r\n" +
@@ -22,7 +20,7 @@ func TestScreen(t *testing.T) {
 	now := time.Now()
 	before := parse(infoBefore, now)
 	after := parse(later.Replace(infoBefore), now.Add(2*time.Second))
-	after.slow = []redis.SlowLog{{Time: now, Duration: 12 * time.Millisecond, Args: []string{"SET", "evil\x1b]0;name\x07\u009b2J", "\xff"}, ClientAddr: "1.2.3.4:5"}}
+	after.slow = []slowBatch{{at: now, took: 12 * time.Millisecond, args: []string{"SET", "evil\x1b]0;name\x07\u009b2J", "\xff"}, client: "1.2.3.4:5"}}
 	sc := &screen{addr: "h:1", unicode: true}
 	all := strings.Join(sc.lines(after, before, nil), "\n")
 	for _, want := range []string{"h:1: ready (fbfkv 1.2.3, up 2 h, appendfsync always)", "1.50 k/s applied, 20/s duplicates",

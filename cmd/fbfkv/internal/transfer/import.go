@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
@@ -37,7 +36,7 @@ type importer struct {
 	replace     bool
 	clusterNode bool
 
-	target *redis.Client
+	target *connect.Client
 	out    io.Writer
 
 	imported, existed, replaced, same, expired, skipped int64
@@ -110,20 +109,20 @@ func (m *importer) run(source string, stderr io.Writer) (err error) {
 // checkServers refuses a target that is no fbfkv server, and a source that would give
 // only some of its keys.
 func (m *importer) checkServers() error {
-	target, err := info(m.target)
+	target, err := describe(m.target)
 	if err != nil {
 		return err
 	}
 	if target != nil && target["fbfkv_version"] == "" {
 		return fmt.Errorf("%s is not an fbfkv server: say with --addr where it is", m.addr)
 	}
-	source, err := info(m.client)
+	source, err := describe(m.client)
 	if err != nil {
 		return err
 	}
 	if source["redis_mode"] == "cluster" && !m.clusterNode {
 		return fmt.Errorf("the source %s is a node of a cluster and holds only a part of the keys: "+
-			"run import once for each of its masters, with --cluster-node", m.client.Options().Addr)
+			"run import once for each of its masters, with --cluster-node", m.client.Addr())
 	}
 	if target != nil && target["run_id"] == source["run_id"] {
 		return fmt.Errorf("source and target are the same server, %s", m.addr)
@@ -134,9 +133,7 @@ func (m *importer) checkServers() error {
 // write sets the counters of a page. What is under way when the user interrupts is
 // finished, so that the count is right.
 func (m *importer) write(p page) error {
-	ctx := context.Background()
-	pipe := m.target.Pipeline()
-	sets, from := make([]*redis.Cmd, 0, len(p.records)), make([]*record, 0, len(p.records))
+	sets, from := make([][]any, 0, len(p.records)), make([]*record, 0, len(p.records))
 	age := time.Since(p.asked).Milliseconds()
 	for i := range p.records {
 		r := &p.records[i]
@@ -167,15 +164,16 @@ func (m *importer) write(p page) error {
 		} else {
 			set = append(set, "NX")
 		}
-		sets, from = append(sets, pipe.Do(ctx, set...)), append(from, r)
+		sets, from = append(sets, set), append(from, r)
 	}
 	if len(sets) == 0 {
 		return nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+	replies, err := m.target.Pipeline(context.Background(), sets)
+	if err != nil {
 		return fmt.Errorf("writing to %s: %w", m.addr, err)
 	}
-	for i, set := range sets {
+	for i, set := range replies {
 		if err := m.count(from[i], set); err != nil {
 			return err
 		}
@@ -185,12 +183,12 @@ func (m *importer) write(p page) error {
 
 // count counts what became of a key. An error of the key's own skips it; any other ends
 // the run.
-func (m *importer) count(r *record, set *redis.Cmd) error {
+func (m *importer) count(r *record, set connect.Reply) error {
 	old, err := set.Text()
 	switch {
-	case errors.Is(err, redis.Nil) && !m.replace:
+	case errors.Is(err, connect.Nil) && !m.replace:
 		m.existed++
-	case err == nil && !m.replace, errors.Is(err, redis.Nil):
+	case err == nil && !m.replace, errors.Is(err, connect.Nil):
 		m.imported++
 	case err == nil && old == r.value:
 		m.same++
