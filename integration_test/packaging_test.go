@@ -20,9 +20,9 @@ func TestStaticBuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := regexp.MustCompile(`(?m)^(?:RUN |\t)(CGO_ENABLED=0 go build -trimpath .*-ldflags "-s -w.*" -o )(\S+)( \./cmd/fbfkv)$`).FindSubmatch(text)
+		m := regexp.MustCompile(`(?m)^(?:RUN |\t)(CGO_ENABLED=0 go build -trimpath .*-pgo=cmd/fbfkv/release.pgo -ldflags "-s -w.*" -o )(\S+)( \./cmd/fbfkv)$`).FindSubmatch(text)
 		if m == nil {
-			t.Fatalf("%s: a go build that makes a static program, stripped and without paths, was not found", file)
+			t.Fatalf("%s: a go build that makes a static program, optimized, stripped and without paths, was not found", file)
 		}
 		if os.Getenv("FBFKV_CI") == "" {
 			continue
@@ -145,8 +145,9 @@ func TestReleaseFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(config)
-	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-s -w -X main.version={{ .Version }}",
-		"goos: [linux, darwin]", "goarch: [amd64, arm64]", "formats: [deb, rpm]", "algorithm: sha256"} {
+	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-pgo=cmd/fbfkv/release.pgo", "-s -w -X main.version={{ .Version }}",
+		"goos: [linux, darwin]", "goarch: [amd64, arm64]", "formats: [deb, rpm]", "algorithm: sha256",
+		`maintainer: "{{ .Env.MAINTAINER }}"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the release lacks %q", want)
 		}
