@@ -137,6 +137,28 @@ func TestBackupScript(t *testing.T) {
 	}
 }
 
+// TestUnits has systemd look at the units, with our program where the packages put it.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "systemd-analyze", "install Debian's package systemd")
+	dir := t.TempDir()
+	args := []string{"verify", "--man=no"}
+	for _, unit := range []string{"systemd/fbfkv.service", "backup/fbfkv-backup.service", "backup/fbfkv-backup.timer"} {
+		text, err := os.ReadFile("../packaging/" + unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script, _ := filepath.Abs("../packaging/backup/backup.sh")
+		text = []byte(strings.NewReplacer("/usr/bin/fbfkv", program, "/usr/lib/fbfkv/backup.sh", script).Replace(string(text)))
+		path := filepath.Join(dir, filepath.Base(unit))
+		os.WriteFile(path, text, 0o644)
+		args = append(args, path)
+	}
+	if out, err := exec.Command("systemd-analyze", args...).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestReleaseFiles: what goreleaser packs is there, and it builds as the image does.
 func TestReleaseFiles(t *testing.T) {
 	t.Parallel()
@@ -153,7 +175,7 @@ func TestReleaseFiles(t *testing.T) {
 		}
 	}
 	files := regexp.MustCompile(`(?m)^ +(?:- src|preinstall|postinstall|preremove): (\S+)$`).FindAllStringSubmatch(text, -1)
-	if len(files) < 7 {
+	if len(files) < 10 {
 		t.Errorf("only %d files are packed", len(files))
 	}
 	for _, m := range files {
@@ -167,7 +189,7 @@ func TestReleaseFiles(t *testing.T) {
 		}
 	}
 	// The unit's paths are where the packages put things.
-	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n"} {
+	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n", "dst: /usr/lib/fbfkv/backup.sh\n"} {
 		if !strings.Contains(text, path) {
 			t.Errorf("the packages lack %q", path)
 		}
