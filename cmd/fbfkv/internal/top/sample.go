@@ -20,11 +20,9 @@ const sections = "server clients memory persistence stats replication cluster ke
 
 // sample is what the server said at a time.
 type sample struct {
-	at     time.Time
-	fields info.Info
-	tables []table // by name
-	// cluster are the lines of INFO cluster and INFO replication.
-	cluster []string
+	at      time.Time
+	fields  info.Info
+	tables  []table // by name
 	slow    []slowBatch
 	slowErr error // why there are no slow ones
 }
@@ -92,17 +90,6 @@ func parse(text string, at time.Time) *sample {
 		}
 	}
 	slices.SortFunc(s.tables, func(a, b table) int { return strings.Compare(a.name, b.name) })
-	if s.fields["cluster_enabled"] == "1" {
-		here := false
-		for line := range strings.Lines(text) {
-			if title, ok := strings.CutPrefix(line, "# "); ok {
-				title = strings.TrimSpace(title)
-				here = title == "Replication" || title == "Cluster"
-			} else if line = strings.TrimSpace(line); here && line != "" {
-				s.cluster = append(s.cluster, line)
-			}
-		}
-	}
 	return s
 }
 
