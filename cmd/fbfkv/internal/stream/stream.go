@@ -34,8 +34,9 @@ lines that are in the filter, or the item and its estimate for each line. dedup 
 line the first time only.
 
 With --from the records are the entries of a Redis Stream. The value of one is the line; if it
-has several, the line is a JSON object of them. They are acknowledged once they are counted. Their ids are opids: an entry that is
-delivered again within the table's WINDOW counts once.
+has several, the line is a JSON object of them. They are acknowledged once they are
+counted. Their ids are opids: an entry that is delivered again within the table's WINDOW
+counts once.
 
 The exit status is 0 if all was done, 2 if some lines had no such field, otherwise 1. Set the
 password in the environment variable ` + connect.PasswordVariable + `.`
@@ -242,7 +243,7 @@ func (r *run) key(keys map[string]string) (key string, err error) {
 		}
 	}
 	if n != 1 {
-		return "", errors.New("exactly one key is needed: --bloom or another")
+		return "", errors.New("name one key: --bloom KEY, or another kind (--help lists them)")
 	}
 	return key, nil
 }

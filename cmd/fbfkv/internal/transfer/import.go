@@ -13,14 +13,16 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-const importHelp = `Copies the counters and Bloom filters of a Redis, with their expiries, into a running fbfkv server.
+const importHelp = `Copies the counters and Bloom filters of a Redis, with their expiries, into a running
+fbfkv server.
 SOURCE is redis://user:password@host:port/database, or rediss://… for TLS.
 
 It only sets what does not exist yet, and adds to nothing. So it may be run again
 at any time, also after it broke off: what is there is left alone and counted. With
---replace it sets those as well; it deletes none. It skips keys whose value is no signed 64-bit
-integer and that are no filters of RedisBloom, and lists them. Clients may use both servers meanwhile, but nothing follows what they
-change in the source after it was read.
+--replace it sets those as well; it deletes none. It skips keys whose value is no signed
+64-bit integer and that are no filters of RedisBloom, and lists them. Clients may use
+both servers meanwhile, but nothing follows what they change in the source after it was
+read.
 
 The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
 Ctrl-C, otherwise 1. The flags of the user are those of fbfkv; set the password in the
