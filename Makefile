@@ -6,10 +6,12 @@
 FUZZTIME ?= 20s
 
 # What servers run, and what is measured: static, stripped, without the builder's
-# paths. A plain go build links the C library, where there is a C compiler, and then
-# keeps the caches of the storage engine beside Go's heap.
+# paths, and optimized by a profile, for which the compiler builds everything anew. A
+# plain go build, go run or go install does without the profile. Where there is a C
+# compiler it links the C library, and keeps the caches of the storage engine beside
+# Go's heap.
 build:
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w" -o fbfkv ./cmd/fbfkv
+	CGO_ENABLED=0 go build -trimpath -pgo=cmd/fbfkv/release.pgo -ldflags "-s -w" -o fbfkv ./cmd/fbfkv
 
 test:
 	go test ./...
@@ -57,7 +59,7 @@ pgo: build
 		go tool pprof -proto -output "$$dir/$$pipeline.pb.gz" "http://127.0.0.1:$(PGO_WEB)/debug/pprof/profile?seconds=$(PGO_SECONDS)"; \
 		wait $$load; \
 	done; \
-	go tool pprof -proto -output cmd/fbfkv/default.pgo "$$dir"/*.pb.gz
+	go tool pprof -proto -output cmd/fbfkv/release.pgo "$$dir"/*.pb.gz
 
 fuzz:
 	@for package in $$(go list ./...); do \

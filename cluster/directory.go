@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"path/filepath"
 	"sync"
+	"syscall"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -289,8 +290,9 @@ func CheckAlone(fsys vfs.FS, path string) error {
 	if fsys == nil {
 		fsys = vfs.Default
 	}
-	if _, err := fsys.Stat(filepath.Join(path, persistence.ValuesName)); errors.Is(err, fs.ErrNotExist) {
-		return nil
+	_, err := fsys.Stat(filepath.Join(path, persistence.ValuesName))
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) {
+		return nil // what cannot be entered cannot be opened either, and then the store says why
 	}
 	stable, err := OpenStable(fsys, path)
 	if err != nil {

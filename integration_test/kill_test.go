@@ -91,7 +91,7 @@ func fixedPort(t *testing.T) string {
 func buildWithKillPoints(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "fbfkv")
-	out, err := exec.Command("go", "build", "-pgo=off", "-tags", "killpoints", "-o", path, "github.com/fbfkv/fbfkv/cmd/fbfkv").CombinedOutput()
+	out, err := exec.Command("go", "build", "-tags", "killpoints", "-o", path, "github.com/fbfkv/fbfkv/cmd/fbfkv").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

@@ -50,8 +50,7 @@ func buildAndRun(m *testing.M) int {
 	program = filepath.Join(dir, "fbfkv")
 	args := []string{"build", "-o", program}
 	if raceDetector {
-		// Nor is it to be fast: without the profile it shares what the tests build.
-		args = append(args, "-race", "-pgo=off")
+		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, "github.com/fbfkv/fbfkv/cmd/fbfkv")...)
 	if out, err := build.CombinedOutput(); err != nil {

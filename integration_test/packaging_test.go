@@ -20,9 +20,9 @@ func TestStaticBuild(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := regexp.MustCompile(`(?m)^(?:RUN |\t)(CGO_ENABLED=0 go build -trimpath .*-ldflags "-s -w.*" -o )(\S+)( \./cmd/fbfkv)$`).FindSubmatch(text)
+		m := regexp.MustCompile(`(?m)^(?:RUN |\t)(CGO_ENABLED=0 go build -trimpath .*-pgo=cmd/fbfkv/release.pgo -ldflags "-s -w.*" -o )(\S+)( \./cmd/fbfkv)$`).FindSubmatch(text)
 		if m == nil {
-			t.Fatalf("%s: a go build that makes a static program, stripped and without paths, was not found", file)
+			t.Fatalf("%s: a go build that makes a static program, optimized, stripped and without paths, was not found", file)
 		}
 		if os.Getenv("FBFKV_CI") == "" {
 			continue
@@ -137,6 +137,28 @@ func TestBackupScript(t *testing.T) {
 	}
 }
 
+// TestUnits has systemd look at the units, with our program where the packages put it.
+func TestUnits(t *testing.T) {
+	t.Parallel()
+	requireProgram(t, "systemd-analyze", "install Debian's package systemd")
+	dir := t.TempDir()
+	args := []string{"verify", "--man=no"}
+	for _, unit := range []string{"systemd/fbfkv.service", "backup/fbfkv-backup.service", "backup/fbfkv-backup.timer"} {
+		text, err := os.ReadFile("../packaging/" + unit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		script, _ := filepath.Abs("../packaging/backup/backup.sh")
+		text = []byte(strings.NewReplacer("/usr/bin/fbfkv", program, "/usr/lib/fbfkv/backup.sh", script).Replace(string(text)))
+		path := filepath.Join(dir, filepath.Base(unit))
+		os.WriteFile(path, text, 0o644)
+		args = append(args, path)
+	}
+	if out, err := exec.Command("systemd-analyze", args...).CombinedOutput(); err != nil || len(out) > 0 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
 // TestReleaseFiles: what goreleaser packs is there, and it builds as the image does.
 func TestReleaseFiles(t *testing.T) {
 	t.Parallel()
@@ -145,14 +167,15 @@ func TestReleaseFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := string(config)
-	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-s -w -X main.version={{ .Version }}",
-		"goos: [linux, darwin]", "goarch: [amd64, arm64]", "formats: [deb, rpm]", "algorithm: sha256"} {
+	for _, want := range []string{"CGO_ENABLED=0", "-trimpath", "-pgo=cmd/fbfkv/release.pgo", "-s -w -X main.version={{ .Version }}",
+		"goos: [linux, darwin]", "goarch: [amd64, arm64]", "formats: [deb, rpm]", "algorithm: sha256",
+		`maintainer: "{{ .Env.MAINTAINER }}"`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the release lacks %q", want)
 		}
 	}
 	files := regexp.MustCompile(`(?m)^ +(?:- src|preinstall|postinstall|preremove): (\S+)$`).FindAllStringSubmatch(text, -1)
-	if len(files) < 7 {
+	if len(files) < 10 {
 		t.Errorf("only %d files are packed", len(files))
 	}
 	for _, m := range files {
@@ -166,7 +189,7 @@ func TestReleaseFiles(t *testing.T) {
 		}
 	}
 	// The unit's paths are where the packages put things.
-	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n"} {
+	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n", "dst: /usr/lib/fbfkv/backup.sh\n"} {
 		if !strings.Contains(text, path) {
 			t.Errorf("the packages lack %q", path)
 		}

@@ -95,12 +95,14 @@ func TestUnwritableDirectory(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer os.RemoveAll(dir)
-	os.Chmod(dir, 0o555)
-	cmd := exec.Command(program, "--port", "0", "--dir", dir)
-	if os.Geteuid() == 0 { // root may write anywhere; nobody may not
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	for _, mode := range []os.FileMode{0o555, 0} { // the second one may not even be entered
+		os.Chmod(dir, mode)
+		cmd := exec.Command(program, "--port", "0", "--dir", dir)
+		if os.Geteuid() == 0 { // root may write anywhere; nobody may not
+			cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+		}
+		refusesCmd(t, "not writable; check its owner, its permissions", cmd)
 	}
-	refusesCmd(t, "not writable", cmd)
 }
 
 // TestHelpAndVersion expects both on standard output, with status 0, and every

@@ -5,7 +5,7 @@ set -e
 case $1 in
 remove | 0)
 	if [ -d /run/systemd/system ]; then
-		systemctl disable --now fbfkv
+		systemctl disable --now fbfkv-backup.timer fbfkv
 	fi
 	;;
 esac

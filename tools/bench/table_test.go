@@ -26,7 +26,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	fbfkv, self = filepath.Join(dir, "fbfkv"), filepath.Join(dir, "bench")
-	for _, build := range [][]string{{"-C", "../..", "build", "-pgo=off", "-o", fbfkv, "./cmd/fbfkv"}, {"build", "-o", self, "."}} {
+	for _, build := range [][]string{{"-C", "../..", "build", "-o", fbfkv, "./cmd/fbfkv"}, {"build", "-o", self, "."}} {
 		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
 			panic(string(out))
 		}

@@ -33,7 +33,7 @@ func buildAndRun(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	fbfkv = filepath.Join(dir, "fbfkv")
-	if out, err := exec.Command("go", "-C", "../..", "build", "-pgo=off", "-o", fbfkv, "./cmd/fbfkv").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "-C", "../..", "build", "-o", fbfkv, "./cmd/fbfkv").CombinedOutput(); err != nil {
 		panic(string(out))
 	}
 	return m.Run()

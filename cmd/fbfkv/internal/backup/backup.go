@@ -13,7 +13,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -66,12 +65,12 @@ func New() *cobra.Command {
 
 func (o *options) run(target string, stdout, stderr io.Writer) error {
 	addr := net.JoinHostPort(o.host, strconv.Itoa(o.port))
-	asking, err := o.server.Client(addr, -1)
+	asking, err := o.server.Client(addr, 0)
 	if err != nil {
 		return err
 	}
 	defer asking.Close()
-	watching, err := o.server.Client(addr, -1)
+	watching, err := o.server.Client(addr, 0)
 	if err != nil {
 		return err
 	}
@@ -97,8 +96,7 @@ func (o *options) run(target string, stdout, stderr io.Writer) error {
 	}
 	err = await(watching, stderr, func() error { return explain(asking.Do(context.Background(), "BACKUP", dir).Err()) })
 	if err != nil {
-		var reply redis.Error
-		if !errors.As(err, &reply) {
+		if !connect.IsReply(err) {
 			err = fmt.Errorf("%w (if %s appears anyway, it is complete)", err, dir)
 		}
 		return err
@@ -108,23 +106,22 @@ func (o *options) run(target string, stdout, stderr io.Writer) error {
 }
 
 // stream writes the server's data to out, and returns how many bytes there were.
-func stream(client *redis.Client, out io.Writer) (size int64, err error) {
-	ctx := context.Background()
-	conn := client.Conn() // the stream is this connection's
-	defer conn.Close()
-	for next := "-"; ; next = "NEXT" {
-		piece, err := conn.Do(ctx, "BACKUP", next).Text()
-		if err != nil {
-			return size, explain(err)
+func stream(client *connect.Client, out io.Writer) (size int64, err error) {
+	err = client.With(context.Background(), func(conn *connect.Conn) error { // the stream is this connection's
+		for next := "-"; ; next = "NEXT" {
+			piece, err := conn.Do("BACKUP", next).Text()
+			if err != nil || piece == "" {
+				return explain(err)
+			}
+			n, err := io.WriteString(out, piece)
+			size += int64(n)
+			if err != nil {
+				return err
+			}
 		}
-		if piece == "" {
-			break
-		}
-		n, err := io.WriteString(out, piece)
-		size += int64(n)
-		if err != nil {
-			return size, err
-		}
+	})
+	if err != nil {
+		return size, err
 	}
 	if closer, ok := out.(io.Closer); ok {
 		return size, closer.Close() // a disk may notice only now that it is full
@@ -133,7 +130,7 @@ func stream(client *redis.Client, out io.Writer) (size int64, err error) {
 }
 
 // await does the work and shows meanwhile what INFO persistence says of it.
-func await(watching *redis.Client, stderr io.Writer, work func() error) error {
+func await(watching *connect.Client, stderr io.Writer, work func() error) error {
 	done := make(chan error, 1)
 	go func() { done <- work() }()
 	progress := bar.New(stderr)
@@ -144,7 +141,7 @@ func await(watching *redis.Client, stderr io.Writer, work func() error) error {
 			return err
 		case <-time.After(200 * time.Millisecond):
 			// Not knowing how far the server is does not matter.
-			text, err := watching.Info(context.Background(), "persistence").Result()
+			text, err := watching.Do(context.Background(), "INFO", "persistence").Text()
 			if err != nil {
 				continue
 			}
@@ -158,11 +155,10 @@ func await(watching *redis.Client, stderr io.Writer, work func() error) error {
 
 // explain says whether the server has answered.
 func explain(err error) error {
-	var reply redis.Error
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &reply):
+	case connect.IsReply(err):
 		return fmt.Errorf("the server made no backup: %w", err)
 	}
 	return fmt.Errorf("the connection failed: %w", err)

@@ -23,9 +23,9 @@ A cluster on one machine does not survive that machine.`
 // local is one run of the command.
 type local struct {
 	*operator
-	count, port int
-	dir         string
-	ended       chan *localNode
+	count, port, page int
+	dir               string
+	ended             chan *localNode
 }
 
 // localNode is one server.
@@ -40,11 +40,12 @@ type localNode struct {
 func localCommand() subcommand {
 	var l local
 	return subcommand{
-		use:   "local --dir DIR [--nodes 3] [--port 7001]",
+		use:   "local --dir DIR [--nodes 3] [--port 7001] [--page-port 9379]",
 		short: "run a cluster on this machine, to try it out", long: localHelp, args: cobra.NoArgs,
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().IntVar(&l.count, "nodes", 3, "how many nodes")
 			cmd.Flags().IntVar(&l.port, "port", 7001, "the first node's port; the others have the next ones")
+			cmd.Flags().IntVar(&l.page, "page-port", 0, "the port of the first node's status page; the others have the next ones (default: no pages)")
 			cmd.Flags().StringVar(&l.dir, "dir", "", "where the nodes' directories are, made if missing")
 			_ = cmd.MarkFlagRequired("dir")
 		},
@@ -56,7 +57,7 @@ func localCommand() subcommand {
 }
 
 func (l *local) run() (err error) {
-	if l.count < 1 || l.port < 1 || l.port+l.count > 55535 {
+	if l.count < 1 || l.port < 1 || l.port+l.count > 55535 || l.page < 0 || l.page+l.count > 65536 {
 		return errors.New("--nodes is at least 1, and the ports are up to 55535: the cluster ports are 10000 higher")
 	}
 	program, err := os.Executable()
@@ -70,7 +71,7 @@ func (l *local) run() (err error) {
 	defer func() { err = errors.Join(err, l.stop(running)) }()
 	var addrs []string
 	for i := range l.count {
-		n, err := l.start(program, l.port+i)
+		n, err := l.start(program, i)
 		if err != nil {
 			return err
 		}
@@ -88,6 +89,9 @@ func (l *local) run() (err error) {
 				return err
 			}
 			l.say("try: redis-cli -c -p %d CINCRBY visits op-1 1", l.port)
+			if l.page > 0 {
+				l.say("watch: http://%s/ to %s", l.pageAddress(0), l.pageAddress(l.count-1))
+			}
 			l.say("Ctrl-C stops the nodes")
 			made = nil
 		case n := <-l.ended:
@@ -101,14 +105,23 @@ func (l *local) run() (err error) {
 	return errors.New("all nodes have ended")
 }
 
-// start starts a server.
-func (l *local) start(program string, port int) (*localNode, error) {
+// pageAddress is where the i-th node has its status page.
+func (l *local) pageAddress(i int) string {
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(l.page+i))
+}
+
+// start starts the i-th server.
+func (l *local) start(program string, i int) (*localNode, error) {
+	port := l.port + i
 	dir := filepath.Join(l.dir, strconv.Itoa(port))
 	if err := os.MkdirAll(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, err
 	}
 	n := &localNode{done: make(chan struct{}), addr: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), log: filepath.Join(l.dir, strconv.Itoa(port)+".log")}
 	n.cmd = exec.Command(program, "--cluster-enabled", "yes", "--port", strconv.Itoa(port), "--dir", dir, "--logfile", n.log)
+	if l.page > 0 {
+		n.cmd.Args = append(n.cmd.Args, "--metrics-addr", l.pageAddress(i))
+	}
 	n.cmd.SysProcAttr = apart()
 	said, err := os.OpenFile(n.log, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {

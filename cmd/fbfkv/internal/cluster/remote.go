@@ -13,9 +13,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	nodes "github.com/fbfkv/fbfkv/cluster"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
 const (
@@ -29,7 +28,7 @@ const (
 // again after it was restarted. Safe for concurrent use.
 type remote struct {
 	addr   string
-	client *redis.Client
+	client *connect.Client
 }
 
 // remote returns the node at HOST:PORT.
@@ -79,9 +78,8 @@ func (u unreachable) Unwrap() error { return u.error }
 
 // explain says what an error of the node's means.
 func (n *remote) explain(err error) error {
-	var reply redis.Error
 	switch text := err.Error(); {
-	case !errors.As(err, &reply):
+	case !connect.IsReply(err):
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "dial" {
 			err = op.Err

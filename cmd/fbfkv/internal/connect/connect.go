@@ -3,7 +3,7 @@
 package connect
 
 import (
-	"context"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -11,9 +11,10 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"strconv"
+	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/pflag"
 )
 
@@ -44,49 +45,49 @@ func (f *Flags) Add(flags *pflag.FlagSet) {
 // TLS reports whether connections use TLS.
 func (f *Flags) TLS() bool { return f.tls }
 
-// Client returns a client of the server at HOST:PORT. It never sends a
-// command twice, and waits for a reply for at most timeout; -1: as long as it takes.
-func (f *Flags) Client(addr string, timeout time.Duration) (*redis.Client, error) {
-	host, _, err := net.SplitHostPort(addr)
-	if err != nil {
+// Client returns a client of the server at HOST:PORT, whose commands and pipelines take at
+// most timeout; 0: as long as it takes.
+func (f *Flags) Client(addr string, timeout time.Duration) (*Client, error) {
+	if _, _, err := net.SplitHostPort(addr); err != nil {
 		return nil, fmt.Errorf("%q is not HOST:PORT", addr)
 	}
 	if f.user != "" && f.password == "" {
 		return nil, errors.New("--user needs a password: set " + PasswordVariable)
 	}
-	o := &redis.Options{Addr: addr, Username: f.user, Password: f.password}
-	if f.tls {
-		o.TLSConfig = &tls.Config{ServerName: host}
-	}
-	return f.open(o, timeout)
+	c := &Client{addr: addr, user: f.user, password: f.password, timeout: timeout}
+	return c, f.secure(c, f.tls)
 }
 
 // FromURL is Client for a server that a URL names, with its user, password and
 // database: redis://user:password@host:port/0, or rediss:// for TLS. The flags of the
 // certificates apply to it too. No error contains the password.
-func (f *Flags) FromURL(text string, timeout time.Duration) (*redis.Client, error) {
-	o, err := redis.ParseURL(text)
-	if err != nil {
-		const want = "the source is no URL such as redis://user:password@host:6379/0"
-		if bad := new(url.Error); errors.As(err, &bad) {
-			return nil, errors.New(want) // what is bad may be a piece of the password
-		}
-		return nil, fmt.Errorf("%s: %w", want, err)
+func (f *Flags) FromURL(text string, timeout time.Duration) (*Client, error) {
+	const want = "the source is no URL such as redis://user:password@host:6379/0"
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" {
+		return nil, errors.New(want) // what is bad may be a piece of the password
 	}
-	return f.open(o, timeout)
+	c := &Client{addr: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379")), user: u.User.Username(), timeout: timeout}
+	c.password, _ = u.User.Password()
+	if c.user != "" && c.password == "" {
+		return nil, errors.New("the source's user has no password: " + want)
+	}
+	if c.database = strings.Trim(u.Path, "/"); c.database != "" {
+		if _, err := strconv.ParseUint(c.database, 10, 31); err != nil {
+			return nil, errors.New(want)
+		}
+	}
+	return c, f.secure(c, u.Scheme == "rediss")
 }
 
-// open adds what all connections have in common.
-func (f *Flags) open(o *redis.Options, timeout time.Duration) (*redis.Client, error) {
-	o.PoolSize, o.MaxRetries, o.DialerRetries, o.ConnMaxIdleTime = 2, -1, 1, -1
-	o.ReadTimeout, o.WriteTimeout, o.DisableIdentity = timeout, timeout, true
-	if o.TLSConfig != nil {
-		if err := f.certificates(o.TLSConfig); err != nil {
-			return nil, err
-		}
+// secure makes a client use TLS, if it is to.
+func (f *Flags) secure(c *Client, yes bool) error {
+	if !yes {
+		return nil
 	}
-	redis.SetLogger(quiet{}) // its user gets the error
-	return redis.NewClient(o), nil
+	host, _, _ := net.SplitHostPort(c.addr)
+	c.tls = &tls.Config{ServerName: host}
+	return f.certificates(c.tls)
 }
 
 // certificates reads the files of the TLS flags.
@@ -110,9 +111,3 @@ func (f *Flags) certificates(c *tls.Config) error {
 	}
 	return nil
 }
-
-// quiet drops what go-redis would print.
-type quiet struct{}
-
-// Printf implements go-redis' logger.
-func (quiet) Printf(context.Context, string, ...any) {}

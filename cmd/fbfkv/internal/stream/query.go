@@ -31,20 +31,22 @@ func (r *run) query() error {
 		if err != nil {
 			return err
 		}
+		answers, err := replies[0].Ints()
 		if r.cms == "" {
-			found, err := replies[0].BoolSlice()
-			return r.print(b, func(i int) (string, bool) { return b.lines[i], found[i] != r.invert }, err)
+			return r.print(b, answers, err, func(i int) (string, bool) { return b.lines[i], (answers[i] != 0) != r.invert })
 		}
-		counts, err := replies[0].Int64Slice()
-		return r.print(b, func(i int) (string, bool) { return fmt.Sprintf("%s\t%d", b.items[i], counts[i]), true }, err)
+		return r.print(b, answers, err, func(i int) (string, bool) { return fmt.Sprintf("%s\t%d", b.items[i], answers[i]), true })
 	}
 	return nil
 }
 
-// print writes what is to be said of the lines of a batch.
-func (r *run) print(b *batch, line func(i int) (string, bool), err error) error {
-	if err != nil {
+// print writes what is to be said of the lines of a batch, to each of which there is an answer.
+func (r *run) print(b *batch, answers []int64, err error, line func(i int) (string, bool)) error {
+	switch {
+	case err != nil:
 		return err
+	case len(answers) != len(b.lines):
+		return fmt.Errorf("the server answers %d items of %d", len(answers), len(b.lines))
 	}
 	w := bufio.NewWriter(r.out)
 	for i := range b.lines {
@@ -92,13 +94,13 @@ func (r *run) dedup() error {
 			send = r.once
 		}
 		replies, err := send(ctx, commands)
-		var added []bool
+		var added []int64
 		for i := 0; i < len(replies) && err == nil; i++ {
-			var more []bool
-			more, err = replies[i].BoolSlice()
+			var more []int64
+			more, err = replies[i].Ints()
 			added = append(added, more...)
 		}
-		return r.print(b, func(i int) (string, bool) { return b.lines[i], added[i] }, err)
+		return r.print(b, added, err, func(i int) (string, bool) { return b.lines[i], added[i] != 0 })
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
@@ -35,8 +34,9 @@ lines that are in the filter, or the item and its estimate for each line. dedup 
 line the first time only.
 
 With --from the records are the entries of a Redis Stream. The value of one is the line; if it
-has several, the line is a JSON object of them. They are acknowledged once they are counted. Their ids are opids: an entry that is
-delivered again within the table's WINDOW counts once.
+has several, the line is a JSON object of them. They are acknowledged once they are
+counted. Their ids are opids: an entry that is delivered again within the table's WINDOW
+counts once.
 
 The exit status is 0 if all was done, 2 if some lines had no such field, otherwise 1. Set the
 password in the environment variable ` + connect.PasswordVariable + `.`
@@ -61,7 +61,7 @@ type run struct {
 	addr            string
 	login           connect.Flags
 
-	client *redis.Client
+	client *connect.Client
 	out    io.Writer
 	id     string // of the run, for opids
 
@@ -189,8 +189,8 @@ func (p partly) ExitStatus() int { return 2 }
 func (r *run) try(ctx context.Context, do func() error) error {
 	for began := time.Now(); ; {
 		err := do()
-		var reply redis.Error
-		if err == nil || errors.As(err, &reply) || time.Since(began) > patience {
+		var final failure
+		if err == nil || connect.IsReply(err) || errors.As(err, &final) || time.Since(began) > patience {
 			return err
 		}
 		select {
@@ -203,7 +203,7 @@ func (r *run) try(ctx context.Context, do func() error) error {
 
 // pipeline sends commands that may be sent again, and returns the replies; the first error
 // among them is an error.
-func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []*redis.Cmd, err error) {
+func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []connect.Reply, err error) {
 	err = r.try(ctx, func() (err error) {
 		replies, err = r.once(ctx, commands)
 		return err
@@ -212,12 +212,11 @@ func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []*redis.
 }
 
 // once is pipeline for commands that may not.
-func (r *run) once(ctx context.Context, commands [][]any) (replies []*redis.Cmd, err error) {
-	pipe := r.client.Pipeline()
-	for _, c := range commands {
-		replies = append(replies, pipe.Do(ctx, c...))
+func (r *run) once(ctx context.Context, commands [][]any) (replies []connect.Reply, err error) {
+	replies, err = r.client.Pipeline(ctx, commands)
+	for i := 0; i < len(replies) && err == nil; i++ {
+		err = replies[i].Err()
 	}
-	_, err = pipe.Exec(ctx)
 	return replies, err
 }
 
@@ -231,7 +230,7 @@ func (r *run) key(keys map[string]string) (key string, err error) {
 		n, key = n+1, k
 		var got string
 		err = r.try(context.Background(), func() (err error) {
-			got, err = r.client.Type(context.Background(), k).Result()
+			got, err = r.client.Do(context.Background(), "TYPE", k).Text()
 			return err
 		})
 		switch {
@@ -244,7 +243,7 @@ func (r *run) key(keys map[string]string) (key string, err error) {
 		}
 	}
 	if n != 1 {
-		return "", errors.New("exactly one key is needed: --bloom or another")
+		return "", errors.New("name one key: --bloom KEY, or another kind (--help lists them)")
 	}
 	return key, nil
 }

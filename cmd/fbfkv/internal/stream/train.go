@@ -4,9 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
 // Bits of a Bloom filter may be set again. Counts may not be added again, so a batch has an
@@ -89,25 +90,31 @@ func tagOf(key string) string {
 }
 
 // refused returns the first error among the elements of a reply.
-func refused(c *redis.Cmd) error {
-	elements, _ := c.Slice()
+func refused(r connect.Reply) error {
+	elements, _ := r.List()
 	for _, e := range elements {
-		if err, ok := e.(error); ok {
-			return err
+		if e.Err() != nil {
+			return e.Err()
 		}
 	}
-	return c.Err()
+	return r.Err()
 }
 
 // position returns how many lines were committed.
 func (r *run) position(progress string) (n int64, err error) {
 	err = r.try(context.Background(), func() error {
-		n, err = r.client.Get(context.Background(), progress).Int64()
-		if errors.Is(err, redis.Nil) {
-			n, err = 0, nil
-		}
+		n, err = lines(r.client.Do(context.Background(), "GET", progress))
 		return err
 	})
+	return n, err
+}
+
+// lines reads a position; there is none at the beginning.
+func lines(r connect.Reply) (int64, error) {
+	n, err := r.Int()
+	if errors.Is(err, connect.Nil) {
+		return 0, nil
+	}
 	return n, err
 }
 
@@ -115,38 +122,49 @@ func (r *run) position(progress string) (n int64, err error) {
 func (r *run) commit(ctx context.Context, progress string, b *batch, command []any) error {
 	next := b.first + b.n
 	return r.try(ctx, func() error {
-		return r.client.Watch(ctx, func(tx *redis.Tx) error {
-			at, err := tx.Get(ctx, progress).Int64()
-			switch {
-			case errors.Is(err, redis.Nil):
-			case err != nil:
+		return r.client.With(ctx, func(conn *connect.Conn) error {
+			if err := conn.Do("WATCH", progress).Err(); err != nil {
 				return err
-			case at == next:
-				return nil // only the answer was lost
 			}
-			if at != b.first {
-				return failure(fmt.Sprintf("another run has taken %s to line %d", progress, at))
+			at, err := lines(conn.Do("GET", progress))
+			if err == nil && at == b.first {
+				return r.execute(conn, progress, b, command)
 			}
-			var counted *redis.Cmd
-			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
-				if len(b.items) > 0 {
-					counted = p.Do(ctx, command...)
-				}
-				p.Set(ctx, progress, next, 0)
-				return nil
-			})
-			if errors.Is(err, redis.TxFailedErr) {
-				return failure("another run has changed " + progress)
-			}
-			// A broken connection is no refusal: the transaction may have been executed.
-			var refusal redis.Error
-			if counted != nil && errors.As(refused(counted), &refusal) {
-				// The position must not be ahead of the counts.
-				return errors.Join(failure(refusal.Error()), tx.Set(ctx, progress, b.first, 0).Err())
+			conn.Do("UNWATCH")
+			if err == nil && at != next { // else only the answer was lost
+				err = failure(fmt.Sprintf("another run has taken %s to line %d", progress, at))
 			}
 			return err
-		}, progress)
+		})
 	})
+}
+
+// execute is the transaction, on a connection that watches progress.
+func (r *run) execute(conn *connect.Conn, progress string, b *batch, command []any) error {
+	transaction := [][]any{{"MULTI"}, {"SET", progress, b.first + b.n}, {"EXEC"}}
+	if len(b.items) > 0 {
+		transaction = slices.Insert(transaction, 1, command)
+	}
+	replies, err := conn.Pipeline(transaction)
+	if err != nil {
+		return err // it may have been executed
+	}
+	for _, queued := range replies[:len(replies)-1] {
+		if queued.Err() != nil {
+			return queued.Err() // and EXEC has executed nothing
+		}
+	}
+	done, err := replies[len(replies)-1].List()
+	if errors.Is(err, connect.Nil) {
+		return failure("another run has changed " + progress)
+	}
+	for _, result := range done {
+		if refusal := refused(result); refusal != nil {
+			// The position must not be ahead of the counts.
+			return errors.Join(failure(refusal.Error()), conn.Do("SET", progress, b.first).Err())
+		}
+	}
+	return err
 }
 
 // failure is an error after which trying again is of no use.
@@ -154,6 +172,3 @@ type failure string
 
 // Error returns its text.
 func (f failure) Error() string { return string(f) }
-
-// RedisError makes try take it for an answer of the server.
-func (f failure) RedisError() {}

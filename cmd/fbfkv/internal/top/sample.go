@@ -11,8 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
 
@@ -21,13 +20,19 @@ const sections = "server clients memory persistence stats replication cluster ke
 
 // sample is what the server said at a time.
 type sample struct {
-	at     time.Time
-	fields info.Info
-	tables []table // by name
-	// cluster are the lines of INFO cluster and INFO replication.
-	cluster []string
-	slow    []redis.SlowLog
+	at      time.Time
+	fields  info.Info
+	tables  []table // by name
+	slow    []slowBatch
 	slowErr error // why there are no slow ones
+}
+
+// slowBatch is an entry of the slow log.
+type slowBatch struct {
+	at     time.Time
+	took   time.Duration
+	args   []string
+	client string // HOST:PORT
 }
 
 // table is what INFO says of a table.
@@ -37,7 +42,7 @@ type table struct {
 }
 
 // take asks the server.
-func take(ctx context.Context, c *redis.Client) (*sample, error) {
+func take(ctx context.Context, c *connect.Client) (*sample, error) {
 	args := []any{"INFO"}
 	for _, s := range strings.Fields(sections) {
 		args = append(args, s)
@@ -47,11 +52,33 @@ func take(ctx context.Context, c *redis.Client) (*sample, error) {
 		return nil, err
 	}
 	s := parse(text, time.Now())
-	s.slow, s.slowErr = c.SlowLogGet(ctx, maxSlow).Result()
-	if reply := redis.Error(nil); s.slowErr != nil && !errors.As(s.slowErr, &reply) {
-		return nil, s.slowErr // the connection failed
+	slow, err := c.Do(ctx, "SLOWLOG", "GET", maxSlow).List()
+	for i := 0; i < len(slow) && err == nil; i++ {
+		var b slowBatch
+		b, err = parseSlow(slow[i])
+		s.slow = append(s.slow, b)
+	}
+	if s.slowErr = err; err != nil && !connect.IsReply(err) {
+		return nil, err // the connection failed
 	}
 	return s, nil
+}
+
+// parseSlow reads an element of SLOWLOG GET's answer: a number, when, how many microseconds, the
+// arguments, the client's address, its name.
+func parseSlow(r connect.Reply) (b slowBatch, err error) {
+	parts, err := r.List()
+	if err != nil || len(parts) < 5 {
+		return b, cmp.Or(err, errors.New("the answer to SLOWLOG GET is none"))
+	}
+	var errs [4]error
+	var at, usec int64
+	at, errs[0] = parts[1].Int()
+	usec, errs[1] = parts[2].Int()
+	b.args, errs[2] = parts[3].Texts()
+	b.client, errs[3] = parts[4].Text()
+	b.at, b.took = time.Unix(at, 0), time.Duration(usec)*time.Microsecond
+	return b, errors.Join(errs[:]...)
 }
 
 // parse reads what INFO answered.
@@ -63,17 +90,6 @@ func parse(text string, at time.Time) *sample {
 		}
 	}
 	slices.SortFunc(s.tables, func(a, b table) int { return strings.Compare(a.name, b.name) })
-	if s.fields["cluster_enabled"] == "1" {
-		here := false
-		for line := range strings.Lines(text) {
-			if title, ok := strings.CutPrefix(line, "# "); ok {
-				title = strings.TrimSpace(title)
-				here = title == "Replication" || title == "Cluster"
-			} else if line = strings.TrimSpace(line); here && line != "" {
-				s.cluster = append(s.cluster, line)
-			}
-		}
-	}
 	return s
 }
 

@@ -3,10 +3,13 @@ package top
 import (
 	"fmt"
 	"math"
+	"net"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
 
 const (
@@ -28,8 +31,8 @@ func (sc *screen) lines(s, before *sample, problem error) []string {
 	list = append(list, figures(s, before)...)
 	list = append(list, "")
 	list = append(list, sc.tables(s, before)...)
-	if len(s.cluster) > 0 {
-		list = append(append(list, "", "CLUSTER"), s.cluster...)
+	if s.fields["cluster_enabled"] == "1" {
+		list = append(append(list, "", "CLUSTER"), shard(s.fields)...)
 	}
 	list = append(list, "", "SLOW OPERATIONS")
 	list = append(list, slow(s)...)
@@ -148,6 +151,24 @@ func (sc *screen) bars(shares string) string {
 	return b.String()
 }
 
+// shard draws what a node of a cluster says of its shard: a leader knows the others.
+func shard(f info.Info) []string {
+	role := "leads"
+	if f["role"] != "master" {
+		role = "follows " + net.JoinHostPort(f["master_host"], f["master_port"]) + ", link " + f["master_link_status"]
+	}
+	list := []string{fmt.Sprintf("this node %s; term %s, the leader changed %s times; %s entries committed, %s applied",
+		role, f["shard_term"], f["shard_leader_changes"], f["shard_commit_index"], f["shard_applied_index"])}
+	ms := func(n float64) string { return latency(n * 1e3) }
+	for i := 0; ; i++ {
+		r := f.Pairs(fmt.Sprint("shard_replica", i))
+		if len(r) == 0 {
+			return list
+		}
+		list = append(list, fmt.Sprintf("%-21s  %s entries behind, %s; heard of %s ago", r["address"], r["lag_entries"], ms(r.Number("lag_ms")), ms(r.Number("last_contact_ms"))))
+	}
+}
+
 // slow draws the slow batches.
 func slow(s *sample) (list []string) {
 	switch {
@@ -157,7 +178,7 @@ func slow(s *sample) (list []string) {
 		return []string{"none"}
 	}
 	for _, e := range s.slow {
-		list = append(list, fmt.Sprintf("%s  %8s  %s  %s", e.Time.Format(time.TimeOnly), latency(float64(e.Duration.Microseconds())), strings.Join(e.Args, " "), e.ClientAddr))
+		list = append(list, fmt.Sprintf("%s  %8s  %s  %s", e.at.Format(time.TimeOnly), latency(float64(e.took.Microseconds())), strings.Join(e.args, " "), e.client))
 	}
 	return list
 }

@@ -14,7 +14,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
@@ -60,7 +59,7 @@ func New() *cobra.Command {
 
 // watch shows the server until it is told to end. Only the first answer must come: from
 // then on a server that is gone is waited for.
-func watch(client *redis.Client, addr string, interval time.Duration, out io.Writer) error {
+func watch(client *connect.Client, addr string, interval time.Duration, out io.Writer) error {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	first, err := take(ctx, client)
@@ -78,7 +77,7 @@ func watch(client *redis.Client, addr string, interval time.Duration, out io.Wri
 }
 
 // once prints the figures of one interval.
-func once(ctx context.Context, client *redis.Client, sc *screen, first *sample, interval time.Duration, out io.Writer) error {
+func once(ctx context.Context, client *connect.Client, sc *screen, first *sample, interval time.Duration, out io.Writer) error {
 	select {
 	case <-ctx.Done():
 		return nil
@@ -99,7 +98,7 @@ type answer struct {
 }
 
 // live draws again after each answer, and when the terminal has another size.
-func live(ctx context.Context, client *redis.Client, sc *screen, shown *sample, interval time.Duration, file *os.File, keys <-chan byte) error {
+func live(ctx context.Context, client *connect.Client, sc *screen, shown *sample, interval time.Duration, file *os.File, keys <-chan byte) error {
 	answers := make(chan answer, 1)
 	ask := func() {
 		s, err := take(ctx, client)
@@ -142,7 +141,7 @@ func explain(err error) error {
 	var op *net.OpError
 	var timed interface{ Timeout() bool }
 	switch {
-	case errors.As(err, &timed) && timed.Timeout(), errors.Is(err, redis.ErrPoolTimeout):
+	case errors.As(err, &timed) && timed.Timeout():
 		return errors.New("the server is silent")
 	case errors.As(err, &op):
 		return op.Err

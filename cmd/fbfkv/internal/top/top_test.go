@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 	"unicode/utf8"
-
-	"github.com/redis/go-redis/v9"
 )
 
 const infoBefore = "# Server\r\nrun_id:abc\r\nfbfkv_version:1.2.3\r\nuptime_in_seconds:7200\r\n\r\n# Stats\r\noperations_applied:1000\r\n" +
@@ -22,7 +20,7 @@ func TestScreen(t *testing.T) {
 	now := time.Now()
 	before := parse(infoBefore, now)
 	after := parse(later.Replace(infoBefore), now.Add(2*time.Second))
-	after.slow = []redis.SlowLog{{Time: now, Duration: 12 * time.Millisecond, Args: []string{"SET", "evil\x1b]0;name\x07\u009b2J", "\xff"}, ClientAddr: "1.2.3.4:5"}}
+	after.slow = []slowBatch{{at: now, took: 12 * time.Millisecond, args: []string{"SET", "evil\x1b]0;name\x07\u009b2J", "\xff"}, client: "1.2.3.4:5"}}
 	sc := &screen{addr: "h:1", unicode: true}
 	all := strings.Join(sc.lines(after, before, nil), "\n")
 	for _, want := range []string{"h:1: ready (fbfkv 1.2.3, up 2 h, appendfsync always)", "1.50 k/s applied, 20/s duplicates",
@@ -73,6 +71,24 @@ func TestScreenFits(t *testing.T) {
 					t.Errorf("%q is wider than %d", line, size[0])
 				}
 			}
+		}
+	}
+}
+
+// TestShard: a leader shows how far the others are, a follower whom it follows.
+func TestShard(t *testing.T) {
+	cluster := "# Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:1\r\nshard_term:7\r\nshard_leader_changes:2\r\nshard_commit_index:90\r\nshard_applied_index:85\r\n" +
+		"shard_replica0:address=10.0.0.2:6379,index=85,lag_entries=5,lag_ms=31890,last_contact_ms=40\r\n"
+	follower := strings.NewReplacer("role:master", "role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up").Replace(cluster)
+	follower, _, _ = strings.Cut(follower, "shard_replica0")
+	for text, want := range map[string]string{
+		cluster:    "CLUSTER\nthis node leads; term 7, the leader changed 2 times; 90 entries committed, 85 applied\n10.0.0.2:6379          5 entries behind, 31.9 s; heard of 40 ms ago\n\n",
+		follower:   "CLUSTER\nthis node follows 10.0.0.1:6379, link up; term 7,",
+		infoBefore: "default ",
+	} {
+		all := strings.Join(new(screen).lines(parse(text, time.Now()), nil, nil), "\n")
+		if !strings.Contains(all, want) || strings.Contains(all, "CLUSTER") != strings.HasPrefix(want, "CLUSTER") {
+			t.Errorf("there is no %q in\n%s", want, all)
 		}
 	}
 }

@@ -4,9 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
 // typeBloom is what TYPE says of RedisBloom's filters, and of ours.
@@ -20,54 +20,62 @@ func marker(key string) string { return "import:" + key }
 // filter, or the target refuses it.
 func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 	ctx := context.Background()
-	source, err := m.client.Type(ctx, r.key).Result()
+	source, err := m.client.Do(ctx, "TYPE", r.key).Text()
 	if err != nil {
-		return "", fmt.Errorf("reading from %s: %w", m.client.Options().Addr, err)
+		return "", fmt.Errorf("reading from %s: %w", m.client.Addr(), err)
 	}
 	if source != typeBloom {
 		return "not a string", nil
 	}
-	pipe := m.target.Pipeline()
-	kind, begun := pipe.Type(ctx, r.key), pipe.Exists(ctx, marker(r.key))
-	if _, err := pipe.Exec(ctx); err != nil {
-		return "", fmt.Errorf("%s: %w", m.addr, err)
+	// ask sends commands to the target, all of which must go well.
+	ask := func(commands ...[]any) (replies []connect.Reply, err error) {
+		replies, err = m.target.Pipeline(ctx, commands)
+		for i := 0; i < len(replies) && err == nil; i++ {
+			err = replies[i].Err()
+		}
+		if err != nil {
+			err = fmt.Errorf("writing to %s: %w", m.addr, err)
+		}
+		return replies, err
 	}
-	there := kind.Val() != "none" && begun.Val() == 0
+	state, err := ask([]any{"TYPE", r.key}, []any{"EXISTS", marker(r.key)})
+	if err != nil {
+		return "", err
+	}
+	kind, _ := state[0].Text()
+	begun, _ := state[1].Int()
+	there := kind != "none" && begun == 0
 	switch {
-	case there && kind.Val() != typeBloom:
-		return "fbfkv has a key of type " + kind.Val(), nil
+	case there && kind != typeBloom:
+		return "fbfkv has a key of type " + kind, nil
 	case there && !m.replace:
 		m.existed++
 		return "", nil
 	}
-	pipe = m.target.Pipeline()
-	pipe.Set(ctx, marker(r.key), 1, 0)
-	pipe.Del(ctx, r.key)
-	if _, err := pipe.Exec(ctx); err != nil {
-		return "", fmt.Errorf("%s: %w", m.addr, err)
+	if _, err := ask([]any{"SET", marker(r.key), 1}, []any{"DEL", r.key}); err != nil {
+		return "", err
 	}
 	for iterator := int64(0); ; {
-		dump, err := m.client.BFScanDump(ctx, r.key, iterator).Result()
+		next, data, err := dumped(m.client.Do(ctx, "BF.SCANDUMP", r.key, iterator))
 		if err != nil {
-			return "", fmt.Errorf("reading %q from %s: %w", r.key, m.client.Options().Addr, err)
+			return "", fmt.Errorf("reading %q from %s: %w", r.key, m.client.Addr(), err)
 		}
-		if iterator = dump.Iter; iterator == 0 {
+		if iterator = next; iterator == 0 {
 			break
 		}
-		var reply redis.Error
-		if err := m.target.BFLoadChunk(ctx, r.key, iterator, dump.Data).Err(); errors.As(err, &reply) {
-			return "fbfkv says: " + err.Error(), m.target.Del(ctx, r.key, marker(r.key)).Err()
+		err = m.target.Do(ctx, "BF.LOADCHUNK", r.key, iterator, data).Err()
+		if connect.IsReply(err) {
+			return "fbfkv says: " + err.Error(), m.target.Do(ctx, "DEL", r.key, marker(r.key)).Err()
 		} else if err != nil {
 			return "", fmt.Errorf("writing to %s: %w", m.addr, err)
 		}
 	}
-	pipe = m.target.TxPipeline()
+	end := [][]any{{"MULTI"}, {"DEL", marker(r.key)}, {"EXEC"}}
 	if r.expiry >= 0 {
-		pipe.PExpire(ctx, r.key, time.Duration(max(left, 1))*time.Millisecond)
+		end = slices.Insert(end, 1, []any{"PEXPIRE", r.key, max(left, 1)})
 	}
-	pipe.Del(ctx, marker(r.key))
-	if _, err := pipe.Exec(ctx); err != nil {
-		return "", fmt.Errorf("writing to %s: %w", m.addr, err)
+	if _, err := ask(end...); err != nil {
+		return "", err
 	}
 	if there {
 		m.replaced++
@@ -75,4 +83,19 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 		m.imported++
 	}
 	return "", nil
+}
+
+// dumped reads the answer to BF.SCANDUMP: where to go on, 0 at the end, and a chunk.
+func dumped(r connect.Reply) (next int64, data string, err error) {
+	parts, err := r.List()
+	if err == nil && len(parts) != 2 {
+		err = errors.New("the answer has another form")
+	}
+	if err != nil {
+		return 0, "", err
+	}
+	if next, err = parts[0].Int(); err == nil && next != 0 {
+		data, err = parts[1].Text()
+	}
+	return next, data, err
 }

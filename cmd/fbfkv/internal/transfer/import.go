@@ -8,20 +8,21 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
-const importHelp = `Copies the counters and Bloom filters of a Redis, with their expiries, into a running fbfkv server.
+const importHelp = `Copies the counters and Bloom filters of a Redis, with their expiries, into a running
+fbfkv server.
 SOURCE is redis://user:password@host:port/database, or rediss://… for TLS.
 
 It only sets what does not exist yet, and adds to nothing. So it may be run again
 at any time, also after it broke off: what is there is left alone and counted. With
---replace it sets those as well; it deletes none. It skips keys whose value is no signed 64-bit
-integer and that are no filters of RedisBloom, and lists them. Clients may use both servers meanwhile, but nothing follows what they
-change in the source after it was read.
+--replace it sets those as well; it deletes none. It skips keys whose value is no signed
+64-bit integer and that are no filters of RedisBloom, and lists them. Clients may use
+both servers meanwhile, but nothing follows what they change in the source after it was
+read.
 
 The exit status is 0 if every key is in fbfkv now, 2 if some were skipped, 130 after
 Ctrl-C, otherwise 1. The flags of the user are those of fbfkv; set the password in the
@@ -37,7 +38,7 @@ type importer struct {
 	replace     bool
 	clusterNode bool
 
-	target *redis.Client
+	target *connect.Client
 	out    io.Writer
 
 	imported, existed, replaced, same, expired, skipped int64
@@ -120,7 +121,7 @@ func (m *importer) checkServers() error {
 	}
 	if source["redis_mode"] == "cluster" && !m.clusterNode {
 		return fmt.Errorf("the source %s is a node of a cluster and holds only a part of the keys: "+
-			"run import once for each of its masters, with --cluster-node", m.client.Options().Addr)
+			"run import once for each of its masters, with --cluster-node", m.client.Addr())
 	}
 	if target != nil && target["run_id"] == source["run_id"] {
 		return fmt.Errorf("source and target are the same server, %s", m.addr)
@@ -131,9 +132,7 @@ func (m *importer) checkServers() error {
 // write sets the counters of a page. What is under way when the user interrupts is
 // finished, so that the count is right.
 func (m *importer) write(p page) error {
-	ctx := context.Background()
-	pipe := m.target.Pipeline()
-	sets, from := make([]*redis.Cmd, 0, len(p.records)), make([]*record, 0, len(p.records))
+	sets, from := make([][]any, 0, len(p.records)), make([]*record, 0, len(p.records))
 	age := time.Since(p.asked).Milliseconds()
 	for i := range p.records {
 		r := &p.records[i]
@@ -164,15 +163,16 @@ func (m *importer) write(p page) error {
 		} else {
 			set = append(set, "NX")
 		}
-		sets, from = append(sets, pipe.Do(ctx, set...)), append(from, r)
+		sets, from = append(sets, set), append(from, r)
 	}
 	if len(sets) == 0 {
 		return nil
 	}
-	if _, err := pipe.Exec(ctx); err != nil && !isReply(err) {
+	replies, err := m.target.Pipeline(context.Background(), sets)
+	if err != nil {
 		return fmt.Errorf("writing to %s: %w", m.addr, err)
 	}
-	for i, set := range sets {
+	for i, set := range replies {
 		if err := m.count(from[i], set); err != nil {
 			return err
 		}
@@ -182,12 +182,12 @@ func (m *importer) write(p page) error {
 
 // count counts what became of a key. An error of the key's own skips it; any other ends
 // the run.
-func (m *importer) count(r *record, set *redis.Cmd) error {
+func (m *importer) count(r *record, set connect.Reply) error {
 	old, err := set.Text()
 	switch {
-	case errors.Is(err, redis.Nil) && !m.replace:
+	case errors.Is(err, connect.Nil) && !m.replace:
 		m.existed++
-	case err == nil && !m.replace, errors.Is(err, redis.Nil):
+	case err == nil && !m.replace, errors.Is(err, connect.Nil):
 		m.imported++
 	case err == nil && old == r.value:
 		m.same++

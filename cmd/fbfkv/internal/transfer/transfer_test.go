@@ -5,16 +5,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 )
 
 // TestExpiredOnTheWay: a key whose time is up when its page is to be written is not, and
 // nothing else of the page needs the server here.
 func TestExpiredOnTheWay(t *testing.T) {
 	var out bytes.Buffer
-	m := importer{out: &out, target: redis.NewClient(&redis.Options{})} // it connects when it must
+	m := importer{out: &out, target: new(connect.Client)} // it connects when it must
 	m.progress = bar.New(&out)
 	p := page{asked: time.Now().Add(-time.Minute), records: []record{
 		{key: "ran out meanwhile", value: "5", expiry: 60_000},

@@ -19,9 +19,8 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/info"
 )
 
@@ -63,7 +62,7 @@ type page struct {
 
 // walk is a way through a server's keys.
 type walk struct {
-	client *redis.Client
+	client *connect.Client
 	match  string // a pattern as SCAN's
 	expiry string // the command that tells expiries: PTTL or PEXPIRETIME
 
@@ -82,8 +81,8 @@ func (w *walk) each(stderr io.Writer, use func(page) error) error {
 	ctx, fail := context.WithCancelCause(signalled)
 	defer fail(nil)
 	var err error
-	if w.total, err = w.client.DBSize(ctx).Result(); err != nil {
-		return fmt.Errorf("%s: %w", w.client.Options().Addr, err)
+	if w.total, err = w.client.Do(ctx, "DBSIZE").Int(); err != nil {
+		return fmt.Errorf("%s: %w", w.client.Addr(), err)
 	}
 	w.progress = bar.New(stderr)
 	defer w.progress.Clear()
@@ -119,14 +118,14 @@ func (w *walk) each(stderr io.Writer, use func(page) error) error {
 // scan sends pages of keys.
 func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string) {
 	var page []string
-	for cursor := uint64(0); ; {
-		keys, next, err := w.client.Scan(ctx, cursor, w.match, pageKeys).Result()
+	for cursor := "0"; ; {
+		keys, next, err := scanned(w.client.Do(ctx, "SCAN", cursor, "MATCH", w.match, "COUNT", pageKeys))
 		if err != nil {
-			fail(fmt.Errorf("SCAN at %s: %w", w.client.Options().Addr, err))
+			fail(fmt.Errorf("SCAN at %s: %w", w.client.Addr(), err))
 			return
 		}
 		page = append(page, keys...)
-		if len(page) >= pageKeys || next == 0 {
+		if len(page) >= pageKeys || next == "0" {
 			select {
 			case pages <- page:
 			case <-ctx.Done():
@@ -134,35 +133,49 @@ func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string
 			}
 			page = nil
 		}
-		if cursor = next; cursor == 0 {
+		if cursor = next; cursor == "0" {
 			return
 		}
 	}
+}
+
+// scanned reads the answer to SCAN.
+func scanned(r connect.Reply) (keys []string, next string, err error) {
+	parts, err := r.List()
+	if err == nil && len(parts) != 2 {
+		err = errors.New("the answer has another form")
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	if next, err = parts[0].Text(); err == nil {
+		keys, err = parts[1].Texts()
+	}
+	return keys, next, err
 }
 
 // read sends the records of pages of keys.
 func (w *walk) read(ctx context.Context, fail func(error), pages <-chan []string, out chan<- page) {
 	for keys := range pages {
 		p := page{records: make([]record, len(keys)), asked: time.Now()}
-		values, expiries := make([]*redis.StringCmd, len(keys)), make([]*redis.Cmd, len(keys))
-		pipe := w.client.Pipeline()
-		for i, k := range keys {
-			values[i], expiries[i] = pipe.GetRange(ctx, k, 0, longest), pipe.Do(ctx, w.expiry, k)
+		commands := make([][]any, 0, 2*len(keys))
+		for _, k := range keys {
+			commands = append(commands, []any{"GETRANGE", k, 0, longest}, []any{w.expiry, k})
 		}
-		_, err := pipe.Exec(ctx)
-		if err != nil && !isReply(err) {
-			fail(fmt.Errorf("reading from %s: %w", w.client.Options().Addr, err))
+		replies, err := w.client.Pipeline(ctx, commands)
+		if err != nil {
+			fail(fmt.Errorf("reading from %s: %w", w.client.Addr(), err))
 			return
 		}
 		for i, k := range keys {
 			r := &p.records[i]
-			r.key, r.value = k, values[i].Val()
-			if r.err = values[i].Err(); r.err != nil && !strings.HasPrefix(r.err.Error(), "WRONGTYPE ") {
-				fail(fmt.Errorf("reading %q from %s: %w", k, w.client.Options().Addr, r.err))
+			r.key = k
+			if r.value, r.err = replies[2*i].Text(); r.err != nil && !strings.HasPrefix(r.err.Error(), "WRONGTYPE ") {
+				fail(fmt.Errorf("reading %q from %s: %w", k, w.client.Addr(), r.err))
 				return
 			}
-			if r.expiry, err = expiries[i].Int64(); err != nil {
-				fail(fmt.Errorf("%s %q at %s: %w", w.expiry, k, w.client.Options().Addr, err))
+			if r.expiry, err = replies[2*i+1].Int(); err != nil {
+				fail(fmt.Errorf("%s %q at %s: %w", w.expiry, k, w.client.Addr(), err))
 				return
 			}
 		}
@@ -174,20 +187,14 @@ func (w *walk) read(ctx context.Context, fail func(error), pages <-chan []string
 	}
 }
 
-// isReply reports whether an error is a server's answer to a command.
-func isReply(err error) bool {
-	var reply redis.Error
-	return errors.As(err, &reply)
-}
-
 // describe returns the fields of INFO server, none if the user may not ask for it.
-func describe(client *redis.Client) (info.Info, error) {
-	text, err := client.Info(context.Background(), "server").Result()
+func describe(client *connect.Client) (info.Info, error) {
+	text, err := client.Do(context.Background(), "INFO", "server").Text()
 	if err != nil && strings.HasPrefix(err.Error(), "NOPERM ") {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", client.Options().Addr, err)
+		return nil, fmt.Errorf("%s: %w", client.Addr(), err)
 	}
 	return info.Parse(text), nil
 }

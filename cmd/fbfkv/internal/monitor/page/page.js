@@ -24,7 +24,7 @@ function scaled(n, units, base) {
 }
 const count = (n) => n === null ? '–' : scaled(n >= 10 ? Math.round(n) : Math.round(n * 10) / 10, ['', ' k', ' M', ' G', ' T'], 1000);
 const bytes = (n) => scaled(Math.round(n), [' B', ' kB', ' MB', ' GB', ' TB'], 1000);
-const latency = (us) => us === null ? '–' : us < 1000 ? `${Math.round(us)} µs` : us < 1e6 ? `${(us / 1e3).toPrecision(3)} ms` : `${(us / 1e6).toPrecision(3)} s`;
+const latency = (us) => us === null ? '–' : us < 1000 ? `${us < 10 ? Number(us.toPrecision(2)) : Math.round(us)} µs` : us < 1e6 ? `${(us / 1e3).toPrecision(3)} ms` : `${(us / 1e6).toPrecision(3)} s`;
 const small = (p) => p === 0 || p >= 0.001 ? String(Number(p.toPrecision(2))) : p.toExponential(1);
 
 function duration(ms) {
@@ -33,19 +33,15 @@ function duration(ms) {
   return `${Math.round(ms)} ms`;
 }
 
-// INFO: "name:value" lines below "# Section" lines; a value may be "name=value,name=value".
+// INFO: "name:value" lines, and headings, which are left out; a value may be "name=value,name=value".
 
 function parse(text) {
-  const fields = new Map(), sections = new Map();
-  let section;
+  const fields = new Map();
   for (const line of text.split('\r\n')) {
-    if (line.startsWith('# ')) sections.set(line.slice(2), section = new Map());
     const at = line.indexOf(':');
-    if (at <= 0 || !section) continue;
-    section.set(line.slice(0, at), line.slice(at + 1));
-    fields.set(line.slice(0, at), line.slice(at + 1));
+    if (at > 0) fields.set(line.slice(0, at), line.slice(at + 1));
   }
-  return { fields, sections, number: (name) => Number(fields.get(name) ?? 0) };
+  return { fields, number: (name) => Number(fields.get(name) ?? 0) };
 }
 
 const pairs = (value) => new Map(value.split(',').map((p) => p.split('=')));
@@ -207,9 +203,6 @@ function showTables(tables, before, seconds) {
   $('more').textContent = tables.length > shown.length ? `and ${tables.length - shown.length} tables that do less` : '';
 }
 
-// The cluster: whatever INFO replication and INFO cluster say, once there is one. A field
-// of the form name=value,name=value is a row of a table.
-
 function grid(rows) {
   const table = element('table'), head = element('tr');
   const columns = [...new Set(rows.flatMap((r) => [...r.keys()]))];
@@ -222,13 +215,25 @@ function grid(rows) {
   return table;
 }
 
+// The cluster: who leads, and on the leader how far the other nodes are.
+
 function showCluster(info) {
   $('cluster').hidden = info.fields.get('cluster_enabled') !== '1';
   if ($('cluster').hidden) return;
-  const fields = [...(info.sections.get('Replication') ?? []), ...(info.sections.get('Cluster') ?? [])];
-  const isRow = ([, value]) => value.includes('=');
-  $('cluster-fields').replaceChildren(...fields.filter((f) => !isRow(f)).flatMap(([name, value]) => [element('dt', name), element('dd', value)]));
-  $('cluster-rows').replaceChildren(grid(fields.filter(isRow).map(([name, value]) => new Map([['', name], ...pairs(value)]))));
+  const field = (name) => info.fields.get(name) ?? '–';
+  const leads = field('role') === 'master', rows = [];
+  const fields = [
+    ['This node', leads ? 'leads' : `follows ${field('master_host')}:${field('master_port')}, link ${field('master_link_status')}`],
+    ['Term', field('shard_term')], ['Changes of the leader', field('shard_leader_changes')],
+    ['Entries committed', field('shard_commit_index')], ['Entries applied', field('shard_applied_index')],
+  ];
+  for (let i = 0; info.fields.has(`shard_replica${i}`); i++) {
+    const node = pairs(info.fields.get(`shard_replica${i}`)), time = (name) => latency(1000 * node.get(name));
+    rows.push(new Map([['Node', node.get('address')], ['Entries behind', node.get('lag_entries')], ['Time behind', time('lag_ms')],
+      ['Heard of', `${time('last_contact_ms')} ago`]]));
+  }
+  $('cluster-fields').replaceChildren(...fields.flatMap(([name, value]) => [element('dt', name), element('dd', value)]));
+  $('cluster-rows').replaceChildren(...(rows.length ? [grid(rows)] : []));
 }
 
 function showSlow(status) {
