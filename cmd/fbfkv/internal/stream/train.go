@@ -11,8 +11,9 @@ import (
 
 // Bits of a Bloom filter may be set again. Counts may not be added again, so a batch has an
 // opid: the run and the number of its first line. With --source there is a position besides,
-// which is committed together with the counts, in one transaction; it outlives the window in
-// which opids are remembered. WATCH stops the late EXEC of a feeder that was killed.
+// which outlives the window in which opids are remembered. It is committed together with
+// counts, in one transaction that ends if they are refused, and after bits. WATCH stops the
+// late EXEC of a feeder that was killed.
 
 // sum returns the items of a batch, each once, and how often it is there.
 func (b *batch) sum() (items []any, counts map[any]int64) {
@@ -74,7 +75,16 @@ func (r *run) train() error {
 	}
 	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
 	r.first, err = r.position(progress)
-	r.handle = func(ctx context.Context, b *batch) error { return r.commit(ctx, progress, b, command(b)) }
+	add := r.handle
+	r.handle = func(ctx context.Context, b *batch) error {
+		if r.cms != "" && len(b.items) > 0 {
+			return r.commit(ctx, progress, b, command(b))
+		}
+		if err := add(ctx, b); err != nil {
+			return err
+		}
+		return r.commit(ctx, progress, b)
+	}
 	return err
 }
 
@@ -111,8 +121,9 @@ func (r *run) position(progress string) (n int64, err error) {
 	return n, err
 }
 
-// commit sends a batch and its position in one transaction, unless that has been committed.
-func (r *run) commit(ctx context.Context, progress string, b *batch, command []any) error {
+// commit moves the position over a batch, unless that was done, with counts in the same
+// transaction. If they are refused, the transaction ends there.
+func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[]any) error {
 	next := b.first + b.n
 	return r.try(ctx, func() error {
 		return r.client.Watch(ctx, func(tx *redis.Tx) error {
@@ -127,22 +138,18 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, command []a
 			if at != b.first {
 				return failure(fmt.Sprintf("another run has taken %s to line %d", progress, at))
 			}
-			var counted *redis.Cmd
-			_, err = tx.TxPipelined(ctx, func(p redis.Pipeliner) error {
-				if len(b.items) > 0 {
-					counted = p.Do(ctx, command...)
-				}
-				p.Set(ctx, progress, next, 0)
-				return nil
-			})
-			if errors.Is(err, redis.TxFailedErr) {
+			pipe := tx.Pipeline()
+			pipe.Do(ctx, "MULTI", "STOPONERROR")
+			for _, c := range counts {
+				pipe.Do(ctx, c...)
+			}
+			pipe.Do(ctx, "SET", progress, next)
+			exec := pipe.Do(ctx, "EXEC")
+			if _, err = pipe.Exec(ctx); errors.Is(exec.Err(), redis.Nil) {
 				return failure("another run has changed " + progress)
 			}
-			// A broken connection is no refusal: the transaction may have been executed.
-			var refusal redis.Error
-			if counted != nil && errors.As(refused(counted), &refusal) {
-				// The position must not be ahead of the counts.
-				return errors.Join(failure(refusal.Error()), tx.Set(ctx, progress, b.first, 0).Err())
+			if err == nil {
+				err = refused(exec)
 			}
 			return err
 		}, progress)
