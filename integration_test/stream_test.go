@@ -192,6 +192,10 @@ func TestStreamIsRefused(t *testing.T) {
 		})
 		c.want(`"512"`, "GET", "progress:log:{"+key+"}")
 	}
+	if _, stderr, status := s.stream(text.String(), "train", "--bloom", "f", "--source", "log"); status != 1 || !strings.Contains(stderr, "is full") {
+		t.Errorf("exit status %d\n%s", status, stderr)
+	}
+	c.want(`"512"`, "GET", "progress:log:{f}")
 	c.want("[:0]", "CMS.INCRBY", "s", "x", "-65100")
 	if _, stderr, status := s.stream(text.String(), "train", "--cms", "s", "--field", "1", "--source", "log"); status != 0 {
 		t.Errorf("exit status %d\n%s", status, stderr)
