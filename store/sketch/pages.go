@@ -58,9 +58,7 @@ func (ps *Pages) Memory() *Pages { return ps }
 // addPart appends a part of zero cells, and the first time also the header.
 func (ps *Pages) addPart(bytes uint64) {
 	first := max(1, len(ps.page))
-	cells := make([]byte, bytes)
-	adviseHuge(cells)
-	ps.parts = append(ps.parts, part{uint32(first), cells})
+	ps.parts = append(ps.parts, part{uint32(first), make([]byte, bytes)})
 	ps.page = append(ps.page, make([]page, first+pagesOf(bytes)-len(ps.page))...)
 }
 
