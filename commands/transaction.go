@@ -24,6 +24,7 @@ const (
 // they are unchanged, and the others have their turn only then (see watches).
 type transaction struct {
 	open   bool
+	stops  bool // STOPONERROR: what follows a refused command is not executed
 	failed bool // a request was refused while queueing: EXEC will abort
 	queue  []queued
 	size   int
@@ -59,6 +60,11 @@ func (p *Pipeline) abort(c *Command, text string) string {
 
 // enqueue keeps a command for EXEC.
 func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
+	if p.tx.stops && c.Parse == nil { // it would run whatever becomes of the others
+		p.tx.fail()
+		p.push(slot{kind: slotError, text: errorText(errStopOnError), muted: muted})
+		return
+	}
 	size := commandCost
 	for _, a := range args {
 		size += len(a) + argumentCost
@@ -100,12 +106,17 @@ func (p *Pipeline) refuse(err error) {
 }
 
 // doMulti begins a transaction.
-func doMulti(p *Pipeline, _ [][]byte) {
-	if p.tx.open {
+func doMulti(p *Pipeline, args [][]byte) {
+	stops := len(args) == 2 && is(args[1], "STOPONERROR")
+	switch {
+	case p.tx.open:
 		p.refuse(errNestedMulti)
 		return
+	case len(args) > 1 && !stops:
+		p.refuse(errSyntax)
+		return
 	}
-	p.tx.open, p.tx.slot = true, noSlot
+	p.tx.open, p.tx.stops, p.tx.slot = true, stops, noSlot
 	p.ses.multi.Store(0)
 }
 
@@ -132,19 +143,29 @@ func doExec(p *Pipeline, _ [][]byte) {
 	queue := p.tx.queue
 	p.round.batch.Atomic = true // all of it is seen, and survives, or nothing (G6)
 	guard := p.watch.guard(&p.round.batch)
-	solo := p.tx.solo
+	solo, stops := p.tx.solo, p.tx.stops
 	p.leaveMulti()
 	p.tx.solo = solo // until its commands have run
 	header := &p.round.slots[len(p.round.slots)-1]
 	header.kind, header.op, header.guard = slotArray, len(queue), guard+1
 	muted := header.muted
+	refused := false
 	for i := range queue {
 		q := &queue[i]
-		if text := p.withdrawn(q); text != "" {
+		text := p.withdrawn(q)
+		if refused && stops {
+			text = errorText(store.ErrNotExecuted)
+		}
+		if text != "" {
 			p.push(slot{kind: slotError, text: text, muted: muted})
+			refused = true
 			continue
 		}
 		p.add(q.cmd, q.args, muted)
+		s := &p.round.slots[len(p.round.slots)-1]
+		if refused = s.kind == slotError; stops && !refused && i > 0 {
+			p.round.batch.Ops[s.op].Flags |= store.IfPrevious
+		}
 	}
 	if guard >= 0 {
 		p.round.batch.Ops[guard].Delta = int64(len(p.round.batch.Ops) - guard - 1)
@@ -289,9 +310,11 @@ func doUnwatch(c *Context) {
 // transaction depend on keys.
 var transactionCommands = []Command{
 	{
-		Name: "multi", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
+		Name: "multi", Arity: -1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "1.2.0", Complexity: "O(1)",
-		Summary: "Starts a transaction: the commands that follow are queued until EXEC.",
+		Summary: "Starts a transaction: the commands that follow are queued until EXEC. With STOPONERROR, which Redis lacks, EXEC " +
+			"executes none of the commands behind the first one whose reply is an error; those before it stay executed.",
+		Args:    []Arg{opt(word("STOPONERROR"))},
 		Control: doMulti,
 	},
 	{

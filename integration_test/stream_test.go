@@ -72,7 +72,7 @@ func TestStream(t *testing.T) {
 	if _, stderr, status := s.stream(strings.Repeat("x\n", 300), "train", "--cms", "small", "--source", "n"); status != 1 || !strings.Contains(stderr, "CMS: INCRBY overflow") {
 		t.Errorf("exit status %d\n%s", status, stderr)
 	}
-	c.want(`"0"`, "GET", "progress:n:{small}")
+	c.want("$-1", "GET", "progress:n:{small}")
 }
 
 // TestStreamIsCutOff kills the feeder and the server in turn, and feeds the same file again:
@@ -143,6 +143,65 @@ func TestStreamIsCutOff(t *testing.T) {
 	info, err := c.CMSInfo(ctx, "s").Result()
 	if err != nil || info.Count != lines {
 		t.Errorf("%d lines are counted instead of %d (%v)", info.Count, lines, err)
+	}
+}
+
+// TestStreamIsRefused kills the feeder when the server has refused a batch, before the feeder
+// hears of it: the position is where the counts are, so that the batch is not passed over.
+func TestStreamIsRefused(t *testing.T) {
+	t.Parallel()
+	const lines = 3 * 512
+	s := startServer(t)
+	c := s.dial()
+	c.want("+OK", "CMS.INITBYDIM", "s", "100000", "2", "CELL_SIZE", "2")
+	c.want("[:65100]", "CMS.INCRBY", "s", "x", "65100")
+	c.want("+OK", "BF.RESERVE", "f", "0.01", "600", "NONSCALING")
+	var text strings.Builder
+	for i := range lines {
+		if i < 512 {
+			fmt.Fprintln(&text, i)
+		} else {
+			fmt.Fprintln(&text, "x", i)
+		}
+	}
+	for key, step := range map[string]struct {
+		args    string
+		refusal []byte
+	}{
+		"s": {"--cms s --field 1", []byte("CMS: INCRBY overflow")},
+		"f": {"--bloom f", []byte("non scaling filter is full")},
+	} {
+		cmd := exec.Command(program, append([]string{"stream", "train", "--source", "log"}, strings.Fields(step.args)...)...)
+		killed := false
+		p := startRelay(t, s)
+		p.rewrite = func(reply []byte) []byte {
+			if !bytes.Contains(reply, step.refusal) {
+				return reply
+			}
+			killed = true
+			cmd.Process.Kill()
+			return nil
+		}
+		cmd.Args = append(cmd.Args, "--addr", p.Addr().String())
+		cmd.Stdin = strings.NewReader(text.String())
+		cmd.Run()
+		p.set(func(*relay) {
+			if !killed {
+				t.Errorf("%s: nothing was refused", key)
+			}
+		})
+		c.want(`"512"`, "GET", "progress:log:{"+key+"}")
+	}
+	if _, stderr, status := s.stream(text.String(), "train", "--bloom", "f", "--source", "log"); status != 1 || !strings.Contains(stderr, "is full") {
+		t.Errorf("exit status %d\n%s", status, stderr)
+	}
+	c.want(`"512"`, "GET", "progress:log:{f}")
+	c.want("[:0]", "CMS.INCRBY", "s", "x", "-65100")
+	if _, stderr, status := s.stream(text.String(), "train", "--cms", "s", "--field", "1", "--source", "log"); status != 0 {
+		t.Errorf("exit status %d\n%s", status, stderr)
+	}
+	if info := s.client().CMSInfo(context.Background(), "s").Val(); info.Count != lines {
+		t.Errorf("%d of %d lines are counted", info.Count, lines)
 	}
 }
 

@@ -24,6 +24,7 @@ var (
 	ErrMismatch       = errors.New("opid was used with another delta")
 	ErrOtherItems     = errors.New("opid was used with other items or increments")
 	ErrPartlySeen     = errors.New("opid was used with some of these keys only")
+	ErrNotExecuted    = errors.New("not executed: a command before it was refused")
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory    = errors.New("filter memory limit reached")
 	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")

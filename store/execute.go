@@ -409,6 +409,9 @@ func (x *decider) decide(from, to int) {
 	warm := 0 // refs before it
 	for i := 0; i < len(x.ops); i++ {
 		op := &x.ops[i]
+		if op.Flags&IfPrevious != 0 && i > 0 && x.ops[i-1].Err != nil && op.Err == nil {
+			op.Err = ErrNotExecuted
+		}
 		if op.Kind != Nop && op.Err == nil {
 			if x.err != nil {
 				return

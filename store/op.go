@@ -110,6 +110,9 @@ const (
 	// OneDB: FlushAll is FLUSHDB, after which Redis takes no snapshot: what it
 	// deletes counts as changes since the last one.
 	OneDB
+	// IfPrevious: the operation has its turn only if the one before it in the Batch, which is
+	// Atomic, was not refused; otherwise its Err is ErrNotExecuted.
+	IfPrevious
 )
 
 // Seen is what an EXACT table remembers of an operation.

@@ -99,7 +99,7 @@ func setStyle(cmd *cobra.Command) {
 func workloadHelp() string {
 	var b strings.Builder
 	for _, w := range workloads {
-		fmt.Fprintf(&b, "  %-8s  %s\n", w.name, w.what)
+		fmt.Fprintf(&b, "  %-18s  %s\n", w.name, w.what)
 	}
 	return b.String()
 }

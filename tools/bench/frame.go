@@ -6,9 +6,10 @@ import "strconv"
 // opid. All frames of a run have the same length.
 type frame struct {
 	bytes  []byte
-	keyAt  int // where the key's digits begin
-	digits int // how many there are
-	idAt   int // where the opid begins, 0 if the request has none
+	keyAt  int   // where the key's digits begin
+	more   []int // where those of further items begin
+	digits int   // how many there are
+	idAt   int   // where the opid begins, 0 if the request has none
 	idLen  int
 }
 
@@ -33,6 +34,18 @@ func (e *encoder) arg(s string) {
 func (e *encoder) key() {
 	e.arg(keyName(e.prefix, 0, e.digits))
 	e.keyAt = len(e.bytes) - 2 - e.digits
+}
+
+// items appends items of a sketch in place of the key, each with an increment if there is one.
+func (e *encoder) items(n int, increment string) {
+	for range n {
+		e.key()
+		e.more = append(e.more, e.keyAt)
+		if increment != "" {
+			e.arg(increment)
+		}
+	}
+	e.keyAt, e.more = e.more[0], e.more[1:]
 }
 
 // id appends the opid, behind a prefix.

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-const someReplies = ":1\r\n:-42\r\n$3\r\n123\r\n$-1\r\n_\r\n+OK\r\n-OOM no room\r\n:9223372036854775807\r\n$0\r\n\r\n#t\r\n"
+const someReplies = ":1\r\n:-42\r\n$3\r\n123\r\n$-1\r\n_\r\n+OK\r\n-OOM no room\r\n:9223372036854775807\r\n$0\r\n\r\n#t\r\n*2\r\n:1\r\n$1\r\nx\r\n"
 
 // TestScanReply cuts replies at every byte: what is there in full is found, and
 // nothing else.
@@ -41,7 +41,7 @@ func TestScanReply(t *testing.T) {
 // whole counts the replies that end within a beginning of someReplies.
 func whole(beginning string) (n int) {
 	end := 0
-	for _, r := range []string{":1", ":-42", "$3\r\n123", "$-1", "_", "+OK", "-OOM no room", ":9223372036854775807", "$0\r\n", "#t"} {
+	for _, r := range []string{":1", ":-42", "$3\r\n123", "$-1", "_", "+OK", "-OOM no room", ":9223372036854775807", "$0\r\n", "#t", "*2\r\n:1\r\n$1\r\nx"} {
 		if end += len(r) + 2; end <= len(beginning) {
 			n++
 		}
@@ -50,7 +50,7 @@ func whole(beginning string) (n int) {
 }
 
 func TestScanBadReply(t *testing.T) {
-	for _, text := range []string{"*1\r\n", "HTTP/1.1 400\r\n", "\r\n\r\n", "$x\r\n", "$-2\r\n", "$99999999\r\n", "$1\r\nabc", ":1\n:2\n",
+	for _, text := range []string{"*0\r\n", "*65\r\n", "*1\r\n*1\r\n", "*1\r\nx\r\n", "HTTP/1.1 400\r\n", "\r\n\r\n", "$x\r\n", "$-2\r\n", "$99999999\r\n", "$1\r\nabc", ":1\n:2\n",
 		strings.Repeat("x", maxReply+1)} {
 		if n, _, err := scanReply([]byte(text)); err == nil {
 			t.Errorf("%.20q: length %d", text, n)

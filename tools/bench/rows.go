@@ -14,7 +14,7 @@ type row struct {
 	via    string // how requests come: "" by this program, "tls" by it over TLS, or "redis-benchmark"
 	ours   load
 	peer   load
-	figure string // of both; "" for throughput, or p99
+	figure string // of both; "" for throughput, p99, or processor: the server's time for an operation
 	goal   float64
 	atMost bool // the goal is an upper bound
 	slow   bool // only if it is asked for: it fills a server for minutes
@@ -44,7 +44,8 @@ func incrby(pipeline int) load  { return load{server: "redis", workload: "incrby
 func approx(pipeline int) load {
 	return load{workload: "cincrby", pipeline: pipeline, mode: "APPROX"}
 }
-func hot(l load) load { l.hot = true; return l }
+func on(sketch string) load { return load{workload: sketch, pipeline: 16} }
+func hot(l load) load       { l.hot = true; return l }
 func many(n int64) load {
 	l := cincrby(16)
 	l.counters, l.args = n, []string{"--hot-counters", "10000000"}
@@ -94,6 +95,20 @@ var rows = []row{
 	{name: "duplicates-100-runs", ours: repeated(1, true), peer: cincrby(16), goal: 0.5, measure: duplicates},
 	{name: "duplicates-10-runs", ours: repeated(0.1, true), peer: cincrby(16), goal: 0.5, measure: duplicates},
 	{name: "recovery", goal: 2, atMost: true, measure: recovery},
+	// Against RedisBloom's microseconds, of which no server is at hand (SKETCHES.md's figures
+	// times or by the goal's factor).
+	{name: "bf.add", ours: on("bf.add"), goal: 1.5, atMost: true, measure: processor},
+	{name: "bf.exists", ours: on("bf.exists"), goal: 1.3, atMost: true, measure: processor},
+	{name: "cms.incrby", ours: on("cms.incrby"), goal: 1.45, atMost: true, measure: processor},
+	{name: "cms.query", ours: on("cms.query"), goal: 1.1, atMost: true, measure: processor},
+	{name: "bf.madd-10", ours: on("bf.madd-10"), goal: 0.50, atMost: true, measure: processor},
+	{name: "cms.incrby-10", ours: on("cms.incrby-10"), goal: 0.54, atMost: true, measure: processor},
+	{name: "bf.madd-10-54MB", ours: on("bf.madd-10-54MB"), goal: 0.64, atMost: true, measure: processor},
+	{name: "cms.incrby-10-80MB", ours: on("cms.incrby-10-80MB"), goal: 0.92, atMost: true, measure: processor},
+	{name: "bf.madd-10-1GB", ours: on("bf.madd-10-1GB"), goal: 0.64, atMost: true, slow: true, measure: processor},
+	{name: "bf.cadd", ours: on("bf.cadd"), peer: on("bf.add"), figure: "processor", goal: 1 / 0.6, atMost: true},
+	{name: "cms.cincrby", ours: on("cms.cincrby"), peer: cincrby(16), figure: "processor", goal: 1 / 0.8, atMost: true},
+
 	{name: "counters-10M", ours: many(1e7), peer: many(1e4), goal: 0.7, slow: true},
 	{name: "start-10M", ours: many(1e7), goal: 2, atMost: true, slow: true, measure: startFull},
 	{name: "memory-APPROX", ours: load{mode: "APPROX", args: small("2mb")}, goal: 9, atMost: true, slow: true, measure: memory},

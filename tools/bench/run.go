@@ -29,7 +29,8 @@ type Result struct {
 	Unknown    int64            `json:"unknown,omitempty"`
 	Reconnects int64            `json:"reconnects,omitempty"`
 	CPU        float64          `json:"generator_cpu_seconds"`
-	Steal      float64          `json:"steal,omitempty"` // share of this machine's processor time that the hypervisor gave to others
+	ServerCPU  float64          `json:"server_cpu_micros,omitempty"` // for each operation, or item of a sketch
+	Steal      float64          `json:"steal,omitempty"`             // share of this machine's processor time that the hypervisor gave to others
 	// Interrupted says that the load was ended early: the figures are of the time until then.
 	Interrupted bool          `json:"interrupted,omitempty"`
 	Verified    *Verification `json:"verified,omitempty"`

@@ -130,7 +130,7 @@ func (m *measured) measure(ctx context.Context, l load) (*Result, error) {
 		if address := m.secure[l.where()]; address != "" {
 			o.Target.URL, o.Target.Insecure = address, true
 		}
-		return runClean(ctx, o)
+		return runMetered(ctx, own, o)
 	})
 }
 

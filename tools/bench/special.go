@@ -23,6 +23,55 @@ type special struct {
 	run  func(t *table, ctx context.Context, rows []*row) error
 }
 
+var processor = &special{"sketches", func(r *row) string {
+	return fmt.Sprintf("pipeline 16, everysec: µs of the server's processor time an item, %s", r.ours)
+}, (*table).processor}
+
+// processor measures what an item costs the server. The loads run in turn on one server.
+func (t *table) processor(ctx context.Context, rows []*row) error {
+	p, err := process.FBFKV(ctx, t.fbfkv, "--appendfsync", "everysec", "--filter-maxmemory", "4gb")
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	for _, r := range rows { // the first load makes the sketch
+		if _, err := runClean(ctx, t.options(p, r.ours)); err != nil {
+			return err
+		}
+	}
+	results, err := alternate(t.rounds, len(rows), func(i int) (*Result, error) {
+		return takeQuiet(ctx, &t.quiet, func() (*Result, error) { return runMetered(ctx, p, t.options(p, rows[i].ours)) })
+	}, func(done, total int) { t.status.say("sketches: %d of %d", done, total) })
+	if err != nil {
+		return err
+	}
+	for i, r := range rows {
+		for round, result := range results[i] {
+			t.keep("sketches", r.ours.String(), round, result)
+		}
+		cost := figures(results[i], serverCPU)
+		t.emit(r, Ratio{Ratio: median(cost), Lowest: slices.Min(cost), Most: slices.Max(cost), Steal: slices.Max(figures(results[i], (*Result).stolen))},
+			fmt.Sprintf("%.0fk requests/s", median(figures(results[i], throughput))/1000))
+	}
+	return nil
+}
+
+// runMetered is runClean, with the server's processor time.
+func runMetered(ctx context.Context, p *process.Process, o options) (*Result, error) {
+	w, err := findWorkload(o.Workload)
+	if err != nil {
+		return nil, err
+	}
+	before := p.CPU()
+	r, err := runClean(ctx, o)
+	if err == nil {
+		r.ServerCPU = 1e6 * (p.CPU() - before) / float64(r.Sent) / float64(max(w.items, 1))
+	}
+	return r, err
+}
+
+func serverCPU(r *Result) float64 { return r.ServerCPU }
+
 var duplicates = &special{"duplicates", func(r *row) string {
 	from := "memory"
 	if r.ours.runs {

@@ -31,6 +31,9 @@ func (s *stream) put(f *frame, b []byte, ms uint64) uint32 {
 	if s.keys.n > 1 && f.keyAt > 0 {
 		putDecimal(b[f.keyAt:f.keyAt+f.digits], uint64(key))
 	}
+	for i, at := range f.more {
+		putDecimal(b[at:at+f.digits], uint64(s.keys.pick(mix(random+uint64(i)))))
+	}
 	switch {
 	case f.idAt == 0:
 	case s.format == clientSeq:

@@ -148,6 +148,9 @@ func (t *table) options(p *process.Process, l load) options {
 	o.Workload, o.Pipeline = l.workload, l.pipeline
 	o.Duration = time.Duration(t.seconds * float64(time.Second))
 	o.Warmup = o.Duration / 5
+	if w, err := findWorkload(l.workload); err == nil && w.keys != "" {
+		o.Keys = w.keys
+	}
 	if l.hot {
 		o.Keys, o.KeyPrefix = "hot", "hot"
 	}
@@ -190,8 +193,11 @@ func (t *table) measureGroup(ctx context.Context, name string, group []*row) err
 	t.addToCurves(group[0], loads, results)
 	for _, r := range group {
 		figure, shown := throughput, func(x float64) string { return fmt.Sprintf("%.0fk/s", x/1000) }
-		if r.figure == "p99" {
+		switch r.figure {
+		case "p99":
 			figure, shown = p99, short
+		case "processor":
+			figure, shown = serverCPU, func(x float64) string { return fmt.Sprintf("%.2f µs", x) }
 		}
 		q := ratio(of(r.ours), of(r.peer), figure)
 		t.emit(r, q, shown(q.A)+" and "+shown(q.B))

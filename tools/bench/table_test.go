@@ -56,7 +56,7 @@ func TestRowsChosen(t *testing.T) {
 		all   bool
 		want  int
 	}{
-		{"", false, 32}, {"", true, len(rows)}, {"lua-everysec-1", false, 1}, {"lua-", false, 6}, {"duplicates,recovery", false, 5}, {"start", false, 1}, {"tls-1", false, 1},
+		{"", false, 42}, {"", true, len(rows)}, {"lua-everysec-1", false, 1}, {"lua-", false, 6}, {"duplicates,recovery", false, 5}, {"start", false, 1}, {"tls-1", false, 1},
 	} {
 		var asked []string
 		if tc.asked != "" {

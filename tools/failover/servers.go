@@ -7,8 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -61,16 +59,7 @@ func (s *servers) close() {
 // cpu is the processor time that all have used, seconds.
 func (s *servers) cpu() (sum float64) {
 	for _, p := range s.all {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
-		if err != nil {
-			continue
-		}
-		_, rest, _ := strings.Cut(string(b), ") ")
-		fields := strings.Fields(rest)
-		for _, ticks := range fields[11:13] {
-			n, _ := strconv.ParseFloat(ticks, 64) // the kernel writes numbers
-			sum += n / 100
-		}
+		sum += p.CPU()
 	}
 	return sum
 }

@@ -264,9 +264,30 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "a stream's position is ahead of counts that were refused",
 		file:     "cmd/fbfkv/internal/stream/train.go",
-		old:      "conn.Do(\"SET\", progress, b.first).Err())",
-		new:      "conn.Do(\"PING\").Err())",
-		packages: "./integration_test", tests: "TestStream$",
+		old:      "{{\"MULTI\", \"STOPONERROR\"}}",
+		new:      "{{\"MULTI\"}}",
+		packages: "./integration_test", tests: "TestStreamIsRefused",
+	},
+	{
+		guarantee: "G4", name: "a stream's position is ahead of bits that were refused",
+		file:     "cmd/fbfkv/internal/stream/train.go",
+		old:      "		if err := add(ctx, b); err != nil {\n			return err\n		}\n",
+		new:      "		add(ctx, b)\n",
+		packages: "./integration_test", tests: "TestStreamIsRefused",
+	},
+	{
+		guarantee: "G6", name: "what follows a refused command of MULTI STOPONERROR is executed",
+		file:     "store/execute.go",
+		old:      "op.Flags&IfPrevious != 0 && i > 0 &&",
+		new:      "op.Flags&IfPrevious != 0 && i > len(x.ops) &&",
+		packages: "./commands", tests: "TestMultiStopsOnError",
+	},
+	{
+		guarantee: "G6", name: "what follows a command of MULTI STOPONERROR that cannot be parsed is executed",
+		file:     "commands/transaction.go",
+		old:      "		if refused && stops {\n",
+		new:      "		if false && refused && stops {\n",
+		packages: "./commands", tests: "TestMultiStopsOnError",
 	},
 	{
 		guarantee: "G1", name: "entries of a stream are counted without their ids",

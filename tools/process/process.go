@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -210,4 +212,22 @@ func Find(flag, binary string) error {
 		return fmt.Errorf("%s: %w (make build makes fbfkv)", flag, err)
 	}
 	return nil
+}
+
+// CPU is the processor time that the process has used, seconds; 0 where nothing tells.
+func (p *Process) CPU() (seconds float64) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), ") ")
+	fields := strings.Fields(rest)
+	if len(fields) < 13 {
+		return 0
+	}
+	for _, ticks := range fields[11:13] {
+		n, _ := strconv.ParseFloat(ticks, 64) // the kernel writes numbers
+		seconds += n / 100
+	}
+	return seconds
 }

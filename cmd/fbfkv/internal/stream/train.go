@@ -12,8 +12,9 @@ import (
 
 // Bits of a Bloom filter may be set again. Counts may not be added again, so a batch has an
 // opid: the run and the number of its first line. With --source there is a position besides,
-// which is committed together with the counts, in one transaction; it outlives the window in
-// which opids are remembered. WATCH stops the late EXEC of a feeder that was killed.
+// which outlives the window in which opids are remembered. It is committed together with
+// counts, in one transaction that ends if they are refused, and after bits. WATCH stops the
+// late EXEC of a feeder that was killed.
 
 // sum returns the items of a batch, each once, and how often it is there.
 func (b *batch) sum() (items []any, counts map[any]int64) {
@@ -75,7 +76,16 @@ func (r *run) train() error {
 	}
 	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
 	r.first, err = r.position(progress)
-	r.handle = func(ctx context.Context, b *batch) error { return r.commit(ctx, progress, b, command(b)) }
+	add := r.handle
+	r.handle = func(ctx context.Context, b *batch) error {
+		if r.cms != "" && len(b.items) > 0 {
+			return r.commit(ctx, progress, b, command(b))
+		}
+		if err := add(ctx, b); err != nil {
+			return err
+		}
+		return r.commit(ctx, progress, b)
+	}
 	return err
 }
 
@@ -118,8 +128,9 @@ func lines(r connect.Reply) (int64, error) {
 	return n, err
 }
 
-// commit sends a batch and its position in one transaction, unless that has been committed.
-func (r *run) commit(ctx context.Context, progress string, b *batch, command []any) error {
+// commit moves the position over a batch, unless that was done, with counts in the same
+// transaction.
+func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[]any) error {
 	next := b.first + b.n
 	return r.try(ctx, func() error {
 		return r.client.With(ctx, func(conn *connect.Conn) error {
@@ -128,7 +139,7 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, command []a
 			}
 			at, err := lines(conn.Do("GET", progress))
 			if err == nil && at == b.first {
-				return r.execute(conn, progress, b, command)
+				return execute(conn, append(counts, []any{"SET", progress, next}))
 			}
 			conn.Do("UNWATCH")
 			if err == nil && at != next { // else only the answer was lost
@@ -139,13 +150,10 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, command []a
 	})
 }
 
-// execute is the transaction, on a connection that watches progress.
-func (r *run) execute(conn *connect.Conn, progress string, b *batch, command []any) error {
-	transaction := [][]any{{"MULTI"}, {"SET", progress, b.first + b.n}, {"EXEC"}}
-	if len(b.items) > 0 {
-		transaction = slices.Insert(transaction, 1, command)
-	}
-	replies, err := conn.Pipeline(transaction)
+// execute executes commands in a transaction, on a connection that watches the position. If the
+// counts are refused, the transaction ends there.
+func execute(conn *connect.Conn, commands [][]any) error {
+	replies, err := conn.Pipeline(slices.Concat([][]any{{"MULTI", "STOPONERROR"}}, commands, [][]any{{"EXEC"}}))
 	if err != nil {
 		return err // it may have been executed
 	}
@@ -156,13 +164,10 @@ func (r *run) execute(conn *connect.Conn, progress string, b *batch, command []a
 	}
 	done, err := replies[len(replies)-1].List()
 	if errors.Is(err, connect.Nil) {
-		return failure("another run has changed " + progress)
+		return failure("another run has changed the position")
 	}
-	for _, result := range done {
-		if refusal := refused(result); refusal != nil {
-			// The position must not be ahead of the counts.
-			return errors.Join(failure(refusal.Error()), conn.Do("SET", progress, b.first).Err())
-		}
+	for i := 0; i < len(done) && err == nil; i++ {
+		err = refused(done[i])
 	}
 	return err
 }
