@@ -9,6 +9,7 @@ func TestTables(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	c.play([]step{
 		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY 16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"},
+		{"CTABLE CREATE pay PREFIX pay: WINDOW 60000 ERROR 0.01 MODE approx CAPACITY 1000 MAXMEMORY 16777216 MAXDISK 0 PAST 3 IDTIME ms SKEW 0 OVERLOAD degrade", "+OK"}, // again
 		{"CTABLE CREATE pay PREFIX p2", "-ERR table or prefix exists"},
 		{"CTABLE CREATE pay2 PREFIX pay:", "-ERR table or prefix exists"},
 		{"CTABLE DROP default", "-ERR table default cannot be dropped"},

@@ -231,6 +231,9 @@ func TestShardIsObserved(t *testing.T) {
 		v, err := reader.Get(t.Context(), "{t}k").Result()
 		return err == nil && v == "7"
 	})
+	if info, err := redisAsk(replica, "INFO", "replication"); err != nil || !strings.Contains(info, "master_last_io_seconds_ago:0\r\n") {
+		t.Errorf("a replica that hears its leader says: %s %v", info, err)
+	}
 	for _, s := range []*server{leader, replica} {
 		if _, err := redisAsk(s, "ECHO", "end"); err != nil {
 			t.Fatal(err)

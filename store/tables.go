@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// CreateTable adds a table. Keys that move into it are also checked against the table
+// CreateTable adds a table, unless the very same is there. Keys that move into it are also checked against the table
 // they were in, for its window. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
 // ErrOutOfMemory, or that of the commit.
 func (s *Store) CreateTable(o TableOptions) error {

@@ -309,6 +309,9 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 	for id, peer := range s.Peers {
 		p.Nodes[id] = commands.NodeProgress{Index: peer.Index, LastContact: time.Since(peer.Contact), Lag: n.commits.since(peer.Index)}
 	}
+	if !s.Leads && s.Leader != "" && !s.Contact.IsZero() {
+		p.Nodes[s.Leader] = commands.NodeProgress{Index: s.Committed, LastContact: time.Since(s.Contact)}
+	}
 	p.Fetching, p.Skew, p.Takeovers, p.LastTakeover = s.Fetching, s.Skew, s.Takeovers, s.LastTakeover
 	return p
 }
