@@ -40,7 +40,7 @@ func TestACLCommands(t *testing.T) {
 		{"ACL GETUSER nobody", "nil"},
 		{"ACL DELUSER default", "-ERR The 'default' user cannot be removed"},
 		{"ACL CAT foo", "-ERR Unknown category 'foo'"},
-		{"ACL CAT transaction", `["multi" "exec" "discard" "watch" "unwatch"]`},
+		{"ACL CAT transaction", `["multi" "exec" "discard" "watch" "unwatch" "cmulti"]`},
 		{"ACL GENPASS 0", "-ERR ACL GENPASS argument must be the number of bits for the output password, a positive number up to 4096"},
 		{"ACL GENPASS x", "-ERR value is not an integer or out of range"},
 		{"ACL LOAD", "-" + errNoACLFile.Error()},

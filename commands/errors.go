@@ -46,7 +46,7 @@ var (
 	errNotInMulti      error = refusal("ERR Command not allowed inside a transaction")
 	errWatchInMulti    error = refusal("ERR WATCH inside MULTI is not allowed")
 	errTooManyWatched  error = refusal("ERR too many watched keys")
-	errStopOnError     error = refusal("ERR MULTI STOPONERROR takes commands on keys only")
+	errStopOnError     error = refusal("ERR CMULTI takes commands on keys only")
 	errMultiTooLarge   error = refusal("ERR the queue of this transaction is too large")
 	errNumKeys         error = refusal("ERR numkeys does not match the number of arguments")
 	errNumKeysPositive error = refusal("ERR numkeys should be greater than 0")

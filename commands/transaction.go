@@ -24,7 +24,7 @@ const (
 // they are unchanged, and the others have their turn only then (see watches).
 type transaction struct {
 	open   bool
-	stops  bool // STOPONERROR: what follows a refused command is not executed
+	stops  bool // CMULTI: what follows a refused command is not executed
 	failed bool // a request was refused while queueing: EXEC will abort
 	queue  []queued
 	size   int
@@ -105,18 +105,13 @@ func (p *Pipeline) refuse(err error) {
 	s.kind, s.text = slotError, errorText(err)
 }
 
-// doMulti begins a transaction.
+// doMulti begins a transaction: of CMULTI, one that stops at a refusal.
 func doMulti(p *Pipeline, args [][]byte) {
-	stops := len(args) == 2 && is(args[1], "STOPONERROR")
-	switch {
-	case p.tx.open:
+	if p.tx.open {
 		p.refuse(errNestedMulti)
 		return
-	case len(args) > 1 && !stops:
-		p.refuse(errSyntax)
-		return
 	}
-	p.tx.open, p.tx.stops, p.tx.slot = true, stops, noSlot
+	p.tx.open, p.tx.stops, p.tx.slot = true, is(args[0], "CMULTI"), noSlot
 	p.ses.multi.Store(0)
 }
 
@@ -310,11 +305,9 @@ func doUnwatch(c *Context) {
 // transaction depend on keys.
 var transactionCommands = []Command{
 	{
-		Name: "multi", Arity: -1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
+		Name: "multi", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "1.2.0", Complexity: "O(1)",
-		Summary: "Starts a transaction: the commands that follow are queued until EXEC. With STOPONERROR, which Redis lacks, EXEC " +
-			"executes none of the commands behind the first one whose reply is an error; those before it stay executed.",
-		Args:    []Arg{opt(word("STOPONERROR"))},
+		Summary: "Starts a transaction: the commands that follow are queued until EXEC.",
 		Control: doMulti,
 	},
 	{
@@ -339,5 +332,12 @@ var transactionCommands = []Command{
 		Name: "unwatch", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy, Group: "transactions",
 		ACL: []string{"@transaction"}, Since: "2.2.0", Complexity: "O(1)",
 		Summary: "Forgets the watched keys, like EXEC and DISCARD.", Run: doUnwatch,
+	},
+	{
+		Name: "cmulti", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
+		ACL: []string{"@transaction"}, Since: "0.1.0", Complexity: "O(1)",
+		Summary: "Starts a transaction as MULTI does, of commands on keys. EXEC executes none of the commands behind the first one " +
+			"whose reply is an error; those before it stay executed.",
+		Control: doMulti,
 	},
 }

@@ -236,21 +236,21 @@ func TestMultiStopsOnError(t *testing.T) {
 	const overflow = "-CMS: INCRBY overflow"
 	c.play([]step{
 		{"CMS.INITBYDIM s 10 1 CELL_SIZE 1", "+OK"},
-		{"MULTI stoponerror", "+OK"}, {"SET a 1", "+QUEUED"}, {"CMS.CINCRBY s op x 256", "+QUEUED"}, {"SET p 1", "+QUEUED"},
+		{"cmulti", "+OK"}, {"SET a 1", "+QUEUED"}, {"CMS.CINCRBY s op x 256", "+QUEUED"}, {"SET p 1", "+QUEUED"},
 		{"CINCRBY k op 1", "+QUEUED"}, {"GET p", "+QUEUED"},
 		{"EXEC", "[+OK " + overflow + " " + skipped + " " + skipped + " " + skipped + "]"},
 		{"MGET a p k", `["1" nil nil]`}, {"CSEEN k op", "nil"},
-		{"MULTI STOPONERROR", "+OK"}, {"SET p x", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"GET p", "+QUEUED"},
+		{"CMULTI", "+OK"}, {"SET p x", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"GET p", "+QUEUED"},
 		{"EXEC", "[-ERR value is not an integer or out of range " + skipped + " " + skipped + "]"},
 		{"WATCH p", "+OK"},
-		{"MULTI STOPONERROR", "+OK"}, {"CMS.CINCRBY s op x 255", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"EXEC", "[[:255] +OK]"},
+		{"CMULTI", "+OK"}, {"CMS.CINCRBY s op x 255", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"EXEC", "[[:255] +OK]"},
 		{"MULTI", "+OK"}, {"CMS.CINCRBY s op2 x 1", "+QUEUED"}, {"SET p 2", "+QUEUED"}, {"EXEC", "[" + overflow + " +OK]"},
-		{"MULTI STOPONERROR", "+OK"}, {"PING", "-ERR MULTI STOPONERROR takes commands on keys only"},
+		{"CMULTI", "+OK"}, {"PING", "-ERR CMULTI takes commands on keys only"},
 		{"EXEC", "-EXECABORT Transaction discarded because of previous errors."},
-		{"MULTI STOP", "-ERR syntax error"}, {"MULTI STOPONERROR now", "-ERR syntax error"}, {"EXEC", "-ERR EXEC without MULTI"},
+		{"CMULTI now", "-ERR wrong number of arguments for 'cmulti' command"}, {"EXEC", "-ERR EXEC without MULTI"},
 	})
 	// Transactions of one pipeline are one batch: a refusal stops its own transaction only.
-	got := c.send("MULTI STOPONERROR", "CMS.CINCRBY s op3 x 1", "EXEC", "MULTI STOPONERROR", "SET p 3", "EXEC", "GET p")
+	got := c.send("CMULTI", "CMS.CINCRBY s op3 x 1", "EXEC", "CMULTI", "SET p 3", "EXEC", "GET p")
 	if !strings.HasSuffix(got, "*1\r\n"+overflow+"\r\n+OK\r\n+QUEUED\r\n*1\r\n+OK\r\n$1\r\n3\r\n") {
 		t.Errorf("got %q", got)
 	}

@@ -219,7 +219,7 @@ func TestClusterRefusals(t *testing.T) {
 			t.Errorf("fbfkv %s: exit status %d, want %q:\n%s", strings.Join(args, " "), code, tt.want, out)
 		}
 	}
-	operate(t, 1, "has not joined yet", "status", a(one))
+	operate(t, 1, "has not joined", "status", a(one))
 	operate(t, 0, "is no member any more", "remove-node", a(one), a(secret)) // it was admitted, and could not join
 	operate(t, 0, "exists already", "create", a(one))
 	one.stop()

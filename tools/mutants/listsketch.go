@@ -264,7 +264,7 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "a stream's position is ahead of counts that were refused",
 		file:     "cmd/fbfkv/internal/stream/train.go",
-		old:      "{{\"MULTI\", \"STOPONERROR\"}}",
+		old:      "{{\"CMULTI\"}}",
 		new:      "{{\"MULTI\"}}",
 		packages: "./integration_test", tests: "TestStreamIsRefused",
 	},
@@ -276,14 +276,14 @@ var sketchMutants = []mutant{
 		packages: "./integration_test", tests: "TestStreamIsRefused",
 	},
 	{
-		guarantee: "G6", name: "what follows a refused command of MULTI STOPONERROR is executed",
+		guarantee: "G6", name: "what follows a refused command of CMULTI is executed",
 		file:     "store/execute.go",
 		old:      "op.Flags&IfPrevious != 0 && i > 0 &&",
 		new:      "op.Flags&IfPrevious != 0 && i > len(x.ops) &&",
 		packages: "./commands", tests: "TestMultiStopsOnError",
 	},
 	{
-		guarantee: "G6", name: "what follows a command of MULTI STOPONERROR that cannot be parsed is executed",
+		guarantee: "G6", name: "what follows a command of CMULTI that cannot be parsed is executed",
 		file:     "commands/transaction.go",
 		old:      "		if refused && stops {\n",
 		new:      "		if false && refused && stops {\n",

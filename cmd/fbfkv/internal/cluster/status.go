@@ -93,12 +93,10 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration) (role, ill str
 	case a.err != nil:
 		return "lost", fmt.Sprintf("is lost: %v; start it again, or put another in its place: fbfkv cluster replace", a.err)
 	case a.Self.ID == m.ID && a.Cluster == "":
-		return "joining", "was admitted and has not joined: run add-node or replace again if none is running, or remove-node"
+		return "joining", "was admitted and has not joined: run create, add-node or replace again if none is running, or remove-node"
 	case a.Self.ID != m.ID && a.Cluster == "":
 		return "lost", "answers with an empty directory: it lost its own, or another server has its address; fbfkv cluster replace ANY " +
 			m.Address() + " " + m.Address()
-	case a.Self.ID == m.ID && a.Cluster == "":
-		return "joining", "has not joined yet: run create, add-node or replace again if none is running"
 	case a.Self.ID != m.ID || a.Cluster != c.Cluster:
 		return "lost", fmt.Sprintf("answers as the node %s of the cluster %s: another server has its address", short(a.Self.ID), short(a.Cluster))
 	case a.State == nil:

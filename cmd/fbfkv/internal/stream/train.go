@@ -153,7 +153,7 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[
 // execute executes commands in a transaction, on a connection that watches the position. If the
 // counts are refused, the transaction ends there.
 func execute(conn *connect.Conn, commands [][]any) error {
-	replies, err := conn.Pipeline(slices.Concat([][]any{{"MULTI", "STOPONERROR"}}, commands, [][]any{{"EXEC"}}))
+	replies, err := conn.Pipeline(slices.Concat([][]any{{"CMULTI"}}, commands, [][]any{{"EXEC"}}))
 	if err != nil {
 		return err // it may have been executed
 	}
