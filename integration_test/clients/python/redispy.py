@@ -32,13 +32,17 @@ def connect():
 client = connect()
 
 
+def say(line):
+    os.write(1, (line + "\n").encode())  # at once: print may lose what several threads print
+
+
 def increment(key):
     global client
     opid = str(uuid.uuid4())  # one id per operation, made before the first try
     while True:
         try:
             value = client.execute_command("CINCRBY", key, opid, 1)
-            print(f"counted {key} {opid} {value}\n", end="", flush=True)  # in one piece, for other threads print too
+            say(f"counted {key} {opid} {value}")
             return value
         except (ConnectionError, TimeoutError, ClusterError, RedisClusterException, IndexError):
             # The increment may or may not have been applied. The same opid
@@ -108,11 +112,11 @@ def work(worker):
         value = increment(f"{prefix}load:{worker}")
         counts[worker] += 1
         if value != counts[worker]:
-            print(f"load:{worker} is {value} after {counts[worker]} increments", flush=True)
+            say(f"load:{worker} is {value} after {counts[worker]} increments")
             return
 
 
-print("ready", flush=True)
+say("ready")
 workers = [threading.Thread(target=work, args=(i,)) for i in range(len(counts))]
 for w in workers:
     w.start()
@@ -121,5 +125,5 @@ running = False
 faulthandler.dump_traceback_later(30)  # a worker that does not end says where it is
 for w in workers:
     w.join()
-print("applied", sum(counts), flush=True)
+say(f"applied {sum(counts)}")
 os._exit(0)  # clients that were given up along the way can keep the interpreter from ending
