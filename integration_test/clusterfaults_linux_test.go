@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ import (
 var (
 	clusterFaultCount = flag.Int("cluster.faults", 6, "how many faults TestClusterFaults makes")
 	clusterFaultSeed  = flag.Uint64("cluster.seed", 0, "the seed by which TestClusterFaults chooses them; 0: draw one")
-	clusterFaultKind  = flag.String("cluster.fault", "", "the only kind of fault that TestClusterFaults makes")
+	clusterFaultKind  = flag.String("cluster.fault", "", "the only kinds of faults that TestClusterFaults makes: a regular expression")
 )
 
 // faultyCluster is a cluster whose nodes have a network and a disk each, that can fail.
@@ -97,6 +98,7 @@ func TestClusterFaults(t *testing.T) {
 	}
 	t.Logf("-cluster.seed=%d", seed)
 	c := newFaultyCluster(t, rand.New(rand.NewPCG(seed, 0)))
+	kinds := regexp.MustCompile(*clusterFaultKind)
 	tally, undecided := make(map[string][]time.Duration), 0
 	var order []int
 	for c.fault = 0; c.fault < *clusterFaultCount && !t.Failed(); c.fault++ {
@@ -104,7 +106,7 @@ func TestClusterFaults(t *testing.T) {
 			order = c.rand.Perm(len(clusterFaults))
 		}
 		f := clusterFaults[order[0]]
-		if order = order[1:]; !strings.Contains(f.kind, *clusterFaultKind) {
+		if order = order[1:]; !kinds.MatchString(f.kind) {
 			c.fault--
 			continue
 		}
