@@ -325,7 +325,7 @@ func TestSeenBetweenPieces(t *testing.T) {
 		retry.Key, retry.ID, retry.Delta = []byte("k"), []byte("5"), 1
 		b.Add(Get).Key = []byte("k")
 		other, done := make(chan Op, 1), make(chan bool)
-		var seq uint64
+		var seq atomic.Uint64 // 0 until the batch asks for something from disk
 		var once sync.Once
 		b.OnBlock = func() {
 			once.Do(func() {
@@ -336,7 +336,7 @@ func TestSeenBetweenPieces(t *testing.T) {
 				go func() { other <- cincr(s, "k", "other", 1) }()
 				waitSeq(t, s, p.committed.upTo()+uint64(pieceSize)+1)
 				p.mu.Lock()
-				seq = p.seq
+				seq.Store(p.seq)
 				p.mu.Unlock()
 			})
 		}
@@ -348,7 +348,7 @@ func TestSeenBetweenPieces(t *testing.T) {
 			t.Error("answered from the future")
 		default:
 		}
-		if now := p.committed.upTo(); now >= seq && seq > 0 {
+		if now, seq := p.committed.upTo(), seq.Load(); now >= seq && seq > 0 {
 			t.Errorf("%d counts as committed, of which %d is not", now, seq)
 		}
 		g.set(false, nil)
