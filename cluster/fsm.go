@@ -139,12 +139,12 @@ func (n *Node) startLeading(term uint64) error {
 	}
 	n.log.setFence(term)
 	n.back.ledSince = time.Now()
-	n.leads.Store(true)
 	alone := time.Since(n.lastHeard())
 	n.takeover.Store(int64(alone))
 	n.takeovers.Add(1)
 	n.o.Logger.Info("this node leads the shard", "term", term, "reason", n.whyElected(), "without_leader", alone.Round(time.Millisecond))
 	err := n.st.Lead()
+	n.leads.Store(true) // not before: who sees it asks the store, which would refuse
 	n.changed()
 	return err
 }

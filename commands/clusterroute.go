@@ -154,6 +154,7 @@ func (p *Pipeline) await() bool {
 		}
 		if p.ses.gone() {
 			p.ses.closing.Store(true)
+			c.refuted.CompareAndSwap(h.view, nil) // if nobody waits to the end, the next one asks the store
 			return false
 		}
 	}

@@ -39,6 +39,13 @@ var faceMutants = []mutant{
 		packages: "./commands", tests: "TestLostLeadership",
 	},
 	{
+		guarantee: "R7", name: "a leader never asks the store again whose clients are impatient",
+		file:     "commands/clusterroute.go",
+		old:      "			c.refuted.CompareAndSwap(h.view, nil) //",
+		new:      "			//",
+		packages: "./commands", tests: "TestLostLeadership",
+	},
+	{
 		guarantee: "R6", name: "a leader serves before it is ready",
 		file:     "commands/cluster.go",
 		old:      " || v.own.Leader == v.self && !v.own.Ready:",
