@@ -1,12 +1,9 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -208,32 +205,4 @@ func TestWrongClockYields(t *testing.T) {
 	if op := s.mustAdd("k", "1"); op.Applied || op.Value != 1 {
 		t.Errorf("a retry is answered %d, applied %v", op.Value, op.Applied)
 	}
-}
-
-// TestLeadsWhenTheStoreDoes: a node says that it leads only while its store decides. Who was told so
-// before would be refused, and wait for other news.
-func TestLeadsWhenTheStoreDoes(t *testing.T) {
-	s := newShard(t, 3)
-	s.mustAdd("k", "1")
-	var watching sync.WaitGroup
-	ctx, stop := context.WithCancel(t.Context())
-	for _, m := range s.members {
-		n := m.running()
-		watching.Go(func() {
-			for ctx.Err() == nil {
-				if n.Leads() && !n.Store().Leads() && n.Leads() {
-					t.Error("a node leads, and its store does not")
-					return
-				}
-				runtime.Gosched()
-			}
-		})
-	}
-	for range 4 {
-		old := s.leader()
-		must(t, old.running().HandOver(t.Context(), ""))
-		await(t, "another node leads", func() bool { return s.leader() != old })
-	}
-	stop()
-	watching.Wait()
 }

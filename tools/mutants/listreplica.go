@@ -101,13 +101,6 @@ var replicaMutants = []mutant{
 		packages: "./store", tests: "TestCutNeedsNoFlushAll",
 	},
 	{
-		guarantee: "R6", name: "a node says that it leads before its store decides",
-		file:     "cluster/fsm.go",
-		old:      "	alone := time.Since(n.lastHeard())\n",
-		new:      "	n.leads.Store(true)\n	alone := time.Since(n.lastHeard())\n",
-		packages: "./cluster", tests: "TestLeadsWhenTheStoreDoes",
-	},
-	{
 		guarantee: "R6", name: "a node with a wrong clock leads",
 		file:     "cluster/fsm.go",
 		old:      "	case n.hasWrongClock() && !n.yielded:\n",
