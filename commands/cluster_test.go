@@ -360,7 +360,7 @@ func TestLostLeadership(t *testing.T) {
 	l.hold = time.Millisecond
 	c.play([]step{{"INCR {bar}", noLeader}})
 	c.play([]step{{"INCR {bar}", toSelf}}) // and then the store is asked again
-	l.hold = time.Hour // longer than any client waits
+	l.hold = time.Hour                     // longer than any client waits
 	impatient := dial(t, st, srv)
 	impatient.session.Gone = func() bool { return true }
 	impatient.send("INCR {bar}") // held, until it is looked after
