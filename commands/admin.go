@@ -276,7 +276,7 @@ var serverCommands = []Command{
 	},
 	{
 		Name: "lastsave", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},
-		Since: "1.0.0", Complexity: "O(1)", Tips: []string{"nondeterministic_output"},
+		Since: "1.0.0", Complexity: "O(1)", Tips: changingTip,
 		Summary: "Returns the Unix time of the last snapshot.", Run: doLastSave,
 	},
 	{
@@ -299,7 +299,7 @@ var serverCommands = []Command{
 	},
 	{
 		Name: "time", Arity: 1, Flags: Loading | Stale | Fast, Group: groupServer, Since: "2.6.0", Complexity: "O(1)",
-		Tips: []string{"nondeterministic_output"}, Summary: "Returns the server's time.", Run: doTime,
+		Tips: changingTip, Summary: "Returns the server's time.", Run: doTime,
 	},
 	{
 		Name: "role", Arity: 1, Flags: NoScript | Loading | Stale | Fast, Group: groupServer, ACL: []string{"@admin", "@dangerous"},

@@ -431,7 +431,7 @@ func objectSub(name, since, summary string, answer func(w *resp.Writer, r *Resul
 	return Command{
 		Name: name, Arity: 3, Flags: ReadOnly, Keys: KeySpec{First: 2, Last: 2, Step: 1, Flags: keyLook},
 		Group: groupGeneric, ACL: keyspaceACL, Since: since, Complexity: "O(1)", Summary: summary,
-		Tips: []string{"nondeterministic_output"},
+		Tips: changingTip,
 		Args: []Arg{keyArg()}, Parse: parseObject, Reply: replyObject(answer),
 	}
 }

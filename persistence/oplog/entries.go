@@ -402,29 +402,31 @@ func (l *Log) keepEntries(last uint64) {
 }
 
 // get sets e to an entry that is in memory; or it returns where the entry is, and some that
-// follow it if it is read next after the one before.
-func (s *entries) get(index uint64, e *Entry) (run []entryPlace) {
-	i := index - s.first()
+// follow it if it is read next after the one before. false: there is no such entry.
+func (s *entries) get(index uint64, e *Entry) (run []entryPlace, ok bool) {
+	first, ok := s.place(index)
+	if !ok {
+		return nil, false
+	}
 	if fromEnd := s.next - index; fromEnd <= uint64(len(s.cached)) {
 		*e = s.cached[uint64(len(s.cached))-fromEnd]
-		return nil
+		return nil, true
 	}
 	follows := index == s.read+1
 	s.read = index
 	if len(s.ahead) > 0 {
-		if at := index - s.ahead[0].Index; at < uint64(len(s.ahead)) && s.aheadAt[at] == s.places[i] {
+		if at := index - s.ahead[0].Index; at < uint64(len(s.ahead)) && s.aheadAt[at] == first {
 			*e = s.ahead[at]
-			return nil
+			return nil, true
 		}
 	}
-	first := s.places[i]
-	for n, p := range s.places[i:] {
+	for n, p := range s.places[index-s.first():] {
 		if n > 0 && (!follows || p.file != first.file || p.at+int64(p.size)-first.at > readAhead) {
 			break
 		}
 		run = append(run, p)
 	}
-	return run
+	return run, true
 }
 
 // Entry reads the entry with an index into e: from memory if it is among the newest.
@@ -432,11 +434,7 @@ func (s *entries) get(index uint64, e *Entry) (run []entryPlace) {
 func (l *Log) Entry(index uint64, e *Entry) error {
 	for {
 		l.mu.Lock()
-		_, ok := l.entries.place(index)
-		var run []entryPlace
-		if ok {
-			run = l.entries.get(index, e)
-		}
+		run, ok := l.entries.get(index, e)
 		l.mu.Unlock()
 		if !ok {
 			return fmt.Errorf("%w: %d", ErrNoEntry, index)

@@ -6,7 +6,7 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "R4", name: "an entry that was read ahead outlives its deletion",
 		file:     "persistence/oplog/entries.go",
-		old:      " && s.aheadAt[at] == s.places[i] {",
+		old:      " && s.aheadAt[at] == first {",
 		new:      " {",
 		packages: "./persistence/oplog", tests: "TestEntriesAreReadAhead",
 	},

@@ -143,8 +143,8 @@ func (c *Client) dial(ctx context.Context) (conn *Conn, err error) {
 	}
 	defer context.AfterFunc(ctx, func() { conn.net.Close() })()
 	replies, err := conn.Pipeline(hello)
-	for i := 0; i < len(replies) && err == nil; i++ {
-		err = replies[i].err
+	if err == nil {
+		err = FirstError(replies)
 	}
 	if err != nil {
 		conn.net.Close()

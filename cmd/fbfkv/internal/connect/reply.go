@@ -41,6 +41,16 @@ type Reply struct {
 // Err returns the error, nil for a null reply too.
 func (r Reply) Err() error { return r.err }
 
+// FirstError returns the first error among replies.
+func FirstError(replies []Reply) error {
+	for _, r := range replies {
+		if r.err != nil {
+			return r.err
+		}
+	}
+	return nil
+}
+
 // Text returns a string; of an integer its digits.
 func (r Reply) Text() (string, error) {
 	switch v := r.value.(type) {

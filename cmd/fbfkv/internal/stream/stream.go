@@ -214,8 +214,8 @@ func (r *run) pipeline(ctx context.Context, commands [][]any) (replies []connect
 // once is pipeline for commands that may not.
 func (r *run) once(ctx context.Context, commands [][]any) (replies []connect.Reply, err error) {
 	replies, err = r.client.Pipeline(ctx, commands)
-	for i := 0; i < len(replies) && err == nil; i++ {
-		err = replies[i].Err()
+	if err == nil {
+		err = connect.FirstError(replies)
 	}
 	return replies, err
 }

@@ -101,11 +101,8 @@ func tagOf(key string) string {
 
 // refused returns the first error among the elements of a reply.
 func refused(r connect.Reply) error {
-	elements, _ := r.List()
-	for _, e := range elements {
-		if e.Err() != nil {
-			return e.Err()
-		}
+	if elements, err := r.List(); err == nil {
+		return connect.FirstError(elements)
 	}
 	return r.Err()
 }
@@ -139,7 +136,7 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[
 			}
 			at, err := lines(conn.Do("GET", progress))
 			if err == nil && at == b.first {
-				return execute(conn, append(counts, []any{"SET", progress, next}))
+				return execute(conn, progress, append(counts, []any{"SET", progress, next}))
 			}
 			conn.Do("UNWATCH")
 			if err == nil && at != next { // else only the answer was lost
@@ -150,21 +147,19 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[
 	})
 }
 
-// execute executes commands in a transaction, on a connection that watches the position. If the
+// execute executes commands in a transaction, on a connection that watches progress. If the
 // counts are refused, the transaction ends there.
-func execute(conn *connect.Conn, commands [][]any) error {
+func execute(conn *connect.Conn, progress string, commands [][]any) error {
 	replies, err := conn.Pipeline(slices.Concat([][]any{{"CMULTI"}}, commands, [][]any{{"EXEC"}}))
 	if err != nil {
 		return err // it may have been executed
 	}
-	for _, queued := range replies[:len(replies)-1] {
-		if queued.Err() != nil {
-			return queued.Err() // and EXEC has executed nothing
-		}
+	if err := connect.FirstError(replies[:len(replies)-1]); err != nil {
+		return err // and EXEC has executed nothing
 	}
 	done, err := replies[len(replies)-1].List()
 	if errors.Is(err, connect.Nil) {
-		return failure("another run has changed the position")
+		return failure("another run has changed " + progress)
 	}
 	for i := 0; i < len(done) && err == nil; i++ {
 		err = refused(done[i])

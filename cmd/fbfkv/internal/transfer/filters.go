@@ -30,8 +30,8 @@ func (m *importer) copyFilter(r *record, left int64) (why string, err error) {
 	// ask sends commands to the target, all of which must go well.
 	ask := func(commands ...[]any) (replies []connect.Reply, err error) {
 		replies, err = m.target.Pipeline(ctx, commands)
-		for i := 0; i < len(replies) && err == nil; i++ {
-			err = replies[i].Err()
+		if err == nil {
+			err = connect.FirstError(replies)
 		}
 		if err != nil {
 			err = fmt.Errorf("writing to %s: %w", m.addr, err)
