@@ -144,6 +144,7 @@ func TestTermBeforeMessage(t *testing.T) {
 // TestNodeKeepsTerm: a node that has answered in a term knows it after a power loss.
 func TestNodeKeepsTerm(t *testing.T) {
 	s := newShard(t, 3)
+	s.awaitApplied() // a node with a log: one without grants any vote
 	leader := s.leader()
 	follower := s.members[0]
 	if follower == leader {
