@@ -30,10 +30,11 @@ const (
 // Admin answers the verbs of CLUSTER FBFKV (messages.go) for a node, be it a member of a
 // cluster or not yet. Fields do not change after the first Do.
 type Admin struct {
-	// Directory is the node's, Store what it has open. Node is nil unless it is a member.
+	// Directory is the node's, Store what it has open. Node and Meta are nil unless it is a member.
 	Directory *Directory
 	Store     *store.Store
 	Node      *Node
+	Meta      *Meta
 	// Self is what the settings say of the node's ports, and of its host and hostname if
 	// they announce one.
 	Self Member
@@ -66,7 +67,7 @@ func (a *Admin) Do(verb string, request []byte) ([]byte, error) {
 	case err == nil:
 		return json.Marshal(answer)
 	case errors.Is(err, store.ErrNotLeader) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) ||
-		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errNoMeta) || errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, context.DeadlineExceeded):
 		return nil, again("%v", err)
 	}
 	return nil, err
@@ -91,6 +92,8 @@ func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.handOver(ctx, r.ID) })
 	case VerbRemove:
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.remove(ctx, r.ID) })
+	case VerbDissolve:
+		return decoded(request, func(r NodeRequest) (any, error) { return none, a.dissolve(ctx, r.ID) })
 	case VerbForget:
 		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
 	case VerbRestore:
@@ -113,11 +116,10 @@ func decoded[T any](request []byte, fn func(T) (any, error)) (any, error) {
 
 // configuration returns the newest configuration that the node knows; false: it is no member.
 func (a *Admin) configuration() (c Configuration, member bool) {
-	c, member = a.Directory.Configuration()
-	if !member || a.Node == nil {
+	if c, member = a.Directory.Configuration(); !member || a.Node == nil {
 		return c, false
 	}
-	if newest := a.Node.Configuration(); newest.Version > c.Version {
+	if newest := a.Meta.Configuration(); newest.Version > c.Version {
 		c = newest
 	}
 	return c, true
@@ -138,6 +140,7 @@ func (a *Admin) info() (any, error) {
 	}
 	public := c.Public()
 	info.Cluster, info.Configuration, info.State = c.Cluster, &public, a.state()
+	info.Meta = a.Meta.Status()
 	if m := c.Member(info.Self.ID); m != nil {
 		info.Self = *m
 	}
@@ -184,8 +187,19 @@ func (a *Admin) begin(r InitRequest) error {
 	if empty {
 		c.Partitions = r.Partitions
 	}
-	self.Shard = drawID()
-	c.Shards = []Shard{{ID: self.Shard, Epoch: 1, Last: c.Partitions - 1}}
+	if r.Shards < 0 || r.Shards > min(MaxMembers, c.Partitions) {
+		return fmt.Errorf("%d shards of %d partitions cannot be made", r.Shards, c.Partitions)
+	}
+	ids := []string{drawID()}
+	for len(ids) < r.Shards && empty { // data stays in one shard until it is moved
+		ids = append(ids, drawID())
+	}
+	c.Shards = Divide(c.Partitions, ids...)
+	for len(ids) < r.Shards {
+		ids = append(ids, drawID())
+		c.Shards = append(c.Shards, Shard{ID: ids[len(ids)-1], Epoch: 1})
+	}
+	self.Shard, c.Shards[0].Founder = ids[0], self.ID
 	c.Members = []Member{self}
 	if err := a.Directory.become(c, true, empty); err != nil {
 		return err
@@ -201,38 +215,41 @@ func drawID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// admit adds a node to the configuration. What is said of one that is there is brought up
+// admit adds a node to the configuration, in the shard that it names; the first one of a shard
+// begins that, with a vote. A shard that does not exist is made, without partitions. What is said of a node that is there is brought up
 // to date.
 func (a *Admin) admit(ctx context.Context, m Member) error {
 	return a.configure(ctx, func(c *Configuration) error {
-		m.Shard, m.Voter = c.Shards[0].ID, false
+		m.Voter = false
 		if known := c.Member(m.ID); known != nil {
-			m.Voter = known.Voter
+			m.Voter, m.Shard = known.Voter, known.Shard
 			if *known != m && known.ClusterAddress() != m.ClusterAddress() {
 				return fmt.Errorf("the node %s is a member at %s: remove it before it comes back at another address", m.ID, known.ClusterAddress())
 			}
 			*known = m
 			return nil
 		}
+		shard := c.Shard(m.Shard)
+		if shard == nil {
+			c.Shards = append(c.Shards, Shard{ID: m.Shard, Epoch: 1})
+			shard = &c.Shards[len(c.Shards)-1]
+		}
+		if shard.Founder == "" {
+			shard.Founder, m.Voter = m.ID, true
+		}
 		c.Members = append(c.Members, m)
 		return nil
 	})
 }
 
-// configure changes the configuration, as the leader.
+// configure changes the configuration, by whoever leads the meta group.
 func (a *Admin) configure(ctx context.Context, fn func(*Configuration) error) error {
-	if a.Node == nil {
+	if a.Meta == nil {
 		return errors.New("it is no member of a cluster")
-	}
-	if !a.Node.Leads() {
-		return again("it does not lead")
-	}
-	if a.Node.Configuration().Version == 0 {
-		return again("the cluster is beginning")
 	}
 	a.one.Lock()
 	defer a.one.Unlock()
-	return a.Node.Configure(ctx, fn)
+	return a.Meta.Configure(ctx, fn)
 }
 
 // join makes the node a member of a cluster whose leader has admitted it.
@@ -287,10 +304,13 @@ func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err 
 	if a.Node == nil || !a.Node.Leads() {
 		return p, again("it does not lead")
 	}
-	c := a.Node.Configuration()
-	m := c.Member(r.ID)
-	if m == nil {
+	c, _ := a.configuration()
+	m, self := c.Member(r.ID), c.Member(a.Node.o.ID)
+	switch {
+	case m == nil:
 		return p, fmt.Errorf("the node %.50q is no member: admit it first", r.ID)
+	case self == nil || m.Shard != self.Shard:
+		return p, fmt.Errorf("the node %.50q is in another shard", r.ID)
 	}
 	status := a.Node.Status()
 	server, known := a.Node.server(r.ID)
@@ -340,6 +360,26 @@ func (a *Admin) remove(ctx context.Context, id string) error {
 	}
 	return a.configure(ctx, func(c *Configuration) error {
 		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == id })
+		return nil
+	})
+}
+
+// dissolve ends a shard that has no partitions, with its last node.
+func (a *Admin) dissolve(ctx context.Context, id string) error {
+	return a.configure(ctx, func(c *Configuration) error {
+		m := c.Member(id)
+		if m == nil {
+			return nil
+		}
+		shard := c.Shard(m.Shard)
+		switch {
+		case shard.Count() > 0:
+			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions: move them first", shard.ID, shard.Count())
+		case len(c.Of(shard.ID)) > 1:
+			return fmt.Errorf("the shard %.8s has other nodes", shard.ID)
+		}
+		c.Shards = slices.DeleteFunc(c.Shards, func(s Shard) bool { return s.ID == m.Shard })
+		c.Members = slices.DeleteFunc(c.Members, func(o Member) bool { return o.ID == id })
 		return nil
 	})
 }
@@ -394,7 +434,7 @@ func (a *Admin) restore(backup string) error {
 }
 
 // Serve sends the configuration, with the seed, to a member that asks for it on a connection
-// of KindAdmin.
+// of KindConfig.
 func (a *Admin) Serve(conn net.Conn, _ Identity) {
 	defer conn.Close()
 	c, member := a.configuration()
@@ -411,7 +451,7 @@ func (a *Admin) Serve(conn net.Conn, _ Identity) {
 
 // FetchConfiguration returns what Serve sends from the cluster port at an address, encoded.
 func (n *Net) FetchConfiguration(ctx context.Context, address string) ([]byte, error) {
-	conn, err := n.Dial(ctx, "", address, KindAdmin)
+	conn, err := n.Dial(ctx, "", address, KindConfig)
 	if err != nil {
 		return nil, err
 	}

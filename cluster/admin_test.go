@@ -11,10 +11,16 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// admin is the Admin of a node that runs.
+// admin is the Admin of a node that runs, which begins a meta group.
 func (m *replica) admin() *Admin {
-	n := m.running()
-	return &Admin{Node: n, Store: n.Store(), Directory: &Directory{Stable: n.o.Stable, fs: m.fs, path: "d"}}
+	m.s.t.Helper()
+	n, c := m.running(), m.s.configuration()
+	meta, err := StartMeta(MetaOptions{ID: m.id, Stable: n.o.Stable, Net: m.net, Address: n.o.Address, Found: &c, Timeout: testTimeout,
+		Logger: n.o.Logger, Fatal: n.o.Fatal})
+	must(m.s.t, err)
+	m.s.t.Cleanup(func() { must(m.s.t, meta.Close()) })
+	await(m.s.t, "the cluster begins", func() bool { return meta.Configuration().Version > 0 })
+	return &Admin{Node: n, Meta: meta, Store: n.Store(), Directory: &Directory{Stable: n.o.Stable, fs: m.fs, path: "d", member: &c}}
 }
 
 // ask carries out a verb.
@@ -38,14 +44,14 @@ func TestVoteComesLast(t *testing.T) {
 	s.members = append(s.members, m)
 	m.start()
 	m.isolate()
-	c := a.Node.Configuration()
+	c := a.Meta.Configuration()
 	as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port}
 	for range 2 {
 		if _, err := ask[struct{}](a, VerbAdmit, as); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if now := a.Node.Configuration(); now.Version != c.Version+1 || now.Voters() != 1 {
+	if now := a.Meta.Configuration(); now.Version != c.Version+1 || now.Voters(c.Shards[0].ID) != 1 {
 		t.Errorf("admitted twice: %+v", now)
 	}
 	for range 20 {
@@ -64,12 +70,12 @@ func TestVoteComesLast(t *testing.T) {
 			break
 		}
 	}
-	version := a.Node.Configuration().Version
-	if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil || !p.Voter || a.Node.Configuration().Version != version {
+	version := a.Meta.Configuration().Version
+	if p, err := ask[Progress](a, VerbPromote, PromoteRequest{ID: m.id, Vote: true}); err != nil || !p.Voter || a.Meta.Configuration().Version != version {
 		t.Errorf("again: %v %+v", err, p)
 	}
-	c = a.Node.Configuration()
-	if server, _ := a.Node.server(m.id); server.Suffrage != raft.Voter || c.Voters() != 2 {
+	c = a.Meta.Configuration()
+	if server, _ := a.Node.server(m.id); server.Suffrage != raft.Voter || c.Voters(c.Shards[0].ID) != 2 {
 		t.Errorf("%v %+v", server, c)
 	}
 	for range 2 {
@@ -77,8 +83,8 @@ func TestVoteComesLast(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, known := a.Node.server(m.id); known || len(a.Node.Configuration().Members) != 1 {
-		t.Errorf("removed: %v %+v", known, a.Node.Configuration())
+	if _, known := a.Node.server(m.id); known || len(a.Meta.Configuration().Members) != 1 {
+		t.Errorf("removed: %v %+v", known, a.Meta.Configuration())
 	}
 }
 
@@ -105,7 +111,7 @@ func TestAdminRefuses(t *testing.T) {
 			t.Errorf("%s %.80s: %s %v, want %q", tt.verb, tt.request, answer, err, tt.want)
 		}
 	}
-	a.Node = nil
+	a.Node, a.Meta = nil, nil
 	for _, verb := range []string{VerbAdmit, VerbPromote, VerbHandOver, VerbRemove} {
 		if answer, err := a.Do(verb, []byte(`{}`)); err == nil {
 			t.Errorf("%s by a node that is no member: %s", verb, answer)

@@ -166,9 +166,8 @@ type manifest struct {
 	// Files are those of a data directory, by their names, ascending.
 	Files []cutFile `json:"files"`
 	// Snapshot is what the leader's Raft keeps beside its log; nil: nothing, the log begins
-	// with the first entry. Content is the snapshot's.
+	// with the first entry.
 	Snapshot *raft.SnapshotMeta `json:"snapshot,omitempty"`
-	Content  []byte             `json:"content,omitempty"`
 }
 
 // cutFile is a file of a cut.
@@ -236,8 +235,8 @@ func (m *manifest) valid() error {
 		return nil
 	}
 	switch s := m.Snapshot; {
-	case len(m.Content) > maxConfiguration || s.Size != int64(len(m.Content)):
-		return bad("a snapshot of %d bytes", len(m.Content))
+	case s.Size != 0:
+		return bad("a snapshot of %d bytes", s.Size)
 	case s.Index == 0 || s.Term == 0 || s.ConfigurationIndex > s.Index || s.Version != raft.SnapshotVersionMax:
 		return bad("a snapshot of index %d, term %d, configuration %d, version %d", s.Index, s.Term, s.ConfigurationIndex, s.Version)
 	case len(s.ID) > maxFileName || len(s.Peers) > 0:

@@ -499,9 +499,8 @@ func TestTakesPlaceOf(t *testing.T) {
 func FuzzManifest(f *testing.F) {
 	m := manifest{Cut: strings.Repeat("01", 16), Files: []cutFile{{Name: "META", Size: 3, Sum: 1}, {Name: "db/000001.sst", Size: 9}}}
 	plain, _ := m.encode()
-	m.Snapshot = &raft.SnapshotMeta{Version: 1, ID: "1-2", Index: 2, Term: 1, ConfigurationIndex: 1, Size: 1,
+	m.Snapshot = &raft.SnapshotMeta{Version: 1, ID: "1-2", Index: 2, Term: 1, ConfigurationIndex: 1,
 		Configuration: raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(testID("a")), Address: "127.0.0.1:1"}}}}
-	m.Content = []byte("x")
 	full, _ := m.encode()
 	for _, b := range [][]byte{plain, full, []byte("{}"), []byte(`{"cut":1}`)} {
 		f.Add(b)

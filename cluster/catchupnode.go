@@ -68,7 +68,7 @@ func (n *Node) beginCut() (at cutPosition, err error) {
 	// A snapshot that Raft is taking would trim the log still. They are taken one after the
 	// other, and this one is refused.
 	_ = n.raft.Snapshot().Error()
-	if at.snapshot, at.content, err = n.o.Stable.Last(); err != nil {
+	if at.snapshot, err = n.o.Stable.Last(); err != nil {
 		return at, err
 	}
 	_, at.logBytes = n.log.Sizes()
@@ -98,7 +98,7 @@ func (n *Node) lastEntry() (index, term uint64) {
 			return index, term
 		}
 	}
-	if meta, _, err := n.o.Stable.Last(); err == nil && meta != nil {
+	if meta, err := n.o.Stable.Last(); err == nil && meta != nil {
 		return meta.Index, meta.Term
 	}
 	return index, 0
@@ -227,7 +227,7 @@ func (n *Node) noteSwap() (bool, error) {
 		n.dropFetched()
 		return false, nil
 	}
-	err := swap{Term: f.lastTerm, Snapshot: f.manifest.Snapshot, Content: f.manifest.Content,
+	err := swap{Term: f.lastTerm, Snapshot: f.manifest.Snapshot,
 		Counts: n.files.fetcher.counts.Counts()}.begin(n.o.Stable)
 	return err == nil, err
 }

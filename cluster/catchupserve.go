@@ -64,7 +64,6 @@ type cutPosition struct {
 	applied, appliedTerm uint64 // the entry up to which it is applied
 	logBytes             uint64
 	snapshot             *raft.SnapshotMeta // nil: the log begins with the first entry
-	content              []byte
 }
 
 // servedCut is a cut, or one that is being made.
@@ -312,7 +311,7 @@ func (s *fileServer) make(c *servedCut) ([]byte, []cutFile, error) {
 	if err := s.o.cut(); err != nil {
 		return nil, nil, err
 	}
-	m := manifest{Cut: hex.EncodeToString(c.id[:]), Snapshot: c.at.snapshot, Content: c.at.content}
+	m := manifest{Cut: hex.EncodeToString(c.id[:]), Snapshot: c.at.snapshot}
 	for _, dir := range append([]string{""}, cutDirs...) {
 		names, err := s.o.fs.List(s.o.fs.PathJoin(s.o.dir, dir))
 		if err != nil {

@@ -31,9 +31,8 @@ type swap struct {
 	// Term is that of the last entry of the log that is fetched. The node's own becomes no
 	// lower: nobody leads in a term before that of an entry of its log.
 	Term uint64 `json:"term"`
-	// Snapshot and Content are the manifest's.
+	// Snapshot is the manifest's.
 	Snapshot *raft.SnapshotMeta `json:"snapshot,omitempty"`
-	Content  []byte             `json:"content,omitempty"`
 	// Counts are those of the node's transfers, which go on when it starts anew.
 	Counts TransferCounts `json:"counts"`
 }
@@ -94,7 +93,7 @@ func (w swap) adopt(stable *Stable) error {
 	var b []byte
 	if w.Snapshot != nil {
 		var err error
-		if b, err = json.Marshal(snapshot{Meta: *w.Snapshot, Content: w.Content}); err != nil {
+		if b, err = json.Marshal(snapshot{Meta: *w.Snapshot}); err != nil {
 			return err
 		}
 	}

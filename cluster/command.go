@@ -14,7 +14,6 @@ import (
 //
 //	01 | fence u64 | origin u64 | number u64 | sections    what partitions have decided
 //	02 | origin u64                                        a leader begins
-//	03 | configuration, JSON                               of the cluster (config.go)
 //
 // Others are refused. Numbers are big endian.
 type commandKind byte
@@ -22,7 +21,6 @@ type commandKind byte
 const (
 	commandSections commandKind = 1
 	commandBegin    commandKind = 2
-	commandConfig   commandKind = 3
 )
 
 const sectionsHeader = 1 + 8 + 8 + 8
@@ -37,7 +35,7 @@ type command struct {
 	// origin is the number that the process which proposed the command drew at its start,
 	// number counts the sections that it has proposed.
 	origin, number uint64
-	body           []byte // sections, or a configuration
+	body           []byte // sections
 }
 
 func (c *command) encode(dst []byte) []byte {
@@ -45,9 +43,7 @@ func (c *command) encode(dst []byte) []byte {
 	if c.kind == commandSections {
 		dst = binary.BigEndian.AppendUint64(dst, c.fence)
 	}
-	if c.kind != commandConfig {
-		dst = binary.BigEndian.AppendUint64(dst, c.origin)
-	}
+	dst = binary.BigEndian.AppendUint64(dst, c.origin)
 	if c.kind == commandSections {
 		dst = binary.BigEndian.AppendUint64(dst, c.number)
 	}
@@ -77,7 +73,6 @@ func decodeCommand(b []byte) (c command, err error) {
 		if err == nil && len(rest) > 0 {
 			err = disk.Corruptf("an entry of the log goes on behind its end")
 		}
-	case commandConfig:
 	default:
 		return c, fmt.Errorf("%w: an entry of the log of unknown kind %d", disk.ErrCorrupt, b[0])
 	}

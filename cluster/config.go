@@ -36,9 +36,9 @@ var ErrNewerLevel = errors.New("the cluster is at a newer format level than this
 // ErrInvalid: a configuration breaks a rule.
 var ErrInvalid = errors.New("invalid cluster configuration")
 
-// Configuration is what all nodes of a cluster agree on: a value in the log, of which each
-// change makes the next version. It is not changed in place. Its encoding is canonical
-// JSON: one text for one value.
+// Configuration is what all nodes of a cluster agree on: the state of the meta group (Meta), of
+// which each change makes the next version. It is not changed in place. Its encoding is
+// canonical JSON: one text for one value.
 type Configuration struct {
 	// Version counts the changes: 1 for a new cluster.
 	Version uint64 `json:"version"`
@@ -51,7 +51,7 @@ type Configuration struct {
 	Seed Seed `json:"seed,omitzero"`
 	// Partitions is a power of two, 1..1024; it never changes.
 	Partitions int `json:"partitions"`
-	// Shards have all partitions among them. There is one so far.
+	// Shards have all partitions among them, in the order in which they came. One may have none.
 	Shards []Shard `json:"shards"`
 	// Members are the nodes, in the order in which they came.
 	Members []Member `json:"members"`
@@ -63,9 +63,45 @@ type Shard struct {
 	ID string `json:"id"`
 	// Epoch counts how often its partitions have changed.
 	Epoch uint64 `json:"epoch"`
-	// First and Last are the partitions, both ends included.
+	// Founder is the node that began the shard, alone; "": none has yet. No other node ever
+	// begins it: it would be another one with the same partitions.
+	Founder string `json:"founder"`
+	// Partitions are those that it has: ranges in ascending order that do not touch.
+	Partitions []Range `json:"partitions,omitempty"`
+}
+
+// Range is a range of partitions, both ends included.
+type Range struct {
 	First int `json:"first"`
 	Last  int `json:"last"`
+}
+
+// Has reports whether the shard has a partition.
+func (s Shard) Has(partition int) bool {
+	return slices.ContainsFunc(s.Partitions, func(r Range) bool { return r.First <= partition && partition <= r.Last })
+}
+
+// Count is how many partitions the shard has.
+func (s Shard) Count() (n int) {
+	for _, r := range s.Partitions {
+		n += r.Last - r.First + 1
+	}
+	return n
+}
+
+func (s Shard) equal(o Shard) bool {
+	return s.ID == o.ID && s.Epoch == o.Epoch && s.Founder == o.Founder && slices.Equal(s.Partitions, o.Partitions)
+}
+
+// Divide divides partitions evenly among shards that begin: in ranges, the larger ones first.
+func Divide(partitions int, ids ...string) (shards []Shard) {
+	next := 0
+	for i, id := range ids {
+		last := (partitions*(i+1)+len(ids)-1)/len(ids) - 1
+		shards = append(shards, Shard{ID: id, Epoch: 1, Partitions: []Range{{next, last}}})
+		next = last + 1
+	}
+	return shards
 }
 
 // Member is one node.
@@ -136,9 +172,27 @@ func (c *Configuration) At(address string) *Member {
 	return c.find(func(m Member) bool { return m.answersAt(address) })
 }
 
-// First returns the member that is meant to lead, the first one that votes; nil if there is none.
-func (c *Configuration) First() *Member {
-	return c.find(func(m Member) bool { return m.Voter })
+// Shard returns the shard with an id, nil if there is none.
+func (c *Configuration) Shard(id string) *Shard {
+	if i := slices.IndexFunc(c.Shards, func(s Shard) bool { return s.ID == id }); i >= 0 {
+		return &c.Shards[i]
+	}
+	return nil
+}
+
+// Of returns the members of a shard, in their order.
+func (c *Configuration) Of(shard string) (members []Member) {
+	for _, m := range c.Members {
+		if m.Shard == shard {
+			members = append(members, m)
+		}
+	}
+	return members
+}
+
+// First returns the member that is meant to lead a shard, the first one that votes; nil if there is none.
+func (c *Configuration) First(shard string) *Member {
+	return c.find(func(m Member) bool { return m.Voter && m.Shard == shard })
 }
 
 func (c *Configuration) find(is func(Member) bool) *Member {
@@ -148,10 +202,10 @@ func (c *Configuration) find(is func(Member) bool) *Member {
 	return nil
 }
 
-// Voters counts the members whose vote counts.
-func (c *Configuration) Voters() (n int) {
+// Voters counts the members of a shard whose vote counts.
+func (c *Configuration) Voters(shard string) (n int) {
 	for _, m := range c.Members {
-		if m.Voter {
+		if m.Voter && m.Shard == shard {
 			n++
 		}
 	}
@@ -215,6 +269,9 @@ func decodeStrictly(b []byte, v any) error {
 func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
 	next := c
 	next.Shards, next.Members = slices.Clone(c.Shards), slices.Clone(c.Members)
+	for i := range next.Shards {
+		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
+	}
 	if err := fn(&next); err != nil {
 		return c, err
 	}
@@ -243,7 +300,7 @@ func (c Configuration) Follows(old Configuration) error {
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
-		c.Partitions == o.Partitions && slices.Equal(c.Shards, o.Shards) && slices.Equal(c.Members, o.Members)
+		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members)
 }
 
 func invalid(format string, args ...any) error {
@@ -263,18 +320,54 @@ func (c Configuration) Valid() error {
 		return invalid("it has no hash seed")
 	case c.Partitions < 1 || c.Partitions > maxPartitions || bits.OnesCount(uint(c.Partitions)) != 1:
 		return invalid("%d partitions: not a power of two up to %d", c.Partitions, maxPartitions)
-	case len(c.Shards) != 1:
-		return invalid("%d shards: one is supported", len(c.Shards))
-	case c.Shards[0].First != 0 || c.Shards[0].Last != c.Partitions-1:
-		return invalid("the shard has partitions %d to %d of %d", c.Shards[0].First, c.Shards[0].Last, c.Partitions)
-	case !validID(c.Shards[0].ID):
-		return invalid("a shard's id %.50q is not 40 hex digits", c.Shards[0].ID)
+	case len(c.Shards) > MaxMembers:
+		return invalid("%d shards, more than %d", len(c.Shards), MaxMembers)
 	case len(c.Members) > MaxMembers:
 		return invalid("%d nodes, more than %d", len(c.Members), MaxMembers)
-	case c.Voters() == 0:
-		return invalid("no node votes")
+	case len(c.Members) == 0:
+		return invalid("it has no nodes")
+	}
+	if err := c.validShards(); err != nil {
+		return err
 	}
 	return c.validMembers()
+}
+
+// validShards checks that every partition is in one shard, and that every shard that has begun
+// has somebody who can lead it.
+func (c Configuration) validShards() error {
+	taken := make([]bool, c.Partitions)
+	for i, s := range c.Shards {
+		switch {
+		case !validID(s.ID):
+			return invalid("a shard's id %.50q is not 40 hex digits", s.ID)
+		case slices.ContainsFunc(c.Shards[:i], func(o Shard) bool { return o.ID == s.ID }):
+			return invalid("two shards have the id %s", s.ID)
+		case s.Founder != "" && !validID(s.Founder):
+			return invalid("shard %s: its founder %.50q is not 40 hex digits", s.ID, s.Founder)
+		case s.Founder != "" && c.Voters(s.ID) == 0:
+			return invalid("shard %s: no node votes", s.ID)
+		case s.Founder == "" && len(c.Of(s.ID)) > 0:
+			return invalid("shard %s has nodes, and none has begun it", s.ID)
+		}
+		next := 0
+		for _, r := range s.Partitions {
+			if r.First < next || r.Last < r.First || r.Last >= c.Partitions {
+				return invalid("shard %s: partitions %d to %d of %d", s.ID, r.First, r.Last, c.Partitions)
+			}
+			for p := r.First; p <= r.Last; p++ {
+				if taken[p] {
+					return invalid("partition %d is in two shards", p)
+				}
+				taken[p] = true
+			}
+			next = r.Last + 2
+		}
+	}
+	if missing := slices.Index(taken, false); missing >= 0 {
+		return invalid("partition %d is in no shard", missing)
+	}
+	return nil
 }
 
 // validMembers checks each member, and that no two have anything in common that
@@ -285,7 +378,7 @@ func (c Configuration) validMembers() error {
 		if err := m.valid(); err != nil {
 			return err
 		}
-		if m.Shard != c.Shards[0].ID {
+		if c.Shard(m.Shard) == nil {
 			return invalid("node %s is in shard %.50q, which does not exist", m.ID, m.Shard)
 		}
 		for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {

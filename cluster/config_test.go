@@ -21,7 +21,7 @@ func member(n int) Member {
 func threeNodes() Configuration {
 	return Configuration{
 		Version: 7, Cluster: id(1000), Format: 1, Seed: 0xfedcba9876543210, Partitions: 16,
-		Shards:  []Shard{{ID: id(99), Epoch: 1, Last: 15}},
+		Shards:  []Shard{{ID: id(99), Epoch: 1, Founder: id(1), Partitions: []Range{{0, 15}}}},
 		Members: []Member{member(1), member(2), member(3)},
 	}
 }
@@ -51,12 +51,24 @@ func TestConfigurationRules(t *testing.T) {
 		"hash seed":              func(c *Configuration) { c.Seed = 0 },
 		"24 partitions":          func(c *Configuration) { c.Partitions = 24 },
 		"2048 partitions":        func(c *Configuration) { c.Partitions = 2048 },
-		"0 shards":               func(c *Configuration) { c.Shards = nil },
-		"2 shards":               func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
-		"partitions 0 to 14":     func(c *Configuration) { c.Shards[0].Last = 14 },
+		"partition 0 is in no":   func(c *Configuration) { c.Shards = nil },
+		"65 shards":              func(c *Configuration) { c.Shards = make([]Shard, MaxMembers+1) },
+		"two shards have the id": func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
+		"partition 15 is in no":  func(c *Configuration) { c.Shards[0].Partitions[0].Last = 14 },
+		"partition 3 is in two":  func(c *Configuration) { c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}}) },
+		"partitions 5 to 4 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}} },
+		"partitions 8 to 16 of":  func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}} },
+		"partitions 8 to 15 of":  func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}} },
 		"a shard's id":           func(c *Configuration) { c.Shards[0].ID = "1" },
+		"its founder":            func(c *Configuration) { c.Shards[0].Founder = "1" },
+		"none has begun it":      func(c *Configuration) { c.Shards[0].Founder = "" },
 		"65 nodes":               func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
-		"no node votes":          func(c *Configuration) { c.Members = nil },
+		"it has no nodes":        func(c *Configuration) { c.Members = nil },
+		"no node votes": func(c *Configuration) {
+			for i := range c.Members {
+				c.Members[i].Voter = false
+			}
+		},
 		"a node's id":            func(c *Configuration) { c.Members[1].ID = strings.ToUpper(strings.Repeat("ab", 20)) },
 		"neither an address":     func(c *Configuration) { c.Members[0].Host = "two words" },
 		`"0.0.0.0" is neither`:   func(c *Configuration) { c.Members[0].Host = "0.0.0.0" },
@@ -134,7 +146,7 @@ func TestConfigurationChanges(t *testing.T) {
 	for _, edit := range []func(c *Configuration){
 		func(c *Configuration) { c.Cluster = id(5) },
 		func(c *Configuration) { c.Seed++ },
-		func(c *Configuration) { c.Partitions, c.Shards[0].Last = 32, 31 },
+		func(c *Configuration) { c.Partitions, c.Shards[0].Partitions[0].Last = 32, 31 },
 		func(c *Configuration) { c.Members = nil },
 	} {
 		if _, err := c.Changed(func(c *Configuration) error { edit(c); return nil }); !errors.Is(err, ErrInvalid) {

@@ -64,15 +64,21 @@ func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 		},
 		ask: func() { r.VerifyLeader() }, // it has every peer sent a heartbeat; what it finds is not what we ask
 	}
+	t.observe(r, c.note)
+	return c
+}
+
+// observe has the transport know what the Raft that uses it is, and tell of every AppendEntries
+// that was answered.
+func (t *Transport) observe(r *raft.Raft, answered func(peer raft.ServerID, sent time.Time, term uint64)) {
 	t.raft.Store(&watcher{
 		follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
-		answered: c.note,
+		answered: answered,
 		sends: func(to peer, term uint64) bool {
 			return r.State() == raft.Leader && r.CurrentTerm() == term && slices.ContainsFunc(r.GetConfiguration().Configuration().Servers,
 				func(s raft.Server) bool { return s.ID == to.id && s.Address == to.address })
 		},
 	})
-	return c
 }
 
 // Confirm returns nil once it is proved that this node led in term after the call began.

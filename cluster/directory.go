@@ -171,9 +171,6 @@ func (d *Directory) found() error {
 		return err
 	}
 	sink.(*snapshotSink).own = true
-	if _, err := sink.Write(d.is.Configuration); err != nil {
-		return err
-	}
 	return sink.Close()
 }
 

@@ -40,10 +40,6 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 		n.compareClock(l)
 	}
 	switch c.kind {
-	case commandConfig:
-		if err := n.takeConfiguration(c.body); err != nil {
-			return err
-		}
 	case commandBegin:
 		if !known {
 			return n.begin(l, c)
@@ -196,14 +192,12 @@ func (n *Node) stopLeading(reason string) {
 	n.changed()
 }
 
-// Snapshot gives Raft what it keeps beside the data directory, which holds the rest: the
-// configuration.
+// Snapshot has Raft take what the data directory holds for a snapshot: it trims its log.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	if m.n.files.holding.Load() && m.n.keepsLog() {
 		return nil, errHeld
 	}
-	b, err := m.n.keptContent()
-	return kept{b, m.n.log.Sync}, err
+	return kept{sync: m.n.log.Sync}, nil
 }
 
 // Restore refuses a snapshot: it holds no state. A node that is behind the log fetches the

@@ -117,11 +117,17 @@ type comeBack struct {
 	ledSince  time.Time   // under leading
 }
 
+// meantToLead returns the node that is meant to lead.
+func (n *Node) meantToLead() string {
+	if n.o.First == nil {
+		return ""
+	}
+	return n.o.First()
+}
+
 // couldLead reports whether this node is meant to lead, does not, and is well.
 func (n *Node) couldLead() bool {
-	c := n.Configuration()
-	first := c.First()
-	if first == nil || first.ID != n.o.ID || n.raft.State() != raft.Follower || time.Since(n.raft.LastContact()) > n.o.Timeout {
+	if n.meantToLead() != n.o.ID || n.raft.State() != raft.Follower || time.Since(n.raft.LastContact()) > n.o.Timeout {
 		return false
 	}
 	return n.log.Applied()+nearEnough >= n.raft.LastIndex() && !n.files.running.Load() && !n.hasWrongClock() && !n.st.DiskFull()
@@ -168,9 +174,7 @@ func (n *Node) grants(id string) bool {
 	n.leading.Lock()
 	led := time.Since(n.back.ledSince)
 	n.leading.Unlock()
-	c := n.Configuration()
-	first := c.First()
-	if !n.Leads() || first == nil || first.ID != id || led < n.o.ComeBackAfter {
+	if !n.Leads() || n.meantToLead() != id || led < n.o.ComeBackAfter {
 		return false
 	}
 	p := n.transport.Progress()[raft.ServerID(id)]

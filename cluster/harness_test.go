@@ -74,11 +74,6 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 	for _, m := range s.members {
 		m.start()
 	}
-	node := s.members[0].node
-	ctx := t.Context()
-	if err := node.Bootstrap(ctx, s.configuration()); err != nil {
-		t.Fatal(err)
-	}
 	for _, m := range s.members[1:] {
 		address := m.net.Addr().String()
 		if data != nil { // the others need the files first, as the program sees to
@@ -122,7 +117,7 @@ func (s *shard) onLeader(what string, do func(n *Node) error) {
 // configuration is one with all members.
 func (s *shard) configuration() Configuration {
 	id := fmt.Sprintf("%040x", 1000)
-	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Last: 3}}}
+	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}}}
 	for i, m := range s.members {
 		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true})
 	}
@@ -151,6 +146,7 @@ func (m *replica) start() {
 	}
 	m.node, err = Start(Options{
 		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
+		Found: m == m.s.members[0], First: func() string { return m.s.members[0].id },
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {

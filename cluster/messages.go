@@ -9,8 +9,8 @@ const (
 	// VerbInit takes an InitRequest: the node becomes the first of a new cluster. It opens
 	// its directory again afterwards, and closes its connections for that.
 	VerbInit = "init"
-	// VerbAdmit takes a Member, which the leader writes into the configuration, without a
-	// vote: from then on the others accept its connections.
+	// VerbAdmit takes a Member, which any member has written into the configuration: from then on
+	// the others accept its connections. It has no vote, unless it is the first one of its shard.
 	VerbAdmit = "admit"
 	// VerbJoin takes a JoinRequest: a node that was admitted fetches the configuration from
 	// a member and opens its directory again as the cluster's.
@@ -21,8 +21,11 @@ const (
 	// VerbHandOver takes a NodeRequest: the leader makes the node leader, or any other
 	// if the request names none.
 	VerbHandOver = "hand-over"
-	// VerbRemove takes a NodeRequest: the leader removes the node from the cluster.
+	// VerbRemove takes a NodeRequest: the leader of its shard removes the node from the cluster.
 	VerbRemove = "remove"
+	// VerbDissolve takes a NodeRequest: the last node of a shard that has no partitions, and the shard with
+	// it, are removed. Any member does that.
+	VerbDissolve = "dissolve"
 	// VerbForget takes a ForgetRequest: a node that was removed stops, and never starts with
 	// its directory again.
 	VerbForget = "forget"
@@ -32,7 +35,7 @@ const (
 )
 
 // TryAgain begins the error of a verb that may go well if it is sent again, to whoever leads
-// then: the node does not lead, or what it began was interrupted.
+// the shard then: the node does not lead, or what it began was interrupted.
 const TryAgain = "TRYAGAIN"
 
 // Info is what a node says of itself.
@@ -59,6 +62,8 @@ type Info struct {
 	// Configuration, without the seed, and State are those of a member.
 	Configuration *Configuration `json:"configuration,omitempty"`
 	State         *State         `json:"state,omitempty"`
+	// Meta is what a member knows of the meta group.
+	Meta MetaStatus `json:"meta"`
 }
 
 // State is what a member knows of its shard.
@@ -80,6 +85,8 @@ type InitRequest struct {
 	Cluster string `json:"cluster"`
 	// Partitions is how many a directory without data gets; one with data keeps its own.
 	Partitions int `json:"partitions"`
+	// Shards is how many there will be; 0 is one. Data that the node brings is in the first one.
+	Shards int `json:"shards"`
 	// Host is where the others reach the node, unless its settings announce another.
 	Host string `json:"host"`
 }

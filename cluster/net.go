@@ -16,10 +16,13 @@ import (
 // The kinds of connection between the nodes of a cluster. The dialer names the kind in
 // its handshake.
 const (
-	KindRaft  byte = 'R' // Raft's messages: Net.Transport
-	KindFiles byte = 'F' // files for a node that catches up
-	KindAdmin byte = 'A' // what nodes tell each other of the cluster
-	KindLead  byte = 'L' // to dial is to ask for leadership
+	KindRaft    byte = 'R' // Raft's messages in a shard: Net.Transport
+	KindMeta    byte = 'M' // those of the meta group
+	KindFiles   byte = 'F' // files for a node that catches up
+	KindConfig  byte = 'A' // to dial is to ask for the configuration
+	KindChange  byte = 'C' // a changed configuration, for the leader of the meta group
+	KindLead    byte = 'L' // to dial is to ask for leadership
+	KindLeaders byte = 'S' // who leads a shard
 )
 
 // Limits of the cluster port.

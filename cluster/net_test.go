@@ -56,7 +56,7 @@ func (l *logged) until(t testing.TB, part string) {
 	}
 }
 
-// listen starts a node, named by a digit, that echoes what KindAdmin sends it.
+// listen starts a node, named by a digit, that echoes what KindConfig sends it.
 func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +73,7 @@ func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { n.Close() })
-	n.Handle(KindAdmin, func(c net.Conn, from Identity) {
+	n.Handle(KindConfig, func(c net.Conn, from Identity) {
 		defer c.Close()
 		fmt.Fprintf(c, "%s %d\n", from.Node, from.Format)
 		io.Copy(c, c)
@@ -85,7 +85,7 @@ func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 func speak(from, to *Net, node string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	c, err := from.Dial(ctx, node, to.Addr().String(), KindAdmin)
+	c, err := from.Dial(ctx, node, to.Addr().String(), KindConfig)
 	if err != nil {
 		return err
 	}
@@ -276,7 +276,7 @@ func TestReflection(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := n.Dial(ctx, "", l.Addr().String(), KindAdmin); err == nil || !strings.Contains(err.Error(), "another cluster-secret") {
+	if _, err := n.Dial(ctx, "", l.Addr().String(), KindConfig); err == nil || !strings.Contains(err.Error(), "another cluster-secret") {
 		t.Errorf("Dial: %v", err)
 	}
 	channel, randoms := make([]byte, 32), [2 * randomSize]byte{}
@@ -316,7 +316,7 @@ func TestRelay(t *testing.T) {
 	}()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := from.Dial(ctx, "", l.Addr().String(), KindAdmin); err == nil {
+	if _, err := from.Dial(ctx, "", l.Addr().String(), KindConfig); err == nil {
 		t.Error("a relay is let in")
 	}
 	toLog.until(t, "another cluster-secret")
@@ -344,7 +344,7 @@ func TestReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 		if attempt == 0 {
-			h := hello{kind: KindAdmin, from: to.self}.append(nil)
+			h := hello{kind: KindConfig, from: to.self}.append(nil)
 			said = append(from.proof(roleDialer, channel, randoms, h), h...)
 		}
 		if _, err := c.Write(said); err != nil {
@@ -417,7 +417,7 @@ func TestConnsPerPeerAreBounded(t *testing.T) {
 	other, _ := listen(t, "3", NetOptions{})
 	to, _ := listen(t, "2", NetOptions{})
 	dial := func(from *Net) net.Conn {
-		c, err := from.Dial(t.Context(), "", to.Addr().String(), KindAdmin)
+		c, err := from.Dial(t.Context(), "", to.Addr().String(), KindConfig)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -57,7 +57,7 @@ func startTransport(t testing.TB, name string, o NetOptions) (*Net, *Transport) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := n.Transport(l.Addr().String(), time.Minute)
+	transport := n.Transport(KindRaft, l.Addr().String(), time.Minute)
 	t.Cleanup(func() {
 		transport.Close()
 		n.Close()

@@ -75,6 +75,15 @@ func (e *encoder) time(t time.Time) {
 	}
 }
 
+func (e *encoder) entry(l *raft.Log) {
+	e.u64(l.Index)
+	e.u64(l.Term)
+	e.u8(byte(l.Type))
+	e.bytes(l.Data)
+	e.bytes(l.Extensions)
+	e.time(l.AppendedAt)
+}
+
 // finish fills in the length that begin left room for.
 func (e *encoder) finish(limit int) ([]byte, error) {
 	if len(e.b)-4 > limit {
@@ -100,12 +109,7 @@ func encodeRequest(b []byte, request any) ([]byte, error) {
 		e.u64(r.PrevLogTerm)
 		e.u64(r.LeaderCommitIndex)
 		for _, l := range r.Entries {
-			e.u64(l.Index)
-			e.u64(l.Term)
-			e.u8(byte(l.Type))
-			e.bytes(l.Data)
-			e.bytes(l.Extensions)
-			e.time(l.AppendedAt)
+			e.entry(l)
 		}
 	case *raft.RequestVoteRequest:
 		e = begin(b, voteRequest)

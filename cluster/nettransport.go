@@ -36,6 +36,7 @@ const (
 // the library counts it as contact and extends the lease of a leader that is cut off.
 type Transport struct {
 	net      *Net
+	kind     byte // of its connections
 	local    raft.ServerAddress
 	timeout  time.Duration
 	requests chan raft.RPC
@@ -98,21 +99,21 @@ var (
 	_ raft.WithClose   = (*Transport)(nil)
 )
 
-// Transport returns the way for this node's Raft, whose ServerIDs are node ids and whose
+// Transport returns the way for one of this node's Raft groups, KindRaft or KindMeta, whose ServerIDs are node ids and whose
 // ServerAddresses are HOST:PORT of cluster ports. local is how the others reach this
 // node; timeout is how long a peer may take for a message and its answer, and as long
 // again for each MiB of it. Raft closes the Transport.
-func (n *Net) Transport(local string, timeout time.Duration) *Transport {
-	t := &Transport{net: n, local: raft.ServerAddress(local), timeout: timeout, requests: make(chan raft.RPC),
+func (n *Net) Transport(kind byte, local string, timeout time.Duration) *Transport {
+	t := &Transport{net: n, kind: kind, local: raft.ServerAddress(local), timeout: timeout, requests: make(chan raft.RPC),
 		idle: map[peer][]*raftConn{}, open: map[io.Closer]struct{}{}, progress: map[raft.ServerID]PeerProgress{}}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
-	n.Handle(KindRaft, t.serve)
+	n.Handle(kind, t.serve)
 	return t
 }
 
 // Close ends all of Raft's connections.
 func (t *Transport) Close() error {
-	t.net.Handle(KindRaft, nil)
+	t.net.Handle(t.kind, nil)
 	t.mu.Lock()
 	t.cancel()
 	open := t.open
@@ -335,7 +336,7 @@ func (t *Transport) connect(p peer, deadline time.Time) (c *raftConn, kept bool,
 	}
 	ctx, cancel := context.WithDeadline(t.ctx, deadline)
 	defer cancel()
-	conn, err := t.net.Dial(ctx, string(p.id), string(p.address), KindRaft)
+	conn, err := t.net.Dial(ctx, string(p.id), string(p.address), t.kind)
 	if err != nil {
 		return nil, false, err
 	}
@@ -444,7 +445,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	if string(request.GetRPCHeader().ID) != from.Node {
 		return answer, errMessage
 	}
-	if err := t.net.o.Admit(from, KindRaft); err != nil {
+	if err := t.net.o.Admit(from, t.kind); err != nil {
 		return answer, &refusal{code: stranger, cause: err.Error()}
 	}
 	answers := make(chan raft.RPCResponse, 1)

@@ -58,7 +58,7 @@ func startNodes(t testing.TB, f *faults, names ...string) map[string]*testNode {
 		}
 		t.Cleanup(func() { n.Close() })
 		node := &testNode{id: raft.ServerID(testID(name)), net: n}
-		node.transport = n.Transport(n.Addr().String(), 500*time.Millisecond)
+		node.transport = n.Transport(KindRaft, n.Addr().String(), 500*time.Millisecond)
 		configuration.Servers = append(configuration.Servers, raft.Server{ID: node.id, Address: node.transport.LocalAddr()})
 		nodes[name] = node
 	}

@@ -6,14 +6,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -34,9 +32,14 @@ type Options struct {
 	// FS and Dir are the data directory, which Open opens.
 	FS  vfs.FS
 	Dir string
+	// First returns the id of the node that is meant to lead the shard, "" if there is none; nil: there
+	// never is.
+	First func() string
 	// Restart is called when the node has fetched what it lacks: it is to be closed and
 	// started again. From a goroutine that Close waits for. nil: it does not catch up.
 	Restart func()
+	// Found: the node begins its shard, unless it has done so already.
+	Found bool
 	// Alone makes the node the only one of its shard, for ever (Recover).
 	Alone bool
 	// Timeout is cluster-node-timeout: how long a leader may be silent, about. Default 1 s.
@@ -82,7 +85,6 @@ type Node struct {
 	leads    atomic.Bool
 	elected  chan bool             // Raft's notifications
 	observed chan raft.Observation // another node leads, or none
-	config   atomic.Pointer[Configuration]
 	changes  atomic.Pointer[chan struct{}]
 	rebuilds atomic.Uint64
 	leaders  atomic.Uint64 // changes of leader that were seen
@@ -123,7 +125,6 @@ func Start(o Options) (*Node, error) {
 	}
 	n := &Node{o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.back.wishes = make(chan string, 1)
-	n.config.Store(new(Configuration))
 	n.skew.Store(unknownSkew)
 	changed := make(chan struct{})
 	n.changes.Store(&changed)
@@ -159,23 +160,13 @@ func Start(o Options) (*Node, error) {
 }
 
 func (n *Node) startRaft(entries *LogStore) error {
-	c := raft.DefaultConfig()
-	c.LocalID = raft.ServerID(n.o.ID)
-	part := func(p float64) time.Duration { return time.Duration(p * float64(n.o.Timeout)) }
-	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = part(electionPart), part(electionPart), part(leasePart)
-	c.CommitTimeout = part(leasePart) / 4
+	c := raftConfig(n.o.ID, n.o.Timeout, electionPart, leasePart, leasePart/4, n.elected, n.o.Logger)
 	c.SnapshotThreshold, c.TrailingLogs = snapshotEvery, trailing
 	c.SnapshotInterval = 10 * time.Second
 	c.NoSnapshotRestoreOnStart = true // the store is what the data directory holds
 	c.MaxAppendEntries = 64
-	c.NoLegacyTelemetry = true // each of its measures again under another name
-	c.NotifyCh = n.elected
-	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(n.o.Logger.Handler(), slog.LevelDebug), &hclog.LoggerOptions{Level: hclog.Info})
-	if err := n.keptConfiguration(); err != nil {
-		return err
-	}
 	var err error
-	n.transport = n.o.Net.Transport(n.o.Address, max(n.o.Timeout, minMessageTime))
+	n.transport = n.o.Net.Transport(KindRaft, n.o.Address, max(n.o.Timeout, minMessageTime))
 	n.transport.BeforeSending(func() error {
 		err := n.o.Stable.Settle()
 		if err != nil {
@@ -183,7 +174,12 @@ func (n *Node) startRaft(entries *LogStore) error {
 		}
 		return err
 	})
-	n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
+	if n.o.Found {
+		err = beginGroup(c, entries, n.o.Stable, n.transport)
+	}
+	if err == nil {
+		n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
+	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())
 	}
@@ -206,30 +202,11 @@ func (n *Node) confirm(fence uint64) error {
 	return n.confirmer.Confirm(ctx, fence)
 }
 
-// keptConfiguration reads the configuration from the newest snapshot; newer ones are in the
-// log.
-func (n *Node) keptConfiguration() error {
-	list, err := n.o.Stable.List()
-	if err != nil || len(list) == 0 {
-		return err
-	}
-	_, r, err := n.o.Stable.Open(list[0].ID)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	b, err := io.ReadAll(r)
-	if err != nil || len(b) == 0 {
-		return err
-	}
-	return n.takeConfiguration(b)
-}
-
 // beginLog gives the log of a founder that brings data its first entry, which is the last one
 // of the snapshot that stands for these (Directory.found). Raft asks a follower for the entry
 // at which a snapshot ends.
 func (n *Node) beginLog(entries *LogStore) error {
-	meta, _, err := n.o.Stable.Last()
+	meta, err := n.o.Stable.Last()
 	if _, last := n.log.EntryBounds(); err != nil || meta == nil || last != 0 || meta.Index != foundedAt {
 		return err
 	}
@@ -237,15 +214,6 @@ func (n *Node) beginLog(entries *LogStore) error {
 	err = entries.StoreLog(&raft.Log{Index: meta.Index, Term: meta.Term, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(meta.Configuration)})
 	n.log.SetApplied(foundedAt)
 	return err
-}
-
-// keptContent is what Raft keeps in a snapshot: the configuration, if there is one.
-func (n *Node) keptContent() ([]byte, error) {
-	c := n.Configuration()
-	if c.Version == 0 {
-		return nil, nil
-	}
-	return c.Encode()
 }
 
 // watch proposes a first command whenever Raft says that this node leads, until it does not. It
@@ -321,74 +289,12 @@ func (n *Node) Store() *store.Store { return n.st }
 // Leads reports whether this node decides.
 func (n *Node) Leads() bool { return n.leads.Load() }
 
-// Configuration returns the cluster's configuration, as far as this node knows it.
-func (n *Node) Configuration() Configuration { return *n.config.Load() }
-
-// Changed is closed when the configuration, the leader or this node's role changes.
+// Changed is closed when the leader or this node's role changes.
 func (n *Node) Changed() <-chan struct{} { return *n.changes.Load() }
 
 func (n *Node) changed() {
 	next := make(chan struct{})
 	close(*n.changes.Swap(&next))
-}
-
-// takeConfiguration takes in a configuration from the log.
-func (n *Node) takeConfiguration(b []byte) error {
-	c, err := DecodeConfiguration(b)
-	if err != nil {
-		return err
-	}
-	if old := n.Configuration(); old.Version >= c.Version {
-		return nil // of two changes at a time, the first one counts
-	}
-	n.config.Store(&c)
-	n.changed()
-	return nil
-}
-
-// Configure changes the cluster's configuration, if this node leads, and returns when the
-// change is committed. Nothing changed, if fn changes nothing.
-func (n *Node) Configure(ctx context.Context, fn func(*Configuration) error) error {
-	for {
-		old := n.Configuration()
-		next, err := old.Changed(fn)
-		if err != nil || next.Version == old.Version {
-			return err
-		}
-		b, err := next.Encode()
-		if err != nil {
-			return err
-		}
-		if err := n.apply1(ctx, command{kind: commandConfig, body: b}); err != nil {
-			return err
-		}
-		if now := n.Configuration(); now.equal(next) {
-			return nil
-		}
-		// Another change was first.
-	}
-}
-
-// apply1 proposes a command and returns when this node has applied it.
-func (n *Node) apply1(ctx context.Context, c command) error {
-	if !n.Leads() {
-		return store.ErrNotLeader
-	}
-	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
-	done := make(chan error, 1)
-	go func() { done <- future.Error() }()
-	select {
-	case err := <-done:
-		if err != nil {
-			return err
-		}
-		if err, ok := future.Response().(error); ok {
-			return err
-		}
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // awaitLeading returns when this node decides.
@@ -404,28 +310,6 @@ func (n *Node) awaitLeading(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-}
-
-// Bootstrap makes this node the first and only voter of a new shard, with a configuration.
-// The directory must not have been a member before, but for one that brings data: OpenDirectory
-// has made it the first of the shard.
-func (n *Node) Bootstrap(ctx context.Context, c Configuration) error {
-	address := raft.ServerAddress(n.o.Address)
-	err := n.raft.BootstrapCluster(raft.Configuration{Servers: []raft.Server{{ID: raft.ServerID(n.o.ID), Address: address}}}).Error()
-	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
-		return err
-	}
-	if err := n.awaitLeading(ctx); err != nil {
-		return err
-	}
-	if n.Configuration().Version > 0 {
-		return nil
-	}
-	b, err := c.Encode()
-	if err != nil {
-		return err
-	}
-	return n.apply1(ctx, command{kind: commandConfig, body: b})
 }
 
 // AddNonvoter lets a node follow without a vote; Promote gives it one, Remove ends its

@@ -130,7 +130,7 @@ func (n *Node) standAlone(entries *LogStore) error {
 			return err
 		}
 		term = max(term, e.Term)
-	} else if meta, _, err := n.o.Stable.Last(); err != nil || meta == nil {
+	} else if meta, err := n.o.Stable.Last(); err != nil || meta == nil {
 		return errors.Join(err, errors.New("the log is empty: there is nothing to recover"))
 	} else {
 		last, term = meta.Index, max(term, meta.Term)

@@ -25,7 +25,7 @@ const (
 // maxKept bounds the content of a snapshot, bytes.
 const maxKept = 64 << 10
 
-// Stable has what belongs to this node alone: its id, Raft's term and vote, and what Raft
+// Stable has what belongs to this node alone: its id, a Raft group's term and vote, and what Raft
 // calls a snapshot. It is the file CLUSTER of the data directory, which no backup has (R9). It
 // is a raft.StableStore and a raft.SnapshotStore. Safe for concurrent use.
 //
@@ -37,6 +37,8 @@ const maxKept = 64 << 10
 type Stable struct {
 	values *persistence.Values
 	node   string
+	prefix string // of the names of the group's values; "": of the shard's
+	whole  bool   // snapshots have the whole state, so that another node's is as good
 }
 
 // OpenStable opens the values of a data directory, which need not exist; nil is the
@@ -62,6 +64,11 @@ func OpenStable(fsys vfs.FS, dir string) (*Stable, error) {
 	return &Stable{values: v, node: string(id)}, nil
 }
 
+// meta returns the same of the meta group, in the same file, which it does not close.
+func (s *Stable) meta() *Stable {
+	return &Stable{values: s.values, node: s.node, prefix: "meta.", whole: true}
+}
+
 // Node returns the node's id, which was drawn with the directory: 40 hexadecimal digits.
 func (s *Stable) Node() string { return s.node }
 
@@ -69,14 +76,14 @@ func (s *Stable) Node() string { return s.node }
 func (s *Stable) Close() error { return s.values.Close() }
 
 // Set sets a value durably; a nil one deletes it.
-func (s *Stable) Set(key, value []byte) error { return s.values.Set(string(key), value) }
+func (s *Stable) Set(key, value []byte) error { return s.values.Set(s.prefix+string(key), value) }
 
 // Get returns a value, empty if there is none.
-func (s *Stable) Get(key []byte) ([]byte, error) { return s.values.Get(string(key)) }
+func (s *Stable) Get(key []byte) ([]byte, error) { return s.values.Get(s.prefix + string(key)) }
 
 // SetUint64 sets a number, which is durable after the next Set or Settle.
 func (s *Stable) SetUint64(key []byte, n uint64) error {
-	return s.values.SetSoon(string(key), binary.BigEndian.AppendUint64(nil, n))
+	return s.values.SetSoon(s.prefix+string(key), binary.BigEndian.AppendUint64(nil, n))
 }
 
 // Settle makes durable what SetUint64 has set.
@@ -105,7 +112,7 @@ type snapshot struct {
 type snapshotSink struct {
 	s    *Stable
 	snap snapshot
-	own  bool // of what this node has applied
+	own  bool // of what this node has applied, or whole
 	done bool
 }
 
@@ -119,7 +126,7 @@ func (s *Stable) Create(version raft.SnapshotVersion, index, term uint64, config
 	if version != 1 {
 		return nil, fmt.Errorf("snapshot version %d is not supported", version)
 	}
-	return &snapshotSink{s: s, snap: snapshot{Meta: raft.SnapshotMeta{
+	return &snapshotSink{s: s, own: s.whole, snap: snapshot{Meta: raft.SnapshotMeta{
 		Version: version, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term,
 		Configuration: configuration, ConfigurationIndex: configurationIndex,
 	}}}, nil
@@ -127,7 +134,7 @@ func (s *Stable) Create(version raft.SnapshotVersion, index, term uint64, config
 
 // last returns the last snapshot, nil if there is none.
 func (s *Stable) last() (*snapshot, error) {
-	b, err := s.values.Get(snapshotValue)
+	b, err := s.Get([]byte(snapshotValue))
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}
@@ -138,13 +145,13 @@ func (s *Stable) last() (*snapshot, error) {
 	return &last, nil
 }
 
-// Last returns the last snapshot and its content, nil if there is none.
-func (s *Stable) Last() (*raft.SnapshotMeta, []byte, error) {
+// Last returns what the last snapshot is of, nil if there is none.
+func (s *Stable) Last() (*raft.SnapshotMeta, error) {
 	last, err := s.last()
 	if err != nil || last == nil {
-		return nil, nil, err
+		return nil, err
 	}
-	return &last.Meta, last.Content, nil
+	return &last.Meta, nil
 }
 
 // List returns the last snapshot, if there is one.
@@ -194,7 +201,7 @@ func (k *snapshotSink) Close() error {
 	if err != nil {
 		return err
 	}
-	return k.s.values.Set(snapshotValue, b)
+	return k.s.Set([]byte(snapshotValue), b)
 }
 
 // Cancel drops it.

@@ -167,3 +167,17 @@ func TestNodeKeepsTerm(t *testing.T) {
 		t.Errorf("after a power loss the term is %d, it has answered in %d: %v", term, request.Term, err)
 	}
 }
+
+// TestBeginningIsInterrupted: a node that was stopped between the term and the log of its new shard begins
+// it when it starts again.
+func TestBeginningIsInterrupted(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	stable := mustStable(t, mem)
+	must(t, errors.Join(stable.SetUint64([]byte(termValue), 1), stable.Settle(), stable.Close()))
+	s := &shard{t: t}
+	m := &replica{s: s, id: testID("1"), fs: mem}
+	s.members = []*replica{m}
+	t.Cleanup(m.stop)
+	m.start()
+	s.leader()
+}

@@ -44,8 +44,7 @@ type ClusterView struct {
 	Node string
 	// Epoch is the version of the configuration.
 	Epoch uint64
-	// Shards are all there are. Those of a node that is no member have no slots, or there is
-	// none.
+	// Shards are all there are; a shard may have no slots. A node that is no member knows none.
 	Shards []ClusterShard
 
 	own  *ClusterShard // of this node; nil: it is no member
@@ -133,7 +132,7 @@ type NodeProgress struct {
 type standing uint8
 
 const (
-	stranger standing = iota // no member, or one of a shard without slots
+	stranger standing = iota // no member
 	seeks                    // a member that knows no leader, or is not ready to lead
 	follows
 	leads
@@ -151,7 +150,7 @@ func NewClusterView(v ClusterView) *ClusterView {
 			}
 		}
 	}
-	if v.own == nil || len(v.own.Slots) == 0 {
+	if v.own == nil {
 		return &v
 	}
 	for _, r := range v.own.Slots {
@@ -174,6 +173,17 @@ func NewClusterView(v ClusterView) *ClusterView {
 
 // has reports whether this node's shard has a slot.
 func (v *ClusterView) has(slot int) bool { return v.mine[slot/64]&(1<<(slot%64)) != 0 }
+
+// anyOwn returns a slot, or one of this node's shard if it is none; 0 if the shard has none.
+func (v *ClusterView) anyOwn(slot int) int {
+	switch {
+	case slot >= 0:
+		return slot
+	case len(v.own.Slots) > 0:
+		return int(v.own.Slots[0].First)
+	}
+	return 0
+}
 
 // shardOf returns the shard that has a slot, or nil.
 func (v *ClusterView) shardOf(slot int) *ClusterShard {

@@ -80,12 +80,10 @@ func (p *Pipeline) route(c *Command, args [][]byte) (text string, hold bool) {
 	if v.is == stranger {
 		return errNotServed, false
 	}
-	if slot == noSlot { // it concerns all keys, those of this node's shard among them
-		slot = int(v.own.Slots[0].First)
-	}
-	if !v.has(slot) {
+	if slot != noSlot && !v.has(slot) {
 		return p.elsewhere(slot)
 	}
+	slot = v.anyOwn(slot) // without keys it concerns all of this node's shard
 	switch {
 	case r.is == leads:
 		return "", false
@@ -209,10 +207,7 @@ func (s *Server) displaced(err error, seen *ClusterView, slot int, tls, idempote
 	case v.is == seeks:
 		to = &v.own.Nodes[v.self]
 	}
-	if slot < 0 && len(v.own.Slots) > 0 {
-		slot = int(v.own.Slots[0].First)
-	}
-	return c.moved(max(slot, 0), to, tls)
+	return c.moved(v.anyOwn(slot), to, tls)
 }
 
 // opError is the reply to an operation that failed.

@@ -194,7 +194,7 @@ func TestClusterRefusals(t *testing.T) {
 		{[]string{"create", a(free), "localhost:" + port}, "the same node"},
 		{[]string{"create", a(free), "10.0.0.1:" + port}, "the others cannot reach"},
 		{[]string{"create", "nonsense"}, "is not HOST:PORT"},
-		{[]string{"create", "--replicas", "1", a(free), a(full), a(one), a(other)}, "2 shards"},
+		{[]string{"create", "--replicas", "1", "--partitions", "1", a(free), a(full), a(one), a(other)}, "2 shards"},
 		{[]string{"create", "--replicas", "2", a(free), a(full)}, "cannot be divided"},
 		{[]string{"create", "--partitions", "5", a(free)}, "not a power of two"},
 		{[]string{"status", a(free)}, "belongs to no cluster"},

@@ -23,7 +23,7 @@ const (
 	valuesMagic = "fbfkvnod"
 	// valuesCopy is the size of each of the two copies in it, valuesMost what their
 	// values may take.
-	valuesCopy   = 256 << 10
+	valuesCopy   = 1 << 20
 	valuesHeader = 8 + 8 + 4
 	valuesMost   = valuesCopy - valuesHeader - 4
 )
@@ -172,7 +172,7 @@ func (v *Values) Get(name string) ([]byte, error) {
 }
 
 // Set sets a value, or deletes it if it is nil, durably. Names have 1 to 255 bytes; all
-// values take at most about 256 KiB. After an ErrFailed the outcome is unknown and nothing
+// values take at most about 1 MiB. After an ErrFailed the outcome is unknown and nothing
 // more is accepted (G8); after another error nothing has changed.
 func (v *Values) Set(name string, value []byte) error {
 	v.mu.Lock()

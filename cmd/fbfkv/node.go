@@ -29,7 +29,10 @@ type clusterNode struct {
 	admin     *cluster.Admin
 	st        *store.Store
 	net       *cluster.Net                 // nil: no member
-	node      atomic.Pointer[cluster.Node] // nil: no member, or not yet opened
+	meta      atomic.Pointer[cluster.Meta] // nil: no member, or not yet opened
+	node      atomic.Pointer[cluster.Node] // likewise
+	leaders   *cluster.Leaders             // of the other shards
+	heard     chan struct{}                // one of them has changed
 
 	commits commitTimes
 	view    atomic.Pointer[commands.ClusterView]
@@ -48,6 +51,9 @@ const (
 	// quietPart is the part of the node timeout after which a leader that says nothing is taken
 	// for gone by the nodes that follow it: a few of its heartbeats.
 	quietPart = 5
+	// leaderPart is the part of the node timeout after which a leader tells other shards again that
+	// it leads.
+	leaderPart = 2
 	// silentFor is how many node timeouts a node may be silent until clients are told.
 	silentFor = 3
 	// handOverTime bounds an orderly change of the leader.
@@ -62,7 +68,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	if err != nil {
 		return nil, err
 	}
-	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1)}
+	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1), heard: make(chan struct{}, 1)}
 	n.show(&commands.ClusterView{Node: directory.ID()})
 	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
@@ -120,12 +126,23 @@ func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net,
 // configuration returns the newest that the node knows.
 func (n *clusterNode) configuration() cluster.Configuration {
 	c, _ := n.directory.Configuration()
-	if node := n.node.Load(); node != nil {
-		if newest := node.Configuration(); newest.Version > c.Version {
+	if meta := n.meta.Load(); meta != nil {
+		if newest := meta.Configuration(); newest.Version > c.Version {
 			c = newest
 		}
 	}
 	return c
+}
+
+// meantToLead returns the node that is meant to lead this one's shard.
+func (n *clusterNode) meantToLead() string {
+	c := n.configuration()
+	if self := c.Member(n.directory.ID()); self != nil {
+		if first := c.First(self.Shard); first != nil {
+			return first.ID
+		}
+	}
+	return ""
 }
 
 // admit refuses nodes that are no members.
@@ -145,9 +162,19 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	if n.net, err = n.listen(c.Cluster, certificates); err != nil {
 		return err
 	}
+	timeout, fatal := n.config.Cluster.NodeTimeout, func(error) { os.Exit(1) }
+	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: fatal}
+	if n.directory.Founder() {
+		o.Found = &c
+	}
+	meta, err := cluster.StartMeta(o)
+	if err != nil {
+		return errors.Join(err, n.net.Close())
+	}
+	n.meta.Store(meta)
 	node, err := cluster.Start(cluster.Options{
-		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: n.config.Cluster.NodeTimeout, Logger: n.log,
-		Dir: n.config.Dir, Fatal: func(error) { os.Exit(1) },
+		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log,
+		Dir: n.config.Dir, Fatal: fatal, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
 		Restart: func() {
 			select {
 			case n.restart <- struct{}{}:
@@ -161,21 +188,20 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 		},
 	})
 	if err != nil {
-		return errors.Join(err, n.net.Close())
+		return errors.Join(err, meta.Close(), n.net.Close())
 	}
-	n.st, n.admin.Node = node.Store(), node
+	n.st, n.admin.Node, n.admin.Meta = node.Store(), node, meta
 	n.node.Store(node)
-	n.net.Handle(cluster.KindAdmin, n.admin.Serve)
+	n.net.Handle(cluster.KindConfig, n.admin.Serve)
 	n.ctx, n.stop = context.WithCancel(context.Background())
+	n.leaders = cluster.NewLeaders(n.net, n.configuration, timeout/leaderPart, func() {
+		select {
+		case n.heard <- struct{}{}:
+		default: // it is about to look
+		}
+	})
 	n.look()
 	n.running.Go(n.watch)
-	if n.directory.Founder() {
-		n.running.Go(func() {
-			if err := node.Bootstrap(n.ctx, c); err != nil && n.ctx.Err() == nil {
-				n.log.Error("the cluster cannot begin", "error", err)
-			}
-		})
-	}
 	n.log.Info("this server is a member of a cluster", "cluster", c.Cluster, "node", self.ID, "address", self.ClusterAddress(),
 		"partitions", c.Partitions)
 	return nil
@@ -219,17 +245,19 @@ func (n *clusterNode) show(v *commands.ClusterView) {
 func (n *clusterNode) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
-	node := n.node.Load()
+	node, meta := n.node.Load(), n.meta.Load()
 	for {
-		changed := node.Changed()
+		changed, configured := node.Changed(), meta.Changed()
 		n.look()
-		if c := node.Configuration(); c.Version > 0 {
+		if c := meta.Configuration(); c.Version > 0 {
 			if err := n.directory.Learn(c); err != nil {
 				n.log.Error("the cluster's configuration cannot be kept", "error", err)
 			}
 		}
 		select {
 		case <-changed:
+		case <-configured:
+		case <-n.heard:
 		case <-tick.C:
 		case <-n.ctx.Done():
 			return
@@ -237,66 +265,110 @@ func (n *clusterNode) watch() {
 	}
 }
 
-// look shows what has changed of the node's view of its cluster.
+// look shows what has changed of the node's view of its cluster, and tells the other shards.
 func (n *clusterNode) look() {
 	c, status, was := n.configuration(), n.node.Load().Status(), n.view.Load()
 	n.commits.note(status.Committed)
-	self := n.directory.ID()
-	s := commands.ClusterShard{Leader: -1, Ready: status.Leads, Term: status.Term}
-	shard := c.Shards[0]
-	perPartition := slots / c.Partitions
-	s.ID, s.Slots = shard.ID, []commands.SlotRange{{First: uint16(shard.First * perPartition), Last: uint16((shard.Last+1)*perPartition - 1)}}
-	for _, m := range c.Members {
-		if !m.Voter && m.ID != self {
-			continue // it may know little yet
-		}
-		p, known := status.Peers[m.ID]
-		failed := status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
-		if m.ID == status.Leader && m.ID != self {
-			// Requests wait here, rather than at a leader that is probably gone.
-			failed = time.Since(status.Contact) > n.config.Cluster.NodeTimeout/quietPart
-		}
-		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort,
-			ClusterPort: m.ClusterPort, Failed: failed})
+	self := c.Member(n.directory.ID())
+	if self == nil {
+		return // it was removed, and is about to stop
 	}
-	leader := status.Leader
-	if leader == "" && len(was.Shards) > 0 { // the last one is shown
-		if old := was.Shards[0]; old.Leader >= 0 {
-			leader = old.Nodes[old.Leader].ID
+	v := &commands.ClusterView{Node: self.ID, Epoch: c.Version}
+	for _, shard := range c.Shards {
+		s := commands.ClusterShard{ID: shard.ID, Slots: slotsOf(shard, c.Partitions), Leader: -1}
+		leader := ""
+		if shard.ID == self.Shard {
+			leader = n.lookAtOwn(&s, c, status, was)
+		} else {
+			leader = n.lookAtOther(&s, c)
 		}
-		if s.LostAt = was.Shards[0].LostAt; s.LostAt.IsZero() {
-			s.LostAt = time.Now()
-		}
+		s.Leader = slices.IndexFunc(s.Nodes, func(node commands.ClusterNode) bool { return node.ID == leader })
+		v.Shards = append(v.Shards, s)
 	}
-	for i, node := range s.Nodes {
-		if node.ID == leader {
-			s.Leader = i
-		}
-	}
-	v := &commands.ClusterView{Node: self, Epoch: c.Version, Shards: []commands.ClusterShard{s}}
 	if !sameView(was, v) {
 		n.show(v)
 	}
 }
 
+// lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if there
+// is none, "" if there never was one.
+func (n *clusterNode) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, status cluster.Status, was *commands.ClusterView) (leader string) {
+	self := n.directory.ID()
+	s.Ready, s.Term = status.Leads, status.Term
+	own := cluster.Leader{Shard: s.ID, Node: self}
+	for _, m := range c.Of(s.ID) {
+		if !m.Voter && m.ID != self {
+			continue // it may know little yet
+		}
+		p, known := status.Peers[m.ID]
+		failed := status.Leads && m.ID != self && (!known || time.Since(p.Contact) > silentFor*n.config.Cluster.NodeTimeout)
+		if failed {
+			own.Failed = append(own.Failed, m.ID)
+		}
+		if m.ID == status.Leader && m.ID != self {
+			// Requests wait here, rather than at a leader that is probably gone.
+			failed = time.Since(status.Contact) > n.config.Cluster.NodeTimeout/quietPart
+		}
+		s.Nodes = append(s.Nodes, shown(m, failed))
+	}
+	if status.Leads {
+		own.Term = status.Term
+	}
+	n.leaders.Tell(own)
+	if leader = status.Leader; leader != "" {
+		return leader
+	}
+	for i := range was.Shards {
+		if old := &was.Shards[i]; old.ID == s.ID {
+			if old.Leader >= 0 {
+				leader = old.Nodes[old.Leader].ID
+			}
+			if s.LostAt = old.LostAt; s.LostAt.IsZero() {
+				s.LostAt = time.Now()
+			}
+		}
+	}
+	return leader
+}
+
+// lookAtOther fills in what this node has heard of another shard, and returns who leads it or was the
+// last to; "" if nobody has said so yet.
+func (n *clusterNode) lookAtOther(s *commands.ClusterShard, c cluster.Configuration) (leader string) {
+	told, heard, known := n.leaders.Of(s.ID)
+	for _, m := range c.Of(s.ID) {
+		if m.Voter {
+			s.Nodes = append(s.Nodes, shown(m, slices.Contains(told.Failed, m.ID)))
+		}
+	}
+	s.Term = told.Term
+	if silent := silentFor * n.config.Cluster.NodeTimeout; known && time.Since(heard) > silent {
+		s.LostAt = heard.Add(silent)
+	}
+	return told.Node
+}
+
+// shown is a member as clients are shown it.
+func shown(m cluster.Member, failed bool) commands.ClusterNode {
+	return commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort, ClusterPort: m.ClusterPort, Failed: failed}
+}
+
 // slots is how many hash slots there are.
 const slots = 16384
 
+// slotsOf returns the slots of a shard's partitions.
+func slotsOf(s cluster.Shard, partitions int) (ranges []commands.SlotRange) {
+	each := slots / partitions
+	for _, r := range s.Partitions {
+		ranges = append(ranges, commands.SlotRange{First: uint16(r.First * each), Last: uint16((r.Last+1)*each - 1)})
+	}
+	return ranges
+}
+
 // sameView reports whether clients are told the same.
 func sameView(a, b *commands.ClusterView) bool {
-	if len(a.Shards) != 1 || a.Epoch != b.Epoch {
-		return false
-	}
-	s, o := &a.Shards[0], &b.Shards[0]
-	if s.Leader != o.Leader || s.LostAt != o.LostAt || s.Ready != o.Ready || s.Term != o.Term || len(s.Nodes) != len(o.Nodes) {
-		return false
-	}
-	for i := range s.Nodes {
-		if s.Nodes[i] != o.Nodes[i] {
-			return false
-		}
-	}
-	return true
+	return a.Epoch == b.Epoch && slices.EqualFunc(a.Shards, b.Shards, func(s, o commands.ClusterShard) bool {
+		return s.ID == o.ID && s.Leader == o.Leader && s.LostAt.Equal(o.LostAt) && s.Ready == o.Ready && s.Term == o.Term && slices.Equal(s.Nodes, o.Nodes)
+	})
 }
 
 // progress is how far the shard is.
@@ -378,7 +450,8 @@ func (n *clusterNode) replicas(want int, timeout time.Duration) int {
 // handOver makes another node lead, if this one does and there is another.
 func (n *clusterNode) handOver() {
 	node := n.node.Load()
-	if c := n.configuration(); node == nil || !node.Leads() || c.Voters() < 2 {
+	c := n.configuration()
+	if self := c.Member(n.directory.ID()); node == nil || !node.Leads() || self == nil || c.Voters(self.Shard) < 2 {
 		return
 	}
 	began := time.Now()
@@ -400,8 +473,9 @@ func (n *clusterNode) close(snapshot bool) error {
 	n.handOver()
 	n.stop()
 	n.running.Wait()
+	n.leaders.Close()
 	begin := time.Now()
-	if err := errors.Join(node.Close(), n.net.Close()); err != nil && !errors.Is(err, net.ErrClosed) {
+	if err := errors.Join(n.meta.Load().Close(), node.Close(), n.net.Close()); err != nil && !errors.Is(err, net.ErrClosed) {
 		return fmt.Errorf("closing the data directory: %w", err)
 	}
 	n.log.Info("stopped", "snapshot", true, "took", time.Since(begin).Round(time.Millisecond))

@@ -1,6 +1,9 @@
 package cluster
 
 import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
 	"fmt"
 	"net"
 	"slices"
@@ -14,8 +17,13 @@ import (
 )
 
 const addHelp = `Makes running servers, of which each was started with --cluster-enabled yes and an empty
-directory, replicas of the cluster to which the server EXISTING belongs. Each one gets
-a copy of the data and votes once it has caught up; the cluster serves meanwhile.`
+directory, nodes of the cluster to which the server EXISTING belongs. Each one gets
+a copy of a shard's data and votes once it has caught up; the cluster serves meanwhile. The
+shard is the one that has the fewest nodes, unless --shard names another by the beginning of
+its id (fbfkv cluster status shows that).
+
+With --new-shard the servers form a shard of their own, which has no partitions until fbfkv
+cluster rebalance or move gives it some.`
 
 const removeHelp = `Removes the node NODE from the cluster to which the server ANY belongs. NODE may be
 lost. If it leads, another node leads first. A server that was removed stops; it can only
@@ -29,10 +37,19 @@ A node that came back with an empty directory at the address that it had before 
 another node: replace ANY OLD OLD. Until it has caught up the cluster has one node less.`
 
 func addCommand() subcommand {
+	var shard string
+	var begin bool
 	return subcommand{
-		use:   "add-node NEW[,NEW...] EXISTING [--yes]",
-		short: "make servers replicas of a cluster", long: addHelp, args: cobra.ExactArgs(2),
-		run: func(o *operator, args []string) error { return o.addNodes(strings.Split(args[0], ","), args[1]) },
+		use:   "add-node NEW[,NEW...] EXISTING [--shard ID|--new-shard] [--yes]",
+		short: "make servers nodes of a cluster", long: addHelp, args: cobra.ExactArgs(2),
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringVar(&shard, "shard", "", "the shard whose replicas they become (default the one with the fewest nodes)")
+			cmd.Flags().BoolVar(&begin, "new-shard", false, "they form a new shard")
+			cmd.MarkFlagsMutuallyExclusive("shard", "new-shard")
+		},
+		run: func(o *operator, args []string) error {
+			return o.addNodes(strings.Split(args[0], ","), args[1], shard, begin)
+		},
 	}
 }
 
@@ -52,7 +69,7 @@ func replaceCommand() subcommand {
 	}
 }
 
-func (o *operator) addNodes(added []string, existing string) error {
+func (o *operator) addNodes(added []string, existing, named string, begin bool) error {
 	c, err := o.member(existing)
 	if err != nil {
 		return err
@@ -61,10 +78,13 @@ func (o *operator) addNodes(added []string, existing string) error {
 	if err != nil {
 		return err
 	}
-	missing, voters := []string(nil), c.Voters()
+	var missing, here []string
 	for _, a := range found {
 		if err := candidate(a, c); err != nil {
 			return err
+		}
+		if m := c.Member(a.Self.ID); m != nil {
+			here = append(here, m.Shard)
 		}
 		if !voted(c, a.Self.ID) {
 			missing = append(missing, a.addr)
@@ -74,19 +94,68 @@ func (o *operator) addNodes(added []string, existing string) error {
 		o.say("the cluster %s has these nodes already", short(c.Cluster))
 		return nil
 	}
-	plan := []string{fmt.Sprintf("The cluster %s of %d nodes gets %d more: %s", short(c.Cluster), voters, len(missing), strings.Join(missing, ", "))}
-	if n := voters + len(missing); n%2 == 0 {
-		plan = append(plan, fmt.Sprintf("%d nodes survive the loss of no more nodes than %d do.", n, n-1))
+	shard, err := chooseShard(c, here, named, begin)
+	if err != nil {
+		return err
 	}
-	if err := o.confirm(plan...); err != nil {
+	voters := c.Voters(shard)
+	plan := []string{fmt.Sprintf("The cluster %s of %s gets %d more: %s", short(c.Cluster), count(len(c.Members), "node"), len(missing), strings.Join(missing, ", "))}
+	if c.Shard(shard) == nil {
+		plan = append(plan, "They form a new shard, which has no partitions yet.")
+	} else if len(c.Shards) > 1 {
+		plan = append(plan, fmt.Sprintf("They become nodes of the shard %s, which has %d.", short(shard), voters))
+	}
+	if err := o.confirm(append(plan, o.warn(voters+len(missing))...)...); err != nil {
 		return err
 	}
 	for _, addr := range missing {
-		if err := o.add(c, addr); err != nil {
+		if err := o.add(c, shard, addr); err != nil {
+			return err
+		}
+		if c, err = o.member(existing); err != nil {
 			return err
 		}
 	}
-	return nil
+	return o.settle(existing)
+}
+
+// chooseShard returns the shard whose nodes some servers become. here are the shards of those that
+// an earlier attempt has made members.
+func chooseShard(c *nodes.Configuration, here []string, named string, begin bool) (shard string, err error) {
+	switch {
+	case begin && len(here) > 0:
+		return here[0], nil
+	case begin && len(c.Shards) >= c.Partitions:
+		return "", fmt.Errorf("the cluster has %d partitions, and so at most as many shards", c.Partitions)
+	case begin:
+		var id [20]byte
+		rand.Read(id[:])
+		return hex.EncodeToString(id[:]), nil
+	}
+	fewest := slices.MinFunc(c.Shards, func(a, b nodes.Shard) int { return cmp.Compare(c.Voters(a.ID), c.Voters(b.ID)) }).ID
+	if named == "" {
+		if len(here) > 0 {
+			return here[0], nil
+		}
+		return fewest, nil
+	}
+	return findShard(c, named)
+}
+
+// findShard returns the shard whose id begins so.
+func findShard(c *nodes.Configuration, named string) (id string, err error) {
+	for _, s := range c.Shards {
+		if strings.HasPrefix(s.ID, named) {
+			if id != "" {
+				return "", fmt.Errorf("the ids of several shards begin with %s", named)
+			}
+			id = s.ID
+		}
+	}
+	if id == "" {
+		err = fmt.Errorf("the cluster %s has no shard %.40q: see fbfkv cluster status", short(c.Cluster), named)
+	}
+	return id, err
 }
 
 // candidate refuses a server that cannot become a node of the cluster.
@@ -104,17 +173,17 @@ func candidate(a asked, c *nodes.Configuration) error {
 	return nil
 }
 
-// add makes a server a full member, from wherever an earlier attempt left off.
-func (o *operator) add(c *nodes.Configuration, addr string) error {
-	id, err := o.follow(c, addr)
+// add makes a server a full member of a shard, from wherever an earlier attempt left off.
+func (o *operator) add(c *nodes.Configuration, shard, addr string) error {
+	id, err := o.follow(c, shard, addr)
 	if err != nil {
 		return err
 	}
-	return o.promote(c, addr, id, true)
+	return o.promote(c, shard, addr, id, true)
 }
 
-// follow makes a server a member without a vote and returns its id.
-func (o *operator) follow(c *nodes.Configuration, addr string) (id string, err error) {
+// follow makes a server a member of a shard, without a vote unless it begins it, and returns its id.
+func (o *operator) follow(c *nodes.Configuration, shard, addr string) (id string, err error) {
 	info, err := o.info(addr)
 	if err != nil {
 		return "", err
@@ -123,8 +192,8 @@ func (o *operator) follow(c *nodes.Configuration, addr string) (id string, err e
 	if m.Host == "" {
 		m.Host, _, _ = net.SplitHostPort(addr)
 	}
-	m.Shard, m.Voter = c.Shards[0].ID, false
-	if err := o.change(c, nodes.VerbAdmit, m, nil); err != nil {
+	m.Shard, m.Voter = shard, false
+	if err := o.configure(c, nodes.VerbAdmit, m); err != nil {
 		return "", err
 	}
 	if info.Cluster == "" {
@@ -150,12 +219,20 @@ func (o *operator) follow(c *nodes.Configuration, addr string) (id string, err e
 
 // promote waits until a member has caught up and votes; or, if it is not to vote yet, until
 // it has caught up.
-func (o *operator) promote(c *nodes.Configuration, addr, id string, vote bool) error {
+func (o *operator) promote(c *nodes.Configuration, shard, addr, id string, vote bool) error {
+	of := *c
+	if c.Of(shard) == nil { // the first one of its shard
+		info, err := o.info(addr)
+		if err != nil {
+			return err
+		}
+		of = *info.Configuration
+	}
 	progress := bar.New(o.stderr)
 	defer progress.Clear()
 	for most := uint64(0); ; time.Sleep(retryPeriod) {
 		var p nodes.Progress
-		if err := o.change(c, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
+		if err := o.change(&of, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
 			return err
 		}
 		if p.Voter || !vote && p.Near {
@@ -188,27 +265,45 @@ func (o *operator) removeNode(existing, addr string) error {
 	if err := o.spare(c, *m); err != nil {
 		return err
 	}
-	left := c.Voters()
+	left := c.Voters(m.Shard)
 	if m.Voter {
 		left--
 	}
-	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s. Nodes left: %d.", addr, short(c.Cluster), left)}
-	if left < 3 {
-		plan = append(plan, "With fewer than three nodes, none may be lost.")
+	plan := []string{fmt.Sprintf("The node %s is removed from the cluster %s. Nodes left: %d.", addr, short(c.Cluster), len(c.Members)-1)}
+	last := len(c.Of(m.Shard)) == 1
+	if last {
+		plan = append(plan, fmt.Sprintf("It is the last one of the shard %s, which ends.", short(m.Shard)))
+	} else {
+		plan = append(plan, o.warn(left)...)
 	}
 	if err := o.confirm(plan...); err != nil {
 		return err
 	}
-	return o.remove(c, *m, addr)
+	if last {
+		if err := o.configure(c, nodes.VerbDissolve, nodes.NodeRequest{ID: m.ID}); err != nil {
+			return err
+		}
+		o.dismiss(c, *m, addr)
+	} else if err := o.remove(c, *m, addr); err != nil {
+		return err
+	}
+	return o.settle(o.other(c, *m))
+}
+
+// other is where we reach another member than one that was removed.
+func (o *operator) other(c *nodes.Configuration, gone nodes.Member) string {
+	i := slices.IndexFunc(c.Members, func(m nodes.Member) bool { return m.ID != gone.ID })
+	return o.reach(c.Members[i])
 }
 
 // spare refuses to remove a voter without which too few are left that answer.
 func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
-	if !gone.Voter {
+	shard := c.Shard(gone.Shard)
+	if !gone.Voter || len(c.Of(gone.Shard)) == 1 && shard.Count() == 0 && len(c.Shards) > 1 {
 		return nil
 	}
 	left, well := 0, 0
-	for _, a := range o.survey(o.addresses(c)) {
+	for _, a := range o.survey(o.addresses(c.Of(gone.Shard))) {
 		m := c.At(a.addr)
 		if m == nil || m.ID == gone.ID || !m.Voter {
 			continue
@@ -219,6 +314,8 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 		}
 	}
 	switch {
+	case left == 0 && len(c.Shards) > 1:
+		return fmt.Errorf("%s is the last node of the shard %s, which has %d partitions: move them first", gone.Address(), short(gone.Shard), shard.Count())
 	case left == 0:
 		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
 	case well <= left/2:
@@ -231,7 +328,7 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 // remove takes a member out of the cluster, from wherever an earlier attempt left off.
 func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) error {
 	err := o.wait("another node to lead", func() (bool, error) {
-		leader, info, err := o.leader(c)
+		leader, info, err := o.leader(c, m.Shard)
 		if err != nil || info.Self.ID != m.ID {
 			return err == nil, err
 		}
@@ -242,9 +339,15 @@ func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) e
 	}
 	rest := *c
 	rest.Members = slices.DeleteFunc(slices.Clone(c.Members), func(o nodes.Member) bool { return o.ID == m.ID })
-	if err := o.change(&rest, nodes.VerbRemove, nodes.NodeRequest{ID: m.ID}, nil); err != nil {
+	if err := o.change(&rest, m.Shard, nodes.VerbRemove, nodes.NodeRequest{ID: m.ID}, nil); err != nil {
 		return err
 	}
+	o.dismiss(c, m, addr)
+	return nil
+}
+
+// dismiss tells a node that it is no member any more.
+func (o *operator) dismiss(c *nodes.Configuration, m nodes.Member, addr string) {
 	o.say("%s: is no member any more", addr)
 	// One that cannot be reached is told by nobody, and has no vote all the same.
 	if n, err := o.remote(o.reach(m)); err == nil {
@@ -252,7 +355,6 @@ func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) e
 			_ = n.do(nodes.VerbForget, nodes.ForgetRequest{Cluster: c.Cluster}, nil)
 		}
 	}
-	return nil
 }
 
 func (o *operator) replace(existing, old, replacement string) error {
@@ -282,6 +384,15 @@ func (o *operator) replace(existing, old, replacement string) error {
 	case gone == nil && here == nil && old != replacement: // otherwise an earlier attempt has removed it
 		return fmt.Errorf("the cluster %s has no node %s", short(c.Cluster), old)
 	}
+	shard, err := chooseShard(c, nil, "", false)
+	switch {
+	case err != nil:
+		return err
+	case here != nil:
+		shard = here.Shard
+	case gone != nil:
+		shard = gone.Shard
+	}
 	if gone != nil {
 		if err := o.spare(c, *gone); err != nil {
 			return err
@@ -302,17 +413,20 @@ func (o *operator) replace(existing, old, replacement string) error {
 		}
 		gone = nil
 	}
-	id, err := o.follow(c, replacement)
+	id, err := o.follow(c, shard, replacement)
 	if err != nil {
 		return err
 	}
 	if gone != nil {
-		if err := o.promote(c, replacement, id, false); err != nil {
+		if err := o.promote(c, shard, replacement, id, false); err != nil {
 			return err
 		}
 		if err := o.remove(c, *gone, old); err != nil {
 			return err
 		}
 	}
-	return o.promote(c, replacement, id, true)
+	if err := o.promote(c, shard, replacement, id, true); err != nil {
+		return err
+	}
+	return o.settle(replacement)
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"fmt"
@@ -15,9 +16,13 @@ import (
 )
 
 const createHelp = `Makes a cluster of servers that were started with --cluster-enabled yes. The first one
-may have data, which the cluster then has; the others must be empty. They become its
-replicas one after the other, and take over when it is lost. With fewer than three nodes
-there is a cluster, but none of them may be lost.
+may have data, which the cluster then has; the others must be empty. They become
+replicas one after the other, and take over when a leader is lost. With fewer than three
+nodes there is a cluster, but none of them may be lost.
+
+Nine nodes with --replicas 2 are three shards: each has a third of the keys, a leader and
+two replicas, and is on as many hosts as possible. Data that the first node brings stays in
+its shard: fbfkv cluster rebalance divides it.
 
 HOST is where clients and the other nodes reach the server; so on several machines it is
 not 127.0.0.1. The setting cluster-announce-ip overrides it.`
@@ -29,10 +34,14 @@ type creation struct {
 	addrs                []string
 }
 
+// shards is how many there will be.
+func (c *creation) shards() int { return len(c.addrs) / (c.replicas + 1) }
+
 func (c *creation) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&c.replicas, "replicas", 0, "how many replicas the leader has (default all nodes but one)")
-	cmd.Flags().IntVar(&c.partitions, "partitions", 16,
-		"into how many parts the data is divided, a power of two up to 1024; a directory that has data keeps its own")
+	cmd.Flags().IntVar(&c.replicas, "replicas", 0, "how many replicas each leader has (default all nodes but one, up to five nodes; 2 for more)")
+	cmd.Flags().IntVar(&c.partitions, "partitions", 0,
+		"into how many parts the data is divided, a power of two up to 1024, and the most shards there can ever be; "+
+			"a directory that has data keeps its own (default 16 for each shard, or the next power of two)")
 }
 
 func createCommand() subcommand {
@@ -65,7 +74,7 @@ func (c *creation) run(backup string) error {
 	missing := slices.DeleteFunc(slices.Clone(found), func(a asked) bool { return exists != nil && voted(exists, a.Self.ID) })
 	if len(missing) == 0 {
 		c.say("the cluster %s exists already, with these nodes", short(exists.Cluster))
-		return nil
+		return c.settle(c.addrs[0])
 	}
 	if err := c.confirm(c.plan(found, exists, backup)...); err != nil {
 		return err
@@ -75,12 +84,18 @@ func (c *creation) run(backup string) error {
 			return err
 		}
 	}
-	for _, a := range missing {
-		if a.addr != found[0].addr {
-			if err := c.add(exists, a.addr); err != nil {
+	for i, shard := range c.assign(found, exists) {
+		for _, addr := range shard {
+			if addr == found[0].addr || !slices.ContainsFunc(missing, func(a asked) bool { return a.addr == addr }) {
+				continue
+			}
+			if err := c.add(exists, exists.Shards[i].ID, addr); err != nil {
 				return err
 			}
 		}
+	}
+	if err := c.settle(c.addrs[0]); err != nil {
+		return err
 	}
 	c.say("the cluster %s is complete: %s", short(exists.Cluster), strings.Join(c.addrs, ", "))
 	return nil
@@ -89,15 +104,24 @@ func (c *creation) run(backup string) error {
 // checkArguments checks what needs no server.
 func (c *creation) checkArguments() error {
 	if c.replicas < 1 {
-		c.replicas = len(c.addrs) - 1
+		if c.replicas = 2; len(c.addrs) <= 5 {
+			c.replicas = len(c.addrs) - 1
+		}
 	}
 	switch n := len(c.addrs); {
 	case n > nodes.MaxMembers:
 		return fmt.Errorf("%d nodes, more than %d", n, nodes.MaxMembers)
 	case n%(c.replicas+1) != 0:
 		return fmt.Errorf("%d nodes cannot be divided into leaders with %d replicas each", n, c.replicas)
-	case n > c.replicas+1:
-		return fmt.Errorf("%d nodes with %d replicas for each leader would be %d shards; a cluster has one", n, c.replicas, n/(c.replicas+1))
+	}
+	if c.partitions == 0 {
+		for c.partitions = 16; c.partitions < 16*c.shards() && c.partitions < 1024; {
+			c.partitions *= 2
+		}
+	}
+	if c.partitions < c.shards() {
+		return fmt.Errorf("--partitions %d is less than the %d shards that %d nodes with %d replicas for each leader are",
+			c.partitions, c.shards(), len(c.addrs), c.replicas)
 	}
 	loopback := ""
 	for i, addr := range c.addrs {
@@ -182,26 +206,136 @@ func (c *creation) plan(found []asked, exists *nodes.Configuration, backup strin
 	} else {
 		lines = append(lines, fmt.Sprintf("A cluster of %d nodes will be made:", len(found)))
 	}
-	for i, a := range found {
-		what := "becomes a replica"
-		switch {
+	what := func(addr string) string {
+		i := slices.IndexFunc(found, func(a asked) bool { return a.addr == addr })
+		switch a := found[i]; {
 		case exists != nil && voted(exists, a.Self.ID):
-			what = "is part of it"
+			return "is part of it"
 		case i == 0 && backup != "":
-			what = "begins with what is in " + backup
+			return "begins with what is in " + backup
 		case i == 0 && !a.Pristine:
-			what = "brings its data"
-		case i == 0:
-			what = "begins, empty"
+			return "brings its data"
 		}
-		lines = append(lines, "  "+a.addr+" "+what)
+		return ""
 	}
-	if n := len(found); n < 3 {
-		lines = append(lines, "With fewer than three nodes, none may be lost.")
-	} else if n%2 == 0 {
-		lines = append(lines, fmt.Sprintf("%d nodes survive the loss of no more nodes than %d do.", n, n-1))
+	for i, shard := range c.assign(found, exists) {
+		if c.shards() > 1 {
+			lines = append(lines, fmt.Sprintf("shard %d:", i+1))
+		}
+		for j, addr := range shard {
+			does := what(addr)
+			if does == "" {
+				does = "becomes a replica"
+				if j == 0 {
+					does = "begins, empty"
+				}
+			}
+			lines = append(lines, "  "+addr+" "+does)
+		}
+	}
+	lines = append(lines, c.crowded(found, exists)...)
+	return append(lines, c.warn(c.replicas+1)...)
+}
+
+// warn says what a shard of so many nodes does not survive.
+func (o *operator) warn(voters int) []string {
+	switch {
+	case voters < 3:
+		return []string{"With fewer than three nodes in a shard, none may be lost."}
+	case voters%2 == 0:
+		return []string{fmt.Sprintf("%d nodes in a shard survive the loss of no more nodes than %d do.", voters, voters-1)}
+	}
+	return nil
+}
+
+// assign says which nodes form which shard: the first one of each is to lead it. Who is a
+// member stays. The nodes of a shard are on different hosts, as far as there are enough, and so are the leaders.
+func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards [][]string) {
+	shards = make([][]string, c.shards())
+	onHost := make([]map[string]int, len(shards)) // how many nodes of a shard are on a host
+	for i := range shards {
+		onHost[i] = map[string]int{}
+	}
+	put := func(shard int, a asked) {
+		shards[shard] = append(shards[shard], a.addr)
+		onHost[shard][a.host()]++
+	}
+	var free []asked
+	for _, a := range found {
+		shard := -1
+		if exists != nil {
+			if m := exists.Member(a.Self.ID); m != nil {
+				shard = slices.IndexFunc(exists.Shards, func(s nodes.Shard) bool { return s.ID == m.Shard })
+			}
+		}
+		if shard >= 0 && shard < len(shards) {
+			put(shard, a)
+		} else {
+			free = append(free, a)
+		}
+	}
+	leads := map[string]int{} // how many shards have their first node on a host
+	for _, s := range shards {
+		if len(s) > 0 {
+			i := slices.IndexFunc(found, func(a asked) bool { return a.addr == s[0] })
+			leads[found[i].host()]++
+		}
+	}
+	for round := range c.replicas + 1 {
+		for i := range shards {
+			if len(shards[i]) > round || len(free) == 0 {
+				continue
+			}
+			left := map[string]int{}
+			for _, a := range free {
+				left[a.host()]++
+			}
+			best := slices.MinFunc(free, func(a, b asked) int {
+				if i == 0 && round == 0 {
+					return 0 // the first one may have data
+				}
+				x, y := onHost[i][a.host()], onHost[i][b.host()]
+				if round == 0 {
+					x, y = leads[a.host()], leads[b.host()]
+				}
+				return cmp.Or(cmp.Compare(x, y), cmp.Compare(left[b.host()], left[a.host()]))
+			})
+			free = slices.DeleteFunc(free, func(a asked) bool { return a.addr == best.addr })
+			put(i, best)
+			if round == 0 {
+				leads[best.host()]++
+			}
+		}
+	}
+	return shards
+}
+
+// crowded warns of shards that one lost host would stop.
+func (c *creation) crowded(found []asked, exists *nodes.Configuration) (lines []string) {
+	host := map[string]string{}
+	hosts := map[string]bool{}
+	for _, a := range found {
+		host[a.addr] = a.host()
+		hosts[a.host()] = true
+	}
+	for i, shard := range c.assign(found, exists) {
+		at := map[string]int{}
+		for _, addr := range shard {
+			if at[host[addr]]++; len(hosts) > 1 && 2*at[host[addr]] >= len(shard) && len(shard) > 1 {
+				lines = append(lines, fmt.Sprintf("shard %d is lost with the host %s, which has %d of its %d nodes", i+1, host[addr], at[host[addr]], len(shard)))
+			}
+		}
 	}
 	return lines
+}
+
+// host is where others reach a node.
+func (a asked) host() string {
+	if a.Self.Host != "" {
+		return a.Self.Host
+	}
+	host, _, _ := net.SplitHostPort(a.addr)
+	return host
 }
 
 // voted reports whether a node is a full member.
@@ -221,13 +355,13 @@ func (c *creation) first(a asked, backup string) (*nodes.Configuration, error) {
 	host, _, _ := net.SplitHostPort(a.addr)
 	var id [20]byte
 	rand.Read(id[:])
-	request := nodes.InitRequest{Cluster: hex.EncodeToString(id[:]), Partitions: c.partitions, Host: host}
+	request := nodes.InitRequest{Cluster: hex.EncodeToString(id[:]), Partitions: c.partitions, Shards: c.shards(), Host: host}
 	if err := c.wait(a.addr+" to begin a cluster", func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
 		return nil, err
 	}
 	config, err := c.joined(n, request.Cluster)
 	if err == nil {
-		_, _, err = c.operator.leader(config)
+		_, _, err = c.operator.leader(config, config.Shards[0].ID)
 	}
 	if err == nil {
 		c.say("%s: is the first node of the cluster %s", a.addr, short(config.Cluster))

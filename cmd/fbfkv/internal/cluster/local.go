@@ -154,15 +154,20 @@ func (l *local) create(addrs []string) error {
 		return err
 	}
 	l.yes = true
-	c := creation{operator: l.operator, partitions: 16, addrs: addrs}
+	c := creation{operator: l.operator, addrs: addrs}
 	if err := c.run(""); err != nil {
 		return err
 	}
 	config, err := l.member(addrs[0])
-	if err == nil {
-		_, _, err = l.leader(config)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, shard := range config.Shards {
+		if _, _, err := l.leader(config, shard.ID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stop ends the servers that run, in an orderly way.

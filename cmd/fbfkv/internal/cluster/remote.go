@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,8 +165,8 @@ func (o *operator) reach(m nodes.Member) string {
 }
 
 // addresses are where we reach members.
-func (o *operator) addresses(c *nodes.Configuration) (all []string) {
-	for _, m := range c.Members {
+func (o *operator) addresses(members []nodes.Member) (all []string) {
+	for _, m := range members {
 		all = append(all, o.reach(m))
 	}
 	return all
@@ -184,7 +183,7 @@ func (o *operator) member(addr string) (*nodes.Configuration, error) {
 		return nil, fmt.Errorf("%s belongs to no cluster: fbfkv cluster create makes one", addr)
 	}
 	newest := info.Configuration
-	for _, a := range o.survey(o.addresses(newest)) {
+	for _, a := range o.survey(o.addresses(newest.Members)) {
 		if a.err == nil && a.Cluster == newest.Cluster && a.Configuration.Version > newest.Version {
 			newest = a.Configuration
 		}
@@ -210,21 +209,28 @@ func (o *operator) wait(what string, done func() (bool, error)) error {
 	}
 }
 
-// leader waits for a leader of the cluster that decides, and returns it with what it says.
-func (o *operator) leader(c *nodes.Configuration) (n *remote, info nodes.Info, err error) {
+// leader waits for a leader of a shard that decides, and returns it with what it says.
+func (o *operator) leader(c *nodes.Configuration, shard string) (n *remote, info nodes.Info, err error) {
 	err = o.wait("a leader", func() (bool, error) {
-		all := o.survey(o.addresses(c))
-		leaders := slices.DeleteFunc(slices.Clone(all), func(a asked) bool {
-			return a.err != nil || a.Cluster != c.Cluster || a.State == nil || !a.State.Ready
-		})
-		if len(leaders) == 0 {
+		all := o.survey(o.addresses(c.Of(shard)))
+		found := leading(c, all)
+		if found == nil {
 			return false, errors.Join(problems(all)...)
 		}
-		newest := slices.MaxFunc(leaders, func(a, b asked) int { return cmp.Compare(a.State.Term, b.State.Term) })
-		n, info = o.nodes[newest.addr], newest.Info
+		n, info = o.nodes[found.addr], found.Info
 		return true, nil
 	})
 	return n, info, err
+}
+
+// leading returns the node of a shard that leads it and decides, nil if there is none.
+func leading(c *nodes.Configuration, shard []asked) (leads *asked) {
+	for i, a := range shard {
+		if a.err == nil && a.Cluster == c.Cluster && a.State != nil && a.State.Ready && (leads == nil || a.State.Term > leads.State.Term) {
+			leads = &shard[i]
+		}
+	}
+	return leads
 }
 
 // problems are the errors of the nodes that did not answer.
@@ -237,13 +243,44 @@ func problems(all []asked) (errs []error) {
 	return errs
 }
 
-// change asks whoever leads to carry out a verb, until it has.
-func (o *operator) change(c *nodes.Configuration, verb string, request, answer any) error {
+// change asks whoever leads a shard to carry out a verb, until it has.
+func (o *operator) change(c *nodes.Configuration, shard, verb string, request, answer any) error {
 	return o.wait("the leader to "+verb, func() (bool, error) {
-		leader, _, err := o.leader(c)
+		leader, _, err := o.leader(c, shard)
 		if err != nil {
 			return false, err
 		}
 		return true, leader.do(verb, request, answer)
+	})
+}
+
+// settle waits until those vote in the meta group who are to: until then the cluster may survive less than
+// it is said to.
+func (o *operator) settle(existing string) error {
+	return o.wait("the meta group", func() (bool, error) {
+		c, err := o.member(existing)
+		if err != nil {
+			return false, err
+		}
+		return slices.ContainsFunc(o.survey(o.addresses(c.Members)), func(a asked) bool {
+			return a.err == nil && a.Cluster == c.Cluster && a.Meta.Settled && a.Configuration.Version >= c.Version
+		}), nil
+	})
+}
+
+// configure asks any member to carry out a verb that changes the configuration, until one has.
+func (o *operator) configure(c *nodes.Configuration, verb string, request any) error {
+	return o.wait("the cluster to "+verb, func() (bool, error) {
+		var failed error
+		for _, a := range o.survey(o.addresses(c.Members)) {
+			if a.err != nil || a.Cluster != c.Cluster {
+				failed = errors.Join(failed, a.err)
+				continue
+			}
+			if failed = o.nodes[a.addr].do(verb, request, nil); failed == nil || !transient(failed) {
+				return true, failed
+			}
+		}
+		return false, failed
 	})
 }

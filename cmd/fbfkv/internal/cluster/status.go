@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -29,39 +31,94 @@ func (o *operator) status(existing string) error {
 	if err != nil {
 		return err
 	}
-	all := o.survey(o.addresses(c))
-	o.say("cluster %s, %d nodes, %d partitions, format level %d, configuration %d",
-		short(c.Cluster), len(c.Members), c.Partitions, c.Format, c.Version)
-	ills := o.table(c, all)
-	for _, line := range slices.Concat(ills, differences(all)) {
+	all := o.survey(o.addresses(c.Members))
+	o.say("cluster %s, %s, %s, %d partitions, format level %d, configuration %d",
+		short(c.Cluster), count(len(c.Members), "node"), count(len(c.Shards), "shard"), c.Partitions, c.Format, c.Version)
+	var ills, leaderless []string
+	for i := range c.Shards {
+		shard := &c.Shards[i]
+		if len(c.Shards) > 1 {
+			o.say("shard %s, %s", short(shard.ID), held(c, shard))
+		}
+		var of []asked
+		for j, m := range c.Members {
+			if m.Shard == shard.ID {
+				of = append(of, all[j])
+			}
+		}
+		ills = append(ills, o.table(c, c.Of(shard.ID), of)...)
+		leads, first := leading(c, of), c.First(shard.ID)
+		switch {
+		case leads == nil:
+			leaderless = append(leaderless, short(shard.ID))
+		case first != nil && leads.Self.ID != first.ID:
+			o.say("leadership returns to %s once that has been well for half a minute", first.Address())
+		}
+	}
+	meta := metaIlls(c, all)
+	for _, line := range slices.Concat(ills, meta, differences(all)) {
 		o.say("%s", line)
 	}
-	leads := leading(c, all)
-	if first := c.First(); leads != nil && first != nil && leads.Self.ID != first.ID {
-		o.say("leadership returns to %s once that has been well for half a minute", first.Address())
-	}
 	switch {
-	case leads == nil:
+	case len(leaderless) > 0 && len(c.Shards) == 1:
 		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there; " +
 			"if one is lost for ever, see fbfkv cluster recover")
+	case len(leaderless) > 0:
+		return fmt.Errorf("%s without a leader: %s; nobody is served there until a majority of the shard's nodes is there",
+			count(len(leaderless), "shard"), strings.Join(leaderless, ", "))
 	case len(ills) > 0:
 		return fmt.Errorf("%d of %d nodes are not well", len(ills), len(c.Members))
+	case len(meta) > 0:
+		return errors.New("the cluster's configuration cannot be changed at the moment")
 	}
 	return nil
 }
 
-// leading returns the node that leads and decides, nil if there is none.
-func leading(c *nodes.Configuration, all []asked) (leads *asked) {
-	for i, a := range all {
-		if a.err == nil && a.Cluster == c.Cluster && a.State != nil && a.State.Ready && (leads == nil || a.State.Term > leads.State.Term) {
-			leads = &all[i]
-		}
+// count says how many there are of something.
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
 	}
-	return leads
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// table prints a line for each member, and returns one for each that is not well.
-func (o *operator) table(c *nodes.Configuration, all []asked) (ills []string) {
+// held says which part of the data a shard has.
+func held(c *nodes.Configuration, s *nodes.Shard) string {
+	if s.Count() == 0 {
+		return "no partitions: fbfkv cluster rebalance gives it some"
+	}
+	var partitions, slots []string
+	each := allSlots / c.Partitions
+	for _, r := range s.Partitions {
+		partitions = append(partitions, span(r.First, r.Last))
+		slots = append(slots, span(r.First*each, (r.Last+1)*each-1))
+	}
+	return fmt.Sprintf("partitions %s, slots %s", strings.Join(partitions, " "), strings.Join(slots, " "))
+}
+
+// allSlots is how many hash slots there are.
+const allSlots = 16384
+
+// span is a range as it is shown.
+func span(first, last int) string {
+	if first == last {
+		return strconv.Itoa(first)
+	}
+	return fmt.Sprintf("%d-%d", first, last)
+}
+
+// metaIlls says what is wrong with the meta group.
+func metaIlls(c *nodes.Configuration, all []asked) []string {
+	for _, a := range all {
+		if a.err == nil && a.Cluster == c.Cluster && a.Meta.Leader != "" {
+			return nil
+		}
+	}
+	return []string{"nobody leads the meta group: clients are served, and the configuration cannot be changed until a majority of its voters is there"}
+}
+
+// table prints a line for each member of a shard, and returns one for each that is not well.
+func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []asked) (ills []string) {
 	commit := uint64(0)
 	for _, a := range all {
 		if a.err == nil && a.State != nil && a.Cluster == c.Cluster {
@@ -70,7 +127,7 @@ func (o *operator) table(c *nodes.Configuration, all []asked) (ills []string) {
 	}
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "node\tid\trole\tterm\tapplied\tbehind\tversion")
-	for i, m := range c.Members {
+	for i, m := range members {
 		a := all[i]
 		role, ill := judgeMember(m, a, c)
 		if ill != "" {

@@ -1,0 +1,178 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"net"
+	"sync"
+	"time"
+)
+
+// Leader is who leads a shard, as its leader itself tells all nodes of other shards. It is no
+// part of the configuration: a node that has not heard of a new leader sends clients to
+// the former one, which sends them on. Of two, the one with the higher term counts.
+type Leader struct {
+	// Shard and Node are ids.
+	Shard string `json:"shard"`
+	Node  string `json:"node"`
+	Term  uint64 `json:"term"`
+	// Failed are nodes of the shard that do not answer it.
+	Failed []string `json:"failed,omitempty"`
+	// heard is when it said so last.
+	heard time.Time
+}
+
+func (l Leader) equal(o Leader) bool {
+	if l.Shard != o.Shard || l.Node != o.Node || l.Term != o.Term || len(l.Failed) != len(o.Failed) {
+		return false
+	}
+	for i := range l.Failed {
+		if l.Failed[i] != o.Failed[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Leaders tells the nodes of other shards that this node leads its own, and knows who leads the others.
+// Safe for concurrent use.
+type Leaders struct {
+	net           *Net
+	configuration func() Configuration
+	period        time.Duration
+
+	mu      sync.Mutex
+	own     Leader // term 0: this node does not lead
+	others  map[string]Leader
+	telling map[string]context.CancelFunc // by the ids of the nodes that are told
+	news    chan struct{}                 // closed when own changes
+	onNews  func()
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+}
+
+// maxLeader bounds a message, bytes.
+const maxLeader = 8 << 10
+
+// NewLeaders returns the Leaders of a node. Every leader says so each period, and at once when
+// something has changed; then onNews is called, at the nodes that hear of it.
+func NewLeaders(n *Net, configuration func() Configuration, period time.Duration, onNews func()) *Leaders {
+	l := &Leaders{net: n, configuration: configuration, period: period, onNews: onNews, others: map[string]Leader{},
+		telling: map[string]context.CancelFunc{}, news: make(chan struct{})}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	n.Handle(KindLeaders, l.hear)
+	return l
+}
+
+// Close tells nobody any more.
+func (l *Leaders) Close() {
+	l.net.Handle(KindLeaders, nil)
+	l.cancel()
+	l.running.Wait()
+}
+
+// Of returns who leads another shard and when that was heard last; false: nobody has said so.
+func (l *Leaders) Of(shard string) (leader Leader, heard time.Time, known bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	leader, known = l.others[shard]
+	return leader, leader.heard, known
+}
+
+// Tell has all nodes of other shards know what this node is in its own; a zero Term: it does not lead.
+func (l *Leaders) Tell(own Leader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.own.equal(own) {
+		l.own = own
+		close(l.news)
+		l.news = make(chan struct{})
+	}
+	c := l.configuration()
+	for id, stop := range l.telling {
+		if m := c.Member(id); own.Term == 0 || m == nil || m.Shard == own.Shard {
+			stop()
+			delete(l.telling, id)
+		}
+	}
+	for _, m := range c.Members {
+		if own.Term == 0 || m.Shard == own.Shard || l.telling[m.ID] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(l.ctx)
+		l.telling[m.ID] = cancel
+		l.running.Go(func() { l.tell(ctx, m) })
+	}
+}
+
+// tell tells one node, until that is not wanted any more.
+func (l *Leaders) tell(ctx context.Context, to Member) {
+	var conn net.Conn
+	defer func() {
+		if conn != nil {
+			conn.Close()
+		}
+	}()
+	for {
+		l.mu.Lock()
+		own, news := l.own, l.news
+		l.mu.Unlock()
+		if conn == nil {
+			conn, _ = l.net.Dial(ctx, to.ID, to.ClusterAddress(), KindLeaders) // else it is tried again
+		}
+		if b, err := json.Marshal(own); err == nil && conn != nil && own.Term > 0 {
+			_ = conn.SetWriteDeadline(time.Now().Add(messageTimeout)) // a broken connection fails below
+			if _, err := conn.Write(append(b, '\n')); err != nil {
+				conn.Close()
+				conn = nil
+			}
+		}
+		select {
+		case <-news:
+		case <-time.After(l.period):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// hear takes in what the leader of another shard says: a line of JSON each time. It is
+// believed of its own shard only.
+func (l *Leaders) hear(conn net.Conn, from Identity) {
+	defer conn.Close()
+	lines := bufio.NewScanner(conn)
+	lines.Buffer(make([]byte, 0, 512), maxLeader)
+	for {
+		_ = conn.SetReadDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
+		if !lines.Scan() {
+			return
+		}
+		var said Leader
+		if decodeStrictly(lines.Bytes(), &said) != nil {
+			return
+		}
+		c := l.configuration()
+		if m := c.Member(from.Node); m == nil || said.Node != from.Node || said.Shard != m.Shard {
+			return
+		}
+		l.learn(said)
+	}
+}
+
+// learn takes in who leads a shard, unless somebody leads it in a higher term.
+func (l *Leaders) learn(said Leader) {
+	l.mu.Lock()
+	was := l.others[said.Shard]
+	if said.Term < was.Term {
+		l.mu.Unlock()
+		return
+	}
+	said.heard = time.Now()
+	l.others[said.Shard] = said
+	l.mu.Unlock()
+	if !said.equal(was) && l.onNews != nil {
+		l.onNews()
+	}
+}

@@ -1,0 +1,504 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+// Times of the meta group, as parts of Timeout. It is in no hurry: nothing but a change of
+// the configuration waits for its leader.
+const (
+	metaElectionPart = 1
+	metaLeasePart    = 0.5
+	metaCommitPart   = 0.1
+	// metaSnapshotEvery is how many entries the log of the meta group has at most, about: each is a
+	// whole configuration.
+	metaSnapshotEvery = 4
+	// maxMetaVoters is how many nodes vote at most; the others follow.
+	maxMetaVoters = 5
+	// metaPeriod is how often its leader looks who is to vote.
+	metaPeriod = time.Second
+	metaHurry  = 50 * time.Millisecond // while it is not as it should be
+	// metaLost is how long a node is silent until another one votes in its place.
+	metaLost = time.Minute
+)
+
+// MetaOptions configure StartMeta. All but Found, Timeout, Logger and Fatal are required.
+type MetaOptions struct {
+	// ID is the node's, Stable the directory's.
+	ID     string
+	Stable *Stable
+	// Net reaches the other nodes; Address is the HOST:PORT at which they reach this one.
+	Net     *Net
+	Address string
+	// Found is the first configuration of a cluster that this node has made, nil otherwise.
+	Found *Configuration
+	// Timeout is cluster-node-timeout. Default 1 s.
+	Timeout time.Duration
+	// Logger receives what an operator should know; default: discard.
+	Logger *slog.Logger
+	// Fatal is called when the process must end (G8).
+	Fatal func(error)
+}
+
+// Meta is this node's part in the meta group: the Raft group of all nodes of a cluster, whose state is
+// the Configuration. So every node has it. Three or five of the nodes vote, on
+// different hosts if that is possible; whoever leads the group sees to that. While it has no leader the
+// shards work on, and only changes of the configuration wait. Safe for concurrent use.
+type Meta struct {
+	o         MetaOptions
+	raft      *raft.Raft
+	transport *Transport
+	log       *metaLog
+	ledSince  time.Time     // watch's goroutine
+	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
+	config    atomic.Pointer[Configuration]
+	changes   atomic.Pointer[chan struct{}]
+	stop      chan struct{}
+	stopped   atomic.Bool
+	running   sync.WaitGroup
+}
+
+// Errors of a change of the configuration.
+var (
+	errSuperseded = errors.New("another change of the configuration was first")
+	errNoMeta     = errors.New("nobody leads the meta group at the moment: a majority of its voters is needed to change the configuration")
+)
+
+// StartMeta takes part in the meta group.
+func StartMeta(o MetaOptions) (*Meta, error) {
+	if o.Timeout == 0 {
+		o.Timeout = time.Second
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	m := &Meta{o: o, stop: make(chan struct{})}
+	m.config.Store(new(Configuration))
+	changed := make(chan struct{})
+	m.changes.Store(&changed)
+	stable := o.Stable.meta()
+	var err error
+	if m.log, err = openMetaLog(stable); err != nil {
+		return nil, err
+	}
+	elected := make(chan bool, 16)
+	c := raftConfig(o.ID, o.Timeout, metaElectionPart, metaLeasePart, metaCommitPart, elected, o.Logger)
+	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = metaSnapshotEvery, 1, time.Second
+	m.transport = o.Net.Transport(KindMeta, o.Address, max(o.Timeout, minMessageTime))
+	m.transport.BeforeSending(m.settled)
+	if o.Found != nil {
+		err = beginGroup(c, m.log, stable, m.transport)
+	}
+	if err == nil {
+		m.raft, err = raft.NewRaft(c, metaMachine{m}, m.log, stable, stable, m.transport)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start the meta group: %w", err), m.transport.Close())
+	}
+	m.transport.observe(m.raft, func(raft.ServerID, time.Time, uint64) {})
+	o.Net.Handle(KindChange, m.serve)
+	m.running.Go(func() { m.watch(elected) })
+	return m, nil
+}
+
+// raftConfig returns what the Raft groups have in common.
+func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool, log *slog.Logger) *raft.Config {
+	c := raft.DefaultConfig()
+	c.LocalID = raft.ServerID(id)
+	part := func(p float64) time.Duration { return time.Duration(p * float64(timeout)) }
+	c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout, c.CommitTimeout = part(election), part(election), part(lease), part(commit)
+	c.NoLegacyTelemetry = true // each of its measures again under another name
+	c.NotifyCh = elected
+	c.Logger = hclog.FromStandardLogger(slog.NewLogLogger(log.Handler(), slog.LevelDebug), &hclog.LoggerOptions{Level: hclog.Info})
+	return c
+}
+
+// beginGroup makes this node the first and only voter of a new Raft group, unless that has a log or a
+// snapshot already.
+func beginGroup(c *raft.Config, logs raft.LogStore, stable *Stable, t *Transport) error {
+	last, err := logs.LastIndex()
+	if err != nil || last > 0 {
+		return err
+	}
+	if meta, err := stable.Last(); err != nil || meta != nil {
+		return err
+	}
+	// An earlier attempt may have ended between the term and the log; nobody else knows of it.
+	if err := stable.SetUint64([]byte(termValue), 0); err != nil {
+		return err
+	}
+	only := raft.Configuration{Servers: []raft.Server{{ID: c.LocalID, Address: t.LocalAddr()}}}
+	return raft.BootstrapCluster(c, logs, stable, stable, t, only)
+}
+
+// settled makes durable what Raft has set. Without that nothing is sent, and nothing may go on.
+func (m *Meta) settled() error {
+	err := m.o.Stable.Settle()
+	if err != nil {
+		m.fail(err)
+	}
+	return err
+}
+
+// fail ends the process, unless the node is being closed.
+func (m *Meta) fail(err error) {
+	if m.stopped.Load() {
+		return
+	}
+	m.o.Logger.Error("the process stops", "error", err)
+	if m.o.Fatal != nil {
+		m.o.Fatal(err)
+	}
+}
+
+// Configuration returns the newest that this node knows; its version is 0 if that is none.
+func (m *Meta) Configuration() Configuration { return *m.config.Load() }
+
+// Changed is closed when Configuration returns another one.
+func (m *Meta) Changed() <-chan struct{} { return *m.changes.Load() }
+
+// learn takes in a configuration that was committed.
+func (m *Meta) learn(c Configuration) {
+	for {
+		old := m.config.Load()
+		if old.Version >= c.Version {
+			return
+		}
+		if m.config.CompareAndSwap(old, &c) {
+			next := make(chan struct{})
+			close(*m.changes.Swap(&next))
+			return
+		}
+	}
+}
+
+// metaMachine is the state machine of the meta group.
+type metaMachine struct{ m *Meta }
+
+// Apply takes in a configuration that was committed, unless it follows another one than the
+// present: of two changes at a time the first one counts.
+func (f metaMachine) Apply(l *raft.Log) any {
+	c, err := DecodeConfiguration(l.Data)
+	if err != nil {
+		f.m.fail(fmt.Errorf("entry %d of the meta group: %w", l.Index, err))
+		return err
+	}
+	if now := f.m.Configuration(); now.Version > 0 && c.Follows(now) != nil && !now.equal(c) {
+		return errSuperseded
+	}
+	f.m.learn(c)
+	return nil
+}
+
+// Snapshot is the configuration.
+func (f metaMachine) Snapshot() (raft.FSMSnapshot, error) {
+	c := f.m.Configuration()
+	if c.Version == 0 {
+		return kept{nil, f.m.o.Stable.Settle}, nil
+	}
+	b, err := c.Encode()
+	return kept{b, f.m.o.Stable.Settle}, err
+}
+
+// Restore takes in a configuration.
+func (f metaMachine) Restore(r io.ReadCloser) error {
+	defer r.Close()
+	b, err := io.ReadAll(io.LimitReader(r, maxConfiguration+1))
+	if err != nil || len(b) == 0 {
+		return err
+	}
+	c, err := DecodeConfiguration(b)
+	if err == nil {
+		f.m.learn(c)
+	}
+	return err
+}
+
+// Configure changes the cluster's configuration, whoever leads the meta group, and returns when
+// the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
+// called more than once: its own change may be what it finds.
+func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
+	for {
+		changed := m.Changed()
+		old := m.Configuration()
+		if old.Version == 0 {
+			return errNoMeta
+		}
+		next, err := old.Changed(fn)
+		if err != nil || next.Version == old.Version {
+			return err
+		}
+		if err = m.propose(ctx, next); err == nil {
+			m.learn(next)
+			return nil
+		}
+		if ctx.Err() != nil {
+			return errNoMeta
+		}
+		select {
+		case <-changed:
+		case <-time.After(retryChange):
+		case <-ctx.Done():
+			return errNoMeta
+		}
+	}
+}
+
+// retryChange is how long a change waits until it is sent again.
+const retryChange = 50 * time.Millisecond
+
+// propose has whoever leads the meta group make a configuration the present one.
+func (m *Meta) propose(ctx context.Context, c Configuration) error {
+	address, id := m.raft.LeaderWithID()
+	switch string(id) {
+	case "":
+		return errNoMeta
+	case m.o.ID:
+		return m.apply(c)
+	}
+	b, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	conn, err := m.o.Net.Dial(ctx, string(id), string(address), KindChange)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)); err != nil {
+		return err
+	}
+	answer, err := io.ReadAll(io.LimitReader(conn, maxReason))
+	if err == nil && string(answer) != changeAccepted {
+		err = fmt.Errorf("the leader of the meta group answers %q", answer)
+	}
+	return err
+}
+
+// changeAccepted is the answer to a change that was committed; any other says why it was not.
+const changeAccepted = "OK"
+
+// serve answers a node that sends a changed configuration: its length, u32, and its bytes.
+func (m *Meta) serve(conn net.Conn, _ Identity) {
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(adminTime)) // a broken connection fails below
+	var size [4]byte
+	if _, err := io.ReadFull(conn, size[:]); err != nil {
+		return
+	}
+	n := binary.BigEndian.Uint32(size[:])
+	if n > maxConfiguration {
+		return
+	}
+	b := make([]byte, n)
+	if _, err := io.ReadFull(conn, b); err != nil {
+		return
+	}
+	answer := changeAccepted
+	c, err := DecodeConfiguration(b)
+	if err == nil {
+		err = m.apply(c)
+	}
+	if err != nil {
+		answer = err.Error()
+	}
+	_, _ = io.WriteString(conn, answer[:min(len(answer), maxReason)])
+}
+
+// apply has a configuration committed, as the leader.
+func (m *Meta) apply(c Configuration) error {
+	b, err := c.Encode()
+	if err != nil {
+		return err
+	}
+	future := m.raft.ApplyLog(raft.Log{Data: b}, m.o.Timeout)
+	if err := future.Error(); err != nil {
+		return err
+	}
+	err, _ = future.Response().(error)
+	return err
+}
+
+// watch looks after the group while this node leads it.
+func (m *Meta) watch(elected <-chan bool) {
+	for {
+		changed, next := m.Changed(), metaPeriod
+		switch {
+		case m.raft.State() != raft.Leader:
+			m.settledAt.Store(0)
+			m.ledSince = time.Time{}
+		case m.ledSince.IsZero():
+			m.ledSince = time.Now()
+			fallthrough
+		default:
+			if !m.lookAfter() {
+				next = metaHurry
+			}
+		}
+		select {
+		case <-m.stop:
+			return
+		case <-elected:
+		case <-changed:
+		case <-time.After(next):
+		}
+	}
+}
+
+// lookAfter brings the group nearer to what the configuration says, and reports whether it is so: each
+// member is in it, nobody else, and those vote who are to.
+func (m *Meta) lookAfter() bool {
+	c := m.Configuration()
+	if c.Version == 0 {
+		if m.o.Found != nil {
+			_ = m.apply(*m.o.Found) // else it is tried again
+		}
+		return false
+	}
+	changed, err := m.step(&c)
+	if err != nil && !m.stopped.Load() {
+		m.o.Logger.Info("the meta group is not as it should be yet", "error", err)
+	}
+	settled := !changed && err == nil
+	if settled {
+		m.settledAt.Store(c.Version)
+	}
+	return settled
+}
+
+// step changes what it can, and reports whether there was something to change. A voter goes only when
+// those that are to vote do.
+func (m *Meta) step(c *Configuration) (changed bool, err error) {
+	future := m.raft.GetConfiguration()
+	servers := future.Configuration().Servers
+	votes := func(id string) bool {
+		return slices.ContainsFunc(servers, func(s raft.Server) bool { return string(s.ID) == id && s.Suffrage == raft.Voter })
+	}
+	voters := metaVoters(c, votes, m.isLost)
+	for _, member := range c.Members {
+		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
+		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
+		switch {
+		case !known:
+			err = m.raft.AddNonvoter(id, address, 0, m.o.Timeout).Error()
+		case votes(member.ID) || !slices.Contains(voters, member.ID):
+			continue
+		case m.hasLog(id):
+			err = m.raft.AddVoter(id, address, 0, m.o.Timeout).Error()
+		}
+		if changed = true; err != nil {
+			return true, err
+		}
+	}
+	for _, s := range servers {
+		gone := c.Member(string(s.ID)) == nil
+		switch {
+		case changed || !gone && (s.Suffrage != raft.Voter || slices.Contains(voters, string(s.ID))):
+			continue
+		case string(s.ID) == m.o.ID:
+			return true, m.raft.LeadershipTransfer().Error() // another one does it
+		case gone:
+			err = m.raft.RemoveServer(s.ID, 0, m.o.Timeout).Error()
+		default:
+			err = m.raft.DemoteVoter(s.ID, 0, m.o.Timeout).Error()
+		}
+		return true, err
+	}
+	return changed || future.Index() > m.raft.CommitIndex(), nil
+}
+
+// isLost reports whether a node has been silent for so long that another one should vote in its place.
+func (m *Meta) isLost(id string) bool {
+	return id != m.o.ID && time.Since(m.ledSince) > metaLost && time.Since(m.transport.Progress()[raft.ServerID(id)].Contact) > metaLost
+}
+
+// hasLog reports whether a node that follows answers and has the log.
+func (m *Meta) hasLog(id raft.ServerID) bool {
+	p := m.transport.Progress()[id]
+	return time.Since(p.Contact) <= m.o.Timeout && p.Index > 0 && p.Index >= m.raft.CommitIndex()
+}
+
+// metaVoters returns the members that are to vote in the meta group, of those that vote in their
+// shards: one, two, three or five, on as many hosts as there are. Those that are lost come last, and who
+// votes already stays if that makes no difference.
+func metaVoters(c *Configuration, votes, lost func(id string) bool) (ids []string) {
+	onHost := map[string]int{}
+	candidates := slices.DeleteFunc(slices.Clone(c.Members), func(m Member) bool { return !m.Voter })
+	want := min(len(candidates), maxMetaVoters)
+	if want == 4 {
+		want = 3
+	}
+	for len(ids) < want {
+		first := slices.MinFunc(candidates, func(a, b Member) int {
+			return cmp.Or(compareBool(lost(a.ID), lost(b.ID)), cmp.Compare(onHost[a.Host], onHost[b.Host]), compareBool(votes(b.ID), votes(a.ID)))
+		})
+		ids = append(ids, first.ID)
+		onHost[first.Host]++
+		candidates = slices.DeleteFunc(candidates, func(m Member) bool { return m.ID == first.ID })
+	}
+	return ids
+}
+
+// compareBool compares, false before true.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// MetaStatus is what a node knows of the meta group.
+type MetaStatus struct {
+	Leader string   `json:"leader"` // its id; "": unknown
+	Voters []string `json:"voters"` // their ids
+	// Settled, of the leader: those vote who are to, and nobody else is in the group.
+	Settled bool `json:"settled"`
+}
+
+// Status returns what this node knows of the group.
+func (m *Meta) Status() (s MetaStatus) {
+	_, leader := m.raft.LeaderWithID()
+	s.Leader = string(leader)
+	s.Settled = m.raft.State() == raft.Leader && m.settledAt.Load() == m.Configuration().Version
+	for _, server := range m.raft.GetConfiguration().Configuration().Servers {
+		if server.Suffrage == raft.Voter {
+			s.Voters = append(s.Voters, string(server.ID))
+		}
+	}
+	return s
+}
+
+// Close takes no part in the group any more. If this node leads it, another one does first,
+// if that is possible.
+func (m *Meta) Close() error {
+	if m.stopped.Swap(true) {
+		return nil
+	}
+	close(m.stop)
+	m.o.Net.Handle(KindChange, nil)
+	if m.raft.State() == raft.Leader && len(m.Status().Voters) > 1 {
+		m.transport.HandOver()
+		_ = m.raft.LeadershipTransfer().Error() // the others elect one then
+	}
+	err := m.raft.Shutdown().Error()
+	m.running.Wait() // a change that was under way has failed now
+	return err
+}
