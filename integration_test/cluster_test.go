@@ -175,7 +175,7 @@ func without(all []*server, one *server) (rest []*server) {
 // nothing has changed.
 func TestClusterRefusals(t *testing.T) {
 	t.Parallel()
-	alone, free, full := startServer(t), startNode(t), startNode(t)
+	alone, free, full, spare := startServer(t), startNode(t), startNode(t), startNode(t)
 	secret := startNode(t, "--cluster-secret", "another secret than that of the others")
 	one, other := startCluster(t, 1)[0], startCluster(t, 1)[0]
 	giveData(t, full)
@@ -197,6 +197,7 @@ func TestClusterRefusals(t *testing.T) {
 		{[]string{"create", "--replicas", "1", "--partitions", "1", a(free), a(full), a(one), a(other)}, "2 shards"},
 		{[]string{"create", "--replicas", "2", a(free), a(full)}, "cannot be divided"},
 		{[]string{"create", "--partitions", "5", a(free)}, "not a power of two"},
+		{[]string{"create", "--replicas", "1", a(one), a(free), a(spare), a(secret)}, "to let it grow, see add-node"},
 		{[]string{"status", a(free)}, "belongs to no cluster"},
 		{[]string{"status", a(alone)}, "was started without a cluster"},
 		{[]string{"add-node", a(other), a(one)}, "another cluster"},
