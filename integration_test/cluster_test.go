@@ -416,3 +416,48 @@ func aloneDir(t *testing.T) string {
 	s.stop()
 	return s.dir
 }
+
+// TestLeadersAreShown takes from six nodes first one shard's, then the majority of the meta group's voters. Those that
+// are left say what is without a leader.
+func TestLeadersAreShown(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 6)
+	operate(t, 0, "is complete", append([]string{"create", "--replicas", "2"}, addresses(all...)...)...)
+	shown := func(s *server, meta, without string) {
+		t.Helper()
+		eventually(t, patience, "what is shown", func() bool {
+			info, err := redisAsk(s, "INFO", "cluster")
+			return err == nil && strings.Contains(info, "cluster_meta_has_leader:"+meta+"\r\ncluster_shards_without_leader:"+without+"\r\n")
+		})
+	}
+	for _, s := range all {
+		shown(s, "1", "0")
+	}
+	shard, err := redisAsk(all[0], "CLUSTER", "MYSHARDID")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var here, there []*server
+	for _, s := range all {
+		if id, err := redisAsk(s, "CLUSTER", "MYSHARDID"); err == nil && id == shard {
+			here = append(here, s)
+		} else {
+			there = append(there, s)
+		}
+	}
+	there[0].kill()
+	there[1].kill()
+	for _, s := range append(here, there[2]) {
+		shown(s, "1", "1") // three of five voters at least are left, or others vote instead of them
+	}
+	there[2].kill()
+	here[0].kill()
+	here[1].kill()
+	shown(here[2], "0", "2")
+	for _, s := range append(there, here[:2]...) {
+		s.start()
+	}
+	for _, s := range all {
+		shown(s, "1", "0")
+	}
+}
