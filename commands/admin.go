@@ -313,7 +313,7 @@ var serverCommands = []Command{
 		},
 	},
 	{
-		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
+		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.2.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
 		Summary: "Writes a consistent copy of the data directory to a new directory on the server's machine and waits until it is " +
 			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy. - answers the first piece of " +
