@@ -394,7 +394,7 @@ func clusterAdmin(c *Context, cluster *Cluster, _ *ClusterView) {
 }
 
 // adminAudit takes every verb of CLUSTER FBFKV for an act but the one that only looks.
-func adminAudit(args [][]byte, _ func(int)) bool { return !is(args[2], "STATUS") }
+func adminAudit(args [][]byte, _ func(int)) bool { return !is(args[2], "INFO") }
 
 // doReadOnly is READONLY and READWRITE.
 func doReadOnly(readOnly bool) func(*Context) {
