@@ -112,6 +112,10 @@ func TestClusterLifecycle(t *testing.T) {
 		t.Error("the cluster would not survive the loss of a node yet")
 	}
 	operate(t, 0, "exists already", create...)
+	eventually(t, patience, "the log tells of the act", func() bool { return strings.Contains(all[0].log.String(), `"CLUSTER FBFKV init `) })
+	if strings.Contains(all[0].log.String(), `"CLUSTER FBFKV info `) {
+		t.Error("the log tells of looks at the node as of acts")
+	}
 	counts(t, 1, "a", all...)
 
 	leader := leaderOf(t, all...)
