@@ -328,7 +328,7 @@ func start(t *testing.T, cmd *exec.Cmd) *server {
 func freePorts(t testing.TB, n int) (first int) {
 	t.Helper()
 	eventually(t, patience, "free ports", func() bool {
-		first = 12000 + rand.IntN(1000)*10
+		first = 12000 + rand.IntN(1660)*6
 		for i := range 2 * n {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i/2+i%2*10000))
 			if err != nil {
