@@ -233,36 +233,41 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 
 // Configure changes the cluster's configuration, whoever leads the meta group, and returns when
 // the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
-// called more than once: its own change may be what it finds.
+// called more than once: its own change may be what it finds. What it refuses is tried again for a second: this
+// node may not know the newest configuration yet.
 func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
-	for {
+	for began := time.Now(); ; {
 		changed := m.Changed()
 		old := m.Configuration()
 		if old.Version == 0 {
 			return errNoMeta
 		}
 		next, err := old.Changed(fn)
-		if err != nil || next.Version == old.Version {
+		switch {
+		case err != nil && time.Since(began) >= refusedFor || err == nil && next.Version == old.Version:
 			return err
-		}
-		if err = m.propose(ctx, next); err == nil {
-			m.learn(next)
-			return nil
-		}
-		if ctx.Err() != nil {
-			return errNoMeta
+		case err == nil:
+			if err = m.propose(ctx, next); err == nil {
+				m.learn(next)
+				return nil
+			}
 		}
 		select {
 		case <-changed:
 		case <-time.After(retryChange):
 		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
 			return errNoMeta
 		}
 	}
 }
 
-// retryChange is how long a change waits until it is sent again.
-const retryChange = 50 * time.Millisecond
+// retryChange is how long a change waits until it is sent again, refusedFor how long it is refused until that counts.
+const (
+	retryChange = 50 * time.Millisecond
+	refusedFor  = time.Second
+)
 
 // propose has whoever leads the meta group make a configuration the present one.
 func (m *Meta) propose(ctx context.Context, c Configuration) error {
@@ -396,7 +401,10 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 	for _, member := range c.Members {
 		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
 		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
+		before := slices.IndexFunc(servers, func(s raft.Server) bool { return s.Address == address && c.Member(string(s.ID)) == nil })
 		switch {
+		case before >= 0: // Raft takes no two nodes at one address
+			err = m.raft.RemoveServer(servers[before].ID, 0, m.o.Timeout).Error()
 		case !known:
 			err = m.raft.AddNonvoter(id, address, 0, m.o.Timeout).Error()
 		case votes(member.ID) || !slices.Contains(voters, member.ID) || m.isLost(member.ID):

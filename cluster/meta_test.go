@@ -291,6 +291,51 @@ func TestMetaVoterIsReplaced(t *testing.T) {
 	})
 }
 
+// TestMetaChangeOfWhatIsNew asks a node for a change that rests on one that another node has made, and of which it has
+// not heard yet.
+func TestMetaChangeOfWhatIsNew(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	begun := make(chan struct{})
+	asked := sync.OnceFunc(func() { close(begun) })
+	changing := make(chan error, 1)
+	go func() {
+		changing <- g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
+			defer asked()
+			if c.Member(id(3)).Hostname != "first" {
+				return errors.New("it is not so yet")
+			}
+			c.Member(id(3)).Hostname = "second"
+			return nil
+		})
+	}()
+	<-begun
+	g.configure(g.nodes[0], rename(id(3), "first"))
+	must(t, <-changing)
+	g.awaitSame(id(3), "second")
+	refused := errors.New("it is never so")
+	if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("a change that cannot be made: %v", err)
+	}
+}
+
+// TestMetaAddressIsTakenOver has a node begin anew, with another directory at its old address.
+func TestMetaAddressIsTakenOver(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	old := g.nodes[2]
+	old.stop()
+	fresh := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem(), port: old.port}
+	g.nodes[2] = fresh
+	fresh.listen()
+	fresh.start(false)
+	g.configure(g.nodes[0], func(c *Configuration) error {
+		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == old.id })
+		return g.admit(c, fresh)
+	})
+	g.awaitSettled()
+	g.configure(fresh, rename(id(1), "changed"))
+	g.awaitSame(id(1), "changed")
+}
+
 // TestMetaVoters: who is to vote.
 func TestMetaVoters(t *testing.T) {
 	for _, tt := range []struct {

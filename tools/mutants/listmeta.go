@@ -58,4 +58,18 @@ var metaMutants = []mutant{
 		new:      "",
 		packages: "./integration_test", tests: "TestClusterLifecycle",
 	},
+	{
+		guarantee: "G5", name: "a node that begins anew at its address never takes part in the meta group",
+		file:     "cluster/meta.go",
+		old:      "		case before >= 0: //",
+		new:      "		case false: //",
+		packages: "./cluster", tests: "TestMetaAddressIsTakenOver",
+	},
+	{
+		guarantee: "G5", name: "a change is refused by what a node does not know yet",
+		file:     "cluster/meta.go",
+		old:      "err != nil && time.Since(began) >= refusedFor ||",
+		new:      "err != nil && time.Since(began) >= 0 ||",
+		packages: "./cluster", tests: "TestMetaChangeOfWhatIsNew",
+	},
 }
