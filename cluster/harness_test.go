@@ -25,6 +25,7 @@ const testTimeout = time.Second
 // shard is some nodes in this process, with real stores in memory and a transport that can
 // be cut.
 type shard struct {
+	first   string // the id of the node that begins it and is meant to lead
 	t       testing.TB
 	faults  faults
 	members []*replica
@@ -65,6 +66,7 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 		s.members[0].fs = data
 		s.members[0].found()
 	}
+	s.first = s.members[0].id
 	t.Cleanup(func() {
 		s.restarts.Wait()
 		for _, m := range s.members {
@@ -146,7 +148,7 @@ func (m *replica) start() {
 	}
 	m.node, err = Start(Options{
 		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
-		Found: m == m.s.members[0], First: func() string { return m.s.members[0].id },
+		Found: m.id == m.s.first, First: func() string { return m.s.first },
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {

@@ -175,8 +175,8 @@ func TestBeginningIsInterrupted(t *testing.T) {
 	stable, err := OpenStable(mem, "d")
 	must(t, err)
 	must(t, errors.Join(stable.SetUint64([]byte(termValue), 1), stable.Settle(), stable.Close()))
-	s := &shard{t: t}
-	m := &replica{s: s, id: testID("1"), fs: mem}
+	s := &shard{t: t, first: testID("1")}
+	m := &replica{s: s, id: s.first, fs: mem}
 	s.members = []*replica{m}
 	t.Cleanup(m.stop)
 	m.start()
