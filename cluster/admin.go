@@ -190,14 +190,17 @@ func (a *Admin) begin(r InitRequest) error {
 	if r.Shards < 0 || r.Shards > min(MaxMembers, c.Partitions) {
 		return fmt.Errorf("%d shards of %d partitions cannot be made", r.Shards, c.Partitions)
 	}
-	ids := []string{drawID()}
-	for len(ids) < r.Shards && empty { // data stays in one shard until it is moved
-		ids = append(ids, drawID())
+	ids := make([]string, max(r.Shards, 1))
+	for i := range ids {
+		ids[i] = NewID()
 	}
-	c.Shards = Divide(c.Partitions, ids...)
-	for len(ids) < r.Shards {
-		ids = append(ids, drawID())
-		c.Shards = append(c.Shards, Shard{ID: ids[len(ids)-1], Epoch: 1})
+	having := ids
+	if !empty {
+		having = ids[:1] // data stays in one shard
+	}
+	c.Shards = Divide(c.Partitions, having...)
+	for _, id := range ids[len(having):] {
+		c.Shards = append(c.Shards, Shard{ID: id, Epoch: 1})
 	}
 	self.Shard, c.Shards[0].Founder = ids[0], self.ID
 	c.Members = []Member{self}
@@ -208,8 +211,8 @@ func (a *Admin) begin(r InitRequest) error {
 	return nil
 }
 
-// drawID draws an id.
-func drawID() string {
+// NewID draws an id: of a cluster, a shard or a node.
+func NewID() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
@@ -374,7 +377,7 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 		shard := c.Shard(m.Shard)
 		switch {
 		case shard.Count() > 0:
-			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions: move them first", shard.ID, shard.Count())
+			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions, and these cannot be moved yet", shard.ID, shard.Count())
 		case len(c.Of(shard.ID)) > 1:
 			return fmt.Errorf("the shard %.8s has other nodes", shard.ID)
 		}

@@ -76,6 +76,15 @@ type Range struct {
 	Last  int `json:"last"`
 }
 
+// Slots returns the first and the last of the hash slots of a range of partitions.
+func (c Configuration) Slots(r Range) (first, last int) {
+	each := slots / c.Partitions
+	return r.First * each, (r.Last+1)*each - 1
+}
+
+// slots is how many hash slots there are.
+const slots = 16384
+
 // Has reports whether the shard has a partition.
 func (s Shard) Has(partition int) bool {
 	return slices.ContainsFunc(s.Partitions, func(r Range) bool { return r.First <= partition && partition <= r.Last })

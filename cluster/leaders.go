@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,15 +25,7 @@ type Leader struct {
 }
 
 func (l Leader) equal(o Leader) bool {
-	if l.Shard != o.Shard || l.Node != o.Node || l.Term != o.Term || len(l.Failed) != len(o.Failed) {
-		return false
-	}
-	for i := range l.Failed {
-		if l.Failed[i] != o.Failed[i] {
-			return false
-		}
-	}
-	return true
+	return l.Shard == o.Shard && l.Node == o.Node && l.Term == o.Term && slices.Equal(l.Failed, o.Failed)
 }
 
 // Leaders tells the nodes of other shards that this node leads its own, and knows who leads the others.

@@ -59,6 +59,7 @@ type MetaOptions struct {
 // different hosts if that is possible; whoever leads the group sees to that. While it has no leader the
 // shards work on, and only changes of the configuration wait. Safe for concurrent use.
 type Meta struct {
+	ending
 	o         MetaOptions
 	raft      *raft.Raft
 	transport *Transport
@@ -68,7 +69,6 @@ type Meta struct {
 	config    atomic.Pointer[Configuration]
 	changes   atomic.Pointer[chan struct{}]
 	stop      chan struct{}
-	stopped   atomic.Bool
 	running   sync.WaitGroup
 }
 
@@ -89,7 +89,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	m := &Meta{o: o, stop: make(chan struct{})}
+	m := &Meta{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, stop: make(chan struct{})}
 	m.config.Store(new(Configuration))
 	changed := make(chan struct{})
 	m.changes.Store(&changed)
@@ -102,7 +102,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	c := raftConfig(o.ID, o.Timeout, metaElectionPart, metaLeasePart, metaCommitPart, elected, o.Logger)
 	c.SnapshotThreshold, c.TrailingLogs, c.SnapshotInterval = metaSnapshotEvery, 1, time.Second
 	m.transport = o.Net.Transport(KindMeta, o.Address, max(o.Timeout, minMessageTime))
-	m.transport.BeforeSending(m.settled)
+	m.transport.BeforeSending(m.settling(o.Stable))
 	if o.Found != nil {
 		err = beginGroup(c, m.log, stable, m.transport)
 	}
@@ -146,26 +146,6 @@ func beginGroup(c *raft.Config, logs raft.LogStore, stable *Stable, t *Transport
 	}
 	only := raft.Configuration{Servers: []raft.Server{{ID: c.LocalID, Address: t.LocalAddr()}}}
 	return raft.BootstrapCluster(c, logs, stable, stable, t, only)
-}
-
-// settled makes durable what Raft has set. Without that nothing is sent, and nothing may go on.
-func (m *Meta) settled() error {
-	err := m.o.Stable.Settle()
-	if err != nil {
-		m.fail(err)
-	}
-	return err
-}
-
-// fail ends the process, unless the node is being closed.
-func (m *Meta) fail(err error) {
-	if m.stopped.Load() {
-		return
-	}
-	m.o.Logger.Error("the process stops", "error", err)
-	if m.o.Fatal != nil {
-		m.o.Fatal(err)
-	}
 }
 
 // Configuration returns the newest that this node knows; its version is 0 if that is none.
@@ -346,14 +326,13 @@ func (m *Meta) apply(c Configuration) error {
 func (m *Meta) watch(elected <-chan bool) {
 	for {
 		changed, next := m.Changed(), metaPeriod
-		switch {
-		case m.raft.State() != raft.Leader:
+		if m.raft.State() != raft.Leader {
 			m.settledAt.Store(0)
 			m.ledSince = time.Time{}
-		case m.ledSince.IsZero():
-			m.ledSince = time.Now()
-			fallthrough
-		default:
+		} else {
+			if m.ledSince.IsZero() {
+				m.ledSince = time.Now()
+			}
 			if !m.lookAfter() {
 				next = metaHurry
 			}

@@ -73,6 +73,7 @@ const (
 // Node is one replica of a shard: a store, and the Raft group by which it agrees with the
 // others on what was decided. Its methods are safe for concurrent use.
 type Node struct {
+	ending
 	o         Options
 	raft      *raft.Raft
 	transport *Transport
@@ -101,7 +102,6 @@ type Node struct {
 
 	begun   chan struct{} // closed when what Apply uses is there
 	stop    chan struct{}
-	stopped atomic.Bool
 	running sync.WaitGroup
 }
 
@@ -123,7 +123,7 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.back.wishes = make(chan string, 1)
 	n.skew.Store(unknownSkew)
 	changed := make(chan struct{})
@@ -167,13 +167,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 	c.MaxAppendEntries = 64
 	var err error
 	n.transport = n.o.Net.Transport(KindRaft, n.o.Address, max(n.o.Timeout, minMessageTime))
-	n.transport.BeforeSending(func() error {
-		err := n.o.Stable.Settle()
-		if err != nil {
-			n.fail(err)
-		}
-		return err
-	})
+	n.transport.BeforeSending(n.settling(n.o.Stable))
 	if n.o.Found {
 		err = beginGroup(c, entries, n.o.Stable, n.transport)
 	}
@@ -396,14 +390,32 @@ func (n *Node) Replicas(index uint64) (count int) {
 	return count
 }
 
-// fail ends the process, unless the node is being closed.
-func (n *Node) fail(err error) {
-	if n.stopped.Load() {
+// ending ends the process for a part of it that cannot go on, unless that is being closed.
+type ending struct {
+	stopped atomic.Bool
+	logger  *slog.Logger
+	fatal   func(error)
+}
+
+// fail ends the process.
+func (e *ending) fail(err error) {
+	if e.stopped.Load() {
 		return
 	}
-	n.o.Logger.Error("the process stops", "error", err)
-	if n.o.Fatal != nil {
-		n.o.Fatal(err)
+	e.logger.Error("the process stops", "error", err)
+	if e.fatal != nil {
+		e.fatal(err)
+	}
+}
+
+// settling makes durable what Raft has set. Without that nothing is sent, and nothing may go on.
+func (e *ending) settling(s *Stable) func() error {
+	return func() error {
+		err := s.Settle()
+		if err != nil {
+			e.fail(err)
+		}
+		return err
 	}
 }
 

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"bytes"
-	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -53,9 +51,7 @@ func OpenStable(fsys vfs.FS, dir string) (*Stable, error) {
 	}
 	id, err := v.Get(nodeValue)
 	if err == nil && len(id) == 0 {
-		var b [20]byte
-		_, _ = rand.Read(b[:]) // never fails
-		id = hex.AppendEncode(nil, b[:])
+		id = []byte(NewID())
 		err = v.Set(nodeValue, id)
 	}
 	if err != nil {

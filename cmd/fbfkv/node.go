@@ -275,7 +275,7 @@ func (n *clusterNode) look() {
 	}
 	v := &commands.ClusterView{Node: self.ID, Epoch: c.Version}
 	for _, shard := range c.Shards {
-		s := commands.ClusterShard{ID: shard.ID, Slots: slotsOf(shard, c.Partitions), Leader: -1}
+		s := commands.ClusterShard{ID: shard.ID, Slots: slotsOf(shard, c), Leader: -1}
 		leader := ""
 		if shard.ID == self.Shard {
 			leader = n.lookAtOwn(&s, c, status, was)
@@ -352,14 +352,11 @@ func shown(m cluster.Member, failed bool) commands.ClusterNode {
 	return commands.ClusterNode{ID: m.ID, Host: m.Host, Hostname: m.Hostname, Port: m.Port, TLSPort: m.TLSPort, ClusterPort: m.ClusterPort, Failed: failed}
 }
 
-// slots is how many hash slots there are.
-const slots = 16384
-
 // slotsOf returns the slots of a shard's partitions.
-func slotsOf(s cluster.Shard, partitions int) (ranges []commands.SlotRange) {
-	each := slots / partitions
+func slotsOf(s cluster.Shard, c cluster.Configuration) (ranges []commands.SlotRange) {
 	for _, r := range s.Partitions {
-		ranges = append(ranges, commands.SlotRange{First: uint16(r.First * each), Last: uint16((r.Last+1)*each - 1)})
+		first, last := c.Slots(r)
+		ranges = append(ranges, commands.SlotRange{First: uint16(first), Last: uint16(last)})
 	}
 	return ranges
 }

@@ -321,8 +321,8 @@ var raftlogMutants = []mutant{
 	{
 		guarantee: "G1", name: "a node answers in terms that a crash forgets",
 		file:     "cluster/node.go",
-		old:      "		err := n.o.Stable.Settle()\n",
-		new:      "		err := error(nil)\n",
+		old:      "	n.transport.BeforeSending(n.settling(n.o.Stable))\n",
+		new:      "",
 		packages: "./cluster", tests: "TestNodeKeepsTerm",
 	},
 	{

@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"slices"
@@ -22,8 +20,8 @@ a copy of a shard's data and votes once it has caught up; the cluster serves mea
 shard is the one that has the fewest nodes, unless --shard names another by the beginning of
 its id (fbfkv cluster status shows that).
 
-With --new-shard the servers form a shard of their own, which has no partitions until fbfkv
-cluster rebalance or move gives it some.`
+With --new-shard the servers form a shard of their own, which has no partitions: these cannot be
+moved yet.`
 
 const removeHelp = `Removes the node NODE from the cluster to which the server ANY belongs. NODE may be
 lost. If it leads, another node leads first. A server that was removed stops; it can only
@@ -123,23 +121,21 @@ func (o *operator) addNodes(added []string, existing, named string, begin bool) 
 // an earlier attempt has made members.
 func chooseShard(c *nodes.Configuration, here []string, named string, begin bool) (shard string, err error) {
 	switch {
-	case begin && len(here) > 0:
+	case named != "":
+		return findShard(c, named)
+	case len(here) > 0:
 		return here[0], nil
-	case begin && len(c.Shards) >= c.Partitions:
+	case !begin:
+		return smallest(c), nil
+	case len(c.Shards) >= c.Partitions:
 		return "", fmt.Errorf("the cluster has %d partitions, and so at most as many shards", c.Partitions)
-	case begin:
-		var id [20]byte
-		rand.Read(id[:])
-		return hex.EncodeToString(id[:]), nil
 	}
-	fewest := slices.MinFunc(c.Shards, func(a, b nodes.Shard) int { return cmp.Compare(c.Voters(a.ID), c.Voters(b.ID)) }).ID
-	if named == "" {
-		if len(here) > 0 {
-			return here[0], nil
-		}
-		return fewest, nil
-	}
-	return findShard(c, named)
+	return nodes.NewID(), nil
+}
+
+// smallest returns the shard that has the fewest nodes.
+func smallest(c *nodes.Configuration) string {
+	return slices.MinFunc(c.Shards, func(a, b nodes.Shard) int { return cmp.Compare(c.Voters(a.ID), c.Voters(b.ID)) }).ID
 }
 
 // findShard returns the shard whose id begins so.
@@ -315,7 +311,7 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 	}
 	switch {
 	case left == 0 && len(c.Shards) > 1:
-		return fmt.Errorf("%s is the last node of the shard %s, which has %d partitions: move them first", gone.Address(), short(gone.Shard), shard.Count())
+		return fmt.Errorf("%s is the last node of the shard %s, which has %d partitions, and these cannot be moved yet", gone.Address(), short(gone.Shard), shard.Count())
 	case left == 0:
 		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
 	case well <= left/2:
@@ -384,13 +380,10 @@ func (o *operator) replace(existing, old, replacement string) error {
 	case gone == nil && here == nil && old != replacement: // otherwise an earlier attempt has removed it
 		return fmt.Errorf("the cluster %s has no node %s", short(c.Cluster), old)
 	}
-	shard, err := chooseShard(c, nil, "", false)
-	switch {
-	case err != nil:
-		return err
-	case here != nil:
+	shard := smallest(c) // if an earlier attempt has removed the old node and not admitted the new one
+	if here != nil {
 		shard = here.Shard
-	case gone != nil:
+	} else if gone != nil {
 		shard = gone.Shard
 	}
 	if gone != nil {

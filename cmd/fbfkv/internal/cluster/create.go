@@ -2,8 +2,6 @@ package cluster
 
 import (
 	"cmp"
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"net"
 	"net/netip"
@@ -22,7 +20,7 @@ nodes there is a cluster, but none of them may be lost.
 
 Nine nodes with --replicas 2 are three shards: each has a third of the keys, a leader and
 two replicas, and is on as many hosts as possible. Data that the first node brings stays in
-its shard: fbfkv cluster rebalance divides it.
+its shard.
 
 HOST is where clients and the other nodes reach the server; so on several machines it is
 not 127.0.0.1. The setting cluster-announce-ip overrides it.`
@@ -71,8 +69,7 @@ func (c *creation) run(backup string) error {
 	if err != nil {
 		return err
 	}
-	missing := slices.DeleteFunc(slices.Clone(found), func(a asked) bool { return exists != nil && voted(exists, a.Self.ID) })
-	if len(missing) == 0 {
+	if exists != nil && !slices.ContainsFunc(found, func(a asked) bool { return !voted(exists, a.Self.ID) }) {
 		c.say("the cluster %s exists already, with these nodes", short(exists.Cluster))
 		return c.settle(c.addrs[0])
 	}
@@ -89,11 +86,11 @@ func (c *creation) run(backup string) error {
 		}
 	}
 	for i, shard := range c.assign(found, exists) {
-		for _, addr := range shard {
-			if addr == found[0].addr || !slices.ContainsFunc(missing, func(a asked) bool { return a.addr == addr }) {
+		for _, a := range shard {
+			if a.addr == found[0].addr || voted(exists, a.Self.ID) {
 				continue
 			}
-			if err := c.add(exists, exists.Shards[i].ID, addr); err != nil {
+			if err := c.add(exists, exists.Shards[i].ID, a.addr); err != nil {
 				return err
 			}
 		}
@@ -210,35 +207,27 @@ func (c *creation) plan(found []asked, exists *nodes.Configuration, backup strin
 	} else {
 		lines = append(lines, fmt.Sprintf("A cluster of %d nodes will be made:", len(found)))
 	}
-	what := func(addr string) string {
-		i := slices.IndexFunc(found, func(a asked) bool { return a.addr == addr })
-		switch a := found[i]; {
-		case exists != nil && voted(exists, a.Self.ID):
-			return "is part of it"
-		case i == 0 && backup != "":
-			return "begins with what is in " + backup
-		case i == 0 && !a.Pristine:
-			return "brings its data"
-		}
-		return ""
-	}
-	for i, shard := range c.assign(found, exists) {
-		if c.shards() > 1 {
+	shards := c.assign(found, exists)
+	for i, shard := range shards {
+		if len(shards) > 1 {
 			lines = append(lines, fmt.Sprintf("shard %d:", i+1))
 		}
-		for j, addr := range shard {
-			does := what(addr)
-			if does == "" {
-				does = "becomes a replica"
-				if j == 0 {
-					does = "begins, empty"
-				}
+		for j, a := range shard {
+			does, first := "becomes a replica", a.addr == found[0].addr
+			switch {
+			case exists != nil && voted(exists, a.Self.ID):
+				does = "is part of it"
+			case first && backup != "":
+				does = "begins with what is in " + backup
+			case first && !a.Pristine:
+				does = "brings its data"
+			case j == 0:
+				does = "begins, empty"
 			}
-			lines = append(lines, "  "+addr+" "+does)
+			lines = append(lines, "  "+a.addr+" "+does)
 		}
 	}
-	lines = append(lines, c.crowded(found, exists)...)
-	return append(lines, c.warn(c.replicas+1)...)
+	return slices.Concat(lines, crowded(shards), c.warn(c.replicas+1))
 }
 
 // warn says what a shard of so many nodes does not survive.
@@ -254,16 +243,8 @@ func (o *operator) warn(voters int) []string {
 
 // assign says which nodes form which shard: the first one of each is to lead it. Who is a
 // member stays. The nodes of a shard are on different hosts, as far as there are enough, and so are the leaders.
-func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards [][]string) {
-	shards = make([][]string, c.shards())
-	onHost := make([]map[string]int, len(shards)) // how many nodes of a shard are on a host
-	for i := range shards {
-		onHost[i] = map[string]int{}
-	}
-	put := func(shard int, a asked) {
-		shards[shard] = append(shards[shard], a.addr)
-		onHost[shard][a.host()]++
-	}
+func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards [][]asked) {
+	shards = make([][]asked, c.shards())
 	var free []asked
 	for _, a := range found {
 		shard := -1
@@ -273,16 +254,9 @@ func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards []
 			}
 		}
 		if shard >= 0 && shard < len(shards) {
-			put(shard, a)
+			shards[shard] = append(shards[shard], a)
 		} else {
 			free = append(free, a)
-		}
-	}
-	leads := map[string]int{} // how many shards have their first node on a host
-	for _, s := range shards {
-		if len(s) > 0 {
-			i := slices.IndexFunc(found, func(a asked) bool { return a.addr == s[0] })
-			leads[found[i].host()]++
 		}
 	}
 	for round := range c.replicas + 1 {
@@ -290,43 +264,49 @@ func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards []
 			if len(shards[i]) > round || len(free) == 0 {
 				continue
 			}
-			left := map[string]int{}
-			for _, a := range free {
-				left[a.host()]++
+			beside := shards[i] // of whom none is to be on the same host
+			if round == 0 {
+				beside = nil
+				for _, s := range shards {
+					beside = append(beside, s[:min(len(s), 1)]...)
+				}
 			}
 			best := slices.MinFunc(free, func(a, b asked) int {
 				if i == 0 && round == 0 {
 					return 0 // the first one may have data
 				}
-				x, y := onHost[i][a.host()], onHost[i][b.host()]
-				if round == 0 {
-					x, y = leads[a.host()], leads[b.host()]
-				}
-				return cmp.Or(cmp.Compare(x, y), cmp.Compare(left[b.host()], left[a.host()]))
+				return cmp.Or(cmp.Compare(onHost(beside, a.host()), onHost(beside, b.host())), cmp.Compare(onHost(free, b.host()), onHost(free, a.host())))
 			})
 			free = slices.DeleteFunc(free, func(a asked) bool { return a.addr == best.addr })
-			put(i, best)
-			if round == 0 {
-				leads[best.host()]++
-			}
+			shards[i] = append(shards[i], best)
 		}
 	}
 	return shards
 }
 
-// crowded warns of shards that one lost host would stop.
-func (c *creation) crowded(found []asked, exists *nodes.Configuration) (lines []string) {
-	host := map[string]string{}
-	hosts := map[string]bool{}
-	for _, a := range found {
-		host[a.addr] = a.host()
-		hosts[a.host()] = true
+// onHost counts the nodes that are on a host.
+func onHost(list []asked, host string) (n int) {
+	for _, a := range list {
+		if a.host() == host {
+			n++
+		}
 	}
-	for i, shard := range c.assign(found, exists) {
-		at := map[string]int{}
-		for _, addr := range shard {
-			if at[host[addr]]++; len(hosts) > 1 && 2*at[host[addr]] >= len(shard) && len(shard) > 1 {
-				lines = append(lines, fmt.Sprintf("shard %d is lost with the host %s, which has %d of its %d nodes", i+1, host[addr], at[host[addr]], len(shard)))
+	return n
+}
+
+// crowded warns of shards that one lost host would stop.
+func crowded(shards [][]asked) (lines []string) {
+	all := slices.Concat(shards...)
+	if onHost(all, all[0].host()) == len(all) {
+		return nil // there is no other host
+	}
+	for i, shard := range shards {
+		warned := map[string]bool{}
+		for _, a := range shard {
+			host := a.host()
+			if n := onHost(shard, host); 2*n >= len(shard) && len(shard) > 1 && !warned[host] {
+				warned[host] = true
+				lines = append(lines, fmt.Sprintf("shard %d is lost with the host %s, which has %d of its %d nodes", i+1, host, n, len(shard)))
 			}
 		}
 	}
@@ -357,9 +337,7 @@ func (c *creation) first(a asked, backup string) (*nodes.Configuration, error) {
 		}
 	}
 	host, _, _ := net.SplitHostPort(a.addr)
-	var id [20]byte
-	rand.Read(id[:])
-	request := nodes.InitRequest{Cluster: hex.EncodeToString(id[:]), Partitions: c.partitions, Shards: c.shards(), Host: host}
+	request := nodes.InitRequest{Cluster: nodes.NewID(), Partitions: c.partitions, Shards: c.shards(), Host: host}
 	if err := c.wait(a.addr+" to begin a cluster", func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
 		return nil, err
 	}

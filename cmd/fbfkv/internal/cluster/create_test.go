@@ -23,8 +23,8 @@ func TestAssign(t *testing.T) {
 		leads := map[string]bool{}
 		for _, shard := range c.assign(found, nil) {
 			on := map[string]bool{}
-			for i, addr := range shard {
-				host, _, _ := strings.Cut(addr, ":")
+			for i, a := range shard {
+				host, _, _ := strings.Cut(a.addr, ":")
 				if on[host] = true; i == 0 {
 					leads[host] = true
 				}

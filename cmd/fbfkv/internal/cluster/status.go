@@ -85,19 +85,15 @@ func count(n int, what string) string {
 // held says which part of the data a shard has.
 func held(c *nodes.Configuration, s *nodes.Shard) string {
 	if s.Count() == 0 {
-		return "no partitions: fbfkv cluster rebalance gives it some"
+		return "no partitions"
 	}
 	var partitions, slots []string
-	each := allSlots / c.Partitions
 	for _, r := range s.Partitions {
 		partitions = append(partitions, span(r.First, r.Last))
-		slots = append(slots, span(r.First*each, (r.Last+1)*each-1))
+		slots = append(slots, span(c.Slots(r)))
 	}
 	return fmt.Sprintf("partitions %s, slots %s", strings.Join(partitions, " "), strings.Join(slots, " "))
 }
-
-// allSlots is how many hash slots there are.
-const allSlots = 16384
 
 // span is a range as it is shown.
 func span(first, last int) string {
