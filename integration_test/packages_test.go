@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -313,19 +315,30 @@ func packagePassing(t *testing.T, command []string) {
 	})
 	d := startDriver(t, command, p.Addr().String(), 10*time.Second, 3*time.Second)
 	d.want("1", "add", "page:home", 1)
-	answers := map[string]<-chan driverAnswer{}
 	unknown := map[string]bool{"MISCONF commit failed: outcome unknown, retry with the same opid": true, "TRYAGAIN no leader": true,
 		"MISCONF writes are refused, nothing was applied: disk full": false, "LOADING it starts": false, "OOM too much": false,
 		"MOVED 1 127.0.0.1:1": false}
-	for text := range unknown {
-		answers[text] = d.begin("add", text, 1)
-	}
-	for text, answer := range answers {
-		a := d.await(answer)
+	asWanted := func(text string, a driverAnswer) bool {
 		code, _, _ := strings.Cut(text, " ")
-		if a.Code != code || (a.Outcome == "outcome unknown") != unknown[text] || a.Outcome == "" {
-			t.Errorf("%s: %+v", text, a)
+		return a.Code == code && a.Outcome != "" && (a.Outcome == "outcome unknown") == unknown[text]
+	}
+	// A library may also lose a connection in a try, and then nobody knows: once more.
+	wanting := slices.Collect(maps.Keys(unknown))
+	for range 4 {
+		answers := map[string]<-chan driverAnswer{}
+		for _, text := range wanting {
+			answers[text] = d.begin("add", text, 1)
 		}
+		wanting = wanting[:0]
+		for text, answer := range answers {
+			if a := d.await(answer); !asWanted(text, a) {
+				t.Logf("%s: %+v", text, a)
+				wanting = append(wanting, text)
+			}
+		}
+	}
+	if len(wanting) > 0 {
+		t.Errorf("the errors are not as the server means them: %q", wanting)
 	}
 	p.set(func(*relay) { refuse = false })
 	for text := range unknown {

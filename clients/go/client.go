@@ -144,14 +144,14 @@ func (c *Client) DoAll(ctx context.Context, ops []Op) []Result {
 func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Time) []Result {
 	results := make([]Result, len(ops))
 	pending := make([]int, len(ops)) // indices of operations without such an answer
-	unknown := make([]bool, len(ops))
+	unknown := make([]error, len(ops)) // of the first try that may have been applied
 	begun := time.Now()
 	for i, op := range ops {
 		pending[i] = i
 		_, window, err := c.learn(ctx, op, deadline)
 		if err != nil {
 			for j := range results {
-				results[j].Err = failure(ops[j], fresh, false, err)
+				results[j].Err = failure(ops[j], fresh, nil, err)
 			}
 			return results
 		}
@@ -169,7 +169,9 @@ func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Ti
 		for n, i := range pending {
 			a := answers[n]
 			v := judge(a.Err)
-			unknown[i] = unknown[i] || v.unknown
+			if v.unknown && unknown[i] == nil {
+				unknown[i] = a.Err
+			}
 			lost = lost || v.lost
 			results[i] = Result{Value: a.Value}
 			if a.Err != nil {

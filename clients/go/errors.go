@@ -35,11 +35,16 @@ type Error struct {
 	Op      Op // ID is empty if it was not made yet, since the server could not be asked for the time
 	Outcome Outcome
 	Err     error // of the last try: the server's answer, or what befell the connection
+	earlier error // of the first try that may have been applied, if it was not the last one
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	return fmt.Sprintf("fbfkv: add %d to %q (opid %q): %v: %v", e.Op.Delta, e.Op.Key, e.Op.ID, e.Outcome, e.Err)
+	text := fmt.Sprintf("fbfkv: add %d to %q (opid %q): %v: %v", e.Op.Delta, e.Op.Key, e.Op.ID, e.Outcome, e.Err)
+	if e.Outcome == Unknown && e.earlier != nil {
+		text += fmt.Sprintf(" (an earlier try: %v)", e.earlier)
+	}
+	return text
 }
 
 // Unwrap returns Err, and one of the errors below if it is the server's answer.
@@ -149,17 +154,21 @@ func judge(err error) verdict {
 	return verdict{again: true, unknown: true, lost: true}
 }
 
-// failure describes an operation that ended in err. Unknown says that one of our tries may
-// have been applied, fresh that nobody can have sent the operation before.
-func failure(op Op, fresh, unknown bool, err error) *Error {
+// failure describes an operation that ended in err. Unknown is the error of the first of our
+// tries that may have been applied, if there is one; fresh says that nobody can have sent the
+// operation before.
+func failure(op Op, fresh bool, unknown, err error) *Error {
 	var already *Error
 	if errors.As(err, &already) { // of learn
 		err = already.Err
 	}
 	e := &Error{Op: op, Err: err}
+	if unknown != nil && unknown.Error() != err.Error() {
+		e.earlier = unknown
+	}
 	// The server looks for the opid before it looks at the counter.
 	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)
-	if !unknown && (fresh || isNew) || errors.Is(e, ErrMismatch) {
+	if unknown == nil && (fresh || isNew) || errors.Is(e, ErrMismatch) {
 		e.Outcome = NotApplied
 	}
 	return e

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -75,7 +76,14 @@ func TestOutcome(t *testing.T) {
 		{true, true, dial, Unknown},
 		{false, false, answered("NOPERM x"), Unknown},
 	} {
-		err := failure(Op{Key: "k", ID: "id", Delta: 1}, c.fresh, c.unknown, c.err)
+		var earlier error
+		if c.unknown {
+			earlier = io.EOF
+		}
+		err := failure(Op{Key: "k", ID: "id", Delta: 1}, c.fresh, earlier, c.err)
+		if told := strings.Contains(err.Error(), "EOF"); told != (c.unknown && c.want == Unknown) {
+			t.Errorf("what an earlier try ended in: %v", err)
+		}
 		if err.Outcome != c.want {
 			t.Errorf("fresh %v, unknown %v, %v: %v", c.fresh, c.unknown, c.err, err.Outcome)
 		}
@@ -83,7 +91,7 @@ func TestOutcome(t *testing.T) {
 			t.Errorf("%v does not hold its cause", err)
 		}
 	}
-	err := error(failure(Op{}, true, false, stale))
+	err := error(failure(Op{}, true, nil, stale))
 	if !errors.Is(err, ErrStale) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrFuture) {
 		t.Errorf("%v is not known by its code", err)
 	}

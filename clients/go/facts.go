@@ -94,7 +94,7 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 			c.reload(ctx)
 		}
 		if !v.again || !c.pause(ctx, tries, deadline) {
-			return now, 0, failure(op, true, false, err) // nothing was sent
+			return now, 0, failure(op, true, nil, err) // nothing was sent
 		}
 	}
 }
