@@ -63,7 +63,8 @@ type Meta struct {
 	raft      *raft.Raft
 	transport *Transport
 	log       *metaLog
-	ledSince  time.Time     // watch's goroutine
+	ledSince  time.Time // watch's goroutine
+	applying  sync.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
 	config    atomic.Pointer[Configuration]
 	changes   atomic.Pointer[chan struct{}]
@@ -326,6 +327,9 @@ func (m *Meta) apply(c Configuration) error {
 	if err != nil {
 		return err
 	}
+	m.applying.Lock() // one after the other: only one can follow the present version
+	defer m.applying.Unlock()
+	m.shorten()
 	future := m.raft.ApplyLog(raft.Log{Data: b}, m.o.Timeout)
 	if err := future.Error(); err != nil {
 		return err
@@ -334,10 +338,18 @@ func (m *Meta) apply(c Configuration) error {
 	return err
 }
 
+// shorten makes a snapshot take the place of a long log.
+func (m *Meta) shorten() {
+	if m.log.isLong() {
+		_ = m.raft.Snapshot().Error() // there is one already, or it is tried again
+	}
+}
+
 // watch looks after the group while this node leads it.
 func (m *Meta) watch(elected <-chan bool) {
 	for {
 		changed, next := m.Changed(), metaPeriod
+		m.shorten()
 		switch {
 		case m.raft.State() != raft.Leader:
 			m.settledAt.Store(0)

@@ -50,16 +50,19 @@ func TestTableSetRules(t *testing.T) {
 func TestSetTables(t *testing.T) {
 	exact, approx := TableOptions{Name: "t", Prefix: "k", Window: time.Hour}, TableOptions{Name: "t", Prefix: "k", Mode: Approx}
 	sets := map[string]TableSet{
-		"none":       NewTables(),
-		"exact":      withTables(t, exact),
-		"approx":     withTables(t, approx),
-		"renamed":    withTables(t, TableOptions{Name: "u", Prefix: "k", Skew: time.Second}),
-		"elsewhere":  withTables(t, TableOptions{Name: "t", Prefix: "x"}),
-		"narrower":   withTables(t, TableOptions{Name: "t", Prefix: "k1"}),
-		"nested":     withTables(t, TableOptions{Name: "t", Prefix: "k1"}, TableOptions{Name: "u", Prefix: "k", Mode: Approx}),
-		"other way":  withTables(t, TableOptions{Name: "u", Prefix: "k1", Mode: Approx}, TableOptions{Name: "t", Prefix: "k"}),
-		"deeper":     withTables(t, TableOptions{Name: "a", Prefix: "k1"}, TableOptions{Name: "b", Prefix: "k12"}, TableOptions{Name: "c", Prefix: "k"}),
-		"of default": func() TableSet { s, _ := NewTables().Alter(DefaultTable, TableChange{Window: ptr(time.Hour)}); return s }(),
+		"none":      NewTables(),
+		"exact":     withTables(t, exact),
+		"approx":    withTables(t, approx),
+		"renamed":   withTables(t, TableOptions{Name: "u", Prefix: "k", Skew: time.Second}),
+		"elsewhere": withTables(t, TableOptions{Name: "t", Prefix: "x"}),
+		"narrower":  withTables(t, TableOptions{Name: "t", Prefix: "k1"}),
+		"nested":    withTables(t, TableOptions{Name: "t", Prefix: "k1"}, TableOptions{Name: "u", Prefix: "k", Mode: Approx}),
+		"other way": withTables(t, TableOptions{Name: "u", Prefix: "k1", Mode: Approx}, TableOptions{Name: "t", Prefix: "k"}),
+		"deeper":    withTables(t, TableOptions{Name: "a", Prefix: "k1"}, TableOptions{Name: "b", Prefix: "k12"}, TableOptions{Name: "c", Prefix: "k"}),
+		"of default": func() TableSet {
+			s, _ := NewTables().Alter(DefaultTable, TableChange{Window: ptr(time.Hour)})
+			return s
+		}(),
 	}
 	for from, before := range sets {
 		for to, after := range sets {
