@@ -233,14 +233,28 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 // the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
 // called more than once: its own change may be what it finds.
 func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
+	return m.agree(ctx, func(old Configuration) (Configuration, bool, error) {
+		next, err := old.Changed(fn)
+		return next, next.Version != old.Version, err
+	})
+}
+
+// CatchUp returns when this node knows every change that was committed before the call.
+func (m *Meta) CatchUp(ctx context.Context) error {
+	return m.agree(ctx, func(old Configuration) (Configuration, bool, error) { return old, true, nil })
+}
+
+// agree has the group agree with a configuration that fn makes of the one that this node knows, or
+// with that itself, which it does while that is the present one. fn can say that there is nothing to agree with.
+func (m *Meta) agree(ctx context.Context, fn func(Configuration) (next Configuration, propose bool, err error)) error {
 	for {
 		changed := m.Changed()
 		old := m.Configuration()
 		if old.Version == 0 {
 			return errNoMeta
 		}
-		next, err := old.Changed(fn)
-		if err != nil || next.Version == old.Version {
+		next, propose, err := fn(old)
+		if err != nil || !propose {
 			return err
 		}
 		if err = m.propose(ctx, next); err == nil {

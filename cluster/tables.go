@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -92,7 +91,7 @@ func (k *TableKeeper) keep() bool {
 	}
 	if now != *was {
 		if now.refusal != "" {
-			k.node.o.Logger.Warn("this shard cannot have the cluster's tables yet", "version", c.Tables.Version, slog.Any("error", err))
+			k.node.o.Logger.Warn("this shard cannot have the cluster's tables yet", "version", c.Tables.Version, "error", err)
 		}
 		k.kept.Store(&now)
 		k.onNews()
@@ -126,17 +125,26 @@ func (k *TableKeeper) DropTable(name string) error {
 func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), dropped string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tablesPart*k.meta.o.Timeout)
 	defer cancel()
-	err := k.meta.Configure(ctx, func(c *Configuration) error {
-		next, err := change(c.Tables)
-		if err != nil || next.Equal(c.Tables.Set) {
-			return err
+	changed := false
+	configure := func() error {
+		return k.meta.Configure(ctx, func(c *Configuration) error {
+			next, err := change(c.Tables)
+			if err != nil || next.Equal(c.Tables.Set) {
+				return err
+			}
+			if err := k.node.st.CheckTables(next); err != nil {
+				return err // what this node has no room for the others would not have either
+			}
+			changed, c.Tables = true, Tables{Version: c.Tables.Version + 1, Dropped: dropped, Set: next}
+			return nil
+		})
+	}
+	err := configure()
+	if !changed { // perhaps it is another node's change that makes it possible, or necessary
+		if err = k.meta.CatchUp(ctx); err == nil {
+			err = configure()
 		}
-		if err := k.node.st.CheckTables(next); err != nil {
-			return err // what this node has no room for the others would not have either
-		}
-		c.Tables = Tables{Version: c.Tables.Version + 1, Dropped: dropped, Set: next}
-		return nil
-	})
+	}
 	if errors.Is(err, errNoMeta) {
 		return undecided(err.Error())
 	}
