@@ -155,7 +155,7 @@ func TestTablesAnywhere(t *testing.T) {
 		"leader": asLeader, "replica": asReplica, "elected": asCaptain, "dying": dying, "leaderless": leaderless, "lost": longLost,
 	} {
 		l, all := newIsland(after(as)), newStore(t)
-		l.Cluster.Tables = late{all}
+		l.hold, l.Cluster.Tables = 0, late{all}
 		dial(t, newStore(t), &Server{Cluster: &l.Cluster}).play([]step{
 			{"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE ALTER t WINDOW 5000", "+OK"},
 			{"CTABLE ALTER u WINDOW 5000", "-ERR no such table"}, {"CTABLE LIST", `["default" ""]`},
