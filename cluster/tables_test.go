@@ -247,3 +247,18 @@ func TestFounderBringsTables(t *testing.T) {
 		must(t, errors.Join(a.Directory.Close(), st.CloseNow()))
 	}
 }
+
+// TestMetaCatchesUp: a node that asks for the newest configuration knows every change that was answered before.
+func TestMetaCatchesUp(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	for i := range 20 {
+		name := fmt.Sprint("name", i)
+		g.configure(g.nodes[i%3], rename(id(1), name))
+		for _, n := range g.nodes {
+			await(t, "the newest", func() bool { return n.meta.CatchUp(t.Context()) == nil })
+			if c := n.meta.Configuration(); c.Member(id(1)).Hostname != name {
+				t.Fatalf("change %d is not known: %+v", i, c.Member(id(1)))
+			}
+		}
+	}
+}
