@@ -183,6 +183,11 @@ func (a *Admin) begin(r InitRequest) error {
 		self.Host = r.Host
 	}
 	c := Configuration{Version: 1, Cluster: r.Cluster, Format: FormatLevel, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
+	_, seen, err := a.Store.TablesVersion()
+	if err != nil {
+		return err
+	}
+	c.Tables = Tables{Version: seen + 1, Set: a.Store.Tables()} // it may have been another cluster's
 	empty := a.Store.Pristine()
 	if empty {
 		c.Partitions = r.Partitions

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // FormatLevel is the newest level of entries, files and configurations that this program
@@ -23,8 +27,9 @@ const FormatLevel = 1
 const (
 	// MaxMembers bounds the nodes of a cluster.
 	MaxMembers = 64
-	// maxConfiguration bounds the bytes of an encoded one.
-	maxConfiguration = 64 << 10
+	// maxConfiguration bounds the bytes of an encoded one, maxTables those of its tables.
+	maxConfiguration = 128 << 10
+	maxTables        = 64 << 10
 	maxPartitions    = 1024
 	maxHost          = 253
 	idDigits         = 40
@@ -55,6 +60,56 @@ type Configuration struct {
 	Shards []Shard `json:"shards"`
 	// Members are the nodes, in the order in which they came.
 	Members []Member `json:"members"`
+	// Tables are those of all shards.
+	Tables Tables `json:"tables"`
+}
+
+// Tables are the definitions that CTABLE changes. The leader of each shard brings its own to what they
+// say (TableKeeper).
+type Tables struct {
+	// Version counts their changes; a cluster begins with 1, or behind what its data have seen.
+	Version uint64 `json:"version"`
+	// Dropped is the table that the newest change has dropped, so that who got no answer can ask
+	// again; "": it was another change.
+	Dropped string `json:"dropped,omitempty"`
+	// Set has all tables.
+	Set store.TableSet `json:"set"`
+}
+
+func (t Tables) equal(o Tables) bool {
+	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set)
+}
+
+// follows checks that t may take the place of older tables.
+func (t Tables) follows(old Tables) error {
+	same := old
+	if !t.Set.Equal(old.Set) {
+		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set}
+	}
+	if !t.equal(same) {
+		return invalid("the tables' version %d follows %d", t.Version, old.Version)
+	}
+	return nil
+}
+
+func (t Tables) valid() error {
+	if err := t.Set.Validate(); err != nil {
+		return invalid("%v", err)
+	}
+	b, err := json.Marshal(t)
+	switch {
+	case err != nil:
+		return invalid("its tables: %v", err)
+	case t.Version == 0:
+		return invalid("its tables have no version")
+	case len(b) > maxTables:
+		return invalid("its tables have %d bytes, more than %d: take fewer, or shorter names and prefixes", len(b), maxTables)
+	case len(t.Dropped) > store.MaxTableName || !utf8.ValidString(t.Dropped):
+		return invalid("the name of the table that was dropped has %d bytes, or is not UTF-8", len(t.Dropped))
+	case slices.ContainsFunc(t.Set, func(o store.TableOptions) bool { return o.Name == t.Dropped }):
+		return invalid("the table %q was dropped and is there", t.Dropped)
+	}
+	return nil
 }
 
 // Shard says which partitions a group of nodes replicates.
@@ -220,10 +275,20 @@ func (c Configuration) Public() Configuration {
 
 // Encode returns the bytes of a valid configuration.
 func (c Configuration) Encode() ([]byte, error) {
-	if err := c.Valid(); err != nil {
+	if err := c.rules(); err != nil {
 		return nil, err
 	}
-	return json.Marshal(c)
+	b, err := json.Marshal(c)
+	if err == nil && len(b) > maxConfiguration {
+		err = invalid("it has %d bytes", len(b))
+	}
+	return b, err
+}
+
+// Valid checks every rule: nil or ErrInvalid.
+func (c Configuration) Valid() error {
+	_, err := c.Encode()
+	return err
 }
 
 // DecodeConfiguration reads what Encode wrote: ErrNewerLevel, or ErrInvalid for anything
@@ -268,7 +333,7 @@ func decodeStrictly(b []byte, v any) error {
 // nothing. What a cluster fixes at its creation stays. Errors of fn and ErrInvalid.
 func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
 	next := c
-	next.Shards, next.Members = slices.Clone(c.Shards), slices.Clone(c.Members)
+	next.Shards, next.Members, next.Tables.Set = slices.Clone(c.Shards), slices.Clone(c.Members), slices.Clone(c.Tables.Set)
 	for i := range next.Shards {
 		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
 	}
@@ -295,20 +360,20 @@ func (c Configuration) Follows(old Configuration) error {
 	case c.Format < old.Format:
 		return invalid("the format level falls from %d to %d", old.Format, c.Format)
 	}
-	return c.Valid()
+	return cmp.Or(c.Tables.follows(old.Tables), c.Valid())
 }
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
-		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members)
+		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables)
 }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// Valid checks every rule: nil or ErrInvalid.
-func (c Configuration) Valid() error {
+// rules checks all but its size.
+func (c Configuration) rules() error {
 	switch {
 	case c.Version == 0:
 		return invalid("its version is 0")
@@ -327,7 +392,7 @@ func (c Configuration) Valid() error {
 	case len(c.Members) == 0:
 		return invalid("it has no nodes")
 	}
-	if err := c.validShards(); err != nil {
+	if err := cmp.Or(c.Tables.valid(), c.validShards()); err != nil {
 		return err
 	}
 	return c.validMembers()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // id returns the n-th of the tests' ids.
@@ -23,6 +25,7 @@ func threeNodes() Configuration {
 		Version: 7, Cluster: id(1000), Format: 1, Seed: 0xfedcba9876543210, Partitions: 16,
 		Shards:  []Shard{{ID: id(99), Epoch: 1, Founder: id(1), Partitions: []Range{{0, 15}}}},
 		Members: []Member{member(1), member(2), member(3)},
+		Tables:  Tables{Version: 3, Set: store.NewTables()},
 	}
 }
 
@@ -38,6 +41,18 @@ func TestConfigurationRoundTrip(t *testing.T) {
 	}
 	if public, _ := json.Marshal(c.Public()); bytes.Contains(public, []byte("fedcba98")) || bytes.Contains(public, []byte("seed")) {
 		t.Errorf("the public configuration has the seed: %s", public)
+	}
+}
+
+// longTables are tables whose encoding has about so many bytes.
+func longTables(size int) (set store.TableSet) {
+	set = store.NewTables()
+	for i := 0; ; i++ {
+		next, err := set.Create(store.TableOptions{Name: fmt.Sprintf("t%03d", i), Prefix: fmt.Sprint(i, strings.Repeat("x", 400))})
+		if b, _ := json.Marshal(set); err != nil || len(b) > size {
+			return set
+		}
+		set = next
 	}
 }
 
@@ -80,6 +95,13 @@ func TestConfigurationRules(t *testing.T) {
 		"which does not exist":   func(c *Configuration) { c.Members[2].Shard = id(98) },
 		"is an address of node":  func(c *Configuration) { c.Members[2].TLSPort = 7001 },
 		"two nodes have the id ": func(c *Configuration) { c.Members[2].ID = c.Members[0].ID },
+		"tables have no version": func(c *Configuration) { c.Tables.Version = 0 },
+		"no table default":       func(c *Configuration) { c.Tables.Set = nil },
+		"WINDOW must be":         func(c *Configuration) { c.Tables.Set[0].Window = 1 },
+		"lacks a setting":        func(c *Configuration) { c.Tables.Set[0].Past = 0 },
+		"was dropped and is":     func(c *Configuration) { c.Tables.Dropped = store.DefaultTable },
+		"name of the table that": func(c *Configuration) { c.Tables.Dropped = strings.Repeat("x", store.MaxTableName+1) },
+		"its tables have 65":     func(c *Configuration) { c.Tables.Set = longTables(maxTables) },
 	} {
 		c := threeNodes()
 		edit(&c)
@@ -159,6 +181,48 @@ func TestConfigurationChanges(t *testing.T) {
 		if err := other.Follows(c); !errors.Is(err, ErrInvalid) {
 			t.Errorf("version %d follows 7: %v", version, err)
 		}
+	}
+}
+
+// TestTablesAreCounted: the version of the tables counts their changes, and nothing else.
+func TestTablesAreCounted(t *testing.T) {
+	c := threeNodes()
+	more, err := c.Tables.Set.Create(store.TableOptions{Name: "t", Prefix: "t:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := c.Changed(func(c *Configuration) error {
+		c.Tables = Tables{Version: 4, Set: more}
+		return nil
+	})
+	if err != nil || next.Tables.Version != 4 || len(next.Tables.Set) != 2 || len(c.Tables.Set) != 1 {
+		t.Fatalf("%v %+v", err, next)
+	}
+	last, err := next.Changed(func(n *Configuration) error {
+		n.Tables = Tables{Version: 5, Dropped: "t", Set: c.Tables.Set}
+		return nil
+	})
+	if err != nil || last.Tables.Dropped != "t" {
+		t.Fatalf("%v %+v", err, last)
+	}
+	for what, tables := range map[string]Tables{
+		"not counted":       {Version: 4, Set: c.Tables.Set},
+		"counted twice":     {Version: 6, Set: c.Tables.Set},
+		"an older version":  {Version: 3, Set: c.Tables.Set},
+		"nothing counted":   {Version: 5, Set: more},
+		"nothing dropped":   {Version: 4, Dropped: "u", Set: more},
+		"no valid set":      {Version: 5},
+		"what is not there": {Version: 5, Dropped: "default", Set: c.Tables.Set},
+	} {
+		if _, err := next.Changed(func(c *Configuration) error { c.Tables = tables; return nil }); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.Changed(func(c *Configuration) error { c.Tables.Set[0].Window *= 2; return nil }); !errors.Is(err, ErrInvalid) {
+		t.Errorf("in place: %v", err)
+	}
+	if !c.equal(threeNodes()) {
+		t.Error("the change shows in the version before")
 	}
 }
 

@@ -63,7 +63,8 @@ type Meta struct {
 	raft      *raft.Raft
 	transport *Transport
 	log       *metaLog
-	ledSince  time.Time     // watch's goroutine
+	ledSince  time.Time // watch's goroutine
+	applying  sync.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
 	config    atomic.Pointer[Configuration]
 	changes   atomic.Pointer[chan struct{}]
@@ -249,13 +250,21 @@ func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) err
 			m.learn(next)
 			return nil
 		}
-		if ctx.Err() != nil {
+		if !m.waitToRetry(ctx, changed) {
 			return errNoMeta
 		}
-		select {
-		case <-changed:
-		case <-time.After(retryChange):
-		case <-ctx.Done():
+	}
+}
+
+// CatchUp returns when this node knows every change that was committed before the call.
+func (m *Meta) CatchUp(ctx context.Context) error {
+	for {
+		c, err := m.newest(ctx)
+		if err == nil {
+			m.learn(c)
+			return nil
+		}
+		if !m.waitToRetry(ctx, nil) {
 			return errNoMeta
 		}
 	}
@@ -264,39 +273,65 @@ func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) err
 // retryChange is how long a change waits until it is sent again.
 const retryChange = 50 * time.Millisecond
 
+// waitToRetry waits for an event, or for long enough; false: nobody waits any more.
+func (m *Meta) waitToRetry(ctx context.Context, event <-chan struct{}) bool {
+	select {
+	case <-event:
+	case <-time.After(retryChange):
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}
+
 // propose has whoever leads the meta group make a configuration the present one.
 func (m *Meta) propose(ctx context.Context, c Configuration) error {
-	address, id := m.raft.LeaderWithID()
-	switch string(id) {
-	case "":
-		return errNoMeta
-	case m.o.ID:
-		return m.apply(c)
-	}
 	b, err := c.Encode()
 	if err != nil {
 		return err
 	}
+	answer, err := m.ask(ctx, b, func() ([]byte, error) { return []byte(changeAccepted), m.apply(c) })
+	if err == nil && string(answer) != changeAccepted {
+		err = fmt.Errorf("the leader of the meta group answers %.*q", maxReason, answer)
+	}
+	return err
+}
+
+// newest returns what whoever leads the meta group knows for the newest configuration.
+func (m *Meta) newest(ctx context.Context) (c Configuration, err error) {
+	b, err := m.ask(ctx, nil, m.present)
+	if err != nil {
+		return c, err
+	}
+	return DecodeConfiguration(b)
+}
+
+// ask sends whoever leads the meta group a configuration, nil: asks for the newest; own is the answer if
+// this node does.
+func (m *Meta) ask(ctx context.Context, b []byte, own func() ([]byte, error)) ([]byte, error) {
+	address, id := m.raft.LeaderWithID()
+	switch string(id) {
+	case "":
+		return nil, errNoMeta
+	case m.o.ID:
+		return own()
+	}
 	conn, err := m.o.Net.Dial(ctx, string(id), string(address), KindChange)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)); err != nil {
-		return err
+		return nil, err
 	}
-	answer, err := io.ReadAll(io.LimitReader(conn, maxReason))
-	if err == nil && string(answer) != changeAccepted {
-		err = fmt.Errorf("the leader of the meta group answers %q", answer)
-	}
-	return err
+	return io.ReadAll(io.LimitReader(conn, maxConfiguration+1))
 }
 
 // changeAccepted is the answer to a change that was committed; any other says why it was not.
 const changeAccepted = "OK"
 
-// serve answers a node that sends a changed configuration: its length, u32, and its bytes.
+// serve answers a node that sends a changed configuration: its length, u32, and its bytes; no bytes
+// ask for the newest.
 func (m *Meta) serve(conn net.Conn, _ Identity) {
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(adminTime)) // a broken connection fails below
@@ -312,15 +347,30 @@ func (m *Meta) serve(conn net.Conn, _ Identity) {
 	if _, err := io.ReadFull(conn, b); err != nil {
 		return
 	}
-	answer := changeAccepted
+	answer, err := m.answer(b)
+	if err != nil {
+		answer = []byte(err.Error()[:min(len(err.Error()), maxReason)])
+	}
+	_, _ = conn.Write(answer)
+}
+
+func (m *Meta) answer(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return m.present()
+	}
 	c, err := DecodeConfiguration(b)
 	if err == nil {
 		err = m.apply(c)
 	}
-	if err != nil {
-		answer = err.Error()
+	return []byte(changeAccepted), err
+}
+
+// present returns the configuration in which all that is committed by now has been taken in, as the leader.
+func (m *Meta) present() ([]byte, error) {
+	if err := m.raft.Barrier(m.o.Timeout).Error(); err != nil {
+		return nil, err
 	}
-	_, _ = io.WriteString(conn, answer[:min(len(answer), maxReason)])
+	return m.Configuration().Encode()
 }
 
 // apply has a configuration committed, as the leader.
@@ -329,6 +379,9 @@ func (m *Meta) apply(c Configuration) error {
 	if err != nil {
 		return err
 	}
+	m.applying.Lock() // one after the other: only one can follow the present version
+	defer m.applying.Unlock()
+	m.shorten()
 	future := m.raft.ApplyLog(raft.Log{Data: b}, m.o.Timeout)
 	if err := future.Error(); err != nil {
 		return err
@@ -337,10 +390,18 @@ func (m *Meta) apply(c Configuration) error {
 	return err
 }
 
+// shorten makes a snapshot take the place of a long log.
+func (m *Meta) shorten() {
+	if m.log.isLong() {
+		_ = m.raft.Snapshot().Error() // there is one already, or it is tried again
+	}
+}
+
 // watch looks after the group while this node leads it.
 func (m *Meta) watch(elected <-chan bool) {
 	for {
 		changed, next := m.Changed(), metaPeriod
+		m.shorten()
 		switch {
 		case m.raft.State() != raft.Leader:
 			m.settledAt.Store(0)

@@ -253,6 +253,9 @@ func giveData(t *testing.T, s *server) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := redisAsk(alone, "CTABLE", "CREATE", "old", "PREFIX", "older"); err != nil {
+		t.Fatal(err)
+	}
 	alone.stop()
 	s.start()
 }
@@ -406,7 +409,7 @@ func TestClusterIsRecovered(t *testing.T) {
 	counts(t, 3, "c", fresh...)
 }
 
-// isGiven expects what giveData counted, with its opids, of the leader.
+// isGiven expects what giveData counted, with its opids, and its table, of the leader.
 func isGiven(t *testing.T, all ...*server) {
 	t.Helper()
 	leader := leaderOf(t, all...)
@@ -416,6 +419,12 @@ func isGiven(t *testing.T, all ...*server) {
 			if err == nil && out != fmt.Sprint(i) {
 				t.Fatalf("counter %d: %s: the opid was forgotten", i, out)
 			}
+			return err == nil
+		})
+	}
+	for _, args := range [][]any{{"CREATE", "old", "PREFIX", "older"}, {"ALTER", "default", "WINDOW", "1h"}} {
+		eventually(t, patience, "the table is the old one, and others can be changed", func() bool {
+			_, err := redisAsk(all[0], append([]any{"CTABLE"}, args...)...)
 			return err == nil
 		})
 	}
