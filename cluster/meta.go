@@ -112,8 +112,12 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	m.transport.observe(m.raft, func(raft.ServerID, time.Time, uint64) {})
 	o.Net.Handle(KindChange, m.serve)
 	m.running.Go(func() { m.watch(elected) })
+	m.running.Go(m.announce)
 	return m, nil
 }
+
+// level is the newest format level that this node's program reads.
+func (m *Meta) level() int { return int(m.o.Net.self.format) }
 
 // raftConfig returns what the Raft groups have in common.
 func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool, log *slog.Logger) *raft.Config {
@@ -179,6 +183,9 @@ func (m *Meta) learn(c Configuration) {
 			return
 		}
 		if m.config.CompareAndSwap(old, &c) {
+			if old.Version > 0 && c.Format > old.Format {
+				m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: older ones are refused from now on", "level", c.Format)
+			}
 			next := make(chan struct{})
 			close(*m.changes.Swap(&next))
 			return
@@ -192,7 +199,7 @@ type metaMachine struct{ m *Meta }
 // Apply takes in a configuration that was committed, unless it follows another one than the
 // present: of two changes at a time the first one counts.
 func (f metaMachine) Apply(l *raft.Log) any {
-	c, err := DecodeConfiguration(l.Data)
+	c, err := decodeConfiguration(l.Data, f.m.level())
 	if err != nil {
 		f.m.fail(fmt.Errorf("entry %d of the meta group: %w", l.Index, err))
 		return err
@@ -221,7 +228,7 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 	if err != nil || len(b) == 0 {
 		return err
 	}
-	c, err := DecodeConfiguration(b)
+	c, err := decodeConfiguration(b, f.m.level())
 	if err == nil {
 		f.m.learn(c)
 	}
@@ -310,7 +317,7 @@ func (m *Meta) serve(conn net.Conn, _ Identity) {
 		return
 	}
 	answer := changeAccepted
-	c, err := DecodeConfiguration(b)
+	c, err := decodeConfiguration(b, m.level())
 	if err == nil {
 		err = m.apply(c)
 	}
@@ -332,6 +339,36 @@ func (m *Meta) apply(c Configuration) error {
 	}
 	err, _ = future.Response().(error)
 	return err
+}
+
+// announce says in the configuration which format level this node's program reads, whenever another one
+// is said there: the node has been started with another program.
+func (m *Meta) announce() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m.running.Go(func() {
+		<-m.stop
+		cancel()
+	})
+	for ctx.Err() == nil {
+		changed := m.Changed()
+		c := m.Configuration()
+		if self := c.Member(m.o.ID); self != nil && self.Level != m.level() {
+			err := m.Configure(ctx, func(c *Configuration) error {
+				if self := c.Member(m.o.ID); self != nil {
+					self.Level = m.level()
+				}
+				return nil
+			})
+			if err != nil && !m.stopped.Load() {
+				m.o.Logger.Warn("the format level that this program reads cannot be announced", "level", m.level(), "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-m.stop:
+		}
+	}
 }
 
 // watch looks after the group while this node leads it.
@@ -361,7 +398,8 @@ func (m *Meta) watch(elected <-chan bool) {
 }
 
 // lookAfter brings the group nearer to what the configuration says, and reports whether it is so: each
-// member is in it, nobody else, and those vote who are to.
+// member is in it, nobody else, and those vote who are to. The cluster's format level is the newest one that
+// all members read.
 func (m *Meta) lookAfter() bool {
 	c := m.Configuration()
 	if c.Version == 0 {
@@ -370,7 +408,18 @@ func (m *Meta) lookAfter() bool {
 		}
 		return false
 	}
-	changed, err := m.step(&c)
+	next, err := c.Changed(func(c *Configuration) error {
+		c.rise(m.level())
+		return nil
+	})
+	if next.Version > c.Version {
+		_ = m.apply(next) // else it is tried again
+		return false
+	}
+	changed := false
+	if err == nil {
+		changed, err = m.step(&c)
+	}
 	if err != nil && !m.stopped.Load() {
 		m.o.Logger.Info("the meta group is not as it should be yet", "error", err)
 	}
