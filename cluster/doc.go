@@ -1,6 +1,14 @@
-// Package cluster makes several nodes hold one shard: a Raft group whose log is the op log of
-// each, the network between them, and the configuration that they agree on. Only this
-// package knows Raft (hashicorp/raft).
+// Package cluster makes several nodes hold a shard: a Raft group whose log is the op log of
+// each, the network between them, and the configuration that all nodes of a cluster, which may have
+// many shards, agree on. Only this package knows Raft (hashicorp/raft).
+//
+// # Two groups
+//
+// Each node is in two Raft groups. That of its shard (Node) is fast, and its log is the op log. The meta group
+// (Meta) has all nodes of the cluster, three or five of which vote, and the Configuration for its
+// state: which nodes and shards there are, and who has which partitions. Any node changes it, by whoever
+// leads the group; all learn it. Shards work on without it. Who leads a shard is not in the
+// configuration: its leader tells the nodes of the others (Leaders).
 //
 //	Execute ── decides, under locks ──► Log.Append ──► queue ──► propose ──► Raft ──► LogStore
 //	   ▲                                                                       │      (op log, fsync)
@@ -28,7 +36,7 @@
 //
 // A node whose log ends before the leader's begins, or that is new in a shard whose first node
 // had data, takes the leader's files in the place of its own and starts anew
-// (catchup.go). Raft's own snapshots hold only the configuration, and no node takes
+// (catchup.go). The shard's Raft snapshots hold nothing, and no node takes
 // another's: a node that has what one stands for says so, another one begins to fetch.
 //
 // # Where the rules are upheld
@@ -45,5 +53,6 @@
 //
 // The other files: node.go is the node, handover.go an orderly change of the leader, command.go what entries hold, logstore.go and
 // stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
-// needs, catchup*.go the files for a node that is behind, config.go the configuration, admin.go how `fbfkv cluster` changes it.
+// needs, catchup*.go the files for a node that is behind, config.go the configuration, meta.go and metalog.go the group
+// that has it, leaders.go what shards tell each other, admin.go how `fbfkv cluster` changes it.
 package cluster

@@ -158,10 +158,30 @@ func (n *Node) silence() string {
 	return fmt.Sprintf("no leader was heard for %v", time.Since(n.lastHeard()).Round(time.Millisecond))
 }
 
+// wasHanded reports whether the former leader has just handed over to this node.
+func (n *Node) wasHanded() bool {
+	handed := n.transport.Handed()
+	return handed.After(n.started) && time.Since(handed) < n.o.Timeout
+}
+
 // whyElected says why there was an election that this node has won.
 func (n *Node) whyElected() string {
-	if handed := n.transport.Handed(); handed.After(n.started) && time.Since(handed) < n.o.Timeout {
+	if n.wasHanded() {
 		return "the former leader handed over"
+	}
+	return n.silence()
+}
+
+// whyLeaderless says why this node follows nobody.
+func (n *Node) whyLeaderless() string {
+	n.leading.Lock()
+	led := time.Since(n.back.ledUntil)
+	n.leading.Unlock()
+	switch {
+	case n.wasHanded():
+		return "the leader hands over to this node"
+	case led < n.o.Timeout:
+		return "this node leads no longer"
 	}
 	return n.silence()
 }
@@ -185,6 +205,7 @@ func (n *Node) stopLeading(reason string) {
 		return
 	}
 	n.leads.Store(false)
+	n.back.ledUntil = time.Now()
 	n.st.StopLeading(func() { n.log.setFence(0) })
 	n.confirmer.Deposed()
 	n.o.Logger.Info("this node leads the shard no longer", "reason", reason, "undecided", n.log.undecided())

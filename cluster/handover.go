@@ -114,7 +114,8 @@ const comeBackAfter = 30 * time.Second
 type comeBack struct {
 	wellSince time.Time   // since when this node could lead; zero: it could not. watch's goroutine
 	wishes    chan string // ids of nodes that want to lead; to watch's goroutine
-	ledSince  time.Time   // under leading
+	ledSince  time.Time   // under leading, as ledUntil
+	ledUntil  time.Time
 }
 
 // meantToLead returns the node that is meant to lead.

@@ -32,11 +32,9 @@ const (
 	// metaPeriod is how often its leader looks who is to vote.
 	metaPeriod = time.Second
 	metaHurry  = 50 * time.Millisecond // while it is not as it should be
-	// metaLost is how long a node is silent until another one votes in its place.
-	metaLost = time.Minute
 )
 
-// MetaOptions configure StartMeta. All but Found, Timeout, Logger and Fatal are required.
+// MetaOptions configure StartMeta. All but Found, Timeout, Lost, Logger and Fatal are required.
 type MetaOptions struct {
 	// ID is the node's, Stable the directory's.
 	ID     string
@@ -48,6 +46,8 @@ type MetaOptions struct {
 	Found *Configuration
 	// Timeout is cluster-node-timeout. Default 1 s.
 	Timeout time.Duration
+	// Lost is how long a node is silent until another one votes in its place. Default 1 min.
+	Lost time.Duration
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Fatal is called when the process must end (G8).
@@ -82,6 +82,9 @@ var (
 func StartMeta(o MetaOptions) (*Meta, error) {
 	if o.Timeout == 0 {
 		o.Timeout = time.Second
+	}
+	if o.Lost == 0 {
+		o.Lost = time.Minute
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -204,7 +207,7 @@ func (f metaMachine) Apply(l *raft.Log) any {
 		f.m.fail(fmt.Errorf("entry %d of the meta group: %w", l.Index, err))
 		return err
 	}
-	if now := f.m.Configuration(); now.Version > 0 && c.Follows(now) != nil && !now.equal(c) {
+	if now := f.m.Configuration(); now.Version > 0 && c.Follows(now) != nil {
 		return errSuperseded
 	}
 	f.m.learn(c)
@@ -445,7 +448,7 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 		switch {
 		case !known:
 			err = m.raft.AddNonvoter(id, address, 0, m.o.Timeout).Error()
-		case votes(member.ID) || !slices.Contains(voters, member.ID):
+		case votes(member.ID) || !slices.Contains(voters, member.ID) || m.isLost(member.ID):
 			continue
 		case m.hasLog(id):
 			err = m.raft.AddVoter(id, address, 0, m.o.Timeout).Error()
@@ -473,7 +476,7 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 
 // isLost reports whether a node has been silent for so long that another one should vote in its place.
 func (m *Meta) isLost(id string) bool {
-	return id != m.o.ID && time.Since(m.ledSince) > metaLost && time.Since(m.transport.Progress()[raft.ServerID(id)].Contact) > metaLost
+	return id != m.o.ID && time.Since(m.ledSince) > m.o.Lost && time.Since(m.transport.Progress()[raft.ServerID(id)].Contact) > m.o.Lost
 }
 
 // hasLog reports whether a node that follows answers and has the log.

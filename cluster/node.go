@@ -242,7 +242,7 @@ func (n *Node) watch() {
 			n.proposeBegin()
 		case o := <-n.observed:
 			if leader := o.Data.(raft.LeaderObservation); leader.LeaderID == "" {
-				n.o.Logger.Info("the shard has no leader, as far as this node knows", "reason", n.silence())
+				n.o.Logger.Info("the shard has no leader, as far as this node knows", "reason", n.whyLeaderless())
 			}
 			n.changed()
 		}

@@ -41,6 +41,9 @@ func EndOf(dir string) (e End, err error) {
 	if !member {
 		return e, fmt.Errorf("data directory %s belongs to no cluster", dir)
 	}
+	if n := len(c.Shards); n > 1 {
+		return e, fmt.Errorf("data directory %s has one of %d shards: only a cluster of one shard can be recovered as yet", dir, n)
+	}
 	db, err := persistence.OpenReadOnly(persistence.Options{FS: vfs.Default, Dir: dir, Sections: Sections, Fatal: func(error) {}})
 	if err != nil {
 		return e, err

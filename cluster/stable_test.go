@@ -172,7 +172,8 @@ func TestNodeKeepsTerm(t *testing.T) {
 // it when it starts again.
 func TestBeginningIsInterrupted(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	stable := mustStable(t, mem)
+	stable, err := OpenStable(mem, "d")
+	must(t, err)
 	must(t, errors.Join(stable.SetUint64([]byte(termValue), 1), stable.Settle(), stable.Close()))
 	s := &shard{t: t}
 	m := &replica{s: s, id: testID("1"), fs: mem}

@@ -217,7 +217,7 @@ func auditBackup(args [][]byte, _ func(int)) bool { return len(args) < 2 || !is(
 
 const (
 	clusterDisabled = "This instance has cluster support disabled"
-	noReplication   = "replication is not supported"
+	noReplication   = "nodes of a cluster replicate counters, see fbfkv cluster"
 )
 
 // doReplicaOf is REPLICAOF host port; NO ONE is what this server is anyway.
@@ -230,14 +230,14 @@ func doReplicaOf(c *Context) {
 		c.W.Status("OK")
 		return
 	}
-	c.fail(refusal("ERR " + noReplication))
+	c.fail(refusal("ERR REPLICAOF is not supported: " + noReplication))
 }
 
 // replicaOf declares REPLICAOF under one of its names.
 func replicaOf(name, since string) Command {
 	return Command{
 		Name: name, Arity: 3, Flags: Admin | NoScript | Stale | NoAsyncLoading, Group: groupServer, Since: since,
-		Complexity: "O(1)", Summary: "Accepts NO ONE; replication is not supported.",
+		Complexity: "O(1)", Summary: "Accepts NO ONE; nodes of a cluster replicate by themselves.",
 		Args: []Arg{strArg("host"), strArg("port")}, Run: doReplicaOf,
 	}
 }
@@ -313,7 +313,7 @@ var serverCommands = []Command{
 		},
 	},
 	{
-		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.1.0",
+		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.2.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
 		Summary: "Writes a consistent copy of the data directory to a new directory on the server's machine and waits until it is " +
 			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy. - answers the first piece of " +

@@ -373,7 +373,7 @@ var bloomCommands = []Command{
 	},
 	{
 		Name: "bf.cadd", Arity: -4, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupBloom,
-		ACL: sketchACL, Since: "0.1.0", Complexity: perItem,
+		ACL: sketchACL, Since: "0.2.0", Complexity: perItem,
 		Summary: "Adds up to 64 items to a Bloom filter once per operation id, all or none, and creates the filter if necessary. " +
 			"The same opid sent again within the table's window gets the first answers, so that what was new is not lost. " +
 			"Needs a table of MODE EXACT.",

@@ -394,7 +394,7 @@ func clusterAdmin(c *Context, cluster *Cluster, _ *ClusterView) {
 }
 
 // adminAudit takes every verb of CLUSTER FBFKV for an act but the one that only looks.
-func adminAudit(args [][]byte, _ func(int)) bool { return !is(args[2], "STATUS") }
+func adminAudit(args [][]byte, _ func(int)) bool { return !is(args[2], "INFO") }
 
 // doReadOnly is READONLY and READWRITE.
 func doReadOnly(readOnly bool) func(*Context) {
@@ -442,7 +442,7 @@ var clusterCommands = []Command{
 			withTips(clusterSub("links", 2, pure, "7.0.0", ofNodes, "Returns the links to the other nodes of the shard.", clusterLinks), changingTip...),
 			withTips(clusterSub("count-failure-reports", 3, Admin|pure, "3.0.0", "O(1)", "Answers 0: nodes do not vote on failures.",
 				clusterFailureReports, strArg("node-id")), changingTip...),
-			audited(adminAudit, clusterSub("fbfkv", -3, Admin|NoScript|NoMulti, "0.1.0", "Depends on the verb.",
+			audited(adminAudit, clusterSub("fbfkv", -3, Admin|NoScript|NoMulti, "0.2.0", "Depends on the verb.",
 				"Administers the cluster for the program fbfkv cluster.", clusterAdmin, strArg("verb"), opt(strArg("json")))),
 			since("5.0.0", helpFor("cluster", groupCluster)),
 		},

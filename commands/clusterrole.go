@@ -236,11 +236,16 @@ func (s *Server) ReplicaFigures() (list []ReplicaFigures) {
 		return nil
 	}
 	for i := range v.own.Nodes {
-		n := &v.own.Nodes[i]
-		if at, known := p.Nodes[n.ID]; known && i != v.self {
-			list = append(list, ReplicaFigures{Address: n.Host + ":" + strconv.Itoa(n.portFor(false)), NodeProgress: at,
-				LagEntries: p.Committed - min(at.Index, p.Committed)})
+		if i == v.self {
+			continue
 		}
+		n := &v.own.Nodes[i]
+		at, known := p.Nodes[n.ID]
+		if !known { // it has not answered since this node leads, and may be lost
+			at.LastContact = -time.Millisecond
+		}
+		list = append(list, ReplicaFigures{Address: n.Host + ":" + strconv.Itoa(n.portFor(false)), NodeProgress: at,
+			LagEntries: p.Committed - min(at.Index, p.Committed)})
 	}
 	return list
 }

@@ -219,7 +219,7 @@ var counterACL = []string{"@counter"}
 func cIncrCommand(name string, arity int, does string, parse func(*Request) error, delta ...Arg) Command {
 	return Command{
 		Name: name, Arity: arity, Flags: Write | DenyOOM | Fast, Keys: oneKey(keyReadUpdate), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: does + " once per operation id. " + idempotentNote,
 		Args:    append(incrArgs(append([]Arg{keyArg(), strArg("opid")}, delta...)...), expiryArg("PERSIST"), opt(word("ENX"))),
 		Parse:   parse, Reply: replyCIncr,
@@ -235,7 +235,7 @@ var counterCommands = []Command{
 	{
 		Name: "cmincrby", Arity: -5, Flags: Write | DenyOOM | MovableKeys, Group: groupCounter,
 		Keys: KeySpec{First: 2, Step: 2, NumKeys: true, Flags: keyReadUpdate},
-		ACL:  counterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of keys",
+		ACL:  counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
 		Summary: "Adds a delta to each of several counters of one table, all or none, once per operation id.",
 		Args: incrArgs(strArg("opid"), intArg("numkeys"),
 			multi(block("data", keyArg(), intArg("delta")))),
@@ -243,21 +243,21 @@ var counterCommands = []Command{
 	},
 	{
 		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Says what is remembered of an operation, without applying it. IDMP names an operation of INCREX.",
 		Args:    []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
 		Parse:   parseCSeen, Reply: replyCSeen,
 	},
 	{
 		Name: "cget", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(1)",
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Returns a counter as an integer.",
 		Args:    []Arg{keyArg()},
 		Parse:   parseKey(store.Get), Reply: replyIntOrNull,
 	},
 	{
 		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.1.0", Complexity: "O(N), where N is the number of keys",
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
 		Summary: "Returns several counters as integers.",
 		Args:    []Arg{multi(keyArg())},
 		Parse:   parseKeys(store.MGet), Reply: replyCMGet,

@@ -259,7 +259,7 @@ var countMinCommands = []Command{
 	},
 	{
 		Name: "cms.cincrby", Arity: -5, Flags: Write | DenyOOM, Keys: oneKey(keyReadUpdate), Group: groupCountMin,
-		ACL: sketchACL, Since: "0.1.0", Complexity: perPair,
+		ACL: sketchACL, Since: "0.2.0", Complexity: perPair,
 		Summary: "Increments items of a count-min sketch once per operation id, all or none, and returns their estimates. " +
 			"The same opid sent again within the table's window changes nothing and gets the present estimates.",
 		Args:  incrArgs(keyArg(), strArg("opid"), countArgs()),
@@ -290,7 +290,7 @@ var countMinCommands = []Command{
 	},
 	{
 		Name: "cms.innerprod", Arity: 3, Flags: ReadOnly | waits, Keys: manyKeys(keyRead), Group: groupCountMin,
-		ACL: sketchACL, Since: "0.1.0", Complexity: "O(W*D), where W is the width and D the depth",
+		ACL: sketchACL, Since: "0.2.0", Complexity: "O(W*D), where W is the width and D the depth",
 		Summary: "Returns the inner product of two count-min sketches of the same width and depth: the sum over all items of the " +
 			"product of their counts, as in the size of a join. Never too low; with the probability of the sketches too " +
 			"high by at most 2/width times the product of their counts.",

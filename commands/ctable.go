@@ -314,12 +314,12 @@ func tableOptionArgs(own ...Arg) []Arg {
 
 // tableCommands are CTABLE and its subcommands.
 var tableCommands = []Command{{
-	Name: "ctable", Arity: -2, Group: groupTable, ACL: tableACL, Since: "0.1.0", Complexity: "Depends on subcommand.",
+	Name: "ctable", Arity: -2, Group: groupTable, ACL: tableACL, Since: "0.2.0", Complexity: "Depends on subcommand.",
 	Summary: "A container for commands on tables, the named policies for counters by key prefix.",
 	Subcommands: []Command{
 		{
 			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
-			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
+			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are also checked against the previous one, for its window. " +
 				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
 				"Times and sizes take units: 10m, 64mb.",
@@ -328,27 +328,27 @@ var tableCommands = []Command{{
 		},
 		{
 			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
-			Since: "0.1.0", Complexity: "O(1)",
+			Since: "0.2.0", Complexity: "O(1)",
 			Summary: "Changes options of a table, except its prefix, and forgets nothing.",
 			Args:    tableOptionArgs(strArg("name")),
 			Run:     ctableAlter, Audit: auditAll,
 		},
 		{
 			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti, Group: groupTable, ACL: tableACL,
-			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
+			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Drops a table, but no counter. Its operation ids stay remembered for its window.",
 			Args:    []Arg{strArg("name")},
 			Run:     func(c *Context) { c.ok(c.Store.DropTable(string(c.Args[2]))) }, Audit: auditAll,
 		},
 		{
 			Name: "list", Arity: 2, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
-			Since: "0.1.0", Complexity: "O(N), where N is the number of tables",
+			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Returns the names of the tables with their prefixes.",
 			Run:     ctableList,
 		},
 		{
 			Name: "info", Arity: 3, Flags: ReadOnly, Group: groupTable, ACL: tableACL,
-			Since: "0.1.0", Complexity: "O(P), where P is the number of partitions",
+			Since: "0.2.0", Complexity: "O(P), where P is the number of partitions",
 			Summary: "Returns a table's options and the state of its filters and records.",
 			Args:    []Arg{strArg("name")},
 			Run:     ctableInfo,

@@ -355,7 +355,7 @@ func (a *Arg) writeDocs(w *resp.Writer) {
 // declared with the version in which it got it.
 func helpFor(container, group string, acl ...string) Command {
 	return Command{
-		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.1.0", Complexity: "O(1)",
+		Name: "help", Arity: 2, Flags: Loading | Stale | pure, Group: group, ACL: acl, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Returns helpful text about the subcommands.",
 		Run: func(c *Context) {
 			lines := c.table.named(container).helpLines()

@@ -12,7 +12,7 @@ const (
 	integerReason  = "a counter holds a signed 64-bit integer only"
 	pubsubReason   = "publish/subscribe is not supported"
 	oneDBReason    = "there is one database"
-	typeReason     = "keys here are counters and forgetful Bloom filters"
+	typeReason     = "keys here are counters, Bloom filters and count-min sketches"
 	scriptReason   = "scripts are not supported; MULTI is atomic"
 	moduleReason   = "there are no modules here"
 	debugReason    = "it could break the server's guarantees"

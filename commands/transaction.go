@@ -335,7 +335,7 @@ var transactionCommands = []Command{
 	},
 	{
 		Name: "cmulti", Arity: 1, Flags: NoScript | Loading | Stale | Fast | AllowBusy | immediate, Group: "transactions",
-		ACL: []string{"@transaction"}, Since: "0.1.0", Complexity: "O(1)",
+		ACL: []string{"@transaction"}, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Starts a transaction as MULTI does, of commands on keys. EXEC executes none of the commands behind the first one " +
 			"whose reply is an error; those before it stay executed.",
 		Control: doMulti,

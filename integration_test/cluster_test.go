@@ -58,8 +58,8 @@ func startCluster(t testing.TB, n int, args ...string) []*server {
 	return all
 }
 
-// shardsOf returns which servers are the nodes of each shard, as the first one says.
-func shardsOf(t testing.TB, all ...*server) (shards [][]*server) {
+// byShard returns which servers are the nodes of each shard, as the first one says.
+func byShard(t testing.TB, all ...*server) (shards [][]*server) {
 	t.Helper()
 	c := all[0].client()
 	defer c.Close()
@@ -149,7 +149,17 @@ func TestClusterLifecycle(t *testing.T) {
 		t.Errorf("before there is a cluster: %s %v", out, err)
 	}
 	operate(t, 0, "is complete", create...)
+	if !slices.ContainsFunc(all, func(s *server) bool {
+		out, err := redisAsk(s, "CLUSTER", "FBFKV", "info", "{}")
+		return err == nil && strings.Contains(out, `"settled":true`)
+	}) {
+		t.Error("the cluster would not survive the loss of a node yet")
+	}
 	operate(t, 0, "exists already", create...)
+	eventually(t, patience, "the log tells of the act", func() bool { return strings.Contains(all[0].log.String(), `"CLUSTER FBFKV init `) })
+	if strings.Contains(all[0].log.String(), `"CLUSTER FBFKV info `) {
+		t.Error("the log tells of looks at the node as of acts")
+	}
 	counts(t, 1, "a", all...)
 
 	leader := leaderOf(t, all...)

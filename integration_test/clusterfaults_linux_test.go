@@ -195,7 +195,7 @@ func newFaultyCluster(t *testing.T, r *rand.Rand) *faultyCluster {
 		c.disks, c.nodes = append(c.disks, disk), append(c.nodes, s)
 	}
 	operate(t, 0, "is complete", append([]string{"create", "--replicas", "2"}, addresses(c.nodes...)...)...)
-	for _, shard := range shardsOf(t, c.nodes...) {
+	for _, shard := range byShard(t, c.nodes...) {
 		if _, err := redisAsk(leaderOf(t, shard...), "CTABLE", "ALTER", "default", "WINDOW", 24*3600*1000); err != nil {
 			t.Fatal(err)
 		}

@@ -61,7 +61,7 @@ type failovers struct {
 // startFailovers starts so many nodes, three for each shard, and the clients.
 func startFailovers(t *testing.T, nodes int) *failovers {
 	f := &failovers{t: t, all: startCluster(t, nodes, "--cluster-node-timeout", "2000")} // on a busy machine: no failovers but ours
-	f.shards = shardsOf(t, f.all...)
+	f.shards = byShard(t, f.all...)
 	for _, shard := range f.shards {
 		c := leaderOf(t, shard...).dial()
 		c.want("+OK", "CTABLE", "ALTER", "default", "WINDOW", "1d") // all are sent again at the end

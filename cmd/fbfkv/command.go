@@ -36,13 +36,23 @@ func newRootCommand() *cobra.Command {
 	root.Flags().SortFlags = false
 	flags := addSettings(root.Flags())
 	checked := root.Flags().String("check-config", "", "")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		var bad *pflag.InvalidValueError
 		if errors.As(err, &bad) {
 			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap()) // without the value: it may be a password
 		}
-		return fmt.Errorf("%w (fbfkv --help lists the settings)", err)
+		listed := "settings"
+		if cmd != root {
+			listed = "flags"
+		}
+		return fmt.Errorf("%w (%s --help lists the %s)", err, cmd.CommandPath(), listed)
 	})
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		if cmd.ValidateRequiredFlags() != nil {
+			return usage(cmd)
+		}
+		return nil
+	}
 	root.RunE = func(cmd *cobra.Command, args []string) error {
 		checkOnly := cmd.Flags().Changed("check-config")
 		if checkOnly {

@@ -400,6 +400,8 @@ func TestSubcommandArguments(t *testing.T) {
 		"stream":                  "fbfkv: usage: fbfkv stream train|query|dedup ",
 		"stream x":                "fbfkv: \"x\" is not train, query or dedup",
 		"stream query --field -1": "fbfkv: --field counts from 1",
+		"top --port 1":            "fbfkv: unknown flag: --port (fbfkv top --help lists the flags)",
+		"cluster local":           "fbfkv: usage: fbfkv cluster local --dir DIR ",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -14,6 +15,10 @@ const (
 	// 1/giveBackShare of what is alive: its cost grows with that.
 	minGiveBack   = 8 << 20
 	giveBackShare = 4
+	// minGarbage is how many bytes of garbage there may always be, and minGCPercent the least of
+	// what is alive, until they are collected.
+	minGarbage   = 64 << 20
+	minGCPercent = 15
 )
 
 // giveMemoryBack gives free memory and garbage back to the operating system when
@@ -23,6 +28,9 @@ const (
 // returns how many bytes became garbage.
 func giveMemoryBack(trim func() int64) (stop func()) {
 	k := memoryKeeper{trim: trim}
+	if os.Getenv("GOGC") == "" {
+		k.setGCPercent = debug.SetGCPercent
+	}
 	return every(idlePeriod, func() { k.look() })
 }
 
@@ -54,12 +62,19 @@ type memoryKeeper struct {
 	trim    func() int64
 	cycles  uint64 // as of the last look
 	trimmed uint64 // since the last collection
+
+	setGCPercent func(int) int // nil: it stays
+	gcPercent    int           // as it was set last
 }
 
 // look gives memory back if there is much of it and no collection since the last
 // look, and reports whether it did.
 func (k *memoryKeeper) look() bool {
 	u := readMemoryUse()
+	if p := u.gcPercent(); k.setGCPercent != nil && p != k.gcPercent {
+		k.setGCPercent(p)
+		k.gcPercent = p
+	}
 	if u.cycles != k.cycles {
 		k.trimmed = 0
 	}
@@ -79,16 +94,25 @@ type memoryUse struct {
 	objects uint64 // live ones and garbage
 	free    uint64 // neither in use nor given back
 	cycles  uint64 // collections since the start
+	scanned uint64 // by a collection: what may have pointers
 }
 
 func readMemoryUse() memoryUse {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/objects:bytes"},
 		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/cycles/total:gc-cycles"},
+		{Name: "/gc/scan/heap:bytes"},
 	}
 	metrics.Read(samples)
 	v := func(i int) uint64 { return samples[i].Value.Uint64() }
-	return memoryUse{live: v(0), objects: v(1), free: v(2), cycles: v(3)}
+	return memoryUse{live: v(0), objects: v(1), free: v(2), cycles: v(3), scanned: v(4)}
+}
+
+// gcPercent is what GOGC should be, at most 100. The runtime's own lets as much garbage grow as
+// there is alive. Filters and sketches have no pointers, so that a collection does not look at
+// them, and need not be saved by letting garbage grow as large as they are.
+func (u memoryUse) gcPercent() int {
+	return int(min(100, max(minGCPercent, 100*max(u.scanned, minGarbage)/max(u.live, 1))))
 }
 
 // worthGivingBack reports whether so much is free, was trimmed, or came since the

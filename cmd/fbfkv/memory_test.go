@@ -71,3 +71,28 @@ func TestWorthGivingBack(t *testing.T) {
 		}
 	}
 }
+
+// TestGarbageGrowsLess: filters do not let garbage grow as large as they are.
+func TestGarbageGrowsLess(t *testing.T) {
+	for _, tt := range []struct {
+		live, scanned uint64
+		want          int
+	}{
+		{0, 0, 100},
+		{64 << 20, 1 << 20, 100},
+		{200 << 20, 1 << 20, 32},
+		{2 << 30, 1 << 20, minGCPercent},
+		{2 << 30, 1 << 30, 50},
+		{1 << 30, 1 << 30, 100},
+		{1 << 30, 2 << 30, 100},
+	} {
+		if got := (memoryUse{live: tt.live, scanned: tt.scanned}).gcPercent(); got != tt.want {
+			t.Errorf("%d of %d bytes may have pointers: %d %%, want %d", tt.scanned, tt.live, got, tt.want)
+		}
+	}
+	set := 0
+	k := memoryKeeper{trim: func() int64 { return 0 }, setGCPercent: func(p int) int { set = p; return 100 }}
+	if k.look(); set != 100 {
+		t.Errorf("a small heap has a GOGC of %d", set)
+	}
+}

@@ -29,8 +29,13 @@ func addOffline(root *cobra.Command) {
 func orUsage(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if check(cmd, args) != nil {
-			return fmt.Errorf("usage: %s (%s --help tells more)", cmd.UseLine(), cmd.CommandPath())
+			return usage(cmd)
 		}
 		return nil
 	}
+}
+
+// usage is the answer to arguments with which a subcommand cannot be called.
+func usage(cmd *cobra.Command) error {
+	return fmt.Errorf("usage: %s (%s --help tells more)", cmd.UseLine(), cmd.CommandPath())
 }

@@ -109,11 +109,12 @@ async function look() {
   await page.route('**/status', async (route) => {
     const response = await route.fetch();
     const status = await response.json();
-    const lines = 'cluster_enabled:1\r\nshard_term:3\r\nshard_replica0:address=127.0.0.1:7002,index=95,lag_entries=5,lag_ms=1500,last_contact_ms=40';
+    const lines = 'cluster_enabled:1\r\nshard_term:3\r\nshard_replica0:address=127.0.0.1:7002,index=95,lag_entries=5,lag_ms=1500,last_contact_ms=40' +
+      '\r\nshard_replica1:address=127.0.0.1:7003,index=0,lag_entries=99,lag_ms=0,last_contact_ms=-1';
     status.info = status.info.replace('cluster_enabled:0', lines);
     await route.fulfill({ response, json: status });
   });
-  await until(() => /leads\s*Term\s*3[^]*127.0.0.1:7002\s*5\s*1.50 s\s*40.0 ms ago/.test(document.querySelector('#cluster').innerText));
+  await until(() => /leads\s*Term\s*3[^]*127.0.0.1:7002\s*5\s*1.50 s\s*40.0 ms ago\s*127.0.0.1:7003[^]*not since this node leads/.test(document.querySelector('#cluster').innerText));
   // Light, dark, and on a phone.
   const shades = [];
   for (const colorScheme of ['light', 'dark']) {

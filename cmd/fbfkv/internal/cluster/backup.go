@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"time"
@@ -11,13 +12,17 @@ import (
 	nodes "github.com/fbfkv/fbfkv/cluster"
 )
 
-const backupHelp = `Asks the server ANY of a cluster for a consistent copy of the shard's data, in DIR on
+const backupHelp = `Asks the server ANY of a cluster for a consistent copy of the data, in DIR on
 its machine, and waits until it is complete. Clients go on meanwhile. DIR must be empty
 or not exist. A follower's copy costs the leader nothing; it has what was committed
 when it began, as far as that follower knew.
 
 fbfkv check DIR checks the copy. fbfkv cluster restore makes a cluster of it, and
-fbfkv restore a single server's directory.`
+fbfkv restore a single server's directory.
+
+With several shards a replica of each copies its shard to DIR/SHARD on its own machine,
+where SHARD is the beginning of the shard's id. Each copy is consistent by itself, and is a
+single server's directory; a cluster of several shards cannot be restored as one yet.`
 
 const restoreHelp = `Makes a cluster as create does, whose first node begins with what is in the backup DIR
 on its machine. All the servers must be empty.`
@@ -38,6 +43,41 @@ func (o *operator) backup(addr, dir string) error {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
+	if len(c.Shards) == 1 {
+		return o.backupOf(c, addr, dir)
+	}
+	var failed error
+	for _, shard := range c.Shards {
+		err := o.copier(c, shard.ID, addr, func(at string) error { return o.backupOf(c, at, filepath.Join(dir, short(shard.ID))) })
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("shard %s: %w", short(shard.ID), err))
+		}
+	}
+	return failed
+}
+
+// copier calls fn with the node that is to copy a shard: wanted if that is one of its nodes, or else a
+// replica; the leader if no other answers.
+func (o *operator) copier(c *nodes.Configuration, shard, wanted string, fn func(addr string) error) error {
+	all := o.survey(o.addresses(c.Of(shard)))
+	leads, best := leading(c, all), ""
+	for _, a := range all {
+		switch {
+		case a.err != nil || a.Cluster != c.Cluster || a.State == nil:
+		case a.addr == wanted:
+			return fn(wanted)
+		case best == "" || leads != nil && best == leads.addr:
+			best = a.addr
+		}
+	}
+	if best == "" {
+		return errors.Join(append(problems(all), errors.New("no node answers"))...)
+	}
+	return fn(best)
+}
+
+// backupOf has a node copy its shard.
+func (o *operator) backupOf(c *nodes.Configuration, addr, dir string) error {
 	client, err := o.server.Client(addr, -1)
 	if err != nil {
 		return err

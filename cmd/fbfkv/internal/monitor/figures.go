@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"math"
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands"
@@ -149,8 +150,13 @@ var replicaFigures = []figure[commands.ReplicaFigures]{
 		func(f *commands.ReplicaFigures) float64 { return float64(f.LagEntries) }, "node"),
 	gauge("shard_replica_lag_seconds", "For how long there have been such entries.",
 		func(f *commands.ReplicaFigures) float64 { return f.Lag.Seconds() }, "node"),
-	gauge("shard_replica_silence_seconds", "How long ago a replica answered last.",
-		func(f *commands.ReplicaFigures) float64 { return f.LastContact.Seconds() }, "node"),
+	gauge("shard_replica_silence_seconds", "How long ago a replica answered last; +Inf: not since this node leads.",
+		func(f *commands.ReplicaFigures) float64 {
+			if f.LastContact < 0 {
+				return math.Inf(1)
+			}
+			return f.LastContact.Seconds()
+		}, "node"),
 }
 
 // snapshots is what is known of checkpoints and filter snapshots.

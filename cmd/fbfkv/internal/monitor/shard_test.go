@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,10 +11,10 @@ import (
 	"github.com/fbfkv/fbfkv/commands"
 )
 
-// node is what a node of three knows of its shard, of which it is the first.
+// node is what a node of four knows of its shard, of which it is the first. The last has never answered it.
 func node(change func(v *commands.ClusterView, s *commands.ClusterShard, p *commands.ClusterProgress)) (*commands.ClusterView, commands.ClusterProgress) {
 	s := commands.ClusterShard{ID: fmt.Sprintf("%040x", 9), Slots: []commands.SlotRange{{First: 0, Last: 16383}}, Ready: true, Term: 7}
-	for i := range 3 {
+	for i := range 4 {
 		s.Nodes = append(s.Nodes, commands.ClusterNode{ID: fmt.Sprintf("%040x", i+1), Host: "10.0.0.1", Port: 7001 + i})
 	}
 	p := commands.ClusterProgress{Term: 7, LeaderChanges: 3, LastIndex: 1200, Committed: 1100, Applied: 1100, Rebuilds: 2, Fenced: 4,
@@ -54,6 +55,7 @@ func TestShardFigures(t *testing.T) {
 		`fbfkv_shard_replica_lag_entries{node="10.0.0.1:7003"}`:      1000,
 		`fbfkv_shard_replica_lag_seconds{node="10.0.0.1:7003"}`:      6,
 		`fbfkv_shard_replica_silence_seconds{node="10.0.0.1:7003"}`:  5,
+		`fbfkv_shard_replica_silence_seconds{node="10.0.0.1:7004"}`:  math.Inf(1),
 	} {
 		if got := w.value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -61,7 +63,8 @@ func TestShardFigures(t *testing.T) {
 	}
 	info := w.client.Info(t.Context(), "cluster").Val()
 	for _, want := range []string{"shard_takeover_last_ms:400\r\n", "shard_files_given:begun=0,finished=5,failed=1,bytes=1048576\r\n", "shard_clock_skew_ms:-1000\r\n",
-		"shard_replica1:address=10.0.0.1:7003,index=100,lag_entries=1000,lag_ms=6000,last_contact_ms=5000\r\n"} {
+		"shard_replica1:address=10.0.0.1:7003,index=100,lag_entries=1000,lag_ms=6000,last_contact_ms=5000\r\n",
+		"shard_replica2:address=10.0.0.1:7004,index=0,lag_entries=1100,lag_ms=0,last_contact_ms=-1\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)
 		}

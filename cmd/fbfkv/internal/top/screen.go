@@ -165,6 +165,10 @@ func shard(f info.Info) []string {
 		if len(r) == 0 {
 			return list
 		}
+		if r.Number("last_contact_ms") < 0 {
+			list = append(list, fmt.Sprintf("%-21s  has not answered since this node leads", r["address"]))
+			continue
+		}
 		list = append(list, fmt.Sprintf("%-21s  %s entries behind, %s; heard of %s ago", r["address"], r["lag_entries"], ms(r.Number("lag_ms")), ms(r.Number("last_contact_ms"))))
 	}
 }

@@ -78,11 +78,12 @@ func TestScreenFits(t *testing.T) {
 // TestShard: a leader shows how far the others are, a follower whom it follows.
 func TestShard(t *testing.T) {
 	cluster := "# Replication\r\nrole:master\r\n# Cluster\r\ncluster_enabled:1\r\nshard_term:7\r\nshard_leader_changes:2\r\nshard_commit_index:90\r\nshard_applied_index:85\r\n" +
-		"shard_replica0:address=10.0.0.2:6379,index=85,lag_entries=5,lag_ms=31890,last_contact_ms=40\r\n"
+		"shard_replica0:address=10.0.0.2:6379,index=85,lag_entries=5,lag_ms=31890,last_contact_ms=40\r\n" +
+		"shard_replica1:address=10.0.0.3:6379,index=0,lag_entries=90,lag_ms=0,last_contact_ms=-1\r\n"
 	follower := strings.NewReplacer("role:master", "role:slave\r\nmaster_host:10.0.0.1\r\nmaster_port:6379\r\nmaster_link_status:up").Replace(cluster)
 	follower, _, _ = strings.Cut(follower, "shard_replica0")
 	for text, want := range map[string]string{
-		cluster:    "CLUSTER\nthis node leads; term 7, the leader changed 2 times; 90 entries committed, 85 applied\n10.0.0.2:6379          5 entries behind, 31.9 s; heard of 40 ms ago\n\n",
+		cluster:    "CLUSTER\nthis node leads; term 7, the leader changed 2 times; 90 entries committed, 85 applied\n10.0.0.2:6379          5 entries behind, 31.9 s; heard of 40 ms ago\n10.0.0.3:6379          has not answered since this node leads\n\n",
 		follower:   "CLUSTER\nthis node follows 10.0.0.1:6379, link up; term 7,",
 		infoBefore: "default ",
 	} {

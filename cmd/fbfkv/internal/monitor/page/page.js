@@ -229,8 +229,9 @@ function showCluster(info) {
   ];
   for (let i = 0; info.fields.has(`shard_replica${i}`); i++) {
     const node = pairs(info.fields.get(`shard_replica${i}`)), time = (name) => latency(1000 * node.get(name));
-    rows.push(new Map([['Node', node.get('address')], ['Entries behind', node.get('lag_entries')], ['Time behind', time('lag_ms')],
-      ['Heard of', `${time('last_contact_ms')} ago`]]));
+    const heard = node.get('last_contact_ms') >= 0;
+    rows.push(new Map([['Node', node.get('address')], ['Entries behind', heard ? node.get('lag_entries') : '–'],
+      ['Time behind', heard ? time('lag_ms') : '–'], ['Heard of', heard ? `${time('last_contact_ms')} ago` : 'not since this node leads']]));
   }
   $('cluster-fields').replaceChildren(...fields.flatMap(([name, value]) => [element('dt', name), element('dd', value)]));
   $('cluster-rows').replaceChildren(...(rows.length ? [grid(rows)] : []));

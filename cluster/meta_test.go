@@ -1,0 +1,440 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence"
+)
+
+// metaGroup is the meta group of a test: nodes without stores.
+type metaGroup struct {
+	t      *testing.T
+	faults faults
+	nodes  []*metaNode
+}
+
+// metaNode is one of them.
+type metaNode struct {
+	g      *metaGroup
+	id     string
+	fs     *vfs.MemFS
+	port   int
+	stable *Stable
+	net    *Net
+	meta   *Meta // nil: it does not run
+}
+
+// newMetaGroup makes a cluster of so many nodes, all of which vote.
+func newMetaGroup(t *testing.T, nodes int) *metaGroup {
+	g := &metaGroup{t: t}
+	for i := range nodes {
+		g.nodes = append(g.nodes, &metaNode{g: g, id: id(i + 1), fs: vfs.NewCrashableMem()})
+	}
+	t.Cleanup(func() {
+		for _, n := range g.nodes {
+			n.stop()
+		}
+	})
+	for _, n := range g.nodes { // each has a port before the first one must know it
+		n.listen()
+	}
+	for i, n := range g.nodes {
+		if n.start(i == 0); i == 0 {
+			await(t, "the cluster begins", func() bool { return n.meta.Configuration().Version > 0 })
+		}
+		g.configure(g.nodes[0], func(c *Configuration) error { return g.admit(c, n) })
+	}
+	g.awaitSettled()
+	return g
+}
+
+// admit adds a node to a configuration, with a vote.
+func (g *metaGroup) admit(c *Configuration, n *metaNode) error {
+	if c.Member(n.id) == nil {
+		m := member(0)
+		m.ID, m.Port, m.ClusterPort = n.id, 7000+len(c.Members), n.port
+		c.Members = append(c.Members, m)
+	}
+	return nil
+}
+
+// listen opens the node's cluster port.
+func (n *metaNode) listen() {
+	l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(n.port)))
+	must(n.g.t, err)
+	n.port = l.Addr().(*net.TCPAddr).Port
+	n.g.faults.listens(l.Addr().String(), n.id)
+	n.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: n.id, Format: FormatLevel}, Secret: testSecret, Dial: n.g.faults.dialer(n.id)})
+	must(n.g.t, err)
+}
+
+// start takes part, as the founder or not.
+func (n *metaNode) start(founds bool) {
+	n.g.t.Helper()
+	var err error
+	n.stable, err = OpenStable(n.fs, "d")
+	must(n.g.t, err)
+	o := MetaOptions{ID: n.id, Stable: n.stable, Net: n.net, Address: n.net.Addr().String(), Timeout: testTimeout / 2, Lost: 3 * time.Second,
+		Fatal: func(err error) { n.g.t.Errorf("node %s ends: %v", n.id[39:], err) }}
+	if testing.Verbose() {
+		o.Logger = slog.New(slog.NewTextHandler(n.g.t.Output(), nil)).With("node", n.id[39:])
+	}
+	if founds {
+		c := threeNodes()
+		c.Version, c.Members = 1, nil
+		_ = n.g.admit(&c, n)
+		o.Found = &c
+	}
+	n.meta, err = StartMeta(o)
+	must(n.g.t, err)
+}
+
+// stop ends the node in order.
+func (n *metaNode) stop() {
+	if n.meta != nil {
+		must(n.g.t, errors.Join(n.meta.Close(), n.net.Close(), n.stable.Close()))
+		n.meta = nil
+	}
+}
+
+// lose ends the node as a power loss does.
+func (n *metaNode) lose(r *rand.Rand) {
+	for _, o := range n.g.nodes {
+		if o != n {
+			n.g.faults.isolate(n.id, o.id)
+		}
+	}
+	n.meta.stopped.Store(true)
+	must(n.g.t, errors.Join(n.meta.raft.Shutdown().Error(), n.net.Close()))
+	close(n.meta.stop)
+	n.meta.running.Wait()
+	n.fs = n.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 50, RNG: r})
+	n.meta = nil
+	for _, o := range n.g.nodes {
+		if o != n {
+			n.g.faults.reconnect(n.id, o.id)
+		}
+	}
+}
+
+// configure changes the configuration from a node, however often that takes.
+func (g *metaGroup) configure(n *metaNode, fn func(*Configuration) error) {
+	g.t.Helper()
+	await(g.t, "a change", func() bool {
+		ctx, cancel := context.WithTimeout(g.t.Context(), 5*time.Second)
+		defer cancel()
+		return n.meta.Configure(ctx, fn) == nil
+	})
+}
+
+// rename gives a member another name, which says which change it was.
+func rename(id, name string) func(*Configuration) error {
+	return func(c *Configuration) error {
+		c.Member(id).Hostname = name
+		return nil
+	}
+}
+
+// leader returns the node that leads, once there is one.
+func (g *metaGroup) leader() (leader *metaNode) {
+	g.t.Helper()
+	await(g.t, "a leader", func() bool {
+		i := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n.meta != nil && n.meta.raft.State() == raft.Leader })
+		if i >= 0 {
+			leader = g.nodes[i]
+		}
+		return i >= 0
+	})
+	return leader
+}
+
+// awaitSettled waits until the group is as the configuration says.
+func (g *metaGroup) awaitSettled() {
+	g.t.Helper()
+	await(g.t, "the group is as it should be", func() bool {
+		return slices.ContainsFunc(g.nodes, func(n *metaNode) bool { return n.meta != nil && n.meta.Status().Settled })
+	})
+}
+
+// awaitSame waits until all that run know the same configuration, in which a member has a name.
+func (g *metaGroup) awaitSame(id, name string) {
+	g.t.Helper()
+	await(g.t, "all know "+name, func() bool {
+		return !slices.ContainsFunc(g.nodes, func(n *metaNode) bool {
+			if n.meta == nil {
+				return false
+			}
+			c := n.meta.Configuration()
+			m := c.Member(id)
+			return m == nil || m.Hostname != name
+		})
+	})
+}
+
+// TestMetaGroup changes the configuration from each node, while nodes lose power and are cut off.
+func TestMetaGroup(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	r := rand.New(rand.NewPCG(1, 2))
+	for i, n := range g.nodes {
+		name := fmt.Sprint("from", i)
+		g.configure(n, rename(id(1), name))
+		if c := n.meta.Configuration(); c.Member(id(1)).Hostname != name {
+			t.Errorf("node %d does not know its own change: %+v", i, c)
+		}
+		g.awaitSame(id(1), name)
+	}
+	lost := g.leader()
+	lost.lose(r)
+	other := g.nodes[0]
+	if other == lost {
+		other = g.nodes[1]
+	}
+	g.configure(other, rename(id(1), "without"))
+	lost.listen()
+	lost.start(false)
+	g.awaitSame(id(1), "without")
+
+	cut := g.leader()
+	for _, n := range g.nodes {
+		if n != cut {
+			g.faults.isolate(cut.id, n.id)
+			other = n
+		}
+	}
+	g.configure(other, rename(id(1), "connected"))
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	if err := cut.meta.Configure(ctx, rename(id(1), "cut")); !errors.Is(err, errNoMeta) {
+		t.Errorf("a node that is cut off has changed the configuration: %v", err)
+	}
+	for _, n := range g.nodes {
+		if n != cut {
+			g.faults.reconnect(cut.id, n.id)
+		}
+	}
+	g.awaitSame(id(1), "connected")
+	for _, n := range g.nodes {
+		n.lose(r)
+	}
+	for _, n := range g.nodes {
+		n.listen()
+		n.start(n == g.nodes[0]) // a founder that has not noted yet that it has begun
+	}
+	g.awaitSame(id(1), "connected")
+}
+
+// TestMetaChangesAtOnce makes changes from all nodes at the same time: each counts once.
+func TestMetaChangesAtOnce(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	before := g.leader().meta.Configuration()
+	const each = 20
+	var changing sync.WaitGroup
+	for _, n := range g.nodes {
+		changing.Go(func() {
+			for range each {
+				if err := n.meta.Configure(t.Context(), func(c *Configuration) error { c.Shards[0].Epoch++; return nil }); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	changing.Wait()
+	for _, n := range g.nodes {
+		await(t, "all changes are known", func() bool {
+			c := n.meta.Configuration()
+			return c.Shards[0].Epoch == before.Shards[0].Epoch+3*each && c.Version == before.Version+3*each
+		})
+		await(t, "the log is short", func() bool {
+			n.meta.log.mu.Lock()
+			defer n.meta.log.mu.Unlock()
+			return len(n.meta.log.entries) <= 4*metaSnapshotEvery
+		})
+	}
+}
+
+// TestMetaVoterIsReplaced: who is removed votes no more, and another node does instead of one that is
+// silent for long.
+func TestMetaVoterIsReplaced(t *testing.T) {
+	g := newMetaGroup(t, 4)
+	voters := func() []string { return g.leader().meta.Status().Voters }
+	if v := voters(); len(v) != 3 {
+		t.Fatalf("%d of four nodes vote", len(v))
+	}
+	leader := g.leader()
+	gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && slices.Contains(voters(), n.id) })
+	g.nodes[gone].stop()
+	await(t, "another one votes in its place", func() bool { v := voters(); return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id) })
+
+	// The leader is removed: it leaves that to another one.
+	leader = g.leader()
+	g.configure(leader, func(c *Configuration) error {
+		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == leader.id })
+		return nil
+	})
+	await(t, "the group is without it", func() bool {
+		return !slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
+			func(s raft.Server) bool { return string(s.ID) == leader.id })
+	})
+}
+
+// TestMetaVoters: who is to vote.
+func TestMetaVoters(t *testing.T) {
+	for _, tt := range []struct {
+		hosts        string // of the members; a small letter: it does not vote in its shard
+		votes, lost  string // numbers of members
+		want, reason string
+	}{
+		{hosts: "A", want: "0"},
+		{hosts: "AB", want: "01"},
+		{hosts: "ABc", want: "01", reason: "one that catches up does not count"},
+		{hosts: "ABC", want: "012"},
+		{hosts: "ABCD", want: "012", reason: "four survive no more than three do"},
+		{hosts: "ABCDEF", want: "01234"},
+		{hosts: "AAABBBCCC", want: "01346", reason: "each host in turn"},
+		{hosts: "AAABBBCCC", votes: "25", want: "02356", reason: "who votes stays"},
+		{hosts: "AABC", votes: "01", want: "023", reason: "on three hosts, though another one votes"},
+		{hosts: "ABCD", votes: "012", lost: "1", want: "023"},
+		{hosts: "ABC", votes: "012", lost: "1", want: "012", reason: "there is no other"},
+	} {
+		c, is := Configuration{}, func(list string) func(string) bool {
+			return func(node string) bool {
+				return strings.ContainsFunc(list, func(r rune) bool { return id(int(r-'0')) == node })
+			}
+		}
+		for i, host := range tt.hosts {
+			c.Members = append(c.Members, Member{ID: id(i), Host: strings.ToLower(string(host)), Voter: host < 'a'})
+		}
+		var got []string
+		for _, voter := range metaVoters(&c, is(tt.votes), is(tt.lost)) {
+			got = append(got, strconv.Itoa(slices.IndexFunc(c.Members, func(m Member) bool { return m.ID == voter })))
+		}
+		slices.Sort(got)
+		if strings.Join(got, "") != tt.want {
+			t.Errorf("%s, of whom %q vote and %q are lost: %v, want %s: %s", tt.hosts, tt.votes, tt.lost, got, tt.want, tt.reason)
+		}
+	}
+}
+
+// TestMetaLog stores and deletes entries, and opens the log again after each.
+func TestMetaLog(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	stable := mustStable(t, mem)
+	want := ""
+	check := func() {
+		t.Helper()
+		must(t, stable.Close())
+		mem = mem.CrashClone(vfs.CrashCloneCfg{}) // nothing that was not fsynced
+		stable = mustStable(t, mem)
+		l, err := openMetaLog(stable.meta())
+		must(t, err)
+		first, _ := l.FirstIndex()
+		last, _ := l.LastIndex()
+		got := ""
+		for i := first; i <= last && first > 0; i++ {
+			var e raft.Log
+			must(t, l.GetLog(i, &e))
+			got += fmt.Sprint(e.Index, ":", e.Term, ":", string(e.Data), " ")
+		}
+		if got != want {
+			t.Errorf("the log is %q, want %q", got, want)
+		}
+		for _, i := range []uint64{0, first - 1, last + 1} {
+			if err := l.GetLog(i, new(raft.Log)); !errors.Is(err, raft.ErrLogNotFound) {
+				t.Errorf("entry %d of %d to %d: %v", i, first, last, err)
+			}
+		}
+	}
+	log := func() *metaLog {
+		l, err := openMetaLog(stable.meta())
+		must(t, err)
+		return l
+	}
+	entry := func(i uint64) *raft.Log { return &raft.Log{Index: i, Term: 2, Data: []byte{'a' + byte(i)}} }
+	check()
+	must(t, log().StoreLogs([]*raft.Log{entry(5), entry(6), entry(7)}))
+	want = "5:2:f 6:2:g 7:2:h "
+	check()
+	if log().StoreLog(entry(9)) == nil {
+		t.Error("the log has a gap")
+	}
+	check()
+	must(t, log().DeleteRange(7, 7))
+	must(t, log().StoreLog(entry(7)))
+	must(t, log().DeleteRange(5, 5))
+	want = "6:2:g 7:2:h "
+	check()
+	must(t, log().DeleteRange(6, 7))
+	want = ""
+	check()
+	must(t, stable.meta().Set([]byte(metaLogValue), []byte("rotten")))
+	if _, err := openMetaLog(stable.meta()); !errors.Is(err, persistence.ErrCorrupt) {
+		t.Errorf("a damaged log: %v", err)
+	}
+	must(t, stable.Close())
+}
+
+// TestChangeIsReadWithDistrust: a peer that sends what is no configuration changes nothing.
+func TestChangeIsReadWithDistrust(t *testing.T) {
+	g := newMetaGroup(t, 2)
+	leader := g.leader()
+	other := g.nodes[0]
+	if other == leader {
+		other = g.nodes[1]
+	}
+	before := leader.meta.Configuration()
+	stranger := before
+	stranger.Version, stranger.Cluster = before.Version+1, id(7)
+	later := before
+	later.Version = before.Version + 2
+	for _, c := range []Configuration{stranger, later} {
+		if err := other.meta.propose(t.Context(), c); err == nil {
+			t.Errorf("accepted: %+v", c)
+		}
+	}
+	for _, b := range []string{"", "\x00\x00", "\xff\xff\xff\xff", "\x00\x00\x00\x02{}", "\x00\x00\x00\x09{}"} {
+		conn, err := other.net.Dial(t.Context(), leader.id, leader.net.Addr().String(), KindChange)
+		must(t, err)
+		_, err = conn.Write([]byte(b))
+		must(t, errors.Join(err, conn.Close()))
+	}
+	g.configure(other, rename(id(1), "well"))
+	g.awaitSame(id(1), "well")
+	if c := leader.meta.Configuration(); c.Version != before.Version+1 {
+		t.Errorf("the configuration has changed: %+v", c)
+	}
+}
+
+// TestMetaWaitsForTheLog: a node that has not been there yet gets no vote.
+func TestMetaWaitsForTheLog(t *testing.T) {
+	g := newMetaGroup(t, 2)
+	late := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem()}
+	late.listen()
+	g.configure(g.nodes[0], func(c *Configuration) error { return g.admit(c, late) })
+	await(t, "it is known", func() bool {
+		return slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
+			func(s raft.Server) bool { return string(s.ID) == late.id })
+	})
+	for range 20 { // some rounds of the leader's
+		if v := g.leader().meta.Status(); len(v.Voters) != 2 || v.Settled {
+			t.Fatalf("%+v", v)
+		}
+		time.Sleep(metaHurry)
+	}
+	g.nodes = append(g.nodes, late)
+	late.start(false)
+	await(t, "it votes", func() bool { return len(g.leader().meta.Status().Voters) == 3 })
+}
