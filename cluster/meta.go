@@ -240,21 +240,24 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 
 // Configure changes the cluster's configuration, whoever leads the meta group, and returns when
 // the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
-// called more than once: its own change may be what it finds.
+// called more than once: its own change may be what it finds. What it refuses is tried again for a second: this
+// node may not know the newest configuration yet.
 func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
-	for {
+	for began := time.Now(); ; {
 		changed := m.Changed()
 		old := m.Configuration()
 		if old.Version == 0 {
 			return errNoMeta
 		}
 		next, err := old.Changed(fn)
-		if err != nil || next.Version == old.Version {
+		switch {
+		case err != nil && time.Since(began) >= refusedFor || err == nil && next.Version == old.Version:
 			return err
-		}
-		if err = m.propose(ctx, next); err == nil {
-			m.learn(next)
-			return nil
+		case err == nil:
+			if err = m.propose(ctx, next); err == nil {
+				m.learn(next)
+				return nil
+			}
 		}
 		if ctx.Err() != nil {
 			return errNoMeta
@@ -268,8 +271,11 @@ func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) err
 	}
 }
 
-// retryChange is how long a change waits until it is sent again.
-const retryChange = 50 * time.Millisecond
+// retryChange is how long a change waits until it is sent again, refusedFor how long it is refused until that counts.
+const (
+	retryChange = 50 * time.Millisecond
+	refusedFor  = time.Second
+)
 
 // propose has whoever leads the meta group make a configuration the present one.
 func (m *Meta) propose(ctx context.Context, c Configuration) error {

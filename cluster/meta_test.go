@@ -266,6 +266,33 @@ func TestMetaChangesAtOnce(t *testing.T) {
 	}
 }
 
+// TestMetaChangeOfWhatIsNew asks a node for a change that rests on one that another node has made, and of which it has
+// not heard yet.
+func TestMetaChangeOfWhatIsNew(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	begun := make(chan struct{})
+	asked := sync.OnceFunc(func() { close(begun) })
+	changing := make(chan error, 1)
+	go func() {
+		changing <- g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
+			defer asked()
+			if c.Member(id(3)).Hostname != "first" {
+				return errors.New("it is not so yet")
+			}
+			c.Member(id(3)).Hostname = "second"
+			return nil
+		})
+	}()
+	<-begun
+	g.configure(g.nodes[0], rename(id(3), "first"))
+	must(t, <-changing)
+	g.awaitSame(id(3), "second")
+	refused := errors.New("it is never so")
+	if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {
+		t.Errorf("a change that cannot be made: %v", err)
+	}
+}
+
 // TestMetaVoterIsReplaced: who is removed votes no more, and another node does instead of one that is
 // silent for long.
 func TestMetaVoterIsReplaced(t *testing.T) {
