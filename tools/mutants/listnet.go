@@ -241,4 +241,11 @@ var netMutants = []mutant{
 		new:      "",
 		packages: "./cluster", tests: "TestLevelRises",
 	},
+	{
+		guarantee: "G8", name: "a change is refused by what a node does not know yet",
+		file:     "cluster/meta.go",
+		old:      "err != nil && time.Since(began) >= refusedFor ||",
+		new:      "err != nil ||",
+		packages: "./cluster", tests: "TestMetaChangeOfWhatIsNew",
+	},
 }
