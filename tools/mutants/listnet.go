@@ -245,7 +245,7 @@ var netMutants = []mutant{
 		guarantee: "G8", name: "a change is refused by what a node does not know yet",
 		file:     "cluster/meta.go",
 		old:      "err != nil && time.Since(began) >= refusedFor ||",
-		new:      "err != nil ||",
+		new:      "err != nil && time.Since(began) >= 0 ||",
 		packages: "./cluster", tests: "TestMetaChangeOfWhatIsNew",
 	},
 }
