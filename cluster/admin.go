@@ -309,7 +309,7 @@ func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err 
 	m, self := c.Member(r.ID), c.Member(a.Node.o.ID)
 	switch {
 	case m == nil:
-		return p, fmt.Errorf("the node %.50q is no member: admit it first", r.ID)
+		return p, again("the node %.50q is no member as far as this one knows: admit it first", r.ID) // the news may be under way
 	case self == nil || m.Shard != self.Shard:
 		return p, fmt.Errorf("the node %.50q is in another shard", r.ID)
 	}

@@ -451,7 +451,10 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 	for _, member := range c.Members {
 		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
 		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
+		before := slices.IndexFunc(servers, func(s raft.Server) bool { return s.Address == address && c.Member(string(s.ID)) == nil })
 		switch {
+		case before >= 0: // Raft takes no two nodes at one address
+			err = m.raft.RemoveServer(servers[before].ID, 0, m.o.Timeout).Error()
 		case !known:
 			err = m.raft.AddNonvoter(id, address, 0, m.o.Timeout).Error()
 		case votes(member.ID) || !slices.Contains(voters, member.ID) || m.isLost(member.ID):

@@ -315,6 +315,24 @@ func TestMetaChangeOfWhatIsNew(t *testing.T) {
 	}
 }
 
+// TestMetaAddressIsTakenOver has a node begin anew, with another directory at its old address.
+func TestMetaAddressIsTakenOver(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	old := g.nodes[2]
+	old.stop()
+	fresh := &metaNode{g: g, id: id(9), fs: vfs.NewCrashableMem(), port: old.port}
+	g.nodes[2] = fresh
+	fresh.listen()
+	fresh.start(false)
+	g.configure(g.nodes[0], func(c *Configuration) error {
+		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == old.id })
+		return g.admit(c, fresh)
+	})
+	g.awaitSettled()
+	g.configure(fresh, rename(id(1), "changed"))
+	g.awaitSame(id(1), "changed")
+}
+
 // TestMetaVoterIsReplaced: who is removed votes no more, and another node does instead of one that is
 // silent for long.
 func TestMetaVoterIsReplaced(t *testing.T) {

@@ -248,4 +248,11 @@ var netMutants = []mutant{
 		new:      "err != nil && time.Since(began) >= 0 ||",
 		packages: "./cluster", tests: "TestMetaChangeOfWhatIsNew",
 	},
+	{
+		guarantee: "G2", name: "a node that begins anew at its address never takes part in the meta group",
+		file:     "cluster/meta.go",
+		old:      "		case before >= 0: //",
+		new:      "		case false: //",
+		packages: "./cluster", tests: "TestMetaAddressIsTakenOver",
+	},
 }
