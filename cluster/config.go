@@ -20,7 +20,9 @@ import (
 )
 
 // FormatLevel is the newest level of entries, files and configurations that this program
-// reads. A cluster is at a level that all of its nodes read.
+// reads. A cluster is at a level that the programs of all its members read (Configuration.Format), and
+// rises when the last of them has been upgraded (Meta). What level n has and level n-1 does not,
+// a field of the configuration too, is written only by a cluster that is at level n.
 const FormatLevel = 1
 
 // Limits of a configuration.
@@ -32,11 +34,12 @@ const (
 	maxTables        = 64 << 10
 	maxPartitions    = 1024
 	maxHost          = 253
+	maxLevel         = 1<<16 - 1 // the handshake has two bytes
 	idDigits         = 40
 )
 
 // ErrNewerLevel: a configuration is of a level that only a later program reads.
-var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads")
+var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads: start this node with a newer program")
 
 // ErrInvalid: a configuration breaks a rule.
 var ErrInvalid = errors.New("invalid cluster configuration")
@@ -49,7 +52,7 @@ type Configuration struct {
 	Version uint64 `json:"version"`
 	// Cluster is the cluster's id, 40 hex digits.
 	Cluster string `json:"cluster"`
-	// Format is the level of what the nodes write, at most FormatLevel.
+	// Format is the level of what the nodes write: at most the Level of any member. It never falls.
 	Format int `json:"format"`
 	// Seed keys the hashes of all nodes. Clients must not learn it, so it is 0 in what an
 	// administrator is shown.
@@ -176,6 +179,8 @@ type Member struct {
 	Hostname string `json:"hostname"`
 	// Voter is false until the node has caught up: until then it counts for no majority.
 	Voter bool `json:"voter"`
+	// Level is the FormatLevel of its program, 1..65535, as the node itself says.
+	Level int `json:"level"`
 }
 
 // Seed is a hash seed. It is written as hex digits, since JSON's numbers lose digits.
@@ -267,6 +272,15 @@ func (c *Configuration) Voters(shard string) (n int) {
 	return n
 }
 
+// rise brings the cluster to the newest format level that all members read, and the program that does it,
+// which reads up to level.
+func (c *Configuration) rise(level int) {
+	for _, m := range c.Members {
+		level = min(level, m.Level)
+	}
+	c.Format = max(c.Format, level)
+}
+
 // Public returns the configuration without what clients must not learn.
 func (c Configuration) Public() Configuration {
 	c.Seed = 0
@@ -294,14 +308,19 @@ func (c Configuration) Valid() error {
 // DecodeConfiguration reads what Encode wrote: ErrNewerLevel, or ErrInvalid for anything
 // else than the canonical bytes of a valid configuration.
 func DecodeConfiguration(b []byte) (c Configuration, err error) {
+	return decodeConfiguration(b, FormatLevel)
+}
+
+// decodeConfiguration reads a configuration as a program does that reads up to a level.
+func decodeConfiguration(b []byte, newest int) (c Configuration, err error) {
 	if len(b) > maxConfiguration {
 		return c, fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(b))
 	}
 	var level struct {
 		Format int `json:"format"`
 	}
-	if err := json.Unmarshal(b, &level); err == nil && level.Format > FormatLevel {
-		return c, fmt.Errorf("%w: %d, not up to %d", ErrNewerLevel, level.Format, FormatLevel)
+	if err := json.Unmarshal(b, &level); err == nil && level.Format > newest {
+		return c, fmt.Errorf("%w (level %d; this one reads up to %d)", ErrNewerLevel, level.Format, newest)
 	}
 	if err := decodeStrictly(b, &c); err != nil {
 		return Configuration{}, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -379,7 +398,7 @@ func (c Configuration) rules() error {
 		return invalid("its version is 0")
 	case !validID(c.Cluster):
 		return invalid("the cluster's id %.50q is not 40 hex digits", c.Cluster)
-	case c.Format < 1 || c.Format > FormatLevel:
+	case c.Format < 1:
 		return invalid("format level %d", c.Format)
 	case c.Seed == 0:
 		return invalid("it has no hash seed")
@@ -443,8 +462,11 @@ func (c Configuration) validMembers() error {
 		if err := m.valid(); err != nil {
 			return err
 		}
-		if c.Shard(m.Shard) == nil {
+		switch {
+		case c.Shard(m.Shard) == nil:
 			return invalid("node %s is in shard %.50q, which does not exist", m.ID, m.Shard)
+		case m.Level < c.Format:
+			return invalid("node %s reads format levels up to %d, and the cluster is at level %d: it needs a newer program", m.ID, m.Level, c.Format)
 		}
 		for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
 			address := net.JoinHostPort(m.Host, strconv.Itoa(port))
@@ -474,6 +496,8 @@ func (m Member) valid() error {
 		return invalid("node %s has no port for clients", m.ID)
 	case m.ClusterPort == 0:
 		return invalid("node %s has no cluster port", m.ID)
+	case m.Level < 1 || m.Level > maxLevel:
+		return invalid("node %s reads format levels up to %d", m.ID, m.Level)
 	}
 	for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
 		if port < 0 || port > 65535 {

@@ -16,7 +16,7 @@ func id(n int) string { return fmt.Sprintf("%040x", n) }
 
 // member returns the n-th of the tests' nodes.
 func member(n int) Member {
-	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n, Voter: true}
+	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n, Voter: true, Level: 1}
 }
 
 // threeNodes is a valid configuration.
@@ -59,26 +59,28 @@ func longTables(size int) (set store.TableSet) {
 // TestConfigurationRules breaks every rule of validity.
 func TestConfigurationRules(t *testing.T) {
 	for want, edit := range map[string]func(c *Configuration){
-		"version is 0":           func(c *Configuration) { c.Version = 0 },
-		"cluster's id":           func(c *Configuration) { c.Cluster = strings.Repeat("G", 40) },
-		"format level 0":         func(c *Configuration) { c.Format = 0 },
-		"format level 2":         func(c *Configuration) { c.Format = FormatLevel + 1 },
-		"hash seed":              func(c *Configuration) { c.Seed = 0 },
-		"24 partitions":          func(c *Configuration) { c.Partitions = 24 },
-		"2048 partitions":        func(c *Configuration) { c.Partitions = 2048 },
-		"partition 0 is in no":   func(c *Configuration) { c.Shards = nil },
-		"65 shards":              func(c *Configuration) { c.Shards = make([]Shard, MaxMembers+1) },
-		"two shards have the id": func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
-		"partition 15 is in no":  func(c *Configuration) { c.Shards[0].Partitions[0].Last = 14 },
-		"partition 3 is in two":  func(c *Configuration) { c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}}) },
-		"partitions 5 to 4 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}} },
-		"partitions 8 to 16 of":  func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}} },
-		"partitions 8 to 15 of":  func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}} },
-		"a shard's id":           func(c *Configuration) { c.Shards[0].ID = "1" },
-		"its founder":            func(c *Configuration) { c.Shards[0].Founder = "1" },
-		"none has begun it":      func(c *Configuration) { c.Shards[0].Founder = "" },
-		"65 nodes":               func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
-		"it has no nodes":        func(c *Configuration) { c.Members = nil },
+		"version is 0":            func(c *Configuration) { c.Version = 0 },
+		"cluster's id":            func(c *Configuration) { c.Cluster = strings.Repeat("G", 40) },
+		"format level 0":          func(c *Configuration) { c.Format = 0 },
+		"levels up to 1, and the": func(c *Configuration) { c.Format = FormatLevel + 1 },
+		"levels up to 0":          func(c *Configuration) { c.Members[0].Level = 0 },
+		"levels up to 65536":      func(c *Configuration) { c.Members[0].Level = maxLevel + 1 },
+		"hash seed":               func(c *Configuration) { c.Seed = 0 },
+		"24 partitions":           func(c *Configuration) { c.Partitions = 24 },
+		"2048 partitions":         func(c *Configuration) { c.Partitions = 2048 },
+		"partition 0 is in no":    func(c *Configuration) { c.Shards = nil },
+		"65 shards":               func(c *Configuration) { c.Shards = make([]Shard, MaxMembers+1) },
+		"two shards have the id":  func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
+		"partition 15 is in no":   func(c *Configuration) { c.Shards[0].Partitions[0].Last = 14 },
+		"partition 3 is in two":   func(c *Configuration) { c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}}) },
+		"partitions 5 to 4 of":    func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}} },
+		"partitions 8 to 16 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}} },
+		"partitions 8 to 15 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}} },
+		"a shard's id":            func(c *Configuration) { c.Shards[0].ID = "1" },
+		"its founder":             func(c *Configuration) { c.Shards[0].Founder = "1" },
+		"none has begun it":       func(c *Configuration) { c.Shards[0].Founder = "" },
+		"65 nodes":                func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
+		"it has no nodes":         func(c *Configuration) { c.Members = nil },
 		"no node votes": func(c *Configuration) {
 			for i := range c.Members {
 				c.Members[i].Voter = false

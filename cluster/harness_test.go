@@ -120,7 +120,7 @@ func (s *shard) configuration() Configuration {
 	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}},
 		Tables: Tables{Version: 1, Set: store.NewTables()}}
 	for i, m := range s.members {
-		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true})
+		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true, Level: FormatLevel})
 	}
 	return c
 }

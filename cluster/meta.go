@@ -3,12 +3,10 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -116,8 +114,12 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	m.transport.observe(m.raft, func(raft.ServerID, time.Time, uint64) {})
 	o.Net.Handle(KindChange, m.serve)
 	m.running.Go(func() { m.watch(elected) })
+	m.running.Go(m.announce)
 	return m, nil
 }
+
+// level is the newest format level that this node's program reads.
+func (m *Meta) level() int { return int(m.o.Net.self.format) }
 
 // raftConfig returns what the Raft groups have in common.
 func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool, log *slog.Logger) *raft.Config {
@@ -183,6 +185,9 @@ func (m *Meta) learn(c Configuration) {
 			return
 		}
 		if m.config.CompareAndSwap(old, &c) {
+			if old.Version > 0 && c.Format > old.Format {
+				m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: older ones are refused from now on", "level", c.Format)
+			}
 			next := make(chan struct{})
 			close(*m.changes.Swap(&next))
 			return
@@ -196,7 +201,7 @@ type metaMachine struct{ m *Meta }
 // Apply takes in a configuration that was committed, unless it follows another one than the
 // present: of two changes at a time the first one counts.
 func (f metaMachine) Apply(l *raft.Log) any {
-	c, err := DecodeConfiguration(l.Data)
+	c, err := decodeConfiguration(l.Data, f.m.level())
 	if err != nil {
 		f.m.fail(fmt.Errorf("entry %d of the meta group: %w", l.Index, err))
 		return err
@@ -225,168 +230,10 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 	if err != nil || len(b) == 0 {
 		return err
 	}
-	c, err := DecodeConfiguration(b)
+	c, err := decodeConfiguration(b, f.m.level())
 	if err == nil {
 		f.m.learn(c)
 	}
-	return err
-}
-
-// Configure changes the cluster's configuration, whoever leads the meta group, and returns when
-// the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
-// called more than once: its own change may be what it finds.
-func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
-	for {
-		changed := m.Changed()
-		old := m.Configuration()
-		if old.Version == 0 {
-			return errNoMeta
-		}
-		next, err := old.Changed(fn)
-		if err != nil || next.Version == old.Version {
-			return err
-		}
-		if err = m.propose(ctx, next); err == nil {
-			m.learn(next)
-			return nil
-		}
-		if !m.waitToRetry(ctx, changed) {
-			return errNoMeta
-		}
-	}
-}
-
-// CatchUp returns when this node knows every change that was committed before the call.
-func (m *Meta) CatchUp(ctx context.Context) error {
-	for {
-		c, err := m.newest(ctx)
-		if err == nil {
-			m.learn(c)
-			return nil
-		}
-		if !m.waitToRetry(ctx, nil) {
-			return errNoMeta
-		}
-	}
-}
-
-// retryChange is how long a change waits until it is sent again.
-const retryChange = 50 * time.Millisecond
-
-// waitToRetry waits for an event, or for long enough; false: nobody waits any more.
-func (m *Meta) waitToRetry(ctx context.Context, event <-chan struct{}) bool {
-	select {
-	case <-event:
-	case <-time.After(retryChange):
-	case <-ctx.Done():
-	}
-	return ctx.Err() == nil
-}
-
-// propose has whoever leads the meta group make a configuration the present one.
-func (m *Meta) propose(ctx context.Context, c Configuration) error {
-	b, err := c.Encode()
-	if err != nil {
-		return err
-	}
-	answer, err := m.ask(ctx, b, func() ([]byte, error) { return []byte(changeAccepted), m.apply(c) })
-	if err == nil && string(answer) != changeAccepted {
-		err = fmt.Errorf("the leader of the meta group answers %.*q", maxReason, answer)
-	}
-	return err
-}
-
-// newest returns what whoever leads the meta group knows for the newest configuration.
-func (m *Meta) newest(ctx context.Context) (c Configuration, err error) {
-	b, err := m.ask(ctx, nil, m.present)
-	if err != nil {
-		return c, err
-	}
-	return DecodeConfiguration(b)
-}
-
-// ask sends whoever leads the meta group a configuration, nil: asks for the newest; own is the answer if
-// this node does.
-func (m *Meta) ask(ctx context.Context, b []byte, own func() ([]byte, error)) ([]byte, error) {
-	address, id := m.raft.LeaderWithID()
-	switch string(id) {
-	case "":
-		return nil, errNoMeta
-	case m.o.ID:
-		return own()
-	}
-	conn, err := m.o.Net.Dial(ctx, string(id), string(address), KindChange)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)); err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(conn, maxConfiguration+1))
-}
-
-// changeAccepted is the answer to a change that was committed; any other says why it was not.
-const changeAccepted = "OK"
-
-// serve answers a node that sends a changed configuration: its length, u32, and its bytes; no bytes
-// ask for the newest.
-func (m *Meta) serve(conn net.Conn, _ Identity) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(adminTime)) // a broken connection fails below
-	var size [4]byte
-	if _, err := io.ReadFull(conn, size[:]); err != nil {
-		return
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxConfiguration {
-		return
-	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(conn, b); err != nil {
-		return
-	}
-	answer, err := m.answer(b)
-	if err != nil {
-		answer = []byte(err.Error()[:min(len(err.Error()), maxReason)])
-	}
-	_, _ = conn.Write(answer)
-}
-
-func (m *Meta) answer(b []byte) ([]byte, error) {
-	if len(b) == 0 {
-		return m.present()
-	}
-	c, err := DecodeConfiguration(b)
-	if err == nil {
-		err = m.apply(c)
-	}
-	return []byte(changeAccepted), err
-}
-
-// present returns the configuration in which all that is committed by now has been taken in, as the leader.
-func (m *Meta) present() ([]byte, error) {
-	if err := m.raft.Barrier(m.o.Timeout).Error(); err != nil {
-		return nil, err
-	}
-	return m.Configuration().Encode()
-}
-
-// apply has a configuration committed, as the leader.
-func (m *Meta) apply(c Configuration) error {
-	b, err := c.Encode()
-	if err != nil {
-		return err
-	}
-	m.applying.Lock() // one after the other: only one can follow the present version
-	defer m.applying.Unlock()
-	m.shorten()
-	future := m.raft.ApplyLog(raft.Log{Data: b}, m.o.Timeout)
-	if err := future.Error(); err != nil {
-		return err
-	}
-	err, _ = future.Response().(error)
 	return err
 }
 
@@ -394,6 +241,36 @@ func (m *Meta) apply(c Configuration) error {
 func (m *Meta) shorten() {
 	if m.log.isLong() {
 		_ = m.raft.Snapshot().Error() // there is one already, or it is tried again
+	}
+}
+
+// announce says in the configuration which format level this node's program reads, whenever another one
+// is said there: the node has been started with another program.
+func (m *Meta) announce() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m.running.Go(func() {
+		<-m.stop
+		cancel()
+	})
+	for ctx.Err() == nil {
+		changed := m.Changed()
+		c := m.Configuration()
+		if self := c.Member(m.o.ID); self != nil && self.Level != m.level() {
+			err := m.Configure(ctx, func(c *Configuration) error {
+				if self := c.Member(m.o.ID); self != nil {
+					self.Level = m.level()
+				}
+				return nil
+			})
+			if err != nil && !m.stopped.Load() {
+				m.o.Logger.Warn("the format level that this program reads cannot be announced", "level", m.level(), "error", err)
+			}
+		}
+		select {
+		case <-changed:
+		case <-m.stop:
+		}
 	}
 }
 
@@ -425,7 +302,8 @@ func (m *Meta) watch(elected <-chan bool) {
 }
 
 // lookAfter brings the group nearer to what the configuration says, and reports whether it is so: each
-// member is in it, nobody else, and those vote who are to.
+// member is in it, nobody else, and those vote who are to. The cluster's format level is the newest one that
+// all members read.
 func (m *Meta) lookAfter() bool {
 	c := m.Configuration()
 	if c.Version == 0 {
@@ -434,7 +312,18 @@ func (m *Meta) lookAfter() bool {
 		}
 		return false
 	}
-	changed, err := m.step(&c)
+	next, err := c.Changed(func(c *Configuration) error {
+		c.rise(m.level())
+		return nil
+	})
+	if next.Version > c.Version {
+		_ = m.apply(next) // else it is tried again
+		return false
+	}
+	changed := false
+	if err == nil {
+		changed, err = m.step(&c)
+	}
 	if err != nil && !m.stopped.Load() {
 		m.o.Logger.Info("the meta group is not as it should be yet", "error", err)
 	}
@@ -457,7 +346,10 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 	for _, member := range c.Members {
 		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
 		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
+		before := slices.IndexFunc(servers, func(s raft.Server) bool { return s.Address == address && c.Member(string(s.ID)) == nil })
 		switch {
+		case before >= 0: // Raft takes no two nodes at one address
+			err = m.raft.RemoveServer(servers[before].ID, 0, m.o.Timeout).Error()
 		case !known:
 			err = m.raft.AddNonvoter(id, address, 0, m.o.Timeout).Error()
 		case votes(member.ID) || !slices.Contains(voters, member.ID) || m.isLost(member.ID):

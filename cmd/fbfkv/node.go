@@ -92,7 +92,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	return n, nil
 }
 
-// selfOf is what the settings say of the node's addresses.
+// selfOf is what the settings say of the node's addresses, and the program of its level.
 func selfOf(config *server.Config) cluster.Member {
 	c := &config.Cluster
 	or := func(announced, port int) int {
@@ -102,14 +102,14 @@ func selfOf(config *server.Config) cluster.Member {
 		return port
 	}
 	m := cluster.Member{Host: c.AnnounceIP, Hostname: c.AnnounceHostname, Port: or(c.AnnouncePort, config.Port),
-		TLSPort: or(c.AnnounceTLSPort, config.TLS.Port), ClusterPort: or(c.AnnounceBusPort, config.ClusterPort())}
+		TLSPort: or(c.AnnounceTLSPort, config.TLS.Port), ClusterPort: or(c.AnnounceBusPort, config.ClusterPort()), Level: cluster.FormatLevel}
 	return m
 }
 
 // listen opens the cluster port as a member of a cluster.
 func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net, error) {
 	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel},
-		Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
+		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
 	if n.config.Cluster.TLS {
 		o.TLS = certificates.Current
 	}

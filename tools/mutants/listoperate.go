@@ -67,7 +67,7 @@ var operateMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "CTABLE goes by a configuration that another node has changed since",
-		file:     "cluster/meta.go",
+		file:     "cluster/metachange.go",
 		old:      "		if err == nil {\n			m.learn(c)\n			return nil\n",
 		new:      "		if _ = c; err == nil {\n			return nil\n",
 		packages: "./cluster", tests: "TestMetaCatchesUp",
