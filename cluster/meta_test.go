@@ -292,22 +292,14 @@ func TestMetaChangesAtOnce(t *testing.T) {
 // not heard yet.
 func TestMetaChangeOfWhatIsNew(t *testing.T) {
 	g := newMetaGroup(t, 3)
-	begun := make(chan struct{})
-	asked := sync.OnceFunc(func() { close(begun) })
-	changing := make(chan error, 1)
-	go func() {
-		changing <- g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
-			defer asked()
-			if c.Member(id(3)).Hostname != "first" {
-				return errors.New("it is not so yet")
-			}
-			c.Member(id(3)).Hostname = "second"
-			return nil
-		})
-	}()
-	<-begun
 	g.configure(g.nodes[0], rename(id(3), "first"))
-	must(t, <-changing)
+	must(t, g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
+		if c.Member(id(3)).Hostname != "first" {
+			return errors.New("it is not so yet")
+		}
+		c.Member(id(3)).Hostname = "second"
+		return nil
+	}))
 	g.awaitSame(id(3), "second")
 	refused := errors.New("it is never so")
 	if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {

@@ -15,10 +15,10 @@ import (
 
 // Configure changes the cluster's configuration, whoever leads the meta group, and returns when
 // the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
-// called more than once: its own change may be what it finds. What it refuses is tried again for a second: this
-// node may not know the newest configuration yet.
+// called more than once: its own change may be what it finds. What it refuses counts once this node knows
+// all that was committed before.
 func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
-	for began := time.Now(); ; {
+	for caughtUp := false; ; {
 		changed := m.Changed()
 		old := m.Configuration()
 		if old.Version == 0 {
@@ -26,13 +26,18 @@ func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) err
 		}
 		next, err := old.Changed(fn)
 		switch {
-		case err != nil && time.Since(began) >= refusedFor || err == nil && next.Version == old.Version:
+		case err != nil && caughtUp || err == nil && next.Version == old.Version:
 			return err
-		case err == nil:
-			if err = m.propose(ctx, next); err == nil {
-				m.learn(next)
-				return nil
+		case err != nil:
+			if err := m.CatchUp(ctx); err != nil {
+				return err
 			}
+			caughtUp = true
+			continue
+		}
+		if err = m.propose(ctx, next); err == nil {
+			m.learn(next)
+			return nil
 		}
 		if !m.waitToRetry(ctx, changed) {
 			return errNoMeta
@@ -54,11 +59,8 @@ func (m *Meta) CatchUp(ctx context.Context) error {
 	}
 }
 
-// retryChange is how long a change waits until it is sent again, refusedFor how long it is refused until that counts.
-const (
-	retryChange = 50 * time.Millisecond
-	refusedFor  = time.Second
-)
+// retryChange is how long a change waits until it is sent again.
+const retryChange = 50 * time.Millisecond
 
 // waitToRetry waits for an event, or for long enough; false: nobody waits any more.
 func (m *Meta) waitToRetry(ctx context.Context, event <-chan struct{}) bool {
