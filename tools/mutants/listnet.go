@@ -244,8 +244,8 @@ var netMutants = []mutant{
 	{
 		guarantee: "G8", name: "a change is refused by what a node does not know yet",
 		file:     "cluster/metachange.go",
-		old:      "err != nil && time.Since(began) >= refusedFor ||",
-		new:      "err != nil && time.Since(began) >= 0 ||",
+		old:      "		case err != nil && caughtUp || err == nil && next.Version",
+		new:      "		case err != nil || err == nil && next.Version",
 		packages: "./cluster", tests: "TestMetaChangeOfWhatIsNew",
 	},
 	{
