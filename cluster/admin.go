@@ -36,7 +36,7 @@ type Admin struct {
 	Node      *Node
 	Meta      *Meta
 	// Self is what the settings say of the node's ports, and of its host and hostname if
-	// they announce one.
+	// they announce one, with the level that the program reads.
 	Self Member
 	// Version is the program's.
 	Version string
@@ -128,7 +128,7 @@ func (a *Admin) configuration() (c Configuration, member bool) {
 func (a *Admin) info() (any, error) {
 	c, member := a.configuration()
 	is := a.Directory.state()
-	info := Info{Version: a.Version, Format: FormatLevel, Self: a.Self, Partitions: a.Store.Stats().Partitions}
+	info := Info{Version: a.Version, Self: a.Self, Partitions: a.Store.Stats().Partitions}
 	if is.Pending == "" { // otherwise the next start has it
 		info.Restored = is.Restored
 	}
@@ -143,6 +143,7 @@ func (a *Admin) info() (any, error) {
 	info.Meta = a.Meta.Status()
 	if m := c.Member(info.Self.ID); m != nil {
 		info.Self = *m
+		info.Self.Level = a.Self.Level
 	}
 	return info, nil
 }
@@ -182,7 +183,12 @@ func (a *Admin) begin(r InitRequest) error {
 	if self.ID, self.Voter = a.Directory.ID(), true; self.Host == "" {
 		self.Host = r.Host
 	}
-	c := Configuration{Version: 1, Cluster: r.Cluster, Format: FormatLevel, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
+	c := Configuration{Version: 1, Cluster: r.Cluster, Format: self.Level, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
+	_, seen, err := a.Store.TablesVersion()
+	if err != nil {
+		return err
+	}
+	c.Tables = Tables{Version: seen + 1, Set: a.Store.Tables()} // it may have been another cluster's
 	empty := a.Store.Pristine()
 	if empty {
 		c.Partitions = r.Partitions
@@ -311,7 +317,7 @@ func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err 
 	m, self := c.Member(r.ID), c.Member(a.Node.o.ID)
 	switch {
 	case m == nil:
-		return p, again("the node %.50q is no member, as far as this node knows: admit it first", r.ID)
+		return p, again("the node %.50q is no member as far as this one knows: admit it first", r.ID) // the news may be under way
 	case self == nil || m.Shard != self.Shard:
 		return p, fmt.Errorf("the node %.50q is in another shard", r.ID)
 	}

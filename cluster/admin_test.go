@@ -45,7 +45,7 @@ func TestVoteComesLast(t *testing.T) {
 	m.start()
 	m.isolate()
 	c := a.Meta.Configuration()
-	as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port}
+	as := Member{ID: m.id, Shard: c.Shards[0].ID, Host: "127.0.0.1", Port: 7002, ClusterPort: m.port, Level: FormatLevel}
 	for range 2 {
 		if _, err := ask[struct{}](a, VerbAdmit, as); err != nil {
 			t.Fatal(err)

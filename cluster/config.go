@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -13,25 +14,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // FormatLevel is the newest level of entries, files and configurations that this program
-// reads. A cluster is at a level that all of its nodes read.
+// reads. A cluster is at a level that the programs of all its members read (Configuration.Format), and
+// rises when the last of them has been upgraded (Meta). What level n has and level n-1 does not,
+// a field of the configuration too, is written only by a cluster that is at level n.
 const FormatLevel = 1
 
 // Limits of a configuration.
 const (
 	// MaxMembers bounds the nodes of a cluster.
 	MaxMembers = 64
-	// maxConfiguration bounds the bytes of an encoded one.
-	maxConfiguration = 64 << 10
+	// maxConfiguration bounds the bytes of an encoded one, maxTables those of its tables.
+	maxConfiguration = 128 << 10
+	maxTables        = 64 << 10
 	maxPartitions    = 1024
 	maxHost          = 253
+	maxLevel         = 1<<16 - 1 // the handshake has two bytes
 	idDigits         = 40
 )
 
 // ErrNewerLevel: a configuration is of a level that only a later program reads.
-var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads")
+var ErrNewerLevel = errors.New("the cluster is at a newer format level than this program reads: start this node with a newer program")
 
 // ErrInvalid: a configuration breaks a rule.
 var ErrInvalid = errors.New("invalid cluster configuration")
@@ -44,7 +52,7 @@ type Configuration struct {
 	Version uint64 `json:"version"`
 	// Cluster is the cluster's id, 40 hex digits.
 	Cluster string `json:"cluster"`
-	// Format is the level of what the nodes write, at most FormatLevel.
+	// Format is the level of what the nodes write: at most the Level of any member. It never falls.
 	Format int `json:"format"`
 	// Seed keys the hashes of all nodes. Clients must not learn it, so it is 0 in what an
 	// administrator is shown.
@@ -55,6 +63,56 @@ type Configuration struct {
 	Shards []Shard `json:"shards"`
 	// Members are the nodes, in the order in which they came.
 	Members []Member `json:"members"`
+	// Tables are those of all shards.
+	Tables Tables `json:"tables"`
+}
+
+// Tables are the definitions that CTABLE changes. The leader of each shard brings its own to what they
+// say (TableKeeper).
+type Tables struct {
+	// Version counts their changes; a cluster begins with 1, or behind what its data have seen.
+	Version uint64 `json:"version"`
+	// Dropped is the table that the newest change has dropped, so that who got no answer can ask
+	// again; "": it was another change.
+	Dropped string `json:"dropped,omitempty"`
+	// Set has all tables.
+	Set store.TableSet `json:"set"`
+}
+
+func (t Tables) equal(o Tables) bool {
+	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set)
+}
+
+// follows checks that t may take the place of older tables.
+func (t Tables) follows(old Tables) error {
+	same := old
+	if !t.Set.Equal(old.Set) {
+		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set}
+	}
+	if !t.equal(same) {
+		return invalid("the tables' version %d follows %d", t.Version, old.Version)
+	}
+	return nil
+}
+
+func (t Tables) valid() error {
+	if err := t.Set.Validate(); err != nil {
+		return invalid("%v", err)
+	}
+	b, err := json.Marshal(t)
+	switch {
+	case err != nil:
+		return invalid("its tables: %v", err)
+	case t.Version == 0:
+		return invalid("its tables have no version")
+	case len(b) > maxTables:
+		return invalid("its tables have %d bytes, more than %d: take fewer, or shorter names and prefixes", len(b), maxTables)
+	case len(t.Dropped) > store.MaxTableName || !utf8.ValidString(t.Dropped):
+		return invalid("the name of the table that was dropped has %d bytes, or is not UTF-8", len(t.Dropped))
+	case slices.ContainsFunc(t.Set, func(o store.TableOptions) bool { return o.Name == t.Dropped }):
+		return invalid("the table %q was dropped and is there", t.Dropped)
+	}
+	return nil
 }
 
 // Shard says which partitions a group of nodes replicates.
@@ -130,6 +188,8 @@ type Member struct {
 	Hostname string `json:"hostname"`
 	// Voter is false until the node has caught up: until then it counts for no majority.
 	Voter bool `json:"voter"`
+	// Level is the FormatLevel of its program, 1..65535, as the node itself says.
+	Level int `json:"level"`
 }
 
 // Seed is a hash seed. It is written as hex digits, since JSON's numbers lose digits.
@@ -221,6 +281,15 @@ func (c *Configuration) Voters(shard string) (n int) {
 	return n
 }
 
+// rise brings the cluster to the newest format level that all members read, and the program that does it,
+// which reads up to level.
+func (c *Configuration) rise(level int) {
+	for _, m := range c.Members {
+		level = min(level, m.Level)
+	}
+	c.Format = max(c.Format, level)
+}
+
 // Public returns the configuration without what clients must not learn.
 func (c Configuration) Public() Configuration {
 	c.Seed = 0
@@ -229,23 +298,38 @@ func (c Configuration) Public() Configuration {
 
 // Encode returns the bytes of a valid configuration.
 func (c Configuration) Encode() ([]byte, error) {
-	if err := c.Valid(); err != nil {
+	if err := c.rules(); err != nil {
 		return nil, err
 	}
-	return json.Marshal(c)
+	b, err := json.Marshal(c)
+	if err == nil && len(b) > maxConfiguration {
+		err = invalid("it has %d bytes", len(b))
+	}
+	return b, err
+}
+
+// Valid checks every rule: nil or ErrInvalid.
+func (c Configuration) Valid() error {
+	_, err := c.Encode()
+	return err
 }
 
 // DecodeConfiguration reads what Encode wrote: ErrNewerLevel, or ErrInvalid for anything
 // else than the canonical bytes of a valid configuration.
 func DecodeConfiguration(b []byte) (c Configuration, err error) {
+	return decodeConfiguration(b, FormatLevel)
+}
+
+// decodeConfiguration reads a configuration as a program does that reads up to a level.
+func decodeConfiguration(b []byte, newest int) (c Configuration, err error) {
 	if len(b) > maxConfiguration {
 		return c, fmt.Errorf("%w: it has %d bytes", ErrInvalid, len(b))
 	}
 	var level struct {
 		Format int `json:"format"`
 	}
-	if err := json.Unmarshal(b, &level); err == nil && level.Format > FormatLevel {
-		return c, fmt.Errorf("%w: %d, not up to %d", ErrNewerLevel, level.Format, FormatLevel)
+	if err := json.Unmarshal(b, &level); err == nil && level.Format > newest {
+		return c, fmt.Errorf("%w (level %d; this one reads up to %d)", ErrNewerLevel, level.Format, newest)
 	}
 	if err := decodeStrictly(b, &c); err != nil {
 		return Configuration{}, fmt.Errorf("%w: %w", ErrInvalid, err)
@@ -277,7 +361,7 @@ func decodeStrictly(b []byte, v any) error {
 // nothing. What a cluster fixes at its creation stays. Errors of fn and ErrInvalid.
 func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
 	next := c
-	next.Shards, next.Members = slices.Clone(c.Shards), slices.Clone(c.Members)
+	next.Shards, next.Members, next.Tables.Set = slices.Clone(c.Shards), slices.Clone(c.Members), slices.Clone(c.Tables.Set)
 	for i := range next.Shards {
 		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
 	}
@@ -304,26 +388,26 @@ func (c Configuration) Follows(old Configuration) error {
 	case c.Format < old.Format:
 		return invalid("the format level falls from %d to %d", old.Format, c.Format)
 	}
-	return c.Valid()
+	return cmp.Or(c.Tables.follows(old.Tables), c.Valid())
 }
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
-		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members)
+		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables)
 }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrInvalid, fmt.Sprintf(format, args...))
 }
 
-// Valid checks every rule: nil or ErrInvalid.
-func (c Configuration) Valid() error {
+// rules checks all but its size.
+func (c Configuration) rules() error {
 	switch {
 	case c.Version == 0:
 		return invalid("its version is 0")
 	case !validID(c.Cluster):
 		return invalid("the cluster's id %.50q is not 40 hex digits", c.Cluster)
-	case c.Format < 1 || c.Format > FormatLevel:
+	case c.Format < 1:
 		return invalid("format level %d", c.Format)
 	case c.Seed == 0:
 		return invalid("it has no hash seed")
@@ -336,7 +420,7 @@ func (c Configuration) Valid() error {
 	case len(c.Members) == 0:
 		return invalid("it has no nodes")
 	}
-	if err := c.validShards(); err != nil {
+	if err := cmp.Or(c.Tables.valid(), c.validShards()); err != nil {
 		return err
 	}
 	return c.validMembers()
@@ -387,8 +471,11 @@ func (c Configuration) validMembers() error {
 		if err := m.valid(); err != nil {
 			return err
 		}
-		if c.Shard(m.Shard) == nil {
+		switch {
+		case c.Shard(m.Shard) == nil:
 			return invalid("node %s is in shard %.50q, which does not exist", m.ID, m.Shard)
+		case m.Level < c.Format:
+			return invalid("node %s reads format levels up to %d, and the cluster is at level %d: it needs a newer program", m.ID, m.Level, c.Format)
 		}
 		for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
 			address := net.JoinHostPort(m.Host, strconv.Itoa(port))
@@ -418,6 +505,8 @@ func (m Member) valid() error {
 		return invalid("node %s has no port for clients", m.ID)
 	case m.ClusterPort == 0:
 		return invalid("node %s has no cluster port", m.ID)
+	case m.Level < 1 || m.Level > maxLevel:
+		return invalid("node %s reads format levels up to %d", m.ID, m.Level)
 	}
 	for _, port := range []int{m.Port, m.TLSPort, m.ClusterPort} {
 		if port < 0 || port > 65535 {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // id returns the n-th of the tests' ids.
@@ -14,7 +16,7 @@ func id(n int) string { return fmt.Sprintf("%040x", n) }
 
 // member returns the n-th of the tests' nodes.
 func member(n int) Member {
-	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n, Voter: true}
+	return Member{ID: id(n), Shard: id(99), Host: "127.0.0.1", Port: 7000 + n, ClusterPort: 17000 + n, Voter: true, Level: 1}
 }
 
 // threeNodes is a valid configuration.
@@ -23,6 +25,7 @@ func threeNodes() Configuration {
 		Version: 7, Cluster: id(1000), Format: 1, Seed: 0xfedcba9876543210, Partitions: 16,
 		Shards:  []Shard{{ID: id(99), Epoch: 1, Founder: id(1), Partitions: []Range{{0, 15}}}},
 		Members: []Member{member(1), member(2), member(3)},
+		Tables:  Tables{Version: 3, Set: store.NewTables()},
 	}
 }
 
@@ -41,29 +44,43 @@ func TestConfigurationRoundTrip(t *testing.T) {
 	}
 }
 
+// longTables are tables whose encoding has about so many bytes.
+func longTables(size int) (set store.TableSet) {
+	set = store.NewTables()
+	for i := 0; ; i++ {
+		next, err := set.Create(store.TableOptions{Name: fmt.Sprintf("t%03d", i), Prefix: fmt.Sprint(i, strings.Repeat("x", 400))})
+		if b, _ := json.Marshal(set); err != nil || len(b) > size {
+			return set
+		}
+		set = next
+	}
+}
+
 // TestConfigurationRules breaks every rule of validity.
 func TestConfigurationRules(t *testing.T) {
 	for want, edit := range map[string]func(c *Configuration){
-		"version is 0":           func(c *Configuration) { c.Version = 0 },
-		"cluster's id":           func(c *Configuration) { c.Cluster = strings.Repeat("G", 40) },
-		"format level 0":         func(c *Configuration) { c.Format = 0 },
-		"format level 2":         func(c *Configuration) { c.Format = FormatLevel + 1 },
-		"hash seed":              func(c *Configuration) { c.Seed = 0 },
-		"24 partitions":          func(c *Configuration) { c.Partitions = 24 },
-		"2048 partitions":        func(c *Configuration) { c.Partitions = 2048 },
-		"partition 0 is in no":   func(c *Configuration) { c.Shards = nil },
-		"65 shards":              func(c *Configuration) { c.Shards = make([]Shard, MaxMembers+1) },
-		"two shards have the id": func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
-		"partition 15 is in no":  func(c *Configuration) { c.Shards[0].Partitions[0].Last = 14 },
-		"partition 3 is in two":  func(c *Configuration) { c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}}) },
-		"partitions 5 to 4 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}} },
-		"partitions 8 to 16 of":  func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}} },
-		"partitions 8 to 15 of":  func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}} },
-		"a shard's id":           func(c *Configuration) { c.Shards[0].ID = "1" },
-		"its founder":            func(c *Configuration) { c.Shards[0].Founder = "1" },
-		"none has begun it":      func(c *Configuration) { c.Shards[0].Founder = "" },
-		"65 nodes":               func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
-		"it has no nodes":        func(c *Configuration) { c.Members = nil },
+		"version is 0":            func(c *Configuration) { c.Version = 0 },
+		"cluster's id":            func(c *Configuration) { c.Cluster = strings.Repeat("G", 40) },
+		"format level 0":          func(c *Configuration) { c.Format = 0 },
+		"levels up to 1, and the": func(c *Configuration) { c.Format = FormatLevel + 1 },
+		"levels up to 0":          func(c *Configuration) { c.Members[0].Level = 0 },
+		"levels up to 65536":      func(c *Configuration) { c.Members[0].Level = maxLevel + 1 },
+		"hash seed":               func(c *Configuration) { c.Seed = 0 },
+		"24 partitions":           func(c *Configuration) { c.Partitions = 24 },
+		"2048 partitions":         func(c *Configuration) { c.Partitions = 2048 },
+		"partition 0 is in no":    func(c *Configuration) { c.Shards = nil },
+		"65 shards":               func(c *Configuration) { c.Shards = make([]Shard, MaxMembers+1) },
+		"two shards have the id":  func(c *Configuration) { c.Shards = append(c.Shards, c.Shards[0]) },
+		"partition 15 is in no":   func(c *Configuration) { c.Shards[0].Partitions[0].Last = 14 },
+		"partition 3 is in two":   func(c *Configuration) { c.Shards = append(c.Shards, Shard{ID: id(98), Partitions: []Range{{3, 3}}}) },
+		"partitions 5 to 4 of":    func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 3}, {5, 4}} },
+		"partitions 8 to 16 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 6}, {8, 16}} },
+		"partitions 8 to 15 of":   func(c *Configuration) { c.Shards[0].Partitions = []Range{{0, 7}, {8, 15}} },
+		"a shard's id":            func(c *Configuration) { c.Shards[0].ID = "1" },
+		"its founder":             func(c *Configuration) { c.Shards[0].Founder = "1" },
+		"none has begun it":       func(c *Configuration) { c.Shards[0].Founder = "" },
+		"65 nodes":                func(c *Configuration) { c.Members = make([]Member, MaxMembers+1) },
+		"it has no nodes":         func(c *Configuration) { c.Members = nil },
 		"no node votes": func(c *Configuration) {
 			for i := range c.Members {
 				c.Members[i].Voter = false
@@ -80,6 +97,13 @@ func TestConfigurationRules(t *testing.T) {
 		"which does not exist":   func(c *Configuration) { c.Members[2].Shard = id(98) },
 		"is an address of node":  func(c *Configuration) { c.Members[2].TLSPort = 7001 },
 		"two nodes have the id ": func(c *Configuration) { c.Members[2].ID = c.Members[0].ID },
+		"tables have no version": func(c *Configuration) { c.Tables.Version = 0 },
+		"no table default":       func(c *Configuration) { c.Tables.Set = nil },
+		"WINDOW must be":         func(c *Configuration) { c.Tables.Set[0].Window = 1 },
+		"lacks a setting":        func(c *Configuration) { c.Tables.Set[0].Past = 0 },
+		"was dropped and is":     func(c *Configuration) { c.Tables.Dropped = store.DefaultTable },
+		"name of the table that": func(c *Configuration) { c.Tables.Dropped = strings.Repeat("x", store.MaxTableName+1) },
+		"its tables have 65":     func(c *Configuration) { c.Tables.Set = longTables(maxTables) },
 	} {
 		c := threeNodes()
 		edit(&c)
@@ -159,6 +183,48 @@ func TestConfigurationChanges(t *testing.T) {
 		if err := other.Follows(c); !errors.Is(err, ErrInvalid) {
 			t.Errorf("version %d follows 7: %v", version, err)
 		}
+	}
+}
+
+// TestTablesAreCounted: the version of the tables counts their changes, and nothing else.
+func TestTablesAreCounted(t *testing.T) {
+	c := threeNodes()
+	more, err := c.Tables.Set.Create(store.TableOptions{Name: "t", Prefix: "t:"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := c.Changed(func(c *Configuration) error {
+		c.Tables = Tables{Version: 4, Set: more}
+		return nil
+	})
+	if err != nil || next.Tables.Version != 4 || len(next.Tables.Set) != 2 || len(c.Tables.Set) != 1 {
+		t.Fatalf("%v %+v", err, next)
+	}
+	last, err := next.Changed(func(n *Configuration) error {
+		n.Tables = Tables{Version: 5, Dropped: "t", Set: c.Tables.Set}
+		return nil
+	})
+	if err != nil || last.Tables.Dropped != "t" {
+		t.Fatalf("%v %+v", err, last)
+	}
+	for what, tables := range map[string]Tables{
+		"not counted":       {Version: 4, Set: c.Tables.Set},
+		"counted twice":     {Version: 6, Set: c.Tables.Set},
+		"an older version":  {Version: 3, Set: c.Tables.Set},
+		"nothing counted":   {Version: 5, Set: more},
+		"nothing dropped":   {Version: 4, Dropped: "u", Set: more},
+		"no valid set":      {Version: 5},
+		"what is not there": {Version: 5, Dropped: "default", Set: c.Tables.Set},
+	} {
+		if _, err := next.Changed(func(c *Configuration) error { c.Tables = tables; return nil }); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if _, err := c.Changed(func(c *Configuration) error { c.Tables.Set[0].Window *= 2; return nil }); !errors.Is(err, ErrInvalid) {
+		t.Errorf("in place: %v", err)
+	}
+	if !c.equal(threeNodes()) {
+		t.Error("the change shows in the version before")
 	}
 }
 

@@ -53,6 +53,7 @@
 //
 // The other files: node.go is the node, handover.go an orderly change of the leader, command.go what entries hold, logstore.go and
 // stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
-// needs, catchup*.go the files for a node that is behind, config.go the configuration, meta.go and metalog.go the group
-// that has it, leaders.go what shards tell each other, admin.go how `fbfkv cluster` changes it.
+// needs, catchup*.go the files for a node that is behind, config.go the configuration, meta*.go the
+// group that agrees on it, leaders.go who leads the other shards, tables.go the tables of all
+// shards, admin.go how `fbfkv cluster` changes the configuration.
 package cluster

@@ -119,9 +119,10 @@ func (s *shard) onLeader(what string, do func(n *Node) error) {
 // configuration is one with all members.
 func (s *shard) configuration() Configuration {
 	id := fmt.Sprintf("%040x", 1000)
-	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}}}
+	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}},
+		Tables: Tables{Version: 1, Set: store.NewTables()}}
 	for i, m := range s.members {
-		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true})
+		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true, Level: FormatLevel})
 	}
 	return c
 }

@@ -20,12 +20,17 @@ type Leader struct {
 	Term  uint64 `json:"term"`
 	// Failed are nodes of the shard that do not answer it.
 	Failed []string `json:"failed,omitempty"`
+	// Tables is the version of the cluster's tables that the shard has logged, Refusal why it cannot log
+	// the newest, at most maxRefusal bytes; "": it can.
+	Tables  uint64 `json:"tables,omitempty"`
+	Refusal string `json:"refusal,omitempty"`
 	// heard is when it said so last.
 	heard time.Time
 }
 
 func (l Leader) equal(o Leader) bool {
-	return l.Shard == o.Shard && l.Node == o.Node && l.Term == o.Term && slices.Equal(l.Failed, o.Failed)
+	return l.Shard == o.Shard && l.Node == o.Node && l.Term == o.Term && slices.Equal(l.Failed, o.Failed) &&
+		l.Tables == o.Tables && l.Refusal == o.Refusal
 }
 
 // Leaders tells the nodes of other shards that this node leads its own, and knows who leads the others.

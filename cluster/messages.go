@@ -40,11 +40,10 @@ const TryAgain = "TRYAGAIN"
 
 // Info is what a node says of itself.
 type Info struct {
-	// Version is of the program, Format the newest level that it reads.
+	// Version is the program's.
 	Version string `json:"version"`
-	Format  int    `json:"format"`
-	// Self has the node's id, and what its settings say of its address: Host is "" unless
-	// they announce one.
+	// Self has the node's id, the level that its program reads, and what its settings say of
+	// its address: Host is "" unless they announce one.
 	Self Member `json:"self"`
 	// Pristine: the directory holds nothing that could be lost.
 	Pristine   bool `json:"pristine"`

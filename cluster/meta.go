@@ -3,12 +3,10 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -64,7 +62,8 @@ type Meta struct {
 	raft      *raft.Raft
 	transport *Transport
 	log       *metaLog
-	ledSince  time.Time     // watch's goroutine
+	ledSince  time.Time // watch's goroutine
+	applying  sync.Mutex
 	settledAt atomic.Uint64 // the version of the configuration that the group agrees with; this node leads
 	config    atomic.Pointer[Configuration]
 	changes   atomic.Pointer[chan struct{}]
@@ -115,8 +114,12 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 	m.transport.observe(m.raft, func(raft.ServerID, time.Time, uint64) {})
 	o.Net.Handle(KindChange, m.serve)
 	m.running.Go(func() { m.watch(elected) })
+	m.running.Go(m.announce)
 	return m, nil
 }
+
+// level is the newest format level that this node's program reads.
+func (m *Meta) level() int { return int(m.o.Net.self.format) }
 
 // raftConfig returns what the Raft groups have in common.
 func raftConfig(id string, timeout time.Duration, election, lease, commit float64, elected chan bool, log *slog.Logger) *raft.Config {
@@ -162,6 +165,9 @@ func (m *Meta) learn(c Configuration) {
 			return
 		}
 		if m.config.CompareAndSwap(old, &c) {
+			if old.Version > 0 && c.Format > old.Format {
+				m.o.Logger.Info("the cluster is at a newer format level, which the programs of all nodes read: older ones are refused from now on", "level", c.Format)
+			}
 			next := make(chan struct{})
 			close(*m.changes.Swap(&next))
 			return
@@ -175,7 +181,7 @@ type metaMachine struct{ m *Meta }
 // Apply takes in a configuration that was committed, unless it follows another one than the
 // present: of two changes at a time the first one counts.
 func (f metaMachine) Apply(l *raft.Log) any {
-	c, err := DecodeConfiguration(l.Data)
+	c, err := decodeConfiguration(l.Data, f.m.level())
 	if err != nil {
 		f.m.fail(fmt.Errorf("entry %d of the meta group: %w", l.Index, err))
 		return err
@@ -204,128 +210,55 @@ func (f metaMachine) Restore(r io.ReadCloser) error {
 	if err != nil || len(b) == 0 {
 		return err
 	}
-	c, err := DecodeConfiguration(b)
+	c, err := decodeConfiguration(b, f.m.level())
 	if err == nil {
 		f.m.learn(c)
 	}
 	return err
 }
 
-// Configure changes the cluster's configuration, whoever leads the meta group, and returns when
-// the change is committed and this node knows it. Nothing is changed if fn changes nothing. fn may be
-// called more than once: its own change may be what it finds. What it refuses is tried again for a second: this
-// node may not know the newest configuration yet.
-func (m *Meta) Configure(ctx context.Context, fn func(*Configuration) error) error {
-	for began := time.Now(); ; {
+// shorten makes a snapshot take the place of a long log.
+func (m *Meta) shorten() {
+	if m.log.isLong() {
+		_ = m.raft.Snapshot().Error() // there is one already, or it is tried again
+	}
+}
+
+// announce says in the configuration which format level this node's program reads, whenever another one
+// is said there: the node has been started with another program.
+func (m *Meta) announce() {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	m.running.Go(func() {
+		<-m.stop
+		cancel()
+	})
+	for ctx.Err() == nil {
 		changed := m.Changed()
-		old := m.Configuration()
-		if old.Version == 0 {
-			return errNoMeta
-		}
-		next, err := old.Changed(fn)
-		switch {
-		case err != nil && time.Since(began) >= refusedFor || err == nil && next.Version == old.Version:
-			return err
-		case err == nil:
-			if err = m.propose(ctx, next); err == nil {
-				m.learn(next)
+		c := m.Configuration()
+		if self := c.Member(m.o.ID); self != nil && self.Level != m.level() {
+			err := m.Configure(ctx, func(c *Configuration) error {
+				if self := c.Member(m.o.ID); self != nil {
+					self.Level = m.level()
+				}
 				return nil
+			})
+			if err != nil && !m.stopped.Load() {
+				m.o.Logger.Warn("the format level that this program reads cannot be announced", "level", m.level(), "error", err)
 			}
 		}
 		select {
 		case <-changed:
-		case <-time.After(retryChange):
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			return errNoMeta
+		case <-m.stop:
 		}
 	}
-}
-
-// retryChange is how long a change waits until it is sent again, refusedFor how long it is refused until that counts.
-const (
-	retryChange = 50 * time.Millisecond
-	refusedFor  = time.Second
-)
-
-// propose has whoever leads the meta group make a configuration the present one.
-func (m *Meta) propose(ctx context.Context, c Configuration) error {
-	address, id := m.raft.LeaderWithID()
-	switch string(id) {
-	case "":
-		return errNoMeta
-	case m.o.ID:
-		return m.apply(c)
-	}
-	b, err := c.Encode()
-	if err != nil {
-		return err
-	}
-	conn, err := m.o.Net.Dial(ctx, string(id), string(address), KindChange)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(append(binary.BigEndian.AppendUint32(nil, uint32(len(b))), b...)); err != nil {
-		return err
-	}
-	answer, err := io.ReadAll(io.LimitReader(conn, maxReason))
-	if err == nil && string(answer) != changeAccepted {
-		err = fmt.Errorf("the leader of the meta group answers %q", answer)
-	}
-	return err
-}
-
-// changeAccepted is the answer to a change that was committed; any other says why it was not.
-const changeAccepted = "OK"
-
-// serve answers a node that sends a changed configuration: its length, u32, and its bytes.
-func (m *Meta) serve(conn net.Conn, _ Identity) {
-	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(adminTime)) // a broken connection fails below
-	var size [4]byte
-	if _, err := io.ReadFull(conn, size[:]); err != nil {
-		return
-	}
-	n := binary.BigEndian.Uint32(size[:])
-	if n > maxConfiguration {
-		return
-	}
-	b := make([]byte, n)
-	if _, err := io.ReadFull(conn, b); err != nil {
-		return
-	}
-	answer := changeAccepted
-	c, err := DecodeConfiguration(b)
-	if err == nil {
-		err = m.apply(c)
-	}
-	if err != nil {
-		answer = err.Error()
-	}
-	_, _ = io.WriteString(conn, answer[:min(len(answer), maxReason)])
-}
-
-// apply has a configuration committed, as the leader.
-func (m *Meta) apply(c Configuration) error {
-	b, err := c.Encode()
-	if err != nil {
-		return err
-	}
-	future := m.raft.ApplyLog(raft.Log{Data: b}, m.o.Timeout)
-	if err := future.Error(); err != nil {
-		return err
-	}
-	err, _ = future.Response().(error)
-	return err
 }
 
 // watch looks after the group while this node leads it.
 func (m *Meta) watch(elected <-chan bool) {
 	for {
 		changed, next := m.Changed(), metaPeriod
+		m.shorten()
 		if m.raft.State() != raft.Leader {
 			m.settledAt.Store(0)
 			m.ledSince = time.Time{}
@@ -348,7 +281,8 @@ func (m *Meta) watch(elected <-chan bool) {
 }
 
 // lookAfter brings the group nearer to what the configuration says, and reports whether it is so: each
-// member is in it, nobody else, and those vote who are to.
+// member is in it, nobody else, and those vote who are to. The cluster's format level is the newest one that
+// all members read.
 func (m *Meta) lookAfter() bool {
 	c := m.Configuration()
 	if c.Version == 0 {
@@ -357,7 +291,18 @@ func (m *Meta) lookAfter() bool {
 		}
 		return false
 	}
-	changed, err := m.step(&c)
+	next, err := c.Changed(func(c *Configuration) error {
+		c.rise(m.level())
+		return nil
+	})
+	if next.Version > c.Version {
+		_ = m.apply(next) // else it is tried again
+		return false
+	}
+	changed := false
+	if err == nil {
+		changed, err = m.step(&c)
+	}
 	if err != nil && !m.stopped.Load() {
 		m.o.Logger.Info("the meta group is not as it should be yet", "error", err)
 	}

@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -11,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,7 +38,11 @@ type metaNode struct {
 	port   int
 	stable *Stable
 	net    *Net
-	meta   *Meta // nil: it does not run
+	meta   *Meta                // nil: it does not run
+	newest atomic.Pointer[Meta] // the last one, for net
+	level  int                  // the newest format level that its program reads; 0: FormatLevel
+	log    logged
+	fatal  func(error) // why the process would end; nil: it may not
 }
 
 // newMetaGroup makes a cluster of so many nodes, all of which vote.
@@ -66,7 +73,7 @@ func newMetaGroup(t *testing.T, nodes int) *metaGroup {
 func (g *metaGroup) admit(c *Configuration, n *metaNode) error {
 	if c.Member(n.id) == nil {
 		m := member(0)
-		m.ID, m.Port, m.ClusterPort = n.id, 7000+len(c.Members), n.port
+		m.ID, m.Port, m.ClusterPort, m.Level = n.id, 7000+len(c.Members), n.port, cmp.Or(n.level, FormatLevel)
 		c.Members = append(c.Members, m)
 	}
 	return nil
@@ -78,7 +85,16 @@ func (n *metaNode) listen() {
 	must(n.g.t, err)
 	n.port = l.Addr().(*net.TCPAddr).Port
 	n.g.faults.listens(l.Addr().String(), n.id)
-	n.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: n.id, Format: FormatLevel}, Secret: testSecret, Dial: n.g.faults.dialer(n.id)})
+	n.net, err = Listen(l, NetOptions{
+		Self:   Identity{Cluster: testID("c"), Node: n.id, Format: uint16(cmp.Or(n.level, FormatLevel))},
+		Secret: testSecret, Dial: n.g.faults.dialer(n.id), Log: slog.New(slog.NewTextHandler(&n.log, nil)),
+		Level: func() (level uint16) {
+			if m := n.newest.Load(); m != nil {
+				level = uint16(m.Configuration().Format)
+			}
+			return level
+		},
+	})
 	must(n.g.t, err)
 }
 
@@ -89,10 +105,15 @@ func (n *metaNode) start(founds bool) {
 	n.stable, err = OpenStable(n.fs, "d")
 	must(n.g.t, err)
 	o := MetaOptions{ID: n.id, Stable: n.stable, Net: n.net, Address: n.net.Addr().String(), Timeout: testTimeout / 2, Lost: 3 * time.Second,
-		Fatal: func(err error) { n.g.t.Errorf("node %s ends: %v", n.id[39:], err) }}
-	if testing.Verbose() {
-		o.Logger = slog.New(slog.NewTextHandler(n.g.t.Output(), nil)).With("node", n.id[39:])
+		Fatal: n.fatal}
+	if n.fatal == nil {
+		o.Fatal = func(err error) { n.g.t.Errorf("node %s ends: %v", n.id[39:], err) }
 	}
+	var lines io.Writer = &n.log
+	if testing.Verbose() {
+		lines = io.MultiWriter(lines, n.g.t.Output())
+	}
+	o.Logger = slog.New(slog.NewTextHandler(lines, nil)).With("node", n.id[39:])
 	if founds {
 		c := threeNodes()
 		c.Version, c.Members = 1, nil
@@ -101,6 +122,7 @@ func (n *metaNode) start(founds bool) {
 	}
 	n.meta, err = StartMeta(o)
 	must(n.g.t, err)
+	n.newest.Store(n.meta)
 }
 
 // stop ends the node in order.
@@ -266,51 +288,18 @@ func TestMetaChangesAtOnce(t *testing.T) {
 	}
 }
 
-// TestMetaVoterIsReplaced: who is removed votes no more, and another node does instead of one that is
-// silent for long.
-func TestMetaVoterIsReplaced(t *testing.T) {
-	g := newMetaGroup(t, 4)
-	voters := func() []string { return g.leader().meta.Status().Voters }
-	if v := voters(); len(v) != 3 {
-		t.Fatalf("%d of four nodes vote", len(v))
-	}
-	leader := g.leader()
-	gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && slices.Contains(voters(), n.id) })
-	g.nodes[gone].stop()
-	await(t, "another one votes in its place", func() bool { v := voters(); return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id) })
-
-	// The leader is removed: it leaves that to another one.
-	leader = g.leader()
-	g.configure(leader, func(c *Configuration) error {
-		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == leader.id })
-		return nil
-	})
-	await(t, "the group is without it", func() bool {
-		return !slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
-			func(s raft.Server) bool { return string(s.ID) == leader.id })
-	})
-}
-
 // TestMetaChangeOfWhatIsNew asks a node for a change that rests on one that another node has made, and of which it has
 // not heard yet.
 func TestMetaChangeOfWhatIsNew(t *testing.T) {
 	g := newMetaGroup(t, 3)
-	begun := make(chan struct{})
-	asked := sync.OnceFunc(func() { close(begun) })
-	changing := make(chan error, 1)
-	go func() {
-		changing <- g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
-			defer asked()
-			if c.Member(id(3)).Hostname != "first" {
-				return errors.New("it is not so yet")
-			}
-			c.Member(id(3)).Hostname = "second"
-			return nil
-		})
-	}()
-	<-begun
 	g.configure(g.nodes[0], rename(id(3), "first"))
-	must(t, <-changing)
+	must(t, g.nodes[1].meta.Configure(t.Context(), func(c *Configuration) error {
+		if c.Member(id(3)).Hostname != "first" {
+			return errors.New("it is not so yet")
+		}
+		c.Member(id(3)).Hostname = "second"
+		return nil
+	}))
 	g.awaitSame(id(3), "second")
 	refused := errors.New("it is never so")
 	if err := g.nodes[1].meta.Configure(t.Context(), func(*Configuration) error { return refused }); !errors.Is(err, refused) {
@@ -334,6 +323,31 @@ func TestMetaAddressIsTakenOver(t *testing.T) {
 	g.awaitSettled()
 	g.configure(fresh, rename(id(1), "changed"))
 	g.awaitSame(id(1), "changed")
+}
+
+// TestMetaVoterIsReplaced: who is removed votes no more, and another node does instead of one that is
+// silent for long.
+func TestMetaVoterIsReplaced(t *testing.T) {
+	g := newMetaGroup(t, 4)
+	voters := func() []string { return g.leader().meta.Status().Voters }
+	if v := voters(); len(v) != 3 {
+		t.Fatalf("%d of four nodes vote", len(v))
+	}
+	leader := g.leader()
+	gone := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != leader && slices.Contains(voters(), n.id) })
+	g.nodes[gone].stop()
+	await(t, "another one votes in its place", func() bool { v := voters(); return len(v) == 3 && !slices.Contains(v, g.nodes[gone].id) })
+
+	// The leader is removed: it leaves that to another one.
+	leader = g.leader()
+	g.configure(leader, func(c *Configuration) error {
+		c.Members = slices.DeleteFunc(c.Members, func(m Member) bool { return m.ID == leader.id })
+		return nil
+	})
+	await(t, "the group is without it", func() bool {
+		return !slices.ContainsFunc(g.leader().meta.raft.GetConfiguration().Configuration().Servers,
+			func(s raft.Server) bool { return string(s.ID) == leader.id })
+	})
 }
 
 // TestMetaVoters: who is to vote.

@@ -19,6 +19,7 @@ type metaLog struct {
 
 	mu      sync.Mutex
 	entries []*raft.Log // without a gap
+	size    int         // bytes of the value
 }
 
 var _ raft.MonotonicLogStore = (*metaLog)(nil)
@@ -29,7 +30,7 @@ func openMetaLog(s *Stable) (*metaLog, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, d := &metaLog{s: s}, decoder{b: b}
+	l, d := &metaLog{s: s, size: len(b)}, decoder{b: b}
 	for !d.bad && len(d.b) > 0 {
 		e := d.entry()
 		d.bad = d.bad || len(l.entries) > 0 && e.Index != l.entries[len(l.entries)-1].Index+1
@@ -115,6 +116,14 @@ func (l *metaLog) set(entries []*raft.Log) error {
 	if err := l.s.Set([]byte(metaLogValue), e.b); err != nil {
 		return err
 	}
-	l.entries = entries
+	l.entries, l.size = entries, len(e.b)
 	return nil
+}
+
+// isLong reports whether the log needs a snapshot before it gets another entry: all that is in the node's
+// own values, a snapshot and two configurations among them, takes 1 MiB.
+func (l *metaLog) isLong() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.size > 2*maxConfiguration
 }

@@ -45,7 +45,7 @@ type NetOptions struct {
 	// Self is what this node says of itself.
 	Self Identity
 	// Level returns the format level that the cluster writes; a node that reads less is
-	// refused. Nil: that of Self.
+	// refused, at every handshake and at every message of Raft. Nil: that of Self.
 	Level func() uint16
 	// Admit decides whether a node of the same cluster may have a connection of this kind;
 	// its error is logged. Nil: it may. It is asked at every handshake and at every message

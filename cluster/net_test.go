@@ -167,7 +167,7 @@ func TestMembersOnly(t *testing.T) {
 		}, {
 			name: "an old program", dialer: NetOptions{Secret: secret, Level: func() uint16 { return 1 }},
 			listener: NetOptions{Self: self("c", "2", 2), Secret: secret},
-			dialed:   "too old", accepted: "reads formats up to level 1, and the cluster writes level 2",
+			dialed:   "start this node with a newer program", accepted: "reads formats up to level 1, and the cluster writes level 2",
 		}, {
 			name: "an old listener", dialer: NetOptions{Self: self("c", "1", 2), Secret: secret}, listener: NetOptions{Secret: secret},
 			dialed: "reads formats up to level 1, and the cluster writes level 2",

@@ -135,8 +135,6 @@ func (r *refusal) Error() string {
 		return "it has another cluster-secret, or only one of the two nodes has one"
 	case otherCluster:
 		return "it belongs to another cluster"
-	case oldFormat:
-		return "one of the two programs is too old for the format that the cluster writes"
 	case otherNode:
 		return "another node has this address now"
 	case stranger:
@@ -177,15 +175,18 @@ func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, 
 	if !hmac.Equal(reply[:proofSize], n.proof(roleListener, channel, randoms, said)) {
 		return peer, &refusal{code: wrongSecret}
 	}
-	code := answer(said[0])
+	code, level := answer(said[0]), n.o.Level()
 	peer = readIdentity(said[1:])
 	switch {
+	case code == oldFormat:
+		return peer, &refusal{code: code, cause: fmt.Sprintf("this node's program reads formats up to level %d, and the cluster "+
+			"writes a newer level: start this node with a newer program", h.from.format)}
 	case code != welcome:
 		return peer, &refusal{code: code}
 	case peer.cluster != h.from.cluster:
 		return peer, &refusal{code: otherCluster}
-	case peer.format < n.o.Level():
-		return peer, n.tooOld(peer)
+	case peer.format < level:
+		return peer, tooOld(peer.format, level)
 	case h.want != [20]byte{} && h.want != peer.node:
 		return peer, &refusal{code: otherNode}
 	}
@@ -245,15 +246,13 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	switch {
 	case h.from.cluster != n.self.cluster:
 		return nil, &refusal{code: otherCluster}
-	case h.from.format < n.o.Level():
-		return nil, n.tooOld(h.from)
 	case h.from.node == n.self.node:
 		return nil, &refusal{code: sameNode}
 	case h.want != [20]byte{} && h.want != n.self.node:
 		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
 	}
-	if err := n.o.Admit(h.from.public(), h.kind); err != nil {
-		return nil, &refusal{code: stranger, cause: err.Error()}
+	if refused := n.admits(h.from.public(), h.kind); refused != nil {
+		return nil, refused
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -264,10 +263,21 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	return handler, nil
 }
 
+// admits refuses a node of the cluster whose program is too old, or which is no member.
+func (n *Net) admits(peer Identity, kind byte) *refusal {
+	if level := n.o.Level(); peer.Format < level {
+		return tooOld(peer.Format, level)
+	}
+	if err := n.o.Admit(peer, kind); err != nil {
+		return &refusal{code: stranger, cause: err.Error()}
+	}
+	return nil
+}
+
 // tooOld refuses a program that cannot read what the cluster writes.
-func (n *Net) tooOld(peer identity) *refusal {
+func tooOld(reads, level uint16) *refusal {
 	return &refusal{code: oldFormat, cause: fmt.Sprintf("its program reads formats up to level %d, and the cluster "+
-		"writes level %d: it needs a newer program", peer.format, n.o.Level())}
+		"writes level %d: it needs a newer program", reads, level)}
 }
 
 // exchange sends a fresh random number, reads the other side's, and returns the dialer's

@@ -445,8 +445,8 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	if string(request.GetRPCHeader().ID) != from.Node {
 		return answer, errMessage
 	}
-	if err := t.net.o.Admit(from, t.kind); err != nil {
-		return answer, &refusal{code: stranger, cause: err.Error()}
+	if refused := t.net.admits(from, t.kind); refused != nil {
+		return answer, refused
 	}
 	answers := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: request, RespChan: answers}

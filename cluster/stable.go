@@ -21,7 +21,7 @@ const (
 )
 
 // maxKept bounds the content of a snapshot, bytes.
-const maxKept = 64 << 10
+const maxKept = maxConfiguration
 
 // Stable has what belongs to this node alone: its id, a Raft group's term and vote, and what Raft
 // calls a snapshot. It is the file CLUSTER of the data directory, which no backup has (R9). It

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // Cluster is what commands need of the cluster that this node belongs to, as funcs that are
@@ -25,6 +27,10 @@ type Cluster struct {
 	// request must be distrusted. nil: not supported.
 	Admin func(verb string, request []byte) ([]byte, error)
 
+	// Tables changes the tables of all shards, whichever node is asked, and returns when all have them; an
+	// error that is store.ErrUndecided says who lacks them. nil: as the Store does.
+	Tables TableChanger
+
 	// HoldFor is the setting cluster-node-timeout: how long a request waits for a leader.
 	HoldFor func() time.Duration
 	// MaxStale is the setting cluster-replica-max-stale; 0: no limit.
@@ -35,6 +41,13 @@ type Cluster struct {
 	// refuted is a view in which this node leads, but the store has refused to decide:
 	// the next view will say who does.
 	refuted atomic.Pointer[ClusterView]
+}
+
+// TableChanger carries out CTABLE CREATE, ALTER and DROP. A store.Store is one.
+type TableChanger interface {
+	CreateTable(o store.TableOptions) error
+	AlterTable(name string, change store.TableChange) error
+	DropTable(name string) error
 }
 
 // ClusterView is what a node knows of its cluster at a time. NewClusterView makes one; it

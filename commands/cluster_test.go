@@ -142,6 +142,34 @@ func TestRouting(t *testing.T) {
 	}
 }
 
+// late are the tables of a cluster of which a shard does not answer.
+type late struct{ *store.Store }
+
+func (l late) DropTable(string) error {
+	return fmt.Errorf("shard 7 is late: %w", store.ErrUndecided)
+}
+
+// TestTablesAnywhere: whatever a member is in its shard, CTABLE changes the tables of the cluster.
+func TestTablesAnywhere(t *testing.T) {
+	for name, as := range map[string]func(*ClusterView){
+		"leader": asLeader, "replica": asReplica, "elected": asCaptain, "dying": dying, "leaderless": leaderless, "lost": longLost,
+	} {
+		l, all := newIsland(after(as)), newStore(t)
+		l.hold, l.Cluster.Tables = 0, late{all}
+		dial(t, newStore(t), &Server{Cluster: &l.Cluster}).play([]step{
+			{"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE CREATE t PREFIX t:", "+OK"}, {"CTABLE ALTER t WINDOW 5000", "+OK"},
+			{"CTABLE ALTER u WINDOW 5000", "-ERR no such table"}, {"CTABLE LIST", `["default" ""]`},
+			{"CTABLE DROP t", "-TRYAGAIN shard 7 is late: " + store.ErrUndecided.Error()},
+		})
+		if tables := all.Tables(); len(tables) != 2 || tables[1].Window != 5*time.Second {
+			t.Errorf("%s: %+v", name, tables)
+		}
+	}
+	l := newIsland(after(noMember))
+	l.Cluster.Tables = late{newStore(t)}
+	dial(t, newStore(t), &Server{Cluster: &l.Cluster}).play([]step{{"CTABLE DROP t", "-CLUSTERDOWN Hash slot not served"}})
+}
+
 // TestRoutingOfTransactions: a queued command that is another node's makes EXEC abort, and
 // EXEC answers for the keys of all of them.
 func TestRoutingOfTransactions(t *testing.T) {

@@ -77,8 +77,11 @@ func (p *Pipeline) route(c *Command, args [][]byte) (text string, hold bool) {
 	}
 	r := p.round
 	v := r.view
-	if v.is == stranger {
+	switch {
+	case v.is == stranger:
 		return errNotServed, false
+	case c.Flags&anyNode != 0 && p.srv.Cluster.Tables != nil:
+		return "", false
 	}
 	if slot != noSlot && !v.has(slot) {
 		return p.elsewhere(slot)

@@ -257,7 +257,7 @@ var counterCommands = []Command{
 	},
 	{
 		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupCounter,
-		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys",
+		ACL: counterACL, Since: "0.2.0", Complexity: "O(N), where N is the number of keys", Tips: []string{"request_policy:multi_shard"},
 		Summary: "Returns several counters as integers.",
 		Args:    []Arg{multi(keyArg())},
 		Parse:   parseKeys(store.MGet), Reply: replyCMGet,

@@ -147,7 +147,7 @@ func ctableCreate(c *Context) {
 	if err := o.Validate(); c.failed(err) {
 		return
 	}
-	c.ok(c.Store.CreateTable(o))
+	c.ok(c.tables().CreateTable(o))
 }
 
 // ctableAlter is CTABLE ALTER name option value [option value …].
@@ -156,7 +156,15 @@ func ctableAlter(c *Context) {
 	if _, err := parseOptions(&t, alterOptions, c.Args[3:], ""); c.failed(err) {
 		return
 	}
-	c.ok(c.Store.AlterTable(string(c.Args[2]), t.TableChange))
+	c.ok(c.tables().AlterTable(string(c.Args[2]), t.TableChange))
+}
+
+// tables is what changes tables: those of the cluster if there is one.
+func (c *Context) tables() TableChanger {
+	if cluster := c.Server.Cluster; cluster != nil && cluster.Tables != nil {
+		return cluster.Tables
+	}
+	return c.Store
 }
 
 // ctableList is CTABLE LIST: the tables' names and prefixes.
@@ -318,7 +326,7 @@ var tableCommands = []Command{{
 	Summary: "A container for commands on tables, the named policies for counters by key prefix.",
 	Subcommands: []Command{
 		{
-			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
+			Name: "create", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
 			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are also checked against the previous one, for its window. " +
 				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
@@ -327,18 +335,18 @@ var tableCommands = []Command{{
 			Run:  ctableCreate, Audit: auditAll,
 		},
 		{
-			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti, Group: groupTable, ACL: tableACL,
+			Name: "alter", Arity: -5, Flags: Write | DenyOOM | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
 			Since: "0.2.0", Complexity: "O(1)",
 			Summary: "Changes options of a table, except its prefix, and forgets nothing.",
 			Args:    tableOptionArgs(strArg("name")),
 			Run:     ctableAlter, Audit: auditAll,
 		},
 		{
-			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti, Group: groupTable, ACL: tableACL,
+			Name: "drop", Arity: 3, Flags: Write | Admin | NoMulti | anyNode, Group: groupTable, ACL: tableACL,
 			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Drops a table, but no counter. Its operation ids stay remembered for its window.",
 			Args:    []Arg{strArg("name")},
-			Run:     func(c *Context) { c.ok(c.Store.DropTable(string(c.Args[2]))) }, Audit: auditAll,
+			Run:     func(c *Context) { c.ok(c.tables().DropTable(string(c.Args[2]))) }, Audit: auditAll,
 		},
 		{
 			Name: "list", Arity: 2, Flags: ReadOnly, Group: groupTable, ACL: tableACL,

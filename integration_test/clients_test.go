@@ -23,6 +23,8 @@ import (
 //
 //   - says who it is, as the library does, and checks what it is told,
 //   - sends 100 increments of "pipeline" as a pipeline,
+//   - counts "spread:0" and so on, in all shards of a cluster, in one pipeline or what it has for that,
+//     and reads them as it reads many keys (but for redis-cli and hiredis),
 //   - increments "transaction" by 5 in MULTI and EXEC,
 //   - receives a null, an error and a boolean,
 //   - prints "ready" and increments "load:0" and so on, each operation with an

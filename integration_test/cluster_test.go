@@ -1,6 +1,7 @@
 package integration
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -9,10 +10,13 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // startNode starts a server that may become a node of a cluster, on ports that stay.
@@ -52,6 +56,46 @@ func startCluster(t testing.TB, n int, args ...string) []*server {
 	all := startNodes(t, n, args...)
 	operate(t, 0, "is complete", append([]string{"create"}, addresses(all...)...)...)
 	return all
+}
+
+// byShard returns which servers are the nodes of each shard, as the first one says.
+func byShard(t testing.TB, all ...*server) (shards [][]*server) {
+	t.Helper()
+	c := all[0].client()
+	defer c.Close()
+	answer, err := c.ClusterShards(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, shard := range answer {
+		var nodes []*server
+		for _, s := range all {
+			if slices.ContainsFunc(shard.Nodes, func(n redis.Node) bool { return s.address() == net.JoinHostPort(n.IP, strconv.FormatInt(n.Port, 10)) }) {
+				nodes = append(nodes, s)
+			}
+		}
+		shards = append(shards, nodes)
+	}
+	return shards
+}
+
+// holderOf returns the server that leads the shard of a key.
+func holderOf(t testing.TB, key string, all ...*server) (holder *server) {
+	t.Helper()
+	eventually(t, patience, "the key has a leader", func() bool {
+		_, err := redisAsk(all[0], "CGET", key)
+		if err == nil || errors.Is(err, redis.Nil) {
+			holder = all[0]
+			return true
+		}
+		f := strings.Fields(err.Error())
+		i := slices.IndexFunc(all, func(s *server) bool { return f[0] == "MOVED" && s.address() == f[2] })
+		if i >= 0 {
+			holder = all[i]
+		}
+		return i >= 0
+	})
+	return holder
 }
 
 // leaderOf waits until one of the servers leads, and returns it.
@@ -253,6 +297,9 @@ func giveData(t *testing.T, s *server) {
 			t.Fatal(err)
 		}
 	}
+	if _, err := redisAsk(alone, "CTABLE", "CREATE", "old", "PREFIX", "older"); err != nil {
+		t.Fatal(err)
+	}
 	alone.stop()
 	s.start()
 }
@@ -406,7 +453,7 @@ func TestClusterIsRecovered(t *testing.T) {
 	counts(t, 3, "c", fresh...)
 }
 
-// isGiven expects what giveData counted, with its opids, of the leader.
+// isGiven expects what giveData counted, with its opids, and its table, of the leader.
 func isGiven(t *testing.T, all ...*server) {
 	t.Helper()
 	leader := leaderOf(t, all...)
@@ -416,6 +463,12 @@ func isGiven(t *testing.T, all ...*server) {
 			if err == nil && out != fmt.Sprint(i) {
 				t.Fatalf("counter %d: %s: the opid was forgotten", i, out)
 			}
+			return err == nil
+		})
+	}
+	for _, args := range [][]any{{"CREATE", "old", "PREFIX", "older"}, {"ALTER", "default", "WINDOW", "1h"}} {
+		eventually(t, patience, "the table is the old one, and others can be changed", func() bool {
+			_, err := redisAsk(all[0], append([]any{"CTABLE"}, args...)...)
 			return err == nil
 		})
 	}

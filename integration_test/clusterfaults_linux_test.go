@@ -17,10 +17,14 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 var (
 	clusterFaultCount = flag.Int("cluster.faults", 6, "how many faults TestClusterFaults makes")
+	clusterShards     = flag.Int("cluster.shards", 3, "how many shards of three nodes TestClusterFaults has")
 	clusterFaultSeed  = flag.Uint64("cluster.seed", 0, "the seed by which TestClusterFaults chooses them; 0: draw one")
 	clusterFaultKind  = flag.String("cluster.fault", "", "the only kinds of faults that TestClusterFaults makes: a regular expression")
 )
@@ -34,10 +38,12 @@ type faultyCluster struct {
 	nodes []*server
 	load  *clusterLoad
 	fault int
+	// shards are which of the nodes form each shard.
+	shards [][]int
 }
 
-// clusterFaults are what may happen to a cluster. Each func breaks something and returns what
-// mends it. Where it matters, ends is set: clients have to wait for a new leader.
+// clusterFaults are what may happen to a shard, given its leader and its other nodes, or to all. Each func
+// breaks something and returns what mends it. Where it matters, ends is set: clients have to wait for a new leader.
 var clusterFaults = []struct {
 	kind string
 	ends bool
@@ -48,20 +54,20 @@ var clusterFaults = []struct {
 	{"kill -9 of both followers, then of the leader", false, func(c *faultyCluster, leader int, others []int) func() {
 		return c.kill(others[0], others[1], leader)
 	}},
-	{"kill -9 of all, in any order", false, func(c *faultyCluster, _ int, _ []int) func() { return c.kill(c.rand.Perm(3)...) }},
+	{"kill -9 of all, in any order", false, func(c *faultyCluster, _ int, _ []int) func() { return c.kill(c.rand.Perm(len(c.nodes))...) }},
 	{"the leader stands still for 0.6 to 5 s", true, func(c *faultyCluster, leader int, _ []int) func() { return c.pause(leader) }},
 	{"a follower stands still for 0.6 to 5 s", false, func(c *faultyCluster, _ int, others []int) func() { return c.pause(others[0]) }},
-	{"the leader is cut off", true, func(c *faultyCluster, leader int, others []int) func() {
-		c.hosts.mute(leader, others...)
-		c.hosts.deafen(leader, others...)
+	{"the leader is cut off", true, func(c *faultyCluster, leader int, _ []int) func() {
+		c.hosts.mute(leader, c.allBut(leader)...)
+		c.hosts.deafen(leader, c.allBut(leader)...)
 		return c.hosts.heal
 	}},
-	{"nobody hears the leader", true, func(c *faultyCluster, leader int, others []int) func() {
-		c.hosts.mute(leader, others...)
+	{"nobody hears the leader", true, func(c *faultyCluster, leader int, _ []int) func() {
+		c.hosts.mute(leader, c.allBut(leader)...)
 		return c.hosts.heal
 	}},
-	{"the leader hears nobody", true, func(c *faultyCluster, leader int, others []int) func() {
-		c.hosts.deafen(leader, others...)
+	{"the leader hears nobody", true, func(c *faultyCluster, leader int, _ []int) func() {
+		c.hosts.deafen(leader, c.allBut(leader)...)
 		return c.hosts.heal
 	}},
 	{"the leader and a follower do not hear each other", false, func(c *faultyCluster, leader int, others []int) func() {
@@ -69,16 +75,16 @@ var clusterFaults = []struct {
 		c.hosts.mute(leader, others[0])
 		return c.hosts.heal
 	}},
-	{"a follower hears nobody", false, func(c *faultyCluster, leader int, others []int) func() {
-		c.hosts.deafen(others[0], leader, others[1])
+	{"a follower hears nobody", false, func(c *faultyCluster, _ int, others []int) func() {
+		c.hosts.deafen(others[0], c.allBut(others[0])...)
 		return c.hosts.heal
 	}},
 	{"the leader's disk is full", false, func(c *faultyCluster, leader int, _ []int) func() { return c.fill(leader) }},
 	{"a follower's disk is full", false, func(c *faultyCluster, _ int, others []int) func() { return c.fill(others[0]) }},
 	{"the leader's disk is wiped, and it is replaced", true, func(c *faultyCluster, leader int, _ []int) func() { return c.wipe(leader) }},
 	{"a follower's disk is wiped, and it is replaced", false, func(c *faultyCluster, _ int, others []int) func() { return c.wipe(others[0]) }},
-	{"rolling restart", false, func(c *faultyCluster, leader int, others []int) func() {
-		for _, i := range append(others, leader) {
+	{"rolling restart", false, func(c *faultyCluster, _ int, _ []int) func() {
+		for _, i := range slices.Concat(c.shards...) {
 			c.nodes[i].restart()
 			c.settle()
 		}
@@ -88,9 +94,10 @@ var clusterFaults = []struct {
 
 // TestClusterFaults lets machines, networks and disks fail under the nodes of a cluster, while
 // clients count. Nothing that was answered is lost, nothing is counted twice, and whoever sends
-// an operation again gets the answer that it had (G1, G2). For 1000 faults, which takes hours:
+// an operation again gets the answer that it had (G1, G2). For 1000 faults, which takes hours, in one shard
+// or in three:
 //
-//	go test ./integration_test -run TestClusterFaults -cluster.faults 1000 -timeout 6h -v
+//	go test ./integration_test -run TestClusterFaults -cluster.faults 1000 -cluster.shards 1 -timeout 6h -v
 func TestClusterFaults(t *testing.T) {
 	seed := *clusterFaultSeed
 	if seed == 0 {
@@ -110,16 +117,22 @@ func TestClusterFaults(t *testing.T) {
 			c.fault--
 			continue
 		}
-		leader := c.settle()
-		others := slices.DeleteFunc(c.rand.Perm(len(c.nodes)), func(i int) bool { return i == leader })
+		shard := c.rand.IntN(len(c.shards))
+		leader := c.settle()[shard]
+		others := slices.DeleteFunc(slices.Clone(c.shards[shard]), func(i int) bool { return i == leader })
+		c.rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 		began := time.Now()
-		check := c.load.history(fmt.Sprint("history-", c.fault))
-		quiet, end := c.load.listen()
+		keys, shared := c.keysOf(shard), fmt.Sprint("history-", c.fault)
+		for !keys(shared) {
+			shared += "-"
+		}
+		check := c.load.history(shared)
+		quiet, end := c.load.listen(keys)
 		mend := f.make(c, leader, others)
 		c.wait(600*time.Millisecond, 5*time.Second/2) // an election takes half a second
 		end()
 		mend()
-		leads := c.settle()
+		leads := c.settle()[shard]
 		<-quiet.done
 		tally[f.kind] = append(tally[f.kind], quiet.longest)
 		switch check() {
@@ -128,7 +141,7 @@ func TestClusterFaults(t *testing.T) {
 		case porcupine.Unknown:
 			undecided++
 		}
-		t.Logf("%d: %s: node %d, then %d leads; %v, of which nothing was acknowledged for %v", c.fault, f.kind, leader, leads,
+		t.Logf("%d: %s: node %d, then %d leads; %v, of which nothing was acknowledged in this shard for %v", c.fault, f.kind, leader, leads,
 			time.Since(began).Round(time.Millisecond), quiet.longest.Round(time.Millisecond))
 		if quiet.longest > 10*time.Second {
 			for i, n := range c.nodes {
@@ -169,10 +182,11 @@ func report(t *testing.T, tally map[string][]time.Duration, found losses) {
 		&b, found.operations, found.retries, found.lost, found.doubled, found.answers, found.wrongAgain)
 }
 
-// newFaultyCluster makes one of three nodes, with clients that count.
+// newFaultyCluster makes one of three nodes for each shard, with clients that count.
 func newFaultyCluster(t *testing.T, r *rand.Rand) *faultyCluster {
-	c := &faultyCluster{t: t, rand: r, hosts: newHosts(t, 3)}
-	for i := range 3 {
+	n := 3 * *clusterShards
+	c := &faultyCluster{t: t, rand: r, hosts: newHosts(t, n)}
+	for i := range n {
 		disk := smallDisk(t, fmt.Sprint(640+2**clusterFaultCount, "m")) // ids are remembered until the end
 		s := &server{t: t, dir: filepath.Join(disk, "data"), namespace: c.hosts.namespace(i), args: []string{"--cluster-enabled", "yes",
 			"--cluster-secret", "a secret among the nodes", "--bind", c.hosts.address(i), "--port", "7000", "--protected-mode", "no"}}
@@ -180,46 +194,79 @@ func newFaultyCluster(t *testing.T, r *rand.Rand) *faultyCluster {
 		t.Cleanup(s.cleanup)
 		c.disks, c.nodes = append(c.disks, disk), append(c.nodes, s)
 	}
-	operate(t, 0, "is complete", append([]string{"create"}, addresses(c.nodes...)...)...)
-	if _, err := redisAsk(leaderOf(t, c.nodes...), "CTABLE", "ALTER", "default", "WINDOW", 24*3600*1000); err != nil {
-		t.Fatal(err)
+	operate(t, 0, "is complete", append([]string{"create", "--replicas", "2"}, addresses(c.nodes...)...)...)
+	for _, shard := range byShard(t, c.nodes...) {
+		if _, err := redisAsk(leaderOf(t, shard...), "CTABLE", "ALTER", "default", "WINDOW", 24*3600*1000); err != nil {
+			t.Fatal(err)
+		}
+		var nodes []int
+		for _, s := range shard {
+			nodes = append(nodes, slices.Index(c.nodes, s))
+		}
+		c.shards = append(c.shards, nodes)
 	}
 	c.load = startClusterLoad(t, addresses(c.nodes...))
 	return c
 }
 
-// settle waits until one node leads, and the others have what was committed when it began to, and
-// returns the leader.
-func (c *faultyCluster) settle() (leader int) {
+// allBut returns all nodes but one.
+func (c *faultyCluster) allBut(one int) []int {
+	return slices.DeleteFunc(slices.Concat(c.shards...), func(i int) bool { return i == one })
+}
+
+// keysOf returns which keys a shard has at present.
+func (c *faultyCluster) keysOf(shard int) (has func(key string) bool) {
 	c.t.Helper()
-	target, why := int64(0), ""
+	ranges, err := c.load.nodes[0].ClusterSlots(context.Background()).Result()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	ranges = slices.DeleteFunc(ranges, func(r redis.ClusterSlot) bool {
+		return !slices.ContainsFunc(c.shards[shard], func(i int) bool { return c.nodes[i].address() == r.Nodes[0].Addr })
+	})
+	return func(key string) bool {
+		slot := int(store.Slot([]byte(key)))
+		return slices.ContainsFunc(ranges, func(r redis.ClusterSlot) bool { return r.Start <= slot && slot <= r.End })
+	}
+}
+
+// settle waits until one node of each shard leads, and the others have what was committed when it began to, and
+// returns the leaders.
+func (c *faultyCluster) settle() (leaders []int) {
+	c.t.Helper()
+	targets, why := make([]int64, len(c.shards)), ""
 	defer func() {
 		if c.t.Failed() {
 			c.t.Log(why)
 		}
 	}()
-	eventually(c.t, 2*patience, "one node leads and the others follow", func() bool {
-		leaders, have := 0, 0
-		why = ""
-		for i, n := range c.load.nodes {
-			role, err := n.Do(context.Background(), "ROLE").Slice()
-			why += fmt.Sprintln(i, role, err)
-			switch {
-			case err != nil || len(role) < 3:
-				return false
-			case role[0] == "master":
-				leader, leaders = i, leaders+1
-				target = cmp.Or(target, role[1].(int64))
-				for _, replica := range role[2].([]any) {
-					if at, _ := strconv.ParseInt(fmt.Sprint(replica.([]any)[2]), 10, 64); at >= target {
-						have++
+	eventually(c.t, 2*patience, "one node of each shard leads and the others follow", func() bool {
+		leaders, why = nil, ""
+		for s, shard := range c.shards {
+			have := 0
+			for _, i := range shard {
+				role, err := c.load.nodes[i].Do(context.Background(), "ROLE").Slice()
+				why += fmt.Sprintln(i, role, err)
+				switch {
+				case err != nil || len(role) < 3:
+					return false
+				case role[0] == "master":
+					leaders = append(leaders, i)
+					targets[s] = cmp.Or(targets[s], role[1].(int64))
+					for _, replica := range role[2].([]any) {
+						if at, _ := strconv.ParseInt(fmt.Sprint(replica.([]any)[2]), 10, 64); at >= targets[s] {
+							have++
+						}
 					}
 				}
 			}
+			if len(leaders) != s+1 || have != len(shard)-1 {
+				return false
+			}
 		}
-		return leaders == 1 && have == len(c.nodes)-1
+		return true
 	})
-	return leader
+	return leaders
 }
 
 // wait lets some time pass, up to a limit.

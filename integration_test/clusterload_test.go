@@ -36,9 +36,10 @@ type countedOp struct {
 	value int64
 }
 
-// quietTime is the longest time without an answer to any operation, from one instant to the
+// quietTime is the longest time without an answer to any operation on some keys, from one instant to the
 // first answer after another.
 type quietTime struct {
+	keys    func(key string) bool
 	longest time.Duration
 	last    time.Time     // when an operation was answered
 	over    bool          // with the next answer
@@ -64,9 +65,10 @@ func startClusterLoad(t testing.TB, addresses []string) *clusterLoad {
 	for c := range loadClients {
 		l.wait.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(c), 1))
-			at := r.IntN(len(l.nodes))
+			var at [loadCounters]int // whom to ask for a counter
 			for i := 0; !l.stop.Load(); i++ {
-				l.count(&at, fmt.Sprint("k", r.IntN(loadCounters)), fmt.Sprintf("%d-%d", c, i))
+				k := r.IntN(loadCounters)
+				l.count(&at[k], fmt.Sprint("k", k), fmt.Sprintf("%d-%d", c, i))
 				time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
 			}
 		})
@@ -93,13 +95,13 @@ func (l *clusterLoad) count(at *int, key, id string) {
 	if err == nil {
 		l.ops[key] = append(l.ops[key], countedOp{id, value})
 	}
-	l.noted(err != nil)
+	l.noted(key, err != nil)
 }
 
 // noted notes an answer for whoever listens. The last one ends listening. The lock is held.
-func (l *clusterLoad) noted(last bool) {
+func (l *clusterLoad) noted(key string, last bool) {
 	w := l.watch
-	if w == nil {
+	if w == nil || !last && !w.keys(key) {
 		return
 	}
 	now := time.Now()
@@ -153,12 +155,12 @@ func again(err error) bool {
 	return false
 }
 
-// listen begins to note how long nothing is answered; the func that it returns ends that with the
-// next answer.
-func (l *clusterLoad) listen() (w *quietTime, end func()) {
+// listen begins to note how long nothing is answered that concerns some keys; the func that it returns ends
+// that with the next answer.
+func (l *clusterLoad) listen(keys func(key string) bool) (w *quietTime, end func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	w = &quietTime{last: time.Now(), done: make(chan struct{})}
+	w = &quietTime{keys: keys, last: time.Now(), done: make(chan struct{})}
 	l.watch = w
 	return w, func() {
 		l.mu.Lock()
@@ -176,9 +178,9 @@ type losses struct {
 // verify compares what was answered with the counters: the answers are 1 to n, the counter is
 // n, and whoever sends an operation again gets the same answer.
 func (l *clusterLoad) verify() (found losses) {
-	at := 0
 	found.retries = l.retries
 	for key, ops := range l.ops {
+		at := 0
 		found.operations += len(ops)
 		value, err := l.ask(&at, "GET", key)
 		if err != nil {

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,66 +18,165 @@ import (
 
 var failoverCount = flag.Int("failovers", 3, "how often TestFailovers takes the leader away, `times`")
 
-// TestFailovers counts with every client for clusters side by side while the shard loses its
-// leader again and again: killed, stopped in order, and frozen in turn. Each operation has an
+// TestFailovers counts with every client for clusters side by side while shards lose their
+// leaders again and again: killed, stopped in order, and frozen in turn. A cluster of three shards is
+// restarted, too, one node after the other, and gets nodes and loses others. Each operation has an
 // opid and is sent until it is answered. In the end every counter is the number of its
 // operations, whose answers were 1 to n, and each opid that is sent again gets the answer
 // that it got before.
 func TestFailovers(t *testing.T) {
 	t.Parallel()
-	all := startCluster(t, 3, "--cluster-node-timeout", "2000") // on a busy machine: no failovers but ours
-	c := leaderOf(t, all...).dial()
-	c.want("+OK", "CTABLE", "ALTER", "default", "WINDOW", "1d") // all are sent again at the end
-	var loads []*clientLoad
+	t.Run("one shard", func(t *testing.T) {
+		f := startFailovers(t, 3)
+		f.failovers()
+		f.check()
+	})
+	t.Run("three shards", func(t *testing.T) {
+		f := startFailovers(t, 9)
+		f.failovers()
+		f.roll()
+		f.renew()
+		f.check()
+		nodes := redisCLI(t, "--cluster", "check", f.all[0].address())
+		if !strings.Contains(nodes, "[OK] All 16384 slots covered.") || strings.Contains(nodes, "WARNING") {
+			t.Errorf("redis-cli --cluster check:\n%s", nodes)
+		}
+		if info := redisCLI(t, "--cluster", "info", f.all[0].address()); !strings.Contains(info, "in 4 masters.") {
+			t.Errorf("redis-cli --cluster info:\n%s", info)
+		}
+		if call := redisCLI(t, "--cluster", "call", f.all[0].address(), "PING"); strings.Count(call, ": PONG") != len(f.all) {
+			t.Errorf("redis-cli --cluster call:\n%s", call)
+		}
+	})
+}
+
+// failovers is a cluster, and all clients for clusters, which count in it.
+type failovers struct {
+	t      *testing.T
+	all    []*server
+	shards [][]*server
+	loads  []*clientLoad
+}
+
+// startFailovers starts so many nodes, three for each shard, and the clients.
+func startFailovers(t *testing.T, nodes int) *failovers {
+	f := &failovers{t: t, all: startCluster(t, nodes, "--cluster-node-timeout", "2000")} // on a busy machine: no failovers but ours
+	f.shards = byShard(t, f.all...)
+	for _, shard := range f.shards {
+		c := leaderOf(t, shard...).dial()
+		c.want("+OK", "CTABLE", "ALTER", "default", "WINDOW", "1d") // all are sent again at the end
+	}
 	var starting sync.WaitGroup
 	for _, start := range clientLoads(t) {
 		l := &clientLoad{name: start.name}
-		loads = append(loads, l)
-		starting.Go(func() { start.run(t, all, l) })
+		f.loads = append(f.loads, l)
+		starting.Go(func() { start.run(t, f.all, l) })
 	}
 	starting.Wait()
 	if t.Failed() {
-		return
+		t.FailNow()
 	}
-	progress := func() {
-		t.Helper()
-		begun, from := time.Now(), map[*clientLoad]int{}
-		for _, l := range loads {
-			from[l] = len(l.answered())
-		}
-		for _, l := range loads {
-			eventually(t, 2*patience, l.name+" goes on counting", func() bool { return len(l.answered()) > from[l]+5 })
-			t.Logf("%-16s counts after %v", l.name, time.Since(begun).Round(time.Millisecond))
-		}
+	f.progress()
+	return f
+}
+
+// progress waits until each client goes on counting all that it has counted: so do all shards.
+func (f *failovers) progress() {
+	f.t.Helper()
+	begun, from := time.Now(), map[*clientLoad]map[string]int{}
+	for _, l := range f.loads {
+		from[l] = l.perKey()
 	}
-	progress()
+	for _, l := range f.loads {
+		eventually(f.t, 2*patience, l.name+" goes on counting", func() bool {
+			now, more := l.perKey(), len(l.perKey()) > 0
+			for key, n := range from[l] {
+				more = more && now[key] > n+1
+			}
+			return more
+		})
+		f.t.Logf("%-16s counts after %v", l.name, time.Since(begun).Round(time.Millisecond))
+	}
+}
+
+// failovers takes leaders away, of one shard after the other.
+func (f *failovers) failovers() {
 	for i := range *failoverCount {
-		leader := leaderOf(t, all...)
-		rest := without(all, leader)
+		shard := f.shards[i%len(f.shards)]
+		leader := leaderOf(f.t, shard...)
+		rest := without(shard, leader)
 		switch i % 3 {
 		case 0:
-			t.Logf("%s is killed", leader.address())
+			f.t.Logf("%s is killed", leader.address())
 			leader.kill()
-			progress()
+			f.progress()
 			leader.start()
 		case 1:
-			t.Logf("%s is stopped", leader.address())
+			f.t.Logf("%s is stopped", leader.address())
 			leader.restart()
-			progress()
+			f.progress()
 		case 2:
-			t.Logf("%s is frozen", leader.address())
+			f.t.Logf("%s is frozen", leader.address())
 			leader.cmd.Process.Signal(syscall.SIGSTOP)
-			leaderOf(t, rest...)
-			progress()
+			leaderOf(f.t, rest...)
+			f.progress()
 			leader.cmd.Process.Signal(syscall.SIGCONT)
 		}
 	}
-	progress()
-	for _, l := range loads {
+	f.progress()
+}
+
+// roll stops every node in order and starts it again, one after the other, as an upgrade does.
+func (f *failovers) roll() {
+	for _, shard := range f.shards {
+		for _, s := range shard {
+			f.t.Logf("%s is stopped in order and started", s.address())
+			s.restart()
+			eventually(f.t, patience, "the others follow one node", func() bool {
+				masters := 0
+				for _, s := range shard {
+					info, err := redisAsk(s, "INFO", "replication")
+					switch {
+					case err != nil:
+						return false
+					case strings.Contains(info, "role:master"):
+						if masters++; strings.Count(info, "state=online") != len(shard)-1 {
+							return false
+						}
+					}
+				}
+				return masters == 1
+			})
+		}
+	}
+	f.progress()
+}
+
+// renew adds a shard, and puts other servers in the place of all nodes of one that has keys: clients
+// must learn where it is now.
+func (f *failovers) renew() {
+	fresh := startNodes(f.t, len(f.shards[0])+1, "--cluster-node-timeout", "2000")
+	operate(f.t, 0, "votes", "add-node", "--new-shard", fresh[0].address(), f.all[0].address())
+	f.progress()
+	for i, old := range f.shards[0] {
+		operate(f.t, 0, "has caught up and votes", "replace", fresh[0].address(), old.address(), fresh[i+1].address())
+		if code := old.exitCode(); code != 0 {
+			f.t.Errorf("the node that was replaced ends with %d:\n%s", code, old.log)
+		}
+		f.all = without(f.all, old)
+	}
+	f.all, f.shards[0] = append(f.all, fresh...), fresh[1:]
+	f.progress()
+}
+
+// check ends the clients, and holds the counters to what they were answered.
+func (f *failovers) check() {
+	f.t.Helper()
+	for _, l := range f.loads {
 		l.end()
 	}
-	for _, l := range loads {
-		l.check(t, leaderOf(t, all...))
+	for _, l := range f.loads {
+		l.check(f.t, f.all)
 	}
 }
 
@@ -98,45 +198,49 @@ func (l *clientLoad) note(key, opid, value string) {
 	l.mu.Unlock()
 }
 
-// answered returns what was answered so far.
-func (l *clientLoad) answered() []clientOp {
+// perKey returns how many operations on each key were answered so far.
+func (l *clientLoad) perKey() map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Clip(l.done)
+	n := map[string]int{}
+	for _, op := range l.done {
+		n[op.key]++
+	}
+	return n
 }
 
-// check holds the counters of the leader to what the client was answered.
-func (l *clientLoad) check(t *testing.T, leader *server) {
+// check holds the counters of a cluster to what the client was answered.
+func (l *clientLoad) check(t *testing.T, all []*server) {
 	t.Helper()
-	c := leader.dial()
-	values := map[string]map[string]bool{}
-	for again := range slices.Chunk(l.done, 500) {
-		var sent strings.Builder
-		for _, op := range again {
-			sent.WriteString(frame("CINCRBY", op.key, op.opid, "1"))
-		}
-		c.send(sent.String())
-		for _, op := range again {
-			if got := c.reply(); got != ":"+op.value {
-				t.Errorf("%s: %s %s was answered %s, and is answered %s again", l.name, op.key, op.opid, op.value, got)
-			}
-		}
-	}
+	done := map[string][]clientOp{}
 	for _, op := range l.done {
-		if values[op.key] == nil {
-			values[op.key] = map[string]bool{}
-		}
-		values[op.key][op.value] = true
+		done[op.key] = append(done[op.key], op)
 	}
-	for key, seen := range values {
-		for i := range seen {
-			if n, err := strconv.Atoi(i); err != nil || n < 1 || n > len(seen) {
-				t.Errorf("%s: one of %d operations on %s was answered %s", l.name, len(seen), key, i)
+	for key, ops := range done {
+		c := holderOf(t, key, all...).dial()
+		seen := map[string]bool{}
+		for again := range slices.Chunk(ops, 500) {
+			var sent strings.Builder
+			for _, op := range again {
+				sent.WriteString(frame("CINCRBY", key, op.opid, "1"))
+			}
+			c.send(sent.String())
+			for _, op := range again {
+				if got := c.reply(); got != ":"+op.value {
+					t.Errorf("%s: %s %s was answered %s, and is answered %s again", l.name, key, op.opid, op.value, got)
+				}
+				seen[op.value] = true
 			}
 		}
-		c.want(":"+strconv.Itoa(len(seen)), "CGET", key)
+		for i := 1; i <= len(ops); i++ {
+			if !seen[strconv.Itoa(i)] {
+				t.Errorf("%s: none of %d operations on %s was answered %d", l.name, len(ops), key, i)
+			}
+		}
+		c.want(":"+strconv.Itoa(len(ops)), "CGET", key)
+		c.Close()
 	}
-	t.Logf("%-16s %d operations", l.name, len(l.done))
+	t.Logf("%-16s %d operations on %d counters", l.name, len(l.done), len(done))
 }
 
 // loadStart starts a load.
@@ -166,6 +270,10 @@ func clientLoads(t *testing.T) (starts []loadStart) {
 	return append(starts, loadStart{"plain", func(t *testing.T, all []*server, l *clientLoad) { l.follow(t, all) }})
 }
 
+// counted is what a program prints of an operation; what the library prints may come before it, without
+// the end of its line.
+var counted = regexp.MustCompile(`counted (\S+) (\S+) (\d+)\n`)
+
 // readFrom notes what a program prints.
 func (l *clientLoad) readFrom(p *clientProgram) {
 	stop, read := make(chan struct{}), make(chan struct{})
@@ -180,10 +288,8 @@ func (l *clientLoad) readFrom(p *clientProgram) {
 			text := p.out.String()[at:]
 			whole := strings.LastIndexByte(text, '\n') + 1
 			at += whole
-			for line := range strings.Lines(text[:whole]) {
-				if f := strings.Fields(line); len(f) == 4 && f[0] == "counted" {
-					l.note(f[1], f[2], f[3])
-				}
+			for _, f := range counted.FindAllStringSubmatch(text[:whole], -1) {
+				l.note(f[1], f[2], f[3])
 			}
 		}
 	}()
@@ -201,17 +307,27 @@ func (l *clientLoad) readFrom(p *clientProgram) {
 func (l *clientLoad) drive(t *testing.T, d *driver) {
 	var enough atomic.Bool
 	var workers sync.WaitGroup
-	for i := range 2 {
+	prefix := strings.ReplaceAll(l.name, " ", ":")
+	for _, keys := range [][]string{{prefix + ":one"}, {prefix + ":1", prefix + ":2", prefix + ":3", prefix + ":4"}} {
 		workers.Go(func() {
-			key := fmt.Sprint(strings.ReplaceAll(l.name, " ", ":"), ":", i)
 			for !enough.Load() {
-				op := (<-d.begin("newop", key, 1)).Op
-				a := <-d.begin("do", "", 0, op)
-				if f := strings.Fields(op); len(f) == 4 && a.Value != "" {
-					l.note(key, f[2], a.Value)
-				} else {
-					t.Errorf("%s: %q: %+v", l.name, op, a)
-					return
+				var ops []string
+				for _, key := range keys {
+					ops = append(ops, (<-d.begin("newop", key, 1)).Op)
+				}
+				var answers []driverAnswer
+				if len(keys) == 1 {
+					answers = append(answers, <-d.begin("do", "", 0, ops...))
+				} else { // in one batch, over the shards
+					answers = (<-d.begin("doall", "", 0, ops...)).Results
+				}
+				for i, op := range ops {
+					if f := strings.Fields(op); len(f) == 4 && len(answers) == len(ops) && answers[i].Value != "" {
+						l.note(keys[i], f[2], answers[i].Value)
+					} else {
+						t.Errorf("%s: %q: %+v", l.name, op, answers)
+						return
+					}
 				}
 			}
 		})
@@ -230,7 +346,7 @@ func (l *clientLoad) follow(t *testing.T, all []*server) {
 		var conn *scriptConn
 		at := 0
 		for n := 0; !enough.Load(); n++ {
-			opid := "op-" + strconv.Itoa(n)
+			key, opid := fmt.Sprint("plain:", n/20%4), "op-"+strconv.Itoa(n)
 			for answered := false; !answered; {
 				if conn == nil {
 					c, err := net.DialTimeout("tcp", nodes[at%len(nodes)], time.Second)
@@ -242,15 +358,18 @@ func (l *clientLoad) follow(t *testing.T, all []*server) {
 					conn = &scriptConn{Conn: c, r: bufio.NewReader(c)}
 				}
 				conn.SetDeadline(time.Now().Add(2 * time.Second))
-				fmt.Fprint(conn, frame("CINCRBY", "plain", opid, "1"))
+				fmt.Fprint(conn, frame("CINCRBY", key, opid, "1"))
 				r, err := readTree(conn.r)
 				words := strings.Fields(r.text)
 				switch {
 				case err == nil && r.kind == ':':
-					l.note("plain", opid, r.text)
+					l.note(key, opid, r.text)
 					answered = true
 				case err == nil && slices.Contains([]string{"TRYAGAIN", "CLUSTERDOWN"}, words[0]):
 				case err == nil && words[0] == "MOVED":
+					if !slices.Contains(nodes, words[2]) {
+						nodes = append(nodes, words[2])
+					}
 					at = slices.Index(nodes, words[2])
 					conn.Close()
 					conn = nil

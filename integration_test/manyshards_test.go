@@ -61,15 +61,8 @@ func TestManyShards(t *testing.T) {
 	if len(ids) != 2 {
 		t.Fatalf("the shards are %q", ids)
 	}
-	byShard := map[string][]*server{}
-	for _, s := range all {
-		out, err := redisAsk(s, "CLUSTER", "MYSHARDID")
-		if err != nil {
-			t.Fatal(err)
-		}
-		byShard[out[:8]] = append(byShard[out[:8]], s)
-	}
-	one, two := byShard[ids[0]], byShard[ids[1]]
+	shards := byShard(t, all...) // in the same order
+	one, two := shards[0], shards[1]
 	if len(one) != 3 || len(two) != 3 {
 		t.Fatalf("the shards have %d and %d nodes", len(one), len(two))
 	}

@@ -13,6 +13,8 @@ import (
 type catalog struct {
 	Next   uint32      // the id of the next table
 	Tables []*tableDef // live and draining, longest prefix first
+	// Version is that of the cluster's tables with which the live ones agree (SetTables); 0: of none.
+	Version uint64 `json:",omitempty"`
 }
 
 // tableDef is a table as the catalogue has it.
@@ -48,8 +50,7 @@ type link struct {
 
 // newCatalog is the catalogue of a new data directory: the table default.
 func newCatalog() *catalog {
-	def := TableOptions{Name: DefaultTable, Skew: DefaultSkew, IDTime: DefaultIDTime}.withDefaults()
-	return &catalog{Next: 2, Tables: []*tableDef{{ID: 1, TableOptions: def}}}
+	return &catalog{Next: 2, Tables: []*tableDef{{ID: 1, TableOptions: NewTables()[0]}}}
 }
 
 func (c *catalog) encode() []byte {
@@ -125,9 +126,19 @@ func (c *catalog) live() []*tableDef {
 	return out
 }
 
+// set returns the live tables.
+func (c *catalog) set() TableSet {
+	live := c.live()
+	set := make(TableSet, len(live))
+	for i, d := range live {
+		set[i] = d.TableOptions
+	}
+	return set.sorted()
+}
+
 // clone copies the catalogue deeply enough to be changed.
 func (c *catalog) clone() *catalog {
-	n := &catalog{Next: c.Next}
+	n := &catalog{Next: c.Next, Version: c.Version}
 	for _, d := range c.Tables {
 		e := *d
 		e.Links = slices.Clone(d.Links)
@@ -156,53 +167,61 @@ func (d *tableDef) keep(logged int64) int64 {
 	return k
 }
 
-// create returns the catalogue after CTABLE CREATE at a moment. Keys that move
-// into the new table go on being checked against the memory of the table they
-// were in, and of those linked from it.
-func (c *catalog) create(o TableOptions, at moment) (*catalog, error) {
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	live := c.live()
-	for _, d := range live {
-		switch {
-		case d.TableOptions == o.withDefaults():
-			return c, nil // so that who got no answer can ask again
-		case d.Name == o.Name || d.Prefix == o.Prefix:
-			return nil, ErrTableExists
+// match returns the catalogue whose live tables are those of a valid set, from a moment on; c
+// itself if they are already. Whatever the tables were, nothing that they remember is forgotten.
+func (c *catalog) match(want TableSet, at moment) (*catalog, error) {
+	n := c
+	change := func() {
+		if n == c {
+			n = c.clone().prune(at.logged)
 		}
 	}
-	if len(live) >= MaxTables || len(c.Tables) >= 2*MaxTables {
-		return nil, ErrTooManyTables
+	for _, d := range c.live() {
+		if w := want.find(d.Name); w == nil || w.Prefix != d.Prefix {
+			change()
+			n.drop(d.Name, at)
+		}
 	}
-	n := c.clone().prune(at.logged)
-	parent := n.find([]byte(o.Prefix))
-	d := &tableDef{ID: n.Next, TableOptions: o.withDefaults(), ForgottenBefore: parent.ForgottenBefore}
-	d.inherit(parent, o.Prefix, at.logged+parent.keep(at.logged), at)
-	n.Next++
-	n.add(d)
+	for _, o := range want {
+		d := n.byName(o.Name)
+		if d != nil && d.TableOptions == o {
+			continue
+		}
+		change()
+		switch {
+		case d != nil:
+			n.byName(o.Name).alter(o, at)
+		case len(n.Tables) >= 2*MaxTables:
+			return nil, ErrTooManyTables
+		default:
+			n.create(o, at)
+		}
+	}
 	return n, nil
 }
 
-// drop returns the catalogue after CTABLE DROP: the table's keys fall to the
-// table with the next shorter prefix, which asks the dropped one's memory
-// until that has drained.
-func (c *catalog) drop(name string, at moment) (*catalog, error) {
-	if name == DefaultTable {
-		return nil, ErrDropDefault
-	}
-	if c.byName(name) == nil {
-		return nil, ErrNoTable
-	}
-	n := c.clone().prune(at.logged)
-	d := n.byName(name)
+// The three below change the catalogue, which must be a clone, as of a moment.
+
+// create adds a table. Keys that move into it go on being checked against the memory of the
+// table they were in, and of those linked from it.
+func (c *catalog) create(o TableOptions, at moment) {
+	parent := c.find([]byte(o.Prefix))
+	d := &tableDef{ID: c.Next, TableOptions: o, ForgottenBefore: parent.ForgottenBefore}
+	d.inherit(parent, o.Prefix, at.logged+parent.keep(at.logged), at)
+	c.Next++
+	c.add(d)
+}
+
+// drop removes a table, not the table default: its keys fall to the table with the
+// next shorter prefix, which asks the dropped one's memory until that has drained.
+func (c *catalog) drop(name string, at moment) {
+	d := c.byName(name)
 	d.DropUntil = at.logged + d.keep(at.logged)
-	heir := n.find([]byte(d.Prefix))
+	heir := c.find([]byte(d.Prefix))
 	heir.inherit(d, d.Prefix, d.DropUntil, at)
 	// What the dropped table refuses as stale its heir must refuse as well.
 	heir.ForgottenBefore = max(heir.ForgottenBefore, d.ForgottenBefore)
 	d.Links = nil // they are the heir's now
-	return n, nil
 }
 
 // inherit makes the table go on with what another one remembers of the keys
@@ -239,18 +258,8 @@ func (d *tableDef) link(links ...link) {
 	}
 }
 
-// alter returns the catalogue after CTABLE ALTER.
-func (c *catalog) alter(name string, ch TableChange, at moment) (*catalog, error) {
-	if c.byName(name) == nil {
-		return nil, ErrNoTable
-	}
-	n := c.clone().prune(at.logged)
-	d := n.byName(name)
-	o := ch.Apply(d.TableOptions)
-	if err := o.Validate(); err != nil {
-		return nil, err
-	}
-	o = o.withDefaults()
+// alter changes the options of a table of the catalogue.
+func (d *tableDef) alter(o TableOptions, at moment) {
 	was, old := d.keep(at.logged), d.Window
 	d.TableOptions = o
 	if now := (o.Window + o.Skew).Milliseconds(); now < was {
@@ -260,7 +269,6 @@ func (c *catalog) alter(name string, ch TableChange, at moment) (*catalog, error
 		d.ForgottenBefore = max(d.ForgottenBefore, at.wall-old.Milliseconds())
 		d.keepLinks(at.logged)
 	}
-	return n, nil
 }
 
 // prune removes links and dropped tables whose memory has drained. It changes

@@ -2,6 +2,8 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 )
@@ -233,4 +235,105 @@ func set[T any](dst *T, v *T) {
 	if v != nil {
 		*dst = *v
 	}
+}
+
+// TableSet is all the tables there are, by ascending name; one is DefaultTable. It is not changed
+// in place.
+type TableSet []TableOptions
+
+// NewTables are the tables of a new data directory: the table default.
+func NewTables() TableSet {
+	return TableSet{TableOptions{Name: DefaultTable, Skew: DefaultSkew, IDTime: DefaultIDTime}.withDefaults()}
+}
+
+// Create returns the set with a table more; the set itself if the very same is there, so that who
+// got no answer can ask again. ErrOption, ErrTableExists or ErrTooManyTables.
+func (t TableSet) Create(o TableOptions) (TableSet, error) {
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	o = o.withDefaults()
+	for _, other := range t {
+		switch {
+		case other == o:
+			return t, nil
+		case other.Name == o.Name || other.Prefix == o.Prefix:
+			return nil, ErrTableExists
+		}
+	}
+	if len(t) >= MaxTables {
+		return nil, ErrTooManyTables
+	}
+	return append(slices.Clone(t), o).sorted(), nil
+}
+
+// Alter returns the set with a changed table. ErrOption or ErrNoTable.
+func (t TableSet) Alter(name string, ch TableChange) (TableSet, error) {
+	next := slices.Clone(t)
+	d := next.find(name)
+	if d == nil {
+		return nil, ErrNoTable
+	}
+	o := ch.Apply(*d)
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	*d = o.withDefaults()
+	return next, nil
+}
+
+// Drop returns the set without a table. ErrDropDefault or ErrNoTable.
+func (t TableSet) Drop(name string) (TableSet, error) {
+	switch {
+	case name == DefaultTable:
+		return nil, ErrDropDefault
+	case t.find(name) == nil:
+		return nil, ErrNoTable
+	}
+	return slices.DeleteFunc(slices.Clone(t), func(o TableOptions) bool { return o.Name == name }), nil
+}
+
+// Validate reports whether it is a set that Create, Alter and Drop can have made of NewTables: nil, or
+// ErrOption with the reason.
+func (t TableSet) Validate() error {
+	if len(t) > MaxTables {
+		return fmt.Errorf("%w: %d tables, more than %d", ErrOption, len(t), MaxTables)
+	}
+	prefixes := make(map[string]bool, len(t))
+	for i, o := range t {
+		switch err := o.Validate(); {
+		case err != nil:
+			return err
+		case o != o.withDefaults():
+			return fmt.Errorf("%w: the table %q lacks a setting", ErrOption, o.Name)
+		case i > 0 && o.Name <= t[i-1].Name:
+			return fmt.Errorf("%w: the table %q is not behind %q", ErrOption, o.Name, t[i-1].Name)
+		case prefixes[o.Prefix]:
+			return fmt.Errorf("%w: two tables have the prefix %q", ErrOption, o.Prefix)
+		}
+		prefixes[o.Prefix] = true
+	}
+	if d := t.find(DefaultTable); d == nil || d.Prefix != "" {
+		return fmt.Errorf("%w: no table %s with the empty prefix", ErrOption, DefaultTable)
+	}
+	return nil
+}
+
+// Equal reports whether two sets are the same.
+func (t TableSet) Equal(o TableSet) bool { return slices.Equal(t, o) }
+
+// find returns a table of the set, nil if there is none of that name.
+func (t TableSet) find(name string) *TableOptions {
+	for i := range t {
+		if t[i].Name == name {
+			return &t[i]
+		}
+	}
+	return nil
+}
+
+// sorted sorts the set in place.
+func (t TableSet) sorted() TableSet {
+	slices.SortFunc(t, func(a, b TableOptions) int { return strings.Compare(a.Name, b.Name) })
+	return t
 }

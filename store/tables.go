@@ -3,26 +3,80 @@ package store
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
+	"math"
 )
 
 // CreateTable adds a table, unless the very same is there. Keys that move into it are also checked against the table
 // they were in, for its window. Errors: ErrOption, ErrTableExists, ErrTooManyTables,
 // ErrOutOfMemory, or that of the commit.
 func (s *Store) CreateTable(o TableOptions) error {
-	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) { return c.create(o, at) })
+	return s.changeTables(func(t TableSet) (TableSet, error) { return t.Create(o) })
 }
 
 // AlterTable changes a table's options and forgets nothing.
 func (s *Store) AlterTable(name string, ch TableChange) error {
-	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) { return c.alter(name, ch, at) })
+	return s.changeTables(func(t TableSet) (TableSet, error) { return t.Alter(name, ch) })
 }
 
 // DropTable removes a table but no counter: its keys fall to the table with the
 // next shorter prefix, which also asks the dropped table's memory until it has drained.
 func (s *Store) DropTable(name string) error {
-	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) { return c.drop(name, at) })
+	return s.changeTables(func(t TableSet) (TableSet, error) { return t.Drop(name) })
+}
+
+func (s *Store) changeTables(change func(TableSet) (TableSet, error)) error {
+	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) {
+		next, err := change(c.set())
+		if err != nil {
+			return nil, err
+		}
+		return c.match(next, at)
+	})
+}
+
+// SetTables makes the tables those of a cluster, which has counted their changes: the version. It returns
+// once they are committed, in all partitions at once. A partition that has this version, or
+// a newer one, stays as it is: its tables never go back to what they were. Errors: as CreateTable's.
+func (s *Store) SetTables(t TableSet, version uint64) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	return s.changeCatalog(s.partitions, func(c *catalog, at moment) (*catalog, error) {
+		if c.Version >= version {
+			return c, nil
+		}
+		next, err := c.match(t, at)
+		if err == nil && next == c {
+			next = c.clone()
+		}
+		if err == nil {
+			next.Version = version
+		}
+		return next, err
+	})
+}
+
+// CheckTables reports whether SetTables would find room for tables here, also on a replica that does
+// not lead: nil, ErrOption, ErrTooManyTables or ErrOutOfMemory.
+func (s *Store) CheckTables(t TableSet) error {
+	if err := t.Validate(); err != nil {
+		return err
+	}
+	var need uint64
+	for _, p := range s.partitions {
+		p.lock()
+		next, err := p.catalog.match(t, p.moment(s.look()))
+		if err == nil {
+			var bytes uint64
+			bytes, err = p.bytesForAll(next)
+			need += bytes
+		}
+		p.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return s.roomFor(need)
 }
 
 // changeCatalog logs new catalogues in some partitions with one commit. All partitions have
@@ -44,7 +98,9 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 		return err
 	}
 	for i, p := range ps {
-		x.log(p, &entry{kind: entryCatalog, id: encoded[i]})
+		if p.draft.need = p.seq; encoded[i] != nil {
+			x.log(p, &entry{kind: entryCatalog, id: encoded[i]})
+		}
 	}
 	return x.finish()
 }
@@ -63,21 +119,40 @@ func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*c
 		if err != nil {
 			return nil, 0, err
 		}
-		for _, d := range cat.Tables {
-			bytes, err := p.bytesFor(d)
-			if err != nil {
-				return nil, 0, fmt.Errorf("%w: %v", ErrOption, err)
-			}
-			need += bytes
+		if cat == p.catalog {
+			encoded = append(encoded, nil) // there is nothing to log
+			continue
 		}
+		bytes, err := p.bytesForAll(cat)
+		if err != nil {
+			return nil, 0, err
+		}
+		need += bytes
 		b := cat.encode()
 		encoded, room = append(encoded, b), room+int64(entryRoom+len(b))
 	}
-	if !x.s.pool.grant(need) {
-		return nil, 0, ErrOutOfMemory
+	return encoded, room, x.s.roomFor(need)
+}
+
+// roomFor reports whether the memory pool has so many bytes: nil or ErrOutOfMemory.
+func (s *Store) roomFor(need uint64) error {
+	if !s.pool.grant(need) {
+		return ErrOutOfMemory
 	}
-	x.s.pool.used.Add(-int64(need))
-	return encoded, room, nil
+	s.pool.used.Add(-int64(need))
+	return nil
+}
+
+// bytesForAll is the memory that the filters of a catalogue's tables are about to take.
+func (p *partition) bytesForAll(cat *catalog) (need uint64, err error) {
+	for _, d := range cat.Tables {
+		bytes, err := p.bytesFor(d)
+		if err != nil {
+			return 0, fmt.Errorf("%w: %v", ErrOption, err)
+		}
+		need += bytes
+	}
+	return need, nil
 }
 
 // bytesFor is the memory that a table's filter is about to take.
@@ -93,21 +168,32 @@ func (p *partition) bytesFor(d *tableDef) (uint64, error) {
 	return t.filter.AlterBytes(d.filterOptions(t.tests, p.count))
 }
 
-// Tables returns the tables by name. A change shows once it is committed.
-func (s *Store) Tables() []TableOptions {
+// Tables returns the tables. A change shows once it is committed.
+func (s *Store) Tables() TableSet {
 	p := s.partitions[0]
 	p.lock()
-	live, here := p.catalog.live(), p.here()
+	set, here := p.catalog.set(), p.here()
 	p.mu.Unlock()
 	if errors.Is(here.wait(), ErrNotLeader) {
 		return s.Tables() // they were taken back; otherwise nothing committed is better known
 	}
-	out := make([]TableOptions, 0, len(live))
-	for _, d := range live {
-		out = append(out, d.TableOptions)
+	return set
+}
+
+// TablesVersion returns the version of the cluster's tables that every partition has, 0 if there
+// is none, and the newest that one has. A change shows once it is committed. Errors are those of the commit.
+func (s *Store) TablesVersion() (all, newest uint64, err error) {
+	all = math.MaxUint64
+	for _, p := range s.partitions {
+		p.lock()
+		has, here := p.catalog.Version, p.here()
+		p.mu.Unlock()
+		if err := here.wait(); err != nil {
+			return 0, 0, err
+		}
+		all, newest = min(all, has), max(newest, has)
 	}
-	slices.SortFunc(out, func(a, b TableOptions) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return all, newest, nil
 }
 
 // TableInfo describes a table, summed over the partitions. A change shows once it is

@@ -143,7 +143,7 @@ func (c *Client) DoAll(ctx context.Context, ops []Op) []Result {
 // so late that it could outlast the window.
 func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Time) []Result {
 	results := make([]Result, len(ops))
-	pending := make([]int, len(ops)) // indices of operations without such an answer
+	pending := make([]int, len(ops))   // indices of operations without such an answer
 	unknown := make([]error, len(ops)) // of the first try that may have been applied
 	begun := time.Now()
 	for i, op := range ops {

@@ -32,7 +32,8 @@ type clusterNode struct {
 	meta      atomic.Pointer[cluster.Meta] // nil: no member, or not yet opened
 	node      atomic.Pointer[cluster.Node] // likewise
 	leaders   *cluster.Leaders             // of the other shards
-	heard     chan struct{}                // one of them has changed
+	tables    *cluster.TableKeeper
+	heard     chan struct{} // one of them, or what this node tells them, has changed
 
 	commits commitTimes
 	view    atomic.Pointer[commands.ClusterView]
@@ -91,7 +92,7 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 	return n, nil
 }
 
-// selfOf is what the settings say of the node's addresses.
+// selfOf is what the settings say of the node's addresses, and the program of its level.
 func selfOf(config *server.Config) cluster.Member {
 	c := &config.Cluster
 	or := func(announced, port int) int {
@@ -101,14 +102,14 @@ func selfOf(config *server.Config) cluster.Member {
 		return port
 	}
 	m := cluster.Member{Host: c.AnnounceIP, Hostname: c.AnnounceHostname, Port: or(c.AnnouncePort, config.Port),
-		TLSPort: or(c.AnnounceTLSPort, config.TLS.Port), ClusterPort: or(c.AnnounceBusPort, config.ClusterPort())}
+		TLSPort: or(c.AnnounceTLSPort, config.TLS.Port), ClusterPort: or(c.AnnounceBusPort, config.ClusterPort()), Level: cluster.FormatLevel}
 	return m
 }
 
 // listen opens the cluster port as a member of a cluster.
 func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net, error) {
 	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel},
-		Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
+		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
 	if n.config.Cluster.TLS {
 		o.TLS = certificates.Current
 	}
@@ -194,12 +195,14 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	n.node.Store(node)
 	n.net.Handle(cluster.KindConfig, n.admin.Serve)
 	n.ctx, n.stop = context.WithCancel(context.Background())
-	n.leaders = cluster.NewLeaders(n.net, n.configuration, timeout/leaderPart, func() {
+	lookAgain := func() {
 		select {
 		case n.heard <- struct{}{}:
 		default: // it is about to look
 		}
-	})
+	}
+	n.leaders = cluster.NewLeaders(n.net, n.configuration, timeout/leaderPart, lookAgain)
+	n.tables = cluster.KeepTables(node, meta, n.leaders, self.Shard, lookAgain)
 	n.look()
 	n.running.Go(n.watch)
 	n.log.Info("this server is a member of a cluster", "cluster", c.Cluster, "node", self.ID, "address", self.ClusterAddress(),
@@ -227,7 +230,7 @@ func (n *clusterNode) attach(s *server.Server, again func()) {
 func (n *clusterNode) commands() *commands.Cluster {
 	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() }, Admin: n.admin.Do}
 	if n.node.Load() != nil {
-		c.Progress, c.Replicas = n.progress, n.replicas
+		c.Progress, c.Replicas, c.Tables = n.progress, n.replicas, n.tables
 	}
 	return c
 }
@@ -296,6 +299,7 @@ func (n *clusterNode) lookAtOwn(s *commands.ClusterShard, c cluster.Configuratio
 	self := n.directory.ID()
 	s.Ready, s.Term = status.Leads, status.Term
 	own := cluster.Leader{Shard: s.ID, Node: self}
+	own.Tables, own.Refusal = n.tables.Kept()
 	for _, m := range c.Of(s.ID) {
 		if !m.Voter && m.ID != self {
 			continue // it may know little yet

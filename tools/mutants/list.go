@@ -151,8 +151,8 @@ var otherMutants = []mutant{
 	{
 		guarantee: "G2", name: "the Go client takes the last try for all of them",
 		file:     "clients/go/client.go",
-		old:      "			unknown[i] = unknown[i] || v.unknown\n",
-		new:      "			unknown[i] = v.unknown\n",
+		old:      "			if v.unknown && unknown[i] == nil {\n",
+		new:      "			if unknown[i] = nil; v.unknown {\n",
 		packages: "./integration_test", tests: "TestPackages/go-redis/Outcomes",
 	},
 	{

@@ -39,6 +39,27 @@ var clusterMutants = []mutant{
 		packages: "./store", tests: "TestPartitionsAgeAlone",
 	},
 	{
+		guarantee: "G1", name: "a leader that lacks the last change of the tables takes it back",
+		file:     "store/tables.go",
+		old:      "		if c.Version >= version {\n",
+		new:      "		if c.Version == version {\n",
+		packages: "./store", tests: "TestOldTablesStayAway",
+	},
+	{
+		guarantee: "G3", name: "a table of the cluster is taken for logged before it is committed",
+		file:     "store/tables.go",
+		old:      "		if p.draft.need = p.seq; encoded[i] != nil {\n",
+		new:      "		if encoded[i] != nil {\n",
+		packages: "./store", tests: "TestTablesAreCommitted",
+	},
+	{
+		guarantee: "G1", name: "a table that takes another's place forgets its ids",
+		file:     "store/catalog.go",
+		old:      "			n.drop(d.Name, at)\n",
+		new:      "			n.Tables = slices.DeleteFunc(n.Tables, func(o *tableDef) bool { return o.ID == d.ID })\n",
+		packages: "./store", tests: "TestSetTables",
+	},
+	{
 		guarantee: "G4", name: "rows are written before what they show is committed",
 		file:     "store/checkpoint.go",
 		old:      "	if err := (point{c.p, c.at.life, c.need}).waitToSave(); err != nil {\n		return err\n	}\n",

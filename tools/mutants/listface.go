@@ -4,6 +4,13 @@ package main
 // applied, and what a replica may answer.
 var faceMutants = []mutant{
 	{
+		guarantee: "G2", name: "CTABLE goes to whoever leads the shard of slot 0",
+		file:     "commands/clusterroute.go",
+		old:      "	case c.Flags&anyNode != 0 && p.srv.Cluster.Tables != nil:\n",
+		new:      "	case false:\n",
+		packages: "./commands", tests: "TestTablesAnywhere",
+	},
+	{
 		guarantee: "R7", name: "a command without an opid whose outcome is unknown is to be tried again",
 		file:     "commands/clusterroute.go",
 		old:      "return len(op.ID) > 0 || !op.Kind.Write()",

@@ -188,8 +188,8 @@ var netMutants = []mutant{
 	{
 		guarantee: "security", name: "a removed node is heard",
 		file:     "cluster/nettransport.go",
-		old:      "	if err := t.net.o.Admit(from, t.kind); err != nil {\n",
-		new:      "	if err := t.net.o.Admit(from, t.kind); false {\n",
+		old:      "	if refused := t.net.admits(from, t.kind); refused != nil {\n",
+		new:      "	if refused := t.net.admits(from, t.kind); false {\n",
 		packages: "./cluster", tests: "TestRemovedNode",
 	},
 	{
@@ -198,5 +198,47 @@ var netMutants = []mutant{
 		old:      "			oldest.raw.Close()\n",
 		new:      "",
 		packages: "./cluster", tests: "TestConnsPerPeerAreBounded",
+	},
+	{
+		guarantee: "G2", name: "a cluster rises to a format level that a member does not read",
+		file:     "cluster/config.go",
+		old:      "		level = min(level, m.Level)\n",
+		new:      "		_ = m\n",
+		packages: "./cluster", tests: "TestLevelIsRead",
+	},
+	{
+		guarantee: "G2", name: "a node becomes a member whose program cannot read what the cluster writes",
+		file:     "cluster/config.go",
+		old:      "		case m.Level < c.Format:\n",
+		new:      "		case false:\n",
+		packages: "./cluster", tests: "TestConfigurationRules|TestLevelRises",
+	},
+	{
+		guarantee: "G2", name: "a program goes by a configuration that it does not read",
+		file:     "cluster/config.go",
+		old:      "err == nil && level.Format > newest {",
+		new:      "err == nil && false {",
+		packages: "./cluster", tests: "TestLevelIsRead",
+	},
+	{
+		guarantee: "G2", name: "a program that is too old dials a newer cluster",
+		file:     "cluster/nethandshake.go",
+		old:      "	if level := n.o.Level(); peer.Format < level {\n",
+		new:      "	if level := n.o.Level(); false {\n",
+		packages: "./cluster", tests: "TestLevelRises|TestMembersOnly",
+	},
+	{
+		guarantee: "G2", name: "a cluster does not learn that a program was upgraded",
+		file:     "cluster/meta.go",
+		old:      "	m.running.Go(m.announce)\n",
+		new:      "",
+		packages: "./cluster", tests: "TestLevelRises",
+	},
+	{
+		guarantee: "G2", name: "a cluster stays at its old format level",
+		file:     "cluster/meta.go",
+		old:      "		c.rise(m.level())\n",
+		new:      "",
+		packages: "./cluster", tests: "TestLevelRises",
 	},
 }

@@ -438,7 +438,7 @@ var storeMutants = []mutant{
 	},
 	{
 		guarantee: "G7", name: "late retries are guessed by default",
-		file:     "store/catalog.go",
+		file:     "store/table.go",
 		old:      ", IDTime: DefaultIDTime}",
 		new:      "}",
 		packages: "./store", tests: "TestLateByDefault",

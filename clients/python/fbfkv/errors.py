@@ -125,8 +125,10 @@ def judge(err):
         return Verdict(again=True, lost=True)
     if code:
         return Verdict(again=code in ("LOADING", "OOM", "BUSY", "MAXCLIENTS"))
-    # IndexError: redis-py 4.3, when every leader of a cluster has changed.
-    if not isinstance(err, (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError, IndexError)):
+    # While its map of a cluster changes redis-py also raises Python's own: IndexError (4.3, every leader is
+    # another), RuntimeError (two tasks read the map), ValueError (one closes the connection of the other).
+    library = (redis.exceptions.RedisError, redis.exceptions.RedisClusterException, OSError, IndexError, RuntimeError, ValueError)
+    if not isinstance(err, library):
         return Verdict(unknown=True)  # such as a mistake in our caller's arguments
     if "connecting to" in str(err):  # nothing was sent
         return Verdict(again=True, lost=True)

@@ -90,6 +90,20 @@ func check(ctx context.Context, client redis.UniversalClient, protocol int, pref
 			return fmt.Errorf("pipelined increment %d: %s", i, r)
 		}
 	}
+	// The cluster client divides a pipeline among the shards.
+	if replies, err = client.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range 30 {
+			p.Do(ctx, "CINCRBY", fmt.Sprint(prefix, "spread:", i), "op", i)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	for i, r := range replies {
+		if n, _ := r.(*redis.Cmd).Int(); n != i {
+			return fmt.Errorf("pipelined over the shards: %s", r)
+		}
+	}
 	var incremented *redis.Cmd
 	var value *redis.StringCmd
 	if _, err := client.TxPipelined(ctx, func(p redis.Pipeliner) error {

@@ -39,6 +39,11 @@ const pipeline = redis.pipeline();
 for (let i = 0; i < 100; i++) pipeline.call('CINCRBY', `${prefix}pipeline`, `op-${i}`, '1');
 assert.deepEqual(await pipeline.exec(), Array.from({ length: 100 }, (_, i) => [null, i + 1]));
 
+// A pipeline is for one node of a cluster. What is sent at once goes to all of them.
+const keys = Array.from({ length: 30 }, (_, i) => `${prefix}spread:${i}`);
+assert.deepEqual(await Promise.all(keys.map((key, i) => redis.call('CINCRBY', key, 'op', i))), keys.map((_, i) => i));
+assert.deepEqual(await Promise.all(keys.map((key) => redis.get(key))), keys.map((_, i) => `${i}`));
+
 const key = `${prefix}transaction`;
 const transaction = redis.multi().call('CINCRBY', key, 'op', '5').get(key);
 assert.deepEqual(await transaction.exec(), [[null, 5], [null, '5']]);

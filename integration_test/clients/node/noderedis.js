@@ -49,6 +49,11 @@ assert.match(info, / name=node-redis /);
 const sent = Array.from({ length: 100 }, (_, i) => send(`${prefix}pipeline`, ['CINCRBY', `${prefix}pipeline`, `op-${i}`, '1']));
 assert.deepEqual(await Promise.all(sent), Array.from({ length: 100 }, (_, i) => i + 1));
 
+// In a cluster that is a pipeline for each node.
+const keys = Array.from({ length: 30 }, (_, i) => `${prefix}spread:${i}`);
+assert.deepEqual(await Promise.all(keys.map((key, i) => send(key, ['CINCRBY', key, 'op', `${i}`]))), keys.map((_, i) => i));
+assert.deepEqual(await Promise.all(keys.map((key) => send(key, ['GET', key]))), keys.map((_, i) => `${i}`));
+
 const key = `${prefix}transaction`;
 const begun = ['CINCRBY', key, 'op', '5'];
 const transaction = isCluster ? client.multi().addCommand(key, false, begun) : client.multi().addCommand(begun);

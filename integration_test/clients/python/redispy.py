@@ -64,6 +64,14 @@ for i in range(100):
     pipeline.execute_command("CINCRBY", prefix + "pipeline", f"op-{i}", 1)
 assert pipeline.execute() == list(range(1, 101))
 
+# The cluster client divides a pipeline, and mget_nonatomic, among the shards.
+keys = [f"{prefix}spread:{i}" for i in range(30)]
+pipeline = client.pipeline(transaction=False)
+for i, key in enumerate(keys):
+    pipeline.execute_command("CINCRBY", key, "op", i)
+assert pipeline.execute() == list(range(30))
+assert (client.mget if len(nodes) == 1 else client.mget_nonatomic)(keys) == [str(i) for i in range(30)]
+
 if len(nodes) == 1:  # else redis-py has no transactions
     transaction = client.pipeline(transaction=True)
     transaction.execute_command("CINCRBY", prefix + "transaction", "op", 5)

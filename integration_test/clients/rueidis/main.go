@@ -86,6 +86,25 @@ func check(ctx context.Context, client rueidis.Client, protocol, prefix string) 
 			return fmt.Errorf("pipelined increment %d: %d, %w", i, n, err)
 		}
 	}
+	// The cluster client divides a pipeline, and MGet, among the shards.
+	var spread rueidis.Commands
+	var keys []string
+	for i := range 30 {
+		keys = append(keys, fmt.Sprint(prefix, "spread:", i))
+		spread = append(spread, client.B().Arbitrary("CINCRBY").Keys(keys[i]).Args("op", fmt.Sprint(i)).Build())
+	}
+	for i, r := range client.DoMulti(ctx, spread...) {
+		if n, err := r.AsInt64(); err != nil || n != int64(i) {
+			return fmt.Errorf("pipelined over the shards: %d, %w", n, err)
+		}
+	}
+	values, err := rueidis.MGet(client, ctx, keys)
+	for i, key := range keys {
+		value := values[key]
+		if n, _ := value.AsInt64(); err != nil || n != int64(i) {
+			return fmt.Errorf("MGet of %s: %d, %w", key, n, err)
+		}
+	}
 	var exec []rueidis.RedisMessage
 	err = client.Dedicated(func(c rueidis.DedicatedClient) error {
 		replies := c.DoMulti(ctx, c.B().Multi().Build(),

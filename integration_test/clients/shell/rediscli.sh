@@ -32,16 +32,16 @@ else
 	for i in {0..99}; do echo "CINCRBY ${prefix}pipeline op-$i 1"; done | cli >/dev/null
 fi
 # The GET has redis-cli go to the leader before MULTI.
-expect "$(printf '%s\n' "GET ${prefix}none" MULTI "CINCRBY ${prefix}transaction op 5" "GET ${prefix}transaction" EXEC | cli | tail -2 | xargs)" "5 5"
+expect "$(printf '%s\n' "GET ${prefix}transaction" MULTI "CINCRBY ${prefix}transaction op 5" "GET ${prefix}transaction" EXEC | cli | tail -2 | xargs)" "5 5"
 expect "$(cli CSEEN "${prefix}transaction" other)" ""
 expect "$(cli CINCRBY "${prefix}transaction" op 6)" "MISMATCH opid was used with another delta"
 [[ $(cli FBF.ADD "${prefix}filter" item) =~ ^(1|\(true\))$ ]]
 
 echo ready
 limit=(timeout 2)
-count=0
+count=0 keys=4
 while read -rt 0.001 || (($? > 128)); do # until standard input is closed
-	increment "${prefix}load:0"
-	expect "$value" $((++count))
+	increment "${prefix}load:$((count % keys))"
+	expect "$value" $((count++ / keys + 1))
 done
 echo applied $count

@@ -161,8 +161,8 @@ func candidate(a asked, c *nodes.Configuration) error {
 		return nil
 	case a.Cluster != "":
 		return fmt.Errorf("%s belongs to another cluster, %s", a.addr, short(a.Cluster))
-	case a.Format < c.Format:
-		return errOld(a.addr, a.Info, c)
+	case a.Self.Level < c.Format:
+		return errOld(a, c.Format)
 	case !a.Pristine && c.Member(a.Self.ID) == nil:
 		return fmt.Errorf("%s has data: start it with an empty directory", a.addr)
 	}

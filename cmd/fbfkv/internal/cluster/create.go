@@ -181,11 +181,15 @@ func (c *creation) judge(found []asked, backup string) (exists *nodes.Configurat
 
 // judgeData refuses nodes whose data would be lost or whose program is too old.
 func (c *creation) judgeData(found []asked, exists *nodes.Configuration, backup string) error {
+	level := found[0].Self.Level // that a new cluster gets
+	if exists != nil {
+		level = exists.Format
+	}
 	for i, a := range found {
 		switch {
 		case a.Configuration != nil:
-		case exists != nil && a.Format < exists.Format:
-			return errOld(a.addr, a.Info, exists)
+		case a.Self.Level < level:
+			return errOld(a, level)
 		case !a.Pristine && i > 0:
 			return fmt.Errorf("%s has data: only the first node may bring data into a cluster; start it with an empty directory", a.addr)
 		case !a.Pristine && backup != "" && a.Restored != backup:
@@ -195,9 +199,9 @@ func (c *creation) judgeData(found []asked, exists *nodes.Configuration, backup 
 	return nil
 }
 
-func errOld(addr string, info nodes.Info, c *nodes.Configuration) error {
+func errOld(a asked, level int) error {
 	return fmt.Errorf("%s runs fbfkv %s, which reads format levels up to %d; the cluster is at level %d: upgrade that node first",
-		addr, info.Version, info.Format, c.Format)
+		a.addr, a.Version, a.Self.Level, level)
 }
 
 // plan says what will be done.

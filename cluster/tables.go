@@ -1,0 +1,203 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+const (
+	// tablesPart is the part of the node timeout for which CTABLE waits for all shards.
+	tablesPart = 2
+	// tablesRetry is how long the leader of a shard waits until it tries again to log the tables.
+	tablesRetry = 200 * time.Millisecond
+	// tablesPoll is how often CTABLE looks who has them.
+	tablesPoll = 5 * time.Millisecond
+	maxRefusal = 200
+)
+
+// TableKeeper is this node's part in keeping the tables of all shards the same. What CTABLE changes is the
+// configuration's Tables. While the node leads its shard it brings the shard's to what that
+// says: by one entry of its log, which has their version, so that a leader that knows an older
+// configuration than one before it takes nothing back. Safe for concurrent use.
+type TableKeeper struct {
+	node    *Node
+	meta    *Meta
+	leaders *Leaders
+	shard   string // of this node
+	onNews  func()
+	kept    atomic.Pointer[keptTables]
+}
+
+// keptTables is what this node has logged as the leader of its shard.
+type keptTables struct {
+	version uint64
+	refusal string // why it could not log the next one
+}
+
+// KeepTables begins to keep the tables, until the node is closed. onNews is called when Kept
+// returns something else.
+func KeepTables(node *Node, meta *Meta, leaders *Leaders, shard string, onNews func()) *TableKeeper {
+	k := &TableKeeper{node: node, meta: meta, leaders: leaders, shard: shard, onNews: onNews}
+	k.kept.Store(new(keptTables))
+	node.running.Go(k.run)
+	return k
+}
+
+// Kept returns the version of the tables that this node has logged in its shard, as the leader, and why it cannot
+// log the newest; "": it can.
+func (k *TableKeeper) Kept() (version uint64, refusal string) {
+	kept := k.kept.Load()
+	return kept.version, kept.refusal
+}
+
+func (k *TableKeeper) run() {
+	for {
+		leads, configured := k.node.Changed(), k.meta.Changed()
+		var again <-chan time.Time
+		if k.node.Leads() && !k.keep() {
+			again = time.After(tablesRetry)
+		}
+		select {
+		case <-leads:
+		case <-configured:
+		case <-again:
+		case <-k.node.stop:
+			return
+		}
+	}
+}
+
+// keep logs the newest tables in the partitions that lack them, and reports whether all have them.
+func (k *TableKeeper) keep() bool {
+	c, was := k.meta.Configuration(), k.kept.Load()
+	if c.Version == 0 {
+		return true
+	}
+	now := *was
+	err := k.node.st.SetTables(c.Tables.Set, c.Tables.Version)
+	switch {
+	case err == nil:
+		now = keptTables{version: max(was.version, c.Tables.Version)}
+	case errors.Is(err, store.ErrNotLeader) || errors.Is(err, store.ErrUndecided):
+		now.refusal = ""
+	default:
+		now.refusal = strings.ToValidUTF8(err.Error()[:min(len(err.Error()), maxRefusal)], "")
+	}
+	if now != *was {
+		if now.refusal != "" {
+			k.node.o.Logger.Warn("this shard cannot have the cluster's tables yet", "version", c.Tables.Version, "error", err)
+		}
+		k.kept.Store(&now)
+		k.onNews()
+	}
+	return err == nil
+}
+
+// CreateTable adds a table to all shards. Like the two below it returns nil once every shard has
+// logged that, and does so if it was so already. Errors: those of package store, or one that is
+// store.ErrUndecided and says who lacks it: it comes there later, or the same command asks again.
+func (k *TableKeeper) CreateTable(o store.TableOptions) error {
+	return k.change(func(t Tables) (store.TableSet, error) { return t.Set.Create(o) }, "")
+}
+
+// AlterTable changes a table's options.
+func (k *TableKeeper) AlterTable(name string, ch store.TableChange) error {
+	return k.change(func(t Tables) (store.TableSet, error) { return t.Set.Alter(name, ch) }, "")
+}
+
+// DropTable drops a table. One that the newest change has dropped already is no error.
+func (k *TableKeeper) DropTable(name string) error {
+	return k.change(func(t Tables) (store.TableSet, error) {
+		if name != "" && t.Dropped == name {
+			return t.Set, nil
+		}
+		return t.Set.Drop(name)
+	}, name)
+}
+
+// change changes the tables and waits until all shards have them.
+func (k *TableKeeper) change(change func(Tables) (store.TableSet, error), dropped string) error {
+	ctx, cancel := context.WithTimeout(context.Background(), tablesPart*k.meta.o.Timeout)
+	defer cancel()
+	changed := false
+	configure := func() error {
+		return k.meta.Configure(ctx, func(c *Configuration) error {
+			next, err := change(c.Tables)
+			if err != nil || next.Equal(c.Tables.Set) {
+				return err
+			}
+			if err := k.node.st.CheckTables(next); err != nil {
+				return err // what this node has no room for the others would not have either
+			}
+			changed, c.Tables = true, Tables{Version: c.Tables.Version + 1, Dropped: dropped, Set: next}
+			return nil
+		})
+	}
+	err := configure()
+	if !changed { // perhaps it is another node's change that makes it possible, or necessary
+		if err = k.meta.CatchUp(ctx); err == nil {
+			err = configure()
+		}
+	}
+	if errors.Is(err, errNoMeta) {
+		return undecided(err.Error())
+	}
+	if err != nil {
+		return err
+	}
+	version := k.meta.Configuration().Tables.Version
+	poll := time.NewTicker(tablesPoll)
+	defer poll.Stop()
+	for {
+		lacks, why := k.lacks(version)
+		if lacks == "" {
+			return nil
+		}
+		select {
+		case <-poll.C:
+			continue
+		case <-ctx.Done():
+		case <-k.node.stop:
+		}
+		if why != "" {
+			why = ": " + why
+		}
+		return undecided(fmt.Sprintf("the cluster's tables have changed, but the shard %.8s does not have that yet%s. It follows as soon as it can; "+
+			"the same command waits for it again", lacks, why))
+	}
+}
+
+// undecided is an error that is store.ErrUndecided, with a text of its own.
+type undecided string
+
+func (u undecided) Error() string        { return string(u) }
+func (u undecided) Is(target error) bool { return target == store.ErrUndecided }
+
+// lacks returns a shard that, as far as this node knows, has not logged a version of the tables, and why it
+// cannot; "": all have. One that nobody has begun counts if it has partitions.
+func (k *TableKeeper) lacks(version uint64) (shard, why string) {
+	for _, s := range k.meta.Configuration().Shards {
+		var has uint64
+		switch {
+		case s.Founder == "" && s.Count() == 0:
+			continue
+		case s.ID != k.shard:
+			leader, _, _ := k.leaders.Of(s.ID)
+			has, why = leader.Tables, leader.Refusal
+		case k.node.Leads():
+			has, why = k.Kept()
+		default: // what is redone here was committed
+			has, _, _ = k.node.st.TablesVersion()
+		}
+		if has < version {
+			return s.ID, why
+		}
+	}
+	return "", ""
+}
