@@ -53,6 +53,10 @@ func newMetaGroup(t *testing.T, nodes int) *metaGroup {
 	}
 	t.Cleanup(func() {
 		for _, n := range g.nodes {
+			if t.Failed() && n.meta != nil {
+				c := n.meta.Configuration()
+				t.Logf("node %s: %v\nits configuration: %+v\nits log:\n%s", n.id[39:], n.meta.raft.Stats(), c, n.log.text.String())
+			}
 			n.stop()
 		}
 	})
