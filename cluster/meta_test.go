@@ -453,6 +453,8 @@ func TestMetaLog(t *testing.T) {
 // TestChangeIsReadWithDistrust: a peer that sends what is no configuration changes nothing.
 func TestChangeIsReadWithDistrust(t *testing.T) {
 	g := newMetaGroup(t, 2)
+	g.configure(g.nodes[0], rename(id(1), "before"))
+	g.awaitSame(id(1), "before")
 	leader := g.leader()
 	other := g.nodes[0]
 	if other == leader {
@@ -462,7 +464,7 @@ func TestChangeIsReadWithDistrust(t *testing.T) {
 	stranger := before
 	stranger.Version, stranger.Cluster = before.Version+1, id(7)
 	later := before
-	later.Version = before.Version + 2
+	later.Version = before.Version + 9 // also if the leader is a new one, and did not know the newest yet
 	for _, c := range []Configuration{stranger, later} {
 		if err := other.meta.propose(t.Context(), c); err == nil {
 			t.Errorf("accepted: %+v", c)
