@@ -86,3 +86,20 @@ func TestMeantToLeadIsWell(t *testing.T) {
 	await(t, "the leader does not hear it", func() bool { return !leader.grants(first.id) })
 	first.heal()
 }
+
+// TestIdleShardIsApplied: a shard without load is not behind what only Raft knows of.
+func TestIdleShardIsApplied(t *testing.T) {
+	s := newShard(t, 3)
+	var behind uint64
+	s.onLeader("an entry of Raft's own", func(n *Node) error {
+		barrier := n.raft.Barrier(0)
+		behind = n.raft.LastIndex()
+		return barrier.Error()
+	})
+	for _, r := range s.members {
+		await(t, "node "+r.id[39:]+" has applied everything", func() bool {
+			status := r.running().Status()
+			return status.Applied == status.Committed && status.Committed >= behind
+		})
+	}
+}

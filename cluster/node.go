@@ -360,12 +360,31 @@ func (n *Node) Status() Status {
 	_, leader := n.raft.LeaderWithID()
 	return Status{
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
-		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.log.Applied(), Contact: n.raft.LastContact(),
+		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: n.clockSkew(),
 		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()),
 	}
 }
+
+// applied returns up to which entry this node has applied the log. Some entries concern only Raft itself, which does not
+// hand them on: with nothing else behind the last one that was, they count as applied.
+func (n *Node) applied() uint64 {
+	at, end := n.log.Applied(), n.raft.AppliedIndex()
+	if end > at+maxBetween {
+		return at
+	}
+	for i := at + 1; i <= end; i++ {
+		var e oplog.Entry
+		if n.log.Entry(i, &e) != nil || raft.LogType(e.Type) == raft.LogCommand {
+			return at
+		}
+	}
+	return max(at, end)
+}
+
+// maxBetween is how many entries applied reads at most.
+const maxBetween = 16
 
 // peers returns how far the other nodes are, which only a leader knows.
 func (n *Node) peers() map[string]PeerProgress {
