@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -371,11 +372,19 @@ func start(t *testing.T, cmd *exec.Cmd) *server {
 }
 
 // freePorts returns the first of n ports one after the other that nobody listens on, nor on
-// those 10000 higher. None of them is one that the system gives to those who dial.
+// those 10000 higher. None of them is one that the system gives to those who dial, nor, since a node
+// that is down has its port no less, one that was drawn before.
 func freePorts(t testing.TB, n int) (first int) {
 	t.Helper()
+	drawnPorts.Lock()
+	defer drawnPorts.Unlock()
 	eventually(t, patience, "free ports", func() bool {
-		first = 12000 + rand.IntN(1660)*6
+		first = 12000 + rand.IntN(9960)
+		for p := first; p < first+n; p++ {
+			if drawnPorts.are[p] {
+				return false
+			}
+		}
 		for i := range 2 * n {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i/2+i%2*10000))
 			if err != nil {
@@ -385,8 +394,17 @@ func freePorts(t testing.TB, n int) (first int) {
 		}
 		return true
 	})
+	for p := first; p < first+n; p++ {
+		drawnPorts.are[p] = true
+	}
 	return first
 }
+
+// drawnPorts are those that freePorts has given.
+var drawnPorts = struct {
+	sync.Mutex
+	are map[int]bool
+}{are: map[int]bool{}}
 
 // TestClusterOfOneServersData makes a cluster whose first node has data. The others have its
 // counters and its opids when it is lost, and so has a cluster that is made from a backup.

@@ -56,7 +56,7 @@ func (o *operator) status(existing string) error {
 		}
 	}
 	meta := metaIlls(c, all)
-	for _, line := range slices.Concat(ills, meta, differences(all)) {
+	for _, line := range slices.Concat(ills, meta, differences(all), levelHeld(c)) {
 		o.say("%s", line)
 	}
 	switch {
@@ -101,6 +101,24 @@ func span(first, last int) string {
 		return strconv.Itoa(first)
 	}
 	return fmt.Sprintf("%d-%d", first, last)
+}
+
+// levelHeld says which nodes hold the cluster's format level back.
+func levelHeld(c *nodes.Configuration) []string {
+	newest := c.Format
+	for _, m := range c.Members {
+		newest = max(newest, m.Level)
+	}
+	var old []string
+	for _, m := range c.Members {
+		if m.Level < newest {
+			old = append(old, m.Address())
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("the format level rises to %d once a newer program runs on %s", newest, strings.Join(old, ", "))}
 }
 
 // metaIlls says what is wrong with the meta group.
