@@ -47,8 +47,8 @@ var operateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a recovery that is refused changes the directory",
 		file:     "cluster/recover.go",
-		old:      "	if err := persistence.CheckTarget(vfs.Default, dir, to); err != nil {\n		return err\n	}\n",
-		new:      "",
+		old:      "	return false, persistence.CheckTarget(vfs.Default, e.Dir, to)\n",
+		new:      "	return false, nil\n",
 		packages: "./integration_test", tests: "TestClusterIsRecovered",
 	},
 	{
