@@ -476,11 +476,15 @@ func (a *Admin) restore(backup string) error {
 		return errRemoved
 	case is.Configuration != nil:
 		return errors.New("it is a member of a cluster: a backup is restored to a new node")
+	case is.Pending != "":
+		return again("it is about to open what was restored")
 	case !a.Store.Pristine():
 		return errors.New("it has data: start it with an empty directory")
 	}
 	report, err := store.Check(store.CheckOptions{Dir: backup})
 	switch {
+	case errors.Is(err, persistence.ErrInUse): // another node copies it, as an earlier attempt has asked
+		return again("%v", err)
 	case err != nil:
 		return err
 	case len(report.Problems) > 0:

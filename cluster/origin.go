@@ -230,7 +230,7 @@ func uncovered(newest *Origin, parts []Backup) (faults []error) {
 		case s.second != "":
 			faults = append(faults, fmt.Errorf("%s moved between the backups: %s and %s both have %s", at[i], s.first, s.second, pronoun(at[i])))
 		case has:
-			faults = append(faults, fmt.Errorf("%s moved between the backups: none of them has %s", at[i], pronoun(at[i])))
+			faults = append(faults, fmt.Errorf("%s moved between the backups: none has %s", at[i], pronoun(at[i])))
 		default:
 			faults = append(faults, fmt.Errorf("no backup has %s: that of the shard %.8s is missing", at[i], s.missing))
 		}

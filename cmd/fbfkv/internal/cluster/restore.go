@@ -97,12 +97,13 @@ func (c *creation) findParts(found []asked, exists *nodes.Configuration) error {
 }
 
 // chooseFounders says which node begins which shard: one that has restored its backup already, or finds it and has
-// none. Those of which there are few choose first, and they are on different hosts if that is possible.
+// none. Those of which there are few choose first, and they are on different hosts if that is possible. In whatever order the
+// nodes are named, it is the same ones: an earlier attempt may have asked them.
 func (c *creation) chooseFounders(found []asked, sees map[string][]nodes.Backup) error {
 	finds := func(a asked, dir string) bool {
 		return slices.ContainsFunc(sees[a.addr], func(b nodes.Backup) bool { return b.Dir == dir })
 	}
-	free := slices.Clone(found)
+	free := slices.SortedFunc(slices.Values(found), func(a, b asked) int { return cmp.Compare(a.addr, b.addr) })
 	var chosen []asked
 	take := func(p *part, may func(asked) bool) {
 		list := slices.DeleteFunc(slices.Clone(free), func(a asked) bool { return !may(a) })
@@ -174,7 +175,9 @@ func (o *operator) restoreTo(n *remote, dir string) error {
 		return err
 	}
 	defer client.Close()
-	if err := (&remote{n.addr, client}).do(nodes.VerbRestore, nodes.RestoreRequest{Dir: dir}, nil); err != nil {
+	if err := o.wait(n.addr+" to copy "+dir, func() (bool, error) {
+		return true, (&remote{n.addr, client}).do(nodes.VerbRestore, nodes.RestoreRequest{Dir: dir}, nil)
+	}); err != nil {
 		return err
 	}
 	return o.wait(n.addr+" to open what was restored", func() (bool, error) {
