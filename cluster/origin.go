@@ -79,7 +79,7 @@ var errMoved = errors.New("partitions of the shard have moved during the backup,
 // not heard of yet are asked for, if that is possible.
 func (a *Admin) Describe() func() ([]byte, error) {
 	before, _ := a.configuration()
-	self := before.Member(a.Directory.ID())
+	self := before.Member(a.Node.o.ID)
 	return func() ([]byte, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), a.Meta.o.Timeout)
 		defer cancel()

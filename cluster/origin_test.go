@@ -176,6 +176,7 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 		"another shard": func(c *Configuration) {
 			c.Members[0].Shard, c.Shards[0].Founder, c.Shards[1].Founder = shardA, self, ""
 		},
+		"in another": func(c *Configuration) { c.Members[0].Shard = shardA },
 		"no founder": func(c *Configuration) { c.Shards[1].Founder = id(50) },
 		"seed":       func(c *Configuration) { c.Seed++ },
 		"partitions": func(c *Configuration) { c.Partitions = 8 },
@@ -191,4 +192,42 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 		}
 	}
 	must(t, errors.Join(a.Store.Close(), a.Directory.Close()))
+}
+
+// TestBackupDuringMove: a backup during which partitions of its shard have moved fails; other changes of the
+// configuration do not matter.
+func TestBackupDuringMove(t *testing.T) {
+	s := newShard(t, 1)
+	a := s.leader().admin()
+	c := a.Meta.Configuration()
+	own := a.Node.o.ID
+	change := func(fn func(*Configuration)) {
+		t.Helper()
+		must(t, a.configure(t.Context(), func(c *Configuration) error {
+			fn(c)
+			return nil
+		}))
+	}
+	end := a.Describe()
+	change(func(c *Configuration) { c.Members[0].Hostname = "other" })
+	b, err := end()
+	must(t, err)
+	o, err := decodeOrigin(b)
+	if err != nil || o.Shard != c.Shards[0].ID || o.Node != own || o.Version != a.Meta.Configuration().Version || !o.Whole() {
+		t.Errorf("%v %+v", err, o)
+	}
+	end = a.Describe()
+	change(func(c *Configuration) {
+		last := c.Partitions - 1
+		c.Shards[0].Partitions, c.Shards[0].Epoch = []Range{{0, last - 1}}, c.Shards[0].Epoch+1
+		c.Shards = append(c.Shards, Shard{ID: shardB, Epoch: 2, Partitions: []Range{{last, last}}})
+	})
+	if _, err := end(); !errors.Is(err, errMoved) {
+		t.Errorf("%v", err)
+	}
+	b, err = a.Describe()()
+	must(t, err)
+	if o, err := decodeOrigin(b); err != nil || o.Whole() {
+		t.Errorf("%v %+v", err, o)
+	}
 }
