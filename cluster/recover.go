@@ -39,6 +39,9 @@ func (e End) Shards() (ids []string) {
 	return ids
 }
 
+// Voters is how many nodes of a shard vote, as far as the node knew.
+func (e End) Voters(shard string) int { return e.config.Voters(shard) }
+
 // Newer reports whether the node knew a newer configuration than another one.
 func (e End) Newer(o End) bool { return e.config.Version > o.config.Version }
 

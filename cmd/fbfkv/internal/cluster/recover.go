@@ -45,7 +45,7 @@ func (o *operator) recover(dirs []string, to string) error {
 	if err != nil {
 		return err
 	}
-	longest, newest, err := o.ends(dirs)
+	longest, newest, named, err := o.ends(dirs)
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,9 @@ func (o *operator) recover(dirs []string, to string) error {
 			plan = append(plan, fmt.Sprintf("What %s has is in %s already.", end.Dir, targets[i]))
 		default:
 			plan = append(plan, fmt.Sprintf("What %s has becomes %s, a directory of no cluster.", end.Dir, targets[i]))
+		}
+		if all := newest.Voters(end.Shard); many && named[end.Shard] < all {
+			plan = append(plan, fmt.Sprintf("Of the shard %s, %d of %s are named: what only others had is lost.", short(end.Shard), named[end.Shard], count(all, "node")))
 		}
 	}
 	for _, id := range missing {
@@ -96,20 +99,23 @@ func (o *operator) recover(dirs []string, to string) error {
 	return nil
 }
 
-// ends returns the end of the longest log of each shard, and that of the node that knew the newest configuration.
-func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, err error) {
+// ends returns the end of the longest log of each shard, that of the node that knew the newest configuration, and how
+// many nodes of each shard are named.
+func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, named map[string]int, err error) {
+	named = map[string]int{}
 	for i, dir := range dirs {
 		end, err := nodes.EndOf(dir)
 		switch {
 		case err != nil:
-			return nil, newest, err
+			return nil, newest, nil, err
 		case i > 0 && end.Cluster != newest.Cluster:
-			return nil, newest, fmt.Errorf("%s and %s belong to different clusters", dir, newest.Dir)
+			return nil, newest, nil, fmt.Errorf("%s and %s belong to different clusters", dir, newest.Dir)
 		}
 		if i == 0 || end.Newer(newest) {
 			newest = end
 		}
 		o.say("%s: its log ends with entry %d of term %d; up to entry %d it is known to be committed", dir, end.Last, end.Term, end.Applied)
+		named[end.Shard]++
 		j := slices.IndexFunc(longest, func(e nodes.End) bool { return e.Shard == end.Shard })
 		switch {
 		case j < 0:
@@ -118,7 +124,7 @@ func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, e
 			longest[j] = end
 		}
 	}
-	return longest, newest, nil
+	return longest, newest, named, nil
 }
 
 // shorts is how ids are shown.
