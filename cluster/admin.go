@@ -96,6 +96,8 @@ func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.dissolve(ctx, r.ID) })
 	case VerbForget:
 		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
+	case VerbBackups:
+		return decoded(request, func(r RestoreRequest) (any, error) { return FindBackups(a.Directory.fs, r.Dir) })
 	case VerbRestore:
 		return decoded(request, func(r RestoreRequest) (any, error) { return none, a.restore(r.Dir) })
 	}
@@ -131,6 +133,13 @@ func (a *Admin) info() (any, error) {
 	info := Info{Version: a.Version, Self: a.Self, Partitions: a.Store.Stats().Partitions}
 	if is.Pending == "" { // otherwise the next start has it
 		info.Restored = is.Restored
+		if is.Shard != "" {
+			_, newest, err := a.Store.TablesVersion()
+			if err != nil {
+				return nil, err
+			}
+			info.Tables = &Tables{Version: newest, Set: a.Store.Tables()}
+		}
 	}
 	info.Self.ID = a.Directory.ID()
 	info.Settings, info.Users = a.Digests()
@@ -183,7 +192,15 @@ func (a *Admin) begin(r InitRequest) error {
 	if self.ID, self.Voter = a.Directory.ID(), true; self.Host == "" {
 		self.Host = r.Host
 	}
-	c := Configuration{Version: 1, Cluster: r.Cluster, Format: self.Level, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
+	if r.Restores != nil {
+		return a.beginRestored(*r.Restores, r.Cluster)
+	}
+	is := a.Directory.state()
+	if is.Shard != "" {
+		return fmt.Errorf("it has what the backup %s holds, of one shard of several: fbfkv cluster restore goes on with it", is.Restored)
+	}
+	// What has moved between shards has noted versions, which must not come again.
+	c := Configuration{Version: is.After + 1, Cluster: r.Cluster, Format: self.Level, Partitions: a.Store.Stats().Partitions, Seed: Seed(a.Store.Seed())}
 	_, seen, err := a.Store.TablesVersion()
 	if err != nil {
 		return err
@@ -214,6 +231,34 @@ func (a *Admin) begin(r InitRequest) error {
 		return err
 	}
 	a.Restart()
+	return nil
+}
+
+// beginRestored makes the node the first of a new cluster whose shards are made of backups.
+func (a *Admin) beginRestored(c Configuration, cluster string) error {
+	c.Cluster, c.Seed = cluster, Seed(a.Store.Seed())
+	c.Format = max(c.Format, a.Self.Level)
+	if err := a.hasShard(&c); err != nil {
+		return err
+	}
+	if err := a.Directory.become(c, true, false); err != nil {
+		return err
+	}
+	a.Restart()
+	return nil
+}
+
+// hasShard refuses a configuration by which the node begins another shard than the one whose backup it has.
+func (a *Admin) hasShard(c *Configuration) error {
+	is, self := a.Directory.state(), c.Member(a.Directory.ID())
+	switch {
+	case is.Shard == "":
+		return errors.New("it has no backup of a shard")
+	case self == nil || self.Shard != is.Shard || c.Shard(is.Shard) == nil || c.Shard(is.Shard).Founder != self.ID:
+		return fmt.Errorf("it has the backup %s of the shard %.8s, which another node begins: start it with an empty directory", is.Restored, is.Shard)
+	case c.Partitions != a.Store.Stats().Partitions || uint64(c.Seed) != a.Store.Seed() || c.Version <= is.After:
+		return fmt.Errorf("the backup %s that it has is of other data than the cluster", is.Restored)
+	}
 	return nil
 }
 
@@ -268,7 +313,8 @@ func (a *Admin) join(ctx context.Context, r JoinRequest) error {
 	if done, err := a.strange(r.Cluster); done || err != nil {
 		return err
 	}
-	if !a.Store.Pristine() {
+	begins := a.Directory.state().Shard != ""
+	if !begins && !a.Store.Pristine() {
 		return errors.New("it has data: start it with an empty directory")
 	}
 	if !validID(r.Cluster) || len(r.Via) > MaxMembers {
@@ -291,7 +337,12 @@ func (a *Admin) join(ctx context.Context, r JoinRequest) error {
 			failed = append(failed, fmt.Errorf("%s does not know this node yet", address))
 			continue
 		}
-		if err := a.Directory.become(c, false, true); err != nil {
+		if begins {
+			if err := a.hasShard(&c); err != nil {
+				return err
+			}
+		}
+		if err := a.Directory.become(c, false, !begins); err != nil {
 			return err
 		}
 		a.Restart()
@@ -425,17 +476,25 @@ func (a *Admin) restore(backup string) error {
 		return errRemoved
 	case is.Configuration != nil:
 		return errors.New("it is a member of a cluster: a backup is restored to a new node")
+	case is.Pending != "":
+		return again("it is about to open what was restored")
 	case !a.Store.Pristine():
 		return errors.New("it has data: start it with an empty directory")
 	}
 	report, err := store.Check(store.CheckOptions{Dir: backup})
 	switch {
+	case errors.Is(err, persistence.ErrInUse): // another node copies it, as an earlier attempt has asked
+		return again("%v", err)
 	case err != nil:
 		return err
 	case len(report.Problems) > 0:
 		return fmt.Errorf("%w: %s has %d problems: fbfkv check lists them", persistence.ErrCorrupt, backup, len(report.Problems))
 	}
-	if err := a.Directory.restore(backup); err != nil {
+	found, err := readBackup(a.Directory.fs, backup)
+	if err != nil {
+		return fmt.Errorf("%s: %w", backup, err)
+	}
+	if err := a.Directory.restore(backup, found.Origin); err != nil {
 		return err
 	}
 	a.Restart()

@@ -411,7 +411,7 @@ func (c Configuration) rules() error {
 		return invalid("format level %d", c.Format)
 	case c.Seed == 0:
 		return invalid("it has no hash seed")
-	case c.Partitions < 1 || c.Partitions > maxPartitions || bits.OnesCount(uint(c.Partitions)) != 1:
+	case !validPartitions(c.Partitions):
 		return invalid("%d partitions: not a power of two up to %d", c.Partitions, maxPartitions)
 	case len(c.Shards) > MaxMembers:
 		return invalid("%d shards, more than %d", len(c.Shards), MaxMembers)
@@ -515,6 +515,9 @@ func (m Member) valid() error {
 	}
 	return nil
 }
+
+// validPartitions reports whether data can be divided into so many.
+func validPartitions(n int) bool { return n >= 1 && n <= maxPartitions && bits.OnesCount(uint(n)) == 1 }
 
 // validID reports whether s is 40 hex digits, in lower case.
 func validID(s string) bool {

@@ -54,8 +54,11 @@ type membership struct {
 	Removed string `json:"removed,omitempty"`
 	// Recovered: Recover has made the node the only one of its cluster, which no server may go by.
 	Recovered bool `json:"recovered,omitempty"`
-	// Restored is the backup that the store was made from.
+	// Restored is the backup that the store was made from; Shard is the one that it is of if that is one of several, and
+	// After the version of that cluster's configuration.
 	Restored string `json:"restored,omitempty"`
+	Shard    string `json:"shard,omitempty"`
+	After    uint64 `json:"after,omitempty"`
 	// Pending is what must be done before the store is opened: pendingErase, and then
 	// pendingAdopt if From is a directory that takes the place of what was erased; or
 	// pendingFound.
@@ -239,7 +242,7 @@ func (d *Directory) Learn(c Configuration) error {
 }
 
 // become makes the node a member from the next start on, with an empty store if erase is
-// true: of a cluster that it founds, or else joins.
+// true, or else with what it has, behind which its shard begins: of a cluster that it founds, or else joins.
 func (d *Directory) become(c Configuration, founder, erase bool) error {
 	b, err := c.Encode()
 	if err != nil {
@@ -250,7 +253,7 @@ func (d *Directory) become(c Configuration, founder, erase bool) error {
 		switch {
 		case erase:
 			m.Pending = pendingErase
-		case founder:
+		default:
 			m.Pending = pendingFound
 		}
 	})
@@ -266,8 +269,9 @@ func (d *Directory) retire() error {
 	return d.change(func(m *membership) { m.Recovered = true })
 }
 
-// restore copies a backup, which takes the place of the store at the next start.
-func (d *Directory) restore(backup string) error {
+// restore copies a backup, which takes the place of the store at the next start. of is nil if it does not say
+// what it is of.
+func (d *Directory) restore(backup string, of *Origin) error {
 	from := d.fs.PathJoin(d.path, restoredName)
 	if err := d.fs.RemoveAll(from); err != nil {
 		return err
@@ -275,7 +279,14 @@ func (d *Directory) restore(backup string) error {
 	if err := persistence.Restore(d.fs, backup, from, func(_, _ int64) {}); err != nil {
 		return err
 	}
-	return d.change(func(m *membership) { *m = membership{Restored: backup, Pending: pendingErase, From: from} })
+	return d.change(func(m *membership) {
+		*m = membership{Restored: backup, Pending: pendingErase, From: from}
+		if of != nil {
+			if m.After = of.Version; !of.Whole() {
+				m.Shard = of.Shard
+			}
+		}
+	})
 }
 
 // Close closes the file.

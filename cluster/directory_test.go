@@ -108,7 +108,7 @@ func TestDirectoryRestores(t *testing.T) {
 		t.Fatal(err)
 	}
 	s = openIn(t, nil, dir, 0)
-	if err := d.restore(backup); err != nil {
+	if err := d.restore(backup, nil); err != nil {
 		t.Fatal(err)
 	}
 	if has(s, "k") {

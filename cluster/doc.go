@@ -55,5 +55,6 @@
 // stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read
 // needs, catchup*.go the files for a node that is behind, config.go the configuration, meta*.go the
 // group that agrees on it, leaders.go who leads the other shards, tables.go the tables of all
-// shards, admin.go how `fbfkv cluster` changes the configuration.
+// shards, admin.go how `fbfkv cluster` changes the configuration, origin.go which shard a backup is of, and recover.go what is
+// left of a majority that is lost.
 package cluster

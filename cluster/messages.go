@@ -29,6 +29,8 @@ const (
 	// VerbForget takes a ForgetRequest: a node that was removed stops, and never starts with
 	// its directory again.
 	VerbForget = "forget"
+	// VerbBackups takes a RestoreRequest and answers with the Backups that the node finds there.
+	VerbBackups = "backups"
 	// VerbRestore takes a RestoreRequest: a node that is no member and has no data takes
 	// what a backup holds.
 	VerbRestore = "restore"
@@ -51,8 +53,9 @@ type Info struct {
 	// Cluster is the id of the cluster whose member the node is; "" if it is none.
 	Cluster string `json:"cluster"`
 	// Restored is the backup that the directory was made from by VerbRestore; "" if it was
-	// not, or if the node has joined a cluster since.
-	Restored string `json:"restored"`
+	// not, or if the node has joined a cluster since. Tables are what a backup of one of several shards has.
+	Restored string  `json:"restored"`
+	Tables   *Tables `json:"tables,omitempty"`
 	// Settings and Users are hashes of what should be equal on all nodes and belongs to
 	// each alone.
 	Settings string `json:"settings"`
@@ -88,6 +91,9 @@ type InitRequest struct {
 	Shards int `json:"shards"`
 	// Host is where the others reach the node, unless its settings announce another.
 	Host string `json:"host"`
+	// Restores is the first configuration of a cluster of several shards that are made of backups, without the
+	// hash seed. Its members begin them with those, this node the first one. nil: it is another cluster.
+	Restores *Configuration `json:"restores,omitempty"`
 }
 
 // JoinRequest makes a node a member.

@@ -20,10 +20,30 @@ import (
 type End struct {
 	Dir     string
 	Cluster string // its id
+	Shard   string // the id of the node's shard
+	Node    string // the node's id
 	Term    uint64 // of the last entry
 	Last    uint64 // index of the last entry
 	Applied uint64 // index up to which it is known to be committed
+
+	config Configuration // the newest that the node knew
 }
+
+// Shards returns the ids of the shards of the cluster that have partitions, as far as the node knew.
+func (e End) Shards() (ids []string) {
+	for _, s := range e.config.Shards {
+		if s.Count() > 0 {
+			ids = append(ids, s.ID)
+		}
+	}
+	return ids
+}
+
+// Voters is how many nodes of a shard vote, as far as the node knew.
+func (e End) Voters(shard string) int { return e.config.Voters(shard) }
+
+// Newer reports whether the node knew a newer configuration than another one.
+func (e End) Newer(o End) bool { return e.config.Version > o.config.Version }
 
 // EndOf reads where the log of a member's directory ends, which no server has open.
 func EndOf(dir string) (e End, err error) {
@@ -35,21 +55,21 @@ func EndOf(dir string) (e End, err error) {
 		return e, err
 	}
 	c, member := d.Configuration()
+	e = End{Dir: dir, Cluster: c.Cluster, Node: d.ID(), config: c}
 	if err := d.Close(); err != nil {
 		return e, err
 	}
-	if !member {
+	self := c.Member(e.Node)
+	if !member || self == nil {
 		return e, fmt.Errorf("data directory %s belongs to no cluster", dir)
 	}
-	if n := len(c.Shards); n > 1 {
-		return e, fmt.Errorf("data directory %s has one of %d shards: only a cluster of one shard can be recovered as yet", dir, n)
-	}
+	e.Shard = self.Shard
 	db, err := persistence.OpenReadOnly(persistence.Options{FS: vfs.Default, Dir: dir, Sections: Sections, Fatal: func(error) {}})
 	if err != nil {
 		return e, err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	e = End{Dir: dir, Cluster: c.Cluster, Applied: db.Log().Applied()}
+	e.Applied = db.Log().Applied()
 	if _, e.Last = db.Log().EntryBounds(); e.Last > 0 {
 		var last oplog.Entry
 		err = db.Log().Entry(e.Last, &last)
@@ -65,13 +85,29 @@ func (e End) Longer(o End) bool { return e.Term > o.Term || e.Term == o.Term && 
 // recoverTime bounds how long a node alone needs to lead and to apply its log.
 const recoverTime = 10 * time.Minute
 
+// CheckRecover refuses a directory to which Recover cannot write what e is the end of: one that is not empty, unless it is
+// the copy of that already.
+func CheckRecover(e End, to string) (done bool, err error) {
+	one, err := readBackup(vfs.Default, to)
+	if err == nil && one.Origin != nil && one.Origin.Cluster == e.Cluster && one.Origin.Node == e.Node {
+		return true, nil
+	}
+	return false, persistence.CheckTarget(vfs.Default, e.Dir, to)
+}
+
 // Recover copies what a member's directory has to a new one, which must be empty or not exist:
-// all that its log says, be it known to be committed or not. The copy belongs to no cluster.
+// all that its log says, be it known to be committed or not. The copy belongs to no cluster, and says of which shard it is, as
+// newest knew that cluster.
 // The directory itself would lead a cluster of its own, so no server takes it from then on. After an error
 // Recover can be called again. ErrTarget: to cannot be used, and nothing has changed.
-func Recover(dir, to string, log *slog.Logger) (err error) {
-	if err := persistence.CheckTarget(vfs.Default, dir, to); err != nil {
+func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
+	dir := from.Dir
+	if done, err := CheckRecover(from, to); done || err != nil {
 		return err
+	}
+	origin := originOf(newest.config, from.Shard, from.Node)
+	if newest.config.Shard(from.Shard) == nil {
+		return fmt.Errorf("the shard %.8s of %s was removed from the cluster: leave that directory out", from.Shard, dir)
 	}
 	d, err := openDirectory(nil, dir, true)
 	if err != nil {
@@ -106,6 +142,7 @@ func Recover(dir, to string, log *slog.Logger) (err error) {
 	if err := n.awaitLeading(ctx); err != nil {
 		return err
 	}
+	n.st.DescribeBackups(func() func() ([]byte, error) { return origin.encode })
 	return n.st.Backup(to)
 }
 

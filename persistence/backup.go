@@ -45,7 +45,7 @@ func (db *DB) Backup(dir string, linked func(), committed func() error) error {
 	if err := CheckTarget(db.fs, db.dir, dir); err != nil {
 		return err
 	}
-	err := db.copyAs(dir, linked, db.log.CopyCommitted, committed, func(aside string) error { return writeCopyOf(db.meta, db.fs, aside) })
+	err := db.copyAs(dir, linked, db.log.CopyCommitted, committed, db.beginCopy())
 	if err != nil {
 		return wrap("back up", err)
 	}

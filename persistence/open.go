@@ -43,6 +43,7 @@ type DB struct {
 	identity   identity
 	usage      usage
 	lastBackup atomic.Pointer[time.Time]
+	describe   atomic.Pointer[func() (end func() ([]byte, error))]
 	spare      spare
 	cache      *pebble.Cache
 	log        *oplog.Log
@@ -191,7 +192,7 @@ func (db *DB) loadMeta(partitions int, seed uint64) error {
 
 // removeLeftovers deletes files that a crash left half written.
 func (db *DB) removeLeftovers() error {
-	if err := db.RemoveCut(); err != nil {
+	if err := errors.Join(db.RemoveCut(), disk.RemoveIfExists(db.fs, db.path(originName))); err != nil {
 		return err
 	}
 	for _, dir := range []string{snapshotName, buildName} {

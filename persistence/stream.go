@@ -91,7 +91,7 @@ func (db *DB) Stage(linked func(), committed func() error) (*Staged, error) {
 	if err := db.failure(); err != nil {
 		return nil, err
 	}
-	hold := db.Hold("backup", math.MaxUint64)
+	hold, end := db.Hold("backup", math.MaxUint64), db.beginCopy()
 	defer hold.Release()
 	s := &Staged{db: db, dir: db.path(buildName, stagedName)}
 	err := db.fs.RemoveAll(s.dir)
@@ -102,7 +102,7 @@ func (db *DB) Stage(linked func(), committed func() error) (*Staged, error) {
 		err = db.copyTo(s.dir, linked, db.log.CopyCommitted, committed)
 	}
 	if err == nil {
-		err = writeCopyOf(db.meta, db.fs, s.dir)
+		err = end(s.dir)
 	}
 	if err == nil {
 		err = s.list()

@@ -48,6 +48,9 @@ func (s *Store) Backup(dir string) error {
 	return s.copyTo(dir, s.partitions, func(linked func(), committed func() error) error { return s.db.Backup(dir, linked, committed) })
 }
 
+// DescribeBackups has backups say what they are of, see persistence.DB.Describe.
+func (s *Store) DescribeBackups(begin func() (end func() ([]byte, error))) { s.db.Describe(begin) }
+
 // Cut makes a copy of the data directory for another replica of the shard, in the
 // directory persistence.CutName within it, while operations go on: what this node would
 // find if it were started now. Its views hold only what is committed (R1), its log is as
@@ -239,6 +242,11 @@ func (s *Store) BackupProgress() (stage string, done, total int64) {
 	}
 	done, total = s.db.BackupSize(*dir)
 	return "copy", done, total
+}
+
+// ReadOrigin reads what a data directory or a backup says of itself, see persistence.ReadOrigin.
+func ReadOrigin(dir string) (persistence.Meta, []byte, error) {
+	return persistence.ReadOrigin(vfs.Default, dir)
 }
 
 // Restore makes a new data directory dir from a backup, or from a data directory

@@ -193,6 +193,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	}
 	n.st, n.admin.Node, n.admin.Meta = node.Store(), node, meta
 	n.node.Store(node)
+	n.st.DescribeBackups(n.admin.Describe)
 	n.net.Handle(cluster.KindConfig, n.admin.Serve)
 	n.ctx, n.stop = context.WithCancel(context.Background())
 	lookAgain := func() {

@@ -21,11 +21,8 @@ fbfkv check DIR checks the copy. fbfkv cluster restore makes a cluster of it, an
 fbfkv restore a single server's directory.
 
 With several shards a replica of each copies its shard to DIR/SHARD on its own machine,
-where SHARD is the beginning of the shard's id. Each copy is consistent by itself, and is a
-single server's directory; a cluster of several shards cannot be restored as one yet.`
-
-const restoreHelp = `Makes a cluster as create does, whose first node begins with what is in the backup DIR
-on its machine. All the servers must be empty.`
+where SHARD is the beginning of the shard's id. Each copy is consistent by itself, and says
+which partitions it has. fbfkv cluster restore DIR makes a cluster of them all.`
 
 func backupCommand() subcommand {
 	return subcommand{
@@ -89,38 +86,4 @@ func (o *operator) backupOf(c *nodes.Configuration, addr, dir string) error {
 	}
 	o.say("the cluster %s is backed up to %s on %s in %.1f s", short(c.Cluster), dir, addr, time.Since(began).Seconds())
 	return nil
-}
-
-func restoreCommand() subcommand {
-	var c creation
-	return subcommand{
-		use:   "restore DIR HOST:PORT ... [--replicas N] [--yes]",
-		short: "make a cluster from a backup", long: restoreHelp,
-		args: cobra.MinimumNArgs(2), flags: c.flags,
-		run: func(o *operator, args []string) error {
-			dir, err := filepath.Abs(args[0])
-			if err != nil {
-				return err
-			}
-			c.operator, c.addrs = o, args[1:]
-			return c.run(dir)
-		},
-	}
-}
-
-// restoreTo makes a node take what is in a backup on its machine.
-func (o *operator) restoreTo(n *remote, dir string) error {
-	o.say("%s: checks and copies %s", n.addr, dir)
-	client, err := o.server.Client(n.addr, -1) // as long as it takes
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	if err := (&remote{n.addr, client}).do(nodes.VerbRestore, nodes.RestoreRequest{Dir: dir}, nil); err != nil {
-		return err
-	}
-	return o.wait(n.addr+" to open what was restored", func() (bool, error) {
-		info, err := o.info(n.addr)
-		return info.Restored == dir, err
-	})
 }

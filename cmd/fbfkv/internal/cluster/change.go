@@ -184,10 +184,7 @@ func (o *operator) follow(c *nodes.Configuration, shard, addr string) (id string
 	if err != nil {
 		return "", err
 	}
-	m := info.Self
-	if m.Host == "" {
-		m.Host, _, _ = net.SplitHostPort(addr)
-	}
+	m := at(info.Self, addr)
 	m.Shard, m.Voter = shard, false
 	if err := o.configure(c, nodes.VerbAdmit, m); err != nil {
 		return "", err
@@ -211,6 +208,14 @@ func (o *operator) follow(c *nodes.Configuration, shard, addr string) (id string
 		o.say("%s: has joined", addr)
 	}
 	return m.ID, nil
+}
+
+// at is a server as the others reach it.
+func at(m nodes.Member, addr string) nodes.Member {
+	if m.Host == "" {
+		m.Host, _, _ = net.SplitHostPort(addr)
+	}
+	return m
 }
 
 // promote waits until a member has caught up and votes; or, if it is not to vote yet, until

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -30,6 +31,8 @@ type creation struct {
 	*operator
 	replicas, partitions int
 	addrs                []string
+	backup               string // that it is made of, "" if it is not
+	parts                []part // of the backup, in the order of the shards; nil: it is a whole one
 }
 
 // shards is how many there will be.
@@ -50,14 +53,13 @@ func createCommand() subcommand {
 		args: cobra.MinimumNArgs(1), flags: c.flags,
 		run: func(o *operator, args []string) error {
 			c.operator, c.addrs = o, args
-			return c.run("")
+			return c.run()
 		},
 	}
 }
 
-// run makes the cluster, of the data in a backup unless that is "", as far as it does not
-// exist yet.
-func (c *creation) run(backup string) error {
+// run makes the cluster as far as it does not exist yet.
+func (c *creation) run() error {
 	if err := c.checkArguments(); err != nil {
 		return err
 	}
@@ -65,11 +67,11 @@ func (c *creation) run(backup string) error {
 	if err != nil {
 		return err
 	}
-	exists, err := c.judge(found, backup)
+	exists, err := c.judge(found)
 	if err != nil {
 		return err
 	}
-	if exists != nil && !slices.ContainsFunc(found, func(a asked) bool { return !voted(exists, a.Self.ID) }) {
+	if exists != nil && !slices.ContainsFunc(found, func(a asked) bool { return !a.in(exists) }) {
 		c.say("the cluster %s exists already, with these nodes", short(exists.Cluster))
 		return c.settle(c.addrs[0])
 	}
@@ -77,17 +79,26 @@ func (c *creation) run(backup string) error {
 		return fmt.Errorf("the cluster %s exists with %s, and these nodes would be %d: to let it grow, see add-node",
 			short(exists.Cluster), count(len(exists.Shards), "shard"), c.shards())
 	}
-	if err := c.confirm(c.plan(found, exists, backup)...); err != nil {
+	if err := c.findParts(found, exists); err != nil {
 		return err
 	}
+	shards := c.assign(found, exists)
+	if err := c.judgeData(shards, exists); err != nil {
+		return err
+	}
+	if err := c.confirm(c.plan(shards, exists)...); err != nil {
+		return err
+	}
+	begun := ""
 	if exists == nil {
-		if exists, err = c.first(found[0], backup); err != nil {
+		if exists, err = c.first(shards); err != nil {
 			return err
 		}
+		begun = shards[0][0].addr
 	}
-	for i, shard := range c.assign(found, exists) {
+	for i, shard := range shards {
 		for _, a := range shard {
-			if a.addr == found[0].addr || voted(exists, a.Self.ID) {
+			if a.addr == begun || a.in(exists) {
 				continue
 			}
 			if err := c.add(exists, exists.Shards[i].ID, a.addr); err != nil {
@@ -151,7 +162,7 @@ func onLoopback(addr string) bool {
 
 // judge refuses servers that cannot form the cluster. If it exists already, whole or in
 // part, judge returns its configuration.
-func (c *creation) judge(found []asked, backup string) (exists *nodes.Configuration, err error) {
+func (c *creation) judge(found []asked) (exists *nodes.Configuration, err error) {
 	byID := map[string]string{}
 	for i, a := range found {
 		if other := byID[a.Self.ID]; other != "" {
@@ -160,10 +171,10 @@ func (c *creation) judge(found []asked, backup string) (exists *nodes.Configurat
 		byID[a.Self.ID] = a.addr
 		switch {
 		case a.Configuration == nil:
-		case i > 0 && exists == nil:
+		case i > 0 && exists == nil && c.backup == "": // a cluster of backups may have begun with another one
 			return nil, fmt.Errorf("%s belongs to the cluster %s already, and %s does not", a.addr, short(a.Cluster), found[0].addr)
 		case exists != nil && a.Cluster != exists.Cluster:
-			return nil, fmt.Errorf("%s belongs to another cluster, %s, than %s, %s", a.addr, short(a.Cluster), found[0].addr, short(exists.Cluster))
+			return nil, fmt.Errorf("%s belongs to another cluster, %s, than others, %s", a.addr, short(a.Cluster), short(exists.Cluster))
 		case exists == nil || a.Configuration.Version > exists.Version:
 			exists = a.Configuration
 		}
@@ -176,27 +187,34 @@ func (c *creation) judge(found []asked, backup string) (exists *nodes.Configurat
 			}
 		}
 	}
-	return exists, c.judgeData(found, exists, backup)
+	return exists, nil
 }
 
 // judgeData refuses nodes whose data would be lost or whose program is too old.
-func (c *creation) judgeData(found []asked, exists *nodes.Configuration, backup string) error {
-	level := found[0].Self.Level // that a new cluster gets
+func (c *creation) judgeData(shards [][]asked, exists *nodes.Configuration) error {
+	level := shards[0][0].Self.Level // that a new cluster gets
 	if exists != nil {
 		level = exists.Format
 	}
-	for i, a := range found {
-		switch {
-		case a.Configuration != nil:
-		case a.Self.Level < level:
-			return errOld(a, level)
-		case !a.Pristine && i > 0:
-			return fmt.Errorf("%s has data: only the first node may bring data into a cluster; start it with an empty directory", a.addr)
-		case !a.Pristine && backup != "" && a.Restored != backup:
-			return fmt.Errorf("%s has data: start it with an empty directory to restore a backup there", a.addr)
+	var faults []error
+	for i, shard := range shards {
+		for j, a := range shard {
+			brings := c.brings(i, j) // what it may have
+			switch {
+			case a.Configuration != nil:
+			case a.Self.Level < level:
+				faults = append(faults, errOld(a, level))
+			case a.Pristine || exists != nil && voted(exists, a.Self.ID): // it is to begin its shard, with what it has
+			case i == 0 && j == 0 && c.backup == "" && exists == nil:
+			case exists == nil && brings != "" && a.Restored == brings:
+			case c.backup == "":
+				faults = append(faults, fmt.Errorf("%s has data: only the first node may bring data into a cluster; start it with an empty directory", a.addr))
+			default:
+				faults = append(faults, fmt.Errorf("%s has data: start it with an empty directory to restore a backup there", a.addr))
+			}
 		}
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 func errOld(a asked, level int) error {
@@ -205,25 +223,26 @@ func errOld(a asked, level int) error {
 }
 
 // plan says what will be done.
-func (c *creation) plan(found []asked, exists *nodes.Configuration, backup string) (lines []string) {
+func (c *creation) plan(shards [][]asked, exists *nodes.Configuration) (lines []string) {
 	if exists != nil {
 		lines = append(lines, fmt.Sprintf("The cluster %s exists in part; it will be completed:", short(exists.Cluster)))
 	} else {
-		lines = append(lines, fmt.Sprintf("A cluster of %d nodes will be made:", len(found)))
+		lines = append(lines, fmt.Sprintf("A cluster of %d nodes will be made:", len(c.addrs)))
 	}
-	shards := c.assign(found, exists)
 	for i, shard := range shards {
 		if len(shards) > 1 {
 			lines = append(lines, fmt.Sprintf("shard %d:", i+1))
 		}
 		for j, a := range shard {
-			does, first := "becomes a replica", a.addr == found[0].addr
+			does, brings := "becomes a replica", c.brings(i, j)
 			switch {
-			case exists != nil && voted(exists, a.Self.ID):
+			case exists != nil && a.in(exists):
 				does = "is part of it"
-			case first && backup != "":
-				does = "begins with what is in " + backup
-			case first && !a.Pristine:
+			case exists != nil && voted(exists, a.Self.ID):
+				does = "begins its shard"
+			case exists == nil && brings != "":
+				does = "begins with what is in " + brings
+			case exists == nil && i == 0 && j == 0 && !a.Pristine:
 				does = "brings its data"
 			case j == 0:
 				does = "begins, empty"
@@ -252,7 +271,9 @@ func (c *creation) assign(found []asked, exists *nodes.Configuration) (shards []
 	var free []asked
 	for _, a := range found {
 		shard := -1
-		if exists != nil {
+		if exists == nil {
+			shard = slices.IndexFunc(c.parts, func(p part) bool { return p.begins == a.addr })
+		} else {
 			if m := exists.Member(a.Self.ID); m != nil {
 				shard = slices.IndexFunc(exists.Shards, func(s nodes.Shard) bool { return s.ID == m.Shard })
 			}
@@ -326,22 +347,34 @@ func (a asked) host() string {
 	return host
 }
 
-// voted reports whether a node is a full member.
+// in reports whether the node takes part in a cluster and votes there.
+func (a asked) in(c *nodes.Configuration) bool { return a.Cluster == c.Cluster && voted(c, a.Self.ID) }
+
+// voted reports whether a node is a full member, or is to begin its shard.
 func voted(c *nodes.Configuration, id string) bool {
 	m := c.Member(id)
 	return m != nil && m.Voter
 }
 
-// first makes the first node a cluster of its own.
-func (c *creation) first(a asked, backup string) (*nodes.Configuration, error) {
-	n := c.nodes[a.addr]
-	if backup != "" && a.Restored != backup {
-		if err := c.restoreTo(n, backup); err != nil {
+// first makes the first node of the first shard a cluster, in which the others begin their shards.
+func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
+	a := shards[0][0]
+	host, _, _ := net.SplitHostPort(a.addr)
+	request := nodes.InitRequest{Cluster: nodes.NewID(), Partitions: c.partitions, Shards: c.shards(), Host: host}
+	for i, shard := range shards {
+		if brings := c.brings(i, 0); brings != "" && shard[0].Restored != brings {
+			if err := c.restoreTo(c.nodes[shard[0].addr], brings); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	if c.parts != nil {
+		if request.Restores, err = c.restores(shards); err != nil {
 			return nil, err
 		}
 	}
-	host, _, _ := net.SplitHostPort(a.addr)
-	request := nodes.InitRequest{Cluster: nodes.NewID(), Partitions: c.partitions, Shards: c.shards(), Host: host}
+	n := c.nodes[a.addr]
 	if err := c.wait(a.addr+" to begin a cluster", func() (bool, error) { return true, n.do(nodes.VerbInit, request, nil) }); err != nil {
 		return nil, err
 	}

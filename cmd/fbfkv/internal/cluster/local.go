@@ -155,7 +155,7 @@ func (l *local) create(addrs []string) error {
 	}
 	l.yes = true
 	c := creation{operator: l.operator, addrs: addrs}
-	if err := c.run(""); err != nil {
+	if err := c.run(); err != nil {
 		return err
 	}
 	config, err := l.member(addrs[0])
