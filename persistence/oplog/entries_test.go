@@ -27,7 +27,7 @@ func shardOptions(fsys vfs.FS) Options {
 
 // entry is an entry with a section of partition 0 whose sequence is the index.
 func entry(index, term uint64) Entry {
-	return Entry{Index: index, Term: term, Data: appendSection(nil, 0, index, fmt.Appendf(nil, "t%d", term))}
+	return Entry{Index: index, Term: term, Data: AppendSection(nil, 0, index, fmt.Appendf(nil, "t%d", term))}
 }
 
 // span makes entries with indices from one to another.
@@ -129,7 +129,7 @@ func TestEntryOrder(t *testing.T) {
 	defer func() { mustClose(t, l) }()
 	mustAppend(t, l, span(1, 9, 1))
 	l.SetApplied(4)
-	foreign := Entry{Index: 10, Term: 1, Data: appendSection(nil, 16, 1, nil)}
+	foreign := Entry{Index: 10, Term: 1, Data: AppendSection(nil, 16, 1, nil)}
 	torn := Entry{Index: 10, Term: 1, Data: []byte{sectionKind, 0}}
 	for name, err := range map[string]error{
 		"applied":         l.AppendEntries(span(4, 4, 2), 0),
@@ -160,7 +160,7 @@ func TestEntryOrder(t *testing.T) {
 	if err := l.Failure(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.Append(appendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) || !errors.Is(err, ErrReplicated) {
+	if _, _, err := l.Append(AppendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) || !errors.Is(err, ErrReplicated) {
 		t.Fatal("a record of the node's own between entries:", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestCopyOfEntries(t *testing.T) {
 	l.SetApplied(1)
 	for i := uint64(2); i < 40; i++ {
 		e := entry(i, 1)
-		e.Data = appendSection(e.Data, 1, i, make([]byte, 2000))
+		e.Data = AppendSection(e.Data, 1, i, make([]byte, 2000))
 		mustAppend(t, l, []Entry{e, {Index: i + 1, Term: 1, Type: 1, Data: []byte("noop")}})
 		mustDelete(t, l, i+1, i+1)
 		l.SetApplied(i)
