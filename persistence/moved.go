@@ -137,9 +137,12 @@ func (im *Image) Close() (err error) {
 	return err
 }
 
-// Write writes the image to a file in dir, durably; first and last are the partition's
+// Write writes the image to a file in dir, which it creates, durably; first and last are the partition's
 // slots. It calls giveWay between items.
 func (im *Image) Write(dir string, seq uint64, first, last uint16, header []byte, giveWay func()) error {
+	if err := disk.MakeDir(im.db.fs, dir); err != nil {
+		return wrap("write a partition that moves", err)
+	}
 	w, err := im.db.createFrames(im.db.fs.PathJoin(dir, MovedFile(im.partition, seq)), im.partition, seq)
 	if err != nil {
 		return err

@@ -140,6 +140,8 @@ func (s *Store) partition(n uint16) (*partition, error) {
 type Moving struct {
 	// From is the sequence of the exported file: S0.
 	From uint64
+	// To is the sequence with which the partition goes on in the other shard: A.
+	To uint64
 	// Name is the name of the file.
 	Name string
 
@@ -148,16 +150,17 @@ type Moving struct {
 	hold *oplog.Hold
 }
 
-// moveStep is how far apart the sequences are with which a partition may go on after a
-// move, and so how many entries it may log in one shard at most.
+// A partition goes on with a multiple of moveStep after a move: so it may log as many entries
+// between Export and Hold.
 const moveStep = 1 << 32
 
 // Export writes all of a partition, as of a committed sequence, to a file in dir, durably,
-// while operations go on. Any replica can. From then on the store keeps the op log for
-// Tail, until Close; when it alone keeps more than limit bytes of it, or of other files,
-// the move must begin anew. Errors: ErrMove, if another shard has the partition; one of a
-// checkpoint.
-func (s *Store) Export(partition uint16, dir string, limit uint64) (*Moving, error) {
+// while operations go on. Any replica can. behind is the last sequence that the partition has
+// in the other shard, the empty one of its leader: LastOf tells. From then on the store keeps the op log for
+// Tail, until Close, or until the partition is exported again; when it alone keeps more than
+// limit bytes of it, or of other files, the move must begin anew. Errors: ErrMove, if another
+// shard has the partition; one of a checkpoint.
+func (s *Store) Export(partition uint16, dir string, behind, limit uint64) (*Moving, error) {
 	p, err := s.partition(partition)
 	if err != nil {
 		return nil, err
@@ -169,14 +172,14 @@ func (s *Store) Export(partition uint16, dir string, limit uint64) (*Moving, err
 		}
 	}
 	m.hold.Acknowledge(oplog.EntryPartition, math.MaxUint64)
-	if err := m.export(dir, limit); err != nil {
+	if err := m.export(dir, behind, limit); err != nil {
 		m.hold.Release()
 		return nil, err
 	}
 	return m, nil
 }
 
-func (m *Moving) export(dir string, limit uint64) error {
+func (m *Moving) export(dir string, behind, limit uint64) error {
 	s, p := m.s, m.p
 	if err := s.checkpoint(p, true); err != nil {
 		return fmt.Errorf("checkpoint of a partition that moves: %w", err)
@@ -199,11 +202,11 @@ func (m *Moving) export(dir string, limit uint64) error {
 		return moveError("partition %d has no snapshot of its last checkpoint; try again", p.id)
 	}
 	first, last := slotRange(int(p.id), p.count)
-	to := (state.seq/moveStep + 1) * moveStep
-	m.From, m.Name = state.seq, persistence.MovedFile(p.id, to)
+	m.From, m.To = state.seq, (max(state.seq, behind)/moveStep+1)*moveStep
+	m.Name = persistence.MovedFile(p.id, m.To)
 	var pace pacer
 	n := 0
-	return im.Write(dir, to, first, last, moveHeader{p.count, seedProof(p.seed), state.seq}.encode(), func() {
+	return im.Write(dir, m.To, first, last, moveHeader{p.count, seedProof(p.seed), state.seq}.encode(), func() {
 		if n++; n%256 == 0 {
 			pace.step()
 		}
@@ -303,6 +306,14 @@ func (s *Store) thaw(p *partition) {
 	if s.Failure() == nil {
 		p.setFrozen(s.Leads())
 	}
+}
+
+// LastOf returns the last sequence of a partition.
+func (s *Store) LastOf(partition uint16) uint64 {
+	p := s.partitions[partition]
+	p.lock()
+	defer p.mu.Unlock()
+	return p.seq
 }
 
 // Vacant reports whether a partition is empty because another shard has it.

@@ -25,7 +25,7 @@ type mover struct {
 func (m *mover) begin(from, to *Store, partition uint16) (*Moving, *Incoming) {
 	m.t.Helper()
 	must(m.t, m.fs.MkdirAll(m.aside, 0o755))
-	out, err := from.Export(partition, m.aside, 1<<30)
+	out, err := from.Export(partition, m.aside, to.LastOf(partition), 1<<30)
 	must(m.t, err)
 	in, err := to.Receive(partition, m.fs.PathJoin(m.aside, out.Name))
 	must(m.t, err)
@@ -58,7 +58,7 @@ func (m *mover) end(from, to *Store, partition uint16, out *Moving, in *Incoming
 		m.t.Fatalf("entry %d has come, and the last one is %d", in.Last(), last)
 	}
 	out.Close()
-	must(m.t, to.Adopt(partition, last))
+	must(m.t, to.Adopt(partition, out.To, last))
 	must(m.t, from.Vacate(partition))
 }
 

@@ -46,27 +46,11 @@ func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	if err != nil {
 		return nil, err
 	}
-	of, seq, ok := persistence.ParseMovedFile(s.db.Base(path))
+	of, to, ok := persistence.ParseMovedFile(s.db.Base(path))
 	if !ok || of != partition {
 		return nil, moveError("%s is no file of partition %d", path, partition)
 	}
-	in := &Incoming{p: p, seq: seq}
-	// No checkpoint is under way when it begins, and from then on none begins.
-	s.snapshots.lock()
-	p.lock()
-	switch {
-	case p.coming != nil:
-		err = moveError("partition %d is coming already", partition)
-	case p.seq >= seq:
-		err = moveError("partition %d is at entry %d, and was to go on with %d", partition, p.seq, seq)
-	case !p.empty():
-		err = moveError("partition %d is not empty", partition)
-	default:
-		p.coming = in
-		in.begin()
-	}
-	p.mu.Unlock()
-	s.snapshots.unlock()
+	in, err := s.expect(p, to)
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +61,56 @@ func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 		return nil, errors.Join(err, in.Discard())
 	}
 	return in, nil
+}
+
+// Resume is Receive for what was received before, and not adopted, such as before a start: the
+// file, and what was appended. to is the sequence in the file's name (Moving.To).
+func (s *Store) Resume(partition uint16, to uint64) (*Incoming, error) {
+	p, err := s.partition(partition)
+	if err != nil {
+		return nil, err
+	}
+	in, err := s.expect(p, to)
+	if err != nil {
+		return nil, err
+	}
+	if err := in.load(); err != nil {
+		p.lock()
+		defer p.mu.Unlock()
+		in.forget()
+		return nil, err
+	}
+	return in, nil
+}
+
+// expect begins to wait for what is to take an empty partition's place.
+func (s *Store) expect(p *partition, to uint64) (*Incoming, error) {
+	in := &Incoming{p: p, seq: to}
+	// No checkpoint is under way when it begins, and from then on none begins.
+	s.snapshots.lock()
+	defer s.snapshots.unlock()
+	p.lock()
+	defer p.mu.Unlock()
+	if p.coming != nil {
+		return nil, moveError("partition %d is coming already", p.id)
+	}
+	if err := p.mayBecome(to); err != nil {
+		return nil, err
+	}
+	p.coming = in
+	in.begin()
+	return in, nil
+}
+
+// mayBecome refuses what the partition cannot be replaced by: it is locked.
+func (p *partition) mayBecome(to uint64) error {
+	switch {
+	case p.seq >= to:
+		return moveError("partition %d is at entry %d, and was to go on with %d", p.id, p.seq, to)
+	case !p.empty():
+		return moveError("partition %d is not empty", p.id)
+	}
+	return nil
 }
 
 // empty reports whether nothing is lost when another partition takes its place.
@@ -135,13 +169,21 @@ func (in *Incoming) Discard() error {
 	if in.adopted {
 		return nil
 	}
-	if p.coming == in {
-		p.coming = nil
+	in.forget()
+	if p.adopted == in.seq {
+		return nil // of the files, after all
+	}
+	return p.db.RemoveMoved(p.id, in.seq)
+}
+
+// forget lets go of what has come. The partition is locked.
+func (in *Incoming) forget() {
+	if in.p.coming == in {
+		in.p.coming = nil
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.release()
-	return p.db.RemoveMoved(p.id, in.seq)
 }
 
 // release frees what has come.
@@ -296,7 +338,7 @@ func (l *moveLoader) header() error {
 		return moveError("it is one of %d partitions, and here are %d", h.partitions, p.count)
 	case h.seed != seedProof(p.seed):
 		return moveError("it has another hash seed")
-	case (h.from/moveStep+1)*moveStep != l.seq:
+	case l.seq%moveStep != 0 || l.seq <= h.from:
 		return fmt.Errorf("%w: as of entry %d it goes on with %d", errCorruptEntry, h.from, l.seq)
 	}
 	l.shadow.seq = h.from
@@ -433,11 +475,12 @@ func (l *moveLoader) readRun() error {
 }
 
 // Adopt lets what was received go on as a partition of this shard, from the last sequence
-// that the source has given; and returns once that is committed and the partition is served.
+// that the source has given, with the sequence to (Moving.To); and returns once that is
+// committed and the partition is served.
 // Only the leader can; the other replicas, which redo it, must have received the
 // same. Tables that the other partitions have, and this one has not, or has with other options,
 // are changed here. It can be repeated. ErrNotReceived: not all up to that sequence has come.
-func (s *Store) Adopt(partition uint16, last uint64) error {
+func (s *Store) Adopt(partition uint16, to, last uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
 		return err
@@ -447,7 +490,7 @@ func (s *Store) Adopt(partition uint16, last uint64) error {
 		return err
 	}
 	x.lock()
-	err = x.adopt(p, last)
+	err = x.adopt(p, to, last)
 	here := p.here()
 	x.apply()
 	x.unlock()
@@ -468,11 +511,11 @@ func (s *Store) Adopt(partition uint16, last uint64) error {
 }
 
 // adopt logs an adoption, unless that was done. The partition is locked.
-func (x *decider) adopt(p *partition, last uint64) error {
+func (x *decider) adopt(p *partition, to, last uint64) error {
 	if err := x.s.Failure(); err != nil {
 		return err
 	}
-	in, to := p.coming, (last/moveStep+1)*moveStep
+	in := p.coming
 	switch {
 	case !x.s.Leads():
 		return ErrNotLeader
@@ -480,10 +523,9 @@ func (x *decider) adopt(p *partition, last uint64) error {
 		return nil
 	case in == nil || in.adopted || in.seq != to:
 		return fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, last)
-	case p.seq >= to:
-		return moveError("partition %d is at entry %d, and was to go on with %d", p.id, p.seq, to)
-	case !p.empty():
-		return moveError("partition %d is not empty", p.id)
+	}
+	if err := p.mayBecome(to); err != nil {
+		return err
 	}
 	a := adoption{last: last}
 	in.mu.Lock()
