@@ -128,6 +128,31 @@ func (s *Store) refusal(ps ...*partition) error {
 	return nil
 }
 
+// refusal returns why a write is refused: a partition that it changes is frozen, or one
+// of those that the atomic batch touches; or why a read is: a partition is another shard's.
+// The share has a frozen partition.
+func (x *decider) refusal(op *Op) error {
+	switch {
+	case !op.Kind.Write():
+		for i := range x.of(op) {
+			if x.of(op)[i].p.moved() {
+				return errMoved
+			}
+		}
+		return nil
+	case x.atomic:
+		return x.frozen
+	case op.Kind.can(allKeys):
+		return x.s.refusal(x.s.partitions...)
+	}
+	for i := range x.of(op) {
+		if why := x.of(op)[i].p.frozen.Load(); why != nil {
+			return *why
+		}
+	}
+	return nil
+}
+
 func (s *Store) partition(n uint16) (*partition, error) {
 	if int(n) >= len(s.partitions) {
 		return nil, moveError("there is no partition %d", n)

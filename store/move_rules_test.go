@@ -83,6 +83,7 @@ func TestMoveReplicas(t *testing.T) {
 	last := sameTails(t, a, 1, out, ins[:replicas-2]...)
 	must(t, b[2].CloseNow())
 	b[2], l[2] = testReplica(t, fs[2], clock.now)
+	must(t, b[2].Snapshot())
 
 	must(t, b[0].Adopt(1, out.To, last))
 	must(t, b[0].Adopt(1, out.To, last)) // again
@@ -166,6 +167,7 @@ func TestMoveTakenBack(t *testing.T) {
 	if op := cincr(b, "{"+key+"}1", "1", 1); !errors.Is(op.Err, ErrNotLeader) {
 		t.Errorf("before its rows are there it answers %d, %v", op.Value, op.Err)
 	}
+	must(t, b.settle(b.partitions[1])) // which is not its time
 	if rows := onDiskOf(t, b); rows != "" {
 		t.Errorf("what is not committed is on disk: %q", rows)
 	}
@@ -326,129 +328,164 @@ func TestMoveTables(t *testing.T) {
 	}
 }
 
-// TestMoveRefusals: what is damaged, or belongs elsewhere, is refused, and leaves nothing.
-func TestMoveRefusals(t *testing.T) {
-	clock, fsA := newFakeClock(), vfs.NewMem()
-	a, _ := testReplica(t, fsA, clock.now)
-	must(t, a.Lead())
-	key := keysIn(a)[1]
-	must(t, do(a, Op{Kind: BFAdd, Key: []byte("{" + key + "}bf"), Keys: [][]byte{{1}}, Object: &BloomOptions{Error: 0.01, Capacity: 10, Expansion: 2}}).Err)
-	for i := range 30 {
-		must(t, cincr(a, fmt.Sprintf("{%s}%d", key, i), fmt.Sprint(i), 1).Err)
-	}
-	must(t, do(a, Op{Kind: ExpireAt, Key: fmt.Appendf(nil, "{%s}%d", key, 3), ExpireAt: a.WallTime() + 1e6}).Err)
-	out, err := a.Export(1, "aside", 0, 1<<30)
-	must(t, err)
-	cincr(a, "{"+key+"}tail", "tail", 1)
-	piece, last, err := out.Tail(out.From, 1<<20)
-	must(t, err)
-	path := "aside/" + out.Name
-	size := func() int64 { info, err := fsA.Stat(path); must(t, err); return info.Size() }()
+// moveToTry is a file of partition 1 and its tail, and an empty store that may receive them.
+type moveToTry struct {
+	a, b     *Store
+	fsA, fsB *vfs.MemFS
+	key      string // in the partition
+	out      *Moving
+	path     string // of the file
+	piece    []byte // of the tail
+	last     uint64
+}
 
-	fsB := vfs.NewMem()
-	b, _ := testReplica(t, fsB, clock.now)
-	must(t, b.Lead())
-	must(t, b.Vacate(1))
-	try := func(name string) error {
-		in, err := b.Receive(1, name)
-		if err == nil {
-			must(t, in.Discard())
-		}
-		if left, _ := fsB.List("data/tmp"); len(left) > 0 {
-			t.Errorf("%s leaves %v", name, left)
-		}
-		if left, _ := fsB.List("data/runs"); len(left) > 0 {
-			t.Errorf("%s leaves %v", name, left)
-		}
-		left, _ := fsB.List("data/snapshots")
+func newMoveToTry(t *testing.T) *moveToTry {
+	clock := newFakeClock()
+	m := &moveToTry{fsA: vfs.NewMem(), fsB: vfs.NewMem()}
+	m.a, _ = testReplica(t, m.fsA, clock.now)
+	m.b, _ = testReplica(t, m.fsB, clock.now)
+	must(t, m.a.Lead())
+	must(t, m.b.Lead())
+	must(t, m.b.Vacate(1))
+	m.key = keysIn(m.a)[1]
+	must(t, do(m.a, Op{Kind: BFAdd, Key: []byte("{" + m.key + "}bf"), Keys: [][]byte{{1}}, Object: &BloomOptions{Error: 0.01, Capacity: 10, Expansion: 2}}).Err)
+	for i := range 30 {
+		must(t, cincr(m.a, fmt.Sprintf("{%s}%d", m.key, i), fmt.Sprint(i), 1).Err)
+	}
+	must(t, do(m.a, Op{Kind: ExpireAt, Key: fmt.Appendf(nil, "{%s}%d", m.key, 3), ExpireAt: m.a.WallTime() + 1e6}).Err)
+	var err error
+	m.out, err = m.a.Export(1, "aside", 0, 1<<30)
+	must(t, err)
+	must(t, cincr(m.a, "{"+m.key+"}tail", "tail", 1).Err)
+	m.piece, m.last, err = m.out.Tail(m.out.From, 1<<20)
+	must(t, err)
+	m.path = "aside/" + m.out.Name
+	must(t, m.fsB.MkdirAll("aside", 0o755))
+	m.give(t, m.path)
+	return m
+}
+
+// give gives the target the file under a name.
+func (m *moveToTry) give(t *testing.T, name string) {
+	t.Helper()
+	must(t, copyBetween(m.fsA, m.path, m.fsB, name))
+}
+
+// receive receives a file, and forgets it.
+func (m *moveToTry) receive(t *testing.T, name string) error {
+	t.Helper()
+	in, err := m.b.Receive(1, name)
+	if err == nil {
+		must(t, in.Discard())
+	}
+	for _, dir := range []string{"data/tmp", "data/runs", "data/snapshots"} {
+		left, _ := m.fsB.List(dir)
 		for _, file := range left {
-			if strings.Contains(file, ".moved") {
-				t.Errorf("%s leaves %s", name, file)
+			if dir != "data/snapshots" || strings.Contains(file, ".moved") {
+				t.Errorf("%s leaves %s/%s", name, dir, file)
 			}
 		}
-		return err
 	}
-	must(t, fsB.MkdirAll("aside", 0o755))
-	must(t, copyBetween(fsA, path, fsB, path))
-	must(t, try(path))
-	for at := int64(0); at < size; at += 1 + at/50 {
-		must(t, copyBetween(fsA, path, fsB, path))
-		must(t, crashtest.Flip(fsB, path, at))
-		if err := try(path); !errors.Is(err, persistence.ErrCorrupt) {
-			t.Errorf("damaged at byte %d of %d: %v", at, size, err)
+	return err
+}
+
+// TestMoveDamage: a file that is damaged anywhere is refused, and leaves nothing.
+func TestMoveDamage(t *testing.T) {
+	m := newMoveToTry(t)
+	must(t, m.receive(t, m.path))
+	info, err := m.fsA.Stat(m.path)
+	must(t, err)
+	for at := int64(0); at < info.Size(); at += 1 + at/50 {
+		m.give(t, m.path)
+		must(t, crashtest.Flip(m.fsB, m.path, at))
+		if err := m.receive(t, m.path); !errors.Is(err, persistence.ErrCorrupt) {
+			t.Errorf("damaged at byte %d of %d: %v", at, info.Size(), err)
 		}
 	}
-	must(t, copyBetween(fsA, path, fsB, path))
-	must(t, copyBetween(fsA, path, fsB, "aside/"+persistence.MovedFile(2, out.To)))
-	for name, want := range map[string]error{"aside/" + persistence.MovedFile(2, out.To): ErrMove, "aside/other": ErrMove} {
-		if err := try(name); !errors.Is(err, want) {
+}
+
+// TestMoveElsewhere: a partition goes only where it belongs, into a place that is empty.
+func TestMoveElsewhere(t *testing.T) {
+	m := newMoveToTry(t)
+	two := "aside/" + persistence.MovedFile(2, m.out.To)
+	m.give(t, two)
+	for _, name := range []string{two, "aside/other"} {
+		if err := m.receive(t, name); !errors.Is(err, ErrMove) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := a.Receive(1, path); !errors.Is(err, ErrMove) {
+	if _, err := m.a.Receive(1, m.path); !errors.Is(err, ErrMove) {
 		t.Errorf("into a partition that is not empty: %v", err)
 	}
 	for name, change := range map[string]func(*Options){
-		"another seed":      func(o *Options) { o.Seed = 8 },
-		"more partitions":   func(o *Options) { o.Partitions, o.Seed = 8, 7 },
-		"not a fresh place": func(o *Options) { o.Seed = 7 },
+		"another seed":    func(o *Options) { o.Seed = 8 },
+		"more partitions": func(o *Options) { o.Partitions, o.Seed = 8, 7 },
+		"a fresh place":   func(o *Options) { o.Seed = 7 },
 	} {
 		fs := vfs.NewMem()
 		s := testStore(t, func(o *Options) { o.FS = fs; change(o) })
 		must(t, fs.MkdirAll("aside", 0o755))
-		must(t, copyBetween(fsA, path, fs, path))
-		in, err := s.Receive(1, path)
-		if ok := name == "not a fresh place"; ok != (err == nil) || !ok && !errors.Is(err, ErrMove) {
-			t.Errorf("%s: %v", name, err)
-		} else if ok {
-			must(t, cincr(s, key, "meanwhile", 1).Err)
-			must(t, in.Append(piece))
-			if err := s.Adopt(1, out.To, last); !errors.Is(err, ErrMove) {
-				t.Errorf("it takes the place of a partition that counts: %v", err)
+		must(t, copyBetween(m.fsA, m.path, fs, m.path))
+		in, err := s.Receive(1, m.path)
+		if name != "a fresh place" {
+			if !errors.Is(err, ErrMove) {
+				t.Errorf("%s: %v", name, err)
 			}
+			continue
+		}
+		must(t, err)
+		must(t, cincr(s, m.key, "meanwhile", 1).Err)
+		must(t, in.Append(m.piece))
+		if err := s.Adopt(1, m.out.To, m.last); !errors.Is(err, ErrMove) {
+			t.Errorf("it takes the place of a partition that counts: %v", err)
 		}
 	}
+}
 
+// TestMoveTailIsChecked: what is no tail of the partition is not redone, and without the
+// tail nothing is adopted.
+func TestMoveTailIsChecked(t *testing.T) {
+	m := newMoveToTry(t)
 	section := func(partition uint16, seq uint64, e entry) []byte {
 		return persistence.AppendSum(oplog.AppendSection(nil, partition, seq, e.appendTo(beginSection(nil, moment{logged: 1, wall: 1}))))
 	}
-	other := []byte(keysIn(a)[2])
+	key, other, from := []byte(m.key), []byte(keysIn(m.a)[2]), m.out.From
 	for name, bad := range map[string][]byte{
 		"nothing":                        {},
-		"a bad sum":                      append(bytes.Clone(piece), 0),
-		"a gap":                          section(1, last+2, entry{kind: entrySet, key: []byte(key)}),
-		"another partition's section":    section(2, out.From+1, entry{kind: entrySet, key: []byte(key)}),
-		"another partition's key":        section(1, out.From+1, entry{kind: entrySet, key: other}),
-		"an adoption":                    section(1, out.From+1, entry{kind: entryAdopt, value: 1 << 40}),
-		"that it was vacated":            section(1, out.From+1, entry{kind: entryVacate}),
-		"a jump behind where it goes on": section(1, out.From+1, entry{kind: entryJump, value: int64(out.To)}),
-		"an unknown kind":                section(1, out.From+1, entry{kind: 99}),
+		"a bad sum":                      append(bytes.Clone(m.piece), 0),
+		"a gap":                          section(1, from+2, entry{kind: entrySet, key: key}),
+		"another partition's section":    section(2, from+1, entry{kind: entrySet, key: key}),
+		"another partition's key":        section(1, from+1, entry{kind: entrySet, key: other}),
+		"an adoption":                    section(1, from+1, entry{kind: entryAdopt, value: 1 << 40}),
+		"that it was vacated":            section(1, from+1, entry{kind: entryVacate}),
+		"a jump behind where it goes on": section(1, from+1, entry{kind: entryJump, value: int64(m.out.To)}),
+		"an unknown kind":                section(1, from+1, entry{kind: 99}),
 	} {
-		in, err := b.Receive(1, path)
+		in, err := m.b.Receive(1, m.path)
 		must(t, err)
 		if err := in.Append(bad); err == nil {
 			t.Errorf("%s is redone", name)
 		}
 		must(t, in.Discard())
 	}
-	in, err := b.Receive(1, path)
+	in, err := m.b.Receive(1, m.path)
 	must(t, err)
-	if _, err := b.Receive(1, path); !errors.Is(err, ErrMove) {
+	if _, err := m.b.Receive(1, m.path); !errors.Is(err, ErrMove) {
 		t.Errorf("it comes twice: %v", err)
 	}
-	if err := b.Adopt(1, out.To, last); !errors.Is(err, ErrNotReceived) {
+	if err := m.b.Adopt(1, m.out.To, m.last); !errors.Is(err, ErrNotReceived) {
 		t.Errorf("without its tail: %v", err)
 	}
-	must(t, in.Append(piece))
-	must(t, in.Append(piece)) // known
-	for _, err := range []error{b.Adopt(1, out.To, last+1), b.Adopt(1, out.To+moveStep, last), b.Adopt(2, out.To, last)} {
+	must(t, in.Append(m.piece))
+	must(t, in.Append(m.piece)) // known
+	for _, err := range []error{m.b.Adopt(1, m.out.To, m.last+1), m.b.Adopt(1, m.out.To+moveStep, m.last), m.b.Adopt(2, m.out.To, m.last)} {
 		if !errors.Is(err, ErrNotReceived) {
 			t.Errorf("something else than what has come: %v", err)
 		}
 	}
-	must(t, b.Adopt(1, out.To, last))
+	must(t, m.b.Adopt(1, m.out.To, m.last))
 	must(t, in.Discard()) // too late
-	wantOp(t, cincr(b, "{"+key+"}tail", "tail", 1), 1, false)
+	wantOp(t, cincr(m.b, "{"+m.key+"}tail", "tail", 1), 1, false)
 }
 
 // TestMoveTailIsHeld: the log of a partition that moves is kept while others trim, up to a

@@ -252,3 +252,51 @@ func TestEntriesAreReadAhead(t *testing.T) {
 		read(i, 2)
 	}
 }
+
+// TestTail: what is committed is seen in order, from a sequence on, whatever was cut or is not
+// applied yet, and while the log is written.
+func TestTail(t *testing.T) {
+	o := shardOptions(vfs.NewMem())
+	o.FileSize = 4 << 10
+	l := mustOpen(t, o)
+	defer mustClose(t, l)
+	tail := func(from uint64) (s string) {
+		t.Helper()
+		err := l.Tail(0, from, func(seq uint64, content []byte) error {
+			s += fmt.Sprintf("%d=%s ", seq, content)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	mustAppend(t, l, span(1, 5, 1))
+	expect(t, "nothing is applied", tail(1), "")
+	l.SetApplied(3)
+	expect(t, "some are applied", tail(2), "2=t1 3=t1 ")
+	mustDelete(t, l, 4, 5)
+	mustAppend(t, l, span(4, 6, 2))
+	l.SetApplied(5)
+	expect(t, "some were cut", tail(3), "3=t1 4=t2 5=t2 ")
+	for i := uint64(7); i < 400; i++ { // several files
+		mustAppend(t, l, span(i, i, 3))
+	}
+	l.SetApplied(399)
+	expect(t, "the end", tail(398), "398=t3 399=t3 ")
+	expect(t, "behind the end", tail(400), "")
+	if files, _ := l.Sizes(); files < 3 {
+		t.Fatalf("%d files", files)
+	}
+	if err := l.Trim(0, 390); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	if err := l.Tail(0, 391, func(uint64, []byte) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("it ends with %v", err)
+	}
+	other := 0
+	if err := l.Tail(1, 0, func(uint64, []byte) error { other++; return nil }); err != nil || other > 0 {
+		t.Errorf("%d sections of a partition that has none: %v", other, err)
+	}
+}
