@@ -364,11 +364,14 @@ func (db *DB) OpenMoved(partition uint16, seq uint64, first, last uint16) (*Move
 		return nil, errors.Join(wrap("open a partition that moves", err), f.Close())
 	}
 	r.name = db.fs.PathBase(path)
-	return newMovedReader(r, f.Close, partition, first, last), nil
+	m := ReadMoved(r, partition, first, last)
+	m.close = f.Close
+	return m, nil
 }
 
-func newMovedReader(in io.Reader, close func() error, partition, first, last uint16) *MovedReader {
-	return &MovedReader{in: bufio.NewReaderSize(in, 64<<10), close: close, partition: partition, first: first, last: last}
+// ReadMoved reads what the frames of such a file hold.
+func ReadMoved(in io.Reader, partition, first, last uint16) *MovedReader {
+	return &MovedReader{in: bufio.NewReaderSize(in, 64<<10), close: func() error { return nil }, partition: partition, first: first, last: last}
 }
 
 // Close closes the file.

@@ -67,7 +67,7 @@ func (t *Tables) begin(kind byte) error {
 		if err := t.end(); err != nil {
 			return err
 		}
-		path := t.db.path(buildName, fmt.Sprintf("p%04d-%d-%c.sst", t.partition, t.db.staged.Add(1), k))
+		path := t.db.path(buildName, fmt.Sprintf("p%04d-%d-%c.table", t.partition, t.db.staged.Add(1), k))
 		f, err := t.db.fs.Create(path, disk.WriteCategory)
 		if err != nil {
 			return err

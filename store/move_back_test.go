@@ -5,10 +5,13 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
@@ -211,4 +214,34 @@ func TestMoveUnderLoad(t *testing.T) {
 	if counts[1].Load() == 0 || counts[0].Load() == 0 {
 		t.Error("nothing was counted")
 	}
+}
+
+// TestMoveDiskFull: the disk is full when the rows of a partition that was adopted are to be
+// ingested. Nobody is told that its keys are missing; it is served once there is space.
+func TestMoveDiskFull(t *testing.T) {
+	fault := new(crashtest.Fault)
+	w := newBothWays(t)
+	must(t, w.s[1].CloseNow())
+	s, _ := testReplica(t, errorfs.Wrap(w.fs[1], fault), w.clock.now)
+	must(t, s.Lead())
+	must(t, s.Vacate(1))
+	w.s[1] = s
+	must(t, cincr(w.s[0], w.key, "1", 7).Err)
+	must(t, w.s[0].Snapshot())
+	out, in := w.begin(0)
+	last := sameTails(t, w.s[0], 1, out, in)
+	full := func(op errorfs.Op) bool {
+		return crashtest.On("data/tmp/", errorfs.OpLink)(op) || crashtest.On("data/db/", errorfs.OpCreate)(op)
+	}
+	fault.Arm(syscall.ENOSPC, full)
+	if err := s.Adopt(1, out.To, last); !errors.Is(err, persistence.ErrNoSpace) {
+		t.Errorf("without space the adoption ends with %v", err)
+	}
+	if op := do(s, Op{Kind: Get, Key: []byte(w.key)}); !errors.Is(op.Err, ErrNotLeader) {
+		t.Errorf("before its rows are there it answers %d, %v, %v", op.Value, op.Found, op.Err)
+	}
+	fault.Arm(nil, full)
+	eventually(t, "it is served", func() bool { return do(s, Op{Kind: Get, Key: []byte(w.key)}).Err == nil })
+	must(t, s.Adopt(1, out.To, last))
+	wantOp(t, cincr(s, w.key, "1", 7), 7, false)
 }

@@ -28,13 +28,13 @@ var moveMutants = []mutant{
 		file:     "store/move.go",
 		old:      "p.held || p.gone || p.aside != nil }",
 		new:      "p.held || p.gone }",
-		packages: "./store", tests: "TestMoveTakenBack",
+		packages: "./store", tests: "TestMoveDiskFull",
 	},
 	{
 		guarantee: "G3", name: "another shard's partition is read",
 		file:     "store/move.go",
 		old:      "			if x.of(op)[i].p.moved() {\n",
-		new:      "			if false {\n",
+		new:      "			if x.of(op)[i].p == nil {\n",
 		packages: "./store", tests: "TestMoveHold",
 	},
 	{
