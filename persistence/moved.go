@@ -137,8 +137,8 @@ func (im *Image) Close() (err error) {
 	return err
 }
 
-// Write writes the image to a file in dir, which it creates, durably; first and last are the partition's
-// slots. It calls giveWay between items.
+// Write writes the image to a file in dir, which it creates, durably; first and last are the
+// partition's slots. It calls giveWay between items.
 func (im *Image) Write(dir string, seq uint64, first, last uint16, header []byte, giveWay func()) error {
 	if err := disk.MakeDir(im.db.fs, dir); err != nil {
 		return wrap("write a partition that moves", err)

@@ -69,9 +69,9 @@ import (
 // read. Ingestion waits for nothing but the commit of the adoption: while something is
 // coming, no checkpoint of that partition is taken.
 //
-// Vacate needs nothing of its own: redo forgets, the next checkpoint deletes rows, pages, expiries and
-// runs, and a crash before that redoes the entry. Sequences go on behind it, so that a
-// partition that comes back finds A beyond them.
+// Vacate needs nothing of its own: redo forgets, the next checkpoint deletes rows, pages,
+// expiries and runs, and a crash before that redoes the entry. Sequences go on behind it, so
+// that a partition that comes back finds A beyond them.
 //
 // # Time
 //
@@ -180,11 +180,11 @@ type Moving struct {
 const moveStep = 1 << 32
 
 // Export writes all of a partition, as of a committed sequence, to a file in dir, durably,
-// while operations go on. Any replica can. behind is the last sequence that the partition has
-// in the other shard, the empty one of its leader: LastOf tells. From then on the store keeps the op log for
-// Tail, until Close, or until the partition is exported again; when it alone keeps more than
-// limit bytes of it, or of other files, the move must begin anew. Errors: ErrMove, if another
-// shard has the partition; one of a checkpoint.
+// while operations go on. Any replica can. behind is the last sequence of the empty partition
+// in the other shard, as its leader has it (LastOf). From then on the store keeps the op log
+// for Tail, until Close, or until the partition is exported again; when it alone keeps more
+// than limit bytes of it, or of other files, the move must begin anew. Errors: ErrMove, if
+// another shard has the partition; one of a checkpoint.
 func (s *Store) Export(partition uint16, dir string, behind, limit uint64) (*Moving, error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -245,9 +245,9 @@ func (m *Moving) Close() { m.hold.Release() }
 var errEnough = errors.New("enough")
 
 // Tail returns what the partition has committed behind a sequence, at most about so many
-// bytes but for one section: a piece for Incoming.Append, and the last sequence in it. piece is
-// nil if there is nothing. It reads the op log from that sequence on. ErrMove: the log
-// does not reach back so far, and the move must begin anew.
+// bytes but for one section: a piece for Incoming.Append, and the last sequence in it. piece
+// is nil if there is nothing. It reads the op log from the file on that has that sequence.
+// ErrMove: the log does not reach back so far, and the move must begin anew.
 func (m *Moving) Tail(behind uint64, most int) (piece []byte, last uint64, err error) {
 	p := m.p
 	committed := p.committed.upTo()
@@ -295,10 +295,10 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 	return end, cmp.Or(err, rd.err())
 }
 
-// Hold refuses everything that is asked of a partition from now on, with ErrNotLeader, and calls
-// under while nothing is being decided in it: last is its last sequence. It returns once
-// all up to there is committed. It stays in force until Release or Vacate, also if this
-// store ceases to lead, and leads again; it ends with the process.
+// Hold refuses everything that is asked of a partition from now on, with ErrNotLeader, and
+// calls under while nothing is being decided in it: last is its last sequence. It returns once
+// all up to there is committed. It stays in force until Release or Vacate, also if this store
+// ceases to lead, and leads again, and although it returns an error; it ends with the process.
 func (s *Store) Hold(partition uint16, under func(last uint64)) (last uint64, err error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -349,8 +349,8 @@ func (s *Store) Vacant(partition uint16) bool {
 	return p.gone
 }
 
-// Vacate forgets a partition that another shard has now, and returns once that is
-// committed. From then on everything that is asked of it is refused with ErrNotLeader, until it is
+// Vacate forgets a partition that another shard has now, and returns once that is committed.
+// From then on everything that is asked of it is refused with ErrNotLeader, until it is
 // adopted. Memory is freed at once; what is on disk goes with the next checkpoint. Only the
 // leader can. It can be repeated.
 func (s *Store) Vacate(partition uint16) error {

@@ -39,9 +39,9 @@ func receiveFile(t *testing.T, fsFrom vfs.FS, out *Moving, to *Store, fsTo vfs.F
 	return in
 }
 
-// TestMoveReplicas: every replica of the target redoes the adoption and has the same then: one
-// that has everything in memory, one that was started again since, and one that is started again behind
-// it. One that has not received the partition, or less of it, cannot go on.
+// TestMoveReplicas: every replica of the target redoes the adoption and has the same then:
+// one that has everything in memory, one that was started again since, and one that is started
+// again behind it. One that has not received the partition, or less of it, cannot go on.
 func TestMoveReplicas(t *testing.T) {
 	clock := newFakeClock()
 	fsA := vfs.NewMem()
@@ -195,9 +195,9 @@ func TestMoveTakenBack(t *testing.T) {
 	}
 }
 
-// TestMoveAgesNothing: the target's empty partition has another logged time than the source's, and
-// its clock is behind. An id is remembered for its window, neither shorter nor for ever; wall time
-// does not go back (G1, G7, R6).
+// TestMoveAgesNothing: the target's empty partition has another logged time than the source's,
+// and its clock is behind. An id is remembered for its window, neither shorter nor for ever;
+// wall time does not go back (G1, G7, R6).
 func TestMoveAgesNothing(t *testing.T) {
 	here, there := newFakeClock(), newFakeClock()
 	fs := vfs.NewMem()
@@ -245,8 +245,8 @@ func TestMoveAgesNothing(t *testing.T) {
 	}
 }
 
-// TestMoveHold: what is asked of a partition that is handed over is refused, reads too; all that was
-// decided before is committed, and comes before the last sequence.
+// TestMoveHold: what is asked of a partition that is handed over is refused, reads too; all
+// that was decided before is committed, and comes before the last sequence.
 func TestMoveHold(t *testing.T) {
 	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
 	must(t, s.Lead())

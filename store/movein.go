@@ -181,6 +181,15 @@ func (in *Incoming) forget() {
 	in.release()
 }
 
+// abandonComing frees what is coming; its files stay.
+func (p *partition) abandonComing() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.coming != nil && !p.coming.adopted {
+		p.coming.forget()
+	}
+}
+
 // release frees what has come.
 func (in *Incoming) release() {
 	if in.shadow == nil {

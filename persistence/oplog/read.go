@@ -2,7 +2,6 @@ package oplog
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"slices"
 	"sort"
@@ -44,13 +43,12 @@ func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
 // Tail calls fn for a partition's sections with a sequence of at least from that are
 // committed by now, ascending, until it returns an error, which Tail returns. fn borrows the
 // section. Of a log that is not replicated it sees all that was written. It reads the files
-// that have such sections, whole, while all else goes on. What was trimmed is left out.
+// that have such sections, whole, while all else goes on. What was trimmed is left out: the
+// caller has a Hold.
 func (l *Log) Tail(partition uint16, from uint64, fn func(seq uint64, content []byte) error) error {
 	if l.isClosed.Load() {
 		return disk.ErrClosed
 	}
-	hold := l.Hold(fmt.Sprint("tail of partition ", partition), math.MaxUint64)
-	defer hold.Release()
 	es := entryScan{limit: l.Applied(), copy: func(record []byte) error {
 		return parseSections(record, func(s section) error {
 			if s.partition != partition || s.seq < from {
@@ -61,7 +59,7 @@ func (l *Log) Tail(partition uint16, from uint64, fn func(seq uint64, content []
 	}}
 	for _, num := range l.filesFrom(partition, from) {
 		if _, err := l.scanFile(num, nil, &es); err != nil {
-			return err
+			return disk.Wrap("read the op log", err)
 		}
 	}
 	return es.show(l, es.limit)
