@@ -294,3 +294,32 @@ func (c *catalog) drained(logged int64) bool {
 func (l link) covers(key []byte) bool {
 	return len(l.Prefix) <= len(key) && string(key[:len(l.Prefix)]) == l.Prefix
 }
+
+// sameTables reports whether two catalogues have the same live tables.
+func (c *catalog) sameTables(o *catalog) bool {
+	return slices.EqualFunc(c.live(), o.live(), func(a, b *tableDef) bool { return a.TableOptions == b.TableOptions })
+}
+
+// match returns the catalogue with the live tables of another one, changed as by CTABLE.
+func (c *catalog) match(want *catalog, at moment) (_ *catalog, err error) {
+	for _, d := range c.live() {
+		if w := want.byName(d.Name); w == nil || w.Prefix != d.Prefix {
+			if c, err = c.drop(d.Name, at); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, w := range want.live() {
+		switch d, o := c.byName(w.Name), w.TableOptions; {
+		case d == nil:
+			c, err = c.create(o, at)
+		case d.TableOptions != o:
+			c, err = c.alter(w.Name, TableChange{Window: &o.Window, Error: &o.Error, Mode: &o.Mode, Capacity: &o.Capacity,
+				MaxMemory: &o.MaxMemory, MaxDisk: &o.MaxDisk, Past: &o.Past, IDTime: &o.IDTime, Skew: &o.Skew, Overload: &o.Overload}, at)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}

@@ -24,13 +24,17 @@ type partitionState struct {
 	// horizons are the tables'. They are in filter snapshots too; here they
 	// serve when those are lost.
 	horizons map[uint32]horizon
+	// adopted and gone are the partition's (views).
+	adopted uint64
+	gone    bool
 }
 
 const stateVersion = 1
 
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
 // sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
-// each its id and horizon.
+// each its id and horizon. If the partition has ever moved: where it was adopted, and whether it
+// is gone.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -47,6 +51,12 @@ func (s partitionState) encode() []byte {
 		h := s.horizons[id]
 		b = binary.AppendUvarint(b, uint64(id))
 		b = h.appendTo(b)
+	}
+	switch {
+	case s.gone:
+		b = append(binary.AppendUvarint(b, s.adopted), 1)
+	case s.adopted > 0:
+		b = append(binary.AppendUvarint(b, s.adopted), 0)
 	}
 	return b
 }
@@ -68,6 +78,13 @@ func decodeState(b []byte) (s partitionState, err error) {
 			r.Fail()
 		}
 		s.horizons[id] = r.horizon()
+	}
+	if len(r.Rest) > 0 {
+		s.adopted = r.Uvarint()
+		gone := r.Byte()
+		if s.gone = gone == 1; gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone {
+			r.Fail()
+		}
 	}
 	r.End()
 	if r.err() != nil {
