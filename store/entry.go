@@ -38,6 +38,7 @@ const (
 	entryRemember entryKind = 16 // an idempotent operation on an object was applied: its opid
 	entryAdopt    entryKind = 17 // another shard's partition takes the place of this one
 	entryVacate   entryKind = 18 // another shard has the partition now: all of it goes
+	entryHandOver entryKind = 19 // the last one of a partition that is handed over, or that this is taken back
 )
 
 // entryFlags modify an entry.
@@ -133,7 +134,7 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = binary.AppendVarint(dst, e.value)
 	case entryCatalog:
 		dst = coding.AppendBytes(dst, e.id)
-	case entryFlush, entryVacate:
+	case entryFlush, entryVacate, entryHandOver:
 		dst = binary.AppendVarint(dst, e.value)
 	case entryAdopt:
 		dst = binary.AppendVarint(dst, e.value)
@@ -223,7 +224,7 @@ func (r *sectionReader) next(e *entry) bool {
 		e.table, e.value = r.Uint32(), r.Varint()
 	case entryCatalog:
 		e.id = r.Bytes()
-	case entryFlush, entryVacate:
+	case entryFlush, entryVacate, entryHandOver:
 		e.value = r.Varint()
 	case entryAdopt:
 		e.value, e.id = r.Varint(), r.Bytes()

@@ -26,8 +26,8 @@ import (
 //	                  become sstables that Pebble does not have yet
 //	        Append    what the source has committed since S0 (Moving.Tail) is made durable
 //	                  behind that file, and redone
-//	source  Hold      the leader refuses the partition's requests from the last sequence S
-//	                  on. Release takes that back
+//	source  HandOver  the leader logs one entry, the last one: S. From then on nobody is answered
+//	                  here, whoever leads. Release takes that back
 //	target  Adopt     the leader logs one entry (S, and a digest of the state there). To redo
 //	                  it the Incoming takes the partition's place, and the sequences jump to
 //	                  A, which is beyond all that the source and the target had
@@ -97,7 +97,7 @@ func moveError(format string, args ...any) error {
 
 // moved reports whether nobody is answered here because the partition is, or is about to
 // be, another shard's, or because its rows are not there yet. The partition is locked.
-func (p *partition) moved() bool { return p.held || p.gone || p.aside != nil }
+func (p *partition) moved() bool { return p.handed > 0 || p.gone || p.aside != nil }
 
 // setFrozen says why the partition, which is locked, refuses writes; nothing has failed.
 func (p *partition) setFrozen(leads bool) {
@@ -295,35 +295,81 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 	return end, cmp.Or(err, rd.err())
 }
 
-// Hold refuses everything that is asked of a partition from now on, with ErrNotLeader, and
-// calls under while nothing is being decided in it: last is its last sequence. It returns once
-// all up to there is committed. It stays in force until Release or Vacate, also if this store
-// ceases to lead, and leads again, and although it returns an error; it ends with the process.
-func (s *Store) Hold(partition uint16, under func(last uint64)) (last uint64, err error) {
+// HandOver refuses everything that is asked of a partition from now on, with ErrNotLeader, and
+// returns its last sequence once that is committed. It is logged, so that every later leader
+// refuses as well, until Release or Vacate. Who asks can tell by the number, which is not 0, what it was for.
+// Only the leader can. It can be repeated; the number stays the first one.
+func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err error) {
+	return s.logHandOver(partition, number)
+}
+
+// Release ends a HandOver.
+func (s *Store) Release(partition uint16) error {
+	_, err := s.logHandOver(partition, 0)
+	return err
+}
+
+func (s *Store) logHandOver(partition uint16, number uint64) (last uint64, err error) {
 	p, err := s.partition(partition)
 	if err != nil {
 		return 0, err
 	}
-	p.lock()
-	p.held = true
+	x := s.internal(p)
+	if x.room, err = s.reserve(entryRoom); err != nil {
+		return 0, err
+	}
+	x.lock()
+	switch {
+	case !s.Leads():
+		err = ErrNotLeader
+	case s.Failure() != nil:
+		err = s.Failure()
+	case p.gone || p.aside != nil:
+		err = moveError("partition %d is not here", partition)
+	case (p.handed > 0) != (number > 0):
+		x.log(p, &entry{kind: entryHandOver, value: int64(number)})
+	}
+	x.apply()
 	s.thaw(p)
 	here := p.here()
-	under(here.seq)
-	p.mu.Unlock()
+	x.unlock()
+	x.giveBackRoom()
+	if err != nil {
+		return 0, err
+	}
+	if x.wait(); x.err != nil {
+		return 0, x.err
+	}
 	return here.seq, here.wait()
 }
 
-// Release ends a Hold.
-func (s *Store) Release(partition uint16) error {
-	p, err := s.partition(partition)
-	if err != nil {
-		return err
+func (p *partition) redoHandOver(e *entry, seq uint64) error {
+	if e.value < 0 {
+		return fmt.Errorf("%w: a hand-over under the number %d", errCorruptEntry, e.value)
 	}
+	if seq > p.marks.counters {
+		p.handed = uint64(e.value)
+	}
+	return nil
+}
+
+// Handed returns the number under which a partition is handed over, and its last sequence; 0: it is not.
+func (s *Store) Handed(partition uint16) (number, last uint64) {
+	p := s.partitions[partition]
 	p.lock()
 	defer p.mu.Unlock()
-	p.held = false
-	s.thaw(p)
-	return nil
+	return p.handed, p.seq
+}
+
+// Adopted returns the sequence with which a partition has gone on here, 0 if another shard has it or it never moved.
+func (s *Store) Adopted(partition uint16) uint64 {
+	p := s.partitions[partition]
+	p.lock()
+	defer p.mu.Unlock()
+	if p.gone {
+		return 0
+	}
+	return p.adopted
 }
 
 // thaw is setFrozen, unless the store has failed.
@@ -392,7 +438,7 @@ func (p *partition) redoVacate(e *entry, seq uint64, at moment) error {
 		return err
 	}
 	if seq > p.marks.counters {
-		p.gone, p.held = true, false
+		p.gone, p.handed = true, 0
 	}
 	return nil
 }

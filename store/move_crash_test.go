@@ -35,6 +35,7 @@ type moveCrash struct {
 const (
 	stageNone = iota
 	stageAdopted
+	stageHanded
 	stageVacated
 )
 
@@ -121,7 +122,7 @@ func (c *moveCrash) bring(s *Store, fs vfs.FS) error {
 	if err := c.count(c.peer, 5); err != nil && !errors.Is(err, ErrNotLeader) { // held by an earlier try
 		return err
 	}
-	last, err := c.peer.Hold(1, func(uint64) {})
+	last, err := c.peer.HandOver(1, 7)
 	if err != nil {
 		return err
 	}
@@ -171,7 +172,11 @@ func (c *moveCrash) run(s *Store, fs vfs.FS) error {
 	if err := c.count(s, 5); err != nil {
 		return err
 	}
-	if _, err := s.Hold(1, func(uint64) {}); err != nil {
+	if _, err := s.HandOver(1, 7); err != nil {
+		return err
+	}
+	c.reach(stageHanded)
+	if err := s.Snapshot(); err != nil { // whose state row says so
 		return err
 	}
 	if err := s.Vacate(1); err != nil {
@@ -208,6 +213,18 @@ func (c *moveCrash) judge(fs vfs.FS, counted map[string]int64, stage int) error 
 			return fmt.Errorf("it was vacated, and answers %d, %v", op.Value, op.Err)
 		}
 		return nil
+	}
+	number, _ := s.Handed(1)
+	if stage == stageHanded && number != 7 && !s.Vacant(1) {
+		return errors.New("it was handed over, and is served")
+	}
+	if stage == stageHanded && number == 0 {
+		return nil // just vacated
+	}
+	if number > 0 {
+		if err := s.Release(1); err != nil {
+			return err
+		}
 	}
 	if adopted := s.partitions[1].adopted > 0 && !s.Vacant(1); !adopted {
 		if stage == stageAdopted && !s.Vacant(1) {

@@ -20,7 +20,7 @@ import (
 // sameTails brings a tail to several replicas and returns the last sequence.
 func sameTails(t *testing.T, from *Store, partition uint16, out *Moving, ins ...*Incoming) (last uint64) {
 	t.Helper()
-	last, err := from.Hold(partition, func(uint64) {})
+	last, err := from.HandOver(partition, 7)
 	must(t, err)
 	for _, in := range ins {
 		(&mover{t: t}).follow(out, in, 500)
@@ -264,11 +264,13 @@ func TestMoveHold(t *testing.T) {
 		})
 	}
 	eventually(t, "it counts", func() bool { return highest.Load() > 100 })
-	under := uint64(0)
-	last, err := s.Hold(1, func(last uint64) { under = last })
+	last, err := s.HandOver(1, 7)
 	must(t, err)
-	if under != last || s.partitions[1].committed.upTo() != last || s.LastOf(1) != last {
-		t.Errorf("held at %d, returned %d, at %d, committed %d", under, last, s.LastOf(1), s.partitions[1].committed.upTo())
+	if again, err := s.HandOver(1, 8); again != last || err != nil {
+		t.Errorf("again: %d, %v", again, err)
+	}
+	if number, at := s.Handed(1); number != 7 || at != last || s.partitions[1].committed.upTo() != last || s.LastOf(1) != last {
+		t.Errorf("handed over under %d at %d, returned %d, at %d, committed %d", number, at, last, s.LastOf(1), s.partitions[1].committed.upTo())
 	}
 	for _, op := range []Op{{Kind: Get, Key: []byte(keys[1])}, {Kind: Del, Keys: [][]byte{[]byte(keys[0]), []byte(keys[1])}}, {Kind: FlushAll}} {
 		if op = do(s, op); !errors.Is(op.Err, ErrNotLeader) {

@@ -51,7 +51,7 @@ func (m *mover) follow(out *Moving, in *Incoming, most int) {
 // end hands the partition over.
 func (m *mover) end(from, to *Store, partition uint16, out *Moving, in *Incoming) {
 	m.t.Helper()
-	last, err := from.Hold(partition, func(uint64) {})
+	last, err := from.HandOver(partition, 7)
 	must(m.t, err)
 	m.follow(out, in, 1<<20)
 	if in.Last() != last {

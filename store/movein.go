@@ -257,7 +257,7 @@ func (in *Incoming) checkSection(content []byte) error {
 		switch e.kind {
 		case entryAdopt, entryVacate:
 			return fmt.Errorf("%w: it has moved since", errCorruptEntry)
-		case entryControl, entryTighten, entryCatalog, entryFlush, entryJump, entryFragment, entryDrop:
+		case entryControl, entryTighten, entryCatalog, entryFlush, entryJump, entryFragment, entryDrop, entryHandOver:
 			continue // about no key
 		}
 		if !in.p.owns(Slot(e.key)) {
@@ -356,7 +356,7 @@ func (x *decider) adopt(p *partition, to, last uint64) error {
 		return fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, last)
 	}
 	x.wall = x.s.notBefore(max(x.wall, at.wall))
-	p.held, p.ahead = false, at.logged+1-x.running
+	p.ahead = at.logged + 1 - x.running
 	x.log(p, &entry{kind: entryAdopt, value: int64(to), id: a.encode()})
 	return nil
 }
@@ -437,7 +437,7 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	old := p.views
 	p.views = q.views
 	p.hot.takeOver(old.hot)
-	p.seq, p.adopted, p.aside, p.gone = in.seq, in.seq, in.tables, false
+	p.seq, p.adopted, p.aside, p.gone, p.handed = in.seq, in.seq, in.tables, false, 0
 	p.incarnation, p.recovered, p.marks, p.goners = old.incarnation, old.recovered, marks{}, nil
 	p.at = p.at.after(at)
 	p.saving.savedSeq += int64(in.seq - seq) // nobody has changed anything

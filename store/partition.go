@@ -36,7 +36,6 @@ type partition struct {
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
-	held   bool      // it is being handed over (move.go)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }
 
@@ -61,6 +60,7 @@ type views struct {
 	flushDue    bool                // what it deletes is still on disk, and nothing newer is that memory lacks
 	adopted     uint64              // the sequence with which it went on in this shard; 0: it began here
 	gone        bool                // another shard has it: it is empty, and nobody is answered
+	handed      uint64              // it is being handed over, under this number; 0: it is not
 	aside       *persistence.Tables // its rows, until they are ingested
 	// marks tell redo what the loaded views already contain.
 	marks marks

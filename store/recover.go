@@ -310,7 +310,7 @@ func (p *partition) setState(b []byte) (state partitionState, err error) {
 	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
 	p.marks.counters, p.marks.records = state.seq, state.records
 	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
-	p.adopted, p.gone = state.adopted, state.gone
+	p.adopted, p.gone, p.handed = state.adopted, state.gone, state.handed
 	return state, nil
 }
 

@@ -46,6 +46,8 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		return p.redoFlush(e, seq, at)
 	case entryVacate:
 		return p.redoVacate(e, seq, at)
+	case entryHandOver:
+		return p.redoHandOver(e, seq)
 	case entryAdopt:
 		return p.redoAdopt(e, seq, at)
 	case entryCreate, entryChange:
