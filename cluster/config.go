@@ -53,6 +53,8 @@ type Configuration struct {
 	Partitions int `json:"partitions"`
 	// Shards have all partitions among them, in the order in which they came. One may have none.
 	Shards []Shard `json:"shards"`
+	// Moves are the partitions on their way, in the order in which they were asked for.
+	Moves []Move `json:"moves,omitempty"`
 	// Members are the nodes, in the order in which they came.
 	Members []Member `json:"members"`
 }
@@ -76,6 +78,13 @@ type Range struct {
 	Last  int `json:"last"`
 }
 
+// Move is a partition on its way from one shard to another (move.go).
+type Move struct {
+	Partition int    `json:"partition"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+}
+
 // Has reports whether the shard has a partition.
 func (s Shard) Has(partition int) bool {
 	return slices.ContainsFunc(s.Partitions, func(r Range) bool { return r.First <= partition && partition <= r.Last })
@@ -91,6 +100,58 @@ func (s Shard) Count() (n int) {
 
 func (s Shard) equal(o Shard) bool {
 	return s.ID == o.ID && s.Epoch == o.Epoch && s.Founder == o.Founder && slices.Equal(s.Partitions, o.Partitions)
+}
+
+// set gives the shard a partition or takes it.
+func (s *Shard) set(partition int, has bool) {
+	var all []int
+	for _, r := range s.Partitions {
+		for p := r.First; p <= r.Last; p++ {
+			if p != partition {
+				all = append(all, p)
+			}
+		}
+	}
+	if has {
+		all = append(all, partition)
+		slices.Sort(all)
+	}
+	s.Partitions = nil
+	for _, p := range all {
+		if last := len(s.Partitions) - 1; last >= 0 && s.Partitions[last].Last == p-1 {
+			s.Partitions[last].Last = p
+		} else {
+			s.Partitions = append(s.Partitions, Range{p, p})
+		}
+	}
+	s.Epoch++
+}
+
+// Owner returns the shard that has a partition, nil if there is no such partition.
+func (c *Configuration) Owner(partition int) *Shard {
+	if i := slices.IndexFunc(c.Shards, func(s Shard) bool { return s.Has(partition) }); i >= 0 {
+		return &c.Shards[i]
+	}
+	return nil
+}
+
+// Move returns the move of a partition, nil if it does not move.
+func (c *Configuration) Move(partition int) *Move {
+	if i := slices.IndexFunc(c.Moves, func(m Move) bool { return m.Partition == partition }); i >= 0 {
+		return &c.Moves[i]
+	}
+	return nil
+}
+
+// arrived ends a move: its partition is the other shard's.
+func (c *Configuration) arrived(m Move) {
+	i := slices.Index(c.Moves, m)
+	if i < 0 {
+		return // it was said before
+	}
+	c.Moves = slices.Delete(c.Moves, i, i+1)
+	c.Shard(m.From).set(m.Partition, false)
+	c.Shard(m.To).set(m.Partition, true)
 }
 
 // Divide divides partitions evenly among shards that begin: in ranges, the larger ones first.
@@ -268,7 +329,7 @@ func decodeStrictly(b []byte, v any) error {
 // nothing. What a cluster fixes at its creation stays. Errors of fn and ErrInvalid.
 func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
 	next := c
-	next.Shards, next.Members = slices.Clone(c.Shards), slices.Clone(c.Members)
+	next.Shards, next.Moves, next.Members = slices.Clone(c.Shards), slices.Clone(c.Moves), slices.Clone(c.Members)
 	for i := range next.Shards {
 		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
 	}
@@ -300,7 +361,7 @@ func (c Configuration) Follows(old Configuration) error {
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
-		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members)
+		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Moves, o.Moves) && slices.Equal(c.Members, o.Members)
 }
 
 func invalid(format string, args ...any) error {
@@ -366,6 +427,22 @@ func (c Configuration) validShards() error {
 	}
 	if missing := slices.Index(taken, false); missing >= 0 {
 		return invalid("partition %d is in no shard", missing)
+	}
+	return c.validMoves()
+}
+
+// validMoves checks that what moves is where it moves from, and that there is somebody to take it.
+func (c Configuration) validMoves() error {
+	for i, m := range c.Moves {
+		from, to := c.Owner(m.Partition), c.Shard(m.To)
+		switch {
+		case from == nil || from.ID != m.From:
+			return invalid("partition %d moves from the shard %.50q, which has it not", m.Partition, m.From)
+		case to == nil || to.Founder == "" || to == from:
+			return invalid("partition %d moves to %.50q, which is no other shard with nodes", m.Partition, m.To)
+		case slices.ContainsFunc(c.Moves[:i], func(o Move) bool { return o.Partition == m.Partition }):
+			return invalid("partition %d moves twice", m.Partition)
+		}
 	}
 	return nil
 }
