@@ -1,15 +1,10 @@
 package cluster
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -33,43 +28,6 @@ import (
 // Between the hand-over and the new configuration nobody is answered: clients are held. The number of a
 // hand-over is the version of the configuration by which the source knew of the move. So a leader that knows
 // only an older configuration neither deletes what has not arrived, nor serves what has.
-//
-// A question is a line of JSON, on a connection of KindMove, and so is the answer, behind which bytes may follow.
-type (
-	moveQuestion struct {
-		// Verb is one of the verbs below.
-		Verb      string `json:"verb"`
-		Partition uint16 `json:"partition"`
-		// Behind is, of an export, the last sequence that the asking store has of the partition; of a tail, the one
-		// behind which it begins.
-		Behind uint64 `json:"behind,omitempty"`
-		// Offset is where the bytes of a file begin.
-		Offset int64 `json:"offset,omitempty"`
-		// Configuration is the new one, of arrived.
-		Configuration []byte `json:"configuration,omitempty"`
-	}
-	moveAnswer struct {
-		Error string `json:"error,omitempty"`
-		// Name and Size are those of the file of an export, To the sequence with which the partition goes on.
-		Name string `json:"name,omitempty"`
-		Size int64  `json:"size,omitempty"`
-		To   uint64 `json:"to,omitempty"`
-		// Last is the last sequence: that follows, of a hand-over, or that the node has received.
-		Last uint64 `json:"last,omitempty"`
-		// Bytes is how many follow.
-		Bytes int `json:"bytes,omitempty"`
-	}
-)
-
-// The verbs.
-const (
-	moveExport   = "export"   // make a file of the partition
-	moveRead     = "read"     // bytes of it
-	moveTail     = "tail"     // what was committed since
-	moveHandOver = "handover" // the leader of the source: refuse everybody from now on
-	moveReceived = "received" // a replica of the target: how far it is
-	moveArrived  = "arrived"  // the leader of the source: the configuration says that it is the other shard's
-)
 
 // Limits and times of moves.
 const (
@@ -117,17 +75,13 @@ type incoming struct {
 	last uint64
 }
 
-// outgoing is a partition that this node gives.
-type outgoing struct {
-	mu     sync.Mutex
-	moving *store.Moving
-	asked  time.Time
-}
-
 // StartMover begins to move what is to be moved.
 func StartMover(o MoverOptions) *Mover {
 	m := &Mover{o: o, dir: o.Node.o.FS.PathJoin(o.Node.o.Dir, moveDir), following: map[int]context.CancelFunc{},
 		incoming: map[uint16]*incoming{}, outgoing: map[uint16]*outgoing{}}
+	if err := o.Node.o.FS.RemoveAll(m.dir); err != nil { // what an earlier process has left
+		o.Logger.Warn("the files of partitions that moved cannot be removed", "error", err)
+	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	o.Net.Handle(KindMove, m.serve)
 	m.jobs.Go(m.watch)
@@ -142,16 +96,7 @@ func (m *Mover) Close() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, out := range m.outgoing {
-		out.close()
-	}
-}
-
-func (out *outgoing) close() {
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	if out.moving != nil {
-		out.moving.Close()
-		out.moving = nil
+		m.drop(out)
 	}
 }
 
@@ -207,7 +152,7 @@ func (m *Mover) look() {
 	for p, out := range m.outgoing {
 		if move := c.Move(int(p)); move == nil || move.From != m.o.Shard {
 			delete(m.outgoing, p)
-			go out.close()
+			m.jobs.Go(func() { m.drop(out) })
 		}
 	}
 	m.mu.Unlock()
@@ -301,7 +246,7 @@ func (m *Mover) attempt(ctx context.Context, move Move) error {
 		if st.Adopted(p) > 0 {
 			return m.conclude(ctx, move)
 		}
-		answer, piece, err := conn.ask(moveQuestion{Verb: moveTail, Partition: p, Behind: in.Last()}, moveTime)
+		_, piece, err := conn.ask(moveQuestion{Verb: moveTail, Partition: p, Behind: in.Last()}, moveTime)
 		if err != nil {
 			return err
 		}
@@ -311,7 +256,6 @@ func (m *Mover) attempt(ctx context.Context, move Move) error {
 			}
 			continue
 		}
-		_ = answer
 		switch {
 		case !m.o.Node.Leads():
 		case handed == 0 && m.majorityHas(ctx, p, to, in.Last()-min(in.Last(), moveNear)):
@@ -359,6 +303,9 @@ func (m *Mover) fetch(conn *moveConn, p uint16) (in *store.Incoming, to uint64, 
 		return nil, 0, err
 	}
 	path := fsys.PathJoin(m.dir, answer.Name)
+	if usage, err := fsys.GetDiskUsage(m.dir); err == nil && usage.AvailBytes < 3*uint64(answer.Size)+minFreeForFiles {
+		return nil, 0, fmt.Errorf("%w: %d bytes of a partition", errTooLarge, answer.Size)
+	}
 	f, err := fsys.Create(path, disk.WriteCategory)
 	if err != nil {
 		return nil, 0, err
@@ -427,6 +374,8 @@ func (m *Mover) conclude(ctx context.Context, move Move) error {
 	if err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeout(m.ctx, moveTime) // the move is over
+	defer cancel()
 	conn, err := m.source(ctx, move)
 	if err == nil {
 		_, _, err = conn.ask(moveQuestion{Verb: moveArrived, Partition: uint16(move.Partition), Configuration: b}, moveTime)
@@ -437,179 +386,3 @@ func (m *Mover) conclude(ctx context.Context, move Move) error {
 	}
 	return nil
 }
-
-// serve answers questions until the connection ends.
-func (m *Mover) serve(conn net.Conn, from Identity) {
-	defer conn.Close()
-	c := newMoveConn(conn)
-	for {
-		_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below
-		var q moveQuestion
-		if err := c.read(&q); err != nil {
-			return
-		}
-		_ = conn.SetDeadline(time.Now().Add(moveFileTime))
-		answer, b, err := m.answer(q, from)
-		if err != nil {
-			answer = moveAnswer{Error: err.Error()}
-			b = nil
-		}
-		answer.Bytes = len(b)
-		if c.write(answer, b) != nil {
-			return
-		}
-	}
-}
-
-// answer carries out a question.
-func (m *Mover) answer(q moveQuestion, from Identity) (a moveAnswer, b []byte, err error) {
-	n := m.o.Node
-	c := m.o.Meta.Configuration()
-	peer := c.Member(from.Node)
-	if peer == nil || int(q.Partition) >= c.Partitions {
-		return a, nil, errProtocol
-	}
-	if q.Verb == moveReceived {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if in := m.incoming[q.Partition]; in != nil {
-			a.To, a.Last = in.to, in.last
-		}
-		return a, nil, nil
-	}
-	if q.Verb == moveArrived {
-		next, err := DecodeConfiguration(q.Configuration)
-		if err == nil && next.Cluster != c.Cluster {
-			err = errProtocol
-		}
-		if err == nil {
-			m.o.Meta.learn(next)
-			m.look()
-			m.o.Show()
-		}
-		return a, nil, err
-	}
-	move := c.Move(int(q.Partition))
-	if move == nil || move.From != m.o.Shard || move.To != peer.Shard {
-		return a, nil, fmt.Errorf("partition %d does not move there, as far as this node knows", q.Partition)
-	}
-	switch q.Verb {
-	case moveHandOver:
-		if !n.Leads() {
-			return a, nil, errors.New("it does not lead")
-		}
-		a.Last, err = n.st.HandOver(q.Partition, c.Version)
-		m.o.Show()
-		return a, nil, err
-	case moveExport, moveRead, moveTail:
-		return m.give(q)
-	}
-	return a, nil, errProtocol
-}
-
-// give answers from what is exported.
-func (m *Mover) give(q moveQuestion) (a moveAnswer, b []byte, err error) {
-	n := m.o.Node
-	m.mu.Lock()
-	out := m.outgoing[q.Partition]
-	if out == nil {
-		out = &outgoing{}
-		m.outgoing[q.Partition] = out
-	}
-	m.mu.Unlock()
-	out.mu.Lock()
-	defer out.mu.Unlock()
-	out.asked = time.Now()
-	if out.moving == nil {
-		if q.Verb != moveExport {
-			return a, nil, errors.New("it was not exported")
-		}
-		if err := disk.MakeDir(n.o.FS, m.dir); err != nil {
-			return a, nil, err
-		}
-		if out.moving, err = n.st.Export(q.Partition, m.dir, q.Behind, moveLog); err != nil {
-			return a, nil, err
-		}
-	}
-	path := n.o.FS.PathJoin(m.dir, out.moving.Name)
-	switch q.Verb {
-	case moveExport:
-		info, err := n.o.FS.Stat(path)
-		if err != nil {
-			return a, nil, err
-		}
-		return moveAnswer{Name: out.moving.Name, Size: info.Size(), To: out.moving.To}, nil, nil
-	case moveRead:
-		f, err := n.o.FS.Open(path)
-		if err != nil {
-			return a, nil, err
-		}
-		defer f.Close()
-		b = make([]byte, movePiece)
-		got, err := f.ReadAt(b, q.Offset)
-		if errors.Is(err, io.EOF) && got > 0 {
-			err = nil
-		}
-		return a, b[:got], err
-	}
-	b, a.Last, err = out.moving.Tail(q.Behind, movePiece)
-	if errors.Is(err, store.ErrMove) { // it must begin anew
-		out.moving.Close()
-		out.moving = nil
-	}
-	return a, b, err
-}
-
-// moveConn is a connection on which questions are asked or answered.
-type moveConn struct {
-	net.Conn
-	r *bufio.Reader
-}
-
-func newMoveConn(c net.Conn) *moveConn {
-	return &moveConn{Conn: c, r: bufio.NewReaderSize(c, maxMoveLine)}
-}
-
-// read reads a line.
-func (c *moveConn) read(v any) error {
-	line, err := c.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		return errProtocol
-	}
-	if err != nil {
-		return err
-	}
-	return decodeStrictly(line, v)
-}
-
-func (c *moveConn) write(v any, behind []byte) error {
-	b, err := json.Marshal(v)
-	if err == nil {
-		_, err = c.Conn.Write(slices.Concat(b, []byte("\n"), behind))
-	}
-	return err
-}
-
-// ask asks, and returns the answer and the bytes behind it.
-func (c *moveConn) ask(q moveQuestion, limit time.Duration) (a moveAnswer, b []byte, err error) {
-	_ = c.SetDeadline(time.Now().Add(limit)) // a broken connection fails below
-	if err := c.write(q, nil); err != nil {
-		return a, nil, err
-	}
-	if err := c.read(&a); err != nil {
-		return a, nil, err
-	}
-	switch {
-	case a.Error != "":
-		return a, nil, fmt.Errorf("the other node answers: %.200s", a.Error)
-	case a.Bytes < 0 || a.Bytes > maxMessage:
-		return a, nil, errProtocol
-	}
-	b = make([]byte, a.Bytes)
-	_, err = io.ReadFull(c.r, b)
-	return a, b, err
-}
-
-// validMovedName reports whether a name is that of a file of a partition that moves: it leads to no other
-// directory.
-func validMovedName(name string) bool { return validFileName("snapshots/" + name) }

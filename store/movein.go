@@ -419,6 +419,22 @@ func adopts(content []byte, to uint64) bool {
 	return err == nil && rd.next(&e) && e.kind == entryAdopt && uint64(e.value) == to
 }
 
+// Adopts reports whether a record, which is sound, adopts a partition: to follow it, that must have been
+// received.
+func Adopts(record []byte) (yes bool) {
+	_ = oplog.Sections(record, func(_ uint16, _ uint64, content []byte) error {
+		rd, err := newSectionReader(content)
+		for e := (entry{}); err == nil && !yes && rd.next(&e); {
+			yes = e.kind == entryAdopt
+			if e.kind != entryJump && e.kind != entryCatalog {
+				break // it would be the first one
+			}
+		}
+		return nil
+	})
+	return yes
+}
+
 // errComes: a check has come to an adoption that is not in the views yet.
 var errComes = errors.New("another shard's partition takes this one's place")
 
