@@ -207,6 +207,9 @@ func (in *Incoming) release() {
 func (in *Incoming) load() error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if in.shadow == nil { // its adoption came first, and found nothing
+		return moveError("partition %d was to have come already", in.p.id)
+	}
 	first, last := slotRange(int(in.p.id), in.p.count)
 	r, err := in.p.db.OpenMoved(in.p.id, in.seq, first, last)
 	if err != nil {
