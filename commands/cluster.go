@@ -110,6 +110,9 @@ type ClusterProgress struct {
 	// long nobody had led before it did so last.
 	Takeovers    uint64
 	LastTakeover time.Duration
+	// MetaLed says that somebody leads the meta group, as far as this node knows: the cluster's
+	// configuration can be changed.
+	MetaLed bool
 	// Nodes are the other nodes of the shard, by id, as far as the node knows: a leader does.
 	Nodes map[string]NodeProgress
 }

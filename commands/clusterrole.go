@@ -199,6 +199,8 @@ func (s *Server) infoCluster(v *ClusterView) func(b *observe.Lines) {
 		p := s.Cluster.progress()
 		b.Add("cluster_enabled", 1)
 		b.Add("cluster_configuration_version", v.Epoch)
+		b.Add("cluster_meta_has_leader", bit(p.MetaLed))
+		b.Add("cluster_shards_without_leader", v.leaderless())
 		b.Add("shard_term", p.Term)
 		b.Add("shard_leader_changes", p.LeaderChanges)
 		b.Add("shard_last_index", p.LastIndex)
@@ -216,6 +218,16 @@ func (s *Server) infoCluster(v *ClusterView) func(b *observe.Lines) {
 				r.LagEntries, r.Lag.Milliseconds(), r.LastContact.Milliseconds()))
 		}
 	}
+}
+
+// leaderless counts the shards that nobody leads, as far as this node knows.
+func (v *ClusterView) leaderless() (n int) {
+	for i := range v.Shards {
+		if !v.led(&v.Shards[i]) {
+			n++
+		}
+	}
+	return n
 }
 
 // ReplicaFigures are those of another node of the shard, as its leader knows them.
@@ -250,10 +262,12 @@ func (s *Server) ReplicaFigures() (list []ReplicaFigures) {
 	return list
 }
 
-// ShardFigures are those of this node in its shard.
+// ShardFigures are those of this node in its shard, and what it knows of the others.
 type ShardFigures struct {
 	ClusterProgress
-	Leads, HasLeader bool
+	Shard string // the beginning of its shard's id, as fbfkv cluster status shows it
+	Leads bool
+	Led   map[string]bool // by the beginning of each shard's id: whether somebody leads it
 }
 
 // ShardFigures returns what this node is in its shard and how far that is; false: it is no
@@ -263,6 +277,23 @@ func (s *Server) ShardFigures() (f ShardFigures, member bool) {
 		return f, false
 	}
 	v := s.Cluster.View()
-	f = ShardFigures{s.Cluster.progress(), v.is == leads, v.is == leads || v.is == follows}
-	return f, v.is != stranger
+	if v.is == stranger {
+		return f, false
+	}
+	f = ShardFigures{s.Cluster.progress(), shortID(v.own.ID), v.is == leads, make(map[string]bool, len(v.Shards))}
+	for i := range v.Shards {
+		f.Led[shortID(v.Shards[i].ID)] = v.led(&v.Shards[i])
+	}
+	return f, true
+}
+
+// shortID is how a shard's id is shown.
+func shortID(id string) string { return id[:min(len(id), 8)] }
+
+// led reports whether somebody leads a shard, as far as this node knows.
+func (v *ClusterView) led(s *ClusterShard) bool {
+	if s == v.own {
+		return v.is == leads || v.is == follows
+	}
+	return s.Leader >= 0 && s.LostAt.IsZero()
 }

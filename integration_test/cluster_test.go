@@ -186,7 +186,7 @@ func without(all []*server, one *server) (rest []*server) {
 // nothing has changed.
 func TestClusterRefusals(t *testing.T) {
 	t.Parallel()
-	alone, free, full := startServer(t), startNode(t), startNode(t)
+	alone, free, full, spare := startServer(t), startNode(t), startNode(t), startNode(t)
 	secret := startNode(t, "--cluster-secret", "another secret than that of the others")
 	one, other := startCluster(t, 1)[0], startCluster(t, 1)[0]
 	giveData(t, full)
@@ -208,6 +208,7 @@ func TestClusterRefusals(t *testing.T) {
 		{[]string{"create", "--replicas", "1", "--partitions", "1", a(free), a(full), a(one), a(other)}, "2 shards"},
 		{[]string{"create", "--replicas", "2", a(free), a(full)}, "cannot be divided"},
 		{[]string{"create", "--partitions", "5", a(free)}, "not a power of two"},
+		{[]string{"create", "--replicas", "1", a(one), a(free), a(spare), a(secret)}, "to let it grow, see add-node"},
 		{[]string{"status", a(free)}, "belongs to no cluster"},
 		{[]string{"status", a(alone)}, "was started without a cluster"},
 		{[]string{"add-node", a(other), a(one)}, "another cluster"},
@@ -327,7 +328,7 @@ func start(t *testing.T, cmd *exec.Cmd) *server {
 func freePorts(t testing.TB, n int) (first int) {
 	t.Helper()
 	eventually(t, patience, "free ports", func() bool {
-		first = 12000 + rand.IntN(2000)*5
+		first = 12000 + rand.IntN(1660)*6
 		for i := range 2 * n {
 			l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+i/2+i%2*10000))
 			if err != nil {
@@ -425,4 +426,49 @@ func aloneDir(t *testing.T) string {
 	s := startServer(t)
 	s.stop()
 	return s.dir
+}
+
+// TestLeadersAreShown takes from six nodes first one shard's, then the majority of the meta group's voters. Those that
+// are left say what is without a leader.
+func TestLeadersAreShown(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 6)
+	operate(t, 0, "is complete", append([]string{"create", "--replicas", "2"}, addresses(all...)...)...)
+	shown := func(s *server, meta, without string) {
+		t.Helper()
+		eventually(t, patience, "what is shown", func() bool {
+			info, err := redisAsk(s, "INFO", "cluster")
+			return err == nil && strings.Contains(info, "cluster_meta_has_leader:"+meta+"\r\ncluster_shards_without_leader:"+without+"\r\n")
+		})
+	}
+	for _, s := range all {
+		shown(s, "1", "0")
+	}
+	shard, err := redisAsk(all[0], "CLUSTER", "MYSHARDID")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var here, there []*server
+	for _, s := range all {
+		if id, err := redisAsk(s, "CLUSTER", "MYSHARDID"); err == nil && id == shard {
+			here = append(here, s)
+		} else {
+			there = append(there, s)
+		}
+	}
+	there[0].kill()
+	there[1].kill()
+	for _, s := range append(here, there[2]) {
+		shown(s, "1", "1") // three of five voters at least are left, or others vote instead of them
+	}
+	there[2].kill()
+	here[0].kill()
+	here[1].kill()
+	shown(here[2], "0", "2")
+	for _, s := range append(there, here[:2]...) {
+		s.start()
+	}
+	for _, s := range all {
+		shown(s, "1", "0")
+	}
 }

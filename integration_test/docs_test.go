@@ -89,15 +89,15 @@ var unixTime = regexp.MustCompile(`\b1\d{12}\b`)
 // shortID is how a cluster's id is shown, which is drawn.
 var shortID = regexp.MustCompile(`\bcluster [0-9a-f]{8}\b`)
 
-// pageNodes are the servers that a page about clusters starts, on ports 7001 to 7004.
+// pageNodes are the servers that a page about clusters starts, on ports 7001 to 7006.
 type pageNodes struct {
 	ports, shown *strings.Replacer // ours for the page's, and back
 }
 
 func newPageNodes(t *testing.T) *pageNodes {
 	var ours, back []string
-	first := freePorts(t, 4)
-	for i := range 4 {
+	first := freePorts(t, 6)
+	for i := range 6 {
 		page, our := fmt.Sprint(7001+i), fmt.Sprint(first+i)
 		ours, back = append(ours, page, our), append(back, our, page)
 	}

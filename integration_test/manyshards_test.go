@@ -86,7 +86,10 @@ func TestManyShards(t *testing.T) {
 	// voters three are left.
 	rest := without(two, lost)
 	rest[0].kill()
-	operate(t, 1, "1 shard without a leader: "+ids[1], "status", one[0].address())
+	eventually(t, patience, "the shard has no leader", func() bool {
+		out, code := fbfkv(t, "cluster", "status", one[0].address())
+		return code == 1 && strings.Contains(out, "1 shard without a leader: "+ids[1])
+	})
 	served := 0
 	for i := range 32 {
 		if _, err := redisAsk(leaderOf(t, one...), "CINCRBY", fmt.Sprint("key", i), "c", 1); err == nil {

@@ -2,6 +2,7 @@ package integration
 
 import (
 	"debug/elf"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -69,6 +70,36 @@ func TestPackagedSettings(t *testing.T) {
 		s.start()
 		s.dial().want("+PONG", "PING")
 		s.stop()
+	}
+}
+
+// TestInstances starts three instances of the unit's template as systemd would, with the settings
+// that the packages bring, and makes a cluster of them.
+func TestInstances(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../packaging/systemd/instance.conf")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^ExecStart=\nExecStart=/usr/bin/fbfkv (.+)$`).FindSubmatch(text)
+	if m == nil || !strings.Contains(string(text), "\nStateDirectory=\nStateDirectory=fbfkv-%i\n") {
+		t.Fatal("an instance has no command or no directory for its own")
+	}
+	shared, _ := filepath.Abs("../packaging/systemd/cluster.conf")
+	root := t.TempDir()
+	var all []*server
+	for i := range 3 {
+		port := fmt.Sprint(freePorts(t, 1))
+		os.WriteFile(filepath.Join(root, port+".conf"), fmt.Appendf(nil, "include %s\nmetrics-addr 127.0.0.1:0\n", shared), 0o600)
+		args, dir, _ := strings.Cut(strings.NewReplacer("%i", port, "/etc/fbfkv", root, "/var/lib", root).Replace(string(m[1])), " --dir ")
+		all = append(all, &server{t: t, dir: dir, args: strings.Fields(args)})
+		all[i].start()
+		t.Cleanup(all[i].cleanup)
+	}
+	operate(t, 0, "is complete", append([]string{"create"}, addresses(all...)...)...)
+	counts(t, 1, "a", all...)
+	if want := filepath.Join(root, "fbfkv-"+all[0].port()); all[0].dir != want {
+		t.Errorf("an instance uses %s, and systemd makes %s", all[0].dir, want)
 	}
 }
 
@@ -143,16 +174,27 @@ func TestUnits(t *testing.T) {
 	requireProgram(t, "systemd-analyze", "install Debian's package systemd")
 	dir := t.TempDir()
 	args := []string{"verify", "--man=no"}
-	for _, unit := range []string{"systemd/fbfkv.service", "backup/fbfkv-backup.service", "backup/fbfkv-backup.timer"} {
+	installed := map[string]string{"systemd/fbfkv.service": "fbfkv.service", "backup/fbfkv-backup.service": "fbfkv-backup.service",
+		"backup/fbfkv-backup.timer": "fbfkv-backup.timer", "systemd/instance.conf": "fbfkv@.service.d/instance.conf"}
+	for unit, name := range installed {
 		text, err := os.ReadFile("../packaging/" + unit)
 		if err != nil {
 			t.Fatal(err)
 		}
 		script, _ := filepath.Abs("../packaging/backup/backup.sh")
 		text = []byte(strings.NewReplacer("/usr/bin/fbfkv", program, "/usr/lib/fbfkv/backup.sh", script).Replace(string(text)))
-		path := filepath.Join(dir, filepath.Base(unit))
+		path := filepath.Join(dir, name)
+		os.MkdirAll(filepath.Dir(path), 0o755)
 		os.WriteFile(path, text, 0o644)
-		args = append(args, path)
+		switch name {
+		case "fbfkv.service":
+			template := filepath.Join(dir, "fbfkv@.service")
+			os.WriteFile(template, text, 0o644)
+			args = append(args, path, template)
+		case "fbfkv@.service.d/instance.conf": // read with the template
+		default:
+			args = append(args, path)
+		}
 	}
 	if out, err := exec.Command("systemd-analyze", args...).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("%v\n%s", err, out)
@@ -189,7 +231,9 @@ func TestReleaseFiles(t *testing.T) {
 		}
 	}
 	// The unit's paths are where the packages put things.
-	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n", "dst: /usr/lib/fbfkv/backup.sh\n"} {
+	for _, path := range []string{"bindir: /usr/bin\n", "dst: /etc/fbfkv/fbfkv.conf\n", "dst: /usr/lib/fbfkv/backup.sh\n",
+		"- src: packaging/systemd/fbfkv.service\n        dst: /usr/lib/systemd/system/fbfkv@.service\n",
+		"dst: /usr/lib/systemd/system/fbfkv@.service.d/instance.conf\n", "dst: /etc/fbfkv/cluster.conf\n"} {
 		if !strings.Contains(text, path) {
 			t.Errorf("the packages lack %q", path)
 		}

@@ -158,8 +158,8 @@ var clusterSettings = []Setting{
 		kind: yesNo(func(c *Config) *bool { return &c.Cluster.TLS }),
 	}, {
 		Name: "cluster-announce-ip", Group: GroupCluster, Default: `""`,
-		Doc: "The address at which clients and nodes reach this node, if it is not that of bind, behind address translation " +
-			"for instance.",
+		Doc: "The address, or a name, at which clients and nodes reach this node, if it is not that of fbfkv cluster create: " +
+			"behind address translation, or where an address does not stay and a name does.",
 		kind: text(func(c *Config) *string { return &c.Cluster.AnnounceIP }, "<address>", 253).must(goodNames),
 	}, {
 		Name: "cluster-announce-hostname", Group: GroupCluster, Default: `""`,

@@ -408,6 +408,7 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 		p.Nodes[s.Leader] = commands.NodeProgress{Index: s.Committed, LastContact: time.Since(s.Contact)}
 	}
 	p.Fetching, p.Skew, p.Takeovers, p.LastTakeover = s.Fetching, s.Skew, s.Takeovers, s.LastTakeover
+	p.MetaLed = n.meta.Load().Status().Leader != ""
 	return p
 }
 

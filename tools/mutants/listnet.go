@@ -188,8 +188,8 @@ var netMutants = []mutant{
 	{
 		guarantee: "security", name: "a removed node is heard",
 		file:     "cluster/nettransport.go",
-		old:      "	if err := t.net.o.Admit(from, KindRaft); err != nil {\n",
-		new:      "	if err := t.net.o.Admit(from, KindRaft); false {\n",
+		old:      "	if err := t.net.o.Admit(from, t.kind); err != nil {\n",
+		new:      "	if err := t.net.o.Admit(from, t.kind); false {\n",
 		packages: "./cluster", tests: "TestRemovedNode",
 	},
 	{

@@ -76,6 +76,10 @@ func (c *creation) run(backup string) error {
 		c.say("the cluster %s exists already, with these nodes", short(exists.Cluster))
 		return c.settle(c.addrs[0])
 	}
+	if exists != nil && len(exists.Shards) != c.shards() {
+		return fmt.Errorf("the cluster %s exists with %s, and these nodes would be %d: to let it grow, see add-node",
+			short(exists.Cluster), count(len(exists.Shards), "shard"), c.shards())
+	}
 	if err := c.confirm(c.plan(found, exists, backup)...); err != nil {
 		return err
 	}

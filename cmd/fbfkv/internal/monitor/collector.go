@@ -83,6 +83,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	declare(ch, storeFigures)
 	declare(ch, snapshotFigures)
 	declare(ch, tableFigures)
+	declare(ch, clusterFigures)
+	declare(ch, ledFigures)
 	declare(ch, shardFigures)
 	declare(ch, transferFigures)
 	declare(ch, replicaFigures)
@@ -108,11 +110,15 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		ch <- prometheus.MustNewConstMetric(certificateTo, prometheus.GaugeValue, expiry)
 	}
 	if shard, replicas, member := c.server.ShardFigures(); member {
-		show(ch, shardFigures, &shard)
-		show(ch, transferFigures, &shard.Given, "given")
-		show(ch, transferFigures, &shard.Fetched, "fetched")
+		show(ch, clusterFigures, &shard)
+		for id, led := range shard.Led {
+			show(ch, ledFigures, &led, id)
+		}
+		show(ch, shardFigures, &shard, shard.Shard)
+		show(ch, transferFigures, &shard.Given, shard.Shard, "given")
+		show(ch, transferFigures, &shard.Fetched, shard.Shard, "fetched")
 		for i := range replicas {
-			show(ch, replicaFigures, &replicas[i], replicas[i].Address)
+			show(ch, replicaFigures, &replicas[i], shard.Shard, replicas[i].Address)
 		}
 	}
 	stats := c.store.Stats()

@@ -106,57 +106,66 @@ var storeFigures = []figure[store.Stats]{
 		func(s *store.Stats) float64 { return float64(s.Storage.BlockCacheMisses) }),
 }
 
+// clusterFigures are those of a node of a cluster as a whole.
+var clusterFigures = []figure[commands.ShardFigures]{
+	gauge("cluster_meta_has_leader", "Whether somebody leads the meta group, as far as this node knows: without, the configuration cannot be changed.",
+		func(f *commands.ShardFigures) float64 { return bool01(f.MetaLed) }),
+}
+
+// ledFigures are those of each shard of the cluster, also of those that this node is not in.
+var ledFigures = []figure[bool]{
+	gauge("shard_has_leader", "Whether somebody leads a shard, as far as this node knows.", func(led *bool) float64 { return bool01(*led) }, "shard"),
+}
+
 // shardFigures are those of a node of a cluster in its shard.
 var shardFigures = []figure[commands.ShardFigures]{
-	gauge("shard_leads", "Whether this node leads its shard.", func(f *commands.ShardFigures) float64 { return bool01(f.Leads) }),
-	gauge("shard_has_leader", "Whether there is a leader, as far as this node knows.",
-		func(f *commands.ShardFigures) float64 { return bool01(f.HasLeader) }),
-	gauge("shard_term", "The shard's term: it grows with each election.", func(f *commands.ShardFigures) float64 { return float64(f.Term) }),
+	gauge("shard_leads", "Whether this node leads its shard.", func(f *commands.ShardFigures) float64 { return bool01(f.Leads) }, "shard"),
+	gauge("shard_term", "The shard's term: it grows with each election.", func(f *commands.ShardFigures) float64 { return float64(f.Term) }, "shard"),
 	counter("shard_leader_changes_total", "How often a leader has begun since this node's start.",
-		func(f *commands.ShardFigures) float64 { return float64(f.LeaderChanges) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.LeaderChanges) }, "shard"),
 	counter("shard_takeovers_total", "How often this node became the leader.",
-		func(f *commands.ShardFigures) float64 { return float64(f.Takeovers) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.Takeovers) }, "shard"),
 	gauge("shard_takeover_last_duration_seconds", "For how long this node had heard no leader when it became one last: writes waited so long.",
-		func(f *commands.ShardFigures) float64 { return f.LastTakeover.Seconds() }),
+		func(f *commands.ShardFigures) float64 { return f.LastTakeover.Seconds() }, "shard"),
 	gauge("shard_log_index", "The last entry of the shard's log that is on this node's disk.",
-		func(f *commands.ShardFigures) float64 { return float64(f.LastIndex) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.LastIndex) }, "shard"),
 	gauge("shard_commit_index", "The last entry that is known here to be on a majority of disks.",
-		func(f *commands.ShardFigures) float64 { return float64(f.Committed) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.Committed) }, "shard"),
 	gauge("shard_applied_index", "The last entry that this node has taken in.",
-		func(f *commands.ShardFigures) float64 { return float64(f.Applied) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.Applied) }, "shard"),
 	counter("shard_rebuilds_total", "How often this node made state anew, because what it had decided was not committed.",
-		func(f *commands.ShardFigures) float64 { return float64(f.Rebuilds) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.Rebuilds) }, "shard"),
 	counter("shard_fenced_entries_total", "Entries that were ignored: a leader of an earlier term had decided them.",
-		func(f *commands.ShardFigures) float64 { return float64(f.Fenced) }),
+		func(f *commands.ShardFigures) float64 { return float64(f.Fenced) }, "shard"),
 	gauge("shard_clock_skew_seconds", "By how much this node's clock was ahead of another leader's when that began.",
-		func(f *commands.ShardFigures) float64 { return f.Skew.Seconds() }),
+		func(f *commands.ShardFigures) float64 { return f.Skew.Seconds() }, "shard"),
 	gauge("shard_fetching", "Whether this node is behind the log and fetches the leader's files.",
-		func(f *commands.ShardFigures) float64 { return bool01(f.Fetching) }),
+		func(f *commands.ShardFigures) float64 { return bool01(f.Fetching) }, "shard"),
 }
 
 // transferFigures are those of transfers of files, in one direction.
 var transferFigures = []figure[commands.Transfers]{
 	counter("shard_file_transfers_total", "Transfers of files to (given) or from (fetched) another node that were completed.",
-		func(f *commands.Transfers) float64 { return float64(f.Finished) }, "direction"),
+		func(f *commands.Transfers) float64 { return float64(f.Finished) }, "shard", "direction"),
 	counter("shard_file_transfers_failed_total", "Transfers that were given up.",
-		func(f *commands.Transfers) float64 { return float64(f.Failed) }, "direction"),
+		func(f *commands.Transfers) float64 { return float64(f.Failed) }, "shard", "direction"),
 	counter("shard_file_transfer_bytes_total", "Bytes of transfers.",
-		func(f *commands.Transfers) float64 { return float64(f.Bytes) }, "direction"),
+		func(f *commands.Transfers) float64 { return float64(f.Bytes) }, "shard", "direction"),
 }
 
 // replicaFigures are those of another node of the shard. Only the leader shows them.
 var replicaFigures = []figure[commands.ReplicaFigures]{
 	gauge("shard_replica_lag_entries", "Committed entries that a replica does not have on disk.",
-		func(f *commands.ReplicaFigures) float64 { return float64(f.LagEntries) }, "node"),
+		func(f *commands.ReplicaFigures) float64 { return float64(f.LagEntries) }, "shard", "node"),
 	gauge("shard_replica_lag_seconds", "For how long there have been such entries.",
-		func(f *commands.ReplicaFigures) float64 { return f.Lag.Seconds() }, "node"),
+		func(f *commands.ReplicaFigures) float64 { return f.Lag.Seconds() }, "shard", "node"),
 	gauge("shard_replica_silence_seconds", "How long ago a replica answered last; +Inf: not since this node leads.",
 		func(f *commands.ReplicaFigures) float64 {
 			if f.LastContact < 0 {
 				return math.Inf(1)
 			}
 			return f.LastContact.Seconds()
-		}, "node"),
+		}, "shard", "node"),
 }
 
 // snapshots is what is known of checkpoints and filter snapshots.
