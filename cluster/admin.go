@@ -94,6 +94,8 @@ func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.remove(ctx, r.ID) })
 	case VerbDissolve:
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.dissolve(ctx, r.ID) })
+	case VerbMove:
+		return decoded(request, func(r MoveRequest) (any, error) { return none, a.move(ctx, r) })
 	case VerbForget:
 		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
 	case VerbRestore:
@@ -389,6 +391,24 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 		}
 		c.Shards = slices.DeleteFunc(c.Shards, func(s Shard) bool { return s.ID == m.Shard })
 		c.Members = slices.DeleteFunc(c.Members, func(o Member) bool { return o.ID == id })
+		return nil
+	})
+}
+
+// move notes that partitions are to move to a shard.
+func (a *Admin) move(ctx context.Context, r MoveRequest) error {
+	return a.configure(ctx, func(c *Configuration) error {
+		for _, p := range r.Partitions {
+			owner, moves := c.Owner(p), c.Move(p)
+			switch {
+			case owner == nil:
+				return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
+			case moves != nil && moves.To != r.To:
+				return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
+			case owner.ID != r.To && moves == nil:
+				c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To})
+			}
+		}
 		return nil
 	})
 }

@@ -159,6 +159,21 @@ func (n *Node) fetchFiles() {
 	})
 }
 
+// takeOthers waits until this node, which lacks what an entry needs, has fetched the leader's files and is
+// closed. Nothing is applied meanwhile, and no entry stored: the files must have what the log has.
+func (n *Node) takeOthers(why error) {
+	n.o.Logger.Warn("this node cannot go on by itself", "error", why)
+	n.transport.RefuseEntries()
+	for {
+		n.fetchFiles()
+		select {
+		case <-n.stop:
+			return
+		case <-time.After(fetchPause):
+		}
+	}
+}
+
 // dropFetched gives up what was fetched.
 func (n *Node) dropFetched() {
 	n.files.fetched.Store(nil)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // machine is the state machine that Raft drives: the store behind a Node. Raft calls it
@@ -22,7 +24,9 @@ func (m machine) Apply(l *raft.Log) any {
 	if err == nil {
 		err = n.apply(l, &c)
 	}
-	if err != nil {
+	if errors.Is(err, store.ErrNotReceived) {
+		n.takeOthers(err)
+	} else if err != nil {
 		n.fail(fmt.Errorf("entry %d of the shard's log: %w", l.Index, err))
 	}
 	return err
@@ -31,8 +35,13 @@ func (m machine) Apply(l *raft.Log) any {
 func (n *Node) apply(l *raft.Log, c *command) error {
 	known := l.Index <= n.redone // Open has redone it
 	// It is committed: said before anybody can derive a view from it, which the next start
-	// must reach (R5).
-	n.log.SetApplied(l.Index)
+	// must reach (R5). Only what needs a partition that this node may not have received is not
+	// said before: the next start could not redo it either.
+	follows := c.kind == commandSections && !known && c.fence == l.Term && !n.log.isOurs(c)
+	adopts := follows && store.Adopts(c.body)
+	if !adopts {
+		n.log.SetApplied(l.Index)
+	}
 	if c.kind == commandBegin && c.origin != n.log.origin {
 		n.skew.Store(unknownSkew) // another's clock counts now
 	}
@@ -52,7 +61,10 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 		case n.log.isOurs(c):
 			n.log.committed(n.st.Committed)
 		default:
-			return n.st.Follow(c.body)
+			if err := n.st.Follow(c.body); err != nil {
+				return err
+			}
+			n.log.SetApplied(l.Index)
 		}
 	}
 	return nil

@@ -46,6 +46,7 @@ type Transport struct {
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
 	settle    atomic.Pointer[func() error]
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
+	refuses   atomic.Bool  // entries
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
 	ctx    context.Context // done when closed
@@ -64,6 +65,9 @@ type PeerProgress struct {
 	// Contact is when it answered last.
 	Contact time.Time
 }
+
+// RefuseEntries has all entries refused that others send from now on.
+func (t *Transport) RefuseEntries() { t.refuses.Store(true) }
 
 // Progress returns how far the peers are that have answered.
 func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
@@ -452,6 +456,9 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	rpc := raft.RPC{Command: request, RespChan: answers}
 	if _, ok := request.(*raft.TimeoutNowRequest); ok {
 		t.handed.Store(time.Now().UnixNano())
+	}
+	if a, ok := request.(*raft.AppendEntriesRequest); ok && len(a.Entries) > 0 && t.refuses.Load() {
+		return raft.RPCResponse{Error: errors.New("this node takes no entries, but the leader's files")}, nil
 	}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
 		rpc.Reader = io.LimitReader(r, s.Size)

@@ -74,7 +74,7 @@ func (s *Store) beginReplica() {
 		if p.catalog == nil {
 			p.catalog, ready = newCatalog(), false // for those who look; it has no filters
 		}
-		p.frozen.Store(&notLeader)
+		p.setFrozen(false)
 	}
 	s.replica.ready.Store(ready)
 }
@@ -100,6 +100,12 @@ func (s *Store) Follow(record []byte) error {
 			s.log.Warn("what this node decided was not committed: its state is made anew", "partition", partition)
 			if err = s.rebuild(cut{p, p.committed.upTo()}); err == nil {
 				err = s.follow(g, seq, content)
+			}
+		}
+		if err == nil && g.settles {
+			g.settles = false
+			if err = s.settle(p); lacksSpace(err) {
+				err = nil // it is tried again
 			}
 		}
 		return err
@@ -139,12 +145,12 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 	p := g.p
 	g.entries = g.entries[:0]
 	more := g.fill(&rd)
-	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind == entryFlush
+	flushes := len(g.entries) > 0 && p.locksSaver(g.entries[len(g.entries)-1].kind)
 	// What the group has no room for is decoded twice: nothing of a section is redone
 	// before all of it is known to be sound.
 	rest, e := rd, entry{}
 	for rest.id = nil; rest.next(&e); {
-		flushes = flushes || e.kind == entryFlush
+		flushes = flushes || p.locksSaver(e.kind)
 	}
 	if err := rest.err(); err != nil {
 		return err
@@ -175,6 +181,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
+	g.settles = p.aside != nil
 	return nil
 }
 
@@ -201,7 +208,7 @@ func (s *Store) Lead() error {
 			x.logJump(p)
 		}
 		p.committed.resume()
-		p.frozen.Store(nil)
+		p.setFrozen(true)
 	}
 	s.replica.ready.Store(true)
 	s.replica.leads.Store(true)
@@ -222,7 +229,7 @@ func (s *Store) StopLeading(cleared func()) {
 	defer x.unlock()
 	for _, p := range s.partitions {
 		if s.Failure() == nil {
-			p.frozen.Store(&notLeader)
+			p.setFrozen(false)
 		}
 	}
 	cleared()

@@ -11,7 +11,7 @@ import (
 )
 
 // testReplica opens a replica on a log whose commits the test decides.
-func testReplica(t *testing.T, fs vfs.FS, clock Clock) (*Store, *proposals) {
+func testReplica(t testing.TB, fs vfs.FS, clock Clock) (*Store, *proposals) {
 	t.Helper()
 	l := new(proposals)
 	l.decided.L = &l.mu
