@@ -234,7 +234,7 @@ func FuzzMoveFile(f *testing.F) {
 		p.mu.Lock()
 		in.begin()
 		p.mu.Unlock()
-		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), 1, first, last)}
+		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, first, last)}
 		_ = l.load() // it neither panics nor leaves anything
 		in.release()
 		for _, dir := range []string{"data/tmp", "data/runs"} {
