@@ -213,7 +213,7 @@ func FuzzMoveTail(f *testing.F) {
 		if err == nil {
 			err = in.redo(record)
 		}
-		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, fbf.ErrEvent) {
+		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, persistence.ErrCorrupt) && !errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, fbf.ErrEvent) {
 			mustBeDamage(t, err)
 		}
 	})
