@@ -145,6 +145,7 @@ func FuzzMoved(f *testing.F) {
 	f.Add(good.Bytes())
 	f.Add(good.Bytes()[:good.Len()-1])
 	f.Add([]byte("h\x00\xff\xff\xff\x7f"))
+	f.Add(append([]byte{'h'}, bytes.Repeat([]byte{0xff}, 11)...))
 	frame := append(make([]byte, 8), "content"...)
 	sealFrame(frame, 0, 7)
 	f.Add(frame)

@@ -423,7 +423,7 @@ func (m *MovedReader) Next(item *MovedItem) error {
 
 // bytes reads a length and so many bytes, and does not trust the length.
 func (m *MovedReader) bytes(b []byte, most uint64) ([]byte, error) {
-	n, err := binary.ReadUvarint(m.in)
+	n, err := m.uvarint()
 	if err == nil && n > most {
 		return b, disk.Corruptf("%d bytes in an item of a partition that moves", n)
 	}
@@ -436,6 +436,24 @@ func (m *MovedReader) bytes(b []byte, most uint64) ([]byte, error) {
 		err = disk.Corruptf("a partition that moves is cut off")
 	}
 	return b, err
+}
+
+// uvarint reads a number.
+func (m *MovedReader) uvarint() (uint64, error) {
+	var b [binary.MaxVarintLen64]byte
+	for i := range b {
+		c, err := m.in.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if b[i] = c; c < 0x80 {
+			if n, size := binary.Uvarint(b[:i+1]); size > 0 {
+				return n, nil
+			}
+			break
+		}
+	}
+	return 0, disk.Corruptf("a number is too long in a partition that moves")
 }
 
 // parse takes the key of an item apart.

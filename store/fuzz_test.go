@@ -228,6 +228,7 @@ func FuzzMoveFile(f *testing.F) {
 	must(f, err)
 	f.Add(contentOf(framed))
 	p := m.b.partitions[1]
+	p.pool.limit.Store(1 << 20)
 	first, last := slotRange(1, p.count)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in := &Incoming{p: p, seq: moveStep}
