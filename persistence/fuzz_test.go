@@ -145,15 +145,16 @@ func FuzzMoved(f *testing.F) {
 	f.Add(good.Bytes())
 	f.Add(good.Bytes()[:good.Len()-1])
 	f.Add([]byte("h\x00\xff\xff\xff\x7f"))
+	f.Add(append([]byte{'h'}, bytes.Repeat([]byte{0xff}, 11)...))
 	frame := append(make([]byte, 8), "content"...)
 	sealFrame(frame, 0, 7)
 	f.Add(frame)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		r := ReadMoved(bytes.NewReader(b), 1, 4096, 8191)
+		r := ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, 4096, 8191)
 		var item MovedItem
 		err := r.Next(&item)
 		for ; err == nil; err = r.Next(&item) {
-			if k := item.Row; k.Key != nil && (k.Slot < 4096 || k.Slot > 8191) || item.Run.Partition > 1 {
+			if k := item.Row; k.Key != nil && (k.Slot < 4096 || k.Slot > 8191) || item.Run.Partition > 1 || item.Run.Count > uint64(len(b)) {
 				t.Fatalf("%+v is another partition's", item)
 			}
 		}

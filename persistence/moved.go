@@ -330,6 +330,7 @@ func (db *DB) linkMoved(dir string) error {
 type MovedReader struct {
 	in          *bufio.Reader
 	close       func() error
+	size        uint64
 	partition   uint16
 	first, last uint16 // slots
 	rank        int    // in movedKinds, from 1 on, of the last item
@@ -359,19 +360,23 @@ func (db *DB) OpenMoved(partition uint16, seq uint64, first, last uint16) (*Move
 	if err != nil {
 		return nil, wrap("open a partition that moves", err)
 	}
-	r, err := newSnapshotReader(f, partition, seq)
+	info, err := f.Stat()
+	var r *SnapshotReader
+	if err == nil {
+		r, err = newSnapshotReader(f, partition, seq)
+	}
 	if err != nil {
 		return nil, errors.Join(wrap("open a partition that moves", err), f.Close())
 	}
 	r.name = db.fs.PathBase(path)
-	m := ReadMoved(r, partition, first, last)
+	m := ReadMoved(r, uint64(info.Size()), partition, first, last)
 	m.close = f.Close
 	return m, nil
 }
 
-// ReadMoved reads what the frames of such a file hold.
-func ReadMoved(in io.Reader, partition, first, last uint16) *MovedReader {
-	return &MovedReader{in: bufio.NewReaderSize(in, 64<<10), close: func() error { return nil }, partition: partition, first: first, last: last}
+// ReadMoved reads what the frames of such a file hold, at most size bytes.
+func ReadMoved(in io.Reader, size uint64, partition, first, last uint16) *MovedReader {
+	return &MovedReader{in: bufio.NewReaderSize(in, 64<<10), close: func() error { return nil }, size: size, partition: partition, first: first, last: last}
 }
 
 // Close closes the file.
@@ -418,7 +423,7 @@ func (m *MovedReader) Next(item *MovedItem) error {
 
 // bytes reads a length and so many bytes, and does not trust the length.
 func (m *MovedReader) bytes(b []byte, most uint64) ([]byte, error) {
-	n, err := binary.ReadUvarint(m.in)
+	n, err := m.uvarint()
 	if err == nil && n > most {
 		return b, disk.Corruptf("%d bytes in an item of a partition that moves", n)
 	}
@@ -431,6 +436,24 @@ func (m *MovedReader) bytes(b []byte, most uint64) ([]byte, error) {
 		err = disk.Corruptf("a partition that moves is cut off")
 	}
 	return b, err
+}
+
+// uvarint reads a number.
+func (m *MovedReader) uvarint() (uint64, error) {
+	var b [binary.MaxVarintLen64]byte
+	for i := range b {
+		c, err := m.in.ReadByte()
+		if err != nil {
+			return 0, err
+		}
+		if b[i] = c; c < 0x80 {
+			if n, size := binary.Uvarint(b[:i+1]); size > 0 {
+				return n, nil
+			}
+			break
+		}
+	}
+	return 0, disk.Corruptf("a number is too long in a partition that moves")
 }
 
 // parse takes the key of an item apart.
@@ -453,7 +476,7 @@ func (m *MovedReader) parse(item *MovedItem) (err error) {
 	case MovedRun:
 		item.Run, err = decodeRun(key, m.value)
 		m.run, m.left = item.Run, item.Run.Count
-		belongs = item.Run.Partition == m.partition
+		belongs = item.Run.Partition == m.partition && item.Run.Count <= m.size/movedRecord && item.Run.Bytes <= m.size
 	}
 	if err == nil && (!belongs || len(key) > 0 && key[0] != byte(item.Kind)) {
 		err = disk.Corruptf("an item of kind %q does not belong to partition %d", byte(item.Kind), m.partition)

@@ -213,7 +213,7 @@ func FuzzMoveTail(f *testing.F) {
 		if err == nil {
 			err = in.redo(record)
 		}
-		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, fbf.ErrEvent) {
+		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, persistence.ErrCorrupt) && !errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, fbf.ErrEvent) {
 			mustBeDamage(t, err)
 		}
 	})
@@ -228,13 +228,14 @@ func FuzzMoveFile(f *testing.F) {
 	must(f, err)
 	f.Add(contentOf(framed))
 	p := m.b.partitions[1]
+	p.pool.limit.Store(1 << 20)
 	first, last := slotRange(1, p.count)
 	f.Fuzz(func(t *testing.T, b []byte) {
 		in := &Incoming{p: p, seq: moveStep}
 		p.mu.Lock()
 		in.begin()
 		p.mu.Unlock()
-		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), 1, first, last)}
+		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, first, last)}
 		_ = l.load() // it neither panics nor leaves anything
 		in.release()
 		for _, dir := range []string{"data/tmp", "data/runs"} {

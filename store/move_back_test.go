@@ -243,5 +243,8 @@ func TestMoveDiskFull(t *testing.T) {
 	fault.Arm(nil, full)
 	eventually(t, "it is served", func() bool { return do(s, Op{Kind: Get, Key: []byte(w.key)}).Err == nil })
 	must(t, s.Adopt(1, out.To, last))
+	if v, _ := get(s, w.key); v != 7 {
+		t.Errorf("who asked before the rows were there has made the key %d", v)
+	}
 	wantOp(t, cincr(s, w.key, "1", 7), 7, false)
 }

@@ -443,8 +443,8 @@ func TestMoveElsewhere(t *testing.T) {
 	}
 }
 
-// TestMoveTailIsChecked: what is no tail of the partition is not redone, and without the
-// tail nothing is adopted.
+// TestMoveTailIsChecked: what is no tail of the partition is neither redone nor kept, and
+// without the tail nothing is adopted.
 func TestMoveTailIsChecked(t *testing.T) {
 	m := newMoveToTry(t)
 	section := func(partition uint16, seq uint64, e entry) []byte {
@@ -466,6 +466,10 @@ func TestMoveTailIsChecked(t *testing.T) {
 		must(t, err)
 		if err := in.Append(bad); err == nil {
 			t.Errorf("%s is redone", name)
+		}
+		m.b.partitions[1].abandonComing()
+		if in, err = m.b.Resume(1, m.out.To); err != nil || in.Last() != from {
+			t.Fatalf("%s is kept: %v", name, err)
 		}
 		must(t, in.Discard())
 	}

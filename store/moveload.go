@@ -106,7 +106,11 @@ func (l *moveLoader) Read(b []byte) (int, error) {
 
 func (l *moveLoader) filters() error {
 	q := l.shadow
-	loaded, err := readSnapshot(l, math.MaxInt64)
+	most := uint64(math.MaxInt64)
+	if limit := q.pool.limit.Load(); limit > 0 {
+		most = uint64(limit)
+	}
+	loaded, err := readSnapshot(l, most)
 	if err != nil {
 		return err
 	}

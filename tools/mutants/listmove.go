@@ -5,8 +5,8 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "ids age by the time that the target's empty partition had",
 		file:     "store/movein.go",
-		old:      "	p.held, p.ahead = false, at.logged+1-x.running\n",
-		new:      "	p.held = false\n",
+		old:      "	p.ahead = at.logged + 1 - x.running\n",
+		new:      "",
 		packages: "./store", tests: "TestMoveAgesNothing",
 	},
 	{
@@ -26,8 +26,15 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G3", name: "a partition answers before its rows are there",
 		file:     "store/move.go",
-		old:      "p.held || p.gone || p.aside != nil }",
-		new:      "p.held || p.gone }",
+		old:      "p.handed > 0 || p.gone || p.aside != nil }",
+		new:      "p.handed > 0 || p.gone }",
+		packages: "./store", tests: "TestMoveDiskFull",
+	},
+	{
+		guarantee: "G2", name: "memory keeps what was read before a partition's rows were there",
+		file:     "store/fetch.go",
+		old:      "	if r.p.aside != nil {\n",
+		new:      "	if false {\n",
 		packages: "./store", tests: "TestMoveDiskFull",
 	},
 	{
@@ -54,15 +61,15 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "a partition that went is served when it is empty",
 		file:     "store/move.go",
-		old:      "		p.gone, p.held = true, false\n",
-		new:      "		p.held = false\n",
+		old:      "		p.gone, p.handed = true, 0\n",
+		new:      "		p.handed = 0\n",
 		packages: "./store", tests: "TestMoveHold|TestMovePowerLoss",
 	},
 	{
 		guarantee: "G1", name: "a start forgets that a partition went",
 		file:     "store/recover.go",
-		old:      "	p.adopted, p.gone = state.adopted, state.gone\n",
-		new:      "	p.adopted = state.adopted\n",
+		old:      "	p.adopted, p.gone, p.handed = state.adopted, state.gone, state.handed\n",
+		new:      "	p.adopted, p.handed = state.adopted, state.handed\n",
 		packages: "./store", tests: "TestMovePowerLoss",
 	},
 	{
