@@ -255,7 +255,7 @@ func (db *DB) TakeMoved(path string) error {
 		return fmt.Errorf("%s: %w", name, fs.ErrInvalid)
 	}
 	to := db.path(snapshotName, name)
-	err := db.removeMoved(partition, seq)
+	err := db.RemoveMoved(partition, seq)
 	if err == nil {
 		err = linkOrCopy(db.fs, path, to)
 	}
@@ -283,16 +283,17 @@ func (db *DB) Moved(partition uint16) (seqs []uint64, err error) {
 	return seqs, wrap("list partitions that move", err)
 }
 
-// RemoveMoved removes the files of a partition that moves, which need not exist, durably.
-// While there is a hold they stay, and the next call removes them.
-func (db *DB) RemoveMoved(partition uint16, seq uint64) error {
+// DropMoved is RemoveMoved of what the log was in need of: while there is a hold it stays, and
+// the next call removes it.
+func (db *DB) DropMoved(partition uint16, seq uint64) error {
 	if db.held() {
 		return nil
 	}
-	return db.removeMoved(partition, seq)
+	return db.RemoveMoved(partition, seq)
 }
 
-func (db *DB) removeMoved(partition uint16, seq uint64) error {
+// RemoveMoved removes the files of a partition that moves, which need not exist, durably.
+func (db *DB) RemoveMoved(partition uint16, seq uint64) error {
 	path := db.path(snapshotName, MovedFile(partition, seq))
 	err := errors.Join(disk.RemoveIfExists(db.fs, path), disk.RemoveIfExists(db.fs, path+tailSuffix))
 	if err == nil {
@@ -302,7 +303,7 @@ func (db *DB) removeMoved(partition uint16, seq uint64) error {
 }
 
 // linkMoved links the files of partitions that move, for a copy of the directory: its log
-// may need them.
+// may need them. Those that are removed meanwhile it does not need.
 func (db *DB) linkMoved(dir string) error {
 	names, err := db.fs.List(db.path(snapshotName))
 	if err != nil {
@@ -313,11 +314,10 @@ func (db *DB) linkMoved(dir string) error {
 			continue
 		}
 		path := db.path(snapshotName, name)
-		if err := linkOrCopy(db.fs, path, db.fs.PathJoin(dir, name)); err != nil {
-			return err
+		err := linkOrCopy(db.fs, path, db.fs.PathJoin(dir, name))
+		if err == nil { // it grows
+			err = disk.CopyFile(db.fs, path+tailSuffix, db.fs.PathJoin(dir, name+tailSuffix), func(int) {})
 		}
-		// It grows.
-		err := disk.CopyFile(db.fs, path+tailSuffix, db.fs.PathJoin(dir, name+tailSuffix), func(int) {})
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

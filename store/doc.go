@@ -104,7 +104,7 @@
 //	jump          a gap in the sequences: where a copy of a directory goes on, or a partition
 //	              that was adopted
 //	move          a partition goes from one shard's stores to another's (move.go): it is
-//	              exported, received, held, adopted there and vacated here
+//	              exported, received, handed over, adopted there and vacated here
 //	tail          what a partition that moves has done since it was exported
 //	vacant        of a partition: empty, because another shard has it
 //	incarnation   the number that tells a copy of the directory (backup, restore) from its

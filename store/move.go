@@ -184,7 +184,8 @@ const moveStep = 1 << 32
 // in the other shard, as its leader has it (LastOf). From then on the store keeps the op log
 // for Tail, until Close, or until the partition is exported again; when it alone keeps more
 // than limit bytes of it, or of other files, the move must begin anew. Errors: ErrMove, if
-// another shard has the partition; one of a checkpoint.
+// another shard has the partition, or it has just come and its rows are not there yet; one of a
+// checkpoint.
 func (s *Store) Export(partition uint16, dir string, behind, limit uint64) (*Moving, error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -218,12 +219,15 @@ func (m *Moving) export(dir string, behind, limit uint64) error {
 	}
 	defer im.Close()
 	state, err := decodeState(im.State)
+	p.lock()
+	adopted, gone := p.adopted, p.gone
+	p.mu.Unlock()
 	switch {
 	case err != nil:
 		return err
-	case state.gone:
+	case gone:
 		return moveError("another shard has partition %d", p.id)
-	case im.Snapshot.Seq != state.seq:
+	case state.adopted != adopted, im.Snapshot.Seq != state.seq: // nobody could save it
 		return moveError("partition %d has no snapshot of its last checkpoint; try again", p.id)
 	}
 	first, last := slotRange(int(p.id), p.count)
@@ -448,7 +452,7 @@ func (c *checkpoint) removeMoved() error {
 	seqs, err := c.s.db.Moved(c.p.id)
 	for _, seq := range seqs {
 		if err == nil && seq <= c.state.adopted {
-			err = c.s.db.RemoveMoved(c.p.id, seq)
+			err = c.s.db.DropMoved(c.p.id, seq)
 		}
 	}
 	return err

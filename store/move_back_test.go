@@ -100,6 +100,21 @@ func TestMoveBack(t *testing.T) {
 	}
 }
 
+// TestMoveIsWatched: a key that was missing was made and deleted where the partition was
+// meanwhile: who watches it is told.
+func TestMoveIsWatched(t *testing.T) {
+	w := newBothWays(t)
+	notes := watchKeys(w.s[0], w.key)
+	w.move(0)
+	must(t, cincr(w.s[1], w.key, "1", 1).Err)
+	must(t, do(w.s[1], Op{Kind: Del, Keys: [][]byte{[]byte(w.key)}}).Err)
+	must(t, w.s[1].Snapshot())
+	w.move(1)
+	if same, _ := ifUnchanged(w.s[0], []string{w.key}, notes, Op{Kind: Set, Key: []byte(w.key), Delta: 1}); same {
+		t.Error("it is told that nothing has changed")
+	}
+}
+
 // TestMoveBehind: the target's partition is at a higher sequence than the source's.
 func TestMoveBehind(t *testing.T) {
 	w := newBothWays(t)
@@ -217,14 +232,15 @@ func TestMoveUnderLoad(t *testing.T) {
 }
 
 // TestMoveDiskFull: the disk is full when the rows of a partition that was adopted are to be
-// ingested. Nobody is told that its keys are missing; it is served once there is space.
+// ingested. Nobody is told that its keys are missing, who asks leaves nothing behind, and it does
+// not go on to another shard without them; it is served once there is space.
 func TestMoveDiskFull(t *testing.T) {
 	fault := new(crashtest.Fault)
 	w := newBothWays(t)
-	must(t, w.s[1].CloseNow())
+	w.fs[1] = vfs.NewMem()
 	s, _ := testReplica(t, errorfs.Wrap(w.fs[1], fault), w.clock.now)
 	must(t, s.Lead())
-	must(t, s.Vacate(1))
+	must(t, s.Snapshot()) // of an empty partition
 	w.s[1] = s
 	must(t, cincr(w.s[0], w.key, "1", 7).Err)
 	must(t, w.s[0].Snapshot())
@@ -239,6 +255,9 @@ func TestMoveDiskFull(t *testing.T) {
 	}
 	if op := do(s, Op{Kind: Get, Key: []byte(w.key)}); !errors.Is(op.Err, ErrNotLeader) {
 		t.Errorf("before its rows are there it answers %d, %v, %v", op.Value, op.Found, op.Err)
+	}
+	if _, err := s.Export(1, "onwards", 0, 1<<30); !errors.Is(err, ErrMove) {
+		t.Errorf("before its rows are there it is exported: %v", err)
 	}
 	fault.Arm(nil, full)
 	eventually(t, "it is served", func() bool { return do(s, Op{Kind: Get, Key: []byte(w.key)}).Err == nil })

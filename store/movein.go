@@ -33,9 +33,10 @@ type Incoming struct {
 // must be of this partition, of the same hash seed and number of partitions, and every key,
 // row, page and record must be sound and in its place. The partition must be empty. When it
 // returns, the file is durable here, under its own name: the one at path is not needed any
-// more. It reads and writes about twice as much as the file has, and takes as much memory as the
-// partition does. Errors: ErrMove; ErrCorrupt of package persistence, and others of
-// what is damaged.
+// more. What was received before under that name is kept instead, with what was appended to it,
+// unless it is damaged: another replica may count on it. It reads and writes about twice as much
+// as the file has, and takes as much memory as the partition does. Errors: ErrMove; ErrCorrupt
+// of package persistence, and others of what is damaged.
 func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -45,14 +46,20 @@ func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	if !ok || of != partition {
 		return nil, moveError("%s is no file of partition %d", path, partition)
 	}
+	seqs, err := s.db.Moved(partition)
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(seqs, to) {
+		if in, err := s.Resume(partition, to); err == nil {
+			return in, nil
+		}
+	}
 	in, err := s.expect(p, to)
 	if err != nil {
 		return nil, err
 	}
-	if err = s.db.TakeMoved(path); err == nil {
-		err = in.load()
-	}
-	if err != nil {
+	if err := in.load(func() error { return s.db.TakeMoved(path) }); err != nil {
 		return nil, errors.Join(err, in.Discard())
 	}
 	return in, nil
@@ -69,10 +76,8 @@ func (s *Store) Resume(partition uint16, to uint64) (*Incoming, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := in.load(); err != nil {
-		p.lock()
-		defer p.mu.Unlock()
-		in.forget()
+	if err := in.load(nil); err != nil {
+		in.Close()
 		return nil, err
 	}
 	return in, nil
@@ -92,9 +97,24 @@ func (s *Store) expect(p *partition, to uint64) (*Incoming, error) {
 	if err := p.mayBecome(to); err != nil {
 		return nil, err
 	}
+	if err := p.removeStale(to); err != nil {
+		return nil, err
+	}
 	p.coming = in
 	in.begin()
 	return in, nil
+}
+
+// removeStale removes the files of earlier moves of the partition, which is locked, that came to
+// nothing. Those of adoptions that recovery may have to redo stay.
+func (p *partition) removeStale(to uint64) error {
+	seqs, err := p.db.Moved(p.id)
+	for _, seq := range seqs {
+		if err == nil && seq != to && seq > p.adopted {
+			err = p.db.RemoveMoved(p.id, seq)
+		}
+	}
+	return err
 }
 
 // mayBecome refuses what the partition cannot be replaced by: it is locked.
@@ -171,6 +191,16 @@ func (in *Incoming) Discard() error {
 	return p.db.RemoveMoved(p.id, in.seq)
 }
 
+// Close lets go of what has come, unless it has taken the partition's place. Its files stay,
+// for Resume.
+func (in *Incoming) Close() {
+	in.p.lock()
+	defer in.p.mu.Unlock()
+	if !in.adopted {
+		in.forget()
+	}
+}
+
 // forget lets go of what has come. The partition is locked.
 func (in *Incoming) forget() {
 	if in.p.coming == in {
@@ -203,12 +233,18 @@ func (in *Incoming) release() {
 	in.shadow = nil
 }
 
-// load makes the shadow of the files, which it reads to their ends.
-func (in *Incoming) load() error {
+// load makes the shadow of the files, which it reads to their ends. take, unless it is nil, puts
+// them there first.
+func (in *Incoming) load(take func() error) error {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	if in.shadow == nil { // its adoption came first, and found nothing
+	if in.shadow == nil { // its adoption came first: the files that it found are not to be touched
 		return moveError("partition %d was to have come already", in.p.id)
+	}
+	if take != nil {
+		if err := take(); err != nil {
+			return err
+		}
 	}
 	first, last := slotRange(int(in.p.id), in.p.count)
 	r, err := in.p.db.OpenMoved(in.p.id, in.seq, first, last)
@@ -390,7 +426,7 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 		}
 		in = &Incoming{p: p, seq: to}
 		in.begin()
-		if err := in.load(); err != nil || !in.is(a) {
+		if err := in.load(nil); err != nil || !in.is(a) {
 			in.release()
 			return errors.Join(fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, a.last), err)
 		}
@@ -456,6 +492,9 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	old := p.views
 	p.views = q.views
 	p.hot.takeOver(old.hot)
+	for i := range p.hot.made {
+		p.hot.made[i]++ // keys may have come and gone where the partition was
+	}
 	p.seq, p.adopted, p.aside, p.gone, p.handed = in.seq, in.seq, in.tables, false, 0
 	p.incarnation, p.recovered, p.marks, p.goners = old.incarnation, old.recovered, marks{}, nil
 	p.at = p.at.after(at)
@@ -468,16 +507,8 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 }
 
 // locksSaver reports whether to redo an entry of a kind nobody may be saving.
-func (p *partition) locksSaver(kind entryKind) bool {
-	switch kind {
-	case entryFlush, entryVacate:
-		return true
-	case entryAdopt:
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return p.coming == nil // as after a start; else nobody saves this partition
-	}
-	return false
+func (kind entryKind) locksSaver() bool {
+	return kind == entryFlush || kind == entryVacate || kind == entryAdopt
 }
 
 // settle ingests the rows of a partition whose adoption is committed, and lets it be served.

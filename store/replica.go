@@ -145,12 +145,12 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 	p := g.p
 	g.entries = g.entries[:0]
 	more := g.fill(&rd)
-	flushes := len(g.entries) > 0 && p.locksSaver(g.entries[len(g.entries)-1].kind)
+	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.locksSaver()
 	// What the group has no room for is decoded twice: nothing of a section is redone
 	// before all of it is known to be sound.
 	rest, e := rd, entry{}
 	for rest.id = nil; rest.next(&e); {
-		flushes = flushes || p.locksSaver(e.kind)
+		flushes = flushes || e.kind.locksSaver()
 	}
 	if err := rest.err(); err != nil {
 		return err

@@ -177,4 +177,32 @@ var moveMutants = []mutant{
 		new:      "	return nil\n",
 		packages: "./store", tests: "TestMoveTables",
 	},
+	{
+		guarantee: "G2", name: "a partition goes on to another shard without its rows",
+		file:     "store/move.go",
+		old:      "	case state.adopted != adopted, im.Snapshot.Seq != state.seq:",
+		new:      "	case state.adopted > adopted, im.Snapshot.Seq != state.seq:",
+		packages: "./store", tests: "TestMoveDiskFull",
+	},
+	{
+		guarantee: "G2", name: "what was received is replaced by a file without its tail",
+		file:     "store/movein.go",
+		old:      "	if slices.Contains(seqs, to) {\n",
+		new:      "	if seqs == nil {\n",
+		packages: "./store", tests: "TestMoveReceivedStays",
+	},
+	{
+		guarantee: "G2", name: "the files of an adoption are replaced behind it",
+		file:     "store/movein.go",
+		old:      "	if in.shadow == nil { // its adoption came first",
+		new:      "	if in.shadow == nil && take == nil { // its adoption came first",
+		packages: "./store", tests: "TestMoveAdoptedMeanwhile",
+	},
+	{
+		guarantee: "G6", name: "a watcher is not told of what happened in another shard",
+		file:     "store/movein.go",
+		old:      "		p.hot.made[i]++ // keys may have come and gone where the partition was\n",
+		new:      "		_ = i\n",
+		packages: "./store", tests: "TestMoveIsWatched",
+	},
 }
