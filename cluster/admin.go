@@ -385,7 +385,7 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 		shard := c.Shard(m.Shard)
 		switch {
 		case shard.Count() > 0:
-			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions, and these cannot be moved yet", shard.ID, shard.Count())
+			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions: move them away first (fbfkv cluster move, or rebalance --empty)", shard.ID, shard.Count())
 		case len(c.Of(shard.ID)) > 1:
 			return fmt.Errorf("the shard %.8s has other nodes", shard.ID)
 		}
@@ -406,7 +406,7 @@ func (a *Admin) move(ctx context.Context, r MoveRequest) error {
 			case moves != nil && moves.To != r.To:
 				return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
 			case owner.ID != r.To && moves == nil:
-				c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To})
+				c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: owner.Epoch})
 			}
 		}
 		return nil

@@ -99,6 +99,9 @@ type Move struct {
 	Partition int    `json:"partition"`
 	From      string `json:"from"`
 	To        string `json:"to"`
+	// Epoch is that of the shard From when this was asked for: it tells the move from an earlier one of the same
+	// partition between the same shards.
+	Epoch uint64 `json:"epoch"`
 }
 
 // Has reports whether the shard has a partition.

@@ -20,6 +20,9 @@ type machine struct{ n *Node }
 func (m machine) Apply(l *raft.Log) any {
 	n := m.n
 	<-n.begun // Raft may have something before startRaft has Raft
+	if n.files.lacks.Load() {
+		return nil // an entry before could not be applied
+	}
 	c, err := decodeCommand(l.Data)
 	if err == nil {
 		err = n.apply(l, &c)
@@ -227,7 +230,7 @@ func (n *Node) stopLeading(reason string) {
 
 // Snapshot has Raft take what the data directory holds for a snapshot: it trims its log.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
-	if m.n.files.holding.Load() && m.n.keepsLog() {
+	if m.n.files.lacks.Load() || m.n.files.holding.Load() && m.n.keepsLog() {
 		return nil, errHeld
 	}
 	return kept{sync: m.n.log.Sync}, nil

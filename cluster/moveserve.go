@@ -40,6 +40,11 @@ type (
 		To   uint64 `json:"to,omitempty"`
 		// Last is the last sequence: that follows, of a hand-over, or that the node has received.
 		Last uint64 `json:"last,omitempty"`
+		// Leads and Sequence say whether the node leads, and its own last sequence of the partition, of received.
+		Leads    bool   `json:"leads,omitempty"`
+		Sequence uint64 `json:"sequence,omitempty"`
+		// Anew: what the other node has received cannot be continued.
+		Anew bool `json:"anew,omitempty"`
 		// Bytes is how many follow.
 		Bytes int `json:"bytes,omitempty"`
 	}
@@ -58,9 +63,11 @@ const (
 // outgoing is a partition that this node gives.
 type outgoing struct {
 	mu     sync.Mutex
-	moving *store.Moving
-	asked  time.Time
+	moving *store.Moving // without a file if its Name is ""
 }
+
+// errAnew: the log does not reach back to what the other node has received.
+var errAnew = errors.New("it must begin anew")
 
 // drop is forget, of what is not locked.
 func (m *Mover) drop(out *outgoing) {
@@ -75,7 +82,9 @@ func (m *Mover) forget(out *outgoing) {
 		return
 	}
 	out.moving.Close()
-	_ = m.o.Node.o.FS.Remove(m.o.Node.o.FS.PathJoin(m.dir, out.moving.Name)) // else at the next start
+	if out.moving.Name != "" {
+		_ = m.o.Node.o.FS.Remove(m.o.Node.o.FS.PathJoin(m.dir, out.moving.Name)) // else at the next start
+	}
 	out.moving = nil
 }
 
@@ -92,8 +101,7 @@ func (m *Mover) serve(conn net.Conn, from Identity) {
 		_ = conn.SetDeadline(time.Now().Add(moveFileTime))
 		answer, b, err := m.answer(q, from)
 		if err != nil {
-			answer = moveAnswer{Error: err.Error()}
-			b = nil
+			answer, b = moveAnswer{Error: err.Error(), Anew: errors.Is(err, errAnew)}, nil
 		}
 		answer.Bytes = len(b)
 		if c.write(answer, b) != nil {
@@ -113,9 +121,12 @@ func (m *Mover) answer(q moveQuestion, from Identity) (a moveAnswer, b []byte, e
 	if q.Verb == moveReceived {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if in := m.incoming[q.Partition]; in != nil {
-			a.To, a.Last = in.to, in.last
+		if m.following != nil && m.following.p == q.Partition {
+			if has := m.following.is.Load(); has != nil {
+				a.To, a.Last = has.to, has.last
+			}
 		}
+		a.Leads, a.Sequence = n.Leads(), n.st.LastOf(q.Partition)
 		return a, nil, nil
 	}
 	if q.Verb == moveArrived {
@@ -143,7 +154,11 @@ func (m *Mover) answer(q moveQuestion, from Identity) (a moveAnswer, b []byte, e
 		m.o.Show()
 		return a, nil, err
 	case moveExport, moveRead, moveTail:
-		return m.give(q)
+		a, b, err = m.give(q)
+		if q.Verb == moveRead {
+			n.files.server.pace.wait(len(b))
+		}
+		return a, b, err
 	}
 	return a, nil, errProtocol
 }
@@ -160,17 +175,24 @@ func (m *Mover) give(q moveQuestion) (a moveAnswer, b []byte, err error) {
 	m.mu.Unlock()
 	out.mu.Lock()
 	defer out.mu.Unlock()
-	out.asked = time.Now()
+	if q.Verb == moveExport && out.moving != nil && out.moving.Name == "" {
+		m.forget(out)
+	}
 	if out.moving == nil {
-		if q.Verb != moveExport {
-			return a, nil, errors.New("it was not exported")
+		switch q.Verb {
+		case moveExport:
+			if err = disk.MakeDir(n.o.FS, m.dir); err == nil {
+				out.moving, err = n.st.Export(q.Partition, m.dir, q.Behind, moveLog)
+			}
+		case moveTail: // another node has given the file
+			out.moving, err = n.st.ExportTail(q.Partition, moveLog)
 		}
-		if err := disk.MakeDir(n.o.FS, m.dir); err != nil {
+		if err != nil {
 			return a, nil, err
 		}
-		if out.moving, err = n.st.Export(q.Partition, m.dir, q.Behind, moveLog); err != nil {
-			return a, nil, err
-		}
+	}
+	if out.moving == nil || q.Verb != moveTail && out.moving.Name == "" {
+		return a, nil, errors.New("it was not exported")
 	}
 	path := n.o.FS.PathJoin(m.dir, out.moving.Name)
 	switch q.Verb {
@@ -194,8 +216,9 @@ func (m *Mover) give(q moveQuestion) (a moveAnswer, b []byte, err error) {
 		return a, b[:got], err
 	}
 	b, a.Last, err = out.moving.Tail(q.Behind, movePiece)
-	if errors.Is(err, store.ErrMove) { // it must begin anew
+	if errors.Is(err, store.ErrMove) {
 		m.forget(out)
+		err = fmt.Errorf("%w: %w", errAnew, err)
 	}
 	return a, b, err
 }
@@ -240,6 +263,8 @@ func (c *moveConn) ask(q moveQuestion, limit time.Duration) (a moveAnswer, b []b
 		return a, nil, err
 	}
 	switch {
+	case a.Anew:
+		return a, nil, fmt.Errorf("%w: the other node answers: %.200s", errAnew, a.Error)
 	case a.Error != "":
 		return a, nil, fmt.Errorf("the other node answers: %.200s", a.Error)
 	case a.Bytes < 0 || a.Bytes > maxMessage:

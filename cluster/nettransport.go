@@ -47,6 +47,7 @@ type Transport struct {
 	settle    atomic.Pointer[func() error]
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
 	refuses   atomic.Bool  // entries
+	taking    atomic.Int64 // requests with entries that Raft has and has not answered
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
 	ctx    context.Context // done when closed
@@ -66,8 +67,12 @@ type PeerProgress struct {
 	Contact time.Time
 }
 
-// RefuseEntries has all entries refused that others send from now on.
-func (t *Transport) RefuseEntries() { t.refuses.Store(true) }
+// RefuseEntries has all entries refused that others send from now on, or ends that. It reports whether Raft has
+// answered all that came before.
+func (t *Transport) RefuseEntries(yes bool) (settled bool) {
+	t.refuses.Store(yes)
+	return t.taking.Load() == 0
+}
 
 // Progress returns how far the peers are that have answered.
 func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
@@ -457,8 +462,12 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	if _, ok := request.(*raft.TimeoutNowRequest); ok {
 		t.handed.Store(time.Now().UnixNano())
 	}
-	if a, ok := request.(*raft.AppendEntriesRequest); ok && len(a.Entries) > 0 && t.refuses.Load() {
-		return raft.RPCResponse{Error: errors.New("this node takes no entries, but the leader's files")}, nil
+	if a, ok := request.(*raft.AppendEntriesRequest); ok && len(a.Entries) > 0 {
+		t.taking.Add(1) // before it looks: RefuseEntries looks in the other order
+		defer t.taking.Add(-1)
+		if t.refuses.Load() {
+			return raft.RPCResponse{Error: errors.New("this node takes no entries, but the leader's files")}, nil
+		}
 	}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
 		rpc.Reader = io.LimitReader(r, s.Size)

@@ -191,18 +191,34 @@ func (s *Store) Export(partition uint16, dir string, behind, limit uint64) (*Mov
 	if err != nil {
 		return nil, err
 	}
-	m := &Moving{p: p, s: s, hold: s.db.Log().Hold(fmt.Sprint("move of partition ", partition), limit)}
-	for other := range s.partitions {
-		if other != int(partition) {
-			m.hold.Acknowledge(uint16(other), math.MaxUint64)
-		}
-	}
-	m.hold.Acknowledge(oplog.EntryPartition, math.MaxUint64)
+	m := s.holdTail(p, limit)
 	if err := m.export(dir, behind, limit); err != nil {
 		m.hold.Release()
 		return nil, err
 	}
 	return m, nil
+}
+
+// ExportTail is Export without the file, of which the other shard has got one from another replica: only Tail
+// is of use, as far back as the log reaches.
+func (s *Store) ExportTail(partition uint16, limit uint64) (*Moving, error) {
+	p, err := s.partition(partition)
+	if err != nil {
+		return nil, err
+	}
+	return s.holdTail(p, limit), nil
+}
+
+// holdTail has the log kept for a partition from now on.
+func (s *Store) holdTail(p *partition, limit uint64) *Moving {
+	m := &Moving{p: p, s: s, hold: s.db.Log().Hold(fmt.Sprint("move of partition ", p.id), limit)}
+	for other := range s.partitions {
+		if other != int(p.id) {
+			m.hold.Acknowledge(uint16(other), math.MaxUint64)
+		}
+	}
+	m.hold.Acknowledge(oplog.EntryPartition, math.MaxUint64)
+	return m
 }
 
 func (m *Moving) export(dir string, behind, limit uint64) error {

@@ -131,8 +131,8 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G2", name: "the log of a partition that moves is trimmed",
 		file:     "store/move.go",
-		old:      "fmt.Sprint(\"move of partition \", partition), limit)}",
-		new:      "fmt.Sprint(\"move of partition \", partition), 0*limit)}",
+		old:      "fmt.Sprint(\"move of partition \", p.id), limit)}",
+		new:      "fmt.Sprint(\"move of partition \", p.id), 0*limit)}",
 		packages: "./store", tests: "TestMoveTailIsHeld",
 	},
 	{
