@@ -89,10 +89,24 @@ func TestMoveReplicas(t *testing.T) {
 	must(t, b[0].Adopt(1, out.To, last)) // again
 	count(b[0], 320, 350)
 	logged, _ = l[0].records(n)
-	receive(t, b[1], l[1], logged)
+	said := 0
+	for _, r := range logged {
+		place, _, err := l[1].Log.Append(r)
+		must(t, err)
+		must(t, l[1].Log.Wait(place))
+		must(t, b[1].Follow(r, func() {
+			said++
+			if p := b[1].partitions[1]; p.adopted == 0 || p.committed.upTo() == p.seq {
+				t.Error("a view may have an entry before the log is told that it is applied")
+			}
+		}))
+	}
+	if said != len(logged) {
+		t.Errorf("of %d entries %d are said to be applied", len(logged), said)
+	}
 	receive(t, b[2], l[2], logged)
 	for i := 3; i < replicas; i++ {
-		if err := b[i].Follow(logged[0]); !errors.Is(err, ErrNotReceived) {
+		if err := b[i].Follow(logged[0], func() { t.Error("an adoption is said to be applied that was not redone") }); !errors.Is(err, ErrNotReceived) {
 			t.Errorf("replica %d, without all of it, goes on: %v", i, err)
 		}
 	}
