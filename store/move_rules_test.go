@@ -346,6 +346,7 @@ func TestMoveTables(t *testing.T) {
 // moveToTry is a file of partition 1 and its tail, and an empty store that may receive them.
 type moveToTry struct {
 	a, b     *Store
+	bLog     *proposals
 	fsA, fsB *vfs.MemFS
 	key      string // in the partition
 	out      *Moving
@@ -358,7 +359,7 @@ func newMoveToTry(t testing.TB) *moveToTry {
 	clock := newFakeClock()
 	m := &moveToTry{fsA: vfs.NewMem(), fsB: vfs.NewMem()}
 	m.a, _ = testReplica(t, m.fsA, clock.now)
-	m.b, _ = testReplica(t, m.fsB, clock.now)
+	m.b, m.bLog = testReplica(t, m.fsB, clock.now)
 	must(t, m.a.Lead())
 	must(t, m.b.Lead())
 	must(t, m.b.Vacate(1))

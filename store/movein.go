@@ -490,6 +490,9 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	}
 	p.seen.Replace(&q.seen)
 	old := p.views
+	if old.aside != nil {
+		old.aside.Discard() // it came, and went again, before recovery has ingested anything
+	}
 	p.views = q.views
 	p.hot.takeOver(old.hot)
 	for i := range p.hot.made {
