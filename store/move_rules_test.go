@@ -39,6 +39,27 @@ func receiveFile(t *testing.T, fsFrom vfs.FS, out *Moving, to *Store, fsTo vfs.F
 	return in
 }
 
+// receiveAndSay is receive; the log is told of each record when it has been redone, and before a
+// view can have it.
+func receiveAndSay(t *testing.T, s *Store, l *proposals, records [][]byte) {
+	t.Helper()
+	said := 0
+	for _, r := range records {
+		place, _, err := l.Log.Append(r)
+		must(t, err)
+		must(t, l.Log.Wait(place))
+		must(t, s.Follow(r, func() {
+			said++
+			if p := s.partitions[1]; p.adopted == 0 || p.committed.upTo() == p.seq {
+				t.Error("a view may have an entry before the log is told that it is applied")
+			}
+		}))
+	}
+	if said != len(records) {
+		t.Errorf("of %d entries %d are said to be applied", len(records), said)
+	}
+}
+
 // TestMoveReplicas: every replica of the target redoes the adoption and has the same then:
 // one that has everything in memory, one that was started again since, and one that is started
 // again behind it. One that has not received the partition, or less of it, cannot go on.
@@ -89,21 +110,7 @@ func TestMoveReplicas(t *testing.T) {
 	must(t, b[0].Adopt(1, out.To, last)) // again
 	count(b[0], 320, 350)
 	logged, _ = l[0].records(n)
-	said := 0
-	for _, r := range logged {
-		place, _, err := l[1].Log.Append(r)
-		must(t, err)
-		must(t, l[1].Log.Wait(place))
-		must(t, b[1].Follow(r, func() {
-			said++
-			if p := b[1].partitions[1]; p.adopted == 0 || p.committed.upTo() == p.seq {
-				t.Error("a view may have an entry before the log is told that it is applied")
-			}
-		}))
-	}
-	if said != len(logged) {
-		t.Errorf("of %d entries %d are said to be applied", len(logged), said)
-	}
+	receiveAndSay(t, b[1], l[1], logged)
 	receive(t, b[2], l[2], logged)
 	for i := 3; i < replicas; i++ {
 		if err := b[i].Follow(logged[0], func() { t.Error("an adoption is said to be applied that was not redone") }); !errors.Is(err, ErrNotReceived) {
