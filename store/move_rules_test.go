@@ -319,7 +319,8 @@ func TestMoveHold(t *testing.T) {
 	}
 }
 
-// TestMoveTables: the tables of what comes become those of the shard, and nothing is forgotten.
+// TestMoveTables: the tables of what comes become those of the shard, and nothing is forgotten. The
+// leader dies before that; the next one repeats the adoption.
 func TestMoveTables(t *testing.T) {
 	clock, fsA, fsB := newFakeClock(), vfs.NewMem(), vfs.NewMem()
 	a, _ := testReplica(t, fsA, clock.now)
@@ -341,7 +342,15 @@ func TestMoveTables(t *testing.T) {
 	out, err := a.Export(1, "aside", 0, 1<<30)
 	must(t, err)
 	in := receiveFile(t, fsA, out, b, fsB)
-	must(t, b.Adopt(1, out.To, sameTails(t, a, 1, out, in)))
+	last := sameTails(t, a, 1, out, in)
+	x := b.internal(b.partitions[1])
+	x.lock()
+	must(t, x.adopt(b.partitions[1], out.To, last))
+	must(t, x.finish())
+	must(t, b.CloseNow())
+	b, _ = testReplica(t, fsB, clock.now)
+	must(t, b.Lead())
+	must(t, b.Adopt(1, b.Adopted(1), 0))
 	if p, q := b.partitions[0], b.partitions[1]; !p.catalog.sameTables(q.catalog) {
 		t.Errorf("the tables are %s, and of the others %s", q.catalog.encode(), p.catalog.encode())
 	}

@@ -332,7 +332,8 @@ func (in *Incoming) is(a adoption) bool {
 // committed and the partition is served.
 // Only the leader can; the other replicas, which redo it, must have received the
 // same. Tables that the other partitions have, and this one has not, or has with other options,
-// are changed here. It can be repeated. ErrNotReceived: not all up to that sequence has come.
+// are changed here. It can be repeated, so that a later leader ends what another one has left
+// undone; last counts for nothing then. ErrNotReceived: not all up to that sequence has come.
 func (s *Store) Adopt(partition uint16, to, last uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
