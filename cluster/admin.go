@@ -397,20 +397,7 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 
 // move notes that partitions are to move to a shard.
 func (a *Admin) move(ctx context.Context, r MoveRequest) error {
-	return a.configure(ctx, func(c *Configuration) error {
-		for _, p := range r.Partitions {
-			owner, moves := c.Owner(p), c.Move(p)
-			switch {
-			case owner == nil:
-				return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
-			case moves != nil && moves.To != r.To:
-				return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
-			case owner.ID != r.To && moves == nil:
-				c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: owner.Epoch})
-			}
-		}
-		return nil
-	})
+	return a.configure(ctx, func(c *Configuration) error { return c.moves(r) })
 }
 
 // forget ends a node that others have removed.

@@ -59,10 +59,15 @@ func (m *Mover) newArrival(move Move) *arrival {
 // the adoption is redone here, too.
 func (a *arrival) run() {
 	defer a.cancel()
-	said := ""
+	said, last := "", time.Now()
 	for a.ctx.Err() == nil {
+		began := time.Now()
 		err := a.attempt()
-		if err != nil && a.ctx.Err() == nil && !a.isHere() && err.Error() != said { // once for each reason
+		if time.Since(began) > moveQuiet {
+			last = time.Now()
+		}
+		// Not what is over in a moment, and once for each reason.
+		if err != nil && a.ctx.Err() == nil && !a.isHere() && time.Since(last) > moveQuiet && err.Error() != said {
 			said = err.Error()
 			a.m.o.Logger.Warn("a partition cannot come yet; this node tries again", "partition", a.p, "error", err)
 		}

@@ -162,6 +162,22 @@ func (c *Configuration) Move(partition int) *Move {
 	return nil
 }
 
+// moves notes that partitions are to move to a shard, unless they are there or on their way.
+func (c *Configuration) moves(r MoveRequest) error {
+	for _, p := range r.Partitions {
+		owner, moves := c.Owner(p), c.Move(p)
+		switch {
+		case owner == nil:
+			return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
+		case moves != nil && moves.To != r.To:
+			return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
+		case owner.ID != r.To && moves == nil:
+			c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: owner.Epoch})
+		}
+	}
+	return nil
+}
+
 // arrived ends a move: its partition is the other shard's.
 func (c *Configuration) arrived(m Move) {
 	i := slices.Index(c.Moves, m)

@@ -38,8 +38,8 @@ func (m machine) Apply(l *raft.Log) any {
 func (n *Node) apply(l *raft.Log, c *command) error {
 	known := l.Index <= n.redone // Open has redone it
 	// It is committed: said before anybody can derive a view from it, which the next start
-	// must reach (R5). Only what needs a partition that this node may not have received is not
-	// said before: the next start could not redo it either.
+	// must reach (R5). What needs a partition that this node may not have received is said only
+	// once it has been redone: the next start could not redo it either.
 	follows := c.kind == commandSections && !known && c.fence == l.Term && !n.log.isOurs(c)
 	adopts := follows && store.Adopts(c.body)
 	if !adopts {
@@ -64,10 +64,11 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 		case n.log.isOurs(c):
 			n.log.committed(n.st.Committed)
 		default:
-			if err := n.st.Follow(c.body); err != nil {
+			applied := func() { n.log.SetApplied(l.Index) }
+			if err := n.st.Follow(c.body, applied); err != nil {
 				return err
 			}
-			n.log.SetApplied(l.Index)
+			applied() // also of what recovery had redone
 		}
 	}
 	return nil

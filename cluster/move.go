@@ -36,6 +36,7 @@ const (
 	moveRetry    = 200 * time.Millisecond
 	movePeerTime = time.Second           // for another replica to say how far it is
 	moveWait     = 50 * time.Millisecond // for the last of the target's replicas, once a majority has everything
+	moveQuiet    = 2 * time.Second // that a partition cannot come is said only after this
 	moveTime     = 10 * time.Second      // for an answer
 	moveFileTime = time.Minute           // for a file to be made
 	moveDir      = "moving"
@@ -63,6 +64,7 @@ type Mover struct {
 	jobs sync.WaitGroup
 
 	again     chan struct{} // an arrival has ended
+	tidying   sync.Mutex
 	mu        sync.Mutex
 	following *arrival // the partition that comes: one after the other
 	outgoing  map[uint16]*outgoing
@@ -83,7 +85,9 @@ func StartMover(o MoverOptions) *Mover {
 // Close ends what is under way; it goes on at the next start.
 func (m *Mover) Close() {
 	m.o.Net.Handle(KindMove, nil)
+	m.mu.Lock()
 	m.stop()
+	m.mu.Unlock()
 	m.jobs.Wait()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -150,6 +154,8 @@ func (m *Mover) look() {
 // tidy ends what was handed over, as the leader of the source: it goes if it has arrived, also if it is to come
 // back, and is served again if it does not move any more.
 func (m *Mover) tidy(c *Configuration) {
+	m.tidying.Lock()
+	defer m.tidying.Unlock()
 	if !m.o.Node.Leads() {
 		return
 	}

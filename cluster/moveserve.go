@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -91,6 +92,17 @@ func (m *Mover) forget(out *outgoing) {
 // serve answers questions until the connection ends.
 func (m *Mover) serve(conn net.Conn, from Identity) {
 	defer conn.Close()
+	m.mu.Lock()
+	closed := m.ctx.Err() != nil
+	if !closed {
+		m.jobs.Add(1)
+		defer m.jobs.Done()
+	}
+	m.mu.Unlock()
+	if closed {
+		return
+	}
+	defer context.AfterFunc(m.ctx, func() { conn.Close() })()
 	c := newMoveConn(conn)
 	for {
 		_ = conn.SetDeadline(time.Now().Add(idleTimeout)) // a broken connection fails below

@@ -20,6 +20,7 @@ type bothWays struct {
 	*mover
 	clock *fakeClock
 	s     [2]*Store
+	l     [2]*proposals
 	fs    [2]*vfs.MemFS
 	key   string // in the partition, as is what begins with it
 }
@@ -37,7 +38,7 @@ func newBothWays(t *testing.T) *bothWays {
 
 func (w *bothWays) open(i int) {
 	w.t.Helper()
-	w.s[i], _ = testReplica(w.t, w.fs[i], w.clock.now)
+	w.s[i], w.l[i] = testReplica(w.t, w.fs[i], w.clock.now)
 	must(w.t, w.s[i].Lead())
 }
 
@@ -98,6 +99,82 @@ func TestMoveBack(t *testing.T) {
 		must(t, w.s[0].Close())
 		w.open(0)
 	}
+}
+
+// TestMoveTwice: a partition comes, goes and comes again, and a replica has saved none of it: a
+// start redoes both adoptions. It is flushed in one shard on its way, and in the other one behind.
+func TestMoveTwice(t *testing.T) {
+	w := newBothWays(t)
+	fs := vfs.NewMem()
+	c, l := testReplica(t, fs, w.clock.now) // of the second shard
+	come := func(out *Moving, in *Incoming) {
+		t.Helper()
+		w.follow(out, receiveFile(t, w.fs[0], out, c, fs), 1<<20)
+		w.end(w.s[0], w.s[1], 1, out, in)
+	}
+	count := func(s *Store, n, want int64) {
+		t.Helper()
+		for i := range 20 {
+			if op := cincr(s, fmt.Sprint(w.key, i), fmt.Sprint(n), 1); op.Err != nil || !op.Applied || op.Value != want {
+				t.Fatalf("%d, applied %v, %v; it should be %d", op.Value, op.Applied, op.Err, want)
+			}
+		}
+	}
+	again := func(i int) {
+		t.Helper()
+		must(t, w.s[i].CloseNow())
+		w.open(i)
+	}
+	count(w.s[0], 1, 1)
+	out, in := w.begin(0)
+	count(w.s[0], 2, 2)
+	must(t, do(w.s[0], Op{Kind: FlushAll}).Err)
+	count(w.s[0], 3, 1)
+	last, err := w.s[0].HandOver(1, 7)
+	must(t, err)
+	come(out, in)
+	records, n := w.l[1].records(0)
+	receive(t, c, l, records)
+	count(w.s[1], 4, 2)
+	w.move(1)
+	records, n2 := w.l[1].records(n)
+	receive(t, c, l, records)
+	count(w.s[0], 5, 3)
+	out, in = w.begin(0)
+	_, err = w.s[0].HandOver(1, 7)
+	must(t, err)
+	come(out, in)
+	count(w.s[1], 6, 4)
+	records, _ = w.l[1].records(n2)
+	receive(t, c, l, records)
+	must(t, c.CloseNow())
+	c, _ = testReplica(t, fs, w.clock.now)
+	if left, err := fs.List("data/tmp"); err != nil || len(left) > 0 {
+		t.Errorf("a start leaves %v: %v", left, err)
+	}
+	if p, q := c.partitions[1], w.s[1].partitions[1]; p.seq != q.seq || p.digest() != q.digest() || p.seq < last {
+		t.Errorf("the replica is at entry %d, and should be at %d", p.seq, q.seq)
+	}
+	must(t, c.Lead())
+	for i := range 20 {
+		wantOp(t, cincr(c, fmt.Sprint(w.key, i), "6", 1), 4, false)
+	}
+	again(0)
+	again(1)
+	count(w.s[1], 7, 5)
+	if all := scanAll(t, w.s[1]); len(all) != 20 || len(scanAll(t, w.s[0])) != 0 {
+		t.Errorf("there are %d keys", len(all))
+	}
+	for i := range 20 {
+		wantOp(t, cincr(w.s[1], fmt.Sprint(w.key, i), "3", 1), 1, false)
+	}
+	must(t, do(w.s[1], Op{Kind: FlushAll}).Err)
+	count(w.s[1], 8, 1)
+	again(1)
+	count(w.s[1], 9, 2)
+	must(t, w.s[1].Snapshot())
+	again(1)
+	count(w.s[1], 10, 3)
 }
 
 // TestMoveIsWatched: a key that was missing was made and deleted where the partition was

@@ -55,6 +55,27 @@ func TestMoveReceivedStays(t *testing.T) {
 	}
 }
 
+// TestMoveCut: a replica that lags takes the files of another one, which has received a
+// partition and not redone its adoption: it has received it, too.
+func TestMoveCut(t *testing.T) {
+	m := newMoveToTry(t)
+	in, err := m.b.Receive(1, m.path)
+	must(t, err)
+	must(t, in.Append(m.piece))
+	must(t, m.b.Snapshot()) // of the others
+	must(t, m.b.Cut())
+	fs := vfs.NewMem()
+	_, err = vfs.Clone(m.fsB, fs, m.b.CutDir(), "data")
+	must(t, err)
+	must(t, m.b.Adopt(1, m.out.To, m.last))
+	c, l := testReplica(t, fs, newFakeClock().now)
+	records, _ := m.bLog.records(0)
+	receive(t, c, l, records)
+	must(t, c.Lead())
+	wantOp(t, cincr(c, "{"+m.key+"}tail", "tail", 1), 1, false)
+	wantOp(t, cincr(c, "{"+m.key+"}7", "7", 1), 1, false)
+}
+
 // TestMoveAdoptedMeanwhile: the adoption comes while a replica that has received all of the
 // partition begins to receive it once more. What the adoption was redone from is not touched.
 func TestMoveAdoptedMeanwhile(t *testing.T) {

@@ -348,7 +348,8 @@ func (in *Incoming) is(a adoption) bool {
 // committed and the partition is served.
 // Only the leader can; the other replicas, which redo it, must have received the
 // same. Tables that the other partitions have, and this one has not, or has with other options,
-// are changed here. It can be repeated. ErrNotReceived: not all up to that sequence has come.
+// are changed here. It can be repeated, so that a later leader ends what another one has left
+// undone; last counts for nothing then. ErrNotReceived: not all up to that sequence has come.
 func (s *Store) Adopt(partition uint16, to, last uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -506,6 +507,9 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	}
 	p.seen.Replace(&q.seen)
 	old := p.views
+	if old.aside != nil {
+		old.aside.Discard() // it came, and went again, before recovery has ingested anything
+	}
 	p.views = q.views
 	p.hot.takeOver(old.hot)
 	for i := range p.hot.made {

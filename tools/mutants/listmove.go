@@ -205,4 +205,11 @@ var moveMutants = []mutant{
 		new:      "		_ = i\n",
 		packages: "./store", tests: "TestMoveIsWatched",
 	},
+	{
+		guarantee: "R5", name: "rows of an adoption are on disk before the log is told of it",
+		file:     "store/replica.go",
+		old:      "	if said != nil {\n		said()\n	}\n	p.committed.advance(p.seq)\n",
+		new:      "	p.committed.advance(p.seq)\n	if said != nil {\n		said()\n	}\n",
+		packages: "./store", tests: "TestMoveReplicas",
+	},
 }
