@@ -113,7 +113,7 @@ func (m *Mover) dial(ctx context.Context, to Member) (*moveConn, error) {
 // attempt receives the partition over one connection, and has it adopted if this node leads.
 func (a *arrival) attempt() (err error) {
 	if a.isHere() {
-		return a.conclude()
+		return a.adopt(a.m.o.Node.st.Adopted(a.p), 0) // an earlier leader may not have ended it
 	}
 	if a.source, err = a.leaderOfSource(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (a *arrival) attempt() (err error) {
 	}
 	for a.ctx.Err() == nil {
 		if a.isHere() {
-			return a.conclude()
+			return a.adopt(a.m.o.Node.st.Adopted(a.p), 0)
 		}
 		began := time.Now()
 		got, err := a.follow()
@@ -395,17 +395,17 @@ func (a *arrival) lead() (now bool, err error) {
 	if lack > 0 && time.Since(a.whole) < moveWait {
 		return false, nil
 	}
-	if err := m.o.Node.st.Adopt(a.p, a.is.Load().to, last); err != nil {
-		return false, err
-	}
-	return false, a.conclude()
+	return false, a.adopt(a.is.Load().to, last)
 }
 
-// conclude has the configuration say that the partition is here, and tells the source.
-func (a *arrival) conclude() error {
+// adopt lets the partition go on here with the sequence to, as the leader, has the configuration say so, and tells the source.
+func (a *arrival) adopt(to, last uint64) error {
 	m := a.m
 	if !m.o.Node.Leads() {
 		return nil // its leader does
+	}
+	if err := m.o.Node.st.Adopt(a.p, to, last); err != nil {
+		return err
 	}
 	if err := m.o.Meta.Configure(a.ctx, func(c *Configuration) error {
 		c.arrived(a.move)

@@ -36,7 +36,7 @@ const (
 	moveRetry    = 200 * time.Millisecond
 	movePeerTime = time.Second           // for another replica to say how far it is
 	moveWait     = 50 * time.Millisecond // for the last of the target's replicas, once a majority has everything
-	moveQuiet    = 2 * time.Second // that a partition cannot come is said only after this
+	moveQuiet    = 2 * time.Second       // that a partition cannot come is said only after this
 	moveTime     = 10 * time.Second      // for an answer
 	moveFileTime = time.Minute           // for a file to be made
 	moveDir      = "moving"
