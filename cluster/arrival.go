@@ -358,7 +358,7 @@ func (p *movePeer) close() {
 
 // lead does the next step as the leader of the target, if it is time for that; now: there is another one to do.
 func (a *arrival) lead() (now bool, err error) {
-	m, last := a.m, a.in.Last()
+	last := a.in.Last()
 	if a.handed == 0 {
 		have, lack, voters := a.survey(last - min(last, moveNear))
 		if 2*have <= voters {
