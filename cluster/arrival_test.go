@@ -82,6 +82,10 @@ func (e *exported) adopt(s *shard, have ...*replica) {
 // knows expects a node that leads to answer every operation as it was answered where the partition was.
 func (e *exported) knows(s *shard, m *replica) {
 	e.t.Helper()
+	await(e.t, "it has the partition", func() bool {
+		n := m.running()
+		return n != nil && n.st.Adopted(e.p) > 0
+	})
 	await(e.t, "it leads and knows all operations", func() bool {
 		if s.leader() != m {
 			_ = s.leader().running().HandOver(e.t.Context(), m.id)
@@ -175,13 +179,16 @@ func newMove(t *testing.T) (g *metaGroup, from, to *tableNode, move Move, key st
 // moves notes a move, and waits until all know it.
 func moves(t *testing.T, g *metaGroup, move Move, nodes ...*tableNode) {
 	g.configure(g.nodes[0], func(c *Configuration) error {
-		if c.Move(move.Partition) == nil {
+		if c.Owner(move.Partition).ID == move.From && c.Move(move.Partition) == nil {
 			c.Moves = append(c.Moves, move)
 		}
 		return nil
 	})
 	for _, n := range nodes {
-		await(t, "the move is known", func() bool { c := n.meta.Configuration(); return c.Move(move.Partition) != nil })
+		await(t, "the move is known", func() bool {
+			c := n.meta.Configuration()
+			return c.Move(move.Partition) != nil || c.Owner(move.Partition).ID == move.To
+		})
 	}
 }
 
