@@ -67,13 +67,6 @@ type PeerProgress struct {
 	Contact time.Time
 }
 
-// RefuseEntries has all entries refused that others send from now on, or ends that. It reports whether Raft has
-// answered all that came before.
-func (t *Transport) RefuseEntries(yes bool) (settled bool) {
-	t.refuses.Store(yes)
-	return t.taking.Load() == 0
-}
-
 // Progress returns how far the peers are that have answered.
 func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
 	t.mu.Lock()
@@ -466,7 +459,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 		t.taking.Add(1) // before it looks: RefuseEntries looks in the other order
 		defer t.taking.Add(-1)
 		if t.refuses.Load() {
-			return raft.RPCResponse{Error: errors.New("this node takes no entries, but the leader's files")}, nil
+			return raft.RPCResponse{Error: errLacks}, nil
 		}
 	}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {

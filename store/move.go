@@ -407,6 +407,22 @@ func (s *Store) LastOf(partition uint16) uint64 {
 	return p.seq
 }
 
+// Received returns with which sequence a partition is to go on that was received before and not adopted, such as
+// before a start: Resume takes it up. 0: there is none.
+func (s *Store) Received(partition uint16) (to uint64, err error) {
+	p, err := s.partition(partition)
+	if err != nil {
+		return 0, err
+	}
+	seqs, err := s.db.Moved(partition)
+	for _, seq := range seqs {
+		if seq > s.LastOf(p.id) {
+			to = max(to, seq)
+		}
+	}
+	return to, err
+}
+
 // Vacant reports whether a partition is empty because another shard has it.
 func (s *Store) Vacant(partition uint16) bool {
 	p := s.partitions[partition]

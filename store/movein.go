@@ -65,22 +65,6 @@ func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	return in, nil
 }
 
-// Received returns with which sequence a partition is to go on that was received before and not adopted, such as
-// before a start: Resume takes it up. 0: there is none.
-func (s *Store) Received(partition uint16) (to uint64, err error) {
-	p, err := s.partition(partition)
-	if err != nil {
-		return 0, err
-	}
-	seqs, err := s.db.Moved(partition)
-	for _, seq := range seqs {
-		if seq > s.LastOf(p.id) {
-			to = max(to, seq)
-		}
-	}
-	return to, err
-}
-
 // Resume is Receive for what was received before, and not adopted, such as before a start: the
 // file, and what was appended. to is the sequence in the file's name (Moving.To).
 func (s *Store) Resume(partition uint16, to uint64) (*Incoming, error) {
