@@ -212,4 +212,11 @@ var moveMutants = []mutant{
 		new:      "	p.committed.advance(p.seq)\n	if said != nil {\n		said()\n	}\n",
 		packages: "./store", tests: "TestMoveReplicas",
 	},
+	{
+		guarantee: "G1", name: "what clients wrote is read as a frame of a tail",
+		file:     "persistence/tail.go",
+		old:      "t.f.WriteAt(append(frame, make([]byte, frameHeaderSize)...), t.at)",
+		new:      "t.f.WriteAt(frame, t.at)",
+		packages: "./persistence", tests: "TestTail",
+	},
 }
