@@ -219,4 +219,11 @@ var moveMutants = []mutant{
 		new:      "t.f.WriteAt(frame, t.at)",
 		packages: "./persistence", tests: "TestTail",
 	},
+	{
+		guarantee: "G2", name: "a move never ends whose tail begins behind what was received",
+		file:     "store/movein.go",
+		old:      "err != nil || in.Last() >= from {\n",
+		new:      "err != nil || from > 0 {\n",
+		packages: "./store", tests: "TestMoveReceivedStays",
+	},
 }
