@@ -27,7 +27,7 @@ import (
 //
 //	DB.Image         what a directory has, as of one instant: Write makes the file
 //	DB.TakeMoved     puts the file into another directory, beside its snapshots
-//	DB.OpenMoved     reads it there. Nothing of it is believed before it was checked
+//	DB.OpenMoved     reads it. Nothing of it is believed before it was checked
 //	DB.NewTables     sstables of its rows, which Ingest makes part of Pebble all at once
 
 // MovedKind is the kind of an item.
@@ -294,7 +294,7 @@ func (db *DB) DropMoved(partition uint16, seq uint64) error {
 
 // RemoveMoved removes the files of a partition that moves, which need not exist, durably.
 func (db *DB) RemoveMoved(partition uint16, seq uint64) error {
-	path := db.path(snapshotName, MovedFile(partition, seq))
+	path := db.MovedPath(partition, seq)
 	err := errors.Join(disk.RemoveIfExists(db.fs, path), disk.RemoveIfExists(db.fs, path+tailSuffix))
 	if err == nil {
 		err = disk.SyncDir(db.fs, db.path(snapshotName))
@@ -352,10 +352,17 @@ type MovedItem struct {
 	Hash, Seq uint64 // of a record
 }
 
-// OpenMoved opens the file of a partition that moves, which TakeMoved has put into the
-// directory; first and last are the partition's slots.
-func (db *DB) OpenMoved(partition uint16, seq uint64, first, last uint16) (*MovedReader, error) {
-	path := db.path(snapshotName, MovedFile(partition, seq))
+// MovedPath is the path of a file that TakeMoved has put into the directory.
+func (db *DB) MovedPath(partition uint16, seq uint64) string {
+	return db.path(snapshotName, MovedFile(partition, seq))
+}
+
+// OpenMoved opens the file of a partition that moves, of which first and last are the slots.
+func (db *DB) OpenMoved(path string, first, last uint16) (*MovedReader, error) {
+	partition, seq, ok := ParseMovedFile(db.fs.PathBase(path))
+	if !ok {
+		return nil, wrap("open a partition that moves", fs.ErrInvalid)
+	}
 	f, err := db.fs.Open(path, vfs.SequentialReadsOption)
 	if err != nil {
 		return nil, wrap("open a partition that moves", err)

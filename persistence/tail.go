@@ -17,7 +17,8 @@ import (
 
 // A Tail is what a partition that moves has done since its file was made: records of
 // sections, as frames, each with a checksum that goes on from the one before it, so that a
-// frame that a crash has left half written ends it.
+// frame that a crash has left half written ends it. Behind the last frame are eight zero bytes:
+// a longer one that was left half written there has bytes that clients chose.
 //
 //	length u32 | CRC u32 | content
 type Tail struct {
@@ -86,9 +87,9 @@ func (t *Tail) Append(content []byte) error {
 	if len(content) == 0 || len(content) > maxTailFrame {
 		return fmt.Errorf("%w: a tail of %d bytes", ErrBadOptions, len(content))
 	}
-	frame := append(make([]byte, 8, 8+len(content)), content...)
+	frame := append(make([]byte, frameHeaderSize, 2*frameHeaderSize+len(content)), content...)
 	sum := sealFrame(frame, t.sum, uint32(len(content)))
-	_, err := t.f.WriteAt(frame, t.at)
+	_, err := t.f.WriteAt(append(frame, make([]byte, frameHeaderSize)...), t.at)
 	if err == nil {
 		err = t.f.Sync()
 	}

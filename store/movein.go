@@ -34,9 +34,9 @@ type Incoming struct {
 // row, page and record must be sound and in its place. The partition must be empty. When it
 // returns, the file is durable here, under its own name: the one at path is not needed any
 // more. What was received before under that name is kept instead, with what was appended to it,
-// unless it is damaged: another replica may count on it. It reads and writes about twice as much
-// as the file has, and takes as much memory as the partition does. Errors: ErrMove; ErrCorrupt
-// of package persistence, and others of what is damaged.
+// unless it is damaged or ends before the file begins: another replica may count on it. It reads
+// and writes about twice as much as the file has, and takes as much memory as the partition does.
+// Errors: ErrMove; ErrCorrupt of package persistence, and others of what is damaged.
 func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -52,7 +52,10 @@ func (s *Store) Receive(partition uint16, path string) (*Incoming, error) {
 	}
 	if slices.Contains(seqs, to) {
 		if in, err := s.Resume(partition, to); err == nil {
-			return in, nil
+			if from, err := p.movedFrom(path); err != nil || in.Last() >= from {
+				return in, nil
+			}
+			in.Close()
 		}
 	}
 	in, err := s.expect(p, to)
@@ -247,7 +250,7 @@ func (in *Incoming) load(take func() error) error {
 		}
 	}
 	first, last := slotRange(int(in.p.id), in.p.count)
-	r, err := in.p.db.OpenMoved(in.p.id, in.seq, first, last)
+	r, err := in.p.db.OpenMoved(in.p.db.MovedPath(in.p.id, in.seq), first, last)
 	if err != nil {
 		return err
 	}

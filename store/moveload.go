@@ -12,6 +12,21 @@ import (
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
+// movedFrom returns the sequence as of which a file was exported.
+func (p *partition) movedFrom(path string) (seq uint64, err error) {
+	first, last := slotRange(int(p.id), p.count)
+	r, err := p.db.OpenMoved(path, first, last)
+	if err != nil {
+		return 0, err
+	}
+	var item persistence.MovedItem
+	var h moveHeader
+	if err = r.Next(&item); err == nil {
+		h, err = decodeMoveHeader(item.Value)
+	}
+	return h.from, errors.Join(err, r.Close())
+}
+
 // moveLoader reads the file of a partition that moves.
 type moveLoader struct {
 	*Incoming

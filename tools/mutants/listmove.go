@@ -212,4 +212,18 @@ var moveMutants = []mutant{
 		new:      "	p.committed.advance(p.seq)\n	if said != nil {\n		said()\n	}\n",
 		packages: "./store", tests: "TestMoveReplicas",
 	},
+	{
+		guarantee: "G1", name: "what clients wrote is read as a frame of a tail",
+		file:     "persistence/tail.go",
+		old:      "t.f.WriteAt(append(frame, make([]byte, frameHeaderSize)...), t.at)",
+		new:      "t.f.WriteAt(frame, t.at)",
+		packages: "./persistence", tests: "TestTail",
+	},
+	{
+		guarantee: "G2", name: "a move never ends whose tail begins behind what was received",
+		file:     "store/movein.go",
+		old:      "err != nil || in.Last() >= from {\n",
+		new:      "err != nil || from > 0 {\n",
+		packages: "./store", tests: "TestMoveReceivedStays",
+	},
 }
