@@ -239,6 +239,9 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 		return nil
 	})
 	await(t, "it is to come back", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == third })
+	if (&Mover{o: b.o, ctx: t.Context()}).newArrival(Move{Partition: 3}).isHere() {
+		t.Error("it is taken for here")
+	}
 	to.mover(t)
 	await(t, "what was left is deleted", func() bool { return to.node.st.Vacant(3) })
 	if c := to.meta.Configuration(); c.Owner(3).ID != third {
