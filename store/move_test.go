@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"path/filepath"
 	"reflect"
 	"testing"
 	"time"
@@ -86,14 +85,13 @@ type moveModel struct {
 }
 
 func newMoveModel(t *testing.T, seed uint64) *moveModel {
-	root := t.TempDir()
 	m := &moveModel{
-		mover: &mover{t, vfs.Default, filepath.Join(root, "aside")},
+		mover: newMover(t, vfs.NewMem()),
 		rnd:   rand.New(rand.NewPCG(seed, seed)), clock: newFakeClock(), owner: make([]int, 4),
 	}
 	m.plain = testStore(t, func(o *Options) { o.Clock, o.Seed = m.clock.now, 7 })
 	for i := range m.shard {
-		m.dirs[i] = filepath.Join(root, fmt.Sprint("shard", i))
+		m.dirs[i] = fmt.Sprint("shard", i)
 		m.open(i)
 	}
 	for i := range m.owner {
@@ -317,7 +315,7 @@ func TestMoveModel(t *testing.T) {
 			m.compare()
 			for i := range m.shard {
 				must(t, m.shard[i].Close())
-				report, err := Check(CheckOptions{Dir: m.dirs[i]})
+				report, err := Check(CheckOptions{Dir: m.dirs[i], FS: m.fs})
 				must(t, err)
 				if len(report.Problems)+len(report.Notes) > 0 {
 					t.Errorf("check: %v %v", report.Problems, report.Notes)
