@@ -31,13 +31,6 @@ var arrivalMutants = []mutant{
 		packages: "./cluster", tests: "TestReceivedIsKept",
 	},
 	{
-		guarantee: "G2", name: "what was received is given up on the word of a node that does not lead",
-		file:     "cluster/arrival.go",
-		old:      "	if to := a.is.Load().to; !leads || last >= to {\n",
-		new:      "	if to := a.is.Load().to; last >= to {\n",
-		packages: "./cluster", tests: "TestReceivedIsKept",
-	},
-	{
 		guarantee: "G2", name: "a replica counts for an adoption that lacks the end of the partition",
 		file:     "cluster/arrival.go",
 		old:      "r.to == to && r.last >= last:\n",
