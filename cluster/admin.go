@@ -94,6 +94,8 @@ func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.remove(ctx, r.ID) })
 	case VerbDissolve:
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.dissolve(ctx, r.ID) })
+	case VerbMove:
+		return decoded(request, func(r MoveRequest) (any, error) { return none, a.move(ctx, r) })
 	case VerbForget:
 		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
 	case VerbBackups:
@@ -434,7 +436,7 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 		shard := c.Shard(m.Shard)
 		switch {
 		case shard.Count() > 0:
-			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions, and these cannot be moved yet", shard.ID, shard.Count())
+			return fmt.Errorf("it is the last node of the shard %.8s, which has %d partitions: move them away first (fbfkv cluster move, or rebalance --empty)", shard.ID, shard.Count())
 		case len(c.Of(shard.ID)) > 1:
 			return fmt.Errorf("the shard %.8s has other nodes", shard.ID)
 		}
@@ -442,6 +444,11 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 		c.Members = slices.DeleteFunc(c.Members, func(o Member) bool { return o.ID == id })
 		return nil
 	})
+}
+
+// move notes that partitions are to move to a shard.
+func (a *Admin) move(ctx context.Context, r MoveRequest) error {
+	return a.configure(ctx, func(c *Configuration) error { return c.moves(r) })
 }
 
 // forget ends a node that others have removed.

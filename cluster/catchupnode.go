@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type catchUp struct {
 	server  *fileServer
 	holding atomic.Bool // Raft keeps its log
 	running atomic.Bool // files are being fetched
+	lacks   atomic.Bool // this node cannot go on without
 	fetched atomic.Pointer[fetched]
 }
 
@@ -35,6 +37,9 @@ type fetched struct {
 // errHeld keeps Raft from taking a snapshot, and so from trimming its log.
 var errHeld = errors.New("the log is kept for a node that fetches files")
 
+// errLacks: a node refuses entries.
+var errLacks = errors.New("this node takes no entries, but the leader's files")
+
 // minFreeForFiles is how much of the disk is left free by files that are fetched, bytes.
 const minFreeForFiles = 256 << 20
 
@@ -44,6 +49,9 @@ const heldLog = 1 << 30
 
 // fetchPause is how long a node waits that could not fetch files before it tries again.
 const fetchPause = 2 * time.Second
+
+// lackPause is how often a node that cannot go on by itself looks who leads.
+const lackPause = 50 * time.Millisecond
 
 func (n *Node) initCatchUp(fetched TransferCounts) {
 	n.files.fetcher = newFetcher(fetcherOptions{
@@ -73,7 +81,9 @@ func (n *Node) beginCut() (at cutPosition, err error) {
 	}
 	_, at.logBytes = n.log.Sizes()
 	at.applied = n.log.Applied()
-	at.appliedTerm, err = n.termOf(at.applied)
+	if err = n.log.Sync(); err == nil { // so that the copy says that much is applied, though nothing follows
+		at.appliedTerm, err = n.termOf(at.applied)
+	}
 	return at, err
 }
 
@@ -157,6 +167,58 @@ func (n *Node) fetchFiles() {
 			}
 		}
 	})
+}
+
+// takeOthers has this node, which lacks what an entry needs, fetch the leader's files and start anew. Nothing is
+// applied any more. It stores entries until it knows that a leader has had one of its term committed: that leader knows
+// everything that was committed with this node's vote, and so do its files, once this node stores no more. If this node is
+// elected, since it has the longest log, another one leads that has what is lacking.
+func (n *Node) takeOthers(why error) {
+	n.o.Logger.Warn("this node cannot go on by itself", "error", why)
+	n.files.lacks.Store(true)
+	n.running.Go(func() {
+		for {
+			changed := n.Changed()
+			switch committed, _ := n.termOf(n.raft.CommitIndex()); {
+			case n.raft.State() == raft.Leader:
+				n.transport.RefuseEntries(false)
+				n.passOn()
+			case committed != n.raft.CurrentTerm() || n.raft.State() != raft.Follower:
+				n.transport.RefuseEntries(false)
+			case n.transport.RefuseEntries(true):
+				n.fetchFiles()
+			}
+			select {
+			case <-n.stop:
+				return
+			case <-changed:
+			case <-time.After(lackPause):
+			}
+		}
+	})
+}
+
+// RefuseEntries has all entries refused that others send from now on, or ends that. It reports whether Raft has
+// answered all that came before.
+func (t *Transport) RefuseEntries(yes bool) (settled bool) {
+	t.refuses.Store(yes)
+	return t.taking.Load() == 0
+}
+
+// passOn makes another node lead that answers, any of them, while this one cannot.
+func (n *Node) passOn() {
+	progress := n.transport.Progress()
+	var others []raft.Server
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter && string(s.ID) != n.o.ID && time.Since(progress[s.ID].Contact) <= n.o.Timeout {
+			others = append(others, s)
+		}
+	}
+	if len(others) > 0 {
+		to := others[rand.IntN(len(others))]
+		n.transport.HandOver()
+		_ = n.raft.LeadershipTransferToServer(to.ID, to.Address).Error() // else it is tried again
+	}
 }
 
 // dropFetched gives up what was fetched.

@@ -14,9 +14,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
-
-	"github.com/fbfkv/fbfkv/store"
 )
 
 // FormatLevel is the newest level of entries, files and configurations that this program
@@ -61,58 +58,12 @@ type Configuration struct {
 	Partitions int `json:"partitions"`
 	// Shards have all partitions among them, in the order in which they came. One may have none.
 	Shards []Shard `json:"shards"`
+	// Moves are the partitions on their way, in the order in which they were asked for.
+	Moves []Move `json:"moves,omitempty"`
 	// Members are the nodes, in the order in which they came.
 	Members []Member `json:"members"`
 	// Tables are those of all shards.
 	Tables Tables `json:"tables"`
-}
-
-// Tables are the definitions that CTABLE changes. The leader of each shard brings its own to what they
-// say (TableKeeper).
-type Tables struct {
-	// Version counts their changes; a cluster begins with 1, or behind what its data have seen.
-	Version uint64 `json:"version"`
-	// Dropped is the table that the newest change has dropped, so that who got no answer can ask
-	// again; "": it was another change.
-	Dropped string `json:"dropped,omitempty"`
-	// Set has all tables.
-	Set store.TableSet `json:"set"`
-}
-
-func (t Tables) equal(o Tables) bool {
-	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set)
-}
-
-// follows checks that t may take the place of older tables.
-func (t Tables) follows(old Tables) error {
-	same := old
-	if !t.Set.Equal(old.Set) {
-		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set}
-	}
-	if !t.equal(same) {
-		return invalid("the tables' version %d follows %d", t.Version, old.Version)
-	}
-	return nil
-}
-
-func (t Tables) valid() error {
-	if err := t.Set.Validate(); err != nil {
-		return invalid("%v", err)
-	}
-	b, err := json.Marshal(t)
-	switch {
-	case err != nil:
-		return invalid("its tables: %v", err)
-	case t.Version == 0:
-		return invalid("its tables have no version")
-	case len(b) > maxTables:
-		return invalid("its tables have %d bytes, more than %d: take fewer, or shorter names and prefixes", len(b), maxTables)
-	case len(t.Dropped) > store.MaxTableName || !utf8.ValidString(t.Dropped):
-		return invalid("the name of the table that was dropped has %d bytes, or is not UTF-8", len(t.Dropped))
-	case slices.ContainsFunc(t.Set, func(o store.TableOptions) bool { return o.Name == t.Dropped }):
-		return invalid("the table %q was dropped and is there", t.Dropped)
-	}
-	return nil
 }
 
 // Shard says which partitions a group of nodes replicates.
@@ -143,6 +94,16 @@ func (c Configuration) Slots(r Range) (first, last int) {
 // slots is how many hash slots there are.
 const slots = 16384
 
+// Move is a partition on its way from one shard to another (move.go).
+type Move struct {
+	Partition int    `json:"partition"`
+	From      string `json:"from"`
+	To        string `json:"to"`
+	// Epoch is that of the shard From when this was asked for: it tells the move from an earlier one of the same
+	// partition between the same shards.
+	Epoch uint64 `json:"epoch"`
+}
+
 // Has reports whether the shard has a partition.
 func (s Shard) Has(partition int) bool {
 	return slices.ContainsFunc(s.Partitions, func(r Range) bool { return r.First <= partition && partition <= r.Last })
@@ -158,6 +119,74 @@ func (s Shard) Count() (n int) {
 
 func (s Shard) equal(o Shard) bool {
 	return s.ID == o.ID && s.Epoch == o.Epoch && s.Founder == o.Founder && slices.Equal(s.Partitions, o.Partitions)
+}
+
+// set gives the shard a partition or takes it.
+func (s *Shard) set(partition int, has bool) {
+	var all []int
+	for _, r := range s.Partitions {
+		for p := r.First; p <= r.Last; p++ {
+			if p != partition {
+				all = append(all, p)
+			}
+		}
+	}
+	if has {
+		all = append(all, partition)
+		slices.Sort(all)
+	}
+	s.Partitions = nil
+	for _, p := range all {
+		if last := len(s.Partitions) - 1; last >= 0 && s.Partitions[last].Last == p-1 {
+			s.Partitions[last].Last = p
+		} else {
+			s.Partitions = append(s.Partitions, Range{p, p})
+		}
+	}
+	s.Epoch++
+}
+
+// Owner returns the shard that has a partition, nil if there is no such partition.
+func (c *Configuration) Owner(partition int) *Shard {
+	if i := slices.IndexFunc(c.Shards, func(s Shard) bool { return s.Has(partition) }); i >= 0 {
+		return &c.Shards[i]
+	}
+	return nil
+}
+
+// Move returns the move of a partition, nil if it does not move.
+func (c *Configuration) Move(partition int) *Move {
+	if i := slices.IndexFunc(c.Moves, func(m Move) bool { return m.Partition == partition }); i >= 0 {
+		return &c.Moves[i]
+	}
+	return nil
+}
+
+// moves notes that partitions are to move to a shard, unless they are there or on their way.
+func (c *Configuration) moves(r MoveRequest) error {
+	for _, p := range r.Partitions {
+		owner, moves := c.Owner(p), c.Move(p)
+		switch {
+		case owner == nil:
+			return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
+		case moves != nil && moves.To != r.To:
+			return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
+		case owner.ID != r.To && moves == nil:
+			c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: owner.Epoch})
+		}
+	}
+	return nil
+}
+
+// arrived ends a move: its partition is the other shard's.
+func (c *Configuration) arrived(m Move) {
+	i := slices.Index(c.Moves, m)
+	if i < 0 {
+		return // it was said before
+	}
+	c.Moves = slices.Delete(c.Moves, i, i+1)
+	c.Shard(m.From).set(m.Partition, false)
+	c.Shard(m.To).set(m.Partition, true)
 }
 
 // Divide divides partitions evenly among shards that begin: in ranges, the larger ones first.
@@ -361,7 +390,8 @@ func decodeStrictly(b []byte, v any) error {
 // nothing. What a cluster fixes at its creation stays. Errors of fn and ErrInvalid.
 func (c Configuration) Changed(fn func(*Configuration) error) (Configuration, error) {
 	next := c
-	next.Shards, next.Members, next.Tables.Set = slices.Clone(c.Shards), slices.Clone(c.Members), slices.Clone(c.Tables.Set)
+	next.Shards, next.Moves, next.Members = slices.Clone(c.Shards), slices.Clone(c.Moves), slices.Clone(c.Members)
+	next.Tables.Set = slices.Clone(c.Tables.Set)
 	for i := range next.Shards {
 		next.Shards[i].Partitions = slices.Clone(next.Shards[i].Partitions)
 	}
@@ -393,7 +423,8 @@ func (c Configuration) Follows(old Configuration) error {
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
-		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables)
+		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Moves, o.Moves) &&
+		slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables)
 }
 
 func invalid(format string, args ...any) error {
@@ -459,6 +490,22 @@ func (c Configuration) validShards() error {
 	}
 	if missing := slices.Index(taken, false); missing >= 0 {
 		return invalid("partition %d is in no shard", missing)
+	}
+	return c.validMoves()
+}
+
+// validMoves checks that what moves is where it moves from, and that there is somebody to take it.
+func (c Configuration) validMoves() error {
+	for i, m := range c.Moves {
+		from, to := c.Owner(m.Partition), c.Shard(m.To)
+		switch {
+		case from == nil || from.ID != m.From:
+			return invalid("partition %d moves from the shard %.50q, which has it not", m.Partition, m.From)
+		case to == nil || to.Founder == "" || to == from:
+			return invalid("partition %d moves to %.50q, which is no other shard with nodes", m.Partition, m.To)
+		case slices.ContainsFunc(c.Moves[:i], func(o Move) bool { return o.Partition == m.Partition }):
+			return invalid("partition %d moves twice", m.Partition)
+		}
 	}
 	return nil
 }

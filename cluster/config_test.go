@@ -261,3 +261,38 @@ func FuzzConfiguration(f *testing.F) {
 		}
 	})
 }
+
+// TestMoveEndsOnce: the end of a move that comes late does not end a later one of the same partition.
+func TestMoveEndsOnce(t *testing.T) {
+	c := threeNodes()
+	a, b := c.Shards[0].ID, id(100)
+	c.Shards = append(c.Shards, Shard{ID: b, Epoch: 1, Founder: c.Members[1].ID})
+	c.Members[1].Shard = b
+	c.Shards[0].Founder = c.Members[0].ID
+	var moves []Move
+	for i := range 3 {
+		from, to := a, b
+		if i%2 == 1 {
+			from, to = b, a
+		}
+		next, err := c.Changed(func(c *Configuration) error { return c.moves(MoveRequest{Partitions: []int{0}, To: to}) })
+		must(t, err)
+		c = next
+		if move := c.Move(0); move == nil || move.From != from || move.To != to {
+			t.Fatalf("it moves so: %v", move)
+		}
+		moves = append(moves, *c.Move(0))
+		if i == 2 {
+			break
+		}
+		next, err = c.Changed(func(c *Configuration) error { c.arrived(moves[i]); return nil })
+		must(t, err)
+		if c = next; c.Owner(0).ID != to || len(c.Moves) > 0 {
+			t.Fatalf("it is in the shard %s, and moves: %v", c.Owner(0).ID, c.Moves)
+		}
+	}
+	next, err := c.Changed(func(c *Configuration) error { c.arrived(moves[0]); return nil })
+	if err != nil || next.Version != c.Version {
+		t.Errorf("the first move ends once more: %v, %v", next.Moves, err)
+	}
+}

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // machine is the state machine that Raft drives: the store behind a Node. Raft calls it
@@ -18,11 +20,16 @@ type machine struct{ n *Node }
 func (m machine) Apply(l *raft.Log) any {
 	n := m.n
 	<-n.begun // Raft may have something before startRaft has Raft
+	if n.files.lacks.Load() {
+		return nil // an entry before could not be applied
+	}
 	c, err := decodeCommand(l.Data)
 	if err == nil {
 		err = n.apply(l, &c)
 	}
-	if err != nil {
+	if errors.Is(err, store.ErrNotReceived) {
+		n.takeOthers(err)
+	} else if err != nil {
 		n.fail(fmt.Errorf("entry %d of the shard's log: %w", l.Index, err))
 	}
 	return err
@@ -31,8 +38,13 @@ func (m machine) Apply(l *raft.Log) any {
 func (n *Node) apply(l *raft.Log, c *command) error {
 	known := l.Index <= n.redone // Open has redone it
 	// It is committed: said before anybody can derive a view from it, which the next start
-	// must reach (R5).
-	n.log.SetApplied(l.Index)
+	// must reach (R5). What needs a partition that this node may not have received is said only
+	// once it has been redone: the next start could not redo it either.
+	follows := c.kind == commandSections && !known && c.fence == l.Term && !n.log.isOurs(c)
+	adopts := follows && store.Adopts(c.body)
+	if !adopts {
+		n.log.SetApplied(l.Index)
+	}
 	if c.kind == commandBegin && c.origin != n.log.origin {
 		n.skew.Store(unknownSkew) // another's clock counts now
 	}
@@ -52,7 +64,11 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 		case n.log.isOurs(c):
 			n.log.committed(n.st.Committed)
 		default:
-			return n.st.Follow(c.body)
+			applied := func() { n.log.SetApplied(l.Index) }
+			if err := n.st.Follow(c.body, applied); err != nil {
+				return err
+			}
+			applied() // also of what recovery had redone
 		}
 	}
 	return nil
@@ -215,7 +231,7 @@ func (n *Node) stopLeading(reason string) {
 
 // Snapshot has Raft take what the data directory holds for a snapshot: it trims its log.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
-	if m.n.files.holding.Load() && m.n.keepsLog() {
+	if m.n.files.lacks.Load() || m.n.files.holding.Load() && m.n.keepsLog() {
 		return nil, errHeld
 	}
 	return kept{sync: m.n.log.Sync}, nil

@@ -26,6 +26,9 @@ const (
 	// VerbDissolve takes a NodeRequest: the last node of a shard that has no partitions, and the shard with
 	// it, are removed. Any member does that.
 	VerbDissolve = "dissolve"
+	// VerbMove takes a MoveRequest: the partitions that the shard has not are to move there. Any member notes
+	// that; the leaders of the shards see to it.
+	VerbMove = "move"
 	// VerbForget takes a ForgetRequest: a node that was removed stops, and never starts with
 	// its directory again.
 	VerbForget = "forget"
@@ -113,6 +116,12 @@ type PromoteRequest struct {
 	ID string `json:"id"`
 	// Vote: it is to vote once it has caught up.
 	Vote bool `json:"vote"`
+}
+
+// MoveRequest names partitions that are to move to a shard.
+type MoveRequest struct {
+	Partitions []int  `json:"partitions"`
+	To         string `json:"to"`
 }
 
 // ForgetRequest names the cluster that a node no longer belongs to.

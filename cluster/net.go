@@ -23,6 +23,7 @@ const (
 	KindChange  byte = 'C' // a changed configuration, for the leader of the meta group
 	KindLead    byte = 'L' // to dial is to ask for leadership
 	KindLeaders byte = 'S' // who leads a shard
+	KindMove    byte = 'P' // a partition that moves
 )
 
 // Limits of the cluster port.

@@ -46,6 +46,8 @@ type Transport struct {
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
 	settle    atomic.Pointer[func() error]
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
+	refuses   atomic.Bool  // entries
+	taking    atomic.Int64 // requests with entries that Raft has and has not answered
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
 	ctx    context.Context // done when closed
@@ -452,6 +454,13 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	rpc := raft.RPC{Command: request, RespChan: answers}
 	if _, ok := request.(*raft.TimeoutNowRequest); ok {
 		t.handed.Store(time.Now().UnixNano())
+	}
+	if a, ok := request.(*raft.AppendEntriesRequest); ok && len(a.Entries) > 0 {
+		t.taking.Add(1) // before it looks: RefuseEntries looks in the other order
+		defer t.taking.Add(-1)
+		if t.refuses.Load() {
+			return raft.RPCResponse{Error: errLacks}, nil
+		}
 	}
 	if s, ok := request.(*raft.InstallSnapshotRequest); ok {
 		rpc.Reader = io.LimitReader(r, s.Size)

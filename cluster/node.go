@@ -455,7 +455,7 @@ func (n *Node) Close() error {
 	n.files.server.close()
 	swaps, noted := n.noteSwap()
 	err = errors.Join(err, noted)
-	if undecided || swaps {
+	if undecided || swaps || n.files.lacks.Load() {
 		err = errors.Join(err, n.st.CloseNow()) // no view can be saved, or will be needed
 	} else {
 		err = errors.Join(err, n.st.Close())

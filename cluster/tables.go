@@ -2,11 +2,14 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -20,6 +23,54 @@ const (
 	tablesPoll = 5 * time.Millisecond
 	maxRefusal = 200
 )
+
+// Tables are the definitions that CTABLE changes. The leader of each shard brings its own to what they
+// say (TableKeeper).
+type Tables struct {
+	// Version counts their changes; a cluster begins with 1, or behind what its data have seen.
+	Version uint64 `json:"version"`
+	// Dropped is the table that the newest change has dropped, so that who got no answer can ask
+	// again; "": it was another change.
+	Dropped string `json:"dropped,omitempty"`
+	// Set has all tables.
+	Set store.TableSet `json:"set"`
+}
+
+func (t Tables) equal(o Tables) bool {
+	return t.Version == o.Version && t.Dropped == o.Dropped && t.Set.Equal(o.Set)
+}
+
+// follows checks that t may take the place of older tables.
+func (t Tables) follows(old Tables) error {
+	same := old
+	if !t.Set.Equal(old.Set) {
+		same = Tables{Version: old.Version + 1, Dropped: t.Dropped, Set: t.Set}
+	}
+	if !t.equal(same) {
+		return invalid("the tables' version %d follows %d", t.Version, old.Version)
+	}
+	return nil
+}
+
+func (t Tables) valid() error {
+	if err := t.Set.Validate(); err != nil {
+		return invalid("%v", err)
+	}
+	b, err := json.Marshal(t)
+	switch {
+	case err != nil:
+		return invalid("its tables: %v", err)
+	case t.Version == 0:
+		return invalid("its tables have no version")
+	case len(b) > maxTables:
+		return invalid("its tables have %d bytes, more than %d: take fewer, or shorter names and prefixes", len(b), maxTables)
+	case len(t.Dropped) > store.MaxTableName || !utf8.ValidString(t.Dropped):
+		return invalid("the name of the table that was dropped has %d bytes, or is not UTF-8", len(t.Dropped))
+	case slices.ContainsFunc(t.Set, func(o store.TableOptions) bool { return o.Name == t.Dropped }):
+		return invalid("the table %q was dropped and is there", t.Dropped)
+	}
+	return nil
+}
 
 // TableKeeper is this node's part in keeping the tables of all shards the same. What CTABLE changes is the
 // configuration's Tables. While the node leads its shard it brings the shard's to what that

@@ -19,8 +19,10 @@ import (
 // tableNode is a shard of one node, in a cluster of several.
 type tableNode struct {
 	*metaNode
-	node   *Node
-	keeper *TableKeeper
+	node    *Node
+	keeper  *TableKeeper
+	leaders *Leaders
+	shard   string
 }
 
 // newTableShards makes a cluster of three shards, of which the last has no partitions.
@@ -52,6 +54,7 @@ func newTableShards(t *testing.T) (g *metaGroup, nodes []*tableNode) {
 		must(t, err)
 		shard := m.meta.Configuration().Shards[i].ID
 		leaders := NewLeaders(m.net, m.meta.Configuration, testTimeout, func() {})
+		n.leaders, n.shard = leaders, shard
 		n.keeper = KeepTables(n.node, m.meta, leaders, shard, func() {})
 		telling.Go(func() {
 			for {

@@ -2,6 +2,7 @@ package commands
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -72,6 +73,8 @@ type ClusterShard struct {
 	ID string
 	// Slots are ranges, both ends included, in ascending order.
 	Slots []SlotRange
+	// Held are those of them that are being handed over to another shard: nobody answers, for a moment.
+	Held []SlotRange
 	// Nodes are all that hold the shard.
 	Nodes []ClusterNode
 	// Leader is which of the Nodes leads or, as far as is known, was the last that did; -1:
@@ -185,6 +188,11 @@ func NewClusterView(v ClusterView) *ClusterView {
 		v.is = follows
 	}
 	return &v
+}
+
+// holds reports whether nobody answers for a slot of this node's shard, which is being handed over.
+func (v *ClusterView) holds(slot int) bool {
+	return slices.ContainsFunc(v.own.Held, func(r SlotRange) bool { return int(r.First) <= slot && slot <= int(r.Last) })
 }
 
 // has reports whether this node's shard has a slot.

@@ -86,6 +86,9 @@ func (p *Pipeline) route(c *Command, args [][]byte) (text string, hold bool) {
 	if slot != noSlot && !v.has(slot) {
 		return p.elsewhere(slot)
 	}
+	if slot != noSlot && len(v.own.Held) > 0 && r.is == leads && v.holds(slot) {
+		return p.leaderless()
+	}
 	slot = v.anyOwn(slot) // without keys it concerns all of this node's shard
 	switch {
 	case r.is == leads:
@@ -196,10 +199,16 @@ func (s *Server) displaced(err error, seen *ClusterView, slot int, tls, idempote
 	}
 	// It was certainly not applied, so whoever leads may be asked at once. If nobody is known
 	// to yet, that is this node, which holds the request.
-	if seen != nil && seen.is == leads {
+	v := c.View()
+	held := v.own != nil && slot >= 0 && (v.holds(slot) || !v.has(slot))
+	if seen != nil && seen.is == leads && !held {
 		c.refuted.Store(seen)
 	}
-	v := c.View()
+	if held && !v.has(slot) {
+		if s := v.shardOf(slot); s != nil && s.leader() != nil {
+			return c.moved(slot, s.leader(), tls)
+		}
+	}
 	if v.own == nil || v.own.leader() == nil {
 		return errNoLeader
 	}

@@ -170,6 +170,10 @@ func (db *DB) copyTo(dir string, linked func(), copyLog func(dir, markDir string
 	if err := copyLog(db.fs.PathJoin(dir, logName), dir); err != nil {
 		return err
 	}
+	// Behind the log, which tells of partitions that were taken in.
+	if err := db.linkMoved(db.fs.PathJoin(dir, snapshotName)); err != nil {
+		return err
+	}
 	if err := committed(); err != nil {
 		return err
 	}

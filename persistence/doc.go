@@ -13,7 +13,8 @@
 //	MANISYNC    the same of Pebble's MANIFEST
 //	log/        the op log
 //	db/         a Pebble database: rows, state, expiries, pages, the headers of runs
-//	snapshots/  snapshots of filters and objects, p<partition>-<sequence>.fbf
+//	snapshots/  snapshots of filters and objects, p<partition>-<sequence>.fbf, and
+//	            partitions that come from another shard, .moved (moved.go)
 //	runs/       runs of records, p<partition>-t<table>-<id>.run
 //	tmp/        runs under construction; emptied at Open
 //

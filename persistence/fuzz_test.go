@@ -119,3 +119,53 @@ func FuzzScanManifest(f *testing.F) {
 		}
 	})
 }
+
+// FuzzMoved reads the items of a partition that moves, and its tail.
+func FuzzMoved(f *testing.F) {
+	var good bytes.Buffer
+	var buf []byte
+	item := func(kind MovedKind, key, value []byte) {
+		for _, b := range [][]byte{key, value} {
+			buf = binary.AppendUvarint(buf, uint64(len(b)))
+			buf = append(buf, b...)
+		}
+		good.WriteByte(byte(kind))
+		good.Write(buf)
+		buf = nil
+	}
+	run := Run{Partition: 1, Table: 2, ID: 3, FirstSeq: 4, LastSeq: 5, Count: 1}
+	row := make([]byte, rowPrefixSize+3)
+	RowKey{Slot: 5000, Hash: 1, Key: []byte("key")}.put(row)
+	item(MovedHeader, nil, []byte{1})
+	item(MovedState, nil, []byte{2})
+	item(MovedFilters, nil, []byte{3})
+	item(MovedRow, row, []byte{4})
+	item(MovedRun, run.headerKey(), run.encodeHeader())
+	item(MovedRecord, make([]byte, movedRecord), []byte{5})
+	f.Add(good.Bytes())
+	f.Add(good.Bytes()[:good.Len()-1])
+	f.Add([]byte("h\x00\xff\xff\xff\x7f"))
+	f.Add(append([]byte{'h'}, bytes.Repeat([]byte{0xff}, 11)...))
+	frame := append(make([]byte, 8), "content"...)
+	sealFrame(frame, 0, 7)
+	f.Add(frame)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r := ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, 4096, 8191)
+		var item MovedItem
+		err := r.Next(&item)
+		for ; err == nil; err = r.Next(&item) {
+			if k := item.Row; k.Key != nil && (k.Slot < 4096 || k.Slot > 8191) || item.Run.Partition > 1 || item.Run.Count > uint64(len(b)) {
+				t.Fatalf("%+v is another partition's", item)
+			}
+		}
+		if !errors.Is(err, io.EOF) && !errors.Is(err, ErrCorrupt) {
+			t.Fatal(err)
+		}
+		var tail Tail
+		n := int64(0)
+		err = tail.read(bytes.NewReader(b), func(content []byte) error { n += 8 + int64(len(content)); return nil })
+		if err != nil || n != tail.at || n > int64(len(b)) {
+			t.Fatalf("of a tail of %d bytes %d are read, to %d: %v", len(b), n, tail.at, err)
+		}
+	})
+}

@@ -52,6 +52,7 @@ type DB struct {
 	options  *pebble.Options
 	pebble   *pebble.DB
 	flushes  flushes
+	staged   atomic.Uint64 // sstables that were made aside, for their names
 
 	runs     runFiles
 	holds    holds

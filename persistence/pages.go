@@ -53,16 +53,25 @@ func (db *DB) Pages(partition uint16, fn func(Page) error) error {
 		binary.BigEndian.PutUint16(k[1:], partition)
 	}
 	return db.scan("read pages", lower, successor(upper), func(key, value []byte) (bool, error) {
-		if len(key) != pageKeySize || len(value) < pageHeaderSize {
-			return false, disk.Corruptf("a page with a key of %d and a value of %d bytes", len(key), len(value))
+		pg, err := pageOf(key, value)
+		if err != nil {
+			return false, err
 		}
-		return true, fn(Page{
-			Object:  binary.BigEndian.Uint64(key[3:]),
-			Number:  binary.BigEndian.Uint32(key[pagePrefixSize:]),
-			Seq:     binary.BigEndian.Uint64(value),
-			Content: value[pageHeaderSize:],
-		})
+		return true, fn(pg)
 	})
+}
+
+// pageOf decodes a page; the result borrows both.
+func pageOf(key, value []byte) (Page, error) {
+	if len(key) != pageKeySize || len(value) < pageHeaderSize {
+		return Page{}, disk.Corruptf("a page with a key of %d and a value of %d bytes", len(key), len(value))
+	}
+	return Page{
+		Object:  binary.BigEndian.Uint64(key[3:]),
+		Number:  binary.BigEndian.Uint32(key[pagePrefixSize:]),
+		Seq:     binary.BigEndian.Uint64(value),
+		Content: value[pageHeaderSize:],
+	}, nil
 }
 
 func putPagePrefix(b []byte, partition uint16, object uint64) {

@@ -224,10 +224,15 @@ func (db *DB) Expiries(partition uint16, until int64, fn func(at int64, k RowKey
 		if len(key) < expiryPrefixSize+8 {
 			return false, disk.Corruptf("expiry key of %d bytes", len(key))
 		}
-		position := binary.BigEndian.Uint64(key[expiryPrefixSize:])
-		k := RowKey{Slot: uint16(position >> 48), Hash: position & hashMask, Key: key[expiryPrefixSize+8:]}
-		return fn(int64(binary.BigEndian.Uint64(key[3:])), k), nil
+		return fn(expiryOf(key)), nil
 	})
+}
+
+// expiryOf takes the key of an entry apart, which is long enough; the result borrows it.
+func expiryOf(key []byte) (at int64, k RowKey) {
+	position := binary.BigEndian.Uint64(key[expiryPrefixSize:])
+	k = RowKey{Slot: uint16(position >> 48), Hash: position & hashMask, Key: key[expiryPrefixSize+8:]}
+	return int64(binary.BigEndian.Uint64(key[3:])), k
 }
 
 func putExpiryPrefix(b []byte, partition uint16, at int64) {

@@ -117,7 +117,8 @@ type SnapshotWriter struct {
 
 	partition uint16
 	path      string
-	frame     int // where the frame that is being filled begins in buf
+	moves     bool // it is no snapshot but a partition that moves (moved.go)
+	frame     int  // where the frame that is being filled begins in buf
 	sum       uint32
 	total     uint64
 	err       error // sticky
@@ -129,7 +130,11 @@ func (db *DB) CreateSnapshot(partition uint16, seq uint64) (*SnapshotWriter, err
 	if db.closed.Load() {
 		return nil, ErrClosed
 	}
-	path := db.path(snapshotName, snapshotFile(partition, seq))
+	return db.createFrames(db.path(snapshotName, snapshotFile(partition, seq)), partition, seq)
+}
+
+// createFrames begins a file of frames.
+func (db *DB) createFrames(path string, partition uint16, seq uint64) (*SnapshotWriter, error) {
 	out, err := db.newDirectWriter(path + disk.TmpSuffix)
 	if err != nil {
 		return nil, wrap("create a snapshot", err)
@@ -197,7 +202,9 @@ func (w *SnapshotWriter) Commit() error {
 		w.Abort()
 		return wrap("commit a snapshot", err)
 	}
-	w.removeOlder()
+	if !w.moves {
+		w.removeOlder()
+	}
 	return nil
 }
 
@@ -227,7 +234,7 @@ func (w *SnapshotWriter) commit() error {
 		return err
 	}
 	KillPoint("after-rename")
-	return disk.SyncDir(w.db.fs, w.db.path(snapshotName))
+	return disk.SyncDir(w.db.fs, w.db.fs.PathDir(w.path))
 }
 
 // removeOlder removes all but the newest snapshots. What it cannot remove now

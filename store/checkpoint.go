@@ -144,6 +144,10 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 	if !p.lockNow() {
 		return nil
 	}
+	if p.coming != nil {
+		p.mu.Unlock()
+		return nil
+	}
 	here := p.here()
 	b := s.beginBuild(p, goal, urgent)
 	p.mu.Unlock()
@@ -204,6 +208,9 @@ func (c *checkpoint) capture(goal seen.Goal, force bool) bool {
 		return false
 	}
 	defer p.mu.Unlock()
+	if p.coming != nil {
+		return false // what is coming must not have to wait
+	}
 	if p.seq == p.saving.checkpointSeq && !force && !p.seen.Obsolete() {
 		return false
 	}
@@ -225,6 +232,7 @@ func (p *partition) stateRow() partitionState {
 	return partitionState{
 		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
 		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
+		adopted: p.adopted, gone: p.gone, handed: p.handed,
 	}
 }
 
@@ -268,7 +276,7 @@ func (c *checkpoint) run() error {
 	}
 	if err == nil {
 		c.build.Remove()
-		return c.trim()
+		return errors.Join(c.trim(), c.removeMoved())
 	}
 	c.giveBack()
 	c.build.GiveBack()

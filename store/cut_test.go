@@ -84,7 +84,7 @@ func TestCutForReplica(t *testing.T) {
 	}
 	all, _ := la.records(0)
 	for _, r := range all {
-		must(t, b.Follow(r))
+		must(t, b.Follow(r, nil))
 	}
 	for i, p := range b.partitions {
 		if q := a.partitions[i]; p.seq != q.seq || p.size != q.size || p.at != q.at || p.floor != q.floor {

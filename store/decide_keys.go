@@ -211,6 +211,9 @@ func (x *decider) flushAll(op *Op) error {
 	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
 	for i := range x.touched {
 		p := x.touched[i].p
+		if p.gone {
+			continue // another shard's, and empty
+		}
 		gone := p.size
 		x.log(p, &entry{kind: entryFlush, value: x.wall})
 		if p.saving.savedSeq -= gone - 1; saves {

@@ -101,7 +101,12 @@
 //	              are given again in the next one. A point is a sequence in a life
 //	away          a partition that is being rebuilt: operations on it wait
 //	logged time   the time by which a partition's ids age: it stops while the server is down
-//	jump          the one gap in the sequences: where a copy of a directory goes on
+//	jump          a gap in the sequences: where a copy of a directory goes on, or a partition
+//	              that was adopted
+//	move          a partition goes from one shard's stores to another's (move.go): it is
+//	              exported, received, handed over, adopted there and vacated here
+//	tail          what a partition that moves has done since it was exported
+//	vacant        of a partition: empty, because another shard has it
 //	incarnation   the number that tells a copy of the directory (backup, restore) from its
 //	              original
 //	floor         the sequence of a partition's last FLUSHALL

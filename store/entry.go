@@ -36,6 +36,9 @@ const (
 	entryLast     entryKind = 14 // the last fragment: the object changed
 	entryDrop     entryKind = 15 // fragments whose last one never came are dropped
 	entryRemember entryKind = 16 // an idempotent operation on an object was applied: its opid
+	entryAdopt    entryKind = 17 // another shard's partition takes the place of this one
+	entryVacate   entryKind = 18 // another shard has the partition now: all of it goes
+	entryHandOver entryKind = 19 // the last one of a partition that is handed over, or that this is taken back
 )
 
 // entryFlags modify an entry.
@@ -131,8 +134,11 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = binary.AppendVarint(dst, e.value)
 	case entryCatalog:
 		dst = coding.AppendBytes(dst, e.id)
-	case entryFlush:
+	case entryFlush, entryVacate, entryHandOver:
 		dst = binary.AppendVarint(dst, e.value)
+	case entryAdopt:
+		dst = binary.AppendVarint(dst, e.value)
+		dst = coding.AppendBytes(dst, e.id)
 	case entryJump:
 		dst = binary.AppendUvarint(dst, uint64(e.delta))
 		dst = binary.AppendVarint(dst, e.value)
@@ -218,8 +224,10 @@ func (r *sectionReader) next(e *entry) bool {
 		e.table, e.value = r.Uint32(), r.Varint()
 	case entryCatalog:
 		e.id = r.Bytes()
-	case entryFlush:
+	case entryFlush, entryVacate, entryHandOver:
 		e.value = r.Varint()
+	case entryAdopt:
+		e.value, e.id = r.Varint(), r.Bytes()
 	case entryJump:
 		e.delta, e.value = int64(r.Uvarint()), r.Varint()
 	case entryCreate, entryChange:

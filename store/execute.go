@@ -48,6 +48,7 @@ type decider struct {
 	isSplit bool   // the operations may be decided piece by piece, and in several shares
 	atomic  bool   // the batch is
 	frozen  error  // of one of the share's partitions
+	moved   bool   // one of them is another shard's, or about to be
 	onBlock func() // the batch's OnBlock
 
 	wall    int64 // unix ms, when the share was locked
@@ -333,12 +334,13 @@ func (x *decider) tryLock() bool {
 // locked makes the partitions, just locked, ready for the batch. The clock is read here,
 // once for all of them, so that time never goes back within a partition.
 func (x *decider) locked() {
-	x.frozen = nil
+	x.frozen, x.moved = nil, false
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
 		if why := t.p.frozen.Load(); why != nil {
 			x.frozen = *why
+			x.moved = x.moved || t.p.moved()
 		}
 		if life := t.p.committed.life.Load(); life != t.life {
 			x.past = append(x.past, point{t.p, t.life, t.need})
@@ -451,7 +453,7 @@ func (x *decider) decideShare(from, to int) {
 // memory of ids had a part in it, for they do not tell which operation it was. An
 // operation whose record was found is no newer than the last change of its key.
 func (x *decider) take(op *Op) {
-	if x.frozen != nil && op.Kind.Write() {
+	if x.frozen != nil && (op.Kind.Write() || x.moved) {
 		if op.Err = x.refusal(op); op.Err != nil {
 			return
 		}
@@ -465,20 +467,6 @@ func (x *decider) take(op *Op) {
 			p.draft.need = p.seq
 		}
 	}
-}
-
-// refusal returns why a write is refused: a partition that it changes is frozen, or one
-// of those that the atomic batch touches. The share has a frozen partition.
-func (x *decider) refusal(op *Op) error {
-	if x.atomic || op.Kind.can(allKeys) {
-		return x.frozen
-	}
-	for i := range x.of(op) {
-		if why := x.of(op)[i].p.frozen.Load(); why != nil {
-			return *why
-		}
-	}
-	return nil
 }
 
 // apply turns the outcomes into one log record and fixes its place in the

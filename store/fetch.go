@@ -87,11 +87,16 @@ func (x *decider) readRows(refs []int, value []byte) []byte {
 
 // install puts a row that was read outside the lock into memory, unless its
 // key may have been changed and evicted since, or the knowledge that there is
-// no row to read.
+// no row to read. Of a partition whose rows are not ingested yet nothing is read: what
+// is asked of it is refused.
 func (x *decider) install(r *ref) bool {
 	pos := position(r.slot, keyHash(r.key))
 	if r.p.rows.lacks(pos) {
 		r.c = r.p.hot.install(r.keyHash, r.key, pos)
+		return true
+	}
+	if r.p.aside != nil {
+		r.c = newCounter(r.key, pos) // of a row that is not there yet memory must know nothing
 		return true
 	}
 	stamp := *r.p.hot.stamp(pos)

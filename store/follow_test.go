@@ -32,7 +32,7 @@ func TestFollow(t *testing.T) {
 		for i, p := range leader.partitions {
 			must(t, leader.oplog.BeginRecovery(p.id))
 			g := newRedoGroup(follower.partitions[i], 5)
-			must(t, leader.oplog.Read(p.id, follower.partitions[i].seq+1, func(seq uint64, content []byte) error { return follower.follow(g, seq, content) }))
+			must(t, leader.oplog.Read(p.id, follower.partitions[i].seq+1, func(seq uint64, content []byte) error { return follower.follow(g, seq, content, nil) }))
 			leader.oplog.EndRecovery()
 		}
 	}
@@ -52,7 +52,7 @@ func TestFollow(t *testing.T) {
 		g, q := newRedoGroup(follower.partitions[i], 5), follower.partitions[i]
 		must(t, leader.oplog.Read(p.id, q.seq+2, func(seq uint64, content []byte) error {
 			before := q.seq
-			if err := follower.follow(g, seq, content); errors.Is(err, ErrLogDamaged) && q.seq == before {
+			if err := follower.follow(g, seq, content, nil); errors.Is(err, ErrLogDamaged) && q.seq == before {
 				gap++
 				return nil
 			}
@@ -82,12 +82,12 @@ func TestFollowDamaged(t *testing.T) {
 	for ; n < 12; n++ {
 		key := fmt.Sprintf("k%d", n)
 		before := p.seq
-		if err := s.follow(g, before+1, append(section, 0xff)); !errors.Is(err, errCorruptEntry) || p.seq != before || p.size != 0 {
+		if err := s.follow(g, before+1, append(section, 0xff), nil); !errors.Is(err, errCorruptEntry) || p.seq != before || p.size != 0 {
 			t.Fatalf("behind %d entries: %v; %d entries were redone", n, err, p.seq-before)
 		}
 		section = (&entry{kind: entrySet, flags: flagCreated, key: []byte(key), value: 1}).appendTo(section)
 	}
-	must(t, s.follow(g, p.seq+1, section))
+	must(t, s.follow(g, p.seq+1, section, nil))
 	if p.size != int64(n) {
 		t.Errorf("%d of %d entries were redone", p.size, n)
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/fbf/paper"
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/coding"
 )
 
@@ -25,7 +27,7 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginSection(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entryRemember; kind++ {
+	for kind := entryApply; kind <= entryHandOver; kind++ {
 		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
 			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter
@@ -186,4 +188,72 @@ func mustBeDamage(t *testing.T, err error) {
 	if !errors.Is(err, errCorruptEntry) {
 		t.Fatal(err)
 	}
+}
+
+// FuzzMoveTail reads what another shard's store says that a partition has done, and redoes it
+// beside the partition.
+func FuzzMoveTail(f *testing.F) {
+	s := testStore(f, func(o *Options) { o.Partitions = 2 })
+	key := []byte(keysIn(s)[1])
+	section := func(seq uint64, e entry) []byte {
+		return oplog.AppendSection(nil, 1, seq, e.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
+	}
+	for kind := entryApply; kind <= entryHandOver; kind++ {
+		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1, value: 2}))
+	}
+	p := s.partitions[1]
+	f.Fuzz(func(t *testing.T, record []byte) {
+		in := &Incoming{p: p, seq: moveStep}
+		p.mu.Lock()
+		in.begin()
+		p.mu.Unlock()
+		must(t, in.shadow.setCatalog(newCatalog(), moment{}))
+		defer in.release()
+		err := in.check(record)
+		if err == nil {
+			err = in.redo(record)
+		}
+		if err != nil && !errors.Is(err, ErrMove) && !errors.Is(err, persistence.ErrCorrupt) && !errors.Is(err, ErrLogDamaged) && !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, fbf.ErrEvent) {
+			mustBeDamage(t, err)
+		}
+	})
+}
+
+// FuzzMoveFile reads the content of the file of a partition that moves.
+func FuzzMoveFile(f *testing.F) {
+	m := newMoveToTry(f)
+	in, err := m.fsA.Open(m.path)
+	must(f, err)
+	framed, err := io.ReadAll(in)
+	must(f, err)
+	f.Add(contentOf(framed))
+	p := m.b.partitions[1]
+	p.pool.limit.Store(1 << 20)
+	first, last := slotRange(1, p.count)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		in := &Incoming{p: p, seq: moveStep}
+		p.mu.Lock()
+		in.begin()
+		p.mu.Unlock()
+		l := moveLoader{Incoming: in, r: persistence.ReadMoved(bytes.NewReader(b), uint64(len(b)), 1, first, last)}
+		_ = l.load() // it neither panics nor leaves anything
+		in.release()
+		for _, dir := range []string{"data/tmp", "data/runs"} {
+			if left, _ := m.fsB.List(dir); len(left) > 0 {
+				t.Fatalf("it leaves %v", left)
+			}
+		}
+	})
+}
+
+// contentOf is what the frames of a file hold.
+func contentOf(framed []byte) (content []byte) {
+	for b := framed[24:]; len(b) > 8; {
+		n := int(binary.BigEndian.Uint32(b))
+		if n == 0 {
+			return content
+		}
+		content, b = append(content, b[8:8+n]...), b[8+n:]
+	}
+	return content
 }

@@ -137,8 +137,8 @@ func (p *partition) endPages(o object) {
 }
 
 // loadPages reads the pages of the objects that a snapshot has brought. Pages of others
-// are to be deleted.
-func (p *partition) loadPages(db *persistence.DB) error {
+// are to be deleted. pages calls fn for all of them.
+func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error) error {
 	objects := make(map[uint64]*paged)
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok {
@@ -146,7 +146,7 @@ func (p *partition) loadPages(db *persistence.DB) error {
 			p.pool.used.Add(-int64(o.bytes()))
 		}
 	}
-	err := db.Pages(p.id, func(pg persistence.Page) error {
+	err := pages(func(pg persistence.Page) error {
 		o := objects[pg.Object]
 		if o == nil {
 			if n := len(p.goners); n == 0 || p.goners[n-1] != pg.Object {

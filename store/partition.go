@@ -18,6 +18,7 @@ type partition struct {
 	count int // of partitions
 	seed  uint64
 	pool  *memoryPool
+	db    *persistence.DB
 
 	// mu guards what follows but for committed, which guards itself. It is held for one
 	// short critical section for each share of a batch.
@@ -35,6 +36,7 @@ type partition struct {
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
+	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }
 
 // views are what a partition has made of its entries up to seq: all that recovery makes
@@ -52,10 +54,14 @@ type views struct {
 	objects     map[string]*counter // the keys that hold one; they never leave memory
 	ofType      [maxTypes]int       // how many
 	catalog     *catalog
-	floor       uint64    // the last FLUSHALL: what is missing rests on it
-	goners      []uint64  // objects whose pages are to be deleted (pages.go)
-	fragments   fragments // of a change that is not finished (fragments.go)
-	flushDue    bool      // what it deletes is still on disk, and nothing newer is that memory lacks
+	floor       uint64              // the last FLUSHALL: what is missing rests on it
+	goners      []uint64            // objects whose pages are to be deleted (pages.go)
+	fragments   fragments           // of a change that is not finished (fragments.go)
+	flushDue    bool                // what it deletes is still on disk, and nothing newer is that memory lacks
+	adopted     uint64              // the sequence with which it went on in this shard; 0: it began here
+	gone        bool                // another shard has it: it is empty, and nobody is answered
+	handed      uint64              // it is being handed over, under this number; 0: it is not
+	aside       *persistence.Tables // its rows, until they are ingested
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }
@@ -90,13 +96,16 @@ type marks struct {
 	filters  uint64 // tables' filters and objects
 	catalog  uint64 // the tables
 	records  uint64 // EXACT runs
+	// adopt: nothing of the log counts before the adoption that goes on with it; 0: all does.
+	// The log must reach up to reach.
+	adopt, reach uint64
 	// rebuilt: the filters were lost and are rebuilt from runs and log, so
 	// that logged refreshes have nothing to act on.
 	rebuilt bool
 }
 
 func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryPool, db *persistence.DB) *partition {
-	p := &partition{id: id, count: count, seed: seed, pool: pool}
+	p := &partition{id: id, count: count, seed: seed, pool: pool, db: db}
 	p.views = newViews(count, hotLimit)
 	p.seen = seen.New(id, &p.mu, db)
 	p.back.L, p.committed.cond.L = &p.mu, &p.committed.mu

@@ -115,10 +115,18 @@ func (p *partition) drop() {
 	p.seen.Reset()
 	hot := p.hot
 	p.views, p.draft, p.saving = newViews(p.count, hot.limit), draft{}, saving{}
-	// What batches have read from disk does not count any more, and watchers see no key as
-	// it was.
-	p.hot.made = hot.made
-	for i, n := range hot.evicted {
-		p.hot.evicted[i] = n + 1
+	p.hot.takeOver(hot)
+	if p.coming != nil && p.coming.adopted {
+		p.coming.tables.Discard() // unless Pebble has them
+		p.coming = nil
+	}
+}
+
+// takeOver takes the place of others: what batches have read from disk does not count any
+// more, and watchers see no key as it was.
+func (h *hotCounters) takeOver(from *hotCounters) {
+	h.made = from.made
+	for i, n := range from.evicted {
+		h.evicted[i] = n + 1
 	}
 }

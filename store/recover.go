@@ -189,6 +189,12 @@ func (r *recovery) run() error {
 		p.marks.rebuilt, p.saving.rebuilt = false, true
 	}
 	p.committed.advance(p.seq)
+	if err := p.takeRows(); err != nil {
+		return err
+	}
+	if s.Failure() == nil {
+		p.setFrozen(s.Leads())
+	}
 	return r.beginRowFilter()
 }
 
@@ -262,6 +268,12 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 	if v.snapshots, err = db.Snapshots(p.id); err != nil {
 		return v, err
 	}
+	// One of what was here before another shard's partition came is of no use.
+	v.snapshots = slices.DeleteFunc(v.snapshots, func(s persistence.Snapshot) bool { return s.Seq < p.adopted })
+	if again, err := p.comesAgain(db, v); err != nil || again {
+		v.state = partitionState{}
+		return v, errors.Join(err, p.seen.Load())
+	}
 	for _, snap := range v.snapshots {
 		loaded, err := openSnapshot(db, snap)
 		if err == nil {
@@ -272,9 +284,10 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 	}
 	if len(v.damage) == len(v.snapshots) && v.state.seq > 0 {
 		first, _, ok := log.Bounds(p.id)
-		v.filtersLost = !ok || first > 1
+		v.filtersLost = !ok || first > 1 || p.adopted > 0
 	}
-	if err := p.loadPages(db); err != nil {
+	err = p.loadPages(func(fn func(persistence.Page) error) error { return db.Pages(p.id, fn) })
+	if err != nil {
 		return v, err
 	}
 	return v, p.seen.Load()
@@ -285,6 +298,11 @@ func (p *partition) loadState(db *persistence.DB) (state partitionState, err err
 	if err != nil || !ok {
 		return state, err
 	}
+	return p.setState(b)
+}
+
+// setState takes what a checkpoint has left.
+func (p *partition) setState(b []byte) (state partitionState, err error) {
 	if state, err = decodeState(b); err != nil {
 		return state, fmt.Errorf("the state of the last checkpoint cannot be read: %w", err)
 	}
@@ -292,6 +310,7 @@ func (p *partition) loadState(db *persistence.DB) (state partitionState, err err
 	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
 	p.marks.counters, p.marks.records = state.seq, state.records
 	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
+	p.adopted, p.gone, p.handed = state.adopted, state.gone, state.handed
 	return state, nil
 }
 
@@ -362,12 +381,12 @@ func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
 // committed in it first, so a shorter log was damaged. It returns how many sections it
 // redid, and the entries in them.
 func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err error) {
-	reach := max(p.marks.counters, p.marks.filters, p.marks.records)
+	reach := max(p.marks.counters, p.marks.filters, p.marks.records, p.marks.reach)
 	from := min(p.marks.counters, p.marks.filters, p.marks.records)
 	if p.marks.rebuilt {
 		from = min(p.marks.counters, p.marks.records)
 		if first, _, ok := log.Bounds(p.id); ok {
-			from = min(from, first-1) // everything that is left, for its opids
+			from = max(min(from, first-1), p.adopted) // everything that is left, for its opids
 		}
 	}
 	p.seq = from
@@ -375,6 +394,12 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 	err = log.Read(p.id, from+1, func(seq uint64, content []byte) error {
 		if seq > upTo {
 			return nil
+		}
+		if p.marks.adopt > 0 {
+			if !adopts(content, p.marks.adopt) {
+				return nil
+			}
+			p.seq = seq - 1
 		}
 		n, err := g.add(seq, content)
 		sections, entries = sections+1, entries+n

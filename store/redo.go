@@ -44,6 +44,12 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		return p.redoJump(e, seq)
 	case entryFlush:
 		return p.redoFlush(e, seq, at)
+	case entryVacate:
+		return p.redoVacate(e, seq, at)
+	case entryHandOver:
+		return p.redoHandOver(e, seq)
+	case entryAdopt:
+		return p.redoAdopt(e, seq, at)
 	case entryCreate, entryChange:
 		return p.redoObject(e, seq, at)
 	case entryFragment:
@@ -70,6 +76,7 @@ type redoGroup struct {
 	bytes   []byte // of their sections, and of others
 	entries []loggedEntry
 	lines   int64 // keeps the compiler from dropping loads made ahead
+	settles bool  // a partition was adopted
 }
 
 // newRedoGroup returns a group for so many entries at most.

@@ -74,7 +74,7 @@ func (s *Store) beginReplica() {
 		if p.catalog == nil {
 			p.catalog, ready = newCatalog(), false // for those who look; it has no filters
 		}
-		p.frozen.Store(&notLeader)
+		p.setFrozen(false)
 	}
 	s.replica.ready.Store(ready)
 }
@@ -87,19 +87,27 @@ func (s *Store) Leads() bool { return s.replica == nil || s.replica.leads.Load()
 
 // Follow redoes sections that were committed and that this store, in its present life, has
 // not decided: a record of the log. What recovery has redone changes nothing. An error means
-// that the process must end (R4).
-func (s *Store) Follow(record []byte) error {
+// that the process must end (R4). said, unless it is nil, is called once a section is redone and
+// before a view on disk can have it: it tells the log that the record is applied, which the next
+// start must reach (R5).
+func (s *Store) Follow(record []byte, said func()) error {
 	err := oplog.Sections(record, func(partition uint16, seq uint64, content []byte) error {
 		if int(partition) >= len(s.partitions) {
 			return fmt.Errorf("%w: a section of partition %d", ErrLogDamaged, partition)
 		}
 		p, g := s.partitions[partition], s.replica.group
 		g.p = p
-		err := s.follow(g, seq, content)
+		err := s.follow(g, seq, content, said)
 		if errors.Is(err, errConflict) {
 			s.log.Warn("what this node decided was not committed: its state is made anew", "partition", partition)
 			if err = s.rebuild(cut{p, p.committed.upTo()}); err == nil {
-				err = s.follow(g, seq, content)
+				err = s.follow(g, seq, content, said)
+			}
+		}
+		if err == nil && g.settles {
+			g.settles = false
+			if err = s.settle(p); lacksSpace(err) {
+				err = nil // it is tried again
 			}
 		}
 		return err
@@ -131,7 +139,7 @@ func (s *Store) hasTables() bool {
 // one of the partition, of which seq is the first sequence. One that recovery began with
 // changes nothing. After an error other than of decoding, or errConflict, the partition must
 // be rebuilt. One section of a partition at a time, and none while that is being rebuilt.
-func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
+func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) error {
 	rd, err := newSectionReader(content)
 	if err != nil {
 		return err
@@ -139,12 +147,12 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 	p := g.p
 	g.entries = g.entries[:0]
 	more := g.fill(&rd)
-	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind == entryFlush
+	flushes := len(g.entries) > 0 && g.entries[len(g.entries)-1].kind.locksSaver()
 	// What the group has no room for is decoded twice: nothing of a section is redone
 	// before all of it is known to be sound.
 	rest, e := rd, entry{}
 	for rest.id = nil; rest.next(&e); {
-		flushes = flushes || e.kind == entryFlush
+		flushes = flushes || e.kind.locksSaver()
 	}
 	if err := rest.err(); err != nil {
 		return err
@@ -173,8 +181,12 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte) error {
 			break
 		}
 	}
+	if said != nil {
+		said()
+	}
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
+	g.settles = p.aside != nil
 	return nil
 }
 
@@ -201,7 +213,7 @@ func (s *Store) Lead() error {
 			x.logJump(p)
 		}
 		p.committed.resume()
-		p.frozen.Store(nil)
+		p.setFrozen(true)
 	}
 	s.replica.ready.Store(true)
 	s.replica.leads.Store(true)
@@ -222,7 +234,7 @@ func (s *Store) StopLeading(cleared func()) {
 	defer x.unlock()
 	for _, p := range s.partitions {
 		if s.Failure() == nil {
-			p.frozen.Store(&notLeader)
+			p.setFrozen(false)
 		}
 	}
 	cleared()

@@ -11,7 +11,7 @@ import (
 )
 
 // testReplica opens a replica on a log whose commits the test decides.
-func testReplica(t *testing.T, fs vfs.FS, clock Clock) (*Store, *proposals) {
+func testReplica(t testing.TB, fs vfs.FS, clock Clock) (*Store, *proposals) {
 	t.Helper()
 	l := new(proposals)
 	l.decided.L = &l.mu
@@ -40,7 +40,7 @@ func receive(t *testing.T, s *Store, l *proposals, records [][]byte) {
 		place, _, err := l.Log.Append(r)
 		must(t, err)
 		must(t, l.Log.Wait(place))
-		must(t, s.Follow(r))
+		must(t, s.Follow(r, nil))
 	}
 }
 
@@ -157,15 +157,15 @@ func TestReplicaContainedOrGap(t *testing.T) {
 	}
 	all, _ := la.records(0)
 	receive(t, b, lb, all[:3])
-	if err := b.Follow(all[2]); !errors.Is(err, ErrLogDamaged) {
+	if err := b.Follow(all[2], nil); !errors.Is(err, ErrLogDamaged) {
 		t.Errorf("a section comes twice: %v", err)
 	}
 	must(t, b.Close())
 	b, lb = testReplica(t, fs, clock.now)
-	must(t, b.Follow(all[1]))
+	must(t, b.Follow(all[1], nil))
 	cincr(a, "k", "4", 1)
 	last, _ := la.records(4)
-	if err := b.Follow(last[0]); !errors.Is(err, ErrLogDamaged) {
+	if err := b.Follow(last[0], nil); !errors.Is(err, ErrLogDamaged) {
 		t.Errorf("a section is missing: %v", err)
 	}
 	receive(t, b, lb, all[3:])

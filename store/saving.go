@@ -67,6 +67,9 @@ func (w *saver) pass() {
 		if err := s.saveIfDue(p, w.saved <= i && i < due, load); err != nil && !errors.Is(err, errPostponed) {
 			w.failed("snapshot failed", p, err)
 		}
+		if err := s.settle(p); err != nil {
+			w.failed("a partition that was adopted has no rows yet", p, err)
+		}
 		s.scanRowsIfDue(p)
 	}
 	w.saved = max(w.saved, due)
@@ -221,7 +224,7 @@ const pinnedAt = 3
 // sequence.
 func (s *Store) unpin(p *partition) error {
 	x := s.internal(p)
-	if x.lock(); x.frozen != nil {
+	if x.lock(); s.refusal(p) != nil {
 		changed := p.seq != p.saving.checkpointSeq
 		x.unlock()
 		switch {

@@ -24,13 +24,18 @@ type partitionState struct {
 	// horizons are the tables'. They are in filter snapshots too; here they
 	// serve when those are lost.
 	horizons map[uint32]horizon
+	// adopted, gone and handed are the partition's (views).
+	adopted uint64
+	gone    bool
+	handed  uint64
 }
 
 const stateVersion = 1
 
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
 // sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
-// each its id and horizon.
+// each its id and horizon. If the partition has ever moved: where it was adopted, whether it
+// is gone, and under which number it is handed over.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -47,6 +52,13 @@ func (s partitionState) encode() []byte {
 		h := s.horizons[id]
 		b = binary.AppendUvarint(b, uint64(id))
 		b = h.appendTo(b)
+	}
+	if s.gone || s.adopted > 0 || s.handed > 0 {
+		gone := byte(0)
+		if s.gone {
+			gone = 1
+		}
+		b = binary.AppendUvarint(append(binary.AppendUvarint(b, s.adopted), gone), s.handed)
 	}
 	return b
 }
@@ -68,6 +80,14 @@ func decodeState(b []byte) (s partitionState, err error) {
 			r.Fail()
 		}
 		s.horizons[id] = r.horizon()
+	}
+	if len(r.Rest) > 0 {
+		s.adopted = r.Uvarint()
+		gone := r.Byte()
+		s.gone, s.handed = gone == 1, r.Uvarint()
+		if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.handed == 0 || s.gone && s.handed > 0 {
+			r.Fail()
+		}
 	}
 	r.End()
 	if r.err() != nil {

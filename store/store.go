@@ -273,6 +273,9 @@ func (s *Store) CloseNow() error {
 
 // abandon closes the database and frees the filters.
 func (s *Store) abandon() error {
+	for _, p := range s.partitions {
+		p.abandonComing()
+	}
 	err := s.db.Close()
 	for _, p := range s.partitions {
 		p.mu.Lock()

@@ -110,8 +110,8 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 // and what a filter cannot follow: once they are logged, redo must not fail. The
 // partitions are locked.
 func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
-	if x.frozen != nil {
-		return nil, 0, x.frozen
+	if err := x.s.refusal(ps...); err != nil {
+		return nil, 0, err
 	}
 	var need uint64
 	for _, p := range ps {

@@ -26,6 +26,10 @@ func (s *Store) flushRows(p *partition) error {
 	if !p.lockNow() {
 		return nil
 	}
+	if p.coming != nil {
+		p.mu.Unlock()
+		return nil
+	}
 	c.at = p.here()
 	c.dirty, p.hot.dirty = p.hot.dirty, nil
 	p.saving.rowsAhead += len(c.dirty)

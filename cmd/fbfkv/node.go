@@ -33,9 +33,11 @@ type clusterNode struct {
 	node      atomic.Pointer[cluster.Node] // likewise
 	leaders   *cluster.Leaders             // of the other shards
 	tables    *cluster.TableKeeper
+	mover     atomic.Pointer[cluster.Mover]
 	heard     chan struct{} // one of them, or what this node tells them, has changed
 
 	commits commitTimes
+	looking sync.Mutex
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
@@ -204,6 +206,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	}
 	n.leaders = cluster.NewLeaders(n.net, n.configuration, timeout/leaderPart, lookAgain)
 	n.tables = cluster.KeepTables(node, meta, n.leaders, self.Shard, lookAgain)
+	n.mover.Store(cluster.StartMover(cluster.MoverOptions{Node: node, Meta: meta, Net: n.net, Leaders: n.leaders, Shard: self.Shard, Show: n.look, Logger: n.log}))
 	n.look()
 	n.running.Go(n.watch)
 	n.log.Info("this server is a member of a cluster", "cluster", c.Cluster, "node", self.ID, "address", self.ClusterAddress(),
@@ -269,8 +272,27 @@ func (n *clusterNode) watch() {
 	}
 }
 
-// look shows what has changed of the node's view of its cluster, and tells the other shards.
+// held returns the slots of a shard whose partitions are being handed over.
+func (n *clusterNode) held(s cluster.Shard, c cluster.Configuration) []commands.SlotRange {
+	mover := n.mover.Load()
+	if mover == nil {
+		return nil
+	}
+	var held cluster.Shard
+	for _, r := range s.Partitions {
+		for p := r.First; p <= r.Last; p++ {
+			if mover.Held(p) {
+				held.Partitions = append(held.Partitions, cluster.Range{First: p, Last: p})
+			}
+		}
+	}
+	return slotsOf(held, c)
+}
+
+// look shows what has changed of the node's view of its cluster, and tells the other shards. One at a time.
 func (n *clusterNode) look() {
+	n.looking.Lock()
+	defer n.looking.Unlock()
 	c, status, was := n.configuration(), n.node.Load().Status(), n.view.Load()
 	n.commits.note(status.Committed)
 	self := c.Member(n.directory.ID())
@@ -283,6 +305,7 @@ func (n *clusterNode) look() {
 		leader := ""
 		if shard.ID == self.Shard {
 			leader = n.lookAtOwn(&s, c, status, was)
+			s.Held = n.held(shard, c)
 		} else {
 			leader = n.lookAtOther(&s, c)
 		}
@@ -369,7 +392,7 @@ func slotsOf(s cluster.Shard, c cluster.Configuration) (ranges []commands.SlotRa
 // sameView reports whether clients are told the same.
 func sameView(a, b *commands.ClusterView) bool {
 	return a.Epoch == b.Epoch && slices.EqualFunc(a.Shards, b.Shards, func(s, o commands.ClusterShard) bool {
-		return s.ID == o.ID && s.Leader == o.Leader && s.LostAt.Equal(o.LostAt) && s.Ready == o.Ready && s.Term == o.Term && slices.Equal(s.Nodes, o.Nodes)
+		return s.ID == o.ID && s.Leader == o.Leader && s.LostAt.Equal(o.LostAt) && s.Ready == o.Ready && s.Term == o.Term && slices.Equal(s.Nodes, o.Nodes) && slices.Equal(s.Held, o.Held)
 	})
 }
 
@@ -476,6 +499,7 @@ func (n *clusterNode) close(snapshot bool) error {
 	n.handOver()
 	n.stop()
 	n.running.Wait()
+	n.mover.Load().Close()
 	n.leaders.Close()
 	begin := time.Now()
 	if err := errors.Join(n.meta.Load().Close(), node.Close(), n.net.Close()); err != nil && !errors.Is(err, net.ErrClosed) {

@@ -56,7 +56,7 @@ func (l *Log) NewBatch() *Batch { return NewBatch(l) }
 // AppendLog adds a section: what a partition did. It is copied. Sequences are the
 // caller's, and ascend within a partition.
 func (b *Batch) AppendLog(partition uint16, seq uint64, content []byte) {
-	b.record = appendSection(b.record, partition, seq, content)
+	b.record = AppendSection(b.record, partition, seq, content)
 }
 
 // Empty reports whether nothing was added since the last Apply.
@@ -108,8 +108,8 @@ func (b *Batch) Wait() error {
 	return b.to.Wait(place)
 }
 
-// appendSection appends a section to a record.
-func appendSection(dst []byte, partition uint16, seq uint64, content []byte) []byte {
+// AppendSection appends a section to a record.
+func AppendSection(dst []byte, partition uint16, seq uint64, content []byte) []byte {
 	dst = append(dst, sectionKind)
 	dst = binary.BigEndian.AppendUint16(dst, partition)
 	dst = binary.BigEndian.AppendUint64(dst, seq)

@@ -262,7 +262,7 @@ func (l *Log) sectionsOf(e *Entry, fn func(section) error) error {
 // appendEntry frames an entry, notes its sections, and returns its place. The lock is
 // held.
 func (l *Log) appendEntry(e *Entry) entryPlace {
-	record := appendSection(l.entries.scratch[:0], EntryPartition, e.Index, nil)
+	record := AppendSection(l.entries.scratch[:0], EntryPartition, e.Index, nil)
 	record = appendEntry(record, e, l.entries.applied)
 	l.entries.noted = l.entries.applied
 	l.entries.scratch = record
@@ -358,7 +358,7 @@ func (l *Log) cutEntries(kind byte, index uint64) error {
 	if kind == kindVoid {
 		applied = index
 	}
-	l.append(appendSection(nil, EntryPartition, index, appendMark(nil, kind, applied)))
+	l.append(AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied)))
 	l.entries.noted = applied
 	used := int64(l.appended - start)
 	l.mu.Unlock()

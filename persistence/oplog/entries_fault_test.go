@@ -189,10 +189,10 @@ func TestEntriesRot(t *testing.T) {
 func TestEntriesForged(t *testing.T) {
 	entryOf := func(index, applied uint64) []byte {
 		e := entry(index, 1)
-		return appendSection(nil, EntryPartition, index, appendEntry(nil, &e, applied))
+		return AppendSection(nil, EntryPartition, index, appendEntry(nil, &e, applied))
 	}
 	mark := func(kind byte, index, applied uint64) []byte {
-		return appendSection(nil, EntryPartition, index, appendMark(nil, kind, applied))
+		return AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied))
 	}
 	changed := func(record []byte, at int, to byte) []byte {
 		record[sectionHeader+at] = to
@@ -211,12 +211,12 @@ func TestEntriesForged(t *testing.T) {
 		"kind 0":                    {changed(entryOf(1, 0), 0, 0)},
 		"a cut with flags":          {entryOf(1, 0), changed(mark(kindCut, 0, 0), 1, 1)},
 		"unknown flags":             {changed(entryOf(1, 0), 1, 4)},
-		"fields cut off":            {changed(appendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{}, 0)), 1, flagTime)},
+		"fields cut off":            {changed(AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{}, 0)), 1, flagTime)},
 		"index 0":                   {entryOf(0, 0)},
 		"the last index":            {mark(kindVoid, 1<<64-1, 1<<64-1)},
-		"a record of its own":       {entryOf(1, 0), appendSection(nil, 0, 2, nil)},
-		"a torn section":            {appendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: []byte{sectionKind}}, 0))},
-		"a partition":               {appendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: appendSection(nil, 99, 1, nil)}, 0))},
+		"a record of its own":       {entryOf(1, 0), AppendSection(nil, 0, 2, nil)},
+		"a torn section":            {AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: []byte{sectionKind}}, 0))},
+		"a partition":               {AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: AppendSection(nil, 99, 1, nil)}, 0))},
 	} {
 		mem := vfs.NewMem()
 		l := mustOpen(t, shardOptions(mem))

@@ -27,7 +27,7 @@ func shardOptions(fsys vfs.FS) Options {
 
 // entry is an entry with a section of partition 0 whose sequence is the index.
 func entry(index, term uint64) Entry {
-	return Entry{Index: index, Term: term, Data: appendSection(nil, 0, index, fmt.Appendf(nil, "t%d", term))}
+	return Entry{Index: index, Term: term, Data: AppendSection(nil, 0, index, fmt.Appendf(nil, "t%d", term))}
 }
 
 // span makes entries with indices from one to another.
@@ -129,7 +129,7 @@ func TestEntryOrder(t *testing.T) {
 	defer func() { mustClose(t, l) }()
 	mustAppend(t, l, span(1, 9, 1))
 	l.SetApplied(4)
-	foreign := Entry{Index: 10, Term: 1, Data: appendSection(nil, 16, 1, nil)}
+	foreign := Entry{Index: 10, Term: 1, Data: AppendSection(nil, 16, 1, nil)}
 	torn := Entry{Index: 10, Term: 1, Data: []byte{sectionKind, 0}}
 	for name, err := range map[string]error{
 		"applied":         l.AppendEntries(span(4, 4, 2), 0),
@@ -160,7 +160,7 @@ func TestEntryOrder(t *testing.T) {
 	if err := l.Failure(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := l.Append(appendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) || !errors.Is(err, ErrReplicated) {
+	if _, _, err := l.Append(AppendSection(nil, 0, 1, nil)); !errors.Is(err, disk.ErrFailed) || !errors.Is(err, ErrReplicated) {
 		t.Fatal("a record of the node's own between entries:", err)
 	}
 }
@@ -179,7 +179,7 @@ func TestCopyOfEntries(t *testing.T) {
 	l.SetApplied(1)
 	for i := uint64(2); i < 40; i++ {
 		e := entry(i, 1)
-		e.Data = appendSection(e.Data, 1, i, make([]byte, 2000))
+		e.Data = AppendSection(e.Data, 1, i, make([]byte, 2000))
 		mustAppend(t, l, []Entry{e, {Index: i + 1, Term: 1, Type: 1, Data: []byte("noop")}})
 		mustDelete(t, l, i+1, i+1)
 		l.SetApplied(i)
@@ -250,5 +250,53 @@ func TestEntriesAreReadAhead(t *testing.T) {
 	}
 	for i := uint64(1501); i <= 1600; i++ {
 		read(i, 2)
+	}
+}
+
+// TestTail: what is committed is seen in order, from a sequence on, whatever was cut or is not
+// applied yet, and while the log is written.
+func TestTail(t *testing.T) {
+	o := shardOptions(vfs.NewMem())
+	o.FileSize = 4 << 10
+	l := mustOpen(t, o)
+	defer mustClose(t, l)
+	tail := func(from uint64) (s string) {
+		t.Helper()
+		err := l.Tail(0, from, func(seq uint64, content []byte) error {
+			s += fmt.Sprintf("%d=%s ", seq, content)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	mustAppend(t, l, span(1, 5, 1))
+	expect(t, "nothing is applied", tail(1), "")
+	l.SetApplied(3)
+	expect(t, "some are applied", tail(2), "2=t1 3=t1 ")
+	mustDelete(t, l, 4, 5)
+	mustAppend(t, l, span(4, 6, 2))
+	l.SetApplied(5)
+	expect(t, "some were cut", tail(3), "3=t1 4=t2 5=t2 ")
+	for i := uint64(7); i < 400; i++ { // several files
+		mustAppend(t, l, span(i, i, 3))
+	}
+	l.SetApplied(399)
+	expect(t, "the end", tail(398), "398=t3 399=t3 ")
+	expect(t, "behind the end", tail(400), "")
+	if files, _ := l.Sizes(); files < 3 {
+		t.Fatalf("%d files", files)
+	}
+	if err := l.Trim(0, 390); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	if err := l.Tail(0, 391, func(uint64, []byte) error { return enough }); !errors.Is(err, enough) {
+		t.Errorf("it ends with %v", err)
+	}
+	other := 0
+	if err := l.Tail(1, 0, func(uint64, []byte) error { other++; return nil }); err != nil || other > 0 {
+		t.Errorf("%d sections of a partition that has none: %v", other, err)
 	}
 }

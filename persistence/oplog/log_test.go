@@ -272,12 +272,12 @@ func TestMissingLogFile(t *testing.T) {
 
 // FuzzSections: what a record holds is found, or refused, without a panic.
 func FuzzSections(f *testing.F) {
-	f.Add(appendSection(appendSection(nil, 1, 2, []byte("ops")), 3, 4, nil))
+	f.Add(AppendSection(AppendSection(nil, 1, 2, []byte("ops")), 3, 4, nil))
 	f.Add([]byte{sectionKind})
 	f.Fuzz(func(t *testing.T, payload []byte) {
 		var again []byte
 		err := parseSections(payload, func(s section) error {
-			again = appendSection(again, s.partition, s.seq, s.content)
+			again = AppendSection(again, s.partition, s.seq, s.content)
 			if !bytes.Equal(payload[s.at:s.at+len(s.content)], s.content) {
 				t.Fatal("a section is not where it is said to be")
 			}

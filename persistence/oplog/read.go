@@ -40,6 +40,46 @@ func (l *Log) Bounds(partition uint16) (first, last uint64, ok bool) {
 	return list[0].seq, list[len(list)-1].seq, true
 }
 
+// Tail calls fn for a partition's sections with a sequence of at least from that are
+// committed by now, ascending, until it returns an error, which Tail returns. fn borrows the
+// section. Of a log that is not replicated it sees all that was written. It reads the files
+// that have such sections, whole, while all else goes on. What was trimmed is left out: the
+// caller has a Hold.
+func (l *Log) Tail(partition uint16, from uint64, fn func(seq uint64, content []byte) error) error {
+	if l.isClosed.Load() {
+		return disk.ErrClosed
+	}
+	es := entryScan{limit: l.Applied(), copy: func(record []byte) error {
+		return parseSections(record, func(s section) error {
+			if s.partition != partition || s.seq < from {
+				return nil
+			}
+			return fn(s.seq, s.content)
+		})
+	}}
+	for _, num := range l.filesFrom(partition, from) {
+		if _, err := l.scanFile(num, nil, &es); err != nil {
+			return disk.Wrap("read the op log", err)
+		}
+	}
+	return es.show(l, es.limit)
+}
+
+// filesFrom returns the numbers of the files, ascending, that may have sections of a partition
+// from a sequence on.
+func (l *Log) filesFrom(partition uint16, from uint64) (nums []uint64) {
+	nums = l.live()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.closed {
+		if s.last[partition] >= from || nums[0] != s.num {
+			break // what was cut may be told in any file behind
+		}
+		nums = nums[1:]
+	}
+	return nums
+}
+
 // BeginRecovery lets Read see the sections of some partitions that the log has now: all
 // that is committed, and perhaps more; of a replicated log those that Applied says.
 // EndRecovery must follow, and until then no file is

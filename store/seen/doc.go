@@ -32,6 +32,7 @@
 //	records.go  Records: what is in memory, and what there is on disk
 //	search.go   Search, and finding the runs at a start
 //	build.go    Build: which runs there are to be; publishing them
+//	replace.go  Records that take the place of others
 //	bundle.go   a bundle; index.go what finds a record in it; freelist.go its memory
 //	sort.go     a bundle's records in the order of a run; merge.go several runs as one
 //

@@ -141,6 +141,16 @@ func (ps *Pages) NotWritten(list []uint32) {
 	}
 }
 
+// Unsaved makes all pages dirty that a loaded sketch has ever changed: none is on disk.
+func Unsaved(s Sketch) {
+	ps := s.Memory()
+	for n := range ps.page {
+		if ps.page[n].seq > 0 {
+			ps.NotWritten([]uint32{uint32(n)})
+		}
+	}
+}
+
 // TakePage returns a page to be written, with its sequence. It counts as clean from now on.
 // The content is valid until the next change.
 func TakePage(s Sketch, n uint32) (seq uint64, content []byte) {

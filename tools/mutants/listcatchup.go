@@ -6,8 +6,8 @@ var catchupMutants = []mutant{
 	{
 		guarantee: "G2", name: "the log is trimmed while a node fetches files",
 		file:     "cluster/fsm.go",
-		old:      "	if m.n.files.holding.Load() && m.n.keepsLog() {\n",
-		new:      "	if false {\n",
+		old:      " || m.n.files.holding.Load() && m.n.keepsLog() {\n",
+		new:      " {\n",
 		packages: "./cluster", tests: "TestRejoin$",
 	},
 	{

@@ -104,15 +104,15 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G8", name: "a frozen partition takes writes",
 		file:     "store/execute.go",
-		old:      "	if x.frozen != nil && op.Kind.Write() {\n",
+		old:      "	if x.frozen != nil && (op.Kind.Write() || x.moved) {\n",
 		new:      "	if false {\n",
 		packages: "./store", tests: "TestFrozenPartition",
 	},
 	{
 		guarantee: "G8", name: "an atomic batch is applied but for what a frozen partition refuses",
-		file:     "store/execute.go",
-		old:      "	if x.atomic || op.Kind.can(allKeys) {\n",
-		new:      "	if op.Kind.can(allKeys) {\n",
+		file:     "store/move.go",
+		old:      "	case x.atomic:\n		return x.frozen\n",
+		new:      "",
 		packages: "./store", tests: "TestFrozenPartition",
 	},
 	{

@@ -12,8 +12,8 @@ var rebuildMutants = []mutant{
 	{
 		guarantee: "G2", name: "a row that was read before a rebuild is installed behind it",
 		file:     "store/rebuild.go",
-		old:      "		p.hot.evicted[i] = n + 1\n",
-		new:      "		p.hot.evicted[i] = 1 + n - n\n",
+		old:      "		h.evicted[i] = n + 1\n",
+		new:      "		h.evicted[i] = 1 + n - n\n",
 		packages: "./store", tests: "TestReadOverRebuild",
 	},
 	{

@@ -20,12 +20,13 @@ a copy of a shard's data and votes once it has caught up; the cluster serves mea
 shard is the one that has the fewest nodes, unless --shard names another by the beginning of
 its id (fbfkv cluster status shows that).
 
-With --new-shard the servers form a shard of their own, which has no partitions: these cannot be
-moved yet.`
+With --new-shard the servers form a shard of their own, which has no partitions until fbfkv cluster
+rebalance or move gives it some.`
 
 const removeHelp = `Removes the node NODE from the cluster to which the server ANY belongs. NODE may be
 lost. If it leads, another node leads first. A server that was removed stops; it can only
-come back with an empty directory.`
+come back with an empty directory. The last node of a shard can be removed once the shard has no
+partitions: fbfkv cluster rebalance ANY --empty SHARD.`
 
 const replaceHelp = `Puts the server NEW in the place of the node OLD of the cluster to which the server ANY
 belongs. OLD may be lost; if it is not, it stops. NEW was started with --cluster-enabled
@@ -316,7 +317,8 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 	}
 	switch {
 	case left == 0 && len(c.Shards) > 1:
-		return fmt.Errorf("%s is the last node of the shard %s, which has %d partitions, and these cannot be moved yet", gone.Address(), short(gone.Shard), shard.Count())
+		return fmt.Errorf("%s is the last node of the shard %s, which has %s: move them away first, with fbfkv cluster move, or rebalance --empty %[2]s",
+			gone.Address(), short(gone.Shard), count(shard.Count(), "partition"))
 	case left == 0:
 		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
 	case well <= left/2:

@@ -60,7 +60,7 @@ func New() *cobra.Command {
 		},
 	}
 	var lines strings.Builder
-	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(), replaceCommand(), backupCommand(),
+	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(), replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
 		restoreCommand(), recoverCommand(), localCommand()} {
 		cmd := s.command()
 		root.AddCommand(cmd)

@@ -55,6 +55,9 @@ func (o *operator) status(existing string) error {
 			o.say("leadership returns to %s once that has been well for half a minute", first.Address())
 		}
 	}
+	for _, m := range c.Moves {
+		o.say("partition %d is on its way from the shard %s to %s", m.Partition, short(m.From), short(m.To))
+	}
 	meta := metaIlls(c, all)
 	for _, line := range slices.Concat(ills, meta, differences(all), levelHeld(c)) {
 		o.say("%s", line)
