@@ -73,7 +73,7 @@ func decodeOrigin(b []byte) (*Origin, error) {
 }
 
 // errMoved fails a backup that has perhaps not what it says it has.
-var errMoved = errors.New("partitions of the shard have moved during the backup, try again")
+var errMoved = errors.New("partitions of the shard have moved during the backup: try again when status shows no moves")
 
 // Describe is what store.DescribeBackups needs to say of which shard this member's backups are. Moves that the node has
 // not heard of yet are asked for, if that is possible.
@@ -89,7 +89,9 @@ func (a *Admin) Describe() func() ([]byte, error) {
 			return nil, errors.New("the node was removed from its cluster during the backup")
 		}
 		was, is := before.Shard(self.Shard), now.Shard(self.Shard)
-		if was == nil || is == nil || was.Epoch != is.Epoch || !slices.Equal(was.Partitions, is.Partitions) {
+		touches := func(m Move) bool { return m.From == self.Shard || m.To == self.Shard }
+		if was == nil || is == nil || was.Epoch != is.Epoch || !slices.Equal(was.Partitions, is.Partitions) ||
+			slices.ContainsFunc(before.Moves, touches) || slices.ContainsFunc(now.Moves, touches) {
 			return nil, errMoved
 		}
 		o := originOf(now, self.Shard, self.ID)

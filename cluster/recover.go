@@ -142,8 +142,30 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 	if err := n.awaitLeading(ctx); err != nil {
 		return err
 	}
+	if err := endMoves(n.st, &newest.config, from.Shard); err != nil {
+		return err
+	}
 	n.st.DescribeBackups(func() func() ([]byte, error) { return origin.encode })
 	return n.st.Backup(to)
+}
+
+// endMoves leaves a shard's leader with the partitions that a configuration gives to it, and no others, when nothing
+// moves any more. Who has a partition by the configuration has all that was acknowledged of it: another shard serves
+// it only from the next configuration on.
+func endMoves(st *store.Store, c *Configuration, shard string) (err error) {
+	for p := range c.Partitions {
+		number, _ := st.Handed(uint16(p))
+		switch owner := c.Owner(p); {
+		case owner != nil && owner.ID == shard && number > 0:
+			err = st.Release(uint16(p))
+		case owner != nil && owner.ID != shard && (number > 0 || st.Adopted(uint16(p)) > 0):
+			err = st.Vacate(uint16(p))
+		}
+		if err != nil {
+			return fmt.Errorf("end the move of partition %d: %w", p, err)
+		}
+	}
+	return nil
 }
 
 // Retire makes a member's directory, which no server has open, one that no server takes any more: the

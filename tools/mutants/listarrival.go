@@ -72,4 +72,25 @@ var arrivalMutants = []mutant{
 		new:      "	if err == nil { // so",
 		packages: "./cluster", tests: "TestAdoptionOutlivesItsLeader",
 	},
+	{
+		guarantee: "G1", name: "a backup is made of a shard while one of its partitions moves",
+		file:     "cluster/origin.go",
+		old:      "return m.From == self.Shard || m.To == self.Shard }\n",
+		new:      "return false }\n",
+		packages: "./cluster", tests: "TestBackupDuringMove",
+	},
+	{
+		guarantee: "G8", name: "a partition that was being handed over stays so when its cluster is recovered",
+		file:     "cluster/recover.go",
+		old:      "		case owner != nil && owner.ID == shard && number > 0:\n",
+		new:      "		case false:\n",
+		packages: "./cluster", tests: "TestRecoveryEndsMoves",
+	},
+	{
+		guarantee: "G2", name: "what another shard has of a recovered cluster is recovered twice",
+		file:     "cluster/recover.go",
+		old:      "		case owner != nil && owner.ID != shard && (number > 0",
+		new:      "		case owner != nil && owner.ID != shard && (false",
+		packages: "./cluster", tests: "TestRecoveryEndsMoves",
+	},
 }
