@@ -1,0 +1,164 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/tools/process"
+)
+
+// The load. A client is as a library for clusters: its pipelines have keys of all slots; each is divided by who leads
+// the slot, and the next one begins when all of it is answered. So a shard that is slow holds all up.
+const (
+	clients  = 64
+	depth    = 16     // operations of a pipeline for each shard, on average
+	counters = 10_000 // for each shard
+)
+
+// load counts on a cluster.
+type load struct {
+	leaders []string
+	keys    []key
+	run     string // what the ids begin with, 8 bytes
+	done    atomic.Int64
+}
+
+// key is a counter, and who leads its slot: an index into leaders.
+type key struct {
+	name   string
+	leader int
+}
+
+// newLoad finds out who leads what. A server that is no cluster leads all.
+func newLoad(ctx context.Context, address string, single bool) (*load, error) {
+	l := &load{leaders: []string{address}, run: fmt.Sprintf("%08x", rand.Uint32())}
+	var owner [16384]int
+	if !single {
+		ranges, err := process.Slots(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		l.leaders = process.Leaders(ranges)
+		for _, r := range ranges {
+			for slot := r.Start; slot <= r.End; slot++ {
+				owner[slot] = slices.Index(l.leaders, r.Nodes[0].Addr)
+			}
+		}
+	}
+	c := redis.NewClient(&redis.Options{Addr: address, DisableIdentity: true})
+	defer c.Close()
+	asked := c.Pipeline()
+	for i := range counters * len(l.leaders) {
+		l.keys = append(l.keys, key{name: fmt.Sprintf("k%05d", i)})
+		if !single {
+			asked.ClusterKeySlot(ctx, l.keys[i].name)
+		}
+	}
+	answers, err := asked.Exec(ctx)
+	for i, a := range answers {
+		l.keys[i].leader = owner[a.(*redis.IntCmd).Val()]
+	}
+	return l, err
+}
+
+// start starts the clients; they end with the context. The function that it returns waits for them, and
+// returns what went wrong.
+func (l *load) start(ctx context.Context) (wait func() error) {
+	var all sync.WaitGroup
+	errs := make([]error, clients)
+	for c := range clients {
+		all.Go(func() {
+			if err := l.client(ctx, c); ctx.Err() == nil {
+				errs[c] = err
+			}
+		})
+	}
+	return func() error {
+		all.Wait()
+		return errors.Join(errs...)
+	}
+}
+
+// client is one client.
+func (l *load) client(ctx context.Context, c int) error {
+	conns, in := make([]net.Conn, len(l.leaders)), make([]*bufio.Reader, len(l.leaders))
+	for i, address := range l.leaders {
+		nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return err
+		}
+		defer nc.Close()
+		defer context.AfterFunc(ctx, func() { nc.SetDeadline(time.Now()) })()
+		conns[i], in[i] = nc, bufio.NewReader(nc)
+	}
+	out, waiting := make([][]byte, len(conns)), make([]int, len(conns))
+	for op := 0; ctx.Err() == nil; {
+		for range depth * len(conns) {
+			k := l.keys[rand.IntN(len(l.keys))]
+			out[k.leader] = appendIncrement(out[k.leader], k.name, l.run, c, op)
+			waiting[k.leader]++
+			op++
+		}
+		for i, nc := range conns {
+			if _, err := nc.Write(out[i]); err != nil {
+				return err
+			}
+			out[i] = out[i][:0]
+		}
+		for i := range conns {
+			n := int64(waiting[i])
+			for ; waiting[i] > 0; waiting[i]-- {
+				if err := readNumber(in[i]); err != nil {
+					return err
+				}
+			}
+			l.done.Add(n)
+		}
+	}
+	return nil
+}
+
+// appendIncrement appends the command that adds 1 to a counter as the client's op-th operation.
+func appendIncrement(b []byte, name, run string, client, op int) []byte {
+	b = append(b, "*4\r\n$7\r\nCINCRBY\r\n$6\r\n"...)
+	b = append(b, name...)
+	b = append(b, "\r\n$20\r\n"...)
+	b = append(b, run...)
+	b = appendDigits(b, client, 3)
+	b = appendDigits(b, op, 9)
+	return append(b, "\r\n$1\r\n1\r\n"...)
+}
+
+// appendDigits appends the last digits of a number.
+func appendDigits(b []byte, n, digits int) []byte {
+	at := len(b)
+	b = append(b, "000000000"[:digits]...)
+	for i := at + digits - 1; i >= at; i-- {
+		b[i] = byte('0' + n%10)
+		n /= 10
+	}
+	return b
+}
+
+// readNumber reads the answer to an increment. Nobody leads anything else meanwhile, or it is an error.
+func readNumber(in *bufio.Reader) error {
+	line, err := in.ReadSlice('\n')
+	if err == io.EOF {
+		return io.ErrUnexpectedEOF
+	}
+	if err == nil && line[0] != ':' {
+		return fmt.Errorf("an increment is answered with %.100q", line)
+	}
+	return err
+}
