@@ -65,3 +65,6 @@ func Write(path string, height vg.Length, plots ...*plot.Plot) error {
 	_, err = c.WriteTo(f)
 	return err
 }
+
+// Shapes tell points apart without colours.
+var Shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.PyramidGlyph{}, draw.SquareGlyph{}, draw.CrossGlyph{}}

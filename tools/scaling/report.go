@@ -159,7 +159,7 @@ func addLine(p *plot.Plot, nodes int, medians, single plotter.XYs) error {
 		return err
 	}
 	line.Color, line.Width = tint, vg.Points(1.6)
-	marks.GlyphStyle = draw.GlyphStyle{Color: tint, Radius: vg.Points(2.6), Shape: []draw.GlyphDrawer{draw.CircleGlyph{}, draw.PyramidGlyph{}}[nodes/2%2]}
+	marks.GlyphStyle = draw.GlyphStyle{Color: tint, Radius: vg.Points(2.6), Shape: chart.Shapes[nodes/2%2]}
 	p.Add(line, marks)
 	name := "shards of one node"
 	if nodes > 1 {
