@@ -23,6 +23,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -53,7 +54,7 @@ func main() {
 	flag.IntVar(&o.deaths, "deaths", 10, "how often there is each fault")
 	match := flag.String("run", "", "only faults whose name matches this regular expression")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := o.run(ctx, *match); err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -15,12 +15,12 @@ import (
 // ClusterTime bounds how long the servers of a cluster may take to find each other.
 const ClusterTime = 3 * time.Minute
 
-// Cluster starts a cluster of an fbfkv, of so many shards of so many nodes each, and waits until all
-// is well. If it fails, it ends what it has started.
-func Cluster(ctx context.Context, binary string, shards, nodes int) (all []*Process, err error) {
+// Cluster starts a cluster of an fbfkv, of so many shards of so many nodes each with more arguments of their own, and waits
+// until all is well. If it fails, it ends what it has started.
+func Cluster(ctx context.Context, binary string, shards, nodes int, more ...string) (all []*Process, err error) {
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, closeAll(all))
+			err, all = errors.Join(err, closeAll(all)), nil
 		}
 	}()
 	// There is no command for shards of one node: they are made of two, of which one is removed.
@@ -31,7 +31,7 @@ func Cluster(ctx context.Context, binary string, shards, nodes int) (all []*Proc
 		if err != nil {
 			return all, err
 		}
-		p, err := FBFKV(ctx, binary, "--cluster-enabled", "yes", "--cluster-port", port)
+		p, err := FBFKV(ctx, binary, append([]string{"--cluster-enabled", "yes", "--cluster-port", port}, more...)...)
 		if err != nil {
 			return all, err
 		}
@@ -104,8 +104,8 @@ func Slots(ctx context.Context, address string) ([]redis.ClusterSlot, error) {
 // Leaders are the addresses of the nodes that lead slots, each once, in their order.
 func Leaders(ranges []redis.ClusterSlot) (leaders []string) {
 	for _, r := range ranges {
-		if leader := r.Nodes[0].Addr; len(r.Nodes) > 0 && !slices.Contains(leaders, leader) {
-			leaders = append(leaders, leader)
+		if len(r.Nodes) > 0 && !slices.Contains(leaders, r.Nodes[0].Addr) {
+			leaders = append(leaders, r.Nodes[0].Addr)
 		}
 	}
 	return leaders

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,7 @@ import (
 // The load. A client is as a library for clusters: its pipelines have keys of all slots; each is divided by who leads
 // the slot, and the next one begins when all of it is answered. So a shard that is slow holds all up.
 const (
-	clients  = 64
+	clients  = 256
 	depth    = 16     // operations of a pipeline for each shard, on average
 	counters = 10_000 // for each shard
 )
@@ -73,20 +74,21 @@ func newLoad(ctx context.Context, address string, single bool) (*load, error) {
 }
 
 // start starts the clients; they end with the context. The function that it returns waits for them, and
-// returns what went wrong.
+// returns the first thing that went wrong.
 func (l *load) start(ctx context.Context) (wait func() error) {
 	var all sync.WaitGroup
-	errs := make([]error, clients)
+	errs := make(chan error, clients)
 	for c := range clients {
 		all.Go(func() {
 			if err := l.client(ctx, c); ctx.Err() == nil {
-				errs[c] = err
+				errs <- err
 			}
 		})
 	}
 	return func() error {
 		all.Wait()
-		return errors.Join(errs...)
+		close(errs)
+		return <-errs
 	}
 }
 
@@ -151,11 +153,17 @@ func appendDigits(b []byte, n, digits int) []byte {
 	return b
 }
 
-// readNumber reads the answer to an increment. Nobody leads anything else meanwhile, or it is an error.
+// errMoved is that another node leads than before, or none.
+var errMoved = errors.New("a leader was lost")
+
+// readNumber reads the answer to an increment.
 func readNumber(in *bufio.Reader) error {
 	line, err := in.ReadSlice('\n')
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
+	}
+	if err == nil && (bytes.HasPrefix(line, []byte("-MOVED")) || bytes.HasPrefix(line, []byte("-TRYAGAIN")) || bytes.HasPrefix(line, []byte("-CLUSTERDOWN"))) {
+		return errMoved
 	}
 	if err == nil && line[0] != ':' {
 		return fmt.Errorf("an increment is answered with %.100q", line)

@@ -58,6 +58,13 @@ func main() {
 	}
 }
 
+// A node that waits for its next slice is late with its heartbeats: it is not to be taken for dead. A measurement
+// in which a leader is lost nevertheless is taken again, so often in all.
+const (
+	nodeTimeout = "10000" // ms
+	tries       = 3
+)
+
 // layout is a number of shards of so many nodes each; without shards, one server that is no cluster.
 type layout struct{ shards, nodes int }
 
@@ -102,10 +109,14 @@ func (o *options) run(ctx context.Context) error {
 	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.duration <= 0 || o.warmup < 0 {
 		return errors.New("-slice is 0, or 5 to 100 percent; -rounds and -duration are above 0, -warmup is not below")
 	}
-	rounds := make([][]measured, len(layouts))
+	rounds, again := make([][]measured, len(layouts)), 0
 	for round := range o.rounds {
 		for i, l := range layouts {
 			m, err := o.measure(ctx, l)
+			for try := 1; errors.Is(err, errMoved) && try < tries; try++ {
+				again++
+				m, err = o.measure(ctx, l)
+			}
 			if err != nil {
 				return fmt.Errorf("%s: %w", l, err)
 			}
@@ -114,6 +125,9 @@ func (o *options) run(ctx context.Context) error {
 		}
 	}
 	fmt.Print(report(layouts, rounds, o.slice))
+	if again > 0 {
+		fmt.Printf("%d measurements were taken again, since a leader was lost.\n", again)
+	}
 	if o.plot == "" {
 		return nil
 	}
@@ -143,7 +157,7 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 		p, err = process.FBFKV(ctx, o.fbfkv, "--appendfsync", "always")
 		all = append(all, p)
 	} else {
-		all, err = process.Cluster(ctx, o.fbfkv, l.shards, l.nodes)
+		all, err = process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, "--cluster-node-timeout", nodeTimeout)
 	}
 	if err != nil {
 		return m, err
