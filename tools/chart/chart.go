@@ -2,7 +2,9 @@
 package chart
 
 import (
+	"fmt"
 	"image/color"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -68,3 +70,18 @@ func Write(path string, height vg.Length, plots ...*plot.Plot) error {
 
 // Shapes tell points apart without colours.
 var Shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.PyramidGlyph{}, draw.SquareGlyph{}, draw.CrossGlyph{}}
+
+// Evenly marks four to nine round numbers of an axis.
+func Evenly(low, high float64) (ticks []plot.Tick) {
+	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
+	for _, more := range []float64{5, 2} {
+		if (high-low)/(step*more) >= 4 {
+			step *= more
+			break
+		}
+	}
+	for v := math.Ceil(low/step-1e-9) * step; v <= high+step*1e-9; v += step {
+		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", math.Round(v/step)*step+0)})
+	}
+	return ticks
+}

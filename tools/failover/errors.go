@@ -102,7 +102,7 @@ func plotErrors(path string, subjects []subject, trials []trial) error {
 			}
 		}
 		p.X.Min, p.Y.Min = 0, 0
-		p.X.Tick.Marker = plot.TickerFunc(wholeTicks)
+		p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(chart.Evenly), plot.TickerFunc(chart.Evenly)
 		p.Y.Max = max(p.Y.Max*1.45, 0.01) // room for the legend
 		panels = append(panels, p)
 	}
@@ -110,20 +110,6 @@ func plotErrors(path string, subjects []subject, trials []trial) error {
 		return err
 	}
 	return chart.Write(path, 8.5*vg.Centimeter, panels...)
-}
-
-// wholeTicks marks some five round numbers.
-func wholeTicks(low, high float64) (ticks []plot.Tick) {
-	step := 1.0
-	for _, more := range []float64{2, 5, 10, 20, 50, 100, 200, 500, 1000} {
-		if (high-low)/step > 8 {
-			step = more
-		}
-	}
-	for v := low; v <= high; v += step {
-		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprint(v)})
-	}
-	return ticks
 }
 
 // draw draws one curve, and ticks where it has a fault.

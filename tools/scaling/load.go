@@ -131,26 +131,9 @@ func (l *load) client(ctx context.Context, c int) error {
 	return nil
 }
 
-// appendIncrement appends the command that adds 1 to a counter as the client's op-th operation.
+// appendIncrement appends the command that adds 1 to a counter as the client's op-th operation. Lengths are fixed.
 func appendIncrement(b []byte, name, run string, client, op int) []byte {
-	b = append(b, "*4\r\n$7\r\nCINCRBY\r\n$6\r\n"...)
-	b = append(b, name...)
-	b = append(b, "\r\n$20\r\n"...)
-	b = append(b, run...)
-	b = appendDigits(b, client, 3)
-	b = appendDigits(b, op, 9)
-	return append(b, "\r\n$1\r\n1\r\n"...)
-}
-
-// appendDigits appends the last digits of a number.
-func appendDigits(b []byte, n, digits int) []byte {
-	at := len(b)
-	b = append(b, "000000000"[:digits]...)
-	for i := at + digits - 1; i >= at; i-- {
-		b[i] = byte('0' + n%10)
-		n /= 10
-	}
-	return b
+	return fmt.Appendf(b, "*4\r\n$7\r\nCINCRBY\r\n$6\r\n%s\r\n$20\r\n%s%03d%09d\r\n$1\r\n1\r\n", name, run, client, op%1e9)
 }
 
 // errMoved is that another node leads than before, or none.

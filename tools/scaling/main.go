@@ -85,17 +85,17 @@ func parseLayouts(text string) (all []layout, err error) {
 }
 
 func (l layout) String() string {
-	shards, nodes := "1 shard", "1 node"
-	if l.shards > 1 {
-		shards = fmt.Sprintf("%d shards", l.shards)
-	}
-	if l.nodes > 1 {
-		nodes = fmt.Sprintf("%d nodes", l.nodes)
-	}
 	if l.shards == 0 {
 		return "no cluster"
 	}
-	return shards + " of " + nodes
+	return count(l.shards, "shard") + " of " + count(l.nodes, "node")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 func (o *options) run(ctx context.Context) error {
@@ -136,17 +136,17 @@ func (o *options) run(ctx context.Context) error {
 
 // measured is one measurement.
 type measured struct {
-	rate         float64   // operations per second
-	cpu          float64   // processor time of all servers, µs an operation
-	leaders, all []float64 // processor time of the leaders and of all servers, % of one processor
-	clients      float64   // of the clients, % of one processor
-	idle         float64   // the machine's processors that nobody used, as much
-	load         string    // the machine's load average over a minute
+	rate    float64   // operations per second
+	cpu     float64   // processor time of all servers, µs an operation
+	leaders []float64 // processor time of the leaders, % of one processor
+	clients float64   // of the clients, as much
+	idle    float64   // that nobody used of the machine's processors, as much
+	load    float64   // the machine's load average over a minute
 }
 
 func (m measured) String() string {
-	return fmt.Sprintf("%.0f operations/s, leaders %.1f %%, all servers %.1f %%, clients %.0f %%, idle %.0f %% of a processor, load average %s",
-		m.rate, m.leaders, m.all, m.clients, m.idle, m.load)
+	return fmt.Sprintf("%.0f operations/s, leaders %.1f, clients %.0f, idle %.0f %% of a processor, load average %.1f",
+		m.rate, m.leaders, m.clients, m.idle, m.load)
 }
 
 // measure measures new servers once.
@@ -240,16 +240,14 @@ func (m moment) since(before moment, all []*process.Process, leaders []string) (
 	sum := 0.0
 	for i, p := range all {
 		used := percent(m.servers[i], before.servers[i])
-		d.all = append(d.all, used)
 		sum += used
 		if slices.Contains(leaders, p.Address) {
 			d.leaders = append(d.leaders, used)
 		}
 	}
 	d.cpu = sum / 100 / d.rate * 1e6
-	b, err := os.ReadFile("/proc/loadavg")
-	if err == nil {
-		d.load, _, _ = strings.Cut(string(b), " ")
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(b), &d.load) // the kernel writes a number
 	}
 	return d
 }

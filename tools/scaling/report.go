@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"image/color"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,7 +55,7 @@ func report(layouts []layout, rounds [][]measured, slice float64) string {
 	var b strings.Builder
 	b.WriteString("| layout | operations per second: median | single rounds | times one shard | single rounds | of n times | µs of all servers for an operation | leaders: % of a processor |\n" +
 		"| --- | ---: | --- | ---: | --- | ---: | ---: | --- |\n")
-	loads, idle, clients := []string{}, []float64{}, []float64{}
+	var every []measured
 	for i, l := range layouts {
 		rates := of(rounds[i], rate)
 		fmt.Fprintf(&b, "| %s | %.0f | %.0f to %.0f |", l, median(rates), rates[0], rates[len(rates)-1])
@@ -68,31 +67,19 @@ func report(layouts []layout, rounds [][]measured, slice float64) string {
 		var leaders []float64
 		for _, m := range rounds[i] {
 			leaders = append(leaders, m.leaders...)
-			loads, idle, clients = append(loads, m.load), append(idle, m.idle), append(clients, m.clients)
 		}
+		every = append(every, rounds[i]...)
 		fmt.Fprintf(&b, " %.1f | %.1f to %.1f |\n", median(of(rounds[i], func(m measured) float64 { return m.cpu })), slices.Min(leaders), slices.Max(leaders))
 	}
 	fmt.Fprintf(&b, "\nThe goal is at least %g of n times. ", goal)
 	if slice > 0 {
 		fmt.Fprintf(&b, "Each process had %g %% of a processor. ", slice)
 	}
-	fmt.Fprintf(&b, "The clients used %.0f to %.0f %% of one; %.0f %% and more were idle. Load average %s to %s.\n",
-		slices.Min(clients), slices.Max(clients), slices.Min(idle), byValue(loads)[0], byValue(loads)[len(loads)-1])
+	clients, idle := of(every, func(m measured) float64 { return m.clients }), of(every, func(m measured) float64 { return m.idle })
+	loads := of(every, func(m measured) float64 { return m.load })
+	fmt.Fprintf(&b, "The clients used %.0f to %.0f %% of one; %.0f to %.0f %% were idle. Load average %.1f to %.1f.\n",
+		clients[0], clients[len(clients)-1], idle[0], idle[len(idle)-1], loads[0], loads[len(loads)-1])
 	return b.String()
-}
-
-// byValue sorts numbers that are texts.
-func byValue(texts []string) []string {
-	value := func(s string) float64 { v, _ := strconv.ParseFloat(s, 64); return v } // the kernel writes numbers
-	return slices.SortedFunc(slices.Values(texts), func(a, b string) int {
-		switch x, y := value(a), value(b); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
 }
 
 // plotScaling draws each round's throughput over the number of shards, and what n times one shard would be.
@@ -128,19 +115,8 @@ func plotScaling(path string, layouts []layout, rounds [][]measured, slice float
 		}
 		return ticks
 	})
-	p.Y.Tick.Marker = plot.TickerFunc(thousands)
+	p.Y.Tick.Marker = plot.TickerFunc(chart.Evenly)
 	return chart.Write(path, 11*vg.Centimeter, p)
-}
-
-// thousands marks round numbers: 20000 as 20k.
-func thousands(low, high float64) []plot.Tick {
-	ticks := plot.DefaultTicks{}.Ticks(low, high)
-	for i, t := range ticks {
-		if t.Label != "" {
-			ticks[i].Label = strconv.FormatFloat(t.Value/1000, 'g', 4, 64) + "k"
-		}
-	}
-	return ticks
 }
 
 // addLine adds shards of so many nodes.
@@ -161,11 +137,7 @@ func addLine(p *plot.Plot, nodes int, medians, single plotter.XYs) error {
 	line.Color, line.Width = tint, vg.Points(1.6)
 	marks.GlyphStyle = draw.GlyphStyle{Color: tint, Radius: vg.Points(2.6), Shape: chart.Shapes[nodes/2%2]}
 	p.Add(line, marks)
-	name := "shards of one node"
-	if nodes > 1 {
-		name = fmt.Sprintf("shards of %d nodes", nodes)
-	}
-	p.Legend.Add("  "+name+": the median and each round", line, marks)
+	p.Legend.Add("  shards of "+count(nodes, "node")+": the median and each round", line, marks)
 	if medians[0].X != 1 {
 		return nil
 	}
@@ -175,7 +147,7 @@ func addLine(p *plot.Plot, nodes int, medians, single plotter.XYs) error {
 		return err
 	}
 	ideal.Width, ideal.Dashes = vg.Points(1), []vg.Length{vg.Points(4), vg.Points(4)}
-	ideal.Color = color.RGBA{R: tint.R, G: tint.G, B: tint.B, A: 255}
+	ideal.Color = tint
 	p.Add(ideal)
 	p.Legend.Add("  the same: n times one shard", ideal)
 	return nil

@@ -30,10 +30,10 @@ func TestReport(t *testing.T) {
 	rounds := make([][]measured, 3)
 	for i, rates := range [][]float64{{50, 52, 51}, {10, 30, 20}, {54, 27, 81}} {
 		for _, r := range rates {
-			rounds[i] = append(rounds[i], measured{rate: r, cpu: 2, leaders: []float64{9.9, 9.5}, clients: 7, idle: 40, load: "9.5"})
+			rounds[i] = append(rounds[i], measured{rate: r, cpu: 2, leaders: []float64{9.9, 9.5}, clients: 7, idle: 40, load: 9.5})
 		}
 	}
-	rounds[2][0].load = "10.25"
+	rounds[2][0].load = 10.2
 	if s := scaleOf(2, layouts, rounds); math.Abs(s.ratio-2.7) > 1e-9 || s.lowest != 0.9 || s.highest != 5.4 {
 		t.Errorf("%+v", s)
 	}
@@ -44,7 +44,7 @@ func TestReport(t *testing.T) {
 		t.Errorf("beside nothing: %+v", s)
 	}
 	text := report(layouts, rounds, 10)
-	for _, want := range []string{"| 3 shards of 3 nodes | 54 | 27 to 81 | 2.70 | 0.90 to 5.40 | 0.90 | 2.0 | 9.5 to 9.9 |", "10 % of a processor", "Load average 9.5 to 10.25."} {
+	for _, want := range []string{"| 3 shards of 3 nodes | 54 | 27 to 81 | 2.70 | 0.90 to 5.40 | 0.90 | 2.0 | 9.5 to 9.9 |", "10 % of a processor", "Load average 9.5 to 10.2."} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in %s", want, text)
 		}
