@@ -31,7 +31,7 @@ func (o *options) fbfkvCluster(shards int) func(ctx context.Context) (*servers, 
 		if shards > 1 {
 			s.shards = shards
 		}
-		all, err := process.Cluster(ctx, o.fbfkv, shards, 3)
+		all, err := process.Cluster(ctx, o.fbfkv, shards, 3, 0)
 		for _, p := range all {
 			s.add(p)
 		}

@@ -1,7 +1,7 @@
 // Command failover measures what clients see when a leader dies, hands over or stands still, beside Redis.
 //
 //	make build && go -C tools run ./failover -plot ../docs/performance/failover.svg
-//	make build && go -C tools run ./failover -clusters -plot ../docs/paper/fig14-lost.svg
+//	make build && go -C tools run ./failover -clusters -deaths 5 -run 'killed|still' -plot ../docs/paper/fig14-lost.svg
 //
 // The first is one shard of three nodes beside a redis-server with two replicas and three sentinels, as it is and with
 // min-replicas-to-write 1, which is what its documentation advises. The second, the paper's Fig. 14 with nodes that are

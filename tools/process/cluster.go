@@ -16,8 +16,8 @@ import (
 const ClusterTime = 3 * time.Minute
 
 // Cluster starts a cluster of an fbfkv, of so many shards of so many nodes each with more arguments of their own, and waits
-// until all is well. If it fails, it ends what it has started.
-func Cluster(ctx context.Context, binary string, shards, nodes int, more ...string) (all []*Process, err error) {
+// until all is well. Partitions are as many as the program finds right, if 0. If it fails, it ends what it has started.
+func Cluster(ctx context.Context, binary string, shards, nodes, partitions int, more ...string) (all []*Process, err error) {
 	defer func() {
 		if err != nil {
 			err, all = errors.Join(err, closeAll(all)), nil
@@ -25,7 +25,7 @@ func Cluster(ctx context.Context, binary string, shards, nodes int, more ...stri
 	}()
 	// There is no command for shards of one node: they are made of two, of which one is removed.
 	replicas := max(1, nodes-1)
-	args := []string{"cluster", "create", "--yes", "--replicas", strconv.Itoa(replicas)}
+	args := []string{"cluster", "create", "--yes", "--replicas", strconv.Itoa(replicas), "--partitions", strconv.Itoa(partitions)}
 	for range shards * (replicas + 1) {
 		port, err := FreePort()
 		if err != nil {

@@ -32,7 +32,7 @@ servers, in turn: 1x1, 2x1, ..., and again. TMPDIR says where their data is.
 type options struct {
 	fbfkv, layouts, plot string
 	slice                float64
-	rounds               int
+	rounds, partitions   int
 	warmup, duration     time.Duration
 }
 
@@ -41,6 +41,7 @@ func main() {
 	flag.StringVar(&o.fbfkv, "fbfkv", "../fbfkv", "the `program`; make build makes it")
 	flag.StringVar(&o.layouts, "layouts", "1x1,2x1,3x1,1x3,2x3,3x3", "what is measured: shards x nodes of each, or single for a server that is no cluster")
 	flag.Float64Var(&o.slice, "slice", 10, "each process' part of one processor, `percent`; 0 for no bound")
+	flag.IntVar(&o.partitions, "partitions", 0, "of every cluster, as if it had grown from one shard; 0: 16 for each shard, or the next power of two")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each layout is measured")
 	flag.DurationVar(&o.warmup, "warmup", 3*time.Second, "how long each runs before")
 	flag.DurationVar(&o.duration, "duration", 8*time.Second, "how long each is measured")
@@ -157,7 +158,7 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 		p, err = process.FBFKV(ctx, o.fbfkv, "--appendfsync", "always")
 		all = append(all, p)
 	} else {
-		all, err = process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, "--cluster-node-timeout", nodeTimeout)
+		all, err = process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, o.partitions, "--cluster-node-timeout", nodeTimeout)
 	}
 	if err != nil {
 		return m, err
