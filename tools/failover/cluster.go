@@ -40,7 +40,8 @@ func (o *options) fbfkvCluster(shards int) func(ctx context.Context) (*servers, 
 }
 
 // redisCluster starts a Redis Cluster of as many masters, each with two replicas. A replica takes over whatever its
-// age: as it comes, Redis would leave a shard without a master whose replicas had been started again without it.
+// age: as it comes, Redis would leave a shard without a master whose replicas had been started again without it. And it
+// stays in its shard, so that all have two.
 func (o *options) redisCluster(shards int, increment func(key string) []any) func(ctx context.Context) (*servers, error) {
 	return func(ctx context.Context) (*servers, error) {
 		s := &servers{increment: increment, shards: shards}
@@ -51,7 +52,8 @@ func (o *options) redisCluster(shards int, increment func(key string) []any) fun
 				return s.ready(ctx, err)
 			}
 			p, err := process.Redis(ctx, o.redis, "--appendfsync", "always", "--repl-diskless-sync-delay", "0", "--cluster-enabled", "yes",
-				"--cluster-port", port, "--cluster-node-timeout", fmt.Sprint(patience.Milliseconds()), "--cluster-replica-validity-factor", "0")
+				"--cluster-port", port, "--cluster-node-timeout", fmt.Sprint(patience.Milliseconds()), "--cluster-replica-validity-factor", "0",
+				"--cluster-allow-replica-migration", "no")
 			if err != nil {
 				return s.ready(ctx, err)
 			}

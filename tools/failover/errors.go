@@ -154,7 +154,7 @@ func writeErrors(path string, subjects []subject, trials []trial) error {
 	for i, s := range subjects {
 		last := errorsAt{second: -1}
 		for _, e := range trials[i].errors() {
-			if e.second-last.second >= 1 || e.lost > last.lost+0.01 {
+			if e.second-last.second >= 1 || e.lost+e.twice > last.lost+last.twice {
 				rows = append(rows, []string{s.name, fmt.Sprint(e.second), fmt.Sprintf("%.5g", e.twice), fmt.Sprintf("%.5g", e.lost), fmt.Sprintf("%.5g", e.sum)})
 				last = e
 			}

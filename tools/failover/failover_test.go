@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -55,6 +56,15 @@ func TestErrors(t *testing.T) {
 	}
 	if want := (errorsAt{9.25, 50, 100.0 / 6, 100 * (3.0 - 1) / 6}); points[36] != want {
 		t.Errorf("%+v, want %+v", points[36], want)
+	}
+	file := filepath.Join(t.TempDir(), "plot.svg")
+	if err := plotErrors(file, []subject{{name: "some servers"}}, []trial{got}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{file: "some servers", strings.TrimSuffix(file, "svg") + "csv": "some servers,2.75,50,25,25"} {
+		if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s has %d bytes, %v", path, len(b), err)
+		}
 	}
 }
 
