@@ -22,7 +22,7 @@ import (
 // The load. A client is as a library for clusters: its pipelines have keys of all slots; each is divided by who leads
 // the slot, and the next one begins when all of it is answered. So a shard that is slow holds all up.
 const (
-	clients  = 256
+	clients  = 768
 	depth    = 16     // operations of a pipeline for each shard, on average
 	counters = 10_000 // for each shard
 )

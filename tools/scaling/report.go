@@ -86,7 +86,7 @@ func report(layouts []layout, rounds [][]measured, slice float64) string {
 func plotScaling(path string, layouts []layout, rounds [][]measured, slice float64) error {
 	p := chart.New()
 	p.Title.Text = "Throughput of shards; every process has an equal slice of a processor"
-	p.X.Label.Text, p.Y.Label.Text = "shards", "operations per second"
+	p.X.Label.Text, p.Y.Label.Text = "shards", "operations per second (thousands)"
 	if slice > 0 {
 		p.Title.Text = fmt.Sprintf("Throughput of shards; every process has %g %% of a processor", slice)
 	}
@@ -98,9 +98,9 @@ func plotScaling(path string, layouts []layout, rounds [][]measured, slice float
 				continue
 			}
 			most = max(most, l.shards)
-			medians = append(medians, plotter.XY{X: float64(l.shards), Y: median(of(rounds[i], rate))})
+			medians = append(medians, plotter.XY{X: float64(l.shards), Y: median(of(rounds[i], rate)) / 1000})
 			for _, m := range rounds[i] {
-				single = append(single, plotter.XY{X: float64(l.shards), Y: m.rate})
+				single = append(single, plotter.XY{X: float64(l.shards), Y: m.rate / 1000})
 			}
 		}
 		if err := addLine(p, nodes, medians, single); err != nil {
