@@ -22,7 +22,6 @@ import (
 // The load. A client is as a library for clusters: its pipelines have keys of all slots; each is divided by who leads
 // the slot, and the next one begins when all of it is answered. So a shard that is slow holds all up.
 const (
-	clients  = 768
 	depth    = 16     // operations of a pipeline for each shard, on average
 	counters = 10_000 // for each shard
 )
@@ -75,7 +74,7 @@ func newLoad(ctx context.Context, address string, single bool) (*load, error) {
 
 // start starts the clients; they end with the context. The function that it returns waits for them, and
 // returns the first thing that went wrong.
-func (l *load) start(ctx context.Context) (wait func() error) {
+func (l *load) start(ctx context.Context, clients int) (wait func() error) {
 	var all sync.WaitGroup
 	errs := make(chan error, clients)
 	for c := range clients {

@@ -23,7 +23,7 @@ const help = `Measures the throughput of clusters of some shards, each process w
 
 	make build && go -C tools run ./scaling -plot ../docs/performance/scaling.svg
 
-%d clients count with CINCRBY; a pipeline has %d operations for each shard, on keys of all slots. Each layout gets new
+Clients count with CINCRBY; a pipeline has %d operations for each shard, on keys of all slots. Each layout gets new
 servers, in turn: 1x1, 2x1, ..., and again. TMPDIR says where their data is.
 
 `
@@ -32,7 +32,8 @@ servers, in turn: 1x1, 2x1, ..., and again. TMPDIR says where their data is.
 type options struct {
 	fbfkv, layouts, plot string
 	slice                float64
-	rounds, partitions   int
+	rounds               int
+	clients, partitions  int
 	warmup, duration     time.Duration
 }
 
@@ -41,13 +42,14 @@ func main() {
 	flag.StringVar(&o.fbfkv, "fbfkv", "../fbfkv", "the `program`; make build makes it")
 	flag.StringVar(&o.layouts, "layouts", "1x1,2x1,3x1,1x3,2x3,3x3", "what is measured: shards x nodes of each, or single for a server that is no cluster")
 	flag.Float64Var(&o.slice, "slice", 10, "each process' part of one processor, `percent`; 0 for no bound")
+	flag.IntVar(&o.clients, "clients", 256, "how many clients count, each with a connection to each leader")
 	flag.IntVar(&o.partitions, "partitions", 0, "of every cluster, as if it had grown from one shard; 0: 16 for each shard, or the next power of two")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each layout is measured")
 	flag.DurationVar(&o.warmup, "warmup", 3*time.Second, "how long each runs before")
 	flag.DurationVar(&o.duration, "duration", 8*time.Second, "how long each is measured")
 	flag.StringVar(&o.plot, "plot", "", "the `file` for a plot, .svg or .png")
 	flag.Usage = func() {
-		fmt.Fprintf(flag.CommandLine.Output(), help, clients, depth)
+		fmt.Fprintf(flag.CommandLine.Output(), help, depth)
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -107,8 +109,8 @@ func (o *options) run(ctx context.Context) error {
 	if err := process.Find("-fbfkv", o.fbfkv); err != nil {
 		return err
 	}
-	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.duration <= 0 || o.warmup < 0 {
-		return errors.New("-slice is 0, or 5 to 100 percent; -rounds and -duration are above 0, -warmup is not below")
+	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.duration <= 0 || o.warmup < 0 {
+		return errors.New("-slice is 0, or 5 to 100 percent; -rounds, -clients and -duration are above 0, -warmup is not below")
 	}
 	rounds, again := make([][]measured, len(layouts)), 0
 	for round := range o.rounds {
@@ -190,7 +192,7 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 		bounds = append(bounds, s)
 	}
 	running, stop := context.WithCancel(ctx)
-	wait := counting.start(running)
+	wait := counting.start(running, o.clients)
 	sleep(ctx, o.warmup)
 	before := look(all, counting)
 	sleep(ctx, o.duration)
