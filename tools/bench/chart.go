@@ -1,15 +1,15 @@
 package main
 
 import (
-	"image/color"
 	"math"
 	"strconv"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	looks "github.com/fbfkv/fbfkv/tools/chart"
 )
 
 // chart is a plot of some lines.
@@ -27,28 +27,16 @@ type line struct {
 	x, y []float64
 }
 
-// lineColors stay apart for the colour-blind (Okabe and Ito).
-var lineColors = []color.RGBA{
-	{G: 114, B: 178, A: 255}, {R: 213, G: 94, A: 255}, {G: 158, B: 115, A: 255}, {A: 255},
-	{R: 204, G: 121, B: 167, A: 255}, {R: 230, G: 159, A: 255},
-}
-
-// The size of a chart, and how much of its height is for the legend, above the lines.
+// The height of a chart, and how much of it is for the legend, above the lines.
 const (
-	chartWidth  = 18 * vg.Centimeter
 	chartHeight = 10 * vg.Centimeter
 	legendShare = 0.35
 )
 
 // write draws the chart into a file, whose format follows from its name.
 func (c chart) write(path string) error {
-	p := plot.New()
+	p := looks.New()
 	p.Title.Text, p.X.Label.Text, p.Y.Label.Text = c.title, c.x, c.y
-	setFonts(p)
-	p.Legend.Top, p.Legend.Left = true, true
-	grid := plotter.NewGrid()
-	grid.Horizontal.Color, grid.Vertical.Color = color.Gray{Y: 225}, color.Gray{Y: 225}
-	p.Add(grid)
 	for i, l := range c.lines {
 		points := c.points(l)
 		if len(points) == 0 {
@@ -58,7 +46,7 @@ func (c chart) write(path string) error {
 		if err != nil {
 			return err
 		}
-		drawn.Color = lineColors[i%len(lineColors)]
+		drawn.Color = looks.Colors[i%len(looks.Colors)]
 		drawn.Width = vg.Points(1.4)
 		marks.GlyphStyle = draw.GlyphStyle{Color: drawn.Color, Radius: vg.Points(2.2), Shape: draw.CircleGlyph{}}
 		p.Add(drawn, marks)
@@ -73,18 +61,7 @@ func (c chart) write(path string) error {
 	} else {
 		p.Y.Min, p.Y.Max = 0, p.Y.Max*(1+legendShare)
 	}
-	return p.Save(chartWidth, chartHeight, path)
-}
-
-// setFonts gives a plot the looks that all have.
-func setFonts(p *plot.Plot) {
-	for _, style := range []*text.Style{&p.Title.TextStyle, &p.X.Label.TextStyle, &p.Y.Label.TextStyle,
-		&p.X.Tick.Label, &p.Y.Tick.Label, &p.Legend.TextStyle} {
-		style.Font.Variant = "Sans"
-	}
-	p.Title.Padding = vg.Points(6)
-	p.BackgroundColor = color.White
-	p.Legend.Padding = vg.Points(2)
+	return looks.Write(path, chartHeight, p)
 }
 
 // points are the points of a line that can be drawn.

@@ -5,6 +5,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -17,16 +19,51 @@ func TestSums(t *testing.T) {
 		tries int
 		value string
 	}{{1, "1"}, {2, "1"}, {1, ""}, {2, "2"}, {3, "3"}} {
-		if err := s.add(c.tries, c.value); err != nil {
+		n, err := count(c.value)
+		if err != nil {
 			t.Error(err)
 		}
+		s.add(answer{tries: c.tries, counted: n})
 	}
 	if want := (sums{acknowledged: 5, again: 3, lost: 1, twice: 2}); s != want {
 		t.Errorf("%+v, want %+v", s, want)
 	}
 	for _, value := range []string{"0", "-1", "x"} {
-		if s.add(1, value) == nil {
+		if _, err := count(value); err == nil {
 			t.Errorf("a counter may hold %q", value)
+		}
+	}
+}
+
+// TestErrors: an operation belongs to the fault a second after which it was answered at the latest, and the error at a
+// time to all that were answered until then.
+func TestErrors(t *testing.T) {
+	zero := time.Now()
+	at := func(seconds float64) time.Time { return zero.Add(time.Duration(seconds * float64(time.Second))) }
+	got := trial{kinds: make([]sums, 2), began: zero, faults: []time.Time{at(3), at(10)}, answers: []answer{
+		{at: at(0.1), tries: 1, counted: 1}, {at: at(0.2), tries: 1, counted: 1}, {at: at(2.5), tries: 1}, {at: at(2.6), tries: 2, counted: 3},
+		{at: at(8.9), tries: 1, counted: 1}, {at: at(9.1), tries: 1, counted: 2}}}
+	got.sort()
+	if want := []sums{{acknowledged: 5, again: 1, lost: 1, twice: 1}, {acknowledged: 1, twice: 1}}; !slices.Equal(got.kinds, want) {
+		t.Errorf("%+v, want %+v", got.kinds, want)
+	}
+	points := got.errors()
+	if len(points) != 37 || points[0] != (errorsAt{second: 0.25}) {
+		t.Fatalf("%d points, the first %+v", len(points), points[0])
+	}
+	if want := (errorsAt{2.75, 50, 25, 25}); points[10] != want {
+		t.Errorf("%+v, want %+v", points[10], want)
+	}
+	if want := (errorsAt{9.25, 50, 100.0 / 6, 100 * (3.0 - 1) / 6}); points[36] != want {
+		t.Errorf("%+v, want %+v", points[36], want)
+	}
+	file := filepath.Join(t.TempDir(), "plot.svg")
+	if err := plotErrors(file, []subject{{name: "some servers"}}, []trial{got}); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{file: "some servers", strings.TrimSuffix(file, "svg") + "csv": "some servers,2.75,50,25,25"} {
+		if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), want) {
+			t.Errorf("%s has %d bytes, %v", path, len(b), err)
 		}
 	}
 }
@@ -89,16 +126,16 @@ func TestTry(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	var drawn []curve
-	for _, s := range []subject{{"fbfkv", o.shard}, {"Redis", o.sentinels()}} {
-		got, err := o.try(t.Context(), faults[0], s)
+	for _, s := range []subject{{"fbfkv", o.fbfkvCluster(1)}, {"Redis", o.sentinels()}} {
+		got, err := o.try(t.Context(), faults[:1], s)
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)
 		}
-		if got.acknowledged == 0 || got.again == 0 || len(got.gaps) != 1 || got.gaps[0] == 0 || len(got.first) == 0 {
-			t.Errorf("%s: %+v, gaps %v", s.name, got.sums, got.gaps)
+		if got.kinds[0].acknowledged == 0 || got.kinds[0].again == 0 || len(got.gaps[0]) != 1 || got.gaps[0][0] == 0 || len(got.first) == 0 {
+			t.Errorf("%s: %+v, gaps %v", s.name, got.kinds, got.gaps)
 		}
-		if s.name == "fbfkv" && got.lost+got.twice > 0 {
-			t.Errorf("%d lost, %d counted twice", got.lost, got.twice)
+		if s.name == "fbfkv" && got.kinds[0].lost+got.kinds[0].twice > 0 {
+			t.Errorf("%d lost, %d counted twice", got.kinds[0].lost, got.kinds[0].twice)
 		}
 		drawn = append(drawn, curve{s.name, got.first})
 	}

@@ -1,63 +1,16 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
-
-// pipelines sends as many operations as a server takes for a while, and returns how many.
-func pipelines(ctx context.Context, address string, d time.Duration) (n int64, err error) {
-	const connections, depth = 64, 16
-	var wait sync.WaitGroup
-	var total atomic.Int64
-	errs := make(chan error, connections)
-	end := time.Now().Add(d)
-	for c := range connections {
-		wait.Go(func() {
-			nc, err := net.Dial("tcp", address)
-			if err != nil {
-				errs <- err
-				return
-			}
-			defer nc.Close()
-			in, out := bufio.NewReader(nc), []byte(nil)
-			for i := 0; time.Now().Before(end) && ctx.Err() == nil; i += depth {
-				out = out[:0]
-				for j := range depth {
-					key, id := fmt.Sprintf("{t}k%d", (i+j+c*7919)%10000), fmt.Sprintf("%d-%d-%d", end.UnixNano(), c, i+j)
-					out = fmt.Appendf(out, "*4\r\n$7\r\nCINCRBY\r\n$%d\r\n%s\r\n$%d\r\n%s\r\n$1\r\n1\r\n", len(key), key, len(id), id)
-				}
-				if _, err := nc.Write(out); err != nil {
-					errs <- err
-					return
-				}
-				for range depth {
-					if line, err := in.ReadString('\n'); err != nil || line[0] != ':' {
-						errs <- errors.Join(err, errors.New(line))
-						return
-					}
-				}
-				total.Add(depth)
-			}
-		})
-	}
-	wait.Wait()
-	select {
-	case err = <-errs:
-	default:
-	}
-	return total.Load(), err
-}
 
 // load is clients that count one operation after the other, and repeat each until it is
 // answered.
@@ -72,35 +25,42 @@ type load struct {
 
 // answer is of one operation.
 type answer struct {
-	at    time.Time
-	took  time.Duration
-	tries int
-	since float64 // seconds since the fault, for the plot
+	at      time.Time
+	took    time.Duration
+	tries   int
+	since   float64 // seconds since the fault, for the plot
+	counted int     // what its counter holds in the end
 }
 
-const loadClients = 16
+const (
+	loadClients = 16
+	tags        = 240 // hash tags, and as many slots at most, over which keys are spread
+)
 
-// counter is the key of a client's i-th operation. All are in one slot.
-func counter(client, i int) string { return fmt.Sprintf("{t}%d:%d", client, i) }
+// counter is the key of a client's i-th operation, and its hash tag.
+func counter(client, i int) (key string, tag int) {
+	tag = (client*tags/loadClients + i) % tags
+	return fmt.Sprintf("{%d}%d:%d", tag, client, i), tag
+}
 
 func startLoad(ctx context.Context, s *servers) *load {
 	ctx, stop := context.WithCancel(ctx)
 	l := &load{stop: stop}
 	for c := range loadClients {
 		l.wait.Go(func() {
-			at := 0
 			for i := 0; ; i++ {
-				args := []any{"INCR", counter(c, i)}
-				if len(s.ask) == 0 {
-					args = []any{"CINCRBY", counter(c, i), "op", 1}
-				}
+				key, tag := counter(c, i)
 				a, began := answer{tries: 1}, time.Now()
-				for s.clients[at].Do(ctx, args...).Err() != nil {
-					if sleep(ctx, 5*time.Millisecond); ctx.Err() != nil {
+				for {
+					at := s.ownerOf(tag)
+					err := s.clients[at].Do(ctx, s.increment(key)...).Err()
+					if err == nil {
+						break
+					}
+					if s.failed(ctx, tag, at, err); ctx.Err() != nil {
 						return // with an operation that nobody has acknowledged
 					}
 					a.tries++
-					at = s.other(ctx, at)
 				}
 				a.at = time.Now()
 				a.took = a.at.Sub(began)
@@ -172,46 +132,80 @@ func (l *load) since(began time.Time) (list []answer) {
 // sums say what became of operations. Each is counted once.
 type sums struct{ acknowledged, again, lost, twice int }
 
-// add adds an operation that was acknowledged, by what its counter holds, "" if there is none.
-func (s *sums) add(tries int, value string) error {
+// add adds an operation that was acknowledged.
+func (s *sums) add(a answer) {
 	s.acknowledged++
-	if tries > 1 {
+	if a.tries > 1 {
 		s.again++
 	}
-	switch n, err := strconv.Atoi(value); {
-	case value == "":
+	switch {
+	case a.counted == 0:
 		s.lost++
-	case err != nil || n < 1:
-		return fmt.Errorf("a counter that was incremented holds %.40q", value)
-	case n > 1:
+	case a.counted > 1:
 		s.twice++
 	}
-	return nil
 }
 
-// compare asks for the counters of all operations that were acknowledged. The clients have ended.
-func (l *load) compare(ctx context.Context, leader *redis.Client) (s sums, err error) {
-	const most = 500 // keys at once
+// count is what a counter that was incremented once holds, "" if there is none.
+func count(value string) (int, error) {
+	if value == "" {
+		return 0, nil
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 {
+		return 0, fmt.Errorf("a counter that was incremented holds %.40q", value)
+	}
+	return n, nil
+}
+
+// compare asks for the counters of all operations that were acknowledged, and returns these in their order. The
+// clients have ended.
+func (l *load) compare(ctx context.Context, s *servers) (all []answer, err error) {
+	const most = 4800 // keys at once
 	for c, answers := range l.clients {
 		for first := 0; first < len(answers); first += most {
-			var keys []string
-			for i := first; i < min(first+most, len(answers)); i++ {
-				keys = append(keys, counter(c, i))
-			}
-			values, err := leader.MGet(ctx, keys...).Result()
+			part := answers[first:min(first+most, len(answers))]
+			err := s.counted(ctx, c, first, part)
 			for end := time.Now().Add(startTime); err != nil && time.Now().Before(end) && ctx.Err() == nil; sleep(ctx, 50*time.Millisecond) {
-				values, err = leader.MGet(ctx, keys...).Result() // it may be busy
+				err = s.counted(ctx, c, first, part) // a server may be busy
 			}
 			if err != nil {
-				return s, err
+				return nil, err
 			}
-			for i, v := range values {
-				text, _ := v.(string) // nil if there is none
-				if err := s.add(answers[first+i].tries, text); err != nil {
-					return s, err
-				}
-			}
+			all = append(all, part...)
 		}
 	}
-	return s, nil
+	slices.SortFunc(all, func(a, b answer) int { return a.at.Compare(b.at) })
+	return all, nil
+}
+
+// counted notes what the counters of a client's operations hold, from the first on.
+func (s *servers) counted(ctx context.Context, client, first int, answers []answer) error {
+	asked := make([]redis.Pipeliner, len(s.all))
+	values := make([]*redis.StringCmd, len(answers))
+	for i := range answers {
+		key, tag := counter(client, first+i)
+		at := s.ownerOf(tag)
+		if asked[at] == nil {
+			asked[at] = s.clients[at].Pipeline()
+		}
+		values[i] = asked[at].Get(ctx, key)
+	}
+	for _, p := range asked {
+		if p != nil {
+			_, _ = p.Exec(ctx) // each answer says what was wrong
+		}
+	}
+	for i, v := range values {
+		text, err := v.Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			_, tag := counter(client, first+i)
+			s.failed(ctx, tag, s.ownerOf(tag), err)
+			return err
+		}
+		if answers[i].counted, err = count(text); err != nil {
+			return err
+		}
+	}
+	return nil
 }

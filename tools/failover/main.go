@@ -1,14 +1,16 @@
-// Command failover measures what a shard of three nodes costs, and what its clients see when
-// the leader dies or hands over, beside a redis-server with two replicas and three sentinels.
+// Command failover measures what clients see when a leader dies, hands over or stands still, beside Redis.
 //
-//	cd tools && go build -o /tmp/fbfkv ../cmd/fbfkv && go run ./failover -fbfkv /tmp/fbfkv -plot ../docs/performance/failover.svg
+//	make build && go -C tools run ./failover -plot ../docs/performance/failover.svg
+//	make build && go -C tools run ./failover -clusters -deaths 5 -run 'killed|still' -plot ../docs/paper/fig14-lost.svg
 //
-// All fsync always, and all nodes share this machine with the clients. Redis runs twice: as it
-// is, and with min-replicas-to-write 1, which is what its documentation advises. A fault comes
-// only when all nodes are well and have the same data, and the sentinels say so too.
+// The first is one shard of three nodes beside a redis-server with two replicas and three sentinels, as it is and with
+// min-replicas-to-write 1, which is what its documentation advises. The second, the paper's Fig. 14 with nodes that are
+// lost, is three shards of three nodes beside a Redis Cluster of three masters with two replicas each, without ids and with
+// a script that remembers them. All fsync always, and all nodes share this machine with the clients. A fault comes only
+// when all nodes are well and have the same data, and the sentinels say so too.
 //
 // Each operation increments a counter of its own by one, and is repeated until it is
-// answered: at fbfkv a CINCRBY with its opid, at Redis an INCR, which has none. So what a counter
+// answered: at fbfkv a CINCRBY with its opid, at Redis an INCR, which has none, or a script with its id. So what a counter
 // holds in the end says what became of its operation: 0 it is lost, 2 it was counted twice.
 package main
 
@@ -21,6 +23,7 @@ import (
 	"os/signal"
 	"regexp"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -36,21 +39,22 @@ func (quiet) Printf(context.Context, string, ...any) {}
 
 // options are the flags.
 type options struct {
-	fbfkv, redis, plot string
-	seconds            float64
-	deaths             int
+	fbfkv, redis, cli, plot string
+	deaths                  int
+	clusters                bool
 }
 
 func main() {
 	var o options
-	flag.StringVar(&o.fbfkv, "fbfkv", "fbfkv", "the program")
+	flag.StringVar(&o.fbfkv, "fbfkv", "../fbfkv", "the program; make build makes it")
 	flag.StringVar(&o.redis, "redis-server", "redis-server", "the program of Redis 7")
-	flag.StringVar(&o.plot, "plot", "", "the file for a plot of throughput and latency through a leader's death")
-	flag.Float64Var(&o.seconds, "seconds", 10, "how long a throughput is measured, 0 for not at all")
+	flag.StringVar(&o.cli, "redis-cli", "redis-cli", "its client, which makes a cluster")
+	flag.BoolVar(&o.clusters, "clusters", false, "three shards beside Redis Cluster; all faults in turn, each on the next shard")
+	flag.StringVar(&o.plot, "plot", "", "the file for a plot of throughput and latency through a leader's death; with -clusters, of the counters' error,\nand a .csv beside it")
 	flag.IntVar(&o.deaths, "deaths", 10, "how often there is each fault")
 	match := flag.String("run", "", "only faults whose name matches this regular expression")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := o.run(ctx, *match); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -66,26 +70,20 @@ func (o *options) run(ctx context.Context, match string) error {
 	if err := errors.Join(process.Find("-fbfkv", o.fbfkv), process.Find("-redis-server", o.redis)); err != nil {
 		return err
 	}
-	if o.seconds > 0 {
-		if err := o.costs(ctx); err != nil {
-			return err
-		}
+	chosen := slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return !wanted.MatchString(f.name) })
+	if o.clusters {
+		return o.compareClusters(ctx, chosen)
 	}
-	fmt.Println("| fault | servers | times | longest time without an answer: median | worst | acknowledged | sent again | lost | counted twice |\n" +
-		"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+	fmt.Print(heading)
 	var drawn []curve
-	for _, f := range faults {
-		if !wanted.MatchString(f.name) {
-			continue
-		}
-		for _, s := range []subject{{"fbfkv", o.shard}, {"Redis", o.sentinels()},
+	for _, f := range chosen {
+		for _, s := range []subject{{"fbfkv", o.fbfkvCluster(1)}, {"Redis", o.sentinels()},
 			{"Redis, min-replicas-to-write 1", o.sentinels("--min-replicas-to-write", "1")}} {
-			t, err := o.try(ctx, f, s)
+			t, err := o.try(ctx, []fault{f}, s)
 			if err != nil {
 				return fmt.Errorf("%s, %s: %w", s.name, f.name, err)
 			}
-			fmt.Printf("| %s | %s | %d | %.2f s | %.2f s | %d | %d | %d | %d |\n", f.name, s.name, len(t.gaps),
-				t.gaps[len(t.gaps)/2].Seconds(), t.gaps[len(t.gaps)-1].Seconds(), t.acknowledged, t.again, t.lost, t.twice)
+			fmt.Print(t.row(0, f, s))
 			if drawn = append(drawn, curve{s.name, t.first}); o.plot != "" && len(drawn) == 2 { // of the first fault
 				if err := plotDeath(o.plot, drawn); err != nil {
 					return err
@@ -96,44 +94,8 @@ func (o *options) run(ctx context.Context, match string) error {
 	return ctx.Err()
 }
 
-// costs compares the throughput and the processor time of three nodes with those of one.
-func (o *options) costs(ctx context.Context) error {
-	one, err := o.throughput(ctx, 1)
-	if err != nil {
-		return err
-	}
-	three, err := o.throughput(ctx, 3)
-	if err != nil {
-		return err
-	}
-	fmt.Println("| what | one node | three nodes | |\n| --- | --- | --- | --- |")
-	fmt.Printf("| operations per second, 64 connections, pipelines of 16 | %.0f | %.0f | %.2f times, goal at least 0.33 |\n", one.rate, three.rate, three.rate/one.rate)
-	fmt.Printf("| processor time of all nodes, µs per operation | %.1f | %.1f | %.2f times, goal at most 3.2 |\n\n", one.cpu, three.cpu, three.cpu/one.cpu)
-	return nil
-}
-
-// throughputs are operations per second, and the processor time of each, µs.
-type throughputs struct{ rate, cpu float64 }
-
-// throughput measures as many operations as some nodes take.
-func (o *options) throughput(ctx context.Context, nodes int) (t throughputs, err error) {
-	s, err := o.shardOf(ctx, nodes)
-	if err != nil {
-		return t, err
-	}
-	defer s.close()
-	leader, err := s.settled(ctx)
-	if err != nil {
-		return t, err
-	}
-	address := s.all[leader].Address
-	if _, err := pipelines(ctx, address, 2*time.Second); err != nil { // what is to be in memory is
-		return t, err
-	}
-	before, began := s.cpu(), time.Now()
-	n, err := pipelines(ctx, address, time.Duration(o.seconds*float64(time.Second)))
-	return throughputs{float64(n) / time.Since(began).Seconds(), (s.cpu() - before) / float64(n) * 1e6}, err
-}
+const heading = "| fault | servers | times | longest time without an answer: median | worst | acknowledged | sent again | lost | counted twice |\n" +
+	"| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |\n"
 
 // subject starts servers to be tried.
 type subject struct {
@@ -145,35 +107,31 @@ type subject struct {
 type fault struct {
 	name string
 	down bool // behind it the leader is to be started again
-	make func(ctx context.Context, s *servers, leader int) error
+	make func(ctx context.Context, s *servers, g group) error
 }
 
 var faults = []fault{
-	{"the leader is killed", true, func(_ context.Context, s *servers, leader int) error {
-		s.all[leader].Kill()
+	{"the leader is killed", true, func(_ context.Context, s *servers, g group) error {
+		s.all[g.leader].Kill()
 		return nil
 	}},
-	{"the leader is stopped (SIGTERM)", true, func(ctx context.Context, s *servers, leader int) error { return s.all[leader].Stop(ctx) }},
-	{"the leader stands still for 1.2 s (SIGSTOP)", false, func(ctx context.Context, s *servers, leader int) error {
-		if err := s.all[leader].Pause(); err != nil {
+	{"the leader is stopped (SIGTERM)", true, func(ctx context.Context, s *servers, g group) error { return s.all[g.leader].Stop(ctx) }},
+	{"the leader stands still for 1.2 s (SIGSTOP)", false, func(ctx context.Context, s *servers, g group) error {
+		if err := s.all[g.leader].Pause(); err != nil {
 			return err
 		}
 		sleep(ctx, patience*6/5)
-		return s.all[leader].Resume()
+		return s.all[g.leader].Resume()
 	}},
-	{"the followers are killed, 1 s later the leader; the followers start again", true, func(ctx context.Context, s *servers, leader int) error {
-		for i, p := range s.all {
-			if i != leader {
-				p.Kill()
-			}
+	{"the followers are killed, 1 s later the leader; the followers start again", true, func(ctx context.Context, s *servers, g group) error {
+		for _, i := range g.followers {
+			s.all[i].Kill()
 		}
 		sleep(ctx, time.Second)
-		s.all[leader].Kill()
-		for i, p := range s.all {
-			if i != leader {
-				if err := p.Run(ctx); err != nil {
-					return err
-				}
+		s.all[g.leader].Kill()
+		for _, i := range g.followers {
+			if err := s.all[i].Run(ctx); err != nil {
+				return err
 			}
 		}
 		return nil
@@ -188,58 +146,95 @@ const (
 	servedTime = time.Second
 )
 
-// trial is what clients saw of one kind of fault.
+// trial is what clients saw of some kinds of faults, one after the other.
 type trial struct {
-	sums
-	gaps  []time.Duration // for each fault the longest time without an answer, the shortest first
-	first []answer        // around the first fault
+	kinds   []sums            // by the kind of the last fault
+	gaps    [][]time.Duration // for each fault of a kind the longest time without an answer, the shortest first
+	first   []answer          // around the first fault
+	began   time.Time         // the load
+	faults  []time.Time
+	answers []answer // all of them, in order
 }
 
-// try has a fault some times.
-func (o *options) try(ctx context.Context, f fault, of subject) (t trial, err error) {
+// row is a line of the table.
+func (t *trial) row(kind int, f fault, s subject) string {
+	gaps, sums := t.gaps[kind], t.kinds[kind]
+	return fmt.Sprintf("| %s | %s | %d | %.2f s | %.2f s | %d | %d | %d | %d |\n", f.name, s.name, len(gaps),
+		gaps[len(gaps)/2].Seconds(), gaps[len(gaps)-1].Seconds(), sums.acknowledged, sums.again, sums.lost, sums.twice)
+}
+
+// try has each kind of fault some times, on one group of servers after the other.
+func (o *options) try(ctx context.Context, kinds []fault, of subject) (t trial, err error) {
 	redis.SetLogger(quiet{}) // that a server is gone is no news here
 	s, err := of.start(ctx)
 	if err != nil {
 		return t, err
 	}
 	defer s.close()
+	t = trial{kinds: make([]sums, len(kinds)), gaps: make([][]time.Duration, len(kinds)), began: time.Now()}
 	l := startLoad(ctx, s)
 	defer l.halt()
-	for range o.deaths {
-		leader, err := s.settled(ctx)
-		if err != nil {
+	for n := range o.deaths * len(kinds) {
+		kind := n % len(kinds)
+		if err := o.fault(ctx, s, l, &t, kinds[kind], kind); err != nil {
 			return t, err
 		}
-		sleep(ctx, quietTime)
-		began := time.Now()
-		if err := f.make(ctx, s, leader); err != nil {
-			return t, err
-		}
-		if err := l.awaitService(ctx); err != nil {
-			return t, err
-		}
-		sleep(ctx, time.Until(began.Add(drawnTime)))
-		t.gaps = append(t.gaps, l.gap(began, time.Now()))
-		if t.first == nil {
-			t.first = l.since(began)
-		}
-		if !f.down {
-			continue
-		}
-		if err := s.all[leader].Run(ctx); err != nil {
-			return t, err
-		}
+		fmt.Fprintf(os.Stderr, "%s, fault %d of %d, %s: %.2f s\n", of.name, n+1, o.deaths*len(kinds), kinds[kind].name, t.gaps[kind][n/len(kinds)].Seconds())
+	}
+	if _, err := s.settled(ctx); err != nil {
+		return t, err
 	}
 	l.halt()
-	leader, err := s.settled(ctx)
-	if err != nil {
+	for _, gaps := range t.gaps {
+		slices.Sort(gaps)
+	}
+	if t.answers, err = l.compare(ctx, s); err != nil {
 		return t, err
 	}
-	slices.Sort(t.gaps)
-	if t.sums, err = l.compare(ctx, s.clients[leader]); err != nil {
-		return t, err
-	}
+	t.sort()
 	return t, ctx.Err()
+}
+
+// fault has one fault, and awaits that clients are served again before what is down is started.
+func (o *options) fault(ctx context.Context, s *servers, l *load, t *trial, f fault, kind int) error {
+	if _, err := s.settled(ctx); err != nil {
+		return err
+	}
+	sleep(ctx, quietTime)
+	groups, err := s.settled(ctx)
+	if err != nil {
+		return err
+	}
+	g := groups[len(t.faults)%len(groups)]
+	began := time.Now()
+	t.faults = append(t.faults, began)
+	if err := f.make(ctx, s, g); err != nil {
+		return err
+	}
+	if err := l.awaitService(ctx); err != nil {
+		return err
+	}
+	sleep(ctx, time.Until(began.Add(drawnTime)))
+	t.gaps[kind] = append(t.gaps[kind], l.gap(began, time.Now()))
+	if t.first == nil {
+		t.first = l.since(began)
+	}
+	if f.down {
+		return s.all[g.leader].Run(ctx)
+	}
+	return nil
+}
+
+// sort adds each operation to those of the last fault that began before it was answered, or a second after: what
+// was acknowledged just before a leader died may be lost with it.
+func (t *trial) sort() {
+	n := 0
+	for _, a := range t.answers {
+		for n+1 < len(t.faults) && !a.at.Before(t.faults[n+1].Add(-time.Second)) {
+			n++
+		}
+		t.kinds[n%len(t.kinds)].add(a)
+	}
 }
 
 // sleep waits, unless the program is to end.

@@ -7,7 +7,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -17,11 +20,19 @@ import (
 
 // servers are the nodes that hold the same counters.
 type servers struct {
-	all     []*process.Process
-	watch   []*exec.Cmd     // sentinels
-	ask     []*redis.Client // of these
-	dir     string          // of the sentinels
-	clients []*redis.Client
+	all       []*process.Process
+	watch     []*exec.Cmd     // sentinels
+	ask       []*redis.Client // of these
+	dir       string          // of the sentinels
+	clients   []*redis.Client
+	shards    int                    // of a cluster; 0: there is one leader, or one whom the sentinels name
+	increment func(key string) []any // the command that counts
+
+	mu     sync.Mutex
+	slots  [tags]int64 // of each hash tag, in a cluster
+	owners [tags]int   // whom clients ask
+	asked  time.Time   // when a cluster was asked for its slots
+	turn   int         // who was
 }
 
 // patience is how long a client waits for one answer, and startTime bounds how long servers take
@@ -57,16 +68,73 @@ func (s *servers) close() {
 	}
 }
 
-// cpu is the processor time that all have used, seconds.
-func (s *servers) cpu() (sum float64) {
-	for _, p := range s.all {
-		sum += p.CPU()
-	}
-	return sum
+// ownerOf returns whom a client asks for a counter.
+func (s *servers) ownerOf(tag int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.owners[tag]
 }
 
-// other returns whom a client asks whose question to one was not answered: the next, or the one
-// that a sentinel names.
+// failed finds out whom to ask when a question was not answered, and waits a moment: the next server; or the one that
+// a sentinel names; or in a cluster the one that the answer names, or else what any of the servers says.
+func (s *servers) failed(ctx context.Context, tag, at int, err error) {
+	if s.shards == 0 {
+		sleep(ctx, 5*time.Millisecond)
+		other := s.other(ctx, at)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.owners[tag] == at {
+			for i := range s.owners {
+				s.owners[i] = other
+			}
+		}
+		return
+	}
+	if address, ok := strings.CutPrefix(err.Error(), fmt.Sprintf("MOVED %d ", s.slots[tag])); ok {
+		if i := s.place(address); i >= 0 && i != at {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.owners[tag] = i
+			return
+		}
+	}
+	sleep(ctx, 5*time.Millisecond)
+	s.mu.Lock()
+	again := time.Since(s.asked) < 50*time.Millisecond // another client has asked
+	if !again {
+		s.asked, s.turn = time.Now(), (s.turn+1)%len(s.all)
+	}
+	from := s.turn
+	s.mu.Unlock()
+	if !again {
+		_ = s.learn(ctx, from) // the next one may know
+	}
+}
+
+// learn asks a server of a cluster who leads which slots.
+func (s *servers) learn(ctx context.Context, from int) error {
+	ranges, err := s.clients[from].ClusterSlots(ctx).Result()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tag, slot := range s.slots {
+		for _, r := range ranges {
+			if int(slot) < r.Start || int(slot) > r.End || len(r.Nodes) == 0 {
+				continue
+			}
+			if i := s.place(r.Nodes[0].Addr); i >= 0 {
+				s.owners[tag] = i
+			}
+		}
+	}
+	return err
+}
+
+// place is where a server is in the list, -1 if it is not.
+func (s *servers) place(address string) int {
+	return slices.IndexFunc(s.all, func(p *process.Process) bool { return p.Address == address })
+}
+
+// other returns the next server, or the one that a sentinel names.
 func (s *servers) other(ctx context.Context, at int) int {
 	if len(s.ask) == 0 {
 		return (at + 1) % len(s.all)
@@ -104,51 +172,63 @@ func readRole(reply []any) (r role) {
 	return r
 }
 
-// settled waits until one leads, the others follow it with all that it has, and the sentinels find
-// that everybody is well. It returns the leader's place.
-func (s *servers) settled(ctx context.Context) (leader int, err error) {
+// group is a leader and the servers that follow it, by their places.
+type group struct {
+	leader    int
+	followers []int
+}
+
+// settled waits until as many lead as should, the others follow them with all that they have, and the sentinels or the
+// nodes of a cluster find that everybody is well.
+func (s *servers) settled(ctx context.Context) (groups []group, err error) {
 	for end := time.Now().Add(startTime); ; sleep(ctx, 50*time.Millisecond) {
-		if leader, err = s.look(ctx); err == nil {
-			return leader, nil
+		if groups, err = s.look(ctx); err == nil {
+			return groups, nil
 		}
 		if time.Now().After(end) || ctx.Err() != nil {
-			return 0, errors.Join(err, ctx.Err())
+			return nil, errors.Join(err, ctx.Err())
 		}
 	}
 }
 
-// look returns the leader's place, or what is not well yet.
-func (s *servers) look(ctx context.Context) (leader int, err error) {
-	leader = -1
+// look returns the groups, or what is not well yet.
+func (s *servers) look(ctx context.Context) (groups []group, err error) {
 	var roles []role
 	for i, c := range s.clients {
 		reply, err := c.Do(ctx, "ROLE").Slice()
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
 		roles = append(roles, readRole(reply))
 		if roles[i].leads {
-			if leader >= 0 {
-				return 0, errors.New("two servers lead")
-			}
-			leader = i
+			groups = append(groups, group{leader: i})
 		}
 	}
-	if leader < 0 || roles[leader].replicas != len(s.all)-1 {
-		return 0, errors.New("no server leads all others")
+	shards := max(1, s.shards)
+	if len(groups) != shards {
+		return nil, fmt.Errorf("%d servers lead", len(groups))
 	}
-	address := s.all[leader].Address
 	for i, r := range roles {
-		if i != leader && (r.leader != address || !r.connected) {
-			return 0, fmt.Errorf("a follower does not follow: %+v", r)
+		if r.leads {
+			continue
+		}
+		of := slices.IndexFunc(groups, func(g group) bool { return s.all[g.leader].Address == r.leader })
+		if of < 0 || !r.connected {
+			return nil, fmt.Errorf("a follower does not follow: %+v", r)
+		}
+		groups[of].followers = append(groups[of].followers, i)
+	}
+	for _, g := range groups {
+		if n := len(s.all)/shards - 1; len(g.followers) != n || roles[g.leader].replicas != n {
+			return nil, errors.New("a leader lacks followers")
 		}
 	}
 	for _, c := range s.ask {
-		if err := agrees(ctx, c, address, len(s.all)-1, len(s.ask)-1); err != nil {
-			return 0, err
+		if err := agrees(ctx, c, s.all[groups[0].leader].Address, len(s.all)-1, len(s.ask)-1); err != nil {
+			return nil, err
 		}
 	}
-	return leader, nil
+	return groups, s.clusterAgrees(ctx, groups)
 }
 
 // agrees tells whether a sentinel knows the leader and that all is well.
@@ -185,44 +265,10 @@ func fields(reply []any) map[string]string {
 	return of
 }
 
-// shard starts three nodes of an fbfkv.
-func (o *options) shard(ctx context.Context) (*servers, error) { return o.shardOf(ctx, 3) }
-
-// shardOf starts some; one stands alone.
-func (o *options) shardOf(ctx context.Context, nodes int) (*servers, error) {
-	s := &servers{}
-	args := []string{"cluster", "create", "--yes"}
-	for range nodes {
-		var more []string
-		if nodes > 1 {
-			port, err := process.FreePort()
-			if err != nil {
-				return nil, err
-			}
-			more = []string{"--cluster-enabled", "yes", "--cluster-port", port}
-		}
-		p, err := process.FBFKV(ctx, o.fbfkv, more...)
-		if err != nil {
-			s.close()
-			return nil, err
-		}
-		s.add(p)
-		args = append(args, p.Address)
-	}
-	if nodes > 1 {
-		if out, err := exec.CommandContext(ctx, o.fbfkv, args...).CombinedOutput(); err != nil {
-			s.close()
-			return nil, fmt.Errorf("%w: %s", err, out)
-		}
-	}
-	_, err := s.settled(ctx)
-	return s, err
-}
-
 // sentinels starts a redis-server with two replicas, and three sentinels.
 func (o *options) sentinels(more ...string) func(ctx context.Context) (*servers, error) {
 	return func(ctx context.Context) (s *servers, err error) {
-		s = &servers{}
+		s = &servers{increment: incr}
 		defer func() {
 			if err != nil {
 				s.close()

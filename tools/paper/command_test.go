@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"gonum.org/v1/plot"
+
+	"github.com/fbfkv/fbfkv/tools/chart"
 )
 
 // fbfkv is the server's program.
@@ -238,9 +240,9 @@ func TestAxisBoundsAndTicks(t *testing.T) {
 		high  float64
 		want  []string
 	}{
-		{evenly, 0, 1200, []string{"0", "200", "400", "600", "800", "1000", "1200"}},
-		{evenly, 2.5, 20, []string{"4", "6", "8", "10", "12", "14", "16", "18", "20"}},
-		{evenly, 0, 9.6, []string{"0", "2", "4", "6", "8"}},
+		{chart.Evenly, 0, 1200, []string{"0", "200", "400", "600", "800", "1000", "1200"}},
+		{chart.Evenly, 2.5, 20, []string{"4", "6", "8", "10", "12", "14", "16", "18", "20"}},
+		{chart.Evenly, 0, 9.6, []string{"0", "2", "4", "6", "8"}},
 		{decades, 1e-4, 1, []string{"1e-4", "0.001", "0.01", "0.1", "1"}},
 		{decades, 1e-10, 1, []string{"1e-10", "1e-8", "1e-6", "1e-4", "0.01", "1"}},
 	} {

@@ -11,6 +11,8 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/fbfkv/fbfkv/tools/chart"
 )
 
 // Colours that stay apart for the colour-blind (Okabe and Ito).
@@ -172,7 +174,7 @@ func sans(size vg.Length) font.Font {
 func (a axis) apply(to *plot.Axis, values []float64) {
 	to.Tick.Label.Font = sans(9)
 	to.Min, to.Max = a.bounds(values)
-	to.Tick.Marker = plot.TickerFunc(evenly)
+	to.Tick.Marker = plot.TickerFunc(chart.Evenly)
 	if a.log {
 		to.Scale = plot.LogScale{}
 		to.Tick.Marker = plot.TickerFunc(decades)
@@ -197,21 +199,6 @@ func (a axis) bounds(values []float64) (low, high float64) {
 		return math.Pow(10, math.Floor(math.Log10(low))), math.Pow(10, math.Ceil(math.Log10(high*1.0001)))
 	}
 	return min(0, low), high * 1.05
-}
-
-// evenly marks four to nine round numbers.
-func evenly(low, high float64) (ticks []plot.Tick) {
-	step := math.Pow(10, math.Floor(math.Log10((high-low)/4)))
-	for _, more := range []float64{5, 2} {
-		if (high-low)/(step*more) >= 4 {
-			step *= more
-			break
-		}
-	}
-	for v := math.Ceil(low/step-1e-9) * step; v <= high+step*1e-9; v += step {
-		ticks = append(ticks, plot.Tick{Value: v, Label: fmt.Sprintf("%.4g", math.Round(v/step)*step+0)})
-	}
-	return ticks
 }
 
 // decades marks the powers of ten, or every second or third where they are many.

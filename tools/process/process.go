@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -73,15 +74,17 @@ func start(ctx context.Context, name, binary, data string, args []string) (*Proc
 	return p, nil
 }
 
-// FreePort returns a port that nobody listens on.
-func FreePort() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
+// FreePort returns a port that nobody listens on. It is below those that systems give to connections, one of which would
+// else have it when a server that was killed is started again.
+func FreePort() (port string, err error) {
+	for range 100 {
+		port = strconv.Itoa(10_000 + rand.IntN(22_000))
+		var l net.Listener
+		if l, err = net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			return port, l.Close()
+		}
 	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, err
+	return "", err
 }
 
 // Run starts the server, again if it ran before, and waits until it answers.

@@ -1,0 +1,256 @@
+// Command scaling measures how the throughput of a cluster grows with its shards. Every server process may use an equal
+// slice of one processor (a control group), so small that all of them and the clients, which are not in a slice, leave
+// the machine's processors idle at times. So one machine tells what as many would do, as far as processors go: the disk
+// and the network are shared.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/fbfkv/fbfkv/tools/process"
+)
+
+const help = `Measures the throughput of clusters of some shards, each process with an equal slice of a processor:
+
+	make build && go -C tools run ./scaling -plot ../docs/performance/scaling.svg
+
+Clients count with CINCRBY; a pipeline has %d operations for each shard, on keys of all slots. Each layout gets new
+servers, in turn: 1x1, 2x1, ..., and again. TMPDIR says where their data is.
+
+`
+
+// options are the flags.
+type options struct {
+	fbfkv, layouts, plot string
+	slice                float64
+	rounds               int
+	clients, partitions  int
+	warmup, duration     time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.fbfkv, "fbfkv", "../fbfkv", "the `program`; make build makes it")
+	flag.StringVar(&o.layouts, "layouts", "1x1,2x1,3x1,1x3,2x3,3x3", "what is measured: shards x nodes of each, or single for a server that is no cluster")
+	flag.Float64Var(&o.slice, "slice", 10, "each process' part of one processor, `percent`; 0 for no bound")
+	flag.IntVar(&o.clients, "clients", 256, "how many clients count, each with a connection to each leader")
+	flag.IntVar(&o.partitions, "partitions", 0, "of every cluster, as if it had grown from one shard; 0: 16 for each shard, or the next power of two")
+	flag.IntVar(&o.rounds, "rounds", 5, "how often each layout is measured")
+	flag.DurationVar(&o.warmup, "warmup", 3*time.Second, "how long each runs before")
+	flag.DurationVar(&o.duration, "duration", 8*time.Second, "how long each is measured")
+	flag.StringVar(&o.plot, "plot", "", "the `file` for a plot, .svg or .png")
+	flag.Usage = func() {
+		fmt.Fprintf(flag.CommandLine.Output(), help, depth)
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := o.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A node that waits for its next slice is late with its heartbeats: it is not to be taken for dead. A measurement
+// in which a leader is lost nevertheless is taken again, so often in all.
+const (
+	nodeTimeout = "10000" // ms
+	tries       = 3
+)
+
+// layout is a number of shards of so many nodes each; without shards, one server that is no cluster.
+type layout struct{ shards, nodes int }
+
+// parseLayouts reads the flag.
+func parseLayouts(text string) (all []layout, err error) {
+	for _, word := range strings.Split(text, ",") {
+		l := layout{nodes: 1}
+		if n, err := fmt.Sscanf(word, "%dx%d", &l.shards, &l.nodes); word != "single" &&
+			(err != nil || n != 2 || l.shards < 1 || l.nodes < 1 || word != fmt.Sprintf("%dx%d", l.shards, l.nodes)) {
+			return nil, fmt.Errorf("-layouts: %q is not SHARDSxNODES or single", word)
+		}
+		if slices.Contains(all, l) {
+			return nil, fmt.Errorf("-layouts: %s stands there twice", word)
+		}
+		all = append(all, l)
+	}
+	return all, nil
+}
+
+func (l layout) String() string {
+	if l.shards == 0 {
+		return "no cluster"
+	}
+	return count(l.shards, "shard") + " of " + count(l.nodes, "node")
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+func (o *options) run(ctx context.Context) error {
+	layouts, err := parseLayouts(o.layouts)
+	if err != nil {
+		return err
+	}
+	if err := process.Find("-fbfkv", o.fbfkv); err != nil {
+		return err
+	}
+	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.duration <= 0 || o.warmup < 0 {
+		return errors.New("-slice is 0, or 5 to 100 percent; -rounds, -clients and -duration are above 0, -warmup is not below")
+	}
+	rounds, again := make([][]measured, len(layouts)), 0
+	for round := range o.rounds {
+		for i, l := range layouts {
+			m, err := o.measure(ctx, l)
+			for try := 1; errors.Is(err, errMoved) && try < tries; try++ {
+				again++
+				m, err = o.measure(ctx, l)
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", l, err)
+			}
+			rounds[i] = append(rounds[i], m)
+			fmt.Fprintf(os.Stderr, "round %d of %d, %s: %s\n", round+1, o.rounds, l, m)
+		}
+	}
+	fmt.Print(report(layouts, rounds, o.slice))
+	if again > 0 {
+		fmt.Printf("%d measurements were taken again, since a leader was lost.\n", again)
+	}
+	if o.plot == "" {
+		return nil
+	}
+	return plotScaling(o.plot, layouts, rounds, o.slice)
+}
+
+// measured is one measurement.
+type measured struct {
+	rate    float64   // operations per second
+	cpu     float64   // processor time of all servers, µs an operation
+	leaders []float64 // processor time of the leaders, % of one processor
+	clients float64   // of the clients, as much
+	idle    float64   // that nobody used of the machine's processors, as much
+	load    float64   // the machine's load average over a minute
+}
+
+func (m measured) String() string {
+	return fmt.Sprintf("%.0f operations/s, leaders %.1f, clients %.0f, idle %.0f %% of a processor, load average %.1f",
+		m.rate, m.leaders, m.clients, m.idle, m.load)
+}
+
+// measure measures new servers once.
+func (o *options) measure(ctx context.Context, l layout) (m measured, err error) {
+	var all []*process.Process
+	if l.shards == 0 {
+		var p *process.Process
+		p, err = process.FBFKV(ctx, o.fbfkv, "--appendfsync", "always")
+		all = append(all, p)
+	} else {
+		all, err = process.Cluster(ctx, o.fbfkv, l.shards, l.nodes, o.partitions, "--cluster-node-timeout", nodeTimeout)
+	}
+	if err != nil {
+		return m, err
+	}
+	var bounds []*slice
+	defer func() {
+		for _, p := range all {
+			err = errors.Join(err, p.Close())
+		}
+		for _, s := range bounds {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	counting, err := newLoad(ctx, all[0].Address, l.shards == 0)
+	if err != nil {
+		return m, err
+	}
+	if len(counting.leaders) != max(1, l.shards) {
+		return m, fmt.Errorf("%d nodes lead", len(counting.leaders))
+	}
+	for _, p := range all {
+		if o.slice == 0 {
+			break
+		}
+		s, err := newSlice(p.PID(), o.slice)
+		if err != nil {
+			return m, err
+		}
+		bounds = append(bounds, s)
+	}
+	running, stop := context.WithCancel(ctx)
+	wait := counting.start(running, o.clients)
+	sleep(ctx, o.warmup)
+	before := look(all, counting)
+	sleep(ctx, o.duration)
+	m = look(all, counting).since(before, all, counting.leaders)
+	stop()
+	return m, errors.Join(wait(), ctx.Err())
+}
+
+// sleep waits, unless the program is to end.
+func sleep(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// moment is what counters of the system say.
+type moment struct {
+	at            time.Time
+	done          int64
+	servers       []float64 // their processor time, seconds
+	clients, idle float64
+}
+
+func look(all []*process.Process, l *load) (m moment) {
+	m = moment{at: time.Now(), done: l.done.Load()}
+	for _, p := range all {
+		m.servers = append(m.servers, p.CPU())
+	}
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {
+		m.clients = float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
+	}
+	if b, err := os.ReadFile("/proc/stat"); err == nil {
+		var user, nice, system, idle, iowait float64
+		if _, err := fmt.Sscanf(string(b), "cpu %f %f %f %f %f", &user, &nice, &system, &idle, &iowait); err == nil {
+			m.idle = (idle + iowait) / 100
+		}
+	}
+	return m
+}
+
+// since compares with an earlier moment.
+func (m moment) since(before moment, all []*process.Process, leaders []string) (d measured) {
+	seconds := m.at.Sub(before.at).Seconds()
+	percent := func(now, then float64) float64 { return 100 * (now - then) / seconds }
+	d = measured{rate: float64(m.done-before.done) / seconds, clients: percent(m.clients, before.clients), idle: percent(m.idle, before.idle)}
+	sum := 0.0
+	for i, p := range all {
+		used := percent(m.servers[i], before.servers[i])
+		sum += used
+		if slices.Contains(leaders, p.Address) {
+			d.leaders = append(d.leaders, used)
+		}
+	}
+	d.cpu = sum / 100 / d.rate * 1e6
+	if b, err := os.ReadFile("/proc/loadavg"); err == nil {
+		_, _ = fmt.Sscan(string(b), &d.load) // the kernel writes a number
+	}
+	return d
+}
