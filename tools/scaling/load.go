@@ -20,7 +20,8 @@ import (
 )
 
 // The load. A client is as a library for clusters: its pipelines have keys of all slots; each is divided by who leads
-// the slot, and the next one begins when all of it is answered. So a shard that is slow holds all up.
+// the slot, and the next one begins when all of it is answered. So a shard that is slow holds all up. Or its pipelines
+// have keys of one shard, and it has one under way for each.
 const (
 	depth    = 16     // operations of a pipeline for each shard, on average
 	counters = 10_000 // for each shard
@@ -30,6 +31,7 @@ const (
 type load struct {
 	leaders []string
 	keys    []key
+	apart   [][]key // by leader; nil: a pipeline has keys of all
 	run     string // what the ids begin with, 8 bytes
 	done    atomic.Int64
 }
@@ -41,7 +43,7 @@ type key struct {
 }
 
 // newLoad finds out who leads what. A server that is no cluster leads all.
-func newLoad(ctx context.Context, address string, single bool) (*load, error) {
+func newLoad(ctx context.Context, address string, single, apart bool) (*load, error) {
 	l := &load{leaders: []string{address}, run: fmt.Sprintf("%08x", rand.Uint32())}
 	var owner [16384]int
 	if !single {
@@ -69,6 +71,12 @@ func newLoad(ctx context.Context, address string, single bool) (*load, error) {
 	for i, a := range answers {
 		l.keys[i].leader = owner[a.(*redis.IntCmd).Val()]
 	}
+	if apart {
+		l.apart = make([][]key, len(l.leaders))
+		for _, k := range l.keys {
+			l.apart[k.leader] = append(l.apart[k.leader], key{name: k.name})
+		}
+	}
 	return l, err
 }
 
@@ -76,13 +84,21 @@ func newLoad(ctx context.Context, address string, single bool) (*load, error) {
 // returns the first thing that went wrong.
 func (l *load) start(ctx context.Context, clients int) (wait func() error) {
 	var all sync.WaitGroup
-	errs := make(chan error, clients)
-	for c := range clients {
+	errs := make(chan error, clients*len(l.leaders))
+	start := func(c int, leaders []string, keys []key) {
 		all.Go(func() {
-			if err := l.client(ctx, c); ctx.Err() == nil {
+			if err := l.client(ctx, c, leaders, keys); ctx.Err() == nil {
 				errs <- err
 			}
 		})
+	}
+	for c := range clients {
+		for i, keys := range l.apart {
+			start(c*len(l.leaders)+i, l.leaders[i:i+1], keys)
+		}
+		if l.apart == nil {
+			start(c, l.leaders, l.keys)
+		}
 	}
 	return func() error {
 		all.Wait()
@@ -91,10 +107,10 @@ func (l *load) start(ctx context.Context, clients int) (wait func() error) {
 	}
 }
 
-// client is one client.
-func (l *load) client(ctx context.Context, c int) error {
-	conns, in := make([]net.Conn, len(l.leaders)), make([]*bufio.Reader, len(l.leaders))
-	for i, address := range l.leaders {
+// client is one client, or its part for one shard.
+func (l *load) client(ctx context.Context, c int, leaders []string, keys []key) error {
+	conns, in := make([]net.Conn, len(leaders)), make([]*bufio.Reader, len(leaders))
+	for i, address := range leaders {
 		nc, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 		if err != nil {
 			return err
@@ -106,7 +122,7 @@ func (l *load) client(ctx context.Context, c int) error {
 	out, waiting := make([][]byte, len(conns)), make([]int, len(conns))
 	for op := 0; ctx.Err() == nil; {
 		for range depth * len(conns) {
-			k := l.keys[rand.IntN(len(l.keys))]
+			k := keys[rand.IntN(len(keys))]
 			out[k.leader] = appendIncrement(out[k.leader], k.name, l.run, c, op)
 			waiting[k.leader]++
 			op++
@@ -132,7 +148,7 @@ func (l *load) client(ctx context.Context, c int) error {
 
 // appendIncrement appends the command that adds 1 to a counter as the client's op-th operation. Lengths are fixed.
 func appendIncrement(b []byte, name, run string, client, op int) []byte {
-	return fmt.Appendf(b, "*4\r\n$7\r\nCINCRBY\r\n$6\r\n%s\r\n$20\r\n%s%03d%09d\r\n$1\r\n1\r\n", name, run, client, op%1e9)
+	return fmt.Appendf(b, "*4\r\n$7\r\nCINCRBY\r\n$6\r\n%s\r\n$20\r\n%s%04d%08d\r\n$1\r\n1\r\n", name, run, client, op%1e8)
 }
 
 // errMoved is that another node leads than before, or none.

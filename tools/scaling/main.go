@@ -34,6 +34,7 @@ type options struct {
 	slice                float64
 	rounds               int
 	clients, partitions  int
+	apart                bool
 	warmup, duration     time.Duration
 }
 
@@ -43,6 +44,7 @@ func main() {
 	flag.StringVar(&o.layouts, "layouts", "1x1,2x1,3x1,1x3,2x3,3x3", "what is measured: shards x nodes of each, or single for a server that is no cluster")
 	flag.Float64Var(&o.slice, "slice", 10, "each process' part of one processor, `percent`; 0 for no bound")
 	flag.IntVar(&o.clients, "clients", 256, "how many clients count, each with a connection to each leader")
+	flag.BoolVar(&o.apart, "apart", false, "a client has a pipeline for each shard under way, instead of one for all that waits for the slowest")
 	flag.IntVar(&o.partitions, "partitions", 0, "of every cluster, as if it had grown from one shard; 0: 16 for each shard, or the next power of two")
 	flag.IntVar(&o.rounds, "rounds", 5, "how often each layout is measured")
 	flag.DurationVar(&o.warmup, "warmup", 3*time.Second, "how long each runs before")
@@ -109,8 +111,8 @@ func (o *options) run(ctx context.Context) error {
 	if err := process.Find("-fbfkv", o.fbfkv); err != nil {
 		return err
 	}
-	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.duration <= 0 || o.warmup < 0 {
-		return errors.New("-slice is 0, or 5 to 100 percent; -rounds, -clients and -duration are above 0, -warmup is not below")
+	if o.slice != 0 && !(o.slice >= 5 && o.slice <= 100) || o.rounds < 1 || o.clients < 1 || o.clients > 3000 || o.duration <= 0 || o.warmup < 0 {
+		return errors.New("-slice is 0, or 5 to 100 percent; -rounds and -duration are above 0, -clients is 1 to 3000, -warmup is not below")
 	}
 	rounds, again := make([][]measured, len(layouts)), 0
 	for round := range o.rounds {
@@ -174,7 +176,7 @@ func (o *options) measure(ctx context.Context, l layout) (m measured, err error)
 			err = errors.Join(err, s.close())
 		}
 	}()
-	counting, err := newLoad(ctx, all[0].Address, l.shards == 0)
+	counting, err := newLoad(ctx, all[0].Address, l.shards == 0, o.apart)
 	if err != nil {
 		return m, err
 	}
