@@ -32,7 +32,7 @@ type load struct {
 	leaders []string
 	keys    []key
 	apart   [][]key // by leader; nil: a pipeline has keys of all
-	run     string // what the ids begin with, 8 bytes
+	run     string  // what the ids begin with, 8 bytes
 	done    atomic.Int64
 }
 

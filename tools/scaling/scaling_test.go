@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 
 func TestIncrement(t *testing.T) {
 	got := string(appendIncrement(nil, "k00042", "0123abcd", 7, 1_234_567_890))
-	if want := "*4\r\n$7\r\nCINCRBY\r\n$6\r\nk00042\r\n$20\r\n0123abcd007234567890\r\n$1\r\n1\r\n"; got != want {
+	if want := "*4\r\n$7\r\nCINCRBY\r\n$6\r\nk00042\r\n$20\r\n0123abcd000734567890\r\n$1\r\n1\r\n"; got != want {
 		t.Errorf("%q", got)
 	}
 	for answer, want := range map[string]error{":12\r\n": nil, "-MOVED 3 127.0.0.1:7\r\n": errMoved, "-TRYAGAIN later\r\n": errMoved} {
