@@ -137,6 +137,27 @@ func startProgram(t *testing.T, command []string, addresses, proto, prefix strin
 	return p
 }
 
+// hangs has the program end, and reports whether it does not: then it has been aborted, and what it printed of
+// that is logged.
+func (p *clientProgram) hangs() bool {
+	p.t.Helper()
+	p.input.Close()
+	select {
+	case <-p.done:
+		return false
+	case <-time.After(patience):
+	}
+	p.cmd.Process.Signal(syscall.SIGABRT)
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		p.cmd.Process.Kill()
+		<-p.done
+	}
+	p.t.Logf("the program was aborted, since it did not end:\n%s", tail(p.out.String(), 8000))
+	return true
+}
+
 // end has the program end and tell how many increments it counted.
 func (p *clientProgram) end() {
 	p.t.Helper()

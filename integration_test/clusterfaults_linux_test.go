@@ -40,6 +40,7 @@ type faultyCluster struct {
 	fault int
 	// shards are which of the nodes form each shard.
 	shards [][]int
+	ids    []string // of the shards
 }
 
 // clusterFaults are what may happen to a shard, given its leader and its other nodes, or to all. Each func
@@ -93,7 +94,7 @@ var clusterFaults = []struct {
 }
 
 // TestClusterFaults lets machines, networks and disks fail under the nodes of a cluster, while
-// clients count. Nothing that was answered is lost, nothing is counted twice, and whoever sends
+// clients count and partitions move. Nothing that was answered is lost, nothing is counted twice, and whoever sends
 // an operation again gets the answer that it had (G1, G2). For 1000 faults, which takes hours, in one shard
 // or in three:
 //
@@ -128,11 +129,13 @@ func TestClusterFaults(t *testing.T) {
 		}
 		check := c.load.history(shared)
 		quiet, end := c.load.listen(keys)
+		arrive := c.move(shared)
 		mend := f.make(c, leader, others)
 		c.wait(600*time.Millisecond, 5*time.Second/2) // an election takes half a second
 		end()
 		mend()
 		leads := c.settle()[shard]
+		arrive()
 		<-quiet.done
 		tally[f.kind] = append(tally[f.kind], quiet.longest)
 		switch check() {
@@ -194,7 +197,7 @@ func newFaultyCluster(t *testing.T, r *rand.Rand) *faultyCluster {
 		t.Cleanup(s.cleanup)
 		c.disks, c.nodes = append(c.disks, disk), append(c.nodes, s)
 	}
-	operate(t, 0, "is complete", append([]string{"create", "--replicas", "2"}, addresses(c.nodes...)...)...)
+	operate(t, 0, "is complete", append([]string{"create", "--replicas", "2", "--partitions", fmt.Sprint(faultyPartitions)}, addresses(c.nodes...)...)...)
 	for _, shard := range byShard(t, c.nodes...) {
 		if _, err := redisAsk(leaderOf(t, shard...), "CTABLE", "ALTER", "default", "WINDOW", 24*3600*1000); err != nil {
 			t.Fatal(err)
@@ -205,6 +208,7 @@ func newFaultyCluster(t *testing.T, r *rand.Rand) *faultyCluster {
 		}
 		c.shards = append(c.shards, nodes)
 	}
+	c.ids = shardsOf(t, c.nodes[0])
 	c.load = startClusterLoad(t, addresses(c.nodes...))
 	return c
 }
@@ -268,6 +272,34 @@ func (c *faultyCluster) settle() (leaders []int) {
 	})
 	return leaders
 }
+
+// move begins to move the partition of a key, and another one, to some shard, or to divide all evenly again, and returns what
+// waits until that is done.
+func (c *faultyCluster) move(key string) (arrive func()) {
+	if len(c.shards) == 1 {
+		return func() {}
+	}
+	args := []string{"cluster", "rebalance", "--yes", c.nodes[c.rand.IntN(len(c.nodes))].address()}
+	if c.fault%2 == 0 {
+		of := int(store.Slot([]byte(key))) * faultyPartitions / 16384
+		other := (of + 1 + c.rand.IntN(faultyPartitions-1)) % faultyPartitions
+		args[1] = "move"
+		args = append(args, "--partitions", fmt.Sprintf("%d,%d", of, other), "--to", c.ids[c.rand.IntN(len(c.ids))])
+	}
+	moving := background(c.t, args...)
+	return func() {
+		c.t.Helper()
+		moving.cmd.Process.Kill() // the nodes do not need it
+		<-moving.done
+		eventually(c.t, 2*patience, "partitions have moved", func() bool {
+			_, code := fbfkv(c.t, args...)
+			return code == 0
+		})
+	}
+}
+
+// faultyPartitions is how many partitions a cluster of several shards has.
+const faultyPartitions = 16
 
 // wait lets some time pass, up to a limit.
 func (c *faultyCluster) wait(least, limit time.Duration) {

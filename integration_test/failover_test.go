@@ -182,8 +182,9 @@ func (f *failovers) check() {
 
 // clientLoad is a client that counts until it is ended, and what was answered.
 type clientLoad struct {
-	name string
-	end  func() // returns when nothing is under way any more
+	name    string
+	end     func() // returns when nothing is under way any more
+	aborted bool   // of the last operation on each counter nothing is known
 
 	mu   sync.Mutex
 	done []clientOp
@@ -237,7 +238,9 @@ func (l *clientLoad) check(t *testing.T, all []*server) {
 				t.Errorf("%s: none of %d operations on %s was answered %d", l.name, len(ops), key, i)
 			}
 		}
-		c.want(":"+strconv.Itoa(len(ops)), "CGET", key)
+		if got := c.do("CGET", key); got != ":"+strconv.Itoa(len(ops)) && !(l.aborted && got == ":"+strconv.Itoa(len(ops)+1)) {
+			t.Errorf("%s: %d operations on %s were answered, and it is %s", l.name, len(ops), key, got)
+		}
 		c.Close()
 	}
 	t.Logf("%-16s %d operations on %d counters", l.name, len(l.done), len(done))
@@ -294,10 +297,13 @@ func (l *clientLoad) readFrom(p *clientProgram) {
 		}
 	}()
 	l.end = func() {
-		p.end()
+		// Threads of redis-py have hung with the interpreter's lock in their hands: this is about servers.
+		if l.aborted = l.name == "redis-py" && p.hangs(); !l.aborted {
+			p.end()
+		}
 		close(stop)
 		<-read
-		if n := strconv.Itoa(len(l.done)); n != p.applied {
+		if n := strconv.Itoa(len(l.done)); n != p.applied && !l.aborted {
 			p.t.Errorf("%s: %s operations were answered, it says %s", l.name, n, p.applied)
 		}
 	}

@@ -14,6 +14,7 @@ import redis
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import ClusterError, ConnectionError, RedisClusterException, ResponseError, TimeoutError
 
+faulthandler.enable()  # whoever aborts this program learns where its threads are
 addresses, protocol, prefix = sys.argv[1:4]
 nodes = [(host, int(port)) for host, port in (a.rsplit(":", 1) for a in addresses.split(","))]
 options = {
@@ -130,7 +131,6 @@ for w in workers:
     w.start()
 sys.stdin.read()
 running = False
-faulthandler.dump_traceback_later(30)  # a worker that does not end says where it is
 for w in workers:
     w.join()
 say(f"applied {sum(counts)}")
