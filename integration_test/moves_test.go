@@ -229,3 +229,25 @@ func TestPartitionsMove(t *testing.T) {
 	l.check()
 	eventually(t, patience, "all are well", func() bool { _, code := fbfkv(t, "cluster", "status", any); return code == 0 })
 }
+
+// TestMoveWithoutLeader: a move to a shard that has no leader is waited for no longer than the command was told; a
+// partition on its way there cannot be sent elsewhere; and when the shard has a leader again, the move goes on.
+func TestMoveWithoutLeader(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	any := all[0].address()
+	operate(t, 1, "is no number of replicas", "create", "--replicas=-1", any)
+	operate(t, 0, "is complete", append([]string{"create", "--replicas", "0", "--partitions", "4"}, addresses(all...)...)...)
+	ids := shardsOf(t, all[0])
+	if len(ids) != 3 {
+		t.Fatalf("three nodes without replicas are the shards %v", ids)
+	}
+	all[2].kill()
+	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "1s", "--partitions", "0", "--to", ids[2], any)
+	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[0], any)
+	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[1], any)
+	all[2].start()
+	operate(t, 0, "where they are to be", "move", "--partitions", "0", "--to", ids[2], any)
+	operate(t, 0, "where they are to be", "rebalance", "--empty", ids[2], any)
+	operate(t, 0, "is no member any more", "remove-node", any, all[2].address())
+}

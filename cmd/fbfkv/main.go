@@ -52,5 +52,13 @@ func startsWithSubcommand(root *cobra.Command, args []string) bool {
 	return len(args) > 0 && slices.ContainsFunc(root.Commands(), func(c *cobra.Command) bool { return c.Name() == args[0] })
 }
 
-// oneLine joins the lines of a message.
-func oneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+// oneLine joins the lines of a message, each of which may be an error by itself.
+func oneLine(s string) string {
+	var lines []string
+	for line := range strings.Lines(s) {
+		if words := strings.Fields(line); len(words) > 0 {
+			lines = append(lines, strings.Join(words, " "))
+		}
+	}
+	return strings.Join(lines, "; ")
+}

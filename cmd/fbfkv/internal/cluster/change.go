@@ -322,8 +322,8 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 	case left == 0:
 		return fmt.Errorf("%s is the last node of the cluster", gone.Address())
 	case well <= left/2:
-		return fmt.Errorf("without %s the cluster would have %d nodes of which %d answer, too few to go on: see fbfkv cluster status, "+
-			"and replace those that are lost first", gone.Address(), left, well)
+		return fmt.Errorf("without %s the shard %s would have %d nodes of which %d answer, too few to go on: start those that are lost, or replace them first; "+
+			"if a majority is lost for ever, see fbfkv cluster recover", gone.Address(), short(gone.Shard), left, well)
 	}
 	return nil
 }

@@ -31,8 +31,9 @@ type creation struct {
 	*operator
 	replicas, partitions int
 	addrs                []string
-	backup               string // that it is made of, "" if it is not
-	parts                []part // of the backup, in the order of the shards; nil: it is a whole one
+	given                func() bool // reports whether the number of replicas was; nil: it was not
+	backup               string      // that it is made of, "" if it is not
+	parts                []part      // of the backup, in the order of the shards; nil: it is a whole one
 }
 
 // shards is how many there will be.
@@ -40,6 +41,7 @@ func (c *creation) shards() int { return len(c.addrs) / (c.replicas + 1) }
 
 func (c *creation) flags(cmd *cobra.Command) {
 	cmd.Flags().IntVar(&c.replicas, "replicas", 0, "how many replicas each leader has (default all nodes but one, up to five nodes; 2 for more)")
+	c.given = func() bool { return cmd.Flags().Changed("replicas") }
 	cmd.Flags().IntVar(&c.partitions, "partitions", 0,
 		"into how many parts the data is divided, a power of two up to 1024, and the most shards there can ever be; "+
 			"a directory that has data keeps its own (default 16 for each shard, or the next power of two)")
@@ -115,12 +117,14 @@ func (c *creation) run() error {
 
 // checkArguments checks what needs no server.
 func (c *creation) checkArguments() error {
-	if c.replicas < 1 {
+	if c.given == nil || !c.given() {
 		if c.replicas = 2; len(c.addrs) <= 5 {
 			c.replicas = len(c.addrs) - 1
 		}
 	}
 	switch n := len(c.addrs); {
+	case c.replicas < 0:
+		return fmt.Errorf("--replicas %d is no number of replicas", c.replicas)
 	case n > nodes.MaxMembers:
 		return fmt.Errorf("%d nodes, more than %d", n, nodes.MaxMembers)
 	case n%(c.replicas+1) != 0:

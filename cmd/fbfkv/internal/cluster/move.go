@@ -69,7 +69,14 @@ func rebalanceCommand() subcommand {
 					return err
 				}
 			}
-			return o.move(args[0], c, balance(c, without))
+			for {
+				if err := o.move(args[0], c, balance(c, without)); err != nil || without == "" {
+					return err
+				}
+				if c, err = o.member(args[0]); err != nil || c.Shard(without) == nil || c.Shard(without).Count() == 0 {
+					return err
+				}
+			} // what was on its way to the shard that is to be empty is there now
 		},
 	}
 }
@@ -141,6 +148,11 @@ func balance(c *nodes.Configuration, empty string) map[string][]int {
 func (o *operator) move(existing string, c *nodes.Configuration, moves map[string][]int) error {
 	var plan []string
 	for _, s := range c.Shards {
+		for _, p := range moves[s.ID] {
+			if m := c.Move(p); m != nil && m.To != s.ID {
+				return fmt.Errorf("partition %d is on its way to the shard %s: move it from there when it has arrived", p, short(m.To))
+			}
+		}
 		list := slices.DeleteFunc(slices.Clone(moves[s.ID]), func(p int) bool { return c.Owner(p).ID == s.ID || c.Move(p) != nil })
 		if len(list) > 0 {
 			slices.Sort(list)
@@ -180,8 +192,29 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 			most = max(most, n)
 		}
 		progress.Set("partitions", false, int64(most-left), int64(most))
+		if time.Since(last) > o.patience {
+			if err := o.led(now); err != nil {
+				return err
+			}
+			last = time.Now()
+		}
 	}
 	progress.Clear()
 	o.say("all partitions are where they are to be")
+	return nil
+}
+
+// led refuses to go on waiting for moves of a shard that has no leader.
+func (o *operator) led(c *nodes.Configuration) error {
+	led := map[string]bool{}
+	for _, m := range c.Moves {
+		for _, shard := range []string{m.From, m.To} {
+			if !led[shard] && leading(c, o.survey(o.addresses(c.Of(shard)))) == nil {
+				return fmt.Errorf("partition %d is still on its way, and the shard %s has no leader: the move goes on by itself when that has one; "+
+					"see fbfkv cluster status", m.Partition, short(shard))
+			}
+			led[shard] = true
+		}
+	}
 	return nil
 }

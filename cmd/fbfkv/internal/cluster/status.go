@@ -67,7 +67,8 @@ func (o *operator) status(existing string) error {
 		return errors.New("the cluster has no leader: it serves nobody until a majority of its nodes is there; " +
 			"if one is lost for ever, see fbfkv cluster recover")
 	case len(leaderless) > 0:
-		return fmt.Errorf("%s without a leader: %s; nobody is served there until a majority of the shard's nodes is there",
+		return fmt.Errorf("%s without a leader: %s; nobody is served there until a majority of the shard's nodes is there; "+
+			"if one is lost for ever, see fbfkv cluster recover",
 			count(len(leaderless), "shard"), strings.Join(leaderless, ", "))
 	case len(ills) > 0:
 		return fmt.Errorf("%d of %d nodes are not well", len(ills), len(c.Members))
