@@ -243,7 +243,7 @@ func TestMoveWithoutLeader(t *testing.T) {
 		t.Fatalf("three nodes without replicas are the shards %v", ids)
 	}
 	all[2].kill()
-	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "1s", "--partitions", "0", "--to", ids[2], any)
+	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[0], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[1], any)
 	all[2].start()

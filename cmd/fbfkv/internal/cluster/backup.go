@@ -41,11 +41,13 @@ func (o *operator) backup(addr, dir string) error {
 		return err
 	}
 	if len(c.Shards) == 1 {
-		return o.backupOf(c, addr, dir)
+		return o.backupOf("cluster "+short(c.Cluster), addr, dir)
 	}
 	var failed error
 	for _, shard := range c.Shards {
-		err := o.copier(c, shard.ID, addr, func(at string) error { return o.backupOf(c, at, filepath.Join(dir, short(shard.ID))) })
+		err := o.copier(c, shard.ID, addr, func(at string) error {
+			return o.backupOf("shard "+short(shard.ID), at, filepath.Join(dir, short(shard.ID)))
+		})
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("shard %s: %w", short(shard.ID), err))
 		}
@@ -73,8 +75,8 @@ func (o *operator) copier(c *nodes.Configuration, shard, wanted string, fn func(
 	return fn(best)
 }
 
-// backupOf has a node copy its shard.
-func (o *operator) backupOf(c *nodes.Configuration, addr, dir string) error {
+// backupOf has a node copy its shard, which is all of what it is called.
+func (o *operator) backupOf(what, addr, dir string) error {
 	client, err := o.server.Client(addr, -1)
 	if err != nil {
 		return err
@@ -84,6 +86,6 @@ func (o *operator) backupOf(c *nodes.Configuration, addr, dir string) error {
 	if err := client.Do(context.Background(), "BACKUP", dir).Err(); err != nil {
 		return fmt.Errorf("no backup was made: %w", (&remote{addr, client}).explain(err))
 	}
-	o.say("the cluster %s is backed up to %s on %s in %.1f s", short(c.Cluster), dir, addr, time.Since(began).Seconds())
+	o.say("the %s is backed up to %s on %s in %.1f s", what, dir, addr, time.Since(began).Seconds())
 	return nil
 }

@@ -51,7 +51,7 @@ func (o *operator) status(existing string) error {
 		switch {
 		case leads == nil:
 			leaderless = append(leaderless, short(shard.ID))
-		case first != nil && leads.Self.ID != first.ID:
+		case first != nil && leads.Self.ID != first.ID && slices.ContainsFunc(of, func(a asked) bool { return a.err == nil && a.Self.ID == first.ID }):
 			o.say("leadership returns to %s once that has been well for half a minute", first.Address())
 		}
 	}
