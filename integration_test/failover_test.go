@@ -288,7 +288,7 @@ func (l *clientLoad) readFrom(p *clientProgram) {
 				over = true // after one more look
 			default:
 			}
-			text := p.out.String()[at:]
+			text := p.out.from(at)
 			whole := strings.LastIndexByte(text, '\n') + 1
 			at += whole
 			for _, f := range counted.FindAllStringSubmatch(text[:whole], -1) {

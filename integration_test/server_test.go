@@ -253,10 +253,13 @@ func (l *logBuffer) Write(p []byte) (int, error) {
 }
 
 // String returns everything printed so far.
-func (l *logBuffer) String() string {
+func (l *logBuffer) String() string { return l.from(0) }
+
+// from returns what was printed behind the first n bytes.
+func (l *logBuffer) from(n int) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.text.String()
+	return string(l.text.Bytes()[n:])
 }
 
 // await waits until what is printed matches, and returns false if the process

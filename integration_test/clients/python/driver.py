@@ -5,6 +5,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import pickle
 import sys
@@ -21,6 +22,7 @@ import redis.cluster
 import fbfkv
 import fbfkv.asyncio
 
+logging.disable()  # redis-py logs chains of exceptions without end while nodes are lost
 mode, address, timeout, retry_for = sys.argv[1:5]
 nodes = [(host, int(port)) for host, port in (a.rsplit(":", 1) for a in address.split(","))]
 limits = {"timeout": int(timeout) / 1000, "retry_for": int(retry_for) / 1000}

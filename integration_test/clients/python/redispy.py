@@ -4,6 +4,7 @@
 """
 
 import faulthandler
+import logging
 import os
 import sys
 import threading
@@ -14,6 +15,7 @@ import redis
 from redis.cluster import ClusterNode, RedisCluster
 from redis.exceptions import ClusterError, ConnectionError, RedisClusterException, ResponseError, TimeoutError
 
+logging.disable()  # redis-py logs chains of exceptions without end while nodes are lost
 faulthandler.enable()  # whoever aborts this program learns where its threads are
 addresses, protocol, prefix = sys.argv[1:4]
 nodes = [(host, int(port)) for host, port in (a.rsplit(":", 1) for a in addresses.split(","))]
