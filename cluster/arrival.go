@@ -360,16 +360,8 @@ func (p *movePeer) close() {
 func (a *arrival) lead() (now bool, err error) {
 	last := a.in.Last()
 	if a.handed == 0 {
-		have, lack, voters := a.survey(last - min(last, moveNear))
-		if 2*have <= voters {
-			a.near = time.Time{}
+		if !a.enough(last-min(last, moveNear), &a.near, moveTime) {
 			return false, nil
-		}
-		if a.near.IsZero() {
-			a.near = time.Now()
-		}
-		if lack > 0 && time.Since(a.near) < moveTime {
-			return false, nil // else it would have to take all files of the shard
 		}
 		if a.asked.IsZero() {
 			a.asked = time.Now()
@@ -384,18 +376,24 @@ func (a *arrival) lead() (now bool, err error) {
 	if last != a.handed {
 		return false, nil
 	}
-	have, lack, voters := a.survey(last)
-	if 2*have <= voters {
-		a.whole = time.Time{}
-		return false, nil
-	}
-	if a.whole.IsZero() {
-		a.whole = time.Now()
-	}
-	if lack > 0 && time.Since(a.whole) < moveWait {
+	if !a.enough(last, &a.whole, moveWait) {
 		return false, nil
 	}
 	return false, a.adopt(a.is.Load().to, last)
+}
+
+// enough reports whether a majority has the partition up to a sequence, and those that answered and have not were
+// waited for: they would have to take all files of the shard. since is when a majority had it.
+func (a *arrival) enough(last uint64, since *time.Time, wait time.Duration) bool {
+	have, lack, voters := a.survey(last)
+	if 2*have <= voters {
+		*since = time.Time{}
+		return false
+	}
+	if since.IsZero() {
+		*since = time.Now()
+	}
+	return lack == 0 || time.Since(*since) >= wait
 }
 
 // adopt lets the partition go on here with the sequence to, as the leader, has the configuration say so, and tells the source.

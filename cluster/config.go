@@ -135,15 +135,20 @@ func (s *Shard) set(partition int, has bool) {
 		all = append(all, partition)
 		slices.Sort(all)
 	}
-	s.Partitions = nil
-	for _, p := range all {
-		if last := len(s.Partitions) - 1; last >= 0 && s.Partitions[last].Last == p-1 {
-			s.Partitions[last].Last = p
+	s.Partitions = Ranges(all)
+	s.Epoch++
+}
+
+// Ranges returns ascending partitions as ranges.
+func Ranges(partitions []int) (ranges []Range) {
+	for _, p := range partitions {
+		if last := len(ranges) - 1; last >= 0 && ranges[last].Last == p-1 {
+			ranges[last].Last = p
 		} else {
-			s.Partitions = append(s.Partitions, Range{p, p})
+			ranges = append(ranges, Range{p, p})
 		}
 	}
-	s.Epoch++
+	return ranges
 }
 
 // Owner returns the shard that has a partition, nil if there is no such partition.

@@ -156,7 +156,7 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 		list := slices.DeleteFunc(slices.Clone(moves[s.ID]), func(p int) bool { return c.Owner(p).ID == s.ID || c.Move(p) != nil })
 		if len(list) > 0 {
 			slices.Sort(list)
-			plan = append(plan, fmt.Sprintf("To the shard %s: %s, %s.", short(s.ID), count(len(list), "partition"), spans(list)))
+			plan = append(plan, fmt.Sprintf("To the shard %s: %s, %s.", short(s.ID), count(len(list), "partition"), spans(nodes.Ranges(list))))
 		}
 		moves[s.ID] = list
 	}
@@ -202,18 +202,6 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 	progress.Clear()
 	o.say("all partitions are where they are to be")
 	return nil
-}
-
-// spans shows ascending numbers as ranges.
-func spans(list []int) string {
-	var all []string
-	for i := 0; i < len(list); {
-		first := i
-		for i++; i < len(list) && list[i] == list[i-1]+1; i++ {
-		}
-		all = append(all, span(list[first], list[i-1]))
-	}
-	return strings.Join(all, " ")
 }
 
 // led refuses to go on waiting for moves of a shard that has no leader.

@@ -91,12 +91,20 @@ func held(c *nodes.Configuration, s *nodes.Shard) string {
 	if s.Count() == 0 {
 		return "no partitions"
 	}
-	var partitions, slots []string
+	var slots []string
 	for _, r := range s.Partitions {
-		partitions = append(partitions, span(r.First, r.Last))
 		slots = append(slots, span(c.Slots(r)))
 	}
-	return fmt.Sprintf("partitions %s, slots %s", strings.Join(partitions, " "), strings.Join(slots, " "))
+	return fmt.Sprintf("partitions %s, slots %s", spans(s.Partitions), strings.Join(slots, " "))
+}
+
+// spans are ranges of partitions as they are shown.
+func spans(ranges []nodes.Range) string {
+	var all []string
+	for _, r := range ranges {
+		all = append(all, span(r.First, r.Last))
+	}
+	return strings.Join(all, " ")
 }
 
 // span is a range as it is shown.

@@ -26,7 +26,7 @@ func TestLevelHeld(t *testing.T) {
 
 func TestSpans(t *testing.T) {
 	for want, list := range map[string][]int{"3": {3}, "0-2 4 6-7": {0, 1, 2, 4, 6, 7}, "": nil} {
-		if got := spans(list); got != want {
+		if got := spans(nodes.Ranges(list)); got != want {
 			t.Errorf("%v: %q, want %q", list, got, want)
 		}
 	}
