@@ -71,7 +71,7 @@ func (e *exported) adopt(s *shard, have ...*replica) {
 		n := m.running()
 		for _, h := range have {
 			if h == m {
-				return n != nil && n.st.Adopt(e.p, e.out.To, e.out.From) == nil
+				return n != nil && n.st.Adopt(e.p, e.out.To, e.out.From, 1) == nil && n.st.Release(e.p, 1) == nil
 			}
 		}
 		_ = n.HandOver(e.t.Context(), have[0].id) // else it is tried again
@@ -172,24 +172,29 @@ func newMove(t *testing.T) (g *metaGroup, from, to *tableNode, move Move, key st
 		}
 	}
 	await(t, "the source counts", func() bool { return countOne(from.node.st, key, "1").Err == nil })
-	move = Move{Partition: 3, From: from.shard, To: to.shard, Epoch: 7}
+	move = Move{Partition: 3, From: from.shard, To: to.shard}
 	return g, from, to, move, key
 }
 
-// moves notes a move, and waits until all know it.
-func moves(t *testing.T, g *metaGroup, move Move, nodes ...*tableNode) {
+// moves notes a move, waits until all know it, and returns it as it was noted.
+func moves(t *testing.T, g *metaGroup, move Move, nodes ...*tableNode) Move {
 	g.configure(g.nodes[0], func(c *Configuration) error {
-		if c.Owner(move.Partition).ID == move.From && c.Move(move.Partition) == nil {
-			c.Moves = append(c.Moves, move)
+		if c.Owner(move.Partition).ID != move.From || c.Move(move.Partition) != nil {
+			return nil // it is asked again
 		}
-		return nil
+		move.Epoch = c.Version + 1
+		return c.moves(MoveRequest{Partitions: []int{move.Partition}, To: move.To})
 	})
 	for _, n := range nodes {
-		await(t, "the move is known", func() bool {
-			c := n.meta.Configuration()
-			return c.Move(move.Partition) != nil || c.Owner(move.Partition).ID == move.To
-		})
+		knows(t, n, move.Epoch)
 	}
+	return move
+}
+
+// knows waits until a node knows a version of the configuration.
+func knows(t *testing.T, n *tableNode, version uint64) {
+	t.Helper()
+	await(t, "the configuration is known", func() bool { return n.meta.Configuration().Version >= version })
 }
 
 // TestPartitionArrives: a partition moves there and back again, and each operation counts once.
@@ -213,7 +218,7 @@ func TestPartitionArrives(t *testing.T) {
 		}
 		must(t, countOne(to.node.st, key, fmt.Sprint(i+2)).Err)
 		from, to = to, from
-		move = Move{Partition: 3, From: move.To, To: move.From, Epoch: move.Epoch + 1}
+		move = Move{Partition: 3, From: move.To, To: move.From}
 	}
 }
 
@@ -235,7 +240,7 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 	g.configure(g.nodes[0], func(c *Configuration) error {
 		c.Shard(to.shard).set(3, false)
 		c.Shard(third).set(3, true)
-		c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: 9}}
+		c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: c.Version + 1}}
 		return nil
 	})
 	await(t, "it is to come back", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == third })
@@ -256,7 +261,7 @@ func TestReceivedIsKept(t *testing.T) {
 	g, from, to, move, key := newMove(t)
 	a, b := from.mover(t), to.mover(t)
 	b.Close()
-	moves(t, g, move, from)
+	move = moves(t, g, move, from)
 	b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1)}
 	to.net.Handle(KindMove, b.serve)
 	open := func() *arrival {
@@ -302,7 +307,7 @@ func TestReceivedIsKept(t *testing.T) {
 	}
 
 	// What cannot be continued goes if the leader of the shard, which is this node, has not adopted it.
-	await(t, "it is given up", func() bool { return x.anew() == nil })
+	await(t, "it is given up", func() bool { return x.anew(0) == nil })
 	if received, err := to.node.st.Received(3); err != nil || received != 0 {
 		t.Errorf("what cannot be continued is there: %v", err)
 	}
@@ -329,7 +334,7 @@ func TestMajorityHasIt(t *testing.T) {
 	t.Cleanup(y.cancel)
 	x.is.Store(&received{to: 1 << 32, last: 10})
 	asked.mu.Lock()
-	asked.following = y
+	asked.following[move.From] = y
 	asked.mu.Unlock()
 	for _, c := range []struct {
 		has        *received

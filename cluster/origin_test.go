@@ -239,7 +239,7 @@ func TestBackupDuringMove(t *testing.T) {
 		m.ID, m.Shard, m.Port, m.ClusterPort = testID("b"), shardB, 7100, 17100
 		c.Members = append(c.Members, m)
 		c.Shards[1].Founder = m.ID
-		c.Moves = []Move{{Partition: 0, From: c.Shards[0].ID, To: shardB, Epoch: 9}}
+		c.Moves = []Move{{Partition: 0, From: c.Shards[0].ID, To: shardB, Epoch: c.Version}}
 	})
 	for _, end := range []func() ([]byte, error){end, a.Describe()} {
 		if _, err := end(); !errors.Is(err, errMoved) {
