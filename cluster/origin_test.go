@@ -59,7 +59,7 @@ func TestBackupsAreGathered(t *testing.T) {
 			all[1].Origin.Version = 8
 			all[1].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}, {6, 6}}}, {ID: shardB, Epoch: 2, Partitions: []Range{{5, 5}, {7, 15}}}}
 			return all
-		}, []string{"partition 5 moved between the backups: a and b both have it", "partition 7 moved between the backups: a and b both have it"}},
+		}, []string{"partitions 5, 7 moved between the backups: a and b both have them"}},
 		{"moved away before", func(all []Backup) []Backup {
 			all[0].Origin.Version = 8
 			all[0].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}}}, {ID: shardB, Epoch: 2, Partitions: []Range{{5, 15}}}}
