@@ -171,7 +171,7 @@ func TestHandOverForAnotherMove(t *testing.T) {
 	asker := Identity{Node: to.id}
 	for _, epoch := range []uint64{0, move.Epoch - 1, move.Epoch + 1} {
 		if _, _, err := m.answer(moveQuestion{Verb: moveHandOver, Partition: 3, Move: epoch}, asker); err == nil {
-			t.Errorf("it is handed over for the move %d, and not %d", epoch, move.Epoch)
+			t.Fatalf("it is handed over for the move %d, and not %d", epoch, move.Epoch)
 		}
 	}
 	answers(t, from, key, "2", 2, true)

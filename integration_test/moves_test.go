@@ -246,6 +246,7 @@ func TestMoveWithoutLeader(t *testing.T) {
 	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[0], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[1], any)
+	operate(t, 1, "; it waits for a leader", "status", any)
 	// It can be taken back, and goes anywhere then.
 	operate(t, 0, "taken back: partition 0\n", "move", "--partitions", "0-3", "--cancel", any)
 	operate(t, 0, "none of these partitions is on its way", "move", "--partitions", "0-3", "--cancel", any)

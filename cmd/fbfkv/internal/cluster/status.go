@@ -56,7 +56,11 @@ func (o *operator) status(existing string) error {
 		}
 	}
 	for _, m := range c.Moves {
-		o.say("partition %d is on its way from the shard %s to %s", m.Partition, short(m.From), short(m.To))
+		waits := ""
+		if slices.Contains(leaderless, short(m.From)) || slices.Contains(leaderless, short(m.To)) {
+			waits = "; it waits for a leader, or fbfkv cluster move --cancel takes that back"
+		}
+		o.say("partition %d is on its way from the shard %s to %s%s", m.Partition, short(m.From), short(m.To), waits)
 	}
 	meta := metaIlls(c, all)
 	for _, line := range slices.Concat(ills, meta, differences(all), levelHeld(c)) {
