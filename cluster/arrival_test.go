@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/store"
@@ -125,6 +126,32 @@ func TestAdoptionIsNotReceived(t *testing.T) {
 	l.more(100)
 	e.knows(s, lacks)
 	l.finish()
+}
+
+// TestAdoptionIsNotReceivedYet: a replica that lacks what was adopted, and has no files of another yet, applies nothing, and is stopped and
+// started again. What it has on disk says nothing of the adoption: it takes the files then, and is well.
+func TestAdoptionIsNotReceivedYet(t *testing.T) {
+	t.Parallel()
+	s := newShard(t, 3)
+	await(t, "it counts", func() bool { return countOne(s.leader().running().st, "k0", "1").Err == nil })
+	e := export(t, s.leader().running())
+	e.give(s.members[0])
+	e.give(s.members[1])
+	lacks := s.members[2]
+	n := lacks.running()
+	n.files.running.Store(true) // it fetches nothing yet
+	e.adopt(s, s.members[0], s.members[1])
+	await(t, "it lacks the partition", n.files.lacks.Load)
+	await(t, "it takes no entries", func() bool { return n.transport.refuses.Load() && n.transport.taking.Load() == 0 })
+	applied := n.log.Applied()
+	c := command{kind: commandBegin, origin: n.log.origin}
+	machine{n}.Apply(&raft.Log{Index: applied + 100, Term: n.raft.CurrentTerm(), Data: c.encode(nil)})
+	if now := n.log.Applied(); now != applied {
+		t.Errorf("it has applied entries to %d, and lacks what one behind %d needs", now, applied)
+	}
+	lacks.stop()
+	lacks.start()
+	e.knows(s, lacks)
 }
 
 // TestAdoptionOutlivesItsLeader: the leader that had a partition adopted is lost. Of the two others, one has the longer log and

@@ -98,14 +98,14 @@ var arrivalMutants = []mutant{
 		file:     "cluster/node.go",
 		old:      "	if undecided || swaps || n.files.lacks.Load() {\n",
 		new:      "	if undecided || swaps {\n",
-		packages: "./cluster", tests: "TestAdoptionIsNotReceived",
+		packages: "./cluster", tests: "TestAdoptionIsNotReceivedYet",
 	},
 	{
 		guarantee: "R4", name: "entries behind an adoption that was not redone are applied",
 		file:     "cluster/fsm.go",
 		old:      "	if n.files.lacks.Load() {\n		return nil // an entry before could not be applied\n	}\n",
 		new:      "",
-		packages: "./cluster", tests: "TestAdoptionIsNotReceived",
+		packages: "./cluster", tests: "TestAdoptionIsNotReceivedYet",
 	},
 	{
 		guarantee: "R8", name: "a replica leads on that cannot redo an adoption",
@@ -119,7 +119,7 @@ var arrivalMutants = []mutant{
 		file:     "cluster/catchupnode.go",
 		old:      "	if err = n.log.Sync(); err == nil { // so",
 		new:      "	if err == nil { // so",
-		packages: "./cluster", tests: "TestAdoptionOutlivesItsLeader",
+		packages: "./cluster", tests: "TestCutSaysWhatIsApplied",
 	},
 	{
 		guarantee: "G1", name: "a backup is made of a shard while one of its partitions moves",
