@@ -96,6 +96,8 @@ func (a *Admin) do(ctx context.Context, verb string, request []byte) (any, error
 		return decoded(request, func(r NodeRequest) (any, error) { return none, a.dissolve(ctx, r.ID) })
 	case VerbMove:
 		return decoded(request, func(r MoveRequest) (any, error) { return none, a.move(ctx, r) })
+	case VerbStay:
+		return decoded(request, func(r MoveRequest) (any, error) { return none, a.stay(ctx, r) })
 	case VerbForget:
 		return decoded(request, func(r ForgetRequest) (any, error) { return none, a.forget(r.Cluster) })
 	case VerbBackups:
@@ -449,6 +451,14 @@ func (a *Admin) dissolve(ctx context.Context, id string) error {
 // move notes that partitions are to move to a shard.
 func (a *Admin) move(ctx context.Context, r MoveRequest) error {
 	return a.configure(ctx, func(c *Configuration) error { return c.moves(r) })
+}
+
+// stay notes that partitions stay where they are.
+func (a *Admin) stay(ctx context.Context, r MoveRequest) error {
+	return a.configure(ctx, func(c *Configuration) error {
+		c.stay(r.Partitions)
+		return nil
+	})
 }
 
 // forget ends a node that others have removed.

@@ -55,8 +55,8 @@ func (m *Mover) newArrival(move Move) *arrival {
 	return a
 }
 
-// run takes part in the move until the configuration says that it is over. What was received stays until
-// the adoption is redone here, too.
+// run takes part in the move until the configuration says that it is over. If the partition has arrived, what was received stays
+// until the adoption is redone here, too.
 func (a *arrival) run() {
 	defer a.cancel()
 	said, last := "", time.Now()
@@ -81,14 +81,34 @@ func (a *arrival) run() {
 		p.close()
 		p.busy.Unlock()
 	}
+	for a.m.ctx.Err() == nil && !a.giveUp() {
+		select {
+		case <-a.m.ctx.Done():
+		case <-time.After(moveRetry):
+		}
+	}
 }
 
-// isHere reports whether the partition goes on here. One that this shard has given away, and not deleted
-// yet, does not.
+// giveUp drops what has come if the partition is not to come any more; false: not yet. While that is not certain it is kept, for
+// an adoption that was logged before.
+func (a *arrival) giveUp() bool {
+	c := a.m.o.Meta.Configuration()
+	switch move := c.Move(int(a.p)); {
+	case a.in == nil || c.Owner(int(a.p)).ID == a.m.o.Shard || a.m.o.Node.st.LastOf(a.p) >= a.is.Load().to:
+		return true
+	case move != nil && move.To == a.m.o.Shard: // it is to come again, and goes on with that
+		a.in.Close()
+		return true
+	}
+	return a.anew(c.Version) == nil
+}
+
+// isHere reports whether the partition goes on here: it was adopted for this move. One that this shard has given away, or
+// adopted for a move that was taken back, and not deleted yet, does not.
 func (a *arrival) isHere() bool {
 	st := a.m.o.Node.st
 	number, _ := st.Handed(a.p)
-	return number == 0 && st.Adopted(a.p) > 0
+	return (number == 0 || number == a.move.Epoch) && st.Adopted(a.p) > 0
 }
 
 // leaderOfSource connects to the leader of the shard that has the partition.
@@ -229,7 +249,7 @@ func (a *arrival) copy(path string, size int64) error {
 func (a *arrival) follow() (got int, err error) {
 	_, piece, err := a.source.ask(moveQuestion{Verb: moveTail, Partition: a.p, Behind: a.in.Last()}, moveTime)
 	if errors.Is(err, errAnew) {
-		return 0, errors.Join(err, a.anew())
+		return 0, errors.Join(err, a.anew(0))
 	}
 	if err != nil || len(piece) == 0 {
 		return 0, err
@@ -240,7 +260,7 @@ func (a *arrival) follow() (got int, err error) {
 			a.in = nil
 			return 0, err
 		}
-		return 0, errors.Join(err, a.anew())
+		return 0, errors.Join(err, a.anew(0))
 	}
 	a.tail += int64(len(piece))
 	a.note(a.is.Load().to)
@@ -249,8 +269,9 @@ func (a *arrival) follow() (got int, err error) {
 
 // anew gives up what has come, which cannot be continued; unless it was adopted, and this node has not redone
 // that yet. Only the leader of the shard knows: it has redone everything, and there is no adoption in its log.
-// None will come that counts on what is given up here, since for that it lacks something.
-func (a *arrival) anew() error {
+// None will come that counts on what is given up here: for that it lacks something, or the leader knows the version of the
+// configuration, if that is not 0, by which the partition is not to come any more.
+func (a *arrival) anew(version uint64) error {
 	n := a.m.o.Node
 	leads, last := n.Leads(), n.st.LastOf(a.p)
 	if !leads {
@@ -260,12 +281,12 @@ func (a *arrival) anew() error {
 		if member == nil {
 			return errors.New("nobody is known to lead this node's shard")
 		}
-		conn, err := a.m.dial(a.ctx, *member)
+		conn, err := a.m.dial(a.m.ctx, *member)
 		if err != nil {
 			return err
 		}
 		defer conn.Close()
-		answer, _, err := conn.ask(moveQuestion{Verb: moveReceived, Partition: a.p}, moveTime)
+		answer, _, err := conn.ask(moveQuestion{Verb: moveReceived, Partition: a.p, Version: version}, moveTime)
 		if err != nil {
 			return err
 		}
@@ -366,7 +387,7 @@ func (a *arrival) lead() (now bool, err error) {
 		if a.asked.IsZero() {
 			a.asked = time.Now()
 		}
-		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p}, moveTime)
+		answer, _, err := a.source.ask(moveQuestion{Verb: moveHandOver, Partition: a.p, Move: a.move.Epoch}, moveTime)
 		if err != nil {
 			return false, err
 		}
@@ -402,7 +423,7 @@ func (a *arrival) adopt(to, last uint64) error {
 	if !m.o.Node.Leads() {
 		return nil // its leader does
 	}
-	if err := m.o.Node.st.Adopt(a.p, to, last); err != nil {
+	if err := m.o.Node.st.Adopt(a.p, to, last, a.move.Epoch); err != nil {
 		return err
 	}
 	if err := m.o.Meta.Configure(a.ctx, func(c *Configuration) error {
@@ -411,8 +432,11 @@ func (a *arrival) adopt(to, last uint64) error {
 	}); err != nil {
 		return err
 	}
-	m.o.Show()
 	c := m.o.Meta.Configuration()
+	m.tidy(&c)
+	if c.Owner(int(a.p)).ID != m.o.Shard {
+		return nil // it was taken back
+	}
 	b, err := c.Encode()
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/store"
@@ -71,7 +72,7 @@ func (e *exported) adopt(s *shard, have ...*replica) {
 		n := m.running()
 		for _, h := range have {
 			if h == m {
-				return n != nil && n.st.Adopt(e.p, e.out.To, e.out.From) == nil
+				return n != nil && n.st.Adopt(e.p, e.out.To, e.out.From, 1) == nil && n.st.Release(e.p, 1) == nil
 			}
 		}
 		_ = n.HandOver(e.t.Context(), have[0].id) // else it is tried again
@@ -127,6 +128,32 @@ func TestAdoptionIsNotReceived(t *testing.T) {
 	l.finish()
 }
 
+// TestAdoptionIsNotReceivedYet: a replica that lacks what was adopted, and has no files of another yet, applies nothing, and is stopped and
+// started again. What it has on disk says nothing of the adoption: it takes the files then, and is well.
+func TestAdoptionIsNotReceivedYet(t *testing.T) {
+	t.Parallel()
+	s := newShard(t, 3)
+	await(t, "it counts", func() bool { return countOne(s.leader().running().st, "k0", "1").Err == nil })
+	e := export(t, s.leader().running())
+	e.give(s.members[0])
+	e.give(s.members[1])
+	lacks := s.members[2]
+	n := lacks.running()
+	n.files.running.Store(true) // it fetches nothing yet
+	e.adopt(s, s.members[0], s.members[1])
+	await(t, "it lacks the partition", n.files.lacks.Load)
+	await(t, "it takes no entries", func() bool { return n.transport.refuses.Load() && n.transport.taking.Load() == 0 })
+	applied := n.log.Applied()
+	c := command{kind: commandBegin, origin: n.log.origin}
+	machine{n}.Apply(&raft.Log{Index: applied + 100, Term: n.raft.CurrentTerm(), Data: c.encode(nil)})
+	if now := n.log.Applied(); now != applied {
+		t.Errorf("it has applied entries to %d, and lacks what one behind %d needs", now, applied)
+	}
+	lacks.stop()
+	lacks.start()
+	e.knows(s, lacks)
+}
+
 // TestAdoptionOutlivesItsLeader: the leader that had a partition adopted is lost. Of the two others, one has the longer log and
 // not the partition, and one the partition. The first one is elected, and has the other lead.
 func TestAdoptionOutlivesItsLeader(t *testing.T) {
@@ -172,24 +199,29 @@ func newMove(t *testing.T) (g *metaGroup, from, to *tableNode, move Move, key st
 		}
 	}
 	await(t, "the source counts", func() bool { return countOne(from.node.st, key, "1").Err == nil })
-	move = Move{Partition: 3, From: from.shard, To: to.shard, Epoch: 7}
+	move = Move{Partition: 3, From: from.shard, To: to.shard}
 	return g, from, to, move, key
 }
 
-// moves notes a move, and waits until all know it.
-func moves(t *testing.T, g *metaGroup, move Move, nodes ...*tableNode) {
+// moves notes a move, waits until all know it, and returns it as it was noted.
+func moves(t *testing.T, g *metaGroup, move Move, nodes ...*tableNode) Move {
 	g.configure(g.nodes[0], func(c *Configuration) error {
-		if c.Owner(move.Partition).ID == move.From && c.Move(move.Partition) == nil {
-			c.Moves = append(c.Moves, move)
+		if c.Owner(move.Partition).ID != move.From || c.Move(move.Partition) != nil {
+			return nil // it is asked again
 		}
-		return nil
+		move.Epoch = c.Version + 1
+		return c.moves(MoveRequest{Partitions: []int{move.Partition}, To: move.To})
 	})
 	for _, n := range nodes {
-		await(t, "the move is known", func() bool {
-			c := n.meta.Configuration()
-			return c.Move(move.Partition) != nil || c.Owner(move.Partition).ID == move.To
-		})
+		knows(t, n, move.Epoch)
 	}
+	return move
+}
+
+// knows waits until a node knows a version of the configuration.
+func knows(t *testing.T, n *tableNode, version uint64) {
+	t.Helper()
+	await(t, "the configuration is known", func() bool { return n.meta.Configuration().Version >= version })
 }
 
 // TestPartitionArrives: a partition moves there and back again, and each operation counts once.
@@ -213,7 +245,7 @@ func TestPartitionArrives(t *testing.T) {
 		}
 		must(t, countOne(to.node.st, key, fmt.Sprint(i+2)).Err)
 		from, to = to, from
-		move = Move{Partition: 3, From: move.To, To: move.From, Epoch: move.Epoch + 1}
+		move = Move{Partition: 3, From: move.To, To: move.From}
 	}
 }
 
@@ -235,7 +267,7 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 	g.configure(g.nodes[0], func(c *Configuration) error {
 		c.Shard(to.shard).set(3, false)
 		c.Shard(third).set(3, true)
-		c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: 9}}
+		c.Moves = []Move{{Partition: 3, From: third, To: to.shard, Epoch: c.Version + 1}}
 		return nil
 	})
 	await(t, "it is to come back", func() bool { c := to.meta.Configuration(); return c.Owner(3).ID == third })
@@ -256,7 +288,7 @@ func TestReceivedIsKept(t *testing.T) {
 	g, from, to, move, key := newMove(t)
 	a, b := from.mover(t), to.mover(t)
 	b.Close()
-	moves(t, g, move, from)
+	move = moves(t, g, move, from)
 	b = &Mover{o: b.o, dir: b.dir, ctx: t.Context(), again: make(chan struct{}, 1)}
 	to.net.Handle(KindMove, b.serve)
 	open := func() *arrival {
@@ -302,7 +334,7 @@ func TestReceivedIsKept(t *testing.T) {
 	}
 
 	// What cannot be continued goes if the leader of the shard, which is this node, has not adopted it.
-	await(t, "it is given up", func() bool { return x.anew() == nil })
+	await(t, "it is given up", func() bool { return x.anew(0) == nil })
 	if received, err := to.node.st.Received(3); err != nil || received != 0 {
 		t.Errorf("what cannot be continued is there: %v", err)
 	}
@@ -329,7 +361,7 @@ func TestMajorityHasIt(t *testing.T) {
 	t.Cleanup(y.cancel)
 	x.is.Store(&received{to: 1 << 32, last: 10})
 	asked.mu.Lock()
-	asked.following = y
+	asked.following[move.From] = y
 	asked.mu.Unlock()
 	for _, c := range []struct {
 		has        *received

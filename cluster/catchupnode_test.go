@@ -227,3 +227,25 @@ func TestNoteSwap(t *testing.T) {
 	}
 	n.files.fetched.Store(nil)
 }
+
+// TestCutSaysWhatIsApplied: a copy of a node's files says that all is applied which was when it was begun, though nothing follows in the log.
+func TestCutSaysWhatIsApplied(t *testing.T) {
+	s := newShard(t, 1)
+	await(t, "it counts", func() bool { return countOne(s.leader().running().st, "k0", "1").Err == nil })
+	n := s.leader().running()
+	must(t, n.st.Snapshot())
+	before := n.log.Applied()
+	n.proposeBegin() // of which no view tells
+	await(t, "it is applied", func() bool { return n.log.Applied() > before })
+	n.files.server.mu.Lock()
+	n.files.server.cut = new(servedCut) // it is being made
+	n.files.server.mu.Unlock()
+	at, err := n.beginCut()
+	must(t, err)
+	must(t, n.st.Cut())
+	copied, _, err := examineCut(n.o.FS, n.st.CutDir(), n.st.Meta(), &manifest{Snapshot: at.snapshot})
+	must(t, err)
+	if copied.applied < at.applied {
+		t.Errorf("the copy says that entries are applied to %d, and they were to %d", copied.applied, at.applied)
+	}
+}

@@ -99,8 +99,8 @@ type Move struct {
 	Partition int    `json:"partition"`
 	From      string `json:"from"`
 	To        string `json:"to"`
-	// Epoch is that of the shard From when this was asked for: it tells the move from an earlier one of the same
-	// partition between the same shards.
+	// Epoch is the version of the configuration that noted it: it tells the move from an earlier one, and is the number under
+	// which the partition is held (store.HandOver).
 	Epoch uint64 `json:"epoch"`
 }
 
@@ -177,13 +177,18 @@ func (c *Configuration) moves(r MoveRequest) error {
 		case moves != nil && moves.To != r.To:
 			return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
 		case owner.ID != r.To && moves == nil:
-			c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: owner.Epoch})
+			c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: c.Version + 1})
 		}
 	}
 	return nil
 }
 
-// arrived ends a move: its partition is the other shard's.
+// stay takes back the moves of partitions.
+func (c *Configuration) stay(partitions []int) {
+	c.Moves = slices.DeleteFunc(c.Moves, func(m Move) bool { return slices.Contains(partitions, m.Partition) })
+}
+
+// arrived ends a move: its partition is the other shard's. One that was taken back ends nothing.
 func (c *Configuration) arrived(m Move) {
 	i := slices.Index(c.Moves, m)
 	if i < 0 {
@@ -510,6 +515,8 @@ func (c Configuration) validMoves() error {
 			return invalid("partition %d moves to %.50q, which is no other shard with nodes", m.Partition, m.To)
 		case slices.ContainsFunc(c.Moves[:i], func(o Move) bool { return o.Partition == m.Partition }):
 			return invalid("partition %d moves twice", m.Partition)
+		case m.Epoch > c.Version:
+			return invalid("the move of partition %d is of version %d, which is to come", m.Partition, m.Epoch)
 		}
 	}
 	return nil

@@ -29,6 +29,9 @@ const (
 	// VerbMove takes a MoveRequest: the partitions that the shard has not are to move there. Any member notes
 	// that; the leaders of the shards see to it.
 	VerbMove = "move"
+	// VerbStay takes a MoveRequest without To: the partitions that are on their way stay where they are. Any member notes
+	// that.
+	VerbStay = "stay"
 	// VerbForget takes a ForgetRequest: a node that was removed stops, and never starts with
 	// its directory again.
 	VerbForget = "forget"
@@ -121,7 +124,7 @@ type PromoteRequest struct {
 // MoveRequest names partitions that are to move to a shard.
 type MoveRequest struct {
 	Partitions []int  `json:"partitions"`
-	To         string `json:"to"`
+	To         string `json:"to,omitempty"`
 }
 
 // ForgetRequest names the cluster that a node no longer belongs to.

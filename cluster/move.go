@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // A partition moves from one shard to another while both serve (store/move.go has what their stores do). The
@@ -19,12 +21,21 @@ import (
 //	                           leader to hand over, which is that shard's last entry for the partition;
 //	                           waits until a majority has all up to there on disk; logs the adoption; and
 //	                           then has the configuration say who has the partition (arrival.lead)
-//	the source's leader        deletes the partition once the configuration says that (Mover.tidy). A later
-//	                           one finds in its log that it was handed over
+//	both leaders               once the configuration says that it does not move any more, the one of the shard that has
+//	                           the partition lets it be served, and the other one deletes it (endMove). A later
+//	                           leader finds in its log that it is held
 //
-// Between the hand-over and the new configuration nobody is answered: clients are held. The number of a
-// hand-over is the version of the configuration by which the source knew of the move. So a leader that knows
-// only an older configuration neither deletes what has not arrived, nor serves what has.
+// From the hand-over on nobody is answered in the source, and from the adoption on nobody in the target: clients are held until the
+// configuration says which of the two has the partition. That is decided there only, by what comes first: that it has
+// arrived (Configuration.arrived), or that it stays (Configuration.stay), which an operator may ask for when one of the shards is lost
+// for ever. The other one finds no move any more, and changes nothing. So a move can be taken back until the configuration says
+// that the partition has arrived, also when it was handed over, and whether it was adopted or not: that adoption counts for nothing.
+//
+// Three rules keep who is late from harm. A partition is held under the number of its move, the version of the
+// configuration that noted it (Move.Epoch): so a leader that knows only an older configuration neither serves
+// nor deletes what is held, in either shard. What is held for an earlier move than the present one is
+// over: what was adopted for a move that was taken back is deleted, and comes anew. And the source hands over
+// only for the move that it knows itself, under its number, so that the end of an earlier one releases nothing.
 
 // Limits and times of moves.
 const (
@@ -66,13 +77,13 @@ type Mover struct {
 	again     chan struct{} // an arrival has ended
 	tidying   sync.Mutex
 	mu        sync.Mutex
-	following *arrival // the partition that comes: one after the other
+	following map[string]*arrival // the partition that comes from each shard: one after the other
 	outgoing  map[uint16]*outgoing
 }
 
 // StartMover begins to move what is to be moved.
 func StartMover(o MoverOptions) *Mover {
-	m := &Mover{o: o, dir: o.Node.o.FS.PathJoin(o.Node.o.Dir, moveDir), again: make(chan struct{}, 1), outgoing: map[uint16]*outgoing{}}
+	m := &Mover{o: o, dir: o.Node.o.FS.PathJoin(o.Node.o.Dir, moveDir), again: make(chan struct{}, 1), following: map[string]*arrival{}, outgoing: map[uint16]*outgoing{}}
 	if err := o.Node.o.FS.RemoveAll(m.dir); err != nil { // what an earlier process has left
 		o.Logger.Warn("the files of partitions that moved cannot be removed", "error", err)
 	}
@@ -124,22 +135,15 @@ func (m *Mover) look() {
 		return
 	}
 	m.mu.Lock()
-	if a := m.following; a != nil && !slices.Contains(c.Moves, a.move) {
-		a.cancel()
+	for _, a := range m.following {
+		if !slices.Contains(c.Moves, a.move) {
+			a.cancel()
+		}
 	}
-	if i := slices.IndexFunc(c.Moves, func(move Move) bool { return move.To == m.o.Shard }); i >= 0 && m.following == nil && m.ctx.Err() == nil {
-		a := m.newArrival(c.Moves[i])
-		m.following = a
-		m.jobs.Go(func() {
-			a.run()
-			m.mu.Lock()
-			m.following = nil
-			m.mu.Unlock()
-			select {
-			case m.again <- struct{}{}:
-			default: // it is about to look
-			}
-		})
+	for _, move := range c.Moves {
+		if move.To == m.o.Shard && m.following[move.From] == nil && m.ctx.Err() == nil { // a shard without a leader holds up no other
+			m.follow(move)
+		}
 	}
 	for p, out := range m.outgoing {
 		if move := c.Move(int(p)); move == nil || move.From != m.o.Shard {
@@ -151,34 +155,54 @@ func (m *Mover) look() {
 	m.tidy(&c)
 }
 
-// tidy ends what was handed over, as the leader of the source: it goes if it has arrived, also if it is to come
-// back, and is served again if it does not move any more.
+// follow begins to take part in a move. It is locked.
+func (m *Mover) follow(move Move) {
+	a := m.newArrival(move)
+	m.following[move.From] = a
+	m.jobs.Go(func() {
+		a.run()
+		m.mu.Lock()
+		delete(m.following, move.From)
+		m.mu.Unlock()
+		select {
+		case m.again <- struct{}{}:
+		default: // it is about to look
+		}
+	})
+}
+
+// tidy ends the moves that are over, as the leader of the shard.
 func (m *Mover) tidy(c *Configuration) {
 	m.tidying.Lock()
 	defer m.tidying.Unlock()
 	if !m.o.Node.Leads() {
 		return
 	}
-	st := m.o.Node.st
 	for p := range c.Partitions {
-		number, _ := st.Handed(uint16(p))
-		if number == 0 || c.Version < number {
+		ended, err := endMove(m.o.Node.st, c, m.o.Shard, p)
+		switch {
+		case err != nil:
+			m.o.Logger.Warn("the move of a partition is over, and cannot be ended here yet", "partition", p, "error", err)
+		case !ended:
 			continue
-		}
-		var err error
-		switch owner := c.Owner(p).ID; {
-		case owner == m.o.Shard && c.Move(p) != nil: // it is on its way
-			continue
-		case owner == m.o.Shard:
-			err = st.Release(uint16(p))
-		default:
-			if err = st.Vacate(uint16(p)); err == nil {
-				m.o.Logger.Info("a partition that another shard has now is deleted", "partition", p)
-			}
-		}
-		if err != nil {
-			m.o.Logger.Warn("what is left of a partition that has moved cannot be deleted yet", "partition", p, "error", err)
+		case c.Owner(p).ID != m.o.Shard:
+			m.o.Logger.Info("a partition that another shard has is deleted", "partition", p)
 		}
 		m.o.Show()
 	}
+}
+
+// endMove ends the move of a partition that is held in a shard, as its leader, if by a configuration it is over: the partition is
+// served if the shard has it, and deleted if it has not.
+func endMove(st *store.Store, c *Configuration, shard string, p int) (ended bool, err error) {
+	number, _ := st.Handed(uint16(p))
+	switch move := c.Move(p); {
+	case number == 0 || number > c.Version:
+		return false, nil
+	case move != nil && number >= move.Epoch: // handed over for it, or adopted
+		return false, nil
+	case c.Owner(p).ID == shard:
+		return true, st.Release(uint16(p), number)
+	}
+	return true, st.Vacate(uint16(p), number)
 }

@@ -28,6 +28,10 @@ type (
 		// Behind is, of an export, the last sequence that the asking store has of the partition; of a tail, the one
 		// behind which it begins.
 		Behind uint64 `json:"behind,omitempty"`
+		// Move is the epoch of the move, of a hand-over.
+		Move uint64 `json:"move,omitempty"`
+		// Version is that of the configuration by which the partition is not to come any more, of received; 0: it is.
+		Version uint64 `json:"version,omitempty"`
 		// Offset is where the bytes of a file begin.
 		Offset int64 `json:"offset,omitempty"`
 		// Configuration is the new one, of arrived.
@@ -41,7 +45,8 @@ type (
 		To   uint64 `json:"to,omitempty"`
 		// Last is the last sequence: that follows, of a hand-over, or that the node has received.
 		Last uint64 `json:"last,omitempty"`
-		// Leads and Sequence say whether the node leads, and its own last sequence of the partition, of received.
+		// Leads and Sequence say whether the node leads, and its own last sequence of the partition, of received. A
+		// leader that may still have the partition adopted, which is not to come any more, does not say that it leads.
 		Leads    bool   `json:"leads,omitempty"`
 		Sequence uint64 `json:"sequence,omitempty"`
 		// Anew: what the other node has received cannot be continued.
@@ -133,12 +138,17 @@ func (m *Mover) answer(q moveQuestion, from Identity) (a moveAnswer, b []byte, e
 	if q.Verb == moveReceived {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		if m.following != nil && m.following.p == q.Partition {
-			if has := m.following.is.Load(); has != nil {
+		a.Leads = n.Leads() && c.Version >= q.Version
+		for _, coming := range m.following {
+			if coming.p != q.Partition {
+				continue
+			}
+			if has := coming.is.Load(); has != nil {
 				a.To, a.Last = has.to, has.last
 			}
+			a.Leads = a.Leads && q.Version == 0
 		}
-		a.Leads, a.Sequence = n.Leads(), n.st.LastOf(q.Partition)
+		a.Sequence = n.st.LastOf(q.Partition)
 		return a, nil, nil
 	}
 	if q.Verb == moveArrived {
@@ -159,10 +169,13 @@ func (m *Mover) answer(q moveQuestion, from Identity) (a moveAnswer, b []byte, e
 	}
 	switch q.Verb {
 	case moveHandOver:
-		if !n.Leads() {
+		switch { // it must be the same move: the number says until when the partition is held
+		case !n.Leads():
 			return a, nil, errors.New("it does not lead")
+		case q.Move != move.Epoch:
+			return a, nil, errors.New("it knows of another move of the partition")
 		}
-		a.Last, err = n.st.HandOver(q.Partition, c.Version)
+		a.Last, err = n.st.HandOver(q.Partition, move.Epoch)
 		m.o.Show()
 		return a, nil, err
 	case moveExport, moveRead, moveTail:

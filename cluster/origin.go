@@ -11,6 +11,8 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -201,7 +203,7 @@ func Gather(all []Backup) (parts []Backup, faults []error) {
 func uncovered(newest *Origin, parts []Backup) (faults []error) {
 	type state struct{ first, second, missing string }
 	var list []state
-	var at []Range
+	at := map[state][]int{}
 	for p := range newest.Partitions {
 		var s state
 		for _, b := range parts {
@@ -220,37 +222,38 @@ func uncovered(newest *Origin, parts []Backup) (faults []error) {
 			owner := slices.IndexFunc(newest.Shards, func(o Shard) bool { return o.Has(p) })
 			s.missing = newest.Shards[owner].ID
 		}
-		if n := len(list); n > 0 && list[n-1] == s && at[n-1].Last == p-1 {
-			at[n-1].Last = p
-			continue
+		if at[s] == nil {
+			list = append(list, s)
 		}
-		list, at = append(list, s), append(at, Range{p, p})
+		at[s] = append(at[s], p)
 	}
-	for i, s := range list {
+	for _, s := range list {
 		has := slices.ContainsFunc(parts, func(b Backup) bool { return b.Origin.Shard == s.missing })
+		which, them := named(at[s])
 		switch {
 		case s.second != "":
-			faults = append(faults, fmt.Errorf("%s moved between the backups: %s and %s both have %s", at[i], s.first, s.second, pronoun(at[i])))
+			faults = append(faults, fmt.Errorf("%s moved between the backups: %s and %s both have %s", which, s.first, s.second, them))
 		case has:
-			faults = append(faults, fmt.Errorf("%s moved between the backups: none has %s", at[i], pronoun(at[i])))
+			faults = append(faults, fmt.Errorf("%s moved between the backups: none has %s", which, them))
 		default:
-			faults = append(faults, fmt.Errorf("no backup has %s: that of the shard %.8s is missing", at[i], s.missing))
+			faults = append(faults, fmt.Errorf("no backup has %s: that of the shard %.8s is missing", which, s.missing))
 		}
 	}
 	return faults
 }
 
-// String names the partitions.
-func (r Range) String() string {
-	if r.First == r.Last {
-		return fmt.Sprintf("partition %d", r.First)
+// named names ascending partitions in a sentence.
+func named(partitions []int) (which, them string) {
+	if len(partitions) == 1 {
+		return fmt.Sprint("partition ", partitions[0]), "it"
 	}
-	return fmt.Sprintf("partitions %d to %d", r.First, r.Last)
-}
-
-func pronoun(r Range) string {
-	if r.First == r.Last {
-		return "it"
+	var all []string
+	for _, r := range Ranges(partitions) {
+		if r.First == r.Last {
+			all = append(all, strconv.Itoa(r.First))
+		} else {
+			all = append(all, fmt.Sprintf("%d to %d", r.First, r.Last))
+		}
 	}
-	return "them"
+	return "partitions " + strings.Join(all, ", "), "them"
 }

@@ -59,7 +59,7 @@ func TestBackupsAreGathered(t *testing.T) {
 			all[1].Origin.Version = 8
 			all[1].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}, {6, 6}}}, {ID: shardB, Epoch: 2, Partitions: []Range{{5, 5}, {7, 15}}}}
 			return all
-		}, []string{"partition 5 moved between the backups: a and b both have it", "partition 7 moved between the backups: a and b both have it"}},
+		}, []string{"partitions 5, 7 moved between the backups: a and b both have them"}},
 		{"moved away before", func(all []Backup) []Backup {
 			all[0].Origin.Version = 8
 			all[0].Origin.Shards = []Shard{{ID: shardA, Epoch: 2, Partitions: []Range{{0, 4}}}, {ID: shardB, Epoch: 2, Partitions: []Range{{5, 15}}}}
@@ -239,7 +239,7 @@ func TestBackupDuringMove(t *testing.T) {
 		m.ID, m.Shard, m.Port, m.ClusterPort = testID("b"), shardB, 7100, 17100
 		c.Members = append(c.Members, m)
 		c.Shards[1].Founder = m.ID
-		c.Moves = []Move{{Partition: 0, From: c.Shards[0].ID, To: shardB, Epoch: 9}}
+		c.Moves = []Move{{Partition: 0, From: c.Shards[0].ID, To: shardB, Epoch: c.Version}}
 	})
 	for _, end := range []func() ([]byte, error){end, a.Describe()} {
 		if _, err := end(); !errors.Is(err, errMoved) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"net"
 	"time"
 
@@ -152,16 +153,11 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 // endMoves leaves a shard's leader with the partitions that a configuration gives to it, and no others, when nothing
 // moves any more. Who has a partition by the configuration has all that was acknowledged of it: another shard serves
 // it only from the next configuration on.
-func endMoves(st *store.Store, c *Configuration, shard string) (err error) {
+func endMoves(st *store.Store, c *Configuration, shard string) error {
+	over := *c
+	over.Version, over.Moves = math.MaxUint64, nil
 	for p := range c.Partitions {
-		number, _ := st.Handed(uint16(p))
-		switch owner := c.Owner(p); {
-		case owner != nil && owner.ID == shard && number > 0:
-			err = st.Release(uint16(p))
-		case owner != nil && owner.ID != shard && (number > 0 || st.Adopted(uint16(p)) > 0):
-			err = st.Vacate(uint16(p))
-		}
-		if err != nil {
+		if _, err := endMove(st, &over, shard, p); err != nil {
 			return fmt.Errorf("end the move of partition %d: %w", p, err)
 		}
 	}

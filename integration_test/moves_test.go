@@ -246,6 +246,17 @@ func TestMoveWithoutLeader(t *testing.T) {
 	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[0], any)
 	operate(t, 1, "is on its way to the shard "+ids[2][:8], "move", "--partitions", "0", "--to", ids[1], any)
+	operate(t, 1, "; it waits for a leader", "status", any)
+	// It can be taken back, and goes anywhere then.
+	operate(t, 0, "taken back: partition 0\n", "move", "--partitions", "0-3", "--cancel", any)
+	operate(t, 0, "none of these partitions is on its way", "move", "--partitions", "0-3", "--cancel", any)
+	if _, code := fbfkv(t, "cluster", "move", any, "--partitions", "0", "--cancel", "--to", ids[1]); code == 0 {
+		t.Error("a partition is to move and to stay")
+	}
+	operate(t, 0, "partition 0 is in the shard "+ids[1][:8]+": 1 of 1\nall partitions are where they are to be", "move", "--partitions", "0", "--to", ids[1], any)
+	operate(t, 0, "where they are to be", "move", "--partitions", "0", "--to", ids[0], any)
+	operate(t, 1, "cannot be replaced", "status", any)
+	operate(t, 1, "the shard "+ids[2][:8]+" has no leader", "move", "--patience", "5s", "--partitions", "0", "--to", ids[2], any)
 	all[2].start()
 	operate(t, 0, "where they are to be", "move", "--partitions", "0", "--to", ids[2], any)
 	operate(t, 0, "where they are to be", "rebalance", "--empty", ids[2], any)

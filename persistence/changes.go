@@ -88,16 +88,10 @@ func (c *Changes) Empty() bool { return c.b.Empty() }
 // Another error means that the DB has failed (G8).
 func (c *Changes) Commit() error {
 	db := c.db
-	if err := db.failure(); err != nil || c.b.Empty() {
-		return err
+	if c.b.Empty() {
+		return db.failure()
 	}
-	if err := db.spare.keep(); err != nil {
-		return err
-	}
-	if err := db.awaitRoom(); err != nil {
-		return err
-	}
-	if err := db.Sync(); err != nil {
+	if err := db.beforeChange(); err != nil {
 		return err
 	}
 	defer db.stopOnPanic()
@@ -106,6 +100,20 @@ func (c *Changes) Commit() error {
 	}
 	c.b.Reset()
 	return nil
+}
+
+// beforeChange waits until Pebble can take a change, and makes the op log durable for it.
+func (db *DB) beforeChange() error {
+	if err := db.failure(); err != nil {
+		return err
+	}
+	if err := db.spare.keep(); err != nil {
+		return err
+	}
+	if err := db.awaitRoom(); err != nil {
+		return err
+	}
+	return db.Sync()
 }
 
 // Pebble has no log of its own: what the op log does not hold any more must be in

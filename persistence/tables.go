@@ -122,16 +122,7 @@ func (t *Tables) Ingest() error {
 	if t.done {
 		return fmt.Errorf("%w: tables are ingested twice", ErrBadOptions)
 	}
-	if err := db.failure(); err != nil {
-		return err
-	}
-	if err := db.spare.keep(); err != nil {
-		return err
-	}
-	if err := db.awaitRoom(); err != nil {
-		return err
-	}
-	if err := db.Sync(); err != nil {
+	if err := db.beforeChange(); err != nil {
 		return err
 	}
 	KillPoint("before-ingest")

@@ -167,6 +167,22 @@ func (d *tableDef) keep(logged int64) int64 {
 	return k
 }
 
+// follow is match for tables that have a version; c itself if it has a newer one.
+func (c *catalog) follow(want TableSet, version uint64, at moment) (*catalog, error) {
+	if c.Version > version {
+		return c, nil
+	}
+	next, err := c.match(want, at)
+	if err != nil || next == c && c.Version == version {
+		return next, err
+	}
+	if next == c {
+		next = c.clone()
+	}
+	next.Version = version
+	return next, nil
+}
+
 // match returns the catalogue whose live tables are those of a valid set, from a moment on; c
 // itself if they are already. Whatever the tables were, nothing that they remember is forgotten.
 func (c *catalog) match(want TableSet, at moment) (*catalog, error) {

@@ -8,7 +8,6 @@ import (
 	"hash/crc32"
 	"math"
 
-	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -26,13 +25,19 @@ import (
 //	                  become sstables that Pebble does not have yet
 //	        Append    what the source has committed since S0 (Moving.Tail) is made durable
 //	                  behind that file, and redone
-//	source  HandOver  the leader logs one entry, the last one: S. From then on nobody is answered
-//	                  here, whoever leads. Release takes that back
-//	target  Adopt     the leader logs one entry (S, and a digest of the state there). To redo
+//	source  HandOver  the leader logs one entry, the last one: S. From then on the partition is held
+//	                  under the move's number: nobody is answered here, whoever leads
+//	target  Adopt     the leader logs one entry (S, a digest of the state there, and the number). To redo
 //	                  it the Incoming takes the partition's place, and the sequences jump to
-//	                  A, which is beyond all that the source and the target had
-//	source  Vacate    the leader logs one entry. To redo it everything is forgotten, as by a
-//	                  FLUSHALL, and from then on nobody is answered here
+//	                  A, which is beyond all that the source and the target had. It is held here, too
+//	either  Release   the leader of the shard that has the partition logs that it is held no longer: the
+//	                  target's, or the source's if the move was taken back
+//	other   Vacate    the leader of the other one logs one entry. To redo it everything is forgotten, as by a
+//	                  FLUSHALL, and from then on nobody is answered there
+//
+// So between HandOver and Release the partition is answered for by nobody, and which of the two shards logs
+// Release, and which one Vacate, is decided elsewhere, once (package cluster: in the configuration). Both name the number, and change
+// nothing if the partition is held under another one by then: who decides may be late.
 //
 // S alone says what a partition is, since a committed sequence is never given twice. So the
 // replicas may have got it from different ones of the source's, at different S0, in
@@ -317,19 +322,9 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 
 // HandOver refuses everything that is asked of a partition from now on, with ErrNotLeader, and
 // returns its last sequence once that is committed. It is logged, so that every later leader
-// refuses as well, until Release or Vacate. Who asks can tell by the number, which is not 0, what it was for.
-// Only the leader can. It can be repeated; the number stays the first one.
+// refuses as well, until Release or Vacate. number, which is not 0, is that of the move. Only the leader can. It can be
+// repeated; a higher number takes the place of the one before, and a lower one is refused: ErrMove.
 func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err error) {
-	return s.logHandOver(partition, number)
-}
-
-// Release ends a HandOver.
-func (s *Store) Release(partition uint16) error {
-	_, err := s.logHandOver(partition, 0)
-	return err
-}
-
-func (s *Store) logHandOver(partition uint16, number uint64) (last uint64, err error) {
 	p, err := s.partition(partition)
 	if err != nil {
 		return 0, err
@@ -339,14 +334,11 @@ func (s *Store) logHandOver(partition uint16, number uint64) (last uint64, err e
 		return 0, err
 	}
 	x.lock()
-	switch {
-	case !s.Leads():
-		err = ErrNotLeader
-	case s.Failure() != nil:
-		err = s.Failure()
-	case p.gone || p.aside != nil:
-		err = moveError("partition %d is not here", partition)
-	case (p.handed > 0) != (number > 0):
+	switch err = x.canHold(p); {
+	case err != nil:
+	case p.handed > number:
+		err = moveError("partition %d is held under the number %d, which is higher than %d", partition, p.handed, number)
+	case p.handed < number: // who knows only of an earlier move releases it no more
 		x.log(p, &entry{kind: entryHandOver, value: int64(number)})
 	}
 	x.apply()
@@ -363,6 +355,78 @@ func (s *Store) logHandOver(partition uint16, number uint64) (last uint64, err e
 	return here.seq, here.wait()
 }
 
+// canHold returns why nothing can be logged of the partition, which is locked, be it held or not.
+func (x *decider) canHold(p *partition) error {
+	switch {
+	case !x.s.Leads():
+		return ErrNotLeader
+	case x.s.Failure() != nil:
+		return x.s.Failure()
+	case p.gone || p.aside != nil:
+		return moveError("partition %d is not here", p.id)
+	}
+	return nil
+}
+
+// Release lets a partition be served again that is held under a number, and returns once that is
+// committed. One that is held under another number, or not at all, stays as it is. Tables that the other partitions have, and
+// this one has not, or has with other options, are changed in the same step, unless it knows a newer version: that
+// reaches them by SetTables. Only the leader can. It can be repeated. Errors: as SetTables'.
+func (s *Store) Release(partition uint16, number uint64) error {
+	p, err := s.partition(partition)
+	if err != nil {
+		return err
+	}
+	s.catalogMu.Lock()
+	defer s.catalogMu.Unlock()
+	want := s.newestTables(p)
+	x := s.internal(p)
+	x.lock()
+	if err = x.canHold(p); err == nil && number > 0 && p.handed == number {
+		err = x.release(p, want)
+	}
+	s.thaw(p)
+	if err != nil {
+		x.unlock()
+		return err
+	}
+	return x.finish()
+}
+
+// release logs the end of a hold. The partition is locked.
+func (x *decider) release(p *partition, want *catalog) error {
+	encoded, room, err := x.newCatalogs([]*partition{p}, func(c *catalog, at moment) (*catalog, error) {
+		if want == nil {
+			return c, nil
+		}
+		return c.follow(want.set(), want.Version, at)
+	})
+	if err == nil {
+		x.room, err = x.s.reserve(room + entryRoom)
+	}
+	if err != nil {
+		return err
+	}
+	if encoded[0] != nil {
+		x.log(p, &entry{kind: entryCatalog, id: encoded[0]})
+	}
+	x.log(p, &entry{kind: entryHandOver})
+	return nil
+}
+
+// newestTables returns the newest catalogue of the other partitions, nil if there are none. While one is held the tables of all stay as they are.
+func (s *Store) newestTables(p *partition) (newest *catalog) {
+	for i := 1; i < len(s.partitions); i++ {
+		q := s.partitions[(int(p.id)+i)%len(s.partitions)]
+		q.lock()
+		if newest == nil || q.catalog.Version > newest.Version {
+			newest = q.catalog
+		}
+		q.mu.Unlock()
+	}
+	return newest
+}
+
 func (p *partition) redoHandOver(e *entry, seq uint64) error {
 	if e.value < 0 {
 		return fmt.Errorf("%w: a hand-over under the number %d", errCorruptEntry, e.value)
@@ -373,7 +437,7 @@ func (p *partition) redoHandOver(e *entry, seq uint64) error {
 	return nil
 }
 
-// Handed returns the number under which a partition is handed over, and its last sequence; 0: it is not.
+// Handed returns the number under which a partition is held, and its last sequence; 0: it is not.
 func (s *Store) Handed(partition uint16) (number, last uint64) {
 	p := s.partitions[partition]
 	p.lock()
@@ -431,11 +495,11 @@ func (s *Store) Vacant(partition uint16) bool {
 	return p.gone
 }
 
-// Vacate forgets a partition that another shard has now, and returns once that is committed.
-// From then on everything that is asked of it is refused with ErrNotLeader, until it is
+// Vacate forgets a partition that another shard has, and that is held under a number here, 0: not held, and returns
+// once that is committed. From then on everything that is asked of it is refused with ErrNotLeader, until it is
 // adopted. Memory is freed at once; what is on disk goes with the next checkpoint. Only the
-// leader can. It can be repeated.
-func (s *Store) Vacate(partition uint16) error {
+// leader can. It can be repeated. ErrMove: it is held under another number.
+func (s *Store) Vacate(partition uint16, number uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
 		return err
@@ -453,6 +517,8 @@ func (s *Store) Vacate(partition uint16) error {
 		err = s.Failure()
 	case p.coming != nil:
 		err = moveError("partition %d is just coming", partition)
+	case !p.gone && p.handed != number:
+		err = moveError("partition %d is held under the number %d, and not %d", partition, p.handed, number)
 	case !p.gone:
 		x.log(p, &entry{kind: entryVacate, value: x.wall})
 		s.thaw(p)
@@ -490,40 +556,14 @@ func (c *checkpoint) removeMoved() error {
 	return err
 }
 
-// moveHeader is the first item of the file of a partition that moves.
-type moveHeader struct {
-	partitions int
-	seed       uint64 // seedProof
-	from       uint64 // S0
-}
-
-const moveVersion = 1
-
-// encode lays the header out as: version, number of partitions, proof of the seed, sequence.
-func (h moveHeader) encode() []byte {
-	return appendUvarints([]byte{moveVersion}, uint64(h.partitions), h.seed, h.from)
-}
-
-func decodeMoveHeader(b []byte) (h moveHeader, err error) {
-	r := reader{coding.Reader{Rest: b}}
-	if v := r.Byte(); r.err() == nil && v != moveVersion {
-		return h, fmt.Errorf("%w: a partition that moves, of version %d", errCorruptEntry, v)
-	}
-	h = moveHeader{partitions: int(r.UpTo(1024)), seed: r.Uvarint(), from: r.Uvarint()}
-	r.End()
-	return h, r.err()
-}
-
-// seedProof tells directories of another hash seed, and does not tell the seed.
-func seedProof(seed uint64) uint64 { return fbf.Hash(seed, []byte("seed"), nil) }
-
 // adoption is what the entry of an adoption says beside the sequence to go on with.
 type adoption struct {
 	last   uint64 // S
 	digest uint64 // of the state at S
+	number uint64 // under which the partition is held until Release
 }
 
-func (a adoption) encode() []byte { return appendUvarints(nil, a.last, a.digest) }
+func (a adoption) encode() []byte { return appendUvarints(nil, a.last, a.digest, a.number) }
 
 func appendUvarints(b []byte, numbers ...uint64) []byte {
 	for _, n := range numbers {
@@ -534,7 +574,10 @@ func appendUvarints(b []byte, numbers ...uint64) []byte {
 
 func decodeAdoption(b []byte) (a adoption, err error) {
 	r := reader{coding.Reader{Rest: b}}
-	a = adoption{last: r.Uvarint(), digest: r.Uvarint()}
+	a = adoption{last: r.Uvarint(), digest: r.Uvarint(), number: r.Uvarint()}
+	if a.number == 0 {
+		r.Fail()
+	}
 	r.End()
 	return a, r.err()
 }

@@ -138,7 +138,7 @@ func (c *moveCrash) bring(s *Store, fs vfs.FS) error {
 			return err
 		}
 	}
-	return s.Adopt(1, out.To, last)
+	return adopt(s, 1, out.To, last)
 }
 
 // copyBetween copies a file between file systems.
@@ -149,7 +149,7 @@ func copyBetween(from vfs.FS, path string, to vfs.FS, as string) error {
 
 // run is the life of the store whose power is cut.
 func (c *moveCrash) run(s *Store, fs vfs.FS) error {
-	if err := s.Vacate(1); err != nil {
+	if err := s.Vacate(1, 0); err != nil {
 		return err
 	}
 	if err := s.CreateTable(TableOptions{Name: "a", Prefix: "a:", Mode: Approx, Window: time.Hour}); err != nil {
@@ -179,7 +179,7 @@ func (c *moveCrash) run(s *Store, fs vfs.FS) error {
 	if err := s.Snapshot(); err != nil { // whose state row says so
 		return err
 	}
-	if err := s.Vacate(1); err != nil {
+	if err := s.Vacate(1, 7); err != nil {
 		return err
 	}
 	c.reach(stageVacated)
@@ -222,7 +222,7 @@ func (c *moveCrash) judge(fs vfs.FS, counted map[string]int64, stage int) error 
 		return nil // just vacated
 	}
 	if number > 0 {
-		if err := s.Release(1); err != nil {
+		if err := s.Release(1, 7); err != nil {
 			return err
 		}
 	}
@@ -234,7 +234,7 @@ func (c *moveCrash) judge(fs vfs.FS, counted map[string]int64, stage int) error 
 			return nil // just vacated
 		}
 		if !s.Vacant(1) {
-			if err := s.Vacate(1); err != nil {
+			if err := s.Vacate(1, 0); err != nil {
 				return err
 			}
 		}

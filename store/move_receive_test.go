@@ -74,7 +74,7 @@ func TestMoveCut(t *testing.T) {
 	fs := vfs.NewMem()
 	_, err = vfs.Clone(m.fsB, fs, m.b.CutDir(), "data")
 	must(t, err)
-	must(t, m.b.Adopt(1, m.out.To, m.last))
+	must(t, adopt(m.b, 1, m.out.To, m.last))
 	c, l := testReplica(t, fs, newFakeClock().now)
 	records, _ := m.bLog.records(0)
 	receive(t, c, l, records)
@@ -93,7 +93,7 @@ func TestMoveAdoptedMeanwhile(t *testing.T) {
 	c, l := testReplica(t, fsC, clock.now)
 	must(t, a.Lead())
 	must(t, b.Lead())
-	must(t, b.Vacate(1))
+	must(t, b.Vacate(1, 0))
 	before, n := logged.records(0)
 	receive(t, c, l, before)
 	key := "{" + keysIn(a)[1] + "}"
@@ -106,7 +106,7 @@ func TestMoveAdoptedMeanwhile(t *testing.T) {
 	must(t, cincr(a, key, "tail", 1).Err)
 	ins := []*Incoming{receiveFile(t, fsA, out, b, fsB), receiveFile(t, fsA, out, c, fsC)}
 	last := sameTails(t, a, 1, out, ins...)
-	must(t, b.Adopt(1, out.To, last))
+	must(t, adopt(b, 1, out.To, last))
 	ins[1].Close()
 	once, err := c.expect(c.partitions[1], out.To)
 	must(t, err)

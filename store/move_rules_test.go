@@ -88,7 +88,7 @@ func TestMoveReplicas(t *testing.T) {
 		b[i], l[i] = testReplica(t, fs[i], clock.now)
 	}
 	must(t, b[0].Lead())
-	must(t, b[0].Vacate(1))
+	must(t, b[0].Vacate(1, 0))
 	logged, n := l[0].records(0)
 	for i := 1; i < replicas; i++ {
 		receive(t, b[i], l[i], logged)
@@ -106,8 +106,8 @@ func TestMoveReplicas(t *testing.T) {
 	b[2], l[2] = testReplica(t, fs[2], clock.now)
 	must(t, b[2].Snapshot())
 
-	must(t, b[0].Adopt(1, out.To, last))
-	must(t, b[0].Adopt(1, out.To, last)) // again
+	must(t, adopt(b[0], 1, out.To, last))
+	must(t, adopt(b[0], 1, out.To, last)) // again
 	count(b[0], 320, 350)
 	logged, _ = l[0].records(n)
 	receiveAndSay(t, b[1], l[1], logged)
@@ -169,7 +169,7 @@ func TestMoveTakenBack(t *testing.T) {
 	for i := range 100 {
 		cincr(a, fmt.Sprintf("{%s}%d", key, i%10), fmt.Sprint(i), 1)
 	}
-	must(t, b.Vacate(1))
+	must(t, b.Vacate(1, 0))
 	out, err := a.Export(1, "aside", b.LastOf(1), 1<<30)
 	must(t, err)
 	in := receiveFile(t, fsA, out, b, fsB)
@@ -178,7 +178,7 @@ func TestMoveTakenBack(t *testing.T) {
 	l.holdBack()
 	adopted := make(chan error, 1)
 	_, n := l.records(0)
-	go func() { adopted <- b.Adopt(1, out.To, last) }()
+	go func() { adopted <- adopt(b, 1, out.To, last) }()
 	eventually(t, "the adoption is logged", func() bool { _, now := l.records(0); return now > n })
 	b.partitions[1].lock()
 	if op := b.partitions[1]; op.aside == nil || op.adopted != out.To {
@@ -202,7 +202,7 @@ func TestMoveTakenBack(t *testing.T) {
 		t.Errorf("vacant %v, entry %d; it was %d", b.Vacant(1), b.LastOf(1), before)
 	}
 	must(t, b.Lead())
-	if err := b.Adopt(1, out.To, last); !errors.Is(err, ErrNotReceived) {
+	if err := adopt(b, 1, out.To, last); !errors.Is(err, ErrNotReceived) {
 		t.Errorf("what was taken back is adopted: %v", err)
 	}
 	in, err = b.Resume(1, out.To)
@@ -210,7 +210,7 @@ func TestMoveTakenBack(t *testing.T) {
 	if in.Last() != last {
 		t.Errorf("of %d entries %d are there", last, in.Last())
 	}
-	must(t, b.Adopt(1, out.To, last))
+	must(t, adopt(b, 1, out.To, last))
 	for i := range 100 {
 		wantOp(t, cincr(b, fmt.Sprintf("{%s}%d", key, i%10), fmt.Sprint(i), 1), int64(i/10+1), false)
 	}
@@ -226,7 +226,7 @@ func TestMoveAgesNothing(t *testing.T) {
 	b, _ := testReplica(t, vfs.NewMem(), there.now)
 	must(t, a.Lead())
 	must(t, b.Lead())
-	must(t, b.Vacate(1))
+	must(t, b.Vacate(1, 0))
 	there.step(-3 * time.Hour)
 	there.advance(2 * time.Hour)
 	key := keysIn(a)[1]
@@ -243,8 +243,8 @@ func TestMoveAgesNothing(t *testing.T) {
 	in := receiveFile(t, fs, out, b, b.opts.FS)
 	last := sameTails(t, a, 1, out, in)
 	out.Close()
-	must(t, b.Adopt(1, out.To, last))
-	must(t, a.Vacate(1))
+	must(t, adopt(b, 1, out.To, last))
+	must(t, a.Vacate(1, 7))
 	if got := b.WallTime(); got < wall {
 		t.Errorf("wall time went back from %d to %d", wall, got)
 	}
@@ -287,7 +287,7 @@ func TestMoveHold(t *testing.T) {
 	eventually(t, "it counts", func() bool { return highest.Load() > 100 })
 	last, err := s.HandOver(1, 7)
 	must(t, err)
-	if again, err := s.HandOver(1, 8); again != last || err != nil {
+	if again, err := s.HandOver(1, 7); again != last || err != nil {
 		t.Errorf("again: %d, %v", again, err)
 	}
 	if number, at := s.Handed(1); number != 7 || at != last || s.partitions[1].committed.upTo() != last || s.LastOf(1) != last {
@@ -309,9 +309,9 @@ func TestMoveHold(t *testing.T) {
 	}
 	stop.Store(true)
 	load.Wait()
-	must(t, s.Release(1))
+	must(t, s.Release(1, 7))
 	must(t, cincr(s, keys[1], "again", 1).Err)
-	must(t, s.Vacate(1))
+	must(t, s.Vacate(1, 0))
 	must(t, do(s, Op{Kind: FlushAll}).Err) // an empty partition is not in the way
 	must(t, s.CreateTable(TableOptions{Name: "new", Prefix: "new:"}))
 	if op := do(s, Op{Kind: Get, Key: []byte(keys[1])}); !errors.Is(op.Err, ErrNotLeader) {
@@ -338,19 +338,19 @@ func TestMoveTables(t *testing.T) {
 	for _, key := range keys {
 		must(t, cincr(a, key, "1", 4).Err)
 	}
-	must(t, b.Vacate(1))
+	must(t, b.Vacate(1, 0))
 	out, err := a.Export(1, "aside", 0, 1<<30)
 	must(t, err)
 	in := receiveFile(t, fsA, out, b, fsB)
 	last := sameTails(t, a, 1, out, in)
 	x := b.internal(b.partitions[1])
 	x.lock()
-	must(t, x.adopt(b.partitions[1], out.To, last))
+	must(t, x.adopt(b.partitions[1], out.To, last, 7))
 	must(t, x.finish())
 	must(t, b.CloseNow())
 	b, _ = testReplica(t, fsB, clock.now)
 	must(t, b.Lead())
-	must(t, b.Adopt(1, b.Adopted(1), 0))
+	must(t, adopt(b, 1, b.Adopted(1), 0))
 	if p, q := b.partitions[0], b.partitions[1]; !p.catalog.set().Equal(q.catalog.set()) {
 		t.Errorf("the tables are %s, and of the others %s", q.catalog.encode(), p.catalog.encode())
 	}
@@ -378,7 +378,7 @@ func newMoveToTry(t testing.TB) *moveToTry {
 	m.b, m.bLog = testReplica(t, m.fsB, clock.now)
 	must(t, m.a.Lead())
 	must(t, m.b.Lead())
-	must(t, m.b.Vacate(1))
+	must(t, m.b.Vacate(1, 0))
 	m.key = keysIn(m.a)[1]
 	must(t, do(m.a, Op{Kind: BFAdd, Key: []byte("{" + m.key + "}bf"), Keys: [][]byte{{1}}, Object: &BloomOptions{Error: 0.01, Capacity: 10, Expansion: 2}}).Err)
 	for i := range 30 {
@@ -468,7 +468,7 @@ func TestMoveElsewhere(t *testing.T) {
 		must(t, err)
 		must(t, cincr(s, m.key, "meanwhile", 1).Err)
 		must(t, in.Append(m.piece))
-		if err := s.Adopt(1, m.out.To, m.last); !errors.Is(err, ErrMove) {
+		if err := adopt(s, 1, m.out.To, m.last); !errors.Is(err, ErrMove) {
 			t.Errorf("it takes the place of a partition that counts: %v", err)
 		}
 	}
@@ -509,17 +509,17 @@ func TestMoveTailIsChecked(t *testing.T) {
 	if _, err := m.b.Receive(1, m.path); !errors.Is(err, ErrMove) {
 		t.Errorf("it comes twice: %v", err)
 	}
-	if err := m.b.Adopt(1, m.out.To, m.last); !errors.Is(err, ErrNotReceived) {
+	if err := adopt(m.b, 1, m.out.To, m.last); !errors.Is(err, ErrNotReceived) {
 		t.Errorf("without its tail: %v", err)
 	}
 	must(t, in.Append(m.piece))
 	must(t, in.Append(m.piece)) // known
-	for _, err := range []error{m.b.Adopt(1, m.out.To, m.last+1), m.b.Adopt(1, m.out.To+moveStep, m.last), m.b.Adopt(2, m.out.To, m.last)} {
+	for _, err := range []error{adopt(m.b, 1, m.out.To, m.last+1), adopt(m.b, 1, m.out.To+moveStep, m.last), adopt(m.b, 2, m.out.To, m.last)} {
 		if !errors.Is(err, ErrNotReceived) {
 			t.Errorf("something else than what has come: %v", err)
 		}
 	}
-	must(t, m.b.Adopt(1, m.out.To, m.last))
+	must(t, adopt(m.b, 1, m.out.To, m.last))
 	must(t, in.Discard()) // too late
 	wantOp(t, cincr(m.b, "{"+m.key+"}tail", "tail", 1), 1, false)
 }

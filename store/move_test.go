@@ -31,6 +31,15 @@ func (m *mover) begin(from, to *Store, partition uint16) (*Moving, *Incoming) {
 	return out, in
 }
 
+// adopt lets a partition go on in a store, and be served there.
+func adopt(s *Store, partition uint16, to, last uint64) error {
+	err := s.Adopt(partition, to, last, 7)
+	if err == nil {
+		err = s.Release(partition, 7)
+	}
+	return err
+}
+
 // follow brings what the source has done since, in pieces.
 func (m *mover) follow(out *Moving, in *Incoming, most int) {
 	m.t.Helper()
@@ -57,8 +66,8 @@ func (m *mover) end(from, to *Store, partition uint16, out *Moving, in *Incoming
 		m.t.Fatalf("entry %d has come, and the last one is %d", in.Last(), last)
 	}
 	out.Close()
-	must(m.t, to.Adopt(partition, out.To, last))
-	must(m.t, from.Vacate(partition))
+	must(m.t, adopt(to, partition, out.To, last))
+	must(m.t, from.Vacate(partition, 7))
 }
 
 func (m *mover) move(from, to *Store, partition uint16) {
@@ -95,7 +104,7 @@ func newMoveModel(t *testing.T, seed uint64) *moveModel {
 		m.open(i)
 	}
 	for i := range m.owner {
-		must(t, m.shard[1].Vacate(uint16(i)))
+		must(t, m.shard[1].Vacate(uint16(i), 0))
 	}
 	approx := TableOptions{Name: "approx", Prefix: "a:", Mode: Approx, Window: time.Hour, Skew: time.Second}
 	for _, s := range []*Store{m.plain, m.shard[0], m.shard[1]} {

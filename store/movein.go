@@ -332,22 +332,21 @@ func (in *Incoming) is(a adoption) bool {
 
 // Adopt lets what was received go on as a partition of this shard, from the last sequence
 // that the source has given, with the sequence to (Moving.To); and returns once that is
-// committed and the partition is served.
+// committed and its rows are there. It is held under the number of the move, which is not 0, until Release or Vacate.
 // Only the leader can; the other replicas, which redo it, must have received the
-// same. Tables that the other partitions have, and this one has not, or has with other options,
-// are changed here. It can be repeated, so that a later leader ends what another one has left
+// same. It can be repeated, so that a later leader ends what another one has left
 // undone; last counts for nothing then. ErrNotReceived: not all up to that sequence has come.
-func (s *Store) Adopt(partition uint16, to, last uint64) error {
+func (s *Store) Adopt(partition uint16, to, last, number uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
 		return err
 	}
 	x := s.internal(p)
-	if x.room, err = s.reserve(entryRoom + 2*binary.MaxVarintLen64); err != nil {
+	if x.room, err = s.reserve(entryRoom + 3*binary.MaxVarintLen64); err != nil {
 		return err
 	}
 	x.lock()
-	err = x.adopt(p, to, last)
+	err = x.adopt(p, to, last, number)
 	here := p.here()
 	x.apply()
 	x.unlock()
@@ -361,14 +360,11 @@ func (s *Store) Adopt(partition uint16, to, last uint64) error {
 	if err := here.wait(); err != nil {
 		return err
 	}
-	if err := s.settle(p); err != nil {
-		return err
-	}
-	return s.matchTables(p)
+	return s.settle(p)
 }
 
 // adopt logs an adoption, unless that was done. The partition is locked.
-func (x *decider) adopt(p *partition, to, last uint64) error {
+func (x *decider) adopt(p *partition, to, last, number uint64) error {
 	if err := x.s.Failure(); err != nil {
 		return err
 	}
@@ -384,7 +380,7 @@ func (x *decider) adopt(p *partition, to, last uint64) error {
 	if err := p.mayBecome(to); err != nil {
 		return err
 	}
-	a := adoption{last: last}
+	a := adoption{last: last, number: number}
 	in.mu.Lock()
 	if in.shadow != nil {
 		a.digest = in.shadow.digest()
@@ -436,6 +432,7 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 		}
 	}
 	in.takePlace(seq, at)
+	p.handed = a.number
 	return nil
 }
 
@@ -502,7 +499,7 @@ func (in *Incoming) takePlace(seq uint64, at moment) {
 	for i := range p.hot.made {
 		p.hot.made[i]++ // keys may have come and gone where the partition was
 	}
-	p.seq, p.adopted, p.aside, p.gone, p.handed = in.seq, in.seq, in.tables, false, 0
+	p.seq, p.adopted, p.aside, p.gone = in.seq, in.seq, in.tables, false
 	p.incarnation, p.recovered, p.marks, p.goners = old.incarnation, old.recovered, marks{}, nil
 	p.at = p.at.after(at)
 	p.saving.savedSeq += int64(in.seq - seq) // nobody has changed anything
@@ -559,30 +556,4 @@ func (p *partition) takeRows() error {
 	p.aside, p.coming = nil, nil
 	p.mu.Unlock()
 	return nil
-}
-
-// matchTables makes the tables of a partition those of the others, unless it knows a newer version: that
-// reaches them by SetTables.
-func (s *Store) matchTables(p *partition) error {
-	if len(s.partitions) == 1 {
-		return nil
-	}
-	other := s.partitions[(int(p.id)+1)%len(s.partitions)]
-	other.lock()
-	want := other.catalog
-	other.mu.Unlock()
-	return s.changeCatalog([]*partition{p}, func(c *catalog, at moment) (*catalog, error) {
-		if c.Version > want.Version {
-			return c, nil
-		}
-		next, err := c.match(want.set(), at)
-		if err != nil || next == c && c.Version == want.Version {
-			return next, err
-		}
-		if next == c {
-			next = c.clone()
-		}
-		next.Version = want.Version
-		return next, nil
-	})
 }

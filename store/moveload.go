@@ -8,9 +8,37 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/seen"
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
+
+// moveHeader is the first item of the file of a partition that moves.
+type moveHeader struct {
+	partitions int
+	seed       uint64 // seedProof
+	from       uint64 // S0
+}
+
+const moveVersion = 1
+
+// encode lays the header out as: version, number of partitions, proof of the seed, sequence.
+func (h moveHeader) encode() []byte {
+	return appendUvarints([]byte{moveVersion}, uint64(h.partitions), h.seed, h.from)
+}
+
+func decodeMoveHeader(b []byte) (h moveHeader, err error) {
+	r := reader{coding.Reader{Rest: b}}
+	if v := r.Byte(); r.err() == nil && v != moveVersion {
+		return h, fmt.Errorf("%w: a partition that moves, of version %d", errCorruptEntry, v)
+	}
+	h = moveHeader{partitions: int(r.UpTo(1024)), seed: r.Uvarint(), from: r.Uvarint()}
+	r.End()
+	return h, r.err()
+}
+
+// seedProof tells directories of another hash seed, and does not tell the seed.
+func seedProof(seed uint64) uint64 { return fbf.Hash(seed, []byte("seed"), nil) }
 
 // movedFrom returns the sequence as of which a file was exported.
 func (p *partition) movedFrom(path string) (seq uint64, err error) {

@@ -45,14 +45,7 @@ func (s *Store) SetTables(t TableSet, version uint64) error {
 		if c.Version >= version {
 			return c, nil
 		}
-		next, err := c.match(t, at)
-		if err == nil && next == c {
-			next = c.clone()
-		}
-		if err == nil {
-			next.Version = version
-		}
-		return next, err
+		return c.follow(t, version, at)
 	})
 }
 
@@ -89,7 +82,12 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 	defer s.catalogMu.Unlock()
 	x := s.internal(ps...)
 	x.lock()
-	encoded, room, err := x.newCatalogs(ps, change)
+	err := s.refusal(ps...)
+	var encoded [][]byte
+	var room int64
+	if err == nil {
+		encoded, room, err = x.newCatalogs(ps, change)
+	}
 	if err == nil {
 		x.room, err = s.reserve(room)
 	}
@@ -110,9 +108,6 @@ func (s *Store) changeCatalog(ps []*partition, change func(*catalog, moment) (*c
 // and what a filter cannot follow: once they are logged, redo must not fail. The
 // partitions are locked.
 func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*catalog, error)) (encoded [][]byte, room int64, err error) {
-	if err := x.s.refusal(ps...); err != nil {
-		return nil, 0, err
-	}
 	var need uint64
 	for _, p := range ps {
 		cat, err := change(p.catalog, x.at(p))

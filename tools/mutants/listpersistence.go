@@ -166,8 +166,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G4", name: "Pebble gets ahead of the op log",
 		file:     "persistence/changes.go",
-		old:      "	if err := db.Sync(); err != nil {\n",
-		new:      "	if err := db.failure(); err != nil {\n",
+		old:      "	return db.Sync()\n",
+		new:      "	return db.failure()\n",
 		packages: "./persistence", tests: "TestNothingAheadOfTheLog",
 	},
 	{
@@ -257,8 +257,8 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G8", name: "changes pile up while flushes fail",
 		file:     "persistence/changes.go",
-		old:      "	if err := db.awaitRoom(); err != nil {\n		return err\n	}\n	if err := db.Sync()",
-		new:      "	if err := db.Sync()",
+		old:      "	if err := db.awaitRoom(); err != nil {\n		return err\n	}\n	return db.Sync()",
+		new:      "	return db.Sync()",
 		packages: "./persistence", tests: "TestFlushFault",
 	},
 	{

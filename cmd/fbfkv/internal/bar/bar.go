@@ -22,10 +22,16 @@ const period = 100 * time.Millisecond
 
 // New returns a bar that is drawn on out, if that is a terminal.
 func New(out io.Writer) *Bar {
-	if file, ok := out.(*os.File); ok && term.IsTerminal(int(file.Fd())) {
-		return &Bar{out: file}
+	if IsTerminal(out) {
+		return &Bar{out: out.(*os.File)}
 	}
 	return new(Bar)
+}
+
+// IsTerminal reports whether what is written to out is seen at once, and not kept.
+func IsTerminal(out io.Writer) bool {
+	file, ok := out.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
 }
 
 // Set shows that done of total, bytes or pieces, of a stage are done.

@@ -16,21 +16,27 @@ import (
 
 const moveHelp = `Moves partitions of the cluster to which the server ANY belongs to a shard, which is named by the
 beginning of its id, and waits until they are there. Clients go on meanwhile: each partition is out of reach
-for a moment only. The nodes see to the move by themselves: it goes on when this command is ended.`
+for a moment only. The nodes see to the move by themselves: it goes on when this command is ended.
+
+With --cancel those of the partitions that are on their way stay where they are, and are served there, also if one of the
+two shards is lost and whatever the other one has received. One that has arrived already stays there.`
 
 const rebalanceHelp = `Moves partitions of the cluster to which the server ANY belongs until each shard has as many as any
 other, or one more. With --empty SHARD that shard gets none, so that its nodes can be removed.`
 
 func moveCommand() subcommand {
 	var partitions, to string
+	var cancel bool
 	return subcommand{
-		use:   "move ANY --partitions A-B[,C...] --to SHARD [--yes]",
-		short: "move partitions to a shard", long: moveHelp, args: cobra.ExactArgs(1),
+		use:   "move ANY --partitions A-B[,C...] {--to SHARD|--cancel} [--yes]",
+		short: "move partitions to a shard, or take that back", long: moveHelp, args: cobra.ExactArgs(1),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&partitions, "partitions", "", "the partitions: numbers and ranges")
 			cmd.Flags().StringVar(&to, "to", "", "the shard that is to have them")
+			cmd.Flags().BoolVar(&cancel, "cancel", false, "those that are on their way stay where they are")
 			_ = cmd.MarkFlagRequired("partitions")
-			_ = cmd.MarkFlagRequired("to")
+			cmd.MarkFlagsOneRequired("to", "cancel")
+			cmd.MarkFlagsMutuallyExclusive("to", "cancel")
 		},
 		run: func(o *operator, args []string) error {
 			c, err := o.member(args[0])
@@ -40,6 +46,9 @@ func moveCommand() subcommand {
 			list, err := parsePartitions(partitions, c.Partitions)
 			if err != nil {
 				return err
+			}
+			if cancel {
+				return o.stay(args[0], c, list)
 			}
 			shard, err := findShard(c, to)
 			if err != nil {
@@ -150,7 +159,7 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 	for _, s := range c.Shards {
 		for _, p := range moves[s.ID] {
 			if m := c.Move(p); m != nil && m.To != s.ID {
-				return fmt.Errorf("partition %d is on its way to the shard %s: move it from there when it has arrived", p, short(m.To))
+				return fmt.Errorf("partition %d is on its way to the shard %s: move it from there when it has arrived, or take that back with --cancel", p, short(m.To))
 			}
 		}
 		list := slices.DeleteFunc(slices.Clone(moves[s.ID]), func(p int) bool { return c.Owner(p).ID == s.ID || c.Move(p) != nil })
@@ -169,17 +178,28 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 			return err
 		}
 	}
+	var asked []nodes.Move
 	for shard, list := range moves {
-		if len(list) > 0 {
-			if err := o.configure(c, nodes.VerbMove, nodes.MoveRequest{Partitions: list, To: shard}); err != nil {
-				return err
-			}
+		if len(list) == 0 {
+			continue
+		}
+		if err := o.configure(c, nodes.VerbMove, nodes.MoveRequest{Partitions: list, To: shard}); err != nil {
+			return err
+		}
+		for _, p := range list {
+			asked = append(asked, nodes.Move{Partition: p, To: shard})
 		}
 	}
+	return o.await(existing, asked)
+}
+
+// await waits until partitions, and all others that are on their way, have arrived, or were taken back.
+func (o *operator) await(existing string, left []nodes.Move) error {
 	progress := bar.New(o.stderr)
 	defer progress.Clear()
-	most, last := 0, time.Now()
-	for left := -1; left != 0; time.Sleep(retryPeriod) {
+	var stayed []nodes.Move
+	all, arrived, last := len(left), 0, time.Now()
+	for first := true; first || len(left) > 0; time.Sleep(retryPeriod) {
 		now, err := o.member(existing)
 		if err != nil {
 			if time.Since(last) > o.patience {
@@ -187,11 +207,30 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 			}
 			continue
 		}
-		if n := len(now.Moves); n != left {
-			left, last = n, time.Now()
-			most = max(most, n)
+		first = false
+		for _, m := range now.Moves {
+			if !slices.ContainsFunc(left, func(o nodes.Move) bool { return o.Partition == m.Partition && o.To == m.To }) {
+				left, all, last = append(left, m), all+1, time.Now()
+			}
 		}
-		progress.Set("partitions", false, int64(most-left), int64(most))
+		var still []nodes.Move
+		for _, m := range left {
+			move := now.Move(m.Partition)
+			switch {
+			case move != nil && move.To == m.To:
+				still = append(still, m)
+			case now.Owner(m.Partition).ID != m.To:
+				stayed = append(stayed, m)
+			default:
+				if arrived++; !bar.IsTerminal(o.out) {
+					o.say("partition %d is in the shard %s: %d of %d", m.Partition, short(m.To), arrived, all)
+				}
+			}
+		}
+		if len(still) < len(left) {
+			left, last = still, time.Now()
+		}
+		progress.Set("partitions", false, int64(all-len(left)), int64(all))
 		if time.Since(last) > o.patience {
 			if err := o.led(now); err != nil {
 				return err
@@ -200,7 +239,63 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 		}
 	}
 	progress.Clear()
+	if len(stayed) > 0 {
+		return fmt.Errorf("not moved: %s; somebody took that back, with move --cancel", partitionsOf(stayed))
+	}
 	o.say("all partitions are where they are to be")
+	return nil
+}
+
+// partitionsOf names the partitions of moves.
+func partitionsOf(moves []nodes.Move) string {
+	var list []int
+	for _, m := range moves {
+		list = append(list, m.Partition)
+	}
+	slices.Sort(list)
+	if len(list) == 1 {
+		return fmt.Sprint("partition ", list[0])
+	}
+	return "partitions " + spans(nodes.Ranges(list))
+}
+
+// stay takes back the moves of partitions. That is safe whatever has become of the shards: the configuration decides who has a
+// partition, and says so once.
+func (o *operator) stay(existing string, c *nodes.Configuration, list []int) error {
+	var moves []nodes.Move
+	for _, m := range c.Moves {
+		if slices.Contains(list, m.Partition) {
+			moves = append(moves, m)
+		}
+	}
+	if len(moves) == 0 {
+		o.say("none of these partitions is on its way")
+		return nil
+	}
+	var plan []string
+	for _, s := range c.Shards {
+		if of := slices.DeleteFunc(slices.Clone(moves), func(m nodes.Move) bool { return m.From != s.ID }); len(of) > 0 {
+			plan = append(plan, fmt.Sprintf("In the shard %s stay: %s. What other shards have received of them counts for nothing.", short(s.ID), partitionsOf(of)))
+		}
+	}
+	if err := o.confirm(plan...); err != nil {
+		return err
+	}
+	if err := o.configure(c, nodes.VerbStay, nodes.MoveRequest{Partitions: list}); err != nil {
+		return err
+	}
+	var now *nodes.Configuration
+	if err := o.wait("the moves to end", func() (ok bool, err error) {
+		now, err = o.member(existing)
+		return err == nil && !slices.ContainsFunc(moves, func(m nodes.Move) bool { return slices.Contains(now.Moves, m) }), err
+	}); err != nil {
+		return err
+	}
+	arrived := slices.DeleteFunc(slices.Clone(moves), func(m nodes.Move) bool { return now.Owner(m.Partition).ID == m.From })
+	if len(arrived) > 0 {
+		return fmt.Errorf("too late for %s: arrived already; fbfkv cluster move --to moves back", partitionsOf(arrived))
+	}
+	o.say("taken back: %s", partitionsOf(moves))
 	return nil
 }
 
@@ -211,7 +306,7 @@ func (o *operator) led(c *nodes.Configuration) error {
 		for _, shard := range []string{m.From, m.To} {
 			if !led[shard] && leading(c, o.survey(o.addresses(c.Of(shard)))) == nil {
 				return fmt.Errorf("partition %d is still on its way, and the shard %s has no leader: the move goes on by itself when that has one; "+
-					"see fbfkv cluster status", m.Partition, short(shard))
+					"see fbfkv cluster status, or take it back with --cancel", m.Partition, short(shard))
 			}
 			led[shard] = true
 		}

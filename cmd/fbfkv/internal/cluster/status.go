@@ -56,7 +56,11 @@ func (o *operator) status(existing string) error {
 		}
 	}
 	for _, m := range c.Moves {
-		o.say("partition %d is on its way from the shard %s to %s", m.Partition, short(m.From), short(m.To))
+		waits := ""
+		if slices.Contains(leaderless, short(m.From)) || slices.Contains(leaderless, short(m.To)) {
+			waits = "; it waits for a leader, or fbfkv cluster move --cancel takes that back"
+		}
+		o.say("partition %d is on its way from the shard %s to %s%s", m.Partition, short(m.From), short(m.To), waits)
 	}
 	meta := metaIlls(c, all)
 	for _, line := range slices.Concat(ills, meta, differences(all), levelHeld(c)) {
@@ -145,17 +149,25 @@ func metaIlls(c *nodes.Configuration, all []asked) []string {
 
 // table prints a line for each member of a shard, and returns one for each that is not well.
 func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []asked) (ills []string) {
-	commit := uint64(0)
-	for _, a := range all {
-		if a.err == nil && a.State != nil && a.Cluster == c.Cluster {
+	commit, well, voters := uint64(0), 0, 0
+	for i, a := range all {
+		there := a.err == nil && a.State != nil && a.Cluster == c.Cluster
+		if there {
 			commit = max(commit, a.State.Commit)
 		}
+		if members[i].Voter {
+			voters++
+			if there && a.Self.ID == members[i].ID {
+				well++
+			}
+		}
 	}
+	replaceable := 2*well > voters
 	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "node\tid\trole\tterm\tapplied\tbehind\tversion")
 	for i, m := range members {
 		a := all[i]
-		role, ill := judgeMember(m, a, c)
+		role, ill := judgeMember(m, a, c, replaceable)
 		if ill != "" {
 			ills = append(ills, m.Address()+" "+ill)
 		}
@@ -170,11 +182,16 @@ func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []a
 	return ills
 }
 
-// judgeMember returns what a member is at present, and what is wrong with it and helps.
-func judgeMember(m nodes.Member, a asked, c *nodes.Configuration) (role, ill string) {
+// judgeMember returns what a member is at present, and what is wrong with it and helps. It is replaceable while its shard has a majority.
+func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bool) (role, ill string) {
 	switch {
+	case a.err != nil && !replaceable:
+		return "lost", fmt.Sprintf("is lost: %v; start it again: its shard has no majority, without which it cannot be replaced", a.err)
 	case a.err != nil:
 		return "lost", fmt.Sprintf("is lost: %v; start it again, or put another in its place: fbfkv cluster replace", a.err)
+	case a.Self.ID != m.ID && a.Cluster == "" && !replaceable:
+		return "lost", "answers with an empty directory: it lost its own, or another server has its address; its shard has no majority, " +
+			"without which it cannot be replaced"
 	case a.Self.ID == m.ID && a.Cluster == "":
 		return "joining", "was admitted and has not joined: run create, add-node or replace again if none is running, or remove-node"
 	case a.Self.ID != m.ID && a.Cluster == "":
