@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -263,6 +264,44 @@ func TestMetaGroup(t *testing.T) {
 	g.awaitSame(id(1), "connected")
 }
 
+// TestMetaSnapshotWithinTheLog: a leader whose own log is short gives a snapshot to a node that has the next entry
+// already, and another leader goes on behind that entry: the node has it still.
+func TestMetaSnapshotWithinTheLog(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	leader := g.leader()
+	node := g.nodes[0]
+	if node == leader {
+		node = g.nodes[1]
+	}
+	g.configure(leader, rename(id(1), "before"))
+	g.awaitSame(id(1), "before")
+	var last uint64
+	await(t, "both have the same log", func() bool {
+		last = leader.meta.raft.LastIndex()
+		return node.meta.raft.LastIndex() == last && node.meta.raft.AppliedIndex() == last && leader.meta.raft.AppliedIndex() == last
+	})
+	var newest raft.Log
+	must(t, node.meta.log.GetLog(last, &newest))
+	c := leader.meta.Configuration()
+	state, err := c.Encode()
+	must(t, err)
+	from, to := leader.meta.transport, raft.ServerAddress(net.JoinHostPort("127.0.0.1", strconv.Itoa(node.port)))
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(leader.id), Addr: from.EncodePeer(raft.ServerID(leader.id), from.LocalAddr())}
+	var installed raft.InstallSnapshotResponse
+	must(t, from.InstallSnapshot(raft.ServerID(node.id), to, &raft.InstallSnapshotRequest{
+		RPCHeader: header, SnapshotVersion: raft.SnapshotVersionMax, Term: newest.Term, Leader: header.Addr, LastLogIndex: last - 1, LastLogTerm: newest.Term,
+		Configuration: raft.EncodeConfiguration(leader.meta.raft.GetConfiguration().Configuration()), ConfigurationIndex: 1, Size: int64(len(state)),
+	}, &installed, bytes.NewReader(state)))
+	var appended raft.AppendEntriesResponse
+	must(t, from.AppendEntries(raft.ServerID(node.id), to, &raft.AppendEntriesRequest{
+		RPCHeader: header, Term: newest.Term, Leader: header.Addr, PrevLogEntry: last, PrevLogTerm: newest.Term,
+		Entries: []*raft.Log{{Index: last + 1, Term: newest.Term, Type: raft.LogNoop}}, LeaderCommitIndex: last + 1,
+	}, &appended))
+	if !installed.Success || !appended.Success {
+		t.Errorf("snapshot: %+v, entry: %+v", installed, appended)
+	}
+}
+
 // TestMetaChangesAtOnce makes changes from all nodes at the same time: each counts once.
 func TestMetaChangesAtOnce(t *testing.T) {
 	g := newMetaGroup(t, 3)
@@ -442,10 +481,18 @@ func TestMetaLog(t *testing.T) {
 	must(t, log().StoreLogs([]*raft.Log{entry(5), entry(6), entry(7)}))
 	want = "5:2:f 6:2:g 7:2:h "
 	check()
-	if log().StoreLog(entry(9)) == nil {
-		t.Error("the log has a gap")
+	if log().StoreLog(entry(7)) == nil {
+		t.Error("an entry takes the place of another one")
 	}
 	check()
+	must(t, log().StoreLog(entry(9)))
+	want = "9:2:j "
+	check()
+	must(t, log().StoreLogs([]*raft.Log{entry(10), entry(20)}))
+	want = "20:2:u "
+	check()
+	must(t, log().DeleteRange(20, 20))
+	must(t, log().StoreLogs([]*raft.Log{entry(5), entry(6), entry(7)}))
 	must(t, log().DeleteRange(7, 7))
 	must(t, log().StoreLog(entry(7)))
 	must(t, log().DeleteRange(5, 5))

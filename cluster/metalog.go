@@ -22,7 +22,9 @@ type metaLog struct {
 	size    int         // bytes of the value
 }
 
-var _ raft.MonotonicLogStore = (*metaLog)(nil)
+// It is no raft.MonotonicLogStore, of which Raft deletes everything when it takes a snapshot: also entries behind
+// that, which it then misses.
+var _ raft.LogStore = (*metaLog)(nil)
 
 // openMetaLog reads the log.
 func openMetaLog(s *Stable) (*metaLog, error) {
@@ -41,9 +43,6 @@ func openMetaLog(s *Stable) (*metaLog, error) {
 	}
 	return l, nil
 }
-
-// IsMonotonic returns true: Raft leaves no gap.
-func (l *metaLog) IsMonotonic() bool { return true }
 
 // FirstIndex returns the index of the first entry, 0 if there is none.
 func (l *metaLog) FirstIndex() (uint64, error) {
@@ -79,13 +78,17 @@ func (l *metaLog) GetLog(index uint64, log *raft.Log) error {
 // StoreLog stores an entry, as StoreLogs does.
 func (l *metaLog) StoreLog(log *raft.Log) error { return l.StoreLogs([]*raft.Log{log}) }
 
-// StoreLogs stores entries durably.
+// StoreLogs stores entries durably. What is there may end before the first of them: a snapshot has what is
+// between, and takes the place of all.
 func (l *metaLog) StoreLogs(logs []*raft.Log) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	next := l.entries[:len(l.entries):len(l.entries)]
 	for _, e := range logs {
-		if n := len(next); n > 0 && e.Index != next[n-1].Index+1 {
+		switch n := len(next); {
+		case n > 0 && e.Index > next[n-1].Index+1:
+			next = nil
+		case n > 0 && e.Index <= next[n-1].Index:
 			return fmt.Errorf("entry %d of the meta group follows entry %d", e.Index, next[n-1].Index)
 		}
 		copied := *e

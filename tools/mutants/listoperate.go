@@ -94,6 +94,13 @@ var operateMutants = []mutant{
 		packages: "./cluster", tests: "TestTablesOutgrowNothing",
 	},
 	{
+		guarantee: "G2", name: "the meta group's log loses the entries behind a snapshot",
+		file:     "cluster/metalog.go",
+		old:      "// FirstIndex returns the index of the first entry, 0 if there is none.\nfunc (l *metaLog) FirstIndex",
+		new:      "func (l *metaLog) IsMonotonic() bool { return true }\n\nfunc (l *metaLog) FirstIndex",
+		packages: "./cluster", tests: "TestMetaSnapshotWithinTheLog",
+	},
+	{
 		guarantee: "G1", name: "a configuration of another cluster takes the place of this one's",
 		file:     "cluster/config.go",
 		old:      "	case c.Cluster != old.Cluster || c.Seed != old.Seed || c.Partitions != old.Partitions:\n",
