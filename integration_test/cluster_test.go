@@ -217,6 +217,41 @@ func TestClusterLifecycle(t *testing.T) {
 	counts(t, 4, "d", append(all, two[1])...)
 }
 
+// TestLeaderIsFound has add-node wait for a yes until a node leads that has joined meanwhile: it finds that node all the
+// same. The one that is meant to lead is lost.
+func TestLeaderIsFound(t *testing.T) {
+	t.Parallel()
+	all, third, fourth := startCluster(t, 2), startNode(t), startNode(t)
+	known := all[1].address()
+	cmd := exec.Command(program, "cluster", "add-node", fourth.address(), known)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := start(t, cmd)
+	if !add.log.await(regexp.MustCompile(`Type "yes"`), add.done) {
+		t.Fatalf("it does not ask:\n%s", add.log)
+	}
+	operate(t, 0, "has caught up and votes", "add-node", third.address(), known)
+	all[0].kill()
+	id, err := redisAsk(third, "CLUSTER", "MYID")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, patience, "the third node leads", func() bool {
+		leader := leaderOf(t, all[1], third)
+		if leader != third {
+			_, _ = redisAsk(leader, "CLUSTER", "FBFKV", "hand-over", fmt.Sprintf(`{"id":%q}`, id)) // else it is tried again
+		}
+		return leader == third
+	})
+	fmt.Fprintln(in, "yes")
+	if code := add.exitCode(); code != 0 || !strings.Contains(add.log.String(), "has caught up and votes") {
+		t.Fatalf("exit status %d:\n%s", code, add.log)
+	}
+	counts(t, 1, "a", all[1], third, fourth)
+}
+
 // without returns the servers but one.
 func without(all []*server, one *server) (rest []*server) {
 	for _, s := range all {

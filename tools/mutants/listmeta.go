@@ -59,6 +59,13 @@ var metaMutants = []mutant{
 		packages: "./integration_test", tests: "TestClusterLifecycle",
 	},
 	{
+		guarantee: "G5", name: "a change of a cluster finds no leader that has joined since it began",
+		file:     "cmd/fbfkv/internal/cluster/remote.go",
+		old:      "		refresh(c, all...)\n",
+		new:      "",
+		packages: "./integration_test", tests: "TestLeaderIsFound",
+	},
+	{
 		guarantee: "G5", name: "a node that begins anew at its address never takes part in the meta group",
 		file:     "cluster/meta.go",
 		old:      "		case before >= 0: //",

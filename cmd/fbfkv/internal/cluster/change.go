@@ -111,9 +111,6 @@ func (o *operator) addNodes(added []string, existing, named string, begin bool) 
 		if err := o.add(c, shard, addr); err != nil {
 			return err
 		}
-		if c, err = o.member(existing); err != nil {
-			return err
-		}
 	}
 	return o.settle(existing)
 }
@@ -222,19 +219,18 @@ func at(m nodes.Member, addr string) nodes.Member {
 // promote waits until a member has caught up and votes; or, if it is not to vote yet, until
 // it has caught up.
 func (o *operator) promote(c *nodes.Configuration, shard, addr, id string, vote bool) error {
-	of := *c
 	if c.Of(shard) == nil { // the first one of its shard
 		info, err := o.info(addr)
 		if err != nil {
 			return err
 		}
-		of = *info.Configuration
+		refresh(c, asked{Info: info})
 	}
 	progress := bar.New(o.stderr)
 	defer progress.Clear()
 	for most := uint64(0); ; time.Sleep(retryPeriod) {
 		var p nodes.Progress
-		if err := o.change(&of, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
+		if err := o.change(c, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
 			return err
 		}
 		if p.Voter || !vote && p.Near {
@@ -330,19 +326,17 @@ func (o *operator) spare(c *nodes.Configuration, gone nodes.Member) error {
 
 // remove takes a member out of the cluster, from wherever an earlier attempt left off.
 func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) error {
-	err := o.wait("another node to lead", func() (bool, error) {
+	err := o.wait("another node to lead and to remove it", func() (bool, error) {
 		leader, info, err := o.leader(c, m.Shard)
-		if err != nil || info.Self.ID != m.ID {
-			return err == nil, err
+		switch {
+		case err != nil:
+			return false, err
+		case info.Self.ID == m.ID: // also if it leads again
+			return false, leader.do(nodes.VerbHandOver, nodes.NodeRequest{}, nil)
 		}
-		return false, leader.do(nodes.VerbHandOver, nodes.NodeRequest{}, nil)
+		return true, leader.do(nodes.VerbRemove, nodes.NodeRequest{ID: m.ID}, nil)
 	})
 	if err != nil {
-		return err
-	}
-	rest := *c
-	rest.Members = slices.DeleteFunc(slices.Clone(c.Members), func(o nodes.Member) bool { return o.ID == m.ID })
-	if err := o.change(&rest, m.Shard, nodes.VerbRemove, nodes.NodeRequest{ID: m.ID}, nil); err != nil {
 		return err
 	}
 	o.dismiss(c, m, addr)

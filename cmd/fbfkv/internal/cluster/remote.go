@@ -182,13 +182,17 @@ func (o *operator) member(addr string) (*nodes.Configuration, error) {
 	case info.Configuration == nil:
 		return nil, fmt.Errorf("%s belongs to no cluster: fbfkv cluster create makes one", addr)
 	}
-	newest := info.Configuration
-	for _, a := range o.survey(o.addresses(newest.Members)) {
-		if a.err == nil && a.Cluster == newest.Cluster && a.Configuration.Version > newest.Version {
-			newest = a.Configuration
+	refresh(info.Configuration, o.survey(o.addresses(info.Configuration.Members))...)
+	return info.Configuration, nil
+}
+
+// refresh makes c the newest configuration of the cluster that nodes have answered with, if that is newer.
+func refresh(c *nodes.Configuration, all ...asked) {
+	for _, a := range all {
+		if a.err == nil && a.Cluster == c.Cluster && a.Configuration.Version > c.Version {
+			*c = *a.Configuration
 		}
 	}
-	return newest, nil
 }
 
 // wait calls done every now and then until it reports true. An error that is not transient
@@ -209,10 +213,12 @@ func (o *operator) wait(what string, done func() (bool, error)) error {
 	}
 }
 
-// leader waits for a leader of a shard that decides, and returns it with what it says.
+// leader waits for a leader of a shard that decides, and returns it with what it says. It brings c up to date
+// meanwhile: a node that has joined since c was read may lead.
 func (o *operator) leader(c *nodes.Configuration, shard string) (n *remote, info nodes.Info, err error) {
 	err = o.wait("a leader", func() (bool, error) {
 		all := o.survey(o.addresses(c.Of(shard)))
+		refresh(c, all...)
 		found := leading(c, all)
 		if found == nil {
 			return false, errors.Join(problems(all)...)
