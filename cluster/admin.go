@@ -406,7 +406,10 @@ func (a *Admin) handOver(ctx context.Context, id string) error {
 	if a.Node == nil || !a.Node.Leads() {
 		return again("it does not lead")
 	}
-	return a.Node.HandOver(ctx, id)
+	if err := a.Node.HandOver(ctx, id); err != nil { // it leads on, or another one does
+		return again("%v", err)
+	}
+	return nil
 }
 
 // remove takes a node out of Raft's configuration, and then out of ours.

@@ -42,14 +42,19 @@ func addresses(all ...*server) (list []string) {
 	return list
 }
 
-// operate runs `fbfkv cluster` without asking and expects its exit status and a text in what it prints.
+// operate runs `fbfkv cluster` without asking and expects its exit status and a text in what it prints; of status, in the end.
 func operate(t testing.TB, code int, want string, args ...string) string {
 	t.Helper()
-	out, got := fbfkv(t, append([]string{"cluster", args[0], "--yes"}, args[1:]...)...)
-	if got != code || !strings.Contains(out, want) {
-		t.Fatalf("fbfkv cluster %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got, code, want, out)
+	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
+		out, got := fbfkv(t, append([]string{"cluster", args[0], "--yes"}, args[1:]...)...)
+		if got == code && strings.Contains(out, want) {
+			return out
+		}
+		// The status is of a moment, in which an election may be under way.
+		if args[0] != "status" || time.Now().After(end) {
+			t.Fatalf("fbfkv cluster %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got, code, want, out)
+		}
 	}
-	return out
 }
 
 // startCluster makes a cluster of servers.
