@@ -343,7 +343,10 @@ func (r *crashRun) scenario(acks io.Writer, o Options) error {
 func (r *crashRun) from(base *crashRun) {
 	r.clerk.init(r.fsync)
 	r.clerk.clock = base.clerk.clock
-	r.clerk.ops = append(r.clerk.ops, base.clerk.ops...)
+	for _, op := range base.clerk.ops { // which other runs continue meanwhile
+		own := *op
+		r.clerk.ops = append(r.clerk.ops, &own)
+	}
 	r.clerk.upTo = base.clerk.clock
 	r.clock = newFakeClock()
 	r.clock.wall, r.clock.mono = base.clock.now()
