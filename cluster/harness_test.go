@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -88,6 +89,7 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 	s.onLeader("window", func(n *Node) error {
 		return n.Store().AlterTable(store.DefaultTable, store.TableChange{Window: &window})
 	})
+	s.awaitApplied() // a voter that has heard nothing yet cannot take the place of one that is cut off at once
 	return s
 }
 
@@ -244,7 +246,13 @@ func (s *shard) leader() *replica {
 			}
 		}
 	}
-	s.t.Fatal("nobody leads")
+	for _, m := range s.members {
+		if n := m.running(); n != nil {
+			s.t.Logf("node %s, cut off: %v: %v", m.id[39:], m.cut.Load(), n.raft.Stats())
+		}
+	}
+	stacks := make([]byte, 4<<20)
+	s.t.Fatalf("nobody leads\n%s", stacks[:runtime.Stack(stacks, true)])
 	return nil
 }
 
