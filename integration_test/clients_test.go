@@ -161,11 +161,8 @@ func (p *clientProgram) hangs() bool {
 // end has the program end and tell how many increments it counted.
 func (p *clientProgram) end() {
 	p.t.Helper()
-	p.input.Close()
-	select {
-	case <-p.done:
-	case <-time.After(patience):
-		p.t.Fatal("the program does not end")
+	if p.hangs() {
+		p.t.Fatalf("the program does not end: %s", p.cmd.Args)
 	}
 	applied := regexp.MustCompile(`(?m)^applied (\d+)$`).FindStringSubmatch(p.out.String())
 	if !p.cmd.ProcessState.Success() || applied == nil {

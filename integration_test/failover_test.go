@@ -341,6 +341,36 @@ func (l *clientLoad) drive(t *testing.T, d *driver) {
 	l.end = func() { enough.Store(true); workers.Wait() }
 }
 
+// TestThreadsReadTheirOwnAnswers: after a node was away for a moment, redis-py's cluster client of 4.3 hands a
+// connection to two threads. The package for Python does not let it.
+func TestThreadsReadTheirOwnAnswers(t *testing.T) {
+	t.Parallel()
+	all := startCluster(t, 3)
+	d := startDriver(t, withArgs(pythonScript("clients/python/driver.py"), "sync")(t), strings.Join(addresses(all...), ","), 2*time.Second, 2*patience)
+	var enough atomic.Bool
+	var threads sync.WaitGroup
+	for i := range 16 {
+		threads.Go(func() { // requests are under way when the server is killed
+			for n := 1; !enough.Load(); n++ {
+				if got := <-d.begin("add", fmt.Sprint("thread:", i), 1); got.Value != strconv.Itoa(n) {
+					t.Errorf("thread %d: %+v, want %d", i, got, n)
+					return
+				}
+			}
+		})
+	}
+	for n := range 4 { // each time redis-py finds nobody for a moment, and does not give up
+		leader := leaderOf(t, all...)
+		leader.kill()
+		time.Sleep(350 * time.Millisecond)
+		leader.start()
+		d.want(strconv.Itoa(n+1), "add", "another", 1)
+	}
+	enough.Store(true)
+	threads.Wait()
+	d.want("0", "shared", "", 0)
+}
+
 // follow counts with a client that goes where MOVED says, and elsewhere when a node does not
 // answer.
 func (l *clientLoad) follow(t *testing.T, all []*server) {

@@ -106,15 +106,58 @@ class Counters:
                 answer = self._send(argument)
 
     def _send(self, commands):
-        try:
-            if len(commands) == 1:
-                return [self._client.execute_command(*commands[0], **self._core.target(commands[0]))]
-            pipeline = self._client.pipeline(transaction=False)
-            for command in commands:
-                pipeline.execute_command(*command)
-            return pipeline.execute(raise_on_error=False)
-        except Exception as err:
-            return [err] * len(commands)
+        if not self._core.hides:
+            return _try(self._client, commands)
+        answers = self._try_nodes(commands)
+        moved = [i for i, answer in enumerate(answers) if isinstance(answer, redis.exceptions.MovedError)]
+        if moved:
+            nodes = self._client.nodes_manager
+            # redis-py 7 calls it move_slot.
+            learn = getattr(nodes, "update_moved_exception", None) or nodes.move_slot
+            for i in moved:
+                learn(answers[i])
+                answers[i : i + 1] = self._try_nodes([commands[i]])
+        return answers
+
+    def _try_nodes(self, commands):
+        """Sends commands to the nodes that they belong to, to all nodes at the same time.
+
+        Not through RedisCluster.execute_command: if a try after its first finds no connection,
+        it gives the one of the try before back to the pool once more, and two threads then read
+        one another's answers.
+        """
+        answers = [None] * len(commands)
+        places = {}  # by the client of a node: where its commands are
+        for i, command in enumerate(commands):
+            try:
+                places.setdefault(self._node(command), []).append(i)
+            except Exception as err:
+                answers[i] = redis.exceptions.ConnectionError(f"connecting to the node of {command[1:2]}: {err!r}")
+
+        def send(node):
+            for i, answer in zip(places[node], _try(node, [commands[i] for i in places[node]])):
+                answers[i] = answer
+
+        others = [threading.Thread(target=send, args=(node,)) for node in list(places)[1:]]
+        for other in others:
+            other.start()
+        for node in list(places)[:1]:
+            send(node)
+        for other in others:
+            other.join()
+        return answers
+
+    def _node(self, command):
+        """Returns the client of the node that a command is for."""
+        cluster = self._client
+        if command[0] == "CINCRBY":
+            node = cluster.nodes_manager.get_node_from_slot(cluster.keyslot(command[1]))
+        else:
+            node = cluster.get_random_node()
+        client = cluster.get_redis_connection(node)
+        if client is None:
+            raise LookupError("it was lost this moment")
+        return client
 
     def _reload(self):
         nodes = self._client.nodes_manager
@@ -127,3 +170,16 @@ class Counters:
                 nodes.initialize()
         except Exception:
             pass  # no node can tell yet: the next try finds out
+
+
+def _try(client, commands):
+    """Sends commands to one server, once, and returns a result or an exception for each."""
+    try:
+        if len(commands) == 1:
+            return [client.execute_command(*commands[0])]
+        pipeline = client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        return pipeline.execute(raise_on_error=False)
+    except Exception as err:
+        return [err] * len(commands)

@@ -45,6 +45,12 @@ def call(counters, request):
     return counters.do(ops[0]) if request["do"] == "do" else counters.do_all(ops)
 
 
+def shared():
+    """Counts the connections that a node's pool would give to two threads at once."""
+    free = [node.redis_connection.connection_pool._available_connections for node in client.get_nodes() if node.redis_connection]
+    return sum(len(f) - len(set(map(id, f))) for f in free)
+
+
 def connect(library, cluster):
     """Makes a client of a module of redis-py."""
     if len(nodes) == 1:
@@ -60,7 +66,7 @@ def answer(request, value):
 
 def serve(counters, request):
     try:
-        answer(request, call(counters, request))
+        answer(request, shared() if request["do"] == "shared" else call(counters, request))
     except fbfkv.Error as err:
         answer(request, err)
 
@@ -84,7 +90,8 @@ async def main_async():
 if mode == "asyncio":
     asyncio.run(main_async())
 else:
-    shared = fbfkv.Counters(connect(redis, redis.cluster), **limits)
+    client = connect(redis, redis.cluster)
+    counters = fbfkv.Counters(client, **limits)
     with ThreadPoolExecutor(16) as pool:
         for line in sys.stdin:
-            pool.submit(serve, shared, json.loads(line))
+            pool.submit(serve, counters, json.loads(line))

@@ -33,6 +33,7 @@ def connect():
 
 
 client = connect()
+threads = threading.local()  # each has a client of its own of a cluster: redis-py 4.3 mixes up the answers of several
 
 
 def say(line):
@@ -40,11 +41,14 @@ def say(line):
 
 
 def increment(key):
-    global client
+    if len(nodes) == 1:
+        threads.client = client
+    elif not hasattr(threads, "client"):
+        threads.client = connect()
     opid = str(uuid.uuid4())  # one id per operation, made before the first try
     while True:
         try:
-            value = client.execute_command("CINCRBY", key, opid, 1)
+            value = threads.client.execute_command("CINCRBY", key, opid, 1)
             say(f"counted {key} {opid} {value}")
             return value
         except (ConnectionError, TimeoutError, ClusterError, RedisClusterException, IndexError):
@@ -54,7 +58,7 @@ def increment(key):
             time.sleep(0.02)
             if len(nodes) > 1:  # its cluster client does not get over a lost node in all versions
                 try:
-                    client = connect()
+                    threads.client = connect()
                 except RedisClusterException:
                     pass  # no node knows the cluster at the moment
 
