@@ -109,7 +109,8 @@ type clientProgram struct {
 	applied string        // how many increments it counted by its end
 }
 
-// startProgram starts a program and waits until it is ready.
+// startProgram starts a program and waits until it is ready. The programs end without closing their clients: that
+// takes for ever in some, while they look for nodes.
 func startProgram(t *testing.T, command []string, addresses, proto, prefix string) *clientProgram {
 	t.Helper()
 	args := append(append([]string(nil), command[1:]...), addresses, proto, prefix)

@@ -28,7 +28,6 @@ func main() {
 		log.Fatal(err)
 	}
 	client := connect(strings.Split(os.Args[1], ","), protocol)
-	defer client.Close()
 	prefix := os.Args[3]
 	if err := check(context.Background(), client, protocol, prefix); err != nil {
 		log.Fatal(err)

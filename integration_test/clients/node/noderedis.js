@@ -93,4 +93,4 @@ await Promise.all(counts.map(async (_, worker) => {
   while (running) assert.equal(await increment(`${prefix}load:${worker}`), ++counts[worker]);
 }));
 console.log('applied', counts.reduce((a, b) => a + b));
-process.exit(0); // a client that looks for nodes at this moment can keep the program from ending
+process.exit(0);

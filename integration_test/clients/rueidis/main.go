@@ -33,7 +33,6 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer client.Close()
 	prefix := os.Args[3]
 	if err := check(context.Background(), client, os.Args[2], prefix); err != nil {
 		log.Fatal(err)
