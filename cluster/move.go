@@ -31,11 +31,13 @@ import (
 // for ever. The other one finds no move any more, and changes nothing. So a move can be taken back until the configuration says
 // that the partition has arrived, also when it was handed over, and whether it was adopted or not: that adoption counts for nothing.
 //
-// Three rules keep who is late from harm. A partition is held under the number of its move, the version of the
+// Four rules keep who is late from harm. A partition is held under the number of its move, the version of the
 // configuration that noted it (Move.Epoch): so a leader that knows only an older configuration neither serves
 // nor deletes what is held, in either shard. What is held for an earlier move than the present one is
 // over: what was adopted for a move that was taken back is deleted, and comes anew. And the source hands over
-// only for the move that it knows itself, under its number, so that the end of an earlier one releases nothing.
+// only for the move that it knows itself, under its number, so that the end of an earlier one releases nothing. And
+// a shard holds a partition under no number that is lower than one before: when all nodes have just
+// started, both leaders may know an old configuration only, and would repeat a move that is over.
 
 // Limits and times of moves.
 const (

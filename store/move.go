@@ -323,7 +323,8 @@ func sectionEnd(seq uint64, content []byte) (end uint64, err error) {
 // HandOver refuses everything that is asked of a partition from now on, with ErrNotLeader, and
 // returns its last sequence once that is committed. It is logged, so that every later leader
 // refuses as well, until Release or Vacate. number, which is not 0, is that of the move. Only the leader can. It can be
-// repeated; a higher number takes the place of the one before, and a lower one is refused: ErrMove.
+// repeated; a higher number takes the place of the one before, and one that is lower than any before is refused, also
+// after Release: ErrMove.
 func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err error) {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -336,8 +337,8 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 	x.lock()
 	switch err = x.canHold(p); {
 	case err != nil:
-	case p.handed > number:
-		err = moveError("partition %d is held under the number %d, which is higher than %d", partition, p.handed, number)
+	case p.number > number:
+		err = p.tooLow(number)
 	case p.handed < number: // who knows only of an earlier move releases it no more
 		x.log(p, &entry{kind: entryHandOver, value: int64(number)})
 	}
@@ -353,6 +354,13 @@ func (s *Store) HandOver(partition uint16, number uint64) (last uint64, err erro
 		return 0, x.err
 	}
 	return here.seq, here.wait()
+}
+
+// tooLow refuses a number below one under which the partition was held here before. Whoever asks for that move
+// does not know of the later one, and neither may the leader that would end it: right behind a start, both may
+// know an old configuration only. By that the partition may be deleted here, although it has come back since.
+func (p *partition) tooLow(number uint64) error {
+	return moveError("partition %d was held under the number %d, which is higher than %d", p.id, p.number, number)
 }
 
 // canHold returns why nothing can be logged of the partition, which is locked, be it held or not.
@@ -433,6 +441,7 @@ func (p *partition) redoHandOver(e *entry, seq uint64) error {
 	}
 	if seq > p.marks.counters {
 		p.handed = uint64(e.value)
+		p.number = max(p.number, p.handed)
 	}
 	return nil
 }

@@ -331,6 +331,58 @@ func TestMoveHeld(t *testing.T) {
 	wantOp(t, cincr(w.s[1], w.key, "refused", 1), 3, true)
 }
 
+// TestMoveOfBefore: a partition went and came back. Whoever knows only of the first move, as right behind a start,
+// begins nothing of it again: by what was so then it would be deleted here, and there by what is so now (G2).
+func TestMoveOfBefore(t *testing.T) {
+	w := newBothWays(t)
+	move := func(from int, number uint64) {
+		t.Helper()
+		out, in := w.begin(from)
+		last, err := w.s[from].HandOver(1, number)
+		must(t, err)
+		w.follow(out, in, 1<<20)
+		must(t, w.s[1-from].Adopt(1, out.To, last, number))
+		must(t, w.s[1-from].Release(1, number))
+		must(t, w.s[from].Vacate(1, number))
+	}
+	wantOp(t, cincr(w.s[0], w.key, "0", 1), 1, true)
+	move(0, 7)
+	move(1, 9)
+	again := func(save bool) {
+		t.Helper()
+		for i, s := range w.s {
+			if save {
+				must(t, s.Snapshot())
+			}
+			must(t, s.CloseNow())
+			w.open(i)
+		}
+	}
+	for i, save := range []bool{false, false, true} {
+		if i > 0 {
+			again(save)
+		}
+		if _, err := w.s[0].HandOver(1, 8); !errors.Is(err, ErrMove) {
+			t.Errorf("it is handed over for a move of before: %v", err)
+		}
+		wantOp(t, cincr(w.s[0], w.key, fmt.Sprint(i+1), 1), int64(i+2), true)
+	}
+	out, in := w.begin(0)
+	last, err := w.s[0].HandOver(1, 9)
+	must(t, err)
+	w.follow(out, in, 1<<20)
+	if err := w.s[1].Adopt(1, out.To, last, 8); !errors.Is(err, ErrMove) {
+		t.Errorf("it is adopted for a move of before: %v", err)
+	}
+	must(t, w.s[1].Adopt(1, out.To, last, 9))
+	must(t, w.s[1].Release(1, 9))
+	again(true)
+	if _, err := w.s[1].HandOver(1, 8); !errors.Is(err, ErrMove) {
+		t.Errorf("what was adopted is handed over for a move of before: %v", err)
+	}
+	wantOp(t, cincr(w.s[1], w.key, "0", 1), 1, false)
+}
+
 // TestMoveUnderLoad: clients count in all partitions, each id until it is acknowledged, while
 // one partition moves to and fro. Each counter ends where it should (G1, G2).
 func TestMoveUnderLoad(t *testing.T) {

@@ -335,7 +335,8 @@ func (in *Incoming) is(a adoption) bool {
 // committed and its rows are there. It is held under the number of the move, which is not 0, until Release or Vacate.
 // Only the leader can; the other replicas, which redo it, must have received the
 // same. It can be repeated, so that a later leader ends what another one has left
-// undone; last counts for nothing then. ErrNotReceived: not all up to that sequence has come.
+// undone; last counts for nothing then. ErrNotReceived: not all up to that sequence has come. ErrMove: the number is
+// lower than one under which the partition was held here before.
 func (s *Store) Adopt(partition uint16, to, last, number uint64) error {
 	p, err := s.partition(partition)
 	if err != nil {
@@ -374,6 +375,8 @@ func (x *decider) adopt(p *partition, to, last, number uint64) error {
 		return ErrNotLeader
 	case !p.gone && p.adopted == to:
 		return nil
+	case p.number > number:
+		return p.tooLow(number)
 	case in == nil || in.adopted || in.seq != to:
 		return fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, last)
 	}
@@ -431,8 +434,9 @@ func (p *partition) redoAdopt(e *entry, seq uint64, at moment) error {
 			return errors.Join(fmt.Errorf("%w: partition %d up to entry %d", ErrNotReceived, p.id, a.last), err)
 		}
 	}
+	number := p.number
 	in.takePlace(seq, at)
-	p.handed = a.number
+	p.handed, p.number = a.number, max(number, a.number)
 	return nil
 }
 

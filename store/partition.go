@@ -61,6 +61,7 @@ type views struct {
 	adopted     uint64              // the sequence with which it went on in this shard; 0: it began here
 	gone        bool                // another shard has it: it is empty, and nobody is answered
 	handed      uint64              // it is being handed over, under this number; 0: it is not
+	number      uint64              // the highest under which it was ever held here; 0: it was not
 	aside       *persistence.Tables // its rows, until they are ingested
 	// marks tell redo what the loaded views already contain.
 	marks marks

@@ -310,7 +310,7 @@ func (p *partition) setState(b []byte) (state partitionState, err error) {
 	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
 	p.marks.counters, p.marks.records = state.seq, state.records
 	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
-	p.adopted, p.gone, p.handed = state.adopted, state.gone, state.handed
+	p.adopted, p.gone, p.handed, p.number = state.adopted, state.gone, state.handed, state.number
 	return state, nil
 }
 
@@ -464,6 +464,7 @@ func (p *partition) redoJump(e *entry, seq uint64) error {
 	}
 	if seq > p.marks.counters {
 		p.saving.savedSeq += e.value - int64(seq) // nobody has changed anything
+		p.number = p.handed                       // a copy's moves may be numbered anew
 	}
 	p.seq, p.incarnation = uint64(e.value), uint64(e.delta)
 	return nil

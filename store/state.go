@@ -24,10 +24,11 @@ type partitionState struct {
 	// horizons are the tables'. They are in filter snapshots too; here they
 	// serve when those are lost.
 	horizons map[uint32]horizon
-	// adopted, gone and handed are the partition's (views).
+	// adopted, gone, handed and number are the partition's (views).
 	adopted uint64
 	gone    bool
 	handed  uint64
+	number  uint64
 }
 
 const stateVersion = 1
@@ -35,7 +36,7 @@ const stateVersion = 1
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
 // sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
 // each its id and horizon. If the partition has ever moved: where it was adopted, whether it
-// is gone, and under which number it is handed over.
+// is gone, under which number it is handed over, and, if that is another one, the highest under which it ever was.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -53,12 +54,15 @@ func (s partitionState) encode() []byte {
 		b = binary.AppendUvarint(b, uint64(id))
 		b = h.appendTo(b)
 	}
-	if s.gone || s.adopted > 0 || s.handed > 0 {
+	if s.gone || s.adopted > 0 || s.number > 0 {
 		gone := byte(0)
 		if s.gone {
 			gone = 1
 		}
 		b = binary.AppendUvarint(append(binary.AppendUvarint(b, s.adopted), gone), s.handed)
+		if s.number != s.handed {
+			b = binary.AppendUvarint(b, s.number)
+		}
 	}
 	return b
 }
@@ -85,7 +89,13 @@ func decodeState(b []byte) (s partitionState, err error) {
 		s.adopted = r.Uvarint()
 		gone := r.Byte()
 		s.gone, s.handed = gone == 1, r.Uvarint()
-		if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.handed == 0 || s.gone && s.handed > 0 {
+		s.number = s.handed
+		if len(r.Rest) > 0 {
+			if s.number = r.Uvarint(); s.number <= s.handed {
+				r.Fail()
+			}
+		}
+		if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.number == 0 || s.gone && s.handed > 0 {
 			r.Fail()
 		}
 	}

@@ -180,8 +180,8 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "a partition that was adopted is served before it is decided that it has arrived",
 		file:     "store/movein.go",
-		old:      "	p.handed = a.number\n",
-		new:      "	p.handed = a.number * 0\n",
+		old:      "	p.handed, p.number = a.number, ",
+		new:      "	p.handed, p.number = a.number*0, ",
 		packages: "./store", tests: "TestMoveHeld",
 	},
 	{
@@ -201,9 +201,37 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "a partition that is handed over is handed over for an earlier move",
 		file:     "store/move.go",
-		old:      "	case p.handed > number:\n",
+		old:      "	case p.number > number:\n",
 		new:      "	case false:\n",
 		packages: "./store", tests: "TestMoveHeld",
+	},
+	{
+		guarantee: "G2", name: "what came back is handed over for the move with which it went, and deleted",
+		file:     "store/move.go",
+		old:      "	case p.number > number:\n",
+		new:      "	case p.handed > number:\n",
+		packages: "./store", tests: "TestMoveOfBefore",
+	},
+	{
+		guarantee: "G2", name: "a partition is adopted for a move before the one with which it went",
+		file:     "store/movein.go",
+		old:      "	case p.number > number:\n",
+		new:      "	case false:\n",
+		packages: "./store", tests: "TestMoveOfBefore",
+	},
+	{
+		guarantee: "G2", name: "a checkpoint forgets the number of a partition's last move",
+		file:     "store/state.go",
+		old:      "		if s.number != s.handed {\n",
+		new:      "		if false {\n",
+		packages: "./store", tests: "TestMoveOfBefore",
+	},
+	{
+		guarantee: "G2", name: "the end of a hold forgets its number",
+		file:     "store/move.go",
+		old:      "		p.number = max(p.number, p.handed)\n",
+		new:      "		p.number = p.handed\n",
+		packages: "./store", tests: "TestMoveOfBefore",
 	},
 	{
 		guarantee: "G2", name: "the end of an earlier move deletes what has come",
