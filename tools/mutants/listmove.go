@@ -68,7 +68,7 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "a start forgets that a partition went",
 		file:     "store/recover.go",
-		old:      "	p.adopted, p.gone, p.handed = state.adopted, state.gone, state.handed\n",
+		old:      "	p.adopted, p.gone, p.handed, p.number = state.adopted, state.gone, state.handed, state.number\n",
 		new:      "	p.adopted, p.handed = state.adopted, state.handed\n",
 		packages: "./store", tests: "TestMovePowerLoss",
 	},
