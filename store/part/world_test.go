@@ -175,6 +175,7 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 	r.seq++
 	r.hlc++
 	under := r.parts(k).Expiry()
+	expires := under.At != 0
 	if w.rules.noAssert {
 		under = Expiry{}
 	}
@@ -186,7 +187,7 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 	if opid != 0 {
 		r.own[k][opid] = app{dot: r.seq, made: made, rank: rank}
 	}
-	w.hist.add(&w.hist.apps, applied{r.id, r.seq, k, opid, made, rank, under.At != 0})
+	w.hist.add(&w.hist.apps, applied{r.id, r.seq, k, opid, made, rank, expires})
 	r.change(k, message{kind: 'i', opid: opid, rank: rank, made: made, dot: r.seq, expire: under})
 	w.due(i, k)
 }
