@@ -252,3 +252,36 @@ func TestClosed(t *testing.T) {
 		t.Error("it exists, with value 0")
 	}
 }
+
+// TestUndoIsShared: copies of a part that take back different things do not disturb each other.
+func TestUndoIsShared(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	for seq := uint64(1); seq <= 7; seq += 2 { // three entries leave room behind them
+		p.Increment(0, seq, 1, Expiry{})
+		if seq < 7 {
+			p.TakeBack(0, seq+1, seq, 1)
+		}
+	}
+	q := slices.Clone(p)
+	p.TakeBack(0, 8, 7, 1)
+	q.TakeBack(0, 9, 7, 1)
+	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 {
+		t.Errorf("%+v, %+v", p[0].Undo, q[0].Undo)
+	}
+}
+
+// TestExpiryIsClosed: a part that is dead, but whose expiry no deletion has seen, is not closed:
+// what another region has to remove there is not all gone.
+func TestExpiryIsClosed(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.SetExpiry(0, 4, 1, 1)
+	if p.Alive() || !p.Unclosed(0) || p.Droppable(func(by, of Region) uint64 { return 9 }, everyone) {
+		t.Errorf("%+v", p)
+	}
+	p.Delete(0, 5, nil)
+	if p.Unclosed(0) || p.Expiry().HLC != 0 {
+		t.Errorf("%+v", p)
+	}
+}
