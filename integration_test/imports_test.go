@@ -24,7 +24,7 @@ var mayImport = map[string]string{
 	"commands/observe":      "commands/acl store resp",
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",
-	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/coding store/seen store/sketch",
+	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/coding store/part store/seen store/sketch",
 	"store/seen":            "persistence store/coding",
 	"store/sketch":          "store/coding",
 	"store/part":            "store/coding",

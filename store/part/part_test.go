@@ -159,6 +159,9 @@ func TestUndoIsBounded(t *testing.T) {
 	before := slices.Clone(p)
 	spent := p.Spent(0, func(by, of Region) uint64 { return 10 }, everyone)
 	p.DropUndo(0, 3*MaxUndo, spent)
+	if p[0].Clock != 3*MaxUndo { // else others would keep their copies
+		t.Errorf("the part is as of %d", p[0].Clock)
+	}
 	if len(spent) != 5 || len(p[0].Undo) != MaxUndo-5 || len(before[0].Undo) != MaxUndo {
 		t.Errorf("%d were acknowledged", len(spent))
 	}
@@ -195,8 +198,8 @@ func TestKnownChanges(t *testing.T) {
 func TestTies(t *testing.T) {
 	t.Parallel()
 	var p Parts
-	p.Assign(2, 1, 7, 20, nil, Expiry{HLC: 7, At: 100})
-	p.Assign(1, 1, 7, 10, nil, Expiry{HLC: 7, At: 200})
+	p.Assign(2, 1, 7, 20, nil, Expiry{HLC: 7, At: 200})
+	p.Assign(1, 1, 7, 10, nil, Expiry{HLC: 7, At: 100})
 	if v, _ := p.Value(); v != 20 || p.Expiry().At != 200 {
 		t.Errorf("%d, %+v", v, p.Expiry())
 	}
@@ -283,5 +286,39 @@ func TestExpiryIsClosed(t *testing.T) {
 	p.Delete(0, 5, nil)
 	if p.Unclosed(0) || p.Expiry().HLC != 0 {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestSpent: an undo that the base is in the middle of stays, whoever has acknowledged it.
+func TestSpent(t *testing.T) {
+	t.Parallel()
+	all := func(by, of Region) uint64 { return 100 }
+	var p Parts
+	p.Increment(0, 1, 5, Expiry{})
+	seen := p.Seen(1)
+	p.TakeBack(0, 2, 1, 5)
+	p.Delete(1, 1, seen)
+	if clocks := p.Spent(0, all, everyone); clocks != nil {
+		t.Errorf("%d may go, but the base needs it", clocks)
+	}
+	p.Increment(0, 3, 1, Expiry{})
+	p.Delete(1, 4, p.Seen(1))
+	if clocks := p.Spent(0, all, everyone); !slices.Equal(clocks, []uint64{2}) {
+		t.Errorf("%d may go", clocks)
+	}
+}
+
+// TestExpiryIsAssertedAgain: a region that had not seen an increment deletes what has expired;
+// what is left of the counter expires too.
+func TestExpiryIsAssertedAgain(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.Increment(0, 1, 1, Expiry{})
+	p.SetExpiry(0, 2, 2, 1000)
+	seen := p.Seen(2)
+	p.Increment(1, 1, 1, p.Expiry())
+	p.Delete(2, 1, seen)
+	if e := p.Expiry(); !p.Alive() || e.At != 1000 || e.HLC != 2 || e.Clock != 1 {
+		t.Errorf("%+v", e)
 	}
 }

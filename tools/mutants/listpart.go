@@ -77,7 +77,7 @@ var partMutants = []mutant{
 		file:     "store/part/part.go",
 		old:      "	if under.HLC != 0 {\n",
 		new:      "	if under.HLC == 1<<63 {\n",
-		packages: "./store/part", tests: "TestScripts",
+		packages: "./store/part", tests: "TestExpiryIsAssertedAgain",
 	},
 	{
 		guarantee: "live", name: "the longest expiry wins",
@@ -139,7 +139,7 @@ var partMutants = []mutant{
 		guarantee: "merge", name: "the base goes with the newer part",
 		file:     "store/part/part.go",
 		old:      "		*q = o\n		q.Base = base\n",
-		new:      "		*q, base = o, o.Base\n",
+		new:      "		*q = o\n		_ = base\n",
 		packages: "./store/part", tests: "TestMergeLaws|TestRandomRuns|TestScripts",
 	},
 	{
@@ -231,14 +231,14 @@ var partMutants = []mutant{
 		file:     "store/part/part.go",
 		old:      "!u.splits(q.Base) && ackedByAll(r, u.Clock, acked, regions)",
 		new:      "ackedByAll(r, u.Clock, acked, regions)",
-		packages: "./store/part", tests: "TestRandomRuns",
+		packages: "./store/part", tests: "TestSpent",
 	},
 	{
 		guarantee: "drop", name: "dropping an undo does not move the clock",
 		file:     "store/part/part.go",
 		old:      "	q.Clock = seq\n	var kept []Undo\n",
 		new:      "	var kept []Undo\n",
-		packages: "./store/part", tests: "TestRandomRuns",
+		packages: "./store/part", tests: "TestUndoIsBounded",
 	},
 	{
 		guarantee: "G6", name: "the value wraps around",
