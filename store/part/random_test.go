@@ -179,17 +179,23 @@ func TestRandomRuns(t *testing.T) {
 	t.Logf("seeds 0 to %d", *runs-1)
 }
 
-// TestDroppedEarly: undo entries that are dropped before all have acknowledged them are missed.
-// It takes long runs to see that.
+// TestDroppedEarly: it takes longer runs to see that something is dropped too early.
 func TestDroppedEarly(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(1_000_000) {
-		if bad, _ := randomRun(seed, rules{dropEarly: true}); bad != "" {
-			t.Logf("seed %d: %s", seed, bad)
-			return
-		}
+	for name, ru := range map[string]rules{
+		"undo entries that not all have acknowledged":       {dropEarly: true},
+		"counters, by acknowledgements outside the streams": {ackAtOnce: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(1_000_000) {
+				if bad, _ := randomRun(seed, ru); bad != "" {
+					t.Logf("seed %d: %s", seed, bad)
+					return
+				}
+			}
+			t.Error("nobody noticed")
+		})
 	}
-	t.Error("nobody noticed")
 }
 
 // TestMergeLaws: the merge is commutative, associative and idempotent, on parts that runs reach.

@@ -109,6 +109,7 @@ type rules struct {
 	wholes    bool // messages carry whole parts, in any order
 	noCarry   bool // a take-back does not carry the winner's part
 	noClosing bool // who drops does not look whether parts are closed
+	ackAtOnce bool // a region is told what another took, though not what that one did before
 	ownAcks   bool // who drops looks only at the acknowledgements of what it did itself
 	noAssert  bool // increments do not assert their expiry again
 	dropEarly bool // undo entries go at once
@@ -264,6 +265,9 @@ func (w *world) apply(i int, m *message, whole bool) {
 	r := &w.r[i]
 	for o := range m.cur {
 		r.acked[m.from][o] = max(r.acked[m.from][o], m.cur[o])
+	}
+	if w.rules.ackAtOnce {
+		w.r[m.from].acked[i] = r.cur
 	}
 	if m.whole != nil || m.idsOfState {
 		r.hlc = max(r.hlc, m.expire.HLC)
