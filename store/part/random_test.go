@@ -182,13 +182,16 @@ func TestRandomRuns(t *testing.T) {
 // TestDroppedEarly: it takes longer runs to see that something is dropped too early.
 func TestDroppedEarly(t *testing.T) {
 	t.Parallel()
-	for name, ru := range map[string]rules{
-		"undo entries that not all have acknowledged":       {dropEarly: true},
-		"counters, by acknowledgements outside the streams": {ackAtOnce: true},
+	for name, c := range map[string]struct {
+		rules rules
+		from  uint64 // saves time: a smaller seed shows nothing today
+	}{
+		"undo entries that not all have acknowledged":       {rules{dropEarly: true}, 4900},
+		"counters, by acknowledgements outside the streams": {rules{ackAtOnce: true}, 12_700},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(1_000_000) {
-				if bad, _ := randomRun(seed, ru); bad != "" {
+			for seed := c.from; seed < 1_000_000; seed++ {
+				if bad, _ := randomRun(seed, c.rules); bad != "" {
 					t.Logf("seed %d: %s", seed, bad)
 					return
 				}
