@@ -110,6 +110,8 @@
 //	incarnation   the number that tells a copy of the directory (backup, restore) from its
 //	              original
 //	floor         the sequence of a partition's last FLUSHALL
+//	region        one node or cluster that answers alone and tells others later
+//	part          what one region did to a counter (package part)
 //	horizon       the wall time before which operations are STALE
 //	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //
