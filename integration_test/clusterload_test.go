@@ -14,6 +14,8 @@ import (
 
 	"github.com/anishathalye/porcupine"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // clusterLoad is clients that count in a cluster. Each sends every operation until it is
@@ -62,19 +64,32 @@ func startClusterLoad(t testing.TB, addresses []string) *clusterLoad {
 		t.Cleanup(func() { c.Close() })
 		l.nodes = append(l.nodes, c)
 	}
+	keys := evenKeys()
 	for c := range loadClients {
 		l.wait.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(c), 1))
 			var at [loadCounters]int // whom to ask for a counter
 			for i := 0; !l.stop.Load(); i++ {
 				k := r.IntN(loadCounters)
-				l.count(&at[k], fmt.Sprint("k", k), fmt.Sprintf("%d-%d", c, i))
+				l.count(&at[k], keys[k], fmt.Sprintf("%d-%d", c, i))
 				time.Sleep(time.Duration(r.IntN(3)) * time.Millisecond)
 			}
 		})
 	}
 	t.Cleanup(l.end)
 	return l
+}
+
+// evenKeys returns the counters of the load, in turn in each of 16 equal ranges of slots: whatever partitions a shard
+// has, it hears of some.
+func evenKeys() (keys [loadCounters]string) {
+	for i, n := 0, 0; i < loadCounters; n++ {
+		if key := fmt.Sprint("k", n); int(store.Slot([]byte(key)))*16/16384 == i%16 {
+			keys[i] = key
+			i++
+		}
+	}
+	return keys
 }
 
 // end returns when every operation is answered.
