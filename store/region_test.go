@@ -379,6 +379,32 @@ func TestRegionDrop(t *testing.T) {
 	}
 }
 
+// TestRegionDropped: keys that only their rows know to have ended are not shown.
+func TestRegionDropped(t *testing.T) {
+	r := newRegionStore(t, false)
+	for i := range 10 {
+		key := fmt.Appendf(nil, "k%d", i)
+		r.must(Op{Kind: IncrBy, Key: key, Delta: 4}, Op{Kind: Del, Keys: [][]byte{key}})
+	}
+	r.must(Op{Kind: IncrBy, Key: []byte("is"), Delta: 4})
+	must(t, r.Close())
+	report := checkSound(t, r.fs, "data")
+	r.open()
+	if all := scanAll(t, r.Store); len(all) != 1 || report.Rows != 11 || report.Keys != 1 {
+		t.Errorf("%v, %+v", all, report)
+	}
+	if k, ok, err := r.RandomKey(); string(k) != "is" || !ok || err != nil {
+		t.Errorf("RANDOMKEY %q", k)
+	}
+	if n, _ := r.DBSize(); n != 1 {
+		t.Errorf("DBSIZE %d", n)
+	}
+	if found := do(r.Store, Op{Kind: MemoryUsage, Key: []byte("is")}).Value; found == 0 {
+		t.Error("MEMORY USAGE of a key with parts")
+	}
+	r.shows("k3", 0, false)
+}
+
 // copyOf closes the store and returns its directory.
 func (r *regionStore) copyOf() vfs.FS {
 	must(r.t, r.CloseNow())
