@@ -20,7 +20,7 @@ var regionMutants = []mutant{
 		guarantee: "G4", name: "a register is older than what it replaces",
 		file:     "store/regionown.go",
 		old:      "		hlc = max(hlc, after(parts[i].Set.HLC), after(parts[i].Expire.HLC))\n",
-		new:      "		_ = i\\n",
+		new:      "		_ = i\n",
 		packages: "./store", tests: "TestRegionLastWins",
 	},
 	{
