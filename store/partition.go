@@ -36,6 +36,7 @@ type partition struct {
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
+	whole  bool      // its log reaches back to its beginning: no row counts (Check)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }
 
@@ -63,6 +64,8 @@ type views struct {
 	handed      uint64              // it is being handed over, under this number; 0: it is not
 	number      uint64              // the highest under which it was ever held here; 0: it was not
 	aside       *persistence.Tables // its rows, until they are ingested
+	regions     *regions            // nil: it is no member of regions
+	ended       ended               // keys of which something can be dropped (regiondrop.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }
