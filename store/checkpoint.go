@@ -166,11 +166,18 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 // partition is locked, the snapshotter's building is held.
 func (s *Store) beginBuild(p *partition, goal seen.Goal, urgent bool) *seen.Build {
 	now := p.moment(s.look()).logged
-	o := seen.Options{Goal: goal, Now: now, Keep: p.keep(now), GiveWay: giveWay, Scratch: &s.snapshots.scratch}
+	o := p.buildOptions(now)
+	o.Goal, o.GiveWay, o.Scratch = goal, giveWay, &s.snapshots.scratch
 	if urgent {
 		o.GiveWay = nil
 	}
 	return p.seen.Begin(o)
+}
+
+// buildOptions are those that say, at a logged time, which records are kept. To be called
+// with the partition locked.
+func (p *partition) buildOptions(logged int64) seen.Options {
+	return seen.Options{Now: logged, Keep: p.keep(logged)}
 }
 
 // keep returns how long a table's records are kept, ms of logged time; false if there is
