@@ -69,7 +69,7 @@ var regionIDMutants = []mutant{
 		guarantee: "retention", name: "another region's records count as forgotten unchecked",
 		file:     "store/seen/await.go",
 		old:      "o.Own() && seq > acked",
-		new:      "seq > acked",
+		new:      "o.Dot+1 > 0 && seq > acked",
 		packages: "./store/seen", tests: "TestAwaited$",
 	},
 	{
