@@ -1,0 +1,143 @@
+package part
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+)
+
+// The encoding, in varints (u unsigned, v signed):
+//
+//	number of parts u, and for each, by region:
+//	region u8, fields u8, clock u, clock - live u, cum v
+//	set     if bit 0: clock - its clock u, HLC u, value v
+//	expire  if bit 1: clock - its clock u, HLC u, at v
+//	undo    if bit 2: number u, and for each: its clock - that of the one before u,
+//	        its clock - dot u, delta v
+//	base    if bit 3: clock u, cum v
+//
+// There is one encoding of each value, and no other is accepted.
+const (
+	hasSet = 1 << iota
+	hasExpire
+	hasUndo
+	hasBase
+	allFields = hasSet | hasExpire | hasUndo | hasBase
+)
+
+// ErrBad means that bytes are no encoding of parts.
+var ErrBad = errors.New("part: bad encoding")
+
+// AppendTo appends the encoding.
+func (p Parts) AppendTo(b []byte) []byte {
+	b = binary.AppendUvarint(b, uint64(len(p)))
+	for i := range p {
+		b = p[i].appendTo(b)
+	}
+	return b
+}
+
+func (q *Part) appendTo(b []byte) []byte {
+	at := len(b) + 1
+	b = append(b, byte(q.Region), 0)
+	b = binary.AppendUvarint(b, q.Clock)
+	b = binary.AppendUvarint(b, q.Clock-q.Live)
+	b = binary.AppendVarint(b, q.Cum)
+	if q.Set.Clock != 0 {
+		b[at] |= hasSet
+		b = appendRegister(b, q.Clock-q.Set.Clock, q.Set.HLC, q.Set.Value)
+	}
+	if q.Expire.Clock != 0 {
+		b[at] |= hasExpire
+		b = appendRegister(b, q.Clock-q.Expire.Clock, q.Expire.HLC, q.Expire.At)
+	}
+	if len(q.Undo) > 0 {
+		b[at] |= hasUndo
+		b = binary.AppendUvarint(b, uint64(len(q.Undo)))
+		before := uint64(0)
+		for _, u := range q.Undo {
+			b = appendRegister(b, u.Clock-before, u.Clock-u.Dot, u.Delta)
+			before = u.Clock
+		}
+	}
+	if q.Base.Clock != 0 {
+		b[at] |= hasBase
+		b = binary.AppendUvarint(b, q.Base.Clock)
+		b = binary.AppendVarint(b, q.Base.Cum)
+	}
+	return b
+}
+
+// appendRegister appends what a register, an expiry and an undo consist of.
+func appendRegister(b []byte, x, y uint64, v int64) []byte {
+	b = binary.AppendUvarint(b, x)
+	b = binary.AppendUvarint(b, y)
+	return binary.AppendVarint(b, v)
+}
+
+// Decode reads what AppendTo wrote, and nothing else: also of bytes that anyone may have
+// written, the result is parts that the changes of this package can lead to. It keeps nothing of b.
+func Decode(b []byte) (Parts, error) {
+	r := coding.Reader{Rest: b}
+	p := make(Parts, r.UpTo(MaxRegions))
+	for i := range p {
+		p[i].read(&r)
+		if i > 0 && p[i].Region <= p[i-1].Region {
+			r.Fail()
+		}
+	}
+	r.End()
+	var again [256]byte
+	if r.Bad || !bytes.Equal(p.AppendTo(again[:0]), b) { // a varint can be longer than need be
+		return nil, ErrBad
+	}
+	if len(p) == 0 {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// read reads a part.
+func (q *Part) read(r *coding.Reader) {
+	q.Region = Region(r.Byte())
+	fields := r.Byte()
+	q.Clock = r.Uvarint()
+	q.Live = q.Clock - r.UpTo(q.Clock)
+	q.Cum = r.Varint()
+	if fields&hasSet != 0 {
+		q.Set = Register{Clock: q.Clock - r.UpTo(q.Clock), HLC: r.Uvarint(), Value: r.Varint()}
+	}
+	if fields&hasExpire != 0 {
+		q.Expire = Expiry{Clock: q.Clock - r.UpTo(q.Clock), HLC: r.Uvarint(), At: r.Varint()}
+	}
+	if fields&hasUndo != 0 {
+		q.readUndo(r)
+	}
+	if fields&hasBase != 0 {
+		q.Base = Base{Clock: r.Uvarint(), Cum: r.Varint()}
+	}
+	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.Cum != 0)
+	if q.Region >= MaxRegions || fields > allFields || nothing || q.Set.Clock > q.Live {
+		r.Fail()
+	}
+}
+
+// readUndo reads the take-backs. Each takes three bytes or more, so memory is bounded by input.
+func (q *Part) readUndo(r *coding.Reader) {
+	n := r.UpTo(min(MaxUndo, uint64(len(r.Rest)/3)))
+	q.Undo = make([]Undo, 0, n)
+	before := uint64(0)
+	for range n {
+		clock := before + r.UpTo(q.Clock-before)
+		u := Undo{Clock: clock, Dot: clock - r.UpTo(clock), Delta: r.Varint()}
+		if u.Clock == before || u.Dot == 0 || u.Dot == u.Clock {
+			r.Fail()
+		}
+		if r.Bad {
+			return
+		}
+		q.Undo, before = append(q.Undo, u), clock
+	}
+}

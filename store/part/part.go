@@ -1,0 +1,266 @@
+package part
+
+import "slices"
+
+// MaxRegions bounds how many regions there are; a Region is less than it.
+const MaxRegions = 16
+
+// MaxUndo bounds the take-backs that a part remembers. A part that is full takes nothing back
+// (CanTakeBack) until some of them are dropped.
+const MaxUndo = 1 << 14
+
+// Region is the number of a region, 0 to MaxRegions-1. It is given once and never again.
+type Region uint8
+
+// Part is what one region did to a counter. Only that region changes it; all others have a
+// copy, which may be behind.
+type Part struct {
+	Region Region
+	// Clock is the sequence of the region's newest change of this counter, whatever changed.
+	// 0: nothing is known of the part but its base.
+	Clock uint64
+	// Live is the sequence of the newest change that makes a counter exist: an increment or
+	// a SET. Neither EXPIRE nor a take-back does. At most Clock; 0: none.
+	Live uint64
+	// Cum is the sum of what the region applied since it last deleted the counter itself,
+	// modulo 2^64.
+	Cum    int64
+	Set    Register
+	Expire Expiry
+	Undo   []Undo // by Clock; never changed in place, so copies may share it
+	Base   Base   // what deletions removed; joined by itself, not with the rest
+}
+
+// Base is what deletions have removed of a part: everything up to Clock, at which the sum
+// was Cum. Clock 0: nothing.
+type Base struct {
+	Clock uint64
+	Cum   int64
+}
+
+// RegionBase is the base that a deletion gives to the part of a region.
+type RegionBase struct {
+	Region Region
+	Base
+}
+
+// Register is what a SET left. HLC is its time, by the hybrid logical clock of its region.
+// Clock 0: none.
+type Register struct {
+	Clock, HLC uint64
+	Value      int64
+}
+
+// Expiry is when the counter expires: At is in Unix milliseconds, 0 for PERSIST. HLC is
+// the time of the EXPIRE, Clock that of the change that asserted it here. Clock 0: none.
+type Expiry struct {
+	Clock, HLC uint64
+	At         int64
+}
+
+// Undo remembers a take-back: at Clock, Delta was taken back, which had been applied at Dot.
+type Undo struct {
+	Dot, Clock uint64
+	Delta      int64
+}
+
+// Parts are what is known of a counter, by region. The zero value is a counter that nobody
+// has touched. Methods with a pointer receiver change it in place.
+type Parts []Part
+
+// FromCounter is the part of region r of a counter that only r has incremented, and whose
+// newest change was at seq.
+func FromCounter(r Region, value int64, seq uint64) Part {
+	return Part{Region: r, Clock: seq, Live: seq, Cum: value}
+}
+
+// find returns the place of r's part, and whether it is there.
+func (p Parts) find(r Region) (int, bool) {
+	for i := range p {
+		if p[i].Region >= r {
+			return i, p[i].Region == r
+		}
+	}
+	return len(p), false
+}
+
+// get returns r's part, or one that is empty. The caller may not change it.
+func (p Parts) get(r Region) Part {
+	if i, ok := p.find(r); ok {
+		return p[i]
+	}
+	return Part{Region: r}
+}
+
+// at returns r's part to be changed, and makes it if need be.
+func (p *Parts) at(r Region) *Part {
+	i, ok := p.find(r)
+	if !ok {
+		*p = slices.Insert(*p, i, Part{Region: r})
+	}
+	return &(*p)[i]
+}
+
+// next returns r's part if a change at seq is new to it, else nil: what the part has already,
+// from r's stream or inside a whole part, changes nothing.
+func (p *Parts) next(r Region, seq uint64) *Part {
+	if r >= MaxRegions || seq <= p.get(r).Clock {
+		return nil
+	}
+	return p.at(r)
+}
+
+// Increment adds made, at r's sequence seq. under is the expiry that the increment was made
+// under (Expiry of r's parts; HLC 0: none): it is asserted again, so that a deletion which
+// did not see the increment does not take the expiry away from it.
+func (p *Parts) Increment(r Region, seq uint64, made int64, under Expiry) {
+	q := p.next(r, seq)
+	if q == nil {
+		return
+	}
+	q.Clock, q.Live = seq, seq
+	q.Cum += made
+	if under.HLC != 0 {
+		q.Expire = Expiry{Clock: seq, HLC: under.HLC, At: under.At}
+	}
+}
+
+// Seen returns the bases of a deletion that r makes now: those of all other parts that have
+// something to remove. They travel with the deletion.
+func (p Parts) Seen(r Region) (bases []RegionBase) {
+	for i := range p {
+		if q := &p[i]; q.Region != r && q.Clock > q.Base.Clock {
+			bases = append(bases, RegionBase{q.Region, Base{q.Clock, q.Cum}})
+		}
+	}
+	return bases
+}
+
+// Delete removes what r saw, at r's sequence seq: of other regions the bases, of its own part
+// all. So its own part is closed: it counts from 0 again, and its base is 0, too. Hence a
+// region that has forgotten the counter and one that has the base see the same later.
+func (p *Parts) Delete(r Region, seq uint64, bases []RegionBase) {
+	p.mergeBases(bases)
+	q := p.next(r, seq)
+	if q == nil {
+		return
+	}
+	*q = Part{Region: r, Clock: seq, Base: q.Base}
+	q.mergeBase(Base{Clock: seq})
+}
+
+// Assign is a SET to value at r's sequence seq and time hlc: it removes what r saw, as a
+// deletion does, and leaves a register. expire is the expiry that it sets (HLC 0: none).
+func (p *Parts) Assign(r Region, seq, hlc uint64, value int64, bases []RegionBase, expire Expiry) {
+	p.mergeBases(bases)
+	q := p.next(r, seq)
+	if q == nil {
+		return
+	}
+	q.mergeBase(Base{q.Clock, q.Cum})
+	q.Clock, q.Live = seq, seq
+	q.Set = Register{Clock: seq, HLC: hlc, Value: value}
+	q.Expire, q.Undo = Expiry{}, nil
+	if expire.HLC != 0 {
+		q.Expire = Expiry{Clock: seq, HLC: expire.HLC, At: expire.At}
+	}
+}
+
+// SetExpiry is an EXPIRE, or with at 0 a PERSIST, at r's sequence seq and time hlc. It does
+// not keep the counter alive.
+func (p *Parts) SetExpiry(r Region, seq, hlc uint64, at int64) {
+	if q := p.next(r, seq); q != nil {
+		q.Clock = seq
+		q.Expire = Expiry{Clock: seq, HLC: hlc, At: at}
+	}
+}
+
+// CanTakeBack says what r does when it learns that it must take back what it applied at
+// dot. held is false if a deletion has removed that: then only the record is marked, and
+// nothing is sent. full means that the part has no room for another take-back: it must wait.
+// Only r asks, of its own parts; others do what r did.
+func (p Parts) CanTakeBack(r Region, dot uint64) (held, full bool) {
+	q := p.get(r)
+	return dot > q.Base.Clock && dot <= q.Clock, len(q.Undo) >= MaxUndo
+}
+
+// TakeBack takes back made, which r applied at dot, at r's sequence seq. It does not keep the
+// counter alive. A base between dot and seq contains what is taken back, hence the undo.
+func (p *Parts) TakeBack(r Region, seq, dot uint64, made int64) {
+	if dot == 0 || dot >= seq {
+		return
+	}
+	q := p.next(r, seq)
+	if q == nil || len(q.Undo) >= MaxUndo {
+		return
+	}
+	q.Clock = seq
+	q.Cum -= made
+	q.Undo = append(q.Undo[:len(q.Undo):len(q.Undo)], Undo{Dot: dot, Clock: seq, Delta: made})
+}
+
+// Spent returns the clocks of r's take-backs that nobody needs any more: everyone has
+// acknowledged them (acked says how far each region has taken r's stream, as it says in its
+// own), so every later base is behind them; and r's base, which no other region's exceeds
+// there, is not in the middle of them. Only r asks, of its own parts.
+func (p Parts) Spent(r Region, acked func(by, of Region) uint64, regions []Region) (clocks []uint64) {
+	q := p.get(r)
+	for _, u := range q.Undo {
+		if !u.splits(q.Base) && ackedByAll(r, u.Clock, acked, regions) {
+			clocks = append(clocks, u.Clock)
+		}
+	}
+	return clocks
+}
+
+// DropUndo forgets r's take-backs at these clocks, at r's sequence seq.
+func (p *Parts) DropUndo(r Region, seq uint64, clocks []uint64) {
+	q := p.next(r, seq)
+	if q == nil {
+		return
+	}
+	q.Clock = seq
+	var kept []Undo
+	for _, u := range q.Undo {
+		if !slices.Contains(clocks, u.Clock) {
+			kept = append(kept, u)
+		}
+	}
+	q.Undo = kept
+}
+
+// Merge joins the parts with what another region knows.
+func (p *Parts) Merge(other Parts) {
+	for i := range other {
+		p.MergePart(other[i])
+	}
+}
+
+// MergePart joins one part: the higher clock wins, of the part and of the base by itself.
+func (p *Parts) MergePart(o Part) {
+	if o.Region >= MaxRegions || o.Clock == 0 && o.Base.Clock == 0 {
+		return
+	}
+	q := p.at(o.Region)
+	base := q.Base
+	if o.Clock > q.Clock {
+		*q = o
+		q.Base = base
+	}
+	q.mergeBase(o.Base)
+}
+
+// mergeBases joins bases that a deletion carries. They count also if the deletion itself is
+// known: a whole part that came before it did not bring the bases of other parts.
+func (p *Parts) mergeBases(bases []RegionBase) {
+	for _, b := range bases {
+		p.MergePart(Part{Region: b.Region, Base: b.Base})
+	}
+}
+
+// mergeBase joins one base.
+func (q *Part) mergeBase(b Base) {
+	if b.Clock > q.Base.Clock {
+		q.Base = b
+	}
+}

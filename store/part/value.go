@@ -1,0 +1,149 @@
+package part
+
+import (
+	"math"
+	"math/bits"
+)
+
+// splits reports whether the base contains what was applied, but not that it was taken back.
+func (u Undo) splits(b Base) bool { return u.Dot <= b.Clock && b.Clock < u.Clock }
+
+// remaining is what deletions left of the part's sum. A base newer than the part contains
+// everything that the part has. It is exact as long as any two sums of the part differ by less
+// than 2^63.
+func (q *Part) remaining() int64 {
+	if q.Base.Clock >= q.Clock {
+		return 0
+	}
+	v := q.Cum - q.Base.Cum
+	for _, u := range q.Undo {
+		if u.splits(q.Base) {
+			v += u.Delta
+		}
+	}
+	return v
+}
+
+// Remaining is what r's part adds to the value, without the register of a SET.
+func (p Parts) Remaining(r Region) int64 {
+	q := p.get(r)
+	return q.remaining()
+}
+
+// Alive reports whether the counter exists: some region incremented or set it, and no
+// deletion has seen that.
+func (p Parts) Alive() bool {
+	for i := range p {
+		if p[i].Live > p[i].Base.Clock {
+			return true
+		}
+	}
+	return false
+}
+
+// Value is the sum of all parts, and of the register with the highest time (of two, that of the
+// higher region). If it is no int64, the nearest one is returned, and clamped is true.
+func (p Parts) Value() (v int64, clamped bool) {
+	switch s := p.sum(); s.sign() {
+	case 0:
+		return int64(s.lo), false
+	case 1:
+		return math.MaxInt64, true
+	}
+	return math.MinInt64, true
+}
+
+// sum is the value, whole.
+func (p Parts) sum() (s sum) {
+	var last Register
+	for i := range p {
+		q := &p[i]
+		s = s.add(q.remaining())
+		if q.Set.Clock > q.Base.Clock && q.Set.HLC >= last.HLC {
+			last = q.Set
+		}
+	}
+	return s.add(last.Value)
+}
+
+// Expiry is when the counter expires: what was said last; of two at the same time, the later
+// expiry. HLC 0: nobody has said. At 0: never.
+func (p Parts) Expiry() (e Expiry) {
+	for i := range p {
+		x := p[i].Expire
+		if x.Clock > p[i].Base.Clock && (x.HLC > e.HLC || x.HLC == e.HLC && x.At > e.At) {
+			e = x
+		}
+	}
+	return e
+}
+
+// Room reports whether r may add delta: neither its own part nor the value leaves int64. What
+// other regions did meanwhile may have taken the value out of it; then only what leads back
+// has room.
+func (p Parts) Room(r Region, delta int64) bool {
+	if (sum{}).add(p.Remaining(r)).add(delta).sign() != 0 {
+		return false
+	}
+	before := p.sum()
+	after := before.add(delta).sign()
+	return after == 0 || after == before.sign() && (after > 0) == (delta < 0)
+}
+
+// Unclosed reports whether r should close its part of a counter that does not exist any more,
+// by a deletion: another region's deletion has removed it. Until then nobody drops the
+// counter.
+func (p Parts) Unclosed(r Region) bool {
+	q := p.get(r)
+	return !q.closed() && !p.Alive()
+}
+
+// closed reports whether nothing is left of the part, nor anything that a base would subtract
+// from what its region may count anew.
+func (q *Part) closed() bool { return q.Base.Clock >= q.Clock && q.Base.Cum == 0 }
+
+// Droppable reports whether the counter may be forgotten: all parts are closed, and all regions
+// have taken every change. acked(by, of) says how far region by has taken of's stream; it must
+// be what by said in its own stream, so that what by did before has arrived here. regions are
+// all that there are, with the own one, for which acked is its cursors.
+func (p Parts) Droppable(acked func(by, of Region) uint64, regions []Region) bool {
+	for i := range p {
+		if q := &p[i]; !q.closed() || !ackedByAll(q.Region, q.Base.Clock, acked, regions) {
+			return false
+		}
+	}
+	return true
+}
+
+// ackedByAll reports whether all regions have taken of's change at clock.
+func ackedByAll(of Region, clock uint64, acked func(by, of Region) uint64, regions []Region) bool {
+	for _, by := range regions {
+		if by != of && acked(by, of) < clock {
+			return false
+		}
+	}
+	return true
+}
+
+// sum is a signed number of 128 bits.
+type sum struct {
+	hi int64
+	lo uint64
+}
+
+// add adds v. Sums of MaxRegions parts, a register and a delta never leave 128 bits.
+func (s sum) add(v int64) sum {
+	lo, carry := bits.Add64(s.lo, uint64(v), 0)
+	return sum{s.hi + v>>63 + int64(carry), lo}
+}
+
+// sign is 0 if s is an int64, else 1 or -1.
+func (s sum) sign() int {
+	switch {
+	case s.hi == int64(s.lo)>>63:
+		return 0
+	case s.hi < 0:
+		return -1
+	}
+	return 1
+}

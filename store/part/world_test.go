@@ -1,0 +1,418 @@
+package part
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/maphash"
+	"slices"
+)
+
+// The world of the checks: three regions with two counters and two opids each, and the
+// messages between them. What it does to a counter it does by the functions of this package;
+// ids, streams and cursors are what the store and the exchange will do.
+const (
+	regions  = 3
+	counters = 2
+	opids    = 3 // 0 is none
+)
+
+var everyone = []Region{0, 1, 2}
+
+// plain is a counter that only its own region has incremented: it has no parts.
+type plain struct {
+	value int64
+	seq   uint64 // 0: no such counter
+}
+
+// app is an application of an opid.
+type app struct {
+	dot   uint64 // 0: none
+	made  int64
+	rank  int // the smallest stays
+	taken bool
+}
+
+// message is an entry of a region's stream.
+type message struct {
+	kind       byte // of changes; 0: nothing of its own part
+	from       Region
+	seq        uint64
+	key, opid  int
+	rank       int
+	made       int64
+	dot        uint64 // of the application that it tells of
+	undone     uint64 // the dot of what is taken back
+	value      int64
+	expire     Expiry
+	bases      []RegionBase
+	spent      []uint64
+	whole      Parts // what the sender knows after it; nil: the counter is not touched
+	carried    Part  // a whole part that goes with it: the winner's
+	cur        [regions]uint64
+	idsOfState bool // tells of an application, and of nothing else
+}
+
+// region is one of the world's.
+type region struct {
+	id      Region
+	seq     uint64
+	hlc     uint64
+	keys    [counters]Parts // never changed in place: edit
+	plain   [counters]plain
+	own     [counters][opids]app
+	heard   [counters][opids][regions]app
+	known   [counters][opids]int // lowest rank heard of, + 1
+	cur     [regions]uint64
+	acked   [regions][regions]uint64 // what each has taken, as it said in its stream
+	heirOf  int                      // a lost region whose part this one has taken over; -1: none
+	heirSeq uint64
+	told    uint64
+	ticked  bool
+	log     []message
+	digest  uint64 // of the log
+}
+
+// history is what happened, for the oracle.
+type history struct {
+	apps   []applied
+	dels   []deleted
+	sets   []assigned
+	digest uint64
+}
+
+type applied struct {
+	owner     Region
+	dot       uint64
+	key, opid int
+	made      int64
+	rank      int
+	under     bool // made under an expiry
+}
+
+type deleted struct {
+	key   int
+	owner Region
+	seq   uint64
+	seen  [regions]uint64
+}
+
+type assigned struct {
+	owner    Region
+	dot, hlc uint64
+	key      int
+	value    int64
+}
+
+// rules are what a world leaves out: each is a mistake that the checks must notice.
+type rules struct {
+	drops     bool // dead counters are dropped
+	wholes    bool // messages carry whole parts, in any order
+	noCarry   bool // a take-back does not carry the winner's part
+	noClosing bool // who drops does not look whether parts are closed
+	ownAcks   bool // who drops looks only at the acknowledgements of what it did itself
+	noAssert  bool // increments do not assert their expiry again
+	dropEarly bool // undo entries go at once
+	remember  bool // a take-back does not ask whether it was removed, nor marks the record
+}
+
+type world struct {
+	r     [regions]region
+	done  uint32
+	hist  history
+	rules rules
+}
+
+func newWorld(ru rules) *world {
+	w := &world{rules: ru}
+	for i := range w.r {
+		w.r[i].id, w.r[i].heirOf = Region(i), -1
+	}
+	return w
+}
+
+// edit returns the parts of a counter to be changed, and gives it parts if it has none yet.
+func (r *region) edit(k int) *Parts {
+	r.keys[k] = slices.Clone(r.parts(k))
+	r.plain[k] = plain{}
+	return &r.keys[k]
+}
+
+// parts are what the region tells of a counter.
+func (r *region) parts(k int) Parts {
+	if c := r.plain[k]; c.seq != 0 {
+		return Parts{FromCounter(r.id, c.value, c.seq)}
+	}
+	return r.keys[k]
+}
+
+func (r *region) value(k int) int64 {
+	v, _ := r.parts(k).Value()
+	return v
+}
+
+// emit sends a message.
+func (r *region) emit(m message) {
+	m.seq, m.from, m.cur = r.seq, r.id, r.cur
+	m.cur[r.id] = r.seq
+	r.log = append(r.log[:len(r.log):len(r.log)], m)
+	var h maphash.Hash
+	h.SetSeed(seed)
+	m.hash(&h)
+	r.digest = r.digest*31 + h.Sum64()
+}
+
+// change emits a change of counter k, with what is known of it now.
+func (r *region) change(k int, m message) {
+	m.key, m.whole = k, r.parts(k)
+	r.emit(m)
+}
+
+func (w *world) increment(i, k, opid int, made int64, rank int) {
+	r := &w.r[i]
+	if opid != 0 && (r.own[k][opid].dot != 0 || r.known[k][opid] != 0) {
+		return // a duplicate
+	}
+	r.seq++
+	r.hlc++
+	under := r.parts(k).Expiry()
+	expires := under.At != 0
+	if w.rules.noAssert {
+		under = Expiry{}
+	}
+	if len(r.keys[k]) == 0 {
+		r.plain[k] = plain{r.plain[k].value + made, r.seq}
+	} else {
+		r.edit(k).Increment(r.id, r.seq, made, under)
+	}
+	if opid != 0 {
+		r.own[k][opid] = app{dot: r.seq, made: made, rank: rank}
+	}
+	w.hist.add(&w.hist.apps, applied{r.id, r.seq, k, opid, made, rank, expires})
+	r.change(k, message{kind: 'i', opid: opid, rank: rank, made: made, dot: r.seq, expire: under})
+	w.due(i, k)
+}
+
+// remove notes what a deletion sees.
+func (w *world) remove(r *region, k int) {
+	d := deleted{key: k, owner: r.id, seq: r.seq}
+	for _, q := range r.parts(k) {
+		d.seen[q.Region] = q.Clock
+	}
+	addTo(&w.hist, &w.hist.dels, d)
+}
+
+// del deletes a counter; or closes the own part of one that does not exist any more.
+func (w *world) del(i, k int, closes bool) {
+	r := &w.r[i]
+	if !closes && !r.parts(k).Alive() {
+		return
+	}
+	r.seq++
+	r.hlc++
+	w.remove(r, k)
+	p := r.edit(k)
+	bases := p.Seen(r.id)
+	p.Delete(r.id, r.seq, bases)
+	r.change(k, message{kind: 'd', bases: bases})
+}
+
+func (w *world) set(i, k int, v int64) {
+	r := &w.r[i]
+	r.seq++
+	r.hlc++
+	w.remove(r, k)
+	p := r.edit(k)
+	bases := p.Seen(r.id)
+	p.Assign(r.id, r.seq, r.hlc, v, bases, Expiry{})
+	addTo(&w.hist, &w.hist.sets, assigned{r.id, r.seq, r.hlc, k, v})
+	r.change(k, message{kind: 's', bases: bases, expire: Expiry{HLC: r.hlc}, value: v})
+}
+
+func (w *world) expire(i, k int, at int64) {
+	r := &w.r[i]
+	if !r.parts(k).Alive() {
+		return
+	}
+	r.seq++
+	r.hlc++
+	r.edit(k).SetExpiry(r.id, r.seq, r.hlc, at)
+	r.change(k, message{kind: 'e', expire: Expiry{HLC: r.hlc, At: at}})
+	w.due(i, k)
+}
+
+// due deletes a counter whose expiry has passed here.
+func (w *world) due(i, k int) {
+	if r := &w.r[i]; r.ticked && r.parts(k).Expiry().At != 0 {
+		w.del(i, k, false)
+	}
+}
+
+func (w *world) tick(i int) {
+	w.r[i].ticked = true
+	for k := range counters {
+		w.due(i, k)
+	}
+}
+
+func (w *world) heartbeat(i int) {
+	w.r[i].seq++
+	w.r[i].emit(message{})
+}
+
+// apply takes a message, as a change or, if whole, all that its sender knew.
+func (w *world) apply(i int, m *message, whole bool) {
+	r := &w.r[i]
+	for o := range m.cur {
+		r.acked[m.from][o] = max(r.acked[m.from][o], m.cur[o])
+	}
+	if m.whole != nil || m.idsOfState {
+		r.hlc = max(r.hlc, m.expire.HLC)
+		if !m.idsOfState {
+			p := r.edit(m.key)
+			if whole {
+				p.Merge(m.whole)
+			} else {
+				p.redo(m)
+			}
+		}
+		w.hear(i, m)
+		if r.heirOf >= 0 {
+			w.inherit(i)
+		}
+		w.due(i, m.key)
+	}
+}
+
+// redo does to a copy of a part what its region did.
+func (p *Parts) redo(m *message) {
+	switch m.kind {
+	case 'i':
+		p.Increment(m.from, m.seq, m.made, m.expire)
+	case 'd':
+		p.Delete(m.from, m.seq, m.bases)
+	case 's':
+		p.Assign(m.from, m.seq, m.expire.HLC, m.value, m.bases, Expiry{})
+	case 'e':
+		p.SetExpiry(m.from, m.seq, m.expire.HLC, m.expire.At)
+	case 't':
+		p.TakeBack(m.from, m.seq, m.undone, m.made)
+	case 'u':
+		p.DropUndo(m.from, m.seq, m.spent)
+	case 'w':
+		p.Merge(m.whole)
+	}
+	p.MergePart(m.carried)
+}
+
+// hear takes what a message tells of an opid.
+func (w *world) hear(i int, m *message) {
+	r, k, x := &w.r[i], m.key, m.opid
+	if x == 0 {
+		return
+	}
+	if h := &r.heard[k][x][m.from]; m.dot != 0 && h.dot == 0 {
+		*h = app{dot: m.dot, made: m.made, rank: m.rank}
+	}
+	if r.known[k][x] == 0 || m.rank+1 < r.known[k][x] {
+		r.known[k][x] = m.rank + 1
+	}
+	if a := &r.own[k][x]; a.dot != 0 && !a.taken && m.rank < a.rank {
+		a.taken = true
+		w.takeBack(r, k, a, m.from)
+	}
+}
+
+func (w *world) takeBack(r *region, k int, a *app, winner Region) {
+	p := r.edit(k)
+	if held, full := p.CanTakeBack(r.id, a.dot); !held {
+		return
+	} else if full {
+		panic("no room for a take-back")
+	}
+	r.seq++
+	p.TakeBack(r.id, r.seq, a.dot, a.made)
+	m := message{kind: 't', undone: a.dot, made: a.made}
+	if !w.rules.noCarry {
+		m.carried = p.get(winner)
+	}
+	r.change(k, m)
+}
+
+// dropUndo drops what nobody needs any more of a counter's take-backs.
+func (w *world) dropUndo(i, k int) bool {
+	r := &w.r[i]
+	acked := func(by, of Region) uint64 { return r.acked[by][of] }
+	others := slices.DeleteFunc(slices.Clone(everyone), func(o Region) bool { return o == r.id || w.rules.dropEarly })
+	clocks := r.parts(k).Spent(r.id, acked, others)
+	if len(clocks) == 0 {
+		return false
+	}
+	r.seq++
+	r.edit(k).DropUndo(r.id, r.seq, clocks)
+	r.change(k, message{kind: 'u', spent: clocks})
+	return true
+}
+
+// close closes the own part of a counter that does not exist any more.
+func (w *world) close(i, k int) bool {
+	if r := &w.r[i]; !r.parts(k).Unclosed(r.id) {
+		return false
+	}
+	w.del(i, k, true)
+	return true
+}
+
+// drop forgets a counter that does not exist any more.
+func (w *world) drop(i, k int) bool {
+	r := &w.r[i]
+	p := r.keys[k]
+	if len(p) == 0 || p.Alive() {
+		return false
+	}
+	acked := func(by, of Region) uint64 {
+		if by == r.id {
+			return r.cur[of]
+		}
+		if w.rules.ownAcks && of != r.id {
+			return 1 << 60
+		}
+		return r.acked[by][of]
+	}
+	if w.rules.noClosing {
+		p = slices.Clone(p)
+		for j := range p {
+			p[j].Base = Base{Clock: max(p[j].Base.Clock, p[j].Clock)}
+		}
+	}
+	if !p.Droppable(acked, everyone) {
+		return false
+	}
+	r.keys[k] = nil
+	return true
+}
+
+// addTo appends to a part of the history.
+func addTo[T any](h *history, list *[]T, one T) {
+	*list = append((*list)[:len(*list):len(*list)], one)
+	h.digest += maphash.String(seed, fmt.Sprint(one)) // in any order
+}
+
+func (h *history) add(list *[]applied, one applied) { addTo(h, list, one) }
+
+var seed = maphash.MakeSeed()
+
+// hash feeds everything of a message that matters.
+func (m *message) hash(h *maphash.Hash) {
+	var b [256]byte
+	out := append(b[:0], m.kind, byte(m.key), byte(m.opid), byte(m.rank), byte(m.made), byte(m.seq), byte(m.dot), byte(m.undone), byte(m.value))
+	for _, c := range m.cur {
+		out = append(out, byte(c))
+	}
+	out = binary.AppendUvarint(out, m.expire.HLC)
+	out = binary.AppendVarint(out, m.expire.At)
+	for _, s := range m.bases {
+		out = append(out, byte(s.Region), byte(s.Clock), byte(s.Cum))
+	}
+	out = append(Parts{m.carried}.AppendTo(out), byte(len(m.spent)))
+	h.Write(m.whole.AppendTo(out))
+}
