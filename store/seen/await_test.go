@@ -59,7 +59,7 @@ func TestAwaited(t *testing.T) {
 					o.seq++
 					r := &Record{Table: 1, Hash: o.seq, Seq: o.seq, Logged: logged, Key: make([]byte, bytes/2), ID: fmt.Append(nil, o.seq), Original: Original{Result: int64(o.seq)}}
 					if o.seq == 4 {
-						r.Original.Region, r.Original.Dot, r.Original.Taken = 9, 1, 1
+						r.Original.Other, r.Original.Dot, r.Original.Taken = true, 1, 1
 					}
 					o.mu.Lock()
 					o.rs.Add(r)

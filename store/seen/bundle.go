@@ -46,7 +46,7 @@ const recordHeader = 4 + 4 + 8 + 8
 
 // recordRoom bounds what a record's value takes beside key and opid: their lengths, three
 // numbers, and three fields.
-const recordRoom = (2+3+3)*binary.MaxVarintLen64 + 3*2 + binary.MaxVarintLen16
+const recordRoom = (2+3+3)*binary.MaxVarintLen64 + 3*2 + 1
 
 func (s *bundle) add(r *Record) {
 	n := s.reserve(recordHeader + len(r.Key) + len(r.ID) + recordRoom)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // TestOrigin: a record says where its operation was applied and whether an own one was
@@ -19,11 +20,11 @@ import (
 func TestOrigin(t *testing.T) {
 	plain := Record{Key: []byte("k"), ID: []byte("i"), Original: Original{Delta: 1, Result: 2, UnixMs: 3}}
 	for _, clip := range []int64{0, -4} {
-		for _, region := range []uint16{1, 127, 128, math.MaxUint16} {
+		for _, region := range []part.Region{0, 1, part.MaxRegions - 1} {
 			for _, dot := range []uint64{1, 255, 256, 1<<24 - 1, 1 << 24, 1 << 56, math.MaxUint64} {
 				for _, taken := range []uint64{0, 1, 1 << 16, math.MaxUint64} {
 					r := plain
-					r.Original.Clip, r.Original.Region, r.Original.Dot, r.Original.Taken = clip, region, dot, taken
+					r.Original.Clip, r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = clip, true, region, dot, taken
 					b := r.AppendTo(nil)
 					if got, err := ReadRecord(b); err != nil || got.Original != r.Original {
 						t.Errorf("%x: %+v, %v instead of %+v", b, got.Original, err, r.Original)
@@ -34,12 +35,10 @@ func TestOrigin(t *testing.T) {
 	}
 	value := plain.AppendTo(nil)
 	for name, fields := range map[string][]byte{
-		"region 0":              {fieldOrigin, 2, 0, 1},
+		"region 16":             {fieldOrigin, 2, 16, 1},
 		"no dot":                {fieldOrigin, 1, 1},
 		"a dot with zeros":      {fieldOrigin, 3, 1, 1, 0},
 		"a dot of nine bytes":   {fieldOrigin, 10, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
-		"a region too large":    {fieldOrigin, 4, 0x80, 0x80, 4, 1},
-		"a region that goes on": {fieldOrigin, 2, 0x80, 0x80},
 		"nothing":               {fieldOrigin, 0},
 		"taken back for nobody": {fieldTaken, 1, 1},
 		"taken back: 0":         {fieldOrigin, 2, 1, 1, fieldTaken, 0},
@@ -62,18 +61,18 @@ func TestOriginCosts(t *testing.T) {
 		t.Errorf("%s instead of %s", got, want)
 	}
 	r.Original.Taken = 0
-	for region := uint16(1); region <= 127; region++ {
+	for region := range part.Region(part.MaxRegions) {
 		for _, tc := range []struct {
 			dot  uint64
 			more int
 		}{{1, 4}, {1<<24 - 1, 6}, {1 << 24, 7}, {1<<32 - 1, 7}} {
-			r.Original.Region, r.Original.Dot = region, tc.dot
+			r.Original.Other, r.Original.Region, r.Original.Dot = true, region, tc.dot
 			if more := len(r.AppendTo(nil)) - len(own); more != tc.more {
 				t.Errorf("region %d, dot %d: %d bytes more, not %d", region, tc.dot, more, tc.more)
 			}
 		}
 	}
-	r.Original = Original{Delta: math.MinInt64, Result: math.MinInt64, UnixMs: math.MinInt64, Clip: math.MinInt64, Region: math.MaxUint16, Dot: math.MaxUint64, Taken: math.MaxUint64}
+	r.Original = Original{Delta: math.MinInt64, Result: math.MinInt64, UnixMs: math.MinInt64, Clip: math.MinInt64, Other: true, Region: part.MaxRegions - 1, Dot: math.MaxUint64, Taken: math.MaxUint64}
 	if n := len(r.AppendTo(nil)) - len(r.Key) - len(r.ID); n > recordRoom {
 		t.Errorf("a record may take %d bytes beside key and opid, more than %d", n, recordRoom)
 	}
@@ -84,8 +83,8 @@ func TestOriginCosts(t *testing.T) {
 func TestRank(t *testing.T) {
 	const self = 5
 	ascending := []Original{
-		{UnixMs: -1, Region: 9, Dot: 9}, {UnixMs: 1, Region: 2, Dot: 8}, {UnixMs: 1, Region: 4, Dot: 9}, {UnixMs: 1, Dot: 3}, {UnixMs: 1, Dot: 4},
-		{UnixMs: 1, Region: 6, Dot: 1}, {UnixMs: 2, Dot: 1}, {UnixMs: 2, Region: 6, Dot: 1}, {UnixMs: 2, Region: 6, Dot: math.MaxUint64}, {UnixMs: math.MaxInt64, Region: 1},
+		{UnixMs: -1, Other: true, Region: 9, Dot: 9}, {UnixMs: 1, Other: true, Region: 2, Dot: 8}, {UnixMs: 1, Other: true, Region: 4, Dot: 9}, {UnixMs: 1, Dot: 3}, {UnixMs: 1, Dot: 4},
+		{UnixMs: 1, Other: true, Region: 6, Dot: 1}, {UnixMs: 2, Dot: 1}, {UnixMs: 2, Other: true, Region: 6, Dot: 1}, {UnixMs: 2, Other: true, Region: 6, Dot: math.MaxUint64}, {UnixMs: math.MaxInt64, Other: true, Region: 1},
 	}
 	for i := range ascending {
 		for j := range ascending {
@@ -101,7 +100,7 @@ func TestRank(t *testing.T) {
 func version(n uint64, logged int64) *Record {
 	r := &Record{Table: 1, Hash: 7 << 50, Seq: n, Logged: logged, Key: []byte("k"), ID: []byte("twin"), Original: Original{Result: int64(n)}}
 	if n > 1 {
-		r.Original.Region, r.Original.Dot, r.Original.Taken = uint16(n), 100*n, 1
+		r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = true, part.Region(n-2), 100*n, 1
 	}
 	return r
 }

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/binary"
 	"errors"
-	"math"
 
 	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // ErrCorrupt means that the bytes of a record are not what Record.AppendTo writes.
@@ -34,8 +34,9 @@ type Original struct {
 	Result int64
 	UnixMs int64 // wall time at which it was applied, in its region
 	Clip   int64 // Delta minus the increment that was made; 0 unless a bound was in the way
-	// Region is where it was applied; 0: here.
-	Region uint16
+	// Other: another region applied it, Region. Otherwise this one did, and Region is 0.
+	Other  bool
+	Region part.Region
 	// Dot is the sequence of its log entry in its region's partition. Find and Search
 	// fill it in of an own one, whose record has that sequence.
 	Dot uint64
@@ -46,13 +47,13 @@ type Original struct {
 }
 
 // Own reports whether the operation was applied here, and counts.
-func (o *Original) Own() bool { return o.Region == 0 }
+func (o *Original) Own() bool { return !o.Other }
 
 // Before reports whether the application has a smaller rank than another one of the same
 // (key, opid): of all regions' applications the one of the smallest rank counts. An own
 // one's region is self. The order is total and never changes, as what it rests on does
 // not: when and where the operation was applied, and the sequence of its entry.
-func (o *Original) Before(other *Original, self uint16) bool {
+func (o *Original) Before(other *Original, self part.Region) bool {
 	return cmp.Or(
 		cmp.Compare(o.UnixMs, other.UnixMs),
 		cmp.Compare(o.regionOf(self), other.regionOf(self)),
@@ -60,7 +61,7 @@ func (o *Original) Before(other *Original, self uint16) bool {
 	) < 0
 }
 
-func (o *Original) regionOf(self uint16) uint16 {
+func (o *Original) regionOf(self part.Region) part.Region {
 	if o.Own() {
 		return self
 	}
@@ -71,7 +72,7 @@ func (o *Original) regionOf(self uint16) uint16 {
 // something else.
 const (
 	fieldClip   = 1 // Original.Clip, a varint
-	fieldOrigin = 2 // Original.Region, a uvarint, and Dot, as appendDot writes it; not of an own one
+	fieldOrigin = 2 // Original.Region, a byte, and Dot, as appendDot writes it; not of an own one
 	fieldTaken  = 3 // Original.Taken, as appendDot writes it; only behind an origin
 )
 
@@ -98,9 +99,9 @@ func (r *Record) AppendTo(dst []byte) []byte {
 
 // appendOrigin appends the fields of an operation that another region applied.
 func (o *Original) appendOrigin(dst []byte) []byte {
-	var b [binary.MaxVarintLen16 + 8]byte
+	var b [1 + 8]byte
 	dst = append(dst, fieldOrigin)
-	dst = coding.AppendBytes(dst, appendDot(binary.AppendUvarint(b[:0], uint64(o.Region)), o.Dot))
+	dst = coding.AppendBytes(dst, appendDot(append(b[:0], byte(o.Region)), o.Dot))
 	if o.Taken != 0 {
 		dst = append(dst, fieldTaken)
 		dst = coding.AppendBytes(dst, appendDot(b[:0], o.Taken))
@@ -131,11 +132,10 @@ func readDot(b []byte) (dot uint64) {
 // readOrigin reads what follows the tag fieldOrigin; false if it is not what appendOrigin
 // writes.
 func (o *Original) readOrigin(field []byte) bool {
-	region, n := binary.Uvarint(field)
-	if n <= 0 || region == 0 || region > math.MaxUint16 {
+	if len(field) == 0 || field[0] >= part.MaxRegions {
 		return false
 	}
-	o.Region, o.Dot = uint16(region), readDot(field[n:])
+	o.Other, o.Region, o.Dot = true, part.Region(field[0]), readDot(field[1:])
 	return o.Dot != 0
 }
 

@@ -81,7 +81,7 @@ func FuzzRecord(f *testing.F) {
 		f.Add(r.AppendTo(nil))
 		r.Original.Clip = -7
 		f.Add(append(r.AppendTo(nil), 4, 1, 'x'))
-		r.Original.Region, r.Original.Dot, r.Original.Taken = 300, 1<<40, 7
+		r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = true, 15, 1<<40, 7
 		f.Add(r.AppendTo(nil))
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
