@@ -128,7 +128,7 @@ func (c *partitionCheck) load() error {
 	}
 	if c.first > 1 {
 		c.redone.forgoFilters()
-		c.redone.adopted, c.redone.gone, c.redone.handed = c.state.adopted, c.state.gone, c.state.handed
+		c.redone.adopted, c.redone.gone, c.redone.handed, c.redone.regions = c.state.adopted, c.state.gone, c.state.handed, c.state.regions.clone()
 	}
 	c.sectionEnds()
 	return nil

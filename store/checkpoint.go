@@ -239,7 +239,7 @@ func (p *partition) stateRow() partitionState {
 	return partitionState{
 		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
 		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
-		adopted: p.adopted, gone: p.gone, handed: p.handed,
+		adopted: p.adopted, gone: p.gone, handed: p.handed, regions: p.regions.clone(),
 	}
 }
 

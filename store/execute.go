@@ -159,7 +159,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	x.err, x.room, x.wrote, x.records, x.replica, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, 0, b.Replica, false, false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
-	writable := s.writable()
+	writable, member := s.writable(), s.member.Load()
 	for i := range ops {
 		op := &ops[i]
 		if op.skipped() {
@@ -179,6 +179,9 @@ func (x *decider) begin(s *Store, b *Batch) {
 		if op.Kind.Write() {
 			x.writes = true
 			room := op.logRoom(len(s.partitions))
+			if member {
+				room += op.regionRoom(room)
+			}
 			if most := s.maxRecord(); room > most || b.Atomic && x.room+room > most {
 				op.Err = ErrTooLarge
 				continue

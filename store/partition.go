@@ -36,6 +36,7 @@ type partition struct {
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
+	whole  bool      // its log reaches back to its beginning: no row counts (Check)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }
 
@@ -62,6 +63,7 @@ type views struct {
 	gone        bool                // another shard has it: it is empty, and nobody is answered
 	handed      uint64              // it is being handed over, under this number; 0: it is not
 	aside       *persistence.Tables // its rows, until they are ingested
+	regions     *regions            // nil: it is no member of regions
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }

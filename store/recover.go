@@ -310,7 +310,7 @@ func (p *partition) setState(b []byte) (state partitionState, err error) {
 	p.seq, p.floor, p.incarnation = state.seq, state.floor, state.incarnation
 	p.marks.counters, p.marks.records = state.seq, state.records
 	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
-	p.adopted, p.gone, p.handed = state.adopted, state.gone, state.handed
+	p.adopted, p.gone, p.handed, p.regions = state.adopted, state.gone, state.handed, state.regions.clone()
 	return state, nil
 }
 
@@ -343,7 +343,7 @@ func (r *recovery) recount() error {
 	}
 	r.p.size = 0
 	for _, k := range keys {
-		if c := r.p.hot.peek(k.key); c == nil || c.kind != TypeNone {
+		if c := r.p.hot.peek(k.key); c == nil && k.kind != TypeNone || c != nil && c.kind != TypeNone {
 			r.p.size++
 		}
 	}

@@ -28,6 +28,7 @@ type partitionState struct {
 	adopted uint64
 	gone    bool
 	handed  uint64
+	regions *regions // of a member
 }
 
 const stateVersion = 1
@@ -35,7 +36,7 @@ const stateVersion = 1
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
 // sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
 // each its id and horizon. If the partition has ever moved: where it was adopted, whether it
-// is gone, and under which number it is handed over.
+// is gone, and under which number it is handed over. If it is a member of regions: that it has never moved, and these.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -52,6 +53,9 @@ func (s partitionState) encode() []byte {
 		h := s.horizons[id]
 		b = binary.AppendUvarint(b, uint64(id))
 		b = h.appendTo(b)
+	}
+	if s.regions != nil {
+		return s.regions.appendTo(append(b, 0, 0, 0))
 	}
 	if s.gone || s.adopted > 0 || s.handed > 0 {
 		gone := byte(0)
@@ -85,7 +89,9 @@ func decodeState(b []byte) (s partitionState, err error) {
 		s.adopted = r.Uvarint()
 		gone := r.Byte()
 		s.gone, s.handed = gone == 1, r.Uvarint()
-		if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.handed == 0 || s.gone && s.handed > 0 {
+		if s.adopted == 0 && !s.gone && s.handed == 0 && gone == 0 && len(r.Rest) > 0 {
+			s.regions = r.regions()
+		} else if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.handed == 0 || s.gone && s.handed > 0 {
 			r.Fail()
 		}
 	}

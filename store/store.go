@@ -180,9 +180,10 @@ type Store struct {
 	misses   atomic.Uint64
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
-	replica   *replica   // nil: there is no other node
-	catalogMu sync.Mutex // one change of the tables at a time
-	rebuilds  sync.Mutex // one rebuild at a time
+	member    atomic.Bool // of regions
+	replica   *replica    // nil: there is no other node
+	catalogMu sync.Mutex  // one change of the tables at a time
+	rebuilds  sync.Mutex  // one rebuild at a time
 	snapshots snapshotter
 	scanning  atomic.Bool // the filter of a partition's rows is being filled
 	backup    backup

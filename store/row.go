@@ -1,0 +1,81 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Rows. A row's value is: version, sequence, value, expiry. With version 2 there follow whether
+// the key exists, one byte, and its parts to the end: in a member of regions a key that was
+// deleted has a row, too, until all regions know of its end.
+
+const (
+	rowVersion      = 1
+	partsRowVersion = 2
+)
+
+// row is the decoded value of a counter's row.
+type row struct {
+	kind   Type // TypeCounter, or TypeNone: the key does not exist
+	seq    uint64
+	value  int64
+	expire int64
+	parts  part.Parts
+}
+
+// hasRow reports whether the key is to have a row.
+func (c *counter) hasRow() bool { return c.kind == TypeCounter || c.parts() != nil }
+
+func (c *counter) appendRow(dst []byte) []byte {
+	parts := c.parts()
+	if parts == nil {
+		dst = append(dst, rowVersion)
+	} else {
+		dst = append(dst, partsRowVersion)
+	}
+	dst = binary.AppendUvarint(dst, c.seq)
+	dst = binary.AppendVarint(dst, c.value)
+	dst = binary.AppendVarint(dst, c.expire)
+	if parts != nil {
+		dst = parts.AppendTo(append(dst, bit(c.kind == TypeCounter)))
+	}
+	return dst
+}
+
+func decodeRow(b []byte) (row, error) {
+	r := reader{coding.Reader{Rest: b}}
+	v := r.Byte()
+	if r.err() == nil && v != rowVersion && v != partsRowVersion {
+		return row{}, fmt.Errorf("%w: row version %d", errCorruptEntry, v)
+	}
+	out := row{kind: TypeCounter, seq: r.Uvarint(), value: r.Varint(), expire: r.Varint()}
+	if v == partsRowVersion {
+		out.readParts(&r)
+	}
+	r.End()
+	return out, r.err()
+}
+
+// showRow makes a counter that was just put into memory what its row says.
+func (c *counter) showRow(r *row) {
+	c.kind, c.value, c.expire, c.seq = r.kind, r.value, r.expire, r.seq
+	c.setParts(r.parts)
+	c.is |= isInRow
+}
+
+// readParts reads what version 2 has more. A key that does not exist has no value.
+func (w *row) readParts(r *reader) {
+	if !r.bit() {
+		w.kind = TypeNone
+	}
+	var err error
+	if w.parts, err = part.Decode(r.Rest); err != nil || w.parts == nil || w.parts.Alive() != (w.kind == TypeCounter) ||
+		w.kind == TypeNone && (w.value != 0 || w.expire != 0) {
+		r.Fail()
+		return
+	}
+	r.Rest = nil
+}
