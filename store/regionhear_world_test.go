@@ -44,7 +44,10 @@ func newHearWorld(t *testing.T, partitions int) *hearWorld {
 }
 
 func (w *hearWorld) open(i, partitions int) {
-	w.stores[i] = testStore(w.t, func(o *Options) { o.FS, o.Clock, o.Partitions = w.fs[i], w.clocks[i].now, partitions })
+	w.stores[i] = testStore(w.t, func(o *Options) {
+		o.FS, o.Clock, o.Partitions = w.fs[i], w.clocks[i].now, partitions
+		o.LogFileSize = 64 << 20 // nothing is trimmed
+	})
 }
 
 // pairs are who reads whose log.

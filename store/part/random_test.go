@@ -179,24 +179,17 @@ func TestRandomRuns(t *testing.T) {
 	t.Logf("seeds 0 to %d", *runs-1)
 }
 
-// TestRandomMistakes makes the mistakes that short scripts do not show.
-func TestRandomMistakes(t *testing.T) {
+// TestDroppedEarly: undo entries that are dropped before all have acknowledged them are missed.
+// It takes long runs to see that.
+func TestDroppedEarly(t *testing.T) {
 	t.Parallel()
-	for name, ru := range map[string]rules{
-		"undo entries dropped before all have acknowledged them": {dropEarly: true},
-		"dropped although parts are not closed":                  {noClosing: true},
-		"dropped when all have acknowledged my own stream":       {ownAcks: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(200_000) {
-				if bad, _ := randomRun(seed, ru); bad != "" {
-					t.Logf("seed %d: %s", seed, bad)
-					return
-				}
-			}
-			t.Error("nobody noticed")
-		})
+	for seed := range uint64(1_000_000) {
+		if bad, _ := randomRun(seed, rules{dropEarly: true}); bad != "" {
+			t.Logf("seed %d: %s", seed, bad)
+			return
+		}
 	}
+	t.Error("nobody noticed")
 }
 
 // TestMergeLaws: the merge is commutative, associative and idempotent, on parts that runs reach.

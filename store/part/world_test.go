@@ -46,7 +46,7 @@ type message struct {
 	expire     Expiry
 	bases      []RegionBase
 	spent      []uint64
-	whole      Parts // what the sender knows after it; nil: the counter is not touched
+	whole      Parts // what the sender knows after it; nil: it is not about a counter
 	carried    Part  // a whole part that goes with it: the winner's
 	cur        [regions]uint64
 	idsOfState bool // tells of an application, and of nothing else

@@ -186,8 +186,10 @@ func (w *world) end() string {
 		if !alive && p.Alive() {
 			return fmt.Sprintf("k%d was deleted by one that had seen everything, but exists: %+v", k, p)
 		}
+		e := p.Expiry()
+		persists := e.HLC != 0 && e.At == 0
 		for _, a := range w.hist.apps {
-			if ticked && p.Alive() && a.key == k && a.under && a.dot > p.get(a.owner).Base.Clock {
+			if ticked && !persists && p.Alive() && a.key == k && a.under && a.dot > p.get(a.owner).Base.Clock {
 				return fmt.Sprintf("k%d lives for ever: an increment made under an expiry that has passed: %+v", k, p)
 			}
 		}
