@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -68,9 +69,9 @@ func (w *hearWorld) pull(pair [2]part.Region, partition, sections int) bool {
 	w.t.Helper()
 	to, from, after := w.stores[pair[0]], w.stores[pair[1]], &w.taken[pair][partition]
 	changes, heard, wall := []Change(nil), []Op(nil), int64(0)
-	read := from.oplog.Read(uint16(partition), 1, func(seq uint64, content []byte) error {
-		if seq <= *after || sections == 0 {
-			return nil
+	read := from.db.Log().Tail(uint16(partition), *after+1, func(seq uint64, content []byte) error {
+		if sections == 0 {
+			return errEnough
 		}
 		sections--
 		rd, err := newSectionReader(content)
@@ -95,7 +96,9 @@ func (w *hearWorld) pull(pair [2]part.Region, partition, sections int) bool {
 		}
 		return rd.err()
 	})
-	must(w.t, read)
+	if !errors.Is(read, errEnough) {
+		must(w.t, read)
+	}
 	if len(changes)+len(heard) == 0 {
 		return false // cursors of a region that took something: who logs its own for that never ends
 	}
@@ -125,7 +128,7 @@ func (w *hearWorld) pull(pair [2]part.Region, partition, sections int) bool {
 // each of them shows the increment of the one that applied it first, and knows only that, each
 // other application was taken back once, and no store ever changes again.
 func TestTwinsConverge(t *testing.T) {
-	const partitions = 256
+	const partitions = 64
 	for round := range uint64(3) {
 		rnd := rand.New(rand.NewPCG(20, round))
 		w := newHearWorld(t, partitions)
@@ -150,7 +153,7 @@ func TestTwinsConverge(t *testing.T) {
 		for p := range partitions {
 			for n := range 2 + rnd.IntN(16) {
 				w.pull(w.pairs()[rnd.IntN(6)], p, 1+rnd.IntN(3))
-				if n == 3 && p%32 == 0 {
+				if n == 3 && p%16 == 0 {
 					i := rnd.IntN(3)
 					w.stores[i].CloseNow()
 					w.open(i, partitions)
