@@ -28,13 +28,17 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginSection(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entryHandOver; kind++ {
+	for kind := entryApply; kind <= entrySpent; kind++ {
 		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
 			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter
 			}
 			e := entry{kind: kind, typ: typ, flags: flagHasExpire | flagHasTime, table: 3, key: []byte("key"), id: []byte(id), delta: -1, value: 1 << 40,
 				expire: 7, time: 9}
+			if kind >= entryMerge {
+				e.flags |= flagRegional
+				e.r = someRegional()
+			}
 			record = e.appendTo(record)
 			f.Add(e.appendTo(beginSection(nil, moment{})))
 		}
@@ -206,7 +210,7 @@ func FuzzMoveTail(f *testing.F) {
 	section := func(seq uint64, e entry) []byte {
 		return oplog.AppendSection(nil, 1, seq, e.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
 	}
-	for kind := entryApply; kind <= entryHandOver; kind++ {
+	for kind := entryApply; kind <= entrySpent; kind++ {
 		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1, value: 2}))
 	}
 	p := s.partitions[1]

@@ -27,7 +27,9 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 				p.size--
 			}
 		case entryMerge:
-			p.size += e.delta
+			if e.r.merged == mergeEnds {
+				p.size--
+			}
 		}
 	}
 	switch e.kind {

@@ -15,7 +15,7 @@ import (
 )
 
 // Regions change the same counters at the same time, each by itself, and tell each other
-// what they did (shared design: counters in several regions). Here is what a store knows of
+// what they did. Here is what a store knows of
 // the others. Of a key that another region has changed too, or that was set, deleted or
 // given an expiry, its counter has parts (package part), and the value of the counter is
 // their total. Of all other keys nothing is different, not a byte.
@@ -25,9 +25,10 @@ import (
 //
 //	region.go       what a member knows: regions, cursors
 //	regionentry.go  what is logged
-//	regionkey.go    parts of a key: how operations note what redo needs, and redo
+//	regionown.go    what own operations note for redo, and for others
+//	regionkey.go    changes; parts of a key, and redo of them
 //	regiontake.go   operations that take what other regions did
-//	regiondrop.go   forgetting dead keys
+//	regiondrop.go   forgetting keys that ended, and take-backs
 
 // Errors of regions.
 var (

@@ -14,6 +14,7 @@ import (
 // regional are the fields of an entry that only members of regions log.
 type regional struct {
 	note   regionNote   // with flagRegional
+	merged byte         // of a merge: mergeEnds, mergeAside or 0
 	parts  part.Parts   // of a merge: all parts of the key; of a take-back: the winner's part
 	heard  Heard        // where an operation was applied; of a take-back: the winner
 	back   takeBack     // of a take-back; of what is heard, Dot alone: the own one that was taken back before, or 0
@@ -53,6 +54,12 @@ type takeBack struct {
 	Made int64  // what it added
 	Held bool   // the counter still contains it: no deletion has removed it
 }
+
+// What a merge may say of its key.
+const (
+	mergeEnds  = 1 // it existed, and does not any more
+	mergeAside = 2 // it holds an object
+)
 
 const (
 	noteHLC = 1 << iota
@@ -124,7 +131,7 @@ func (e *entry) appendRegional(dst []byte) []byte {
 	switch e.kind {
 	case entryMerge:
 		dst = coding.AppendBytes(dst, e.key)
-		dst = binary.AppendVarint(dst, e.delta)
+		dst = append(dst, e.r.merged)
 		dst = coding.AppendBytes(dst, e.r.parts.AppendTo(nil))
 	case entryHeard:
 		dst = e.appendOp(dst)
@@ -172,8 +179,9 @@ func (r *sectionReader) readRegional(e *entry) {
 	e.r = new(regional)
 	switch e.kind {
 	case entryMerge:
-		e.key, e.delta, e.r.parts = r.Bytes(), r.Varint(), r.parts()
-		if e.delta != 0 && e.delta != -1 || len(e.r.parts) == 0 || e.delta < 0 && e.r.parts.Alive() {
+		e.key, e.r.merged, e.r.parts = r.Bytes(), r.Byte(), r.parts()
+		created := e.flags&flagCreated != 0
+		if alive := e.r.parts.Alive(); e.r.merged > mergeAside || len(e.r.parts) == 0 || e.r.merged == mergeEnds && alive || created && (!alive || e.r.merged != 0) {
 			r.Fail()
 		}
 	case entryHeard:

@@ -196,10 +196,10 @@ func (p *partition) redoMerge(e *entry, seq uint64) {
 	if c == nil {
 		return
 	}
-	if c.kind.isObject() {
-		parts := slices.Clone(c.parts())
+	if e.r.merged == mergeAside && !p.marks.rebuilt { // else the object was lost with its snapshots
+		parts := slices.Clone(c.parts()) // perhaps from a newer row
 		parts.Merge(e.r.parts)
-		c.setParts(parts) // not shown
+		c.setParts(parts)
 		p.hot.changed(c)
 		return
 	}

@@ -42,7 +42,9 @@ func (x *decider) regionMerge(op *Op) error {
 	case is && r.c.kind == TypeNone:
 		e.flags |= flagCreated
 	case !is && r.c.kind == TypeCounter:
-		e.delta = -1
+		e.r.merged = mergeEnds
+	case r.c.kind.isObject():
+		e.r.merged = mergeAside
 	}
 	x.log(r.p, &e)
 	if r.c.parts().Unclosed(r.p.self()) {

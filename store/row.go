@@ -44,7 +44,9 @@ func (c *counter) appendRow(dst []byte) []byte {
 	case c.kind.isObject():
 		expire, is = 0, rowAside
 	case c.kind == TypeNone:
-		is = rowEnded
+		if is = rowEnded; parts.Alive() {
+			is = rowAside // of an object that is lost
+		}
 	}
 	if parts == nil {
 		dst = append(dst, rowVersion)
