@@ -27,6 +27,7 @@ var mayImport = map[string]string{
 	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/coding store/seen store/sketch",
 	"store/seen":            "persistence store/coding",
 	"store/sketch":          "store/coding",
+	"store/part":            "store/coding",
 	"store/coding":          "",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",

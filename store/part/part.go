@@ -7,7 +7,7 @@ const MaxRegions = 16
 
 // MaxUndo bounds the take-backs that a part remembers. A part that is full takes nothing back
 // (CanTakeBack) until some of them are dropped.
-const MaxUndo = 1 << 14
+const MaxUndo = 1024
 
 // Region is the number of a region, 0 to MaxRegions-1. It is given once and never again.
 type Region uint8

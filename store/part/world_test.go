@@ -46,7 +46,7 @@ type message struct {
 	expire     Expiry
 	bases      []RegionBase
 	spent      []uint64
-	whole      Parts // what the sender knows after it; nil: the counter is not touched
+	whole      Parts // what the sender knows after it; nil: it is not about a counter
 	carried    Part  // a whole part that goes with it: the winner's
 	cur        [regions]uint64
 	idsOfState bool // tells of an application, and of nothing else
@@ -175,6 +175,7 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 	r.seq++
 	r.hlc++
 	under := r.parts(k).Expiry()
+	expires := under.At != 0
 	if w.rules.noAssert {
 		under = Expiry{}
 	}
@@ -186,7 +187,7 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 	if opid != 0 {
 		r.own[k][opid] = app{dot: r.seq, made: made, rank: rank}
 	}
-	w.hist.add(&w.hist.apps, applied{r.id, r.seq, k, opid, made, rank, under.At != 0})
+	w.hist.add(&w.hist.apps, applied{r.id, r.seq, k, opid, made, rank, expires})
 	r.change(k, message{kind: 'i', opid: opid, rank: rank, made: made, dot: r.seq, expire: under})
 	w.due(i, k)
 }

@@ -1,0 +1,131 @@
+package part
+
+import (
+	"bytes"
+	"encoding/hex"
+	"math"
+	"slices"
+	"testing"
+)
+
+// sample has every field.
+var sample = Parts{
+	{Region: 0, Base: Base{Clock: 5, Cum: -1}},
+	{Region: 3, Clock: 300, Live: 299, Cum: math.MinInt64,
+		Set:    Register{Clock: 298, HLC: 1 << 60, Value: -9},
+		Expire: Expiry{Clock: 300, HLC: 1<<60 + 1, At: 1_800_000_000_000},
+		Undo:   []Undo{{Dot: 1, Clock: 2, Delta: 7}, {Dot: 200, Clock: 300, Delta: -7}},
+		Base:   Base{Clock: 2, Cum: 3}},
+	{Region: 15, Clock: math.MaxUint64, Live: 0, Cum: 1},
+}
+
+// TestCode: what is decoded is what was encoded, and no byte of it can be left out.
+func TestCode(t *testing.T) {
+	t.Parallel()
+	b := sample.AppendTo(nil)
+	const want = "0300080000000501030fac0201ffffffffffffffffff0102808080808080808010110081808080808080801080c0e285e368" +
+		"0202010eaa02640d02060f00ffffffffffffffffff01ffffffffffffffffff0102"
+	if got := hex.EncodeToString(b); got != want {
+		t.Errorf("the bytes are\n%s, were\n%s", got, want)
+	}
+	p, err := Decode(b)
+	if err != nil || !slices.EqualFunc(p, sample, func(x, y Part) bool {
+		return x.Region == y.Region && x.Clock == y.Clock && x.Base == y.Base && equalButBase(x, y)
+	}) {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for n := range b {
+		if _, err := Decode(b[:n]); err == nil {
+			t.Errorf("%d bytes of %d are accepted", n, len(b))
+		}
+	}
+	if p, err := Decode([]byte{0}); err != nil || p != nil {
+		t.Errorf("none: %v, %v", p, err)
+	}
+}
+
+// TestCodeRefuses what no changes lead to.
+func TestCodeRefuses(t *testing.T) {
+	t.Parallel()
+	for name, p := range map[string]Parts{
+		"two of one region":         {{Region: 1, Clock: 1}, {Region: 1, Clock: 2}},
+		"wrong order":               {{Region: 2, Clock: 1}, {Region: 1, Clock: 2}},
+		"no such region":            {{Region: MaxRegions, Clock: 1}},
+		"a part of nothing":         {{Region: 1}},
+		"a sum of nothing":          {{Region: 1, Cum: 1, Base: Base{Clock: 1}}},
+		"live after the newest":     {{Region: 1, Clock: 1, Live: 2}},
+		"set after the newest":      {{Region: 1, Clock: 1, Live: 1, Set: Register{Clock: 2}}},
+		"set that is not alive":     {{Region: 1, Clock: 5, Live: 1, Set: Register{Clock: 2}}},
+		"expiry after the newest":   {{Region: 1, Clock: 1, Expire: Expiry{Clock: 2}}},
+		"undo after the newest":     {{Region: 1, Clock: 3, Undo: []Undo{{1, 4, 1}}}},
+		"undo before it was done":   {{Region: 1, Clock: 3, Undo: []Undo{{3, 2, 1}}}},
+		"undo when it was done":     {{Region: 1, Clock: 3, Undo: []Undo{{2, 2, 1}}}},
+		"undo of nothing":           {{Region: 1, Clock: 3, Undo: []Undo{{0, 2, 1}}}},
+		"undos in the wrong order":  {{Region: 1, Clock: 9, Undo: []Undo{{1, 5, 1}, {2, 4, 1}}}},
+		"two undos at one sequence": {{Region: 1, Clock: 9, Undo: []Undo{{1, 5, 1}, {2, 5, 1}}}},
+		"too many undos":            {{Region: 1, Clock: 2*MaxUndo + 9, Undo: manyUndos(MaxUndo + 1)}},
+		"too many parts":            make(Parts, MaxRegions+1),
+	} {
+		if got, err := Decode(p.AppendTo(nil)); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	for name, b := range map[string]string{
+		"unknown field": "010010010002", "a field that is empty": "0100040100020000", "a long varint": "010000810000" + "02",
+		"more behind it": "0000", "nothing": "", "number too large": "ffffffffff01",
+	} {
+		raw, err := hex.DecodeString(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := Decode(raw); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+func manyUndos(n uint64) (all []Undo) {
+	for i := range n {
+		all = append(all, Undo{Dot: i + 1, Clock: i + 2, Delta: 1})
+	}
+	return all
+}
+
+// FuzzDecode: bytes that are accepted are the encoding of what they say, and whatever is done to
+// that can be encoded.
+func FuzzDecode(f *testing.F) {
+	f.Add(sample.AppendTo(nil), uint8(3), uint64(400), int64(-1))
+	f.Add(Parts{FromCounter(2, 7, 9)}.AppendTo(nil), uint8(2), uint64(9), int64(1))
+	f.Add([]byte{0}, uint8(16), uint64(1), int64(1))
+	f.Fuzz(func(t *testing.T, b []byte, region uint8, seq uint64, v int64) {
+		p, err := Decode(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(p.AppendTo(nil), b) {
+			t.Fatalf("%x is read as %+v", b, p)
+		}
+		r := Region(region)
+		for _, change := range []func(p *Parts){
+			func(p *Parts) { p.Increment(r, seq, v, p.Expiry()) },
+			func(p *Parts) { p.Delete(r, seq, []RegionBase{{Region(v), Base{uint64(v), v}}}) },
+			func(p *Parts) { p.Assign(r, seq, seq, v, p.Seen(r), Expiry{HLC: seq, At: v}) },
+			func(p *Parts) { p.SetExpiry(r, seq, uint64(v), v) },
+			func(p *Parts) { p.TakeBack(r, seq, uint64(v), v) },
+			func(p *Parts) { p.DropUndo(r, seq, []uint64{2}) },
+			func(p *Parts) { p.Merge(sample) },
+		} {
+			q := slices.Clone(p)
+			change(&q)
+			q.Value()
+			q.Room(r, v)
+			if _, err := Decode(q.AppendTo(nil)); err != nil {
+				t.Fatalf("%+v became %+v", p, q)
+			}
+			again := slices.Clone(q)
+			if change(&again); !bytes.Equal(again.AppendTo(nil), q.AppendTo(nil)) {
+				t.Fatalf("a second time changes %+v to %+v", q, again)
+			}
+		}
+	})
+}

@@ -1,0 +1,80 @@
+// Package part is the counter that several regions change: what each of them did to it is a
+// part, and the counter is the sum of its parts. Regions answer alone and tell each other
+// later; whoever has heard the same shows the same, in whatever order, and however often, it
+// came. (It is a state-based CRDT, a positive-negative counter with observed removal.)
+//
+// It is data and rules only: no disk, no lock, no clock. The store calls it when it redoes an
+// entry, its own or one of another region's stream, so nothing here may depend on anything but
+// the arguments, nor panic, whatever they are.
+//
+// # An example
+//
+// A and B are regions. A counts 3, at the sequence 1 of its op log; B has heard of it, and
+// deletes the counter, at its own sequence 1. Meanwhile A counts 2 more:
+//
+//	A: Increment(A, 1, 3)     part A {clock 1, live 1, cum 3}
+//	B: Delete(B, 1, A: 1, 3)  part A {clock 1, live 1, cum 3}, base A {1, 3}: remaining 0
+//	A: Increment(A, 2, 2)     part A {clock 2, live 2, cum 5}
+//
+// Then each tells the other. Both have part A {2, 2, 5} with the base {1, 3}, which leaves 2: what B had
+// seen is gone, what it had not seen is there. Nobody needed to ask whose change was first.
+//
+// # How changes travel
+//
+// A region's stream has its changes in the order of its sequences. The region calls the same
+// function for its own change as the receiver does for its copy of that region's part:
+// Increment, Delete, Assign, SetExpiry, TakeBack, DropUndo. Or whole parts travel: Merge.
+// Either may come first or again, as a change at a sequence that a part has already does
+// nothing; but a change is only added to the part as of the change before it: who has missed
+// some (a gap, a peer that was restored) merges the whole parts first.
+//
+// A counter that only its own region has incremented needs no parts: FromCounter makes its part
+// when another region comes into play, or a SET, a deletion or an expiry.
+//
+// # Closing and dropping
+//
+// A deletion is remembered until everyone knows of it, else an old part that comes late would
+// bring the counter back. So it is forgotten (Droppable) when every region has said, in its own
+// stream, that it took all that was ever done to it. A region that has forgotten it
+// counts from 0; one that has not yet might subtract an old base from that. Therefore every
+// region must close its own part of a dead counter (Unclosed, then a Delete of its own, also if
+// the counter does not exist): the sum begins again at 0, and so does the base; then it makes
+// no difference whether the base is remembered.
+//
+// # Words
+//
+//	region    one node or cluster that answers alone
+//	part      what one region did to a counter; only it changes it
+//	sequence  the number of an entry in the op log of the region's partition
+//	dot       the sequence at which something was applied
+//	clock     the sequence of a part's newest change. All changes move it, deletions too: so
+//	          the clocks of a counter say what of each region must have been heard
+//	live      the sequence of the newest change that makes the counter exist
+//	cum       the sum of what the region applied, since it closed its part
+//	base      what deletions have removed of a part: all up to a clock, with cum as it was
+//	remaining what a part adds to the value: cum without the base
+//	close     to delete one's own part, so that sum and base are 0
+//	register  the value of a SET, beside the sums; the newest one counts
+//	take-back undoing an application of an opid that another region has applied, too
+//	undo      remembers a take-back, for a base between application and take-back
+//
+// # Rules, and what upholds them
+//
+//	a change counts once         next           TestScripts (twice), TestKnownChanges
+//	the newer copy wins          MergePart      TestMergeLaws, TestRandomRuns
+//	what was seen is removed     remaining      TestScripts
+//	what was not seen stays      Seen, Delete   TestScripts, TestSetKeepsWhatItDidNotSee
+//	taken back once, if held     CanTakeBack    TestScripts, TestTakeBackOfWhatIsGone
+//	no base counts it twice      Undo, Spent    TestUndo, TestDroppedEarly
+//	a dead counter stays dead    Live           TestScripts
+//	no expiry is lost            Increment      TestScripts, TestMistakes
+//	forgotten by all or none     Droppable      TestScripts, TestClosed
+//	no value wraps around        Value, Room    TestValue, TestRoom
+//	one encoding of a value      Decode         TestCodeRefuses, FuzzDecode
+//
+// The lists in tools/mutants (listpart.go) break each. The checks play regions that lose, repeat
+// and reorder what they tell each other: all interleavings of short scripts (check_test.go), long
+// runs by chance (random_test.go), and lost and restored regions (fault_test.go).
+//
+// Parts belong to one goroutine at a time; copies made with slices.Clone are independent.
+package part

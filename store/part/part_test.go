@@ -1,0 +1,287 @@
+package part
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"testing"
+)
+
+// TestValue adds parts up in 128 bits, and clamps what is no int64.
+func TestValue(t *testing.T) {
+	t.Parallel()
+	const most, least = math.MaxInt64, math.MinInt64
+	for _, c := range []struct {
+		name    string
+		cums    []int64
+		want    int64
+		clamped bool
+	}{
+		{"none", nil, 0, false},
+		{"negative", []int64{-3, 1, -5}, -7, false},
+		{"at the upper bound", []int64{most - 1, 1}, most, false},
+		{"above it", []int64{most, 1}, most, true},
+		{"at the lower bound", []int64{least + 1, -1}, least, false},
+		{"below it", []int64{least, -1}, least, true},
+		{"above and back", []int64{most, most, least, least, 9}, 7, false},
+		{"sixteen", slices.Repeat([]int64{most}, MaxRegions), most, true},
+		{"sixteen below", slices.Repeat([]int64{least}, MaxRegions), least, true},
+		{"sixteen that cancel", slices.Repeat([]int64{most, -most}, MaxRegions/2), 0, false},
+	} {
+		var p Parts
+		for r, cum := range c.cums {
+			p.Increment(Region(r), 1, cum, Expiry{})
+		}
+		if got, clamped := p.Value(); got != c.want || clamped != c.clamped {
+			t.Errorf("%s: %d, %v; want %d, %v", c.name, got, clamped, c.want, c.clamped)
+		}
+	}
+}
+
+// TestRoom: an increment may not take the own part, nor the value, out of int64. If others
+// have taken the value out of it, what leads back has room.
+func TestRoom(t *testing.T) {
+	t.Parallel()
+	const most, least = math.MaxInt64, math.MinInt64
+	for _, c := range []struct {
+		own, other, delta int64
+		want              bool
+	}{
+		{0, 0, most, true},
+		{1, 0, most, false},
+		{-1, 0, least, false},
+		{0, 0, least, true},
+		{0, most, 1, false},
+		{0, most, -1, true},
+		{most, -5, 5, false}, // the own part
+		{most, 5, -5, true},
+		{most, 5, -4, true}, // still above, but less
+		{most, 5, 1, false},
+		{5, most, 1, false},
+		{5, most, -1, true},
+		{-5, least, -1, false},
+		{-5, least, 1, true},
+		{-5, least, most, true},
+	} {
+		var p Parts
+		p.Increment(3, 1, c.own, Expiry{})
+		p.Increment(7, 1, c.other, Expiry{})
+		if got := p.Room(3, c.delta); got != c.want {
+			t.Errorf("Room of %+v: %v", c, got)
+		}
+	}
+}
+
+// TestWraps: sums are modulo 2^64, and what remains of a part is right although they wrap.
+func TestWraps(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.Increment(0, 1, math.MaxInt64, Expiry{})
+	p.Delete(1, 1, p.Seen(1))
+	p.Increment(0, 2, 10, Expiry{})
+	p.Increment(0, 3, -30, Expiry{})
+	if v, clamped := p.Value(); v != -20 || clamped || p.Remaining(0) != -20 {
+		t.Errorf("%d, %v", v, clamped)
+	}
+	p.Increment(0, 4, -7, Expiry{})
+	p.TakeBack(0, 5, 4, -7)
+	if v, _ := p.Value(); v != -20 {
+		t.Errorf("%d after a take-back of a negative delta", v)
+	}
+}
+
+// TestUndo: a deletion that saw what was taken back, but not that it was, removes nothing twice.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	for seen, want := range []int64{3, 3, 3, 0, 0} { // by what the deletion saw
+		var p, copyOf Parts
+		steps := []func(p *Parts){
+			func(p *Parts) {},
+			func(p *Parts) { p.Increment(0, 1, -4, Expiry{}) },
+			func(p *Parts) { p.TakeBack(0, 2, 1, -4) },
+			func(p *Parts) { p.Increment(0, 3, 3, Expiry{}) },
+		}
+		for i, step := range steps {
+			step(&p)
+			if i <= seen {
+				step(&copyOf)
+			}
+		}
+		p.Delete(1, 1, copyOf.Seen(1))
+		if v, _ := p.Value(); v != want {
+			t.Errorf("deleted after %d steps: %d, want %d", seen, v, want)
+		}
+	}
+}
+
+// TestTakeBackOfWhatIsGone: what a deletion removed, or what was never applied, is not held.
+func TestTakeBackOfWhatIsGone(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	held := func(dot uint64) bool { h, _ := p.CanTakeBack(0, dot); return h }
+	p.Increment(0, 5, 1, Expiry{})
+	if !held(5) || held(6) {
+		t.Error("not what was applied")
+	}
+	p.Delete(1, 1, p.Seen(1))
+	p.Increment(0, 7, 1, Expiry{})
+	if held(5) || !held(7) {
+		t.Error("a deletion by another region removed what was applied at 5")
+	}
+	p.Delete(0, 8, nil)
+	if held(7) || (Parts)(nil).Remaining(0) != 0 {
+		t.Error("the own deletion removed it")
+	}
+	p = nil
+	if held(5) {
+		t.Error("it is forgotten")
+	}
+}
+
+// TestUndoIsBounded: a full part waits, and nothing panics or grows.
+func TestUndoIsBounded(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	for seq := uint64(1); seq < 2*MaxUndo+10; seq += 2 {
+		p.Increment(0, seq, 1, Expiry{})
+		_, full := p.CanTakeBack(0, seq)
+		if want := len(p[0].Undo) == MaxUndo; full != want {
+			t.Fatalf("full is %v with %d", full, len(p[0].Undo))
+		}
+		p.TakeBack(0, seq+1, seq, 1)
+	}
+	if v, _ := p.Value(); len(p[0].Undo) != MaxUndo || v != 5 {
+		t.Errorf("%d remembered, value %d", len(p[0].Undo), v)
+	}
+	if q, err := Decode(p.AppendTo(nil)); err != nil || len(q[0].Undo) != MaxUndo {
+		t.Error(err)
+	}
+	before := slices.Clone(p)
+	spent := p.Spent(0, func(by, of Region) uint64 { return 10 }, everyone)
+	p.DropUndo(0, 3*MaxUndo, spent)
+	if len(spent) != 5 || len(p[0].Undo) != MaxUndo-5 || len(before[0].Undo) != MaxUndo {
+		t.Errorf("%d were acknowledged", len(spent))
+	}
+}
+
+// TestKnownChanges: what a part has already changes nothing, but the bases of others count.
+func TestKnownChanges(t *testing.T) {
+	t.Parallel()
+	p := Parts{{Region: 1, Clock: 9, Live: 9, Cum: 4}, {Region: 2, Clock: 3, Live: 3, Cum: 2}}
+	q := slices.Clone(p)
+	q.Increment(1, 9, 1, Expiry{HLC: 1})
+	q.SetExpiry(1, 8, 1, 1)
+	q.TakeBack(1, 9, 2, 1)
+	q.DropUndo(1, 2, nil)
+	q.Increment(1, 0, 1, Expiry{})
+	q.Increment(MaxRegions, 1, 1, Expiry{})
+	q.MergePart(Part{Region: MaxRegions, Clock: 1})
+	q.MergePart(Part{Region: 3})
+	q.Delete(5, 0, []RegionBase{{MaxRegions, Base{1, 1}}, {6, Base{}}})
+	if !bytes.Equal(q.AppendTo(nil), p.AppendTo(nil)) {
+		t.Errorf("%+v", q)
+	}
+	q.Delete(1, 5, []RegionBase{{2, Base{3, 2}}})
+	if v, _ := q.Value(); v != 4 {
+		t.Errorf("%d: the base of another part counts, also if the own part is newer", v)
+	}
+	q.Assign(1, 6, 1, 99, []RegionBase{{3, Base{3, 2}}}, Expiry{})
+	if q.get(3).Base.Clock != 3 || q.get(1).Set.Clock != 0 {
+		t.Errorf("%+v", q)
+	}
+}
+
+// TestTies: of two SETs at one time that of the higher region counts, of two expiries the later.
+func TestTies(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.Assign(2, 1, 7, 20, nil, Expiry{HLC: 7, At: 100})
+	p.Assign(1, 1, 7, 10, nil, Expiry{HLC: 7, At: 200})
+	if v, _ := p.Value(); v != 20 || p.Expiry().At != 200 {
+		t.Errorf("%d, %+v", v, p.Expiry())
+	}
+	p.SetExpiry(1, 2, 8, 0)
+	if e := p.Expiry(); e.HLC != 8 || e.At != 0 {
+		t.Errorf("PERSIST was last: %+v", e)
+	}
+	p.Assign(1, 3, 9, 5, p.Seen(1), Expiry{})
+	if v, _ := p.Value(); v != 5 || p.Expiry().HLC != 0 {
+		t.Errorf("a SET removes the expiry, and the other's value: %d, %+v", v, p.Expiry())
+	}
+}
+
+// TestSetKeepsWhatItDidNotSee: never the sum of two SETs, but what neither has seen.
+func TestSetKeepsWhatItDidNotSee(t *testing.T) {
+	t.Parallel()
+	var p, other Parts
+	p.Increment(0, 1, 3, Expiry{})
+	other.Increment(1, 1, 100, Expiry{})
+	seen := p.Seen(2)
+	p.Merge(other)
+	p.Assign(2, 1, 5, 9, seen, Expiry{})
+	p.Increment(2, 2, 1, Expiry{})
+	if v, _ := p.Value(); v != 110 || p.Remaining(2) != 1 {
+		t.Errorf("%d", v)
+	}
+}
+
+// TestClosed: a counter is dropped when its regions have closed their parts, and all have said
+// that they took it.
+func TestClosed(t *testing.T) {
+	t.Parallel()
+	took := map[[2]Region]uint64{{0, 1}: 3, {1, 0}: 2, {2, 0}: 2, {2, 1}: 3}
+	acked := func(by, of Region) uint64 { return took[[2]Region{by, of}] }
+	var p Parts
+	p.Increment(1, 1, 3, Expiry{})
+	p.Delete(0, 2, p.Seen(0))
+	if p.Alive() || p.Droppable(acked, everyone) || p.Unclosed(0) || !p.Unclosed(1) || p.Unclosed(2) {
+		t.Errorf("its own region has not closed part 1: %+v", p)
+	}
+	p.Delete(1, 3, p.Seen(1))
+	if !p.Droppable(acked, everyone) || p.Unclosed(1) {
+		t.Errorf("%+v", p)
+	}
+	for who := range took {
+		took[who]--
+		if p.Droppable(acked, everyone) {
+			t.Errorf("dropped before %d had taken all of %d", who[0], who[1])
+		}
+		took[who]++
+	}
+	if p.Increment(2, 9, 0, Expiry{}); p.Droppable(acked, everyone) || !p.Alive() {
+		t.Error("it exists, with value 0")
+	}
+}
+
+// TestUndoIsShared: copies of a part that take back different things do not disturb each other.
+func TestUndoIsShared(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	for seq := uint64(1); seq <= 7; seq += 2 { // three entries leave room behind them
+		p.Increment(0, seq, 1, Expiry{})
+		if seq < 7 {
+			p.TakeBack(0, seq+1, seq, 1)
+		}
+	}
+	q := slices.Clone(p)
+	p.TakeBack(0, 8, 7, 1)
+	q.TakeBack(0, 9, 7, 1)
+	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 {
+		t.Errorf("%+v, %+v", p[0].Undo, q[0].Undo)
+	}
+}
+
+// TestExpiryIsClosed: a part that is dead, but whose expiry no deletion has seen, is not closed:
+// what another region has to remove there is not all gone.
+func TestExpiryIsClosed(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	p.SetExpiry(0, 4, 1, 1)
+	if p.Alive() || !p.Unclosed(0) || p.Droppable(func(by, of Region) uint64 { return 9 }, everyone) {
+		t.Errorf("%+v", p)
+	}
+	p.Delete(0, 5, nil)
+	if p.Unclosed(0) || p.Expiry().HLC != 0 {
+		t.Errorf("%+v", p)
+	}
+}
