@@ -95,6 +95,9 @@ type Options struct {
 	// Sections says where in the data of an entry of such a log the partitions' sections
 	// are (oplog.Options).
 	Sections func(*oplog.Entry) (from, to int, err error)
+	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
+	// yet, bytes; default 4 GiB.
+	RegionBacklog int64
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -112,6 +115,7 @@ func (o Options) withDefaults() Options {
 	def(&o.HotCounters, 1_000_000)
 	def(&o.BlockCache, 64<<20)
 	def(&o.MinFreeDisk, 64<<20)
+	def(&o.RegionBacklog, 4<<30)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -181,6 +185,7 @@ type Store struct {
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
 	member    atomic.Bool // of regions
+	peers     peers       // other regions that read the op log
 	replica   *replica    // nil: there is no other node
 	catalogMu sync.Mutex  // one change of the tables at a time
 	rebuilds  sync.Mutex  // one rebuild at a time
@@ -211,6 +216,9 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	s.oplog.EndRecovery()
+	if set, ok := s.Regions(); ok {
+		s.holdForRegions(&set)
+	}
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil
