@@ -184,17 +184,20 @@ type Store struct {
 	misses   atomic.Uint64
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
-	member    atomic.Bool // of regions
-	peers     peers       // other regions that read the op log
-	replica   *replica    // nil: there is no other node
-	catalogMu sync.Mutex  // one change of the tables at a time
-	rebuilds  sync.Mutex  // one rebuild at a time
-	snapshots snapshotter
-	scanning  atomic.Bool // the filter of a partition's rows is being filled
-	backup    backup
-	stop      chan struct{}
-	running   sync.WaitGroup
-	closed    atomic.Bool
+	member atomic.Bool // of regions
+	peers  peers       // other regions that read the op log
+	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
+	// 0: none was.
+	clockAhead atomic.Int64
+	replica    *replica   // nil: there is no other node
+	catalogMu  sync.Mutex // one change of the tables at a time
+	rebuilds   sync.Mutex // one rebuild at a time
+	snapshots  snapshotter
+	scanning   atomic.Bool // the filter of a partition's rows is being filled
+	backup     backup
+	stop       chan struct{}
+	running    sync.WaitGroup
+	closed     atomic.Bool
 }
 
 // Open opens the data directory, recovers what it holds and starts the
