@@ -162,6 +162,9 @@ func (s *Store) partition(n uint16) (*partition, error) {
 	if int(n) >= len(s.partitions) {
 		return nil, moveError("there is no partition %d", n)
 	}
+	if s.member.Load() {
+		return nil, ErrRegions
+	}
 	return s.partitions[n], nil
 }
 

@@ -65,6 +65,7 @@ type views struct {
 	handed      uint64              // it is being handed over, under this number; 0: it is not
 	aside       *persistence.Tables // its rows, until they are ingested
 	regions     *regions            // nil: it is no member of regions
+	ended       ended               // keys of which something can be dropped (regiondrop.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }

@@ -97,6 +97,12 @@ func (s *Store) afterRecovery() error {
 	var jumps []*partition
 	var drop []unfinished
 	for _, p := range s.partitions {
+		if p.regions != nil {
+			s.member.Store(true)
+		}
+		if p.regions != nil && s.replica != nil {
+			return fmt.Errorf("partition %d: %w", p.id, ErrRegions)
+		}
 		if fresh {
 			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
 		}
@@ -289,6 +295,13 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 	err = p.loadPages(func(fn func(persistence.Page) error) error { return db.Pages(p.id, fn) })
 	if err != nil {
 		return v, err
+	}
+	if p.regions != nil {
+		for _, c := range p.objects {
+			if err := p.loadAside(c); err != nil {
+				return v, err
+			}
+		}
 	}
 	return v, p.seen.Load()
 }

@@ -260,6 +260,9 @@ func (p *partition) resolve(e *entry, seq uint64) error {
 	if e.c != nil && e.c.seq == 0 && e.needsParts() {
 		return p.loadParts(e.c)
 	}
+	if e.kind == entryCreate && e.c != nil && p.regions != nil {
+		return p.loadAside(e.c)
+	}
 	return nil
 }
 
@@ -293,7 +296,9 @@ func (p *partition) redoDelete(e *entry, seq uint64) {
 			p.redoParts(c, e, seq)
 		}
 		c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
-		p.hot.changed(c)
+		if p.hot.changed(c); c.parts() != nil {
+			p.endedKey(c)
+		}
 	}
 }
 

@@ -90,6 +90,7 @@ type regions struct {
 	// own log, up to where that was taken here. It may be ahead of the op log: idle regions log
 	// nothing of it.
 	heard map[RegionSource]map[RegionSource]uint64
+	news  uint64 // counts changes of both
 }
 
 func newRegions(set RegionSet) *regions {
@@ -99,7 +100,7 @@ func newRegions(set RegionSet) *regions {
 }
 
 func (g *regions) setMembers(set RegionSet) {
-	g.RegionSet, g.ids = set, nil
+	g.RegionSet, g.ids, g.news = set, nil, g.news+1
 	for _, m := range set.Members {
 		g.ids = append(g.ids, m.Region)
 	}
@@ -120,7 +121,10 @@ func (g *regions) alone() bool { return len(g.Members) == 1 }
 
 // take notes what a cursor says. Cursors only go forward, so repeating it changes nothing.
 func (g *regions) take(c *RegionCursor) {
-	g.cursors[c.RegionSource] = max(g.cursors[c.RegionSource], c.Seq)
+	if c.Seq > g.cursors[c.RegionSource] {
+		g.cursors[c.RegionSource] = c.Seq
+		g.news++
+	}
 	g.hear(c.RegionSource, c.Vector)
 }
 
@@ -130,7 +134,10 @@ func (g *regions) hear(from RegionSource, vector []RegionTaken) {
 		if g.heard[from] == nil {
 			g.heard[from] = make(map[RegionSource]uint64)
 		}
-		g.heard[from][t.RegionSource] = max(g.heard[from][t.RegionSource], t.Seq)
+		if t.Seq > g.heard[from][t.RegionSource] {
+			g.heard[from][t.RegionSource] = t.Seq
+			g.news++
+		}
 	}
 }
 

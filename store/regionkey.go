@@ -144,18 +144,36 @@ func (e *entry) needsParts() bool {
 // loadParts puts the row of a key into memory, in recovery: of a key with parts an entry says
 // only what it changes. The row may contain the entry already, and later ones.
 func (p *partition) loadParts(c *counter) error {
+	row, err := p.rowOf(c)
+	if row != nil {
+		c.showRow(row)
+	}
+	return err
+}
+
+// loadAside gives an object the parts that its key's row has.
+func (p *partition) loadAside(c *counter) error {
+	row, err := p.rowOf(c)
+	if row != nil && c.parts() == nil {
+		c.setParts(row.parts)
+	}
+	return err
+}
+
+// rowOf reads a row, in recovery; nil if there is none.
+func (p *partition) rowOf(c *counter) (*row, error) {
 	if p.whole {
-		return nil
+		return nil, nil
 	}
 	value, ok, err := p.db.Row(nil, c.rowKey())
 	if err != nil || !ok {
-		return err
+		return nil, err
 	}
 	row, err := decodeRow(value)
-	if err == nil && row.seq > p.floor {
-		c.showRow(&row)
+	if err != nil || row.seq <= p.floor {
+		return nil, err
 	}
-	return err
+	return &row, nil
 }
 
 // redoParts brings the parts of a key up to an own entry, before the counter itself is changed.
@@ -182,6 +200,7 @@ func (p *partition) redoMerge(e *entry, seq uint64) {
 		parts := slices.Clone(c.parts())
 		parts.Merge(e.r.parts)
 		c.setParts(parts) // not shown
+		p.hot.changed(c)
 		return
 	}
 	c.setParts(e.r.parts)
@@ -199,6 +218,9 @@ func (p *partition) showParts(c *counter, seq uint64) {
 	}
 	p.setExpire(c, at)
 	p.hot.changed(c)
+	if c.kind == TypeNone || p.regions != nil && ownUndo(parts, p.self()) {
+		p.endedKey(c)
+	}
 }
 
 // redoTakeBack takes back an own operation, or only notes that it was. The records are redone

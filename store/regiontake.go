@@ -46,7 +46,7 @@ func (x *decider) regionMerge(op *Op) error {
 	}
 	x.log(r.p, &e)
 	if r.c.parts().Unclosed(r.p.self()) {
-		x.remove(r)
+		x.closePart(r)
 	}
 	op.Applied = true
 	return nil
@@ -80,6 +80,3 @@ func (x *decider) regionCursor(op *Op) error {
 	op.Applied = true
 	return nil
 }
-
-// regionDrop forgets keys that do not exist.
-func (x *decider) regionDrop(op *Op) error { return nil }

@@ -8,13 +8,20 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Rows. A row's value is: version, sequence, value, expiry. With version 2 there follow whether
-// the key exists, one byte, and its parts to the end: in a member of regions a key that was
+// Rows. A row's value is: version, sequence, value, expiry. With version 2 there follow, in one
+// byte, what the key is, and its parts to the end: in a member of regions a key that was
 // deleted has a row, too, until all regions know of its end.
 
 const (
 	rowVersion      = 1
 	partsRowVersion = 2
+)
+
+// What a key with parts is.
+const (
+	rowEnded   = 0 // it does not exist
+	rowCounter = 1
+	rowAside   = 2 // it holds an object here; what others count is kept, and not shown
 )
 
 // row is the decoded value of a counter's row.
@@ -24,6 +31,7 @@ type row struct {
 	value  int64
 	expire int64
 	parts  part.Parts
+	aside  bool // rowAside; else, if it is no counter, rowEnded
 }
 
 // hasRow reports whether the key is to have a row.
@@ -31,6 +39,13 @@ func (c *counter) hasRow() bool { return c.kind == TypeCounter || c.parts() != n
 
 func (c *counter) appendRow(dst []byte) []byte {
 	parts := c.parts()
+	expire, is := c.expire, byte(rowCounter)
+	switch {
+	case c.kind.isObject():
+		expire, is = 0, rowAside
+	case c.kind == TypeNone:
+		is = rowEnded
+	}
 	if parts == nil {
 		dst = append(dst, rowVersion)
 	} else {
@@ -38,9 +53,9 @@ func (c *counter) appendRow(dst []byte) []byte {
 	}
 	dst = binary.AppendUvarint(dst, c.seq)
 	dst = binary.AppendVarint(dst, c.value)
-	dst = binary.AppendVarint(dst, c.expire)
+	dst = binary.AppendVarint(dst, expire)
 	if parts != nil {
-		dst = parts.AppendTo(append(dst, bit(c.kind == TypeCounter)))
+		dst = parts.AppendTo(append(dst, is))
 	}
 	return dst
 }
@@ -68,11 +83,13 @@ func (c *counter) showRow(r *row) {
 
 // readParts reads what version 2 has more. A key that does not exist has no value.
 func (w *row) readParts(r *reader) {
-	if !r.bit() {
-		w.kind = TypeNone
+	is := r.Byte()
+	if is != rowCounter {
+		w.kind, w.aside = TypeNone, is == rowAside
 	}
 	var err error
-	if w.parts, err = part.Decode(r.Rest); err != nil || w.parts == nil || w.parts.Alive() != (w.kind == TypeCounter) ||
+	if w.parts, err = part.Decode(r.Rest); err != nil || w.parts == nil || is > rowAside ||
+		is != rowAside && w.parts.Alive() != (is == rowCounter) ||
 		w.kind == TypeNone && (w.value != 0 || w.expire != 0) {
 		r.Fail()
 		return
