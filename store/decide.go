@@ -332,6 +332,9 @@ func (x *decider) checkOneTable(op *Op, refs []ref) error {
 // keys only belongs to another operation.
 func (x *decider) multiDuplicate(op *Op, refs []ref, known int) error {
 	if known < len(refs) {
+		if anyHeard(refs) {
+			return ErrPartlyHeard
+		}
 		return ErrPartlySeen
 	}
 	one := *op

@@ -96,6 +96,7 @@ type ref struct {
 	c      *counter
 	slot   uint16
 	asks   bool // its operation carries an opid
+	hears  bool // … which another region applied
 	failed bool // its operation failed: nothing could be read
 
 	keyHash uint64 // in the table of hot counters
@@ -454,7 +455,7 @@ func (x *decider) decideShare(from, to int) {
 // the reply rests on (G3): on the key's own last change, or on the FLUSHALL that took it;
 // on everything that was decided in the partition so far if a filter, the tables or the
 // memory of ids had a part in it, for they do not tell which operation it was. An
-// operation whose record was found is no newer than the last change of its key.
+// operation of this region whose record was found is no newer than the last change of its key.
 func (x *decider) take(op *Op) {
 	if x.frozen != nil && (op.Kind.Write() || x.moved) {
 		if op.Err = x.refusal(op); op.Err != nil {
@@ -464,7 +465,7 @@ func (x *decider) take(op *Op) {
 	op.Err = x.turn(op)
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && op.Err == nil {
+		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
 			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
 		} else {
 			p.draft.need = p.seq

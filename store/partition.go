@@ -29,6 +29,7 @@ type partition struct {
 	back sync.Cond
 	views
 	seen      seen.Records // what EXACT tables know of each operation: a view, too
+	ids       RegionIDs    // what was made of other regions' opids
 	draft     draft
 	saving    saving
 	committed commitMark

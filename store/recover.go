@@ -376,6 +376,9 @@ func (p *partition) hasTable(id uint32) bool { return p.tables[id] != nil }
 // to take it is not logged: the snapshot that follows holds it.
 func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
 	t := p.tables[table]
+	if logged+t.def.keep(p.at.logged) < p.at.logged {
+		return nil // of a run that is kept for other regions only
+	}
 	for n := 0; n < maxEvents && t.filter.Due(logged); n++ {
 		ev, ok := t.filter.Plan(logged, func(uint64) bool { return true })
 		if !ok {

@@ -330,6 +330,12 @@ func (p *partition) setExpire(c *counter, at int64) {
 // remember puts the opid of an applied operation into the table's filter and,
 // in EXACT, the operation into the records: in the same step as its effect.
 func (p *partition) remember(e *entry, seq uint64, at moment) {
+	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip})
+}
+
+// rememberAs is remember of an operation of any region. The record supersedes earlier ones of
+// the same opid, which the filter takes again: so a match covers the newest one's time.
+func (p *partition) rememberAs(e *entry, seq uint64, at moment, original Seen) {
 	if seq > p.marks.filters && e.t != nil {
 		if e.flags&flagHasTime != 0 {
 			e.t.horizon.add(at.logged, e.time, e.t.def.keep(at.logged))
@@ -342,7 +348,7 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 	if e.flags&flagExact != 0 && seq > p.marks.records {
 		p.seen.Add(&seen.Record{
 			Table: e.table, Hash: e.hash, Seq: seq, Logged: at.logged, Key: e.key, ID: e.id, Packed: e.packed,
-			Original: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip},
+			Original: original,
 		})
 	}
 }

@@ -16,7 +16,7 @@ type regional struct {
 	note   regionNote   // with flagRegional
 	parts  part.Parts   // of a merge: all parts of the key; of a take-back: the winner's part
 	heard  Heard        // where an operation was applied; of a take-back: the winner
-	back   takeBack     // of a take-back
+	back   takeBack     // of a take-back; of what is heard, Dot alone: the own one that was taken back before, or 0
 	cursor RegionCursor // of a cursor
 	clocks []uint64     // of take-backs that are spent
 }
@@ -129,6 +129,7 @@ func (e *entry) appendRegional(dst []byte) []byte {
 	case entryHeard:
 		dst = e.appendOp(dst)
 		dst = e.r.heard.appendTo(dst)
+		dst = binary.AppendUvarint(dst, e.r.back.Dot)
 	case entryTakeBack:
 		dst = e.appendOp(dst)
 		dst = binary.AppendUvarint(dst, e.r.back.Dot)
@@ -178,6 +179,7 @@ func (r *sectionReader) readRegional(e *entry) {
 	case entryHeard:
 		r.readOp(e)
 		e.r.heard = r.heard()
+		e.r.back.Dot = r.Uvarint()
 	case entryTakeBack:
 		r.readOp(e)
 		e.r.back = takeBack{Dot: r.Uvarint(), Made: r.Varint(), Held: r.bit()}
@@ -240,7 +242,7 @@ func (h *Heard) appendTo(b []byte) []byte {
 
 func (r *reader) heard() Heard {
 	h := Heard{Origin: part.Region(r.Byte()), Dot: r.Uvarint(), Wall: int64(r.UpTo(1<<63 - 1))}
-	if h.Origin >= part.MaxRegions {
+	if h.Origin >= part.MaxRegions || h.Dot == 0 {
 		r.Fail()
 	}
 	return h

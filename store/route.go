@@ -131,6 +131,7 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
 	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
 	o := &x.ops[op]
+	r.hears = o.Kind == regionHear
 	if r.asks = o.Kind.can(hasID); r.asks {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}

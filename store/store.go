@@ -71,6 +71,11 @@ type Options struct {
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
 	// negative: unlimited.
 	FilterMaxMemory int64
+	// RegionRetention is how long, in logged time, a region keeps the records of its own
+	// operations beyond what tables remember, while another region has not acknowledged them;
+	// default 24 h, negative: no longer. MAXDISK bounds it, too. What is given up before that is
+	// counted (RegionIDs.Unchecked).
+	RegionRetention time.Duration
 	// HotCounters bounds the number of keys kept in memory; default 1,000,000.
 	// Keys that changed since their rows were written come on top, up to about half as
 	// many or 4096 in each partition.
@@ -109,6 +114,7 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	def(&o.SnapshotInterval, time.Minute)
+	def(&o.RegionRetention, 24*time.Hour)
 	def(&o.MaxLogBytes, 128<<20)
 	def(&o.RecordMemory, 64<<20)
 	def(&o.FilterMaxMemory, 1<<30)
