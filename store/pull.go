@@ -119,6 +119,14 @@ func pullRange(n, other, count int, first uint16) (last uint16, ranges int, ok b
 	return end, count / other, first == begin && from <= begin && end <= to
 }
 
+// ownPartition returns a partition by its number.
+func (s *Store) ownPartition(n uint16) (*partition, error) {
+	if int(n) >= len(s.partitions) {
+		return nil, streamError("there is no partition %d", n)
+	}
+	return s.partitions[n], nil
+}
+
 // check refuses a pull of somebody else. It returns how many ranges the peer asks for.
 func (q *Pull) check(p *partition) (ranges int, err error) {
 	g := p.regions
@@ -145,7 +153,7 @@ func (q *Pull) check(p *partition) (ranges int, err error) {
 // durable: for Store.Take of the region that asks. If nothing follows in q.Wait, it says only that.
 // Errors: ErrNoRegions, ErrStream, ErrGap, or of the op log. Safe for concurrent use.
 func (s *Store) Pull(q Pull) ([]byte, error) {
-	p, err := s.partition(q.Partition)
+	p, err := s.ownPartition(q.Partition)
 	if err != nil {
 		return nil, err
 	}

@@ -62,7 +62,9 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 		w.r = append(w.r, r)
 		w.open(r)
 	}
+	mode := Exact
 	for i, r := range w.r {
+		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode}))
 		must(t, r.s.setRegions(w.set(i)))
 	}
 	return w

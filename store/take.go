@@ -35,7 +35,7 @@ const (
 // TakenOf returns how far a partition here has taken a source's log: after what it asks next,
 // and what it acknowledges, which it will not ask again.
 func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint64, err error) {
-	p, err := s.partition(partition)
+	p, err := s.ownPartition(partition)
 	if err != nil {
 		return 0, 0, err
 	}
