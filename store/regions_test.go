@@ -62,9 +62,9 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 		w.r = append(w.r, r)
 		w.open(r)
 	}
-	mode := Exact
+	mode, window := Exact, time.Hour // clocks are off by less
 	for i, r := range w.r {
-		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode}))
+		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window}))
 		must(t, r.s.setRegions(w.set(i)))
 	}
 	return w
