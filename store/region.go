@@ -53,6 +53,7 @@ type RegionMember struct {
 
 // RegionSet is which regions there are, and which one this is. It is logged whole.
 type RegionSet struct {
+	Group   uint64 // drawn once for all of them; others are refused
 	Self    part.Region
 	Members []RegionMember // by Region
 }
@@ -307,8 +308,8 @@ func (s *Store) setRegions(set RegionSet) error {
 		switch g := p.regions; {
 		case p.adopted > 0 || p.gone || p.handed > 0:
 			err = ErrRegions
-		case g != nil && g.Self != set.Self:
-			err = fmt.Errorf("%w: this is region %d", ErrOption, g.Self)
+		case g != nil && (g.Self != set.Self || g.Group != set.Group):
+			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
 		}
 	}
 	if err == nil {
@@ -323,6 +324,7 @@ func (s *Store) setRegions(set RegionSet) error {
 		x.log(p, &entry{kind: entryRegions, id: encoded})
 	}
 	s.member.Store(true)
+	s.holdForRegions(&set)
 	return x.finish()
 }
 

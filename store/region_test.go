@@ -452,15 +452,15 @@ func TestRegionAside(t *testing.T) {
 	r.reopen("k")
 }
 
-// peer is another region, as the rules of package part have it.
-type peer struct {
+// farRegion is another region, as the rules of package part have it.
+type farRegion struct {
 	seq     uint64
 	keys    map[string]*part.Parts
 	changes map[string][]Change // not sent yet
 }
 
 // act does something to a key.
-func (o *peer) act(rng *rand.Rand, key string, wall int64) {
+func (o *farRegion) act(rng *rand.Rand, key string, wall int64) {
 	if o.keys[key] == nil {
 		o.keys[key] = new(part.Parts)
 	}
@@ -490,7 +490,7 @@ func TestRegionRandom(t *testing.T) {
 	for run := range 6 {
 		rng := rand.New(rand.NewPCG(seed, uint64(run)))
 		r := newRegionStore(t, false)
-		o := &peer{keys: make(map[string]*part.Parts), changes: make(map[string][]Change)}
+		o := &farRegion{keys: make(map[string]*part.Parts), changes: make(map[string][]Change)}
 		keys := []string{"a", "b", "a key that is too long to stand inside of its counter"}
 		for step := range 250 {
 			key := keys[rng.IntN(len(keys))]

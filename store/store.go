@@ -100,6 +100,9 @@ type Options struct {
 	// Sections says where in the data of an entry of such a log the partitions' sections
 	// are (oplog.Options).
 	Sections func(*oplog.Entry) (from, to int, err error)
+	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
+	// yet, bytes; default 4 GiB.
+	RegionBacklog int64
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -118,6 +121,7 @@ func (o Options) withDefaults() Options {
 	def(&o.HotCounters, 1_000_000)
 	def(&o.BlockCache, 64<<20)
 	def(&o.MinFreeDisk, 64<<20)
+	def(&o.RegionBacklog, 4<<30)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -186,16 +190,20 @@ type Store struct {
 	misses   atomic.Uint64
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
-	member    atomic.Bool // of regions
-	replica   *replica    // nil: there is no other node
-	catalogMu sync.Mutex  // one change of the tables at a time
-	rebuilds  sync.Mutex  // one rebuild at a time
-	snapshots snapshotter
-	scanning  atomic.Bool // the filter of a partition's rows is being filled
-	backup    backup
-	stop      chan struct{}
-	running   sync.WaitGroup
-	closed    atomic.Bool
+	member atomic.Bool // of regions
+	peers  peers       // other regions that read the op log
+	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
+	// 0: none was.
+	clockAhead atomic.Int64
+	replica    *replica   // nil: there is no other node
+	catalogMu  sync.Mutex // one change of the tables at a time
+	rebuilds   sync.Mutex // one rebuild at a time
+	snapshots  snapshotter
+	scanning   atomic.Bool // the filter of a partition's rows is being filled
+	backup     backup
+	stop       chan struct{}
+	running    sync.WaitGroup
+	closed     atomic.Bool
 }
 
 // Open opens the data directory, recovers what it holds and starts the
@@ -217,6 +225,9 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	s.oplog.EndRecovery()
+	if set, ok := s.Regions(); ok {
+		s.holdForRegions(&set)
+	}
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil
