@@ -25,7 +25,7 @@ var mayImport = map[string]string{
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",
 	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/coding store/part store/seen store/sketch",
-	"store/seen":            "persistence store/coding",
+	"store/seen":            "persistence store/coding store/part",
 	"store/sketch":          "store/coding",
 	"store/part":            "store/coding",
 	"store/coding":          "",

@@ -211,7 +211,7 @@ func FuzzMoveTail(f *testing.F) {
 		return oplog.AppendSection(nil, 1, seq, e.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
 	}
 	for kind := entryApply; kind <= entrySpent; kind++ {
-		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1, value: 2}))
+		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1, value: 2, r: new(regional)}))
 	}
 	p := s.partitions[1]
 	f.Fuzz(func(t *testing.T, record []byte) {
