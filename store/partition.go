@@ -173,9 +173,11 @@ type commitMark struct {
 	mu      sync.Mutex
 	cond    sync.Cond
 	waiting int
-	failed  error    // set once, by freeze
-	ending  error    // what is told of what is not committed: it is being taken back, or nobody knows
-	kept    []uint64 // what was committed of each life before
+	// watchers are told that the mark has moved or failed (pullwait.go); how often each watches.
+	watchers map[chan struct{}]int
+	failed   error    // set once, by freeze
+	ending   error    // what is told of what is not committed: it is being taken back, or nobody knows
+	kept     []uint64 // what was committed of each life before
 	// postponed: who waits in order to save must not.
 	postponed bool
 }
@@ -198,6 +200,7 @@ func (m *commitMark) advance(seq uint64) {
 	if m.waiting > 0 {
 		m.cond.Broadcast()
 	}
+	m.wakeWatchers()
 	m.mu.Unlock()
 }
 
@@ -277,6 +280,7 @@ func (m *commitMark) fail(err error) {
 	m.mu.Lock()
 	m.failed = err
 	m.cond.Broadcast()
+	m.wakeWatchers()
 	m.mu.Unlock()
 }
 

@@ -282,10 +282,10 @@ func (s *Store) Regions() (RegionSet, bool) {
 	return p.regions.RegionSet, true
 }
 
-// setRegions makes the store a member of regions, or changes which there are. It returns when
+// SetRegions makes the store a member of regions, or changes which there are. It returns when
 // that is committed, in all partitions at once. What its partitions have taken of regions that
 // stay is not forgotten.
-func (s *Store) setRegions(set RegionSet) error {
+func (s *Store) SetRegions(set RegionSet) error {
 	if err := set.check(); err != nil {
 		return err
 	}

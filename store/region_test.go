@@ -43,7 +43,7 @@ type regionStore struct {
 func newRegionStore(t *testing.T, alone bool) *regionStore {
 	r := &regionStore{t: t, fs: vfs.NewMem(), clock: newFakeClock()}
 	r.open()
-	must(t, r.setRegions(regionSet(alone)))
+	must(t, r.SetRegions(regionSet(alone)))
 	return r
 }
 
@@ -209,7 +209,7 @@ func TestRegionAlone(t *testing.T) {
 	if k := r.counter("k"); k.parts() != nil {
 		t.Fatalf("parts %+v", k.parts())
 	}
-	must(t, r.setRegions(regionSet(false)))
+	must(t, r.SetRegions(regionSet(false)))
 	r.merge("k", added(other, 3, 10))
 	r.shows("k", 14, true)
 	if k := r.counter("k"); k.expire != r.clock.wall+5000 {
@@ -241,7 +241,7 @@ func TestRegionRefusals(t *testing.T) {
 		{Self: own, Members: []RegionMember{{Region: own, Name: "x", Partitions: 1}, {Region: third, Name: "x", Partitions: 1}}},
 		{Self: third, Members: regionSet(false).Members},
 	} {
-		if err := r.setRegions(bad); !errors.Is(err, ErrOption) {
+		if err := r.SetRegions(bad); !errors.Is(err, ErrOption) {
 			t.Errorf("%+v: %v", bad, err)
 		}
 	}

@@ -38,7 +38,7 @@ func newIDStore(t *testing.T, change func(*Options)) *idStore {
 			change(o)
 		}
 	})
-	if err := s.setRegions(threeRegions(1, 1)); err != nil {
+	if err := s.SetRegions(threeRegions(1, 1)); err != nil {
 		t.Fatal(err)
 	}
 	return s

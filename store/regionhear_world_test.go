@@ -29,7 +29,7 @@ func newHearWorld(t *testing.T, partitions int) *hearWorld {
 	for i := range w.stores {
 		w.fs[i], w.clocks[i] = vfs.NewMem(), newFakeClock()
 		w.open(i, partitions)
-		must(t, w.stores[i].setRegions(threeRegions(part.Region(i), partitions)))
+		must(t, w.stores[i].SetRegions(threeRegions(part.Region(i), partitions)))
 	}
 	for n, i := 0, 0; n < partitions; i++ {
 		key := fmt.Sprint("k", i)

@@ -65,7 +65,7 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 	mode, window := Exact, time.Hour // clocks are off by less
 	for i, r := range w.r {
 		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window}))
-		must(t, r.s.setRegions(w.set(i)))
+		must(t, r.s.SetRegions(w.set(i)))
 	}
 	return w
 }

@@ -50,14 +50,22 @@ func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint6
 	return max(acked, p.taking.ahead[from]), acked, nil
 }
 
+// Taken is how far Take has taken a source's log.
+type Taken struct {
+	RegionTaken
+	// Wall is that of the newest entry that the answer told, unix ms; 0: it told none. Clock is
+	// the source's when it answered, which is not less than that of any entry it has heard of.
+	Wall, Clock int64
+}
+
 // Take takes what a source has answered to a pull of this region, and returns how far its log has
 // been taken now. It returns when that is committed. What was taken before is skipped. Errors: ErrPulled;
 // ErrNoRegions; ErrStream, if it does not follow what was taken, or is of a log that this region does not
 // read; of a write. What it has taken when it fails stays. Safe for concurrent use.
-func (s *Store) Take(b []byte) (RegionTaken, error) {
+func (s *Store) Take(b []byte) (Taken, error) {
 	d, err := decodePulled(b)
 	if err != nil {
-		return RegionTaken{}, err
+		return Taken{}, err
 	}
 	p := s.partitions[d.first>>s.shift]
 	p.taking.mu.Lock()
@@ -73,7 +81,7 @@ func (s *Store) Take(b []byte) (RegionTaken, error) {
 	if err == nil {
 		err = t.finish()
 	}
-	return RegionTaken{d.RegionSource, t.at}, err
+	return Taken{RegionTaken{d.RegionSource, t.at}, t.told, d.wall}, err
 }
 
 // position returns how far the source has been taken. It refuses what must not be taken. The
@@ -119,6 +127,7 @@ type taker struct {
 	at    uint64 // what is taken
 	end   uint64 // of the section at hand, and its wall time
 	wall  int64
+	told  int64          // wall of the newest entry that was told
 	index map[string]int // of changes, by key
 	keys  []keyChanges
 	ids   []heardID
@@ -148,7 +157,7 @@ func (t *taker) entry(e *pulledEntry) error {
 			return err
 		}
 	}
-	if t.end, t.wall = e.end, e.wall; e.seq <= t.at {
+	if t.end, t.wall, t.told = e.end, e.wall, e.wall; e.seq <= t.at {
 		return nil
 	}
 	if e.kind == entryCursor {
