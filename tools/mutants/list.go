@@ -18,8 +18,8 @@ var otherMutants = []mutant{
 	{
 		guarantee: "G6", name: "an increment with an expiry wraps around",
 		file:     "store/decide_bounded.go",
-		old:      "			return boundedResult{}, ErrOverflow\n",
-		new:      "			next = value + op.Delta\n",
+		old:      "		if !ok {\n			return boundedResult{}, ErrOverflow\n",
+		new:      "		if !ok {\n			next = value + op.Delta\n",
 		packages: "./store", tests: "TestBoundedRefusals",
 	},
 	{

@@ -10,7 +10,7 @@ var regionMutants = []mutant{
 		packages: "./store", tests: "TestRegionExpiry",
 	},
 	{
-		guarantee: "G4", name: "an increment forgets the expiry that it was made under",
+		guarantee: "G4", name: "an own increment forgets the expiry that it was made under",
 		file:     "store/regionown.go",
 		old:      "		e.addNote(regionNote{HLC: parts.Expiry().HLC})\n",
 		new:      "		e.addNote(regionNote{})\n",
