@@ -85,6 +85,7 @@ var storeErrors = []struct {
 	{store.ErrStale, "STALE "},
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},
+	{store.ErrPartlyHeard, "TRYAGAIN "},
 	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},

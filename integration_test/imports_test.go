@@ -25,9 +25,10 @@ var mayImport = map[string]string{
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",
 	"store":                 "fbf fbf/paper persistence persistence/crashtest persistence/disk persistence/oplog store/coding store/part store/seen store/sketch",
-	"store/seen":            "persistence store/coding",
+	"store/seen":            "persistence store/coding store/part",
 	"store/sketch":          "store/coding",
 	"store/part":            "store/coding",
+	"regions":               "resp server/tlstest store store/part",
 	"store/coding":          "",
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
@@ -49,7 +50,7 @@ var onlyIn = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
 	"github.com/hashicorp/raft":        {"cluster"},
-	"net":                              {"server", "server/tlstest", "cluster"},
+	"net":                              {"server", "server/tlstest", "cluster", "regions"},
 }
 
 // goPackage is what go list tells of a package.

@@ -121,6 +121,7 @@ func (c *partitionCheck) load() error {
 		c.older = nil
 	}
 	c.opened.seq, c.redone.seq = from, c.first-1
+	c.redone.whole = c.first == 1
 	marks.records = math.MaxUint64 // those of redone serve
 	if !c.opened.hasFilters() {
 		c.opened.forgoFilters()
@@ -129,6 +130,7 @@ func (c *partitionCheck) load() error {
 	if c.first > 1 {
 		c.redone.forgoFilters()
 		c.redone.adopted, c.redone.gone, c.redone.handed, c.redone.number = c.state.adopted, c.state.gone, c.state.handed, c.state.number
+		c.redone.regions = c.state.regions.clone()
 	}
 	c.sectionEnds()
 	return nil
@@ -239,7 +241,11 @@ func (c *partitionCheck) sectionEnds() {
 		if k.is &^= isListed; k.seq <= c.state.seq {
 			continue
 		}
-		c.since = append(c.since, *k)
+		since := *k
+		if parts := k.parts(); parts != nil {
+			since.extra = &counterExtra{key: k.extra.key, parts: slices.Clone(parts)}
+		}
+		c.since = append(c.since, since)
 		if k.kind == TypeCounter {
 			continue
 		}
@@ -333,8 +339,11 @@ func (c *partitionCheck) checkRows() error {
 		old, last := c.redone.hot.get(hash, k.Key), c.opened.hot.get(hash, k.Key)
 		if old != nil {
 			old.is |= isInRow
-		} else if last == nil {
+		} else if last == nil && r.kind == TypeCounter {
 			c.found++ // checkKeys counts the keys of the log
+		}
+		if r.aside {
+			return true // of a key that holds an object
 		}
 		if what := c.judgeRow(k.Key, r, old); what != "" {
 			c.problem(doRestore, "key %q: %s", k.Key, what)
@@ -374,10 +383,12 @@ func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
 	switch {
 	case want == nil:
 		return fmt.Sprintf("its row is of entry %d, which is about something else", r.seq)
-	case want.seq != r.seq || want.kind != TypeCounter:
+	case want.seq != r.seq || want.kind != r.kind:
 		return fmt.Sprintf("its row is of entry %d, which does not set it", r.seq)
 	case want.value != r.value:
 		return fmt.Sprintf("its row says %d, but the log says %d as of entry %d", r.value, want.value, r.seq)
+	case !bytes.Equal(want.parts().AppendTo(nil), r.parts.AppendTo(nil)):
+		return fmt.Sprintf("its row and the log say different things of its parts in the regions, as of entry %d", r.seq)
 	case want.expire != r.expire:
 		return fmt.Sprintf("its row says that it expires at %d, but the log says %d as of entry %d", r.expire, want.expire, r.seq)
 	}
@@ -389,13 +400,13 @@ func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
 func (c *partitionCheck) checkKeys() error {
 	flushed := c.opened.floor > c.state.seq
 	for k := range c.redone.hot.table.all {
-		if c.checkPlace(k); flushed || k.kind != TypeCounter {
+		if c.checkPlace(k); flushed || !k.hasRow() || k.kind.isObject() {
 			continue
 		}
 		if k.is&isInRow == 0 {
 			c.problem(doRestore, "key %q: the log says that it is %d as of entry %d, but its row is missing", k.key(), k.value, k.seq)
 		}
-		if c.opened.hot.peek(k.key()) == nil {
+		if k.kind == TypeCounter && c.opened.hot.peek(k.key()) == nil {
 			c.found++
 		}
 	}

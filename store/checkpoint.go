@@ -158,6 +158,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 	}
 	if err == nil {
 		err = b.Run()
+		p.forgetUnchecked(b)
 	}
 	return err
 }
@@ -166,11 +167,23 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 // partition is locked, the snapshotter's building is held.
 func (s *Store) beginBuild(p *partition, goal seen.Goal, urgent bool) *seen.Build {
 	now := p.moment(s.look()).logged
-	o := seen.Options{Goal: goal, Now: now, Keep: p.keep(now), GiveWay: giveWay, Scratch: &s.snapshots.scratch}
+	o := s.buildOptions(p, now)
+	o.Goal, o.GiveWay, o.Scratch = goal, giveWay, &s.snapshots.scratch
 	if urgent {
 		o.GiveWay = nil
 	}
 	return p.seen.Begin(o)
+}
+
+// buildOptions are those that say, at a logged time, which records are kept. To be called
+// with the partition locked.
+func (s *Store) buildOptions(p *partition, logged int64) seen.Options {
+	o := seen.Options{Now: logged, Keep: p.keep(logged)}
+	if p.regions != nil && !p.regions.alone() {
+		keep := s.opts.RegionRetention.Milliseconds()
+		o.Awaited = func(table uint32) seen.Awaited { return p.awaited(table, keep) }
+	}
+	return o
 }
 
 // keep returns how long a table's records are kept, ms of logged time; false if there is
@@ -232,7 +245,7 @@ func (p *partition) stateRow() partitionState {
 	return partitionState{
 		seq: p.seq, floor: p.floor, records: p.seq, incarnation: p.incarnation, at: p.at,
 		size: p.size, objects: uint64(len(p.objects)), catalog: p.catalog, horizons: p.horizons(),
-		adopted: p.adopted, gone: p.gone, handed: p.handed, number: p.number,
+		adopted: p.adopted, gone: p.gone, handed: p.handed, number: p.number, regions: p.regions.clone(),
 	}
 }
 
@@ -252,6 +265,7 @@ func (c *checkpoint) run() error {
 	err := c.at.waitToSave()
 	if err == nil {
 		err = c.build.Run()
+		c.p.forgetUnchecked(c.build)
 	}
 	if err == nil {
 		err = c.writeBack()

@@ -1,8 +1,6 @@
 package store
 
 import (
-	"encoding/binary"
-	"fmt"
 	"hash/maphash"
 	"reflect"
 	"slices"
@@ -11,7 +9,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/fbfkv/fbfkv/persistence"
-	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // counter is a key in memory: a counter, an object, or the knowledge that the
@@ -34,6 +32,9 @@ type counter struct {
 type counterExtra struct {
 	key    string // if it is longer than shortKey
 	object object // nil: a counter
+	// parts are what each region did to the counter, also if it does not exist any more. nil: only
+	// this region ever counted, and nothing but increments. Redo changes them in place.
+	parts part.Parts
 }
 
 // shortKey is the longest key kept inside its counter, bytes.
@@ -240,34 +241,6 @@ func (h *hotCounters) track(c *counter) {
 	}
 }
 
-// Rows. A row's value is: version, sequence, value, expiry.
-
-const rowVersion = 1
-
-// row is the decoded value of a counter's row.
-type row struct {
-	seq    uint64
-	value  int64
-	expire int64
-}
-
-func (c *counter) appendRow(dst []byte) []byte {
-	dst = append(dst, rowVersion)
-	dst = binary.AppendUvarint(dst, c.seq)
-	dst = binary.AppendVarint(dst, c.value)
-	return binary.AppendVarint(dst, c.expire)
-}
-
-func decodeRow(b []byte) (row, error) {
-	r := reader{coding.Reader{Rest: b}}
-	if v := r.Byte(); r.err() == nil && v != rowVersion {
-		return row{}, fmt.Errorf("%w: row version %d", errCorruptEntry, v)
-	}
-	out := row{seq: r.Uvarint(), value: r.Varint(), expire: r.Varint()}
-	r.End()
-	return out, r.err()
-}
-
 // hotTable finds counters by their keys: open addressing with linear probing.
 // Beside Go's map it saves the second hash of a batch, whose keys are hashed
 // before any lock is taken, and a cache miss of each look-up. The hash is keyed
@@ -471,7 +444,7 @@ func (c *counter) usage() int64 {
 		n += int64(unsafe.Sizeof(expiry{}))
 	}
 	if x := c.extra; x != nil {
-		n += sizeClassOf(unsafe.Sizeof(*x)) + sizeClassOf(uintptr(len(x.key)))
+		n += sizeClassOf(unsafe.Sizeof(*x)) + sizeClassOf(uintptr(len(x.key))) + partsBytes(x.parts)
 	}
 	if o := c.object(); o != nil {
 		n += sizeClassOf(reflect.TypeOf(o).Elem().Size()) + int64(o.bytes())

@@ -136,7 +136,7 @@ func (x *decider) checkIncr(r *ref, delta int64) error {
 	if r.c.kind != TypeCounter {
 		return ErrWrongType
 	}
-	if _, ok := sum(r.c.value, delta); !ok {
+	if _, ok := x.total(r.c, r.p, delta); !ok {
 		return ErrOverflow
 	}
 	return nil
@@ -201,8 +201,9 @@ const eventRoom = entryRoom + fbf.MaxEventBytes
 // applyIncr logs an increment together with its opid, and returns the
 // counter's new value. All checks have passed.
 func (x *decider) applyIncr(op *Op, r *ref, delta int64) int64 {
+	x.expireFirst(r)
 	e := x.applyEntry(op, r, delta)
-	x.postImage(e, r.c, delta)
+	x.postImage(e, r, delta)
 	x.logApply(r, e)
 	return e.value
 }
@@ -214,7 +215,7 @@ func (x *decider) applyEntry(op *Op, r *ref, delta int64) *entry {
 	e := &x.entry
 	e.kind, e.flags, e.table, e.key, e.id = entryApply, 0, r.t.def.ID, r.key, op.ID
 	e.delta, e.value, e.expire, e.time, e.clip = delta, 0, 0, 0, 0
-	e.c, e.t, e.hash = r.c, r.t, r.hash
+	e.c, e.t, e.hash, e.r = r.c, r.t, r.hash, nil
 	return e
 }
 
@@ -246,17 +247,19 @@ func (x *decider) logApply(r *ref, e *entry) {
 }
 
 // postImage fills in the value after an increment of a counter.
-func (x *decider) postImage(e *entry, c *counter, delta int64) {
+func (x *decider) postImage(e *entry, r *ref, delta int64) {
+	c := r.c
 	e.value = delta
 	switch {
 	case c.alive(x.wall):
-		e.value += c.value
+		e.value, _ = x.total(c, r.p, delta)
 		e.setExpire(c.expire)
 	case c.kind == TypeNone:
 		e.flags |= flagCreated
 	case c.kind.isObject(): // expired, not yet removed
 		e.flags |= flagWasObject
 	}
+	x.noteIncr(e, r, false)
 }
 
 func (e *entry) setExpire(at int64) {
@@ -329,6 +332,9 @@ func (x *decider) checkOneTable(op *Op, refs []ref) error {
 // keys only belongs to another operation.
 func (x *decider) multiDuplicate(op *Op, refs []ref, known int) error {
 	if known < len(refs) {
+		if anyHeard(refs) {
+			return ErrPartlyHeard
+		}
 		return ErrPartlySeen
 	}
 	one := *op

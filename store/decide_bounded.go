@@ -39,10 +39,12 @@ func (x *decider) cIncrEx(op *Op) error {
 	if err := x.makeRoom(r); err != nil {
 		return err
 	}
+	x.expireFirst(r)
 	e := x.applyEntry(op, r, op.Delta)
 	e.setClipped(op.Delta, b)
 	gone := x.expireEx(e, op, r.c)
 	x.markReplaced(e, r.c)
+	x.noteIncr(e, r, !gone && op.setsExpiry(r.c.expire))
 	x.logApply(r, e)
 	if gone {
 		x.remove(r)
@@ -82,6 +84,7 @@ func (x *decider) incrEx(op *Op) error {
 	if !b.applied {
 		return nil
 	}
+	x.expireFirst(r)
 	e := entry{kind: entryIncr, key: r.key, c: r.c}
 	e.setClipped(op.Delta, b)
 	if x.expireEx(&e, op, r.c) {
@@ -89,6 +92,7 @@ func (x *decider) incrEx(op *Op) error {
 		return nil
 	}
 	x.markReplaced(&e, r.c)
+	x.noteIncr(&e, r, op.setsExpiry(r.c.expire))
 	x.log(r.p, &e)
 	return nil
 }
@@ -122,7 +126,7 @@ func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 		value = r.c.value
 	}
 	if len(op.Deltas) == 0 {
-		next, ok := sum(value, op.Delta)
+		next, ok := x.total(r.c, r.p, op.Delta)
 		if !ok {
 			return boundedResult{}, ErrOverflow
 		}
@@ -135,6 +139,11 @@ func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 	made := next - value
 	if made >= 0 != (next >= value) {
 		return boundedResult{}, ErrIncrementOverflow
+	}
+	if r.c.parts() != nil {
+		if next, ok = x.total(r.c, r.p, made); !ok {
+			return boundedResult{}, ErrOverflow
+		}
 	}
 	return boundedResult{value: next, made: made, applied: true}, nil
 }
@@ -157,6 +166,12 @@ func within(value, delta, lower, upper int64) (next int64, ok bool) {
 		return upper, false
 	}
 	return next, ok
+}
+
+// setsExpiry reports whether a bounded increment says itself when its counter expires, which
+// expires at old.
+func (op *Op) setsExpiry(old int64) bool {
+	return op.Flags&NoExpire != 0 && old != 0 || op.Flags&HasExpire != 0 && (op.Flags&IfNoExpire == 0 || old == 0)
 }
 
 // expireEx gives a post-image the expiry that a bounded increment asks for. It

@@ -9,8 +9,9 @@ func (x *decider) incrBy(op *Op) error {
 	if err := x.checkIncr(r, op.Delta); err != nil {
 		return err
 	}
+	x.expireFirst(r)
 	e := entry{kind: entryIncr, key: r.key, c: r.c, delta: op.Delta}
-	x.postImage(&e, r.c, op.Delta)
+	x.postImage(&e, r, op.Delta)
 	x.log(r.p, &e)
 	op.Value, op.Applied = e.value, true
 	return nil
@@ -39,6 +40,7 @@ func (x *decider) set(op *Op) error {
 		e.setExpire(c.expire)
 	}
 	x.markReplaced(&e, c)
+	x.noteSet(&e, r)
 	x.log(r.p, &e)
 	op.Applied = true
 	return nil
@@ -60,6 +62,7 @@ func (x *decider) mset(op *Op) error {
 		r := &refs[i]
 		e := entry{kind: entrySet, key: r.key, c: r.c, value: op.Deltas[i]}
 		x.markReplaced(&e, r.c)
+		x.noteSet(&e, r)
 		x.log(r.p, &e)
 	}
 	op.Applied = true
@@ -102,6 +105,7 @@ func (x *decider) remove(r *ref) {
 	if !r.c.alive(x.wall) {
 		e.flags |= flagExpired
 	}
+	x.noteDelete(&e, r)
 	x.log(r.p, &e)
 }
 
@@ -188,6 +192,7 @@ func (x *decider) persist(op *Op) error {
 func (x *decider) logExpire(r *ref, at int64) {
 	e := entry{kind: entryExpire, typ: r.c.kind, key: r.key, c: r.c, value: r.c.value}
 	e.setExpire(at)
+	x.noteExpire(&e, r)
 	x.log(r.p, &e)
 }
 
@@ -208,6 +213,9 @@ func (x *decider) removeExpired(op *Op) error {
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
 func (x *decider) flushAll(op *Op) error {
+	if x.touched[0].p.regions != nil {
+		return ErrRegionFlush
+	}
 	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
 	for i := range x.touched {
 		p := x.touched[i].p

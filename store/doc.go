@@ -113,6 +113,11 @@
 //	region        one node or cluster that answers alone and tells others later
 //	part          what one region did to a counter (package part)
 //	horizon       the wall time before which operations are STALE
+//	region        one of several stores that change the same counters, each by itself, and
+//	              tell each other (region.go); a store that is one is a member
+//	part          what one region did to a counter (package part). A key has parts once
+//	              others changed it too, or more than increments happened to it
+//	note          what an entry of a key with parts says beside the post-image
 //	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //
 // # Guarantees and where they are upheld

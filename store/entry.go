@@ -39,6 +39,13 @@ const (
 	entryAdopt    entryKind = 17 // another shard's partition takes the place of this one
 	entryVacate   entryKind = 18 // another shard has the partition now: all of it goes
 	entryHandOver entryKind = 19 // the last one of a partition that is handed over, or that this is taken back
+	entryMerge    entryKind = 20 // other regions changed a counter: all of its parts as they are now
+	entryHeard    entryKind = 21 // another region applied an idempotent operation: its opid
+	entryTakeBack entryKind = 22 // what was applied here, and elsewhere first, is taken back
+	entryCursor   entryKind = 23 // how far the log of another region has been taken
+	entryRegions  entryKind = 24 // the regions, whole
+	entryForget   entryKind = 25 // the parts of a key that does not exist, and whose end all regions know, go
+	entrySpent    entryKind = 26 // take-backs of the own part that all regions know are forgotten
 )
 
 // entryFlags modify an entry.
@@ -52,10 +59,7 @@ const (
 	flagWasObject                        // the key held an object, which goes
 	flagClipped                          // the clip of a bounded increment follows
 	flagExpired                          // the tombstone of a key whose time had come; others were deleted
-
-	// The last bit is kept for "more flags follow", in bytes behind this one. It is
-	// refused, as no such flag is known.
-	flagsKnown = flagExpired<<1 - 1
+	flagRegional                         // a note for other regions follows (regionentry.go)
 )
 
 // entry is one outcome. Its fields up to the blank line are what is logged;
@@ -72,6 +76,8 @@ type entry struct {
 	expire int64 // unix ms
 	time   int64 // the client's time of the operation, unix ms
 	clip   int64 // delta minus the increment that was made
+
+	r *regional // what only members of regions log; nil: nothing
 
 	c       *counter
 	t       *tableState
@@ -156,6 +162,8 @@ func (e *entry) appendTo(dst []byte) []byte {
 		dst = coding.AppendBytes(dst, e.id)
 	case entryDrop:
 		dst = binary.AppendUvarint(dst, uint64(e.delta))
+	default:
+		dst = e.appendRegional(dst)
 	}
 	if e.flags&flagHasExpire != 0 {
 		dst = binary.AppendVarint(dst, e.expire)
@@ -165,6 +173,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 	}
 	if e.flags&flagClipped != 0 {
 		dst = binary.AppendVarint(dst, e.clip)
+	}
+	if e.flags&flagRegional != 0 {
+		dst = e.appendNote(dst)
 	}
 	return dst
 }
@@ -194,20 +205,9 @@ func (r *sectionReader) next(e *entry) bool {
 		return false
 	}
 	*e = entry{kind: entryKind(r.Byte()), flags: entryFlags(r.Byte())}
-	if e.flags&^flagsKnown != 0 { // what they mean for the fields is not known
-		r.Fail()
-	}
 	switch e.kind {
 	case entryApply, entryRemember:
-		e.table = r.Uint32()
-		if r.id == nil {
-			r.id = new([seen.UUIDText]byte)
-		}
-		ok, from := false, r.Rest
-		if e.key, e.id, e.delta, e.value, r.Rest, ok = seen.CutOp(from, r.id); !ok {
-			r.Fail()
-		}
-		e.packed = from[:len(from)-len(r.Rest)]
+		r.readOp(e)
 	case entrySet:
 		e.key, e.value = r.Bytes(), r.Varint()
 	case entryIncr:
@@ -238,6 +238,8 @@ func (r *sectionReader) next(e *entry) bool {
 		e.key, e.typ, e.delta, e.id = r.Bytes(), r.keyType(firstObject), int64(r.Uvarint()), r.Bytes()
 	case entryDrop:
 		e.delta = int64(r.Uvarint())
+	case entryMerge, entryHeard, entryTakeBack, entryCursor, entryRegions, entryForget, entrySpent:
+		r.readRegional(e)
 	default:
 		r.Fail()
 	}
@@ -249,6 +251,9 @@ func (r *sectionReader) next(e *entry) bool {
 	}
 	if e.flags&flagClipped != 0 {
 		e.clip = r.Varint()
+	}
+	if e.flags&flagRegional != 0 {
+		r.readNote(e)
 	}
 	if r.err() != nil {
 		*e = entry{}

@@ -19,11 +19,16 @@ var (
 	ErrIncrementOverflow = errors.New("applied increment would overflow")
 	ErrStale             = errors.New("operation is older than what the table remembers (WINDOW), so it may have been applied: " +
 		"check the counter; if it must still count, send it with a new opid")
-	ErrFuture         = errors.New("operation time is in the future")
-	ErrNoIDTime       = errors.New("the table reads the operation's time from its opid, and this opid contains none")
-	ErrMismatch       = errors.New("opid was used with another delta")
-	ErrOtherItems     = errors.New("opid was used with other items or increments")
-	ErrPartlySeen     = errors.New("opid was used with some of these keys only")
+	ErrFuture     = errors.New("operation time is in the future")
+	ErrNoIDTime   = errors.New("the table reads the operation's time from its opid, and this opid contains none")
+	ErrMismatch   = errors.New("opid was used with another delta")
+	ErrOtherItems = errors.New("opid was used with other items or increments")
+	ErrPartlySeen = errors.New("opid was used with some of these keys only")
+	// ErrPartlyHeard: with several regions an operation on several keys arrives from another one
+	// key by key, or partition by partition.
+	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived here yet: try again")
+	// ErrIDAhead: an id of another region came without what that region did to the counter.
+	ErrIDAhead        = errors.New("an operation of another region was heard of before what it did")
 	ErrNotExecuted    = errors.New("not executed: a command before it was refused")
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
 	ErrOutOfMemory    = errors.New("filter memory limit reached")

@@ -96,6 +96,7 @@ type ref struct {
 	c      *counter
 	slot   uint16
 	asks   bool // its operation carries an opid
+	hears  bool // … which another region applied
 	failed bool // its operation failed: nothing could be read
 
 	keyHash uint64 // in the table of hot counters
@@ -159,7 +160,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	x.err, x.room, x.wrote, x.records, x.replica, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, 0, b.Replica, false, false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
-	writable := s.writable()
+	writable, member := s.writable(), s.member.Load()
 	for i := range ops {
 		op := &ops[i]
 		if op.skipped() {
@@ -179,6 +180,9 @@ func (x *decider) begin(s *Store, b *Batch) {
 		if op.Kind.Write() {
 			x.writes = true
 			room := op.logRoom(len(s.partitions))
+			if member {
+				room += op.regionRoom(room)
+			}
 			if most := s.maxRecord(); room > most || b.Atomic && x.room+room > most {
 				op.Err = ErrTooLarge
 				continue
@@ -451,7 +455,7 @@ func (x *decider) decideShare(from, to int) {
 // the reply rests on (G3): on the key's own last change, or on the FLUSHALL that took it;
 // on everything that was decided in the partition so far if a filter, the tables or the
 // memory of ids had a part in it, for they do not tell which operation it was. An
-// operation whose record was found is no newer than the last change of its key.
+// operation of this region whose record was found is no newer than the last change of its key.
 func (x *decider) take(op *Op) {
 	if x.frozen != nil && (op.Kind.Write() || x.moved) {
 		if op.Err = x.refusal(op); op.Err != nil {
@@ -461,7 +465,7 @@ func (x *decider) take(op *Op) {
 	op.Err = x.turn(op)
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
-		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && op.Err == nil {
+		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
 			p.draft.need = max(p.draft.need, r.c.seq, p.floor)
 		} else {
 			p.draft.need = p.seq

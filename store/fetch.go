@@ -109,9 +109,7 @@ func (x *decider) install(r *ref) bool {
 	// A row that FLUSHALL has not deleted yet is none.
 	if l.exists && l.row.seq > r.p.floor {
 		row := l.row
-		c.kind, c.value, c.expire = TypeCounter, row.value, row.expire
-		c.seq = row.seq
-		c.is |= isInRow
+		c.showRow(&row)
 	} else {
 		r.p.rows.missed()
 	}

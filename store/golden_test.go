@@ -185,7 +185,10 @@ func outcome(op Op) string {
 	case op.Kind == CIncrBy:
 		return fmt.Sprintf("%d, applied %v", op.Value, op.Applied)
 	case op.Kind == CSeen && op.Exact:
-		return fmt.Sprintf("%v %+v", op.Found, op.Seen)
+		if op.Seen.Other || op.Seen.Taken != 0 {
+			return fmt.Sprintf("%v %+v", op.Found, op.Seen)
+		}
+		return fmt.Sprintf("%v {Delta:%d Result:%d UnixMs:%d Clip:%d}", op.Found, op.Seen.Delta, op.Seen.Result, op.Seen.UnixMs, op.Seen.Clip)
 	case op.Kind == CSeen:
 		return fmt.Sprintf("%v", op.Found)
 	case op.Kind == FBFExists:

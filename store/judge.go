@@ -29,6 +29,7 @@ type judging struct {
 	positives []positive
 	disks     []*onDisk // the first used of them belong to refs of this batch
 	used      int
+	search    seen.Search // scratch of inNoRun
 	entries   persistence.Entries
 	lines     uint32 // keeps the compiler from dropping loads made ahead
 }
@@ -62,6 +63,12 @@ func (x *decider) askFilters(from, to int) {
 	for i := from; i < to; i++ {
 		r := &x.refs[i]
 		if !r.asks || r.failed {
+			continue
+		}
+		if r.hears {
+			if m, ok := r.askAll(x.at(r.p).logged); ok {
+				j.positives = append(j.positives, positive{ref: i, match: m})
+			}
 			continue
 		}
 		if m, ok := r.askFilters(x.at(r.p).logged); ok {
@@ -164,6 +171,10 @@ func (x *decider) askRecords(pos *positive) {
 			r.verdict, r.seen = verdictSeen, o
 			return
 		}
+		if r.hears && x.inNoRun(r, pos.match) {
+			r.isNew(tags)
+			return
+		}
 		if d := x.fromDisk(r); !d.search.Holds() {
 			d.tags = tags
 			if r.beginSearch(&d.search, pos.match, x.at(r.p).logged); d.search.Pending() {
@@ -179,7 +190,7 @@ func (x *decider) askRecords(pos *positive) {
 // isNew judges an opid of which there is no record, although filters with these tags
 // were positive.
 func (r *ref) isNew(tags uint8) {
-	r.verdict, r.dismissed = verdictNew, tags == tagExact
+	r.verdict, r.dismissed = verdictNew, tags == tagExact && !r.hears
 	if tags&tagApprox != 0 {
 		r.verdict = verdictMaybe
 	}
@@ -203,6 +214,10 @@ func (r *ref) beginSearch(s *seen.Search, m fbf.Match, logged int64) {
 	s.Begin(&r.p.seen)
 	if m.Generations > 0 {
 		s.Within(r.t.def.ID, m.First, m.Last)
+	}
+	if r.hears {
+		r.eachFormer(func(t *tableState) { s.Within(t.def.ID, math.MinInt64, math.MaxInt64) })
+		return
 	}
 	r.eachLink(logged, func(t *tableState) {
 		if m, ok := t.filter.Match(r.hash); ok {

@@ -60,6 +60,11 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 
 		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).removeExpired},
 
+		regionMerge:  {is: writes, entries: 3, turn: (*decider).regionMerge}, // also tombstones, before and after
+		regionHear:   {is: writes | hasID, entries: 1, fields: maxHeard, turn: (*decider).regionHear},
+		regionCursor: {is: writes | manyKeys, entries: 1, turn: (*decider).regionCursor},
+		regionDrop:   {is: writes | manyKeys | ofKeys, entries: 2, turn: (*decider).regionDrop},
+
 		Get:         {is: ofKeys, turn: (*decider).read},
 		MGet:        {is: manyKeys | ofKeys, turn: (*decider).read},
 		Exists:      {is: manyKeys | ofKeys, turn: (*decider).read},
@@ -83,6 +88,17 @@ func (k Kind) can(flags kindFlags) bool { return kinds[k].is&flags != 0 }
 
 // Write reports whether operations of this kind can change state.
 func (k Kind) Write() bool { return k.can(writes) }
+
+// regionRoom bounds what an operation logs more in a member of regions, where it logs room at
+// most otherwise: each entry may have a note, and a tombstone may come before it.
+func (op *Op) regionRoom(room int64) int64 {
+	k := &kinds[op.Kind]
+	keys := int64(1)
+	if k.is&manyKeys != 0 {
+		keys = int64(len(op.Keys))
+	}
+	return 2*room + keys*int64(k.entries+1)*maxNote
+}
 
 // logRoom bounds what the operation's outcome takes in the op log, whatever is
 // decided, but for events of the tables' filters.

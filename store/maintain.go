@@ -68,6 +68,11 @@ func (s *Store) cycle() {
 			s.refreshDue(p)
 		}
 		s.expireAllDue(&batch)
+		if s.member.Load() {
+			for _, p := range s.partitions {
+				s.dropEnded(p, &batch)
+			}
+		}
 		s.pruneTables()
 	})
 }

@@ -5,11 +5,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"math"
 
 	"github.com/fbfkv/fbfkv/persistence"
-	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store/coding"
 )
@@ -161,6 +159,9 @@ func (x *decider) refusal(op *Op) error {
 func (s *Store) partition(n uint16) (*partition, error) {
 	if int(n) >= len(s.partitions) {
 		return nil, moveError("there is no partition %d", n)
+	}
+	if s.member.Load() {
+		return nil, ErrRegions
 	}
 	return s.partitions[n], nil
 }
@@ -589,12 +590,4 @@ func decodeAdoption(b []byte) (a adoption, err error) {
 	}
 	r.End()
 	return a, r.err()
-}
-
-// digest is a checksum of what replicas must agree upon: all that is in a state row but for
-// the directory's incarnation.
-func (p *partition) digest() uint64 {
-	s := p.stateRow()
-	s.incarnation, s.adopted = 0, 0
-	return uint64(crc32.Checksum(s.encode(), disk.Castagnoli))
 }

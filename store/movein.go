@@ -4,10 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"sync"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -401,6 +403,14 @@ func (x *decider) adopt(p *partition, to, last, number uint64) error {
 	p.ahead = at.logged + 1 - x.running
 	x.log(p, &entry{kind: entryAdopt, value: int64(to), id: a.encode()})
 	return nil
+}
+
+// digest is a checksum of what replicas must agree upon: all that is in a state row but for
+// the directory's incarnation.
+func (p *partition) digest() uint64 {
+	s := p.stateRow()
+	s.incarnation, s.adopted = 0, 0
+	return uint64(crc32.Checksum(s.encode(), disk.Castagnoli))
 }
 
 // redoAdopt puts what has come in the place of the partition.

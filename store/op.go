@@ -84,6 +84,21 @@ const (
 	// answer nothing. In: Keys, Deltas (what Watch answered), Delta.
 	// Out: Applied: the keys are unchanged.
 	IfUnchanged
+
+	// Only members of regions have those that follow, and only in batches that are Atomic.
+
+	// regionMerge applies what other regions did to the counter Key.
+	// In: Object, []Change in their order.
+	regionMerge
+	// regionHear takes note that another region has applied an operation.
+	// In: Key, ID, Object: a *Heard.
+	regionHear
+	// regionCursor takes note of how far a source has been taken; it comes behind what that
+	// brought, in the same batch. In: Delta, the partition here; Object, a *RegionCursor.
+	regionCursor
+	// regionDrop forgets those of Keys that do not exist, if all regions know of their end, and
+	// take-backs that all know.
+	regionDrop
 )
 
 // Flags modify an Op.

@@ -29,6 +29,7 @@ type partition struct {
 	back sync.Cond
 	views
 	seen      seen.Records // what EXACT tables know of each operation: a view, too
+	ids       RegionIDs    // what was made of other regions' opids
 	draft     draft
 	saving    saving
 	committed commitMark
@@ -36,6 +37,8 @@ type partition struct {
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
+	whole  bool      // its log reaches back to its beginning: no row counts (Check)
+	taking taking    // of other regions' logs (take.go)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }
 
@@ -63,6 +66,8 @@ type views struct {
 	handed      uint64              // it is being handed over, under this number; 0: it is not
 	number      uint64              // the highest under which it was ever held here; 0: it was not
 	aside       *persistence.Tables // its rows, until they are ingested
+	regions     *regions            // nil: it is no member of regions
+	ended       ended               // keys of which something can be dropped (regiondrop.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks
 }
@@ -168,9 +173,11 @@ type commitMark struct {
 	mu      sync.Mutex
 	cond    sync.Cond
 	waiting int
-	failed  error    // set once, by freeze
-	ending  error    // what is told of what is not committed: it is being taken back, or nobody knows
-	kept    []uint64 // what was committed of each life before
+	// watchers are told that the mark has moved or failed (pullwait.go); how often each watches.
+	watchers map[chan struct{}]int
+	failed   error    // set once, by freeze
+	ending   error    // what is told of what is not committed: it is being taken back, or nobody knows
+	kept     []uint64 // what was committed of each life before
 	// postponed: who waits in order to save must not.
 	postponed bool
 }
@@ -193,6 +200,7 @@ func (m *commitMark) advance(seq uint64) {
 	if m.waiting > 0 {
 		m.cond.Broadcast()
 	}
+	m.wakeWatchers()
 	m.mu.Unlock()
 }
 
@@ -272,6 +280,7 @@ func (m *commitMark) fail(err error) {
 	m.mu.Lock()
 	m.failed = err
 	m.cond.Broadcast()
+	m.wakeWatchers()
 	m.mu.Unlock()
 }
 

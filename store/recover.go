@@ -97,6 +97,12 @@ func (s *Store) afterRecovery() error {
 	var jumps []*partition
 	var drop []unfinished
 	for _, p := range s.partitions {
+		if p.regions != nil {
+			s.member.Store(true)
+		}
+		if p.regions != nil && s.replica != nil {
+			return fmt.Errorf("partition %d: %w", p.id, ErrRegions)
+		}
 		if fresh {
 			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
 		}
@@ -290,6 +296,13 @@ func (p *partition) loadViews(db *persistence.DB, log Log) (v loadedViews, err e
 	if err != nil {
 		return v, err
 	}
+	if p.regions != nil {
+		for _, c := range p.objects {
+			if err := p.loadAside(c); err != nil {
+				return v, err
+			}
+		}
+	}
 	return v, p.seen.Load()
 }
 
@@ -311,6 +324,7 @@ func (p *partition) setState(b []byte) (state partitionState, err error) {
 	p.marks.counters, p.marks.records = state.seq, state.records
 	p.saving.state, p.saving.savedSeq = state, int64(state.seq)
 	p.adopted, p.gone, p.handed, p.number = state.adopted, state.gone, state.handed, state.number
+	p.regions = state.regions.clone()
 	return state, nil
 }
 
@@ -343,7 +357,7 @@ func (r *recovery) recount() error {
 	}
 	r.p.size = 0
 	for _, k := range keys {
-		if c := r.p.hot.peek(k.key); c == nil || c.kind != TypeNone {
+		if c := r.p.hot.peek(k.key); c == nil && k.kind != TypeNone || c != nil && c.kind != TypeNone {
 			r.p.size++
 		}
 	}
@@ -363,6 +377,9 @@ func (p *partition) hasTable(id uint32) bool { return p.tables[id] != nil }
 // to take it is not logged: the snapshot that follows holds it.
 func (p *partition) reinsert(table uint32, hash uint64, logged int64) error {
 	t := p.tables[table]
+	if logged+t.def.keep(p.at.logged) < p.at.logged {
+		return nil // of a run that is kept for other regions only
+	}
 	for n := 0; n < maxEvents && t.filter.Due(logged); n++ {
 		ev, ok := t.filter.Plan(logged, func(uint64) bool { return true })
 		if !ok {

@@ -21,8 +21,15 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 				p.hot.made[byte(e.c.pos)]++
 			}
 		}
-		if e.kind == entryDelete {
-			p.size--
+		switch e.kind {
+		case entryDelete:
+			if e.r == nil || !e.r.note.Absent {
+				p.size--
+			}
+		case entryMerge:
+			if e.r.merged == mergeEnds {
+				p.size--
+			}
 		}
 	}
 	switch e.kind {
@@ -63,6 +70,20 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 			return p.redoObject(e, seq, at)
 		}
 		p.redoSet(e, seq)
+	case entryMerge:
+		p.redoMerge(e, seq)
+	case entryForget:
+		p.redoForget(e, seq)
+	case entrySpent:
+		p.redoOwnParts(e, seq)
+	case entryTakeBack:
+		p.redoTakeBack(e, seq, at)
+	case entryHeard:
+		p.redoHeard(e, seq, at)
+	case entryCursor:
+		return p.redoCursor(e, seq)
+	case entryRegions:
+		return p.redoRegions(e, seq)
 	default:
 		return fmt.Errorf("%w: kind %d", errCorruptEntry, e.kind)
 	}
@@ -192,7 +213,9 @@ func (g *redoGroup) redo(entries []loggedEntry) error {
 	for i := range entries {
 		e := &entries[i]
 		p.seq++
-		p.resolve(&e.entry, p.seq)
+		if err := p.resolve(&e.entry, p.seq); err != nil {
+			return fmt.Errorf("entry %d: %w", p.seq, err)
+		}
 		if err := p.redo(&e.entry, p.seq, e.at); err != nil {
 			return fmt.Errorf("entry %d: %w", p.seq, err)
 		}
@@ -204,14 +227,15 @@ func (g *redoGroup) redo(entries []loggedEntry) error {
 // hashEntry hashes what an entry that was read from the log is found by.
 func (p *partition) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)
-	if e.kind == entryApply || e.kind == entryRemember {
+	switch e.kind {
+	case entryApply, entryRemember, entryHeard, entryTakeBack:
 		e.hash = fbf.Hash(p.seed, e.key, e.id)
 	}
 }
 
 // resolve fills the other derived fields of such an entry. Live, Decide has filled all of
 // them on its way.
-func (p *partition) resolve(e *entry, seq uint64) {
+func (p *partition) resolve(e *entry, seq uint64) error {
 	switch e.kind {
 	case entryApply:
 		e.t = p.tables[e.table]
@@ -219,7 +243,12 @@ func (p *partition) resolve(e *entry, seq uint64) {
 	case entryRemember:
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, false)
-	case entrySet, entryIncr, entryDelete:
+	case entryHeard:
+		e.t = p.tables[e.table]
+	case entryTakeBack:
+		e.t = p.tables[e.table]
+		e.c = p.resolveCounter(e, e.r.back.Held && seq > p.marks.counters)
+	case entrySet, entryIncr, entryDelete, entryMerge, entryForget, entrySpent:
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entryControl, entryTighten:
 		e.t = p.tables[e.table]
@@ -230,11 +259,18 @@ func (p *partition) resolve(e *entry, seq uint64) {
 	case entryExpire:
 		e.c = p.resolveCounter(e, !e.typ.isObject() && seq > p.marks.counters)
 	}
+	if e.c != nil && e.c.seq == 0 && e.needsParts() {
+		return p.loadParts(e.c)
+	}
+	if e.kind == entryCreate && e.c != nil && p.regions != nil {
+		return p.loadAside(e.c)
+	}
+	return nil
 }
 
 // resolveCounter finds the key of an entry in memory and, if asked to, adds it.
-// Its row is not read: an entry carries the whole post-image, and the next
-// checkpoint overwrites or deletes the row.
+// Its row is not read, unless it has parts (loadParts): an entry carries the whole post-image, and the
+// next checkpoint overwrites or deletes the row.
 func (p *partition) resolveCounter(e *entry, install bool) *counter {
 	c := p.hot.get(e.keyHash, e.key)
 	if c == nil && install {
@@ -246,6 +282,9 @@ func (p *partition) resolveCounter(e *entry, install bool) *counter {
 // redoSet gives a counter its post-image.
 func (p *partition) redoSet(e *entry, seq uint64) {
 	if c := p.replaced(e, seq); c != nil {
+		if e.r != nil || c.extra != nil {
+			p.redoParts(c, e, seq)
+		}
 		c.kind, c.value, c.seq = TypeCounter, e.value, seq
 		p.setExpire(c, e.expire)
 		p.hot.changed(c)
@@ -255,8 +294,13 @@ func (p *partition) redoSet(e *entry, seq uint64) {
 // redoDelete leaves a tombstone in memory until the row is gone.
 func (p *partition) redoDelete(e *entry, seq uint64) {
 	if c := p.replaced(e, seq); c != nil {
+		if e.r != nil || c.extra != nil {
+			p.redoParts(c, e, seq)
+		}
 		c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
-		p.hot.changed(c)
+		if p.hot.changed(c); c.parts() != nil {
+			p.endedKey(c)
+		}
 	}
 }
 
@@ -288,6 +332,12 @@ func (p *partition) setExpire(c *counter, at int64) {
 // remember puts the opid of an applied operation into the table's filter and,
 // in EXACT, the operation into the records: in the same step as its effect.
 func (p *partition) remember(e *entry, seq uint64, at moment) {
+	p.rememberAs(e, seq, at, Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip})
+}
+
+// rememberAs is remember of an operation of any region. The record supersedes earlier ones of
+// the same opid, which the filter takes again: so a match covers the newest one's time.
+func (p *partition) rememberAs(e *entry, seq uint64, at moment, original Seen) {
 	if seq > p.marks.filters && e.t != nil {
 		if e.flags&flagHasTime != 0 {
 			e.t.horizon.add(at.logged, e.time, e.t.def.keep(at.logged))
@@ -300,7 +350,7 @@ func (p *partition) remember(e *entry, seq uint64, at moment) {
 	if e.flags&flagExact != 0 && seq > p.marks.records {
 		p.seen.Add(&seen.Record{
 			Table: e.table, Hash: e.hash, Seq: seq, Logged: at.logged, Key: e.key, ID: e.id, Packed: e.packed,
-			Original: Seen{Delta: e.delta, Result: e.value, UnixMs: at.wall, Clip: e.clip},
+			Original: original,
 		})
 	}
 }

@@ -87,6 +87,10 @@ func (x *decider) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
 	switch {
+	case op.Kind == regionCursor: // it has no key, but the ref tells its partition
+		first, _ := slotRange(int(op.Delta), len(x.s.partitions))
+		x.fill(x.newRef(), i, nil, first)
+		x.refs[len(x.refs)-1].failed = true // there is nothing to find
 	case op.Kind.can(allKeys):
 		x.flushes = true
 		for i := range x.s.partitions {
@@ -107,13 +111,15 @@ func (x *decider) route(i int) {
 	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
 }
 
-func (x *decider) addRef(op int, key []byte) {
+func (x *decider) addRef(op int, key []byte) { x.fill(x.newRef(), op, key, Slot(key)) }
+
+func (x *decider) newRef() *ref {
 	if len(x.refs) < cap(x.refs) {
 		x.refs = x.refs[:len(x.refs)+1]
 	} else {
 		x.refs = append(x.refs, ref{})
 	}
-	x.fill(&x.refs[len(x.refs)-1], op, key, Slot(key))
+	return &x.refs[len(x.refs)-1]
 }
 
 // fill makes r the ref of a key of an operation. Field by field, see Op.reset;
@@ -125,6 +131,7 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
 	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
 	o := &x.ops[op]
+	r.hears = o.Kind == regionHear
 	if r.asks = o.Kind.can(hasID); r.asks {
 		r.hash = fbf.Hash(x.s.seed, key, o.ID)
 	}

@@ -131,7 +131,7 @@ func (w *saver) mergeRuns() {
 func (s *Store) mergeDue(p *partition) bool {
 	p.lock()
 	defer p.mu.Unlock()
-	return p.seen.MergeDue(p.keep(p.moment(s.look()).logged))
+	return p.seen.MergeDue(s.buildOptions(p, p.moment(s.look()).logged))
 }
 
 // backlog says from which size on a partition's share of what has come together

@@ -138,7 +138,7 @@ func (s *Store) collect(p *partition, from uint64, count int, lock func()) (foun
 			return false
 		}
 		if !inMemory[string(k.Key)] {
-			found = append(found, scanned{key: string(k.Key), pos: pos, kind: TypeCounter, expire: r.expire})
+			found = append(found, scanned{key: string(k.Key), pos: pos, kind: r.kind, expire: r.expire})
 		}
 		rows, lastRow = rows+1, pos
 		return true

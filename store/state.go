@@ -29,14 +29,19 @@ type partitionState struct {
 	gone    bool
 	handed  uint64
 	number  uint64
+	regions *regions // of a member
 }
 
 const stateVersion = 1
 
+// stateOfRegion takes the place of whether the partition is gone, in a member of regions: there it cannot move.
+const stateOfRegion = 2
+
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
 // sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
 // each its id and horizon. If the partition has ever moved: where it was adopted, whether it
-// is gone, under which number it is handed over, and, if that is another one, the highest under which it ever was.
+// is gone, under which number it is handed over, and, if that is another one, the highest under which it ever was. If it
+// is a member of regions: that it is, and these.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -53,6 +58,9 @@ func (s partitionState) encode() []byte {
 		h := s.horizons[id]
 		b = binary.AppendUvarint(b, uint64(id))
 		b = h.appendTo(b)
+	}
+	if s.regions != nil {
+		return s.regions.appendTo(append(b, 0, stateOfRegion))
 	}
 	if s.gone || s.adopted > 0 || s.number > 0 {
 		gone := byte(0)
@@ -87,16 +95,22 @@ func decodeState(b []byte) (s partitionState, err error) {
 	}
 	if len(r.Rest) > 0 {
 		s.adopted = r.Uvarint()
-		gone := r.Byte()
-		s.gone, s.handed = gone == 1, r.Uvarint()
-		s.number = s.handed
-		if len(r.Rest) > 0 {
-			if s.number = r.Uvarint(); s.number <= s.handed {
+		switch gone := r.Byte(); gone {
+		case stateOfRegion:
+			if s.regions = r.regions(); s.adopted > 0 {
 				r.Fail()
 			}
-		}
-		if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.number == 0 || s.gone && s.handed > 0 {
-			r.Fail()
+		default:
+			s.gone, s.handed = gone == 1, r.Uvarint()
+			s.number = s.handed
+			if len(r.Rest) > 0 {
+				if s.number = r.Uvarint(); s.number <= s.handed {
+					r.Fail()
+				}
+			}
+			if gone > 1 || s.adopted > s.seq || s.adopted == 0 && !s.gone && s.number == 0 || s.gone && s.handed > 0 {
+				r.Fail()
+			}
 		}
 	}
 	r.End()

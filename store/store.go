@@ -71,6 +71,11 @@ type Options struct {
 	// FilterMaxMemory bounds the memory of all filters, bytes; default 1 GiB,
 	// negative: unlimited.
 	FilterMaxMemory int64
+	// RegionRetention is how long, in logged time, a region keeps the records of its own
+	// operations beyond what tables remember, while another region has not acknowledged them;
+	// default 24 h, negative: no longer. MAXDISK bounds it, too. What is given up before that is
+	// counted (RegionIDs.Unchecked).
+	RegionRetention time.Duration
 	// HotCounters bounds the number of keys kept in memory; default 1,000,000.
 	// Keys that changed since their rows were written come on top, up to about half as
 	// many or 4096 in each partition.
@@ -95,6 +100,9 @@ type Options struct {
 	// Sections says where in the data of an entry of such a log the partitions' sections
 	// are (oplog.Options).
 	Sections func(*oplog.Entry) (from, to int, err error)
+	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
+	// yet, bytes; default 4 GiB.
+	RegionBacklog int64
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -106,12 +114,14 @@ type Options struct {
 
 func (o Options) withDefaults() Options {
 	def(&o.SnapshotInterval, time.Minute)
+	def(&o.RegionRetention, 24*time.Hour)
 	def(&o.MaxLogBytes, 128<<20)
 	def(&o.RecordMemory, 64<<20)
 	def(&o.FilterMaxMemory, 1<<30)
 	def(&o.HotCounters, 1_000_000)
 	def(&o.BlockCache, 64<<20)
 	def(&o.MinFreeDisk, 64<<20)
+	def(&o.RegionBacklog, 4<<30)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -180,15 +190,20 @@ type Store struct {
 	misses   atomic.Uint64
 	onEvent  atomic.Pointer[func(string, time.Duration)]
 
-	replica   *replica   // nil: there is no other node
-	catalogMu sync.Mutex // one change of the tables at a time
-	rebuilds  sync.Mutex // one rebuild at a time
-	snapshots snapshotter
-	scanning  atomic.Bool // the filter of a partition's rows is being filled
-	backup    backup
-	stop      chan struct{}
-	running   sync.WaitGroup
-	closed    atomic.Bool
+	member atomic.Bool // of regions
+	peers  peers       // other regions that read the op log
+	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
+	// 0: none was.
+	clockAhead atomic.Int64
+	replica    *replica   // nil: there is no other node
+	catalogMu  sync.Mutex // one change of the tables at a time
+	rebuilds   sync.Mutex // one rebuild at a time
+	snapshots  snapshotter
+	scanning   atomic.Bool // the filter of a partition's rows is being filled
+	backup     backup
+	stop       chan struct{}
+	running    sync.WaitGroup
+	closed     atomic.Bool
 }
 
 // Open opens the data directory, recovers what it holds and starts the
@@ -210,6 +225,9 @@ func Open(o Options) (*Store, error) {
 		return nil, errors.Join(err, db.Close())
 	}
 	s.oplog.EndRecovery()
+	if set, ok := s.Regions(); ok {
+		s.holdForRegions(&set)
+	}
 	s.recovery.Took = time.Since(began)
 	s.start()
 	return s, nil

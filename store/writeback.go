@@ -122,7 +122,7 @@ func (c *checkpoint) captureRows(b *persistence.Changes, keys []*counter, rows [
 			}
 			value = c.p.putRow(b, k, value)
 			c.need = max(c.need, k.seq) // which also put the row's expiry into the index
-			rows = append(rows, savedRow{k, k.seq, k.kind != TypeCounter})
+			rows = append(rows, savedRow{k, k.seq, !k.hasRow()})
 		}
 		c.p.mu.Unlock()
 		keys = keys[n:]
@@ -134,7 +134,7 @@ func (c *checkpoint) captureRows(b *persistence.Changes, keys []*counter, rows [
 // putRow puts the row of a key into a batch. SCAN must find a key that is
 // created anew before its old row is gone, so that counts as gone from now on.
 func (p *partition) putRow(b *persistence.Changes, k *counter, value []byte) []byte {
-	if k.kind != TypeCounter {
+	if !k.hasRow() {
 		b.DeleteRow(k.rowKey())
 		k.is &^= isInRow
 		p.hot.track(k)
@@ -145,7 +145,7 @@ func (p *partition) putRow(b *persistence.Changes, k *counter, value []byte) []b
 	}
 	value = k.appendRow(value[:0])
 	b.PutRow(k.rowKey(), value)
-	if k.expire != 0 {
+	if k.expire != 0 && k.kind == TypeCounter {
 		b.PutExpiry(p.id, k.expire, k.rowKey())
 	}
 	return value

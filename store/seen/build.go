@@ -15,10 +15,23 @@ type Options struct {
 	// Keep says how long a table keeps its records, ms; false if there is no such table
 	// any more. It is called with the lock held.
 	Keep func(table uint32) (ms int64, ok bool)
+	// Awaited, unless it is nil, says which records of a table are kept for longer. It is
+	// called with the lock held.
+	Awaited func(table uint32) Awaited
 	// GiveWay, unless it is nil, is called every fraction of a millisecond of the work,
 	// without the lock.
 	GiveWay func()
 	Scratch *Scratch // for one Build at a time
+}
+
+// Awaited says how long the records of a table are kept beyond Options.Keep, because other
+// regions have not said yet that they have what was applied here: one of them may have
+// applied the same (key, opid) earlier, and only who has the record can take its own
+// application back.
+type Awaited struct {
+	Acked uint64 // the sequence up to which they have said so
+	For   int64  // the records behind it are kept for so long all the same, logged ms
+	Bytes uint64 // … while the table's runs have no more than so many bytes; 0: any number
 }
 
 // Goal is what a Build does with records and runs.
@@ -47,6 +60,7 @@ const (
 type Build struct {
 	Options
 	rs        *Records
+	unchecked uint64
 	sealed    []*bundle
 	obsolete  []persistence.Run
 	published []persistence.Run
@@ -96,15 +110,21 @@ func (b *Build) buildTable(table uint32, n int) error {
 	rs.mu.Lock()
 	old := rs.runs[table]
 	keep, ok := b.Keep(table)
+	await := b.awaited(table)
 	rs.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	live := slices.DeleteFunc(slices.Clone(old), func(r persistence.Run) bool {
-		return r.LastTime+keep < b.Now
-	})
+	live, late, gone := b.divide(old, keep, await)
+	unchecked := uint64(0)
+	if b.Awaited != nil {
+		var err error
+		if unchecked, err = b.countOwn(gone, await.Acked); err != nil {
+			return err
+		}
+	}
 	var kept, written []persistence.Run
-	for _, g := range b.groups(live, newRun(b.sealed, n), keep) {
+	for _, g := range b.groups(live, late, newRun(b.sealed, n), keep, await.For) {
 		run := g.run
 		if len(g.merged) != 1 || g.records {
 			var err error
@@ -117,6 +137,7 @@ func (b *Build) buildTable(table uint32, n int) error {
 		kept = append(kept, run)
 	}
 	b.replace(table, old, kept, written)
+	b.unchecked += unchecked
 	return nil
 }
 
@@ -144,15 +165,16 @@ type group struct {
 	records bool // and the new ones
 }
 
-// groups says what is merged with what.
-func (b *Build) groups(runs []persistence.Run, new persistence.Run, keep int64) (groups []group) {
+// groups says what is merged with what. The first late ones of the runs are beyond the
+// remembering time.
+func (b *Build) groups(runs []persistence.Run, late int, new persistence.Run, keep, await int64) (groups []group) {
 	all := slices.Clone(runs)
 	if new.Count > 0 {
 		all = append(all, new)
 	}
 	from, end := len(all), len(all)
 	if b.Goal == Merge {
-		from, end = mergeRange(all, keep)
+		from, end = mergeRanges(all, late, keep, await)
 	}
 	for i := 0; i < len(all); {
 		to := i + 1
@@ -281,17 +303,28 @@ const (
 	closeFan = 4
 )
 
-// MergeDue reports whether a Build for Merge has something to do; keep is as in Options.
-// The lock is held.
-func (rs *Records) MergeDue(keep func(table uint32) (ms int64, ok bool)) bool {
+// MergeDue reports whether a Build for Merge with these options has something to do. The
+// lock is held.
+func (rs *Records) MergeDue(o Options) bool {
 	for table, runs := range rs.runs {
-		if ms, ok := keep(table); ok {
-			if from, to := mergeRange(runs, ms); from < to {
+		if keep, ok := o.Keep(table); ok {
+			late := o.late(runs, keep)
+			if from, to := mergeRanges(runs, late, keep, o.awaited(table).For); from < to {
 				return true
 			}
 		}
 	}
 	return false
+}
+
+// mergeRanges is mergeRange where the first late ones of all are beyond the remembering
+// time: those become one among themselves, and may span as much more as they are kept
+// longer.
+func mergeRanges(all []persistence.Run, late int, keep, await int64) (from, to int) {
+	if from, to = mergeRange(all[late:], keep); from < to {
+		return from + late, to + late
+	}
+	return mergeRange(all[:late], max(keep, await))
 }
 
 // mergeRange returns which of a table's runs, all[from:to], become one; from is to

@@ -44,8 +44,12 @@ const (
 //	table u32 | length of the value u32 | hash u64 | sequence u64 | value
 const recordHeader = 4 + 4 + 8 + 8
 
+// recordRoom bounds what a record's value takes beside key and opid: their lengths, three
+// numbers, and three fields.
+const recordRoom = (2+3+3)*binary.MaxVarintLen64 + 3*2 + 1
+
 func (s *bundle) add(r *Record) {
-	n := s.reserve(recordHeader + len(r.Key) + len(r.ID) + 8*binary.MaxVarintLen64)
+	n := s.reserve(recordHeader + len(r.Key) + len(r.ID) + recordRoom)
 	if s.count == 0 {
 		s.firstSeq, s.first = r.Seq, r.Logged
 	}

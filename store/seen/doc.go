@@ -28,10 +28,11 @@
 //
 // # Where it is
 //
-//	record.go   Record, Original, their bytes; opid.go how an opid is stored
+//	record.go   Record, Original, their bytes and ranks; opid.go how an opid is stored
 //	records.go  Records: what is in memory, and what there is on disk
 //	search.go   Search, and finding the runs at a start
 //	build.go    Build: which runs there are to be; publishing them
+//	await.go    what other regions may still ask for is kept longer
 //	replace.go  Records that take the place of others
 //	bundle.go   a bundle; index.go what finds a record in it; freelist.go its memory
 //	sort.go     a bundle's records in the order of a run; merge.go several runs as one
@@ -54,6 +55,11 @@
 //	run        an immutable sorted file of the records of one table
 //	group      runs, and perhaps new records, that become one run
 //	source     yields records in the order of a run: a sorter, or a run
+//	own        applied in this region; others' records name theirs
+//	dot        the sequence of an operation's entry in its region's partition
+//	rank       of an application: when, where and with which dot (Original.Before)
+//	supersede  to be what counts of (key, opid), with a higher sequence
+//	late       a run beyond the remembering time, kept because it is awaited
 //	published  a run that a header row names, so that it is part of the directory
 //	obsolete   a run that is to be dropped with the next commit of a Build
 package seen

@@ -1,10 +1,12 @@
 package seen
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 
 	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // ErrCorrupt means that the bytes of a record are not what Record.AppendTo writes.
@@ -30,13 +32,49 @@ type Original struct {
 	// Result is what the client was told: the counter right after the operation. It is
 	// kept, and never computed again: what came between may not be known any more.
 	Result int64
-	UnixMs int64 // wall time at which it was applied
+	UnixMs int64 // wall time at which it was applied, in its region
 	Clip   int64 // Delta minus the increment that was made; 0 unless a bound was in the way
+	// Other: another region applied it, Region. Otherwise this one did, and Region is 0.
+	Other  bool
+	Region part.Region
+	// Dot is the sequence of its log entry in its region's partition. Find and Search
+	// fill it in of an own one, whose record has that sequence.
+	Dot uint64
+	// Taken, unless it is 0, is the dot of an application of the same (key, opid) here
+	// that was taken back: it counts no more, and what the record says is of the other
+	// region's, which counts instead. The mark is never removed.
+	Taken uint64
 }
 
-// fieldClip is the tag of Original.Clip, a varint. Tags of fields are part of the format
-// (FORMAT.md); one is never used for something else.
-const fieldClip = 1
+// Own reports whether the operation was applied here, and counts.
+func (o *Original) Own() bool { return !o.Other }
+
+// Before reports whether the application has a smaller rank than another one of the same
+// (key, opid): of all regions' applications the one of the smallest rank counts. An own
+// one's region is self. The order is total and never changes, as what it rests on does
+// not: when and where the operation was applied, and the sequence of its entry.
+func (o *Original) Before(other *Original, self part.Region) bool {
+	return cmp.Or(
+		cmp.Compare(o.UnixMs, other.UnixMs),
+		cmp.Compare(o.regionOf(self), other.regionOf(self)),
+		cmp.Compare(o.Dot, other.Dot),
+	) < 0
+}
+
+func (o *Original) regionOf(self part.Region) part.Region {
+	if o.Own() {
+		return self
+	}
+	return o.Region
+}
+
+// The tags of fields. They are part of the format (FORMAT.md); one is never used for
+// something else.
+const (
+	fieldClip   = 1 // Original.Clip, a varint
+	fieldOrigin = 2 // Original.Region, a byte, and Dot, as appendDot writes it; not of an own one
+	fieldTaken  = 3 // Original.Taken, as appendDot writes it; only behind an origin
+)
 
 // AppendTo appends the record's value, as runs keep it: key, opid, delta, result, wall
 // time, and then tagged fields, ascending by tag, of which those are left out that say
@@ -53,7 +91,52 @@ func (r *Record) AppendTo(dst []byte) []byte {
 		dst = binary.AppendUvarint(dst, fieldClip)
 		dst = coding.AppendBytes(dst, b[:binary.PutVarint(b[:], r.Original.Clip)])
 	}
+	if !r.Original.Own() {
+		dst = r.Original.appendOrigin(dst)
+	}
 	return dst
+}
+
+// appendOrigin appends the fields of an operation that another region applied.
+func (o *Original) appendOrigin(dst []byte) []byte {
+	var b [1 + 8]byte
+	dst = append(dst, fieldOrigin)
+	dst = coding.AppendBytes(dst, appendDot(append(b[:0], byte(o.Region)), o.Dot))
+	if o.Taken != 0 {
+		dst = append(dst, fieldTaken)
+		dst = coding.AppendBytes(dst, appendDot(b[:0], o.Taken))
+	}
+	return dst
+}
+
+// appendDot appends a sequence, not 0, to the end of a field: little-endian, without
+// the zeros at its end.
+func appendDot(dst []byte, dot uint64) []byte {
+	for ; dot > 0; dot >>= 8 {
+		dst = append(dst, byte(dot))
+	}
+	return dst
+}
+
+// readDot reads what appendDot has written; 0 if it is anything else.
+func readDot(b []byte) (dot uint64) {
+	if len(b) == 0 || len(b) > 8 || b[len(b)-1] == 0 {
+		return 0
+	}
+	for i, x := range b {
+		dot |= uint64(x) << (8 * i)
+	}
+	return dot
+}
+
+// readOrigin reads what follows the tag fieldOrigin; false if it is not what appendOrigin
+// writes.
+func (o *Original) readOrigin(field []byte) bool {
+	if len(field) == 0 || field[0] >= part.MaxRegions {
+		return false
+	}
+	o.Other, o.Region, o.Dot = true, part.Region(field[0]), readDot(field[1:])
+	return o.Dot != 0
 }
 
 // ReadRecord decodes Key, ID and Original from a record's value. Fields with tags that it
@@ -127,11 +210,20 @@ func (d *decoder) original() Original {
 		if tag <= last {
 			d.Fail()
 		}
-		if last = tag; tag == fieldClip {
-			clip, n := binary.Varint(field)
-			if o.Clip = clip; clip == 0 || n != len(field) {
-				d.Fail()
-			}
+		ok := true
+		switch last = tag; tag {
+		case fieldClip:
+			n := 0
+			o.Clip, n = binary.Varint(field)
+			ok = o.Clip != 0 && n == len(field)
+		case fieldOrigin:
+			ok = o.readOrigin(field)
+		case fieldTaken:
+			o.Taken = readDot(field)
+			ok = o.Taken != 0 && !o.Own()
+		}
+		if !ok {
+			d.Fail()
 		}
 	}
 	if d.Bad {

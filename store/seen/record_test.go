@@ -48,18 +48,18 @@ func TestUnknownFields(t *testing.T) {
 	}{
 		{"no field", plain, 0, true},
 		{"the clip", clipped, 5, true},
-		{"an unknown field", slices.Concat(plain, field(2, "later")), 0, true},
+		{"an unknown field", slices.Concat(plain, field(4, "later")), 0, true},
 		{"an empty one, of the largest tag", slices.Concat(plain, field(1<<64-1, "")), 0, true},
-		{"unknown fields behind the clip", slices.Concat(clipped, field(2, "later"), field(9, "still later")), 5, true},
+		{"unknown fields behind the clip", slices.Concat(clipped, field(4, "later"), field(9, "still later")), 5, true},
 		{"tag 0", slices.Concat(plain, field(0, "")), 0, false},
 		{"the clip twice", slices.Concat(clipped, clipped[len(plain):]), 0, false},
-		{"fields in another order", slices.Concat(plain, field(2, ""), clipped[len(plain):]), 0, false},
+		{"fields in another order", slices.Concat(plain, field(4, ""), clipped[len(plain):]), 0, false},
 		{"a clip that goes on", slices.Concat(plain, field(fieldClip, "\x0a\x00")), 0, false},
 		{"a clip of nothing", slices.Concat(plain, field(fieldClip, "\x00")), 0, false},
 		{"an empty clip", slices.Concat(plain, field(fieldClip, "")), 0, false},
-		{"a tag alone", append(slices.Clone(plain), 2), 0, false},
-		{"a field that is cut off", slices.Concat(plain, field(2, "later"))[:len(plain)+3], 0, false},
-		{"a field longer than memory", slices.Concat(plain, binary.AppendUvarint([]byte{2}, 1<<63)), 0, false},
+		{"a tag alone", append(slices.Clone(plain), 4), 0, false},
+		{"a field that is cut off", slices.Concat(plain, field(4, "later"))[:len(plain)+3], 0, false},
+		{"a field longer than memory", slices.Concat(plain, binary.AppendUvarint([]byte{4}, 1<<63)), 0, false},
 	} {
 		got, err := ReadRecord(tc.b)
 		o, err2 := originalOf(tc.b)
@@ -80,7 +80,9 @@ func FuzzRecord(f *testing.F) {
 		r := &Record{Key: []byte("key"), ID: []byte(id), Original: Original{Delta: -1, Result: 5, UnixMs: 1e12}}
 		f.Add(r.AppendTo(nil))
 		r.Original.Clip = -7
-		f.Add(append(r.AppendTo(nil), 2, 1, 'x'))
+		f.Add(append(r.AppendTo(nil), 4, 1, 'x'))
+		r.Original.Other, r.Original.Region, r.Original.Dot, r.Original.Taken = true, 15, 1<<40, 7
+		f.Add(r.AppendTo(nil))
 	}
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -35,7 +35,9 @@ func New(partition uint16, mu sync.Locker, db *persistence.DB) Records {
 	return Records{partition: partition, mu: mu, db: db, nextRun: 1, runs: make(map[uint32][]persistence.Run), unpublished: make(map[uint64]bool)}
 }
 
-// Add remembers an operation. Sequences and logged times ascend. The lock is held.
+// Add remembers an operation. Sequences and logged times ascend. Of several records of
+// one (key, opid) the one with the highest sequence counts, and supersedes the others:
+// Find and Search tell of no other. The lock is held.
 func (rs *Records) Add(r *Record) {
 	if len(rs.bundles) == 0 {
 		rs.bundles = append(rs.bundles, new(bundle))
@@ -91,7 +93,15 @@ func (rs *Records) FindSinceMark(hash uint64, key, id []byte) (o Original, seq u
 // decode returns what Find does of a record that it has found.
 func decode(b []byte) (Original, uint64, bool) {
 	o, _ := originalOf(recordValue(b)) // which add has encoded
+	o.found(recordSeq(b))
 	return o, recordSeq(b), true
+}
+
+// found fills in what the record's sequence tells.
+func (o *Original) found(seq uint64) {
+	if o.Own() {
+		o.Dot = seq
+	}
 }
 
 // TouchIndex and TouchRecord ask for what Find will need, first in the index, then in

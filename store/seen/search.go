@@ -16,6 +16,7 @@ type Search struct {
 	runs    []*persistence.Run // newest first: a retry follows its original soon
 	done    bool
 	found   bool
+	seq     uint64 // of the record that was found
 	record  Original
 }
 
@@ -28,8 +29,9 @@ func (s *Search) Begin(rs *Records) {
 	s.rs, s.version = rs, rs.version
 }
 
-// Within adds a table's runs that overlap the logged times first to last. The lock is
-// held.
+// Within adds a table's runs that overlap the logged times first to last: all that there
+// are between math.MinInt64 and math.MaxInt64, whatever a filter still knows. Those that
+// cannot have the record cost little, as each has a filter of its own. The lock is held.
 func (s *Search) Within(table uint32, first, last int64) {
 	runs := s.rs.runs[table]
 	for i := len(runs) - 1; i >= 0; i-- {
@@ -55,26 +57,39 @@ func (s *Search) Exclude(hash uint64) bool {
 	return true
 }
 
-// Run reads the runs for the record of (key, id); buf is memory for it. An error is one
-// of reading, or ErrCorrupt. The lock is not needed.
+// Run reads the runs for the record of (key, id), that with the highest sequence if
+// there are several; buf is memory for it. An error is one of reading, or ErrCorrupt. The
+// lock is not needed.
 func (s *Search) Run(hash uint64, key, id []byte, buf *persistence.Entries) error {
 	s.done = true
 	for _, run := range s.runs {
-		if err := s.rs.db.LookUp(*run, hash, buf); err != nil {
-			return err
+		if s.found && run.LastSeq <= s.seq { // a table's older runs, for they are asked newest first
+			continue
 		}
-		for buf.Next() {
-			if isOf(buf.Value, key, id) {
+		if err := s.rs.db.LookUp(*run, hash, buf); err != nil {
+			return s.fail(err)
+		}
+		for buf.Next() { // ascending by sequence
+			if (!s.found || buf.Seq > s.seq) && isOf(buf.Value, key, id) {
 				o, err := originalOf(buf.Value)
-				s.found, s.record = err == nil, o
-				return err
+				if err != nil {
+					return s.fail(err)
+				}
+				o.found(buf.Seq)
+				s.found, s.seq, s.record = true, buf.Seq, o
 			}
 		}
 		if err := buf.Err(); err != nil {
-			return err
+			return s.fail(err)
 		}
 	}
 	return nil
+}
+
+// fail forgets what was found: something newer may be where nothing could be read.
+func (s *Search) fail(err error) error {
+	s.found = false
+	return err
 }
 
 // Holds reports whether the runs were searched and are still the same. The lock is held.

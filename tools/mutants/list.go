@@ -3,7 +3,7 @@ package main
 import "slices"
 
 // mutants are the edits, by the package that they break and the guarantee.
-var mutants = slices.Concat(storeMutants, operateMutants, sketchMutants, seenMutants, checkMutants, clusterMutants, catchupMutants, metaMutants, netMutants, faceMutants, raftlogMutants, replicaMutants, rebuildMutants, persistenceMutants, moveMutants, arrivalMutants, partMutants, otherMutants)
+var mutants = slices.Concat(storeMutants, operateMutants, sketchMutants, seenMutants, checkMutants, clusterMutants, catchupMutants, metaMutants, netMutants, faceMutants, raftlogMutants, replicaMutants, rebuildMutants, persistenceMutants, moveMutants, arrivalMutants, partMutants, regionMutants, regionIDMutants, regionPullMutants, otherMutants)
 
 // otherMutants break packages fbf, commands and server, the import, operations that set an
 // expiry, and the client for Go.
@@ -18,8 +18,8 @@ var otherMutants = []mutant{
 	{
 		guarantee: "G6", name: "an increment with an expiry wraps around",
 		file:     "store/decide_bounded.go",
-		old:      "			return boundedResult{}, ErrOverflow\n",
-		new:      "			next = value + op.Delta\n",
+		old:      "		if !ok {\n			return boundedResult{}, ErrOverflow\n",
+		new:      "		if !ok {\n			next = value + op.Delta\n",
 		packages: "./store", tests: "TestBoundedRefusals",
 	},
 	{

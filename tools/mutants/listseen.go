@@ -46,9 +46,9 @@ var seenMutants = []mutant{
 	},
 	{
 		guarantee: "G1", name: "a run goes when its first record has expired",
-		file:     "store/seen/build.go",
-		old:      "		return r.LastTime+keep < b.Now\n",
-		new:      "		return r.FirstTime+keep < b.Now\n",
+		file:     "store/seen/await.go",
+		old:      "		if r.LastTime+keep < b.Now && ",
+		new:      "		if r.FirstTime+keep < b.Now && ",
 		packages: "./store", tests: "TestRunsAreKept",
 	},
 	{
@@ -69,7 +69,7 @@ var seenMutants = []mutant{
 		guarantee: "G5", name: "an EXACT record with a field of a later release is not read",
 		file:     "store/seen/record.go",
 		old:      "		if tag <= last {\n",
-		new:      "		if tag <= last || tag > fieldClip {\n",
+		new:      "		if tag <= last || tag > fieldTaken {\n",
 		packages: "./store/seen", tests: "TestUnknownFields",
 	},
 }

@@ -339,13 +339,6 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestBounded",
 	},
 	{
-		guarantee: "G6", name: "an entry with an unknown flag is guessed",
-		file:     "store/entry.go",
-		old:      "	if e.flags&^flagsKnown != 0 {",
-		new:      "	if e.flags&^flagsKnown == 1 {",
-		packages: "./store", tests: "TestUnknownIsRefused",
-	},
-	{
 		guarantee: "G6", name: "a split batch leaves out partitions that are in use",
 		file:     "store/execute.go",
 		old:      "	for pass := range 3 {\n",

@@ -1,0 +1,192 @@
+package regions
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// ErrRefused: another region does not let this one read, or is not the one that was to be
+// read. Time alone does not mend that; the Mesh asks again at the longest delay.
+var ErrRefused = errors.New("refused")
+
+// Options of a Mesh. Zero fields have defaults, but for Store.
+type Options struct {
+	// Store is that of a member of regions, open until the Mesh is closed.
+	Store *store.Store
+	// Peers are the addresses, host:port, of the other regions. See SetPeers.
+	Peers map[part.Region]string
+	// Dial connects to an address; default: TCP, and TLS if there is a configuration.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	TLS  *tls.Config
+	// User and Password are what this region logs in with; no password: it does not. User may be "".
+	User, Password string
+	// Logger receives what an operator should know; default: discard.
+	Logger *slog.Logger
+	// Clock is what clocks of others are compared with; default: the machine's.
+	Clock store.Clock
+	// Most is about how many bytes an answer has, 1 to 64 MiB; default 4 MiB.
+	Most int
+	// Block is how long a source waits for something new before it says that there is nothing,
+	// up to a minute; default 10 s.
+	Block time.Duration
+	// Timeout is how long a source may take for an answer, beside Block, and to accept a
+	// connection; default 30 s.
+	Timeout time.Duration
+	// FirstRetry and LastRetry are how long to wait after the first failure and, twice as long each
+	// time, at most; default 100 ms and 30 s. A wait is shorter than that by up to a half, by chance.
+	FirstRetry, LastRetry time.Duration
+	// Takers is how many partitions take at the same time what a source has answered; default 8.
+	Takers int
+}
+
+func (o Options) withDefaults() Options {
+	def(&o.Most, 4<<20)
+	def(&o.Block, 10*time.Second)
+	def(&o.Timeout, 30*time.Second)
+	def(&o.FirstRetry, 100*time.Millisecond)
+	def(&o.LastRetry, 30*time.Second)
+	def(&o.Takers, 8)
+	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Clock == nil {
+		o.Clock = store.SystemClock()
+	}
+	if o.Dial == nil {
+		o.Dial = o.dial
+	}
+	return o
+}
+
+func def[T int | time.Duration](v *T, d T) {
+	if *v <= 0 {
+		*v = d
+	}
+}
+
+func (o *Options) dial(ctx context.Context, address string) (net.Conn, error) {
+	if o.TLS == nil {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	return (&tls.Dialer{Config: o.TLS}).DialContext(ctx, "tcp", address)
+}
+
+// now is the wall time, unix ms.
+func (o *Options) now() int64 {
+	wall, _ := o.Clock()
+	return wall
+}
+
+// Mesh reads all other regions for one of them. Safe for concurrent use.
+type Mesh struct {
+	opts   Options
+	ctx    context.Context // done when closed
+	cancel context.CancelFunc
+
+	mu    sync.Mutex // of peers; held while they change
+	peers map[part.Region]*peer
+}
+
+// Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
+// what SetPeers fails with.
+func Start(o Options) (*Mesh, error) {
+	if _, ok := o.Store.Regions(); !ok {
+		return nil, store.ErrNoRegions
+	}
+	m := &Mesh{opts: o.withDefaults(), peers: make(map[part.Region]*peer)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	if err := m.SetPeers(o.Peers); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+// SetPeers makes the Mesh read these regions at these addresses, and no others. Those that keep their
+// address are not disturbed; whoever is paused stays so. Each must be another member. It returns
+// when nothing reads those that are gone. To be called when the members change.
+func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
+	for r := range addresses {
+		if _, err := m.opts.Store.PullRanges(r); err != nil {
+			return fmt.Errorf("region %d: %w", r, err)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return net.ErrClosed
+	}
+	for r, p := range m.peers {
+		if addresses[r] != p.address {
+			p.stop()
+			delete(m.peers, r)
+			if addresses[r] != "" {
+				m.add(r, addresses[r], p.Status().Paused)
+			}
+		}
+	}
+	for r, address := range addresses {
+		if m.peers[r] == nil {
+			m.add(r, address, false)
+		}
+	}
+	return nil
+}
+
+// add begins to read a region. The lock is held.
+func (m *Mesh) add(r part.Region, address string, paused bool) {
+	p := newPeer(m.ctx, &m.opts, r, address, paused)
+	m.peers[r] = p
+	go p.run()
+}
+
+// Pause ends the reading of a region until Resume; meanwhile the region keeps its log, as far as
+// its region-backlog goes. Both report whether that region is read at all.
+func (m *Mesh) Pause(r part.Region) bool { return m.each(r, (*peer).pause) }
+
+// Resume reads a region again, also one that is waiting after a failure: at once.
+func (m *Mesh) Resume(r part.Region) bool { return m.each(r, (*peer).resume) }
+
+func (m *Mesh) each(r part.Region, do func(*peer)) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p := m.peers[r]
+	if p != nil {
+		do(p)
+	}
+	return p != nil
+}
+
+// Status returns how the reading of each region goes, by region.
+func (m *Mesh) Status() []Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	all := make([]Status, 0, len(m.peers))
+	for _, p := range m.peers {
+		all = append(all, p.Status())
+	}
+	slices.SortFunc(all, func(a, b Status) int { return int(a.Region) - int(b.Region) })
+	return all
+}
+
+// Close ends the reading: connections at once, whatever the other side does, and returns when
+// what was being taken is committed or has failed. After that the Mesh does not use the store.
+func (m *Mesh) Close() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cancel()
+	for _, p := range m.peers {
+		<-p.done
+	}
+	return nil
+}

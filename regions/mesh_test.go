@@ -1,0 +1,272 @@
+package regions
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// world is three regions, each of which reads the others through proxies.
+type world struct {
+	all   []*region
+	links map[[2]int]*proxy // by who reads, and whom
+}
+
+func (w *world) start(r *region) {
+	peers := make(map[part.Region]string)
+	for i := range w.all {
+		if i != r.n {
+			peers[part.Region(i)] = w.links[[2]int{r.n, i}].address()
+		}
+	}
+	r.start(peers, func(o *Options) { o.Block, o.Timeout, o.Most = 200*time.Millisecond, time.Second, 2000 })
+}
+
+// restart ends a region and opens it again, with or without a checkpoint, at another address.
+func (w *world) restart(t *testing.T, r *region, checkpoint bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if checkpoint {
+		must(t, r.s.Snapshot())
+	}
+	r.close()
+	r.open()
+	address := r.server.address()
+	for pair, link := range w.links {
+		if pair[1] == r.n {
+			link.target.Store(&address)
+		}
+	}
+	w.start(r)
+}
+
+// TestThreeRegions: clients send each operation to two regions at the same time, and add without
+// ids, while links are cut, lose all bytes and heal, and each region ends and starts again.
+// In the end all regions show the same, each operation once, and know each opid.
+func TestThreeRegions(t *testing.T) {
+	const clients, each, keys = 6, 120, 12
+	w := &world{all: newRegions(t, 4, 2, 8), links: make(map[[2]int]*proxy)}
+	for i, r := range w.all {
+		r.skew.Store(int64(i-1) * 300)
+		for j := range w.all {
+			if i != j {
+				w.links[[2]int{i, j}] = newProxy(t, w.all[j].server.address())
+			}
+		}
+	}
+	for _, r := range w.all {
+		w.start(r)
+	}
+	var want [keys]int64
+	turns := make(chan int, clients*each)
+	var wg sync.WaitGroup
+	for c := range clients {
+		for i := range each {
+			want[i%keys] += int64(i%5) + 1 + 1
+		}
+		wg.Go(func() {
+			for i := range each {
+				key, id := fmt.Sprint("k", i%keys), fmt.Sprint("op", c, ".", i)
+				var two sync.WaitGroup
+				for k := range 2 {
+					two.Go(func() {
+						if op := w.all[(c+i+k)%3].once(key, id, int64(i%5)+1); op.Err != nil {
+							t.Error(op.Err)
+						}
+					})
+				}
+				if op := w.all[i%3].do(store.Op{Kind: store.IncrBy, Key: []byte(key), Delta: 1}); op.Err != nil {
+					t.Error(op.Err)
+				}
+				two.Wait()
+				turns <- i
+			}
+		})
+	}
+	faults := []func(){
+		func() { w.links[[2]int{0, 1}].cut() },
+		func() { w.links[[2]int{2, 0}].dropping.Store(true) },
+		func() { w.restart(t, w.all[1], true) },
+		func() { w.links[[2]int{0, 1}].heal(); w.links[[2]int{1, 2}].cut() },
+		func() { w.restart(t, w.all[2], false) },
+		func() { w.links[[2]int{1, 2}].heal(); w.links[[2]int{1, 0}].cut() },
+		func() { w.restart(t, w.all[0], false) },
+	}
+	for n := range clients * each {
+		<-turns
+		if i := n * (len(faults) + 1) / (clients * each); i > (n-1)*(len(faults)+1)/(clients*each) && n > 0 {
+			faults[i-1]()
+		}
+	}
+	wg.Wait()
+	for _, l := range w.links {
+		l.heal()
+	}
+	for _, r := range w.all {
+		for k := range keys {
+			key := fmt.Sprint("k", k)
+			defer func() {
+				if t.Failed() {
+					t.Logf("region %d: %s = %d, want %d", r.n, key, r.value(key), want[k])
+				}
+			}()
+		}
+	}
+	eventually(t, "all regions show each operation once", func() bool {
+		for _, r := range w.all {
+			for k := range keys {
+				if r.value(fmt.Sprint("k", k)) != want[k] {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	w.known(t, clients, each, keys)
+	w.settled(t)
+}
+
+// known checks that a retry in any region gets the same answer.
+func (w *world) known(t *testing.T, clients, each, keys int) {
+	for c := range clients {
+		for i := range each {
+			key, id := fmt.Sprint("k", i%keys), fmt.Sprint("op", c, ".", i)
+			first := w.all[0].once(key, id, int64(i%5)+1)
+			for _, r := range w.all {
+				if op := r.once(key, id, int64(i%5)+1); op.Err != nil || op.Applied || op.Value != first.Value {
+					t.Fatalf("region %d: retry of %s: %d, %v, %v; elsewhere %d", r.n, id, op.Value, op.Applied, op.Err, first.Value)
+				}
+			}
+		}
+	}
+}
+
+// settled checks what regions say of each other when all is well.
+func (w *world) settled(t *testing.T) {
+	eventually(t, "nobody lags", func() bool {
+		for _, r := range w.all {
+			for i := range w.all {
+				if s := r.of(i); i != r.n && (s.LagOps != 0 || s.LagMs != 0 || !s.Connected || s.Failing) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+	for _, r := range w.all {
+		for i := range w.all {
+			s := r.of(i)
+			if i == r.n {
+				continue
+			}
+			if skew := s.ClockSkewMs - int64(i-r.n)*300; skew < -250 || skew > 250 {
+				t.Errorf("region %d: the clock of region %d leads by %d ms", r.n, i, s.ClockSkewMs)
+			}
+			if s.Name != fmt.Sprint("region", i) || s.Pulls == 0 || s.Bytes == 0 || len(s.Ranges) != max(r.partitions, w.all[i].partitions) {
+				t.Errorf("region %d of region %d: %+v", r.n, i, s)
+			}
+		}
+	}
+}
+
+// two opens two regions, the second of which reads the first.
+func two(t testing.TB, change func(*Options)) (source, reader *region) {
+	all := newRegions(t, 4, 2)
+	all[1].start(map[part.Region]string{0: all[0].server.address()}, change)
+	return all[0], all[1]
+}
+
+// TestWoken: what is committed is told at once, and not when the wait of the pull is over.
+func TestWoken(t *testing.T) {
+	a, b := two(t, nil) // waits a minute
+	eventually(t, "b has asked", func() bool { return a.server.pulls.Load() > 0 })
+	for i := range 20 {
+		a.once(fmt.Sprint("k", i), "x", 1)
+		eventually(t, "b has taken it", func() bool { return b.value(fmt.Sprint("k", i)) == 1 })
+	}
+}
+
+// TestPause: a region that is paused is not read, and catches up when it is resumed. Also one
+// that has changed its address.
+func TestPause(t *testing.T) {
+	a, b := two(t, nil)
+	a.once("k", "x", 1)
+	eventually(t, "b has taken it", func() bool { return b.value("k") == 1 })
+	if b.mesh.Pause(5) || !b.mesh.Pause(0) {
+		t.Error("regions that are read are not those that can be paused")
+	}
+	eventually(t, "it is paused", func() bool { s := b.of(0); return s.Paused && !s.Connected })
+	a.once("k", "y", 1)
+	must(t, b.mesh.SetPeers(map[part.Region]string{0: newProxy(t, a.server.address()).address()}))
+	eventually(t, "it shows", func() bool { s := b.of(0); return s.Paused && s.LagMs > 0 })
+	if b.value("k") != 1 {
+		t.Error("it was read while it was paused")
+	}
+	b.mesh.Resume(0)
+	eventually(t, "b has taken it", func() bool { return b.value("k") == 2 })
+	must(t, b.mesh.SetPeers(nil))
+	if len(b.mesh.Status()) != 0 {
+		t.Error("a region is read that was removed")
+	}
+	if err := b.mesh.SetPeers(map[part.Region]string{1: "x"}); err == nil {
+		t.Error("a region reads itself")
+	}
+}
+
+// TestRefused: a region with another incarnation is not read; that is logged once however
+// often it was tried, and mends when who reads learns of it.
+func TestRefused(t *testing.T) {
+	all := newRegions(t, 4, 2)
+	a, b := all[0], all[1]
+	set := setOf(all, 1)
+	set.Members[0].Incarnation++
+	must(t, b.s.SetRegions(set))
+	b.start(map[part.Region]string{0: a.server.address()}, nil)
+	eventually(t, "it was tried often", func() bool { return a.server.pulls.Load() > 5 })
+	if s := b.of(0); !s.Failing || !strings.Contains(s.LastError, "incarnation") {
+		t.Errorf("%+v", s)
+	}
+	if n := b.logged("level=WARN"); n != 1 {
+		t.Errorf("%d warnings", n)
+	}
+	must(t, b.s.SetRegions(setOf(all, 1)))
+	a.once("k", "x", 1)
+	eventually(t, "b has taken it", func() bool { return b.value("k") == 1 })
+	if s := b.of(0); s.Failing || b.logged("read again") != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestClose: Close ends connections that hang, and leaves no goroutine.
+func TestClose(t *testing.T) {
+	all := newRegions(t, 4, 2)
+	l := newProxy(t, all[0].server.address())
+	l.dropping.Store(true)
+	all[1].start(map[part.Region]string{0: l.address()}, nil) // it waits a minute, and another half
+	eventually(t, "it has connected", func() bool {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		return len(l.conns) > 0
+	})
+	closed := make(chan error, 1)
+	go func() { closed <- all[1].mesh.Close() }()
+	select {
+	case err := <-closed:
+		must(t, err)
+	case <-time.After(10 * time.Second):
+		t.Fatal("it does not close")
+	}
+	eventually(t, "no goroutine is left", func() bool {
+		stacks := make([]byte, 1<<20)
+		return !strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "regions.(*peer)")
+	})
+	if err := all[1].mesh.SetPeers(nil); err == nil {
+		t.Error("it reads after Close")
+	}
+}

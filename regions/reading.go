@@ -1,0 +1,196 @@
+package regions
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// What a session reads: which logs, from where on, and what becomes of the answers.
+
+// membership is what a request says of both sides. A session ends when it changes.
+type membership struct {
+	group uint64
+	self  part.Region
+	store.RegionMember
+}
+
+func (p *peer) member() (membership, error) {
+	set, ok := p.opts.Store.Regions()
+	if !ok {
+		return membership{}, store.ErrNoRegions
+	}
+	for _, m := range set.Members {
+		if m.Region == p.region {
+			return membership{set.Group, set.Self, m}, nil
+		}
+	}
+	return membership{}, fmt.Errorf("%w: region %d is no member", ErrRefused, p.region)
+}
+
+// plan makes the readings, unless they are what they should be.
+func (p *peer) plan() error {
+	ranges, err := p.opts.Store.PullRanges(p.region)
+	if err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.readings) == len(ranges) { // what they are follows from how many there are
+		return nil
+	}
+	p.readings, p.next = nil, 0
+	for _, r := range ranges {
+		p.readings = append(p.readings, &reading{PullRange: r, fresh: p.began})
+	}
+	return nil
+}
+
+// request returns what is asked next: all readings but those that wait after a failure. If all
+// wait, it has none, and d is for how long.
+func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
+	q = &Request{Group: m.group, By: m.self, Incarnation: m.Incarnation, Most: p.opts.Most}
+	at := make([]Range, len(p.readings)) // not under the lock: the store may be waiting for its disk
+	for i, r := range p.readings {
+		after, acked, err := p.opts.Store.TakenOf(r.Own, r.Source)
+		if err != nil {
+			return nil, 0, err
+		}
+		at[i] = Range{r.Source.Partition, r.First, r.Last, after, acked}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	d = p.opts.Block
+	for i := range p.readings {
+		i = (p.next + i) % len(p.readings)
+		r := p.readings[i]
+		r.taken, r.newest = at[i].After, max(at[i].After, r.newest)
+		if wait := r.until.Sub(now); wait > 0 {
+			d = min(d, wait)
+			continue
+		}
+		q.Ranges = append(q.Ranges, at[i])
+	}
+	q.Block = max(d.Truncate(time.Millisecond), time.Millisecond)
+	return q, q.Block, nil
+}
+
+// reading returns that which begins with a slot.
+func (p *peer) reading(first uint16) *reading { return p.readings[int(first)*len(p.readings)/slots] }
+
+// answered notes what an answer says beside its data.
+func (p *peer) answered(q *Request, clock int64, answers []answer, bytes uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.opts.now()
+	p.status.Connected, p.status.LastAnswer = true, time.Now()
+	p.status.ClockSkewMs = clock - now
+	p.status.Pulls++
+	p.status.Bytes += bytes
+	if p.linkErr = nil; p.noted != "" {
+		p.opts.Logger.Info("another region is read again", "region", p.region, "address", p.address)
+		p.noted = ""
+	}
+	follows := make(map[uint16]bool, len(answers))
+	for i, a := range answers {
+		r := p.reading(a.first)
+		follows[a.first], r.newest = true, max(a.newest, r.taken)
+		if a.data == nil && a.err == "" && (i == 0 || answers[i-1].data != nil) {
+			p.next = int(a.first) * len(p.readings) / slots // there was no room: it comes first now
+		}
+	}
+	for _, asked := range q.Ranges {
+		if r := p.reading(asked.First); !follows[asked.First] {
+			r.newest, r.fresh = r.taken, now
+			r.err, r.fails = nil, 0
+		}
+	}
+}
+
+// take hands the store what was answered, and reports whether that has changed anything at all: what
+// changes nothing must not be asked for again at once.
+func (p *peer) take(q *Request, answers []answer) bool {
+	after := make(map[uint16]uint64, len(q.Ranges))
+	for _, r := range q.Ranges {
+		after[r.First] = r.After
+	}
+	var wg sync.WaitGroup
+	var told []answer // with data or errors
+	errs := make([]error, len(answers))
+	takers := make(chan struct{}, p.opts.Takers)
+	for _, a := range answers {
+		i := len(told)
+		switch {
+		case a.err != "":
+			errs[i] = errorOf(a.err)
+		case a.data == nil:
+			continue
+		default:
+			takers <- struct{}{}
+			wg.Go(func() {
+				errs[i] = p.takeOne(a, after[a.first])
+				<-takers
+			})
+		}
+		told = append(told, a)
+	}
+	wg.Wait()
+	p.settle(told, errs)
+	return len(told) > 0 || len(answers) == 0
+}
+
+// takeOne takes what was answered of one reading.
+func (p *peer) takeOne(a answer, after uint64) error {
+	taken, err := p.opts.Store.Take(a.data)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r := p.reading(a.first)
+	switch {
+	case err != nil:
+		return err
+	case taken.RegionSource != r.Source || taken.Seq <= after:
+		return fmt.Errorf("%w: it ends at %d of partition %d of region %d", ErrAnswer, taken.Seq, taken.Partition, taken.Region)
+	}
+	r.taken, r.newest = taken.Seq, max(r.newest, taken.Seq)
+	switch now := p.opts.now(); {
+	case r.newest == r.taken:
+		r.fresh = now
+	case taken.Wall > 0:
+		r.fresh = max(r.fresh, now-(taken.Clock-taken.Wall))
+	}
+	return nil
+}
+
+// settle notes which readings go on, and which wait.
+func (p *peer) settle(told []answer, errs []error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	count, first := 0, error(nil)
+	for i, a := range told {
+		r, err := p.reading(a.first), errs[i]
+		if r.err = err; err == nil {
+			r.fails = 0
+			continue
+		}
+		fails := r.fails
+		if errors.Is(err, ErrRefused) || isGap(err) {
+			fails = 64 // time alone does not mend it
+		}
+		r.until = time.Now().Add(p.opts.delay(fails))
+		p.status.LastError, p.status.LastErrorAt = err.Error(), time.Now()
+		if r.fails++; r.fails == 1 {
+			if count++; first == nil {
+				first = err
+			}
+		}
+	}
+	if count > 0 {
+		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.region, "address", p.address,
+			"ranges", count, "error", first)
+	}
+}

@@ -1,0 +1,171 @@
+package regions
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Command is the name of the command that a region asks another one with.
+const Command = "REGION.PULL"
+
+// Limits of a request.
+const (
+	slots     = 16384
+	maxRanges = slots       // no region has more partitions
+	maxMost   = 64 << 20    // bytes
+	maxBlock  = time.Minute // the longest wait for something new
+	headArgs  = 7
+	rangeArgs = 5
+)
+
+// Request is what a region asks another one with REGION.PULL (see the package).
+type Request struct {
+	Group       uint64
+	By          part.Region // who asks
+	Incarnation uint64      // of the source, as who asks knows it
+	Most        int         // bytes of the answer, about: 1 to 64 MiB
+	Block       time.Duration
+	Ranges      []Range
+}
+
+// Range is a partition of the source, or some of its slots, and how far it has been taken.
+type Range struct {
+	Partition, First, Last uint16
+	// After is what was taken, Acked what of that will not be asked again.
+	After, Acked uint64
+}
+
+// badRequest is an error of a request's arguments; its text is the reply.
+type badRequest string
+
+func (e badRequest) Error() string { return string(e) }
+
+const (
+	errArguments = badRequest("ERR wrong number of arguments for 'region.pull' command")
+	errSyntax    = badRequest("ERR syntax error")
+)
+
+// ParseRequest reads the arguments behind the command's name. The text of its errors is the reply.
+func ParseRequest(args [][]byte) (*Request, error) {
+	if n := len(args) - headArgs; n < rangeArgs || n%rangeArgs != 0 || n/rangeArgs > maxRanges {
+		return nil, errArguments
+	}
+	if !strings.EqualFold(string(args[3]), "MAX") || !strings.EqualFold(string(args[5]), "BLOCK") {
+		return nil, errSyntax
+	}
+	a := numbers{rest: args}
+	q := &Request{Group: a.next("group", 0, 1<<64-1), By: part.Region(a.next("region", 0, part.MaxRegions-1)), Incarnation: a.next("incarnation", 0, 1<<64-1)}
+	a.rest = a.rest[1:]
+	q.Most = int(a.next("MAX", 1, maxMost))
+	a.rest = a.rest[1:]
+	q.Block = time.Duration(a.next("BLOCK", 0, uint64(maxBlock.Milliseconds()))) * time.Millisecond
+	var asked [slots / 64]uint64
+	for len(a.rest) > 0 && a.err == nil {
+		r := Range{Partition: a.slot("partition"), First: a.slot("first slot"), Last: a.slot("last slot")}
+		r.After = a.next("after", 0, 1<<64-1)
+		r.Acked = a.next("acknowledged", 0, r.After)
+		if a.err == nil && (r.Last < r.First || asked[r.First/64]&(1<<(r.First%64)) != 0) {
+			return nil, badRequest("ERR slots that are in no order, or asked for twice")
+		}
+		asked[r.First/64] |= 1 << (r.First % 64)
+		q.Ranges = append(q.Ranges, r)
+	}
+	if a.err != nil {
+		return nil, a.err
+	}
+	return q, nil
+}
+
+// numbers reads arguments that are numbers. Each has one spelling.
+type numbers struct {
+	rest [][]byte
+	err  error
+}
+
+func (a *numbers) slot(name string) uint16 { return uint16(a.next(name, 0, slots-1)) }
+
+func (a *numbers) next(name string, least, most uint64) uint64 {
+	arg := a.rest[0]
+	a.rest = a.rest[1:]
+	n, err := uint64(0), error(nil)
+	if len(arg) > 20 || len(arg) > 1 && arg[0] == '0' {
+		err = strconv.ErrSyntax
+	} else {
+		n, err = strconv.ParseUint(string(arg), 10, 64)
+	}
+	if (err != nil || n < least || n > most) && a.err == nil {
+		a.err = badRequest("ERR " + name + " is not an integer or out of range")
+	}
+	return n
+}
+
+// write appends the request as a client sends it.
+func (q *Request) write(w *resp.Writer) {
+	w.Array(1 + headArgs + rangeArgs*len(q.Ranges))
+	w.BulkString(Command)
+	number := func(n uint64) { w.BulkString(strconv.FormatUint(n, 10)) }
+	number(q.Group)
+	number(uint64(q.By))
+	number(q.Incarnation)
+	w.BulkString("MAX")
+	number(uint64(q.Most))
+	w.BulkString("BLOCK")
+	number(uint64(q.Block.Milliseconds()))
+	for _, r := range q.Ranges {
+		number(uint64(r.Partition))
+		number(uint64(r.First))
+		number(uint64(r.Last))
+		number(r.After)
+		number(r.Acked)
+	}
+}
+
+// pull is what the store is asked for a range.
+func (q *Request) pull(r Range, most int) store.Pull {
+	return store.Pull{
+		By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: r.Partition,
+		First: r.First, Last: r.Last, After: r.After, Acked: r.Acked, Most: most,
+	}
+}
+
+// Words that error replies begin with.
+const (
+	codeNoRegion = "NOREGION"
+	codeRefused  = "REFUSED"
+	codeGap      = "GAP"
+)
+
+// replyOf is the error reply of an error of the store.
+func replyOf(err error) string {
+	code := "ERR"
+	switch bad := badRequest(""); {
+	case errors.As(err, &bad):
+		return string(bad)
+	case errors.Is(err, store.ErrNoRegions):
+		code = codeNoRegion
+	case errors.Is(err, store.ErrStream):
+		code = codeRefused
+	case errors.Is(err, store.ErrGap):
+		code = codeGap
+	}
+	return fmt.Sprintf("%s %.*s", code, maxLine/2, err)
+}
+
+// errorOf is the error of an error reply.
+func errorOf(text string) error {
+	code, _, _ := strings.Cut(text, " ")
+	switch code {
+	case codeNoRegion, codeRefused, "NOAUTH", "WRONGPASS", "NOPERM":
+		return fmt.Errorf("%w: %s", ErrRefused, text)
+	case codeGap:
+		return fmt.Errorf("%w: %s", store.ErrGap, text)
+	}
+	return errors.New(text)
+}

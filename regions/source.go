@@ -1,0 +1,86 @@
+package regions
+
+import (
+	"context"
+	"time"
+
+	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// Source answers other regions. Safe for concurrent use.
+type Source struct {
+	Store *store.Store
+	// Clock is the one that others compare theirs with; nil: the machine's.
+	Clock store.Clock
+}
+
+// Pull answers REGION.PULL, whose arguments behind its name are args: one reply, perhaps an error. It
+// returns when there is something to tell, the request's BLOCK has passed or ctx is done: a server
+// ends ctx with the connection, and before it closes the store. What has been told is durable.
+// The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
+func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
+	q, err := ParseRequest(args)
+	if err != nil {
+		w.Error(replyOf(err))
+		return
+	}
+	answers, err := s.answer(q)
+	if err == nil && len(answers) == 0 && q.Block > 0 {
+		if err = s.wait(ctx, q); err == nil {
+			answers, err = s.answer(q)
+		}
+	}
+	if err != nil {
+		w.Error(replyOf(err))
+		return
+	}
+	now := time.Now().UnixMilli()
+	if s.Clock != nil {
+		now, _ = s.Clock()
+	}
+	w.Array(1 + answerParts*len(answers))
+	w.Int(now)
+	for i := range answers {
+		answers[i].write(w)
+	}
+}
+
+// wait returns when something follows what was taken.
+func (s *Source) wait(ctx context.Context, q *Request) error {
+	ctx, cancel := context.WithTimeout(ctx, q.Block)
+	defer cancel()
+	at := make([]store.Behind, len(q.Ranges))
+	for i, r := range q.Ranges {
+		at[i] = store.Behind{Partition: r.Partition, Seq: r.After}
+	}
+	return s.Store.AwaitAny(ctx, at)
+}
+
+// answer asks the store for all ranges, so that it learns what is acknowledged also of those of
+// which nothing is to be told. It fails if the whole request is refused, as that of a stranger is.
+func (s *Source) answer(q *Request) (answers []answer, err error) {
+	left, refused := q.Most, 0
+	for _, r := range q.Ranges {
+		newest := s.Store.CommittedOf(r.Partition)
+		if left <= 0 && newest > r.After { // no room for it; the next request begins with it
+			answers = append(answers, answer{first: r.First, newest: newest})
+			continue
+		}
+		data, failed := s.Store.Pull(q.pull(r, max(left, 1)))
+		switch {
+		case failed != nil:
+			answers = append(answers, answer{first: r.First, newest: newest, err: replyOf(failed)})
+			if err = failed; !isGap(failed) {
+				refused++
+			}
+		case newest > r.After:
+			left -= len(data)
+			answers = append(answers, answer{first: r.First, newest: newest, data: data})
+		}
+	}
+	if refused < len(q.Ranges) {
+		err = nil
+	}
+	return answers, err
+}

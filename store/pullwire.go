@@ -1,0 +1,244 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+)
+
+// What a pull answers: what a region itself did in one of its partitions, as its op log has it.
+// In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
+//
+//	version u8, group u, region u8, partition u, incarnation u
+//	first and last slot u, after u, up to - after u, wall u
+//	number of tables u, and for each, by id: id u, name
+//	sections to the end: number of entries u, wall - that of the section before v, its last sequence -
+//	    that of the section before u, and for each entry: sequence - that of the entry before - 1 u, the
+//	    entry as in the op log
+//
+// There is one encoding of each value, and no other is accepted.
+
+// pulledVersion is the first byte of what a pull answers.
+const pulledVersion = 1
+
+// maxPulled bounds what a pull answers, bytes: a section of the op log may be as large.
+const maxPulled = 1<<30 + 1<<20
+
+// ErrPulled: what should be another region's answer to a pull is none.
+var ErrPulled = errors.New("what another region sent is damaged")
+
+// pulled is what a pull answers, with its sections still encoded. It aliases its bytes.
+type pulled struct {
+	RegionSource
+	group, incarnation uint64
+	first, last        uint16 // slots of the keys
+	after, upTo        uint64 // it has all that the region did behind after, up to upTo
+	wall               int64  // of the source, unix ms; no section's is later
+	tables             []pulledTable
+	sections           []byte
+}
+
+// pulledTable is the name of a table in the source.
+type pulledTable struct {
+	id   uint32
+	name []byte
+}
+
+func (d *pulled) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, pulledVersion), d.group)
+	b = d.RegionSource.appendTo(b)
+	b = binary.AppendUvarint(b, d.incarnation)
+	b = binary.AppendUvarint(b, uint64(d.first))
+	b = binary.AppendUvarint(b, uint64(d.last))
+	b = binary.AppendUvarint(b, d.after)
+	b = binary.AppendUvarint(b, d.upTo-d.after)
+	b = binary.AppendUvarint(b, uint64(d.wall))
+	b = binary.AppendUvarint(b, uint64(len(d.tables)))
+	for _, t := range d.tables {
+		b = binary.AppendUvarint(b, uint64(t.id))
+		b = coding.AppendBytes(b, t.name)
+	}
+	return append(b, d.sections...)
+}
+
+// decodePulled reads what appendTo wrote, and checks all of it.
+func decodePulled(b []byte) (d pulled, err error) {
+	r := reader{coding.Reader{Rest: b}}
+	if r.Byte() != pulledVersion || len(b) > maxPulled {
+		r.Fail()
+	}
+	d.group, d.RegionSource, d.incarnation = r.Uvarint(), r.source(), r.Uvarint()
+	d.first, d.last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
+	d.after = r.Uvarint()
+	d.upTo = d.after + r.UpTo(math.MaxUint64-d.after)
+	d.wall = int64(r.UpTo(math.MaxInt64))
+	for n := r.UpTo(min(2*MaxTables, uint64(len(r.Rest)/2))); n > 0; n-- {
+		t := pulledTable{r.Uint32(), r.Bytes()}
+		if i := len(d.tables); i > 0 && t.id <= d.tables[i-1].id || len(t.name) == 0 || len(t.name) > MaxTableName {
+			r.Fail()
+		}
+		d.tables = append(d.tables, t)
+	}
+	if d.first > d.last {
+		r.Fail()
+	}
+	if d.sections = r.Rest; r.err() != nil {
+		return pulled{}, ErrPulled
+	}
+	head := d
+	head.sections = nil
+	if !bytes.Equal(head.appendTo(nil), b[:len(b)-len(d.sections)]) { // a varint can be longer than need be
+		return pulled{}, ErrPulled
+	}
+	again := make([]byte, 0, 256)
+	w := sectionWriter{last: d.after, end: d.after}
+	err = d.each(func(e *pulledEntry) error {
+		if err := d.check(e); err != nil {
+			return err
+		}
+		again = w.add(again, e)
+		return nil
+	})
+	if err == nil && !bytes.Equal(w.finish(again), d.sections) {
+		err = ErrPulled
+	}
+	if err != nil {
+		return pulled{}, err
+	}
+	return d, nil
+}
+
+// pulledEntry is an entry of another region's log.
+type pulledEntry struct {
+	entry
+	seq   uint64
+	wall  int64  // of its section
+	end   uint64 // last sequence of its section, in which are entries that are not told
+	first bool   // of its section
+	size  int    // bytes
+}
+
+// each calls fn for each entry. An entry is valid until the next.
+func (d *pulled) each(fn func(e *pulledEntry) error) error {
+	r := sectionReader{reader: reader{coding.Reader{Rest: d.sections}}}
+	e := pulledEntry{seq: d.after, end: d.after}
+	for len(r.Rest) > 0 {
+		n := r.Uvarint()
+		wall, end := e.wall+r.Varint(), r.UpTo(d.upTo-e.end)+e.end
+		if n == 0 || wall < 0 || wall > d.wall || end < e.seq {
+			return ErrPulled
+		}
+		e.end = end
+		for e.wall, e.first = wall, true; n > 0; n, e.first = n-1, false {
+			skip := r.UpTo(math.MaxUint64 - 1)
+			before := len(r.Rest)
+			if r.err() != nil || skip >= end-e.seq || !r.next(&e.entry) {
+				return ErrPulled
+			}
+			e.seq += skip + 1
+			e.size = before - len(r.Rest)
+			if err := fn(&e); err != nil {
+				return err
+			}
+		}
+	}
+	if r.err() != nil {
+		return ErrPulled
+	}
+	return nil
+}
+
+// check refuses an entry that no pull answers, or that is about another key than was asked for.
+func (d *pulled) check(e *pulledEntry) error {
+	if !e.told() {
+		return fmt.Errorf("%w: kind %d", ErrPulled, e.kind)
+	}
+	if e.kind == entryCursor {
+		if len(e.r.cursor.Vector) > 0 {
+			return ErrPulled
+		}
+		return nil
+	}
+	if checkKey(e.key) != nil {
+		return fmt.Errorf("%w: a key of %d bytes", ErrPulled, len(e.key))
+	}
+	if slot := Slot(e.key); slot < d.first || slot > d.last {
+		return fmt.Errorf("%w: slot %d", ErrPulled, slot)
+	}
+	if e.hasOpid() && (len(e.id) == 0 || len(e.id) > MaxOpID || d.table(e.table) == nil) {
+		return fmt.Errorf("%w: opid or table", ErrPulled)
+	}
+	if e.kind == entryTakeBack && (e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
+		return fmt.Errorf("%w: a take-back of entry %d", ErrPulled, e.r.back.Dot)
+	}
+	return nil
+}
+
+// table returns the name of a table; nil if the source has not told it.
+func (d *pulled) table(id uint32) []byte {
+	for _, t := range d.tables {
+		if t.id == id {
+			return t.name
+		}
+	}
+	return nil
+}
+
+// hasOpid reports whether an entry that is told has table and opid.
+func (e *entry) hasOpid() bool { return e.kind == entryApply || e.kind == entryTakeBack }
+
+// told reports whether other regions hear of an entry: if the region itself changed a counter,
+// or says how far it has taken another one's log. Merges, and what it heard of opids, come from
+// where they were made; of objects nothing is told.
+func (e *entry) told() bool {
+	switch e.kind {
+	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor:
+		return true
+	case entryDelete:
+		return e.flags&flagWasObject == 0 || e.flags&flagRegional != 0
+	case entryExpire:
+		return !e.typ.isObject()
+	}
+	return false
+}
+
+// sectionWriter encodes entries by sections.
+type sectionWriter struct {
+	last    uint64 // sequence of the entry before
+	wall    int64  // of the section before
+	end     uint64 // … and its last sequence
+	count   uint64 // entries of the section at hand
+	next    int64  // its wall time
+	nextEnd uint64 // its last sequence
+	entries []byte
+}
+
+// add appends the section before to dst, if e begins one.
+func (w *sectionWriter) add(dst []byte, e *pulledEntry) []byte {
+	if e.first {
+		dst = w.finish(dst)
+		w.next, w.nextEnd = e.wall, e.end
+	}
+	w.count++
+	w.entries = binary.AppendUvarint(w.entries, e.seq-w.last-1)
+	w.entries = e.appendTo(w.entries)
+	w.last = e.seq
+	return dst
+}
+
+// finish appends the last section to dst.
+func (w *sectionWriter) finish(dst []byte) []byte {
+	if w.count == 0 {
+		return dst
+	}
+	dst = binary.AppendUvarint(dst, w.count)
+	dst = binary.AppendVarint(dst, w.next-w.wall)
+	dst = binary.AppendUvarint(dst, w.nextEnd-w.end)
+	dst = append(dst, w.entries...)
+	w.wall, w.end, w.count, w.entries = w.next, w.nextEnd, 0, w.entries[:0]
+	return dst
+}

@@ -1,0 +1,352 @@
+package store
+
+import (
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Regions change the same counters at the same time, each by itself, and tell each other
+// what they did. Here is what a store knows of
+// the others. Of a key that another region has changed too, or that was set, deleted or
+// given an expiry, its counter has parts (package part), and the value of the counter is
+// their total. Of all other keys nothing is different, not a byte.
+//
+// What a region did to a key is a Change. It follows from the entry of the op log alone
+// (entry.change), both here, when that entry is redone, and in the regions that read it.
+//
+//	region.go       what a member knows: regions, cursors
+//	regionentry.go  what is logged
+//	regionown.go    what own operations note for redo, and for others
+//	regionkey.go    changes; parts of a key, and redo of them
+//	regiontake.go   operations that take what other regions did
+//	regiondrop.go   forgetting keys that ended, and take-backs
+
+// Errors of regions.
+var (
+	// ErrRegions: the directory of a member can neither be a replica nor move partitions.
+	ErrRegions = errors.New("a region cannot be a cluster, or move partitions, yet")
+	// ErrRegionFlush: a FLUSHALL cannot be undone key by key.
+	ErrRegionFlush = errors.New("FLUSHALL would delete what other regions count: use fbfkv region flush")
+	// ErrNoRegions: the store is no member of regions.
+	ErrNoRegions = errors.New("this server is not a region")
+)
+
+// maxRegionName bounds the name of a region, bytes.
+const maxRegionName = 64
+
+// RegionMember is one of the regions.
+type RegionMember struct {
+	Region      part.Region
+	Name        string
+	Partitions  int    // of its store, a power of two
+	Incarnation uint64 // of its directory, whose log others read
+}
+
+// RegionSet is which regions there are, and which one this is. It is logged whole.
+type RegionSet struct {
+	Group   uint64 // drawn once for all of them; others are refused
+	Self    part.Region
+	Members []RegionMember // by Region
+}
+
+// RegionSource is a partition of a region: where a log comes from.
+type RegionSource struct {
+	Region    part.Region
+	Partition uint16
+}
+
+func (a RegionSource) compare(b RegionSource) int {
+	return cmp.Or(cmp.Compare(a.Region, b.Region), cmp.Compare(a.Partition, b.Partition))
+}
+
+// RegionTaken says that the log of a source has been taken up to a sequence.
+type RegionTaken struct {
+	RegionSource
+	Seq uint64
+}
+
+// RegionCursor is what a partition logs behind what it has taken of a source: up to where, and
+// what that source has said, up to there, of what it had taken itself.
+type RegionCursor struct {
+	RegionTaken
+	Wall   int64         // of the source at Seq, unix ms
+	Vector []RegionTaken // by source
+}
+
+// regions is what a partition of a member knows of the others. The partition's lock guards it.
+type regions struct {
+	RegionSet
+	ids     []part.Region           // of all members
+	cursors map[RegionSource]uint64 // how far this partition has taken each log
+	// heard is, for each source, how far it has taken the logs of others, as it said in its
+	// own log, up to where that was taken here. It may be ahead of the op log: idle regions log
+	// nothing of it.
+	heard map[RegionSource]map[RegionSource]uint64
+	news  uint64 // counts changes of both
+}
+
+func newRegions(set RegionSet) *regions {
+	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64), heard: make(map[RegionSource]map[RegionSource]uint64)}
+	g.setMembers(set)
+	return g
+}
+
+func (g *regions) setMembers(set RegionSet) {
+	g.RegionSet, g.ids, g.news = set, nil, g.news+1
+	for _, m := range set.Members {
+		g.ids = append(g.ids, m.Region)
+	}
+}
+
+// member returns a region; nil if there is none of that number.
+func (s *RegionSet) member(r part.Region) *RegionMember {
+	for i := range s.Members {
+		if s.Members[i].Region == r {
+			return &s.Members[i]
+		}
+	}
+	return nil
+}
+
+// alone reports whether there are no other regions: nobody else has heard of any key.
+func (g *regions) alone() bool { return len(g.Members) == 1 }
+
+// take notes what a cursor says. Cursors only go forward, so repeating it changes nothing.
+func (g *regions) take(c *RegionCursor) {
+	if c.Seq > g.cursors[c.RegionSource] {
+		g.cursors[c.RegionSource] = c.Seq
+		g.news++
+	}
+	g.hear(c.RegionSource, c.Vector)
+}
+
+// hear notes what a source said in its log of what it has taken.
+func (g *regions) hear(from RegionSource, vector []RegionTaken) {
+	for _, t := range vector {
+		if g.heard[from] == nil {
+			g.heard[from] = make(map[RegionSource]uint64)
+		}
+		if t.Seq > g.heard[from][t.RegionSource] {
+			g.heard[from][t.RegionSource] = t.Seq
+			g.news++
+		}
+	}
+}
+
+// source is the partition of a region that has a slot. It must be a member.
+func (g *regions) source(r part.Region, slot uint16) RegionSource {
+	return RegionSource{r, uint16(int(slot) * g.member(r).Partitions / slots)}
+}
+
+// acked is what part.Parts asks for a key of a slot: how far region by has taken the changes of
+// region of, as it said in its own log.
+func (g *regions) acked(slot uint16) func(by, of part.Region) uint64 {
+	return func(by, of part.Region) uint64 {
+		if g.member(of) == nil || g.member(by) == nil {
+			return 0
+		}
+		if by == g.Self {
+			return g.cursors[g.source(of, slot)]
+		}
+		return g.heard[g.source(by, slot)][g.source(of, slot)]
+	}
+}
+
+// clone returns a copy for the state row.
+func (g *regions) clone() *regions {
+	if g == nil {
+		return nil
+	}
+	n := *g
+	n.cursors, n.heard = maps.Clone(g.cursors), make(map[RegionSource]map[RegionSource]uint64)
+	for from, taken := range g.heard {
+		n.heard[from] = maps.Clone(taken)
+	}
+	return &n
+}
+
+// encode is the JSON that is logged.
+func (s RegionSet) encode() []byte {
+	b, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // numbers and strings of UTF-8
+	}
+	return b
+}
+
+func decodeRegions(b []byte) (s RegionSet, err error) {
+	if err = decodeJSON(b, &s); err == nil {
+		err = s.check()
+	}
+	if err != nil {
+		return s, fmt.Errorf("%w: regions: %v", errCorruptEntry, err)
+	}
+	return s, nil
+}
+
+// check refuses regions that contradict themselves.
+func (s *RegionSet) check() error {
+	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || s.member(s.Self) == nil {
+		return fmt.Errorf("%w: the own region is not among at most %d", ErrOption, part.MaxRegions)
+	}
+	for i, m := range s.Members {
+		n := m.Partitions
+		switch {
+		case m.Region >= part.MaxRegions || i > 0 && m.Region <= s.Members[i-1].Region:
+			return fmt.Errorf("%w: region %d", ErrOption, m.Region)
+		case m.Name == "" || len(m.Name) > maxRegionName || !utf8.ValidString(m.Name):
+			return fmt.Errorf("%w: the name of region %d", ErrOption, m.Region)
+		case n < 1 || n > slots || n&(n-1) != 0:
+			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
+		}
+		for _, o := range s.Members[:i] {
+			if o.Name == m.Name {
+				return fmt.Errorf("%w: two regions have the name %q", ErrOption, m.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// appendTo appends what the state row has of regions: the set, then for each cursor source and
+// sequence, and for each source that has said something what it said.
+func (g *regions) appendTo(b []byte) []byte {
+	b = coding.AppendBytes(b, g.RegionSet.encode())
+	b = appendTaken(b, sortTaken(g.cursors))
+	var said []RegionCursor
+	for from, taken := range g.heard {
+		said = append(said, RegionCursor{RegionTaken: RegionTaken{RegionSource: from}, Vector: sortTaken(taken)})
+	}
+	slices.SortFunc(said, func(a, b RegionCursor) int { return a.compare(b.RegionSource) })
+	b = binary.AppendUvarint(b, uint64(len(said)))
+	for _, c := range said {
+		b = c.RegionSource.appendTo(b)
+		b = appendTaken(b, c.Vector)
+	}
+	return b
+}
+
+func (r *reader) regions() *regions {
+	set, err := decodeRegions(r.Bytes())
+	if err != nil {
+		r.Fail()
+		return nil
+	}
+	g := newRegions(set)
+	for _, t := range r.taken() {
+		g.cursors[t.RegionSource] = t.Seq
+	}
+	var last *RegionSource
+	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
+		from := r.source()
+		if last != nil && from.compare(*last) <= 0 {
+			r.Fail()
+		}
+		taken := r.taken()
+		if len(taken) == 0 {
+			r.Fail()
+		}
+		last = &from
+		g.hear(from, taken)
+	}
+	return g
+}
+
+// sortTaken returns what a map says, by source.
+func sortTaken(m map[RegionSource]uint64) []RegionTaken {
+	out := make([]RegionTaken, 0, len(m))
+	for from, seq := range m {
+		out = append(out, RegionTaken{from, seq})
+	}
+	slices.SortFunc(out, func(a, b RegionTaken) int { return a.compare(b.RegionSource) })
+	return out
+}
+
+// Regions returns which regions there are; false if this store is no member of any.
+func (s *Store) Regions() (RegionSet, bool) {
+	p := s.partitions[0]
+	p.lock()
+	defer p.mu.Unlock()
+	if p.regions == nil {
+		return RegionSet{}, false
+	}
+	return p.regions.RegionSet, true
+}
+
+// SetRegions makes the store a member of regions, or changes which there are. It returns when
+// that is committed, in all partitions at once. What its partitions have taken of regions that
+// stay is not forgotten.
+func (s *Store) SetRegions(set RegionSet) error {
+	if err := set.check(); err != nil {
+		return err
+	}
+	if s.replica != nil {
+		return ErrRegions
+	}
+	if own := set.member(set.Self); own.Partitions != len(s.partitions) {
+		return fmt.Errorf("%w: this store has %d partitions, not %d", ErrOption, len(s.partitions), own.Partitions)
+	}
+	if err := s.writable(); err != nil {
+		return err
+	}
+	encoded := set.encode()
+	s.catalogMu.Lock()
+	defer s.catalogMu.Unlock()
+	x := s.internal(s.partitions...)
+	x.lock()
+	err := s.refusal(s.partitions...)
+	for _, p := range s.partitions {
+		switch g := p.regions; {
+		case p.adopted > 0 || p.gone || p.handed > 0:
+			err = ErrRegions
+		case g != nil && (g.Self != set.Self || g.Group != set.Group):
+			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
+		}
+	}
+	if err == nil {
+		x.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
+	}
+	if err != nil {
+		x.unlock()
+		return err
+	}
+	for _, p := range s.partitions {
+		p.draft.need = p.seq
+		x.log(p, &entry{kind: entryRegions, id: encoded})
+	}
+	s.member.Store(true)
+	s.holdForRegions(&set)
+	return x.finish()
+}
+
+// redoRegions redoes a change of regions.
+func (p *partition) redoRegions(e *entry, seq uint64) error {
+	set, err := decodeRegions(e.id)
+	if err != nil || seq <= p.marks.counters {
+		return err
+	}
+	if p.regions == nil {
+		p.regions = newRegions(set)
+		return nil
+	}
+	p.regions.setMembers(set)
+	gone := func(from RegionSource) bool {
+		m := set.member(from.Region)
+		return m == nil || int(from.Partition) >= m.Partitions
+	}
+	maps.DeleteFunc(p.regions.cursors, func(from RegionSource, _ uint64) bool { return gone(from) })
+	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return gone(from) })
+	return nil
+}
+
+// self is the own region. The partition must be a member's.
+func (p *partition) self() part.Region { return p.regions.Self }

@@ -1,0 +1,194 @@
+package store
+
+import (
+	"slices"
+
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// A key that does not exist keeps its parts until all regions have said, in their logs, that they
+// took its end; and take-backs are kept until all have said the same of them. The cycle looks for
+// what can go: in memory are the keys that ended since the views were loaded, and rows are read
+// for the others, a few at a time.
+
+const (
+	// dropBatch bounds the keys that one cycle looks at in one partition, and the rows that it reads.
+	dropBatch = 256
+	// maxEnded bounds the keys that memory knows to have ended. For more, rows are read again.
+	maxEnded = 64 << 10
+)
+
+// ended are keys of a partition that may have something to drop.
+type ended struct {
+	keys []string
+	next int    // of them, in the present round
+	kept int    // how many of those before it stay
+	news uint64 // regions.news when the round began: without any it is not worth another one
+
+	swept bool   // no rows are to be read
+	again bool   // … but once this sweep is done, all of them once more
+	from  uint64 // position of the next one
+}
+
+// endedKey notes that a key may have something to drop.
+func (p *partition) endedKey(c *counter) {
+	e := &p.ended
+	if len(e.keys) >= maxEnded {
+		e.again = true
+		return
+	}
+	e.keys = append(e.keys, c.key())
+}
+
+// candidates returns keys to look at now: those that memory knows, else some from rows, read with
+// the partition unlocked.
+func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) {
+	if !p.lockNow() {
+		return nil, false, nil
+	}
+	e := &p.ended
+	if p.regions == nil || p.frozen.Load() != nil || p.aside != nil || p.flushDue {
+		p.mu.Unlock()
+		return nil, false, nil
+	}
+	if e.next >= len(e.keys) && e.news != p.regions.news {
+		e.keys, e.next, e.kept, e.news = e.keys[:e.kept], 0, 0, p.regions.news
+	}
+	if n := min(len(e.keys)-e.next, dropBatch); n > 0 {
+		keys = append(keys, e.keys[e.next:e.next+n]...)
+		p.mu.Unlock()
+		return keys, false, nil
+	}
+	if e.swept && !e.again {
+		p.mu.Unlock()
+		return nil, false, nil
+	}
+	if e.swept {
+		e.swept, e.again = false, false
+	}
+	first, last := slotRange(int(p.id), p.count)
+	from, to := max(e.from, position(first, 0)), position(last+1, 0)
+	p.mu.Unlock()
+	next := to
+	var bad error
+	n := 0
+	err = s.db.Rows(from, to, func(k persistence.RowKey, value []byte) bool {
+		if n++; n > dropBatch {
+			next = k.Position()
+			return false
+		}
+		if len(value) > 0 && value[0] == partsRowVersion {
+			var r row
+			if r, bad = decodeRow(value); bad != nil {
+				return false
+			}
+			if r.hasEnded() {
+				keys = append(keys, string(k.Key))
+			}
+		}
+		return true
+	})
+	if err == nil {
+		err = bad
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if e.from = next; next >= to {
+		e.from, e.swept, e.again = 0, !e.again, false
+	}
+	return keys, true, nil
+}
+
+// hasEnded reports whether there is something to drop of a key with this row, sooner or later.
+func (w *row) hasEnded() bool {
+	if w.kind == TypeNone {
+		return !w.aside
+	}
+	return slices.ContainsFunc(w.parts, func(q part.Part) bool { return len(q.Undo) > 0 })
+}
+
+// ownUndo reports whether the own part remembers take-backs.
+func ownUndo(p part.Parts, self part.Region) bool {
+	return slices.ContainsFunc(p, func(q part.Part) bool { return q.Region == self && len(q.Undo) > 0 })
+}
+
+// dropEnded drops what can go of some keys of a partition.
+func (s *Store) dropEnded(p *partition, b *Batch) {
+	keys, swept, err := s.candidates(p)
+	if err != nil {
+		s.log.Error("dropping keys that have ended", "error", err)
+	}
+	if len(keys) == 0 {
+		return
+	}
+	b.Reset()
+	op := b.Add(regionDrop)
+	for _, k := range keys {
+		op.Keys = append(op.Keys, []byte(k))
+	}
+	s.Execute(b)
+	if op.Err != nil || !p.lockNow() {
+		return
+	}
+	defer p.mu.Unlock()
+	e := &p.ended
+	if swept {
+		for i, stays := range op.Founds {
+			if stays && len(e.keys) < maxEnded {
+				e.keys = append(e.keys, keys[i])
+			} else if stays {
+				e.again = true
+			}
+		}
+		return
+	}
+	for i, stays := range op.Founds {
+		if e.next >= len(e.keys) || e.keys[e.next] != keys[i] {
+			return // the views were made anew
+		}
+		if stays {
+			e.keys[e.kept] = e.keys[e.next]
+			e.kept++
+		}
+		e.next++
+	}
+}
+
+// regionDrop drops what can go of Keys. Founds says of which something stays.
+func (x *decider) regionDrop(op *Op) error {
+	for i := range x.of(op) {
+		op.Founds = append(op.Founds, x.dropParts(&x.of(op)[i]))
+	}
+	return nil
+}
+
+// dropParts drops what can go of a key, and reports whether something stays that can go later.
+func (x *decider) dropParts(r *ref) (stays bool) {
+	g, parts := r.p.regions, r.c.parts()
+	if g == nil || len(parts) == 0 || r.c.kind.isObject() {
+		return false
+	}
+	self, acked := g.Self, g.acked(r.slot)
+	if r.c.kind == TypeNone {
+		if parts.Unclosed(self) {
+			x.closePart(r)
+			return true
+		}
+		if !parts.Droppable(acked, g.ids) {
+			return true
+		}
+		x.log(r.p, &entry{kind: entryForget, key: r.key, c: r.c})
+		return false
+	}
+	if spent := parts.Spent(self, acked, g.ids); len(spent) > 0 {
+		if x.reserveMore(entryRoom+len(r.key)+10*len(spent)) != nil {
+			return true
+		}
+		x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{clocks: spent}})
+	}
+	return ownUndo(r.c.parts(), self)
+}

@@ -1,0 +1,317 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// What entries of a member hold beside others.
+
+// regional are the fields of an entry that only members of regions log.
+type regional struct {
+	note   regionNote   // with flagRegional
+	merged byte         // of a merge: mergeEnds, mergeAside or 0
+	parts  part.Parts   // of a merge: all parts of the key; of a take-back: the winner's part
+	heard  Heard        // where an operation was applied; of a take-back: the winner
+	back   takeBack     // of a take-back; of what is heard, Dot alone: the own one that was taken back before, or 0
+	cursor RegionCursor // of a cursor
+	clocks []uint64     // of take-backs that are spent
+}
+
+// regionNote is what an entry of a key that has parts says beside the post-image, or of one that
+// gets parts by it. It has what other regions cannot know.
+type regionNote struct {
+	// HLC is the time of the register or the expiry that is set, or of the expiry that an
+	// increment was made under; 0: none.
+	HLC uint64
+	// Absent: a deletion of a key that did not exist any more closes the own part.
+	Absent bool
+	// Bases are what a SET or a deletion has seen of the other regions.
+	Bases []part.RegionBase
+}
+
+// Heard says where an operation was applied: by the region Origin, as entry Dot of its
+// partition, at the wall time Wall there (unix ms). For the operation regionHear it also says what
+// was applied; in entries that is with the operation itself.
+type Heard struct {
+	Origin part.Region
+	Dot    uint64
+	Wall   int64
+
+	Table  uint32 // id of the table here
+	Delta  int64
+	Clip   int64
+	Result int64 // what the client was told; in the entry of a take-back, too
+}
+
+// takeBack is what an own operation that another region applied first had done here.
+type takeBack struct {
+	Dot  uint64 // its entry
+	Made int64  // what it added
+	Held bool   // the counter still contains it: no deletion has removed it
+}
+
+// What a merge may say of its key.
+const (
+	mergeEnds  = 1 // it existed, and does not any more
+	mergeAside = 2 // it holds an object
+)
+
+const (
+	noteHLC = 1 << iota
+	noteAbsent
+	noteBases
+	noteAll = noteHLC | noteAbsent | noteBases
+)
+
+// maxNote bounds what a note takes in the log, with its length.
+const maxNote = 2 + 1 + binary.MaxVarintLen64 + 1 + part.MaxRegions*(1+2*binary.MaxVarintLen64)
+
+// appendTo appends the note: fields u8, the HLC u if bit 0, and if bit 2 the number of bases u8
+// and for each its region u8, clock u and sum v. Bit 1 is Absent.
+func (n *regionNote) appendTo(b []byte) []byte {
+	at := len(b)
+	b = append(b, 0)
+	if n.HLC != 0 {
+		b[at] |= noteHLC
+		b = binary.AppendUvarint(b, n.HLC)
+	}
+	if n.Absent {
+		b[at] |= noteAbsent
+	}
+	if len(n.Bases) > 0 {
+		b[at] |= noteBases
+		b = append(b, byte(len(n.Bases)))
+		for _, base := range n.Bases {
+			b = append(b, byte(base.Region))
+			b = binary.AppendUvarint(b, base.Clock)
+			b = binary.AppendVarint(b, base.Cum)
+		}
+	}
+	return b
+}
+
+// decodeNote reads a note. There is one encoding of each, and no other is accepted.
+func decodeNote(b []byte) (n regionNote, err error) {
+	r := reader{coding.Reader{Rest: b}}
+	fields := r.Byte()
+	if fields > noteAll {
+		r.Fail()
+	}
+	if fields&noteHLC != 0 {
+		n.HLC = r.Uvarint()
+	}
+	n.Absent = fields&noteAbsent != 0
+	if fields&noteBases != 0 {
+		for i := range min(int(r.Byte()), part.MaxRegions+1) {
+			base := part.RegionBase{Region: part.Region(r.Byte()), Base: part.Base{Clock: r.Uvarint(), Cum: r.Varint()}}
+			if base.Region >= part.MaxRegions || base.Clock == 0 || i > 0 && base.Region <= n.Bases[i-1].Region {
+				r.Fail()
+			}
+			if r.err() != nil {
+				break
+			}
+			n.Bases = append(n.Bases, base)
+		}
+	}
+	r.End()
+	var again [maxNote]byte
+	if r.err() != nil || !bytes.Equal(n.appendTo(again[:0]), b) {
+		return regionNote{}, errCorruptEntry
+	}
+	return n, nil
+}
+
+// appendRegional appends the fields of a kind that only members log.
+func (e *entry) appendRegional(dst []byte) []byte {
+	switch e.kind {
+	case entryMerge:
+		dst = coding.AppendBytes(dst, e.key)
+		dst = append(dst, e.r.merged)
+		dst = coding.AppendBytes(dst, e.r.parts.AppendTo(nil))
+	case entryHeard:
+		dst = e.appendOp(dst)
+		dst = e.r.heard.appendTo(dst)
+		dst = binary.AppendUvarint(dst, e.r.back.Dot)
+	case entryTakeBack:
+		dst = e.appendOp(dst)
+		dst = binary.AppendUvarint(dst, e.r.back.Dot)
+		dst = binary.AppendVarint(dst, e.r.back.Made)
+		dst = append(dst, bit(e.r.back.Held))
+		dst = e.r.heard.appendTo(dst)
+		dst = binary.AppendVarint(dst, e.r.heard.Result)
+		dst = coding.AppendBytes(dst, e.r.parts.AppendTo(nil))
+	case entryCursor:
+		c := &e.r.cursor
+		dst = c.RegionSource.appendTo(dst)
+		dst = binary.AppendUvarint(dst, c.Seq)
+		dst = binary.AppendUvarint(dst, uint64(c.Wall))
+		dst = appendTaken(dst, c.Vector)
+	case entryRegions:
+		dst = coding.AppendBytes(dst, e.id)
+	case entryForget:
+		dst = coding.AppendBytes(dst, e.key)
+	case entrySpent:
+		dst = coding.AppendBytes(dst, e.key)
+		dst = binary.AppendUvarint(dst, uint64(len(e.r.clocks)))
+		for _, c := range e.r.clocks {
+			dst = binary.AppendUvarint(dst, c)
+		}
+	}
+	return dst
+}
+
+// appendOp appends table and packed operation.
+func (e *entry) appendOp(dst []byte) []byte {
+	dst = binary.AppendUvarint(dst, uint64(e.table))
+	from := len(dst)
+	dst = seen.AppendOp(dst, e.key, e.id, e.delta, e.value)
+	e.packed = dst[from:]
+	return dst
+}
+
+// readRegional reads what appendRegional wrote.
+func (r *sectionReader) readRegional(e *entry) {
+	e.r = new(regional)
+	switch e.kind {
+	case entryMerge:
+		e.key, e.r.merged, e.r.parts = r.Bytes(), r.Byte(), r.parts()
+		created := e.flags&flagCreated != 0
+		if alive := e.r.parts.Alive(); e.r.merged > mergeAside || len(e.r.parts) == 0 || e.r.merged == mergeEnds && alive || created && (!alive || e.r.merged != 0) {
+			r.Fail()
+		}
+	case entryHeard:
+		r.readOp(e)
+		e.r.heard = r.heard()
+		e.r.back.Dot = r.Uvarint()
+	case entryTakeBack:
+		r.readOp(e)
+		e.r.back = takeBack{Dot: r.Uvarint(), Made: r.Varint(), Held: r.bit()}
+		e.r.heard = r.heard()
+		e.r.heard.Result = r.Varint()
+		if e.r.parts = r.parts(); len(e.r.parts) > 1 {
+			r.Fail()
+		}
+	case entryCursor:
+		c := &e.r.cursor
+		c.RegionSource, c.Seq, c.Wall, c.Vector = r.source(), r.Uvarint(), int64(r.UpTo(1<<63-1)), r.taken()
+	case entryRegions:
+		e.id = r.Bytes()
+	case entryForget:
+		e.key = r.Bytes()
+	case entrySpent:
+		e.key = r.Bytes()
+		n := r.UpTo(min(part.MaxUndo, uint64(len(r.Rest))))
+		for ; n > 0; n-- {
+			e.r.clocks = append(e.r.clocks, r.Uvarint())
+		}
+	}
+}
+
+// readOp reads table and packed operation.
+func (r *sectionReader) readOp(e *entry) {
+	e.table = r.Uint32()
+	if r.id == nil {
+		r.id = new([seen.UUIDText]byte)
+	}
+	ok, from := false, r.Rest
+	if e.key, e.id, e.delta, e.value, r.Rest, ok = seen.CutOp(from, r.id); !ok {
+		r.Fail()
+	}
+	e.packed = from[:len(from)-len(r.Rest)]
+}
+
+// appendNote appends the note of an entry with flagRegional, behind its length.
+func (e *entry) appendNote(dst []byte) []byte {
+	var b [maxNote]byte
+	return coding.AppendBytes(dst, e.r.note.appendTo(b[:0]))
+}
+
+func (r *sectionReader) readNote(e *entry) {
+	note, err := decodeNote(r.Bytes())
+	if err != nil {
+		r.Fail()
+	}
+	if e.r == nil {
+		e.r = new(regional)
+	}
+	e.r.note = note
+}
+
+func (h *Heard) appendTo(b []byte) []byte {
+	b = append(b, byte(h.Origin))
+	b = binary.AppendUvarint(b, h.Dot)
+	return binary.AppendUvarint(b, uint64(h.Wall))
+}
+
+func (r *reader) heard() Heard {
+	h := Heard{Origin: part.Region(r.Byte()), Dot: r.Uvarint(), Wall: int64(r.UpTo(1<<63 - 1))}
+	if h.Origin >= part.MaxRegions || h.Dot == 0 {
+		r.Fail()
+	}
+	return h
+}
+
+func (a RegionSource) appendTo(b []byte) []byte {
+	return binary.AppendUvarint(append(b, byte(a.Region)), uint64(a.Partition))
+}
+
+func (r *reader) source() RegionSource {
+	a := RegionSource{part.Region(r.Byte()), uint16(r.UpTo(slots - 1))}
+	if a.Region >= part.MaxRegions {
+		r.Fail()
+	}
+	return a
+}
+
+func appendTaken(b []byte, taken []RegionTaken) []byte {
+	b = binary.AppendUvarint(b, uint64(len(taken)))
+	for _, t := range taken {
+		b = t.RegionSource.appendTo(b)
+		b = binary.AppendUvarint(b, t.Seq)
+	}
+	return b
+}
+
+// taken reads what appendTaken wrote: ordered, without repeats.
+func (r *reader) taken() (taken []RegionTaken) {
+	for n := r.UpTo(uint64(len(r.Rest))); n > 0; n-- {
+		t := RegionTaken{r.source(), r.Uvarint()}
+		if i := len(taken); i > 0 && t.compare(taken[i-1].RegionSource) <= 0 {
+			r.Fail()
+		}
+		if r.err() != nil {
+			return nil
+		}
+		taken = append(taken, t)
+	}
+	return taken
+}
+
+func (r *reader) parts() part.Parts {
+	parts, err := part.Decode(r.Bytes())
+	if err != nil {
+		r.Fail()
+	}
+	return parts
+}
+
+// bit is a byte that says yes or no.
+func bit(yes bool) byte {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func (r *reader) bit() bool {
+	b := r.Byte()
+	if b > 1 {
+		r.Fail()
+	}
+	return b == 1
+}

@@ -1,0 +1,102 @@
+package store
+
+import (
+	"errors"
+	"math"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// someRegional has something in each field.
+func someRegional() *regional {
+	return &regional{
+		note:  regionNote{HLC: 1e12, Absent: true, Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}}, {Region: 9, Base: part.Base{Clock: 1}}}},
+		parts: part.Parts{part.FromCounter(3, -5, 1<<40)}, heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9},
+		back:   takeBack{Dot: 77, Made: -5, Held: true},
+		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12, []RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}},
+		clocks: []uint64{5, 7},
+	}
+}
+
+// TestRegionEntries: what a member logs comes back, and its room is enough; what no member logs is
+// refused.
+func TestRegionEntries(t *testing.T) {
+	far := regionNote{HLC: math.MaxUint64, Absent: true}
+	for i := range part.MaxRegions {
+		far.Bases = append(far.Bases, part.RegionBase{Region: part.Region(i), Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64}})
+	}
+	for _, n := range []regionNote{{}, someRegional().note, far, {HLC: 1}, {Bases: far.Bases[:1]}} {
+		b := n.appendTo(nil)
+		again, err := decodeNote(b)
+		if err != nil || !reflect.DeepEqual(n, again) {
+			t.Errorf("%+v: %+v %v", n, again, err)
+		}
+		if len(b)+2 > maxNote {
+			t.Errorf("a note of %d bytes", len(b))
+		}
+		for i := range b {
+			if _, err := decodeNote(b[:i]); !errors.Is(err, errCorruptEntry) {
+				t.Errorf("a part of %x is read: %v", b, err)
+			}
+		}
+	}
+	for _, bad := range [][]byte{{}, {8}, {0, 0}, {1, 0}, {1, 0x81, 0}, {4, 0}, {4, 1, 16, 1, 0}, {4, 1, 0, 0, 0}, {4, 2, 1, 1, 0, 1, 1, 0}, {4, 2, 2, 1, 0, 1, 1, 0}, {4, 17}} {
+		if n, err := decodeNote(bad); !errors.Is(err, errCorruptEntry) {
+			t.Errorf("%x: %+v", bad, n)
+		}
+	}
+	begin := beginSection(nil, moment{logged: 1, wall: 2})
+	blob := part.Parts{part.FromCounter(3, -5, 9)}.AppendTo(nil)
+	merge := func(what byte, parts ...byte) []byte {
+		return append([]byte{byte(entryMerge), 0, 1, 'k', what, byte(len(parts))}, parts...)
+	}
+	for what, b := range map[string][]byte{
+		"no parts":            merge(0, 0),
+		"parts cut":           merge(0, blob[:len(blob)-1]...),
+		"a key ends and is":   merge(mergeEnds, blob...),
+		"an unknown merge":    merge(3, blob...),
+		"a region beyond all": {byte(entryCursor), 0, part.MaxRegions, 0, 1, 1, 0},
+		"a source twice":      {byte(entryCursor), 0, 1, 0, 1, 1, 2, 1, 0, 5, 1, 0, 6},
+		"more than there is":  {byte(entryCursor), 0, 1, 0, 1, 1, 200, 1, 0, 5},
+		"half held":           {byte(entryTakeBack), 0, 1, 1, 'k', 1, 'i', 2, 2, 1, 2, 2, 0, 1, 1, 2, 1, 0},
+		"a kind beyond":       {byte(entrySpent) + 1, 0, 1, 'k'},
+		"too many clocks":     {byte(entrySpent), 0, 1, 'k', 100, 1},
+	} {
+		r, err := newSectionReader(append(slices.Clone(begin), b...))
+		var e entry
+		if err != nil || r.next(&e) || !errors.Is(r.err(), errCorruptEntry) {
+			t.Errorf("%s: %+v, %v", what, e, r.err())
+		}
+	}
+	if r, err := newSectionReader(append(slices.Clone(begin), merge(0, blob...)...)); err != nil || !r.next(new(entry)) {
+		t.Error("a merge is refused:", r.err())
+	}
+}
+
+// TestRegionState: what a member knows comes back from the state row.
+func TestRegionState(t *testing.T) {
+	g := newRegions(regionSet(false))
+	g.take(&RegionCursor{RegionTaken{RegionSource{other, 0}, 9}, 1, []RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}})
+	g.hear(RegionSource{third, 1}, []RegionTaken{{RegionSource{own, 0}, 2}})
+	state := partitionState{catalog: newCatalog(), regions: g.clone()}
+	b := state.encode()
+	again, err := decodeState(b)
+	if err != nil || !slices.Equal(again.encode(), b) || !reflect.DeepEqual(again.regions.heard, g.heard) || !reflect.DeepEqual(again.regions.cursors, g.cursors) ||
+		!reflect.DeepEqual(again.regions.RegionSet, g.RegionSet) {
+		t.Fatalf("%+v %v", again.regions, err)
+	}
+	g.take(&RegionCursor{RegionTaken: RegionTaken{RegionSource{other, 0}, 3}})
+	if g.cursors[RegionSource{other, 0}] != 9 || state.regions.cursors[RegionSource{other, 0}] != 9 {
+		t.Error("a cursor goes back")
+	}
+	for i := range len(b) - len(state.catalog.encode()) {
+		if i > 0 {
+			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil && i < len(g.RegionSet.encode()) {
+				t.Errorf("a state without its last %d bytes is read", i)
+			}
+		}
+	}
+}

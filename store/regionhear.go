@@ -1,0 +1,270 @@
+package store
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// Ids of other regions' operations. Several regions may have applied the same (key, opid)
+// before they heard of each other: twins in regions. One of the applications counts, that
+// with the smallest rank (seen.Original.Before): the rest are taken back, each by the region
+// that made it, once.
+//
+//	applied elsewhere, not known here     its record is kept: a retry gets its result
+//	applied here, the other ranks first   the own application is taken back (takeBack)
+//	applied here, this one ranks first    nothing: the other region takes back its own
+//	applied in two other regions          the record is that of the smaller rank
+//
+// What was applied here is found however long ago that was, as long as a record of it is kept
+// (Options.RegionRetention): the opid may be older than what the filter remembers. Whether a
+// client's retry is a duplicate is decided by the filter first, as ever.
+//
+// An opid is remembered in the table that its key belongs to here, whatever the other region's
+// is called, since it is there that a retry is judged: so no other table than that of the own
+// applications can be the wrong one. If that table is APPROX here, its filter remembers the
+// opid without a record. Nobody can tell then whether what it remembered before was applied here,
+// too: that is counted (RegionIDs.Unchecked), and nothing is taken back.
+//
+// What is heard is never refused, for that would stop all that the other region did later.
+// Beyond a table's MAXDISK and at the cap of its filter's memory it is remembered all the same,
+// and new operations of clients are refused the sooner.
+
+// maxHeard bounds what the entry of an operation of another region takes in the log beside
+// entryRoom, key and opid. What a take-back takes more is reserved with it.
+const maxHeard = 64
+
+// RegionIDs counts what was made of opids that other regions applied.
+type RegionIDs struct {
+	Heard     uint64 // remembered here
+	Late      uint64 // older than what is remembered: only compared
+	Twins     uint64 // applied here, too
+	TakenBack uint64 // … and taken back here
+	// Unchecked may have been applied here, too, and then count twice: the own record was
+	// given up before every region had acknowledged it, or there was none.
+	Unchecked uint64
+}
+
+// RegionIDs returns the sums of all partitions, since the store was opened.
+func (s *Store) RegionIDs() (sum RegionIDs) {
+	for _, p := range s.partitions {
+		p.lock()
+		n := p.ids
+		p.mu.Unlock()
+		sum.Heard, sum.Late, sum.Twins = sum.Heard+n.Heard, sum.Late+n.Late, sum.Twins+n.Twins
+		sum.TakenBack, sum.Unchecked = sum.TakenBack+n.TakenBack, sum.Unchecked+n.Unchecked
+	}
+	return sum
+}
+
+// regionHear takes note that another region has applied an operation.
+func (x *decider) regionHear(op *Op) error {
+	r := &x.of(op)[0]
+	h, ok := op.Object.(*Heard)
+	if r.p.regions == nil {
+		return ErrNoRegions
+	}
+	if !ok || h.Dot == 0 || h.Origin == r.p.self() || r.p.regions.member(h.Origin) == nil {
+		return ErrOption
+	}
+	r.latest(op.ID)
+	heard := Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true, Region: h.Origin, Dot: h.Dot}
+	first := r.verdict == verdictSeen && heard.Before(&r.seen, r.p.self())
+	switch {
+	case r.verdict == verdictMaybe:
+		r.p.ids.Unchecked++
+	case r.verdict == verdictNew:
+		if d := r.t.def; x.wall-h.Wall > d.keep(x.at(r.p).logged) {
+			r.p.ids.Late++
+			return nil
+		}
+		x.hear(op, r, h, 0)
+	case r.seen.Own():
+		if r.p.ids.Twins++; first {
+			return x.takeBack(op, r, h)
+		}
+	case first:
+		x.hear(op, r, h, r.seen.Taken)
+	}
+	return nil
+}
+
+// latest judges again what this batch may have changed since the first judgement.
+func (r *ref) latest(id []byte) {
+	if !r.p.draft.twins.mayHave(r.hash) {
+		return
+	}
+	if o, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {
+		r.verdict, r.seen = verdictSeen, o
+	} else if r.verdict == verdictNew && r.t.def.Mode == Approx && r.t.filter.Contains(r.hash) {
+		r.verdict = verdictMaybe
+	}
+}
+
+// heardEntry returns the entry of an operation of another region.
+func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
+	e := &entry{
+		kind: kind, table: r.t.def.ID, key: r.key, id: op.ID, delta: h.Delta, clip: h.Clip,
+		c: r.c, t: r.t, hash: r.hash, r: &regional{heard: *h},
+	}
+	if h.Clip != 0 {
+		e.flags |= flagClipped
+	}
+	r.time, r.hasTime = idTime(r.t.def, op.ID, x.wall)
+	return e
+}
+
+// makeRoomHeard is makeRoom for what cannot be refused.
+func (x *decider) makeRoomHeard(r *ref) {
+	if r.t.filter.Due(x.at(r.p).logged) {
+		x.plan(r.p, r.t)
+	}
+}
+
+// hear logs that another region's application is the one that counts, as far as is known here.
+// taken is the dot of an own one that was taken back before; 0: none. The mark stays for ever.
+func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
+	x.makeRoomHeard(r)
+	e := x.heardEntry(op, r, h, entryHeard)
+	e.value, e.r.back.Dot = h.Result, taken
+	x.logApply(r, e)
+	r.p.ids.Heard++
+	op.Applied = true
+}
+
+// takeBack takes back the own application of an opid, because another region's ranks first.
+// From then on the record is that region's. Where a deletion has removed what was added, or
+// the key holds no counter, there is nothing to take back, and only the record changes; but
+// that is final, too. It must not be called again for the record that results.
+//
+// The other region's part must be here, so that no less is shown than what is known; it goes
+// with the entry, for those who read it before that region's log.
+func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
+	x.makeRoomHeard(r)
+	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
+	own, full := r.c.asParts(r.p.self()), false
+	back.Held, full = own.CanTakeBack(r.p.self(), back.Dot)
+	if back.Held && full {
+		// It cannot be refused either. It is the own operation that counts twice, until the
+		// key is deleted.
+		r.p.ids.Unchecked++
+		return nil
+	}
+	var winner part.Parts
+	total := int64(0)
+	if back.Held {
+		i := slices.IndexFunc(own, func(q part.Part) bool { return q.Region == h.Origin })
+		if i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot {
+			return ErrIDAhead
+		}
+		winner = own[i : i+1 : i+1]
+		after := slices.Clone(own)
+		after.TakeBack(r.p.self(), r.p.seq+1, back.Dot, back.Made)
+		total, _ = after.Value()
+		if err := x.reserveMore(entryRoom + len(winner.AppendTo(nil))); err != nil {
+			return err
+		}
+	}
+	e := x.heardEntry(op, r, h, entryTakeBack)
+	e.value, e.r.back, e.r.parts = total, back, winner
+	e.flags |= flagExact
+	x.logApply(r, e)
+	r.p.ids.TakenBack++
+	op.Applied = true
+	return nil
+}
+
+// redoHeard remembers an operation that another region has applied.
+func (p *partition) redoHeard(e *entry, seq uint64, at moment) {
+	o := e.heardOriginal()
+	o.Result, o.Taken = e.value, e.r.back.Dot
+	p.rememberAs(e, seq, at, o)
+}
+
+// redoRecordTakenBack marks the record of an own operation as taken back: one of the other
+// region's operation takes its place.
+func (p *partition) redoRecordTakenBack(e *entry, seq uint64, at moment) {
+	o := e.heardOriginal()
+	o.Result, o.Taken = e.r.heard.Result, e.r.back.Dot
+	e.packed = nil // it has the counter's value, not what the other region's client was told
+	p.rememberAs(e, seq, at, o)
+}
+
+// heardOriginal is what an entry says of the other region's operation.
+func (e *entry) heardOriginal() Seen {
+	h := &e.r.heard
+	return Seen{Delta: e.delta, UnixMs: h.Wall, Clip: e.clip, Other: true, Region: h.Origin, Dot: h.Dot}
+}
+
+// anyHeard reports whether another region has applied what is known of an operation.
+func anyHeard(refs []ref) bool {
+	return slices.ContainsFunc(refs, func(r ref) bool { return r.verdict == verdictSeen && !r.seen.Own() })
+}
+
+// askAll says of an opid that another region has applied that all records must be asked,
+// whatever the filters know; false if that was done.
+func (r *ref) askAll(logged int64) (m fbf.Match, ask bool) {
+	m, _ = r.askFilters(logged)
+	if r.verdict == verdictSeen {
+		return m, false
+	}
+	m.First, m.Last, m.Generations = math.MinInt64, math.MaxInt64, 1
+	m.Tags |= tagExact
+	return m, true
+}
+
+// inNoRun reports whether the filters of all runs say that none has the record.
+func (x *decider) inNoRun(r *ref, m fbf.Match) bool {
+	s := &x.judging.search
+	r.beginSearch(s, m, x.at(r.p).logged)
+	return !s.Pending() || s.Exclude(r.hash)
+}
+
+// eachFormer calls fn for the tables that the key belonged to before, as far as there are
+// records of them.
+func (r *ref) eachFormer(fn func(*tableState)) {
+	for _, l := range r.t.def.Links {
+		if t := r.p.tables[l.Table]; t != nil && l.covers(r.key) {
+			fn(t)
+		}
+	}
+}
+
+// forgetUnchecked counts what a Build has given up too early.
+func (p *partition) forgetUnchecked(b *seen.Build) {
+	if n := b.Unchecked(); n > 0 {
+		p.mu.Lock()
+		p.ids.Unchecked += n
+		p.mu.Unlock()
+	}
+}
+
+// awaited says how long the records of a table are kept for other regions. To be called with
+// the partition locked.
+func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
+	a := seen.Awaited{Acked: p.ackedByRegions(), For: keep}
+	if t := p.tables[table]; t != nil {
+		// The rest is for those that clients need: a full table refuses new operations.
+		a.Bytes = t.def.MaxDisk / uint64(p.count) * 3 / 4
+	}
+	return a
+}
+
+// ackedByRegions is the sequence up to which every other region has said, in its own log, that
+// it has taken this partition's: what it had applied before has arrived here.
+func (p *partition) ackedByRegions() uint64 {
+	g, acked := p.regions, uint64(math.MaxUint64)
+	first, last := slotRange(int(p.id), p.count)
+	for _, by := range g.ids {
+		if by == g.Self {
+			continue
+		}
+		for q := g.source(by, first).Partition; q <= g.source(by, last).Partition; q++ {
+			acked = min(acked, g.heard[RegionSource{by, q}][RegionSource{g.Self, p.id}])
+		}
+	}
+	return acked
+}

@@ -1,0 +1,262 @@
+package store
+
+import (
+	"slices"
+	"unsafe"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// ChangeKind says what a Change does.
+type ChangeKind uint8
+
+// The kinds of changes. Values are part of the format of what regions exchange.
+const (
+	ChangeAdd      ChangeKind = 1 // Delta was added; Expire is the expiry that it was made under
+	ChangeSet      ChangeKind = 2 // SET to Delta at HLC, with Expire; Bases
+	ChangeDelete   ChangeKind = 3 // DEL, or the key expired; Bases
+	ChangeExpire   ChangeKind = 4 // Expire was set
+	ChangeTakeBack ChangeKind = 5 // Delta, which was added at Dot, was taken back; Parts has the winner's part
+	ChangeSpent    ChangeKind = 6 // take-backs at Clocks are forgotten
+	ChangeParts    ChangeKind = 7 // of an exchange of states: all Parts of the key, as the region knows them
+)
+
+// Change is what a region did to a counter, as its log or its state tells it.
+type Change struct {
+	Kind   ChangeKind
+	Region part.Region // which did it
+	Seq    uint64      // of the entry, in that region's partition
+	Delta  int64
+	HLC    uint64
+	Dot    uint64
+	Expire part.Expiry // Clock is not used
+	Bases  []part.RegionBase
+	Parts  part.Parts
+	Clocks []uint64
+}
+
+// apply makes the change to parts, unless they contain it already. It takes nothing over of the
+// change but what is never changed in place.
+func (ch *Change) apply(p *part.Parts) {
+	switch ch.Kind {
+	case ChangeAdd:
+		p.Increment(ch.Region, ch.Seq, ch.Delta, ch.Expire)
+	case ChangeSet:
+		p.Assign(ch.Region, ch.Seq, ch.HLC, ch.Delta, ch.Bases, ch.Expire)
+	case ChangeDelete:
+		p.Delete(ch.Region, ch.Seq, ch.Bases)
+	case ChangeExpire:
+		p.SetExpiry(ch.Region, ch.Seq, ch.Expire.HLC, ch.Expire.At)
+	case ChangeTakeBack:
+		p.Merge(ch.Parts)
+		p.TakeBack(ch.Region, ch.Seq, ch.Dot, ch.Delta)
+	case ChangeSpent:
+		p.DropUndo(ch.Region, ch.Seq, ch.Clocks)
+	case ChangeParts:
+		p.Merge(ch.Parts)
+	}
+}
+
+// oldHLC is the time of expiries that were set before there were regions: every later one wins.
+const oldHLC = 1
+
+// change returns what an own entry at seq does to the counter of its key, for the regions that
+// read it as for redo; false if that is nothing.
+func (e *entry) change(self part.Region, seq uint64) (ch Change, ok bool) {
+	ch = Change{Region: self, Seq: seq}
+	hlc := uint64(0)
+	if e.flags&flagRegional != 0 {
+		hlc, ch.Bases = e.r.note.HLC, e.r.note.Bases
+	} else if e.flags&flagHasExpire != 0 {
+		hlc = oldHLC
+	}
+	expire := part.Expiry{HLC: hlc, At: e.expire}
+	switch e.kind {
+	case entryApply, entryIncr:
+		ch.Kind, ch.Delta, ch.Expire = ChangeAdd, e.delta-e.clip, expire
+	case entrySet:
+		ch.Kind, ch.Delta, ch.HLC = ChangeSet, e.value, hlc
+		if e.flags&flagHasExpire != 0 {
+			ch.Expire = expire
+		}
+	case entryDelete:
+		ch.Kind = ChangeDelete
+	case entryExpire:
+		ch.Kind, ch.Expire = ChangeExpire, expire
+		ok = !e.typ.isObject()
+		return ch, ok
+	case entryTakeBack:
+		ch.Kind, ch.Delta, ch.Dot, ch.Parts = ChangeTakeBack, e.r.back.Made, e.r.back.Dot, e.r.parts
+		return ch, e.r.back.Held
+	case entrySpent:
+		ch.Kind, ch.Clocks = ChangeSpent, e.r.clocks
+	default:
+		return ch, false
+	}
+	return ch, true
+}
+
+// parts are what each region did to the counter; nil: see counterExtra.
+func (c *counter) parts() part.Parts {
+	if c.extra == nil {
+		return nil
+	}
+	return c.extra.parts
+}
+
+func (c *counter) setParts(p part.Parts) {
+	if c.extra == nil {
+		if p == nil {
+			return
+		}
+		c.extra = new(counterExtra)
+	}
+	c.extra.parts = p
+}
+
+// asParts returns the parts of a counter as if it had always had them. The caller may change
+// them if own.
+func (c *counter) asParts(self part.Region) (p part.Parts) {
+	if p = c.parts(); p != nil || c.kind != TypeCounter {
+		return p
+	}
+	own := part.FromCounter(self, c.value, c.seq)
+	if c.expire != 0 {
+		own.Expire = part.Expiry{Clock: c.seq, HLC: oldHLC, At: c.expire}
+	}
+	return part.Parts{own}
+}
+
+// partsBytes is the memory of parts.
+func partsBytes(p part.Parts) (n int64) {
+	for i := range p {
+		n += sizeClassOf(unsafe.Sizeof(p[i])) + int64(len(p[i].Undo))*int64(unsafe.Sizeof(part.Undo{}))
+	}
+	return n
+}
+
+// needsParts reports whether an entry changes the parts of its key, so that redo must know them.
+// All own entries about a key that has parts carry a note, and so do those that give it parts.
+func (e *entry) needsParts() bool {
+	return e.flags&flagRegional != 0 || e.kind == entryTakeBack && e.r.back.Held || e.kind == entrySpent
+}
+
+// loadParts puts the row of a key into memory, in recovery: of a key with parts an entry says
+// only what it changes. The row may contain the entry already, and later ones.
+func (p *partition) loadParts(c *counter) error {
+	row, err := p.rowOf(c)
+	if row != nil {
+		c.showRow(row)
+	}
+	return err
+}
+
+// loadAside gives an object the parts that its key's row has.
+func (p *partition) loadAside(c *counter) error {
+	row, err := p.rowOf(c)
+	if row != nil && c.parts() == nil {
+		c.setParts(row.parts)
+	}
+	return err
+}
+
+// rowOf reads a row, in recovery; nil if there is none.
+func (p *partition) rowOf(c *counter) (*row, error) {
+	if p.whole {
+		return nil, nil
+	}
+	value, ok, err := p.db.Row(nil, c.rowKey())
+	if err != nil || !ok {
+		return nil, err
+	}
+	row, err := decodeRow(value)
+	if err != nil || row.seq <= p.floor {
+		return nil, err
+	}
+	return &row, nil
+}
+
+// redoParts brings the parts of a key up to an own entry, before the counter itself is changed.
+// An entry without a note is about a key that has none.
+func (p *partition) redoParts(c *counter, e *entry, seq uint64) {
+	if !e.needsParts() || p.regions == nil {
+		c.setParts(nil)
+		return
+	}
+	parts := c.asParts(p.self())
+	if ch, ok := e.change(p.self(), seq); ok {
+		ch.apply(&parts)
+	}
+	c.setParts(parts)
+}
+
+// redoMerge gives a key the parts that a merge left, and what follows from them.
+func (p *partition) redoMerge(e *entry, seq uint64) {
+	c := p.replaced(e, seq)
+	if c == nil {
+		return
+	}
+	if e.r.merged == mergeAside && !p.marks.rebuilt { // else the object was lost with its snapshots
+		parts := slices.Clone(c.parts()) // perhaps from a newer row
+		parts.Merge(e.r.parts)
+		c.setParts(parts)
+		p.hot.changed(c)
+		return
+	}
+	c.setParts(e.r.parts)
+	p.showParts(c, seq)
+}
+
+// showParts makes a counter show the total of its parts.
+func (p *partition) showParts(c *counter, seq uint64) {
+	parts := c.parts()
+	c.kind, c.value, c.seq = TypeNone, 0, seq
+	at := int64(0)
+	if parts.Alive() {
+		c.kind, at = TypeCounter, parts.Expiry().At
+		c.value, _ = parts.Value()
+	}
+	p.setExpire(c, at)
+	p.hot.changed(c)
+	if c.kind == TypeNone || p.regions != nil && ownUndo(parts, p.self()) {
+		p.endedKey(c)
+	}
+}
+
+// redoTakeBack takes back an own operation, or only notes that it was. The records are redone
+// with it.
+func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) {
+	if e.r.back.Held {
+		p.redoOwnParts(e, seq)
+	}
+	p.redoRecordTakenBack(e, seq, at)
+}
+
+// redoOwnParts redoes an entry that changes nothing but the parts of a key.
+func (p *partition) redoOwnParts(e *entry, seq uint64) {
+	if c := p.replaced(e, seq); c != nil {
+		p.redoParts(c, e, seq)
+		p.showParts(c, seq)
+	}
+}
+
+// redoForget lets go of the parts of a key that does not exist.
+func (p *partition) redoForget(e *entry, seq uint64) {
+	if c := p.replaced(e, seq); c != nil {
+		c.setParts(nil)
+		c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq
+		p.hot.changed(c)
+	}
+}
+
+// redoCursor redoes how far a source was taken.
+func (p *partition) redoCursor(e *entry, seq uint64) error {
+	if seq <= p.marks.counters {
+		return nil
+	}
+	if p.regions == nil {
+		return errCorruptEntry
+	}
+	p.regions.take(&e.r.cursor)
+	return nil
+}

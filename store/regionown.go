@@ -1,0 +1,117 @@
+package store
+
+import (
+	"math"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// What own operations note for the other regions, and for redo. Everything that changes a key
+// with parts carries a note, and in a region that is not alone so does what gives a key parts:
+// SET, EXPIRE and PERSIST, which need a time, and deletions. A deleted key keeps its parts until
+// all regions know of its end: an older deletion of another region, which comes later, must not
+// be taken off what is counted anew. Plain increments never make parts.
+
+// givesParts reports whether other than increments of a key carry a note.
+func (x *decider) givesParts(r *ref) bool {
+	g := r.p.regions
+	return g != nil && (r.c.parts() != nil || !g.alone())
+}
+
+// addNote gives an entry a note.
+func (e *entry) addNote(n regionNote) {
+	e.flags |= flagRegional
+	e.r = &regional{note: n}
+}
+
+// hlcFor is the time of a register or an expiry that is set now: the wall time, or if that is not
+// later than all that is known of the key, just behind that. So what is said last wins here
+// at once, and everywhere, whatever the clocks of others are.
+func (x *decider) hlcFor(parts part.Parts) uint64 {
+	hlc := uint64(x.wall)
+	for i := range parts {
+		hlc = max(hlc, after(parts[i].Set.HLC), after(parts[i].Expire.HLC))
+	}
+	return hlc
+}
+
+func after(hlc uint64) uint64 {
+	if hlc == math.MaxUint64 {
+		return hlc
+	}
+	return hlc + 1
+}
+
+// noteIncr notes the expiry that an increment is made under, or that it sets.
+func (x *decider) noteIncr(e *entry, r *ref, sets bool) {
+	if r.p.regions == nil {
+		return
+	}
+	parts := r.c.parts()
+	if sets = sets && x.givesParts(r); sets {
+		e.addNote(regionNote{HLC: x.hlcFor(parts)})
+	} else if parts != nil {
+		e.addNote(regionNote{HLC: parts.Expiry().HLC})
+	}
+}
+
+// noteSet notes when a SET was made, and what it has seen of other regions.
+func (x *decider) noteSet(e *entry, r *ref) {
+	if x.givesParts(r) {
+		parts := r.c.parts()
+		e.addNote(regionNote{HLC: x.hlcFor(parts), Bases: parts.Seen(r.p.self())})
+	}
+}
+
+// noteExpire notes when an expiry was set.
+func (x *decider) noteExpire(e *entry, r *ref) {
+	if !r.c.kind.isObject() && x.givesParts(r) {
+		e.addNote(regionNote{HLC: x.hlcFor(r.c.parts())})
+	}
+}
+
+// noteDelete notes what a deletion has seen of other regions.
+func (x *decider) noteDelete(e *entry, r *ref) {
+	if x.givesParts(r) && (!r.c.kind.isObject() || r.c.parts() != nil) {
+		e.addNote(regionNote{Bases: r.c.parts().Seen(r.p.self())})
+	}
+}
+
+// closePart logs the deletion of a key that does not exist any more: it closes the own part.
+func (x *decider) closePart(r *ref) {
+	e := entry{kind: entryDelete, key: r.key, c: r.c}
+	e.addNote(regionNote{Absent: true, Bases: r.c.parts().Seen(r.p.self())})
+	x.log(r.p, &e)
+}
+
+// expireFirst logs, before an increment, that a key has expired: so the others see that what is
+// counted from now on is a new counter.
+func (x *decider) expireFirst(r *ref) {
+	if r.p.regions != nil && r.c.kind == TypeCounter && !r.c.alive(x.wall) {
+		x.remove(r)
+	}
+}
+
+// total is the value of a key after an increment; false if there is no room for it. In a member
+// neither the own part nor the total may leave 64 bits; what others counted meanwhile may have
+// taken the total out of them, where it is shown as the nearest number.
+func (x *decider) total(c *counter, p *partition, delta int64) (int64, bool) {
+	if !c.alive(x.wall) {
+		return delta, true
+	}
+	parts := c.parts()
+	if parts == nil || p.regions == nil {
+		return sum(c.value, delta)
+	}
+	if !parts.Room(p.self(), delta) {
+		return 0, false
+	}
+	if _, clamped := parts.Value(); !clamped {
+		return c.value + delta, true
+	}
+	next := slices.Clone(parts)
+	next.Increment(p.self(), math.MaxUint64, delta, part.Expiry{})
+	v, _ := next.Value()
+	return v, true
+}

@@ -1,0 +1,406 @@
+package store
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+var regionRuns = flag.Int("regions.runs", 12, "how many runs TestRegions makes, each with another seed")
+var regionSeed = flag.Uint64("regions.seed", 1, "the first seed")
+
+// testRegions are regions, each a real store, whose links can be cut, and a model of what they
+// do, which knows nothing of parts: a list of what was done, and of each deletion what it had seen.
+type testRegions struct {
+	t   *testing.T
+	rnd *rand.Rand
+	r   []*testRegion
+	cut map[[2]int]bool // no pull of the first one from the second arrives
+
+	history []done
+	opids   int
+	steps   map[string]int // how often each kind of step was made
+}
+
+// testRegion is one of them.
+type testRegion struct {
+	n        int
+	s        *Store
+	fs       vfs.FS
+	clock    *fakeClock
+	parts    int
+	underway [][]byte // answers to its pulls
+}
+
+// done is something that a region did to a key.
+type done struct {
+	key    string
+	region int
+	from   RegionSource
+	seq    uint64 // of the last entry
+	opid   string
+	delta  int64
+	result int64
+	wall   int64
+	set    bool
+	hlc    uint64
+	gone   bool // a deletion, or a SET, has seen it
+}
+
+func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
+	w := &testRegions{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int)}
+	for i, n := range partitions {
+		r := &testRegion{n: i, fs: vfs.NewMem(), clock: newFakeClock(), parts: n}
+		r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
+		w.r = append(w.r, r)
+		w.open(r)
+	}
+	mode, window := Exact, time.Hour // clocks are off by less
+	for i, r := range w.r {
+		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window}))
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	return w
+}
+
+// set is which regions there are, as one of them knows it.
+func (w *testRegions) set(self int) RegionSet {
+	set := RegionSet{Group: 77, Self: part.Region(self)}
+	for i, r := range w.r {
+		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), r.parts, r.s.Meta().Incarnation})
+	}
+	return set
+}
+
+func (w *testRegions) open(r *testRegion) {
+	r.s = testStore(w.t, func(o *Options) {
+		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, uint64(r.n+1)
+	})
+}
+
+// pull lets a region ask another one for all that it has not taken, most bytes at a time, and
+// returns what was answered. A link that is cut in one direction carries pulls of one side only.
+func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most int) ([]byte, error) {
+	last, _, ok := pullRange(int(n), from.parts, to.parts, first)
+	if !ok {
+		w.t.Fatalf("no range of partition %d of %d begins at slot %d for one of %d", n, from.parts, first, to.parts)
+	}
+	after, acked, err := to.s.TakenOf(first>>to.s.shift, RegionSource{part.Region(from.n), n})
+	must(w.t, err)
+	return from.s.Pull(Pull{
+		By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
+		First: first, Last: last, After: after, Acked: acked, Most: most,
+	})
+}
+
+// ranges calls fn for each log that one region reads of another.
+func (w *testRegions) ranges(to, from *testRegion, fn func(n, first uint16)) {
+	for i := range max(to.parts, from.parts) {
+		first, _ := slotRange(i, max(to.parts, from.parts))
+		fn(first>>from.s.shift, first)
+	}
+}
+
+// do executes an operation in a region.
+func (w *testRegions) do(r *testRegion, op Op) Op {
+	op = do(r.s, op)
+	if op.Err != nil {
+		w.t.Fatalf("region %d: %v", r.n, op.Err)
+	}
+	return op
+}
+
+// note adds to history what a region has just done to a key.
+func (w *testRegions) note(r *testRegion, d done) {
+	p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
+	d.region, d.from, d.seq, d.wall = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall
+	w.history = append(w.history, d)
+}
+
+// sees makes gone what a region knows of a key: what it has taken, and what came with another
+// region's take-back, which brings the part that won before the log has it.
+func (w *testRegions) sees(r *testRegion, key string) {
+	get(r.s, key) // into memory
+	p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
+	clocks := make(map[int]uint64)
+	for _, q := range p.hot.peek(key).parts() {
+		clocks[int(q.Region)] = q.Clock
+	}
+	for i := range w.history {
+		d := &w.history[i]
+		if d.key != key || d.gone {
+			continue
+		}
+		if d.region == r.n {
+			d.gone = true
+			continue
+		}
+		taken, _, err := r.s.TakenOf(p.id, d.from)
+		must(w.t, err)
+		d.gone = max(taken, clocks[d.region]) >= d.seq
+	}
+}
+
+// step does something by chance.
+func (w *testRegions) step() {
+	r := w.r[w.rnd.IntN(len(w.r))]
+	key := fmt.Sprint("k", w.rnd.IntN(12))
+	kind := ""
+	switch n := w.rnd.IntN(100); {
+	case n < 20:
+		kind = "incr"
+		delta := w.rnd.Int64N(9) - 2
+		op := w.do(r, Op{Kind: IncrBy, Key: []byte(key), Delta: delta})
+		w.note(r, done{key: key, delta: delta, result: op.Value})
+	case n < 45:
+		kind = w.once(r)
+	case n < 50:
+		kind = "del"
+		w.sees(r, key)
+		w.do(r, Op{Kind: Del, Keys: [][]byte{[]byte(key)}})
+	case n < 54:
+		kind = "set"
+		v := w.rnd.Int64N(100)
+		w.sees(r, key)
+		w.do(r, Op{Kind: Set, Key: []byte(key), Delta: v})
+		c := r.s.partitions[Slot([]byte(key))>>r.s.shift].hot.peek(key)
+		hlc := uint64(0)
+		for _, q := range c.parts() {
+			if int(q.Region) == r.n {
+				hlc = q.Set.HLC
+			}
+		}
+		w.note(r, done{key: key, set: true, delta: v, hlc: hlc})
+	case n < 58:
+		kind = "clock"
+		r.clock.advance(time.Duration(w.rnd.IntN(3000)) * time.Millisecond)
+	case n < 61:
+		kind = "cut"
+		i, j := w.rnd.IntN(len(w.r)), w.rnd.IntN(len(w.r))
+		w.cut[[2]int{i, j}] = !w.cut[[2]int{i, j}]
+	case n < 62:
+		kind = w.reopen(r)
+	case n < 65:
+		kind = "drop"
+		for _, p := range r.s.partitions {
+			r.s.dropEnded(p, new(Batch))
+		}
+	case n < 82:
+		kind = w.ask(r)
+	default:
+		kind = w.take(r)
+	}
+	w.steps[kind]++
+}
+
+// once applies an operation with an opid, in this region or as a retry of what another one was
+// told, or may not have been told.
+func (w *testRegions) once(r *testRegion) string {
+	if w.opids == 0 || w.rnd.IntN(2) == 0 {
+		w.opids++
+	}
+	n := w.opids - w.rnd.IntN(min(w.opids, 10))
+	key, id, delta := fmt.Sprint("k", n%12), fmt.Sprint("op", n), int64(n%5+1)
+	op := w.do(r, Op{Kind: CIncrBy, Key: []byte(key), ID: []byte(id), Delta: delta})
+	if !op.Applied {
+		return "retry"
+	}
+	w.note(r, done{key: key, opid: id, delta: delta, result: op.Value})
+	return "once"
+}
+
+// reopen ends a region's process, with a checkpoint or without, and starts it again.
+func (w *testRegions) reopen(r *testRegion) string {
+	if w.rnd.IntN(2) == 0 {
+		must(w.t, r.s.Snapshot())
+	}
+	must(w.t, r.s.CloseNow())
+	w.open(r)
+	return "reopen"
+}
+
+// ask pulls something; the answer is under way.
+func (w *testRegions) ask(r *testRegion) string {
+	from := w.r[w.rnd.IntN(len(w.r))]
+	if from == r || w.cut[[2]int{r.n, from.n}] {
+		return "unreachable"
+	}
+	one := w.rnd.IntN(max(r.parts, from.parts))
+	w.ranges(r, from, func(n, first uint16) {
+		if i := int(first) / (slots / max(r.parts, from.parts)); i != one && w.rnd.IntN(4) > 0 {
+			return
+		}
+		b, err := w.pull(r, from, n, first, 1+w.rnd.IntN(500))
+		must(w.t, err)
+		r.underway = append(r.underway, b)
+	})
+	return "ask"
+}
+
+// take lets one of the answers arrive, in any order, and perhaps once more later.
+func (w *testRegions) take(r *testRegion) string {
+	if len(r.underway) == 0 {
+		return "nothing under way"
+	}
+	i := w.rnd.IntN(len(r.underway))
+	b := r.underway[i]
+	if w.rnd.IntN(4) > 0 {
+		r.underway = append(r.underway[:i], r.underway[i+1:]...)
+	}
+	switch _, err := r.s.Take(b); {
+	case errors.Is(err, ErrStream):
+		return "too early"
+	case err != nil:
+		w.t.Fatalf("region %d: %v", r.n, err)
+	}
+	return "take"
+}
+
+// drain heals all links until everybody has taken everything.
+func (w *testRegions) drain() {
+	for busy, rounds := true, 0; busy; rounds++ {
+		if busy = false; rounds > 20 {
+			w.t.Fatal("regions tell each other something for ever")
+		}
+		for _, to := range w.r {
+			for _, from := range w.r {
+				if from == to {
+					continue
+				}
+				w.ranges(to, from, func(n, first uint16) {
+					before := to.s.partitions[first>>to.s.shift].seq
+					b, err := w.pull(to, from, n, first, 0)
+					must(w.t, err)
+					_, err = to.s.Take(b)
+					must(w.t, err)
+					busy = busy || to.s.partitions[first>>to.s.shift].seq != before
+				})
+			}
+		}
+	}
+}
+
+// want is what a key must be worth: each opid counts once, as the application that was first.
+func (w *testRegions) want(key string) (v int64, exists bool) {
+	first := make(map[string]*done)
+	var last *done
+	for i := range w.history {
+		d := &w.history[i]
+		if d.key != key {
+			continue
+		}
+		exists = exists || !d.gone
+		switch f := first[d.opid]; {
+		case d.set:
+			if !d.gone && (last == nil || d.hlc > last.hlc || d.hlc == last.hlc && d.region > last.region) {
+				last = d
+			}
+		case d.opid == "":
+			if !d.gone {
+				v += d.delta
+			}
+		case f == nil || d.before(f):
+			first[d.opid] = d
+		}
+	}
+	for _, d := range first {
+		if !d.gone {
+			v += d.delta
+		}
+	}
+	if last != nil {
+		v += last.delta
+	}
+	return v, exists
+}
+
+// of returns the history of a key.
+func (w *testRegions) of(key string) (all []done) {
+	for _, d := range w.history {
+		if d.key == key {
+			all = append(all, d)
+		}
+	}
+	return all
+}
+
+// before orders applications of one opid.
+func (d *done) before(o *done) bool {
+	if d.wall != o.wall {
+		return d.wall < o.wall
+	}
+	if d.region != o.region {
+		return d.region < o.region
+	}
+	return d.seq < o.seq
+}
+
+// check compares all regions with the model.
+func (w *testRegions) check() {
+	for n := range 12 {
+		key := fmt.Sprint("k", n)
+		want, exists := w.want(key)
+		for _, r := range w.r {
+			if v, ok := get(r.s, key); v != want || ok != exists {
+				w.t.Errorf("region %d: %s = %d, %v; want %d, %v; %+v", r.n, key, v, ok, want, exists, w.of(key))
+			}
+		}
+	}
+	// Every retry gets the result of the application that counts.
+	first := make(map[string]*done)
+	for i := range w.history {
+		d := &w.history[i]
+		if f := first[d.opid]; d.opid != "" && (f == nil || d.before(f)) {
+			first[d.opid] = d
+		}
+	}
+	for id, d := range first {
+		for _, r := range w.r {
+			if op := cincr(r.s, d.key, id, d.delta); op.Err != nil || op.Applied || op.Value != d.result {
+				w.t.Errorf("region %d: retry of %s: %d, applied %v, %v; want %d", r.n, id, op.Value, op.Applied, op.Err, d.result)
+			}
+		}
+	}
+}
+
+// TestRegions: regions whose links are cut, also in one direction, whose messages repeat, are
+// late and in any order, whose clocks are off by minutes and who crash, show the same in the end:
+// each opid once, without what a deletion had seen. They have different numbers of partitions.
+func TestRegions(t *testing.T) {
+	total := make(map[string]int)
+	for seed := *regionSeed; seed < *regionSeed+uint64(*regionRuns); seed++ {
+		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newTestRegions(t, seed, 4, 1<<(seed%4), 2)
+			for range 600 {
+				w.step()
+			}
+			w.drain()
+			w.check()
+			for _, r := range w.r {
+				must(t, r.s.Close())
+			}
+			for kind, n := range w.steps {
+				total[kind] += n
+			}
+		})
+		if !ok {
+			return
+		}
+	}
+	if *regionRuns < 8 {
+		return
+	}
+	for _, kind := range []string{"incr", "once", "retry", "del", "set", "reopen", "take", "too early"} {
+		if total[kind] == 0 {
+			t.Errorf("there was no %q: %v", kind, total)
+		}
+	}
+	t.Log(total)
+}

@@ -1,0 +1,84 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Taking what other regions did: one atomic batch, whose operations are a regionMerge for each
+// key, a regionHear for each opid, and a regionCursor last. So all of it is one log record.
+
+// regionMerge applies what other regions did to a counter, in one step: its parts are logged as
+// they are afterwards. A key whose time has come goes first, as everywhere. If nothing is left
+// of the own part because another region's deletion has seen all of it, it is closed, so that
+// the key can be dropped.
+func (x *decider) regionMerge(op *Op) error {
+	r := &x.of(op)[0]
+	changes, ok := op.Object.([]Change)
+	if !ok {
+		return ErrOption
+	}
+	if r.p.regions == nil {
+		return ErrNoRegions
+	}
+	if r.c.kind != TypeNone && !r.c.alive(x.wall) {
+		x.remove(r)
+	}
+	before := r.c.asParts(r.p.self())
+	parts := slices.Clone(before)
+	for i := range changes {
+		changes[i].apply(&parts)
+	}
+	if len(parts) == 0 || samePartsClocks(before, parts) && r.c.parts() != nil {
+		return nil
+	}
+	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom); err != nil {
+		return err
+	}
+	e := entry{kind: entryMerge, key: r.key, c: r.c, r: &regional{parts: parts}}
+	switch is := parts.Alive(); {
+	case is && r.c.kind == TypeNone:
+		e.flags |= flagCreated
+	case !is && r.c.kind == TypeCounter:
+		e.r.merged = mergeEnds
+	case r.c.kind.isObject():
+		e.r.merged = mergeAside
+	}
+	x.log(r.p, &e)
+	if r.c.parts().Unclosed(r.p.self()) {
+		x.closePart(r)
+	}
+	op.Applied = true
+	return nil
+}
+
+// samePartsClocks reports whether nothing has changed: no part and no base has another clock.
+func samePartsClocks(a, b part.Parts) bool {
+	return slices.EqualFunc(a, b, func(a, b part.Part) bool {
+		return a.Region == b.Region && a.Clock == b.Clock && a.Base.Clock == b.Base.Clock
+	})
+}
+
+// regionCursor takes note of how far a source has been taken.
+func (x *decider) regionCursor(op *Op) error {
+	p := x.of(op)[0].p
+	c, ok := op.Object.(*RegionCursor)
+	if !ok {
+		return ErrOption
+	}
+	if p.regions == nil {
+		return ErrNoRegions
+	}
+	if m := p.regions.member(c.Region); m == nil || c.Region == p.self() || int(c.Partition) >= m.Partitions {
+		return fmt.Errorf("%w: partition %d of region %d", ErrOption, c.Partition, c.Region)
+	}
+	e := entry{kind: entryCursor, r: &regional{cursor: *c}}
+	if err := x.reserveMore(len(appendTaken(nil, c.Vector)) + entryRoom); err != nil {
+		return err
+	}
+	x.log(p, &e)
+	op.Applied = true
+	return nil
+}

@@ -1,0 +1,277 @@
+package store
+
+import (
+	"maps"
+	"sync"
+)
+
+// Taking what a pull has answered. What it says of one key is one operation, each opid is one more,
+// and the position in the log that was read is the last one of an atomic batch: so all of it is one
+// log record, and after a crash it is there or it is not. Taking something again changes nothing.
+//
+// What brings nothing but positions is not logged, else two regions that do nothing would tell
+// each other for ever how far they are: memory knows them, and the next record has them, too.
+
+// taking is what a partition has taken and not logged. Its lock is held while something is
+// taken, and is taken before the partition's.
+type taking struct {
+	mu    sync.Mutex
+	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
+	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
+}
+
+const (
+	// takeOps and takeBytes are how much one record takes, about, but for one section.
+	takeOps   = 1024
+	takeBytes = 256 << 10
+	// bareEntries is from how many entries of a source on a position is logged although it has
+	// brought nothing: that bounds what is read again after a crash, and what the source must keep.
+	bareEntries = 4096
+	// regionAhead is how far another region's clock may lead this one's along, ms. If it is
+	// further ahead, what was done there seems to come from the future, and changes the time here no more.
+	regionAhead = 5000
+)
+
+// TakenOf returns how far a partition here has taken a source's log: after what it asks next,
+// and what it acknowledges, which it will not ask again.
+func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint64, err error) {
+	p, err := s.ownPartition(partition)
+	if err != nil {
+		return 0, 0, err
+	}
+	p.taking.mu.Lock()
+	defer p.taking.mu.Unlock()
+	p.lock()
+	defer p.mu.Unlock()
+	if p.regions == nil {
+		return 0, 0, ErrNoRegions
+	}
+	acked = p.regions.cursors[from]
+	return max(acked, p.taking.ahead[from]), acked, nil
+}
+
+// Taken is how far Take has taken a source's log.
+type Taken struct {
+	RegionTaken
+	// Wall is that of the newest entry that the answer told, unix ms; 0: it told none. Clock is
+	// the source's when it answered, which is not less than that of any entry it has heard of.
+	Wall, Clock int64
+}
+
+// Take takes what a source has answered to a pull of this region, and returns how far its log has
+// been taken now. It returns when that is committed. What was taken before is skipped. Errors: ErrPulled;
+// ErrNoRegions; ErrStream, if it does not follow what was taken, or is of a log that this region does not
+// read; of a write. What it has taken when it fails stays. Safe for concurrent use.
+func (s *Store) Take(b []byte) (Taken, error) {
+	d, err := decodePulled(b)
+	if err != nil {
+		return Taken{}, err
+	}
+	p := s.partitions[d.first>>s.shift]
+	p.taking.mu.Lock()
+	defer p.taking.mu.Unlock()
+	p.lock()
+	at, err := d.position(p)
+	p.mu.Unlock()
+	t := taker{s: s, p: p, d: &d, at: at, index: make(map[string]int)}
+	if err == nil {
+		s.heed(d.wall)
+		err = d.each(t.entry)
+	}
+	if err == nil {
+		err = t.finish()
+	}
+	return Taken{RegionTaken{d.RegionSource, t.at}, t.told, d.wall}, err
+}
+
+// position returns how far the source has been taken. It refuses what must not be taken. The
+// partition is locked, and its taking.
+func (d *pulled) position(p *partition) (at uint64, err error) {
+	g := p.regions
+	if g == nil {
+		return 0, ErrNoRegions
+	}
+	at = max(g.cursors[d.RegionSource], p.taking.ahead[d.RegionSource])
+	m := g.member(d.Region)
+	switch {
+	case d.group != g.Group:
+		return at, streamError("group %x, and not %x", d.group, g.Group)
+	case m == nil || d.Region == g.Self || int(d.Partition) >= m.Partitions:
+		return at, streamError("partition %d of region %d", d.Partition, d.Region)
+	case d.incarnation != m.Incarnation:
+		return at, streamError("incarnation %x of region %d, and not %x", d.incarnation, d.Region, m.Incarnation)
+	}
+	if last, _, ok := pullRange(int(d.Partition), m.Partitions, p.count, d.first); !ok || last != d.last {
+		return at, streamError("slots %d to %d of partition %d of region %d", d.first, d.last, d.Partition, d.Region)
+	}
+	if d.after > at {
+		return at, streamError("entries behind %d, and what is taken ends at %d", d.after, at)
+	}
+	return at, nil
+}
+
+// heed makes time here no less than another region's, so that what is done here from now on counts
+// as later; but not beyond what clocks may differ.
+func (s *Store) heed(wall int64) {
+	now, _ := s.opts.Clock()
+	if s.notBefore(min(wall, now+regionAhead)); wall > now+regionAhead {
+		s.clockAhead.Store(wall - now)
+	}
+}
+
+// taker makes batches of what a source has answered.
+type taker struct {
+	s     *Store
+	p     *partition
+	d     *pulled
+	at    uint64 // what is taken
+	end   uint64 // of the section at hand, and its wall time
+	wall  int64
+	told  int64          // wall of the newest entry that was told
+	index map[string]int // of changes, by key
+	keys  []keyChanges
+	ids   []heardID
+	said  []RegionTaken
+	ops   int // since the last batch
+	bytes int
+	b     Batch
+}
+
+// keyChanges are what the source did to a key.
+type keyChanges struct {
+	key     []byte
+	changes []Change
+}
+
+// heardID is an opid that the source has applied.
+type heardID struct {
+	key, id []byte
+	Heard
+}
+
+// entry notes what an entry says, and takes what came before if that is enough.
+func (t *taker) entry(e *pulledEntry) error {
+	if t.ops >= takeOps || t.bytes >= takeBytes {
+		// Within a section there is no position to go on from: it is taken again if the rest of it is not.
+		if err := t.flush(e.first); err != nil {
+			return err
+		}
+	}
+	if t.end, t.wall, t.told = e.end, e.wall, e.wall; e.seq <= t.at {
+		return nil
+	}
+	if e.kind == entryCursor {
+		t.said = append(t.said, e.r.cursor.RegionTaken)
+		return nil
+	}
+	t.ops, t.bytes = t.ops+1, t.bytes+e.size
+	if ch, ok := e.change(t.d.Region, e.seq); ok {
+		i, known := t.index[string(e.key)]
+		if !known {
+			i = len(t.keys)
+			t.index[string(e.key)] = i
+			t.keys = append(t.keys, keyChanges{key: e.key})
+		}
+		t.keys[i].changes = append(t.keys[i].changes, ch)
+	}
+	if e.kind == entryApply {
+		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{
+			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
+		}})
+	}
+	return nil
+}
+
+// finish takes the rest.
+func (t *taker) finish() error {
+	t.end, t.wall = max(t.d.upTo, t.at), t.d.wall
+	p, from := t.p, t.d.RegionSource
+	p.lock()
+	acked := p.regions.cursors[from]
+	p.mu.Unlock()
+	if len(t.keys)+len(t.ids) > 0 || t.end >= acked+bareEntries {
+		return t.flush(true)
+	}
+	t.hear()
+	if t.end > acked {
+		if p.taking.ahead == nil {
+			p.taking.ahead = make(map[RegionSource]uint64)
+		}
+		p.taking.ahead[from] = t.end
+	}
+	t.at = t.end
+	return nil
+}
+
+// hear notes what the source has said of what it has taken. All that it did before is committed
+// here.
+func (t *taker) hear() {
+	p, from := t.p, t.d.RegionSource
+	if len(t.said) == 0 {
+		return
+	}
+	if p.taking.heard == nil {
+		p.taking.heard = make(map[RegionSource]map[RegionSource]uint64)
+	}
+	if p.taking.heard[from] == nil {
+		p.taking.heard[from] = make(map[RegionSource]uint64)
+	}
+	for _, taken := range t.said {
+		p.taking.heard[from][taken.RegionSource] = max(p.taking.heard[from][taken.RegionSource], taken.Seq)
+	}
+	p.lock()
+	p.regions.hear(from, t.said)
+	p.mu.Unlock()
+	t.said = t.said[:0]
+}
+
+// flush takes what was noted, in one record; with the position if that is the end of a section.
+func (t *taker) flush(whole bool) error {
+	p, from := t.p, t.d.RegionSource
+	b := &t.b
+	b.Reset()
+	b.Atomic = true
+	// The position must not be had without what comes before it.
+	add := func(k Kind) *Op {
+		op := b.Add(k)
+		op.Flags = IfPrevious
+		return op
+	}
+	for i := range t.keys {
+		op := add(regionMerge)
+		op.Key, op.Object = t.keys[i].key, t.keys[i].changes
+	}
+	for i := range t.ids { // behind the parts: an id must not be ahead of what it counts
+		op := add(regionHear)
+		op.Key, op.ID, op.Object = t.ids[i].key, t.ids[i].id, &t.ids[i].Heard
+	}
+	if whole {
+		vector := maps.Clone(p.taking.heard[from])
+		if vector == nil {
+			vector = make(map[RegionSource]uint64)
+		}
+		for _, taken := range t.said {
+			vector[taken.RegionSource] = max(vector[taken.RegionSource], taken.Seq)
+		}
+		op := add(regionCursor)
+		op.Delta = int64(p.id)
+		op.Object = &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector)}
+	}
+	if len(b.Ops) == 0 {
+		return nil
+	}
+	t.s.Execute(b)
+	for i := range b.Ops {
+		if err := b.Ops[i].Err; err != nil {
+			return err
+		}
+	}
+	if whole {
+		delete(p.taking.heard, from)
+		delete(p.taking.ahead, from)
+		t.at, t.said = t.end, t.said[:0]
+	}
+	clear(t.index)
+	t.keys, t.ids, t.ops, t.bytes = t.keys[:0], t.ids[:0], 0, 0
+	return nil
+}
