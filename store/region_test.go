@@ -487,7 +487,7 @@ func (o *farRegion) act(rng *rand.Rand, key string, wall int64) {
 func TestRegionRandom(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
-	for run := range 6 {
+	for run := range max(1, 6/slowdown) {
 		rng := rand.New(rand.NewPCG(seed, uint64(run)))
 		r := newRegionStore(t, false)
 		o := &farRegion{keys: make(map[string]*part.Parts), changes: make(map[string][]Change)}
