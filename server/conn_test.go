@@ -296,7 +296,7 @@ func TestSlowReadersOfLargeRepliesAreServed(t *testing.T) {
 // slices of the load the one with the fewest counts, in which even one allocation
 // for each pipeline would be too many.
 func TestRoundsDoNotAllocate(t *testing.T) {
-	const pipeline, repeats, slice = 64, 100, 20
+	const pipeline, repeats = 64, 1000
 	for _, tt := range []struct {
 		name, request, reply string
 		opidAt               int // where an opid's eight digits are in a request; 0 for none
@@ -310,33 +310,36 @@ func TestRoundsDoNotAllocate(t *testing.T) {
 		request := []byte(strings.Repeat(tt.request, pipeline))
 		reply := make([]byte, pipeline*len(tt.reply))
 		opid := 0
-		rounds := func(n int) {
-			for range n {
-				for at := tt.opidAt; tt.opidAt > 0 && at < len(request); at += len(tt.request) {
-					opid++
-					for rest, digit := opid, at+7; digit >= at; rest, digit = rest/10, digit-1 {
-						request[digit] = '0' + byte(rest%10)
-					}
-				}
-				if _, err := c.Write(request); err != nil {
-					t.Fatal(err)
-				}
-				if _, err := io.ReadFull(c.Conn, reply); err != nil {
-					t.Fatal(err)
+		round := func() {
+			for at := tt.opidAt; tt.opidAt > 0 && at < len(request); at += len(tt.request) {
+				opid++
+				for rest, digit := opid, at+7; digit >= at; rest, digit = rest/10, digit-1 {
+					request[digit] = '0' + byte(rest%10)
 				}
 			}
+			if _, err := c.Write(request); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.ReadFull(c.Conn, reply); err != nil {
+				t.Fatal(err)
+			}
 		}
-		rounds(300)
-		var counts []uint64
-		for range repeats {
+		for range 300 {
+			round()
+		}
+		// What the server does from time to time allocates, and falls into more of the
+		// rounds the slower they are: so each is counted alone, and most may allocate.
+		counts := make([]uint64, repeats)
+		for i := range counts {
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			rounds(slice)
+			round()
 			runtime.ReadMemStats(&after)
-			counts = append(counts, after.Mallocs-before.Mallocs)
+			counts[i] = after.Mallocs - before.Mallocs
 		}
-		if slices.Min(counts) > slice/2 {
-			t.Errorf("%s: %d allocations in %d pipelines", tt.name, counts, slice)
+		slices.Sort(counts)
+		if counts[repeats/4] > 0 {
+			t.Errorf("%s: a pipeline allocates %d times at the median, %d at the first quartile", tt.name, counts[repeats/2], counts[repeats/4])
 		}
 		if got := c.do("GET", "a"); got != strconv.Itoa(1_000_000_000+opid) {
 			t.Errorf("%s: the counter is %s after %d operations", tt.name, got, opid)
