@@ -26,6 +26,7 @@ var (
 	clusterFaultCount = flag.Int("cluster.faults", 6, "how many faults TestClusterFaults makes")
 	clusterShards     = flag.Int("cluster.shards", 3, "how many shards of three nodes TestClusterFaults has")
 	clusterFaultSeed  = flag.Uint64("cluster.seed", 0, "the seed by which TestClusterFaults chooses them; 0: draw one")
+	clusterFaultFor   = flag.Duration("cluster.for", 24*time.Hour, "TestClusterFaults makes no more faults after this time, and checks what came of them")
 	clusterFaultKind  = flag.String("cluster.fault", "", "the only kinds of faults that TestClusterFaults makes: a regular expression")
 )
 
@@ -109,7 +110,8 @@ func TestClusterFaults(t *testing.T) {
 	kinds := regexp.MustCompile(*clusterFaultKind)
 	tally, undecided := make(map[string][]time.Duration), 0
 	var order []int
-	for c.fault = 0; c.fault < *clusterFaultCount && !t.Failed(); c.fault++ {
+	began := time.Now()
+	for c.fault = 0; c.fault < *clusterFaultCount && time.Since(began) < *clusterFaultFor && !t.Failed(); c.fault++ {
 		if len(order) == 0 {
 			order = c.rand.Perm(len(clusterFaults))
 		}

@@ -85,6 +85,14 @@ func (w *testRegions) open(r *testRegion) {
 	})
 }
 
+// seq is that of the last entry of the partition that holds a slot.
+func (r *testRegion) seq(slot uint16) uint64 {
+	p := r.s.partitions[slot>>r.s.shift]
+	p.lock()
+	defer p.mu.Unlock()
+	return p.seq
+}
+
 // pull lets a region ask another one for all that it has not taken, most bytes at a time, and
 // returns what was answered. A link that is cut in one direction carries pulls of one side only.
 func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most int) ([]byte, error) {
@@ -275,12 +283,12 @@ func (w *testRegions) drain() {
 					continue
 				}
 				w.ranges(to, from, func(n, first uint16) {
-					before := to.s.partitions[first>>to.s.shift].seq
+					before := to.seq(first)
 					b, err := w.pull(to, from, n, first, 0)
 					must(w.t, err)
 					_, err = to.s.Take(b)
 					must(w.t, err)
-					busy = busy || to.s.partitions[first>>to.s.shift].seq != before
+					busy = busy || to.seq(first) != before
 				})
 			}
 		}
