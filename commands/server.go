@@ -7,6 +7,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -69,6 +70,8 @@ type Server struct {
 
 	// Cluster is the cluster that the server is a node of; nil: none.
 	Cluster *Cluster
+	// Regions is this server's end of regions, also if it is no member yet; nil: it cannot be one.
+	Regions *regions.Node
 
 	// Execute takes the place of the store's Execute; nil: that one. It is there
 	// to measure what everything but the store costs.

@@ -16,11 +16,11 @@ const module = "github.com/fbfkv/fbfkv/"
 // package may import, tests included. cmd, integration_test and examples are
 // not listed: they may import all, and nobody may import them.
 var mayImport = map[string]string{
-	"server":                "commands commands/acl commands/observe store server/rawio resp server/tlstest",
+	"server":                "commands commands/acl commands/observe regions store server/rawio resp server/tlstest",
 	"server/tlstest":        "",
 	"server/rawio":          "",
 	"resp":                  "",
-	"commands":              "commands/acl commands/glob commands/observe store resp",
+	"commands":              "commands/acl commands/glob commands/observe regions store resp",
 	"commands/observe":      "commands/acl store resp",
 	"commands/acl":          "commands/glob",
 	"commands/glob":         "",

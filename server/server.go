@@ -20,6 +20,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -44,6 +45,8 @@ type Options struct {
 	// Cluster is the cluster that the server is a node of, without what the settings say,
 	// which New fills in; nil: none.
 	Cluster *commands.Cluster
+	// Regions is the server's end of regions; nil: it cannot be one. It outlives the Server.
+	Regions *regions.Node
 	// Version is fbfkv's version.
 	Version string
 	// Processors is how many processors there are to work on; 0: GOMAXPROCS, which
@@ -147,6 +150,7 @@ func New(o Options) *Server {
 	s.commands.Users = o.Users
 	s.fillCommands(o.Version)
 	s.fillCluster(o.Cluster)
+	s.commands.Regions = o.Regions
 	return s
 }
 

@@ -40,8 +40,11 @@ var (
 	ErrNoRegions = errors.New("this server is not a region")
 )
 
-// maxRegionName bounds the name of a region, bytes.
-const maxRegionName = 64
+// Bounds of the name and of the address of a region, bytes.
+const (
+	maxRegionName    = 64
+	maxRegionAddress = 300
+)
 
 // RegionMember is one of the regions.
 type RegionMember struct {
@@ -49,11 +52,13 @@ type RegionMember struct {
 	Name        string
 	Partitions  int    // of its store, a power of two
 	Incarnation uint64 // of its directory, whose log others read
+	Address     string // HOST:PORT, at which others reach it; may be "" where nobody else is to
 }
 
 // RegionSet is which regions there are, and which one this is. It is logged whole.
 type RegionSet struct {
 	Group   uint64 // drawn once for all of them; others are refused
+	Version uint64 // of two sets, the one with the higher version is the newer
 	Self    part.Region
 	Members []RegionMember // by Region
 }
@@ -205,6 +210,8 @@ func (s *RegionSet) check() error {
 			return fmt.Errorf("%w: region %d", ErrOption, m.Region)
 		case m.Name == "" || len(m.Name) > maxRegionName || !utf8.ValidString(m.Name):
 			return fmt.Errorf("%w: the name of region %d", ErrOption, m.Region)
+		case len(m.Address) > maxRegionAddress || !utf8.ValidString(m.Address):
+			return fmt.Errorf("%w: the address of region %d", ErrOption, m.Region)
 		case n < 1 || n > slots || n&(n-1) != 0:
 			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
 		}
