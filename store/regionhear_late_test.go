@@ -72,7 +72,8 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 			if r := s.partitions[0]; s.cseen("k", "x").Found {
 				t.Fatalf("after %v the opid is known to clients: %+v", late, r.seen.Figures())
 			}
-			mustTake(t, s, s.next(told{key: "k", id: "x", region: 0, wall: start - 1, delta: 5, result: 77}))
+			now, _ := s.clock.now()
+			mustTake(t, s, s.next(told{key: "k", id: "x", region: 0, wall: start - 1, now: now, delta: 5, result: 77}))
 			want := int64(6)
 			if !tc.back {
 				want = 11
@@ -101,22 +102,23 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 }
 
 // TestHeardByAge: an opid that is older on arrival than what is remembered is compared with the
-// own record only; a younger one is kept as long as it would have been applied now.
+// own record only; a younger one is kept as long as it would have been applied now. How far the
+// other region's clock is off does not matter.
 func TestHeardByAge(t *testing.T) {
 	s := newIDStore(t, nil)
 	keep := s.partitions[0].catalog.find([]byte("k")).keep(0)
 	now, _ := s.clock.now()
 	for i, tc := range []struct {
-		age  int64
-		kept bool
-	}{{keep, true}, {keep + 1, false}, {-1000, true}, {1 << 40, false}} {
+		age, behind int64 // by the clock of who tells it, which may be behind ours
+		kept        bool
+	}{{keep, 0, true}, {keep + 1, 0, false}, {-1000, 0, true}, {1 << 40, 0, false}, {keep, 1 << 30, true}, {keep + 1, -1 << 30, false}} {
 		id := fmt.Sprint(i)
-		mustTake(t, s, s.next(told{key: "k", id: id, region: 2, wall: now - tc.age, delta: 1}))
+		mustTake(t, s, s.next(told{key: "k", id: id, region: 2, wall: now - tc.age - tc.behind, now: now - tc.behind, delta: 1}))
 		if op := s.cseen("k", id); op.Found != tc.kept {
 			t.Errorf("age %d: %+v", tc.age, op.Seen)
 		}
 	}
-	if n := s.RegionIDs(); n != (RegionIDs{Heard: 2, Late: 2}) {
+	if n := s.RegionIDs(); n != (RegionIDs{Heard: 3, Late: 3}) {
 		t.Errorf("%+v", n)
 	}
 	s.pass(time.Duration(keep-1000) * time.Millisecond)

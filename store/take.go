@@ -176,7 +176,7 @@ func (t *taker) entry(e *pulledEntry) error {
 	}
 	if e.kind == entryApply {
 		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{
-			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
+			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
 		}})
 	}
 	return nil

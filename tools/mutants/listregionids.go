@@ -156,4 +156,11 @@ var regionIDMutants = []mutant{
 		new:      "		if false {\n",
 		packages: "./store", tests: "TestHeardMultiKey",
 	},
+	{
+		guarantee: "take-back", name: "the age of another region's operation is judged by the own clock",
+		file:     "store/regionhear.go",
+		old:      "h.Told-h.Wall > d.keep(",
+		new:      "x.wall-h.Wall > d.keep(",
+		packages: "./store", tests: "TestHeardByAge$",
+	},
 }
