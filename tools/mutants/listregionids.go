@@ -145,8 +145,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "G1", name: "an id that is older than the table remembers is kept",
 		file:     "store/regionhear.go",
-		old:      "x.wall-h.Wall > d.keep(",
-		new:      "h.Wall-x.wall > d.keep(",
+		old:      "h.Told-h.Wall > d.keep(",
+		new:      "h.Wall-h.Told > d.keep(",
 		packages: "./store", tests: "TestHeardByAge",
 	},
 	{
