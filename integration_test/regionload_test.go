@@ -123,7 +123,7 @@ func (l *regionLoad) note(op *regionOp) {
 }
 
 // send sends an operation to a region until that answers; if it is lost, to another one.
-func (l *regionLoad) send(to *region, op *regionOp, more ...any) {
+func (l *regionLoad) send(to *regionServer, op *regionOp, more ...any) {
 	for end := time.Now().Add(4 * patience); ; time.Sleep(10 * time.Millisecond) {
 		if to.lost.Load() {
 			to = l.world.pick(nil, to)
@@ -140,7 +140,7 @@ func (l *regionLoad) send(to *region, op *regionOp, more ...any) {
 }
 
 // try sends an operation once, and reports whether it was answered.
-func (l *regionLoad) try(to *region, op *regionOp, more ...any) (ok bool, err error) {
+func (l *regionLoad) try(to *regionServer, op *regionOp, more ...any) (ok bool, err error) {
 	args := append([]any{"CINCRBY", op.key, op.id, op.delta, "WITHSTATUS"}, more...)
 	answer, err := to.client.Do(context.Background(), args...).Slice()
 	l.mu.Lock()
@@ -215,7 +215,7 @@ func (l *regionLoad) own(r *rand.Rand, key, id string) {
 
 // home returns the region at which a key is changed, and what is known of the key; nil: it was lost with
 // its region.
-func (l *regionLoad) home(r *rand.Rand, key string) (*region, *ownedKey) {
+func (l *regionLoad) home(r *rand.Rand, key string) (*regionServer, *ownedKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.owned[key]
@@ -235,7 +235,7 @@ func (l *regionLoad) home(r *rand.Rand, key string) (*region, *ownedKey) {
 var errRegionLost = errors.New("the region is lost")
 
 // wakes waits before a region is asked again.
-func (l *regionLoad) wakes(to *region) error {
+func (l *regionLoad) wakes(to *regionServer) error {
 	time.Sleep(10 * time.Millisecond)
 	if to.lost.Load() {
 		return errRegionLost
@@ -244,7 +244,7 @@ func (l *regionLoad) wakes(to *region) error {
 }
 
 // until sends a command that may be repeated until a region answers.
-func (l *regionLoad) until(to *region, args ...any) error {
+func (l *regionLoad) until(to *regionServer, args ...any) error {
 	for {
 		err := to.client.Do(context.Background(), args...).Err()
 		var said redis.Error
@@ -258,7 +258,7 @@ func (l *regionLoad) until(to *region, args ...any) error {
 }
 
 // knows reports whether a region has heard of an operation.
-func (l *regionLoad) knows(r *region, op *regionOp) bool {
+func (l *regionLoad) knows(r *regionServer, op *regionOp) bool {
 	return r.client.Do(context.Background(), "CSEEN", op.key, op.id).Err() == nil
 }
 
@@ -323,7 +323,7 @@ func (l *regionLoad) verify() (found regionFound) {
 }
 
 // sameExpiries compares whether owned keys exist, and when they expire.
-func (l *regionLoad) sameExpiries(living []*region, keys []string) {
+func (l *regionLoad) sameExpiries(living []*regionServer, keys []string) {
 	l.t.Helper()
 	for _, key := range keys {
 		k, first := l.owned[key], ""
@@ -345,7 +345,7 @@ func (l *regionLoad) sameExpiries(living []*region, keys []string) {
 }
 
 // sameRecords asks every region for every operation, and sends it again.
-func (l *regionLoad) sameRecords(living []*region) {
+func (l *regionLoad) sameRecords(living []*regionServer) {
 	l.t.Helper()
 	first, bad := make([]string, len(l.ops)), 0
 	for _, r := range living {

@@ -5,7 +5,9 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -21,47 +23,47 @@ var (
 // regionFaults are what may happen to regions. Each func breaks something and mends it.
 var regionFaults = []struct {
 	kind string
-	make func(w *regionWorld, a, b, c *region)
+	make func(w *regionWorld, a, b, c *regionServer)
 }{
-	{"kill -9 of a region", func(w *regionWorld, a, _, _ *region) {
+	{"kill -9 of a region", func(w *regionWorld, a, _, _ *regionServer) {
 		a.kill()
 		w.last()
 		a.start()
 	}},
 	{"kill -9 of a region that takes what others did", (*regionWorld).killWhileTaking},
 	{"kill -9 of a region in the middle of an answer", (*regionWorld).killWhileAnswering},
-	{"kill -9 of all, in any order", func(w *regionWorld, a, b, c *region) {
-		for _, r := range []*region{a, b, c} {
+	{"kill -9 of all, in any order", func(w *regionWorld, a, b, c *regionServer) {
+		for _, r := range []*regionServer{a, b, c} {
 			r.kill()
 		}
 		w.last()
-		for _, r := range []*region{b, a, c} {
+		for _, r := range []*regionServer{b, a, c} {
 			r.start()
 		}
 	}},
-	{"two regions are cut off from each other", func(w *regionWorld, a, b, _ *region) {
+	{"two regions are cut off from each other", func(w *regionWorld, a, b, _ *regionServer) {
 		w.apart(a, b)
 		w.last()
 	}},
-	{"one region is cut off from all", func(w *regionWorld, a, b, c *region) {
+	{"one region is cut off from all", func(w *regionWorld, a, b, c *regionServer) {
 		w.apart(a, b, c)
 		w.last()
 	}},
-	{"nobody hears a region, and it hears all", func(w *regionWorld, a, b, c *region) {
+	{"nobody hears a region, and it hears all", func(w *regionWorld, a, b, c *regionServer) {
 		w.cut(a, linkMute, b, c)
 		w.last()
 	}},
-	{"answers of a region do not arrive", func(w *regionWorld, a, b, c *region) {
+	{"answers of a region do not arrive", func(w *regionWorld, a, b, c *regionServer) {
 		w.cut(a, linkDeaf, b, c)
 		w.last()
 	}},
-	{"answers of a region are cut off half way, and it is killed then", func(w *regionWorld, a, b, c *region) {
+	{"answers of a region are cut off half way, and it is killed then", func(w *regionWorld, a, b, c *regionServer) {
 		w.cut(a, linkBroken, b, c)
 		w.last()
 		a.crash()
 	}},
-	{"a region is stopped in an orderly way", func(_ *regionWorld, a, _, _ *region) { a.restart() }},
-	{"a region pauses reading another one", func(w *regionWorld, a, b, _ *region) {
+	{"a region is stopped in an orderly way", func(_ *regionWorld, a, _, _ *regionServer) { a.restart() }},
+	{"a region pauses reading another one", func(w *regionWorld, a, b, _ *regionServer) {
 		w.operate("pause", a.link.address(), b.name)
 		w.last()
 		w.operate("resume", a.link.address(), b.name)
@@ -108,7 +110,6 @@ func TestRegionFaults(t *testing.T) {
 		t.Logf("%d: %s: %s, %s, %s; %v", n, f.kind, of[0].name, of[1].name, of[2].name, time.Since(began).Round(time.Millisecond))
 	}
 	load.end()
-	w.heard()
 	w.agree()
 	found := load.verify()
 	t.Logf("%+v", found)
@@ -123,7 +124,7 @@ func (w *regionWorld) last() {
 }
 
 // killWhileTaking cuts a region off from another one and, when it is back and has been sent some of what it lacks, kills it.
-func (w *regionWorld) killWhileTaking(a, b, _ *region) {
+func (w *regionWorld) killWhileTaking(a, b, _ *regionServer) {
 	w.cut(b, linkCut, a)
 	w.last()
 	once, reached := sync.Once{}, make(chan struct{})
@@ -144,7 +145,7 @@ func (w *regionWorld) killWhileTaking(a, b, _ *region) {
 }
 
 // killWhileAnswering kills a region while what it has answered is under way.
-func (w *regionWorld) killWhileAnswering(a, b, _ *region) {
+func (w *regionWorld) killWhileAnswering(a, b, _ *regionServer) {
 	once, reached := sync.Once{}, make(chan struct{})
 	a.link.watch(func(reader, bytes int) {
 		if reader == b.number {
@@ -157,49 +158,64 @@ func (w *regionWorld) killWhileAnswering(a, b, _ *region) {
 	a.start()
 }
 
-// gap cuts a region off while the others log more than they keep for it.
-func (w *regionWorld) gap(a, b, c *region) {
+// gap cuts a region off while another one logs more than it keeps for it.
+func (w *regionWorld) gap(a, b, c *regionServer) {
+	before := a.stateExchanges(b)
 	w.apart(a, b, c)
 	w.last()
-	for _, r := range []*region{b, c} {
-		r.outgrowLog()
+	b.outgrowLog()
+	w.heal()
+	w.heard()
+	if a.stateExchanges(b) == before {
+		w.t.Errorf("%s has taken no state of %s", a.name, b.name)
 	}
 }
 
-// outgrowLog has a region log more than it keeps for others, by keys that are as long as can be.
-func (r *region) outgrowLog() {
-	const most, file = 64 << 10, 32 << 20
-	for from := range 3 {
+// outgrowLog has a region write, with keys as long as can be, until the file with which its log began is gone.
+func (r *regionServer) outgrowLog() {
+	r.t.Helper()
+	oldest := func() string {
+		files, err := filepath.Glob(filepath.Join(r.dir, "log", "*.log"))
+		if err != nil || len(files) == 0 {
+			r.t.Fatal(files, err)
+		}
+		return slices.Min(files)
+	}
+	before, n := oldest(), 0
+	eventually(r.t, patience, "the log is trimmed", func() bool {
 		p := r.client.Pipeline()
-		for i := range file/most/2 + 10 {
-			p.Set(context.Background(), fmt.Sprintf("long-%s-%d-%0*d", r.name, i%16, most-40, 0), from, 0)
+		for i := range 100 {
+			p.Set(context.Background(), fmt.Sprintf("long-%d-%060000d", i%16, r.number), n, 0)
+			n++
 		}
-		if _, err := p.Exec(context.Background()); err != nil {
-			r.t.Error(err)
+		_, err := p.Exec(context.Background())
+		if err == nil {
+			err = r.client.Save(context.Background()).Err()
 		}
-	}
-	if err := r.client.Save(context.Background()).Err(); err != nil {
-		r.t.Error(err)
-	}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		return oldest() != before
+	})
 }
 
 // lose takes a region away for ever. What it was told last was sent to another one, too, so that it is not lost with it; its
 // heir takes back what it still owes. An empty server joins.
-func (w *regionWorld) lose(a, b, _ *region) {
+func (w *regionWorld) lose(a, b, _ *regionServer) {
 	a.lost.Store(true)
 	a.kill()
 	w.replace(a, b)
 }
 
 // replace removes a region that is lost, and has an empty server join.
-func (w *regionWorld) replace(a, heir *region) {
+func (w *regionWorld) replace(a, heir *regionServer) {
 	w.t.Helper()
-	w.operate("remove", heir.link.address(), a.name, "--heir", heir.name, "--yes")
+	w.operate("remove", heir.link.address(), a.name, "--heir", heir.name)
 	w.join(w.start())
 }
 
 // restoreOld starts a region again from an old copy of its directory. The others refuse it, and it is removed.
-func (w *regionWorld) restoreOld(a, b, c *region) {
+func (w *regionWorld) restoreOld(a, b, c *regionServer) {
 	old := w.t.TempDir()
 	if out, code := fbfkv(w.t, "backup", "--port", a.port(), old+"/copy"); code != 0 {
 		w.t.Fatalf("backup: %s", out)
@@ -212,7 +228,7 @@ func (w *regionWorld) restoreOld(a, b, c *region) {
 		w.t.Fatalf("restore: %s", out)
 	}
 	a.start()
-	for _, r := range []*region{b, c} {
+	for _, r := range []*regionServer{b, c} {
 		eventually(w.t, patience, "status says that the region is another one now", func() bool {
 			out, code := fbfkv(w.t, "region", "status", r.link.address())
 			return code != 0 && strings.Contains(out, "incarnation")

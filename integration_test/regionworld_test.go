@@ -21,15 +21,15 @@ type regionWorld struct {
 	rand  *rand.Rand
 	args  []string // of each server
 	load  *regionLoad
-	homes map[string]*region // of the load's keys
+	homes map[string]*regionServer // of the load's keys
 
 	mu    sync.Mutex
-	all   []*region // also those that are lost; by number
+	all   []*regionServer // also those that are lost; by number
 	marks int
 }
 
-// region is one of them.
-type region struct {
+// regionServer is one of them.
+type regionServer struct {
 	*server
 	name   string
 	number int
@@ -44,7 +44,7 @@ var regionArgs = []string{"--partitions", "16"}
 
 // newRegionWorld starts servers and makes them regions.
 func newRegionWorld(t testing.TB, r *rand.Rand, n int, args ...string) *regionWorld {
-	w := &regionWorld{t: t, rand: r, args: append(slices.Clone(regionArgs), args...), homes: make(map[string]*region)}
+	w := &regionWorld{t: t, rand: r, args: append(slices.Clone(regionArgs), args...), homes: make(map[string]*regionServer)}
 	for range n {
 		w.join(w.start())
 	}
@@ -52,10 +52,10 @@ func newRegionWorld(t testing.TB, r *rand.Rand, n int, args ...string) *regionWo
 }
 
 // start starts a server that will be the next region.
-func (w *regionWorld) start(change ...func(*server)) *region {
+func (w *regionWorld) start(change ...func(*server)) *regionServer {
 	w.t.Helper()
 	n := len(w.all)
-	r := &region{name: fmt.Sprint("region-", n), number: n}
+	r := &regionServer{name: fmt.Sprint("region-", n), number: n}
 	r.server = &server{t: w.t, dir: w.t.TempDir(), args: w.args}
 	for _, f := range change {
 		f(r.server)
@@ -68,7 +68,7 @@ func (w *regionWorld) start(change ...func(*server)) *region {
 }
 
 // join makes a server the first region, or one more.
-func (w *regionWorld) join(r *region) {
+func (w *regionWorld) join(r *regionServer) {
 	w.t.Helper()
 	if living := w.living(); len(living) == 0 {
 		w.operate("create", r.link.address(), r.name)
@@ -80,9 +80,12 @@ func (w *regionWorld) join(r *region) {
 	w.mu.Unlock()
 }
 
-// operate runs `fbfkv region`, which must succeed.
+// operate runs `fbfkv region` without asking, which must succeed.
 func (w *regionWorld) operate(args ...string) string {
 	w.t.Helper()
+	if args[0] != "pause" && args[0] != "resume" {
+		args = append(args, "--yes")
+	}
 	out, code := fbfkv(w.t, append([]string{"region"}, args...)...)
 	if code != 0 {
 		w.t.Fatalf("fbfkv region %q: exit status %d:\n%s", args, code, out)
@@ -91,15 +94,15 @@ func (w *regionWorld) operate(args ...string) string {
 }
 
 // living returns the regions that are not lost.
-func (w *regionWorld) living() []*region {
+func (w *regionWorld) living() []*regionServer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(w.all), func(r *region) bool { return r.lost.Load() })
+	return slices.DeleteFunc(slices.Clone(w.all), func(r *regionServer) bool { return r.lost.Load() })
 }
 
 // pick returns one of the living regions, but none of those; by chance, if there is any.
-func (w *regionWorld) pick(r *rand.Rand, but ...*region) *region {
-	all := slices.DeleteFunc(w.living(), func(r *region) bool { return slices.Contains(but, r) })
+func (w *regionWorld) pick(r *rand.Rand, but ...*regionServer) *regionServer {
+	all := slices.DeleteFunc(w.living(), func(r *regionServer) bool { return slices.Contains(but, r) })
 	if r == nil {
 		return all[0]
 	}
@@ -107,10 +110,10 @@ func (w *regionWorld) pick(r *rand.Rand, but ...*region) *region {
 }
 
 // sameClock reports whether two regions have the same clock.
-func (w *regionWorld) sameClock(a, b *region) bool { return a.ahead == b.ahead }
+func (w *regionWorld) sameClock(a, b *regionServer) bool { return a.ahead == b.ahead }
 
 // pairs calls fn for each region that reads, and that which it reads.
-func (w *regionWorld) pairs(fn func(reader, source *region)) {
+func (w *regionWorld) pairs(fn func(reader, source *regionServer)) {
 	for _, reader := range w.living() {
 		for _, source := range w.living() {
 			if reader != source {
@@ -123,13 +126,13 @@ func (w *regionWorld) pairs(fn func(reader, source *region)) {
 // heal mends all links, and has all regions look at once: by themselves they would, within half a minute.
 func (w *regionWorld) heal() {
 	w.t.Helper()
-	w.pairs(func(reader, source *region) { source.link.set(reader.number, linkOpen) })
+	w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
 	w.resume()
 }
 
 func (w *regionWorld) resume() {
 	w.t.Helper()
-	w.pairs(func(reader, source *region) {
+	w.pairs(func(reader, source *regionServer) {
 		if out, err := redisAsk(reader.server, "REGION", "RESUME", source.name); err != nil {
 			w.t.Errorf("REGION RESUME %s at %s: %s %v", source.name, reader.name, out, err)
 		}
@@ -137,14 +140,14 @@ func (w *regionWorld) resume() {
 }
 
 // cut changes the links by which some regions read another one.
-func (w *regionWorld) cut(source *region, to linkState, readers ...*region) {
+func (w *regionWorld) cut(source *regionServer, to linkState, readers ...*regionServer) {
 	for _, r := range readers {
 		source.link.set(r.number, to)
 	}
 }
 
 // apart cuts regions off from each other, both ways.
-func (w *regionWorld) apart(a *region, others ...*region) {
+func (w *regionWorld) apart(a *regionServer, others ...*regionServer) {
 	w.cut(a, linkCut, others...)
 	for _, b := range others {
 		w.cut(b, linkCut, a)
@@ -152,8 +155,8 @@ func (w *regionWorld) apart(a *region, others ...*region) {
 }
 
 // but returns the other living regions.
-func (w *regionWorld) but(a *region) []*region {
-	return slices.DeleteFunc(w.living(), func(b *region) bool { return a == b })
+func (w *regionWorld) but(a *regionServer) []*regionServer {
+	return slices.DeleteFunc(w.living(), func(b *regionServer) bool { return a == b })
 }
 
 // heard returns when every region has heard all that the others had done when it was called: a mark is made
@@ -161,7 +164,7 @@ func (w *regionWorld) but(a *region) []*region {
 func (w *regionWorld) heard() {
 	w.t.Helper()
 	w.marks++
-	mark := func(r *region, key string) string { return fmt.Sprintf("mark-{%s}-%d-%s", key, w.marks, r.name) }
+	mark := func(r *regionServer, key string) string { return fmt.Sprintf("mark-{%s}-%d-%s", key, w.marks, r.name) }
 	for _, r := range w.living() {
 		p := r.client.Pipeline()
 		for _, key := range evenKeys() {
@@ -171,7 +174,7 @@ func (w *regionWorld) heard() {
 			w.t.Fatalf("%s: %v", r.name, err)
 		}
 	}
-	w.pairs(func(reader, source *region) {
+	w.pairs(func(reader, source *regionServer) {
 		eventually(w.t, patience, fmt.Sprintf("%s has heard all of %s", reader.name, source.name), func() bool {
 			p := reader.client.Pipeline()
 			for _, key := range evenKeys() {
@@ -189,8 +192,9 @@ func (w *regionWorld) heard() {
 // agree waits until all regions have the same, while nobody changes anything.
 func (w *regionWorld) agree() {
 	w.t.Helper()
-	end := time.Now().Add(patience)
-	for {
+	w.heard() // of all operations, and so they are taken back that others have applied first
+	w.heard() // of that
+	for end := time.Now().Add(patience); ; {
 		out, code := fbfkv(w.t, "region", "verify", w.living()[0].link.address())
 		if code == 0 {
 			return
@@ -214,7 +218,7 @@ type regionStatus struct {
 	} `json:"peers"`
 }
 
-func (r *region) status() (s regionStatus) {
+func (r *regionServer) status() (s regionStatus) {
 	r.t.Helper()
 	text, err := redisAsk(r.server, "REGION", "STATUS")
 	if err == nil {
@@ -224,4 +228,16 @@ func (r *region) status() (s regionStatus) {
 		r.t.Fatalf("REGION STATUS at %s: %s %v", r.name, text, err)
 	}
 	return s
+}
+
+// stateExchanges is how often a region has taken the state of another one.
+func (r *regionServer) stateExchanges(of *regionServer) int64 {
+	r.t.Helper()
+	for _, p := range r.status().Peers {
+		if p.Name == of.name {
+			return p.StateExchanges
+		}
+	}
+	r.t.Fatalf("%s does not read %s", r.name, of.name)
+	return 0
 }
