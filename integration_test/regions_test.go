@@ -171,17 +171,17 @@ func (w *regionWorld) gap(a, b, c *regionServer) {
 	}
 }
 
-// outgrowLog has a region write, with keys as long as can be, until the file with which its log began is gone.
+// outgrowLog has a region write, with keys as long as can be, until the log of what it did before is gone.
 func (r *regionServer) outgrowLog() {
 	r.t.Helper()
-	oldest := func() string {
-		files, err := filepath.Glob(filepath.Join(r.dir, "log", "*.log"))
-		if err != nil || len(files) == 0 {
-			r.t.Fatal(files, err)
+	files := func() []string {
+		names, err := filepath.Glob(filepath.Join(r.dir, "log", "*.log")) // in their order
+		if err != nil || len(names) == 0 {
+			r.t.Fatal(names, err)
 		}
-		return slices.Min(files)
+		return names
 	}
-	before, n := oldest(), 0
+	last, n := slices.Max(files()), 0
 	eventually(r.t, patience, "the log is trimmed", func() bool {
 		p := r.client.Pipeline()
 		for i := range 100 {
@@ -195,7 +195,7 @@ func (r *regionServer) outgrowLog() {
 		if err != nil {
 			r.t.Fatal(err)
 		}
-		return oldest() != before
+		return files()[0] > last
 	})
 }
 
