@@ -168,7 +168,8 @@ func (n *Node) Resume(name string) error { return n.each(name, (*Mesh).Resume) }
 
 func (n *Node) each(name string, do func(*Mesh, part.Region) bool) error {
 	set, ok := n.Members()
-	if !ok {
+	mesh := n.Mesh()
+	if !ok || mesh == nil {
 		return store.ErrNoRegions
 	}
 	for _, m := range set.Members {
@@ -176,7 +177,7 @@ func (n *Node) each(name string, do func(*Mesh, part.Region) bool) error {
 		case m.Name != name:
 		case m.Region == set.Self:
 			return memberError("this is the region %s itself", name)
-		case do(n.Mesh(), m.Region):
+		case do(mesh, m.Region):
 			return nil
 		default:
 			return memberError("the region %s is not read", name)

@@ -142,7 +142,8 @@ func (p *PeerStatus) Well() bool { return p.Connected && !p.Paused && !p.Failing
 func (n *Node) Status() NodeStatus {
 	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}}
 	set, ok := n.Members()
-	if !ok {
+	mesh := n.Mesh()
+	if !ok || mesh == nil {
 		return s
 	}
 	own, _ := set.Member(set.Self)
@@ -159,7 +160,7 @@ func (n *Node) Status() NodeStatus {
 	if n := s.Operations.Unchecked; n > 0 {
 		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up (region-retention)", n))
 	}
-	for _, p := range n.Mesh().Status() {
+	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		s.Peers = append(s.Peers, p.public(m.Partitions))
 	}
