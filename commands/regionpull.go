@@ -9,8 +9,6 @@ import (
 
 // What regions ask each other. All but the conversation with the client is package regions'.
 
-const groupRegions = "regions"
-
 // doRegionPull is REGION.PULL. It runs alone, so that nobody but its own connection waits for it.
 func doRegionPull(c *Context) {
 	switch {

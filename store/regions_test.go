@@ -74,7 +74,7 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 func (w *testRegions) set(self int) RegionSet {
 	set := RegionSet{Group: 77, Self: part.Region(self)}
 	for i, r := range w.r {
-		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), r.parts, r.s.Meta().Incarnation, ""})
+		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), r.parts, r.s.Meta().Incarnation, "", ""})
 	}
 	return set
 }
