@@ -39,6 +39,7 @@ var Commands = newTable(slices.Concat([][]Command{
 	standaloneCommands, // REPLICAOF, MODULE
 	clusterCommands,
 	regionCommands,
+	regionPullCommands,
 	refusedCommands,
 })...)
 

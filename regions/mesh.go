@@ -28,8 +28,9 @@ type Options struct {
 	// Dial connects to an address; default: TCP, and TLS if there is a configuration.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	TLS  *tls.Config
-	// User and Password are what this region logs in with; no password: it does not. User may be "".
-	User, Password string
+	// Login returns what this region logs in with, for a connection that is made; no password: it
+	// does not. The user may be "". Nil: no password.
+	Login func() (user, password string)
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is what clocks of others are compared with; default: the machine's.
@@ -73,6 +74,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Dial == nil {
 		o.Dial = o.dial
+	}
+	if o.Login == nil {
+		o.Login = func() (user, password string) { return "", "" }
 	}
 	return o
 }

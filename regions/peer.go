@@ -217,15 +217,16 @@ func (p *peer) connect(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	l := &link{Conn: conn, answerReader: answerReader{r: bufio.NewReaderSize(conn, 64<<10)}}
-	if p.opts.Password == "" {
+	user, password := p.opts.Login()
+	if password == "" {
 		return l, nil
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if p.opts.User == "" {
-		l.w.BulkStrings([]string{"AUTH", p.opts.Password})
+	if user == "" {
+		l.w.BulkStrings([]string{"AUTH", password})
 	} else {
-		l.w.BulkStrings([]string{"AUTH", p.opts.User, p.opts.Password})
+		l.w.BulkStrings([]string{"AUTH", user, password})
 	}
 	if err = l.send(p.opts.Timeout); err == nil {
 		err = l.status()

@@ -159,6 +159,9 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	p.lock()
 	ranges, err := q.check(p)
+	if err == nil && q.After < p.floor { // its log says nothing of a FLUSHALL before there were regions
+		err = ErrGap
+	}
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
 		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.incarnation

@@ -17,6 +17,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/monitor"
 	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -80,13 +81,15 @@ func (r *running) serve() error {
 		return err
 	}
 	spareProcessors(data.st, r.processors)
+	onChange := map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check}
 	s := server.New(server.Options{
 		Store:      data.st,
 		Config:     r.config,
 		ConfigFile: r.file,
 		Users:      r.users,
 		Cluster:    data.cluster(),
-		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check},
+		Regions:    data.regionNode(onChange),
+		OnChange:   onChange,
 		TLS:        certificates,
 		Version:    versionNumber(),
 		Processors: r.processors,
@@ -127,9 +130,10 @@ func (r *running) serve() error {
 
 // data is an open data directory, of a server that stands alone or of a node of a cluster.
 type data struct {
-	st   *store.Store
-	node *clusterNode // nil: it stands alone
-	log  *slog.Logger
+	st      *store.Store
+	node    *clusterNode // nil: it stands alone
+	regions *regionEnd   // nil: it is a node of a cluster
+	log     *slog.Logger
 }
 
 // openData opens the data directory, of which so many files may be open.
@@ -139,13 +143,20 @@ func openData(config *server.Config, certificates *server.TLS, files int, log *s
 		if err != nil {
 			return data{}, err
 		}
-		return data{n.st, n, log}, nil
+		return data{n.st, n, nil, log}, nil
 	}
 	if err := cluster.CheckAlone(nil, config.Dir); err != nil {
 		return data{}, err
 	}
 	st, err := openStore(config, files, log, func(*store.Options) {})
-	return data{st, nil, log}, err
+	if err != nil {
+		return data{}, err
+	}
+	end, err := openRegions(st, config, certificates, log)
+	if err != nil {
+		return data{}, errors.Join(fmt.Errorf("regions: %w", err), st.Close())
+	}
+	return data{st, nil, end, log}, nil
 }
 
 // cluster is what commands need of the node; nil if there is none.
@@ -154,6 +165,18 @@ func (d data) cluster() *commands.Cluster {
 		return nil
 	}
 	return d.node.commands()
+}
+
+// regionNode is what commands need of regions, nil if this cannot be one; changes of their settings
+// are added to onChange.
+func (d data) regionNode(onChange map[string]func(*server.Config) error) *regions.Node {
+	if d.regions == nil {
+		return nil
+	}
+	for _, name := range []string{"region-user", "region-password"} {
+		onChange[name] = d.regions.set
+	}
+	return d.regions.node
 }
 
 // attach connects the data with the server.
@@ -175,7 +198,7 @@ func (d data) close(snapshot bool) error {
 	if d.node != nil {
 		return d.node.close(snapshot)
 	}
-	return closeStore(d.st, snapshot, d.log)
+	return errors.Join(d.regions.node.Close(), closeStore(d.st, snapshot, d.log))
 }
 
 // startMonitor serves metrics-addr, if there is one.
@@ -193,7 +216,7 @@ func startMonitor(config *server.Config, log *slog.Logger) (*monitor.Monitor, er
 
 // listen opens the ports that the settings ask for, plain ones first.
 func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certificates *server.TLS, err error) {
-	if config.TLS.Port != 0 || config.Cluster.Enabled && config.Cluster.TLS {
+	if config.TLS.Port != 0 || config.Cluster.Enabled && config.Cluster.TLS || config.Region.TLS {
 		if certificates, err = server.NewTLS(config, log); err != nil {
 			return nil, nil, err
 		}
