@@ -196,9 +196,16 @@ func (p *peer) failed(err error) {
 		noted = err.Error()
 	}
 	if noted != p.noted {
-		p.opts.Logger.Warn("another region cannot be read", "region", p.region, "address", p.address, "error", err)
+		p.opts.Logger.Warn("another region cannot be read", "region", p.name(), "address", p.address, "error", err)
 	}
 	p.noted = noted
+}
+
+// name is what the region is called in the log.
+func (p *peer) name() string {
+	set, _ := p.opts.Store.Regions()
+	m, _ := set.Member(p.region)
+	return fmt.Sprintf("%s (%d)", m.Name, p.region)
 }
 
 // link is a connection to a source.

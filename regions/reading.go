@@ -116,7 +116,7 @@ func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
 	p.status.Pulls++
 	p.status.Bytes += bytes
 	if p.linkErr = nil; p.noted != "" {
-		p.opts.Logger.Info("another region is read again", "region", p.region, "address", p.address)
+		p.opts.Logger.Info("another region is read again", "region", p.name(), "address", p.address)
 		p.noted = ""
 	}
 	follows := make(map[uint16]bool, len(answers))
@@ -213,7 +213,7 @@ func (p *peer) settle(told []answer, errs []error) {
 		}
 	}
 	if count > 0 {
-		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.region, "address", p.address,
+		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.name(), "address", p.address,
 			"ranges", count, "error", first)
 	}
 }
