@@ -28,7 +28,9 @@ var pauseCommand = subcommand{
 	long: `Lets the server HOST:PORT stop reading the region NAME, until it is resumed or started
 again. Nothing is lost: NAME keeps its log for it, up to region-backlog; beyond, its
 state is read. NAME goes on reading HOST:PORT; to stop both, pause both.`,
-	args: 2, run: func(o *operator, args []string) error { return o.tell(args[0], "PAUSE", args[1], "does not read %s any more") },
+	args: 2, run: func(o *operator, args []string) error {
+		return o.tell(args[0], "PAUSE", args[1], "does not read %s any more")
+	},
 }
 
 var resumeCommand = subcommand{
