@@ -211,3 +211,28 @@ func TestRegionPullLarge(t *testing.T) {
 		})
 	}
 }
+
+// TestRegionReads: a region tells what each of them has counted, and which one applied an operation.
+func TestRegionReads(t *testing.T) {
+	s, st := startRegion(t, "event loop")
+	exact := store.Exact
+	if err := st.AlterTable(store.DefaultTable, store.TableChange{Mode: &exact}); err != nil {
+		t.Fatal(err)
+	}
+	c := s.dial(t)
+	c.expect(":5", "CINCRBY", "k", "op", "5")
+	c.expect("[here :5]", "CGET", "k", "REGIONS")
+	c.expect("$-1", "CGET", "none", "REGIONS")
+	c.expect("-ERR syntax error", "CGET", "k", "REGION")
+	if got := c.do("CSEEN", "k", "op"); !strings.HasPrefix(got, "[:5 :5 :") || !strings.HasSuffix(got, " here]") {
+		t.Errorf("CSEEN: %s", got)
+	}
+	c.expect("$-1", "CSEEN", "k", "other")
+	c.do("HELLO", "3")
+	c.send(frame("CGET", "k", "REGIONS"))
+	if line, _ := c.in.ReadString('\n'); line != "%1\r\n" {
+		t.Errorf("CGET REGIONS in RESP3: %q", line)
+	}
+	alone := start(t).dial(t)
+	alone.expect("-ERR this server is not a region", "CGET", "k", "REGIONS")
+}

@@ -8,8 +8,12 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
 )
 
 // GroupRegions heads the settings of a region.
@@ -122,4 +126,15 @@ func verifyServer(chain []*x509.Certificate, authorities *x509.CertPool) error {
 		return fmt.Errorf("the certificate of another region: %w", err)
 	}
 	return nil
+}
+
+// RegionUnsafe says why a server with these settings and users must not be a region, nil if it
+// may: whoever reaches it could pose as another region, and read what is counted.
+func (c *Config) RegionUnsafe(users *acl.Users) error {
+	mutual := c.TLS.Port != 0 && c.Port == 0 && c.TLS.AuthClients == "yes"
+	if mutual || users.LoginNeeded() || !slices.ContainsFunc(c.Bind, isPublic) {
+		return nil
+	}
+	return fmt.Errorf("a region with bind %s must know who reads it: set requirepass, or users and no access for default; or accept only clients "+
+		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "))
 }

@@ -75,21 +75,20 @@ func (r *running) serve() error {
 	if watched != nil {
 		defer watched.Close()
 	}
-	data, err := openData(r.config, certificates, r.files.storage, log.Logger)
+	data, err := openData(r.config, certificates, r.users, r.files.storage, log.Logger)
 	if err != nil {
 		closeAll(listeners)
 		return err
 	}
 	spareProcessors(data.st, r.processors)
-	onChange := map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check}
 	s := server.New(server.Options{
 		Store:      data.st,
 		Config:     r.config,
 		ConfigFile: r.file,
 		Users:      r.users,
 		Cluster:    data.cluster(),
-		Regions:    data.regionNode(onChange),
-		OnChange:   onChange,
+		Regions:    data.regionNode(),
+		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check},
 		TLS:        certificates,
 		Version:    versionNumber(),
 		Processors: r.processors,
@@ -137,7 +136,7 @@ type data struct {
 }
 
 // openData opens the data directory, of which so many files may be open.
-func openData(config *server.Config, certificates *server.TLS, files int, log *slog.Logger) (data, error) {
+func openData(config *server.Config, certificates *server.TLS, users *acl.Users, files int, log *slog.Logger) (data, error) {
 	if config.Cluster.Enabled {
 		n, err := openClusterNode(config, certificates, files, log)
 		if err != nil {
@@ -152,9 +151,9 @@ func openData(config *server.Config, certificates *server.TLS, files int, log *s
 	if err != nil {
 		return data{}, err
 	}
-	end, err := openRegions(st, config, certificates, log)
+	end, err := openRegions(st, config, certificates, users, log)
 	if err != nil {
-		return data{}, errors.Join(fmt.Errorf("regions: %w", err), st.Close())
+		return data{}, errors.Join(err, st.Close())
 	}
 	return data{st, nil, end, log}, nil
 }
@@ -167,14 +166,10 @@ func (d data) cluster() *commands.Cluster {
 	return d.node.commands()
 }
 
-// regionNode is what commands need of regions, nil if this cannot be one; changes of their settings
-// are added to onChange.
-func (d data) regionNode(onChange map[string]func(*server.Config) error) *regions.Node {
+// regionNode is what commands need of regions; nil if this cannot be one.
+func (d data) regionNode() *regions.Node {
 	if d.regions == nil {
 		return nil
-	}
-	for _, name := range []string{"region-user", "region-password"} {
-		onChange[name] = d.regions.set
 	}
 	return d.regions.node
 }
@@ -183,6 +178,9 @@ func (d data) regionNode(onChange map[string]func(*server.Config) error) *region
 func (d data) attach(s *server.Server, again func()) {
 	if d.node != nil {
 		d.node.attach(s, again)
+	}
+	if d.regions != nil {
+		d.regions.server.Store(s)
 	}
 }
 
