@@ -97,6 +97,9 @@ type regions struct {
 	// nothing of it.
 	heard map[RegionSource]map[RegionSource]uint64
 	news  uint64 // counts changes of both
+	// since is the sequence from which on the log tells others all that they must know. Before it, this
+	// region was alone, and said neither what a SET nor what a deletion had seen. 0: it had no keys then.
+	since uint64
 }
 
 func newRegions(set RegionSet) *regions {
@@ -224,10 +227,11 @@ func (s *RegionSet) check() error {
 	return nil
 }
 
-// appendTo appends what the state row has of regions: the set, then for each cursor source and
+// appendTo appends what the state row has of regions: the set, since, then for each cursor source and
 // sequence, and for each source that has said something what it said.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.encode())
+	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
 	var said []RegionCursor
 	for from, taken := range g.heard {
@@ -249,6 +253,7 @@ func (r *reader) regions() *regions {
 		return nil
 	}
 	g := newRegions(set)
+	g.since = r.Uvarint()
 	for _, t := range r.taken() {
 		g.cursors[t.RegionSource] = t.Seq
 	}
@@ -343,9 +348,13 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	}
 	if p.regions == nil {
 		p.regions = newRegions(set)
+		p.tellsFrom(seq)
 		return nil
 	}
-	p.regions.setMembers(set)
+	alone := p.regions.alone()
+	if p.regions.setMembers(set); alone {
+		p.tellsFrom(seq)
+	}
 	gone := func(from RegionSource) bool {
 		m := set.member(from.Region)
 		return m == nil || int(from.Partition) >= m.Partitions
@@ -353,6 +362,14 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	maps.DeleteFunc(p.regions.cursors, func(from RegionSource, _ uint64) bool { return gone(from) })
 	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return gone(from) })
 	return nil
+}
+
+// tellsFrom notes that the region is alone no more, as of a sequence. What a partition without keys
+// has done before, it may tell: others see it end.
+func (p *partition) tellsFrom(seq uint64) {
+	if g := p.regions; !g.alone() && (p.size > 0 || g.since > 0) {
+		g.since = seq
+	}
 }
 
 // self is the own region. The partition must be a member's.
