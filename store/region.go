@@ -97,8 +97,8 @@ type regions struct {
 	// nothing of it.
 	heard map[RegionSource]map[RegionSource]uint64
 	news  uint64 // counts changes of both
-	// since is the sequence from which on the log tells others all that they must know. Before it, this
-	// region was alone, and said neither what a SET nor what a deletion had seen. 0: it had no keys then.
+	// since is the sequence from which on the log tells others all that they must know, and keys that
+	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
 	since uint64
 }
 
@@ -364,10 +364,9 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	return nil
 }
 
-// tellsFrom notes that the region is alone no more, as of a sequence. What a partition without keys
-// has done before, it may tell: others see it end.
+// tellsFrom notes that the region is alone no more, as of a sequence.
 func (p *partition) tellsFrom(seq uint64) {
-	if g := p.regions; !g.alone() && (p.size > 0 || g.since > 0) {
+	if g := p.regions; !g.alone() {
 		g.since = seq
 	}
 }

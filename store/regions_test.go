@@ -117,10 +117,15 @@ func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most in
 	}
 	after, acked, err := to.s.TakenOf(first>>to.s.shift, RegionSource{part.Region(from.n), n})
 	must(w.t, err)
-	return from.s.Pull(Pull{
+	b, err := from.s.Pull(Pull{
 		By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
 		First: first, Last: last, After: after, Acked: acked, Most: most,
 	})
+	if errors.Is(err, ErrGap) && after == 0 && !w.gaps { // of what was before there were regions
+		w.exchange(to, &stateRead{from: from, n: n, first: first})
+		return w.pull(to, from, n, first, most)
+	}
+	return b, err
 }
 
 // ranges calls fn for each log that one region reads of another.

@@ -36,6 +36,19 @@ func (w *testRegions) state(r *testRegion, x *stateRead, most int) ([]byte, erro
 	})
 }
 
+// exchange takes a whole state.
+func (w *testRegions) exchange(r *testRegion, x *stateRead) {
+	for {
+		b, err := w.state(r, x, 1000)
+		must(w.t, err)
+		taken, err := r.s.TakeState(b)
+		must(w.t, err)
+		if x.seq, x.at = taken.Seq, taken.Next; x.at == nil {
+			return
+		}
+	}
+}
+
 // page takes a page, and sometimes another one before that must not be taken.
 func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 	if w.cut[[2]int{r.n, x.from.n}] && w.rnd.IntN(4) > 0 {
