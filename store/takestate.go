@@ -146,3 +146,12 @@ func (t *taker) enough(bytes int) error {
 	}
 	return nil
 }
+
+// Newcomer reports whether this region has taken nothing yet of any other one.
+func (s *Store) Newcomer() bool {
+	return !slices.ContainsFunc(s.partitions, func(p *partition) bool {
+		p.lock()
+		defer p.mu.Unlock()
+		return p.regions != nil && len(p.regions.cursors) > 0
+	})
+}
