@@ -97,6 +97,8 @@ type Mesh struct {
 	mu    sync.Mutex // of peers; held while they change
 	peers map[part.Region]*peer
 	known acquainted
+
+	verifying sync.WaitGroup // calls of Verify
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -190,5 +192,6 @@ func (m *Mesh) Close() error {
 	for _, p := range m.peers {
 		<-p.done
 	}
+	m.verifying.Wait()
 	return nil
 }

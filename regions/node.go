@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"context"
 	"sync"
 
 	"github.com/fbfkv/fbfkv/store"
@@ -70,6 +71,15 @@ func (n *Node) Mesh() *Mesh {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.mesh
+}
+
+// Verify compares this region with all that it reads (Mesh.Verify).
+func (n *Node) Verify(ctx context.Context) ([]Difference, error) {
+	m := n.Mesh()
+	if m == nil {
+		return nil, store.ErrNoRegions
+	}
+	return m.Verify(ctx)
 }
 
 // Close ends the reading. To be called before the store is closed, and after the last Change.
