@@ -106,8 +106,11 @@ type Mesh struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	mu    sync.Mutex // of peers; held while they change
-	peers map[part.Region]*peer
+	mu         sync.Mutex // of peers; held while they change
+	peers      map[part.Region]*peer
+	acquainted acquainted
+
+	verifying sync.WaitGroup // calls of Verify
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -142,6 +145,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 		if addresses[r] != p.address {
 			p.stop()
 			delete(m.peers, r)
+			m.acquainted.set(r, false)
 			if addresses[r] != "" {
 				m.add(r, addresses[r], p.Status().Paused)
 			}
@@ -157,7 +161,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 
 // add begins to read a region. The lock is held.
 func (m *Mesh) add(r part.Region, address string, paused bool) {
-	p := newPeer(m.ctx, &m.opts, r, address, paused)
+	p := newPeer(m.ctx, &m.opts, r, address, paused, &m.acquainted)
 	m.peers[r] = p
 	go p.run()
 }
@@ -203,5 +207,6 @@ func (m *Mesh) Close() error {
 	for _, p := range m.peers {
 		<-p.done
 	}
+	m.verifying.Wait()
 	return nil
 }

@@ -110,6 +110,15 @@ func (n *Node) Mesh() *Mesh {
 	return n.mesh
 }
 
+// Verify compares this region with all that it reads (Mesh.Verify).
+func (n *Node) Verify(ctx context.Context) ([]Difference, error) {
+	m := n.Mesh()
+	if m == nil {
+		return nil, store.ErrNoRegions
+	}
+	return m.Verify(ctx)
+}
+
 // Close ends the reading. To be called before the store is closed, and after the last change.
 func (n *Node) Close() error {
 	n.cancel()

@@ -17,13 +17,14 @@ import (
 
 // peer reads one other region, over one connection. One goroutine runs it.
 type peer struct {
-	opts    *Options
-	region  part.Region
-	address string
-	ctx     context.Context // done when the peer is to stop
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when nothing uses the store any more
-	wake    chan struct{} // has room for one: look again, now
+	opts       *Options
+	region     part.Region
+	address    string
+	ctx        context.Context // done when the peer is to stop
+	cancel     context.CancelFunc
+	done       chan struct{} // closed when nothing uses the store any more
+	wake       chan struct{} // has room for one: look again, now
+	acquainted *acquainted
 
 	mu        sync.Mutex
 	status    Status // but for what Status computes
@@ -37,20 +38,22 @@ type peer struct {
 	// region has asked this one at knownAt.
 	refused, excused bool
 	knownAt          time.Time
+	nextState        int // … and that for states
 }
 
 // reading is what one partition here reads of the region.
 type reading struct {
 	store.PullRange
 	taken, newest uint64
-	fresh         int64 // until when all is known to be taken: own clock, unix ms
-	err           error // why it waits
-	fails         int   // in a row
+	fresh         int64         // until when all is known to be taken: own clock, unix ms
+	err           error         // why it waits
+	fails         int           // in a row
+	state         *stateReading // it takes the state; nil: the log
 	until         time.Time
 }
 
-func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool) *peer {
-	p := &peer{opts: o, region: r, address: address, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
+func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool, known *acquainted) *peer {
+	p := &peer{opts: o, region: r, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -282,12 +285,18 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errChanged
 		}
+		asked, err := p.readStates(l, member)
+		if err != nil {
+			return err
+		}
 		q, wait, err := p.request(member)
 		if err != nil {
 			return err
 		}
 		if len(q.Ranges) == 0 {
-			p.rest(ctx, wait)
+			if !asked {
+				p.rest(ctx, wait)
+			}
 			continue
 		}
 		q.write(&l.w)
