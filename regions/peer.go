@@ -296,6 +296,9 @@ func (p *peer) session(ctx context.Context) error {
 		if len(q.Ranges) == 0 {
 			if !asked {
 				p.rest(ctx, wait)
+				if _, err := p.learn(l, member, version, 0); err != nil { // perhaps that is what all wait for
+					return err
+				}
 			}
 			continue
 		}
