@@ -35,6 +35,23 @@ func (n *Node) Change(set store.RegionSet) error {
 	return n.followLocked()
 }
 
+// Flush deletes everything in all regions, for good: it begins a new era here, which others follow when
+// they hear of it. What they count until then, and whatever a region that is away counts, is lost.
+func (n *Node) Flush() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	set, ok := n.Store.Regions()
+	if !ok {
+		return store.ErrNoRegions
+	}
+	set.Version++
+	set.Era++
+	if err := n.Store.SetRegions(set); err != nil {
+		return err
+	}
+	return n.followLocked()
+}
+
 func (n *Node) follow() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -178,8 +178,11 @@ func (p *peer) settle(told []answer, errs []error) {
 			continue
 		}
 		fails := r.fails
-		if errors.Is(err, ErrRefused) || isGap(err) {
+		switch {
+		case errors.Is(err, ErrRefused) || isGap(err):
 			fails = 64 // time alone does not mend it
+		case errors.Is(err, store.ErrEra):
+			fails = 0 // this region follows as soon as it has heard what is new
 		}
 		r.until = time.Now().Add(p.opts.delay(fails))
 		p.status.LastError, p.status.LastErrorAt = err.Error(), time.Now()
