@@ -50,7 +50,8 @@
 //
 // A connection that fails is made anew after a while that grows, and differs by chance. A range
 // that fails waits by itself; the others go on. What time alone does not mend (ErrRefused, a
-// gap) waits for Options.LastRetry. Only the first of failures that are alike is logged; Status
+// gap) waits for Options.LastRetry, and a range of a region that was flushed (store.ErrEra) for
+// Options.FirstRetry, until this one is, too. Only the first of failures that are alike is logged; Status
 // shows the last. Resume asks at once. SetPeers follows a change of members.
 //
 // A GAP is not mended yet: the range waits, and Status says so, until states can be exchanged.
@@ -61,6 +62,7 @@
 //	a stranger is refused at once  Source.answer               TestRefused
 //	alike failures are one line    failed                      TestRefused
 //	Close ends what hangs          session (AfterFunc)         TestClose
+//	a flush is followed soon       settle                      TestFlush
 //
 // These have no test of their own yet:
 //

@@ -70,6 +70,17 @@ func (n *Node) Change(set store.RegionSet) error {
 	return n.follow()
 }
 
+// Flush deletes everything in all regions, for good: it begins a new era here, which others follow when
+// they hear of it. What they count until then, and whatever a region that is away counts, is lost.
+// Errors: as those of Admit.
+func (n *Node) Flush() error {
+	_, err := n.change(func(set *store.RegionSet) error {
+		set.Era++
+		return nil
+	})
+	return err
+}
+
 // follow reads the members that there are now.
 func (n *Node) follow() error {
 	n.mu.Lock()

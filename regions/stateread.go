@@ -168,8 +168,11 @@ func (p *peer) postpone(due []dueState, why error) {
 // settleOne notes that a reading waits after a failure. The lock is held.
 func (p *peer) settleOne(r *reading, err error) {
 	fails := r.fails
-	if errors.Is(err, ErrRefused) {
+	switch {
+	case errors.Is(err, ErrRefused):
 		fails = 64 // time alone does not mend it
+	case errors.Is(err, store.ErrEra):
+		fails = 0 // this region follows as soon as it has heard what is new
 	}
 	r.err = err
 	r.until = time.Now().Add(p.opts.delay(fails))

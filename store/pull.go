@@ -159,8 +159,7 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	p.lock()
 	ranges, err := q.check(p)
-	// Its log says nothing of a FLUSHALL before there were regions, and too little of what it did alone.
-	if err == nil && q.After < max(p.floor, p.regions.since) {
+	if err == nil && q.After < p.regions.since { // its log says too little of what it did alone
 		err = ErrGap
 	}
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
@@ -173,7 +172,10 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	s.acknowledge(&q, ranges)
 	p.committed.waitBehind(q.After, q.Wait)
-	committed := p.committed.upTo()
+	committed, dead, err := d.begins(p)
+	if err != nil {
+		return nil, err
+	}
 	if committed < q.After {
 		return nil, streamError("entry %d, and the last one is %d", q.After, committed)
 	}
@@ -183,8 +185,8 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 		}
 	}
 	t := teller{pulled: &d, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
-	if committed > q.After {
-		err = s.db.Log().Tail(p.id, q.After+1, t.section)
+	if d.upTo = max(d.upTo, dead); committed > d.upTo {
+		err = s.db.Log().Tail(p.id, q.After+1, t.section) // the era may begin within a section
 		if err == nil && d.upTo < committed || errors.Is(err, errGap) {
 			return nil, ErrGap
 		}

@@ -29,13 +29,14 @@ import (
 //	regionown.go    what own operations note for redo, and for others
 //	regionkey.go    changes; parts of a key, and redo of them
 //	regiontake.go   operations that take what other regions did
+//	regionflush.go  deleting everything, in all regions
 //	regiondrop.go   forgetting keys that ended, and take-backs
 
 // Errors of regions.
 var (
 	// ErrRegions: the directory of a member can neither be a replica nor move partitions.
 	ErrRegions = errors.New("a region cannot be a cluster, or move partitions, yet")
-	// ErrRegionFlush: a FLUSHALL cannot be undone key by key.
+	// ErrRegionFlush: what others count would come back key by key.
 	ErrRegionFlush = errors.New("FLUSHALL would delete what other regions count: use fbfkv region flush")
 	// ErrNoRegions: the store is no member of regions.
 	ErrNoRegions = errors.New("this server is not a region")
@@ -70,6 +71,7 @@ type RegionMember struct {
 type RegionSet struct {
 	Group   uint64 // drawn once for all of them; others are refused
 	Version uint64 // of two sets, the one with the higher version is the newer
+	Era     uint64 // counts flushes (regionflush.go)
 	Self    part.Region
 	Members []RegionMember // by Region
 }
@@ -328,7 +330,7 @@ func (s *Store) Regions() (RegionSet, bool) {
 
 // SetRegions makes the store a member of regions, or changes which there are. It returns when
 // that is committed, in all partitions at once. What its partitions have taken of regions that
-// stay is not forgotten.
+// stay is not forgotten. If the era is a later one, everything is deleted with it.
 func (s *Store) SetRegions(set RegionSet) error {
 	if err := set.check(); err != nil {
 		return err
@@ -345,6 +347,8 @@ func (s *Store) SetRegions(set RegionSet) error {
 	encoded := set.Encode()
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
+	flushes, done := s.beginEra(&set)
+	defer done()
 	x := s.internal(s.partitions...)
 	x.lock()
 	err := s.refusal(s.partitions...)
@@ -354,10 +358,12 @@ func (s *Store) SetRegions(set RegionSet) error {
 			err = ErrRegions
 		case g != nil && (g.Self != set.Self || g.Group != set.Group):
 			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
+		case g != nil && set.Era < g.Era:
+			err = fmt.Errorf("%w: era %d after era %d", ErrOption, set.Era, g.Era)
 		}
 	}
 	if err == nil {
-		x.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
+		x.room, err = s.reserve(int64(len(s.partitions) * (2*entryRoom + len(encoded))))
 	}
 	if err != nil {
 		x.unlock()
@@ -365,11 +371,20 @@ func (s *Store) SetRegions(set RegionSet) error {
 	}
 	for _, p := range s.partitions {
 		p.draft.need = p.seq
+		if flushes {
+			x.flush(p, false)
+		}
 		x.log(p, &entry{kind: entryRegions, id: encoded})
 	}
 	s.member.Store(true)
 	s.holdForRegions(&set)
-	return x.finish()
+	x.apply()
+	x.trim()
+	x.unlock()
+	done() // the commit may need who needs that (Execute)
+	x.giveBackRoom()
+	x.wait()
+	return x.err
 }
 
 // redoRegions redoes a change of regions.

@@ -29,6 +29,8 @@ type testRegions struct {
 
 	history []done
 	opids   int
+	flushes int            // how many of a thousand steps begin a new era
+	version uint64         // of the regions
 	steps   map[string]int // how often each kind of step was made
 }
 
@@ -46,6 +48,7 @@ type testRegion struct {
 // done is something that a region did to a key.
 type done struct {
 	key    string
+	era    uint64
 	region int
 	from   RegionSource
 	seq    uint64 // of the last entry
@@ -148,7 +151,7 @@ func (w *testRegions) do(r *testRegion, op Op) Op {
 // note adds to history what a region has just done to a key.
 func (w *testRegions) note(r *testRegion, d done) {
 	p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
-	d.region, d.from, d.seq, d.wall = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall
+	d.region, d.from, d.seq, d.wall, d.era = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall, p.regions.Era
 	w.history = append(w.history, d)
 }
 
@@ -163,7 +166,7 @@ func (w *testRegions) sees(r *testRegion, key string) {
 	}
 	for i := range w.history {
 		d := &w.history[i]
-		if d.key != key || d.gone {
+		if d.key != key || d.gone || d.era != p.regions.Era {
 			continue
 		}
 		if d.region == r.n {
@@ -181,6 +184,12 @@ func (w *testRegions) step() {
 	r := w.r[w.rnd.IntN(len(w.r))]
 	key := fmt.Sprint("k", w.rnd.IntN(w.keys))
 	kind := ""
+	if w.rnd.IntN(1000) < w.flushes {
+		w.version++
+		w.adopt(w.r[0], w.version)
+		w.steps["flush"]++
+		return
+	}
 	switch n := w.rnd.IntN(100); {
 	case n < 20:
 		kind = "incr"
@@ -293,12 +302,35 @@ func (w *testRegions) take(r *testRegion) string {
 		r.underway = append(r.underway[:i], r.underway[i+1:]...)
 	}
 	switch _, err := r.s.Take(b); {
+	case errors.Is(err, ErrEra):
+		if w.rnd.IntN(4) == 0 {
+			w.follow(r, b)
+			return "follow"
+		}
+		return "another era"
 	case errors.Is(err, ErrStream):
 		return "too early"
 	case err != nil:
 		w.t.Fatalf("region %d: %v", r.n, err)
 	}
 	return "take"
+}
+
+// adopt makes a region follow a flush.
+func (w *testRegions) adopt(r *testRegion, era uint64) {
+	set := w.set(r.n)
+	set.Version, set.Era = era, era
+	must(w.t, r.s.SetRegions(set))
+}
+
+// follow makes a region follow the one whose answer it could not take.
+func (w *testRegions) follow(r *testRegion, answer []byte) {
+	d, err := decodePulled(answer)
+	must(w.t, err)
+	set, _ := w.r[d.Region].s.Regions()
+	if own, _ := r.s.Regions(); set.Era > own.Era {
+		w.adopt(r, set.Era)
+	}
 }
 
 // drain heals all links until everybody has taken everything.
@@ -322,7 +354,10 @@ func (w *testRegions) drain() {
 						b, err = w.pull(to, from, n, first, 0)
 					}
 					must(w.t, err)
-					_, err = to.s.Take(b)
+					if _, err = to.s.Take(b); errors.Is(err, ErrEra) {
+						w.follow(to, b)
+						err = nil
+					}
 					must(w.t, err)
 					busy = busy || to.seq(first) != before
 				})
@@ -337,7 +372,7 @@ func (w *testRegions) want(key string) (by [part.MaxRegions]int64, exists bool) 
 	var last *done
 	for i := range w.history {
 		d := &w.history[i]
-		if d.key != key {
+		if d.key != key || d.era != w.version {
 			continue
 		}
 		exists = exists || !d.gone
@@ -418,7 +453,7 @@ func (w *testRegions) check() {
 	first := make(map[string]*done)
 	for i := range w.history {
 		d := &w.history[i]
-		if f := first[d.opid]; d.opid != "" && (f == nil || d.before(f)) {
+		if f := first[d.opid]; d.opid != "" && d.era == w.version && (f == nil || d.before(f)) {
 			first[d.opid] = d
 		}
 	}
@@ -436,12 +471,16 @@ func (w *testRegions) check() {
 
 // TestRegions: regions whose links are cut, also in one direction, whose messages repeat, are
 // late and in any order, whose clocks are off by minutes and who crash, show the same in the end:
-// each opid once, without what a deletion had seen. They have different numbers of partitions.
+// each opid once, without what a deletion had seen. They have different numbers of partitions. In every
+// third run they are flushed now and then.
 func TestRegions(t *testing.T) {
 	total := make(map[string]int)
 	for seed := *regionSeed; seed < *regionSeed+uint64(*regionRuns); seed++ {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newTestRegions(t, seed, 4, 1<<(seed%4), 2)
+			if seed%3 == 0 {
+				w.flushes = 10
+			}
 			for range 600 {
 				w.step()
 			}
@@ -461,7 +500,7 @@ func TestRegions(t *testing.T) {
 	if *regionRuns < 8 {
 		return
 	}
-	for _, kind := range []string{"incr", "once", "retry", "del", "set", "reopen", "take", "too early"} {
+	for _, kind := range []string{"incr", "once", "retry", "del", "set", "reopen", "take", "too early", "flush", "follow", "another era"} {
 		if total[kind] == 0 {
 			t.Errorf("there was no %q: %v", kind, total)
 		}

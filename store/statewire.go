@@ -16,7 +16,7 @@ import (
 // What a region answers who takes its state (regionstate.go): pages, each either of keys or of
 // ids. In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
-//	version u8, group u, region u8, partition u, incarnation u
+//	version u8, group u, region u8, partition u, incarnation u, era u
 //	first and last slot u, of u8: whose operations the ids are
 //	sequence u, wall u
 //	at: the place where the page begins, next: the one to go on at, "" behind the last page
@@ -86,6 +86,7 @@ func decodePlace(b []byte) (c statePlace, ok bool) {
 type statePage struct {
 	RegionSource
 	group, incarnation uint64
+	era                uint64 // of all that the page tells (regionflush.go)
 	first, last        uint16 // slots of the keys
 	of                 part.Region
 	seq                uint64 // of the source: all that it did up to it is in the state
@@ -99,6 +100,7 @@ func (d *statePage) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, statePageVersion), d.group)
 	b = d.RegionSource.appendTo(b)
 	b = binary.AppendUvarint(b, d.incarnation)
+	b = binary.AppendUvarint(b, d.era)
 	b = binary.AppendUvarint(b, uint64(d.first))
 	b = binary.AppendUvarint(b, uint64(d.last))
 	b = binary.AppendUvarint(append(b, byte(d.of)), d.seq)
@@ -117,7 +119,7 @@ func decodeStatePage(b []byte) (d statePage, err error) {
 	if r.Byte() != statePageVersion || len(b) > maxStatePage {
 		r.Fail()
 	}
-	d.group, d.RegionSource, d.incarnation = r.Uvarint(), r.source(), r.Uvarint()
+	d.group, d.RegionSource, d.incarnation, d.era = r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint()
 	d.first, d.last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
 	d.of = part.Region(r.Byte())
 	d.seq, d.wall = r.Uvarint(), int64(r.UpTo(math.MaxInt64))

@@ -100,6 +100,11 @@ func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
 		}
 		p.taking.states[d.RegionSource] = &takingState{of: d.of, seq: d.seq, vector: d.vector}
 	}
+	if dead, err := p.regions.dead(d.era); err != nil {
+		return nil, 0, err
+	} else if dead {
+		return nil, 0, streamError("the state of region %d of before the last flush", d.Region)
+	}
 	state := p.taking.states[d.RegionSource]
 	if state == nil || state.of != d.of || state.seq != d.seq || !bytes.Equal(state.next, d.at) {
 		return nil, 0, streamError("a page of a state that does not follow the one before")
