@@ -65,4 +65,32 @@ var regionFlushMutants = []mutant{
 		new:      "			fails = r.fails // this region follows",
 		packages: "./regions", tests: "TestFlush",
 	},
+	{
+		guarantee: "G4", name: "a part has a time that nothing can be later than",
+		file:     "store/part/code.go",
+		old:      " || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {\n",
+		new:      " {\n",
+		packages: "./store/part", tests: "TestCodeRefuses",
+	},
+	{
+		guarantee: "G4", name: "a note has a time that nothing can be later than",
+		file:     "store/regionentry.go",
+		old:      "n.HLC = r.UpTo(part.MaxHLC)",
+		new:      "n.HLC = r.Uvarint()",
+		packages: "./store", tests: "TestNoteBeyondAllClocks",
+	},
+	{
+		guarantee: "G1", name: "a full part keeps take-backs that all regions know",
+		file:     "store/regionhear.go",
+		old:      "		if err := x.dropSpent(r); err != nil { //",
+		new:      "		if err := error(nil); err != nil { //",
+		packages: "./store", tests: "TestTakeBackWhenFull",
+	},
+	{
+		guarantee: "G4", name: "what is refused of another region moves the cursor",
+		file:     "store/take.go",
+		old:      "	if d.after > at {\n",
+		new:      "	if d.after > at+1 {\n",
+		packages: "./store", tests: "TestRegions$|FuzzTake",
+	},
 }
