@@ -93,4 +93,11 @@ var regionFlushMutants = []mutant{
 		new:      "	if d.after > at+1 {\n",
 		packages: "./store", tests: "TestRegions$|FuzzTake",
 	},
+	{
+		guarantee: "G4", name: "a cursor is logged before what it has taken",
+		file:     "store/take.go",
+		old:      "	t.s.Execute(b)\n",
+		new:      "	if whole {\n		var c Batch\n		*c.Add(regionCursor) = b.Ops[len(b.Ops)-1]\n		c.Ops[0].Flags = 0\n		t.s.Execute(&c)\n	}\n	t.s.Execute(b)\n",
+		packages: "./store", tests: "TestRegionCrash",
+	},
 }
