@@ -106,7 +106,7 @@ func decodeNote(b []byte) (n regionNote, err error) {
 		r.Fail()
 	}
 	if fields&noteHLC != 0 {
-		n.HLC = r.Uvarint()
+		n.HLC = r.UpTo(part.MaxHLC)
 	}
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {

@@ -56,12 +56,14 @@ func (w *flushWorld) flush(i int, era uint64) {
 }
 
 // ask lets a region ask the other one for all that it has not taken.
-func (w *flushWorld) ask(to int) []byte {
+func (w *flushWorld) ask(to int) []byte { return w.askMost(to, 0) }
+
+func (w *flushWorld) askMost(to, most int) []byte {
 	w.t.Helper()
 	after, acked, err := w.s[to].TakenOf(0, RegionSource{Region: part.Region(1 - to)})
 	must(w.t, err)
 	b, err := w.s[1-to].Pull(Pull{
-		By: part.Region(to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, After: after, Acked: acked,
+		By: part.Region(to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, After: after, Acked: acked, Most: most,
 	})
 	must(w.t, err)
 	return b
@@ -228,13 +230,36 @@ func TestRegionFlushCommit(t *testing.T) {
 
 // flushCrash is a store of two partitions, whose file system may crash.
 type flushCrash struct {
-	t   *testing.T
-	mem *vfs.MemFS
-	s   *Store
+	t *testing.T
+	s *Store
+	crashable
+}
 
+// crashable is a file system that keeps what a crash would leave before each operation, while it is
+// watching.
+type crashable struct {
+	mem      *vfs.MemFS
 	mu       sync.Mutex
 	watching bool
-	during   []*vfs.MemFS // what a crash would leave before each operation, while it is watching
+	during   []*vfs.MemFS
+}
+
+func (c *crashable) fs() vfs.FS {
+	c.mem = vfs.NewCrashableMem()
+	return errorfs.Wrap(c.mem, errorfs.InjectorFunc(func(errorfs.Op) error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		for percent := 0; c.watching && percent <= 100; percent += 100 {
+			c.during = append(c.during, crashtest.Clone(c.mem, percent, rand.New(rand.NewPCG(1, 1))))
+		}
+		return nil
+	}))
+}
+
+func (c *crashable) watches(is bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watching = is
 }
 
 // flushKeys are keys of the two partitions.
@@ -245,15 +270,8 @@ func (c *flushCrash) open(fs vfs.FS) *Store {
 }
 
 func newFlushCrash(t *testing.T) *flushCrash {
-	c := &flushCrash{t: t, mem: vfs.NewCrashableMem()}
-	c.s = c.open(errorfs.Wrap(c.mem, errorfs.InjectorFunc(func(errorfs.Op) error {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		for percent := 0; c.watching && percent <= 100; percent += 100 {
-			c.during = append(c.during, crashtest.Clone(c.mem, percent, rand.New(rand.NewPCG(1, 1))))
-		}
-		return nil
-	})))
+	c := &flushCrash{t: t}
+	c.s = c.open(c.fs())
 	must(t, c.s.SetRegions(twoRegions(1, 0, 2)))
 	for i, k := range flushKeys {
 		if n := Slot([]byte(k)) >> c.s.shift; int(n) != i {
@@ -320,14 +338,9 @@ func (c *flushCrash) crashes(step string, eras ...uint64) {
 func TestRegionFlushCrash(t *testing.T) {
 	c := newFlushCrash(t)
 	c.crashes("before", 0)
-	watches := func(is bool) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.watching = is
-	}
-	watches(true)
+	c.watches(true)
 	must(t, c.s.SetRegions(twoRegions(1, 1, 2)))
-	watches(false)
+	c.watches(false)
 	if len(c.during) < 4 {
 		t.Fatalf("it wrote %d times", len(c.during)/2)
 	}

@@ -146,7 +146,13 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
 	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
 	own, full := r.c.asParts(r.p.self()), false
-	back.Held, full = own.CanTakeBack(r.p.self(), back.Dot)
+	if back.Held, full = own.CanTakeBack(r.p.self(), back.Dot); back.Held && full {
+		if err := x.dropSpent(r); err != nil { // it was not the key's turn yet
+			return err
+		}
+		own = r.c.asParts(r.p.self())
+		back.Held, full = own.CanTakeBack(r.p.self(), back.Dot)
+	}
 	if back.Held && full {
 		// It cannot be refused either. It is the own operation that counts twice, until the
 		// key is deleted.

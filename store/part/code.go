@@ -148,7 +148,7 @@ func (q *Part) read(r *coding.Reader) {
 		q.Base = Base{Clock: r.Uvarint(), Cum: r.Varint()}
 	}
 	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.Cum != 0)
-	if q.Region >= MaxRegions || fields > allFields || nothing || q.Set.Clock > q.Live {
+	if q.Region >= MaxRegions || fields > allFields || nothing || q.Set.Clock > q.Live || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {
 		r.Fail()
 	}
 }

@@ -57,6 +57,8 @@ func TestCodeRefuses(t *testing.T) {
 		"set after the newest":      {{Region: 1, Clock: 1, Live: 1, Set: Register{Clock: 2}}},
 		"set that is not alive":     {{Region: 1, Clock: 5, Live: 1, Set: Register{Clock: 2}}},
 		"expiry after the newest":   {{Region: 1, Clock: 1, Expire: Expiry{Clock: 2}}},
+		"a set beyond all clocks":   {{Region: 1, Clock: 5, Live: 5, Set: Register{Clock: 5, HLC: MaxHLC + 1}}},
+		"expiry beyond all clocks":  {{Region: 1, Clock: 5, Expire: Expiry{Clock: 5, HLC: MaxHLC + 1}}},
 		"undo after the newest":     {{Region: 1, Clock: 3, Undo: []Undo{{1, 4, 1}}}},
 		"undo before it was done":   {{Region: 1, Clock: 3, Undo: []Undo{{3, 2, 1}}}},
 		"undo when it was done":     {{Region: 1, Clock: 3, Undo: []Undo{{2, 2, 1}}}},
