@@ -260,12 +260,19 @@ func TestStateLeavesPlain(t *testing.T) {
 	cincr(a.s, "k", "op", 3)
 	w.drain()
 	before := a.seq(0)
+	p := a.s.partitions[0]
+	p.lock()
+	delete(p.regions.heard, RegionSource{1, 0})
+	p.mu.Unlock()
 	for _, page := range w.pagesOf(a, b, 1, 1<<20, nil).raw {
 		_, err := a.s.TakeState(page)
 		must(t, err)
 	}
-	if p := a.s.partitions[0].hot.peek("k").parts(); p != nil || a.seq(0) > before+1 {
-		t.Errorf("it has %v; %d entries", p, a.seq(0)-before)
+	if parts := p.hot.peek("k").parts(); parts != nil || a.seq(0) > before+1 {
+		t.Errorf("it has %v; %d entries", parts, a.seq(0)-before)
+	}
+	if taken, _, _ := b.s.TakenOf(0, RegionSource{0, 0}); p.regions.heard[RegionSource{1, 0}][RegionSource{0, 0}] == 0 || taken == 0 {
+		t.Error("what the other one had taken was not heard")
 	}
 }
 
@@ -309,5 +316,71 @@ func TestRegionDigest(t *testing.T) {
 	w.do(a, Op{Kind: IncrBy, Key: []byte("k2"), Delta: 1})
 	if _, ok := compare(); ok {
 		t.Error("compared although the other one has not taken all")
+	}
+}
+
+// TestStateReadsAgain: a key that is changed, written back and evicted while its row is being read is told
+// as it is now.
+func TestStateReadsAgain(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a := w.r[0]
+	key := []byte("k")
+	w.do(a, Op{Kind: IncrBy, Key: key, Delta: 1})
+	must(t, a.s.Snapshot())
+	p := a.s.partitions[0]
+	evict := func() {
+		for i := 0; ; i++ {
+			get(a.s, fmt.Sprint("other", i))
+			p.lock()
+			there := p.hot.peek("k") != nil
+			p.mu.Unlock()
+			if !there {
+				return
+			}
+		}
+	}
+	evict()
+	p.lock()
+	stamps := p.hot.evicted
+	p.mu.Unlock()
+	keys, err := a.s.rowsBehind(nil, slots-1, 0, 10)
+	must(t, err)
+	w.do(a, Op{Kind: IncrBy, Key: key, Delta: 2})
+	must(t, a.s.Snapshot())
+	evict()
+	_, err = a.s.showKeys(p, keys, &stamps)
+	must(t, err)
+	if v, _ := keys[0].parts.Value(); len(keys) != 1 || v != 3 {
+		t.Errorf("%d keys, and the value is %d", len(keys), v)
+	}
+}
+
+// TestLogFromBeforeRegions: what a store did before there were other regions is told as a state, also after it
+// was opened again.
+func TestLogFromBeforeRegions(t *testing.T) {
+	w := newTestRegionsWith(t, 1, true, 1, 1)
+	a, b := w.r[0], w.r[1]
+	w.do(a, Op{Kind: Set, Key: []byte("k"), Delta: 5})
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	for range 2 {
+		if _, err := w.pull(b, a, 0, 0, 1<<20); !errors.Is(err, ErrGap) {
+			t.Errorf("the log of a SET from before: %v", err)
+		}
+		must(t, a.s.Snapshot())
+		must(t, a.s.CloseNow())
+		w.open(a)
+	}
+	w.drain()
+	w.do(a, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1})
+	w.do(b, Op{Kind: Del, Keys: [][]byte{[]byte("k")}})
+	w.drain()
+	w.do(a, Op{Kind: IncrBy, Key: []byte("k"), Delta: 2})
+	w.agree()
+	for _, r := range w.r {
+		if v, _ := get(r.s, "k"); v != 3 { // the first increment was not seen by the deletion
+			t.Errorf("region %d: k is %d", r.n, v)
+		}
 	}
 }
