@@ -31,6 +31,9 @@ import (
 //	regiontake.go   operations that take what other regions did
 //	regionflush.go  deleting everything, in all regions
 //	regiondrop.go   forgetting keys that ended, and take-backs
+//	pull.go         telling the log, take.go taking it
+//	regionstate.go  telling the state, takestate.go taking it
+//	regiondigest.go proving that regions agree
 
 // Errors of regions.
 var (
