@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -212,8 +213,9 @@ func TestGossip(t *testing.T) {
 	if now, _ := all[1].node.Members(); now.Version != 9 || len(now.Members) != 3 {
 		t.Errorf("older members are known now: %+v", now)
 	}
-	if err := all[1].node.learn(store.RegionSet{Group: set.Group + 1, Version: 10}); err == nil {
-		t.Error("members of another group were taken")
+	set.Group, set.Version, set.Members = set.Group+1, 10, set.Members[:1] // whose members they are not
+	if err := all[1].node.learn(set); !errors.Is(err, ErrAnswer) || len(all[1].node.Status().Ills) > 0 {
+		t.Errorf("members of another group: %v, %+v", err, all[1].node.Status())
 	}
 }
 
@@ -395,7 +397,8 @@ func TestExcused(t *testing.T) {
 
 // TestBadMembers: answers that are no members change nothing, and are no reason to ask again at once.
 func TestBadMembers(t *testing.T) {
-	for _, bad := range []string{"$-1\r\n", "$2\r\n{}\r\n", "+OK\r\n", "-ERR no\r\n", "$999999\r\n", `$13` + "\r\n" + `{"Group":"x"}` + "\r\n"} {
+	older := string(store.RegionSet{Group: 77, Version: 3, Members: []store.RegionMember{{Name: "r0", Partitions: 2}, {Region: 1, Name: "r1", Partitions: 2}}}.Encode())
+	for _, bad := range []string{fmt.Sprintf("$%d\r\n%s\r\n", len(older), older), "$-1\r\n", "$2\r\n{}\r\n", "+OK\r\n", "-ERR no\r\n", "$999999\r\n", `$13` + "\r\n" + `{"Group":"x"}` + "\r\n"} {
 		s := newServers(t, 2)[0]
 		n := s.openNode(func(o *Options) { o.LastRetry = time.Millisecond })
 		var told atomic.Int64
@@ -412,6 +415,33 @@ func TestBadMembers(t *testing.T) {
 		eventually(t, "it has asked", func() bool { st := n.Status(); return told.Load() > 1 && st.Peers[0].Failing })
 		if now, _ := n.Members(); now.Version != 0 || n.Status().Peers[0].Pulls != 0 {
 			t.Errorf("%q: %+v, %+v", bad, now, n.Status())
+		}
+	}
+}
+
+// TestMembersRequest: the members are told to those that know the group, also to one that is none.
+func TestMembersRequest(t *testing.T) {
+	all := newServers(t, 2, 2)
+	n, none := all[0].openNode(nil), all[1].openNode(nil)
+	set, err := n.Create("r0", all[0].server.address())
+	must(t, err)
+	group := fmt.Sprint(set.Group)
+	for _, tt := range []struct {
+		n    *Node
+		args string
+		want string
+	}{
+		{n, "MEMBERS " + group + " 7", string(set.Encode())}, {n, "members " + group + " 0", string(set.Encode())},
+		{n, "MEMBERS 1 0", "-REFUSED"}, {n, "MEMBERS " + group + " 16", "-ERR region"}, {n, "MEMBERS " + group, "-ERR wrong number"},
+		{n, "MEMBERS -1 0", "-ERR group"}, {n, "MEMBERS", "-ERR wrong number"}, {none, "MEMBERS 1 0", "-NOREGION"},
+	} {
+		var w resp.Writer
+		var args [][]byte
+		for _, word := range strings.Fields(tt.args) {
+			args = append(args, []byte(word))
+		}
+		if tt.n.Pull(t.Context(), args, &w); !strings.Contains(string(w.Bytes()), tt.want) {
+			t.Errorf("%s: %s, want %s", tt.args, w.Bytes(), tt.want)
 		}
 	}
 }
