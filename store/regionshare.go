@@ -48,3 +48,23 @@ func (g *regions) name(r part.Region) string {
 	}
 	return fmt.Sprint("region ", r)
 }
+
+// checkUnheard refuses writes while more of the log is kept for another region than it may be, if
+// nothing is to be given up.
+func (s *Store) checkUnheard() {
+	if !s.opts.RegionRefuse {
+		return
+	}
+	s.peers.mu.Lock()
+	most := uint64(0)
+	for _, p := range s.peers.of {
+		if p != nil {
+			most = max(most, p.hold.Kept())
+		}
+	}
+	s.peers.mu.Unlock()
+	unheard := most > uint64(s.opts.RegionBacklog)
+	if s.unheard.Swap(unheard) != unheard {
+		s.log.Warn("op log kept for another region", "bytes", most, "region_backlog", s.opts.RegionBacklog, "writes_refused", unheard)
+	}
+}
