@@ -21,7 +21,7 @@ const (
 	badRegionJSON   = refusal("ERR the argument is not the JSON that was expected")
 )
 
-// admitTime bounds REGION ADMIT, which connects to the newcomer.
+// admitTime bounds REGION ADMIT and JOIN, in which two regions connect.
 const admitTime = 10 * time.Second
 
 // maxAdmission bounds the JSON of REGION ADMIT, bytes.
@@ -103,7 +103,9 @@ func regionJoin(c *Context, n *regions.Node) error {
 	if err != nil {
 		return badRegionJSON
 	}
-	return n.Join(set)
+	ctx, cancel := context.WithTimeout(context.Background(), admitTime)
+	defer cancel()
+	return n.Join(ctx, set)
 }
 
 // regionMembers is REGION MEMBERS.

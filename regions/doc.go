@@ -34,7 +34,8 @@
 //	after        the sequence up to which the reader has taken the partition's log
 //	acked        of that, what is durable there and will not be asked again
 //
-// The reply is an array: the source's clock in unix ms, and for each range of which something
+// The reply is an array: the source's clock in unix ms; the version of the members, as the source
+// knows them; and for each range of which something
 // follows three elements: its first slot, an integer; the last sequence of the partition, a string;
 // and what follows, for Store.Take. That is null if there was no room left: the reader begins with it
 // next time. It is an error if that range cannot be read:
@@ -45,6 +46,31 @@
 //	ERR       all else
 //
 // An error other than GAP of all ranges is the reply itself. The reply must be RESP2's.
+//
+//	REGION.PULL MEMBERS group region
+//
+// is answered by the members, JSON as RegionSet.Encode makes it; region is who asks, who need not be one.
+//
+// # Who is a member
+//
+// A Node is one server's end of regions, also before it is a member. The members decide nothing
+// together, since they may not reach each other: the one with the lowest number does, the arbiter. It
+// gives the set the next version. Each answer tells the version that the source knows; who
+// knows a lower one asks it for the members, and so does who is refused, which may be because it is no
+// member any more. A newcomer is admitted by the arbiter, and is a member once it joins:
+//
+//	operator          arbiter                newcomer            another member
+//	REGION STATUS ──────────────────────────► what it is
+//	REGION ADMIT ───► version 3; can I
+//	                  reach it? ────────────► NOREGION
+//	REGION JOIN ────────────────────────────► version 3
+//	                  reads it               reads both, but ──► REFUSED: version 2
+//	                  ◄── REGION.PULL ───────────────────────────┤ the answer says: version 3
+//	                  MEMBERS ──────────────────────────────────► reads the newcomer
+//	                                         is asked: so it asks at once, and need not wait
+//
+// All of it may be interrupted anywhere and done again: to admit and to join twice is to do it
+// once. The id of the data (RegionMember.Data) tells that it is the same server.
 //
 // # When it fails
 //
@@ -89,6 +115,12 @@
 //	a flush is followed soon       settle                      TestFlush
 //	a gap is mended                gap, readStates             TestStateOverGap
 //	no dead key comes back         readStates (waitsFor)       TestNewcomerWaits
+//	one member decides             Node.plan                   TestJoin
+//	all learn of the newest set    peer.learn, Node.learn      TestGossip, TestTwoJoin
+//	a removed member knows it      session, Node.learn         TestRemoved
+//	a refusal is asked about once  waitsLong, known            TestExcused
+//	a number is never given again  Admission.admit             TestNumbers
+//	no server in another's place   Admission.admit, Node.Join  TestAdmit
 //
 // These have no test of their own yet:
 //

@@ -101,11 +101,12 @@ type NodeStatus struct {
 
 // Operations are store.RegionIDs.
 type Operations struct {
-	Heard     uint64 `json:"heard"`
-	Late      uint64 `json:"late"`
-	Twins     uint64 `json:"twins"`
-	TakenBack uint64 `json:"taken_back"`
-	Unchecked uint64 `json:"unchecked"`
+	Heard        uint64 `json:"heard"`
+	Late         uint64 `json:"late"`
+	Twins        uint64 `json:"twins"`
+	TakenBack    uint64 `json:"taken_back"`
+	Unchecked    uint64 `json:"unchecked"`
+	BeyondBounds uint64 `json:"beyond_bounds"`
 }
 
 // PeerStatus is how the reading of a region goes, see Status.
@@ -137,6 +138,19 @@ type RangePlace struct {
 	Taken     uint64 `json:"taken"`
 	Newest    uint64 `json:"newest"`
 	Error     string `json:"error,omitempty"`
+}
+
+// State says in a word how the reading goes.
+func (p *PeerStatus) State() string {
+	switch {
+	case p.Paused:
+		return "paused"
+	case p.Failing:
+		return "failing"
+	case !p.Connected:
+		return "connecting"
+	}
+	return "connected"
 }
 
 // Well reports whether all is taken that the region has told of.

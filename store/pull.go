@@ -74,7 +74,11 @@ func (s *Store) holdForRegions(set *RegionSet) {
 
 // holdFor keeps all of the op log for a region.
 func (s *Store) holdFor(r part.Region) *oplog.Hold {
-	h := s.db.Log().Hold(fmt.Sprint("region ", r), uint64(s.opts.RegionBacklog))
+	limit := uint64(s.opts.RegionBacklog)
+	if s.opts.RegionRefuse {
+		limit = math.MaxUint64
+	}
+	h := s.db.Log().Hold(fmt.Sprint("region ", r), limit)
 	h.Acknowledge(oplog.EntryPartition, math.MaxUint64)
 	return h
 }
@@ -162,8 +166,10 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	if err == nil && q.After < p.regions.since { // its log says too little of what it did alone
 		err = ErrGap
 	}
+	var catalog *catalog
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
+		catalog = p.catalog
 		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.incarnation
 	}
 	p.mu.Unlock()
@@ -184,7 +190,7 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 			return nil, err
 		}
 	}
-	t := teller{pulled: &d, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
+	t := teller{pulled: &d, catalog: catalog, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
 	if d.upTo = max(d.upTo, dead); committed > d.upTo {
 		err = s.db.Log().Tail(p.id, q.After+1, t.section) // the era may begin within a section
 		if err == nil && d.upTo < committed || errors.Is(err, errGap) {
@@ -214,6 +220,7 @@ var errGap = errors.New("gap")
 // teller makes sections of a log what others are told.
 type teller struct {
 	*pulled
+	catalog   *catalog
 	committed uint64
 	most      int
 	w         sectionWriter
@@ -260,7 +267,7 @@ func (t *teller) tells(e *pulledEntry) bool {
 		e.r.cursor.Vector = nil
 		return true
 	}
-	if slot := Slot(e.key); slot < t.first || slot > t.last {
+	if slot := Slot(e.key); slot < t.first || slot > t.last || !t.catalog.find(e.key).Told() {
 		return false
 	}
 	if e.hasOpid() {
