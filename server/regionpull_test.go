@@ -233,6 +233,8 @@ func TestRegionReads(t *testing.T) {
 	if line, _ := c.in.ReadString('\n'); line != "%1\r\n" {
 		t.Errorf("CGET REGIONS in RESP3: %q", line)
 	}
+	c.expectReply("here")
+	c.expectReply(":5")
 	c.expect("+OK", "CTABLE", "CREATE", "local", "PREFIX", "l:", "REGIONS", "NONE", "BOUNDS", "LOCAL")
 	if got := c.do("CTABLE", "INFO", "local"); !strings.Contains(got, "regions none") {
 		t.Errorf("CTABLE INFO: %s", got)
