@@ -92,7 +92,7 @@ func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
 			k := &keys[i]
 			after = k.key
 			buf = coding.AppendBytes(buf[:0], k.key)
-			if n := len(buf); len(k.parts.AppendAgreed(buf)) > n {
+			if n := len(buf); k.told && len(k.parts.AppendAgreed(buf)) > n {
 				buf = k.parts.AppendAgreed(buf)
 				d.Sums[Slot(k.key)/digestSlots-first/digestSlots] += xxhash.Sum64(buf)
 			}

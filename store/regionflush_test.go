@@ -43,6 +43,16 @@ func newFlushWorld(t *testing.T) *flushWorld {
 func (w *flushWorld) join() {
 	w.flush(0, 0)
 	w.flush(1, 0)
+	for to := range w.s { // what they did alone
+		q := StateQuery{By: part.Region(to), Of: part.Region(1 - to), Group: 77, Incarnation: w.s[1-to].Meta().Incarnation, Last: slots - 1, Most: 1000}
+		for more := true; more; more = q.At != nil {
+			page, err := w.s[1-to].State(q)
+			must(w.t, err)
+			taken, err := w.s[to].TakeState(page)
+			must(w.t, err)
+			q.Seq, q.At = taken.Seq, taken.Next
+		}
+	}
 }
 
 // flush lets a region enter an era.
@@ -206,12 +216,13 @@ func TestRegionFlushCommit(t *testing.T) {
 		s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
 		must(t, s.SetRegions(twoRegions(1, 0, 1)))
 		cincr(s, "k", "a", 5)
+		before := s.CommittedOf(0)
 		g.set(true, nil)
 		go s.SetRegions(twoRegions(1, 1, 1))
 		g.holds(t)
 		answer := make(chan []byte, 1)
 		go func() {
-			b, err := s.Pull(Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1})
+			b, err := s.Pull(Pull{By: 0, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: before})
 			must(t, err)
 			answer <- b
 		}()

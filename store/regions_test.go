@@ -125,6 +125,13 @@ func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most in
 		First: first, Last: last, After: after, Acked: acked, Most: most,
 	})
 	if errors.Is(err, ErrGap) && after == 0 && !w.gaps { // of what was before there were regions
+		there, _ := from.s.Regions()
+		here, _ := to.s.Regions()
+		for _, r := range []*testRegion{from, to} { // all have been flushed since
+			if set, _ := r.s.Regions(); set.Era < max(here.Era, there.Era) {
+				w.adopt(r, max(here.Era, there.Era))
+			}
+		}
 		w.exchange(to, &stateRead{from: from, n: n, first: first})
 		return w.pull(to, from, n, first, most)
 	}
@@ -151,7 +158,10 @@ func (w *testRegions) do(r *testRegion, op Op) Op {
 // note adds to history what a region has just done to a key.
 func (w *testRegions) note(r *testRegion, d done) {
 	p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
-	d.region, d.from, d.seq, d.wall, d.era = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall, p.regions.Era
+	d.region, d.from, d.seq, d.wall = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall
+	if p.regions != nil {
+		d.era = p.regions.Era
+	}
 	w.history = append(w.history, d)
 }
 

@@ -58,6 +58,9 @@ func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 	must(w.t, err)
 	taken, err := r.s.TakeState(b)
 	switch {
+	case errors.Is(err, ErrEra):
+		x.seq, x.at = 0, nil
+		return "another era"
 	case errors.Is(err, ErrStream): // the region has crashed since it took the page before
 		x.seq, x.at = 0, nil
 		return "state again"

@@ -136,7 +136,7 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 		here = at
 		for i := range keys {
 			k := &keys[i]
-			if after = k.key; len(k.parts) > 0 && (d.of == d.Region || slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == d.of })) {
+			if after = k.key; k.told && len(k.parts) > 0 && (d.of == d.Region || slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == d.of })) {
 				d.items = k.appendTo(d.items)
 			}
 			if (len(d.items) >= most || looked >= stateScan) && (more || i < len(keys)-1) {
@@ -165,6 +165,7 @@ type foundKey struct {
 	pos   uint64
 	row   *row
 	known bool // its parts are
+	told  bool // its table says so
 }
 
 // partsBehind returns up to count keys behind one, of slots up to last and positions not before
@@ -244,6 +245,7 @@ func (s *Store) showKeys(p *partition, keys []foundKey, stamps *[256]uint32) (he
 		self := p.self()
 		for i := range keys {
 			k := &keys[i]
+			k.told = p.catalog.find(k.key).Told()
 			c := p.hot.peek(string(k.key))
 			switch {
 			case c != nil:
@@ -331,7 +333,8 @@ func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (
 	p.lock()
 	here = p.here()
 	for i := range ids {
-		if p.objects[string(ids[i].key)] == nil { // ids of operations on objects stay here
+		// Ids of operations on objects stay here.
+		if p.objects[string(ids[i].key)] == nil && p.catalog.find(ids[i].key).Told() {
 			d.items = ids[i].appendTo(d.items)
 		}
 	}

@@ -13,6 +13,9 @@ import (
 // fuzzIncarnation is that of the source of the answers that FuzzTake takes.
 const fuzzIncarnation = 5
 
+// fuzzSince is how far it had been taken before; there it became a member.
+const fuzzSince = 2
+
 func openTakeStore(t testing.TB, fs vfs.FS, clock *fakeClock, seed uint64) *Store {
 	s, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, Seed: seed, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now})
 	must(t, err)
@@ -26,6 +29,7 @@ func takeStore(t testing.TB, fs vfs.FS) *Store {
 	set := threeRegions(1, 1)
 	set.Era, set.Members[0].Incarnation = 1, fuzzIncarnation
 	must(t, s.SetRegions(set))
+	must(t, do(s, Op{Kind: regionCursor, Object: &RegionCursor{RegionTaken: RegionTaken{RegionSource{0, 0}, fuzzSince}}}).Err)
 	for i := range 4 {
 		key := fmt.Appendf(nil, "k%d", i)
 		must(t, do(s, Op{Kind: CIncrBy, Key: key, ID: fmt.Appendf(nil, "op%d", i), Delta: 3}).Err)
@@ -42,6 +46,9 @@ func takeAnswers(t testing.TB) (answers [][]byte) {
 	set := threeRegions(0, 1)
 	set.Era = 1
 	must(t, s.SetRegions(set))
+	if n := s.CommittedOf(0); n != fuzzSince {
+		t.Fatalf("it became a member at entry %d", n)
+	}
 	wall, _ := clock.now()
 	for i := range 4 {
 		key, id := fmt.Appendf(nil, "k%d", i), fmt.Appendf(nil, "op%d", i)
@@ -62,7 +69,7 @@ func takeAnswers(t testing.TB) (answers [][]byte) {
 	}
 	kinds := make(map[entryKind]bool)
 	for _, most := range []int{1, 100, 200, 400, 800, 0} {
-		b, err := s.Pull(Pull{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1, Most: most})
+		b, err := s.Pull(Pull{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: fuzzSince, Most: most})
 		must(t, err)
 		d, err := decodePulled(b)
 		must(t, err)
