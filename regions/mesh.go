@@ -108,6 +108,9 @@ type Mesh struct {
 
 	mu    sync.Mutex // of peers; held while they change
 	peers map[part.Region]*peer
+	known acquainted
+
+	verifying sync.WaitGroup // calls of Verify
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -142,6 +145,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 		if addresses[r] != p.address {
 			p.stop()
 			delete(m.peers, r)
+			m.known.set(r, false)
 			if addresses[r] != "" {
 				m.add(r, addresses[r], p.Status().Paused)
 			}
@@ -157,7 +161,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 
 // add begins to read a region. The lock is held.
 func (m *Mesh) add(r part.Region, address string, paused bool) {
-	p := newPeer(m.ctx, &m.opts, r, address, paused)
+	p := newPeer(m.ctx, &m.opts, r, address, paused, &m.known)
 	m.peers[r] = p
 	go p.run()
 }
@@ -169,8 +173,8 @@ func (m *Mesh) Pause(r part.Region) bool { return m.each(r, (*peer).pause) }
 // Resume reads a region again, also one that is waiting after a failure: at once.
 func (m *Mesh) Resume(r part.Region) bool { return m.each(r, (*peer).resume) }
 
-// known notes that a region reads this one: a refusal before that may be over.
-func (m *Mesh) known(r part.Region) { m.each(r, (*peer).known) }
+// askedBy notes that a region reads this one: a refusal before that may be over.
+func (m *Mesh) askedBy(r part.Region) { m.each(r, (*peer).askedUs) }
 
 func (m *Mesh) each(r part.Region, do func(*peer)) bool {
 	m.mu.Lock()
@@ -203,5 +207,6 @@ func (m *Mesh) Close() error {
 	for _, p := range m.peers {
 		<-p.done
 	}
+	m.verifying.Wait()
 	return nil
 }

@@ -24,6 +24,7 @@ type peer struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when nothing uses the store any more
 	wake    chan struct{} // has room for one: look again, now
+	known   *acquainted
 
 	mu        sync.Mutex
 	status    Status // but for what Status computes
@@ -37,20 +38,22 @@ type peer struct {
 	// region has asked this one at knownAt.
 	refused, excused bool
 	knownAt          time.Time
+	nextState        int // … and that for states
 }
 
 // reading is what one partition here reads of the region.
 type reading struct {
 	store.PullRange
 	taken, newest uint64
-	fresh         int64 // until when all is known to be taken: own clock, unix ms
-	err           error // why it waits
-	fails         int   // in a row
+	fresh         int64         // until when all is known to be taken: own clock, unix ms
+	err           error         // why it waits
+	fails         int           // in a row
+	state         *stateReading // it takes the state; nil: the log
 	until         time.Time
 }
 
-func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool) *peer {
-	p := &peer{opts: o, region: r, address: address, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
+func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool, known *acquainted) *peer {
+	p := &peer{opts: o, region: r, address: address, known: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -124,8 +127,8 @@ func (p *peer) waitsLong(began time.Time) bool {
 	return true
 }
 
-// known notes that the region has asked this one.
-func (p *peer) known() {
+// askedUs notes that the region has asked this one.
+func (p *peer) askedUs() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.knownAt = time.Now(); p.refused && !p.excused {
@@ -282,12 +285,22 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errChanged
 		}
+		asked, err := p.readStates(l, member)
+		if err != nil {
+			return err
+		}
 		q, wait, err := p.request(member)
 		if err != nil {
 			return err
 		}
 		if len(q.Ranges) == 0 {
-			p.rest(ctx, wait)
+			// No answer tells a version, and it may be others' addresses that is waited for.
+			if _, err := p.learn(l, member, version, 0); err != nil {
+				return err
+			}
+			if !asked {
+				p.rest(ctx, wait)
+			}
 			continue
 		}
 		q.write(&l.w)

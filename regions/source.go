@@ -3,7 +3,6 @@ package regions
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
@@ -25,8 +24,15 @@ type Source struct {
 // ends ctx with the connection, and before it closes the store. What has been told is durable.
 // The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
 func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
-	if len(args) > 0 && strings.EqualFold(string(args[0]), wordMembers) {
+	switch {
+	case isWord(args, wordMembers):
 		s.members(args[1:], w)
+		return
+	case isWord(args, wordState):
+		s.state(args[1:], w)
+		return
+	case isWord(args, wordDigest):
+		s.digest(args[1:], w)
 		return
 	}
 	q, err := ParseRequest(args)

@@ -43,6 +43,7 @@ type RangeStatus struct {
 	store.PullRange
 	Taken, Newest uint64 // sequences: the cursor, and the source's newest when it was asked
 	Error         string // why it is not read at present; "" if it is
+	State         string // how much of its state has been taken, as "keys 40%"; "" if its log is read
 }
 
 // Status returns how the reading goes.
@@ -60,6 +61,9 @@ func (p *peer) Status() Status {
 	}
 	for _, r := range p.readings {
 		rs := RangeStatus{PullRange: r.PullRange, Taken: r.taken, Newest: r.newest}
+		if r.state != nil {
+			rs.State = r.state.says
+		}
 		if r.err != nil {
 			rs.Error, s.Failing = r.err.Error(), true
 		}
@@ -125,6 +129,25 @@ type PeerStatus struct {
 	LastError      string       `json:"last_error,omitempty"`
 	LastErrorMs    int64        `json:"last_error_ms,omitempty"`
 	Ranges         []RangePlace `json:"ranges"`
+}
+
+// Verdict is a Difference.
+type Verdict struct {
+	Region string `json:"region"`
+	First  uint16 `json:"first"` // slots
+	Last   uint16 `json:"last"`
+	Busy   bool   `json:"busy,omitempty"` // they could not be compared, as they were being changed
+}
+
+// Verdicts are differences for others to read, of a node's regions.
+func (n *Node) Verdicts(all []Difference) []Verdict {
+	set, _ := n.Members()
+	out := make([]Verdict, 0, len(all))
+	for _, d := range all {
+		m, _ := set.Member(d.Region)
+		out = append(out, Verdict{m.Name, d.First, d.Last, d.Err != nil})
+	}
+	return out
 }
 
 // RangePlace is a RangeStatus.

@@ -17,8 +17,8 @@ import (
 // it did itself, so who has taken all logs knows all. What it tells is durable: a sequence that
 // somebody has heard of is never given again.
 
-// ErrGap: what was asked for is not in the op log any more. Who asks must take the state
-// instead.
+// ErrGap: what was asked for is not in the op log any more, or does not say enough, as the region was alone
+// then. Who asks must take the state instead (regionstate.go).
 var ErrGap = errors.New("the op log does not reach back so far: the state must be taken")
 
 // ErrStream: another region's log is not the one that was to be taken, or comes too early.
@@ -163,7 +163,8 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	p.lock()
 	ranges, err := q.check(p)
-	if err == nil && q.After < p.floor { // its log says nothing of a FLUSHALL before there were regions
+	// Its log says nothing of a FLUSHALL before there were regions, and too little of what it did alone.
+	if err == nil && q.After < max(p.floor, p.regions.since) {
 		err = ErrGap
 	}
 	var catalog *catalog

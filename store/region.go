@@ -30,6 +30,9 @@ import (
 //	regionkey.go    changes; parts of a key, and redo of them
 //	regiontake.go   operations that take what other regions did
 //	regiondrop.go   forgetting keys that ended, and take-backs
+//	pull.go         telling the log, take.go taking it
+//	regionstate.go  telling the state, takestate.go taking it
+//	regiondigest.go proving that regions agree
 
 // Errors of regions.
 var (
@@ -108,6 +111,9 @@ type regions struct {
 	// nothing of it.
 	heard map[RegionSource]map[RegionSource]uint64
 	news  uint64 // counts changes of both
+	// since is the sequence from which on the log tells others all that they must know, and keys that
+	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
+	since uint64
 }
 
 func newRegions(set RegionSet) *regions {
@@ -256,10 +262,11 @@ func (s *RegionSet) check() error {
 	return nil
 }
 
-// appendTo appends what the state row has of regions: the set, then for each cursor source and
+// appendTo appends what the state row has of regions: the set, since, then for each cursor source and
 // sequence, and for each source that has said something what it said.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.Encode())
+	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
 	var said []RegionCursor
 	for from, taken := range g.heard {
@@ -281,6 +288,7 @@ func (r *reader) regions() *regions {
 		return nil
 	}
 	g := newRegions(set)
+	g.since = r.Uvarint()
 	for _, t := range r.taken() {
 		g.cursors[t.RegionSource] = t.Seq
 	}
@@ -375,9 +383,13 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	}
 	if p.regions == nil {
 		p.regions = newRegions(set)
+		p.tellsFrom(seq)
 		return nil
 	}
-	p.regions.setMembers(set)
+	alone := p.regions.alone()
+	if p.regions.setMembers(set); alone {
+		p.tellsFrom(seq)
+	}
 	gone := func(from RegionSource) bool {
 		m := set.member(from.Region)
 		return m == nil || int(from.Partition) >= m.Partitions
@@ -385,6 +397,13 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	maps.DeleteFunc(p.regions.cursors, func(from RegionSource, _ uint64) bool { return gone(from) })
 	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return gone(from) })
 	return nil
+}
+
+// tellsFrom notes that the region is alone no more, as of a sequence.
+func (p *partition) tellsFrom(seq uint64) {
+	if g := p.regions; !g.alone() {
+		g.since = seq
+	}
 }
 
 // self is the own region. The partition must be a member's.
