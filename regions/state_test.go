@@ -91,8 +91,8 @@ func TestStateOverGap(t *testing.T) {
 	b.start(map[part.Region]string{0: a.server.address(), 2: c.server.address()}, small)
 	c.once("k1", "c", 3)
 	agree(t, all)
-	if b.of(0).StateExchanges == 0 || c.of(0).StateExchanges > 8 {
-		t.Errorf("b exchanged %d states with a, c %d", b.of(0).StateExchanges, c.of(0).StateExchanges)
+	if b.of(0).StateExchanges == 0 {
+		t.Error("b took the log, not the state")
 	}
 	for _, r := range all {
 		for key, want := range map[string]int64{"k0": 3, "k1": 4, "k299": 1, "gone": 0, "set": 7} {
