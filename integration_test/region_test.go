@@ -83,6 +83,7 @@ func TestRegionCommand(t *testing.T) {
 		region(t, 0, "reading", "status", s.address())
 	}
 
+	region(t, 0, "the regions agree", "verify", us)
 	all[0].args[1] = fmt.Sprint(freePorts(t, 1))
 	all[0].restart()
 	region(t, 1, "eu cannot be read", "status", us)
