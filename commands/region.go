@@ -127,6 +127,27 @@ func regionStatus(c *Context, n *regions.Node) error {
 	return err
 }
 
+// regionVerify is REGION VERIFY.
+func regionVerify(c *Context, n *regions.Node) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watchFor(ctx, cancel)
+	}()
+	all, err := n.Verify(ctx)
+	cancel()
+	<-watched // the session is the connection's again
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(n.Verdicts(all))
+	if err == nil {
+		c.W.Bulk(b)
+	}
+	return err
+}
+
 // regionCommands look after regions.
 var regionCommands = []Command{{
 	Name: "region", Arity: -2, Group: groupRegions, Since: "0.2.0", Complexity: "Depends on subcommand.",
@@ -144,6 +165,7 @@ var regionCommands = []Command{{
 			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
 		audited(auditAll, regionSub("resume", 3, "Reads a region again, also one that could not be read: at once.",
 			regionDone(func(c *Context, n *regions.Node) error { return n.Resume(string(c.Args[2])) }), strArg("name"))),
+		withTips(regionSub("verify", 2, "Compares what this region has with what each other one has, and returns the slots that differ, as JSON. Waits for all of them.", regionVerify), changingTip...),
 		helpFor("region", groupRegions),
 	},
 }}

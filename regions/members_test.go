@@ -393,10 +393,10 @@ func TestExcused(t *testing.T) {
 		return p.refused
 	}
 	eventually(t, "it is refused", func() bool { return asked.Load() == 1 && refused() })
-	r.mesh.known(0)
+	r.mesh.askedBy(0)
 	eventually(t, "it asks at once", func() bool { return asked.Load() == 2 && refused() })
 	for range 100 {
-		r.mesh.known(0)
+		r.mesh.askedBy(0)
 		time.Sleep(time.Microsecond)
 	}
 	r.mesh.Resume(0)

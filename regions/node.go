@@ -110,7 +110,7 @@ func (n *Node) follow() error {
 // knownTo notes that a region reads this one.
 func (n *Node) knownTo(r part.Region) {
 	if m := n.Mesh(); m != nil {
-		m.known(r)
+		m.askedBy(r)
 	}
 }
 

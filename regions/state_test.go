@@ -92,7 +92,7 @@ func TestStateOverGap(t *testing.T) {
 	c.once("k1", "c", 3)
 	agree(t, all)
 	if b.of(0).StateExchanges == 0 {
-		t.Error("b exchanged no states with a")
+		t.Error("b took the log, not the state")
 	}
 	for _, r := range all {
 		for key, want := range map[string]int64{"k0": 3, "k1": 4, "k299": 1, "gone": 0, "set": 7} {

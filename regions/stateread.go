@@ -133,8 +133,10 @@ func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
 // takeState hands the store a page, or notes why there is none.
 func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 	var taken store.StateTaken
+	again := errors.Is(failed, ErrRefused) // else the same page may be asked for later
 	if failed == nil {
 		taken, failed = p.opts.Store.TakeState(page)
+		again = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,7 +145,9 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 		failed = fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, taken.Partition, taken.Region)
 	}
 	if failed != nil {
-		r.state.beginAgain()
+		if again {
+			r.state.beginAgain()
+		}
 		p.settleOne(r, failed)
 		return
 	}

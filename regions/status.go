@@ -131,6 +131,25 @@ type PeerStatus struct {
 	Ranges         []RangePlace `json:"ranges"`
 }
 
+// Verdict is a Difference.
+type Verdict struct {
+	Region string `json:"region"`
+	First  uint16 `json:"first"` // slots
+	Last   uint16 `json:"last"`
+	Busy   bool   `json:"busy,omitempty"` // they could not be compared, as they were being changed
+}
+
+// Verdicts are differences for others to read, of a node's regions.
+func (n *Node) Verdicts(all []Difference) []Verdict {
+	set, _ := n.Members()
+	out := make([]Verdict, 0, len(all))
+	for _, d := range all {
+		m, _ := set.Member(d.Region)
+		out = append(out, Verdict{m.Name, d.First, d.Last, d.Err != nil})
+	}
+	return out
+}
+
 // RangePlace is a RangeStatus.
 type RangePlace struct {
 	Own       uint16 `json:"own"`       // partition here

@@ -110,7 +110,7 @@ var regionMemberMutants = []mutant{
 	{
 		guarantee: "members", name: "nobody tries the address of a newcomer",
 		file:     "regions/members.go",
-		old:      "		if err = n.reach(ctx, a, &set); err == nil {\n",
+		old:      "		if err = n.reach(ctx, a.member(part.MaxRegions), &set); err == nil {\n",
 		new:      "		if err == nil {\n",
 		packages: "./regions", tests: "TestAdmit",
 	},
