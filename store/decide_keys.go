@@ -213,7 +213,7 @@ func (x *decider) removeExpired(op *Op) error {
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
 func (x *decider) flushAll(op *Op) error {
-	if x.touched[0].p.regions != nil {
+	if g := x.touched[0].p.regions; g != nil && !g.alone() {
 		return ErrRegionFlush
 	}
 	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0
@@ -222,14 +222,19 @@ func (x *decider) flushAll(op *Op) error {
 		if p.gone {
 			continue // another shard's, and empty
 		}
-		gone := p.size
-		x.log(p, &entry{kind: entryFlush, value: x.wall})
-		if p.saving.savedSeq -= gone - 1; saves {
-			p.saving.savedSeq = int64(p.seq)
-		}
+		x.flush(p, saves)
 	}
 	x.flushed = true
 	return nil
+}
+
+// flush empties a partition. saves: Redis would take a snapshot.
+func (x *decider) flush(p *partition, saves bool) {
+	gone := p.size
+	x.log(p, &entry{kind: entryFlush, value: x.wall})
+	if p.saving.savedSeq -= gone - 1; saves {
+		p.saving.savedSeq = int64(p.seq)
+	}
 }
 
 // read answers a query from state.
@@ -250,12 +255,17 @@ func (x *decider) read(op *Op) error {
 				v = r.c.value
 			}
 			op.Values, op.Founds = append(op.Values, v), append(op.Founds, counter)
-		case Get:
+		case Get, ByRegion:
 			if alive && !counter {
 				return ErrWrongType
 			}
 			if op.Found = counter; counter {
 				op.Value = r.c.value
+			}
+			if op.Kind == ByRegion {
+				if err := r.shares(op); err != nil {
+					return err
+				}
 			}
 		case Exists:
 			if alive {

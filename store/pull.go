@@ -17,8 +17,8 @@ import (
 // it did itself, so who has taken all logs knows all. What it tells is durable: a sequence that
 // somebody has heard of is never given again.
 
-// ErrGap: what was asked for is not in the op log any more. Who asks must take the state
-// instead.
+// ErrGap: what was asked for is not in the op log any more, or does not say enough, as the region was alone
+// then. Who asks must take the state instead (regionstate.go).
 var ErrGap = errors.New("the op log does not reach back so far: the state must be taken")
 
 // ErrStream: another region's log is not the one that was to be taken, or comes too early.
@@ -74,7 +74,11 @@ func (s *Store) holdForRegions(set *RegionSet) {
 
 // holdFor keeps all of the op log for a region.
 func (s *Store) holdFor(r part.Region) *oplog.Hold {
-	h := s.db.Log().Hold(fmt.Sprint("region ", r), uint64(s.opts.RegionBacklog))
+	limit := uint64(s.opts.RegionBacklog)
+	if s.opts.RegionRefuse {
+		limit = math.MaxUint64
+	}
+	h := s.db.Log().Hold(fmt.Sprint("region ", r), limit)
 	h.Acknowledge(oplog.EntryPartition, math.MaxUint64)
 	return h
 }
@@ -159,8 +163,13 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	p.lock()
 	ranges, err := q.check(p)
+	if err == nil && q.After < p.regions.since { // its log says too little of what it did alone
+		err = ErrGap
+	}
+	var catalog *catalog
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
+		catalog = p.catalog
 		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.incarnation
 	}
 	p.mu.Unlock()
@@ -169,7 +178,10 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	s.acknowledge(&q, ranges)
 	p.committed.waitBehind(q.After, q.Wait)
-	committed := p.committed.upTo()
+	committed, dead, err := d.begins(p)
+	if err != nil {
+		return nil, err
+	}
 	if committed < q.After {
 		return nil, streamError("entry %d, and the last one is %d", q.After, committed)
 	}
@@ -178,9 +190,9 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 			return nil, err
 		}
 	}
-	t := teller{pulled: &d, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
-	if committed > q.After {
-		err = s.db.Log().Tail(p.id, q.After+1, t.section)
+	t := teller{pulled: &d, catalog: catalog, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
+	if d.upTo = max(d.upTo, dead); committed > d.upTo {
+		err = s.db.Log().Tail(p.id, q.After+1, t.section) // the era may begin within a section
 		if err == nil && d.upTo < committed || errors.Is(err, errGap) {
 			return nil, ErrGap
 		}
@@ -208,6 +220,7 @@ var errGap = errors.New("gap")
 // teller makes sections of a log what others are told.
 type teller struct {
 	*pulled
+	catalog   *catalog
 	committed uint64
 	most      int
 	w         sectionWriter
@@ -254,7 +267,7 @@ func (t *teller) tells(e *pulledEntry) bool {
 		e.r.cursor.Vector = nil
 		return true
 	}
-	if slot := Slot(e.key); slot < t.first || slot > t.last {
+	if slot := Slot(e.key); slot < t.first || slot > t.last || !t.catalog.find(e.key).Told() {
 		return false
 	}
 	if e.hasOpid() {

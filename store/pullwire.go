@@ -13,7 +13,7 @@ import (
 // What a pull answers: what a region itself did in one of its partitions, as its op log has it.
 // In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
-//	version u8, group u, region u8, partition u, incarnation u
+//	version u8, group u, region u8, partition u, incarnation u, era u
 //	first and last slot u, after u, up to - after u, wall u
 //	number of tables u, and for each, by id: id u, name
 //	sections to the end: number of entries u, wall - that of the section before v, its last sequence -
@@ -35,8 +35,9 @@ var ErrPulled = errors.New("what another region sent is damaged")
 type pulled struct {
 	RegionSource
 	group, incarnation uint64
+	era                uint64 // of all that is told (regionflush.go)
 	first, last        uint16 // slots of the keys
-	after, upTo        uint64 // it has all that the region did behind after, up to upTo
+	after, upTo        uint64 // it has all that the region did in its era behind after, up to upTo
 	wall               int64  // of the source, unix ms; no section's is later
 	tables             []pulledTable
 	sections           []byte
@@ -52,6 +53,7 @@ func (d *pulled) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, pulledVersion), d.group)
 	b = d.RegionSource.appendTo(b)
 	b = binary.AppendUvarint(b, d.incarnation)
+	b = binary.AppendUvarint(b, d.era)
 	b = binary.AppendUvarint(b, uint64(d.first))
 	b = binary.AppendUvarint(b, uint64(d.last))
 	b = binary.AppendUvarint(b, d.after)
@@ -71,7 +73,7 @@ func decodePulled(b []byte) (d pulled, err error) {
 	if r.Byte() != pulledVersion || len(b) > maxPulled {
 		r.Fail()
 	}
-	d.group, d.RegionSource, d.incarnation = r.Uvarint(), r.source(), r.Uvarint()
+	d.group, d.RegionSource, d.incarnation, d.era = r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint()
 	d.first, d.last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
 	d.after = r.Uvarint()
 	d.upTo = d.after + r.UpTo(math.MaxUint64-d.after)

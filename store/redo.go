@@ -460,7 +460,7 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	}
 	if seq > p.marks.counters {
 		p.hot.clear()
-		p.size, p.fresh = 0, nil
+		p.size, p.fresh, p.ended = 0, nil, ended{}
 		p.rows = newRowFilter(p.count)
 		p.rows.whole = true // no row counts any more
 	}

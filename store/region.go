@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/fbfkv/fbfkv/store/coding"
@@ -28,13 +29,17 @@ import (
 //	regionown.go    what own operations note for redo, and for others
 //	regionkey.go    changes; parts of a key, and redo of them
 //	regiontake.go   operations that take what other regions did
+//	regionflush.go  deleting everything, in all regions
 //	regiondrop.go   forgetting keys that ended, and take-backs
+//	pull.go         telling the log, take.go taking it
+//	regionstate.go  telling the state, takestate.go taking it
+//	regiondigest.go proving that regions agree
 
 // Errors of regions.
 var (
 	// ErrRegions: the directory of a member can neither be a replica nor move partitions.
 	ErrRegions = errors.New("a region cannot be a cluster, or move partitions, yet")
-	// ErrRegionFlush: a FLUSHALL cannot be undone key by key.
+	// ErrRegionFlush: what others count would come back key by key.
 	ErrRegionFlush = errors.New("FLUSHALL would delete what other regions count: use fbfkv region flush")
 	// ErrNoRegions: the store is no member of regions.
 	ErrNoRegions = errors.New("this server is not a region")
@@ -44,7 +49,14 @@ var (
 const (
 	maxRegionName    = 64
 	maxRegionAddress = 300
+	dataDigits       = 32
 )
+
+// MaxRegionVersion bounds RegionSet.Version.
+const MaxRegionVersion = 1 << 53
+
+// MaxRegionSet bounds what RegionSet.Encode returns, bytes: names and addresses may be escaped.
+const MaxRegionSet = part.MaxRegions * (6*(maxRegionName+maxRegionAddress) + 512)
 
 // RegionMember is one of the regions.
 type RegionMember struct {
@@ -53,12 +65,16 @@ type RegionMember struct {
 	Partitions  int    // of its store, a power of two
 	Incarnation uint64 // of its directory, whose log others read
 	Address     string // HOST:PORT, at which others reach it; may be "" where nobody else is to
+	// Data is the id of its data (persistence.Meta), 32 hex digits: with Incarnation it names the
+	// directory. "": nobody knows.
+	Data string `json:",omitempty"`
 }
 
 // RegionSet is which regions there are, and which one this is. It is logged whole.
 type RegionSet struct {
 	Group   uint64 // drawn once for all of them; others are refused
 	Version uint64 // of two sets, the one with the higher version is the newer
+	Era     uint64 // counts flushes (regionflush.go)
 	Self    part.Region
 	Members []RegionMember // by Region
 }
@@ -97,6 +113,9 @@ type regions struct {
 	// nothing of it.
 	heard map[RegionSource]map[RegionSource]uint64
 	news  uint64 // counts changes of both
+	// since is the sequence from which on the log tells others all that they must know, and keys that
+	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
+	since uint64
 }
 
 func newRegions(set RegionSet) *regions {
@@ -120,6 +139,14 @@ func (s *RegionSet) member(r part.Region) *RegionMember {
 		}
 	}
 	return nil
+}
+
+// Member returns a region; false if there is none of that number.
+func (s *RegionSet) Member(r part.Region) (RegionMember, bool) {
+	if m := s.member(r); m != nil {
+		return *m, true
+	}
+	return RegionMember{}, false
 }
 
 // alone reports whether there are no other regions: nobody else has heard of any key.
@@ -179,8 +206,8 @@ func (g *regions) clone() *regions {
 	return &n
 }
 
-// encode is the JSON that is logged.
-func (s RegionSet) encode() []byte {
+// Encode is the JSON that is logged, and that regions tell each other.
+func (s RegionSet) Encode() []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // numbers and strings of UTF-8
@@ -188,11 +215,19 @@ func (s RegionSet) encode() []byte {
 	return b
 }
 
-func decodeRegions(b []byte) (s RegionSet, err error) {
+// DecodeRegionSet reads what Encode has written; whoever sent it need not be trusted.
+func DecodeRegionSet(b []byte) (s RegionSet, err error) {
+	if len(b) > MaxRegionSet {
+		return s, fmt.Errorf("%w: regions of %d bytes", ErrOption, len(b))
+	}
 	if err = decodeJSON(b, &s); err == nil {
 		err = s.check()
 	}
-	if err != nil {
+	return s, err
+}
+
+func decodeRegions(b []byte) (s RegionSet, err error) {
+	if s, err = DecodeRegionSet(b); err != nil {
 		return s, fmt.Errorf("%w: regions: %v", errCorruptEntry, err)
 	}
 	return s, nil
@@ -203,6 +238,9 @@ func (s *RegionSet) check() error {
 	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || s.member(s.Self) == nil {
 		return fmt.Errorf("%w: the own region is not among at most %d", ErrOption, part.MaxRegions)
 	}
+	if s.Version > MaxRegionVersion {
+		return fmt.Errorf("%w: version %d of the regions", ErrOption, s.Version)
+	}
 	for i, m := range s.Members {
 		n := m.Partitions
 		switch {
@@ -212,6 +250,8 @@ func (s *RegionSet) check() error {
 			return fmt.Errorf("%w: the name of region %d", ErrOption, m.Region)
 		case len(m.Address) > maxRegionAddress || !utf8.ValidString(m.Address):
 			return fmt.Errorf("%w: the address of region %d", ErrOption, m.Region)
+		case m.Data != "" && (len(m.Data) != dataDigits || strings.Trim(m.Data, "0123456789abcdef") != ""):
+			return fmt.Errorf("%w: the data of region %d", ErrOption, m.Region)
 		case n < 1 || n > slots || n&(n-1) != 0:
 			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
 		}
@@ -224,10 +264,11 @@ func (s *RegionSet) check() error {
 	return nil
 }
 
-// appendTo appends what the state row has of regions: the set, then for each cursor source and
+// appendTo appends what the state row has of regions: the set, since, then for each cursor source and
 // sequence, and for each source that has said something what it said.
 func (g *regions) appendTo(b []byte) []byte {
-	b = coding.AppendBytes(b, g.RegionSet.encode())
+	b = coding.AppendBytes(b, g.RegionSet.Encode())
+	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
 	var said []RegionCursor
 	for from, taken := range g.heard {
@@ -249,6 +290,7 @@ func (r *reader) regions() *regions {
 		return nil
 	}
 	g := newRegions(set)
+	g.since = r.Uvarint()
 	for _, t := range r.taken() {
 		g.cursors[t.RegionSource] = t.Seq
 	}
@@ -291,7 +333,7 @@ func (s *Store) Regions() (RegionSet, bool) {
 
 // SetRegions makes the store a member of regions, or changes which there are. It returns when
 // that is committed, in all partitions at once. What its partitions have taken of regions that
-// stay is not forgotten.
+// stay is not forgotten. If the era is a later one, everything is deleted with it.
 func (s *Store) SetRegions(set RegionSet) error {
 	if err := set.check(); err != nil {
 		return err
@@ -305,9 +347,11 @@ func (s *Store) SetRegions(set RegionSet) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	encoded := set.encode()
+	encoded := set.Encode()
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
+	flushes, done := s.beginEra(&set)
+	defer done()
 	x := s.internal(s.partitions...)
 	x.lock()
 	err := s.refusal(s.partitions...)
@@ -317,10 +361,12 @@ func (s *Store) SetRegions(set RegionSet) error {
 			err = ErrRegions
 		case g != nil && (g.Self != set.Self || g.Group != set.Group):
 			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
+		case g != nil && set.Era < g.Era:
+			err = fmt.Errorf("%w: era %d after era %d", ErrOption, set.Era, g.Era)
 		}
 	}
 	if err == nil {
-		x.room, err = s.reserve(int64(len(s.partitions) * (entryRoom + len(encoded))))
+		x.room, err = s.reserve(int64(len(s.partitions) * (2*entryRoom + len(encoded))))
 	}
 	if err != nil {
 		x.unlock()
@@ -328,11 +374,20 @@ func (s *Store) SetRegions(set RegionSet) error {
 	}
 	for _, p := range s.partitions {
 		p.draft.need = p.seq
+		if flushes {
+			x.flush(p, false)
+		}
 		x.log(p, &entry{kind: entryRegions, id: encoded})
 	}
 	s.member.Store(true)
 	s.holdForRegions(&set)
-	return x.finish()
+	x.apply()
+	x.trim()
+	x.unlock()
+	done() // the commit may need who needs that (Execute)
+	x.giveBackRoom()
+	x.wait()
+	return x.err
 }
 
 // redoRegions redoes a change of regions.
@@ -343,9 +398,13 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	}
 	if p.regions == nil {
 		p.regions = newRegions(set)
+		p.tellsFrom(seq)
 		return nil
 	}
-	p.regions.setMembers(set)
+	alone := p.regions.alone()
+	if p.regions.setMembers(set); alone {
+		p.tellsFrom(seq)
+	}
 	gone := func(from RegionSource) bool {
 		m := set.member(from.Region)
 		return m == nil || int(from.Partition) >= m.Partitions
@@ -353,6 +412,13 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	maps.DeleteFunc(p.regions.cursors, func(from RegionSource, _ uint64) bool { return gone(from) })
 	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return gone(from) })
 	return nil
+}
+
+// tellsFrom notes that the region is alone no more, as of a sequence.
+func (p *partition) tellsFrom(seq uint64) {
+	if g := p.regions; !g.alone() {
+		g.since = seq
+	}
 }
 
 // self is the own region. The partition must be a member's.

@@ -184,11 +184,22 @@ func (x *decider) dropParts(r *ref) (stays bool) {
 		x.log(r.p, &entry{kind: entryForget, key: r.key, c: r.c})
 		return false
 	}
-	if spent := parts.Spent(self, acked, g.ids); len(spent) > 0 {
-		if x.reserveMore(entryRoom+len(r.key)+10*len(spent)) != nil {
-			return true
-		}
-		x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{clocks: spent}})
+	if x.dropSpent(r) != nil {
+		return true
 	}
 	return ownUndo(r.c.parts(), self)
+}
+
+// dropSpent forgets the take-backs of the own part that all regions know.
+func (x *decider) dropSpent(r *ref) error {
+	g := r.p.regions
+	spent := r.c.parts().Spent(g.Self, g.acked(r.slot), g.ids)
+	if len(spent) == 0 {
+		return nil
+	}
+	if err := x.reserveMore(entryRoom + len(r.key) + 10*len(spent)); err != nil {
+		return err
+	}
+	x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{clocks: spent}})
+	return nil
 }

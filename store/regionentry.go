@@ -47,6 +47,9 @@ type Heard struct {
 	Delta  int64
 	Clip   int64
 	Result int64 // what the client was told; in the entry of a take-back, too
+	// Stated: a state has told it, and all parts of the key before, as they are later than Dot. So if
+	// the origin's part is missing, a deletion has removed what was applied.
+	Stated bool
 }
 
 // takeBack is what an own operation that another region applied first had done here.
@@ -104,7 +107,7 @@ func decodeNote(b []byte) (n regionNote, err error) {
 		r.Fail()
 	}
 	if fields&noteHLC != 0 {
-		n.HLC = r.Uvarint()
+		n.HLC = r.UpTo(part.MaxHLC)
 	}
 	n.Absent = fields&noteAbsent != 0
 	if fields&noteBases != 0 {

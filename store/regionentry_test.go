@@ -24,7 +24,7 @@ func someRegional() *regional {
 // TestRegionEntries: what a member logs comes back, and its room is enough; what no member logs is
 // refused.
 func TestRegionEntries(t *testing.T) {
-	far := regionNote{HLC: math.MaxUint64, Absent: true}
+	far := regionNote{HLC: part.MaxHLC, Absent: true}
 	for i := range part.MaxRegions {
 		far.Bases = append(far.Bases, part.RegionBase{Region: part.Region(i), Base: part.Base{Clock: math.MaxUint64, Cum: math.MinInt64}})
 	}
@@ -94,9 +94,26 @@ func TestRegionState(t *testing.T) {
 	}
 	for i := range len(b) - len(state.catalog.encode()) {
 		if i > 0 {
-			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil && i < len(g.RegionSet.encode()) {
+			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil && i < len(g.RegionSet.Encode()) {
 				t.Errorf("a state without its last %d bytes is read", i)
 			}
 		}
 	}
+}
+
+// TestNoteBeyondAllClocks: a time that no region could make later is refused, and one as late as
+// may be is no longer made later, but what is set in its place is shown.
+func TestNoteBeyondAllClocks(t *testing.T) {
+	if _, err := decodeNote((&regionNote{HLC: part.MaxHLC + 1}).appendTo(nil)); !errors.Is(err, errCorruptEntry) {
+		t.Error(err)
+	}
+	r := newRegionStore(t, false)
+	r.merge("k", Change{Kind: ChangeSet, Region: third, Seq: 3, HLC: part.MaxHLC, Delta: 9})
+	r.shows("k", 9, true)
+	r.must(Op{Kind: Set, Key: []byte("k"), Delta: 4})
+	r.shows("k", 4, true)
+	if k := r.counter("k"); k.parts()[1].Set.HLC != part.MaxHLC {
+		t.Errorf("%+v", k.parts())
+	}
+	r.reopen("k")
 }

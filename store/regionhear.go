@@ -37,7 +37,8 @@ import (
 // entryRoom, key and opid. What a take-back takes more is reserved with it.
 const maxHeard = 64
 
-// RegionIDs counts what was made of opids that other regions applied.
+// RegionIDs counts what was made of opids that other regions applied, and what else comes of counting
+// in several places.
 type RegionIDs struct {
 	Heard     uint64 // remembered here
 	Late      uint64 // older than what is remembered: only compared
@@ -46,6 +47,9 @@ type RegionIDs struct {
 	// Unchecked may have been applied here, too, and then count twice: the own record was
 	// given up before every region had acknowledged it, or there was none.
 	Unchecked uint64
+	// BeyondBounds are bounded increments that met a counter beyond their bounds: each region
+	// judges by what it knows, so together they can exceed them.
+	BeyondBounds uint64
 }
 
 // RegionIDs returns the sums of all partitions, since the store was opened.
@@ -56,6 +60,7 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 		p.mu.Unlock()
 		sum.Heard, sum.Late, sum.Twins = sum.Heard+n.Heard, sum.Late+n.Late, sum.Twins+n.Twins
 		sum.TakenBack, sum.Unchecked = sum.TakenBack+n.TakenBack, sum.Unchecked+n.Unchecked
+		sum.BeyondBounds += n.BeyondBounds
 	}
 	return sum
 }
@@ -146,7 +151,13 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
 	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
 	own, full := r.c.asParts(r.p.self()), false
-	back.Held, full = own.CanTakeBack(r.p.self(), back.Dot)
+	if back.Held, full = own.CanTakeBack(r.p.self(), back.Dot); back.Held && full {
+		if err := x.dropSpent(r); err != nil { // it was not the key's turn yet
+			return err
+		}
+		own = r.c.asParts(r.p.self())
+		back.Held, full = own.CanTakeBack(r.p.self(), back.Dot)
+	}
 	if back.Held && full {
 		// It cannot be refused either. It is the own operation that counts twice, until the
 		// key is deleted.
@@ -157,10 +168,12 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	total := int64(0)
 	if back.Held {
 		i := slices.IndexFunc(own, func(q part.Part) bool { return q.Region == h.Origin })
-		if i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot {
+		if !h.Stated && (i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot) {
 			return ErrIDAhead
 		}
-		winner = own[i : i+1 : i+1]
+		if i >= 0 {
+			winner = own[i : i+1 : i+1]
+		}
 		after := slices.Clone(own)
 		after.TakeBack(r.p.self(), r.p.seq+1, back.Dot, back.Made)
 		total, _ = after.Value()

@@ -340,3 +340,43 @@ func TestHeardRefusals(t *testing.T) {
 		t.Error(op.Err)
 	}
 }
+
+// TestTakeBackWhenFull: a part that remembers as many take-backs as it can forgets those that all
+// regions know before it gives up taking back.
+func TestTakeBackWhenFull(t *testing.T) {
+	s := newIDStore(t, nil)
+	start, _ := s.clock.now()
+	twins := func(from, n int) {
+		t.Helper()
+		var b Batch
+		var heard []told
+		for i := range n {
+			id := fmt.Sprint("op", from+i)
+			*b.Add(CIncrBy) = Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte(id), Delta: 1}
+			heard = append(heard, s.next(told{key: "k", id: id, region: 0, wall: start - 1, delta: 1, result: 1}))
+		}
+		s.Execute(&b)
+		mustTake(t, s, heard...)
+	}
+	twins(0, part.MaxUndo)
+	p := s.partitions[0]
+	hear := func(by part.Region) {
+		p.lock()
+		defer p.mu.Unlock()
+		p.regions.hear(RegionSource{Region: by}, []RegionTaken{{RegionSource{Region: 1}, p.seq}})
+	}
+	hear(0)
+	twins(part.MaxUndo, 1) // one of the two has not said that it knows
+	if v, _ := get(s.Store, "k"); v != part.MaxUndo+2 || s.RegionIDs().Unchecked != 1 {
+		t.Fatalf("full: value %d, %+v", v, s.RegionIDs())
+	}
+	hear(2)
+	twins(part.MaxUndo+1, 1)
+	if v, _ := get(s.Store, "k"); v != part.MaxUndo+3 || s.RegionIDs().Unchecked != 1 {
+		t.Errorf("all acknowledged: value %d, %+v", v, s.RegionIDs())
+	}
+	s.reopen(false)
+	if v, _ := get(s.Store, "k"); v != part.MaxUndo+3 || len(p.hot.peek("k").parts()[1].Undo) != 1 {
+		t.Errorf("opened again: value %d", v)
+	}
+}

@@ -16,7 +16,7 @@ import (
 // givesParts reports whether other than increments of a key carry a note.
 func (x *decider) givesParts(r *ref) bool {
 	g := r.p.regions
-	return g != nil && (r.c.parts() != nil || !g.alone())
+	return g != nil && (r.c.parts() != nil || !g.alone() && r.p.catalog.find(r.key).Told())
 }
 
 // addNote gives an entry a note.
@@ -27,7 +27,9 @@ func (e *entry) addNote(n regionNote) {
 
 // hlcFor is the time of a register or an expiry that is set now: the wall time, or if that is not
 // later than all that is known of the key, just behind that. So what is said last wins here
-// at once, and everywhere, whatever the clocks of others are.
+// at once, and everywhere, whatever the clocks of others are. A clock that is far ahead wins only against
+// what is said elsewhere at the same time, and cannot be told from a key that was set under one: so
+// what is heard is not bounded by clocks, but by part.MaxHLC alone.
 func (x *decider) hlcFor(parts part.Parts) uint64 {
 	hlc := uint64(x.wall)
 	for i := range parts {
@@ -36,12 +38,7 @@ func (x *decider) hlcFor(parts part.Parts) uint64 {
 	return hlc
 }
 
-func after(hlc uint64) uint64 {
-	if hlc == math.MaxUint64 {
-		return hlc
-	}
-	return hlc + 1
-}
+func after(hlc uint64) uint64 { return min(hlc+1, part.MaxHLC) }
 
 // noteIncr notes the expiry that an increment is made under, or that it sets.
 func (x *decider) noteIncr(e *entry, r *ref, sets bool) {

@@ -24,8 +24,13 @@ type testRegions struct {
 	r   []*testRegion
 	cut map[[2]int]bool // no pull of the first one from the second arrives
 
+	keys int  // how many there are
+	gaps bool // logs are trimmed although somebody has not taken them
+
 	history []done
 	opids   int
+	flushes int            // how many of a thousand steps begin a new era
+	version uint64         // of the regions
 	steps   map[string]int // how often each kind of step was made
 }
 
@@ -37,11 +42,13 @@ type testRegion struct {
 	clock    *fakeClock
 	parts    int
 	underway [][]byte // answers to its pulls
+	states   []*stateRead
 }
 
 // done is something that a region did to a key.
 type done struct {
 	key    string
+	era    uint64
 	region int
 	from   RegionSource
 	seq    uint64 // of the last entry
@@ -55,7 +62,16 @@ type done struct {
 }
 
 func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
-	w := &testRegions{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int)}
+	w := newTestRegionsWith(t, seed, false, partitions...)
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	return w
+}
+
+// newTestRegionsWith returns stores that are no members yet.
+func newTestRegionsWith(t *testing.T, seed uint64, gaps bool, partitions ...int) *testRegions {
+	w := &testRegions{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int), keys: 12, gaps: gaps}
 	for i, n := range partitions {
 		r := &testRegion{n: i, fs: vfs.NewMem(), clock: newFakeClock(), parts: n}
 		r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
@@ -63,9 +79,8 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 		w.open(r)
 	}
 	mode, window := Exact, time.Hour // clocks are off by less
-	for i, r := range w.r {
+	for _, r := range w.r {
 		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window}))
-		must(t, r.s.SetRegions(w.set(i)))
 	}
 	return w
 }
@@ -74,7 +89,7 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 func (w *testRegions) set(self int) RegionSet {
 	set := RegionSet{Group: 77, Self: part.Region(self)}
 	for i, r := range w.r {
-		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), r.parts, r.s.Meta().Incarnation, ""})
+		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), r.parts, r.s.Meta().Incarnation, "", ""})
 	}
 	return set
 }
@@ -82,6 +97,9 @@ func (w *testRegions) set(self int) RegionSet {
 func (w *testRegions) open(r *testRegion) {
 	r.s = testStore(w.t, func(o *Options) {
 		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, uint64(r.n+1)
+		if w.gaps {
+			o.RegionBacklog, o.LogFileSize = 1, 512
+		}
 	})
 }
 
@@ -102,10 +120,22 @@ func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most in
 	}
 	after, acked, err := to.s.TakenOf(first>>to.s.shift, RegionSource{part.Region(from.n), n})
 	must(w.t, err)
-	return from.s.Pull(Pull{
+	b, err := from.s.Pull(Pull{
 		By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
 		First: first, Last: last, After: after, Acked: acked, Most: most,
 	})
+	if errors.Is(err, ErrGap) && after == 0 && !w.gaps { // of what was before there were regions
+		there, _ := from.s.Regions()
+		here, _ := to.s.Regions()
+		for _, r := range []*testRegion{from, to} { // all have been flushed since
+			if set, _ := r.s.Regions(); set.Era < max(here.Era, there.Era) {
+				w.adopt(r, max(here.Era, there.Era))
+			}
+		}
+		w.exchange(to, &stateRead{from: from, n: n, first: first})
+		return w.pull(to, from, n, first, most)
+	}
+	return b, err
 }
 
 // ranges calls fn for each log that one region reads of another.
@@ -129,6 +159,9 @@ func (w *testRegions) do(r *testRegion, op Op) Op {
 func (w *testRegions) note(r *testRegion, d done) {
 	p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
 	d.region, d.from, d.seq, d.wall = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall
+	if p.regions != nil {
+		d.era = p.regions.Era
+	}
 	w.history = append(w.history, d)
 }
 
@@ -143,7 +176,7 @@ func (w *testRegions) sees(r *testRegion, key string) {
 	}
 	for i := range w.history {
 		d := &w.history[i]
-		if d.key != key || d.gone {
+		if d.key != key || d.gone || d.era != p.regions.Era {
 			continue
 		}
 		if d.region == r.n {
@@ -159,8 +192,14 @@ func (w *testRegions) sees(r *testRegion, key string) {
 // step does something by chance.
 func (w *testRegions) step() {
 	r := w.r[w.rnd.IntN(len(w.r))]
-	key := fmt.Sprint("k", w.rnd.IntN(12))
+	key := fmt.Sprint("k", w.rnd.IntN(w.keys))
 	kind := ""
+	if w.rnd.IntN(1000) < w.flushes {
+		w.version++
+		w.adopt(w.r[0], w.version)
+		w.steps["flush"]++
+		return
+	}
 	switch n := w.rnd.IntN(100); {
 	case n < 20:
 		kind = "incr"
@@ -189,6 +228,9 @@ func (w *testRegions) step() {
 	case n < 58:
 		kind = "clock"
 		r.clock.advance(time.Duration(w.rnd.IntN(3000)) * time.Millisecond)
+		if w.gaps {
+			must(w.t, r.s.Snapshot())
+		}
 	case n < 61:
 		kind = "cut"
 		i, j := w.rnd.IntN(len(w.r)), w.rnd.IntN(len(w.r))
@@ -246,6 +288,10 @@ func (w *testRegions) ask(r *testRegion) string {
 			return
 		}
 		b, err := w.pull(r, from, n, first, 1+w.rnd.IntN(500))
+		if w.gaps && errors.Is(err, ErrGap) {
+			w.gap(r, from, n, first)
+			return
+		}
 		must(w.t, err)
 		r.underway = append(r.underway, b)
 	})
@@ -254,6 +300,9 @@ func (w *testRegions) ask(r *testRegion) string {
 
 // take lets one of the answers arrive, in any order, and perhaps once more later.
 func (w *testRegions) take(r *testRegion) string {
+	if len(r.states) > 0 && w.rnd.IntN(2) == 0 {
+		return w.page(r, r.states[w.rnd.IntN(len(r.states))], 1+w.rnd.IntN(200))
+	}
 	if len(r.underway) == 0 {
 		return "nothing under way"
 	}
@@ -263,12 +312,35 @@ func (w *testRegions) take(r *testRegion) string {
 		r.underway = append(r.underway[:i], r.underway[i+1:]...)
 	}
 	switch _, err := r.s.Take(b); {
+	case errors.Is(err, ErrEra):
+		if w.rnd.IntN(4) == 0 {
+			w.follow(r, b)
+			return "follow"
+		}
+		return "another era"
 	case errors.Is(err, ErrStream):
 		return "too early"
 	case err != nil:
 		w.t.Fatalf("region %d: %v", r.n, err)
 	}
 	return "take"
+}
+
+// adopt makes a region follow a flush.
+func (w *testRegions) adopt(r *testRegion, era uint64) {
+	set := w.set(r.n)
+	set.Version, set.Era = era, era
+	must(w.t, r.s.SetRegions(set))
+}
+
+// follow makes a region follow the one whose answer it could not take.
+func (w *testRegions) follow(r *testRegion, answer []byte) {
+	d, err := decodePulled(answer)
+	must(w.t, err)
+	set, _ := w.r[d.Region].s.Regions()
+	if own, _ := r.s.Regions(); set.Era > own.Era {
+		w.adopt(r, set.Era)
+	}
 }
 
 // drain heals all links until everybody has taken everything.
@@ -285,8 +357,17 @@ func (w *testRegions) drain() {
 				w.ranges(to, from, func(n, first uint16) {
 					before := to.seq(first)
 					b, err := w.pull(to, from, n, first, 0)
+					for w.gaps && errors.Is(err, ErrGap) { // also that of a state that began long ago
+						for w.gap(to, from, n, first); len(to.states) > 0; {
+							w.page(to, to.states[0], 1+w.rnd.IntN(1000))
+						}
+						b, err = w.pull(to, from, n, first, 0)
+					}
 					must(w.t, err)
-					_, err = to.s.Take(b)
+					if _, err = to.s.Take(b); errors.Is(err, ErrEra) {
+						w.follow(to, b)
+						err = nil
+					}
 					must(w.t, err)
 					busy = busy || to.seq(first) != before
 				})
@@ -295,13 +376,13 @@ func (w *testRegions) drain() {
 	}
 }
 
-// want is what a key must be worth: each opid counts once, as the application that was first.
-func (w *testRegions) want(key string) (v int64, exists bool) {
+// want is what a key must be worth, by region: each opid counts once, as the application that was first.
+func (w *testRegions) want(key string) (by [part.MaxRegions]int64, exists bool) {
 	first := make(map[string]*done)
 	var last *done
 	for i := range w.history {
 		d := &w.history[i]
-		if d.key != key {
+		if d.key != key || d.era != w.version {
 			continue
 		}
 		exists = exists || !d.gone
@@ -312,7 +393,7 @@ func (w *testRegions) want(key string) (v int64, exists bool) {
 			}
 		case d.opid == "":
 			if !d.gone {
-				v += d.delta
+				by[d.region] += d.delta
 			}
 		case f == nil || d.before(f):
 			first[d.opid] = d
@@ -320,13 +401,13 @@ func (w *testRegions) want(key string) (v int64, exists bool) {
 	}
 	for _, d := range first {
 		if !d.gone {
-			v += d.delta
+			by[d.region] += d.delta
 		}
 	}
 	if last != nil {
-		v += last.delta
+		by[last.region] += last.delta
 	}
-	return v, exists
+	return by, exists
 }
 
 // of returns the history of a key.
@@ -352,10 +433,27 @@ func (d *done) before(o *done) bool {
 
 // check compares all regions with the model.
 func (w *testRegions) check() {
-	for n := range 12 {
+	for n := range w.keys {
 		key := fmt.Sprint("k", n)
-		want, exists := w.want(key)
+		by, exists := w.want(key)
+		want := int64(0)
+		for _, v := range by {
+			want += v
+		}
 		for _, r := range w.r {
+			op := do(r.s, Op{Kind: ByRegion, Key: []byte(key)})
+			shares, _ := op.Object.([]RegionShare)
+			shown := by
+			for _, s := range shares {
+				var n int
+				if _, err := fmt.Sscanf(s.Region, "region%d", &n); err != nil {
+					w.t.Fatal(s.Region)
+				}
+				shown[n] -= s.Value
+			}
+			if op.Err != nil || op.Found != exists || exists && shown != [part.MaxRegions]int64{} {
+				w.t.Errorf("region %d: %s by region: %v, %v; want %v; %+v", r.n, key, shares, op.Err, by, w.of(key))
+			}
 			if v, ok := get(r.s, key); v != want || ok != exists {
 				w.t.Errorf("region %d: %s = %d, %v; want %d, %v; %+v", r.n, key, v, ok, want, exists, w.of(key))
 			}
@@ -365,12 +463,15 @@ func (w *testRegions) check() {
 	first := make(map[string]*done)
 	for i := range w.history {
 		d := &w.history[i]
-		if f := first[d.opid]; d.opid != "" && (f == nil || d.before(f)) {
+		if f := first[d.opid]; d.opid != "" && d.era == w.version && (f == nil || d.before(f)) {
 			first[d.opid] = d
 		}
 	}
 	for id, d := range first {
 		for _, r := range w.r {
+			if op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(id)}); op.Object != fmt.Sprint("region", d.region) || op.Seen.UnixMs != d.wall {
+				w.t.Errorf("region %d: CSEEN of %s: %v of %v, want region %d", r.n, id, op.Seen, op.Object, d.region)
+			}
 			if op := cincr(r.s, d.key, id, d.delta); op.Err != nil || op.Applied || op.Value != d.result {
 				w.t.Errorf("region %d: retry of %s: %d, applied %v, %v; want %d", r.n, id, op.Value, op.Applied, op.Err, d.result)
 			}
@@ -380,16 +481,20 @@ func (w *testRegions) check() {
 
 // TestRegions: regions whose links are cut, also in one direction, whose messages repeat, are
 // late and in any order, whose clocks are off by minutes and who crash, show the same in the end:
-// each opid once, without what a deletion had seen. They have different numbers of partitions.
+// each opid once, without what a deletion had seen. They have different numbers of partitions. In every
+// third run they are flushed now and then.
 func TestRegions(t *testing.T) {
 	total := make(map[string]int)
 	for seed := *regionSeed; seed < *regionSeed+uint64(*regionRuns); seed++ {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			w := newTestRegions(t, seed, 4, 1<<(seed%4), 2)
+			if seed%3 == 0 {
+				w.flushes = 10
+			}
 			for range 600 {
 				w.step()
 			}
-			w.drain()
+			w.agree()
 			w.check()
 			for _, r := range w.r {
 				must(t, r.s.Close())
@@ -405,7 +510,7 @@ func TestRegions(t *testing.T) {
 	if *regionRuns < 8 {
 		return
 	}
-	for _, kind := range []string{"incr", "once", "retry", "del", "set", "reopen", "take", "too early"} {
+	for _, kind := range []string{"incr", "once", "retry", "del", "set", "reopen", "take", "too early", "flush", "follow", "another era"} {
 		if total[kind] == 0 {
 			t.Errorf("there was no %q: %v", kind, total)
 		}

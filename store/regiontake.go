@@ -31,7 +31,7 @@ func (x *decider) regionMerge(op *Op) error {
 	for i := range changes {
 		changes[i].apply(&parts)
 	}
-	if len(parts) == 0 || samePartsClocks(before, parts) && r.c.parts() != nil {
+	if len(parts) == 0 || samePartsClocks(before, parts) { // also a state's copy of what is plain here
 		return nil
 	}
 	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom); err != nil {

@@ -18,6 +18,8 @@ type taking struct {
 	mu    sync.Mutex
 	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
 	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
+	// states are those that are being taken, by whom they are asked for (takestate.go).
+	states map[RegionSource]*takingState
 }
 
 const (
@@ -61,7 +63,8 @@ type Taken struct {
 // Take takes what a source has answered to a pull of this region, and returns how far its log has
 // been taken now. It returns when that is committed. What was taken before is skipped. Errors: ErrPulled;
 // ErrNoRegions; ErrStream, if it does not follow what was taken, or is of a log that this region does not
-// read; of a write. What it has taken when it fails stays. Safe for concurrent use.
+// read; ErrEra; of a write. What it has taken when it fails stays. What is of an older era is not taken, but
+// passed. Safe for concurrent use.
 func (s *Store) Take(b []byte) (Taken, error) {
 	d, err := decodePulled(b)
 	if err != nil {
@@ -72,9 +75,13 @@ func (s *Store) Take(b []byte) (Taken, error) {
 	defer p.taking.mu.Unlock()
 	p.lock()
 	at, err := d.position(p)
+	dead := false
+	if err == nil {
+		dead, err = p.regions.dead(d.era)
+	}
 	p.mu.Unlock()
 	t := taker{s: s, p: p, d: &d, at: at, index: make(map[string]int)}
-	if err == nil {
+	if err == nil && !dead {
 		s.heed(d.wall)
 		err = d.each(t.entry)
 	}

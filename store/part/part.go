@@ -9,6 +9,10 @@ const MaxRegions = 16
 // (CanTakeBack) until some of them are dropped.
 const MaxUndo = 1024
 
+// MaxHLC bounds the time of a register or an expiry. Whoever sets one makes it later than those that it
+// knows, up to this; of more nobody could. By clocks it is out of reach.
+const MaxHLC = 1 << 62
+
 // Region is the number of a region, 0 to MaxRegions-1. It is given once and never again.
 type Region uint8
 

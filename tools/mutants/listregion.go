@@ -89,9 +89,9 @@ var regionMutants = []mutant{
 	{
 		guarantee: "G4", name: "FLUSHALL deletes what other regions count",
 		file:     "store/decide_keys.go",
-		old:      "	if x.touched[0].p.regions != nil {\n		return ErrRegionFlush\n	}\n",
-		new:      "",
-		packages: "./store", tests: "TestRegionRefusals",
+		old:      "g != nil && !g.alone() {\n		return ErrRegionFlush\n",
+		new:      "false && g != nil {\n		return ErrRegionFlush\n",
+		packages: "./store", tests: "TestRegionRefusals|TestRegionFlushRefused",
 	},
 	{
 		guarantee: "G4", name: "a deleted key that has a row is shown",

@@ -1,0 +1,76 @@
+package store
+
+import (
+	"errors"
+	"sync"
+)
+
+// A flush of all regions. A vector of what a FLUSHALL has seen cannot be kept for each key that
+// there ever was, so regions agree on it: it begins a new era. RegionSet.Era says which one it is,
+// and whoever learns of a later one empties its store, in the same record.
+//
+//	a region's log     … its old era │ entryFlush, entryRegions │ its new era …
+//	what it answers                    Pull begins here, with the new era's number
+//
+// Nothing is told of what came before the last flush in a log, as it is dead everywhere, or will be;
+// so all of one answer is of one era:
+//
+//	the source's era   the reader
+//	older              passes it: its cursor goes on, and all else is forgotten
+//	the same           takes it
+//	newer              refuses it (ErrEra) until it has flushed, too
+//
+// So whoever has taken something of an era's log was in that era. Therefore cursors and what others
+// said of theirs stay: of a key of this era only acknowledgements of this era reach the clocks. Ids are
+// forgotten, with what was to be taken back.
+//
+// What regions write until they hear of a flush is lost, also in one that was away for long.
+
+// ErrEra: another region has been flushed, and this one has not heard of it. It must learn of the
+// regions as they are now (SetRegions); then it can go on.
+var ErrEra = errors.New("all regions are being flushed, and this one has not followed yet")
+
+// dead reports whether what another region says in an era is to be passed. It fails with ErrEra
+// if it must wait.
+func (g *regions) dead(era uint64) (bool, error) {
+	if era > g.Era {
+		return false, ErrEra
+	}
+	return era < g.Era, nil
+}
+
+// beginEra locks out, if regions are of a later era than those that there are, who must not be at
+// work when everything is deleted: those who take something, which is of the era that ends, and those
+// who save (Execute). done ends that, and can be called twice. catalogMu is held.
+func (s *Store) beginEra(set *RegionSet) (flushes bool, done func()) {
+	if now, ok := s.Regions(); !ok || set.Era <= now.Era {
+		return false, func() {}
+	}
+	for _, p := range s.partitions {
+		p.taking.mu.Lock()
+	}
+	s.snapshots.lock()
+	return true, sync.OnceFunc(func() {
+		s.snapshots.unlock()
+		for _, p := range s.partitions {
+			p.taking.mu.Unlock()
+		}
+	})
+}
+
+// begins notes in an answer which era there is, and returns what is committed, and up to where all
+// is dead. What is committed later may be of a later era.
+func (d *pulled) begins(p *partition) (committed, dead uint64, err error) {
+	for err == nil {
+		committed = p.committed.upTo()
+		p.lock()
+		d.era, dead = p.regions.Era, p.floor
+		life := p.committed.life.Load()
+		p.mu.Unlock()
+		if dead <= committed {
+			break
+		}
+		err = p.committed.wait(life, dead) // nobody is to hear of an era that a crash may end
+	}
+	return committed, dead, err
+}
