@@ -182,17 +182,22 @@ func (r *regionServer) outgrowLog() {
 		return names
 	}
 	last, n := slices.Max(files()), 0
-	eventually(r.t, patience, "the log is trimmed", func() bool {
+	write := func() {
 		p := r.client.Pipeline()
 		for i := range 100 {
 			p.Set(context.Background(), fmt.Sprintf("long-%d-%060000d", i%16, r.number), n, 0)
 			n++
 		}
-		_, err := p.Exec(context.Background())
-		if err == nil {
-			err = r.client.Save(context.Background()).Err()
+		if _, err := p.Exec(context.Background()); err != nil {
+			r.t.Fatal(err)
 		}
-		if err != nil {
+	}
+	for range 4 { // of the six that a file holds
+		write()
+	}
+	eventually(r.t, patience, "the log is trimmed", func() bool {
+		write()
+		if err := r.client.Save(context.Background()).Err(); err != nil {
 			r.t.Fatal(err)
 		}
 		return files()[0] > last
