@@ -380,3 +380,31 @@ func TestTakeBackWhenFull(t *testing.T) {
 		t.Errorf("opened again: value %d", v)
 	}
 }
+
+// TestCheckOfWhatIsNotLogged: a checkpoint that knows more than the log of what other regions have taken is
+// sound, as that is not logged while nothing else happens; one that knows less is not.
+func TestCheckOfWhatIsNotLogged(t *testing.T) {
+	s := newIDStore(t, nil)
+	wantOp(t, cincr(s.Store, "k", "x", 5), 5, true)
+	s.acks(0, 1)
+	p := s.partitions[0]
+	heard := p.regions.heard[RegionSource{0, 0}]
+	for _, tc := range []struct {
+		acked uint64
+		sound bool
+	}{{p.seq, true}, {0, false}} {
+		p.lock()
+		heard[RegionSource{1, 0}] = tc.acked
+		p.mu.Unlock()
+		wantOp(t, cincr(s.Store, "k", fmt.Sprint(tc.acked), 0), 5, true)
+		s.save()
+		must(t, s.CloseNow())
+		r, err := Check(CheckOptions{Dir: "data", FS: s.fs})
+		if err != nil || (len(r.Problems) == 0) != tc.sound {
+			t.Errorf("acknowledged %d: %v %v", tc.acked, r.Problems, err)
+		}
+		s.reopen(false)
+		p = s.partitions[0]
+		heard = p.regions.heard[RegionSource{0, 0}]
+	}
+}
