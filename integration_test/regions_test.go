@@ -17,6 +17,7 @@ import (
 var (
 	regionFaultCount = flag.Int("regions.faults", len(regionFaults), "how many faults TestRegionFaults makes")
 	regionFaultSeed  = flag.Uint64("regions.seed", 0, "the seed by which TestRegionFaults chooses them; 0: draw one")
+	regionsLost      = flag.Int("regions.lost", 1, "how many regions may be lost in TestRegionFaults; at most 13, as numbers are never given again")
 	regionFaultKind  = flag.String("regions.fault", "", "the only kinds of faults that TestRegionFaults makes: a regular expression")
 )
 
@@ -73,9 +74,6 @@ var regionFaults = []struct {
 	{"a region comes back from a backup", (*regionWorld).restoreOld},
 }
 
-// mostLost is how many regions may be lost in one run: numbers are never given again.
-const mostLost = 12
-
 // TestRegionFaults lets regions and their links fail while clients send every operation to two regions, at once and
 // later, and set, delete and expire other counters. In the end all regions have the same, in which
 // each operation counts once, and whoever sends one again is told the same everywhere, whatever happened. For 1000
@@ -97,7 +95,7 @@ func TestRegionFaults(t *testing.T) {
 		}
 		f := regionFaults[order[0]]
 		order = order[1:]
-		if ends := strings.HasSuffix(f.kind, "ever") || strings.HasSuffix(f.kind, "backup"); !kinds.MatchString(f.kind) || ends && len(w.all)-3 >= mostLost {
+		if ends := strings.HasSuffix(f.kind, "ever") || strings.HasSuffix(f.kind, "backup"); !kinds.MatchString(f.kind) || ends && len(w.all)-3 >= *regionsLost {
 			n--
 			continue
 		}
