@@ -128,10 +128,10 @@ func (q *Request) write(w *resp.Writer) {
 }
 
 // pull is what the store is asked for a range.
-func (q *Request) pull(r Range, most int) store.Pull {
+func (q *Request) pull(r Range) store.Pull {
 	return store.Pull{
 		By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: r.Partition,
-		First: r.First, Last: r.Last, After: r.After, Acked: r.Acked, Most: most,
+		First: r.First, Last: r.Last, After: r.After, Acked: r.Acked,
 	}
 }
 
