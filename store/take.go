@@ -141,10 +141,10 @@ type taker struct {
 	of             []int
 	ids            []heardID
 	text           []byte // of ids
-	said  []RegionTaken
-	ops   int // since the last batch
-	bytes int
-	b     Batch
+	said           []RegionTaken
+	ops            int // since the last batch
+	bytes          int
+	b              Batch
 }
 
 // changedKey is a key that the source changed a number of times.

@@ -101,7 +101,7 @@ func (t *teller) finish() []byte {
 		t.pulled.tables = append(t.pulled.tables, pulledTable{id, []byte(name)})
 	}
 	t.p.mu.Unlock()
-	return t.appendTo(nil)
+	return packPulled(t.appendTo(make([]byte, 0, 128+len(t.sections))))
 }
 
 // tell reads the log for all that a region asks, with about most bytes in all; 0: all there is. If it

@@ -1,11 +1,15 @@
 package store
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"testing"
+
+	"github.com/klauspost/compress/s2"
 )
 
 // pulls are what the second of two regions asks the first for: all ranges.
@@ -179,4 +183,72 @@ func TestPullAllOneBehind(t *testing.T) {
 			t.Errorf("range %d: %d bytes, %v", i, len(got.Data), got.Err)
 		}
 	}
+}
+
+// aPull is an answer to a pull, as it was encoded.
+func aPull(t testing.TB, ops int) []byte {
+	s := testStore(t, func(o *Options) { o.Partitions = 1 })
+	set := RegionSet{Group: 77, Members: []RegionMember{{0, "a", 1, s.Meta().Incarnation, ""}, {1, "b", 1, 1, ""}}}
+	must(t, s.SetRegions(set))
+	for i := range ops {
+		must(t, cincr(s, fmt.Sprint("k", i%7), fmt.Sprint("op", i), 1).Err)
+	}
+	must(t, do(s, Op{Kind: Set, Key: []byte("k1"), Delta: 5}).Err)
+	must(t, do(s, Op{Kind: Del, Keys: [][]byte{[]byte("k2")}}).Err)
+	b, err := s.Pull(Pull{By: 1, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1})
+	must(t, err)
+	plain, err := unpackPulled(b)
+	must(t, err)
+	return plain
+}
+
+// TestPacked: what is worth it travels packed, and comes out as it was; what says that it is far larger
+// than what arrived is refused before memory is taken for it.
+func TestPacked(t *testing.T) {
+	plain := aPull(t, 200)
+	packed := packPulled(plain)
+	if len(packed) > len(plain)*2/3 {
+		t.Errorf("%d bytes are packed as %d", len(plain), len(packed))
+	}
+	for _, b := range [][]byte{plain, packed, packPulled(plain[:20]), packPulled(make([]byte, 1<<20))} {
+		again, err := unpackPulled(b)
+		if err != nil || b[0] == packedVersion && !bytes.Equal(again, plain) {
+			t.Errorf("%d bytes come out as %d, %v", len(b), len(again), err)
+		}
+	}
+	if b := packPulled(make([]byte, 1<<20)); b[0] == packedVersion {
+		t.Errorf("a megabyte is packed as %d bytes", len(b))
+	}
+	for _, b := range [][]byte{
+		{packedVersion}, packed[:len(packed)-1], append([]byte{packedVersion}, s2.Encode(nil, make([]byte, 1<<20))...),
+		append([]byte{packedVersion}, s2.Encode(nil, packed)...), // packed twice
+	} {
+		if _, err := decodePulled(b); !errors.Is(err, ErrPulled) {
+			t.Errorf("%d bytes: %v", len(b), err)
+		}
+	}
+	bomb := binary.AppendUvarint([]byte{packedVersion}, maxPulled)
+	bomb = append(bomb, make([]byte, 1000)...)
+	if n := testing.AllocsPerRun(10, func() { _, _ = unpackPulled(bomb) }); n > 0 {
+		t.Errorf("%v allocations for what cannot be", n)
+	}
+}
+
+// FuzzPulled: whatever a region answers is refused, or is encoded as this region would.
+func FuzzPulled(f *testing.F) {
+	plain := aPull(f, 20)
+	f.Add(plain)
+	f.Add(packPulled(plain))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := decodePulled(b)
+		if err != nil {
+			if !errors.Is(err, ErrPulled) {
+				t.Fatal(err)
+			}
+			return
+		}
+		if b, err = unpackPulled(b); err != nil || !bytes.Equal(d.appendTo(nil), b) {
+			t.Fatalf("%x is read, and is written as %x: %v", b, d.appendTo(nil), err)
+		}
+	})
 }
