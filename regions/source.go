@@ -2,10 +2,13 @@ package regions
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // Source answers other regions. Safe for concurrent use.
@@ -13,6 +16,8 @@ type Source struct {
 	Store *store.Store
 	// Clock is the one that others compare theirs with; nil: the machine's.
 	Clock store.Clock
+	// known is told of a region that reads this one, and so knows it; nil: nobody is.
+	known func(part.Region)
 }
 
 // Pull answers REGION.PULL, whose arguments behind its name are args: one reply, perhaps an error. It
@@ -20,6 +25,10 @@ type Source struct {
 // ends ctx with the connection, and before it closes the store. What has been told is durable.
 // The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
 func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
+	if len(args) > 0 && strings.EqualFold(string(args[0]), wordMembers) {
+		s.members(args[1:], w)
+		return
+	}
 	q, err := ParseRequest(args)
 	if err != nil {
 		w.Error(replyOf(err))
@@ -28,6 +37,9 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	ctx, cancel := context.WithTimeout(ctx, q.Block)
 	defer cancel()
 	answers, behind, err := s.answer(q)
+	if err == nil && s.known != nil {
+		s.known(q.By)
+	}
 	for err == nil && len(behind) > 0 && ctx.Err() == nil {
 		if err = s.Store.AwaitAny(ctx, behind); err == nil {
 			answers, behind, err = s.answer(q)
@@ -41,8 +53,10 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	if s.Clock != nil {
 		now, _ = s.Clock()
 	}
-	w.Array(1 + answerParts*len(answers))
+	set, _ := s.Store.Regions()
+	w.Array(answerHead + answerParts*len(answers))
 	w.Int(now)
+	w.Int(int64(set.Version))
 	for i := range answers {
 		answers[i].write(w)
 	}
@@ -76,4 +90,23 @@ func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, er
 		err = nil
 	}
 	return answers, nil, err
+}
+
+// members answers REGION.PULL MEMBERS. It does so also to one that is no member any more: so it
+// learns that.
+func (s *Source) members(args [][]byte, w *resp.Writer) {
+	group, err := parseMembers(args)
+	set, ok := s.Store.Regions()
+	switch {
+	case err != nil:
+	case !ok:
+		err = store.ErrNoRegions
+	case group != set.Group:
+		err = fmt.Errorf("%w: group %x, and not %x", store.ErrStream, set.Group, group)
+	}
+	if err != nil {
+		w.Error(replyOf(err))
+		return
+	}
+	w.Bulk(set.Encode())
 }

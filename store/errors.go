@@ -40,7 +40,9 @@ var (
 	ErrUndecided = errors.New("leadership was lost: outcome unknown, retry with the same opid")
 	ErrRead      = errors.New("reading from disk failed")
 
-	ErrOption          = errors.New("invalid option")
+	ErrOption = errors.New("invalid option")
+	// ErrUnheard: see Options.RegionRefuse.
+	ErrUnheard         = errors.New("another region has not taken more than region-backlog of what was done here (region-retention-policy)")
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")
 	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
 

@@ -66,6 +66,7 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		regionDrop:   {is: writes | manyKeys | ofKeys, entries: 2, turn: (*decider).regionDrop},
 
 		Get:         {is: ofKeys, turn: (*decider).read},
+		ByRegion:    {is: ofKeys, turn: (*decider).read},
 		MGet:        {is: manyKeys | ofKeys, turn: (*decider).read},
 		Exists:      {is: manyKeys | ofKeys, turn: (*decider).read},
 		TypeOf:      {is: ofKeys, turn: (*decider).read},
@@ -85,6 +86,9 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 
 // can reports whether operations of this kind have any of the flags.
 func (k Kind) can(flags kindFlags) bool { return kinds[k].is&flags != 0 }
+
+// internal reports whether no client asks for such operations.
+func (k Kind) internal() bool { return k == removeExpired || k >= regionMerge && k < kindsPerType }
 
 // Write reports whether operations of this kind can change state.
 func (k Kind) Write() bool { return k.can(writes) }

@@ -77,7 +77,11 @@ func (s *Store) holdForRegions(set *RegionSet) {
 
 // holdFor keeps all of the op log for a region.
 func (s *Store) holdFor(r part.Region) *oplog.Hold {
-	h := s.db.Log().Hold(fmt.Sprint("region ", r), uint64(s.opts.RegionBacklog))
+	limit := uint64(s.opts.RegionBacklog)
+	if s.opts.RegionRefuse {
+		limit = math.MaxUint64
+	}
+	h := s.db.Log().Hold(fmt.Sprint("region ", r), limit)
 	h.Acknowledge(oplog.EntryPartition, math.MaxUint64)
 	return h
 }

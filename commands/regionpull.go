@@ -1,0 +1,111 @@
+package commands
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// What regions ask each other. All but the conversation with the client is package regions'.
+
+// doRegionPull is REGION.PULL. It runs alone, so that nobody but its own connection waits for it.
+func doRegionPull(c *Context) {
+	switch {
+	case c.Server.Cluster != nil:
+		c.W.Error("NOREGION " + store.ErrRegions.Error())
+		return
+	case c.Server.Regions == nil:
+		c.W.Error("NOREGION " + store.ErrNoRegions.Error())
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watchFor(ctx, cancel)
+	}()
+	defer func() {
+		cancel()
+		<-watched // the session is the connection's again
+	}()
+	// The answer has RESP2's types whatever the connection speaks. Its bound is the one that
+	// was asked for, with a section of the op log: were it client-output-buffer-limit, a section
+	// larger than that could never be read.
+	proto, limit := c.W.Proto, c.W.Limit
+	defer func() { c.W.Proto, c.W.Limit = proto, limit }()
+	c.W.Proto, c.W.Limit = 2, 0
+	c.Server.Regions.Pull(ctx, c.Args[1:], c.W)
+}
+
+// watchFor calls end when nobody waits for the reply any more or the server stops, unless ctx
+// is done before. Meanwhile the connection's owner must leave the session alone.
+func (c *Context) watchFor(ctx context.Context, end func()) {
+	look := time.NewTicker(lookAfterHeld)
+	defer look.Stop()
+	for !c.Session.gone() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.Server.Stopping:
+			end()
+			return
+		case <-look.C:
+		}
+	}
+	end()
+}
+
+// regionPullCommands are what regions ask each other.
+var regionPullCommands = []Command{
+	{
+		Name: "region.pull", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti | SkipSlowlog | unpaused | untimed, Group: groupRegions,
+		Since: "0.2.0", Complexity: "O(N), where N is the number of bytes that are answered",
+		Tips: changingTip, Run: doRegionPull,
+		Summary: "What a region asks another one: what it did behind the sequences up to which its log was taken. Waits up to BLOCK " +
+			"milliseconds while nothing follows. Not for clients; a region's user needs no other command.",
+		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")), with("BLOCK", intArg("milliseconds")),
+			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"), strArg("after"), strArg("acknowledged")))},
+	},
+}
+
+// RegionStatus returns how the other regions are read; false: this server is no member of any.
+func (s *Server) RegionStatus() (status regions.NodeStatus, member bool) {
+	if s.Regions == nil {
+		return status, false
+	}
+	status = s.Regions.Status()
+	return status, status.Member
+}
+
+// maxShownError is how much INFO shows of an error.
+const maxShownError = 120
+
+// infoRegions is INFO regions.
+func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
+	r, member := s.RegionStatus()
+	b.Add("region_member", bit(member))
+	if !member {
+		return
+	}
+	b.Add("region_name", lineSafe(r.Name))
+	b.Add("region_number", r.Number)
+	b.Add("region_members_version", r.Version)
+	b.Add("region_ids_heard", r.Operations.Heard)
+	b.Add("region_ids_late", r.Operations.Late)
+	b.Add("region_twins_seen", r.Operations.Twins)
+	b.Add("region_takebacks", r.Operations.TakenBack)
+	b.Add("region_ids_unchecked", r.Operations.Unchecked)
+	b.Add("region_beyond_bounds", r.Operations.BeyondBounds)
+	b.Add("region_ills", len(r.Ills))
+	for i := range r.Peers {
+		p := &r.Peers[i]
+		failure := lineSafe(p.LastError)
+		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,last_error=%s",
+			lineSafe(p.Name), p.State(), p.LagMs, p.LagOps, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs, failure[:min(len(failure), maxShownError)]))
+	}
+}
