@@ -28,7 +28,9 @@ func newBenchRegions(b *testing.B, partitions int) *benchRegions {
 			o.LogFileSize, o.MaxLogBytes, o.Seed = 128<<20, 1<<40, uint64(i+1)
 		})
 		must(b, w.s[i].AlterTable(DefaultTable, TableChange{Mode: &mode}))
-		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), partitions, w.s[i].Meta().Incarnation, ""})
+		set.Members = append(set.Members, RegionMember{
+			Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: partitions, Incarnation: w.s[i].Meta().Incarnation,
+		})
 	}
 	for i, s := range w.s {
 		set.Self = part.Region(i)

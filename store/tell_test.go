@@ -188,7 +188,9 @@ func TestPullAllOneBehind(t *testing.T) {
 // aPull is an answer to a pull, as it was encoded.
 func aPull(t testing.TB, ops int) []byte {
 	s := testStore(t, func(o *Options) { o.Partitions = 1 })
-	set := RegionSet{Group: 77, Members: []RegionMember{{0, "a", 1, s.Meta().Incarnation, ""}, {1, "b", 1, 1, ""}}}
+	set := RegionSet{Group: 77, Members: []RegionMember{
+		{Name: "a", Partitions: 1, Incarnation: s.Meta().Incarnation}, {Region: 1, Name: "b", Partitions: 1, Incarnation: 1},
+	}}
 	must(t, s.SetRegions(set))
 	for i := range ops {
 		must(t, cincr(s, fmt.Sprint("k", i%7), fmt.Sprint("op", i), 1).Err)
