@@ -103,10 +103,13 @@ func (a *numbers) next(name string, least, most uint64) uint64 {
 	} else {
 		n, err = strconv.ParseUint(string(arg), 10, 64)
 	}
-	if (err != nil || n < least || n > most) && a.err == nil {
+	if err == nil && n >= least && n <= most {
+		return n
+	}
+	if a.err == nil {
 		a.err = badRequest("ERR " + name + " is not an integer or out of range")
 	}
-	return n
+	return least // what is made of it before the error is seen must be possible
 }
 
 // parseMembers reads the arguments behind MEMBERS.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/vg"
 
@@ -142,7 +143,9 @@ func (w *world) draw(all []sample) error {
 			}
 		}
 	}
-	lag.Y.Min, back.Y.Min = 0, 0
+	for _, p := range []*plot.Plot{lag, back} {
+		p.Y.Min, p.X.Tick.Marker = 0, plot.TickerFunc(chart.Evenly)
+	}
 	lag.X.Min, lag.X.Max = all[0].seconds, all[len(all)-1].seconds
 	back.X.Min, back.X.Max = lag.X.Min, lag.X.Max
 	return chart.Write(w.o.plot, 7*vg.Centimeter, lag, back)
