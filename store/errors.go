@@ -46,8 +46,10 @@ var (
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")
 	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
 
-	ErrTableExists   = errors.New("table or prefix exists")
-	ErrNoTable       = errors.New("no such table")
+	ErrTableExists = errors.New("table or prefix exists")
+	ErrNoTable     = errors.New("no such table")
+	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
+	ErrTableRegions  = errors.New("keys that other regions are not told of cannot be told from now on: they lack what was done before")
 	ErrDropDefault   = errors.New("table default cannot be dropped")
 	ErrTooManyTables = errors.New("too many tables")
 )

@@ -197,8 +197,10 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	if err == nil && q.After < p.floor { // its log says nothing of a FLUSHALL before there were regions
 		err = ErrGap
 	}
+	var catalog *catalog
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
+		catalog = p.catalog
 		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.incarnation
 	}
 	p.mu.Unlock()
@@ -210,7 +212,7 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	if committed < q.After {
 		return nil, streamError("entry %d, and the last one is %d", q.After, committed)
 	}
-	return &teller{pulled: d, p: p, committed: committed, w: sectionWriter{last: q.After, end: q.After}}, nil
+	return &teller{pulled: d, p: p, catalog: catalog, committed: committed, w: sectionWriter{last: q.After, end: q.After}}, nil
 }
 
 // waitBehind returns when something behind a sequence is committed, or after a while.

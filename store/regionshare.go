@@ -68,3 +68,20 @@ func (s *Store) checkUnheard() {
 		s.log.Warn("op log kept for another region", "bytes", most, "region_backlog", s.opts.RegionBacklog, "writes_refused", unheard)
 	}
 }
+
+// checkTold refuses tables by which other regions would be told of keys of which they were not.
+// All keys whose table might be another one begin with the prefix of a table, old or new.
+func (p *partition) checkTold(next *catalog) error {
+	if p.regions == nil || p.regions.alone() {
+		return nil
+	}
+	for _, c := range []*catalog{p.catalog, next} {
+		for _, t := range c.live() {
+			prefix := []byte(t.Prefix)
+			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
+				return ErrTableRegions
+			}
+		}
+	}
+	return nil
+}

@@ -60,3 +60,53 @@ func TestUnheard(t *testing.T) {
 		})
 	}
 }
+
+// TestTableRegions: nothing of a table's keys is told if its option says so, nor does it cost them
+// parts; and what others were not told once they cannot be told later.
+func TestTableRegions(t *testing.T) {
+	w := newTestRegions(t, 1, 2, 2)
+	a, b := w.r[0], w.r[1]
+	must(t, a.s.CreateTable(TableOptions{Name: "local", Prefix: "l:", Regions: RegionsNone}))
+	must(t, a.s.CreateTable(TableOptions{Name: "approx", Prefix: "x:", Mode: Approx}))
+	for _, key := range []string{"l:k", "x:k", "k"} {
+		for _, op := range []Op{
+			{Kind: Set, Key: []byte(key), Delta: 3}, {Kind: CIncrBy, Key: []byte(key), ID: []byte("op"), Delta: 4},
+			{Kind: ExpireAt, Key: []byte(key), ExpireAt: 1 << 50},
+		} {
+			w.do(a, op)
+		}
+		p := a.s.partitions[Slot([]byte(key))>>a.s.shift]
+		p.lock()
+		if c := p.hot.peek(key); c == nil || (c.parts() != nil) != (key == "k") {
+			t.Errorf("%s has parts, or none: %+v", key, c)
+		}
+		p.mu.Unlock()
+	}
+	w.drain()
+	for key, want := range map[string]int64{"l:k": 0, "x:k": 0, "k": 7} {
+		if v, _ := get(b.s, key); v != want {
+			t.Errorf("the other region has %s = %d, want %d", key, v, want)
+		}
+		if v, _ := get(a.s, key); v != 7 {
+			t.Errorf("%s = %d", key, v)
+		}
+	}
+	all, none, approx, exact := RegionsAll, RegionsNone, Approx, Exact
+	for what, err := range map[string]error{
+		"told from now on":   a.s.AlterTable("local", TableChange{Regions: &all}),
+		"by the mode":        a.s.AlterTable("approx", TableChange{Mode: &exact}),
+		"dropped":            a.s.DropTable("local"),
+		"some of them":       a.s.CreateTable(TableOptions{Name: "inner", Prefix: "l:m"}),
+		"through an old one": a.s.CreateTable(TableOptions{Name: "outer", Prefix: "l"}),
+	} {
+		if want := what != "through an old one"; errors.Is(err, ErrTableRegions) != want || !want && err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := a.s.CreateTable(TableOptions{Name: "both", Prefix: "b:", Mode: approx, Regions: all}); !errors.Is(err, ErrOption) {
+		t.Errorf("an APPROX table that is told: %v", err)
+	}
+	must(t, a.s.AlterTable(DefaultTable, TableChange{Regions: &none}))
+	must(t, a.s.DropTable("outer"))
+	must(t, a.s.DropTable("local")) // nothing is told either way
+}

@@ -72,6 +72,7 @@ var errGap = errors.New("gap")
 type teller struct {
 	pulled
 	p         *partition
+	catalog   *catalog
 	committed uint64
 	w         sectionWriter
 	tables    []uint32 // that are named, ascending
@@ -239,7 +240,7 @@ func (r *logTelling) section(of []*teller, seq uint64, content []byte) error {
 		default:
 			slot := Slot(e.key)
 			i := sort.Search(len(of), func(i int) bool { return of[i].last >= slot })
-			if i < len(of) && slot >= of[i].first {
+			if i < len(of) && slot >= of[i].first && of[i].catalog.find(e.key).Told() {
 				r.tell(of[i], &e)
 			}
 		}
