@@ -3,6 +3,7 @@ package regions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -147,6 +148,9 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 	if failed != nil {
 		if again {
 			r.state.beginAgain()
+		}
+		if !slices.ContainsFunc(p.readings, func(o *reading) bool { return o.err != nil }) {
+			p.opts.Logger.Warn("the state of another region cannot be taken", "region", p.region, "address", p.address, "error", failed)
 		}
 		p.settleOne(r, failed)
 		return

@@ -129,13 +129,24 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	return n, nil
 }
 
+// regionalEntry returns an entry of a kind that only members log. It is valid until the next call;
+// what it refers to may be kept.
+func (x *decider) regionalEntry(r *ref, kind entryKind) *entry {
+	x.regional = regional{}
+	x.entry = entry{kind: kind, key: r.key, c: r.c, r: &x.regional}
+	return &x.entry
+}
+
 // appendRegional appends the fields of a kind that only members log.
 func (e *entry) appendRegional(dst []byte) []byte {
 	switch e.kind {
 	case entryMerge:
 		dst = coding.AppendBytes(dst, e.key)
 		dst = append(dst, e.r.merged)
-		dst = coding.AppendBytes(dst, e.r.parts.AppendTo(nil))
+		if e.packed == nil {
+			e.packed = e.r.parts.AppendTo(nil)
+		}
+		dst = coding.AppendBytes(dst, e.packed)
 	case entryHeard:
 		dst = e.appendOp(dst)
 		dst = e.r.heard.appendTo(dst)

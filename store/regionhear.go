@@ -111,10 +111,8 @@ func (r *ref) latest(id []byte) {
 
 // heardEntry returns the entry of an operation of another region.
 func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
-	e := &entry{
-		kind: kind, table: r.t.def.ID, key: r.key, id: op.ID, delta: h.Delta, clip: h.Clip,
-		c: r.c, t: r.t, hash: r.hash, r: &regional{heard: *h},
-	}
+	e := x.regionalEntry(r, kind)
+	e.table, e.id, e.delta, e.clip, e.t, e.hash, e.r.heard = r.t.def.ID, op.ID, h.Delta, h.Clip, r.t, r.hash, *h
 	if h.Clip != 0 {
 		e.flags |= flagClipped
 	}

@@ -27,17 +27,19 @@ func (x *decider) regionMerge(op *Op) error {
 		x.remove(r)
 	}
 	before := r.c.asParts(r.p.self())
-	parts := slices.Clone(before)
+	parts := append(make(part.Parts, 0, len(before)+1), before...)
 	for i := range changes {
 		changes[i].apply(&parts)
 	}
 	if len(parts) == 0 || samePartsClocks(before, parts) { // also a state's copy of what is plain here
 		return nil
 	}
-	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom); err != nil {
+	x.control = parts.AppendTo(x.control[:0])
+	if err := x.reserveMore(len(x.control) + entryRoom); err != nil {
 		return err
 	}
-	e := entry{kind: entryMerge, key: r.key, c: r.c, r: &regional{parts: parts}}
+	e := x.regionalEntry(r, entryMerge)
+	e.packed, e.r.parts = x.control, parts
 	switch is := parts.Alive(); {
 	case is && r.c.kind == TypeNone:
 		e.flags |= flagCreated
@@ -46,7 +48,7 @@ func (x *decider) regionMerge(op *Op) error {
 	case r.c.kind.isObject():
 		e.r.merged = mergeAside
 	}
-	x.log(r.p, &e)
+	x.log(r.p, e)
 	if r.c.parts().Unclosed(r.p.self()) {
 		x.closePart(r)
 	}

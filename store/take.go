@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -80,7 +81,8 @@ func (s *Store) Take(b []byte) (Taken, error) {
 		dead, err = p.regions.dead(d.era)
 	}
 	p.mu.Unlock()
-	t := taker{s: s, p: p, d: &d, at: at, index: make(map[string]int)}
+	t := s.beginTaking(p, &d, at)
+	defer s.takers.Put(t)
 	if err == nil && !dead {
 		s.heed(d.wall)
 		err = d.each(t.entry)
@@ -126,7 +128,7 @@ func (s *Store) heed(wall int64) {
 	}
 }
 
-// taker makes batches of what a source has answered.
+// taker makes batches of what a source has answered. It is used again, with its memory.
 type taker struct {
 	s     *Store
 	p     *partition
@@ -135,25 +137,48 @@ type taker struct {
 	end   uint64 // of the section at hand, and its wall time
 	wall  int64
 	told  int64          // wall of the newest entry that was told
-	index map[string]int // of changes, by key
-	keys  []keyChanges
-	ids   []heardID
-	said  []RegionTaken
-	ops   int // since the last batch
-	bytes int
-	b     Batch
+	index map[string]int // of keys
+	keys  []changedKey
+	// changes in the order of the log, of which keys they are, and by key.
+	changes, byKey []Change
+	of             []int
+	ids            []heardID
+	text           []byte // of ids
+	said           []RegionTaken
+	ops            int // since the last batch
+	bytes          int
+	b              Batch
 }
 
-// keyChanges are what the source did to a key.
-type keyChanges struct {
-	key     []byte
-	changes []Change
+// changedKey is a key that the source changed a number of times.
+type changedKey struct {
+	key []byte
+	n   int
 }
 
 // heardID is an opid that the source has applied.
 type heardID struct {
 	key, id []byte
 	Heard
+}
+
+// beginTaking returns a taker, to be given back to takers.
+func (s *Store) beginTaking(p *partition, d *pulled, at uint64) *taker {
+	t, _ := s.takers.Get().(*taker)
+	if t == nil {
+		t = &taker{index: make(map[string]int)}
+	}
+	t.s, t.p, t.d, t.at, t.end, t.wall, t.told = s, p, d, at, 0, 0, 0
+	t.said = t.said[:0]
+	t.empty()
+	return t
+}
+
+// empty drops what was noted but for positions.
+func (t *taker) empty() {
+	clear(t.index)
+	t.keys, t.changes, t.of, t.ids, t.text = t.keys[:0], t.changes[:0], t.of[:0], t.ids[:0], t.text[:0]
+	t.ops, t.bytes = 0, 0
 }
 
 // entry notes what an entry says, and takes what came before if that is enough.
@@ -177,12 +202,15 @@ func (t *taker) entry(e *pulledEntry) error {
 		if !known {
 			i = len(t.keys)
 			t.index[string(e.key)] = i
-			t.keys = append(t.keys, keyChanges{key: e.key})
+			t.keys = append(t.keys, changedKey{key: e.key})
 		}
-		t.keys[i].changes = append(t.keys[i].changes, ch)
+		t.keys[i].n++
+		t.changes, t.of = append(t.changes, ch), append(t.of, i)
 	}
 	if e.kind == entryApply {
-		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{
+		from := len(t.text)
+		t.text = append(t.text, e.id...)
+		t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
 			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
 		}})
 	}
@@ -244,9 +272,11 @@ func (t *taker) flush(whole bool) error {
 		op.Flags = IfPrevious
 		return op
 	}
-	for i := range t.keys {
+	changes := t.sorted()
+	for _, k := range t.keys {
 		op := add(regionMerge)
-		op.Key, op.Object = t.keys[i].key, t.keys[i].changes
+		op.Key, op.Object = k.key, changes[:k.n:k.n]
+		changes = changes[k.n:]
 	}
 	for i := range t.ids { // behind the parts: an id must not be ahead of what it counts
 		op := add(regionHear)
@@ -278,7 +308,24 @@ func (t *taker) flush(whole bool) error {
 		delete(p.taking.ahead, from)
 		t.at, t.said = t.end, t.said[:0]
 	}
-	clear(t.index)
-	t.keys, t.ids, t.ops, t.bytes = t.keys[:0], t.ids[:0], 0, 0
+	t.empty()
 	return nil
+}
+
+// sorted returns the changes by key.
+func (t *taker) sorted() []Change {
+	t.byKey = slices.Grow(t.byKey[:0], len(t.changes))[:len(t.changes)]
+	n := 0
+	for i := range t.keys {
+		t.keys[i].n, n = n, n+t.keys[i].n
+	}
+	for i, ch := range t.changes {
+		k := &t.keys[t.of[i]]
+		t.byKey[k.n] = ch
+		k.n++
+	}
+	for i := len(t.keys) - 1; i > 0; i-- {
+		t.keys[i].n -= t.keys[i-1].n
+	}
+	return t.byKey
 }

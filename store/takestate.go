@@ -56,7 +56,9 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 		return StateTaken{}, err
 	}
 	s.heed(d.wall)
-	t := taker{s: s, p: p, d: &pulled{RegionSource: d.RegionSource}, at: at, wall: d.wall}
+	t := s.beginTaking(p, &pulled{RegionSource: d.RegionSource}, at)
+	defer s.takers.Put(t)
+	t.wall = d.wall
 	if place, _ := decodePlace(d.at); place.ids {
 		err = d.eachID(t.stateID(d.of))
 	} else {
@@ -129,7 +131,9 @@ func (t *taker) stateKey(self part.Region, known uint64) func(k *stateKey) error
 		if slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == self && max(q.Clock, q.Base.Clock) > known }) {
 			return streamError("region %d knows more of this one than it has done", t.d.Region)
 		}
-		t.keys = append(t.keys, keyChanges{k.key, []Change{{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts}}})
+		t.of = append(t.of, len(t.keys))
+		t.keys = append(t.keys, changedKey{key: k.key, n: 1})
+		t.changes = append(t.changes, Change{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts})
 		return t.enough(len(k.key) + int(partsBytes(k.parts)))
 	}
 }
