@@ -61,7 +61,7 @@ func (s *Store) holdForRegions(set *RegionSet) {
 	defer s.peers.mu.Unlock()
 	for r := range s.peers.of {
 		switch m := set.member(part.Region(r)); {
-		case m == nil || m.Region == set.Self:
+		case m == nil || m.Gone || m.Region == set.Self:
 			if h := s.peers.of[r]; h != nil {
 				h.hold.Release()
 			}
@@ -139,6 +139,8 @@ func (q *Pull) check(p *partition) (ranges int, err error) {
 		return 0, streamError("group %x, and not %x", g.Group, q.Group)
 	case m == nil || q.By == g.Self:
 		return 0, streamError("region %d does not read this one", q.By)
+	case m.Gone:
+		return 0, streamError("region %d was removed", q.By)
 	case q.Incarnation != p.incarnation:
 		return 0, streamError("incarnation %x, and not %x", p.incarnation, q.Incarnation)
 	}
@@ -253,9 +255,12 @@ func (t *teller) tells(e *pulledEntry) bool {
 	if !e.told() {
 		return false
 	}
-	if e.kind == entryCursor {
+	switch e.kind {
+	case entryCursor:
 		e.r.cursor.Vector = nil
 		return true
+	case entryLevelled: // and not what others have said
+		return e.r.levelled.By.Region == t.Region
 	}
 	if slot := Slot(e.key); slot < t.first || slot > t.last {
 		return false

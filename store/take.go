@@ -96,6 +96,8 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 	switch {
 	case d.group != g.Group:
 		return at, streamError("group %x, and not %x", d.group, g.Group)
+	case m != nil && m.Gone:
+		return at, streamError("region %d was removed", d.Region)
 	case m == nil || d.Region == g.Self || int(d.Partition) >= m.Partitions:
 		return at, streamError("partition %d of region %d", d.Partition, d.Region)
 	case d.incarnation != m.Incarnation:
@@ -132,6 +134,7 @@ type taker struct {
 	keys  []keyChanges
 	ids   []heardID
 	said  []RegionTaken
+	other []removalOp
 	ops   int // since the last batch
 	bytes int
 	b     Batch
@@ -143,10 +146,11 @@ type keyChanges struct {
 	changes []Change
 }
 
-// heardID is an opid that the source has applied.
+// heardID is an opid that the source has applied, or has taken back.
 type heardID struct {
 	key, id []byte
 	Heard
+	lost *Lost
 }
 
 // entry notes what an entry says, and takes what came before if that is enough.
@@ -164,6 +168,7 @@ func (t *taker) entry(e *pulledEntry) error {
 		t.said = append(t.said, e.r.cursor.RegionTaken)
 		return nil
 	}
+	t.ofRemoval(e)
 	t.ops, t.bytes = t.ops+1, t.bytes+e.size
 	if ch, ok := e.change(t.d.Region, e.seq); ok {
 		i, known := t.index[string(e.key)]
@@ -177,7 +182,12 @@ func (t *taker) entry(e *pulledEntry) error {
 	if e.kind == entryApply {
 		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{
 			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
-		}})
+		}, nil})
+	}
+	if e.kind == entryTakeBack {
+		winner := e.r.heard
+		winner.Delta, winner.Clip = e.delta, e.clip
+		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, winner}})
 	}
 	return nil
 }
@@ -189,7 +199,7 @@ func (t *taker) finish() error {
 	p.lock()
 	acked := p.regions.cursors[from]
 	p.mu.Unlock()
-	if len(t.keys)+len(t.ids) > 0 || t.end >= acked+bareEntries {
+	if len(t.keys)+len(t.ids)+len(t.other) > 0 || t.end >= acked+bareEntries {
 		return t.flush(true)
 	}
 	t.hear()
@@ -242,8 +252,16 @@ func (t *taker) flush(whole bool) error {
 		op.Key, op.Object = t.keys[i].key, t.keys[i].changes
 	}
 	for i := range t.ids { // behind the parts: an id must not be ahead of what it counts
+		id := &t.ids[i]
 		op := add(regionHear)
-		op.Key, op.ID, op.Object = t.ids[i].key, t.ids[i].id, &t.ids[i].Heard
+		if op.Key, op.ID, op.Object = id.key, id.id, &id.Heard; id.lost != nil {
+			op.Kind, op.Object = regionLost, id.lost
+		}
+	}
+	for i := range t.other {
+		o := &t.other[i]
+		op := add(o.kind)
+		op.Key, op.Delta, op.Object = o.key, int64(p.id), o.object
 	}
 	if whole {
 		vector := maps.Clone(p.taking.heard[from])
@@ -272,6 +290,6 @@ func (t *taker) flush(whole bool) error {
 		t.at, t.said = t.end, t.said[:0]
 	}
 	clear(t.index)
-	t.keys, t.ids, t.ops, t.bytes = t.keys[:0], t.ids[:0], 0, 0
+	t.keys, t.ids, t.other, t.ops, t.bytes = t.keys[:0], t.ids[:0], t.other[:0], 0, 0
 	return nil
 }
