@@ -138,6 +138,7 @@ type RunIterator struct {
 	next   int    // block to be read
 	block  []byte // the present one
 	count  uint64
+	part   bool // it began in the middle
 
 	hash, seq uint64     // of the last entry
 	entries   []RunEntry // what Next returned last
@@ -161,6 +162,17 @@ func (db *DB) IterateRun(r Run) (*RunIterator, error) {
 	}
 	direct := file.index.size() >= minDirect
 	return &RunIterator{db: db, run: r, file: file, direct: direct, raw: db.runs.readBuffer()}, nil
+}
+
+// IterateRunFrom is IterateRun before the block that may have a hash: of its entries some may
+// have lower ones.
+func (db *DB) IterateRunFrom(r Run, hash uint64) (*RunIterator, error) {
+	it, err := db.IterateRun(r)
+	if err == nil {
+		it.next = it.file.index.block(hash)
+		it.part = it.next > 0
+	}
+	return it, err
 }
 
 // Next returns the entries that follow, those of a block, so that what it costs
@@ -204,7 +216,7 @@ func (it *RunIterator) readBlock() bool {
 		}
 		return it.err == nil
 	}
-	if it.count != it.run.Count {
+	if it.count != it.run.Count && !it.part {
 		it.err = disk.Corruptf("%d entries instead of %d", it.count, it.run.Count)
 	}
 	return false

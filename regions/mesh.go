@@ -96,6 +96,7 @@ type Mesh struct {
 
 	mu    sync.Mutex // of peers; held while they change
 	peers map[part.Region]*peer
+	known acquainted
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -130,6 +131,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 		if addresses[r] != p.address {
 			p.stop()
 			delete(m.peers, r)
+			m.known.set(r, false)
 			if addresses[r] != "" {
 				m.add(r, addresses[r], p.Status().Paused)
 			}
@@ -145,7 +147,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 
 // add begins to read a region. The lock is held.
 func (m *Mesh) add(r part.Region, address string, paused bool) {
-	p := newPeer(m.ctx, &m.opts, r, address, paused)
+	p := newPeer(m.ctx, &m.opts, r, address, paused, &m.known)
 	m.peers[r] = p
 	go p.run()
 }

@@ -24,6 +24,7 @@ type peer struct {
 	cancel  context.CancelFunc
 	done    chan struct{} // closed when nothing uses the store any more
 	wake    chan struct{} // has room for one: look again, now
+	known   *acquainted
 
 	mu        sync.Mutex
 	status    Status // but for what Status computes
@@ -33,20 +34,22 @@ type peer struct {
 	linkErr   error  // of the last session; nil: it goes well
 	noted     string // of which failure the log tells; "": all is well
 	next      int    // the reading that the next request begins with
+	nextState int    // … and that for states
 }
 
 // reading is what one partition here reads of the region.
 type reading struct {
 	store.PullRange
 	taken, newest uint64
-	fresh         int64 // until when all is known to be taken: own clock, unix ms
-	err           error // why it waits
-	fails         int   // in a row
+	fresh         int64         // until when all is known to be taken: own clock, unix ms
+	err           error         // why it waits
+	fails         int           // in a row
+	state         *stateReading // it takes the state; nil: the log
 	until         time.Time
 }
 
-func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool) *peer {
-	p := &peer{opts: o, region: r, address: address, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
+func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool, known *acquainted) *peer {
+	p := &peer{opts: o, region: r, address: address, known: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -237,12 +240,18 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errors.New("what is known of the region has changed")
 		}
+		asked, err := p.readStates(l, member)
+		if err != nil {
+			return err
+		}
 		q, wait, err := p.request(member)
 		if err != nil {
 			return err
 		}
 		if len(q.Ranges) == 0 {
-			p.rest(ctx, wait)
+			if !asked {
+				p.rest(ctx, wait)
+			}
 			continue
 		}
 		q.write(&l.w)

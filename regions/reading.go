@@ -1,7 +1,6 @@
 package regions
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -70,8 +69,8 @@ func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
 		i = (p.next + i) % len(p.readings)
 		r := p.readings[i]
 		r.taken, r.newest = at[i].After, max(at[i].After, r.newest)
-		if wait := r.until.Sub(now); wait > 0 {
-			d = min(d, wait)
+		if wait := r.until.Sub(now); wait > 0 || r.state != nil {
+			d = max(min(d, wait), 0)
 			continue
 		}
 		q.Ranges = append(q.Ranges, at[i])
@@ -88,6 +87,7 @@ func (p *peer) answered(q *Request, clock int64, answers []answer, bytes uint64)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.opts.now()
+	p.known.set(p.region, true)
 	p.status.Connected, p.status.LastAnswer = true, time.Now()
 	p.status.ClockSkewMs = clock - now
 	p.status.Pulls++
@@ -170,24 +170,28 @@ func (p *peer) takeOne(a answer, after uint64) error {
 func (p *peer) settle(told []answer, errs []error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	count, first := 0, error(nil)
+	count, gaps, first := 0, 0, error(nil)
 	for i, a := range told {
 		r, err := p.reading(a.first), errs[i]
-		if r.err = err; err == nil {
-			r.fails = 0
+		if isGap(err) {
+			if r.gap() {
+				gaps++
+			}
 			continue
 		}
-		fails := r.fails
-		if errors.Is(err, ErrRefused) || isGap(err) {
-			fails = 64 // time alone does not mend it
+		if err == nil {
+			r.err, r.fails = nil, 0
+			continue
 		}
-		r.until = time.Now().Add(p.opts.delay(fails))
-		p.status.LastError, p.status.LastErrorAt = err.Error(), time.Now()
-		if r.fails++; r.fails == 1 {
+		if p.settleOne(r, err); r.fails == 1 {
 			if count++; first == nil {
 				first = err
 			}
 		}
+	}
+	if gaps > 0 {
+		p.opts.Logger.Info("the log of another region does not reach back to what was taken: its state is taken", "region", p.region,
+			"address", p.address, "ranges", gaps)
 	}
 	if count > 0 {
 		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.region, "address", p.address,

@@ -40,6 +40,7 @@ type RangeStatus struct {
 	store.PullRange
 	Taken, Newest uint64 // sequences: the cursor, and the source's newest when it was asked
 	Error         string // why it is not read at present; "" if it is
+	State         string // how much of its state has been taken, as "keys 40%"; "" if its log is read
 }
 
 // Status returns how the reading goes.
@@ -60,6 +61,9 @@ func (p *peer) Status() Status {
 	}
 	for _, r := range p.readings {
 		rs := RangeStatus{PullRange: r.PullRange, Taken: r.taken, Newest: r.newest}
+		if r.state != nil {
+			rs.State = r.state.says
+		}
 		if r.err != nil {
 			rs.Error, s.Failing = r.err.Error(), true
 		}

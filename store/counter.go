@@ -229,7 +229,7 @@ func (h *hotCounters) changed(c *counter) {
 
 // track keeps unsaved right after c's kind or inRow changed.
 func (h *hotCounters) track(c *counter) {
-	want := c.kind.isObject() || c.kind == TypeCounter && c.is&isInRow == 0
+	want := c.kind.isObject() || c.hasRow() && c.is&isInRow == 0
 	if want == (c.is&isUnsaved != 0) {
 		return
 	}
@@ -344,8 +344,8 @@ func (t *hotTable) remove(hash uint64, c *counter) {
 	t.slots[i] = hotSlot{}
 }
 
-// unsavedKeys are the existing keys that rows do not show: counters that are not
-// known to have one, and objects. SCAN finds them here, in order of position.
+// unsavedKeys are the keys that rows do not show: counters that are not known to have
+// one, in a member of regions also those that ended, and objects. SCAN finds them here, in order of position.
 //
 // Most new keys get their row before anyone scans. So they wait in a heap until
 // someone does, and only then are put in order.

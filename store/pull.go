@@ -161,7 +161,8 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	}
 	p.lock()
 	ranges, err := q.check(p)
-	if err == nil && q.After < p.floor { // its log says nothing of a FLUSHALL before there were regions
+	// Its log says nothing of a FLUSHALL before there were regions, and too little of what it did alone.
+	if err == nil && q.After < max(p.floor, p.regions.since) {
 		err = ErrGap
 	}
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}

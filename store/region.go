@@ -108,6 +108,9 @@ type regions struct {
 	owed  owedOps
 	// stated is what regions have said of the removal of others (regionremove.go).
 	stated map[statement]stated
+	// since is the sequence from which on the log tells others all that they must know, and keys that
+	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
+	since uint64
 }
 
 func newRegions(set RegionSet) *regions {
@@ -244,10 +247,11 @@ func (s *RegionSet) check() error {
 	return nil
 }
 
-// appendTo appends what the state row has of regions: the set, then for each cursor source and
+// appendTo appends what the state row has of regions: the set, since, then for each cursor source and
 // sequence, for each source that has said something what it said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.encode())
+	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
 	var said []RegionCursor
 	for from, taken := range g.heard {
@@ -269,6 +273,7 @@ func (r *reader) regions() *regions {
 		return nil
 	}
 	g := newRegions(set)
+	g.since = r.Uvarint()
 	for _, t := range r.taken() {
 		g.cursors[t.RegionSource] = t.Seq
 	}
@@ -367,14 +372,24 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 	}
 	if p.regions == nil {
 		p.regions = newRegions(set)
+		p.tellsFrom(seq)
 		return nil
 	}
-	before := p.regions.ids
-	p.regions.setMembers(set)
+	before, alone := p.regions.ids, p.regions.alone()
+	if p.regions.setMembers(set); alone {
+		p.tellsFrom(seq)
+	}
 	p.regions.dropStated(before)
 	p.ended.owes = false
 	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return !set.living(from.Region) })
 	return nil
+}
+
+// tellsFrom notes that the region is alone no more, as of a sequence.
+func (p *partition) tellsFrom(seq uint64) {
+	if g := p.regions; !g.alone() {
+		g.since = seq
+	}
 }
 
 // self is the own region. The partition must be a member's.

@@ -50,6 +50,9 @@ type Heard struct {
 	Delta  int64
 	Clip   int64
 	Result int64 // what the client was told; in the entry of a take-back, too
+	// Stated: a state has told it, and all parts of the key before, as they are later than Dot. So if
+	// the origin's part is missing, a deletion has removed what was applied.
+	Stated bool
 }
 
 // takeBack is what an own operation that another region applied first had done here.

@@ -164,10 +164,12 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	total := int64(0)
 	if back.Held {
 		i := slices.IndexFunc(own, func(q part.Part) bool { return q.Region == h.Origin })
-		if i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot {
+		if !h.Stated && (i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot) {
 			return ErrIDAhead
 		}
-		winner = own[i : i+1 : i+1]
+		if i >= 0 {
+			winner = own[i : i+1 : i+1]
+		}
 		after := slices.Clone(own)
 		after.TakeBack(r.p.self(), r.p.seq+1, back.Dot, back.Made)
 		total, _ = after.Value()

@@ -9,7 +9,7 @@ import (
 
 // TestLogFromBeforeFlush: what a store deleted with FLUSHALL before it was a region is not told.
 func TestLogFromBeforeFlush(t *testing.T) {
-	w := &testRegions{t: t}
+	w := &testRegions{t: t, gaps: true}
 	for i := range 2 {
 		r := &testRegion{n: i, fs: vfs.NewMem(), clock: newFakeClock(), parts: 1}
 		w.r = append(w.r, r)

@@ -24,6 +24,9 @@ type testRegions struct {
 	r   []*testRegion
 	cut map[[2]int]bool // no pull of the first one from the second arrives
 
+	keys int  // how many there are
+	gaps bool // logs are trimmed although somebody has not taken them
+
 	history []done
 	opids   int
 	steps   map[string]int // how often each kind of step was made
@@ -42,6 +45,7 @@ type testRegion struct {
 	clock    *fakeClock
 	parts    int
 	underway [][]byte // answers to its pulls
+	states   []*stateRead
 }
 
 // done is something that a region did to a key.
@@ -60,7 +64,16 @@ type done struct {
 }
 
 func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
-	w := &testRegions{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int)}
+	w := newTestRegionsWith(t, seed, false, partitions...)
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	return w
+}
+
+// newTestRegionsWith returns stores that are no members yet.
+func newTestRegionsWith(t *testing.T, seed uint64, gaps bool, partitions ...int) *testRegions {
+	w := &testRegions{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int), keys: 12, gaps: gaps}
 	for i, n := range partitions {
 		r := &testRegion{n: i, fs: vfs.NewMem(), clock: newFakeClock(), parts: n}
 		r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
@@ -68,9 +81,8 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 		w.open(r)
 	}
 	mode, window := Exact, time.Hour // clocks are off by less
-	for i, r := range w.r {
+	for _, r := range w.r {
 		must(t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window}))
-		must(t, r.s.SetRegions(w.set(i)))
 	}
 	return w
 }
@@ -87,6 +99,9 @@ func (w *testRegions) set(self int) RegionSet {
 func (w *testRegions) open(r *testRegion) {
 	r.s = testStore(w.t, func(o *Options) {
 		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, uint64(r.n+1)
+		if w.gaps {
+			o.RegionBacklog, o.LogFileSize = 1, 512
+		}
 	})
 }
 
@@ -107,10 +122,15 @@ func (w *testRegions) pull(to, from *testRegion, n uint16, first uint16, most in
 	}
 	after, acked, err := to.s.TakenOf(first>>to.s.shift, RegionSource{part.Region(from.n), n})
 	must(w.t, err)
-	return from.s.Pull(Pull{
+	b, err := from.s.Pull(Pull{
 		By: part.Region(to.n), Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
 		First: first, Last: last, After: after, Acked: acked, Most: most,
 	})
+	if errors.Is(err, ErrGap) && after == 0 && !w.gaps { // of what was before there were regions
+		w.exchange(to, &stateRead{from: from, n: n, first: first})
+		return w.pull(to, from, n, first, most)
+	}
+	return b, err
 }
 
 // ranges calls fn for each log that one region reads of another.
@@ -171,7 +191,7 @@ func (w *testRegions) deleted(r *testRegion, key string, of []int) {
 // step does something by chance.
 func (w *testRegions) step() {
 	r := w.r[w.rnd.IntN(len(w.r))]
-	key := fmt.Sprint("k", w.rnd.IntN(12))
+	key := fmt.Sprint("k", w.rnd.IntN(w.keys))
 	kind := ""
 	switch n := w.rnd.IntN(100); {
 	case n < 20:
@@ -203,6 +223,9 @@ func (w *testRegions) step() {
 	case n < 58:
 		kind = "clock"
 		r.clock.advance(time.Duration(w.rnd.IntN(3000)) * time.Millisecond)
+		if w.gaps {
+			must(w.t, r.s.Snapshot())
+		}
 	case n < 61:
 		kind = "cut"
 		i, j := w.rnd.IntN(len(w.r)), w.rnd.IntN(len(w.r))
@@ -262,6 +285,10 @@ func (w *testRegions) ask(r *testRegion) string {
 			return
 		}
 		b, err := w.pull(r, from, n, first, 1+w.rnd.IntN(500))
+		if w.gaps && errors.Is(err, ErrGap) {
+			w.gap(r, from, n, first)
+			return
+		}
 		must(w.t, err)
 		r.underway = append(r.underway, b)
 	})
@@ -270,6 +297,9 @@ func (w *testRegions) ask(r *testRegion) string {
 
 // take lets one of the answers arrive, in any order, and perhaps once more later.
 func (w *testRegions) take(r *testRegion) string {
+	if len(r.states) > 0 && w.rnd.IntN(2) == 0 {
+		return w.page(r, r.states[w.rnd.IntN(len(r.states))], 1+w.rnd.IntN(200))
+	}
 	if len(r.underway) == 0 {
 		return "nothing under way"
 	}
@@ -301,6 +331,12 @@ func (w *testRegions) drain() {
 				w.ranges(to, from, func(n, first uint16) {
 					before := to.seq(first)
 					b, err := w.pull(to, from, n, first, 0)
+					for w.gaps && errors.Is(err, ErrGap) { // also that of a state that began long ago
+						for w.gap(to, from, n, first); len(to.states) > 0; {
+							w.page(to, to.states[0], 1+w.rnd.IntN(1000))
+						}
+						b, err = w.pull(to, from, n, first, 0)
+					}
 					must(w.t, err)
 					_, err = to.s.Take(b)
 					must(w.t, err)
@@ -368,7 +404,7 @@ func (d *done) before(o *done) bool {
 
 // check compares all regions with the model.
 func (w *testRegions) check() {
-	for n := range 12 {
+	for n := range w.keys {
 		key := fmt.Sprint("k", n)
 		want, exists := w.want(key)
 		for _, r := range w.r {

@@ -37,7 +37,7 @@ func (x *decider) regionMerge(op *Op) error {
 		ch.apply(&parts)
 		settled = r.p.settledBy(r.key, parts, settled)
 	}
-	if len(parts) == 0 || samePartsClocks(before, parts) && r.c.parts() != nil {
+	if len(parts) == 0 || samePartsClocks(before, parts) { // also a state's copy of what is plain here
 		return nil
 	}
 	if err := x.reserveMore(len(parts.AppendTo(nil)) + (1+len(settled))*(entryRoom+len(r.key))); err != nil {

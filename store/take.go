@@ -18,6 +18,8 @@ type taking struct {
 	mu    sync.Mutex
 	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
 	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
+	// states are those that are being taken, by whom they are asked for (takestate.go).
+	states map[RegionSource]*takingState
 }
 
 const (

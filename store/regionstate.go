@@ -1,0 +1,379 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// A region whose log does not reach back to what another one has taken tells its state instead: of
+// a slot range the whole parts of all keys, also of those that ended and are not forgotten, and
+// then the ids of operations that are remembered here. Whoever has taken all pages has taken the
+// log up to the sequence S at which the first one began, and goes on with the log from there.
+//
+// Pages are answered one by one, and nothing is remembered here between them: a page says where
+// the next one begins. So what they tell is not one instant. That does no harm:
+//
+//	keys  each part has its clock. What it contains of the log behind S changes nothing when the
+//	      log is read. A key that is missing is dead, and everyone had taken its end (a source
+//	      drops nothing that a member has not acknowledged)
+//	ids   those applied behind S are left out, since their parts may not be in the pages: an id
+//	      must not be ahead of what it counts. The log brings them
+//
+// The first page is answered only once the log is kept from S on, and each when all that it tells is
+// committed and durable, as in Pull.
+
+// StateQuery is what a region asks another one that cannot tell it its log.
+type StateQuery struct {
+	By          part.Region // who asks
+	Of          part.Region // whose operations the ids are: the source's own, or those of a region that is lost
+	Group       uint64
+	Incarnation uint64 // of the source, as who asks knows it
+	Partition   uint16 // of the source
+	First, Last uint16 // slots, as in Pull
+	Seq         uint64 // S, as the first page said; 0: this is the first one
+	At          []byte // where the page before said that this one begins; nil: the first one
+	Most        int    // bytes, about; at most MaxStatePage
+}
+
+const (
+	// stateKeys is how many keys are read at a time, while the partition is not locked.
+	stateKeys = 256
+	// stateScan bounds the keys or records that one page looks at, about: a page may be empty.
+	stateScan = 128 << 10
+)
+
+// State returns a page of the state of a slot range of this region, for Store.TakeState of the one
+// that asks. Errors: as Pull, but for ErrGap. Safe for concurrent use.
+func (s *Store) State(q StateQuery) ([]byte, error) {
+	p, err := s.ownPartition(q.Partition)
+	if err != nil {
+		return nil, err
+	}
+	at, ok := decodePlace(q.At)
+	if !ok || (len(q.At) == 0) != (q.Seq == 0) {
+		return nil, streamError("no place in a state")
+	}
+	d, err := s.beginPage(p, &q)
+	if err != nil {
+		return nil, err
+	}
+	here := point{}
+	if at.ids {
+		here, err = s.pageOfIDs(p, d, at, q.Most)
+	} else {
+		here, err = s.pageOfKeys(p, d, at.key, q.Most)
+	}
+	if err == nil {
+		err = here.wait()
+	}
+	if err == nil && s.Fsync() != Always { // a sequence that others know must not be given again
+		err = s.Sync()
+	}
+	if err != nil {
+		return nil, err
+	}
+	return d.appendTo(nil), nil
+}
+
+// beginPage checks who asks, and returns the head of a page. The first one fixes the sequence, from
+// which on the log is kept.
+func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
+	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First, Last: q.Last}
+	p.lock()
+	ranges, err := pull.check(p)
+	if err == nil && (p.regions.member(q.Of) == nil || q.Of == q.By) {
+		err = streamError("region %d has nothing that region %d could lack", q.Of, q.By)
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if q.Seq == 0 {
+		s.acknowledge(&pull, ranges) // a hold that was lost is taken anew, before the sequence is fixed
+	}
+	p.lock()
+	g := p.regions
+	d := &statePage{
+		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.incarnation,
+		first: q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
+	}
+	if q.Seq == 0 {
+		d.seq, d.vector = p.seq, sortTaken(g.cursors)
+	}
+	here := p.here()
+	p.mu.Unlock()
+	if q.Seq > 0 {
+		if committed := p.committed.upTo(); q.Seq > committed {
+			return nil, streamError("a state at %d, and the last entry is %d", q.Seq, committed)
+		}
+		return d, nil
+	}
+	if err := here.wait(); err != nil {
+		return nil, err
+	}
+	if q.Of == d.Region { // else who asks goes on with the log where it was
+		pull.Acked = d.seq
+		s.acknowledge(&pull, ranges)
+	}
+	return d, nil
+}
+
+// pageOfKeys adds keys behind one to a page.
+func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (here point, err error) {
+	for looked := 0; ; looked += stateKeys {
+		keys, more, at, err := s.partsBehind(p, after, d.last, max(positionOfNext(after), position(d.first, 0)), stateKeys)
+		if err != nil {
+			return point{}, err
+		}
+		here = at
+		for i := range keys {
+			k := &keys[i]
+			if after = k.key; len(k.parts) > 0 && (d.of == d.Region || slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == d.of })) {
+				d.items = k.appendTo(d.items)
+			}
+			if (len(d.items) >= most || looked >= stateScan) && (more || i < len(keys)-1) {
+				d.next = statePlace{key: after}.appendTo(nil)
+				return here, nil
+			}
+		}
+		if !more {
+			d.next = statePlace{ids: true}.appendTo(nil)
+			return here, nil
+		}
+	}
+}
+
+// positionOfNext is a position before which nothing is behind a key.
+func positionOfNext(after []byte) uint64 {
+	if len(after) == 0 {
+		return 0
+	}
+	return positionOf(after)
+}
+
+// foundKey is a key that partsBehind has found.
+type foundKey struct {
+	stateKey
+	pos   uint64
+	row   *row
+	known bool // its parts are
+}
+
+// partsBehind returns up to count keys behind one, of slots up to last and positions not before
+// from, in the order of rows, with the parts that they have (asParts), which may be none; whether
+// there are more of them; and what it rests on.
+//
+// Memory has what has changed, and rows the rest. A key that was evicted since its row was read is read
+// again, as it may have been changed and written back meanwhile.
+func (s *Store) partsBehind(p *partition, after []byte, last uint16, from uint64, count int) (keys []foundKey, more bool, here point, err error) {
+	for {
+		p.lockOrdered(p.lock)
+		life, stamps, flushDue := p.committed.life.Load(), p.hot.evicted, p.flushDue
+		keys = p.unsavedBehind(after, last, from, count+1)
+		p.mu.Unlock()
+		if !flushDue { // else no row counts
+			rows, err := s.rowsBehind(after, last, from, count+1)
+			if err != nil {
+				return nil, false, point{}, err
+			}
+			keys = append(keys, rows...)
+		}
+		slices.SortStableFunc(keys, func(a, b foundKey) int {
+			return cmp.Or(cmp.Compare(a.pos, b.pos), bytes.Compare(a.key, b.key))
+		})
+		keys = slices.CompactFunc(keys, func(a, b foundKey) bool { return bytes.Equal(a.key, b.key) }) // memory's comes first
+		if more = len(keys) > count; more {
+			keys = keys[:count]
+		}
+		here, err = s.showKeys(p, keys, &stamps)
+		if err != nil || here.life == life {
+			return keys, more, here, err
+		}
+	}
+}
+
+// unsavedBehind returns keys that have no row yet. The partition is locked, in order.
+func (p *partition) unsavedBehind(after []byte, last uint16, from uint64, count int) (keys []foundKey) {
+	begin := newCounter(after, from)
+	p.hot.unsaved.ordered.Ascend(unsavedKey{from, begin}, func(k unsavedKey) bool {
+		if len(keys) >= count || k.c.pos >= position(last+1, 0) {
+			return false
+		}
+		if key := k.c.key(); key != string(after) {
+			keys = append(keys, foundKey{stateKey: stateKey{key: []byte(key)}, pos: k.c.pos})
+		}
+		return true
+	})
+	return keys
+}
+
+// rowsBehind returns keys that have rows.
+func (s *Store) rowsBehind(after []byte, last uint16, from uint64, count int) (keys []foundKey, err error) {
+	var bad error
+	err = s.db.Rows(from, position(last+1, 0), func(k persistence.RowKey, value []byte) bool {
+		if k.Position() == from && bytes.Compare(k.Key, after) <= 0 {
+			return true
+		}
+		var r row
+		if r, bad = decodeRow(value); bad != nil {
+			return false
+		}
+		keys = append(keys, foundKey{stateKey: stateKey{key: bytes.Clone(k.Key)}, pos: k.Position(), row: &r})
+		return len(keys) < count
+	})
+	if err == nil {
+		err = bad
+	}
+	return keys, err
+}
+
+// showKeys fills in the parts of keys: what memory has, else those of the row, if it was read when
+// nothing of its position had been evicted since stamps.
+func (s *Store) showKeys(p *partition, keys []foundKey, stamps *[256]uint32) (here point, err error) {
+	for {
+		var again []*foundKey
+		p.lock()
+		self := p.self()
+		for i := range keys {
+			k := &keys[i]
+			c := p.hot.peek(string(k.key))
+			switch {
+			case c != nil:
+				k.parts, k.known = slices.Clone(c.asParts(self)), true
+			case k.known:
+			case k.row == nil || stamps[byte(k.pos)] != *p.hot.stamp(k.pos):
+				again = append(again, k)
+			default:
+				k.parts, k.known = nil, true
+				if k.row.seq > p.floor {
+					k.parts = k.row.asParts(self)
+				}
+			}
+		}
+		here = p.here()
+		*stamps = p.hot.evicted
+		p.mu.Unlock()
+		if len(again) == 0 {
+			return here, nil
+		}
+		for _, k := range again {
+			value, ok, err := s.db.Row(nil, rowKey(k.pos, k.key))
+			if err != nil {
+				return here, err
+			}
+			k.row = &row{} // of before all: there is none
+			if !ok {
+				continue
+			}
+			if *k.row, err = decodeRow(value); err != nil {
+				return here, err
+			}
+		}
+	}
+}
+
+// asParts returns the parts of a row's counter as if it had always had them.
+func (w *row) asParts(self part.Region) part.Parts {
+	var c counter
+	c.showRow(w)
+	return c.asParts(self)
+}
+
+// pageOfIDs adds ids from a place on to a page.
+func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (here point, err error) {
+	tables, here, err := s.recordsInRuns(p, d.seq)
+	if err != nil {
+		return here, err
+	}
+	var ids []stateID
+	size, looked := 0, 0
+	most = max(most, 1)
+	next := statePlace{}
+	for _, table := range tables {
+		if table < at.table {
+			continue
+		}
+		from, last := uint64(0), uint64(0)
+		if table == at.table {
+			from = at.hash
+		}
+		err := p.seen.ScanRuns(table, from, func(hash, seq uint64, value []byte) error {
+			if looked++; hash != last && (size >= most || looked > stateScan) {
+				next = statePlace{ids: true, table: table, hash: hash}
+				return errEnough
+			}
+			last = hash
+			o, ok, err := d.operation(seq, value)
+			if ok {
+				size += len(o.key) + len(o.id) + 16
+				ids = append(ids, o)
+			}
+			return err
+		})
+		if next.ids {
+			break
+		}
+		if errors.Is(err, fs.ErrNotExist) { // merged meanwhile
+			return here, errStateBusy
+		}
+		if err != nil {
+			return here, err
+		}
+	}
+	p.lock()
+	here = p.here()
+	for i := range ids {
+		if p.objects[string(ids[i].key)] == nil { // ids of operations on objects stay here
+			d.items = ids[i].appendTo(d.items)
+		}
+	}
+	p.mu.Unlock()
+	d.next = next.appendTo(nil)
+	return here, nil
+}
+
+// recordsInRuns makes sure that all records up to a sequence are in runs, and returns the tables of these.
+func (s *Store) recordsInRuns(p *partition, seq uint64) (tables []uint32, here point, err error) {
+	for range 3 {
+		p.lock()
+		done := p.seen.InRuns(seq)
+		tables, here = p.seen.RunTables(), p.here()
+		p.mu.Unlock()
+		if done {
+			return tables, here, nil
+		}
+		if err := s.flushRecords(p, true); err != nil {
+			return nil, here, fmt.Errorf("making runs of what is remembered: %w", err)
+		}
+	}
+	return nil, here, errStateBusy
+}
+
+// operation returns what a record says of the region whose operations are told; false if that is nothing.
+func (d *statePage) operation(seq uint64, value []byte) (o stateID, ok bool, err error) {
+	if seq > d.seq {
+		return o, false, nil
+	}
+	r, err := seen.ReadRecord(value)
+	if err != nil {
+		return o, false, err
+	}
+	if slot := Slot(r.Key); slot < d.first || slot > d.last {
+		return o, false, nil
+	}
+	switch {
+	case d.of == d.Region && r.Original.Own():
+		r.Original.Dot = seq
+	case d.of == d.Region || r.Original.Own() || r.Original.Region != d.of:
+		return o, false, nil
+	}
+	return stateID{bytes.Clone(r.Key), bytes.Clone(r.ID), r.Original}, true, nil
+}

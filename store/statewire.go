@@ -1,0 +1,271 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// What a region answers who takes its state (regionstate.go): pages, each either of keys or of
+// ids. In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
+//
+//	version u8, group u, region u8, partition u, incarnation u
+//	first and last slot u, of u8: whose operations the ids are
+//	sequence u, wall u
+//	at: the place where the page begins, next: the one to go on at, "" behind the last page
+//	on the first page, what the region has taken of others: number u, and for each, by source:
+//	    region u8, partition u, sequence u
+//	to the end, of a page of keys, by position and key: key, parts (package part)
+//	of a page of ids: key and opid as the op log has them, delta v, result v, dot u, wall u, clip v
+//
+// A place is a string: "" the beginning; 1 and a key: behind that; 2, the table's number u, and
+// eight bytes, the most significant first: the ids from that hash on.
+//
+// There is one encoding of each value, and no other is accepted.
+
+// statePageVersion is the first byte of a page.
+const statePageVersion = 1
+
+const (
+	// maxStatePage bounds a page, bytes: what may be asked for, and one key or the ids of one hash more.
+	maxStatePage = MaxStatePage + 2<<20
+	// MaxStatePage bounds StateQuery.Most.
+	MaxStatePage = 64 << 20
+	// MaxStatePlace bounds the place where a page begins.
+	MaxStatePlace = 1 + MaxKey
+)
+
+// statePlace is a place in the state of a slot range.
+type statePlace struct {
+	key   []byte // behind this one; nil: the first one
+	ids   bool   // or: the ids
+	table uint32 // … of this table, or of a later one
+	hash  uint64 // … from this on, in that table
+}
+
+func (c statePlace) appendTo(b []byte) []byte {
+	switch {
+	case c.ids:
+		b = binary.AppendUvarint(append(b, 2), uint64(c.table))
+		return binary.BigEndian.AppendUint64(b, c.hash)
+	case len(c.key) > 0:
+		return append(append(b, 1), c.key...)
+	}
+	return b
+}
+
+// decodePlace reads what appendTo wrote. It aliases b.
+func decodePlace(b []byte) (c statePlace, ok bool) {
+	if len(b) == 0 {
+		return c, true
+	}
+	switch b[0] {
+	case 1:
+		c.key = b[1:]
+		return c, checkKey(c.key) == nil
+	case 2:
+		r := coding.Reader{Rest: b[1:]}
+		c.ids, c.table = true, r.Uint32()
+		if len(r.Rest) != 8 || r.Bad {
+			return c, false
+		}
+		c.hash = binary.BigEndian.Uint64(r.Rest)
+		return c, bytes.Equal(c.appendTo(nil), b)
+	}
+	return c, false
+}
+
+// statePage is a page, with its items still encoded. It aliases its bytes.
+type statePage struct {
+	RegionSource
+	group, incarnation uint64
+	first, last        uint16 // slots of the keys
+	of                 part.Region
+	seq                uint64 // of the source: all that it did up to it is in the state
+	wall               int64  // of the source then, unix ms
+	at, next           []byte
+	vector             []RegionTaken
+	items              []byte
+}
+
+func (d *statePage) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, statePageVersion), d.group)
+	b = d.RegionSource.appendTo(b)
+	b = binary.AppendUvarint(b, d.incarnation)
+	b = binary.AppendUvarint(b, uint64(d.first))
+	b = binary.AppendUvarint(b, uint64(d.last))
+	b = binary.AppendUvarint(append(b, byte(d.of)), d.seq)
+	b = binary.AppendUvarint(b, uint64(d.wall))
+	b = coding.AppendBytes(b, d.at)
+	b = coding.AppendBytes(b, d.next)
+	if len(d.at) == 0 {
+		b = appendTaken(b, d.vector)
+	}
+	return append(b, d.items...)
+}
+
+// decodeStatePage reads what appendTo wrote, and checks all of it.
+func decodeStatePage(b []byte) (d statePage, err error) {
+	r := reader{coding.Reader{Rest: b}}
+	if r.Byte() != statePageVersion || len(b) > maxStatePage {
+		r.Fail()
+	}
+	d.group, d.RegionSource, d.incarnation = r.Uvarint(), r.source(), r.Uvarint()
+	d.first, d.last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
+	d.of = part.Region(r.Byte())
+	d.seq, d.wall = r.Uvarint(), int64(r.UpTo(math.MaxInt64))
+	d.at, d.next = r.Bytes(), r.Bytes()
+	if len(d.at) == 0 {
+		d.vector = r.taken()
+	}
+	if d.first > d.last || d.of >= part.MaxRegions || d.seq == 0 {
+		r.Fail()
+	}
+	if d.items = r.Rest; r.err() != nil {
+		return statePage{}, ErrPulled
+	}
+	head := d
+	head.items = nil
+	if !bytes.Equal(head.appendTo(nil), b[:len(b)-len(d.items)]) { // a varint can be longer than need be
+		return statePage{}, ErrPulled
+	}
+	if err := d.check(); err != nil {
+		return statePage{}, err
+	}
+	return d, nil
+}
+
+// check refuses places that do not follow each other, and items that are not between them.
+func (d *statePage) check() error {
+	at, ok := decodePlace(d.at)
+	next, good := decodePlace(d.next)
+	ends := len(d.next) == 0
+	if !ok || !good || at.ids && !ends && !at.before(next) || !at.ids && (ends || !next.ids && !at.before(next)) {
+		return fmt.Errorf("%w: places", ErrPulled)
+	}
+	if at.ids {
+		return d.eachID(func(id *stateID) error { return d.checkKey(id.key) })
+	}
+	last := at.key
+	return d.eachKey(func(k *stateKey) error {
+		if err := d.checkKey(k.key); err != nil {
+			return err
+		}
+		if compareByPosition(k.key, last) <= 0 || !next.ids && compareByPosition(k.key, next.key) > 0 {
+			return fmt.Errorf("%w: the order of keys", ErrPulled)
+		}
+		last = k.key
+		return nil
+	})
+}
+
+// before reports whether a place comes before another one of its kind.
+func (c statePlace) before(o statePlace) bool {
+	if c.ids {
+		return o.ids && cmp.Or(cmp.Compare(c.table, o.table), cmp.Compare(c.hash, o.hash)) < 0
+	}
+	return compareByPosition(c.key, o.key) < 0
+}
+
+func (d *statePage) checkKey(key []byte) error {
+	if checkKey(key) != nil {
+		return fmt.Errorf("%w: a key of %d bytes", ErrPulled, len(key))
+	}
+	if slot := Slot(key); slot < d.first || slot > d.last {
+		return fmt.Errorf("%w: slot %d", ErrPulled, slot)
+	}
+	return nil
+}
+
+// positionOf is the position of a key.
+func positionOf(key []byte) uint64 { return position(Slot(key), keyHash(key)) }
+
+// compareByPosition orders keys as rows are. "" is before all.
+func compareByPosition(a, b []byte) int {
+	if len(a) == 0 || len(b) == 0 {
+		return cmp.Compare(len(a), len(b))
+	}
+	return cmp.Or(cmp.Compare(positionOf(a), positionOf(b)), bytes.Compare(a, b))
+}
+
+// stateKey is what a region knows of a key.
+type stateKey struct {
+	key   []byte
+	parts part.Parts
+}
+
+func (k *stateKey) appendTo(b []byte) []byte {
+	b = coding.AppendBytes(b, k.key)
+	return coding.AppendBytes(b, k.parts.AppendTo(nil))
+}
+
+// errItem is what is wrong with an item, unless that is known better.
+var errItem = fmt.Errorf("%w: a key or an id", ErrPulled)
+
+// eachKey calls fn for each key of a page of keys.
+func (d *statePage) eachKey(fn func(k *stateKey) error) error {
+	r := reader{coding.Reader{Rest: d.items}}
+	var again []byte
+	for len(r.Rest) > 0 {
+		before := r.Rest
+		k := stateKey{r.Bytes(), r.parts()}
+		if again = k.appendTo(again[:0]); r.err() != nil || len(k.parts) == 0 || !bytes.HasPrefix(before, again) {
+			return errItem
+		}
+		if err := fn(&k); err != nil {
+			return err
+		}
+	}
+	if r.err() != nil {
+		return errItem
+	}
+	return nil
+}
+
+// stateID is an operation that a region has applied.
+type stateID struct {
+	key, id []byte
+	seen.Original
+}
+
+func (o *stateID) appendTo(b []byte) []byte {
+	b = seen.AppendOp(b, o.key, o.id, o.Delta, o.Result)
+	b = binary.AppendUvarint(b, o.Dot)
+	b = binary.AppendUvarint(b, uint64(o.UnixMs))
+	return binary.AppendVarint(b, o.Clip)
+}
+
+// eachID calls fn for each operation of a page of ids.
+func (d *statePage) eachID(fn func(o *stateID) error) error {
+	r := reader{coding.Reader{Rest: d.items}}
+	var again []byte
+	for len(r.Rest) > 0 {
+		before := r.Rest
+		o, ok := stateID{}, false
+		if o.key, o.id, o.Delta, o.Result, r.Rest, ok = seen.CutOp(before, new([seen.UUIDText]byte)); !ok {
+			return errItem
+		}
+		o.Dot, o.UnixMs, o.Clip = r.Uvarint(), int64(r.UpTo(math.MaxInt64)), r.Varint()
+		again = o.appendTo(again[:0])
+		if r.err() != nil || o.Dot == 0 || len(o.id) == 0 || len(o.id) > MaxOpID || !bytes.HasPrefix(before, again) {
+			return errItem
+		}
+		if err := fn(&o); err != nil {
+			return err
+		}
+	}
+	if r.err() != nil {
+		return errItem
+	}
+	return nil
+}
+
+// errStateBusy: the state cannot be read now; who asks tries again.
+var errStateBusy = errors.New("the partition is being changed: try again")

@@ -1,0 +1,157 @@
+package store
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Taking the state of another region, page by page (regionstate.go). Each page is taken as an answer to a
+// pull is (take.go): what it says of a key is one merge, each id is one more operation, in batches. The
+// cursor is in the last record of all, with what the source had taken then: from there on its log is
+// taken. What memory knows between two pages is where the next one begins; after a crash the exchange
+// begins again, and what was taken changes nothing the second time.
+
+// takingState is a state that is being taken.
+type takingState struct {
+	of     part.Region
+	seq    uint64
+	next   []byte // place of the next page
+	vector []RegionTaken
+}
+
+// StateTaken is how far TakeState has taken the state of a source.
+type StateTaken struct {
+	RegionTaken             // Seq: of the source when the state began
+	Next        []byte      // where the next page begins; nil: there is none
+	State       string      // that in words, "" if there is none
+	Clock       int64       // of the source at Seq, unix ms
+	Of          part.Region // whose ids it has
+	// Vector is how far the source had taken others' logs at Seq; behind the last page only.
+	Vector []RegionTaken
+}
+
+// TakeState takes a page of the state of a source that this region has asked for. It returns when that is
+// committed. With the last page of a state that has the source's own ids, its log counts as taken up to
+// where the state began. Errors: as Take; ErrStream also of a page that does not follow the one before, upon
+// which the state is asked for from its beginning. Safe for concurrent use.
+func (s *Store) TakeState(b []byte) (StateTaken, error) {
+	d, err := decodeStatePage(b)
+	if err != nil {
+		return StateTaken{}, err
+	}
+	p := s.partitions[d.first>>s.shift]
+	p.taking.mu.Lock()
+	defer p.taking.mu.Unlock()
+	p.lock()
+	state, at, err := d.follows(p)
+	known, self := p.seq, part.Region(0)
+	if err == nil {
+		self = p.self()
+	}
+	p.mu.Unlock()
+	if err != nil {
+		return StateTaken{}, err
+	}
+	s.heed(d.wall)
+	t := taker{s: s, p: p, d: &pulled{RegionSource: d.RegionSource}, at: at, wall: d.wall}
+	if place, _ := decodePlace(d.at); place.ids {
+		err = d.eachID(t.stateID(d.of))
+	} else {
+		err = d.eachKey(t.stateKey(self, known))
+	}
+	taken := StateTaken{RegionTaken: RegionTaken{d.RegionSource, d.seq}, Clock: d.wall, Of: d.of}
+	last := len(d.next) == 0
+	if err == nil && last && d.of == d.Region {
+		t.end, t.said = max(d.seq, at), state.vector
+	}
+	if err == nil {
+		err = t.flush(last && d.of == d.Region)
+	}
+	switch {
+	case err != nil:
+		delete(p.taking.states, d.RegionSource) // it begins again
+	case last:
+		delete(p.taking.states, d.RegionSource)
+		taken.Vector = state.vector
+	default:
+		state.next = bytes.Clone(d.next)
+		taken.Next, taken.State = state.next, d.progress()
+	}
+	return taken, err
+}
+
+// follows refuses a page that must not be taken, and returns the state that it is of. The partition is
+// locked, and its taking.
+func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
+	head := pulled{RegionSource: d.RegionSource, group: d.group, incarnation: d.incarnation, first: d.first, last: d.last}
+	at, err := head.position(p)
+	if err != nil {
+		return nil, 0, err
+	}
+	if d.of == p.regions.Self || p.regions.member(d.of) == nil {
+		return nil, 0, streamError("a state with the ids of region %d", d.of)
+	}
+	if len(d.at) == 0 {
+		if p.taking.states == nil {
+			p.taking.states = make(map[RegionSource]*takingState)
+		}
+		p.taking.states[d.RegionSource] = &takingState{of: d.of, seq: d.seq, vector: d.vector}
+	}
+	state := p.taking.states[d.RegionSource]
+	if state == nil || state.of != d.of || state.seq != d.seq || !bytes.Equal(state.next, d.at) {
+		return nil, 0, streamError("a page of a state that does not follow the one before")
+	}
+	return state, at, nil
+}
+
+// progress says how much of the state has been taken.
+func (d *statePage) progress() string {
+	place, _ := decodePlace(d.next)
+	if place.ids {
+		return fmt.Sprintf("ids %d%%", place.hash>>32*100>>32)
+	}
+	return fmt.Sprintf("keys %d%%", (int(Slot(place.key))-int(d.first))*100/(int(d.last)-int(d.first)+1))
+}
+
+// stateKey takes what a page says of a key. known is the last sequence here.
+func (t *taker) stateKey(self part.Region, known uint64) func(k *stateKey) error {
+	return func(k *stateKey) error {
+		// Nobody has heard of more than is durable here. A source that has knows this region as it was
+		// before something was lost; what is counted here now would not be told apart from that.
+		if slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == self && max(q.Clock, q.Base.Clock) > known }) {
+			return streamError("region %d knows more of this one than it has done", t.d.Region)
+		}
+		t.keys = append(t.keys, keyChanges{k.key, []Change{{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts}}})
+		return t.enough(len(k.key) + int(partsBytes(k.parts)))
+	}
+}
+
+// stateID takes what a page says of an operation.
+func (t *taker) stateID(of part.Region) func(o *stateID) error {
+	return func(o *stateID) error {
+		t.ids = append(t.ids, heardID{o.key, o.id, Heard{
+			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Delta: o.Delta, Clip: o.Clip, Result: o.Result, Stated: true,
+		}})
+		return t.enough(len(o.key) + len(o.id))
+	}
+}
+
+// enough takes what was noted, once that is enough for a record.
+func (t *taker) enough(bytes int) error {
+	if t.ops, t.bytes = t.ops+1, t.bytes+bytes; t.ops >= takeOps || t.bytes >= takeBytes {
+		return t.flush(false)
+	}
+	return nil
+}
+
+// Newcomer reports whether this region has taken nothing yet of any other one.
+func (s *Store) Newcomer() bool {
+	return !slices.ContainsFunc(s.partitions, func(p *partition) bool {
+		p.lock()
+		defer p.mu.Unlock()
+		return p.regions != nil && len(p.regions.cursors) > 0
+	})
+}
