@@ -183,7 +183,8 @@ const (
 	pure      // Run depends on its arguments alone and keeps a batch whole
 	waits     // a keyed command that may wait long for the store's other work
 	unwatches // ends the client's own MONITOR, which does not show it
-	unpaused  // of a container: CLIENT PAUSE does not hold back its subcommands
+	unpaused  // CLIENT PAUSE does not hold it back; of a container: nor its subcommands
+	untimed   // it waits for what others do, which is no latency: its calls are counted, and not how long they take
 	anyNode   // changes what all shards have: any member of a cluster carries it out, and it may be repeated
 )
 

@@ -156,10 +156,42 @@ func replyCSeen(w *resp.Writer, r *Result) {
 	case !r.Op.Exact:
 		w.Int(1)
 	default:
-		w.Array(3)
+		region, member := r.Op.Object.(string)
+		w.Array(3 + int(bit(member)))
 		w.Int(r.Op.Seen.Delta)
 		w.Int(r.Op.Seen.Result)
 		w.Int(r.Op.Seen.UnixMs)
+		if member {
+			w.BulkString(region)
+		}
+	}
+}
+
+// parseCGet parses CGET key [REGIONS].
+func parseCGet(r *Request) error {
+	r.Op.Kind, r.Op.Key = store.Get, r.Args[1]
+	switch {
+	case len(r.Args) == 2:
+		return nil
+	case len(r.Args) == 3 && is(r.Args[2], "REGIONS"):
+		r.Op.Kind = store.ByRegion
+		return nil
+	}
+	return errSyntax
+}
+
+// replyCGet answers a counter's value, with REGIONS what each region has added to it, or null if
+// there is no counter.
+func replyCGet(w *resp.Writer, r *Result) {
+	shares, ok := r.Op.Object.([]store.RegionShare)
+	if !ok {
+		replyIntOrNull(w, r)
+		return
+	}
+	w.Map(len(shares))
+	for _, s := range shares {
+		w.BulkString(s.Region)
+		w.Int(s.Value)
 	}
 }
 
@@ -244,16 +276,17 @@ var counterCommands = []Command{
 	{
 		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Says what is remembered of an operation, without applying it. IDMP names an operation of INCREX.",
-		Args:    []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
-		Parse:   parseCSeen, Reply: replyCSeen,
+		Summary: "Says what is remembered of an operation, without applying it: delta, result, time and, in one of several regions, which one " +
+			"applied it. IDMP names an operation of INCREX.",
+		Args:  []Arg{keyArg(), oneOf("operation", strArg("opid"), with("IDMP", idmpArg))},
+		Parse: parseCSeen, Reply: replyCSeen,
 	},
 	{
-		Name: "cget", Arity: 2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
+		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Returns a counter as an integer.",
-		Args:    []Arg{keyArg()},
-		Parse:   parseKey(store.Get), Reply: replyIntOrNull,
+		Summary: "Returns a counter as an integer; with REGIONS, in one of several regions, what each of them has added to it, by name.",
+		Args:    []Arg{keyArg(), opt(word("REGIONS"))},
+		Parse:   parseCGet, Reply: replyCGet,
 	},
 	{
 		Name: "cmget", Arity: -2, Flags: ReadOnly | Fast, Keys: manyKeys(keyRead), Group: groupCounter,

@@ -125,7 +125,7 @@ func (p *Pipeline) misplaced(c *Command) string {
 func (p *Pipeline) Pausable(args [][]byte, writesOnly bool) bool {
 	c, refused := p.table.resolve(args)
 	switch {
-	case refused != "" || p.misplaced(c) != "" || c.Flags&NoAuth != 0 || c.parent != nil && c.parent.Flags&unpaused != 0:
+	case refused != "" || p.misplaced(c) != "" || c.Flags&(NoAuth|unpaused) != 0 || c.parent != nil && c.parent.Flags&unpaused != 0:
 		return false
 	case writesOnly && c.Flags&Write == 0 && !(c.Flags&executes != 0 && p.tx.writes):
 		return false
@@ -261,6 +261,9 @@ func (p *Pipeline) run(c *Command, args [][]byte, muted bool, w *resp.Writer) {
 		w.Truncate(before)
 	}
 	took := time.Since(start)
+	if c.Flags&untimed != 0 {
+		took = 0
+	}
 	p.srv.Observer.Stats.Round(took)
 	p.srv.Observer.Stats.Ran(c.index, 1, took, took)
 	p.round.looked(nil, start, took)

@@ -38,6 +38,8 @@ var Commands = newTable(slices.Concat([][]Command{
 	observeCommands,    // SLOWLOG, LATENCY, MONITOR
 	standaloneCommands, // REPLICAOF, MODULE
 	clusterCommands,
+	regionCommands,
+	regionPullCommands,
 	refusedCommands,
 })...)
 

@@ -16,6 +16,7 @@ import (
 var ErrAnswer = errors.New("this is no answer of a region")
 
 const (
+	answerHead  = 2 // the clock, and the version of the members
 	answerParts = 3
 	maxLine     = 1024          // bytes of a line of an answer
 	maxSection  = 1<<30 + 1<<20 // by as much an answer may exceed what was asked for: a section of the op log
@@ -64,23 +65,33 @@ func (r *answerReader) status() error {
 	return nil
 }
 
-// read reads the answer to a request: the source's clock, unix ms, and what it says of ranges.
-func (r *answerReader) read(q *Request) (clock int64, answers []answer, err error) {
+// head is what an answer begins with.
+type head struct {
+	clock   int64  // of the source, unix ms
+	version uint64 // of the members, as the source knows them
+}
+
+// read reads the answer to a request.
+func (r *answerReader) read(q *Request) (h head, answers []answer, err error) {
 	kind, rest, err := r.line()
 	switch {
 	case err != nil:
-		return 0, nil, err
+		return h, nil, err
 	case kind == '-':
-		return 0, nil, errorOf(rest)
+		return h, nil, errorOf(rest)
 	case kind != '*':
-		return 0, nil, ErrAnswer
+		return h, nil, ErrAnswer
 	}
-	n, err := number(rest, uint64(1+answerParts*len(q.Ranges)))
-	if err != nil || n%answerParts != 1 {
-		return 0, nil, ErrAnswer
+	n, err := number(rest, uint64(answerHead+answerParts*len(q.Ranges)))
+	if err != nil || n%answerParts != answerHead {
+		return h, nil, ErrAnswer
 	}
-	if clock, err = r.int(1 << 53); err != nil {
-		return 0, nil, err
+	if h.clock, err = r.int(1 << 53); err != nil {
+		return h, nil, err
+	}
+	version, err := r.int(store.MaxRegionVersion)
+	if h.version = uint64(version); err != nil {
+		return h, nil, err
 	}
 	asked := make(map[uint16]bool, len(q.Ranges))
 	for _, p := range q.Ranges {
@@ -90,15 +101,15 @@ func (r *answerReader) read(q *Request) (clock int64, answers []answer, err erro
 	for range n / answerParts {
 		var a answer
 		if a, err = r.answer(left); err != nil {
-			return 0, nil, err
+			return h, nil, err
 		}
 		if left -= len(a.data); !asked[a.first] {
-			return 0, nil, fmt.Errorf("%w: slot %d was not asked for", ErrAnswer, a.first)
+			return h, nil, fmt.Errorf("%w: slot %d was not asked for", ErrAnswer, a.first)
 		}
 		delete(asked, a.first)
 		answers = append(answers, a)
 	}
-	return clock, answers, nil
+	return h, answers, nil
 }
 
 func (r *answerReader) answer(most int) (a answer, err error) {
@@ -116,6 +127,22 @@ func (r *answerReader) answer(most int) (a answer, err error) {
 	}
 	a.data, a.err, err = r.bulk(most)
 	return a, err
+}
+
+// members reads the answer to REGION.PULL MEMBERS.
+func (r *answerReader) members() (store.RegionSet, error) {
+	b, failed, err := r.bulk(store.MaxRegionSet)
+	switch {
+	case err != nil:
+		return store.RegionSet{}, err
+	case failed != "":
+		return store.RegionSet{}, errorOf(failed)
+	}
+	set, err := store.DecodeRegionSet(b)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return set, err
 }
 
 // line reads a line: its first byte, and the rest.

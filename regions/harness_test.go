@@ -52,6 +52,7 @@ type region struct {
 	mu     sync.RWMutex // held while the store is exchanged
 	s      *store.Store
 	mesh   *Mesh
+	node   *Node
 	log    bytes.Buffer // of the mesh
 	logMu  sync.Mutex
 	server *testServer
@@ -98,6 +99,9 @@ func (r *region) close() {
 	if r.mesh != nil {
 		must(r.t, r.mesh.Close())
 	}
+	if r.node != nil {
+		must(r.t, r.node.Close())
+	}
 	r.server.close()
 	must(r.t, r.s.CloseNow())
 }
@@ -141,6 +145,15 @@ func (r *region) options(peers map[part.Region]string) Options {
 
 // newRegions opens regions that know of each other, with numbers of partitions. Nobody reads yet.
 func newRegions(t testing.TB, partitions ...int) []*region {
+	all := newServers(t, partitions...)
+	for i, r := range all {
+		must(t, r.s.SetRegions(setOf(all, i)))
+	}
+	return all
+}
+
+// newServers opens servers that are no regions yet.
+func newServers(t testing.TB, partitions ...int) []*region {
 	var all []*region
 	for i, n := range partitions {
 		r := &region{t: t, n: i, partitions: n, fs: vfs.NewMem()}
@@ -149,9 +162,6 @@ func newRegions(t testing.TB, partitions ...int) []*region {
 		mode := store.Exact
 		must(t, r.s.AlterTable(store.DefaultTable, store.TableChange{Mode: &mode}))
 		all = append(all, r)
-	}
-	for i, r := range all {
-		must(t, r.s.SetRegions(setOf(all, i)))
 	}
 	return all
 }
@@ -181,6 +191,7 @@ func (r *region) start(peers map[part.Region]string, change func(*Options)) {
 type testServer struct {
 	listener net.Listener
 	source   Source
+	node     atomic.Pointer[Node] // answers in the place of source; nil: none
 	password string
 	pulls    atomic.Int64
 	ctx      context.Context
@@ -234,7 +245,11 @@ func (s *testServer) serve(c net.Conn) {
 				w.Error("NOAUTH Authentication required.")
 			case name == Command:
 				s.pulls.Add(1)
-				s.source.Pull(s.ctx, args[1:], w)
+				if n := s.node.Load(); n != nil {
+					n.Pull(s.ctx, args[1:], w)
+				} else {
+					s.source.Pull(s.ctx, args[1:], w)
+				}
 			default:
 				w.Error("ERR unknown command")
 			}

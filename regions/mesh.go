@@ -28,8 +28,9 @@ type Options struct {
 	// Dial connects to an address; default: TCP, and TLS if there is a configuration.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 	TLS  *tls.Config
-	// User and Password are what this region logs in with; no password: it does not. User may be "".
-	User, Password string
+	// Login returns what this region logs in with, for a connection that is made; no password: it
+	// does not. The user may be "". Nil: no password.
+	Login func() (user, password string)
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is what clocks of others are compared with; default: the machine's.
@@ -47,6 +48,14 @@ type Options struct {
 	FirstRetry, LastRetry time.Duration
 	// Takers is how many partitions take at the same time what a source has answered; default 8.
 	Takers int
+	// Announce returns the address, HOST:PORT, at which other regions reach this one, as a Node
+	// tells them; "": the operator says it. Nil: the same.
+	Announce func() string
+	// Unsafe says why this server must be no member, if strangers could read it; nil: it may be one.
+	// A Node asks before it becomes one, or lets others in.
+	Unsafe func() error
+
+	learn func(store.RegionSet) error // takes newer members; nil: nobody does
 }
 
 func (o Options) withDefaults() Options {
@@ -65,6 +74,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Dial == nil {
 		o.Dial = o.dial
+	}
+	if o.Login == nil {
+		o.Login = func() (user, password string) { return "", "" }
 	}
 	return o
 }
@@ -96,7 +108,8 @@ type Mesh struct {
 
 	mu    sync.Mutex // of peers; held while they change
 	peers map[part.Region]*peer
-	known acquainted
+
+	acquainted acquainted
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -131,7 +144,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 		if addresses[r] != p.address {
 			p.stop()
 			delete(m.peers, r)
-			m.known.set(r, false)
+			m.acquainted.set(r, false)
 			if addresses[r] != "" {
 				m.add(r, addresses[r], p.Status().Paused)
 			}
@@ -147,7 +160,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 
 // add begins to read a region. The lock is held.
 func (m *Mesh) add(r part.Region, address string, paused bool) {
-	p := newPeer(m.ctx, &m.opts, r, address, paused, &m.known)
+	p := newPeer(m.ctx, &m.opts, r, address, paused, &m.acquainted)
 	m.peers[r] = p
 	go p.run()
 }
@@ -158,6 +171,9 @@ func (m *Mesh) Pause(r part.Region) bool { return m.each(r, (*peer).pause) }
 
 // Resume reads a region again, also one that is waiting after a failure: at once.
 func (m *Mesh) Resume(r part.Region) bool { return m.each(r, (*peer).resume) }
+
+// known notes that a region reads this one: a refusal before that may be over.
+func (m *Mesh) known(r part.Region) { m.each(r, (*peer).known) }
 
 func (m *Mesh) each(r part.Region, do func(*peer)) bool {
 	m.mu.Lock()

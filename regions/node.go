@@ -1,7 +1,11 @@
 package regions
 
 import (
+	"context"
+	"errors"
+	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -14,42 +18,69 @@ type Node struct {
 	Source
 	opts Options
 
-	mu   sync.Mutex // of mesh; held while the members change
-	mesh *Mesh      // nil: the store is no member
+	ctx    context.Context // done when closed
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	learnt chan struct{} // has room for one: the members have changed
+
+	// changing is held while the members change, and may be taken by who reads a region. mu, of
+	// mesh, is held while the Mesh follows that, and so waits for those who read.
+	changing sync.Mutex
+	removed  atomic.Pointer[store.RegionSet] // that this region is no member of any more
+
+	mu   sync.Mutex
+	mesh *Mesh // nil: the store is no member
 }
 
 // Open begins to read the other regions at the addresses that the members of the store have;
 // Options.Peers is not used.
 func Open(o Options) (*Node, error) {
-	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock}, opts: o}
-	return n, n.follow()
+	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock}, opts: o.withDefaults(), learnt: make(chan struct{}, 1)}
+	n.opts.learn, n.known = n.learn, n.knownTo
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.wg.Go(n.run)
+	if err := n.follow(); err != nil {
+		return nil, errors.Join(err, n.Close())
+	}
+	return n, nil
+}
+
+// run follows the members that others tell of.
+func (n *Node) run() {
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-n.learnt:
+		}
+		if err := n.follow(); err != nil && !errors.Is(err, net.ErrClosed) {
+			n.opts.Logger.Warn("the members of the regions have changed, and cannot be followed", "error", err)
+		}
+	}
 }
 
 // Change changes the members, or makes the store one (store.SetRegions), and follows that.
 func (n *Node) Change(set store.RegionSet) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if err := n.Store.SetRegions(set); err != nil {
+	n.changing.Lock()
+	err := n.Store.SetRegions(set)
+	n.changing.Unlock()
+	if err != nil {
 		return err
 	}
-	return n.followLocked()
+	return n.follow()
 }
 
+// follow reads the members that there are now.
 func (n *Node) follow() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.followLocked()
-}
-
-// followLocked reads the members that there are now. The lock is held.
-func (n *Node) followLocked() error {
 	set, ok := n.Store.Regions()
 	if !ok {
 		return nil
 	}
 	peers := make(map[part.Region]string)
 	for _, m := range set.Members {
-		if m.Region != set.Self && m.Address != "" {
+		if m.Region != set.Self && m.Address != "" && n.removed.Load() == nil {
 			peers[m.Region] = m.Address
 		}
 	}
@@ -65,6 +96,13 @@ func (n *Node) followLocked() error {
 	return err
 }
 
+// knownTo notes that a region reads this one.
+func (n *Node) knownTo(r part.Region) {
+	if m := n.Mesh(); m != nil {
+		m.known(r)
+	}
+}
+
 // Mesh is what reads the others; nil: the store is no member.
 func (n *Node) Mesh() *Mesh {
 	n.mu.Lock()
@@ -72,8 +110,10 @@ func (n *Node) Mesh() *Mesh {
 	return n.mesh
 }
 
-// Close ends the reading. To be called before the store is closed, and after the last Change.
+// Close ends the reading. To be called before the store is closed, and after the last change.
 func (n *Node) Close() error {
+	n.cancel()
+	n.wg.Wait()
 	if m := n.Mesh(); m != nil {
 		return m.Close()
 	}

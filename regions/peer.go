@@ -17,14 +17,14 @@ import (
 
 // peer reads one other region, over one connection. One goroutine runs it.
 type peer struct {
-	opts    *Options
-	region  part.Region
-	address string
-	ctx     context.Context // done when the peer is to stop
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when nothing uses the store any more
-	wake    chan struct{} // has room for one: look again, now
-	known   *acquainted
+	opts       *Options
+	region     part.Region
+	address    string
+	ctx        context.Context // done when the peer is to stop
+	cancel     context.CancelFunc
+	done       chan struct{} // closed when nothing uses the store any more
+	wake       chan struct{} // has room for one: look again, now
+	acquainted *acquainted
 
 	mu        sync.Mutex
 	status    Status // but for what Status computes
@@ -35,6 +35,10 @@ type peer struct {
 	noted     string // of which failure the log tells; "": all is well
 	next      int    // the reading that the next request begins with
 	nextState int    // … and that for states
+	// refused: it waits long. excused: since the last answer a refusal was not waited for, as the
+	// region has asked this one at knownAt.
+	refused, excused bool
+	knownAt          time.Time
 }
 
 // reading is what one partition here reads of the region.
@@ -49,7 +53,7 @@ type reading struct {
 }
 
 func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool, known *acquainted) *peer {
-	p := &peer{opts: o, region: r, address: address, known: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
+	p := &peer{opts: o, region: r, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -75,10 +79,7 @@ func (p *peer) resume() {
 	for _, r := range p.readings {
 		r.until = time.Time{}
 	}
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
+	p.wakeUp()
 }
 
 // run reads until the peer is to stop.
@@ -91,7 +92,7 @@ func (p *peer) run() {
 			p.sleep(-1)
 			continue
 		}
-		pulls := p.status.Pulls
+		pulls, began := p.status.Pulls, time.Now()
 		err := p.session(ctx)
 		interrupted := ctx.Err() != nil
 		end()
@@ -104,11 +105,43 @@ func (p *peer) run() {
 		}
 		p.failed(err)
 		delay := p.opts.delay(fails)
-		if errors.Is(err, ErrRefused) {
+		if errors.Is(err, ErrRefused) && p.waitsLong(began) {
 			delay = p.opts.delay(64)
 		}
 		fails++
 		p.sleep(delay)
+	}
+}
+
+// waitsLong reports whether to wait as after a refusal. One that has just become a member is not
+// known to all others yet; who knows it asks it: then this peer asks at once, but only once, since
+// it may be refused for other reasons.
+func (p *peer) waitsLong(began time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.knownAt.After(began) && !p.excused {
+		p.excused = true
+		return false
+	}
+	p.refused = true
+	return true
+}
+
+// known notes that the region has asked this one.
+func (p *peer) known() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.knownAt = time.Now(); p.refused && !p.excused {
+		p.excused = true
+		p.wakeUp()
+	}
+}
+
+// wakeUp ends a sleep or a rest. The lock is held.
+func (p *peer) wakeUp() {
+	select {
+	case p.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -119,6 +152,7 @@ func (p *peer) begin() (ctx context.Context, end func(), ok bool) {
 	if p.status.Paused {
 		return nil, nil, false
 	}
+	p.refused = false
 	ctx, p.interrupt = context.WithCancel(p.ctx)
 	return ctx, func() {
 		p.mu.Lock()
@@ -165,9 +199,16 @@ func (p *peer) failed(err error) {
 		noted = err.Error()
 	}
 	if noted != p.noted {
-		p.opts.Logger.Warn("another region cannot be read", "region", p.region, "address", p.address, "error", err)
+		p.opts.Logger.Warn("another region cannot be read", "region", p.name(), "address", p.address, "error", err)
 	}
 	p.noted = noted
+}
+
+// name is what the region is called in the log.
+func (p *peer) name() string {
+	set, _ := p.opts.Store.Regions()
+	m, _ := set.Member(p.region)
+	return fmt.Sprintf("%s (%d)", m.Name, p.region)
 }
 
 // link is a connection to a source.
@@ -186,15 +227,16 @@ func (p *peer) connect(ctx context.Context) (*link, error) {
 		return nil, err
 	}
 	l := &link{Conn: conn, answerReader: answerReader{r: bufio.NewReaderSize(conn, 64<<10)}}
-	if p.opts.Password == "" {
+	user, password := p.opts.Login()
+	if password == "" {
 		return l, nil
 	}
 	stop := context.AfterFunc(ctx, func() { conn.Close() })
 	defer stop()
-	if p.opts.User == "" {
-		l.w.BulkStrings([]string{"AUTH", p.opts.Password})
+	if user == "" {
+		l.w.BulkStrings([]string{"AUTH", password})
 	} else {
-		l.w.BulkStrings([]string{"AUTH", p.opts.User, p.opts.Password})
+		l.w.BulkStrings([]string{"AUTH", user, password})
 	}
 	if err = l.send(p.opts.Timeout); err == nil {
 		err = l.status()
@@ -216,9 +258,12 @@ func (l *link) send(answer time.Duration) error {
 	return err
 }
 
+// errChanged ends a session that goes on from what is known now.
+var errChanged = errors.New("what is known of the region has changed")
+
 // session reads over one connection until something fails or ctx is done.
 func (p *peer) session(ctx context.Context) error {
-	member, err := p.member()
+	member, _, err := p.member()
 	if err != nil {
 		return err
 	}
@@ -233,12 +278,12 @@ func (p *peer) session(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
 	for ctx.Err() == nil {
-		now, err := p.member()
+		now, version, err := p.member()
 		if err != nil {
 			return err
 		}
 		if now != member {
-			return errors.New("what is known of the region has changed")
+			return errChanged
 		}
 		asked, err := p.readStates(l, member)
 		if err != nil {
@@ -259,11 +304,19 @@ func (p *peer) session(ctx context.Context) error {
 			return err
 		}
 		before, sent := l.bytes, time.Now()
-		clock, answers, err := l.read(q)
+		h, answers, err := l.read(q)
+		if errors.Is(err, ErrRefused) || err == nil && h.version > version {
+			newer, failed := p.learn(l, member, version, h.version)
+			if failed != nil {
+				err = failed
+			} else if newer && err != nil {
+				err = errChanged
+			}
+		}
 		if err != nil {
 			return err
 		}
-		p.answered(q, clock, answers, l.bytes-before)
+		p.answered(q, h, answers, l.bytes-before)
 		if len(answers) == 0 && time.Since(sent) < q.Block/2 {
 			p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do
 		}

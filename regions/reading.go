@@ -18,17 +18,39 @@ type membership struct {
 	store.RegionMember
 }
 
-func (p *peer) member() (membership, error) {
+// member returns also the version of the members.
+func (p *peer) member() (membership, uint64, error) {
 	set, ok := p.opts.Store.Regions()
 	if !ok {
-		return membership{}, store.ErrNoRegions
+		return membership{}, 0, store.ErrNoRegions
 	}
-	for _, m := range set.Members {
-		if m.Region == p.region {
-			return membership{set.Group, set.Self, m}, nil
-		}
+	m, ok := set.Member(p.region)
+	if !ok {
+		return membership{}, 0, fmt.Errorf("%w: region %d is no member", ErrRefused, p.region)
 	}
-	return membership{}, fmt.Errorf("%w: region %d is no member", ErrRefused, p.region)
+	return membership{set.Group, set.Self, m}, set.Version, nil
+}
+
+// learn asks a source that has told a higher version than the own, or has refused this region, for
+// the members, and reports whether they are newer.
+func (p *peer) learn(l *link, m membership, own, told uint64) (newer bool, err error) {
+	if p.opts.learn == nil {
+		return false, nil
+	}
+	writeMembers(&l.w, m.group, m.self)
+	if err := l.send(p.opts.Timeout); err != nil {
+		return false, err
+	}
+	set, err := l.members()
+	switch {
+	case err != nil:
+		return false, err
+	case set.Version < told:
+		return false, fmt.Errorf("%w: version %d of the members, and %d was told", ErrAnswer, set.Version, told)
+	case set.Version <= own:
+		return false, nil
+	}
+	return true, p.opts.learn(set)
 }
 
 // plan makes the readings, unless they are what they should be.
@@ -83,17 +105,18 @@ func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
 func (p *peer) reading(first uint16) *reading { return p.readings[int(first)*len(p.readings)/slots] }
 
 // answered notes what an answer says beside its data.
-func (p *peer) answered(q *Request, clock int64, answers []answer, bytes uint64) {
+func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.opts.now()
-	p.known.set(p.region, true)
+	p.acquainted.set(p.region, true)
 	p.status.Connected, p.status.LastAnswer = true, time.Now()
-	p.status.ClockSkewMs = clock - now
+	p.status.ClockSkewMs, p.status.Version = h.clock-now, h.version
+	p.excused = false
 	p.status.Pulls++
 	p.status.Bytes += bytes
 	if p.linkErr = nil; p.noted != "" {
-		p.opts.Logger.Info("another region is read again", "region", p.region, "address", p.address)
+		p.opts.Logger.Info("another region is read again", "region", p.name(), "address", p.address)
 		p.noted = ""
 	}
 	follows := make(map[uint16]bool, len(answers))
@@ -194,7 +217,7 @@ func (p *peer) settle(told []answer, errs []error) {
 			"address", p.address, "ranges", gaps)
 	}
 	if count > 0 {
-		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.region, "address", p.address,
+		p.opts.Logger.Warn("partitions of another region cannot be taken", "region", p.name(), "address", p.address,
 			"ranges", count, "error", first)
 	}
 }

@@ -15,6 +15,9 @@ import (
 // Command is the name of the command that a region asks another one with.
 const Command = "REGION.PULL"
 
+// wordMembers asks for the members, in the place of a request's first number.
+const wordMembers = "MEMBERS"
+
 // Limits of a request.
 const (
 	slots     = 16384
@@ -106,6 +109,22 @@ func (a *numbers) next(name string, least, most uint64) uint64 {
 	return n
 }
 
+// parseMembers reads the arguments behind MEMBERS.
+func parseMembers(args [][]byte) (group uint64, err error) {
+	if len(args) != 2 {
+		return 0, errArguments
+	}
+	a := numbers{rest: args}
+	group = a.next("group", 0, 1<<64-1)
+	a.next("region", 0, part.MaxRegions-1)
+	return group, a.err
+}
+
+// writeMembers appends a request for the members.
+func writeMembers(w *resp.Writer, group uint64, by part.Region) {
+	w.BulkStrings([]string{Command, wordMembers, strconv.FormatUint(group, 10), strconv.Itoa(int(by))})
+}
+
 // write appends the request as a client sends it.
 func (q *Request) write(w *resp.Writer) {
 	w.Array(1 + headArgs + rangeArgs*len(q.Ranges))
@@ -158,11 +177,16 @@ func replyOf(err error) string {
 	return fmt.Sprintf("%s %.*s", code, maxLine/2, err)
 }
 
+// errNoRegionThere is store.ErrNoRegions of the other side.
+var errNoRegionThere = errors.New("that server is not a region yet")
+
 // errorOf is the error of an error reply.
 func errorOf(text string) error {
 	code, _, _ := strings.Cut(text, " ")
 	switch code {
-	case codeNoRegion, codeRefused, "NOAUTH", "WRONGPASS", "NOPERM":
+	case codeNoRegion:
+		return fmt.Errorf("%w: %w", ErrRefused, errNoRegionThere)
+	case codeRefused, "NOAUTH", "WRONGPASS", "NOPERM":
 		return fmt.Errorf("%w: %s", ErrRefused, text)
 	case codeGap:
 		return fmt.Errorf("%w: %s", store.ErrGap, text)

@@ -2,10 +2,12 @@ package regions
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // Source answers other regions. Safe for concurrent use.
@@ -13,6 +15,8 @@ type Source struct {
 	Store *store.Store
 	// Clock is the one that others compare theirs with; nil: the machine's.
 	Clock store.Clock
+	// known is told of a region that reads this one, and so knows it; nil: nobody is.
+	known func(part.Region)
 }
 
 // Pull answers REGION.PULL, whose arguments behind its name are args: one reply, perhaps an error. It
@@ -24,12 +28,19 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 		s.state(args[1:], w)
 		return
 	}
+	if isWord(args, wordMembers) {
+		s.members(args[1:], w)
+		return
+	}
 	q, err := ParseRequest(args)
 	if err != nil {
 		w.Error(replyOf(err))
 		return
 	}
 	answers, err := s.answer(q)
+	if err == nil && s.known != nil {
+		s.known(q.By)
+	}
 	if err == nil && len(answers) == 0 && q.Block > 0 {
 		if err = s.wait(ctx, q); err == nil {
 			answers, err = s.answer(q)
@@ -43,8 +54,10 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	if s.Clock != nil {
 		now, _ = s.Clock()
 	}
-	w.Array(1 + answerParts*len(answers))
+	set, _ := s.Store.Regions()
+	w.Array(answerHead + answerParts*len(answers))
 	w.Int(now)
+	w.Int(int64(set.Version))
 	for i := range answers {
 		answers[i].write(w)
 	}
@@ -87,4 +100,23 @@ func (s *Source) answer(q *Request) (answers []answer, err error) {
 		err = nil
 	}
 	return answers, err
+}
+
+// members answers REGION.PULL MEMBERS. It does so also to one that is no member any more: so it
+// learns that.
+func (s *Source) members(args [][]byte, w *resp.Writer) {
+	group, err := parseMembers(args)
+	set, ok := s.Store.Regions()
+	switch {
+	case err != nil:
+	case !ok:
+		err = store.ErrNoRegions
+	case group != set.Group:
+		err = fmt.Errorf("%w: group %x, and not %x", store.ErrStream, set.Group, group)
+	}
+	if err != nil {
+		w.Error(replyOf(err))
+		return
+	}
+	w.Bulk(set.Encode())
 }

@@ -102,7 +102,7 @@ func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
 		return false, nil
 	}
 	if p.opts.Store.Newcomer() {
-		if m, waits := p.known.waitsFor(p.opts.Store); waits {
+		if m, waits := p.acquainted.waitsFor(p.opts.Store); waits {
 			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", m.Name))
 			return false, nil
 		}

@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fbfkv/fbfkv/store"
@@ -23,6 +24,8 @@ type Status struct {
 	// ClockSkewMs is how far its clock leads ours, negative: lags, when it answered last, but for the
 	// time of the way.
 	ClockSkewMs int64
+	// Version is that of the members, as it said when it answered last.
+	Version uint64
 	// Since Start or the last change of address: answers, their bytes, the states that were
 	// exchanged because logs do not reach back.
 	Pulls, Bytes, StateExchanges uint64
@@ -49,11 +52,8 @@ func (p *peer) Status() Status {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.status
-	for _, m := range set.Members {
-		if m.Region == p.region {
-			s.Name = m.Name
-		}
-	}
+	m, _ := set.Member(p.region)
+	s.Name = m.Name
 	s.Failing = p.linkErr != nil
 	now := p.opts.now()
 	if len(p.readings) == 0 { // it never could be asked
@@ -73,4 +73,120 @@ func (p *peer) Status() Status {
 		s.Ranges = append(s.Ranges, rs)
 	}
 	return s
+}
+
+// Texts that an operator reads.
+const (
+	removedText = "the other regions have removed this one: it does not read them any more, and what is counted here stays here; " +
+		"to make it a region again, start it with an empty directory and join"
+	restoredText = "this directory was restored from a backup, so the other regions do not read it: remove this region, " +
+		"and join with an empty directory"
+)
+
+// NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
+// JSON numbers.
+type NodeStatus struct {
+	Member     bool         `json:"member"`
+	Name       string       `json:"name,omitempty"`
+	Number     part.Region  `json:"number"`
+	Address    string       `json:"address,omitempty"`
+	Group      uint64       `json:"group,omitempty"`
+	Version    uint64       `json:"version"`           // of the members
+	Arbiter    string       `json:"arbiter,omitempty"` // the region that decides who is a member
+	Admission  Admission    `json:"self"`              // what the server says of itself to become a member
+	Ills       []string     `json:"ills"`              // what is wrong, and helps
+	Peers      []PeerStatus `json:"peers"`
+	Operations Operations   `json:"operations"`
+}
+
+// Operations are store.RegionIDs.
+type Operations struct {
+	Heard     uint64 `json:"heard"`
+	Late      uint64 `json:"late"`
+	Twins     uint64 `json:"twins"`
+	TakenBack uint64 `json:"taken_back"`
+	Unchecked uint64 `json:"unchecked"`
+}
+
+// PeerStatus is how the reading of a region goes, see Status.
+type PeerStatus struct {
+	Name           string       `json:"name"`
+	Number         part.Region  `json:"number"`
+	Address        string       `json:"address"`
+	Partitions     int          `json:"partitions"`
+	Connected      bool         `json:"connected"`
+	Paused         bool         `json:"paused"`
+	Failing        bool         `json:"failing"`
+	LagMs          int64        `json:"lag_ms"`
+	LagOps         uint64       `json:"lag_ops"`
+	Pulls          uint64       `json:"pulls"`
+	Bytes          uint64       `json:"bytes"`
+	StateExchanges uint64       `json:"state_exchanges"`
+	ClockSkewMs    int64        `json:"clock_skew_ms"`
+	Version        uint64       `json:"version"`
+	LastAnswerMs   int64        `json:"last_answer_ms"` // unix ms; 0: never
+	LastError      string       `json:"last_error,omitempty"`
+	LastErrorMs    int64        `json:"last_error_ms,omitempty"`
+	Ranges         []RangePlace `json:"ranges"`
+}
+
+// RangePlace is a RangeStatus.
+type RangePlace struct {
+	Own       uint16 `json:"own"`       // partition here
+	Partition uint16 `json:"partition"` // of the other region
+	Taken     uint64 `json:"taken"`
+	Newest    uint64 `json:"newest"`
+	Error     string `json:"error,omitempty"`
+}
+
+// Well reports whether all is taken that the region has told of.
+func (p *PeerStatus) Well() bool { return p.Connected && !p.Paused && !p.Failing && p.LagOps == 0 }
+
+// Status returns how it goes.
+func (n *Node) Status() NodeStatus {
+	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}}
+	set, ok := n.Members()
+	mesh := n.Mesh()
+	if !ok || mesh == nil {
+		return s
+	}
+	own, _ := set.Member(set.Self)
+	s.Member, s.Name, s.Number, s.Address, s.Group, s.Version = true, own.Name, own.Region, own.Address, set.Group, set.Version
+	s.Admission.Name, s.Arbiter = own.Name, arbiter(&set).Name
+	s.Operations = Operations(n.Store.RegionIDs())
+	if n.removed.Load() != nil {
+		s.Ills = append(s.Ills, removedText)
+		return s
+	}
+	if own.Incarnation != s.Admission.Incarnation {
+		s.Ills = append(s.Ills, restoredText)
+	}
+	if n := s.Operations.Unchecked; n > 0 {
+		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up (region-retention)", n))
+	}
+	for _, p := range mesh.Status() {
+		m, _ := set.Member(p.Region)
+		s.Peers = append(s.Peers, p.public(m.Partitions))
+	}
+	return s
+}
+
+// public is a status for others to read.
+func (s *Status) public(partitions int) PeerStatus {
+	p := PeerStatus{
+		Name: s.Name, Number: s.Region, Address: s.Address, Partitions: partitions,
+		Connected: s.Connected, Paused: s.Paused, Failing: s.Failing, LagMs: s.LagMs, LagOps: s.LagOps,
+		Pulls: s.Pulls, Bytes: s.Bytes, StateExchanges: s.StateExchanges, ClockSkewMs: s.ClockSkewMs, Version: s.Version,
+		LastError: s.LastError, Ranges: []RangePlace{},
+	}
+	if !s.LastAnswer.IsZero() {
+		p.LastAnswerMs = s.LastAnswer.UnixMilli()
+	}
+	if !s.LastErrorAt.IsZero() {
+		p.LastErrorMs = s.LastErrorAt.UnixMilli()
+	}
+	for _, r := range s.Ranges {
+		p.Ranges = append(p.Ranges, RangePlace{r.Own, r.Source.Partition, r.Taken, r.Newest, r.Error})
+	}
+	return p
 }

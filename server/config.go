@@ -32,6 +32,7 @@ type Config struct {
 
 	TLS         TLSConfig
 	Cluster     ClusterConfig
+	Region      RegionConfig
 	Observation ObservationConfig
 
 	// Security.
@@ -331,6 +332,8 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		MinFreeDisk:           orNone(c.MinFreeDisk),
 		Beside:                c.beside(),
 		AcceptForgottenWindow: c.AcceptForgetting,
+		RegionBacklog:         c.Region.Backlog,
+		RegionRetention:       c.Region.Retention,
 	}, err
 }
 
@@ -362,7 +365,7 @@ func orNone[T int64 | time.Duration](v T) T {
 // settings do not go together, and whether the files that they name can be used.
 func (c *Config) Check() (faults Faults) {
 	tlsFiles := func() error {
-		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) {
+		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) && !(c.Region.TLS && c.TLS.hasFiles()) {
 			return nil
 		}
 		_, err := c.TLS.read()
@@ -377,7 +380,7 @@ func (c *Config) Check() (faults Faults) {
 			faults = append(faults, err.Error())
 		}
 	}
-	return append(faults, c.clusterFaults()...)
+	return append(append(faults, c.clusterFaults()...), c.regionFaults()...)
 }
 
 // checkPorts refuses one port for two purposes.

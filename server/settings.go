@@ -87,8 +87,8 @@ const (
 )
 
 // Settings is the table of all settings, group by group. It does not change.
-var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, clusterSettings, limitSettings,
-	observationSettings, sketchSettings, generalSettings, operationSettings)
+var Settings = slices.Concat(storageSettings, networkSettings, securitySettings, tlsSettings, clusterSettings, regionSettings,
+	limitSettings, observationSettings, sketchSettings, generalSettings, operationSettings)
 
 var storageSettings = []Setting{
 	{

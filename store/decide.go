@@ -373,6 +373,9 @@ func (x *decider) cSeen(op *Op) error {
 	switch r.verdict {
 	case verdictSeen:
 		op.Found, op.Exact, op.Seen = true, true, r.seen
+		if g := r.p.regions; g != nil {
+			op.Object = g.nameOf(&r.seen)
+		}
 	case verdictMaybe:
 		op.Found = true
 	}

@@ -250,12 +250,17 @@ func (x *decider) read(op *Op) error {
 				v = r.c.value
 			}
 			op.Values, op.Founds = append(op.Values, v), append(op.Founds, counter)
-		case Get:
+		case Get, ByRegion:
 			if alive && !counter {
 				return ErrWrongType
 			}
 			if op.Found = counter; counter {
 				op.Value = r.c.value
+			}
+			if op.Kind == ByRegion {
+				if err := r.shares(op); err != nil {
+					return err
+				}
 			}
 		case Exists:
 			if alive {

@@ -69,6 +69,7 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		regionDrop:   {is: writes | manyKeys | ofKeys, entries: 2, turn: (*decider).regionDrop},
 
 		Get:         {is: ofKeys, turn: (*decider).read},
+		ByRegion:    {is: ofKeys, turn: (*decider).read},
 		MGet:        {is: manyKeys | ofKeys, turn: (*decider).read},
 		Exists:      {is: manyKeys | ofKeys, turn: (*decider).read},
 		TypeOf:      {is: ofKeys, turn: (*decider).read},

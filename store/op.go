@@ -61,6 +61,8 @@ const (
 
 	// Get reads the counter Key. Out: Value, Found.
 	Get
+	// ByRegion is Get of a member of regions. Out, beside Get's: Object, []RegionShare, by region.
+	ByRegion
 	// MGet reads the counters Keys; a filter key counts as missing.
 	// Out: Values, Founds.
 	MGet
@@ -74,7 +76,8 @@ const (
 	// MemoryUsage estimates the bytes that Key holds in memory. Out: Found, Value.
 	MemoryUsage
 	// CSeen asks for an operation without applying it. In: Key, ID.
-	// Out: Found (maybe, in APPROX), Seen and whether it is Exact.
+	// Out: Found (maybe, in APPROX), Seen and whether it is Exact; then, in a member of regions,
+	// Object is the name of the region that applied it.
 	CSeen
 	// Watch notes what Keys are like. Out: Values, two numbers for each key, to
 	// be handed to IfUnchanged.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/fbfkv/fbfkv/store/coding"
@@ -46,7 +47,14 @@ var (
 const (
 	maxRegionName    = 64
 	maxRegionAddress = 300
+	dataDigits       = 32
 )
+
+// MaxRegionVersion bounds RegionSet.Version.
+const MaxRegionVersion = 1 << 53
+
+// MaxRegionSet bounds what RegionSet.Encode returns, bytes: names and addresses may be escaped.
+const MaxRegionSet = part.MaxRegions * (6*(maxRegionName+maxRegionAddress) + 512)
 
 // RegionMember is one of the regions.
 type RegionMember struct {
@@ -55,6 +63,9 @@ type RegionMember struct {
 	Partitions  int    // of its store, a power of two
 	Incarnation uint64 // of its directory, whose log others read
 	Address     string // HOST:PORT, at which others reach it; may be "" where nobody else is to
+	// Data is the id of its data (persistence.Meta), 32 hex digits: with Incarnation it names the
+	// directory. "": nobody knows.
+	Data string `json:",omitempty"`
 
 	// Gone: it was removed (regionremove.go). Heir is the region that writes its parts since, and
 	// Since the version of the set that says so.
@@ -138,6 +149,14 @@ func (s *RegionSet) member(r part.Region) *RegionMember {
 	return nil
 }
 
+// Member returns a region; false if there is none of that number.
+func (s *RegionSet) Member(r part.Region) (RegionMember, bool) {
+	if m := s.member(r); m != nil {
+		return *m, true
+	}
+	return RegionMember{}, false
+}
+
 // alone reports whether there are no other regions: nobody else has heard of any key.
 func (g *regions) alone() bool { return len(g.ids) == 1 }
 
@@ -200,8 +219,8 @@ func (g *regions) clone() *regions {
 	return &n
 }
 
-// encode is the JSON that is logged.
-func (s RegionSet) encode() []byte {
+// Encode is the JSON that is logged, and that regions tell each other.
+func (s RegionSet) Encode() []byte {
 	b, err := json.Marshal(s)
 	if err != nil {
 		panic(err) // numbers and strings of UTF-8
@@ -209,11 +228,19 @@ func (s RegionSet) encode() []byte {
 	return b
 }
 
-func decodeRegions(b []byte) (s RegionSet, err error) {
+// DecodeRegionSet reads what Encode has written; whoever sent it need not be trusted.
+func DecodeRegionSet(b []byte) (s RegionSet, err error) {
+	if len(b) > MaxRegionSet {
+		return s, fmt.Errorf("%w: regions of %d bytes", ErrOption, len(b))
+	}
 	if err = decodeJSON(b, &s); err == nil {
 		err = s.check()
 	}
-	if err != nil {
+	return s, err
+}
+
+func decodeRegions(b []byte) (s RegionSet, err error) {
+	if s, err = DecodeRegionSet(b); err != nil {
 		return s, fmt.Errorf("%w: regions: %v", errCorruptEntry, err)
 	}
 	return s, nil
@@ -224,6 +251,9 @@ func (s *RegionSet) check() error {
 	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || !s.living(s.Self) {
 		return fmt.Errorf("%w: the own region is not among at most %d", ErrOption, part.MaxRegions)
 	}
+	if s.Version > MaxRegionVersion {
+		return fmt.Errorf("%w: version %d of the regions", ErrOption, s.Version)
+	}
 	for i, m := range s.Members {
 		n := m.Partitions
 		switch {
@@ -233,6 +263,8 @@ func (s *RegionSet) check() error {
 			return fmt.Errorf("%w: the name of region %d", ErrOption, m.Region)
 		case len(m.Address) > maxRegionAddress || !utf8.ValidString(m.Address):
 			return fmt.Errorf("%w: the address of region %d", ErrOption, m.Region)
+		case m.Data != "" && (len(m.Data) != dataDigits || strings.Trim(m.Data, "0123456789abcdef") != ""):
+			return fmt.Errorf("%w: the data of region %d", ErrOption, m.Region)
 		case n < 1 || n > slots || n&(n-1) != 0:
 			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
 		case m.Gone && (!s.living(m.Heir) || m.Since == 0 || m.Since > s.Version) || !m.Gone && (m.Heir != 0 || m.Since != 0):
@@ -250,7 +282,7 @@ func (s *RegionSet) check() error {
 // appendTo appends what the state row has of regions: the set, since, then for each cursor source and
 // sequence, for each source that has said something what it said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
-	b = coding.AppendBytes(b, g.RegionSet.encode())
+	b = coding.AppendBytes(b, g.RegionSet.Encode())
 	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
 	var said []RegionCursor
@@ -332,7 +364,7 @@ func (s *Store) SetRegions(set RegionSet) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
-	encoded := set.encode()
+	encoded := set.Encode()
 	s.catalogMu.Lock()
 	defer s.catalogMu.Unlock()
 	x := s.internal(s.partitions...)

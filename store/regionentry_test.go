@@ -94,7 +94,7 @@ func TestRegionState(t *testing.T) {
 	}
 	for i := range len(b) - len(state.catalog.encode()) {
 		if i > 0 {
-			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil && i < len(g.RegionSet.encode()) {
+			if _, err := decodeState(append(slices.Clone(b[:len(b)-i]), make([]byte, 0)...)); err == nil && i < len(g.RegionSet.Encode()) {
 				t.Errorf("a state without its last %d bytes is read", i)
 			}
 		}

@@ -347,8 +347,8 @@ func (w *testRegions) drain() {
 	}
 }
 
-// want is what a key must be worth: each opid counts once, as the application that was first.
-func (w *testRegions) want(key string) (v int64, exists bool) {
+// want is what a key must be worth, by region: each opid counts once, as the application that was first.
+func (w *testRegions) want(key string) (by [part.MaxRegions]int64, exists bool) {
 	first := make(map[string]*done)
 	var last *done
 	for i := range w.history {
@@ -364,7 +364,7 @@ func (w *testRegions) want(key string) (v int64, exists bool) {
 			}
 		case d.opid == "":
 			if !d.gone {
-				v += d.delta
+				by[d.region] += d.delta
 			}
 		case f == nil || d.before(f):
 			first[d.opid] = d
@@ -372,13 +372,13 @@ func (w *testRegions) want(key string) (v int64, exists bool) {
 	}
 	for _, d := range first {
 		if !d.gone {
-			v += d.delta
+			by[d.region] += d.delta
 		}
 	}
 	if last != nil {
-		v += last.delta
+		by[last.region] += last.delta
 	}
-	return v, exists
+	return by, exists
 }
 
 // of returns the history of a key.
@@ -406,8 +406,25 @@ func (d *done) before(o *done) bool {
 func (w *testRegions) check() {
 	for n := range w.keys {
 		key := fmt.Sprint("k", n)
-		want, exists := w.want(key)
+		by, exists := w.want(key)
+		want := int64(0)
+		for _, v := range by {
+			want += v
+		}
 		for _, r := range w.r {
+			op := do(r.s, Op{Kind: ByRegion, Key: []byte(key)})
+			shares, _ := op.Object.([]RegionShare)
+			shown := by
+			for _, s := range shares {
+				var n int
+				if _, err := fmt.Sscanf(s.Region, "region%d", &n); err != nil {
+					w.t.Fatal(s.Region)
+				}
+				shown[n] -= s.Value
+			}
+			if op.Err != nil || op.Found != exists || exists && shown != [part.MaxRegions]int64{} {
+				w.t.Errorf("region %d: %s by region: %v, %v; want %v; %+v", r.n, key, shares, op.Err, by, w.of(key))
+			}
 			if v, ok := get(r.s, key); v != want || ok != exists {
 				w.t.Errorf("region %d: %s = %d, %v; want %d, %v; %+v", r.n, key, v, ok, want, exists, w.of(key))
 			}
@@ -423,6 +440,9 @@ func (w *testRegions) check() {
 	}
 	for id, d := range first {
 		for _, r := range w.r {
+			if op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(id)}); op.Object != fmt.Sprint("region", d.region) || op.Seen.UnixMs != d.wall {
+				w.t.Errorf("region %d: CSEEN of %s: %v of %v, want region %d", r.n, id, op.Seen, op.Object, d.region)
+			}
 			if op := cincr(r.s, d.key, id, d.delta); op.Err != nil || op.Applied || op.Value != d.result {
 				w.t.Errorf("region %d: retry of %s: %d, applied %v, %v; want %d", r.n, id, op.Value, op.Applied, op.Err, d.result)
 			}

@@ -134,7 +134,7 @@ func (t *taker) stateID(of part.Region) func(o *stateID) error {
 	return func(o *stateID) error {
 		t.ids = append(t.ids, heardID{o.key, o.id, Heard{
 			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Delta: o.Delta, Clip: o.Clip, Result: o.Result, Stated: true,
-		}})
+		}, nil})
 		return t.enough(len(o.key) + len(o.id))
 	}
 }

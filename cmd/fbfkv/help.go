@@ -35,6 +35,7 @@ Usage:
   fbfkv top HOST:PORT                   watch a server in a terminal
   fbfkv healthcheck                     ask a running server whether it is ready
   fbfkv cluster COMMAND                 make a cluster of servers, look after it
+  fbfkv region COMMAND                  make servers regions, look after them
 
 A configuration file contains one setting per line in redis.conf's syntax, without
 the dashes (port 6380). include reads another file, or those that match a pattern.

@@ -402,6 +402,9 @@ func TestSubcommandArguments(t *testing.T) {
 		"stream query --field -1": "fbfkv: --field counts from 1",
 		"top --port 1":            "fbfkv: unknown flag: --port (fbfkv top --help lists the flags)",
 		"cluster local":           "fbfkv: usage: fbfkv cluster local --dir DIR ",
+		"region":                  "fbfkv: usage: fbfkv region COMMAND ",
+		"region join a b":         "fbfkv: usage: fbfkv region join NEW NAME EXISTING ",
+		"region merge":            "fbfkv: fbfkv region has no command \"merge\" ",
 	} {
 		var stdout, stderr bytes.Buffer
 		if code := run(strings.Fields(in), &stdout, &stderr); code != 1 || !strings.HasPrefix(stderr.String(), want) {

@@ -9,6 +9,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/check"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/healthcheck"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/region"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/restore"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/stream"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/top"
@@ -18,7 +19,7 @@ import (
 // addOffline adds the subcommands that look after data directories and servers.
 func addOffline(root *cobra.Command) {
 	for _, sub := range []*cobra.Command{check.New(), backup.New(), restore.New(), restore.NewVerify(), transfer.NewImport(), transfer.NewExport(),
-		stream.New(), healthcheck.New(), top.New(), cluster.New()} {
+		stream.New(), healthcheck.New(), top.New(), cluster.New(), region.New()} {
 		sub.DisableFlagsInUseLine = true // the line names them
 		sub.Args = orUsage(sub.Args)
 		root.AddCommand(sub)

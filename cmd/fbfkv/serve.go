@@ -17,6 +17,7 @@ import (
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/monitor"
 	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -74,7 +75,7 @@ func (r *running) serve() error {
 	if watched != nil {
 		defer watched.Close()
 	}
-	data, err := openData(r.config, certificates, r.files.storage, log.Logger)
+	data, err := openData(r.config, certificates, r.users, r.files.storage, log.Logger)
 	if err != nil {
 		closeAll(listeners)
 		return err
@@ -86,6 +87,7 @@ func (r *running) serve() error {
 		ConfigFile: r.file,
 		Users:      r.users,
 		Cluster:    data.cluster(),
+		Regions:    data.regionNode(),
 		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check},
 		TLS:        certificates,
 		Version:    versionNumber(),
@@ -127,25 +129,33 @@ func (r *running) serve() error {
 
 // data is an open data directory, of a server that stands alone or of a node of a cluster.
 type data struct {
-	st   *store.Store
-	node *clusterNode // nil: it stands alone
-	log  *slog.Logger
+	st      *store.Store
+	node    *clusterNode // nil: it stands alone
+	regions *regionEnd   // nil: it is a node of a cluster
+	log     *slog.Logger
 }
 
 // openData opens the data directory, of which so many files may be open.
-func openData(config *server.Config, certificates *server.TLS, files int, log *slog.Logger) (data, error) {
+func openData(config *server.Config, certificates *server.TLS, users *acl.Users, files int, log *slog.Logger) (data, error) {
 	if config.Cluster.Enabled {
 		n, err := openClusterNode(config, certificates, files, log)
 		if err != nil {
 			return data{}, err
 		}
-		return data{n.st, n, log}, nil
+		return data{n.st, n, nil, log}, nil
 	}
 	if err := cluster.CheckAlone(nil, config.Dir); err != nil {
 		return data{}, err
 	}
 	st, err := openStore(config, files, log, func(*store.Options) {})
-	return data{st, nil, log}, err
+	if err != nil {
+		return data{}, err
+	}
+	end, err := openRegions(st, config, certificates, users, log)
+	if err != nil {
+		return data{}, errors.Join(err, st.Close())
+	}
+	return data{st, nil, end, log}, nil
 }
 
 // cluster is what commands need of the node; nil if there is none.
@@ -156,10 +166,21 @@ func (d data) cluster() *commands.Cluster {
 	return d.node.commands()
 }
 
+// regionNode is what commands need of regions; nil if this cannot be one.
+func (d data) regionNode() *regions.Node {
+	if d.regions == nil {
+		return nil
+	}
+	return d.regions.node
+}
+
 // attach connects the data with the server.
 func (d data) attach(s *server.Server, again func()) {
 	if d.node != nil {
 		d.node.attach(s, again)
+	}
+	if d.regions != nil {
+		d.regions.server.Store(s)
 	}
 }
 
@@ -175,7 +196,7 @@ func (d data) close(snapshot bool) error {
 	if d.node != nil {
 		return d.node.close(snapshot)
 	}
-	return closeStore(d.st, snapshot, d.log)
+	return errors.Join(d.regions.node.Close(), closeStore(d.st, snapshot, d.log))
 }
 
 // startMonitor serves metrics-addr, if there is one.
@@ -193,7 +214,7 @@ func startMonitor(config *server.Config, log *slog.Logger) (*monitor.Monitor, er
 
 // listen opens the ports that the settings ask for, plain ones first.
 func listen(config *server.Config, log *slog.Logger) (all []net.Listener, certificates *server.TLS, err error) {
-	if config.TLS.Port != 0 || config.Cluster.Enabled && config.Cluster.TLS {
+	if config.TLS.Port != 0 || config.Cluster.Enabled && config.Cluster.TLS || config.Region.TLS {
 		if certificates, err = server.NewTLS(config, log); err != nil {
 			return nil, nil, err
 		}

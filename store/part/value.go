@@ -44,27 +44,38 @@ func (p Parts) Alive() bool {
 
 // Value is the sum of all parts, and of the register with the highest time (of two, that of the
 // higher region). If it is no int64, the nearest one is returned, and clamped is true.
-func (p Parts) Value() (v int64, clamped bool) {
-	switch s := p.sum(); s.sign() {
-	case 0:
-		return int64(s.lo), false
-	case 1:
-		return math.MaxInt64, true
-	}
-	return math.MinInt64, true
-}
+func (p Parts) Value() (v int64, clamped bool) { return p.sum().nearest() }
 
 // sum is the value, whole.
 func (p Parts) sum() (s sum) {
-	var last Register
+	for i := range p {
+		s = s.add(p[i].remaining())
+	}
+	last, _ := p.register()
+	return s.add(last.Value)
+}
+
+// register is the one that counts, and whose it is.
+func (p Parts) register() (last Register, of Region) {
 	for i := range p {
 		q := &p[i]
-		s = s.add(q.remaining())
 		if q.Set.Clock > q.Base.Clock && q.Set.HLC >= last.HLC {
-			last = q.Set
+			last, of = q.Set, q.Region
 		}
 	}
-	return s.add(last.Value)
+	return last, of
+}
+
+// Share is what the value has of r: what is left of its sum, with the register of a SET if it is
+// r's that counts. The shares of all regions add up to the value, unless one is no int64: then it
+// is the nearest one.
+func (p Parts) Share(r Region) int64 {
+	s := sum{}.add(p.Remaining(r))
+	if last, of := p.register(); of == r {
+		s = s.add(last.Value)
+	}
+	v, _ := s.nearest()
+	return v
 }
 
 // Expiry is when the counter expires: what was said last; of two at the same time, the later
@@ -148,6 +159,17 @@ type sum struct {
 func (s sum) add(v int64) sum {
 	lo, carry := bits.Add64(s.lo, uint64(v), 0)
 	return sum{s.hi + v>>63 + int64(carry), lo}
+}
+
+// nearest is the int64 that is nearest to s; clamped: it is another one.
+func (s sum) nearest() (v int64, clamped bool) {
+	switch s.sign() {
+	case 0:
+		return int64(s.lo), false
+	case 1:
+		return math.MaxInt64, true
+	}
+	return math.MinInt64, true
 }
 
 // sign is 0 if s is an int64, else 1 or -1.

@@ -77,7 +77,7 @@ func (o *operator) copier(c *nodes.Configuration, shard, wanted string, fn func(
 
 // backupOf has a node copy its shard, which is all of what it is called.
 func (o *operator) backupOf(what, addr, dir string) error {
-	client, err := o.server.Client(addr, -1)
+	client, err := o.Server.Client(addr, -1)
 	if err != nil {
 		return err
 	}
@@ -86,6 +86,6 @@ func (o *operator) backupOf(what, addr, dir string) error {
 	if err := client.Do(context.Background(), "BACKUP", dir).Err(); err != nil {
 		return fmt.Errorf("no backup was made: %w", (&remote{addr, client}).explain(err))
 	}
-	o.say("the %s is backed up to %s on %s in %.1f s", what, dir, addr, time.Since(began).Seconds())
+	o.Say("the %s is backed up to %s on %s in %.1f s", what, dir, addr, time.Since(began).Seconds())
 	return nil
 }

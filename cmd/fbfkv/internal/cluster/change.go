@@ -12,6 +12,7 @@ import (
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const addHelp = `Makes running servers, of which each was started with --cluster-enabled yes and an empty
@@ -90,7 +91,7 @@ func (o *operator) addNodes(added []string, existing, named string, begin bool) 
 		}
 	}
 	if len(missing) == 0 {
-		o.say("the cluster %s has these nodes already", short(c.Cluster))
+		o.Say("the cluster %s has these nodes already", short(c.Cluster))
 		return nil
 	}
 	shard, err := chooseShard(c, here, named, begin)
@@ -104,7 +105,7 @@ func (o *operator) addNodes(added []string, existing, named string, begin bool) 
 	} else if len(c.Shards) > 1 {
 		plan = append(plan, fmt.Sprintf("They become nodes of the shard %s, which has %d.", short(shard), voters))
 	}
-	if err := o.confirm(append(plan, o.warn(voters+len(missing))...)...); err != nil {
+	if err := o.Confirm(append(plan, o.warn(voters+len(missing))...)...); err != nil {
 		return err
 	}
 	for _, addr := range missing {
@@ -203,7 +204,7 @@ func (o *operator) follow(c *nodes.Configuration, shard, addr string) (id string
 		if _, err := o.joined(n, c.Cluster); err != nil {
 			return "", err
 		}
-		o.say("%s: has joined", addr)
+		o.Say("%s: has joined", addr)
 	}
 	return m.ID, nil
 }
@@ -226,16 +227,16 @@ func (o *operator) promote(c *nodes.Configuration, shard, addr, id string, vote 
 		}
 		refresh(c, asked{Info: info})
 	}
-	progress := bar.New(o.stderr)
+	progress := bar.New(o.Stderr)
 	defer progress.Clear()
-	for most := uint64(0); ; time.Sleep(retryPeriod) {
+	for most := uint64(0); ; time.Sleep(operate.RetryPeriod) {
 		var p nodes.Progress
 		if err := o.change(c, shard, nodes.VerbPromote, nodes.PromoteRequest{ID: id, Vote: vote}, &p); err != nil {
 			return err
 		}
 		if p.Voter || !vote && p.Near {
 			progress.Clear()
-			o.say("%s: has caught up%s", addr, map[bool]string{true: " and votes"}[p.Voter])
+			o.Say("%s: has caught up%s", addr, map[bool]string{true: " and votes"}[p.Voter])
 			return nil
 		}
 		// It may take long, but not without the node.
@@ -257,7 +258,7 @@ func (o *operator) removeNode(existing, addr string) error {
 	}
 	m := c.At(addr)
 	if m == nil {
-		o.say("the cluster %s has no node %s", short(c.Cluster), addr)
+		o.Say("the cluster %s has no node %s", short(c.Cluster), addr)
 		return nil
 	}
 	if err := o.spare(c, *m); err != nil {
@@ -274,7 +275,7 @@ func (o *operator) removeNode(existing, addr string) error {
 	} else {
 		plan = append(plan, o.warn(left)...)
 	}
-	if err := o.confirm(plan...); err != nil {
+	if err := o.Confirm(plan...); err != nil {
 		return err
 	}
 	if last {
@@ -345,7 +346,7 @@ func (o *operator) remove(c *nodes.Configuration, m nodes.Member, addr string) e
 
 // dismiss tells a node that it is no member any more.
 func (o *operator) dismiss(c *nodes.Configuration, m nodes.Member, addr string) {
-	o.say("%s: is no member any more", addr)
+	o.Say("%s: is no member any more", addr)
 	// One that cannot be reached is told by nobody, and has no vote all the same.
 	if n, err := o.remote(o.reach(m)); err == nil {
 		if info, err := o.info(n.addr); err == nil && info.Self.ID == m.ID && info.Cluster == c.Cluster {
@@ -376,7 +377,7 @@ func (o *operator) replace(existing, old, replacement string) error {
 		return fmt.Errorf("%s is a node of the cluster already, and cannot take the place of %s as well: name an empty server, or see remove-node",
 			replacement, old)
 	case gone == nil && here != nil && here.Voter:
-		o.say("%s is a member with its directory: there is nothing to replace", replacement)
+		o.Say("%s is a member with its directory: there is nothing to replace", replacement)
 		return nil
 	case gone == nil && here == nil && old != replacement: // otherwise an earlier attempt has removed it
 		return fmt.Errorf("the cluster %s has no node %s", short(c.Cluster), old)
@@ -396,7 +397,7 @@ func (o *operator) replace(existing, old, replacement string) error {
 	if old == replacement {
 		plan = fmt.Sprintf("In the cluster %s, %s begins anew: it has an empty directory.", short(c.Cluster), old)
 	}
-	if err := o.confirm(plan); err != nil {
+	if err := o.Confirm(plan); err != nil {
 		return err
 	}
 	// Two members cannot have the same address. Otherwise the new one catches up first, so that as

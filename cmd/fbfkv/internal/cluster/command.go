@@ -5,16 +5,10 @@
 package cluster
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
-	"time"
-
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const help = `Makes a cluster of running servers and looks after it. Each server was started with
@@ -31,13 +25,8 @@ variable ` + connect.PasswordVariable + `, as for redis-cli: there, other users 
 
 // operator is one run of a subcommand.
 type operator struct {
-	server   connect.Flags
-	yes      bool
-	patience time.Duration
-
-	in          io.Reader
-	out, stderr io.Writer
-	nodes       map[string]*remote // by HOST:PORT
+	*operate.Operator
+	nodes map[string]*remote // by HOST:PORT
 }
 
 // subcommand is one of the commands.
@@ -50,76 +39,17 @@ type subcommand struct {
 
 // New returns the command with its subcommands.
 func New() *cobra.Command {
-	root := &cobra.Command{
-		Use:   "cluster COMMAND",
-		Short: "make a cluster of servers and look after it",
-		Long:  help,
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(_ *cobra.Command, args []string) error {
-			return fmt.Errorf("fbfkv cluster has no command %.40q (fbfkv cluster --help lists them)", args[0])
-		},
-	}
-	var lines strings.Builder
+	c := operate.Command{Name: "cluster", Short: "make a cluster of servers and look after it", Long: help, Patience: "a node or a leader"}
 	for _, s := range []subcommand{createCommand(), statusCommand(), addCommand(), removeCommand(), replaceCommand(), moveCommand(), rebalanceCommand(), backupCommand(),
 		restoreCommand(), recoverCommand(), localCommand()} {
-		cmd := s.command()
-		root.AddCommand(cmd)
-		fmt.Fprintf(&lines, "  %s\n      %s\n", s.use, s.short)
+		c.Subcommands = append(c.Subcommands, operate.Subcommand{
+			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,
+			Run: func(base *operate.Operator, args []string) error {
+				o := &operator{base, map[string]*remote{}}
+				defer o.close()
+				return s.run(o, args)
+			},
+		})
 	}
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		if cmd != root {
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
-			return
-		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s\n\nCommands:\n%s\nfbfkv cluster COMMAND --help tells more.\n", help, lines.String())
-	})
-	return root
-}
-
-// command makes the command line of a subcommand.
-func (s subcommand) command() *cobra.Command {
-	o := &operator{nodes: map[string]*remote{}}
-	cmd := &cobra.Command{Use: s.use + " [flags]", Short: s.short, Long: s.long}
-	cmd.DisableFlagsInUseLine = true
-	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		if s.args(cmd, args) != nil {
-			return fmt.Errorf("usage: fbfkv cluster %s (fbfkv cluster %s --help tells more)", s.use, cmd.Name())
-		}
-		return nil
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.in, o.out, o.stderr = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-		defer o.close()
-		return s.run(o, args)
-	}
-	o.server.Add(cmd.Flags())
-	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
-	cmd.Flags().DurationVar(&o.patience, "patience", time.Minute, "for how long to wait for a node or a leader")
-	if s.flags != nil {
-		s.flags(cmd)
-	}
-	return cmd
-}
-
-// errNotConfirmed: nothing was done.
-var errNotConfirmed = errors.New("nothing was done: it was not confirmed; --yes does not ask")
-
-// say prints a line about what is done.
-func (o *operator) say(format string, args ...any) { fmt.Fprintf(o.out, format+"\n", args...) }
-
-// confirm shows what will be done and asks whether to go on.
-func (o *operator) confirm(plan ...string) error {
-	for _, line := range plan {
-		o.say("%s", line)
-	}
-	if o.yes {
-		return nil
-	}
-	fmt.Fprint(o.out, `Type "yes" to go on: `)
-	answer, _ := bufio.NewReader(o.in).ReadString('\n')
-	if strings.TrimSpace(answer) != "yes" {
-		fmt.Fprintln(o.out)
-		return errNotConfirmed
-	}
-	return nil
+	return c.New()
 }

@@ -74,7 +74,7 @@ func (c *creation) run() error {
 		return err
 	}
 	if exists != nil && !slices.ContainsFunc(found, func(a asked) bool { return !a.in(exists) }) {
-		c.say("the cluster %s exists already, with these nodes", short(exists.Cluster))
+		c.Say("the cluster %s exists already, with these nodes", short(exists.Cluster))
 		return c.settle(c.addrs[0])
 	}
 	if exists != nil && len(exists.Shards) != c.shards() {
@@ -88,7 +88,7 @@ func (c *creation) run() error {
 	if err := c.judgeData(shards, exists); err != nil {
 		return err
 	}
-	if err := c.confirm(c.plan(shards, exists)...); err != nil {
+	if err := c.Confirm(c.plan(shards, exists)...); err != nil {
 		return err
 	}
 	begun := ""
@@ -111,7 +111,7 @@ func (c *creation) run() error {
 	if err := c.settle(c.addrs[0]); err != nil {
 		return err
 	}
-	c.say("the cluster %s is complete: %s", short(exists.Cluster), strings.Join(c.addrs, ", "))
+	c.Say("the cluster %s is complete: %s", short(exists.Cluster), strings.Join(c.addrs, ", "))
 	return nil
 }
 
@@ -387,7 +387,7 @@ func (c *creation) first(shards [][]asked) (*nodes.Configuration, error) {
 		_, _, err = c.operator.leader(config, config.Shards[0].ID)
 	}
 	if err == nil {
-		c.say("%s: is the first node of the cluster %s", a.addr, short(config.Cluster))
+		c.Say("%s: is the first node of the cluster %s", a.addr, short(config.Cluster))
 	}
 	return config, err
 }

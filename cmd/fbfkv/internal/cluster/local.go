@@ -88,15 +88,15 @@ func (l *local) run() (err error) {
 			if err != nil {
 				return err
 			}
-			l.say("try: redis-cli -c -p %d CINCRBY visits op-1 1", l.port)
+			l.Say("try: redis-cli -c -p %d CINCRBY visits op-1 1", l.port)
 			if l.page > 0 {
-				l.say("watch: http://%s/ to %s", l.pageAddress(0), l.pageAddress(l.count-1))
+				l.Say("watch: http://%s/ to %s", l.pageAddress(0), l.pageAddress(l.count-1))
 			}
-			l.say("Ctrl-C stops the nodes")
+			l.Say("Ctrl-C stops the nodes")
 			made = nil
 		case n := <-l.ended:
 			left--
-			l.say("%s: has ended (%v), its log is %s; it starts again with: %s", n.addr, n.cmd.ProcessState, n.log, commandLine(n.cmd))
+			l.Say("%s: has ended (%v), its log is %s; it starts again with: %s", n.addr, n.cmd.ProcessState, n.log, commandLine(n.cmd))
 			if made != nil {
 				return fmt.Errorf("%s did not start; its log is %s", n.addr, n.log)
 			}
@@ -153,7 +153,7 @@ func (l *local) create(addrs []string) error {
 	if err != nil {
 		return err
 	}
-	l.yes = true
+	l.Yes = true
 	c := creation{operator: l.operator, addrs: addrs}
 	if err := c.run(); err != nil {
 		return err

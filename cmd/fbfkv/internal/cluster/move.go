@@ -12,6 +12,7 @@ import (
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
 const moveHelp = `Moves partitions of the cluster to which the server ANY belongs to a shard, which is named by the
@@ -170,11 +171,11 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 		moves[s.ID] = list
 	}
 	if len(plan) == 0 && len(c.Moves) == 0 {
-		o.say("nothing is to be moved")
+		o.Say("nothing is to be moved")
 		return nil
 	}
 	if len(plan) > 0 {
-		if err := o.confirm(plan...); err != nil {
+		if err := o.Confirm(plan...); err != nil {
 			return err
 		}
 	}
@@ -195,14 +196,14 @@ func (o *operator) move(existing string, c *nodes.Configuration, moves map[strin
 
 // await waits until partitions, and all others that are on their way, have arrived, or were taken back.
 func (o *operator) await(existing string, left []nodes.Move) error {
-	progress := bar.New(o.stderr)
+	progress := bar.New(o.Stderr)
 	defer progress.Clear()
 	var stayed []nodes.Move
 	all, arrived, last := len(left), 0, time.Now()
-	for first := true; first || len(left) > 0; time.Sleep(retryPeriod) {
+	for first := true; first || len(left) > 0; time.Sleep(operate.RetryPeriod) {
 		now, err := o.member(existing)
 		if err != nil {
-			if time.Since(last) > o.patience {
+			if time.Since(last) > o.Patience {
 				return err
 			}
 			continue
@@ -222,8 +223,8 @@ func (o *operator) await(existing string, left []nodes.Move) error {
 			case now.Owner(m.Partition).ID != m.To:
 				stayed = append(stayed, m)
 			default:
-				if arrived++; !bar.IsTerminal(o.out) {
-					o.say("partition %d is in the shard %s: %d of %d", m.Partition, short(m.To), arrived, all)
+				if arrived++; !bar.IsTerminal(o.Out) {
+					o.Say("partition %d is in the shard %s: %d of %d", m.Partition, short(m.To), arrived, all)
 				}
 			}
 		}
@@ -231,7 +232,7 @@ func (o *operator) await(existing string, left []nodes.Move) error {
 			left, last = still, time.Now()
 		}
 		progress.Set("partitions", false, int64(all-len(left)), int64(all))
-		if time.Since(last) > o.patience {
+		if time.Since(last) > o.Patience {
 			if err := o.led(now); err != nil {
 				return err
 			}
@@ -242,7 +243,7 @@ func (o *operator) await(existing string, left []nodes.Move) error {
 	if len(stayed) > 0 {
 		return fmt.Errorf("not moved: %s; somebody took that back, with move --cancel", partitionsOf(stayed))
 	}
-	o.say("all partitions are where they are to be")
+	o.Say("all partitions are where they are to be")
 	return nil
 }
 
@@ -269,7 +270,7 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 		}
 	}
 	if len(moves) == 0 {
-		o.say("none of these partitions is on its way")
+		o.Say("none of these partitions is on its way")
 		return nil
 	}
 	var plan []string
@@ -278,7 +279,7 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 			plan = append(plan, fmt.Sprintf("In the shard %s stay: %s. What other shards have received of them counts for nothing.", short(s.ID), partitionsOf(of)))
 		}
 	}
-	if err := o.confirm(plan...); err != nil {
+	if err := o.Confirm(plan...); err != nil {
 		return err
 	}
 	if err := o.configure(c, nodes.VerbStay, nodes.MoveRequest{Partitions: list}); err != nil {
@@ -295,7 +296,7 @@ func (o *operator) stay(existing string, c *nodes.Configuration, list []int) err
 	if len(arrived) > 0 {
 		return fmt.Errorf("too late for %s: arrived already; fbfkv cluster move --to moves back", partitionsOf(arrived))
 	}
-	o.say("taken back: %s", partitionsOf(moves))
+	o.Say("taken back: %s", partitionsOf(moves))
 	return nil
 }
 

@@ -73,7 +73,7 @@ func (o *operator) recover(dirs []string, to string) error {
 	for _, id := range missing {
 		plan = append(plan, fmt.Sprintf("None of these is of the shard %s: %s needs it, too.", short(id), to))
 	}
-	if err := o.confirm(append(plan,
+	if err := o.Confirm(append(plan,
 		"Operations that only lost nodes had are lost, though they may have been acknowledged.",
 		fmt.Sprintf("No node of the cluster %s may be started again.", short(newest.Cluster)))...); err != nil {
 		return err
@@ -90,11 +90,11 @@ func (o *operator) recover(dirs []string, to string) error {
 	}
 	switch {
 	case !many:
-		o.say("%s is complete: start a server with --cluster-enabled yes --dir %s and name it first in fbfkv cluster create", to, to)
+		o.Say("%s is complete: start a server with --cluster-enabled yes --dir %s and name it first in fbfkv cluster create", to, to)
 	case len(missing) > 0:
-		o.say("%s has the shards of these directories, and lacks %s: recover these as well, or put a backup there", to, shorts(missing))
+		o.Say("%s has the shards of these directories, and lacks %s: recover these as well, or put a backup there", to, shorts(missing))
 	default:
-		o.say("%s is complete: start servers with empty directories and name them in fbfkv cluster restore %s", to, to)
+		o.Say("%s is complete: start servers with empty directories and name them in fbfkv cluster restore %s", to, to)
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (o *operator) ends(dirs []string) (longest []nodes.End, newest nodes.End, n
 		if i == 0 || end.Newer(newest) {
 			newest = end
 		}
-		o.say("%s: its log ends with entry %d of term %d; up to entry %d it is known to be committed", dir, end.Last, end.Term, end.Applied)
+		o.Say("%s: its log ends with entry %d of term %d; up to entry %d it is known to be committed", dir, end.Last, end.Term, end.Applied)
 		named[end.Shard]++
 		j := slices.IndexFunc(longest, func(e nodes.End) bool { return e.Shard == end.Shard })
 		switch {

@@ -14,14 +14,11 @@ import (
 
 	nodes "github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 )
 
-const (
-	// answerTime bounds a verb. A node that is asked to join asks others.
-	answerTime = 15 * time.Second
-	// retryPeriod is between two looks at something that is expected to come.
-	retryPeriod = 100 * time.Millisecond
-)
+// answerTime bounds a verb. A node that is asked to join asks others.
+const answerTime = 15 * time.Second
 
 // remote is a node, by its port for clients. It is connected when it is first asked, and
 // again after it was restarted. Safe for concurrent use.
@@ -35,7 +32,7 @@ func (o *operator) remote(addr string) (*remote, error) {
 	if n := o.nodes[addr]; n != nil {
 		return n, nil
 	}
-	client, err := o.server.Client(addr, answerTime)
+	client, err := o.Server.Client(addr, answerTime)
 	if err != nil {
 		return nil, err
 	}
@@ -69,27 +66,13 @@ func (n *remote) do(verb string, request, answer any) error {
 	return nil
 }
 
-// unreachable is the error of a node that does not answer.
-type unreachable struct{ error }
-
-// Unwrap returns the cause.
-func (u unreachable) Unwrap() error { return u.error }
-
 // explain says what an error of the node's means.
 func (n *remote) explain(err error) error {
-	switch text := err.Error(); {
-	case !connect.IsReply(err):
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "dial" {
-			err = op.Err
-		}
-		return unreachable{fmt.Errorf("%s cannot be reached: %w", n.addr, err)}
-	case strings.Contains(text, "cluster support disabled"):
+	if explained := connect.Explain(n.addr, "CLUSTER FBFKV", err); explained != nil {
+		return explained
+	}
+	if strings.Contains(err.Error(), "cluster support disabled") {
 		return fmt.Errorf("%s was started without a cluster: start it with --cluster-enabled yes", n.addr)
-	case strings.Contains(text, "unknown subcommand") || strings.Contains(text, "unknown command"):
-		return fmt.Errorf("%s is not an fbfkv server, or an older one: it does not know CLUSTER FBFKV", n.addr)
-	case strings.HasPrefix(text, "LOADING"):
-		return unreachable{fmt.Errorf("%s is starting: %w", n.addr, err)}
 	}
 	text := strings.TrimPrefix(err.Error(), "ERR ")
 	return fmt.Errorf("%s: %w", n.addr, refusal{text})
@@ -104,7 +87,7 @@ func (r refusal) Error() string { return strings.TrimPrefix(r.text, nodes.TryAga
 // transient reports whether a second attempt may go well: the node cannot be reached, does
 // not lead any more, or is about to.
 func transient(err error) bool {
-	var gone unreachable
+	var gone connect.Unreachable
 	var said refusal
 	return errors.As(err, &gone) || errors.As(err, &said) && strings.HasPrefix(said.text, nodes.TryAgain)
 }
@@ -147,7 +130,7 @@ const openingTime = 3 * time.Second
 
 // surveyAll is survey for nodes that must all answer. They may be opening their directories.
 func (o *operator) surveyAll(addrs []string) ([]asked, error) {
-	for end := time.Now().Add(min(openingTime, o.patience)); ; time.Sleep(retryPeriod) {
+	for end := time.Now().Add(min(openingTime, o.Patience)); ; time.Sleep(operate.RetryPeriod) {
 		all := o.survey(addrs)
 		err := errors.Join(problems(all)...)
 		if err == nil || time.Now().After(end) || slices.ContainsFunc(all, func(a asked) bool { return a.err != nil && !transient(a.err) }) {
@@ -158,7 +141,7 @@ func (o *operator) surveyAll(addrs []string) ([]asked, error) {
 
 // reach is where we reach a member.
 func (o *operator) reach(m nodes.Member) string {
-	if o.server.TLS() && m.TLSPort != 0 {
+	if o.Server.TLS() && m.TLSPort != 0 {
 		return net.JoinHostPort(m.Host, strconv.Itoa(m.TLSPort))
 	}
 	return m.Address()
@@ -195,22 +178,9 @@ func refresh(c *nodes.Configuration, all ...asked) {
 	}
 }
 
-// wait calls done every now and then until it reports true. An error that is not transient
-// ends it, as patience does, with the last one or with what was waited for.
+// wait is Operator.Wait.
 func (o *operator) wait(what string, done func() (bool, error)) error {
-	for end := time.Now().Add(o.patience); ; time.Sleep(retryPeriod) {
-		ok, err := done()
-		switch {
-		case ok && err == nil:
-			return nil
-		case err != nil && !transient(err):
-			return err
-		case time.Now().After(end) && err != nil:
-			return fmt.Errorf("gave up after %v waiting for %s: %w; run the command again", o.patience, what, err)
-		case time.Now().After(end):
-			return fmt.Errorf("gave up after %v waiting for %s; run the command again", o.patience, what)
-		}
-	}
+	return o.Operator.Wait(what, transient, done)
 }
 
 // leader waits for a leader of a shard that decides, and returns it with what it says. It brings c up to date

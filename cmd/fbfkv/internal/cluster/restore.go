@@ -169,8 +169,8 @@ func (c *creation) restores(shards [][]asked) (*nodes.Configuration, error) {
 
 // restoreTo makes a node take what is in a backup on its machine.
 func (o *operator) restoreTo(n *remote, dir string) error {
-	o.say("%s: checks and copies %s", n.addr, dir)
-	client, err := o.server.Client(n.addr, -1) // as long as it takes
+	o.Say("%s: checks and copies %s", n.addr, dir)
+	client, err := o.Server.Client(n.addr, -1) // as long as it takes
 	if err != nil {
 		return err
 	}

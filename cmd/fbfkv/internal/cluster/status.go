@@ -32,13 +32,13 @@ func (o *operator) status(existing string) error {
 		return err
 	}
 	all := o.survey(o.addresses(c.Members))
-	o.say("cluster %s, %s, %s, %d partitions, format level %d, configuration %d",
+	o.Say("cluster %s, %s, %s, %d partitions, format level %d, configuration %d",
 		short(c.Cluster), count(len(c.Members), "node"), count(len(c.Shards), "shard"), c.Partitions, c.Format, c.Version)
 	var ills, leaderless []string
 	for i := range c.Shards {
 		shard := &c.Shards[i]
 		if len(c.Shards) > 1 {
-			o.say("shard %s, %s", short(shard.ID), held(c, shard))
+			o.Say("shard %s, %s", short(shard.ID), held(c, shard))
 		}
 		var of []asked
 		for j, m := range c.Members {
@@ -52,7 +52,7 @@ func (o *operator) status(existing string) error {
 		case leads == nil:
 			leaderless = append(leaderless, short(shard.ID))
 		case first != nil && leads.Self.ID != first.ID && slices.ContainsFunc(of, func(a asked) bool { return a.err == nil && a.Self.ID == first.ID }):
-			o.say("leadership returns to %s once that has been well for half a minute", first.Address())
+			o.Say("leadership returns to %s once that has been well for half a minute", first.Address())
 		}
 	}
 	for _, m := range c.Moves {
@@ -60,11 +60,11 @@ func (o *operator) status(existing string) error {
 		if slices.Contains(leaderless, short(m.From)) || slices.Contains(leaderless, short(m.To)) {
 			waits = "; it waits for a leader, or fbfkv cluster move --cancel takes that back"
 		}
-		o.say("partition %d is on its way from the shard %s to %s%s", m.Partition, short(m.From), short(m.To), waits)
+		o.Say("partition %d is on its way from the shard %s to %s%s", m.Partition, short(m.From), short(m.To), waits)
 	}
 	meta := metaIlls(c, all)
 	for _, line := range slices.Concat(ills, meta, differences(all), levelHeld(c)) {
-		o.say("%s", line)
+		o.Say("%s", line)
 	}
 	switch {
 	case len(leaderless) > 0 && len(c.Shards) == 1:
@@ -163,7 +163,7 @@ func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []a
 		}
 	}
 	replaceable := 2*well > voters
-	w := tabwriter.NewWriter(o.out, 0, 0, 2, ' ', 0)
+	w := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "node\tid\trole\tterm\tapplied\tbehind\tversion")
 	for i, m := range members {
 		a := all[i]

@@ -1,0 +1,151 @@
+// Package region is the command `fbfkv region`: it makes servers regions, which count the same
+// counters, and looks after them. It speaks to their ports for clients, with the command REGION.
+package region
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
+	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+const help = `Makes servers regions and looks after them. Regions count the same counters: each answers
+by itself, also while it cannot reach the others, and they tell each other what they
+counted, each operation once. So a region is for another data center; against the loss
+of a machine, see fbfkv cluster.
+
+A server is named by HOST:PORT, where clients reach it. Regions read each other at the
+same port: at the address by which create or join named the server, unless its setting
+region-announce says another one. Where passwords are required, region-user and
+region-password say what a region logs in with at the others.
+
+  fbfkv region create eu.example.com:6379 eu
+  fbfkv region join us.example.com:6379 us eu.example.com:6379
+  fbfkv region status us.example.com:6379
+
+The user needs permission to run REGION. Set the password in the environment variable
+` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.`
+
+// answerTime bounds a command. REGION ADMIT connects to the newcomer.
+const answerTime = 15 * time.Second
+
+// operator is one run of a subcommand.
+type operator struct {
+	*operate.Operator
+	servers map[string]*server // by HOST:PORT
+}
+
+// New returns the command with its subcommands.
+func New() *cobra.Command {
+	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters", Long: help, Patience: "a region"}
+	for _, s := range []subcommand{createCommand, joinCommand, statusCommand, pauseCommand, resumeCommand} {
+		c.Subcommands = append(c.Subcommands, operate.Subcommand{
+			Use: s.use, Short: s.short, Long: s.long, Args: cobra.ExactArgs(s.args),
+			Run: func(base *operate.Operator, args []string) error {
+				o := &operator{base, map[string]*server{}}
+				defer o.close()
+				return s.run(o, args)
+			},
+		})
+	}
+	return c.New()
+}
+
+// subcommand is one of the commands.
+type subcommand struct {
+	use, short, long string
+	args             int
+	run              func(o *operator, args []string) error
+}
+
+// server is a server, by its port for clients.
+type server struct {
+	addr   string
+	client *connect.Client
+}
+
+// server returns the server at HOST:PORT.
+func (o *operator) server(addr string) (*server, error) {
+	if s := o.servers[addr]; s != nil {
+		return s, nil
+	}
+	client, err := o.Server.Client(addr, answerTime)
+	if err != nil {
+		return nil, err
+	}
+	o.servers[addr] = &server{addr, client}
+	return o.servers[addr], nil
+}
+
+func (o *operator) close() {
+	for _, s := range o.servers {
+		s.client.Close()
+	}
+}
+
+// askError is the answer of a region that cannot do it, and names the one that can.
+type askError struct{ addr, text string }
+
+func (e askError) Error() string { return e.text }
+
+// do carries out a subcommand of REGION. An error says which server it is about.
+func (s *server) do(args ...any) (string, error) {
+	text, err := s.client.Do(context.Background(), append([]any{"REGION"}, args...)...).Text()
+	if err == nil {
+		return text, nil
+	}
+	if explained := connect.Explain(s.addr, "REGION", err); explained != nil {
+		return "", explained
+	}
+	said := strings.TrimPrefix(err.Error(), "ERR ")
+	if words := strings.Fields(said); len(words) > 1 && words[0] == "ASK" {
+		return "", askError{words[1], fmt.Sprintf("%s: %s", s.addr, said)}
+	}
+	return "", fmt.Errorf("%s: %s", s.addr, said)
+}
+
+// status asks a server how it is doing.
+func (o *operator) status(addr string) (s *server, st regions.NodeStatus, err error) {
+	if s, err = o.server(addr); err != nil {
+		return nil, st, err
+	}
+	text, err := s.do("STATUS")
+	if err == nil {
+		if err = json.Unmarshal([]byte(text), &st); err != nil {
+			err = fmt.Errorf("%s answers what is no status: %w", addr, err)
+		}
+	}
+	return s, st, err
+}
+
+// change has the region that decides carry out a subcommand, whichever is asked first, and
+// returns the members.
+func (o *operator) change(s *server, args ...any) (set store.RegionSet, err error) {
+	for range 3 {
+		text, err := s.do(args...)
+		if ask, ok := err.(askError); ok {
+			if s, err = o.server(ask.addr); err == nil {
+				if _, err = s.do("MEMBERS"); err == nil {
+					continue
+				}
+			}
+			return set, fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
+		}
+		if err != nil {
+			return set, err
+		}
+		if set, err = store.DecodeRegionSet([]byte(text)); err != nil {
+			err = fmt.Errorf("%s answers what are no members: %w", s.addr, err)
+		}
+		return set, err
+	}
+	return set, fmt.Errorf("%s: the regions do not agree yet on who decides; run the command again", s.addr)
+}

@@ -1,0 +1,183 @@
+package region
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
+	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
+	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+var createCommand = subcommand{
+	use:   "create HOST:PORT NAME [--yes]",
+	short: "make a server the first region",
+	long: `Makes the running server HOST:PORT a region of the name NAME, with the counters that it
+has. It is the first one; others join it, and learn its counters.
+
+HOST is where the other regions reach it; so it is not 127.0.0.1, unless all regions are
+on this machine. The setting region-announce overrides it. To change the address later,
+run create again with the new one.
+
+The first region decides who is a member. While it cannot be reached the others
+count on, and none can join.`,
+	args: 2, run: func(o *operator, args []string) error { return o.create(args[0], args[1]) },
+}
+
+var joinCommand = subcommand{
+	use:   "join NEW NAME EXISTING [--yes]",
+	short: "make a server another region",
+	long: `Makes the running server NEW a region of the name NAME, beside those to which the server
+EXISTING belongs. Both serve meanwhile. NEW may have counters: what it has
+counted is added to what the others have under the same key. So it must not begin with a
+copy of another region's data.
+
+NEW then reads what the others have counted; the command shows that, and ends when it has
+caught up with all of them. It need not wait: NEW goes on by itself. If the command was
+interrupted before, run it again. Run again with another HOST:PORT it changes
+the address at which the others reach NEW.`,
+	args: 3, run: func(o *operator, args []string) error { return o.join(args[0], args[1], args[2]) },
+}
+
+func (o *operator) create(addr, name string) error {
+	s, st, err := o.status(addr)
+	if err != nil {
+		return err
+	}
+	at := cmp.Or(st.Admission.Address, addr)
+	switch {
+	case st.Member && st.Name != name:
+		return fmt.Errorf("%s is the region %s already", addr, st.Name)
+	case st.Member && st.Address == at:
+		o.Say("%s is the region %s already", addr, name)
+		return nil
+	case st.Member:
+		err = o.Confirm(fmt.Sprintf("The region %s has the address %s; from now on it is %s.", name, st.Address, at))
+	default:
+		err = o.Confirm(fmt.Sprintf("The server %s becomes the region %s, the first one. Others will reach it at %s.", addr, name, at))
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := s.do("CREATE", name, addr); err != nil {
+		return err
+	}
+	o.Say("%s is the region %s; others join with: fbfkv region join HOST:PORT NAME %[1]s", addr, name)
+	return nil
+}
+
+func (o *operator) join(addr, name, existing string) error {
+	s, st, err := o.status(addr)
+	if err != nil {
+		return err
+	}
+	other, there, err := o.status(existing)
+	switch {
+	case err != nil:
+		return err
+	case !there.Member:
+		return fmt.Errorf("%s is not a region: fbfkv region create %[1]s NAME makes it the first one", existing)
+	case st.Member && st.Group != there.Group:
+		return fmt.Errorf("%s belongs to other regions already: start a server with an empty directory", addr)
+	case st.Member && st.Name != name:
+		return fmt.Errorf("%s is the region %s already", addr, st.Name)
+	case addr == existing:
+		return fmt.Errorf("%s cannot join itself", addr)
+	}
+	admission := st.Admission
+	admission.Name, admission.Address = name, cmp.Or(admission.Address, addr)
+	if !st.Member || st.Address != admission.Address {
+		if err := o.Confirm(o.plan(s, &admission, &st, &there)...); err != nil {
+			return err
+		}
+	}
+	request, err := json.Marshal(admission)
+	if err != nil {
+		return err
+	}
+	set, err := o.change(other, "ADMIT", request)
+	if err != nil {
+		return err
+	}
+	if !st.Member {
+		o.Say("%s: is admitted", addr)
+	}
+	if _, err := s.do("JOIN", set.Encode()); err != nil {
+		return fmt.Errorf("%w; %s is admitted and has not joined: run the command again", err, name)
+	}
+	o.Say("%s: is the region %s, one of %d", addr, name, len(set.Members))
+	return o.follow(addr, set)
+}
+
+// plan says what a join will do.
+func (o *operator) plan(s *server, a *regions.Admission, st, there *regions.NodeStatus) []string {
+	if st.Member {
+		return []string{fmt.Sprintf("The region %s has the address %s; from now on it is %s.", a.Name, st.Address, a.Address)}
+	}
+	names := []string{there.Name}
+	for _, p := range there.Peers {
+		if p.Name != a.Name {
+			names = append(names, p.Name)
+		}
+	}
+	slices.Sort(names)
+	lines := []string{fmt.Sprintf("The server %s becomes the region %s, beside %s. Others will reach it at %s.", s.addr, a.Name, strings.Join(names, ", "), a.Address)}
+	if n, err := s.client.Do(context.Background(), "DBSIZE").Int(); err == nil && n > 0 {
+		lines = append(lines, fmt.Sprintf("It has %d keys: what they count is added to what the others have. If it is a copy of another region's, do not go on.", n))
+	}
+	return lines
+}
+
+// follow waits until a region has taken what the others have told of. As long as that goes on it may take long.
+func (o *operator) follow(addr string, set store.RegionSet) error {
+	progress := bar.New(o.Stderr)
+	defer progress.Clear()
+	done := map[string]bool{}
+	end, most, moved := time.Now().Add(o.Patience), uint64(0), uint64(0)
+	for ; ; time.Sleep(operate.RetryPeriod) {
+		_, st, err := o.status(addr)
+		if err != nil {
+			return err
+		}
+		if len(st.Ills) > 0 {
+			return fmt.Errorf("%s: %s", addr, strings.Join(st.Ills, "; "))
+		}
+		lag, now, waits := uint64(0), uint64(0), []string{}
+		for _, p := range st.Peers {
+			lag, now = lag+p.LagOps, now+p.Bytes
+			switch {
+			case p.Well() && !done[p.Name]:
+				done[p.Name] = true
+				progress.Clear()
+				o.Say("%s: has caught up with %s", addr, p.Name)
+			case !done[p.Name] && !p.Paused:
+				waits = append(waits, waiting(&p))
+			}
+		}
+		if len(waits) == 0 && len(st.Peers) >= len(set.Members)-1 {
+			return nil
+		}
+		if now != moved {
+			end, moved = time.Now().Add(o.Patience), now
+		}
+		if time.Now().After(end) {
+			return fmt.Errorf("%s has not caught up with %s; it goes on by itself: see fbfkv region status %[1]s", addr, strings.Join(waits, ", nor with "))
+		}
+		most = max(most, lag)
+		progress.Set(addr+" catches up, entries of the log", false, int64(most-lag), int64(most))
+	}
+}
+
+// waiting says what is waited for.
+func waiting(p *regions.PeerStatus) string {
+	if p.LastError != "" && (p.Failing || !p.Connected) {
+		return fmt.Sprintf("%s at %s: %s", p.Name, p.Address, p.LastError)
+	}
+	return fmt.Sprintf("%s at %s", p.Name, p.Address)
+}

@@ -1,0 +1,149 @@
+package region
+
+import (
+	"fmt"
+	"text/tabwriter"
+	"time"
+
+	"github.com/fbfkv/fbfkv/regions"
+)
+
+var statusCommand = subcommand{
+	use:   "status HOST:PORT",
+	short: "show how a region reads the others",
+	long: `Shows the regions, as the server HOST:PORT sees them: how far it has taken what each of the
+others has counted, and what is wrong. Ask each region, since a link may be broken in one
+direction only. The exit status is 0 if it reads all of them, otherwise 1. REGION STATUS
+answers the same and more as JSON.
+
+  behind   entries of the other's log that are not taken yet
+  lag      how much older what was taken is than the newest that the other has
+  clock    by how much the other's clock leads this one's`,
+	args: 1, run: func(o *operator, args []string) error { return o.show(args[0]) },
+}
+
+var pauseCommand = subcommand{
+	use:   "pause HOST:PORT NAME",
+	short: "let a region stop reading another one",
+	long: `Lets the server HOST:PORT stop reading the region NAME, until it is resumed or started
+again. Nothing is lost: NAME keeps its log for it, up to region-backlog; beyond, its
+state is read. NAME goes on reading HOST:PORT; to stop both, pause both.`,
+	args: 2, run: func(o *operator, args []string) error {
+		return o.tell(args[0], "PAUSE", args[1], "does not read %s any more")
+	},
+}
+
+var resumeCommand = subcommand{
+	use:   "resume HOST:PORT NAME",
+	short: "let a region read another one again",
+	long: `Lets the server HOST:PORT read the region NAME again after pause, and at once if it is
+waiting because NAME could not be read.`,
+	args: 2, run: func(o *operator, args []string) error { return o.tell(args[0], "RESUME", args[1], "reads %s") },
+}
+
+// tell carries out a subcommand about another region.
+func (o *operator) tell(addr, verb, name, done string) error {
+	s, err := o.server(addr)
+	if err != nil {
+		return err
+	}
+	if _, err := s.do(verb, name); err != nil {
+		return err
+	}
+	o.Say("%s: "+done, addr, name)
+	return nil
+}
+
+// show prints a status.
+func (o *operator) show(addr string) error {
+	_, st, err := o.status(addr)
+	switch {
+	case err != nil:
+		return err
+	case !st.Member:
+		return fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region join one of others", addr)
+	}
+	o.Say("region %s, number %d, at %s; one of %d, version %d of the members; %s decides who is one",
+		st.Name, st.Number, st.Address, len(st.Peers)+1, st.Version, st.Arbiter)
+	ills := st.Ills
+	if len(st.Peers) > 0 {
+		w := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
+		fmt.Fprintln(w, "region\tnumber\taddress\tstate\tbehind\tlag\tclock\treceived")
+		for i := range st.Peers {
+			p := &st.Peers[i]
+			state, ill := judge(p)
+			if ill != "" {
+				ills = append(ills, p.Name+" "+ill)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\n", p.Name, p.Number, p.Address, state, p.LagOps, ms(p.LagMs), clock(p), size(p.Bytes))
+		}
+		w.Flush()
+	}
+	if n := st.Operations; n.Twins > 0 {
+		o.Say("%d operations were applied in two regions, of which %d were taken back here", n.Twins, n.TakenBack)
+	}
+	for _, line := range ills {
+		o.Say("%s", line)
+	}
+	if len(ills) > 0 {
+		return fmt.Errorf("%s is not well: %s", addr, plural(len(ills), "problem"))
+	}
+	return nil
+}
+
+// maxSkew is by how much clocks may differ before it is a problem, ms: half of what a store heeds.
+const maxSkew = 2500
+
+// judge returns what the reading of a region does, and what is wrong with it and helps.
+func judge(p *regions.PeerStatus) (state, ill string) {
+	switch {
+	case p.Paused:
+		return "paused", "is not read until fbfkv region resume"
+	case p.Failing && p.Connected:
+		return "failing", "is read in part: " + p.LastError
+	case p.Failing:
+		return "failing", fmt.Sprintf("cannot be read at %s: %s", p.Address, p.LastError)
+	case !p.Connected:
+		return "connecting", ""
+	case p.ClockSkewMs > maxSkew || p.ClockSkewMs < -maxSkew:
+		ill = fmt.Sprintf("has a clock that differs by %s: keep the clocks together, as with NTP", ms(p.ClockSkewMs))
+	}
+	if p.LagOps > 0 {
+		return "catching up", ill
+	}
+	return "reading", ill
+}
+
+func clock(p *regions.PeerStatus) string {
+	if p.LastAnswerMs == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%+d ms", p.ClockSkewMs)
+}
+
+func ms(n int64) string {
+	if n > -1000 && n < 1000 {
+		return fmt.Sprintf("%d ms", n)
+	}
+	return (time.Duration(n) * time.Millisecond).Round(time.Second).String()
+}
+
+// size is a number of bytes as it is shown.
+func size(n uint64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/1024, 0
+	for ; f >= 1024; i++ {
+		f /= 1024
+	}
+	return fmt.Sprintf("%.1f %cB", f, units[i])
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

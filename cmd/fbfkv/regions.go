@@ -1,0 +1,59 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync/atomic"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/server"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// regionEnd is this server's end of regions.
+type regionEnd struct {
+	node   *regions.Node
+	first  *server.Config
+	server atomic.Pointer[server.Server] // nil: not yet
+}
+
+// config returns the settings in force.
+func (e *regionEnd) config() *server.Config {
+	if s := e.server.Load(); s != nil {
+		return s.Config()
+	}
+	return e.first
+}
+
+// openRegions reads the other regions, once the store is a member of any. It refuses to if
+// strangers could read this one.
+func openRegions(st *store.Store, config *server.Config, certificates *server.TLS, users *acl.Users, log *slog.Logger) (*regionEnd, error) {
+	e := &regionEnd{first: config}
+	unsafe := func() error { return e.config().RegionUnsafe(users) }
+	if _, member := st.Regions(); member {
+		if err := unsafe(); err != nil {
+			return nil, err
+		}
+	}
+	node, err := regions.Open(regions.Options{
+		Store:  st,
+		Logger: log,
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return server.DialRegion(ctx, e.config(), certificates, address)
+		},
+		Login: func() (user, password string) {
+			c := &e.config().Region
+			return c.User, c.Password
+		},
+		Announce: func() string { return e.config().Region.Announce },
+		Unsafe:   unsafe,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("regions: %w", err)
+	}
+	e.node = node
+	return e, nil
+}

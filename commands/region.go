@@ -1,0 +1,147 @@
+package commands
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// REGION is how an operator, or fbfkv region for one, makes a server one of several regions and
+// looks after it. What regions ask each other is REGION.PULL.
+
+const groupRegions = "regions"
+
+const (
+	noRegionCluster = refusal("ERR regions are not supported in a cluster yet")
+	noRegion        = refusal("ERR this server is not a region: fbfkv region create makes it the first one, fbfkv region join one of others")
+	badRegionJSON   = refusal("ERR the argument is not the JSON that was expected")
+)
+
+// admitTime bounds REGION ADMIT, which connects to the newcomer.
+const admitTime = 10 * time.Second
+
+// maxAdmission bounds the JSON of REGION ADMIT, bytes.
+const maxAdmission = 8 << 10
+
+// regionSub declares a subcommand of REGION.
+func regionSub(name string, arity int, summary string, run func(*Context, *regions.Node) error, args ...Arg) Command {
+	return Command{
+		Name: name, Arity: arity, Flags: Admin | NoScript | NoMulti | NoAsyncLoading, Group: groupRegions, Since: "0.2.0",
+		Complexity: "O(N), where N is the number of regions", Summary: summary, Args: args,
+		Run: func(c *Context) {
+			err := error(noRegionCluster)
+			if n := c.Server.Regions; n != nil && c.Server.Cluster == nil {
+				err = run(c, n)
+			}
+			c.regionFailed(err)
+		},
+	}
+}
+
+// regionFailed answers an error that is not nil.
+func (c *Context) regionFailed(err error) {
+	var ask *regions.AskError
+	switch {
+	case errors.As(err, &ask):
+		err = refusal(ask.Error())
+	case errors.Is(err, store.ErrNoRegions):
+		err = noRegion
+	}
+	c.failed(err)
+}
+
+// regionDone makes a subcommand that answers OK.
+func regionDone(do func(c *Context, n *regions.Node) error) func(*Context, *regions.Node) error {
+	return func(c *Context, n *regions.Node) error {
+		if err := do(c, n); err != nil {
+			return err
+		}
+		c.W.Status("OK")
+		return nil
+	}
+}
+
+// regionCreate is REGION CREATE name [address].
+func regionCreate(c *Context, n *regions.Node) error {
+	address := ""
+	switch len(c.Args) {
+	case 3:
+	case 4:
+		address = string(c.Args[3])
+	default:
+		return errSyntax
+	}
+	set, err := n.Create(string(c.Args[2]), address)
+	if err == nil {
+		c.W.Bulk(set.Encode())
+	}
+	return err
+}
+
+// regionAdmit is REGION ADMIT json.
+func regionAdmit(c *Context, n *regions.Node) error {
+	var a regions.Admission
+	if len(c.Args[2]) > maxAdmission || json.Unmarshal(c.Args[2], &a) != nil {
+		return badRegionJSON
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), admitTime)
+	defer cancel()
+	set, err := n.Admit(ctx, a)
+	if err == nil {
+		c.W.Bulk(set.Encode())
+	}
+	return err
+}
+
+// regionJoin is REGION JOIN json.
+func regionJoin(c *Context, n *regions.Node) error {
+	set, err := store.DecodeRegionSet(c.Args[2])
+	if err != nil {
+		return badRegionJSON
+	}
+	return n.Join(set)
+}
+
+// regionMembers is REGION MEMBERS.
+func regionMembers(c *Context, n *regions.Node) error {
+	set, ok := n.Members()
+	if !ok {
+		return store.ErrNoRegions
+	}
+	c.W.Bulk(set.Encode())
+	return nil
+}
+
+// regionStatus is REGION STATUS.
+func regionStatus(c *Context, n *regions.Node) error {
+	b, err := json.Marshal(n.Status())
+	if err == nil {
+		c.W.Bulk(b)
+	}
+	return err
+}
+
+// regionCommands look after regions.
+var regionCommands = []Command{{
+	Name: "region", Arity: -2, Group: groupRegions, Since: "0.2.0", Complexity: "Depends on subcommand.",
+	Summary: "A container for commands on regions, which count the same counters. fbfkv region uses them.",
+	Subcommands: []Command{
+		audited(auditAll, regionSub("create", -3, "Makes the server the first region, which others reach at an address, and returns the members as JSON. "+
+			"Repeated with another address it changes that.", regionCreate, strArg("name"), opt(strArg("address")))),
+		audited(auditAll, regionSub("admit", 3, "Lets a server become a region, by what its REGION STATUS says of it, and returns the members as JSON, for its REGION JOIN.",
+			regionAdmit, strArg("json"))),
+		audited(auditAll, regionSub("join", 3, "Makes the server a region, with what REGION ADMIT of another one has returned.",
+			regionDone(regionJoin), strArg("json"))),
+		withTips(regionSub("members", 2, "Returns the regions that there are, as JSON.", regionMembers), changingTip...),
+		withTips(regionSub("status", 2, "Returns how the regions are doing, as JSON: also of a server that is none.", regionStatus), changingTip...),
+		audited(auditAll, regionSub("pause", 3, "Stops to read a region, until REGION RESUME or a restart.",
+			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
+		audited(auditAll, regionSub("resume", 3, "Reads a region again, also one that could not be read: at once.",
+			regionDone(func(c *Context, n *regions.Node) error { return n.Resume(string(c.Args[2])) }), strArg("name"))),
+		helpFor("region", groupRegions),
+	},
+}}

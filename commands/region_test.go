@@ -1,0 +1,119 @@
+package commands
+
+import (
+	"encoding/json"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/fbfkv/fbfkv/regions"
+)
+
+// newRegion returns a server that may become a region, and a client of it.
+func newRegion(t *testing.T) (*Server, *client) {
+	st := newStore(t)
+	n, err := regions.Open(regions.Options{Store: st})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { n.Close() })
+	srv := &Server{Regions: n}
+	return srv, dial(t, st, srv)
+}
+
+// newcomer listens, and answers as a server that is no region yet.
+func newcomer(t *testing.T) (address string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 4096)
+				for {
+					if _, err := c.Read(buf); err != nil {
+						return
+					}
+					if _, err := c.Write([]byte("-NOREGION this server is not a region\r\n")); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return l.Addr().String()
+}
+
+// said is the string that a reply is.
+func said(t *testing.T, reply string) string {
+	t.Helper()
+	_, rest, ok := strings.Cut(reply, "\r\n")
+	if !ok || reply[0] != '$' {
+		t.Fatalf("the reply is %q", reply)
+	}
+	return strings.TrimSuffix(rest, "\r\n")
+}
+
+// TestRegion makes one server the first region, and another one the second.
+func TestRegion(t *testing.T) {
+	a, first := newRegion(t)
+	_, second := newRegion(t)
+	first.play([]step{
+		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)},
+		{"REGION ADMIT {}", `-ERR the name of a region is 1 to 64 letters, digits, dots, dashes and underscores, and not ""`},
+		{"REGION CREATE eu", "-ERR the address at which others reach this region is missing: HOST:PORT"},
+		{"REGION CREATE eu a:1 b", "-" + errSyntax.Error()},
+		{"REGION", "-ERR wrong number of arguments for 'region' command"},
+		{"REGION NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try REGION HELP."},
+		{"MULTI", "+OK"}, {"REGION STATUS", "-ERR Command not allowed inside a transaction"}, {"DISCARD", "+OK"},
+	})
+	created := said(t, first.send("REGION CREATE eu 127.0.0.1:1"))
+	if got := said(t, first.send("REGION MEMBERS")); got != created {
+		t.Errorf("the members are %s, and were created as %s", got, created)
+	}
+	first.play([]step{
+		{"REGION CREATE us 127.0.0.1:1", "-ERR this server is the region eu already"}, {"REGION PAUSE eu", "-ERR this is the region eu itself"},
+		{"REGION RESUME us", `-ERR there is no region "us"`}, {"REGION ADMIT [", "-" + string(badRegionJSON)},
+		{"REGION ADMIT " + strings.Repeat("x", maxAdmission+1), "-" + string(badRegionJSON)}, {"REGION JOIN {}", "-" + string(badRegionJSON)},
+	})
+	var st regions.NodeStatus
+	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || st.Member {
+		t.Fatalf("%v, %+v", err, st)
+	}
+	st.Admission.Name, st.Admission.Address = "us", newcomer(t)
+	request, _ := json.Marshal(st.Admission)
+	set := said(t, first.send(`REGION ADMIT '`+string(request)+`'`))
+	second.play([]step{
+		{`REGION JOIN '` + set + `'`, "+OK"}, {`REGION JOIN '` + set + `'`, "+OK"},
+		{`REGION ADMIT '` + string(request) + `'`, "-ASK 127.0.0.1:1 the region eu decides who is a member"},
+		{"REGION PAUSE eu", "+OK"}, {"REGION RESUME eu", "+OK"},
+	})
+	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || !st.Member || len(st.Peers) != 1 || st.Peers[0].Name != "eu" {
+		t.Errorf("%v, %+v", err, st)
+	}
+	if got, _ := a.Regions.Members(); string(got.Encode()) == set || len(got.Members) != 2 {
+		t.Errorf("%s", set) // each set says whose it is
+	}
+}
+
+// TestRegionElsewhere: in a cluster, and in a server without regions, all of REGION is refused.
+func TestRegionElsewhere(t *testing.T) {
+	srv, _ := newRegion(t)
+	l := newIsland(after(asLeader))
+	srv.Cluster = &l.Cluster
+	for _, srv := range []*Server{srv, {}} {
+		c := dial(t, newStore(t), srv)
+		for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a"} {
+			if got := c.say(line); got != "-"+string(noRegionCluster) {
+				t.Errorf("%s: %s", line, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,85 @@
+package integration
+
+import (
+	"fmt"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+// region runs `fbfkv region` without asking and expects its exit status and a text in what it prints; of status, in the end.
+func region(t testing.TB, code int, want string, args ...string) string {
+	t.Helper()
+	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		out, got := fbfkv(t, append([]string{"region", args[0], "--yes"}, args[1:]...)...)
+		if got == code && strings.Contains(out, want) {
+			return out
+		}
+		if args[0] != "status" || time.Now().After(end) {
+			t.Fatalf("fbfkv region %s: exit status %d, want %d with %q:\n%s", strings.Join(args, " "), got, code, want, out)
+		}
+	}
+}
+
+// TestRegionCommand is an operator's day with three regions.
+func TestRegionCommand(t *testing.T) {
+	t.Parallel()
+	var all []*server
+	for range 3 {
+		all = append(all, startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--region-retention", "3600"))
+	}
+	eu, us, ap := all[0].address(), all[1].address(), all[2].address()
+	region(t, 1, "is not a region: fbfkv region create", "status", eu)
+	region(t, 1, "is not a region: fbfkv region create", "join", us, "us", eu)
+	region(t, 1, "Others will reach it at "+eu, "create", eu, "e u")
+	unasked := exec.Command(program, "region", "create", eu, "eu")
+	unasked.Stdin = strings.NewReader("y\n")
+	if out, err := unasked.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing was done") {
+		t.Errorf("not confirmed: %v\n%s", err, out)
+	}
+	region(t, 0, "is the region eu", "create", eu, "eu")
+	region(t, 0, "is the region eu already", "create", eu, "eu")
+	counted := func(want, key string) {
+		t.Helper()
+		for _, s := range all {
+			eventually(t, patience, s.address()+" shows the sum", func() bool {
+				out, _ := redisAsk(s, "GET", key)
+				return out == want
+			})
+		}
+	}
+	count := func(i int, key, id string) {
+		t.Helper()
+		if _, err := redisAsk(all[i], "CINCRBY", key, id, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	count(0, "k", "a")
+	count(2, "k", "b")
+	region(t, 0, "has caught up with eu", "join", us, "us", eu)
+	region(t, 1, "another server is the region us", "join", ap, "us", eu)
+	region(t, 0, "It has 1 keys", "join", ap, "ap", us) // which says to ask eu
+	counted("2", "k")
+	region(t, 0, "has caught up with us", "join", ap, "ap", us) // as if it had been interrupted
+	region(t, 1, "is the region ap already", "join", ap, "other", eu)
+	for _, s := range all {
+		region(t, 0, "one of 3, version 3 of the members; eu decides", "status", s.address())
+	}
+
+	region(t, 0, "does not read eu any more", "pause", us, "eu")
+	region(t, 1, "eu is not read until fbfkv region resume", "status", us)
+	region(t, 0, "reads eu", "resume", us, "eu")
+	region(t, 1, `there is no region "nobody"`, "pause", us, "nobody")
+	all[0].kill()
+	region(t, 1, "eu cannot be read at "+eu, "status", us)
+	region(t, 1, "it cannot be asked from here", "join", us, "us", ap)
+	count(1, "l", "c")
+	count(2, "l", "c") // a retry elsewhere
+	all[0].start()
+	count(0, "l", "d")
+	counted("2", "l")
+	for _, s := range all {
+		region(t, 0, "reading", "status", s.address())
+	}
+}

@@ -1,0 +1,386 @@
+package regions
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Who is a member is decided in one place, by the arbiter: the member with the lowest number. Each
+// of its changes has a version, one higher than that before. Members tell the version that they
+// know with each answer, and who hears of a higher one asks for the members (peer.learn). So all
+// of them learn of a change as long as each hears of somebody who knows it, and of two
+// changes all of them know the later.
+
+// Errors of a Node.
+var (
+	// ErrMember: what was asked for does not fit who is a member.
+	ErrMember = errors.New("the members of the regions")
+	// ErrRemoved: the others have removed this region. It stops to read them.
+	ErrRemoved = fmt.Errorf("%w: this region was removed", ErrRefused)
+)
+
+// AskError is the error of a member that is not the arbiter, and names it.
+type AskError struct{ Name, Address string }
+
+// Error begins with ASK and an address, for a program to follow.
+func (e *AskError) Error() string {
+	return fmt.Sprintf("ASK %s the region %s decides who is a member", e.Address, e.Name)
+}
+
+// Admission is what a server says of itself that is to become a member.
+type Admission struct {
+	Name        string `json:"name"`
+	Partitions  int    `json:"partitions"`
+	Incarnation uint64 `json:"incarnation"` // of its directory
+	Data        string `json:"data"`        // see store.RegionMember
+	Address     string `json:"address"`
+}
+
+func memberError(format string, args ...any) error { return bad{fmt.Sprintf(format, args...)} }
+
+// bad is an ErrMember that says all by itself.
+type bad struct{ text string }
+
+func (e bad) Error() string        { return e.text }
+func (e bad) Is(target error) bool { return target == ErrMember }
+
+// arbiter is the member that decides.
+func arbiter(set *store.RegionSet) store.RegionMember { return set.Members[0] }
+
+// Members returns the members; false: this server is none.
+func (n *Node) Members() (store.RegionSet, bool) { return n.Store.Regions() }
+
+// Create makes the store the first region, which others can join. Of one that is a member, and the
+// arbiter, it changes the address. The setting region-announce overrides address.
+func (n *Node) Create(name, address string) (store.RegionSet, error) {
+	own := n.Admission(name, address)
+	if err := own.check(); err != nil {
+		return store.RegionSet{}, err
+	}
+	if err := n.safe(); err != nil {
+		return store.RegionSet{}, err
+	}
+	if set, ok := n.Members(); ok {
+		if m, _ := set.Member(set.Self); m.Name != name {
+			return set, memberError("this server is the region %s already", m.Name)
+		}
+		return n.change(own.admit)
+	}
+	var group [8]byte
+	rand.Read(group[:]) // never fails
+	return n.become(store.RegionSet{Group: binary.LittleEndian.Uint64(group[:]), Version: 1, Members: []store.RegionMember{own.member(0)}})
+}
+
+// become makes the store a member.
+func (n *Node) become(set store.RegionSet) (store.RegionSet, error) {
+	n.changing.Lock()
+	known, ok := n.Members()
+	var err error
+	switch {
+	case !ok:
+		err = n.Store.SetRegions(set)
+	case known.Group != set.Group || known.Self != set.Self:
+		err = memberError("this server is a region already")
+	case set.Version > known.Version: // joined again, by somebody who knows more
+		err = n.Store.SetRegions(set)
+	default:
+		set = known
+	}
+	n.changing.Unlock()
+	if err == nil {
+		err = n.follow()
+	}
+	return set, err
+}
+
+// Admission returns what this server says of itself to become a member.
+func (n *Node) Admission(name, address string) Admission {
+	if n.opts.Announce != nil {
+		if a := n.opts.Announce(); a != "" {
+			address = a
+		}
+	}
+	meta := n.Store.Meta()
+	return Admission{Name: name, Partitions: meta.Partitions, Incarnation: meta.Incarnation, Data: hex.EncodeToString(meta.ID[:]), Address: address}
+}
+
+// Admit lets a server become a member, and returns the members as that is to take them with Join.
+// Meanwhile the others ask it, and are refused. To admit a member again changes its address, or nothing.
+// Errors: ErrMember; *AskError; store.ErrNoRegions; ErrRemoved.
+func (n *Node) Admit(ctx context.Context, a Admission) (store.RegionSet, error) {
+	if err := a.check(); err != nil {
+		return store.RegionSet{}, err
+	}
+	if err := n.safe(); err != nil {
+		return store.RegionSet{}, err
+	}
+	set, next, err := n.plan(a.admit)
+	if err == nil && next.Version != set.Version {
+		if err = n.reach(ctx, a, &set); err == nil {
+			next, err = n.change(a.admit)
+		}
+	}
+	if err != nil {
+		return store.RegionSet{}, err
+	}
+	i := slices.IndexFunc(next.Members, func(m store.RegionMember) bool { return m.Name == a.Name })
+	next.Self = next.Members[i].Region
+	return next, nil
+}
+
+// Join makes the store a member, with what Admit of another one has returned. It may be repeated.
+func (n *Node) Join(set store.RegionSet) error {
+	if err := n.safe(); err != nil {
+		return err
+	}
+	own, ok := set.Member(set.Self)
+	me := n.Admission(own.Name, own.Address)
+	switch {
+	case n.removed.Load() != nil:
+		return ErrRemoved
+	case !ok || len(set.Members) < 2:
+		return memberError("these are no members that this server can join")
+	case own.Data != me.Data || own.Incarnation != me.Incarnation:
+		return memberError("another server was admitted as the region %s, or this one with another directory", own.Name)
+	}
+	_, err := n.become(set)
+	return err
+}
+
+// Pause ends the reading of a region until Resume, or until the server starts again.
+func (n *Node) Pause(name string) error { return n.each(name, (*Mesh).Pause) }
+
+// Resume reads a region again, also one that waits after a failure: at once.
+func (n *Node) Resume(name string) error { return n.each(name, (*Mesh).Resume) }
+
+func (n *Node) each(name string, do func(*Mesh, part.Region) bool) error {
+	set, ok := n.Members()
+	mesh := n.Mesh()
+	if !ok || mesh == nil {
+		return store.ErrNoRegions
+	}
+	for _, m := range set.Members {
+		switch {
+		case m.Name != name:
+		case m.Region == set.Self:
+			return memberError("this is the region %s itself", name)
+		case do(mesh, m.Region):
+			return nil
+		default:
+			return memberError("the region %s is not read", name)
+		}
+	}
+	return memberError("there is no region %.64q", name)
+}
+
+// edit changes members, or refuses to. It may be called more than once.
+type edit func(set *store.RegionSet) error
+
+// plan returns the members, and what an edit makes of them: with the same version if that is
+// nothing new.
+func (n *Node) plan(do edit) (set, next store.RegionSet, err error) {
+	set, ok := n.Members()
+	switch {
+	case !ok:
+		return set, next, store.ErrNoRegions
+	case n.removed.Load() != nil:
+		return set, next, ErrRemoved
+	}
+	own, _ := set.Member(set.Self)
+	if first := arbiter(&set); first.Region != set.Self {
+		return set, next, &AskError{first.Name, first.Address}
+	}
+	if own.Incarnation != n.Store.Meta().Incarnation {
+		return set, next, memberError("%s", restoredText)
+	}
+	next = set
+	next.Members = slices.Clone(set.Members)
+	if err = do(&next); err == nil && !bytes.Equal(next.Encode(), set.Encode()) {
+		next.Version++
+	}
+	return set, next, err
+}
+
+// change makes an edit, if this member is the arbiter, and returns the members.
+func (n *Node) change(do edit) (store.RegionSet, error) {
+	n.changing.Lock()
+	set, next, err := n.plan(do)
+	if err == nil && next.Version != set.Version {
+		err = n.Store.SetRegions(next)
+	}
+	n.changing.Unlock()
+	if err != nil {
+		return store.RegionSet{}, err
+	}
+	return next, n.follow()
+}
+
+// learn takes newer members that another region has told of.
+func (n *Node) learn(set store.RegionSet) error {
+	n.changing.Lock()
+	defer n.changing.Unlock()
+	known, ok := n.Members()
+	switch {
+	case !ok:
+		return store.ErrNoRegions
+	case set.Group != known.Group:
+		return fmt.Errorf("%w: members of the group %x, and not %x", ErrAnswer, set.Group, known.Group)
+	case set.Version <= known.Version:
+		return nil
+	}
+	before, _ := known.Member(known.Self)
+	own, ok := set.Member(known.Self)
+	if !ok || own.Data != before.Data {
+		if n.removed.Swap(&set) == nil {
+			n.opts.Logger.Error(removedText, "region", before.Name, "version", set.Version)
+		}
+		n.wake()
+		return ErrRemoved
+	}
+	set.Self = known.Self
+	if err := n.Store.SetRegions(set); err != nil {
+		return err
+	}
+	n.opts.Logger.Info("the members of the regions have changed", "version", set.Version, "members", len(set.Members))
+	n.wake()
+	return nil
+}
+
+// wake makes run follow the members.
+func (n *Node) wake() {
+	select {
+	case n.learnt <- struct{}{}:
+	default:
+	}
+}
+
+// safe refuses what a server that strangers can read must not do.
+func (n *Node) safe() error {
+	if n.opts.Unsafe == nil {
+		return nil
+	}
+	return n.opts.Unsafe()
+}
+
+// member is the member of a number that the admission makes.
+func (a *Admission) member(r part.Region) store.RegionMember {
+	return store.RegionMember{Region: r, Name: a.Name, Partitions: a.Partitions, Incarnation: a.Incarnation, Address: a.Address, Data: a.Data}
+}
+
+// admit makes a server a member, or changes its address.
+func (a Admission) admit(set *store.RegionSet) error {
+	again := -1
+	for i, m := range set.Members {
+		same := m.Data == a.Data && m.Incarnation == a.Incarnation && m.Partitions == a.Partitions
+		switch {
+		case m.Name == a.Name && same:
+			again = i
+		case m.Name == a.Name:
+			return memberError("another server is the region %s: choose another name, or remove that region first", a.Name)
+		case m.Data == a.Data:
+			return memberError("this server, or one with a copy of its data, is the region %s already", m.Name)
+		case m.Address == a.Address:
+			return memberError("%s is the address of the region %s", a.Address, m.Name)
+		}
+	}
+	for i, m := range set.Members {
+		if i != again && isLoopback(m.Address) != isLoopback(a.Address) {
+			return memberError("the region %s has the address %s, and this one %s: one of them is reached from its own machine only; "+
+				"let each be named by the address at which the others reach it (fbfkv region create and join change it, or region-announce)",
+				m.Name, m.Address, a.Address)
+		}
+	}
+	if again >= 0 {
+		set.Members[again].Address = a.Address
+		return nil
+	}
+	number := set.Members[len(set.Members)-1].Region + 1 // numbers are never given again
+	if number >= part.MaxRegions {
+		return memberError("there were %d regions already, and there are no more numbers", part.MaxRegions)
+	}
+	set.Members = append(set.Members, a.member(number))
+	return nil
+}
+
+// maxName is the longest name of a region, bytes.
+const maxName = 64
+
+// check refuses what cannot be a member.
+func (a *Admission) check() error {
+	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	switch n := a.Partitions; {
+	case a.Name == "" || len(a.Name) > maxName || strings.Trim(a.Name, letters) != "":
+		return memberError("the name of a region is 1 to %d letters, digits, dots, dashes and underscores, and not %.64q", maxName, a.Name)
+	case n < 1 || n > slots || n&(n-1) != 0:
+		return memberError("%d partitions are no power of two up to %d", n, slots)
+	case len(a.Data) != 32:
+		return memberError("the id of the data is missing")
+	}
+	return checkAddress(a.Address)
+}
+
+// checkAddress refuses what no other region can connect to.
+func checkAddress(address string) error {
+	host, port, err := net.SplitHostPort(address)
+	n, bad := strconv.Atoi(port)
+	ip, _ := netip.ParseAddr(host)
+	switch {
+	case address == "":
+		return memberError("the address at which others reach this region is missing: HOST:PORT")
+	case err != nil || host == "" || bad != nil || n < 1 || n > 65535 || len(address) > 256 || strings.ContainsAny(address, " \t\r\n\x00"):
+		return memberError("%.256q is no address HOST:PORT", address)
+	case ip.IsUnspecified():
+		return memberError("%s is no address at which others reach this region: name one of its own, or its host name", address)
+	}
+	return nil
+}
+
+// isLoopback reports whether only the own machine reaches an address.
+func isLoopback(address string) bool {
+	host, _, _ := net.SplitHostPort(address)
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// reach checks that an address leads to the server that is to be admitted, and that it lets this
+// one in: a mistake there is hard to see later.
+func (n *Node) reach(ctx context.Context, a Admission, set *store.RegionSet) error {
+	if own, _ := set.Member(set.Self); own.Data == a.Data {
+		return nil // its own new address
+	}
+	l, err := (&peer{opts: &n.opts, address: a.Address}).connect(ctx)
+	if err != nil {
+		return memberError("the region %s cannot be reached from here at %s: %v", a.Name, a.Address, err)
+	}
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	writeMembers(&l.w, set.Group, set.Self)
+	err = l.send(n.opts.Timeout)
+	var there store.RegionSet
+	if err == nil {
+		there, err = l.members()
+	}
+	switch {
+	case errors.Is(err, errNoRegionThere):
+		return nil
+	case err != nil:
+		return memberError("the server at %s does not let this region read: %v; see region-user and region-password", a.Address, err)
+	}
+	if m, _ := there.Member(there.Self); m.Data != a.Data {
+		return memberError("at %s there is another server, the region %s", a.Address, m.Name)
+	}
+	return nil
+}

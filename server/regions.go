@@ -1,0 +1,140 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fbfkv/fbfkv/commands/acl"
+)
+
+// GroupRegions heads the settings of a region.
+const GroupRegions = "Regions"
+
+// RegionConfig holds the settings of a region.
+type RegionConfig struct {
+	Backlog   int64         // bytes
+	Retention time.Duration // how long the ids of own operations are kept for regions that have not taken them
+	User      string        // what this region logs in with at others
+	Password  string        // "": it does not log in
+	Announce  string        // HOST:PORT at which others reach this region; "": the address that is named when it joins
+	TLS       bool          // others are read over TLS
+}
+
+// regionSettings are the settings of GroupRegions.
+var regionSettings = []Setting{
+	{
+		Name: "region-backlog", Group: GroupRegions, Default: "4gb",
+		Doc: "How much of the op log is kept for each other region that has not taken it yet. One that falls further " +
+			"behind takes the state of the counters instead.",
+		kind: memory(func(c *Config) *int64 { return &c.Region.Backlog }, 1<<20, 1<<50),
+	}, {
+		Name: "region-retention", Group: GroupRegions, Default: "86400",
+		Doc: "For how many seconds the ids of own operations are kept, beyond the window of their table, for regions that have not " +
+			"taken them. Operations that nobody can compare any more count, also if another region has applied them too.",
+		kind: seconds(func(c *Config) *time.Duration { return &c.Region.Retention }, 60, math.MaxInt32),
+	}, {
+		Name: "region-user", Group: GroupRegions, Default: `""`, Mutable: true,
+		Doc: "The user as whom this region logs in at the others; \"\" is default. It needs no permission but +region.pull. Connections " +
+			"made from then on use what is set.",
+		kind: text(func(c *Config) *string { return &c.Region.User }, "<name>", 512),
+	}, {
+		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true, Hidden: true,
+		Doc: "That user's password; without one this region does not log in. Set it in the configuration file or in one that it " +
+			"includes, not on the command line. It is never shown.",
+		kind: text(func(c *Config) *string { return &c.Region.Password }, "<password>", 512),
+	}, {
+		Name: "region-announce", Group: GroupRegions, Default: `""`, Mutable: true,
+		Doc: "The host:port at which the other regions reach this one, for clients or, with tls-region, for clients that use TLS. It " +
+			"counts when the region is created or joins; \"\" is the address that is named then.",
+		kind: text(func(c *Config) *string { return &c.Region.Announce }, "<host:port>", 300).must(regionAddress),
+	}, {
+		Name: "tls-region", Group: GroupRegions, Default: "no",
+		Doc: "Read the other regions over TLS: at their tls-port, showing the server's certificate (tls-cert-file). Theirs must be " +
+			"signed by an authority of tls-ca-cert-file or tls-ca-cert-dir; names in it do not count.",
+		kind: yesNo(func(c *Config) *bool { return &c.Region.TLS }),
+	},
+}
+
+// regionAddress accepts an address that others can connect to, or none.
+func regionAddress(c *Config) error {
+	if c.Region.Announce == "" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(c.Region.Announce)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil || host == "" || port == "0" {
+		return errors.New("argument must be host:port, such as eu.example.com:6379")
+	}
+	return nil
+}
+
+// regionFaults returns why these settings cannot be those of a region.
+func (c *Config) regionFaults() (faults Faults) {
+	if !c.Region.TLS {
+		return nil
+	}
+	if c.TLS.Port == 0 && !c.TLS.hasFiles() {
+		faults = append(faults, "tls-region needs tls-cert-file and tls-key-file")
+	}
+	if c.TLS.CACertFile == "" && c.TLS.CACertDir == "" {
+		faults = append(faults, "tls-region yes needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir")
+	}
+	return faults
+}
+
+// DialRegion connects to another region as the settings say.
+func DialRegion(ctx context.Context, c *Config, certificates *TLS, address string) (net.Conn, error) {
+	if !c.Region.TLS {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	return (&tls.Dialer{Config: clientOf(certificates.Current())}).DialContext(ctx, "tcp", address)
+}
+
+// clientOf makes a configuration for a client out of the server's: it shows the same certificate, and
+// trusts the same authorities.
+func clientOf(own *tls.Config) *tls.Config {
+	return &tls.Config{
+		MinVersion: own.MinVersion, MaxVersion: own.MaxVersion, CipherSuites: own.CipherSuites,
+		// The other region chooses by what it trusts; ours must not stay silent because its list is long.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own.Certificates[0], nil },
+		InsecureSkipVerify:   true, // the name in the certificate; the chain is verified here:
+		VerifyConnection:     func(s tls.ConnectionState) error { return verifyServer(s.PeerCertificates, own.ClientCAs) },
+	}
+}
+
+// verifyServer refuses a certificate that none of the authorities has signed for a server.
+func verifyServer(chain []*x509.Certificate, authorities *x509.CertPool) error {
+	if len(chain) == 0 || authorities == nil {
+		return errors.New("there is no authority to trust")
+	}
+	o := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
+	for _, c := range chain[1:] {
+		o.Intermediates.AddCert(c)
+	}
+	if _, err := chain[0].Verify(o); err != nil {
+		return fmt.Errorf("the certificate of another region: %w", err)
+	}
+	return nil
+}
+
+// RegionUnsafe says why a server with these settings and users must not be a region, nil if it
+// may: whoever reaches it could pose as another region, and read what is counted.
+func (c *Config) RegionUnsafe(users *acl.Users) error {
+	mutual := c.TLS.Port != 0 && c.Port == 0 && c.TLS.AuthClients == "yes"
+	if mutual || users.LoginNeeded() || !slices.ContainsFunc(c.Bind, isPublic) {
+		return nil
+	}
+	return fmt.Errorf("a region with bind %s must know who reads it: set requirepass, or users and no access for default; or accept only clients "+
+		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "))
+}
