@@ -54,6 +54,16 @@ func (o owedOps) clone() owedOps {
 	return n
 }
 
+// owedByGone are the operations of a key that regions which are gone owe.
+func (g *regions) owedByGone(key []byte) (owed []owedOp) {
+	for _, o := range g.owed.byKey[string(key)] {
+		if g.gone(o.Region) {
+			owed = append(owed, o)
+		}
+	}
+	return owed
+}
+
 // find returns the place of an operation among those of its key; -1: it is not known.
 func (o *owedOps) find(key []byte, op owedOp) int {
 	return slices.IndexFunc(o.byKey[string(key)], func(k owedOp) bool { return k.Region == op.Region && k.Dot == op.Dot })

@@ -72,6 +72,29 @@ func (g *regions) appendStated(b []byte) []byte {
 	return b
 }
 
+// levelledBy returns what a source has said.
+func (g *regions) levelledBy(from RegionSource) (all []levelled) {
+	for k, s := range g.stated {
+		if k.by == from {
+			all = append(all, levelled{k.gone, s.since, k.by, s.seq, s.newest})
+		}
+	}
+	slices.SortFunc(all, func(a, b levelled) int { return cmp.Compare(a.Gone, b.Gone) })
+	return all
+}
+
+// allLevelled reads how many statements of a source there are, and these: ordered, without repeats.
+func (r *reader) allLevelled(by RegionSource) (all []levelled) {
+	for n := r.UpTo(part.MaxRegions); n > 0 && r.err() == nil; n-- {
+		l := r.levelled()
+		if i := len(all); l.By != by || l.Seq == 0 || i > 0 && l.Gone <= all[i-1].Gone {
+			r.Fail()
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
 func compareStatements(a, b statement) int {
 	return cmp.Or(cmp.Compare(a.gone, b.gone), a.by.compare(b.by))
 }
@@ -235,8 +258,7 @@ func (x *decider) regionLevel(op *Op) error {
 	if m == nil || !m.Gone || m.Since != l.Since || !g.living(l.By.Region) || int(l.By.Partition) >= g.member(l.By.Region).Partitions {
 		return nil // of another removal
 	}
-	own := l.By.Region == g.Self
-	if own && m.Heir != g.Self {
+	if l.By.Region == g.Self && m.Heir != g.Self {
 		if err := x.tellOwed(p, l.Gone); err != nil {
 			return err
 		}

@@ -76,31 +76,20 @@ func (w *testRemoval) removal(r *testRegion) Removal {
 
 // level gives a region what another one knows of the one that is lost.
 func (w *testRemoval) level(to, from *testRegion) {
-	do := func(op Op) {
-		b := Batch{Atomic: true}
-		*b.Add(op.Kind) = op
-		to.s.Execute(&b)
-		must(w.t, b.Ops[0].Err)
-	}
-	for n := range 12 {
-		key := []byte(fmt.Sprint("k", n))
-		get(from.s, string(key))
-		p := from.s.partitions[Slot(key)>>from.s.shift]
-		if c := p.hot.peek(string(key)); c != nil {
-			if parts := slices.Clone(c.asParts(p.self())); len(parts) > 0 {
-				do(Op{Kind: regionMerge, Key: key, Object: []Change{{Kind: ChangeParts, Region: part.Region(from.n), Parts: parts}}})
-			}
+	w.ranges(to, from, func(n, first uint16) {
+		last, _, _ := pullRange(int(n), from.parts, to.parts, first)
+		q := StateQuery{
+			By: part.Region(to.n), Of: w.lost, Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
+			First: first, Last: last, Most: 1 + w.rnd.IntN(2000),
 		}
-	}
-	for n := 1; n <= w.opids; n++ {
-		key, id := []byte(fmt.Sprint("k", n%12)), []byte(fmt.Sprint("op", n))
-		b := Batch{}
-		*b.Add(CSeen) = Op{Kind: CSeen, Key: key, ID: id}
-		from.s.Execute(&b)
-		if o := b.Ops[0].Seen; b.Ops[0].Exact && o.Other && o.Region == w.lost {
-			do(Op{Kind: regionHear, Key: key, ID: id, Object: &Heard{Origin: o.Region, Dot: o.Dot, Wall: o.UnixMs, Delta: o.Delta, Clip: o.Clip, Result: o.Result}})
+		for done := false; !done; {
+			page, err := from.s.State(q)
+			must(w.t, err)
+			taken, err := to.s.TakeState(page)
+			must(w.t, err)
+			q.Seq, q.At, done = taken.Seq, taken.Next, taken.Next == nil
 		}
-	}
+	})
 }
 
 // forget drops from history what nobody has heard of.

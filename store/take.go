@@ -19,7 +19,7 @@ type taking struct {
 	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
 	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
 	// states are those that are being taken, by whom they are asked for (takestate.go).
-	states map[RegionSource]*takingState
+	states map[stateOf]*takingState
 }
 
 const (
