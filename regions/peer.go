@@ -285,7 +285,7 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errChanged
 		}
-		asked, err := p.readStates(l, member)
+		asked, err := p.readStates(l, member, version)
 		if err != nil {
 			return err
 		}

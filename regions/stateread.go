@@ -49,7 +49,7 @@ func (a *acquainted) waitsFor(s *store.Store) (m store.RegionMember, waits bool)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range set.Members {
-		if m.Region != set.Self && !a.known[m.Region] {
+		if m.Region != set.Self && !m.Gone && !a.known[m.Region] {
 			return m, true
 		}
 	}
@@ -96,15 +96,16 @@ func (p *peer) dueStates(m membership) (due []dueState) {
 }
 
 // readStates takes pages of states, if there are any to be taken now.
-func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
+func (p *peer) readStates(l *link, m membership, version uint64) (asked bool, err error) {
 	due := p.dueStates(m)
 	if len(due) == 0 {
 		return false, nil
 	}
 	if p.opts.Store.Newcomer() {
-		if m, waits := p.acquainted.waitsFor(p.opts.Store); waits {
-			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", m.Name))
-			return false, nil
+		if o, waits := p.acquainted.waitsFor(p.opts.Store); waits {
+			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", o.Name))
+			_, err := p.learn(l, m, version, 0) // it may have another address now, and no answer tells that meanwhile
+			return false, err
 		}
 	}
 	for i := range due {
