@@ -214,7 +214,7 @@ func (n *Node) plan(do edit, lost ...string) (set, next store.RegionSet, err err
 	next = set
 	next.Members = slices.Clone(set.Members)
 	if here := n.Store.Meta().Incarnation; own.Incarnation != here {
-		if len(lost) < living(&set)-1 { // else nobody is left who would refuse this directory
+		if len(lost) == 0 || len(lost) < living(&set)-1 { // else nobody is left who would refuse this directory
 			return set, next, memberError("%s", restoredText)
 		}
 		next.Members[slices.Index(set.Members, own)].Incarnation = here

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // removed waits until regions say that a removal is done.
@@ -85,4 +87,45 @@ func TestLostRegion(t *testing.T) {
 	if err := all[0].node.Remove("r0", "r1"); !errors.Is(err, ErrRemoved) && err != nil {
 		t.Log(err) // it may not have heard of it yet
 	}
+}
+
+// TestRestoredAlone: a directory that was restored when all other regions were lost removes them and
+// goes on, with what it has, and others can join it.
+func TestRestoredAlone(t *testing.T) {
+	all := joined(t, 2, 2, 4)
+	well(t, all...)
+	count(t, "x", all...)
+	set, _ := all[1].node.Members()
+	set.Version++
+	set.Members = append([]store.RegionMember(nil), set.Members...)
+	set.Members[1].Incarnation++ // as if the directory had another one since
+	for _, r := range []*region{all[0], all[2]} {
+		r.close()
+		r.node = nil
+		r.open()
+	}
+	n := all[1].node
+	must(t, n.Change(set))
+	var ask *AskError
+	if err := n.Remove("r1", "r2"); !errors.As(err, &ask) {
+		t.Errorf("it decides although it is not alone: %v", err)
+	}
+	must(t, n.Remove("r1", "r0", "r2"))
+	removed(t, "r0", all[1])
+	removed(t, "r2", all[1])
+	if st := n.Status(); len(st.Ills) != 0 || len(st.Peers) != 0 || len(st.Removals) != 2 {
+		t.Errorf("%+v", st)
+	}
+	more := newServers(t, 4)
+	more[0].openNode(nil)
+	if _, err := n.Admit(t.Context(), all[2].restart().Admission("r2", all[2].server.address())); err == nil || !strings.Contains(err.Error(), "empty directory") {
+		t.Errorf("a region comes back: %v", err)
+	}
+	more[0].join("r2", n) // the name is free
+	well(t, all[1], more[0])
+	if eventually(t, "the newcomer has all", func() bool { return more[0].value("x") == 3 }); all[1].value("x") != 3 {
+		t.Errorf("%d", all[1].value("x"))
+	}
+	count(t, "y", all[1], more[0])
+	removed(t, "r0", all[1], more[0]) // who joins hears of it, too
 }

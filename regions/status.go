@@ -80,7 +80,7 @@ const (
 	removedText = "the other regions have removed this one: it does not read them any more, and what is counted here stays here; " +
 		"to make it a region again, start it with an empty directory and join"
 	restoredText = "this directory was restored from a backup, so the other regions do not read it: remove this region, " +
-		"and join with an empty directory"
+		"and join with an empty directory; if all others are lost, remove them here, and it goes on"
 )
 
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
