@@ -188,8 +188,11 @@ func (p *partition) redoOwed(e *entry, seq uint64) error {
 	case e.r.what == owedSettled && i >= 0:
 		o.remove(e.key, i)
 	case e.r.what != owedSettled && i < 0:
-		if o.add(e.key, e.r.owed); p.regions.gone(e.r.owed.Region) {
-			p.ended.owes = false
+		o.add(e.key, e.r.owed)
+		if end := &p.ended; !p.regions.gone(e.r.owed.Region) || !end.owes {
+			break
+		} else if end.owes = len(end.keys) < maxEnded; end.owes {
+			end.keys = append(end.keys, string(e.key))
 		}
 	}
 	return nil
