@@ -206,7 +206,8 @@ func (x *decider) dropParts(r *ref) (stays bool) {
 			return true
 		}
 		x.closeFor(r)
-		if parts = r.c.parts(); !parts.Droppable(acked, g.ids) {
+		parts = r.c.parts()
+		if !parts.Droppable(acked, g.ids) {
 			return true
 		}
 		x.log(r.p, &entry{kind: entryForget, key: r.key, c: r.c})
