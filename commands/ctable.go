@@ -74,6 +74,7 @@ var (
 	modeWords     = []string{"EXACT", "APPROX"}
 	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}
 	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
+	regionsWords  = []string{"DEFAULT", "ALL", "NONE"}
 )
 
 // choice returns the index of a word, from the first one that may be chosen,
@@ -126,6 +127,23 @@ var alterOptions = []option[tableSettings]{
 	setting("SKEW", 1<<9, skew, func(t *tableSettings) **time.Duration { return &t.Skew }),
 	setting("OVERLOAD", 1<<10, func(v []byte) store.Overload { return store.Overload(choice(overloadWords, 1, v)) },
 		func(t *tableSettings) **store.Overload { return &t.Overload }),
+	{token: "REGIONS", class: 1 << 11, value: func(t *tableSettings, v []byte) error {
+		if is(v, "HOME") {
+			return refusal("ERR REGIONS HOME is not supported: each region answers by itself")
+		}
+		x := store.TableRegions(choice(regionsWords, 1, v))
+		t.Regions = &x
+		return nil
+	}},
+	{token: "BOUNDS", class: 1 << 12, value: func(_ *tableSettings, v []byte) error {
+		switch {
+		case is(v, "LOCAL"):
+			return nil
+		case is(v, "ESCROW"):
+			return refusal("ERR BOUNDS ESCROW is not supported: each region judges bounds by what it knows, and together they can exceed them")
+		}
+		return fmt.Errorf("%w: BOUNDS must be LOCAL", store.ErrOption)
+	}},
 }
 
 // createOptions are the options of CTABLE CREATE.
@@ -280,6 +298,12 @@ var tableInfoFields = []infoField[tableInfo]{
 	text("idtime", func(t *tableInfo) string { return wordAt(idTimeWords, uint8(t.IDTime)) }),
 	number("skew", func(t *tableInfo) int64 { return t.Skew.Milliseconds() }),
 	text("overload", func(t *tableInfo) string { return wordAt(overloadWords, uint8(t.Overload)) }),
+	text("regions", func(t *tableInfo) string {
+		if t.Told() {
+			return "all"
+		}
+		return "none"
+	}),
 	number("forgotten-before", func(t *tableInfo) int64 { return t.ForgottenBefore }),
 	number("ids-remembered", func(t *tableInfo) int64 { return int64(t.Filter.Items) }),
 	number("memory", func(t *tableInfo) int64 { return int64(t.Filter.Bytes) }),
@@ -317,6 +341,8 @@ func tableOptionArgs(own ...Arg) []Arg {
 		opt(with("IDTIME", oneOf("idtime", word("AUTO"), word("NONE"), word("UUIDV7"), word("ULID"), word("MS")))),
 		opt(with("SKEW", strArg("milliseconds"))),
 		opt(with("OVERLOAD", oneOf("overload", word("REFUSE"), word("DEGRADE")))),
+		opt(with("REGIONS", oneOf("regions", word("ALL"), word("NONE")))),
+		opt(with("BOUNDS", oneOf("bounds", word("LOCAL")))),
 	)
 }
 
@@ -330,7 +356,8 @@ var tableCommands = []Command{{
 			Since: "0.2.0", Complexity: "O(N), where N is the number of tables",
 			Summary: "Creates a table. Keys that change their table are also checked against the previous one, for its window. " +
 				"IDTIME AUTO, the default, reads the operation's time from an opid that is a UUIDv7 or a ULID. " +
-				"Times and sizes take units: 10m, 64mb.",
+				"REGIONS NONE, the default of APPROX tables, tells other regions nothing of the keys, which each counts by itself then; tables " +
+				"must be alike in all regions. Times and sizes take units: 10m, 64mb.",
 			Args: tableOptionArgs(strArg("name"), with("PREFIX", strArg("prefix"))),
 			Run:  ctableCreate, Audit: auditAll,
 		},

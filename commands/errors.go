@@ -90,6 +90,7 @@ var storeErrors = []struct {
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},
 	{store.ErrNotLeader, "CLUSTERDOWN "},
+	{store.ErrUnheard, "MISCONF writes are refused, nothing was applied: "},
 	{store.ErrDiskFull, "MISCONF writes are refused, nothing was applied: "},
 	{store.ErrSnapshotRunning, "ERR Background save already in progress"},
 }

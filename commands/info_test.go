@@ -109,8 +109,8 @@ func TestInfoSections(t *testing.T) {
 		}
 		return strings.Join(list, " ")
 	}
-	const usual = "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace FBF"
-	const all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace FBF"
+	const usual = "Server Clients Memory Persistence Stats Replication CPU Modules Errorstats Cluster Keyspace Regions FBF"
+	const all = "Server Clients Memory Persistence Stats Replication CPU Modules Commandstats Errorstats Latencystats Cluster Keyspace Regions FBF"
 	for say, want := range map[string]string{
 		"INFO": usual, "INFO default": usual, "INFO all": all, "INFO everything": all, "INFO EVERYTHING cpu": all,
 		"INFO cpu SERVER cpu": "Server CPU", "INFO nonsense": "", "INFO latencystats nonsense": "Latencystats",

@@ -93,7 +93,7 @@ func (s *Server) InfoText(st *store.Store, sections string) string {
 }
 
 func (s *Server) info(st *store.Store, sections [][]byte, tls bool) string {
-	return s.view(st, tls).Info(sections, observe.Section{Title: "FBF", Render: s.infoFBF})
+	return s.view(st, tls).Info(sections, observe.Section{Title: "Regions", Render: s.infoRegions}, observe.Section{Title: "FBF", Render: s.infoFBF})
 }
 
 // doInfo is INFO [section …].

@@ -21,7 +21,7 @@ const (
 	badRegionJSON   = refusal("ERR the argument is not the JSON that was expected")
 )
 
-// admitTime bounds REGION ADMIT, which connects to the newcomer.
+// admitTime bounds REGION ADMIT and JOIN, in which two regions connect.
 const admitTime = 10 * time.Second
 
 // maxAdmission bounds the JSON of REGION ADMIT, bytes.
@@ -103,7 +103,9 @@ func regionJoin(c *Context, n *regions.Node) error {
 	if err != nil {
 		return badRegionJSON
 	}
-	return n.Join(set)
+	ctx, cancel := context.WithTimeout(context.Background(), admitTime)
+	defer cancel()
+	return n.Join(ctx, set)
 }
 
 // regionMembers is REGION MEMBERS.
@@ -119,6 +121,27 @@ func regionMembers(c *Context, n *regions.Node) error {
 // regionStatus is REGION STATUS.
 func regionStatus(c *Context, n *regions.Node) error {
 	b, err := json.Marshal(n.Status())
+	if err == nil {
+		c.W.Bulk(b)
+	}
+	return err
+}
+
+// regionVerify is REGION VERIFY.
+func regionVerify(c *Context, n *regions.Node) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		c.watchFor(ctx, cancel)
+	}()
+	all, err := n.Verify(ctx)
+	cancel()
+	<-watched // the session is the connection's again
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(n.Verdicts(all))
 	if err == nil {
 		c.W.Bulk(b)
 	}
@@ -144,6 +167,7 @@ var regionCommands = []Command{{
 			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
 		audited(auditAll, regionSub("resume", 3, "Reads a region again, also one that could not be read: at once.",
 			regionDone(func(c *Context, n *regions.Node) error { return n.Resume(string(c.Args[2])) }), strArg("name"))),
+		withTips(regionSub("verify", 2, "Compares what this region has with what each other one has, and returns the slots that differ, as JSON. Waits for all of them.", regionVerify), changingTip...),
 		helpFor("region", groupRegions),
 	},
 }}

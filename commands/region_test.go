@@ -2,6 +2,7 @@ package commands
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -21,8 +22,8 @@ func newRegion(t *testing.T) (*Server, *client) {
 	return srv, dial(t, st, srv)
 }
 
-// newcomer listens, and answers as a server that is no region yet.
-func newcomer(t *testing.T) (address string) {
+// answering listens, and answers all requests with a reply.
+func answering(t *testing.T, reply func() string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -41,7 +42,7 @@ func newcomer(t *testing.T) (address string) {
 					if _, err := c.Read(buf); err != nil {
 						return
 					}
-					if _, err := c.Write([]byte("-NOREGION this server is not a region\r\n")); err != nil {
+					if _, err := c.Write([]byte(reply())); err != nil {
 						return
 					}
 				}
@@ -74,7 +75,11 @@ func TestRegion(t *testing.T) {
 		{"REGION NOSUCH", "-ERR unknown subcommand 'NOSUCH'. Try REGION HELP."},
 		{"MULTI", "+OK"}, {"REGION STATUS", "-ERR Command not allowed inside a transaction"}, {"DISCARD", "+OK"},
 	})
-	created := said(t, first.send("REGION CREATE eu 127.0.0.1:1"))
+	eu := answering(t, func() string {
+		set, _ := a.Regions.Members()
+		return fmt.Sprintf("$%d\r\n%s\r\n", len(set.Encode()), set.Encode())
+	})
+	created := said(t, first.send("REGION CREATE eu "+eu))
 	if got := said(t, first.send("REGION MEMBERS")); got != created {
 		t.Errorf("the members are %s, and were created as %s", got, created)
 	}
@@ -87,12 +92,12 @@ func TestRegion(t *testing.T) {
 	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || st.Member {
 		t.Fatalf("%v, %+v", err, st)
 	}
-	st.Admission.Name, st.Admission.Address = "us", newcomer(t)
+	st.Admission.Name, st.Admission.Address = "us", answering(t, func() string { return "-NOREGION this server is not a region\r\n" })
 	request, _ := json.Marshal(st.Admission)
 	set := said(t, first.send(`REGION ADMIT '`+string(request)+`'`))
 	second.play([]step{
 		{`REGION JOIN '` + set + `'`, "+OK"}, {`REGION JOIN '` + set + `'`, "+OK"},
-		{`REGION ADMIT '` + string(request) + `'`, "-ASK 127.0.0.1:1 the region eu decides who is a member"},
+		{`REGION ADMIT '` + string(request) + `'`, "-ASK " + eu + " the region eu decides who is a member"},
 		{"REGION PAUSE eu", "+OK"}, {"REGION RESUME eu", "+OK"},
 	})
 	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || !st.Member || len(st.Peers) != 1 || st.Peers[0].Name != "eu" {

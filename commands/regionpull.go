@@ -2,8 +2,12 @@ package commands
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -67,4 +71,41 @@ var regionPullCommands = []Command{
 		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")), with("BLOCK", intArg("milliseconds")),
 			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"), strArg("after"), strArg("acknowledged")))},
 	},
+}
+
+// RegionStatus returns how the other regions are read; false: this server is no member of any.
+func (s *Server) RegionStatus() (status regions.NodeStatus, member bool) {
+	if s.Regions == nil {
+		return status, false
+	}
+	status = s.Regions.Status()
+	return status, status.Member
+}
+
+// maxShownError is how much INFO shows of an error.
+const maxShownError = 120
+
+// infoRegions is INFO regions.
+func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
+	r, member := s.RegionStatus()
+	b.Add("region_member", bit(member))
+	if !member {
+		return
+	}
+	b.Add("region_name", lineSafe(r.Name))
+	b.Add("region_number", r.Number)
+	b.Add("region_members_version", r.Version)
+	b.Add("region_ids_heard", r.Operations.Heard)
+	b.Add("region_ids_late", r.Operations.Late)
+	b.Add("region_twins_seen", r.Operations.Twins)
+	b.Add("region_takebacks", r.Operations.TakenBack)
+	b.Add("region_ids_unchecked", r.Operations.Unchecked)
+	b.Add("region_beyond_bounds", r.Operations.BeyondBounds)
+	b.Add("region_ills", len(r.Ills))
+	for i := range r.Peers {
+		p := &r.Peers[i]
+		failure := lineSafe(p.LastError)
+		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,last_error=%s",
+			lineSafe(p.Name), p.State(), p.LagMs, p.LagOps, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs, failure[:min(len(failure), maxShownError)]))
+	}
 }

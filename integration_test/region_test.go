@@ -82,4 +82,13 @@ func TestRegionCommand(t *testing.T) {
 	for _, s := range all {
 		region(t, 0, "reading", "status", s.address())
 	}
+
+	region(t, 0, "the regions agree", "verify", us)
+	all[0].args[1] = fmt.Sprint(freePorts(t, 1))
+	all[0].restart()
+	region(t, 1, "eu cannot be read", "status", us)
+	region(t, 0, "ap: knows that the region eu is at "+all[0].address(), "create", all[0].address(), "eu")
+	for _, s := range all {
+		region(t, 0, "reading", "status", s.address())
+	}
 }

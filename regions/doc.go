@@ -34,17 +34,43 @@
 //	after        the sequence up to which the reader has taken the partition's log
 //	acked        of that, what is durable there and will not be asked again
 //
-// The reply is an array: the source's clock in unix ms, and for each range of which something
+// The reply is an array: the source's clock in unix ms; the version of the members, as the source
+// knows them; and for each range of which something
 // follows three elements: its first slot, an integer; the last sequence of the partition, a string;
 // and what follows, for Store.Take. That is null if there was no room left: the reader begins with it
 // next time. It is an error if that range cannot be read:
 //
-//	GAP       the log does not reach back so far: the state is needed
+//	GAP       the log does not reach back so far, or to where it is enough: the state is needed
 //	REFUSED   another group, incarnation or range, or who asks is no member
 //	NOREGION  the server is not a region
 //	ERR       all else
 //
 // An error other than GAP of all ranges is the reply itself. The reply must be RESP2's.
+//
+//	REGION.PULL MEMBERS group region
+//
+// is answered by the members, JSON as RegionSet.Encode makes it; region is who asks, who need not be one.
+//
+// # Who is a member
+//
+// A Node is one server's end of regions, also before it is a member. The members decide nothing
+// together, since they may not reach each other: the one with the lowest number does, the arbiter. It
+// gives the set the next version. Each answer tells the version that the source knows; who
+// knows a lower one asks it for the members, and so does who is refused, which may be because it is no
+// member any more. A newcomer is admitted by the arbiter, and is a member once it joins:
+//
+//	operator          arbiter                newcomer            another member
+//	REGION STATUS ──────────────────────────► what it is
+//	REGION ADMIT ───► version 3; can I
+//	                  reach it? ────────────► NOREGION
+//	REGION JOIN ────────────────────────────► version 3
+//	                  reads it               reads both, but ──► REFUSED: version 2
+//	                  ◄── REGION.PULL ───────────────────────────┤ the answer says: version 3
+//	                  MEMBERS ──────────────────────────────────► reads the newcomer
+//	                                         is asked: so it asks at once, and need not wait
+//
+// All of it may be interrupted anywhere and done again: to admit and to join twice is to do it
+// once. The id of the data (RegionMember.Data) tells that it is the same server.
 //
 // # When it fails
 //
@@ -53,7 +79,31 @@
 // gap) waits for Options.LastRetry. Only the first of failures that are alike is logged; Status
 // shows the last. Resume asks at once. SetPeers follows a change of members.
 //
-// A GAP is not mended yet: the range waits, and Status says so, until states can be exchanged.
+// # States
+//
+// A range that got GAP takes the state instead (store/regionstate.go), page by page, between the
+// requests for the logs of the others, and goes on with the log behind the last page:
+//
+//	REGION.PULL STATE group region incarnation MAX bytes partition first last of sequence place
+//
+//	of        whose operations are told: the source's own, or those of a region that is lost
+//	sequence  at which the state began, as its first page said; 0: this is the first one
+//	place     where the page before said that this one begins; empty: the first one
+//
+// The reply is a page, for Store.TakeState, or an error as above. A page that cannot be taken makes the
+// state begin again, and so does the end of the process.
+//
+// A region that has taken nothing yet of anyone takes no state before all others have answered it as a
+// member: one that does not know it would forget a dead key that another one still tells it of.
+// Status says whom it waits for.
+//
+// # Digests
+//
+//	REGION.PULL DIGEST group region incarnation partition first last
+//
+// is answered with store.Digest. Verify compares with each region, slots by slots: only if both have taken all
+// that the other one did, and equally much of third ones, when the digests were made. While traffic goes
+// on it tries again for a while, and tells which slots could not be compared.
 //
 // # Rules, and what upholds them
 //
@@ -61,6 +111,14 @@
 //	a stranger is refused at once  Source.answer               TestRefused
 //	alike failures are one line    failed                      TestRefused
 //	Close ends what hangs          session (AfterFunc)         TestClose
+//	one member decides             Node.plan                   TestJoin
+//	all learn of the newest set    peer.learn, Node.learn      TestGossip, TestTwoJoin
+//	a removed member knows it      session, Node.learn         TestRemoved
+//	a refusal is asked about once  waitsLong, askedUs          TestExcused
+//	a number is never given again  Admission.admit             TestNumbers
+//	no server in another's place   Admission.admit, Node.Join  TestAdmit
+//	a gap is mended                gap, readStates             TestStateOverGap
+//	no dead key comes back         readStates (waitsFor)       TestNewcomerWaits
 //
 // These have no test of their own yet:
 //

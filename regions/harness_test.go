@@ -46,6 +46,7 @@ type region struct {
 	fs         vfs.FS
 	skew       atomic.Int64 // ms
 	logFile    int64
+	backlog    int64
 	password   string
 	listen     func() (net.Listener, error)
 
@@ -80,7 +81,7 @@ func (r *region) clock() (wall, running int64) {
 func (r *region) open() {
 	s, err := store.Open(store.Options{
 		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: uint64(r.n + 1), SnapshotInterval: -1, MinFreeDisk: -1,
-		LogFileSize: r.logFile, Clock: r.clock, Fatal: func(err error) { r.t.Error(err) },
+		LogFileSize: r.logFile, RegionBacklog: r.backlog, Clock: r.clock, Fatal: func(err error) { r.t.Error(err) },
 	})
 	must(r.t, err)
 	r.s = s

@@ -137,7 +137,7 @@ func (n *Node) Admit(ctx context.Context, a Admission) (store.RegionSet, error) 
 	}
 	set, next, err := n.plan(a.admit)
 	if err == nil && next.Version != set.Version {
-		if err = n.reach(ctx, a, &set); err == nil {
+		if err = n.reach(ctx, a.member(part.MaxRegions), &set); err == nil {
 			next, err = n.change(a.admit)
 		}
 	}
@@ -149,8 +149,9 @@ func (n *Node) Admit(ctx context.Context, a Admission) (store.RegionSet, error) 
 	return next, nil
 }
 
-// Join makes the store a member, with what Admit of another one has returned. It may be repeated.
-func (n *Node) Join(set store.RegionSet) error {
+// Join makes the store a member, with what Admit of another one has returned. It may be repeated. The
+// first time it must reach the arbiter.
+func (n *Node) Join(ctx context.Context, set store.RegionSet) error {
 	if err := n.safe(); err != nil {
 		return err
 	}
@@ -163,6 +164,11 @@ func (n *Node) Join(set store.RegionSet) error {
 		return memberError("these are no members that this server can join")
 	case own.Data != me.Data || own.Incarnation != me.Incarnation:
 		return memberError("another server was admitted as the region %s, or this one with another directory", own.Name)
+	}
+	if _, member := n.Members(); !member {
+		if err := n.reach(ctx, arbiter(&set), &set); err != nil {
+			return err
+		}
 	}
 	_, err := n.become(set)
 	return err
@@ -382,9 +388,9 @@ func isLoopback(address string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// reach checks that an address leads to the server that is to be admitted, and that it lets this
-// one in: a mistake there is hard to see later.
-func (n *Node) reach(ctx context.Context, a Admission, set *store.RegionSet) error {
+// reach checks that an address leads to the server of a region, and that it lets this one in: a
+// mistake there is hard to see later.
+func (n *Node) reach(ctx context.Context, a store.RegionMember, set *store.RegionSet) error {
 	if own, _ := set.Member(set.Self); own.Data == a.Data {
 		return nil // its own new address
 	}
@@ -401,10 +407,12 @@ func (n *Node) reach(ctx context.Context, a Admission, set *store.RegionSet) err
 		there, err = l.members()
 	}
 	switch {
+	case errors.Is(err, errNoRegionThere) && a.Region != arbiter(set).Region:
+		return nil // it has not joined yet
 	case errors.Is(err, errNoRegionThere):
-		return nil
+		return memberError("the server at %s is no region", a.Address)
 	case err != nil:
-		return memberError("the server at %s does not let this region read: %v; see region-user and region-password", a.Address, err)
+		return memberError("the server at %s does not let this region read: %v", a.Address, err)
 	}
 	if m, _ := there.Member(there.Self); m.Data != a.Data {
 		return memberError("at %s there is another server, the region %s", a.Address, m.Name)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -36,7 +37,7 @@ func (r *region) join(name string, with *Node) {
 	r.t.Helper()
 	set, err := with.Admit(r.t.Context(), r.node.Admission(name, r.server.address()))
 	must(r.t, err)
-	must(r.t, r.node.Join(set))
+	must(r.t, r.node.Join(r.t.Context(), set))
 }
 
 // restart closes a server and opens it at another address.
@@ -143,11 +144,11 @@ func TestJoinInterrupted(t *testing.T) {
 		t.Errorf("admitted: %+v, again: %+v", first, again)
 	}
 	for range 2 {
-		must(t, b.Join(again))
+		must(t, b.Join(t.Context(), again))
 	}
 	count(t, "x", all...)
 	well(t, all...)
-	must(t, all[1].restart().Join(again))
+	must(t, all[1].restart().Join(t.Context(), again))
 }
 
 // TestTwoJoin: of servers that join at the same time each is a region in the end, for all.
@@ -163,7 +164,7 @@ func TestTwoJoin(t *testing.T) {
 		wg.Go(func() {
 			set, err := all[0].node.Admit(context.Background(), r.node.Admission(fmt.Sprint("new", i), r.server.address()))
 			if err == nil {
-				err = r.node.Join(set)
+				err = r.node.Join(t.Context(), set)
 			}
 			if err != nil {
 				t.Error(err)
@@ -188,7 +189,7 @@ func TestAddress(t *testing.T) {
 	for _, r := range all[1:] { // they cannot reach it; so it is one of them that must hear of it
 		set, _ := all[0].node.Members()
 		set.Self = r.node.Status().Number
-		must(t, r.node.Join(set))
+		must(t, r.node.Join(t.Context(), set))
 	}
 	well(t, all...)
 	count(t, "y", all...)
@@ -212,8 +213,9 @@ func TestGossip(t *testing.T) {
 	if now, _ := all[1].node.Members(); now.Version != 9 || len(now.Members) != 3 {
 		t.Errorf("older members are known now: %+v", now)
 	}
-	if err := all[1].node.learn(store.RegionSet{Group: set.Group + 1, Version: 10}); err == nil {
-		t.Error("members of another group were taken")
+	set.Group, set.Version, set.Members = set.Group+1, 10, set.Members[:1] // whose members they are not
+	if err := all[1].node.learn(set); !errors.Is(err, ErrAnswer) || len(all[1].node.Status().Ills) > 0 {
+		t.Errorf("members of another group: %v, %+v", err, all[1].node.Status())
 	}
 }
 
@@ -265,7 +267,8 @@ func TestAdmit(t *testing.T) {
 	all[3].password = "secret"
 	all[3].close()
 	all[3].open()
-	free := all[3].openNode(nil)
+	password := ""
+	free := all[3].openNode(func(o *Options) { o.Login = func() (string, string) { return "", password } })
 	here, mine := all[3].server.address(), free.Admission
 	with := func(change func(*Admission)) Admission { a := mine("r3", here); change(&a); return a }
 	for _, tt := range []struct {
@@ -281,6 +284,7 @@ func TestAdmit(t *testing.T) {
 		{with(func(a *Admission) { a.Partitions = 3 }), "power of two"}, {with(func(a *Admission) { a.Data = "" }), "data"},
 		{b.Admission("r3", here), "is the region r1 already"}, {b.Admission("r1", here), "does not let"},
 		{b.Admission("r1", all[2].server.address()), "does not let"},
+		{mine("r3", all[0].server.address()), "the address of the region r0"},
 	} {
 		if _, err := a.Admit(t.Context(), tt.a); !errors.Is(err, ErrMember) || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.a, err, tt.want)
@@ -295,14 +299,23 @@ func TestAdmit(t *testing.T) {
 	_, err = a.Create("r9", all[0].server.address())
 	for want, err := range map[string]error{
 		"is the region r0 already": err,
-		"a region already":         b.Join(theirs),
-		"another directory":        free.Join(set),
-		"no members":               free.Join(store.RegionSet{}),
+		"a region already":         b.Join(t.Context(), theirs),
+		"another directory":        free.Join(t.Context(), set),
+		"no members":               free.Join(t.Context(), store.RegionSet{}),
 		"r0 itself":                a.Pause("r0"),
 		"there is no region":       a.Resume("nobody"),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
+		}
+	}
+	admission := mine("r3", here)
+	set.Self, set.Members = 2, append(set.Members[:2:2], admission.member(2))
+	for address, want := range map[string]string{"127.0.0.1:1": "cannot be reached", here: "is no region", all[1].server.address(): "another server, the region r1"} {
+		password = map[bool]string{true: "secret"}[address == here]
+		set.Members[0].Address = address
+		if err := free.Join(t.Context(), set); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("joined by %s: %v, want %q", address, err, want)
 		}
 	}
 	if err := free.Pause("r0"); !errors.Is(err, store.ErrNoRegions) {
@@ -333,13 +346,13 @@ func TestUnsafe(t *testing.T) {
 	safe = false
 	_, created := b.Create("r1", "")
 	_, admitted := a.Admit(t.Context(), b.Admission("r1", ""))
-	for _, err := range []error{created, admitted, b.Join(set)} {
+	for _, err := range []error{created, admitted, b.Join(t.Context(), set)} {
 		if err == nil || err.Error() != "strangers" {
 			t.Errorf("%v", err)
 		}
 	}
 	safe = true
-	must(t, b.Join(set))
+	must(t, b.Join(t.Context(), set))
 	well(t, all...)
 }
 
@@ -377,10 +390,10 @@ func TestExcused(t *testing.T) {
 		return p.refused
 	}
 	eventually(t, "it is refused", func() bool { return asked.Load() == 1 && refused() })
-	r.mesh.known(0)
+	r.mesh.askedBy(0)
 	eventually(t, "it asks at once", func() bool { return asked.Load() == 2 && refused() })
 	for range 100 {
-		r.mesh.known(0)
+		r.mesh.askedBy(0)
 		time.Sleep(time.Microsecond)
 	}
 	r.mesh.Resume(0)
@@ -392,7 +405,8 @@ func TestExcused(t *testing.T) {
 
 // TestBadMembers: answers that are no members change nothing, and are no reason to ask again at once.
 func TestBadMembers(t *testing.T) {
-	for _, bad := range []string{"$-1\r\n", "$2\r\n{}\r\n", "+OK\r\n", "-ERR no\r\n", "$999999\r\n", `$13` + "\r\n" + `{"Group":"x"}` + "\r\n"} {
+	older := string(store.RegionSet{Group: 77, Version: 3, Members: []store.RegionMember{{Name: "r0", Partitions: 2}, {Region: 1, Name: "r1", Partitions: 2}}}.Encode())
+	for _, bad := range []string{fmt.Sprintf("$%d\r\n%s\r\n", len(older), older), "$-1\r\n", "$2\r\n{}\r\n", "+OK\r\n", "-ERR no\r\n", "$999999\r\n", `$13` + "\r\n" + `{"Group":"x"}` + "\r\n"} {
 		s := newServers(t, 2)[0]
 		n := s.openNode(func(o *Options) { o.LastRetry = time.Millisecond })
 		var told atomic.Int64
@@ -409,6 +423,33 @@ func TestBadMembers(t *testing.T) {
 		eventually(t, "it has asked", func() bool { st := n.Status(); return told.Load() > 1 && st.Peers[0].Failing })
 		if now, _ := n.Members(); now.Version != 0 || n.Status().Peers[0].Pulls != 0 {
 			t.Errorf("%q: %+v, %+v", bad, now, n.Status())
+		}
+	}
+}
+
+// TestMembersRequest: the members are told to those that know the group, also to one that is none.
+func TestMembersRequest(t *testing.T) {
+	all := newServers(t, 2, 2)
+	n, none := all[0].openNode(nil), all[1].openNode(nil)
+	set, err := n.Create("r0", all[0].server.address())
+	must(t, err)
+	group := fmt.Sprint(set.Group)
+	for _, tt := range []struct {
+		n    *Node
+		args string
+		want string
+	}{
+		{n, "MEMBERS " + group + " 7", string(set.Encode())}, {n, "members " + group + " 0", string(set.Encode())},
+		{n, "MEMBERS 1 0", "-REFUSED"}, {n, "MEMBERS " + group + " 16", "-ERR region"}, {n, "MEMBERS " + group, "-ERR wrong number"},
+		{n, "MEMBERS -1 0", "-ERR group"}, {n, "MEMBERS", "-ERR wrong number"}, {none, "MEMBERS 1 0", "-NOREGION"},
+	} {
+		var w resp.Writer
+		var args [][]byte
+		for _, word := range strings.Fields(tt.args) {
+			args = append(args, []byte(word))
+		}
+		if tt.n.Pull(t.Context(), args, &w); !strings.Contains(string(w.Bytes()), tt.want) {
+			t.Errorf("%s: %s, want %s", tt.args, w.Bytes(), tt.want)
 		}
 	}
 }

@@ -110,6 +110,7 @@ type Mesh struct {
 	peers map[part.Region]*peer
 
 	acquainted acquainted
+	verifying  sync.WaitGroup // calls of Verify
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -172,8 +173,8 @@ func (m *Mesh) Pause(r part.Region) bool { return m.each(r, (*peer).pause) }
 // Resume reads a region again, also one that is waiting after a failure: at once.
 func (m *Mesh) Resume(r part.Region) bool { return m.each(r, (*peer).resume) }
 
-// known notes that a region reads this one: a refusal before that may be over.
-func (m *Mesh) known(r part.Region) { m.each(r, (*peer).known) }
+// askedBy notes that a region reads this one: a refusal before that may be over.
+func (m *Mesh) askedBy(r part.Region) { m.each(r, (*peer).askedUs) }
 
 func (m *Mesh) each(r part.Region, do func(*peer)) bool {
 	m.mu.Lock()
@@ -206,5 +207,6 @@ func (m *Mesh) Close() error {
 	for _, p := range m.peers {
 		<-p.done
 	}
+	m.verifying.Wait()
 	return nil
 }

@@ -111,7 +111,7 @@ func (n *Node) follow() error {
 // knownTo notes that a region reads this one.
 func (n *Node) knownTo(r part.Region) {
 	if m := n.Mesh(); m != nil {
-		m.known(r)
+		m.askedBy(r)
 	}
 }
 
@@ -120,6 +120,15 @@ func (n *Node) Mesh() *Mesh {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.mesh
+}
+
+// Verify compares this region with all that it reads (Mesh.Verify).
+func (n *Node) Verify(ctx context.Context) ([]Difference, error) {
+	m := n.Mesh()
+	if m == nil {
+		return nil, store.ErrNoRegions
+	}
+	return m.Verify(ctx)
 }
 
 // Close ends the reading. To be called before the store is closed, and after the last change.

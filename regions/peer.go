@@ -127,8 +127,8 @@ func (p *peer) waitsLong(began time.Time) bool {
 	return true
 }
 
-// known notes that the region has asked this one.
-func (p *peer) known() {
+// askedUs notes that the region has asked this one.
+func (p *peer) askedUs() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.knownAt = time.Now(); p.refused && !p.excused {
@@ -285,7 +285,7 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errChanged
 		}
-		asked, err := p.readStates(l, member, version)
+		asked, err := p.readStates(l, member)
 		if err != nil {
 			return err
 		}
@@ -294,6 +294,10 @@ func (p *peer) session(ctx context.Context) error {
 			return err
 		}
 		if len(q.Ranges) == 0 {
+			// No answer tells a version, and it may be others' addresses that is waited for.
+			if _, err := p.learn(l, member, version, 0); err != nil {
+				return err
+			}
 			if !asked {
 				p.rest(ctx, wait)
 			}

@@ -186,10 +186,15 @@ func errorOf(text string) error {
 	switch code {
 	case codeNoRegion:
 		return fmt.Errorf("%w: %w", ErrRefused, errNoRegionThere)
-	case codeRefused, "NOAUTH", "WRONGPASS", "NOPERM":
+	case codeRefused:
 		return fmt.Errorf("%w: %s", ErrRefused, text)
+	case "NOAUTH", "WRONGPASS", "NOPERM":
+		return fmt.Errorf("%w: %s (see region-user and region-password)", ErrRefused, text)
 	case codeGap:
 		return fmt.Errorf("%w: %s", store.ErrGap, text)
+	}
+	if strings.Contains(text, "unauthenticated") { // what is said before AUTH must be short
+		return errorOf("NOAUTH Authentication required.")
 	}
 	return errors.New(text)
 }

@@ -24,12 +24,15 @@ type Source struct {
 // ends ctx with the connection, and before it closes the store. What has been told is durable.
 // The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
 func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
-	if isWord(args, wordState) {
+	switch {
+	case isWord(args, wordMembers):
+		s.members(args[1:], w)
+		return
+	case isWord(args, wordState):
 		s.state(args[1:], w)
 		return
-	}
-	if isWord(args, wordMembers) {
-		s.members(args[1:], w)
+	case isWord(args, wordDigest):
+		s.digest(args[1:], w)
 		return
 	}
 	q, err := ParseRequest(args)

@@ -96,7 +96,7 @@ func (p *peer) dueStates(m membership) (due []dueState) {
 }
 
 // readStates takes pages of states, if there are any to be taken now.
-func (p *peer) readStates(l *link, m membership, version uint64) (asked bool, err error) {
+func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
 	due := p.dueStates(m)
 	if len(due) == 0 {
 		return false, nil
@@ -104,8 +104,7 @@ func (p *peer) readStates(l *link, m membership, version uint64) (asked bool, er
 	if p.opts.Store.Newcomer() {
 		if o, waits := p.acquainted.waitsFor(p.opts.Store); waits {
 			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", o.Name))
-			_, err := p.learn(l, m, version, 0) // it may have another address now, and no answer tells that meanwhile
-			return false, err
+			return false, nil
 		}
 	}
 	for i := range due {
@@ -134,8 +133,10 @@ func (p *peer) readStates(l *link, m membership, version uint64) (asked bool, er
 // takeState hands the store a page, or notes why there is none.
 func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 	var taken store.StateTaken
+	again := errors.Is(failed, ErrRefused) // else the same page may be asked for later
 	if failed == nil {
 		taken, failed = p.opts.Store.TakeState(page)
+		again = true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -144,7 +145,9 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 		failed = fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, taken.Partition, taken.Region)
 	}
 	if failed != nil {
-		r.state.beginAgain()
+		if again {
+			r.state.beginAgain()
+		}
 		p.settleOne(r, failed)
 		return
 	}

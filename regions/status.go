@@ -102,11 +102,12 @@ type NodeStatus struct {
 
 // Operations are store.RegionIDs.
 type Operations struct {
-	Heard     uint64 `json:"heard"`
-	Late      uint64 `json:"late"`
-	Twins     uint64 `json:"twins"`
-	TakenBack uint64 `json:"taken_back"`
-	Unchecked uint64 `json:"unchecked"`
+	Heard        uint64 `json:"heard"`
+	Late         uint64 `json:"late"`
+	Twins        uint64 `json:"twins"`
+	TakenBack    uint64 `json:"taken_back"`
+	Unchecked    uint64 `json:"unchecked"`
+	BeyondBounds uint64 `json:"beyond_bounds"`
 }
 
 // PeerStatus is how the reading of a region goes, see Status.
@@ -131,6 +132,25 @@ type PeerStatus struct {
 	Ranges         []RangePlace `json:"ranges"`
 }
 
+// Verdict is a Difference.
+type Verdict struct {
+	Region string `json:"region"`
+	First  uint16 `json:"first"` // slots
+	Last   uint16 `json:"last"`
+	Busy   bool   `json:"busy,omitempty"` // they could not be compared, as they were being changed
+}
+
+// Verdicts are differences for others to read, of a node's regions.
+func (n *Node) Verdicts(all []Difference) []Verdict {
+	set, _ := n.Members()
+	out := make([]Verdict, 0, len(all))
+	for _, d := range all {
+		m, _ := set.Member(d.Region)
+		out = append(out, Verdict{m.Name, d.First, d.Last, d.Err != nil})
+	}
+	return out
+}
+
 // RangePlace is a RangeStatus.
 type RangePlace struct {
 	Own       uint16 `json:"own"`       // partition here
@@ -138,6 +158,19 @@ type RangePlace struct {
 	Taken     uint64 `json:"taken"`
 	Newest    uint64 `json:"newest"`
 	Error     string `json:"error,omitempty"`
+}
+
+// State says in a word how the reading goes.
+func (p *PeerStatus) State() string {
+	switch {
+	case p.Paused:
+		return "paused"
+	case p.Failing:
+		return "failing"
+	case !p.Connected:
+		return "connecting"
+	}
+	return "connected"
 }
 
 // Well reports whether all is taken that the region has told of.

@@ -334,6 +334,7 @@ func (c *Config) StoreOptions() (store.Options, error) {
 		AcceptForgottenWindow: c.AcceptForgetting,
 		RegionBacklog:         c.Region.Backlog,
 		RegionRetention:       c.Region.Retention,
+		RegionRefuse:          c.Region.Policy == "refuse",
 	}, err
 }
 

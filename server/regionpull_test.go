@@ -233,6 +233,16 @@ func TestRegionReads(t *testing.T) {
 	if line, _ := c.in.ReadString('\n'); line != "%1\r\n" {
 		t.Errorf("CGET REGIONS in RESP3: %q", line)
 	}
+	c.expect("+OK", "CTABLE", "CREATE", "local", "PREFIX", "l:", "REGIONS", "NONE", "BOUNDS", "LOCAL")
+	if got := c.do("CTABLE", "INFO", "local"); !strings.Contains(got, "regions none") {
+		t.Errorf("CTABLE INFO: %s", got)
+	}
+	c.expect("-ERR keys that other regions are not told of cannot be told from now on: they lack what was done before", "CTABLE", "DROP", "local")
+	for _, words := range []string{"MODE APPROX REGIONS ALL", "REGIONS SOME", "REGIONS HOME", "BOUNDS ESCROW", "BOUNDS GLOBAL"} {
+		if got := c.do(append([]string{"CTABLE", "CREATE", "t", "PREFIX", "t:"}, strings.Fields(words)...)...); !strings.HasPrefix(got, "-ERR ") {
+			t.Errorf("%s: %s", words, got)
+		}
+	}
 	alone := start(t).dial(t)
 	alone.expect("-ERR this server is not a region", "CGET", "k", "REGIONS")
 }

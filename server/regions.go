@@ -23,6 +23,7 @@ const GroupRegions = "Regions"
 type RegionConfig struct {
 	Backlog   int64         // bytes
 	Retention time.Duration // how long the ids of own operations are kept for regions that have not taken them
+	Policy    string        // accept or refuse
 	User      string        // what this region logs in with at others
 	Password  string        // "": it does not log in
 	Announce  string        // HOST:PORT at which others reach this region; "": the address that is named when it joins
@@ -41,6 +42,12 @@ var regionSettings = []Setting{
 		Doc: "For how many seconds the ids of own operations are kept, beyond the window of their table, for regions that have not " +
 			"taken them. Operations that nobody can compare any more count, also if another region has applied them too.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.Region.Retention }, 60, math.MaxInt32),
+	}, {
+		Name: "region-retention-policy", Group: GroupRegions, Default: "accept",
+		Doc: "What becomes of what another region does not take. accept: what region-backlog and region-retention do not hold is given up, " +
+			"and operations that cannot be compared any more may count twice. refuse: nothing is given up; while more than region-backlog " +
+			"is kept for a region, writes are refused.",
+		kind: choice(func(c *Config) *string { return &c.Region.Policy }, "accept", "refuse"),
 	}, {
 		Name: "region-user", Group: GroupRegions, Default: `""`, Mutable: true,
 		Doc: "The user as whom this region logs in at the others; \"\" is default. It needs no permission but +region.pull. Connections " +

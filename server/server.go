@@ -263,6 +263,12 @@ func (s *Server) ShardFigures() (f commands.ShardFigures, replicas []commands.Re
 	return f, s.commands.ReplicaFigures(), member
 }
 
+// RegionStatus returns how the other regions are read; false: this server is no member of any.
+// Safe for concurrent use.
+func (s *Server) RegionStatus() (status regions.NodeStatus, member bool) {
+	return s.commands.RegionStatus()
+}
+
 // connections returns the present connections; s.mu is held.
 func (s *Server) connections() []*conn {
 	list := make([]*conn, 0, len(s.conns))

@@ -54,7 +54,7 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"cluster-enabled": "yes", "cluster-port": "7", "cluster-node-timeout": "500", "cluster-secret": "0123456789abcdef", "tls-cluster": "yes",
 		"cluster-announce-ip": "::1", "cluster-announce-hostname": "a.b", "cluster-announce-port": "7", "cluster-announce-tls-port": "7",
 		"cluster-announce-bus-port": "7", "cluster-preferred-endpoint-type": "hostname", "cluster-replica-max-stale": "7",
-		"region-backlog": "7mb", "region-retention": "2h", "region-user": "u", "region-password": "p", "region-announce": "a:7", "tls-region": "yes",
+		"region-backlog": "7mb", "region-retention": "2h", "region-user": "u", "region-retention-policy": "refuse", "region-password": "p", "region-announce": "a:7", "tls-region": "yes",
 		"bf-error-rate": "0.2", "bf-initial-size": "7", "bf-expansion-factor": "7", "module-list-bf": "yes",
 	}
 	for i := range Settings {

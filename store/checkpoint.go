@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -181,7 +182,12 @@ func (s *Store) buildOptions(p *partition, logged int64) seen.Options {
 	o := seen.Options{Now: logged, Keep: p.keep(logged)}
 	if p.regions != nil && !p.regions.alone() {
 		keep := s.opts.RegionRetention.Milliseconds()
-		o.Awaited = func(table uint32) seen.Awaited { return p.awaited(table, keep) }
+		o.Awaited = func(table uint32) seen.Awaited {
+			if s.opts.RegionRefuse {
+				return seen.Awaited{Acked: p.ackedByRegions(), For: math.MaxInt64 / 2}
+			}
+			return p.awaited(table, keep)
+		}
 	}
 	return o
 }

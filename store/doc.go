@@ -57,7 +57,7 @@
 //	kind          what an operation does: a row of kinds (kinds.go)
 //	type          of a key: a counter, or an object of a row of objectTypes
 //	object        what a key holds that is no counter
-//	page          a part of an object's memory, with the sequence that it reflects
+//	page          a part of an object's memory, with the sequence that it reflects; or of a state
 //	fragment      a part of a change of an object that is too long for one entry
 //	sketch        an object that is a Bloom filter or a count-min sketch
 //	opid          the id that a client gives an operation; (key, opid) identifies it
@@ -110,13 +110,15 @@
 //	incarnation   the number that tells a copy of the directory (backup, restore) from its
 //	              original
 //	floor         the sequence of a partition's last FLUSHALL
-//	region        one node or cluster that answers alone and tells others later
-//	part          what one region did to a counter (package part)
 //	horizon       the wall time before which operations are STALE
 //	region        one of several stores that change the same counters, each by itself, and
 //	              tell each other (region.go); a store that is one is a member
 //	part          what one region did to a counter (package part). A key has parts once
 //	              others changed it too, or more than increments happened to it
+//	state         of a slot range: what a region tells who its log is too short for, in pages: a
+//	              page has keys or ids (regionstate.go). A place is where one begins
+//	newcomer      a region that has taken nothing yet of any other
+//	digest        what tells whether two regions have the same in some slots
 //	note          what an entry of a key with parts says beside the post-image
 //	freeze        refusing writes, of all partitions when an outcome is unknown (G8)
 //

@@ -40,12 +40,16 @@ var (
 	ErrUndecided = errors.New("leadership was lost: outcome unknown, retry with the same opid")
 	ErrRead      = errors.New("reading from disk failed")
 
-	ErrOption          = errors.New("invalid option")
+	ErrOption = errors.New("invalid option")
+	// ErrUnheard: see Options.RegionRefuse.
+	ErrUnheard         = errors.New("another region has not taken more than region-backlog of what was done here (region-retention-policy)")
 	ErrDiskFull        = errors.New("the disk is full, or less than min-free-disk is free")
 	ErrSnapshotRunning = errors.New("a snapshot is already in progress")
 
-	ErrTableExists   = errors.New("table or prefix exists")
-	ErrNoTable       = errors.New("no such table")
+	ErrTableExists = errors.New("table or prefix exists")
+	ErrNoTable     = errors.New("no such table")
+	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
+	ErrTableRegions  = errors.New("keys that other regions are not told of cannot be told from now on: they lack what was done before")
 	ErrDropDefault   = errors.New("table default cannot be dropped")
 	ErrTooManyTables = errors.New("too many tables")
 )

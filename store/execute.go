@@ -160,7 +160,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	x.err, x.room, x.wrote, x.records, x.replica, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, 0, b.Replica, false, false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
-	writable, member := s.writable(), s.member.Load()
+	writable, member, unheard := s.writable(), s.member.Load(), s.unheard.Load()
 	for i := range ops {
 		op := &ops[i]
 		if op.skipped() {
@@ -175,6 +175,10 @@ func (x *decider) begin(s *Store, b *Batch) {
 		}
 		if op.Kind.Write() && writable != nil {
 			op.Err = writable
+			continue
+		}
+		if op.Kind.Write() && unheard && !op.Kind.internal() {
+			op.Err = ErrUnheard
 			continue
 		}
 		if op.Kind.Write() {

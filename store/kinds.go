@@ -90,6 +90,9 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 // can reports whether operations of this kind have any of the flags.
 func (k Kind) can(flags kindFlags) bool { return kinds[k].is&flags != 0 }
 
+// internal reports whether no client asks for such operations.
+func (k Kind) internal() bool { return k == removeExpired || k >= regionMerge && k < kindsPerType }
+
 // Write reports whether operations of this kind can change state.
 func (k Kind) Write() bool { return k.can(writes) }
 

@@ -56,6 +56,7 @@ func (s *Store) cycle() {
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
 			s.checkClock(&clockBehind)
+			s.checkUnheard()
 			checkedDisk = time.Now()
 		}
 		load := s.backlog()

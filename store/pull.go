@@ -17,8 +17,8 @@ import (
 // it did itself, so who has taken all logs knows all. What it tells is durable: a sequence that
 // somebody has heard of is never given again.
 
-// ErrGap: what was asked for is not in the op log any more. Who asks must take the state
-// instead.
+// ErrGap: what was asked for is not in the op log any more, or does not say enough, as the region was alone
+// then. Who asks must take the state instead (regionstate.go).
 var ErrGap = errors.New("the op log does not reach back so far: the state must be taken")
 
 // ErrStream: another region's log is not the one that was to be taken, or comes too early.
@@ -74,7 +74,11 @@ func (s *Store) holdForRegions(set *RegionSet) {
 
 // holdFor keeps all of the op log for a region.
 func (s *Store) holdFor(r part.Region) *oplog.Hold {
-	h := s.db.Log().Hold(fmt.Sprint("region ", r), uint64(s.opts.RegionBacklog))
+	limit := uint64(s.opts.RegionBacklog)
+	if s.opts.RegionRefuse {
+		limit = math.MaxUint64
+	}
+	h := s.db.Log().Hold(fmt.Sprint("region ", r), limit)
 	h.Acknowledge(oplog.EntryPartition, math.MaxUint64)
 	return h
 }
@@ -165,8 +169,10 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	if err == nil && q.After < max(p.floor, p.regions.since) {
 		err = ErrGap
 	}
+	var catalog *catalog
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
+		catalog = p.catalog
 		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.incarnation
 	}
 	p.mu.Unlock()
@@ -184,7 +190,7 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 			return nil, err
 		}
 	}
-	t := teller{pulled: &d, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
+	t := teller{pulled: &d, catalog: catalog, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
 	if committed > q.After {
 		err = s.db.Log().Tail(p.id, q.After+1, t.section)
 		if err == nil && d.upTo < committed || errors.Is(err, errGap) {
@@ -214,6 +220,7 @@ var errGap = errors.New("gap")
 // teller makes sections of a log what others are told.
 type teller struct {
 	*pulled
+	catalog   *catalog
 	committed uint64
 	most      int
 	w         sectionWriter
@@ -263,7 +270,7 @@ func (t *teller) tells(e *pulledEntry) bool {
 	case entryLevelled: // and not what others have said
 		return e.r.levelled.By.Region == t.Region
 	}
-	if slot := Slot(e.key); slot < t.first || slot > t.last {
+	if slot := Slot(e.key); slot < t.first || slot > t.last || !t.catalog.find(e.key).Told() {
 		return false
 	}
 	if e.hasOpid() {

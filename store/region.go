@@ -30,6 +30,9 @@ import (
 //	regionkey.go    changes; parts of a key, and redo of them
 //	regiontake.go   operations that take what other regions did
 //	regiondrop.go   forgetting keys that ended, and take-backs
+//	pull.go         telling the log, take.go taking it
+//	regionstate.go  telling the state, takestate.go taking it
+//	regiondigest.go proving that regions agree
 //	regionowed.go   what other regions are to take back
 //	regionremove.go what becomes of a region that is lost
 

@@ -39,7 +39,8 @@ import (
 // entryRoom, key and opid. What a take-back takes more is reserved with it.
 const maxHeard = 64
 
-// RegionIDs counts what was made of opids that other regions applied.
+// RegionIDs counts what was made of opids that other regions applied, and what else comes of counting
+// in several places.
 type RegionIDs struct {
 	Heard     uint64 // remembered here
 	Late      uint64 // older than what is remembered: only compared
@@ -48,6 +49,9 @@ type RegionIDs struct {
 	// Unchecked may have been applied here, too, and then count twice: the own record was
 	// given up before every region had acknowledged it, or there was none.
 	Unchecked uint64
+	// BeyondBounds are bounded increments that met a counter beyond their bounds: each region
+	// judges by what it knows, so together they can exceed them.
+	BeyondBounds uint64
 }
 
 // RegionIDs returns the sums of all partitions, since the store was opened.
@@ -58,6 +62,7 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 		p.mu.Unlock()
 		sum.Heard, sum.Late, sum.Twins = sum.Heard+n.Heard, sum.Late+n.Late, sum.Twins+n.Twins
 		sum.TakenBack, sum.Unchecked = sum.TakenBack+n.TakenBack, sum.Unchecked+n.Unchecked
+		sum.BeyondBounds += n.BeyondBounds
 	}
 	return sum
 }

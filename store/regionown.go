@@ -16,7 +16,7 @@ import (
 // givesParts reports whether other than increments of a key carry a note.
 func (x *decider) givesParts(r *ref) bool {
 	g := r.p.regions
-	return g != nil && (r.c.parts() != nil || !g.alone())
+	return g != nil && (r.c.parts() != nil || !g.alone() && r.p.catalog.find(r.key).Told())
 }
 
 // addNote gives an entry a note.

@@ -461,7 +461,7 @@ func TestRegions(t *testing.T) {
 			for range 600 {
 				w.step()
 			}
-			w.drain()
+			w.agree()
 			w.check()
 			for _, r := range w.r {
 				must(t, r.s.Close())

@@ -48,3 +48,40 @@ func (g *regions) name(r part.Region) string {
 	}
 	return fmt.Sprint("region ", r)
 }
+
+// checkUnheard refuses writes while more of the log is kept for another region than it may be, if
+// nothing is to be given up.
+func (s *Store) checkUnheard() {
+	if !s.opts.RegionRefuse {
+		return
+	}
+	s.peers.mu.Lock()
+	most := uint64(0)
+	for _, p := range s.peers.of {
+		if p != nil {
+			most = max(most, p.hold.Kept())
+		}
+	}
+	s.peers.mu.Unlock()
+	unheard := most > uint64(s.opts.RegionBacklog)
+	if s.unheard.Swap(unheard) != unheard {
+		s.log.Warn("op log kept for another region", "bytes", most, "region_backlog", s.opts.RegionBacklog, "writes_refused", unheard)
+	}
+}
+
+// checkTold refuses tables by which other regions would be told of keys of which they were not.
+// All keys whose table might be another one begin with the prefix of a table, old or new.
+func (p *partition) checkTold(next *catalog) error {
+	if p.regions == nil || p.regions.alone() {
+		return nil
+	}
+	for _, c := range []*catalog{p.catalog, next} {
+		for _, t := range c.live() {
+			prefix := []byte(t.Prefix)
+			if next.find(prefix).Told() && !p.catalog.find(prefix).Told() {
+				return ErrTableRegions
+			}
+		}
+	}
+	return nil
+}

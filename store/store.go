@@ -103,6 +103,9 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
+	// RegionRefuse: nothing that another region has not taken is given up, neither log nor records; if
+	// more than RegionBacklog of the log is kept for one, clients' writes are refused.
+	RegionRefuse bool
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Clock is the machine's by default.
@@ -182,6 +185,7 @@ type Store struct {
 
 	frozen   atomic.Pointer[error] // set once, by freeze
 	diskFull atomic.Bool
+	unheard  atomic.Bool  // too much of the log is kept for another region (Options.RegionRefuse)
 	behind   atomic.Bool  // background work is so late that writes must wait
 	late     atomic.Bool  // … that they are slowed down
 	interval atomic.Int64 // SnapshotInterval, ns

@@ -45,6 +45,17 @@ const (
 	OverloadDegrade
 )
 
+// TableRegions says whether a member of regions tells the others what it does to the keys of a table.
+type TableRegions uint8
+
+// The zero value is the mode's default: all in EXACT, none in APPROX, whose operations have no
+// records to compare with those of others.
+const (
+	RegionsDefault TableRegions = iota
+	RegionsAll
+	RegionsNone
+)
+
 // Limits of table settings.
 const (
 	MinWindow      = time.Second
@@ -99,6 +110,13 @@ type TableOptions struct {
 	Skew time.Duration
 	// Overload is the policy at the memory cap.
 	Overload Overload
+	// Regions is whether other regions are told of the keys.
+	Regions TableRegions `json:",omitempty"`
+}
+
+// Told reports whether other regions are told of the keys.
+func (o *TableOptions) Told() bool {
+	return o.Regions == RegionsAll || o.Regions == RegionsDefault && o.Mode == Exact
 }
 
 // TableChange is an ALTER: a nil field keeps the present option.
@@ -113,6 +131,7 @@ type TableChange struct {
 	IDTime    *IDTime
 	Skew      *time.Duration
 	Overload  *Overload
+	Regions   *TableRegions
 }
 
 // TableInfo describes a table, its options and the state of its filters.
@@ -171,6 +190,10 @@ func (o TableOptions) Validate() error {
 		return fmt.Errorf("%w: SKEW must be 0 to %d milliseconds", ErrOption, MaxSkew.Milliseconds())
 	case o.Overload > OverloadDegrade:
 		return fmt.Errorf("%w: OVERLOAD must be REFUSE or DEGRADE", ErrOption)
+	case o.Regions > RegionsNone:
+		return fmt.Errorf("%w: REGIONS must be ALL or NONE", ErrOption)
+	case o.Regions == RegionsAll && o.Mode == Approx:
+		return fmt.Errorf("%w: REGIONS ALL needs MODE EXACT: an APPROX table has no records to compare with those of other regions", ErrOption)
 	}
 	return nil
 }
@@ -228,6 +251,7 @@ func (c TableChange) Apply(o TableOptions) TableOptions {
 	set(&o.IDTime, c.IDTime)
 	set(&o.Skew, c.Skew)
 	set(&o.Overload, c.Overload)
+	set(&o.Regions, c.Regions)
 	return o
 }
 

@@ -64,6 +64,9 @@ func (s *Store) CheckTables(t TableSet) error {
 			bytes, err = p.bytesForAll(next)
 			need += bytes
 		}
+		if err == nil {
+			err = p.checkTold(next)
+		}
 		p.mu.Unlock()
 		if err != nil {
 			return err
@@ -119,6 +122,9 @@ func (x *decider) newCatalogs(ps []*partition, change func(*catalog, moment) (*c
 			continue
 		}
 		bytes, err := p.bytesForAll(cat)
+		if err == nil {
+			err = p.checkTold(cat)
+		}
 		if err != nil {
 			return nil, 0, err
 		}

@@ -43,6 +43,25 @@ func (h *Hold) Lost() bool {
 	return h.l.holds[h.name] != h
 }
 
+// Kept returns how many bytes of files it alone keeps.
+func (h *Hold) Kept() (bytes uint64) {
+	h.l.mu.Lock()
+	defer h.l.mu.Unlock()
+	own := h.l.closedBelow(h.l.lows)
+	for i := h.l.closedBelow(h.lows); i < own; i++ {
+		bytes += uint64(h.l.closed[i].size)
+	}
+	return bytes
+}
+
+// closedBelow counts the oldest files whose entries all are below lows. The lock is held.
+func (l *Log) closedBelow(lows []uint64) (n int) {
+	for n < len(l.closed) && l.closed[n].obsolete(lows) {
+		n++
+	}
+	return n
+}
+
 // Release ends the hold. The next Trim gives up what it kept.
 func (h *Hold) Release() {
 	h.l.mu.Lock()
@@ -55,16 +74,10 @@ func (h *Hold) Release() {
 // obsolete returns how many of the oldest files nobody needs: the log itself, or a hold.
 // The lock is held.
 func (l *Log) obsolete() int {
-	first := func(lows []uint64) (n int) {
-		for n < len(l.closed) && l.closed[n].obsolete(lows) {
-			n++
-		}
-		return n
-	}
-	own := first(l.lows)
+	own := l.closedBelow(l.lows)
 	n := own
 	maps.DeleteFunc(l.holds, func(_ string, h *Hold) bool {
-		from, kept := first(h.lows), uint64(0)
+		from, kept := l.closedBelow(h.lows), uint64(0)
 		for i := from; i < own; i++ {
 			kept += uint64(l.closed[i].size)
 		}

@@ -70,6 +70,35 @@ func (q *Part) appendTo(b []byte) []byte {
 	return b
 }
 
+// AppendAgreed appends what all regions agree on who have heard the same of a counter; nothing if it does
+// not exist. A region that has forgotten a dead counter, and hears of it anew, lacks the closed parts, and
+// the bases of parts that were closed since: so these are left out.
+func (p Parts) AppendAgreed(b []byte) []byte {
+	if !p.Alive() {
+		return b
+	}
+	for _, q := range p {
+		if q.closed() {
+			continue
+		}
+		if q.Set.Clock <= q.Base.Clock {
+			q.Set = Register{}
+		}
+		if q.Expire.Clock <= q.Base.Clock {
+			q.Expire = Expiry{}
+		}
+		lives := byte(0)
+		if q.Live > q.Base.Clock {
+			lives = 1
+		}
+		if q.Base.Cum == 0 {
+			q.Base = Base{}
+		}
+		b = append(q.appendTo(b), lives)
+	}
+	return b
+}
+
 // appendRegister appends what a register, an expiry and an undo consist of.
 func appendRegister(b []byte, x, y uint64, v int64) []byte {
 	b = binary.AppendUvarint(b, x)

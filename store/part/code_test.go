@@ -129,3 +129,39 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestAgreed: a region that has forgotten a dead counter and hears of it anew agrees with one that has
+// not; and what makes a difference is told.
+func TestAgreed(t *testing.T) {
+	agreed := func(p Parts) string { return string(p.AppendAgreed(nil)) }
+	kept := Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2, Base: Base{Clock: 5}}, {Region: 1, Clock: 6, Base: Base{Clock: 6}}}
+	forgot := Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2}}
+	if agreed(kept) != agreed(forgot) || agreed(kept) == "" {
+		t.Errorf("%x and %x", agreed(kept), agreed(forgot))
+	}
+	if dead := agreed(Parts{{Region: 0, Clock: 9, Live: 9, Cum: 2, Base: Base{Clock: 9, Cum: 2}}}); dead != "" {
+		t.Errorf("of a dead counter: %x", dead)
+	}
+	whole := Part{Region: 0, Clock: 9, Live: 8, Cum: 5, Set: Register{8, 7, 6}, Expire: Expiry{8, 7, 6}, Undo: []Undo{{7, 9, 1}}, Base: Base{6, 3}}
+	seen := map[string]bool{agreed(Parts{whole}): true}
+	for i, change := range []func(q *Part){
+		func(q *Part) { q.Region++ },
+		func(q *Part) { q.Clock++ },
+		func(q *Part) { q.Live++ },
+		func(q *Part) { q.Cum++ },
+		func(q *Part) { q.Set.Value++ },
+		func(q *Part) { q.Set.HLC++ },
+		func(q *Part) { q.Expire.At++ },
+		func(q *Part) { q.Undo = nil },
+		func(q *Part) { q.Base.Clock++ },
+		func(q *Part) { q.Base.Cum++ },
+	} {
+		q := whole
+		change(&q)
+		if told := agreed(Parts{q}); seen[told] {
+			t.Errorf("change %d makes no difference", i)
+		} else {
+			seen[told] = true
+		}
+	}
+}

@@ -88,6 +88,8 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	declare(ch, shardFigures)
 	declare(ch, transferFigures)
 	declare(ch, replicaFigures)
+	declare(ch, regionFigures)
+	declare(ch, peerFigures)
 	ch <- commandLatency
 	ch <- fsyncTime
 	ch <- isReady
@@ -119,6 +121,12 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 		show(ch, transferFigures, &shard.Fetched, shard.Shard, "fetched")
 		for i := range replicas {
 			show(ch, replicaFigures, &replicas[i], shard.Shard, replicas[i].Address)
+		}
+	}
+	if region, member := c.server.RegionStatus(); member {
+		show(ch, regionFigures, &region)
+		for i := range region.Peers {
+			show(ch, peerFigures, &region.Peers[i], region.Peers[i].Name)
 		}
 	}
 	stats := c.store.Stats()

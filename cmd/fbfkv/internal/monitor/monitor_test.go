@@ -43,7 +43,7 @@ func start(t *testing.T, o Options) (w *watched, ready func()) {
 }
 
 // startNode starts a server that is a node of a cluster, unless that is nil.
-func startNode(t *testing.T, o Options, cluster *commands.Cluster) (w *watched, ready func()) {
+func startNode(t *testing.T, o Options, cluster *commands.Cluster, change ...func(*server.Options)) (w *watched, ready func()) {
 	t.Helper()
 	o.Addr, o.Logger = cmp.Or(o.Addr, "127.0.0.1:0"), quiet
 	m, err := Start(o)
@@ -61,7 +61,11 @@ func startNode(t *testing.T, o Options, cluster *commands.Cluster) (w *watched, 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(server.Options{Store: st, Config: config, Cluster: cluster, Logger: quiet})
+	options := server.Options{Store: st, Config: config, Cluster: cluster, Logger: quiet}
+	for _, c := range change {
+		c(&options)
+	}
+	s := server.New(options)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(listeners...) }()
 	c := redis.NewClient(&redis.Options{Addr: listeners[0].Addr().String(), DisableIdentity: true})

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -65,10 +66,42 @@ func (o *operator) create(addr, name string) error {
 	if err != nil {
 		return err
 	}
-	if _, err := s.do("CREATE", name, addr); err != nil {
+	set, err := o.change(s, "CREATE", name, addr)
+	if err != nil {
 		return err
 	}
+	if st.Member {
+		return o.announce(set)
+	}
 	o.Say("%s is the region %s; others join with: fbfkv region join HOST:PORT NAME %[1]s", addr, name)
+	return nil
+}
+
+// announce tells the others that the region that decides has another address: they cannot read there
+// that it has. One of them is enough, as each of them reads that one.
+func (o *operator) announce(set store.RegionSet) error {
+	own, _ := set.Member(set.Self)
+	told := false
+	var failed error
+	for _, m := range set.Members {
+		if m.Region == own.Region {
+			continue
+		}
+		set.Self = m.Region
+		s, err := o.server(m.Address)
+		if err == nil {
+			_, err = s.do("JOIN", set.Encode())
+		}
+		if err != nil {
+			failed = errors.Join(failed, err)
+			continue
+		}
+		told = true
+		o.Say("%s: knows that the region %s is at %s", m.Name, own.Name, own.Address)
+	}
+	if len(set.Members) > 1 && !told {
+		return fmt.Errorf("no other region knows that %s is at %s: run fbfkv region join HOST:PORT NAME %[2]s for one of them, with its own name: %[3]w", own.Name, own.Address, failed)
+	}
 	return nil
 }
 
@@ -150,7 +183,10 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 		}
 		lag, now, waits := uint64(0), uint64(0), []string{}
 		for _, p := range st.Peers {
-			lag, now = lag+p.LagOps, now+p.Bytes
+			lag += p.LagOps
+			if !done[p.Name] && !p.Failing {
+				now += p.Bytes
+			}
 			switch {
 			case p.Well() && !done[p.Name]:
 				done[p.Name] = true

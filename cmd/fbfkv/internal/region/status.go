@@ -1,6 +1,7 @@
 package region
 
 import (
+	"encoding/json"
 	"fmt"
 	"text/tabwriter"
 	"time"
@@ -39,6 +40,49 @@ var resumeCommand = subcommand{
 	long: `Lets the server HOST:PORT read the region NAME again after pause, and at once if it is
 waiting because NAME could not be read.`,
 	args: 2, run: func(o *operator, args []string) error { return o.tell(args[0], "RESUME", args[1], "reads %s") },
+}
+
+var verifyCommand = subcommand{
+	use:   "verify HOST:PORT",
+	short: "compare what the regions have",
+	long: `Compares what the region HOST:PORT has with what each of the others has, by digests of all
+counters; they serve meanwhile. The exit status is 0 if all agree. Slots that are being
+changed all the time may not be comparable: run it again.`,
+	args: 1, run: func(o *operator, args []string) error { return o.verify(args[0]) },
+}
+
+// verify compares regions. It takes as long as it takes.
+func (o *operator) verify(addr string) error {
+	client, err := o.Server.Client(addr, 0)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	text, err := (&server{addr, client}).do("VERIFY")
+	if err != nil {
+		return err
+	}
+	var all []regions.Verdict
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return fmt.Errorf("%s answers what are no differences: %w", addr, err)
+	}
+	differ := 0
+	for _, v := range all {
+		if v.Busy {
+			o.Say("slots %d to %d were not compared with %s: they are being changed", v.First, v.Last, v.Region)
+			continue
+		}
+		differ++
+		o.Say("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
+	}
+	switch {
+	case differ > 0:
+		return fmt.Errorf("%s: %s", addr, plural(differ, "difference"))
+	case len(all) > 0:
+		return fmt.Errorf("%s: not all was compared; run it again", addr)
+	}
+	o.Say("%s: the regions agree", addr)
+	return nil
 }
 
 // tell carries out a subcommand about another region.

@@ -1,0 +1,41 @@
+package monitor
+
+import "github.com/fbfkv/fbfkv/regions"
+
+// regionFigures are those of a region as a whole.
+var regionFigures = []figure[regions.NodeStatus]{
+	gauge("region_members_version", "The version of the members of the regions that this one knows. All should know the same.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Version) }),
+	gauge("region_ills", "How many things are wrong that an operator has to mend: fbfkv region status says which.",
+		func(s *regions.NodeStatus) float64 { return float64(len(s.Ills)) }),
+	counter("region_ids_heard_total", "Operations of other regions whose ids are remembered.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Heard) }),
+	counter("region_ids_late_total", "Operations of other regions that are older than what is remembered.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Late) }),
+	counter("region_twins_total", "Operations that were applied here and in another region.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Twins) }),
+	counter("region_takebacks_total", "Such operations that were taken back here, as the other region's counts.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.TakenBack) }),
+	counter("region_ids_unchecked_total", "Operations that may count twice: their record was given up before they could be compared.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Unchecked) }),
+	counter("region_beyond_bounds_total", "Bounded increments that met a counter beyond their bounds.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.BeyondBounds) }),
+}
+
+// peerFigures are those of the reading of another region.
+var peerFigures = []figure[regions.PeerStatus]{
+	gauge("region_up", "Whether another region is read without failures.",
+		func(p *regions.PeerStatus) float64 { return bool01(p.Connected && !p.Failing) }, "region"),
+	gauge("region_paused", "Whether its reading is paused (fbfkv region pause).",
+		func(p *regions.PeerStatus) float64 { return bool01(p.Paused) }, "region"),
+	gauge("region_lag_seconds", "By how much what was taken of it is older than what it has, as far as is known.",
+		func(p *regions.PeerStatus) float64 { return float64(p.LagMs) / 1000 }, "region"),
+	gauge("region_lag_entries", "Entries of its log that were not taken when it answered last.",
+		func(p *regions.PeerStatus) float64 { return float64(p.LagOps) }, "region"),
+	gauge("region_clock_skew_seconds", "How far its clock is ahead of this server's.",
+		func(p *regions.PeerStatus) float64 { return float64(p.ClockSkewMs) / 1000 }, "region"),
+	counter("region_pulls_total", "Its answers.", func(p *regions.PeerStatus) float64 { return float64(p.Pulls) }, "region"),
+	counter("region_received_bytes_total", "Their bytes.", func(p *regions.PeerStatus) float64 { return float64(p.Bytes) }, "region"),
+	counter("region_state_exchanges_total", "How often its state was taken, as its log did not reach back.",
+		func(p *regions.PeerStatus) float64 { return float64(p.StateExchanges) }, "region"),
+}

@@ -1,0 +1,196 @@
+package regions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// smallLogs makes regions keep next to nothing of their logs for others.
+func smallLogs(t testing.TB, all []*region) {
+	for _, r := range all {
+		r.close()
+		r.logFile, r.backlog = 1<<10, 1
+		r.open()
+		must(t, r.s.Snapshot())
+	}
+}
+
+// readEach lets each region read all others.
+func readEach(all []*region, change func(*Options)) {
+	for _, r := range all {
+		peers := make(map[part.Region]string)
+		for i, o := range all {
+			if i != r.n {
+				peers[part.Region(i)] = o.server.address()
+			}
+		}
+		r.start(peers, change)
+	}
+}
+
+// agree waits until all regions have taken everything, and expects them to have the same.
+func agree(t testing.TB, all []*region) {
+	t.Helper()
+	for _, r := range all {
+		eventually(t, fmt.Sprintf("region %d agrees with the others", r.n), func() bool {
+			differ, err := r.mesh.Verify(context.Background())
+			must(t, err)
+			for _, d := range differ {
+				if d.Err == nil {
+					t.Fatalf("region %d and %d differ in the slots %d to %d", r.n, d.Region, d.First, d.Last)
+				}
+			}
+			return len(differ) == 0
+		})
+	}
+}
+
+func (r *region) exchanges() (n uint64) {
+	for _, s := range r.mesh.Status() {
+		n += s.StateExchanges
+	}
+	return n
+}
+
+// TestStateOverGap: a region that was away until logs do not reach back any more takes the states, page by
+// page, and goes on with the logs. What was counted twice meanwhile counts once.
+func TestStateOverGap(t *testing.T) {
+	all := newRegions(t, 4, 2, 8)
+	smallLogs(t, all)
+	small := func(o *Options) { o.Most = 2000 }
+	readEach(all, small)
+	a, b, c := all[0], all[1], all[2]
+	a.once("gone", "op", 5)
+	agree(t, all)
+	must(t, b.mesh.Close())
+	for i := range 300 {
+		a.once(fmt.Sprint("k", i), "a", 1)
+		if i%3 == 0 {
+			b.once(fmt.Sprint("k", i), "a", 1) // the same operation
+			b.once(fmt.Sprint("k", i), "b", 2)
+		}
+	}
+	a.do(store.Op{Kind: store.Del, Keys: [][]byte{[]byte("gone")}})
+	a.do(store.Op{Kind: store.Set, Key: []byte("set"), Delta: 7})
+	for round := range 2 { // the log reaches back to the snapshot before
+		must(t, a.s.Snapshot())
+		for i := range 50 {
+			a.once(fmt.Sprint("l", i), fmt.Sprint(round), 1)
+		}
+	}
+	b.start(map[part.Region]string{0: a.server.address(), 2: c.server.address()}, small)
+	c.once("k1", "c", 3)
+	agree(t, all)
+	if b.of(0).StateExchanges == 0 {
+		t.Error("b took the log, not the state")
+	}
+	for _, r := range all {
+		for key, want := range map[string]int64{"k0": 3, "k1": 4, "k299": 1, "gone": 0, "set": 7} {
+			if got := r.value(key); got != want {
+				t.Errorf("region %d: %s is %d, and should be %d", r.n, key, got, want)
+			}
+		}
+		if op := r.once("k3", "a", 1); op.Applied {
+			t.Errorf("region %d applies an operation that it has been told of", r.n)
+		}
+	}
+	before := b.exchanges()
+	a.once("after", "op", 1)
+	eventually(t, "b goes on with the log", func() bool { return b.value("after") == 1 })
+	if b.exchanges() != before {
+		t.Error("b took another state")
+	}
+	for _, r := range b.of(0).Ranges {
+		if r.Error != "" || r.State != "" {
+			t.Errorf("%+v", r)
+		}
+	}
+}
+
+// TestNewcomerWaits: a region that has taken nothing takes no state before all others know it.
+func TestNewcomerWaits(t *testing.T) {
+	var all []*region
+	for i := range 3 {
+		r := &region{t: t, n: i, partitions: 2, fs: vfs.NewMem()}
+		r.open()
+		t.Cleanup(func() { r.close() })
+		mode := store.Exact
+		must(t, r.s.AlterTable(store.DefaultTable, store.TableChange{Mode: &mode}))
+		all = append(all, r)
+	}
+	a, b, c := all[0], all[1], all[2]
+	must(t, a.s.SetRegions(setOf(all, 0)))
+	must(t, b.s.SetRegions(setOf(all[:2], 1)))
+	must(t, c.s.SetRegions(setOf(all, 2)))
+	a.once("k", "a", 1)
+	a.start(map[part.Region]string{1: b.server.address(), 2: c.server.address()}, nil)
+	b.start(map[part.Region]string{0: a.server.address()}, nil)
+	c.start(map[part.Region]string{0: a.server.address(), 1: b.server.address()}, nil)
+	eventually(t, "c waits for b", func() bool {
+		ranges := c.of(0).Ranges
+		return len(ranges) > 0 && strings.Contains(ranges[0].Error, `"region1" has not answered`)
+	})
+	if n, v := c.exchanges(), c.value("k"); n != 0 || v != 0 {
+		t.Errorf("c has taken %d states although b does not know it; k is %d", n, v)
+	}
+	must(t, b.s.SetRegions(setOf(all, 1)))
+	must(t, b.mesh.SetPeers(map[part.Region]string{0: a.server.address(), 2: c.server.address()}))
+	eventually(t, "c has the state", func() bool { return c.value("k") == 1 })
+	agree(t, all)
+}
+
+// TestVerify: regions that differ are told where; one that cannot be compared is told as such.
+func TestVerify(t *testing.T) {
+	all := newRegions(t, 2, 4)
+	a, b := all[0], all[1]
+	lie := false
+	liar := fakeSource(t, func(args [][]byte) string {
+		var w resp.Writer
+		b.server.source.Pull(b.server.ctx, args[1:], &w)
+		reply := w.Bytes()
+		if string(args[1]) == wordDigest && lie {
+			reply[len(reply)-3]++ // of the last sum
+		}
+		return string(reply)
+	})
+	a.start(map[part.Region]string{1: liar}, func(o *Options) { o.Block = 50 * time.Millisecond })
+	b.start(map[part.Region]string{0: a.server.address()}, nil)
+	for i := range 50 {
+		a.once(fmt.Sprint("k", i), "a", 1)
+		b.once(fmt.Sprint("k", i), "b", 1)
+	}
+	agree(t, all)
+	lie = true
+	differ, err := a.mesh.Verify(context.Background())
+	must(t, err)
+	var at []string
+	for _, d := range differ {
+		at = append(at, fmt.Sprint(d.Region, " ", d.First, "-", d.Last, " ", d.Err))
+	}
+	if got, want := strings.Join(at, ", "), "1 4080-4095 <nil>, 1 8176-8191 <nil>, 1 12272-12287 <nil>, 1 16368-16383 <nil>"; got != want {
+		t.Errorf("they differ at %s; want %s", got, want)
+	}
+	must(t, b.mesh.Close()) // from now on it takes nothing
+	a.once("new", "a", 1)
+	differ, err = a.mesh.Verify(context.Background())
+	must(t, err)
+	busy := 0
+	for _, d := range differ {
+		if errors.Is(d.Err, ErrBusy) {
+			busy++
+		}
+	}
+	if busy != 2 { // the partition here is two of the other's
+		t.Errorf("%d ranges cannot be compared: %v", busy, differ)
+	}
+}

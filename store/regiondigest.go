@@ -1,0 +1,182 @@
+package store
+
+import (
+	"bytes"
+	"encoding/binary"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Digests of counters. Two regions that have taken each other's logs, and as much of others', have the
+// same parts of all keys but for what one has forgotten already (part.Parts.AppendAgreed). That is what
+// is proved: for each 1/1024 of the slots, a sum of hashes over its keys. A digest is as of one
+// sequence: if anything is logged in the partition while its keys are read, it says so, and is no use.
+
+const (
+	// digestSlots is how many slots have a sum together.
+	digestSlots         = slots / 1024
+	regionDigestVersion = 1
+)
+
+// RegionDigest is what a region has in a slot range.
+type RegionDigest struct {
+	RegionSource        // the region, and its partition
+	First, Last  uint16 // slots
+	Seq          uint64 // of the partition, when it was made
+	// Busy: the partition has changed while its keys were read, so that the sums are of no one sequence.
+	Busy  bool
+	Taken []RegionTaken // how far the partition had taken others' logs, by source
+	Sums  []uint64      // of each 16 slots from First on
+}
+
+// DigestQuery is what a region asks another one for: a digest of one of the ranges of slots that it reads.
+type DigestQuery struct {
+	By                 part.Region
+	Group, Incarnation uint64 // … of the source, as who asks knows it
+	Partition          uint16
+	First, Last        uint16
+}
+
+// Digest answers another region's query, for DecodeDigest. Errors: as Pull, but for ErrGap.
+func (s *Store) Digest(q DigestQuery) ([]byte, error) {
+	p, err := s.ownPartition(q.Partition)
+	if err != nil {
+		return nil, err
+	}
+	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First, Last: q.Last}
+	p.lock()
+	_, err = pull.check(p)
+	p.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	d, err := s.RegionDigest(q.First, q.Last)
+	if err != nil {
+		return nil, err
+	}
+	return d.appendTo(nil), nil
+}
+
+// RegionDigest returns a digest of slots of one partition here. It reads all their keys.
+func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
+	p := s.partitions[first>>s.shift]
+	p.taking.mu.Lock()
+	p.lock()
+	if p.regions == nil || first > last || s.partitions[last>>s.shift] != p {
+		p.mu.Unlock()
+		p.taking.mu.Unlock()
+		return d, ErrNoRegions
+	}
+	here := p.here()
+	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, Seq: p.seq}
+	d.Taken = sortTaken(p.regions.cursors)
+	for i := range d.Taken {
+		t := &d.Taken[i]
+		t.Seq = max(t.Seq, p.taking.ahead[t.RegionSource])
+	}
+	p.mu.Unlock()
+	p.taking.mu.Unlock()
+	d.Sums = make([]uint64, int(last/digestSlots-first/digestSlots)+1)
+	var after, buf []byte
+	for more := true; more && !d.Busy; {
+		var keys []foundKey
+		var at point
+		if keys, more, at, err = s.partsBehind(p, after, last, max(positionOfNext(after), position(first, 0)), stateKeys); err != nil {
+			return d, err
+		}
+		for i := range keys {
+			k := &keys[i]
+			after = k.key
+			buf = coding.AppendBytes(buf[:0], k.key)
+			if n := len(buf); len(k.parts.AppendAgreed(buf)) > n {
+				buf = k.parts.AppendAgreed(buf)
+				d.Sums[Slot(k.key)/digestSlots-first/digestSlots] += xxhash.Sum64(buf)
+			}
+		}
+		d.Busy = at != here
+	}
+	return d, here.wait()
+}
+
+func (d *RegionDigest) appendTo(b []byte) []byte {
+	b = d.RegionSource.appendTo(append(b, regionDigestVersion))
+	b = binary.AppendUvarint(b, uint64(d.First))
+	b = binary.AppendUvarint(b, uint64(d.Last))
+	b = append(binary.AppendUvarint(b, d.Seq), bit(d.Busy))
+	b = appendTaken(b, d.Taken)
+	for _, sum := range d.Sums {
+		b = binary.BigEndian.AppendUint64(b, sum)
+	}
+	return b
+}
+
+// DecodeDigest reads what Digest has answered, and nothing else.
+func DecodeDigest(b []byte) (d RegionDigest, err error) {
+	r := reader{coding.Reader{Rest: b}}
+	if r.Byte() != regionDigestVersion {
+		r.Fail()
+	}
+	d.RegionSource = r.source()
+	d.First, d.Last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
+	d.Seq, d.Busy, d.Taken = r.Uvarint(), r.bit(), r.taken()
+	if d.First > d.Last || len(r.Rest) != 8*(int(d.Last/digestSlots-d.First/digestSlots)+1) {
+		return RegionDigest{}, ErrPulled
+	}
+	for rest := r.Rest; len(rest) > 0; rest = rest[8:] {
+		d.Sums = append(d.Sums, binary.BigEndian.Uint64(rest))
+	}
+	if !bytes.Equal(d.appendTo(nil), b) {
+		return RegionDigest{}, ErrPulled
+	}
+	return d, nil
+}
+
+// SlotRange is slots from First to Last.
+type SlotRange struct{ First, Last uint16 }
+
+// Compare returns the slots in which two regions differ, and whether that can be said: each has taken all
+// that the other had done, and they have taken equally much of third ones.
+func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) (differ []SlotRange, ok bool) {
+	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || len(d.Sums) != len(o.Sums) {
+		return nil, false
+	}
+	if d.taken(o.RegionSource) < o.Seq || o.taken(d.RegionSource) < d.Seq {
+		return nil, false
+	}
+	g := newRegions(*set)
+	for _, r := range g.ids {
+		if r == d.Region || r == o.Region {
+			continue
+		}
+		for n := g.source(r, d.First).Partition; n <= g.source(r, d.Last).Partition; n++ {
+			if d.taken(RegionSource{r, n}) != o.taken(RegionSource{r, n}) {
+				return nil, false
+			}
+		}
+	}
+	for i := range d.Sums {
+		if d.Sums[i] == o.Sums[i] {
+			continue
+		}
+		first := (int(d.First)/digestSlots + i) * digestSlots
+		r := SlotRange{max(uint16(first), d.First), min(uint16(first+digestSlots-1), d.Last)}
+		if n := len(differ); n > 0 && differ[n-1].Last+1 == r.First {
+			differ[n-1].Last = r.Last
+			continue
+		}
+		differ = append(differ, r)
+	}
+	return differ, true
+}
+
+func (d *RegionDigest) taken(from RegionSource) uint64 {
+	i, ok := slices.BinarySearchFunc(d.Taken, from, func(t RegionTaken, from RegionSource) int { return t.compare(from) })
+	if !ok {
+		return 0
+	}
+	return d.Taken[i].Seq
+}

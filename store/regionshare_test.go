@@ -1,0 +1,112 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+// TestUnheard: what another region does not take is given up beyond the backlog, and who asks then
+// needs the state; or nothing is, writes are refused meanwhile, and taken again once it has.
+func TestUnheard(t *testing.T) {
+	for _, refuse := range []bool{false, true} {
+		t.Run(fmt.Sprint(refuse), func(t *testing.T) {
+			s := testStore(t, func(o *Options) { o.RegionBacklog, o.RegionRefuse = 64<<10, refuse })
+			must(t, s.SetRegions(RegionSet{Group: 77, Members: []RegionMember{
+				{Region: 0, Name: "here", Partitions: 4, Incarnation: s.Meta().Incarnation},
+				{Region: 1, Name: "there", Partitions: 4, Incarnation: 5},
+			}}))
+			pull := func(p uint16, after uint64) error {
+				first, last := slotRange(int(p), 4)
+				_, err := s.Pull(Pull{By: 1, Group: 77, Incarnation: s.Meta().Incarnation, Partition: p, First: first, Last: last, After: after, Acked: after, Most: 1})
+				return err
+			}
+			refused := error(nil)
+			for i := 0; i < 6000 && refused == nil; i++ {
+				op := do(s, Op{Kind: IncrBy, Key: fmt.Appendf(nil, "a key of some length that is number %d", i), Delta: 1})
+				if refused = op.Err; i%1000 == 999 {
+					must(t, s.Snapshot())
+					s.checkUnheard()
+				}
+			}
+			if !refuse {
+				if err := pull(0, 0); refused != nil || !errors.Is(err, ErrGap) {
+					t.Errorf("writes are refused: %v; the beginning of the log: %v", refused, err)
+				}
+				return
+			}
+			if !errors.Is(refused, ErrUnheard) {
+				t.Fatalf("writes beyond the backlog: %v", refused)
+			}
+			if op := do(s, Op{Kind: Get, Key: []byte("a key of some length that is number 1")}); op.Err != nil || op.Value != 1 {
+				t.Errorf("a read: %d, %v", op.Value, op.Err)
+			}
+			var b Batch
+			b.Atomic = true
+			op := b.Add(regionMerge)
+			op.Key, op.Object = []byte("k"), []Change{{Kind: ChangeAdd, Region: 1, Seq: 1, Delta: 5}}
+			if s.Execute(&b); b.Ops[0].Err != nil {
+				t.Errorf("what another region did is refused: %v", b.Ops[0].Err)
+			}
+			for p := range uint16(4) {
+				must(t, pull(p, 0)) // all of the log is there
+				must(t, pull(p, s.CommittedOf(p)))
+			}
+			must(t, s.Snapshot())
+			s.checkUnheard()
+			if op := do(s, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1}); op.Err != nil {
+				t.Errorf("after it was taken: %v", op.Err)
+			}
+		})
+	}
+}
+
+// TestTableRegions: nothing of a table's keys is told if its option says so, nor does it cost them
+// parts; and what others were not told once they cannot be told later.
+func TestTableRegions(t *testing.T) {
+	w := newTestRegions(t, 1, 2, 2)
+	a, b := w.r[0], w.r[1]
+	must(t, a.s.CreateTable(TableOptions{Name: "local", Prefix: "l:", Regions: RegionsNone}))
+	must(t, a.s.CreateTable(TableOptions{Name: "approx", Prefix: "x:", Mode: Approx}))
+	for _, key := range []string{"l:k", "x:k", "k"} {
+		for _, op := range []Op{
+			{Kind: Set, Key: []byte(key), Delta: 3}, {Kind: CIncrBy, Key: []byte(key), ID: []byte("op"), Delta: 4},
+			{Kind: ExpireAt, Key: []byte(key), ExpireAt: 1 << 50},
+		} {
+			w.do(a, op)
+		}
+		p := a.s.partitions[Slot([]byte(key))>>a.s.shift]
+		p.lock()
+		if c := p.hot.peek(key); c == nil || (c.parts() != nil) != (key == "k") {
+			t.Errorf("%s has parts, or none: %+v", key, c)
+		}
+		p.mu.Unlock()
+	}
+	w.drain()
+	for key, want := range map[string]int64{"l:k": 0, "x:k": 0, "k": 7} {
+		if v, _ := get(b.s, key); v != want {
+			t.Errorf("the other region has %s = %d, want %d", key, v, want)
+		}
+		if v, _ := get(a.s, key); v != 7 {
+			t.Errorf("%s = %d", key, v)
+		}
+	}
+	all, none, approx, exact := RegionsAll, RegionsNone, Approx, Exact
+	for what, err := range map[string]error{
+		"told from now on":   a.s.AlterTable("local", TableChange{Regions: &all}),
+		"by the mode":        a.s.AlterTable("approx", TableChange{Mode: &exact}),
+		"dropped":            a.s.DropTable("local"),
+		"some of them":       a.s.CreateTable(TableOptions{Name: "inner", Prefix: "l:m"}),
+		"through an old one": a.s.CreateTable(TableOptions{Name: "outer", Prefix: "l"}),
+	} {
+		if want := what != "through an old one"; errors.Is(err, ErrTableRegions) != want || !want && err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := a.s.CreateTable(TableOptions{Name: "both", Prefix: "b:", Mode: approx, Regions: all}); !errors.Is(err, ErrOption) {
+		t.Errorf("an APPROX table that is told: %v", err)
+	}
+	must(t, a.s.AlterTable(DefaultTable, TableChange{Regions: &none}))
+	must(t, a.s.DropTable("outer"))
+	must(t, a.s.DropTable("local")) // nothing is told either way
+}

@@ -1,0 +1,386 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/fbfkv/fbfkv/store/part"
+	"github.com/fbfkv/fbfkv/store/seen"
+)
+
+// pages are those of a state, and what is in them.
+type pages struct {
+	raw  [][]byte
+	keys map[string]part.Parts
+	ids  map[string]seen.Original // by key and opid
+	seq  uint64
+}
+
+// pagesOf returns the state of the first slot range of one region for another one. between is called
+// before each page but the first.
+func (w *testRegions) pagesOf(to, from *testRegion, of part.Region, most int, between func()) pages {
+	all := pages{keys: make(map[string]part.Parts), ids: make(map[string]seen.Original)}
+	last, _, _ := pullRange(0, from.parts, to.parts, 0)
+	q := StateQuery{By: part.Region(to.n), Of: of, Group: 77, Incarnation: from.s.Meta().Incarnation, Last: last, Most: most}
+	for {
+		b, err := from.s.State(q)
+		must(w.t, err)
+		d, err := decodeStatePage(b)
+		must(w.t, err)
+		if place, _ := decodePlace(d.at); place.ids {
+			must(w.t, d.eachID(func(o *stateID) error { all.ids[string(o.key)+" "+string(o.id)] = o.Original; return nil }))
+		} else {
+			must(w.t, d.eachKey(func(k *stateKey) error { all.keys[string(k.key)] = k.parts; return nil }))
+		}
+		all.raw, all.seq = append(all.raw, b), d.seq
+		if q.Seq, q.At = d.seq, bytes.Clone(d.next); len(d.next) == 0 {
+			return all
+		}
+		if between != nil {
+			between()
+		}
+	}
+}
+
+// TestStateHasAll: a state has counters in memory and in rows, changed and not, keys that ended and
+// what others count under an object, and nothing else; of operations those of counters, applied up to its
+// sequence by the region that was asked for.
+func TestStateHasAll(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a, b := w.r[0], w.r[1]
+	key := func(s string) []byte { return []byte(s) }
+	w.drain()
+	for i := range 100 { // more than memory keeps
+		w.do(a, Op{Kind: CIncrBy, Key: key(fmt.Sprint("row", i)), ID: key("op"), Delta: int64(i)})
+	}
+	w.do(a, Op{Kind: IncrBy, Key: key("ended"), Delta: 1})
+	w.do(a, Op{Kind: IncrBy, Key: key("ended, no row"), Delta: 1})
+	w.do(b, Op{Kind: IncrBy, Key: key("aside"), Delta: 4})
+	w.do(a, Op{Kind: BFCAdd, Key: key("aside"), ID: key("items"), Keys: [][]byte{key("x")}})
+	w.do(a, Op{Kind: BFCAdd, Key: key("object"), ID: key("items"), Keys: [][]byte{key("x")}})
+	w.do(b, Op{Kind: CIncrBy, Key: key("others"), ID: key("theirs"), Delta: 2})
+	w.do(a, Op{Kind: Del, Keys: [][]byte{key("ended")}})
+	w.drain()
+	must(t, a.s.Snapshot())
+	w.do(a, Op{Kind: IncrBy, Key: key("row5"), Delta: 1000})
+	w.do(a, Op{Kind: Set, Key: key("row6"), Delta: 1000})
+	w.do(a, Op{Kind: CIncrBy, Key: key("new"), ID: key("op"), Delta: 7})
+	w.do(a, Op{Kind: Del, Keys: [][]byte{key("ended, no row")}})
+	for i := range 90 { // evicts others
+		get(a.s, fmt.Sprint("row", i))
+	}
+	n, evicted := 0, 0
+	p := a.s.partitions[0]
+	all := w.pagesOf(b, a, 0, 1, func() {
+		if n++; n == 50 {
+			w.do(a, Op{Kind: CIncrBy, Key: key("row99"), ID: key("late"), Delta: 1})
+			w.do(a, Op{Kind: CIncrBy, Key: key("row98"), ID: key("late"), Delta: 1})
+			must(t, a.s.Snapshot())
+		}
+		p.lock()
+		evicted = p.hot.len()
+		p.mu.Unlock()
+	})
+	if evicted > 90 || len(all.raw) < 200 {
+		t.Errorf("%d keys in memory, %d pages", evicted, len(all.raw))
+	}
+	values := make(map[string]int64)
+	for k, parts := range all.keys {
+		values[k], _ = parts.Value()
+	}
+	want := map[string]int64{"ended": 0, "ended, no row": 0, "aside": 4, "others": 2, "new": 7}
+	for i := range 100 {
+		want[fmt.Sprint("row", i)] = int64(i)
+	}
+	want["row5"], want["row6"] = 1005, 1000
+	for _, k := range []string{"row98", "row99"} { // they may have changed before their page came, or after
+		if values[k] == want[k]+1 {
+			values[k]--
+		}
+	}
+	if !reflect.DeepEqual(values, want) {
+		t.Errorf("the state has %v\nand should have %v", values, want)
+	}
+	for i := range 100 {
+		if o, ok := all.ids[fmt.Sprint("row", i, " op")]; !ok || o.Delta != int64(i) || o.Dot == 0 {
+			t.Errorf("row%d: %+v, %v", i, o, ok)
+		}
+	}
+	if o := all.ids["new op"]; len(all.ids) != 101 || o.Delta != 7 || o.Dot > all.seq {
+		t.Errorf("%d ids; %+v; %v", len(all.ids), o, all.ids)
+	}
+}
+
+// TestStateOfAnother: what a region knows of a third one that is lost.
+func TestStateOfAnother(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1, 1)
+	a, b, c := w.r[0], w.r[1], w.r[2]
+	cincr(c.s, "k", "lost", 3)
+	cincr(a.s, "k", "own", 4)
+	cincr(a.s, "other", "own", 4)
+	w.drain()
+	all := w.pagesOf(b, a, 2, 1<<20, nil)
+	if len(all.keys) != 1 || len(all.keys["k"]) != 2 || len(all.ids) != 1 || all.ids["k lost"].Delta != 3 {
+		t.Errorf("the state of the third region: %v, %v", all.keys, all.ids)
+	}
+	before, _, err := b.s.TakenOf(0, RegionSource{0, 0})
+	must(t, err)
+	var last StateTaken
+	for _, page := range all.raw {
+		last, err = b.s.TakeState(page)
+		must(t, err)
+	}
+	after, _, _ := b.s.TakenOf(0, RegionSource{0, 0})
+	taken, _, _ := a.s.TakenOf(0, RegionSource{2, 0})
+	if after != before || len(last.Vector) == 0 || !slices.ContainsFunc(last.Vector, func(v RegionTaken) bool { return v.Region == 2 && v.Seq <= taken }) {
+		t.Errorf("the log of the source counts as taken from %d up to %d; %+v", before, after, last)
+	}
+}
+
+// TestStateRefused: who may not ask, what does not follow, and what contradicts what is known here.
+func TestStateRefused(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1, 2)
+	a, b := w.r[0], w.r[1]
+	for i := range 10 {
+		cincr(a.s, fmt.Sprint("k", i), "op", 1)
+	}
+	good := StateQuery{By: 1, Of: 0, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: slots - 1, Most: 1}
+	for name, change := range map[string]func(q *StateQuery){
+		"group":       func(q *StateQuery) { q.Group++ },
+		"stranger":    func(q *StateQuery) { q.By = 7 },
+		"self":        func(q *StateQuery) { q.By = 0 },
+		"incarnation": func(q *StateQuery) { q.Incarnation++ },
+		"partition":   func(q *StateQuery) { q.Partition = 1 },
+		"range":       func(q *StateQuery) { q.Last-- },
+		"own ids":     func(q *StateQuery) { q.Of = 1 },
+		"no region":   func(q *StateQuery) { q.Of = 9 },
+		"place":       func(q *StateQuery) { q.Seq, q.At = 1, []byte{3} },
+		"no sequence": func(q *StateQuery) { q.At = []byte("\x01k") },
+		"the future":  func(q *StateQuery) { q.Seq, q.At = 1<<40, []byte("\x01k") },
+	} {
+		q := good
+		change(&q)
+		if _, err := a.s.State(q); !errors.Is(err, ErrStream) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	all := w.pagesOf(b, a, 0, 1, nil)
+	if _, err := b.s.TakeState(all.raw[1]); !errors.Is(err, ErrStream) {
+		t.Errorf("the second page first: %v", err)
+	}
+	take := func(i int) error { _, err := b.s.TakeState(all.raw[i]); return err }
+	must(t, take(0))
+	if err := take(2); !errors.Is(err, ErrStream) {
+		t.Errorf("the third page behind the first: %v", err)
+	}
+	if _, ok := get(b.s, "k1"); ok {
+		t.Error("a page that was refused has come")
+	}
+	d, err := decodeStatePage(all.raw[0])
+	must(t, err)
+	k := stateKey{key: []byte("mine"), parts: part.Parts{{Region: 1, Clock: 1 << 40, Live: 1, Cum: 1}}}
+	d.items, d.next = k.appendTo(nil), statePlace{ids: true}.appendTo(nil)
+	if _, err := b.s.TakeState(d.appendTo(nil)); !errors.Is(err, ErrStream) {
+		t.Errorf("more of this region than it has done: %v", err)
+	}
+	for i := range all.raw {
+		must(t, take(i))
+	}
+	if v, _ := get(b.s, "k1"); v != 1 {
+		t.Errorf("k1 is %d", v)
+	}
+}
+
+// TestStateKeepsLog: once a state has begun, the log is there from its sequence on, also for a region for
+// which nothing was kept any more.
+func TestStateKeepsLog(t *testing.T) {
+	w := newTestRegionsWith(t, 1, false, 1, 1)
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	a, b := w.r[0], w.r[1]
+	a.s.peers.of[1].hold.Release()
+	last, _, _ := pullRange(0, 1, 1, 0)
+	q := StateQuery{By: 1, Of: 0, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: last, Most: 1 << 20}
+	first, err := a.s.State(q)
+	must(t, err)
+	taken, err := b.s.TakeState(first)
+	must(t, err)
+	for range 4 {
+		for i := range 300 {
+			cincr(a.s, fmt.Sprint("k", i%7), fmt.Sprint(a.seq(0)), 1)
+		}
+		must(t, a.s.Snapshot())
+	}
+	q.Seq, q.At = taken.Seq, taken.Next
+	second, err := a.s.State(q)
+	must(t, err)
+	_, err = b.s.TakeState(second)
+	must(t, err)
+	answer, err := w.pull(b, a, 0, 0, 1<<20)
+	must(t, err)
+	_, err = b.s.Take(answer)
+	must(t, err)
+	for i := range 7 {
+		va, _ := get(a.s, fmt.Sprint("k", i))
+		if vb, _ := get(b.s, fmt.Sprint("k", i)); va != vb || va < 100 {
+			t.Errorf("k%d is %d and %d", i, va, vb)
+		}
+	}
+}
+
+// TestStateOfForgottenTwin: a state has the id of an operation whose counter was deleted and forgotten
+// before anyone else knew of it. Who has applied it, too, takes it back all the same.
+func TestStateOfForgottenTwin(t *testing.T) {
+	w := newTestRegionsWith(t, 1, false, 1, 1)
+	a, b := w.r[0], w.r[1]
+	cincr(a.s, "k", "op", 3)
+	w.do(a, Op{Kind: Del, Keys: [][]byte{[]byte("k")}})
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	b.clock.advance(1e12) // its application is the later one
+	cincr(b.s, "k", "op", 3)
+	w.drain()
+	for _, r := range w.r {
+		if v, _ := get(r.s, "k"); v != 0 {
+			t.Errorf("region %d: k is %d", r.n, v)
+		}
+	}
+}
+
+// TestStateLeavesPlain: a counter that only this region changes has no parts, although others tell of it.
+func TestStateLeavesPlain(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a, b := w.r[0], w.r[1]
+	cincr(a.s, "k", "op", 3)
+	w.drain()
+	before := a.seq(0)
+	p := a.s.partitions[0]
+	p.lock()
+	delete(p.regions.heard, RegionSource{1, 0})
+	p.mu.Unlock()
+	for _, page := range w.pagesOf(a, b, 1, 1<<20, nil).raw {
+		_, err := a.s.TakeState(page)
+		must(t, err)
+	}
+	if parts := p.hot.peek("k").parts(); parts != nil || a.seq(0) > before+1 {
+		t.Errorf("it has %v; %d entries", parts, a.seq(0)-before)
+	}
+	if taken, _, _ := b.s.TakenOf(0, RegionSource{0, 0}); p.regions.heard[RegionSource{1, 0}][RegionSource{0, 0}] == 0 || taken == 0 {
+		t.Error("what the other one had taken was not heard")
+	}
+}
+
+// TestRegionDigest: a digest tells one part of one key, and does not tell what one region has forgotten.
+func TestRegionDigest(t *testing.T) {
+	w := newTestRegions(t, 1, 2, 1)
+	a, b := w.r[0], w.r[1]
+	for i := range 50 {
+		cincr(w.r[i%2].s, fmt.Sprint("k", i), "op", 3)
+	}
+	w.agree()
+	set := w.set(0)
+	compare := func() ([]SlotRange, bool) {
+		var all []SlotRange
+		every := true
+		for _, first := range []uint16{0, slots / 2} {
+			da, err := a.s.RegionDigest(first, first+slots/2-1)
+			must(t, err)
+			db, err := b.s.RegionDigest(first, first+slots/2-1)
+			must(t, err)
+			raw := db.appendTo(nil)
+			if again, err := DecodeDigest(raw); err != nil || !reflect.DeepEqual(again, db) {
+				t.Fatalf("%+v became %+v, %v", db, again, err)
+			}
+			differ, ok := da.Compare(&db, &set)
+			all, every = append(all, differ...), every && ok
+		}
+		return all, every
+	}
+	slot := Slot([]byte("k2"))
+	get(b.s, "k2")
+	parts := b.s.partitions[0].hot.peek("k2").parts()
+	parts[0].Cum++
+	if differ, ok := compare(); !ok || len(differ) != 1 || differ[0].First > slot || differ[0].Last < slot || differ[0].Last-differ[0].First != digestSlots-1 {
+		t.Errorf("%v differ, %v; the slot is %d", differ, ok, slot)
+	}
+	parts[0].Cum--
+	if differ, ok := compare(); !ok || len(differ) > 0 {
+		t.Errorf("%v differ, %v", differ, ok)
+	}
+	w.do(a, Op{Kind: IncrBy, Key: []byte("k2"), Delta: 1})
+	if _, ok := compare(); ok {
+		t.Error("compared although the other one has not taken all")
+	}
+}
+
+// TestStateReadsAgain: a key that is changed, written back and evicted while its row is being read is told
+// as it is now.
+func TestStateReadsAgain(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a := w.r[0]
+	key := []byte("k")
+	w.do(a, Op{Kind: IncrBy, Key: key, Delta: 1})
+	must(t, a.s.Snapshot())
+	p := a.s.partitions[0]
+	evict := func() {
+		for i := 0; ; i++ {
+			get(a.s, fmt.Sprint("other", i))
+			p.lock()
+			there := p.hot.peek("k") != nil
+			p.mu.Unlock()
+			if !there {
+				return
+			}
+		}
+	}
+	evict()
+	p.lock()
+	stamps := p.hot.evicted
+	p.mu.Unlock()
+	keys, err := a.s.rowsBehind(nil, slots-1, 0, 10)
+	must(t, err)
+	w.do(a, Op{Kind: IncrBy, Key: key, Delta: 2})
+	must(t, a.s.Snapshot())
+	evict()
+	_, err = a.s.showKeys(p, keys, &stamps)
+	must(t, err)
+	if v, _ := keys[0].parts.Value(); len(keys) != 1 || v != 3 {
+		t.Errorf("%d keys, and the value is %d", len(keys), v)
+	}
+}
+
+// TestLogFromBeforeRegions: what a store did before there were other regions is told as a state, also after it
+// was opened again.
+func TestLogFromBeforeRegions(t *testing.T) {
+	w := newTestRegionsWith(t, 1, true, 1, 1)
+	a, b := w.r[0], w.r[1]
+	w.do(a, Op{Kind: Set, Key: []byte("k"), Delta: 5})
+	for i, r := range w.r {
+		must(t, r.s.SetRegions(w.set(i)))
+	}
+	for range 2 {
+		if _, err := w.pull(b, a, 0, 0, 1<<20); !errors.Is(err, ErrGap) {
+			t.Errorf("the log of a SET from before: %v", err)
+		}
+		must(t, a.s.Snapshot())
+		must(t, a.s.CloseNow())
+		w.open(a)
+	}
+	w.drain()
+	w.do(a, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1})
+	w.do(b, Op{Kind: Del, Keys: [][]byte{[]byte("k")}})
+	w.drain()
+	w.do(a, Op{Kind: IncrBy, Key: []byte("k"), Delta: 2})
+	w.agree()
+	for _, r := range w.r {
+		if v, _ := get(r.s, "k"); v != 3 { // the first increment was not seen by the deletion
+			t.Errorf("region %d: k is %d", r.n, v)
+		}
+	}
+}
