@@ -123,6 +123,10 @@ func TestStateOfAnother(t *testing.T) {
 	cincr(a.s, "k", "own", 4)
 	cincr(a.s, "other", "own", 4)
 	w.drain()
+	set, _ := a.s.Regions()
+	set, err := set.Remove(0, 2)
+	must(t, err)
+	must(t, a.s.SetRegions(set))
 	all := w.pagesOf(b, a, 2, 1<<20, nil)
 	if len(all.keys) != 1 || len(all.keys["k"]) != 2 || len(all.ids) != 1 || all.ids["k lost"].Delta != 3 {
 		t.Errorf("the state of the third region: %v, %v", all.keys, all.ids)
