@@ -25,7 +25,7 @@ func (p *peer) member() (membership, uint64, error) {
 		return membership{}, 0, store.ErrNoRegions
 	}
 	m, ok := set.Member(p.region)
-	if !ok {
+	if !ok || m.Gone {
 		return membership{}, 0, fmt.Errorf("%w: region %d is no member", ErrRefused, p.region)
 	}
 	return membership{set.Group, set.Self, m}, set.Version, nil

@@ -50,7 +50,7 @@ func (a *acquainted) waitsFor(s *store.Store) (m store.RegionMember, waits bool)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range set.Members {
-		if m.Region != set.Self && !a.known[m.Region] {
+		if m.Region != set.Self && !m.Gone && !a.known[m.Region] {
 			return m, true
 		}
 	}
@@ -103,8 +103,8 @@ func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
 		return false, nil
 	}
 	if p.opts.Store.Newcomer() {
-		if m, waits := p.acquainted.waitsFor(p.opts.Store); waits {
-			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", m.Name))
+		if o, waits := p.acquainted.waitsFor(p.opts.Store); waits {
+			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", o.Name))
 			return false, nil
 		}
 	}

@@ -64,7 +64,7 @@ func (s *Store) holdForRegions(set *RegionSet) {
 	defer s.peers.mu.Unlock()
 	for r := range s.peers.of {
 		switch m := set.member(part.Region(r)); {
-		case m == nil || m.Region == set.Self:
+		case m == nil || m.Gone || m.Region == set.Self:
 			if h := s.peers.of[r]; h != nil {
 				h.hold.Release()
 			}
@@ -159,6 +159,8 @@ func (q *Pull) check(p *partition) (ranges int, err error) {
 		return 0, streamError("group %x, and not %x", g.Group, q.Group)
 	case m == nil || q.By == g.Self:
 		return 0, streamError("region %d does not read this one", q.By)
+	case m.Gone:
+		return 0, streamError("region %d was removed", q.By)
 	case q.Incarnation != p.incarnation:
 		return 0, streamError("incarnation %x, and not %x", p.incarnation, q.Incarnation)
 	}

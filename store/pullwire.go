@@ -207,6 +207,9 @@ func (d *pulled) check(e *pulledEntry) error {
 		}
 		return nil
 	}
+	if e.kind == entryLevelled {
+		return nil
+	}
 	if checkKey(e.key) != nil {
 		return fmt.Errorf("%w: a key of %d bytes", ErrPulled, len(e.key))
 	}
@@ -237,11 +240,13 @@ func (e *entry) hasOpid() bool { return e.kind == entryApply || e.kind == entryT
 
 // told reports whether other regions hear of an entry: if the region itself changed a counter,
 // or says how far it has taken another one's log. Merges, and what it heard of opids, come from
-// where they were made; of objects nothing is told.
+// where they were made; of objects nothing is told. Removals make some exceptions.
 func (e *entry) told() bool {
 	switch e.kind {
-	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor:
+	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor, entryLevelled, entryHeir:
 		return true
+	case entryOwed:
+		return e.r.what == owedTold
 	case entryDelete:
 		return e.flags&flagWasObject == 0 || e.flags&flagRegional != 0
 	case entryExpire:

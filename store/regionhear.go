@@ -19,6 +19,8 @@ import (
 //	applied here, this one ranks first    nothing: the other region takes back its own
 //	applied in two other regions          the record is that of the smaller rank
 //
+// Whatever does not count of other regions they owe a take-back (regionowed.go), until it is heard.
+//
 // What was applied here is found however long ago that was, as long as a record of it is kept
 // (Options.RegionRetention): the opid may be older than what the filter remembers. Whether a
 // client's retry is a duplicate is decided by the filter first, as ever.
@@ -91,8 +93,13 @@ func (x *decider) regionHear(op *Op) error {
 		if r.p.ids.Twins++; first {
 			return x.takeBack(op, r, h)
 		}
+		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip})
 	case first:
+		was := owedOp{r.seen.Region, r.seen.Dot, r.seen.Delta - r.seen.Clip}
 		x.hear(op, r, h, r.seen.Taken)
+		x.owe(r, was)
+	case r.seen.Region != h.Origin || r.seen.Dot != h.Dot:
+		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip})
 	}
 	return nil
 }

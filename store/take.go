@@ -20,7 +20,7 @@ type taking struct {
 	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
 	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
 	// states are those that are being taken, by whom they are asked for (takestate.go).
-	states map[RegionSource]*takingState
+	states map[stateOf]*takingState
 }
 
 const (
@@ -105,6 +105,8 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 	switch {
 	case d.group != g.Group:
 		return at, streamError("group %x, and not %x", d.group, g.Group)
+	case m != nil && m.Gone:
+		return at, streamError("region %d was removed", d.Region)
 	case m == nil || d.Region == g.Self || int(d.Partition) >= m.Partitions:
 		return at, streamError("partition %d of region %d", d.Partition, d.Region)
 	case d.incarnation != m.Incarnation:
@@ -145,6 +147,7 @@ type taker struct {
 	ids            []heardID
 	text           []byte // of ids
 	said           []RegionTaken
+	other          []removalOp
 	ops            int // since the last batch
 	bytes          int
 	b              Batch
@@ -156,10 +159,11 @@ type changedKey struct {
 	n   int
 }
 
-// heardID is an opid that the source has applied.
+// heardID is an opid that the source has applied, or has taken back.
 type heardID struct {
 	key, id []byte
 	Heard
+	lost *Lost
 }
 
 // beginTaking returns a taker, to be given back to takers.
@@ -178,7 +182,7 @@ func (s *Store) beginTaking(p *partition, d *pulled, at uint64) *taker {
 func (t *taker) empty() {
 	clear(t.index)
 	t.keys, t.changes, t.of, t.ids, t.text = t.keys[:0], t.changes[:0], t.of[:0], t.ids[:0], t.text[:0]
-	t.ops, t.bytes = 0, 0
+	t.other, t.ops, t.bytes = t.other[:0], 0, 0
 }
 
 // entry notes what an entry says, and takes what came before if that is enough.
@@ -196,6 +200,7 @@ func (t *taker) entry(e *pulledEntry) error {
 		t.said = append(t.said, e.r.cursor.RegionTaken)
 		return nil
 	}
+	t.ofRemoval(e)
 	t.ops, t.bytes = t.ops+1, t.bytes+e.size
 	if ch, ok := e.change(t.d.Region, e.seq); ok {
 		i, known := t.index[string(e.key)]
@@ -212,7 +217,12 @@ func (t *taker) entry(e *pulledEntry) error {
 		t.text = append(t.text, e.id...)
 		t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
 			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
-		}})
+		}, nil})
+	}
+	if e.kind == entryTakeBack {
+		winner := e.r.heard
+		winner.Delta, winner.Clip = e.delta, e.clip
+		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, winner}})
 	}
 	return nil
 }
@@ -224,7 +234,7 @@ func (t *taker) finish() error {
 	p.lock()
 	acked := p.regions.cursors[from]
 	p.mu.Unlock()
-	if len(t.keys)+len(t.ids) > 0 || t.end >= acked+bareEntries {
+	if len(t.keys)+len(t.ids)+len(t.other) > 0 || t.end >= acked+bareEntries {
 		return t.flush(true)
 	}
 	t.hear()
@@ -279,8 +289,16 @@ func (t *taker) flush(whole bool) error {
 		changes = changes[k.n:]
 	}
 	for i := range t.ids { // behind the parts: an id must not be ahead of what it counts
+		id := &t.ids[i]
 		op := add(regionHear)
-		op.Key, op.ID, op.Object = t.ids[i].key, t.ids[i].id, &t.ids[i].Heard
+		if op.Key, op.ID, op.Object = id.key, id.id, &id.Heard; id.lost != nil {
+			op.Kind, op.Object = regionLost, id.lost
+		}
+	}
+	for i := range t.other {
+		o := &t.other[i]
+		op := add(o.kind)
+		op.Key, op.Delta, op.Object = o.key, int64(p.id), o.object
 	}
 	if whole {
 		vector := maps.Clone(p.taking.heard[from])

@@ -242,6 +242,12 @@ func (r *logTelling) section(of []*teller, seq uint64, content []byte) error {
 			for _, t := range of {
 				r.tell(t, &e)
 			}
+		case e.kind == entryLevelled:
+			for _, t := range of {
+				if e.r.levelled.By.Region == t.Region { // and not what others have said
+					r.tell(t, &e)
+				}
+			}
 		default:
 			slot := Slot(e.key)
 			i := sort.Search(len(of), func(i int) bool { return of[i].last >= slot })
