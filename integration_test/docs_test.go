@@ -89,7 +89,7 @@ var unixTime = regexp.MustCompile(`\b1\d{12}\b`)
 // shortID is how a cluster's id is shown, which is drawn.
 var shortID = regexp.MustCompile(`\bcluster [0-9a-f]{8}\b`)
 
-// pageNodes are the servers that a page about clusters starts, on ports 7001 to 7006.
+// pageNodes are the servers that a page about clusters or regions starts, on ports 7001 to 7006.
 type pageNodes struct {
 	ports, shown *strings.Replacer // ours for the page's, and back
 }
@@ -111,7 +111,7 @@ func (n *pageNodes) run(t *testing.T, cmd *exec.Cmd, command string) string {
 	switch {
 	case strings.HasPrefix(command, "fbfkv cluster local"):
 		cmd.Args[2], ready = strings.TrimSuffix(cmd.Args[2], " >/dev/null")+" --port "+n.ports.Replace("7001"), "Ctrl-C.*\n"
-	case strings.HasPrefix(command, "fbfkv --cluster-enabled"):
+	case strings.HasPrefix(command, "fbfkv --cluster-enabled"), strings.HasPrefix(command, "fbfkv --port 700"):
 		logfile := strings.Fields(command)
 		if err := os.WriteFile(filepath.Join(cmd.Dir, n.ports.Replace(logfile[len(logfile)-1])), nil, 0o600); err != nil {
 			t.Fatal(err)

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -87,13 +86,22 @@ func fixedPort(t *testing.T) string {
 	return ""
 }
 
-// buildWithKillPoints builds the program once more, with its kill points.
-func buildWithKillPoints(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "fbfkv")
+// killPointsOnce builds the program once more, with its kill points, beside the one under test.
+var killPointsOnce = sync.OnceValues(func() (path string, err error) {
+	path = program + "-killpoints"
 	out, err := exec.Command("go", "build", "-tags", "killpoints", "-o", path, "github.com/fbfkv/fbfkv/cmd/fbfkv").CombinedOutput()
 	if err != nil {
-		t.Fatalf("%v\n%s", err, out)
+		err = fmt.Errorf("%v\n%s", err, out)
+	}
+	return path, err
+})
+
+// buildWithKillPoints returns the path of the program with its kill points.
+func buildWithKillPoints(t *testing.T) string {
+	t.Helper()
+	path, err := killPointsOnce()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return path
 }

@@ -41,7 +41,7 @@ var regionSettings = []Setting{
 		Name: "region-retention", Group: GroupRegions, Default: "86400",
 		Doc: "For how many seconds the ids of own operations are kept, beyond the window of their table, for regions that have not " +
 			"taken them. Operations that nobody can compare any more count, also if another region has applied them too.",
-		kind: seconds(func(c *Config) *time.Duration { return &c.Region.Retention }, 60, math.MaxInt32),
+		kind: seconds(func(c *Config) *time.Duration { return &c.Region.Retention }, 1, math.MaxInt32),
 	}, {
 		Name: "region-retention-policy", Group: GroupRegions, Default: "accept",
 		Doc: "What becomes of what another region does not take. accept: what region-backlog and region-retention do not hold is given up, " +

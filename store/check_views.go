@@ -274,6 +274,11 @@ func (c *partitionCheck) checkState() {
 	if c.first > 1 {
 		want.floor, want.incarnation = cmp.Or(want.floor, is.floor), cmp.Or(want.incarnation, is.incarnation)
 	}
+	if want.regions != nil && is.regions != nil { // idle regions log nothing of what others say
+		for from, taken := range is.regions.heard {
+			want.regions.hear(from, sortTaken(taken))
+		}
+	}
 	if bytes.Equal(want.encode(), is.encode()) {
 		return
 	}

@@ -46,6 +46,7 @@ type Heard struct {
 	Dot    uint64
 	Wall   int64
 
+	Told   int64  // what the origin's clock was when it told this, unix ms; in no entry
 	Table  uint32 // id of the table here
 	Delta  int64
 	Clip   int64

@@ -84,7 +84,7 @@ func (x *decider) regionHear(op *Op) error {
 	case r.verdict == verdictMaybe:
 		r.p.ids.Unchecked++
 	case r.verdict == verdictNew:
-		if d := r.t.def; x.wall-h.Wall > d.keep(x.at(r.p).logged) {
+		if d := r.t.def; h.Told-h.Wall > d.keep(x.at(r.p).logged) { // by its own clock: ours may be off
 			r.p.ids.Late++
 			return nil
 		}

@@ -72,7 +72,8 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 			if r := s.partitions[0]; s.cseen("k", "x").Found {
 				t.Fatalf("after %v the opid is known to clients: %+v", late, r.seen.Figures())
 			}
-			mustTake(t, s, s.next(told{key: "k", id: "x", region: 0, wall: start - 1, delta: 5, result: 77}))
+			now, _ := s.clock.now()
+			mustTake(t, s, s.next(told{key: "k", id: "x", region: 0, wall: start - 1, now: now, delta: 5, result: 77}))
 			want := int64(6)
 			if !tc.back {
 				want = 11
@@ -101,22 +102,23 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 }
 
 // TestHeardByAge: an opid that is older on arrival than what is remembered is compared with the
-// own record only; a younger one is kept as long as it would have been applied now.
+// own record only; a younger one is kept as long as it would have been applied now. How far the
+// other region's clock is off does not matter.
 func TestHeardByAge(t *testing.T) {
 	s := newIDStore(t, nil)
 	keep := s.partitions[0].catalog.find([]byte("k")).keep(0)
 	now, _ := s.clock.now()
 	for i, tc := range []struct {
-		age  int64
-		kept bool
-	}{{keep, true}, {keep + 1, false}, {-1000, true}, {1 << 40, false}} {
+		age, behind int64 // by the clock of who tells it, which may be behind ours
+		kept        bool
+	}{{keep, 0, true}, {keep + 1, 0, false}, {-1000, 0, true}, {1 << 40, 0, false}, {keep, 1 << 30, true}, {keep + 1, -1 << 30, false}} {
 		id := fmt.Sprint(i)
-		mustTake(t, s, s.next(told{key: "k", id: id, region: 2, wall: now - tc.age, delta: 1}))
+		mustTake(t, s, s.next(told{key: "k", id: id, region: 2, wall: now - tc.age - tc.behind, now: now - tc.behind, delta: 1}))
 		if op := s.cseen("k", id); op.Found != tc.kept {
 			t.Errorf("age %d: %+v", tc.age, op.Seen)
 		}
 	}
-	if n := s.RegionIDs(); n != (RegionIDs{Heard: 2, Late: 2}) {
+	if n := s.RegionIDs(); n != (RegionIDs{Heard: 3, Late: 3}) {
 		t.Errorf("%+v", n)
 	}
 	s.pass(time.Duration(keep-1000) * time.Millisecond)
@@ -376,5 +378,33 @@ func TestTakeBackWhenFull(t *testing.T) {
 	s.reopen(false)
 	if v, _ := get(s.Store, "k"); v != part.MaxUndo+3 || len(p.hot.peek("k").parts()[1].Undo) != 1 {
 		t.Errorf("opened again: value %d", v)
+	}
+}
+
+// TestCheckOfWhatIsNotLogged: a checkpoint that knows more than the log of what other regions have taken is
+// sound, as that is not logged while nothing else happens; one that knows less is not.
+func TestCheckOfWhatIsNotLogged(t *testing.T) {
+	s := newIDStore(t, nil)
+	wantOp(t, cincr(s.Store, "k", "x", 5), 5, true)
+	s.acks(0, 1)
+	p := s.partitions[0]
+	heard := p.regions.heard[RegionSource{0, 0}]
+	for _, tc := range []struct {
+		acked uint64
+		sound bool
+	}{{p.seq, true}, {0, false}} {
+		p.lock()
+		heard[RegionSource{1, 0}] = tc.acked
+		p.mu.Unlock()
+		wantOp(t, cincr(s.Store, "k", fmt.Sprint(tc.acked), 0), 5, true)
+		s.save()
+		must(t, s.CloseNow())
+		r, err := Check(CheckOptions{Dir: "data", FS: s.fs})
+		if err != nil || (len(r.Problems) == 0) != tc.sound {
+			t.Errorf("acknowledged %d: %v %v", tc.acked, r.Problems, err)
+		}
+		s.reopen(false)
+		p = s.partitions[0]
+		heard = p.regions.heard[RegionSource{0, 0}]
 	}
 }

@@ -63,6 +63,7 @@ type told struct {
 	region  part.Region
 	dot     uint64
 	wall    int64
+	now     int64 // its clock
 	delta   int64
 	clip    int64
 	result  int64
@@ -85,7 +86,7 @@ func (s *idStore) take(hs ...told) error {
 	for _, h := range hs {
 		op := b.Add(regionHear)
 		op.Key, op.ID = []byte(h.key), []byte(h.id)
-		op.Object = &Heard{Origin: h.region, Dot: h.dot, Wall: h.wall, Delta: h.delta, Clip: h.clip, Result: h.result}
+		op.Object = &Heard{Origin: h.region, Dot: h.dot, Wall: h.wall, Told: h.now, Delta: h.delta, Clip: h.clip, Result: h.result}
 	}
 	s.Execute(&b)
 	for _, op := range b.Ops {

@@ -216,7 +216,7 @@ func (t *taker) entry(e *pulledEntry) error {
 		from := len(t.text)
 		t.text = append(t.text, e.id...)
 		t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
-			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
+			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
 		}, nil})
 	}
 	if e.kind == entryTakeBack {

@@ -153,9 +153,13 @@ func (t *taker) stateKey(self part.Region, known uint64) func(k *stateKey) error
 
 // stateID takes what a page says of an operation.
 func (t *taker) stateID(of part.Region) func(o *stateID) error {
+	told := t.wall
+	if of != t.d.Region {
+		told = 0 // nobody knows what that region's clock is: its operations are not too old
+	}
 	return func(o *stateID) error {
 		t.ids = append(t.ids, heardID{o.key, o.id, Heard{
-			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Delta: o.Delta, Clip: o.Clip, Result: o.Result, Stated: true,
+			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Told: told, Delta: o.Delta, Clip: o.Clip, Result: o.Result, Stated: true,
 		}, nil})
 		return t.enough(len(o.key) + len(o.id))
 	}

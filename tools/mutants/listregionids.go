@@ -145,8 +145,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "G1", name: "an id that is older than the table remembers is kept",
 		file:     "store/regionhear.go",
-		old:      "x.wall-h.Wall > d.keep(",
-		new:      "h.Wall-x.wall > d.keep(",
+		old:      "h.Told-h.Wall > d.keep(",
+		new:      "h.Wall-h.Told > d.keep(",
 		packages: "./store", tests: "TestHeardByAge",
 	},
 	{
@@ -155,5 +155,12 @@ var regionIDMutants = []mutant{
 		old:      "		if anyHeard(refs) {\n",
 		new:      "		if false {\n",
 		packages: "./store", tests: "TestHeardMultiKey",
+	},
+	{
+		guarantee: "take-back", name: "the age of another region's operation is judged by the own clock",
+		file:     "store/regionhear.go",
+		old:      "h.Told-h.Wall > d.keep(",
+		new:      "x.wall-h.Wall > d.keep(",
+		packages: "./store", tests: "TestHeardByAge$",
 	},
 }
