@@ -161,6 +161,8 @@ var regionCommands = []Command{{
 			regionDone(regionJoin), strArg("json"))),
 		withTips(regionSub("members", 2, "Returns the regions that there are, as JSON.", regionMembers), changingTip...),
 		withTips(regionSub("status", 2, "Returns how the regions are doing, as JSON: also of a server that is none.", regionStatus), changingTip...),
+		audited(auditAll, regionSub("remove", 4, "Removes another region that is lost, or is not to be one any more; the heir looks after what it has counted.",
+			regionDone(func(c *Context, n *regions.Node) error { return n.Remove(string(c.Args[3]), string(c.Args[2])) }), strArg("name"), strArg("heir"))),
 		audited(auditAll, regionSub("pause", 3, "Stops to read a region, until REGION RESUME or a restart.",
 			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
 		audited(auditAll, regionSub("resume", 3, "Reads a region again, also one that could not be read: at once.",

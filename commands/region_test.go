@@ -106,6 +106,14 @@ func TestRegion(t *testing.T) {
 	if got, _ := a.Regions.Members(); string(got.Encode()) == set || len(got.Members) != 2 {
 		t.Errorf("%s", set) // each set says whose it is
 	}
+	first.play([]step{
+		{"REGION REMOVE us", "-ERR wrong number of arguments for 'region|remove' command"},
+		{"REGION REMOVE us us", "-ERR the region us cannot be its own heir"}, {"REGION REMOVE x eu", `-ERR there is no region "x"`},
+		{"REGION REMOVE us eu", "+OK"}, {"REGION REMOVE us eu", "+OK"},
+	})
+	if got, _ := a.Regions.Members(); len(got.Members) != 2 || !got.Members[1].Gone {
+		t.Errorf("%+v", got)
+	}
 }
 
 // TestRegionElsewhere: in a cluster, and in a server without regions, all of REGION is refused.

@@ -35,10 +35,10 @@
 //	acked        of that, what is durable there and will not be asked again
 //
 // The reply is an array: the source's clock in unix ms; the version of the members, as the source
-// knows them; and for each range of which something
-// follows three elements: its first slot, an integer; the last sequence of the partition, a string;
-// and what follows, for Store.Take. That is null if there was no room left: the reader begins with it
-// next time. It is an error if that range cannot be read:
+// knows them; and for each range of which something follows three elements: its first slot, an
+// integer; the last sequence of the partition, a string; and what follows, for Store.Take. That is
+// null if there was no room for it: what is older in the source's log comes first, of whatever range.
+// It is an error if that range cannot be read:
 //
 //	GAP       the log does not reach back so far, or to where it is enough: the state is needed
 //	REFUSED   another group, incarnation or range, or who asks is no member
@@ -108,7 +108,7 @@
 //
 // # Rules, and what upholds them
 //
-//	nobody asks again and again    AwaitAny, Source.wait       TestWoken
+//	nobody asks again and again    AwaitAny, Source.Pull       TestWoken
 //	a stranger is refused at once  Source.answer               TestRefused
 //	alike failures are one line    failed                      TestRefused
 //	Close ends what hangs          session (AfterFunc)         TestClose
@@ -121,12 +121,9 @@
 //	a refusal is asked about once  waitsLong, askedUs          TestExcused
 //	a number is never given again  Admission.admit             TestNumbers
 //	no server in another's place   Admission.admit, Node.Join  TestAdmit
-//
-// These have no test of their own yet:
-//
-//	no range starves another       answered (next)
-//	a useless answer makes no loop take, session
-//	memory is for what arrived     answerReader.bulk
-//	one spelling of a request      numbers
-//	a gap is one line              settle
+//	no range starves another       store.PullAll               TestPullAllOldestFirst (store)
+//	a useless answer makes no loop take, takeOne, session      TestUseless, TestDoesNotWait
+//	memory is for what arrived     answerReader.bulk           TestAnswerMemory, FuzzAnswer
+//	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
+//	a gap is one line              settle                      TestGapIsOneLine
 package regions

@@ -18,7 +18,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Who is a member is decided in one place, by the arbiter: the member with the lowest number. Each
+// Who is a member is decided in one place, by the arbiter: the member with the lowest number
+// that was not removed. Each
 // of its changes has a version, one higher than that before. Members tell the version that they
 // know with each answer, and who hears of a higher one asks for the members (peer.learn). So all
 // of them learn of a change as long as each hears of somebody who knows it, and of two
@@ -57,8 +58,15 @@ type bad struct{ text string }
 func (e bad) Error() string        { return e.text }
 func (e bad) Is(target error) bool { return target == ErrMember }
 
-// arbiter is the member that decides.
-func arbiter(set *store.RegionSet) store.RegionMember { return set.Members[0] }
+// arbiter is the member that decides, if some are to be removed.
+func arbiter(set *store.RegionSet, lost ...string) store.RegionMember {
+	for _, m := range set.Members {
+		if !m.Gone && !slices.Contains(lost, m.Name) {
+			return m
+		}
+	}
+	return store.RegionMember{} // there is the own one
+}
 
 // Members returns the members; false: this server is none.
 func (n *Node) Members() (store.RegionSet, bool) { return n.Store.Regions() }
@@ -136,8 +144,8 @@ func (n *Node) Admit(ctx context.Context, a Admission) (store.RegionSet, error) 
 	if err != nil {
 		return store.RegionSet{}, err
 	}
-	i := slices.IndexFunc(next.Members, func(m store.RegionMember) bool { return m.Name == a.Name })
-	next.Self = next.Members[i].Region
+	own, _ := named(&next, a.Name)
+	next.Self = own.Region
 	return next, nil
 }
 
@@ -152,7 +160,7 @@ func (n *Node) Join(ctx context.Context, set store.RegionSet) error {
 	switch {
 	case n.removed.Load() != nil:
 		return ErrRemoved
-	case !ok || len(set.Members) < 2:
+	case !ok || own.Gone || len(set.Members) < 2:
 		return memberError("these are no members that this server can join")
 	case own.Data != me.Data || own.Incarnation != me.Incarnation:
 		return memberError("another server was admitted as the region %s, or this one with another directory", own.Name)
@@ -180,7 +188,7 @@ func (n *Node) each(name string, do func(*Mesh, part.Region) bool) error {
 	}
 	for _, m := range set.Members {
 		switch {
-		case m.Name != name:
+		case m.Name != name || m.Gone:
 		case m.Region == set.Self:
 			return memberError("this is the region %s itself", name)
 		case do(mesh, m.Region):
@@ -197,7 +205,7 @@ type edit func(set *store.RegionSet) error
 
 // plan returns the members, and what an edit makes of them: with the same version if that is
 // nothing new.
-func (n *Node) plan(do edit) (set, next store.RegionSet, err error) {
+func (n *Node) plan(do edit, lost ...string) (set, next store.RegionSet, err error) {
 	set, ok := n.Members()
 	switch {
 	case !ok:
@@ -206,14 +214,17 @@ func (n *Node) plan(do edit) (set, next store.RegionSet, err error) {
 		return set, next, ErrRemoved
 	}
 	own, _ := set.Member(set.Self)
-	if first := arbiter(&set); first.Region != set.Self {
+	if first := arbiter(&set, lost...); first.Region != set.Self {
 		return set, next, &AskError{first.Name, first.Address}
-	}
-	if own.Incarnation != n.Store.Meta().Incarnation {
-		return set, next, memberError("%s", restoredText)
 	}
 	next = set
 	next.Members = slices.Clone(set.Members)
+	if here := n.Store.Meta().Incarnation; own.Incarnation != here {
+		if len(lost) == 0 || len(lost) < living(&set)-1 { // else nobody is left who would refuse this directory
+			return set, next, memberError("%s", restoredText)
+		}
+		next.Members[slices.Index(set.Members, own)].Incarnation = here
+	}
 	if err = do(&next); err == nil && !bytes.Equal(next.Encode(), set.Encode()) {
 		next.Version++
 	}
@@ -221,9 +232,12 @@ func (n *Node) plan(do edit) (set, next store.RegionSet, err error) {
 }
 
 // change makes an edit, if this member is the arbiter, and returns the members.
-func (n *Node) change(do edit) (store.RegionSet, error) {
+func (n *Node) change(do edit) (store.RegionSet, error) { return n.changeWithout(nil, do) }
+
+// changeWithout is change if some are to be removed.
+func (n *Node) changeWithout(lost []string, do edit) (store.RegionSet, error) {
 	n.changing.Lock()
-	set, next, err := n.plan(do)
+	set, next, err := n.plan(do, lost...)
 	if err == nil && next.Version != set.Version {
 		err = n.Store.SetRegions(next)
 	}
@@ -249,7 +263,7 @@ func (n *Node) learn(set store.RegionSet) error {
 	}
 	before, _ := known.Member(known.Self)
 	own, ok := set.Member(known.Self)
-	if !ok || own.Data != before.Data {
+	if !ok || own.Gone || own.Data != before.Data {
 		if n.removed.Swap(&set) == nil {
 			n.opts.Logger.Error(removedText, "region", before.Name, "version", set.Version)
 		}
@@ -273,6 +287,16 @@ func (n *Node) wake() {
 	}
 }
 
+// living counts the members that were not removed.
+func living(set *store.RegionSet) (n int) {
+	for _, m := range set.Members {
+		if !m.Gone {
+			n++
+		}
+	}
+	return n
+}
+
 // safe refuses what a server that strangers can read must not do.
 func (n *Node) safe() error {
 	if n.opts.Unsafe == nil {
@@ -292,6 +316,9 @@ func (a Admission) admit(set *store.RegionSet) error {
 	for i, m := range set.Members {
 		same := m.Data == a.Data && m.Incarnation == a.Incarnation && m.Partitions == a.Partitions
 		switch {
+		case m.Gone && m.Data == a.Data:
+			return memberError("this server, or one with a copy of its data, was the region %s, which was removed: start it with an empty directory", m.Name)
+		case m.Gone:
 		case m.Name == a.Name && same:
 			again = i
 		case m.Name == a.Name:
@@ -303,7 +330,7 @@ func (a Admission) admit(set *store.RegionSet) error {
 		}
 	}
 	for i, m := range set.Members {
-		if i != again && isLoopback(m.Address) != isLoopback(a.Address) {
+		if i != again && !m.Gone && isLoopback(m.Address) != isLoopback(a.Address) {
 			return memberError("the region %s has the address %s, and this one %s: one of them is reached from its own machine only; "+
 				"let each be named by the address at which the others reach it (fbfkv region create and join change it, or region-announce)",
 				m.Name, m.Address, a.Address)

@@ -224,10 +224,7 @@ func TestGossip(t *testing.T) {
 func TestRemoved(t *testing.T) {
 	all := joined(t, 2, 2, 2)
 	well(t, all...)
-	set, _ := all[0].node.Members()
-	set.Version++
-	set.Members = append([]store.RegionMember(nil), set.Members[0], set.Members[2])
-	must(t, all[0].node.Change(set))
+	must(t, all[0].node.Remove("r2", "r1"))
 	gone := func(n *Node) {
 		t.Helper()
 		eventually(t, "it has stopped", func() bool { st := n.Status(); return len(st.Ills) == 1 && len(n.Mesh().Status()) == 0 })

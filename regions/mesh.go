@@ -106,11 +106,11 @@ type Mesh struct {
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
 
-	mu         sync.Mutex // of peers; held while they change
-	peers      map[part.Region]*peer
-	acquainted acquainted
+	mu    sync.Mutex // of peers; held while they change
+	peers map[part.Region]*peer
 
-	verifying sync.WaitGroup // calls of Verify
+	acquainted acquainted
+	verifying  sync.WaitGroup // calls of Verify
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with

@@ -28,6 +28,12 @@ type Node struct {
 	changing sync.Mutex
 	removed  atomic.Pointer[store.RegionSet] // that this region is no member of any more
 
+	levelling struct {
+		wake chan struct{} // has room for one: the members may have changed
+		mu   sync.Mutex
+		why  string // it is held up
+	}
+
 	mu   sync.Mutex
 	mesh *Mesh // nil: the store is no member
 }
@@ -38,7 +44,9 @@ func Open(o Options) (*Node, error) {
 	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock}, opts: o.withDefaults(), learnt: make(chan struct{}, 1)}
 	n.opts.learn, n.known = n.learn, n.knownTo
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.levelling.wake = make(chan struct{}, 1)
 	n.wg.Go(n.run)
+	n.wg.Go(n.removals)
 	if err := n.follow(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -91,9 +99,13 @@ func (n *Node) follow() error {
 	}
 	peers := make(map[part.Region]string)
 	for _, m := range set.Members {
-		if m.Region != set.Self && m.Address != "" && n.removed.Load() == nil {
+		if m.Region != set.Self && !m.Gone && m.Address != "" && n.removed.Load() == nil {
 			peers[m.Region] = m.Address
 		}
+	}
+	select {
+	case n.levelling.wake <- struct{}{}:
+	default:
 	}
 	if n.mesh != nil {
 		return n.mesh.SetPeers(peers)

@@ -33,12 +33,11 @@ type peer struct {
 	began     int64  // own clock, unix ms
 	linkErr   error  // of the last session; nil: it goes well
 	noted     string // of which failure the log tells; "": all is well
-	next      int    // the reading that the next request begins with
+	nextState int    // the reading that the next request for states begins with
 	// refused: it waits long. excused: since the last answer a refusal was not waited for, as the
 	// region has asked this one at knownAt.
 	refused, excused bool
 	knownAt          time.Time
-	nextState        int // … and that for states
 }
 
 // reading is what one partition here reads of the region.

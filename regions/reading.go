@@ -25,7 +25,7 @@ func (p *peer) member() (membership, uint64, error) {
 		return membership{}, 0, store.ErrNoRegions
 	}
 	m, ok := set.Member(p.region)
-	if !ok {
+	if !ok || m.Gone {
 		return membership{}, 0, fmt.Errorf("%w: region %d is no member", ErrRefused, p.region)
 	}
 	return membership{set.Group, set.Self, m}, set.Version, nil
@@ -64,7 +64,7 @@ func (p *peer) plan() error {
 	if len(p.readings) == len(ranges) { // what they are follows from how many there are
 		return nil
 	}
-	p.readings, p.next = nil, 0
+	p.readings = nil
 	for _, r := range ranges {
 		p.readings = append(p.readings, &reading{PullRange: r, fresh: p.began})
 	}
@@ -87,9 +87,7 @@ func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
 	defer p.mu.Unlock()
 	now := time.Now()
 	d = p.opts.Block
-	for i := range p.readings {
-		i = (p.next + i) % len(p.readings)
-		r := p.readings[i]
+	for i, r := range p.readings {
 		r.taken, r.newest = at[i].After, max(at[i].After, r.newest)
 		if wait := r.until.Sub(now); wait > 0 || r.state != nil {
 			d = max(min(d, wait), 0)
@@ -120,12 +118,9 @@ func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
 		p.noted = ""
 	}
 	follows := make(map[uint16]bool, len(answers))
-	for i, a := range answers {
+	for _, a := range answers {
 		r := p.reading(a.first)
 		follows[a.first], r.newest = true, max(a.newest, r.taken)
-		if a.data == nil && a.err == "" && (i == 0 || answers[i-1].data != nil) {
-			p.next = int(a.first) * len(p.readings) / slots // there was no room: it comes first now
-		}
 	}
 	for _, asked := range q.Ranges {
 		if r := p.reading(asked.First); !follows[asked.First] {

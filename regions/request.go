@@ -103,10 +103,13 @@ func (a *numbers) next(name string, least, most uint64) uint64 {
 	} else {
 		n, err = strconv.ParseUint(string(arg), 10, 64)
 	}
-	if (err != nil || n < least || n > most) && a.err == nil {
+	if err == nil && n >= least && n <= most {
+		return n
+	}
+	if a.err == nil {
 		a.err = badRequest("ERR " + name + " is not an integer or out of range")
 	}
-	return n
+	return least // what is made of it before the error is seen must be possible
 }
 
 // parseMembers reads the arguments behind MEMBERS.
@@ -147,10 +150,10 @@ func (q *Request) write(w *resp.Writer) {
 }
 
 // pull is what the store is asked for a range.
-func (q *Request) pull(r Range, most int) store.Pull {
+func (q *Request) pull(r Range) store.Pull {
 	return store.Pull{
 		By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: r.Partition,
-		First: r.First, Last: r.Last, After: r.After, Acked: r.Acked, Most: most,
+		First: r.First, Last: r.Last, After: r.After, Acked: r.Acked,
 	}
 }
 

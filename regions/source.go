@@ -40,13 +40,15 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 		w.Error(replyOf(err))
 		return
 	}
-	answers, err := s.answer(q)
+	ctx, cancel := context.WithTimeout(ctx, q.Block)
+	defer cancel()
+	answers, behind, err := s.answer(q)
 	if err == nil && s.known != nil {
 		s.known(q.By)
 	}
-	if err == nil && len(answers) == 0 && q.Block > 0 {
-		if err = s.wait(ctx, q); err == nil {
-			answers, err = s.answer(q)
+	for err == nil && len(behind) > 0 && ctx.Err() == nil {
+		if err = s.Store.AwaitAny(ctx, behind); err == nil {
+			answers, behind, err = s.answer(q)
 		}
 	}
 	if err != nil {
@@ -66,43 +68,34 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	}
 }
 
-// wait returns when something follows what was taken.
-func (s *Source) wait(ctx context.Context, q *Request) error {
-	ctx, cancel := context.WithTimeout(ctx, q.Block)
-	defer cancel()
-	at := make([]store.Behind, len(q.Ranges))
-	for i, r := range q.Ranges {
-		at[i] = store.Behind{Partition: r.Partition, Seq: r.After}
-	}
-	return s.Store.AwaitAny(ctx, at)
-}
-
 // answer asks the store for all ranges, so that it learns what is acknowledged also of those of
-// which nothing is to be told. It fails if the whole request is refused, as that of a stranger is.
-func (s *Source) answer(q *Request) (answers []answer, err error) {
-	left, refused := q.Most, 0
-	for _, r := range q.Ranges {
-		newest := s.Store.CommittedOf(r.Partition)
-		if left <= 0 && newest > r.After { // no room for it; the next request begins with it
-			answers = append(answers, answer{first: r.First, newest: newest})
-			continue
-		}
-		data, failed := s.Store.Pull(q.pull(r, max(left, 1)))
-		switch {
-		case failed != nil:
-			answers = append(answers, answer{first: r.First, newest: newest, err: replyOf(failed)})
-			if err = failed; !isGap(failed) {
+// which nothing is to be told. It fails if the whole request is refused, as that of a stranger is. If
+// there is nothing to tell, behind is what to wait for.
+func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, err error) {
+	pulls := make([]store.Pull, len(q.Ranges))
+	for i, r := range q.Ranges {
+		pulls[i] = q.pull(r)
+	}
+	all, behind := s.Store.PullAll(pulls, q.Most)
+	if len(behind) > 0 {
+		return nil, behind, nil
+	}
+	refused := 0
+	for i, a := range all {
+		switch r := q.Ranges[i]; {
+		case a.Err != nil:
+			answers = append(answers, answer{first: r.First, newest: a.Newest, err: replyOf(a.Err)})
+			if err = a.Err; !isGap(err) {
 				refused++
 			}
-		case newest > r.After:
-			left -= len(data)
-			answers = append(answers, answer{first: r.First, newest: newest, data: data})
+		case a.Newest > r.After:
+			answers = append(answers, answer{first: r.First, newest: a.Newest, data: a.Data})
 		}
 	}
 	if refused < len(q.Ranges) {
 		err = nil
 	}
-	return answers, err
+	return answers, nil, err
 }
 
 // members answers REGION.PULL MEMBERS. It does so also to one that is no member any more: so it

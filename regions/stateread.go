@@ -3,6 +3,7 @@ package regions
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -49,7 +50,7 @@ func (a *acquainted) waitsFor(s *store.Store) (m store.RegionMember, waits bool)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range set.Members {
-		if m.Region != set.Self && !a.known[m.Region] {
+		if m.Region != set.Self && !m.Gone && !a.known[m.Region] {
 			return m, true
 		}
 	}
@@ -102,8 +103,8 @@ func (p *peer) readStates(l *link, m membership) (asked bool, err error) {
 		return false, nil
 	}
 	if p.opts.Store.Newcomer() {
-		if m, waits := p.acquainted.waitsFor(p.opts.Store); waits {
-			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", m.Name))
+		if o, waits := p.acquainted.waitsFor(p.opts.Store); waits {
+			p.postpone(due, fmt.Errorf("region %q has not answered this one as a member", o.Name))
 			return false, nil
 		}
 	}
@@ -147,6 +148,9 @@ func (p *peer) takeState(r *reading, page []byte, failed error, bytes uint64) {
 	if failed != nil {
 		if again {
 			r.state.beginAgain()
+		}
+		if !slices.ContainsFunc(p.readings, func(o *reading) bool { return o.err != nil }) {
+			p.opts.Logger.Warn("the state of another region cannot be taken", "region", p.region, "address", p.address, "error", failed)
 		}
 		p.settleOne(r, failed)
 		return

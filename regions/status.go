@@ -80,23 +80,24 @@ const (
 	removedText = "the other regions have removed this one: it does not read them any more, and what is counted here stays here; " +
 		"to make it a region again, start it with an empty directory and join"
 	restoredText = "this directory was restored from a backup, so the other regions do not read it: remove this region, " +
-		"and join with an empty directory"
+		"and join with an empty directory; if all others are lost, remove them here, and it goes on"
 )
 
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
 // JSON numbers.
 type NodeStatus struct {
-	Member     bool         `json:"member"`
-	Name       string       `json:"name,omitempty"`
-	Number     part.Region  `json:"number"`
-	Address    string       `json:"address,omitempty"`
-	Group      uint64       `json:"group,omitempty"`
-	Version    uint64       `json:"version"`           // of the members
-	Arbiter    string       `json:"arbiter,omitempty"` // the region that decides who is a member
-	Admission  Admission    `json:"self"`              // what the server says of itself to become a member
-	Ills       []string     `json:"ills"`              // what is wrong, and helps
-	Peers      []PeerStatus `json:"peers"`
-	Operations Operations   `json:"operations"`
+	Member     bool            `json:"member"`
+	Name       string          `json:"name,omitempty"`
+	Number     part.Region     `json:"number"`
+	Address    string          `json:"address,omitempty"`
+	Group      uint64          `json:"group,omitempty"`
+	Version    uint64          `json:"version"`           // of the members
+	Arbiter    string          `json:"arbiter,omitempty"` // the region that decides who is a member
+	Admission  Admission       `json:"self"`              // what the server says of itself to become a member
+	Ills       []string        `json:"ills"`              // what is wrong, and helps
+	Peers      []PeerStatus    `json:"peers"`
+	Operations Operations      `json:"operations"`
+	Removals   []RemovalStatus `json:"removals"`
 }
 
 // Operations are store.RegionIDs.
@@ -177,7 +178,7 @@ func (p *PeerStatus) Well() bool { return p.Connected && !p.Paused && !p.Failing
 
 // Status returns how it goes.
 func (n *Node) Status() NodeStatus {
-	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}}
+	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}, Removals: []RemovalStatus{}}
 	set, ok := n.Members()
 	mesh := n.Mesh()
 	if !ok || mesh == nil {
@@ -197,6 +198,7 @@ func (n *Node) Status() NodeStatus {
 	if n := s.Operations.Unchecked; n > 0 {
 		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up (region-retention)", n))
 	}
+	s.Removals = n.Removals()
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		s.Peers = append(s.Peers, p.public(m.Partitions))

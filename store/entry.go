@@ -46,6 +46,9 @@ const (
 	entryRegions  entryKind = 24 // the regions, whole
 	entryForget   entryKind = 25 // the parts of a key that does not exist, and whose end all regions know, go
 	entrySpent    entryKind = 26 // take-backs of the own part that all regions know are forgotten
+	entryOwed     entryKind = 27 // another region is to take an operation back, or has done so
+	entryLevelled entryKind = 28 // a region has all that is known of one that was removed
+	entryHeir     entryKind = 29 // an heir changed the part of a region that was removed: all parts as they are now
 )
 
 // entryFlags modify an entry.
@@ -238,7 +241,7 @@ func (r *sectionReader) next(e *entry) bool {
 		e.key, e.typ, e.delta, e.id = r.Bytes(), r.keyType(firstObject), int64(r.Uvarint()), r.Bytes()
 	case entryDrop:
 		e.delta = int64(r.Uvarint())
-	case entryMerge, entryHeard, entryTakeBack, entryCursor, entryRegions, entryForget, entrySpent:
+	case entryMerge, entryHeard, entryTakeBack, entryCursor, entryRegions, entryForget, entrySpent, entryOwed, entryLevelled, entryHeir:
 		r.readRegional(e)
 	default:
 		r.Fail()

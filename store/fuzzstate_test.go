@@ -14,7 +14,7 @@ func FuzzStatePage(f *testing.F) {
 	parts := part.Parts{{Region: 1, Clock: 7, Live: 7, Cum: 3, Base: part.Base{Clock: 2, Cum: 1}}}
 	id := stateID{[]byte("key"), []byte("id"), seen.Original{Delta: 3, Result: 3, UnixMs: 1e12, Dot: 5, Clip: 1}}
 	uuid := stateID{[]byte("key"), []byte(someUUID), seen.Original{Delta: -3, Result: 3, UnixMs: 1e12, Dot: 6}}
-	key := stateKey{[]byte("key"), parts}
+	key := stateKey{key: []byte("key"), parts: parts, owed: []owedOp{{1, 2, 3}}}
 	head := statePage{RegionSource: RegionSource{1, 0}, group: 77, incarnation: 5, last: slots - 1, of: 1, seq: 9, wall: 1e12}
 	first := head
 	first.vector, first.items = []RegionTaken{{RegionSource{0, 0}, 4}}, key.appendTo(nil)

@@ -60,9 +60,12 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 
 		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).removeExpired},
 
-		regionMerge:  {is: writes, entries: 3, turn: (*decider).regionMerge}, // also tombstones, before and after
-		regionHear:   {is: writes | hasID, entries: 1, fields: maxHeard, turn: (*decider).regionHear},
+		regionMerge:  {is: writes, entries: 3, turn: (*decider).regionMerge},                          // also tombstones, before and after
+		regionHear:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionHear}, // also what is owed
+		regionLost:   {is: writes | hasID, entries: 2, fields: maxHeard, turn: (*decider).regionLost}, // the same
+		regionOwe:    {is: writes, entries: 1, turn: (*decider).regionOwe},
 		regionCursor: {is: writes | manyKeys, entries: 1, turn: (*decider).regionCursor},
+		regionLevel:  {is: writes | manyKeys, entries: 1, turn: (*decider).regionLevel},
 		regionDrop:   {is: writes | manyKeys | ofKeys, entries: 2, turn: (*decider).regionDrop},
 
 		Get:         {is: ofKeys, turn: (*decider).read},

@@ -96,6 +96,15 @@ const (
 	// regionHear takes note that another region has applied an operation.
 	// In: Key, ID, Object: a *Heard.
 	regionHear
+	// regionLost takes note that another region has taken an operation back.
+	// In: Key, ID, Object: a *Lost.
+	regionLost
+	// regionOwe takes note of what another region says that a removed one owes.
+	// In: Key, Object: an *owedOp.
+	regionOwe
+	// regionLevel takes note that a region has levelled. In: Delta, the partition here; Object: a
+	// *levelled.
+	regionLevel
 	// regionCursor takes note of how far a source has been taken; it comes behind what that
 	// brought, in the same batch. In: Delta, the partition here; Object, a *RegionCursor.
 	regionCursor

@@ -1,10 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"sync"
 	"time"
 
@@ -53,6 +53,9 @@ type peer struct {
 	hold *oplog.Hold
 	// acked is, for each partition, what the peer has acknowledged of each of its slot ranges.
 	acked []map[uint16]uint64
+
+	reading sync.Mutex     // of at; held while the op log is read for the peer
+	at      oplog.Bookmark // up to where it was told all
 }
 
 // holdForRegions keeps the op log for all other regions from now on, unless it is kept already.
@@ -61,7 +64,7 @@ func (s *Store) holdForRegions(set *RegionSet) {
 	defer s.peers.mu.Unlock()
 	for r := range s.peers.of {
 		switch m := set.member(part.Region(r)); {
-		case m == nil || m.Region == set.Self:
+		case m == nil || m.Gone || m.Region == set.Self:
 			if h := s.peers.of[r]; h != nil {
 				h.hold.Release()
 			}
@@ -83,6 +86,16 @@ func (s *Store) holdFor(r part.Region) *oplog.Hold {
 	return h
 }
 
+// peer returns what is known of who reads the op log.
+func (s *Store) peer(r part.Region) *peer {
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	if h := s.peers.of[r]; h != nil {
+		return h
+	}
+	return new(peer)
+}
+
 // acknowledge gives up what a peer has taken: of a partition that several of its partitions
 // read, what all have.
 func (s *Store) acknowledge(q *Pull, ranges int) {
@@ -92,14 +105,17 @@ func (s *Store) acknowledge(q *Pull, ranges int) {
 	if h == nil {
 		return
 	}
-	if h.hold.Lost() { // it was too far behind
-		h.hold = s.holdFor(q.By)
-	}
 	if h.acked[q.Partition] == nil {
 		h.acked[q.Partition] = make(map[uint16]uint64)
 	}
 	of := h.acked[q.Partition]
-	of[q.First] = max(of[q.First], q.Acked)
+	if last, known := of[q.First]; known && q.Acked <= last {
+		return
+	}
+	if h.hold.Lost() { // it was too far behind
+		h.hold = s.holdFor(q.By)
+	}
+	of[q.First] = q.Acked
 	if len(of) < ranges {
 		return
 	}
@@ -143,6 +159,8 @@ func (q *Pull) check(p *partition) (ranges int, err error) {
 		return 0, streamError("group %x, and not %x", g.Group, q.Group)
 	case m == nil || q.By == g.Self:
 		return 0, streamError("region %d does not read this one", q.By)
+	case m.Gone:
+		return 0, streamError("region %d was removed", q.By)
 	case q.Incarnation != p.incarnation:
 		return 0, streamError("incarnation %x, and not %x", p.incarnation, q.Incarnation)
 	}
@@ -157,6 +175,21 @@ func (q *Pull) check(p *partition) (ranges int, err error) {
 // durable: for Store.Take of the region that asks. If nothing follows in q.Wait, it says only that.
 // Errors: ErrNoRegions, ErrStream, ErrGap, or of the op log. Safe for concurrent use.
 func (s *Store) Pull(q Pull) ([]byte, error) {
+	if p, err := s.ownPartition(q.Partition); err == nil {
+		p.committed.waitBehind(q.After, q.Wait)
+	}
+	t, err := s.newTeller(&q)
+	if err == nil {
+		_, err = s.tell(q.By, []*teller{t}, q.Most)
+	}
+	if err = cmp.Or(err, t.failure()); err != nil {
+		return nil, err
+	}
+	return t.finish(), nil
+}
+
+// newTeller begins the answer to a pull, unless it is refused, and notes what that acknowledges.
+func (s *Store) newTeller(q *Pull) (*teller, error) {
 	p, err := s.ownPartition(q.Partition)
 	if err != nil {
 		return nil, err
@@ -176,106 +209,16 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.acknowledge(&q, ranges)
-	p.committed.waitBehind(q.After, q.Wait)
+	s.acknowledge(q, ranges)
 	committed, dead, err := d.begins(p)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if committed < q.After {
+	case committed < q.After:
 		return nil, streamError("entry %d, and the last one is %d", q.After, committed)
 	}
-	if committed > q.After && s.Fsync() != Always {
-		if err := s.Sync(); err != nil { // a sequence that others know must not be given again
-			return nil, err
-		}
-	}
-	t := teller{pulled: &d, catalog: catalog, committed: committed, most: q.Most, w: sectionWriter{last: q.After, end: q.After}}
-	if d.upTo = max(d.upTo, dead); committed > d.upTo {
-		err = s.db.Log().Tail(p.id, q.After+1, t.section) // the era may begin within a section
-		if err == nil && d.upTo < committed || errors.Is(err, errGap) {
-			return nil, ErrGap
-		}
-		if err != nil && !errors.Is(err, errEnough) {
-			return nil, err
-		}
-	}
-	d.sections = t.w.finish(d.sections)
-	p.lock()
-	d.wall = max(p.at.wall, t.w.next)
-	for _, id := range t.tables {
-		if t := p.tables[id]; t != nil {
-			d.tables = append(d.tables, pulledTable{id, []byte(t.def.Name)})
-		} else {
-			d.tables = append(d.tables, pulledTable{id, []byte(DefaultTable)}) // it was dropped
-		}
-	}
-	p.mu.Unlock()
-	return d.appendTo(nil), nil
-}
-
-// errGap ends the reading of a log that lacks something.
-var errGap = errors.New("gap")
-
-// teller makes sections of a log what others are told.
-type teller struct {
-	*pulled
-	catalog   *catalog
-	committed uint64
-	most      int
-	w         sectionWriter
-	tables    []uint32 // that are named, ascending
-}
-
-// section tells of a section of the op log that begins with a sequence.
-func (t *teller) section(seq uint64, content []byte) error {
-	rd, err := newSectionReader(content)
-	if err != nil {
-		return err
-	}
-	end, err := sectionEnd(seq, content)
-	switch {
-	case err != nil || end <= t.upTo:
-		return err
-	case seq > t.committed:
-		return errEnough
-	case seq > t.upTo+1:
-		return errGap
-	case t.most > 0 && len(t.sections)+len(t.w.entries) > t.most:
-		return errEnough
-	}
-	e := pulledEntry{seq: seq - 1, wall: rd.at.wall, end: end, first: true}
-	for rd.next(&e.entry) {
-		if e.seq++; e.kind == entryJump {
-			e.seq = max(e.seq, uint64(e.value))
-		}
-		if e.seq > t.upTo && t.tells(&e) {
-			t.sections = t.w.add(t.sections, &e)
-			e.first = false
-		}
-	}
-	t.upTo = end
-	return rd.err()
-}
-
-// tells reports whether who asks hears of an entry, and makes it what is told.
-func (t *teller) tells(e *pulledEntry) bool {
-	if !e.told() {
-		return false
-	}
-	if e.kind == entryCursor {
-		e.r.cursor.Vector = nil
-		return true
-	}
-	if slot := Slot(e.key); slot < t.first || slot > t.last || !t.catalog.find(e.key).Told() {
-		return false
-	}
-	if e.hasOpid() {
-		if i, ok := slices.BinarySearch(t.tables, e.table); !ok {
-			t.tables = slices.Insert(t.tables, i, e.table)
-		}
-	}
-	return true
+	d.upTo = max(d.upTo, dead)
+	return &teller{pulled: d, p: p, catalog: catalog, committed: committed, dead: dead, w: sectionWriter{last: q.After, end: q.After}}, nil
 }
 
 // waitBehind returns when something behind a sequence is committed, or after a while.

@@ -25,7 +25,7 @@ func (s *Store) PullRanges(from part.Region) ([]PullRange, error) {
 		return nil, ErrNoRegions
 	}
 	m := set.member(from)
-	if m == nil || from == set.Self {
+	if m == nil || m.Gone || from == set.Self {
 		return nil, streamError("region %d is none that this one reads", from)
 	}
 	own := len(s.partitions)

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/klauspost/compress/s2"
+
 	"github.com/fbfkv/fbfkv/store/coding"
 )
 
@@ -20,10 +22,18 @@ import (
 //	    that of the section before u, and for each entry: sequence - that of the entry before - 1 u, the
 //	    entry as in the op log
 //
-// There is one encoding of each value, and no other is accepted.
+// There is one encoding of each value, and no other is accepted. If it becomes smaller so, it travels
+// packed, in any way that S2 has: a byte packedVersion, and all of it as a block of S2.
 
-// pulledVersion is the first byte of what a pull answers.
-const pulledVersion = 1
+// What a pull answers begins with one of these.
+const (
+	pulledVersion = 1
+	packedVersion = 2
+)
+
+// maxPacking bounds how many times its own size something packed may have, so that the memory of who
+// reads it grows with what has arrived.
+const maxPacking = 64
 
 // maxPulled bounds what a pull answers, bytes: a section of the op log may be as large.
 const maxPulled = 1<<30 + 1<<20
@@ -67,8 +77,40 @@ func (d *pulled) appendTo(b []byte) []byte {
 	return append(b, d.sections...)
 }
 
-// decodePulled reads what appendTo wrote, and checks all of it.
+// packPulled returns b packed, or as it is.
+func packPulled(b []byte) []byte {
+	if len(b) > maxPulled {
+		return b
+	}
+	packed := make([]byte, 1+s2.MaxEncodedLen(len(b)))
+	packed[0] = packedVersion
+	packed = packed[:1+len(s2.EncodeBetter(packed[1:], b))]
+	if len(packed) >= len(b) || len(b) > maxPacking*len(packed) {
+		return b
+	}
+	return packed
+}
+
+// unpackPulled is the inverse of packPulled.
+func unpackPulled(b []byte) ([]byte, error) {
+	if len(b) == 0 || b[0] != packedVersion {
+		return b, nil
+	}
+	n, err := s2.DecodedLen(b[1:])
+	if err != nil || n > maxPulled || n > maxPacking*len(b) {
+		return nil, ErrPulled
+	}
+	if b, err = s2.Decode(nil, b[1:]); err != nil {
+		return nil, ErrPulled
+	}
+	return b, nil
+}
+
+// decodePulled reads what appendTo wrote, packed or not, and checks all of it.
 func decodePulled(b []byte) (d pulled, err error) {
+	if b, err = unpackPulled(b); err != nil {
+		return pulled{}, err
+	}
 	r := reader{coding.Reader{Rest: b}}
 	if r.Byte() != pulledVersion || len(b) > maxPulled {
 		r.Fail()
@@ -96,7 +138,7 @@ func decodePulled(b []byte) (d pulled, err error) {
 	if !bytes.Equal(head.appendTo(nil), b[:len(b)-len(d.sections)]) { // a varint can be longer than need be
 		return pulled{}, ErrPulled
 	}
-	again := make([]byte, 0, 256)
+	again := make([]byte, 0, len(d.sections))
 	w := sectionWriter{last: d.after, end: d.after}
 	err = d.each(func(e *pulledEntry) error {
 		if err := d.check(e); err != nil {
@@ -165,6 +207,9 @@ func (d *pulled) check(e *pulledEntry) error {
 		}
 		return nil
 	}
+	if e.kind == entryLevelled {
+		return nil
+	}
 	if checkKey(e.key) != nil {
 		return fmt.Errorf("%w: a key of %d bytes", ErrPulled, len(e.key))
 	}
@@ -195,11 +240,13 @@ func (e *entry) hasOpid() bool { return e.kind == entryApply || e.kind == entryT
 
 // told reports whether other regions hear of an entry: if the region itself changed a counter,
 // or says how far it has taken another one's log. Merges, and what it heard of opids, come from
-// where they were made; of objects nothing is told.
+// where they were made; of objects nothing is told. Removals make some exceptions.
 func (e *entry) told() bool {
 	switch e.kind {
-	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor:
+	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor, entryLevelled, entryHeir:
 		return true
+	case entryOwed:
+		return e.r.what == owedTold
 	case entryDelete:
 		return e.flags&flagWasObject == 0 || e.flags&flagRegional != 0
 	case entryExpire:

@@ -468,8 +468,11 @@ func (s *Store) jump(partitions []*partition) error {
 	return x.finish()
 }
 
-func (x *decider) logJump(p *partition) {
-	to := (p.seq>>incarnationBits + 1) << incarnationBits
+func (x *decider) logJump(p *partition) { x.logJumpBeyond(p, 0) }
+
+// logJumpBeyond logs a jump that is also beyond a sequence of others.
+func (x *decider) logJumpBeyond(p *partition, seq uint64) {
+	to := (max(p.seq, seq)>>incarnationBits + 1) << incarnationBits
 	x.log(p, &entry{kind: entryJump, delta: int64(x.s.db.Meta().Incarnation), value: int64(to)})
 }
 

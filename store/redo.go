@@ -70,7 +70,7 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 			return p.redoObject(e, seq, at)
 		}
 		p.redoSet(e, seq)
-	case entryMerge:
+	case entryMerge, entryHeir:
 		p.redoMerge(e, seq)
 	case entryForget:
 		p.redoForget(e, seq)
@@ -84,6 +84,10 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		return p.redoCursor(e, seq)
 	case entryRegions:
 		return p.redoRegions(e, seq)
+	case entryOwed:
+		return p.redoOwed(e, seq)
+	case entryLevelled:
+		return p.redoLevelled(e, seq)
 	default:
 		return fmt.Errorf("%w: kind %d", errCorruptEntry, e.kind)
 	}
@@ -248,7 +252,7 @@ func (p *partition) resolve(e *entry, seq uint64) error {
 	case entryTakeBack:
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, e.r.back.Held && seq > p.marks.counters)
-	case entrySet, entryIncr, entryDelete, entryMerge, entryForget, entrySpent:
+	case entrySet, entryIncr, entryDelete, entryMerge, entryForget, entrySpent, entryHeir:
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entryControl, entryTighten:
 		e.t = p.tables[e.table]
@@ -461,6 +465,9 @@ func (p *partition) redoFlush(e *entry, seq uint64, at moment) error {
 	if seq > p.marks.counters {
 		p.hot.clear()
 		p.size, p.fresh, p.ended = 0, nil, ended{}
+		if p.regions != nil {
+			p.regions.owed = owedOps{} // what was applied in the old era is nowhere any more
+		}
 		p.rows = newRowFilter(p.count)
 		p.rows.whole = true // no row counts any more
 	}

@@ -34,6 +34,8 @@ import (
 //	pull.go         telling the log, take.go taking it
 //	regionstate.go  telling the state, takestate.go taking it
 //	regiondigest.go proving that regions agree
+//	regionowed.go   what other regions are to take back
+//	regionremove.go what becomes of a region that is lost
 
 // Errors of regions.
 var (
@@ -68,6 +70,12 @@ type RegionMember struct {
 	// Data is the id of its data (persistence.Meta), 32 hex digits: with Incarnation it names the
 	// directory. "": nobody knows.
 	Data string `json:",omitempty"`
+
+	// Gone: it was removed (regionremove.go). Heir is the region that writes its parts since, and
+	// Since the version of the set that says so.
+	Gone  bool        `json:",omitempty"`
+	Heir  part.Region `json:",omitempty"`
+	Since uint64      `json:",omitempty"`
 }
 
 // RegionSet is which regions there are, and which one this is. It is logged whole.
@@ -106,20 +114,23 @@ type RegionCursor struct {
 // regions is what a partition of a member knows of the others. The partition's lock guards it.
 type regions struct {
 	RegionSet
-	ids     []part.Region           // of all members
+	ids     []part.Region           // of all members but those that are gone
 	cursors map[RegionSource]uint64 // how far this partition has taken each log
 	// heard is, for each source, how far it has taken the logs of others, as it said in its
 	// own log, up to where that was taken here. It may be ahead of the op log: idle regions log
 	// nothing of it.
 	heard map[RegionSource]map[RegionSource]uint64
 	news  uint64 // counts changes of both
+	owed  owedOps
+	// stated is what regions have said of the removal of others (regionremove.go).
+	stated map[statement]stated
 	// since is the sequence from which on the log tells others all that they must know, and keys that
 	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
 	since uint64
 }
 
 func newRegions(set RegionSet) *regions {
-	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64), heard: make(map[RegionSource]map[RegionSource]uint64)}
+	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64), heard: make(map[RegionSource]map[RegionSource]uint64), stated: make(map[statement]stated)}
 	g.setMembers(set)
 	return g
 }
@@ -127,7 +138,9 @@ func newRegions(set RegionSet) *regions {
 func (g *regions) setMembers(set RegionSet) {
 	g.RegionSet, g.ids, g.news = set, nil, g.news+1
 	for _, m := range set.Members {
-		g.ids = append(g.ids, m.Region)
+		if !m.Gone {
+			g.ids = append(g.ids, m.Region)
+		}
 	}
 }
 
@@ -150,7 +163,7 @@ func (s *RegionSet) Member(r part.Region) (RegionMember, bool) {
 }
 
 // alone reports whether there are no other regions: nobody else has heard of any key.
-func (g *regions) alone() bool { return len(g.Members) == 1 }
+func (g *regions) alone() bool { return len(g.ids) == 1 }
 
 // take notes what a cursor says. Cursors only go forward, so repeating it changes nothing.
 func (g *regions) take(c *RegionCursor) {
@@ -183,8 +196,12 @@ func (g *regions) source(r part.Region, slot uint16) RegionSource {
 // region of, as it said in its own log.
 func (g *regions) acked(slot uint16) func(by, of part.Region) uint64 {
 	return func(by, of part.Region) uint64 {
-		if g.member(of) == nil || g.member(by) == nil {
+		m := g.member(of)
+		if m == nil || g.member(by) == nil {
 			return 0
+		}
+		if m.Gone {
+			return g.ackedGone(by, m, slot)
 		}
 		if by == g.Self {
 			return g.cursors[g.source(of, slot)]
@@ -203,6 +220,7 @@ func (g *regions) clone() *regions {
 	for from, taken := range g.heard {
 		n.heard[from] = maps.Clone(taken)
 	}
+	n.owed, n.stated = g.owed.clone(), maps.Clone(g.stated)
 	return &n
 }
 
@@ -235,7 +253,7 @@ func decodeRegions(b []byte) (s RegionSet, err error) {
 
 // check refuses regions that contradict themselves.
 func (s *RegionSet) check() error {
-	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || s.member(s.Self) == nil {
+	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || !s.living(s.Self) {
 		return fmt.Errorf("%w: the own region is not among at most %d", ErrOption, part.MaxRegions)
 	}
 	if s.Version > MaxRegionVersion {
@@ -254,9 +272,11 @@ func (s *RegionSet) check() error {
 			return fmt.Errorf("%w: the data of region %d", ErrOption, m.Region)
 		case n < 1 || n > slots || n&(n-1) != 0:
 			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
+		case m.Gone && (!s.living(m.Heir) || m.Since == 0 || m.Since > s.Version) || !m.Gone && (m.Heir != 0 || m.Since != 0):
+			return fmt.Errorf("%w: the heir of region %d", ErrOption, m.Region)
 		}
 		for _, o := range s.Members[:i] {
-			if o.Name == m.Name {
+			if o.Name == m.Name && !o.Gone && !m.Gone {
 				return fmt.Errorf("%w: two regions have the name %q", ErrOption, m.Name)
 			}
 		}
@@ -265,7 +285,7 @@ func (s *RegionSet) check() error {
 }
 
 // appendTo appends what the state row has of regions: the set, since, then for each cursor source and
-// sequence, and for each source that has said something what it said.
+// sequence, for each source that has said something what it said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.Encode())
 	b = binary.AppendUvarint(b, g.since)
@@ -280,7 +300,7 @@ func (g *regions) appendTo(b []byte) []byte {
 		b = c.RegionSource.appendTo(b)
 		b = appendTaken(b, c.Vector)
 	}
-	return b
+	return g.appendStated(g.owed.appendTo(b))
 }
 
 func (r *reader) regions() *regions {
@@ -307,6 +327,8 @@ func (r *reader) regions() *regions {
 		last = &from
 		g.hear(from, taken)
 	}
+	g.owed = r.owed()
+	g.stated = r.stated()
 	return g
 }
 
@@ -363,6 +385,8 @@ func (s *Store) SetRegions(set RegionSet) error {
 			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
 		case g != nil && set.Era < g.Era:
 			err = fmt.Errorf("%w: era %d after era %d", ErrOption, set.Era, g.Era)
+		case g != nil:
+			err = set.follows(&g.RegionSet)
 		}
 	}
 	if err == nil {
@@ -401,16 +425,13 @@ func (p *partition) redoRegions(e *entry, seq uint64) error {
 		p.tellsFrom(seq)
 		return nil
 	}
-	alone := p.regions.alone()
+	before, alone := p.regions.ids, p.regions.alone()
 	if p.regions.setMembers(set); alone {
 		p.tellsFrom(seq)
 	}
-	gone := func(from RegionSource) bool {
-		m := set.member(from.Region)
-		return m == nil || int(from.Partition) >= m.Partitions
-	}
-	maps.DeleteFunc(p.regions.cursors, func(from RegionSource, _ uint64) bool { return gone(from) })
-	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return gone(from) })
+	p.regions.dropStated(before)
+	p.ended.owes = false
+	maps.DeleteFunc(p.regions.heard, func(from RegionSource, _ map[RegionSource]uint64) bool { return !set.living(from.Region) })
 	return nil
 }
 

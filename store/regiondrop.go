@@ -29,6 +29,8 @@ type ended struct {
 	swept bool   // no rows are to be read
 	again bool   // … but once this sweep is done, all of them once more
 	from  uint64 // position of the next one
+
+	owes bool // keys of which removed regions owe something are among keys
 }
 
 // endedKey notes that a key may have something to drop.
@@ -39,6 +41,23 @@ func (p *partition) endedKey(c *counter) {
 		return
 	}
 	e.keys = append(e.keys, c.key())
+}
+
+// endedOwed notes that something is to be taken back for regions that are gone, or to be settled.
+func (p *partition) endedOwed() {
+	e := &p.ended
+	if e.owes {
+		return
+	}
+	for key, ops := range p.regions.owed.byKey {
+		if len(e.keys) >= maxEnded {
+			return
+		}
+		if slices.ContainsFunc(ops, func(o owedOp) bool { return p.regions.gone(o.Region) }) {
+			e.keys = append(e.keys, key)
+		}
+	}
+	e.owes = true
 }
 
 // candidates returns keys to look at now: those that memory knows, else some from rows, read with
@@ -55,6 +74,7 @@ func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) 
 	if e.next >= len(e.keys) && e.news != p.regions.news {
 		e.keys, e.next, e.kept, e.news = e.keys[:e.kept], 0, 0, p.regions.news
 	}
+	p.endedOwed()
 	if n := min(len(e.keys)-e.next, dropBatch); n > 0 {
 		keys = append(keys, e.keys[e.next:e.next+n]...)
 		p.mu.Unlock()
@@ -169,8 +189,15 @@ func (x *decider) regionDrop(op *Op) error {
 // dropParts drops what can go of a key, and reports whether something stays that can go later.
 func (x *decider) dropParts(r *ref) (stays bool) {
 	g, parts := r.p.regions, r.c.parts()
-	if g == nil || len(parts) == 0 || r.c.kind.isObject() {
+	if g == nil {
 		return false
+	}
+	if len(g.owed.byKey[string(r.key)]) > 0 {
+		stays = x.takeBackFor(r)
+		parts = r.c.parts()
+	}
+	if len(parts) == 0 || r.c.kind.isObject() {
+		return stays
 	}
 	self, acked := g.Self, g.acked(r.slot)
 	if r.c.kind == TypeNone {
@@ -178,6 +205,8 @@ func (x *decider) dropParts(r *ref) (stays bool) {
 			x.closePart(r)
 			return true
 		}
+		x.closeFor(r)
+		parts = r.c.parts()
 		if !parts.Droppable(acked, g.ids) {
 			return true
 		}
@@ -187,7 +216,7 @@ func (x *decider) dropParts(r *ref) (stays bool) {
 	if x.dropSpent(r) != nil {
 		return true
 	}
-	return ownUndo(r.c.parts(), self)
+	return stays || ownUndo(r.c.parts(), self)
 }
 
 // dropSpent forgets the take-backs of the own part that all regions know.

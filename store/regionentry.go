@@ -14,12 +14,16 @@ import (
 // regional are the fields of an entry that only members of regions log.
 type regional struct {
 	note   regionNote   // with flagRegional
-	merged byte         // of a merge: mergeEnds, mergeAside or 0
-	parts  part.Parts   // of a merge: all parts of the key; of a take-back: the winner's part
+	merged byte         // of a merge, or what an heir did: mergeEnds, mergeAside or 0
+	parts  part.Parts   // of these: all parts of the key; of a take-back: the winner's part
 	heard  Heard        // where an operation was applied; of a take-back: the winner
 	back   takeBack     // of a take-back; of what is heard, Dot alone: the own one that was taken back before, or 0
 	cursor RegionCursor // of a cursor
 	clocks []uint64     // of take-backs that are spent
+	owed   owedOp       // what is owed
+	what   byte         // … and what becomes of it: owedNew, owedTold or owedSettled
+
+	levelled levelled
 }
 
 // regionNote is what an entry of a key that has parts says beside the post-image, or of one that
@@ -130,13 +134,24 @@ func decodeNote(b []byte) (n regionNote, err error) {
 	return n, nil
 }
 
+// regionalEntry returns an entry of a kind that only members log. It is valid until the next call;
+// what it refers to may be kept.
+func (x *decider) regionalEntry(r *ref, kind entryKind) *entry {
+	x.regional = regional{}
+	x.entry = entry{kind: kind, key: r.key, c: r.c, r: &x.regional}
+	return &x.entry
+}
+
 // appendRegional appends the fields of a kind that only members log.
 func (e *entry) appendRegional(dst []byte) []byte {
 	switch e.kind {
-	case entryMerge:
+	case entryMerge, entryHeir:
 		dst = coding.AppendBytes(dst, e.key)
 		dst = append(dst, e.r.merged)
-		dst = coding.AppendBytes(dst, e.r.parts.AppendTo(nil))
+		if e.packed == nil {
+			e.packed = e.r.parts.AppendTo(nil)
+		}
+		dst = coding.AppendBytes(dst, e.packed)
 	case entryHeard:
 		dst = e.appendOp(dst)
 		dst = e.r.heard.appendTo(dst)
@@ -165,6 +180,11 @@ func (e *entry) appendRegional(dst []byte) []byte {
 		for _, c := range e.r.clocks {
 			dst = binary.AppendUvarint(dst, c)
 		}
+	case entryOwed:
+		dst = coding.AppendBytes(dst, e.key)
+		dst = e.r.owed.appendTo(append(dst, e.r.what))
+	case entryLevelled:
+		dst = e.r.levelled.appendTo(dst)
 	}
 	return dst
 }
@@ -182,7 +202,7 @@ func (e *entry) appendOp(dst []byte) []byte {
 func (r *sectionReader) readRegional(e *entry) {
 	e.r = new(regional)
 	switch e.kind {
-	case entryMerge:
+	case entryMerge, entryHeir:
 		e.key, e.r.merged, e.r.parts = r.Bytes(), r.Byte(), r.parts()
 		created := e.flags&flagCreated != 0
 		if alive := e.r.parts.Alive(); e.r.merged > mergeAside || len(e.r.parts) == 0 || e.r.merged == mergeEnds && alive || created && (!alive || e.r.merged != 0) {
@@ -213,6 +233,12 @@ func (r *sectionReader) readRegional(e *entry) {
 		for ; n > 0; n-- {
 			e.r.clocks = append(e.r.clocks, r.Uvarint())
 		}
+	case entryOwed:
+		if e.key, e.r.what, e.r.owed = r.Bytes(), r.Byte(), r.owedOp(); e.r.what > owedSettled {
+			r.Fail()
+		}
+	case entryLevelled:
+		e.r.levelled = r.levelled()
 	}
 }
 

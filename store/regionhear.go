@@ -19,6 +19,8 @@ import (
 //	applied here, this one ranks first    nothing: the other region takes back its own
 //	applied in two other regions          the record is that of the smaller rank
 //
+// Whatever does not count of other regions they owe a take-back (regionowed.go), until it is heard.
+//
 // What was applied here is found however long ago that was, as long as a record of it is kept
 // (Options.RegionRetention): the opid may be older than what the filter remembers. Whether a
 // client's retry is a duplicate is decided by the filter first, as ever.
@@ -91,8 +93,13 @@ func (x *decider) regionHear(op *Op) error {
 		if r.p.ids.Twins++; first {
 			return x.takeBack(op, r, h)
 		}
+		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip})
 	case first:
+		was := owedOp{r.seen.Region, r.seen.Dot, r.seen.Delta - r.seen.Clip}
 		x.hear(op, r, h, r.seen.Taken)
+		x.owe(r, was)
+	case r.seen.Region != h.Origin || r.seen.Dot != h.Dot:
+		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip})
 	}
 	return nil
 }
@@ -111,10 +118,8 @@ func (r *ref) latest(id []byte) {
 
 // heardEntry returns the entry of an operation of another region.
 func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
-	e := &entry{
-		kind: kind, table: r.t.def.ID, key: r.key, id: op.ID, delta: h.Delta, clip: h.Clip,
-		c: r.c, t: r.t, hash: r.hash, r: &regional{heard: *h},
-	}
+	e := x.regionalEntry(r, kind)
+	e.table, e.id, e.delta, e.clip, e.t, e.hash, e.r.heard = r.t.def.ID, op.ID, h.Delta, h.Clip, r.t, r.hash, *h
 	if h.Clip != 0 {
 		e.flags |= flagClipped
 	}

@@ -18,7 +18,7 @@ const (
 	ChangeExpire   ChangeKind = 4 // Expire was set
 	ChangeTakeBack ChangeKind = 5 // Delta, which was added at Dot, was taken back; Parts has the winner's part
 	ChangeSpent    ChangeKind = 6 // take-backs at Clocks are forgotten
-	ChangeParts    ChangeKind = 7 // of an exchange of states: all Parts of the key, as the region knows them
+	ChangeParts    ChangeKind = 7 // of an exchange of states, or of an heir: all Parts of the key, as the region knows them
 )
 
 // Change is what a region did to a counter, as its log or its state tells it.
@@ -90,6 +90,8 @@ func (e *entry) change(self part.Region, seq uint64) (ch Change, ok bool) {
 		return ch, e.r.back.Held
 	case entrySpent:
 		ch.Kind, ch.Clocks = ChangeSpent, e.r.clocks
+	case entryHeir:
+		ch.Kind, ch.Parts = ChangeParts, e.r.parts
 	default:
 		return ch, false
 	}

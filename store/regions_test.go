@@ -32,6 +32,11 @@ type testRegions struct {
 	flushes int            // how many of a thousand steps begin a new era
 	version uint64         // of the regions
 	steps   map[string]int // how often each kind of step was made
+
+	// onDelete is told of a deletion when it was made, and what of history it had seen; onReopen of a
+	// region that was opened again. Nil: nobody is.
+	onDelete func(r *testRegion, key string, of []int)
+	onReopen func(r *testRegion)
 }
 
 // testRegion is one of them.
@@ -89,7 +94,7 @@ func newTestRegionsWith(t *testing.T, seed uint64, gaps bool, partitions ...int)
 func (w *testRegions) set(self int) RegionSet {
 	set := RegionSet{Group: 77, Self: part.Region(self)}
 	for i, r := range w.r {
-		set.Members = append(set.Members, RegionMember{part.Region(i), fmt.Sprint("region", i), r.parts, r.s.Meta().Incarnation, "", ""})
+		set.Members = append(set.Members, RegionMember{Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: r.parts, Incarnation: r.s.Meta().Incarnation})
 	}
 	return set
 }
@@ -167,7 +172,7 @@ func (w *testRegions) note(r *testRegion, d done) {
 
 // sees makes gone what a region knows of a key: what it has taken, and what came with another
 // region's take-back, which brings the part that won before the log has it.
-func (w *testRegions) sees(r *testRegion, key string) {
+func (w *testRegions) sees(r *testRegion, key string) (of []int) {
 	get(r.s, key) // into memory
 	p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
 	clocks := make(map[int]uint64)
@@ -176,16 +181,23 @@ func (w *testRegions) sees(r *testRegion, key string) {
 	}
 	for i := range w.history {
 		d := &w.history[i]
-		if d.key != key || d.gone || d.era != p.regions.Era {
-			continue
-		}
-		if d.region == r.n {
-			d.gone = true
+		if d.key != key || d.era != p.regions.Era {
 			continue
 		}
 		taken, _, err := r.s.TakenOf(p.id, d.from)
 		must(w.t, err)
-		d.gone = max(taken, clocks[d.region]) >= d.seq
+		if d.region == r.n || max(taken, clocks[d.region]) >= d.seq {
+			d.gone = true
+			of = append(of, i)
+		}
+	}
+	return of
+}
+
+// deleted tells of a deletion that had seen some of history.
+func (w *testRegions) deleted(r *testRegion, key string, of []int) {
+	if w.onDelete != nil {
+		w.onDelete(r, key, of)
 	}
 }
 
@@ -210,13 +222,15 @@ func (w *testRegions) step() {
 		kind = w.once(r)
 	case n < 50:
 		kind = "del"
-		w.sees(r, key)
+		of := w.sees(r, key)
 		w.do(r, Op{Kind: Del, Keys: [][]byte{[]byte(key)}})
+		w.deleted(r, key, of)
 	case n < 54:
 		kind = "set"
 		v := w.rnd.Int64N(100)
-		w.sees(r, key)
+		of := w.sees(r, key)
 		w.do(r, Op{Kind: Set, Key: []byte(key), Delta: v})
+		w.deleted(r, key, of)
 		c := r.s.partitions[Slot([]byte(key))>>r.s.shift].hot.peek(key)
 		hlc := uint64(0)
 		for _, q := range c.parts() {
@@ -272,7 +286,9 @@ func (w *testRegions) reopen(r *testRegion) string {
 		must(w.t, r.s.Snapshot())
 	}
 	must(w.t, r.s.CloseNow())
-	w.open(r)
+	if w.open(r); w.onReopen != nil {
+		w.onReopen(r)
+	}
 	return "reopen"
 }
 

@@ -89,8 +89,8 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First, Last: q.Last}
 	p.lock()
 	ranges, err := pull.check(p)
-	if err == nil && (p.regions.member(q.Of) == nil || q.Of == q.By) {
-		err = streamError("region %d has nothing that region %d could lack", q.Of, q.By)
+	if err == nil && q.Of != p.regions.Self && !p.regions.gone(q.Of) { // else it reads that one's log itself, and here more may come
+		err = streamError("region %d was not removed, as far as is known here", q.Of)
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 		first: q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
 	}
 	if q.Seq == 0 {
-		d.seq, d.vector = p.seq, sortTaken(g.cursors)
+		d.seq, d.vector, d.levelled = p.seq, sortTaken(g.cursors), g.levelledBy(d.RegionSource)
 	}
 	here := p.here()
 	p.mu.Unlock()
@@ -250,6 +250,7 @@ func (s *Store) showKeys(p *partition, keys []foundKey, stamps *[256]uint32) (he
 			switch {
 			case c != nil:
 				k.parts, k.known = slices.Clone(c.asParts(self)), true
+				k.owed = p.regions.owedByGone(k.key)
 			case k.known:
 			case k.row == nil || stamps[byte(k.pos)] != *p.hot.stamp(k.pos):
 				again = append(again, k)
@@ -258,6 +259,7 @@ func (s *Store) showKeys(p *partition, keys []foundKey, stamps *[256]uint32) (he
 				if k.row.seq > p.floor {
 					k.parts = k.row.asParts(self)
 				}
+				k.owed = p.regions.owedByGone(k.key)
 			}
 		}
 		here = p.here()

@@ -123,6 +123,10 @@ func TestStateOfAnother(t *testing.T) {
 	cincr(a.s, "k", "own", 4)
 	cincr(a.s, "other", "own", 4)
 	w.drain()
+	set, _ := a.s.Regions()
+	set, err := set.Remove(0, 2)
+	must(t, err)
+	must(t, a.s.SetRegions(set))
 	all := w.pagesOf(b, a, 2, 1<<20, nil)
 	if len(all.keys) != 1 || len(all.keys["k"]) != 2 || len(all.ids) != 1 || all.ids["k lost"].Delta != 3 {
 		t.Errorf("the state of the third region: %v, %v", all.keys, all.ids)
@@ -182,7 +186,7 @@ func TestStateRefused(t *testing.T) {
 	}
 	d, err := decodeStatePage(all.raw[0])
 	must(t, err)
-	k := stateKey{[]byte("mine"), part.Parts{{Region: 1, Clock: 1 << 40, Live: 1, Cum: 1}}}
+	k := stateKey{key: []byte("mine"), parts: part.Parts{{Region: 1, Clock: 1 << 40, Live: 1, Cum: 1}}}
 	d.items, d.next = k.appendTo(nil), statePlace{ids: true}.appendTo(nil)
 	if _, err := b.s.TakeState(d.appendTo(nil)); !errors.Is(err, ErrStream) {
 		t.Errorf("more of this region than it has done: %v", err)

@@ -27,17 +27,25 @@ func (x *decider) regionMerge(op *Op) error {
 		x.remove(r)
 	}
 	before := r.c.asParts(r.p.self())
-	parts := slices.Clone(before)
+	parts := append(make(part.Parts, 0, len(before)+1), before...)
+	var settled []owedOp
 	for i := range changes {
-		changes[i].apply(&parts)
+		ch := &changes[i]
+		if m := r.p.regions.member(ch.Region); ch.Kind != ChangeParts && m != nil && m.Gone {
+			return streamError("region %d was removed", ch.Region) // others have taken what is known of it here
+		}
+		ch.apply(&parts)
+		settled = r.p.settledBy(r.key, parts, settled)
 	}
 	if len(parts) == 0 || samePartsClocks(before, parts) { // also a state's copy of what is plain here
 		return nil
 	}
-	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom); err != nil {
+	x.control = parts.AppendTo(x.control[:0])
+	if err := x.reserveMore(len(x.control) + entryRoom + len(settled)*(entryRoom+len(r.key))); err != nil {
 		return err
 	}
-	e := entry{kind: entryMerge, key: r.key, c: r.c, r: &regional{parts: parts}}
+	e := x.regionalEntry(r, entryMerge)
+	e.packed, e.r.parts = x.control, parts
 	switch is := parts.Alive(); {
 	case is && r.c.kind == TypeNone:
 		e.flags |= flagCreated
@@ -46,7 +54,8 @@ func (x *decider) regionMerge(op *Op) error {
 	case r.c.kind.isObject():
 		e.r.merged = mergeAside
 	}
-	x.log(r.p, &e)
+	x.log(r.p, e)
+	x.settle(r, settled)
 	if r.c.parts().Unclosed(r.p.self()) {
 		x.closePart(r)
 	}
@@ -71,7 +80,7 @@ func (x *decider) regionCursor(op *Op) error {
 	if p.regions == nil {
 		return ErrNoRegions
 	}
-	if m := p.regions.member(c.Region); m == nil || c.Region == p.self() || int(c.Partition) >= m.Partitions {
+	if m := p.regions.member(c.Region); m == nil || m.Gone || c.Region == p.self() || int(c.Partition) >= m.Partitions {
 		return fmt.Errorf("%w: partition %d of region %d", ErrOption, c.Partition, c.Region)
 	}
 	e := entry{kind: entryCursor, r: &regional{cursor: *c}}

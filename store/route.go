@@ -87,7 +87,7 @@ func (x *decider) route(i int) {
 	op := &x.ops[i]
 	op.run = opRun{first: len(x.refs), firstItem: len(x.items)}
 	switch {
-	case op.Kind == regionCursor: // it has no key, but the ref tells its partition
+	case op.Kind == regionCursor || op.Kind == regionLevel: // it has no key, but the ref tells its partition
 		first, _ := slotRange(int(op.Delta), len(x.s.partitions))
 		x.fill(x.newRef(), i, nil, first)
 		x.refs[len(x.refs)-1].failed = true // there is nothing to find

@@ -22,7 +22,10 @@ import (
 //	at: the place where the page begins, next: the one to go on at, "" behind the last page
 //	on the first page, what the region has taken of others: number u, and for each, by source:
 //	    region u8, partition u, sequence u
-//	to the end, of a page of keys, by position and key: key, parts (package part)
+//	… and of which regions that are gone it has said that it has levelled: number u, and for each, by region:
+//	    as entry 28, with the sequence
+//	to the end, of a page of keys, by position and key: key, parts (package part), how many operations
+//	    regions that are gone owe u, and these, as in entry 27
 //	of a page of ids: key and opid as the op log has them, delta v, result v, dot u, wall u, clip v
 //
 // A place is a string: "" the beginning; 1 and a key: behind that; 2, the table's number u, and
@@ -93,6 +96,7 @@ type statePage struct {
 	wall               int64  // of the source then, unix ms
 	at, next           []byte
 	vector             []RegionTaken
+	levelled           []levelled
 	items              []byte
 }
 
@@ -109,6 +113,10 @@ func (d *statePage) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, d.next)
 	if len(d.at) == 0 {
 		b = appendTaken(b, d.vector)
+		b = binary.AppendUvarint(b, uint64(len(d.levelled)))
+		for i := range d.levelled {
+			b = d.levelled[i].appendTo(b)
+		}
 	}
 	return append(b, d.items...)
 }
@@ -126,6 +134,7 @@ func decodeStatePage(b []byte) (d statePage, err error) {
 	d.at, d.next = r.Bytes(), r.Bytes()
 	if len(d.at) == 0 {
 		d.vector = r.taken()
+		d.levelled = r.allLevelled(d.RegionSource)
 	}
 	if d.first > d.last || d.of >= part.MaxRegions || d.seq == 0 {
 		r.Fail()
@@ -201,11 +210,17 @@ func compareByPosition(a, b []byte) int {
 type stateKey struct {
 	key   []byte
 	parts part.Parts
+	owed  []owedOp // by regions that are gone
 }
 
 func (k *stateKey) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, k.key)
-	return coding.AppendBytes(b, k.parts.AppendTo(nil))
+	b = coding.AppendBytes(b, k.parts.AppendTo(nil))
+	b = binary.AppendUvarint(b, uint64(len(k.owed)))
+	for _, o := range k.owed {
+		b = o.appendTo(b)
+	}
+	return b
 }
 
 // errItem is what is wrong with an item, unless that is known better.
@@ -217,7 +232,10 @@ func (d *statePage) eachKey(fn func(k *stateKey) error) error {
 	var again []byte
 	for len(r.Rest) > 0 {
 		before := r.Rest
-		k := stateKey{r.Bytes(), r.parts()}
+		k := stateKey{key: r.Bytes(), parts: r.parts()}
+		for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
+			k.owed = append(k.owed, r.owedOp())
+		}
 		if again = k.appendTo(again[:0]); r.err() != nil || len(k.parts) == 0 || !bytes.HasPrefix(before, again) {
 			return errItem
 		}

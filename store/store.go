@@ -196,6 +196,7 @@ type Store struct {
 
 	member atomic.Bool // of regions
 	peers  peers       // other regions that read the op log
+	takers sync.Pool   // *taker
 	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
 	// 0: none was.
 	clockAhead atomic.Int64

@@ -2,6 +2,7 @@ package store
 
 import (
 	"maps"
+	"slices"
 	"sync"
 )
 
@@ -19,7 +20,7 @@ type taking struct {
 	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
 	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
 	// states are those that are being taken, by whom they are asked for (takestate.go).
-	states map[RegionSource]*takingState
+	states map[stateOf]*takingState
 }
 
 const (
@@ -80,7 +81,8 @@ func (s *Store) Take(b []byte) (Taken, error) {
 		dead, err = p.regions.dead(d.era)
 	}
 	p.mu.Unlock()
-	t := taker{s: s, p: p, d: &d, at: at, index: make(map[string]int)}
+	t := s.beginTaking(p, &d, at)
+	defer s.takers.Put(t)
 	if err == nil && !dead {
 		s.heed(d.wall)
 		err = d.each(t.entry)
@@ -103,6 +105,8 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 	switch {
 	case d.group != g.Group:
 		return at, streamError("group %x, and not %x", d.group, g.Group)
+	case m != nil && m.Gone:
+		return at, streamError("region %d was removed", d.Region)
 	case m == nil || d.Region == g.Self || int(d.Partition) >= m.Partitions:
 		return at, streamError("partition %d of region %d", d.Partition, d.Region)
 	case d.incarnation != m.Incarnation:
@@ -126,7 +130,7 @@ func (s *Store) heed(wall int64) {
 	}
 }
 
-// taker makes batches of what a source has answered.
+// taker makes batches of what a source has answered. It is used again, with its memory.
 type taker struct {
 	s     *Store
 	p     *partition
@@ -135,25 +139,50 @@ type taker struct {
 	end   uint64 // of the section at hand, and its wall time
 	wall  int64
 	told  int64          // wall of the newest entry that was told
-	index map[string]int // of changes, by key
-	keys  []keyChanges
-	ids   []heardID
-	said  []RegionTaken
-	ops   int // since the last batch
-	bytes int
-	b     Batch
+	index map[string]int // of keys
+	keys  []changedKey
+	// changes in the order of the log, of which keys they are, and by key.
+	changes, byKey []Change
+	of             []int
+	ids            []heardID
+	text           []byte // of ids
+	said           []RegionTaken
+	other          []removalOp
+	ops            int // since the last batch
+	bytes          int
+	b              Batch
 }
 
-// keyChanges are what the source did to a key.
-type keyChanges struct {
-	key     []byte
-	changes []Change
+// changedKey is a key that the source changed a number of times.
+type changedKey struct {
+	key []byte
+	n   int
 }
 
-// heardID is an opid that the source has applied.
+// heardID is an opid that the source has applied, or has taken back.
 type heardID struct {
 	key, id []byte
 	Heard
+	lost *Lost
+}
+
+// beginTaking returns a taker, to be given back to takers.
+func (s *Store) beginTaking(p *partition, d *pulled, at uint64) *taker {
+	t, _ := s.takers.Get().(*taker)
+	if t == nil {
+		t = &taker{index: make(map[string]int)}
+	}
+	t.s, t.p, t.d, t.at, t.end, t.wall, t.told = s, p, d, at, 0, 0, 0
+	t.said = t.said[:0]
+	t.empty()
+	return t
+}
+
+// empty drops what was noted but for positions.
+func (t *taker) empty() {
+	clear(t.index)
+	t.keys, t.changes, t.of, t.ids, t.text = t.keys[:0], t.changes[:0], t.of[:0], t.ids[:0], t.text[:0]
+	t.other, t.ops, t.bytes = t.other[:0], 0, 0
 }
 
 // entry notes what an entry says, and takes what came before if that is enough.
@@ -171,20 +200,29 @@ func (t *taker) entry(e *pulledEntry) error {
 		t.said = append(t.said, e.r.cursor.RegionTaken)
 		return nil
 	}
+	t.ofRemoval(e)
 	t.ops, t.bytes = t.ops+1, t.bytes+e.size
 	if ch, ok := e.change(t.d.Region, e.seq); ok {
 		i, known := t.index[string(e.key)]
 		if !known {
 			i = len(t.keys)
 			t.index[string(e.key)] = i
-			t.keys = append(t.keys, keyChanges{key: e.key})
+			t.keys = append(t.keys, changedKey{key: e.key})
 		}
-		t.keys[i].changes = append(t.keys[i].changes, ch)
+		t.keys[i].n++
+		t.changes, t.of = append(t.changes, ch), append(t.of, i)
 	}
 	if e.kind == entryApply {
-		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{
+		from := len(t.text)
+		t.text = append(t.text, e.id...)
+		t.ids = append(t.ids, heardID{e.key, t.text[from:], Heard{
 			Origin: t.d.Region, Dot: e.seq, Wall: e.wall, Told: t.d.wall, Delta: e.delta, Clip: e.clip, Result: e.value,
-		}})
+		}, nil})
+	}
+	if e.kind == entryTakeBack {
+		winner := e.r.heard
+		winner.Delta, winner.Clip = e.delta, e.clip
+		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, winner}})
 	}
 	return nil
 }
@@ -196,7 +234,7 @@ func (t *taker) finish() error {
 	p.lock()
 	acked := p.regions.cursors[from]
 	p.mu.Unlock()
-	if len(t.keys)+len(t.ids) > 0 || t.end >= acked+bareEntries {
+	if len(t.keys)+len(t.ids)+len(t.other) > 0 || t.end >= acked+bareEntries {
 		return t.flush(true)
 	}
 	t.hear()
@@ -244,13 +282,23 @@ func (t *taker) flush(whole bool) error {
 		op.Flags = IfPrevious
 		return op
 	}
-	for i := range t.keys {
+	changes := t.sorted()
+	for _, k := range t.keys {
 		op := add(regionMerge)
-		op.Key, op.Object = t.keys[i].key, t.keys[i].changes
+		op.Key, op.Object = k.key, changes[:k.n:k.n]
+		changes = changes[k.n:]
 	}
 	for i := range t.ids { // behind the parts: an id must not be ahead of what it counts
+		id := &t.ids[i]
 		op := add(regionHear)
-		op.Key, op.ID, op.Object = t.ids[i].key, t.ids[i].id, &t.ids[i].Heard
+		if op.Key, op.ID, op.Object = id.key, id.id, &id.Heard; id.lost != nil {
+			op.Kind, op.Object = regionLost, id.lost
+		}
+	}
+	for i := range t.other {
+		o := &t.other[i]
+		op := add(o.kind)
+		op.Key, op.Delta, op.Object = o.key, int64(p.id), o.object
 	}
 	if whole {
 		vector := maps.Clone(p.taking.heard[from])
@@ -278,7 +326,24 @@ func (t *taker) flush(whole bool) error {
 		delete(p.taking.ahead, from)
 		t.at, t.said = t.end, t.said[:0]
 	}
-	clear(t.index)
-	t.keys, t.ids, t.ops, t.bytes = t.keys[:0], t.ids[:0], 0, 0
+	t.empty()
 	return nil
+}
+
+// sorted returns the changes by key.
+func (t *taker) sorted() []Change {
+	t.byKey = slices.Grow(t.byKey[:0], len(t.changes))[:len(t.changes)]
+	n := 0
+	for i := range t.keys {
+		t.keys[i].n, n = n, n+t.keys[i].n
+	}
+	for i, ch := range t.changes {
+		k := &t.keys[t.of[i]]
+		t.byKey[k.n] = ch
+		k.n++
+	}
+	for i := len(t.keys) - 1; i > 0; i-- {
+		t.keys[i].n -= t.keys[i-1].n
+	}
+	return t.byKey
 }

@@ -14,12 +14,19 @@ import (
 // taken. What memory knows between two pages is where the next one begins; after a crash the exchange
 // begins again, and what was taken changes nothing the second time.
 
+// stateOf says from where a state comes, and of which region: that of a region that is gone may be
+// taken at the same time.
+type stateOf struct {
+	from RegionSource
+	of   part.Region
+}
+
 // takingState is a state that is being taken.
 type takingState struct {
-	of     part.Region
 	seq    uint64
 	next   []byte // place of the next page
 	vector []RegionTaken
+	other  []levelled
 }
 
 // StateTaken is how far TakeState has taken the state of a source.
@@ -56,7 +63,9 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 		return StateTaken{}, err
 	}
 	s.heed(d.wall)
-	t := taker{s: s, p: p, d: &pulled{RegionSource: d.RegionSource}, at: at, wall: d.wall}
+	t := s.beginTaking(p, &pulled{RegionSource: d.RegionSource}, at)
+	defer s.takers.Put(t)
+	t.wall = d.wall
 	if place, _ := decodePlace(d.at); place.ids {
 		err = d.eachID(t.stateID(d.of))
 	} else {
@@ -66,15 +75,18 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 	last := len(d.next) == 0
 	if err == nil && last && d.of == d.Region {
 		t.end, t.said = max(d.seq, at), state.vector
+		for i := range state.other {
+			t.other = append(t.other, removalOp{regionLevel, nil, &state.other[i]})
+		}
 	}
 	if err == nil {
 		err = t.flush(last && d.of == d.Region)
 	}
 	switch {
 	case err != nil:
-		delete(p.taking.states, d.RegionSource) // it begins again
+		delete(p.taking.states, stateOf{d.RegionSource, d.of}) // it begins again
 	case last:
-		delete(p.taking.states, d.RegionSource)
+		delete(p.taking.states, stateOf{d.RegionSource, d.of})
 		taken.Vector = state.vector
 	default:
 		state.next = bytes.Clone(d.next)
@@ -96,17 +108,17 @@ func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
 	}
 	if len(d.at) == 0 {
 		if p.taking.states == nil {
-			p.taking.states = make(map[RegionSource]*takingState)
+			p.taking.states = make(map[stateOf]*takingState)
 		}
-		p.taking.states[d.RegionSource] = &takingState{of: d.of, seq: d.seq, vector: d.vector}
+		p.taking.states[stateOf{d.RegionSource, d.of}] = &takingState{seq: d.seq, vector: d.vector, other: d.levelled}
 	}
 	if dead, err := p.regions.dead(d.era); err != nil {
 		return nil, 0, err
 	} else if dead {
 		return nil, 0, streamError("the state of region %d of before the last flush", d.Region)
 	}
-	state := p.taking.states[d.RegionSource]
-	if state == nil || state.of != d.of || state.seq != d.seq || !bytes.Equal(state.next, d.at) {
+	state := p.taking.states[stateOf{d.RegionSource, d.of}]
+	if state == nil || state.seq != d.seq || !bytes.Equal(state.next, d.at) {
 		return nil, 0, streamError("a page of a state that does not follow the one before")
 	}
 	return state, at, nil
@@ -129,7 +141,12 @@ func (t *taker) stateKey(self part.Region, known uint64) func(k *stateKey) error
 		if slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == self && max(q.Clock, q.Base.Clock) > known }) {
 			return streamError("region %d knows more of this one than it has done", t.d.Region)
 		}
-		t.keys = append(t.keys, keyChanges{k.key, []Change{{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts}}})
+		t.of = append(t.of, len(t.keys))
+		t.keys = append(t.keys, changedKey{key: k.key, n: 1})
+		t.changes = append(t.changes, Change{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts})
+		for i := range k.owed {
+			t.other = append(t.other, removalOp{regionOwe, k.key, &k.owed[i]})
+		}
 		return t.enough(len(k.key) + int(partsBytes(k.parts)))
 	}
 }
@@ -143,7 +160,7 @@ func (t *taker) stateID(of part.Region) func(o *stateID) error {
 	return func(o *stateID) error {
 		t.ids = append(t.ids, heardID{o.key, o.id, Heard{
 			Origin: of, Dot: o.Dot, Wall: o.UnixMs, Told: told, Delta: o.Delta, Clip: o.Clip, Result: o.Result, Stated: true,
-		}})
+		}, nil})
 		return t.enough(len(o.key) + len(o.id))
 	}
 }

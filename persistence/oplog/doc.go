@@ -25,6 +25,7 @@
 //	file       the log is a sequence of numbered files, of which the newest is written
 //	recycled   a file that nobody needs any more, to be used again for the next one
 //	place      where a record ends in all that was appended since Open; Wait takes it
+//	bookmark   where Follow reads on: behind a record of a file
 //	location   where Read finds a section: file, offset and size
 //	low        the sequence of a partition from which on its sections are needed (Trim)
 //	hold       what somebody still needs, whatever the lows say (hold.go)

@@ -7,18 +7,15 @@ import (
 
 // fault is what happens to a run, and what is left out of its repair.
 type fault struct {
-	restore, remove, gap, forget                bool
-	noLevel, noJump, noIDs, noHeir, forgetEarly bool
-	converge                                    bool // the sums are equal, but may be wrong
-	bad                                         bool // some run must fail
+	restore, gap, forget                bool
+	noLevel, noJump, noIDs, forgetEarly bool
+	converge                            bool // the sums are equal, but may be wrong
+	bad                                 bool // some run must fail
 }
 
 var faults = map[string]fault{
 	"gap, state with ids":                    {gap: true},
 	"gap, state without ids":                 {gap: true, noIDs: true, bad: true},
-	"removal, levelled, with heir":           {remove: true},
-	"removal, no heir":                       {remove: true, noHeir: true, bad: true},
-	"removal, not levelled":                  {remove: true, noLevel: true, bad: true},
 	"restore, levelled, jump":                {restore: true},
 	"restore, no jump":                       {restore: true, noJump: true, bad: true},
 	"restore, not levelled":                  {restore: true, noLevel: true, bad: true},
@@ -28,7 +25,7 @@ var faults = map[string]fault{
 	"forgetting early, but regions converge": {forget: true, forgetEarly: true, converge: true},
 }
 
-// TestFaults: what regions do about gaps, lost and restored regions and forgotten ids makes the
+// TestFaults: what regions do about gaps, restored regions and forgotten ids makes the
 // sums right; and each thing left out is noticed.
 func TestFaults(t *testing.T) {
 	t.Parallel()
@@ -67,27 +64,14 @@ func (r *broken) run() string {
 	event := 5 + r.rng.IntN(40)
 	for acts := 4 + r.rng.IntN(10); acts > 0; {
 		at, k := r.rng.IntN(regions), r.rng.IntN(counters)
-		if at == r.lost {
-			continue
-		}
 		if r.one(at, k) {
 			acts--
 		}
-		if event--; event == 0 && r.remove {
-			r.loseC()
-		} else if event <= 0 && r.restore && r.backup != nil && r.rng.IntN(4) == 0 {
+		if event--; event <= 0 && r.restore && r.backup != nil && r.rng.IntN(4) == 0 {
 			r.restoreB()
 		}
 	}
 	r.deliverAll()
-	if r.lost >= 0 {
-		told := r.r[0].told
-		if r.noHeir || r.noLevel {
-			told = max(r.r[0].cur[2], r.r[1].cur[2])
-		}
-		r.hist.forget(2, told)
-		r.r[2] = r.r[0]
-	}
 	if !r.converge {
 		return r.end()
 	}
@@ -150,17 +134,6 @@ func (r *broken) forgetID(at, k, x int) {
 		r.r[at].known[k][x] = 1 // a duplicate for ever: no client retries any more
 		r.over[k][x] = true
 		r.say("%c forgets its k%d x%d", 'A'+at, k, x)
-	}
-}
-
-// loseC loses region C; A and B tell each other what they have of it.
-func (r *broken) loseC() {
-	r.lost = 2
-	r.say("C is lost")
-	r.levelOut(0, 1, 2)
-	if a := &r.r[0]; !r.noHeir {
-		a.heirOf, a.heirSeq, a.told = 2, a.cur[2], a.cur[2]
-		r.inherit(0)
 	}
 }
 

@@ -3,6 +3,7 @@ package part
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // splits reports whether the base contains what was applied, but not that it was taken back.
@@ -99,6 +100,18 @@ func (p Parts) Room(r Region, delta int64) bool {
 	before := p.sum()
 	after := before.add(delta).sign()
 	return after == 0 || after == before.sign() && (after > 0) == (delta < 0)
+}
+
+// Owes reports whether the parts still contain what r applied at dot: no deletion has removed it,
+// and it was not taken back. here is false if nothing is known of r up to dot: either that has not
+// arrived, or the counter was dropped since. That a take-back was forgotten (Spent) cannot be seen.
+func (p Parts) Owes(r Region, dot uint64) (owes, here bool) {
+	q := p.get(r)
+	if dot > q.Clock && dot > q.Base.Clock {
+		return false, false
+	}
+	back := func(u Undo) bool { return u.Dot == dot }
+	return dot > q.Base.Clock && !slices.ContainsFunc(q.Undo, back), true
 }
 
 // Unclosed reports whether r should close its part of a counter that does not exist any more,

@@ -48,28 +48,29 @@ type message struct {
 	spent      []uint64
 	whole      Parts // what the sender knows after it; nil: it is not about a counter
 	carried    Part  // a whole part that goes with it: the winner's
+	back       int   // of a take-back: the opid, and which application of it counts
+	winner     record
+	debt       debt // that it tells of
 	cur        [regions]uint64
 	idsOfState bool // tells of an application, and of nothing else
 }
 
 // region is one of the world's.
 type region struct {
-	id      Region
-	seq     uint64
-	hlc     uint64
-	keys    [counters]Parts // never changed in place: edit
-	plain   [counters]plain
-	own     [counters][opids]app
-	heard   [counters][opids][regions]app
-	known   [counters][opids]int // lowest rank heard of, + 1
-	cur     [regions]uint64
-	acked   [regions][regions]uint64 // what each has taken, as it said in its stream
-	heirOf  int                      // a lost region whose part this one has taken over; -1: none
-	heirSeq uint64
-	told    uint64
-	ticked  bool
-	log     []message
-	digest  uint64 // of the log
+	id    Region
+	seq   uint64
+	hlc   uint64
+	keys  [counters]Parts // never changed in place: edit
+	plain [counters]plain
+	own   [counters][opids]app
+	heard [counters][opids][regions]app
+	known [counters][opids]int // lowest rank heard of, + 1
+	cur   [regions]uint64
+	acked [regions][regions]uint64 // what each has taken, as it said in its stream
+	removal
+	ticked bool
+	log    []message
+	digest uint64 // of the log
 }
 
 // history is what happened, for the oracle.
@@ -121,12 +122,13 @@ type world struct {
 	done  uint32
 	hist  history
 	rules rules
+	mend  mend
 }
 
 func newWorld(ru rules) *world {
 	w := &world{rules: ru}
 	for i := range w.r {
-		w.r[i].id, w.r[i].heirOf = Region(i), -1
+		w.r[i].id, w.r[i].lost = Region(i), -1
 	}
 	return w
 }
@@ -187,6 +189,7 @@ func (w *world) increment(i, k, opid int, made int64, rank int) {
 	}
 	if opid != 0 {
 		r.own[k][opid] = app{dot: r.seq, made: made, rank: rank}
+		w.note(r, k, opid, record{r.id, r.own[k][opid]})
 	}
 	w.hist.add(&w.hist.apps, applied{r.id, r.seq, k, opid, made, rank, expires})
 	r.change(k, message{kind: 'i', opid: opid, rank: rank, made: made, dot: r.seq, expire: under})
@@ -269,6 +272,15 @@ func (w *world) apply(i int, m *message, whole bool) {
 	if w.rules.ackAtOnce {
 		w.r[m.from].acked[i] = r.cur
 	}
+	switch m.kind {
+	case 'o':
+		if r.heir == r.id {
+			w.owe(r, m.debt)
+			w.inherit(i)
+		}
+	case 'l':
+		r.said[m.from] = m.seq
+	}
 	if m.whole != nil || m.idsOfState {
 		r.hlc = max(r.hlc, m.expire.HLC)
 		if !m.idsOfState {
@@ -278,11 +290,10 @@ func (w *world) apply(i int, m *message, whole bool) {
 			} else {
 				p.redo(m)
 			}
+			r.settle(m.key)
 		}
 		w.hear(i, m)
-		if r.heirOf >= 0 {
-			w.inherit(i)
-		}
+		w.inherit(i)
 		w.due(i, m.key)
 	}
 }
@@ -311,6 +322,9 @@ func (p *Parts) redo(m *message) {
 // hear takes what a message tells of an opid.
 func (w *world) hear(i int, m *message) {
 	r, k, x := &w.r[i], m.key, m.opid
+	if b := &r.best[k][m.back]; m.back != 0 && b.region == m.from && b.dot == m.undone && !w.mend.keepLosers {
+		*b = m.winner
+	}
 	if x == 0 {
 		return
 	}
@@ -320,13 +334,16 @@ func (w *world) hear(i int, m *message) {
 	if r.known[k][x] == 0 || m.rank+1 < r.known[k][x] {
 		r.known[k][x] = m.rank + 1
 	}
+	if m.dot != 0 {
+		w.note(r, k, x, record{m.from, app{dot: m.dot, made: m.made, rank: m.rank}})
+	}
 	if a := &r.own[k][x]; a.dot != 0 && !a.taken && m.rank < a.rank {
 		a.taken = true
-		w.takeBack(r, k, a, m.from)
+		w.takeBack(r, k, x, a, m.from)
 	}
 }
 
-func (w *world) takeBack(r *region, k int, a *app, winner Region) {
+func (w *world) takeBack(r *region, k, x int, a *app, winner Region) {
 	p := r.edit(k)
 	if held, full := p.CanTakeBack(r.id, a.dot); !held {
 		return
@@ -335,7 +352,7 @@ func (w *world) takeBack(r *region, k int, a *app, winner Region) {
 	}
 	r.seq++
 	p.TakeBack(r.id, r.seq, a.dot, a.made)
-	m := message{kind: 't', undone: a.dot, made: a.made}
+	m := message{kind: 't', undone: a.dot, made: a.made, back: x, winner: r.best[k][x]}
 	if !w.rules.noCarry {
 		m.carried = p.get(winner)
 	}
@@ -346,7 +363,7 @@ func (w *world) takeBack(r *region, k int, a *app, winner Region) {
 func (w *world) dropUndo(i, k int) bool {
 	r := &w.r[i]
 	acked := func(by, of Region) uint64 { return r.acked[by][of] }
-	others := slices.DeleteFunc(slices.Clone(everyone), func(o Region) bool { return o == r.id || w.rules.dropEarly })
+	others := slices.DeleteFunc(r.living(), func(o Region) bool { return o == r.id || w.rules.dropEarly })
 	clocks := r.parts(k).Spent(r.id, acked, others)
 	if len(clocks) == 0 {
 		return false
@@ -359,6 +376,9 @@ func (w *world) dropUndo(i, k int) bool {
 
 // close closes the own part of a counter that does not exist any more.
 func (w *world) close(i, k int) bool {
+	if w.closeLost(i, k) {
+		return true
+	}
 	if r := &w.r[i]; !r.parts(k).Unclosed(r.id) {
 		return false
 	}
@@ -374,6 +394,9 @@ func (w *world) drop(i, k int) bool {
 		return false
 	}
 	acked := func(by, of Region) uint64 {
+		if int(of) == r.lost {
+			return w.ackedLost(r, by)
+		}
 		if by == r.id {
 			return r.cur[of]
 		}
@@ -388,11 +411,16 @@ func (w *world) drop(i, k int) bool {
 			p[j].Base = Base{Clock: max(p[j].Base.Clock, p[j].Clock)}
 		}
 	}
-	if !p.Droppable(acked, everyone) {
+	if !p.Droppable(acked, r.living()) {
 		return false
 	}
 	r.keys[k] = nil
 	return true
+}
+
+// living are the regions that are not removed.
+func (r *region) living() []Region {
+	return slices.DeleteFunc(slices.Clone(everyone), func(o Region) bool { return int(o) == r.lost })
 }
 
 // addTo appends to a part of the history.

@@ -51,38 +51,6 @@ func (w *world) syncID(from *region, j, k, x int) {
 	}
 }
 
-// inherit takes back what a lost region owes, in its part.
-func (w *world) inherit(i int) {
-	r := &w.r[i]
-	o := r.heirOf
-	for k := range counters {
-		for x := 1; x < opids; x++ {
-			h := &r.heard[k][x][o]
-			if h.dot == 0 || h.taken {
-				continue
-			}
-			for _, u := range r.parts(k).get(Region(o)).Undo {
-				h.taken = h.taken || u.Dot == h.dot
-			}
-			loses := r.own[k][x].dot != 0 && r.own[k][x].rank < h.rank
-			for _, other := range r.heard[k][x] {
-				loses = loses || other.dot != 0 && other.rank < h.rank
-			}
-			if !loses || h.taken {
-				continue
-			}
-			h.taken = true
-			if held, _ := r.parts(k).CanTakeBack(Region(o), h.dot); held {
-				r.heirSeq++
-				p := r.edit(k)
-				p.TakeBack(Region(o), r.heirSeq, h.dot, h.made)
-				r.seq++
-				r.change(k, message{carried: p.get(Region(o))})
-			}
-		}
-	}
-}
-
 // expected is what history says a counter is worth: each opid once, unless a deletion had
 // seen the application that stays.
 func (w *world) expected(k int) (v int64, alive bool) {
@@ -164,7 +132,22 @@ func (w *world) sameParts() string {
 	return ""
 }
 
+// equalButBase compares copies of a part without what a base has removed: who has forgotten the
+// counter does not have that.
 func equalButBase(x, y Part) bool {
+	base := max(x.Base.Clock, y.Base.Clock)
+	for _, q := range []*Part{&x, &y} {
+		if q.Live <= base {
+			q.Live = 0
+		}
+		if q.Set.Clock <= base {
+			q.Set = Register{}
+		}
+		if q.Expire.Clock <= base {
+			q.Expire = Expiry{}
+		}
+		q.Undo = slices.DeleteFunc(slices.Clone(q.Undo), func(u Undo) bool { return u.Clock <= base })
+	}
 	return x.Live == y.Live && x.Cum == y.Cum && x.Set == y.Set && x.Expire == y.Expire && slices.Equal(x.Undo, y.Undo)
 }
 
@@ -220,7 +203,7 @@ func (w *world) hash() uint64 {
 				b = append(b, byte(s))
 			}
 		}
-		b = append(b, byte(r.seq), byte(r.hlc), byte(r.heirSeq))
+		b = append(b, byte(r.seq), byte(r.hlc))
 		for _, d := range []uint64{r.digest, w.hist.digest, uint64(w.done)} {
 			b = append(b, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40), byte(d>>48), byte(d>>56))
 		}

@@ -244,7 +244,7 @@ var partMutants = []mutant{
 		guarantee: "G6", name: "the value wraps around",
 		file:     "store/part/value.go",
 		old:      "		return math.MaxInt64, true\n",
-		new:      "		return int64(p.sum().lo), true\n",
+		new:      "		return int64(s.lo), true\n",
 		packages: "./store/part", tests: "TestValue",
 	},
 	{

@@ -35,7 +35,7 @@ var regionMutants = []mutant{
 		file:     "store/regionown.go",
 		old:      "HLC: x.hlcFor(parts), Bases: parts.Seen(r.p.self())}",
 		new:      "HLC: x.hlcFor(parts)}",
-		packages: "./store", tests: "TestRegionRandom",
+		packages: "./store", tests: "TestRegionCommands",
 	},
 	{
 		guarantee: "G4", name: "a deleted counter without parts is forgotten at once",

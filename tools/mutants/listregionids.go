@@ -89,8 +89,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "take-back", name: "of two other regions' applications the one heard first stays",
 		file:     "store/regionhear.go",
-		old:      "	case first:\n		x.hear(",
-		new:      "	case false:\n		x.hear(",
+		old:      "	case first:\n		was :=",
+		new:      "	case false:\n		was :=",
 		packages: "./store", tests: "TestIDRules",
 	},
 	{

@@ -4,8 +4,8 @@ package main
 var regionWireMutants = []mutant{
 	{
 		guarantee: "G1", name: "keys of a table that is not told are told",
-		file:     "store/pull.go",
-		old:      " || !t.catalog.find(e.key).Told() {",
+		file:     "store/tell.go",
+		old:      " && of[i].catalog.find(e.key).Told() {",
 		new:      " {",
 		packages: "./store", tests: "TestTableRegions",
 	},

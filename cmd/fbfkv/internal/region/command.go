@@ -46,7 +46,7 @@ type operator struct {
 // New returns the command with its subcommands.
 func New() *cobra.Command {
 	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters", Long: help, Patience: "a region"}
-	for _, s := range []subcommand{createCommand, joinCommand, statusCommand, pauseCommand, resumeCommand, verifyCommand} {
+	for _, s := range []subcommand{createCommand, joinCommand, statusCommand, removeCommand, pauseCommand, resumeCommand, verifyCommand} {
 		c.Subcommands = append(c.Subcommands, operate.Subcommand{
 			Use: s.use, Short: s.short, Long: s.long, Args: cobra.ExactArgs(s.args),
 			Run: func(base *operate.Operator, args []string) error {

@@ -144,7 +144,7 @@ func (o *operator) join(addr, name, existing string) error {
 	if _, err := s.do("JOIN", set.Encode()); err != nil {
 		return fmt.Errorf("%w; %s is admitted and has not joined: run the command again", err, name)
 	}
-	o.Say("%s: is the region %s, one of %d", addr, name, len(set.Members))
+	o.Say("%s: is the region %s, one of %d", addr, name, members(&set))
 	return o.follow(addr, set)
 }
 
@@ -196,7 +196,7 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 				waits = append(waits, waiting(&p))
 			}
 		}
-		if len(waits) == 0 && len(st.Peers) >= len(set.Members)-1 {
+		if len(waits) == 0 && len(st.Peers) >= members(&set)-1 {
 			return nil
 		}
 		if now != moved {

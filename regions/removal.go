@@ -1,0 +1,209 @@
+package regions
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// Removing a region that is lost: the arbiter makes it gone, with an heir, and the others learn
+// that. Then each of them asks each other one for the state of the lost region, as that knows it
+// (REGION.PULL STATE), and says in its own log that it has it; the rest is the store's
+// (store/regionremove.go). All of it is begun anew after a restart, unless it was said before. A
+// region that cannot be reached holds it up.
+
+// Remove removes regions, whose counters heir looks after from then on. A region that is not lost
+// stops when it hears of that; what it has counted and nobody heard of is lost to the others. It
+// returns when that is committed here: Removals tells how far it is. Removing a region again
+// changes nothing. Errors: ErrMember; *AskError; store.ErrNoRegions; ErrRemoved.
+//
+// The arbiter is the member with the lowest number among those that are to stay. A region that was
+// restored from a backup, which the others refuse, may remove all others, and goes on alone.
+func (n *Node) Remove(heir string, lost ...string) error {
+	_, err := n.changeWithout(lost, func(set *store.RegionSet) error {
+		to, ok := named(set, heir)
+		if !ok {
+			return memberError("there is no region %.64q to be the heir", heir)
+		}
+		var gone []part.Region
+		for _, name := range lost {
+			switch m, ok := named(set, name); {
+			case name == heir:
+				return memberError("the region %s cannot be its own heir", name)
+			case ok && m.Region == set.Self:
+				return memberError("this is the region %s: remove it at another one", name)
+			case ok:
+				gone = append(gone, m.Region)
+			case !slices.ContainsFunc(set.Members, func(m store.RegionMember) bool { return m.Gone && m.Name == name }):
+				return memberError("there is no region %.64q", name)
+			}
+		}
+		if len(gone) == 0 {
+			return nil // it was removed before
+		}
+		next, err := set.Remove(to.Region, gone...)
+		if err != nil {
+			return memberError("%v", err)
+		}
+		next.Version = set.Version // change counts it
+		*set = next
+		return nil
+	})
+	return err
+}
+
+// named returns the living member of a name.
+func named(set *store.RegionSet, name string) (store.RegionMember, bool) {
+	for _, m := range set.Members {
+		if m.Name == name && !m.Gone {
+			return m, true
+		}
+	}
+	return store.RegionMember{}, false
+}
+
+// RemovalStatus is how far the removal of a region has come, as this one knows.
+type RemovalStatus struct {
+	Name  string `json:"name"`
+	Heir  string `json:"heir"`
+	Done  bool   `json:"done"`  // the heir looks after its counters
+	State string `json:"state"` // what is awaited, in words
+}
+
+// Removals returns those of all regions that were removed.
+func (n *Node) Removals() []RemovalStatus {
+	set, _ := n.Members()
+	name := func(r part.Region) string { m, _ := set.Member(r); return m.Name }
+	all := []RemovalStatus{}
+	for _, r := range n.Store.Removals() {
+		s := RemovalStatus{Name: name(r.Gone), Heir: name(r.Heir), Done: r.Done}
+		n.levelling.mu.Lock()
+		why := n.levelling.why
+		n.levelling.mu.Unlock()
+		switch {
+		case r.Done:
+			s.State = "done"
+		case why != "" && !r.Levelled:
+			s.State = why
+		case r.Heir == set.Self && len(r.Waiting) > 0:
+			s.State = fmt.Sprintf("waiting until %s has said that it has all that is known of it", name(r.Waiting[0]))
+		case r.Levelled:
+			s.State = fmt.Sprintf("waiting for the heir %s", s.Heir)
+		default:
+			s.State = "taking what others know of it"
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// levelled says which ranges of which region have told all that they know of a removed one.
+type levelled struct {
+	gone  part.Region
+	since uint64
+	from  part.Region
+}
+
+// removals levels with the others whenever a region was removed, until the node is closed.
+func (n *Node) removals() {
+	ranges := make(map[levelled]int) // how many were taken
+	for fails := 0; ; {
+		busy, err := n.level(ranges)
+		n.levelling.mu.Lock()
+		n.levelling.why = ""
+		if err != nil {
+			n.levelling.why = err.Error()
+		}
+		n.levelling.mu.Unlock()
+		var again <-chan time.Time
+		if fails++; err == nil {
+			fails = 0
+		}
+		if busy || err != nil {
+			again = time.After(n.opts.delay(fails))
+		}
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-n.levelling.wake:
+		case <-again:
+		}
+	}
+}
+
+// level takes from each other region what that knows of those that were removed, and says so.
+// It reports whether something remains to be done or to be waited for.
+func (n *Node) level(ranges map[levelled]int) (busy bool, err error) {
+	set, ok := n.Members()
+	if !ok || n.removed.Load() != nil {
+		return false, nil
+	}
+	for _, r := range n.Store.Removals() {
+		if r.Levelled {
+			continue
+		}
+		busy = true
+		failed := error(nil)
+		for _, m := range set.Members {
+			if m.Region == set.Self || m.Gone {
+				continue
+			}
+			k := levelled{r.Gone, r.Since, m.Region}
+			if ranges[k], err = n.levelWith(m, &set, r.Gone, ranges[k]); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("what the region %s knows of it: %w", m.Name, err))
+			}
+		}
+		if failed == nil {
+			failed = n.Store.Levelled(r.Gone, r.Since)
+		}
+		if failed != nil {
+			return true, failed
+		}
+	}
+	return busy, nil
+}
+
+// levelWith takes the ranges behind those that were taken, and returns how many were.
+func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.Region, taken int) (int, error) {
+	all, err := n.Store.PullRanges(m.Region)
+	if err != nil || taken >= len(all) {
+		return taken, err
+	}
+	l, err := (&peer{opts: &n.opts, address: m.Address}).connect(n.ctx)
+	if err != nil {
+		return taken, err
+	}
+	defer l.Close()
+	defer context.AfterFunc(n.ctx, func() { l.Close() })()
+	for ; taken < len(all); taken++ {
+		r := all[taken]
+		q := store.StateQuery{
+			By: set.Self, Of: gone, Group: set.Group, Incarnation: m.Incarnation, Partition: r.Source.Partition,
+			First: r.First, Last: r.Last, Most: min(n.opts.Most, stateMost),
+		}
+		for ends := false; !ends; {
+			writeState(&l.w, &q)
+			if err := l.send(n.opts.Timeout); err != nil {
+				return taken, err
+			}
+			page, failed, err := l.string(q.Most + maxSection)
+			if err = errors.Join(err, failed); err != nil {
+				return taken, err
+			}
+			t, err := n.Store.TakeState(page)
+			if err != nil {
+				return taken, err
+			}
+			if t.RegionSource != r.Source || t.Of != gone {
+				return taken, fmt.Errorf("%w: the state of partition %d of region %d", ErrAnswer, t.Partition, t.Region)
+			}
+			q.Seq, q.At, ends = t.Seq, t.Next, t.Next == nil
+		}
+	}
+	return taken, nil
+}

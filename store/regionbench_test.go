@@ -1,0 +1,158 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// benchRegions are two regions on a real disk; the second one reads the first.
+type benchRegions struct {
+	b      *testing.B
+	s      [2]*Store
+	ranges []PullRange
+	ops    uint64
+}
+
+func newBenchRegions(b *testing.B, partitions int) *benchRegions {
+	w := &benchRegions{b: b}
+	mode, set := Exact, RegionSet{Group: 77}
+	for i := range w.s {
+		w.s[i] = testStore(b, func(o *Options) {
+			o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), No, partitions
+			o.LogFileSize, o.MaxLogBytes, o.Seed = 128<<20, 1<<40, uint64(i+1)
+		})
+		must(b, w.s[i].AlterTable(DefaultTable, TableChange{Mode: &mode}))
+		set.Members = append(set.Members, RegionMember{
+			Region: part.Region(i), Name: fmt.Sprint("region", i), Partitions: partitions, Incarnation: w.s[i].Meta().Incarnation,
+		})
+	}
+	for i, s := range w.s {
+		set.Self = part.Region(i)
+		must(b, s.SetRegions(set))
+	}
+	var err error
+	w.ranges, err = w.s[1].PullRanges(0)
+	must(b, err)
+	return w
+}
+
+// apply lets the first region apply operations with UUIDv7 opids, in pipelines.
+func (w *benchRegions) apply(n, pipeline int, keys uint64) {
+	var batch Batch
+	id := [16]byte{6: 0x70, 8: 0x80}
+	for n > 0 {
+		batch.Reset()
+		binary.BigEndian.PutUint64(id[:], uint64(time.Now().UnixMilli())<<16|0x7000)
+		for range min(pipeline, n) {
+			w.ops++
+			binary.BigEndian.PutUint64(id[8:], w.ops*0x9E3779B97F4A7C15>>2|1<<63)
+			op := batch.Add(CIncrBy)
+			op.Key, op.ID, op.Delta = fmt.Appendf(nil, "counter:%d", w.ops*7919%keys), append([]byte(nil), id[:]...), 1
+		}
+		w.s[0].Execute(&batch)
+		for i := range batch.Ops {
+			must(w.b, batch.Ops[i].Err)
+		}
+		n -= len(batch.Ops)
+	}
+}
+
+// pull asks for all ranges, and returns what was told.
+func (w *benchRegions) pull(most int) (told [][]byte) {
+	qs := make([]Pull, len(w.ranges))
+	for i, r := range w.ranges {
+		after, acked, err := w.s[1].TakenOf(r.Own, r.Source)
+		must(w.b, err)
+		qs[i] = Pull{
+			By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Partition: r.Source.Partition,
+			First: r.First, Last: r.Last, After: after, Acked: acked, Most: most,
+		}
+	}
+	all, _ := w.s[0].PullAll(qs, most)
+	for _, a := range all {
+		must(w.b, a.Err)
+		if a.Data != nil {
+			told = append(told, a.Data)
+		}
+	}
+	return told
+}
+
+func (w *benchRegions) take(told [][]byte) {
+	for _, b := range told {
+		_, err := w.s[1].Take(b)
+		must(w.b, err)
+	}
+}
+
+// BenchmarkPull measures a pull of all partitions that is asked for often, where the op log's
+// newest file is long: ns/op is per pull of 64 new operations.
+func BenchmarkPull(b *testing.B) {
+	for _, partitions := range []int{16, 1024} {
+		b.Run(fmt.Sprintf("partitions=%d", partitions), func(b *testing.B) {
+			w := newBenchRegions(b, partitions)
+			w.apply(1_000_000, 1024, 100_000)
+			for told := w.pull(8 << 20); len(told) > 0; told = w.pull(8 << 20) {
+				w.take(told)
+			}
+			_, size := w.s[0].db.Log().Sizes()
+			b.ReportMetric(float64(size)/(1<<20), "log-MiB")
+			for b.Loop() {
+				b.StopTimer()
+				w.apply(64, 64, 100_000)
+				b.StartTimer()
+				told := w.pull(4 << 20)
+				b.StopTimer()
+				w.take(told)
+				b.StartTimer()
+			}
+		})
+	}
+}
+
+// BenchmarkRegions measures what an operation costs in processor time where it is decided, where it
+// is told, and in another region that takes it; and what it is on the wire.
+func BenchmarkRegions(b *testing.B) {
+	for _, keys := range []uint64{10_000, 1_000_000} {
+		b.Run(fmt.Sprintf("keys=%d", keys), func(b *testing.B) {
+			w := newBenchRegions(b, 16)
+			var decided, told, taken time.Duration
+			wire := 0
+			lap := func() func() time.Duration {
+				began := processorTime(b)
+				return func() time.Duration { return processorTime(b) - began }
+			}
+			n := 0
+			for b.Loop() {
+				took := lap()
+				w.apply(16384, 64, keys)
+				decided += took()
+				n += 16384
+				for {
+					took = lap()
+					answers := w.pull(4 << 20)
+					if told += took(); len(answers) == 0 {
+						break
+					}
+					for _, a := range answers {
+						wire += len(a)
+					}
+					took = lap()
+					w.take(answers)
+					taken += took()
+				}
+			}
+			b.ReportMetric(float64(decided)/float64(n), "decided-ns/op")
+			b.ReportMetric(float64(told)/float64(n), "told-ns/op")
+			b.ReportMetric(float64(taken)/float64(n), "taken-ns/op")
+			b.ReportMetric(float64(taken)/float64(decided), "taken/decided")
+			b.ReportMetric(float64(wire)/float64(n), "wire-B/op")
+		})
+	}
+}

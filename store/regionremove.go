@@ -1,0 +1,456 @@
+package store
+
+import (
+	"cmp"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// A region that is lost is removed: it stays in the set of members, as gone, with an heir, since its
+// number is never given again, and what it counted counts on. Nobody reads it any more, and nobody
+// answers it. What it did and told nobody is lost. Then
+//
+//	each other region takes from each other one what that knows of it: parts and ids
+//	                  (State), and says in its log what it still owes, and that it has levelled
+//	the heir          when it has heard that of all, lets its sequences jump beyond all of the lost
+//	                  region's, and says the same: from now on it inherits
+//	…                 takes back what the lost region owes, and closes its parts of keys that
+//	                  ended. It tells whole parts, whose clocks are its own sequences
+//	all               count as acknowledged of the lost region's changes what is acknowledged
+//	                  of the heir's log, from where it inherits on
+//
+// So every clock of the lost region is either older than that place, and then everybody who has
+// read up to it has all of the lost region; or it is of an entry behind it. All of it is done anew if
+// a further region joins, but for the jump, and if the heir is lost.
+
+// statement is who says of which region that it has levelled.
+type statement struct {
+	gone part.Region
+	by   RegionSource
+}
+
+// stated is when that was said, to which removal it belongs, and up to where the log was known.
+type stated struct{ since, seq, newest uint64 }
+
+// levelled is a statement with that.
+type levelled struct {
+	Gone  part.Region
+	Since uint64
+	By    RegionSource
+	Seq   uint64 // in the log of By; 0: of the entry itself
+	// Newest is up to where By has taken the log of the region that is gone, of any of its slots: no
+	// clock that it knows is higher, but for what is within one section.
+	Newest uint64
+}
+
+func (l *levelled) appendTo(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, byte(l.Gone)), l.Since)
+	b = binary.AppendUvarint(l.By.appendTo(b), l.Seq)
+	return binary.AppendUvarint(b, l.Newest)
+}
+
+func (r *reader) levelled() levelled {
+	l := levelled{part.Region(r.Byte()), r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint()}
+	if l.Gone >= part.MaxRegions {
+		r.Fail()
+	}
+	return l
+}
+
+func (g *regions) appendStated(b []byte) []byte {
+	all := slices.SortedFunc(maps.Keys(g.stated), compareStatements)
+	b = binary.AppendUvarint(b, uint64(len(all)))
+	for _, k := range all {
+		s := g.stated[k]
+		b = (&levelled{k.gone, s.since, k.by, s.seq, s.newest}).appendTo(b)
+	}
+	return b
+}
+
+// levelledBy returns what a source has said.
+func (g *regions) levelledBy(from RegionSource) (all []levelled) {
+	for k, s := range g.stated {
+		if k.by == from {
+			all = append(all, levelled{k.gone, s.since, k.by, s.seq, s.newest})
+		}
+	}
+	slices.SortFunc(all, func(a, b levelled) int { return cmp.Compare(a.Gone, b.Gone) })
+	return all
+}
+
+// allLevelled reads how many statements of a source there are, and these: ordered, without repeats.
+func (r *reader) allLevelled(by RegionSource) (all []levelled) {
+	for n := r.UpTo(part.MaxRegions); n > 0 && r.err() == nil; n-- {
+		l := r.levelled()
+		if i := len(all); l.By != by || l.Seq == 0 || i > 0 && l.Gone <= all[i-1].Gone {
+			r.Fail()
+		}
+		all = append(all, l)
+	}
+	return all
+}
+
+func compareStatements(a, b statement) int {
+	return cmp.Or(cmp.Compare(a.gone, b.gone), a.by.compare(b.by))
+}
+
+func (r *reader) stated() map[statement]stated {
+	all := make(map[statement]stated)
+	last, begun := statement{}, false
+	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
+		l := r.levelled()
+		k := statement{l.Gone, l.By}
+		if l.Seq == 0 || begun && compareStatements(k, last) <= 0 {
+			r.Fail()
+		}
+		all[k], last, begun = stated{l.Since, l.Seq, l.Newest}, k, true
+	}
+	return all
+}
+
+// living reports whether a region is a member that was not removed.
+func (s *RegionSet) living(r part.Region) bool {
+	m := s.member(r)
+	return m != nil && !m.Gone
+}
+
+// gone reports whether a region was removed.
+func (s *RegionSet) gone(r part.Region) bool {
+	m := s.member(r)
+	return m != nil && m.Gone
+}
+
+// heirOf reports whether this region is the heir of one that was removed.
+func (s *RegionSet) heirOf(r part.Region) bool {
+	m := s.member(r)
+	return m != nil && m.Gone && m.Heir == s.Self
+}
+
+// Remove returns the set in which regions are gone, with an heir. What they were the heirs of
+// goes to it, too.
+func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, error) {
+	s.Version++
+	s.Members = slices.Clone(s.Members)
+	for _, r := range lost {
+		if !s.living(r) || r == s.Self {
+			return s, fmt.Errorf("%w: region %d is no other member", ErrOption, r)
+		}
+		*s.member(r) = s.member(r).left(heir, s.Version)
+	}
+	for i := range s.Members {
+		if m := &s.Members[i]; m.Gone && !s.living(m.Heir) {
+			*m = m.left(heir, s.Version)
+		}
+	}
+	return s, s.check()
+}
+
+// left is a member that leaves what it counted to an heir.
+func (m RegionMember) left(heir part.Region, version uint64) RegionMember {
+	m.Gone, m.Heir, m.Since = true, heir, version
+	return m
+}
+
+// follows refuses a set that forgets a region of the one before, lets one come back, or changes
+// heirs without saying since when.
+func (s *RegionSet) follows(before *RegionSet) error {
+	for i := range before.Members {
+		m, n := &before.Members[i], s.member(before.Members[i].Region)
+		switch {
+		case n == nil || n.Partitions != m.Partitions:
+			return fmt.Errorf("%w: region %d is missing, or another one", ErrOption, m.Region)
+		case m.Gone && !n.Gone:
+			return fmt.Errorf("%w: region %d was removed", ErrOption, m.Region)
+		case (m.Gone != n.Gone || m.Heir != n.Heir) && n.Since <= before.Version:
+			return fmt.Errorf("%w: since when region %d is gone", ErrOption, m.Region)
+		}
+	}
+	return nil
+}
+
+// dropStated forgets what was said of removals that are others now; and, if regions have joined
+// those of before, that this one inherits: they must hear it.
+func (g *regions) dropStated(before []part.Region) {
+	joined := slices.ContainsFunc(g.ids, func(r part.Region) bool { return !slices.Contains(before, r) })
+	maps.DeleteFunc(g.stated, func(k statement, s stated) bool {
+		m := g.member(k.gone)
+		return m == nil || !m.Gone || m.Since != s.since || !g.living(k.by.Region) ||
+			joined && k.by.Region == g.Self && m.Heir == g.Self
+	})
+}
+
+// levelling reports whether a region was removed, and this one has not levelled.
+func (p *partition) levelling(r part.Region) bool {
+	return p.regions.gone(r) && p.regions.stated[statement{r, RegionSource{p.self(), p.id}}].seq == 0
+}
+
+// inherited reports whether this region writes the parts of one that was removed.
+func (p *partition) inherited(r part.Region) bool {
+	return p.regions.heirOf(r) && !p.levelling(r)
+}
+
+// ackedGone is acked for a region that was removed: what its heir did to its parts is in the heir's
+// log.
+func (g *regions) ackedGone(by part.Region, gone *RegionMember, slot uint16) uint64 {
+	heir := g.source(gone.Heir, slot)
+	from := g.stated[statement{gone.Region, heir}].seq
+	acked := uint64(math.MaxUint64)
+	switch {
+	case from == 0:
+		return 0
+	case by == g.Self && heir.Region == g.Self:
+	case by == g.Self || by == heir.Region: // what the heir did before has arrived
+		acked = g.cursors[heir]
+	default:
+		acked = g.heard[g.source(by, slot)][heir]
+	}
+	if acked < from {
+		return 0
+	}
+	return acked
+}
+
+// asHeir changes the part of a removed region, and logs all parts of the key.
+func (x *decider) asHeir(r *ref, change func(parts *part.Parts, seq uint64)) error {
+	parts := slices.Clone(r.c.parts())
+	change(&parts, r.p.seq+1)
+	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom + len(r.key)); err != nil {
+		return err
+	}
+	e := entry{kind: entryHeir, key: r.key, c: r.c, r: &regional{parts: parts}}
+	if r.c.kind.isObject() {
+		e.r.merged = mergeAside
+	}
+	x.log(r.p, &e)
+	return nil
+}
+
+// closeFor closes the parts that removed regions have of a key that does not exist any more, if
+// this one is their heir.
+func (x *decider) closeFor(r *ref) {
+	for _, m := range r.p.regions.Members {
+		if m.Gone && r.p.inherited(m.Region) && r.c.parts().Unclosed(m.Region) {
+			if x.asHeir(r, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
+				return
+			}
+		}
+	}
+}
+
+// regionLevel takes note that a region has levelled: this one, which says so with all that it knows
+// to be owed, or another.
+func (x *decider) regionLevel(op *Op) error {
+	p := x.of(op)[0].p
+	l, ok := op.Object.(*levelled)
+	if !ok {
+		return ErrOption
+	}
+	g := p.regions
+	if g == nil {
+		return ErrNoRegions
+	}
+	m := g.member(l.Gone)
+	if m == nil || !m.Gone || m.Since != l.Since || !g.living(l.By.Region) || int(l.By.Partition) >= g.member(l.By.Region).Partitions {
+		return nil // of another removal
+	}
+	if l.By.Region == g.Self && m.Heir != g.Self {
+		if err := x.tellOwed(p, l.Gone); err != nil {
+			return err
+		}
+	}
+	x.log(p, &entry{kind: entryLevelled, r: &regional{levelled: *l}})
+	op.Applied = true
+	return nil
+}
+
+// tellOwed logs once more what a removed region owes, for others to read.
+func (x *decider) tellOwed(p *partition, gone part.Region) error {
+	room := 0
+	owed := p.regions.owed.byKey
+	for key, ops := range owed {
+		room += len(ops) * (entryRoom + len(key))
+	}
+	if err := x.reserveMore(room); err != nil {
+		return err
+	}
+	for key, ops := range owed {
+		for _, o := range ops {
+			if o.Region == gone {
+				x.log(p, &entry{kind: entryOwed, key: []byte(key), r: &regional{owed: o, what: owedTold}})
+			}
+		}
+	}
+	return nil
+}
+
+// redoLevelled redoes that a region has levelled.
+func (p *partition) redoLevelled(e *entry, seq uint64) error {
+	if seq <= p.marks.counters {
+		return nil
+	}
+	l, g := &e.r.levelled, p.regions
+	if g == nil {
+		return errCorruptEntry
+	}
+	at := l.Seq
+	if at == 0 {
+		at = seq
+	}
+	g.stated[statement{l.Gone, l.By}] = stated{l.Since, at, l.Newest}
+	g.news++
+	p.ended.owes, p.ended.again = false, true
+	return nil
+}
+
+// removalOp is what an entry of another region says of a removal.
+type removalOp struct {
+	kind   Kind
+	key    []byte
+	object any
+}
+
+// ofRemoval notes what an entry says of removals.
+func (t *taker) ofRemoval(e *pulledEntry) {
+	switch e.kind {
+	case entryOwed:
+		o := e.r.owed
+		t.other = append(t.other, removalOp{regionOwe, e.key, &o})
+	case entryLevelled:
+		l := e.r.levelled
+		if l.By, l.Seq = t.d.RegionSource, e.seq; true {
+			t.other = append(t.other, removalOp{regionLevel, nil, &l})
+		}
+	}
+}
+
+// Removal is how far the removal of a region has come, as this one knows.
+type Removal struct {
+	Gone, Heir part.Region
+	Since      uint64
+	Levelled   bool          // this region has said that it has all that is known of it, or inherits
+	Waiting    []part.Region // those that have not, as far as is known here
+	Done       bool          // the heir inherits
+}
+
+// Removals returns those of all regions that are gone.
+func (s *Store) Removals() (all []Removal) {
+	set, _ := s.Regions()
+	for _, m := range set.Members {
+		if !m.Gone {
+			continue
+		}
+		r := Removal{Gone: m.Region, Heir: m.Heir, Since: m.Since, Levelled: true, Done: true}
+		for _, p := range s.partitions {
+			p.lock()
+			if g := p.regions; g != nil {
+				for _, by := range p.unlevelled(m.Region) {
+					r.Levelled = r.Levelled && by != g.Self
+					r.Done = r.Done && by != m.Heir
+					if by != g.Self && !slices.Contains(r.Waiting, by) {
+						r.Waiting = append(r.Waiting, by)
+					}
+				}
+			}
+			p.mu.Unlock()
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// unlevelled are the members that have not said that they have levelled. The partition is locked.
+func (p *partition) unlevelled(gone part.Region) (waiting []part.Region) {
+	g := p.regions
+	first, last := slotRange(int(p.id), p.count)
+	for _, by := range g.ids {
+		for q := g.source(by, first).Partition; q <= g.source(by, last).Partition; q++ {
+			if g.stated[statement{gone, RegionSource{by, q}}].seq == 0 {
+				waiting = append(waiting, by)
+				break
+			}
+		}
+	}
+	return waiting
+}
+
+// Levelled says that this region has taken from each other member, since the removal, all that
+// that knows of a region that is gone. In the heir nothing is said as long as any other has not said
+// it; Removals tells. To be called again after the store was opened, unless Removals says that it is levelled.
+func (s *Store) Levelled(gone part.Region, since uint64) error {
+	set, ok := s.Regions()
+	m := set.member(gone)
+	if !ok || m == nil || !m.Gone || m.Since != since {
+		return fmt.Errorf("%w: region %d is not gone since %d", ErrOption, gone, since)
+	}
+	var jump []*partition
+	b := Batch{Atomic: true}
+	for _, p := range s.partitions {
+		p.lock()
+		waiting := p.unlevelled(gone)
+		if slices.Contains(waiting, set.Self) && (m.Heir != set.Self || len(waiting) == 1) {
+			l := &levelled{Gone: gone, Since: since, By: RegionSource{set.Self, p.id}, Newest: p.newestOf(gone)}
+			op := b.Add(regionLevel)
+			op.Delta, op.Object = int64(p.id), l
+			if m.Heir == set.Self && p.seq>>incarnationBits <= l.Newest>>incarnationBits {
+				jump = append(jump, p)
+			}
+		}
+		p.mu.Unlock()
+	}
+	if err := s.jumpBeyond(jump, gone); err != nil {
+		return err
+	}
+	if len(b.Ops) > 0 {
+		s.Execute(&b)
+	}
+	for i := range b.Ops {
+		if err := b.Ops[i].Err; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// newestOf is the last sequence of a region that is gone which anybody is known to have taken. The
+// partition is locked.
+func (p *partition) newestOf(gone part.Region) (seq uint64) {
+	for from, taken := range p.regions.cursors {
+		if from.Region == gone {
+			seq = max(seq, taken)
+		}
+	}
+	for k, s := range p.regions.stated {
+		if k.gone == gone {
+			seq = max(seq, s.newest)
+		}
+	}
+	return seq
+}
+
+// jumpBeyond lets the sequences of partitions jump beyond those of a region, and of those that it
+// was the heir of.
+func (s *Store) jumpBeyond(partitions []*partition, gone part.Region) error {
+	if len(partitions) == 0 {
+		return nil
+	}
+	x := s.internal(partitions...)
+	x.lock()
+	err := s.refusal(partitions...)
+	if err == nil {
+		x.room, err = s.reserve(int64(len(partitions) * entryRoom))
+	}
+	if err != nil {
+		x.unlock()
+		return err
+	}
+	for _, p := range partitions {
+		p.draft.need = p.seq
+		x.logJumpBeyond(p, p.newestOf(gone))
+	}
+	return x.finish()
+}

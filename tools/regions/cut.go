@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/fbfkv/fbfkv/tools/chart"
+)
+
+// twinsPerMille is how many of the operations of a cut are sent to both sides: what their clients retried elsewhere.
+const twinsPerMille = 20
+
+// twins are opids that both sides get.
+type twins struct {
+	mu      sync.Mutex
+	waiting [2][]uuid.UUID // for each side
+}
+
+// of makes some of a side's operations twins of the other's.
+func (t *twins) of(side int) func(uuid.UUID) uuid.UUID {
+	return func(id uuid.UUID) uuid.UUID {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		if n := len(t.waiting[side]); n > 0 {
+			id, t.waiting[side] = t.waiting[side][n-1], t.waiting[side][:n-1]
+		} else if rand.IntN(1000) < twinsPerMille {
+			t.waiting[1-side] = append(t.waiting[1-side], id)
+		}
+		return id
+	}
+}
+
+// sample is what two regions said of themselves at a time.
+type sample struct {
+	seconds   float64 // since the cut
+	lag       [2]float64
+	takenBack [2]float64
+}
+
+// drawCut cuts the link between two regions that go on counting, and draws how they come together again.
+func (w *world) drawCut(ctx context.Context) error {
+	a, b := w.all[0], w.all[1]
+	if err := w.all[2].do(ctx, "REGION", "PAUSE", "a"); err != nil { // it would have to be cut off, too
+		return err
+	}
+	loading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var t twins
+	failed := make(chan error, 2)
+	for i, s := range []*server{a, b} {
+		l := newLoad("cut", w.o.rate)
+		l.twin = t.of(i)
+		go func() { failed <- l.run(loading, s.Address, time.Hour) }()
+	}
+	lead := w.o.cut / 6
+	from, healed := time.Now().Add(lead), time.Now().Add(lead+w.o.cut)
+	end, down := healed.Add(w.o.cut/2), false
+	var all []sample
+	first, err := takenBack(ctx, a, b)
+	for ; err == nil && time.Now().Before(end); time.Sleep(w.o.cut / 300) {
+		if is := time.Now().After(from) && time.Now().Before(healed); is != down {
+			down = is
+			a.proxy.cut(down)
+			b.proxy.cut(down)
+			if !down {
+				err = errors.Join(a.do(ctx, "REGION", "RESUME", "b"), b.do(ctx, "REGION", "RESUME", "a"))
+			}
+		}
+		now := sample{seconds: time.Since(from).Seconds()}
+		var back [2]float64
+		if back, err = takenBack(ctx, a, b); err != nil {
+			break
+		}
+		for i, s := range []*server{a, b} {
+			p, failed := s.peer(ctx, []string{"b", "a"}[i])
+			err = errors.Join(err, failed)
+			now.lag[i], now.takenBack[i] = float64(p.LagMs)/1000, back[i]-first[i]
+		}
+		all = append(all, now)
+	}
+	cancel()
+	if err = errors.Join(err, <-failed, <-failed); err != nil {
+		return err
+	}
+	line("after the cut, lag below 1 s in:", fmt.Sprintf("%.1f s", recovered(all, w.o.cut.Seconds())))
+	return w.draw(all)
+}
+
+func takenBack(ctx context.Context, all ...*server) (n [2]float64, err error) {
+	for i, s := range all {
+		st, failed := s.state(ctx)
+		n[i], err = float64(st.Operations.TakenBack), errors.Join(err, failed)
+	}
+	return n, err
+}
+
+// recovered is when both regions lag less than a second again, seconds after the cut.
+func recovered(all []sample, cut float64) (seconds float64) {
+	for _, s := range all {
+		if s.seconds > cut && max(s.lag[0], s.lag[1]) >= 1 {
+			seconds = s.seconds - cut
+		}
+	}
+	return seconds
+}
+
+// draw draws lag and take-backs over time.
+func (w *world) draw(all []sample) error {
+	lag, back := chart.New(), chart.New()
+	lag.Title.Text = fmt.Sprintf("Two regions that count %d operations per second each; their link is cut from 0 to %v", w.o.rate, w.o.cut)
+	lag.Y.Label.Text, back.Y.Label.Text = "lag (s)", "operations taken back"
+	back.X.Label.Text = "seconds since the cut"
+	for i, name := range []string{"a", "b"} {
+		var lags, backs plotter.XYs
+		for _, s := range all {
+			lags = append(lags, plotter.XY{X: s.seconds, Y: s.lag[i]})
+			backs = append(backs, plotter.XY{X: s.seconds, Y: s.takenBack[i]})
+		}
+		for p, points := range map[int]plotter.XYs{0: lags, 1: backs} {
+			l, err := plotter.NewLine(points)
+			if err != nil {
+				return err
+			}
+			l.Color, l.Width = chart.Colors[i], vg.Points(1.4)
+			if i == 1 {
+				l.Dashes = []vg.Length{vg.Points(4), vg.Points(3)}
+			}
+			if p == 0 {
+				lag.Add(l)
+				lag.Legend.Add(fmt.Sprintf("region %s of the other", name), l)
+			} else {
+				back.Add(l)
+				back.Legend.Add("region "+name, l)
+			}
+		}
+	}
+	for _, p := range []*plot.Plot{lag, back} {
+		p.Y.Min, p.X.Tick.Marker = 0, plot.TickerFunc(chart.Evenly)
+	}
+	lag.X.Min, lag.X.Max = all[0].seconds, all[len(all)-1].seconds
+	back.X.Min, back.X.Max = lag.X.Min, lag.X.Max
+	return chart.Write(w.o.plot, 7*vg.Centimeter, lag, back)
+}
