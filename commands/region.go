@@ -127,6 +127,15 @@ func regionStatus(c *Context, n *regions.Node) error {
 	return err
 }
 
+// regionRemove is REGION REMOVE heir name [name ...].
+func regionRemove(c *Context, n *regions.Node) error {
+	lost := make([]string, 0, len(c.Args)-3)
+	for _, name := range c.Args[3:] {
+		lost = append(lost, string(name))
+	}
+	return n.Remove(string(c.Args[2]), lost...)
+}
+
 // regionVerify is REGION VERIFY.
 func regionVerify(c *Context, n *regions.Node) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -161,8 +170,10 @@ var regionCommands = []Command{{
 			regionDone(regionJoin), strArg("json"))),
 		withTips(regionSub("members", 2, "Returns the regions that there are, as JSON.", regionMembers), changingTip...),
 		withTips(regionSub("status", 2, "Returns how the regions are doing, as JSON: also of a server that is none.", regionStatus), changingTip...),
-		audited(auditAll, regionSub("remove", 4, "Removes another region that is lost, or is not to be one any more; the heir looks after what it has counted.",
-			regionDone(func(c *Context, n *regions.Node) error { return n.Remove(string(c.Args[3]), string(c.Args[2])) }), strArg("name"), strArg("heir"))),
+		audited(auditAll, regionSub("remove", -4, "Removes other regions that are lost, or are not to be any more; the heir looks after what they have counted.",
+			regionDone(regionRemove), strArg("heir"), multi(strArg("name")))),
+		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and what they write before they hear of it.",
+			regionDone(func(_ *Context, n *regions.Node) error { return n.Flush() }))),
 		audited(auditAll, regionSub("pause", 3, "Stops to read a region, until REGION RESUME or a restart.",
 			regionDone(func(c *Context, n *regions.Node) error { return n.Pause(string(c.Args[2])) }), strArg("name"))),
 		audited(auditAll, regionSub("resume", 3, "Reads a region again, also one that could not be read: at once.",

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // newRegion returns a server that may become a region, and a client of it.
@@ -98,6 +99,7 @@ func TestRegion(t *testing.T) {
 	second.play([]step{
 		{`REGION JOIN '` + set + `'`, "+OK"}, {`REGION JOIN '` + set + `'`, "+OK"},
 		{`REGION ADMIT '` + string(request) + `'`, "-ASK " + eu + " the region eu decides who is a member"},
+		{"REGION FLUSH", "-ASK " + eu + " the region eu decides who is a member"},
 		{"REGION PAUSE eu", "+OK"}, {"REGION RESUME eu", "+OK"},
 	})
 	if err := json.Unmarshal([]byte(said(t, second.send("REGION STATUS"))), &st); err != nil || !st.Member || len(st.Peers) != 1 || st.Peers[0].Name != "eu" {
@@ -108,10 +110,12 @@ func TestRegion(t *testing.T) {
 	}
 	first.play([]step{
 		{"REGION REMOVE us", "-ERR wrong number of arguments for 'region|remove' command"},
-		{"REGION REMOVE us us", "-ERR the region us cannot be its own heir"}, {"REGION REMOVE x eu", `-ERR there is no region "x"`},
-		{"REGION REMOVE us eu", "+OK"}, {"REGION REMOVE us eu", "+OK"},
+		{"REGION REMOVE us us", "-ERR the region us cannot be its own heir"}, {"REGION REMOVE eu x", `-ERR there is no region "x"`}, {"REGION REMOVE x us", `-ERR there is no region "x" to be the heir`},
+		{"REGION FLUSH now", "-ERR wrong number of arguments for 'region|flush' command"},
+		{"SET k 1", "+OK"}, {"FLUSHALL", "-ERR " + store.ErrRegionFlush.Error()}, {"REGION FLUSH", "+OK"}, {"DBSIZE", ":0"},
+		{"REGION REMOVE eu us us", "+OK"}, {"REGION REMOVE eu us", "+OK"}, {"REGION REMOVE eu us x", `-ERR there is no region "x"`},
 	})
-	if got, _ := a.Regions.Members(); len(got.Members) != 2 || !got.Members[1].Gone {
+	if got, _ := a.Regions.Members(); len(got.Members) != 2 || !got.Members[1].Gone || got.Era != 1 {
 		t.Errorf("%+v", got)
 	}
 }
@@ -123,7 +127,7 @@ func TestRegionElsewhere(t *testing.T) {
 	srv.Cluster = &l.Cluster
 	for _, srv := range []*Server{srv, {}} {
 		c := dial(t, newStore(t), srv)
-		for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a"} {
+		for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a", "REGION REMOVE a b", "REGION FLUSH"} {
 			if got := c.say(line); got != "-"+string(noRegionCluster) {
 				t.Errorf("%s: %s", line, got)
 			}

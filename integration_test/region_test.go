@@ -91,4 +91,70 @@ func TestRegionCommand(t *testing.T) {
 	for _, s := range all {
 		region(t, 0, "reading", "status", s.address())
 	}
+	regionsEnd(t, all)
+}
+
+// regionsEnd flushes three regions while one is away, and loses two of them, one after the other.
+func regionsEnd(t *testing.T, all []*server) {
+	eu, us, ap := all[0].address(), all[1].address(), all[2].address()
+	shows := func(s *server, want, key string) {
+		t.Helper()
+		eventually(t, patience, s.address()+" shows "+want, func() bool {
+			out, _ := redisAsk(s, "GET", key)
+			return out == want
+		})
+	}
+	count := func(s *server, id string) {
+		t.Helper()
+		if _, err := redisAsk(s, "CINCRBY", "k", id, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	all[2].kill()
+	region(t, 1, "ap cannot be read", "status", eu)
+	unasked := exec.Command(program, "region", "flush", us)
+	if out, err := unasked.CombinedOutput(); err == nil || !strings.Contains(string(out), "Every key is deleted in all regions, for good: ap, eu, us.") {
+		t.Errorf("not confirmed: %v\n%s", err, out)
+	}
+	shows(all[0], "2", "k")
+	out := region(t, 0, "eu: has deleted every key; era 1 begins", "flush", us)
+	for _, want := range []string{"us: has deleted every key", "ap: cannot be read by eu now"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the flush does not say %q:\n%s", want, out)
+		}
+	}
+	for _, s := range all[:2] {
+		if n, err := redisAsk(s, "DBSIZE"); n != "0" {
+			t.Errorf("%s keys, %v", n, err)
+		}
+	}
+	all[2].start()
+	region(t, 0, "era 1: all regions were flushed 1 time", "status", ap)
+	shows(all[2], "<nil>", "k")
+	for i, s := range all {
+		count(s, fmt.Sprint("op", i))
+	}
+	for _, s := range all {
+		shows(s, "3", "k")
+	}
+
+	all[2].kill()
+	region(t, 1, "remove HOST:PORT NAME [NAME ...] --heir NAME", "remove", eu)
+	region(t, 1, "--heir is missing", "remove", us, "ap")
+	region(t, 1, "the region us itself", "remove", us, "us", "--heir", "eu")
+	region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir", "us")
+	region(t, 0, "us: looks after what ap has counted", "remove", us, "ap", "--heir", "us")
+	for _, s := range all[:2] {
+		region(t, 0, "ap was removed; its heir us", "status", s.address())
+		count(s, "op2") // a retry of what ap has done
+		shows(s, "3", "k")
+	}
+	all[0].kill()
+	region(t, 1, "it cannot be asked from here", "flush", us)
+	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "--heir", "us")
+	region(t, 0, "one of 1", "status", us)
+	count(all[1], "op0")
+	shows(all[1], "3", "k")
+	region(t, 0, "us: has deleted every key; era 2 begins", "flush", us)
+	shows(all[1], "<nil>", "k")
 }

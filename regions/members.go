@@ -72,7 +72,8 @@ func arbiter(set *store.RegionSet, lost ...string) store.RegionMember {
 func (n *Node) Members() (store.RegionSet, bool) { return n.Store.Regions() }
 
 // Create makes the store the first region, which others can join. Of one that is a member, and the
-// arbiter, it changes the address. The setting region-announce overrides address.
+// arbiter, it changes the address; one that was restored from a backup, and is the only region, goes on
+// with that. The setting region-announce overrides address.
 func (n *Node) Create(name, address string) (store.RegionSet, error) {
 	own := n.Admission(name, address)
 	if err := own.check(); err != nil {
@@ -85,7 +86,7 @@ func (n *Node) Create(name, address string) (store.RegionSet, error) {
 		if m, _ := set.Member(set.Self); m.Name != name {
 			return set, memberError("this server is the region %s already", m.Name)
 		}
-		return n.change(own.admit)
+		return n.changeWithout([]string{}, own.admit)
 	}
 	var group [8]byte
 	rand.Read(group[:]) // never fails
@@ -135,7 +136,7 @@ func (n *Node) Admit(ctx context.Context, a Admission) (store.RegionSet, error) 
 	if err := n.safe(); err != nil {
 		return store.RegionSet{}, err
 	}
-	set, next, err := n.plan(a.admit)
+	set, next, err := n.plan(nil, a.admit)
 	if err == nil && next.Version != set.Version {
 		if err = n.reach(ctx, a.member(part.MaxRegions), &set); err == nil {
 			next, err = n.change(a.admit)
@@ -204,8 +205,9 @@ func (n *Node) each(name string, do func(*Mesh, part.Region) bool) error {
 type edit func(set *store.RegionSet) error
 
 // plan returns the members, and what an edit makes of them: with the same version if that is
-// nothing new.
-func (n *Node) plan(do edit, lost ...string) (set, next store.RegionSet, err error) {
+// nothing new. lost are those to be removed. Unless it is nil, a directory that was restored goes on
+// if they are all others, since then nobody is left who refuses it.
+func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err error) {
 	set, ok := n.Members()
 	switch {
 	case !ok:
@@ -220,7 +222,7 @@ func (n *Node) plan(do edit, lost ...string) (set, next store.RegionSet, err err
 	next = set
 	next.Members = slices.Clone(set.Members)
 	if here := n.Store.Meta().Incarnation; own.Incarnation != here {
-		if len(lost) == 0 || len(lost) < living(&set)-1 { // else nobody is left who would refuse this directory
+		if lost == nil || arbiter(&set, append(slices.Clone(lost), own.Name)...).Name != "" {
 			return set, next, memberError("%s", restoredText)
 		}
 		next.Members[slices.Index(set.Members, own)].Incarnation = here
@@ -234,10 +236,10 @@ func (n *Node) plan(do edit, lost ...string) (set, next store.RegionSet, err err
 // change makes an edit, if this member is the arbiter, and returns the members.
 func (n *Node) change(do edit) (store.RegionSet, error) { return n.changeWithout(nil, do) }
 
-// changeWithout is change if some are to be removed.
+// changeWithout is change if some are to be removed (plan).
 func (n *Node) changeWithout(lost []string, do edit) (store.RegionSet, error) {
 	n.changing.Lock()
-	set, next, err := n.plan(do, lost...)
+	set, next, err := n.plan(lost, do)
 	if err == nil && next.Version != set.Version {
 		err = n.Store.SetRegions(next)
 	}
@@ -285,16 +287,6 @@ func (n *Node) wake() {
 	case n.learnt <- struct{}{}:
 	default:
 	}
-}
-
-// living counts the members that were not removed.
-func living(set *store.RegionSet) (n int) {
-	for _, m := range set.Members {
-		if !m.Gone {
-			n++
-		}
-	}
-	return n
 }
 
 // safe refuses what a server that strangers can read must not do.

@@ -356,9 +356,10 @@ func TestUnsafe(t *testing.T) {
 	well(t, all...)
 }
 
-// TestRestored: a directory that was restored decides nothing, and says why.
+// TestRestored: a directory that was restored decides nothing, and says why; if there is no other
+// region it goes on when it is created once more.
 func TestRestored(t *testing.T) {
-	all := newServers(t, 2)
+	all := newServers(t, 2, 2)
 	n := all[0].openNode(nil)
 	_, err := n.Create("r0", all[0].server.address())
 	must(t, err)
@@ -370,9 +371,32 @@ func TestRestored(t *testing.T) {
 	if st := n.Status(); len(st.Ills) != 1 || !strings.Contains(st.Ills[0], "restored") {
 		t.Errorf("%+v", st)
 	}
-	if _, err := n.Create("r0", "127.0.0.1:1"); err == nil || !strings.Contains(err.Error(), "restored") {
-		t.Errorf("it decides: %v", err)
+	newcomer := all[1].openNode(nil).Admission("r1", all[1].server.address())
+	refuses := func(what string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), "restored") {
+			t.Errorf("%s: it decides: %v", what, err)
+		}
 	}
+	refuses("flush", n.Flush())
+	_, err = n.Admit(t.Context(), newcomer)
+	refuses("admit", err)
+	_, err = n.Create("r0", all[0].server.address())
+	must(t, err)
+	if st := n.Status(); len(st.Ills) != 0 || st.Restored || st.Version != set.Version+1 {
+		t.Errorf("%+v", st)
+	}
+	all[1].join("r1", n)
+	count(t, "x", all...)
+	well(t, all...)
+
+	set, _ = n.Members()
+	set.Version++
+	set.Members = append([]store.RegionMember(nil), set.Members...)
+	set.Members[0].Incarnation++ // again
+	must(t, n.Change(set))
+	_, err = n.Create("r0", all[0].server.address())
+	refuses("create beside another one", err)
 }
 
 // TestExcused: a refusal is forgotten when the other region asks, but only once: it may have

@@ -37,6 +37,7 @@ func (n *Node) Remove(heir string, lost ...string) error {
 				return memberError("the region %s cannot be its own heir", name)
 			case ok && m.Region == set.Self:
 				return memberError("this is the region %s: remove it at another one", name)
+			case ok && slices.Contains(gone, m.Region): // named twice
 			case ok:
 				gone = append(gone, m.Region)
 			case !slices.ContainsFunc(set.Members, func(m store.RegionMember) bool { return m.Gone && m.Name == name }):

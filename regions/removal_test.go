@@ -110,6 +110,9 @@ func TestRestoredAlone(t *testing.T) {
 	if err := n.Remove("r1", "r2"); !errors.As(err, &ask) {
 		t.Errorf("it decides although it is not alone: %v", err)
 	}
+	if err := n.Remove("r1", "r0", "r0"); err == nil || !strings.Contains(err.Error(), "restored") {
+		t.Errorf("one that was named twice is two: %v", err)
+	}
 	must(t, n.Remove("r1", "r0", "r2"))
 	removed(t, "r0", all[1])
 	removed(t, "r2", all[1])

@@ -80,7 +80,8 @@ const (
 	removedText = "the other regions have removed this one: it does not read them any more, and what is counted here stays here; " +
 		"to make it a region again, start it with an empty directory and join"
 	restoredText = "this directory was restored from a backup, so the other regions do not read it: remove this region, " +
-		"and join with an empty directory; if all others are lost, remove them here, and it goes on"
+		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
+		"(if there are none: fbfkv region create once more)"
 )
 
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
@@ -92,6 +93,8 @@ type NodeStatus struct {
 	Address    string          `json:"address,omitempty"`
 	Group      uint64          `json:"group,omitempty"`
 	Version    uint64          `json:"version"`           // of the members
+	Era        uint64          `json:"era"`               // counts flushes
+	Restored   bool            `json:"restored"`          // from a backup: the others refuse it
 	Arbiter    string          `json:"arbiter,omitempty"` // the region that decides who is a member
 	Admission  Admission       `json:"self"`              // what the server says of itself to become a member
 	Ills       []string        `json:"ills"`              // what is wrong, and helps
@@ -186,13 +189,14 @@ func (n *Node) Status() NodeStatus {
 	}
 	own, _ := set.Member(set.Self)
 	s.Member, s.Name, s.Number, s.Address, s.Group, s.Version = true, own.Name, own.Region, own.Address, set.Group, set.Version
+	s.Era, s.Restored = set.Era, own.Incarnation != s.Admission.Incarnation
 	s.Admission.Name, s.Arbiter = own.Name, arbiter(&set).Name
 	s.Operations = Operations(n.Store.RegionIDs())
 	if n.removed.Load() != nil {
 		s.Ills = append(s.Ills, removedText)
 		return s
 	}
-	if own.Incarnation != s.Admission.Incarnation {
+	if s.Restored {
 		s.Ills = append(s.Ills, restoredText)
 	}
 	if n := s.Operations.Unchecked; n > 0 {

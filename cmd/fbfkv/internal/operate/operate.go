@@ -77,7 +77,7 @@ func (c Command) subcommand(s Subcommand) *cobra.Command {
 	cmd.DisableFlagsInUseLine = true
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if s.Args(cmd, args) != nil {
-			return fmt.Errorf("usage: fbfkv %s %s (fbfkv %[1]s %s --help tells more)", c.Name, s.Use, cmd.Name())
+			return fmt.Errorf("usage: fbfkv %s %s (fbfkv %[1]s %[3]s --help tells more)", c.Name, s.Use, cmd.Name())
 		}
 		return nil
 	}

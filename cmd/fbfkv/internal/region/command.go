@@ -30,6 +30,7 @@ region-password say what a region logs in with at the others.
   fbfkv region create eu.example.com:6379 eu
   fbfkv region join us.example.com:6379 us eu.example.com:6379
   fbfkv region status us.example.com:6379
+  fbfkv region remove us.example.com:6379 eu --heir us   (when eu is lost)
 
 The user needs permission to run REGION. Set the password in the environment variable
 ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.`
@@ -46,9 +47,9 @@ type operator struct {
 // New returns the command with its subcommands.
 func New() *cobra.Command {
 	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters", Long: help, Patience: "a region"}
-	for _, s := range []subcommand{createCommand, joinCommand, statusCommand, removeCommand, pauseCommand, resumeCommand, verifyCommand} {
+	for _, s := range []subcommand{createCommand, joinCommand, statusCommand, removeCommand(), flushCommand(), pauseCommand, resumeCommand, verifyCommand} {
 		c.Subcommands = append(c.Subcommands, operate.Subcommand{
-			Use: s.use, Short: s.short, Long: s.long, Args: cobra.ExactArgs(s.args),
+			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,
 			Run: func(base *operate.Operator, args []string) error {
 				o := &operator{base, map[string]*server{}}
 				defer o.close()
@@ -62,7 +63,8 @@ func New() *cobra.Command {
 // subcommand is one of the commands.
 type subcommand struct {
 	use, short, long string
-	args             int
+	args             cobra.PositionalArgs
+	flags            func(cmd *cobra.Command)
 	run              func(o *operator, args []string) error
 }
 
@@ -126,26 +128,51 @@ func (o *operator) status(addr string) (s *server, st regions.NodeStatus, err er
 	return s, st, err
 }
 
-// change has the region that decides carry out a subcommand, whichever is asked first, and
-// returns the members.
-func (o *operator) change(s *server, args ...any) (set store.RegionSet, err error) {
+// region is status of a server that must be a region.
+func (o *operator) region(addr string) (s *server, st regions.NodeStatus, err error) {
+	if s, st, err = o.status(addr); err == nil && !st.Member {
+		err = fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region join one of others", addr)
+	}
+	return s, st, err
+}
+
+// decide has the region that decides carry out a subcommand, whichever is asked first, and
+// returns it, and its answer.
+func (o *operator) decide(s *server, args ...any) (*server, string, error) {
 	for range 3 {
 		text, err := s.do(args...)
-		if ask, ok := err.(askError); ok {
-			if s, err = o.server(ask.addr); err == nil {
-				if _, err = s.do("MEMBERS"); err == nil {
-					continue
-				}
-			}
-			return set, fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
+		ask, ok := err.(askError)
+		if !ok {
+			return s, text, err
+		}
+		if s, err = o.server(ask.addr); err == nil {
+			_, err = s.do("MEMBERS")
 		}
 		if err != nil {
-			return set, err
+			return nil, "", fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
 		}
-		if set, err = store.DecodeRegionSet([]byte(text)); err != nil {
-			err = fmt.Errorf("%s answers what are no members: %w", s.addr, err)
-		}
+	}
+	return nil, "", fmt.Errorf("%s: the regions do not agree yet on who decides; run the command again", s.addr)
+}
+
+// change is decide if the answer is the members.
+func (o *operator) change(s *server, args ...any) (set store.RegionSet, err error) {
+	s, text, err := o.decide(s, args...)
+	if err != nil {
 		return set, err
 	}
-	return set, fmt.Errorf("%s: the regions do not agree yet on who decides; run the command again", s.addr)
+	if set, err = store.DecodeRegionSet([]byte(text)); err != nil {
+		err = fmt.Errorf("%s answers what are no members: %w", s.addr, err)
+	}
+	return set, err
+}
+
+// members counts those that were not removed.
+func members(set *store.RegionSet) (n int) {
+	for _, m := range set.Members {
+		if !m.Gone {
+			n++
+		}
+	}
+	return n
 }

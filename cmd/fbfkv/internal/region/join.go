@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/bar"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
@@ -24,11 +26,12 @@ has. It is the first one; others join it, and learn its counters.
 
 HOST is where the other regions reach it; so it is not 127.0.0.1, unless all regions are
 on this machine. The setting region-announce overrides it. To change the address later,
-run create again with the new one.
+run create again with the new one. Of a server that was restored from a backup, and is the
+only region, create makes it go on.
 
 The first region decides who is a member. While it cannot be reached the others
 count on, and none can join.`,
-	args: 2, run: func(o *operator, args []string) error { return o.create(args[0], args[1]) },
+	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error { return o.create(args[0], args[1]) },
 }
 
 var joinCommand = subcommand{
@@ -43,7 +46,7 @@ NEW then reads what the others have counted; the command shows that, and ends wh
 caught up with all of them. It need not wait: NEW goes on by itself. If the command was
 interrupted before, run it again. Run again with another HOST:PORT it changes
 the address at which the others reach NEW.`,
-	args: 3, run: func(o *operator, args []string) error { return o.join(args[0], args[1], args[2]) },
+	args: cobra.ExactArgs(3), run: func(o *operator, args []string) error { return o.join(args[0], args[1], args[2]) },
 }
 
 func (o *operator) create(addr, name string) error {
@@ -55,6 +58,9 @@ func (o *operator) create(addr, name string) error {
 	switch {
 	case st.Member && st.Name != name:
 		return fmt.Errorf("%s is the region %s already", addr, st.Name)
+	case st.Restored && len(st.Peers) == 0:
+		err = o.Confirm(fmt.Sprintf("The directory of %s was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
+			"If another region knows it, do not go on: remove it there, and join with an empty directory.")
 	case st.Member && st.Address == at:
 		o.Say("%s is the region %s already", addr, name)
 		return nil
@@ -70,7 +76,7 @@ func (o *operator) create(addr, name string) error {
 	if err != nil {
 		return err
 	}
-	if st.Member {
+	if len(st.Peers) > 0 {
 		return o.announce(set)
 	}
 	o.Say("%s is the region %s; others join with: fbfkv region join HOST:PORT NAME %[1]s", addr, name)
@@ -84,7 +90,7 @@ func (o *operator) announce(set store.RegionSet) error {
 	told := false
 	var failed error
 	for _, m := range set.Members {
-		if m.Region == own.Region {
+		if m.Region == own.Region || m.Gone {
 			continue
 		}
 		set.Self = m.Region
@@ -99,7 +105,7 @@ func (o *operator) announce(set store.RegionSet) error {
 		told = true
 		o.Say("%s: knows that the region %s is at %s", m.Name, own.Name, own.Address)
 	}
-	if len(set.Members) > 1 && !told {
+	if members(&set) > 1 && !told {
 		return fmt.Errorf("no other region knows that %s is at %s: run fbfkv region join HOST:PORT NAME %[2]s for one of them, with its own name: %[3]w", own.Name, own.Address, failed)
 	}
 	return nil

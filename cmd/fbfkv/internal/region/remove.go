@@ -2,94 +2,129 @@ package region
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/operate"
 	"github.com/fbfkv/fbfkv/regions"
-	"github.com/fbfkv/fbfkv/store"
 )
 
-var removeCommand = subcommand{
-	use:   "remove HOST:PORT NAME HEIR [--yes]",
-	short: "remove a region that is lost",
-	long: `Removes the region NAME, of which HOST:PORT is told, another one. What NAME has counted,
-and the others have heard of, counts on; the region HEIR looks after it. What NAME has told nobody is
-lost. Nobody comes back: to be a region again, NAME joins with an empty directory.
+func removeCommand() subcommand {
+	var heir string
+	return subcommand{
+		use:   "remove HOST:PORT NAME [NAME ...] --heir NAME [--yes]",
+		short: "remove regions that are lost",
+		long: `Removes the regions NAME, of which HOST:PORT is told, one that stays. What a removed region
+has counted, and another one has heard of, counts on; the heir, one that stays, looks after
+it from then on. What it has told nobody is lost. It does not come back: to be a region
+again, it joins with an empty directory.
 
-The command shows what is awaited, and ends when the heir has all that the others know of NAME.
-A region that cannot be reached holds that up: if it is lost as well, remove it, too. It need not wait: the
-regions go on by themselves.`,
-	args: 3, run: func(o *operator, args []string) error { return o.remove(args[0], args[1], args[2]) },
+The command shows what is awaited, and ends when the heir has all that the others know of
+the removed ones. A region that cannot be reached holds that up: if it is lost as well,
+remove it, too. It need not wait: the regions go on by themselves.
+
+The first region of those that stay decides. If regions are removed because all but one are
+lost, name them all.`,
+		args: cobra.MinimumNArgs(2),
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().StringVar(&heir, "heir", "", "the region that looks after what they have counted (required)")
+		},
+		run: func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:]) },
+	}
 }
 
-func (o *operator) remove(addr, name, heir string) error {
-	s, st, err := o.status(addr)
-	if err != nil {
+func (o *operator) remove(addr, heir string, names []string) error {
+	s, st, err := o.region(addr)
+	switch {
+	case heir == "":
+		return fmt.Errorf("--heir is missing: the region that looks after what %s counted", strings.Join(names, ", "))
+	case err != nil:
 		return err
+	case slices.Contains(names, st.Name):
+		return fmt.Errorf("%s is the region %s itself: name the server of one that stays", addr, st.Name)
 	}
-	if !st.Member {
-		return fmt.Errorf("%s is not a region", addr)
-	}
-	if removal(&st, name) == nil {
-		if err := o.Confirm(fmt.Sprintf("The region %s is removed for ever, with %s as its heir. What it has counted and no other region has heard of is lost.", name, heir)); err != nil {
+	if slices.ContainsFunc(names, func(name string) bool { return removal(&st, name) == nil }) {
+		if err := o.Confirm(removes(&st, heir, names)...); err != nil {
 			return err
 		}
 	}
-	if err := o.retell(s, "REMOVE", name, heir); err != nil {
+	args := []any{"REMOVE", heir}
+	for _, name := range names {
+		args = append(args, name)
+	}
+	if _, _, err := o.decide(s, args...); err != nil {
 		return err
 	}
-	o.Say("%s: is removed", name)
-	end, said := time.Now().Add(o.Patience), ""
-	for ; ; time.Sleep(operate.RetryPeriod) {
-		if _, st, err = o.status(addr); err != nil {
+	for _, name := range names {
+		o.Say("%s: is removed", name)
+	}
+	return o.inherit(addr, names)
+}
+
+// removes says what a removal will do.
+func removes(st *regions.NodeStatus, heir string, names []string) []string {
+	lines := []string{fmt.Sprintf("Removed for ever, with %s as the heir: %s. What they have counted and no other region has heard of is lost.", heir, strings.Join(names, ", "))}
+	for i := range st.Peers {
+		if p := &st.Peers[i]; slices.Contains(names, p.Name) && p.Connected {
+			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: what it counts from now on is lost.", p.Name, st.Name))
+		}
+	}
+	if st.Restored {
+		lines = append(lines, "This directory was restored from a backup: go on only if all other regions are lost.")
+	}
+	return lines
+}
+
+// inherit waits until the heirs of removed regions have all that is known of them, as a region tells.
+func (o *operator) inherit(addr string, names []string) error {
+	said := make(map[string]string)
+	for end := time.Now().Add(o.Patience); ; time.Sleep(operate.RetryPeriod) {
+		_, st, err := o.status(addr)
+		if err != nil {
 			return err
 		}
-		r := removal(&st, name)
+		var waits []string
+		for _, name := range names {
+			r := removal(&st, name)
+			switch {
+			case r == nil:
+				waits = append(waits, "it has not heard that "+name+" was removed")
+				continue
+			case !r.Done:
+				waits = append(waits, fmt.Sprintf("%s: %s", name, r.State))
+			}
+			if r.State == said[name] {
+				continue
+			}
+			end, said[name] = time.Now().Add(o.Patience), r.State
+			if r.Done {
+				o.Say("%s: looks after what %s has counted", r.Heir, name)
+			} else {
+				o.Say("%s: %s", name, r.State)
+			}
+		}
 		switch {
-		case r != nil && r.Done:
-			o.Say("%s: looks after what %s has counted", r.Heir, name)
+		case len(waits) == 0:
 			return nil
-		case r != nil && r.State != said:
-			o.Say("%s: %s", addr, r.State)
-			end, said = time.Now().Add(o.Patience), r.State
-		}
-		if time.Now().After(end) {
-			return fmt.Errorf("%s: %s; it goes on by itself: see fbfkv region status %[1]s", addr, said)
+		case time.Now().After(end):
+			return fmt.Errorf("%s: %s; it goes on by itself: see fbfkv region status %[1]s", addr, strings.Join(waits, "; "))
 		}
 	}
 }
 
-// retell has the region that decides carry out a subcommand, whichever is asked first.
-func (o *operator) retell(s *server, args ...any) error {
-	for range 3 {
-		_, err := s.do(args...)
-		ask, ok := err.(askError)
-		if !ok {
-			return err
-		}
-		if s, err = o.server(ask.addr); err != nil {
-			return fmt.Errorf("%s; it cannot be asked from here: %w", ask.text, err)
-		}
+// removal is how far the removal of a region is; nil: it was not removed, or there is another one of
+// that name.
+func removal(st *regions.NodeStatus, name string) (r *regions.RemovalStatus) {
+	if slices.ContainsFunc(st.Peers, func(p regions.PeerStatus) bool { return p.Name == name }) {
+		return nil
 	}
-	return fmt.Errorf("%s: the regions do not agree yet on who decides; run the command again", s.addr)
-}
-
-// removal is how far the removal of a region is; nil: it was not removed.
-func removal(st *regions.NodeStatus, name string) *regions.RemovalStatus {
-	for i := range st.Removals {
+	for i := range st.Removals { // the last one, of those that had the name
 		if st.Removals[i].Name == name {
-			return &st.Removals[i]
+			r = &st.Removals[i]
 		}
 	}
-	return nil
-}
-
-// members counts those that were not removed.
-func members(set *store.RegionSet) (n int) {
-	for _, m := range set.Members {
-		if !m.Gone {
-			n++
-		}
-	}
-	return n
+	return r
 }

@@ -6,6 +6,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/fbfkv/fbfkv/regions"
 )
 
@@ -19,8 +21,11 @@ answers the same and more as JSON.
 
   behind   entries of the other's log that are not taken yet
   lag      how much older what was taken is than the newest that the other has
-  clock    by how much the other's clock leads this one's`,
-	args: 1, run: func(o *operator, args []string) error { return o.show(args[0]) },
+  clock    by how much the other's clock leads this one's
+  received answers, since the address has changed or the server was started
+  version  of the members, as the other knows them: a lower one has not heard yet of the last
+           change, such as a flush`,
+	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.show(args[0]) },
 }
 
 var pauseCommand = subcommand{
@@ -29,7 +34,7 @@ var pauseCommand = subcommand{
 	long: `Lets the server HOST:PORT stop reading the region NAME, until it is resumed or started
 again. Nothing is lost: NAME keeps its log for it, up to region-backlog; beyond, its
 state is read. NAME goes on reading HOST:PORT; to stop both, pause both.`,
-	args: 2, run: func(o *operator, args []string) error {
+	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error {
 		return o.tell(args[0], "PAUSE", args[1], "does not read %s any more")
 	},
 }
@@ -39,7 +44,7 @@ var resumeCommand = subcommand{
 	short: "let a region read another one again",
 	long: `Lets the server HOST:PORT read the region NAME again after pause, and at once if it is
 waiting because NAME could not be read.`,
-	args: 2, run: func(o *operator, args []string) error { return o.tell(args[0], "RESUME", args[1], "reads %s") },
+	args: cobra.ExactArgs(2), run: func(o *operator, args []string) error { return o.tell(args[0], "RESUME", args[1], "reads %s") },
 }
 
 var verifyCommand = subcommand{
@@ -48,7 +53,7 @@ var verifyCommand = subcommand{
 	long: `Compares what the region HOST:PORT has with what each of the others has, by digests of all
 counters; they serve meanwhile. The exit status is 0 if all agree. Slots that are being
 changed all the time may not be comparable: run it again.`,
-	args: 1, run: func(o *operator, args []string) error { return o.verify(args[0]) },
+	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.verify(args[0]) },
 }
 
 // verify compares regions. It takes as long as it takes.
@@ -100,28 +105,35 @@ func (o *operator) tell(addr, verb, name, done string) error {
 
 // show prints a status.
 func (o *operator) show(addr string) error {
-	_, st, err := o.status(addr)
-	switch {
-	case err != nil:
+	_, st, err := o.region(addr)
+	if err != nil {
 		return err
-	case !st.Member:
-		return fmt.Errorf("%s is not a region: fbfkv region create makes it the first one, fbfkv region join one of others", addr)
 	}
 	o.Say("region %s, number %d, at %s; one of %d, version %d of the members; %s decides who is one",
 		st.Name, st.Number, st.Address, len(st.Peers)+1, st.Version, st.Arbiter)
+	if st.Era > 0 {
+		o.Say("era %d: all regions were flushed %s", st.Era, plural(int(st.Era), "time"))
+	}
 	ills := st.Ills
 	if len(st.Peers) > 0 {
 		w := tabwriter.NewWriter(o.Out, 0, 0, 2, ' ', 0)
-		fmt.Fprintln(w, "region\tnumber\taddress\tstate\tbehind\tlag\tclock\treceived")
+		fmt.Fprintln(w, "region\tnumber\taddress\tstate\tbehind\tlag\tclock\treceived\tversion")
 		for i := range st.Peers {
 			p := &st.Peers[i]
 			state, ill := judge(p)
 			if ill != "" {
 				ills = append(ills, p.Name+" "+ill)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\n", p.Name, p.Number, p.Address, state, p.LagOps, ms(p.LagMs), clock(p), size(p.Bytes))
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%d\n", p.Name, p.Number, p.Address, state, p.LagOps, ms(p.LagMs), clock(p), size(p.Bytes), p.Version)
 		}
 		w.Flush()
+	}
+	for _, r := range st.Removals {
+		if r.Done {
+			o.Say("%s was removed; its heir %s looks after what it has counted", r.Name, r.Heir)
+		} else {
+			o.Say("%s was removed, and its heir is %s: %s", r.Name, r.Heir, r.State)
+		}
 	}
 	if n := st.Operations; n.Twins > 0 {
 		o.Say("%d operations were applied in two regions, of which %d were taken back here", n.Twins, n.TakenBack)
