@@ -213,7 +213,7 @@ func (w *regionWorld) lose(a, b, _ *regionServer) {
 // replace removes a region that is lost, and has an empty server join.
 func (w *regionWorld) replace(a, heir *regionServer) {
 	w.t.Helper()
-	w.operate("remove", heir.link.address(), a.name, heir.name)
+	w.operate("remove", heir.link.address(), a.name, "--heir", heir.name)
 	w.join(w.start())
 }
 
