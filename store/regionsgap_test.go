@@ -204,3 +204,36 @@ func TestRegionGaps(t *testing.T) {
 	}
 	t.Log(total)
 }
+
+// TestStateTellsWhatCounts: of an operation that two regions have applied only the state of the one tells whose
+// application counts. Else who takes the other's state would have it taken back once more.
+func TestStateTellsWhatCounts(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	w.drain()
+	for _, r := range w.r {
+		w.do(r, Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("x"), Delta: 1})
+	}
+	w.drain()
+	told := 0
+	for i, from := range w.r {
+		to := w.r[1-i]
+		for x := (&stateRead{from: from}); ; {
+			b, err := w.state(to, x, 1000)
+			must(t, err)
+			d, err := decodeStatePage(b)
+			must(t, err)
+			if place, _ := decodePlace(d.at); place.ids {
+				must(t, d.eachID(func(o *stateID) error {
+					told++
+					return nil
+				}))
+			}
+			if x.seq, x.at = d.seq, d.next; len(x.at) == 0 {
+				break
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d regions tell that they have applied it", told)
+	}
+}

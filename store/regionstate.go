@@ -298,7 +298,7 @@ func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (
 		return here, err
 	}
 	var ids []stateID
-	size, looked := 0, 0
+	size, looked, group := 0, 0, 0
 	most = max(most, 1)
 	next := statePlace{}
 	for _, table := range tables {
@@ -314,8 +314,15 @@ func (s *Store) pageOfIDs(p *partition, d *statePage, at statePlace, most int) (
 				next = statePlace{ids: true, table: table, hash: hash}
 				return errEnough
 			}
-			last = hash
+			if hash != last {
+				last, group = hash, len(ids)
+			}
 			o, ok, err := d.operation(seq, value)
+			// A later record takes the place of one before: what was taken back must not be told as if it counted.
+			if seq <= d.seq && err == nil {
+				same := func(b stateID) bool { return bytes.Equal(b.key, o.key) && bytes.Equal(b.id, o.id) }
+				ids = append(ids[:group], slices.DeleteFunc(ids[group:], same)...)
+			}
 			if ok {
 				size += len(o.key) + len(o.id) + 16
 				ids = append(ids, o)
@@ -362,7 +369,8 @@ func (s *Store) recordsInRuns(p *partition, seq uint64) (tables []uint32, here p
 	return nil, here, errStateBusy
 }
 
-// operation returns what a record says of the region whose operations are told; false if that is nothing.
+// operation returns what a record says, and whether that is to be told: it is of the region whose
+// operations are.
 func (d *statePage) operation(seq uint64, value []byte) (o stateID, ok bool, err error) {
 	if seq > d.seq {
 		return o, false, nil
@@ -374,11 +382,10 @@ func (d *statePage) operation(seq uint64, value []byte) (o stateID, ok bool, err
 	if slot := Slot(r.Key); slot < d.first || slot > d.last {
 		return o, false, nil
 	}
-	switch {
-	case d.of == d.Region && r.Original.Own():
-		r.Original.Dot = seq
-	case d.of == d.Region || r.Original.Own() || r.Original.Region != d.of:
-		return o, false, nil
+	o = stateID{bytes.Clone(r.Key), bytes.Clone(r.ID), r.Original}
+	if d.of == d.Region && o.Own() {
+		o.Dot = seq
+		return o, true, nil
 	}
-	return stateID{bytes.Clone(r.Key), bytes.Clone(r.ID), r.Original}, true, nil
+	return o, d.of != d.Region && !o.Own() && o.Region == d.of, nil
 }
