@@ -111,8 +111,8 @@ func FuzzDecode(f *testing.F) {
 		for _, change := range []func(p *Parts){
 			func(p *Parts) { p.Increment(r, seq, v, p.Expiry()) },
 			func(p *Parts) { p.Delete(r, seq, []RegionBase{{Region(v), Base{uint64(v), v}}}) },
-			func(p *Parts) { p.Assign(r, seq, seq, v, p.Seen(r), Expiry{HLC: seq, At: v}) },
-			func(p *Parts) { p.SetExpiry(r, seq, uint64(v), v) },
+			func(p *Parts) { p.Assign(r, seq, min(seq, MaxHLC), v, p.Seen(r), Expiry{HLC: min(seq, MaxHLC), At: v}) },
+			func(p *Parts) { p.SetExpiry(r, seq, min(uint64(v), MaxHLC), v) }, // a note has no later one
 			func(p *Parts) { p.TakeBack(r, seq, uint64(v), v) },
 			func(p *Parts) { p.DropUndo(r, seq, []uint64{2}) },
 			func(p *Parts) { p.Merge(sample) },
