@@ -33,16 +33,9 @@ var regionFlushMutants = []mutant{
 	{
 		guarantee: "G1", name: "others hear of what came before a flush",
 		file:     "store/pull.go",
-		old:      "	if d.upTo = max(d.upTo, dead); committed > d.upTo {\n",
-		new:      "	if d.upTo = max(d.upTo, dead*0); committed > d.upTo {\n",
+		old:      "	d.upTo = max(d.upTo, dead)\n",
+		new:      "	d.upTo = max(d.upTo, dead*0)\n",
 		packages: "./store", tests: "TestRegionFlushRefused",
-	},
-	{
-		guarantee: "G2", name: "what follows a flush in its record is a gap",
-		file:     "store/pull.go",
-		old:      "Tail(p.id, q.After+1, t.section) //",
-		new:      "Tail(p.id, d.upTo+1, t.section) //",
-		packages: "./store", tests: "TestRegions$",
 	},
 	{
 		guarantee: "G4", name: "one partition is not flushed",
@@ -57,13 +50,6 @@ var regionFlushMutants = []mutant{
 		old:      "		case g != nil && set.Era < g.Era:\n",
 		new:      "		case false:\n",
 		packages: "./store", tests: "TestRegionFlushRefused",
-	},
-	{
-		guarantee: "G4", name: "a flush is followed late",
-		file:     "regions/reading.go",
-		old:      "			fails = 0 // this region follows",
-		new:      "			fails = r.fails // this region follows",
-		packages: "./regions", tests: "TestFlush",
 	},
 	{
 		guarantee: "G4", name: "a part has a time that nothing can be later than",

@@ -12,9 +12,16 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a state has ids of operations on objects",
 		file:     "store/regionstate.go",
-		old:      "		if p.objects[string(ids[i].key)] == nil {",
-		new:      "		if true {",
+		old:      "		if p.objects[string(ids[i].key)] == nil && p.catalog",
+		new:      "		if p.catalog",
 		packages: "./store", tests: "TestStateHasAll",
+	},
+	{
+		guarantee: "G1", name: "a state tells what was taken back as if it counted",
+		file:     "store/regionstate.go",
+		old:      "				ids = append(ids[:group], slices.DeleteFunc(ids[group:], same)...)\n",
+		new:      "				_, _ = same, group\n",
+		packages: "./store", tests: "TestStateTellsWhatCounts",
 	},
 	{
 		guarantee: "G1", name: "a row that was read is told although it is an old one",

@@ -123,9 +123,9 @@ var regionTellMutants = []mutant{
 	},
 	{
 		guarantee: "request", name: "each range with a gap is a line of the log",
-		file:     "regions/reading.go",
-		old:      "		if r.fails++; r.fails == 1 {\n",
-		new:      "		if r.fails++; true {\n",
+		file:     "regions/stateread.go",
+		old:      "		if !slices.ContainsFunc(p.readings, func",
+		new:      "		if !slices.ContainsFunc(p.readings[:0], func",
 		packages: "./regions", tests: "TestGapIsOneLine",
 	},
 }

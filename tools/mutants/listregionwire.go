@@ -41,7 +41,7 @@ var regionWireMutants = []mutant{
 		guarantee: "G8", name: "a region that strangers can read starts",
 		file:     "server/regions.go",
 		old:      "	if mutual || users.LoginNeeded() || !slices.ContainsFunc(c.Bind, isPublic) {\n",
-		new:      "	if mutual || true {\n",
+		new:      "	if mutual || !slices.Contains(c.Bind, \"\") {\n",
 		packages: "./server", tests: "TestRegionUnsafe",
 	},
 	{
