@@ -80,6 +80,7 @@ func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
 	}
 	p.mu.Unlock()
 	p.taking.mu.Unlock()
+	wall, _ := s.look()
 	d.Sums = make([]uint64, int(last/digestSlots-first/digestSlots)+1)
 	var after, buf []byte
 	for more := true; more && !d.Busy; {
@@ -92,6 +93,10 @@ func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
 			k := &keys[i]
 			after = k.key
 			buf = coding.AppendBytes(buf[:0], k.key)
+			// What has expired is seen by nobody, and each region deletes it in its own time.
+			if at := k.parts.Expiry().At; at != 0 && at <= wall {
+				continue
+			}
 			if n := len(buf); k.told && len(k.parts.AppendAgreed(buf)) > n {
 				buf = k.parts.AppendAgreed(buf)
 				d.Sums[Slot(k.key)/digestSlots-first/digestSlots] += xxhash.Sum64(buf)
