@@ -65,9 +65,6 @@ func (s *Store) PullAll(qs []Pull, most int) (all []Pulled, behind []Behind) {
 	return all, behind
 }
 
-// errGap says that a log lacks something.
-var errGap = errors.New("gap")
-
 // teller makes sections of a partition's log what others are told of some slots.
 type teller struct {
 	pulled
