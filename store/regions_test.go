@@ -351,7 +351,7 @@ func (w *testRegions) adopt(r *testRegion, era uint64) {
 
 // follow makes a region follow the one whose answer it could not take.
 func (w *testRegions) follow(r *testRegion, answer []byte) {
-	d, err := decodePulled(answer)
+	d, err := decodePulled(answer, new(pulledMemory))
 	must(w.t, err)
 	set, _ := w.r[d.Region].s.Regions()
 	if own, _ := r.s.Regions(); set.Era > own.Era {
