@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
@@ -67,6 +68,33 @@ func TestDoesNotWait(t *testing.T) {
 		}
 		r.mesh.Resume(0)
 	}
+}
+
+// TestEraIsAskedSoon: a region that has not followed a flush takes nothing of what comes behind, and asks again
+// soon, however often it has failed: it follows when it hears of the flush, which it does not by this.
+func TestEraIsAskedSoon(t *testing.T) {
+	all := newRegions(t, 1, 1)
+	a, b := all[0], all[1]
+	b.start(map[part.Region]string{0: a.server.address()}, func(o *Options) { o.LastRetry = time.Hour })
+	flushed := func(self int) store.RegionSet {
+		set := setOf(all, self)
+		set.Version, set.Era = 1, 1
+		return set
+	}
+	a.once("k", "a", 5)
+	eventually(t, "b has read it", func() bool { return b.value("k") == 5 })
+	must(t, a.s.SetRegions(flushed(0)))
+	a.once("k", "a", 7)
+	eventually(t, "b has met the new era", func() bool { return strings.Contains(b.of(0).LastError, store.ErrEra.Error()) })
+	for range 20 { // each wait twice as long as the one before would take longer than the test may
+		at := b.of(0).LastErrorAt
+		eventually(t, "b asks again", func() bool { return b.of(0).LastErrorAt != at })
+	}
+	if v := b.value("k"); v != 5 {
+		t.Errorf("before it follows it shows %d", v)
+	}
+	must(t, b.s.SetRegions(flushed(1)))
+	eventually(t, "b has followed", func() bool { return b.value("k") == 7 })
 }
 
 // TestGapIsOneLine: ranges that cannot be taken wait, each by itself, and are one line of the log however many
