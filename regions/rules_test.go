@@ -97,6 +97,26 @@ func TestEraIsAskedSoon(t *testing.T) {
 	eventually(t, "b has followed", func() bool { return b.value("k") == 7 })
 }
 
+// TestAcknowledge: operations that could not be compared are an ill until an operator knows of so many.
+func TestAcknowledge(t *testing.T) {
+	all := joined(t, 1, 1)
+	a, b := all[0], all[1]
+	mode := store.Approx
+	must(t, b.s.AlterTable(store.DefaultTable, store.TableChange{Mode: &mode}))
+	for _, id := range []string{"x", "y"} {
+		b.once("k", id, 1)
+		a.once("k", id, 1)
+		eventually(t, "it says that one may count twice", func() bool {
+			ills := b.node.Status().Ills
+			return len(ills) == 1 && strings.Contains(ills[0], "up to 1 operations may count twice")
+		})
+		b.node.Acknowledge(1 << 60)
+		if st := b.node.Status(); len(st.Ills) > 0 || st.Acknowledged != st.Operations.Unchecked {
+			t.Errorf("acknowledged: %+v", st)
+		}
+	}
+}
+
 // TestGapIsOneLine: ranges that cannot be taken wait, each by itself, and are one line of the log however many
 // they are and however often they are asked for; and so are those whose log does not reach back.
 func TestGapIsOneLine(t *testing.T) {
