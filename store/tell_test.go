@@ -258,3 +258,13 @@ func FuzzPulled(f *testing.F) {
 		}
 	})
 }
+
+// TestEntriesBetween: a jump of sequences, as an heir's, is not as many entries.
+func TestEntriesBetween(t *testing.T) {
+	const jump = 1 << incarnationBits
+	for _, c := range [][3]uint64{{0, 0, 0}, {3, 9, 6}, {9, 3, 0}, {jump - 1, jump, 1}, {5, jump, 1}, {5, jump + 7, 7}, {jump + 3, jump + 7, 4}} {
+		if got := EntriesBetween(c[0], c[1]); got != c[2] {
+			t.Errorf("between %d and %d there are %d, and not %d", c[0], c[1], got, c[2])
+		}
+	}
+}
