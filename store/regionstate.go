@@ -136,7 +136,7 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 		here = at
 		for i := range keys {
 			k := &keys[i]
-			if after = k.key; k.told && len(k.parts) > 0 && (d.of == d.Region || slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == d.of })) {
+			if after = k.key; k.told && d.tells(k) {
 				d.items = k.appendTo(d.items)
 			}
 			if (len(d.items) >= most || looked >= stateScan) && (more || i < len(keys)-1) {
@@ -149,6 +149,18 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 			return here, nil
 		}
 	}
+}
+
+// tells reports whether a page tells of a key. Of a region that is lost it tells that one's part, and what
+// deletions have removed of others, but not what these did: that must not arrive before its ids.
+func (d *statePage) tells(k *foundKey) bool {
+	if d.of != d.Region {
+		if !slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == d.of }) {
+			return false
+		}
+		k.parts = k.parts.Alone(d.of)
+	}
+	return len(k.parts) > 0
 }
 
 // positionOfNext is a position before which nothing is behind a key.

@@ -254,6 +254,17 @@ func (p *Parts) MergePart(o Part) {
 	q.mergeBase(o.Base)
 }
 
+// Alone returns r's part, and of all others what deletions have removed.
+func (p Parts) Alone(r Region) (alone Parts) {
+	for _, q := range p {
+		if q.Region != r {
+			q = Part{Region: q.Region, Base: q.Base}
+		}
+		alone.MergePart(q)
+	}
+	return alone
+}
+
 // mergeBases joins bases that a deletion carries. They count also if the deletion itself is
 // known: a whole part that came before it did not bring the bases of other parts.
 func (p *Parts) mergeBases(bases []RegionBase) {
