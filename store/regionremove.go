@@ -132,7 +132,8 @@ func (s *RegionSet) heirOf(r part.Region) bool {
 }
 
 // Remove returns the set in which regions are gone, with an heir. What they were the heirs of
-// goes to it, too.
+// goes to it, too. Those that were gone before are levelled anew: what one of the lost has told of them,
+// it may have told some of the others only.
 func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, error) {
 	s.Version++
 	s.Members = slices.Clone(s.Members)
@@ -143,7 +144,9 @@ func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, err
 		*s.member(r) = s.member(r).left(heir, s.Version)
 	}
 	for i := range s.Members {
-		if m := &s.Members[i]; m.Gone && !s.living(m.Heir) {
+		if m := &s.Members[i]; m.Gone && s.living(m.Heir) {
+			m.Since = s.Version
+		} else if m.Gone {
 			*m = m.left(heir, s.Version)
 		}
 	}

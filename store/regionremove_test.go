@@ -38,11 +38,8 @@ type tookFrom struct {
 
 // testDel is a deletion, or a SET, and what it had seen.
 type testDel struct {
-	region      int
-	from        RegionSource
-	seq         uint64
-	of          []int // of history
-	lost, known bool
+	done
+	of []int // of history
 }
 
 func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
@@ -53,9 +50,8 @@ func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
 		if len(of) == 0 {
 			return
 		}
-		d := testDel{region: r.n, of: of}
 		p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
-		d.from, d.seq = RegionSource{part.Region(r.n), p.id}, p.seq
+		d := testDel{done{key: key, region: r.n, from: RegionSource{part.Region(r.n), p.id}, seq: p.seq}, of}
 		w.dels = append(w.dels, d)
 	}
 	w.reaches = func(r, from *testRegion) bool {
@@ -163,35 +159,50 @@ func (w *testRemoval) level(to, from *testRegion, gone part.Region) (ok bool) {
 	return ok
 }
 
-// forget makes lost what lost regions did and nobody has heard of.
+// forget makes lost what lost regions did and nobody has heard of. What was decided stays.
 func (w *testRemoval) forget() {
-	lost := func(from RegionSource, key string, seq uint64) bool {
-		return !slices.ContainsFunc(w.r, func(r *testRegion) bool {
-			taken, _, err := r.s.TakenOf(Slot([]byte(key))>>r.s.shift, from)
-			must(w.t, err)
-			return part.Region(r.n) == from.Region || taken >= seq
-		})
-	}
 	for i := range w.history {
 		h := &w.history[i]
-		h.lost, h.gone = h.lost || !h.known && lost(h.from, h.key, h.seq), false
+		h.lost, h.gone = h.lost || !h.known && !w.heard(h), false
 	}
 	for i := range w.dels {
 		d := &w.dels[i]
-		if d.lost = d.lost || !d.known && lost(d.from, w.history[d.of[0]].key, d.seq); !d.lost {
-			for _, i := range d.of {
-				w.history[i].gone = true
-			}
-		} else {
-			w.unsure[w.history[d.of[0]].key] = true
+		if d.lost = d.lost || !d.known && !w.heard(&d.done); d.lost {
+			w.unsure[d.key] = true
+			continue
+		}
+		for _, i := range d.of {
+			w.history[i].gone = true
 		}
 	}
-	for i := range w.history { // this was decided
-		w.history[i].known = slices.ContainsFunc(w.lost, func(l lostRegion) bool { return int(l.region) == w.history[i].region })
+	decided := func(region int) bool {
+		return slices.ContainsFunc(w.lost, func(l lostRegion) bool { return int(l.region) == region })
+	}
+	for i := range w.history {
+		w.history[i].known = decided(w.history[i].region)
 	}
 	for i := range w.dels {
-		w.dels[i].known = slices.ContainsFunc(w.lost, func(l lostRegion) bool { return int(l.region) == w.dels[i].region })
+		w.dels[i].known = decided(w.dels[i].region)
 	}
+}
+
+// heard reports whether any region knows of something: it has done it or taken it with the log, or a state
+// has told it.
+func (w *testRemoval) heard(d *done) bool {
+	return slices.ContainsFunc(w.r, func(r *testRegion) bool {
+		p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
+		taken, _, err := r.s.TakenOf(p.id, d.from)
+		must(w.t, err)
+		if r.n == d.region || taken >= d.seq {
+			return true
+		}
+		if d.opid != "" {
+			op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(d.opid)})
+			return op.Object == fmt.Sprint("region", d.region) && op.Seen.UnixMs == d.wall
+		}
+		get(r.s, d.key) // into memory
+		return slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq })
+	})
 }
 
 // removed reports whether heirs inherit all that is lost.

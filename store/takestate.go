@@ -103,8 +103,12 @@ func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if d.of == p.regions.Self || p.regions.member(d.of) == nil {
+	m := p.regions.member(d.of)
+	switch {
+	case m == nil || d.of == p.regions.Self:
 		return nil, 0, streamError("a state with the ids of region %d", d.of)
+	case d.of != d.Region && d.version < m.Since: // it may learn more of that one
+		return nil, 0, streamError("region %d does not know yet what was removed", d.Region)
 	}
 	if len(d.at) == 0 {
 		if p.taking.states == nil {
