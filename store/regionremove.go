@@ -43,8 +43,8 @@ type levelled struct {
 	Since uint64
 	By    RegionSource
 	Seq   uint64 // in the log of By; 0: of the entry itself
-	// Newest is up to where By has taken the log of the region that is gone, of any of its slots: no
-	// clock that it knows is higher, but for what is within one section.
+	// Newest is up to where By has taken the log of the region that is gone, of any of its slots: few
+	// clocks that it knows are higher.
 	Newest uint64
 }
 
@@ -218,13 +218,16 @@ func (g *regions) ackedGone(by part.Region, gone *RegionMember, slot uint16) uin
 	return acked
 }
 
-// asHeir changes the part of a removed region, and logs all parts of the key.
-func (x *decider) asHeir(r *ref, change func(parts *part.Parts, seq uint64)) error {
+// asHeir changes the part of a removed region, and logs all parts of the key. Its clock must go on.
+func (x *decider) asHeir(r *ref, gone part.Region, change func(parts *part.Parts, seq uint64)) error {
 	parts := slices.Clone(r.c.parts())
-	change(&parts, r.p.seq+1)
-	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom + len(r.key)); err != nil {
+	if err := x.reserveMore(len(parts.AppendTo(nil)) + 3*entryRoom + len(r.key)); err != nil {
 		return err
 	}
+	if clock := r.aheadOf(gone); clock > 0 {
+		x.logJumpBeyond(r.p, clock)
+	}
+	change(&parts, r.p.seq+1)
 	e := entry{kind: entryHeir, key: r.key, c: r.c, r: &regional{parts: parts}}
 	if r.c.kind.isObject() {
 		e.r.merged = mergeAside
@@ -233,12 +236,23 @@ func (x *decider) asHeir(r *ref, change func(parts *part.Parts, seq uint64)) err
 	return nil
 }
 
+// aheadOf is the clock of a removed region's part of a key, or of what deletions have removed of it, if that is
+// ahead of the sequences here: it may be of an heir before this one, of which little was heard. Else 0.
+func (r *ref) aheadOf(gone part.Region) uint64 {
+	for _, q := range r.c.parts() {
+		if clock := max(q.Clock, q.Base.Clock); q.Region == gone && clock > r.p.seq {
+			return clock
+		}
+	}
+	return 0
+}
+
 // closeFor closes the parts that removed regions have of a key that does not exist any more, if
-// this one is their heir.
+// this one is their heir. What is ahead of this one's log could never be acknowledged.
 func (x *decider) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
-		if m.Gone && r.p.inherited(m.Region) && r.c.parts().Unclosed(m.Region) {
-			if x.asHeir(r, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
+		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {
+			if x.asHeir(r, m.Region, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
 				return
 			}
 		}
@@ -435,8 +449,7 @@ func (p *partition) newestOf(gone part.Region) (seq uint64) {
 	return seq
 }
 
-// jumpBeyond lets the sequences of partitions jump beyond those of a region, and of those that it
-// was the heir of.
+// jumpBeyond lets the sequences of partitions jump beyond those of a region.
 func (s *Store) jumpBeyond(partitions []*partition, gone part.Region) error {
 	if len(partitions) == 0 {
 		return nil

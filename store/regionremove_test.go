@@ -27,7 +27,10 @@ type testRemoval struct {
 }
 
 // lostRegion is a region that was removed.
-type lostRegion struct{ region, heir part.Region }
+type lostRegion struct {
+	region part.Region
+	last   uint64 // sequence, of any partition
+}
 
 // tookFrom says that the state of a region that is gone was taken, for one removal.
 type tookFrom struct {
@@ -78,7 +81,11 @@ func (w *testRemoval) lose() {
 	for _, r := range w.r {
 		r.states = slices.DeleteFunc(r.states, func(x *stateRead) bool { return x.from == lost })
 	}
-	w.lost = append(w.lost, lostRegion{part.Region(lost.n), heir})
+	last := uint64(0)
+	for _, p := range lost.s.partitions {
+		last = max(last, p.seq)
+	}
+	w.lost = append(w.lost, lostRegion{part.Region(lost.n), last})
 	w.now.Self = heir
 	now, err := w.now.Remove(heir, part.Region(lost.n))
 	must(w.t, err)
@@ -201,7 +208,11 @@ func (w *testRemoval) heard(d *done) bool {
 			return op.Object == fmt.Sprint("region", d.region) && op.Seen.UnixMs == d.wall
 		}
 		get(r.s, d.key) // into memory
-		return slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq })
+		return slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool {
+			return int(q.Region) == d.region && q.Clock >= d.seq && !slices.ContainsFunc(w.lost, func(l lostRegion) bool {
+				return l.region == q.Region && q.Clock > l.last // its heir has changed it
+			})
+		})
 	})
 }
 

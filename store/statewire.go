@@ -99,6 +99,8 @@ type statePage struct {
 	vector             []RegionTaken
 	levelled           []levelled
 	items              []byte
+
+	heirOf []part.Region // the source is the heir of these; not in the page
 }
 
 func (d *statePage) appendTo(b []byte) []byte {

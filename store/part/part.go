@@ -254,15 +254,15 @@ func (p *Parts) MergePart(o Part) {
 	q.mergeBase(o.Base)
 }
 
-// Alone returns r's part, and of all others what deletions have removed.
-func (p Parts) Alone(r Region) (alone Parts) {
+// Only returns the parts of some regions, and of all others what deletions have removed.
+func (p Parts) Only(of func(Region) bool) (only Parts) {
 	for _, q := range p {
-		if q.Region != r {
+		if !of(q.Region) {
 			q = Part{Region: q.Region, Base: q.Base}
 		}
-		alone.MergePart(q)
+		only.MergePart(q)
 	}
-	return alone
+	return only
 }
 
 // mergeBases joins bases that a deletion carries. They count also if the deletion itself is
