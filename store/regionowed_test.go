@@ -206,7 +206,8 @@ func TestHeirWaits(t *testing.T) {
 	set, err = set.Remove(1, 3)
 	must(t, err)
 	must(t, s.SetRegions(set))
-	must(t, s.Levelled(0, 1))
+	says(set.Version) // anew
+	must(t, s.Levelled(0, set.Version))
 	if r := state(); !r.Done || seqNow() > 2<<incarnationBits {
 		t.Errorf("after that is gone: %+v at %d", r, seqNow())
 	}
@@ -268,6 +269,12 @@ func TestMembersStay(t *testing.T) {
 	back.Members = set.Members
 	if s.SetRegions(back) == nil {
 		t.Error("a region has come back")
+	}
+	anew := gone
+	anew.Members = append(slices.Clone(gone.Members), RegionMember{Region: 3, Name: "d", Partitions: 1})
+	anew, err = anew.Remove(2, 3)
+	if m := anew.Members[0]; err != nil || m.Heir != 2 || m.Since != anew.Version {
+		t.Errorf("with another removal all are levelled anew: %+v, %v", anew, err)
 	}
 	both, err := gone.Remove(1, 2)
 	must(t, err)
@@ -350,4 +357,42 @@ func TestOwedIsTold(t *testing.T) {
 	settled()
 	s.reopen(false)
 	settled()
+}
+
+// TestHeirOfHeir: a region that is not the heir knows what is owed, too. When it becomes the heir, it takes it back,
+// whatever clock the one before has given to the part; and drops what that has closed.
+func TestHeirOfHeir(t *testing.T) {
+	s := newIDStore(t, nil)
+	now, _ := s.clock.now()
+	h := s.next(told{key: "k", id: "x", region: 0, wall: now, delta: 5, result: 5})
+	mustTake(t, s, h)
+	set, _ := s.Regions()
+	set, err := set.Remove(2, 0)
+	must(t, err)
+	must(t, s.SetRegions(set))
+	must(t, s.internalOp(Op{Kind: regionOwe, Key: []byte("k"), Object: &owedOp{0, h.dot, 5}}))
+	if owed := s.owedOf("k"); len(owed) != 1 {
+		t.Fatalf("owed is %v", owed)
+	}
+	const ahead = 5 << incarnationBits
+	parts := part.Parts{{Region: 0, Clock: ahead, Live: h.dot, Cum: 5}}
+	must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte("k"), Object: []Change{{Kind: ChangeParts, Region: 2, Parts: parts}}}))
+	closed := part.Parts{{Region: 0, Base: part.Base{Clock: 2 * ahead}}}
+	must(t, s.internalOp(Op{Kind: regionMerge, Key: []byte("dead"), Object: []Change{{Kind: ChangeParts, Region: 2, Parts: closed}}}))
+	set, err = set.Remove(1, 2)
+	must(t, err)
+	must(t, s.SetRegions(set))
+	for _, gone := range []part.Region{0, 2} {
+		must(t, s.Levelled(gone, set.Version))
+	}
+	for range 4 {
+		s.dropEnded(s.partitions[0], new(Batch))
+	}
+	if v, ok := get(s.Store, "k"); v != 0 || !ok || len(s.owedOf("k")) > 0 {
+		t.Errorf("%d, %v; owed %v", v, ok, s.owedOf("k"))
+	}
+	get(s.Store, "dead")
+	if c := s.partitions[0].hot.peek("dead"); c != nil && c.parts() != nil {
+		t.Errorf("what was closed stays: %+v", c.parts())
+	}
 }
