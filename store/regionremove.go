@@ -25,8 +25,12 @@ import (
 //	                  of the heir's log, from where it inherits on
 //
 // So every clock of the lost region is either older than that place, and then everybody who has
-// read up to it has all of the lost region; or it is of an entry behind it. All of it is done anew if
-// a further region joins, but for the jump, and if the heir is lost.
+// read up to it has all of the lost region; or it is of an entry behind it. If a further region joins,
+// it levels, and the heir says again that it inherits. If one is removed, all levels anew, of all that
+// were removed before: it may have told some of the others only what it knew of them, and it may have been the heir.
+//
+// Nobody else's values are told with what is known of a lost region: if their region were lost next, they
+// would count without their ids. And all know what it owes, not its heir alone, who may be lost.
 
 // statement is who says of which region that it has levelled.
 type statement struct {
