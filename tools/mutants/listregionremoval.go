@@ -10,13 +10,6 @@ var regionRemovalMutants = []mutant{
 		packages: "./store", tests: "TestRegionRemoved",
 	},
 	{
-		guarantee: "removal", name: "an heir goes on with its own sequences",
-		file:     "store/regionremove.go",
-		old:      "			if m.Heir == set.Self && p.seq>>incarnationBits <= l.Newest>>incarnationBits {\n",
-		new:      "			if false {\n",
-		packages: "./store", tests: "TestRegionRemoved",
-	},
-	{
 		guarantee: "removal", name: "what a lost region owes is not told to its heir",
 		file:     "store/regionremove.go",
 		old:      "	if l.By.Region == g.Self && m.Heir != g.Self {\n",
