@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -251,8 +252,10 @@ func (w *testRegions) step() {
 		}
 		w.note(r, done{key: key, set: true, delta: v, hlc: hlc})
 	case n < 55:
-		kind = "drain"
-		w.drain()
+		if kind = "too early to drain"; w.acquainted() {
+			kind = "drain"
+			w.drain()
+		}
 	case n < 58:
 		kind = "clock"
 		r.clock.advance(time.Duration(w.rnd.IntN(3000)) * time.Millisecond)
@@ -371,6 +374,15 @@ func (w *testRegions) follow(r *testRegion, answer []byte) {
 	if own, _ := r.s.Regions(); set.Era > own.Era {
 		w.adopt(r, set.Era)
 	}
+}
+
+// acquainted reports whether all regions know the same members.
+func (w *testRegions) acquainted() bool {
+	first, _ := w.r[0].s.Regions()
+	return !slices.ContainsFunc(w.r, func(r *testRegion) bool {
+		set, _ := r.s.Regions()
+		return set.Version != first.Version
+	})
 }
 
 // drain heals all links until everybody has taken everything.
