@@ -15,8 +15,6 @@ import (
 
 var removalRuns = flag.Int("regions.removals", max(1, 9/slowdown), "how many runs TestRegionRemoved makes, each with another seed")
 
-var removalWhole = flag.Bool("regions.whole", false, "")
-
 // testRemoval is the removal of some of testRegions, one after the other, while others join.
 type testRemoval struct {
 	*testRegions
@@ -27,10 +25,7 @@ type testRemoval struct {
 }
 
 // lostRegion is a region that was removed.
-type lostRegion struct {
-	region part.Region
-	last   uint64 // sequence, of any partition
-}
+type lostRegion struct{ region, heir part.Region }
 
 // tookFrom says that the state of a region that is gone was taken, for one removal.
 type tookFrom struct {
@@ -46,10 +41,7 @@ type testDel struct {
 }
 
 func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
-	w := &testRemoval{testRegions: newTestRegionsWith(t, seed, seed%4 == 1, partitions...), from: make(map[*testRegion]map[tookFrom]bool)}
-	for i, r := range w.r {
-		must(t, r.s.SetRegions(w.set(i)))
-	}
+	w := &testRemoval{testRegions: newTestRegions(t, seed, partitions...), from: make(map[*testRegion]map[tookFrom]bool)}
 	w.now, w.unsure = w.set(0), make(map[string]bool)
 	w.onReopen = func(r *testRegion) { w.from[r] = nil }
 	w.onDelete = func(r *testRegion, key string, of []int) {
@@ -81,18 +73,7 @@ func (w *testRemoval) lose() {
 	lost := w.r[i]
 	w.r = slices.Delete(w.r, i, i+1)
 	heir := part.Region(w.r[w.rnd.IntN(len(w.r))].n)
-	for _, r := range w.r {
-		for _, x := range slices.Clone(r.states) { // a state is taken whole, or values count without ids
-			for x.from == lost && slices.Contains(r.states, x) {
-				w.page(r, x, 1000)
-			}
-		}
-	}
-	last := uint64(0)
-	for _, p := range lost.s.partitions {
-		last = max(last, p.seq)
-	}
-	w.lost = append(w.lost, lostRegion{part.Region(lost.n), last})
+	w.lost = append(w.lost, lostRegion{part.Region(lost.n), heir})
 	w.now.Self = heir
 	now, err := w.now.Remove(heir, part.Region(lost.n))
 	must(w.t, err)
@@ -218,11 +199,11 @@ func (w *testRemoval) heard(d *done) bool {
 			return true
 		}
 		get(r.s, d.key) // into memory
-		return slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool {
-			return int(q.Region) == d.region && q.Clock >= d.seq && !slices.ContainsFunc(w.lost, func(l lostRegion) bool {
-				return l.region == q.Region && q.Clock > l.last // its heir has changed it
-			})
-		})
+		if slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq }) {
+			w.unsure[d.key] = true // the clock may be of an heir
+			return true
+		}
+		return false
 	})
 }
 
@@ -304,7 +285,7 @@ func TestRegionRemoved(t *testing.T) {
 			for losses := 1 + seed%3; losses > 0; losses-- {
 				w.lose()
 				w.life(200)
-				if w.rnd.IntN(2) == 0 || *removalWhole {
+				if w.rnd.IntN(2) == 0 {
 					w.finish()
 				}
 				if losses > 1 {
