@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // FormatLevel is the newest level of entries, files and configurations that this program
@@ -64,6 +66,8 @@ type Configuration struct {
 	Members []Member `json:"members"`
 	// Tables are those of all shards.
 	Tables Tables `json:"tables"`
+	// Regions are those of which the cluster is one; nil: it is no region.
+	Regions *store.RegionSet `json:"regions,omitempty"`
 }
 
 // Shard says which partitions a group of nodes replicates.
@@ -172,6 +176,8 @@ func (c *Configuration) moves(r MoveRequest) error {
 	for _, p := range r.Partitions {
 		owner, moves := c.Owner(p), c.Move(p)
 		switch {
+		case c.Regions != nil:
+			return errRegionsMove
 		case owner == nil:
 			return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
 		case moves != nil && moves.To != r.To:
@@ -428,13 +434,13 @@ func (c Configuration) Follows(old Configuration) error {
 	case c.Format < old.Format:
 		return invalid("the format level falls from %d to %d", old.Format, c.Format)
 	}
-	return cmp.Or(c.Tables.follows(old.Tables), c.Valid())
+	return cmp.Or(c.Tables.follows(old.Tables), c.regionsFollow(old), c.Valid())
 }
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
 		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Moves, o.Moves) &&
-		slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables)
+		slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables) && sameRegions(c.Regions, o.Regions)
 }
 
 func invalid(format string, args ...any) error {
@@ -461,7 +467,7 @@ func (c Configuration) rules() error {
 	case len(c.Members) == 0:
 		return invalid("it has no nodes")
 	}
-	if err := cmp.Or(c.Tables.valid(), c.validShards()); err != nil {
+	if err := cmp.Or(c.Tables.valid(), c.validShards(), c.validRegions()); err != nil {
 		return err
 	}
 	return c.validMembers()

@@ -101,6 +101,8 @@ type NodeStatus struct {
 	Peers      []PeerStatus    `json:"peers"`
 	Operations Operations      `json:"operations"`
 	Removals   []RemovalStatus `json:"removals"`
+	// Shards are those of the cluster that this region is: the leader of each reads others, and knows how that goes.
+	Shards []Shard `json:"shards,omitempty"`
 }
 
 // Operations are store.RegionIDs.
@@ -184,7 +186,10 @@ func (n *Node) Status() NodeStatus {
 	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}, Removals: []RemovalStatus{}}
 	set, ok := n.Members()
 	mesh := n.Mesh()
-	if !ok || mesh == nil {
+	if n.cluster != nil {
+		s.Shards = n.cluster.Shards()
+	}
+	if !ok || mesh == nil && n.cluster == nil {
 		return s
 	}
 	own, _ := set.Member(set.Self)
@@ -203,6 +208,9 @@ func (n *Node) Status() NodeStatus {
 		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up (region-retention)", n))
 	}
 	s.Removals = n.Removals()
+	if mesh == nil {
+		return s // it does not lead its shard
+	}
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		s.Peers = append(s.Peers, p.public(m.Partitions))

@@ -254,6 +254,9 @@ func decodeRegions(b []byte) (s RegionSet, err error) {
 	return s, nil
 }
 
+// Valid checks the regions: nil or ErrOption.
+func (s *RegionSet) Valid() error { return s.check() }
+
 // check refuses regions that contradict themselves.
 func (s *RegionSet) check() error {
 	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || !s.living(s.Self) {
