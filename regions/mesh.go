@@ -225,10 +225,11 @@ func (m *Mesh) Status() []Status {
 	all := make(map[part.Region]*Status)
 	for k, p := range m.peers {
 		s := p.Status()
-		if all[k.region] == nil {
+		switch known := all[k.region]; {
+		case known == nil || known.idle:
 			all[k.region] = &s
-		} else {
-			all[k.region].add(&s)
+		case !s.idle:
+			known.add(&s)
 		}
 	}
 	sorted := make([]Status, 0, len(all))

@@ -115,7 +115,7 @@ func (p *peer) run() {
 		}
 		p.failed(err)
 		delay := p.opts.delay(fails)
-		if errors.Is(err, ErrRefused) && fails >= p.others() && p.waitsLong(began) {
+		if errors.Is(err, ErrRefused) && !p.amongNodes() && p.waitsLong(began) {
 			delay = p.opts.delay(64)
 		}
 		fails++

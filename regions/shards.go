@@ -213,6 +213,9 @@ func (p *peer) enter(ctx context.Context, m *membership) (*link, error) {
 			return l, nil
 		}
 		l.Close()
+		p.mu.Lock()
+		p.next++
+		p.mu.Unlock()
 	}
 	return nil, fmt.Errorf("%w: a node of another shard", ErrAnswer)
 }
@@ -238,14 +241,22 @@ func (p *peer) learnShards(l *link, m *membership) (own bool, err error) {
 	if i < 0 {
 		return false, fmt.Errorf("%w: no shard begins with partition %d", ErrAnswer, p.first)
 	}
+	ranges, err := p.opts.Store.PullRanges(p.region)
+	if err != nil {
+		return false, err
+	}
 	p.mu.Lock()
 	p.shard, p.nodes = &all[i], all[i].addresses(p.opts.Secure)
 	p.mu.Unlock()
-	p.acquainted.expect(p.region, all)
+	own = all[i].Own
+	read := slices.DeleteFunc(slices.Clone(all), func(s Shard) bool { // the others have none of the slots that are here
+		return !slices.ContainsFunc(ranges, func(r store.PullRange) bool { return s.has(r.Source.Partition) })
+	})
+	p.acquainted.expect(p.region, read)
 	if p.found != nil {
-		p.found(p, all)
+		p.found(p, read)
 	}
-	return all[i].Own, nil
+	return own, nil
 }
 
 // candidate is the address to be tried next. The lock is held.
@@ -328,11 +339,12 @@ func (s *shardLinks) close() {
 	}
 }
 
-// others is how many other nodes than the last one can be tried.
-func (p *peer) others() int {
+// amongNodes reports whether this region or the other one has many nodes, of which some hear of a new member later
+// than others: then time mends a refusal.
+func (p *peer) amongNodes() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return max(len(p.nodes)-1, 0)
+	return p.opts.Cluster != nil || len(p.nodes) > 1
 }
 
 // add adds how the reading of another shard of the region goes.

@@ -36,6 +36,8 @@ type Status struct {
 	Failing     bool
 	LastAnswer  time.Time
 	Ranges      []RangeStatus
+
+	idle bool // nothing is to be read of this shard
 }
 
 // RangeStatus is how far a partition here has taken one of another region.
@@ -55,6 +57,7 @@ func (p *peer) Status() Status {
 	m, _ := set.Member(p.region)
 	s.Name = m.Name
 	s.Failing = p.linkErr != nil
+	s.idle = p.shard != nil && len(p.readings) == 0
 	now := p.opts.now()
 	if len(p.readings) == 0 { // it never could be asked
 		s.LagMs = now - p.began
