@@ -30,7 +30,7 @@ type twoRegionLoad struct {
 	keys    int
 	stop    chan struct{}
 	wait    sync.WaitGroup
-	sent    [8]atomic.Int64 // operations that each client has finished
+	sent    [4]atomic.Int64 // operations that each client has finished
 }
 
 func startTwoRegionLoad(t *testing.T, a, b asker) *twoRegionLoad {
@@ -167,11 +167,11 @@ func TestRegionIsCluster(t *testing.T) {
 	c, single := clusterClient(t, all...), us.client()
 	defer single.Close()
 	load := startTwoRegionLoad(t, c, single)
-	load.more(50)
+	load.more(20)
 	for range 2 {
 		lost := leaderOf(t, all...)
 		lost.kill()
-		load.more(50)
+		load.more(20)
 		lost.start()
 		load.more(20)
 	}
@@ -202,11 +202,11 @@ func TestRegionIsShards(t *testing.T) {
 	region(t, 0, "is the region eu", "create", one[0].address(), "eu")
 	region(t, 0, "has caught up with eu", "join", other[4].address(), "us", one[1].address())
 	load := startTwoRegionLoad(t, a, b)
-	load.more(30)
+	load.more(20)
 	for _, nodes := range byShard(t, other...) {
 		lost := leaderOf(t, nodes...)
 		lost.kill()
-		load.more(30)
+		load.more(20)
 		lost.start()
 	}
 	load.check(a, b)
