@@ -10,9 +10,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// clusterClient is a client of a cluster that knows some of its nodes.
+// clusterClient is a client of a cluster that knows some of its nodes. Unless told to ask sooner, it goes
+// on trying a leader that is gone for a minute.
 func clusterClient(t testing.TB, of ...*server) *redis.ClusterClient {
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(of...), MaxRedirects: 16, MaxRetryBackoff: 200 * time.Millisecond})
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(of...), MaxRedirects: 16, MaxRetryBackoff: 200 * time.Millisecond,
+		ClusterStateReloadInterval: 500 * time.Millisecond})
 	t.Cleanup(func() { c.Close() })
 	return c
 }

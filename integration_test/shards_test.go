@@ -216,7 +216,8 @@ func TestShardsAnswerForThemselves(t *testing.T) {
 	t.Parallel()
 	all, groups := startShards(t)
 	ctx := context.Background()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...), MaxRedirects: 100, MaxRetryBackoff: 100 * time.Millisecond})
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addresses(all...), MaxRedirects: 100, MaxRetryBackoff: 100 * time.Millisecond,
+		ClusterStateReloadInterval: 500 * time.Millisecond})
 	defer c.Close()
 	for i := range shardKeys {
 		if err := c.Do(ctx, "CINCRBY", fmt.Sprint("k", i), "op", i).Err(); err != nil {
