@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"strconv"
 	"time"
 
 	"github.com/fbfkv/fbfkv/regions"
@@ -128,6 +129,16 @@ func regionStatus(c *Context, n *regions.Node) error {
 	return err
 }
 
+// regionAcknowledge is REGION ACKNOWLEDGE count.
+func regionAcknowledge(c *Context, n *regions.Node) error {
+	count, err := strconv.ParseUint(string(c.Args[2]), 10, 64)
+	if err != nil {
+		return errNotInteger
+	}
+	n.Acknowledge(count)
+	return nil
+}
+
 // regionRemove is REGION REMOVE heir name [name ...].
 func regionRemove(c *Context, n *regions.Node) error {
 	lost := make([]string, 0, len(c.Args)-3)
@@ -171,6 +182,8 @@ var regionCommands = []Command{{
 			regionDone(regionJoin), strArg("json"))),
 		withTips(regionSub("members", 2, "Returns the regions that there are, as JSON.", regionMembers), changingTip...),
 		withTips(regionSub("status", 2, "Returns how the regions are doing, as JSON: also of a server that is none.", regionStatus), changingTip...),
+		audited(auditAll, regionSub("acknowledge", 3, "Takes note that so many unchecked operations, as REGION STATUS counts them, are known: only more of them are a problem that it tells of.",
+			regionDone(regionAcknowledge), intArg("count"))),
 		audited(auditAll, regionSub("remove", -4, "Removes other regions that are lost, or are not to be any more; the heir looks after what they have counted.",
 			regionDone(regionRemove), strArg("heir"), multi(strArg("name")))),
 		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and what they write before they hear of it.",

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -122,6 +123,11 @@ func TestRegionRetention(t *testing.T) {
 	out, code := fbfkv(t, "region", "status", a.link.address())
 	if code == 0 {
 		t.Errorf("status says that all is well:\n%s", out)
+	}
+	for _, more := range [][]string{{"--acknowledge"}, nil} {
+		if out, code := fbfkv(t, append([]string{"region", "status", a.link.address()}, more...)...); code != 0 || !strings.Contains(out, "which was acknowledged") {
+			t.Errorf("acknowledged, status %q has exit status %d:\n%s", more, code, out)
+		}
 	}
 }
 

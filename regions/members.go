@@ -276,7 +276,8 @@ func (n *Node) learn(set store.RegionSet) error {
 	if err := n.set(set, known.Version); err != nil {
 		return err
 	}
-	n.opts.Logger.Info("the members of the regions have changed", "version", set.Version, "members", len(set.Members))
+	gone := func(m store.RegionMember) bool { return m.Gone }
+	n.opts.Logger.Info("the members of the regions have changed", "version", set.Version, "members", len(slices.DeleteFunc(slices.Clone(set.Members), gone)))
 	n.wake()
 	return nil
 }

@@ -239,6 +239,10 @@ func TestRemoved(t *testing.T) {
 	if n := all[1].logged("have removed this one"); n != 1 {
 		t.Errorf("%d lines in the log", n)
 	}
+	eventually(t, "the other one has heard of it", func() bool { return all[2].logged("have changed") > 0 })
+	if all[2].logged("members=2") != 1 {
+		t.Error("the log tells another number of members")
+	}
 	gone(all[1].restart()) // it asks, and is refused
 	count(t, "x", all[0], all[2])
 }

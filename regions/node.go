@@ -29,6 +29,8 @@ type Node struct {
 	changing sync.Mutex
 	removed  atomic.Pointer[store.RegionSet] // that this region is no member of any more
 
+	acknowledged atomic.Uint64 // see Acknowledge
+
 	levelling struct {
 		wake chan struct{} // has room for one: the members may have changed
 		mu   sync.Mutex

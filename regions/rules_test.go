@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
@@ -66,6 +67,53 @@ func TestDoesNotWait(t *testing.T) {
 			t.Fatalf("asked %d times, and not %d", asked.Load(), n)
 		}
 		r.mesh.Resume(0)
+	}
+}
+
+// TestEraIsAskedSoon: a region that has not followed a flush takes nothing of what comes behind, and asks again
+// soon, however often it has failed: it follows when it hears of the flush, which it does not by this.
+func TestEraIsAskedSoon(t *testing.T) {
+	all := newRegions(t, 1, 1)
+	a, b := all[0], all[1]
+	b.start(map[part.Region]string{0: a.server.address()}, func(o *Options) { o.LastRetry = time.Hour })
+	flushed := func(self int) store.RegionSet {
+		set := setOf(all, self)
+		set.Version, set.Era = 1, 1
+		return set
+	}
+	a.once("k", "a", 5)
+	eventually(t, "b has read it", func() bool { return b.value("k") == 5 })
+	must(t, a.s.SetRegions(flushed(0)))
+	a.once("k", "a", 7)
+	eventually(t, "b has met the new era", func() bool { return strings.Contains(b.of(0).LastError, store.ErrEra.Error()) })
+	for range 20 { // each wait twice as long as the one before would take longer than the test may
+		at := b.of(0).LastErrorAt
+		eventually(t, "b asks again", func() bool { return b.of(0).LastErrorAt != at })
+	}
+	if v := b.value("k"); v != 5 {
+		t.Errorf("before it follows it shows %d", v)
+	}
+	must(t, b.s.SetRegions(flushed(1)))
+	eventually(t, "b has followed", func() bool { return b.value("k") == 7 })
+}
+
+// TestAcknowledge: operations that could not be compared are an ill until an operator knows of so many.
+func TestAcknowledge(t *testing.T) {
+	all := joined(t, 1, 1)
+	a, b := all[0], all[1]
+	mode := store.Approx
+	must(t, b.s.AlterTable(store.DefaultTable, store.TableChange{Mode: &mode}))
+	for _, id := range []string{"x", "y"} {
+		b.once("k", id, 1)
+		a.once("k", id, 1)
+		eventually(t, "it says that one may count twice", func() bool {
+			ills := b.node.Status().Ills
+			return len(ills) == 1 && strings.Contains(ills[0], "up to 1 operations may count twice")
+		})
+		b.node.Acknowledge(1 << 60)
+		if st := b.node.Status(); len(st.Ills) > 0 || st.Acknowledged != st.Operations.Unchecked {
+			t.Errorf("acknowledged: %+v", st)
+		}
 	}
 }
 

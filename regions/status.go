@@ -18,8 +18,8 @@ type Status struct {
 	// LagMs is by how much what was taken here is older than the newest that is known to be
 	// there, by the source's clock, plus the time since then if nobody tells us what is there now.
 	LagMs int64
-	// LagOps is how many sequences of its logs were not taken when it answered last. Not all
-	// of them are told.
+	// LagOps is how many entries of its logs were not taken when it answered last (store.EntriesBetween). Not
+	// all of them are told.
 	LagOps uint64
 	// ClockSkewMs is how far its clock leads ours, negative: lags, when it answered last, but for the
 	// time of the way.
@@ -70,7 +70,7 @@ func (p *peer) Status() Status {
 		if r.err != nil {
 			rs.Error, s.Failing = r.err.Error(), true
 		}
-		if s.LagOps += r.newest - r.taken; !s.Connected || r.newest > r.taken || r.err != nil {
+		if s.LagOps += store.EntriesBetween(r.taken, r.newest); !s.Connected || r.newest > r.taken || r.err != nil {
 			s.LagMs = max(s.LagMs, now-r.fresh)
 		}
 		s.Ranges = append(s.Ranges, rs)
@@ -90,20 +90,21 @@ const (
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
 // JSON numbers.
 type NodeStatus struct {
-	Member     bool            `json:"member"`
-	Name       string          `json:"name,omitempty"`
-	Number     part.Region     `json:"number"`
-	Address    string          `json:"address,omitempty"`
-	Group      uint64          `json:"group,omitempty"`
-	Version    uint64          `json:"version"`           // of the members
-	Era        uint64          `json:"era"`               // counts flushes
-	Restored   bool            `json:"restored"`          // from a backup: the others refuse it
-	Arbiter    string          `json:"arbiter,omitempty"` // the region that decides who is a member
-	Admission  Admission       `json:"self"`              // what the server says of itself to become a member
-	Ills       []string        `json:"ills"`              // what is wrong, and helps
-	Peers      []PeerStatus    `json:"peers"`
-	Operations Operations      `json:"operations"`
-	Removals   []RemovalStatus `json:"removals"`
+	Member       bool            `json:"member"`
+	Name         string          `json:"name,omitempty"`
+	Number       part.Region     `json:"number"`
+	Address      string          `json:"address,omitempty"`
+	Group        uint64          `json:"group,omitempty"`
+	Version      uint64          `json:"version"`           // of the members
+	Era          uint64          `json:"era"`               // counts flushes
+	Restored     bool            `json:"restored"`          // from a backup: the others refuse it
+	Arbiter      string          `json:"arbiter,omitempty"` // the region that decides who is a member
+	Admission    Admission       `json:"self"`              // what the server says of itself to become a member
+	Ills         []string        `json:"ills"`              // what is wrong, and helps
+	Peers        []PeerStatus    `json:"peers"`
+	Operations   Operations      `json:"operations"`
+	Acknowledged uint64          `json:"acknowledged"` // operations that are unchecked, as an operator knows
+	Removals     []RemovalStatus `json:"removals"`
 	// Shards are those of the cluster that this region is: the leader of each reads others, and knows how that goes.
 	Shards []Shard `json:"shards,omitempty"`
 }
@@ -207,8 +208,10 @@ func (n *Node) Status() NodeStatus {
 	if s.Restored {
 		s.Ills = append(s.Ills, restoredText)
 	}
-	if n := s.Operations.Unchecked; n > 0 {
-		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up (region-retention)", n))
+	s.Acknowledged = n.acknowledged.Load()
+	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {
+		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up "+
+			"(region-retention); compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
 	if mesh == nil {
@@ -219,6 +222,12 @@ func (n *Node) Status() NodeStatus {
 		s.Peers = append(s.Peers, p.public(m.Partitions))
 	}
 	return s
+}
+
+// Acknowledge takes note that an operator knows of so many unchecked operations: only more of them are an ill. It
+// is forgotten with the number of these, when the store is opened again.
+func (n *Node) Acknowledge(unchecked uint64) {
+	n.acknowledged.Store(min(unchecked, n.Store.RegionIDs().Unchecked))
 }
 
 // public is a status for others to read.

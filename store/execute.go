@@ -2,6 +2,7 @@ package store
 
 import (
 	"errors"
+	"github.com/fbfkv/fbfkv/store/part"
 	"math/bits"
 	"slices"
 
@@ -62,15 +63,16 @@ type decider struct {
 	value    []byte // of a row that is read
 	confirm  []int  // refs whose opid must be looked up in runs
 	judging  judging
-	entry    entry    // scratch of applyEntry and regionalEntry
-	regional regional // … of the latter
-	control  []byte   // scratch for encoded events
-	err      error    // first failure of redo or commit: freezes the store
-	past     []point  // what replies rest on in lives of partitions that have ended
-	flushed  bool     // a FLUSHALL was executed
-	lines    int64    // keeps the compiler from dropping loads made ahead
-	hits     uint64   // keys that queries found
-	misses   uint64   // … and did not
+	entry    entry      // scratch of applyEntry and regionalEntry
+	regional regional   // … of the latter
+	control  []byte     // scratch for encoded events
+	parts    part.Parts // … and for a merge
+	err      error      // first failure of redo or commit: freezes the store
+	past     []point    // what replies rest on in lives of partitions that have ended
+	flushed  bool       // a FLUSHALL was executed
+	lines    int64      // keeps the compiler from dropping loads made ahead
+	hits     uint64     // keys that queries found
+	misses   uint64     // … and did not
 }
 
 // share is a part of the batch that is decided and committed by itself. Since nothing

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/klauspost/compress/s2"
 
@@ -91,8 +92,8 @@ func packPulled(b []byte) []byte {
 	return packed
 }
 
-// unpackPulled is the inverse of packPulled.
-func unpackPulled(b []byte) ([]byte, error) {
+// unpackPulled is the inverse of packPulled. It may use dst, and else returns b.
+func unpackPulled(dst, b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] != packedVersion {
 		return b, nil
 	}
@@ -100,16 +101,23 @@ func unpackPulled(b []byte) ([]byte, error) {
 	if err != nil || n > maxPulled || n > maxPacking*len(b) {
 		return nil, ErrPulled
 	}
-	if b, err = s2.Decode(nil, b[1:]); err != nil {
+	if b, err = s2.Decode(dst[:cap(dst)], b[1:]); err != nil {
 		return nil, ErrPulled
 	}
 	return b, nil
 }
 
+// pulledMemory is what decodePulled needs, to be used again when its answer is not needed any more.
+type pulledMemory struct{ unpacked, again []byte }
+
 // decodePulled reads what appendTo wrote, packed or not, and checks all of it.
-func decodePulled(b []byte) (d pulled, err error) {
-	if b, err = unpackPulled(b); err != nil {
+func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
+	packed := len(b) > 0 && b[0] == packedVersion
+	if b, err = unpackPulled(m.unpacked, b); err != nil {
 		return pulled{}, err
+	}
+	if packed {
+		m.unpacked = b
 	}
 	r := reader{coding.Reader{Rest: b}}
 	if r.Byte() != pulledVersion || len(b) > maxPulled {
@@ -138,7 +146,7 @@ func decodePulled(b []byte) (d pulled, err error) {
 	if !bytes.Equal(head.appendTo(nil), b[:len(b)-len(d.sections)]) { // a varint can be longer than need be
 		return pulled{}, ErrPulled
 	}
-	again := make([]byte, 0, len(d.sections))
+	again := slices.Grow(m.again[:0], len(d.sections))
 	w := sectionWriter{last: d.after, end: d.after}
 	err = d.each(func(e *pulledEntry) error {
 		if err := d.check(e); err != nil {
@@ -147,7 +155,7 @@ func decodePulled(b []byte) (d pulled, err error) {
 		again = w.add(again, e)
 		return nil
 	})
-	if err == nil && !bytes.Equal(w.finish(again), d.sections) {
+	if m.again = w.finish(again); err == nil && !bytes.Equal(m.again, d.sections) {
 		err = ErrPulled
 	}
 	if err != nil {

@@ -447,6 +447,18 @@ func (p *partition) redoLog(log Log, upTo uint64) (sections, entries uint64, err
 // may have the same sequences; their incarnations differ.
 const incarnationBits = 48
 
+// EntriesBetween is how many entries of a log are between two of its sequences, as far as these tell: of those before a
+// jump nobody knows how many there were.
+func EntriesBetween(taken, newest uint64) uint64 {
+	switch {
+	case newest <= taken:
+		return 0
+	case newest>>incarnationBits == taken>>incarnationBits:
+		return newest - taken
+	}
+	return max(newest&(1<<incarnationBits-1), 1)
+}
+
 // jump logs the jump of partitions whose entries are another incarnation's.
 func (s *Store) jump(partitions []*partition) error {
 	if len(partitions) == 0 {

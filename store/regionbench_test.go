@@ -39,6 +39,18 @@ func newBenchRegions(b *testing.B, partitions int) *benchRegions {
 	var err error
 	w.ranges, err = w.s[1].PullRanges(0)
 	must(b, err)
+	for _, r := range w.ranges { // what the first did alone
+		q := StateQuery{
+			By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1000,
+		}
+		for more := true; more; more = q.At != nil {
+			page, err := w.s[0].State(q)
+			must(b, err)
+			taken, err := w.s[1].TakeState(page)
+			must(b, err)
+			q.Seq, q.At = taken.Seq, taken.Next
+		}
+	}
 	return w
 }
 

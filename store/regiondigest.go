@@ -11,10 +11,26 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Digests of counters. Two regions that have taken each other's logs, and as much of others', have the
-// same parts of all keys but for what one has forgotten already (part.Parts.AppendAgreed). That is what
-// is proved: for each 1/1024 of the slots, a sum of hashes over its keys. A digest is as of one
-// sequence: if anything is logged in the partition while its keys are read, it says so, and is no use.
+// Digests of counters: for each 1/1024 of the slots, a sum of hashes over its keys. Two regions that have
+// taken each other's logs, and equally much of others' (Compare asks that), must have the same. Why each
+// piece of it is:
+//
+//	a part: clock, live, cum, register,   made by its region's changes alone, which all take in the order of
+//	expiry, take-backs                    their log; whole parts (Merge) are copies as of one of them
+//	its base                              the highest of what deletions say, and these are in the logs, too
+//	whether a part or a base is there     who has forgotten a dead counter (part.Parts.Droppable) lacks the
+//	                                      closed parts, and the bases of those that go on: neither is told
+//	                                      (part.Parts.AppendAgreed). A part that is closed has nothing else, since
+//	                                      its region has deleted it itself, as all knew before anybody forgot it
+//	whether the key is there              it is told if some part lives, which follows from parts and bases
+//	a counter without parts               as its region's part, with the clock of its newest entry (asParts)
+//	expired                               not told from the time on at which it expires here: each region deletes
+//	                                      it by its own clock. In between they may differ
+//	tables                                keys of REGIONS ALL are told: tables must have the same prefixes everywhere
+//
+// Of no other thing that regions do not agree on it depends: what is in memory or in rows, who deleted what
+// has expired, ids, what is owed. A digest is as of one sequence: if anything is logged in the partition
+// while its keys are read, it says so, and is no use.
 
 const (
 	// digestSlots is how many slots have a sum together.

@@ -231,7 +231,7 @@ func TestRegionFlushCommit(t *testing.T) {
 			t.Error("it was told too early")
 		}
 		g.set(false, nil)
-		d, err := decodePulled(<-answer)
+		d, err := decodePulled(<-answer, new(pulledMemory))
 		must(t, err)
 		if d.era != 1 || len(d.sections) > 0 || d.upTo != s.CommittedOf(0) {
 			t.Errorf("%+v", d)

@@ -205,7 +205,7 @@ func (p *partition) redoMerge(e *entry, seq uint64) {
 		p.hot.changed(c)
 		return
 	}
-	c.setParts(e.r.parts)
+	c.setParts(append(c.parts()[:0], e.r.parts...)) // the entry's are used again
 	p.showParts(c, seq)
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -24,5 +25,36 @@ func TestLogFromBeforeFlush(t *testing.T) {
 	}
 	if _, err := w.pull(b, a, 0, 0, 1<<20); !errors.Is(err, ErrGap) {
 		t.Errorf("the log of before the FLUSHALL: %v", err)
+	}
+}
+
+// TestEntriesOfMember: what a member of regions logs of an operation on a counter that only it has touched has
+// the very bytes that a server alone logs.
+func TestEntriesOfMember(t *testing.T) {
+	var logs [2][]byte
+	for i := range logs {
+		w := &testRegions{t: t}
+		for n := range 2 {
+			w.r = append(w.r, &testRegion{n: n, fs: vfs.NewMem(), clock: newFakeClock(), parts: 1})
+			w.open(w.r[n])
+		}
+		r := w.r[0]
+		if i == 1 {
+			must(t, r.s.SetRegions(w.set(0)))
+		}
+		first := r.s.partitions[0].seq + 1
+		w.do(r, Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("one"), Delta: 5})
+		w.do(r, Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("two"), Delta: -7})
+		must(t, r.s.db.Log().Tail(0, first, func(_ uint64, content []byte) error {
+			rd, err := newSectionReader(content)
+			if err != nil {
+				return err
+			}
+			logs[i] = append(logs[i], rd.Rest...)
+			return nil
+		}))
+	}
+	if len(logs[0]) == 0 || !bytes.Equal(logs[0], logs[1]) {
+		t.Errorf("a member logs\n%x, and alone it is\n%x", logs[1], logs[0])
 	}
 }

@@ -304,7 +304,7 @@ func TestOwedIsTold(t *testing.T) {
 	tell("late", 0, 7, 2)
 	b, err := s.Pull(Pull{By: 2, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: s.partitions[0].regions.since})
 	must(t, err)
-	d, err := decodePulled(b)
+	d, err := decodePulled(b, new(pulledMemory))
 	must(t, err)
 	var got []string
 	must(t, d.each(func(e *pulledEntry) error {

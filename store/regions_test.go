@@ -212,6 +212,10 @@ func (w *testRegions) step() {
 		w.steps["flush"]++
 		return
 	}
+	if w.rnd.IntN(4) == 0 {
+		w.passing(r)
+		return
+	}
 	switch n := w.rnd.IntN(100); {
 	case n < 20:
 		kind = "incr"
@@ -239,6 +243,9 @@ func (w *testRegions) step() {
 			}
 		}
 		w.note(r, done{key: key, set: true, delta: v, hlc: hlc})
+	case n < 55:
+		kind = "drain"
+		w.drain()
 	case n < 58:
 		kind = "clock"
 		r.clock.advance(time.Duration(w.rnd.IntN(3000)) * time.Millisecond)
@@ -351,7 +358,7 @@ func (w *testRegions) adopt(r *testRegion, era uint64) {
 
 // follow makes a region follow the one whose answer it could not take.
 func (w *testRegions) follow(r *testRegion, answer []byte) {
-	d, err := decodePulled(answer)
+	d, err := decodePulled(answer, new(pulledMemory))
 	must(w.t, err)
 	set, _ := w.r[d.Region].s.Regions()
 	if own, _ := r.s.Regions(); set.Era > own.Era {
@@ -526,7 +533,7 @@ func TestRegions(t *testing.T) {
 	if *regionRuns < 8 {
 		return
 	}
-	for _, kind := range []string{"incr", "once", "retry", "del", "set", "reopen", "take", "too early", "flush", "follow", "another era"} {
+	for _, kind := range []string{"incr", "once", "retry", "del", "set", "passing", "drain", "reopen", "take", "too early", "flush", "follow", "another era"} {
 		if total[kind] == 0 {
 			t.Errorf("there was no %q: %v", kind, total)
 		}

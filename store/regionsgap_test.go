@@ -86,40 +86,6 @@ func (w *testRegions) page(r *testRegion, x *stateRead, most int) string {
 	return "page"
 }
 
-// agree compares the digests of regions once they have taken everything. The store drops keys by itself
-// meanwhile, which others are then told.
-func (w *testRegions) agree() {
-	for range 20 {
-		w.drain()
-		if w.compare() {
-			return
-		}
-	}
-	w.t.Error("the regions cannot be compared")
-}
-
-// compare compares all digests, and reports whether that could be done.
-func (w *testRegions) compare() (ok bool) {
-	ok = true
-	for _, a := range w.r {
-		for _, b := range w.r[:a.n] {
-			w.ranges(a, b, func(n, first uint16) {
-				last, _, _ := pullRange(int(n), b.parts, a.parts, first)
-				da, err := a.s.RegionDigest(first, last)
-				must(w.t, err)
-				db, err := b.s.RegionDigest(first, last)
-				must(w.t, err)
-				set := w.set(a.n)
-				differ, can := da.Compare(&db, &set)
-				if ok = ok && can; len(differ) > 0 {
-					w.t.Errorf("regions %d and %d differ in the slots %v", a.n, b.n, differ)
-				}
-			})
-		}
-	}
-	return ok
-}
-
 // lateKeys are keys that a region has when it joins, beside the 12 that others have.
 const lateKeys = 4
 

@@ -280,49 +280,6 @@ func TestStateLeavesPlain(t *testing.T) {
 	}
 }
 
-// TestRegionDigest: a digest tells one part of one key, and does not tell what one region has forgotten.
-func TestRegionDigest(t *testing.T) {
-	w := newTestRegions(t, 1, 2, 1)
-	a, b := w.r[0], w.r[1]
-	for i := range 50 {
-		cincr(w.r[i%2].s, fmt.Sprint("k", i), "op", 3)
-	}
-	w.agree()
-	set := w.set(0)
-	compare := func() ([]SlotRange, bool) {
-		var all []SlotRange
-		every := true
-		for _, first := range []uint16{0, slots / 2} {
-			da, err := a.s.RegionDigest(first, first+slots/2-1)
-			must(t, err)
-			db, err := b.s.RegionDigest(first, first+slots/2-1)
-			must(t, err)
-			raw := db.appendTo(nil)
-			if again, err := DecodeDigest(raw); err != nil || !reflect.DeepEqual(again, db) {
-				t.Fatalf("%+v became %+v, %v", db, again, err)
-			}
-			differ, ok := da.Compare(&db, &set)
-			all, every = append(all, differ...), every && ok
-		}
-		return all, every
-	}
-	slot := Slot([]byte("k2"))
-	get(b.s, "k2")
-	parts := b.s.partitions[0].hot.peek("k2").parts()
-	parts[0].Cum++
-	if differ, ok := compare(); !ok || len(differ) != 1 || differ[0].First > slot || differ[0].Last < slot || differ[0].Last-differ[0].First != digestSlots-1 {
-		t.Errorf("%v differ, %v; the slot is %d", differ, ok, slot)
-	}
-	parts[0].Cum--
-	if differ, ok := compare(); !ok || len(differ) > 0 {
-		t.Errorf("%v differ, %v", differ, ok)
-	}
-	w.do(a, Op{Kind: IncrBy, Key: []byte("k2"), Delta: 1})
-	if _, ok := compare(); ok {
-		t.Error("compared although the other one has not taken all")
-	}
-}
-
 // TestStateReadsAgain: a key that is changed, written back and evicted while its row is being read is told
 // as it is now.
 func TestStateReadsAgain(t *testing.T) {

@@ -27,7 +27,7 @@ func (x *decider) regionMerge(op *Op) error {
 		x.remove(r)
 	}
 	before := r.c.asParts(r.p.self())
-	parts := append(make(part.Parts, 0, len(before)+1), before...)
+	parts := append(x.parts[:0], before...)
 	var settled []owedOp
 	for i := range changes {
 		ch := &changes[i]
@@ -37,6 +37,7 @@ func (x *decider) regionMerge(op *Op) error {
 		ch.apply(&parts)
 		settled = r.p.settledBy(r.key, parts, settled)
 	}
+	x.parts = parts
 	if len(parts) == 0 || samePartsClocks(before, parts) { // also a state's copy of what is plain here
 		return nil
 	}

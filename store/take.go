@@ -86,7 +86,9 @@ type Taken struct {
 // read; ErrEra; of a write. What it has taken when it fails stays. What is of an older era is not taken, but
 // passed. Safe for concurrent use.
 func (s *Store) Take(b []byte) (Taken, error) {
-	d, err := decodePulled(b)
+	t := s.newTaker()
+	defer s.takers.Put(t)
+	d, err := decodePulled(b, &t.memory)
 	if err != nil {
 		return Taken{}, err
 	}
@@ -100,8 +102,7 @@ func (s *Store) Take(b []byte) (Taken, error) {
 		dead, err = p.regions.dead(d.era)
 	}
 	p.mu.Unlock()
-	t := s.beginTaking(p, &d, at)
-	defer s.takers.Put(t)
+	t.begin(p, &d, at)
 	if err == nil && !dead {
 		s.heed(d.wall)
 		err = d.each(t.entry)
@@ -170,6 +171,7 @@ type taker struct {
 	ops            int // since the last batch
 	bytes          int
 	b              Batch
+	memory         pulledMemory
 }
 
 // changedKey is a key that the source changed a number of times.
@@ -185,16 +187,19 @@ type heardID struct {
 	lost *Lost
 }
 
-// beginTaking returns a taker, to be given back to takers.
-func (s *Store) beginTaking(p *partition, d *pulled, at uint64) *taker {
-	t, _ := s.takers.Get().(*taker)
-	if t == nil {
-		t = &taker{index: make(map[string]int)}
+// newTaker returns a taker, to be given back to takers.
+func (s *Store) newTaker() *taker {
+	if t, ok := s.takers.Get().(*taker); ok {
+		return t
 	}
-	t.s, t.p, t.d, t.at, t.end, t.wall, t.told = s, p, d, at, 0, 0, 0
+	return &taker{s: s, index: make(map[string]int)}
+}
+
+// begin makes it take what a source has answered.
+func (t *taker) begin(p *partition, d *pulled, at uint64) {
+	t.p, t.d, t.at, t.end, t.wall, t.told = p, d, at, 0, 0, 0
 	t.said = t.said[:0]
 	t.empty()
-	return t
 }
 
 // empty drops what was noted but for positions.

@@ -71,7 +71,7 @@ func takeAnswers(t testing.TB) (answers [][]byte) {
 	for _, most := range []int{1, 100, 200, 400, 800, 0} {
 		b, err := s.Pull(Pull{By: 1, Group: set.Group, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: fuzzSince, Most: most})
 		must(t, err)
-		d, err := decodePulled(b)
+		d, err := decodePulled(b, new(pulledMemory))
 		must(t, err)
 		must(t, d.each(func(e *pulledEntry) error {
 			kinds[e.kind] = true
@@ -145,7 +145,7 @@ func FuzzTake(f *testing.F) {
 			}
 			return
 		case err == nil:
-			d, err := decodePulled(b)
+			d, err := decodePulled(b, new(pulledMemory))
 			must(t, err)
 			if after, _, _ := s.TakenOf(0, RegionSource{Region: 0}); after != taken.Seq || !bytes.Equal(d.appendTo(nil), b) {
 				t.Errorf("taken up to %d of %d", after, taken.Seq)

@@ -63,8 +63,9 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 		return StateTaken{}, err
 	}
 	s.heed(d.wall)
-	t := s.beginTaking(p, &pulled{RegionSource: d.RegionSource}, at)
+	t := s.newTaker()
 	defer s.takers.Put(t)
+	t.begin(p, &pulled{RegionSource: d.RegionSource}, at)
 	t.wall = d.wall
 	if place, _ := decodePlace(d.at); place.ids {
 		err = d.eachID(t.stateID(d.of))

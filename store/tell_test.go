@@ -203,7 +203,7 @@ func aPull(t testing.TB, ops int) []byte {
 	must(t, do(s, Op{Kind: Del, Keys: [][]byte{[]byte("k2")}}).Err)
 	b, err := s.Pull(Pull{By: 1, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: since})
 	must(t, err)
-	plain, err := unpackPulled(b)
+	plain, err := unpackPulled(nil, b)
 	must(t, err)
 	return plain
 }
@@ -217,7 +217,7 @@ func TestPacked(t *testing.T) {
 		t.Errorf("%d bytes are packed as %d", len(plain), len(packed))
 	}
 	for _, b := range [][]byte{plain, packed, packPulled(plain[:20]), packPulled(make([]byte, 1<<20))} {
-		again, err := unpackPulled(b)
+		again, err := unpackPulled(nil, b)
 		if err != nil || b[0] == packedVersion && !bytes.Equal(again, plain) {
 			t.Errorf("%d bytes come out as %d, %v", len(b), len(again), err)
 		}
@@ -229,13 +229,13 @@ func TestPacked(t *testing.T) {
 		{packedVersion}, packed[:len(packed)-1], append([]byte{packedVersion}, s2.Encode(nil, make([]byte, 1<<20))...),
 		append([]byte{packedVersion}, s2.Encode(nil, packed)...), // packed twice
 	} {
-		if _, err := decodePulled(b); !errors.Is(err, ErrPulled) {
+		if _, err := decodePulled(b, new(pulledMemory)); !errors.Is(err, ErrPulled) {
 			t.Errorf("%d bytes: %v", len(b), err)
 		}
 	}
 	bomb := binary.AppendUvarint([]byte{packedVersion}, maxPulled)
 	bomb = append(bomb, make([]byte, 1000)...)
-	if n := testing.AllocsPerRun(10, func() { _, _ = unpackPulled(bomb) }); n > 0 {
+	if n := testing.AllocsPerRun(10, func() { _, _ = unpackPulled(nil, bomb) }); n > 0 {
 		t.Errorf("%v allocations for what cannot be", n)
 	}
 }
@@ -246,15 +246,25 @@ func FuzzPulled(f *testing.F) {
 	f.Add(plain)
 	f.Add(packPulled(plain))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		d, err := decodePulled(b)
+		d, err := decodePulled(b, new(pulledMemory))
 		if err != nil {
 			if !errors.Is(err, ErrPulled) {
 				t.Fatal(err)
 			}
 			return
 		}
-		if b, err = unpackPulled(b); err != nil || !bytes.Equal(d.appendTo(nil), b) {
+		if b, err = unpackPulled(nil, b); err != nil || !bytes.Equal(d.appendTo(nil), b) {
 			t.Fatalf("%x is read, and is written as %x: %v", b, d.appendTo(nil), err)
 		}
 	})
+}
+
+// TestEntriesBetween: a jump of sequences, as an heir's, is not as many entries.
+func TestEntriesBetween(t *testing.T) {
+	const jump = 1 << incarnationBits
+	for _, c := range [][3]uint64{{0, 0, 0}, {3, 9, 6}, {9, 3, 0}, {jump - 1, jump, 1}, {5, jump, 1}, {5, jump + 7, 7}, {jump + 3, jump + 7, 4}} {
+		if got := EntriesBetween(c[0], c[1]); got != c[2] {
+			t.Errorf("between %d and %d there are %d, and not %d", c[0], c[1], got, c[2])
+		}
+	}
 }

@@ -71,8 +71,9 @@ func (q *Part) appendTo(b []byte) []byte {
 }
 
 // AppendAgreed appends what all regions agree on who have heard the same of a counter; nothing if it does
-// not exist. A region that has forgotten a dead counter, and hears of it anew, lacks the closed parts, and
-// the bases of parts that were closed since: so these are left out.
+// not exist. A region that has forgotten it, as it was dead, and hears of it anew lacks the closed parts, and
+// of those that were closed the bases, whose sums are 0 (closed): these are left out. For what such a base
+// does beyond its sum the last byte says whether the part makes the counter exist.
 func (p Parts) AppendAgreed(b []byte) []byte {
 	if !p.Alive() {
 		return b
@@ -80,12 +81,6 @@ func (p Parts) AppendAgreed(b []byte) []byte {
 	for _, q := range p {
 		if q.closed() {
 			continue
-		}
-		if q.Set.Clock <= q.Base.Clock {
-			q.Set = Register{}
-		}
-		if q.Expire.Clock <= q.Base.Clock {
-			q.Expire = Expiry{}
 		}
 		lives := byte(0)
 		if q.Live > q.Base.Clock {

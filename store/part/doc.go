@@ -36,10 +36,10 @@
 // A deletion is remembered until everyone knows of it, else an old part that comes late would
 // bring the counter back. So it is forgotten (Droppable) when every region has said, in its own
 // stream, that it took all that was ever done to it. A region that has forgotten it
-// counts from 0; one that has not yet might subtract an old base from that. Therefore every
-// region must close its own part of a dead counter (Unclosed, then a Delete of its own, also if
-// the counter does not exist): the sum begins again at 0, and so does the base; then it makes
-// no difference whether the base is remembered.
+// counts from 0; one that has not yet might subtract an old base from that, or keep a take-back that the
+// other does not have. Therefore every region must close its own part of a dead counter (Unclosed, then a
+// Delete of its own, also if the counter does not exist): the sum begins again at 0, and so does the base,
+// and nothing else is left; then it makes no difference whether the part is remembered.
 //
 // # Words
 //

@@ -256,6 +256,45 @@ func TestClosed(t *testing.T) {
 	}
 }
 
+// TestClosedByAnother: what another region has deleted is closed by its own region all the same if anything is
+// left of it that a region that forgets it would not have.
+func TestClosedByAnother(t *testing.T) {
+	t.Parallel()
+	all := func(by, of Region) uint64 { return 100 }
+	for name, change := range map[string]func(p *Parts){
+		"nothing of the sum": func(p *Parts) { p.Increment(1, 2, 0, Expiry{}) },
+		"a take-back": func(p *Parts) {
+			p.Increment(1, 2, 5, Expiry{})
+			p.TakeBack(1, 3, 2, 5)
+		},
+		"an expiry": func(p *Parts) { p.SetExpiry(1, 2, 1, 1) },
+	} {
+		var p, forgot Parts
+		p.Increment(0, 1, 1, Expiry{})
+		change(&p)
+		p.Delete(0, 4, p.Seen(0))
+		if !p.Unclosed(1) || p.Droppable(all, everyone) {
+			t.Errorf("%s: forgotten with %+v", name, p)
+		}
+		p.Delete(1, 5, p.Seen(1))
+		if p.Unclosed(1) || !p.Droppable(all, everyone) {
+			t.Errorf("%s: %+v", name, p)
+		}
+		for _, q := range []*Parts{&p, &forgot} { // it has no more to say than this of what there was
+			q.Increment(0, 6, 1, Expiry{})
+			q.SetExpiry(1, 6, 2, 0)
+		}
+		if string(p.AppendAgreed(nil)) != string(forgot.AppendAgreed(nil)) {
+			t.Errorf("%s: %+v and %+v", name, p, forgot)
+		}
+	}
+	for _, q := range []Part{{Region: 1, Base: Base{5, 3}}, {Region: 1, Clock: 6, Base: Base{5, 0}}} {
+		if !(Parts{q}).Unclosed(1) {
+			t.Errorf("closed: %+v", q)
+		}
+	}
+}
+
 // TestUndoIsShared: copies of a part that take back different things do not disturb each other.
 func TestUndoIsShared(t *testing.T) {
 	t.Parallel()

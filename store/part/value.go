@@ -114,17 +114,20 @@ func (p Parts) Owes(r Region, dot uint64) (owes, here bool) {
 	return dot > q.Base.Clock && !slices.ContainsFunc(q.Undo, back), true
 }
 
-// Unclosed reports whether r should close its part of a counter that does not exist any more,
-// by a deletion: another region's deletion has removed it. Until then nobody drops the
-// counter.
+// Unclosed reports whether r should close its part of a counter that does not exist any more, by a
+// deletion of its own: another region's has removed what there was. Until then nobody drops the counter.
 func (p Parts) Unclosed(r Region) bool {
 	q := p.get(r)
 	return !q.closed() && !p.Alive()
 }
 
-// closed reports whether nothing is left of the part, nor anything that a base would subtract
-// from what its region may count anew.
-func (q *Part) closed() bool { return q.Base.Clock >= q.Clock && q.Base.Cum == 0 }
+// closed reports whether the part has nothing but a clock and a base of sum 0, as its region's own deletion
+// leaves it: who forgets it has the same copy as before of whatever its region does next, but for that
+// base. If another region's deletion was the last one, what it removed is still there, and would stay in
+// the copies of those who have not forgotten it: take-backs (even if they leave a sum of 0), and times.
+func (q *Part) closed() bool {
+	return q.Live == 0 && q.Expire.Clock == 0 && q.Base.Clock >= q.Clock && q.Base.Cum == 0
+}
 
 // Droppable reports whether the counter may be forgotten: all parts are closed, and all regions
 // have taken every change. acked(by, of) says how far region by has taken of's stream; it must

@@ -408,7 +408,7 @@ func (w *world) drop(i, k int) bool {
 	if w.rules.noClosing {
 		p = slices.Clone(p)
 		for j := range p {
-			p[j].Base = Base{Clock: max(p[j].Base.Clock, p[j].Clock)}
+			p[j] = Part{Region: p[j].Region, Base: Base{Clock: max(p[j].Base.Clock, p[j].Clock)}}
 		}
 	}
 	if !p.Droppable(acked, r.living()) {

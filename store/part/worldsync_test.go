@@ -132,22 +132,9 @@ func (w *world) sameParts() string {
 	return ""
 }
 
-// equalButBase compares copies of a part without what a base has removed: who has forgotten the
+// equalButBase compares copies of a part without what deletions have removed of it: who has forgotten the
 // counter does not have that.
 func equalButBase(x, y Part) bool {
-	base := max(x.Base.Clock, y.Base.Clock)
-	for _, q := range []*Part{&x, &y} {
-		if q.Live <= base {
-			q.Live = 0
-		}
-		if q.Set.Clock <= base {
-			q.Set = Register{}
-		}
-		if q.Expire.Clock <= base {
-			q.Expire = Expiry{}
-		}
-		q.Undo = slices.DeleteFunc(slices.Clone(q.Undo), func(u Undo) bool { return u.Clock <= base })
-	}
 	return x.Live == y.Live && x.Cum == y.Cum && x.Set == y.Set && x.Expire == y.Expire && slices.Equal(x.Undo, y.Undo)
 }
 

@@ -38,10 +38,17 @@ var regionFlushMutants = []mutant{
 		packages: "./store", tests: "TestRegionFlushRefused",
 	},
 	{
+		guarantee: "G2", name: "what follows a flush in its record is a gap",
+		file:     "store/tell.go",
+		old:      "		if t.upTo == t.dead { //",
+		new:      "		if t.upTo == t.dead && next == 0 { //",
+		packages: "./store", tests: "TestRegions$",
+	},
+	{
 		guarantee: "G4", name: "one partition is not flushed",
 		file:     "store/region.go",
-		old:      "		if flushes {\n",
-		new:      "		if flushes && p.id != 1 {\n",
+		old:      "		if flushes && p.regions != nil && set.Era > p.regions.Era {\n",
+		new:      "		if flushes && p.id != 1 && p.regions != nil && set.Era > p.regions.Era {\n",
 		packages: "./store", tests: "TestRegionFlushCrash",
 	},
 	{
@@ -50,6 +57,13 @@ var regionFlushMutants = []mutant{
 		old:      "		case g != nil && set.Era < g.Era:\n",
 		new:      "		case false:\n",
 		packages: "./store", tests: "TestRegionFlushRefused",
+	},
+	{
+		guarantee: "G4", name: "a flush is followed late",
+		file:     "regions/stateread.go",
+		old:      "		fails = 0 // this region follows",
+		new:      "		fails = r.fails // this region follows",
+		packages: "./regions", tests: "TestEraIsAskedSoon",
 	},
 	{
 		guarantee: "G4", name: "a part has a time that nothing can be later than",

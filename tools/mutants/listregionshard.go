@@ -139,7 +139,7 @@ var regionShardMutants = []mutant{
 		guarantee: "cluster agrees", name: "a change takes the place of any other",
 		file:     "cluster/region.go",
 		old:      "		case known != after || c.Regions == nil && after != 0:\n",
-		new:      "		case false:\n",
+		new:      "		case known != after && false:\n",
 		packages: "./cluster", tests: "TestAgreeRegions",
 	},
 }

@@ -110,8 +110,8 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a digest tells what a region has forgotten",
 		file:     "store/part/code.go",
-		old:      "		if q.closed() {\n			continue\n		}\n		if q.Set",
-		new:      "		if q.Set",
+		old:      "		if q.closed() {\n			continue\n		}\n		lives",
+		new:      "		lives",
 		packages: "./store/part", tests: "TestAgreed",
 	},
 	{

@@ -128,4 +128,18 @@ var regionTellMutants = []mutant{
 		new:      "		if !slices.ContainsFunc(p.readings[:0], func",
 		packages: "./regions", tests: "TestGapIsOneLine",
 	},
+	{
+		guarantee: "request", name: "a jump of sequences counts as entries",
+		file:     "store/recover.go",
+		old:      "	return max(newest&(1<<incarnationBits-1), 1)\n",
+		new:      "	return newest - taken\n",
+		packages: "./store", tests: "TestEntriesBetween",
+	},
+	{
+		guarantee: "request", name: "a region stays ill of what its operator knows",
+		file:     "regions/status.go",
+		old:      "n := s.Operations.Unchecked - s.Acknowledged; n > 0",
+		new:      "n := s.Operations.Unchecked; n > 0",
+		packages: "./regions", tests: "TestAcknowledge",
+	},
 }

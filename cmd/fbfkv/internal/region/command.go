@@ -47,7 +47,7 @@ type operator struct {
 // New returns the command with its subcommands.
 func New() *cobra.Command {
 	c := operate.Command{Name: "region", Short: "make servers regions that count the same counters", Long: help, Patience: "a region"}
-	for _, s := range []subcommand{createCommand, joinCommand, statusCommand, removeCommand(), flushCommand(), pauseCommand, resumeCommand, verifyCommand} {
+	for _, s := range []subcommand{createCommand, joinCommand, statusCommand(), removeCommand(), flushCommand(), pauseCommand, resumeCommand, verifyCommand} {
 		c.Subcommands = append(c.Subcommands, operate.Subcommand{
 			Use: s.use, Short: s.short, Long: s.long, Args: s.args, Flags: s.flags,
 			Run: func(base *operate.Operator, args []string) error {

@@ -49,7 +49,7 @@ func (o *operator) readers(addr string) ([]*server, error) {
 
 // merged is the status of a region by those of the leaders of its shards.
 func merged(st regions.NodeStatus, leaders []regions.NodeStatus) regions.NodeStatus {
-	st.Peers, st.Removals, st.Operations = nil, nil, regions.Operations{}
+	st.Peers, st.Removals, st.Operations, st.Acknowledged = nil, nil, regions.Operations{}, 0
 	asked := make(map[string]int)
 	for i := range leaders {
 		l := &leaders[i]
@@ -59,6 +59,7 @@ func merged(st regions.NodeStatus, leaders []regions.NodeStatus) regions.NodeSta
 			}
 		}
 		st.Operations.Add(&l.Operations)
+		st.Acknowledged += l.Acknowledged
 		for _, p := range l.Peers {
 			asked[p.Name]++
 			at := slices.IndexFunc(st.Peers, func(o regions.PeerStatus) bool { return o.Name == p.Name })

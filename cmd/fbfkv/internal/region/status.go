@@ -11,22 +11,33 @@ import (
 	"github.com/fbfkv/fbfkv/regions"
 )
 
-var statusCommand = subcommand{
-	use:   "status HOST:PORT",
-	short: "show how a region reads the others",
-	long: `Shows the regions, as the server HOST:PORT sees them: how far it has taken what each of the
+func statusCommand() subcommand {
+	var acknowledge bool
+	return subcommand{
+		use:   "status HOST:PORT [--acknowledge]",
+		short: "show how a region reads the others",
+		long:  statusHelp, args: cobra.ExactArgs(1),
+		flags: func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&acknowledge, "acknowledge", false, "take note of operations that may count twice")
+		},
+		run: func(o *operator, args []string) error { return o.show(args[0], acknowledge) },
+	}
+}
+
+const statusHelp = `Shows the regions, as the server HOST:PORT sees them: how far it has taken what each of the
 others has counted, and what is wrong. Ask each region, since a link may be broken in one
-direction only. The exit status is 0 if it reads all of them, otherwise 1. REGION STATUS
-answers the same and more as JSON.
+direction only. The exit status is 0 if it reads all of them and nothing is wrong, otherwise
+1. REGION STATUS answers the same and more as JSON.
+
+Operations that may count twice, as they could not be compared, are wrong until you have taken
+note of them with --acknowledge; then only further ones are.
 
   behind   entries of the other's log that are not taken yet
   lag      how much older what was taken is than the newest that the other has
   clock    by how much the other's clock leads this one's
   received answers, since the address has changed or the server was started
   version  of the members, as the other knows them: a lower one has not heard yet of the last
-           change, such as a flush`,
-	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.show(args[0]) },
-}
+           change, such as a flush`
 
 var pauseCommand = subcommand{
 	use:   "pause HOST:PORT NAME",
@@ -122,8 +133,20 @@ func (o *operator) tell(addr, verb, name, done string) error {
 }
 
 // show prints a status.
-func (o *operator) show(addr string) error {
+func (o *operator) show(addr string, acknowledge bool) error {
 	_, st, err := o.region(addr)
+	if err == nil && acknowledge {
+		var readers []*server
+		readers, err = o.readers(addr)
+		for _, s := range readers {
+			if err == nil { // of more than it has counted, each notes what it has
+				_, err = s.do("ACKNOWLEDGE", st.Operations.Unchecked)
+			}
+		}
+		if err == nil {
+			_, st, err = o.region(addr)
+		}
+	}
 	if err != nil {
 		return err
 	}
@@ -155,6 +178,9 @@ func (o *operator) show(addr string) error {
 	}
 	if n := st.Operations; n.Twins > 0 {
 		o.Say("%d operations were applied in two regions, of which %d were taken back here", n.Twins, n.TakenBack)
+	}
+	if n := st.Acknowledged; n > 0 {
+		o.Say("up to %d operations that could not be compared may count twice, which was acknowledged", n)
 	}
 	for _, line := range ills {
 		o.Say("%s", line)
