@@ -56,6 +56,7 @@ func (s *Store) cycle() {
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
 			s.checkClock(&clockBehind)
+			s.giveUpHeard()
 			s.checkUnheard()
 			checkedDisk = time.Now()
 		}
@@ -69,7 +70,7 @@ func (s *Store) cycle() {
 			s.refreshDue(p)
 		}
 		s.expireAllDue(&batch)
-		if s.member.Load() {
+		if s.member.Load() && s.Leads() {
 			for _, p := range s.partitions {
 				s.dropEnded(p, &batch)
 			}

@@ -38,6 +38,7 @@ type partition struct {
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
 	whole  bool      // its log reaches back to its beginning: no row counts (Check)
+	home   uint64    // Options.RegionIncarnation, of a replica
 	taking taking    // of other regions' logs (take.go)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }
