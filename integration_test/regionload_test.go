@@ -43,11 +43,13 @@ type ownedKey struct {
 	value   int64
 	expires int64 // unix ms; -1: never; 0: not compared, as a twin may keep a deleted key alive, with or without its expiry
 	lost    bool  // with its region: nobody knows what was told before that
+	ops     []*regionOp
 }
 
 // What the load has.
 const (
 	sharedRegionKeys  = 12
+	ownedRegionKeys   = 3 // of each client
 	regionLoadClients = 4
 )
 
@@ -80,6 +82,9 @@ func (l *regionLoad) run(n int, r *rand.Rand) {
 	for i := 0; ; i++ {
 		select {
 		case <-stop:
+			for i := range ownedRegionKeys {
+				l.again(r, ownedKeyName(n, i))
+			}
 			return
 		case <-time.After(time.Duration(r.IntN(6)) * time.Millisecond):
 		}
@@ -88,7 +93,7 @@ func (l *regionLoad) run(n int, r *rand.Rand) {
 		case p < 6:
 			l.count(r, &regionOp{key: fmt.Sprint("shared-", r.IntN(sharedRegionKeys)), id: id, delta: r.Int64N(100) - 20, shared: true})
 		case p < 9:
-			l.own(r, fmt.Sprintf("own-%d-%d", n, r.IntN(3)), id)
+			l.own(r, ownedKeyName(n, r.IntN(ownedRegionKeys)), id)
 		default:
 			l.expire(r, fmt.Sprintf("short-%d-%d", n, i), id)
 		}
@@ -160,10 +165,13 @@ func (l *regionLoad) try(to *regionServer, op *regionOp, more ...any) (ok bool, 
 	return true, nil
 }
 
+func ownedKeyName(client, n int) string { return fmt.Sprintf("own-%d-%d", client, n) }
+
 // own changes a counter that only this client changes, at the region that it chose for it, and no other.
 func (l *regionLoad) own(r *rand.Rand, key, id string) {
 	home, k := l.home(r, key)
-	if k == nil {
+	if home == nil {
+		l.again(r, key)
 		return
 	}
 	op := &regionOp{key: key, id: id, delta: r.Int64N(50) + 1}
@@ -191,6 +199,7 @@ func (l *regionLoad) own(r *rand.Rand, key, id string) {
 		}
 	default:
 		l.note(op)
+		k.ops = append(k.ops, op)
 		for ok := false; !ok && err == nil; {
 			if ok, err = l.try(home, op); !ok {
 				err = l.wakes(home)
@@ -213,8 +222,25 @@ func (l *regionLoad) own(r *rand.Rand, key, id string) {
 	k.lost = k.lost || err != nil
 }
 
-// home returns the region at which a key is changed, and what is known of the key; nil: it was lost with
-// its region.
+// again sends to other regions what that was sent which is lost now: it may have told nobody.
+func (l *regionLoad) again(r *rand.Rand, key string) {
+	l.mu.Lock()
+	k := l.owned[key]
+	if k != nil {
+		k.lost = k.lost || l.world.homes[key].lost.Load()
+	}
+	l.mu.Unlock()
+	if k == nil || !k.lost {
+		return
+	}
+	for _, op := range k.ops {
+		l.send(l.world.pick(r), op)
+	}
+	k.ops = nil
+}
+
+// home returns the region at which a key is changed, and what is known of the key; no region: it was lost with
+// that.
 func (l *regionLoad) home(r *rand.Rand, key string) (*regionServer, *ownedKey) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -226,7 +252,7 @@ func (l *regionLoad) home(r *rand.Rand, key string) (*regionServer, *ownedKey) {
 	}
 	home := l.world.homes[key]
 	if k.lost = k.lost || home.lost.Load(); k.lost {
-		return nil, nil
+		return nil, k
 	}
 	return home, k
 }

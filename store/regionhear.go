@@ -93,13 +93,13 @@ func (x *decider) regionHear(op *Op) error {
 		if r.p.ids.Twins++; first {
 			return x.takeBack(op, r, h)
 		}
-		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip})
+		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, false)
 	case first:
 		was := owedOp{r.seen.Region, r.seen.Dot, r.seen.Delta - r.seen.Clip}
 		x.hear(op, r, h, r.seen.Taken)
-		x.owe(r, was)
+		x.owe(r, was, false)
 	case r.seen.Region != h.Origin || r.seen.Dot != h.Dot:
-		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip})
+		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, false)
 	}
 	return nil
 }

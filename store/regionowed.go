@@ -156,8 +156,9 @@ func (x *decider) settle(r *ref, settled []owedOp) {
 	}
 }
 
-// owe logs that another region is to take an operation back, unless that is known or has been done.
-func (x *decider) owe(r *ref, o owedOp) {
+// owe logs that another region is to take an operation back, unless that is known or has been done. If
+// that region is gone, others must hear of it, unless one of them has told it.
+func (x *decider) owe(r *ref, o owedOp, told bool) {
 	p := r.p
 	g := p.regions
 	m := g.member(o.Region)
@@ -169,7 +170,7 @@ func (x *decider) owe(r *ref, o owedOp) {
 		return
 	}
 	what := byte(owedNew)
-	if m.Gone && m.Heir != g.Self && !p.levelling(o.Region) {
+	if m.Gone && m.Heir != g.Self && !told && !p.levelling(o.Region) {
 		what = owedTold // before that it is told when this region has levelled
 	}
 	x.log(p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: o, what: what}})
@@ -229,7 +230,8 @@ func (x *decider) regionLost(op *Op) error {
 	return nil
 }
 
-// regionOwe takes note, in an heir, of what another region knows to be owed.
+// regionOwe takes note of what another region knows to be owed by one that is gone: if the heir is lost, this
+// one may be the next.
 func (x *decider) regionOwe(op *Op) error {
 	r := &x.of(op)[0]
 	o, ok := op.Object.(*owedOp)
@@ -239,8 +241,8 @@ func (x *decider) regionOwe(op *Op) error {
 	if r.p.regions == nil {
 		return ErrNoRegions
 	}
-	if r.p.regions.heirOf(o.Region) {
-		x.owe(r, *o)
+	if r.p.regions.gone(o.Region) {
+		x.owe(r, *o, true)
 	}
 	return nil
 }
@@ -257,7 +259,7 @@ func (x *decider) takeBackFor(r *ref) (stays bool) {
 		case !p.inherited(o.Region) || full:
 			stays = true
 			continue
-		case x.asHeir(r, func(parts *part.Parts, seq uint64) { parts.TakeBack(o.Region, seq, o.Dot, o.Made) }) != nil:
+		case x.asHeir(r, o.Region, func(parts *part.Parts, seq uint64) { parts.TakeBack(o.Region, seq, o.Dot, o.Made) }) != nil:
 			return true
 		}
 		if x.reserveMore(entryRoom+len(r.key)) != nil {

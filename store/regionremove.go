@@ -17,16 +17,20 @@ import (
 //
 //	each other region takes from each other one what that knows of it: parts and ids
 //	                  (State), and says in its log what it still owes, and that it has levelled
-//	the heir          when it has heard that of all, lets its sequences jump beyond all of the lost
-//	                  region's, and says the same: from now on it inherits
+//	the heir          when it has heard that of all, says the same: from now on it inherits
 //	…                 takes back what the lost region owes, and closes its parts of keys that
-//	                  ended. It tells whole parts, whose clocks are its own sequences
+//	                  ended. It tells whole parts, whose clocks are its own sequences: these jump
+//	                  beyond the part's clock where that is ahead
 //	all               count as acknowledged of the lost region's changes what is acknowledged
 //	                  of the heir's log, from where it inherits on
 //
-// So every clock of the lost region is either older than that place, and then everybody who has
-// read up to it has all of the lost region; or it is of an entry behind it. All of it is done anew if
-// a further region joins, but for the jump, and if the heir is lost.
+// Everybody who has read the heir's log up to that place has all of the lost region, and what the heir does to it
+// is behind that. If a further region joins,
+// it levels, and the heir says again that it inherits. If one is removed, all levels anew, of all that
+// were removed before: it may have told some of the others only what it knew of them, and it may have been the heir.
+//
+// Nobody else's values are told with what is known of a lost region: if their region were lost next, they
+// would count without their ids. And all know what it owes, not its heir alone, who may be lost.
 
 // statement is who says of which region that it has levelled.
 type statement struct {
@@ -34,8 +38,8 @@ type statement struct {
 	by   RegionSource
 }
 
-// stated is when that was said, to which removal it belongs, and up to where the log was known.
-type stated struct{ since, seq, newest uint64 }
+// stated is when that was said, and to which removal it belongs.
+type stated struct{ since, seq uint64 }
 
 // levelled is a statement with that.
 type levelled struct {
@@ -43,19 +47,15 @@ type levelled struct {
 	Since uint64
 	By    RegionSource
 	Seq   uint64 // in the log of By; 0: of the entry itself
-	// Newest is up to where By has taken the log of the region that is gone, of any of its slots: no
-	// clock that it knows is higher, but for what is within one section.
-	Newest uint64
 }
 
 func (l *levelled) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(append(b, byte(l.Gone)), l.Since)
-	b = binary.AppendUvarint(l.By.appendTo(b), l.Seq)
-	return binary.AppendUvarint(b, l.Newest)
+	return binary.AppendUvarint(l.By.appendTo(b), l.Seq)
 }
 
 func (r *reader) levelled() levelled {
-	l := levelled{part.Region(r.Byte()), r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint()}
+	l := levelled{part.Region(r.Byte()), r.Uvarint(), r.source(), r.Uvarint()}
 	if l.Gone >= part.MaxRegions {
 		r.Fail()
 	}
@@ -67,7 +67,7 @@ func (g *regions) appendStated(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(all)))
 	for _, k := range all {
 		s := g.stated[k]
-		b = (&levelled{k.gone, s.since, k.by, s.seq, s.newest}).appendTo(b)
+		b = (&levelled{k.gone, s.since, k.by, s.seq}).appendTo(b)
 	}
 	return b
 }
@@ -76,7 +76,7 @@ func (g *regions) appendStated(b []byte) []byte {
 func (g *regions) levelledBy(from RegionSource) (all []levelled) {
 	for k, s := range g.stated {
 		if k.by == from {
-			all = append(all, levelled{k.gone, s.since, k.by, s.seq, s.newest})
+			all = append(all, levelled{k.gone, s.since, k.by, s.seq})
 		}
 	}
 	slices.SortFunc(all, func(a, b levelled) int { return cmp.Compare(a.Gone, b.Gone) })
@@ -108,7 +108,7 @@ func (r *reader) stated() map[statement]stated {
 		if l.Seq == 0 || begun && compareStatements(k, last) <= 0 {
 			r.Fail()
 		}
-		all[k], last, begun = stated{l.Since, l.Seq, l.Newest}, k, true
+		all[k], last, begun = stated{l.Since, l.Seq}, k, true
 	}
 	return all
 }
@@ -132,7 +132,8 @@ func (s *RegionSet) heirOf(r part.Region) bool {
 }
 
 // Remove returns the set in which regions are gone, with an heir. What they were the heirs of
-// goes to it, too.
+// goes to it, too. Those that were gone before are levelled anew: what one of the lost has told of them,
+// it may have told some of the others only.
 func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, error) {
 	s.Version++
 	s.Members = slices.Clone(s.Members)
@@ -143,7 +144,9 @@ func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, err
 		*s.member(r) = s.member(r).left(heir, s.Version)
 	}
 	for i := range s.Members {
-		if m := &s.Members[i]; m.Gone && !s.living(m.Heir) {
+		if m := &s.Members[i]; m.Gone && s.living(m.Heir) {
+			m.Since = s.Version
+		} else if m.Gone {
 			*m = m.left(heir, s.Version)
 		}
 	}
@@ -215,13 +218,16 @@ func (g *regions) ackedGone(by part.Region, gone *RegionMember, slot uint16) uin
 	return acked
 }
 
-// asHeir changes the part of a removed region, and logs all parts of the key.
-func (x *decider) asHeir(r *ref, change func(parts *part.Parts, seq uint64)) error {
+// asHeir changes the part of a removed region, and logs all parts of the key. Its clock must go on.
+func (x *decider) asHeir(r *ref, gone part.Region, change func(parts *part.Parts, seq uint64)) error {
 	parts := slices.Clone(r.c.parts())
-	change(&parts, r.p.seq+1)
-	if err := x.reserveMore(len(parts.AppendTo(nil)) + entryRoom + len(r.key)); err != nil {
+	if err := x.reserveMore(len(parts.AppendTo(nil)) + 3*entryRoom + len(r.key)); err != nil {
 		return err
 	}
+	if clock := r.aheadOf(gone); clock > 0 {
+		x.logJumpBeyond(r.p, clock)
+	}
+	change(&parts, r.p.seq+1)
 	e := entry{kind: entryHeir, key: r.key, c: r.c, r: &regional{parts: parts}}
 	if r.c.kind.isObject() {
 		e.r.merged = mergeAside
@@ -230,12 +236,23 @@ func (x *decider) asHeir(r *ref, change func(parts *part.Parts, seq uint64)) err
 	return nil
 }
 
+// aheadOf is the clock of a removed region's part of a key, or of what deletions have removed of it, if that is
+// ahead of the sequences here. Else 0.
+func (r *ref) aheadOf(gone part.Region) uint64 {
+	for _, q := range r.c.parts() {
+		if clock := max(q.Clock, q.Base.Clock); q.Region == gone && clock > r.p.seq {
+			return clock
+		}
+	}
+	return 0
+}
+
 // closeFor closes the parts that removed regions have of a key that does not exist any more, if
-// this one is their heir.
+// this one is their heir. What is ahead of this one's log could never be acknowledged.
 func (x *decider) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
-		if m.Gone && r.p.inherited(m.Region) && r.c.parts().Unclosed(m.Region) {
-			if x.asHeir(r, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
+		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {
+			if x.asHeir(r, m.Region, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
 				return
 			}
 		}
@@ -301,7 +318,7 @@ func (p *partition) redoLevelled(e *entry, seq uint64) error {
 	if at == 0 {
 		at = seq
 	}
-	g.stated[statement{l.Gone, l.By}] = stated{l.Since, at, l.Newest}
+	g.stated[statement{l.Gone, l.By}] = stated{l.Since, at}
 	g.news++
 	p.ended.owes, p.ended.again = false, true
 	return nil
@@ -387,23 +404,16 @@ func (s *Store) Levelled(gone part.Region, since uint64) error {
 	if !ok || m == nil || !m.Gone || m.Since != since {
 		return fmt.Errorf("%w: region %d is not gone since %d", ErrOption, gone, since)
 	}
-	var jump []*partition
 	b := Batch{Atomic: true}
 	for _, p := range s.partitions {
 		p.lock()
 		waiting := p.unlevelled(gone)
 		if slices.Contains(waiting, set.Self) && (m.Heir != set.Self || len(waiting) == 1) {
-			l := &levelled{Gone: gone, Since: since, By: RegionSource{set.Self, p.id}, Newest: p.newestOf(gone)}
+			l := &levelled{Gone: gone, Since: since, By: RegionSource{set.Self, p.id}}
 			op := b.Add(regionLevel)
 			op.Delta, op.Object = int64(p.id), l
-			if m.Heir == set.Self && p.seq>>incarnationBits <= l.Newest>>incarnationBits {
-				jump = append(jump, p)
-			}
 		}
 		p.mu.Unlock()
-	}
-	if err := s.jumpBeyond(jump, gone); err != nil {
-		return err
 	}
 	if len(b.Ops) > 0 {
 		s.Execute(&b)
@@ -414,43 +424,4 @@ func (s *Store) Levelled(gone part.Region, since uint64) error {
 		}
 	}
 	return nil
-}
-
-// newestOf is the last sequence of a region that is gone which anybody is known to have taken. The
-// partition is locked.
-func (p *partition) newestOf(gone part.Region) (seq uint64) {
-	for from, taken := range p.regions.cursors {
-		if from.Region == gone {
-			seq = max(seq, taken)
-		}
-	}
-	for k, s := range p.regions.stated {
-		if k.gone == gone {
-			seq = max(seq, s.newest)
-		}
-	}
-	return seq
-}
-
-// jumpBeyond lets the sequences of partitions jump beyond those of a region, and of those that it
-// was the heir of.
-func (s *Store) jumpBeyond(partitions []*partition, gone part.Region) error {
-	if len(partitions) == 0 {
-		return nil
-	}
-	x := s.internal(partitions...)
-	x.lock()
-	err := s.refusal(partitions...)
-	if err == nil {
-		x.room, err = s.reserve(int64(len(partitions) * entryRoom))
-	}
-	if err != nil {
-		x.unlock()
-		return err
-	}
-	for _, p := range partitions {
-		p.draft.need = p.seq
-		x.logJumpBeyond(p, p.newestOf(gone))
-	}
-	return x.finish()
 }

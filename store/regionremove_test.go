@@ -1,138 +1,237 @@
 package store
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
 var removalRuns = flag.Int("regions.removals", max(1, 9/slowdown), "how many runs TestRegionRemoved makes, each with another seed")
 
-// testRemoval is the removal of one of testRegions.
+// testRemoval is the removal of some of testRegions, one after the other, while others join.
 type testRemoval struct {
 	*testRegions
-	lost, heir part.Region
-	dels       []testDel
-	from       map[*testRegion]map[int]bool // whose state each has taken since it was opened
+	now  RegionSet // what the arbiter knows
+	lost []lostRegion
+	dels []testDel
+	from map[*testRegion]map[tookFrom]bool // whose state each has taken since it was opened
+}
+
+// lostRegion is a region that was removed.
+type lostRegion struct{ region, heir part.Region }
+
+// tookFrom says that the state of a region that is gone was taken, for one removal.
+type tookFrom struct {
+	gone  part.Region
+	since uint64
+	by    int
 }
 
 // testDel is a deletion, or a SET, and what it had seen.
 type testDel struct {
-	region int
-	from   RegionSource
-	seq    uint64
-	of     []int // of history
+	done
+	of []int // of history
+}
+
+func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
+	w := &testRemoval{testRegions: newTestRegions(t, seed, partitions...), from: make(map[*testRegion]map[tookFrom]bool)}
+	w.now, w.unsure = w.set(0), make(map[string]bool)
+	w.onReopen = func(r *testRegion) { w.from[r] = nil }
+	w.onDelete = func(r *testRegion, key string, of []int) {
+		if len(of) == 0 {
+			return
+		}
+		p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
+		d := testDel{done{key: key, region: r.n, from: RegionSource{part.Region(r.n), p.id}, seq: p.seq}, of}
+		w.dels = append(w.dels, d)
+	}
+	w.reaches = func(r, from *testRegion) bool {
+		if r.s.Newcomer() && slices.ContainsFunc(w.r, func(o *testRegion) bool { return !w.knows(o, r) }) {
+			return false
+		}
+		return w.knows(r, from) && w.knows(from, r)
+	}
+	return w
+}
+
+// knows reports whether a region knows that another one is a member.
+func (w *testRemoval) knows(r, o *testRegion) bool {
+	set, _ := r.s.Regions()
+	return set.living(part.Region(o.n))
 }
 
 // lose loses a region: from now on nobody reads it, but what it has answered may still arrive.
 func (w *testRemoval) lose() {
 	i := w.rnd.IntN(len(w.r))
-	w.lost = part.Region(w.r[i].n)
+	lost := w.r[i]
 	w.r = slices.Delete(w.r, i, i+1)
-	w.heir = part.Region(w.r[w.rnd.IntN(len(w.r))].n)
+	heir := part.Region(w.r[w.rnd.IntN(len(w.r))].n)
+	w.lost = append(w.lost, lostRegion{part.Region(lost.n), heir})
+	w.now.Self = heir
+	now, err := w.now.Remove(heir, part.Region(lost.n))
+	must(w.t, err)
+	w.now = now
+	must(w.t, lost.s.CloseNow())
 }
 
-// adopted reports whether a region knows of the removal.
-func (w *testRemoval) adopted(r *testRegion) bool {
-	set, _ := r.s.Regions()
-	return set.gone(w.lost)
+// join lets an empty region join.
+func (w *testRemoval) join(partitions int) {
+	r := &testRegion{n: len(w.now.Members), fs: vfs.NewMem(), clock: newFakeClock(), parts: partitions}
+	r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
+	w.open(r)
+	mode, window := Exact, time.Hour
+	must(w.t, r.s.AlterTable(DefaultTable, TableChange{Mode: &mode, Window: &window}))
+	w.r = append(w.r, r)
+	w.now.Version++
+	w.now.Members = append(slices.Clone(w.now.Members), RegionMember{
+		Region: part.Region(r.n), Name: fmt.Sprint("region", r.n), Partitions: r.parts, Incarnation: r.s.Meta().Incarnation,
+	})
+	w.learn(r)
 }
 
-// progress lets a region do what it can for the removal, by one step.
+// learn makes a region know the members.
+func (w *testRemoval) learn(r *testRegion) {
+	set := w.now
+	set.Self = part.Region(r.n)
+	must(w.t, r.s.SetRegions(set))
+}
+
+// progress lets a region do what it can for removals, by one step.
 func (w *testRemoval) progress(r *testRegion) {
-	if !w.adopted(r) {
-		set, _ := r.s.Regions()
-		set, err := set.Remove(w.heir, w.lost)
-		must(w.t, err)
-		must(w.t, r.s.SetRegions(set))
+	if set, _ := r.s.Regions(); set.Version != w.now.Version {
+		w.learn(r)
 		return
 	}
 	if w.from[r] == nil {
-		w.from[r] = make(map[int]bool)
+		w.from[r] = make(map[tookFrom]bool)
 	}
-	for _, o := range w.r {
-		if o != r && !w.from[r][o.n] {
-			if w.adopted(o) {
-				w.level(r, o)
-				w.from[r][o.n] = true
-			}
-			return
+	for _, m := range r.s.Removals() {
+		if m.Levelled {
+			continue
 		}
+		for _, o := range w.r {
+			if k := (tookFrom{m.Gone, m.Since, o.n}); o != r && !w.from[r][k] {
+				w.from[r][k] = w.level(r, o, m.Gone)
+				return
+			}
+		}
+		must(w.t, r.s.Levelled(m.Gone, m.Since))
 	}
-	m := w.removal(r)
-	must(w.t, r.s.Levelled(m.Gone, m.Since))
 }
 
-func (w *testRemoval) removal(r *testRegion) Removal {
-	all := r.s.Removals()
-	if len(all) != 1 || all[0].Gone != w.lost || all[0].Heir != w.heir {
-		w.t.Fatalf("removals %+v", all)
-	}
-	return all[0]
-}
-
-// level gives a region what another one knows of the one that is lost.
-func (w *testRemoval) level(to, from *testRegion) {
+// level gives a region what another one knows of one that is lost; false if that does not know of it.
+func (w *testRemoval) level(to, from *testRegion, gone part.Region) (ok bool) {
+	ok = true
 	w.ranges(to, from, func(n, first uint16) {
 		last, _, _ := pullRange(int(n), from.parts, to.parts, first)
 		q := StateQuery{
-			By: part.Region(to.n), Of: w.lost, Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
+			By: part.Region(to.n), Of: gone, Group: 77, Incarnation: from.s.Meta().Incarnation, Partition: n,
 			First: first, Last: last, Most: 1 + w.rnd.IntN(2000),
 		}
-		for done := false; !done; {
+		for done := false; ok && !done; {
 			page, err := from.s.State(q)
+			if errors.Is(err, ErrStream) {
+				ok = false
+				return
+			}
 			must(w.t, err)
 			taken, err := to.s.TakeState(page)
+			if errors.Is(err, ErrStream) {
+				ok = false
+				return
+			}
 			must(w.t, err)
 			q.Seq, q.At, done = taken.Seq, taken.Next, taken.Next == nil
 		}
 	})
+	return ok
 }
 
-// forget drops from history what nobody has heard of.
+// forget makes lost what lost regions did and nobody has heard of. What was decided stays.
 func (w *testRemoval) forget() {
-	heard := func(from RegionSource, key string, seq uint64) bool {
-		return from.Region != w.lost || slices.ContainsFunc(w.r, func(r *testRegion) bool {
-			taken, _, err := r.s.TakenOf(Slot([]byte(key))>>r.s.shift, from)
-			must(w.t, err)
-			return taken >= seq
-		})
+	for i := range w.history {
+		h := &w.history[i]
+		h.lost, h.gone = h.lost || !h.known && !w.heard(h), false
+	}
+	for i := range w.dels {
+		d := &w.dels[i]
+		if d.lost = d.lost || !d.known && !w.heard(&d.done); d.lost {
+			w.unsure[d.key] = true
+			continue
+		}
+		for _, i := range d.of {
+			w.history[i].gone = true
+		}
+	}
+	decided := func(region int) bool {
+		return slices.ContainsFunc(w.lost, func(l lostRegion) bool { return int(l.region) == region })
 	}
 	for i := range w.history {
-		w.history[i].gone = false
+		w.history[i].known = decided(w.history[i].region)
 	}
-	for _, d := range w.dels {
-		for _, i := range d.of {
-			if h := &w.history[i]; heard(d.from, h.key, d.seq) {
-				h.gone = true
-			}
-		}
+	for i := range w.dels {
+		w.dels[i].known = decided(w.dels[i].region)
 	}
-	w.history = slices.DeleteFunc(w.history, func(d done) bool { return !heard(d.from, d.key, d.seq) })
 }
 
-// finish completes the removal.
-func (w *testRemoval) finish() {
-	for range 2 {
-		for _, r := range w.r {
-			if !w.adopted(r) {
-				w.progress(r)
+// heard reports whether any region knows of something: it has done it or taken it with the log, or a state
+// has told it. Of an operation with an opid it must have the record: its region may have taken it back, for one of
+// another region that is lost, too.
+func (w *testRemoval) heard(d *done) bool {
+	return slices.ContainsFunc(w.r, func(r *testRegion) bool {
+		p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
+		if r.n == d.region {
+			return true
+		}
+		if d.opid != "" {
+			op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(d.opid)})
+			return op.Object == fmt.Sprint("region", d.region) && op.Seen.UnixMs == d.wall
+		}
+		if taken, _, err := r.s.TakenOf(p.id, d.from); err != nil || taken >= d.seq {
+			must(w.t, err)
+			return true
+		}
+		get(r.s, d.key) // into memory
+		if slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq }) {
+			w.unsure[d.key] = true // the clock may be of an heir
+			return true
+		}
+		return false
+	})
+}
+
+// removed reports whether heirs inherit all that is lost.
+func (w *testRemoval) removed() bool {
+	for _, r := range w.r {
+		for _, m := range r.s.Removals() {
+			if int(m.Heir) == r.n && !m.Done {
+				return false
 			}
 		}
-		for _, r := range w.r {
-			r.underway = nil
-		}
+	}
+	return true
+}
+
+// finish completes the removals.
+func (w *testRemoval) finish() {
+	for _, r := range w.r {
+		w.learn(r)
+		r.underway = nil
 	}
 	w.forget()
-	for rounds := 0; !slices.ContainsFunc(w.r, func(r *testRegion) bool { return w.removal(r).Done }) || rounds < 3; rounds++ {
+	for rounds := 0; !w.removed() || rounds < 3; rounds++ {
 		if rounds > 10 {
-			w.t.Fatalf("the removal does not end: %+v, %+v", w.r[0].s.Removals(), w.r[1].s.Removals())
+			w.t.Fatalf("the removals do not end: %+v, %+v", w.r[0].s.Removals(), w.r[1].s.Removals())
 		}
 		for _, r := range w.r {
-			for range 3 {
+			for range 3 * len(w.lost) {
 				w.progress(r)
 			}
 		}
@@ -173,35 +272,31 @@ func (w *testRemoval) left() (left []string) {
 	return left
 }
 
-// TestRegionRemoved: a region that is lost at any moment, with operations that others applied
-// too, and is removed with an heir while the others go on and crash, leaves what anybody has heard
-// of it, each opid once; and all keys can be forgotten afterwards.
+// TestRegionRemoved: regions that are lost at any moment, one, two or three in a row, with operations that others applied
+// too, and are removed with an heir while the others go on and crash, and empty ones join, leave what anybody has heard
+// of them, each opid once; and all keys can be forgotten afterwards.
 func TestRegionRemoved(t *testing.T) {
 	for seed := *regionSeed; seed < *regionSeed+uint64(*removalRuns); seed++ {
 		ok := t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			w := &testRemoval{testRegions: newTestRegions(t, seed, 4, 1<<(seed%4), 2), from: make(map[*testRegion]map[int]bool)}
-			w.onReopen = func(r *testRegion) { w.from[r] = nil }
-			w.onDelete = func(r *testRegion, key string, of []int) {
-				d := testDel{region: r.n, of: of}
-				p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
-				d.from, d.seq = RegionSource{part.Region(r.n), p.id}, p.seq
-				w.dels = append(w.dels, d)
-			}
+			w := newTestRemoval(t, seed, 4, 1<<(seed%4), 2)
 			for range 200 + w.rnd.IntN(200) {
 				w.step()
 			}
-			w.lose()
-			for range 200 {
-				if w.step(); w.rnd.IntN(20) == 0 {
-					w.progress(w.r[w.rnd.IntN(len(w.r))])
+			for losses := 1 + seed%3; losses > 0; losses-- {
+				w.lose()
+				w.life(200)
+				if w.rnd.IntN(2) == 0 {
+					w.finish()
+				}
+				if losses > 1 {
+					w.join(1 << w.rnd.IntN(4))
+					w.life(100 + w.rnd.IntN(200))
 				}
 			}
 			w.finish()
 			w.check()
-			for range 100 { // life goes on
-				w.step()
-			}
-			w.drain()
+			w.life(100)
+			w.finish()
 			w.check()
 			for n := range 12 {
 				w.do(w.r[0], Op{Kind: Del, Keys: [][]byte{[]byte(fmt.Sprint("k", n))}})
@@ -219,6 +314,15 @@ func TestRegionRemoved(t *testing.T) {
 		})
 		if !ok {
 			return
+		}
+	}
+}
+
+// life goes on for some steps, and so do removals.
+func (w *testRemoval) life(steps int) {
+	for range steps {
+		if w.step(); w.rnd.IntN(20) == 0 {
+			w.progress(w.r[w.rnd.IntN(len(w.r))])
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // A region whose log does not reach back to what another one has taken tells its state instead: of
-// a slot range the whole parts of all keys, also of those that ended and are not forgotten, and
+// a slot range its parts of all keys, also of those that ended and are not forgotten, and
 // then the ids of operations that are remembered here. Whoever has taken all pages has taken the
 // log up to the sequence S at which the first one began, and goes on with the log from there.
 //
@@ -102,11 +102,16 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 	p.lock()
 	g := p.regions
 	d := &statePage{
-		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.incarnation, era: g.Era,
+		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.incarnation, era: g.Era, version: g.Version,
 		first: q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
 	}
 	if q.Seq == 0 {
 		d.seq, d.vector, d.levelled = p.seq, sortTaken(g.cursors), g.levelledBy(d.RegionSource)
+	}
+	for _, m := range g.Members {
+		if g.heirOf(m.Region) {
+			d.heirOf = append(d.heirOf, m.Region)
+		}
 	}
 	here := p.here()
 	p.mu.Unlock()
@@ -136,7 +141,7 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 		here = at
 		for i := range keys {
 			k := &keys[i]
-			if after = k.key; k.told && len(k.parts) > 0 && (d.of == d.Region || slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == d.of })) {
+			if after = k.key; k.told && d.tells(k) {
 				d.items = k.appendTo(d.items)
 			}
 			if (len(d.items) >= most || looked >= stateScan) && (more || i < len(keys)-1) {
@@ -149,6 +154,18 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 			return here, nil
 		}
 	}
+}
+
+// tells reports whether a page tells of a key: the part of the region whose ids it tells, and what deletions have
+// removed of others. What these did must not arrive before their ids; but for what the source does to parts
+// of which it is the heir, as nobody else tells it.
+func (d *statePage) tells(k *foundKey) bool {
+	of := func(r part.Region) bool { return r == d.of || d.of == d.Region && slices.Contains(d.heirOf, r) }
+	if !slices.ContainsFunc(k.parts, func(q part.Part) bool { return of(q.Region) }) {
+		return false
+	}
+	k.parts = k.parts.Only(of)
+	return true
 }
 
 // positionOfNext is a position before which nothing is behind a key.

@@ -46,8 +46,8 @@ func (w *testRegions) pagesOf(to, from *testRegion, of part.Region, most int, be
 	}
 }
 
-// TestStateHasAll: a state has counters in memory and in rows, changed and not, keys that ended and
-// what others count under an object, and nothing else; of operations those of counters, applied up to its
+// TestStateHasAll: a state has counters in memory and in rows, changed and not, and keys that ended, but
+// nothing that only others have done; of operations those of counters, applied up to its
 // sequence by the region that was asked for.
 func TestStateHasAll(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1)
@@ -92,7 +92,7 @@ func TestStateHasAll(t *testing.T) {
 	for k, parts := range all.keys {
 		values[k], _ = parts.Value()
 	}
-	want := map[string]int64{"ended": 0, "ended, no row": 0, "aside": 4, "others": 2, "new": 7}
+	want := map[string]int64{"ended": 0, "ended, no row": 0, "new": 7}
 	for i := range 100 {
 		want[fmt.Sprint("row", i)] = int64(i)
 	}
@@ -115,7 +115,8 @@ func TestStateHasAll(t *testing.T) {
 	}
 }
 
-// TestStateOfAnother: what a region knows of a third one that is lost.
+// TestStateOfAnother: what a region knows of a third one that is lost, and of no other; but for what it does as an
+// heir. It is taken only if the source knows of the newest removal.
 func TestStateOfAnother(t *testing.T) {
 	w := newTestRegions(t, 1, 1, 1, 1)
 	a, b, c := w.r[0], w.r[1], w.r[2]
@@ -128,7 +129,7 @@ func TestStateOfAnother(t *testing.T) {
 	must(t, err)
 	must(t, a.s.SetRegions(set))
 	all := w.pagesOf(b, a, 2, 1<<20, nil)
-	if len(all.keys) != 1 || len(all.keys["k"]) != 2 || len(all.ids) != 1 || all.ids["k lost"].Delta != 3 {
+	if len(all.keys) != 1 || len(all.keys["k"]) != 1 || all.keys["k"][0].Region != 2 || len(all.ids) != 1 || all.ids["k lost"].Delta != 3 {
 		t.Errorf("the state of the third region: %v, %v", all.keys, all.ids)
 	}
 	before, _, err := b.s.TakenOf(0, RegionSource{0, 0})
@@ -138,10 +139,19 @@ func TestStateOfAnother(t *testing.T) {
 		last, err = b.s.TakeState(page)
 		must(t, err)
 	}
+	if own := w.pagesOf(b, a, 0, 1<<20, nil).keys; len(own["k"]) != 2 || len(own["other"]) != 1 {
+		t.Errorf("the heir's state: %v", own)
+	}
 	after, _, _ := b.s.TakenOf(0, RegionSource{0, 0})
 	taken, _, _ := a.s.TakenOf(0, RegionSource{2, 0})
 	if after != before || len(last.Vector) == 0 || !slices.ContainsFunc(last.Vector, func(v RegionTaken) bool { return v.Region == 2 && v.Seq <= taken }) {
 		t.Errorf("the log of the source counts as taken from %d up to %d; %+v", before, after, last)
+	}
+	set.Self, set.Version, set.Members = 1, 7, slices.Clone(set.Members)
+	set.Members[2].Since = 7
+	must(t, b.s.SetRegions(set))
+	if _, err = b.s.TakeState(all.raw[0]); !errors.Is(err, ErrStream) {
+		t.Errorf("of a source that does not know what was removed: %v", err)
 	}
 }
 
@@ -186,8 +196,7 @@ func TestStateRefused(t *testing.T) {
 	}
 	d, err := decodeStatePage(all.raw[0])
 	must(t, err)
-	k := stateKey{key: []byte("mine"), parts: part.Parts{{Region: 1, Clock: 1 << 40, Live: 1, Cum: 1}}}
-	d.items, d.next = k.appendTo(nil), statePlace{ids: true}.appendTo(nil)
+	d.vector = []RegionTaken{{RegionSource{1, 0}, 1 << 40}}
 	if _, err := b.s.TakeState(d.appendTo(nil)); !errors.Is(err, ErrStream) {
 		t.Errorf("more of this region than it has done: %v", err)
 	}

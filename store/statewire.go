@@ -16,7 +16,7 @@ import (
 // What a region answers who takes its state (regionstate.go): pages, each either of keys or of
 // ids. In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
-//	version u8, group u, region u8, partition u, incarnation u, era u
+//	version u8, group u, region u8, partition u, incarnation u, era u, version of the regions u
 //	first and last slot u, of u8: whose operations the ids are
 //	sequence u, wall u
 //	at: the place where the page begins, next: the one to go on at, "" behind the last page
@@ -90,6 +90,7 @@ type statePage struct {
 	RegionSource
 	group, incarnation uint64
 	era                uint64 // of all that the page tells (regionflush.go)
+	version            uint64 // of the regions, as the source knows them
 	first, last        uint16 // slots of the keys
 	of                 part.Region
 	seq                uint64 // of the source: all that it did up to it is in the state
@@ -98,6 +99,8 @@ type statePage struct {
 	vector             []RegionTaken
 	levelled           []levelled
 	items              []byte
+
+	heirOf []part.Region // the source is the heir of these; not in the page
 }
 
 func (d *statePage) appendTo(b []byte) []byte {
@@ -105,6 +108,7 @@ func (d *statePage) appendTo(b []byte) []byte {
 	b = d.RegionSource.appendTo(b)
 	b = binary.AppendUvarint(b, d.incarnation)
 	b = binary.AppendUvarint(b, d.era)
+	b = binary.AppendUvarint(b, d.version)
 	b = binary.AppendUvarint(b, uint64(d.first))
 	b = binary.AppendUvarint(b, uint64(d.last))
 	b = binary.AppendUvarint(append(b, byte(d.of)), d.seq)
@@ -127,7 +131,7 @@ func decodeStatePage(b []byte) (d statePage, err error) {
 	if r.Byte() != statePageVersion || len(b) > maxStatePage {
 		r.Fail()
 	}
-	d.group, d.RegionSource, d.incarnation, d.era = r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint()
+	d.group, d.RegionSource, d.incarnation, d.era, d.version = r.Uvarint(), r.source(), r.Uvarint(), r.Uvarint(), r.Uvarint()
 	d.first, d.last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
 	d.of = part.Region(r.Byte())
 	d.seq, d.wall = r.Uvarint(), int64(r.UpTo(math.MaxInt64))

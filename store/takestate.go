@@ -54,10 +54,6 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 	defer p.taking.mu.Unlock()
 	p.lock()
 	state, at, err := d.follows(p)
-	known, self := p.seq, part.Region(0)
-	if err == nil {
-		self = p.self()
-	}
 	p.mu.Unlock()
 	if err != nil {
 		return StateTaken{}, err
@@ -70,7 +66,7 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 	if place, _ := decodePlace(d.at); place.ids {
 		err = d.eachID(t.stateID(d.of))
 	} else {
-		err = d.eachKey(t.stateKey(self, known))
+		err = d.eachKey(t.stateKey)
 	}
 	taken := StateTaken{RegionTaken: RegionTaken{d.RegionSource, d.seq}, Clock: d.wall, Of: d.of}
 	last := len(d.next) == 0
@@ -104,10 +100,19 @@ func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	if d.of == p.regions.Self || p.regions.member(d.of) == nil {
+	m := p.regions.member(d.of)
+	switch {
+	case m == nil || d.of == p.regions.Self:
 		return nil, 0, streamError("a state with the ids of region %d", d.of)
+	case d.of != d.Region && d.version < m.Since: // it may learn more of that one
+		return nil, 0, streamError("region %d does not know yet what was removed", d.Region)
 	}
 	if len(d.at) == 0 {
+		// Nobody has heard of more than is durable here. A source that has knows this region as it was
+		// before something was lost; what is counted here now would not be told apart from that.
+		if slices.ContainsFunc(d.vector, func(t RegionTaken) bool { return t.RegionSource == RegionSource{p.self(), p.id} && t.Seq > p.seq }) {
+			return nil, 0, streamError("region %d knows more of this one than it has done", d.Region)
+		}
 		if p.taking.states == nil {
 			p.taking.states = make(map[stateOf]*takingState)
 		}
@@ -134,22 +139,15 @@ func (d *statePage) progress() string {
 	return fmt.Sprintf("keys %d%%", (int(Slot(place.key))-int(d.first))*100/(int(d.last)-int(d.first)+1))
 }
 
-// stateKey takes what a page says of a key. known is the last sequence here.
-func (t *taker) stateKey(self part.Region, known uint64) func(k *stateKey) error {
-	return func(k *stateKey) error {
-		// Nobody has heard of more than is durable here. A source that has knows this region as it was
-		// before something was lost; what is counted here now would not be told apart from that.
-		if slices.ContainsFunc(k.parts, func(q part.Part) bool { return q.Region == self && max(q.Clock, q.Base.Clock) > known }) {
-			return streamError("region %d knows more of this one than it has done", t.d.Region)
-		}
-		t.of = append(t.of, len(t.keys))
-		t.keys = append(t.keys, changedKey{key: k.key, n: 1})
-		t.changes = append(t.changes, Change{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts})
-		for i := range k.owed {
-			t.other = append(t.other, removalOp{regionOwe, k.key, &k.owed[i]})
-		}
-		return t.enough(len(k.key) + int(partsBytes(k.parts)))
+// stateKey takes what a page says of a key.
+func (t *taker) stateKey(k *stateKey) error {
+	t.of = append(t.of, len(t.keys))
+	t.keys = append(t.keys, changedKey{key: k.key, n: 1})
+	t.changes = append(t.changes, Change{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts})
+	for i := range k.owed {
+		t.other = append(t.other, removalOp{regionOwe, k.key, &k.owed[i]})
 	}
+	return t.enough(len(k.key) + int(partsBytes(k.parts)))
 }
 
 // stateID takes what a page says of an operation.

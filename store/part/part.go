@@ -254,6 +254,17 @@ func (p *Parts) MergePart(o Part) {
 	q.mergeBase(o.Base)
 }
 
+// Only returns the parts of some regions, and of all others what deletions have removed.
+func (p Parts) Only(of func(Region) bool) (only Parts) {
+	for _, q := range p {
+		if !of(q.Region) {
+			q = Part{Region: q.Region, Base: q.Base}
+		}
+		only.MergePart(q)
+	}
+	return only
+}
+
 // mergeBases joins bases that a deletion carries. They count also if the deletion itself is
 // known: a whole part that came before it did not bring the bases of other parts.
 func (p *Parts) mergeBases(bases []RegionBase) {

@@ -68,8 +68,8 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a state that knows more of this region than it has done is taken",
 		file:     "store/takestate.go",
-		old:      "return q.Region == self && max(q.Clock, q.Base.Clock) > known })",
-		new:      "return q.Region == self && max(q.Clock, q.Base.Clock) > known && false })",
+		old:      "&& t.Seq > p.seq }) {\n",
+		new:      "&& t.Seq > p.seq && false }) {\n",
 		packages: "./store", tests: "TestStateRefused",
 	},
 	{

@@ -116,10 +116,11 @@ func recovered(all []sample, cut float64) (seconds float64) {
 // draw draws lag and take-backs over time.
 func (w *world) draw(all []sample) error {
 	lag, back := chart.New(), chart.New()
-	lag.Title.Text = fmt.Sprintf("Two regions that count %d operations per second each; their link is cut from 0 to %v", w.o.rate, w.o.cut)
+	lag.Title.Text = fmt.Sprintf("Two regions, %d operations/s each; no link for %v", w.o.rate, w.o.cut)
 	lag.Y.Label.Text, back.Y.Label.Text = "lag (s)", "operations taken back"
 	back.X.Label.Text = "seconds since the cut"
-	for i, name := range []string{"a", "b"} {
+	names := []string{"a", "b"}
+	for i, name := range names {
 		var lags, backs plotter.XYs
 		for _, s := range all {
 			lags = append(lags, plotter.XY{X: s.seconds, Y: s.lag[i]})
@@ -136,7 +137,7 @@ func (w *world) draw(all []sample) error {
 			}
 			if p == 0 {
 				lag.Add(l)
-				lag.Legend.Add(fmt.Sprintf("region %s of the other", name), l)
+				lag.Legend.Add(fmt.Sprintf("%s behind %s", name, names[1-i]), l)
 			} else {
 				back.Add(l)
 				back.Legend.Add("region "+name, l)
