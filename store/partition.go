@@ -33,7 +33,8 @@ type partition struct {
 	draft     draft
 	saving    saving
 	committed commitMark
-	ahead     int64 // logged time minus running time (clock.go)
+	commits   atomic.Uint64 // of checkpoints; it changes with Store.indexing held
+	ahead     int64         // logged time minus running time (clock.go)
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]

@@ -208,6 +208,7 @@ type Store struct {
 	replica    *replica   // nil: there is no other node
 	catalogMu  sync.Mutex // one change of the tables at a time
 	rebuilds   sync.Mutex // one rebuild at a time
+	indexing   sync.Mutex // one commit at a time that may change the index of expiries
 	snapshots  snapshotter
 	scanning   atomic.Bool // the filter of a partition's rows is being filled
 	backup     backup

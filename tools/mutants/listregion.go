@@ -108,6 +108,13 @@ var regionMutants = []mutant{
 		packages: "./store", tests: "TestRegionAside",
 	},
 	{
+		guarantee: "G4", name: "the expiry of a key that came back is dropped from the index",
+		file:     "store/maintain.go",
+		old:      "		if e.commits == e.p.commits.Load() {\n",
+		new:      "		if true {\n",
+		packages: "./store", tests: "TestExpiryComesBack",
+	},
+	{
 		guarantee: "G4", name: "a cursor goes back",
 		file:     "store/region.go",
 		old:      "	if c.Seq > g.cursors[c.RegionSource] {\n",

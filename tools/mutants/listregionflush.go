@@ -35,7 +35,7 @@ var regionFlushMutants = []mutant{
 		file:     "store/pull.go",
 		old:      "	d.upTo = max(d.upTo, dead)\n",
 		new:      "	d.upTo = max(d.upTo, dead*0)\n",
-		packages: "./store", tests: "TestRegionFlushRefused",
+		packages: "./store", tests: "TestRegionFlushCommit",
 	},
 	{
 		guarantee: "G2", name: "what follows a flush in its record is a gap",
