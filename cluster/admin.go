@@ -210,6 +210,9 @@ func (a *Admin) begin(r InitRequest) error {
 		return err
 	}
 	c.Tables = Tables{Version: seen + 1, Set: a.Store.Tables()} // it may have been another cluster's
+	if c.Regions, err = regionsOfData(a.Store); err != nil {
+		return err
+	}
 	empty := a.Store.Pristine()
 	if empty {
 		c.Partitions = r.Partitions
@@ -242,7 +245,11 @@ func (a *Admin) begin(r InitRequest) error {
 func (a *Admin) beginRestored(c Configuration, cluster string) error {
 	c.Cluster, c.Seed = cluster, Seed(a.Store.Seed())
 	c.Format = max(c.Format, a.Self.Level)
-	if err := a.hasShard(&c); err != nil {
+	err := a.hasShard(&c)
+	if err == nil {
+		c.Regions, err = regionsOfData(a.Store)
+	}
+	if err != nil {
 		return err
 	}
 	if err := a.Directory.become(c, true, false); err != nil {

@@ -14,6 +14,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/fbfkv/fbfkv/store"
 )
 
 // FormatLevel is the newest level of entries, files and configurations that this program
@@ -64,6 +66,8 @@ type Configuration struct {
 	Members []Member `json:"members"`
 	// Tables are those of all shards.
 	Tables Tables `json:"tables"`
+	// Regions are those of which the cluster is one; nil: it is no region.
+	Regions *store.RegionSet `json:"regions,omitempty"`
 }
 
 // Shard says which partitions a group of nodes replicates.
@@ -165,38 +169,6 @@ func (c *Configuration) Move(partition int) *Move {
 		return &c.Moves[i]
 	}
 	return nil
-}
-
-// moves notes that partitions are to move to a shard, unless they are there or on their way.
-func (c *Configuration) moves(r MoveRequest) error {
-	for _, p := range r.Partitions {
-		owner, moves := c.Owner(p), c.Move(p)
-		switch {
-		case owner == nil:
-			return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
-		case moves != nil && moves.To != r.To:
-			return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
-		case owner.ID != r.To && moves == nil:
-			c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: c.Version + 1})
-		}
-	}
-	return nil
-}
-
-// stay takes back the moves of partitions.
-func (c *Configuration) stay(partitions []int) {
-	c.Moves = slices.DeleteFunc(c.Moves, func(m Move) bool { return slices.Contains(partitions, m.Partition) })
-}
-
-// arrived ends a move: its partition is the other shard's. One that was taken back ends nothing.
-func (c *Configuration) arrived(m Move) {
-	i := slices.Index(c.Moves, m)
-	if i < 0 {
-		return // it was said before
-	}
-	c.Moves = slices.Delete(c.Moves, i, i+1)
-	c.Shard(m.From).set(m.Partition, false)
-	c.Shard(m.To).set(m.Partition, true)
 }
 
 // Divide divides partitions evenly among shards that begin: in ranges, the larger ones first.
@@ -428,13 +400,13 @@ func (c Configuration) Follows(old Configuration) error {
 	case c.Format < old.Format:
 		return invalid("the format level falls from %d to %d", old.Format, c.Format)
 	}
-	return cmp.Or(c.Tables.follows(old.Tables), c.Valid())
+	return cmp.Or(c.Tables.follows(old.Tables), c.regionsFollow(old), c.Valid())
 }
 
 func (c Configuration) equal(o Configuration) bool {
 	return c.Version == o.Version && c.Cluster == o.Cluster && c.Format == o.Format && c.Seed == o.Seed &&
 		c.Partitions == o.Partitions && slices.EqualFunc(c.Shards, o.Shards, Shard.equal) && slices.Equal(c.Moves, o.Moves) &&
-		slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables)
+		slices.Equal(c.Members, o.Members) && c.Tables.equal(o.Tables) && sameRegions(c.Regions, o.Regions)
 }
 
 func invalid(format string, args ...any) error {
@@ -461,7 +433,7 @@ func (c Configuration) rules() error {
 	case len(c.Members) == 0:
 		return invalid("it has no nodes")
 	}
-	if err := cmp.Or(c.Tables.valid(), c.validShards()); err != nil {
+	if err := cmp.Or(c.Tables.valid(), c.validShards(), c.validRegions()); err != nil {
 		return err
 	}
 	return c.validMembers()

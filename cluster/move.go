@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -207,4 +208,38 @@ func endMove(st *store.Store, c *Configuration, shard string, p int) (ended bool
 		return true, st.Release(uint16(p), number)
 	}
 	return true, st.Vacate(uint16(p), number)
+}
+
+// moves notes that partitions are to move to a shard, unless they are there or on their way.
+func (c *Configuration) moves(r MoveRequest) error {
+	for _, p := range r.Partitions {
+		owner, moves := c.Owner(p), c.Move(p)
+		switch {
+		case c.Regions != nil:
+			return errRegionsMove
+		case owner == nil:
+			return fmt.Errorf("there is no partition %d: the cluster has %d", p, c.Partitions)
+		case moves != nil && moves.To != r.To:
+			return fmt.Errorf("partition %d is on its way to the shard %.8s", p, moves.To)
+		case owner.ID != r.To && moves == nil:
+			c.Moves = append(c.Moves, Move{Partition: p, From: owner.ID, To: r.To, Epoch: c.Version + 1})
+		}
+	}
+	return nil
+}
+
+// stay takes back the moves of partitions.
+func (c *Configuration) stay(partitions []int) {
+	c.Moves = slices.DeleteFunc(c.Moves, func(m Move) bool { return slices.Contains(partitions, m.Partition) })
+}
+
+// arrived ends a move: its partition is the other shard's. One that was taken back ends nothing.
+func (c *Configuration) arrived(m Move) {
+	i := slices.Index(c.Moves, m)
+	if i < 0 {
+		return // it was said before
+	}
+	c.Moves = slices.Delete(c.Moves, i, i+1)
+	c.Shard(m.From).set(m.Partition, false)
+	c.Shard(m.To).set(m.Partition, true)
 }

@@ -17,7 +17,7 @@ import (
 const groupRegions = "regions"
 
 const (
-	noRegionCluster = refusal("ERR regions are not supported in a cluster yet")
+	noRegionCluster = refusal("ERR this node is no member of a cluster yet: only then can that become a region")
 	noRegion        = refusal("ERR this server is not a region: fbfkv region create makes it the first one, fbfkv region join one of others")
 	badRegionJSON   = refusal("ERR the argument is not the JSON that was expected")
 )
@@ -35,7 +35,8 @@ func regionSub(name string, arity int, summary string, run func(*Context, *regio
 		Complexity: "O(N), where N is the number of regions", Summary: summary, Args: args,
 		Run: func(c *Context) {
 			err := error(noRegionCluster)
-			if n := c.Server.Regions; n != nil && c.Server.Cluster == nil {
+			if n := c.Server.Regions; n != nil {
+				n.CatchUp()
 				err = run(c, n)
 			}
 			c.regionFailed(err)

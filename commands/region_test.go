@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
@@ -120,17 +121,20 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// TestRegionElsewhere: in a cluster, and in a server without regions, all of REGION is refused.
+// TestRegionElsewhere: in a node that is no member of a cluster yet all of REGION is refused; and a node of one that
+// knows too little tells other regions nothing.
 func TestRegionElsewhere(t *testing.T) {
-	srv, _ := newRegion(t)
-	l := newIsland(after(asLeader))
-	srv.Cluster = &l.Cluster
-	for _, srv := range []*Server{srv, {}} {
-		c := dial(t, newStore(t), srv)
-		for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a", "REGION REMOVE a b", "REGION FLUSH"} {
-			if got := c.say(line); got != "-"+string(noRegionCluster) {
-				t.Errorf("%s: %s", line, got)
-			}
+	c := dial(t, newStore(t), &Server{})
+	for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a", "REGION REMOVE a b", "REGION FLUSH"} {
+		if got := c.say(line); got != "-"+string(noRegionCluster) {
+			t.Errorf("%s: %s", line, got)
 		}
+	}
+	srv, _ := newRegion(t)
+	l := newIsland(after(longLost))
+	l.hold, srv.Cluster = time.Second, &l.Cluster
+	c = dial(t, newStore(t), srv)
+	if got := c.say("REGION.PULL MEMBERS 1 0"); got != "-ERR the shard has no leader" {
+		t.Errorf("without a leader: %s", got)
 	}
 }

@@ -15,13 +15,15 @@ import (
 
 // doRegionPull is REGION.PULL. It runs alone, so that nobody but its own connection waits for it.
 func doRegionPull(c *Context) {
-	switch {
-	case c.Server.Cluster != nil:
-		c.W.Error("NOREGION " + store.ErrRegions.Error())
-		return
-	case c.Server.Regions == nil:
+	if c.Server.Regions == nil {
 		c.W.Error("NOREGION " + store.ErrNoRegions.Error())
 		return
+	}
+	if cluster := c.Server.Cluster; cluster != nil {
+		if why := cluster.NotReady(); why != "" { // another node of the shard knows more
+			c.W.Error("ERR " + why)
+			return
+		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	watched := make(chan struct{})

@@ -1,4 +1,4 @@
-// Package regions lets a region, which is one node, read what other regions do, and answers
+// Package regions lets a region, which is one node or a cluster, read what other regions do, and answers
 // those that read it. What is told, and what becomes of it, is the store's (store/pull.go,
 // store/take.go): here are connections, the command, and how it goes.
 //
@@ -50,6 +50,12 @@
 //	REGION.PULL MEMBERS group region
 //
 // is answered by the members, JSON as RegionSet.Encode makes it; region is who asks, who need not be one.
+//
+//	REGION.PULL SHARDS group region
+//
+// is answered by the shards, JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …, "port": …, "tls": …,
+// "leads": …}, …], "own": …}, …]; empty, if the server has all partitions itself. Who reads begins each connection with
+// that: it reads each shard over one of its own, from any of its nodes, and after a failure from the next one (shards.go).
 //
 // # Who is a member
 //
@@ -126,4 +132,8 @@
 //	memory is for what arrived     answerReader.bulk           TestAnswerMemory, FuzzAnswer
 //	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
 //	a gap is one line              settle                      TestGapIsOneLine
+//	any node of a shard is read    peer.enter, Mesh.grow       TestReadsShards
+//	a gap at one node is no gap    settle, gapHere             TestGapAtOneNode
+//	only a leader reads            Node.keep                   TestNodeOfShard
+//	a cluster has one name         Node.identity               TestNodeOfShard
 package regions

@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -68,9 +67,6 @@ func arbiter(set *store.RegionSet, lost ...string) store.RegionMember {
 	return store.RegionMember{} // there is the own one
 }
 
-// Members returns the members; false: this server is none.
-func (n *Node) Members() (store.RegionSet, bool) { return n.Store.Regions() }
-
 // Create makes the store the first region, which others can join. Of one that is a member, and the
 // arbiter, it changes the address; one that was restored from a backup, and is the only region, goes on
 // with that. The setting region-announce overrides address.
@@ -100,11 +96,11 @@ func (n *Node) become(set store.RegionSet) (store.RegionSet, error) {
 	var err error
 	switch {
 	case !ok:
-		err = n.Store.SetRegions(set)
+		err = n.set(set, 0)
 	case known.Group != set.Group || known.Self != set.Self:
 		err = memberError("this server is a region already")
 	case set.Version > known.Version: // joined again, by somebody who knows more
-		err = n.Store.SetRegions(set)
+		err = n.set(set, known.Version)
 	default:
 		set = known
 	}
@@ -122,8 +118,9 @@ func (n *Node) Admission(name, address string) Admission {
 			address = a
 		}
 	}
-	meta := n.Store.Meta()
-	return Admission{Name: name, Partitions: meta.Partitions, Incarnation: meta.Incarnation, Data: hex.EncodeToString(meta.ID[:]), Address: address}
+	own := n.identity()
+	own.Name, own.Address = name, address
+	return own
 }
 
 // Admit lets a server become a member, and returns the members as that is to take them with Join.
@@ -184,7 +181,10 @@ func (n *Node) Resume(name string) error { return n.each(name, (*Mesh).Resume) }
 func (n *Node) each(name string, do func(*Mesh, part.Region) bool) error {
 	set, ok := n.Members()
 	mesh := n.Mesh()
-	if !ok || mesh == nil {
+	switch {
+	case ok && mesh == nil && n.cluster != nil:
+		return memberError("this node does not lead its shard, and reads nobody")
+	case !ok || mesh == nil:
 		return store.ErrNoRegions
 	}
 	for _, m := range set.Members {
@@ -221,7 +221,7 @@ func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err erro
 	}
 	next = set
 	next.Members = slices.Clone(set.Members)
-	if here := n.Store.Meta().Incarnation; own.Incarnation != here {
+	if here := n.identity().Incarnation; own.Incarnation != here {
 		if lost == nil || arbiter(&set, append(slices.Clone(lost), own.Name)...).Name != "" {
 			return set, next, memberError("%s", restoredText)
 		}
@@ -241,7 +241,7 @@ func (n *Node) changeWithout(lost []string, do edit) (store.RegionSet, error) {
 	n.changing.Lock()
 	set, next, err := n.plan(lost, do)
 	if err == nil && next.Version != set.Version {
-		err = n.Store.SetRegions(next)
+		err = n.set(next, set.Version)
 	}
 	n.changing.Unlock()
 	if err != nil {
@@ -273,7 +273,7 @@ func (n *Node) learn(set store.RegionSet) error {
 		return ErrRemoved
 	}
 	set.Self = known.Self
-	if err := n.Store.SetRegions(set); err != nil {
+	if err := n.set(set, known.Version); err != nil {
 		return err
 	}
 	gone := func(m store.RegionMember) bool { return m.Gone }

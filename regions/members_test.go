@@ -412,7 +412,7 @@ func TestExcused(t *testing.T) {
 	r := all[1]
 	r.start(map[part.Region]string{0: address}, func(o *Options) { o.LastRetry = time.Hour })
 	refused := func() bool {
-		p := r.mesh.peers[0]
+		p := r.mesh.peers[peerKey{0, 0}]
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		return p.refused

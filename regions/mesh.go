@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"slices"
 	"sync"
@@ -51,6 +52,10 @@ type Options struct {
 	// Announce returns the address, HOST:PORT, at which other regions reach this one, as a Node
 	// tells them; "": the operator says it. Nil: the same.
 	Announce func() string
+	// Secure: connections that Dial makes are TLS, so nodes of a shard are reached at their ports for that.
+	Secure bool
+	// Cluster is the one of whose shard the store is a replica; nil: the store is all of the region.
+	Cluster *Cluster
 	// Unsafe says why this server must be no member, if strangers could read it; nil: it may be one.
 	// A Node asks before it becomes one, or lets others in.
 	Unsafe func() error
@@ -107,10 +112,17 @@ type Mesh struct {
 	cancel context.CancelFunc
 
 	mu    sync.Mutex // of peers; held while they change
-	peers map[part.Region]*peer
+	peers map[peerKey]*peer
 
 	acquainted acquainted
 	verifying  sync.WaitGroup // calls of Verify
+	growing    sync.WaitGroup // calls of grow
+}
+
+// peerKey is a shard of a region, by its first partition: that with partition 0 there always is.
+type peerKey struct {
+	region part.Region
+	first  uint16
 }
 
 // Start begins to read. It fails with store.ErrNoRegions if the store is no member, and with
@@ -119,7 +131,7 @@ func Start(o Options) (*Mesh, error) {
 	if _, ok := o.Store.Regions(); !ok {
 		return nil, store.ErrNoRegions
 	}
-	m := &Mesh{opts: o.withDefaults(), peers: make(map[part.Region]*peer)}
+	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer)}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := m.SetPeers(o.Peers); err != nil {
 		return nil, errors.Join(err, m.Close())
@@ -141,29 +153,48 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 	if m.ctx.Err() != nil {
 		return net.ErrClosed
 	}
-	for r, p := range m.peers {
-		if addresses[r] != p.address {
+	paused := make(map[part.Region]bool)
+	for k, p := range m.peers {
+		if addresses[k.region] != p.address {
 			p.stop()
-			delete(m.peers, r)
-			m.acquainted.set(r, false)
-			if addresses[r] != "" {
-				m.add(r, addresses[r], p.Status().Paused)
-			}
+			delete(m.peers, k)
+			m.acquainted.forget(k.region)
+			paused[k.region] = p.Status().Paused
 		}
 	}
 	for r, address := range addresses {
-		if m.peers[r] == nil {
-			m.add(r, address, false)
+		if k := (peerKey{r, 0}); m.peers[k] == nil {
+			m.add(k, address, paused[r], nil)
 		}
 	}
 	return nil
 }
 
-// add begins to read a region. The lock is held.
-func (m *Mesh) add(r part.Region, address string, paused bool) {
-	p := newPeer(m.ctx, &m.opts, r, address, paused, &m.acquainted)
-	m.peers[r] = p
+// add begins to read a shard of a region, of which nothing need be known. The lock is held.
+func (m *Mesh) add(k peerKey, address string, paused bool, shard *Shard) {
+	p := newPeer(m.ctx, &m.opts, k.region, k.first, address, paused, &m.acquainted)
+	if k.first == 0 {
+		p.found = func(p *peer, all []Shard) { m.growing.Go(func() { m.grow(p, all) }) }
+	}
+	if shard != nil {
+		p.shard, p.nodes = shard, shard.addresses(m.opts.Secure)
+	}
+	m.peers[k] = p
 	go p.run()
+}
+
+// grow begins to read further shards of a region, of which a peer has heard.
+func (m *Mesh) grow(p *peer, all []Shard) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil || m.peers[peerKey{p.region, 0}] != p {
+		return
+	}
+	for i := range all {
+		if k := (peerKey{p.region, all[i].first()}); m.peers[k] == nil {
+			m.add(k, p.address, p.Status().Paused, &all[i])
+		}
+	}
 }
 
 // Pause ends the reading of a region until Resume; meanwhile the region keeps its log, as far as
@@ -179,34 +210,46 @@ func (m *Mesh) askedBy(r part.Region) { m.each(r, (*peer).askedUs) }
 func (m *Mesh) each(r part.Region, do func(*peer)) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	p := m.peers[r]
-	if p != nil {
-		do(p)
+	for k, p := range m.peers {
+		if k.region == r {
+			do(p)
+		}
 	}
-	return p != nil
+	return m.peers[peerKey{r, 0}] != nil
 }
 
 // Status returns how the reading of each region goes, by region.
 func (m *Mesh) Status() []Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	all := make([]Status, 0, len(m.peers))
-	for _, p := range m.peers {
-		all = append(all, p.Status())
+	all := make(map[part.Region]*Status)
+	for k, p := range m.peers {
+		s := p.Status()
+		switch known := all[k.region]; {
+		case known == nil || known.idle:
+			all[k.region] = &s
+		case !s.idle:
+			known.add(&s)
+		}
 	}
-	slices.SortFunc(all, func(a, b Status) int { return int(a.Region) - int(b.Region) })
-	return all
+	sorted := make([]Status, 0, len(all))
+	for _, r := range slices.Sorted(maps.Keys(all)) {
+		all[r].Connected = all[r].Connected && m.acquainted.whole(r)
+		sorted = append(sorted, *all[r])
+	}
+	return sorted
 }
 
 // Close ends the reading: connections at once, whatever the other side does, and returns when
 // what was being taken is committed or has failed. After that the Mesh does not use the store.
 func (m *Mesh) Close() error {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.cancel()
 	for _, p := range m.peers {
 		<-p.done
 	}
+	m.mu.Unlock()
 	m.verifying.Wait()
+	m.growing.Wait()
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -43,28 +44,41 @@ type Node struct {
 // Open begins to read the other regions at the addresses that the members of the store have;
 // Options.Peers is not used.
 func Open(o Options) (*Node, error) {
-	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock}, opts: o.withDefaults(), learnt: make(chan struct{}, 1)}
+	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock, cluster: o.Cluster}, opts: o.withDefaults(), learnt: make(chan struct{}, 1)}
 	n.opts.learn, n.known = n.learn, n.knownTo
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.levelling.wake = make(chan struct{}, 1)
 	n.wg.Go(n.run)
 	n.wg.Go(n.removals)
+	if n.cluster != nil {
+		return n, nil // run follows it
+	}
 	if err := n.follow(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
 
-// run follows the members that others tell of.
+// run follows the members that others tell of, or the cluster.
 func (n *Node) run() {
-	for {
+	for fails := 0; ; {
+		changed := n.changes()
+		err := n.follow()
+		var again <-chan time.Time
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			fails = 0
+		} else {
+			if n.opts.Logger.Warn("the members of the regions have changed, and cannot be followed yet", "error", err); n.cluster != nil {
+				again = time.After(n.opts.delay(fails))
+			}
+			fails++
+		}
 		select {
 		case <-n.ctx.Done():
 			return
 		case <-n.learnt:
-		}
-		if err := n.follow(); err != nil && !errors.Is(err, net.ErrClosed) {
-			n.opts.Logger.Warn("the members of the regions have changed, and cannot be followed", "error", err)
+		case <-changed:
+		case <-again:
 		}
 	}
 }
@@ -72,7 +86,8 @@ func (n *Node) run() {
 // Change changes the members, or makes the store one (store.SetRegions), and follows that.
 func (n *Node) Change(set store.RegionSet) error {
 	n.changing.Lock()
-	err := n.Store.SetRegions(set)
+	known, _ := n.Members()
+	err := n.set(set, known.Version)
 	n.changing.Unlock()
 	if err != nil {
 		return err
@@ -95,6 +110,9 @@ func (n *Node) Flush() error {
 func (n *Node) follow() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if reads, err := n.keep(); err != nil || !reads {
+		return err
+	}
 	set, ok := n.Store.Regions()
 	if !ok {
 		return nil

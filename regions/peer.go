@@ -19,16 +19,23 @@ import (
 type peer struct {
 	opts       *Options
 	region     part.Region
-	address    string
+	first      uint16          // partition of the shard of it that is read
+	address    string          // of the region
 	ctx        context.Context // done when the peer is to stop
 	cancel     context.CancelFunc
 	done       chan struct{} // closed when nothing uses the store any more
 	wake       chan struct{} // has room for one: look again, now
 	acquainted *acquainted
 
+	found func(*peer, []Shard) // is told of all shards of the region; nil: nobody is
+
 	mu        sync.Mutex
-	status    Status // but for what Status computes
-	interrupt func() // ends the session at hand; nil: there is none
+	shard     *Shard   // nil: not known yet
+	nodes     []string // addresses of its nodes; none: that of the region is the only one
+	next      int      // which of them is tried next
+	elsewhere bool     // it is to be tried now
+	status    Status   // but for what Status computes
+	interrupt func()   // ends the session at hand; nil: there is none
 	readings  []*reading
 	began     int64  // own clock, unix ms
 	linkErr   error  // of the last session; nil: it goes well
@@ -47,12 +54,13 @@ type reading struct {
 	fresh         int64         // until when all is known to be taken: own clock, unix ms
 	err           error         // why it waits
 	fails         int           // in a row
+	gaps          int           // in a row, at as many nodes
 	state         *stateReading // it takes the state; nil: the log
 	until         time.Time
 }
 
-func newPeer(ctx context.Context, o *Options, r part.Region, address string, paused bool, known *acquainted) *peer {
-	p := &peer{opts: o, region: r, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
+func newPeer(ctx context.Context, o *Options, r part.Region, first uint16, address string, paused bool, known *acquainted) *peer {
+	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now(), next: rand.IntN(maxShardNodes)}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -99,12 +107,15 @@ func (p *peer) run() {
 			fails = 0
 			continue
 		}
+		if errors.Is(err, errElsewhere) { // at most as often as there are nodes
+			continue
+		}
 		if p.status.Pulls > pulls {
 			fails = 0
 		}
 		p.failed(err)
 		delay := p.opts.delay(fails)
-		if errors.Is(err, ErrRefused) && p.waitsLong(began) {
+		if errors.Is(err, ErrRefused) && !p.amongNodes() && p.waitsLong(began) {
 			delay = p.opts.delay(64)
 		}
 		fails++
@@ -192,6 +203,7 @@ func (p *peer) failed(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.linkErr = err
+	p.next++
 	p.status.LastError, p.status.LastErrorAt = err.Error(), time.Now()
 	noted := "link" // errors of the network have port numbers
 	if errors.Is(err, ErrRefused) {
@@ -217,11 +229,13 @@ type link struct {
 	w resp.Writer
 }
 
-// connect dials and logs in.
-func (p *peer) connect(ctx context.Context) (*link, error) {
+// connect dials the address of the region and logs in.
+func (p *peer) connect(ctx context.Context) (*link, error) { return p.connectTo(ctx, p.address) }
+
+func (p *peer) connectTo(ctx context.Context, address string) (*link, error) {
 	dialing, cancel := context.WithTimeout(ctx, p.opts.Timeout)
 	defer cancel()
-	conn, err := p.opts.Dial(dialing, p.address)
+	conn, err := p.opts.Dial(dialing, address)
 	if err != nil {
 		return nil, err
 	}
@@ -266,16 +280,16 @@ func (p *peer) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := p.plan(); err != nil {
-		return err
-	}
-	l, err := p.connect(ctx)
+	l, err := p.enter(ctx, &member)
 	if err != nil {
 		return err
 	}
 	defer l.Close()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	if err := p.plan(); err != nil {
+		return err
+	}
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {
@@ -328,6 +342,9 @@ func (p *peer) session(ctx context.Context) error {
 		}
 		if !p.take(q, answers) {
 			return fmt.Errorf("%w: no range that follows", ErrAnswer)
+		}
+		if p.gapHere() {
+			return errElsewhere
 		}
 	}
 	return ctx.Err()

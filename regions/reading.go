@@ -1,7 +1,9 @@
 package regions
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -61,7 +63,8 @@ func (p *peer) plan() error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.readings) == len(ranges) { // what they are follows from how many there are
+	ranges = slices.DeleteFunc(ranges, func(r store.PullRange) bool { return !p.shard.has(r.Source.Partition) })
+	if slices.EqualFunc(p.readings, ranges, func(r *reading, o store.PullRange) bool { return r.PullRange == o }) {
 		return nil
 	}
 	p.readings = nil
@@ -100,14 +103,17 @@ func (p *peer) request(m membership) (q *Request, d time.Duration, err error) {
 }
 
 // reading returns that which begins with a slot.
-func (p *peer) reading(first uint16) *reading { return p.readings[int(first)*len(p.readings)/slots] }
+func (p *peer) reading(first uint16) *reading {
+	i, _ := slices.BinarySearchFunc(p.readings, first, func(r *reading, first uint16) int { return cmp.Compare(r.First, first) })
+	return p.readings[i]
+}
 
 // answered notes what an answer says beside its data.
 func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.opts.now()
-	p.acquainted.set(p.region, true)
+	p.acquainted.answered(p.region, p.first)
 	p.status.Connected, p.status.LastAnswer = true, time.Now()
 	p.status.ClockSkewMs, p.status.Version = h.clock-now, h.version
 	p.excused = false
@@ -192,13 +198,15 @@ func (p *peer) settle(told []answer, errs []error) {
 	for i, a := range told {
 		r, err := p.reading(a.first), errs[i]
 		if isGap(err) {
-			if r.gap() {
+			if r.gaps++; r.gaps < len(p.nodes) {
+				p.elsewhere = true // another node may have kept more of its log
+			} else if r.gap() {
 				gaps++
 			}
 			continue
 		}
 		if err == nil {
-			r.err, r.fails = nil, 0
+			r.err, r.fails, r.gaps = nil, 0, 0
 			continue
 		}
 		if p.settleOne(r, err); r.fails == 1 {

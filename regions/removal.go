@@ -1,7 +1,6 @@
 package regions
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -140,8 +139,8 @@ func (n *Node) removals() {
 // level takes from each other region what that knows of those that were removed, and says so.
 // It reports whether something remains to be done or to be waited for.
 func (n *Node) level(ranges map[levelled]int) (busy bool, err error) {
-	set, ok := n.Members()
-	if !ok || n.removed.Load() != nil {
+	set, ok := n.Store.Regions()
+	if !ok || n.removed.Load() != nil || !n.leads() {
 		return false, nil
 	}
 	for _, r := range n.Store.Removals() {
@@ -175,14 +174,17 @@ func (n *Node) levelWith(m store.RegionMember, set *store.RegionSet, gone part.R
 	if err != nil || taken >= len(all) {
 		return taken, err
 	}
-	l, err := (&peer{opts: &n.opts, address: m.Address}).connect(n.ctx)
+	links, err := (&peer{opts: &n.opts, address: m.Address}).linksTo(n.ctx, &membership{set.Group, set.Self, m}, false)
 	if err != nil {
 		return taken, err
 	}
-	defer l.Close()
-	defer context.AfterFunc(n.ctx, func() { l.Close() })()
+	defer links.close()
 	for ; taken < len(all); taken++ {
 		r := all[taken]
+		l, err := links.to(n.ctx, r.Source.Partition)
+		if err != nil {
+			return taken, err
+		}
 		q := store.StateQuery{
 			By: set.Self, Of: gone, Group: set.Group, Incarnation: m.Incarnation, Partition: r.Source.Partition,
 			First: r.First, Last: r.Last, Most: min(n.opts.Most, stateMost),

@@ -2,6 +2,7 @@ package regions
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -16,8 +17,23 @@ type Source struct {
 	// Clock is the one that others compare theirs with; nil: the machine's.
 	Clock store.Clock
 	// known is told of a region that reads this one, and so knows it; nil: nobody is.
-	known func(part.Region)
+	known   func(part.Region)
+	cluster *Cluster // of whose shard the store is a replica; nil: it is all of the region
 }
+
+// Members returns the members; false: this is no region.
+func (s *Source) Members() (store.RegionSet, bool) {
+	if s.cluster != nil {
+		return s.cluster.Members()
+	}
+	return s.Store.Regions()
+}
+
+// leads reports whether who asks about this region can be told here. A node of a shard knows less than its leader.
+func (s *Source) leads() bool { return s.cluster == nil || s.cluster.Leads() }
+
+// errNotLeader: only the leader of a shard knows.
+var errNotLeader = errors.New("this node does not lead its shard")
 
 // Pull answers REGION.PULL, whose arguments behind its name are args: one reply, perhaps an error. It
 // returns when there is something to tell, the request's BLOCK has passed or ctx is done: a server
@@ -27,6 +43,9 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	switch {
 	case isWord(args, wordMembers):
 		s.members(args[1:], w)
+		return
+	case isWord(args, wordShards):
+		s.shards(args[1:], w)
 		return
 	case isWord(args, wordState):
 		s.state(args[1:], w)
@@ -59,7 +78,7 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	if s.Clock != nil {
 		now, _ = s.Clock()
 	}
-	set, _ := s.Store.Regions()
+	set, _ := s.Members()
 	w.Array(answerHead + answerParts*len(answers))
 	w.Int(now)
 	w.Int(int64(set.Version))
@@ -101,8 +120,18 @@ func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, er
 // members answers REGION.PULL MEMBERS. It does so also to one that is no member any more: so it
 // learns that.
 func (s *Source) members(args [][]byte, w *resp.Writer) {
+	set, err := s.asMember(args)
+	if err != nil {
+		w.Error(replyOf(err))
+		return
+	}
+	w.Bulk(set.Encode())
+}
+
+// asMember returns the members to whoever names their group.
+func (s *Source) asMember(args [][]byte) (store.RegionSet, error) {
 	group, err := parseMembers(args)
-	set, ok := s.Store.Regions()
+	set, ok := s.Members()
 	switch {
 	case err != nil:
 	case !ok:
@@ -110,9 +139,5 @@ func (s *Source) members(args [][]byte, w *resp.Writer) {
 	case group != set.Group:
 		err = fmt.Errorf("%w: group %x, and not %x", store.ErrStream, set.Group, group)
 	}
-	if err != nil {
-		w.Error(replyOf(err))
-		return
-	}
-	w.Bulk(set.Encode())
+	return set, err
 }

@@ -31,17 +31,56 @@ func (x *stateReading) beginAgain() { *x = stateReading{says: "keys 0%"} }
 // yet may not take a state before all have: one that does not know it would forget a dead key that
 // another one still tells it of. Safe for concurrent use.
 type acquainted struct {
-	mu    sync.Mutex
-	known map[part.Region]bool
+	mu sync.Mutex
+	// known says of each shard of a region whether it has answered.
+	known map[part.Region]map[uint16]bool
 }
 
-func (a *acquainted) set(r part.Region, known bool) {
+// expect notes which shards a region has.
+func (a *acquainted) expect(r part.Region, shards []Shard) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.known == nil {
-		a.known = make(map[part.Region]bool)
+		a.known = make(map[part.Region]map[uint16]bool)
 	}
-	a.known[r] = known
+	if a.known[r] == nil {
+		a.known[r] = make(map[uint16]bool)
+	}
+	for i := range shards {
+		first := shards[i].first()
+		a.known[r][first] = a.known[r][first]
+	}
+}
+
+// answered notes that a shard has answered, which is expected.
+func (a *acquainted) answered(r part.Region, first uint16) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known[r][first] = true
+}
+
+// forget forgets what is known of a region.
+func (a *acquainted) forget(r part.Region) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.known, r)
+}
+
+// whole reports whether all of a region has answered.
+func (a *acquainted) whole(r part.Region) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.has(r)
+}
+
+// has reports whether all of a region has answered. The lock is held.
+func (a *acquainted) has(r part.Region) bool {
+	for _, known := range a.known[r] {
+		if !known {
+			return false
+		}
+	}
+	return len(a.known[r]) > 0
 }
 
 // waitsFor returns a member that has not answered; false if there is none.
@@ -50,7 +89,7 @@ func (a *acquainted) waitsFor(s *store.Store) (m store.RegionMember, waits bool)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, m := range set.Members {
-		if m.Region != set.Self && !m.Gone && !a.known[m.Region] {
+		if m.Region != set.Self && !m.Gone && !a.has(m.Region) {
 			return m, true
 		}
 	}
@@ -62,7 +101,7 @@ func (r *reading) gap() bool {
 	if r.state != nil {
 		return false
 	}
-	r.state, r.err, r.fails = new(stateReading), nil, 0
+	r.state, r.err, r.fails, r.gaps = new(stateReading), nil, 0, 0
 	r.state.beginAgain()
 	return true
 }

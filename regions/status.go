@@ -36,6 +36,8 @@ type Status struct {
 	Failing     bool
 	LastAnswer  time.Time
 	Ranges      []RangeStatus
+
+	idle bool // nothing is to be read of this shard
 }
 
 // RangeStatus is how far a partition here has taken one of another region.
@@ -55,6 +57,7 @@ func (p *peer) Status() Status {
 	m, _ := set.Member(p.region)
 	s.Name = m.Name
 	s.Failing = p.linkErr != nil
+	s.idle = p.shard != nil && len(p.readings) == 0
 	now := p.opts.now()
 	if len(p.readings) == 0 { // it never could be asked
 		s.LagMs = now - p.began
@@ -102,6 +105,8 @@ type NodeStatus struct {
 	Operations   Operations      `json:"operations"`
 	Acknowledged uint64          `json:"acknowledged"` // operations that are unchecked, as an operator knows
 	Removals     []RemovalStatus `json:"removals"`
+	// Shards are those of the cluster that this region is: the leader of each reads others, and knows how that goes.
+	Shards []Shard `json:"shards,omitempty"`
 }
 
 // Operations are store.RegionIDs.
@@ -185,7 +190,10 @@ func (n *Node) Status() NodeStatus {
 	s := NodeStatus{Admission: n.Admission("", ""), Ills: []string{}, Peers: []PeerStatus{}, Removals: []RemovalStatus{}}
 	set, ok := n.Members()
 	mesh := n.Mesh()
-	if !ok || mesh == nil {
+	if n.cluster != nil {
+		s.Shards = n.cluster.Shards()
+	}
+	if !ok || mesh == nil && n.cluster == nil {
 		return s
 	}
 	own, _ := set.Member(set.Self)
@@ -206,6 +214,9 @@ func (n *Node) Status() NodeStatus {
 			"(region-retention); compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
+	if mesh == nil {
+		return s // it does not lead its shard
+	}
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		s.Peers = append(s.Peers, p.public(m.Partitions))

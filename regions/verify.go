@@ -65,6 +65,9 @@ func writeDigest(w *resp.Writer, q *store.DigestQuery) {
 // digest answers a request for a digest.
 func (s *Source) digest(args [][]byte, w *resp.Writer) {
 	q, err := parseDigest(args)
+	if err == nil && !s.leads() { // which may have taken more than it has logged
+		err = errNotLeader
+	}
 	if err == nil {
 		var digest []byte
 		if digest, err = s.Store.Digest(q); err == nil {
@@ -87,8 +90,10 @@ func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 		return nil, net.ErrClosed
 	}
 	peers := make([]*peer, 0, len(m.peers))
-	for _, p := range m.peers {
-		peers = append(peers, p)
+	for k, p := range m.peers {
+		if k.first == 0 {
+			peers = append(peers, p)
+		}
 	}
 	m.verifying.Add(1)
 	m.mu.Unlock()
@@ -113,17 +118,19 @@ func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := p.connect(ctx)
+	links, err := p.linksTo(ctx, &m, true)
 	if err != nil {
 		return nil, err
 	}
-	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { l.Close() })
-	defer stop()
+	defer links.close()
 	for round := 0; len(ranges) > 0; round++ {
 		var busy []store.PullRange
 		for _, r := range ranges {
 			q := store.DigestQuery{By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: r.Source.Partition, First: r.First, Last: r.Last}
+			l, err := links.to(ctx, r.Source.Partition)
+			if err != nil {
+				return all, err
+			}
 			differ, ok, err := p.compare(l, &q)
 			switch {
 			case err != nil:

@@ -352,6 +352,9 @@ func (c *checkpoint) commit(b *persistence.Changes) error {
 	if err := (point{c.p, c.at.life, c.need}).waitToSave(); err != nil {
 		return err
 	}
+	c.s.indexing.Lock()
+	defer c.s.indexing.Unlock()
+	c.p.commits.Add(1)
 	return c.s.commit(b)
 }
 

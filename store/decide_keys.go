@@ -1,5 +1,7 @@
 package store
 
+import "slices"
+
 // The plain commands: they change counters without an opid and are applied
 // every time they are sent. Their outcomes are post-images too.
 
@@ -213,7 +215,7 @@ func (x *decider) removeExpired(op *Op) error {
 // flushAll deletes every key and forgets every opid. The tables'
 // forgotten-before time keeps out what was forgotten.
 func (x *decider) flushAll(op *Op) error {
-	if g := x.touched[0].p.regions; g != nil && !g.alone() {
+	if slices.ContainsFunc(x.touched, func(t touched) bool { g := t.p.regions; return g != nil && !g.alone() }) {
 		return ErrRegionFlush
 	}
 	saves := op.Flags&OneDB == 0 && x.s.interval.Load() > 0

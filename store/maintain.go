@@ -56,6 +56,7 @@ func (s *Store) cycle() {
 		if time.Since(checkedDisk) >= diskPeriod {
 			s.checkDisk()
 			s.checkClock(&clockBehind)
+			s.giveUpHeard()
 			s.checkUnheard()
 			checkedDisk = time.Now()
 		}
@@ -69,7 +70,7 @@ func (s *Store) cycle() {
 			s.refreshDue(p)
 		}
 		s.expireAllDue(&batch)
-		if s.member.Load() {
+		if s.member.Load() && s.Leads() {
 			for _, p := range s.partitions {
 				s.dropEnded(p, &batch)
 			}
@@ -213,27 +214,45 @@ func (x *decider) finish() error {
 	return x.err
 }
 
+// servedExpiry is an entry of the index of expiries whose key was removed, or was
+// outdated.
+type servedExpiry struct {
+	p       *partition
+	commits uint64 // of the partition's checkpoints before that
+	at      int64
+	k       persistence.RowKey
+}
+
 // expireAllDue removes keys whose time has come from all partitions.
 func (s *Store) expireAllDue(b *Batch) {
-	drop := s.db.NewChanges()
+	var served []servedExpiry
 	for _, p := range s.partitions {
-		s.expireDue(p, b, drop)
+		served = s.expireDue(p, b, served)
 	}
-	if drop.Empty() {
+	if len(served) == 0 {
 		return
 	}
-	// The tombstones are committed, for Execute has waited (R1): the entries have
-	// served. Those of keys whose expiry was changed were outdated.
+	drop := s.db.NewChanges()
+	s.indexing.Lock()
+	defer s.indexing.Unlock()
+	// The tombstones are committed, for Execute has waited (R1). But what another
+	// region did may have brought a key back with the expiry that it had; if its row
+	// was written since, the entry is of that row. The next cycle looks again.
+	for _, e := range served {
+		if e.commits == e.p.commits.Load() {
+			drop.DeleteExpiry(e.p.id, e.at, e.k)
+		}
+	}
 	_ = s.commit(drop)
 }
 
 // expireDue removes a partition's keys whose time has come: first those that
-// only memory knows, then those in the index on disk, whose entries are then to
-// be dropped.
-func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
+// only memory knows, then those in the index on disk, whose entries it appends.
+func (s *Store) expireDue(p *partition, b *Batch, served []servedExpiry) []servedExpiry {
 	if p.frozen.Load() != nil || !p.lockNow() {
-		return
+		return served
 	}
+	commits, before := p.commits.Load(), len(served)
 	wall, _ := s.look()
 	keys := p.fresh.due(wall, expiryBatch)
 	p.mu.Unlock()
@@ -242,33 +261,26 @@ func (s *Store) expireDue(p *partition, b *Batch, drop *persistence.Changes) {
 	for _, k := range keys {
 		op.Keys = append(op.Keys, []byte(k))
 	}
-	type entry struct {
-		at int64
-		k  persistence.RowKey
-	}
-	var entries []entry
 	err := s.db.Expiries(p.id, wall, func(at int64, k persistence.RowKey) bool {
 		k.Key = append([]byte(nil), k.Key...)
 		op.Keys = append(op.Keys, k.Key)
-		entries = append(entries, entry{at, k})
+		served = append(served, servedExpiry{p, commits, at, k})
 		return len(op.Keys) < expiryBatch
 	})
 	if err != nil {
 		s.log.Error("expiry cycle", "error", err)
-		return
+		return served[:before]
 	}
 	if len(op.Keys) == 0 {
-		return
+		return served
 	}
 	began := s.eventBegins()
 	s.Execute(b)
 	s.eventEnds(EventExpiry, began)
 	if op.Err != nil {
-		return
+		return served[:before]
 	}
-	for _, e := range entries {
-		drop.DeleteExpiry(p.id, e.at, e.k)
-	}
+	return served
 }
 
 // pruneTables forgets tables and links whose memory has drained, in each partition by its

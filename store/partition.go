@@ -33,11 +33,13 @@ type partition struct {
 	draft     draft
 	saving    saving
 	committed commitMark
-	ahead     int64 // logged time minus running time (clock.go)
+	commits   atomic.Uint64 // of checkpoints; it changes with Store.indexing held
+	ahead     int64         // logged time minus running time (clock.go)
 	// frozen is why writes are refused here; nil: they are not. It changes with mu held,
 	// but when the whole store freezes.
 	frozen atomic.Pointer[error]
 	whole  bool      // its log reaches back to its beginning: no row counts (Check)
+	home   uint64    // Options.RegionIncarnation, of a replica
 	taking taking    // of other regions' logs (take.go)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
 }

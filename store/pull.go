@@ -62,6 +62,7 @@ type peer struct {
 func (s *Store) holdForRegions(set *RegionSet) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
+	s.heldFor.Store(set.Version + 1)
 	for r := range s.peers.of {
 		switch m := set.member(part.Region(r)); {
 		case m == nil || m.Gone || m.Region == set.Self:
@@ -161,8 +162,8 @@ func (q *Pull) check(p *partition) (ranges int, err error) {
 		return 0, streamError("region %d does not read this one", q.By)
 	case m.Gone:
 		return 0, streamError("region %d was removed", q.By)
-	case q.Incarnation != p.incarnation:
-		return 0, streamError("incarnation %x, and not %x", p.incarnation, q.Incarnation)
+	case q.Incarnation != p.logIncarnation():
+		return 0, streamError("incarnation %x, and not %x", p.logIncarnation(), q.Incarnation)
 	}
 	last, ranges, ok := pullRange(int(p.id), p.count, m.Partitions, q.First)
 	if !ok || last != q.Last {
@@ -203,7 +204,7 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
 		catalog = p.catalog
-		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.incarnation
+		d.RegionSource, d.group, d.incarnation = RegionSource{p.self(), p.id}, p.regions.Group, p.logIncarnation()
 	}
 	p.mu.Unlock()
 	if err != nil {
@@ -214,6 +215,8 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	switch {
 	case err != nil:
 		return nil, err
+	case committed < q.After && s.replica != nil:
+		committed = q.After // another replica was ahead of this one
 	case committed < q.After:
 		return nil, streamError("entry %d, and the last one is %d", q.After, committed)
 	}

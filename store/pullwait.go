@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -18,7 +19,7 @@ type PullRange struct {
 }
 
 // PullRanges returns what this region reads of another one, by slots. All slots are in one of
-// them, and none is in two. Errors: ErrNoRegions; ErrStream, if the other is no member, or this one.
+// them, and none is in two; in a shard of a cluster those that it has. Errors: ErrNoRegions; ErrStream, if the other is no member, or this one.
 func (s *Store) PullRanges(from part.Region) ([]PullRange, error) {
 	set, ok := s.Regions()
 	if !ok {
@@ -34,7 +35,7 @@ func (s *Store) PullRanges(from part.Region) ([]PullRange, error) {
 		first, last := slotRange(i, len(all))
 		all[i] = PullRange{first >> s.shift, RegionSource{from, uint16(i * m.Partitions / len(all))}, first, last}
 	}
-	return all, nil
+	return slices.DeleteFunc(all, func(r PullRange) bool { return !s.partitions[r.Own].isMember() }), nil
 }
 
 // CommittedOf returns the last sequence of a partition that is committed; 0 if there is no such

@@ -100,9 +100,6 @@ func (s *Store) afterRecovery() error {
 		if p.regions != nil {
 			s.member.Store(true)
 		}
-		if p.regions != nil && s.replica != nil {
-			return fmt.Errorf("partition %d: %w", p.id, ErrRegions)
-		}
 		if fresh {
 			p.saving.savedSeq = int64(p.seq) // nobody has asked for its tables
 		}

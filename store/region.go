@@ -36,11 +36,12 @@ import (
 //	regiondigest.go proving that regions agree
 //	regionowed.go   what other regions are to take back
 //	regionremove.go what becomes of a region that is lost
+//	regionshard.go  a region that is a cluster: each shard is a part of it
 
 // Errors of regions.
 var (
-	// ErrRegions: the directory of a member can neither be a replica nor move partitions.
-	ErrRegions = errors.New("a region cannot be a cluster, or move partitions, yet")
+	// ErrRegions: partitions of a region stay where they are.
+	ErrRegions = errors.New("partitions of a region cannot be moved yet")
 	// ErrRegionFlush: what others count would come back key by key.
 	ErrRegionFlush = errors.New("FLUSHALL would delete what other regions count: use fbfkv region flush")
 	// ErrNoRegions: the store is no member of regions.
@@ -109,6 +110,8 @@ type RegionCursor struct {
 	RegionTaken
 	Wall   int64         // of the source at Seq, unix ms
 	Vector []RegionTaken // by source
+
+	life uint64 // of the partition, in which it follows what was taken before; in no entry
 }
 
 // regions is what a partition of a member knows of the others. The partition's lock guards it.
@@ -251,6 +254,9 @@ func decodeRegions(b []byte) (s RegionSet, err error) {
 	return s, nil
 }
 
+// Valid checks the regions: nil or ErrOption.
+func (s *RegionSet) Valid() error { return s.check() }
+
 // check refuses regions that contradict themselves.
 func (s *RegionSet) check() error {
 	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || !s.living(s.Self) {
@@ -342,26 +348,30 @@ func sortTaken(m map[RegionSource]uint64) []RegionTaken {
 	return out
 }
 
-// Regions returns which regions there are; false if this store is no member of any.
-func (s *Store) Regions() (RegionSet, bool) {
-	p := s.partitions[0]
-	p.lock()
-	defer p.mu.Unlock()
-	if p.regions == nil {
-		return RegionSet{}, false
+// Regions returns which regions there are; false if this store is no member of any. Of partitions that
+// have not all heard of a change (KeepRegions), those that have count.
+func (s *Store) Regions() (set RegionSet, ok bool) {
+	for _, p := range s.partitions {
+		p.lock()
+		if g := p.regions; g != nil && (!ok || g.Version > set.Version) {
+			set, ok = g.RegionSet, true
+		}
+		p.mu.Unlock()
+		if s.replica == nil {
+			break // all have the same
+		}
 	}
-	return p.regions.RegionSet, true
+	return set, ok
 }
 
 // SetRegions makes the store a member of regions, or changes which there are. It returns when
 // that is committed, in all partitions at once. What its partitions have taken of regions that
 // stay is not forgotten. If the era is a later one, everything is deleted with it.
-func (s *Store) SetRegions(set RegionSet) error {
+func (s *Store) SetRegions(set RegionSet) error { return s.setRegions(set, s.partitions) }
+
+func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 	if err := set.check(); err != nil {
 		return err
-	}
-	if s.replica != nil {
-		return ErrRegions
 	}
 	if own := set.member(set.Self); own.Partitions != len(s.partitions) {
 		return fmt.Errorf("%w: this store has %d partitions, not %d", ErrOption, len(s.partitions), own.Partitions)
@@ -374,12 +384,12 @@ func (s *Store) SetRegions(set RegionSet) error {
 	defer s.catalogMu.Unlock()
 	flushes, done := s.beginEra(&set)
 	defer done()
-	x := s.internal(s.partitions...)
+	x := s.internal(ps...)
 	x.lock()
-	err := s.refusal(s.partitions...)
-	for _, p := range s.partitions {
+	err := s.refusal(ps...)
+	for _, p := range ps {
 		switch g := p.regions; {
-		case p.adopted > 0 || p.gone || p.handed > 0:
+		case p.gone || p.handed > 0:
 			err = ErrRegions
 		case g != nil && (g.Self != set.Self || g.Group != set.Group):
 			err = fmt.Errorf("%w: this is region %d of group %x", ErrOption, g.Self, g.Group)
@@ -390,15 +400,15 @@ func (s *Store) SetRegions(set RegionSet) error {
 		}
 	}
 	if err == nil {
-		x.room, err = s.reserve(int64(len(s.partitions) * (2*entryRoom + len(encoded))))
+		x.room, err = s.reserve(int64(len(ps) * (2*entryRoom + len(encoded))))
 	}
 	if err != nil {
 		x.unlock()
 		return err
 	}
-	for _, p := range s.partitions {
+	for _, p := range ps {
 		p.draft.need = p.seq
-		if flushes {
+		if flushes && p.regions != nil && set.Era > p.regions.Era {
 			x.flush(p, false)
 		}
 		x.log(p, &entry{kind: entryRegions, id: encoded})

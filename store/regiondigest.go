@@ -92,7 +92,7 @@ func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
 	d.Taken = sortTaken(p.regions.cursors)
 	for i := range d.Taken {
 		t := &d.Taken[i]
-		t.Seq = max(t.Seq, p.taking.ahead[t.RegionSource])
+		t.Seq = max(t.Seq, p.heldTaking().ahead[t.RegionSource])
 	}
 	p.mu.Unlock()
 	p.taking.mu.Unlock()

@@ -215,8 +215,8 @@ func TestRegionFlushCommit(t *testing.T) {
 		g := newGate()
 		s := testStore(t, func(o *Options) { o.FS, o.Partitions = g.fs(), 1 })
 		must(t, s.SetRegions(twoRegions(1, 0, 1)))
-		cincr(s, "k", "a", 5)
 		before := s.CommittedOf(0)
+		cincr(s, "k", "a", 5) // nobody hears of it: it is of the era that ends
 		g.set(true, nil)
 		go s.SetRegions(twoRegions(1, 1, 1))
 		g.holds(t)

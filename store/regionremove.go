@@ -407,6 +407,10 @@ func (s *Store) Levelled(gone part.Region, since uint64) error {
 	b := Batch{Atomic: true}
 	for _, p := range s.partitions {
 		p.lock()
+		if p.regions == nil { // another shard has it
+			p.mu.Unlock()
+			continue
+		}
 		waiting := p.unlevelled(gone)
 		if slices.Contains(waiting, set.Self) && (m.Heir != set.Self || len(waiting) == 1) {
 			l := &levelled{Gone: gone, Since: since, By: RegionSource{set.Self, p.id}}

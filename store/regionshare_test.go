@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 )
 
 // TestUnheard: what another region does not take is given up beyond the backlog, and who asks then
@@ -113,4 +114,55 @@ func TestTableRegions(t *testing.T) {
 	must(t, a.s.AlterTable(DefaultTable, TableChange{Regions: &none}))
 	must(t, a.s.DropTable("outer"))
 	must(t, a.s.DropTable("local")) // nothing is told either way
+}
+
+// TestTableRegionsDiffer: a region whose table is NONE takes what others tell of its keys, and tells them
+// nothing: it has more than they have, also operations that both applied and deletions, and digests show it.
+func TestTableRegionsDiffer(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a, b := w.r[0], w.r[1]
+	must(t, a.s.CreateTable(TableOptions{Name: "local", Prefix: "l:", Regions: RegionsNone}))
+	shows := func(step string, here, there int64) {
+		t.Helper()
+		w.drain()
+		for _, key := range []string{"l:first", "l:later"} {
+			for r, want := range map[*testRegion]int64{a: here, b: there} {
+				if key == "l:later" && r == a && step == "counted" {
+					want -= 4 // it knows the winner, and has taken its own back
+				}
+				if v, ok := get(r.s, key); v != want || ok != (want != 0) {
+					t.Errorf("%s: region %d has %s = %d, %v, and not %d", step, r.n, key, v, ok, want)
+				}
+			}
+		}
+		da, err := a.s.RegionDigest(0, slots-1)
+		must(t, err)
+		db, err := b.s.RegionDigest(0, slots-1)
+		must(t, err)
+		set := w.set(0)
+		if differ, can := da.Compare(&db, &set); !can || len(differ) == 0 {
+			t.Errorf("%s: compared %v, they differ in %v", step, can, differ)
+		}
+	}
+	here, _ := a.clock.now()
+	there, _ := b.clock.now()
+	a.clock.step(time.Duration(max(here, there)-here) * time.Millisecond)
+	b.clock.step(time.Duration(max(here, there)+10-there) * time.Millisecond)
+	cincr(a.s, "l:first", "op", 4)
+	a.clock.step(20 * time.Millisecond)
+	for _, key := range []string{"l:first", "l:later"} {
+		cincr(b.s, key, "op", 4)
+		cincr(b.s, key, "other", 1)
+		cincr(a.s, key, "mine", 10)
+	}
+	cincr(a.s, "l:later", "op", 4)
+	shows("counted", 4+10+5, 5)
+	for _, key := range []string{"l:first", "l:later"} {
+		must(t, do(a.s, Op{Kind: Del, Keys: [][]byte{[]byte(key)}}).Err)
+	}
+	shows("deleted", 0, 5)
+	for _, key := range []string{"l:first", "l:later"} {
+		cincr(b.s, key, "last", 2)
+	}
+	shows("counted again", 2, 7)
 }

@@ -102,7 +102,7 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 	p.lock()
 	g := p.regions
 	d := &statePage{
-		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.incarnation, era: g.Era, version: g.Version,
+		RegionSource: RegionSource{g.Self, p.id}, group: g.Group, incarnation: p.logIncarnation(), era: g.Era, version: g.Version,
 		first: q.First, last: q.Last, of: q.Of, seq: q.Seq, wall: p.at.wall, at: q.At,
 	}
 	if q.Seq == 0 {

@@ -84,6 +84,9 @@ func (x *decider) regionCursor(op *Op) error {
 	if m := p.regions.member(c.Region); m == nil || m.Gone || c.Region == p.self() || int(c.Partition) >= m.Partitions {
 		return fmt.Errorf("%w: partition %d of region %d", ErrOption, c.Partition, c.Region)
 	}
+	if err := p.sameLife(c.life); err != nil {
+		return err
+	}
 	e := entry{kind: entryCursor, r: &regional{cursor: *c}}
 	if err := x.reserveMore(len(appendTaken(nil, c.Vector)) + entryRoom); err != nil {
 		return err

@@ -56,6 +56,7 @@ type replica struct {
 	group *redoGroup  // of the section that Follow redoes
 	ready atomic.Bool // the log has given the partitions their tables
 	leads atomic.Bool
+	news  *RegionSet // the regions have changed: for Follow
 }
 
 // followed is how many entries of a section Follow decodes before it redoes the first: of a
@@ -91,6 +92,7 @@ func (s *Store) Leads() bool { return s.replica == nil || s.replica.leads.Load()
 // before a view on disk can have it: it tells the log that the record is applied, which the next
 // start must reach (R5).
 func (s *Store) Follow(record []byte, said func()) error {
+	defer s.holdForNews()
 	err := oplog.Sections(record, func(partition uint16, seq uint64, content []byte) error {
 		if int(partition) >= len(s.partitions) {
 			return fmt.Errorf("%w: a section of partition %d", ErrLogDamaged, partition)
@@ -187,6 +189,10 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	p.committed.advance(p.seq)
 	p.hot.trim(p.seq)
 	g.settles = p.aside != nil
+	if r := p.regions; r != nil && r.Version+1 != s.heldFor.Load() {
+		set := r.RegionSet
+		s.replica.news = &set
+	}
 	return nil
 }
 

@@ -34,14 +34,18 @@ type partitionState struct {
 
 const stateVersion = 1
 
-// stateOfRegion takes the place of whether the partition is gone, in a member of regions: there it cannot move.
-const stateOfRegion = 2
+// One of these takes the place of whether the partition is gone, in a member of regions: there it cannot move, but
+// may have moved before.
+const (
+	stateOfRegion = 2
+	stateOfMoved  = 3 // the highest number under which it ever was handed over follows
+)
 
 // encode lays the state out as: version, sequence, FLUSHALL's sequence, records'
 // sequence, incarnation, logged time, wall time, DBSIZE, number of objects, catalogue, number of tables, and for
 // each its id and horizon. If the partition has ever moved: where it was adopted, whether it
 // is gone, under which number it is handed over, and, if that is another one, the highest under which it ever was. If it
-// is a member of regions: that it is, and these.
+// is a member of regions: where it was adopted, that it is one, that highest number if there is one, and the regions.
 func (s partitionState) encode() []byte {
 	b := []byte{stateVersion}
 	b = binary.AppendUvarint(b, s.seq)
@@ -60,7 +64,11 @@ func (s partitionState) encode() []byte {
 		b = h.appendTo(b)
 	}
 	if s.regions != nil {
-		return s.regions.appendTo(append(b, 0, stateOfRegion))
+		b = binary.AppendUvarint(b, s.adopted)
+		if s.number == 0 {
+			return s.regions.appendTo(append(b, stateOfRegion))
+		}
+		return s.regions.appendTo(binary.AppendUvarint(append(b, stateOfMoved), s.number))
 	}
 	if s.gone || s.adopted > 0 || s.number > 0 {
 		gone := byte(0)
@@ -96,8 +104,11 @@ func decodeState(b []byte) (s partitionState, err error) {
 	if len(r.Rest) > 0 {
 		s.adopted = r.Uvarint()
 		switch gone := r.Byte(); gone {
-		case stateOfRegion:
-			if s.regions = r.regions(); s.adopted > 0 {
+		case stateOfRegion, stateOfMoved:
+			if gone == stateOfMoved {
+				s.number = r.Uvarint()
+			}
+			if s.regions = r.regions(); s.adopted > s.seq || (gone == stateOfMoved) != (s.number > 0) {
 				r.Fail()
 			}
 		default:

@@ -103,6 +103,9 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
+	// RegionIncarnation is what other regions know the log by if the directory is one of many replicas,
+	// none of which it is called after; 0: this one can be no region.
+	RegionIncarnation uint64
 	// RegionRefuse: nothing that another region has not taken is given up, neither log nor records; if
 	// more than RegionBacklog of the log is kept for one, clients' writes are refused.
 	RegionRefuse bool
@@ -196,13 +199,16 @@ type Store struct {
 
 	member atomic.Bool // of regions
 	peers  peers       // other regions that read the op log
-	takers sync.Pool   // *taker
+	// heldFor is the version of the regions for which the log is held, and one; 0: it is not.
+	heldFor atomic.Uint64
+	takers  sync.Pool // *taker
 	// clockAhead is by how much the clock of another region was further ahead, ms, than it may be;
 	// 0: none was.
 	clockAhead atomic.Int64
 	replica    *replica   // nil: there is no other node
 	catalogMu  sync.Mutex // one change of the tables at a time
 	rebuilds   sync.Mutex // one rebuild at a time
+	indexing   sync.Mutex // one commit at a time that may change the index of expiries
 	snapshots  snapshotter
 	scanning   atomic.Bool // the filter of a partition's rows is being filled
 	backup     backup
@@ -254,7 +260,11 @@ func newStore(o Options, db *persistence.DB) *Store {
 	s.interval.Store(int64(o.SnapshotInterval))
 	hot := o.HotCounters / meta.Partitions
 	for i := range meta.Partitions {
-		s.partitions = append(s.partitions, newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool, db))
+		p := newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool, db)
+		if s.replica != nil {
+			p.home = o.RegionIncarnation
+		}
+		s.partitions = append(s.partitions, p)
 	}
 	return s
 }

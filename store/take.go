@@ -21,6 +21,25 @@ type taking struct {
 	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
 	// states are those that are being taken, by whom they are asked for (takestate.go).
 	states map[stateOf]*takingState
+	life   uint64 // of the partition (commitMark), in which all of this is so
+}
+
+// heldTaking returns what the partition has taken and not logged: nothing, if what it rests on was taken back. The
+// partition is locked, and its taking.
+func (p *partition) heldTaking() *taking {
+	if life := p.committed.life.Load(); life != p.taking.life {
+		t := &p.taking
+		t.ahead, t.heard, t.states, t.life = nil, nil, nil, life
+	}
+	return &p.taking
+}
+
+// sameLife fails if what a cursor would follow was taken back meanwhile. The partition is locked.
+func (p *partition) sameLife(life uint64) error {
+	if p.committed.life.Load() != life {
+		return ErrNotLeader
+	}
+	return nil
 }
 
 const (
@@ -50,7 +69,7 @@ func (s *Store) TakenOf(partition uint16, from RegionSource) (after, acked uint6
 		return 0, 0, ErrNoRegions
 	}
 	acked = p.regions.cursors[from]
-	return max(acked, p.taking.ahead[from]), acked, nil
+	return max(acked, p.heldTaking().ahead[from]), acked, nil
 }
 
 // Taken is how far Take has taken a source's log.
@@ -101,7 +120,7 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 	if g == nil {
 		return 0, ErrNoRegions
 	}
-	at = max(g.cursors[d.RegionSource], p.taking.ahead[d.RegionSource])
+	at = max(g.cursors[d.RegionSource], p.heldTaking().ahead[d.RegionSource])
 	m := g.member(d.Region)
 	switch {
 	case d.group != g.Group:
@@ -237,8 +256,15 @@ func (t *taker) finish() error {
 	t.end, t.wall = max(t.d.upTo, t.at), t.d.wall
 	p, from := t.p, t.d.RegionSource
 	p.lock()
-	acked := p.regions.cursors[from]
+	err := p.sameLife(p.taking.life)
+	acked := uint64(0)
+	if err == nil {
+		acked = p.regions.cursors[from]
+	}
 	p.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	if len(t.keys)+len(t.ids)+len(t.other) > 0 || t.end >= acked+bareEntries {
 		return t.flush(true)
 	}
@@ -270,7 +296,9 @@ func (t *taker) hear() {
 		p.taking.heard[from][taken.RegionSource] = max(p.taking.heard[from][taken.RegionSource], taken.Seq)
 	}
 	p.lock()
-	p.regions.hear(from, t.said)
+	if p.sameLife(p.taking.life) == nil {
+		p.regions.hear(from, t.said)
+	}
 	p.mu.Unlock()
 	t.said = t.said[:0]
 }
@@ -315,7 +343,7 @@ func (t *taker) flush(whole bool) error {
 		}
 		op := add(regionCursor)
 		op.Delta = int64(p.id)
-		op.Object = &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector)}
+		op.Object = &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector), life: p.taking.life}
 	}
 	if len(b.Ops) == 0 {
 		return nil

@@ -179,7 +179,14 @@ func TestPullAllOneBehind(t *testing.T) {
 	}
 	write(100)
 	qs := w.pulls()
-	qs[slow].After, qs[slow].Acked = 1, 1
+	p := a.s.partitions[qs[slow].Partition]
+	p.lock()
+	since := p.regions.since // so that it is the log that does not reach back
+	p.mu.Unlock()
+	if qs[slow].After == since {
+		t.Fatal("nothing was taken")
+	}
+	qs[slow].After, qs[slow].Acked = since, since
 	all, _ := a.s.PullAll(qs, 1<<20)
 	for i, got := range all {
 		if errors.Is(got.Err, ErrGap) != (i == slow) || i != slow && (got.Data == nil || got.Err != nil) {

@@ -29,8 +29,8 @@ func (e *regionEnd) config() *server.Config {
 }
 
 // openRegions reads the other regions, once the store is a member of any. It refuses to if
-// strangers could read this one.
-func openRegions(st *store.Store, config *server.Config, certificates *server.TLS, users *acl.Users, log *slog.Logger) (*regionEnd, error) {
+// strangers could read this one. In is the cluster of which the store is a replica of a shard; nil: there is none.
+func openRegions(st *store.Store, in *regions.Cluster, config *server.Config, certificates *server.TLS, users *acl.Users, log *slog.Logger) (*regionEnd, error) {
 	e := &regionEnd{first: config}
 	unsafe := func() error { return e.config().RegionUnsafe(users) }
 	if _, member := st.Regions(); member {
@@ -39,8 +39,10 @@ func openRegions(st *store.Store, config *server.Config, certificates *server.TL
 		}
 	}
 	node, err := regions.Open(regions.Options{
-		Store:  st,
-		Logger: log,
+		Store:   st,
+		Cluster: in,
+		Secure:  config.Region.TLS,
+		Logger:  log,
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			return server.DialRegion(ctx, e.config(), certificates, address)
 		},

@@ -131,7 +131,7 @@ func (r *running) serve() error {
 type data struct {
 	st      *store.Store
 	node    *clusterNode // nil: it stands alone
-	regions *regionEnd   // nil: it is a node of a cluster
+	regions *regionEnd   // nil: it is a node that is no member of a cluster yet
 	log     *slog.Logger
 }
 
@@ -142,7 +142,14 @@ func openData(config *server.Config, certificates *server.TLS, users *acl.Users,
 		if err != nil {
 			return data{}, err
 		}
-		return data{n.st, n, nil, log}, nil
+		if n.ctx == nil {
+			return data{n.st, n, nil, log}, nil
+		}
+		end, err := openRegions(n.st, n.region(), config, certificates, users, log)
+		if err != nil {
+			return data{}, errors.Join(err, n.close(false))
+		}
+		return data{n.st, n, end, log}, nil
 	}
 	if err := cluster.CheckAlone(nil, config.Dir); err != nil {
 		return data{}, err
@@ -151,7 +158,7 @@ func openData(config *server.Config, certificates *server.TLS, users *acl.Users,
 	if err != nil {
 		return data{}, err
 	}
-	end, err := openRegions(st, config, certificates, users, log)
+	end, err := openRegions(st, nil, config, certificates, users, log)
 	if err != nil {
 		return data{}, errors.Join(err, st.Close())
 	}
@@ -193,10 +200,14 @@ func (d data) handOver() {
 
 // close closes the directory, with a snapshot if one is wanted.
 func (d data) close(snapshot bool) error {
-	if d.node != nil {
-		return d.node.close(snapshot)
+	var err error
+	if d.regions != nil {
+		err = d.regions.node.Close()
 	}
-	return errors.Join(d.regions.node.Close(), closeStore(d.st, snapshot, d.log))
+	if d.node != nil {
+		return errors.Join(err, d.node.close(snapshot))
+	}
+	return errors.Join(err, closeStore(d.st, snapshot, d.log))
 }
 
 // startMonitor serves metrics-addr, if there is one.

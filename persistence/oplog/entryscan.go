@@ -19,6 +19,8 @@ type entryScan struct {
 	// copy, if it is not nil, is given what is shown instead: records, with all sections of
 	// an entry.
 	copy func(record []byte) error
+	// shown is the index of the entry whose sections were shown or copied last; 0: of none.
+	shown uint64
 }
 
 // pending is a section that is perhaps not committed, or if it is to be copied, an entry.
@@ -104,7 +106,7 @@ func (s *entryScan) show(l *Log, applied uint64) error {
 	n := 0
 	for ; n < len(s.pending) && s.pending[n].index <= min(applied, s.limit); n++ {
 		p := s.pending[n]
-		if s.copy == nil {
+		if s.shown = p.index; s.copy == nil {
 			l.index[p.partition] = append(l.index[p.partition], p.location)
 		} else if err := s.copy(p.record); err != nil {
 			return err

@@ -17,9 +17,10 @@ var errFollowed = errors.New("followed")
 
 // Bookmark is where Follow reads on: behind a record. It ends with the process.
 type Bookmark struct {
-	file uint64
-	at   int64  // 0: at the beginning of the file
-	tag  uint64 // of the file, unless at is 0
+	file  uint64
+	at    int64  // 0: at the beginning of the file
+	tag   uint64 // of the file, unless at is 0
+	entry uint64 // behind the entry with this index, of a replicated log (followentries.go); 0: as above
 }
 
 // BookmarkAt returns a bookmark before all sections of some partitions that the log has and that have
@@ -40,12 +41,15 @@ func (l *Log) BookmarkAt(from map[uint16]uint64) Bookmark {
 // Follow calls fn for the records behind a bookmark, in the order of the log, until it returns an error,
 // which Follow returns. fn borrows the record. Follow sees what was written, which need not be
 // durable, and reads nothing else, while all else goes on. It returns a bookmark behind the last
-// record that fn took. The log must not be replicated.
+// record that fn took. Of a replicated log it sees what is committed by now, and may see a record once more.
 //
 // ErrBookmark: what follows was trimmed. What was trimmed before is left out.
 func (l *Log) Follow(m Bookmark, fn func(record []byte) error) (Bookmark, error) {
 	if l.isClosed.Load() {
 		return m, disk.ErrClosed
+	}
+	if l.o.Sections != nil {
+		return l.followEntries(m, fn)
 	}
 	for {
 		nums := l.live()

@@ -67,7 +67,7 @@ var arrivalMutants = []mutant{
 	},
 	{
 		guarantee: "G2", name: "the late end of a move ends a later one",
-		file:     "cluster/config.go",
+		file:     "cluster/move.go",
 		old:      "	i := slices.Index(c.Moves, m)\n",
 		new:      "	i := slices.IndexFunc(c.Moves, func(o Move) bool { return o.Partition == m.Partition && o.To == m.To })\n",
 		packages: "./cluster", tests: "TestMoveEndsOnce",

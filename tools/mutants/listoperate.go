@@ -82,8 +82,8 @@ var operateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a change of the tables is not counted",
 		file:     "cluster/config.go",
-		old:      "	return cmp.Or(c.Tables.follows(old.Tables), c.Valid())\n",
-		new:      "	return c.Valid()\n",
+		old:      "	return cmp.Or(c.Tables.follows(old.Tables), c.regionsFollow(old), c.Valid())\n",
+		new:      "	return cmp.Or(c.regionsFollow(old), c.Valid())\n",
 		packages: "./cluster", tests: "TestTablesAreCounted",
 	},
 	{

@@ -96,8 +96,8 @@ var regionMutants = []mutant{
 	{
 		guarantee: "G4", name: "FLUSHALL deletes what other regions count",
 		file:     "store/decide_keys.go",
-		old:      "g != nil && !g.alone() {\n		return ErrRegionFlush\n",
-		new:      "false && g != nil {\n		return ErrRegionFlush\n",
+		old:      "g != nil && !g.alone() }) {\n		return ErrRegionFlush\n",
+		new:      "false && g != nil }) {\n		return ErrRegionFlush\n",
 		packages: "./store", tests: "TestRegionRefusals|TestRegionFlushRefused",
 	},
 	{
@@ -113,6 +113,13 @@ var regionMutants = []mutant{
 		old:      "	if row != nil && c.parts() == nil {\n",
 		new:      "	if false {\n",
 		packages: "./store", tests: "TestRegionAside",
+	},
+	{
+		guarantee: "G4", name: "the expiry of a key that came back is dropped from the index",
+		file:     "store/maintain.go",
+		old:      "		if e.commits == e.p.commits.Load() {\n",
+		new:      "		if true {\n",
+		packages: "./store", tests: "TestExpiryComesBack",
 	},
 	{
 		guarantee: "G4", name: "a cursor goes back",

@@ -35,7 +35,7 @@ var regionFlushMutants = []mutant{
 		file:     "store/pull.go",
 		old:      "	d.upTo = max(d.upTo, dead)\n",
 		new:      "	d.upTo = max(d.upTo, dead*0)\n",
-		packages: "./store", tests: "TestRegionFlushRefused",
+		packages: "./store", tests: "TestRegionFlushCommit",
 	},
 	{
 		guarantee: "G2", name: "what follows a flush in its record is a gap",
@@ -47,8 +47,8 @@ var regionFlushMutants = []mutant{
 	{
 		guarantee: "G4", name: "one partition is not flushed",
 		file:     "store/region.go",
-		old:      "		if flushes {\n",
-		new:      "		if flushes && p.id != 1 {\n",
+		old:      "		if flushes && p.regions != nil && set.Era > p.regions.Era {\n",
+		new:      "		if flushes && p.id != 1 && p.regions != nil && set.Era > p.regions.Era {\n",
 		packages: "./store", tests: "TestRegionFlushCrash",
 	},
 	{

@@ -114,18 +114,36 @@ func (s *server) do(args ...any) (string, error) {
 	return "", fmt.Errorf("%s: %s", s.addr, said)
 }
 
-// status asks a server how it is doing.
+// status asks a server how its region is doing; of a cluster, by the leaders of all shards.
 func (o *operator) status(addr string) (s *server, st regions.NodeStatus, err error) {
 	if s, err = o.server(addr); err != nil {
 		return nil, st, err
 	}
+	if st, err = s.status(); err != nil || !st.Member {
+		return s, st, err
+	}
+	leaders, err := o.leaders(addr, &st)
+	if err != nil || len(leaders) == 0 {
+		return s, st, err
+	}
+	all := make([]regions.NodeStatus, len(leaders))
+	for i, leader := range leaders {
+		if all[i], err = leader.status(); err != nil {
+			return s, st, err
+		}
+	}
+	return s, merged(st, all), nil
+}
+
+// status is how one server is doing, be it all of a region or not.
+func (s *server) status() (st regions.NodeStatus, err error) {
 	text, err := s.do("STATUS")
 	if err == nil {
 		if err = json.Unmarshal([]byte(text), &st); err != nil {
-			err = fmt.Errorf("%s answers what is no status: %w", addr, err)
+			err = fmt.Errorf("%s answers what is no status: %w", s.addr, err)
 		}
 	}
-	return s, st, err
+	return st, err
 }
 
 // region is status of a server that must be a region.

@@ -69,18 +69,17 @@ changed all the time may not be comparable: run it again.`,
 
 // verify compares regions. It takes as long as it takes.
 func (o *operator) verify(addr string) error {
-	client, err := o.Server.Client(addr, 0)
-	if err != nil {
-		return err
-	}
-	defer client.Close()
-	text, err := (&server{addr, client}).do("VERIFY")
+	readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
 	var all []regions.Verdict
-	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		return fmt.Errorf("%s answers what are no differences: %w", addr, err)
+	for _, s := range readers {
+		some, err := o.verdicts(s.addr)
+		if err != nil {
+			return err
+		}
+		all = append(all, some...)
 	}
 	differ := 0
 	for _, v := range all {
@@ -101,14 +100,33 @@ func (o *operator) verify(addr string) error {
 	return nil
 }
 
+// verdicts are those of one server.
+func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
+	client, err := o.Server.Client(addr, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	text, err := (&server{addr, client}).do("VERIFY")
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return nil, fmt.Errorf("%s answers what are no differences: %w", addr, err)
+	}
+	return all, nil
+}
+
 // tell carries out a subcommand about another region.
 func (o *operator) tell(addr, verb, name, done string) error {
-	s, err := o.server(addr)
+	readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
-	if _, err := s.do(verb, name); err != nil {
-		return err
+	for _, s := range readers {
+		if _, err := s.do(verb, name); err != nil {
+			return err
+		}
 	}
 	o.Say("%s: "+done, addr, name)
 	return nil
@@ -116,9 +134,16 @@ func (o *operator) tell(addr, verb, name, done string) error {
 
 // show prints a status.
 func (o *operator) show(addr string, acknowledge bool) error {
-	s, st, err := o.region(addr)
+	_, st, err := o.region(addr)
 	if err == nil && acknowledge {
-		if _, err = s.do("ACKNOWLEDGE", st.Operations.Unchecked); err == nil {
+		var readers []*server
+		readers, err = o.readers(addr)
+		for _, s := range readers {
+			if err == nil { // of more than it has counted, each notes what it has
+				_, err = s.do("ACKNOWLEDGE", st.Operations.Unchecked)
+			}
+		}
+		if err == nil {
 			_, st, err = o.region(addr)
 		}
 	}
