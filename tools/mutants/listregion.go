@@ -20,7 +20,7 @@ var regionMutants = []mutant{
 		guarantee: "G4", name: "a counter that begins has an expiry elsewhere only",
 		file:     "store/regionown.go",
 		old:      "	if begins || sets &&",
-		new:      "	if begins = false; sets &&",
+		new:      "	if begins && false || sets &&",
 		packages: "./store", tests: "TestRegionExpiryOfNothing",
 	},
 	{
