@@ -40,13 +40,16 @@ func (x *decider) hlcFor(parts part.Parts) uint64 {
 
 func after(hlc uint64) uint64 { return min(hlc+1, part.MaxHLC) }
 
-// noteIncr notes the expiry that an increment is made under, or that it sets.
+// noteIncr notes the expiry that an increment is made under, or that it sets. A counter that begins has
+// none but what it sets: if another region has set one of what was deleted here, it is told that this
+// is over. Else others would show that one, and this region none.
 func (x *decider) noteIncr(e *entry, r *ref, sets bool) {
 	if r.p.regions == nil {
 		return
 	}
 	parts := r.c.parts()
-	if sets = sets && x.givesParts(r); sets {
+	begins := !r.c.alive(x.wall) && parts.Expiry().HLC != 0
+	if begins || sets && x.givesParts(r) {
 		e.addNote(regionNote{HLC: x.hlcFor(parts)})
 	} else if parts != nil {
 		e.addNote(regionNote{HLC: parts.Expiry().HLC})

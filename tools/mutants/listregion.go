@@ -17,6 +17,13 @@ var regionMutants = []mutant{
 		packages: "./store", tests: "TestRegionExpiry",
 	},
 	{
+		guarantee: "G4", name: "a counter that begins has an expiry elsewhere only",
+		file:     "store/regionown.go",
+		old:      "	if begins || sets &&",
+		new:      "	if begins && false || sets &&",
+		packages: "./store", tests: "TestRegionExpiryOfNothing",
+	},
+	{
 		guarantee: "G4", name: "a register is older than what it replaces",
 		file:     "store/regionown.go",
 		old:      "		hlc = max(hlc, after(parts[i].Set.HLC), after(parts[i].Expire.HLC))\n",
