@@ -83,7 +83,7 @@ func (w *testRemoval) lose() {
 
 // join lets an empty region join.
 func (w *testRemoval) join(partitions int) {
-	r := &testRegion{n: len(w.now.Members), fs: vfs.NewMem(), clock: newFakeClock(), parts: partitions}
+	r := &testRegion{n: len(w.now.Members), fs: vfs.NewMem(), clock: newFakeClock(), parts: partitions, joins: true}
 	r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
 	w.open(r)
 	mode, window := Exact, time.Hour

@@ -54,6 +54,7 @@ type testRegion struct {
 	parts    int
 	underway [][]byte // answers to its pulls
 	states   []*stateRead
+	joins    bool // the others counted before it was one
 }
 
 // done is something that a region did to a key.
@@ -289,12 +290,31 @@ func (w *testRegions) once(r *testRegion) string {
 	}
 	n := w.opids - w.rnd.IntN(min(w.opids, 10))
 	key, id, delta := fmt.Sprint("k", n%12), fmt.Sprint("op", n), int64(n%5+1)
+	if w.early(r) {
+		return "too early to retry"
+	}
 	op := w.do(r, Op{Kind: CIncrBy, Key: []byte(key), ID: []byte(id), Delta: delta})
 	if !op.Applied {
 		return "retry"
 	}
 	w.note(r, done{key: key, opid: id, delta: delta, result: op.Value})
 	return "once"
+}
+
+// early reports whether a region has joined the others and not caught up with those before it: clients must
+// not retry there yet. What it applied that way may be known to them, and forgotten with its key.
+func (w *testRegions) early(r *testRegion) (early bool) {
+	for _, from := range w.r {
+		if !r.joins || from.n >= r.n {
+			continue
+		}
+		w.ranges(r, from, func(n, first uint16) {
+			taken, _, err := r.s.TakenOf(first>>r.s.shift, RegionSource{part.Region(from.n), n})
+			must(w.t, err)
+			early = early || taken == 0
+		})
+	}
+	return early
 }
 
 // reopen ends a region's process, with a checkpoint or without, and starts it again.
