@@ -59,6 +59,9 @@ func TestRegionCommand(t *testing.T) {
 	count(2, "k", "b")
 	region(t, 0, "has caught up with eu", "join", us, "us", eu)
 	region(t, 1, "another server is the region us", "join", ap, "us", eu)
+	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode", "no")
+	region(t, 1, "must know who reads it", "join", open.address(), "open", eu)
+	region(t, 0, "one of 2, version 2", "status", us)   // it was not admitted
 	region(t, 0, "It has 1 keys", "join", ap, "ap", us) // which says to ask eu
 	counted("2", "k")
 	region(t, 0, "has caught up with us", "join", ap, "ap", us) // as if it had been interrupted

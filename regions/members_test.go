@@ -355,6 +355,9 @@ func TestUnsafe(t *testing.T) {
 			t.Errorf("%v", err)
 		}
 	}
+	if st := b.Status(); st.Refuses != "strangers" {
+		t.Errorf("it does not say before that it refuses: %+v", st)
+	}
 	safe = true
 	must(t, b.Join(t.Context(), set))
 	well(t, all...)

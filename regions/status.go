@@ -100,6 +100,7 @@ type NodeStatus struct {
 	Restored     bool            `json:"restored"`          // from a backup: the others refuse it
 	Arbiter      string          `json:"arbiter,omitempty"` // the region that decides who is a member
 	Admission    Admission       `json:"self"`              // what the server says of itself to become a member
+	Refuses      string          `json:"refuses,omitempty"` // why the server must not become a region
 	Ills         []string        `json:"ills"`              // what is wrong, and helps
 	Peers        []PeerStatus    `json:"peers"`
 	Operations   Operations      `json:"operations"`
@@ -194,6 +195,9 @@ func (n *Node) Status() NodeStatus {
 		s.Shards = n.cluster.Shards()
 	}
 	if !ok || mesh == nil && n.cluster == nil {
+		if err := n.safe(); err != nil {
+			s.Refuses = err.Error()
+		}
 		return s
 	}
 	own, _ := set.Member(set.Self)

@@ -128,6 +128,8 @@ func (o *operator) join(addr, name, existing string) error {
 		return fmt.Errorf("%s is the region %s already", addr, st.Name)
 	case addr == existing:
 		return fmt.Errorf("%s cannot join itself", addr)
+	case st.Refuses != "": // before it is admitted, for a number is used for that
+		return fmt.Errorf("%s: %s", addr, st.Refuses)
 	}
 	admission := st.Admission
 	admission.Name, admission.Address = name, cmp.Or(admission.Address, addr)
