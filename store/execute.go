@@ -2,12 +2,12 @@ package store
 
 import (
 	"errors"
-	"github.com/fbfkv/fbfkv/store/part"
 	"math/bits"
 	"slices"
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // This file is the walk of a batch, top to bottom. One CINCRBY goes like this:

@@ -274,14 +274,10 @@ func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
 // ackedByRegions is the sequence up to which every other region has said, in its own log, that
 // it has taken this partition's: what it had applied before has arrived here.
 func (p *partition) ackedByRegions() uint64 {
-	g, acked := p.regions, uint64(math.MaxUint64)
-	first, last := slotRange(int(p.id), p.count)
-	for _, by := range g.ids {
-		if by == g.Self {
-			continue
-		}
-		for q := g.source(by, first).Partition; q <= g.source(by, last).Partition; q++ {
-			acked = min(acked, g.heard[RegionSource{by, q}][RegionSource{g.Self, p.id}])
+	acked := uint64(math.MaxUint64)
+	for _, by := range p.regions.ids {
+		if by != p.regions.Self {
+			acked = min(acked, p.takenBy(by))
 		}
 	}
 	return acked

@@ -1,6 +1,10 @@
 package store
 
-import "github.com/fbfkv/fbfkv/store/part"
+import (
+	"math"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
 
 // A region that is a cluster. Each shard is a part of the region with partitions of its own, and what the
 // others know of a region they know by partition, so shards do nothing together. What differs from a single
@@ -94,13 +98,10 @@ func (s *Store) giveUpHeard() {
 // takenBy is how far a region has said, in all of its partitions that read this one, that it has taken its log. The
 // partition is locked.
 func (p *partition) takenBy(by part.Region) uint64 {
-	g := p.regions
+	g, low := p.regions, uint64(math.MaxUint64)
 	first, last := slotRange(int(p.id), p.count)
-	from, to := g.source(by, first).Partition, g.source(by, last).Partition
-	own := RegionSource{g.Self, p.id}
-	low := g.heard[RegionSource{by, from}][own]
-	for q := from; q < to; q++ {
-		low = min(low, g.heard[RegionSource{by, q + 1}][own])
+	for q := g.source(by, first).Partition; q <= g.source(by, last).Partition; q++ {
+		low = min(low, g.heard[RegionSource{by, q}][RegionSource{g.Self, p.id}])
 	}
 	return low
 }
