@@ -122,10 +122,11 @@ func (g *siege) halt() {
 const warmUp, minLatencies = 200, 200
 
 // An attack may take siegeP99 longer than siegeFactor times what the same takes at a server
-// that is not attacked, at the same time, so that a busy machine passes. What this and the
-// bounds on memory catch is what grows with what the clients send.
+// that is not attacked, at the same time, so that a busy machine passes: one that reads 300 MB
+// of 2000 clients with half a processor needs 0.6 s. What this and the bounds on memory catch
+// is what grows with what the clients send.
 const (
-	siegeP99    = 500 * time.Millisecond
+	siegeP99    = 3 * time.Second
 	siegeFactor = 10
 	mega        = 1 << 20
 )
