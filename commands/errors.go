@@ -86,6 +86,7 @@ var storeErrors = []struct {
 	{store.ErrMismatch, "MISMATCH "},
 	{store.ErrPartlySeen, "MISMATCH "},
 	{store.ErrPartlyHeard, "TRYAGAIN "},
+	{store.ErrNotCaughtUp, "TRYAGAIN "},
 	{store.ErrOtherItems, "MISMATCH "},
 	{store.ErrOutOfMemory, "OOM "},
 	{store.ErrUnknownOutcome, "MISCONF "},

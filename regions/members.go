@@ -337,7 +337,9 @@ func (a Admission) admit(set *store.RegionSet) error {
 	if number >= part.MaxRegions {
 		return memberError("there were %d regions already, and there are no more numbers", part.MaxRegions)
 	}
-	set.Members = append(set.Members, a.member(number))
+	m := a.member(number)
+	m.Joined = set.Version + 1
+	set.Members = append(set.Members, m)
 	return nil
 }
 

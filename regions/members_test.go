@@ -61,11 +61,16 @@ func joined(t testing.TB, partitions ...int) []*region {
 	return all
 }
 
-// count counts in each region, and waits until all show the sum.
+// count counts in each region, once that has caught up with the others, and waits until all show the sum.
 func count(t testing.TB, key string, all ...*region) {
 	t.Helper()
 	for i, r := range all {
-		must(t, r.once(key, fmt.Sprint("op", i), 1).Err)
+		err := store.ErrNotCaughtUp
+		eventually(t, fmt.Sprintf("region %d counts", i), func() bool {
+			err = r.once(key, fmt.Sprint("op", i), 1).Err
+			return !errors.Is(err, store.ErrNotCaughtUp)
+		})
+		must(t, err)
 	}
 	for i, r := range all {
 		eventually(t, fmt.Sprintf("region %d shows the sum", i), func() bool { return r.value(key) == int64(len(all)) })
@@ -119,6 +124,8 @@ func TestJoin(t *testing.T) {
 	for i, r := range all {
 		if set, ok := r.node.Members(); !ok || set.Version != 3 || len(set.Members) != 3 || set.Self != part.Region(i) {
 			t.Errorf("region %d: %+v", i, set)
+		} else if a, b := set.Members[1].Joined, set.Members[2].Joined; set.Members[0].Joined != 0 || a != 2 || b != 3 {
+			t.Errorf("region %d: they joined in %d and %d", i, a, b)
 		}
 		if st := r.node.Status(); st.Arbiter != "r0" || st.Name != fmt.Sprint("r", i) || st.Peers[0].Version != 3 {
 			t.Errorf("region %d: %+v", i, st)

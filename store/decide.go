@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
@@ -49,6 +50,9 @@ func (x *decider) cIncrBy(op *Op) error {
 	}
 	if r.verdict != verdictNew {
 		return x.duplicate(op, r)
+	}
+	if err := r.checkCaughtUp(); err != nil {
+		return err
 	}
 	if err := x.checkIncr(r, op.Delta); err != nil {
 		return err
@@ -292,7 +296,7 @@ func (x *decider) cmIncrBy(op *Op) error {
 		return x.multiDuplicate(op, refs, known)
 	}
 	for i := range refs {
-		if err := x.checkIncr(&refs[i], op.Deltas[i]); err != nil {
+		if err := cmp.Or(refs[i].checkCaughtUp(), x.checkIncr(&refs[i], op.Deltas[i])); err != nil {
 			return err
 		}
 	}

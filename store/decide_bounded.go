@@ -28,6 +28,9 @@ func (x *decider) cIncrEx(op *Op) error {
 	if r.verdict != verdictNew {
 		return x.duplicateEx(op, r)
 	}
+	if err := r.checkCaughtUp(); err != nil {
+		return err
+	}
 	b, err := x.bounded(op, r)
 	if err != nil {
 		return err

@@ -124,7 +124,8 @@
 //
 // # Guarantees and where they are upheld
 //
-//	G1 at most once     judge.go; again, for twins within one batch; withoutPauses
+//	G1 at most once     judge.go; again, for twins within one batch; withoutPauses; in a region that
+//	                    joins: checkCaughtUp
 //	G2 no lost ack      decider.wait
 //	G3 not from future  decider.take and commitMark
 //	G4 all or nothing   decider.apply: one batch of the log; R1 in checkpoint.go

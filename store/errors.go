@@ -27,6 +27,9 @@ var (
 	// ErrPartlyHeard: with several regions an operation on several keys arrives from another one
 	// key by key, or partition by partition.
 	ErrPartlyHeard = errors.New("another region applied this operation, and not all of it has arrived here yet: try again")
+	// ErrNotCaughtUp: a region that was there before may have forgotten the operation with its counter, and
+	// only its state says so.
+	ErrNotCaughtUp = errors.New("this region has not caught up with one that was there before it, and nothing was applied: try again")
 	// ErrIDAhead: an id of another region came without what that region did to the counter.
 	ErrIDAhead        = errors.New("an operation of another region was heard of before what it did")
 	ErrNotExecuted    = errors.New("not executed: a command before it was refused")

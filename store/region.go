@@ -71,6 +71,9 @@ type RegionMember struct {
 	// Data is the id of its data (persistence.Meta), 32 hex digits: with Incarnation it names the
 	// directory. "": nobody knows.
 	Data string `json:",omitempty"`
+	// Joined is the version of the set in which it became a member, and must catch up with those that
+	// were there before (checkCaughtUp); 0: it is one from the beginning.
+	Joined uint64 `json:",omitempty"`
 
 	// Gone: it was removed (regionremove.go). Heir is the region that writes its parts since, and
 	// Since the version of the set that says so.
@@ -127,6 +130,8 @@ type regions struct {
 	owed  owedOps
 	// stated is what regions have said of the removal of others (regionremove.go).
 	stated map[statement]stated
+	// caughtUp is that the state of all regions that were there before was taken (checkCaughtUp).
+	caughtUp bool
 	// since is the sequence from which on the log tells others all that they must know, and keys that
 	// end are remembered until all know that. Before it, this region was alone. 0: it still is.
 	since uint64
@@ -139,7 +144,7 @@ func newRegions(set RegionSet) *regions {
 }
 
 func (g *regions) setMembers(set RegionSet) {
-	g.RegionSet, g.ids, g.news = set, nil, g.news+1
+	g.RegionSet, g.ids, g.news, g.caughtUp = set, nil, g.news+1, false
 	for _, m := range set.Members {
 		if !m.Gone {
 			g.ids = append(g.ids, m.Region)
@@ -193,6 +198,35 @@ func (g *regions) hear(from RegionSource, vector []RegionTaken) {
 // source is the partition of a region that has a slot. It must be a member.
 func (g *regions) source(r part.Region, slot uint16) RegionSource {
 	return RegionSource{r, uint16(int(slot) * g.member(r).Partitions / slots)}
+}
+
+// checkCaughtUp refuses an operation that nothing is known of here while a region that was there before this one
+// may know it, and its state was not taken yet. That region may have forgotten the counter since: what is applied
+// here now would be taken back from one that begins anew, or not at all.
+func (r *ref) checkCaughtUp() error {
+	g := r.p.regions
+	if g == nil || g.caughtUp || !r.t.def.Told() {
+		return nil
+	}
+	all, joined := true, g.member(g.Self).Joined
+	first, last := slotRange(int(r.p.id), r.p.count)
+	for i := range g.Members {
+		m := &g.Members[i]
+		if m.Gone || m.Joined >= joined {
+			continue
+		}
+		at, end := g.source(m.Region, first), g.source(m.Region, last).Partition
+		for ; at.Partition <= end; at.Partition++ {
+			if g.cursors[at] > 0 { // its state was taken before its log (newTeller)
+				continue
+			}
+			if all = false; at == g.source(m.Region, r.slot) {
+				return fmt.Errorf("%w (%s)", ErrNotCaughtUp, m.Name)
+			}
+		}
+	}
+	g.caughtUp = all
+	return nil
 }
 
 // acked is what part.Parts asks for a key of a slot: how far region by has taken the changes of
@@ -278,6 +312,8 @@ func (s *RegionSet) check() error {
 			return fmt.Errorf("%w: the data of region %d", ErrOption, m.Region)
 		case n < 1 || n > slots || n&(n-1) != 0:
 			return fmt.Errorf("%w: region %d has %d partitions", ErrOption, m.Region, n)
+		case m.Joined > s.Version:
+			return fmt.Errorf("%w: when region %d became one", ErrOption, m.Region)
 		case m.Gone && (!s.living(m.Heir) || m.Since == 0 || m.Since > s.Version) || !m.Gone && (m.Heir != 0 || m.Since != 0):
 			return fmt.Errorf("%w: the heir of region %d", ErrOption, m.Region)
 		}

@@ -165,7 +165,7 @@ func (s *RegionSet) follows(before *RegionSet) error {
 	for i := range before.Members {
 		m, n := &before.Members[i], s.member(before.Members[i].Region)
 		switch {
-		case n == nil || n.Partitions != m.Partitions:
+		case n == nil || n.Partitions != m.Partitions || n.Joined != m.Joined:
 			return fmt.Errorf("%w: region %d is missing, or another one", ErrOption, m.Region)
 		case m.Gone && !n.Gone:
 			return fmt.Errorf("%w: region %d was removed", ErrOption, m.Region)

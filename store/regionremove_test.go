@@ -92,6 +92,7 @@ func (w *testRemoval) join(partitions int) {
 	w.now.Version++
 	w.now.Members = append(slices.Clone(w.now.Members), RegionMember{
 		Region: part.Region(r.n), Name: fmt.Sprint("region", r.n), Partitions: r.parts, Incarnation: r.s.Meta().Incarnation,
+		Joined: w.now.Version,
 	})
 	w.learn(r)
 }

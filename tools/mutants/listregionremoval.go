@@ -3,6 +3,27 @@ package main
 // regionRemovalMutants break what becomes of a region that is lost.
 var regionRemovalMutants = []mutant{
 	{
+		guarantee: "G1", name: "a region that has not caught up takes operations that others may know",
+		file:     "store/region.go",
+		old:      "	if g == nil || g.caughtUp || !r.t.def.Told() {\n",
+		new:      "	if g == nil || len(g.Members) > 0 {\n",
+		packages: "./store", tests: "TestNotCaughtUp",
+	},
+	{
+		guarantee: "G1", name: "a region has caught up when one of two others told its state",
+		file:     "store/region.go",
+		old:      "			if all = false; at == g.source(m.Region, r.slot) {\n",
+		new:      "			if all = false; len(g.cursors) == 0 && at == g.source(m.Region, r.slot) {\n",
+		packages: "./store", tests: "TestNotCaughtUp",
+	},
+	{
+		guarantee: "G1", name: "a region joins, and nobody says so",
+		file:     "regions/members.go",
+		old:      "	m.Joined = set.Version + 1\n",
+		new:      "",
+		packages: "./regions", tests: "TestJoin$",
+	},
+	{
 		guarantee: "removal", name: "an heir takes nothing back",
 		file:     "store/regionowed.go",
 		old:      "		case !p.inherited(o.Region) || full:\n",
