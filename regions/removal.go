@@ -140,7 +140,7 @@ func (n *Node) removals() {
 // It reports whether something remains to be done or to be waited for.
 func (n *Node) level(ranges map[levelled]int) (busy bool, err error) {
 	set, ok := n.Store.Regions()
-	if !ok || n.removed.Load() != nil || !n.leads() {
+	if !ok || set.Removed || !n.leads() {
 		return false, nil
 	}
 	for _, r := range n.Store.Removals() {

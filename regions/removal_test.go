@@ -113,7 +113,11 @@ func TestRestoredAlone(t *testing.T) {
 	if err := n.Remove("r1", "r0", "r0"); err == nil || !strings.Contains(err.Error(), "restored") {
 		t.Errorf("one that was named twice is two: %v", err)
 	}
+	if op := all[1].once("k", "a", 1); !errors.Is(op.Err, store.ErrRestored) {
+		t.Errorf("it writes: %v", op.Err)
+	}
 	must(t, n.Remove("r1", "r0", "r2"))
+	must(t, all[1].once("k", "a", 1).Err)
 	removed(t, "r0", all[1])
 	removed(t, "r2", all[1])
 	if st := n.Status(); len(st.Ills) != 0 || len(st.Peers) != 0 || len(st.Removals) != 2 {

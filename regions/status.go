@@ -78,15 +78,6 @@ func (p *peer) Status() Status {
 	return s
 }
 
-// Texts that an operator reads.
-const (
-	removedText = "the other regions have removed this one: it does not read them any more, and what is counted here stays here; " +
-		"to make it a region again, start it with an empty directory and join"
-	restoredText = "this directory was restored from a backup, so the other regions do not read it: remove this region, " +
-		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
-		"(if there are none: fbfkv region create once more)"
-)
-
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
 // JSON numbers.
 type NodeStatus struct {
@@ -98,6 +89,7 @@ type NodeStatus struct {
 	Version      uint64          `json:"version"`           // of the members
 	Era          uint64          `json:"era"`               // counts flushes
 	Restored     bool            `json:"restored"`          // from a backup: the others refuse it
+	Removed      bool            `json:"removed"`           // by the others
 	Arbiter      string          `json:"arbiter,omitempty"` // the region that decides who is a member
 	Admission    Admission       `json:"self"`              // what the server says of itself to become a member
 	Refuses      string          `json:"refuses,omitempty"` // why the server must not become a region
@@ -205,12 +197,12 @@ func (n *Node) Status() NodeStatus {
 	s.Era, s.Restored = set.Era, own.Incarnation != s.Admission.Incarnation
 	s.Admission.Name, s.Arbiter = own.Name, arbiter(&set).Name
 	s.Operations = Operations(n.Store.RegionIDs())
-	if n.removed.Load() != nil {
-		s.Ills = append(s.Ills, removedText)
+	if s.Removed = set.Removed; s.Removed {
+		s.Ills = append(s.Ills, store.ErrRemoved.Error())
 		return s
 	}
 	if s.Restored {
-		s.Ills = append(s.Ills, restoredText)
+		s.Ills = append(s.Ills, store.ErrRestored.Error())
 	}
 	s.Acknowledged = n.acknowledged.Load()
 	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {

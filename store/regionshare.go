@@ -49,6 +49,33 @@ func (g *regions) name(r part.Region) string {
 	return fmt.Sprint("region ", r)
 }
 
+// noteUnread refuses what clients write if no other region reads this one.
+func (s *Store) noteUnread(set *RegionSet) {
+	known := s.opts.RegionIncarnation
+	if s.replica == nil {
+		known = s.Meta().Incarnation
+	}
+	switch {
+	case set.Removed:
+		s.unread.Store(&ErrRemoved)
+	case set.member(set.Self).Incarnation != known:
+		s.unread.Store(&ErrRestored)
+	default:
+		s.unread.Store(nil)
+	}
+}
+
+// clientsRefused returns why clients may write nothing, since no other region would hear of it; nil if they may.
+func (s *Store) clientsRefused() error {
+	if why := s.unread.Load(); why != nil {
+		return *why
+	}
+	if s.unheard.Load() {
+		return ErrUnheard
+	}
+	return nil
+}
+
 // checkUnheard refuses writes while more of the log is kept for another region than it may be, if
 // nothing is to be given up.
 func (s *Store) checkUnheard() {
