@@ -350,6 +350,15 @@ func (a Admission) admit(set *store.RegionSet) error {
 // maxName is the longest name of a region, bytes.
 const maxName = 64
 
+// Fits says why a server cannot be one of the members, or, if there are none, the first; nil if it can.
+func (a Admission) Fits(set store.RegionSet) error {
+	if err := a.check(); err != nil || len(set.Members) == 0 {
+		return err
+	}
+	set.Members = slices.Clone(set.Members)
+	return a.admit(&set)
+}
+
 // check refuses what cannot be a member.
 func (a *Admission) check() error {
 	const letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"

@@ -57,7 +57,7 @@ func TestLostRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, all[0].node.Remove("r1", "r2")) // nothing new
-	for want, names := range map[string][2]string{"own heir": {"r1", "r1"}, "no region": {"r1", "r9"}, "to be the heir": {"r2", "r1"}, "ASK": {"r1", "r0"}} {
+	for want, names := range map[string][2]string{"own heir": {"r1", "r1"}, "no region": {"r1", "r9"}, "to be the heir": {"r2", "r1"}, "its heir is r1": {"r0", "r2"}, "ASK": {"r1", "r0"}} {
 		if err := all[0].node.Remove(names[0], names[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("heir %s of %s: %v", names[0], names[1], err)
 		}

@@ -175,6 +175,9 @@ func (p *PeerStatus) State() string {
 	return "connected"
 }
 
+// Behind is LagOps, as far as that is known: else the region was that far behind when it was told last, or further.
+func (p *PeerStatus) Behind() (ops uint64, known bool) { return p.LagOps, p.Connected }
+
 // Well reports whether all is taken that the region has told of.
 func (p *PeerStatus) Well() bool { return p.Connected && !p.Paused && !p.Failing && p.LagOps == 0 }
 
@@ -206,8 +209,8 @@ func (n *Node) Status() NodeStatus {
 	}
 	s.Acknowledged = n.acknowledged.Load()
 	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {
-		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up "+
-			"(region-retention); compare the counters that matter, and then: fbfkv region status --acknowledge", n))
+		s.Ills = append(s.Ills, fmt.Sprintf("operations that may count twice, as the records to compare them with were given up before (region-retention): up to %d; "+
+			"compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
 	if mesh == nil {

@@ -41,12 +41,16 @@ func (g *regions) nameOf(o *Seen) string {
 	return g.name(o.Region)
 }
 
-// name is that of a region, or its number if it is no member any more.
+// name is that of a region; behind that of one that was removed, and whose name another one may have now, is its number.
 func (g *regions) name(r part.Region) string {
-	if m := g.member(r); m != nil {
+	switch m := g.member(r); {
+	case m == nil:
+		return fmt.Sprint("region ", r)
+	case m.Gone:
+		return fmt.Sprint(m.Name, "#", r)
+	default:
 		return m.Name
 	}
-	return fmt.Sprint("region ", r)
 }
 
 // noteUnread refuses what clients write if no other region reads this one.

@@ -3,6 +3,13 @@ package main
 // regionRemovalMutants break what becomes of a region that is lost.
 var regionRemovalMutants = []mutant{
 	{
+		guarantee: "removal", name: "another heir is ignored",
+		file:     "regions/removal.go",
+		old:      "			if is, _ := set.Member(m.Heir); is.Name != heir {\n",
+		new:      "			if is, _ := set.Member(m.Heir); false && is.Name != heir {\n",
+		packages: "./regions", tests: "TestLostRegion",
+	},
+	{
 		guarantee: "removal", name: "an heir takes nothing back",
 		file:     "store/regionowed.go",
 		old:      "		case !p.inherited(o.Region) || full:\n",
