@@ -284,7 +284,7 @@ var counterCommands = []Command{
 	{
 		Name: "cget", Arity: -2, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
-		Summary: "Returns a counter as an integer; with REGIONS, in one of several regions, what each of them has added to it, by name.",
+		Summary: "Returns a counter as an integer; with REGIONS, in one of several regions, what each of them has added to it, by name; # and a number are behind the name of one that was removed.",
 		Args:    []Arg{keyArg(), opt(word("REGIONS"))},
 		Parse:   parseCGet, Reply: replyCGet,
 	},

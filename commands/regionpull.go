@@ -106,8 +106,14 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 	b.Add("region_ills", len(r.Ills))
 	for i := range r.Peers {
 		p := &r.Peers[i]
-		failure := lineSafe(p.LastError)
+		behind, failure := int64(-1), ""
+		if ops, known := p.Behind(); known {
+			behind = int64(ops)
+		}
+		if p.State() == "failing" {
+			failure = lineSafe(p.LastError)
+		}
 		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,last_error=%s",
-			lineSafe(p.Name), p.State(), p.LagMs, p.LagOps, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs, failure[:min(len(failure), maxShownError)]))
+			lineSafe(p.Name), p.State(), p.LagMs, behind, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs, failure[:min(len(failure), maxShownError)]))
 	}
 }

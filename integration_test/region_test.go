@@ -32,7 +32,9 @@ func TestRegionCommand(t *testing.T) {
 	eu, us, ap := all[0].address(), all[1].address(), all[2].address()
 	region(t, 1, "is not a region: fbfkv region create", "status", eu)
 	region(t, 1, "is not a region: fbfkv region create", "join", us, "us", eu)
-	region(t, 1, "Others will reach it at "+eu, "create", eu, "e u")
+	if out := region(t, 1, "the name of a region is", "create", eu, "e u"); strings.Contains(out, "becomes") {
+		t.Errorf("a plan that cannot be:\n%s", out)
+	}
 	unasked := exec.Command(program, "region", "create", eu, "eu")
 	unasked.Stdin = strings.NewReader("y\n")
 	if out, err := unasked.CombinedOutput(); err == nil || !strings.Contains(string(out), "nothing was done") {
@@ -58,11 +60,13 @@ func TestRegionCommand(t *testing.T) {
 	count(0, "k", "a")
 	count(2, "k", "b")
 	region(t, 0, "has caught up with eu", "join", us, "us", eu)
-	region(t, 1, "another server is the region us", "join", ap, "us", eu)
+	if out := region(t, 1, "another server is the region us", "join", ap, "us", eu); strings.Contains(out, "becomes") {
+		t.Errorf("a plan that cannot be:\n%s", out)
+	}
 	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode", "no")
 	region(t, 1, "must know who reads it", "join", open.address(), "open", eu)
-	region(t, 0, "one of 2, version 2", "status", us)   // it was not admitted
-	region(t, 0, "It has 1 keys", "join", ap, "ap", us) // which says to ask eu
+	region(t, 0, "one of 2, version 2", "status", us)    // it was not admitted
+	region(t, 0, "It has 1 key: ", "join", ap, "ap", us) // which says to ask eu
 	counted("2", "k")
 	region(t, 0, "has caught up with us", "join", ap, "ap", us) // as if it had been interrupted
 	region(t, 1, "is the region ap already", "join", ap, "other", eu)
@@ -76,7 +80,9 @@ func TestRegionCommand(t *testing.T) {
 	region(t, 1, `there is no region "nobody"`, "pause", us, "nobody")
 	all[0].kill()
 	region(t, 1, "eu cannot be read at "+eu, "status", us)
-	region(t, 1, "it cannot be asked from here", "join", us, "us", ap)
+	if out := region(t, 1, "it cannot be asked from here", "join", us, "us", ap); strings.Contains(out, "ASK") {
+		t.Errorf("it shows what programs tell each other:\n%s", out)
+	}
 	count(1, "l", "c")
 	count(2, "l", "c") // a retry elsewhere
 	all[0].start()
@@ -145,13 +151,30 @@ func regionsEnd(t *testing.T, all []*server) {
 	region(t, 1, "remove HOST:PORT NAME [NAME ...] --heir NAME", "remove", eu)
 	region(t, 1, "--heir is missing", "remove", us, "ap")
 	region(t, 1, "the region us itself", "remove", us, "us", "--heir", "eu")
-	region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir", "us")
+	region(t, 1, `there is no region "nobody" to be the heir`, "remove", us, "ap", "--heir", "nobody")
+	if out := region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir", "us"); strings.Contains(out, "for ever") {
+		t.Errorf("a plan that cannot be:\n%s", out)
+	}
+	doubted := exec.Command(program, "region", "remove", us, "eu", "--heir", "ap")
+	if out, err := doubted.CombinedOutput(); err == nil || !strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
+		t.Errorf("nobody is told that the heir is away: %v\n%s", err, out)
+	}
 	region(t, 0, "us: looks after what ap has counted", "remove", us, "ap", "--heir", "us")
 	for _, s := range all[:2] {
-		region(t, 0, "ap was removed; its heir us", "status", s.address())
+		region(t, 0, "ap (number 2) was removed; its heir us", "status", s.address())
 		count(s, "op2") // a retry of what ap has done
 		shows(s, "3", "k")
 	}
+	region(t, 1, "and its heir is us", "remove", us, "ap", "--heir", "eu")
+	if shares, err := redisAsk(all[1], "CGET", "k", "REGIONS"); shares != "map[ap#2:1 eu:1 us:1]" {
+		t.Errorf("shares %s, %v", shares, err)
+	}
+	all[2].start()
+	refusesWrites(t, "the other regions have removed this one", all[2])
+	shows(all[2], "3", "k")
+	region(t, 1, "the other regions have removed this one", "status", ap)
+	region(t, 1, "the other regions have removed this one", "create", ap, "ap")
+	all[2].kill()
 	all[0].kill()
 	region(t, 1, "it cannot be asked from here", "flush", us)
 	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "--heir", "us")
@@ -160,4 +183,19 @@ func regionsEnd(t *testing.T, all []*server) {
 	shows(all[1], "3", "k")
 	region(t, 0, "us: has deleted every key; era 2 begins", "flush", us)
 	shows(all[1], "<nil>", "k")
+}
+
+// refusesWrites waits until servers refuse what clients write, with a text.
+func refusesWrites(t testing.TB, want string, all ...*server) {
+	t.Helper()
+	for _, s := range all {
+		eventually(t, patience, s.address()+" refuses writes", func() bool {
+			for i := range 24 { // in a cluster other keys are another node's
+				if _, err := redisAsk(s, "INCR", fmt.Sprint("both", i)); err != nil && strings.HasPrefix(err.Error(), "READONLY nothing was applied: "+want) {
+					return true
+				}
+			}
+			return false
+		})
+	}
 }

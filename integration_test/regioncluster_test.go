@@ -225,6 +225,10 @@ func TestRegionIsShards(t *testing.T) {
 	region(t, 0, "us: looks after what eu has counted", "remove", other[3].address(), "eu", "--heir", "us")
 	countsEverywhere(t, b, "late", 3)
 	countsEverywhere(t, b, "last", 4)
+	for _, s := range one {
+		s.start()
+	}
+	refusesWrites(t, "the other regions have removed this one", one...)
 }
 
 // asEveryNode asks each node of a cluster, as another region, for what its shard has done.

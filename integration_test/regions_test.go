@@ -233,6 +233,7 @@ func (w *regionWorld) restoreOld(a, b, c *regionServer) {
 		w.t.Fatalf("restore: %s", out)
 	}
 	a.start()
+	refusesWrites(w.t, "this directory was restored from a backup", a.server)
 	for _, r := range []*regionServer{b, c} {
 		eventually(w.t, patience, "status says that the region is another one now", func() bool {
 			out, code := fbfkv(w.t, "region", "status", r.link.address())

@@ -155,15 +155,16 @@ func (n *Node) Join(ctx context.Context, set store.RegionSet) error {
 	}
 	own, ok := set.Member(set.Self)
 	me := n.Admission(own.Name, own.Address)
+	known, member := n.Members()
 	switch {
-	case n.removed.Load() != nil:
+	case known.Removed:
 		return ErrRemoved
-	case !ok || own.Gone || len(set.Members) < 2:
+	case !ok || own.Gone || set.Removed || len(set.Members) < 2:
 		return memberError("these are no members that this server can join")
 	case own.Data != me.Data || own.Incarnation != me.Incarnation:
 		return memberError("another server was admitted as the region %s, or this one with another directory", own.Name)
 	}
-	if _, member := n.Members(); !member {
+	if !member {
 		if err := n.reach(ctx, arbiter(&set), &set); err != nil {
 			return err
 		}
@@ -212,7 +213,7 @@ func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err erro
 	switch {
 	case !ok:
 		return set, next, store.ErrNoRegions
-	case n.removed.Load() != nil:
+	case set.Removed:
 		return set, next, ErrRemoved
 	}
 	own, _ := set.Member(set.Self)
@@ -223,7 +224,7 @@ func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err erro
 	next.Members = slices.Clone(set.Members)
 	if here := n.identity().Incarnation; own.Incarnation != here {
 		if lost == nil || arbiter(&set, append(slices.Clone(lost), own.Name)...).Name != "" {
-			return set, next, memberError("%s", restoredText)
+			return set, next, memberError("%v", store.ErrRestored)
 		}
 		next.Members[slices.Index(set.Members, own)].Incarnation = here
 	}
@@ -260,20 +261,25 @@ func (n *Node) learn(set store.RegionSet) error {
 		return store.ErrNoRegions
 	case set.Group != known.Group:
 		return fmt.Errorf("%w: members of the group %x, and not %x", ErrAnswer, set.Group, known.Group)
+	case known.Removed:
+		return ErrRemoved
 	case set.Version <= known.Version:
 		return nil
 	}
+	after := known.Version
 	before, _ := known.Member(known.Self)
 	own, ok := set.Member(known.Self)
 	if !ok || own.Gone || own.Data != before.Data {
-		if n.removed.Swap(&set) == nil {
-			n.opts.Logger.Error(removedText, "region", before.Name, "version", set.Version)
+		known.Version, known.Removed = set.Version, true
+		if err := n.set(known, after); err != nil {
+			return err
 		}
+		n.opts.Logger.Error(store.ErrRemoved.Error(), "region", before.Name, "version", set.Version)
 		n.wake()
 		return ErrRemoved
 	}
 	set.Self = known.Self
-	if err := n.set(set, known.Version); err != nil {
+	if err := n.set(set, after); err != nil {
 		return err
 	}
 	gone := func(m store.RegionMember) bool { return m.Gone }
@@ -345,6 +351,15 @@ func (a Admission) admit(set *store.RegionSet) error {
 
 // maxName is the longest name of a region, bytes.
 const maxName = 64
+
+// Fits says why a server cannot be one of the members, or, if there are none, the first; nil if it can.
+func (a Admission) Fits(set store.RegionSet) error {
+	if err := a.check(); err != nil || len(set.Members) == 0 {
+		return err
+	}
+	set.Members = slices.Clone(set.Members)
+	return a.admit(&set)
+}
 
 // check refuses what cannot be a member.
 func (a *Admission) check() error {

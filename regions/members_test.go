@@ -226,8 +226,8 @@ func TestGossip(t *testing.T) {
 	}
 }
 
-// TestRemoved: a region that the others have removed stops, says so, and stays so after a restart; the
-// others go on.
+// TestRemoved: a region that the others have removed stops, says so, refuses writes and those who have not heard
+// of it, and stays so after a restart; the others go on.
 func TestRemoved(t *testing.T) {
 	all := joined(t, 2, 2, 2)
 	well(t, all...)
@@ -241,6 +241,14 @@ func TestRemoved(t *testing.T) {
 		if _, err := n.Admit(t.Context(), n.Admission("r9", "127.0.0.1:1")); !errors.Is(err, ErrRemoved) {
 			t.Errorf("it admits: %v", err)
 		}
+		if op := all[1].once("k", "a", 1); !errors.Is(op.Err, store.ErrRemoved) {
+			t.Errorf("it writes: %v", op.Err)
+		}
+		set, _ := n.Members()
+		var w resp.Writer
+		if n.Pull(t.Context(), [][]byte{[]byte("MEMBERS"), fmt.Append(nil, set.Group), []byte("2")}, &w); !strings.HasPrefix(string(w.Bytes()), "-REFUSED") {
+			t.Errorf("it tells of members: %s", w.Bytes())
+		}
 	}
 	gone(all[1].node)
 	if n := all[1].logged("have removed this one"); n != 1 {
@@ -250,8 +258,13 @@ func TestRemoved(t *testing.T) {
 	if all[2].logged("members=2") != 1 {
 		t.Error("the log tells another number of members")
 	}
-	gone(all[1].restart()) // it asks, and is refused
 	count(t, "x", all[0], all[2])
+	for _, r := range []*region{all[0], all[2]} { // nobody tells it again
+		r.close()
+		r.node = nil
+		r.open()
+	}
+	gone(all[1].restart())
 }
 
 // TestAdmit refuses what would be a mistake.
@@ -395,8 +408,10 @@ func TestRestored(t *testing.T) {
 	refuses("flush", n.Flush())
 	_, err = n.Admit(t.Context(), newcomer)
 	refuses("admit", err)
+	refuses("write", all[0].once("k", "a", 1).Err)
 	_, err = n.Create("r0", all[0].server.address())
 	must(t, err)
+	must(t, all[0].once("k", "a", 1).Err)
 	if st := n.Status(); len(st.Ills) != 0 || st.Restored || st.Version != set.Version+1 {
 		t.Errorf("%+v", st)
 	}

@@ -27,7 +27,6 @@ type Node struct {
 	// changing is held while the members change, and may be taken by who reads a region. mu, of
 	// mesh, is held while the Mesh follows that, and so waits for those who read.
 	changing sync.Mutex
-	removed  atomic.Pointer[store.RegionSet] // that this region is no member of any more
 
 	acknowledged atomic.Uint64 // see Acknowledge
 
@@ -119,7 +118,7 @@ func (n *Node) follow() error {
 	}
 	peers := make(map[part.Region]string)
 	for _, m := range set.Members {
-		if m.Region != set.Self && !m.Gone && m.Address != "" && n.removed.Load() == nil {
+		if m.Region != set.Self && !m.Gone && m.Address != "" && !set.Removed {
 			peers[m.Region] = m.Address
 		}
 	}

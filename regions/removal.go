@@ -39,8 +39,10 @@ func (n *Node) Remove(heir string, lost ...string) error {
 			case ok && slices.Contains(gone, m.Region): // named twice
 			case ok:
 				gone = append(gone, m.Region)
-			case !slices.ContainsFunc(set.Members, func(m store.RegionMember) bool { return m.Gone && m.Name == name }):
-				return memberError("there is no region %.64q", name)
+			default:
+				if err := removedFor(set, name, heir); err != nil {
+					return err
+				}
 			}
 		}
 		if len(gone) == 0 {
@@ -57,6 +59,19 @@ func (n *Node) Remove(heir string, lost ...string) error {
 	return err
 }
 
+// removedFor checks that a region that is none was removed before, with the same heir: the last one of its name.
+func removedFor(set *store.RegionSet, name, heir string) error {
+	for _, m := range slices.Backward(set.Members) {
+		if m.Name == name {
+			if is, _ := set.Member(m.Heir); is.Name != heir {
+				return memberError("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, is.Name)
+			}
+			return nil
+		}
+	}
+	return memberError("there is no region %.64q", name)
+}
+
 // named returns the living member of a name.
 func named(set *store.RegionSet, name string) (store.RegionMember, bool) {
 	for _, m := range set.Members {
@@ -69,10 +84,11 @@ func named(set *store.RegionSet, name string) (store.RegionMember, bool) {
 
 // RemovalStatus is how far the removal of a region has come, as this one knows.
 type RemovalStatus struct {
-	Name  string `json:"name"`
-	Heir  string `json:"heir"`
-	Done  bool   `json:"done"`  // the heir looks after its counters
-	State string `json:"state"` // what is awaited, in words
+	Name   string      `json:"name"` // another region may have it, too
+	Number part.Region `json:"number"`
+	Heir   string      `json:"heir"`
+	Done   bool        `json:"done"`  // the heir looks after its counters
+	State  string      `json:"state"` // what is awaited, in words
 }
 
 // Removals returns those of all regions that were removed.
@@ -81,7 +97,7 @@ func (n *Node) Removals() []RemovalStatus {
 	name := func(r part.Region) string { m, _ := set.Member(r); return m.Name }
 	all := []RemovalStatus{}
 	for _, r := range n.Store.Removals() {
-		s := RemovalStatus{Name: name(r.Gone), Heir: name(r.Heir), Done: r.Done}
+		s := RemovalStatus{Name: name(r.Gone), Number: r.Gone, Heir: name(r.Heir), Done: r.Done}
 		n.levelling.mu.Lock()
 		why := n.levelling.why
 		n.levelling.mu.Unlock()
@@ -140,7 +156,7 @@ func (n *Node) removals() {
 // It reports whether something remains to be done or to be waited for.
 func (n *Node) level(ranges map[levelled]int) (busy bool, err error) {
 	set, ok := n.Store.Regions()
-	if !ok || n.removed.Load() != nil || !n.leads() {
+	if !ok || set.Removed || !n.leads() {
 		return false, nil
 	}
 	for _, r := range n.Store.Removals() {

@@ -57,7 +57,7 @@ func TestLostRegion(t *testing.T) {
 		t.Fatal(err)
 	}
 	must(t, all[0].node.Remove("r1", "r2")) // nothing new
-	for want, names := range map[string][2]string{"own heir": {"r1", "r1"}, "no region": {"r1", "r9"}, "to be the heir": {"r2", "r1"}, "ASK": {"r1", "r0"}} {
+	for want, names := range map[string][2]string{"own heir": {"r1", "r1"}, "no region": {"r1", "r9"}, "to be the heir": {"r2", "r1"}, "its heir is r1": {"r0", "r2"}, "ASK": {"r1", "r0"}} {
 		if err := all[0].node.Remove(names[0], names[1]); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("heir %s of %s: %v", names[0], names[1], err)
 		}
@@ -113,7 +113,11 @@ func TestRestoredAlone(t *testing.T) {
 	if err := n.Remove("r1", "r0", "r0"); err == nil || !strings.Contains(err.Error(), "restored") {
 		t.Errorf("one that was named twice is two: %v", err)
 	}
+	if op := all[1].once("k", "a", 1); !errors.Is(op.Err, store.ErrRestored) {
+		t.Errorf("it writes: %v", op.Err)
+	}
 	must(t, n.Remove("r1", "r0", "r2"))
+	must(t, all[1].once("k", "a", 1).Err)
 	removed(t, "r0", all[1])
 	removed(t, "r2", all[1])
 	if st := n.Status(); len(st.Ills) != 0 || len(st.Peers) != 0 || len(st.Removals) != 2 {

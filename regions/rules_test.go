@@ -108,7 +108,7 @@ func TestAcknowledge(t *testing.T) {
 		a.once("k", id, 1)
 		eventually(t, "it says that one may count twice", func() bool {
 			ills := b.node.Status().Ills
-			return len(ills) == 1 && strings.Contains(ills[0], "up to 1 operations may count twice")
+			return len(ills) == 1 && strings.Contains(ills[0], ": up to 1;")
 		})
 		b.node.Acknowledge(1 << 60)
 		if st := b.node.Status(); len(st.Ills) > 0 || st.Acknowledged != st.Operations.Unchecked {

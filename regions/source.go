@@ -35,11 +35,18 @@ func (s *Source) leads() bool { return s.cluster == nil || s.cluster.Leads() }
 // errNotLeader: only the leader of a shard knows.
 var errNotLeader = errors.New("this node does not lead its shard")
 
+// errRemovedHere: whoever asks has not heard of it yet.
+var errRemovedHere = fmt.Errorf("%w: this region was removed", store.ErrStream)
+
 // Pull answers REGION.PULL, whose arguments behind its name are args: one reply, perhaps an error. It
 // returns when there is something to tell, the request's BLOCK has passed or ctx is done: a server
 // ends ctx with the connection, and before it closes the store. What has been told is durable.
 // The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
 func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
+	if set, _ := s.Members(); set.Removed {
+		w.Error(replyOf(errRemovedHere))
+		return
+	}
 	switch {
 	case isWord(args, wordMembers):
 		s.members(args[1:], w)
@@ -70,6 +77,10 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 			answers, behind, err = s.answer(q)
 		}
 	}
+	set, _ := s.Members()
+	if err == nil && set.Removed { // meanwhile: its version is not that of its members
+		err = errRemovedHere
+	}
 	if err != nil {
 		w.Error(replyOf(err))
 		return
@@ -78,7 +89,6 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 	if s.Clock != nil {
 		now, _ = s.Clock()
 	}
-	set, _ := s.Members()
 	w.Array(answerHead + answerParts*len(answers))
 	w.Int(now)
 	w.Int(int64(set.Version))

@@ -78,15 +78,6 @@ func (p *peer) Status() Status {
 	return s
 }
 
-// Texts that an operator reads.
-const (
-	removedText = "the other regions have removed this one: it does not read them any more, and what is counted here stays here; " +
-		"to make it a region again, start it with an empty directory and join"
-	restoredText = "this directory was restored from a backup, so the other regions do not read it: remove this region, " +
-		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
-		"(if there are none: fbfkv region create once more)"
-)
-
 // NodeStatus is what an operator wants to know of a server and its regions. Numbers of 64 bits are
 // JSON numbers.
 type NodeStatus struct {
@@ -98,6 +89,7 @@ type NodeStatus struct {
 	Version      uint64          `json:"version"`           // of the members
 	Era          uint64          `json:"era"`               // counts flushes
 	Restored     bool            `json:"restored"`          // from a backup: the others refuse it
+	Removed      bool            `json:"removed"`           // by the others
 	Arbiter      string          `json:"arbiter,omitempty"` // the region that decides who is a member
 	Admission    Admission       `json:"self"`              // what the server says of itself to become a member
 	Refuses      string          `json:"refuses,omitempty"` // why the server must not become a region
@@ -183,6 +175,9 @@ func (p *PeerStatus) State() string {
 	return "connected"
 }
 
+// Behind is LagOps, as far as that is known: else the region was that far behind when it was told last, or further.
+func (p *PeerStatus) Behind() (ops uint64, known bool) { return p.LagOps, p.Connected }
+
 // Well reports whether all is taken that the region has told of.
 func (p *PeerStatus) Well() bool { return p.Connected && !p.Paused && !p.Failing && p.LagOps == 0 }
 
@@ -205,17 +200,17 @@ func (n *Node) Status() NodeStatus {
 	s.Era, s.Restored = set.Era, own.Incarnation != s.Admission.Incarnation
 	s.Admission.Name, s.Arbiter = own.Name, arbiter(&set).Name
 	s.Operations = Operations(n.Store.RegionIDs())
-	if n.removed.Load() != nil {
-		s.Ills = append(s.Ills, removedText)
+	if s.Removed = set.Removed; s.Removed {
+		s.Ills = append(s.Ills, store.ErrRemoved.Error())
 		return s
 	}
 	if s.Restored {
-		s.Ills = append(s.Ills, restoredText)
+		s.Ills = append(s.Ills, store.ErrRestored.Error())
 	}
 	s.Acknowledged = n.acknowledged.Load()
 	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {
-		s.Ills = append(s.Ills, fmt.Sprintf("up to %d operations may count twice: they came after the records to compare them with were given up "+
-			"(region-retention); compare the counters that matter, and then: fbfkv region status --acknowledge", n))
+		s.Ills = append(s.Ills, fmt.Sprintf("operations that may count twice, as the records to compare them with were given up before (region-retention): up to %d; "+
+			"compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
 	if mesh == nil {

@@ -163,7 +163,7 @@ func (x *decider) begin(s *Store, b *Batch) {
 	x.err, x.room, x.wrote, x.records, x.replica, x.flushes, x.flushed, x.writes, x.past = nil, 0, false, 0, b.Replica, false, false, false, x.past[:0]
 	x.onBlock, x.hits, x.misses, x.judging.used = b.OnBlock, 0, 0, 0
 	clear(x.mask)
-	writable, member, unheard := s.writable(), s.member.Load(), s.unheard.Load()
+	writable, member, refused := s.writable(), s.member.Load(), s.clientsRefused()
 	for i := range ops {
 		op := &ops[i]
 		if op.skipped() {
@@ -180,8 +180,8 @@ func (x *decider) begin(s *Store, b *Batch) {
 			op.Err = writable
 			continue
 		}
-		if op.Kind.Write() && unheard && !op.Kind.internal() {
-			op.Err = ErrUnheard
+		if op.Kind.Write() && refused != nil && !op.Kind.internal() {
+			op.Err = refused
 			continue
 		}
 		if op.Kind.Write() {

@@ -58,11 +58,13 @@ type peer struct {
 	at      oplog.Bookmark // up to where it was told all
 }
 
-// holdForRegions keeps the op log for all other regions from now on, unless it is kept already.
+// holdForRegions keeps the op log for all other regions from now on, unless it is kept already, and notes
+// whether they read it.
 func (s *Store) holdForRegions(set *RegionSet) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
 	s.heldFor.Store(set.Version + 1)
+	s.noteUnread(set)
 	for r := range s.peers.of {
 		switch m := set.member(part.Region(r)); {
 		case m == nil || m.Gone || m.Region == set.Self:

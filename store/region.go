@@ -46,6 +46,12 @@ var (
 	ErrRegionFlush = errors.New("FLUSHALL would delete what other regions count: use fbfkv region flush")
 	// ErrNoRegions: the store is no member of regions.
 	ErrNoRegions = errors.New("this server is not a region")
+	// ErrRemoved and ErrRestored: no other region reads this one, so what clients write would be lost.
+	ErrRemoved = errors.New("the other regions have removed this one, which exchanges nothing with them any more: send clients to another one; " +
+		"to make this server a region again, start it with an empty directory and join")
+	ErrRestored = errors.New("this directory was restored from a backup, so the other regions do not read it: remove this region, " +
+		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
+		"(if there are none: fbfkv region create once more)")
 )
 
 // Bounds of the name and of the address of a region, bytes.
@@ -89,6 +95,8 @@ type RegionSet struct {
 	Era     uint64 // counts flushes (regionflush.go)
 	Self    part.Region
 	Members []RegionMember // by Region
+	// Removed: the version is that by which the others removed this region; Members are as before. It is for ever.
+	Removed bool `json:",omitempty"`
 }
 
 // RegionSource is a partition of a region: where a log comes from.

@@ -25,7 +25,7 @@ const (
 
 // regionSet is the three regions, or if alone only the own one.
 func regionSet(alone bool) RegionSet {
-	set := RegionSet{Self: own, Members: []RegionMember{{Region: own, Name: "here", Partitions: 1, Incarnation: 1}}}
+	set := RegionSet{Self: own, Members: []RegionMember{{Region: own, Name: "here", Partitions: 1}}}
 	if !alone {
 		set.Members = []RegionMember{{Region: other, Name: "a", Partitions: 1}, set.Members[0], {Region: third, Name: "c", Partitions: 2}}
 	}

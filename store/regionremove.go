@@ -159,9 +159,12 @@ func (m RegionMember) left(heir part.Region, version uint64) RegionMember {
 	return m
 }
 
-// follows refuses a set that forgets a region of the one before, lets one come back, or changes
+// follows refuses a set that makes this region one again, forgets a region of the one before, lets one come back, or changes
 // heirs without saying since when.
 func (s *RegionSet) follows(before *RegionSet) error {
+	if before.Removed && !s.Removed {
+		return ErrRemoved
+	}
 	for i := range before.Members {
 		m, n := &before.Members[i], s.member(before.Members[i].Region)
 		switch {

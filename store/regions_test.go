@@ -545,7 +545,7 @@ func (w *testRegions) check() {
 	}
 	for id, d := range first {
 		for _, r := range w.r {
-			if op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(id)}); op.Object != fmt.Sprint("region", d.region) || op.Seen.UnixMs != d.wall {
+			if op := do(r.s, Op{Kind: CSeen, Key: []byte(d.key), ID: []byte(id)}); !isRegion(op.Object, d.region) || op.Seen.UnixMs != d.wall {
 				w.t.Errorf("region %d: CSEEN of %s: %v of %v, want region %d", r.n, id, op.Seen, op.Object, d.region)
 			}
 			if op := cincr(r.s, d.key, id, d.delta); op.Err != nil || op.Applied || op.Value != d.result {

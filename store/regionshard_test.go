@@ -278,6 +278,28 @@ func TestShardTakesInOneLife(t *testing.T) {
 	must(t, do(w.r[0].Store, Op{Kind: regionCursor, Object: &c}).Err)
 }
 
+// TestShardIsRemoved: every replica that leads refuses writes when the cluster knows that the others have removed it.
+func TestShardIsRemoved(t *testing.T) {
+	w := newShardWorld(t, allOfShard...)
+	key := keysIn(w.r[0].Store)[0]
+	cincr(w.r[0].Store, key, "a", 1)
+	set := w.set
+	set.Version, set.Removed = set.Version+1, true
+	must(t, w.r[0].KeepRegions(set, allOfShard))
+	w.follow(0, 1)
+	for at := range w.r {
+		if at > 0 {
+			w.elect(0, at)
+		}
+		if op := do(w.r[at].Store, Op{Kind: CIncrBy, Key: []byte(key), ID: []byte("b"), Delta: 1}); !errors.Is(op.Err, ErrRemoved) {
+			t.Errorf("replica %d writes: %v", at, op.Err)
+		}
+		if v, err := replicaGet(w.r[at].Store, key); v != 1 || err != nil {
+			t.Errorf("replica %d reads %d, %v", at, v, err)
+		}
+	}
+}
+
 // TestShardHasPartitions: only the partitions that a shard has are the region's here.
 func TestShardHasPartitions(t *testing.T) {
 	w := newShardWorld(t, 2, 3)

@@ -41,12 +41,43 @@ func (g *regions) nameOf(o *Seen) string {
 	return g.name(o.Region)
 }
 
-// name is that of a region, or its number if it is no member any more.
+// name is that of a region; behind that of one that was removed, and whose name another one may have now, is its number.
 func (g *regions) name(r part.Region) string {
-	if m := g.member(r); m != nil {
+	switch m := g.member(r); {
+	case m == nil:
+		return fmt.Sprint("region ", r)
+	case m.Gone:
+		return fmt.Sprint(m.Name, "#", r)
+	default:
 		return m.Name
 	}
-	return fmt.Sprint("region ", r)
+}
+
+// noteUnread refuses what clients write if no other region reads this one.
+func (s *Store) noteUnread(set *RegionSet) {
+	known := s.opts.RegionIncarnation
+	if s.replica == nil {
+		known = s.Meta().Incarnation
+	}
+	switch {
+	case set.Removed:
+		s.unread.Store(&ErrRemoved)
+	case set.member(set.Self).Incarnation != known:
+		s.unread.Store(&ErrRestored)
+	default:
+		s.unread.Store(nil)
+	}
+}
+
+// clientsRefused returns why clients may write nothing, since no other region would hear of it; nil if they may.
+func (s *Store) clientsRefused() error {
+	if why := s.unread.Load(); why != nil {
+		return *why
+	}
+	if s.unheard.Load() {
+		return ErrUnheard
+	}
+	return nil
 }
 
 // checkUnheard refuses writes while more of the log is kept for another region than it may be, if

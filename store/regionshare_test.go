@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
 // TestUnheard: what another region does not take is given up beyond the backlog, and who asks then
@@ -64,6 +66,55 @@ func TestUnheard(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestUnread: a region that was restored or removed refuses what clients write, also after a start, and neither reads nor
+// what another region did. One that was restored ends that as its members know it; one that was removed stays so.
+func TestUnread(t *testing.T) {
+	fs := vfs.NewMem()
+	open := func() *Store { return testStore(t, func(o *Options) { o.FS = fs }) }
+	s := open()
+	set := RegionSet{Group: 77, Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}
+	expect := func(want error) {
+		t.Helper()
+		for range 2 {
+			for _, o := range []Op{{Kind: IncrBy, Key: []byte("k"), Delta: 1}, {Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1}, {Kind: Persist, Key: []byte("none")}} {
+				if op := do(s, o); !errors.Is(op.Err, want) {
+					t.Errorf("a write: %v, not %v", op.Err, want)
+				}
+			}
+			if op := do(s, Op{Kind: Get, Key: []byte("k")}); op.Err != nil || op.Value < 2 {
+				t.Errorf("a read: %d, %v", op.Value, op.Err)
+			}
+			var b Batch
+			op := b.Add(regionMerge)
+			op.Key, op.Object = []byte("m"), []Change{{Kind: ChangeAdd, Region: 1, Seq: 1, Delta: 5}}
+			if s.Execute(&b); b.Ops[0].Err != nil {
+				t.Errorf("what another region did: %v", b.Ops[0].Err)
+			}
+			must(t, s.CloseNow())
+			s = open()
+		}
+	}
+	must(t, do(s, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1}).Err)
+	must(t, s.SetRegions(set))
+	expect(nil)
+	set.Version++
+	set.Members[0].Incarnation++ // as if the directory had another one since
+	must(t, s.SetRegions(set))
+	expect(ErrRestored)
+	set.Version++
+	set.Members[0].Incarnation--
+	must(t, s.SetRegions(set))
+	expect(nil)
+	set.Version, set.Removed = set.Version+1, true
+	must(t, s.SetRegions(set))
+	expect(ErrRemoved)
+	set.Version, set.Removed = set.Version+1, false
+	if err := s.SetRegions(set); !errors.Is(err, ErrRemoved) {
+		t.Errorf("it is a region again: %v", err)
+	}
+	expect(ErrRemoved)
 }
 
 // TestTableRegions: nothing of a table's keys is told if its option says so, nor does it cost them

@@ -188,10 +188,11 @@ type Store struct {
 
 	frozen   atomic.Pointer[error] // set once, by freeze
 	diskFull atomic.Bool
-	unheard  atomic.Bool  // too much of the log is kept for another region (Options.RegionRefuse)
-	behind   atomic.Bool  // background work is so late that writes must wait
-	late     atomic.Bool  // … that they are slowed down
-	interval atomic.Int64 // SnapshotInterval, ns
+	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
+	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
+	behind   atomic.Bool           // background work is so late that writes must wait
+	late     atomic.Bool           // … that they are slowed down
+	interval atomic.Int64          // SnapshotInterval, ns
 	expired  atomic.Uint64
 	hits     atomic.Uint64 // keys that queries found
 	misses   atomic.Uint64

@@ -12,7 +12,7 @@ var regionMemberMutants = []mutant{
 	{
 		guarantee: "members", name: "a region that was removed decides who is one",
 		file:     "regions/members.go",
-		old:      "	case n.removed.Load() != nil:\n		return set, next, ErrRemoved\n",
+		old:      "	case set.Removed:\n		return set, next, ErrRemoved\n",
 		new:      "	case false:\n",
 		packages: "./regions", tests: "TestRemoved",
 	},
@@ -68,9 +68,23 @@ var regionMemberMutants = []mutant{
 	{
 		guarantee: "members", name: "a region that was removed reads on",
 		file:     "regions/node.go",
-		old:      " && n.removed.Load() == nil {",
+		old:      " && !set.Removed {",
 		new:      " {",
 		packages: "./regions", tests: "TestRemoved",
+	},
+	{
+		guarantee: "members", name: "a region that was removed answers whoever has not heard of it",
+		file:     "regions/source.go",
+		old:      "	if set, _ := s.Members(); set.Removed {\n",
+		new:      "	if set, _ := s.Members(); false && set.Removed {\n",
+		packages: "./regions", tests: "TestRemoved",
+	},
+	{
+		guarantee: "members", name: "a region that was removed is one again",
+		file:     "store/regionremove.go",
+		old:      "	if before.Removed && !s.Removed {\n",
+		new:      "	if false {\n",
+		packages: "./store", tests: "TestUnread",
 	},
 	{
 		guarantee: "members", name: "a newcomer waits long where it was not known yet",

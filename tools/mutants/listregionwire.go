@@ -17,6 +17,27 @@ var regionWireMutants = []mutant{
 		packages: "./store", tests: "TestTableRegions",
 	},
 	{
+		guarantee: "G1", name: "writes go on in a region that was removed",
+		file:     "store/regionshare.go",
+		old:      "		s.unread.Store(&ErrRemoved)\n",
+		new:      "		s.unread.Store(nil)\n",
+		packages: "./store", tests: "TestUnread",
+	},
+	{
+		guarantee: "G1", name: "writes go on in a directory that was restored",
+		file:     "store/regionshare.go",
+		old:      "	case set.member(set.Self).Incarnation != known:\n",
+		new:      "	case known == 1<<60:\n",
+		packages: "./store", tests: "TestUnread",
+	},
+	{
+		guarantee: "G1", name: "the leader of a shard knows its region by its own directory",
+		file:     "store/regionshare.go",
+		old:      "	if s.replica == nil {\n		known",
+		new:      "	if true {\n		known",
+		packages: "./store", tests: "TestShardTells",
+	},
+	{
 		guarantee: "G1", name: "writes go on although nothing may be given up",
 		file:     "store/regionshare.go",
 		old:      "	unheard := most > uint64(s.opts.RegionBacklog)\n",
@@ -26,8 +47,8 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G1", name: "what another region did is refused as clients' writes are",
 		file:     "store/execute.go",
-		old:      "unheard && !op.Kind.internal() {",
-		new:      "unheard {",
+		old:      "refused != nil && !op.Kind.internal() {",
+		new:      "refused != nil {",
 		packages: "./store", tests: "TestUnheard",
 	},
 	{

@@ -1,6 +1,10 @@
 package monitor
 
-import "github.com/fbfkv/fbfkv/regions"
+import (
+	"math"
+
+	"github.com/fbfkv/fbfkv/regions"
+)
 
 // regionFigures are those of a region as a whole.
 var regionFigures = []figure[regions.NodeStatus]{
@@ -30,8 +34,13 @@ var peerFigures = []figure[regions.PeerStatus]{
 		func(p *regions.PeerStatus) float64 { return bool01(p.Paused) }, "region"),
 	gauge("region_lag_seconds", "By how much what was taken of it is older than what it has, as far as is known.",
 		func(p *regions.PeerStatus) float64 { return float64(p.LagMs) / 1000 }, "region"),
-	gauge("region_lag_entries", "Entries of its log that were not taken when it answered last.",
-		func(p *regions.PeerStatus) float64 { return float64(p.LagOps) }, "region"),
+	gauge("region_lag_entries", "Entries of its log that are not taken yet; NaN while it does not say how many there are.",
+		func(p *regions.PeerStatus) float64 {
+			if ops, known := p.Behind(); known {
+				return float64(ops)
+			}
+			return math.NaN()
+		}, "region"),
 	gauge("region_clock_skew_seconds", "How far its clock is ahead of this server's.",
 		func(p *regions.PeerStatus) float64 { return float64(p.ClockSkewMs) / 1000 }, "region"),
 	counter("region_pulls_total", "Its answers.", func(p *regions.PeerStatus) float64 { return float64(p.Pulls) }, "region"),

@@ -3,6 +3,7 @@ package monitor
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"strings"
 	"testing"
@@ -41,16 +42,19 @@ func TestRegionFigures(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]float64{
-		`fbfkv_region_up{region="us"}`: 0, `fbfkv_region_paused{region="us"}`: 0, `fbfkv_region_lag_entries{region="us"}`: 0,
+		`fbfkv_region_up{region="us"}`: 0, `fbfkv_region_paused{region="us"}`: 0,
 		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, "fbfkv_region_ids_unchecked_total": 0, "fbfkv_region_ills": 0,
 	} {
 		if got := w.value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
 		}
 	}
+	if got := w.value(`fbfkv_region_lag_entries{region="us"}`); !math.IsNaN(got) {
+		t.Errorf("it is %v entries behind, and nobody has told it", got)
+	}
 	info := w.client.Info(t.Context(), "regions").Val()
 	for _, want := range []string{"# Regions\r\nregion_member:1\r\nregion_name:eu\r\n", "region_takebacks:0\r\n", "\r\nregion0:name=us,state=failing,lag_ms=",
-		",clock_skew_ms=0,last_error=no_way__a_b__c\r\n"} {
+		",lag_ops=-1,", ",clock_skew_ms=0,last_error=no_way__a_b__c\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)
 		}
@@ -60,6 +64,9 @@ func TestRegionFigures(t *testing.T) {
 	}
 	if got := w.value(`fbfkv_region_paused{region="us"}`); got != 1 {
 		t.Errorf("paused: %v", got)
+	}
+	if info := w.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",state=paused,") || !strings.Contains(info, ",last_error=\r\n") {
+		t.Errorf("it shows an error of before:\n%s", info)
 	}
 	alone, ready := start(t, Options{})
 	ready()

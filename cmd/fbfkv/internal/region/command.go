@@ -108,8 +108,9 @@ func (s *server) do(args ...any) (string, error) {
 		return "", explained
 	}
 	said := strings.TrimPrefix(err.Error(), "ERR ")
-	if words := strings.Fields(said); len(words) > 1 && words[0] == "ASK" {
-		return "", askError{words[1], fmt.Sprintf("%s: %s", s.addr, said)}
+	if to, ok := strings.CutPrefix(said, "ASK "); ok {
+		to, said, _ = strings.Cut(to, " ")
+		return "", askError{to, fmt.Sprintf("%s: %s", s.addr, said)}
 	}
 	return "", fmt.Errorf("%s: %s", s.addr, said)
 }
@@ -171,6 +172,11 @@ func (o *operator) decide(s *server, args ...any) (*server, string, error) {
 		}
 	}
 	return nil, "", fmt.Errorf("%s: the regions do not agree yet on who decides; run the command again", s.addr)
+}
+
+// members are those that a region knows.
+func (o *operator) members(s *server) (set store.RegionSet, err error) {
+	return o.change(s, "MEMBERS")
 }
 
 // change is decide if the answer is the members.

@@ -26,6 +26,9 @@ The command ends when all regions that can be reached have followed, and names t
 
 func (o *operator) flush(addr string) error {
 	s, st, err := o.region(addr)
+	if err == nil {
+		err = removed(addr, &st)
+	}
 	if err != nil {
 		return err
 	}

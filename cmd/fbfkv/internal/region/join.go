@@ -51,15 +51,29 @@ the address at which the others reach NEW.`,
 
 func (o *operator) create(addr, name string) error {
 	s, st, err := o.status(addr)
+	if err == nil {
+		err = removed(addr, &st)
+	}
 	if err != nil {
 		return err
 	}
 	at := cmp.Or(st.Admission.Address, addr)
+	admission := st.Admission
+	admission.Name, admission.Address = name, at
+	var known store.RegionSet // it has been admitted to
+	if st.Member && !st.Restored {
+		if known, err = o.members(s); err != nil {
+			return err
+		}
+	}
+	unfit := admission.Fits(known)
 	switch {
 	case st.Member && st.Name != name:
 		return fmt.Errorf("%s is the region %s already", addr, st.Name)
+	case unfit != nil:
+		return fmt.Errorf("%s: %w", addr, unfit)
 	case st.Restored && len(st.Peers) == 0:
-		err = o.Confirm(fmt.Sprintf("The directory of %s was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
+		err = o.Confirm(fmt.Sprintf("What %s has was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
 			"If another region knows it, do not go on: remove it there, and join with an empty directory.")
 	case st.Member && st.Address == at:
 		o.Say("%s is the region %s already", addr, name)
@@ -67,7 +81,7 @@ func (o *operator) create(addr, name string) error {
 	case st.Member:
 		err = o.Confirm(fmt.Sprintf("The region %s has the address %s; from now on it is %s.", name, st.Address, at))
 	default:
-		err = o.Confirm(fmt.Sprintf("The server %s becomes the region %s, the first one. Others will reach it at %s.", addr, name, at))
+		err = o.Confirm(fmt.Sprintf("The %s becomes the region %s, the first one. Others will reach it at %s.", whole(addr, &st), name, at))
 	}
 	if err != nil {
 		return err
@@ -81,6 +95,22 @@ func (o *operator) create(addr, name string) error {
 	}
 	o.Say("%s is the region %s; others join with: fbfkv region join HOST:PORT NAME %[1]s", addr, name)
 	return nil
+}
+
+// removed is the error of a server that was a region.
+func removed(addr string, st *regions.NodeStatus) error {
+	if !st.Removed {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", addr, store.ErrRemoved)
+}
+
+// whole is what becomes a region, if a server is named.
+func whole(addr string, st *regions.NodeStatus) string {
+	if len(st.Shards) > 0 {
+		return "cluster of " + addr
+	}
+	return "server " + addr
 }
 
 // announce tells the others that the region that decides has another address: they cannot read there
@@ -128,13 +158,24 @@ func (o *operator) join(addr, name, existing string) error {
 		return fmt.Errorf("%s is the region %s already", addr, st.Name)
 	case addr == existing:
 		return fmt.Errorf("%s cannot join itself", addr)
+	case st.Removed:
+		return removed(addr, &st)
+	case there.Removed:
+		return removed(existing, &there)
 	case st.Refuses != "": // before it is admitted, for a number is used for that
 		return fmt.Errorf("%s: %s", addr, st.Refuses)
 	}
 	admission := st.Admission
 	admission.Name, admission.Address = name, cmp.Or(admission.Address, addr)
+	set, err := o.members(other)
+	if err == nil {
+		err = admission.Fits(set)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", addr, err)
+	}
 	if !st.Member || st.Address != admission.Address {
-		if err := o.Confirm(o.plan(s, &admission, &st, &there)...); err != nil {
+		if err := o.Confirm(o.plan(addr, &admission, &st, &there)...); err != nil {
 			return err
 		}
 	}
@@ -142,7 +183,7 @@ func (o *operator) join(addr, name, existing string) error {
 	if err != nil {
 		return err
 	}
-	set, err := o.change(other, "ADMIT", request)
+	set, err = o.change(other, "ADMIT", request)
 	if err != nil {
 		return err
 	}
@@ -157,7 +198,7 @@ func (o *operator) join(addr, name, existing string) error {
 }
 
 // plan says what a join will do.
-func (o *operator) plan(s *server, a *regions.Admission, st, there *regions.NodeStatus) []string {
+func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.NodeStatus) []string {
 	if st.Member {
 		return []string{fmt.Sprintf("The region %s has the address %s; from now on it is %s.", a.Name, st.Address, a.Address)}
 	}
@@ -168,11 +209,21 @@ func (o *operator) plan(s *server, a *regions.Admission, st, there *regions.Node
 		}
 	}
 	slices.Sort(names)
-	lines := []string{fmt.Sprintf("The server %s becomes the region %s, beside %s. Others will reach it at %s.", s.addr, a.Name, strings.Join(names, ", "), a.Address)}
-	if n, err := s.client.Do(context.Background(), "DBSIZE").Int(); err == nil && n > 0 {
-		lines = append(lines, fmt.Sprintf("It has %d keys: what they count is added to what the others have. If it is a copy of another region's, do not go on.", n))
+	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.", whole(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
+	if n := o.keys(addr); n > 0 {
+		lines = append(lines, fmt.Sprintf("It has %s: what is counted there is added to what the others have. If it is a copy of another region's, do not go on.", plural(int(n), "key")))
 	}
 	return lines
+}
+
+// keys is how many a server has, or its cluster, as far as they say.
+func (o *operator) keys(addr string) (n int64) {
+	readers, _ := o.readers(addr)
+	for _, s := range readers {
+		some, _ := s.client.Do(context.Background(), "DBSIZE").Int()
+		n += some
+	}
+	return n
 }
 
 // follow waits until a region has taken what the others have told of. As long as that goes on it may take long.
@@ -220,7 +271,7 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 
 // waiting says what is waited for.
 func waiting(p *regions.PeerStatus) string {
-	if p.LastError != "" && (p.Failing || !p.Connected) {
+	if p.Failing {
 		return fmt.Sprintf("%s at %s: %s", p.Name, p.Address, p.LastError)
 	}
 	return fmt.Sprintf("%s at %s", p.Name, p.Address)

@@ -43,8 +43,13 @@ func (o *operator) remove(addr, heir string, names []string) error {
 		return fmt.Errorf("--heir is missing: the region that looks after what %s counted", strings.Join(names, ", "))
 	case err != nil:
 		return err
+	case st.Removed:
+		return removed(addr, &st)
 	case slices.Contains(names, st.Name):
 		return fmt.Errorf("%s is the region %s itself: name the server of one that stays", addr, st.Name)
+	}
+	if err := removable(addr, &st, heir, names); err != nil {
+		return err
 	}
 	if slices.ContainsFunc(names, func(name string) bool { return removal(&st, name) == nil }) {
 		if err := o.Confirm(removes(&st, heir, names)...); err != nil {
@@ -64,6 +69,34 @@ func (o *operator) remove(addr, heir string, names []string) error {
 	return o.inherit(addr, names)
 }
 
+// removable refuses a removal that the regions would refuse, before anything is asked.
+func removable(addr string, st *regions.NodeStatus, heir string, names []string) error {
+	for i, name := range append([]string{heir}, names...) {
+		r := removal(st, name)
+		switch {
+		case i == 0 && name != st.Name && peer(st, name) == nil:
+			return fmt.Errorf("%s: there is no region %q to be the heir", addr, name)
+		case i > 0 && name == heir:
+			return fmt.Errorf("the region %s cannot be its own heir", name)
+		case i > 0 && r == nil && peer(st, name) == nil:
+			return fmt.Errorf("%s: there is no region %q", addr, name)
+		case i > 0 && r != nil && r.Heir != heir:
+			return fmt.Errorf("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, r.Heir)
+		}
+	}
+	return nil
+}
+
+// peer is how another region is read; nil: there is none of that name.
+func peer(st *regions.NodeStatus, name string) *regions.PeerStatus {
+	for i := range st.Peers {
+		if st.Peers[i].Name == name {
+			return &st.Peers[i]
+		}
+	}
+	return nil
+}
+
 // removes says what a removal will do.
 func removes(st *regions.NodeStatus, heir string, names []string) []string {
 	lines := []string{fmt.Sprintf("Removed for ever, with %s as the heir: %s. What they have counted and no other region has heard of is lost.", heir, strings.Join(names, ", "))}
@@ -71,6 +104,9 @@ func removes(st *regions.NodeStatus, heir string, names []string) []string {
 		if p := &st.Peers[i]; slices.Contains(names, p.Name) && p.Connected {
 			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: what it counts from now on is lost.", p.Name, st.Name))
 		}
+	}
+	if p := peer(st, heir); p != nil && !p.Connected {
+		lines = append(lines, fmt.Sprintf("The heir %s is not read by %s now (%s). Until it is back, what it was to take over waits. If it is lost, name another one.", heir, st.Name, p.State()))
 	}
 	if st.Restored {
 		lines = append(lines, "This directory was restored from a backup: go on only if all other regions are lost.")
@@ -118,7 +154,7 @@ func (o *operator) inherit(addr string, names []string) error {
 // removal is how far the removal of a region is; nil: it was not removed, or there is another one of
 // that name.
 func removal(st *regions.NodeStatus, name string) (r *regions.RemovalStatus) {
-	if slices.ContainsFunc(st.Peers, func(p regions.PeerStatus) bool { return p.Name == name }) {
+	if peer(st, name) != nil {
 		return nil
 	}
 	for i := range st.Removals { // the last one, of those that had the name

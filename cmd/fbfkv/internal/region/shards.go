@@ -70,7 +70,7 @@ func merged(st regions.NodeStatus, leaders []regions.NodeStatus) regions.NodeSta
 			st.Peers[at].Add(&p)
 		}
 		for _, r := range l.Removals {
-			at := slices.IndexFunc(st.Removals, func(o regions.RemovalStatus) bool { return o.Name == r.Name && o.Heir == r.Heir })
+			at := slices.IndexFunc(st.Removals, func(o regions.RemovalStatus) bool { return o.Number == r.Number && o.Heir == r.Heir })
 			switch {
 			case at < 0:
 				st.Removals = append(st.Removals, r)

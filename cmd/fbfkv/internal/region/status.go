@@ -32,7 +32,7 @@ direction only. The exit status is 0 if it reads all of them and nothing is wron
 Operations that may count twice, as they could not be compared, are wrong until you have taken
 note of them with --acknowledge; then only further ones are.
 
-  behind   entries of the other's log that are not taken yet
+  behind   entries of the other's log that are not taken yet, as far as it says
   lag      how much older what was taken is than the newest that the other has
   clock    by how much the other's clock leads this one's
   received answers, since the address has changed or the server was started
@@ -165,22 +165,22 @@ func (o *operator) show(addr string, acknowledge bool) error {
 			if ill != "" {
 				ills = append(ills, p.Name+" "+ill)
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%d\t%s\t%s\t%s\t%d\n", p.Name, p.Number, p.Address, state, p.LagOps, ms(p.LagMs), clock(p), size(p.Bytes), p.Version)
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", p.Name, p.Number, p.Address, state, behind(p), ms(p.LagMs), clock(p), size(p.Bytes), p.Version)
 		}
 		w.Flush()
 	}
 	for _, r := range st.Removals {
 		if r.Done {
-			o.Say("%s was removed; its heir %s looks after what it has counted", r.Name, r.Heir)
+			o.Say("%s (number %d) was removed; its heir %s looks after what it has counted", r.Name, r.Number, r.Heir)
 		} else {
-			o.Say("%s was removed, and its heir is %s: %s", r.Name, r.Heir, r.State)
+			o.Say("%s (number %d) was removed, and its heir is %s: %s", r.Name, r.Number, r.Heir, r.State)
 		}
 	}
 	if n := st.Operations; n.Twins > 0 {
-		o.Say("%d operations were applied in two regions, of which %d were taken back here", n.Twins, n.TakenBack)
+		o.Say("%s applied in two regions, of which %d taken back here", plural(int(n.Twins), "operation"), n.TakenBack)
 	}
 	if n := st.Acknowledged; n > 0 {
-		o.Say("up to %d operations that could not be compared may count twice, which was acknowledged", n)
+		o.Say("up to %s that could not be compared may count twice, which was acknowledged", plural(int(n), "operation"))
 	}
 	for _, line := range ills {
 		o.Say("%s", line)
@@ -212,6 +212,18 @@ func judge(p *regions.PeerStatus) (state, ill string) {
 		return "catching up", ill
 	}
 	return "reading", ill
+}
+
+// behind is what is known of how much is not taken yet.
+func behind(p *regions.PeerStatus) string {
+	ops, known := p.Behind()
+	switch {
+	case known:
+		return fmt.Sprint(ops)
+	case ops > 0:
+		return fmt.Sprintf("%d or more", ops)
+	}
+	return "unknown"
 }
 
 func clock(p *regions.PeerStatus) string {
