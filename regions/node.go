@@ -51,6 +51,7 @@ func Open(o Options) (*Node, error) {
 	n.wg.Go(n.run)
 	n.wg.Go(n.removals)
 	if n.cluster != nil {
+		n.wg.Go(n.survey)
 		return n, nil // run follows it
 	}
 	if err := n.follow(); err != nil {

@@ -32,6 +32,7 @@ type peer struct {
 	mu        sync.Mutex
 	shard     *Shard   // nil: not known yet
 	nodes     []string // addresses of its nodes; none: that of the region is the only one
+	all       []Shard  // of the region, as it was told last
 	next      int      // which of them is tried next
 	elsewhere bool     // it is to be tried now
 	status    Status   // but for what Status computes
@@ -60,7 +61,7 @@ type reading struct {
 }
 
 func newPeer(ctx context.Context, o *Options, r part.Region, first uint16, address string, paused bool, known *acquainted) *peer {
-	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now(), next: rand.IntN(maxShardNodes)}
+	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -290,6 +291,7 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
+	told := false
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {
@@ -336,7 +338,10 @@ func (p *peer) session(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		p.answered(q, h, answers, l.bytes-before)
+		if p.answered(q, h, answers, l.bytes-before); !told { // it is that region
+			told = true
+			p.opts.remember(member.group, p.region, p.all)
+		}
 		if len(answers) == 0 && time.Since(sent) < q.Block/2 {
 			p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do
 		}

@@ -37,11 +37,15 @@ func (c *cutShards) node(shard int) *testServer {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	c.t.Cleanup(s.close)
-	host, port, _ := net.SplitHostPort(s.address())
-	n, _ := strconv.Atoi(port)
-	c.all[shard].Nodes = append(c.all[shard].Nodes, ShardNode{Host: host, Port: uint16(n), Leads: true})
+	c.all[shard].Nodes = append(c.all[shard].Nodes, s.asNode())
 	c.at = append(c.at, s)
 	return s
+}
+
+func (s *testServer) asNode() ShardNode {
+	host, port, _ := net.SplitHostPort(s.address())
+	n, _ := strconv.Atoi(port)
+	return ShardNode{Host: host, Port: uint16(n), Leads: true}
 }
 
 // TestReadsShards: each shard of another region is read from one of its nodes, whichever is named; if that is lost,
