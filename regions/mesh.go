@@ -65,9 +65,9 @@ type Options struct {
 	Remember func([]byte) error
 	Recall   func() ([]byte, error)
 
-	learn        func(store.RegionSet) error // takes newer members; nil: nobody does
-	remembered   *remembered
-	surveyPeriod time.Duration // of Node.survey; default a minute
+	learn       func(store.RegionSet) error // takes newer members; nil: nobody does
+	remembered  *remembered
+	learnPeriod time.Duration // how often nodes of other regions are asked for; default a minute
 }
 
 func (o Options) withDefaults() Options {
@@ -90,7 +90,7 @@ func (o Options) withDefaults() Options {
 	if o.Login == nil {
 		o.Login = func() (user, password string) { return "", "" }
 	}
-	def(&o.surveyPeriod, time.Minute)
+	def(&o.learnPeriod, time.Minute)
 	if o.remembered == nil {
 		o.remembered = o.recall()
 	}

@@ -227,7 +227,8 @@ func (p *peer) name() string {
 type link struct {
 	net.Conn
 	answerReader
-	w resp.Writer
+	w      resp.Writer
+	learnt time.Time // when its shards were remembered; zero: not yet
 }
 
 // connect dials the address of the region and logs in.
@@ -291,7 +292,6 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
-	told := false
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {
@@ -338,10 +338,7 @@ func (p *peer) session(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if p.answered(q, h, answers, l.bytes-before); !told { // it is that region
-			told = true
-			p.opts.remember(member.group, p.region, p.all)
-		}
+		p.answered(q, h, answers, l.bytes-before)
 		if len(answers) == 0 && time.Since(sent) < q.Block/2 {
 			p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do
 		}
@@ -350,6 +347,9 @@ func (p *peer) session(ctx context.Context) error {
 		}
 		if p.gapHere() {
 			return errElsewhere
+		}
+		if err := p.learnAgain(l, &member); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()

@@ -120,6 +120,23 @@ func (o *Options) remember(group uint64, region part.Region, shards []Shard) {
 	}
 }
 
+// learnAgain remembers the nodes of the region, which has just answered, and learns from time to time who has come and gone.
+func (p *peer) learnAgain(l *link, m *membership) error {
+	if !l.learnt.IsZero() {
+		if time.Since(l.learnt) < p.opts.learnPeriod {
+			return nil
+		}
+		if own, err := p.learnShards(l, m); err != nil {
+			return err
+		} else if !own {
+			return errChanged
+		}
+	}
+	l.learnt = time.Now()
+	p.opts.remember(m.group, p.region, p.all)
+	return nil
+}
+
 // is checks that a node is of the region that is to be read there.
 func (l *link) is(m *membership, o *Options) error {
 	writeMembers(&l.w, m.group, m.self)
@@ -142,7 +159,7 @@ func (l *link) is(m *membership, o *Options) error {
 // survey lets a node that does not read others remember where they are: it may be the next one to read them, and what
 // its leader has learnt is lost with that.
 func (n *Node) survey() {
-	for wait := time.NewTicker(n.opts.surveyPeriod); ; {
+	for wait := time.NewTicker(n.opts.learnPeriod); ; {
 		select {
 		case <-n.ctx.Done():
 			wait.Stop()

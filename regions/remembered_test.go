@@ -92,6 +92,27 @@ func TestRemembersNodes(t *testing.T) {
 	}
 }
 
+// TestNewNode: a node that is added while another one is read is known when that is lost.
+func TestNewNode(t *testing.T) {
+	all := newRegions(t, 2, 2)
+	c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 1}}}}}
+	named, d := c.node(0), &drawer{}
+	all[1].start(map[part.Region]string{0: named.address()}, func(o *Options) {
+		d.options(o)
+		o.learnPeriod = time.Nanosecond
+	})
+	for i := range 3 {
+		all[0].once("k", fmt.Sprint("op", i), 1)
+		eventually(t, "it is read", func() bool { return all[1].value("k") == int64(i+1) })
+		if i == 0 {
+			added := c.node(0)
+			all[0].once("l", "x", 1) // the request at hand ends
+			d.knows(t, added)
+			named.close()
+		}
+	}
+}
+
 // TestStrangerIsNotLearnt: a node of another region that has the place of one says nothing of that.
 func TestStrangerIsNotLearnt(t *testing.T) {
 	all := newRegions(t, 2, 2, 2)
@@ -119,7 +140,7 @@ func TestSurvey(t *testing.T) {
 	a, d := &agreeing{changed: make(chan struct{}), set: &set}, &drawer{}
 	all[1].openNode(func(o *Options) {
 		d.options(o)
-		o.Cluster, o.surveyPeriod = a.cluster(2), time.Millisecond
+		o.Cluster, o.learnPeriod = a.cluster(2), time.Millisecond
 	})
 	d.knows(t, named, other)
 }

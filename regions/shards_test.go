@@ -16,6 +16,7 @@ import (
 // cutShards are the shards of a region whose store is one, as the tests show it.
 type cutShards struct {
 	t   *testing.T
+	mu  sync.Mutex // of all
 	r   *region
 	all []Shard
 	at  []*testServer
@@ -29,6 +30,8 @@ func (c *cutShards) node(shard int) *testServer {
 	s.source = Source{Store: c.r.s, Clock: c.r.clock, cluster: &Cluster{
 		Members: c.r.s.Regions, Leads: func() bool { return true },
 		Shards: func() []Shard {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			all := append([]Shard(nil), c.all...)
 			all[shard].Own = true
 			return all
@@ -37,6 +40,8 @@ func (c *cutShards) node(shard int) *testServer {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	c.t.Cleanup(s.close)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.all[shard].Nodes = append(c.all[shard].Nodes, s.asNode())
 	c.at = append(c.at, s)
 	return s
