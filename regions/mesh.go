@@ -67,7 +67,7 @@ type Options struct {
 
 	learn       func(store.RegionSet) error // takes newer members; nil: nobody does
 	remembered  *remembered
-	learnPeriod time.Duration // how often nodes of other regions are asked for; default a minute
+	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
 }
 
 func (o Options) withDefaults() Options {
@@ -90,7 +90,7 @@ func (o Options) withDefaults() Options {
 	if o.Login == nil {
 		o.Login = func() (user, password string) { return "", "" }
 	}
-	def(&o.learnPeriod, time.Minute)
+	def(&o.learnPeriod, 15*time.Second)
 	if o.remembered == nil {
 		o.remembered = o.recall()
 	}

@@ -33,6 +33,7 @@ type peer struct {
 	shard     *Shard   // nil: not known yet
 	nodes     []string // addresses of its nodes; none: that of the region is the only one
 	all       []Shard  // of the region, as it was told last
+	at        string   // where it is read, or was
 	next      int      // which of them is tried next
 	elsewhere bool     // it is to be tried now
 	status    Status   // but for what Status computes

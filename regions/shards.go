@@ -218,6 +218,9 @@ func (p *peer) enter(ctx context.Context, m *membership) (*link, error) {
 			l.Close()
 			return nil, err
 		case own:
+			p.mu.Lock()
+			p.at = at
+			p.mu.Unlock()
 			return l, nil
 		}
 		l.Close()

@@ -147,7 +147,8 @@ type Verdict struct {
 	Region string `json:"region"`
 	First  uint16 `json:"first"` // slots
 	Last   uint16 `json:"last"`
-	Busy   bool   `json:"busy,omitempty"` // they could not be compared, as they were being changed
+	// Why they could not be compared; "": they differ.
+	Error string `json:"error,omitempty"`
 }
 
 // Verdicts are differences for others to read, of a node's regions.
@@ -156,7 +157,11 @@ func (n *Node) Verdicts(all []Difference) []Verdict {
 	out := make([]Verdict, 0, len(all))
 	for _, d := range all {
 		m, _ := set.Member(d.Region)
-		out = append(out, Verdict{m.Name, d.First, d.Last, d.Err != nil})
+		v := Verdict{Region: m.Name, First: d.First, Last: d.Last}
+		if d.Err != nil {
+			v.Error = d.Err.Error()
+		}
+		out = append(out, v)
 	}
 	return out
 }

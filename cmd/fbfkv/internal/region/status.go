@@ -3,6 +3,8 @@ package region
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -62,8 +64,9 @@ var verifyCommand = subcommand{
 	use:   "verify HOST:PORT",
 	short: "compare what the regions have",
 	long: `Compares what the region HOST:PORT has with what each of the others has, by digests of all
-counters; they serve meanwhile. The exit status is 0 if all agree. Slots that are being
-changed all the time may not be comparable: run it again.`,
+counters; they serve meanwhile. The exit status is 0 if all agree. A region that is paused or
+cannot be reached is named, and the rest is compared. Slots that are being changed all the time
+may not be comparable: run it again.`,
 	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.verify(args[0]) },
 }
 
@@ -81,20 +84,30 @@ func (o *operator) verify(addr string) error {
 		}
 		all = append(all, some...)
 	}
-	differ := 0
+	differ, missed, told := 0, []string{}, map[string]bool{}
 	for _, v := range all {
-		if v.Busy {
-			o.Say("slots %d to %d were not compared with %s: they are being changed", v.First, v.Last, v.Region)
-			continue
+		line := fmt.Sprintf("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
+		if v.Error == "" {
+			differ++
+		} else {
+			line = fmt.Sprintf("%s: %s", v.Region, v.Error)
+			if !slices.Contains(missed, v.Region) {
+				missed = append(missed, v.Region)
+			}
 		}
-		differ++
-		o.Say("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
+		if !told[line] {
+			told[line] = true
+			o.Say("%s", line)
+		}
 	}
+	rest := "not all was compared with " + strings.Join(missed, ", ")
 	switch {
+	case differ > 0 && len(missed) > 0:
+		return fmt.Errorf("%s: %s; %s", addr, plural(differ, "difference"), rest)
 	case differ > 0:
 		return fmt.Errorf("%s: %s", addr, plural(differ, "difference"))
-	case len(all) > 0:
-		return fmt.Errorf("%s: not all was compared; run it again", addr)
+	case len(missed) > 0:
+		return fmt.Errorf("%s: what was compared agrees; %s", addr, rest)
 	}
 	o.Say("%s: the regions agree", addr)
 	return nil
