@@ -100,6 +100,9 @@ func (s *Shard) addresses(tls bool) (all []string) {
 	return all
 }
 
+// Leader is the address at which clients reach the node that leads it, as far as is known; otherwise "".
+func (s *Shard) Leader() string { return cmp.Or(s.leader(false), s.leader(true)) }
+
 // leader is the address of the node that leads it, as far as is known; otherwise "".
 func (s *Shard) leader(tls bool) string {
 	i := slices.IndexFunc(s.Nodes, func(n ShardNode) bool { return n.Leads })

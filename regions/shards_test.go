@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -175,11 +177,14 @@ func TestNodeOfShard(t *testing.T) {
 	if _, logged := r.s.Regions(); logged || n.Mesh() != nil {
 		t.Error("it has logged the members, or reads, and does not lead")
 	}
-	if st := n.Status(); !st.Member || st.Restored || st.Version != 1 {
+	if st := n.Status(); !st.Member || st.Restored || st.Version != 1 || st.Reads {
 		t.Errorf("%+v", st)
 	}
 	a.change(func() { a.leads = true })
 	eventually(t, "the leader has logged it, and reads", func() bool { _, logged := r.s.Regions(); return logged && n.Mesh() != nil })
+	if st := n.Status(); !st.Reads || len(st.Ills) > 0 {
+		t.Errorf("leads: %+v", st)
+	}
 	admitted, err := n.Create("eu", "127.0.0.1:2")
 	must(t, err)
 	eventually(t, "the leader has logged the change", func() bool { is, _ := r.s.Regions(); return is.Version == admitted.Version && is.Version == 2 })
@@ -188,6 +193,12 @@ func TestNodeOfShard(t *testing.T) {
 	if err := n.Pause("us"); !errors.Is(err, ErrMember) {
 		t.Errorf("paused where nothing is read: %v", err)
 	}
+	a.change(func() {
+		other := *a.set
+		other.Group++
+		a.set, a.leads = &other, true
+	})
+	eventually(t, "it says why it does not read", func() bool { return strings.Contains(fmt.Sprint(n.Status().Ills), "cannot begin to read") })
 }
 
 // TestShardsAnswer: only shards that have every partition once are taken.

@@ -106,6 +106,7 @@ type NodeStatus struct {
 	Operations   Operations      `json:"operations"`
 	Acknowledged uint64          `json:"acknowledged"` // operations that are unchecked, as an operator knows
 	Removals     []RemovalStatus `json:"removals"`
+	Reads        bool            `json:"reads"` // it is to read the others: of a cluster, the leader of each shard
 	// Shards are those of the cluster that this region is: the leader of each reads others, and knows how that goes.
 	Shards []Shard `json:"shards,omitempty"`
 }
@@ -223,8 +224,12 @@ func (n *Node) Status() NodeStatus {
 			"(region-retention); compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
+	s.Reads = n.leads()
 	if mesh == nil {
-		return s // it does not lead its shard
+		if why := n.cannotRead(); s.Reads && why != "" {
+			s.Ills = append(s.Ills, "this node leads its shard and cannot begin to read the other regions: "+why)
+		}
+		return s
 	}
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)

@@ -72,7 +72,7 @@ may not be comparable: run it again.`,
 
 // verify compares regions. It takes as long as it takes.
 func (o *operator) verify(addr string) error {
-	readers, err := o.readers(addr)
+	_, _, readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
 
 // tell carries out a subcommand about another region.
 func (o *operator) tell(addr, verb, name, done string) error {
-	readers, err := o.readers(addr)
+	_, _, readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
@@ -147,17 +147,10 @@ func (o *operator) tell(addr, verb, name, done string) error {
 
 // show prints a status.
 func (o *operator) show(addr string, acknowledge bool) error {
-	_, st, err := o.region(addr)
+	st, err := o.whole(addr)
 	if err == nil && acknowledge {
-		var readers []*server
-		readers, err = o.readers(addr)
-		for _, s := range readers {
-			if err == nil { // of more than it has counted, each notes what it has
-				_, err = s.do("ACKNOWLEDGE", st.Operations.Unchecked)
-			}
-		}
-		if err == nil {
-			_, st, err = o.region(addr)
+		if err = o.acknowledge(addr, &st); err == nil {
+			st, err = o.whole(addr)
 		}
 	}
 	if err != nil {
