@@ -40,7 +40,8 @@ func (n *tlsNodes) start() *server {
 // ask sends a command to the cluster of a node.
 func (n *tlsNodes) ask(s *server, args ...any) string {
 	n.t.Helper()
-	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.address()}, TLSConfig: n.config, MaxRedirects: 16, MaxRetryBackoff: 200 * time.Millisecond})
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{s.address()}, TLSConfig: n.config, MaxRedirects: 16,
+		MaxRetryBackoff: 200 * time.Millisecond, ClusterStateReloadInterval: 500 * time.Millisecond})
 	defer c.Close()
 	var got any
 	eventually(n.t, patience, fmt.Sprint(args, " is answered"), func() bool {

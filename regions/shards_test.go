@@ -195,7 +195,7 @@ func TestNodeOfShard(t *testing.T) {
 	}
 	a.change(func() {
 		other := *a.set
-		other.Group++
+		other.Group, other.Version = other.Group+1, other.Version+1
 		a.set, a.leads = &other, true
 	})
 	eventually(t, "it says why it does not read", func() bool { return strings.Contains(fmt.Sprint(n.Status().Ills), "cannot begin to read") })
