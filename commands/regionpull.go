@@ -104,6 +104,12 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 	b.Add("region_ids_unchecked", r.Operations.Unchecked)
 	b.Add("region_beyond_bounds", r.Operations.BeyondBounds)
 	b.Add("region_ills", len(r.Ills))
+	b.Add("region_reads", bit(r.Reads))
+	for i := range r.Shards {
+		if s := &r.Shards[i]; s.Own && !r.Reads {
+			b.Add("region_reader", s.Leader())
+		}
+	}
 	for i := range r.Peers {
 		p := &r.Peers[i]
 		behind, failure := int64(-1), ""

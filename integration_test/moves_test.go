@@ -158,6 +158,8 @@ func TestPartitionsMove(t *testing.T) {
 	one, two := all[:3], all[3:]
 	any := one[0].address()
 	operate(t, 0, "is complete", append([]string{"create", "--partitions", "8"}, addresses(one...)...)...)
+	only, _ := redisAsk(one[0], "CLUSTER", "MYSHARDID")
+	operate(t, 1, "is the only one that can have partitions", "rebalance", "--empty", only, any)
 	if _, err := redisAsk(leaderOf(t, one...), "CTABLE", "ALTER", "default", "WINDOW", 3600000); err != nil {
 		t.Fatal(err)
 	}

@@ -181,6 +181,24 @@ func TestRegionIsCluster(t *testing.T) {
 	}
 	verified(t, us)
 	verified(t, all[0])
+	eventually(t, patience, "each node says who reads the others", func() bool {
+		leader := leaderOf(t, all...)
+		for _, s := range all {
+			want := "region_reads:0\r\nregion_reader:" + leader.address()
+			if s == leader {
+				want = "region_reads:1\r\nregion0:name=us"
+			}
+			if info, _ := redisAsk(s, "INFO", "regions"); !strings.Contains(info, want) {
+				return false
+			}
+		}
+		return true
+	})
+	all[1].kill() // the one that us was told of
+	us.restart()
+	load.send(c, "later", "a")
+	eventually(t, patience, "us reads another node", func() bool { n, _ := single.Do(t.Context(), "GET", "later").Int(); return n == 3 })
+	all[1].start()
 
 	region(t, 0, "era 1 begins", "flush", all[0].address())
 	for _, r := range []asker{c, single} {

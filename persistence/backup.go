@@ -329,12 +329,12 @@ func Restore(fsys vfs.FS, from, dir string, progress func(done, total int64)) er
 }
 
 // passing reports whether a file of a data directory belongs to the process that has
-// or had it open: the lock, the spare, when it was backed up, a node's own values, another replica's files, and what Open would remove; or is written anew: META.
+// or had it open: the lock, the spare, when it was backed up, a node's own values, where other regions are, another replica's files, and what Open would remove; or is written anew: META.
 func passing(path string) bool {
 	if strings.HasPrefix(path, CutName) || strings.HasPrefix(path, IncomingName) {
 		return true
 	}
-	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
+	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || path == RegionsName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
 // copyTree copies all files that are not passing, durably.

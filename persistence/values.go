@@ -18,6 +18,8 @@ import (
 )
 
 const (
+	// RegionsName is a file in which a region keeps where the nodes of others are. It may be lost.
+	RegionsName = "REGIONS"
 	// ValuesName is the file of a node's own values.
 	ValuesName  = "CLUSTER"
 	valuesMagic = "fbfkvnod"

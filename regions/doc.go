@@ -56,6 +56,7 @@
 // is answered by the shards, JSON: [{"partitions": [[first, last], …], "nodes": [{"host": …, "port": …, "tls": …,
 // "leads": …}, …], "own": …}, …]; empty, if the server has all partitions itself. Who reads begins each connection with
 // that: it reads each shard over one of its own, from any of its nodes, and after a failure from the next one (shards.go).
+// It asks again from time to time, and remembers the nodes across restarts (remembered.go).
 //
 // # Who is a member
 //
@@ -110,7 +111,7 @@
 //
 // is answered with store.Digest. Verify compares with each region, slots by slots: only if both have taken all
 // that the other one did, and equally much of third ones, when the digests were made. While traffic goes
-// on it tries again for a while, and tells which slots could not be compared.
+// on it tries again for a while, and tells which slots could not be compared, and which regions could not be asked.
 //
 // # Rules, and what upholds them
 //
@@ -133,6 +134,9 @@
 //	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
 //	a gap is one line              settle                      TestGapIsOneLine
 //	any node of a shard is read    peer.enter, Mesh.grow       TestReadsShards
+//	a name that is lost is enough  peer.candidates             TestRemembersNodes
+//	new nodes are learnt           peer.learnAgain             TestNewNode
+//	nobody tells of another region link.is                     TestStrangerIsNotLearnt
 //	a gap at one node is no gap    settle, gapHere             TestGapAtOneNode
 //	only a leader reads            Node.keep                   TestNodeOfShard
 //	a cluster has one name         Node.identity               TestNodeOfShard

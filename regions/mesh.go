@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -59,8 +60,14 @@ type Options struct {
 	// Unsafe says why this server must be no member, if strangers could read it; nil: it may be one.
 	// A Node asks before it becomes one, or lets others in.
 	Unsafe func() error
+	// Remember keeps a few bytes (MaxRemembered), in the place of those before, and Recall returns them, also after a
+	// restart; nil, or nothing: what regions say of their nodes is forgotten with the process.
+	Remember func([]byte) error
+	Recall   func() ([]byte, error)
 
-	learn func(store.RegionSet) error // takes newer members; nil: nobody does
+	learn       func(store.RegionSet) error // takes newer members; nil: nobody does
+	remembered  *remembered
+	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
 }
 
 func (o Options) withDefaults() Options {
@@ -82,6 +89,10 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Login == nil {
 		o.Login = func() (user, password string) { return "", "" }
+	}
+	def(&o.learnPeriod, 15*time.Second)
+	if o.remembered == nil {
+		o.remembered = o.recall()
 	}
 	return o
 }
@@ -177,7 +188,7 @@ func (m *Mesh) add(k peerKey, address string, paused bool, shard *Shard) {
 		p.found = func(p *peer, all []Shard) { m.growing.Go(func() { m.grow(p, all) }) }
 	}
 	if shard != nil {
-		p.shard, p.nodes = shard, shard.addresses(m.opts.Secure)
+		p.shard, p.nodes, p.next = shard, shard.addresses(m.opts.Secure), rand.IntN(maxShardNodes)
 	}
 	m.peers[k] = p
 	go p.run()

@@ -38,6 +38,7 @@ type Node struct {
 
 	mu   sync.Mutex
 	mesh *Mesh // nil: the store is no member
+	why  error // it cannot follow the members
 }
 
 // Open begins to read the other regions at the addresses that the members of the store have;
@@ -50,6 +51,7 @@ func Open(o Options) (*Node, error) {
 	n.wg.Go(n.run)
 	n.wg.Go(n.removals)
 	if n.cluster != nil {
+		n.wg.Go(n.survey)
 		return n, nil // run follows it
 	}
 	if err := n.follow(); err != nil {
@@ -63,6 +65,9 @@ func (n *Node) run() {
 	for fails := 0; ; {
 		changed := n.changes()
 		err := n.follow()
+		n.mu.Lock()
+		n.why = err
+		n.mu.Unlock()
 		var again <-chan time.Time
 		if err == nil || errors.Is(err, net.ErrClosed) {
 			fails = 0
@@ -150,6 +155,16 @@ func (n *Node) Mesh() *Mesh {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.mesh
+}
+
+// cannotRead says why it cannot begin to; "": nothing is wrong.
+func (n *Node) cannotRead() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.why == nil {
+		return ""
+	}
+	return n.why.Error()
 }
 
 // Verify compares this region with all that it reads (Mesh.Verify).

@@ -32,6 +32,8 @@ type peer struct {
 	mu        sync.Mutex
 	shard     *Shard   // nil: not known yet
 	nodes     []string // addresses of its nodes; none: that of the region is the only one
+	all       []Shard  // of the region, as it was told last
+	at        string   // where it is read, or was
 	next      int      // which of them is tried next
 	elsewhere bool     // it is to be tried now
 	status    Status   // but for what Status computes
@@ -60,7 +62,7 @@ type reading struct {
 }
 
 func newPeer(ctx context.Context, o *Options, r part.Region, first uint16, address string, paused bool, known *acquainted) *peer {
-	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now(), next: rand.IntN(maxShardNodes)}
+	p := &peer{opts: o, region: r, first: first, address: address, acquainted: known, done: make(chan struct{}), wake: make(chan struct{}, 1), began: o.now()}
 	p.status.Region, p.status.Address, p.status.Paused = r, address, paused
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	return p
@@ -226,7 +228,8 @@ func (p *peer) name() string {
 type link struct {
 	net.Conn
 	answerReader
-	w resp.Writer
+	w      resp.Writer
+	learnt time.Time // when its shards were remembered; zero: not yet
 }
 
 // connect dials the address of the region and logs in.
@@ -345,6 +348,9 @@ func (p *peer) session(ctx context.Context) error {
 		}
 		if p.gapHere() {
 			return errElsewhere
+		}
+		if err := p.learnAgain(l, &member); err != nil {
+			return err
 		}
 	}
 	return ctx.Err()

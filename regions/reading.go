@@ -120,7 +120,7 @@ func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
 	p.status.Pulls++
 	p.status.Bytes += bytes
 	if p.linkErr = nil; p.noted != "" {
-		p.opts.Logger.Info("another region is read again", "region", p.name(), "address", p.address)
+		p.opts.Logger.Info("another region is read again", "region", p.name(), "address", p.at)
 		p.noted = ""
 	}
 	follows := make(map[uint16]bool, len(answers))

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -98,6 +99,9 @@ func (s *Shard) addresses(tls bool) (all []string) {
 	}
 	return all
 }
+
+// Leader is the address at which clients reach the node that leads it, as far as is known; otherwise "".
+func (s *Shard) Leader() string { return cmp.Or(s.leader(false), s.leader(true)) }
 
 // leader is the address of the node that leads it, as far as is known; otherwise "".
 func (s *Shard) leader(tls bool) string {
@@ -195,21 +199,31 @@ var errElsewhere = errors.New("another node of the shard may have more")
 // the next one is tried.
 func (p *peer) enter(ctx context.Context, m *membership) (*link, error) {
 	for range 2 { // the address of the region may be that of another shard's node
+		all := p.candidates(m)
 		p.mu.Lock()
-		at := p.candidate()
+		at := all[p.next%len(all)]
 		p.mu.Unlock()
 		l, err := p.connectTo(ctx, at)
 		if err != nil {
 			return nil, err
 		}
 		stop := context.AfterFunc(ctx, func() { l.Close() })
-		own, err := p.learnShards(l, m)
+		own := false
+		if at != p.address { // where there may be somebody else by now
+			err = l.is(m, p.opts)
+		}
+		if err == nil {
+			own, err = p.learnShards(l, m)
+		}
 		stop()
 		switch {
 		case err != nil:
 			l.Close()
 			return nil, err
 		case own:
+			p.mu.Lock()
+			p.at = at
+			p.mu.Unlock()
 			return l, nil
 		}
 		l.Close()
@@ -246,7 +260,10 @@ func (p *peer) learnShards(l *link, m *membership) (own bool, err error) {
 		return false, err
 	}
 	p.mu.Lock()
-	p.shard, p.nodes = &all[i], all[i].addresses(p.opts.Secure)
+	if len(p.nodes) == 0 {
+		p.next = rand.IntN(maxShardNodes) // not all are to read the same one
+	}
+	p.shard, p.nodes, p.all = &all[i], all[i].addresses(p.opts.Secure), all
 	p.mu.Unlock()
 	own = all[i].Own
 	read := slices.DeleteFunc(slices.Clone(all), func(s Shard) bool { // the others have none of the slots that are here
@@ -257,15 +274,6 @@ func (p *peer) learnShards(l *link, m *membership) (own bool, err error) {
 		p.found(p, read)
 	}
 	return own, nil
-}
-
-// candidate is the address to be tried next. The lock is held.
-func (p *peer) candidate() string {
-	all := append(slices.Clone(p.nodes), p.address)
-	if len(p.nodes) > 0 && slices.Contains(p.nodes, p.address) {
-		all = p.nodes
-	}
-	return all[p.next%len(all)]
 }
 
 // shardLinks are connections to the shards of a region, made when they are needed.
@@ -280,25 +288,11 @@ type shardLinks struct {
 
 // linksTo finds out which shards a region has.
 func (p *peer) linksTo(ctx context.Context, m *membership, leads bool) (*shardLinks, error) {
-	s := &shardLinks{p: p, m: m, leads: leads, links: make(map[uint16]*link)}
-	p.mu.Lock()
-	all := append(slices.Clone(p.nodes), p.address)
-	p.mu.Unlock()
-	var failed error
-	for _, at := range all {
-		l, err := p.connectTo(ctx, at)
-		if err == nil {
-			stop := context.AfterFunc(ctx, func() { l.Close() })
-			s.shards, err = l.shards(m, p.opts)
-			stop()
-			l.Close()
-		}
-		if err == nil {
-			return s, nil
-		}
-		failed = errors.Join(failed, err)
+	all, err := p.askShards(ctx, m)
+	if err != nil {
+		return nil, err
 	}
-	return nil, failed
+	return &shardLinks{p: p, m: m, leads: leads, shards: all, links: make(map[uint16]*link)}, nil
 }
 
 // to returns a connection to a node that has a partition.

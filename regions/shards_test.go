@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -16,6 +18,7 @@ import (
 // cutShards are the shards of a region whose store is one, as the tests show it.
 type cutShards struct {
 	t   *testing.T
+	mu  sync.Mutex // of all
 	r   *region
 	all []Shard
 	at  []*testServer
@@ -29,6 +32,8 @@ func (c *cutShards) node(shard int) *testServer {
 	s.source = Source{Store: c.r.s, Clock: c.r.clock, cluster: &Cluster{
 		Members: c.r.s.Regions, Leads: func() bool { return true },
 		Shards: func() []Shard {
+			c.mu.Lock()
+			defer c.mu.Unlock()
 			all := append([]Shard(nil), c.all...)
 			all[shard].Own = true
 			return all
@@ -37,11 +42,17 @@ func (c *cutShards) node(shard int) *testServer {
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.wg.Go(s.accept)
 	c.t.Cleanup(s.close)
-	host, port, _ := net.SplitHostPort(s.address())
-	n, _ := strconv.Atoi(port)
-	c.all[shard].Nodes = append(c.all[shard].Nodes, ShardNode{Host: host, Port: uint16(n), Leads: true})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.all[shard].Nodes = append(c.all[shard].Nodes, s.asNode())
 	c.at = append(c.at, s)
 	return s
+}
+
+func (s *testServer) asNode() ShardNode {
+	host, port, _ := net.SplitHostPort(s.address())
+	n, _ := strconv.Atoi(port)
+	return ShardNode{Host: host, Port: uint16(n), Leads: true}
 }
 
 // TestReadsShards: each shard of another region is read from one of its nodes, whichever is named; if that is lost,
@@ -166,11 +177,14 @@ func TestNodeOfShard(t *testing.T) {
 	if _, logged := r.s.Regions(); logged || n.Mesh() != nil {
 		t.Error("it has logged the members, or reads, and does not lead")
 	}
-	if st := n.Status(); !st.Member || st.Restored || st.Version != 1 {
+	if st := n.Status(); !st.Member || st.Restored || st.Version != 1 || st.Reads {
 		t.Errorf("%+v", st)
 	}
 	a.change(func() { a.leads = true })
 	eventually(t, "the leader has logged it, and reads", func() bool { _, logged := r.s.Regions(); return logged && n.Mesh() != nil })
+	if st := n.Status(); !st.Reads || len(st.Ills) > 0 {
+		t.Errorf("leads: %+v", st)
+	}
 	admitted, err := n.Create("eu", "127.0.0.1:2")
 	must(t, err)
 	eventually(t, "the leader has logged the change", func() bool { is, _ := r.s.Regions(); return is.Version == admitted.Version && is.Version == 2 })
@@ -179,6 +193,12 @@ func TestNodeOfShard(t *testing.T) {
 	if err := n.Pause("us"); !errors.Is(err, ErrMember) {
 		t.Errorf("paused where nothing is read: %v", err)
 	}
+	a.change(func() {
+		other := *a.set
+		other.Group, other.Version = other.Group+1, other.Version+1
+		a.set, a.leads = &other, true
+	})
+	eventually(t, "it says why it does not read", func() bool { return strings.Contains(fmt.Sprint(n.Status().Ills), "cannot begin to read") })
 }
 
 // TestShardsAnswer: only shards that have every partition once are taken.

@@ -193,4 +193,26 @@ func TestVerify(t *testing.T) {
 	if busy != 2 { // the partition here is two of the other's
 		t.Errorf("%d ranges cannot be compared: %v", busy, differ)
 	}
+
+	a.mesh.Pause(1)
+	lie = false
+	differ, err = a.mesh.Verify(context.Background())
+	must(t, err)
+	if len(differ) != 2 || !errors.Is(differ[0].Err, ErrPaused) || !errors.Is(differ[1].Err, ErrPaused) {
+		t.Errorf("paused: %v", differ)
+	}
+}
+
+// TestVerifyRest: one that cannot be asked, and one that is paused, are told, each by its reason.
+func TestVerifyRest(t *testing.T) {
+	all := newRegions(t, 2, 2, 2)
+	all[0].start(map[part.Region]string{1: "127.0.0.1:1", 2: all[2].server.address()}, nil)
+	all[0].mesh.Pause(2)
+	all[2].once("k", "a", 1)
+	differ, err := all[0].mesh.Verify(t.Context())
+	must(t, err)
+	if len(differ) != 3 || differ[0].Region != 1 || !strings.Contains(fmt.Sprint(differ[0].Err), "it cannot be asked at 127.0.0.1:1") ||
+		differ[2].Region != 2 || !errors.Is(differ[2].Err, ErrPaused) {
+		t.Errorf("%v", differ)
+	}
 }

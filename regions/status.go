@@ -98,6 +98,7 @@ type NodeStatus struct {
 	Operations   Operations      `json:"operations"`
 	Acknowledged uint64          `json:"acknowledged"` // operations that are unchecked, as an operator knows
 	Removals     []RemovalStatus `json:"removals"`
+	Reads        bool            `json:"reads"` // it is to read the others: of a cluster, the leader of each shard
 	// Shards are those of the cluster that this region is: the leader of each reads others, and knows how that goes.
 	Shards []Shard `json:"shards,omitempty"`
 }
@@ -139,7 +140,8 @@ type Verdict struct {
 	Region string `json:"region"`
 	First  uint16 `json:"first"` // slots
 	Last   uint16 `json:"last"`
-	Busy   bool   `json:"busy,omitempty"` // they could not be compared, as they were being changed
+	// Why they could not be compared; "": they differ.
+	Error string `json:"error,omitempty"`
 }
 
 // Verdicts are differences for others to read, of a node's regions.
@@ -148,7 +150,11 @@ func (n *Node) Verdicts(all []Difference) []Verdict {
 	out := make([]Verdict, 0, len(all))
 	for _, d := range all {
 		m, _ := set.Member(d.Region)
-		out = append(out, Verdict{m.Name, d.First, d.Last, d.Err != nil})
+		v := Verdict{Region: m.Name, First: d.First, Last: d.Last}
+		if d.Err != nil {
+			v.Error = d.Err.Error()
+		}
+		out = append(out, v)
 	}
 	return out
 }
@@ -213,8 +219,12 @@ func (n *Node) Status() NodeStatus {
 			"compare the counters that matter, and then: fbfkv region status --acknowledge", n))
 	}
 	s.Removals = n.Removals()
+	s.Reads = n.leads()
 	if mesh == nil {
-		return s // it does not lead its shard
+		if why := n.cannotRead(); s.Reads && why != "" {
+			s.Ills = append(s.Ills, "this node leads its shard and cannot begin to read the other regions: "+why)
+		}
+		return s
 	}
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)

@@ -31,13 +31,16 @@ const (
 
 // ErrBusy: some slots could not be compared, since they were being changed, or their changes had not
 // been taken yet.
-var ErrBusy = errors.New("not compared: changes are under way")
+var ErrBusy = errors.New("slots were not compared, as changes are under way: run it again, or see fbfkv region status of both")
+
+// ErrPaused: the same, and this region does not read the other one until that is resumed.
+var ErrPaused = errors.New("it is not read until fbfkv region resume")
 
 // Difference is slots in which this region and another one have not got the same.
 type Difference struct {
 	Region part.Region
 	store.SlotRange
-	// Err is why they could not be compared: ErrBusy. nil: they differ.
+	// Err is why they could not be compared: ErrBusy, ErrPaused, or what kept the region from being asked. nil: they differ.
 	Err error
 }
 
@@ -79,7 +82,7 @@ func (s *Source) digest(args [][]byte, w *resp.Writer) {
 }
 
 // Verify compares this region with all that it reads, each over a connection of its own, and returns where
-// they differ, or could not be compared. It fails with what kept a region from being asked.
+// they differ, or could not be compared. One that cannot be asked does not keep it from comparing the others.
 func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -102,10 +105,10 @@ func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 	for _, p := range peers {
 		differ, failed := p.verify(ctx)
 		if all = append(all, differ...); failed != nil {
-			err = errors.Join(err, fmt.Errorf("region %d at %s: %w", p.region, p.address, failed))
+			all = append(all, Difference{p.region, store.SlotRange{Last: slots - 1}, fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)})
 		}
 	}
-	return all, err
+	return all, ctx.Err()
 }
 
 // verify compares this region with one.
@@ -123,6 +126,10 @@ func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 		return nil, err
 	}
 	defer links.close()
+	last, busyBy := verifyRounds, ErrBusy
+	if p.Status().Paused { // what it has counted does not come
+		last, busyBy = 0, ErrPaused
+	}
 	for round := 0; len(ranges) > 0; round++ {
 		var busy []store.PullRange
 		for _, r := range ranges {
@@ -139,10 +146,10 @@ func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 				for _, slots := range differ {
 					all = append(all, Difference{p.region, slots, nil})
 				}
-			case round < verifyRounds:
+			case round < last:
 				busy = append(busy, r)
 			default:
-				all = append(all, Difference{p.region, store.SlotRange{First: r.First, Last: r.Last}, ErrBusy})
+				all = append(all, Difference{p.region, store.SlotRange{First: r.First, Last: r.Last}, busyBy})
 			}
 		}
 		if ranges = busy; len(busy) > 0 {

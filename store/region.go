@@ -284,7 +284,7 @@ func DecodeRegionSet(b []byte) (s RegionSet, err error) {
 		return s, fmt.Errorf("%w: regions of %d bytes", ErrOption, len(b))
 	}
 	if err = decodeJSON(b, &s); err == nil {
-		err = s.check()
+		err = s.Valid()
 	}
 	return s, err
 }
@@ -296,11 +296,8 @@ func decodeRegions(b []byte) (s RegionSet, err error) {
 	return s, nil
 }
 
-// Valid checks the regions: nil or ErrOption.
-func (s *RegionSet) Valid() error { return s.check() }
-
-// check refuses regions that contradict themselves.
-func (s *RegionSet) check() error {
+// Valid refuses regions that contradict themselves: ErrOption.
+func (s *RegionSet) Valid() error {
 	if len(s.Members) == 0 || len(s.Members) > part.MaxRegions || !s.living(s.Self) {
 		return fmt.Errorf("%w: the own region is not among at most %d", ErrOption, part.MaxRegions)
 	}
@@ -414,7 +411,7 @@ func (s *Store) Regions() (set RegionSet, ok bool) {
 func (s *Store) SetRegions(set RegionSet) error { return s.setRegions(set, s.partitions) }
 
 func (s *Store) setRegions(set RegionSet, ps []*partition) error {
-	if err := set.check(); err != nil {
+	if err := set.Valid(); err != nil {
 		return err
 	}
 	if own := set.member(set.Self); own.Partitions != len(s.partitions) {

@@ -150,7 +150,7 @@ func (s RegionSet) Remove(heir part.Region, lost ...part.Region) (RegionSet, err
 			*m = m.left(heir, s.Version)
 		}
 	}
-	return s, s.check()
+	return s, s.Valid()
 }
 
 // left is a member that leaves what it counted to an heir.

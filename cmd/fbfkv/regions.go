@@ -2,12 +2,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"sync/atomic"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
@@ -52,6 +59,14 @@ func openRegions(st *store.Store, in *regions.Cluster, config *server.Config, ce
 		},
 		Announce: func() string { return e.config().Region.Announce },
 		Unsafe:   unsafe,
+		Remember: func(b []byte) error { return disk.WriteFile(vfs.Default, config.Dir, persistence.RegionsName, b) },
+		Recall: func() ([]byte, error) {
+			b, err := disk.ReadFile(vfs.Default, filepath.Join(config.Dir, persistence.RegionsName), regions.MaxRemembered)
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil, nil
+			}
+			return b, err
+		},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("regions: %w", err)

@@ -22,6 +22,8 @@ var regionRemovalMutants = []mutant{
 		old:      "	m.Joined = set.Version + 1\n",
 		new:      "",
 		packages: "./regions", tests: "TestJoin$",
+	},
+	{
 		guarantee: "removal", name: "another heir is ignored",
 		file:     "regions/removal.go",
 		old:      "			if is, _ := set.Member(m.Heir); is.Name != heir {\n",

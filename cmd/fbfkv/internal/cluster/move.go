@@ -78,6 +78,9 @@ func rebalanceCommand() subcommand {
 				if without, err = findShard(c, empty); err != nil {
 					return err
 				}
+				if !slices.ContainsFunc(c.Shards, func(s nodes.Shard) bool { return s.ID != without && s.Founder != "" }) {
+					return fmt.Errorf("the shard %s is the only one that can have partitions: add another one first, with fbfkv cluster add-node --new-shard", short(without))
+				}
 			}
 			for {
 				if err := o.move(args[0], c, balance(c, without)); err != nil || without == "" {

@@ -12,6 +12,8 @@ var regionFigures = []figure[regions.NodeStatus]{
 		func(s *regions.NodeStatus) float64 { return float64(s.Version) }),
 	gauge("region_ills", "How many things are wrong that an operator has to mend: fbfkv region status says which.",
 		func(s *regions.NodeStatus) float64 { return float64(len(s.Ills)) }),
+	gauge("region_reads", "Whether this node is to read the other regions, and so has the figures of each. Of a cluster that is the leader of each shard.",
+		func(s *regions.NodeStatus) float64 { return bool01(s.Reads) }),
 	counter("region_ids_heard_total", "Operations of other regions whose ids are remembered.",
 		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Heard) }),
 	counter("region_ids_late_total", "Operations of other regions that are older than what is remembered.",

@@ -43,7 +43,7 @@ func TestRegionFigures(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		`fbfkv_region_up{region="us"}`: 0, `fbfkv_region_paused{region="us"}`: 0,
-		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, "fbfkv_region_ids_unchecked_total": 0, "fbfkv_region_ills": 0,
+		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, "fbfkv_region_ids_unchecked_total": 0, "fbfkv_region_ills": 0, "fbfkv_region_reads": 1,
 	} {
 		if got := w.value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)

@@ -116,15 +116,9 @@ func (s *server) do(args ...any) (string, error) {
 }
 
 // status asks a server how its region is doing; of a cluster, by the leaders of all shards.
-func (o *operator) status(addr string) (s *server, st regions.NodeStatus, err error) {
-	if s, err = o.server(addr); err != nil {
-		return nil, st, err
-	}
-	if st, err = s.status(); err != nil || !st.Member {
-		return s, st, err
-	}
-	leaders, err := o.leaders(addr, &st)
-	if err != nil || len(leaders) == 0 {
+func (o *operator) status(addr string) (*server, regions.NodeStatus, error) {
+	s, st, leaders, err := o.readers(addr)
+	if err != nil || !st.Member || len(st.Shards) == 0 {
 		return s, st, err
 	}
 	all := make([]regions.NodeStatus, len(leaders))

@@ -10,8 +10,15 @@ import (
 
 // A region that is a cluster: each of its shards reads others by its leader, which alone knows how that goes.
 
-// leaders returns the leaders of the shards of which a server is a node; none: it is no cluster's.
-func (o *operator) leaders(addr string, st *regions.NodeStatus) (all []*server, err error) {
+// readers returns a server, what it says of itself, and the servers by which its region reads others: itself, or the
+// leaders of its cluster's shards.
+func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all []*server, err error) {
+	if s, err = o.server(addr); err == nil {
+		st, err = s.status()
+	}
+	if err != nil || !st.Member || len(st.Shards) == 0 {
+		return s, st, []*server{s}, err
+	}
 	for i := range st.Shards {
 		leader := ""
 		for _, n := range st.Shards[i].Nodes {
@@ -20,31 +27,67 @@ func (o *operator) leaders(addr string, st *regions.NodeStatus) (all []*server, 
 			}
 		}
 		if leader == "" {
-			return nil, fmt.Errorf("%s: a shard of the cluster has no leader now; run the command again", addr)
+			return s, st, nil, fmt.Errorf("%s: a shard of the cluster has no leader now; run the command again", addr)
 		}
-		s, err := o.server(leader)
+		l, err := o.server(leader)
 		if err != nil {
-			return nil, err
+			return s, st, nil, err
 		}
-		all = append(all, s)
+		all = append(all, l)
 	}
-	return all, nil
+	return s, st, all, nil
 }
 
-// readers returns the servers by which a region reads others: the one that was named, or the leaders of its shards.
-func (o *operator) readers(addr string) ([]*server, error) {
-	s, err := o.server(addr)
+// others returns the nodes of a cluster that lead no shard. Each has counted what it took while it led.
+func (o *operator) others(st *regions.NodeStatus) (all []*server) {
+	for i := range st.Shards {
+		for _, n := range st.Shards[i].Nodes {
+			if s, err := o.server(n.Address(o.Server.TLS())); err == nil && !n.Leads {
+				all = append(all, s)
+			}
+		}
+	}
+	return all
+}
+
+// whole is region with what such nodes know. One that is down has forgotten it.
+func (o *operator) whole(addr string) (st regions.NodeStatus, err error) {
+	if _, st, err = o.region(addr); err != nil {
+		return st, err
+	}
+	for _, s := range o.others(&st) {
+		if n, err := s.status(); err == nil {
+			st.Operations.Add(&n.Operations)
+			st.Acknowledged += n.Acknowledged
+			addIlls(&st, n.Ills)
+		}
+	}
+	return st, nil
+}
+
+// acknowledge takes note of operations that may count twice.
+func (o *operator) acknowledge(addr string, st *regions.NodeStatus) error {
+	_, _, readers, err := o.readers(addr)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	st, err := s.status()
-	if err != nil {
-		return nil, err
+	for _, s := range readers { // of more than it has counted, each notes what it has
+		if _, err := s.do("ACKNOWLEDGE", st.Operations.Unchecked); err != nil {
+			return err
+		}
 	}
-	if leaders, err := o.leaders(addr, &st); err != nil || len(leaders) > 0 {
-		return leaders, err
+	for _, s := range o.others(st) {
+		_, _ = s.do("ACKNOWLEDGE", st.Operations.Unchecked) // fails if it is down
 	}
-	return []*server{s}, nil
+	return nil
+}
+
+func addIlls(st *regions.NodeStatus, ills []string) {
+	for _, ill := range ills {
+		if !slices.Contains(st.Ills, ill) {
+			st.Ills = append(st.Ills, ill)
+		}
+	}
 }
 
 // merged is the status of a region by those of the leaders of its shards.
@@ -53,11 +96,7 @@ func merged(st regions.NodeStatus, leaders []regions.NodeStatus) regions.NodeSta
 	asked := make(map[string]int)
 	for i := range leaders {
 		l := &leaders[i]
-		for _, ill := range l.Ills {
-			if !slices.Contains(st.Ills, ill) {
-				st.Ills = append(st.Ills, ill)
-			}
-		}
+		addIlls(&st, l.Ills)
 		st.Operations.Add(&l.Operations)
 		st.Acknowledged += l.Acknowledged
 		for _, p := range l.Peers {

@@ -3,6 +3,8 @@ package region
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -62,14 +64,15 @@ var verifyCommand = subcommand{
 	use:   "verify HOST:PORT",
 	short: "compare what the regions have",
 	long: `Compares what the region HOST:PORT has with what each of the others has, by digests of all
-counters; they serve meanwhile. The exit status is 0 if all agree. Slots that are being
-changed all the time may not be comparable: run it again.`,
+counters; they serve meanwhile. The exit status is 0 if all agree. A region that is paused or
+cannot be reached is named, and the rest is compared. Slots that are being changed all the time
+may not be comparable: run it again.`,
 	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.verify(args[0]) },
 }
 
 // verify compares regions. It takes as long as it takes.
 func (o *operator) verify(addr string) error {
-	readers, err := o.readers(addr)
+	_, _, readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
@@ -81,20 +84,30 @@ func (o *operator) verify(addr string) error {
 		}
 		all = append(all, some...)
 	}
-	differ := 0
+	differ, missed, told := 0, []string{}, map[string]bool{}
 	for _, v := range all {
-		if v.Busy {
-			o.Say("slots %d to %d were not compared with %s: they are being changed", v.First, v.Last, v.Region)
-			continue
+		line := fmt.Sprintf("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
+		if v.Error == "" {
+			differ++
+		} else {
+			line = fmt.Sprintf("%s: %s", v.Region, v.Error)
+			if !slices.Contains(missed, v.Region) {
+				missed = append(missed, v.Region)
+			}
 		}
-		differ++
-		o.Say("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
+		if !told[line] {
+			told[line] = true
+			o.Say("%s", line)
+		}
 	}
+	rest := "not all was compared with " + strings.Join(missed, ", ")
 	switch {
+	case differ > 0 && len(missed) > 0:
+		return fmt.Errorf("%s: %s; %s", addr, plural(differ, "difference"), rest)
 	case differ > 0:
 		return fmt.Errorf("%s: %s", addr, plural(differ, "difference"))
-	case len(all) > 0:
-		return fmt.Errorf("%s: not all was compared; run it again", addr)
+	case len(missed) > 0:
+		return fmt.Errorf("%s: what was compared agrees; %s", addr, rest)
 	}
 	o.Say("%s: the regions agree", addr)
 	return nil
@@ -119,7 +132,7 @@ func (o *operator) verdicts(addr string) (all []regions.Verdict, err error) {
 
 // tell carries out a subcommand about another region.
 func (o *operator) tell(addr, verb, name, done string) error {
-	readers, err := o.readers(addr)
+	_, _, readers, err := o.readers(addr)
 	if err != nil {
 		return err
 	}
@@ -134,17 +147,10 @@ func (o *operator) tell(addr, verb, name, done string) error {
 
 // show prints a status.
 func (o *operator) show(addr string, acknowledge bool) error {
-	_, st, err := o.region(addr)
+	st, err := o.whole(addr)
 	if err == nil && acknowledge {
-		var readers []*server
-		readers, err = o.readers(addr)
-		for _, s := range readers {
-			if err == nil { // of more than it has counted, each notes what it has
-				_, err = s.do("ACKNOWLEDGE", st.Operations.Unchecked)
-			}
-		}
-		if err == nil {
-			_, st, err = o.region(addr)
+		if err = o.acknowledge(addr, &st); err == nil {
+			st, err = o.whole(addr)
 		}
 	}
 	if err != nil {
