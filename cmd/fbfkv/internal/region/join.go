@@ -218,7 +218,7 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 
 // keys is how many a server has, or its cluster, as far as they say.
 func (o *operator) keys(addr string) (n int64) {
-	readers, _ := o.readers(addr)
+	_, _, readers, _ := o.readers(addr)
 	for _, s := range readers {
 		some, _ := s.client.Do(context.Background(), "DBSIZE").Int()
 		n += some
