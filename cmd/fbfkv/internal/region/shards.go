@@ -16,7 +16,7 @@ func (o *operator) readers(addr string) (s *server, st regions.NodeStatus, all [
 	if s, err = o.server(addr); err == nil {
 		st, err = s.status()
 	}
-	if err != nil || !st.Member || len(st.Shards) == 0 {
+	if err != nil || len(st.Shards) == 0 {
 		return s, st, []*server{s}, err
 	}
 	for i := range st.Shards {
