@@ -80,6 +80,7 @@ func TestRegionCommand(t *testing.T) {
 	region(t, 1, `there is no region "nobody"`, "pause", us, "nobody")
 	all[0].kill()
 	region(t, 1, "eu cannot be read at "+eu, "status", us)
+	region(t, 1, "what was compared agrees; not all was compared with eu", "verify", us)
 	if out := region(t, 1, "it cannot be asked from here", "join", us, "us", ap); strings.Contains(out, "ASK") {
 		t.Errorf("it shows what programs tell each other:\n%s", out)
 	}

@@ -76,8 +76,8 @@ var catchupMutants = []mutant{
 	{
 		guarantee: "G2", name: "a node that takes other files forgets its vote",
 		file:     "persistence/replace.go",
-		old:      "	oplog.MarkName, manifestMarkName, spareName, backupName}\n",
-		new:      "	oplog.MarkName, manifestMarkName, spareName, backupName, ValuesName}\n",
+		old:      "	oplog.MarkName, manifestMarkName, spareName, backupName, RegionsName}\n",
+		new:      "	oplog.MarkName, manifestMarkName, spareName, backupName, RegionsName, ValuesName}\n",
 		packages: "./cluster", tests: "TestSwapCrash",
 	},
 	{
