@@ -173,7 +173,7 @@ func regionsEnd(t *testing.T, all []*server) {
 	all[2].start()
 	refusesWrites(t, "the other regions have removed this one", all[2])
 	shows(all[2], "3", "k")
-	region(t, 1, "the other regions have removed this one", "status", ap)
+	region(t, 1, "removed by version 6 of the members", "status", ap)
 	region(t, 1, "the other regions have removed this one", "create", ap, "ap")
 	all[2].kill()
 	all[0].kill()

@@ -35,7 +35,7 @@ var regionWireMutants = []mutant{
 		file:     "store/regionshare.go",
 		old:      "	if s.replica == nil {\n		known",
 		new:      "	if true {\n		known",
-		packages: "./store", tests: "TestShardTells",
+		packages: "./store", tests: "TestShardIsRemoved",
 	},
 	{
 		guarantee: "G1", name: "writes go on although nothing may be given up",

@@ -156,8 +156,11 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	if err != nil {
 		return err
 	}
-	o.Say("region %s, number %d, at %s; one of %d, version %d of the members; %s decides who is one",
-		st.Name, st.Number, st.Address, len(st.Peers)+1, st.Version, st.Arbiter)
+	is := fmt.Sprintf("one of %d, version %d of the members; %s decides who is one", len(st.Peers)+1, st.Version, st.Arbiter)
+	if st.Removed {
+		is = fmt.Sprintf("removed by version %d of the members", st.Version)
+	}
+	o.Say("region %s, number %d, at %s; %s", st.Name, st.Number, st.Address, is)
 	if st.Era > 0 {
 		o.Say("era %d: all regions were flushed %s", st.Era, plural(int(st.Era), "time"))
 	}
