@@ -211,7 +211,8 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 	slices.Sort(names)
 	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.", whole(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
 	if n := o.keys(addr); n > 0 {
-		lines = append(lines, fmt.Sprintf("It has %s: what is counted there is added to what the others have. If it is a copy of another region's, do not go on.", plural(int(n), "key")))
+		lines = append(lines, fmt.Sprintf("It has %s: what is counted there is added to what the others have. If it is a copy of another region's, do not go on.", plural(int(n), "key")),
+			"Until it has caught up with the others it refuses operations with opids that it does not know: they may know them.")
 	}
 	return lines
 }
