@@ -58,3 +58,30 @@ func TestEntriesOfMember(t *testing.T) {
 		t.Errorf("a member logs\n%x, and alone it is\n%x", logs[1], logs[0])
 	}
 }
+
+// TestTakeFollows: an answer that leaves out so little as one entry is not taken.
+func TestTakeFollows(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a, b := w.r[0], w.r[1]
+	w.drain()
+	before := a.s.partitions[0].seq
+	for range 2 {
+		w.do(a, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1})
+	}
+	q := Pull{By: 1, Group: 77, Incarnation: a.s.Meta().Incarnation, Last: slots - 1}
+	for _, c := range []struct {
+		after uint64
+		err   error
+		value int64
+	}{{before + 1, ErrStream, 0}, {before, nil, 2}, {before + 1, nil, 2}} {
+		q.After = c.after
+		answer, err := a.s.Pull(q)
+		must(t, err)
+		if _, err = b.s.Take(answer); !errors.Is(err, c.err) {
+			t.Fatalf("what follows %d: %v, want %v", c.after, err, c.err)
+		}
+		if v, _ := get(b.s, "k"); v != c.value {
+			t.Fatalf("after what follows %d the value is %d, want %d", c.after, v, c.value)
+		}
+	}
+}

@@ -87,11 +87,11 @@ var regionFlushMutants = []mutant{
 		packages: "./store", tests: "TestTakeBackWhenFull",
 	},
 	{
-		guarantee: "G4", name: "what is refused of another region moves the cursor",
+		guarantee: "G4", name: "an answer that leaves out an entry is taken",
 		file:     "store/take.go",
 		old:      "	if d.after > at {\n",
 		new:      "	if d.after > at+1 {\n",
-		packages: "./store", tests: "TestRegions$|FuzzTake",
+		packages: "./store", tests: "TestTakeFollows",
 	},
 	{
 		guarantee: "G4", name: "a cursor is logged before what it has taken",
