@@ -29,6 +29,7 @@ type answer struct {
 	first  uint16 // slot
 	newest uint64 // last sequence in the source
 	data   []byte // for Store.Take; nil: there was no room
+	upTo   uint64 // what it tells of; who asks does not hear that
 	err    string // an error reply in its place
 }
 

@@ -479,7 +479,7 @@ func TestMembersRequest(t *testing.T) {
 		for _, word := range strings.Fields(tt.args) {
 			args = append(args, []byte(word))
 		}
-		if tt.n.Pull(t.Context(), args, &w); !strings.Contains(string(w.Bytes()), tt.want) {
+		if tt.n.Pull(t.Context(), new(Told), args, &w); !strings.Contains(string(w.Bytes()), tt.want) {
 			t.Errorf("%s: %s, want %s", tt.args, w.Bytes(), tt.want)
 		}
 	}

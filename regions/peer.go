@@ -41,6 +41,7 @@ type peer struct {
 	linkErr   error  // of the last session; nil: it goes well
 	noted     string // of which failure the log tells; "": all is well
 	nextState int    // the reading that the next request for states begins with
+	afresh    bool   // the session before ended with errAfresh
 	// refused: it waits long. excused: since the last answer a refusal was not waited for, as the
 	// region has asked this one at knownAt.
 	refused, excused bool
@@ -107,7 +108,8 @@ func (p *peer) run() {
 			fails = 0
 			continue
 		}
-		if errors.Is(err, errElsewhere) { // at most as often as there are nodes
+		p.afresh = errors.Is(err, errAfresh)          // a reading waits, or there are new members
+		if p.afresh || errors.Is(err, errElsewhere) { // at most as often as there are nodes
 			continue
 		}
 		if p.status.Pulls > pulls {
@@ -226,7 +228,8 @@ func (p *peer) name() string {
 type link struct {
 	net.Conn
 	answerReader
-	w resp.Writer
+	w   resp.Writer
+	rtt time.Duration // about
 }
 
 // connect dials the address of the region and logs in.
@@ -276,7 +279,7 @@ var errChanged = errors.New("what is known of the region has changed")
 
 // session reads over one connection until something fails or ctx is done.
 func (p *peer) session(ctx context.Context) error {
-	member, _, err := p.member()
+	member, version, err := p.member()
 	if err != nil {
 		return err
 	}
@@ -290,6 +293,12 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
+	a := &ahead{link: l, m: member, every: min(max(l.rtt/underWay, leastEvery), mostEvery)}
+	if p.hasTold(version) {
+		if _, err := p.learn(l, member, version, 0); err != nil {
+			return err
+		}
+	}
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {
@@ -298,53 +307,14 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errChanged
 		}
-		asked, err := p.readStates(l, member)
-		if err != nil {
-			return err
+		if a.n == 0 {
+			err = p.ask(ctx, a, version)
 		}
-		q, wait, err := p.request(member)
-		if err != nil {
-			return err
-		}
-		if len(q.Ranges) == 0 {
-			// No answer tells a version, and it may be others' addresses that is waited for.
-			if _, err := p.learn(l, member, version, 0); err != nil {
-				return err
-			}
-			if !asked {
-				p.rest(ctx, wait)
-				if _, err := p.learn(l, member, version, 0); err != nil { // perhaps that is what all wait for
-					return err
-				}
-			}
-			continue
-		}
-		q.write(&l.w)
-		if err := l.send(q.Block + p.opts.Timeout); err != nil {
-			return err
-		}
-		before, sent := l.bytes, time.Now()
-		h, answers, err := l.read(q)
-		if errors.Is(err, ErrRefused) || err == nil && h.version > version {
-			newer, failed := p.learn(l, member, version, h.version)
-			if failed != nil {
-				err = failed
-			} else if newer && err != nil {
-				err = errChanged
-			}
+		if err == nil && a.n > 0 {
+			err = p.hear(ctx, a, version)
 		}
 		if err != nil {
 			return err
-		}
-		p.answered(q, h, answers, l.bytes-before)
-		if len(answers) == 0 && time.Since(sent) < q.Block/2 {
-			p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do
-		}
-		if !p.take(q, answers) {
-			return fmt.Errorf("%w: no range that follows", ErrAnswer)
-		}
-		if p.gapHere() {
-			return errElsewhere
 		}
 	}
 	return ctx.Err()

@@ -39,7 +39,8 @@ var errNotLeader = errors.New("this node does not lead its shard")
 // returns when there is something to tell, the request's BLOCK has passed or ctx is done: a server
 // ends ctx with the connection, and before it closes the store. What has been told is durable.
 // The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
-func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
+// told is the connection's.
+func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Writer) {
 	switch {
 	case isWord(args, wordMembers):
 		s.members(args[1:], w)
@@ -54,11 +55,12 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 		s.digest(args[1:], w)
 		return
 	}
-	q, err := ParseRequest(args)
+	q, every, err := told.request(args)
 	if err != nil {
 		w.Error(replyOf(err))
 		return
 	}
+	told.pace(ctx, every)
 	ctx, cancel := context.WithTimeout(ctx, q.Block)
 	defer cancel()
 	answers, behind, err := s.answer(q)
@@ -74,6 +76,7 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 		w.Error(replyOf(err))
 		return
 	}
+	told.answered(q, answers)
 	now := time.Now().UnixMilli()
 	if s.Clock != nil {
 		now, _ = s.Clock()
@@ -108,7 +111,7 @@ func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, er
 				refused++
 			}
 		case a.Newest > r.After:
-			answers = append(answers, answer{first: r.First, newest: a.Newest, data: a.Data})
+			answers = append(answers, answer{first: r.First, newest: a.Newest, data: a.Data, upTo: a.UpTo})
 		}
 	}
 	if refused < len(q.Ranges) {

@@ -20,6 +20,7 @@ import (
 // Pulled is what PullAll answers to one of the pulls.
 type Pulled struct {
 	Newest uint64 // last sequence of the partition that is committed
+	UpTo   uint64 // who has taken Data asks behind it
 	Data   []byte // for Store.Take; nil: nothing follows, or there was no room for it
 	Err    error  // as of Pull
 }
@@ -46,7 +47,7 @@ func (s *Store) PullAll(qs []Pull, most int) (all []Pulled, behind []Behind) {
 	for i, t := range tellers {
 		a := &all[i]
 		if t != nil {
-			a.Newest, a.Err = t.committed, cmp.Or(failed, t.failure())
+			a.Newest, a.UpTo, a.Err = t.committed, t.upTo, cmp.Or(failed, t.failure())
 			if a.Err == nil && t.upTo > t.after {
 				a.Data = t.finish()
 			}
