@@ -29,7 +29,7 @@ type ahead struct {
 	q     *Request      // that others follow; its ranges are where the readings are
 	n     int           // requests without an answer
 	every time.Duration // see next
-	well  bool          // the last answer is no reason to ask one by one
+	well  bool          // there is no reason to ask one by one but for what a reading waits for
 	// since is when the source could begin to wait for what it tells next, as far as is known here.
 	since  time.Time
 	acked  int   // so many answers are to come before the source knows of q what is acknowledged
@@ -58,8 +58,8 @@ func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
 		_, err := p.learn(a.link, a.m, version, 0) // perhaps that is what all wait for
 		return err
 	}
-	if p.afresh { // nobody knows how it is until there is an answer
-		p.afresh, q.Block = false, time.Millisecond
+	if a.well && len(q.Ranges) == len(p.readings) { // others will follow, and wait
+		q.Block = 0
 	}
 	q.write(&a.w)
 	a.q, a.n, a.acked, a.since = q, 1, 0, time.Now()
@@ -76,8 +76,7 @@ func (p *peer) hear(ctx context.Context, a *ahead, version uint64) error {
 	a.n, a.acked = a.n-1, a.acked-1
 	if errors.Is(err, ErrRefused) || err == nil && h.version > version {
 		if a.n > 0 {
-			p.toldOf(h.version)
-			return errAfresh
+			return errAfresh // what is told then comes at once
 		}
 		newer, failed := p.learn(a.link, a.m, version, h.version)
 		if failed != nil {
@@ -156,18 +155,4 @@ func (p *peer) follow(q *Request) {
 	for i := range q.Ranges {
 		q.Ranges[i].After = p.reading(q.Ranges[i].First).taken
 	}
-}
-
-// toldOf notes that the region has told of a version of the members, which is asked for first of all.
-func (p *peer) toldOf(version uint64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.status.Version = max(p.status.Version, version)
-}
-
-// hasTold reports whether the region, when it was to be asked afresh, had told of a newer version of the members.
-func (p *peer) hasTold(version uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.afresh && p.status.Version > version
 }

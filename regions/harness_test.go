@@ -195,6 +195,7 @@ type testServer struct {
 	node     atomic.Pointer[Node] // answers in the place of source; nil: none
 	password string
 	pulls    atomic.Int64
+	change   atomic.Pointer[func(args [][]byte, reply []byte) []byte] // nil: replies stay as they are
 	ctx      context.Context
 	cancel   func()
 	wg       sync.WaitGroup
@@ -250,6 +251,11 @@ func (s *testServer) serve(c net.Conn) {
 					n.Pull(s.ctx, told, args[1:], w)
 				} else {
 					s.source.Pull(s.ctx, told, args[1:], w)
+				}
+				if change := s.change.Load(); change != nil {
+					reply := bytes.Clone((*change)(args[1:], w.Bytes()))
+					w.Reset()
+					w.Raw(reply)
 				}
 			default:
 				w.Error("ERR unknown command")

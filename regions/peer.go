@@ -41,7 +41,6 @@ type peer struct {
 	linkErr   error  // of the last session; nil: it goes well
 	noted     string // of which failure the log tells; "": all is well
 	nextState int    // the reading that the next request for states begins with
-	afresh    bool   // the session before ended with errAfresh
 	// refused: it waits long. excused: since the last answer a refusal was not waited for, as the
 	// region has asked this one at knownAt.
 	refused, excused bool
@@ -108,8 +107,8 @@ func (p *peer) run() {
 			fails = 0
 			continue
 		}
-		p.afresh = errors.Is(err, errAfresh)          // a reading waits, or there are new members
-		if p.afresh || errors.Is(err, errElsewhere) { // at most as often as there are nodes
+		// A reading waits, or there are new members; or it is at most as often as there are nodes.
+		if errors.Is(err, errAfresh) || errors.Is(err, errElsewhere) {
 			continue
 		}
 		if p.status.Pulls > pulls {
@@ -279,7 +278,7 @@ var errChanged = errors.New("what is known of the region has changed")
 
 // session reads over one connection until something fails or ctx is done.
 func (p *peer) session(ctx context.Context) error {
-	member, version, err := p.member()
+	member, _, err := p.member()
 	if err != nil {
 		return err
 	}
@@ -293,12 +292,7 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
-	a := &ahead{link: l, m: member, every: min(max(l.rtt/underWay, leastEvery), mostEvery)}
-	if p.hasTold(version) {
-		if _, err := p.learn(l, member, version, 0); err != nil {
-			return err
-		}
-	}
+	a := &ahead{link: l, m: member, every: min(max(l.rtt/underWay, leastEvery), mostEvery), well: true}
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {
