@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// A session keeps some requests under way as long as all goes well, so that a source need not wait for the next one
-// to arrive when it has something to tell. The first one says where each reading is; the others are REGION.PULL NEXT.
-// They are answered in order, so whatever else is to be asked comes too late: then the session ends, and the next one
-// begins with a request that others may follow.
+// While a source has much to tell, and all goes well, a session keeps some requests under way, so that the source need
+// not wait for the next one to arrive. The first one says where each reading is; the others are REGION.PULL NEXT. They
+// are answered in order, so none waits long: what is acknowledged must not come late, nor what else is to be asked. If
+// something fails, the session ends, and the next one begins with a request that others may follow.
 
 const (
 	// underWay is how many requests a source has at most.
@@ -29,7 +29,7 @@ type ahead struct {
 	q     *Request      // that others follow; its ranges are where the readings are
 	n     int           // requests without an answer
 	every time.Duration // see next
-	well  bool          // there is no reason to ask one by one but for what a reading waits for
+	well  bool          // the last answer is no reason to ask one by one
 	// since is when the source could begin to wait for what it tells next, as far as is known here.
 	since  time.Time
 	acked  int   // so many answers are to come before the source knows of q what is acknowledged
@@ -58,9 +58,6 @@ func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
 		_, err := p.learn(a.link, a.m, version, 0) // perhaps that is what all wait for
 		return err
 	}
-	if a.well && len(q.Ranges) == len(p.readings) { // others will follow, and wait
-		q.Block = 0
-	}
 	q.write(&a.w)
 	a.q, a.n, a.acked, a.since = q, 1, 0, time.Now()
 	return a.send(q.Block + p.opts.Timeout)
@@ -74,10 +71,10 @@ func (p *peer) hear(ctx context.Context, a *ahead, version uint64) error {
 	before, began := a.bytes, time.Now()
 	h, answers, err := a.read(a.q)
 	a.n, a.acked = a.n-1, a.acked-1
-	if errors.Is(err, ErrRefused) || err == nil && h.version > version {
-		if a.n > 0 {
-			return errAfresh // what is told then comes at once
-		}
+	if errors.Is(err, ErrRefused) && a.n > 0 {
+		return errAfresh
+	}
+	if a.n == 0 && (errors.Is(err, ErrRefused) || err == nil && h.version > version) {
 		newer, failed := p.learn(a.link, a.m, version, h.version)
 		if failed != nil {
 			err = failed
@@ -89,11 +86,10 @@ func (p *peer) hear(ctx context.Context, a *ahead, version uint64) error {
 		return err
 	}
 	waited := time.Since(a.since)
-	a.since, a.well = time.Now(), h.version <= version
+	a.since, a.well = time.Now(), len(answers) > 0 && h.version <= version
 	at := a.arrived(h.clock, p.opts.now(), a.n == 0 || time.Since(began) > time.Millisecond)
 	p.answered(a.q, h, at, answers, a.bytes-before)
 	if len(answers) == 0 && waited < a.q.Block/2 {
-		a.well = false
 		p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do
 	}
 	if !p.take(a.q, answers, at) {
@@ -133,8 +129,7 @@ func (p *peer) askOn(a *ahead) error {
 	case !goesOn || !a.well:
 		return nil
 	}
-	// Together they wait as long as one alone.
-	n := next{block: max((q.Block / underWay).Truncate(time.Millisecond), time.Millisecond), every: a.every.Truncate(time.Millisecond)}
+	n := next{block: min(q.Block, p.opts.soon).Truncate(time.Millisecond), every: a.every.Truncate(time.Millisecond)}
 	if a.acked <= 0 && !slices.Equal(q.Ranges, a.q.Ranges) { // this is under way once
 		for _, r := range q.Ranges {
 			n.acked = append(n.acked, r.Acked)

@@ -61,6 +61,7 @@ type Options struct {
 	Unsafe func() error
 
 	learn func(store.RegionSet) error // takes newer members; nil: nobody does
+	soon  time.Duration               // Block of a request that waits behind others; default 250 ms
 }
 
 func (o Options) withDefaults() Options {
@@ -70,6 +71,7 @@ func (o Options) withDefaults() Options {
 	def(&o.FirstRetry, 100*time.Millisecond)
 	def(&o.LastRetry, 30*time.Second)
 	def(&o.Takers, 8)
+	def(&o.soon, 250*time.Millisecond)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

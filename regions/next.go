@@ -30,14 +30,14 @@ type next struct {
 const errNothingBefore = badRequest("ERR nothing was asked before, or not all of it could be told")
 
 // parseNext reads the arguments behind the word. The text of its errors is the reply.
-func parseNext(args [][]byte) (n next, err error) {
+func parseNext(args [][]byte) (*next, error) {
 	if len(args) < nextArgs || len(args) > nextArgs+maxRanges {
-		return n, errArguments
+		return nil, errArguments
 	}
 	if !strings.EqualFold(string(args[0]), "BLOCK") || !strings.EqualFold(string(args[2]), "EVERY") {
-		return n, errSyntax
+		return nil, errSyntax
 	}
-	a := numbers{rest: args[1:]}
+	a, n := numbers{rest: args[1:]}, new(next)
 	n.block = time.Duration(a.next("BLOCK", 0, uint64(maxBlock.Milliseconds()))) * time.Millisecond
 	a.rest = a.rest[1:]
 	n.every = time.Duration(a.next("EVERY", 0, uint64(maxEvery.Milliseconds()))) * time.Millisecond
@@ -69,32 +69,32 @@ type Told struct {
 	more bool // it was not told all that there was
 }
 
-// request returns what is asked, and how long after the answer before it may be answered. Until it is
-// answered nothing continues it. Whether it may be answered is not known yet.
-func (t *Told) request(args [][]byte) (q *Request, every time.Duration, err error) {
+// request returns what is asked, and n if that continues what was asked before. Until it is answered nothing
+// continues it. Whether it may be answered is not known yet.
+func (t *Told) request(args [][]byte) (q *Request, n *next, err error) {
 	q, t.q = t.q, nil
 	if !isWord(args, wordNext) {
 		q, err = ParseRequest(args)
-		return q, 0, err
+		return q, nil, err
 	}
-	n, err := parseNext(args[1:])
+	n, err = parseNext(args[1:])
 	switch {
 	case err != nil:
-		return nil, 0, err
+		return nil, nil, err
 	case q == nil:
-		return nil, 0, errNothingBefore
+		return nil, nil, errNothingBefore
 	case len(n.acked) > 0 && len(n.acked) != len(q.Ranges):
-		return nil, 0, errArguments
+		return nil, nil, errArguments
 	}
 	for i, acked := range n.acked {
 		r := &q.Ranges[i]
 		if acked > r.After {
-			return nil, 0, badRequest("ERR acknowledged is not an integer or out of range")
+			return nil, nil, badRequest("ERR acknowledged is not an integer or out of range")
 		}
 		r.Acked = acked
 	}
 	q.Block = n.block
-	return q, n.every, nil
+	return q, n, nil
 }
 
 // pace waits until so long after the last answer, unless that was not all: so requests that come at the same time

@@ -107,7 +107,7 @@ func (p *peer) run() {
 			fails = 0
 			continue
 		}
-		// A reading waits, or there are new members; or it is at most as often as there are nodes.
+		// A reading waits, or it is refused soon; or it is at most as often as there are nodes.
 		if errors.Is(err, errAfresh) || errors.Is(err, errElsewhere) {
 			continue
 		}
@@ -292,7 +292,7 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
-	a := &ahead{link: l, m: member, every: min(max(l.rtt/underWay, leastEvery), mostEvery), well: true}
+	a := &ahead{link: l, m: member, every: min(max(l.rtt/underWay, leastEvery), mostEvery)}
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {

@@ -55,21 +55,23 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 		s.digest(args[1:], w)
 		return
 	}
-	q, every, err := told.request(args)
+	q, n, err := told.request(args)
 	if err != nil {
 		w.Error(replyOf(err))
 		return
 	}
-	told.pace(ctx, every)
+	if n != nil {
+		told.pace(ctx, n.every)
+	}
 	ctx, cancel := context.WithTimeout(ctx, q.Block)
 	defer cancel()
-	answers, behind, err := s.answer(q)
+	answers, behind, err := s.answer(q, n != nil)
 	if err == nil && s.known != nil {
 		s.known(q.By)
 	}
 	for err == nil && len(behind) > 0 && ctx.Err() == nil {
 		if err = s.Store.AwaitAny(ctx, behind); err == nil {
-			answers, behind, err = s.answer(q)
+			answers, behind, err = s.answer(q, n != nil)
 		}
 	}
 	if err != nil {
@@ -82,6 +84,11 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 		now, _ = s.Clock()
 	}
 	set, _ := s.Members()
+	if n != nil { // all of it is packed as one
+		out := w
+		w = new(resp.Writer)
+		defer func() { out.Bulk(store.Pack(w.Bytes())) }()
+	}
 	w.Array(answerHead + answerParts*len(answers))
 	w.Int(now)
 	w.Int(int64(set.Version))
@@ -92,13 +99,13 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 
 // answer asks the store for all ranges, so that it learns what is acknowledged also of those of
 // which nothing is to be told. It fails if the whole request is refused, as that of a stranger is. If
-// there is nothing to tell, behind is what to wait for.
-func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, err error) {
+// there is nothing to tell, behind is what to wait for. Plain answers are not packed.
+func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []store.Behind, err error) {
 	pulls := make([]store.Pull, len(q.Ranges))
 	for i, r := range q.Ranges {
 		pulls[i] = q.pull(r)
 	}
-	all, behind := s.Store.PullAll(pulls, q.Most)
+	all, behind := s.Store.PullAll(pulls, q.Most, plain)
 	if len(behind) > 0 {
 		return nil, behind, nil
 	}
