@@ -14,12 +14,14 @@ import (
 // something fails, the session ends, and the next one begins with a request that others may follow.
 
 const (
-	// underWay is how many requests a source has at most.
-	underWay = 4
-	// A source that has much to tell answers as often in a round trip, and between so often and so often in
-	// any case: each answer costs the header of each range.
-	leastEvery = 5 * time.Millisecond
-	mostEvery  = 25 * time.Millisecond
+	// A source that has much to tell answers so often in a round trip, but not more and not less often than these: each
+	// answer costs the header of each range.
+	inRoundTrip = 4
+	leastEvery  = 5 * time.Millisecond
+	mostEvery   = 25 * time.Millisecond
+	// underWay is how many requests there are at most: with what takes time beside the way, there is always one to be
+	// answered.
+	underWay = inRoundTrip + 2
 )
 
 // ahead are the requests that are under way on a link.

@@ -64,9 +64,9 @@ func (n *next) write(w *resp.Writer) {
 // Told is what a source knows of a connection that asks: where the next request goes on. The zero value
 // is that of a new connection. Not safe for concurrent use.
 type Told struct {
-	q    *Request // the last one, with its ranges behind what they were told; nil: none, or they were not
-	at   time.Time
-	more bool // it was not told all that there was
+	q    *Request  // the last one, with its ranges behind what they were told; nil: none, or they were not
+	at   time.Time // when what that was told was looked for
+	more bool      // it was not told all that there was
 }
 
 // request returns what is asked, and n if that continues what was asked before. Until it is answered nothing
@@ -112,9 +112,9 @@ func (t *Told) pace(ctx context.Context, every time.Duration) {
 	}
 }
 
-// answered notes what a request was told.
-func (t *Told) answered(q *Request, answers []answer) {
-	t.at, t.more = time.Now(), false
+// answered notes what a request was told, which was looked for at a time.
+func (t *Told) answered(q *Request, answers []answer, looked time.Time) {
+	t.at, t.more = looked, false
 	at := 0
 	for i := range answers {
 		a := &answers[i]

@@ -292,7 +292,7 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
-	a := &ahead{link: l, m: member, every: min(max(l.rtt/underWay, leastEvery), mostEvery)}
+	a := &ahead{link: l, m: member, every: min(max(l.rtt/inRoundTrip, leastEvery), mostEvery)}
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {

@@ -65,12 +65,14 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 	}
 	ctx, cancel := context.WithTimeout(ctx, q.Block)
 	defer cancel()
+	looked := time.Now()
 	answers, behind, err := s.answer(q, n != nil)
 	if err == nil && s.known != nil {
 		s.known(q.By)
 	}
 	for err == nil && len(behind) > 0 && ctx.Err() == nil {
 		if err = s.Store.AwaitAny(ctx, behind); err == nil {
+			looked = time.Now()
 			answers, behind, err = s.answer(q, n != nil)
 		}
 	}
@@ -78,7 +80,7 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 		w.Error(replyOf(err))
 		return
 	}
-	told.answered(q, answers)
+	told.answered(q, answers, looked)
 	now := time.Now().UnixMilli()
 	if s.Clock != nil {
 		now, _ = s.Clock()
