@@ -166,3 +166,17 @@ func TestAcknowledgesAhead(t *testing.T) {
 		t.Errorf("%d connections, %d requests, %d of them continue one", k.dials, k.all, k.on)
 	}
 }
+
+// TestArrived: an answer that waited to be read is as old as the source's clock says.
+func TestArrived(t *testing.T) {
+	var a ahead
+	for _, x := range []struct {
+		clock, now int64
+		inTime     bool
+		want       int64
+	}{{1000, 5000, true, 5000}, {1100, 9000, false, 5100}, {1200, 5100, false, 5100}, {1300, 9300, true, 9300}, {1400, 9900, false, 9400}} {
+		if got := a.arrived(x.clock, x.now, x.inTime); got != x.want {
+			t.Errorf("%+v: %d", x, got)
+		}
+	}
+}
