@@ -162,6 +162,8 @@ func TestAcknowledgesAhead(t *testing.T) {
 		_, err := a.s.Pull(pull)
 		return isGap(err)
 	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if k.dials != 1 || k.on < k.all-3 { // the log as it was before there were others is no log for them
 		t.Errorf("%d connections, %d requests, %d of them continue one", k.dials, k.all, k.on)
 	}
