@@ -49,7 +49,7 @@ var regionMemberMutants = []mutant{
 		file:     "regions/ahead.go",
 		old:      " || err == nil && h.version > version) {",
 		new:      " || err == nil && h.version > version+1<<20) {",
-		packages: "./regions", tests: "TestTwoJoin",
+		packages: "./regions", tests: "TestGossip",
 	},
 	{
 		guarantee: "members", name: "a region that was removed never learns why it is refused",
