@@ -24,8 +24,8 @@ type Pipeline struct {
 	watch watches
 
 	holds hold
-	// OnHold, unless it is nil, is called when Do begins to wait for a leader: the replies
-	// written so far had better be sent.
+	// OnHold, unless it is nil, is called when Do begins to wait for a leader, or for what others do: the
+	// replies written so far had better be sent.
 	OnHold func()
 
 	round    *Round // what the requests join
@@ -178,6 +178,9 @@ func (p *Pipeline) Do(args [][]byte, w *resp.Writer) {
 func (p *Pipeline) doAlone(args [][]byte, w *resp.Writer) {
 	c, _ := p.table.resolve(args)
 	muted := p.ses.takeMute()
+	if c.Flags&untimed != 0 && p.OnHold != nil {
+		p.OnHold()
+	}
 	if c.Control == nil {
 		p.run(c, args, muted, w)
 		return

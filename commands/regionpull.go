@@ -41,7 +41,10 @@ func doRegionPull(c *Context) {
 	proto, limit := c.W.Proto, c.W.Limit
 	defer func() { c.W.Proto, c.W.Limit = proto, limit }()
 	c.W.Proto, c.W.Limit = 2, 0
-	c.Server.Regions.Pull(ctx, c.Args[1:], c.W)
+	if c.Session.told == nil {
+		c.Session.told = new(regions.Told)
+	}
+	c.Server.Regions.Pull(ctx, c.Session.told, c.Args[1:], c.W)
 }
 
 // watchFor calls end when nobody waits for the reply any more or the server stops, unless ctx

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/commands/observe"
+	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -37,6 +38,7 @@ type Session struct {
 	reply         replyMode
 	tap           *observe.Tap        // of a client that monitors
 	stream        *store.BackupStream // of a client that reads a backup
+	told          *regions.Told       // of a client that is another region
 
 	// TLS says that the client uses it. Gone, unless it is nil, tells whether the client has left;
 	// only the connection's owner may call it. The server sets both before it serves the connection.

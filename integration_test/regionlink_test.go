@@ -162,7 +162,7 @@ func (l *regionLink) requests(c *linkConn) {
 
 // asks returns the number of the region that sends a command; -1: nobody says.
 func asks(args []string) int {
-	if len(args) < 4 || args[0] != "REGION.PULL" {
+	if len(args) < 4 || args[0] != "REGION.PULL" || args[1] == "NEXT" {
 		return -1
 	}
 	at := 2 // behind the group

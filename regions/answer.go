@@ -3,6 +3,7 @@ package regions
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -29,6 +30,7 @@ type answer struct {
 	first  uint16 // slot
 	newest uint64 // last sequence in the source
 	data   []byte // for Store.Take; nil: there was no room
+	upTo   uint64 // what it tells of; who asks does not hear that
 	err    string // an error reply in its place
 }
 
@@ -79,9 +81,31 @@ func (r *answerReader) read(q *Request) (h head, answers []answer, err error) {
 		return h, nil, err
 	case kind == '-':
 		return h, nil, errorOf(rest)
-	case kind != '*':
+	case kind == '*':
+		return r.array(rest, q)
+	case kind != '$':
 		return h, nil, ErrAnswer
 	}
+	b, err := r.body(rest, q.Most+maxSection)
+	if err != nil {
+		return h, nil, err
+	}
+	if b, err = store.Unpack(nil, b); err != nil {
+		return h, nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	whole := bytes.NewReader(b)
+	plain := answerReader{r: bufio.NewReader(whole)}
+	if kind, rest, err = plain.line(); err == nil && kind == '*' {
+		h, answers, err = plain.array(rest, q)
+	}
+	if err != nil || kind != '*' || whole.Len()+plain.r.Buffered() > 0 {
+		return h, nil, fmt.Errorf("%w: what is packed (%w)", ErrAnswer, cmp.Or(err, io.ErrUnexpectedEOF))
+	}
+	return h, answers, nil
+}
+
+// array reads the rest of an answer that is an array.
+func (r *answerReader) array(rest string, q *Request) (h head, answers []answer, err error) {
 	n, err := number(rest, uint64(answerHead+answerParts*len(q.Ranges)))
 	if err != nil || n%answerParts != answerHead {
 		return h, nil, ErrAnswer
@@ -185,9 +209,15 @@ func (r *answerReader) bulk(most int) (b []byte, failed string, err error) {
 	case rest == "-1":
 		return nil, "", nil
 	}
-	n, err := number(rest, uint64(max(most, 0)))
+	b, err = r.body(rest, most)
+	return b, "", err
+}
+
+// body reads the rest of a string that has a length.
+func (r *answerReader) body(length string, most int) ([]byte, error) {
+	n, err := number(length, uint64(max(most, 0)))
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	var buf bytes.Buffer
 	got, err := io.CopyN(&buf, r.r, int64(n)+2)
@@ -196,13 +226,13 @@ func (r *answerReader) bulk(most int) (b []byte, failed string, err error) {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	b, ok := bytes.CutSuffix(buf.Bytes(), []byte("\r\n"))
 	if !ok {
-		return nil, "", ErrAnswer
+		return nil, ErrAnswer
 	}
-	return b, "", nil
+	return b, nil
 }
 
 // number reads a number that is written in the one way there is.

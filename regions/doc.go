@@ -47,6 +47,26 @@
 //
 // An error other than GAP of all ranges is the reply itself. The reply must be RESP2's.
 //
+//	REGION.PULL NEXT BLOCK ms EVERY ms [acked …]
+//
+// continues the request before on the connection (next.go): it asks for what follows that which its answer tells, so it can
+// be sent before that arrives. Nothing else is remembered for a connection.
+//
+//	EVERY        how long after what the answer before told was looked for this is done again, 0 to 1000, unless that was
+//	             not all there was: so requests that come together are not answered together
+//	acked        for each range, in its order; none: as before
+//
+// It is checked as the request before, and is an error if that was, or any range in its answer. The reply is a string: the
+// array that it otherwise would be, packed (store.Pack). Who reads has some of these under way while there is much to tell
+// (ahead.go), so that what is done between two answers does not wait for a request to arrive:
+//
+//	reader  ── request ──►                                              source
+//	        ◄── answer ── what followed, as soon as there was something
+//	        ── NEXT, NEXT, NEXT, … ──►                                  tells every quarter of a round trip
+//	        ◄── answer ── … as long as it tells something
+//	        ── NEXT ──►                                                 for each of them
+//	        ◄── answer ── nothing: none is sent for it; behind the last one a request as in the beginning
+//
 //	REGION.PULL MEMBERS group region
 //
 // is answered by the members, JSON as RegionSet.Encode makes it; region is who asks, who need not be one.
@@ -139,6 +159,10 @@
 //	new nodes are learnt           peer.learnAgain             TestNewNode
 //	nobody tells of another region link.is                     TestStrangerIsNotLearnt
 //	a gap at one node is no gap    settle, gapHere             TestGapAtOneNode
+//	a source need not be asked     askOn, Source.Pull          TestAhead
+//	nothing behind a failure       askOn, take                 TestFailsAhead
+//	who continues is checked again Told.request, Source.answer TestNext
+//	answers are worth their bytes  Told.pace                   TestEvery
 //	only a leader reads            Node.keep                   TestNodeOfShard
 //	a cluster has one name         Node.identity               TestNodeOfShard
 package regions

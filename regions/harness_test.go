@@ -195,6 +195,7 @@ type testServer struct {
 	node     atomic.Pointer[Node] // answers in the place of source; nil: none
 	password string
 	pulls    atomic.Int64
+	change   atomic.Pointer[func(args [][]byte, reply []byte) []byte] // nil: replies stay as they are
 	ctx      context.Context
 	cancel   func()
 	wg       sync.WaitGroup
@@ -223,7 +224,7 @@ func (s *testServer) accept() {
 func (s *testServer) serve(c net.Conn) {
 	defer c.Close()
 	rd, w := resp.NewReader(c, resp.DefaultLimits), &resp.Writer{}
-	known := s.password == ""
+	known, told := s.password == "", new(Told)
 	for {
 		if _, err := rd.Fill(); err != nil {
 			return
@@ -247,18 +248,23 @@ func (s *testServer) serve(c net.Conn) {
 			case name == Command:
 				s.pulls.Add(1)
 				if n := s.node.Load(); n != nil {
-					n.Pull(s.ctx, args[1:], w)
+					n.Pull(s.ctx, told, args[1:], w)
 				} else {
-					s.source.Pull(s.ctx, args[1:], w)
+					s.source.Pull(s.ctx, told, args[1:], w)
+				}
+				if change := s.change.Load(); change != nil {
+					reply := bytes.Clone((*change)(args[1:], w.Bytes()))
+					w.Reset()
+					w.Raw(reply)
 				}
 			default:
 				w.Error("ERR unknown command")
 			}
+			if _, err := c.Write(w.Bytes()); err != nil {
+				return
+			}
+			w.Reset()
 		}
-		if _, err := c.Write(w.Bytes()); err != nil {
-			return
-		}
-		w.Reset()
 	}
 }
 

@@ -246,7 +246,7 @@ func TestRemoved(t *testing.T) {
 		}
 		set, _ := n.Members()
 		var w resp.Writer
-		if n.Pull(t.Context(), [][]byte{[]byte("MEMBERS"), fmt.Append(nil, set.Group), []byte("2")}, &w); !strings.HasPrefix(string(w.Bytes()), "-REFUSED") {
+		if n.Pull(t.Context(), new(Told), [][]byte{[]byte("MEMBERS"), fmt.Append(nil, set.Group), []byte("2")}, &w); !strings.HasPrefix(string(w.Bytes()), "-REFUSED") {
 			t.Errorf("it tells of members: %s", w.Bytes())
 		}
 	}
@@ -501,7 +501,7 @@ func TestMembersRequest(t *testing.T) {
 		for _, word := range strings.Fields(tt.args) {
 			args = append(args, []byte(word))
 		}
-		if tt.n.Pull(t.Context(), args, &w); !strings.Contains(string(w.Bytes()), tt.want) {
+		if tt.n.Pull(t.Context(), new(Told), args, &w); !strings.Contains(string(w.Bytes()), tt.want) {
 			t.Errorf("%s: %s, want %s", tt.args, w.Bytes(), tt.want)
 		}
 	}

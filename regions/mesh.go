@@ -68,6 +68,7 @@ type Options struct {
 	learn       func(store.RegionSet) error // takes newer members; nil: nobody does
 	remembered  *remembered
 	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
+	soon        time.Duration // Block of a request that waits behind others; default 250 ms
 }
 
 func (o Options) withDefaults() Options {
@@ -77,6 +78,7 @@ func (o Options) withDefaults() Options {
 	def(&o.FirstRetry, 100*time.Millisecond)
 	def(&o.LastRetry, 30*time.Second)
 	def(&o.Takers, 8)
+	def(&o.soon, 250*time.Millisecond)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

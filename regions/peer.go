@@ -109,7 +109,8 @@ func (p *peer) run() {
 			fails = 0
 			continue
 		}
-		if errors.Is(err, errElsewhere) { // at most as often as there are nodes
+		// A reading waits, or it is refused soon; or it is at most as often as there are nodes.
+		if errors.Is(err, errAfresh) || errors.Is(err, errElsewhere) {
 			continue
 		}
 		if p.status.Pulls > pulls {
@@ -229,7 +230,8 @@ type link struct {
 	net.Conn
 	answerReader
 	w      resp.Writer
-	learnt time.Time // when its shards were remembered; zero: not yet
+	learnt time.Time     // when its shards were remembered; zero: not yet
+	rtt    time.Duration // about
 }
 
 // connect dials the address of the region and logs in.
@@ -293,6 +295,7 @@ func (p *peer) session(ctx context.Context) error {
 	if err := p.plan(); err != nil {
 		return err
 	}
+	a := &ahead{link: l, m: member, every: min(max(l.rtt/inRoundTrip, leastEvery), mostEvery)}
 	for ctx.Err() == nil {
 		now, version, err := p.member()
 		if err != nil {
@@ -301,55 +304,13 @@ func (p *peer) session(ctx context.Context) error {
 		if now != member {
 			return errChanged
 		}
-		asked, err := p.readStates(l, member)
-		if err != nil {
-			return err
+		if a.n == 0 {
+			err = p.ask(ctx, a, version)
 		}
-		q, wait, err := p.request(member)
-		if err != nil {
-			return err
-		}
-		if len(q.Ranges) == 0 {
-			// No answer tells a version, and it may be others' addresses that is waited for.
-			if _, err := p.learn(l, member, version, 0); err != nil {
-				return err
-			}
-			if !asked {
-				p.rest(ctx, wait)
-				if _, err := p.learn(l, member, version, 0); err != nil { // perhaps that is what all wait for
-					return err
-				}
-			}
-			continue
-		}
-		q.write(&l.w)
-		if err := l.send(q.Block + p.opts.Timeout); err != nil {
-			return err
-		}
-		before, sent := l.bytes, time.Now()
-		h, answers, err := l.read(q)
-		if errors.Is(err, ErrRefused) || err == nil && h.version > version {
-			newer, failed := p.learn(l, member, version, h.version)
-			if failed != nil {
-				err = failed
-			} else if newer && err != nil {
-				err = errChanged
-			}
+		if err == nil && a.n > 0 {
+			err = p.hear(ctx, a, version)
 		}
 		if err != nil {
-			return err
-		}
-		p.answered(q, h, answers, l.bytes-before)
-		if len(answers) == 0 && time.Since(sent) < q.Block/2 {
-			p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do
-		}
-		if !p.take(q, answers) {
-			return fmt.Errorf("%w: no range that follows", ErrAnswer)
-		}
-		if p.gapHere() {
-			return errElsewhere
-		}
-		if err := p.learnAgain(l, &member); err != nil {
 			return err
 		}
 	}

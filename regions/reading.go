@@ -108,11 +108,10 @@ func (p *peer) reading(first uint16) *reading {
 	return p.readings[i]
 }
 
-// answered notes what an answer says beside its data.
-func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
+// answered notes what an answer that arrived at a time says beside its data.
+func (p *peer) answered(q *Request, h head, now int64, answers []answer, bytes uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := p.opts.now()
 	p.acquainted.answered(p.region, p.first)
 	p.status.Connected, p.status.LastAnswer = true, time.Now()
 	p.status.ClockSkewMs, p.status.Version = h.clock-now, h.version
@@ -138,7 +137,7 @@ func (p *peer) answered(q *Request, h head, answers []answer, bytes uint64) {
 
 // take hands the store what was answered, and reports whether that has changed anything at all: what
 // changes nothing must not be asked for again at once.
-func (p *peer) take(q *Request, answers []answer) bool {
+func (p *peer) take(q *Request, answers []answer, now int64) bool {
 	after := make(map[uint16]uint64, len(q.Ranges))
 	for _, r := range q.Ranges {
 		after[r.First] = r.After
@@ -157,7 +156,7 @@ func (p *peer) take(q *Request, answers []answer) bool {
 		default:
 			takers <- struct{}{}
 			wg.Go(func() {
-				errs[i] = p.takeOne(a, after[a.first])
+				errs[i] = p.takeOne(a, after[a.first], now)
 				<-takers
 			})
 		}
@@ -168,8 +167,8 @@ func (p *peer) take(q *Request, answers []answer) bool {
 	return len(told) > 0 || len(answers) == 0
 }
 
-// takeOne takes what was answered of one reading.
-func (p *peer) takeOne(a answer, after uint64) error {
+// takeOne takes what was answered of one reading, at a time.
+func (p *peer) takeOne(a answer, after uint64, now int64) error {
 	taken, err := p.opts.Store.Take(a.data)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -181,7 +180,7 @@ func (p *peer) takeOne(a answer, after uint64) error {
 		return fmt.Errorf("%w: it ends at %d of partition %d of region %d", ErrAnswer, taken.Seq, taken.Partition, taken.Region)
 	}
 	r.taken, r.newest = taken.Seq, max(r.newest, taken.Seq)
-	switch now := p.opts.now(); {
+	switch {
 	case r.newest == r.taken:
 		r.fresh = now
 	case taken.Wall > 0:

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -156,7 +157,7 @@ func aRequest() *Request {
 }
 
 // argsOf are the arguments behind the name of what a request is written as.
-func argsOf(t testing.TB, q *Request) (args [][]byte) {
+func argsOf(t testing.TB, q interface{ write(w *resp.Writer) }) (args [][]byte) {
 	var w resp.Writer
 	q.write(&w)
 	rd := resp.NewReader(bytes.NewReader(w.Bytes()), resp.DefaultLimits)
@@ -216,14 +217,25 @@ func TestOneSpelling(t *testing.T) {
 
 func FuzzParseRequest(f *testing.F) {
 	f.Add(bytes.Join(argsOf(f, aRequest()), []byte{0}))
+	for _, n := range []*next{{}, {block: maxBlock, every: maxEvery, acked: []uint64{0, 1<<64 - 1}}} {
+		f.Add(bytes.Join(argsOf(f, n), []byte{0}))
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		args := bytes.Split(b, []byte{0})
-		q, err := ParseRequest(args)
+		var q interface{ write(w *resp.Writer) }
+		var err error
+		words := []int{3, 5}
+		if isWord(args, wordNext) {
+			q, err = parseNext(args[1:])
+			words = []int{0, 1, 3}
+		} else {
+			q, err = ParseRequest(args)
+		}
 		if err != nil {
 			return
 		}
 		for i, a := range argsOf(t, q) {
-			if !bytes.EqualFold(a, args[i]) || i != 3 && i != 5 && !bytes.Equal(a, args[i]) {
+			if !bytes.EqualFold(a, args[i]) || !slices.Contains(words, i) && !bytes.Equal(a, args[i]) {
 				t.Fatalf("%q is written as %q", args[i], a)
 			}
 		}
@@ -246,6 +258,10 @@ func TestAnswerMemory(t *testing.T) {
 		"*5\r\n:1\r\n:0\r\n:0\r\n$1\r\n9\r\n$9000000000\r\nabc", // more than there can be
 		"*5\r\n:1\r\n:0\r\n:0\r\n$1000000000\r\n9",
 		"*9000000000\r\n:1\r\n:0\r\n",
+		"$7\r\n\x02\xff\xff\xff\x7f\x00a\r\n", // packed, it says
+		"$2000000000\r\n\x02",
+		"$16\r\n*2\r\n:1\r\n:0\r\n:0\r\n\r\n", // something behind it
+		"$4\r\n$-1\r\n\r\n",
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -267,6 +283,11 @@ func FuzzAnswer(f *testing.F) {
 		a.write(&w)
 	}
 	f.Add(w.Bytes())
+	for _, plain := range [][]byte{w.Bytes(), bytes.Repeat(w.Bytes(), 2), []byte("*2\r\n:1\r\n:0\r\n")} {
+		var packed resp.Writer
+		packed.Bulk(store.Pack(plain))
+		f.Add(packed.Bytes())
+	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		all, err := read(q, b)
 		if err != nil {
@@ -280,7 +301,7 @@ func FuzzAnswer(f *testing.F) {
 			}
 			seen[a.first] = true
 		}
-		if size > len(b) {
+		if size > len(b) && (b[0] == '*' || size > 64*len(b)) {
 			t.Fatalf("%d bytes of %d", size, len(b))
 		}
 	})

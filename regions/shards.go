@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -179,10 +180,12 @@ func (s *Source) shards(args [][]byte, w *resp.Writer) {
 // shards asks a region that is a member for its shards.
 func (l *link) shards(m *membership, o *Options) ([]Shard, error) {
 	writeShards(&l.w, m.group, m.self)
+	asked := time.Now()
 	if err := l.send(o.Timeout); err != nil {
 		return nil, err
 	}
 	b, failed, err := l.bulk(maxShardsBytes)
+	l.rtt = time.Since(asked)
 	switch {
 	case err != nil:
 		return nil, err

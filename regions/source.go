@@ -42,7 +42,8 @@ var errRemovedHere = fmt.Errorf("%w: this region was removed", store.ErrStream)
 // returns when there is something to tell, the request's BLOCK has passed or ctx is done: a server
 // ends ctx with the connection, and before it closes the store. What has been told is durable.
 // The reply has about as many bytes as the request's MAX and may exceed that by a section of the op log.
-func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
+// told is the connection's.
+func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Writer) {
 	if set, _ := s.Members(); set.Removed {
 		w.Error(replyOf(errRemovedHere))
 		return
@@ -61,20 +62,25 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 		s.digest(args[1:], w)
 		return
 	}
-	q, err := ParseRequest(args)
+	q, n, err := told.request(args)
 	if err != nil {
 		w.Error(replyOf(err))
 		return
 	}
+	if n != nil {
+		told.pace(ctx, n.every)
+	}
 	ctx, cancel := context.WithTimeout(ctx, q.Block)
 	defer cancel()
-	answers, behind, err := s.answer(q)
+	looked := time.Now()
+	answers, behind, err := s.answer(q, n != nil)
 	if err == nil && s.known != nil {
 		s.known(q.By)
 	}
 	for err == nil && len(behind) > 0 && ctx.Err() == nil {
 		if err = s.Store.AwaitAny(ctx, behind); err == nil {
-			answers, behind, err = s.answer(q)
+			looked = time.Now()
+			answers, behind, err = s.answer(q, n != nil)
 		}
 	}
 	set, _ := s.Members()
@@ -85,9 +91,15 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 		w.Error(replyOf(err))
 		return
 	}
+	told.answered(q, answers, looked)
 	now := time.Now().UnixMilli()
 	if s.Clock != nil {
 		now, _ = s.Clock()
+	}
+	if n != nil { // all of it is packed as one
+		out := w
+		w = new(resp.Writer)
+		defer func() { out.Bulk(store.Pack(w.Bytes())) }()
 	}
 	w.Array(answerHead + answerParts*len(answers))
 	w.Int(now)
@@ -99,13 +111,13 @@ func (s *Source) Pull(ctx context.Context, args [][]byte, w *resp.Writer) {
 
 // answer asks the store for all ranges, so that it learns what is acknowledged also of those of
 // which nothing is to be told. It fails if the whole request is refused, as that of a stranger is. If
-// there is nothing to tell, behind is what to wait for.
-func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, err error) {
+// there is nothing to tell, behind is what to wait for. Plain answers are not packed.
+func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []store.Behind, err error) {
 	pulls := make([]store.Pull, len(q.Ranges))
 	for i, r := range q.Ranges {
 		pulls[i] = q.pull(r)
 	}
-	all, behind := s.Store.PullAll(pulls, q.Most)
+	all, behind := s.Store.PullAll(pulls, q.Most, plain)
 	if len(behind) > 0 {
 		return nil, behind, nil
 	}
@@ -118,7 +130,7 @@ func (s *Source) answer(q *Request) (answers []answer, behind []store.Behind, er
 				refused++
 			}
 		case a.Newest > r.After:
-			answers = append(answers, answer{first: r.First, newest: a.Newest, data: a.Data})
+			answers = append(answers, answer{first: r.First, newest: a.Newest, data: a.Data, upTo: a.UpTo})
 		}
 	}
 	if refused < len(q.Ranges) {

@@ -153,10 +153,10 @@ func TestNewcomerWaits(t *testing.T) {
 func TestVerify(t *testing.T) {
 	all := newRegions(t, 2, 4)
 	a, b := all[0], all[1]
-	lie := false
+	lie, told := false, new(Told)
 	liar := fakeSource(t, func(args [][]byte) string {
 		var w resp.Writer
-		b.server.source.Pull(b.server.ctx, args[1:], &w)
+		b.server.source.Pull(b.server.ctx, told, args[1:], &w)
 		reply := w.Bytes()
 		if string(args[1]) == wordDigest && lie {
 			reply[len(reply)-3]++ // of the last sum

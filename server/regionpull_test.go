@@ -248,3 +248,24 @@ func TestRegionReads(t *testing.T) {
 	alone := start(t).dial(t)
 	alone.expect("-ERR this server is not a region", "CGET", "k", "REGIONS")
 }
+
+// TestRegionPullNext: a request that continues one is asked before that is answered; it waits by itself.
+func TestRegionPullNext(t *testing.T) {
+	for _, loop := range loops {
+		t.Run(loop, func(t *testing.T) {
+			t.Parallel()
+			s, st := startRegion(t, loop)
+			peer, other := s.dial(t), s.dial(t)
+			next := frame("REGION.PULL", "NEXT", "BLOCK", "60000", "EVERY", "0")
+			other.expect("-ERR nothing was asked before, or not all of it could be told", "REGION.PULL", "NEXT", "BLOCK", "0", "EVERY", "0")
+			peer.send(frame(pullOf(st, 1<<20, time.Minute)...) + next + next)
+			for i := range 3 { // each is answered before the next one can be
+				other.awaitPulls(1)
+				other.expect(fmt.Sprint(":", 5*(i+1)), "INCRBY", "k", "5")
+				if got := peer.reply(); (i == 0) != strings.HasPrefix(got, "[:") || strings.HasPrefix(got, "-") {
+					t.Errorf("woken: %.100q", got)
+				}
+			}
+		})
+	}
+}

@@ -188,7 +188,7 @@ func (s *Store) Pull(q Pull) ([]byte, error) {
 	if err = cmp.Or(err, t.failure()); err != nil {
 		return nil, err
 	}
-	return t.finish(), nil
+	return Pack(t.finish()), nil
 }
 
 // newTeller begins the answer to a pull, unless it is refused, and notes what that acknowledges.

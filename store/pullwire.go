@@ -78,8 +78,8 @@ func (d *pulled) appendTo(b []byte) []byte {
 	return append(b, d.sections...)
 }
 
-// packPulled returns b packed, or as it is.
-func packPulled(b []byte) []byte {
+// Pack returns b packed, or as it is. It must not begin with packedVersion.
+func Pack(b []byte) []byte {
 	if len(b) > maxPulled {
 		return b
 	}
@@ -92,8 +92,8 @@ func packPulled(b []byte) []byte {
 	return packed
 }
 
-// unpackPulled is the inverse of packPulled. It may use dst, and else returns b.
-func unpackPulled(dst, b []byte) ([]byte, error) {
+// Unpack is the inverse of Pack. It may use dst, and else returns b. Its memory is bounded by what arrived.
+func Unpack(dst, b []byte) ([]byte, error) {
 	if len(b) == 0 || b[0] != packedVersion {
 		return b, nil
 	}
@@ -113,7 +113,7 @@ type pulledMemory struct{ unpacked, again []byte }
 // decodePulled reads what appendTo wrote, packed or not, and checks all of it.
 func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 	packed := len(b) > 0 && b[0] == packedVersion
-	if b, err = unpackPulled(m.unpacked, b); err != nil {
+	if b, err = Unpack(m.unpacked, b); err != nil {
 		return pulled{}, err
 	}
 	if packed {

@@ -86,7 +86,7 @@ func (w *benchRegions) pull(most int) (told [][]byte) {
 			First: r.First, Last: r.Last, After: after, Acked: acked, Most: most,
 		}
 	}
-	all, _ := w.s[0].PullAll(qs, most)
+	all, _ := w.s[0].PullAll(qs, most, false)
 	for _, a := range all {
 		must(w.b, a.Err)
 		if a.Data != nil {

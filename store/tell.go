@@ -20,14 +20,15 @@ import (
 // Pulled is what PullAll answers to one of the pulls.
 type Pulled struct {
 	Newest uint64 // last sequence of the partition that is committed
+	UpTo   uint64 // who has taken Data asks behind it
 	Data   []byte // for Store.Take; nil: nothing follows, or there was no room for it
 	Err    error  // as of Pull
 }
 
 // PullAll answers pulls of one region, all at once, with about most bytes. So what is older comes first,
-// and no partition waits for another one. Of the pulls Most and Wait are not used. If nothing is
-// told, behind are places of which one must be passed (AwaitAny) before something can be.
-func (s *Store) PullAll(qs []Pull, most int) (all []Pulled, behind []Behind) {
+// and no partition waits for another one. Of the pulls Most and Wait are not used. The answers are packed,
+// unless it is plain: then all of them had better be packed together (Pack). If nothing is told, behind are places of which one must be passed (AwaitAny) before something can be.
+func (s *Store) PullAll(qs []Pull, most int, plain bool) (all []Pulled, behind []Behind) {
 	all = make([]Pulled, len(qs))
 	tellers, todo := make([]*teller, len(qs)), make([]*teller, 0, len(qs))
 	for i := range qs {
@@ -46,9 +47,11 @@ func (s *Store) PullAll(qs []Pull, most int) (all []Pulled, behind []Behind) {
 	for i, t := range tellers {
 		a := &all[i]
 		if t != nil {
-			a.Newest, a.Err = t.committed, cmp.Or(failed, t.failure())
+			a.Newest, a.UpTo, a.Err = t.committed, t.upTo, cmp.Or(failed, t.failure())
 			if a.Err == nil && t.upTo > t.after {
-				a.Data = t.finish()
+				if a.Data = t.finish(); !plain {
+					a.Data = Pack(a.Data)
+				}
 			}
 		}
 		told = told || a.Err != nil || a.Data != nil
@@ -100,7 +103,7 @@ func (t *teller) finish() []byte {
 		t.pulled.tables = append(t.pulled.tables, pulledTable{id, []byte(name)})
 	}
 	t.p.mu.Unlock()
-	return packPulled(t.appendTo(make([]byte, 0, 128+len(t.sections))))
+	return t.appendTo(make([]byte, 0, 128+len(t.sections)))
 }
 
 // tell reads the log for all that a region asks, with about most bytes in all; 0: all there is. If it

@@ -31,7 +31,7 @@ func (w *testRegions) pulls() (qs []Pull) {
 // pullAll lets the second region ask for what it says, and checks the answers. Some are lost.
 func (w *testRegions) pullAll(qs []Pull, most int, lost func(i int) bool) (told int) {
 	w.t.Helper()
-	all, behind := w.r[0].s.PullAll(qs, most)
+	all, behind := w.r[0].s.PullAll(qs, most, most%2 == 0)
 	bytes := 0
 	for i, a := range all {
 		must(w.t, a.Err)
@@ -187,7 +187,7 @@ func TestPullAllOneBehind(t *testing.T) {
 		t.Fatal("nothing was taken")
 	}
 	qs[slow].After, qs[slow].Acked = since, since
-	all, _ := a.s.PullAll(qs, 1<<20)
+	all, _ := a.s.PullAll(qs, 1<<20, false)
 	for i, got := range all {
 		if errors.Is(got.Err, ErrGap) != (i == slow) || i != slow && (got.Data == nil || got.Err != nil) {
 			t.Errorf("range %d: %d bytes, %v", i, len(got.Data), got.Err)
@@ -210,7 +210,7 @@ func aPull(t testing.TB, ops int) []byte {
 	must(t, do(s, Op{Kind: Del, Keys: [][]byte{[]byte("k2")}}).Err)
 	b, err := s.Pull(Pull{By: 1, Group: 77, Incarnation: s.Meta().Incarnation, Last: slots - 1, After: since})
 	must(t, err)
-	plain, err := unpackPulled(nil, b)
+	plain, err := Unpack(nil, b)
 	must(t, err)
 	return plain
 }
@@ -219,17 +219,17 @@ func aPull(t testing.TB, ops int) []byte {
 // than what arrived is refused before memory is taken for it.
 func TestPacked(t *testing.T) {
 	plain := aPull(t, 200)
-	packed := packPulled(plain)
+	packed := Pack(plain)
 	if len(packed) > len(plain)*2/3 {
 		t.Errorf("%d bytes are packed as %d", len(plain), len(packed))
 	}
-	for _, b := range [][]byte{plain, packed, packPulled(plain[:20]), packPulled(make([]byte, 1<<20))} {
-		again, err := unpackPulled(nil, b)
+	for _, b := range [][]byte{plain, packed, Pack(plain[:20]), Pack(make([]byte, 1<<20))} {
+		again, err := Unpack(nil, b)
 		if err != nil || b[0] == packedVersion && !bytes.Equal(again, plain) {
 			t.Errorf("%d bytes come out as %d, %v", len(b), len(again), err)
 		}
 	}
-	if b := packPulled(make([]byte, 1<<20)); b[0] == packedVersion {
+	if b := Pack(make([]byte, 1<<20)); b[0] == packedVersion {
 		t.Errorf("a megabyte is packed as %d bytes", len(b))
 	}
 	for _, b := range [][]byte{
@@ -242,7 +242,7 @@ func TestPacked(t *testing.T) {
 	}
 	bomb := binary.AppendUvarint([]byte{packedVersion}, maxPulled)
 	bomb = append(bomb, make([]byte, 1000)...)
-	if n := testing.AllocsPerRun(10, func() { _, _ = unpackPulled(nil, bomb) }); n > 0 {
+	if n := testing.AllocsPerRun(10, func() { _, _ = Unpack(nil, bomb) }); n > 0 {
 		t.Errorf("%v allocations for what cannot be", n)
 	}
 }
@@ -251,7 +251,7 @@ func TestPacked(t *testing.T) {
 func FuzzPulled(f *testing.F) {
 	plain := aPull(f, 20)
 	f.Add(plain)
-	f.Add(packPulled(plain))
+	f.Add(Pack(plain))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := decodePulled(b, new(pulledMemory))
 		if err != nil {
@@ -260,7 +260,7 @@ func FuzzPulled(f *testing.F) {
 			}
 			return
 		}
-		if b, err = unpackPulled(nil, b); err != nil || !bytes.Equal(d.appendTo(nil), b) {
+		if b, err = Unpack(nil, b); err != nil || !bytes.Equal(d.appendTo(nil), b) {
 			t.Fatalf("%x is read, and is written as %x: %v", b, d.appendTo(nil), err)
 		}
 	})

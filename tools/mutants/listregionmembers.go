@@ -46,16 +46,16 @@ var regionMemberMutants = []mutant{
 	},
 	{
 		guarantee: "members", name: "nobody learns of new members",
-		file:     "regions/peer.go",
-		old:      " || err == nil && h.version > version {",
-		new:      " || err == nil && h.version > version+1<<20 {",
-		packages: "./regions", tests: "TestTwoJoin",
+		file:     "regions/ahead.go",
+		old:      " || err == nil && h.version > version) {",
+		new:      " || err == nil && h.version > version+1<<20) {",
+		packages: "./regions", tests: "TestGossip",
 	},
 	{
 		guarantee: "members", name: "a region that was removed never learns why it is refused",
-		file:     "regions/peer.go",
-		old:      "		if errors.Is(err, ErrRefused) || err == nil",
-		new:      "		if err == nil",
+		file:     "regions/ahead.go",
+		old:      " && (errors.Is(err, ErrRefused) || err == nil",
+		new:      " && (err == nil",
 		packages: "./regions", tests: "TestRemoved",
 	},
 	{

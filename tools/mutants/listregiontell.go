@@ -102,8 +102,8 @@ var regionTellMutants = []mutant{
 	},
 	{
 		guarantee: "liveness", name: "a source that does not wait is asked again at once",
-		file:     "regions/peer.go",
-		old:      "			p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do\n",
+		file:     "regions/ahead.go",
+		old:      "		p.rest(ctx, p.opts.delay(0)) // it does not wait: then we do\n",
 		new:      "",
 		packages: "./regions", tests: "TestDoesNotWait",
 	},

@@ -157,7 +157,7 @@ func (w *world) lag(ctx context.Context) error {
 		return err
 	}
 	l, failed := newLoad("lag", w.o.rate), make(chan error, 1)
-	began := time.Now()
+	cpuA, cpuB, began := a.CPU(), b.CPU(), time.Now()
 	go func() { failed <- l.run(loading, a.Address, time.Hour) }()
 	var lags []time.Duration
 	for i := range w.o.probes {
@@ -176,6 +176,7 @@ func (w *world) lag(ctx context.Context) error {
 		time.Sleep(time.Duration(i%17) * time.Millisecond)
 	}
 	seconds := time.Since(began).Seconds()
+	cpuA, cpuB = a.CPU()-cpuA, b.CPU()-cpuB
 	cancel()
 	if err := <-failed; err != nil {
 		return err
@@ -186,6 +187,8 @@ func (w *world) lag(ctx context.Context) error {
 		return err
 	}
 	ops := float64(l.done.Load())
+	line("answers a second, processors of who decides, who takes:",
+		fmt.Sprintf("%.0f, %.2f, %.2f", float64(after.Pulls-before.Pulls)/seconds, cpuA/seconds, cpuB/seconds))
 	line(fmt.Sprintf("lag at %.0f ops/s and a round trip of %v:", ops/seconds, w.o.rtt),
 		fmt.Sprintf("p50 %v, p99 %v", lags[len(lags)/2].Round(time.Millisecond), lags[len(lags)*99/100].Round(time.Millisecond)))
 	line("… on the wire:", fmt.Sprintf("%.1f bytes an op", float64(after.Bytes-before.Bytes)/ops))
