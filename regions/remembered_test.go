@@ -94,22 +94,45 @@ func TestRemembersNodes(t *testing.T) {
 
 // TestNewNode: a node that is added while another one is read is known when that is lost.
 func TestNewNode(t *testing.T) {
-	all := newRegions(t, 2, 2)
-	c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 1}}}}}
-	named, d := c.node(0), &drawer{}
-	all[1].start(map[part.Region]string{0: named.address()}, func(o *Options) {
-		d.options(o)
-		o.learnPeriod = time.Nanosecond
-	})
-	for i := range 3 {
-		all[0].once("k", fmt.Sprint("op", i), 1)
-		eventually(t, "it is read", func() bool { return all[1].value("k") == int64(i+1) })
-		if i == 0 {
-			added := c.node(0)
-			all[0].once("l", "x", 1) // the request at hand ends
-			d.knows(t, added)
-			named.close()
-		}
+	for _, busy := range []bool{false, true} {
+		t.Run(fmt.Sprint("busy=", busy), func(t *testing.T) {
+			all := newRegions(t, 2, 2)
+			c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 1}}}}}
+			named, d := c.node(0), &drawer{}
+			all[1].start(map[part.Region]string{0: named.address()}, func(o *Options) {
+				d.options(o)
+				o.learnPeriod = time.Nanosecond
+				if busy {
+					o.learnPeriod = 20 * time.Millisecond
+				}
+			})
+			if busy { // each answer is followed by others that are under way
+				var writers sync.WaitGroup
+				stop := make(chan struct{})
+				writers.Go(func() {
+					for i := 0; ; i++ {
+						select {
+						case <-stop:
+							return
+						default:
+							all[0].once("busy", fmt.Sprint("op", i), 1)
+						}
+					}
+				})
+				defer writers.Wait()
+				defer close(stop)
+			}
+			for i := range 3 {
+				all[0].once("k", fmt.Sprint("op", i), 1)
+				eventually(t, "it is read", func() bool { return all[1].value("k") == int64(i+1) })
+				if i == 0 {
+					added := c.node(0)
+					all[0].once("l", "x", 1) // the request at hand ends
+					d.knows(t, added)
+					named.close()
+				}
+			}
+		})
 	}
 }
 
