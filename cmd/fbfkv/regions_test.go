@@ -82,7 +82,15 @@ func TestTwoRegions(t *testing.T) {
 		}
 	}
 	a.admin(t, "admin", "CINCRBY", "k", "op 1", "5")
-	b.admin(t, "admin", "CINCRBY", "k", "op 2", "7")
+	for end := time.Now().Add(longEnough); ; time.Sleep(10 * time.Millisecond) { // until it has caught up
+		got := b.admin(t, "admin", "CINCRBY", "k", "op 2", "7")
+		if strings.HasPrefix(got, ":") {
+			break
+		}
+		if !strings.HasPrefix(got, "-TRYAGAIN") || time.Now().After(end) {
+			t.Fatal(got)
+		}
+	}
 	sees(a, ":12")
 	sees(b, ":12")
 
