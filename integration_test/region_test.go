@@ -65,6 +65,14 @@ func TestRegionCommand(t *testing.T) {
 	}
 	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode", "no")
 	region(t, 1, "must know who reads it", "join", open.address(), "open", eu)
+	region(t, 0, "does not read eu any more", "pause", us, "eu")
+	if out := region(t, 1, "us has paused eu: fbfkv region resume "+us+" eu", "join", ap, "ap", eu); strings.Contains(out, "becomes") {
+		t.Errorf("a plan that cannot be:\n%s", out)
+	}
+	region(t, 0, "reads eu", "resume", us, "eu")
+	all[1].kill()
+	region(t, 1, "eu does not read us at "+us, "join", ap, "ap", eu, "--patience", "1s")
+	all[1].start()
 	region(t, 0, "one of 2, version 2", "status", us)    // it was not admitted
 	region(t, 0, "It has 1 key: ", "join", ap, "ap", us) // which says to ask eu
 	counted("2", "k")
