@@ -168,13 +168,13 @@ func regionsEnd(t *testing.T, all []*server) {
 	if out, err := doubted.CombinedOutput(); err == nil || !strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
 		t.Errorf("nobody is told that the heir is away: %v\n%s", err, out)
 	}
-	region(t, 0, "us: looks after what ap has counted", "remove", us, "ap", "--heir", "us")
+	region(t, 0, "eu: looks after what ap has counted", "remove", us, "ap", "--heir", "eu")
 	for _, s := range all[:2] {
-		region(t, 0, "ap (number 2) was removed; its heir us", "status", s.address())
+		region(t, 0, "ap (number 2) was removed; its heir eu", "status", s.address())
 		count(s, "op2") // a retry of what ap has done
 		shows(s, "3", "k")
 	}
-	region(t, 1, "and its heir is us", "remove", us, "ap", "--heir", "eu")
+	region(t, 1, "and its heir is eu", "remove", us, "ap", "--heir", "us")
 	if shares, err := redisAsk(all[1], "CGET", "k", "REGIONS"); shares != "map[ap#2:1 eu:1 us:1]" {
 		t.Errorf("shares %s, %v", shares, err)
 	}
@@ -183,10 +183,11 @@ func regionsEnd(t *testing.T, all []*server) {
 	shows(all[2], "3", "k")
 	region(t, 1, "removed by version 6 of the members", "status", ap)
 	region(t, 1, "the other regions have removed this one", "create", ap, "ap")
+	region(t, 1, "the other regions have removed this one", "verify", ap)
 	all[2].kill()
 	all[0].kill()
 	region(t, 1, "it cannot be asked from here", "flush", us)
-	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "--heir", "us")
+	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "ap", "--heir", "us") // ap has lost its heir
 	region(t, 0, "one of 1", "status", us)
 	count(all[1], "op0")
 	shows(all[1], "3", "k")

@@ -265,6 +265,9 @@ func TestRemoved(t *testing.T) {
 		r.open()
 	}
 	gone(all[1].restart())
+	if n := all[1].logged("have removed this one"); n != 2 {
+		t.Errorf("%d lines in the log when it has started again", n)
+	}
 }
 
 // TestAdmit refuses what would be a mistake.
@@ -426,6 +429,11 @@ func TestRestored(t *testing.T) {
 	must(t, n.Change(set))
 	_, err = n.Create("r0", all[0].server.address())
 	refuses("create beside another one", err)
+	all[0].restart()
+	refuses("write", all[0].once("k", "b", 1).Err)
+	if all[0].logged("restored from a backup") != 1 {
+		t.Error("the log does not say why nothing is written")
+	}
 }
 
 // TestExcused: a refusal is forgotten when the other region asks, but only once: it may have

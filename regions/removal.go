@@ -40,7 +40,7 @@ func (n *Node) Remove(heir string, lost ...string) error {
 			case ok:
 				gone = append(gone, m.Region)
 			default:
-				if err := removedFor(set, name, heir); err != nil {
+				if err := removedFor(set, name, heir, lost); err != nil {
 					return err
 				}
 			}
@@ -59,11 +59,12 @@ func (n *Node) Remove(heir string, lost ...string) error {
 	return err
 }
 
-// removedFor checks that a region that is none was removed before, with the same heir: the last one of its name.
-func removedFor(set *store.RegionSet, name, heir string) error {
+// removedFor checks that a region that is none was removed before, the last one of its name, and that its heir is the same or
+// is removed, too.
+func removedFor(set *store.RegionSet, name, heir string, lost []string) error {
 	for _, m := range slices.Backward(set.Members) {
 		if m.Name == name {
-			if is, _ := set.Member(m.Heir); is.Name != heir {
+			if is, _ := set.Member(m.Heir); is.Name != heir && !slices.Contains(lost, is.Name) {
 				return memberError("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, is.Name)
 			}
 			return nil

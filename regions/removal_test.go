@@ -89,6 +89,19 @@ func TestLostRegion(t *testing.T) {
 	}
 }
 
+// TestRemovedHeir: an heir that is removed, too, leaves to another one what it was to look after, be that named or not.
+func TestRemovedHeir(t *testing.T) {
+	all := joined(t, 1, 1, 1)
+	n := all[0].node
+	must(t, n.Remove("r1", "r2"))
+	if err := n.Remove("r0", "r2"); err == nil {
+		t.Error("the heir is another one now, and the first one is there")
+	}
+	must(t, n.Remove("r0", "r1", "r2"))
+	removed(t, "r1", all[0])
+	removed(t, "r2", all[0])
+}
+
 // TestRestoredAlone: a directory that was restored when all other regions were lost removes them and
 // goes on, with what it has, and others can join it.
 func TestRestoredAlone(t *testing.T) {

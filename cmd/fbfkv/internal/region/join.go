@@ -78,6 +78,8 @@ func (o *operator) create(addr, name string) error {
 	case st.Restored && len(st.Peers) == 0:
 		err = o.Confirm(fmt.Sprintf("What %s has was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
 			"If another region knows it, do not go on: remove it there, and join with an empty directory.")
+	case st.Restored:
+		return fmt.Errorf("%s: %w", addr, store.ErrRestored)
 	case st.Member && st.Address == at:
 		o.Say("%s is the region %s already", addr, name)
 		return nil
