@@ -145,6 +145,9 @@ func TestJoinInterrupted(t *testing.T) {
 	first, err := a.Admit(t.Context(), admission)
 	must(t, err)
 	eventually(t, "the newcomer refuses", func() bool { s := a.Status(); return len(s.Peers) == 1 && s.Peers[0].Failing })
+	if all[0].logged("has not joined yet") != 1 || all[0].logged("level=WARN") != 0 {
+		t.Errorf("a join is something that is wrong:\n%s", all[0].log.String())
+	}
 	again, err := a.Admit(t.Context(), admission)
 	must(t, err)
 	if string(first.Encode()) != string(again.Encode()) || again.Self != 1 || again.Version != 2 {

@@ -245,7 +245,7 @@ func TestRefused(t *testing.T) {
 	must(t, b.s.SetRegions(set))
 	b.start(map[part.Region]string{0: a.server.address()}, nil)
 	eventually(t, "it was tried often", func() bool { return a.server.pulls.Load() > 5 })
-	if s := b.of(0); !s.Failing || !strings.Contains(s.LastError, "incarnation") {
+	if s := b.of(0); !s.Failing || !strings.HasPrefix(s.LastError, "refused: incarnation") {
 		t.Errorf("%+v", s)
 	}
 	if n := b.logged("level=WARN"); n != 1 {

@@ -95,6 +95,7 @@ type RemovalStatus struct {
 // Removals returns those of all regions that were removed.
 func (n *Node) Removals() []RemovalStatus {
 	set, _ := n.Members()
+	own, _ := set.Member(set.Self)
 	name := func(r part.Region) string { m, _ := set.Member(r); return m.Name }
 	all := []RemovalStatus{}
 	for _, r := range n.Store.Removals() {
@@ -105,6 +106,8 @@ func (n *Node) Removals() []RemovalStatus {
 		switch {
 		case r.Done:
 			s.State = "done"
+		case why != "" && !r.Levelled && own.Joined > r.Since:
+			s.State = "it was removed before this region joined, which is still to take " + why
 		case why != "" && !r.Levelled:
 			s.State = why
 		case r.Heir == set.Self && len(r.Waiting) > 0:
