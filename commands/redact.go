@@ -10,9 +10,10 @@ import (
 // redacted stands where an argument is not shown.
 var redacted = []byte("(redacted)")
 
-// secretSettings are the settings whose values are passwords.
+// secretSettings are the settings whose values are passwords: the server's own, of which a test of it
+// finds one that is missing, and such of Redis's as clients may send.
 var secretSettings = []string{"REQUIREPASS", "MASTERAUTH", "TLS-KEY-FILE-PASS", "TLS-CLIENT-KEY-FILE-PASS",
-	"CLUSTER-SECRET"}
+	"CLUSTER-SECRET", "REGION-PASSWORD"}
 
 // redact returns a request of a command as it may be shown in MONITOR and SLOWLOG: args
 // itself if nothing in it is secret, or else a copy with "(redacted)" for passwords and

@@ -34,7 +34,7 @@ func regionSub(name string, arity int, summary string, run func(*Context, *regio
 		Name: name, Arity: arity, Flags: Admin | NoScript | NoMulti | NoAsyncLoading, Group: groupRegions, Since: "0.2.0",
 		Complexity: "O(N), where N is the number of regions", Summary: summary, Args: args,
 		Run: func(c *Context) {
-			err := error(noRegionCluster)
+			err := noRegionNode(c.Store)
 			if n := c.Server.Regions; n != nil {
 				n.CatchUp()
 				err = run(c, n)
@@ -42,6 +42,15 @@ func regionSub(name string, arity int, summary string, run func(*Context, *regio
 			c.regionFailed(err)
 		},
 	}
+}
+
+// noRegionNode is why a server that is to be a node of a cluster, and is none yet, is not asked as a region.
+func noRegionNode(st *store.Store) error {
+	set, _ := st.Regions()
+	if own, _ := set.Member(set.Self); len(set.Members) > 1 && own.Incarnation == st.Meta().Incarnation {
+		return refusal("ERR this server is the region " + own.Name + ", and cannot become a node of a cluster: start it with cluster-enabled no")
+	}
+	return noRegionCluster
 }
 
 // regionFailed answers an error that is not nil.

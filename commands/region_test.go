@@ -10,6 +10,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // newRegion returns a server that may become a region, and a client of it.
@@ -129,6 +130,16 @@ func TestRegionElsewhere(t *testing.T) {
 		if got := c.say(line); got != "-"+string(noRegionCluster) {
 			t.Errorf("%s: %s", line, got)
 		}
+	}
+	st := newStore(t)
+	member := func(r part.Region) store.RegionMember {
+		return store.RegionMember{Region: r, Name: fmt.Sprint("r", r), Partitions: st.Meta().Partitions, Incarnation: st.Meta().Incarnation}
+	}
+	if err := st.SetRegions(store.RegionSet{Group: 1, Members: []store.RegionMember{member(0), member(1)}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := dial(t, st, &Server{}).say("REGION STATUS"); got != "-ERR this server is the region r0, and cannot become a node of a cluster: start it with cluster-enabled no" {
+		t.Errorf("a region: %s", got)
 	}
 	srv, _ := newRegion(t)
 	l := newIsland(after(longLost))

@@ -65,6 +65,14 @@ func TestRegionCommand(t *testing.T) {
 	}
 	open := startServer(t, "--port", fmt.Sprint(freePorts(t, 1)), "--bind", "0.0.0.0", "--protected-mode", "no")
 	region(t, 1, "must know who reads it", "join", open.address(), "open", eu)
+	region(t, 0, "does not read eu any more", "pause", us, "eu")
+	if out := region(t, 1, "us has paused eu: fbfkv region resume "+us+" eu", "join", ap, "ap", eu); strings.Contains(out, "becomes") {
+		t.Errorf("a plan that cannot be:\n%s", out)
+	}
+	region(t, 0, "reads eu", "resume", us, "eu")
+	all[1].kill()
+	region(t, 1, "eu does not read us at "+us, "join", ap, "ap", eu, "--patience", "1s")
+	all[1].start()
 	region(t, 0, "one of 2, version 2", "status", us)    // it was not admitted
 	region(t, 0, "It has 1 key: ", "join", ap, "ap", us) // which says to ask eu
 	counted("2", "k")
@@ -160,13 +168,13 @@ func regionsEnd(t *testing.T, all []*server) {
 	if out, err := doubted.CombinedOutput(); err == nil || !strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
 		t.Errorf("nobody is told that the heir is away: %v\n%s", err, out)
 	}
-	region(t, 0, "us: looks after what ap has counted", "remove", us, "ap", "--heir", "us")
+	region(t, 0, "eu: looks after what ap has counted", "remove", us, "ap", "--heir", "eu")
 	for _, s := range all[:2] {
-		region(t, 0, "ap (number 2) was removed; its heir us", "status", s.address())
+		region(t, 0, "ap (number 2) was removed; its heir eu", "status", s.address())
 		count(s, "op2") // a retry of what ap has done
 		shows(s, "3", "k")
 	}
-	region(t, 1, "and its heir is us", "remove", us, "ap", "--heir", "eu")
+	region(t, 1, "and its heir is eu", "remove", us, "ap", "--heir", "us")
 	if shares, err := redisAsk(all[1], "CGET", "k", "REGIONS"); shares != "map[ap#2:1 eu:1 us:1]" {
 		t.Errorf("shares %s, %v", shares, err)
 	}
@@ -175,10 +183,11 @@ func regionsEnd(t *testing.T, all []*server) {
 	shows(all[2], "3", "k")
 	region(t, 1, "removed by version 6 of the members", "status", ap)
 	region(t, 1, "the other regions have removed this one", "create", ap, "ap")
+	region(t, 1, "the other regions have removed this one", "verify", ap)
 	all[2].kill()
 	all[0].kill()
 	region(t, 1, "it cannot be asked from here", "flush", us)
-	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "--heir", "us")
+	region(t, 0, "us: looks after what eu has counted", "remove", us, "eu", "ap", "--heir", "us") // ap has lost its heir
 	region(t, 0, "one of 1", "status", us)
 	count(all[1], "op0")
 	shows(all[1], "3", "k")

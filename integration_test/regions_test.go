@@ -234,6 +234,8 @@ func (w *regionWorld) restoreOld(a, b, c *regionServer) {
 	}
 	a.start()
 	refusesWrites(w.t, "this directory was restored from a backup", a.server)
+	region(w.t, 1, "this directory was restored from a backup", "create", a.link.address(), a.name)
+	region(w.t, 1, "this directory was restored from a backup", "verify", a.link.address())
 	for _, r := range []*regionServer{b, c} {
 		eventually(w.t, patience, "status says that the region is another one now", func() bool {
 			out, code := fbfkv(w.t, "region", "status", r.link.address())

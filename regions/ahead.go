@@ -60,6 +60,9 @@ func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
 		_, err := p.learn(a.link, a.m, version, 0) // perhaps that is what all wait for
 		return err
 	}
+	if a.since.IsZero() {
+		q.Block = time.Millisecond // that it answers is to be known at once
+	}
 	q.write(&a.w)
 	a.q, a.n, a.acked, a.since = q, 1, 0, time.Now()
 	return a.send(q.Block + p.opts.Timeout)

@@ -145,6 +145,9 @@ func TestJoinInterrupted(t *testing.T) {
 	first, err := a.Admit(t.Context(), admission)
 	must(t, err)
 	eventually(t, "the newcomer refuses", func() bool { s := a.Status(); return len(s.Peers) == 1 && s.Peers[0].Failing })
+	if all[0].logged("has not joined yet") != 1 || all[0].logged("level=WARN") != 0 {
+		t.Errorf("a join is something that is wrong:\n%s", all[0].log.String())
+	}
 	again, err := a.Admit(t.Context(), admission)
 	must(t, err)
 	if string(first.Encode()) != string(again.Encode()) || again.Self != 1 || again.Version != 2 {
@@ -265,6 +268,9 @@ func TestRemoved(t *testing.T) {
 		r.open()
 	}
 	gone(all[1].restart())
+	if n := all[1].logged("have removed this one"); n != 2 {
+		t.Errorf("%d lines in the log when it has started again", n)
+	}
 }
 
 // TestAdmit refuses what would be a mistake.
@@ -426,6 +432,11 @@ func TestRestored(t *testing.T) {
 	must(t, n.Change(set))
 	_, err = n.Create("r0", all[0].server.address())
 	refuses("create beside another one", err)
+	all[0].restart()
+	refuses("write", all[0].once("k", "b", 1).Err)
+	if all[0].logged("restored from a backup") != 1 {
+		t.Error("the log does not say why nothing is written")
+	}
 }
 
 // TestExcused: a refusal is forgotten when the other region asks, but only once: it may have

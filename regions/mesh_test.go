@@ -192,6 +192,22 @@ func TestWoken(t *testing.T) {
 	}
 }
 
+// TestReadAgain: a link that is back is well, though there is nothing to tell.
+func TestReadAgain(t *testing.T) {
+	all := newRegions(t, 1, 1)
+	p := newProxy(t, all[0].server.address())
+	all[1].start(map[part.Region]string{0: p.address()}, nil) // an answer without news takes a minute
+	for range 2 {
+		eventually(t, "it is read", func() bool { s := all[1].of(0); return s.Connected && !s.Failing })
+		p.cut()
+		eventually(t, "it is not", func() bool { s := all[1].of(0); return !s.Connected && s.Failing })
+		p.heal()
+	}
+	if n := all[1].logged("another region is read again"); n == 0 {
+		t.Error("the log does not say that it is read again")
+	}
+}
+
 // TestPause: a region that is paused is not read, and catches up when it is resumed. Also one
 // that has changed its address.
 func TestPause(t *testing.T) {
@@ -229,7 +245,7 @@ func TestRefused(t *testing.T) {
 	must(t, b.s.SetRegions(set))
 	b.start(map[part.Region]string{0: a.server.address()}, nil)
 	eventually(t, "it was tried often", func() bool { return a.server.pulls.Load() > 5 })
-	if s := b.of(0); !s.Failing || !strings.Contains(s.LastError, "incarnation") {
+	if s := b.of(0); !s.Failing || !strings.HasPrefix(s.LastError, "refused: incarnation") {
 		t.Errorf("%+v", s)
 	}
 	if n := b.logged("level=WARN"); n != 1 {

@@ -48,6 +48,7 @@ func Open(o Options) (*Node, error) {
 	n.opts.learn, n.known = n.learn, n.knownTo
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.levelling.wake = make(chan struct{}, 1)
+	n.sayUnread()
 	n.wg.Go(n.run)
 	n.wg.Go(n.removals)
 	if n.cluster != nil {
@@ -58,6 +59,19 @@ func Open(o Options) (*Node, error) {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
+}
+
+// sayUnread writes to the log that no other region reads this one, if that was known before.
+func (n *Node) sayUnread() {
+	set, _ := n.Members()
+	own, ok := set.Member(set.Self)
+	switch {
+	case !ok:
+	case set.Removed:
+		n.opts.Logger.Error(store.ErrRemoved.Error(), "region", own.Name)
+	case own.Incarnation != n.identity().Incarnation:
+		n.opts.Logger.Error(store.ErrRestored.Error(), "region", own.Name)
+	}
 }
 
 // run follows the members that others tell of, or the cluster.

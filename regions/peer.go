@@ -212,7 +212,11 @@ func (p *peer) failed(err error) {
 	if errors.Is(err, ErrRefused) {
 		noted = err.Error()
 	}
-	if noted != p.noted {
+	switch {
+	case noted == p.noted:
+	case errors.Is(err, errNoRegionThere) && p.status.LastAnswer.IsZero(): // it is about to join
+		p.opts.Logger.Info("another region has not joined yet", "region", p.name(), "address", p.address)
+	default:
 		p.opts.Logger.Warn("another region cannot be read", "region", p.name(), "address", p.address, "error", err)
 	}
 	p.noted = noted

@@ -40,7 +40,7 @@ func (n *Node) Remove(heir string, lost ...string) error {
 			case ok:
 				gone = append(gone, m.Region)
 			default:
-				if err := removedFor(set, name, heir); err != nil {
+				if err := removedFor(set, name, heir, lost); err != nil {
 					return err
 				}
 			}
@@ -59,11 +59,12 @@ func (n *Node) Remove(heir string, lost ...string) error {
 	return err
 }
 
-// removedFor checks that a region that is none was removed before, with the same heir: the last one of its name.
-func removedFor(set *store.RegionSet, name, heir string) error {
+// removedFor checks that a region that is none was removed before, the last one of its name, and that its heir is the same or
+// is removed, too.
+func removedFor(set *store.RegionSet, name, heir string, lost []string) error {
 	for _, m := range slices.Backward(set.Members) {
 		if m.Name == name {
-			if is, _ := set.Member(m.Heir); is.Name != heir {
+			if is, _ := set.Member(m.Heir); is.Name != heir && !slices.Contains(lost, is.Name) {
 				return memberError("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, is.Name)
 			}
 			return nil
@@ -94,6 +95,7 @@ type RemovalStatus struct {
 // Removals returns those of all regions that were removed.
 func (n *Node) Removals() []RemovalStatus {
 	set, _ := n.Members()
+	own, _ := set.Member(set.Self)
 	name := func(r part.Region) string { m, _ := set.Member(r); return m.Name }
 	all := []RemovalStatus{}
 	for _, r := range n.Store.Removals() {
@@ -104,6 +106,8 @@ func (n *Node) Removals() []RemovalStatus {
 		switch {
 		case r.Done:
 			s.State = "done"
+		case why != "" && !r.Levelled && own.Joined > r.Since:
+			s.State = "it was removed before this region joined, which is still to take " + why
 		case why != "" && !r.Levelled:
 			s.State = why
 		case r.Heir == set.Self && len(r.Waiting) > 0:

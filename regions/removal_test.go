@@ -89,6 +89,35 @@ func TestLostRegion(t *testing.T) {
 	}
 }
 
+// TestRemovedHeir: an heir that is removed, too, leaves to another one what it was to look after, be that named or not.
+func TestRemovedHeir(t *testing.T) {
+	all := joined(t, 1, 1, 1)
+	n := all[0].node
+	must(t, n.Remove("r1", "r2"))
+	if err := n.Remove("r0", "r2"); err == nil {
+		t.Error("the heir is another one now, and the first one is there")
+	}
+	must(t, n.Remove("r0", "r1", "r2"))
+	removed(t, "r1", all[0])
+	removed(t, "r2", all[0])
+}
+
+// TestRemovedBefore: a region that joins later says that it is about a removal of before.
+func TestRemovedBefore(t *testing.T) {
+	all := joined(t, 1, 1, 1)
+	n := all[0].node
+	must(t, n.Remove("r1", "r2"))
+	removed(t, "r2", all[:2]...)
+	all[1].server.close()
+	more := newServers(t, 1)
+	more[0].openNode(nil)
+	more[0].join("r3", n)
+	eventually(t, "it says what it waits for", func() bool {
+		s := more[0].node.Removals()
+		return len(s) == 1 && strings.Contains(s[0].State, "was removed before this region joined, which is still to take what the region r1 knows of it")
+	})
+}
+
 // TestRestoredAlone: a directory that was restored when all other regions were lost removes them and
 // goes on, with what it has, and others can join it.
 func TestRestoredAlone(t *testing.T) {

@@ -190,7 +190,8 @@ func errorOf(text string) error {
 	case codeNoRegion:
 		return fmt.Errorf("%w: %w", ErrRefused, errNoRegionThere)
 	case codeRefused:
-		return fmt.Errorf("%w: %s", ErrRefused, text)
+		said := strings.TrimPrefix(text, codeRefused+" ")
+		return fmt.Errorf("%w: %s", ErrRefused, strings.TrimPrefix(said, store.ErrStream.Error()+": "))
 	case "NOAUTH", "WRONGPASS", "NOPERM":
 		return fmt.Errorf("%w: %s (see region-user and region-password)", ErrRefused, text)
 	case codeGap:

@@ -137,8 +137,8 @@ func TestNewcomerWaits(t *testing.T) {
 	b.start(map[part.Region]string{0: a.server.address()}, nil)
 	c.start(map[part.Region]string{0: a.server.address(), 1: b.server.address()}, nil)
 	eventually(t, "c waits for b", func() bool {
-		ranges := c.of(0).Ranges
-		return len(ranges) > 0 && strings.Contains(ranges[0].Error, `"region1" has not answered`)
+		s := c.of(0)
+		return len(s.Ranges) > 0 && strings.Contains(s.Ranges[0].Error, `"region1" has not answered`) && s.LastError == s.Ranges[0].Error
 	})
 	if n, v := c.exchanges(), c.value("k"); n != 0 || v != 0 {
 		t.Errorf("c has taken %d states although b does not know it; k is %d", n, v)

@@ -209,6 +209,7 @@ func (p *peer) postpone(due []dueState, why error) {
 		d.err = why
 		d.until = time.Now().Add(p.opts.delay(min(d.fails, 3)))
 		d.fails++
+		p.status.LastError, p.status.LastErrorAt = why.Error(), time.Now()
 	}
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"log/slog"
 	"regexp"
 	"strings"
 	"testing"
@@ -90,4 +91,33 @@ func TestObservationSettings(t *testing.T) {
 	c.do("ECHO", "x")
 	c.expect(":2", "SLOWLOG", "LEN")
 	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "-1")
+}
+
+// TestSecretSettingsAreNotShown: no setting that is a password, by what the settings say of themselves, in the log or
+// SLOWLOG, whether CONFIG SET accepts it or not. (MONITOR does not show CONFIG.)
+func TestSecretSettingsAreNotShown(t *testing.T) {
+	const secret = "a-password-of-more-than-16-bytes"
+	var log lockedBuffer
+	s := startWith(t, Options{Store: openStore(t), Logger: slog.New(slog.NewJSONHandler(&log, nil))}, "slowlog-log-slower-than", "0")
+	c := s.dial(t)
+	found := 0
+	for i := range Settings {
+		if s := &Settings[i]; !s.Hidden && s.Syntax() != "<password>" {
+			continue
+		}
+		found++
+		name := Settings[i].Name
+		if set := c.do("CONFIG", "SET", name, secret); set == "+OK" {
+			eventually(t, "the act is logged", func() bool { return strings.Contains(log.String(), "CONFIG SET "+name+" ") })
+		}
+		if said := c.do("SLOWLOG", "GET", "-1"); strings.Contains(said, secret) || !strings.Contains(said, name+" (redacted)") {
+			t.Errorf("SLOWLOG shows %s", said)
+		}
+		if strings.Contains(log.String(), secret) {
+			t.Errorf("the log shows %s", log.String())
+		}
+	}
+	if found < 4 {
+		t.Errorf("%d settings are secret", found)
+	}
 }

@@ -10,6 +10,20 @@ var regionPullMutants = []mutant{
 		packages: "./regions", tests: "TestAhead",
 	},
 	{
+		guarantee: "liveness", name: "a link that is back seems broken until there is something to tell",
+		file:     "regions/ahead.go",
+		old:      "	if a.since.IsZero() {",
+		new:      "	if false {",
+		packages: "./regions", tests: "TestReadAgain",
+	},
+	{
+		guarantee: "status", name: "nobody is told why a state waits",
+		file:     "regions/stateread.go",
+		old:      "		p.status.LastError, p.status.LastErrorAt = why.Error(), time.Now()\n",
+		new:      "",
+		packages: "./regions", tests: "TestNewcomerWaits",
+	},
+	{
 		guarantee: "liveness", name: "who asks ahead acknowledges nothing",
 		file:     "regions/ahead.go",
 		old:      "	if a.acked <= 0 && ",

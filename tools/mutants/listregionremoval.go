@@ -184,4 +184,11 @@ var regionRemovalMutants = []mutant{
 		new:      "	return dot > q.Base.Clock && !slices.ContainsFunc(q.Undo[:0], back), true\n",
 		packages: "./store", tests: "TestOwed|TestRegionRemoved",
 	},
+	{
+		guarantee: "removal", name: "an heir that is removed, too, keeps what it was to look after",
+		file:     "regions/removal.go",
+		old:      " && !slices.Contains(lost, is.Name) {",
+		new:      " {",
+		packages: "./regions", tests: "TestRemovedHeir",
+	},
 }

@@ -38,9 +38,12 @@ var joinCommand = subcommand{
 	use:   "join NEW NAME EXISTING [--yes]",
 	short: "make a server another region",
 	long: `Makes the running server NEW a region of the name NAME, beside those to which the server
-EXISTING belongs. Both serve meanwhile. NEW may have counters: what it has
-counted is added to what the others have under the same key. So it must not begin with a
-copy of another region's data.
+EXISTING belongs. NEW may have counters: what it has counted is added to what the others
+have under the same key. So it must not begin with a copy of another region's data.
+
+Until NEW has caught up with all others, it refuses operations with opids that it does not
+know, since they may know them. So none joins while another region is down or paused.
+EXISTING serves meanwhile.
 
 NEW then reads what the others have counted; the command shows that, and ends when it has
 caught up with all of them. It need not wait: NEW goes on by itself. If the command was
@@ -75,6 +78,8 @@ func (o *operator) create(addr, name string) error {
 	case st.Restored && len(st.Peers) == 0:
 		err = o.Confirm(fmt.Sprintf("What %s has was restored from a backup; from now on it is the region %s, and the only one.", addr, name),
 			"If another region knows it, do not go on: remove it there, and join with an empty directory.")
+	case st.Restored:
+		return fmt.Errorf("%s: %w", addr, store.ErrRestored)
 	case st.Member && st.Address == at:
 		o.Say("%s is the region %s already", addr, name)
 		return nil
@@ -174,6 +179,11 @@ func (o *operator) join(addr, name, existing string) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", addr, err)
 	}
+	if !st.Member {
+		if err := o.ready(addr, existing, name); err != nil {
+			return err
+		}
+	}
 	if !st.Member || st.Address != admission.Address {
 		if err := o.Confirm(o.plan(addr, &admission, &st, &there)...); err != nil {
 			return err
@@ -195,6 +205,55 @@ func (o *operator) join(addr, name, existing string) error {
 	}
 	o.Say("%s: is the region %s, one of %d", addr, name, members(&set))
 	return o.follow(addr, set)
+}
+
+// settleTime is how long regions may need to read one that has just joined or come back.
+const settleTime = 10 * time.Second
+
+// ready refuses a join while regions do not read each other: the newcomer needs all of them to know it and to answer it,
+// and would refuse operations until then.
+func (o *operator) ready(addr, existing, newcomer string) error {
+	strange := map[string]bool{} // cannot be asked from here
+	for end := time.Now().Add(min(settleTime, o.Patience)); ; time.Sleep(operate.RetryPeriod) {
+		_, there, err := o.status(existing)
+		if err != nil {
+			return err
+		}
+		lacks, paused := unread(existing, &there, newcomer)
+		for _, p := range there.Peers {
+			if p.Name == newcomer || !p.Connected || strange[p.Address] {
+				continue
+			}
+			_, other, err := o.status(p.Address)
+			if strange[p.Address] = err != nil; err == nil {
+				more, pausing := unread(p.Address, &other, newcomer)
+				lacks, paused = append(lacks, more...), paused || pausing
+			}
+		}
+		switch {
+		case len(lacks) == 0:
+			return nil
+		case paused || time.Now().After(end):
+			return fmt.Errorf("nothing was done, as %s would refuse operations with opids until it has caught up with all regions, and %s", addr, strings.Join(lacks, "; "))
+		}
+	}
+}
+
+// unread says which regions, but for a newcomer, one does not read, and what helps.
+func unread(addr string, st *regions.NodeStatus, newcomer string) (lacks []string, paused bool) {
+	for i := range st.Peers {
+		p := &st.Peers[i]
+		switch {
+		case p.Name == newcomer:
+		case p.Paused:
+			paused = true
+			lacks = append(lacks, fmt.Sprintf("%s has paused %s: fbfkv region resume %s %[2]s", st.Name, p.Name, addr))
+		case p.Failing || !p.Connected:
+			lacks = append(lacks, fmt.Sprintf("%s does not read %s at %s (%s): start it, mend the link, or remove it with fbfkv region remove",
+				st.Name, p.Name, p.Address, cmp.Or(p.LastError, p.State())))
+		}
+	}
+	return lacks, paused
 }
 
 // plan says what a join will do.

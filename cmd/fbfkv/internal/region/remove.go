@@ -80,7 +80,7 @@ func removable(addr string, st *regions.NodeStatus, heir string, names []string)
 			return fmt.Errorf("the region %s cannot be its own heir", name)
 		case i > 0 && r == nil && peer(st, name) == nil:
 			return fmt.Errorf("%s: there is no region %q", addr, name)
-		case i > 0 && r != nil && r.Heir != heir:
+		case i > 0 && r != nil && r.Heir != heir && !slices.Contains(names, r.Heir):
 			return fmt.Errorf("the region %s was removed before, and its heir is %s: that can be changed only by removing %[2]s, too", name, r.Heir)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 func statusCommand() subcommand {
@@ -72,9 +73,14 @@ may not be comparable: run it again.`,
 
 // verify compares regions. It takes as long as it takes.
 func (o *operator) verify(addr string) error {
-	_, _, readers, err := o.readers(addr)
-	if err != nil {
+	_, st, readers, err := o.readers(addr)
+	switch {
+	case err != nil:
 		return err
+	case st.Removed:
+		return removed(addr, &st)
+	case st.Restored: // the others do not tell it what they have
+		return fmt.Errorf("%s: %w", addr, store.ErrRestored)
 	}
 	var all []regions.Verdict
 	for _, s := range readers {
@@ -84,8 +90,18 @@ func (o *operator) verify(addr string) error {
 		}
 		all = append(all, some...)
 	}
+	if _, st, err = o.status(addr); err != nil {
+		return err
+	}
 	differ, missed, told := 0, []string{}, map[string]bool{}
 	for _, v := range all {
+		if p := peer(&st, v.Region); p != nil && v.Error == regions.ErrBusy.Error() {
+			if state, ill := judge(p); ill != "" { // running it again does not help
+				v.Error = ill
+			} else if p.LagOps > 0 {
+				v.Error = fmt.Sprintf("%s, %s or more are not taken yet: see fbfkv region status %s", state, plural(int(p.LagOps), "operation"), addr)
+			}
+		}
 		line := fmt.Sprintf("slots %d to %d differ from those of %s", v.First, v.Last, v.Region)
 		if v.Error == "" {
 			differ++
