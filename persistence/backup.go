@@ -77,7 +77,7 @@ func (db *DB) Cut(linked func()) error {
 		return wrap("remove the last cut", err)
 	}
 	err := db.copyAs(db.CutDir(), linked, db.log.CopyTo, func() error { return nil }, func(aside string) error {
-		return disk.WriteFile(db.fs, aside, metaName, db.meta.encode())
+		return disk.WriteFile(db.fs, aside, metaName, db.Meta().encode())
 	})
 	return wrap("cut", err)
 }

@@ -52,7 +52,8 @@ func (db *DB) openReadOnly(o Options) error {
 	if err := db.takeLock(); err != nil {
 		return err
 	}
-	if db.meta, err = decodeMeta(b); err != nil {
+	m, err := decodeMeta(b)
+	if db.meta.Store(&m); err != nil {
 		return err
 	}
 	if err := checkManifest(db.fs, db.dir); err != nil {

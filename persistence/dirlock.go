@@ -64,9 +64,13 @@ type identity map[string][2]uint64 // by name: its file's
 func (db *DB) identify() {
 	db.identity = make(identity)
 	for _, name := range []string{"", metaName, logName, pebbleName, runName, snapshotName} {
-		if info, err := db.fs.Stat(db.path(name)); err == nil {
-			db.identity[name], _ = fileID(info)
-		}
+		db.identifyFile(name)
+	}
+}
+
+func (db *DB) identifyFile(name string) {
+	if info, err := db.fs.Stat(db.path(name)); err == nil {
+		db.identity[name], _ = fileID(info)
 	}
 }
 
@@ -74,6 +78,8 @@ func (db *DB) identify() {
 // no longer what Open found: whatever is written by name then goes elsewhere, and the
 // process must end.
 func (db *DB) CheckIdentity() error {
+	db.identityMu.Lock()
+	defer db.identityMu.Unlock()
 	for name, was := range db.identity {
 		info, err := db.fs.Stat(db.path(name))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {

@@ -35,12 +35,13 @@ const (
 type DB struct {
 	fs     vfs.FS // of our own files
 	dir    string
-	meta   Meta
+	meta   atomic.Pointer[Meta]
 	logger *slog.Logger
 	stop   func(error) // ends the process
 	lock   dirLock
 	// identity is what the directory was when it was opened.
 	identity   identity
+	identityMu sync.Mutex
 	usage      usage
 	lastBackup atomic.Pointer[time.Time]
 	describe   atomic.Pointer[func() (end func() ([]byte, error))]
@@ -123,7 +124,7 @@ func (db *DB) open(o Options) error {
 // logOptions are the op log's.
 func (db *DB) logOptions(o Options) oplog.Options {
 	return oplog.Options{
-		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.meta.Partitions,
+		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.Meta().Partitions,
 		Fsync: o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed, Full: &db.spare.lacks,
 		Sections: o.Sections,
 	}
@@ -175,8 +176,9 @@ func (db *DB) takeLock() (err error) {
 func (db *DB) loadMeta(partitions int, seed uint64) error {
 	b, err := disk.ReadFile(db.fs, db.path(metaName), metaMaxSize)
 	if err == nil {
-		db.meta, err = decodeMeta(b)
-		if err == nil && seed != 0 && db.meta.Seed != seed {
+		var m Meta
+		m, err = decodeMeta(b)
+		if db.meta.Store(&m); err == nil && seed != 0 && m.Seed != seed {
 			err = ErrOtherSeed // neither is told: clients must not learn it
 		}
 		return err
@@ -184,8 +186,9 @@ func (db *DB) loadMeta(partitions int, seed uint64) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("read %s: %w", metaName, err)
 	}
-	db.meta = newMeta(partitions, seed)
-	if err := disk.WriteFile(db.fs, db.dir, metaName, db.meta.encode()); err != nil {
+	m := newMeta(partitions, seed)
+	db.meta.Store(&m)
+	if err := disk.WriteFile(db.fs, db.dir, metaName, m.encode()); err != nil {
 		return fmt.Errorf("write %s: %w", metaName, err)
 	}
 	return nil
@@ -241,8 +244,8 @@ func (db *DB) explain(err error) error {
 	return fmt.Errorf("data directory %s: %w; %s", db.dir, err, advice)
 }
 
-// Meta returns what the directory fixed at its creation.
-func (db *DB) Meta() Meta { return db.meta }
+// Meta returns what the directory fixed at its creation, and its incarnation.
+func (db *DB) Meta() Meta { return *db.meta.Load() }
 
 // Log returns the op log.
 func (db *DB) Log() *oplog.Log { return db.log }

@@ -40,7 +40,7 @@ func (db *DB) beginCopy() (end func(aside string) error) {
 				return err
 			}
 		}
-		return writeCopyOf(db.meta, db.fs, aside)
+		return writeCopyOf(db.Meta(), db.fs, aside)
 	}
 }
 

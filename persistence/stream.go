@@ -115,7 +115,7 @@ func (db *DB) Stage(linked func(), committed func() error) (*Staged, error) {
 
 // list finds the files, META first.
 func (s *Staged) list() error {
-	s.info = StreamInfo{ID: s.db.meta.ID, At: time.Now()}
+	s.info = StreamInfo{ID: s.db.Meta().ID, At: time.Now()}
 	add := func(path string, info vfs.FileInfo) error {
 		if path != metaName && passing(path) {
 			return nil

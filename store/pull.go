@@ -220,7 +220,7 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	case committed < q.After && s.replica != nil:
 		committed = q.After // another replica was ahead of this one
 	case committed < q.After:
-		return nil, streamError("entry %d, and the last one is %d", q.After, committed)
+		return nil, s.fence(wentBack(q.By, q.After, committed))
 	}
 	d.upTo = max(d.upTo, dead)
 	return &teller{pulled: d, p: p, catalog: catalog, committed: committed, dead: dead, w: sectionWriter{last: q.After, end: q.After}}, nil

@@ -49,7 +49,7 @@ var (
 	// ErrRemoved and ErrRestored: no other region reads this one, so what clients write would be lost.
 	ErrRemoved = errors.New("the other regions have removed this one, which exchanges nothing with them any more: send clients to another one; " +
 		"to make this server a region again, start it with an empty directory and join")
-	ErrRestored = errors.New("this directory was restored from a backup, so the other regions do not read it: remove this region, " +
+	ErrRestored = errors.New("this directory was restored from a backup, or is an older copy, so the other regions do not read it: remove this region, " +
 		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
 		"(if there are none: fbfkv region create once more)")
 )

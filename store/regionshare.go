@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/fbfkv/fbfkv/store/part"
@@ -67,6 +68,43 @@ func (s *Store) noteUnread(set *RegionSet) {
 	default:
 		s.unread.Store(nil)
 	}
+}
+
+// errWentBack: another region has taken what this directory does not have. Who is told anything is told what is durable
+// (tell, State), so the directory is older than it was: what it counts from here on would get sequences that others
+// know already, and never take.
+var errWentBack = fmt.Errorf("%w: the directory is an older one", ErrStream)
+
+func wentBack(by part.Region, seq, last uint64) error {
+	return fmt.Errorf("%w: region %d has taken entry %d of it, and its last one is %d", errWentBack, by, seq, last)
+}
+
+// fence makes the directory one that was restored if it went back: another incarnation, whose log nobody reads, now
+// and after a start. A replica may be behind others of its shard.
+func (s *Store) fence(found error) error {
+	if s.replica != nil || !errors.Is(found, errWentBack) {
+		return found
+	}
+	s.fencing.Lock()
+	defer s.fencing.Unlock()
+	if s.unread.Load() != nil { // others do not read it already
+		return found
+	}
+	s.unread.Store(&ErrRestored) // at once
+	err := s.db.Renew()
+	if err == nil {
+		err = s.jump(s.partitions)
+	}
+	if err != nil {
+		s.freeze(fmt.Errorf("%w: %w", found, err))
+		return found
+	}
+	p := s.partitions[0] // whose lock is held when members change
+	p.lock()
+	s.noteUnread(&p.regions.RegionSet)
+	p.mu.Unlock()
+	s.log.Error(ErrRestored.Error(), "found", found)
+	return found
 }
 
 // clientsRefused returns why clients may write nothing, since no other region would hear of it; nil if they may.

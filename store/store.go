@@ -189,6 +189,7 @@ type Store struct {
 	frozen   atomic.Pointer[error] // set once, by freeze
 	diskFull atomic.Bool
 	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
+	fencing  sync.Mutex            // fence
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
 	behind   atomic.Bool           // background work is so late that writes must wait
 	late     atomic.Bool           // … that they are slowed down

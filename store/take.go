@@ -100,12 +100,13 @@ func (s *Store) Take(b []byte) (Taken, error) {
 	dead := false
 	if err == nil {
 		dead, err = p.regions.dead(d.era)
+		t.own = RegionSource{p.self(), p.id}
 	}
 	p.mu.Unlock()
 	t.begin(p, &d, at)
 	if err == nil && !dead {
 		s.heed(d.wall)
-		err = d.each(t.entry)
+		err = s.fence(d.each(t.entry))
 	}
 	if err == nil {
 		err = t.finish()
@@ -154,6 +155,7 @@ func (s *Store) heed(wall int64) {
 type taker struct {
 	s     *Store
 	p     *partition
+	own   RegionSource // that one
 	d     *pulled
 	at    uint64 // what is taken
 	end   uint64 // of the section at hand, and its wall time
@@ -221,6 +223,11 @@ func (t *taker) entry(e *pulledEntry) error {
 		return nil
 	}
 	if e.kind == entryCursor {
+		if c := &e.r.cursor; c.RegionSource == t.own && t.s.replica == nil {
+			if last := t.p.committed.upTo(); c.Seq > last {
+				return wentBack(t.d.Region, c.Seq, last)
+			}
+		}
 		t.said = append(t.said, e.r.cursor.RegionTaken)
 		return nil
 	}

@@ -56,7 +56,7 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 	state, at, err := d.follows(p)
 	p.mu.Unlock()
 	if err != nil {
-		return StateTaken{}, err
+		return StateTaken{}, s.fence(err)
 	}
 	s.heed(d.wall)
 	t := s.newTaker()
@@ -108,10 +108,9 @@ func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
 		return nil, 0, streamError("region %d does not know yet what was removed", d.Region)
 	}
 	if len(d.at) == 0 {
-		// Nobody has heard of more than is durable here. A source that has knows this region as it was
-		// before something was lost; what is counted here now would not be told apart from that.
-		if slices.ContainsFunc(d.vector, func(t RegionTaken) bool { return t.RegionSource == RegionSource{p.self(), p.id} && t.Seq > p.seq }) {
-			return nil, 0, streamError("region %d knows more of this one than it has done", d.Region)
+		own := RegionSource{p.self(), p.id}
+		if i := slices.IndexFunc(d.vector, func(t RegionTaken) bool { return t.RegionSource == own && t.Seq > p.seq }); i >= 0 {
+			return nil, 0, wentBack(d.Region, d.vector[i].Seq, p.seq)
 		}
 		if p.taking.states == nil {
 			p.taking.states = make(map[stateOf]*takingState)

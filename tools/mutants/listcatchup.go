@@ -118,8 +118,8 @@ var catchupMutants = []mutant{
 	{
 		guarantee: "G1", name: "a cut is another incarnation",
 		file:     "persistence/backup.go",
-		old:      "		return disk.WriteFile(db.fs, aside, metaName, db.meta.encode())\n",
-		new:      "		return writeCopyOf(db.meta, db.fs, aside)\n",
+		old:      "		return disk.WriteFile(db.fs, aside, metaName, db.Meta().encode())\n",
+		new:      "		return writeCopyOf(db.Meta(), db.fs, aside)\n",
 		packages: "./persistence ./store", tests: "TestCut",
 	},
 }

@@ -68,8 +68,8 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a state that knows more of this region than it has done is taken",
 		file:     "store/takestate.go",
-		old:      "&& t.Seq > p.seq }) {\n",
-		new:      "&& t.Seq > p.seq && false }) {\n",
+		old:      "&& t.Seq > p.seq }); i >= 0 {\n",
+		new:      "&& t.Seq > p.seq && false }); i >= 0 {\n",
 		packages: "./store", tests: "TestStateRefused",
 	},
 	{
