@@ -190,9 +190,10 @@ type Store struct {
 	diskFull atomic.Bool
 	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
-	behind   atomic.Bool           // background work is so late that writes must wait
-	late     atomic.Bool           // … that they are slowed down
-	interval atomic.Int64          // SnapshotInterval, ns
+	leaving  leaving
+	behind   atomic.Bool  // background work is so late that writes must wait
+	late     atomic.Bool  // … that they are slowed down
+	interval atomic.Int64 // SnapshotInterval, ns
 	expired  atomic.Uint64
 	hits     atomic.Uint64 // keys that queries found
 	misses   atomic.Uint64
