@@ -29,11 +29,12 @@ type drain struct {
 	stay   map[string]string // addresses by names
 	leave  map[string]string
 	number map[string]int // of those that leave
+	told   map[*server]map[uint16]uint64
 }
 
 // drain returns which of the regions to be removed answer; nil: none does. They are to be read by all that stay.
 func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*drain, error) {
-	d := &drain{o, map[string]string{st.Name: addr}, map[string]string{}, map[string]int{}}
+	d := &drain{o, map[string]string{st.Name: addr}, map[string]string{}, map[string]int{}, map[*server]map[uint16]uint64{}}
 	for i := range st.Peers {
 		p := &st.Peers[i]
 		if !slices.Contains(names, p.Name) {
@@ -85,11 +86,21 @@ func (d *drain) whole(remove func() error) error {
 		return err
 	}
 	for _, name := range sorted(d.leave) {
-		if _, again := d.tell(name, "NO"); again != nil {
+		if again := d.serve(name); again != nil {
 			err = errors.Join(err, fmt.Errorf("%s may still refuse writes, until REGION LEAVE no or a restart: %w", name, again))
 		} else {
 			d.o.Say("%s: takes writes again", name)
 		}
+	}
+	return err
+}
+
+// serve lets a region take writes again.
+func (d *drain) serve(name string) error {
+	_, _, readers, err := d.o.readers(d.leave[name])
+	for _, s := range readers {
+		_, failed := s.do("LEAVE", "NO")
+		err = errors.Join(err, failed)
 	}
 	return err
 }
@@ -103,7 +114,7 @@ func (d *drain) wait(interrupted context.Context) error {
 	for end := time.Now().Add(d.o.Patience); ; {
 		lag, waits := uint64(0), []string{}
 		for _, name := range sorted(d.leave) {
-			ends, err := d.tell(name, "YES") // again, for another leader of a shard would not know
+			ends, err := d.refuse(name) // again, for another leader of a shard does not know
 			if err != nil {
 				waits = append(waits, err.Error())
 				continue
@@ -140,22 +151,31 @@ func (d *drain) wait(interrupted context.Context) error {
 	}
 }
 
-// tell tells a region, of a cluster the leaders of all shards, whether to refuse writes, and returns the sequences that others must have
+// refuse lets a region refuse writes, of a cluster the leaders of all shards, and returns the sequences that others must have
 // taken, by partition.
-func (d *drain) tell(name, what string) (map[uint16]uint64, error) {
+func (d *drain) refuse(name string) (map[uint16]uint64, error) {
 	_, _, readers, err := d.o.readers(d.leave[name])
 	if err != nil {
 		return nil, err
 	}
 	all := make(map[uint16]uint64)
 	for _, s := range readers {
-		text, err := s.do("LEAVE", what)
+		st, err := s.status()
 		if err != nil {
 			return nil, err
 		}
-		if err := json.Unmarshal([]byte(text), &all); err != nil {
-			return nil, fmt.Errorf("%s answers what are no sequences: %w", s.addr, err)
+		if !st.Leaving || d.told[s] == nil {
+			text, err := s.do("LEAVE", "YES")
+			if err != nil {
+				return nil, err
+			}
+			var ends map[uint16]uint64
+			if err := json.Unmarshal([]byte(text), &ends); err != nil {
+				return nil, fmt.Errorf("%s answers what are no sequences: %w", s.addr, err)
+			}
+			d.told[s] = ends
 		}
+		maps.Copy(all, d.told[s])
 	}
 	return all, nil
 }
