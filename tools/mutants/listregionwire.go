@@ -59,6 +59,13 @@ var regionWireMutants = []mutant{
 		packages: "./store", tests: "TestLeave",
 	},
 	{
+		guarantee: "G1", name: "a leader that leads anew tells where it ended before others led",
+		file:     "store/replica.go",
+		old:      "	s.leaving.on.Store(false) //",
+		new:      "	//",
+		packages: "./store", tests: "TestLeaveEndsWithLead",
+	},
+	{
 		guarantee: "G1", name: "what another region did is refused as clients' writes are",
 		file:     "store/execute.go",
 		old:      "refused != nil && !op.Kind.internal() {",
