@@ -146,6 +146,7 @@
 //	all learn of the newest set    peer.learn, Node.learn      TestGossip, TestTwoJoin
 //	a removed member knows it      session, Node.learn         TestRemoved
 //	what nobody reads is refused   store.noteUnread            TestUnread (store), TestRemoved
+//	who leaves is heard to the end store.Leave, fbfkv region   TestLeave (store), TestRegionLeaves
 //	a refusal is asked about once  waitsLong, askedUs          TestExcused
 //	a number is never given again  Admission.admit             TestNumbers
 //	no server in another's place   Admission.admit, Node.Join  TestAdmit
