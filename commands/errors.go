@@ -93,6 +93,7 @@ var storeErrors = []struct {
 	{store.ErrNotLeader, "CLUSTERDOWN "},
 	{store.ErrRemoved, "READONLY nothing was applied: "},
 	{store.ErrRestored, "READONLY nothing was applied: "},
+	{store.ErrLeaving, "READONLY nothing was applied: "},
 	{store.ErrUnheard, "MISCONF writes are refused, nothing was applied: "},
 	{store.ErrDiskFull, "MISCONF writes are refused, nothing was applied: "},
 	{store.ErrSnapshotRunning, "ERR Background save already in progress"},

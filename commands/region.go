@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fbfkv/fbfkv/regions"
@@ -157,6 +158,23 @@ func regionRemove(c *Context, n *regions.Node) error {
 	return n.Remove(string(c.Args[2]), lost...)
 }
 
+// regionLeave is REGION LEAVE yes|no.
+func regionLeave(c *Context, n *regions.Node) error {
+	yes := strings.EqualFold(string(c.Args[2]), "yes")
+	if !yes && !strings.EqualFold(string(c.Args[2]), "no") {
+		return errSyntax
+	}
+	ends, err := n.Leave(yes)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(ends)
+	if err == nil {
+		c.W.Bulk(b)
+	}
+	return err
+}
+
 // regionVerify is REGION VERIFY.
 func regionVerify(c *Context, n *regions.Node) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -195,6 +213,8 @@ var regionCommands = []Command{{
 			regionDone(regionAcknowledge), intArg("count"))),
 		audited(auditAll, regionSub("remove", -4, "Removes other regions that are lost, or are not to be any more; the heir looks after what they have counted.",
 			regionDone(regionRemove), strArg("heir"), multi(strArg("name")))),
+		audited(auditAll, regionSub("leave", 3, "Refuses what clients write, until REGION LEAVE no or a restart, so that the others hear of all before the region is removed; "+
+			"returns the sequences that they must have taken, by partition, as JSON.", regionLeave, oneOf("leave", word("YES"), word("NO")))),
 		audited(auditAll, regionSub("flush", 2, "Deletes every key in all regions, and what they write before they hear of it.",
 			regionDone(func(_ *Context, n *regions.Node) error { return n.Flush() }))),
 		audited(auditAll, regionSub("pause", 3, "Stops to read a region, until REGION RESUME or a restart.",

@@ -70,7 +70,7 @@ func TestRegion(t *testing.T) {
 	a, first := newRegion(t)
 	_, second := newRegion(t)
 	first.play([]step{
-		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)},
+		{"REGION MEMBERS", "-" + string(noRegion)}, {"REGION PAUSE x", "-" + string(noRegion)}, {"REGION LEAVE yes", "-" + string(noRegion)},
 		{"REGION ADMIT {}", `-ERR the name of a region is 1 to 64 letters, digits, dots, dashes and underscores, and not ""`},
 		{"REGION CREATE eu", "-ERR the address at which others reach this region is missing: HOST:PORT"},
 		{"REGION CREATE eu a:1 b", "-" + errSyntax.Error()},
@@ -111,6 +111,20 @@ func TestRegion(t *testing.T) {
 		t.Errorf("%s", set) // each set says whose it is
 	}
 	first.play([]step{
+		{"REGION LEAVE maybe", "-" + errSyntax.Error()}, {"SET k 1", "+OK"},
+	})
+	if ends := map[string]uint64{}; json.Unmarshal([]byte(said(t, first.send("REGION LEAVE YES"))), &ends) != nil || len(ends) != a.Regions.Store.Meta().Partitions {
+		t.Errorf("it leaves at %v", ends)
+	}
+	first.play([]step{{"INCR k", "-READONLY nothing was applied: " + store.ErrLeaving.Error()}, {"GET k", `"1"`}})
+	if err := json.Unmarshal([]byte(said(t, first.send("REGION STATUS"))), &st); err != nil || !st.Leaving || len(st.Ills) != 1 {
+		t.Errorf("%v, %+v", err, st)
+	}
+	if got := said(t, first.send("REGION LEAVE no")); got != "{}" {
+		t.Errorf("it stays: %s", got)
+	}
+	first.play([]step{
+		{"INCR k", ":2"},
 		{"REGION REMOVE us", "-ERR wrong number of arguments for 'region|remove' command"},
 		{"REGION REMOVE us us", "-ERR the region us cannot be its own heir"}, {"REGION REMOVE eu x", `-ERR there is no region "x"`}, {"REGION REMOVE x us", `-ERR there is no region "x" to be the heir`},
 		{"REGION FLUSH now", "-ERR wrong number of arguments for 'region|flush' command"},
@@ -126,7 +140,7 @@ func TestRegion(t *testing.T) {
 // knows too little tells other regions nothing.
 func TestRegionElsewhere(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
-	for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a", "REGION REMOVE a b", "REGION FLUSH"} {
+	for _, line := range []string{"REGION CREATE a b:1", "REGION ADMIT {}", "REGION JOIN {}", "REGION MEMBERS", "REGION STATUS", "REGION PAUSE a", "REGION RESUME a", "REGION REMOVE a b", "REGION LEAVE yes", "REGION FLUSH"} {
 		if got := c.say(line); got != "-"+string(noRegionCluster) {
 			t.Errorf("%s: %s", line, got)
 		}

@@ -164,7 +164,7 @@ func regionsEnd(t *testing.T, all []*server) {
 	if out := region(t, 1, `there is no region "nobody"`, "remove", us, "ap", "nobody", "--heir", "us"); strings.Contains(out, "for ever") {
 		t.Errorf("a plan that cannot be:\n%s", out)
 	}
-	doubted := exec.Command(program, "region", "remove", us, "eu", "--heir", "ap")
+	doubted := exec.Command(program, "region", "remove", us, "eu", "--heir", "ap", "--lost")
 	if out, err := doubted.CombinedOutput(); err == nil || !strings.Contains(string(out), "The heir ap is not read by us now (failing).") {
 		t.Errorf("nobody is told that the heir is away: %v\n%s", err, out)
 	}

@@ -184,3 +184,69 @@ func TestRegionFlush(t *testing.T) {
 		t.Errorf("the sum is %d, want %d", sum, 5*sceneKeys)
 	}
 }
+
+// TestRegionLeaves: a region is removed while clients count in it, and one of the others hears nothing of it. It is waited for, so
+// that the sum of what was acknowledged is there afterwards; if it is not waited for long enough, nothing is removed.
+func TestRegionLeaves(t *testing.T) {
+	t.Parallel()
+	w := newRegionWorld(t, rand.New(rand.NewPCG(1, 2)), 3)
+	a, b, c := w.all[2], w.all[0], w.all[1]
+	remove := []string{"remove", b.link.address(), a.name, "--heir", b.name}
+	acknowledged := int64(0)
+	count := func(enough func(i int) bool) (refused error) {
+		for i := 0; refused == nil && !enough(i); i++ {
+			p := a.client.Pipeline()
+			for j := range 50 {
+				p.Do(context.Background(), "CINCRBY", fmt.Sprint("k", j%sceneKeys), fmt.Sprint("op", acknowledged, "-", j), 1)
+			}
+			answers, _ := p.Exec(context.Background())
+			for _, answer := range answers {
+				if refused = errors.Join(refused, answer.Err()); answer.Err() == nil {
+					acknowledged++
+				}
+			}
+		}
+		return refused
+	}
+	some := func(i int) bool { return i == 10 }
+	if err := count(some); err != nil {
+		t.Fatal(err)
+	}
+	w.agree()
+	for _, r := range []*regionServer{b, c} {
+		a.link.set(r.number, linkMute)
+	}
+	if err := count(some); err != nil {
+		t.Fatal(err)
+	}
+	out := region(t, 1, a.name+": takes writes again", append(remove, "--patience", "200ms")...)
+	for _, want := range []string{
+		"The region region-2 refuses writes from now on, and is removed when the others have all that it has counted.",
+		"nothing was removed: region-0 has not taken ", "region-1 has not taken ", "--lost",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("it does not say %q:\n%s", want, out)
+		}
+	}
+	refused := make(chan error)
+	go func() { refused <- count(func(int) bool { return false }) }()
+	done := make(chan string)
+	go func() { done <- region(t, 0, "region-0: looks after what region-2 has counted", remove...) }()
+	if err := <-refused; !strings.Contains(err.Error(), "READONLY nothing was applied: this region is being removed") {
+		t.Errorf("refused: %v", err)
+	}
+	region(t, 1, "this region is being removed", "status", a.link.address())
+	for _, r := range []*regionServer{b, c} {
+		a.link.set(r.number, linkOpen)
+	}
+	<-done
+	a.lost.Store(true)
+	if sum := w.sums("k"); sum != acknowledged {
+		t.Errorf("%d in all, and %d were acknowledged", sum, acknowledged)
+	}
+	w.join(w.start())
+	c.kill()
+	region(t, 1, "remove it as well, if it is lost; or remove it at once with --lost", "remove", b.link.address(), "region-3", "--heir", b.name)
+	region(t, 0, "region-0: looks after what region-1 has counted", "remove", b.link.address(), "region-3", c.name, "--heir", b.name)
+	c.lost.Store(true)
+}

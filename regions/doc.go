@@ -147,6 +147,7 @@
 //	a removed member knows it      session, Node.learn         TestRemoved
 //	what nobody reads is refused   store.noteUnread            TestUnread (store), TestRemoved
 //	who went back is fenced        store.fence                 TestWentBack (store, too)
+//	who leaves is heard to the end store.Leave, fbfkv region   TestLeave (store), TestRegionLeaves
 //	a refusal is asked about once  waitsLong, askedUs          TestExcused
 //	a number is never given again  Admission.admit             TestNumbers
 //	no server in another's place   Admission.admit, Node.Join  TestAdmit

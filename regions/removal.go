@@ -59,6 +59,24 @@ func (n *Node) Remove(heir string, lost ...string) error {
 	return err
 }
 
+// Leave lets the store refuse what clients write, or ends that, as this region is to be removed (store.Leave). It returns
+// the sequences that others must have taken, by partition: those of the shard that this node leads.
+func (n *Node) Leave(yes bool) (map[uint16]uint64, error) {
+	switch _, ok := n.Members(); {
+	case !ok:
+		return nil, store.ErrNoRegions
+	case !n.leads():
+		return nil, memberError("this node does not lead its shard, and refuses all writes")
+	}
+	ends := make(map[uint16]uint64)
+	for p, seq := range n.Store.Leave(yes) {
+		if n.cluster == nil || slices.Contains(n.cluster.Own(), uint16(p)) {
+			ends[uint16(p)] = seq
+		}
+	}
+	return ends, nil
+}
+
 // removedFor checks that a region that is none was removed before, the last one of its name, and that its heir is the same or
 // is removed, too.
 func removedFor(set *store.RegionSet, name, heir string, lost []string) error {

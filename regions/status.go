@@ -90,6 +90,7 @@ type NodeStatus struct {
 	Era          uint64          `json:"era"`               // counts flushes
 	Restored     bool            `json:"restored"`          // from a backup: the others refuse it
 	Removed      bool            `json:"removed"`           // by the others
+	Leaving      bool            `json:"leaving"`           // it is being removed, and refuses writes
 	Arbiter      string          `json:"arbiter,omitempty"` // the region that decides who is a member
 	Admission    Admission       `json:"self"`              // what the server says of itself to become a member
 	Refuses      string          `json:"refuses,omitempty"` // why the server must not become a region
@@ -212,6 +213,9 @@ func (n *Node) Status() NodeStatus {
 	}
 	if s.Restored {
 		s.Ills = append(s.Ills, store.ErrRestored.Error())
+	}
+	if s.Leaving = n.Store.Leaving(); s.Leaving {
+		s.Ills = append(s.Ills, store.ErrLeaving.Error())
 	}
 	s.Acknowledged = n.acknowledged.Load()
 	if n := s.Operations.Unchecked - s.Acknowledged; n > 0 {

@@ -50,6 +50,7 @@ type decider struct {
 	atomic  bool   // the batch is
 	frozen  error  // of one of the share's partitions
 	moved   bool   // one of them is another shard's, or about to be
+	leaving bool   // Store.Leave
 	onBlock func() // the batch's OnBlock
 
 	wall     int64 // unix ms, when the share was locked
@@ -345,7 +346,7 @@ func (x *decider) tryLock() bool {
 // locked makes the partitions, just locked, ready for the batch. The clock is read here,
 // once for all of them, so that time never goes back within a partition.
 func (x *decider) locked() {
-	x.frozen, x.moved = nil, false
+	x.frozen, x.moved, x.leaving = nil, false, x.s.leaving.on.Load()
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
@@ -468,6 +469,10 @@ func (x *decider) take(op *Op) {
 		if op.Err = x.refusal(op); op.Err != nil {
 			return
 		}
+	}
+	if x.leaving && op.Kind.Write() && !op.Kind.internal() { // begin did not know it yet
+		op.Err = ErrLeaving
+		return
 	}
 	op.Err = x.turn(op)
 	for i := range x.of(op) {

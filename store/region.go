@@ -52,6 +52,8 @@ var (
 	ErrRestored = errors.New("this directory was restored from a backup, or is an older copy, so the other regions do not read it: remove this region, " +
 		"and join with an empty directory; if all others are lost, remove them here, and it goes on " +
 		"(if there are none: fbfkv region create once more)")
+	// ErrLeaving: see Store.Leave.
+	ErrLeaving = errors.New("this region is being removed: send clients to another one (if fbfkv region remove does not run any more: REGION LEAVE no)")
 )
 
 // Bounds of the name and of the address of a region, bytes.

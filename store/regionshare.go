@@ -3,6 +3,8 @@ package store
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -112,11 +114,43 @@ func (s *Store) clientsRefused() error {
 	if why := s.unread.Load(); why != nil {
 		return *why
 	}
+	if s.leaving.on.Load() {
+		return ErrLeaving
+	}
 	if s.unheard.Load() {
 		return ErrUnheard
 	}
 	return nil
 }
+
+// leaving is that this region is to be removed once the others have all that it has done.
+type leaving struct {
+	on   atomic.Bool
+	mu   sync.Mutex
+	ends []uint64
+}
+
+// Leave refuses what clients write, until Leave(false), the end of the process, or another lead of the shard. It returns
+// the last sequence that each partition had when that began: who has taken them has all that clients have done.
+func (s *Store) Leave(yes bool) (ends []uint64) {
+	l := &s.leaving
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !yes {
+		l.on.Store(false)
+		return nil
+	}
+	if !l.on.Swap(true) {
+		l.ends = make([]uint64, len(s.partitions))
+		for i := range l.ends { // whoever locks a partition behind this refuses (decider.take)
+			l.ends[i] = s.LastOf(uint16(i))
+		}
+	}
+	return l.ends
+}
+
+// Leaving reports whether Leave refuses writes.
+func (s *Store) Leaving() bool { return s.leaving.on.Load() }
 
 // checkUnheard refuses writes while more of the log is kept for another region than it may be, if
 // nothing is to be given up.

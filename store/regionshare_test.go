@@ -117,6 +117,66 @@ func TestUnread(t *testing.T) {
 	expect(ErrRemoved)
 }
 
+// TestLeave: a region that is to be removed refuses what clients write, also what had begun before, and neither reads nor what
+// another region did; and says where its logs ended then, until it leaves no more.
+func TestLeave(t *testing.T) {
+	s := testStore(t, func(*Options) {})
+	must(t, s.SetRegions(RegionSet{Group: 77, Members: []RegionMember{{Name: "here", Partitions: 4}, {Region: 1, Name: "there", Partitions: 4}}}))
+	write := Op{Kind: CIncrBy, Key: []byte("k"), ID: []byte("a"), Delta: 1}
+	must(t, do(s, write).Err)
+	write.ID = []byte("b")
+	var began Batch
+	*began.Add(write.Kind) = write
+	began.decider.begin(s, &began)
+	ends := s.Leave(true)
+	began.decider.commitShares()
+	began.decider.giveBackRoom()
+	if err := began.Ops[0].Err; !errors.Is(err, ErrLeaving) {
+		t.Errorf("a write that had begun: %v", err)
+	}
+	if op := do(s, write); !errors.Is(op.Err, ErrLeaving) || !s.Leaving() {
+		t.Errorf("a write: %v", op.Err)
+	}
+	if op := do(s, Op{Kind: Get, Key: []byte("k")}); op.Err != nil || op.Value != 1 {
+		t.Errorf("a read: %d, %v", op.Value, op.Err)
+	}
+	p := s.partitionOf("k").id
+	if s.LastOf(p) != ends[p] {
+		t.Errorf("the log goes on to %d behind %d", s.LastOf(p), ends[p])
+	}
+	var b Batch
+	op := b.Add(regionMerge)
+	op.Key, op.Object = []byte("k"), []Change{{Kind: ChangeAdd, Region: 1, Seq: 1, Delta: 5}}
+	if s.Execute(&b); b.Ops[0].Err != nil || s.LastOf(p) == ends[p] {
+		t.Errorf("what another region did: %v", b.Ops[0].Err)
+	}
+	if again := s.Leave(true); again[p] != ends[p] {
+		t.Errorf("it began to leave at %d, and says %d", ends[p], again[p])
+	}
+	s.Leave(false)
+	if op := do(s, write); op.Err != nil || s.Leaving() {
+		t.Errorf("a write behind that: %v", op.Err)
+	}
+	if again := s.Leave(true); again[p] != s.LastOf(p) {
+		t.Errorf("it leaves at %d, and the log ends at %d", again[p], s.LastOf(p))
+	}
+}
+
+// TestLeaveEndsWithLead: a leader that leads anew has to be told again, for another one may have let clients write meanwhile.
+func TestLeaveEndsWithLead(t *testing.T) {
+	s, _ := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	must(t, s.Lead())
+	s.Leave(true)
+	if op := cincr(s, "k", "a", 1); !errors.Is(op.Err, ErrLeaving) {
+		t.Errorf("a write: %v", op.Err)
+	}
+	s.StopLeading(func() {})
+	must(t, s.Lead())
+	if op := cincr(s, "k", "a", 1); op.Err != nil || s.Leaving() {
+		t.Errorf("a write behind that: %v", op.Err)
+	}
+}
+
 // TestTableRegions: nothing of a table's keys is told if its option says so, nor does it cost them
 // parts; and what others were not told once they cannot be told later.
 func TestTableRegions(t *testing.T) {

@@ -221,6 +221,7 @@ func (s *Store) Lead() error {
 		p.committed.resume()
 		p.setFrozen(true)
 	}
+	s.leaving.on.Store(false) // another leader may have let clients write
 	s.replica.ready.Store(true)
 	s.replica.leads.Store(true)
 	x.apply()

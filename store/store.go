@@ -191,9 +191,10 @@ type Store struct {
 	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
 	fencing  sync.Mutex            // fence
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)
-	behind   atomic.Bool           // background work is so late that writes must wait
-	late     atomic.Bool           // … that they are slowed down
-	interval atomic.Int64          // SnapshotInterval, ns
+	leaving  leaving
+	behind   atomic.Bool  // background work is so late that writes must wait
+	late     atomic.Bool  // … that they are slowed down
+	interval atomic.Int64 // SnapshotInterval, ns
 	expired  atomic.Uint64
 	hits     atomic.Uint64 // keys that queries found
 	misses   atomic.Uint64

@@ -80,6 +80,27 @@ var regionWireMutants = []mutant{
 		packages: "./store", tests: "TestUnheard",
 	},
 	{
+		guarantee: "G1", name: "what has begun is decided behind the end that a leaving region tells",
+		file:     "store/execute.go",
+		old:      "	if x.leaving && op.Kind.Write() && !op.Kind.internal() {",
+		new:      "	if false {",
+		packages: "./store", tests: "TestLeave",
+	},
+	{
+		guarantee: "G1", name: "a region that leaves once more tells where it ended the first time",
+		file:     "store/regionshare.go",
+		old:      "	if !l.on.Swap(true) {\n",
+		new:      "	if l.on.Store(true); l.ends == nil {\n",
+		packages: "./store", tests: "TestLeave",
+	},
+	{
+		guarantee: "G1", name: "a leader that leads anew tells where it ended before others led",
+		file:     "store/replica.go",
+		old:      "	s.leaving.on.Store(false) //",
+		new:      "	//",
+		packages: "./store", tests: "TestLeaveEndsWithLead",
+	},
+	{
 		guarantee: "G1", name: "what another region did is refused as clients' writes are",
 		file:     "store/execute.go",
 		old:      "refused != nil && !op.Kind.internal() {",

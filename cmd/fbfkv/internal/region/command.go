@@ -30,7 +30,7 @@ region-password say what a region logs in with at the others.
   fbfkv region create eu.example.com:6379 eu
   fbfkv region join us.example.com:6379 us eu.example.com:6379
   fbfkv region status us.example.com:6379
-  fbfkv region remove us.example.com:6379 eu --heir us   (when eu is lost)
+  fbfkv region remove us.example.com:6379 eu --heir us   (when eu is lost, or to go)
 
 The user needs permission to run REGION. Set the password in the environment variable
 ` + connect.PasswordVariable + `, as for redis-cli: there, other users cannot see it.`

@@ -14,13 +14,18 @@ import (
 
 func removeCommand() subcommand {
 	var heir string
+	var lost bool
 	return subcommand{
-		use:   "remove HOST:PORT NAME [NAME ...] --heir NAME [--yes]",
-		short: "remove regions that are lost",
+		use:   "remove HOST:PORT NAME [NAME ...] --heir NAME [--lost] [--yes]",
+		short: "remove regions that are lost, or not needed any more",
 		long: `Removes the regions NAME, of which HOST:PORT is told, one that stays. What a removed region
 has counted, and another one has heard of, counts on; the heir, one that stays, looks after
-it from then on. What it has told nobody is lost. It does not come back: to be a region
-again, it joins with an empty directory.
+it from then on. It does not come back: to be a region again, it joins with an empty directory.
+
+A region that answers this command refuses writes first (READONLY), and is removed when all that
+stay have what it has counted: so nothing is lost, unless a shard of it gets another leader just
+then, who is told within a moment. If that does not end, it serves again. Of one that does not
+answer, or with --lost, what it has told nobody is lost.
 
 The command shows what is awaited, and ends when the heir has all that the others know of
 the removed ones. A region that cannot be reached holds that up: if it is lost as well,
@@ -31,12 +36,13 @@ lost, name them all.`,
 		args: cobra.MinimumNArgs(2),
 		flags: func(cmd *cobra.Command) {
 			cmd.Flags().StringVar(&heir, "heir", "", "the region that looks after what they have counted (required)")
+			cmd.Flags().BoolVar(&lost, "lost", false, "remove also those that answer at once: what they have told nobody is lost")
 		},
-		run: func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:]) },
+		run: func(o *operator, args []string) error { return o.remove(args[0], heir, args[1:], lost) },
 	}
 }
 
-func (o *operator) remove(addr, heir string, names []string) error {
+func (o *operator) remove(addr, heir string, names []string, lost bool) error {
 	s, st, err := o.region(addr)
 	switch {
 	case heir == "":
@@ -51,8 +57,14 @@ func (o *operator) remove(addr, heir string, names []string) error {
 	if err := removable(addr, &st, heir, names); err != nil {
 		return err
 	}
+	var d *drain
+	if !lost && !st.Restored {
+		if d, err = o.drain(addr, &st, names); err != nil {
+			return err
+		}
+	}
 	if slices.ContainsFunc(names, func(name string) bool { return removal(&st, name) == nil }) {
-		if err := o.Confirm(removes(&st, heir, names)...); err != nil {
+		if err := o.Confirm(removes(&st, heir, names, d)...); err != nil {
 			return err
 		}
 	}
@@ -60,7 +72,7 @@ func (o *operator) remove(addr, heir string, names []string) error {
 	for _, name := range names {
 		args = append(args, name)
 	}
-	if _, _, err := o.decide(s, args...); err != nil {
+	if err := d.whole(func() error { _, _, err := o.decide(s, args...); return err }); err != nil {
 		return err
 	}
 	for _, name := range names {
@@ -98,11 +110,17 @@ func peer(st *regions.NodeStatus, name string) *regions.PeerStatus {
 }
 
 // removes says what a removal will do.
-func removes(st *regions.NodeStatus, heir string, names []string) []string {
-	lines := []string{fmt.Sprintf("Removed for ever, with %s as the heir: %s. What they have counted and no other region has heard of is lost.", heir, strings.Join(names, ", "))}
-	for i := range st.Peers {
-		if p := &st.Peers[i]; slices.Contains(names, p.Name) && p.Connected {
-			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: what it counts from now on is lost.", p.Name, st.Name))
+func removes(st *regions.NodeStatus, heir string, names []string, d *drain) []string {
+	lines := []string{fmt.Sprintf("Removed for ever, with %s as the heir: %s.", heir, strings.Join(names, ", "))}
+	for _, name := range names {
+		switch p := peer(st, name); {
+		case p == nil: // it was removed before
+		case d.leaves(name):
+			lines = append(lines, fmt.Sprintf("The region %s refuses writes from now on, and is removed when the others have all that it has counted.", name))
+		case p.Connected:
+			lines = append(lines, fmt.Sprintf("The region %s is not lost, %s reads it: what it counts from now on is lost.", name, st.Name))
+		default:
+			lines = append(lines, fmt.Sprintf("What the region %s has counted and no other one has heard of is lost.", name))
 		}
 	}
 	if p := peer(st, heir); p != nil && !p.Connected {
