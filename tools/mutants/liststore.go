@@ -376,8 +376,8 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G6", name: "CMINCRBY is applied in part",
 		file:     "store/decide.go",
-		old:      "	for i := range refs {\n		if err := x.checkIncr(&refs[i], op.Deltas[i]); err != nil {\n",
-		new:      "	for i := range refs[:1] {\n		if err := x.checkIncr(&refs[i], op.Deltas[i]); err != nil {\n",
+		old:      "	for i := range refs {\n		if err := cmp.Or(refs[i].checkCaughtUp(), x.checkIncr(&refs[i], op.Deltas[i])); err != nil {\n",
+		new:      "	for i := range refs[:1] {\n		if err := cmp.Or(refs[i].checkCaughtUp(), x.checkIncr(&refs[i], op.Deltas[i])); err != nil {\n",
 		packages: "./store", tests: "TestRefusalsConsumeNothing|TestMultiKey",
 	},
 	{
