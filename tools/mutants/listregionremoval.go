@@ -26,7 +26,7 @@ var regionRemovalMutants = []mutant{
 	{
 		guarantee: "removal", name: "another heir is ignored",
 		file:     "regions/removal.go",
-		old:      "			if is, _ := set.Member(m.Heir); is.Name != heir {\n",
+		old:      "			if is, _ := set.Member(m.Heir); is.Name != heir && !slices.Contains(lost, is.Name) {\n",
 		new:      "			if is, _ := set.Member(m.Heir); false && is.Name != heir {\n",
 		packages: "./regions", tests: "TestLostRegion",
 	},
