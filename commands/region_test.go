@@ -10,7 +10,6 @@ import (
 
 	"github.com/fbfkv/fbfkv/regions"
 	"github.com/fbfkv/fbfkv/store"
-	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // newRegion returns a server that may become a region, and a client of it.
@@ -146,10 +145,9 @@ func TestRegionElsewhere(t *testing.T) {
 		}
 	}
 	st := newStore(t)
-	member := func(r part.Region) store.RegionMember {
-		return store.RegionMember{Region: r, Name: fmt.Sprint("r", r), Partitions: st.Meta().Partitions, Incarnation: st.Meta().Incarnation}
-	}
-	if err := st.SetRegions(store.RegionSet{Group: 1, Members: []store.RegionMember{member(0), member(1)}}); err != nil {
+	own := store.RegionMember{Name: "r0", Partitions: st.Meta().Partitions, Incarnation: st.Meta().Incarnation}
+	other := store.RegionMember{Region: 1, Name: "r1", Partitions: own.Partitions}
+	if err := st.SetRegions(store.RegionSet{Group: 1, Members: []store.RegionMember{own, other}}); err != nil {
 		t.Fatal(err)
 	}
 	if got := dial(t, st, &Server{}).say("REGION STATUS"); got != "-ERR this server is the region r0, and cannot become a node of a cluster: start it with cluster-enabled no" {
