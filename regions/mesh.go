@@ -79,6 +79,7 @@ func (o Options) withDefaults() Options {
 	def(&o.LastRetry, 30*time.Second)
 	def(&o.Takers, 8)
 	def(&o.soon, 250*time.Millisecond)
+	def(&o.learnPeriod, 15*time.Second)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -92,7 +93,6 @@ func (o Options) withDefaults() Options {
 	if o.Login == nil {
 		o.Login = func() (user, password string) { return "", "" }
 	}
-	def(&o.learnPeriod, 15*time.Second)
 	if o.remembered == nil {
 		o.remembered = o.recall()
 	}

@@ -470,7 +470,7 @@ func (x *decider) take(op *Op) {
 			return
 		}
 	}
-	if x.leaving && op.Kind.Write() && !op.Kind.internal() { // begin did not know it yet
+	if x.leaving && op.Kind.Write() && !op.Kind.internal() { // under the lock: Leave has told where the log ends
 		op.Err = ErrLeaving
 		return
 	}

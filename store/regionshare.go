@@ -114,9 +114,6 @@ func (s *Store) clientsRefused() error {
 	if why := s.unread.Load(); why != nil {
 		return *why
 	}
-	if s.leaving.on.Load() {
-		return ErrLeaving
-	}
 	if s.unheard.Load() {
 		return ErrUnheard
 	}

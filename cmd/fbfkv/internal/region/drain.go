@@ -25,16 +25,15 @@ const orLost = "; or remove it at once with --lost: what it has told nobody is l
 
 // drain is the removal of regions that answer.
 type drain struct {
-	o      *operator
-	stay   map[string]string // addresses by names
-	leave  map[string]string
-	number map[string]int // of those that leave
-	told   map[*server]map[uint16]uint64
+	o     *operator
+	stay  map[string]string // addresses by names
+	leave map[string]*regions.PeerStatus
+	told  map[*server]map[uint16]uint64
 }
 
 // drain returns which of the regions to be removed answer; nil: none does. They are to be read by all that stay.
 func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*drain, error) {
-	d := &drain{o, map[string]string{st.Name: addr}, map[string]string{}, map[string]int{}, map[*server]map[uint16]uint64{}}
+	d := &drain{o, map[string]string{st.Name: addr}, map[string]*regions.PeerStatus{}, map[*server]map[uint16]uint64{}}
 	for i := range st.Peers {
 		p := &st.Peers[i]
 		if !slices.Contains(names, p.Name) {
@@ -45,7 +44,7 @@ func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*
 		case err != nil:
 			o.Say("%s does not answer: %v", p.Name, err)
 		case there.Group == st.Group && there.Number == p.Number && !there.Restored && !there.Removed: // else nobody reads it
-			d.leave[p.Name], d.number[p.Name] = p.Address, int(p.Number)
+			d.leave[p.Name] = p
 		}
 	}
 	if len(d.leave) == 0 {
@@ -65,14 +64,14 @@ func (o *operator) drain(addr string, st *regions.NodeStatus, names []string) (*
 	return d, nil
 }
 
-func sorted(m map[string]string) []string { return slices.Sorted(maps.Keys(m)) }
+func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // leaves reports whether a region is removed when the others have all of it.
-func (d *drain) leaves(name string) bool { return d != nil && d.leave[name] != "" }
+func (d *drain) leaves(name string) bool { return d != nil && d.leave[name] != nil }
 
-// whole lets the regions refuse writes, and calls remove when the others have all that they have done. If that does not
+// drained lets the regions refuse writes, and calls remove when the others have all that they have done. If that does not
 // come, or the operator does not wait for it, clients may write again.
-func (d *drain) whole(remove func() error) error {
+func (d *drain) drained(remove func() error) error {
 	if d == nil {
 		return remove()
 	}
@@ -97,7 +96,7 @@ func (d *drain) whole(remove func() error) error {
 
 // serve lets a region take writes again.
 func (d *drain) serve(name string) error {
-	_, _, readers, err := d.o.readers(d.leave[name])
+	_, _, readers, err := d.o.readers(d.leave[name].Address)
 	for _, s := range readers {
 		_, failed := s.do("LEAVE", "NO")
 		err = errors.Join(err, failed)
@@ -154,7 +153,7 @@ func (d *drain) wait(interrupted context.Context) error {
 // refuse lets a region refuse writes, of a cluster the leaders of all shards, and returns the sequences that others must have
 // taken, by partition.
 func (d *drain) refuse(name string) (map[uint16]uint64, error) {
-	_, _, readers, err := d.o.readers(d.leave[name])
+	_, _, readers, err := d.o.readers(d.leave[name].Address)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +186,7 @@ func (d *drain) behind(by, name string, ends map[uint16]uint64) (lag uint64, err
 		return 0, err
 	}
 	p := peer(&st, name)
-	if p == nil || int(p.Number) != d.number[name] || !p.Connected || p.Paused || p.Failing {
+	if p == nil || p.Number != d.leave[name].Number || !p.Connected || p.Paused || p.Failing {
 		return 0, fmt.Errorf("%s does not read %s", by, name)
 	}
 	if len(ends) != p.Partitions {

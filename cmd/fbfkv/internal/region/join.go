@@ -86,7 +86,7 @@ func (o *operator) create(addr, name string) error {
 	case st.Member:
 		err = o.Confirm(fmt.Sprintf("The region %s has the address %s; from now on it is %s.", name, st.Address, at))
 	default:
-		err = o.Confirm(fmt.Sprintf("The %s becomes the region %s, the first one. Others will reach it at %s.", whole(addr, &st), name, at))
+		err = o.Confirm(fmt.Sprintf("The %s becomes the region %s, the first one. Others will reach it at %s.", candidate(addr, &st), name, at))
 	}
 	if err != nil {
 		return err
@@ -110,8 +110,8 @@ func removed(addr string, st *regions.NodeStatus) error {
 	return fmt.Errorf("%s: %w", addr, store.ErrRemoved)
 }
 
-// whole is what becomes a region, if a server is named.
-func whole(addr string, st *regions.NodeStatus) string {
+// candidate is what becomes a region, if a server is named.
+func candidate(addr string, st *regions.NodeStatus) string {
 	if len(st.Shards) > 0 {
 		return "cluster of " + addr
 	}
@@ -268,7 +268,7 @@ func (o *operator) plan(addr string, a *regions.Admission, st, there *regions.No
 		}
 	}
 	slices.Sort(names)
-	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.", whole(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
+	lines := []string{fmt.Sprintf("The %s becomes the region %s, beside %s. Others will reach it at %s.", candidate(addr, st), a.Name, strings.Join(names, ", "), a.Address)}
 	if n := o.keys(addr); n > 0 {
 		lines = append(lines, fmt.Sprintf("It has %s: what is counted there is added to what the others have. If it is a copy of another region's, do not go on.", plural(int(n), "key")),
 			"Until it has caught up with the others it refuses operations with opids that it does not know: they may know them.")

@@ -72,7 +72,7 @@ func (o *operator) remove(addr, heir string, names []string, lost bool) error {
 	for _, name := range names {
 		args = append(args, name)
 	}
-	if err := d.whole(func() error { _, _, err := o.decide(s, args...); return err }); err != nil {
+	if err := d.drained(func() error { _, _, err := o.decide(s, args...); return err }); err != nil {
 		return err
 	}
 	for _, name := range names {
