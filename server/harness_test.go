@@ -224,10 +224,11 @@ func (c *client) socket() net.Conn {
 	return c.Conn
 }
 
-// send sends bytes as they are.
+// send sends bytes as they are. A client that was idle has longEnough again.
 func (c *client) send(s string) {
 	c.t.Helper()
 	c.sent = time.Now()
+	c.SetDeadline(c.sent.Add(longEnough))
 	if _, err := io.WriteString(c, s); err != nil {
 		c.t.Fatalf("sending %.40q: %v", s, err)
 	}
