@@ -257,10 +257,10 @@ func TestPartitionComesBackAtOnce(t *testing.T) {
 	a, b := from.mover(t), to.mover(t)
 	moves(t, g, move, from, to)
 	await(t, "the source has deleted it", func() bool { return from.node.st.Vacant(3) })
+	await(t, "the target counts", func() bool { return countOne(to.node.st, key, "2").Err == nil })
 	a.Close()
 	b.Close()
 	// It goes on to the third shard, and is to come back, before the second one has noticed.
-	await(t, "the target counts", func() bool { return countOne(to.node.st, key, "2").Err == nil })
 	_, err := to.node.st.HandOver(3, to.meta.Configuration().Version)
 	must(t, err)
 	third := to.meta.Configuration().Shards[2].ID
