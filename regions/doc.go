@@ -127,11 +127,12 @@
 //
 // # Digests
 //
-//	REGION.PULL DIGEST group region incarnation partition first last
+//	REGION.PULL DIGEST group region incarnation partition first last time
 //
-// is answered with store.Digest. Verify compares with each region, slots by slots: only if both have taken all
-// that the other one did, and equally much of third ones, when the digests were made. While traffic goes
-// on it tries again for a while, and tells which slots could not be compared, and which regions could not be asked.
+// is answered with store.Digest, of what does not expire until a time, unix ms. Verify compares with each region, by
+// groups of 16 slots: only if both have taken all that the other one shows. What is being changed it asks for again, in
+// pieces that get smaller, for a while, and then tells that it could not be compared. What differs counts if it still does
+// when it is asked for again.
 //
 // # Rules, and what upholds them
 //
@@ -155,6 +156,8 @@
 //	a useless answer makes no loop take, takeOne, session      TestUseless, TestDoesNotWait
 //	memory is for what arrived     answerReader.bulk           TestAnswerMemory, FuzzAnswer
 //	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
+//	traffic keeps no digest away   peer.verify                 TestVerifyWhileWritten
+//	a moment is no difference      peer.verify (suspect)       TestVerifyOnce
 //	a gap is one line              settle                      TestGapIsOneLine
 //	any node of a shard is read    peer.enter, Mesh.grow       TestReadsShards
 //	a name that is lost is enough  peer.candidates             TestRemembersNodes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"slices"
 	"strconv"
@@ -20,16 +21,23 @@ import (
 const wordDigest = "DIGEST"
 
 const (
-	digestArgs = 6
-	// maxDigest bounds a digest, bytes: 1024 sums, and how far the logs of 15 regions were taken.
+	digestArgs = 7
+	// maxDigest bounds a digest, bytes: 1024 sums with clocks, and how far the logs of 15 regions were taken.
 	maxDigest = 8 << 20
-	// verifyRounds is how often a range that is being changed is tried again at most.
+	// verifyRounds is how often slots that are being changed are tried again at most.
 	verifyRounds = 12
+	// groupSlots is how many slots are compared together, and narrower how many times fewer are asked for in each round: to
+	// read few keys takes a short time, in which few of them change.
+	groupSlots = store.DigestSlots
+	narrower   = 4
+	// expiryMargin is how far ahead of the clock here keys that expire are left out: another region's, by which it deletes
+	// them, may be ahead.
+	expiryMargin = 10 * time.Second
 	// verifyTimeout is how long a digest may take, by Options.Timeout: it reads all keys.
 	verifyTimeout = 20
 )
 
-// ErrBusy: some slots could not be compared, since they were being changed, or their changes had not
+// ErrBusy: some slots could not be compared, since they were being changed all the time, or their changes had not
 // been taken yet.
 var ErrBusy = errors.New("slots were not compared, as changes are under way: run it again, or see fbfkv region status of both")
 
@@ -52,6 +60,7 @@ func parseDigest(args [][]byte) (q store.DigestQuery, err error) {
 	a := numbers{rest: args}
 	q.Group, q.By, q.Incarnation = a.next("group", 0, 1<<64-1), part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
 	q.Partition, q.First, q.Last = a.slot("partition"), a.slot("first slot"), a.slot("last slot")
+	q.At = int64(a.next("time", 0, math.MaxInt64))
 	return q, a.err
 }
 
@@ -60,7 +69,7 @@ func writeDigest(w *resp.Writer, q *store.DigestQuery) {
 	w.Array(2 + digestArgs)
 	w.BulkString(Command)
 	w.BulkString(wordDigest)
-	for _, n := range []uint64{q.Group, uint64(q.By), q.Incarnation, uint64(q.Partition), uint64(q.First), uint64(q.Last)} {
+	for _, n := range []uint64{q.Group, uint64(q.By), q.Incarnation, uint64(q.Partition), uint64(q.First), uint64(q.Last), uint64(q.At)} {
 		w.BulkString(strconv.FormatUint(n, 10))
 	}
 }
@@ -111,7 +120,24 @@ func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 	return all, ctx.Err()
 }
 
-// verify compares this region with one.
+// piece is slots that are to be compared.
+type piece struct {
+	store.SlotRange
+	partition uint16 // of the other region
+	suspect   bool   // they differed when they were looked at before
+}
+
+// add appends slots, together with those before them if they are alike.
+func add(all []piece, p piece) []piece {
+	if n := len(all) - 1; n >= 0 && all[n].partition == p.partition && all[n].suspect == p.suspect && all[n].Last+1 == p.First {
+		all[n].Last = p.Last
+		return all
+	}
+	return append(all, p)
+}
+
+// verify compares this region with one. Slots that differ are looked at twice, since they may have been in the middle of a
+// change; those that are being changed are, in pieces that get smaller.
 func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 	m, _, err := p.member()
 	if err != nil {
@@ -126,64 +152,101 @@ func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 		return nil, err
 	}
 	defer links.close()
+	var left, differ, busy []piece
+	for _, r := range ranges {
+		left = append(left, piece{store.SlotRange{First: r.First, Last: r.Last}, r.Source.Partition, false})
+	}
 	last, busyBy := verifyRounds, ErrBusy
 	if p.Status().Paused { // what it has counted does not come
-		last, busyBy = 0, ErrPaused
+		last, busyBy = 1, ErrPaused
 	}
-	for round := 0; len(ranges) > 0; round++ {
-		var busy []store.PullRange
-		for _, r := range ranges {
-			q := store.DigestQuery{By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: r.Source.Partition, First: r.First, Last: r.Last}
-			l, err := links.to(ctx, r.Source.Partition)
-			if err != nil {
-				return all, err
-			}
-			differ, ok, err := p.compare(l, &q)
-			switch {
-			case err != nil:
-				return all, err
-			case ok:
-				for _, slots := range differ {
-					all = append(all, Difference{p.region, slots, nil})
+	for round, most := 0, slots; len(left) > 0; round, most = round+1, max(most/narrower, groupSlots) {
+		var again []piece
+		for _, whole := range left {
+			for first := int(whole.First); first <= int(whole.Last); first += most {
+				some := whole
+				some.First, some.Last = uint16(first), uint16(min(first+most-1, int(whole.Last)))
+				agreed, err := p.compare(ctx, links, &m, &some)
+				if err != nil {
+					return p.differences(differ, busy, busyBy), err
 				}
-			case round < last:
-				busy = append(busy, r)
-			default:
-				all = append(all, Difference{p.region, store.SlotRange{First: r.First, Last: r.Last}, busyBy})
+				for i, is := range agreed {
+					group := some
+					group.First += uint16(i * groupSlots)
+					group.Last = group.First + groupSlots - 1
+					switch {
+					case is == store.Agree:
+					case is == store.Differ && group.suspect:
+						differ = append(differ, group)
+					case is == store.Unknown && round >= last:
+						busy = append(busy, group)
+					default: // at last these are suspects, and looked at once more
+						group.suspect = group.suspect || is == store.Differ
+						again = add(again, group)
+					}
+				}
 			}
 		}
-		if ranges = busy; len(busy) > 0 {
-			t := time.NewTimer(min(p.opts.delay(round), time.Second))
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-				t.Stop()
-				return all, ctx.Err()
-			}
+		if left = again; len(left) > 0 && !sleep(ctx, min(p.opts.delay(round), time.Second)) {
+			return p.differences(differ, busy, busyBy), ctx.Err()
 		}
 	}
-	return all, nil
+	return p.differences(differ, busy, busyBy), nil
 }
 
-// compare compares a range; false if that cannot be done now.
-func (p *peer) compare(l *link, q *store.DigestQuery) (differ []store.SlotRange, ok bool, err error) {
-	own, err := p.opts.Store.RegionDigest(q.First, q.Last)
-	if err != nil {
-		return nil, false, err
+// sleep returns false if ctx was done before.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
-	writeDigest(&l.w, q)
+}
+
+// differences are slots that differ, and others that could not be compared for a reason, each in their order.
+func (p *peer) differences(differ, busy []piece, why error) (all []Difference) {
+	for i, pieces := range [][]piece{differ, busy} {
+		slices.SortFunc(pieces, func(a, b piece) int { return int(a.First) - int(b.First) })
+		var joined []piece
+		for _, p := range pieces {
+			joined = add(joined, piece{SlotRange: p.SlotRange})
+		}
+		for _, j := range joined {
+			all = append(all, Difference{p.region, j.SlotRange, []error{nil, why}[i]})
+		}
+	}
+	return all
+}
+
+// compare compares slots, in one partition of each region, by groups.
+func (p *peer) compare(ctx context.Context, links *shardLinks, m *membership, which *piece) ([]store.Agreement, error) {
+	l, err := links.to(ctx, which.partition)
+	if err != nil {
+		return nil, err
+	}
+	q := store.DigestQuery{
+		By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: which.partition, First: which.First, Last: which.Last,
+		At: p.opts.now() + expiryMargin.Milliseconds(),
+	}
+	own, err := p.opts.Store.RegionDigest(q.First, q.Last, q.At)
+	if err != nil {
+		return nil, err
+	}
+	writeDigest(&l.w, &q)
 	if err := l.send(verifyTimeout * p.opts.Timeout); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	b, failed, err := l.string(maxDigest)
 	if err = errors.Join(err, failed); err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	theirs, err := store.DecodeDigest(b)
 	if err != nil || theirs.RegionSource != (store.RegionSource{Region: p.region, Partition: q.Partition}) {
-		return nil, false, fmt.Errorf("%w: a digest", ErrAnswer)
+		return nil, fmt.Errorf("%w: a digest", ErrAnswer)
 	}
 	set, _ := p.opts.Store.Regions()
-	differ, ok = own.Compare(&theirs, &set)
-	return differ, ok, nil
+	return own.Compare(&theirs, &set), nil
 }

@@ -150,24 +150,32 @@ func (s *Store) ownPartition(n uint16) (*partition, error) {
 	return s.partitions[n], nil
 }
 
-// check refuses a pull of somebody else. It returns how many ranges the peer asks for.
-func (q *Pull) check(p *partition) (ranges int, err error) {
+// checkPeer refuses somebody who does not read this region.
+func (q *Pull) checkPeer(p *partition) error {
 	g := p.regions
 	if g == nil {
-		return 0, ErrNoRegions
+		return ErrNoRegions
 	}
 	m := g.member(q.By)
 	switch {
 	case q.Group != g.Group:
-		return 0, streamError("group %x, and not %x", g.Group, q.Group)
+		return streamError("group %x, and not %x", g.Group, q.Group)
 	case m == nil || q.By == g.Self:
-		return 0, streamError("region %d does not read this one", q.By)
+		return streamError("region %d does not read this one", q.By)
 	case m.Gone:
-		return 0, streamError("region %d was removed", q.By)
+		return streamError("region %d was removed", q.By)
 	case q.Incarnation != p.logIncarnation():
-		return 0, streamError("incarnation %x, and not %x", p.logIncarnation(), q.Incarnation)
+		return streamError("incarnation %x, and not %x", p.logIncarnation(), q.Incarnation)
 	}
-	last, ranges, ok := pullRange(int(p.id), p.count, m.Partitions, q.First)
+	return nil
+}
+
+// check refuses a pull of somebody else. It returns how many ranges the peer asks for.
+func (q *Pull) check(p *partition) (ranges int, err error) {
+	if err := q.checkPeer(p); err != nil {
+		return 0, err
+	}
+	last, ranges, ok := pullRange(int(p.id), p.count, p.regions.member(q.By).Partitions, q.First)
 	if !ok || last != q.Last {
 		return 0, streamError("partition %d for the slots %d to %d", p.id, q.First, q.Last)
 	}

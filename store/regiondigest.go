@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
@@ -11,9 +12,9 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Digests of counters: for each 1/1024 of the slots, a sum of hashes over its keys. Two regions that have
-// taken each other's logs, and equally much of others' (Compare asks that), must have the same. Why each
-// piece of it is:
+// Digests of counters: for each 1/1024 of the slots, a group, a sum of hashes over its keys, and for each region the
+// highest clock of its parts of them. Two regions must have the same sum if each has taken all changes that the other
+// one shows (Compare asks that). Why each piece of it is:
 //
 //	a part: clock, live, cum, register,   made by its region's changes alone, which all take in the order of
 //	expiry, take-backs                    their log; whole parts (Merge) are copies as of one of them
@@ -24,37 +25,50 @@ import (
 //	                                      its region has deleted it itself, as all knew before anybody forgot it
 //	whether the key is there              it is told if some part lives, which follows from parts and bases
 //	a counter without parts               as its region's part, with the clock of its newest entry (asParts)
-//	expired                               not told from the time on at which it expires here: each region deletes
-//	                                      it by its own clock. In between they may differ
+//	what expires                          not told from a time on that who asks says: each region deletes it by its own
+//	                                      clock, which must not have got there
 //	tables                                keys of REGIONS ALL are told: tables must have the same prefixes everywhere
+//	the clock of a part                   each change that a region makes of a key is in the clock of its part, also a
+//	                                      deletion: so the clocks of a group's parts, dead ones too, say which changes it
+//	                                      shows. What an heir does is in the clock of the part that it inherits
 //
 // Of no other thing that regions do not agree on it depends: what is in memory or in rows, who deleted what
-// has expired, ids, what is owed. A digest is as of one sequence: if anything is logged in the partition
-// while its keys are read, it says so, and is no use.
+// has expired, ids, what is owed. Keys may change while they are read, and while the other region reads: what had been
+// taken before the first was read is shown whatever happens then, and clocks tell of what came later. A group in which
+// something did cannot be compared, and the others can.
 
 const (
-	// digestSlots is how many slots have a sum together.
-	digestSlots         = slots / 1024
-	regionDigestVersion = 1
+	// DigestSlots is how many slots have a sum together: a group.
+	DigestSlots         = slots / 1024
+	regionDigestVersion = 2
 )
 
 // RegionDigest is what a region has in a slot range.
 type RegionDigest struct {
 	RegionSource        // the region, and its partition
-	First, Last  uint16 // slots
-	Seq          uint64 // of the partition, when it was made
-	// Busy: the partition has changed while its keys were read, so that the sums are of no one sequence.
-	Busy  bool
-	Taken []RegionTaken // how far the partition had taken others' logs, by source
-	Sums  []uint64      // of each 16 slots from First on
+	First, Last  uint16 // slots, of whole groups
+	At           int64  // unix ms: keys that expire until then are not in the sums
+	Era          uint64 // of the region
+	Seq          uint64 // of the partition, before its keys were read
+	// Busy: a region that was removed is not levelled yet, or what was read was taken back. Nothing can be compared.
+	Busy   bool
+	Taken  []RegionTaken // how far the partition had taken others' logs before its keys were read, by source
+	Groups []SlotGroup   // of 16 slots each, from First on
 }
 
-// DigestQuery is what a region asks another one for: a digest of one of the ranges of slots that it reads.
+// SlotGroup is what a region has in 16 slots.
+type SlotGroup struct {
+	Sum    uint64                  // of hashes of keys and their parts
+	Clocks [part.MaxRegions]uint64 // the highest clock of each region's parts
+}
+
+// DigestQuery is what a region asks another one for: a digest of slots that are in one partition of both, whole groups.
 type DigestQuery struct {
 	By                 part.Region
 	Group, Incarnation uint64 // … of the source, as who asks knows it
 	Partition          uint16
 	First, Last        uint16
+	At                 int64 // see RegionDigest
 }
 
 // Digest answers another region's query, for DecodeDigest. Errors: as Pull, but for ErrGap.
@@ -63,22 +77,26 @@ func (s *Store) Digest(q DigestQuery) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	pull := Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation, Partition: q.Partition, First: q.First, Last: q.Last}
 	p.lock()
-	_, err = pull.check(p)
+	err = (&Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation}).checkPeer(p)
 	p.mu.Unlock()
+	if err == nil && (q.First > q.Last || s.partitions[q.First>>s.shift] != p || s.partitions[q.Last>>s.shift] != p) {
+		err = streamError("partition %d for the slots %d to %d", p.id, q.First, q.Last)
+	}
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.RegionDigest(q.First, q.Last)
+	d, err := s.RegionDigest(q.First, q.Last, q.At)
 	if err != nil {
 		return nil, err
 	}
 	return d.appendTo(nil), nil
 }
 
-// RegionDigest returns a digest of slots of one partition here. It reads all their keys.
-func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
+// RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots from first to last, which
+// are of one partition here. It reads all their keys.
+func (s *Store) RegionDigest(first, last uint16, at int64) (d RegionDigest, err error) {
+	first, last = first/DigestSlots*DigestSlots, last|(DigestSlots-1)
 	p := s.partitions[first>>s.shift]
 	p.taking.mu.Lock()
 	p.lock()
@@ -88,49 +106,76 @@ func (s *Store) RegionDigest(first, last uint16) (d RegionDigest, err error) {
 		return d, ErrNoRegions
 	}
 	here := p.here()
-	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, Seq: p.seq}
+	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, At: at, Era: p.regions.Era, Seq: p.seq}
 	d.Taken = sortTaken(p.regions.cursors)
 	for i := range d.Taken {
 		t := &d.Taken[i]
 		t.Seq = max(t.Seq, p.heldTaking().ahead[t.RegionSource])
 	}
+	for _, m := range p.regions.Members {
+		d.Busy = d.Busy || m.Gone && slices.ContainsFunc(p.unlevelled(m.Region), func(r part.Region) bool { return r == m.Heir || r == d.Region })
+	}
 	p.mu.Unlock()
 	p.taking.mu.Unlock()
-	wall, _ := s.look()
-	d.Sums = make([]uint64, int(last/digestSlots-first/digestSlots)+1)
+	d.Groups = make([]SlotGroup, int(last/DigestSlots-first/DigestSlots)+1)
 	var after, buf []byte
-	for more := true; more && !d.Busy; {
+	end := here
+	for more := true; more; {
 		var keys []foundKey
-		var at point
-		if keys, more, at, err = s.partsBehind(p, after, last, max(positionOfNext(after), position(first, 0)), stateKeys); err != nil {
+		keys, more, end, err = s.partsBehind(p, after, last, max(positionOfNext(after), position(first, 0)), stateKeys)
+		if err != nil {
 			return d, err
 		}
 		for i := range keys {
 			k := &keys[i]
 			after = k.key
-			buf = coding.AppendBytes(buf[:0], k.key)
-			// What has expired is seen by nobody, and each region deletes it in its own time.
-			if at := k.parts.Expiry().At; at != 0 && at <= wall {
-				continue
-			}
-			if n := len(buf); k.told && len(k.parts.AppendAgreed(buf)) > n {
-				buf = k.parts.AppendAgreed(buf)
-				d.Sums[Slot(k.key)/digestSlots-first/digestSlots] += xxhash.Sum64(buf)
+			if k.told {
+				buf = d.Groups[Slot(k.key)/DigestSlots-first/DigestSlots].add(buf, k, at)
 			}
 		}
-		d.Busy = at != here
 	}
-	return d, here.wait()
+	d.Busy = d.Busy || end.life != here.life
+	return d, end.wait()
+}
+
+// add adds a key. It returns buf, to be used again.
+func (g *SlotGroup) add(buf []byte, k *foundKey, at int64) []byte {
+	for i := range k.parts {
+		q := &k.parts[i]
+		g.Clocks[q.Region] = max(g.Clocks[q.Region], q.Clock)
+	}
+	// What has expired is seen by nobody, and each region deletes it in its own time.
+	if expires := k.parts.Expiry().At; expires != 0 && expires <= at {
+		return buf
+	}
+	buf = coding.AppendBytes(buf[:0], k.key)
+	n := len(buf)
+	if buf = k.parts.AppendAgreed(buf); len(buf) > n {
+		g.Sum += xxhash.Sum64(buf)
+	}
+	return buf
 }
 
 func (d *RegionDigest) appendTo(b []byte) []byte {
 	b = d.RegionSource.appendTo(append(b, regionDigestVersion))
-	b = binary.AppendUvarint(b, uint64(d.First))
-	b = binary.AppendUvarint(b, uint64(d.Last))
-	b = append(binary.AppendUvarint(b, d.Seq), bit(d.Busy))
-	b = appendTaken(b, d.Taken)
-	for _, sum := range d.Sums {
-		b = binary.BigEndian.AppendUint64(b, sum)
+	for _, n := range []uint64{uint64(d.First), uint64(d.Last), uint64(d.At), d.Era, d.Seq} {
+		b = binary.AppendUvarint(b, n)
+	}
+	b = appendTaken(append(b, bit(d.Busy)), d.Taken)
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		mask := uint64(0)
+		for r, clock := range g.Clocks {
+			if clock != 0 {
+				mask |= 1 << r
+			}
+		}
+		b = binary.AppendUvarint(binary.AppendUvarint(b, g.Sum), mask)
+		for _, clock := range g.Clocks {
+			if clock != 0 {
+				b = binary.AppendUvarint(b, clock)
+			}
+		}
 	}
 	return b
 }
@@ -143,12 +188,20 @@ func DecodeDigest(b []byte) (d RegionDigest, err error) {
 	}
 	d.RegionSource = r.source()
 	d.First, d.Last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
-	d.Seq, d.Busy, d.Taken = r.Uvarint(), r.bit(), r.taken()
-	if d.First > d.Last || len(r.Rest) != 8*(int(d.Last/digestSlots-d.First/digestSlots)+1) {
+	d.At, d.Era, d.Seq, d.Busy, d.Taken = int64(r.UpTo(math.MaxInt64)), r.Uvarint(), r.Uvarint(), r.bit(), r.taken()
+	if d.First > d.Last || d.First%DigestSlots != 0 || d.Last%DigestSlots != DigestSlots-1 {
 		return RegionDigest{}, ErrPulled
 	}
-	for rest := r.Rest; len(rest) > 0; rest = rest[8:] {
-		d.Sums = append(d.Sums, binary.BigEndian.Uint64(rest))
+	d.Groups = make([]SlotGroup, int(d.Last/DigestSlots-d.First/DigestSlots)+1)
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		g.Sum = r.Uvarint()
+		mask := r.UpTo(1<<part.MaxRegions - 1)
+		for of := range g.Clocks {
+			if mask>>of&1 != 0 {
+				g.Clocks[of] = r.Uvarint()
+			}
+		}
 	}
 	if !bytes.Equal(d.appendTo(nil), b) {
 		return RegionDigest{}, ErrPulled
@@ -159,39 +212,55 @@ func DecodeDigest(b []byte) (d RegionDigest, err error) {
 // SlotRange is slots from First to Last.
 type SlotRange struct{ First, Last uint16 }
 
-// Compare returns the slots in which two regions differ, and whether that can be said: each has taken all
-// that the other had done, and they have taken equally much of third ones.
-func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) (differ []SlotRange, ok bool) {
-	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || len(d.Sums) != len(o.Sums) {
-		return nil, false
-	}
-	if d.taken(o.RegionSource) < o.Seq || o.taken(d.RegionSource) < d.Seq {
-		return nil, false
+// Agreement is whether two regions have the same in a group.
+type Agreement byte
+
+const (
+	Unknown Agreement = iota // it is being changed, or one of them has not taken it
+	Agree
+	Differ
+)
+
+// Compare returns for each group whether two regions agree. That can be said if each has taken what the other one shows.
+// A difference may also be that they were in the middle of a change that does not come with its region's log, as a state
+// does: one that is found again a while later is one.
+func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
+	all := make([]Agreement, len(d.Groups))
+	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era || len(d.Groups) != len(o.Groups) {
+		return all
 	}
 	g := newRegions(*set)
-	for _, r := range g.ids {
-		if r == d.Region || r == o.Region {
-			continue
+	for i := range all {
+		slot := d.First + uint16(i*DigestSlots)
+		switch {
+		case !d.shown(o, i, slot, g) || !o.shown(d, i, slot, g):
+		case d.Groups[i].Sum == o.Groups[i].Sum:
+			all[i] = Agree
+		default:
+			all[i] = Differ
 		}
-		for n := g.source(r, d.First).Partition; n <= g.source(r, d.Last).Partition; n++ {
-			if d.taken(RegionSource{r, n}) != o.taken(RegionSource{r, n}) {
-				return nil, false
+	}
+	return all
+}
+
+// shown reports whether d's region had taken all that o shows in a group.
+func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bool {
+	for r, clock := range o.Groups[i].Clocks {
+		switch region := part.Region(r); {
+		case clock == 0:
+		case g.gone(region): // all have what it did; its heir's changes have that one's sequences, or none
+			if clock != d.Groups[i].Clocks[r] {
+				return false
 			}
+		case region == d.Region:
+			if clock > d.Seq {
+				return false
+			}
+		case g.member(region) == nil || d.taken(g.source(region, slot)) < clock:
+			return false
 		}
 	}
-	for i := range d.Sums {
-		if d.Sums[i] == o.Sums[i] {
-			continue
-		}
-		first := (int(d.First)/digestSlots + i) * digestSlots
-		r := SlotRange{max(uint16(first), d.First), min(uint16(first+digestSlots-1), d.Last)}
-		if n := len(differ); n > 0 && differ[n-1].Last+1 == r.First {
-			differ[n-1].Last = r.Last
-			continue
-		}
-		differ = append(differ, r)
-	}
-	return differ, true
+	return true
 }
 
 func (d *RegionDigest) taken(from RegionSource) uint64 {

@@ -103,9 +103,23 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a digest is compared with one of a region that has taken less",
 		file:     "store/regiondigest.go",
-		old:      "	if d.taken(o.RegionSource) < o.Seq || o.taken(d.RegionSource) < d.Seq {\n",
-		new:      "	if d.taken(o.RegionSource) < o.Seq && o.taken(d.RegionSource) < d.Seq {\n",
+		old:      "		case !d.shown(o, i, slot, g) || !o.shown(d, i, slot, g):\n",
+		new:      "		case !d.shown(o, i, slot, g) && !o.shown(d, i, slot, g):\n",
 		packages: "./store", tests: "TestRegionDigest",
+	},
+	{
+		guarantee: "G1", name: "a digest does not say that it shows a deletion",
+		file:     "store/regiondigest.go",
+		old:      "		g.Clocks[q.Region] = max(g.Clocks[q.Region], q.Clock)\n",
+		new:      "		if k.parts.Alive() {\n			g.Clocks[q.Region] = max(g.Clocks[q.Region], q.Clock)\n		}\n",
+		packages: "./store", tests: "TestRegionDigest",
+	},
+	{
+		guarantee: "G1", name: "a difference is told that is there for a moment",
+		file:     "regions/verify.go",
+		old:      "is == store.Differ && group.suspect:",
+		new:      "is == store.Differ:",
+		packages: "./regions", tests: "TestVerifyOnce",
 	},
 	{
 		guarantee: "G1", name: "a digest tells what a region has forgotten",
