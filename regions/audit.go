@@ -69,7 +69,7 @@ func (g *groups) slots() (all []store.SlotRange) {
 	return all
 }
 
-// inWords names slots to an operator: "0 to 15, 64 to 127 and 3 more ranges".
+// inWords names slots to an operator: "0 to 15, 64 to 127 and 3 more".
 func inWords(all []store.SlotRange) string {
 	var b strings.Builder
 	for i, r := range all[:min(len(all), shownSlots)] {
@@ -79,7 +79,7 @@ func inWords(all []store.SlotRange) string {
 		fmt.Fprintf(&b, "%d to %d", r.First, r.Last)
 	}
 	if n := len(all) - shownSlots; n > 0 {
-		fmt.Fprintf(&b, " and %d more ranges", n)
+		fmt.Fprintf(&b, " and %d more", n)
 	}
 	return b.String()
 }
