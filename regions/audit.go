@@ -1,7 +1,6 @@
 package regions
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -237,14 +236,4 @@ func (o *Options) incarnation() uint64 {
 		return o.Cluster.Incarnation
 	}
 	return o.Store.Meta().Incarnation
-}
-
-// Verify compares this region with all that it reads, each over a connection of its own, and returns where
-// they differ, or could not be compared. One that cannot be asked does not keep it from comparing the others.
-func (m *Mesh) Verify(ctx context.Context) ([]Difference, error) {
-	l, err := m.look(ctx, nil)
-	if err == nil {
-		m.note(&l, nil)
-	}
-	return l.found, err
 }

@@ -81,6 +81,16 @@ func (s *Source) digest(args [][]byte, w *resp.Writer) {
 	w.Error(replyOf(err))
 }
 
+// Verify compares this region with all that it reads, each over a connection of its own, and returns where
+// they differ, or could not be compared. One that cannot be asked does not keep it from comparing the others.
+func (m *Mesh) Verify(ctx context.Context) ([]Difference, error) {
+	l, err := m.look(ctx, nil)
+	if err == nil {
+		m.note(&l, nil)
+	}
+	return l.found, err
+}
+
 // look compares this region with those of the others that are in only; nil: with all that it reads.
 func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err error) {
 	ctx, cancel := context.WithCancel(ctx)
