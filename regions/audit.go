@@ -18,7 +18,7 @@ import (
 //	  └──── differs where it did not ──► a second look at those regions, a sixtieth of that later:
 //	                                     what differs in both is a mismatch
 //
-// One look may be wrong: keys that expire between two digests are in one of them only. A mismatch lasts until a
+// One look alone raises no alarm: what it finds may be a moment's, and be over soon. A mismatch lasts until a
 // look finds that the slots are equal; what cannot be compared leaves it as it is. It is forgotten with the Mesh,
 // so a new leader of a shard has to find it by itself.
 //
