@@ -122,7 +122,8 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 		if p.State() == "failing" {
 			failure = lineSafe(p.LastError)
 		}
-		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,last_error=%s",
-			lineSafe(p.Name), p.State(), p.LagMs, behind, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs, failure[:min(len(failure), maxShownError)]))
+		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,digest_mismatch=%d,digest_checked=%d,last_error=%s",
+			lineSafe(p.Name), p.State(), p.LagMs, behind, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs,
+			p.DigestMismatch, p.DigestCheckedMs/1000, failure[:min(len(failure), maxShownError)]))
 	}
 }

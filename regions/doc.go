@@ -134,6 +134,10 @@
 // pieces that get smaller, for a while, and then tells that it could not be compared. What differs counts if it still does
 // when it is asked for again.
 //
+// A Mesh does the same by itself once in Options.DigestPeriod (audit.go), with regions whose reading is neither paused nor
+// failing, unless this one was removed or restored. Slots that differ in two looks in a row are a mismatch: it is in Status and in
+// the log until a look, or Verify, finds them equal. The leader of each shard does it for the partitions of that.
+//
 // # Rules, and what upholds them
 //
 //	nobody asks again and again    AwaitAny, Source.Pull       TestWoken
@@ -170,4 +174,8 @@
 //	answers are worth their bytes  Told.pace                   TestEvery
 //	only a leader reads            Node.keep                   TestNodeOfShard
 //	a cluster has one name         Node.identity               TestNodeOfShard
+//	a difference is not missed     audit                       TestAudit, TestAuditShown
+//	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy, TestVerifyEndsMismatch
+//	who differs anyway is not told audited                     TestAuditOfUnread
+//	a look does not hold up Close  look, wait                  TestAuditCloses
 package regions

@@ -57,6 +57,9 @@ type Options struct {
 	Secure bool
 	// Cluster is the one of whose shard the store is a replica; nil: the store is all of the region.
 	Cluster *Cluster
+	// DigestPeriod is how often this region compares itself with the others by digests, as Verify does; default 1 h. The
+	// first time is at random within it, and what differs is looked at again after a sixtieth of it.
+	DigestPeriod time.Duration
 	// Unsafe says why this server must be no member, if strangers could read it; nil: it may be one.
 	// A Node asks before it becomes one, or lets others in.
 	Unsafe func() error
@@ -69,6 +72,8 @@ type Options struct {
 	remembered  *remembered
 	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
 	soon        time.Duration // Block of a request that waits behind others; default 250 ms
+
+	after func(time.Duration) <-chan time.Time // for DigestPeriod; default time.After
 }
 
 func (o Options) withDefaults() Options {
@@ -80,6 +85,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Takers, 8)
 	def(&o.soon, 250*time.Millisecond)
 	def(&o.learnPeriod, 15*time.Second)
+	def(&o.DigestPeriod, time.Hour)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -89,6 +95,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Dial == nil {
 		o.Dial = o.dial
+	}
+	if o.after == nil {
+		o.after = time.After
 	}
 	if o.Login == nil {
 		o.Login = func() (user, password string) { return "", "" }
@@ -128,8 +137,10 @@ type Mesh struct {
 	peers map[peerKey]*peer
 
 	acquainted acquainted
-	verifying  sync.WaitGroup // calls of Verify
+	digests    digests
+	verifying  sync.WaitGroup // calls of look
 	growing    sync.WaitGroup // calls of grow
+	auditing   sync.WaitGroup // audit
 }
 
 // peerKey is a shard of a region, by its first partition: that with partition 0 there always is.
@@ -144,11 +155,12 @@ func Start(o Options) (*Mesh, error) {
 	if _, ok := o.Store.Regions(); !ok {
 		return nil, store.ErrNoRegions
 	}
-	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer)}
+	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer), digests: digests{of: make(map[part.Region]*digested)}}
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := m.SetPeers(o.Peers); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
+	m.auditing.Go(m.audit)
 	return m, nil
 }
 
@@ -248,6 +260,7 @@ func (m *Mesh) Status() []Status {
 	sorted := make([]Status, 0, len(all))
 	for _, r := range slices.Sorted(maps.Keys(all)) {
 		all[r].Connected = all[r].Connected && m.acquainted.whole(r)
+		m.digests.show(all[r])
 		sorted = append(sorted, *all[r])
 	}
 	return sorted
@@ -264,5 +277,6 @@ func (m *Mesh) Close() error {
 	m.mu.Unlock()
 	m.verifying.Wait()
 	m.growing.Wait()
+	m.auditing.Wait()
 	return nil
 }

@@ -368,6 +368,7 @@ func (p *PeerStatus) Add(o *PeerStatus) {
 	if p.LastAnswerMs = max(p.LastAnswerMs, o.LastAnswerMs); o.LastErrorMs > p.LastErrorMs {
 		p.LastError, p.LastErrorMs = o.LastError, o.LastErrorMs
 	}
+	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs, o.DigestCheckedMs)
 	p.Ranges = append(p.Ranges, o.Ranges...)
 }
 

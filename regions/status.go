@@ -36,6 +36,12 @@ type Status struct {
 	Failing     bool
 	LastAnswer  time.Time
 	Ranges      []RangeStatus
+	// Mismatch is slots in which it has not got the same, although both have taken what the other one did: found by two looks
+	// in a row, see Options.DigestPeriod. DigestMismatch is how many of the 1024 groups of slots, each of 16, that
+	// are. Both regions were compared as a whole last at DigestCheckedMs, unix ms; 0: never.
+	Mismatch        []store.SlotRange
+	DigestMismatch  int
+	DigestCheckedMs int64
 
 	idle bool // nothing is to be read of this shard
 }
@@ -116,24 +122,27 @@ type Operations struct {
 
 // PeerStatus is how the reading of a region goes, see Status.
 type PeerStatus struct {
-	Name           string       `json:"name"`
-	Number         part.Region  `json:"number"`
-	Address        string       `json:"address"`
-	Partitions     int          `json:"partitions"`
-	Connected      bool         `json:"connected"`
-	Paused         bool         `json:"paused"`
-	Failing        bool         `json:"failing"`
-	LagMs          int64        `json:"lag_ms"`
-	LagOps         uint64       `json:"lag_ops"`
-	Pulls          uint64       `json:"pulls"`
-	Bytes          uint64       `json:"bytes"`
-	StateExchanges uint64       `json:"state_exchanges"`
-	ClockSkewMs    int64        `json:"clock_skew_ms"`
-	Version        uint64       `json:"version"`
-	LastAnswerMs   int64        `json:"last_answer_ms"` // unix ms; 0: never
-	LastError      string       `json:"last_error,omitempty"`
-	LastErrorMs    int64        `json:"last_error_ms,omitempty"`
-	Ranges         []RangePlace `json:"ranges"`
+	Name           string      `json:"name"`
+	Number         part.Region `json:"number"`
+	Address        string      `json:"address"`
+	Partitions     int         `json:"partitions"`
+	Connected      bool        `json:"connected"`
+	Paused         bool        `json:"paused"`
+	Failing        bool        `json:"failing"`
+	LagMs          int64       `json:"lag_ms"`
+	LagOps         uint64      `json:"lag_ops"`
+	Pulls          uint64      `json:"pulls"`
+	Bytes          uint64      `json:"bytes"`
+	StateExchanges uint64      `json:"state_exchanges"`
+	ClockSkewMs    int64       `json:"clock_skew_ms"`
+	Version        uint64      `json:"version"`
+	LastAnswerMs   int64       `json:"last_answer_ms"` // unix ms; 0: never
+	LastError      string      `json:"last_error,omitempty"`
+	LastErrorMs    int64       `json:"last_error_ms,omitempty"`
+	// DigestMismatch is how many of the 1024 groups of 16 slots differ: found twice, and not found equal since.
+	DigestMismatch  int          `json:"digest_mismatch"`
+	DigestCheckedMs int64        `json:"digest_checked_ms"` // when all slots were compared last, unix ms; 0: never
+	Ranges          []RangePlace `json:"ranges"`
 }
 
 // Verdict is a Difference.
@@ -233,6 +242,9 @@ func (n *Node) Status() NodeStatus {
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		s.Peers = append(s.Peers, p.public(m.Partitions))
+		if len(p.Mismatch) > 0 {
+			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
+		}
 	}
 	return s
 }
@@ -249,7 +261,7 @@ func (s *Status) public(partitions int) PeerStatus {
 		Name: s.Name, Number: s.Region, Address: s.Address, Partitions: partitions,
 		Connected: s.Connected, Paused: s.Paused, Failing: s.Failing, LagMs: s.LagMs, LagOps: s.LagOps,
 		Pulls: s.Pulls, Bytes: s.Bytes, StateExchanges: s.StateExchanges, ClockSkewMs: s.ClockSkewMs, Version: s.Version,
-		LastError: s.LastError, Ranges: []RangePlace{},
+		LastError: s.LastError, DigestMismatch: s.DigestMismatch, DigestCheckedMs: s.DigestCheckedMs, Ranges: []RangePlace{},
 	}
 	if !s.LastAnswer.IsZero() {
 		p.LastAnswerMs = s.LastAnswer.UnixMilli()

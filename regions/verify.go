@@ -15,7 +15,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// REGION.PULL DIGEST, and who asks it: Verify compares what this region has with what each other one has.
+// REGION.PULL DIGEST, and who asks it: a look compares what this region has with what each other one has.
 
 // wordDigest begins the arguments of a request for a digest.
 const wordDigest = "DIGEST"
@@ -92,18 +92,27 @@ func (s *Source) digest(args [][]byte, w *resp.Writer) {
 
 // Verify compares this region with all that it reads, each over a connection of its own, and returns where
 // they differ, or could not be compared. One that cannot be asked does not keep it from comparing the others.
-func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
+func (m *Mesh) Verify(ctx context.Context) ([]Difference, error) {
+	l, err := m.look(ctx, nil)
+	if err == nil {
+		m.note(&l, nil)
+	}
+	return l.found, err
+}
+
+// look compares this region with those of the others that are in only; nil: with all that it reads.
+func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
 	m.mu.Lock()
 	if m.ctx.Err() != nil {
 		m.mu.Unlock()
-		return nil, net.ErrClosed
+		return l, net.ErrClosed
 	}
 	peers := make([]*peer, 0, len(m.peers))
 	for k, p := range m.peers {
-		if k.first == 0 {
+		if k.first == 0 && (only == nil || only[k.region]) {
 			peers = append(peers, p)
 		}
 	}
@@ -113,11 +122,12 @@ func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
 	slices.SortFunc(peers, func(a, b *peer) int { return int(a.region) - int(b.region) })
 	for _, p := range peers {
 		differ, failed := p.verify(ctx)
-		if all = append(all, differ...); failed != nil {
-			all = append(all, Difference{p.region, store.SlotRange{Last: slots - 1}, fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)})
+		l.asked = append(l.asked, p.region)
+		if l.found = append(l.found, differ...); failed != nil {
+			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)})
 		}
 	}
-	return all, ctx.Err()
+	return l, ctx.Err()
 }
 
 // piece is slots that are to be compared.

@@ -49,4 +49,8 @@ var peerFigures = []figure[regions.PeerStatus]{
 	counter("region_received_bytes_total", "Their bytes.", func(p *regions.PeerStatus) float64 { return float64(p.Bytes) }, "region"),
 	counter("region_state_exchanges_total", "How often its state was taken, as its log did not reach back.",
 		func(p *regions.PeerStatus) float64 { return float64(p.StateExchanges) }, "region"),
+	gauge("region_digest_mismatch", "How many of the 1024 groups of slots were found to differ from its, by two digests in a row.",
+		func(p *regions.PeerStatus) float64 { return float64(p.DigestMismatch) }, "region"),
+	gauge("region_digest_timestamp_seconds", "When all slots were last compared with it, by digests; 0 if never.",
+		func(p *regions.PeerStatus) float64 { return float64(p.DigestCheckedMs) / 1000 }, "region"),
 }

@@ -2,7 +2,9 @@ package monitor
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
 	"net"
 	"strings"
@@ -44,6 +46,7 @@ func TestRegionFigures(t *testing.T) {
 	for name, want := range map[string]float64{
 		`fbfkv_region_up{region="us"}`: 0, `fbfkv_region_paused{region="us"}`: 0,
 		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, "fbfkv_region_ids_unchecked_total": 0, "fbfkv_region_ills": 0, "fbfkv_region_reads": 1,
+		`fbfkv_region_digest_mismatch{region="us"}`: 0, `fbfkv_region_digest_timestamp_seconds{region="us"}`: 0,
 	} {
 		if got := w.value(name); got != want {
 			t.Errorf("%s is %v, want %v", name, got, want)
@@ -54,7 +57,7 @@ func TestRegionFigures(t *testing.T) {
 	}
 	info := w.client.Info(t.Context(), "regions").Val()
 	for _, want := range []string{"# Regions\r\nregion_member:1\r\nregion_name:eu\r\n", "region_takebacks:0\r\n", "\r\nregion0:name=us,state=failing,lag_ms=",
-		",lag_ops=-1,", ",clock_skew_ms=0,last_error=no_way__a_b__c\r\n"} {
+		",lag_ops=-1,", ",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,last_error=no_way__a_b__c\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)
 		}
@@ -72,5 +75,66 @@ func TestRegionFigures(t *testing.T) {
 	ready()
 	if _, text := alone.get("/metrics"); strings.Contains(text, "fbfkv_region_") {
 		t.Error("a server that is no region shows figures of regions")
+	}
+}
+
+// TestRegionDiffers: two regions that do not agree, as a table of one of them is told and that of the other is not, find that by
+// themselves and show it; and that it is over.
+func TestRegionDiffers(t *testing.T) {
+	names, parts := []string{"eu", "us"}, make([]*watched, 2)
+	var addresses [2]string
+	nodes := make([]*regions.Node, 2)
+	for i := range parts {
+		w, ready := startNode(t, Options{}, nil, func(o *server.Options) {
+			var err error
+			if nodes[i], err = regions.Open(regions.Options{Store: o.Store, DigestPeriod: 60 * time.Millisecond, Block: 100 * time.Millisecond,
+				Announce: func() string { return addresses[i] }}); err != nil {
+				t.Fatal(err)
+			}
+			o.Regions = nodes[i]
+		})
+		t.Cleanup(func() { nodes[i].Close() })
+		ready()
+		parts[i], addresses[i] = w, w.client.Options().Addr
+	}
+	ctx := t.Context()
+	do := func(w *watched, args ...any) string {
+		t.Helper()
+		reply, err := w.client.Do(ctx, args...).Result()
+		if err != nil {
+			t.Fatal(args, err)
+		}
+		return fmt.Sprint(reply)
+	}
+	eu, us := parts[0], parts[1]
+	do(eu, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "ALL")
+	do(us, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "NONE")
+	do(eu, "REGION", "CREATE", names[0], addresses[0])
+	admission, err := json.Marshal(nodes[1].Admission(names[1], addresses[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(us, "REGION", "JOIN", do(eu, "REGION", "ADMIT", string(admission)))
+	awaits := func(name string, is func(float64) bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !is(eu.value(name)); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%s is %v; %+v", name, eu.value(name), nodes[0].Status())
+			}
+		}
+	}
+	awaits(`fbfkv_region_digest_timestamp_seconds{region="us"}`, func(f float64) bool { return f > 1.7e9 })
+	if got := eu.value(`fbfkv_region_digest_mismatch{region="us"}`); got != 0 {
+		t.Errorf("nothing was counted, and %v groups of slots differ", got)
+	}
+	do(eu, "CINCRBY", "t:a", "op", "1")
+	awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 1 })
+	if info := eu.client.Info(ctx, "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:1\r\n") {
+		t.Errorf("INFO:\n%s", info)
+	}
+	do(eu, "CTABLE", "ALTER", "t", "REGIONS", "NONE")
+	awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 0 })
+	if got := eu.value("fbfkv_region_ills"); got != 0 {
+		t.Errorf("%v ills", got)
 	}
 }

@@ -1,0 +1,239 @@
+package regions
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// A Mesh compares this region with the others once in a while by itself, and remembers where they differ. It is
+// proof, not the mechanism: nothing is mended by it, and an operator hears of it.
+//
+//	look ── nothing new ──► the next one, after Options.DigestPeriod
+//	  └──── differs where it did not ──► a second look at those regions, a sixtieth of that later:
+//	                                     what differs in both is a mismatch
+//
+// One look alone raises no alarm: what it finds may be a moment's, and be over soon. A mismatch lasts until a
+// look finds that the slots are equal; what cannot be compared leaves it as it is. It is forgotten with the Mesh,
+// so a new leader of a shard has to find it by itself.
+//
+// Looks and calls of Verify may run at the same time: each has connections of its own, and reads only. Verify by
+// an operator ends a mismatch, and begins none: the operator is told what differs, and can look twice.
+
+const (
+	// digestGroups is how many sums a digest of all slots has: a mismatch is counted in these.
+	digestGroups = 1024
+	groupSlots   = slots / digestGroups
+	// shownSlots is how many ranges of slots are named to an operator.
+	shownSlots = 4
+)
+
+// groups says something of each group of slots that has a sum together.
+type groups [digestGroups]bool
+
+// add adds those that have any of these slots.
+func (g *groups) add(r store.SlotRange) {
+	for i := r.First / groupSlots; i <= r.Last/groupSlots; i++ {
+		g[i] = true
+	}
+}
+
+// count returns how many there are.
+func (g *groups) count() (n int) {
+	for _, is := range g {
+		if is {
+			n++
+		}
+	}
+	return n
+}
+
+// slots returns their slots, ascending; neighbours are one range.
+func (g *groups) slots() (all []store.SlotRange) {
+	for i, is := range g {
+		first, last := uint16(i*groupSlots), uint16((i+1)*groupSlots-1)
+		switch n := len(all); {
+		case !is:
+		case n > 0 && all[n-1].Last+1 == first:
+			all[n-1].Last = last
+		default:
+			all = append(all, store.SlotRange{First: first, Last: last})
+		}
+	}
+	return all
+}
+
+// inWords names slots to an operator: "0 to 15, 64 to 127 and 3 more".
+func inWords(all []store.SlotRange) string {
+	var b strings.Builder
+	for i, r := range all[:min(len(all), shownSlots)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%d to %d", r.First, r.Last)
+	}
+	if n := len(all) - shownSlots; n > 0 {
+		fmt.Fprintf(&b, " and %d more", n)
+	}
+	return b.String()
+}
+
+// look is what a comparison with regions has found.
+type look struct {
+	asked []part.Region
+	found []Difference
+}
+
+// of returns where a region differs, and where it could not be compared.
+func (l *look) of(r part.Region) (differ, missed groups) {
+	for i := range l.found {
+		switch d := &l.found[i]; {
+		case d.Region != r:
+		case d.Err != nil:
+			missed.add(d.SlotRange)
+		default:
+			differ.add(d.SlotRange)
+		}
+	}
+	return differ, missed
+}
+
+// digests are what is known of other regions by comparing.
+type digests struct {
+	mu sync.Mutex
+	of map[part.Region]*digested // of those that were asked
+}
+
+type digested struct {
+	mismatch groups
+	checked  int64 // when the whole region was compared last, unix ms; 0: never
+}
+
+// show adds what is known of the region.
+func (d *digests) show(s *Status) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if known := d.of[s.Region]; known != nil {
+		s.Mismatch, s.DigestMismatch, s.DigestCheckedMs = known.mismatch.slots(), known.mismatch.count(), known.checked
+	}
+}
+
+// note takes note of a look. What differs is a mismatch if it is among the suspects, those of a look before; the rest
+// of it is returned, by region: the suspects of this one.
+func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.Region]groups) {
+	differ = make(map[part.Region]groups)
+	m.digests.mu.Lock()
+	defer m.digests.mu.Unlock()
+	for _, r := range l.asked {
+		now, missed := l.of(r)
+		known := m.digests.of[r]
+		if known == nil {
+			known = new(digested)
+			m.digests.of[r] = known
+		}
+		before, suspect, rest := known.mismatch.count(), suspects[r], groups{}
+		for i := range now {
+			switch {
+			case now[i]:
+				known.mismatch[i] = known.mismatch[i] || suspect[i]
+				rest[i] = !known.mismatch[i]
+			case !missed[i]:
+				known.mismatch[i] = false
+			}
+		}
+		if rest.count() > 0 {
+			differ[r] = rest
+		}
+		if missed.count() == 0 {
+			known.checked = m.opts.now()
+		}
+		m.opts.sayMismatch(r, before, &known.mismatch)
+	}
+	return differ
+}
+
+// sayMismatch writes to the log that a mismatch has begun, or has ended.
+func (o *Options) sayMismatch(r part.Region, before int, now *groups) {
+	set, _ := o.Store.Regions()
+	other, _ := set.Member(r)
+	switch n := now.count(); {
+	case before == 0 && n > 0:
+		o.Logger.Error("another region has not got the same counters, although each has taken what the other one did: see fbfkv region status",
+			"region", other.Name, "slots", inWords(now.slots()), "digest_mismatch", n)
+	case before > 0 && n == 0:
+		o.Logger.Info("another region has the same counters again", "region", other.Name)
+	}
+}
+
+// mismatchIll tells an operator of a mismatch, and what helps.
+func mismatchIll(self, other string, where []store.SlotRange) string {
+	return fmt.Sprintf("%s and %s have not got the same counters in slots %s: see that tables are the same in both, also REGIONS ALL or NONE, and run "+
+		"fbfkv region verify HOST:PORT. If it stands, CGET KEY REGIONS at both shows which counters differ, and a region is right about what it "+
+		"has counted itself: remove the one that is wrong about another one, let it join again, empty, and report a bug", self, other, inWords(where))
+}
+
+// audit compares this region with the others by itself, until the Mesh is closed.
+func (m *Mesh) audit() {
+	period := m.opts.DigestPeriod
+	// Regions and shards that have begun together do not look together, nor do two that read each other.
+	for wait := time.Duration(rand.Int64N(int64(period))); m.wait(wait); wait = period {
+		suspects, err := m.lookAt(m.audited(nil), nil)
+		if err != nil || len(suspects) == 0 {
+			continue // after an error: the Mesh was closed
+		}
+		if m.wait(period / 60) {
+			_, _ = m.lookAt(m.audited(suspects), suspects)
+		}
+	}
+}
+
+// wait waits; false: the Mesh was closed.
+func (m *Mesh) wait(d time.Duration) bool {
+	select {
+	case <-m.ctx.Done():
+		return false
+	case <-m.opts.after(d):
+		return m.ctx.Err() == nil
+	}
+}
+
+// lookAt looks at regions, and returns where they differ and are not known to.
+func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]groups) (differ map[part.Region]groups, err error) {
+	if len(only) == 0 {
+		return nil, nil
+	}
+	l, err := m.look(m.ctx, only)
+	if err != nil {
+		return nil, err
+	}
+	return m.note(&l, suspects), nil
+}
+
+// audited returns the regions that can be compared now, among those that are suspects; nil: among all. A region that
+// others do not read differs from them, and that is known.
+func (m *Mesh) audited(suspects map[part.Region]groups) map[part.Region]bool {
+	only := make(map[part.Region]bool)
+	set, _ := m.opts.Store.Regions()
+	if own, _ := set.Member(set.Self); set.Removed || own.Incarnation != m.opts.incarnation() {
+		return only
+	}
+	for _, s := range m.Status() {
+		if _, is := suspects[s.Region]; (is || suspects == nil) && !s.Paused && !s.Failing {
+			only[s.Region] = true
+		}
+	}
+	return only
+}
+
+// incarnation is that of this region's data.
+func (o *Options) incarnation() uint64 {
+	if o.Cluster != nil {
+		return o.Cluster.Incarnation
+	}
+	return o.Store.Meta().Incarnation
+}
