@@ -27,8 +27,7 @@ import (
 
 const (
 	// digestGroups is how many sums a digest of all slots has: a mismatch is counted in these.
-	digestGroups = 1024
-	groupSlots   = slots / digestGroups
+	digestGroups = slots / groupSlots
 	// shownSlots is how many ranges of slots are named to an operator.
 	shownSlots = 4
 )
@@ -111,7 +110,8 @@ type digests struct {
 
 type digested struct {
 	mismatch groups
-	checked  int64 // when the whole region was compared last, unix ms; 0: never
+	checked  int64 // when it was compared last, unix ms; 0: never
+	missed   int   // groups that could not be compared then
 }
 
 // show adds what is known of the region.
@@ -119,7 +119,8 @@ func (d *digests) show(s *Status) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if known := d.of[s.Region]; known != nil {
-		s.Mismatch, s.DigestMismatch, s.DigestCheckedMs = known.mismatch.slots(), known.mismatch.count(), known.checked
+		s.Mismatch, s.DigestMismatch = known.mismatch.slots(), known.mismatch.count()
+		s.DigestCheckedMs, s.DigestMissed = known.checked, known.missed
 	}
 }
 
@@ -149,12 +150,21 @@ func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.R
 		if rest.count() > 0 {
 			differ[r] = rest
 		}
-		if missed.count() == 0 {
-			known.checked = m.opts.now()
+		if n := missed.count(); n < m.opts.groupsOf(r) {
+			known.checked, known.missed = m.opts.now(), n
 		}
 		m.opts.sayMismatch(r, before, &known.mismatch)
 	}
 	return differ
+}
+
+// groupsOf is how many groups of slots of a region are read here.
+func (o *Options) groupsOf(r part.Region) (n int) {
+	ranges, _ := o.Store.PullRanges(r)
+	for i := range ranges {
+		n += (int(ranges[i].Last) - int(ranges[i].First) + 1) / groupSlots
+	}
+	return n
 }
 
 // sayMismatch writes to the log that a mismatch has begun, or has ended.

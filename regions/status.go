@@ -38,9 +38,11 @@ type Status struct {
 	Ranges      []RangeStatus
 	// Mismatch is slots in which it has not got the same, although both have taken what the other one did: found by two looks
 	// in a row, see Options.DigestPeriod. DigestMismatch is how many of the 1024 groups of slots, each of 16, that
-	// are. Both regions were compared as a whole last at DigestCheckedMs, unix ms; 0: never.
+	// are. It was compared last at DigestCheckedMs, unix ms; 0: never; and so many groups were missed, as they were being
+	// changed, or had not been taken: DigestMissed.
 	Mismatch        []store.SlotRange
 	DigestMismatch  int
+	DigestMissed    int
 	DigestCheckedMs int64
 
 	idle bool // nothing is to be read of this shard
@@ -141,7 +143,8 @@ type PeerStatus struct {
 	LastErrorMs    int64       `json:"last_error_ms,omitempty"`
 	// DigestMismatch is how many of the 1024 groups of 16 slots differ: found twice, and not found equal since.
 	DigestMismatch  int          `json:"digest_mismatch"`
-	DigestCheckedMs int64        `json:"digest_checked_ms"` // when all slots were compared last, unix ms; 0: never
+	DigestCheckedMs int64        `json:"digest_checked_ms"` // when it was compared last, unix ms; 0: never
+	DigestMissed    int          `json:"digest_missed"`     // groups that could not be compared then
 	Ranges          []RangePlace `json:"ranges"`
 }
 
@@ -261,7 +264,7 @@ func (s *Status) public(partitions int) PeerStatus {
 		Name: s.Name, Number: s.Region, Address: s.Address, Partitions: partitions,
 		Connected: s.Connected, Paused: s.Paused, Failing: s.Failing, LagMs: s.LagMs, LagOps: s.LagOps,
 		Pulls: s.Pulls, Bytes: s.Bytes, StateExchanges: s.StateExchanges, ClockSkewMs: s.ClockSkewMs, Version: s.Version,
-		LastError: s.LastError, DigestMismatch: s.DigestMismatch, DigestCheckedMs: s.DigestCheckedMs, Ranges: []RangePlace{},
+		LastError: s.LastError, DigestMismatch: s.DigestMismatch, DigestCheckedMs: s.DigestCheckedMs, DigestMissed: s.DigestMissed, Ranges: []RangePlace{},
 	}
 	if !s.LastAnswer.IsZero() {
 		p.LastAnswerMs = s.LastAnswer.UnixMilli()
