@@ -370,11 +370,9 @@ func (p *PeerStatus) Add(o *PeerStatus) {
 	}
 	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs, o.DigestCheckedMs)
 	p.DigestMissed += o.DigestMissed
+	p.Operations.Add(&o.Operations)
 	p.Ranges = append(p.Ranges, o.Ranges...)
 }
 
 // Add adds what was made of the operations of other partitions.
-func (s *Operations) Add(o *Operations) {
-	s.Heard, s.Late, s.Twins = s.Heard+o.Heard, s.Late+o.Late, s.Twins+o.Twins
-	s.TakenBack, s.Unchecked, s.BeyondBounds = s.TakenBack+o.TakenBack, s.Unchecked+o.Unchecked, s.BeyondBounds+o.BeyondBounds
-}
+func (s *Operations) Add(o *Operations) { (*store.RegionIDs)(s).Add((*store.RegionIDs)(o)) }

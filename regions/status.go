@@ -145,6 +145,7 @@ type PeerStatus struct {
 	DigestMismatch  int          `json:"digest_mismatch"`
 	DigestCheckedMs int64        `json:"digest_checked_ms"` // when it was compared last, unix ms; 0: never
 	DigestMissed    int          `json:"digest_missed"`     // groups that could not be compared then
+	Operations      Operations   `json:"operations"`        // of that region, but for those beyond bounds
 	Ranges          []RangePlace `json:"ranges"`
 }
 
@@ -242,9 +243,12 @@ func (n *Node) Status() NodeStatus {
 		}
 		return s
 	}
+	of := n.Store.RegionIDsOf()
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
-		s.Peers = append(s.Peers, p.public(m.Partitions))
+		peer := p.public(m.Partitions)
+		peer.Operations = Operations(of[p.Region])
+		s.Peers = append(s.Peers, peer)
 		if len(p.Mismatch) > 0 {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
 		}

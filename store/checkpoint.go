@@ -184,7 +184,8 @@ func (s *Store) buildOptions(p *partition, logged int64) seen.Options {
 		keep := s.opts.RegionRetention.Milliseconds()
 		o.Awaited = func(table uint32) seen.Awaited {
 			if s.opts.RegionRefuse {
-				return seen.Awaited{Acked: p.ackedByRegions(), For: math.MaxInt64 / 2}
+				acked, _ := p.ackedByRegions()
+				return seen.Awaited{Acked: acked, For: math.MaxInt64 / 2}
 			}
 			return p.awaited(table, keep)
 		}

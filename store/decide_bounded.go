@@ -136,7 +136,7 @@ func (x *decider) bounded(op *Op, r *ref) (boundedResult, error) {
 		return boundedResult{value: next, made: op.Delta, applied: true}, nil
 	}
 	if r.c.parts() != nil && (value < op.Deltas[0] || value > op.Deltas[1]) {
-		r.p.ids.BeyondBounds++
+		r.p.beyond++
 	}
 	next, ok := within(value, op.Delta, op.Deltas[0], op.Deltas[1])
 	if !ok && op.Flags&Saturate == 0 {

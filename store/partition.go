@@ -8,6 +8,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/store/part"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -28,8 +29,9 @@ type partition struct {
 	away bool
 	back sync.Cond
 	views
-	seen      seen.Records // what EXACT tables know of each operation: a view, too
-	ids       RegionIDs    // what was made of other regions' opids
+	seen      seen.Records               // what EXACT tables know of each operation: a view, too
+	ids       [part.MaxRegions]RegionIDs // what was made of the opids of each region
+	beyond    uint64                     // RegionIDs.BeyondBounds
 	draft     draft
 	saving    saving
 	committed commitMark

@@ -54,17 +54,38 @@ type RegionIDs struct {
 	BeyondBounds uint64
 }
 
+// Add adds others.
+func (n *RegionIDs) Add(o *RegionIDs) {
+	n.Heard, n.Late, n.Twins = n.Heard+o.Heard, n.Late+o.Late, n.Twins+o.Twins
+	n.TakenBack, n.Unchecked, n.BeyondBounds = n.TakenBack+o.TakenBack, n.Unchecked+o.Unchecked, n.BeyondBounds+o.BeyondBounds
+}
+
 // RegionIDs returns the sums of all partitions, since the store was opened.
 func (s *Store) RegionIDs() (sum RegionIDs) {
+	for _, n := range s.RegionIDsOf() {
+		sum.Add(&n)
+	}
+	for _, p := range s.partitions {
+		p.lock()
+		sum.BeyondBounds += p.beyond
+		p.mu.Unlock()
+	}
+	return sum
+}
+
+// RegionIDsOf returns what was made of the opids of each region, by its number, since the store was opened; but for what is
+// beyond bounds, which is no single one's. Own records that were given up too early are unchecked of the region that
+// was furthest behind.
+func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	for _, p := range s.partitions {
 		p.lock()
 		n := p.ids
 		p.mu.Unlock()
-		sum.Heard, sum.Late, sum.Twins = sum.Heard+n.Heard, sum.Late+n.Late, sum.Twins+n.Twins
-		sum.TakenBack, sum.Unchecked = sum.TakenBack+n.TakenBack, sum.Unchecked+n.Unchecked
-		sum.BeyondBounds += n.BeyondBounds
+		for r := range sums {
+			sums[r].Add(&n[r])
+		}
 	}
-	return sum
+	return sums
 }
 
 // regionHear takes note that another region has applied an operation.
@@ -79,18 +100,19 @@ func (x *decider) regionHear(op *Op) error {
 	}
 	r.latest(op.ID)
 	heard := Seen{Delta: h.Delta, Result: h.Result, UnixMs: h.Wall, Clip: h.Clip, Other: true, Region: h.Origin, Dot: h.Dot}
+	ids := &r.p.ids[h.Origin]
 	first := r.verdict == verdictSeen && heard.Before(&r.seen, r.p.self())
 	switch {
 	case r.verdict == verdictMaybe:
-		r.p.ids.Unchecked++
+		ids.Unchecked++
 	case r.verdict == verdictNew:
 		if d := r.t.def; h.Told-h.Wall > d.keep(x.at(r.p).logged) { // by its own clock: ours may be off
-			r.p.ids.Late++
+			ids.Late++
 			return nil
 		}
 		x.hear(op, r, h, 0)
 	case r.seen.Own():
-		if r.p.ids.Twins++; first {
+		if ids.Twins++; first {
 			return x.takeBack(op, r, h)
 		}
 		x.owe(r, owedOp{h.Origin, h.Dot, h.Delta - h.Clip}, false)
@@ -141,7 +163,7 @@ func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
 	e := x.heardEntry(op, r, h, entryHeard)
 	e.value, e.r.back.Dot = h.Result, taken
 	x.logApply(r, e)
-	r.p.ids.Heard++
+	r.p.ids[h.Origin].Heard++
 	op.Applied = true
 }
 
@@ -166,7 +188,7 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	if back.Held && full {
 		// It cannot be refused either. It is the own operation that counts twice, until the
 		// key is deleted.
-		r.p.ids.Unchecked++
+		r.p.ids[h.Origin].Unchecked++
 		return nil
 	}
 	var winner part.Parts
@@ -190,7 +212,7 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	e.value, e.r.back, e.r.parts = total, back, winner
 	e.flags |= flagExact
 	x.logApply(r, e)
-	r.p.ids.TakenBack++
+	r.p.ids[h.Origin].TakenBack++
 	op.Applied = true
 	return nil
 }
@@ -255,7 +277,8 @@ func (r *ref) eachFormer(fn func(*tableState)) {
 func (p *partition) forgetUnchecked(b *seen.Build) {
 	if n := b.Unchecked(); n > 0 {
 		p.mu.Lock()
-		p.ids.Unchecked += n
+		_, last := p.ackedByRegions()
+		p.ids[last].Unchecked += n
 		p.mu.Unlock()
 	}
 }
@@ -263,7 +286,8 @@ func (p *partition) forgetUnchecked(b *seen.Build) {
 // awaited says how long the records of a table are kept for other regions. To be called with
 // the partition locked.
 func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
-	a := seen.Awaited{Acked: p.ackedByRegions(), For: keep}
+	acked, _ := p.ackedByRegions()
+	a := seen.Awaited{Acked: acked, For: keep}
 	if t := p.tables[table]; t != nil {
 		// The rest is for those that clients need: a full table refuses new operations.
 		a.Bytes = t.def.MaxDisk / uint64(p.count) * 3 / 4
@@ -272,13 +296,13 @@ func (p *partition) awaited(table uint32, keep int64) seen.Awaited {
 }
 
 // ackedByRegions is the sequence up to which every other region has said, in its own log, that
-// it has taken this partition's: what it had applied before has arrived here.
-func (p *partition) ackedByRegions() uint64 {
-	acked := uint64(math.MaxUint64)
+// it has taken this partition's: what it had applied before has arrived here. last is the one that has taken least.
+func (p *partition) ackedByRegions() (acked uint64, last part.Region) {
+	acked, last = math.MaxUint64, p.regions.Self
 	for _, by := range p.regions.ids {
-		if by != p.regions.Self {
-			acked = min(acked, p.takenBy(by))
+		if taken := p.takenBy(by); by != p.regions.Self && taken < acked {
+			acked, last = taken, by
 		}
 	}
-	return acked
+	return acked, last
 }

@@ -166,7 +166,7 @@ func (x *decider) owe(r *ref, o owedOp, told bool) {
 	case m == nil || o.Region == g.Self || g.owed.find(r.key, o) >= 0 || p.settled(r.c.parts(), o):
 		return
 	case g.owed.count >= maxOwed:
-		p.ids.Unchecked++
+		p.ids[o.Region].Unchecked++
 		return
 	}
 	what := byte(owedNew)

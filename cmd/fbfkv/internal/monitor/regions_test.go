@@ -45,7 +45,7 @@ func TestRegionFigures(t *testing.T) {
 	}
 	for name, want := range map[string]float64{
 		`fbfkv_region_up{region="us"}`: 0, `fbfkv_region_paused{region="us"}`: 0,
-		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, "fbfkv_region_ids_unchecked_total": 0, "fbfkv_region_ills": 0, "fbfkv_region_reads": 1,
+		`fbfkv_region_received_bytes_total{region="us"}`: 0, "fbfkv_region_members_version": 3, `fbfkv_region_ids_unchecked_total{region="us"}`: 0, "fbfkv_region_ills": 0, "fbfkv_region_reads": 1,
 		`fbfkv_region_digest_mismatch{region="us"}`: 0, `fbfkv_region_digest_missed{region="us"}`: 0, `fbfkv_region_digest_timestamp_seconds{region="us"}`: 0,
 	} {
 		if got := w.value(name); got != want {
@@ -57,7 +57,7 @@ func TestRegionFigures(t *testing.T) {
 	}
 	info := w.client.Info(t.Context(), "regions").Val()
 	for _, want := range []string{"# Regions\r\nregion_member:1\r\nregion_name:eu\r\n", "region_takebacks:0\r\n", "\r\nregion0:name=us,state=failing,lag_ms=",
-		",lag_ops=-1,", ",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,digest_missed=0,last_error=no_way__a_b__c\r\n"} {
+		",lag_ops=-1,", ",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,digest_missed=0,ids_heard=0,ids_late=0,twins_seen=0,takebacks=0,ids_unchecked=0,last_error=no_way__a_b__c\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)
 		}
