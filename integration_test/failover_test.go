@@ -333,7 +333,7 @@ func (l *clientLoad) drive(t *testing.T, d *driver) {
 	prefix := strings.ReplaceAll(l.name, " ", ":")
 	for _, keys := range [][]string{{prefix + ":one"}, {prefix + ":1", prefix + ":2", prefix + ":3", prefix + ":4"}} {
 		workers.Go(func() {
-			for !enough.Load() {
+			for ; !enough.Load(); time.Sleep(5 * time.Millisecond) { // others need the processor
 				var ops []string
 				for _, key := range keys {
 					ops = append(ops, (<-d.begin("newop", key, 1)).Op)
@@ -399,6 +399,7 @@ func (l *clientLoad) follow(t *testing.T, all []*server) {
 		var conn *scriptConn
 		at := 0
 		for n := 0; !enough.Load(); n++ {
+			time.Sleep(5 * time.Millisecond) // others need the processor
 			key, opid := fmt.Sprint("plain:", n/20%4), "op-"+strconv.Itoa(n)
 			for answered := false; !answered; {
 				if conn == nil {

@@ -3,6 +3,7 @@
 //   node ioredis.js host:port[,host:port…] 2 prefix
 import Redis from 'ioredis';
 import assert from 'node:assert';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { v7 as uuidv7 } from 'uuid';
 
 const [addresses, , prefix] = process.argv.slice(2);
@@ -57,7 +58,10 @@ process.stdin.on('end', () => { running = false; }).resume();
 console.log('ready');
 const counts = [0, 0, 0, 0];
 await Promise.all(counts.map(async (_, worker) => {
-  while (running) assert.equal(await increment(`${prefix}load:${worker}`), ++counts[worker]);
+  while (running) {
+    assert.equal(await increment(`${prefix}load:${worker}`), ++counts[worker]);
+    await sleep(5); // others need the processor
+  }
 }));
 console.log('applied', counts.reduce((a, b) => a + b));
 process.exit(0);
