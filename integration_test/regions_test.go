@@ -89,7 +89,10 @@ func TestRegionFaults(t *testing.T) {
 	makeRegionFaults(t, nil, *regionFaultCount)
 }
 
-// TestRegionNetworkFaults is the same with regions on hosts of their own, whose networks drop packets and tell nobody.
+// TestRegionNetworkFaults is the same with regions in network namespaces, where packets are dropped, in one direction too, and
+// nobody is told:
+//
+//	go test ./integration_test -run TestRegionNetworkFaults -regions.networkfaults 1000 -timeout 3h -v
 func TestRegionNetworkFaults(t *testing.T) {
 	t.Parallel()
 	makeRegionFaults(t, newHosts(t, 3+*regionsLost), *regionNetworkFaultCount)

@@ -73,7 +73,10 @@ func (w *regionWorld) start(change ...func(*server)) *regionServer {
 	if w.hosts == nil {
 		r.link = startRegionLink(w.t, r.server)
 	}
-	r.client = r.server.client(func(o *redis.Options) { o.PoolSize = 1000 }) // so many refusals until it dials no more
+	r.client = r.server.client(func(o *redis.Options) { o.PoolSize = 1000 })                       // so many refusals until it dials no more
+	if out, err := redisAsk(r.server, "CTABLE", "ALTER", "default", "WINDOW", "24h"); err != nil { // longer than any test
+		w.t.Fatal(out, err)
+	}
 	return r
 }
 
