@@ -30,7 +30,7 @@ const (
 	linkCut              // its connections are cut, and new ones at once
 	linkMute             // what it asks does not arrive, and nobody says so
 	linkDeaf             // what it asks arrives; the answers do not
-	linkBroken           // half of an answer arrives, then the connection is cut
+	linkBroken           // half of an answer arrives, then the connection is cut; or half of its packets
 )
 
 // linkConn is one connection of somebody who asks.
@@ -60,7 +60,12 @@ func startRegionLink(t testing.TB, to *server) *regionLink {
 	return l
 }
 
-func (l *regionLink) address() string { return l.Addr().String() }
+func (l *regionLink) address() string {
+	if l.Listener == nil { // the network is the link
+		return l.to.address()
+	}
+	return l.Addr().String()
+}
 
 // set changes what becomes of what a region asks. Its connections that are under way end if they could
 // not go on: with a cut, and when a link that said nothing is mended.

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -15,10 +16,11 @@ import (
 )
 
 var (
-	regionFaultCount = flag.Int("regions.faults", 9, "how many faults TestRegionFaults makes")
-	regionFaultSeed  = flag.Uint64("regions.seed", 0, "the seed by which TestRegionFaults chooses them; 0: draw one")
-	regionsLost      = flag.Int("regions.lost", 1, "how many regions may be lost in TestRegionFaults; at most 13, as numbers are never given again")
-	regionFaultKind  = flag.String("regions.fault", "", "the only kinds of faults that TestRegionFaults makes: a regular expression; \"\": all")
+	regionFaultCount        = flag.Int("regions.faults", 9, "how many faults TestRegionFaults makes")
+	regionNetworkFaultCount = flag.Int("regions.networkfaults", 3, "how many faults TestRegionNetworkFaults makes; it needs root, ip and iptables")
+	regionFaultSeed         = flag.Uint64("regions.seed", 0, "the seed by which they choose them; 0: draw one")
+	regionsLost             = flag.Int("regions.lost", 1, "how many regions may be lost in TestRegionFaults; at most 13, as numbers are never given again")
+	regionFaultKind         = flag.String("regions.fault", "", "the only kinds of faults that TestRegionFaults makes: a regular expression; \"\": all")
 )
 
 // regionFaults are what may happen to regions. Each func breaks something and mends it.
@@ -84,14 +86,31 @@ var regionFaults = []struct {
 // More regions are lost with -regions.lost.
 func TestRegionFaults(t *testing.T) {
 	t.Parallel()
+	makeRegionFaults(t, nil, *regionFaultCount)
+}
+
+// TestRegionNetworkFaults is the same with regions in network namespaces, where packets are dropped, in one direction too, and
+// nobody is told:
+//
+//	go test ./integration_test -run TestRegionNetworkFaults -regions.networkfaults 1000 -timeout 3h -v
+func TestRegionNetworkFaults(t *testing.T) {
+	t.Parallel()
+	makeRegionFaults(t, newHosts(t, 3+*regionsLost), *regionNetworkFaultCount)
+}
+
+func makeRegionFaults(t *testing.T, h *hosts, count int) {
 	seed := *regionFaultSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("-regions.seed=%d", seed)
-	w := newRegionWorld(t, rand.New(rand.NewPCG(seed, 0)), 3, "--region-backlog", "1mb")
+	w := newRegionWorld(t, rand.New(rand.NewPCG(seed, 0)), 0, "--region-backlog", "1mb")
+	w.hosts = h
+	for range 3 {
+		w.join(w.start())
+	}
 	load, kinds, order := startRegionLoad(w), regexp.MustCompile(*regionFaultKind), []int(nil)
-	for n := 0; n < *regionFaultCount && !t.Failed(); n++ {
+	for n := 0; n < count && !t.Failed(); n++ {
 		if len(order) == 0 {
 			order = w.rand.Perm(len(regionFaults))
 		}
@@ -152,7 +171,10 @@ func (w *regionWorld) killWhileAnswering(a, b, _ *regionServer) {
 			once.Do(func() { close(reached) })
 		}
 	})
-	<-reached
+	select {
+	case <-reached:
+	case <-time.After(time.Second): // without a relay nobody sees it
+	}
 	a.kill()
 	a.link.watch(nil)
 	a.start()
@@ -222,7 +244,8 @@ func (w *regionWorld) replace(a, heir *regionServer) {
 // restoreOld starts a region again from an old copy of its directory. The others refuse it, and it is removed.
 func (w *regionWorld) restoreOld(a, b, c *regionServer) {
 	old := w.t.TempDir()
-	if out, code := fbfkv(w.t, "backup", "--port", a.port(), old+"/copy"); code != 0 {
+	host, port, _ := net.SplitHostPort(a.address())
+	if out, code := fbfkv(w.t, w.login("backup", "--host", host, "--port", port, old+"/copy")...); code != 0 {
 		w.t.Fatalf("backup: %s", out)
 	}
 	w.last()
@@ -234,11 +257,11 @@ func (w *regionWorld) restoreOld(a, b, c *regionServer) {
 	}
 	a.start()
 	refusesWrites(w.t, "this directory was restored from a backup", a.server)
-	region(w.t, 1, "this directory was restored from a backup", "create", a.link.address(), a.name)
-	region(w.t, 1, "this directory was restored from a backup", "verify", a.link.address())
+	region(w.t, 1, "this directory was restored from a backup", w.login("create", a.link.address(), a.name)...)
+	region(w.t, 1, "this directory was restored from a backup", w.login("verify", a.link.address())...)
 	for _, r := range []*regionServer{b, c} {
 		eventually(w.t, patience, "status says that the region is another one now", func() bool {
-			out, code := fbfkv(w.t, "region", "status", r.link.address())
+			out, code := fbfkv(w.t, w.login("region", "status", r.link.address())...)
 			return code != 0 && strings.Contains(out, "incarnation")
 		})
 	}

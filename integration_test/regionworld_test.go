@@ -22,6 +22,7 @@ type regionWorld struct {
 	args  []string // of each server
 	load  *regionLoad
 	homes map[string]*regionServer // of the load's keys
+	hosts *hosts                   // of the regions, by number; nil: this machine, and a relay before each
 
 	mu    sync.Mutex
 	all   []*regionServer // also those that are lost; by number
@@ -42,6 +43,9 @@ type regionServer struct {
 // regionArgs are settings that all regions of the tests have.
 var regionArgs = []string{"--partitions", "16"}
 
+// regionPassword is that of regions that others reach over a network.
+const regionPassword = "a password"
+
 // newRegionWorld starts servers and makes them regions.
 func newRegionWorld(t testing.TB, r *rand.Rand, n int, args ...string) *regionWorld {
 	w := &regionWorld{t: t, rand: r, args: append(slices.Clone(regionArgs), args...), homes: make(map[string]*regionServer)}
@@ -60,10 +64,19 @@ func (w *regionWorld) start(change ...func(*server)) *regionServer {
 	for _, f := range change {
 		f(r.server)
 	}
+	if r.link = (&regionLink{to: r.server}); w.hosts != nil {
+		r.namespace, r.password = w.hosts.namespace(n), regionPassword
+		r.args = append(slices.Clone(w.args), "--bind", w.hosts.address(n), "--port", "7000", "--requirepass", regionPassword, "--region-password", regionPassword)
+	}
 	r.start()
 	w.t.Cleanup(r.cleanup)
-	r.link = startRegionLink(w.t, r.server)
-	r.client = r.server.client(func(o *redis.Options) { o.PoolSize = 1000 }) // so many refusals until it dials no more
+	if w.hosts == nil {
+		r.link = startRegionLink(w.t, r.server)
+	}
+	r.client = r.server.client(func(o *redis.Options) { o.PoolSize = 1000 })                       // so many refusals until it dials no more
+	if out, err := redisAsk(r.server, "CTABLE", "ALTER", "default", "WINDOW", "24h"); err != nil { // longer than any test
+		w.t.Fatal(out, err)
+	}
 	return r
 }
 
@@ -86,11 +99,19 @@ func (w *regionWorld) operate(args ...string) string {
 	if args[0] != "pause" && args[0] != "resume" {
 		args = append(args, "--yes")
 	}
-	out, code := fbfkv(w.t, append([]string{"region"}, args...)...)
+	out, code := fbfkv(w.t, w.login("region", args...)...)
 	if code != 0 {
 		w.t.Fatalf("fbfkv region %q: exit status %d:\n%s", args, code, out)
 	}
 	return out
+}
+
+// login returns the arguments of a command that logs in, if regions want that.
+func (w *regionWorld) login(command string, args ...string) []string {
+	if args = append([]string{command}, args...); w.hosts != nil {
+		args = append(args, "--requirepass", regionPassword)
+	}
+	return args
 }
 
 // living returns the regions that are not lost.
@@ -126,7 +147,11 @@ func (w *regionWorld) pairs(fn func(reader, source *regionServer)) {
 // heal mends all links, and has all regions look at once: by themselves they would, within half a minute.
 func (w *regionWorld) heal() {
 	w.t.Helper()
-	w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
+	if w.hosts != nil {
+		w.hosts.heal()
+	} else {
+		w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
+	}
 	w.resume()
 }
 
@@ -141,8 +166,36 @@ func (w *regionWorld) resume() {
 
 // cut changes the links by which some regions read another one.
 func (w *regionWorld) cut(source *regionServer, to linkState, readers ...*regionServer) {
+	if w.hosts != nil {
+		w.drop(source, to, readers)
+		return
+	}
 	for _, r := range readers {
 		source.link.set(r.number, to)
+	}
+}
+
+// drop has packets of such links dropped, or of all links between these hosts. Nobody is told: connections stay, and those who wait
+// send their packets again, more and more seldom.
+func (w *regionWorld) drop(source *regionServer, to linkState, readers []*regionServer) {
+	w.t.Helper()
+	var numbers []int
+	for _, r := range readers {
+		numbers = append(numbers, r.number)
+	}
+	asked, answers := []string{"-p", "tcp", "--dport", source.port()}, []string{"-p", "tcp", "--sport", source.port()}
+	if w.rand.IntN(2) == 0 {
+		asked, answers = nil, nil
+		w.t.Logf("%s: between hosts, not only of links that are read", source.name)
+	}
+	if to == linkBroken {
+		answers = append(answers, "-m", "statistic", "--mode", "random", "--probability", "0.5")
+	}
+	if to == linkCut || to == linkMute {
+		w.hosts.drop(source.number, "INPUT", "-s", numbers, asked...)
+	}
+	if to != linkMute {
+		w.hosts.drop(source.number, "OUTPUT", "-d", numbers, answers...)
 	}
 }
 
@@ -195,7 +248,7 @@ func (w *regionWorld) agree() {
 	w.heard() // of all operations, and so they are taken back that others have applied first
 	w.heard() // of that
 	for end := time.Now().Add(patience); ; {
-		out, code := fbfkv(w.t, "region", "verify", w.living()[0].link.address())
+		out, code := fbfkv(w.t, w.login("region", "verify", w.living()[0].link.address())...)
 		if code == 0 {
 			return
 		}

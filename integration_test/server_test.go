@@ -37,6 +37,7 @@ type server struct {
 	program   string   // instead of the one under test
 	env       []string // beside the test's own
 	namespace string   // of the network in which it runs; "": the test's own
+	password  string   // of clients; "": they need none
 
 	cmd  *exec.Cmd
 	log  *logBuffer
@@ -190,6 +191,7 @@ func (s *server) port() string {
 func (s *server) client(configure ...func(*redis.Options)) *redis.Client {
 	o := &redis.Options{
 		Addr:            s.address(), // of now; Dialer knows better later
+		Password:        s.password,
 		MaxRetries:      -1,
 		DialerRetries:   1,
 		DialTimeout:     patience,

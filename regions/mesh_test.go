@@ -235,6 +235,22 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// TestResumeSilent: a region that is resumed connects anew if what it waits for was lost on the way.
+func TestResumeSilent(t *testing.T) {
+	all := newRegions(t, 1, 1)
+	a, b := all[0], all[1]
+	p := newProxy(t, a.server.address())
+	b.start(map[part.Region]string{0: p.address()}, func(o *Options) { o.Block, o.Timeout = 10*time.Millisecond, time.Hour })
+	a.once("k", "x", 1)
+	eventually(t, "b has taken it", func() bool { return b.value("k") == 1 })
+	p.dropping.Store(true)
+	a.once("k", "y", 1)
+	eventually(t, "nothing is answered", func() bool { return time.Since(b.of(0).LastAnswer) > 100*time.Millisecond })
+	p.dropping.Store(false)
+	b.mesh.Resume(0)
+	eventually(t, "b has taken it", func() bool { return b.value("k") == 2 })
+}
+
 // TestRefused: a region with another incarnation is not read; that is logged once however
 // often it was tried, and mends when who reads learns of it.
 func TestRefused(t *testing.T) {

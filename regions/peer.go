@@ -88,6 +88,10 @@ func (p *peer) resume() {
 	for _, r := range p.readings {
 		r.until = time.Time{}
 	}
+	// A network that drops packets tells nobody, and when it is mended what was sent is sent again late.
+	if late := p.opts.Block + p.opts.Block/4; p.interrupt != nil && time.Since(p.status.LastAnswer) > late {
+		p.interrupt()
+	}
 	p.wakeUp()
 }
 

@@ -222,14 +222,13 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	}
 	s.acknowledge(q, ranges)
 	committed, dead, err := d.begins(p)
-	switch {
+	switch last := p.logged(); {
 	case err != nil:
 		return nil, err
-	case committed < q.After && s.replica != nil:
-		committed = q.After // another replica was ahead of this one
-	case committed < q.After:
-		return nil, s.fence(wentBack(q.By, q.After, committed))
+	case q.After > last && s.replica == nil:
+		return nil, s.fence(wentBack(q.By, q.After, last))
 	}
+	committed = max(committed, q.After) // another replica was ahead of this one, or nobody has noted yet what is durable
 	d.upTo = max(d.upTo, dead)
 	return &teller{pulled: d, p: p, catalog: catalog, committed: committed, dead: dead, w: sectionWriter{last: q.After, end: q.After}}, nil
 }

@@ -3,7 +3,10 @@ package store
 import (
 	"errors"
 	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -111,4 +114,76 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 	set.Members[0].Incarnation = fenced.Incarnation
 	must(t, a.s.SetRegions(set))
 	must(t, incr(a))
+}
+
+// TestToldBeforeNoted: a batch makes two entries, which are told together as soon as the first one is known to be committed:
+// another batch, which has only seen that, may be the first to know. So who has taken both knows more than the commit
+// mark, and the directory has not gone back.
+func TestToldBeforeNoted(t *testing.T) {
+	w := newTestRegions(t, 1, 2, 1)
+	a, b := w.r[0], w.r[1]
+	must(t, do(a.s, Op{Kind: IncrBy, Key: []byte("k"), Delta: 1}).Err)
+	w.drain() // of what was before there were regions, states are taken
+	at := func(partition uint16) (keys [2][]byte) {
+		for i, n := 0, 0; n < len(keys); i++ {
+			if k := fmt.Append(nil, "key", i); Slot(k)>>a.s.shift == partition {
+				keys[n], n = k, n+1
+			}
+		}
+		return keys
+	}
+	of, elsewhere := at(1), at(0)
+	first := slots / 2
+	mark := &a.s.partitions[1].committed
+	read := func(to, from *testRegion, n uint16) {
+		t.Helper()
+		answer, err := w.pull(to, from, n, uint16(first), 0)
+		must(t, err)
+		_, err = to.s.Take(answer)
+		must(t, err)
+	}
+	doAll := func(ops ...Op) {
+		var batch Batch
+		for _, op := range ops {
+			o := batch.Add(op.Kind)
+			o.Key, o.Delta = op.Key, op.Delta
+		}
+		a.s.Execute(&batch)
+	}
+	durable, noted, done := make(chan bool), make(chan bool), make(chan bool)
+	note := sync.OnceFunc(func() { close(noted) })
+	t.Cleanup(note) // before the store is closed
+	commits := atomic.Int32{}
+	a.s.OnEvent(func(event string, _ time.Duration) {
+		if event == EventCommit && commits.Add(1) == 1 {
+			close(durable)
+			<-noted
+		}
+	})
+	go func() {
+		doAll(Op{Kind: IncrBy, Key: of[0], Delta: 1}, Op{Kind: IncrBy, Key: of[1], Delta: 1})
+		close(done)
+	}()
+	<-durable
+	doAll(Op{Kind: Get, Key: of[0]}, Op{Kind: IncrBy, Key: elsewhere[0], Delta: 1})
+	known, logged := mark.upTo(), a.s.partitions[1].seq
+	if known+1 != logged {
+		t.Fatalf("entries up to %d are known to be committed, of %d", known, logged)
+	}
+	read(b, a, 1)
+	if after, _, err := b.s.TakenOf(0, RegionSource{0, 1}); after != logged || err != nil {
+		t.Fatalf("what is taken ends at %d, %v", after, err)
+	}
+	read(b, a, 1) // which asks behind that
+	read(a, b, 0) // which says so
+	note()
+	<-done
+	if m := a.s.Meta(); m.Incarnation != w.set(0).Members[0].Incarnation || a.s.unread.Load() != nil {
+		t.Fatal("the directory is taken for an older one")
+	}
+	do(a.s, Op{Kind: IncrBy, Key: of[0], Delta: 1})
+	w.drain()
+	if v, _ := get(b.s, string(of[0])); v != 2 {
+		t.Errorf("the other region has %d", v)
+	}
 }

@@ -224,7 +224,7 @@ func (t *taker) entry(e *pulledEntry) error {
 	}
 	if e.kind == entryCursor {
 		if c := &e.r.cursor; c.RegionSource == t.own && t.s.replica == nil {
-			if last := t.p.committed.upTo(); c.Seq > last {
+			if last := t.p.logged(); c.Seq > last {
 				return wentBack(t.d.Region, c.Seq, last)
 			}
 		}

@@ -52,6 +52,20 @@ var regionWireMutants = []mutant{
 		packages: "./store", tests: "TestWentBack",
 	},
 	{
+		guarantee: "G1", name: "a region is fenced when it is asked for what follows an entry that is durable, and not noted yet",
+		file:     "store/pull.go",
+		old:      "switch last := p.logged(); {",
+		new:      "switch last := committed; {",
+		packages: "./store", tests: "TestToldBeforeNoted",
+	},
+	{
+		guarantee: "G1", name: "a region is fenced when it reads that others have an entry that is durable, and not noted yet",
+		file:     "store/take.go",
+		old:      "if last := t.p.logged(); c",
+		new:      "if last := t.p.committed.upTo(); c",
+		packages: "./store", tests: "TestToldBeforeNoted",
+	},
+	{
 		guarantee: "G1", name: "a region reads that others know more of it, and goes on",
 		file:     "store/take.go",
 		old:      "; c.Seq > last {",

@@ -80,13 +80,15 @@ func (h *hosts) deafen(i int, to ...int) { h.drop(i, "INPUT", "-s", to) }
 // mute drops what a host sends to others.
 func (h *hosts) mute(i int, to ...int) { h.drop(i, "OUTPUT", "-d", to) }
 
-func (h *hosts) drop(i int, chain, which string, others []int) {
+// drop drops packets at a host: a chain, what is before the others' addresses, and more that packets must match.
+func (h *hosts) drop(i int, chain, which string, others []int, more ...string) {
 	h.t.Helper()
 	var list []string
 	for _, other := range others {
 		list = append(list, h.address(other))
 	}
-	h.run("ip", "netns", "exec", h.namespace(i), "iptables", "-w", "-A", chain, which, strings.Join(list, ","), "-j", "DROP")
+	rule := append([]string{"-A", chain, which, strings.Join(list, ",")}, more...)
+	h.run("ip", append(append([]string{"netns", "exec", h.namespace(i), "iptables", "-w"}, rule...), "-j", "DROP")...)
 }
 
 // heal has every host hear the others again.
