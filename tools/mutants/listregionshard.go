@@ -33,8 +33,8 @@ var regionShardMutants = []mutant{
 	{
 		guarantee: "shard tells", name: "a replica that is behind refuses",
 		file:     "store/pull.go",
-		old:      "	case committed < q.After && s.replica != nil:\n",
-		new:      "	case false:\n",
+		old:      "	case q.After > last && s.replica == nil:\n",
+		new:      "	case q.After > committed:\n",
 		packages: "./store", tests: "TestShardTells",
 	},
 	{
