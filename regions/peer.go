@@ -90,7 +90,8 @@ func (p *peer) resume() {
 	}
 	// A network that drops packets tells nobody, and when it is mended what was sent is sent again late.
 	if late := p.opts.Block + p.opts.Block/4; p.interrupt != nil && time.Since(p.status.LastAnswer) > late {
-		p.interrupt()
+		p.interrupt() // which begins another session at once
+		return
 	}
 	p.wakeUp()
 }

@@ -90,6 +90,9 @@ func TestOwnRecordsWaitForRegions(t *testing.T) {
 			if n != wantIDs {
 				t.Errorf("%+v, not %+v", n, wantIDs)
 			}
+			if of := s.RegionIDsOf(); len(tc.acks) == 1 && of[2].Unchecked != tc.unchecked { // which has not acknowledged it
+				t.Errorf("of region 2: %+v", of[2])
+			}
 			s.reopen(true)
 			if v, _ := get(s.Store, "k"); v != want {
 				t.Errorf("opened again: value %d, not %d", v, want)
@@ -118,8 +121,8 @@ func TestHeardByAge(t *testing.T) {
 			t.Errorf("age %d: %+v", tc.age, op.Seen)
 		}
 	}
-	if n := s.RegionIDs(); n != (RegionIDs{Heard: 3, Late: 3}) {
-		t.Errorf("%+v", n)
+	if n, of := s.RegionIDs(), s.RegionIDsOf(); n != (RegionIDs{Heard: 3, Late: 3}) || of[2] != n {
+		t.Errorf("%+v, of which region 2: %+v", n, of[2])
 	}
 	s.pass(time.Duration(keep-1000) * time.Millisecond)
 	if op := s.cseen("k", "0"); !op.Found {

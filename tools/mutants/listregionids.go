@@ -82,8 +82,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "take-back", name: "whoever hears of a twin takes its own back",
 		file:     "store/regionhear.go",
-		old:      "		if r.p.ids.Twins++; first {\n",
-		new:      "		if r.p.ids.Twins++; true {\n",
+		old:      "		if ids.Twins++; first {\n",
+		new:      "		if ids.Twins++; true {\n",
 		packages: "./store", tests: "TestIDRules|TestTwinsConverge",
 	},
 	{
@@ -131,8 +131,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "retention", name: "one region's acknowledgement counts for all",
 		file:     "store/regionhear.go",
-		old:      "			acked = min(acked, ",
-		new:      "			acked = max(acked%math.MaxUint64, ",
+		old:      "by != p.regions.Self && taken < acked {",
+		new:      "by != p.regions.Self && (acked == math.MaxUint64 || taken > acked) {",
 		packages: "./store", tests: "TestOwnRecordsWaitForRegions",
 	},
 	{
