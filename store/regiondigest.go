@@ -248,8 +248,9 @@ func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bo
 	for r, clock := range o.Groups[i].Clocks {
 		switch region := part.Region(r); {
 		case clock == 0:
-		case g.gone(region): // all have what it did; its heir's changes have that one's sequences, or none
-			if clock != d.Groups[i].Clocks[r] {
+		case g.gone(region): // all have what it did itself, and what its heir does is in that one's log
+			heir := g.source(g.member(region).Heir, slot)
+			if clock != d.Groups[i].Clocks[r] && d.upTo(heir) < o.upTo(heir) {
 				return false
 			}
 		case region == d.Region:
@@ -261,6 +262,14 @@ func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bo
 		}
 	}
 	return true
+}
+
+// upTo is how far the region has what a source did, which may be itself.
+func (d *RegionDigest) upTo(from RegionSource) uint64 {
+	if from == d.RegionSource {
+		return d.Seq
+	}
+	return d.taken(from)
 }
 
 func (d *RegionDigest) taken(from RegionSource) uint64 {

@@ -152,6 +152,26 @@ func TestRegionDigest(t *testing.T) {
 	}
 }
 
+// TestDigestOfGone: what an heir does to the part of a region that was removed is in the heir's log: until that was taken nothing is
+// said, and from then on a part that is another one is a difference.
+func TestDigestOfGone(t *testing.T) {
+	set := RegionSet{Self: 0, Members: []RegionMember{{Region: 0, Partitions: 1}, {Region: 1, Partitions: 1}, {Region: 2, Partitions: 1, Gone: true, Heir: 1}}}
+	digest := func(r, other part.Region, taken, seq, clock uint64) *RegionDigest {
+		d := &RegionDigest{RegionSource: RegionSource{r, 0}, Last: DigestSlots - 1, Seq: seq, Groups: make([]SlotGroup, 1)}
+		d.Taken = []RegionTaken{{RegionSource{other, 0}, taken}}
+		d.Groups[0].Sum, d.Groups[0].Clocks[2] = clock, clock
+		return d
+	}
+	for _, c := range []struct {
+		taken, here, there uint64 // of the heir's 20 entries; the part's clocks
+		want               Agreement
+	}{{20, 7, 7, Agree}, {20, 5, 7, Differ}, {19, 5, 7, Unknown}, {19, 7, 7, Agree}} {
+		if got := digest(0, 1, c.taken, 10, c.here).Compare(digest(1, 0, 10, 20, c.there), &set); got[0] != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // TestDigestOfWriters: regions that are written all the time, and take what the other one does, are found to agree in all
 // that is not being changed, however the keys change while they are read.
 func TestDigestOfWriters(t *testing.T) {
