@@ -26,6 +26,11 @@ const (
 	maxDigest = 8 << 20
 	// verifyRounds is how often slots that are being changed are tried again at most.
 	verifyRounds = 12
+	// Nobody waits for a look that the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
+	// lookRest times as long as that took, so that it takes little of a processor here and there.
+	lookRounds = 3
+	lookRest   = 9
+	maxRest    = 30 * time.Second
 	// groupSlots is how many slots are compared together, and narrower how many times fewer are asked for in each round: to
 	// read few keys takes a short time, in which few of them change.
 	groupSlots = store.DigestSlots
@@ -100,7 +105,7 @@ func (m *Mesh) Verify(ctx context.Context) ([]Difference, error) {
 	return l.found, err
 }
 
-// look compares this region with those of the others that are in only; nil: with all that it reads.
+// look compares this region with those of the others that are in only, gently; nil: with all that it reads, at once.
 func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -121,7 +126,7 @@ func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err
 	defer m.verifying.Done()
 	slices.SortFunc(peers, func(a, b *peer) int { return int(a.region) - int(b.region) })
 	for _, p := range peers {
-		differ, failed := p.verify(ctx)
+		differ, failed := p.verify(ctx, only != nil)
 		l.asked = append(l.asked, p.region)
 		if l.found = append(l.found, differ...); failed != nil {
 			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)})
@@ -148,7 +153,7 @@ func add(all []piece, p piece) []piece {
 
 // verify compares this region with one. Slots that differ are looked at twice, since they may have been in the middle of a
 // change; those that are being changed are, in pieces that get smaller.
-func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
+func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err error) {
 	m, _, err := p.member()
 	if err != nil {
 		return nil, err
@@ -167,6 +172,9 @@ func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 		left = append(left, piece{store.SlotRange{First: r.First, Last: r.Last}, r.Source.Partition, false})
 	}
 	last, busyBy := verifyRounds, ErrBusy
+	if gently {
+		last = lookRounds
+	}
 	if p.Status().Paused { // what it has counted does not come
 		last, busyBy = 1, ErrPaused
 	}
@@ -176,7 +184,11 @@ func (p *peer) verify(ctx context.Context) (all []Difference, err error) {
 			for first := int(whole.First); first <= int(whole.Last); first += most {
 				some := whole
 				some.First, some.Last = uint16(first), uint16(min(first+most-1, int(whole.Last)))
+				began := time.Now()
 				agreed, err := p.compare(ctx, links, &m, &some)
+				if err == nil && gently && !sleep(ctx, min(lookRest*time.Since(began), maxRest)) {
+					err = ctx.Err()
+				}
 				if err != nil {
 					return p.differences(differ, busy, busyBy), err
 				}
