@@ -229,7 +229,7 @@ func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]groups
 func (m *Mesh) audited(suspects map[part.Region]groups) map[part.Region]bool {
 	only := make(map[part.Region]bool)
 	set, _ := m.opts.Store.Regions()
-	if own, _ := set.Member(set.Self); set.Removed || own.Incarnation != m.opts.incarnation() {
+	if own, _ := set.Member(set.Self); set.Removed || own.Incarnation != m.opts.identity().Incarnation {
 		return only
 	}
 	for _, s := range m.Status() {
@@ -238,12 +238,4 @@ func (m *Mesh) audited(suspects map[part.Region]groups) map[part.Region]bool {
 		}
 	}
 	return only
-}
-
-// incarnation is that of this region's data.
-func (o *Options) incarnation() uint64 {
-	if o.Cluster != nil {
-		return o.Cluster.Incarnation
-	}
-	return o.Store.Meta().Incarnation
 }

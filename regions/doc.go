@@ -173,7 +173,7 @@
 //	who continues is checked again Told.request, Source.answer TestNext
 //	answers are worth their bytes  Told.pace                   TestEvery
 //	only a leader reads            Node.keep                   TestNodeOfShard
-//	a cluster has one name         Node.identity               TestNodeOfShard
+//	a cluster has one name         Options.identity            TestNodeOfShard
 //	a difference is not missed     audit                       TestAudit, TestAuditShown
 //	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy, TestVerifyEndsMismatch
 //	who differs anyway is not told audited                     TestAuditOfUnread

@@ -118,7 +118,7 @@ func (n *Node) Admission(name, address string) Admission {
 			address = a
 		}
 	}
-	own := n.identity()
+	own := n.opts.identity()
 	own.Name, own.Address = name, address
 	return own
 }
@@ -222,7 +222,7 @@ func (n *Node) plan(lost []string, do edit) (set, next store.RegionSet, err erro
 	}
 	next = set
 	next.Members = slices.Clone(set.Members)
-	if here := n.identity().Incarnation; own.Incarnation != here {
+	if here := n.opts.identity().Incarnation; own.Incarnation != here {
 		if lost == nil || arbiter(&set, append(slices.Clone(lost), own.Name)...).Name != "" {
 			return set, next, memberError("%v", store.ErrRestored)
 		}

@@ -138,9 +138,7 @@ type Mesh struct {
 
 	acquainted acquainted
 	digests    digests
-	verifying  sync.WaitGroup // calls of look
-	growing    sync.WaitGroup // calls of grow
-	auditing   sync.WaitGroup // audit
+	wg         sync.WaitGroup // audit, and calls of look and of grow
 }
 
 // peerKey is a shard of a region, by its first partition: that with partition 0 there always is.
@@ -160,7 +158,7 @@ func Start(o Options) (*Mesh, error) {
 	if err := m.SetPeers(o.Peers); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
-	m.auditing.Go(m.audit)
+	m.wg.Go(m.audit)
 	return m, nil
 }
 
@@ -199,7 +197,7 @@ func (m *Mesh) SetPeers(addresses map[part.Region]string) error {
 func (m *Mesh) add(k peerKey, address string, paused bool, shard *Shard) {
 	p := newPeer(m.ctx, &m.opts, k.region, k.first, address, paused, &m.acquainted)
 	if k.first == 0 {
-		p.found = func(p *peer, all []Shard) { m.growing.Go(func() { m.grow(p, all) }) }
+		p.found = func(p *peer, all []Shard) { m.wg.Go(func() { m.grow(p, all) }) }
 	}
 	if shard != nil {
 		p.shard, p.nodes, p.next = shard, shard.addresses(m.opts.Secure), rand.IntN(maxShardNodes)
@@ -275,8 +273,6 @@ func (m *Mesh) Close() error {
 		<-p.done
 	}
 	m.mu.Unlock()
-	m.verifying.Wait()
-	m.growing.Wait()
-	m.auditing.Wait()
+	m.wg.Wait()
 	return nil
 }

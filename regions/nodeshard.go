@@ -16,11 +16,11 @@ const agreeTime = 5 * time.Second
 const catchUpTime = time.Second
 
 // identity is what others know this region by.
-func (n *Node) identity() Admission {
-	if c := n.cluster; c != nil {
+func (o *Options) identity() Admission {
+	if c := o.Cluster; c != nil {
 		return Admission{Data: c.Data, Incarnation: c.Incarnation, Partitions: c.Partitions}
 	}
-	meta := n.Store.Meta()
+	meta := o.Store.Meta()
 	return Admission{Data: hex.EncodeToString(meta.ID[:]), Incarnation: meta.Incarnation, Partitions: meta.Partitions}
 }
 

@@ -121,9 +121,9 @@ func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err
 			peers = append(peers, p)
 		}
 	}
-	m.verifying.Add(1)
+	m.wg.Add(1)
 	m.mu.Unlock()
-	defer m.verifying.Done()
+	defer m.wg.Done()
 	slices.SortFunc(peers, func(a, b *peer) int { return int(a.region) - int(b.region) })
 	for _, p := range peers {
 		differ, failed := p.verify(ctx, only != nil)
@@ -167,7 +167,8 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 		return nil, err
 	}
 	defer links.close()
-	var left, differ, busy []piece
+	var differ, busy groups
+	var left []piece
 	for _, r := range ranges {
 		left = append(left, piece{store.SlotRange{First: r.First, Last: r.Last}, r.Source.Partition, false})
 	}
@@ -190,7 +191,7 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 					err = ctx.Err()
 				}
 				if err != nil {
-					return p.differences(differ, busy, busyBy), err
+					return p.differences(&differ, &busy, busyBy), err
 				}
 				for i, is := range agreed {
 					group := some
@@ -199,9 +200,9 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 					switch {
 					case is == store.Agree:
 					case is == store.Differ && group.suspect:
-						differ = append(differ, group)
+						differ.add(group.SlotRange)
 					case is == store.Unknown && round >= last:
-						busy = append(busy, group)
+						busy.add(group.SlotRange)
 					default: // at last these are suspects, and looked at once more
 						group.suspect = group.suspect || is == store.Differ
 						again = add(again, group)
@@ -210,10 +211,10 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 			}
 		}
 		if left = again; len(left) > 0 && !sleep(ctx, min(p.opts.delay(round), time.Second)) {
-			return p.differences(differ, busy, busyBy), ctx.Err()
+			return p.differences(&differ, &busy, busyBy), ctx.Err()
 		}
 	}
-	return p.differences(differ, busy, busyBy), nil
+	return p.differences(&differ, &busy, busyBy), nil
 }
 
 // sleep returns false if ctx was done before.
@@ -229,16 +230,12 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // differences are slots that differ, and others that could not be compared for a reason, each in their order.
-func (p *peer) differences(differ, busy []piece, why error) (all []Difference) {
-	for i, pieces := range [][]piece{differ, busy} {
-		slices.SortFunc(pieces, func(a, b piece) int { return int(a.First) - int(b.First) })
-		var joined []piece
-		for _, p := range pieces {
-			joined = add(joined, piece{SlotRange: p.SlotRange})
-		}
-		for _, j := range joined {
-			all = append(all, Difference{p.region, j.SlotRange, []error{nil, why}[i]})
-		}
+func (p *peer) differences(differ, busy *groups, why error) (all []Difference) {
+	for _, r := range differ.slots() {
+		all = append(all, Difference{p.region, r, nil})
+	}
+	for _, r := range busy.slots() {
+		all = append(all, Difference{p.region, r, why})
 	}
 	return all
 }

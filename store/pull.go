@@ -211,6 +211,7 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 		err = ErrGap
 	}
 	var catalog *catalog
+	last := p.seq
 	d := pulled{first: q.First, last: q.Last, after: q.After, upTo: q.After}
 	if err == nil {
 		catalog = p.catalog
@@ -222,7 +223,7 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	}
 	s.acknowledge(q, ranges)
 	committed, dead, err := d.begins(p)
-	switch last := p.logged(); {
+	switch {
 	case err != nil:
 		return nil, err
 	case q.After > last && s.replica == nil:

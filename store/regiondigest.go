@@ -250,11 +250,7 @@ func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bo
 		case clock == 0:
 		case g.gone(region): // all have what it did itself, and what its heir does is in that one's log
 			heir := g.source(g.member(region).Heir, slot)
-			if clock != d.Groups[i].Clocks[r] && d.upTo(heir) < o.upTo(heir) {
-				return false
-			}
-		case region == d.Region:
-			if clock > d.Seq {
+			if clock != d.Groups[i].Clocks[r] && d.taken(heir) < o.taken(heir) {
 				return false
 			}
 		case g.member(region) == nil || d.taken(g.source(region, slot)) < clock:
@@ -264,15 +260,11 @@ func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bo
 	return true
 }
 
-// upTo is how far the region has what a source did, which may be itself.
-func (d *RegionDigest) upTo(from RegionSource) uint64 {
+// taken is how far the region has what a source did, which may be itself.
+func (d *RegionDigest) taken(from RegionSource) uint64 {
 	if from == d.RegionSource {
 		return d.Seq
 	}
-	return d.taken(from)
-}
-
-func (d *RegionDigest) taken(from RegionSource) uint64 {
 	i, ok := slices.BinarySearchFunc(d.Taken, from, func(t RegionTaken, from RegionSource) int { return t.compare(from) })
 	if !ok {
 		return 0

@@ -33,7 +33,7 @@ var regionAuditMutants = []mutant{
 	{
 		guarantee: "G1", name: "a region that was restored tells that it differs",
 		file:     "regions/audit.go",
-		old:      "set.Removed || own.Incarnation != m.opts.incarnation() {",
+		old:      "set.Removed || own.Incarnation != m.opts.identity().Incarnation {",
 		new:      "set.Removed || own.Incarnation == 0 {",
 		packages: "./regions", tests: "TestAuditOfUnread",
 	},

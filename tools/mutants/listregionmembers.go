@@ -19,8 +19,8 @@ var regionMemberMutants = []mutant{
 	{
 		guarantee: "members", name: "a restored directory decides who is a region",
 		file:     "regions/members.go",
-		old:      "	if here := n.identity().Incarnation; own.Incarnation != here {\n",
-		new:      "	if here := n.identity().Incarnation; own.Incarnation != here && false {\n",
+		old:      "	if here := n.opts.identity().Incarnation; own.Incarnation != here {\n",
+		new:      "	if here := n.opts.identity().Incarnation; own.Incarnation != here && false {\n",
 		packages: "./regions", tests: "TestRestored",
 	},
 	{

@@ -117,8 +117,8 @@ var regionShardMutants = []mutant{
 	{
 		guarantee: "shard is read", name: "a cluster goes by a directory's name",
 		file:     "regions/nodeshard.go",
-		old:      "	if c := n.cluster; c != nil {\n		return Admission{",
-		new:      "	if c := n.cluster; c == nil {\n		return Admission{",
+		old:      "	if c := o.Cluster; c != nil {\n		return Admission{",
+		new:      "	if c := o.Cluster; c == nil {\n		return Admission{",
 		packages: "./regions", tests: "TestNodeOfShard",
 	},
 	{

@@ -54,8 +54,8 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G1", name: "a region is fenced when it is asked for what follows an entry that is durable, and not noted yet",
 		file:     "store/pull.go",
-		old:      "switch last := p.logged(); {",
-		new:      "switch last := committed; {",
+		old:      "	last := p.seq\n",
+		new:      "	last := p.committed.upTo()\n",
 		packages: "./store", tests: "TestToldBeforeNoted",
 	},
 	{
