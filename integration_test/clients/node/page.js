@@ -26,6 +26,8 @@ await redis.connect();
 
 const problems = [];
 const page = await browser.newPage({ viewport: { width: 1000, height: 800 }, colorScheme: 'light' });
+// Only what is awaited counts, not how long a busy machine takes for it.
+page.setDefaultTimeout(300000);
 page.on('pageerror', (e) => problems.push(e.stack));
 page.on('request', (r) => {
   if (!r.url().startsWith(url) && !r.url().startsWith('data:')) problems.push(`a request to ${r.url()}`);
@@ -35,7 +37,7 @@ await page.addInitScript(() => {
   document.addEventListener('securitypolicyviolation', (e) => window.violations.push(`${e.violatedDirective} ${e.blockedURI}`));
 });
 
-const until = (what, arg) => page.waitForFunction(what, arg, { timeout: 30000 });
+const until = (what, arg) => page.waitForFunction(what, arg);
 const state = (text) => until((text) => document.querySelector('#state').textContent === text, text);
 const inAll = () => page.evaluate(() => Number(document.querySelector('#duplicates + small').textContent.replace(/[^0-9]/g, '')));
 const send = (key, id) => redis.sendCommand(['CINCRBY', key, id, '1']);
