@@ -6,9 +6,11 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"os"
 	"slices"
 	"strconv"
@@ -202,6 +204,10 @@ func load(client redis.UniversalClient, prefix string) error {
 				// Not with ctx: an increment that was begun is finished.
 				opid := uuid.NewString()
 				value, err := client.Do(context.Background(), "CINCRBY", key, opid, 1).Int64()
+				// It sends nothing again when a new connection is silent: that is left to its user.
+				for silent := net.Error(nil); errors.As(err, &silent) && silent.Timeout(); {
+					value, err = client.Do(context.Background(), "CINCRBY", key, opid, 1).Int64()
+				}
 				if err != nil || value != count {
 					err = fmt.Errorf("%s is %d after %d increments, %w", key, value, count, err)
 					failed.Store(&err)
