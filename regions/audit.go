@@ -1,7 +1,9 @@
 package regions
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -19,8 +21,8 @@ import (
 //	                                     what differs in both is a mismatch
 //
 // One look alone raises no alarm: what it finds may be a moment's, and be over soon. A mismatch lasts until a
-// look finds that the slots are equal; what cannot be compared leaves it as it is. It is forgotten with the Mesh,
-// so a new leader of a shard has to find it by itself.
+// look finds that the slots are equal; what cannot be compared leaves it as it is, and a suspect one. Both are forgotten
+// with the Mesh, so a new leader of a shard has to find them by itself, and begins soon.
 //
 // Looks and calls of Verify may run at the same time: each has connections of its own, and reads only. Verify by
 // an operator ends a mismatch, and begins none: the operator is told what differs, and can look twice.
@@ -88,18 +90,20 @@ type look struct {
 	found []Difference
 }
 
-// of returns where a region differs, and where it could not be compared.
-func (l *look) of(r part.Region) (differ, missed groups) {
+// of returns where a region differs, where it could not be compared, and what kept it from being asked.
+func (l *look) of(r part.Region) (differ, missed groups, failed error) {
 	for i := range l.found {
 		switch d := &l.found[i]; {
 		case d.Region != r:
 		case d.Err != nil:
-			missed.add(d.SlotRange)
+			if missed.add(d.SlotRange); !errors.Is(d.Err, ErrBusy) && !errors.Is(d.Err, ErrLevelling) && !errors.Is(d.Err, ErrPaused) {
+				failed = d.Err
+			}
 		default:
 			differ.add(d.SlotRange)
 		}
 	}
-	return differ, missed
+	return differ, missed, failed
 }
 
 // digests are what is known of other regions by comparing.
@@ -112,6 +116,7 @@ type digested struct {
 	mismatch groups
 	checked  int64 // when it was compared last, unix ms; 0: never
 	missed   int   // groups that could not be compared then
+	failed   error // of the last look; nil: none
 }
 
 // show adds what is known of the region.
@@ -120,18 +125,20 @@ func (d *digests) show(s *Status) {
 	defer d.mu.Unlock()
 	if known := d.of[s.Region]; known != nil {
 		s.Mismatch, s.DigestMismatch = known.mismatch.slots(), known.mismatch.count()
-		s.DigestCheckedMs, s.DigestMissed = known.checked, known.missed
+		s.DigestCheckedMs, s.DigestMissed, s.digestErr = known.checked, known.missed, known.failed
 	}
 }
 
-// note takes note of a look. What differs is a mismatch if it is among the suspects, those of a look before; the rest
-// of it is returned, by region: the suspects of this one.
+// note takes note of a look. What differs is a mismatch if it is among the suspects, those of looks before; the rest
+// of it is returned, by region, with the suspects that were not compared: the suspects from then on.
 func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.Region]groups) {
-	differ = make(map[part.Region]groups)
+	if differ = maps.Clone(suspects); differ == nil {
+		differ = make(map[part.Region]groups)
+	}
 	m.digests.mu.Lock()
 	defer m.digests.mu.Unlock()
 	for _, r := range l.asked {
-		now, missed := l.of(r)
+		now, missed, failed := l.of(r)
 		known := m.digests.of[r]
 		if known == nil {
 			known = new(digested)
@@ -145,14 +152,20 @@ func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.R
 				rest[i] = !known.mismatch[i]
 			case !missed[i]:
 				known.mismatch[i] = false
+			default:
+				rest[i] = suspect[i]
 			}
 		}
-		if rest.count() > 0 {
+		if delete(differ, r); rest.count() > 0 {
 			differ[r] = rest
 		}
 		if n := missed.count(); n < m.opts.groupsOf(r) {
 			known.checked, known.missed = m.opts.now(), n
 		}
+		if failed != nil && known.failed == nil {
+			m.opts.Logger.Warn("this region could not compare itself with another one", "region", m.opts.nameOf(r), "error", failed)
+		}
+		known.failed = failed
 		m.opts.sayMismatch(r, before, &known.mismatch)
 	}
 	return differ
@@ -169,14 +182,12 @@ func (o *Options) groupsOf(r part.Region) (n int) {
 
 // sayMismatch writes to the log that a mismatch has begun, or has ended.
 func (o *Options) sayMismatch(r part.Region, before int, now *groups) {
-	set, _ := o.Store.Regions()
-	other, _ := set.Member(r)
 	switch n := now.count(); {
 	case before == 0 && n > 0:
 		o.Logger.Error("another region has not got the same counters, although each has taken what the other one did: see fbfkv region status",
-			"region", other.Name, "slots", inWords(now.slots()), "digest_mismatch", n)
+			"region", o.nameOf(r), "slots", inWords(now.slots()), "digest_mismatch", n)
 	case before > 0 && n == 0:
-		o.Logger.Info("another region has the same counters again", "region", other.Name)
+		o.Logger.Info("another region has the same counters again", "region", o.nameOf(r))
 	}
 }
 
@@ -189,15 +200,11 @@ func mismatchIll(self, other string, where []store.SlotRange) string {
 
 // audit compares this region with the others by itself, until the Mesh is closed.
 func (m *Mesh) audit() {
-	period := m.opts.DigestPeriod
+	period, suspects := m.opts.DigestPeriod, map[part.Region]groups(nil)
 	// Regions and shards that have begun together do not look together, nor do two that read each other.
-	for wait := time.Duration(rand.Int64N(int64(period))); m.wait(wait); wait = period {
-		suspects, err := m.lookAt(m.audited(nil), nil)
-		if err != nil || len(suspects) == 0 {
-			continue // after an error: the Mesh was closed
-		}
-		if m.wait(period / 60) {
-			_, _ = m.lookAt(m.audited(suspects), suspects)
+	for wait := time.Duration(rand.Int64N(int64(period / 6))); m.wait(wait); wait = period {
+		if suspects = m.lookAt(m.audited(nil), suspects); len(suspects) > 0 && m.wait(period/60) {
+			suspects = m.lookAt(m.audited(suspects), suspects)
 		}
 	}
 }
@@ -212,16 +219,16 @@ func (m *Mesh) wait(d time.Duration) bool {
 	}
 }
 
-// lookAt looks at regions, and returns where they differ and are not known to.
-func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]groups) (differ map[part.Region]groups, err error) {
+// lookAt looks at regions, and returns the suspects from then on: see note.
+func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]groups) map[part.Region]groups {
 	if len(only) == 0 {
-		return nil, nil
+		return suspects
 	}
 	l, err := m.look(m.ctx, only)
-	if err != nil {
-		return nil, err
+	if err != nil { // the Mesh was closed
+		return suspects
 	}
-	return m.note(&l, suspects), nil
+	return m.note(&l, suspects)
 }
 
 // audited returns the regions that can be compared now, among those that are suspects; nil: among all. A region that

@@ -227,12 +227,14 @@ func (p *peer) failed(err error) {
 	p.noted = noted
 }
 
-// name is what the region is called in the log.
-func (p *peer) name() string {
-	set, _ := p.opts.Store.Regions()
-	m, _ := set.Member(p.region)
-	return fmt.Sprintf("%s (%d)", m.Name, p.region)
+// nameOf is what a region is called in the log.
+func (o *Options) nameOf(r part.Region) string {
+	set, _ := o.Store.Regions()
+	m, _ := set.Member(r)
+	return fmt.Sprintf("%s (%d)", m.Name, r)
 }
+
+func (p *peer) name() string { return p.opts.nameOf(p.region) }
 
 // link is a connection to a source.
 type link struct {

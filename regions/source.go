@@ -59,7 +59,7 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 		s.state(args[1:], w)
 		return
 	case isWord(args, wordDigest):
-		s.digest(args[1:], w)
+		s.digest(ctx, args[1:], w)
 		return
 	}
 	q, n, err := told.request(args)

@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -45,7 +46,8 @@ type Status struct {
 	DigestMissed    int
 	DigestCheckedMs int64
 
-	idle bool // nothing is to be read of this shard
+	digestErr error // why it could not be compared when that was tried last
+	idle      bool  // nothing is to be read of this shard
 }
 
 // RangeStatus is how far a partition here has taken one of another region.
@@ -251,6 +253,9 @@ func (n *Node) Status() NodeStatus {
 		s.Peers = append(s.Peers, peer)
 		if len(p.Mismatch) > 0 {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
+		}
+		if errors.Is(p.digestErr, errHere) {
+			s.Ills = append(s.Ills, fmt.Sprintf("%s could not compare itself with %s: %v", s.Name, p.Name, p.digestErr))
 		}
 	}
 	return s

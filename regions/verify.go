@@ -22,8 +22,8 @@ const wordDigest = "DIGEST"
 
 const (
 	digestArgs = 7
-	// maxDigest bounds a digest, bytes: 1024 sums with clocks, and how far the logs of 15 regions were taken.
-	maxDigest = 8 << 20
+	// maxDigest bounds a digest, bytes: 1024 sums with clocks, and how far the logs of 15 regions, of 1024 partitions, were taken.
+	maxDigest = 1 << 20
 	// verifyRounds is how often slots that are being changed are tried again at most.
 	verifyRounds = 12
 	// Nobody waits for a look that the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
@@ -46,6 +46,9 @@ const (
 // been taken yet.
 var ErrBusy = errors.New("slots were not compared, as changes are under way: run it again, or see fbfkv region status of both")
 
+// ErrLevelling: the same, and that lasts until a removal is at its end.
+var ErrLevelling = errors.New("a region was removed, and not all others have taken yet what it had told: see fbfkv region status")
+
 // ErrPaused: the same, and this region does not read the other one until that is resumed.
 var ErrPaused = errors.New("it is not read until fbfkv region resume")
 
@@ -53,7 +56,8 @@ var ErrPaused = errors.New("it is not read until fbfkv region resume")
 type Difference struct {
 	Region part.Region
 	store.SlotRange
-	// Err is why they could not be compared: ErrBusy, ErrPaused, or what kept the region from being asked. nil: they differ.
+	// Err is why they could not be compared: ErrBusy, ErrLevelling, ErrPaused, or what kept the region from being asked, or this one
+	// from being read (errHere). nil: they differ.
 	Err error
 }
 
@@ -79,15 +83,18 @@ func writeDigest(w *resp.Writer, q *store.DigestQuery) {
 	}
 }
 
-// digest answers a request for a digest.
-func (s *Source) digest(args [][]byte, w *resp.Writer) {
+// errHere: it is this region that cannot be read.
+var errHere = errors.New("the counters here cannot be read")
+
+// digest answers a request for a digest, unless ctx ends before.
+func (s *Source) digest(ctx context.Context, args [][]byte, w *resp.Writer) {
 	q, err := parseDigest(args)
 	if err == nil && !s.leads() { // which may have taken more than it has logged
 		err = errNotLeader
 	}
 	if err == nil {
 		var digest []byte
-		if digest, err = s.Store.Digest(q); err == nil {
+		if digest, err = s.Store.Digest(ctx, q); err == nil {
 			w.Bulk(digest)
 			return
 		}
@@ -128,8 +135,12 @@ func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err
 	for _, p := range peers {
 		differ, failed := p.verify(ctx, only != nil)
 		l.asked = append(l.asked, p.region)
-		if l.found = append(l.found, differ...); failed != nil {
-			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)})
+		l.found = append(l.found, differ...)
+		if failed != nil && !errors.Is(failed, errHere) {
+			failed = fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)
+		}
+		if failed != nil {
+			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, failed})
 		}
 	}
 	return l, ctx.Err()
@@ -162,15 +173,14 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 	if err != nil {
 		return nil, err
 	}
-	links, err := p.linksTo(ctx, &m, true)
-	if err != nil {
-		return nil, err
-	}
-	defer links.close()
+	c := comparison{p: p, m: &m}
+	defer c.end()
 	var differ, busy groups
 	var left []piece
+	widest := groupSlots
 	for _, r := range ranges {
 		left = append(left, piece{store.SlotRange{First: r.First, Last: r.Last}, r.Source.Partition, false})
+		widest = max(widest, int(r.Last)-int(r.First)+1)
 	}
 	last, busyBy := verifyRounds, ErrBusy
 	if gently {
@@ -179,14 +189,14 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 	if p.Status().Paused { // what it has counted does not come
 		last, busyBy = 1, ErrPaused
 	}
-	for round, most := 0, slots; len(left) > 0; round, most = round+1, max(most/narrower, groupSlots) {
+	for round, most := 0, widest; len(left) > 0; round, most = round+1, max(most/narrower, groupSlots) {
 		var again []piece
 		for _, whole := range left {
 			for first := int(whole.First); first <= int(whole.Last); first += most {
 				some := whole
 				some.First, some.Last = uint16(first), uint16(min(first+most-1, int(whole.Last)))
 				began := time.Now()
-				agreed, err := p.compare(ctx, links, &m, &some)
+				agreed, err := c.of(ctx, &some)
 				if err == nil && gently && !sleep(ctx, min(lookRest*time.Since(began), maxRest)) {
 					err = ctx.Err()
 				}
@@ -202,7 +212,9 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 					case is == store.Differ && group.suspect:
 						differ.add(group.SlotRange)
 					case is == store.Unknown && round >= last:
-						busy.add(group.SlotRange)
+						if busy.add(group.SlotRange); c.levelling && busyBy == ErrBusy {
+							busyBy = ErrLevelling
+						}
 					default: // at last these are suspects, and looked at once more
 						group.suspect = group.suspect || is == store.Differ
 						again = add(again, group)
@@ -240,9 +252,42 @@ func (p *peer) differences(differ, busy *groups, why error) (all []Difference) {
 	return all
 }
 
-// compare compares slots, in one partition of each region, by groups.
-func (p *peer) compare(ctx context.Context, links *shardLinks, m *membership, which *piece) ([]store.Agreement, error) {
-	l, err := links.to(ctx, which.partition)
+// comparison is how this region is compared with another one.
+type comparison struct {
+	p         *peer
+	m         *membership
+	links     *shardLinks // nil: none yet
+	levelling bool        // of a removed region, when something was compared last
+}
+
+func (c *comparison) end() {
+	if c.links != nil {
+		c.links.close()
+	}
+	c.links = nil
+}
+
+// of compares slots, in one partition of each region, by groups. It connects anew if a connection does not serve any more: between two
+// digests it may have been idle for too long, or another node may lead.
+func (c *comparison) of(ctx context.Context, which *piece) (agreed []store.Agreement, err error) {
+	for range 2 {
+		fresh := c.links == nil
+		if fresh {
+			if c.links, err = c.p.linksTo(ctx, c.m, true); err != nil {
+				return nil, err
+			}
+		}
+		if agreed, err = c.once(ctx, which); err == nil || fresh || errors.Is(err, errHere) || ctx.Err() != nil {
+			return agreed, err
+		}
+		c.end()
+	}
+	return agreed, err
+}
+
+func (c *comparison) once(ctx context.Context, which *piece) ([]store.Agreement, error) {
+	p, m := c.p, c.m
+	l, err := c.links.to(ctx, which.partition)
 	if err != nil {
 		return nil, err
 	}
@@ -250,9 +295,9 @@ func (p *peer) compare(ctx context.Context, links *shardLinks, m *membership, wh
 		By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: which.partition, First: which.First, Last: which.Last,
 		At: p.opts.now() + expiryMargin.Milliseconds(),
 	}
-	own, err := p.opts.Store.RegionDigest(q.First, q.Last, q.At)
+	own, err := p.opts.Store.RegionDigest(ctx, q.First, q.Last, q.At)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}
 	writeDigest(&l.w, &q)
 	if err := l.send(verifyTimeout * p.opts.Timeout); err != nil {
@@ -266,6 +311,7 @@ func (p *peer) compare(ctx context.Context, links *shardLinks, m *membership, wh
 	if err != nil || theirs.RegionSource != (store.RegionSource{Region: p.region, Partition: q.Partition}) {
 		return nil, fmt.Errorf("%w: a digest", ErrAnswer)
 	}
+	c.levelling = own.Busy || theirs.Busy
 	set, _ := p.opts.Store.Regions()
 	return own.Compare(&theirs, &set), nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"math"
 	"slices"
@@ -26,11 +27,14 @@ import (
 //	whether the key is there              it is told if some part lives, which follows from parts and bases
 //	a counter without parts               as its region's part, with the clock of its newest entry (asParts)
 //	what expires                          not told from a time on that who asks says: each region deletes it by its own
-//	                                      clock, which must not have got there
+//	                                      clock. One that gets there meanwhile has made a change
 //	tables                                keys of REGIONS ALL are told: tables must have the same prefixes everywhere
 //	the clock of a part                   each change that a region makes of a key is in the clock of its part, also a
 //	                                      deletion: so the clocks of a group's parts, dead ones too, say which changes it
-//	                                      shows. What an heir does is in the clock of the part that it inherits
+//	                                      shows. What an heir does is in the clocks of the parts that it inherits, which are
+//	                                      its own changes: their sum says how many of these a group shows
+//	a key that was dropped                that is in the region's own log, and counts as a change of its own: another one that
+//	                                      has taken it had taken the end of the key before
 //
 // Of no other thing that regions do not agree on it depends: what is in memory or in rows, who deleted what
 // has expired, ids, what is owed. Keys may change while they are read, and while the other region reads: what had been
@@ -40,7 +44,7 @@ import (
 const (
 	// DigestSlots is how many slots have a sum together: a group.
 	DigestSlots         = slots / 1024
-	regionDigestVersion = 2
+	regionDigestVersion = 3
 )
 
 // RegionDigest is what a region has in a slot range.
@@ -50,6 +54,7 @@ type RegionDigest struct {
 	At           int64  // unix ms: keys that expire until then are not in the sums
 	Era          uint64 // of the region
 	Seq          uint64 // of the partition, before its keys were read
+	Gone         uint16 // the regions that were removed, a bit each
 	// Busy: a region that was removed is not levelled yet, or what was read was taken back. Nothing can be compared.
 	Busy   bool
 	Taken  []RegionTaken // how far the partition had taken others' logs before its keys were read, by source
@@ -58,8 +63,10 @@ type RegionDigest struct {
 
 // SlotGroup is what a region has in 16 slots.
 type SlotGroup struct {
-	Sum    uint64                  // of hashes of keys and their parts
-	Clocks [part.MaxRegions]uint64 // the highest clock of each region's parts
+	Sum uint64 // of hashes of keys and their parts
+	// Clocks has the highest clock of each region's parts, and what was dropped here last; of a region that is gone, the sum of its
+	// parts' clocks.
+	Clocks [part.MaxRegions]uint64
 }
 
 // DigestQuery is what a region asks another one for: a digest of slots that are in one partition of both, whole groups.
@@ -72,7 +79,7 @@ type DigestQuery struct {
 }
 
 // Digest answers another region's query, for DecodeDigest. Errors: as Pull, but for ErrGap.
-func (s *Store) Digest(q DigestQuery) ([]byte, error) {
+func (s *Store) Digest(ctx context.Context, q DigestQuery) ([]byte, error) {
 	p, err := s.ownPartition(q.Partition)
 	if err != nil {
 		return nil, err
@@ -86,7 +93,7 @@ func (s *Store) Digest(q DigestQuery) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.RegionDigest(q.First, q.Last, q.At)
+	d, err := s.RegionDigest(ctx, q.First, q.Last, q.At)
 	if err != nil {
 		return nil, err
 	}
@@ -94,8 +101,14 @@ func (s *Store) Digest(q DigestQuery) ([]byte, error) {
 }
 
 // RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots from first to last, which
-// are of one partition here. It reads all their keys.
-func (s *Store) RegionDigest(first, last uint16, at int64) (d RegionDigest, err error) {
+// are of one partition here. It reads all their keys, one call after the other, and ends with ctx.
+func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64) (d RegionDigest, err error) {
+	select {
+	case s.digesting <- struct{}{}:
+		defer func() { <-s.digesting }()
+	case <-ctx.Done():
+		return d, ctx.Err()
+	}
 	first, last = first/DigestSlots*DigestSlots, last|(DigestSlots-1)
 	p := s.partitions[first>>s.shift]
 	p.taking.mu.Lock()
@@ -113,6 +126,9 @@ func (s *Store) RegionDigest(first, last uint16, at int64) (d RegionDigest, err 
 		t.Seq = max(t.Seq, p.heldTaking().ahead[t.RegionSource])
 	}
 	for _, m := range p.regions.Members {
+		if m.Gone {
+			d.Gone |= 1 << m.Region
+		}
 		d.Busy = d.Busy || m.Gone && slices.ContainsFunc(p.unlevelled(m.Region), func(r part.Region) bool { return r == m.Heir || r == d.Region })
 	}
 	p.mu.Unlock()
@@ -121,6 +137,9 @@ func (s *Store) RegionDigest(first, last uint16, at int64) (d RegionDigest, err 
 	var after, buf []byte
 	end := here
 	for more := true; more; {
+		if ctx.Err() != nil {
+			return d, ctx.Err()
+		}
 		var keys []foundKey
 		keys, more, end, err = s.partsBehind(p, after, last, max(positionOfNext(after), position(first, 0)), stateKeys)
 		if err != nil {
@@ -130,19 +149,31 @@ func (s *Store) RegionDigest(first, last uint16, at int64) (d RegionDigest, err 
 			k := &keys[i]
 			after = k.key
 			if k.told {
-				buf = d.Groups[Slot(k.key)/DigestSlots-first/DigestSlots].add(buf, k, at)
+				buf = d.Groups[Slot(k.key)/DigestSlots-first/DigestSlots].add(buf, k, at, d.Gone)
 			}
 		}
 	}
+	p.lock()
+	if begin, _ := slotRange(int(p.id), p.count); p.dropped != nil {
+		for i, seq := range p.dropped[first/DigestSlots-begin/DigestSlots:][:len(d.Groups)] {
+			clock := &d.Groups[i].Clocks[d.Region]
+			*clock = max(*clock, seq)
+		}
+	}
+	p.mu.Unlock()
 	d.Busy = d.Busy || end.life != here.life
 	return d, end.wait()
 }
 
 // add adds a key. It returns buf, to be used again.
-func (g *SlotGroup) add(buf []byte, k *foundKey, at int64) []byte {
+func (g *SlotGroup) add(buf []byte, k *foundKey, at int64, gone uint16) []byte {
 	for i := range k.parts {
 		q := &k.parts[i]
-		g.Clocks[q.Region] = max(g.Clocks[q.Region], q.Clock)
+		if clock := &g.Clocks[q.Region]; gone>>q.Region&1 != 0 {
+			*clock += q.Clock
+		} else {
+			*clock = max(*clock, q.Clock)
+		}
 	}
 	// What has expired is seen by nobody, and each region deletes it in its own time.
 	if expires := k.parts.Expiry().At; expires != 0 && expires <= at {
@@ -158,7 +189,7 @@ func (g *SlotGroup) add(buf []byte, k *foundKey, at int64) []byte {
 
 func (d *RegionDigest) appendTo(b []byte) []byte {
 	b = d.RegionSource.appendTo(append(b, regionDigestVersion))
-	for _, n := range []uint64{uint64(d.First), uint64(d.Last), uint64(d.At), d.Era, d.Seq} {
+	for _, n := range []uint64{uint64(d.First), uint64(d.Last), uint64(d.At), d.Era, d.Seq, uint64(d.Gone)} {
 		b = binary.AppendUvarint(b, n)
 	}
 	b = appendTaken(append(b, bit(d.Busy)), d.Taken)
@@ -188,7 +219,8 @@ func DecodeDigest(b []byte) (d RegionDigest, err error) {
 	}
 	d.RegionSource = r.source()
 	d.First, d.Last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
-	d.At, d.Era, d.Seq, d.Busy, d.Taken = int64(r.UpTo(math.MaxInt64)), r.Uvarint(), r.Uvarint(), r.bit(), r.taken()
+	d.At, d.Era, d.Seq, d.Gone = int64(r.UpTo(math.MaxInt64)), r.Uvarint(), r.Uvarint(), uint16(r.UpTo(1<<part.MaxRegions-1))
+	d.Busy, d.Taken = r.bit(), r.taken()
 	if d.First > d.Last || d.First%DigestSlots != 0 || d.Last%DigestSlots != DigestSlots-1 {
 		return RegionDigest{}, ErrPulled
 	}
@@ -226,7 +258,7 @@ const (
 // does: one that is found again a while later is one.
 func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
 	all := make([]Agreement, len(d.Groups))
-	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era || len(d.Groups) != len(o.Groups) {
+	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era || d.Gone != o.Gone || len(d.Groups) != len(o.Groups) {
 		return all
 	}
 	g := newRegions(*set)
@@ -246,14 +278,13 @@ func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
 // shown reports whether d's region had taken all that o shows in a group.
 func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bool {
 	for r, clock := range o.Groups[i].Clocks {
-		switch region := part.Region(r); {
-		case clock == 0:
-		case g.gone(region): // all have what it did itself, and what its heir does is in that one's log
-			heir := g.source(g.member(region).Heir, slot)
+		switch m := g.member(part.Region(r)); {
+		case o.Gone>>r&1 != 0 && m != nil: // all have what it did itself, and what its heir does is in that one's log
+			heir := g.source(m.Heir, slot)
 			if clock != d.Groups[i].Clocks[r] && d.taken(heir) < o.taken(heir) {
 				return false
 			}
-		case g.member(region) == nil || d.taken(g.source(region, slot)) < clock:
+		case clock != 0 && (m == nil || d.taken(g.source(m.Region, slot)) < clock):
 			return false
 		}
 	}

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -49,9 +51,9 @@ func (w *testRegions) compared(a, b *testRegion, first, last uint16) (differ []u
 	w.t.Helper()
 	here, _ := a.clock.now()
 	there, _ := b.clock.now()
-	da, err := a.s.RegionDigest(first, last, max(here, there))
+	da, err := a.s.RegionDigest(w.t.Context(), first, last, max(here, there))
 	must(w.t, err)
-	db, err := b.s.RegionDigest(first, last, max(here, there))
+	db, err := b.s.RegionDigest(w.t.Context(), first, last, max(here, there))
 	must(w.t, err)
 	raw := db.appendTo(nil)
 	if again, err := DecodeDigest(raw); err != nil || !reflect.DeepEqual(again, db) {
@@ -156,20 +158,103 @@ func TestRegionDigest(t *testing.T) {
 // said, and from then on a part that is another one is a difference.
 func TestDigestOfGone(t *testing.T) {
 	set := RegionSet{Self: 0, Members: []RegionMember{{Region: 0, Partitions: 1}, {Region: 1, Partitions: 1}, {Region: 2, Partitions: 1, Gone: true, Heir: 1}}}
-	digest := func(r, other part.Region, taken, seq, clock uint64) *RegionDigest {
-		d := &RegionDigest{RegionSource: RegionSource{r, 0}, Last: DigestSlots - 1, Seq: seq, Groups: make([]SlotGroup, 1)}
+	digest := func(r, other part.Region, taken, seq uint64, clocks []uint64) *RegionDigest {
+		d := &RegionDigest{RegionSource: RegionSource{r, 0}, Last: DigestSlots - 1, Seq: seq, Gone: 1 << 2, Groups: make([]SlotGroup, 1)}
 		d.Taken = []RegionTaken{{RegionSource{other, 0}, taken}}
-		d.Groups[0].Sum, d.Groups[0].Clocks[2] = clock, clock
+		for i, clock := range clocks {
+			k := foundKey{stateKey: stateKey{key: fmt.Append(nil, "k", i), parts: part.Parts{{Region: 2, Clock: clock, Live: clock, Cum: int64(clock)}}}}
+			d.Groups[0].add(nil, &k, 0, d.Gone)
+		}
 		return d
 	}
 	for _, c := range []struct {
-		taken, here, there uint64 // of the heir's 20 entries; the part's clocks
-		want               Agreement
-	}{{20, 7, 7, Agree}, {20, 5, 7, Differ}, {19, 5, 7, Unknown}, {19, 7, 7, Agree}} {
+		taken       uint64   // of the heir's 20 entries
+		here, there []uint64 // the clocks of the parts
+		want        Agreement
+	}{
+		{20, []uint64{7}, []uint64{7}, Agree}, {20, []uint64{5}, []uint64{7}, Differ}, {19, []uint64{5}, []uint64{7}, Unknown}, {19, []uint64{7}, []uint64{7}, Agree},
+		{19, []uint64{5, 9}, []uint64{7, 9}, Unknown}, // not the highest
+		{19, nil, []uint64{7}, Unknown},               // dropped here
+		{19, []uint64{7}, nil, Unknown},
+	} {
 		if got := digest(0, 1, c.taken, 10, c.here).Compare(digest(1, 0, 10, 20, c.there), &set); got[0] != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
+	d, unheard := digest(0, 1, 20, 10, []uint64{7}), digest(1, 0, 10, 20, []uint64{7})
+	if unheard.Gone = 0; d.Compare(unheard, &set)[0] != Unknown {
+		t.Error("one had not heard yet that a region is gone")
+	}
+}
+
+// TestDigestOfDropped: a key that was dropped, with all that tells of its end, while regions were being compared is no difference.
+func TestDigestOfDropped(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a, b := w.r[0], w.r[1]
+	key := []byte("k")
+	cincr(a.s, "k", "x", 5)
+	w.drain()
+	before, err := a.s.RegionDigest(t.Context(), 0, slots-1, 0)
+	must(t, err)
+	w.do(a, Op{Kind: Del, Keys: [][]byte{key}})
+	dropped := func(r *testRegion) bool {
+		get(r.s, "k") // into memory
+		p := r.s.partitions[0]
+		p.lock()
+		defer p.mu.Unlock()
+		return p.hot.peek("k").parts() == nil
+	}
+	for range 20 {
+		w.drain()
+		for _, r := range w.r {
+			r.s.dropEnded(r.s.partitions[0], new(Batch))
+		}
+		if dropped(b) {
+			break
+		}
+	}
+	if !dropped(b) {
+		t.Fatal("not dropped")
+	}
+	after, err := b.s.RegionDigest(t.Context(), 0, slots-1, 0)
+	must(t, err)
+	set := w.set(0)
+	for i, is := range before.Compare(&after, &set) {
+		if here := i == int(Slot(key)/DigestSlots); here && is != Unknown || !here && is != Agree {
+			t.Errorf("group %d: %d", i, is)
+		}
+	}
+	w.agree()
+}
+
+// TestDigestEnds: who does not want a digest any more does not wait for it, also while another one is made.
+func TestDigestEnds(t *testing.T) {
+	w := newTestRegions(t, 1, 1, 1)
+	a := w.r[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	a.s.digesting <- struct{}{}
+	ended := make(chan error)
+	go func() {
+		_, err := a.s.RegionDigest(ctx, 0, slots-1, 0)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		t.Error("two at a time", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	<-a.s.digesting
+	for range 50 { // it may begin, and ends
+		if _, err := a.s.RegionDigest(ctx, 0, slots-1, 0); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+	_, err := a.s.RegionDigest(t.Context(), 0, slots-1, 0)
+	must(t, err)
 }
 
 // TestDigestOfWriters: regions that are written all the time, and take what the other one does, are found to agree in all
@@ -199,10 +284,10 @@ func TestDigestOfWriters(t *testing.T) {
 	set := w.set(0)
 	for range 5 {
 		<-written
-		da, err := a.s.RegionDigest(0, slots-1, 0)
+		da, err := a.s.RegionDigest(w.t.Context(), 0, slots-1, 0)
 		must(t, err)
 		<-written
-		db, err := b.s.RegionDigest(0, slots-1, 0)
+		db, err := b.s.RegionDigest(w.t.Context(), 0, slots-1, 0)
 		must(t, err)
 		for i, is := range da.Compare(&db, &set) {
 			if i != hot && is != Agree || i == hot && is == Differ {

@@ -213,7 +213,8 @@ type Store struct {
 	rebuilds   sync.Mutex // one rebuild at a time
 	indexing   sync.Mutex // one commit at a time that may change the index of expiries
 	snapshots  snapshotter
-	scanning   atomic.Bool // the filter of a partition's rows is being filled
+	digesting  chan struct{} // has room for one
+	scanning   atomic.Bool   // the filter of a partition's rows is being filled
 	backup     backup
 	stop       chan struct{}
 	running    sync.WaitGroup
@@ -255,6 +256,8 @@ func newStore(o Options, db *persistence.DB) *Store {
 		procs: runtime.GOMAXPROCS(0),
 		seed:  meta.Seed,
 		stop:  make(chan struct{}),
+
+		digesting: make(chan struct{}, 1),
 	}
 	if o.Replicated != nil {
 		s.oplog, s.replica = o.Replicated(db.Log()), newReplica()
