@@ -110,8 +110,8 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a digest does not say that it shows a deletion",
 		file:     "store/regiondigest.go",
-		old:      "		g.Clocks[q.Region] = max(g.Clocks[q.Region], q.Clock)\n",
-		new:      "		if k.parts.Alive() {\n			g.Clocks[q.Region] = max(g.Clocks[q.Region], q.Clock)\n		}\n",
+		old:      "			*clock = max(*clock, q.Clock)\n",
+		new:      "			if k.parts.Alive() {\n				*clock = max(*clock, q.Clock)\n			}\n",
 		packages: "./store", tests: "TestRegionDigest",
 	},
 	{
