@@ -122,8 +122,8 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 		if p.State() == "failing" {
 			failure = lineSafe(p.LastError)
 		}
-		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,digest_mismatch=%d,digest_checked=%d,digest_missed=%d,ids_heard=%d,ids_late=%d,twins_seen=%d,takebacks=%d,ids_unchecked=%d,last_error=%s",
-			lineSafe(p.Name), p.State(), p.LagMs, behind, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs,
+		b.Add("region"+strconv.Itoa(i), fmt.Sprintf("name=%s,state=%s,lag_ms=%d,lag_ops=%d,waiting_ops=%d,pulls=%d,bytes=%d,state_exchanges=%d,clock_skew_ms=%d,digest_mismatch=%d,digest_checked=%d,digest_missed=%d,ids_heard=%d,ids_late=%d,twins_seen=%d,takebacks=%d,ids_unchecked=%d,last_error=%s",
+			lineSafe(p.Name), p.State(), p.LagMs, behind, p.WaitingOps, p.Pulls, p.Bytes, p.StateExchanges, p.ClockSkewMs,
 			p.DigestMismatch, p.DigestCheckedMs/1000, p.DigestMissed, p.Operations.Heard, p.Operations.Late, p.Operations.Twins, p.Operations.TakenBack, p.Operations.Unchecked,
 			failure[:min(len(failure), maxShownError)]))
 	}

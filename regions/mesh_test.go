@@ -147,6 +147,22 @@ func (w *world) known(t *testing.T, clients, each, keys int) {
 	}
 }
 
+// TestWaiting: a region knows how much another one has not taken.
+func TestWaiting(t *testing.T) {
+	all := newRegions(t, 2, 4)
+	a, b := all[0], all[1]
+	const n = 1000
+	for i := range n {
+		a.once(fmt.Sprint("k", i%10), fmt.Sprint(i), 1)
+	}
+	if got := a.s.RegionWaiting(); got[1] < n || got[0] != 0 {
+		t.Errorf("of %d operations: %v", n, got)
+	}
+	a.start(map[part.Region]string{1: b.server.address()}, nil)
+	b.start(map[part.Region]string{0: a.server.address()}, nil)
+	eventually(t, "most is acknowledged", func() bool { return a.s.RegionWaiting()[1] < n/10 })
+}
+
 // settled checks what regions say of each other when all is well.
 func (w *world) settled(t *testing.T) {
 	eventually(t, "nobody lags", func() bool {

@@ -364,6 +364,7 @@ func (s *Status) add(o *Status) {
 func (p *PeerStatus) Add(o *PeerStatus) {
 	p.Connected, p.Paused, p.Failing = p.Connected && o.Connected, p.Paused || o.Paused, p.Failing || o.Failing
 	p.LagMs, p.LagOps, p.Version = max(p.LagMs, o.LagMs), p.LagOps+o.LagOps, min(p.Version, o.Version)
+	p.WaitingOps += o.WaitingOps
 	p.Pulls, p.Bytes, p.StateExchanges = p.Pulls+o.Pulls, p.Bytes+o.Bytes, p.StateExchanges+o.StateExchanges
 	if p.LastAnswerMs = max(p.LastAnswerMs, o.LastAnswerMs); o.LastErrorMs > p.LastErrorMs {
 		p.LastError, p.LastErrorMs = o.LastError, o.LastErrorMs

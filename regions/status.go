@@ -135,6 +135,7 @@ type PeerStatus struct {
 	Failing        bool        `json:"failing"`
 	LagMs          int64       `json:"lag_ms"`
 	LagOps         uint64      `json:"lag_ops"`
+	WaitingOps     uint64      `json:"waiting_ops"` // entries of the logs here that it has not said to have taken: their ids are kept for it
 	Pulls          uint64      `json:"pulls"`
 	Bytes          uint64      `json:"bytes"`
 	StateExchanges uint64      `json:"state_exchanges"`
@@ -245,11 +246,11 @@ func (n *Node) Status() NodeStatus {
 		}
 		return s
 	}
-	of := n.Store.RegionIDsOf()
+	of, waiting := n.Store.RegionIDsOf(), n.Store.RegionWaiting()
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		peer := p.public(m.Partitions)
-		peer.Operations = Operations(of[p.Region])
+		peer.Operations, peer.WaitingOps = Operations(of[p.Region]), waiting[p.Region]
 		s.Peers = append(s.Peers, peer)
 		if len(p.Mismatch) > 0 {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))

@@ -88,6 +88,23 @@ func (s *Store) RegionIDsOf() (sums [part.MaxRegions]RegionIDs) {
 	return sums
 }
 
+// RegionWaiting returns how many entries of the own logs each other region has not said, in its own, to have taken
+// (EntriesBetween): the ids in them are kept for it.
+func (s *Store) RegionWaiting() (ops [part.MaxRegions]uint64) {
+	for _, p := range s.partitions {
+		p.lock()
+		if p.regions != nil {
+			for _, by := range p.regions.ids {
+				if by != p.regions.Self {
+					ops[by] += EntriesBetween(p.takenBy(by), p.seq)
+				}
+			}
+		}
+		p.mu.Unlock()
+	}
+	return ops
+}
+
 // regionHear takes note that another region has applied an operation.
 func (x *decider) regionHear(op *Op) error {
 	r := &x.of(op)[0]

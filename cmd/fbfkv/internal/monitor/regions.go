@@ -33,6 +33,8 @@ var peerFigures = []figure[regions.PeerStatus]{
 			}
 			return math.NaN()
 		}, "region"),
+	gauge("region_waiting_entries", "Entries of the log here that it has not said to have taken: the ids in them are kept for it.",
+		func(p *regions.PeerStatus) float64 { return float64(p.WaitingOps) }, "region"),
 	gauge("region_clock_skew_seconds", "How far its clock is ahead of this server's.",
 		func(p *regions.PeerStatus) float64 { return float64(p.ClockSkewMs) / 1000 }, "region"),
 	counter("region_pulls_total", "Its answers.", func(p *regions.PeerStatus) float64 { return float64(p.Pulls) }, "region"),

@@ -55,9 +55,18 @@ func TestRegionFigures(t *testing.T) {
 	if got := w.value(`fbfkv_region_lag_entries{region="us"}`); !math.IsNaN(got) {
 		t.Errorf("it is %v entries behind, and nobody has told it", got)
 	}
+	before := w.value(`fbfkv_region_waiting_entries{region="us"}`)
+	for i := range 3 {
+		if err := w.client.Do(t.Context(), "CINCRBY", "k", i, 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := w.value(`fbfkv_region_waiting_entries{region="us"}`); got != before+3 {
+		t.Errorf("%v entries wait for a region, and then %v", before, got)
+	}
 	info := w.client.Info(t.Context(), "regions").Val()
 	for _, want := range []string{"# Regions\r\nregion_member:1\r\nregion_name:eu\r\n", "region_takebacks:0\r\n", "\r\nregion0:name=us,state=failing,lag_ms=",
-		",lag_ops=-1,", ",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,digest_missed=0,ids_heard=0,ids_late=0,twins_seen=0,takebacks=0,ids_unchecked=0,last_error=no_way__a_b__c\r\n"} {
+		",lag_ops=-1,waiting_ops=", ",clock_skew_ms=0,digest_mismatch=0,digest_checked=0,digest_missed=0,ids_heard=0,ids_late=0,twins_seen=0,takebacks=0,ids_unchecked=0,last_error=no_way__a_b__c\r\n"} {
 		if !strings.Contains(info, want) {
 			t.Errorf("INFO lacks %q:\n%s", want, info)
 		}
