@@ -150,6 +150,7 @@ func TestFigures(t *testing.T) {
 		`fbfkv_disk_full`:           0,
 		`fbfkv_disk_min_free_bytes`: 64 << 20,
 		`fbfkv_table_window_seconds{table="clicks"}`:   60,
+		`fbfkv_table_skew_seconds{table="clicks"}`:     5,
 		`fbfkv_table_exact{table="clicks"}`:            0,
 		`fbfkv_table_exact{table="default"}`:           1,
 		`fbfkv_table_fpp_target_ratio{table="clicks"}`: 0.0001,

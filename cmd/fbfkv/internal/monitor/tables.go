@@ -10,6 +10,8 @@ import (
 var tableFigures = []figure[store.TableInfo]{
 	gauge("table_window_seconds", "For how long an id is recognised at least (WINDOW).",
 		func(t *store.TableInfo) float64 { return t.TableOptions.Window.Seconds() }, "table"),
+	gauge("table_skew_seconds", "How far the clocks of clients and server may differ (SKEW).",
+		func(t *store.TableInfo) float64 { return t.TableOptions.Skew.Seconds() }, "table"),
 	gauge("table_exact", "Whether the table confirms positives by records (MODE EXACT).",
 		func(t *store.TableInfo) float64 { return bool01(t.Mode == store.Exact) }, "table"),
 	gauge("table_fpp_target_ratio", "Highest false positive probability of the filter that is wanted (ERROR).",
