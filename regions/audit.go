@@ -90,12 +90,14 @@ type look struct {
 	found []Difference
 }
 
-// of returns where a region differs, where it could not be compared, and what kept it from being asked.
-func (l *look) of(r part.Region) (differ, missed groups, failed error) {
+// of returns where a region differs, where it could not be compared, how many buckets of keys were not, and what kept it from
+// being asked.
+func (l *look) of(r part.Region) (differ, missed groups, buckets int, failed error) {
 	for i := range l.found {
 		switch d := &l.found[i]; {
 		case d.Region != r:
 		case d.Err != nil:
+			buckets += d.Missed
 			if missed.add(d.SlotRange); !errors.Is(d.Err, ErrBusy) && !errors.Is(d.Err, ErrLevelling) && !errors.Is(d.Err, ErrPaused) {
 				failed = d.Err
 			}
@@ -103,7 +105,7 @@ func (l *look) of(r part.Region) (differ, missed groups, failed error) {
 			differ.add(d.SlotRange)
 		}
 	}
-	return differ, missed, failed
+	return differ, missed, buckets, failed
 }
 
 // digests are what is known of other regions by comparing.
@@ -115,7 +117,7 @@ type digests struct {
 type digested struct {
 	mismatch groups
 	checked  int64 // when it was compared last, unix ms; 0: never
-	missed   int   // groups that could not be compared then
+	missed   int   // buckets that could not be compared then
 	failed   error // of the last look; nil: none
 }
 
@@ -138,7 +140,7 @@ func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.R
 	m.digests.mu.Lock()
 	defer m.digests.mu.Unlock()
 	for _, r := range l.asked {
-		now, missed, failed := l.of(r)
+		now, missed, buckets, failed := l.of(r)
 		known := m.digests.of[r]
 		if known == nil {
 			known = new(digested)
@@ -159,8 +161,8 @@ func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.R
 		if delete(differ, r); rest.count() > 0 {
 			differ[r] = rest
 		}
-		if n := missed.count(); n < m.opts.groupsOf(r) {
-			known.checked, known.missed = m.opts.now(), n
+		if buckets < m.opts.bucketsOf(r) {
+			known.checked, known.missed = m.opts.now(), buckets
 		}
 		if failed != nil && known.failed == nil {
 			m.opts.Logger.Warn("this region could not compare itself with another one", "region", m.opts.nameOf(r), "error", failed)
@@ -171,13 +173,13 @@ func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.R
 	return differ
 }
 
-// groupsOf is how many groups of slots of a region are read here.
-func (o *Options) groupsOf(r part.Region) (n int) {
+// bucketsOf is how many buckets of keys of a region are read here.
+func (o *Options) bucketsOf(r part.Region) (n int) {
 	ranges, _ := o.Store.PullRanges(r)
 	for i := range ranges {
 		n += (int(ranges[i].Last) - int(ranges[i].First) + 1) / groupSlots
 	}
-	return n
+	return n * store.DigestBuckets
 }
 
 // sayMismatch writes to the log that a mismatch has begun, or has ended.

@@ -237,7 +237,7 @@ func TestAuditShown(t *testing.T) {
 			t.Errorf("it lacks %q: %s", want, st.Ills[0])
 		}
 	}
-	n.Mesh().note(&look{[]part.Region{1}, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: a row is damaged", errHere)}}}, nil)
+	n.Mesh().note(&look{[]part.Region{1}, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: a row is damaged", errHere), 64}}}, nil)
 	if st := n.Status(); len(st.Ills) != 2 || st.Ills[1] != "region0 could not compare itself with region1: the counters here cannot be read: a row is damaged" {
 		t.Errorf("%q", st.Ills)
 	}

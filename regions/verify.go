@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/bits"
 	"net"
 	"slices"
 	"strconv"
@@ -21,7 +22,7 @@ import (
 const wordDigest = "DIGEST"
 
 const (
-	digestArgs = 7
+	digestArgs = 8
 	// maxDigest bounds a digest, bytes: 1024 sums with clocks, and how far the logs of 15 regions, of 1024 partitions, were taken.
 	maxDigest = 1 << 20
 	// verifyRounds is how often slots that are being changed are tried again at most.
@@ -31,10 +32,10 @@ const (
 	lookRounds = 3
 	lookRest   = 9
 	maxRest    = 30 * time.Second
-	// groupSlots is how many slots are compared together, and narrower how many times fewer are asked for in each round: to
+	// groupSlots is how many slots are compared together at first, and fineSlots how many are asked for at once by buckets: to
 	// read few keys takes a short time, in which few of them change.
 	groupSlots = store.DigestSlots
-	narrower   = 4
+	fineSlots  = 16 * groupSlots
 	// expiryMargin is how far ahead of the clock here keys that expire are left out: another region's, by which it deletes
 	// them, may be ahead.
 	expiryMargin = 10 * time.Second
@@ -56,9 +57,11 @@ var ErrPaused = errors.New("it is not read until fbfkv region resume")
 type Difference struct {
 	Region part.Region
 	store.SlotRange
-	// Err is why they could not be compared: ErrBusy, ErrLevelling, ErrPaused, or what kept the region from being asked, or this one
-	// from being read (errHere). nil: they differ.
+	// Err is why they, or some keys of them, could not be compared: ErrBusy, ErrLevelling, ErrPaused, or what kept the region from being
+	// asked, or this one from being read (errHere). nil: they differ.
 	Err error
+	// Missed is how many buckets of keys (store.DigestBuckets) were not compared.
+	Missed int
 }
 
 // parseDigest reads the arguments behind the word. The text of its errors is the reply.
@@ -69,16 +72,20 @@ func parseDigest(args [][]byte) (q store.DigestQuery, err error) {
 	a := numbers{rest: args}
 	q.Group, q.By, q.Incarnation = a.next("group", 0, 1<<64-1), part.Region(a.next("region", 0, part.MaxRegions-1)), a.next("incarnation", 0, 1<<64-1)
 	q.Partition, q.First, q.Last = a.slot("partition"), a.slot("first slot"), a.slot("last slot")
-	q.At = int64(a.next("time", 0, math.MaxInt64))
+	q.Fine, q.At = a.next("1 for buckets", 0, 1) == 1, int64(a.next("time", 0, math.MaxInt64))
 	return q, a.err
 }
 
 // writeDigest appends a request as a client sends it.
 func writeDigest(w *resp.Writer, q *store.DigestQuery) {
+	fine := uint64(0)
+	if q.Fine {
+		fine = 1
+	}
 	w.Array(2 + digestArgs)
 	w.BulkString(Command)
 	w.BulkString(wordDigest)
-	for _, n := range []uint64{q.Group, uint64(q.By), q.Incarnation, uint64(q.Partition), uint64(q.First), uint64(q.Last), uint64(q.At)} {
+	for _, n := range []uint64{q.Group, uint64(q.By), q.Incarnation, uint64(q.Partition), uint64(q.First), uint64(q.Last), fine, uint64(q.At)} {
 		w.BulkString(strconv.FormatUint(n, 10))
 	}
 }
@@ -140,30 +147,72 @@ func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err
 			failed = fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)
 		}
 		if failed != nil {
-			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, failed})
+			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, failed, m.opts.bucketsOf(p.region)})
 		}
 	}
 	return l, ctx.Err()
 }
 
-// piece is slots that are to be compared.
+// piece is slots that are compared at once.
 type piece struct {
 	store.SlotRange
 	partition uint16 // of the other region
-	suspect   bool   // they differed when they were looked at before
+	fine      bool   // by buckets
 }
 
-// add appends slots, together with those before them if they are alike.
-func add(all []piece, p piece) []piece {
-	if n := len(all) - 1; n >= 0 && all[n].partition == p.partition && all[n].suspect == p.suspect && all[n].Last+1 == p.First {
-		all[n].Last = p.Last
-		return all
+// open is what is still to be compared of groups of slots: a bit for each bucket.
+type open struct {
+	ranges  []store.PullRange
+	of      [digestGroups]int // the range that a group is in
+	left    [digestGroups]uint64
+	suspect [digestGroups]uint64 // of these: what differed when it was looked at before
+}
+
+func newOpen(ranges []store.PullRange) *open {
+	o := &open{ranges: ranges}
+	for n, r := range ranges {
+		for i := r.First / groupSlots; i <= r.Last/groupSlots; i++ {
+			o.of[i], o.left[i] = n, allBuckets
+		}
 	}
-	return append(all, p)
+	return o
+}
+
+// allBuckets is a bit for each bucket of a group.
+const allBuckets = 1<<store.DigestBuckets - 1
+
+// next returns the groups behind some that are to be compared: as many as are neighbours in a range, and at most so many slots.
+func (o *open) next(after int, fine bool, most int) (p piece, ok bool) {
+	first := after + 1
+	for first < digestGroups && o.left[first] == 0 {
+		first++
+	}
+	if first == digestGroups {
+		return p, false
+	}
+	last := first
+	for last+1 < digestGroups && o.left[last+1] != 0 && o.of[last+1] == o.of[first] && (last+2-first)*groupSlots <= most {
+		last++
+	}
+	return piece{store.SlotRange{First: uint16(first * groupSlots), Last: uint16((last+1)*groupSlots - 1)}, o.ranges[o.of[first]].Source.Partition, fine}, true
+}
+
+// agreed takes note of how a group, or some of its buckets, compared. What has differed before differs.
+func (o *open) agreed(group int, buckets uint64, is store.Agreement) (differs bool) {
+	switch buckets &= o.left[group]; {
+	case is == store.Agree:
+		o.left[group] &^= buckets
+	case is == store.Differ && buckets&o.suspect[group] != 0:
+		o.left[group] &^= buckets
+		return true
+	case is == store.Differ:
+		o.suspect[group] |= buckets
+	}
+	return false
 }
 
 // verify compares this region with one. Slots that differ are looked at twice, since they may have been in the middle of a
-// change; those that are being changed are, in pieces that get smaller.
+// change; of those that are being changed, the buckets.
 func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err error) {
 	m, _, err := p.member()
 	if err != nil {
@@ -175,58 +224,48 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 	}
 	c := comparison{p: p, m: &m}
 	defer c.end()
-	var differ, busy groups
-	var left []piece
-	widest := groupSlots
-	for _, r := range ranges {
-		left = append(left, piece{store.SlotRange{First: r.First, Last: r.Last}, r.Source.Partition, false})
-		widest = max(widest, int(r.Last)-int(r.First)+1)
-	}
-	last, busyBy := verifyRounds, ErrBusy
+	var differ groups
+	left := newOpen(ranges)
+	rounds, busyBy := verifyRounds, ErrBusy
 	if gently {
-		last = lookRounds
+		rounds = lookRounds
 	}
 	if p.Status().Paused { // what it has counted does not come
-		last, busyBy = 1, ErrPaused
+		rounds, busyBy = 1, ErrPaused
 	}
-	for round, most := 0, widest; len(left) > 0; round, most = round+1, max(most/narrower, groupSlots) {
-		var again []piece
-		for _, whole := range left {
-			for first := int(whole.First); first <= int(whole.Last); first += most {
-				some := whole
-				some.First, some.Last = uint16(first), uint16(min(first+most-1, int(whole.Last)))
-				began := time.Now()
-				agreed, err := c.of(ctx, &some)
-				if err == nil && gently && !sleep(ctx, min(lookRest*time.Since(began), maxRest)) {
-					err = ctx.Err()
+	for round, fine, most := 0, false, slots; round <= rounds; round, fine, most = round+1, true, fineSlots {
+		if round > 0 && !sleep(ctx, min(p.opts.delay(round-1), time.Second)) {
+			return p.differences(&differ, new(open), nil), ctx.Err()
+		}
+		any := false
+		for some, ok := left.next(-1, fine, most); ok; some, ok = left.next(int(some.Last/groupSlots), fine, most) {
+			any = true
+			began := time.Now()
+			agreed, err := c.of(ctx, &some)
+			if err == nil && gently && !sleep(ctx, min(lookRest*time.Since(began), maxRest)) {
+				err = ctx.Err()
+			}
+			if err != nil {
+				return p.differences(&differ, new(open), nil), err
+			}
+			for i, is := range agreed {
+				group, buckets := int(some.First/groupSlots)+i, uint64(allBuckets)
+				if fine {
+					group, buckets = int(some.First/groupSlots)+i/store.DigestBuckets, 1<<(i%store.DigestBuckets)
 				}
-				if err != nil {
-					return p.differences(&differ, &busy, busyBy), err
-				}
-				for i, is := range agreed {
-					group := some
-					group.First += uint16(i * groupSlots)
-					group.Last = group.First + groupSlots - 1
-					switch {
-					case is == store.Agree:
-					case is == store.Differ && group.suspect:
-						differ.add(group.SlotRange)
-					case is == store.Unknown && round >= last:
-						if busy.add(group.SlotRange); c.levelling && busyBy == ErrBusy {
-							busyBy = ErrLevelling
-						}
-					default: // at last these are suspects, and looked at once more
-						group.suspect = group.suspect || is == store.Differ
-						again = add(again, group)
-					}
+				if left.agreed(group, buckets, is) {
+					differ[group] = true
 				}
 			}
 		}
-		if left = again; len(left) > 0 && !sleep(ctx, min(p.opts.delay(round), time.Second)) {
-			return p.differences(&differ, &busy, busyBy), ctx.Err()
+		if !any {
+			break
 		}
 	}
-	return p.differences(&differ, &busy, busyBy), nil
+	if c.levelling && busyBy == ErrBusy {
+		busyBy = ErrLevelling
+	}
+	return p.differences(&differ, left, busyBy), nil
 }
 
 // sleep returns false if ctx was done before.
@@ -242,12 +281,20 @@ func sleep(ctx context.Context, d time.Duration) bool {
 }
 
 // differences are slots that differ, and others that could not be compared for a reason, each in their order.
-func (p *peer) differences(differ, busy *groups, why error) (all []Difference) {
+func (p *peer) differences(differ *groups, left *open, why error) (all []Difference) {
 	for _, r := range differ.slots() {
-		all = append(all, Difference{p.region, r, nil})
+		all = append(all, Difference{p.region, r, nil, 0})
+	}
+	var busy groups
+	for i, buckets := range left.left {
+		busy[i] = buckets != 0
 	}
 	for _, r := range busy.slots() {
-		all = append(all, Difference{p.region, r, why})
+		missed := 0
+		for i := r.First / groupSlots; i <= r.Last/groupSlots; i++ {
+			missed += bits.OnesCount64(left.left[i])
+		}
+		all = append(all, Difference{p.region, r, why, missed})
 	}
 	return all
 }
@@ -293,9 +340,9 @@ func (c *comparison) once(ctx context.Context, which *piece) ([]store.Agreement,
 	}
 	q := store.DigestQuery{
 		By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: which.partition, First: which.First, Last: which.Last,
-		At: p.opts.now() + expiryMargin.Milliseconds(),
+		Fine: which.fine, At: p.opts.now() + expiryMargin.Milliseconds(),
 	}
-	own, err := p.opts.Store.RegionDigest(ctx, q.First, q.Last, q.At)
+	own, err := p.opts.Store.RegionDigest(ctx, q.First, q.Last, q.At, q.Fine)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}

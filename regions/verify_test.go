@@ -26,7 +26,8 @@ func (r *region) answerDigests(change func(slots int, reply []byte) []byte) {
 	r.server.change.Store(&f)
 }
 
-// TestLookNarrows: what is being changed is asked for again in smaller pieces.
+// TestLookNarrows: of slots that are being changed the buckets are asked for, a few groups at once, so that all keys but those that are
+// changed are compared.
 func TestLookNarrows(t *testing.T) {
 	all := newRegions(t, 16, 16)
 	a, b := all[0], all[1]
@@ -38,20 +39,20 @@ func TestLookNarrows(t *testing.T) {
 	a.start(map[part.Region]string{1: b.server.address()}, nil)
 	eventually(t, "it is read", func() bool { return a.of(1).Connected })
 	const partition = slots / 16
-	for i, left := 0, partition/groupSlots; left > 0; i++ { // b takes nothing
+	seen := make(map[uint16]bool)
+	for i := 0; len(seen) < partition/groupSlots; i++ { // b takes nothing
 		key := fmt.Sprint("k", i)
-		if slot := store.Slot([]byte(key)); slot < partition && a.value(fmt.Sprint("group", slot/groupSlots)) == 0 {
+		if slot := store.Slot([]byte(key)); slot < partition && !seen[slot/groupSlots] {
+			seen[slot/groupSlots] = true
 			a.once(key, "a", 1)
-			a.once(fmt.Sprint("group", slot/groupSlots), "a", 1) // somewhere
-			left--
 		}
 	}
 	l, err := a.mesh.look(t.Context(), map[part.Region]bool{1: true})
 	must(t, err)
-	if _, missed, failed := l.of(1); missed.count() < partition/groupSlots || failed != nil {
-		t.Errorf("%d groups were missed, %v", missed.count(), failed)
+	if differ, missed, buckets, failed := l.of(1); differ.count() > 0 || missed.count() != len(seen) || buckets != len(seen) || failed != nil {
+		t.Errorf("%d groups and %d buckets were missed, %v", missed.count(), buckets, failed)
 	}
-	if len(asked) < lookRounds || asked[partition] != 16 || asked[partition/4] == 0 || asked[groupSlots] == 0 {
+	if asked[partition] != 16 || asked[fineSlots] != lookRounds*partition/fineSlots || len(asked) != 2 {
 		t.Errorf("how many slots were asked for, and how often: %v", asked)
 	}
 }
@@ -105,7 +106,7 @@ func TestDigestIsGivenUp(t *testing.T) {
 	cancel()
 	var w resp.Writer
 	b.server.source.Pull(ctx, new(Told), [][]byte{[]byte(wordDigest), []byte("77"), []byte("0"), fmt.Append(nil, b.s.Meta().Incarnation), []byte("0"),
-		[]byte("0"), []byte("16383"), []byte("0")}, &w)
+		[]byte("0"), []byte("16383"), []byte("0"), []byte("0")}, &w)
 	if !strings.Contains(string(w.Bytes()), context.Canceled.Error()) {
 		t.Errorf("%q", w.Bytes())
 	}
@@ -125,12 +126,12 @@ func TestSuspects(t *testing.T) {
 		mismatch  int   // of region 1
 		cannotSay bool
 	}{
-		{1, []Difference{{1, first, nil}, {1, second, nil}}, []int{2, 0}, 0, false},
-		{2, []Difference{{2, first, nil}}, []int{2, 1}, 0, false},
-		{1, []Difference{{1, first, ErrBusy}}, []int{1, 1}, 0, false},
-		{1, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: damaged", errHere)}}, []int{1, 1}, 0, true},
-		{1, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: damaged", errHere)}}, []int{1, 1}, 0, true},
-		{1, []Difference{{1, first, nil}, {1, second, nil}}, []int{1, 1}, 1, false},
+		{1, []Difference{{1, first, nil, 0}, {1, second, nil, 0}}, []int{2, 0}, 0, false},
+		{2, []Difference{{2, first, nil, 0}}, []int{2, 1}, 0, false},
+		{1, []Difference{{1, first, ErrBusy, 1}}, []int{1, 1}, 0, false},
+		{1, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: damaged", errHere), slots / groupSlots * store.DigestBuckets}}, []int{1, 1}, 0, true},
+		{1, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: damaged", errHere), slots / groupSlots * store.DigestBuckets}}, []int{1, 1}, 0, true},
+		{1, []Difference{{1, first, nil, 0}, {1, second, nil, 0}}, []int{1, 1}, 1, false},
 		{1, nil, []int{0, 1}, 0, false},
 	} {
 		suspects = a.mesh.note(&look{[]part.Region{c.asked}, c.found}, suspects)

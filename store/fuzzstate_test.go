@@ -51,7 +51,9 @@ func FuzzStatePage(f *testing.F) {
 
 // FuzzDigest reads digests.
 func FuzzDigest(f *testing.F) {
-	d := RegionDigest{RegionSource: RegionSource{1, 0}, Last: 31, At: 7, Era: 1, Seq: 9, Busy: true, Taken: []RegionTaken{{RegionSource{0, 0}, 4}}, Groups: []SlotGroup{{Sum: 1}, {2, [part.MaxRegions]uint64{3: 5}}}}
+	d := RegionDigest{RegionSource: RegionSource{1, 0}, Last: 31, At: 7, Era: 1, Seq: 9, Busy: true, Taken: []RegionTaken{{RegionSource{0, 0}, 4}}, Sums: []DigestSum{{Sum: 1}, {2, [part.MaxRegions]uint64{3: 5}}}}
+	f.Add(d.appendTo(nil))
+	d.Last, d.Fine, d.Sums = 15, true, make([]DigestSum, DigestBuckets)
 	f.Add(d.appendTo(nil))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		d, err := DecodeDigest(b)

@@ -44,7 +44,7 @@ type partition struct {
 	home   uint64    // Options.RegionIncarnation, of a replica
 	taking taking    // of other regions' logs (take.go)
 	coming *Incoming // what is to take its place, until that is on disk (movein.go)
-	// dropped is the sequence of the last key that was dropped of each group of slots (DigestSlots), since the process began; nil: none was.
+	// dropped is the sequence of the last key that was dropped of each bucket (DigestBuckets), since the process began; nil: none was.
 	dropped []uint64
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// Digests of counters: for each 1/1024 of the slots, a group, a sum of hashes over its keys, and for each region the
-// highest clock of its parts of them. Two regions must have the same sum if each has taken all changes that the other
+// Digests of counters: for each 1/1024 of the slots, a group, or for each bucket of keys in it, a sum of hashes over its keys, and
+// for each region the highest clock of its parts of them. Two regions must have the same sum if each has taken all changes that the other
 // one shows (Compare asks that). Why each piece of it is:
 //
 //	a part: clock, live, cum, register,   made by its region's changes alone, which all take in the order of
@@ -39,11 +39,15 @@ import (
 // Of no other thing that regions do not agree on it depends: what is in memory or in rows, who deleted what
 // has expired, ids, what is owed. Keys may change while they are read, and while the other region reads: what had been
 // taken before the first was read is shown whatever happens then, and clocks tell of what came later. A group in which
-// something did cannot be compared, and the others can.
+// something did cannot be compared, and the others can; and of its buckets those in which nothing did.
 
 const (
 	// DigestSlots is how many slots have a sum together: a group.
-	DigestSlots         = slots / 1024
+	DigestSlots = slots / 1024
+	// DigestBuckets is how many parts a group has, by another hash of the keys.
+	DigestBuckets = 64
+	// maxSums bounds the sums of a digest.
+	maxSums             = 1024
 	regionDigestVersion = 3
 )
 
@@ -51,30 +55,33 @@ const (
 type RegionDigest struct {
 	RegionSource        // the region, and its partition
 	First, Last  uint16 // slots, of whole groups
+	Fine         bool   // there is a sum for each bucket, else for each group
 	At           int64  // unix ms: keys that expire until then are not in the sums
 	Era          uint64 // of the region
 	Seq          uint64 // of the partition, before its keys were read
 	Gone         uint16 // the regions that were removed, a bit each
 	// Busy: a region that was removed is not levelled yet, or what was read was taken back. Nothing can be compared.
-	Busy   bool
-	Taken  []RegionTaken // how far the partition had taken others' logs before its keys were read, by source
-	Groups []SlotGroup   // of 16 slots each, from First on
+	Busy  bool
+	Taken []RegionTaken // how far the partition had taken others' logs before its keys were read, by source
+	Sums  []DigestSum   // of groups of 16 slots, from First on, or of their buckets
 }
 
-// SlotGroup is what a region has in 16 slots.
-type SlotGroup struct {
+// DigestSum is what a region has in a group of slots, or a bucket of it.
+type DigestSum struct {
 	Sum uint64 // of hashes of keys and their parts
 	// Clocks has the highest clock of each region's parts, and what was dropped here last; of a region that is gone, the sum of its
 	// parts' clocks.
 	Clocks [part.MaxRegions]uint64
 }
 
-// DigestQuery is what a region asks another one for: a digest of slots that are in one partition of both, whole groups.
+// DigestQuery is what a region asks another one for: a digest of slots that are in one partition of both, whole groups. By buckets at
+// most 16 groups.
 type DigestQuery struct {
 	By                 part.Region
 	Group, Incarnation uint64 // … of the source, as who asks knows it
 	Partition          uint16
 	First, Last        uint16
+	Fine               bool  // see RegionDigest
 	At                 int64 // see RegionDigest
 }
 
@@ -87,22 +94,40 @@ func (s *Store) Digest(ctx context.Context, q DigestQuery) ([]byte, error) {
 	p.lock()
 	err = (&Pull{By: q.By, Group: q.Group, Incarnation: q.Incarnation}).checkPeer(p)
 	p.mu.Unlock()
-	if err == nil && (q.First > q.Last || s.partitions[q.First>>s.shift] != p || s.partitions[q.Last>>s.shift] != p) {
+	if err == nil && (q.First > q.Last || sumsOf(q.First, q.Last, q.Fine) > maxSums || s.partitions[q.First>>s.shift] != p || s.partitions[q.Last>>s.shift] != p) {
 		err = streamError("partition %d for the slots %d to %d", p.id, q.First, q.Last)
 	}
 	if err != nil {
 		return nil, err
 	}
-	d, err := s.RegionDigest(ctx, q.First, q.Last, q.At)
+	d, err := s.RegionDigest(ctx, q.First, q.Last, q.At, q.Fine)
 	if err != nil {
 		return nil, err
 	}
 	return d.appendTo(nil), nil
 }
 
-// RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots from first to last, which
-// are of one partition here. It reads all their keys, one call after the other, and ends with ctx.
-func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64) (d RegionDigest, err error) {
+// sumsOf is how many sums a digest has.
+func sumsOf(first, last uint16, fine bool) int {
+	n := int(last/DigestSlots) - int(first/DigestSlots) + 1
+	if fine {
+		n *= DigestBuckets
+	}
+	return n
+}
+
+// sumOf returns the number of a key's sum in a digest from a group on.
+func sumOf(key []byte, group uint16, fine bool) int {
+	n := int(Slot(key)/DigestSlots - group)
+	if fine {
+		n = n*DigestBuckets + int(xxhash.Sum64(key)%DigestBuckets)
+	}
+	return n
+}
+
+// RegionDigest returns a digest, without what expires until at, unix ms, of the groups of slots from first to last, or of their buckets,
+// which are of one partition here. It reads all their keys, one call after the other, and ends with ctx.
+func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, fine bool) (d RegionDigest, err error) {
 	select {
 	case s.digesting <- struct{}{}:
 		defer func() { <-s.digesting }()
@@ -119,7 +144,7 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64) 
 		return d, ErrNoRegions
 	}
 	here := p.here()
-	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, At: at, Era: p.regions.Era, Seq: p.seq}
+	d = RegionDigest{RegionSource: RegionSource{p.self(), p.id}, First: first, Last: last, Fine: fine, At: at, Era: p.regions.Era, Seq: p.seq}
 	d.Taken = sortTaken(p.regions.cursors)
 	for i := range d.Taken {
 		t := &d.Taken[i]
@@ -133,7 +158,7 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64) 
 	}
 	p.mu.Unlock()
 	p.taking.mu.Unlock()
-	d.Groups = make([]SlotGroup, int(last/DigestSlots-first/DigestSlots)+1)
+	d.Sums = make([]DigestSum, sumsOf(first, last, fine))
 	var after, buf []byte
 	end := here
 	for more := true; more; {
@@ -149,14 +174,15 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64) 
 			k := &keys[i]
 			after = k.key
 			if k.told {
-				buf = d.Groups[Slot(k.key)/DigestSlots-first/DigestSlots].add(buf, k, at, d.Gone)
+				buf = d.Sums[sumOf(k.key, first/DigestSlots, fine)].add(buf, k, at, d.Gone)
 			}
 		}
 	}
 	p.lock()
 	if begin, _ := slotRange(int(p.id), p.count); p.dropped != nil {
-		for i, seq := range p.dropped[first/DigestSlots-begin/DigestSlots:][:len(d.Groups)] {
-			clock := &d.Groups[i].Clocks[d.Region]
+		buckets := p.dropped[int(first/DigestSlots-begin/DigestSlots)*DigestBuckets:][:sumsOf(first, last, true)]
+		for i, seq := range buckets {
+			clock := &d.Sums[i*len(d.Sums)/len(buckets)].Clocks[d.Region]
 			*clock = max(*clock, seq)
 		}
 	}
@@ -166,7 +192,7 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64) 
 }
 
 // add adds a key. It returns buf, to be used again.
-func (g *SlotGroup) add(buf []byte, k *foundKey, at int64, gone uint16) []byte {
+func (g *DigestSum) add(buf []byte, k *foundKey, at int64, gone uint16) []byte {
 	for i := range k.parts {
 		q := &k.parts[i]
 		if clock := &g.Clocks[q.Region]; gone>>q.Region&1 != 0 {
@@ -192,9 +218,9 @@ func (d *RegionDigest) appendTo(b []byte) []byte {
 	for _, n := range []uint64{uint64(d.First), uint64(d.Last), uint64(d.At), d.Era, d.Seq, uint64(d.Gone)} {
 		b = binary.AppendUvarint(b, n)
 	}
-	b = appendTaken(append(b, bit(d.Busy)), d.Taken)
-	for i := range d.Groups {
-		g := &d.Groups[i]
+	b = appendTaken(append(b, bit(d.Busy), bit(d.Fine)), d.Taken)
+	for i := range d.Sums {
+		g := &d.Sums[i]
 		mask := uint64(0)
 		for r, clock := range g.Clocks {
 			if clock != 0 {
@@ -220,13 +246,13 @@ func DecodeDigest(b []byte) (d RegionDigest, err error) {
 	d.RegionSource = r.source()
 	d.First, d.Last = uint16(r.UpTo(slots-1)), uint16(r.UpTo(slots-1))
 	d.At, d.Era, d.Seq, d.Gone = int64(r.UpTo(math.MaxInt64)), r.Uvarint(), r.Uvarint(), uint16(r.UpTo(1<<part.MaxRegions-1))
-	d.Busy, d.Taken = r.bit(), r.taken()
-	if d.First > d.Last || d.First%DigestSlots != 0 || d.Last%DigestSlots != DigestSlots-1 {
+	d.Busy, d.Fine, d.Taken = r.bit(), r.bit(), r.taken()
+	if d.First > d.Last || d.First%DigestSlots != 0 || d.Last%DigestSlots != DigestSlots-1 || sumsOf(d.First, d.Last, d.Fine) > maxSums {
 		return RegionDigest{}, ErrPulled
 	}
-	d.Groups = make([]SlotGroup, int(d.Last/DigestSlots-d.First/DigestSlots)+1)
-	for i := range d.Groups {
-		g := &d.Groups[i]
+	d.Sums = make([]DigestSum, sumsOf(d.First, d.Last, d.Fine))
+	for i := range d.Sums {
+		g := &d.Sums[i]
 		g.Sum = r.Uvarint()
 		mask := r.UpTo(1<<part.MaxRegions - 1)
 		for of := range g.Clocks {
@@ -244,7 +270,7 @@ func DecodeDigest(b []byte) (d RegionDigest, err error) {
 // SlotRange is slots from First to Last.
 type SlotRange struct{ First, Last uint16 }
 
-// Agreement is whether two regions have the same in a group.
+// Agreement is whether two regions have the same in a group, or a bucket.
 type Agreement byte
 
 const (
@@ -253,20 +279,20 @@ const (
 	Differ
 )
 
-// Compare returns for each group whether two regions agree. That can be said if each has taken what the other one shows.
+// Compare returns for each sum whether two regions agree. That can be said if each has taken what the other one shows.
 // A difference may also be that they were in the middle of a change that does not come with its region's log, as a state
 // does: one that is found again a while later is one.
 func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
-	all := make([]Agreement, len(d.Groups))
-	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era || d.Gone != o.Gone || len(d.Groups) != len(o.Groups) {
+	all := make([]Agreement, len(d.Sums))
+	if d.Busy || o.Busy || d.First != o.First || d.Last != o.Last || d.At != o.At || d.Era != o.Era || d.Gone != o.Gone || d.Fine != o.Fine {
 		return all
 	}
 	g := newRegions(*set)
 	for i := range all {
-		slot := d.First + uint16(i*DigestSlots)
+		slot := d.First + uint16(i*(int(d.Last-d.First)+1)/len(d.Sums))
 		switch {
 		case !d.shown(o, i, slot, g) || !o.shown(d, i, slot, g):
-		case d.Groups[i].Sum == o.Groups[i].Sum:
+		case d.Sums[i].Sum == o.Sums[i].Sum:
 			all[i] = Agree
 		default:
 			all[i] = Differ
@@ -275,13 +301,13 @@ func (d *RegionDigest) Compare(o *RegionDigest, set *RegionSet) []Agreement {
 	return all
 }
 
-// shown reports whether d's region had taken all that o shows in a group.
+// shown reports whether d's region had taken all that o shows in a sum.
 func (d *RegionDigest) shown(o *RegionDigest, i int, slot uint16, g *regions) bool {
-	for r, clock := range o.Groups[i].Clocks {
+	for r, clock := range o.Sums[i].Clocks {
 		switch m := g.member(part.Region(r)); {
 		case o.Gone>>r&1 != 0 && m != nil: // all have what it did itself, and what its heir does is in that one's log
 			heir := g.source(m.Heir, slot)
-			if clock != d.Groups[i].Clocks[r] && d.taken(heir) < o.taken(heir) {
+			if clock != d.Sums[i].Clocks[r] && d.taken(heir) < o.taken(heir) {
 				return false
 			}
 		case clock != 0 && (m == nil || d.taken(g.source(m.Region, slot)) < clock):

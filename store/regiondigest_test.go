@@ -51,9 +51,9 @@ func (w *testRegions) compared(a, b *testRegion, first, last uint16) (differ []u
 	w.t.Helper()
 	here, _ := a.clock.now()
 	there, _ := b.clock.now()
-	da, err := a.s.RegionDigest(w.t.Context(), first, last, max(here, there))
+	da, err := a.s.RegionDigest(w.t.Context(), first, last, max(here, there), false)
 	must(w.t, err)
-	db, err := b.s.RegionDigest(w.t.Context(), first, last, max(here, there))
+	db, err := b.s.RegionDigest(w.t.Context(), first, last, max(here, there), false)
 	must(w.t, err)
 	raw := db.appendTo(nil)
 	if again, err := DecodeDigest(raw); err != nil || !reflect.DeepEqual(again, db) {
@@ -154,16 +154,67 @@ func TestRegionDigest(t *testing.T) {
 	}
 }
 
+// TestDigestBuckets: of a group in which something differs, is being changed or was dropped, all but the bucket of that key is compared.
+func TestDigestBuckets(t *testing.T) {
+	w := newTestRegions(t, 1, 16, 4)
+	a, b := w.r[0], w.r[1]
+	var keys []string // of three groups of slots, and hardly two in a bucket
+	const first = 5000 / DigestSlots * DigestSlots
+	for i := 0; len(keys) < 40; i++ {
+		if key := fmt.Sprint("k", i); Slot([]byte(key))/DigestSlots-first/DigestSlots < 3 {
+			keys = append(keys, key)
+			cincr(a.s, key, "op", 3)
+		}
+	}
+	w.drain()
+	set := w.set(0)
+	expect := func(what string, want map[string]Agreement) {
+		t.Helper()
+		da, err := a.s.RegionDigest(t.Context(), first, first+3*DigestSlots-1, 0, true)
+		must(t, err)
+		db, err := b.s.RegionDigest(t.Context(), first, first+3*DigestSlots-1, 0, true)
+		must(t, err)
+		raw := db.appendTo(nil)
+		if again, err := DecodeDigest(raw); err != nil || !reflect.DeepEqual(again, db) {
+			t.Fatalf("%+v became %+v, %v", db, again, err)
+		}
+		of := make(map[int]Agreement)
+		for key, is := range want {
+			of[sumOf([]byte(key), first/DigestSlots, true)] = is
+		}
+		for i, is := range da.Compare(&db, &set) {
+			if should, ok := of[i]; ok && is != should || !ok && is != Agree {
+				t.Errorf("%s: bucket %d of group %d: %d", what, i%DigestBuckets, i/DigestBuckets, is)
+			}
+		}
+	}
+	expect("all is well", nil)
+	for _, key := range keys[:2] {
+		w.do(a, Op{Kind: IncrBy, Key: []byte(key), Delta: 1})
+	}
+	get(b.s, keys[2])
+	b.s.partitions[Slot([]byte(keys[2]))>>b.s.shift].hot.peek(keys[2]).parts()[0].Cum++
+	expect("two are being changed, and one differs", map[string]Agreement{keys[0]: Unknown, keys[1]: Unknown, keys[2]: Differ})
+	w.do(a, Op{Kind: Del, Keys: [][]byte{[]byte(keys[2])}})
+	w.drain()
+	expect("all was taken", nil)
+	p := b.s.partitions[Slot([]byte(keys[3]))>>b.s.shift]
+	p.lock()
+	p.noteDropped([]byte(keys[3]), p.seq+1)
+	p.mu.Unlock()
+	expect("one was dropped just now", map[string]Agreement{keys[3]: Unknown})
+}
+
 // TestDigestOfGone: what an heir does to the part of a region that was removed is in the heir's log: until that was taken nothing is
 // said, and from then on a part that is another one is a difference.
 func TestDigestOfGone(t *testing.T) {
 	set := RegionSet{Self: 0, Members: []RegionMember{{Region: 0, Partitions: 1}, {Region: 1, Partitions: 1}, {Region: 2, Partitions: 1, Gone: true, Heir: 1}}}
 	digest := func(r, other part.Region, taken, seq uint64, clocks []uint64) *RegionDigest {
-		d := &RegionDigest{RegionSource: RegionSource{r, 0}, Last: DigestSlots - 1, Seq: seq, Gone: 1 << 2, Groups: make([]SlotGroup, 1)}
+		d := &RegionDigest{RegionSource: RegionSource{r, 0}, Last: DigestSlots - 1, Seq: seq, Gone: 1 << 2, Sums: make([]DigestSum, 1)}
 		d.Taken = []RegionTaken{{RegionSource{other, 0}, taken}}
 		for i, clock := range clocks {
 			k := foundKey{stateKey: stateKey{key: fmt.Append(nil, "k", i), parts: part.Parts{{Region: 2, Clock: clock, Live: clock, Cum: int64(clock)}}}}
-			d.Groups[0].add(nil, &k, 0, d.Gone)
+			d.Sums[0].add(nil, &k, 0, d.Gone)
 		}
 		return d
 	}
@@ -194,7 +245,7 @@ func TestDigestOfDropped(t *testing.T) {
 	key := []byte("k")
 	cincr(a.s, "k", "x", 5)
 	w.drain()
-	before, err := a.s.RegionDigest(t.Context(), 0, slots-1, 0)
+	before, err := a.s.RegionDigest(t.Context(), 0, slots-1, 0, false)
 	must(t, err)
 	w.do(a, Op{Kind: Del, Keys: [][]byte{key}})
 	dropped := func(r *testRegion) bool {
@@ -216,7 +267,7 @@ func TestDigestOfDropped(t *testing.T) {
 	if !dropped(b) {
 		t.Fatal("not dropped")
 	}
-	after, err := b.s.RegionDigest(t.Context(), 0, slots-1, 0)
+	after, err := b.s.RegionDigest(t.Context(), 0, slots-1, 0, false)
 	must(t, err)
 	set := w.set(0)
 	for i, is := range before.Compare(&after, &set) {
@@ -235,7 +286,7 @@ func TestDigestEnds(t *testing.T) {
 	a.s.digesting <- struct{}{}
 	ended := make(chan error)
 	go func() {
-		_, err := a.s.RegionDigest(ctx, 0, slots-1, 0)
+		_, err := a.s.RegionDigest(ctx, 0, slots-1, 0, false)
 		ended <- err
 	}()
 	select {
@@ -249,11 +300,11 @@ func TestDigestEnds(t *testing.T) {
 	}
 	<-a.s.digesting
 	for range 50 { // it may begin, and ends
-		if _, err := a.s.RegionDigest(ctx, 0, slots-1, 0); !errors.Is(err, context.Canceled) {
+		if _, err := a.s.RegionDigest(ctx, 0, slots-1, 0, false); !errors.Is(err, context.Canceled) {
 			t.Error(err)
 		}
 	}
-	_, err := a.s.RegionDigest(t.Context(), 0, slots-1, 0)
+	_, err := a.s.RegionDigest(t.Context(), 0, slots-1, 0, false)
 	must(t, err)
 }
 
@@ -296,10 +347,10 @@ func TestDigestOfWriters(t *testing.T) {
 	set := w.set(0)
 	for range 20 {
 		<-written
-		da, err := a.s.RegionDigest(w.t.Context(), 0, slots-1, 0)
+		da, err := a.s.RegionDigest(w.t.Context(), 0, slots-1, 0, false)
 		must(t, err)
 		<-written
-		db, err := b.s.RegionDigest(w.t.Context(), 0, slots-1, 0)
+		db, err := b.s.RegionDigest(w.t.Context(), 0, slots-1, 0, false)
 		must(t, err)
 		for i, is := range da.Compare(&db, &set) {
 			if !changed[i] && is != Agree || is == Differ {

@@ -131,13 +131,13 @@ func (w *row) hasEnded() bool {
 	return slices.ContainsFunc(w.parts, func(q part.Part) bool { return len(q.Undo) > 0 })
 }
 
-// noteDropped notes that a key of a slot was dropped: a digest says so (RegionDigest).
-func (p *partition) noteDropped(slot uint16, seq uint64) {
+// noteDropped notes that a key was dropped: a digest says so (RegionDigest).
+func (p *partition) noteDropped(key []byte, seq uint64) {
 	first, last := slotRange(int(p.id), p.count)
 	if p.dropped == nil {
-		p.dropped = make([]uint64, int(last/DigestSlots-first/DigestSlots)+1)
+		p.dropped = make([]uint64, sumsOf(first, last, true))
 	}
-	p.dropped[slot/DigestSlots-first/DigestSlots] = seq
+	p.dropped[sumOf(key, first/DigestSlots, true)] = seq
 }
 
 // ownUndo reports whether the own part remembers take-backs.

@@ -244,7 +244,7 @@ func (p *partition) redoOwnParts(e *entry, seq uint64) {
 
 // redoForget lets go of the parts of a key that does not exist.
 func (p *partition) redoForget(e *entry, seq uint64) {
-	p.noteDropped(Slot(e.key), seq)
+	p.noteDropped(e.key, seq)
 	if c := p.replaced(e, seq); c != nil {
 		c.setParts(nil)
 		c.kind, c.value, c.expire, c.seq = TypeNone, 0, 0, seq

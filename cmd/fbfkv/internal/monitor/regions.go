@@ -53,7 +53,7 @@ var peerFigures = []figure[regions.PeerStatus]{
 		func(p *regions.PeerStatus) float64 { return float64(p.Operations.Unchecked) }, "region"),
 	gauge("region_digest_mismatch", "How many of the 1024 groups of slots were found to differ from its, by two digests in a row.",
 		func(p *regions.PeerStatus) float64 { return float64(p.DigestMismatch) }, "region"),
-	gauge("region_digest_missed", "How many of the groups of slots could not be compared then, as they were being changed.",
+	gauge("region_digest_missed", "How many of 65,536 parts of the keys could not be compared last time, as they were being changed.",
 		func(p *regions.PeerStatus) float64 { return float64(p.DigestMissed) }, "region"),
 	gauge("region_digest_timestamp_seconds", "When it was last compared with this region, by digests; 0 if never.",
 		func(p *regions.PeerStatus) float64 { return float64(p.DigestCheckedMs) / 1000 }, "region"),
