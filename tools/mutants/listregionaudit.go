@@ -20,7 +20,7 @@ var regionAuditMutants = []mutant{
 		guarantee: "G1", name: "slots that could not be compared are equal",
 		file:     "regions/audit.go",
 		old:      "			case !missed[i]:\n",
-		new:      "			case true:\n",
+		new:      "			case !missed[i] || i >= 0:\n",
 		packages: "./regions", tests: "TestAudit",
 	},
 	{
