@@ -45,7 +45,7 @@ const (
 
 // ErrBusy: some slots could not be compared, since they were being changed all the time, or their changes had not
 // been taken yet.
-var ErrBusy = errors.New("slots were not compared, as changes are under way: run it again, or see fbfkv region status of both")
+var ErrBusy = errors.New("keys that are being changed, or lately were, were not compared: run it again, or see fbfkv region status of both")
 
 // ErrLevelling: the same, and that lasts until a removal is at its end.
 var ErrLevelling = errors.New("a region was removed, and not all others have taken yet what it had told: see fbfkv region status")

@@ -66,7 +66,7 @@ var verifyCommand = subcommand{
 	short: "compare what the regions have",
 	long: `Compares what the region HOST:PORT has with what each of the others has, by digests of all
 counters; they serve meanwhile. The exit status is 0 if all agree. A region that is paused or
-cannot be reached is named, and the rest is compared. Slots that are being changed all the time
+cannot be reached is named, and the rest is compared. Keys that are being changed all the time
 may not be comparable: run it again. Regions compare themselves once an hour, too; status
 shows what differed twice in a row.`,
 	args: cobra.ExactArgs(1), run: func(o *operator, args []string) error { return o.verify(args[0]) },
