@@ -27,7 +27,8 @@ const (
 	maxDigest = 1 << 20
 	// verifyRounds is how often slots that are being changed are tried again at most.
 	verifyRounds = 12
-	// Nobody waits for a look that the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
+	// A digest costs about 1.3 µs of a processor for each key (BenchmarkDigest in store). Nobody waits for a look that
+	// the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
 	// lookRest times as long as that took, so that it takes little of a processor here and there.
 	lookRounds = 3
 	lookRest   = 9

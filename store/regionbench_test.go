@@ -168,3 +168,23 @@ func BenchmarkRegions(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkDigest measures what a digest costs of all counters, coarse, and by buckets.
+func BenchmarkDigest(b *testing.B) {
+	for _, fine := range []bool{false, true} {
+		b.Run(fmt.Sprintf("fine=%t", fine), func(b *testing.B) {
+			const keys = 1_000_000
+			w := newBenchRegions(b, 16)
+			w.apply(keys, 1024, keys)
+			must(b, w.s[0].Snapshot())
+			began := processorTime(b)
+			for b.Loop() {
+				for _, r := range w.ranges {
+					_, err := w.s[0].RegionDigest(b.Context(), r.First, r.Last, 0, fine)
+					must(b, err)
+				}
+			}
+			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N)/keys, "cpu-ns/key")
+		})
+	}
+}
