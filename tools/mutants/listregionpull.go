@@ -52,6 +52,13 @@ var regionPullMutants = []mutant{
 		packages: "./regions", tests: "TestEvery",
 	},
 	{
+		guarantee: "liveness", name: "a region that is resumed waits for what was lost on the way",
+		file:     "regions/peer.go",
+		old:      "		p.interrupt() // which begins another session at once\n		return\n",
+		new:      "",
+		packages: "./regions", tests: "TestResumeSilent",
+	},
+	{
 		guarantee: "liveness", name: "an answer waits for what is asked behind it",
 		file:     "commands/pipeline.go",
 		old:      "	if c.Flags&untimed != 0 && p.OnHold != nil {",
