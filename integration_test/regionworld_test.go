@@ -43,8 +43,11 @@ type regionServer struct {
 // regionArgs are settings that all regions of the tests have.
 var regionArgs = []string{"--partitions", "16"}
 
-// regionPassword is that of regions that others reach over a network.
-const regionPassword = "a password"
+// Passwords of regions that others reach over a network: of clients, and of each other.
+const (
+	regionPassword     = "a password"
+	regionPeerPassword = "another-one"
+)
 
 // newRegionWorld starts servers and makes them regions.
 func newRegionWorld(t testing.TB, r *rand.Rand, n int, args ...string) *regionWorld {
@@ -66,7 +69,8 @@ func (w *regionWorld) start(change ...func(*server)) *regionServer {
 	}
 	if r.link = (&regionLink{to: r.server}); w.hosts != nil {
 		r.namespace, r.password = w.hosts.namespace(n), regionPassword
-		r.args = append(slices.Clone(w.args), "--bind", w.hosts.address(n), "--port", "7000", "--requirepass", regionPassword, "--region-password", regionPassword)
+		r.args = append(slices.Clone(w.args), "--bind", w.hosts.address(n), "--port", "7000", "--requirepass", regionPassword,
+			"--user", "peer on >"+regionPeerPassword+" +region.pull", "--region-user", "peer", "--region-password", regionPeerPassword)
 	}
 	r.start()
 	w.t.Cleanup(r.cleanup)
