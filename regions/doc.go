@@ -143,6 +143,7 @@
 //	nobody asks again and again    AwaitAny, Source.Pull       TestWoken
 //	a stranger is refused at once  Source.answer               TestRefused
 //	alike failures are one line    failed                      TestRefused
+//	resume waits for no timeout    resume                      TestResumeSilent, TestResumeGoesOn
 //	Close ends what hangs          session (AfterFunc)         TestClose
 //	a flush is followed soon       settle                      TestFlush
 //	a gap is mended                gap, readStates             TestStateOverGap
