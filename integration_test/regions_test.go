@@ -146,49 +146,54 @@ func (w *regionWorld) last() {
 func (w *regionWorld) killWhileTaking(a, b, _ *regionServer) {
 	w.cut(b, linkCut, a)
 	w.last()
-	once, reached := sync.Once{}, make(chan struct{})
-	after := 100 + w.rand.IntN(20_000)
-	b.link.watch(func(reader, bytes int) {
-		if reader == a.number && bytes >= after {
-			once.Do(func() { close(reached) })
-		}
-	})
-	w.heal()
-	select {
-	case <-reached:
-	case <-time.After(time.Second): // there was not so much
-	}
+	w.answers(b, a, 100+w.rand.IntN(20_000), w.heal)
 	a.kill()
-	b.link.watch(nil)
 	a.start()
 }
 
 // killWhileAnswering kills a region while what it has answered is under way.
 func (w *regionWorld) killWhileAnswering(a, b, _ *regionServer) {
+	w.answers(a, b, 1, func() {})
+	a.kill()
+	a.start()
+}
+
+// answers does something, and returns when a region is answering another one, which has so many bytes by then; or, if
+// there is not so much, a second later.
+func (w *regionWorld) answers(source, reader *regionServer, bytes int, do func()) {
+	w.t.Helper()
+	if w.hosts != nil { // nobody sees what is under way, but who has it says so before it takes that
+		before := reader.peer(source).Bytes
+		do()
+		eventually(w.t, patience, reader.name+" is answered", func() bool { return reader.peer(source).Bytes > before })
+		for end := time.Now().Add(time.Second); reader.peer(source).Bytes < before+int64(bytes) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		return
+	}
 	once, reached := sync.Once{}, make(chan struct{})
-	a.link.watch(func(reader, bytes int) {
-		if reader == b.number {
+	source.link.watch(func(number, passed int) {
+		if number == reader.number && passed >= bytes {
 			once.Do(func() { close(reached) })
 		}
 	})
+	defer source.link.watch(nil)
+	do()
 	select {
 	case <-reached:
-	case <-time.After(time.Second): // without a relay nobody sees it
+	case <-time.After(time.Second):
 	}
-	a.kill()
-	a.link.watch(nil)
-	a.start()
 }
 
 // gap cuts a region off while another one logs more than it keeps for it.
 func (w *regionWorld) gap(a, b, c *regionServer) {
-	before := a.stateExchanges(b)
+	before := a.peer(b).StateExchanges
 	w.apart(a, b, c)
 	w.last()
 	b.outgrowLog()
 	w.heal()
 	// Counters are shown before the state is at its end.
-	eventually(w.t, patience, fmt.Sprintf("%s has taken the state of %s", a.name, b.name), func() bool { return a.stateExchanges(b) > before })
+	eventually(w.t, patience, fmt.Sprintf("%s has taken the state of %s", a.name, b.name), func() bool { return a.peer(b).StateExchanges > before })
 }
 
 // outgrowLog has a region write, with keys as long as can be, until the log of what it wrote first is gone.

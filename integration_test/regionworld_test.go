@@ -269,10 +269,13 @@ type regionStatus struct {
 		TakenBack int64 `json:"taken_back"`
 		Unchecked int64 `json:"unchecked"`
 	} `json:"operations"`
-	Peers []struct {
-		Name           string `json:"name"`
-		StateExchanges int64  `json:"state_exchanges"`
-	} `json:"peers"`
+	Peers []regionPeer `json:"peers"`
+}
+
+type regionPeer struct {
+	Name           string `json:"name"`
+	Bytes          int64  `json:"bytes"`
+	StateExchanges int64  `json:"state_exchanges"`
 }
 
 func (r *regionServer) status() (s regionStatus) {
@@ -287,14 +290,13 @@ func (r *regionServer) status() (s regionStatus) {
 	return s
 }
 
-// stateExchanges is how often a region has taken the state of another one.
-func (r *regionServer) stateExchanges(of *regionServer) int64 {
+// peer is what a region says of how it reads another one.
+func (r *regionServer) peer(of *regionServer) (p regionPeer) {
 	r.t.Helper()
-	for _, p := range r.status().Peers {
-		if p.Name == of.name {
-			return p.StateExchanges
-		}
+	all := r.status().Peers
+	i := slices.IndexFunc(all, func(p regionPeer) bool { return p.Name == of.name })
+	if i < 0 {
+		r.t.Fatalf("%s does not read %s", r.name, of.name)
 	}
-	r.t.Fatalf("%s does not read %s", r.name, of.name)
-	return 0
+	return all[i]
 }
