@@ -72,6 +72,7 @@ var regionFaults = []struct {
 		w.operate("resume", a.link.address(), b.name)
 	}},
 	{"a region is cut off for so long that logs have a gap", (*regionWorld).gap},
+	{"links of a region are silent for long, and nobody says when they are mended", (*regionWorld).silence}, // slow
 	{"a region is lost for ever", (*regionWorld).lose},
 	{"a region comes back from a backup", (*regionWorld).restoreOld},
 }
@@ -83,7 +84,7 @@ var regionFaults = []struct {
 //
 //	go test ./integration_test -run TestRegionFaults -regions.faults 1000 -timeout 3h -v
 //
-// More regions are lost with -regions.lost.
+// More regions are lost with -regions.lost. One that is slow is made if there are 14 faults or more, and at most once in 50.
 func TestRegionFaults(t *testing.T) {
 	t.Parallel()
 	makeRegionFaults(t, nil, *regionFaultCount)
@@ -109,7 +110,10 @@ func makeRegionFaults(t *testing.T, h *hosts, count int) {
 	for range 3 {
 		w.join(w.start())
 	}
-	load, kinds, order := startRegionLoad(w), regexp.MustCompile(*regionFaultKind), []int(nil)
+	load, kinds, order, slow := startRegionLoad(w), regexp.MustCompile(*regionFaultKind), []int(nil), count/50
+	if count >= len(regionFaults)-1 {
+		slow++
+	}
 	for n := 0; n < count && !t.Failed(); n++ {
 		if len(order) == 0 {
 			order = w.rand.Perm(len(regionFaults))
@@ -119,6 +123,12 @@ func makeRegionFaults(t *testing.T, h *hosts, count int) {
 		if ends := strings.HasSuffix(f.kind, "ever") || strings.HasSuffix(f.kind, "backup"); !kinds.MatchString(f.kind) || ends && len(w.all)-3 >= *regionsLost {
 			n--
 			continue
+		}
+		if strings.Contains(f.kind, "for long") && *regionFaultKind == "" {
+			if slow--; slow < 0 {
+				n--
+				continue
+			}
 		}
 		of := w.living()
 		w.rand.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
@@ -183,6 +193,25 @@ func (w *regionWorld) answers(source, reader *regionServer, bytes int, do func()
 	case <-reached:
 	case <-time.After(time.Second):
 	}
+}
+
+// silence lets the links of a region lose all that is sent, for longer than a session or a connection waits or not. When they are
+// mended nobody is told, and the regions find each other again by themselves.
+func (w *regionWorld) silence(a, b, c *regionServer) {
+	to := linkMute
+	if w.hosts != nil {
+		to = linkCut // in both directions; with a relay that would be told
+	}
+	w.cut(a, to, b, c)
+	for _, r := range []*regionServer{b, c} {
+		w.cut(r, to, a)
+	}
+	silent := time.Duration(5+w.rand.IntN(50)) * time.Second
+	time.Sleep(silent)
+	w.mend()
+	mended := time.Now()
+	w.heard() // within a minute
+	w.t.Logf("silent for %v, and heard %v later", silent, time.Since(mended).Round(time.Millisecond))
 }
 
 // gap cuts a region off while another one logs more than it keeps for it.

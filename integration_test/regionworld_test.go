@@ -148,15 +148,21 @@ func (w *regionWorld) pairs(fn func(reader, source *regionServer)) {
 	}
 }
 
-// heal mends all links, and has all regions look at once: by themselves they would, within half a minute.
+// heal mends all links, and has all regions look at once: by themselves they would, within a minute.
 func (w *regionWorld) heal() {
+	w.t.Helper()
+	w.mend()
+	w.resume()
+}
+
+// mend mends all links.
+func (w *regionWorld) mend() {
 	w.t.Helper()
 	if w.hosts != nil {
 		w.hosts.heal()
-	} else {
-		w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
+		return
 	}
-	w.resume()
+	w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
 }
 
 func (w *regionWorld) resume() {

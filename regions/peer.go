@@ -248,7 +248,8 @@ type link struct {
 func (p *peer) connect(ctx context.Context) (*link, error) { return p.connectTo(ctx, p.address) }
 
 func (p *peer) connectTo(ctx context.Context, address string) (*link, error) {
-	dialing, cancel := context.WithTimeout(ctx, p.opts.Timeout)
+	// What a dead link has lost is sent again more and more seldom: a new connection is made sooner.
+	dialing, cancel := context.WithTimeout(ctx, p.opts.Timeout/2)
 	defer cancel()
 	conn, err := p.opts.Dial(dialing, address)
 	if err != nil {
