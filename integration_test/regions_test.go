@@ -72,6 +72,7 @@ var regionFaults = []struct {
 		w.operate("resume", a.link.address(), b.name)
 	}},
 	{"a region is cut off for so long that logs have a gap", (*regionWorld).gap},
+	{"links of a region are silent for long, and nobody says when they are mended", (*regionWorld).silence}, // slow
 	{"a region is lost for ever", (*regionWorld).lose},
 	{"a region comes back from a backup", (*regionWorld).restoreOld},
 }
@@ -83,7 +84,7 @@ var regionFaults = []struct {
 //
 //	go test ./integration_test -run TestRegionFaults -regions.faults 1000 -timeout 3h -v
 //
-// More regions are lost with -regions.lost.
+// More regions are lost with -regions.lost. One that is slow is made if there are 14 faults or more, and at most once in 50.
 func TestRegionFaults(t *testing.T) {
 	t.Parallel()
 	makeRegionFaults(t, nil, *regionFaultCount)
@@ -109,7 +110,10 @@ func makeRegionFaults(t *testing.T, h *hosts, count int) {
 	for range 3 {
 		w.join(w.start())
 	}
-	load, kinds, order := startRegionLoad(w), regexp.MustCompile(*regionFaultKind), []int(nil)
+	load, kinds, order, slow := startRegionLoad(w), regexp.MustCompile(*regionFaultKind), []int(nil), count/50
+	if count >= len(regionFaults)-1 {
+		slow++
+	}
 	for n := 0; n < count && !t.Failed(); n++ {
 		if len(order) == 0 {
 			order = w.rand.Perm(len(regionFaults))
@@ -119,6 +123,12 @@ func makeRegionFaults(t *testing.T, h *hosts, count int) {
 		if ends := strings.HasSuffix(f.kind, "ever") || strings.HasSuffix(f.kind, "backup"); !kinds.MatchString(f.kind) || ends && len(w.all)-3 >= *regionsLost {
 			n--
 			continue
+		}
+		if strings.Contains(f.kind, "for long") && *regionFaultKind == "" {
+			if slow--; slow < 0 {
+				n--
+				continue
+			}
 		}
 		of := w.living()
 		w.rand.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
@@ -146,49 +156,73 @@ func (w *regionWorld) last() {
 func (w *regionWorld) killWhileTaking(a, b, _ *regionServer) {
 	w.cut(b, linkCut, a)
 	w.last()
-	once, reached := sync.Once{}, make(chan struct{})
-	after := 100 + w.rand.IntN(20_000)
-	b.link.watch(func(reader, bytes int) {
-		if reader == a.number && bytes >= after {
-			once.Do(func() { close(reached) })
-		}
-	})
-	w.heal()
-	select {
-	case <-reached:
-	case <-time.After(time.Second): // there was not so much
-	}
+	w.answers(b, a, 100+w.rand.IntN(20_000), w.heal)
 	a.kill()
-	b.link.watch(nil)
 	a.start()
 }
 
 // killWhileAnswering kills a region while what it has answered is under way.
 func (w *regionWorld) killWhileAnswering(a, b, _ *regionServer) {
+	w.answers(a, b, 1, func() {})
+	a.kill()
+	a.start()
+}
+
+// answers does something, and returns when a region is answering another one, which has so many bytes by then; or, if
+// there is not so much, a second later.
+func (w *regionWorld) answers(source, reader *regionServer, bytes int, do func()) {
+	w.t.Helper()
+	if w.hosts != nil { // nobody sees what is under way, but who has it says so before it takes that
+		before := reader.peer(source).Bytes
+		do()
+		eventually(w.t, patience, reader.name+" is answered", func() bool { return reader.peer(source).Bytes > before })
+		for end := time.Now().Add(time.Second); reader.peer(source).Bytes < before+int64(bytes) && time.Now().Before(end); {
+			time.Sleep(time.Millisecond)
+		}
+		return
+	}
 	once, reached := sync.Once{}, make(chan struct{})
-	a.link.watch(func(reader, bytes int) {
-		if reader == b.number {
+	source.link.watch(func(number, passed int) {
+		if number == reader.number && passed >= bytes {
 			once.Do(func() { close(reached) })
 		}
 	})
+	defer source.link.watch(nil)
+	do()
 	select {
 	case <-reached:
-	case <-time.After(time.Second): // without a relay nobody sees it
+	case <-time.After(time.Second):
 	}
-	a.kill()
-	a.link.watch(nil)
-	a.start()
+}
+
+// silence lets the links of a region lose all that is sent, for longer than a session or a connection waits or not. When they are
+// mended nobody is told, and the regions find each other again by themselves.
+func (w *regionWorld) silence(a, b, c *regionServer) {
+	to := linkMute
+	if w.hosts != nil {
+		to = linkCut // in both directions; with a relay that would be told
+	}
+	w.cut(a, to, b, c)
+	for _, r := range []*regionServer{b, c} {
+		w.cut(r, to, a)
+	}
+	silent := time.Duration(5+w.rand.IntN(50)) * time.Second
+	time.Sleep(silent)
+	w.mend()
+	mended := time.Now()
+	w.heard() // within a minute
+	w.t.Logf("silent for %v, and heard %v later", silent, time.Since(mended).Round(time.Millisecond))
 }
 
 // gap cuts a region off while another one logs more than it keeps for it.
 func (w *regionWorld) gap(a, b, c *regionServer) {
-	before := a.stateExchanges(b)
+	before := a.peer(b).StateExchanges
 	w.apart(a, b, c)
 	w.last()
 	b.outgrowLog()
 	w.heal()
 	// Counters are shown before the state is at its end.
-	eventually(w.t, patience, fmt.Sprintf("%s has taken the state of %s", a.name, b.name), func() bool { return a.stateExchanges(b) > before })
+	eventually(w.t, patience, fmt.Sprintf("%s has taken the state of %s", a.name, b.name), func() bool { return a.peer(b).StateExchanges > before })
 }
 
 // outgrowLog has a region write, with keys as long as can be, until the log of what it wrote first is gone.

@@ -43,8 +43,11 @@ type regionServer struct {
 // regionArgs are settings that all regions of the tests have.
 var regionArgs = []string{"--partitions", "16"}
 
-// regionPassword is that of regions that others reach over a network.
-const regionPassword = "a password"
+// Passwords of regions that others reach over a network: of clients, and of each other.
+const (
+	regionPassword     = "a password"
+	regionPeerPassword = "another-one"
+)
 
 // newRegionWorld starts servers and makes them regions.
 func newRegionWorld(t testing.TB, r *rand.Rand, n int, args ...string) *regionWorld {
@@ -66,7 +69,8 @@ func (w *regionWorld) start(change ...func(*server)) *regionServer {
 	}
 	if r.link = (&regionLink{to: r.server}); w.hosts != nil {
 		r.namespace, r.password = w.hosts.namespace(n), regionPassword
-		r.args = append(slices.Clone(w.args), "--bind", w.hosts.address(n), "--port", "7000", "--requirepass", regionPassword, "--region-password", regionPassword)
+		r.args = append(slices.Clone(w.args), "--bind", w.hosts.address(n), "--port", "7000", "--requirepass", regionPassword,
+			"--user", "peer on >"+regionPeerPassword+" +region.pull", "--region-user", "peer", "--region-password", regionPeerPassword)
 	}
 	r.start()
 	w.t.Cleanup(r.cleanup)
@@ -144,15 +148,21 @@ func (w *regionWorld) pairs(fn func(reader, source *regionServer)) {
 	}
 }
 
-// heal mends all links, and has all regions look at once: by themselves they would, within half a minute.
+// heal mends all links, and has all regions look at once: by themselves they would, within a minute.
 func (w *regionWorld) heal() {
+	w.t.Helper()
+	w.mend()
+	w.resume()
+}
+
+// mend mends all links.
+func (w *regionWorld) mend() {
 	w.t.Helper()
 	if w.hosts != nil {
 		w.hosts.heal()
-	} else {
-		w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
+		return
 	}
-	w.resume()
+	w.pairs(func(reader, source *regionServer) { source.link.set(reader.number, linkOpen) })
 }
 
 func (w *regionWorld) resume() {
@@ -265,10 +275,13 @@ type regionStatus struct {
 		TakenBack int64 `json:"taken_back"`
 		Unchecked int64 `json:"unchecked"`
 	} `json:"operations"`
-	Peers []struct {
-		Name           string `json:"name"`
-		StateExchanges int64  `json:"state_exchanges"`
-	} `json:"peers"`
+	Peers []regionPeer `json:"peers"`
+}
+
+type regionPeer struct {
+	Name           string `json:"name"`
+	Bytes          int64  `json:"bytes"`
+	StateExchanges int64  `json:"state_exchanges"`
 }
 
 func (r *regionServer) status() (s regionStatus) {
@@ -283,14 +296,13 @@ func (r *regionServer) status() (s regionStatus) {
 	return s
 }
 
-// stateExchanges is how often a region has taken the state of another one.
-func (r *regionServer) stateExchanges(of *regionServer) int64 {
+// peer is what a region says of how it reads another one.
+func (r *regionServer) peer(of *regionServer) (p regionPeer) {
 	r.t.Helper()
-	for _, p := range r.status().Peers {
-		if p.Name == of.name {
-			return p.StateExchanges
-		}
+	all := r.status().Peers
+	i := slices.IndexFunc(all, func(p regionPeer) bool { return p.Name == of.name })
+	if i < 0 {
+		r.t.Fatalf("%s does not read %s", r.name, of.name)
 	}
-	r.t.Fatalf("%s does not read %s", r.name, of.name)
-	return 0
+	return all[i]
 }

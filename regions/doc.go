@@ -143,6 +143,8 @@
 //	nobody asks again and again    AwaitAny, Source.Pull       TestWoken
 //	a stranger is refused at once  Source.answer               TestRefused
 //	alike failures are one line    failed                      TestRefused
+//	resume waits for no timeout    resume                      TestResumeSilent, TestResumeGoesOn
+//	a silent one is tried anew     connectTo, Options.delay    TestTriesEachHalfMinute
 //	Close ends what hangs          session (AfterFunc)         TestClose
 //	a flush is followed soon       settle                      TestFlush
 //	a gap is mended                gap, readStates             TestStateOverGap

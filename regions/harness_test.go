@@ -284,6 +284,7 @@ type proxy struct {
 	listener net.Listener
 	target   atomic.Pointer[string]
 	dropping atomic.Bool
+	dropped  atomic.Int64 // bytes
 	wg       sync.WaitGroup
 	mu       sync.Mutex
 	down     bool
@@ -338,6 +339,7 @@ func (p *proxy) copy(dst, src net.Conn) {
 			return
 		}
 		if p.dropping.Load() {
+			p.dropped.Add(int64(n))
 			continue
 		}
 		if _, err := dst.Write(buf[:n]); err != nil {

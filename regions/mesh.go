@@ -42,11 +42,11 @@ type Options struct {
 	// Block is how long a source waits for something new before it says that there is nothing,
 	// up to a minute; default 10 s.
 	Block time.Duration
-	// Timeout is how long a source may take for an answer, beside Block, and to accept a
+	// Timeout is how long a source may take for an answer, beside Block, and half of it to accept a
 	// connection; default 30 s.
 	Timeout time.Duration
 	// FirstRetry and LastRetry are how long to wait after the first failure and, twice as long each
-	// time, at most; default 100 ms and 30 s. A wait is shorter than that by up to a half, by chance.
+	// time, at most; default 100 ms and 15 s. A wait is shorter than that by up to a half, by chance.
 	FirstRetry, LastRetry time.Duration
 	// Takers is how many partitions take at the same time what a source has answered; default 8.
 	Takers int
@@ -81,7 +81,7 @@ func (o Options) withDefaults() Options {
 	def(&o.Block, 10*time.Second)
 	def(&o.Timeout, 30*time.Second)
 	def(&o.FirstRetry, 100*time.Millisecond)
-	def(&o.LastRetry, 30*time.Second)
+	def(&o.LastRetry, 15*time.Second)
 	def(&o.Takers, 8)
 	def(&o.soon, 250*time.Millisecond)
 	def(&o.learnPeriod, 15*time.Second)

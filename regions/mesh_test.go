@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,20 +252,52 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestResumeSilent: a region that is resumed connects anew if what it waits for was lost on the way.
+// TestResumeSilent: a region that is resumed connects anew, at once, if what it waits for was lost on the way.
 func TestResumeSilent(t *testing.T) {
 	all := newRegions(t, 1, 1)
 	a, b := all[0], all[1]
 	p := newProxy(t, a.server.address())
-	b.start(map[part.Region]string{0: p.address()}, func(o *Options) { o.Block, o.Timeout = 10*time.Millisecond, time.Hour })
+	b.start(map[part.Region]string{0: p.address()}, func(o *Options) { o.Timeout = time.Hour })
 	a.once("k", "x", 1)
 	eventually(t, "b has taken it", func() bool { return b.value("k") == 1 })
 	p.dropping.Store(true)
 	a.once("k", "y", 1)
-	eventually(t, "nothing is answered", func() bool { return time.Since(b.of(0).LastAnswer) > 100*time.Millisecond })
+	eventually(t, "it is lost", func() bool { return p.dropped.Load() > 0 })
 	p.dropping.Store(false)
 	b.mesh.Resume(0)
 	eventually(t, "b has taken it", func() bool { return b.value("k") == 2 })
+}
+
+// TestResumeGoesOn: a region that is resumed while it takes a state goes on behind what it has.
+func TestResumeGoesOn(t *testing.T) {
+	all := newRegions(t, 1, 1)
+	smallLogs(t, all)
+	a, b := all[0], all[1]
+	for round := range 3 {
+		for i := range 100 {
+			a.once(fmt.Sprint("k", i), fmt.Sprint(round), 1)
+		}
+		must(t, a.s.Snapshot())
+	}
+	var first, later atomic.Int64
+	a.server.change.Store(func() *func(args [][]byte, reply []byte) []byte {
+		change := func(args [][]byte, reply []byte) []byte {
+			switch {
+			case !isWord(args, wordState):
+			case string(args[10]) == "0": // a sequence there is from the second page on
+				first.Add(1)
+			case later.Add(1) == 2:
+				b.mesh.Resume(0)
+			}
+			return reply
+		}
+		return &change
+	}())
+	b.start(map[part.Region]string{0: a.server.address()}, func(o *Options) { o.Most = 1000 })
+	eventually(t, "b has taken the state", func() bool { return b.of(0).StateExchanges == 1 && b.value("k99") == 3 })
+	if n := first.Load(); n != 1 || later.Load() < 3 {
+		t.Errorf("it was begun %d times, and gone on with %d times", n, later.Load())
+	}
 }
 
 // TestRefused: a region with another incarnation is not read; that is logged once however

@@ -50,8 +50,8 @@ var regionSettings = []Setting{
 		kind: choice(func(c *Config) *string { return &c.Region.Policy }, "accept", "refuse"),
 	}, {
 		Name: "region-user", Group: GroupRegions, Default: `""`, Mutable: true,
-		Doc: "The user as whom this region logs in at the others; \"\" is default. It needs no permission but +region.pull. Connections " +
-			"made from then on use what is set.",
+		Doc: "The user as whom this region logs in at the others; \"\" is default. It needs no permission but +region.pull. Beyond loopback, " +
+			"unless clients must show certificates, each region must have such a user for the others, and log in at them as one. Connections made from then on use what is set.",
 		kind: text(func(c *Config) *string { return &c.Region.User }, "<name>", 512),
 	}, {
 		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true, Hidden: true,
@@ -136,12 +136,36 @@ func verifyServer(chain []*x509.Certificate, authorities *x509.CertPool) error {
 }
 
 // RegionUnsafe says why a server with these settings and users must not be a region, nil if it
-// may: whoever reaches it could pose as another region, and read what is counted.
+// may: whoever reaches it could pose as another region, and read what is counted; and whoever has the
+// password that regions tell each other could do more than read.
 func (c *Config) RegionUnsafe(users *acl.Users) error {
 	mutual := c.TLS.Port != 0 && c.Port == 0 && c.TLS.AuthClients == "yes"
-	if mutual || users.LoginNeeded() || !slices.ContainsFunc(c.Bind, isPublic) {
+	if mutual || !slices.ContainsFunc(c.Bind, isPublic) {
 		return nil
 	}
-	return fmt.Errorf("a region with bind %s must know who reads it: set requirepass, or users and no access for default; or accept only clients "+
-		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "))
+	var lacks []string
+	if !users.LoginNeeded() {
+		lacks = append(lacks, "requirepass, or users and no access for default")
+	}
+	if !slices.ContainsFunc(users.List(), mayOnlyPull) {
+		lacks = append(lacks, "a user with a password for the other regions, who may do nothing else: ACL SETUSER peer on >PASSWORD +region.pull, or "+
+			"the line 'user peer on >PASSWORD +region.pull' of the configuration or the aclfile")
+	}
+	if r := &c.Region; !r.TLS || r.Password != "" { // else its certificate may do
+		if r.User == "" || r.User == acl.Default || r.Password == "" {
+			lacks = append(lacks, "region-user and region-password of such a user of the others, not of default")
+		}
+	}
+	if lacks == nil {
+		return nil
+	}
+	return fmt.Errorf("a region with bind %s must know who reads it, and let who reads do nothing else; it lacks %s; or accept only clients "+
+		"with certificates (tls-port, port 0 and tls-auth-clients yes); or bind to 127.0.0.1", strings.Join(c.Bind, " "), strings.Join(lacks, "; and "))
+}
+
+// mayOnlyPull reports whether who has the user's password can read a region, and do nothing else.
+func mayOnlyPull(u *acl.User) bool {
+	return u.On() && !u.NoPass() && len(u.Passwords()) > 0 && u.MayOnly("region.pull", func(c acl.Command) bool {
+		return slices.Contains(c.Categories, "connection") && !slices.Contains(c.Categories, "dangerous")
+	})
 }

@@ -2,53 +2,96 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
-// TestRegionUnsafe: a region that others can reach knows who reads it, or says how it would.
+// TestRegionUnsafe: a region that others can reach knows who reads it, and has them do nothing else; or it says all that it lacks.
 func TestRegionUnsafe(t *testing.T) {
+	const (
+		login = "requirepass, or users"
+		user  = "ACL SETUSER peer on >PASSWORD +region.pull"
+		own   = "region-user and region-password"
+
+		good = "bind 0.0.0.0 requirepass pw region-user us region-password pw"
+	)
 	for _, tt := range []struct {
 		settings string // name value name value …
-		safe     bool
+		user     string // with its rules; "": there is none
+		lacks    []string
 	}{
-		{"", true},
-		{"bind ::1", true},
-		{"bind 0.0.0.0", false},
-		{"bind 10.0.0.1 protected-mode yes", false},
-		{"bind * requirepass pw", true},
-		{"bind 0.0.0.0 region-password pw", false},
-		{"bind 0.0.0.0 tls-port 7", false},
-		{"bind 0.0.0.0 tls-port 7 tls-auth-clients yes port 0", true},
-		{"bind 0.0.0.0 tls-port 7 tls-auth-clients optional port 0", false},
-		{"bind 0.0.0.0 tls-auth-clients yes port 0", false},
+		{"", "", nil},
+		{"bind ::1", "", nil},
+		{"bind 0.0.0.0", "", []string{login, user, own}},
+		{"bind 10.0.0.1 protected-mode yes", "", []string{login, user, own}},
+		{"bind * requirepass pw", "", []string{user, own}},
+		{"bind 0.0.0.0 region-user us region-password pw", "", []string{login, user}},
+		{"bind 0.0.0.0 tls-port 7", "", []string{login, user, own}},
+		{"bind 0.0.0.0 tls-port 7 tls-auth-clients yes port 0", "", nil},
+		{"bind 0.0.0.0 tls-port 7 tls-auth-clients optional port 0", "", []string{login, user, own}},
+		{"bind 0.0.0.0 tls-auth-clients yes port 0", "", []string{login, user, own}},
+		{good, "", []string{user}},
+		{good, "peer on >pw +region.pull", nil},
+		{good, "peer on >pw +region.pull +ping +hello +auth +client|setinfo", nil},
+		{good, "default off", []string{user}},
+		{good, "default on -@all +region.pull", nil},
+		{good, "peer off >pw +region.pull", []string{user}},
+		{good, "peer on +region.pull", []string{user}},
+		{good, "peer on nopass +region.pull", []string{user}},
+		{good, "peer on >pw +ping", []string{user}},
+		{good, "peer on >pw +region.pull +region|status", []string{user}},
+		{good, "peer on >pw +region.pull +client", []string{user}},
+		{good, "peer on >pw +region.pull (+get ~k)", []string{user}},
+		{good, "peer on >pw ~* +@all", []string{user}},
+		{good, "peer on >pw -@all (+region.pull)", nil},
+		{"bind 0.0.0.0 requirepass pw region-user us", "peer on >pw +region.pull", []string{own}},
+		{"bind 0.0.0.0 requirepass pw region-password pw", "peer on >pw +region.pull", []string{own}},
+		{"bind 0.0.0.0 requirepass pw region-user default region-password pw", "peer on >pw +region.pull", []string{own}},
+		{"bind 0.0.0.0 requirepass pw tls-region yes", "peer on >pw +region.pull", nil},
+		{"bind 0.0.0.0 requirepass pw tls-region yes region-password pw", "peer on >pw +region.pull", []string{own}},
+		{"bind 0.0.0.0 region-user us region-password pw", "peer on >pw +region.pull", []string{login}},
 	} {
 		c := configWith(t, strings.Fields(tt.settings)...)
 		users, err := c.OpenUsers()
+		if name, rules, found := strings.Cut(tt.user, " "); err == nil && found {
+			if words, merging := acl.MergeSelectors(strings.Fields(rules)); merging == nil {
+				err = users.Set(name, words)
+			}
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		err = c.RegionUnsafe(users)
-		if (err == nil) != tt.safe {
-			t.Errorf("%q: %v", tt.settings, err)
+		if (err == nil) != (tt.lacks == nil) {
+			t.Errorf("%q, %q: %v", tt.settings, tt.user, err)
 		}
-		if err != nil && strings.Contains(err.Error(), "\n") {
+		if err == nil {
+			continue
+		}
+		if strings.Contains(err.Error(), "\n") {
 			t.Errorf("%q: more than a line: %v", tt.settings, err)
 		}
+		for _, lack := range []string{login, user, own} {
+			if strings.Contains(err.Error(), lack) != slices.Contains(tt.lacks, lack) {
+				t.Errorf("%q, %q: it should lack %q: %v", tt.settings, tt.user, tt.lacks, err)
+			}
+		}
 	}
-	c := configWith(t, "bind", "0.0.0.0")
-	users, err := c.OpenUsers()
+	users, err := configWith(t).OpenUsers()
 	if err == nil {
-		err = users.Set("default", []string{"off"})
+		err = errors.Join(users.Set("default", []string{"off"}), users.Set("peer", []string{"on", ">pw", "+region.pull"}))
 	}
 	if err == nil {
-		err = c.RegionUnsafe(users)
+		err = configWith(t, "bind", "0.0.0.0", "region-user", "us", "region-password", "pw").RegionUnsafe(users)
 	}
 	if err != nil {
 		t.Errorf("with the user default off: %v", err)

@@ -51,7 +51,7 @@ func (p *process) admin(t *testing.T, password string, words ...string) string {
 }
 
 // TestTwoRegions: two servers become regions, read each other as a user of one permission, go on
-// so after a restart, and one that strangers could read does not start.
+// so after a restart, and one that is read by those who may do all does not start where others can reach it.
 func TestTwoRegions(t *testing.T) {
 	tmp := t.TempDir()
 	settings := func(name string) []string {
@@ -103,13 +103,14 @@ func TestTwoRegions(t *testing.T) {
 	}
 	b.admin(t, "admin", "CINCRBY", "k", "op 3", "1")
 
-	cmd := command("--dir", filepath.Join(tmp, "a"), "--port", "0", "--bind", "0.0.0.0")
+	cmd := command("--dir", filepath.Join(tmp, "a"), "--port", "0", "--bind", "0.0.0.0", "--requirepass", "admin")
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	cmd.Run()
 	lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-	if last := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(last, "fbfkv: a region with bind 0.0.0.0 must know who reads it") {
-		t.Errorf("open to strangers: exit status %d, %s", cmd.ProcessState.ExitCode(), &stderr)
+	if last := lines[len(lines)-1]; cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(last, "fbfkv: a region with bind 0.0.0.0 must know who reads it") ||
+		!strings.Contains(last, "'user peer on >PASSWORD +region.pull'") || !strings.Contains(last, "region-user and region-password") {
+		t.Errorf("read by whoever may do all: exit status %d, %s", cmd.ProcessState.ExitCode(), &stderr)
 	}
-	sees(launch(t, settings("a")...), ":13")
+	sees(launch(t, append(settings("a"), "--bind", "0.0.0.0")...), ":13")
 }

@@ -26,6 +26,42 @@ func testCatalog() *Catalog {
 
 const hashOfP = "#148de9c5a7a44d19e56cd9ae1a554bf67847afb0c58f6e12fa29ac7ddfca9940"
 
+// TestMayOnly: whoever may run more than one command, whatever its arguments, is not restricted to it.
+func TestMayOnly(t *testing.T) {
+	harmless := func(c Command) bool { return slices.Contains(c.Categories, "read") }
+	for rules, want := range map[string]bool{
+		"":                                    false,
+		"+set":                                true,
+		"+auth +get +set ~*":                  true,
+		"+get":                                false,
+		"+@all":                               false,
+		"+set +del":                           false,
+		"+@write -del":                        true,
+		"+set +config|get":                    false,
+		"+set +select|0":                      false,
+		"+set|ex":                             true,
+		"+set (+get ~x)":                      true,
+		"+set (+del ~x)":                      false,
+		"+get (+set)":                         true,
+		"+set +@all -@admin -del -select":     false, // config, lpush
+		"+set -@all":                          false,
+		"+config|get +config|set -@slow +set": true,
+	} {
+		u := NewUsers(testCatalog())
+		merged, err := MergeSelectors(strings.Fields(rules))
+		if err == nil {
+			err = u.Set("a", merged)
+		}
+		if err != nil {
+			t.Errorf("%s: %v", rules, err)
+			continue
+		}
+		if got := u.Get("a").MayOnly("set", harmless); got != want {
+			t.Errorf("%q: %v", rules, got)
+		}
+	}
+}
+
 // TestRules: what ACL SETUSER makes of a new user, in the words of ACL LIST of
 // redis-server 7.0.15, but for the order of rules on commands, which there
 // depends on a hash table and here is the one in which they were given.

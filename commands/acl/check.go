@@ -28,6 +28,25 @@ type KeyRef struct {
 // there is nothing to check.
 func (u *User) Everything() bool { return u.everything }
 
+// MayOnly reports whether the user may run the command of that name, with some argument if not with all, and no
+// other but those that everybody may run and those that are harmless.
+func (u *User) MayOnly(name string, harmless func(Command) bool) bool {
+	may := false
+	for _, s := range u.selectors {
+		for i, c := range s.catalog.commands {
+			if !s.commands.has(i) && len(s.firstArgs[i]) == 0 {
+				continue
+			}
+			if c.Name == name {
+				may = true
+			} else if !c.Always && !harmless(c) {
+				return false
+			}
+		}
+	}
+	return may
+}
+
 // NeedsKeys reports whether Check looks at the keys of a request.
 func (u *User) NeedsKeys() bool { return u.needsKeys }
 

@@ -52,6 +52,27 @@ var regionPullMutants = []mutant{
 		packages: "./regions", tests: "TestEvery",
 	},
 	{
+		guarantee: "liveness", name: "a region that is resumed waits for what was lost on the way",
+		file:     "regions/peer.go",
+		old:      "		p.interrupt() // which begins another session at once\n		return\n",
+		new:      "",
+		packages: "./regions", tests: "TestResumeSilent",
+	},
+	{
+		guarantee: "liveness", name: "a connection that is made to a silent region is waited for as an answer is",
+		file:     "regions/peer.go",
+		old:      "(ctx, p.opts.Timeout/2)\n",
+		new:      "(ctx, p.opts.Timeout)\n",
+		packages: "./regions", tests: "TestTriesEachHalfMinute",
+	},
+	{
+		guarantee: "liveness", name: "a region that is silent for long is tried seldom",
+		file:     "regions/mesh.go",
+		old:      "def(&o.LastRetry, 15*time.Second)",
+		new:      "def(&o.LastRetry, 30*time.Second)",
+		packages: "./regions", tests: "TestTriesEachHalfMinute",
+	},
+	{
 		guarantee: "liveness", name: "an answer waits for what is asked behind it",
 		file:     "commands/pipeline.go",
 		old:      "	if c.Flags&untimed != 0 && p.OnHold != nil {",

@@ -191,4 +191,11 @@ var regionRemovalMutants = []mutant{
 		new:      " {",
 		packages: "./regions", tests: "TestRemovedHeir",
 	},
+	{
+		guarantee: "status", name: "what could not be checked of a region is shown while it is a member only",
+		file:     "cmd/fbfkv/internal/monitor/regions.go",
+		old:      "		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Unchecked) }),\n",
+		new:      "		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Unchecked) * min(float64(len(s.Peers)), 1) }),\n",
+		packages: "./cmd/fbfkv/internal/monitor", tests: "TestRegionUncheckedOfRemoved",
+	},
 }

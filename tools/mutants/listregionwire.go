@@ -131,9 +131,30 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G8", name: "a region that strangers can read starts",
 		file:     "server/regions.go",
-		old:      "	if mutual || users.LoginNeeded() || !slices.ContainsFunc(c.Bind, isPublic) {\n",
-		new:      "	if mutual || !slices.Contains(c.Bind, \"\") {\n",
+		old:      "	if !users.LoginNeeded() {\n",
+		new:      "	if false {\n",
 		packages: "./server", tests: "TestRegionUnsafe",
+	},
+	{
+		guarantee: "G8", name: "a region starts of whose users each may do more than read it",
+		file:     "server/regions.go",
+		old:      "	if !slices.ContainsFunc(users.List(), mayOnlyPull) {\n",
+		new:      "	if len(users.List()) == 0 {\n",
+		packages: "./server", tests: "TestRegionUnsafe",
+	},
+	{
+		guarantee: "G8", name: "a region that logs in elsewhere as default starts",
+		file:     "server/regions.go",
+		old:      "r.User == \"\" || r.User == acl.Default || ",
+		new:      "",
+		packages: "./server", tests: "TestRegionUnsafe",
+	},
+	{
+		guarantee: "G8", name: "a user who may run another command with some arguments is restricted to one",
+		file:     "commands/acl/check.go",
+		old:      "			if !s.commands.has(i) && len(s.firstArgs[i]) == 0 {\n",
+		new:      "			if !s.commands.has(i) {\n",
+		packages: "./commands/acl", tests: "TestMayOnly",
 	},
 	{
 		guarantee: "G8", name: "any certificate is good for another region",

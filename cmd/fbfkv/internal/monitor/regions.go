@@ -14,6 +14,9 @@ var regionFigures = []figure[regions.NodeStatus]{
 		func(s *regions.NodeStatus) float64 { return float64(len(s.Ills)) }),
 	gauge("region_reads", "Whether this node is to read the other regions, and so has the figures of each. Of a cluster that is the leader of each shard.",
 		func(s *regions.NodeStatus) float64 { return bool01(s.Reads) }),
+	// What a removed region did is told by others for a while, and has no series of its own: its name may be given again.
+	counter("region_unchecked_total", "Operations of all regions, also of those that were removed, that may count twice: see region_ids_unchecked_total.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Unchecked) }),
 	counter("region_beyond_bounds_total", "Bounded increments that met a counter beyond their bounds.",
 		func(s *regions.NodeStatus) float64 { return float64(s.Operations.BeyondBounds) }),
 }

@@ -87,12 +87,10 @@ func TestRegionFigures(t *testing.T) {
 	}
 }
 
-// TestRegionDiffers: two regions that do not agree, as a table of one of them is told and that of the other is not, find that by
-// themselves and show it; and that it is over.
-func TestRegionDiffers(t *testing.T) {
-	names, parts := []string{"eu", "us"}, make([]*watched, 2)
+// pair starts two servers; join makes them the regions eu and us.
+func pair(t *testing.T) (parts [2]*watched, do func(w *watched, args ...any) string, join func()) {
+	var nodes [2]*regions.Node
 	var addresses [2]string
-	nodes := make([]*regions.Node, 2)
 	for i := range parts {
 		w, ready := startNode(t, Options{}, nil, func(o *server.Options) {
 			var err error
@@ -106,43 +104,81 @@ func TestRegionDiffers(t *testing.T) {
 		ready()
 		parts[i], addresses[i] = w, w.client.Options().Addr
 	}
-	ctx := t.Context()
-	do := func(w *watched, args ...any) string {
+	do = func(w *watched, args ...any) string {
 		t.Helper()
-		reply, err := w.client.Do(ctx, args...).Result()
+		reply, err := w.client.Do(t.Context(), args...).Result()
 		if err != nil {
 			t.Fatal(args, err)
 		}
 		return fmt.Sprint(reply)
 	}
+	join = func() {
+		t.Helper()
+		do(parts[0], "REGION", "CREATE", "eu", addresses[0])
+		admission, err := json.Marshal(nodes[1].Admission("us", addresses[1]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(parts[1], "REGION", "JOIN", do(parts[0], "REGION", "ADMIT", string(admission)))
+	}
+	return parts, do, join
+}
+
+// awaits waits until a figure is what it should be.
+func (w *watched) awaits(name string, is func(float64) bool) {
+	w.t.Helper()
+	for end := time.Now().Add(time.Minute); !is(w.value(name)); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			w.t.Fatalf("%s is %v; %s", name, w.value(name), w.client.Info(w.t.Context(), "regions").Val())
+		}
+	}
+}
+
+// TestRegionUncheckedOfRemoved: operations of a region that may count twice are shown also when it is no member any more.
+func TestRegionUncheckedOfRemoved(t *testing.T) {
+	parts, do, join := pair(t)
+	eu, us := parts[0], parts[1]
+	do(eu, "CTABLE", "CREATE", "t", "PREFIX", "t:", "MODE", "APPROX") // which cannot tell whose an opid is
+	do(us, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "ALL")
+	join()
+	for _, w := range parts {
+		do(w, "CINCRBY", "t:a", "op", "1")
+	}
+	eu.awaits("fbfkv_region_unchecked_total", func(f float64) bool { return f == 1 })
+	if got := eu.value(`fbfkv_region_ids_unchecked_total{region="us"}`); got != 1 {
+		t.Errorf("of us: %v", got)
+	}
+	do(eu, "REGION", "REMOVE", "eu", "us")
+	if _, text := eu.get("/metrics"); strings.Contains(text, `{region="us"}`) {
+		t.Error("a region that was removed is shown")
+	}
+	if got := eu.value("fbfkv_region_unchecked_total"); got != 1 {
+		t.Errorf("of all: %v", got)
+	}
+	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, "\r\nregion_ids_unchecked:1\r\n") || strings.Contains(info, "region0:") {
+		t.Errorf("INFO:\n%s", info)
+	}
+}
+
+// TestRegionDiffers: two regions that do not agree, as a table of one of them is told and that of the other is not, find that by
+// themselves and show it; and that it is over.
+func TestRegionDiffers(t *testing.T) {
+	parts, do, join := pair(t)
 	eu, us := parts[0], parts[1]
 	do(eu, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "ALL")
 	do(us, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "NONE")
-	do(eu, "REGION", "CREATE", names[0], addresses[0])
-	admission, err := json.Marshal(nodes[1].Admission(names[1], addresses[1]))
-	if err != nil {
-		t.Fatal(err)
-	}
-	do(us, "REGION", "JOIN", do(eu, "REGION", "ADMIT", string(admission)))
-	awaits := func(name string, is func(float64) bool) {
-		t.Helper()
-		for end := time.Now().Add(time.Minute); !is(eu.value(name)); time.Sleep(5 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatalf("%s is %v; %+v", name, eu.value(name), nodes[0].Status())
-			}
-		}
-	}
-	awaits(`fbfkv_region_digest_timestamp_seconds{region="us"}`, func(f float64) bool { return f > 1.7e9 })
+	join()
+	eu.awaits(`fbfkv_region_digest_timestamp_seconds{region="us"}`, func(f float64) bool { return f > 1.7e9 })
 	if got := eu.value(`fbfkv_region_digest_mismatch{region="us"}`); got != 0 {
 		t.Errorf("nothing was counted, and %v groups of slots differ", got)
 	}
 	do(eu, "CINCRBY", "t:a", "op", "1")
-	awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 1 })
-	if info := eu.client.Info(ctx, "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:1\r\n") {
+	eu.awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 1 })
+	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:1\r\n") {
 		t.Errorf("INFO:\n%s", info)
 	}
 	do(eu, "CTABLE", "ALTER", "t", "REGIONS", "NONE")
-	awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 0 })
+	eu.awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 0 })
 	if got := eu.value("fbfkv_region_ills"); got != 0 {
 		t.Errorf("%v ills", got)
 	}

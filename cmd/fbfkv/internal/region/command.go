@@ -25,7 +25,9 @@ of a machine, see fbfkv cluster.
 A server is named by HOST:PORT, where clients reach it. Regions read each other at the
 same port: at the address by which create or join named the server, unless its setting
 region-announce says another one. Where passwords are required, region-user and
-region-password say what a region logs in with at the others.
+region-password say what a region logs in with at the others. Beyond the loopback, clients
+must show certificates, or each region has a user for the others, who may do nothing else:
+ACL SETUSER peer on >PASSWORD +region.pull.
 
   fbfkv region create eu.example.com:6379 eu
   fbfkv region join us.example.com:6379 us eu.example.com:6379
