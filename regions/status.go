@@ -45,7 +45,8 @@ type Status struct {
 	DigestMissed    int
 	DigestCheckedMs int64
 
-	idle bool // nothing is to be read of this shard
+	idle   bool           // nothing is to be read of this shard
+	tables store.TableSet // of the region, as it has told them; nil: it has not
 }
 
 // RangeStatus is how far a partition here has taken one of another region.
@@ -146,6 +147,7 @@ type PeerStatus struct {
 	DigestCheckedMs int64        `json:"digest_checked_ms"` // when it was compared last, unix ms; 0: never
 	DigestMissed    int          `json:"digest_missed"`     // groups that could not be compared then
 	Operations      Operations   `json:"operations"`        // of that region, but for those beyond bounds
+	Tables          string       `json:"tables,omitempty"`  // the ill that it has not got the same tables
 	Ranges          []RangePlace `json:"ranges"`
 }
 
@@ -243,12 +245,17 @@ func (n *Node) Status() NodeStatus {
 		}
 		return s
 	}
-	of := n.Store.RegionIDsOf()
+	of, tables := n.Store.RegionIDsOf(), n.Store.Tables()
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		peer := p.public(m.Partitions)
 		peer.Operations = Operations(of[p.Region])
-		s.Peers = append(s.Peers, peer)
+		if p.tables != nil {
+			peer.Tables = tablesIll(s.Name, p.Name, tables, p.tables)
+		}
+		if s.Peers = append(s.Peers, peer); peer.Tables != "" {
+			s.Ills = append(s.Ills, peer.Tables)
+		}
 		if len(p.Mismatch) > 0 {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
 		}
