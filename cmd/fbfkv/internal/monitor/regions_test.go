@@ -123,13 +123,18 @@ func TestRegionDiffers(t *testing.T) {
 			}
 		}
 	}
+	awaits("fbfkv_region_ills", func(f float64) bool { return f == 1 })
+	const ill = "table t has REGIONS ALL in eu and NONE in us: CTABLE ALTER t REGIONS NONE in eu"
+	if st := nodes[0].Status(); !strings.Contains(st.Ills[0], ill) {
+		t.Error(st.Ills)
+	}
 	awaits(`fbfkv_region_digest_timestamp_seconds{region="us"}`, func(f float64) bool { return f > 1.7e9 })
 	if got := eu.value(`fbfkv_region_digest_mismatch{region="us"}`); got != 0 {
 		t.Errorf("nothing was counted, and %v groups of slots differ", got)
 	}
 	do(eu, "CINCRBY", "t:a", "op", "1")
 	awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 1 })
-	if info := eu.client.Info(ctx, "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:1\r\n") {
+	if info := eu.client.Info(ctx, "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:2\r\n") {
 		t.Errorf("INFO:\n%s", info)
 	}
 	do(eu, "CTABLE", "ALTER", "t", "REGIONS", "NONE")
