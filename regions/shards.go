@@ -369,7 +369,8 @@ func (p *PeerStatus) Add(o *PeerStatus) {
 		p.LastError, p.LastErrorMs = o.LastError, o.LastErrorMs
 	}
 	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs, o.DigestCheckedMs)
-	p.DigestMissed, p.Tables = p.DigestMissed+o.DigestMissed, cmp.Or(p.Tables, o.Tables)
+	p.DigestMissed += o.DigestMissed
+	p.Tables = with(p.Tables, o.Tables...) // one has heard of a change before another one
 	p.Operations.Add(&o.Operations)
 	p.Ranges = append(p.Ranges, o.Ranges...)
 }

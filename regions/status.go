@@ -147,7 +147,7 @@ type PeerStatus struct {
 	DigestCheckedMs int64        `json:"digest_checked_ms"` // when it was compared last, unix ms; 0: never
 	DigestMissed    int          `json:"digest_missed"`     // groups that could not be compared then
 	Operations      Operations   `json:"operations"`        // of that region, but for those beyond bounds
-	Tables          string       `json:"tables,omitempty"`  // the ill that it has not got the same tables
+	Tables          []string     `json:"tables,omitempty"`  // of the ills, that it has not got the same tables
 	Ranges          []RangePlace `json:"ranges"`
 }
 
@@ -245,17 +245,21 @@ func (n *Node) Status() NodeStatus {
 		}
 		return s
 	}
-	of, tables := n.Store.RegionIDsOf(), n.Store.Tables()
+	of, tables := n.Store.RegionIDsOf(), store.TableSet(nil)
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		peer := p.public(m.Partitions)
 		peer.Operations = Operations(of[p.Region])
 		if p.tables != nil {
-			peer.Tables = tablesIll(s.Name, p.Name, tables, p.tables)
+			if tables == nil {
+				tables = n.Store.Tables() // as they are now, so that what was mended here is
+			}
+			if ill := tablesIll(s.Name, p.Name, tables, p.tables); ill != "" {
+				peer.Tables = []string{ill}
+			}
 		}
-		if s.Peers = append(s.Peers, peer); peer.Tables != "" {
-			s.Ills = append(s.Ills, peer.Tables)
-		}
+		s.Peers = append(s.Peers, peer)
+		s.Ills = append(s.Ills, peer.Tables...)
 		if len(p.Mismatch) > 0 {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
 		}

@@ -7,11 +7,13 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // tableOf is a table as clients create it.
@@ -63,7 +65,7 @@ func TestTables(t *testing.T) {
 	const want = "us has a table votes and eu has not: CTABLE CREATE votes PREFIX vote: WINDOW 10s in eu, or CTABLE DROP votes in us"
 	for _, r := range all {
 		eventually(t, "it is said which table is missing", func() bool { return strings.Contains(r.ills(), want) })
-		if st := r.node.Status(); len(st.Ills) != 1 || st.Ills[0] != st.Peers[0].Tables {
+		if st := r.node.Status(); len(st.Ills) != 1 || st.Ills[0] != st.Peers[0].Tables[0] {
 			t.Errorf("%+v", st)
 		}
 	}
@@ -112,6 +114,39 @@ func TestTablesOfOld(t *testing.T) {
 	b.server.old.Store(false)
 	b.once("k", "last", 1)
 	eventually(t, "it tells its tables", func() bool { return strings.Contains(a.ills(), "us has a table t ") })
+}
+
+// TestTablesOfShards: the tables of a region are asked for once, whatever shards it has, and what the leaders of a cluster that reads it
+// have heard of them is said once.
+func TestTablesOfShards(t *testing.T) {
+	all := newRegions(t, 2, 2)
+	c := &cutShards{t: t, r: all[0], all: []Shard{{Partitions: [][2]uint16{{0, 0}}}, {Partitions: [][2]uint16{{1, 1}}}}}
+	first, second := c.node(0), c.node(1)
+	asked := [2]atomic.Int64{}
+	for i, s := range []*testServer{first, second} {
+		count := func(args [][]byte, reply []byte) []byte {
+			if isWord(args, wordTables) {
+				asked[i].Add(1)
+			}
+			return reply
+		}
+		s.change.Store(&count)
+	}
+	all[1].start(map[part.Region]string{0: second.address()}, nil)
+	eventually(t, "both shards are read, and its tables known", func() bool {
+		s := all[1].of(0)
+		return s.Connected && len(s.Ranges) == 2 && s.tables.Equal(all[0].s.Tables())
+	})
+	if asked[0].Load() != 1 || asked[1].Load() != 0 {
+		t.Errorf("asked %d and %d times", asked[0].Load(), asked[1].Load())
+	}
+	p := PeerStatus{Tables: []string{"a"}}
+	for _, of := range []string{"a", "b"} {
+		p.Add(&PeerStatus{Tables: []string{of}})
+	}
+	if !slices.Equal(p.Tables, []string{"a", "b"}) {
+		t.Errorf("together: %q", p.Tables)
+	}
 }
 
 // TestTablesIll: whatever decides over the keys of a table is compared, and nothing else.

@@ -299,9 +299,7 @@ func (o *operator) follow(addr string, set store.RegionSet) error {
 		}
 		lag, now, waits, tables := uint64(0), uint64(0), []string{}, []string{}
 		for _, p := range st.Peers {
-			if p.Tables != "" {
-				tables = append(tables, p.Tables)
-			}
+			tables = append(tables, p.Tables...)
 		}
 		ills := slices.DeleteFunc(st.Ills, func(ill string) bool { return slices.Contains(tables, ill) }) // it catches up all the same
 		if len(ills) > 0 {
