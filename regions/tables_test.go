@@ -101,10 +101,10 @@ func TestTablesOfOld(t *testing.T) {
 		}
 	}
 	b.join("us", a.node)
-	eventually(t, "it is read", func() bool { return a.node.Status().Peers[0].Well() })
+	count(t, "both", all...)
 	failed := a.logged("cannot be read")
 	for i := range 50 {
-		b.once("k", fmt.Sprint(i), 1)
+		must(t, b.once("k", fmt.Sprint(i), 1).Err)
 		eventually(t, "it has arrived", func() bool { return a.value("k") == int64(i+1) })
 	}
 	if st := a.node.Status(); len(st.Ills) > 0 || a.logged("cannot be read") != failed || a.node.Mesh().Status()[0].tables != nil {
@@ -112,7 +112,7 @@ func TestTablesOfOld(t *testing.T) {
 	}
 	eventually(t, "it does tell the other one", func() bool { return strings.Contains(b.ills(), "us has a table t ") })
 	b.server.old.Store(false)
-	b.once("k", "last", 1)
+	must(t, b.once("k", "last", 1).Err)
 	eventually(t, "it tells its tables", func() bool { return strings.Contains(a.ills(), "us has a table t ") })
 }
 
