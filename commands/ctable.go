@@ -71,11 +71,18 @@ func byteCount(name string, v []byte) (uint64, error) {
 
 // The words of the options that name a choice; the index is the value.
 var (
-	modeWords     = []string{"EXACT", "APPROX"}
-	idTimeWords   = []string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}
+	modeWords     = wordsOf(store.Exact, store.Approx)
+	idTimeWords   = wordsOf(store.IDTimeNone, store.IDTimeUUIDv7, store.IDTimeULID, store.IDTimeMS, store.IDTimeAuto)
 	overloadWords = []string{"DEFAULT", "REFUSE", "DEGRADE"}
 	regionsWords  = []string{"DEFAULT", "ALL", "NONE"}
 )
+
+func wordsOf[T fmt.Stringer](values ...T) (all []string) {
+	for _, v := range values {
+		all = append(all, v.String())
+	}
+	return all
+}
 
 // choice returns the index of a word, from the first one that may be chosen,
 // or 255.

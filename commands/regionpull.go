@@ -74,7 +74,7 @@ var regionPullCommands = []Command{
 		Summary: "What a region asks another one: what it did behind the sequences up to which its log was taken. Waits up to BLOCK " +
 			"milliseconds while nothing follows. With a word before the arguments it asks something else. NEXT: what follows what the request before was told. " +
 			"STATE: a page of the counters and opids of slots. DIGEST: a digest of the counters of slots. MEMBERS: the regions that there are. " +
-			"SHARDS: the shards and nodes of a region that is a cluster. Not for clients; a region's user needs no other command.",
+			"SHARDS: the shards and nodes of a region that is a cluster. TABLES: its tables. Not for clients; a region's user needs no other command.",
 		Args: []Arg{strArg("group"), intArg("region"), strArg("incarnation"), with("MAX", intArg("bytes")), with("BLOCK", intArg("milliseconds")),
 			multi(block("range", intArg("partition"), intArg("first-slot"), intArg("last-slot"), strArg("after"), strArg("acknowledged")))},
 	},

@@ -112,6 +112,35 @@ func TestRegionCommand(t *testing.T) {
 	regionsEnd(t, all)
 }
 
+// TestRegionTables: an operator is told by name of the table that a region lacks, when it joins and by status, until it is there.
+func TestRegionTables(t *testing.T) {
+	t.Parallel()
+	eu, us := startServer(t, "--port", fmt.Sprint(freePorts(t, 1))), startServer(t, "--port", fmt.Sprint(freePorts(t, 1)))
+	create := func(s *server) {
+		t.Helper()
+		if _, err := redisAsk(s, "CTABLE", "CREATE", "votes", "PREFIX", "vote:", "WINDOW", "10s"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create(eu)
+	region(t, 0, "is the region eu", "create", eu.address(), "eu")
+	const ill = "eu has a table votes and us has not: CTABLE CREATE votes PREFIX vote: WINDOW 10s in us, or CTABLE DROP votes in eu"
+	if out := region(t, 0, ill, "join", us.address(), "us", eu.address()); !strings.Contains(out, "has caught up with eu") {
+		t.Errorf("it has not caught up because of a table:\n%s", out)
+	}
+	for _, s := range []*server{eu, us} {
+		region(t, 1, ill, "status", s.address())
+	}
+	if info, err := redisAsk(us, "INFO", "regions"); err != nil || !strings.Contains(info, "region_ills:1\r\n") {
+		t.Error(info, err)
+	}
+	create(us)
+	region(t, 0, "one of 2", "status", us.address())
+	region(t, 0, "does not read us any more", "pause", eu.address(), "us")
+	region(t, 0, "reads us", "resume", eu.address(), "us") // it asks again, before the minute is over
+	region(t, 0, "one of 2", "status", eu.address())
+}
+
 // regionsEnd flushes three regions while one is away, and loses two of them, one after the other.
 func regionsEnd(t *testing.T, all []*server) {
 	eu, us, ap := all[0].address(), all[1].address(), all[2].address()

@@ -43,6 +43,9 @@ var errAfresh = errors.New("the region is asked afresh")
 
 // ask sends a request that others may follow, unless all readings wait.
 func (p *peer) ask(ctx context.Context, a *ahead, version uint64) error {
+	if err := p.learnTables(a.link, &a.m); err != nil {
+		return err
+	}
 	asked, err := p.readStates(a.link, a.m)
 	if err != nil {
 		return err
@@ -110,6 +113,9 @@ func (p *peer) hear(ctx context.Context, a *ahead, version uint64) error {
 		}
 	case time.Since(a.learnt) > p.opts.learnPeriod:
 		a.well = false // first all that is under way must be answered
+	}
+	if p.tablesDue(a.link) {
+		a.well = false // the same, and then a request that begins anew
 	}
 	return p.askOn(a)
 }

@@ -78,6 +78,11 @@
 // that: it reads each shard over one of its own, from any of its nodes, and after a failure from the next one (shards.go).
 // It asks again from time to time, and remembers the nodes across restarts (remembered.go).
 //
+//	REGION.PULL TABLES group region
+//
+// is answered by the tables, JSON: a store.TableSet. Who reads asks when a session begins and once a minute, and Status says by name
+// what tables differ (tables.go). An answer that is an error, or not understood, changes nothing else.
+//
 // # Who is a member
 //
 // A Node is one server's end of regions, also before it is a member. The members decide nothing
@@ -180,4 +185,6 @@
 //	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy, TestVerifyEndsMismatch
 //	who differs anyway is not told audited                     TestAuditOfUnread
 //	a look does not hold up Close  look, wait                  TestAuditCloses
+//	tables that differ are named   tablesIll                   TestTables, TestTablesIll
+//	who tells no tables is read    learnTables                 TestTablesOfOld
 package regions

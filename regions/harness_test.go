@@ -195,6 +195,7 @@ type testServer struct {
 	node     atomic.Pointer[Node] // answers in the place of source; nil: none
 	password string
 	pulls    atomic.Int64
+	old      atomic.Bool                                              // it does not know REGION.PULL TABLES
 	change   atomic.Pointer[func(args [][]byte, reply []byte) []byte] // nil: replies stay as they are
 	ctx      context.Context
 	cancel   func()
@@ -247,6 +248,9 @@ func (s *testServer) serve(c net.Conn) {
 				w.Error("NOAUTH Authentication required.")
 			case name == Command:
 				s.pulls.Add(1)
+				if s.old.Load() && isWord(args[1:], wordTables) {
+					args[1] = []byte("WHAT")
+				}
 				if n := s.node.Load(); n != nil {
 					n.Pull(s.ctx, told, args[1:], w)
 				} else {
@@ -388,7 +392,11 @@ func fakeSource(t testing.TB, reply func(args [][]byte) string) string {
 					}
 					for args, ok, err := rd.Next(); ok && err == nil; args, ok, err = rd.Next() {
 						answer := "$2\r\n[]\r\n" // it has all partitions
-						if string(args[1]) != wordShards {
+						switch string(args[1]) {
+						case wordShards:
+						case wordTables: // as one says that does not know the word
+							answer = "-" + string(errArguments) + "\r\n"
+						default:
 							answer = reply(args)
 						}
 						if _, err := io.WriteString(c, answer); err != nil && !errors.Is(err, net.ErrClosed) {

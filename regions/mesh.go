@@ -73,6 +73,8 @@ type Options struct {
 	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
 	soon        time.Duration // Block of a request that waits behind others; default 250 ms
 
+	tablesPeriod time.Duration // how often others are asked for their tables; default 1 min
+
 	after func(time.Duration) <-chan time.Time // for DigestPeriod; default time.After
 }
 
@@ -86,6 +88,7 @@ func (o Options) withDefaults() Options {
 	def(&o.soon, 250*time.Millisecond)
 	def(&o.learnPeriod, 15*time.Second)
 	def(&o.DigestPeriod, time.Hour)
+	def(&o.tablesPeriod, time.Minute)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -259,6 +262,7 @@ func (m *Mesh) Status() []Status {
 	for _, r := range slices.Sorted(maps.Keys(all)) {
 		all[r].Connected = all[r].Connected && m.acquainted.whole(r)
 		m.digests.show(all[r])
+		all[r].tables = m.tables(r)
 		sorted = append(sorted, *all[r])
 	}
 	return sorted

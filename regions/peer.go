@@ -39,10 +39,11 @@ type peer struct {
 	status    Status   // but for what Status computes
 	interrupt func()   // ends the session at hand; nil: there is none
 	readings  []*reading
-	began     int64  // own clock, unix ms
-	linkErr   error  // of the last session; nil: it goes well
-	noted     string // of which failure the log tells; "": all is well
-	nextState int    // the reading that the next request for states begins with
+	began     int64          // own clock, unix ms
+	linkErr   error          // of the last session; nil: it goes well
+	noted     string         // of which failure the log tells; "": all is well
+	tables    store.TableSet // of the region, as it has told them; nil: it has not
+	nextState int            // the reading that the next request for states begins with
 	// refused: it waits long. excused: since the last answer a refusal was not waited for, as the
 	// region has asked this one at knownAt.
 	refused, excused bool
@@ -243,6 +244,7 @@ type link struct {
 	answerReader
 	w      resp.Writer
 	learnt time.Time     // when its shards were remembered; zero: not yet
+	asked  time.Time     // for tables; zero: not yet
 	rtt    time.Duration // about
 }
 

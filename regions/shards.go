@@ -371,6 +371,7 @@ func (p *PeerStatus) Add(o *PeerStatus) {
 	}
 	p.DigestMismatch, p.DigestCheckedMs = p.DigestMismatch+o.DigestMismatch, min(p.DigestCheckedMs, o.DigestCheckedMs)
 	p.DigestMissed += o.DigestMissed
+	p.Tables = with(p.Tables, o.Tables...) // one has heard of a change before another one
 	p.Operations.Add(&o.Operations)
 	p.Ranges = append(p.Ranges, o.Ranges...)
 }

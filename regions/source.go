@@ -55,6 +55,9 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 	case isWord(args, wordShards):
 		s.shards(args[1:], w)
 		return
+	case isWord(args, wordTables):
+		s.tables(args[1:], w)
+		return
 	case isWord(args, wordState):
 		s.state(args[1:], w)
 		return

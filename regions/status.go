@@ -46,8 +46,9 @@ type Status struct {
 	DigestMissed    int
 	DigestCheckedMs int64
 
-	digestErr error // why it could not be compared when that was tried last
-	idle      bool  // nothing is to be read of this shard
+	digestErr error          // why it could not be compared when that was tried last
+	idle      bool           // nothing is to be read of this shard
+	tables    store.TableSet // of the region, as it has told them; nil: it has not
 }
 
 // RangeStatus is how far a partition here has taken one of another region.
@@ -149,6 +150,7 @@ type PeerStatus struct {
 	DigestCheckedMs int64        `json:"digest_checked_ms"` // when it was compared last, unix ms; 0: never
 	DigestMissed    int          `json:"digest_missed"`     // of the 65,536 buckets of keys, those that could not be compared then
 	Operations      Operations   `json:"operations"`        // of that region, but for those beyond bounds
+	Tables          []string     `json:"tables,omitempty"`  // of the ills, that it has not got the same tables
 	Ranges          []RangePlace `json:"ranges"`
 }
 
@@ -246,12 +248,21 @@ func (n *Node) Status() NodeStatus {
 		}
 		return s
 	}
-	of, waiting := n.Store.RegionIDsOf(), n.Store.RegionWaiting()
+	of, waiting, tables := n.Store.RegionIDsOf(), n.Store.RegionWaiting(), store.TableSet(nil)
 	for _, p := range mesh.Status() {
 		m, _ := set.Member(p.Region)
 		peer := p.public(m.Partitions)
 		peer.Operations, peer.WaitingOps = Operations(of[p.Region]), waiting[p.Region]
+		if p.tables != nil {
+			if tables == nil {
+				tables = n.Store.Tables() // as they are now, so that what was mended here is
+			}
+			if ill := tablesIll(s.Name, p.Name, tables, p.tables); ill != "" {
+				peer.Tables = []string{ill}
+			}
+		}
 		s.Peers = append(s.Peers, peer)
+		s.Ills = append(s.Ills, peer.Tables...)
 		if len(p.Mismatch) > 0 {
 			s.Ills = append(s.Ills, mismatchIll(s.Name, p.Name, p.Mismatch))
 		}

@@ -19,6 +19,9 @@ const (
 	Approx
 )
 
+// String is the word that clients say.
+func (m Mode) String() string { return [...]string{"EXACT", "APPROX"}[m] }
+
 // IDTime says how the time of an operation is read from its opid.
 type IDTime uint8
 
@@ -33,6 +36,9 @@ const (
 	IDTimeMS
 	IDTimeAuto
 )
+
+// String is the word that clients say.
+func (t IDTime) String() string { return [...]string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}[t] }
 
 // Overload says what happens at a filter's memory cap.
 type Overload uint8
@@ -354,6 +360,16 @@ func (t TableSet) find(name string) *TableOptions {
 		}
 	}
 	return nil
+}
+
+// Of returns the table of a key: the one with the longest prefix of it. It is nil only in a set that is not valid.
+func (t TableSet) Of(key string) (o *TableOptions) {
+	for i := range t {
+		if strings.HasPrefix(key, t[i].Prefix) && (o == nil || len(t[i].Prefix) > len(o.Prefix)) {
+			o = &t[i]
+		}
+	}
+	return o
 }
 
 // sorted sorts the set in place.

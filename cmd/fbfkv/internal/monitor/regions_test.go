@@ -168,13 +168,18 @@ func TestRegionDiffers(t *testing.T) {
 	do(eu, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "ALL")
 	do(us, "CTABLE", "CREATE", "t", "PREFIX", "t:", "REGIONS", "NONE")
 	join()
+	eu.awaits("fbfkv_region_ills", func(f float64) bool { return f == 1 })
+	const ill = "table t has REGIONS ALL in eu and NONE in us: CTABLE ALTER t REGIONS NONE in eu"
+	if status := do(eu, "REGION", "STATUS"); !strings.Contains(status, ill) {
+		t.Error(status)
+	}
 	eu.awaits(`fbfkv_region_digest_timestamp_seconds{region="us"}`, func(f float64) bool { return f > 1.7e9 })
 	if got := eu.value(`fbfkv_region_digest_mismatch{region="us"}`); got != 0 {
 		t.Errorf("nothing was counted, and %v groups of slots differ", got)
 	}
 	do(eu, "CINCRBY", "t:a", "op", "1")
 	eu.awaits(`fbfkv_region_digest_mismatch{region="us"}`, func(f float64) bool { return f == 1 })
-	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:1\r\n") {
+	if info := eu.client.Info(t.Context(), "regions").Val(); !strings.Contains(info, ",digest_mismatch=1,digest_checked=1") || !strings.Contains(info, "region_ills:2\r\n") {
 		t.Errorf("INFO:\n%s", info)
 	}
 	do(eu, "CTABLE", "ALTER", "t", "REGIONS", "NONE")
