@@ -29,7 +29,7 @@ const (
 	verifyRounds = 12
 	// A digest costs about 1.3 µs of a processor for each key (BenchmarkDigest in store). Nobody waits for a look that
 	// the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
-	// lookRest times as long as that took, so that it takes little of a processor here and there.
+	// lookRest times as long as that took here, so that it takes little of a processor here and there.
 	lookRounds = 3
 	lookRest   = 9
 	maxRest    = 30 * time.Second
@@ -241,9 +241,8 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 		any := false
 		for some, ok := left.next(-1, fine, most); ok; some, ok = left.next(int(some.Last/groupSlots), fine, most) {
 			any = true
-			began := time.Now()
 			agreed, err := c.of(ctx, &some)
-			if err == nil && gently && !sleep(ctx, min(lookRest*time.Since(began), maxRest)) {
+			if err == nil && gently && !sleep(ctx, min(lookRest*c.took, maxRest)) {
 				err = ctx.Err()
 			}
 			if err != nil {
@@ -304,8 +303,9 @@ func (p *peer) differences(differ *groups, left *open, why error) (all []Differe
 type comparison struct {
 	p         *peer
 	m         *membership
-	links     *shardLinks // nil: none yet
-	levelling bool        // of a removed region, when something was compared last
+	links     *shardLinks   // nil: none yet
+	levelling bool          // of a removed region, when something was compared last
+	took      time.Duration // … and how long the digest here took; the other one's takes about as long
 }
 
 func (c *comparison) end() {
@@ -343,10 +343,12 @@ func (c *comparison) once(ctx context.Context, which *piece) ([]store.Agreement,
 		By: m.self, Group: m.group, Incarnation: m.Incarnation, Partition: which.partition, First: which.First, Last: which.Last,
 		Fine: which.fine, At: p.opts.now() + expiryMargin.Milliseconds(),
 	}
+	began := time.Now()
 	own, err := p.opts.Store.RegionDigest(ctx, q.First, q.Last, q.At, q.Fine)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errHere, err)
 	}
+	c.took = time.Since(began)
 	writeDigest(&l.w, &q)
 	if err := l.send(verifyTimeout * p.opts.Timeout); err != nil {
 		return nil, err
