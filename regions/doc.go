@@ -132,11 +132,11 @@
 //
 // # Digests
 //
-//	REGION.PULL DIGEST group region incarnation partition first last time
+//	REGION.PULL DIGEST group region incarnation partition first last fine time
 //
 // is answered with store.Digest, of what does not expire until a time, unix ms. Verify compares with each region, by
-// groups of 16 slots: only if both have taken all that the other one shows. What is being changed it asks for again, in
-// pieces that get smaller, for a while, and then tells that it could not be compared. What differs counts if it still does
+// groups of 16 slots: only if both have taken all that the other one shows. Of what is being changed it asks again, for a
+// while, for the 64 buckets of keys that each group has (fine is 1), and then tells that it could not be compared. What differs counts if it still does
 // when it is asked for again.
 //
 // A Mesh does the same by itself once in Options.DigestPeriod (audit.go), with regions whose reading is neither paused nor
@@ -167,8 +167,10 @@
 //	a useless answer makes no loop take, takeOne, session      TestUseless, TestDoesNotWait
 //	memory is for what arrived     answerReader.bulk           TestAnswerMemory, FuzzAnswer
 //	one spelling of a request      numbers                     TestOneSpelling, FuzzParseRequest
-//	traffic keeps no digest away   peer.verify                 TestVerifyWhileWritten
-//	a moment is no difference      peer.verify (suspect)       TestVerifyOnce
+//	traffic keeps no digest away   peer.verify (fine)          TestVerifyWhileWritten, TestLookNarrows, TestDigestBuckets (store)
+//	a moment is no difference      open.agreed (suspect)       TestVerifyOnce, TestSuspects, TestDigestOfDropped (store)
+//	a digest ends with its asker   Source.digest               TestDigestIsGivenUp, TestDigestEnds (store)
+//	a look survives its connection comparison.of               TestVerifyConnectsAnew
 //	a gap is one line              settle                      TestGapIsOneLine
 //	any node of a shard is read    peer.enter, Mesh.grow       TestReadsShards
 //	a name that is lost is enough  peer.candidates             TestRemembersNodes
@@ -183,6 +185,7 @@
 //	a cluster has one name         Options.identity            TestNodeOfShard
 //	a difference is not missed     audit                       TestAudit, TestAuditShown
 //	one look raises no alarm       note, lookAt                TestAudit, TestAuditBusy, TestVerifyEndsMismatch
+//	damage here is told            note, Node.Status           TestSuspects, TestAuditShown
 //	who differs anyway is not told audited                     TestAuditOfUnread
 //	a look does not hold up Close  look, wait                  TestAuditCloses
 //	tables that differ are named   tablesIll                   TestTables, TestTablesIll
