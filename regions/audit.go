@@ -3,7 +3,7 @@ package regions
 import (
 	"errors"
 	"fmt"
-	"maps"
+	"math/bits"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -34,32 +34,36 @@ const (
 	shownSlots = 4
 )
 
-// groups says something of each group of slots that has a sum together.
-type groups [digestGroups]bool
+// buckets says something of each bucket of keys: a bit for each, by group of slots.
+type buckets [digestGroups]uint64
 
-// add adds those that have any of these slots.
-func (g *groups) add(r store.SlotRange) {
-	for i := r.First / groupSlots; i <= r.Last/groupSlots; i++ {
-		g[i] = true
-	}
-}
+// allBuckets is a bit for each bucket of a group.
+const allBuckets = 1<<store.DigestBuckets - 1
 
 // count returns how many there are.
-func (g *groups) count() (n int) {
-	for _, is := range g {
-		if is {
+func (b *buckets) count() (n int) {
+	for _, some := range b {
+		n += bits.OnesCount64(some)
+	}
+	return n
+}
+
+// groups returns how many groups have some.
+func (b *buckets) groups() (n int) {
+	for _, some := range b {
+		if some != 0 {
 			n++
 		}
 	}
 	return n
 }
 
-// slots returns their slots, ascending; neighbours are one range.
-func (g *groups) slots() (all []store.SlotRange) {
-	for i, is := range g {
+// slots returns the slots of these groups, ascending; neighbours are one range.
+func (b *buckets) slots() (all []store.SlotRange) {
+	for i, some := range b {
 		first, last := uint16(i*groupSlots), uint16((i+1)*groupSlots-1)
 		switch n := len(all); {
-		case !is:
+		case some == 0:
 		case n > 0 && all[n-1].Last+1 == first:
 			all[n-1].Last = last
 		default:
@@ -84,28 +88,31 @@ func inWords(all []store.SlotRange) string {
 	return b.String()
 }
 
-// look is what a comparison with regions has found.
-type look struct {
-	asked []part.Region
-	found []Difference
+// outcome is what a comparison with a region has found.
+type outcome struct {
+	region         part.Region
+	began          time.Time
+	differ, missed buckets
+	why            error // some were missed: see Difference.Err
 }
 
-// of returns where a region differs, where it could not be compared, how many buckets of keys were not, and what kept it from
-// being asked.
-func (l *look) of(r part.Region) (differ, missed groups, buckets int, failed error) {
-	for i := range l.found {
-		switch d := &l.found[i]; {
-		case d.Region != r:
-		case d.Err != nil:
-			buckets += d.Missed
-			if missed.add(d.SlotRange); !errors.Is(d.Err, ErrBusy) && !errors.Is(d.Err, ErrLevelling) && !errors.Is(d.Err, ErrPaused) {
-				failed = d.Err
-			}
-		default:
-			differ.add(d.SlotRange)
-		}
+// failed is what kept the region from being asked, or this one from being read; nil: nothing.
+func (o *outcome) failed() error {
+	if o.missed == (buckets{}) || errors.Is(o.why, ErrBusy) || errors.Is(o.why, ErrLevelling) || errors.Is(o.why, ErrPaused) {
+		return nil
 	}
-	return differ, missed, buckets, failed
+	return o.why
+}
+
+// differences are the slots that differ, and those that were missed, each in their order.
+func (o *outcome) differences() (all []Difference) {
+	for _, r := range o.differ.slots() {
+		all = append(all, Difference{o.region, r, nil})
+	}
+	for _, r := range o.missed.slots() {
+		all = append(all, Difference{o.region, r, o.why})
+	}
+	return all
 }
 
 // digests are what is known of other regions by comparing.
@@ -115,10 +122,11 @@ type digests struct {
 }
 
 type digested struct {
-	mismatch groups
-	checked  int64 // when it was compared last, unix ms; 0: never
-	missed   int   // buckets that could not be compared then
-	failed   error // of the last look; nil: none
+	mismatch buckets
+	checked  int64     // when most of it was compared last, unix ms; 0: never
+	missed   int       // buckets that could not be compared last time
+	failed   error     // of the last look; nil: none
+	began    time.Time // that look
 }
 
 // show adds what is known of the region.
@@ -126,51 +134,44 @@ func (d *digests) show(s *Status) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if known := d.of[s.Region]; known != nil {
-		s.Mismatch, s.DigestMismatch = known.mismatch.slots(), known.mismatch.count()
+		s.Mismatch, s.DigestMismatch = known.mismatch.slots(), known.mismatch.groups()
 		s.DigestCheckedMs, s.DigestMissed, s.digestErr = known.checked, known.missed, known.failed
 	}
 }
 
-// note takes note of a look. What differs is a mismatch if it is among the suspects, those of looks before; the rest
-// of it is returned, by region, with the suspects that were not compared: the suspects from then on.
-func (m *Mesh) note(l *look, suspects map[part.Region]groups) (differ map[part.Region]groups) {
-	if differ = maps.Clone(suspects); differ == nil {
-		differ = make(map[part.Region]groups)
-	}
+// note takes note of a look at a region, unless one that began later has been. What differs is a mismatch if it is among the
+// suspects, those of looks before; the rest of it is returned with the suspects that were not compared: the suspects from then on.
+func (m *Mesh) note(o *outcome, suspects *buckets) *buckets {
 	m.digests.mu.Lock()
 	defer m.digests.mu.Unlock()
-	for _, r := range l.asked {
-		now, missed, buckets, failed := l.of(r)
-		known := m.digests.of[r]
-		if known == nil {
-			known = new(digested)
-			m.digests.of[r] = known
-		}
-		before, suspect, rest := known.mismatch.count(), suspects[r], groups{}
-		for i := range now {
-			switch {
-			case now[i]:
-				known.mismatch[i] = known.mismatch[i] || suspect[i]
-				rest[i] = !known.mismatch[i]
-			case !missed[i]:
-				known.mismatch[i] = false
-			default:
-				rest[i] = suspect[i]
-			}
-		}
-		if delete(differ, r); rest.count() > 0 {
-			differ[r] = rest
-		}
-		if buckets < m.opts.bucketsOf(r) {
-			known.checked, known.missed = m.opts.now(), buckets
-		}
-		if failed != nil && known.failed == nil {
-			m.opts.Logger.Warn("this region could not compare itself with another one", "region", m.opts.nameOf(r), "error", failed)
-		}
-		known.failed = failed
-		m.opts.sayMismatch(r, before, &known.mismatch)
+	known := m.digests.of[o.region]
+	if known == nil {
+		known = new(digested)
+		m.digests.of[o.region] = known
 	}
-	return differ
+	if suspects == nil {
+		suspects = new(buckets)
+	}
+	if o.began.Before(known.began) {
+		return suspects
+	}
+	before, rest := known.mismatch.groups(), new(buckets)
+	for i, differ := range o.differ {
+		missed, mismatch := o.missed[i]&^differ, &known.mismatch[i]
+		*mismatch = *mismatch&(differ|missed) | differ&suspects[i]
+		rest[i] = differ&^*mismatch | missed&suspects[i]
+	}
+	known.began, known.missed = o.began, o.missed.count()
+	if 2*known.missed < m.opts.bucketsOf(o.region) {
+		known.checked = m.opts.now()
+	}
+	failed := o.failed()
+	if failed != nil && known.failed == nil {
+		m.opts.Logger.Warn("this region could not compare itself with another one", "region", m.opts.nameOf(o.region), "error", failed)
+	}
+	known.failed = failed
+	m.opts.sayMismatch(o.region, before, &known.mismatch)
+	return rest
 }
 
 // bucketsOf is how many buckets of keys of a region are read here.
@@ -183,8 +184,8 @@ func (o *Options) bucketsOf(r part.Region) (n int) {
 }
 
 // sayMismatch writes to the log that a mismatch has begun, or has ended.
-func (o *Options) sayMismatch(r part.Region, before int, now *groups) {
-	switch n := now.count(); {
+func (o *Options) sayMismatch(r part.Region, before int, now *buckets) {
+	switch n := now.groups(); {
 	case before == 0 && n > 0:
 		o.Logger.Error("another region has not got the same counters, although each has taken what the other one did: see fbfkv region status",
 			"region", o.nameOf(r), "slots", inWords(now.slots()), "digest_mismatch", n)
@@ -202,11 +203,11 @@ func mismatchIll(self, other string, where []store.SlotRange) string {
 
 // audit compares this region with the others by itself, until the Mesh is closed.
 func (m *Mesh) audit() {
-	period, suspects := m.opts.DigestPeriod, map[part.Region]groups(nil)
+	period, suspects := m.opts.DigestPeriod, make(map[part.Region]*buckets)
 	// Regions and shards that have begun together do not look together, nor do two that read each other.
 	for wait := time.Duration(rand.Int64N(int64(period / 6))); m.wait(wait); wait = period {
-		if suspects = m.lookAt(m.audited(nil), suspects); len(suspects) > 0 && m.wait(period/60) {
-			suspects = m.lookAt(m.audited(suspects), suspects)
+		if m.lookAt(m.audited(nil), suspects); len(suspects) > 0 && m.wait(period/60) {
+			m.lookAt(m.audited(suspects), suspects)
 		}
 	}
 }
@@ -221,21 +222,22 @@ func (m *Mesh) wait(d time.Duration) bool {
 	}
 }
 
-// lookAt looks at regions, and returns the suspects from then on: see note.
-func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]groups) map[part.Region]groups {
+// lookAt looks at regions, and keeps the suspects: see note.
+func (m *Mesh) lookAt(only map[part.Region]bool, suspects map[part.Region]*buckets) {
 	if len(only) == 0 {
-		return suspects
+		return
 	}
-	l, err := m.look(m.ctx, only)
-	if err != nil { // the Mesh was closed
-		return suspects
-	}
-	return m.note(&l, suspects)
+	_ = m.look(m.ctx, only, func(o *outcome) { // it fails if the Mesh was closed
+		rest := m.note(o, suspects[o.region])
+		if delete(suspects, o.region); *rest != (buckets{}) {
+			suspects[o.region] = rest
+		}
+	})
 }
 
 // audited returns the regions that can be compared now, among those that are suspects; nil: among all. A region that
 // others do not read differs from them, and that is known.
-func (m *Mesh) audited(suspects map[part.Region]groups) map[part.Region]bool {
+func (m *Mesh) audited(suspects map[part.Region]*buckets) map[part.Region]bool {
 	only := make(map[part.Region]bool)
 	set, _ := m.opts.Store.Regions()
 	if own, _ := set.Member(set.Self); set.Removed || own.Incarnation != m.opts.identity().Incarnation {

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cespare/xxhash/v2"
+
 	"github.com/fbfkv/fbfkv/store"
 	"github.com/fbfkv/fbfkv/store/part"
 )
@@ -141,7 +143,7 @@ func TestAudit(t *testing.T) {
 
 	must(t, b.mesh.Close()) // from now on it takes nothing
 	key := "new"
-	for i := 0; store.Slot([]byte(key)) < 16368; i++ { // in a group that differs
+	for i := 0; store.Slot([]byte(key)) < 16368 || xxhash.Sum64String(key)%store.DigestBuckets != store.DigestBuckets-1; i++ { // in the bucket that differs
 		key = fmt.Sprint("new", i)
 	}
 	a.once(key, "a", 1)
@@ -237,7 +239,7 @@ func TestAuditShown(t *testing.T) {
 			t.Errorf("it lacks %q: %s", want, st.Ills[0])
 		}
 	}
-	n.Mesh().note(&look{[]part.Region{1}, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: a row is damaged", errHere), 64}}}, nil)
+	n.Mesh().note(&outcome{region: 1, began: time.Now(), missed: everything(), why: fmt.Errorf("%w: a row is damaged", errHere)}, nil)
 	if st := n.Status(); len(st.Ills) != 2 || st.Ills[1] != "region0 could not compare itself with region1: the counters here cannot be read: a row is damaged" {
 		t.Errorf("%q", st.Ills)
 	}
@@ -300,28 +302,22 @@ func TestAuditCloses(t *testing.T) {
 	}
 }
 
-// TestGroups: how slots become groups, and groups words.
-func TestGroups(t *testing.T) {
+// TestBuckets: how buckets become slots, and slots words.
+func TestBuckets(t *testing.T) {
 	for _, c := range []struct {
-		slots []store.SlotRange
-		count int
-		words string
+		buckets       buckets
+		count, groups int
+		words         string
 	}{
-		{nil, 0, ""},
-		{[]store.SlotRange{{First: 0, Last: 0}}, 1, "0 to 15"},
-		{[]store.SlotRange{{First: 4, Last: 7}, {First: 8, Last: 11}}, 1, "0 to 15"}, // of small partitions
-		{[]store.SlotRange{{First: 15, Last: 16}}, 2, "0 to 31"},
-		{[]store.SlotRange{{First: 0, Last: 16383}}, 1024, "0 to 16383"},
-		{[]store.SlotRange{{First: 16368, Last: 16383}, {First: 0, Last: 15}}, 2, "0 to 15, 16368 to 16383"},
-		{[]store.SlotRange{{First: 0, Last: 1}, {First: 32, Last: 33}, {First: 64, Last: 65}, {First: 96, Last: 97}, {First: 128, Last: 129}}, 5,
-			"0 to 15, 32 to 47, 64 to 79, 96 to 111 and 1 more"},
+		{buckets{}, 0, 0, ""},
+		{buckets{0: 1}, 1, 1, "0 to 15"},
+		{buckets{0: 1 << 63, 1: 3}, 3, 2, "0 to 31"},
+		{everything(), 65536, 1024, "0 to 16383"},
+		{buckets{1023: 1, 0: 1}, 2, 2, "0 to 15, 16368 to 16383"},
+		{buckets{0: 1, 2: 1, 4: 1, 6: 1, 8: 1}, 5, 5, "0 to 15, 32 to 47, 64 to 79, 96 to 111 and 1 more"},
 	} {
-		var g groups
-		for _, r := range c.slots {
-			g.add(r)
-		}
-		if got := inWords(g.slots()); g.count() != c.count || got != c.words {
-			t.Errorf("%v: %d groups, %q; want %d, %q", c.slots, g.count(), got, c.count, c.words)
+		if got := inWords(c.buckets.slots()); c.buckets.count() != c.count || c.buckets.groups() != c.groups || got != c.words {
+			t.Errorf("%d buckets of %d groups, %q; want %d of %d, %q", c.buckets.count(), c.buckets.groups(), got, c.count, c.groups, c.words)
 		}
 	}
 }

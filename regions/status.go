@@ -39,7 +39,7 @@ type Status struct {
 	Ranges      []RangeStatus
 	// Mismatch is slots in which it has not got the same, although both have taken what the other one did: found by two looks
 	// in a row, see Options.DigestPeriod. DigestMismatch is how many of the 1024 groups of slots, each of 16, that
-	// are. It was compared last at DigestCheckedMs, unix ms; 0: never; and so many of the 65,536 buckets of keys were missed, as they
+	// are. Most of it was compared last at DigestCheckedMs, unix ms; 0: never; and so many of the 65,536 buckets of keys were missed, as they
 	// were being changed, or had not been taken: DigestMissed.
 	Mismatch        []store.SlotRange
 	DigestMismatch  int
@@ -147,7 +147,7 @@ type PeerStatus struct {
 	LastErrorMs    int64       `json:"last_error_ms,omitempty"`
 	// DigestMismatch is how many of the 1024 groups of 16 slots differ: found twice, and not found equal since.
 	DigestMismatch  int          `json:"digest_mismatch"`
-	DigestCheckedMs int64        `json:"digest_checked_ms"` // when it was compared last, unix ms; 0: never
+	DigestCheckedMs int64        `json:"digest_checked_ms"` // when most of it was compared last, unix ms; 0: never
 	DigestMissed    int          `json:"digest_missed"`     // of the 65,536 buckets of keys, those that could not be compared then
 	Operations      Operations   `json:"operations"`        // of that region, but for those beyond bounds
 	Tables          []string     `json:"tables,omitempty"`  // of the ills, that it has not got the same tables

@@ -220,7 +220,11 @@ func lacks(has, without string, o *store.TableOptions, others store.TableSet) st
 		if others[i].Prefix < o.Prefix { // it is said of both prefixes, and once
 			first, second = second, first
 		}
-		return fmt.Sprintf("table %s has PREFIX %s and %s: CTABLE DROP and CREATE it in one of them", quoted(o.Name), first, second)
+		helps := "CTABLE DROP and CREATE it in one of them"
+		if !o.Told() { // DROP would have its keys told, without their beginning: store.ErrTableRegions
+			helps = "CTABLE CREATE one of another name, with the PREFIX that is lacking, in both"
+		}
+		return fmt.Sprintf("table %s has PREFIX %s and %s: %s", quoted(o.Name), first, second, helps)
 	}
 	var helps []string
 	if !o.Told() || others.Of(o.Prefix).Told() { // or else it is refused: store.ErrTableRegions

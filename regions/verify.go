@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/bits"
 	"net"
 	"slices"
 	"strconv"
@@ -27,6 +26,8 @@ const (
 	maxDigest = 1 << 20
 	// verifyRounds is how often slots that are being changed are tried again at most.
 	verifyRounds = 12
+	// maxFails is how many digests may fail until the rest is given up.
+	maxFails = 5
 	// A digest costs about 1.3 µs of a processor for each key (BenchmarkDigest in store). Nobody waits for a look that
 	// the Mesh takes by itself: it tries less often, and rests after each digest, up to maxRest, for
 	// lookRest times as long as that took here, so that it takes little of a processor here and there.
@@ -61,8 +62,6 @@ type Difference struct {
 	// Err is why they, or some keys of them, could not be compared: ErrBusy, ErrLevelling, ErrPaused, or what kept the region from being
 	// asked, or this one from being read (errHere). nil: they differ.
 	Err error
-	// Missed is how many buckets of keys (store.DigestBuckets) were not compared.
-	Missed int
 }
 
 // parseDigest reads the arguments behind the word. The text of its errors is the reply.
@@ -112,23 +111,24 @@ func (s *Source) digest(ctx context.Context, args [][]byte, w *resp.Writer) {
 
 // Verify compares this region with all that it reads, each over a connection of its own, and returns where
 // they differ, or could not be compared. One that cannot be asked does not keep it from comparing the others.
-func (m *Mesh) Verify(ctx context.Context) ([]Difference, error) {
-	l, err := m.look(ctx, nil)
-	if err == nil {
-		m.note(&l, nil)
-	}
-	return l.found, err
+func (m *Mesh) Verify(ctx context.Context) (all []Difference, err error) {
+	err = m.look(ctx, nil, func(o *outcome) {
+		all = append(all, o.differences()...)
+		m.note(o, nil)
+	})
+	return all, err
 }
 
-// look compares this region with those of the others that are in only, gently; nil: with all that it reads, at once.
-func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err error) {
+// look compares this region with those of the others that are in only, gently; nil: with all that it reads, at once. It tells of each
+// when it is done.
+func (m *Mesh) look(ctx context.Context, only map[part.Region]bool, tell func(*outcome)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(m.ctx, cancel)()
 	m.mu.Lock()
 	if m.ctx.Err() != nil {
 		m.mu.Unlock()
-		return l, net.ErrClosed
+		return net.ErrClosed
 	}
 	peers := make([]*peer, 0, len(m.peers))
 	for k, p := range m.peers {
@@ -141,17 +141,18 @@ func (m *Mesh) look(ctx context.Context, only map[part.Region]bool) (l look, err
 	defer m.wg.Done()
 	slices.SortFunc(peers, func(a, b *peer) int { return int(a.region) - int(b.region) })
 	for _, p := range peers {
-		differ, failed := p.verify(ctx, only != nil)
-		l.asked = append(l.asked, p.region)
-		l.found = append(l.found, differ...)
-		if failed != nil && !errors.Is(failed, errHere) {
-			failed = fmt.Errorf("it cannot be asked at %s: %w", p.address, failed)
+		o := &outcome{region: p.region, began: time.Now()}
+		if err := p.verify(ctx, only != nil, o); err != nil {
+			if o.why = err; !errors.Is(err, errHere) {
+				o.why = fmt.Errorf("it cannot be asked at %s: %w", p.address, err)
+			}
 		}
-		if failed != nil {
-			l.found = append(l.found, Difference{p.region, store.SlotRange{Last: slots - 1}, failed, m.opts.bucketsOf(p.region)})
+		if ctx.Err() != nil {
+			break
 		}
+		tell(o)
 	}
-	return l, ctx.Err()
+	return ctx.Err()
 }
 
 // piece is slots that are compared at once.
@@ -161,26 +162,23 @@ type piece struct {
 	fine      bool   // by buckets
 }
 
-// open is what is still to be compared of groups of slots: a bit for each bucket.
+// open is what is still to be compared.
 type open struct {
 	ranges  []store.PullRange
 	of      [digestGroups]int // the range that a group is in
-	left    [digestGroups]uint64
-	suspect [digestGroups]uint64 // of these: what differed when it was looked at before
+	left    *buckets
+	suspect buckets // of these: what differed when it was looked at before
 }
 
-func newOpen(ranges []store.PullRange) *open {
-	o := &open{ranges: ranges}
+func newOpen(ranges []store.PullRange, left *buckets) *open {
+	o := &open{ranges: ranges, left: left}
 	for n, r := range ranges {
 		for i := r.First / groupSlots; i <= r.Last/groupSlots; i++ {
-			o.of[i], o.left[i] = n, allBuckets
+			o.of[i], left[i] = n, allBuckets
 		}
 	}
 	return o
 }
-
-// allBuckets is a bit for each bucket of a group.
-const allBuckets = 1<<store.DigestBuckets - 1
 
 // next returns the groups behind some that are to be compared: as many as are neighbours in a range, and at most so many slots.
 func (o *open) next(after int, fine bool, most int) (p piece, ok bool) {
@@ -198,63 +196,69 @@ func (o *open) next(after int, fine bool, most int) (p piece, ok bool) {
 	return piece{store.SlotRange{First: uint16(first * groupSlots), Last: uint16((last+1)*groupSlots - 1)}, o.ranges[o.of[first]].Source.Partition, fine}, true
 }
 
-// agreed takes note of how a group, or some of its buckets, compared. What has differed before differs.
-func (o *open) agreed(group int, buckets uint64, is store.Agreement) (differs bool) {
-	switch buckets &= o.left[group]; {
+// agreed takes note of how buckets of a group compared, and returns those that differ, as they did before.
+func (o *open) agreed(group int, some uint64, is store.Agreement) (differ uint64) {
+	switch some &= o.left[group]; {
 	case is == store.Agree:
-		o.left[group] &^= buckets
-	case is == store.Differ && buckets&o.suspect[group] != 0:
-		o.left[group] &^= buckets
-		return true
+		o.left[group] &^= some
+	case is == store.Differ && some&o.suspect[group] != 0:
+		o.left[group] &^= some
+		return some
 	case is == store.Differ:
-		o.suspect[group] |= buckets
+		o.suspect[group] |= some
 	}
-	return false
+	return 0
 }
 
-// verify compares this region with one. Slots that differ are looked at twice, since they may have been in the middle of a
-// change; of those that are being changed, the buckets.
-func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err error) {
+// verify compares this region with one. Buckets that differ are looked at twice, since they may have been in the middle of a
+// change, and those that are being changed more often. What has been compared is told also if it fails.
+func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 	m, _, err := p.member()
-	if err != nil {
-		return nil, err
-	}
-	ranges, err := p.opts.Store.PullRanges(p.region)
-	if err != nil {
-		return nil, err
+	ranges, failed := p.opts.Store.PullRanges(p.region)
+	if err := errors.Join(err, failed); err != nil {
+		for i := range out.missed {
+			out.missed[i] = allBuckets
+		}
+		return err
 	}
 	c := comparison{p: p, m: &m}
 	defer c.end()
-	var differ groups
-	left := newOpen(ranges)
-	rounds, busyBy := verifyRounds, ErrBusy
+	left := newOpen(ranges, &out.missed)
+	rounds := verifyRounds
 	if gently {
 		rounds = lookRounds
 	}
+	out.why = ErrBusy
 	if p.Status().Paused { // what it has counted does not come
-		rounds, busyBy = 1, ErrPaused
+		rounds, out.why = 2, ErrPaused
 	}
+	fails := 0
 	for round, fine, most := 0, false, slots; round <= rounds; round, fine, most = round+1, true, fineSlots {
 		if round > 0 && !sleep(ctx, min(p.opts.delay(round-1), time.Second)) {
-			return p.differences(&differ, new(open), nil), ctx.Err()
+			return ctx.Err()
 		}
 		any := false
+		c.levelling = false
 		for some, ok := left.next(-1, fine, most); ok; some, ok = left.next(int(some.Last/groupSlots), fine, most) {
 			any = true
 			agreed, err := c.of(ctx, &some)
 			if err == nil && gently && !sleep(ctx, min(lookRest*c.took, maxRest)) {
-				err = ctx.Err()
+				return ctx.Err()
 			}
-			if err != nil {
-				return p.differences(&differ, new(open), nil), err
+			if err != nil { // its leader is being elected: the next round asks again
+				if fails++; fails > maxFails || !c.connected || errors.Is(err, errHere) || !sleep(ctx, min(p.opts.delay(fails), time.Second)) {
+					return err
+				}
+				continue
 			}
 			for i, is := range agreed {
-				group, buckets := int(some.First/groupSlots)+i, uint64(allBuckets)
-				if fine {
-					group, buckets = int(some.First/groupSlots)+i/store.DigestBuckets, 1<<(i%store.DigestBuckets)
-				}
-				if left.agreed(group, buckets, is) {
-					differ[group] = true
+				group := int(some.First/groupSlots) + i
+				switch {
+				case fine:
+					group = int(some.First/groupSlots) + i/store.DigestBuckets
+					out.differ[group] |= left.agreed(group, 1<<(i%store.DigestBuckets), is)
+				case is == store.Agree: // else its buckets are looked at
+					left.agreed(group, allBuckets, is)
 				}
 			}
 		}
@@ -262,10 +266,10 @@ func (p *peer) verify(ctx context.Context, gently bool) (all []Difference, err e
 			break
 		}
 	}
-	if c.levelling && busyBy == ErrBusy {
-		busyBy = ErrLevelling
+	if c.levelling && out.why == ErrBusy {
+		out.why = ErrLevelling
 	}
-	return p.differences(&differ, left, busyBy), nil
+	return nil
 }
 
 // sleep returns false if ctx was done before.
@@ -280,32 +284,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// differences are slots that differ, and others that could not be compared for a reason, each in their order.
-func (p *peer) differences(differ *groups, left *open, why error) (all []Difference) {
-	for _, r := range differ.slots() {
-		all = append(all, Difference{p.region, r, nil, 0})
-	}
-	var busy groups
-	for i, buckets := range left.left {
-		busy[i] = buckets != 0
-	}
-	for _, r := range busy.slots() {
-		missed := 0
-		for i := r.First / groupSlots; i <= r.Last/groupSlots; i++ {
-			missed += bits.OnesCount64(left.left[i])
-		}
-		all = append(all, Difference{p.region, r, why, missed})
-	}
-	return all
-}
-
 // comparison is how this region is compared with another one.
 type comparison struct {
 	p         *peer
 	m         *membership
-	links     *shardLinks   // nil: none yet
-	levelling bool          // of a removed region, when something was compared last
-	took      time.Duration // … and how long the digest here took; the other one's takes about as long
+	links     *shardLinks   // nil: there are none
+	connected bool          // there were
+	levelling bool          // a removed region is, as was seen in this round
+	took      time.Duration // how long the last digest here took; the other one's takes about as long
 }
 
 func (c *comparison) end() {
@@ -324,6 +310,7 @@ func (c *comparison) of(ctx context.Context, which *piece) (agreed []store.Agree
 			if c.links, err = c.p.linksTo(ctx, c.m, true); err != nil {
 				return nil, err
 			}
+			c.connected = true
 		}
 		if agreed, err = c.once(ctx, which); err == nil || fresh || errors.Is(err, errHere) || ctx.Err() != nil {
 			return agreed, err
@@ -361,7 +348,7 @@ func (c *comparison) once(ctx context.Context, which *piece) ([]store.Agreement,
 	if err != nil || theirs.RegionSource != (store.RegionSource{Region: p.region, Partition: q.Partition}) {
 		return nil, fmt.Errorf("%w: a digest", ErrAnswer)
 	}
-	c.levelling = own.Busy || theirs.Busy
+	c.levelling = c.levelling || own.Busy || theirs.Busy
 	set, _ := p.opts.Store.Regions()
 	return own.Compare(&theirs, &set), nil
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
 	"github.com/fbfkv/fbfkv/store"
@@ -47,11 +48,11 @@ func TestLookNarrows(t *testing.T) {
 			a.once(key, "a", 1)
 		}
 	}
-	l, err := a.mesh.look(t.Context(), map[part.Region]bool{1: true})
-	must(t, err)
-	if differ, missed, buckets, failed := l.of(1); differ.count() > 0 || missed.count() != len(seen) || buckets != len(seen) || failed != nil {
-		t.Errorf("%d groups and %d buckets were missed, %v", missed.count(), buckets, failed)
-	}
+	must(t, a.mesh.look(t.Context(), map[part.Region]bool{1: true}, func(o *outcome) {
+		if o.differ.count() > 0 || o.missed.groups() != len(seen) || o.missed.count() != len(seen) || o.failed() != nil {
+			t.Errorf("%d buckets of %d groups were missed, %v", o.missed.count(), o.missed.groups(), o.failed())
+		}
+	}))
 	if asked[partition] != 16 || asked[fineSlots] != lookRounds*partition/fineSlots || len(asked) != 2 {
 		t.Errorf("how many slots were asked for, and how often: %v", asked)
 	}
@@ -112,40 +113,55 @@ func TestDigestIsGivenUp(t *testing.T) {
 	}
 }
 
+// everything is all buckets of all groups.
+func everything() (all buckets) {
+	for i := range all {
+		all[i] = allBuckets
+	}
+	return all
+}
+
 // TestSuspects: what differs is a mismatch as soon as it has differed twice, also if it could not be compared in between; what has been
-// found equal in between is none.
+// found equal in between is none, and what is never comparable keeps nothing else from that.
 func TestSuspects(t *testing.T) {
 	a := newRegions(t, 1, 1, 1)[0]
 	a.start(map[part.Region]string{1: "127.0.0.1:1", 2: "127.0.0.1:1"}, nil)
-	first, second := store.SlotRange{First: 0, Last: 15}, store.SlotRange{First: 16, Last: 31}
-	var suspects map[part.Region]groups
+	damaged := fmt.Errorf("%w: damaged", errHere)
+	none, everything := buckets{}, everything()
+	suspects := map[part.Region]*buckets{}
 	for i, c := range []struct {
-		asked     part.Region
-		found     []Difference
-		suspects  []int // how many, of the regions 1 and 2
-		mismatch  int   // of region 1
-		cannotSay bool
+		asked          part.Region
+		differ, missed buckets
+		why            error
+		suspects       []int // how many, of the regions 1 and 2
+		mismatch       int   // groups of region 1
+		shown          int   // missed
+		cannotSay      bool
 	}{
-		{1, []Difference{{1, first, nil, 0}, {1, second, nil, 0}}, []int{2, 0}, 0, false},
-		{2, []Difference{{2, first, nil, 0}}, []int{2, 1}, 0, false},
-		{1, []Difference{{1, first, ErrBusy, 1}}, []int{1, 1}, 0, false},
-		{1, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: damaged", errHere), slots / groupSlots * store.DigestBuckets}}, []int{1, 1}, 0, true},
-		{1, []Difference{{1, store.SlotRange{Last: slots - 1}, fmt.Errorf("%w: damaged", errHere), slots / groupSlots * store.DigestBuckets}}, []int{1, 1}, 0, true},
-		{1, []Difference{{1, first, nil, 0}, {1, second, nil, 0}}, []int{1, 1}, 1, false},
-		{1, nil, []int{0, 1}, 0, false},
+		{1, buckets{0: 1, 1: 3}, buckets{1: 4}, ErrBusy, []int{3, 0}, 0, 1, false},
+		{2, buckets{0: 1}, none, nil, []int{3, 1}, 0, 1, false},
+		{1, none, buckets{0: 1, 1: 5}, ErrBusy, []int{2, 1}, 0, 3, false},
+		{1, none, everything, damaged, []int{2, 1}, 0, 65536, true},
+		{1, none, everything, damaged, []int{2, 1}, 0, 65536, true},
+		{1, buckets{0: 1, 1: 2}, buckets{1: 4}, ErrBusy, []int{1, 1}, 1, 1, false},
+		{1, buckets{1: 2}, buckets{0: 1, 1: 4}, ErrBusy, []int{0, 1}, 2, 2, false},
+		{1, buckets{1: 2}, buckets{1: 4}, ErrBusy, []int{0, 1}, 1, 1, false},
+		{1, none, buckets{1: 4}, ErrBusy, []int{0, 1}, 0, 1, false},
 	} {
-		suspects = a.mesh.note(&look{[]part.Region{c.asked}, c.found}, suspects)
+		suspects[c.asked] = a.mesh.note(&outcome{c.asked, time.Now(), c.differ, c.missed, c.why}, suspects[c.asked])
 		for r, want := range c.suspects {
-			known := suspects[part.Region(r+1)]
-			if got := known.count(); got != want {
-				t.Errorf("%d: %d groups of region %d are suspects, want %d", i, got, r+1, want)
+			if known := suspects[part.Region(r+1)]; known != nil && known.count() != want || known == nil && want > 0 {
+				t.Errorf("%d: of region %d so many are not suspects: %d", i, r+1, want)
 			}
 		}
-		if s := a.of(1); s.DigestMismatch != c.mismatch || errors.Is(s.digestErr, errHere) != c.cannotSay {
+		if s := a.of(1); s.DigestMismatch != c.mismatch || s.DigestMissed != c.shown || errors.Is(s.digestErr, errHere) != c.cannotSay {
 			t.Errorf("%d: %+v", i, s)
 		}
 	}
 	if n := a.logged("could not compare itself"); n != 1 {
 		t.Errorf("%d lines: %s", n, a.log.String())
+	}
+	if a.mesh.note(&outcome{1, time.Now().Add(-time.Hour), everything, none, nil}, &everything); a.of(1).DigestMismatch != 0 {
+		t.Error("a look that began before the last one is believed")
 	}
 }

@@ -148,7 +148,7 @@ func (c *Config) RegionUnsafe(users *acl.Users) error {
 		lacks = append(lacks, "requirepass, or users and no access for default")
 	}
 	if !slices.ContainsFunc(users.List(), mayOnlyPull) {
-		lacks = append(lacks, "a user with a password for the other regions, who may do nothing else: ACL SETUSER peer on >PASSWORD +region.pull, or "+
+		lacks = append(lacks, "a user with a password for the other regions, who may do nothing else: ACL SETUSER peer on >PASSWORD +region.pull and ACL SAVE or CONFIG REWRITE, or "+
 			"the line 'user peer on >PASSWORD +region.pull' of the configuration or the aclfile")
 	}
 	if r := &c.Region; !r.TLS || r.Password != "" { // else its certificate may do

@@ -340,21 +340,25 @@ func TestDigestOfWriters(t *testing.T) {
 			}
 		}
 	}()
-	changed := map[int]bool{int(Slot([]byte("hot")) / DigestSlots): true}
-	for i := range fleeting {
-		changed[int(Slot(fmt.Append(nil, "fleeting", i))/DigestSlots)] = true
+	changed := map[bool]map[int]bool{false: {}, true: {}}
+	for fine, of := range changed {
+		of[sumOf([]byte("hot"), 0, fine)] = true
+		for i := range fleeting {
+			of[sumOf(fmt.Append(nil, "fleeting", i), 0, fine)] = true
+		}
 	}
 	set := w.set(0)
-	for range 20 {
+	for i := range 20 {
+		fine := i%2 == 1
 		<-written
-		da, err := a.s.RegionDigest(w.t.Context(), 0, slots-1, 0, false)
+		da, err := a.s.RegionDigest(w.t.Context(), 0, slots-1, 0, fine)
 		must(t, err)
 		<-written
-		db, err := b.s.RegionDigest(w.t.Context(), 0, slots-1, 0, false)
+		db, err := b.s.RegionDigest(w.t.Context(), 0, slots-1, 0, fine)
 		must(t, err)
 		for i, is := range da.Compare(&db, &set) {
-			if !changed[i] && is != Agree || is == Differ {
-				t.Errorf("group %d: %d", i, is)
+			if !changed[fine][i] && is != Agree || is == Differ {
+				t.Errorf("sum %d (fine: %t): %d", i, fine, is)
 			}
 		}
 	}

@@ -117,7 +117,7 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "G1", name: "a difference is told that is there for a moment",
 		file:     "regions/verify.go",
-		old:      "is == store.Differ && buckets&o.suspect[group] != 0:",
+		old:      "is == store.Differ && some&o.suspect[group] != 0:",
 		new:      "is == store.Differ:",
 		packages: "./regions", tests: "TestVerifyOnce",
 	},

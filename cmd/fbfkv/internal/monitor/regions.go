@@ -58,6 +58,6 @@ var peerFigures = []figure[regions.PeerStatus]{
 		func(p *regions.PeerStatus) float64 { return float64(p.DigestMismatch) }, "region"),
 	gauge("region_digest_missed", "How many of 65,536 parts of the keys could not be compared last time, as they were being changed.",
 		func(p *regions.PeerStatus) float64 { return float64(p.DigestMissed) }, "region"),
-	gauge("region_digest_timestamp_seconds", "When it was last compared with this region, by digests; 0 if never.",
+	gauge("region_digest_timestamp_seconds", "When most of it was last compared with this region, by digests; 0 if never.",
 		func(p *regions.PeerStatus) float64 { return float64(p.DigestCheckedMs) / 1000 }, "region"),
 }
