@@ -185,6 +185,8 @@ func TestTablesIll(t *testing.T) {
 			"table u, in us t, has REGIONS NONE in eu and ALL in us: CTABLE ALTER t REGIONS NONE in us"},
 		"another prefix": {[]store.TableOptions{plain}, []store.TableOptions{tableOf("t", "s:", change{Window: &minute})},
 			"table t has PREFIX s: in us and t: in eu: CTABLE DROP and CREATE it in one of them"},
+		"another prefix, at home": {[]store.TableOptions{tableOf("t", "t:", change{Regions: &none})}, []store.TableOptions{tableOf("t", "s:", change{Regions: &none})},
+			"table t has PREFIX s: in us and t: in eu: CTABLE CREATE one of another name, with the PREFIX that is lacking, in both"},
 		"within another one": {[]store.TableOptions{plain, tableOf("u", "t:u:", change{Window: &hour})}, []store.TableOptions{tableOf("u", "t:u:", change{Window: &hour})},
 			"eu has a table t and us has not: CTABLE CREATE t PREFIX t: WINDOW 1m in us, or CTABLE DROP t in eu"},
 		"what nobody types": {[]store.TableOptions{tableOf("a b", "\x1b[2J"+strings.Repeat("x", 99), change{Window: &minute})}, nil,

@@ -61,8 +61,8 @@ var regionAuditMutants = []mutant{
 	{
 		guarantee: "G1", name: "a region that cannot compare itself says nothing",
 		file:     "regions/audit.go",
-		old:      "		known.failed = failed\n",
-		new:      "		known.failed = nil\n",
+		old:      "	known.failed = failed\n",
+		new:      "	known.failed = nil\n",
 		packages: "./regions", tests: "TestSuspects|TestAuditShown",
 	},
 	{
