@@ -1,6 +1,7 @@
 package regions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -232,20 +233,21 @@ func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 	if p.Status().Paused { // what it has counted does not come
 		rounds, out.why = 2, ErrPaused
 	}
-	fails := 0
+	fails := 0 // and the last one of a round:
+	var failure error
 	for round, fine, most := 0, false, slots; round <= rounds; round, fine, most = round+1, true, fineSlots {
 		if round > 0 && !sleep(ctx, min(p.opts.delay(round-1), time.Second)) {
 			return ctx.Err()
 		}
 		any := false
-		c.levelling = false
+		c.levelling, failure = false, nil
 		for some, ok := left.next(-1, fine, most); ok; some, ok = left.next(int(some.Last/groupSlots), fine, most) {
 			any = true
 			agreed, err := c.of(ctx, &some)
 			if err == nil && gently && !sleep(ctx, min(lookRest*c.took, maxRest)) {
 				return ctx.Err()
 			}
-			if err != nil { // its leader is being elected: the next round asks again
+			if failure = cmp.Or(err, failure); err != nil { // perhaps its leader is being elected: the next round asks again
 				if fails++; fails > maxFails || !c.connected || errors.Is(err, errHere) || !sleep(ctx, min(p.opts.delay(fails), time.Second)) {
 					return err
 				}
@@ -269,7 +271,7 @@ func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 	if c.levelling && out.why == ErrBusy {
 		out.why = ErrLevelling
 	}
-	return nil
+	return failure
 }
 
 // sleep returns false if ctx was done before.

@@ -76,6 +76,16 @@ func TestVerifyConnectsAnew(t *testing.T) {
 	if len(differ) > 0 || n < 5 {
 		t.Errorf("%v; asked %d times", differ, n)
 	}
+	n = 0
+	b.answerDigests(func(_ int, reply []byte) []byte { // for longer: the slots are asked for once more
+		if n++; n == 2 || n == 3 {
+			return []byte("-" + replyOf(errNotLeader) + "\r\n")
+		}
+		return reply
+	})
+	if differ, err = a.mesh.Verify(t.Context()); err != nil || len(differ) > 0 || n < 6 {
+		t.Errorf("%v, %v; asked %d times", differ, err, n)
+	}
 	b.answerDigests(func(int, []byte) []byte { return []byte("-" + replyOf(errNotLeader) + "\r\n") })
 	differ, err = a.mesh.Verify(t.Context())
 	must(t, err)

@@ -73,6 +73,13 @@ var regionAuditMutants = []mutant{
 		packages: "./regions", tests: "TestVerifyConnectsAnew",
 	},
 	{
+		guarantee: "G1", name: "slots of a shard that has no leader for a moment are given up",
+		file:     "regions/verify.go",
+		old:      "fails > maxFails ||",
+		new:      "fails > 0 ||",
+		packages: "./regions", tests: "TestVerifyConnectsAnew",
+	},
+	{
 		guarantee: "G1", name: "of slots that are being changed all keys count as being changed",
 		file:     "regions/verify.go",
 		old:      "round+1, true, fineSlots {",
