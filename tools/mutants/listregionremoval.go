@@ -35,7 +35,7 @@ var regionRemovalMutants = []mutant{
 		file:     "store/regionowed.go",
 		old:      "		case !p.inherited(o.Region) || full:\n",
 		new:      "		case full || !full:\n",
-		packages: "./store", tests: "TestRegionRemoved",
+		packages: "./store", tests: "TestRegionRemoved|TestOwedIsTold|TestHeirOfHeir",
 	},
 	{
 		guarantee: "removal", name: "what a lost region owes is not told to its heir",
