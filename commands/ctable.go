@@ -77,9 +77,9 @@ var (
 	regionsWords  = []string{"DEFAULT", "ALL", "NONE"}
 )
 
-func wordsOf[T fmt.Stringer](values ...T) (all []string) {
+func wordsOf[T interface{ Word() string }](values ...T) (all []string) {
 	for _, v := range values {
-		all = append(all, v.String())
+		all = append(all, v.Word())
 	}
 	return all
 }

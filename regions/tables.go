@@ -114,7 +114,7 @@ func (m *Mesh) tables(r part.Region) store.TableSet {
 // policy is what regions must agree on for the keys of a table, in the words of CTABLE: what becomes of an operation, and who is
 // told of it. The other options say what memory and disk a region spends on it. Names may differ: an opid is of a key.
 func policy(o *store.TableOptions) [][2]string {
-	all := [][2]string{{"MODE", o.Mode.String()}, {"WINDOW", span(o.Window)}, {"SKEW", span(o.Skew)}, {"IDTIME", o.IDTime.String()}}
+	all := [][2]string{{"MODE", o.Mode.Word()}, {"WINDOW", span(o.Window)}, {"SKEW", span(o.Skew)}, {"IDTIME", o.IDTime.Word()}}
 	switch {
 	case o.Mode == store.Approx: // there is no choice
 	case o.Told():

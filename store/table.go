@@ -19,8 +19,8 @@ const (
 	Approx
 )
 
-// String is the word that clients say.
-func (m Mode) String() string { return [...]string{"EXACT", "APPROX"}[m] }
+// Word is what clients say for it.
+func (m Mode) Word() string { return [...]string{"EXACT", "APPROX"}[m] }
 
 // IDTime says how the time of an operation is read from its opid.
 type IDTime uint8
@@ -37,8 +37,8 @@ const (
 	IDTimeAuto
 )
 
-// String is the word that clients say.
-func (t IDTime) String() string { return [...]string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}[t] }
+// Word is what clients say for it.
+func (t IDTime) Word() string { return [...]string{"NONE", "UUIDV7", "ULID", "MS", "AUTO"}[t] }
 
 // Overload says what happens at a filter's memory cap.
 type Overload uint8
