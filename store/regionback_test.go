@@ -166,7 +166,7 @@ func TestToldBeforeNoted(t *testing.T) {
 	}()
 	<-durable
 	doAll(Op{Kind: Get, Key: of[0]}, Op{Kind: IncrBy, Key: elsewhere[0], Delta: 1})
-	known, logged := mark.upTo(), a.s.partitions[1].seq
+	known, logged := mark.upTo(), a.s.partitions[1].last()
 	if known+1 != logged {
 		t.Fatalf("entries up to %d are known to be committed, of %d", known, logged)
 	}

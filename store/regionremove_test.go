@@ -49,7 +49,7 @@ func newTestRemoval(t *testing.T, seed uint64, partitions ...int) *testRemoval {
 			return
 		}
 		p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
-		d := testDel{done{key: key, region: r.n, from: RegionSource{part.Region(r.n), p.id}, seq: p.seq}, of}
+		d := testDel{done{key: key, region: r.n, from: RegionSource{part.Region(r.n), p.id}, seq: p.last()}, of}
 		w.dels = append(w.dels, d)
 	}
 	w.reaches = func(r, from *testRegion) bool {
@@ -200,7 +200,7 @@ func (w *testRemoval) heard(d *done) bool {
 			return true
 		}
 		get(r.s, d.key) // into memory
-		if slices.ContainsFunc(p.hot.peek(d.key).parts(), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq }) {
+		if slices.ContainsFunc(p.partsOf(d.key), func(q part.Part) bool { return int(q.Region) == d.region && q.Clock >= d.seq }) {
 			w.unsure[d.key] = true // the clock may be of an heir
 			return true
 		}
@@ -260,8 +260,8 @@ func (w *testRemoval) left() (left []string) {
 			key := fmt.Sprint("k", n)
 			get(r.s, key)
 			p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
-			if c := p.hot.peek(key); c != nil && c.parts() != nil {
-				left = append(left, fmt.Sprintf("region %d: %s %+v", r.n, key, c.parts()))
+			if parts := p.partsOf(key); parts != nil {
+				left = append(left, fmt.Sprintf("region %d: %s %+v", r.n, key, parts))
 			}
 		}
 		for _, p := range r.s.partitions {

@@ -119,10 +119,7 @@ func (w *testRegions) open(r *testRegion) {
 
 // seq is that of the last entry of the partition that holds a slot.
 func (r *testRegion) seq(slot uint16) uint64 {
-	p := r.s.partitions[slot>>r.s.shift]
-	p.lock()
-	defer p.mu.Unlock()
-	return p.seq
+	return r.s.partitions[slot>>r.s.shift].last()
 }
 
 // pull lets a region ask another one for all that it has not taken, most bytes at a time, and
@@ -172,6 +169,8 @@ func (w *testRegions) do(r *testRegion, op Op) Op {
 // note adds to history what a region has just done to a key.
 func (w *testRegions) note(r *testRegion, d done) {
 	p := r.s.partitions[Slot([]byte(d.key))>>r.s.shift]
+	p.lock()
+	defer p.mu.Unlock()
 	d.region, d.from, d.seq, d.wall = r.n, RegionSource{part.Region(r.n), p.id}, p.seq, p.at.wall
 	if p.regions != nil {
 		d.era = p.regions.Era
@@ -185,7 +184,7 @@ func (w *testRegions) sees(r *testRegion, key string) (of []int) {
 	get(r.s, key) // into memory
 	p := r.s.partitions[Slot([]byte(key))>>r.s.shift]
 	clocks := make(map[int]uint64)
-	for _, q := range p.hot.peek(key).parts() {
+	for _, q := range p.partsOf(key) {
 		clocks[int(q.Region)] = q.Clock
 	}
 	for i := range w.history {
@@ -244,9 +243,8 @@ func (w *testRegions) step() {
 		of := w.sees(r, key)
 		w.do(r, Op{Kind: Set, Key: []byte(key), Delta: v})
 		w.deleted(r, key, of)
-		c := r.s.partitions[Slot([]byte(key))>>r.s.shift].hot.peek(key)
 		hlc := uint64(0)
-		for _, q := range c.parts() {
+		for _, q := range r.s.partitions[Slot([]byte(key))>>r.s.shift].partsOf(key) {
 			if int(q.Region) == r.n {
 				hlc = q.Set.HLC
 			}
