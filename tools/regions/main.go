@@ -108,6 +108,16 @@ func (o *options) alone(ctx context.Context) (b busy, err error) {
 // costs measures a region that decides while nobody reads it, and then two that take all of it.
 func (w *world) costs(ctx context.Context, alone busy) error {
 	a, b, c := w.all[0], w.all[1], w.all[2]
+	// The log is measured, and not the state, which who has taken nothing yet may have to take.
+	if err := a.do(ctx, "CINCRBY", "first", "op", "1"); err != nil {
+		return err
+	}
+	for _, s := range []*server{b, c} {
+		if _, err := s.caughtUp(ctx, "a"); err != nil {
+			return err
+		}
+	}
+	time.Sleep(time.Second) // which a has heard by then
 	for _, s := range []*server{b, c} {
 		if err := s.do(ctx, "REGION", "PAUSE", "a"); err != nil {
 			return err
