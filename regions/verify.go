@@ -46,7 +46,7 @@ const (
 	verifyTimeout = 20
 )
 
-// ErrBusy: some slots could not be compared, since they were being changed all the time, or their changes had not
+// ErrBusy: some keys could not be compared, since they were being changed all the time, or their changes had not
 // been taken yet.
 var ErrBusy = errors.New("keys that are being changed, or lately were, were not compared: run it again, or see fbfkv region status of both")
 
@@ -181,9 +181,12 @@ func newOpen(ranges []store.PullRange, left *buckets) *open {
 	return o
 }
 
-// next returns the groups behind some that are to be compared: as many as are neighbours in a range, and at most so many slots.
-func (o *open) next(after int, fine bool, most int) (p piece, ok bool) {
-	first := after + 1
+// next returns the groups behind some that are to be compared: as many as are neighbours in a range, by buckets only a few.
+func (o *open) next(after int, fine bool) (p piece, ok bool) {
+	first, most := after+1, slots
+	if fine {
+		most = fineSlots
+	}
 	for first < digestGroups && o.left[first] == 0 {
 		first++
 	}
@@ -235,13 +238,14 @@ func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 	}
 	fails := 0 // and the last one of a round:
 	var failure error
-	for round, fine, most := 0, false, slots; round <= rounds; round, fine, most = round+1, true, fineSlots {
-		if round > 0 && !sleep(ctx, min(p.opts.delay(round-1), time.Second)) {
+	for round := range rounds + 1 {
+		fine := round > 0
+		if fine && !sleep(ctx, min(p.opts.delay(round-1), time.Second)) {
 			return ctx.Err()
 		}
 		any := false
 		c.levelling, failure = false, nil
-		for some, ok := left.next(-1, fine, most); ok; some, ok = left.next(int(some.Last/groupSlots), fine, most) {
+		for some, ok := left.next(-1, fine); ok; some, ok = left.next(int(some.Last/groupSlots), fine) {
 			any = true
 			agreed, err := c.of(ctx, &some)
 			if err == nil && gently && !sleep(ctx, min(lookRest*c.took, maxRest)) {
@@ -260,7 +264,7 @@ func (p *peer) verify(ctx context.Context, gently bool, out *outcome) error {
 					group = int(some.First/groupSlots) + i/store.DigestBuckets
 					out.differ[group] |= left.agreed(group, 1<<(i%store.DigestBuckets), is)
 				case is == store.Agree: // else its buckets are looked at
-					left.agreed(group, allBuckets, is)
+					out.missed[group] = 0
 				}
 			}
 		}

@@ -47,11 +47,7 @@ func TestMayOnly(t *testing.T) {
 		"+set -@all":                          false,
 		"+config|get +config|set -@slow +set": true,
 	} {
-		u := NewUsers(testCatalog())
-		merged, err := MergeSelectors(strings.Fields(rules))
-		if err == nil {
-			err = u.Set("a", merged)
-		}
+		u, err := usersWith(rules)
 		if err != nil {
 			t.Errorf("%s: %v", rules, err)
 			continue
@@ -60,6 +56,16 @@ func TestMayOnly(t *testing.T) {
 			t.Errorf("%q: %v", rules, got)
 		}
 	}
+}
+
+// usersWith are users of which one, a, has rules, as ACL SETUSER takes them.
+func usersWith(rules string) (*Users, error) {
+	u := NewUsers(testCatalog())
+	merged, err := MergeSelectors(strings.Fields(rules))
+	if err == nil {
+		err = u.Set("a", merged)
+	}
+	return u, err
 }
 
 // TestRules: what ACL SETUSER makes of a new user, in the words of ACL LIST of
@@ -102,11 +108,7 @@ func TestRules(t *testing.T) {
 		"(~x) clearselectors ~r":      "off ~r resetchannels -@all",
 		"~r (~x) reset":               "off sanitize-payload resetchannels -@all",
 	} {
-		u := NewUsers(testCatalog())
-		merged, err := MergeSelectors(strings.Fields(rules))
-		if err == nil {
-			err = u.Set("a", merged)
-		}
+		u, err := usersWith(rules)
 		if err != nil {
 			t.Errorf("%s: %v", rules, err)
 			continue

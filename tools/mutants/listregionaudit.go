@@ -82,8 +82,8 @@ var regionAuditMutants = []mutant{
 	{
 		guarantee: "G1", name: "of slots that are being changed all keys count as being changed",
 		file:     "regions/verify.go",
-		old:      "round+1, true, fineSlots {",
-		new:      "round+1, false, fineSlots {",
+		old:      "		fine := round > 0\n		if fine && ",
+		new:      "		fine := false\n		if round > 0 && ",
 		packages: "./regions", tests: "TestLookNarrows",
 	},
 	{
