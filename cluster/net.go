@@ -54,7 +54,7 @@ type NetOptions struct {
 	// for concurrent use.
 	Admit func(peer Identity, kind byte) error
 
-	// TLS returns the configuration in use: its certificates and ClientCAs serve for both
+	// TLS returns the configuration in use: its certificates and ClientCAs, which make members, serve for both
 	// ends of a connection. Nil: no TLS, unless there is a secret.
 	TLS func() *tls.Config
 	// Secret is what all nodes of the cluster know, at least 16 bytes. Empty: none.
@@ -136,7 +136,7 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 		return nil, err
 	}
 	if o.TLS != nil && o.TLS().ClientCAs == nil {
-		return nil, errors.New("tls-cluster yes needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir")
+		return nil, errors.New("tls-cluster yes needs the authorities to trust: tls-cluster-ca-cert-file, or tls-ca-cert-file or tls-ca-cert-dir")
 	}
 	if o.Level == nil {
 		o.Level = func() uint16 { return o.Self.Format }

@@ -11,7 +11,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -105,11 +104,17 @@ func speak(from, to *Net, node string) error {
 func certificate(t *testing.T, a *tlstest.Authority, name string) func() *tls.Config {
 	t.Helper()
 	cert, key := a.Issue(name, time.Now().Add(time.Hour))
+	return configuration(t, cert, key, a.File)
+}
+
+// configuration returns a TLS function with the certificates of these files.
+func configuration(t *testing.T, cert, key, authorities string) func() *tls.Config {
+	t.Helper()
 	pair, err := tls.LoadX509KeyPair(cert, key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	pem, err := os.ReadFile(filepath.Join(a.Dir, "authority.pem"))
+	pem, err := os.ReadFile(authorities)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -217,31 +222,30 @@ func TestMembersOnly(t *testing.T) {
 	}
 }
 
-// TestClientCertificate refuses a certificate that is for clients only: an application's
-// does not make a member.
-func TestClientCertificate(t *testing.T) {
+// TestMembersCertificates shows every kind of certificate to a member, as dialer and as listener: only one for servers,
+// of the cluster's authorities, makes another member.
+func TestMembersCertificates(t *testing.T) {
 	t.Parallel()
 	a := tlstest.NewAuthority(t, "ours")
-	config := certificate(t, a, "1")()
-	leaf, err := x509.ParseCertificate(config.Certificates[0].Certificate[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := verifyChain([]*x509.Certificate{leaf}, config.ClientCAs); err != nil {
-		t.Errorf("a server's: %v", err)
-	}
-	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if err := verifyChain([]*x509.Certificate{leaf}, config.ClientCAs); err == nil {
-		t.Error("a client's is let in")
-	}
-	if err := verifyChain(nil, config.ClientCAs); err == nil {
-		t.Error("none is let in")
-	}
-	if err := verifyChain([]*x509.Certificate{leaf}, nil); err == nil {
-		t.Error("one is let in without authorities")
+	member := certificate(t, a, "member")
+	for _, c := range tlstest.Cases(t, a) {
+		t.Run(c.Name, func(t *testing.T) {
+			t.Parallel()
+			us, ourLog := listen(t, "1", NetOptions{TLS: member})
+			other, _ := listen(t, "2", NetOptions{TLS: configuration(t, c.Cert, c.Key, a.File)})
+			if err := speak(other, us, ""); (err == nil) != c.Server {
+				t.Errorf("it dials: %v", err)
+			}
+			if err := speak(us, other, ""); (err == nil) != c.Server {
+				t.Errorf("it is dialed: %v", err)
+			}
+			if !c.Server {
+				ourLog.until(t, "certificate is refused")
+			}
+		})
 	}
 	if _, err := Listen(listener(t), NetOptions{
-		Self: Identity{testID("c"), testID("1"), 1}, TLS: func() *tls.Config { return &tls.Config{Certificates: config.Certificates} },
+		Self: Identity{testID("c"), testID("1"), 1}, TLS: func() *tls.Config { return &tls.Config{Certificates: member().Certificates} },
 	}); err == nil {
 		t.Error("TLS without authorities")
 	}

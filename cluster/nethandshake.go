@@ -17,6 +17,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/fbfkv/fbfkv/server/peercert"
 )
 
 // The handshake, after TLS if there is TLS. Every message has one size, so that nothing
@@ -340,7 +342,13 @@ func (n *Net) secure(raw net.Conn, dialer bool) (net.Conn, []byte, error) {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return &theirs.Certificates[0], nil // also if the listener names other authorities
 		}
-		config.VerifyConnection = func(s tls.ConnectionState) error { return verifyChain(s.PeerCertificates, theirs.ClientCAs) }
+		config.VerifyConnection = func(s tls.ConnectionState) error {
+			// Names are not compared: nodes dial each other by address.
+			if err := peercert.Verify(s.PeerCertificates, theirs.ClientCAs, ""); err != nil {
+				return &refusal{cause: err.Error()}
+			}
+			return nil
+		}
 	}
 	conn := tls.Server(raw, config)
 	if dialer {
@@ -352,23 +360,6 @@ func (n *Net) secure(raw net.Conn, dialer bool) (net.Conn, []byte, error) {
 	state := conn.ConnectionState()
 	channel, err := state.ExportKeyingMaterial(channelLabel, nil, 32)
 	return conn, channel, err
-}
-
-// verifyChain checks a node's certificate: one for servers, so that a client's does not
-// make a member.
-func verifyChain(chain []*x509.Certificate, authorities *x509.CertPool) error {
-	if len(chain) == 0 || authorities == nil {
-		return &refusal{cause: "it shows no certificate"}
-	}
-	options := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	for _, c := range chain[1:] {
-		options.Intermediates.AddCert(c)
-	}
-	if _, err := chain[0].Verify(options); err != nil {
-		return &refusal{cause: "its certificate is refused: " + err.Error()}
-	}
-	return nil
 }
 
 // handshakeError makes a refusal of an error in a handshake that a look at the settings

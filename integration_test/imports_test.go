@@ -16,7 +16,8 @@ const module = "github.com/fbfkv/fbfkv/"
 // package may import, tests included. cmd, integration_test and examples are
 // not listed: they may import all, and nobody may import them.
 var mayImport = map[string]string{
-	"server":                "commands commands/acl commands/observe regions store server/rawio resp server/tlstest",
+	"server":                "commands commands/acl commands/observe regions store server/rawio resp server/peercert server/tlstest",
+	"server/peercert":       "",
 	"server/tlstest":        "",
 	"server/rawio":          "",
 	"resp":                  "",
@@ -33,7 +34,7 @@ var mayImport = map[string]string{
 	"fbf":                   "fbf/internal/frame",
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
-	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog store server/tlstest",
+	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog store server/peercert server/tlstest",
 	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
 	"persistence/oplog":     "persistence/crashtest persistence/disk",
 	"persistence/disk":      "",

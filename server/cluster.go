@@ -71,13 +71,23 @@ func (c *Config) clusterFaults() (faults Faults) {
 		fault("tls-cluster needs tls-cert-file and tls-key-file")
 	}
 	switch {
-	case c.Cluster.TLS && c.TLS.CACertFile == "" && c.TLS.CACertDir == "":
-		fault("tls-cluster yes needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir")
+	case c.Cluster.TLS && c.TLS.CACertFile == "" && c.TLS.CACertDir == "" && c.TLS.ClusterCACertFile == "":
+		fault("tls-cluster yes needs the authorities to trust: tls-cluster-ca-cert-file, or tls-ca-cert-file or tls-ca-cert-dir")
 	case !c.Cluster.TLS && c.Cluster.Secret == "" && slices.ContainsFunc(c.Bind, isPublic):
 		fault("with cluster-enabled yes and bind %s, others could pose as nodes: set tls-cluster to yes, or set a cluster-secret",
 			strings.Join(c.Bind, " "))
 	}
 	return faults
+}
+
+// Warnings returns what a start should say of settings that are allowed and probably not meant.
+func (c *Config) Warnings() (all []string) {
+	own := c.TLS.ClusterCACertFile
+	if c.Cluster.Enabled && c.Cluster.TLS && c.TLS.Port != 0 && c.TLS.AuthClients != "no" && (own == "" || own == c.TLS.CACertFile) {
+		all = append(all, "the authorities that sign clients' certificates sign those of the cluster's nodes too: whoever gets a server "+
+			"certificate of them can be a node; give nodes an authority of their own, and set tls-cluster-ca-cert-file")
+	}
+	return all
 }
 
 // isPublic reports whether an address of bind can be reached from other machines.
@@ -109,7 +119,7 @@ func (s *Server) fillCluster(c *commands.Cluster) {
 // ofEachNode are the settings in which nodes of a cluster differ for good reasons.
 var ofEachNode = []string{"bind", "port", "tls-port", "dir", "logfile", "aclfile", "metrics-addr", "cluster-port", "cluster-announce-ip",
 	"cluster-announce-hostname", "cluster-announce-port", "cluster-announce-tls-port", "cluster-announce-bus-port",
-	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir", "requirepass"}
+	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir", "tls-cluster-ca-cert-file", "requirepass"}
 
 // Digests returns hashes of the settings and of the users that should be equal on all nodes of a
 // cluster. Each node has its own.
@@ -154,7 +164,7 @@ var clusterSettings = []Setting{
 	}, {
 		Name: "tls-cluster", Group: GroupCluster, Default: "no",
 		Doc: "Nodes talk over TLS and show each other their certificates (tls-cert-file), signed by an authority of " +
-			"tls-ca-cert-file or tls-ca-cert-dir. Whoever has such a certificate can be a node.",
+			"tls-cluster-ca-cert-file, with the extended key usage serverAuth. Each holder of such a certificate can be a node.",
 		kind: yesNo(func(c *Config) *bool { return &c.Cluster.TLS }),
 	}, {
 		Name: "cluster-announce-ip", Group: GroupCluster, Default: `""`,

@@ -369,7 +369,10 @@ func (c *Config) Check() (faults Faults) {
 		if c.TLS.Port == 0 && !(c.Cluster.Enabled && c.Cluster.TLS && c.TLS.hasFiles()) && !(c.Region.TLS && c.TLS.hasFiles()) {
 			return nil
 		}
-		_, err := c.TLS.read()
+		config, err := c.TLS.read()
+		if err == nil {
+			_, err = c.TLS.ofNodes(config)
+		}
 		return err
 	}
 	users := func() error {

@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"math"
@@ -14,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/server/peercert"
 )
 
 // GroupRegions heads the settings of a region.
@@ -21,13 +21,14 @@ const GroupRegions = "Regions"
 
 // RegionConfig holds the settings of a region.
 type RegionConfig struct {
-	Backlog   int64         // bytes
-	Retention time.Duration // how long the ids of own operations are kept for regions that have not taken them
-	Policy    string        // accept or refuse
-	User      string        // what this region logs in with at others
-	Password  string        // "": it does not log in
-	Announce  string        // HOST:PORT at which others reach this region; "": the address that is named when it joins
-	TLS       bool          // others are read over TLS
+	Backlog    int64         // bytes
+	Retention  time.Duration // how long the ids of own operations are kept for regions that have not taken them
+	Policy     string        // accept or refuse
+	User       string        // what this region logs in with at others
+	Password   string        // "": it does not log in
+	Announce   string        // HOST:PORT at which others reach this region; "": the address that is named when it joins
+	TLS        bool          // others are read over TLS
+	CheckNames bool          // their certificates must be for the names or addresses at which they are read
 }
 
 // regionSettings are the settings of GroupRegions.
@@ -66,8 +67,13 @@ var regionSettings = []Setting{
 	}, {
 		Name: "tls-region", Group: GroupRegions, Default: "no",
 		Doc: "Read the other regions over TLS: at their tls-port, showing the server's certificate (tls-cert-file). Theirs must be " +
-			"signed by an authority of tls-ca-cert-file or tls-ca-cert-dir; names in it do not count.",
+			"signed by an authority of tls-ca-cert-file or tls-ca-cert-dir, and must have the extended key usage serverAuth.",
 		kind: yesNo(func(c *Config) *bool { return &c.Region.TLS }),
+	}, {
+		Name: "tls-region-check-names", Group: GroupRegions, Default: "yes", Mutable: true,
+		Doc: "Whether another region's certificate must be for the name or address at which it is read. With no, every server " +
+			"certificate of these authorities is taken for every region. Connections made from then on use what is set.",
+		kind: yesNo(func(c *Config) *bool { return &c.Region.CheckNames }),
 	},
 }
 
@@ -105,34 +111,31 @@ func DialRegion(ctx context.Context, c *Config, certificates *TLS, address strin
 	if !c.Region.TLS {
 		return new(net.Dialer).DialContext(ctx, "tcp", address)
 	}
-	return (&tls.Dialer{Config: clientOf(certificates.Current())}).DialContext(ctx, "tcp", address)
+	name := ""
+	if c.Region.CheckNames {
+		var err error
+		if name, _, err = net.SplitHostPort(address); err != nil {
+			return nil, err
+		}
+	}
+	return (&tls.Dialer{Config: clientOf(certificates.Current(), name)}).DialContext(ctx, "tcp", address)
 }
 
 // clientOf makes a configuration for a client out of the server's: it shows the same certificate, and
-// trusts the same authorities.
-func clientOf(own *tls.Config) *tls.Config {
+// trusts the same authorities. The other end's certificate must be for name, unless that is empty.
+func clientOf(own *tls.Config, name string) *tls.Config {
 	return &tls.Config{
 		MinVersion: own.MinVersion, MaxVersion: own.MaxVersion, CipherSuites: own.CipherSuites,
 		// The other region chooses by what it trusts; ours must not stay silent because its list is long.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &own.Certificates[0], nil },
-		InsecureSkipVerify:   true, // the name in the certificate; the chain is verified here:
-		VerifyConnection:     func(s tls.ConnectionState) error { return verifyServer(s.PeerCertificates, own.ClientCAs) },
+		InsecureSkipVerify:   true, // VerifyConnection does more
+		VerifyConnection: func(s tls.ConnectionState) error {
+			if err := peercert.Verify(s.PeerCertificates, own.ClientCAs, name); err != nil {
+				return fmt.Errorf("another region cannot be trusted: %w", err)
+			}
+			return nil
+		},
 	}
-}
-
-// verifyServer refuses a certificate that none of the authorities has signed for a server.
-func verifyServer(chain []*x509.Certificate, authorities *x509.CertPool) error {
-	if len(chain) == 0 || authorities == nil {
-		return errors.New("there is no authority to trust")
-	}
-	o := x509.VerifyOptions{Roots: authorities, Intermediates: x509.NewCertPool(), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}
-	for _, c := range chain[1:] {
-		o.Intermediates.AddCert(c)
-	}
-	if _, err := chain[0].Verify(o); err != nil {
-		return fmt.Errorf("the certificate of another region: %w", err)
-	}
-	return nil
 }
 
 // RegionUnsafe says why a server with these settings and users must not be a region, nil if it

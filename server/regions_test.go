@@ -2,6 +2,8 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fbfkv/fbfkv/commands/acl"
+	"github.com/fbfkv/fbfkv/server/peercert"
 	"github.com/fbfkv/fbfkv/server/tlstest"
 )
 
@@ -98,6 +101,95 @@ func TestRegionUnsafe(t *testing.T) {
 	}
 }
 
+// TestRegionsCertificates shows every kind of certificate to a region that dials: it takes those for servers, of its
+// authorities, and unless it is told otherwise for the name that it dialed.
+func TestRegionsCertificates(t *testing.T) {
+	a := tlstest.NewAuthority(t, "ours")
+	cert, key := a.Issue("us", time.Now().Add(time.Hour))
+	for _, names := range []string{"yes", "no"} {
+		config := configWith(t, "tls-cert-file", cert, "tls-key-file", key, "tls-ca-cert-file", a.File, "tls-region", "yes", "tls-region-check-names", names)
+		certificates, err := NewTLS(config, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range tlstest.Cases(t, a) {
+			pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{pair}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				if nc, err := l.Accept(); err == nil {
+					_ = nc.(*tls.Conn).Handshake() // the dialer says what is wrong
+					nc.Close()
+				}
+			}()
+			nc, err := DialRegion(context.Background(), config, certificates, l.Addr().String())
+			if err == nil {
+				nc.Close()
+			}
+			if good := c.Server && (c.Named || names == "no"); good != (err == nil) {
+				t.Errorf("names are checked: %s; %s: %v", names, c.Name, err)
+			}
+			l.Close()
+		}
+	}
+}
+
+// TestClusterAuthorities: the authorities of nodes are their own, if they have any, and a warning says when clients have the same.
+func TestClusterAuthorities(t *testing.T) {
+	nodes, clients := tlstest.NewAuthority(t, "nodes"), tlstest.NewAuthority(t, "clients")
+	cert, key := nodes.Issue("us", time.Now().Add(time.Hour))
+	member := func(a *tlstest.Authority) []*x509.Certificate {
+		cert, key := a.Issue("member", time.Now().Add(time.Hour))
+		pair, err := tls.LoadX509KeyPair(cert, key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []*x509.Certificate{pair.Leaf}
+	}
+	for _, tt := range []struct {
+		settings           string
+		ofNodes, ofClients bool // what makes a member
+		warns              bool
+	}{
+		{"tls-ca-cert-file " + clients.File, false, true, true},
+		{"tls-ca-cert-file " + clients.File + " tls-cluster-ca-cert-file " + clients.File, false, true, true},
+		{"tls-ca-cert-file " + clients.File + " tls-auth-clients no", false, true, false},
+		{"tls-ca-cert-file " + clients.File + " tls-cluster-ca-cert-file " + nodes.File, true, false, false},
+		{"tls-cluster-ca-cert-file " + nodes.File + " tls-port 0", true, false, false},
+		{"tls-ca-cert-file " + clients.File + " tls-port 0", false, true, false},
+	} {
+		c := configWith(t, append([]string{"cluster-enabled", "yes", "tls-cluster", "yes", "tls-port", "7",
+			"tls-cert-file", cert, "tls-key-file", key}, strings.Fields(tt.settings)...)...)
+		if faults := c.Check(); faults != nil {
+			t.Errorf("%s: %v", tt.settings, faults)
+		}
+		all, err := NewTLS(c, quiet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		authorities := all.Cluster().ClientCAs
+		if err := peercert.Verify(member(nodes), authorities, ""); (err == nil) != tt.ofNodes {
+			t.Errorf("%s: of the nodes' authority: %v", tt.settings, err)
+		}
+		if err := peercert.Verify(member(clients), authorities, ""); (err == nil) != tt.ofClients {
+			t.Errorf("%s: of the clients' authority: %v", tt.settings, err)
+		}
+		if warnings := c.Warnings(); (len(warnings) > 0) != tt.warns {
+			t.Errorf("%s: %q", tt.settings, warnings)
+		}
+	}
+	bad := configWith(t, "cluster-enabled", "yes", "tls-cluster", "yes", "tls-port", "7", "tls-auth-clients", "no", "tls-cert-file", cert, "tls-key-file", key,
+		"tls-cluster-ca-cert-file", key)
+	if faults := bad.Check(); len(faults) != 1 || !strings.Contains(faults[0], "tls-cluster-ca-cert-file "+key) {
+		t.Errorf("a file without certificates: %q", faults)
+	}
+}
+
 // TestDialRegion: regions know each other by certificates of their authorities, in both directions.
 func TestDialRegion(t *testing.T) {
 	ours, theirs := tlstest.NewAuthority(t, "ours"), tlstest.NewAuthority(t, "theirs")
@@ -138,7 +230,7 @@ func TestDialRegion(t *testing.T) {
 	if err := ping(settings(theirs, ours.File)); err == nil {
 		t.Error("a region with a strange certificate got in")
 	}
-	if err := ping(settings(ours, theirs.File)); err == nil || !strings.Contains(err.Error(), "the certificate of another region") {
+	if err := ping(settings(ours, theirs.File)); err == nil || !strings.Contains(err.Error(), "another region cannot be trusted") {
 		t.Errorf("of a server that is not trusted: %v", err)
 	}
 	if faults := configWith(t, "tls-region", "yes").Check(); len(faults) != 2 {

@@ -44,7 +44,7 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",
 		"metrics-addr": "127.0.0.1:7", "pprof": "yes", "log-format": "json",
 		"tls-port": "7", "tls-cert-file": "c", "tls-key-file": "k", "tls-key-file-pass": "p", "tls-ca-cert-file": "a",
-		"tls-ca-cert-dir": "d", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",
+		"tls-ca-cert-dir": "d", "tls-cluster-ca-cert-file": "n", "tls-auth-clients": "optional", "tls-protocols": "TLSv1.3",
 		"tls-ciphers":           "ECDHE-RSA-AES128-GCM-SHA256",
 		"tls-handshake-timeout": "7", "tls-max-handshakes": "7",
 		"slowlog-log-slower-than": "7", "slowlog-max-len": "7", "latency-monitor-threshold": "7", "latency-tracking": "no",
@@ -54,7 +54,7 @@ func TestSettingsFieldsAreDistinct(t *testing.T) {
 		"cluster-enabled": "yes", "cluster-port": "7", "cluster-node-timeout": "500", "cluster-secret": "0123456789abcdef", "tls-cluster": "yes",
 		"cluster-announce-ip": "::1", "cluster-announce-hostname": "a.b", "cluster-announce-port": "7", "cluster-announce-tls-port": "7",
 		"cluster-announce-bus-port": "7", "cluster-preferred-endpoint-type": "hostname", "cluster-replica-max-stale": "7",
-		"region-backlog": "7mb", "region-retention": "2h", "region-user": "u", "region-retention-policy": "refuse", "region-password": "p", "region-announce": "a:7", "tls-region": "yes",
+		"region-backlog": "7mb", "region-retention": "2h", "region-user": "u", "region-retention-policy": "refuse", "region-password": "p", "region-announce": "a:7", "tls-region": "yes", "tls-region-check-names": "no",
 		"bf-error-rate": "0.2", "bf-initial-size": "7", "bf-expansion-factor": "7", "module-list-bf": "yes",
 	}
 	for i := range Settings {

@@ -29,6 +29,7 @@ import (
 type TLS struct {
 	log     *slog.Logger
 	current atomic.Pointer[tls.Config]
+	cluster atomic.Pointer[tls.Config] // current, with the authorities of the cluster's nodes
 	limits  atomic.Pointer[TLSConfig]
 
 	lastLook atomic.Int64 // unix nanoseconds
@@ -76,9 +77,14 @@ func (t *TLS) load(c TLSConfig) error {
 	if err != nil {
 		return err
 	}
+	nodes, err := c.ofNodes(config)
+	if err != nil {
+		return err
+	}
 	// The keys of session tickets belong to the old configuration and go with it,
 	// so that nobody resumes what the present authorities would refuse.
 	t.current.Store(config)
+	t.cluster.Store(nodes)
 	t.limits.Store(&c)
 	t.settings, t.seen = c, seen
 	return nil
@@ -88,6 +94,13 @@ func (t *TLS) load(c TLSConfig) error {
 func (t *TLS) Current() *tls.Config {
 	t.look(time.Now())
 	return t.current.Load()
+}
+
+// Cluster is Current for connections between the nodes of a cluster: its ClientCAs sign the certificates
+// that make a member.
+func (t *TLS) Cluster() *tls.Config {
+	t.look(time.Now())
+	return t.cluster.Load()
 }
 
 // look reads the certificates again if their files have changed. Of the
@@ -133,7 +146,7 @@ func stat(paths []string) []fileState {
 
 // files returns the paths to watch; a directory's time tells of new files in it.
 func (c *TLSConfig) files() (paths []string) {
-	for _, path := range []string{c.CertFile, c.KeyFile, c.CACertFile, c.CACertDir} {
+	for _, path := range []string{c.CertFile, c.KeyFile, c.CACertFile, c.CACertDir, c.ClusterCACertFile} {
 		if path != "" {
 			paths = append(paths, path)
 		}
@@ -158,7 +171,7 @@ func (c *TLSConfig) read() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.AuthClients != "no" && authorities == nil {
+	if c.Port != 0 && c.AuthClients != "no" && authorities == nil {
 		return nil, fmt.Errorf("tls-auth-clients %s needs the authorities to trust: tls-ca-cert-file or tls-ca-cert-dir",
 			c.AuthClients)
 	}
@@ -230,6 +243,17 @@ func (c *TLSConfig) decryptKey(text []byte) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
 }
 
+// ofNodes returns the configuration with the authorities that sign the certificates of a cluster's nodes in
+// the place of those that sign clients'.
+func (c *TLSConfig) ofNodes(config *tls.Config) (*tls.Config, error) {
+	if c.ClusterCACertFile == "" {
+		return config, nil
+	}
+	config, pool := config.Clone(), x509.NewCertPool()
+	config.ClientCAs = pool
+	return config, readAuthorityFile(pool, "tls-cluster-ca-cert-file", c.ClusterCACertFile)
+}
+
 // readAuthorities reads the certificates that may sign clients'; nil: there are
 // none.
 func (c *TLSConfig) readAuthorities() (*x509.CertPool, error) {
@@ -238,12 +262,8 @@ func (c *TLSConfig) readAuthorities() (*x509.CertPool, error) {
 	}
 	pool := x509.NewCertPool()
 	if c.CACertFile != "" {
-		text, err := readPEM("tls-ca-cert-file", c.CACertFile)
-		if err != nil {
+		if err := readAuthorityFile(pool, "tls-ca-cert-file", c.CACertFile); err != nil {
 			return nil, err
-		}
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("tls-ca-cert-file %s: it contains no certificate", c.CACertFile)
 		}
 	}
 	if c.CACertDir != "" {
@@ -252,6 +272,18 @@ func (c *TLSConfig) readAuthorities() (*x509.CertPool, error) {
 		}
 	}
 	return pool, nil
+}
+
+// readAuthorityFile adds the certificates of a file that is named by a setting; there must be one at least.
+func readAuthorityFile(pool *x509.CertPool, setting, path string) error {
+	text, err := readPEM(setting, path)
+	if err != nil {
+		return err
+	}
+	if !pool.AppendCertsFromPEM(text) {
+		return fmt.Errorf("%s %s: it contains no certificate", setting, path)
+	}
+	return nil
 }
 
 // readAuthorityDir adds the certificates of a directory's files, of which there
@@ -307,9 +339,11 @@ type TLSConfig struct {
 	KeyFilePass string
 	CACertFile  string
 	CACertDir   string
-	AuthClients string // yes, no or optional
-	Protocols   TLSProtocols
-	Ciphers     TLSCiphers
+	// ClusterCACertFile has the authorities of nodes; "": clients' authorities serve.
+	ClusterCACertFile string
+	AuthClients       string // yes, no or optional
+	Protocols         TLSProtocols
+	Ciphers           TLSCiphers
 	// What a handshake may use.
 	HandshakeTimeout time.Duration
 	MaxHandshakes    int
@@ -345,6 +379,11 @@ var tlsSettings = []Setting{
 		Doc: "A directory of such certificates, instead of the file or in addition to it. SIGHUP makes the server " +
 			"notice a new one.",
 		kind: tlsPath(func(c *Config) *string { return &c.TLS.CACertDir }),
+	}, {
+		Name: "tls-cluster-ca-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
+		Doc: "The certificates, in PEM, of the authorities whose server certificates make a member of the cluster (tls-cluster). " +
+			"Without it, tls-ca-cert-file and tls-ca-cert-dir name them. Give nodes an authority of their own if others issue clients' certificates.",
+		kind: tlsPath(func(c *Config) *string { return &c.TLS.ClusterCACertFile }),
 	}, {
 		Name: "tls-auth-clients", Group: GroupTLS, Default: "yes", Mutable: true,
 		Doc: "Whether a client must show a certificate signed by one of these authorities. optional: a client without " +

@@ -269,7 +269,7 @@ func TestTLSFiles(t *testing.T) {
 	empty := t.TempDir()
 	der, _ := pem.Decode(read(t, ca.File))
 	tlstest.WritePEM(t, filepath.Join(authorities, "ca.0"), "CERTIFICATE", der.Bytes)
-	base := []string{"tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no"}
+	base := []string{"tls-port", "7", "tls-cert-file", cert, "tls-key-file", key, "tls-auth-clients", "no"}
 	for _, tt := range []struct {
 		settings []string
 		err      string // part of it; "": none

@@ -84,6 +84,9 @@ func reportCheck(w io.Writer, file string, config *server.Config) error {
 	if len(config.NoEffect) > 0 {
 		fmt.Fprintf(w, "%s: without effect here: %s\n", file, strings.Join(config.NoEffect, ", "))
 	}
+	for _, warning := range config.Warnings() {
+		fmt.Fprintf(w, "%s: warning: %s\n", file, warning)
+	}
 	_, err := fmt.Fprintf(w, "%s: ok\n", file)
 	return err
 }

@@ -113,7 +113,7 @@ func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net,
 	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel},
 		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
 	if n.config.Cluster.TLS {
-		o.TLS = certificates.Current
+		o.TLS = certificates.Cluster
 	}
 	l, err := server.ListenCluster(n.config)
 	if err != nil {

@@ -32,6 +32,9 @@ func serve(config *server.Config, file string, stderr io.Writer) error {
 	if len(config.NoEffect) > 0 {
 		log.Info("these settings of the configuration have no effect here", "settings", strings.Join(config.NoEffect, ", "))
 	}
+	for _, warning := range config.Warnings() {
+		log.Warn(warning)
+	}
 	r := &running{config: config, file: file, log: log, files: limitClients(config, log.Logger), processors: runtime.GOMAXPROCS(0)}
 	if r.users, err = config.OpenUsers(); err != nil {
 		return err

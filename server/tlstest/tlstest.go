@@ -22,6 +22,8 @@ type Authority struct {
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
+	// intermediate: another authority has signed its certificate.
+	intermediate bool
 	// Dir holds the files; File is the authority's own certificate, in PEM.
 	Dir, File string
 }
@@ -50,22 +52,31 @@ func NewAuthority(t testing.TB, name string) *Authority {
 // their files, which it replaces if it issued ones of that name before.
 func (a *Authority) Issue(name string, until time.Time) (cert, key string) {
 	a.t.Helper()
+	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = until })
+}
+
+// IssueAs is Issue for a certificate that change may change before it is signed.
+func (a *Authority) IssueAs(name string, change func(*x509.Certificate)) (cert, key string) {
+	a.t.Helper()
 	private := newKey(a.t)
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	der := a.sign(&x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: until,
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"localhost"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}, a.cert, &private.PublicKey)
+	}
+	change(template)
+	der := a.sign(template, a.cert, &private.PublicKey)
 	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
 	if err != nil {
 		a.t.Fatal(err)
 	}
 	cert, key = filepath.Join(a.Dir, name+".crt"), filepath.Join(a.Dir, name+".key")
 	WritePEM(a.t, cert, "CERTIFICATE", der)
+	a.addChain(cert)
 	WritePEM(a.t, key, "PRIVATE KEY", keyDER)
 	return cert, key
 }

@@ -159,9 +159,16 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G8", name: "any certificate is good for another region",
 		file:     "server/regions.go",
-		old:      "	if _, err := chain[0].Verify(o); err != nil {\n",
-		new:      "	if _, err := chain[0].Verify(o); false {\n",
+		old:      "			if err := peercert.Verify(s.PeerCertificates, own.ClientCAs, name); err != nil {\n",
+		new:      "			if err := peercert.Verify(s.PeerCertificates, own.ClientCAs, name); false {\n",
 		packages: "./server", tests: "TestDialRegion",
+	},
+	{
+		guarantee: "G8", name: "a certificate for another name is good for a region",
+		file:     "server/regions.go",
+		old:      "	if c.Region.CheckNames {\n",
+		new:      "	if false {\n",
+		packages: "./server", tests: "TestRegionsCertificates",
 	},
 	{
 		guarantee: "G8", name: "REGION.PULL outlives its connection",
