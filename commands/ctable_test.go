@@ -88,7 +88,7 @@ func TestIDTimeByDefault(t *testing.T) {
 // and leave no table behind.
 func TestTableOptionErrors(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
-	const window = "-ERR invalid option: WINDOW must be 1000 to 31622400000 milliseconds"
+	const window = "-ERR invalid option: WINDOW must be 1s to 366d"
 	const errorRange = "-ERR invalid option: ERROR must be 1e-12 to 0.5"
 	const capacity = "-ERR invalid option: CAPACITY must be at most 1099511627776"
 	for options, want := range map[string]string{
@@ -125,6 +125,7 @@ func TestTableOptionErrors(t *testing.T) {
 		"OVERLOAD default":                 "-ERR invalid option: OVERLOAD must be REFUSE or DEGRADE",
 		"MAXMEMORY 1":                      "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
 		"MAXMEMORY 1k":                     "-ERR invalid option: MAXMEMORY must be at least 1048576 bytes",
+		"MAXDISK 1":                        "-ERR invalid option: MAXDISK must be at least 1048576 bytes, or 0 for no limit",
 		"MAXDISK 10s":                      "-ERR invalid option: MAXDISK must be a number of bytes, 0 for no limit",
 		"MAXMEMORY x":                      "-ERR invalid option: MAXMEMORY must be a number of bytes, 0 for no limit",
 		"MAXDISK 18446744073709551615":     "-ERR invalid option: MAXDISK must be a number of bytes, 0 for no limit",
@@ -203,7 +204,7 @@ func TestFilterOptionErrors(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	const bits = "-ERR invalid option: BITS must be 64 to 68719476736"
 	for options, want := range map[string]string{
-		"WINDOW 0": "-ERR invalid option: WINDOW must be 1000 to 31622400000 milliseconds",
+		"WINDOW 0": "-ERR invalid option: WINDOW must be 1s to 366d",
 		"ERROR 1":  "-ERR invalid option: ERROR must be 1e-12 to 0.5",
 		"PAST 9":   "-ERR invalid option: PAST must be 1 to 6",
 		"BITS 4611686018427387904 HASHES 3 REFRESH 1000": bits,

@@ -196,8 +196,8 @@ func TestCounterErrors(t *testing.T) {
 	long := strings.Repeat("x", store.MaxOpID+1)
 	longKey := strings.Repeat("k", store.MaxKey+1)
 	c.play([]step{
-		{"CINCRBY", "-ERR wrong number of arguments for 'cincrby' command"},
-		{"CINCRBY k a", "-ERR wrong number of arguments for 'cincrby' command"},
+		{"CINCRBY", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
+		{"CINCRBY k a", "-ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"CINCRBY k a x", "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a +1", "-ERR value is not an integer or out of range"},
 		{"CINCRBY k a 01", "-ERR value is not an integer or out of range"},
@@ -220,7 +220,8 @@ func TestCounterErrors(t *testing.T) {
 		{"CINCRBY k a 1 WITHSTATUS WITHSTATUS", "-ERR syntax error"},
 		{"CINCRBY k a 1 FOO", "-ERR syntax error"},
 		{"CINCRBY k a 1 AT 1", "-" + staleText},
-		{"CINCRBY k a 1 AT 99999999999999", "-ERR operation time is in the future"},
+		{"CINCRBY k a 1 AT 99999999999999", "-ERR operation time is in the future, by more than SKEW (5s): compare the clocks of client and server"},
+		{"CINCRBY k a 1 AT 1764240000", "-ERR AT is a time in milliseconds, and this one is in 1970 to 1973: is it in seconds?"},
 		{"CDECRBY k a -9223372036854775808", "-ERR decrement would overflow"},
 		{"CINCRBY k a 9223372036854775807", ":9223372036854775807"},
 		{"CINCRBY k b 1", "-ERR increment or decrement would overflow"},

@@ -18,6 +18,7 @@ func (r refusal) Error() string { return string(r) }
 var (
 	errSyntax        error = refusal("ERR syntax error")
 	errNotInteger    error = refusal("ERR value is not an integer or out of range")
+	errNoCounter     error = refusal("ERR value is not an integer or out of range: " + integerReason)
 	errNotInt32      error = refusal("ERR value is out of range, value must between -2147483648 and 2147483647")
 	errDecrOverflow  error = refusal("ERR decrement would overflow")
 	errInvalidCursor error = refusal("ERR invalid cursor")
@@ -116,9 +117,14 @@ func errorText(err error) string {
 	return "ERR " + err.Error()
 }
 
-// wrongArity is the refusal of a request with too few or too many arguments.
+// wrongArity is the refusal of a request with too few or too many arguments. It shows the
+// syntax of the idempotent counters, which no book on Redis explains.
 func wrongArity(c *Command) string {
-	return "ERR wrong number of arguments for '" + c.fullName + "' command"
+	text := "ERR wrong number of arguments for '" + c.fullName + "' command"
+	if c.Group == groupCounter {
+		text += ": " + c.Syntax()
+	}
+	return text
 }
 
 // maxQuoted is how much of a request an error reply repeats, as in Redis.

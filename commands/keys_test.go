@@ -83,7 +83,7 @@ func TestScanAndKeys(t *testing.T) {
 		{"DBSIZE", ":0"},
 		{`GET ""`, "-ERR key must be 1 to 65536 bytes"},
 		{`DEL a ""`, "-ERR key must be 1 to 65536 bytes"},
-		{"SET k notanumber", "-ERR value is not an integer or out of range"},
+		{"SET k notanumber", "-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only"},
 		{"SET k 1 NX NX", "+OK"},
 	})
 }

@@ -147,7 +147,7 @@ func TestErrorTexts(t *testing.T) {
 		store.ErrFuture:          "ERR operation time is in the future",
 		store.ErrMismatch:        "MISMATCH opid was used with another delta",
 		store.ErrPartlySeen:      "MISMATCH opid was used with some of these keys only",
-		store.ErrOutOfMemory:     "OOM filter memory limit reached",
+		store.ErrOutOfMemory:     "OOM filter memory limit reached (filter-maxmemory): try again later, or raise it",
 		store.ErrFilterExists:    "ERR item exists",
 		store.ErrNoFilter:        "ERR not found",
 		store.ErrUnknownOutcome:  "MISCONF commit failed: outcome unknown, retry with the same opid",

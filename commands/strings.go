@@ -148,7 +148,7 @@ func setExpiry(r *Request, e expiryText) error {
 func setValue(r *Request, v []byte) error {
 	n, ok := parseInt(v)
 	if !ok {
-		return errNotInteger
+		return errNoCounter
 	}
 	r.Op.Kind, r.Op.Key, r.Op.Delta = store.Set, r.Args[1], n
 	return nil
@@ -274,7 +274,7 @@ func parseMSet(flags store.Flags) func(*Request) error {
 		for i := 0; i < len(pairs); i += 2 {
 			n, ok := parseInt(pairs[i+1])
 			if !ok {
-				return errNotInteger
+				return errNoCounter
 			}
 			r.Op.Keys = append(r.Op.Keys, pairs[i])
 			r.Op.Deltas = append(r.Op.Deltas, n)

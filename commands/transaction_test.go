@@ -13,7 +13,7 @@ func TestTransactionAnswersInOrder(t *testing.T) {
 	c := dial(t, newStore(t), &Server{})
 	got := c.send("INCR a", "MULTI", "CINCRBY k id 5", "CINCRBY k id 5 WITHSTATUS", "SET a x", "GET a", "PING", "EXEC", "INCR a")
 	want := ":1\r\n+OK\r\n" + strings.Repeat("+QUEUED\r\n", 5) +
-		"*5\r\n:5\r\n*2\r\n:5\r\n:0\r\n-ERR value is not an integer or out of range\r\n$1\r\n1\r\n+PONG\r\n:2\r\n"
+		"*5\r\n:5\r\n*2\r\n:5\r\n:0\r\n-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only\r\n$1\r\n1\r\n+PONG\r\n:2\r\n"
 	if got != want {
 		t.Errorf("got  %q\nwant %q", got, want)
 	}
@@ -241,7 +241,7 @@ func TestMultiStopsOnError(t *testing.T) {
 		{"EXEC", "[+OK " + overflow + " " + skipped + " " + skipped + " " + skipped + "]"},
 		{"MGET a p k", `["1" nil nil]`}, {"CSEEN k op", "nil"},
 		{"CMULTI", "+OK"}, {"SET p x", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"GET p", "+QUEUED"},
-		{"EXEC", "[-ERR value is not an integer or out of range " + skipped + " " + skipped + "]"},
+		{"EXEC", "[-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only " + skipped + " " + skipped + "]"},
 		{"WATCH p", "+OK"},
 		{"CMULTI", "+OK"}, {"CMS.CINCRBY s op x 255", "+QUEUED"}, {"SET p 1", "+QUEUED"}, {"EXEC", "[[:255] +OK]"},
 		{"MULTI", "+OK"}, {"CMS.CINCRBY s op2 x 1", "+QUEUED"}, {"SET p 2", "+QUEUED"}, {"EXEC", "[" + overflow + " +OK]"},

@@ -8,7 +8,7 @@ import "testing"
 func TestWritesOfFilterKeys(t *testing.T) {
 	const (
 		wrongType = "-WRONGTYPE Operation against a key holding the wrong kind of value"
-		notInt    = "-ERR value is not an integer or out of range"
+		notInt    = "-ERR value is not an integer or out of range: a counter holds a signed 64-bit integer only"
 		ok        = "+OK"
 	)
 	c := dial(t, newStore(t), &Server{})

@@ -22,7 +22,7 @@ func TestCLI(t *testing.T) {
 		{"CINCRBY hits op-1 5", "(integer) 5"},
 		{"CINCRBY hits op-1 5 WITHSTATUS", "1) (integer) 5\n2) (integer) 0"},
 		{"CINCRBY hits op-1 6", "(error) MISMATCH opid was used with another delta"},
-		{"CINCRBY hits", "(error) ERR wrong number of arguments for 'cincrby' command"},
+		{"CINCRBY hits", "(error) ERR wrong number of arguments for 'cincrby' command: CINCRBY key opid delta [AT unix-time-milliseconds] [WITHSTATUS] [EX seconds | PX milliseconds | EXAT unix-time-seconds | PXAT unix-time-milliseconds | PERSIST] [ENX]"},
 		{"nosuch a", "(error) ERR unknown command 'nosuch', with args beginning with: 'a' "},
 		{"GET nothing", "(nil)"},
 		{"-3 GET nothing", "(nil)"},

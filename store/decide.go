@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
@@ -99,6 +100,9 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 	if d.IDTime == IDTimeNone && op.Flags&HasAt == 0 {
 		return nil
 	}
+	if op.Flags&HasAt != 0 && op.At >= minSeconds && op.At < maxSeconds {
+		return ErrSeconds
+	}
 	time, known, err := opTime(d, op.timeID(), op.At, op.Flags&HasAt != 0, x.wall)
 	if err != nil || !known {
 		return err
@@ -109,10 +113,13 @@ func (x *decider) checkTime(op *Op, r *ref) error {
 		return ErrStale
 	}
 	if time > x.wall+d.Skew.Milliseconds() {
-		return ErrFuture
+		return fmt.Errorf("%w, by more than SKEW (%v): compare the clocks of client and server", ErrFuture, d.Skew)
 	}
 	return nil
 }
+
+// An AT between these is a time in seconds, of 2001 to 5138. In milliseconds it would be of 1970 to 1973.
+const minSeconds, maxSeconds = 1e9, 1e11
 
 // forgottenBefore is the wall time before which an operation on a key may have
 // been forgotten: by its table, or by one that the key belonged to before.
@@ -162,11 +169,25 @@ func (x *decider) makeRoom(r *ref) error {
 	if t.filter.Due(x.at(r.p).logged) && !x.plan(r.p, t) {
 		return ErrDiskFull
 	}
-	if t.filter.Full() || r.p.diskFull(t) {
+	if full := t.filter.Full(); full || r.p.diskFull(t) {
 		t.figures.Refused++
-		return ErrOutOfMemory
+		if full {
+			return r.p.whichMemory(t)
+		}
+		return errTableDisk
 	}
 	return nil
+}
+
+// whichMemory returns the refusal of a table whose filter is full. The server's limit is the
+// reason if what the table may still take is more than the server has.
+func (p *partition) whichMemory(t *tableState) error {
+	share, has := t.def.MaxMemory/uint64(p.count), t.filter.Bytes()
+	limit := p.pool.limit.Load()
+	if share == 0 || share > has && limit > 0 && p.pool.used.Load()+int64(share-has) > limit {
+		return ErrOutOfMemory
+	}
+	return errTableMemory
 }
 
 // diskFull reports whether a table's records have reached their share of

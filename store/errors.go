@@ -19,7 +19,9 @@ var (
 	ErrIncrementOverflow = errors.New("applied increment would overflow")
 	ErrStale             = errors.New("operation is older than what the table remembers (WINDOW), so it may have been applied: " +
 		"check the counter; if it must still count, send it with a new opid")
-	ErrFuture     = errors.New("operation time is in the future")
+	ErrFuture = errors.New("operation time is in the future")
+	// ErrSeconds: an AT is so small that it must be in seconds.
+	ErrSeconds    = errors.New("AT is a time in milliseconds, and this one is in 1970 to 1973: is it in seconds?")
 	ErrNoIDTime   = errors.New("the table reads the operation's time from its opid, and this opid contains none")
 	ErrMismatch   = errors.New("opid was used with another delta")
 	ErrOtherItems = errors.New("opid was used with other items or increments")
@@ -34,7 +36,7 @@ var (
 	ErrIDAhead        = errors.New("an operation of another region was heard of before what it did")
 	ErrNotExecuted    = errors.New("not executed: a command before it was refused")
 	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
-	ErrOutOfMemory    = errors.New("filter memory limit reached")
+	ErrOutOfMemory    = errors.New("filter memory limit reached (filter-maxmemory): try again later, or raise it")
 	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")
 	// ErrNotLeader: in a cluster, another node decides, or will. Nothing was applied.
 	ErrNotLeader = errors.New("this node does not lead the shard")
@@ -52,7 +54,19 @@ var (
 	ErrTableExists = errors.New("table or prefix exists")
 	ErrNoTable     = errors.New("no such table")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
-	ErrTableRegions  = errors.New("keys that other regions are not told of cannot be told from now on: they lack what was done before")
-	ErrDropDefault   = errors.New("table default cannot be dropped")
-	ErrTooManyTables = errors.New("too many tables")
+	ErrTableRegions = errors.New("keys that other regions are not told of cannot be told from now on: they lack what was done before")
+	// errTableMemory and errTableDisk are ErrOutOfMemory, for a limit of one table.
+	errTableMemory   error = tableLimit("the table's MAXMEMORY is used up: try again later, or raise it with CTABLE ALTER")
+	errTableDisk     error = tableLimit("the table's records fill its MAXDISK: try again once some have expired, or raise it with CTABLE ALTER")
+	ErrDropDefault         = errors.New("table default cannot be dropped")
+	ErrTooManyTables       = errors.New("too many tables")
 )
+
+// tableLimit is the text of an ErrOutOfMemory that names the limit of a table.
+type tableLimit string
+
+// Error returns the text.
+func (t tableLimit) Error() string { return string(t) }
+
+// Is makes errors.Is find ErrOutOfMemory.
+func (t tableLimit) Is(target error) bool { return target == ErrOutOfMemory }

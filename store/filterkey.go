@@ -64,7 +64,7 @@ type FilterOptions struct {
 func (o FilterOptions) Validate() error {
 	switch {
 	case o.Window != 0 && (o.Window < MinWindow || o.Window > MaxWindow):
-		return fmt.Errorf("%w: WINDOW must be %d to %d milliseconds", ErrOption, MinWindow.Milliseconds(), MaxWindow.Milliseconds())
+		return fmt.Errorf("%w: WINDOW must be %s", ErrOption, windowRange)
 	case o.Error != 0 && !(o.Error >= MinError && o.Error <= MaxError):
 		return fmt.Errorf("%w: ERROR must be %g to %g", ErrOption, MinError, MaxError)
 	case o.Capacity > MaxCapacity:

@@ -1,11 +1,13 @@
 package store
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -318,25 +320,34 @@ func TestFlushAll(t *testing.T) {
 	}
 }
 
+// longID is an opid of 500 bytes that cannot be compressed.
+func longID(n int) string {
+	var seed [32]byte
+	binary.LittleEndian.PutUint64(seed[:], uint64(n))
+	id := make([]byte, 500)
+	rand.NewChaCha8(seed).Read(id)
+	return string(id)
+}
+
 // TestMaxDisk refuses new operations while the records of a table fill its
 // share of the disk, and takes them again once records have expired.
 func TestMaxDisk(t *testing.T) {
 	clock := newFakeClock()
 	s := testStore(t, func(o *Options) { o.Clock, o.Partitions = clock.now, 1 })
-	must(t, s.AlterTable(DefaultTable, TableChange{MaxDisk: ptr(uint64(2000)), Window: ptr(10 * time.Second)}))
+	must(t, s.AlterTable(DefaultTable, TableChange{MaxDisk: ptr(uint64(MinTableDisk)), Window: ptr(10 * time.Second)}))
 	n := 0
 	for range 10 {
-		for range 20 {
+		for range 1000 {
 			n++
-			if op := cincr(s, "k", strconv.Itoa(n), 1); errors.Is(op.Err, ErrOutOfMemory) {
-				if n < 60 || n > 200 {
+			if op := cincr(s, "k", longID(n), 1); errors.Is(op.Err, ErrOutOfMemory) {
+				if n < 1500 || n > 3500 || !strings.Contains(op.Err.Error(), "MAXDISK") {
 					t.Fatalf("refused operation %d", n)
 				}
-				wantOp(t, cincr(s, "k", "1", 1), 1, false) // duplicates are still answered
+				wantOp(t, cincr(s, "k", longID(1), 1), 1, false) // duplicates are still answered
 				clock.advance(time.Hour)
 				cincr(s, "x", "tick", 0) // logs time
 				must(t, s.checkpoint(s.partitions[0], true))
-				if op := cincr(s, "k", strconv.Itoa(n), 1); !op.Applied {
+				if op := cincr(s, "k", longID(n), 1); !op.Applied {
 					t.Fatalf("after expiry: %v", op.Err)
 				}
 				return

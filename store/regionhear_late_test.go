@@ -221,14 +221,16 @@ func TestHeardKeyStates(t *testing.T) {
 func TestHeardIsNeverRefused(t *testing.T) {
 	s := newIDStore(t, nil)
 	start, _ := s.clock.now()
-	must(t, s.AlterTable(DefaultTable, TableChange{MaxDisk: ptr(uint64(2000))}))
+	must(t, s.AlterTable(DefaultTable, TableChange{MaxDisk: ptr(uint64(MinTableDisk))}))
 	for i := 0; ; i++ {
-		if op := cincr(s.Store, "k", fmt.Sprint("id", i), 1); errors.Is(op.Err, ErrOutOfMemory) {
+		if op := cincr(s.Store, "k", longID(i), 1); errors.Is(op.Err, ErrOutOfMemory) {
 			break
-		} else if op.Err != nil || i > 1000 {
+		} else if op.Err != nil || i > 3500 {
 			t.Fatal(i, op.Err)
 		}
-		s.save()
+		if i%100 == 0 {
+			s.save()
+		}
 	}
 	const heard = 100 / slowdown
 	for i := range heard {

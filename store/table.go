@@ -73,8 +73,12 @@ const (
 	MaxTableName   = 128
 	MaxCapacity    = 1 << 40
 	MinTableMemory = 1 << 20
+	MinTableDisk   = 1 << 20 // each partition gets a share
 	MaxFixedBits   = 1 << 36
 )
+
+// windowRange is MinWindow to MaxWindow, for people.
+const windowRange = "1s to 366d"
 
 // DefaultSkew and DefaultIDTime are the SKEW and IDTIME of a table that names none.
 const (
@@ -179,7 +183,7 @@ func (o TableOptions) Validate() error {
 	case !utf8.ValidString(o.Name) || !utf8.ValidString(o.Prefix):
 		return fmt.Errorf("%w: a table's name and PREFIX must be valid UTF-8", ErrOption)
 	case o.Window != 0 && (o.Window < MinWindow || o.Window > MaxWindow):
-		return fmt.Errorf("%w: WINDOW must be %d to %d milliseconds", ErrOption, MinWindow.Milliseconds(), MaxWindow.Milliseconds())
+		return fmt.Errorf("%w: WINDOW must be %s", ErrOption, windowRange)
 	case o.Error != 0 && !(o.Error >= MinError && o.Error <= MaxError):
 		return fmt.Errorf("%w: ERROR must be %g to %g", ErrOption, MinError, MaxError)
 	case o.Mode > Approx:
@@ -188,6 +192,8 @@ func (o TableOptions) Validate() error {
 		return fmt.Errorf("%w: CAPACITY must be at most %d", ErrOption, uint64(MaxCapacity))
 	case o.MaxMemory != 0 && o.MaxMemory < MinTableMemory:
 		return fmt.Errorf("%w: MAXMEMORY must be at least %d bytes", ErrOption, uint64(MinTableMemory))
+	case o.MaxDisk != 0 && o.MaxDisk < MinTableDisk:
+		return fmt.Errorf("%w: MAXDISK must be at least %d bytes, or 0 for no limit", ErrOption, uint64(MinTableDisk))
 	case o.Past < 0 || o.Past > 6:
 		return fmt.Errorf("%w: PAST must be 1 to 6", ErrOption)
 	case o.IDTime > IDTimeAuto:
