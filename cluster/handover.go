@@ -131,7 +131,7 @@ func (n *Node) couldLead() bool {
 	if n.meantToLead() != n.o.ID || n.raft.State() != raft.Follower || time.Since(n.raft.LastContact()) > n.o.Timeout {
 		return false
 	}
-	return n.log.Applied()+nearEnough >= n.raft.LastIndex() && !n.files.running.Load() && !n.files.lacks.Load() && !n.hasWrongClock() && !n.st.DiskFull()
+	return n.log.Applied()+nearEnough >= n.raft.LastIndex() && !n.files.running.Load() && !n.files.lacks.Load() && !n.hasWrongClock() && !n.st.DiskFull() && !n.hasHung()
 }
 
 // wishToLead asks the leader to hand over to this node, if it is time.

@@ -8,12 +8,14 @@ import (
 	"net"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
@@ -42,7 +44,10 @@ type replica struct {
 	id string
 	fs *vfs.MemFS
 
-	full *crashtest.FullDisk // around fs, in this life of the node
+	full  *crashtest.FullDisk           // around fs, in this life of the node
+	gate  atomic.Pointer[chan struct{}] // not nil: no fsync of the disk ends before it is closed
+	waits atomic.Int64                  // fsyncs of the log that have waited for that
+	fatal chan error                    // not nil: what Options.Fatal is told
 
 	mu   sync.Mutex
 	node *Node // nil: not running
@@ -144,7 +149,15 @@ func (m *replica) start() {
 	if err != nil {
 		m.s.t.Fatal(err)
 	}
-	m.full = crashtest.NewFullDisk(m.fs)
+	m.full = crashtest.NewFullDisk(errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if gate := m.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+			if strings.Contains(op.Path, "/log/") {
+				m.waits.Add(1)
+			}
+			<-*gate
+		}
+		return nil
+	})))
 	stable, err := OpenStable(m.full, "d")
 	if err != nil {
 		m.s.t.Fatal(err)
@@ -153,7 +166,13 @@ func (m *replica) start() {
 		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
 		Found: m.id == m.s.first, First: func() string { return m.s.first },
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
-		Fatal:  func(err error) { m.s.t.Errorf("node %s ends: %v", m.id[39:], err) },
+		Fatal: func(err error) {
+			if m.fatal != nil {
+				m.fatal <- err
+				return
+			}
+			m.s.t.Errorf("node %s ends: %v", m.id[39:], err)
+		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return store.Open(store.Options{
 				Dir: "d", FS: m.full, Partitions: 4, Seed: 7, Replicated: replicated, Sections: Sections,
@@ -200,6 +219,18 @@ func (m *replica) stop() {
 	}
 	m.node = nil
 	m.net.Close()
+}
+
+// hangDisk keeps the disk from answering until the returned function is called, or the test ends.
+func (m *replica) hangDisk() (answer func()) {
+	gate := make(chan struct{})
+	m.gate.Store(&gate)
+	answer = sync.OnceFunc(func() {
+		m.gate.Store(nil)
+		close(gate)
+	})
+	m.s.t.Cleanup(answer)
+	return answer
 }
 
 // again starts the node anew, as the program does when it has fetched what it lacks.

@@ -183,6 +183,13 @@ func (n *Net) Handle(kind byte, f func(net.Conn, Identity)) {
 
 // Close ends every connection and waits for the handlers.
 func (n *Net) Close() error {
+	err := n.Abandon()
+	n.serving.Wait()
+	return err
+}
+
+// Abandon ends every connection, and waits for nothing.
+func (n *Net) Abandon() error {
 	n.mu.Lock()
 	n.closed = true
 	conns := slices.Clone(n.shaking)
@@ -195,7 +202,6 @@ func (n *Net) Close() error {
 	for _, c := range conns {
 		_ = c.Close() // whoever uses it sees the error
 	}
-	n.serving.Wait()
 	return err
 }
 

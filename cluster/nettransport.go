@@ -48,6 +48,7 @@ type Transport struct {
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
 	refuses   atomic.Bool  // entries
 	taking    atomic.Int64 // requests with entries that Raft has and has not answered
+	silent    atomic.Bool  // as a leader
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
 
 	ctx    context.Context // done when closed
@@ -261,6 +262,22 @@ func (t *Transport) Handed() time.Time { return time.Unix(0, t.handed.Load()) }
 // goroutine that sends them to the successor has listened to it.
 func (t *Transport) HandOver() { t.impatient.Store(time.Now().Add(3 * t.timeout).UnixNano()) }
 
+// Silence has a leader say nothing to those that follow it, or ends that, and returns what was so before: they
+// elect another one.
+func (t *Transport) Silence(silent bool) (was bool) { return t.silent.Swap(silent) }
+
+// errSilent is why nothing is sent.
+var errSilent = errors.New("this node is silent so that another one is elected")
+
+// keepsAlive reports whether a request keeps a peer from an election.
+func keepsAlive(request any) bool {
+	switch request.(type) {
+	case *raft.AppendEntriesRequest, *raft.InstallSnapshotRequest:
+		return true
+	}
+	return false
+}
+
 // shorten leaves out the last entries of a request that would be too long for a message;
 // Raft goes by what the request has afterwards. It returns how long the peer may take.
 func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
@@ -300,6 +317,9 @@ func saysNothing(r *raft.AppendEntriesRequest) bool {
 // call sends a request, and a snapshot if there is one, and reads the answer. A
 // connection that was kept may have broken long ago; then a new one is tried.
 func (t *Transport) call(p peer, request, into any, data io.Reader, timeout time.Duration) error {
+	if t.silent.Load() && keepsAlive(request) {
+		return errSilent
+	}
 	if err := t.settled(); err != nil {
 		return err
 	}
@@ -542,6 +562,9 @@ func (f *future) Response() *raft.AppendEntriesResponse { return f.response }
 // AppendEntries is raft.AppendPipeline's.
 func (p *pipeline) AppendEntries(request *raft.AppendEntriesRequest,
 	into *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if p.t.silent.Load() {
+		return nil, errSilent
+	}
 	f := &future{start: time.Now(), request: request, response: into, done: make(chan struct{})}
 	f.timeout = p.t.shorten(request)
 	_ = p.c.SetWriteDeadline(f.start.Add(f.timeout)) // a broken connection fails below

@@ -96,6 +96,8 @@ type Node struct {
 
 	skew    atomic.Int64 // this node's clock minus the last other leader's, ms
 	yielded bool         // leadership was offered to others for that; FSM's goroutine
+	hung    atomic.Int64 // when the disk was last seen not to answer for long, unix ns; 0: never
+	ends    atomic.Bool  // as it does not
 	yieldAt time.Time    // when it was offered last, as this node's disk is full; under leading
 	files   catchUp
 	back    comeBack
@@ -136,6 +138,7 @@ func Start(o Options) (*Node, error) {
 		n.log = newLog(local, binary.BigEndian.Uint64(origin[:]), giveUpPart*o.Timeout)
 		n.log.last = func(partition uint16) uint64 { return n.st.Last(partition) }
 		n.log.confirm = n.confirm
+		n.watchDisk()
 		return n.log
 	})
 	if err != nil {
@@ -229,6 +232,7 @@ func (n *Node) watch() {
 				n.running.Go(func() { n.giveBack(id) })
 			}
 		case leads := <-n.elected:
+			n.transport.Silence(false)
 			if !leads {
 				n.stopLeading(n.whyDeposed())
 				continue
@@ -421,7 +425,15 @@ func (e *ending) fail(err error) {
 	if e.stopped.Load() {
 		return
 	}
-	e.logger.Error("the process stops", "error", err)
+	said := make(chan struct{})
+	go func() {
+		defer close(said)
+		e.logger.Error("the process stops", "error", err)
+	}()
+	select {
+	case <-said:
+	case <-time.After(time.Second): // the log file may be on a disk that does not answer
+	}
 	if e.fatal != nil {
 		e.fatal(err)
 	}

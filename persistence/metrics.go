@@ -26,6 +26,8 @@ type Metrics struct {
 	DiskSize uint64
 	// Fsyncs are those of the op log.
 	Fsyncs oplog.FsyncTimes
+	// Hangs tell of a disk that does not answer.
+	Hangs oplog.Hangs
 	// MemTableSize is held by memtables.
 	MemTableSize uint64
 	// Flushes and Compactions have finished; Debt is the estimated volume that
@@ -47,7 +49,7 @@ func (db *DB) Metrics() Metrics {
 	return Metrics{
 		LogFiles: files, LogSize: size, LogWritten: db.log.Written(),
 		TableFiles: total.TablesCount, TableSize: uint64(total.TablesSize),
-		DiskSize: db.diskSize(), Fsyncs: db.log.Fsyncs(), MemTableSize: m.MemTable.Size,
+		DiskSize: db.diskSize(), Fsyncs: db.log.Fsyncs(), Hangs: db.log.Hangs(), MemTableSize: m.MemTable.Size,
 		Flushes: m.Flush.Count, Compactions: m.Compact.Count, Debt: m.Compact.EstimatedDebt,
 		ReadAmplification: m.ReadAmp(),
 		BlockCacheSize:    m.BlockCache.Size, BlockCacheHits: m.BlockCache.Hits, BlockCacheMisses: m.BlockCache.Misses,

@@ -41,8 +41,9 @@ type clusterNode struct {
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
-	restart chan struct{}   // the node has files to take over
-	ctx     context.Context // of a member, until it is closed
+	cutOff  atomic.Pointer[func()] // nil: there is no server yet
+	restart chan struct{}          // the node has files to take over
+	ctx     context.Context        // of a member, until it is closed
 	stop    context.CancelFunc
 	running sync.WaitGroup
 }
@@ -165,8 +166,8 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	if n.net, err = n.listen(c.Cluster, certificates); err != nil {
 		return err
 	}
-	timeout, fatal := n.config.Cluster.NodeTimeout, func(error) { os.Exit(1) }
-	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: fatal}
+	timeout := n.config.Cluster.NodeTimeout
+	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: n.end}
 	if n.directory.Founder() {
 		o.Found = &c
 	}
@@ -177,7 +178,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	n.meta.Store(meta)
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log,
-		Dir: n.config.Dir, Fatal: fatal, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
+		Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
 		Restart: func() {
 			select {
 			case n.restart <- struct{}{}:
@@ -215,9 +216,27 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	return nil
 }
 
+// end ends the process. A thread that waits for a disk keeps it from ending for as long, so clients
+// are cut off before that.
+func (n *clusterNode) end(error) {
+	if cut := n.cutOff.Load(); cut != nil {
+		done := make(chan struct{})
+		go func() {
+			(*cut)()
+			close(done)
+		}()
+		select {
+		case <-done:
+		case <-time.After(time.Second):
+		}
+	}
+	os.Exit(1)
+}
+
 // attach connects the node with its server. again makes the process close everything and
-// open it again.
-func (n *clusterNode) attach(s *server.Server, again func()) {
+// open it again; cutOff closes all listeners and connections at once.
+func (n *clusterNode) attach(s *server.Server, again, cutOff func()) {
+	n.cutOff.Store(&cutOff)
 	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
 	if n.ctx == nil {
 		return

@@ -101,6 +101,11 @@ func (r *running) serve() error {
 	data.attach(s, func() {
 		again.Store(true)
 		go s.Stop(false)
+	}, func() {
+		s.Stop(true)
+		if watched != nil {
+			watched.Close()
+		}
 	})
 	defer stopOnSignal(s, data.handOver, log)()
 	defer reloadOnSignal(certificates, log)()
@@ -184,10 +189,10 @@ func (d data) regionNode() *regions.Node {
 	return d.regions.node
 }
 
-// attach connects the data with the server.
-func (d data) attach(s *server.Server, again func()) {
+// attach connects the data with the server, as clusterNode's does.
+func (d data) attach(s *server.Server, again, cutOff func()) {
 	if d.node != nil {
-		d.node.attach(s, again)
+		d.node.attach(s, again, cutOff)
 	}
 	if d.regions != nil {
 		d.regions.server.Store(s)

@@ -376,6 +376,8 @@ func infoStorage(v *View, b *Lines) {
 	b.Add("disk_min_free_bytes", v.Stats.MinFreeDisk)
 	b.Add("oplog_fsyncs", v.Stats.Storage.Fsyncs.Count)
 	b.Add("oplog_fsync_usec", v.Stats.Storage.Fsyncs.Sum.Microseconds())
+	b.Add("disk_hangs", v.Stats.Storage.Hangs.Count)
+	b.Add("disk_hangs_milliseconds", v.Stats.Storage.Hangs.Age.Milliseconds())
 	infoBackup(v, b)
 	r := &v.Stats.Recovery
 	b.Add("recovery_milliseconds", r.Took.Milliseconds())

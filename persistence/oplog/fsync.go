@@ -82,8 +82,6 @@ const (
 	// maxUnsyncedAge is how old the oldest unsynced acknowledged write may
 	// grow before writes wait for a real fsync: Redis' rule for everysec.
 	maxUnsyncedAge = 2 * time.Second
-	// slowSync is when an fsync is worth a warning.
-	slowSync = 5 * time.Second
 	// stalledAfter is how long a background fsync may take before writes are soon to
 	// wait for it: the oldest unsynced one may be syncEvery older.
 	stalledAfter = (maxUnsyncedAge - syncEvery) / 2
@@ -108,6 +106,7 @@ type syncer struct {
 	failed disk.Failure
 	mark   disk.MarkFile
 	times  fsyncTimes
+	fsyncs work         // real ones
 	since  atomic.Int64 // when the real fsync under way began, unix ns; 0: none, or not Everysec
 
 	mu     sync.Mutex
@@ -301,6 +300,8 @@ func (f *syncedFile) fsync() error {
 		f.ages.forget(func() bool { return f.synced.Load() >= f.written.Load() })
 		return nil
 	}
+	f.s.fsyncs.begin()
+	defer f.s.fsyncs.end()
 	covered := f.written.Load()
 	f.ages.begin()
 	start := f.s.now()
@@ -312,11 +313,7 @@ func (f *syncedFile) fsync() error {
 	if err != nil {
 		return f.s.fail("fsync the op log", err)
 	}
-	took := f.s.now().Sub(start)
-	f.s.times.add(took)
-	if took >= slowSync {
-		f.s.logger.Warn("the disk is slow", "operation", "fsync of the op log", "took", took)
-	}
+	f.s.times.add(f.s.now().Sub(start))
 	f.ages.end()
 	f.synced.Store(covered)
 	if err := f.s.mark.Set(f.num, covered); err != nil {

@@ -77,6 +77,9 @@ type Log struct {
 	o          Options
 	sync       syncer
 	stopTicks  func()
+	stopLooks  func()
+	writes     work // of leaders
+	hang       hang
 	policyMu   sync.Mutex // one change of the policy at a time
 	recovery   Recovery
 	index      [][]location // by partition: what Open or BeginRecovery found, until EndRecovery
@@ -123,7 +126,7 @@ func Open(o Options) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
-	l.stopTicks = l.sync.start(o.Ticks)
+	l.stopTicks, l.stopLooks = l.sync.start(o.Ticks), l.startLooking()
 	return l, nil
 }
 
@@ -146,6 +149,7 @@ func scanAll(o Options) (*Log, scannedLog, error) {
 		lows:  make([]uint64, o.Partitions+1),
 	}
 	l.flushed.L = &l.mu
+	l.hang.after = hangAfter
 	s, err := l.scan()
 	if r := l.recovery; err == nil && r.File != "" {
 		o.Logger.Warn("the op log's unsynced tail was damaged by the crash and was cut",
@@ -231,6 +235,8 @@ func (l *Log) await(place uint64) error {
 // lead writes what was appended. The lock is held, but not while it writes.
 func (l *Log) lead() {
 	l.leading = true
+	l.writes.begin()
+	defer l.writes.end()
 	buf, upTo := l.buf, l.appended
 	l.buf, l.spare = l.spare[:0], nil
 	l.mu.Unlock()
@@ -288,6 +294,7 @@ func (l *Log) Close() error {
 	l.isClosed.Store(true)
 	if l.stopTicks != nil {
 		l.stopTicks()
+		l.stopLooks()
 	}
 	l.preparing.Wait()
 	var err error

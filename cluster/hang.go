@@ -1,0 +1,66 @@
+package cluster
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// How long a write or an fsync of the log may take (R8). The age is the op log's (oplog.OnHang): a pause
+// of the process or the machine does not count.
+const (
+	// hangMost is after what time it is logged and counted, or after hangPart of the node timeout if that is less.
+	hangMost = 2 * time.Second
+	hangPart = 2
+	// hangSilent is after what time a leader says nothing to the others any more, so that one of them is elected.
+	hangSilent = 5 * time.Second
+	// hangShy is how long after such a time leadership does not return to this node.
+	hangShy = 10 * time.Minute
+	// hangEnds is after what time the process ends.
+	hangEnds = 30 * time.Second
+)
+
+// watchDisk has the node hear of a disk that does not answer.
+func (n *Node) watchDisk() {
+	n.log.OnHang(min(hangMost, hangPart*n.o.Timeout), n.diskHangs)
+}
+
+// diskHangs does what the age of a write or an fsync of the log asks for; 0: the disk answers again. It
+// waits for nothing: what it does must happen even if all else waits for the disk.
+func (n *Node) diskHangs(age time.Duration) {
+	select {
+	case <-n.begun:
+	default:
+		return // Raft is not there yet, and nobody follows this node
+	}
+	switch {
+	case age >= hangEnds:
+		if n.ends.Swap(true) {
+			return
+		}
+		_ = n.o.Net.Abandon() // the process may not be able to end while a thread waits for the disk
+		n.fail(fmt.Errorf("the disk has not answered for %v", age.Round(time.Second)))
+	case age >= hangSilent:
+		n.hung.Store(time.Now().UnixNano())
+		if n.raft.State() == raft.Leader && n.voters() > 1 && !n.transport.Silence(true) {
+			go n.stopLeading("its disk does not answer, and another node is to lead")
+		}
+	}
+}
+
+// hasHung reports whether the disk has not answered for long a short while ago.
+func (n *Node) hasHung() bool {
+	at := n.hung.Load()
+	return at != 0 && time.Since(time.Unix(0, at)) < hangShy
+}
+
+// voters is how many nodes of the shard vote.
+func (n *Node) voters() (count int) {
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage == raft.Voter {
+			count++
+		}
+	}
+	return count
+}

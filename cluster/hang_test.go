@@ -1,0 +1,112 @@
+package cluster
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// looks has a node's log look at its disk as if so much time had passed.
+func looks(n *Node, passed time.Duration) {
+	for ; passed > 0; passed -= time.Second {
+		n.log.Look(min(passed, time.Second))
+	}
+}
+
+// hangs keeps the disk of the shard's leader from answering while an operation of it is under way, and returns it and
+// what becomes of the operation.
+func (s *shard) hangs() (leader *replica, answer func(), operation chan error) {
+	leader = s.leader()
+	n := leader.running()
+	answer = leader.hangDisk()
+	operation = make(chan error, 1)
+	go func() { operation <- leader.add("k", "hangs").Err }()
+	await(s.t, "the operation waits for the disk", func() bool { return leader.waits.Load() > 0 && n.log.undecided() })
+	looks(n, time.Millisecond) // this one sees it
+	return leader, answer, operation
+}
+
+// TestHungDiskOfALeader: a leader whose disk does not answer for five seconds says nothing to the others any more, so
+// that one of them leads, and asks for leadership no more for ten minutes. Those that wait are told in time.
+func TestHungDiskOfALeader(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "first")
+	old, answer, operation := s.hangs()
+	n := old.running()
+	looks(n, 3*time.Second) // less than five with the log's own looks
+	if n.transport.silent.Load() || !n.Leads() {
+		t.Fatal("it gave up leading too early")
+	}
+	if n.log.Hangs().Count != 1 {
+		t.Errorf("%d hangs were counted", n.log.Hangs().Count)
+	}
+	looks(n, 3*time.Second)
+	await(t, "another node leads", func() bool {
+		for _, m := range s.members {
+			if m != old && m.running().Leads() {
+				return true
+			}
+		}
+		return false
+	})
+	if n.Leads() {
+		t.Error("two nodes lead")
+	}
+	s.mustAdd("k", "second")
+	if err := <-operation; err == nil {
+		t.Error("an operation was acknowledged that no majority has")
+	}
+	answer()
+	await(t, "it follows", func() bool { return n.raft.State() == raft.Follower && time.Since(n.raft.LastContact()) < testTimeout })
+	s.awaitApplied()
+	if n.transport.silent.Load() {
+		t.Error("it is silent, though it does not lead")
+	}
+	s.first = old.id
+	if n.couldLead() {
+		t.Error("leadership returns to a node whose disk has just not answered")
+	}
+	n.hung.Store(time.Now().Add(-hangShy).UnixNano())
+	await(t, "leadership may return", n.couldLead)
+	if op := s.mustAdd("k", "hangs"); op.Value != 3 {
+		t.Errorf("the counter is %d, want 3", op.Value)
+	}
+}
+
+// TestHungDiskEndsTheProcess: a disk that does not answer for half a minute ends the process, and nobody reaches it before that.
+func TestHungDiskEndsTheProcess(t *testing.T) {
+	s := newShard(t, 3)
+	leader := s.leader()
+	leader.fatal = make(chan error, 1)
+	_, answer, _ := s.hangs()
+	n := leader.running()
+	looks(n, 25*time.Second)
+	select {
+	case err := <-leader.fatal:
+		t.Fatal("it ends too early:", err)
+	default:
+	}
+	looks(n, 5*time.Second)
+	<-leader.fatal
+	if conn, err := n.o.Net.o.Dial(t.Context(), n.o.Net.Addr().String()); err == nil {
+		conn.Close()
+		t.Error("its cluster port still answers")
+	}
+	answer()
+}
+
+// TestHungDiskAlone: a shard's only voter leads on while its disk does not answer: nobody else could.
+func TestHungDiskAlone(t *testing.T) {
+	s := newShard(t, 1)
+	leader, answer, operation := s.hangs()
+	n := leader.running()
+	looks(n, 20*time.Second)
+	if !n.Leads() || n.transport.silent.Load() {
+		t.Error("it leads no more")
+	}
+	answer()
+	if err := <-operation; err != nil {
+		t.Error(err)
+	}
+}
