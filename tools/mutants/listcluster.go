@@ -146,8 +146,8 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "R6", name: "a node with a wrong clock asks for leadership",
 		file:     "cluster/handover.go",
-		old:      " && !n.hasWrongClock() && !n.st.DiskFull()\n",
-		new:      " && !n.st.DiskFull()\n",
+		old:      " && !n.hasWrongClock() && !n.st.DiskFull()",
+		new:      " && !n.st.DiskFull()",
 		packages: "./cluster", tests: "TestMeantToLeadIsWell",
 	},
 	{
