@@ -49,11 +49,12 @@ const (
 const (
 	bloomHeader = 20 // encoded header, bytes
 	bloomSub    = 53 // … for each sub-filter
-	// maxBloomHashes is what the least error makes, and maxBloomSubs more than enough for
-	// each of them to have half the error of the one before.
-	maxBloomHashes = 1100
+	// maxBloomSubs is more than enough for each of them to have half the error of the one before.
 	maxBloomSubs   = 1100
 	maxBloomHeader = bloomHeader + maxBloomSubs*bloomSub
+	// maxBloomCapacity bounds the first sub-filter, and maxBloomExpansion the growth.
+	maxBloomCapacity  = 1 << 30
+	maxBloomExpansion = 32768
 	// NewBloomBytes is the length of what AppendBloom writes, and GrowthBytes of what
 	// AppendGrowth does.
 	NewBloomBytes = bloomHeader + bloomSub
@@ -66,13 +67,20 @@ func newSubFilter(e float64, capacity uint64) (f SubFilter, ok bool) {
 		return f, false
 	}
 	bpe := -logOf(e) / 0.480453013918201
-	size := math.Floor(float64(capacity) * bpe)
-	if size > 8*MaxBytes {
-		return f, false
-	}
-	bits := (max(uint64(size), 1) + 63) / 64 * 64
-	return SubFilter{Bytes: bits / 8, Error: e, Hashes: uint32(math.Ceil(0.693147180559945 * bpe)), Capacity: capacity, bpe: bpe}, true
+	bytes, ok := subFilterBytes(capacity, bpe)
+	return SubFilter{Bytes: bytes, Error: e, Hashes: hashesFor(bpe), Capacity: capacity, bpe: bpe}, ok
 }
+
+// subFilterBytes is the size of a sub-filter's bits; false if it is too large.
+func subFilterBytes(capacity uint64, bpe float64) (bytes uint64, ok bool) {
+	size := math.Floor(float64(capacity) * bpe)
+	if !(size <= 8*MaxBytes) {
+		return 0, false
+	}
+	return (max(uint64(size), 1) + 63) / 64 * 8, true
+}
+
+func hashesFor(bpe float64) uint32 { return uint32(math.Ceil(0.693147180559945 * bpe)) }
 
 // logOf returns the natural logarithm, rounded correctly: others have the same in their
 // headers, and math.Log is sometimes off by a bit.
@@ -106,15 +114,40 @@ func (f *SubFilter) appendTo(b []byte) []byte {
 	return append(b, 0) // bits are no power of two
 }
 
-// decodeSubFilter decodes bloomSub bytes, which a client may have made.
+// decodeSubFilter decodes bloomSub bytes, which a client may have made: false if no filter has
+// such a sub-filter. Other implementations compute bpe with another logarithm, which may differ
+// in its last bits; everything else follows from bpe exactly.
 func decodeSubFilter(b []byte) (f SubFilter, ok bool) {
 	u64 := binary.LittleEndian.Uint64
 	f = SubFilter{
 		Bytes: u64(b), Size: u64(b[16:]), Error: math.Float64frombits(u64(b[24:])), bpe: math.Float64frombits(u64(b[32:])),
 		Hashes: binary.LittleEndian.Uint32(b[40:]), Capacity: u64(b[44:]),
 	}
-	return f, f.Bytes > 0 && f.Bytes <= MaxBytes && u64(b[8:]) == 8*f.Bytes && f.Error > 0 && f.Error < 1 && b[52] == 0 &&
-		f.Hashes > 0 && f.Hashes <= maxBloomHashes && float64(f.Hashes) == math.Ceil(0.693147180559945*f.bpe)
+	if !(f.Error > 0 && f.Error < 1) || f.Capacity < 1 || f.Capacity > math.MaxInt64 || f.Size > f.Capacity || b[52] != 0 {
+		return f, false
+	}
+	m, exp := math.Frexp(f.Error) // math.Log of a denormal number is wrong on some machines
+	bpe := -(math.Log(m) + float64(exp)*math.Ln2) / 0.480453013918201
+	if !(math.Abs(f.bpe-bpe) <= bpe*1e-12) || f.Hashes != hashesFor(f.bpe) {
+		return f, false
+	}
+	bytes, ok := subFilterBytes(f.Capacity, f.bpe)
+	return f, ok && f.Bytes == bytes && u64(b[8:]) == 8*bytes
+}
+
+// mayFollow reports whether BF.RESERVE can make sub as the first sub-filter, or growth as the
+// next one. It is the check of every way in: a header that a client, a page or the log brings,
+// and a change that adds a sub-filter. What it accepts it accepts again after any change of the
+// filter, so that a checkpoint never writes a header that cannot be loaded.
+//
+// Old versions of RedisBloom take an error above 0.25, and less than half the error before.
+func (f *Bloom) mayFollow(sub *SubFilter) bool {
+	if len(f.subs) == 0 {
+		return sub.Capacity <= maxBloomCapacity
+	}
+	last := &f.subs[len(f.subs)-1]
+	return !f.NonScaling() && len(f.subs) < maxBloomSubs && last.Size == last.Capacity && sub.Error <= last.Error/2 &&
+		last.Capacity <= math.MaxInt64/uint64(f.expansion) && sub.Capacity == last.Capacity*uint64(f.expansion)
 }
 
 func (f *SubFilter) has(bits []byte, a, b uint64) bool {
@@ -184,13 +217,14 @@ func UnloadedBloom(header []byte) (*Bloom, error) {
 	n := u32(b[8:])
 	b = b[bloomHeader:]
 	const known = bloomUnrounded | bloomHash64 | bloomNonScaling
-	if n == 0 || uint64(len(b)) != uint64(n)*bloomSub || f.options&^known != 0 || f.options&bloomHash64 == 0 {
+	if n == 0 || uint64(len(b)) != uint64(n)*bloomSub || f.options&^known != 0 || f.options&bloomHash64 == 0 ||
+		f.expansion > maxBloomExpansion || f.expansion == 0 && !f.NonScaling() {
 		return nil, ErrCorrupt
 	}
 	size, all := f.size, uint64(0)
 	for ; len(b) > 0; b = b[bloomSub:] {
 		sub, ok := decodeSubFilter(b)
-		if !ok || sub.Size > size || all+sub.Bytes > MaxBytes {
+		if !ok || !f.mayFollow(&sub) || sub.Size > size || all+sub.Bytes > MaxBytes {
 			return nil, ErrCorrupt
 		}
 		size, all = size-sub.Size, all+sub.Bytes
@@ -322,7 +356,9 @@ func (f *Bloom) Redo(change []byte, seq uint64) error {
 			return fmt.Errorf("%w: items of a filter", ErrCorrupt)
 		}
 		for ; len(r.Rest) > 0; r.Rest = r.Rest[16:] {
-			f.add(int(n), binary.LittleEndian.Uint64(r.Rest), binary.LittleEndian.Uint64(r.Rest[8:]), seq)
+			if !f.add(int(n), binary.LittleEndian.Uint64(r.Rest), binary.LittleEndian.Uint64(r.Rest[8:]), seq) {
+				return fmt.Errorf("%w: more items than a sub-filter takes", ErrCorrupt)
+			}
 		}
 		return nil
 	case bloomGrows:
@@ -330,10 +366,13 @@ func (f *Bloom) Redo(change []byte, seq uint64) error {
 			return fmt.Errorf("%w: growth of a filter", ErrCorrupt)
 		}
 		sub, ok := decodeSubFilter(r.Rest)
-		if !ok || len(f.subs) > maxBloomSubs {
+		if !ok || sub.Size != 0 {
 			return fmt.Errorf("%w: growth of a filter", ErrCorrupt)
 		}
 		if f.takes(0, seq) {
+			if !f.mayFollow(&sub) || f.Needs()+memoryOf(sub.Bytes) > MaxBytes {
+				return fmt.Errorf("%w: growth of a filter", ErrCorrupt)
+			}
 			f.subs = append(f.subs, sub)
 			f.addPart(sub.Bytes)
 		}
@@ -344,10 +383,13 @@ func (f *Bloom) Redo(change []byte, seq uint64) error {
 	return fmt.Errorf("%w: unknown change of a filter", ErrCorrupt)
 }
 
-// add sets the bits of a new item in the pages that lack it.
-func (f *Bloom) add(n int, a, b, seq uint64) {
+// add sets the bits of a new item in the pages that lack it; false if there is no room.
+func (f *Bloom) add(n int, a, b, seq uint64) bool {
 	sub, p := &f.subs[n], &f.parts[n]
 	if f.takes(0, seq) {
+		if sub.Size >= sub.Capacity {
+			return false
+		}
 		sub.Size++
 		f.size++
 	}
@@ -358,4 +400,5 @@ func (f *Bloom) add(n int, a, b, seq uint64) {
 		}
 		a += b
 	}
+	return true
 }

@@ -140,10 +140,12 @@ func (f *CountMin) open(header []byte) error {
 	r := coding.Reader{Rest: header}
 	f.count = r.Varint()
 	f.readPanes(&r)
-	if r.End(); r.Bad {
+	if r.End(); r.Bad || f.count < 0 {
 		return ErrCorrupt
 	}
-	f.addCells()
+	if f.addCells(); f.cleared > f.pages() {
+		return ErrCorrupt
+	}
 	return nil
 }
 
@@ -403,7 +405,9 @@ func (f *CountMin) pairs(r *coding.Reader, pane, seq uint64) {
 			f.touch(cells[n*depth:(n+1)*depth], item)
 		}
 		for i := range n {
-			f.add(cells[i*depth:(i+1)*depth], deltas[i], pane, seq)
+			if !f.add(cells[i*depth:(i+1)*depth], deltas[i], pane, seq) {
+				r.Fail()
+			}
 		}
 	}
 }
@@ -413,14 +417,15 @@ func (f *CountMin) deepPairs(r *coding.Reader, pane, seq uint64) {
 	cells := make([]uint64, f.opts.Depth)
 	for len(r.Rest) > 0 {
 		if item, delta := r.Bytes(), r.Varint(); !r.Bad {
-			f.touch(cells, item)
-			f.add(cells, delta, pane, seq)
+			if f.touch(cells, item); !f.add(cells, delta, pane, seq) {
+				r.Fail()
+			}
 		}
 	}
 }
 
-// add adds to an item's cells in the pages that lack it.
-func (f *CountMin) add(cells []uint64, delta int64, pane, seq uint64) {
+// add adds to an item's cells in the pages that lack it; false if the count would be out of range.
+func (f *CountMin) add(cells []uint64, delta int64, pane, seq uint64) bool {
 	least := int64(math.MaxInt64)
 	for _, index := range cells {
 		at := f.at(index, pane)
@@ -432,13 +437,19 @@ func (f *CountMin) add(cells []uint64, delta int64, pane, seq uint64) {
 		}
 	}
 	if f.takes(0, seq) {
-		if f.count += delta; f.Windowed() {
+		count, ok := sum(f.count, delta)
+		if f.count = count; f.Windowed() {
 			f.counts[pane] += delta
+			ok = ok && f.counts[pane] >= 0
+		}
+		if !ok || count < 0 {
+			return false
 		}
 	}
 	if f.Answers != nil {
 		*f.Answers = append(*f.Answers, least)
 	}
+	return true
 }
 
 // AppendMerge appends the change that replaces the sketch by the sum of others of the same
@@ -537,6 +548,9 @@ func dot(a, b []byte) (int64, bool) {
 // replace puts pages that a merge has made in their place.
 func (f *CountMin) replace(r *coding.Reader, seq uint64) {
 	count := r.Varint()
+	if count < 0 {
+		r.Fail()
+	}
 	if !r.Bad && f.takes(0, seq) {
 		f.count = count
 	}

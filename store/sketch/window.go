@@ -67,8 +67,16 @@ func (f *CountMin) readPanes(r *coding.Reader) {
 		return
 	}
 	f.panes = panes{newest: r.UpTo(f.opts.panes() - 1), begun: r.Varint(), cleared: r.Uvarint(), counts: make([]int64, f.opts.panes())}
+	left := f.count // what the counts of the panes that are not read yet sum up to
 	for i := range f.counts {
-		f.counts[i] = r.Varint()
+		n := r.Varint()
+		if n < 0 || n > left {
+			r.Fail()
+		}
+		f.counts[i], left = n, left-n
+	}
+	if left != 0 || f.counts[f.spare()] != 0 || f.begun < 0 {
+		r.Fail()
 	}
 }
 

@@ -110,8 +110,8 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G4", name: "an item is redone in the newest sub-filter instead of its own",
 		file:     "store/sketch/bloom.go",
-		old:      "			f.add(int(n), ",
-		new:      "			f.add(len(f.subs)-1, ",
+		old:      "f.add(int(n), ",
+		new:      "f.add(len(f.subs)-1, ",
 		packages: "./store", tests: "TestItemsOfOldSubFilters",
 	},
 	{
@@ -302,5 +302,19 @@ var sketchMutants = []mutant{
 		old:      "	there := kind != \"none\" && begun == 0\n",
 		new:      "	there := kind != \"none\" && begun >= 0\n",
 		packages: "./integration_test", tests: "TestImportFilters",
+	},
+	{
+		guarantee: "G2", name: "a header may hold more items than its sub-filter takes",
+		file:     "store/sketch/bloom.go",
+		old:      " || f.Size > f.Capacity || b[52] != 0 {\n",
+		new:      " || b[52] != 0 {\n",
+		packages: "./store/sketch", tests: "TestImpossibleHeaders",
+	},
+	{
+		guarantee: "G2", name: "a header may have sub-filters that no growth makes",
+		file:     "store/sketch/bloom.go",
+		old:      "!ok || !f.mayFollow(&sub) || sub.Size > size",
+		new:      "!ok || sub.Size > size",
+		packages: "./store/sketch", tests: "TestImpossibleHeaders",
 	},
 }
