@@ -174,8 +174,8 @@ func (x *decider) sketchIncrBy(op *Op) error {
 
 // turnPanes is upkeep if an increment must not come before it.
 func (x *decider) turnPanes(r *ref, f *sketch.CountMin) error {
-	if f.PaneIsOver(x.at(r.p).logged) && !r.c.object().upkeep(x, r) {
-		return ErrDiskFull
+	if f.PaneIsOver(x.at(r.p).logged) {
+		return r.c.object().upkeep(x, r)
 	}
 	return nil
 }

@@ -166,8 +166,10 @@ func sum(a, b int64) (int64, bool) {
 // disk cap an EXACT one.
 func (x *decider) makeRoom(r *ref) error {
 	t := r.t
-	if t.filter.Due(x.at(r.p).logged) && !x.plan(r.p, t) {
-		return ErrDiskFull
+	if t.filter.Due(x.at(r.p).logged) {
+		if err := x.plan(r.p, t); err != nil {
+			return err
+		}
 	}
 	if full := t.filter.Full(); full || r.p.diskFull(t) {
 		t.figures.Refused++
@@ -201,23 +203,24 @@ func (p *partition) diskFull(t *tableState) bool {
 // maxEvents bounds the events of one filter that one operation may cause.
 const maxEvents = 16
 
-// plan logs the events that a table's filter plans. It returns false, with nothing
-// done, if there is no space for them on the disk.
-func (x *decider) plan(p *partition, t *tableState) bool {
-	if !x.moreRoom(maxEvents * eventRoom) {
-		return false
+// plan logs the events that a table's filter plans. An error means that the disk has no
+// space for them, and that nothing was done.
+func (x *decider) plan(p *partition, t *tableState) error {
+	if err := x.reserveMore(maxEvents * eventRoom); err != nil {
+		return err
 	}
 	pl := planner{pool: p.pool}
-	for range maxEvents {
+	for n := range maxEvents {
 		ev, ok := t.filter.Plan(x.at(p).logged, pl.grant)
 		pl.settle()
 		if !ok || x.err != nil {
+			x.giveBack((maxEvents - n) * eventRoom)
 			break
 		}
 		x.control = ev.AppendTo(x.control[:0])
 		x.log(p, &entry{kind: entryControl, table: t.def.ID, id: x.control, t: t})
 	}
-	return true
+	return nil
 }
 
 // eventRoom bounds what an event takes in the log, beside a key.

@@ -249,3 +249,58 @@ func TestFullDiskIsToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestManyFiltersDueAtOnce: filters that are due at once may need more of the op log than the
+// slack it keeps for what nobody foresaw. That is no full disk: the batch waits for room.
+func TestManyFiltersDueAtOnce(t *testing.T) {
+	const tables, keys = 80, 64
+	disk, clock := crashtest.NewFullDisk(vfs.NewMem()), newFakeClock()
+	var out bytes.Buffer
+	s, err := Open(Options{Dir: "data", FS: disk, SnapshotInterval: -1, MinFreeDisk: -1, BlockCache: 1 << 20,
+		LogFileSize: 64 << 10, Partitions: 32, Fsync: Everysec, Clock: clock.now, Logger: slog.New(slog.NewTextHandler(&out, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range tables {
+		if err := s.CreateTable(TableOptions{Name: fmt.Sprint("t", i), Prefix: fmt.Sprintf("t%d:", i), Window: time.Second}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	increment := func(id string) (ops []Op) {
+		for i := range tables * keys {
+			ops = append(ops, Op{Kind: CIncrBy, Key: fmt.Appendf(nil, "t%d:k%d", i%tables, i/tables), ID: []byte(id), Delta: 1})
+		}
+		b := Batch{Ops: ops}
+		s.Execute(&b)
+		return ops
+	}
+	for round := range 5 {
+		for i, op := range increment(fmt.Sprint("round", round)) {
+			if op.Err != nil {
+				t.Fatalf("round %d, operation %d: %v", round, i, op.Err)
+			}
+		}
+		clock.advance(time.Second) // each filter is to be refreshed
+	}
+	if strings.Contains(out.String(), "no space") {
+		t.Errorf("the log says %s", out.String())
+	}
+	disk.Fill(0)
+	refused := 0
+	for n := 0; refused == 0 && n < 100; n++ {
+		for _, op := range increment(fmt.Sprint("full", n)) {
+			if op.Err != nil && !errors.Is(op.Err, ErrDiskFull) {
+				t.Fatal(op.Err)
+			} else if op.Err != nil {
+				refused++
+			}
+		}
+	}
+	if refused == 0 || !strings.Contains(out.String(), "no space") {
+		t.Errorf("%d operations were refused on a full disk, and the log says %q", refused, out.String())
+	}
+	disk.Fill(-1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -210,9 +210,12 @@ func (x *decider) filterAdd(op *Op) error {
 	}
 	hashes := x.items[op.run.firstItem : op.run.firstItem+op.run.items]
 	for i, h := range hashes {
-		room := f.upkeep(x, r)
+		err := f.upkeep(x, r)
+		if err != nil && i == 0 {
+			return err
+		}
 		present := f.contains(h)
-		full := !present && (f.full() || !room) // G5: rather not at all than beyond ERROR
+		full := !present && (f.full() || err != nil) // G5: rather not at all than beyond ERROR
 		if !present && !full {
 			x.changeObject(r, x.note(filterItem, op.Keys[i]), h)
 		}
@@ -373,10 +376,10 @@ func (f *filterKey) due(logged int64) bool {
 }
 
 // upkeep logs the refreshes and other events that are due.
-func (f *filterKey) upkeep(x *decider, r *ref) bool {
+func (f *filterKey) upkeep(x *decider, r *ref) error {
 	for n := 0; n < maxEvents && x.err == nil && f.due(x.at(r.p).logged); n++ {
-		if !x.moreRoom(eventRoom + 1 + len(r.key)) {
-			return false
+		if err := x.reserveMore(eventRoom + 1 + len(r.key)); err != nil {
+			return err
 		}
 		if f.fixed != nil {
 			x.changeObject(r, x.note(filterEvent, nil), 0)
@@ -390,7 +393,7 @@ func (f *filterKey) upkeep(x *decider, r *ref) bool {
 		}
 		x.logEvent(r, ev)
 	}
-	return true
+	return nil
 }
 
 // redo inserts an item, or does what an event says.

@@ -122,9 +122,9 @@ func (s *Store) dropFragments(all []unfinished) error {
 	for _, u := range all {
 		x := s.internal(u.p)
 		x.lock()
-		if !x.moreRoom(entryRoom) {
+		if err := x.reserveMore(entryRoom); err != nil {
 			x.unlock()
-			return ErrDiskFull
+			return err
 		}
 		x.log(u.p, &entry{kind: entryDrop, delta: int64(u.number)})
 		if err := x.finish(); err != nil {

@@ -127,10 +127,10 @@ func (tallyType) decode(r *bufio.Reader, maxBytes uint64) (object, error) {
 	return &tally{value: value, seq: seq}, nil
 }
 
-func (f *tally) bytes() uint64                  { return tallySize }
-func (f *tally) due(int64) bool                 { return false }
-func (f *tally) upkeep(x *decider, r *ref) bool { return true }
-func (f *tally) release()                       {}
+func (f *tally) bytes() uint64                   { return tallySize }
+func (f *tally) due(int64) bool                  { return false }
+func (f *tally) upkeep(x *decider, r *ref) error { return nil }
+func (f *tally) release()                        {}
 
 // TestKeyType plays what the store does with keys of any type: nothing of it knows tallies.
 func TestKeyType(t *testing.T) {

@@ -116,6 +116,7 @@ func (s *Store) reserve(bytes int64) (room int64, err error) {
 	room = oplog.Framed(bytes)
 	err = s.oplog.Reserve(room)
 	if errors.Is(err, persistence.ErrNoSpace) {
+		s.tellNoSpace(bytes, err)
 		return 0, ErrDiskFull
 	}
 	if err != nil {
@@ -125,25 +126,33 @@ func (s *Store) reserve(bytes int64) (room int64, err error) {
 	return room, nil
 }
 
-// moreRoom reserves a little more while partitions are locked: for what nobody could
-// foresee. It never waits, and must be given back like the rest.
-func (x *decider) moreRoom(bytes int) bool {
-	room := oplog.Framed(int64(bytes))
-	ok := x.s.oplog.TryReserve(room)
-	if ok {
-		x.room += room
+// tellNoSpace logs, once a second at most, that operations are refused because the disk has
+// no space for their records.
+func (s *Store) tellNoSpace(bytes int64, err error) {
+	now := time.Now().Unix()
+	if last := s.noSpace.Load(); last != now && s.noSpace.CompareAndSwap(last, now) {
+		s.log.Warn("the disk has no space for the op log: writes are refused", "bytes", bytes, "error", err)
 	}
-	return ok
 }
 
-// reserveMore is moreRoom for any number of bytes. It may wait for the disk.
+// reserveMore reserves space for entries that could not be foreseen, while partitions are
+// locked. It goes back like the rest. It waits for the disk only if many batches have used up
+// the slack at once: that says nothing about the disk.
 func (x *decider) reserveMore(bytes int) error {
-	if x.moreRoom(bytes) {
-		return nil
+	room := oplog.Framed(int64(bytes))
+	var err error
+	if !x.s.oplog.TryReserve(room) {
+		room, err = x.s.reserve(int64(bytes))
 	}
-	room, err := x.s.reserve(int64(bytes))
 	x.room += room
 	return err
+}
+
+// giveBack gives back space that reserveMore has reserved, and that no entry needs.
+func (x *decider) giveBack(bytes int) {
+	room := oplog.Framed(int64(bytes))
+	x.s.oplog.Release(room, 0)
+	x.room -= room
 }
 
 // giveBackRoom gives back what the batch has reserved, and its records have not taken.
@@ -170,11 +179,11 @@ func (s *Store) refreshDue(p *partition) {
 	}
 	for _, t := range p.tables {
 		if t.filter.Due(x.at(p).logged) {
-			x.plan(p, t)
+			_ = x.plan(p, t) // it stays due
 		}
 	}
 	for _, c := range p.objects {
-		c.object().upkeep(x, &ref{key: []byte(c.key()), p: p, c: c})
+		_ = c.object().upkeep(x, &ref{key: []byte(c.key()), p: p, c: c})
 	}
 	x.finish()
 }

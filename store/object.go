@@ -53,9 +53,9 @@ type object interface {
 	bytes() uint64
 	// due reports whether upkeep has something to log.
 	due(logged int64) bool
-	// upkeep logs what is to happen without an operation, such as refreshes. False:
-	// there is no space for it on the disk.
-	upkeep(x *decider, r *ref) bool
+	// upkeep logs what is to happen without an operation, such as refreshes. An error
+	// means that the disk has no space for it.
+	upkeep(x *decider, r *ref) error
 	// redo applies a logged change. It consults no clock, and may be handed changes
 	// that a decoded object contains already: see encode. An error means damage.
 	redo(change) error

@@ -70,19 +70,19 @@ func (o *paged) due(logged int64) bool {
 }
 
 // upkeep logs that panes of a windowed sketch are turned, and pieces of one that are emptied.
-func (o *paged) upkeep(x *decider, r *ref) bool {
+func (o *paged) upkeep(x *decider, r *ref) error {
 	f, ok := o.Sketch.(*sketch.CountMin)
 	if !ok {
-		return true
+		return nil
 	}
 	for n, now := 0, x.at(r.p).logged; x.err == nil && (f.PaneIsOver(now) || n < maxEvents && f.Due(now)); n++ {
-		if !x.moreRoom(eventRoom + len(r.key)) {
-			return false
+		if err := x.reserveMore(eventRoom + len(r.key)); err != nil {
+			return err
 		}
 		x.control = f.AppendUpkeep(x.control[:0], now)
 		x.changeObject(r, x.control, 0)
 	}
-	return true
+	return nil
 }
 
 // misses reports that the pages are not loaded yet, or not on disk: then the log deletes

@@ -169,7 +169,7 @@ func (x *decider) heardEntry(op *Op, r *ref, h *Heard, kind entryKind) *entry {
 // makeRoomHeard is makeRoom for what cannot be refused.
 func (x *decider) makeRoomHeard(r *ref) {
 	if r.t.filter.Due(x.at(r.p).logged) {
-		x.plan(r.p, r.t)
+		_ = x.plan(r.p, r.t) // the filter is late then, and its error is shown
 	}
 }
 

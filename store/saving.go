@@ -237,9 +237,9 @@ func (s *Store) unpin(p *partition) error {
 	}
 	if p.seq == p.saving.checkpointSeq {
 		encoded := p.catalog.encode()
-		if !x.moreRoom(entryRoom + len(encoded)) {
+		if err := x.reserveMore(entryRoom + len(encoded)); err != nil {
 			x.unlock()
-			return ErrDiskFull
+			return err
 		}
 		x.log(p, &entry{kind: entryCatalog, id: encoded})
 	}

@@ -188,6 +188,7 @@ type Store struct {
 
 	frozen   atomic.Pointer[error] // set once, by freeze
 	diskFull atomic.Bool
+	noSpace  atomic.Int64          // when it was last logged that the op log found none, unix s
 	unread   atomic.Pointer[error] // why no other region reads this one; nil: they may
 	fencing  sync.Mutex            // fence
 	unheard  atomic.Bool           // too much of the log is kept for another region (Options.RegionRefuse)

@@ -250,8 +250,8 @@ var sketchMutants = []mutant{
 	{
 		guarantee: "G1", name: "an increment goes into a pane whose time is over",
 		file:     "store/countmin.go",
-		old:      "	if f.PaneIsOver(x.at(r.p).logged) && ",
-		new:      "	if false && ",
+		old:      "	if f.PaneIsOver(x.at(r.p).logged) {\n		return r",
+		new:      "	if false {\n		return r",
 		packages: "./store", tests: "TestPaneIsEmptiedInPieces",
 	},
 	{

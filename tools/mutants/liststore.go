@@ -24,6 +24,20 @@ var storeMutants = []mutant{
 		packages: "./fbf ./store", tests: "TestSetOutlivesPauses|TestPausesDoNotAge",
 	},
 	{
+		guarantee: "G8", name: "a slack that is used up is taken for a full disk",
+		file:     "store/maintain.go",
+		old:      "		room, err = x.s.reserve(int64(bytes))\n",
+		new:      "		room, err = 0, ErrDiskFull\n",
+		packages: "./store", tests: "TestManyFiltersDueAtOnce",
+	},
+	{
+		guarantee: "G8", name: "a full disk is not logged",
+		file:     "store/maintain.go",
+		old:      "		s.tellNoSpace(bytes, err)\n",
+		new:      "",
+		packages: "./store", tests: "TestManyFiltersDueAtOnce",
+	},
+	{
 		guarantee: "G1", name: "two who look at once advance time by two steps",
 		file:     "fbf/running.go",
 		old:      "		case lost != r.lost.Load(): // somebody has found a gap meanwhile\n",
