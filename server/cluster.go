@@ -157,10 +157,10 @@ var clusterSettings = []Setting{
 			"It is also how long a request waits while its shard has no leader.",
 		kind: millis(func(c *Config) *time.Duration { return &c.Cluster.NodeTimeout }, 100, 600_000),
 	}, {
-		Name: "cluster-secret", Group: GroupCluster, Default: `""`, Hidden: true,
+		Name: "cluster-secret", Group: GroupCluster, Default: `""`,
 		Doc: "The password by which nodes know each other, the same on all of them, unless tls-cluster is yes. Set it in " +
 			"the configuration file or in one that it includes, not on the command line. It is never shown.",
-		kind: text(func(c *Config) *string { return &c.Cluster.Secret }, "<password>", 512).must(longSecret),
+		kind: password(func(c *Config) *string { return &c.Cluster.Secret }).must(longSecret),
 	}, {
 		Name: "tls-cluster", Group: GroupCluster, Default: "no",
 		Doc: "Nodes talk over TLS and show each other their certificates (tls-cert-file), signed by an authority of " +

@@ -140,6 +140,12 @@ func text(field func(*Config) *string, syntax string, longest int) kind {
 		func(s string) string { return s })
 }
 
+// passwordSyntax marks the settings that are passwords.
+const passwordSyntax = "<password>"
+
+// password is the kind of a password. CONFIG GET does not show it.
+func password(field func(*Config) *string) kind { return text(field, passwordSyntax, 512) }
+
 // list is the kind of a value of several words.
 func list[T any](field func(*Config) *T, syntax string, parse func([]string) (T, error), format func(T) []string) kind {
 	return kind{

@@ -93,20 +93,24 @@ func TestObservationSettings(t *testing.T) {
 	c.expect("+OK", "CONFIG", "SET", "slowlog-log-slower-than", "-1")
 }
 
-// TestSecretSettingsAreNotShown: no setting that is a password, by what the settings say of themselves, in the log or
-// SLOWLOG, whether CONFIG SET accepts it or not. (MONITOR does not show CONFIG.)
+// TestSecretSettingsAreNotShown: no setting that is a password, by what the settings say of themselves, in CONFIG GET, INFO,
+// the log or SLOWLOG, whether CONFIG SET accepts it or not. (MONITOR does not show CONFIG.)
 func TestSecretSettingsAreNotShown(t *testing.T) {
 	const secret = "a-password-of-more-than-16-bytes"
 	var log lockedBuffer
-	s := startWith(t, Options{Store: openStore(t), Logger: slog.New(slog.NewJSONHandler(&log, nil))}, "slowlog-log-slower-than", "0")
+	s := startWith(t, Options{Store: openStore(t), Logger: slog.New(slog.NewJSONHandler(&log, nil))}, "slowlog-log-slower-than", "0",
+		"requirepass", secret, "cluster-secret", secret, "region-password", secret, "tls-key-file-pass", secret)
 	c := s.dial(t)
+	c.expect("+OK", "AUTH", secret)
 	found := 0
 	for i := range Settings {
-		if s := &Settings[i]; !s.Hidden && s.Syntax() != "<password>" {
+		if s := &Settings[i]; s.Syntax() != "<password>" {
 			continue
 		}
 		found++
 		name := Settings[i].Name
+		c.expect("["+name+" (redacted)]", "CONFIG", "GET", name)
+		c.expect("["+name+" (redacted)]", "CONFIG", "GET", strings.ToUpper(name[:4])+"*"+name[5:])
 		if set := c.do("CONFIG", "SET", name, secret); set == "+OK" {
 			eventually(t, "the act is logged", func() bool { return strings.Contains(log.String(), "CONFIG SET "+name+" ") })
 		}
@@ -115,6 +119,11 @@ func TestSecretSettingsAreNotShown(t *testing.T) {
 		}
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log shows %s", log.String())
+		}
+	}
+	for _, command := range []string{"CONFIG GET *", "INFO everything", "CLIENT LIST", "CLIENT INFO", "ACL LOG", "LATENCY LATEST", "MEMORY STATS"} {
+		if said := c.do(strings.Fields(command)...); strings.Contains(said, secret) {
+			t.Errorf("%s shows %s", command, said)
 		}
 	}
 	if found < 4 {

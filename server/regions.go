@@ -55,10 +55,10 @@ var regionSettings = []Setting{
 			"unless clients must show certificates, each region must have such a user for the others, and log in at them as one. Connections made from then on use what is set.",
 		kind: text(func(c *Config) *string { return &c.Region.User }, "<name>", 512),
 	}, {
-		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true, Hidden: true,
+		Name: "region-password", Group: GroupRegions, Default: `""`, Mutable: true,
 		Doc: "That user's password; without one this region does not log in. Set it in the configuration file or in one that it " +
 			"includes, not on the command line. It is never shown.",
-		kind: text(func(c *Config) *string { return &c.Region.Password }, "<password>", 512),
+		kind: password(func(c *Config) *string { return &c.Region.Password }),
 	}, {
 		Name: "region-announce", Group: GroupRegions, Default: `""`, Mutable: true,
 		Doc: "The host:port at which the other regions reach this one, for clients or, with tls-region, for clients that use TLS. It " +

@@ -180,8 +180,8 @@ var securitySettings = []Setting{
 	{
 		Name: "requirepass", Group: GroupSecurity, Default: `""`, Mutable: true,
 		Doc: "The password of the user default, which clients send with AUTH or HELLO. Set it in the configuration " +
-			"file: other users of the machine can read a command line.",
-		kind: text(func(c *Config) *string { return &c.RequirePass }, "<password>", 512),
+			"file: other users of the machine can read a command line. It is never shown.",
+		kind: password(func(c *Config) *string { return &c.RequirePass }),
 	}, {
 		Name: "user", Group: GroupSecurity, Default: "", Lines: true,
 		Doc: "A user and its permissions, one per line, in the rules of ACL SETUSER: user alice on >secret ~page:* " +

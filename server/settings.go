@@ -32,9 +32,6 @@ type Setting struct {
 	// text.
 	Fixed bool
 
-	// Hidden settings hold a secret that nobody is shown.
-	Hidden bool
-
 	// Lines settings have one value per line of a file, or per flag; each adds to
 	// those before. They say how the server starts and do not show in CONFIG GET.
 	Lines bool
@@ -56,9 +53,12 @@ func (s *Setting) words(value string) []string {
 // Format returns the setting's value in c, as CONFIG GET shows it.
 func (s *Setting) Format(c *Config) string { return strings.Join(s.kind.format(c), " ") }
 
+// hidden reports whether the value is a secret that nobody is shown.
+func (s *Setting) hidden() bool { return s.kind.syntax == passwordSyntax }
+
 // show is Format for clients.
 func (s *Setting) show(c *Config) string {
-	if value := s.Format(c); !s.Hidden || value == "" {
+	if value := s.Format(c); !s.hidden() || value == "" {
 		return value
 	}
 	return "(redacted)"

@@ -368,8 +368,8 @@ var tlsSettings = []Setting{
 	}, {
 		Name: "tls-key-file-pass", Group: GroupTLS, Default: `""`, Mutable: true,
 		Doc: "The password of an encrypted private key (PKCS #8). Set it in the configuration file, not on the command " +
-			"line.",
-		kind: text(func(c *Config) *string { return &c.TLS.KeyFilePass }, "<password>", 512),
+			"line. It is never shown.",
+		kind: password(func(c *Config) *string { return &c.TLS.KeyFilePass }),
 	}, {
 		Name: "tls-ca-cert-file", Group: GroupTLS, Default: `""`, Mutable: true,
 		Doc:  "The certificates, in PEM, of the authorities that sign the clients' certificates.",

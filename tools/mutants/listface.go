@@ -137,11 +137,11 @@ var faceMutants = []mutant{
 		packages: "./server", tests: "TestNodesSettings",
 	},
 	{
-		guarantee: "security", name: "CONFIG GET shows the cluster's secret",
+		guarantee: "security", name: "CONFIG GET shows passwords",
 		file:     "server/settings.go",
-		old:      "	if value := s.Format(c); !s.Hidden || value == \"\" {\n",
+		old:      "	if value := s.Format(c); !s.hidden() || value == \"\" {\n",
 		new:      "	if value := s.Format(c); true {\n",
-		packages: "./server", tests: "TestNodesSettings",
+		packages: "./server", tests: "TestSecretSettingsAreNotShown",
 	},
 	{
 		guarantee: "R7", name: "clients are sent to a leader whose connection is broken",
