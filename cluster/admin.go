@@ -267,7 +267,7 @@ func (a *Admin) hasShard(c *Configuration) error {
 		return errors.New("it has no backup of a shard")
 	case self == nil || self.Shard != is.Shard || c.Shard(is.Shard) == nil || c.Shard(is.Shard).Founder != self.ID:
 		return fmt.Errorf("it has the backup %s of the shard %.8s, which another node begins: start it with an empty directory", is.Restored, is.Shard)
-	case c.Partitions != a.Store.Stats().Partitions || uint64(c.Seed) != a.Store.Seed() || c.Version <= is.After:
+	case c.Partitions != a.Store.Stats().Partitions || c.Seed != Seed(a.Store.Seed()) || c.Version <= is.After:
 		return fmt.Errorf("the backup %s that it has is of other data than the cluster", is.Restored)
 	}
 	return nil

@@ -28,7 +28,7 @@ const exportedOps = 20
 // export makes a partition in which the load has no key.
 func export(t testing.TB, behind *Node) *exported {
 	fsys := vfs.NewMem()
-	src, err := store.Open(store.Options{Dir: "d", FS: fsys, Partitions: 4, Seed: 7, MinFreeDisk: -1})
+	src, err := store.Open(store.Options{Dir: "d", FS: fsys, Partitions: 4, Seed: [16]byte{7}, MinFreeDisk: -1})
 	must(t, err)
 	e := &exported{t: t, fs: fsys, key: "a"}
 	for store.Slot([]byte(e.key))/4096 == store.Slot([]byte("k0"))/4096 {

@@ -165,7 +165,7 @@ func TestRejoinInterrupted(t *testing.T) {
 // those that join have its counters, and recognise its ids.
 func TestFirstNodeWithData(t *testing.T) {
 	mem := vfs.NewCrashableMem()
-	single, err := store.Open(store.Options{Dir: "d", FS: mem, Partitions: 4, Seed: 7, MinFreeDisk: -1})
+	single, err := store.Open(store.Options{Dir: "d", FS: mem, Partitions: 4, Seed: [16]byte{7}, MinFreeDisk: -1})
 	must(t, err)
 	count := func(s *store.Store, id string) *store.Op {
 		var b store.Batch

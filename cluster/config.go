@@ -53,7 +53,7 @@ type Configuration struct {
 	Cluster string `json:"cluster"`
 	// Format is the level of what the nodes write: at most the Level of any member. It never falls.
 	Format int `json:"format"`
-	// Seed keys the hashes of all nodes. Clients must not learn it, so it is 0 in what an
+	// Seed keys the hashes of all nodes. Clients must not learn it, so it is zeros in what an
 	// administrator is shown.
 	Seed Seed `json:"seed,omitzero"`
 	// Partitions is a power of two, 1..1024; it never changes.
@@ -203,16 +203,18 @@ type Member struct {
 	Level int `json:"level"`
 }
 
-// Seed is a hash seed. It is written as hex digits, since JSON's numbers lose digits.
-type Seed uint64
+// Seed is a hash seed, written as hex digits.
+type Seed [16]byte
 
-// MarshalText writes sixteen hex digits.
-func (s Seed) MarshalText() ([]byte, error) { return fmt.Appendf(nil, "%016x", uint64(s)), nil }
+// MarshalText writes 32 hex digits.
+func (s Seed) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, s[:]), nil }
 
 // UnmarshalText reads them.
 func (s *Seed) UnmarshalText(b []byte) error {
-	n, err := strconv.ParseUint(string(b), 16, 64)
-	*s = Seed(n)
+	if hex.DecodedLen(len(b)) != len(s) {
+		return invalid("a hash seed has %d hex digits", 2*len(s))
+	}
+	_, err := hex.Decode(s[:], b)
 	return err
 }
 
@@ -303,7 +305,7 @@ func (c *Configuration) rise(level int) {
 
 // Public returns the configuration without what clients must not learn.
 func (c Configuration) Public() Configuration {
-	c.Seed = 0
+	c.Seed = Seed{}
 	return c
 }
 
@@ -422,7 +424,7 @@ func (c Configuration) rules() error {
 		return invalid("the cluster's id %.50q is not 40 hex digits", c.Cluster)
 	case c.Format < 1:
 		return invalid("format level %d", c.Format)
-	case c.Seed == 0:
+	case c.Seed == Seed{}:
 		return invalid("it has no hash seed")
 	case !validPartitions(c.Partitions):
 		return invalid("%d partitions: not a power of two up to %d", c.Partitions, maxPartitions)

@@ -22,7 +22,7 @@ func member(n int) Member {
 // threeNodes is a valid configuration.
 func threeNodes() Configuration {
 	return Configuration{
-		Version: 7, Cluster: id(1000), Format: 1, Seed: 0xfedcba9876543210, Partitions: 16,
+		Version: 7, Cluster: id(1000), Format: 1, Seed: Seed{0xfe, 15: 0x10}, Partitions: 16,
 		Shards:  []Shard{{ID: id(99), Epoch: 1, Founder: id(1), Partitions: []Range{{0, 15}}}},
 		Members: []Member{member(1), member(2), member(3)},
 		Tables:  Tables{Version: 3, Set: store.NewTables()},
@@ -65,7 +65,7 @@ func TestConfigurationRules(t *testing.T) {
 		"levels up to 1, and the": func(c *Configuration) { c.Format = FormatLevel + 1 },
 		"levels up to 0":          func(c *Configuration) { c.Members[0].Level = 0 },
 		"levels up to 65536":      func(c *Configuration) { c.Members[0].Level = maxLevel + 1 },
-		"hash seed":               func(c *Configuration) { c.Seed = 0 },
+		"hash seed":               func(c *Configuration) { c.Seed = Seed{} },
 		"24 partitions":           func(c *Configuration) { c.Partitions = 24 },
 		"2048 partitions":         func(c *Configuration) { c.Partitions = 2048 },
 		"partition 0 is in no":    func(c *Configuration) { c.Shards = nil },
@@ -131,7 +131,7 @@ func TestConfigurationIsReadWithDistrust(t *testing.T) {
 		"another case":    strings.Replace(text, `"version"`, `"Version"`, 1),
 		"space":           text + " ",
 		"two values":      text + text,
-		"a number as hex": strings.Replace(text, "fedcba98", "FEDCBA98", 1),
+		"a number as hex": strings.Replace(text, `"fe00`, `"FE00`, 1),
 		"too long":        text + strings.Repeat(" ", maxConfiguration),
 	} {
 		if _, err := DecodeConfiguration([]byte(in)); !errors.Is(err, ErrInvalid) {
@@ -169,7 +169,7 @@ func TestConfigurationChanges(t *testing.T) {
 	}
 	for _, edit := range []func(c *Configuration){
 		func(c *Configuration) { c.Cluster = id(5) },
-		func(c *Configuration) { c.Seed++ },
+		func(c *Configuration) { c.Seed[15]++ },
 		func(c *Configuration) { c.Partitions, c.Shards[0].Partitions[0].Last = 32, 31 },
 		func(c *Configuration) { c.Members = nil },
 	} {

@@ -14,8 +14,8 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// openIn opens the store of a directory in memory, of a seed unless it is 0.
-func openIn(t *testing.T, fs vfs.FS, dir string, seed uint64) *store.Store {
+// openIn opens the store of a directory in memory, of a seed unless it is zeros.
+func openIn(t *testing.T, fs vfs.FS, dir string, seed [16]byte) *store.Store {
 	t.Helper()
 	s, err := store.Open(store.Options{Dir: dir, FS: fs, Seed: seed, Partitions: 4, MinFreeDisk: -1, SnapshotInterval: -1})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestDirectoryIsInterrupted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := openIn(t, mem, "d", 0)
+		s := openIn(t, mem, "d", [16]byte{})
 		id := d.ID()
 		if err := errors.Join(s.Close(), d.Close()); err != nil {
 			t.Fatal(err)
@@ -83,9 +83,9 @@ func TestDirectoryIsInterrupted(t *testing.T) {
 		if d.ID() != id || became && !member {
 			t.Errorf("after operation %d: member %v, id %s, which was %s", n, member, d.ID(), id)
 		}
-		seed := uint64(0)
+		var seed [16]byte
 		if member {
-			seed = uint64(c.Seed) // refused unless the store was erased
+			seed = c.Seed // refused unless the store was erased
 		}
 		s = openIn(t, left, "d", seed)
 		if err := errors.Join(s.Close(), d.Close()); err != nil {
@@ -98,7 +98,7 @@ func TestDirectoryIsInterrupted(t *testing.T) {
 func TestDirectoryRestores(t *testing.T) {
 	root := t.TempDir()
 	backup, dir := filepath.Join(root, "backup"), filepath.Join(root, "d")
-	s := openIn(t, nil, filepath.Join(root, "other"), 0)
+	s := openIn(t, nil, filepath.Join(root, "other"), [16]byte{})
 	put(t, s, "k")
 	if err := errors.Join(s.Backup(backup), s.Close()); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestDirectoryRestores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s = openIn(t, nil, dir, 0)
+	s = openIn(t, nil, dir, [16]byte{})
 	if err := d.restore(backup, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +121,7 @@ func TestDirectoryRestores(t *testing.T) {
 		if d, err = OpenDirectory(nil, dir); err != nil {
 			t.Fatal(err)
 		}
-		s = openIn(t, nil, dir, 0)
+		s = openIn(t, nil, dir, [16]byte{})
 		if !has(s, "k") || d.state().Restored != backup {
 			t.Errorf("restored: %v %+v", has(s, "k"), d.state())
 		}

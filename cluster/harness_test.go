@@ -126,7 +126,7 @@ func (s *shard) onLeader(what string, do func(n *Node) error) {
 // configuration is one with all members.
 func (s *shard) configuration() Configuration {
 	id := fmt.Sprintf("%040x", 1000)
-	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: 7, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}},
+	c := Configuration{Version: 1, Cluster: id, Format: FormatLevel, Seed: [16]byte{7}, Partitions: 4, Shards: []Shard{{ID: id, Founder: s.members[0].id, Partitions: []Range{{0, 3}}}},
 		Tables: Tables{Version: 1, Set: store.NewTables()}}
 	for i, m := range s.members {
 		c.Members = append(c.Members, Member{ID: m.id, Shard: id, Host: "127.0.0.1", Port: 7001 + i, ClusterPort: cmp.Or(m.port, 17001+i), Voter: true, Level: FormatLevel})
@@ -175,7 +175,7 @@ func (m *replica) start() {
 		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return store.Open(store.Options{
-				Dir: "d", FS: m.full, Partitions: 4, Seed: 7, Replicated: replicated, Sections: Sections,
+				Dir: "d", FS: m.full, Partitions: 4, Seed: [16]byte{7}, Replicated: replicated, Sections: Sections,
 				SnapshotInterval: 200 * time.Millisecond, LogFileSize: 256 << 10, MinFreeDisk: -1,
 			})
 		},

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -156,7 +155,7 @@ func readBackup(fsys vfs.FS, dir string) (b Backup, err error) {
 	if err != nil {
 		b.Fault, b.Origin = err.Error(), nil
 	}
-	seed := sha256.Sum256(binary.BigEndian.AppendUint64([]byte("hash seed"), meta.Seed))
+	seed := sha256.Sum256(append([]byte("hash seed"), meta.Seed[:]...))
 	b.Copy, b.Partitions, b.Seed = fmt.Sprintf("%x-%x", meta.ID, meta.Incarnation), meta.Partitions, fmt.Sprintf("%x", seed[:4])
 	return b, err
 }

@@ -133,7 +133,7 @@ func FuzzOrigin(f *testing.F) {
 func TestRestoredShardBeginsItself(t *testing.T) {
 	root := t.TempDir()
 	backup, dir := filepath.Join(root, "backup"), filepath.Join(root, "d")
-	s := openIn(t, nil, filepath.Join(root, "other"), 0)
+	s := openIn(t, nil, filepath.Join(root, "other"), [16]byte{})
 	put(t, s, "k")
 	of := backupsOf()[1].Origin
 	of.Partitions, of.Shards[0].Partitions, of.Shards[1].Partitions = 4, []Range{{0, 1}}, []Range{{2, 3}}
@@ -148,7 +148,7 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 	open := func() *Admin {
 		d, err := OpenDirectory(nil, dir)
 		must(t, err)
-		return &Admin{Directory: d, Store: openIn(t, nil, dir, 0), Self: Member{Host: "127.0.0.1", Port: 7001, ClusterPort: 17001, Level: 1},
+		return &Admin{Directory: d, Store: openIn(t, nil, dir, [16]byte{}), Self: Member{Host: "127.0.0.1", Port: 7001, ClusterPort: 17001, Level: 1},
 			Digests: func() (string, string) { return "", "" }, Restart: func() { restarts++ }}
 	}
 	a := open()
@@ -178,7 +178,7 @@ func TestRestoredShardBeginsItself(t *testing.T) {
 		},
 		"in another": func(c *Configuration) { c.Members[0].Shard = shardA },
 		"no founder": func(c *Configuration) { c.Shards[1].Founder = id(50) },
-		"seed":       func(c *Configuration) { c.Seed++ },
+		"seed":       func(c *Configuration) { c.Seed[15]++ },
 		"partitions": func(c *Configuration) { c.Partitions = 8 },
 		"version":    func(c *Configuration) { c.Version = of.Version },
 		"no member":  func(c *Configuration) { c.Members = nil },

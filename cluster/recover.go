@@ -131,7 +131,7 @@ func Recover(from End, to string, newest End, log *slog.Logger) (err error) {
 	n, err := Start(Options{
 		ID: d.ID(), Stable: d.Stable, Net: way, Address: l.Addr().String(), Dir: dir, Logger: log, Alone: true,
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
-			return store.Open(store.Options{Dir: dir, Seed: uint64(c.Seed), Replicated: replicated, Sections: Sections, Logger: log})
+			return store.Open(store.Options{Dir: dir, Seed: c.Seed, Replicated: replicated, Sections: Sections, Logger: log})
 		},
 	})
 	if err != nil {

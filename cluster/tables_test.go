@@ -50,7 +50,7 @@ func newTableShards(t *testing.T) (g *metaGroup, nodes []*tableNode) {
 			ID: m.id, Stable: stable, Net: m.net, Address: m.net.Addr().String(), Timeout: testTimeout / 2, FS: m.fs, Dir: "store", Found: true,
 			Fatal: func(err error) { t.Errorf("node %d ends: %v", i, err) },
 			Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
-				return store.Open(store.Options{Dir: "store", FS: m.fs, Partitions: 16, Seed: uint64(threeNodes().Seed), Replicated: replicated, Sections: Sections,
+				return store.Open(store.Options{Dir: "store", FS: m.fs, Partitions: 16, Seed: threeNodes().Seed, Replicated: replicated, Sections: Sections,
 					MinFreeDisk: -1})
 			},
 		})

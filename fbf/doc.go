@@ -87,7 +87,7 @@
 //		if err := f.Apply(e); err != nil { ... }
 //	}
 //	if f.Full() { refuse }
-//	duplicate := f.CheckAndInsert(fbf.Hash(seed, key, id), now)
+//	duplicate := f.CheckAndInsert(hasher.Hash(key, id), now)
 //
 // # Encoding
 //

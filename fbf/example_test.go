@@ -45,6 +45,7 @@ func ExampleFilter() {
 	}
 	defer f.Release()
 	grant := func(bytes uint64) bool { return true } // memory is not scarce here
+	hasher := fbf.NewHasher([16]byte{42}, "example") // a real seed is random, and secret
 
 	counter := 0
 	increment := func(opid string, now int64) {
@@ -59,7 +60,7 @@ func ExampleFilter() {
 				return
 			}
 		}
-		h := fbf.Hash(42, []byte("visits"), []byte(opid))
+		h := hasher.Hash([]byte("visits"), []byte(opid))
 		if f.Contains(h) {
 			return
 		}
@@ -82,6 +83,7 @@ func ExampleFilter_Apply() {
 	o := fbf.Options{Window: 1000, Error: 1e-3}
 	live, _ := fbf.New(o, 0)
 	copied, _ := fbf.New(o, 0)
+	hasher := fbf.NewHasher([16]byte{1}, "example")
 	for now := int64(0); now < 5000; now++ {
 		for live.Due(now) {
 			e, ok := live.Plan(now, func(uint64) bool { return true })
@@ -91,7 +93,7 @@ func ExampleFilter_Apply() {
 			logged, _, _ := fbf.DecodeEvent(e.AppendTo(nil))
 			fmt.Print(first(live.Apply(e), copied.Apply(logged)))
 		}
-		h := fbf.Hash(1, []byte("k"), fmt.Append(nil, now))
+		h := hasher.Hash([]byte("k"), fmt.Append(nil, now))
 		live.Insert(h, now)
 		copied.Insert(h, now)
 	}

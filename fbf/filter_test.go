@@ -1,13 +1,9 @@
 package fbf
 
 import (
-	"encoding/binary"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"testing"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 func TestOptions(t *testing.T) {
@@ -52,53 +48,6 @@ func TestOptions(t *testing.T) {
 			s.check()
 		}
 	}
-}
-
-func TestHash(t *testing.T) {
-	long := make([]byte, 600)
-	seen := map[uint64]string{}
-	for _, c := range []struct {
-		seed    uint64
-		key, id string
-	}{{1, "a", "bc"}, {1, "ab", "c"}, {1, "", "abc"}, {1, "abc", ""}, {2, "a", "bc"}, {1, "a", string(long)}, {1, "a" + string(long[:1]), string(long[1:])}} {
-		h := Hash(c.seed, []byte(c.key), []byte(c.id))
-		if other, ok := seen[h]; ok {
-			t.Errorf("(%d, %q, %q) hashes like %s", c.seed, c.key, c.id, other)
-		}
-		seen[h] = c.key + "|" + c.id
-		if Hash(c.seed, []byte(c.key), []byte(c.id)) != h {
-			t.Error("not deterministic")
-		}
-	}
-	key, id := []byte("counter:42"), []byte("0190e8a2-7f10-7c3a-9b52-1c6d2b3f4a55")
-	if n := testing.AllocsPerRun(100, func() { Hash(1, key, id) }); n != 0 {
-		t.Errorf("Hash allocates %v times", n)
-	}
-}
-
-// TestHashIsItsDefinition: however Hash goes about it, what is on disk was hashed
-// as xxhash of seed, length of the key, key and id.
-func TestHashIsItsDefinition(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	text := make([]byte, 2000)
-	for i := range text {
-		text[i] = byte(rng.Uint32())
-	}
-	check := func(seed uint64, key, id []byte) {
-		b := binary.LittleEndian.AppendUint64(nil, seed)
-		b = binary.LittleEndian.AppendUint32(b, uint32(len(key)))
-		b = append(append(b, key...), id...)
-		if got, want := Hash(seed, key, id), mum(xxhash.Sum64(b)^seed, 0x9E3779B97F4A7C15); got != want {
-			t.Errorf("key of %d bytes, id of %d: %x instead of %x", len(key), len(id), got, want)
-		}
-	}
-	for k := range 90 {
-		for i := range 90 {
-			at := rng.IntN(500)
-			check(rng.Uint64(), text[at:at+k], text[at+500:at+500+i])
-		}
-	}
-	check(7, text[:512], text[512:1024])
 }
 
 // TestNoAllocations: the hot path takes nothing from the heap.

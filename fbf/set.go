@@ -2,7 +2,6 @@ package fbf
 
 import (
 	"crypto/rand"
-	"encoding/binary"
 	"fmt"
 	"runtime"
 	"sync"
@@ -18,7 +17,7 @@ import (
 type Set struct {
 	mu      sync.Mutex
 	filter  *Filter
-	seed    uint64
+	hasher  *Hasher
 	clock   func() int64 // ms since any moment
 	running RunningTime
 }
@@ -60,9 +59,9 @@ func newSet(o Options, clock func() int64) (*Set, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seed [8]byte
+	var seed [16]byte
 	rand.Read(seed[:]) // never fails
-	s := &Set{filter: f, seed: binary.LittleEndian.Uint64(seed[:]), clock: clock}
+	s := &Set{filter: f, hasher: NewHasher(seed, "set"), clock: clock}
 	runtime.AddCleanup(s, (*Filter).Release, f)
 	return s, nil
 }
@@ -105,7 +104,7 @@ func (s *Set) now() int64 {
 // of many who ask for an id at the same time, one is told false. It may be wrong, with
 // the probability of error, when it says true, never when it says false.
 func (s *Set) Seen(id string) bool {
-	h := Hash(s.seed, nil, []byte(id))
+	h := s.hasher.Hash(nil, []byte(id))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.filter.CheckAndInsert(h, s.now())

@@ -15,7 +15,7 @@ import (
 // only with the documented errors, and accept only what the encoder writes.
 
 func FuzzMeta(f *testing.F) {
-	f.Add(Meta{Format: format, Partitions: 16, Seed: 1}.encode())
+	f.Add(Meta{Format: format, Partitions: 16, Seed: [16]byte{1}}.encode())
 	f.Add([]byte(metaOf(metaMagic + "\nformat 9\n")))
 	f.Add([]byte(metaOf(metaMagicOld + "\nformat 4\n")))
 	f.Fuzz(func(t *testing.T, b []byte) {

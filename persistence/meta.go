@@ -17,8 +17,9 @@ type Meta struct {
 	Format int
 	// Partitions is a power of two, 1..1024.
 	Partitions int
-	// Seed keys the hashes, so that clients cannot choose colliding keys.
-	Seed uint64
+	// Seed is the secret of the keyed hashes, so that clients cannot compute ids and keys that
+	// collide.
+	Seed [16]byte
 	// ID is of the data: drawn when it began to exist, the same in all its copies.
 	ID [16]byte
 	// Incarnation tells copies apart: it is 0 where the data began to exist, and drawn
@@ -41,12 +42,13 @@ const (
 	metaMaxSize  = 4096
 )
 
-// newMeta describes a directory that is about to be created. A seed of 0 is drawn.
-func newMeta(partitions int, seed uint64) Meta {
+// newMeta describes a directory that is about to be created. A seed of
+// zeros is drawn.
+func newMeta(partitions int, seed [16]byte) Meta {
 	m := Meta{Format: format, Partitions: partitions, Seed: seed}
 	rand.Read(m.ID[:]) // never fails
-	if seed == 0 {
-		m.Seed = drawNumber()
+	if seed == [16]byte{} {
+		rand.Read(m.Seed[:])
 	}
 	return m
 }
@@ -81,7 +83,7 @@ func drawNumber() uint64 {
 
 // encode returns the bytes of the META file.
 func (m Meta) encode() []byte {
-	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %016x\nid %x\nincarnation %016x\n", metaMagic, m.Format, m.Partitions, m.Seed, m.ID, m.Incarnation)
+	b := fmt.Appendf(nil, "%s\nformat %d\npartitions %d\nseed %x\nid %x\nincarnation %016x\n", metaMagic, m.Format, m.Partitions, m.Seed, m.ID, m.Incarnation)
 	return fmt.Appendf(b, "checksum %08x\n", crc32.Checksum(b, disk.Castagnoli))
 }
 
@@ -97,7 +99,7 @@ func decodeMeta(b []byte) (Meta, error) {
 	}
 	magic, fields, _ := strings.Cut(string(b[:end]), "\n")
 	var m Meta
-	var id []byte
+	var seed, id []byte
 	switch _, err := fmt.Sscanf(fields, "format %d\n", &m.Format); {
 	case magic == metaMagicOld:
 		return Meta{}, ErrOldFormat
@@ -106,7 +108,8 @@ func decodeMeta(b []byte) (Meta, error) {
 	case m.Format > format:
 		return Meta{}, fmt.Errorf("%w: format %d, this release reads up to %d", ErrNewerFormat, m.Format, format)
 	}
-	_, err := fmt.Sscanf(fields, "format %d\npartitions %d\nseed %x\nid %x\nincarnation %x\n", &m.Format, &m.Partitions, &m.Seed, &id, &m.Incarnation)
+	_, err := fmt.Sscanf(fields, "format %d\npartitions %d\nseed %x\nid %x\nincarnation %x\n", &m.Format, &m.Partitions, &seed, &id, &m.Incarnation)
+	copy(m.Seed[:], seed)
 	copy(m.ID[:], id)
 	switch {
 	case err != nil || m.Format != format || !bytes.Equal(m.encode(), b):

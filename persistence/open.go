@@ -172,13 +172,14 @@ func (db *DB) takeLock() (err error) {
 	return err
 }
 
-// loadMeta reads META, or writes it when the directory is new. A seed of 0 is not given.
-func (db *DB) loadMeta(partitions int, seed uint64) error {
+// loadMeta reads META, or writes it when the directory is new. A seed of zeros is not
+// given.
+func (db *DB) loadMeta(partitions int, seed [16]byte) error {
 	b, err := disk.ReadFile(db.fs, db.path(metaName), metaMaxSize)
 	if err == nil {
 		var m Meta
 		m, err = decodeMeta(b)
-		if db.meta.Store(&m); err == nil && seed != 0 && m.Seed != seed {
+		if db.meta.Store(&m); err == nil && seed != [16]byte{} && m.Seed != seed {
 			err = ErrOtherSeed // neither is told: clients must not learn it
 		}
 		return err

@@ -128,7 +128,7 @@ func TestAfterClose(t *testing.T) {
 
 // TestMetaDamage: META's checksum and canonical form leave no byte unwatched.
 func TestMetaDamage(t *testing.T) {
-	m := Meta{Format: format, Partitions: 1024, Seed: 0xfedcba9876543210, ID: [16]byte{1, 15: 255}, Incarnation: 7}
+	m := Meta{Format: format, Partitions: 1024, Seed: [16]byte{0xfe, 15: 0x10}, ID: [16]byte{1, 15: 255}, Incarnation: 7}
 	b := m.encode()
 	if got, err := decodeMeta(b); err != nil || got != m {
 		t.Fatal(got, err)
@@ -166,14 +166,14 @@ func TestMetaDamage(t *testing.T) {
 // is refused, unchanged, when another one is asked for.
 func TestSeed(t *testing.T) {
 	mem, other := vfs.NewMem(), vfs.NewMem()
-	given := func(seed uint64) Options {
+	given := func(seed byte) Options {
 		o := testOptions(mem)
-		o.Seed = seed
+		o.Seed[0] = seed
 		return o
 	}
-	for _, seed := range []uint64{7, 7, 0} {
+	for _, seed := range []byte{7, 7, 0} {
 		db := mustOpen(t, given(seed))
-		if got := db.Meta().Seed; got != 7 {
+		if got := db.Meta().Seed; got != [16]byte{7} {
 			t.Errorf("given %d: the seed is %d, not 7", seed, got)
 		}
 		mustClose(t, db)
@@ -182,7 +182,7 @@ func TestSeed(t *testing.T) {
 		t.Errorf("another seed: %v, %v", db, err)
 	}
 	db, drawn := mustOpen(t, given(7)), mustOpen(t, testOptions(other))
-	if seed := drawn.Meta().Seed; seed == 7 || seed == 0 {
+	if seed := drawn.Meta().Seed; seed == [16]byte{7} || [12]byte(seed[4:]) == [12]byte{} {
 		t.Errorf("a seed of %d was drawn", seed)
 	}
 	mustClose(t, db)

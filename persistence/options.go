@@ -37,10 +37,9 @@ type Options struct {
 	// Partitions is used only when the directory is created; afterwards Meta
 	// holds the truth. A power of two, 1..1024, default 16.
 	Partitions int
-	// Seed, unless it is 0, is the seed of a new directory's hashes, such as that of a
-	// cluster. A directory with another one is refused (ErrOtherSeed). 0: a new directory
+	// Seed, unless it is zeros, is the seed of a new directory's hashes: its cluster's. A directory with another one is refused (ErrOtherSeed). Zeros: a new directory
 	// draws its own.
-	Seed uint64
+	Seed [16]byte
 	// CacheSize is Pebble's block cache in bytes, default 64 MiB.
 	CacheSize int64
 	// MemTableSize is Pebble's memtable in bytes, default 32 MiB. A commit

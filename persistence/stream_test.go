@@ -220,7 +220,7 @@ func forgeStream(meta Meta, files, size int, records ...[]streamRecord) []byte {
 
 // FuzzStream: whatever the bytes are, only a stream as Send writes it makes a directory.
 func FuzzStream(f *testing.F) {
-	meta := Meta{Format: format, Partitions: 16, Seed: 1}
+	meta := Meta{Format: format, Partitions: 16, Seed: [16]byte{1}}
 	m := meta.encode()
 	f.Add(forgeStream(meta, 1, len(m), fileRecords("META", m), []streamRecord{{streamEnd, nil}}))
 	f.Add(forgeStream(meta, 2, len(m)+3, fileRecords("META", m), fileRecords("db/x", []byte("abc")), []streamRecord{{streamEnd, nil}}))

@@ -80,7 +80,7 @@ func (r *region) clock() (wall, running int64) {
 
 func (r *region) open() {
 	s, err := store.Open(store.Options{
-		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: uint64(r.n + 1), SnapshotInterval: -1, MinFreeDisk: -1,
+		Dir: "data", FS: r.fs, Partitions: r.partitions, Seed: [16]byte{byte(r.n + 1)}, SnapshotInterval: -1, MinFreeDisk: -1,
 		LogFileSize: r.logFile, RegionBacklog: r.backlog, Clock: r.clock, Fatal: func(err error) { r.t.Error(err) },
 	})
 	must(r.t, err)

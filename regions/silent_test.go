@@ -17,7 +17,7 @@ import (
 // is read soon when its link is mended without a word; but not more often than four times.
 func TestTriesEachHalfMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Partitions: 1, Seed: 1, SnapshotInterval: -1, MinFreeDisk: -1})
+		s, err := store.Open(store.Options{Dir: "data", FS: vfs.NewMem(), Partitions: 1, Seed: [16]byte{1}, SnapshotInterval: -1, MinFreeDisk: -1})
 		must(t, err)
 		defer s.CloseNow()
 		must(t, s.SetRegions(store.RegionSet{Group: 77, Members: []store.RegionMember{

@@ -13,7 +13,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
-	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
@@ -203,14 +202,14 @@ func (tc damageCase) find(t *testing.T) {
 }
 
 // rowAt is where the row of a key lies.
-func rowAt(key string) persistence.RowKey {
-	return persistence.RowKey{Slot: Slot([]byte(key)), Hash: keyHash([]byte(key)), Key: []byte(key)}
+func rowAt(s *Store, key string) persistence.RowKey {
+	return rowKey(s.hashes.position([]byte(key)), []byte(key))
 }
 
 // changeRow changes the row of a key.
 func changeRow(key string, change func(*row)) func(*testing.T, *Store, *persistence.Changes) {
 	return func(t *testing.T, s *Store, b *persistence.Changes) {
-		value, ok, err := s.db.Row(nil, rowAt(key))
+		value, ok, err := s.db.Row(nil, rowAt(s, key))
 		must(t, err)
 		r, err := decodeRow(value)
 		must(t, err)
@@ -219,7 +218,7 @@ func changeRow(key string, change func(*row)) func(*testing.T, *Store, *persiste
 		}
 		change(&r)
 		c := counter{seq: r.seq, value: r.value, expire: r.expire}
-		b.PutRow(rowAt(key), c.appendRow(nil))
+		b.PutRow(rowAt(s, key), c.appendRow(nil))
 	}
 }
 
@@ -231,16 +230,16 @@ func TestCheckFinds(t *testing.T) {
 		{"sequence", changeRow("k1", func(r *row) { r.seq-- }), "entry"},
 		{"future", changeRow("k1", func(r *row) { r.seq = 1 << 40 }), "but the log ends at"},
 		{"expiry", changeRow("k5", func(r *row) { r.expire++ }), "says that it expires at"},
-		{"no row", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.DeleteRow(rowAt("k1")) }, "its row is missing"},
-		{"wrong slot", func(_ *testing.T, _ *Store, b *persistence.Changes) {
-			k := rowAt("k1")
+		{"no row", func(_ *testing.T, s *Store, b *persistence.Changes) { b.DeleteRow(rowAt(s, "k1")) }, "its row is missing"},
+		{"wrong slot", func(_ *testing.T, s *Store, b *persistence.Changes) {
+			k := rowAt(s, "k1")
 			k.Slot++
 			b.PutRow(k, (&counter{seq: 1}).appendRow(nil))
 		}, "lies where that key does not belong"},
 		{"no slot", func(_ *testing.T, _ *Store, b *persistence.Changes) {
 			b.PutRow(persistence.RowKey{Slot: slots, Key: []byte("x")}, nil)
 		}, "lie outside all hash slots: 1"},
-		{"garbage row", func(_ *testing.T, _ *Store, b *persistence.Changes) { b.PutRow(rowAt("k1"), []byte("?")) }, "cannot be read"},
+		{"garbage row", func(_ *testing.T, s *Store, b *persistence.Changes) { b.PutRow(rowAt(s, "k1"), []byte("?")) }, "cannot be read"},
 		{"DBSIZE", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			p := s.partitions[0]
 			p.saving.state.size++
@@ -254,7 +253,7 @@ func TestCheckFinds(t *testing.T) {
 			appendLog(t, s, 0, s.partitions[0].seq+1, append(beginSection(nil, moment{}), 99))
 		}, "cannot be read"},
 		{"expiry index", func(_ *testing.T, s *Store, b *persistence.Changes) {
-			b.DeleteExpiry(partitionOf(s, "k5").id, 1_900_000_000_000, rowAt("k5"))
+			b.DeleteExpiry(partitionOf(s, "k5").id, 1_900_000_000_000, rowAt(s, "k5"))
 		}, "does not know it"},
 		{"run", func(t *testing.T, s *Store, _ *persistence.Changes) {
 			w, err := s.db.NewRun(persistence.Run{Partition: 0, Table: 1, ID: 99})
@@ -282,12 +281,12 @@ func TestCheckCompares(t *testing.T) {
 			w, err := s.db.NewRun(persistence.Run{Partition: p.id, Table: 1, ID: 99})
 			must(t, err)
 			rec := seen.Record{Key: []byte("k1"), ID: []byte("late"), Original: Seen{Delta: 1, Result: -7}}
-			must(t, w.Add(fbf.Hash(p.seed, rec.Key, rec.ID), p.seq, rec.AppendTo(nil)))
+			must(t, w.Add(p.hashes.ids.Hash(rec.Key, rec.ID), p.seq, rec.AppendTo(nil)))
 			publishRun(t, s, w, persistence.Run{FirstSeq: p.seq, LastSeq: p.seq})
 		}, "is not the operation that the log has"},
 		{"row of another entry", func(_ *testing.T, s *Store, b *persistence.Changes) {
 			c := counter{seq: partitionOf(s, "none").seq}
-			b.PutRow(rowAt("none"), c.appendRow(nil))
+			b.PutRow(rowAt(s, "none"), c.appendRow(nil))
 		}, "is about something else"},
 		{"row ahead of the checkpoint", func(t *testing.T, s *Store, b *persistence.Changes) {
 			must(t, cincr(s, "k1", "late", 1).Err)

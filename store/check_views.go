@@ -11,7 +11,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/seen"
 	"github.com/fbfkv/fbfkv/store/sketch"
@@ -64,8 +63,9 @@ func (c *partitionCheck) problem(do, format string, args ...any) {
 
 func (c *partitionCheck) run() {
 	meta := c.db.Meta()
+	hashes := newHashes(meta.Seed)
 	for _, p := range []**partition{&c.redone, &c.opened} {
-		*p = newPartition(c.id, meta.Partitions, meta.Seed, 0, new(memoryPool), c.db)
+		*p = newPartition(c.id, meta.Partitions, hashes, 0, new(memoryPool), c.db)
 		defer (*p).release()
 	}
 	for _, step := range []func() error{c.load, c.redoLog, c.checkFilters, c.checkPages, c.checkRows, c.checkKeys, c.checkRuns} {
@@ -333,7 +333,7 @@ func (c *partitionCheck) checkRows() error {
 			c.problem(doRestore, "the row of key %q cannot be read: %v", k.Key, err)
 			return true
 		}
-		if Slot(k.Key) != k.Slot || keyHash(k.Key) != k.Hash {
+		if k.Position() != c.opened.hashes.position(k.Key) {
 			c.problem(doRestore, "the row of key %q lies where that key does not belong", k.Key)
 			return true
 		}
@@ -504,7 +504,7 @@ func (c *partitionCheck) judgeRecord(r persistence.Run, hash, seq uint64, value 
 		return "cannot be read"
 	case seq < r.FirstSeq || seq > r.LastSeq:
 		return fmt.Sprintf("is of entry %d, outside the run's %d to %d", seq, r.FirstSeq, r.LastSeq)
-	case fbf.Hash(c.opened.seed, rec.Key, rec.ID) != hash:
+	case c.opened.hashes.ids.Hash(rec.Key, rec.ID) != hash:
 		return fmt.Sprintf("of key %q lies under a hash that is not its own", rec.Key)
 	case !c.opened.owns(Slot(rec.Key)):
 		return fmt.Sprintf("is of key %q, which belongs to another partition", rec.Key)

@@ -32,7 +32,7 @@ func (x *decider) findAgain(op *Op) {
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if r.c = r.p.hot.get(r.keyHash, r.key); r.c == nil {
-			r.c = r.p.hot.install(r.keyHash, r.key, position(r.slot, keyHash(r.key)))
+			r.c = r.p.hot.install(r.keyHash, r.key, x.s.hashes.positionIn(r.slot, r.key))
 		}
 		if op.Kind.can(hasID) {
 			r.disk = nil

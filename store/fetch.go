@@ -90,7 +90,7 @@ func (x *decider) readRows(refs []int, value []byte) []byte {
 // no row to read. Of a partition whose rows are not ingested yet nothing is read: what
 // is asked of it is refused.
 func (x *decider) install(r *ref) bool {
-	pos := position(r.slot, keyHash(r.key))
+	pos := x.s.hashes.positionIn(r.slot, r.key)
 	if r.p.rows.lacks(pos) {
 		r.c = r.p.hot.install(r.keyHash, r.key, pos)
 		return true

@@ -404,7 +404,7 @@ func (f *filterKey) redo(c change) error {
 	switch rest := c.what[1:]; c.what[0] {
 	case filterItem:
 		if c.hash == 0 {
-			c.hash = fbf.Hash(c.p.seed, c.key, rest)
+			c.hash = c.p.hashes.ids.Hash(c.key, rest)
 		}
 		f.insert(c.hash, c.at.logged)
 		return nil

@@ -96,7 +96,7 @@ func TestFollowDamaged(t *testing.T) {
 // TestLives: who waits for a sequence of an earlier life is told whether it was committed
 // in that.
 func TestLives(t *testing.T) {
-	m := &newPartition(0, 1, 0, 1, nil, nil).committed
+	m := &newPartition(0, 1, nil, 1, nil, nil).committed
 	m.advance(10)
 	for life := range uint64(3) {
 		last := 10 * (life + 1)

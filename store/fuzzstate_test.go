@@ -18,7 +18,7 @@ func FuzzStatePage(f *testing.F) {
 	head := statePage{RegionSource: RegionSource{1, 0}, group: 77, incarnation: 5, last: slots - 1, of: 1, seq: 9, wall: 1e12}
 	first := head
 	first.vector, first.items = []RegionTaken{{RegionSource{0, 0}, 4}}, key.appendTo(nil)
-	first.next = statePlace{key: []byte("key")}.appendTo(nil)
+	first.next = statePlace{key: []byte("key"), pos: position(Slot([]byte("key")), 5)}.appendTo(nil)
 	f.Add(first.appendTo(nil))
 	second := head
 	second.at, second.next = first.next, statePlace{ids: true}.appendTo(nil)

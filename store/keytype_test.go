@@ -262,7 +262,7 @@ func TestObjectIsCopiedLate(t *testing.T) {
 	p.endSnapshot()
 	loaded, err := readSnapshot(bytes.NewReader(content), 1<<30)
 	must(t, err)
-	q := newPartition(0, 1, p.seed, 100, new(memoryPool), nil)
+	q := newPartition(0, 1, p.hashes, 100, new(memoryPool), nil)
 	q.adopt(loaded)
 	create := entry{kind: entryCreate, flags: flagCreated, typ: typeTally, key: key}
 	q.hashEntry(&create)

@@ -257,7 +257,7 @@ func (m *Moving) export(dir string, behind, limit uint64) error {
 	m.Name = persistence.MovedFile(p.id, m.To)
 	var pace pacer
 	n := 0
-	return im.Write(dir, m.To, first, last, moveHeader{p.count, seedProof(p.seed), state.seq}.encode(), func() {
+	return im.Write(dir, m.To, first, last, moveHeader{p.count, p.hashes.proof, state.seq}.encode(), func() {
 		if n++; n%256 == 0 {
 			pace.step()
 		}

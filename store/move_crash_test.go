@@ -44,7 +44,7 @@ func (c *moveCrash) openAt(fs vfs.FS, dir string) (*Store, error) {
 	l := new(proposals)
 	l.decided.L = &l.mu
 	s, err := Open(Options{
-		Dir: dir, FS: fs, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: 16 << 10, HotCounters: 128, Clock: c.clock.now, Seed: 7,
+		Dir: dir, FS: fs, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1, LogFileSize: 16 << 10, HotCounters: 128, Clock: c.clock.now, Seed: [16]byte{7},
 		Replicated: func(local *oplog.Log) Log { l.Log = local; return l },
 		Fatal:      func(err error) { panic(err) },
 	})

@@ -450,9 +450,9 @@ func TestMoveElsewhere(t *testing.T) {
 		t.Errorf("into a partition that is not empty: %v", err)
 	}
 	for name, change := range map[string]func(*Options){
-		"another seed":    func(o *Options) { o.Seed = 8 },
-		"more partitions": func(o *Options) { o.Partitions, o.Seed = 8, 7 },
-		"a fresh place":   func(o *Options) { o.Seed = 7 },
+		"another seed":    func(o *Options) { o.Seed = [16]byte{8} },
+		"more partitions": func(o *Options) { o.Partitions, o.Seed = 8, [16]byte{7} },
+		"a fresh place":   func(o *Options) { o.Seed = [16]byte{7} },
 	} {
 		fs := vfs.NewMem()
 		s := testStore(t, func(o *Options) { o.FS = fs; change(o) })

@@ -98,7 +98,7 @@ func newMoveModel(t *testing.T, seed uint64) *moveModel {
 		mover: newMover(t, vfs.NewMem()),
 		rnd:   rand.New(rand.NewPCG(seed, seed)), clock: newFakeClock(), owner: make([]int, 4),
 	}
-	m.plain = testStore(t, func(o *Options) { o.Clock, o.Seed = m.clock.now, 7 })
+	m.plain = testStore(t, func(o *Options) { o.Clock, o.Seed = m.clock.now, [16]byte{7} })
 	for i := range m.shard {
 		m.dirs[i] = fmt.Sprint("shard", i)
 		m.open(i)
@@ -117,7 +117,7 @@ func (m *moveModel) open(i int) {
 	l := new(proposals)
 	l.decided.L = &l.mu
 	m.shard[i] = testStore(m.t, func(o *Options) {
-		o.Dir, o.FS, o.Clock, o.Seed, o.HotCounters = m.dirs[i], m.fs, m.clock.now, 7, 256
+		o.Dir, o.FS, o.Clock, o.Seed, o.HotCounters = m.dirs[i], m.fs, m.clock.now, [16]byte{7}, 256
 		o.Replicated = func(local *oplog.Log) Log { l.Log = local; return l }
 	})
 	must(m.t, m.shard[i].Lead())

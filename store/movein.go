@@ -142,7 +142,7 @@ func (p *partition) empty() bool {
 // begin makes a shadow of which nothing is known yet. The partition is locked.
 func (in *Incoming) begin() {
 	p := in.p
-	q := newPartition(p.id, p.count, p.seed, p.hot.limit, p.pool, p.db)
+	q := newPartition(p.id, p.count, p.hashes, p.hot.limit, p.pool, p.db)
 	q.seen = p.seen.Beside(&q.mu)
 	first, last := slotRange(int(p.id), p.count)
 	in.shadow, in.group, in.tables = q, newRedoGroup(q, group), p.db.NewTables(p.id, first, last)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 
-	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/seen"
@@ -16,7 +15,7 @@ import (
 // moveHeader is the first item of the file of a partition that moves.
 type moveHeader struct {
 	partitions int
-	seed       uint64 // seedProof
+	seed       uint64 // hashes.proof
 	from       uint64 // S0
 }
 
@@ -36,9 +35,6 @@ func decodeMoveHeader(b []byte) (h moveHeader, err error) {
 	r.End()
 	return h, r.err()
 }
-
-// seedProof tells directories of another hash seed, and does not tell the seed.
-func seedProof(seed uint64) uint64 { return fbf.Hash(seed, []byte("seed"), nil) }
 
 // movedFrom returns the sequence as of which a file was exported.
 func (p *partition) movedFrom(path string) (seq uint64, err error) {
@@ -107,7 +103,7 @@ func (l *moveLoader) header() error {
 		return err
 	case h.partitions != p.count:
 		return moveError("it is one of %d partitions, and here are %d", h.partitions, p.count)
-	case h.seed != seedProof(p.seed):
+	case h.seed != p.hashes.proof:
 		return moveError("it has another hash seed")
 	case l.seq%moveStep != 0 || l.seq <= h.from:
 		return fmt.Errorf("%w: as of entry %d it goes on with %d", errCorruptEntry, h.from, l.seq)
@@ -158,7 +154,7 @@ func (l *moveLoader) filters() error {
 		return err
 	}
 	for _, c := range loaded.keys {
-		if !q.owns(uint16(c.pos >> 48)) {
+		if !q.owns(Slot([]byte(c.key()))) {
 			loaded.release()
 			return fmt.Errorf("%w: key %q belongs to another partition", errCorruptEntry, c.key())
 		}
@@ -190,7 +186,7 @@ func (l *moveLoader) rows() error {
 	q.rows.grow(int(min(max(q.size, 0), 1<<30)))
 	return l.each(persistence.MovedRow, func() error {
 		k := l.item.Row
-		if Slot(k.Key) != k.Slot || keyHash(k.Key) != k.Hash {
+		if k.Position() != q.hashes.position(k.Key) {
 			return fmt.Errorf("%w: the row of key %q lies where that key does not belong", errCorruptEntry, k.Key)
 		}
 		row, err := decodeRow(l.item.Value)
@@ -233,7 +229,7 @@ func (l *moveLoader) readRun() error {
 		switch {
 		case err != nil:
 			return err
-		case fbf.Hash(l.p.seed, r.Key, r.ID) != l.item.Hash || !l.p.owns(Slot(r.Key)):
+		case l.p.hashes.ids.Hash(r.Key, r.ID) != l.item.Hash || !l.p.owns(Slot(r.Key)):
 			return fmt.Errorf("%w: the record of key %q lies where it does not belong", errCorruptEntry, r.Key)
 		case l.item.Seq < from.FirstSeq || l.item.Seq > from.LastSeq:
 			return fmt.Errorf("%w: the record of key %q is of entry %d, outside its run's %d to %d", errCorruptEntry, r.Key, l.item.Seq, from.FirstSeq, from.LastSeq)

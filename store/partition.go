@@ -15,11 +15,11 @@ import (
 // partition is a range of hash slots: what the log has made of it, the share of a batch
 // that is being decided, and the checkpoints.
 type partition struct {
-	id    uint16
-	count int // of partitions
-	seed  uint64
-	pool  *memoryPool
-	db    *persistence.DB
+	id     uint16
+	count  int // of partitions
+	hashes *hashes
+	pool   *memoryPool
+	db     *persistence.DB
 
 	// mu guards what follows but for committed, which guards itself. It is held for one
 	// short critical section for each share of a batch.
@@ -116,8 +116,8 @@ type marks struct {
 	rebuilt bool
 }
 
-func newPartition(id uint16, count int, seed uint64, hotLimit int, pool *memoryPool, db *persistence.DB) *partition {
-	p := &partition{id: id, count: count, seed: seed, pool: pool, db: db}
+func newPartition(id uint16, count int, h *hashes, hotLimit int, pool *memoryPool, db *persistence.DB) *partition {
+	p := &partition{id: id, count: count, hashes: h, pool: pool, db: db}
 	p.views = newViews(count, hotLimit)
 	p.seen = seen.New(id, &p.mu, db)
 	p.back.L, p.committed.cond.L = &p.mu, &p.committed.mu

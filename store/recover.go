@@ -347,8 +347,8 @@ func (p *partition) rebuildFilters(state partitionState, wall int64) error {
 // recount counts the keys of a partition that has lost objects: the logged
 // count includes them.
 func (r *recovery) recount() error {
-	first, _ := slotRange(int(r.p.id), r.p.count)
-	keys, _, err := r.s.collect(r.p, uint64(first)<<48, math.MaxInt, r.p.mu.Lock)
+	from, to := r.p.rowRange()
+	keys, _, err := r.s.collect(r.p, from, to, math.MaxInt, r.p.mu.Lock)
 	if err != nil {
 		return err
 	}

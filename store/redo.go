@@ -233,7 +233,7 @@ func (p *partition) hashEntry(e *entry) {
 	e.keyHash = hotHash(e.key)
 	switch e.kind {
 	case entryApply, entryRemember, entryHeard, entryTakeBack:
-		e.hash = fbf.Hash(p.seed, e.key, e.id)
+		e.hash = p.hashes.ids.Hash(e.key, e.id)
 	}
 }
 
@@ -278,7 +278,7 @@ func (p *partition) resolve(e *entry, seq uint64) error {
 func (p *partition) resolveCounter(e *entry, install bool) *counter {
 	c := p.hot.get(e.keyHash, e.key)
 	if c == nil && install {
-		c = p.hot.install(e.keyHash, e.key, position(Slot(e.key), keyHash(e.key)))
+		c = p.hot.install(e.keyHash, e.key, p.hashes.position(e.key))
 	}
 	return c
 }

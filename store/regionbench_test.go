@@ -25,7 +25,7 @@ func newBenchRegions(b *testing.B, partitions int) *benchRegions {
 	for i := range w.s {
 		w.s[i] = testStore(b, func(o *Options) {
 			o.FS, o.Dir, o.Fsync, o.Partitions = vfs.Default, b.TempDir(), No, partitions
-			o.LogFileSize, o.MaxLogBytes, o.Seed = 128<<20, 1<<40, uint64(i+1)
+			o.LogFileSize, o.MaxLogBytes, o.Seed = 128<<20, 1<<40, [16]byte{byte(i + 1)}
 		})
 		must(b, w.s[i].AlterTable(DefaultTable, TableChange{Mode: &mode}))
 		set.Members = append(set.Members, RegionMember{

@@ -16,11 +16,11 @@ func TestRegionCrash(t *testing.T) {
 	clock := newFakeClock()
 	open := func(fs vfs.FS) *Store {
 		return testStore(t, func(o *Options) {
-			o.FS, o.Partitions, o.Seed, o.Clock, o.SnapshotInterval, o.HotCounters = fs, 1, 2, clock.now, -1, 16
+			o.FS, o.Partitions, o.Seed, o.Clock, o.SnapshotInterval, o.HotCounters = fs, 1, [16]byte{2}, clock.now, -1, 16
 		})
 	}
 	w := &flushWorld{t: t}
-	w.s[0] = testStore(t, func(o *Options) { o.FS, o.Partitions, o.Seed, o.Clock = vfs.NewMem(), 1, 1, clock.now })
+	w.s[0] = testStore(t, func(o *Options) { o.FS, o.Partitions, o.Seed, o.Clock = vfs.NewMem(), 1, [16]byte{1}, clock.now })
 	w.s[1] = open(disk.fs())
 	w.join()
 	const keys, rounds = 12, 4

@@ -40,6 +40,10 @@ import (
 // has expired, ids, what is owed. Keys may change while they are read, and while the other region reads: what had been
 // taken before the first was read is shown whatever happens then, and clocks tell of what came later. A group in which
 // something did cannot be compared, and the others can; and of its buckets those in which nothing did.
+//
+// The hashes are not keyed, since regions have no secret in common. Nothing is gained by keys
+// that collide: they only make a bucket larger, within the same group of slots, which is read as a
+// whole; and a sum that is the same by intent hides a difference that no client can make.
 
 const (
 	// DigestSlots is how many slots have a sum together: a group.
@@ -166,7 +170,7 @@ func (s *Store) RegionDigest(ctx context.Context, first, last uint16, at int64, 
 			return d, ctx.Err()
 		}
 		var keys []foundKey
-		keys, more, end, err = s.partsBehind(p, after, last, max(positionOfNext(after), position(first, 0)), stateKeys)
+		keys, more, end, err = s.partsBehind(p, after, last, max(s.positionOfNext(after), position(first, 0)), stateKeys)
 		if err != nil {
 			return d, err
 		}

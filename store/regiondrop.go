@@ -92,12 +92,14 @@ func (s *Store) candidates(p *partition) (keys []string, swept bool, err error) 
 	p.mu.Unlock()
 	next := to
 	var bad error
-	n := 0
+	n, seen := 0, from
 	err = s.db.Rows(from, to, func(k persistence.RowKey, value []byte) bool {
-		if n++; n > dropBatch {
-			next = k.Position()
+		pos := k.Position()
+		if n++; n > dropBatch && pos > seen {
+			next = pos
 			return false
 		}
+		seen = pos
 		if len(value) > 0 && value[0] == partsRowVersion {
 			var r row
 			if r, bad = decodeRow(value); bad != nil {

@@ -34,7 +34,7 @@ type flushWorld struct {
 func newFlushWorld(t *testing.T) *flushWorld {
 	w := &flushWorld{t: t}
 	for i := range w.s {
-		w.s[i] = testStore(t, func(o *Options) { o.FS, o.Partitions, o.Seed = vfs.NewMem(), 1, uint64(i+1) })
+		w.s[i] = testStore(t, func(o *Options) { o.FS, o.Partitions, o.Seed = vfs.NewMem(), 1, [16]byte{byte(i + 1)} })
 	}
 	return w
 }

@@ -110,7 +110,7 @@ func (w *testRegions) set(self int) RegionSet {
 
 func (w *testRegions) open(r *testRegion) {
 	r.s = testStore(w.t, func(o *Options) {
-		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, uint64(r.n+1)
+		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, [16]byte{byte(r.n + 1)}
 		if w.gaps {
 			o.RegionBacklog, o.LogFileSize = 1, 512
 		}

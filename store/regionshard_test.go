@@ -37,13 +37,13 @@ func newShardWorld(t *testing.T, has ...uint16) *shardWorld {
 	clock := newFakeClock()
 	mode, window := Exact, time.Hour
 	exact := TableChange{Mode: &mode, Window: &window}
-	w.other = testStore(t, func(o *Options) { o.Clock, o.Partitions, o.Seed = clock.now, 2, 9 })
+	w.other = testStore(t, func(o *Options) { o.Clock, o.Partitions, o.Seed = clock.now, 2, [16]byte{9} })
 	must(t, w.other.AlterTable(DefaultTable, exact))
 	for i := range w.r {
 		l := new(proposals)
 		l.decided.L = &l.mu
 		s := testStore(t, func(o *Options) {
-			o.FS, o.Clock, o.Seed, o.Partitions, o.RegionIncarnation = vfs.NewMem(), clock.now, 7, shardParts, shardHome
+			o.FS, o.Clock, o.Seed, o.Partitions, o.RegionIncarnation = vfs.NewMem(), clock.now, [16]byte{7}, shardParts, shardHome
 			o.LogFileSize = 4 << 10
 			o.Replicated = func(local *oplog.Log) Log { l.Log = local; return l }
 		})

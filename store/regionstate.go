@@ -58,7 +58,7 @@ func (s *Store) State(q StateQuery) ([]byte, error) {
 		return nil, err
 	}
 	at, ok := decodePlace(q.At)
-	if !ok || (len(q.At) == 0) != (q.Seq == 0) {
+	if !ok || (len(q.At) == 0) != (q.Seq == 0) || len(at.key) > 0 && at.pos != s.hashes.position(at.key) {
 		return nil, streamError("no place in a state")
 	}
 	d, err := s.beginPage(p, &q)
@@ -134,7 +134,7 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 // pageOfKeys adds keys behind one to a page.
 func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (here point, err error) {
 	for looked := 0; ; looked += stateKeys {
-		keys, more, at, err := s.partsBehind(p, after, d.last, max(positionOfNext(after), position(d.first, 0)), stateKeys)
+		keys, more, at, err := s.partsBehind(p, after, d.last, max(s.positionOfNext(after), position(d.first, 0)), stateKeys)
 		if err != nil {
 			return point{}, err
 		}
@@ -145,7 +145,7 @@ func (s *Store) pageOfKeys(p *partition, d *statePage, after []byte, most int) (
 				d.items = k.appendTo(d.items)
 			}
 			if (len(d.items) >= most || looked >= stateScan) && (more || i < len(keys)-1) {
-				d.next = statePlace{key: after}.appendTo(nil)
+				d.next = statePlace{key: after, pos: k.pos}.appendTo(nil)
 				return here, nil
 			}
 		}
@@ -169,11 +169,11 @@ func (d *statePage) tells(k *foundKey) bool {
 }
 
 // positionOfNext is a position before which nothing is behind a key.
-func positionOfNext(after []byte) uint64 {
+func (s *Store) positionOfNext(after []byte) uint64 {
 	if len(after) == 0 {
 		return 0
 	}
-	return positionOf(after)
+	return s.hashes.position(after)
 }
 
 // foundKey is a key that partsBehind has found.

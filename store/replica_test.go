@@ -16,7 +16,7 @@ func testReplica(t testing.TB, fs vfs.FS, clock Clock) (*Store, *proposals) {
 	l := new(proposals)
 	l.decided.L = &l.mu
 	s := testStore(t, func(o *Options) {
-		o.FS, o.Clock, o.Seed = fs, clock, 7
+		o.FS, o.Clock, o.Seed = fs, clock, [16]byte{7}
 		o.Replicated = func(local *oplog.Log) Log { l.Log = local; return l }
 	})
 	return s, l

@@ -1,10 +1,6 @@
 package store
 
-import (
-	"bytes"
-
-	"github.com/fbfkv/fbfkv/fbf"
-)
+import "bytes"
 
 // Routing finds each operation's keys' partitions, and hashes keys and opids: all
 // that takes no lock.
@@ -105,7 +101,7 @@ func (x *decider) route(i int) {
 	}
 	if op.Kind.can(hashesItems) {
 		for _, item := range op.Keys {
-			x.items = append(x.items, fbf.Hash(x.s.seed, op.Key, item))
+			x.items = append(x.items, x.s.hashes.ids.Hash(op.Key, item))
 		}
 	}
 	op.run.n, op.run.items = len(x.refs)-op.run.first, len(x.items)-op.run.firstItem
@@ -133,7 +129,7 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	o := &x.ops[op]
 	r.hears = o.Kind == regionHear
 	if r.asks = o.Kind.can(hasID); r.asks {
-		r.hash = fbf.Hash(x.s.seed, key, o.ID)
+		r.hash = x.s.hashes.ids.Hash(key, o.ID)
 	}
 }
 

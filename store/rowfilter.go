@@ -104,18 +104,15 @@ func (l filterLayer) has(pos uint64) bool {
 }
 
 // at returns the block of a position, and 48 bits that choose one bit in each
-// word. Keys of one partition share the upper bits of their positions, and
-// clients can choose them all: both parts come from a keyed hash.
+// word. Keys of one partition share the upper bits of their positions; the others are a keyed
+// hash, which no client can choose.
 func (l filterLayer) at(pos uint64) (*filterBlock, uint64) {
-	hi, lo := bits.Mul64(pos^rowSeed, 0x9E3779B97F4A7C15)
+	hi, lo := bits.Mul64(pos, 0x9E3779B97F4A7C15)
 	h := hi ^ lo
 	h *= 0xD6E8FEB86659FD93
 	h ^= h >> 32
 	return &l[h&uint64(len(l)-1)], h * 0xA0761D6478BD642F >> 16
 }
-
-// rowSeed keys the hashes of all rowFilters.
-var rowSeed = hotHash(nil)
 
 // lacks reports whether a key that is not in memory has no row, either.
 func (f *rowFilter) lacks(pos uint64) bool { return f.whole && !f.has(pos) }

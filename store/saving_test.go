@@ -116,7 +116,8 @@ func TestRunsAreMerged(t *testing.T) {
 // checkpoint in numbers that a start would take long to redo, and only then.
 func TestLate(t *testing.T) {
 	s := &Store{opts: Options{RecordMemory: 1, MaxLogBytes: 1}} // nothing goes on in it
-	p := newPartition(0, 1, 0, 1, &s.pool, nil)
+	s.hashes = newHashes([16]byte{1})
+	p := newPartition(0, 1, s.hashes, 1, &s.pool, nil)
 	s.partitions = []*partition{p}
 	for _, c := range []struct {
 		keys, ahead int
@@ -129,7 +130,7 @@ func TestLate(t *testing.T) {
 		p.saving.rowsAhead = c.ahead
 		for range c.keys {
 			key := fmt.Appendf(nil, "key-%d", len(p.hot.dirty))
-			p.hot.changed(p.hot.install(hotHash(key), key, position(Slot(key), keyHash(key))))
+			p.hot.changed(p.hot.install(hotHash(key), key, s.hashes.position(key)))
 		}
 		if load := s.backlog(); load.late != c.late {
 			t.Errorf("%d keys more, %d rows ahead: late is %v", c.keys, c.ahead, load.late)

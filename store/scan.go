@@ -2,56 +2,72 @@ package store
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
-// Positions are too long for the doubles in which some clients keep a cursor. So
-// the cursor is the position without its last bits: the slot and the first 39
-// bits of the hash. Keys whose positions differ in those bits only are neighbours.
-const neighbourBits = 9
+// A cursor has 53 bits, since some clients keep it in a double: the slot, the first 25 bits of a
+// hash, and a turn. Keys that differ in the other bits of their hashes only are neighbours, which
+// no cursor tells apart.
+//
+// Few keys have neighbours, and a page visits them together. A crowd of more than
+// maxNeighbours takes turns: the turn counts how many pages of the crowd are left, from its
+// end, so that a key that is deleted meanwhile has none passed over. A key that comes into a
+// crowd meanwhile may have another one passed over; but that there is a crowd takes the seed
+// of the hash. With a billion keys in one slot, which 30 neighbours share on average, a
+// crowd has a probability below 10^-100.
+const (
+	turnBits      = 14
+	neighbourBits = 9 + turnBits
+	maxNeighbours = 256
+	maxTurns      = 1<<turnBits - 1
+)
 
 // MaxCursor is the largest cursor of Scan.
-const MaxCursor = slots<<(48-neighbourBits) - 1
+const MaxCursor = slots<<(48-neighbourBits+turnBits) - 1
 
-// pastNeighbours returns the first position behind all neighbours of another.
-func pastNeighbours(pos uint64) uint64 { return (pos>>neighbourBits + 1) << neighbourBits }
+// firstNeighbour returns the first position of the neighbours of another, pastNeighbours the
+// first one behind them.
+func firstNeighbour(pos uint64) uint64 { return pos >> neighbourBits << neighbourBits }
+func pastNeighbours(pos uint64) uint64 { return firstNeighbour(pos) + 1<<neighbourBits }
+
+// cursorAt is the cursor of the neighbours of a position.
+func cursorAt(pos uint64) uint64 { return pos >> neighbourBits << turnBits }
 
 // Scan visits keys from a cursor on, in the order of slot and key hash, and
 // returns the cursor to go on from, 0 at the end. It visits at least count
-// keys unless the end comes first; neighbours are visited together, so that the
-// stateless cursor skips none. A key that exists throughout a whole iteration is
-// visited at least once. fn may keep key.
+// keys unless the end comes first, and a few hundred more than twice as many at most. A key
+// that exists throughout a whole iteration is visited at least once. fn may keep key.
 func (s *Store) Scan(cursor uint64, count int, fn func(key []byte, t Type)) (next uint64, err error) {
-	if cursor > MaxCursor {
-		return 0, nil
-	}
-	count = max(count, 1)
-	for from := cursor << neighbourBits; ; {
-		n, next, err := s.scanPartition(s.partitions[from>>48>>s.shift], from, count, fn)
-		switch {
-		case err != nil || next > MaxCursor<<neighbourBits:
+	for count = max(count, 1); cursor <= MaxCursor; {
+		slot := cursor >> (turnBits + 48 - neighbourBits)
+		n, next, err := s.scanPartition(s.partitions[slot>>s.shift], cursor, count, fn)
+		if err != nil {
 			return 0, err
-		case n >= count:
-			return next >> neighbourBits, nil
 		}
-		from, count = next, count-n
+		if n >= count && next <= MaxCursor {
+			return next, nil
+		}
+		cursor, count = next, max(count-n, 1)
 	}
+	return 0, nil
 }
 
-// scanPartition visits keys of one partition from a position on, and returns the
-// position to go on from: at its end the first one of the next partition.
-func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
+// scanPartition visits keys of one partition from a cursor on, and returns the cursor to go
+// on from: at its end the first one of the next partition.
+func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(key []byte, t Type)) (n int, next uint64, err error) {
 	for {
 		p.lock()
 		life := p.committed.life.Load()
 		p.mu.Unlock()
-		found, next, err := s.collect(p, from, count, p.lock)
+		found, next, err := s.page(p, cursor, count)
 		if err != nil {
 			return 0, 0, err
 		}
+		n := len(found)
 		live, ok, err := s.stillLive(p, life, found)
 		if err != nil {
 			return 0, 0, err
@@ -62,8 +78,32 @@ func (s *Store) scanPartition(p *partition, from uint64, count int, fn func(key 
 		for _, f := range live {
 			fn([]byte(f.key), f.kind)
 		}
-		return len(found), next, nil
+		return n, next, nil
 	}
+}
+
+// page finds keys of a partition from a cursor on, and the cursor to go on from.
+func (s *Store) page(p *partition, cursor uint64, count int) (found []scanned, next uint64, err error) {
+	from, turn := cursor>>turnBits<<neighbourBits, int(cursor&maxTurns)
+	if turn == 0 {
+		_, end := p.rowRange()
+		found, to, err := s.collect(p, from, end, count, p.lock)
+		if err != nil || to > from {
+			return found, cursorAt(to), err
+		}
+	}
+	all, to, err := s.collect(p, from, pastNeighbours(from), math.MaxInt, p.lock)
+	begin := 0
+	if turn > 0 {
+		begin = max(0, len(all)-turn*maxNeighbours)
+	}
+	end := min(len(all), max(begin+maxNeighbours, len(all)-maxTurns*maxNeighbours))
+	if left := len(all) - end; left > 0 {
+		next = cursor&^maxTurns + uint64((left+maxNeighbours-1)/maxNeighbours)
+	} else {
+		next = cursorAt(to)
+	}
+	return all[begin:end], next, err
 }
 
 // stillLive keeps those of the keys found that exist. It returns false if the life in
@@ -97,40 +137,47 @@ type scanned struct {
 	expire int64
 }
 
-// collect merges keys without a row and rows, in order of position. Memory
-// comes first: a key that gets its row meanwhile was found there, and one that
-// has a row keeps it as long as it exists. lock is the partition's.
-func (s *Store) collect(p *partition, from uint64, count int, lock func()) (found []scanned, next uint64, err error) {
-	_, last := slotRange(int(p.id), p.count)
-	next = position(last+1, 0)
+// collect merges keys without a row and rows, in order of position, from one to another: count
+// keys of each kind, and the neighbours of the last one. If these are a crowd, it takes none of
+// them, and next is their first position. Memory comes first: a key that gets its row meanwhile
+// was found there, and one that has a row keeps it as long as it exists. lock is the partition's.
+func (s *Store) collect(p *partition, from, to uint64, count int, lock func()) (found []scanned, next uint64, err error) {
+	next = to
+	// more reports whether to take a key at a position, behind n others up to last.
+	more := func(n int, last, pos uint64) bool {
+		switch {
+		case n < count:
+		case pos >= pastNeighbours(last):
+			next = pastNeighbours(last)
+		case n-count >= maxNeighbours:
+			next = firstNeighbour(pos)
+		}
+		return pos < next
+	}
 	p.lockOrdered(lock)
-	n := 0
+	var last uint64
 	p.hot.unsaved.ordered.Ascend(unsavedKey{from, &counter{pos: from}}, func(k unsavedKey) bool {
 		c := k.c
-		if n >= count && c.pos >= pastNeighbours(found[n-1].pos) {
-			next = pastNeighbours(found[n-1].pos)
+		if !more(len(found), last, c.pos) {
 			return false
 		}
-		found = append(found, scanned{key: c.key(), pos: c.pos, kind: c.kind, expire: c.expire})
-		n++
+		found, last = append(found, scanned{key: c.key(), pos: c.pos, kind: c.kind, expire: c.expire}), c.pos
 		return true
 	})
 	flushDue := p.flushDue
 	p.mu.Unlock()
-	if flushDue {
-		return found, next, nil // no row counts
-	}
 	inMemory := make(map[string]bool, len(found))
 	for _, f := range found {
 		inMemory[f.key] = true
 	}
 	var bad error
-	var rows int
-	var lastRow uint64
-	err = s.db.Rows(from, next, func(k persistence.RowKey, value []byte) bool {
+	rows, end := 0, next
+	if flushDue {
+		end = from // no row counts
+	}
+	err = s.db.Rows(from, end, func(k persistence.RowKey, value []byte) bool {
 		pos := k.Position()
-		if rows >= count && pos >= pastNeighbours(lastRow) {
-			next = pastNeighbours(lastRow)
+		if !more(rows, last, pos) {
 			return false
 		}
 		var r row
@@ -140,7 +187,7 @@ func (s *Store) collect(p *partition, from uint64, count int, lock func()) (foun
 		if !inMemory[string(k.Key)] {
 			found = append(found, scanned{key: string(k.Key), pos: pos, kind: r.kind, expire: r.expire})
 		}
-		rows, lastRow = rows+1, pos
+		rows, last = rows+1, pos
 		return true
 	})
 	if err == nil {
@@ -150,7 +197,7 @@ func (s *Store) collect(p *partition, from uint64, count int, lock func()) (foun
 		return nil, 0, err
 	}
 	found = slices.DeleteFunc(found, func(f scanned) bool { return f.pos >= next })
-	slices.SortFunc(found, func(a, b scanned) int { return cmp.Compare(a.pos, b.pos) })
+	slices.SortFunc(found, func(a, b scanned) int { return cmp.Or(cmp.Compare(a.pos, b.pos), cmp.Compare(a.key, b.key)) })
 	return found, next, nil
 }
 
@@ -172,7 +219,7 @@ func (s *Store) DBSize() (n int64, err error) {
 // RandomKey returns some key; false if there is none. Keys are not equally
 // likely: one that follows a gap in the key space is more likely.
 func (s *Store) RandomKey() (key []byte, ok bool, err error) {
-	start := position(uint16(rand.IntN(slots)), 0) >> neighbourBits
+	start := cursorAt(position(uint16(rand.IntN(slots)), 0))
 	for _, cursor := range []uint64{start, 0} {
 		for {
 			next, err := s.Scan(cursor, 1, func(k []byte, _ Type) { key, ok = k, true })

@@ -4,8 +4,7 @@ import (
 	"bytes"
 	"math/bits"
 
-	"github.com/cespare/xxhash/v2"
-
+	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
 )
 
@@ -70,10 +69,29 @@ func slotRange(i, n int) (first, last uint16) {
 // partition when there are n, a power of two.
 func partitionShift(n int) uint { return uint(14 - bits.TrailingZeros(uint(n))) }
 
-// keyHash is the 48-bit hash by which rows of one slot are ordered. It is
-// unkeyed: rows are looked up by the whole key, so that collisions cost
-// nothing but a neighbour.
-func keyHash(key []byte) uint64 { return xxhash.Sum64(key) >> 16 }
+// hashes are the keyed hashes of a directory; in a cluster all nodes have the same. What
+// clients choose is found and ordered by them, so that nobody can compute what collides.
+type hashes struct {
+	// ids is of (key, opid): where filters, runs and their indexes have an operation; and of a
+	// key and an item: where a filter key has it.
+	ids *fbf.Hasher
+	// rows is of keys: the order of rows. A client sees most of it as SCAN's cursor.
+	rows *fbf.Hasher
+	// proof tells directories of another seed, and does not tell the seed.
+	proof uint64
+}
+
+func newHashes(seed [16]byte) *hashes {
+	return &hashes{fbf.NewHasher(seed, "ids"), fbf.NewHasher(seed, "rows"), fbf.NewHasher(seed, "proof").Hash(nil, nil)}
+}
+
+// position is the position of a key.
+func (h *hashes) position(key []byte) uint64 { return h.positionIn(Slot(key), key) }
+
+// positionIn is the position of a key whose slot is known.
+func (h *hashes) positionIn(slot uint16, key []byte) uint64 {
+	return position(slot, h.rows.Hash(key, nil)>>16)
+}
 
 // position orders keys as SCAN visits them: by slot, then by key hash.
 func position(slot uint16, hash uint64) uint64 { return uint64(slot)<<48 | hash }

@@ -251,7 +251,7 @@ func (l *loadedSnapshot) decodeTables(h *reader) (order []*tableState, err error
 func (l *loadedSnapshot) decodeKeys(h *reader) {
 	for n := h.Uvarint(); n > 0 && h.err() == nil; n-- {
 		key := h.Bytes()
-		c := newCounter(key, position(Slot(key), keyHash(key)))
+		c := newCounter(key, 0) // adopt finds its place
 		c.kind = h.keyType(firstObject)
 		c.expire, c.seq = h.Varint(), h.Uvarint()
 		if last := len(l.keys) - 1; last >= 0 && l.keys[last].key() >= c.key() {
@@ -273,7 +273,7 @@ func (p *partition) adopt(l *loadedSnapshot) {
 		key := []byte(from.key())
 		c := p.hot.get(hotHash(key), key)
 		if c == nil {
-			c = p.hot.install(hotHash(key), key, from.pos)
+			c = p.hot.install(hotHash(key), key, p.hashes.position(key))
 		}
 		p.putObject(c, from.kind, from.object())
 		c.seq = from.seq

@@ -24,12 +24,13 @@ import (
 //	    region u8, partition u, sequence u
 //	… and of which regions that are gone it has said that it has levelled: number u, and for each, by region:
 //	    as entry 28, with the sequence
-//	to the end, of a page of keys, by position and key: key, parts (package part), how many operations
+//	to the end, of a page of keys, by slot: key, parts (package part), how many operations
 //	    regions that are gone owe u, and these, as in entry 27
 //	of a page of ids: key and opid as the op log has them, delta v, result v, dot u, wall u, clip v
 //
-// A place is a string: "" the beginning; 1 and a key: behind that; 2, the table's number u, and
-// eight bytes, the most significant first: the ids from that hash on.
+// A place is a string: "" the beginning; 1, the position of a key, and the key: behind that; 2, the table's
+// number u, and a hash: the ids from that on. Positions and hashes are eight bytes, the most significant
+// first, and the source's own: they are keyed with a secret of its.
 //
 // There is one encoding of each value, and no other is accepted.
 
@@ -42,12 +43,13 @@ const (
 	// MaxStatePage bounds StateQuery.Most.
 	MaxStatePage = 64 << 20
 	// MaxStatePlace bounds the place where a page begins.
-	MaxStatePlace = 1 + MaxKey
+	MaxStatePlace = 1 + 8 + MaxKey
 )
 
 // statePlace is a place in the state of a slot range.
 type statePlace struct {
 	key   []byte // behind this one; nil: the first one
+	pos   uint64 // of key
 	ids   bool   // or: the ids
 	table uint32 // … of this table, or of a later one
 	hash  uint64 // … from this on, in that table
@@ -59,7 +61,7 @@ func (c statePlace) appendTo(b []byte) []byte {
 		b = binary.AppendUvarint(append(b, 2), uint64(c.table))
 		return binary.BigEndian.AppendUint64(b, c.hash)
 	case len(c.key) > 0:
-		return append(append(b, 1), c.key...)
+		return append(binary.BigEndian.AppendUint64(append(b, 1), c.pos), c.key...)
 	}
 	return b
 }
@@ -71,8 +73,11 @@ func decodePlace(b []byte) (c statePlace, ok bool) {
 	}
 	switch b[0] {
 	case 1:
-		c.key = b[1:]
-		return c, checkKey(c.key) == nil
+		if len(b) < 9 {
+			return c, false
+		}
+		c.pos, c.key = binary.BigEndian.Uint64(b[1:]), b[9:]
+		return c, checkKey(c.key) == nil && Slot(c.key) == uint16(c.pos>>48)
 	case 2:
 		r := coding.Reader{Rest: b[1:]}
 		c.ids, c.table = true, r.Uint32()
@@ -168,17 +173,27 @@ func (d *statePage) check() error {
 	if at.ids {
 		return d.eachID(func(id *stateID) error { return d.checkKey(id.key) })
 	}
-	last := at.key
-	return d.eachKey(func(k *stateKey) error {
+	// Of the keys' positions only the slots are known here.
+	last, end := uint16(at.pos>>48), uint16(slots-1)
+	if !next.ids {
+		end = uint16(next.pos >> 48)
+	}
+	var keys [][]byte
+	err := d.eachKey(func(k *stateKey) error {
 		if err := d.checkKey(k.key); err != nil {
 			return err
 		}
-		if compareByPosition(k.key, last) <= 0 || !next.ids && compareByPosition(k.key, next.key) > 0 {
+		slot := Slot(k.key)
+		if slot < last || slot > end {
 			return fmt.Errorf("%w: the order of keys", ErrPulled)
 		}
-		last = k.key
+		last, keys = slot, append(keys, k.key)
 		return nil
 	})
+	if err == nil && Repeat(keys) {
+		err = fmt.Errorf("%w: a key is there twice", ErrPulled)
+	}
+	return err
 }
 
 // before reports whether a place comes before another one of its kind.
@@ -186,7 +201,7 @@ func (c statePlace) before(o statePlace) bool {
 	if c.ids {
 		return o.ids && cmp.Or(cmp.Compare(c.table, o.table), cmp.Compare(c.hash, o.hash)) < 0
 	}
-	return compareByPosition(c.key, o.key) < 0
+	return cmp.Or(cmp.Compare(c.pos, o.pos), bytes.Compare(c.key, o.key)) < 0
 }
 
 func (d *statePage) checkKey(key []byte) error {
@@ -197,17 +212,6 @@ func (d *statePage) checkKey(key []byte) error {
 		return fmt.Errorf("%w: slot %d", ErrPulled, slot)
 	}
 	return nil
-}
-
-// positionOf is the position of a key.
-func positionOf(key []byte) uint64 { return position(Slot(key), keyHash(key)) }
-
-// compareByPosition orders keys as rows are. "" is before all.
-func compareByPosition(a, b []byte) int {
-	if len(a) == 0 || len(b) == 0 {
-		return cmp.Compare(len(a), len(b))
-	}
-	return cmp.Or(cmp.Compare(positionOf(a), positionOf(b)), bytes.Compare(a, b))
 }
 
 // stateKey is what a region knows of a key.

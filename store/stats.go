@@ -100,7 +100,7 @@ func (p *partition) addStats(st *Stats) {
 }
 
 // Seed returns the hash seed. Clients must not learn it.
-func (s *Store) Seed() uint64 { return s.seed }
+func (s *Store) Seed() [16]byte { return s.db.Meta().Seed }
 
 // Pristine reports whether nothing would be lost with the directory: nobody has made a key
 // or a table, applied an operation, or flushed.

@@ -50,9 +50,9 @@ type Options struct {
 	// Partitions is the number of partitions of a new directory, a power of
 	// two; default 16. An existing directory keeps its own.
 	Partitions int
-	// Seed, unless it is 0, is the hash seed of a new directory: that of its cluster. A
+	// Seed, unless it is zeros, is the hash seed of a new directory: that of its cluster. A
 	// directory with another one is refused. 0: a new directory draws its own.
-	Seed uint64
+	Seed [16]byte
 	// SnapshotInterval is the longest time between two checkpoints while there are
 	// changes; default 60 s. Negative: only on demand and when the op log is large.
 	SnapshotInterval time.Duration
@@ -179,9 +179,9 @@ type Store struct {
 	db         *persistence.DB
 	oplog      Log
 	partitions []*partition
+	hashes     *hashes
 	shift      uint         // slot to partition
 	procs      int          // that may work at the same time
-	seed       uint64       // of the filters' hash
 	wall       atomic.Int64 // the highest wall time so far (clock.go)
 	pool       memoryPool
 	recovery   Recovery
@@ -254,9 +254,8 @@ func newStore(o Options, db *persistence.DB) *Store {
 	s := &Store{
 		opts: o, log: o.Logger, db: db, oplog: db.Log(),
 		shift: partitionShift(meta.Partitions),
-		procs: runtime.GOMAXPROCS(0),
-		seed:  meta.Seed,
-		stop:  make(chan struct{}),
+		procs: runtime.GOMAXPROCS(0), hashes: newHashes(meta.Seed),
+		stop: make(chan struct{}),
 
 		digesting: make(chan struct{}, 1),
 	}
@@ -267,7 +266,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	s.interval.Store(int64(o.SnapshotInterval))
 	hot := o.HotCounters / meta.Partitions
 	for i := range meta.Partitions {
-		p := newPartition(uint16(i), meta.Partitions, meta.Seed, hot, &s.pool, db)
+		p := newPartition(uint16(i), meta.Partitions, s.hashes, hot, &s.pool, db)
 		if s.replica != nil {
 			p.home = o.RegionIncarnation
 		}

@@ -138,8 +138,8 @@ func TestReopen(t *testing.T) {
 		for _, mode := range []Mode{Exact, Approx} {
 			t.Run(fmt.Sprint(how, mode), func(t *testing.T) {
 				fs := vfs.NewMem()
-				s := testStore(t, func(o *Options) { o.FS, o.Seed = fs, 7 })
-				if s.seed != 7 {
+				s := testStore(t, func(o *Options) { o.FS, o.Seed = fs, [16]byte{7} })
+				if s.Seed() != [16]byte{7} {
 					t.Fatal("the seed is not the one that was given")
 				}
 				if err := s.AlterTable(DefaultTable, TableChange{Mode: &mode}); err != nil {

@@ -16,8 +16,8 @@ const fuzzIncarnation = 5
 // fuzzSince is how far it had been taken before; there it became a member.
 const fuzzSince = 2
 
-func openTakeStore(t testing.TB, fs vfs.FS, clock *fakeClock, seed uint64) *Store {
-	s, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, Seed: seed, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now})
+func openTakeStore(t testing.TB, fs vfs.FS, clock *fakeClock, seed byte) *Store {
+	s, err := Open(Options{Dir: "data", FS: fs, Partitions: 1, Seed: [16]byte{seed}, SnapshotInterval: -1, MinFreeDisk: -1, Clock: clock.now})
 	must(t, err)
 	return s
 }

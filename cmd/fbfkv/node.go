@@ -187,7 +187,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
 			return openStore(n.config, files, n.log, func(o *store.Options) {
-				o.Seed, o.Partitions, o.Replicated, o.Sections = uint64(c.Seed), c.Partitions, replicated, cluster.Sections
+				o.Seed, o.Partitions, o.Replicated, o.Sections = c.Seed, c.Partitions, replicated, cluster.Sections
 				_, o.RegionIncarnation = cluster.RegionIdentity(c.Cluster)
 			})
 		},

@@ -44,10 +44,11 @@ func benchBlocks(b *testing.B, block func() int) {
 
 // BenchmarkHash is what a caller adds for string ids with filters that take a hash.
 func BenchmarkHash(b *testing.B) {
+	hasher := fbf.NewHasher([16]byte{1}, "bench")
 	key, id := []byte("counter:12345678"), make([]byte, 16)
 	for n := uint64(0); b.Loop(); n++ {
 		binary.LittleEndian.PutUint64(id, n)
-		fbf.Hash(1, key, id)
+		hasher.Hash(key, id)
 	}
 }
 

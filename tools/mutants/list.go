@@ -51,6 +51,27 @@ var otherMutants = []mutant{
 		packages: "./cmd/fbfkv/internal/monitor", tests: "TestPageHost",
 	},
 	{
+		guarantee: "G5", name: "the secret of one word of an id is not used in its hash",
+		file:     "fbf/hash.go",
+		old:      "	hi, lo := bits.Mul64(x+secrets[0], y+secrets[1])\n",
+		new:      "	hi, lo := bits.Mul64(x, y+secrets[1])\n",
+		packages: "./fbf", tests: "TestEverySecretCounts",
+	},
+	{
+		guarantee: "G5", name: "all words of an id have the same secrets",
+		file:     "fbf/hash.go",
+		old:      "word(b[8:pairBytes]), &secrets[0])",
+		new:      "word(b[8:pairBytes]), &h.pairs[at])",
+		packages: "./fbf", tests: "TestHashTellsApart",
+	},
+	{
+		guarantee: "G5", name: "a hash shows sums of what a client chose",
+		file:     "fbf/hash.go",
+		old:      "	return sipHash13(h.k0, h.k1, s.lo, s.hi)\n",
+		new:      "	return mum(s.lo, s.hi)\n",
+		packages: "./fbf", tests: "TestHashIsItsDefinition",
+	},
+	{
 		guarantee: "G1", name: "a generation is dropped one refresh early",
 		file:     "fbf/segment.go",
 		old:      "	return s.lanes[l].expire <= now\n",

@@ -159,7 +159,7 @@ var moveMutants = []mutant{
 	{
 		guarantee: "G1", name: "a partition with another hash seed is taken in",
 		file:     "store/moveload.go",
-		old:      "	case h.seed != seedProof(p.seed):\n",
+		old:      "	case h.seed != p.hashes.proof:\n",
 		new:      "	case false:\n",
 		packages: "./store", tests: "TestMoveElsewhere",
 	},

@@ -40,7 +40,7 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G1", name: "a directory with another hash seed is opened",
 		file:     "persistence/open.go",
-		old:      "err == nil && seed != 0 && m.Seed != seed",
+		old:      "err == nil && seed != [16]byte{} && m.Seed != seed",
 		new:      "false",
 		packages: "./persistence", tests: "TestSeed",
 	},
