@@ -37,8 +37,8 @@ type Options struct {
 	// Partitions is used only when the directory is created; afterwards Meta
 	// holds the truth. A power of two, 1..1024, default 16.
 	Partitions int
-	// Seed, unless it is zeros, is the seed of a new directory's hashes: its cluster's. A directory with another one is refused (ErrOtherSeed). Zeros: a new directory
-	// draws its own.
+	// Seed, unless it is zeros, is the seed of a new directory's hashes: its cluster's. A
+	// directory with another one is refused (ErrOtherSeed). Zeros: a new one draws its own.
 	Seed [16]byte
 	// CacheSize is Pebble's block cache in bytes, default 64 MiB.
 	CacheSize int64

@@ -6,6 +6,7 @@ import (
 	"math"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/store/seen"
 )
 
 // turn decides one operation. This is the only place where filters are asked and time
@@ -163,9 +164,12 @@ func sum(a, b int64) (int64, bool) {
 
 // makeRoom logs what the table's filter has to do before it takes another id:
 // refreshes, growth. At the memory cap an APPROX table refuses (G5), at its
-// disk cap an EXACT one.
+// disk cap an EXACT one, and also one more operation of a hash that too many have.
 func (x *decider) makeRoom(r *ref) error {
 	t := r.t
+	if r.others >= seen.MaxOthers {
+		return ErrSameHash
+	}
 	if t.filter.Due(x.at(r.p).logged) {
 		if err := x.plan(r.p, t); err != nil {
 			return err

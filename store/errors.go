@@ -33,10 +33,12 @@ var (
 	// only its state says so.
 	ErrNotCaughtUp = errors.New("this region has not caught up with one that was there before it, and nothing was applied: try again")
 	// ErrIDAhead: an id of another region came without what that region did to the counter.
-	ErrIDAhead        = errors.New("an operation of another region was heard of before what it did")
-	ErrNotExecuted    = errors.New("not executed: a command before it was refused")
-	ErrSpansTables    = errors.New("keys of one operation must be distinct and belong to one table")
-	ErrOutOfMemory    = errors.New("filter memory limit reached (filter-maxmemory): try again later, or raise it")
+	ErrIDAhead     = errors.New("an operation of another region was heard of before what it did")
+	ErrNotExecuted = errors.New("not executed: a command before it was refused")
+	ErrSpansTables = errors.New("keys of one operation must be distinct and belong to one table")
+	ErrOutOfMemory = errors.New("filter memory limit reached (filter-maxmemory): try again later, or raise it")
+	// ErrSameHash: see seen.MaxOthers.
+	ErrSameHash       = errors.New("64 other operations have the same hash, so this one was not applied: send it with another opid")
 	ErrUnknownOutcome = errors.New("commit failed: outcome unknown, retry with the same opid")
 	// ErrNotLeader: in a cluster, another node decides, or will. Nothing was applied.
 	ErrNotLeader = errors.New("this node does not lead the shard")

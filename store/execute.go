@@ -112,6 +112,7 @@ type ref struct {
 	hasTime   bool  // the client's time of the operation is known:
 	time      int64 // unix ms
 	seen      Seen  // of verdictSeen
+	others    int   // operations that were met with the same hash
 
 	disk *onDisk // what was read outside the lock; nil on the steady path
 }

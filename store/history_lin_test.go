@@ -328,7 +328,7 @@ func (h *linHistory) writeDirtyDuplicate(in linInput, group int) (out linOutput,
 		key := linKey(group, k)
 		p := h.s.partitions[Slot(key)>>h.s.shift]
 		p.mu.Lock()
-		o, _, ok := p.seen.Find(math.MinInt64, math.MaxInt64, h.s.hashes.ids.Hash(key, id), key, id)
+		o, _, _, ok := p.seen.Find(math.MinInt64, math.MaxInt64, h.s.hashes.ids.Hash(key, id), key, id)
 		p.mu.Unlock()
 		if out.values[k] = o.Result; !ok {
 			return h.ask(in, group)

@@ -126,7 +126,7 @@ func (x *decider) judgeOne(ref int) {
 // table's, and those of tables it belonged to before. It returns true, and where
 // the record may be, when one is positive.
 func (r *ref) askFilters(logged int64) (m fbf.Match, positive bool) {
-	r.dismissed = false
+	r.dismissed, r.others = false, 0
 	if r.disk != nil {
 		if o, ok := r.disk.search.Found(); ok {
 			r.verdict, r.seen = verdictSeen, o
@@ -182,6 +182,8 @@ func (x *decider) askRecords(pos *positive) {
 				x.confirm = append(x.confirm, pos.ref)
 				return
 			}
+		} else {
+			r.others += d.search.Others()
 		}
 	}
 	r.isNew(tags)
@@ -204,7 +206,7 @@ func (r *ref) findRecent(m fbf.Match, id []byte) (o Seen, ok bool) {
 	if len(r.t.def.Links) > 0 { // generations of other tables may match too
 		first, last = math.MinInt64, math.MaxInt64
 	}
-	o, _, ok = r.p.seen.Find(first, last, r.hash, r.key, id)
+	o, _, r.others, ok = r.p.seen.Find(first, last, r.hash, r.key, id)
 	return o, ok
 }
 
@@ -237,7 +239,8 @@ func (r *ref) again(id []byte) {
 		r.verdict = verdictMaybe
 		return
 	}
-	if o, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {
+	o, _, others, ok := r.p.seen.FindSinceMark(r.hash, r.key, id)
+	if r.others += others; ok {
 		r.verdict, r.seen = verdictSeen, o
 	}
 }

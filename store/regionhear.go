@@ -148,7 +148,7 @@ func (r *ref) latest(id []byte) {
 	if !r.p.draft.twins.mayHave(r.hash) {
 		return
 	}
-	if o, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {
+	if o, _, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {
 		r.verdict, r.seen = verdictSeen, o
 	} else if r.verdict == verdictNew && r.t.def.Mode == Approx && r.t.filter.Contains(r.hash) {
 		r.verdict = verdictMaybe

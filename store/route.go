@@ -125,7 +125,7 @@ func (x *decider) fill(r *ref, op int, key []byte, slot uint16) {
 	x.mask[n/64] |= 1 << (n % 64)
 	r.op, r.key, r.slot, r.keyHash, r.p = op, key, slot, hotHash(key), x.s.partitions[n]
 	r.c, r.t, r.disk, r.hash = nil, nil, nil, 0
-	r.verdict, r.dismissed, r.hasTime, r.failed = verdictUnknown, false, false, false
+	r.verdict, r.dismissed, r.hasTime, r.failed, r.others = verdictUnknown, false, false, false, 0
 	o := &x.ops[op]
 	r.hears = o.Kind == regionHear
 	if r.asks = o.Kind.can(hasID); r.asks {

@@ -81,7 +81,7 @@ func (o *owner) find(t *testing.T, table uint32, seq uint64) (inMemory, inRun bo
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	id := fmt.Append(nil, seq)
-	_, _, inMemory = o.rs.Find(math.MinInt64, math.MaxInt64, seq, []byte("k"), id)
+	_, _, _, inMemory = o.rs.Find(math.MinInt64, math.MaxInt64, seq, []byte("k"), id)
 	var s Search
 	s.Begin(&o.rs)
 	s.Within(table, math.MinInt64, math.MaxInt64)

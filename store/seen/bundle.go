@@ -114,35 +114,41 @@ func recordSeq(b []byte) uint64 { return binary.LittleEndian.Uint64(b[16:]) }
 
 // find returns the record of (key, id), followed by others; nil if there is none. It
 // asks the records that are not in the index by their heads, newest first, and then
-// the index.
-func (s *bundle) find(hash uint64, key, id []byte) []byte {
+// the index. It adds to others how many it met that only have the same hash.
+func (s *bundle) find(hash uint64, key, id []byte, others *int) []byte {
 	if s.count == 0 {
 		return nil // its index may be large, and in no cache
 	}
 	s.index.updateIfDue(s)
-	if b := s.findFrom(s.index.count, hash, key, id); b != nil {
+	if b := s.findFrom(s.index.count, hash, key, id, others); b != nil {
 		return b
 	}
-	return s.index.find(s, hash, key, id)
+	return s.index.find(s, hash, key, id, others)
 }
 
 // findFrom asks the records from number from on by their heads, newest first.
-func (s *bundle) findFrom(from int, hash uint64, key, id []byte) []byte {
+func (s *bundle) findFrom(from int, hash uint64, key, id []byte, others *int) []byte {
 	for i := s.count; ; {
 		if i = s.heads.findLast(hash, from, i) - 1; i < from {
 			return nil
 		}
-		if b := s.recordAt(s.heads.at(i).location(), hash, key, id); b != nil {
+		if b := s.recordAt(s.heads.at(i).location(), hash, key, id, others); b != nil {
 			return b
 		}
 	}
 }
 
-// recordAt returns the record at a location if it is that of (key, id).
-func (s *bundle) recordAt(loc, hash uint64, key, id []byte) []byte {
-	if b := s.at(loc); recordHash(b) == hash && isOf(recordValue(b), key, id) {
+// recordAt returns the record at a location if it is that of (key, id), and counts it if it is
+// another one with the same hash.
+func (s *bundle) recordAt(loc, hash uint64, key, id []byte, others *int) []byte {
+	b := s.at(loc)
+	if recordHash(b) != hash {
+		return nil
+	}
+	if isOf(recordValue(b), key, id) {
 		return b
 	}
+	*others++
 	return nil
 }
 

@@ -37,11 +37,11 @@ func TestRecentFind(t *testing.T) {
 				rs.Add(&Record{Table: 1, Hash: hashes[i], Seq: uint64(i), Key: key, ID: ids[i]})
 				for range tc.asks(i) {
 					for _, j := range [...]int{i, i &^ 1, rng.IntN(i + 1)} {
-						if _, seq, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[j], key, ids[j]); !ok || seq != uint64(j) {
+						if _, seq, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[j], key, ids[j]); !ok || seq != uint64(j) {
 							t.Fatalf("after %d records: %d found %v, sequence %d", i+1, j, ok, seq)
 						}
 					}
-					if _, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[i], key, []byte("another")); ok {
+					if _, _, _, ok := rs.Find(math.MinInt64, math.MaxInt64, hashes[i], key, []byte("another")); ok {
 						t.Fatal("an opid that was never added is found")
 					}
 				}
@@ -76,7 +76,7 @@ func TestRecentIndexOverflows(t *testing.T) {
 		t.Fatalf("%d of %d records are in the index", s.index.count, n)
 	}
 	for i := range n {
-		if b := s.index.find(s, hash(i), []byte("k"), id(i)); b == nil || recordSeq(b) != uint64(i) {
+		if b := s.index.find(s, hash(i), []byte("k"), id(i), new(int)); b == nil || recordSeq(b) != uint64(i) {
 			t.Errorf("record %d: found %x", i, b)
 		}
 	}
@@ -96,7 +96,7 @@ func TestRecentFindNewest(t *testing.T) {
 			}
 		}
 		for _, id := range []string{"a", "b", "c"} {
-			if _, seq, ok := rs.Find(math.MinInt64, math.MaxInt64, 7<<40, []byte("k"), []byte(id)); !ok || seq != 30+uint64(id[0]) {
+			if _, seq, _, ok := rs.Find(math.MinInt64, math.MaxInt64, 7<<40, []byte("k"), []byte(id)); !ok || seq != 30+uint64(id[0]) {
 				t.Errorf("index updated after %v: %s found %v, sequence %d", updates, id, ok, seq)
 			}
 		}
@@ -128,7 +128,7 @@ func TestRecentFindWithin(t *testing.T) {
 		for _, s := range rs.bundles {
 			s.index.scanned = 0
 		}
-		if _, _, ok := rs.Find(tc.first, tc.last, 7, []byte("k"), []byte{tc.id}); ok != tc.found {
+		if _, _, _, ok := rs.Find(tc.first, tc.last, 7, []byte("k"), []byte{tc.id}); ok != tc.found {
 			t.Errorf("%d to %d: record %d found %v", tc.first, tc.last, tc.id, ok)
 		}
 		asked := ""
@@ -159,7 +159,7 @@ func TestRecentFindSince(t *testing.T) {
 	for n, m := range marks { // n records were there
 		for i := range 6 {
 			rs.mark = m
-			if _, seq, ok := rs.FindSinceMark(7, []byte("k"), []byte{byte(i)}); ok != (i >= n) || ok && seq != uint64(i) {
+			if _, seq, _, ok := rs.FindSinceMark(7, []byte("k"), []byte{byte(i)}); ok != (i >= n) || ok && seq != uint64(i) {
 				t.Errorf("record %d, of those behind %d: found %v, sequence %d", i, n, ok, seq)
 			}
 		}
@@ -182,7 +182,7 @@ func TestBundlesAreBounded(t *testing.T) {
 	}
 	for i, id := range []string{"a", "b"} {
 		seq := uint64(i + 1)
-		if _, got, ok := rs.Find(math.MinInt64, math.MaxInt64, seq<<60, []byte("k"), []byte(id)); !ok || got != seq {
+		if _, got, _, ok := rs.Find(math.MinInt64, math.MaxInt64, seq<<60, []byte("k"), []byte(id)); !ok || got != seq {
 			t.Errorf("%s: found %v, sequence %d", id, ok, got)
 		}
 	}

@@ -83,12 +83,12 @@ func (x *index) first(hash uint64) uint32 {
 
 // find returns the record of (key, id), followed by others; nil if it is not in the
 // index.
-func (x *index) find(s *bundle, hash uint64, key, id []byte) []byte {
+func (x *index) find(s *bundle, hash uint64, key, id []byte, others *int) []byte {
 	if x.count == 0 {
 		return nil
 	}
 	for i := hash >> x.shift; i < uint64(len(x.places)) && x.places[i] != 0; i++ {
-		if b := s.recordAt(uint64(x.places[i]-1), hash, key, id); b != nil {
+		if b := s.recordAt(uint64(x.places[i]-1), hash, key, id, others); b != nil {
 			return b
 		}
 	}

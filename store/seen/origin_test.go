@@ -111,7 +111,7 @@ func (o *owner) newest(t *testing.T) (Original, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	id := []byte("twin")
-	if got, _, ok := o.rs.Find(math.MinInt64, math.MaxInt64, 7<<50, []byte("k"), id); ok {
+	if got, _, _, ok := o.rs.Find(math.MinInt64, math.MaxInt64, 7<<50, []byte("k"), id); ok {
 		return got, true
 	}
 	var s Search
@@ -148,7 +148,7 @@ func TestSupersede(t *testing.T) {
 			o.rs.SetMark()
 			o.rs.Add(other)
 			o.rs.Add(last)
-			since, seq, ok := o.rs.FindSinceMark(last.Hash, last.Key, last.ID)
+			since, seq, _, ok := o.rs.FindSinceMark(last.Hash, last.Key, last.ID)
 			o.mu.Unlock()
 			if !ok || seq != last.Seq || since.Result != int64(n) {
 				t.Fatalf("record %d since the mark: %+v, %d, %v", n, since, seq, ok)

@@ -50,20 +50,26 @@ func (rs *Records) Add(r *Record) {
 	s.add(r)
 }
 
+// MaxOthers is how many operations may have the same hash and each be found in turn. The
+// owner adds no more: the hash is keyed, so that there is no second one unless the key is
+// known, and then looking through them must not take long.
+const MaxOthers = 64
+
 // Find looks in memory for the record of (key, id), whose hash is given, that was added
-// at the logged times first to last. It returns the newest, and its sequence. The lock is
-// held.
-func (rs *Records) Find(first, last int64, hash uint64, key, id []byte) (o Original, seq uint64, ok bool) {
+// at the logged times first to last. It returns the newest, and its sequence; others says
+// how many records of other operations with that hash it met. The lock is held.
+func (rs *Records) Find(first, last int64, hash uint64, key, id []byte) (o Original, seq uint64, others int, ok bool) {
 	for i := len(rs.bundles) - 1; i >= 0; i-- {
 		s := rs.bundles[i]
 		if s.last < first || s.first > last {
 			continue
 		}
-		if b := s.find(hash, key, id); b != nil {
-			return decode(b)
+		if b := s.find(hash, key, id, &others); b != nil {
+			o, seq = decode(b)
+			return o, seq, others, true
 		}
 	}
-	return Original{}, 0, false
+	return Original{}, 0, others, false
 }
 
 // SetMark sets the mark behind the newest record. The lock is held, and kept as long as
@@ -77,24 +83,25 @@ func (rs *Records) SetMark() {
 
 // FindSinceMark is Find for a record added behind the mark, which costs the same however
 // many there are before it. The lock is held.
-func (rs *Records) FindSinceMark(hash uint64, key, id []byte) (o Original, seq uint64, ok bool) {
+func (rs *Records) FindSinceMark(hash uint64, key, id []byte) (o Original, seq uint64, others int, ok bool) {
 	for i := len(rs.bundles) - 1; i >= rs.mark.bundle; i-- {
 		from := 0
 		if i == rs.mark.bundle {
 			from = rs.mark.count
 		}
-		if b := rs.bundles[i].findFrom(from, hash, key, id); b != nil {
-			return decode(b)
+		if b := rs.bundles[i].findFrom(from, hash, key, id, &others); b != nil {
+			o, seq = decode(b)
+			return o, seq, others, true
 		}
 	}
-	return Original{}, 0, false
+	return Original{}, 0, others, false
 }
 
 // decode returns what Find does of a record that it has found.
-func decode(b []byte) (Original, uint64, bool) {
+func decode(b []byte) (Original, uint64) {
 	o, _ := originalOf(recordValue(b)) // which add has encoded
 	o.found(recordSeq(b))
-	return o, recordSeq(b), true
+	return o, recordSeq(b)
 }
 
 // found fills in what the record's sequence tells.

@@ -18,6 +18,7 @@ type Search struct {
 	found   bool
 	seq     uint64 // of the record that was found
 	record  Original
+	others  int // records that only have its hash
 }
 
 // Reset forgets the search but keeps its memory.
@@ -70,7 +71,11 @@ func (s *Search) Run(hash uint64, key, id []byte, buf *persistence.Entries) erro
 			return s.fail(err)
 		}
 		for buf.Next() { // ascending by sequence
-			if (!s.found || buf.Seq > s.seq) && isOf(buf.Value, key, id) {
+			if !isOf(buf.Value, key, id) {
+				s.others++
+				continue
+			}
+			if !s.found || buf.Seq > s.seq {
 				o, err := originalOf(buf.Value)
 				if err != nil {
 					return s.fail(err)
@@ -97,6 +102,9 @@ func (s *Search) Holds() bool { return s.done && s.version == s.rs.version }
 
 // Found returns what was found, if Holds. The lock is held.
 func (s *Search) Found() (o Original, ok bool) { return s.record, s.found && s.Holds() }
+
+// Others returns how many records of other operations with the same hash were met.
+func (s *Search) Others() int { return s.others }
 
 // Load lists the partition's runs on disk. They belong to nobody until Assign. The lock
 // is held, or nobody else knows of the Records.

@@ -122,6 +122,27 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestScanCursors",
 	},
 	{
+		guarantee: "G5", name: "any number of operations with one hash is remembered",
+		file:     "store/decide.go",
+		old:      "	if r.others >= seen.MaxOthers {\n",
+		new:      "	if r.others < 0 {\n",
+		packages: "./store", tests: "TestSameHash",
+	},
+	{
+		guarantee: "G5", name: "operations with one hash count in memory only",
+		file:     "store/judge.go",
+		old:      "			r.others += d.search.Others()\n",
+		new:      "			r.others += 0\n",
+		packages: "./store", tests: "TestSameHash",
+	},
+	{
+		guarantee: "G5", name: "operations with one hash do not count within a transaction",
+		file:     "store/judge.go",
+		old:      "	if r.others += others; ok {\n",
+		new:      "	if r.others += 0 * others; ok {\n",
+		packages: "./store", tests: "TestSameHash",
+	},
+	{
 		guarantee: "G5", name: "a page of SCAN has all keys that share a cursor, however many",
 		file:     "store/scan.go",
 		old:      "		case n-count >= maxNeighbours:\n",
