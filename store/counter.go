@@ -35,6 +35,7 @@ type counterExtra struct {
 	// parts are what each region did to the counter, also if it does not exist any more. nil: only
 	// this region ever counted, and nothing but increments. Redo changes them in place.
 	parts part.Parts
+	ended bool // the partition looks what of the parts can be dropped (ended)
 }
 
 // shortKey is the longest key kept inside its counter, bytes.

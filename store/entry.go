@@ -39,16 +39,17 @@ const (
 	entryAdopt    entryKind = 17 // another shard's partition takes the place of this one
 	entryVacate   entryKind = 18 // another shard has the partition now: all of it goes
 	entryHandOver entryKind = 19 // the last one of a partition that is handed over, or that this is taken back
-	entryMerge    entryKind = 20 // other regions changed a counter: all of its parts as they are now
+	entryMerge    entryKind = 20 // other regions changed a counter: its parts as they are now (part.Delta)
 	entryHeard    entryKind = 21 // another region applied an idempotent operation: its opid
-	entryTakeBack entryKind = 22 // what was applied here, and elsewhere first, is taken back
+	entryTakeBack entryKind = 22 // what was applied here, and elsewhere first, is taken back, or is owed
 	entryCursor   entryKind = 23 // how far the log of another region has been taken
 	entryRegions  entryKind = 24 // the regions, whole
 	entryForget   entryKind = 25 // the parts of a key that does not exist, and whose end all regions know, go
 	entrySpent    entryKind = 26 // take-backs of the own part that all regions know are forgotten
-	entryOwed     entryKind = 27 // another region is to take an operation back, or has done so
+	entryOwed     entryKind = 27 // another region is to take operations back, or they are not owed any more
 	entryLevelled entryKind = 28 // a region has all that is known of one that was removed
 	entryHeir     entryKind = 29 // an heir changed the part of a region that was removed: all parts as they are now
+	entryPaid     entryKind = 30 // what this region owed of a counter is taken back
 )
 
 // entryFlags modify an entry.
@@ -241,7 +242,7 @@ func (r *sectionReader) next(e *entry) bool {
 		e.key, e.typ, e.delta, e.id = r.Bytes(), r.keyType(firstObject), int64(r.Uvarint()), r.Bytes()
 	case entryDrop:
 		e.delta = int64(r.Uvarint())
-	case entryMerge, entryHeard, entryTakeBack, entryCursor, entryRegions, entryForget, entrySpent, entryOwed, entryLevelled, entryHeir:
+	case entryMerge, entryHeard, entryTakeBack, entryCursor, entryRegions, entryForget, entrySpent, entryOwed, entryLevelled, entryHeir, entryPaid:
 		r.readRegional(e)
 	default:
 		r.Fail()

@@ -68,6 +68,7 @@ type decider struct {
 	regional regional   // … of the latter
 	control  []byte     // scratch for encoded events
 	parts    part.Parts // … and for a merge
+	toPay    int        // take-backs that a batch of the cycle may still make
 	err      error      // first failure of redo or commit: freezes the store
 	past     []point    // what replies rest on in lives of partitions that have ended
 	flushed  bool       // a FLUSHALL was executed

@@ -28,7 +28,7 @@ const someUUID = "01a1fdcc-4bbc-70ea-a1d6-03cc3a62b435"
 // FuzzRecord reads records of the op log.
 func FuzzRecord(f *testing.F) {
 	record := beginSection(nil, moment{logged: 5, wall: 1e12})
-	for kind := entryApply; kind <= entrySpent; kind++ {
+	for kind := entryApply; kind <= entryPaid; kind++ {
 		for typ, id := range map[Type]string{TypeCounter: "id", TypeFilter: someUUID} {
 			if kind == entryCreate || kind == entryChange || kind == entryLast {
 				typ = TypeFilter
@@ -210,7 +210,7 @@ func FuzzMoveTail(f *testing.F) {
 	section := func(seq uint64, e entry) []byte {
 		return oplog.AppendSection(nil, 1, seq, e.appendTo(beginSection(nil, moment{logged: 5, wall: 1e12})))
 	}
-	for kind := entryApply; kind <= entrySpent; kind++ {
+	for kind := entryApply; kind <= entryPaid; kind++ {
 		f.Add(section(1, entry{kind: kind, typ: TypeFilter, table: 1, key: key, id: []byte("id"), delta: 1, value: 2, r: new(regional)}))
 	}
 	p := s.partitions[1]

@@ -227,7 +227,7 @@ func (d *pulled) check(e *pulledEntry) error {
 	if e.hasOpid() && (len(e.id) == 0 || len(e.id) > MaxOpID || d.table(e.table) == nil) {
 		return fmt.Errorf("%w: opid or table", ErrPulled)
 	}
-	if e.kind == entryTakeBack && (e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
+	if (e.kind == entryTakeBack || e.kind == entryPaid) && (e.r.back.Dot == 0 || e.r.back.Dot >= e.seq) {
 		return fmt.Errorf("%w: a take-back of entry %d", ErrPulled, e.r.back.Dot)
 	}
 	return nil
@@ -251,7 +251,7 @@ func (e *entry) hasOpid() bool { return e.kind == entryApply || e.kind == entryT
 // where they were made; of objects nothing is told. Removals make some exceptions.
 func (e *entry) told() bool {
 	switch e.kind {
-	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor, entryLevelled, entryHeir:
+	case entryApply, entryIncr, entrySet, entryTakeBack, entrySpent, entryCursor, entryLevelled, entryHeir, entryPaid:
 		return true
 	case entryOwed:
 		return e.r.what == owedTold

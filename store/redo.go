@@ -76,6 +76,8 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		p.redoForget(e, seq)
 	case entrySpent:
 		p.redoOwnParts(e, seq)
+	case entryPaid:
+		p.redoPaid(e, seq)
 	case entryTakeBack:
 		p.redoTakeBack(e, seq, at)
 	case entryHeard:
@@ -252,7 +254,7 @@ func (p *partition) resolve(e *entry, seq uint64) error {
 	case entryTakeBack:
 		e.t = p.tables[e.table]
 		e.c = p.resolveCounter(e, e.r.back.Held && seq > p.marks.counters)
-	case entrySet, entryIncr, entryDelete, entryMerge, entryForget, entrySpent, entryHeir:
+	case entrySet, entryIncr, entryDelete, entryMerge, entryForget, entrySpent, entryHeir, entryPaid:
 		e.c = p.resolveCounter(e, seq > p.marks.counters)
 	case entryControl, entryTighten:
 		e.t = p.tables[e.table]

@@ -36,22 +36,28 @@ func newBenchRegions(b *testing.B, partitions int) *benchRegions {
 		set.Self = part.Region(i)
 		must(b, s.SetRegions(set))
 	}
-	var err error
-	w.ranges, err = w.s[1].PullRanges(0)
-	must(b, err)
-	for _, r := range w.ranges { // what the first did alone
+	w.ranges = w.meet(1, 0)
+	return w
+}
+
+// meet lets a region take what another one did alone, and returns the ranges by which it reads it.
+func (w *benchRegions) meet(to, from int) []PullRange {
+	ranges, err := w.s[to].PullRanges(part.Region(from))
+	must(w.b, err)
+	for _, r := range ranges {
 		q := StateQuery{
-			By: 1, Group: 77, Incarnation: w.s[0].Meta().Incarnation, Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1000,
+			By: part.Region(to), Of: part.Region(from), Group: 77, Incarnation: w.s[from].Meta().Incarnation,
+			Partition: r.Source.Partition, First: r.First, Last: r.Last, Most: 1000,
 		}
 		for more := true; more; more = q.At != nil {
-			page, err := w.s[0].State(q)
-			must(b, err)
-			taken, err := w.s[1].TakeState(page)
-			must(b, err)
+			page, err := w.s[from].State(q)
+			must(w.b, err)
+			taken, err := w.s[to].TakeState(page)
+			must(w.b, err)
 			q.Seq, q.At = taken.Seq, taken.Next
 		}
 	}
-	return w
+	return ranges
 }
 
 // apply lets the first region apply operations with UUIDv7 opids, in pipelines.

@@ -30,20 +30,23 @@ type ended struct {
 	again bool   // … but once this sweep is done, all of them once more
 	from  uint64 // position of the next one
 
-	owes bool // keys of which removed regions owe something are among keys
+	owes bool // keys of which this region or removed ones owe something are among keys
 }
 
 // endedKey notes that a key may have something to drop.
 func (p *partition) endedKey(c *counter) {
 	e := &p.ended
+	if c.extra == nil || c.extra.ended {
+		return
+	}
 	if len(e.keys) >= maxEnded {
 		e.again = true
 		return
 	}
-	e.keys = append(e.keys, c.key())
+	e.keys, c.extra.ended = append(e.keys, c.key()), true
 }
 
-// endedOwed notes that something is to be taken back for regions that are gone, or to be settled.
+// endedOwed notes that something is to be taken back here, also for regions that are gone, or to be settled.
 func (p *partition) endedOwed() {
 	e := &p.ended
 	if e.owes {
@@ -53,7 +56,7 @@ func (p *partition) endedOwed() {
 		if len(e.keys) >= maxEnded {
 			return
 		}
-		if slices.ContainsFunc(ops, func(o owedOp) bool { return p.regions.gone(o.Region) }) {
+		if slices.ContainsFunc(ops, func(o owedOp) bool { return p.regions.pays(o.Region) }) {
 			e.keys = append(e.keys, key)
 		}
 	}
@@ -191,8 +194,14 @@ func (s *Store) dropEnded(p *partition, b *Batch) {
 
 // regionDrop drops what can go of Keys. Founds says of which something stays.
 func (x *decider) regionDrop(op *Op) error {
+	x.toPay = payBatch
 	for i := range x.of(op) {
-		op.Founds = append(op.Founds, x.dropParts(&x.of(op)[i]))
+		r := &x.of(op)[i]
+		stays := x.dropParts(r)
+		if r.c.extra != nil && !stays {
+			r.c.extra.ended = false
+		}
+		op.Founds = append(op.Founds, stays)
 	}
 	return nil
 }
@@ -204,7 +213,10 @@ func (x *decider) dropParts(r *ref) (stays bool) {
 		return false
 	}
 	if len(g.owed.byKey[string(r.key)]) > 0 {
-		stays = x.takeBackFor(r)
+		if x.dropSpent(r) != nil { // makes room
+			return true
+		}
+		stays = x.pay(r)
 		parts = r.c.parts()
 	}
 	if len(parts) == 0 || r.c.kind.isObject() {

@@ -3,6 +3,7 @@ package store
 import (
 	"bytes"
 	"encoding/binary"
+	"math"
 
 	"github.com/fbfkv/fbfkv/store/coding"
 	"github.com/fbfkv/fbfkv/store/part"
@@ -16,11 +17,12 @@ type regional struct {
 	note   regionNote   // with flagRegional
 	merged byte         // of a merge, or what an heir did: mergeEnds, mergeAside or 0
 	parts  part.Parts   // of these: all parts of the key; of a take-back: the winner's part
+	delta  part.Delta   // of a merge that was read from the log: what it made of the parts before
 	heard  Heard        // where an operation was applied; of a take-back: the winner
-	back   takeBack     // of a take-back; of what is heard, Dot alone: the own one that was taken back before, or 0
+	back   takeBack     // of a take-back, or of what is paid; of what is heard, Dot alone: the own one that was taken back before, or 0
 	cursor RegionCursor // of a cursor
 	clocks []uint64     // of take-backs that are spent
-	owed   owedOp       // what is owed
+	owed   []owedOp     // what is owed, ordered
 	what   byte         // … and what becomes of it: owedNew, owedTold or owedSettled
 
 	levelled levelled
@@ -60,7 +62,8 @@ type Heard struct {
 type takeBack struct {
 	Dot  uint64 // its entry
 	Made int64  // what it added
-	Held bool   // the counter still contains it: no deletion has removed it
+	Held bool   // the counter still contained it, as no deletion had removed it, and does not now
+	Owed bool   // it still contains it, as there was no room: it is owed
 }
 
 // What a merge may say of its key.
@@ -150,6 +153,9 @@ func (e *entry) appendRegional(dst []byte) []byte {
 		dst = append(dst, e.r.merged)
 		if e.packed == nil {
 			e.packed = e.r.parts.AppendTo(nil)
+			if e.r.delta.Keeps() {
+				e.packed = e.r.delta.AppendTo(nil)
+			}
 		}
 		dst = coding.AppendBytes(dst, e.packed)
 	case entryHeard:
@@ -160,7 +166,7 @@ func (e *entry) appendRegional(dst []byte) []byte {
 		dst = e.appendOp(dst)
 		dst = binary.AppendUvarint(dst, e.r.back.Dot)
 		dst = binary.AppendVarint(dst, e.r.back.Made)
-		dst = append(dst, bit(e.r.back.Held))
+		dst = append(dst, bit(e.r.back.Held)|bit(e.r.back.Owed)<<1)
 		dst = e.r.heard.appendTo(dst)
 		dst = binary.AppendVarint(dst, e.r.heard.Result)
 		dst = coding.AppendBytes(dst, e.r.parts.AppendTo(nil))
@@ -177,12 +183,18 @@ func (e *entry) appendRegional(dst []byte) []byte {
 	case entrySpent:
 		dst = coding.AppendBytes(dst, e.key)
 		dst = binary.AppendUvarint(dst, uint64(len(e.r.clocks)))
+		before := uint64(0)
 		for _, c := range e.r.clocks {
-			dst = binary.AppendUvarint(dst, c)
+			dst = binary.AppendUvarint(dst, c-before)
+			before = c
 		}
 	case entryOwed:
 		dst = coding.AppendBytes(dst, e.key)
-		dst = e.r.owed.appendTo(append(dst, e.r.what))
+		dst = appendOwed(append(dst, e.r.what), e.r.owed)
+	case entryPaid:
+		dst = coding.AppendBytes(dst, e.key)
+		dst = binary.AppendUvarint(dst, e.r.back.Dot)
+		dst = binary.AppendVarint(dst, e.r.back.Made)
 	case entryLevelled:
 		dst = e.r.levelled.appendTo(dst)
 	}
@@ -203,7 +215,12 @@ func (r *sectionReader) readRegional(e *entry) {
 	e.r = new(regional)
 	switch e.kind {
 	case entryMerge, entryHeir:
-		e.key, e.r.merged, e.r.parts = r.Bytes(), r.Byte(), r.parts()
+		if e.key, e.r.merged = r.Bytes(), r.Byte(); e.kind == entryMerge {
+			e.r.delta = r.delta()
+			e.r.parts = e.r.delta.Heads()
+		} else {
+			e.r.parts = r.parts()
+		}
 		created := e.flags&flagCreated != 0
 		if alive := e.r.parts.Alive(); e.r.merged > mergeAside || len(e.r.parts) == 0 || e.r.merged == mergeEnds && alive || created && (!alive || e.r.merged != 0) {
 			r.Fail()
@@ -214,7 +231,9 @@ func (r *sectionReader) readRegional(e *entry) {
 		e.r.back.Dot = r.Uvarint()
 	case entryTakeBack:
 		r.readOp(e)
-		e.r.back = takeBack{Dot: r.Uvarint(), Made: r.Varint(), Held: r.bit()}
+		e.r.back = takeBack{Dot: r.Uvarint(), Made: r.Varint()}
+		becomes := r.UpTo(2)
+		e.r.back.Held, e.r.back.Owed = becomes == 1, becomes == 2
 		e.r.heard = r.heard()
 		e.r.heard.Result = r.Varint()
 		if e.r.parts = r.parts(); len(e.r.parts) > 1 {
@@ -229,14 +248,13 @@ func (r *sectionReader) readRegional(e *entry) {
 		e.key = r.Bytes()
 	case entrySpent:
 		e.key = r.Bytes()
-		n := r.UpTo(min(part.MaxUndo, uint64(len(r.Rest))))
-		for ; n > 0; n-- {
-			e.r.clocks = append(e.r.clocks, r.Uvarint())
-		}
+		e.r.clocks = r.clocks()
 	case entryOwed:
-		if e.key, e.r.what, e.r.owed = r.Bytes(), r.Byte(), r.owedOp(); e.r.what > owedSettled {
+		if e.key, e.r.what, e.r.owed = r.Bytes(), r.Byte(), r.owedOps(); e.r.what > owedSettled || len(e.r.owed) == 0 {
 			r.Fail()
 		}
+	case entryPaid:
+		e.key, e.r.back = r.Bytes(), takeBack{Dot: r.Uvarint(), Made: r.Varint()}
 	case entryLevelled:
 		e.r.levelled = r.levelled()
 	}
@@ -328,6 +346,27 @@ func (r *reader) parts() part.Parts {
 		r.Fail()
 	}
 	return parts
+}
+
+func (r *reader) delta() part.Delta {
+	d, err := part.DecodeDelta(r.Bytes())
+	if err != nil {
+		r.Fail()
+	}
+	return d
+}
+
+// clocks reads clocks that ascend, each as the difference to the one before.
+func (r *reader) clocks() (clocks []uint64) {
+	before := uint64(0)
+	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
+		next := before + r.UpTo(math.MaxUint64-before)
+		if next == before {
+			r.Fail()
+		}
+		clocks, before = append(clocks, next), next
+	}
+	return clocks
 }
 
 // bit is a byte that says yes or no.

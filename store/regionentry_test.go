@@ -18,6 +18,7 @@ func someRegional() *regional {
 		back:   takeBack{Dot: 77, Made: -5, Held: true},
 		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12, []RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, 0},
 		clocks: []uint64{5, 7},
+		owed:   []owedOp{{2, 5, -1}, {2, 7, 1}, {3, 1, 1}},
 	}
 }
 
@@ -61,9 +62,13 @@ func TestRegionEntries(t *testing.T) {
 		"a region beyond all": {byte(entryCursor), 0, part.MaxRegions, 0, 1, 1, 0},
 		"a source twice":      {byte(entryCursor), 0, 1, 0, 1, 1, 2, 1, 0, 5, 1, 0, 6},
 		"more than there is":  {byte(entryCursor), 0, 1, 0, 1, 1, 200, 1, 0, 5},
-		"half held":           {byte(entryTakeBack), 0, 1, 1, 'k', 1, 'i', 2, 2, 1, 2, 2, 0, 1, 1, 2, 1, 0},
-		"a kind beyond":       {byte(entrySpent) + 1, 0, 1, 'k'},
+		"held and owed":       {byte(entryTakeBack), 0, 1, 1, 'k', 1, 'i', 2, 2, 1, 2, 3, 0, 1, 1, 2, 1, 0},
+		"a kind beyond":       {byte(entryPaid) + 1, 0, 1, 'k'},
 		"too many clocks":     {byte(entrySpent), 0, 1, 'k', 100, 1},
+		"a clock twice":       {byte(entrySpent), 0, 1, 'k', 2, 1, 0},
+		"nothing is owed":     {byte(entryOwed), 0, 1, 'k', 0, 0},
+		"owed twice":          {byte(entryOwed), 0, 1, 'k', 0, 2, 1, 5, 2, 1, 5, 2},
+		"owed by nobody":      {byte(entryOwed), 0, 1, 'k', 0, 1, part.MaxRegions, 5, 2},
 	} {
 		r, err := newSectionReader(append(slices.Clone(begin), b...))
 		var e entry

@@ -184,7 +184,8 @@ func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
 	op.Applied = true
 }
 
-// takeBack takes back the own application of an opid, because another region's ranks first.
+// takeBack takes back the own application of an opid, because another region's ranks first; or, without room for
+// that, owes it.
 // From then on the record is that region's. Where a deletion has removed what was added, or
 // the key holds no counter, there is nothing to take back, and only the record changes; but
 // that is final, too. It must not be called again for the record that results.
@@ -194,23 +195,19 @@ func (x *decider) hear(op *Op, r *ref, h *Heard, taken uint64) {
 func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 	x.makeRoomHeard(r)
 	back := takeBack{Dot: r.seen.Dot, Made: r.seen.Delta - r.seen.Clip}
-	own, full := r.c.asParts(r.p.self()), false
-	if back.Held, full = own.CanTakeBack(r.p.self(), back.Dot); back.Held && full {
+	own := r.c.asParts(r.p.self())
+	held, full := own.CanTakeBack(r.p.self(), back.Dot, x.s.opts.RegionUndo)
+	if held && full {
 		if err := x.dropSpent(r); err != nil { // it was not the key's turn yet
 			return err
 		}
 		own = r.c.asParts(r.p.self())
-		back.Held, full = own.CanTakeBack(r.p.self(), back.Dot)
+		_, full = own.CanTakeBack(r.p.self(), back.Dot, x.s.opts.RegionUndo)
 	}
-	if back.Held && full {
-		// It cannot be refused either. It is the own operation that counts twice, until the
-		// key is deleted.
-		r.p.ids[h.Origin].Unchecked++
-		return nil
-	}
+	back.Held, back.Owed = held && !full, held && full
 	var winner part.Parts
 	total := int64(0)
-	if back.Held {
+	if held {
 		i := slices.IndexFunc(own, func(q part.Part) bool { return q.Region == h.Origin })
 		if !h.Stated && (i < 0 || max(own[i].Clock, own[i].Base.Clock) < h.Dot) {
 			return ErrIDAhead
@@ -218,9 +215,9 @@ func (x *decider) takeBack(op *Op, r *ref, h *Heard) error {
 		if i >= 0 {
 			winner = own[i : i+1 : i+1]
 		}
-		after := slices.Clone(own)
-		after.TakeBack(r.p.self(), r.p.seq+1, back.Dot, back.Made)
-		total, _ = after.Value()
+		if total, _ = own.Value(); back.Held {
+			total, _ = own.Without(back.Made)
+		}
 		if err := x.reserveMore(entryRoom + len(winner.AppendTo(nil))); err != nil {
 			return err
 		}

@@ -347,7 +347,7 @@ func TestHeardRefusals(t *testing.T) {
 }
 
 // TestTakeBackWhenFull: a part that remembers as many take-backs as it can forgets those that all
-// regions know before it gives up taking back.
+// regions know. What there is no room for even so is owed, and taken back by the cycle when there is.
 func TestTakeBackWhenFull(t *testing.T) {
 	s := newIDStore(t, nil)
 	start, _ := s.clock.now()
@@ -372,17 +372,33 @@ func TestTakeBackWhenFull(t *testing.T) {
 	}
 	hear(0)
 	twins(part.MaxUndo, 1) // one of the two has not said that it knows
-	if v, _ := get(s.Store, "k"); v != part.MaxUndo+2 || s.RegionIDs().Unchecked != 1 {
-		t.Fatalf("full: value %d, %+v", v, s.RegionIDs())
+	owes := func(when string, value int64, owed int) {
+		t.Helper()
+		if v, _ := get(s.Store, "k"); v != value || len(s.owedOf("k")) != owed || s.RegionIDs().Unchecked != 0 {
+			t.Errorf("%s: value %d, owed %v, %+v", when, v, s.owedOf("k"), s.RegionIDs())
+		}
+		if taken := s.cseen("k", fmt.Sprint("op", part.MaxUndo)).Seen; taken.Taken == 0 || !taken.Other {
+			t.Errorf("%s: %+v", when, taken)
+		}
 	}
+	owes("full", part.MaxUndo+2, 1)
+	s.reopen(false)
+	owes("from the log", part.MaxUndo+2, 1)
+	s.reopen(true)
+	owes("from the state row", part.MaxUndo+2, 1)
+	p = s.partitions[0]
+	s.dropEnded(p, new(Batch))
+	owes("still full", part.MaxUndo+2, 1)
+	hear(0)
 	hear(2)
 	twins(part.MaxUndo+1, 1)
-	if v, _ := get(s.Store, "k"); v != part.MaxUndo+3 || s.RegionIDs().Unchecked != 1 {
-		t.Errorf("all acknowledged: value %d, %+v", v, s.RegionIDs())
-	}
+	owes("all acknowledged", part.MaxUndo+3, 1)
+	s.dropEnded(p, new(Batch))
+	owes("the cycle pays", part.MaxUndo+2, 0)
 	s.reopen(false)
-	if v, _ := get(s.Store, "k"); v != part.MaxUndo+3 || len(p.hot.peek("k").parts()[1].Undo) != 1 {
-		t.Errorf("opened again: value %d", v)
+	owes("paid, from the log", part.MaxUndo+2, 0)
+	if undo := s.partitions[0].hot.peek("k").parts()[1].Undo; len(undo) != 2 {
+		t.Errorf("%d take-backs are remembered", len(undo))
 	}
 }
 

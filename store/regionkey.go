@@ -87,7 +87,13 @@ func (e *entry) change(self part.Region, seq uint64) (ch Change, ok bool) {
 		return ch, ok
 	case entryTakeBack:
 		ch.Kind, ch.Delta, ch.Dot, ch.Parts = ChangeTakeBack, e.r.back.Made, e.r.back.Dot, e.r.parts
+		if e.r.back.Owed { // from now on others know who won
+			ch.Kind = ChangeParts
+			return ch, len(ch.Parts) > 0
+		}
 		return ch, e.r.back.Held
+	case entryPaid:
+		ch.Kind, ch.Delta, ch.Dot = ChangeTakeBack, e.r.back.Made, e.r.back.Dot
 	case entrySpent:
 		ch.Kind, ch.Clocks = ChangeSpent, e.r.clocks
 	case entryHeir:
@@ -132,7 +138,7 @@ func (c *counter) asParts(self part.Region) (p part.Parts) {
 // partsBytes is the memory of parts.
 func partsBytes(p part.Parts) (n int64) {
 	for i := range p {
-		n += sizeClassOf(unsafe.Sizeof(p[i])) + int64(len(p[i].Undo))*int64(unsafe.Sizeof(part.Undo{}))
+		n += sizeClassOf(unsafe.Sizeof(p[i])) + int64(cap(p[i].Undo))*int64(unsafe.Sizeof(part.Undo{}))
 	}
 	return n
 }
@@ -140,7 +146,15 @@ func partsBytes(p part.Parts) (n int64) {
 // needsParts reports whether an entry changes the parts of its key, so that redo must know them.
 // All own entries about a key that has parts carry a note, and so do those that give it parts.
 func (e *entry) needsParts() bool {
-	return e.flags&flagRegional != 0 || e.kind == entryTakeBack && e.r.back.Held || e.kind == entrySpent
+	switch e.kind {
+	case entryTakeBack:
+		return e.r.back.Held
+	case entryMerge:
+		return e.r.delta.Keeps()
+	case entrySpent, entryPaid:
+		return true
+	}
+	return e.flags&flagRegional != 0
 }
 
 // loadParts puts the row of a key into memory, in recovery: of a key with parts an entry says
@@ -205,7 +219,11 @@ func (p *partition) redoMerge(e *entry, seq uint64) {
 		p.hot.changed(c)
 		return
 	}
-	c.setParts(append(c.parts()[:0], e.r.parts...)) // the entry's are used again
+	parts := e.r.parts
+	if e.r.delta.Keeps() {
+		parts = e.r.delta.Parts(c.parts())
+	}
+	c.setParts(append(c.parts()[:0], parts...)) // the entry's are used again
 	p.showParts(c, seq)
 }
 
@@ -231,7 +249,18 @@ func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) {
 	if e.r.back.Held {
 		p.redoOwnParts(e, seq)
 	}
+	if back := &e.r.back; back.Owed && seq > p.marks.counters && p.regions != nil {
+		p.noteOwed(e.key, []owedOp{{p.self(), back.Dot, back.Made}})
+	}
 	p.redoRecordTakenBack(e, seq, at)
+}
+
+// redoPaid takes back what was owed.
+func (p *partition) redoPaid(e *entry, seq uint64) {
+	if seq > p.marks.counters && p.regions != nil {
+		p.regions.owed.remove(e.key, []owedOp{{Region: p.self(), Dot: e.r.back.Dot}})
+	}
+	p.redoOwnParts(e, seq)
 }
 
 // redoOwnParts redoes an entry that changes nothing but the parts of a key.

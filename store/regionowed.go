@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
@@ -9,7 +10,7 @@ import (
 	"github.com/fbfkv/fbfkv/store/part"
 )
 
-// What other regions owe. Of an opid that several regions applied one application counts, and each
+// What regions owe. Of an opid that several regions applied one application counts, and each
 // of the others is taken back by the region that made it. Until that is heard here, it is known as
 // owed: if that region is lost, its heir takes it back (regionremove.go). It is settled when
 //
@@ -20,10 +21,18 @@ import (
 // A region whose take-back came first owes nothing: when it is heard, the record of its operation
 // becomes that of the one which counts (regionLost), so that nobody later finds that it lost. An
 // heir's take-backs stay in the part until the key ends, so that there one look tells.
+//
+// A region itself may have no room for a take-back (part.CanTakeBack). Then the record is marked at once, and
+// others hear both that it lost and that it is owed. The cycle takes back what this region owes when there is
+// room again (pay): the sum is late, never wrong.
 
-// maxOwed bounds what a partition knows to be owed. What is beyond it may count twice if its region
-// is lost before it takes it back, and is counted as unchecked.
-const maxOwed = 64 << 10
+const (
+	// maxOwed bounds what a partition knows other regions to owe. What is beyond it may count twice if its region
+	// is lost before it takes it back, and is counted as unchecked. What this region owes only memory bounds.
+	maxOwed = 64 << 10
+	// payBatch bounds the take-backs that one batch of the cycle makes, while clients wait for the partition.
+	payBatch = 512
+)
 
 // What an entry says of an operation that is owed.
 const (
@@ -40,10 +49,14 @@ type owedOp struct {
 	Made   int64
 }
 
+func (o owedOp) compare(b owedOp) int {
+	return cmp.Or(cmp.Compare(o.Region, b.Region), cmp.Compare(o.Dot, b.Dot))
+}
+
 // owedOps are those of a partition.
 type owedOps struct {
-	byKey map[string][]owedOp
-	count int
+	byKey map[string][]owedOp // ordered
+	count [part.MaxRegions]int
 }
 
 func (o owedOps) clone() owedOps {
@@ -54,80 +67,119 @@ func (o owedOps) clone() owedOps {
 	return n
 }
 
-// owedByGone are the operations of a key that regions which are gone owe.
-func (g *regions) owedByGone(key []byte) (owed []owedOp) {
+// byOthers is how many operations others than a region owe.
+func (o *owedOps) byOthers(self part.Region) (n int) {
+	for _, c := range o.count {
+		n += c
+	}
+	return n - o.count[self]
+}
+
+// pays reports whether this region may be the one that takes back what a region owes.
+func (g *regions) pays(r part.Region) bool { return r == g.Self || g.gone(r) }
+
+// owedToTell are the operations of a key that this region and regions which are gone owe: nobody else tells them.
+func (g *regions) owedToTell(key []byte) (owed []owedOp) {
 	for _, o := range g.owed.byKey[string(key)] {
-		if g.gone(o.Region) {
+		if g.pays(o.Region) {
 			owed = append(owed, o)
 		}
 	}
 	return owed
 }
 
-// find returns the place of an operation among those of its key; -1: it is not known.
-func (o *owedOps) find(key []byte, op owedOp) int {
-	return slices.IndexFunc(o.byKey[string(key)], func(k owedOp) bool { return k.Region == op.Region && k.Dot == op.Dot })
+// knows reports whether an operation is among those of its key.
+func (o *owedOps) knows(key []byte, op owedOp) bool {
+	_, ok := slices.BinarySearchFunc(o.byKey[string(key)], op, owedOp.compare)
+	return ok
 }
 
-func (o *owedOps) add(key []byte, op owedOp) {
+// add adds operations of a key, ordered, and reports whether it had none.
+func (o *owedOps) add(key []byte, add []owedOp) {
 	if o.byKey == nil {
 		o.byKey = make(map[string][]owedOp)
 	}
-	o.byKey[string(key)] = append(o.byKey[string(key)], op)
-	o.count++
+	ops := o.byKey[string(key)]
+	for _, op := range add {
+		if i, ok := slices.BinarySearchFunc(ops, op, owedOp.compare); !ok {
+			ops = slices.Insert(ops, i, op)
+			o.count[op.Region]++
+		}
+	}
+	o.byKey[string(key)] = ops
 }
 
-func (o *owedOps) remove(key []byte, i int) {
-	ops := slices.Delete(o.byKey[string(key)], i, i+1)
-	if o.count--; len(ops) > 0 {
+// of returns what a region owes of a key. The next change moves it.
+func (o *owedOps) of(key []byte, r part.Region) []owedOp {
+	ops := o.byKey[string(key)]
+	from, _ := slices.BinarySearchFunc(ops, owedOp{Region: r}, owedOp.compare)
+	to, _ := slices.BinarySearchFunc(ops, owedOp{Region: r + 1}, owedOp.compare)
+	return ops[from:to]
+}
+
+// remove removes operations of a key, ordered.
+func (o *owedOps) remove(key []byte, gone []owedOp) {
+	ops := o.byKey[string(key)]
+	first, _ := slices.BinarySearchFunc(ops, gone[0], owedOp.compare)
+	kept := slices.DeleteFunc(ops[first:], func(op owedOp) bool {
+		for len(gone) > 0 && gone[0].compare(op) < 0 {
+			gone = gone[1:]
+		}
+		is := len(gone) > 0 && gone[0].compare(op) == 0
+		if is {
+			o.count[op.Region]--
+		}
+		return is
+	})
+	if ops = ops[:first+len(kept)]; len(ops) == 0 {
+		delete(o.byKey, string(key))
+	} else {
 		o.byKey[string(key)] = ops
-		return
 	}
-	delete(o.byKey, string(key))
 }
 
-func (o owedOp) appendTo(b []byte) []byte {
-	b = binary.AppendUvarint(append(b, byte(o.Region)), o.Dot)
-	return binary.AppendVarint(b, o.Made)
-}
-
-func (r *reader) owedOp() owedOp {
-	o := owedOp{part.Region(r.Byte()), r.Uvarint(), r.Varint()}
-	if o.Region >= part.MaxRegions || o.Dot == 0 {
-		r.Fail()
+// appendOwed appends how many operations there are, and for each its region u8, dot u, and what it added v.
+func appendOwed(b []byte, ops []owedOp) []byte {
+	b = binary.AppendUvarint(b, uint64(len(ops)))
+	for _, o := range ops {
+		b = binary.AppendUvarint(append(b, byte(o.Region)), o.Dot)
+		b = binary.AppendVarint(b, o.Made)
 	}
-	return o
+	return b
 }
 
-// appendTo appends what the state row has of them: how many keys, and for each the key, how many
-// operations, and these.
+// owedOps reads what appendOwed wrote: ordered, without repeats.
+func (r *reader) owedOps() (ops []owedOp) {
+	for n := r.UpTo(uint64(len(r.Rest) / 3)); n > 0 && r.err() == nil; n-- {
+		o := owedOp{part.Region(r.Byte()), r.Uvarint(), r.Varint()}
+		if i := len(ops); o.Region >= part.MaxRegions || o.Dot == 0 || i > 0 && o.compare(ops[i-1]) <= 0 {
+			r.Fail()
+		}
+		ops = append(ops, o)
+	}
+	return ops
+}
+
+// appendTo appends what the state row has of them: how many keys, and for each the key, and its operations.
 func (o *owedOps) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, uint64(len(o.byKey)))
 	for _, key := range slices.Sorted(maps.Keys(o.byKey)) {
 		b = coding.AppendBytes(b, []byte(key))
-		b = binary.AppendUvarint(b, uint64(len(o.byKey[key])))
-		for _, op := range o.byKey[key] {
-			b = op.appendTo(b)
-		}
+		b = appendOwed(b, o.byKey[key])
 	}
 	return b
 }
 
 func (r *reader) owed() (o owedOps) {
 	var last []byte
-	for n := r.UpTo(maxOwed); n > 0 && r.err() == nil; n-- {
+	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
 		key := r.Bytes()
-		count := r.UpTo(maxOwed)
-		if string(key) <= string(last) || count == 0 {
+		ops := r.owedOps()
+		if string(key) <= string(last) || len(ops) == 0 {
 			r.Fail()
 		}
-		for last = key; count > 0 && r.err() == nil; count-- {
-			op := r.owedOp()
-			if o.find(key, op) >= 0 {
-				r.Fail()
-			}
-			o.add(key, op)
-		}
+		last = key
+		o.add(key, ops)
 	}
 	return o
 }
@@ -139,21 +191,75 @@ func (p *partition) settled(parts part.Parts, o owedOp) bool {
 	return !owes && (here || !p.levelling(o.Region))
 }
 
-// settledBy adds what parts show to be settled of a key.
-func (p *partition) settledBy(key []byte, parts part.Parts, settled []owedOp) []owedOp {
-	for _, o := range p.regions.owed.byKey[string(key)] {
-		if p.settled(parts, o) && !slices.Contains(settled, o) {
+// settledBy returns what parts show to be settled of a key; taken, ordered, are take-backs that they may have
+// forgotten since. It looks once at each operation that is owed, and at each take-back.
+func (p *partition) settledBy(key []byte, parts part.Parts, taken []owedOp) (settled []owedOp) {
+	ops := p.regions.owed.byKey[string(key)]
+	for i := range parts {
+		q := &parts[i]
+		from, _ := slices.BinarySearchFunc(ops, owedOp{Region: q.Region}, owedOp.compare)
+		if from == len(ops) || ops[from].Region != q.Region {
+			continue
+		}
+		for _, u := range q.Undo {
+			taken = append(taken, owedOp{Region: q.Region, Dot: u.Dot})
+		}
+	}
+	slices.SortFunc(taken, owedOp.compare)
+	region := part.Region(part.MaxRegions)
+	var q part.Part
+	for _, o := range ops {
+		if o.Region != region {
+			region, q = o.Region, parts.Of(o.Region)
+		}
+		for len(taken) > 0 && taken[0].compare(o) < 0 {
+			taken = taken[1:]
+		}
+		is := len(taken) > 0 && taken[0].compare(o) == 0 || o.Dot <= q.Base.Clock
+		if is || o.Dot > q.Clock && !p.levelling(region) { // else the key was dropped since
 			settled = append(settled, o)
 		}
 	}
 	return settled
 }
 
+// someRemoved reports whether a deletion has removed something that is owed of a key.
+func (p *partition) someRemoved(key []byte, parts part.Parts) bool {
+	return slices.ContainsFunc(parts, func(q part.Part) bool {
+		ops := p.regions.owed.of(key, q.Region)
+		return len(ops) > 0 && ops[0].Dot <= q.Base.Clock
+	})
+}
+
+// settles adds what a change, which is not in parts yet, takes back or forgets of take-backs.
+func (ch *Change) settles(parts part.Parts, taken []owedOp) []owedOp {
+	switch ch.Kind {
+	case ChangeTakeBack:
+		return append(taken, owedOp{Region: ch.Region, Dot: ch.Dot})
+	case ChangeSpent:
+		clocks := ch.Clocks
+		for _, u := range parts.Of(ch.Region).Undo {
+			for len(clocks) > 0 && clocks[0] < u.Clock {
+				clocks = clocks[1:]
+			}
+			if len(clocks) > 0 && clocks[0] == u.Clock {
+				taken = append(taken, owedOp{Region: ch.Region, Dot: u.Dot})
+			}
+		}
+	}
+	return taken
+}
+
 // settle logs that operations are not owed any more. Its room is reserved.
 func (x *decider) settle(r *ref, settled []owedOp) {
-	for _, o := range settled {
-		x.log(r.p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: o, what: owedSettled}})
+	if len(settled) > 0 {
+		x.log(r.p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: settled, what: owedSettled}})
 	}
+}
+
+// owedRoom bounds what an entry that names operations takes in the log.
+func (r *ref) owedRoom(ops int) int {
+	return entryRoom + len(r.key) + ops*(1+2*binary.MaxVarintLen64)
 }
 
 // owe logs that another region is to take an operation back, unless that is known or has been done. If
@@ -163,9 +269,9 @@ func (x *decider) owe(r *ref, o owedOp, told bool) {
 	g := p.regions
 	m := g.member(o.Region)
 	switch {
-	case m == nil || o.Region == g.Self || g.owed.find(r.key, o) >= 0 || p.settled(r.c.parts(), o):
+	case m == nil || o.Region == g.Self || g.owed.knows(r.key, o) || p.settled(r.c.parts(), o):
 		return
-	case g.owed.count >= maxOwed:
+	case g.owed.byOthers(g.Self) >= maxOwed:
 		p.ids[o.Region].Unchecked++
 		return
 	}
@@ -173,7 +279,7 @@ func (x *decider) owe(r *ref, o owedOp, told bool) {
 	if m.Gone && m.Heir != g.Self && !told && !p.levelling(o.Region) {
 		what = owedTold // before that it is told when this region has levelled
 	}
-	x.log(p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: o, what: what}})
+	x.log(p, &entry{kind: entryOwed, key: r.key, r: &regional{owed: []owedOp{o}, what: what}})
 }
 
 // redoOwed redoes that something is owed, or is not any more.
@@ -184,25 +290,32 @@ func (p *partition) redoOwed(e *entry, seq uint64) error {
 	if p.regions == nil {
 		return errCorruptEntry
 	}
-	o := &p.regions.owed
-	switch i := o.find(e.key, e.r.owed); {
-	case e.r.what == owedSettled && i >= 0:
-		o.remove(e.key, i)
-	case e.r.what != owedSettled && i < 0:
-		o.add(e.key, e.r.owed)
-		if end := &p.ended; !p.regions.gone(e.r.owed.Region) || !end.owes {
-			break
-		} else if end.owes = len(end.keys) < maxEnded; end.owes {
-			end.keys = append(end.keys, string(e.key))
-		}
+	if e.r.what == owedSettled {
+		p.regions.owed.remove(e.key, e.r.owed)
+	} else {
+		p.noteOwed(e.key, e.r.owed)
 	}
 	return nil
 }
 
-// Lost says that Region has taken back what it applied at Dot, because Winner counts.
+// noteOwed adds what is owed of a key. What may be taken back here the cycle looks at.
+func (p *partition) noteOwed(key []byte, ops []owedOp) {
+	g, end := p.regions, &p.ended
+	first := len(g.owed.of(key, ops[0].Region)) == 0
+	g.owed.add(key, ops)
+	if end.owes && first && g.pays(ops[0].Region) {
+		if end.owes = len(end.keys) < maxEnded; end.owes {
+			end.keys = append(end.keys, string(key))
+		}
+	}
+}
+
+// Lost says that Region takes back what it applied at Dot, because Winner counts.
 type Lost struct {
 	Region part.Region
 	Dot    uint64
+	Made   int64 // what it added
+	Owed   bool  // it has not been taken back yet
 	Winner Heard
 }
 
@@ -217,10 +330,15 @@ func (x *decider) regionLost(op *Op) error {
 	if g == nil {
 		return ErrNoRegions
 	}
-	lost := owedOp{Region: l.Region, Dot: l.Dot}
-	if i := g.owed.find(r.key, lost); i >= 0 {
-		x.settle(r, []owedOp{g.owed.byKey[string(r.key)][i]})
+	lost := owedOp{l.Region, l.Dot, l.Made}
+	switch known := g.owed.knows(r.key, lost); {
+	case known && !l.Owed:
+		x.settle(r, []owedOp{lost})
 		return nil
+	case known:
+		return nil
+	case l.Owed:
+		x.owe(r, lost, false)
 	}
 	r.latest(op.ID)
 	w := &l.Winner
@@ -230,8 +348,8 @@ func (x *decider) regionLost(op *Op) error {
 	return nil
 }
 
-// regionOwe takes note of what another region knows to be owed by one that is gone: if the heir is lost, this
-// one may be the next.
+// regionOwe takes note of what another region owes, or knows to be owed by one that is gone: if the heir is lost,
+// this one may be the next.
 func (x *decider) regionOwe(op *Op) error {
 	r := &x.of(op)[0]
 	o, ok := op.Object.(*owedOp)
@@ -241,31 +359,62 @@ func (x *decider) regionOwe(op *Op) error {
 	if r.p.regions == nil {
 		return ErrNoRegions
 	}
-	if r.p.regions.gone(o.Region) {
-		x.owe(r, *o, true)
-	}
+	x.owe(r, *o, true)
 	return nil
 }
 
-// takeBackFor settles, in an heir, what removed regions owe of a key; elsewhere it notes what is
-// settled. It reports whether something is still owed.
-func (x *decider) takeBackFor(r *ref) (stays bool) {
+// pay takes back what this region owes of a key, as far as there is room, and in an heir what removed regions
+// owe; everywhere it notes what is settled. It reports whether something is still owed.
+func (x *decider) pay(r *ref) (stays bool) {
 	p := r.p
-	for _, o := range slices.Clone(p.regions.owed.byKey[string(r.key)]) {
-		parts := r.c.parts()
-		_, full := parts.CanTakeBack(o.Region, o.Dot)
-		switch {
-		case p.settled(parts, o):
-		case !p.inherited(o.Region) || full:
-			stays = true
-			continue
-		case x.asHeir(r, o.Region, func(parts *part.Parts, seq uint64) { parts.TakeBack(o.Region, seq, o.Dot, o.Made) }) != nil:
+	settled := p.settledBy(r.key, r.c.parts(), nil)
+	if len(settled) > 0 {
+		if x.reserveMore(r.owedRoom(len(settled))) != nil {
 			return true
 		}
-		if x.reserveMore(entryRoom+len(r.key)) != nil {
-			return true
-		}
-		x.settle(r, []owedOp{o})
+		x.settle(r, settled)
 	}
-	return stays
+	for _, m := range p.regions.Members {
+		ops := p.regions.owed.of(r.key, m.Region)
+		ops = slices.Clone(ops[len(ops)-min(len(ops), x.toPay):]) // the last ones: less is to be moved
+		switch {
+		case len(ops) == 0:
+		case m.Region == p.self():
+			x.toPay -= x.payOwn(r, ops)
+		case p.inherited(m.Region):
+			x.toPay -= x.payAsHeir(r, m.Region, ops)
+		}
+	}
+	return len(p.regions.owed.byKey[string(r.key)]) > 0
+}
+
+// payOwn takes back what this region owes, as far as there is room, and returns how many operations that are.
+func (x *decider) payOwn(r *ref, ops []owedOp) (n int) {
+	for _, o := range slices.Backward(ops) {
+		_, full := r.c.parts().CanTakeBack(o.Region, o.Dot, x.s.opts.RegionUndo)
+		if full || x.reserveMore(entryRoom+len(r.key)) != nil {
+			break
+		}
+		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c, r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made}}})
+		n++
+	}
+	return n
+}
+
+// payAsHeir takes back what a removed region owes. There is always room, as its take-backs stay until the key
+// ends. They are logged at once: each has a sequence of its own, the last one that of the entry.
+func (x *decider) payAsHeir(r *ref, of part.Region, ops []owedOp) (n int) {
+	if x.reserveMore(r.owedRoom(len(ops))) != nil {
+		return 0
+	}
+	err := x.asHeir(r, of, len(ops), func(parts *part.Parts, seq uint64) {
+		for i, o := range ops {
+			parts.TakeBack(o.Region, seq+uint64(i), o.Dot, o.Made)
+		}
+	})
+	if err != nil {
+		return 0
+	}
+	x.settle(r, ops)
+	return len(ops)
 }

@@ -27,7 +27,7 @@ func (s *idStore) internalOp(op Op) error {
 
 // lost tells of a region's take-back of what it told before, because winner counts.
 func (s *idStore) lost(h, winner told) error {
-	return s.internalOp(Op{Kind: regionLost, Key: []byte(h.key), ID: []byte(h.id), Object: &Lost{h.region, h.dot, Heard{
+	return s.internalOp(Op{Kind: regionLost, Key: []byte(h.key), ID: []byte(h.id), Object: &Lost{h.region, h.dot, h.delta, false, Heard{
 		Origin: winner.region, Dot: winner.dot, Wall: winner.wall, Delta: winner.delta, Result: winner.result,
 	}}})
 }
@@ -107,8 +107,8 @@ func TestOwed(t *testing.T) {
 				t.Errorf("%s: of %s %v is owed, not %v", when, key, ops, want[key])
 			}
 		}
-		if n != len(want) || got.count != n {
-			t.Errorf("%s: %d are owed, or %d, not %d", when, n, got.count, len(want))
+		if n != len(want) || got.count[0] != n {
+			t.Errorf("%s: %d are owed, or %d, not %d", when, n, got.count[0], len(want))
 		}
 	}
 	check("live")
@@ -118,8 +118,8 @@ func TestOwed(t *testing.T) {
 	check("from the state row")
 	p := s.partitions[0]
 	p.lock()
-	for i := 0; p.regions.owed.count < maxOwed; i++ {
-		p.regions.owed.add(fmt.Append(nil, "many", i), owedOp{0, 1, 1})
+	for i := 0; p.regions.owed.byOthers(1) < maxOwed; i++ {
+		p.regions.owed.add(fmt.Append(nil, "many", i), []owedOp{{0, 1, 1}})
 	}
 	p.mu.Unlock()
 	wantOp(t, cincr(s.Store, "too many", "x", 5), 5, true)
@@ -323,7 +323,7 @@ func TestOwedIsTold(t *testing.T) {
 		}
 		return nil
 	}))
-	want := []string{fmt.Sprint("early", owedOp{0, early.dot, 5}), "0", fmt.Sprint("late", owedOp{0, late.dot, 7})}
+	want := []string{fmt.Sprint("early", []owedOp{{0, early.dot, 5}}), "0", fmt.Sprint("late", []owedOp{{0, late.dot, 7}})}
 	if !slices.Equal(got, want) {
 		t.Errorf("it tells %v, not %v", got, want)
 	}

@@ -222,15 +222,20 @@ func (g *regions) ackedGone(by part.Region, gone *RegionMember, slot uint16) uin
 }
 
 // asHeir changes the part of a removed region, and logs all parts of the key. Its clock must go on.
-func (x *decider) asHeir(r *ref, gone part.Region, change func(parts *part.Parts, seq uint64)) error {
-	parts := slices.Clone(r.c.parts())
-	if err := x.reserveMore(len(parts.AppendTo(nil)) + 3*entryRoom + len(r.key)); err != nil {
+// A change may take several sequences, of which the last one is the entry's.
+func (x *decider) asHeir(r *ref, gone part.Region, seqs int, change func(parts *part.Parts, seq uint64)) error {
+	parts := r.c.parts().Clone()
+	if err := x.reserveMore(len(parts.AppendTo(nil)) + 4*entryRoom + len(r.key)); err != nil {
 		return err
 	}
 	if clock := r.aheadOf(gone); clock > 0 {
 		x.logJumpBeyond(r.p, clock)
 	}
-	change(&parts, r.p.seq+1)
+	seq := r.p.seq + 1
+	if seqs > 1 {
+		x.log(r.p, &entry{kind: entryJump, delta: int64(r.p.incarnation), value: int64(r.p.seq) + int64(seqs) - 1})
+	}
+	change(&parts, seq)
 	e := entry{kind: entryHeir, key: r.key, c: r.c, r: &regional{parts: parts}}
 	if r.c.kind.isObject() {
 		e.r.merged = mergeAside
@@ -255,7 +260,7 @@ func (r *ref) aheadOf(gone part.Region) uint64 {
 func (x *decider) closeFor(r *ref) {
 	for _, m := range r.p.regions.Members {
 		if m.Gone && r.p.inherited(m.Region) && (r.c.parts().Unclosed(m.Region) || r.aheadOf(m.Region) > 0) {
-			if x.asHeir(r, m.Region, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
+			if x.asHeir(r, m.Region, 1, func(parts *part.Parts, seq uint64) { parts.Delete(m.Region, seq, nil) }) != nil {
 				return
 			}
 		}
@@ -293,16 +298,14 @@ func (x *decider) tellOwed(p *partition, gone part.Region) error {
 	room := 0
 	owed := p.regions.owed.byKey
 	for key, ops := range owed {
-		room += len(ops) * (entryRoom + len(key))
+		room += (&ref{key: []byte(key)}).owedRoom(len(ops))
 	}
 	if err := x.reserveMore(room); err != nil {
 		return err
 	}
 	for key, ops := range owed {
-		for _, o := range ops {
-			if o.Region == gone {
-				x.log(p, &entry{kind: entryOwed, key: []byte(key), r: &regional{owed: o, what: owedTold}})
-			}
+		if ops = p.regions.owed.of([]byte(key), gone); len(ops) > 0 {
+			x.log(p, &entry{kind: entryOwed, key: []byte(key), r: &regional{owed: slices.Clone(ops), what: owedTold}})
 		}
 	}
 	return nil
@@ -338,8 +341,9 @@ type removalOp struct {
 func (t *taker) ofRemoval(e *pulledEntry) {
 	switch e.kind {
 	case entryOwed:
-		o := e.r.owed
-		t.other = append(t.other, removalOp{regionOwe, e.key, &o})
+		for i := range e.r.owed {
+			t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
+		}
 	case entryLevelled:
 		l := e.r.levelled
 		if l.By, l.Seq = t.d.RegionSource, e.seq; true {

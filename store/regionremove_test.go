@@ -70,9 +70,14 @@ func (w *testRemoval) knows(r, o *testRegion) bool {
 // lose loses a region: from now on nobody reads it, but what it has answered may still arrive.
 func (w *testRemoval) lose() {
 	i := w.rnd.IntN(len(w.r))
+	others := slices.Delete(slices.Clone(w.r), i, i+1)
+	w.loseOne(i, part.Region(others[w.rnd.IntN(len(others))].n))
+}
+
+// loseOne loses a region, to an heir.
+func (w *testRemoval) loseOne(i int, heir part.Region) {
 	lost := w.r[i]
 	w.r = slices.Delete(w.r, i, i+1)
-	heir := part.Region(w.r[w.rnd.IntN(len(w.r))].n)
 	w.lost = append(w.lost, lostRegion{part.Region(lost.n), heir})
 	w.now.Self = heir
 	now, err := w.now.Remove(heir, part.Region(lost.n))

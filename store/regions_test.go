@@ -30,6 +30,7 @@ type testRegions struct {
 	// regions agree.
 	unsure map[string]bool
 	gaps   bool // logs are trimmed although somebody has not taken them
+	room   int  // for take-backs; 0: as many as ever
 
 	history []done
 	opids   int
@@ -85,7 +86,10 @@ func newTestRegions(t *testing.T, seed uint64, partitions ...int) *testRegions {
 
 // newTestRegionsWith returns stores that are no members yet.
 func newTestRegionsWith(t *testing.T, seed uint64, gaps bool, partitions ...int) *testRegions {
-	w := &testRegions{t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int), keys: 12, gaps: gaps}
+	w := &testRegions{
+		t: t, rnd: rand.New(rand.NewPCG(seed, 1)), cut: make(map[[2]int]bool), steps: make(map[string]int), keys: 12, gaps: gaps,
+		room: int(seed % 2), // every other time for one
+	}
 	for i, n := range partitions {
 		r := &testRegion{n: i, fs: vfs.NewMem(), clock: newFakeClock(), parts: n}
 		r.clock.step(time.Duration(w.rnd.Int64N(int64(10*time.Minute))) - 5*time.Minute)
@@ -111,6 +115,7 @@ func (w *testRegions) set(self int) RegionSet {
 func (w *testRegions) open(r *testRegion) {
 	r.s = testStore(w.t, func(o *Options) {
 		o.FS, o.Clock, o.Partitions, o.HotCounters, o.Seed = r.fs, r.clock.now, r.parts, 16, [16]byte{byte(r.n + 1)}
+		o.RegionUndo = w.room
 		if w.gaps {
 			o.RegionBacklog, o.LogFileSize = 1, 512
 		}
@@ -404,8 +409,37 @@ func (w *testRegions) acquainted() bool {
 	})
 }
 
-// drain heals all links until everybody has taken everything.
+// drain heals all links until everybody has taken everything, and nobody owes anything.
 func (w *testRegions) drain() {
+	for rounds := 0; ; rounds++ {
+		w.drainLogs()
+		if !w.pay() {
+			return
+		}
+		if rounds > 200 {
+			w.t.Fatal("a region owes something for ever")
+		}
+	}
+}
+
+// pay lets regions take back what they owe, if there is anything.
+func (w *testRegions) pay() (owed bool) {
+	for _, r := range w.r {
+		for _, p := range r.s.partitions {
+			p.lock()
+			owes := p.regions.owed.count[r.n] > 0
+			p.mu.Unlock()
+			if owed = owed || owes; owes {
+				w.steps["owed"]++
+				r.s.dropEnded(p, new(Batch))
+			}
+		}
+	}
+	return owed
+}
+
+// drainLogs heals all links until everybody has taken everything.
+func (w *testRegions) drainLogs() {
 	for busy, rounds := true, 0; busy; rounds++ {
 		if busy = false; rounds > 20 {
 			w.t.Fatal("regions tell each other something for ever")

@@ -267,7 +267,7 @@ func (s *Store) showKeys(p *partition, keys []foundKey, stamps *[256]uint32) (he
 			switch {
 			case c != nil:
 				k.parts, k.known = slices.Clone(c.asParts(self)), true
-				k.owed = p.regions.owedByGone(k.key)
+				k.owed = p.regions.owedToTell(k.key)
 			case k.known:
 			case k.row == nil || stamps[byte(k.pos)] != *p.hot.stamp(k.pos):
 				again = append(again, k)
@@ -276,7 +276,7 @@ func (s *Store) showKeys(p *partition, keys []foundKey, stamps *[256]uint32) (he
 				if k.row.seq > p.floor {
 					k.parts = k.row.asParts(self)
 				}
-				k.owed = p.regions.owedByGone(k.key)
+				k.owed = p.regions.owedToTell(k.key)
 			}
 		}
 		here = p.here()

@@ -28,22 +28,39 @@ func (x *decider) regionMerge(op *Op) error {
 	}
 	before := r.c.asParts(r.p.self())
 	parts := append(x.parts[:0], before...)
-	var settled []owedOp
+	owed := len(r.p.regions.owed.byKey[string(r.key)]) > 0
+	var taken, settled []owedOp
+	settles := false
 	for i := range changes {
 		ch := &changes[i]
 		if m := r.p.regions.member(ch.Region); ch.Kind != ChangeParts && m != nil && m.Gone {
 			return streamError("region %d was removed", ch.Region) // others have taken what is known of it here
 		}
+		if owed && ch.Kind != ChangeAdd && ch.Kind != ChangeExpire {
+			settles, taken = true, ch.settles(parts, taken)
+		}
 		ch.apply(&parts)
-		settled = r.p.settledBy(r.key, parts, settled)
 	}
 	x.parts = parts
-	if len(parts) == 0 || samePartsClocks(before, parts) { // also a state's copy of what is plain here
+	if settles || owed && r.p.someRemoved(r.key, parts) { // once for all changes
+		settled = r.p.settledBy(r.key, parts, taken)
+	}
+	same := len(parts) == 0 || samePartsClocks(before, parts) // also a state's copy of what is plain here
+	if same && len(settled) == 0 {
 		return nil
 	}
-	x.control = parts.AppendTo(x.control[:0])
-	if err := x.reserveMore(len(x.control) + entryRoom + len(settled)*(entryRoom+len(r.key))); err != nil {
+	aside := r.c.kind.isObject()
+	if aside {
+		x.control = parts.AppendTo(x.control[:0]) // its row may be newer
+	} else {
+		x.control = part.AppendDelta(x.control[:0], r.c.parts(), parts)
+	}
+	if err := x.reserveMore(len(x.control) + entryRoom + len(r.key) + r.owedRoom(len(settled))); err != nil {
 		return err
+	}
+	if same {
+		x.settle(r, settled)
+		return nil
 	}
 	e := x.regionalEntry(r, entryMerge)
 	e.packed, e.r.parts = x.control, parts
@@ -52,7 +69,7 @@ func (x *decider) regionMerge(op *Op) error {
 		e.flags |= flagCreated
 	case !is && r.c.kind == TypeCounter:
 		e.r.merged = mergeEnds
-	case r.c.kind.isObject():
+	case aside:
 		e.r.merged = mergeAside
 	}
 	x.log(r.p, e)

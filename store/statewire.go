@@ -218,17 +218,13 @@ func (d *statePage) checkKey(key []byte) error {
 type stateKey struct {
 	key   []byte
 	parts part.Parts
-	owed  []owedOp // by regions that are gone
+	owed  []owedOp // by the source, and by regions that are gone
 }
 
 func (k *stateKey) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, k.key)
 	b = coding.AppendBytes(b, k.parts.AppendTo(nil))
-	b = binary.AppendUvarint(b, uint64(len(k.owed)))
-	for _, o := range k.owed {
-		b = o.appendTo(b)
-	}
-	return b
+	return appendOwed(b, k.owed)
 }
 
 // errItem is what is wrong with an item, unless that is known better.
@@ -240,10 +236,7 @@ func (d *statePage) eachKey(fn func(k *stateKey) error) error {
 	var again []byte
 	for len(r.Rest) > 0 {
 		before := r.Rest
-		k := stateKey{key: r.Bytes(), parts: r.parts()}
-		for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
-			k.owed = append(k.owed, r.owedOp())
-		}
+		k := stateKey{key: r.Bytes(), parts: r.parts(), owed: r.owedOps()}
 		if again = k.appendTo(again[:0]); r.err() != nil || len(k.parts) == 0 || !bytes.HasPrefix(before, again) {
 			return errItem
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/part"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -103,6 +104,9 @@ type Options struct {
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64
+	// RegionUndo is how many take-backs that can be dropped a counter remembers; what is to be taken back beyond
+	// that is owed. Default part.MaxUndo.
+	RegionUndo int
 	// RegionIncarnation is what other regions know the log by if the directory is one of many replicas,
 	// none of which it is called after; 0: this one can be no region.
 	RegionIncarnation uint64
@@ -128,6 +132,7 @@ func (o Options) withDefaults() Options {
 	def(&o.BlockCache, 64<<20)
 	def(&o.MinFreeDisk, 64<<20)
 	def(&o.RegionBacklog, 4<<30)
+	def(&o.RegionUndo, part.MaxUndo)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -253,7 +253,7 @@ func (t *taker) entry(e *pulledEntry) error {
 	if e.kind == entryTakeBack {
 		winner := e.r.heard
 		winner.Delta, winner.Clip = e.delta, e.clip
-		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, winner}})
+		t.ids = append(t.ids, heardID{e.key, append([]byte(nil), e.id...), Heard{}, &Lost{t.d.Region, e.r.back.Dot, e.r.back.Made, e.r.back.Owed, winner}})
 	}
 	return nil
 }

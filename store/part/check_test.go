@@ -59,6 +59,9 @@ func (w *world) do(a act) {
 	}
 }
 
+// twoTwins are two opids that A and B have applied both.
+var twoTwins = []act{inc(0, 0, 1, 1), inc(0, 0, 2, 1), inc(1, 0, 1, 1), inc(1, 0, 2, 1)}
+
 // scripts are what regions do; the checks try all interleavings of it with the messages.
 var scripts = map[string]struct {
 	rules rules
@@ -86,6 +89,9 @@ var scripts = map[string]struct {
 	"drop 2":       {rules: rules{drops: true}, acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1)}},
 	"drop twins":   {rules: rules{drops: true}, acts: []act{inc(0, 0, 1, 1), inc(1, 0, 1, 1), del(1), beat(2)}},
 	"drop state":   {rules: rules{drops: true}, acts: []act{inc(0, 0, 0, 3), del(0), beat(1), beat(2), inc(0, 0, 0, 1), level(0, 1)}},
+	"room":         {rules: rules{room: 1}, floor: true, acts: twoTwins},
+	"room del":     {rules: rules{room: 1}, acts: append(slices.Clone(twoTwins), del(2))},
+	"room drop":    {rules: rules{room: 1, drops: true}, acts: append(slices.Clone(twoTwins), del(1), beat(2), inc(1, 0, 0, 1))},
 	"drop state 2": {rules: rules{drops: true}, acts: []act{inc(0, 0, 0, 3), del(1), beat(2), inc(0, 0, 0, 1), level(1, 0)}},
 }
 
@@ -160,7 +166,14 @@ func (c *checker) run() string {
 		}
 		if last && c.bad == "" {
 			c.ends++
-			if c.bad = c.nodes[at].w.end(); c.bad != "" {
+			w := *c.nodes[at].w
+			if c.rules.room > 0 {
+				c.bad = w.payAll(w.deliverAll)
+			}
+			if c.bad == "" {
+				c.bad = w.end()
+			}
+			if c.bad != "" {
 				c.bad += c.trace(at)
 			}
 		}
@@ -301,6 +314,7 @@ func TestMistakes(t *testing.T) {
 		"a take-back does not carry the winner's part":     {rules: rules{noCarry: true}, floor: true, acts: scripts["twins"].acts},
 		"an expiry is not asserted again":                  {rules: rules{noAssert: true}, acts: scripts["expire"].acts},
 		"dropped although parts are not closed":            {rules: rules{drops: true, noClosing: true}, acts: []act{inc(1, 0, 0, 3), del(0), beat(2), inc(1, 0, 0, 1), level(1, 2)}},
+		"what has no room is not taken back":               {rules: rules{room: 1, noDue: true}, acts: twoTwins},
 		"dropped when all have acknowledged my own stream": {rules: rules{drops: true, ownAcks: true}, acts: scripts["drop 2"].acts},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -24,6 +24,7 @@ const (
 	hasExpire
 	hasUndo
 	hasBase
+	keepsUndo // of a delta alone
 	allFields = hasSet | hasExpire | hasUndo | hasBase
 )
 
@@ -39,7 +40,10 @@ func (p Parts) AppendTo(b []byte) []byte {
 	return b
 }
 
-func (q *Part) appendTo(b []byte) []byte {
+func (q *Part) appendTo(b []byte) []byte { return q.appendWith(b, q.Undo, nil) }
+
+// appendWith appends the part with other take-backs than its own; and as a delta, if it keeps some.
+func (q *Part) appendWith(b []byte, undo []Undo, kept *keptUndo) []byte {
 	at := len(b) + 1
 	b = append(b, byte(q.Region), 0)
 	b = binary.AppendUvarint(b, q.Clock)
@@ -53,11 +57,15 @@ func (q *Part) appendTo(b []byte) []byte {
 		b[at] |= hasExpire
 		b = appendRegister(b, q.Clock-q.Expire.Clock, q.Expire.HLC, q.Expire.At)
 	}
-	if len(q.Undo) > 0 {
+	if kept != nil {
+		b[at] |= keepsUndo
+		b = kept.appendTo(b)
+	}
+	if len(undo) > 0 {
 		b[at] |= hasUndo
-		b = binary.AppendUvarint(b, uint64(len(q.Undo)))
+		b = binary.AppendUvarint(b, uint64(len(undo)))
 		before := uint64(0)
-		for _, u := range q.Undo {
+		for _, u := range undo {
 			b = appendRegister(b, u.Clock-before, u.Clock-u.Dot, u.Delta)
 			before = u.Clock
 		}
@@ -107,7 +115,7 @@ func Decode(b []byte) (Parts, error) {
 	r := coding.Reader{Rest: b}
 	p := make(Parts, r.UpTo(MaxRegions))
 	for i := range p {
-		p[i].read(&r)
+		p[i].read(&r, allFields)
 		if i > 0 && p[i].Region <= p[i-1].Region {
 			r.Fail()
 		}
@@ -123,8 +131,8 @@ func Decode(b []byte) (Parts, error) {
 	return p, nil
 }
 
-// read reads a part.
-func (q *Part) read(r *coding.Reader) {
+// read reads a part, which may have some fields; kept is not nil if it is one of a delta that keeps take-backs.
+func (q *Part) read(r *coding.Reader, may byte) (kept *keptUndo) {
 	q.Region = Region(r.Byte())
 	fields := r.Byte()
 	q.Clock = r.Uvarint()
@@ -136,6 +144,9 @@ func (q *Part) read(r *coding.Reader) {
 	if fields&hasExpire != 0 {
 		q.Expire = Expiry{Clock: q.Clock - r.UpTo(q.Clock), HLC: r.Uvarint(), At: r.Varint()}
 	}
+	if fields&keepsUndo != 0 {
+		kept = readKept(r, q.Clock)
+	}
 	if fields&hasUndo != 0 {
 		q.readUndo(r)
 	}
@@ -143,14 +154,15 @@ func (q *Part) read(r *coding.Reader) {
 		q.Base = Base{Clock: r.Uvarint(), Cum: r.Varint()}
 	}
 	nothing := q.Clock == 0 && (q.Base.Clock == 0 || q.Cum != 0)
-	if q.Region >= MaxRegions || fields > allFields || nothing || q.Set.Clock > q.Live || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {
+	if q.Region >= MaxRegions || fields > may || nothing || q.Set.Clock > q.Live || max(q.Set.HLC, q.Expire.HLC) > MaxHLC {
 		r.Fail()
 	}
+	return kept
 }
 
 // readUndo reads the take-backs. Each takes three bytes or more, so memory is bounded by input.
 func (q *Part) readUndo(r *coding.Reader) {
-	n := r.UpTo(min(MaxUndo, uint64(len(r.Rest)/3)))
+	n := r.UpTo(uint64(len(r.Rest) / 3))
 	q.Undo = make([]Undo, 0, n)
 	before := uint64(0)
 	for range n {

@@ -57,6 +57,7 @@
 //	register  the value of a SET, beside the sums; the newest one counts
 //	take-back undoing an application of an opid that another region has applied, too
 //	undo      remembers a take-back, for a base between application and take-back
+//	owed      what a region must take back and has no room for: it is taken back later, and until then counts
 //
 // # Rules, and what upholds them
 //
@@ -65,6 +66,7 @@
 //	what was seen is removed     remaining      TestScripts
 //	what was not seen stays      Seen, Delete   TestScripts, TestSetKeepsWhatItDidNotSee
 //	taken back once, if held     CanTakeBack    TestScripts, TestTakeBackOfWhatIsGone
+//	late rather than never       CanTakeBack    TestScripts, TestMistakes, TestRandomRuns (room for one)
 //	no base counts it twice      Undo, Spent    TestUndo, TestDroppedEarly
 //	a dead counter stays dead    Live           TestScripts
 //	no expiry is lost            Increment      TestScripts, TestMistakes
@@ -76,5 +78,6 @@
 // and reorder what they tell each other: all interleavings of short scripts (check_test.go), long
 // runs by chance (random_test.go), and lost and restored regions (fault_test.go).
 //
-// Parts belong to one goroutine at a time; copies made with slices.Clone are independent.
+// Parts belong to one goroutine at a time. A copy made with slices.Clone shows what was there when it was
+// made; one that is to be changed is made with Clone.
 package part

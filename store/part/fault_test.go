@@ -37,6 +37,9 @@ func TestFaults(t *testing.T) {
 			}
 			for seed := range uint64(most) {
 				r := &broken{ride: newRide(seed, rules{}), fault: f}
+				if f.restore { // it has forgotten what it owes
+					r.rules.room = 0
+				}
 				switch bad := r.run(); {
 				case bad != "" && f.bad:
 					t.Logf("seed %d: %s", seed, bad)
@@ -72,6 +75,9 @@ func (r *broken) run() string {
 		}
 	}
 	r.deliverAll()
+	if bad := r.payAll(r.deliverAll); bad != "" {
+		return bad
+	}
 	if !r.converge {
 		return r.end()
 	}

@@ -5,8 +5,9 @@ import "slices"
 // MaxRegions bounds how many regions there are; a Region is less than it.
 const MaxRegions = 16
 
-// MaxUndo bounds the take-backs that a part remembers. A part that is full takes nothing back
-// (CanTakeBack) until some of them are dropped.
+// MaxUndo is the room that a part has for take-backs that can be dropped once all regions know them.
+// Without room nothing is taken back (CanTakeBack): the region owes it until there is some. Take-backs that
+// a base pins take no room, as they stay until a later deletion.
 const MaxUndo = 1024
 
 // MaxHLC bounds the time of a register or an expiry. Whoever sets one makes it later than those that it
@@ -31,7 +32,7 @@ type Part struct {
 	Cum    int64
 	Set    Register
 	Expire Expiry
-	Undo   []Undo // by Clock; never changed in place, so copies may share it
+	Undo   []Undo // by Clock; only appended to in place, so copies may share it (Clone)
 	Base   Base   // what deletions removed; joined by itself, not with the rest
 }
 
@@ -72,6 +73,15 @@ type Undo struct {
 // has touched. Methods with a pointer receiver change it in place.
 type Parts []Part
 
+// Clone returns a copy that can be changed apart from p.
+func (p Parts) Clone() Parts {
+	p = slices.Clone(p)
+	for i := range p {
+		p[i].Undo = slices.Clip(p[i].Undo)
+	}
+	return p
+}
+
 // FromCounter is the part of region r of a counter that only r has incremented, and whose
 // newest change was at seq.
 func FromCounter(r Region, value int64, seq uint64) Part {
@@ -95,6 +105,9 @@ func (p Parts) get(r Region) Part {
 	}
 	return Part{Region: r}
 }
+
+// Of returns r's part, or one that is empty. The caller may not change it.
+func (p Parts) Of(r Region) Part { return p.get(r) }
 
 // at returns r's part to be changed, and makes it if need be.
 func (p *Parts) at(r Region) *Part {
@@ -181,11 +194,24 @@ func (p *Parts) SetExpiry(r Region, seq, hlc uint64, at int64) {
 
 // CanTakeBack says what r does when it learns that it must take back what it applied at
 // dot. held is false if a deletion has removed that: then only the record is marked, and
-// nothing is sent. full means that the part has no room for another take-back: it must wait.
-// Only r asks, of its own parts; others do what r did.
-func (p Parts) CanTakeBack(r Region, dot uint64) (held, full bool) {
+// nothing is sent. full means that there is no room for another take-back (room: MaxUndo): r owes it until
+// there is. Only r asks, of its own parts; others do what r did.
+func (p Parts) CanTakeBack(r Region, dot uint64, room int) (held, full bool) {
 	q := p.get(r)
-	return dot > q.Base.Clock && dot <= q.Clock, len(q.Undo) >= MaxUndo
+	return dot > q.Base.Clock && dot <= q.Clock, len(q.Undo) >= room && q.unpinned() >= room
+}
+
+// unpinned counts the take-backs that no base keeps from being dropped.
+func (q *Part) unpinned() (n int) {
+	if q.Base.Clock == 0 {
+		return len(q.Undo)
+	}
+	for _, u := range q.Undo {
+		if !u.splits(q.Base) {
+			n++
+		}
+	}
+	return n
 }
 
 // TakeBack takes back made, which r applied at dot, at r's sequence seq. It does not keep the
@@ -195,12 +221,12 @@ func (p *Parts) TakeBack(r Region, seq, dot uint64, made int64) {
 		return
 	}
 	q := p.next(r, seq)
-	if q == nil || len(q.Undo) >= MaxUndo {
+	if q == nil {
 		return
 	}
 	q.Clock = seq
 	q.Cum -= made
-	q.Undo = append(q.Undo[:len(q.Undo):len(q.Undo)], Undo{Dot: dot, Clock: seq, Delta: made})
+	q.Undo = append(q.Undo, Undo{Dot: dot, Clock: seq, Delta: made})
 }
 
 // Spent returns the clocks of r's take-backs that nobody needs any more: everyone has
@@ -210,27 +236,37 @@ func (p *Parts) TakeBack(r Region, seq, dot uint64, made int64) {
 func (p Parts) Spent(r Region, acked func(by, of Region) uint64, regions []Region) (clocks []uint64) {
 	q := p.get(r)
 	for _, u := range q.Undo {
-		if !u.splits(q.Base) && ackedByAll(r, u.Clock, acked, regions) {
+		if !ackedByAll(r, u.Clock, acked, regions) {
+			break // nor any later one
+		}
+		if !u.splits(q.Base) {
 			clocks = append(clocks, u.Clock)
 		}
 	}
 	return clocks
 }
 
-// DropUndo forgets r's take-backs at these clocks, at r's sequence seq.
+// DropUndo forgets r's take-backs at these clocks, which ascend, at r's sequence seq.
 func (p *Parts) DropUndo(r Region, seq uint64, clocks []uint64) {
 	q := p.next(r, seq)
 	if q == nil {
 		return
 	}
 	q.Clock = seq
-	var kept []Undo
+	q.Undo = q.undoWithout(clocks)
+}
+
+// undoWithout returns the take-backs but for those at these clocks, which ascend.
+func (q *Part) undoWithout(clocks []uint64) (kept []Undo) {
 	for _, u := range q.Undo {
-		if !slices.Contains(clocks, u.Clock) {
+		for len(clocks) > 0 && clocks[0] < u.Clock {
+			clocks = clocks[1:]
+		}
+		if len(clocks) == 0 || clocks[0] != u.Clock {
 			kept = append(kept, u)
 		}
 	}
-	q.Undo = kept
+	return kept
 }
 
 // Merge joins the parts with what another region knows.
@@ -249,7 +285,7 @@ func (p *Parts) MergePart(o Part) {
 	base := q.Base
 	if o.Clock > q.Clock {
 		*q = o
-		q.Base = base
+		q.Undo, q.Base = slices.Clip(o.Undo), base
 	}
 	q.mergeBase(o.Base)
 }

@@ -118,7 +118,7 @@ func TestUndo(t *testing.T) {
 func TestTakeBackOfWhatIsGone(t *testing.T) {
 	t.Parallel()
 	var p Parts
-	held := func(dot uint64) bool { h, _ := p.CanTakeBack(0, dot); return h }
+	held := func(dot uint64) bool { h, _ := p.CanTakeBack(0, dot, MaxUndo); return h }
 	p.Increment(0, 5, 1, Expiry{})
 	if !held(5) || held(6) {
 		t.Error("not what was applied")
@@ -138,32 +138,60 @@ func TestTakeBackOfWhatIsGone(t *testing.T) {
 	}
 }
 
-// TestUndoIsBounded: a full part waits, and nothing panics or grows.
-func TestUndoIsBounded(t *testing.T) {
+// TestRoomForUndo: without room a part takes nothing back of its own accord, and others do what its region
+// did. What a base pins takes no room.
+func TestRoomForUndo(t *testing.T) {
 	t.Parallel()
 	var p Parts
-	for seq := uint64(1); seq < 2*MaxUndo+10; seq += 2 {
+	full := func(room int) bool {
+		_, full := p.CanTakeBack(0, p[0].Clock, room)
+		return full
+	}
+	var seen []RegionBase
+	for seq := uint64(1); seq <= 20; seq += 2 {
 		p.Increment(0, seq, 1, Expiry{})
-		_, full := p.CanTakeBack(0, seq)
-		if want := len(p[0].Undo) == MaxUndo; full != want {
-			t.Fatalf("full is %v with %d", full, len(p[0].Undo))
+		if seq == 7 {
+			seen = p.Seen(1)
 		}
-		p.TakeBack(0, seq+1, seq, 1)
 	}
-	if v, _ := p.Value(); len(p[0].Undo) != MaxUndo || v != 5 {
-		t.Errorf("%d remembered, value %d", len(p[0].Undo), v)
+	for dot := uint64(1); dot <= 7; dot += 2 {
+		if want := dot > 5; full(3) != want {
+			t.Errorf("room for 3 is full: %v, with %d", !want, len(p[0].Undo))
+		}
+		p.TakeBack(0, 20+dot, dot, 1)
 	}
-	if q, err := Decode(p.AppendTo(nil)); err != nil || len(q[0].Undo) != MaxUndo {
+	if len(p[0].Undo) != 4 || full(5) || !full(4) {
+		t.Errorf("not what was taken back: %+v", p)
+	}
+	p.Delete(1, 1, seen)
+	if v, _ := p.Value(); full(1) || v != 6 {
+		t.Errorf("a base pins all: value %d, %+v", v, p)
+	}
+	p.TakeBack(0, 40, 9, 1)
+	if !full(1) || full(2) {
+		t.Errorf("one more takes room: %+v", p)
+	}
+	if q, err := Decode(p.AppendTo(nil)); err != nil || len(q[0].Undo) != 5 {
 		t.Error(err)
+	}
+}
+
+// TestDropUndo drops take-backs of many.
+func TestDropUndo(t *testing.T) {
+	t.Parallel()
+	var p Parts
+	for seq := uint64(1); seq < 200; seq += 2 {
+		p.Increment(0, seq, 1, Expiry{})
+		p.TakeBack(0, seq+1, seq, 1)
 	}
 	before := slices.Clone(p)
 	spent := p.Spent(0, func(by, of Region) uint64 { return 10 }, everyone)
-	p.DropUndo(0, 3*MaxUndo, spent)
-	if p[0].Clock != 3*MaxUndo { // else others would keep their copies
+	p.DropUndo(0, 300, append([]uint64{1}, spent...))
+	if p[0].Clock != 300 { // else others would keep their copies
 		t.Errorf("the part is as of %d", p[0].Clock)
 	}
-	if len(spent) != 5 || len(p[0].Undo) != MaxUndo-5 || len(before[0].Undo) != MaxUndo {
-		t.Errorf("%d were acknowledged", len(spent))
+	if len(spent) != 5 || len(p[0].Undo) != 95 || p[0].Undo[0].Clock != 12 || len(before[0].Undo) != 100 {
+		t.Errorf("%d were acknowledged: %+v", len(spent), p[0].Undo)
 	}
 }
 
@@ -305,11 +333,13 @@ func TestUndoIsShared(t *testing.T) {
 			p.TakeBack(0, seq+1, seq, 1)
 		}
 	}
-	q := slices.Clone(p)
+	q, merged, before := p.Clone(), Parts(nil), slices.Clone(p)
+	merged.Merge(p)
 	p.TakeBack(0, 8, 7, 1)
 	q.TakeBack(0, 9, 7, 1)
-	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 {
-		t.Errorf("%+v, %+v", p[0].Undo, q[0].Undo)
+	merged.TakeBack(0, 10, 7, 1)
+	if p[0].Undo[3].Clock != 8 || q[0].Undo[3].Clock != 9 || merged[0].Undo[3].Clock != 10 || len(before[0].Undo) != 3 {
+		t.Errorf("%+v, %+v, %+v", p[0].Undo, q[0].Undo, merged[0].Undo)
 	}
 }
 

@@ -17,6 +17,9 @@ type ride struct {
 }
 
 func newRide(seed uint64, ru rules) *ride {
+	if seed%2 == 1 && !ru.dropEarly && !ru.ackAtOnce { // whose counterexamples have room
+		ru.room = 1
+	}
 	r := &ride{world: newWorld(ru), rng: rand.New(rand.NewPCG(seed, 1)), lost: -1}
 	for k := range r.ranks {
 		for x := range r.ranks[k] {
@@ -101,6 +104,9 @@ func randomRun(seed uint64, ru rules) (bad string, trace []string) {
 		r.say("%c: clock passes", 'A'+i)
 	}
 	r.deliverAll()
+	if bad = r.payAll(r.deliverAll); bad != "" {
+		return bad, r.trace
+	}
 	if bad = r.end(); bad == "" && r.rules.drops {
 		bad = r.dropAll()
 	}
@@ -124,6 +130,9 @@ func (r *ride) anything(expires bool, left int) {
 	case n < 17:
 		if r.dropUndo(at, k) {
 			r.say("%c drops undo entries of k%d -> %+v", 'A'+at, k, r.r[at].keys[k])
+		}
+		if r.pay(at, k) {
+			r.say("%c pays what is due of k%d -> %+v", 'A'+at, k, r.r[at].keys[k])
 		}
 	case n < 19:
 		r.act(beat(at))

@@ -46,6 +46,7 @@ type mend struct {
 	oneWay                  bool // only the heir takes a state
 	noClose                 bool // nobody closes the lost region's parts
 	ignoreUndo              bool // what the lost region took back itself is owed
+	dueIsPaid               bool // what it had no room to take back is taken for taken back
 	bad                     bool
 }
 
@@ -153,6 +154,9 @@ func (r *removed) run() string {
 		r.progress(1)
 		r.deliverAll()
 	}
+	if bad := r.payAll(r.deliverAll); bad != "" {
+		return bad
+	}
 	if bad := r.check(); bad != "" {
 		return bad
 	}
@@ -200,6 +204,7 @@ func (r *removed) client(at int) {
 		if r.dropUndo(at, k) {
 			r.say("%c drops undo entries of k%d -> %+v", 'A'+at, k, r.r[at].keys[k])
 		}
+		r.pay(at, k)
 	case n < 17:
 		r.act(beat(at))
 	default:
@@ -266,7 +271,7 @@ func (w *world) inherit(i int) {
 		if int(d.region) != r.lost || r.settled(d) {
 			continue
 		}
-		if held, _ := r.parts(d.k).CanTakeBack(d.region, d.dot); held {
+		if held, _ := r.parts(d.k).CanTakeBack(d.region, d.dot, MaxUndo); held {
 			r.seq++
 			r.edit(d.k).TakeBack(d.region, r.seq, d.dot, d.made)
 			r.change(d.k, message{kind: 'w'})
@@ -321,6 +326,7 @@ func TestRemoval(t *testing.T) {
 		"old acknowledgements":        {ackOld: true, bad: true},
 		"parts stay open":             {noClose: true, bad: true},
 		"what was taken back is owed": {ignoreUndo: true, bad: true},
+		"what is due is paid":         {dueIsPaid: true, bad: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			most := *runs
@@ -328,8 +334,8 @@ func TestRemoval(t *testing.T) {
 				most = 200_000
 			}
 			for seed := range uint64(most) {
-				r := &removed{ride: newRide(seed, rules{}), mend: m}
-				r.world.mend = m
+				r := &removed{ride: newRide(seed, rules{dueIsPaid: m.dueIsPaid}), mend: m}
+				r.world.mend, r.r[2].full = m, seed%2 == 0
 				switch bad := r.run(); {
 				case bad != "" && m.bad:
 					t.Logf("seed %d: %s", seed, bad)

@@ -17,7 +17,13 @@ func (q *Part) remaining() int64 {
 		return 0
 	}
 	v := q.Cum - q.Base.Cum
-	for _, u := range q.Undo {
+	if q.Base.Clock == 0 {
+		return v
+	}
+	for _, u := range slices.Backward(q.Undo) {
+		if u.Clock <= q.Base.Clock {
+			break // this base has seen it, and all before
+		}
 		if u.splits(q.Base) {
 			v += u.Delta
 		}
@@ -45,6 +51,11 @@ func (p Parts) Alive() bool {
 // Value is the sum of all parts, and of the register with the highest time (of two, that of the
 // higher region). If it is no int64, the nearest one is returned, and clamped is true.
 func (p Parts) Value() (v int64, clamped bool) { return p.sum().nearest() }
+
+// Without is the value without made.
+func (p Parts) Without(made int64) (v int64, clamped bool) {
+	return p.sum().add(^made).add(1).nearest()
+}
 
 // sum is the value, whole.
 func (p Parts) sum() (s sum) {
@@ -110,8 +121,20 @@ func (p Parts) Owes(r Region, dot uint64) (owes, here bool) {
 	if dot > q.Clock && dot > q.Base.Clock {
 		return false, false
 	}
-	back := func(u Undo) bool { return u.Dot == dot }
-	return dot > q.Base.Clock && !slices.ContainsFunc(q.Undo, back), true
+	return dot > q.Base.Clock && !q.tookBack(dot), true
+}
+
+// tookBack reports whether the part remembers that it took back what was applied at dot. That was later.
+func (q *Part) tookBack(dot uint64) bool {
+	for _, u := range slices.Backward(q.Undo) {
+		if u.Dot == dot {
+			return true
+		}
+		if u.Clock <= dot {
+			return false
+		}
+	}
+	return false
 }
 
 // Unclosed reports whether r should close its part of a counter that does not exist any more, by a

@@ -34,7 +34,7 @@ type app struct {
 
 // message is an entry of a region's stream.
 type message struct {
-	kind       byte // of changes; 0: nothing of its own part
+	kind       byte // of changes; 0: nothing of its own part; 'n': a take-back for which there is no room
 	from       Region
 	seq        uint64
 	key, opid  int
@@ -68,6 +68,8 @@ type region struct {
 	cur   [regions]uint64
 	acked [regions][regions]uint64 // what each has taken, as it said in its stream
 	removal
+	due    []debt // its own: what it took back but for the sums, as there was no room
+	full   bool   // there never is
 	ticked bool
 	log    []message
 	digest uint64 // of the log
@@ -114,6 +116,10 @@ type rules struct {
 	ownAcks   bool // who drops looks only at the acknowledgements of what it did itself
 	noAssert  bool // increments do not assert their expiry again
 	dropEarly bool // undo entries go at once
+	room      int  // for take-backs; 0: MaxUndo
+	noDue     bool // what there is no room for is not taken back
+	staysDue  bool // … is owed, also once the counter is forgotten
+	dueIsPaid bool // … and whoever hears that it is owed takes it for taken back
 	remember  bool // a take-back does not ask whether it was removed, nor marks the record
 }
 
@@ -135,7 +141,7 @@ func newWorld(ru rules) *world {
 
 // edit returns the parts of a counter to be changed, and gives it parts if it has none yet.
 func (r *region) edit(k int) *Parts {
-	r.keys[k] = slices.Clone(r.parts(k))
+	r.keys[k] = r.parts(k).Clone()
 	r.plain[k] = plain{}
 	return &r.keys[k]
 }
@@ -293,6 +299,9 @@ func (w *world) apply(i int, m *message, whole bool) {
 			r.settle(m.key)
 		}
 		w.hear(i, m)
+		if m.kind == 'n' && !w.rules.dueIsPaid {
+			w.owe(r, debt{m.key, m.back, record{m.from, app{dot: m.undone, made: m.made, rank: m.rank}}})
+		}
 		w.inherit(i)
 		w.due(i, m.key)
 	}
@@ -343,20 +352,112 @@ func (w *world) hear(i int, m *message) {
 	}
 }
 
+// room is how many take-backs a part may remember.
+func (ru rules) roomForUndo() int {
+	if ru.room == 0 {
+		return MaxUndo
+	}
+	return ru.room
+}
+
 func (w *world) takeBack(r *region, k, x int, a *app, winner Region) {
 	p := r.edit(k)
-	if held, full := p.CanTakeBack(r.id, a.dot); !held {
+	held, full := p.CanTakeBack(r.id, a.dot, w.rules.roomForUndo())
+	if full = full || r.full; !held || full && w.rules.noDue {
 		return
-	} else if full {
-		panic("no room for a take-back")
 	}
 	r.seq++
-	p.TakeBack(r.id, r.seq, a.dot, a.made)
-	m := message{kind: 't', undone: a.dot, made: a.made, back: x, winner: r.best[k][x]}
+	m := message{kind: 't', undone: a.dot, made: a.made, rank: a.rank, back: x, winner: r.best[k][x]}
+	if full {
+		m.kind = 'n'
+		r.due = append(slices.Clip(r.due), debt{k, x, record{r.id, app{dot: a.dot, made: a.made, rank: a.rank}}})
+	} else {
+		p.TakeBack(r.id, r.seq, a.dot, a.made)
+	}
 	if !w.rules.noCarry {
 		m.carried = p.get(winner)
 	}
 	r.change(k, m)
+}
+
+// pay takes back what is due of a counter, as far as there is room; what a deletion has removed is due no more.
+func (w *world) pay(i, k int) (did bool) {
+	r := &w.r[i]
+	var due []debt
+	for _, d := range r.due {
+		held, full := r.parts(k).CanTakeBack(r.id, d.dot, w.rules.roomForUndo())
+		if d.k != k || held && (full || r.full) || !held && w.rules.staysDue {
+			due = append(due, d)
+			continue
+		}
+		if did = true; held {
+			r.seq++
+			r.edit(k).TakeBack(r.id, r.seq, d.dot, d.made)
+			r.change(k, message{kind: 't', undone: d.dot, made: d.made})
+		}
+	}
+	r.due = due
+	return did
+}
+
+// payAll lets regions drop and pay until nothing is due; deliver delivers everything. What is due is late.
+func (w *world) payAll(deliver func()) (bad string) {
+	for round := 0; ; round++ {
+		due := 0
+		for i := range w.r {
+			if w.isLost(i) {
+				continue
+			}
+			for k := range counters {
+				w.dropUndo(i, k)
+				w.pay(i, k)
+			}
+			due += len(w.r[i].due)
+		}
+		if due == 0 || w.rules.staysDue {
+			deliver()
+			return ""
+		}
+		if round > 100 {
+			return fmt.Sprintf("%d take-backs stay due", due)
+		}
+		deliver()
+		for i := range w.r {
+			if !w.isLost(i) {
+				w.heartbeat(i)
+			}
+		}
+		deliver()
+	}
+}
+
+// isLost reports whether a region was removed.
+func (w *world) isLost(i int) bool {
+	return slices.ContainsFunc(w.r[:], func(r region) bool { return r.lost == i })
+}
+
+// deliverOne delivers the next message from f to t; it reports whether there was one.
+func (w *world) deliverOne(f, t int) bool {
+	for mi := range w.r[f].log {
+		if m := &w.r[f].log[mi]; f != t && m.seq > w.r[t].cur[f] {
+			w.r[t].cur[f] = m.seq
+			w.apply(t, m, false)
+			return true
+		}
+	}
+	return false
+}
+
+// deliverAll delivers everything.
+func (w *world) deliverAll() {
+	for more := true; more; {
+		more = false
+		for f := range w.r {
+			for t := range w.r {
+				more = w.deliverOne(f, t) || more
+			}
+		}
+	}
 }
 
 // dropUndo drops what nobody needs any more of a counter's take-backs.
@@ -393,6 +494,7 @@ func (w *world) drop(i, k int) bool {
 	if len(p) == 0 || p.Alive() {
 		return false
 	}
+	w.pay(i, k)
 	acked := func(by, of Region) uint64 {
 		if int(of) == r.lost {
 			return w.ackedLost(r, by)

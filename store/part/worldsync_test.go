@@ -190,7 +190,10 @@ func (w *world) hash() uint64 {
 				b = append(b, byte(s))
 			}
 		}
-		b = append(b, byte(r.seq), byte(r.hlc))
+		for _, d := range r.due {
+			b = d.append(append(b, byte(d.k)))
+		}
+		b = append(b, byte(r.seq), byte(r.hlc), byte(len(r.due)))
 		for _, d := range []uint64{r.digest, w.hist.digest, uint64(w.done)} {
 			b = append(b, byte(d), byte(d>>8), byte(d>>16), byte(d>>24), byte(d>>32), byte(d>>40), byte(d>>48), byte(d>>56))
 		}

@@ -1,0 +1,201 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// manyTwins are regions of which the first two have applied the same 2000 opids to one counter; then the second
+// one, whose clock is behind, has heard of it.
+type manyTwins struct {
+	*testRemoval
+	loser *testRegion
+}
+
+const twinsOfOne = 2000
+
+func newManyTwins(t *testing.T, regions int) *manyTwins {
+	w := &manyTwins{testRemoval: newTestRemoval(t, 2, slices.Repeat([]int{1}, regions)...)}
+	w.loser = w.r[1]
+	w.drainLogs() // from here on the logs tell all
+	w.loser.clock.step(20 * time.Minute)
+	for _, r := range w.r[:2] {
+		var b Batch
+		for i := range twinsOfOne {
+			*b.Add(CIncrBy) = Op{Kind: CIncrBy, Key: []byte("hot"), ID: fmt.Append(nil, "id-", i), Delta: 1}
+		}
+		r.s.Execute(&b)
+		for i := range b.Ops {
+			must(t, b.Ops[i].Err)
+		}
+	}
+	w.take(w.loser, w.r[0])
+	w.owes("the loser has heard", w.loser, twinsOfOne-part.MaxUndo)
+	return w
+}
+
+// take lets a region take what another one has done.
+func (w *manyTwins) take(to, from *testRegion) {
+	w.t.Helper()
+	b, err := w.pull(to, from, 0, 0, 0)
+	must(w.t, err)
+	_, err = to.s.Take(b)
+	must(w.t, err)
+}
+
+// openAgain opens a region again, from its log or from what it has saved.
+func (w *manyTwins) openAgain(r *testRegion, save bool) {
+	w.t.Helper()
+	if save {
+		must(w.t, r.s.Snapshot())
+	}
+	must(w.t, r.s.CloseNow())
+	w.open(r)
+}
+
+// owes checks what the loser owes, as far as a region knows, and that its sum has that, too.
+func (w *manyTwins) owes(when string, r *testRegion, owed int) {
+	w.t.Helper()
+	p := r.s.partitions[0]
+	p.lock()
+	got := len(p.regions.owed.of([]byte("hot"), part.Region(w.loser.n)))
+	p.mu.Unlock()
+	if v, _ := get(r.s, "hot"); got != owed || v != int64(twinsOfOne+owed) {
+		w.t.Errorf("%s: region %d shows %d, and knows %d to be owed, not %d", when, r.n, v, got, owed)
+	}
+}
+
+// ends checks that all regions show the same in the end, and that nothing is owed or may count twice.
+func (w *manyTwins) ends(want int64) {
+	w.t.Helper()
+	w.drain()
+	for _, r := range w.r {
+		p := r.s.partitions[0]
+		p.lock()
+		owed := p.regions.owed
+		p.mu.Unlock()
+		if v, _ := get(r.s, "hot"); v != want || len(owed.byKey) > 0 || owed.count != [part.MaxRegions]int{} || r.s.RegionIDs().Unchecked != 0 {
+			w.t.Errorf("region %d shows %d, not %d; owed %v; %+v", r.n, v, want, owed, r.s.RegionIDs())
+		}
+	}
+}
+
+// TestManyTwins: of more twins of one counter than it has room to take back each counts once in the end, whatever
+// happens meanwhile.
+func TestManyTwins(t *testing.T) {
+	t.Parallel()
+	t.Run("heal", func(t *testing.T) {
+		w := newManyTwins(t, 2)
+		w.take(w.r[0], w.loser)
+		w.owes("the winner has heard", w.r[0], twinsOfOne-part.MaxUndo)
+		w.ends(twinsOfOne)
+	})
+	t.Run("a third region hears the loser first", func(t *testing.T) {
+		w := newManyTwins(t, 3)
+		w.take(w.r[2], w.loser)
+		w.owes("the third has heard", w.r[2], twinsOfOne-part.MaxUndo)
+		w.ends(twinsOfOne)
+	})
+	for _, save := range []bool{false, true} {
+		t.Run(fmt.Sprint("restart, saved ", save), func(t *testing.T) {
+			w := newManyTwins(t, 2)
+			for _, r := range w.r {
+				w.openAgain(r, save)
+			}
+			w.owes("opened again", w.loser, twinsOfOne-part.MaxUndo)
+			w.take(w.r[0], w.loser)
+			w.take(w.loser, w.r[0]) // it has room again
+			w.loser.s.dropEnded(w.loser.s.partitions[0], new(Batch))
+			w.owes("paid in part", w.loser, twinsOfOne-part.MaxUndo-payBatch)
+			w.openAgain(w.loser, save)
+			w.owes("opened once more", w.loser, twinsOfOne-part.MaxUndo-payBatch)
+			w.ends(twinsOfOne)
+		})
+	}
+	t.Run("deleted by the loser", func(t *testing.T) {
+		w := newManyTwins(t, 2)
+		must(t, do(w.loser.s, Op{Kind: Del, Keys: [][]byte{[]byte("hot")}}).Err)
+		must(t, do(w.loser.s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 7}).Err)
+		w.ends(7)
+	})
+	t.Run("deleted by another", func(t *testing.T) {
+		w := newManyTwins(t, 3)
+		w.take(w.r[2], w.r[0])
+		w.take(w.r[2], w.loser)
+		must(t, do(w.r[2].s, Op{Kind: Del, Keys: [][]byte{[]byte("hot")}}).Err)
+		must(t, do(w.loser.s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 7}).Err)
+		w.ends(7)
+	})
+	t.Run("deleted by one that has seen no take-back", func(t *testing.T) {
+		w := newManyTwins(t, 3)
+		// The third has all operations of the loser, and pins all take-backs.
+		b, err := w.pull(w.r[2], w.loser, 0, 0, 1)
+		must(t, err)
+		_, err = w.r[2].s.Take(b)
+		must(t, err)
+		v, _ := get(w.r[2].s, "hot")
+		if v != twinsOfOne {
+			t.Fatalf("the third has %d", v)
+		}
+		must(t, do(w.r[2].s, Op{Kind: Del, Keys: [][]byte{[]byte("hot")}}).Err)
+		w.ends(twinsOfOne)
+	})
+	for _, heard := range []string{"all", "the heir alone", "the winner alone"} {
+		t.Run("the loser is lost, heard by "+heard, func(t *testing.T) {
+			w := newManyTwins(t, 3)
+			if heard != "the heir alone" {
+				w.take(w.r[0], w.loser)
+			}
+			if heard != "the winner alone" {
+				w.take(w.r[2], w.loser)
+			}
+			w.loseOne(1, 2)
+			w.finish()
+			w.ends(twinsOfOne)
+			for _, r := range w.r {
+				p := r.s.partitions[0]
+				p.lock()
+				undo := p.hot.peek("hot").parts().Of(1).Undo
+				p.mu.Unlock()
+				if len(undo) < twinsOfOne-part.MaxUndo { // what the heir took back
+					t.Errorf("region %d remembers %d take-backs", r.n, len(undo))
+				}
+			}
+		})
+	}
+}
+
+// TestHotTwins: what a key's merge logs does not grow with its take-backs.
+func TestHotTwins(t *testing.T) {
+	t.Parallel()
+	w := newManyTwins(t, 2)
+	w.take(w.r[0], w.loser)
+	r := w.r[0]
+	if undo := r.s.partitions[0].hot.peek("hot").parts().Of(1).Undo; len(undo) != part.MaxUndo {
+		t.Fatalf("%d take-backs are remembered", len(undo))
+	}
+	logged := func() uint64 {
+		p := r.s.partitions[0]
+		p.lock()
+		defer p.mu.Unlock()
+		return p.saving.logBytes
+	}
+	must(t, do(w.loser.s, Op{Kind: IncrBy, Key: []byte("hot"), Delta: 1}).Err)
+	before := logged()
+	w.take(r, w.loser)
+	if n := logged() - before; n > 100 {
+		t.Errorf("an increment of another region logs %d bytes", n)
+	}
+	w.openAgain(r, false)
+	if v, _ := get(r.s, "hot"); v != 2*twinsOfOne-part.MaxUndo+1 {
+		t.Errorf("opened again: %d", v)
+	}
+	if undo := r.s.partitions[0].hot.peek("hot").parts().Of(1).Undo; len(undo) != part.MaxUndo {
+		t.Errorf("opened again: %d take-backs", len(undo))
+	}
+	w.ends(twinsOfOne + 1)
+}
