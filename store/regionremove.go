@@ -298,14 +298,14 @@ func (x *decider) tellOwed(p *partition, gone part.Region) error {
 	room := 0
 	owed := p.regions.owed.byKey
 	for key, ops := range owed {
-		room += (&ref{key: []byte(key)}).owedRoom(len(ops))
+		room += (len(ops)/takeOps + 1) * (&ref{key: []byte(key)}).owedRoom(min(len(ops), takeOps))
 	}
 	if err := x.reserveMore(room); err != nil {
 		return err
 	}
-	for key, ops := range owed {
-		if ops = p.regions.owed.of([]byte(key), gone); len(ops) > 0 {
-			x.log(p, &entry{kind: entryOwed, key: []byte(key), r: &regional{owed: slices.Clone(ops), what: owedTold}})
+	for key := range owed {
+		for some := range slices.Chunk(p.regions.owed.of([]byte(key), gone), takeOps) {
+			x.log(p, &entry{kind: entryOwed, key: []byte(key), r: &regional{owed: slices.Clone(some), what: owedTold}})
 		}
 	}
 	return nil
@@ -344,6 +344,7 @@ func (t *taker) ofRemoval(e *pulledEntry) {
 		for i := range e.r.owed {
 			t.other = append(t.other, removalOp{regionOwe, e.key, &e.r.owed[i]})
 		}
+		t.ops += len(e.r.owed)
 	case entryLevelled:
 		l := e.r.levelled
 		if l.By, l.Seq = t.d.RegionSource, e.seq; true {

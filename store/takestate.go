@@ -143,8 +143,11 @@ func (t *taker) stateKey(k *stateKey) error {
 	t.of = append(t.of, len(t.keys))
 	t.keys = append(t.keys, changedKey{key: k.key, n: 1})
 	t.changes = append(t.changes, Change{Kind: ChangeParts, Region: t.d.Region, Parts: k.parts})
-	for i := range k.owed {
+	for i := range k.owed { // behind the parts
 		t.other = append(t.other, removalOp{regionOwe, k.key, &k.owed[i]})
+		if err := t.enough(len(k.key)); err != nil {
+			return err
+		}
 	}
 	return t.enough(len(k.key) + int(partsBytes(k.parts)))
 }

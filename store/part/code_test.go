@@ -85,6 +85,84 @@ func TestCodeRefuses(t *testing.T) {
 	}
 }
 
+// TestDelta: what was made of parts is told by what it makes of their take-backs, also if some are dropped, and
+// nothing else is accepted.
+func TestDelta(t *testing.T) {
+	t.Parallel()
+	undos := func(from, to uint64) (all []Undo) {
+		for i := from; i < to; i++ {
+			all = append(all, Undo{Dot: i, Clock: 1000 + i, Delta: int64(i)})
+		}
+		return all
+	}
+	before := Parts{{Region: 1, Clock: 1500, Live: 900, Undo: undos(1, 400)}, FromCounter(2, 5, 9), {Region: 4, Clock: 2000, Undo: undos(1, 3)}}
+	for name, tc := range map[string]struct {
+		undo  []Undo
+		bytes int
+	}{
+		"as before":       {undos(1, 400), 40},
+		"two more":        {undos(1, 402), 50},
+		"some dropped":    {append(undos(1, 100), undos(101, 380)...), 80},
+		"dropped, more":   {undos(5, 410), 100},
+		"all dropped":     {nil, 40},
+		"others":          {undos(500, 510), 100},
+		"another history": {append(undos(1, 2), undos(700, 702)...), 900},
+	} {
+		after := before.Clone()
+		after[0].Undo, after[0].Clock, after[0].Cum = tc.undo, 2000, 77
+		after = append(after, FromCounter(7, 1, 1))
+		b := AppendDelta(nil, before, after)
+		d, err := DecodeDelta(b)
+		if err != nil || len(b) > tc.bytes || !bytes.Equal(d.AppendTo(nil), b) {
+			t.Fatalf("%s: %d bytes, %v", name, len(b), err)
+		}
+		if got := d.Parts(before.Clone()); !bytes.Equal(got.AppendTo(nil), after.AppendTo(nil)) {
+			t.Errorf("%s: %+v, not %+v", name, got, after)
+		}
+		if h := d.Heads(); len(h) != 4 || h[0].Cum != 77 || h[0].Clock != 2000 {
+			t.Errorf("%s: %+v", name, h)
+		}
+		if _, err := Decode(b); d.Keeps() && err == nil {
+			t.Errorf("%s: is taken for parts", name)
+		}
+	}
+	whole := AppendDelta(nil, nil, before)
+	if d, err := DecodeDelta(whole); err != nil || d.Keeps() || !bytes.Equal(whole, before.AppendTo(nil)) {
+		t.Errorf("what was there before is told by %x: %v", whole, err)
+	}
+	kept := &keptUndo{dropped: []uint64{7, 7}}
+	twice := (&Delta{Parts{{Region: 1, Clock: 9}}, []*keptUndo{kept}}).AppendTo(nil)
+	if d, err := DecodeDelta(twice); err == nil {
+		t.Errorf("dropped twice: %+v", d)
+	}
+	kept.dropped = []uint64{7, 10}
+	if d, err := DecodeDelta((&Delta{Parts{{Region: 1, Clock: 9}}, []*keptUndo{kept}}).AppendTo(nil)); err == nil {
+		t.Errorf("dropped later than the part: %+v", d)
+	}
+}
+
+// FuzzDelta: bytes that are accepted are the encoding of what they say, and whatever it is made of does no harm.
+func FuzzDelta(f *testing.F) {
+	more := sample.Clone()
+	more.Increment(1, 1<<40, 1, Expiry{})
+	f.Add(AppendDelta(nil, sample, more))
+	f.Add(sample.AppendTo(nil))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		d, err := DecodeDelta(b)
+		if err != nil {
+			return
+		}
+		if !bytes.Equal(d.AppendTo(nil), b) {
+			t.Fatalf("%x is read as %+v", b, d)
+		}
+		for _, before := range []Parts{nil, sample, d.Parts(sample.Clone())} {
+			after := d.Parts(before.Clone())
+			after.Value()
+			after.AppendTo(nil)
+		}
+	})
+}
+
 // FuzzDecode: bytes that are accepted are the encoding of what they say, and whatever is done to
 // that can be encoded.
 func FuzzDecode(f *testing.F) {

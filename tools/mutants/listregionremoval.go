@@ -33,8 +33,8 @@ var regionRemovalMutants = []mutant{
 	{
 		guarantee: "removal", name: "an heir takes nothing back",
 		file:     "store/regionowed.go",
-		old:      "		case !p.inherited(o.Region) || full:\n",
-		new:      "		case full || !full:\n",
+		old:      "		case p.inherited(m.Region):\n",
+		new:      "		case false:\n",
 		packages: "./store", tests: "TestRegionRemoved|TestOwedIsTold|TestHeirOfHeir",
 	},
 	{
@@ -61,16 +61,37 @@ var regionRemovalMutants = []mutant{
 	{
 		guarantee: "removal", name: "a take-back in a log settles nothing",
 		file:     "store/regionowed.go",
-		old:      "	if i := g.owed.find(r.key, lost); i >= 0 {\n",
-		new:      "	if i := g.owed.find(r.key, lost); i < -1 {\n",
+		old:      "	case known && !l.Owed:\n",
+		new:      "	case false:\n",
 		packages: "./store", tests: "TestOwed",
 	},
 	{
 		guarantee: "removal", name: "a take-back in a part settles nothing",
 		file:     "store/regiontake.go",
-		old:      "		settled = r.p.settledBy(r.key, parts, settled)\n",
+		old:      "		settled = r.p.settledBy(r.key, parts, taken)\n",
 		new:      "		_ = r.p.settledBy\n",
 		packages: "./store", tests: "TestOwed",
+	},
+	{
+		guarantee: "removal", name: "a take-back that was forgotten in the same answer settles nothing",
+		file:     "store/regionowed.go",
+		old:      "		return append(taken, owedOp{Region: ch.Region, Dot: ch.Dot})\n",
+		new:      "		return taken\n",
+		packages: "./store", tests: "TestOwed",
+	},
+	{
+		guarantee: "removal", name: "what a lost region had no room to take back is not owed by it",
+		file:     "store/regionowed.go",
+		old:      "	case l.Owed:\n		x.owe(r, lost, false)\n",
+		new:      "	case l.Owed:\n",
+		packages: "./store", tests: "TestManyTwins",
+	},
+	{
+		guarantee: "removal", name: "what a region owes it does not tell with its state",
+		file:     "store/regionowed.go",
+		old:      "		if g.pays(o.Region) {\n			owed",
+		new:      "		if g.gone(o.Region) {\n			owed",
+		packages: "./store", tests: "TestManyTwins",
 	},
 	{
 		guarantee: "removal", name: "an heir does not wait for the others",
@@ -131,8 +152,8 @@ var regionRemovalMutants = []mutant{
 	{
 		guarantee: "removal", name: "only the heir knows what is owed",
 		file:     "store/regionowed.go",
-		old:      "	if r.p.regions.gone(o.Region) {\n",
-		new:      "	if r.p.regions.heirOf(o.Region) {\n",
+		old:      "	x.owe(r, *o, true)\n",
+		new:      "	if r.p.regions.heirOf(o.Region) {\n		x.owe(r, *o, true)\n	}\n",
 		packages: "./store", tests: "TestHeirOfHeir",
 	},
 	{
@@ -180,8 +201,8 @@ var regionRemovalMutants = []mutant{
 	{
 		guarantee: "removal", name: "what a lost region took back is taken back again",
 		file:     "store/part/value.go",
-		old:      "	return dot > q.Base.Clock && !slices.ContainsFunc(q.Undo, back), true\n",
-		new:      "	return dot > q.Base.Clock && !slices.ContainsFunc(q.Undo[:0], back), true\n",
+		old:      "	return dot > q.Base.Clock && !q.tookBack(dot), true\n",
+		new:      "	return dot > q.Base.Clock, true\n",
 		packages: "./store", tests: "TestOwed|TestRegionRemoved",
 	},
 	{

@@ -96,8 +96,8 @@ var regionStateMutants = []mutant{
 	{
 		guarantee: "R4", name: "a state gives parts to every counter that it tells of",
 		file:     "store/regiontake.go",
-		old:      "	if len(parts) == 0 || samePartsClocks(before, parts) {",
-		new:      "	if len(parts) == 0 || samePartsClocks(before, parts) && r.c.parts() != nil {",
+		old:      "	same := len(parts) == 0 || samePartsClocks(before, parts) //",
+		new:      "	same := len(parts) == 0 || samePartsClocks(before, parts) && r.c.parts() != nil //",
 		packages: "./store", tests: "TestStateLeavesPlain",
 	},
 	{
