@@ -106,6 +106,7 @@ func (s *Server) infoRegions(_ *observe.View, b *observe.Lines) {
 	b.Add("region_ids_late", r.Operations.Late)
 	b.Add("region_twins_seen", r.Operations.Twins)
 	b.Add("region_takebacks", r.Operations.TakenBack)
+	b.Add("region_takebacks_owed", r.Operations.Owed)
 	b.Add("region_ids_unchecked", r.Operations.Unchecked)
 	b.Add("region_beyond_bounds", r.Operations.BeyondBounds)
 	b.Add("region_ills", len(r.Ills))

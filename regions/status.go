@@ -123,6 +123,7 @@ type Operations struct {
 	TakenBack    uint64 `json:"taken_back"`
 	Unchecked    uint64 `json:"unchecked"`
 	BeyondBounds uint64 `json:"beyond_bounds"`
+	Owed         uint64 `json:"owed"`
 }
 
 // PeerStatus is how the reading of a region goes, see Status.

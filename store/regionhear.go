@@ -52,6 +52,8 @@ type RegionIDs struct {
 	// BeyondBounds are bounded increments that met a counter beyond their bounds: each region
 	// judges by what it knows, so together they can exceed them.
 	BeyondBounds uint64
+	// Owed are those that are to be taken back here once there is room (part.MaxUndo), and count twice until then.
+	Owed uint64
 }
 
 // Add adds others.
@@ -68,6 +70,9 @@ func (s *Store) RegionIDs() (sum RegionIDs) {
 	for _, p := range s.partitions {
 		p.lock()
 		sum.BeyondBounds += p.beyond
+		if p.regions != nil {
+			sum.Owed += uint64(p.regions.owed.count[p.self()])
+		}
 		p.mu.Unlock()
 	}
 	return sum

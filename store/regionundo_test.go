@@ -35,6 +35,9 @@ func newManyTwins(t *testing.T, regions int) *manyTwins {
 	}
 	w.take(w.loser, w.r[0])
 	w.owes("the loser has heard", w.loser, twinsOfOne-part.MaxUndo)
+	if n := w.loser.s.RegionIDs(); n.Owed != twinsOfOne-part.MaxUndo || n.TakenBack != twinsOfOne {
+		t.Errorf("%+v", n)
+	}
 	return w
 }
 

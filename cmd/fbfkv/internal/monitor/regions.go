@@ -17,6 +17,8 @@ var regionFigures = []figure[regions.NodeStatus]{
 	// What a removed region did is told by others for a while, and has no series of its own: its name may be given again.
 	counter("region_unchecked_total", "Operations of all regions, also of those that were removed, that may count twice: see region_ids_unchecked_total.",
 		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Unchecked) }),
+	gauge("region_takebacks_owed", "Operations that were applied in another region, too, and count twice until there is room to take them back here.",
+		func(s *regions.NodeStatus) float64 { return float64(s.Operations.Owed) }),
 	counter("region_beyond_bounds_total", "Bounded increments that met a counter beyond their bounds.",
 		func(s *regions.NodeStatus) float64 { return float64(s.Operations.BeyondBounds) }),
 }

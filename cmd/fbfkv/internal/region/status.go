@@ -205,6 +205,9 @@ func (o *operator) show(addr string, acknowledge bool) error {
 	if n := st.Operations; n.Twins > 0 {
 		o.Say("%s applied in two regions, of which %d taken back here", plural(int(n.Twins), "operation"), n.TakenBack)
 	}
+	if n := st.Operations.Owed; n > 0 {
+		o.Say("%s of these count twice until there is room to take them back", plural(int(n), "operation"))
+	}
 	if n := st.Acknowledged; n > 0 {
 		o.Say("up to %s that could not be compared may count twice, which was acknowledged", plural(int(n), "operation"))
 	}
