@@ -74,10 +74,8 @@ func (p *partition) redo(e *entry, seq uint64, at moment) error {
 		p.redoMerge(e, seq)
 	case entryForget:
 		p.redoForget(e, seq)
-	case entrySpent:
+	case entrySpent, entryPaid:
 		p.redoOwnParts(e, seq)
-	case entryPaid:
-		p.redoPaid(e, seq)
 	case entryTakeBack:
 		p.redoTakeBack(e, seq, at)
 	case entryHeard:

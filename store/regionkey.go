@@ -255,16 +255,11 @@ func (p *partition) redoTakeBack(e *entry, seq uint64, at moment) {
 	p.redoRecordTakenBack(e, seq, at)
 }
 
-// redoPaid takes back what was owed.
-func (p *partition) redoPaid(e *entry, seq uint64) {
-	if seq > p.marks.counters && p.regions != nil {
+// redoOwnParts redoes an entry that changes nothing but the parts of a key, and pays what is owed of it.
+func (p *partition) redoOwnParts(e *entry, seq uint64) {
+	if e.kind == entryPaid && seq > p.marks.counters && p.regions != nil {
 		p.regions.owed.remove(e.key, []owedOp{{Region: p.self(), Dot: e.r.back.Dot}})
 	}
-	p.redoOwnParts(e, seq)
-}
-
-// redoOwnParts redoes an entry that changes nothing but the parts of a key.
-func (p *partition) redoOwnParts(e *entry, seq uint64) {
 	if c := p.replaced(e, seq); c != nil {
 		p.redoParts(c, e, seq)
 		p.showParts(c, seq)
