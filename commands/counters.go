@@ -274,7 +274,7 @@ var counterCommands = []Command{
 		Parse: parseCMIncr, Reply: replyCMIncr,
 	},
 	{
-		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyLook), Group: groupCounter,
+		Name: "cseen", Arity: -3, Flags: ReadOnly | Fast, Keys: oneKey(keyRead), Group: groupCounter,
 		ACL: counterACL, Since: "0.2.0", Complexity: "O(1)",
 		Summary: "Says what is remembered of an operation, without applying it: delta, result, time and, in one of several regions, which one " +
 			"applied it. IDMP names an operation of INCREX.",

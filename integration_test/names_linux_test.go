@@ -109,7 +109,10 @@ func TestComposeFile(t *testing.T) {
 	for _, words := range list(t, string(file), "command")[:3] {
 		args[words[len(words)-1]] = words
 	}
-	n := startNamed(t, string(settings), args)
+	if out, code := fbfkv(t, "--check-config", "../packaging/docker/cluster.conf"); code == 0 || !strings.Contains(out, "placeholder") {
+		t.Errorf("the placeholder of the secret: %d, %s", code, out)
+	}
+	n := startNamed(t, strings.Replace(string(settings), "choose-a-secret-of-the-nodes", strings.Repeat("5", 64), 1), args)
 	create := list(t, string(file), "entrypoint")[0]
 	for _, want := range []string{"is complete", "exists already"} {
 		if out, code := n.run("secret", program, create[1:]...); code != 0 || !strings.Contains(out, want) {

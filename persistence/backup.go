@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io/fs"
 	"math"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -257,7 +260,7 @@ func (db *DB) BackupSize(dir string) (done, total int64) {
 // vanishes meanwhile is left out.
 func treeSize(fsys vfs.FS, dir string) (bytes int64, err error) {
 	err = walk(fsys, dir, "", func(path string, info vfs.FileInfo) error {
-		if !passing(path) {
+		if copied(path) {
 			bytes += info.Size()
 		}
 		return nil
@@ -265,7 +268,7 @@ func treeSize(fsys vfs.FS, dir string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// walk calls fn for all files below root, with their path from there.
+// walk calls fn for all files in root and in those of its directories that a backup has, with their path from there.
 func walk(fsys vfs.FS, root, below string, fn func(path string, info vfs.FileInfo) error) error {
 	names, err := fsys.List(fsys.PathJoin(root, below))
 	if err != nil {
@@ -280,7 +283,9 @@ func walk(fsys vfs.FS, root, below string, fn func(path string, info vfs.FileInf
 		case err != nil:
 			return err
 		case info.IsDir():
-			err = walk(fsys, root, path, fn)
+			if below == "" && slices.Contains([]string{pebbleName, logName, snapshotName, runName}, name) {
+				err = walk(fsys, root, path, fn)
+			}
 		default:
 			err = fn(path, info)
 		}
@@ -337,17 +342,46 @@ func passing(path string) bool {
 	return path == lockName || path == spareName || path == metaName || path == backupName || path == ValuesName || path == RegionsName || strings.HasSuffix(path, disk.TmpSuffix) || strings.HasSuffix(path, oplog.RecycledSuffix)
 }
 
-// copyTree copies all files that are not passing, durably.
-func copyTree(fsys vfs.FS, from, to string, copied func(n int)) error {
+// copied reports whether Restore takes a file: one that a backup has. A data directory may hold others, a log file or the
+// server's users, which are not data.
+func copied(path string) bool {
+	return backupPath.MatchString(filepath.ToSlash(path)) && !passing(path)
+}
+
+// noLinks refuses a path below root that leads over a link, or to a device. A link in a backup can lead to files that its author
+// must not read.
+func noLinks(fsys vfs.FS, root, path string) error {
+	if vfs.Root(fsys) != vfs.Default {
+		return nil // it has no links
+	}
+	at := root
+	for name := range strings.SplitSeq(filepath.ToSlash(path), "/") {
+		at = fsys.PathJoin(at, name)
+		info, err := os.Lstat(at)
+		if err != nil {
+			return err
+		}
+		if mode := info.Mode(); !mode.IsRegular() && !mode.IsDir() {
+			return fmt.Errorf("%s is neither a file nor a directory (%v): a backup has no links", at, mode.Type())
+		}
+	}
+	return nil
+}
+
+// copyTree copies all files that a backup has, durably.
+func copyTree(fsys vfs.FS, from, to string, progress func(n int)) error {
 	return walk(fsys, from, "", func(path string, _ vfs.FileInfo) error {
-		if passing(path) {
+		if !copied(path) {
 			return nil
+		}
+		if err := noLinks(fsys, from, path); err != nil {
+			return err
 		}
 		target := fsys.PathJoin(to, path)
 		if err := disk.MakeDir(fsys, fsys.PathDir(target)); err != nil {
 			return err
 		}
-		if err := disk.CopyFile(fsys, fsys.PathJoin(from, path), target, copied); err != nil {
+		if err := disk.CopyFile(fsys, fsys.PathJoin(from, path), target, progress); err != nil {
 			return err
 		}
 		return disk.SyncDir(fsys, fsys.PathDir(target))

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence/disk"
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // ErrStream: the stream of a backup is cut, damaged, or none.
@@ -346,8 +347,9 @@ func (s *streamReader) cut(err error) error {
 	return fmt.Errorf("read the stream: %w", err)
 }
 
-// streamPath matches the files of a backup: in it, or in one of its directories.
-var streamPath = regexp.MustCompile(`^(?:(?:` + pebbleName + `|` + logName + `|` + snapshotName + `|` + runName + `)/)?[A-Za-z0-9_][A-Za-z0-9_.-]*$`)
+// backupPath matches the files of a backup: in it, or in one of its directories.
+var backupPath = regexp.MustCompile(`^(?:` + metaName + `|` + originName + `|` + oplog.MarkName + `|` + manifestMarkName +
+	`|(?:` + pebbleName + `|` + logName + `|` + snapshotName + `|` + runName + `)/[A-Za-z0-9_][A-Za-z0-9_.-]*)$`)
 
 // file receives a file, of which content is the first record.
 func (s *streamReader) file(content []byte) error {
@@ -355,7 +357,7 @@ func (s *streamReader) file(content []byte) error {
 		return badStream("a file has no size")
 	}
 	size, path := binary.BigEndian.Uint64(content), string(content[8:])
-	if len(path) > maxStreamPath || !streamPath.MatchString(path) || path != metaName && passing(path) || s.seen[path] {
+	if len(path) > maxStreamPath || !backupPath.MatchString(path) || path != metaName && passing(path) || s.seen[path] {
 		return badStream("it has a file %.150q, which no backup has, or twice", path)
 	}
 	if size > uint64(s.info.Bytes-s.done) {

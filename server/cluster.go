@@ -34,6 +34,9 @@ type ClusterConfig struct {
 	ReplicaMaxStale  time.Duration // 0: no limit
 }
 
+// shippedSecret is the placeholder in packaging/docker/cluster.conf.
+const shippedSecret = "choose-a-secret-of-the-nodes"
+
 // portDistance is how far the default cluster-port is from the port for clients.
 const portDistance = 10000
 
@@ -69,6 +72,9 @@ func (c *Config) clusterFaults() (faults Faults) {
 	}
 	if c.Cluster.TLS && c.TLS.Port == 0 && !c.TLS.hasFiles() {
 		fault("tls-cluster needs tls-cert-file and tls-key-file")
+	}
+	if c.Cluster.Secret == shippedSecret {
+		fault("cluster-secret is the placeholder of the shipped cluster.conf, which everybody knows: draw one with openssl rand -hex 32")
 	}
 	switch {
 	case c.Cluster.TLS && c.TLS.CACertFile == "" && c.TLS.CACertDir == "" && c.TLS.ClusterCACertFile == "":

@@ -186,6 +186,8 @@ func TestNodesSettings(t *testing.T) {
 		{"bind -::1,10.0.0.1", []string{"with cluster-enabled yes and bind -::1 10.0.0.1, others could"}},
 		{"bind 127.0.0.1,::1,localhost", nil},
 		{"bind * cluster-secret " + secret, nil},
+		{"cluster-secret choose-a-secret-of-the-nodes", []string{"cluster-secret is the placeholder of the shipped cluster.conf"}},
+		{"cluster-enabled no cluster-secret choose-a-secret-of-the-nodes", nil},
 		{"bind * tls-cluster yes", []string{"tls-cluster needs tls-cert-file and tls-key-file", "tls-cluster yes needs the authorities to trust"}},
 		{"bind * tls-cluster yes tls-cert-file " + cert + " tls-key-file " + key + " tls-ca-cert-file " + ca.File, nil},
 		{"bind * cluster-enabled no", nil},

@@ -32,7 +32,7 @@ func (l *logFile) Write(b []byte) (int, error) {
 // reopen opens the path again, where logrotate or the like may have put another
 // file. On an error the old one stays.
 func (l *logFile) reopen() error {
-	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
+	f, err := os.OpenFile(l.path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("logfile: %w", err)
 	}

@@ -18,6 +18,7 @@ import (
 )
 
 func main() {
+	privateFiles()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }
 

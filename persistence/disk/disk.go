@@ -103,7 +103,7 @@ func SyncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// MakeDir creates dir and its missing parents, durably.
+// MakeDir creates dir and its missing parents, durably, for this user alone.
 func MakeDir(fsys vfs.FS, dir string) error {
 	var missing []string // deepest first
 	for d := dir; ; d = fsys.PathDir(d) {
@@ -119,7 +119,7 @@ func MakeDir(fsys vfs.FS, dir string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := fsys.MkdirAll(dir, 0o755); err != nil {
+	if err := fsys.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	for _, d := range missing {

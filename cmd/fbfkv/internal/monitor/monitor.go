@@ -112,7 +112,7 @@ func (m *Monitor) routes(o *Options) http.Handler {
 		mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
 	}
-	return mux
+	return m.guard(mux)
 }
 
 // registry holds everything that /metrics shows.

@@ -73,21 +73,21 @@ func (m *Monitor) addPage(mux *http.ServeMux, version string) {
 		if err != nil {
 			panic(err) // the program was built without it
 		}
-		mux.Handle("GET "+path, m.guard(func(w http.ResponseWriter, _ *http.Request) {
+		mux.HandleFunc("GET "+path, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", f.kind)
 			w.Write(text)
-		}))
+		})
 	}
-	mux.Handle("GET /status", m.guard(func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write(m.status(version, m.loopback() && !forwarded(r)))
-	}))
+	})
 }
 
-// guard refuses requests whose Host is another than localhost if the monitor listens on
+// guard refuses all requests whose Host is another than localhost if the monitor listens on
 // the loopback alone: a name of an attacker's, made to mean this machine, would let a page
 // of theirs read ours (DNS rebinding).
-func (m *Monitor) guard(next http.HandlerFunc) http.Handler {
+func (m *Monitor) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", pagePolicy)
@@ -99,7 +99,7 @@ func (m *Monitor) guard(next http.HandlerFunc) http.Handler {
 			http.Error(w, needsLocal, http.StatusMisdirectedRequest)
 			return
 		}
-		next(w, r)
+		next.ServeHTTP(w, r)
 	})
 }
 

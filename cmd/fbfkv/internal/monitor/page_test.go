@@ -68,9 +68,9 @@ func TestPagePolicy(t *testing.T) {
 // TestPageHost: on the loopback the page answers only requests that mean the loopback, so
 // that no page from elsewhere reads it through a name of its own (DNS rebinding).
 func TestPageHost(t *testing.T) {
-	w, ready := start(t, Options{})
+	w, ready := start(t, Options{Pprof: true})
 	ready()
-	for _, path := range pagePaths {
+	for _, path := range append([]string{"/metrics", "/healthz", "/readyz", "/debug/pprof/", "/debug/pprof/symbol"}, pagePaths...) {
 		for host, want := range map[string]int{
 			"localhost": 200, "LOCALHOST:8080": 200, "127.0.0.1": 200, "127.8.9.1:80": 200, "[::1]:9379": 200, "[::1]": 200,
 			"evil.example": 421, "evil.example:9379": 421, "localhost.evil.example": 421, "127.0.0.1.evil.example": 421, "10.0.0.1:9379": 421,
@@ -80,9 +80,6 @@ func TestPageHost(t *testing.T) {
 				t.Errorf("%s of %s: %s", path, host, answer.Status)
 			}
 		}
-	}
-	if answer, _ := w.ask("GET", "/metrics", "Host", "evil.example"); answer.StatusCode != 200 {
-		t.Errorf("/metrics, which has no keys, by another name: %s", answer.Status)
 	}
 }
 

@@ -1,0 +1,42 @@
+//go:build unix
+
+package integration
+
+import (
+	"io/fs"
+	"path/filepath"
+	"testing"
+)
+
+// TestFilesArePrivate: what the server, a backup and a restore create is for their user alone.
+func TestFilesArePrivate(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	backup, restored, log := filepath.Join(dir, "deep", "backup"), filepath.Join(dir, "restored"), filepath.Join(dir, "log")
+	s := startServer(t, "--dir", filepath.Join(dir, "deep", "data"), "--logfile", log)
+	c := s.dial()
+	c.want(":1", "CINCRBY", "k", "id", "1")
+	c.want(":1", "FBF.ADD", "f", "x")
+	c.want("+OK", "SAVE")
+	c.want("+OK", "BACKUP", backup)
+	if out, code := fbfkv(t, "restore", backup, restored); code != 0 {
+		t.Fatal(out)
+	}
+	seen := 0
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		info, err := d.Info()
+		if seen++; err == nil && info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s is %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen < 20 {
+		t.Errorf("%d files and directories", seen)
+	}
+}
