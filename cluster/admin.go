@@ -163,7 +163,11 @@ func (a *Admin) info() (any, error) {
 
 func (a *Admin) state() *State {
 	s := a.Node.Status()
-	return &State{Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
+	aside := ""
+	if s.Aside != nil {
+		aside = s.Aside.Error()
+	}
+	return &State{Aside: aside, Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
 		Commit: s.Committed, Applied: s.Applied}
 }
 
@@ -485,7 +489,7 @@ func (a *Admin) forget(cluster string) error {
 	if a.Node.Leads() {
 		return errors.New("it leads the cluster: remove it first")
 	}
-	if err := a.Directory.forget(cluster); err != nil {
+	if err := a.Directory.Leave(cluster); err != nil {
 		return err
 	}
 	a.Stop()

@@ -14,6 +14,7 @@ import (
 //
 //	01 | fence u64 | origin u64 | number u64 | sections    what partitions have decided
 //	02 | origin u64                                        a leader begins
+//	03 | pasts (witness.go)                                how far the voters have been
 //
 // Others are refused. Numbers are big endian.
 type commandKind byte
@@ -21,6 +22,7 @@ type commandKind byte
 const (
 	commandSections commandKind = 1
 	commandBegin    commandKind = 2
+	commandPasts    commandKind = 3
 )
 
 const sectionsHeader = 1 + 8 + 8 + 8
@@ -43,7 +45,9 @@ func (c *command) encode(dst []byte) []byte {
 	if c.kind == commandSections {
 		dst = binary.BigEndian.AppendUint64(dst, c.fence)
 	}
-	dst = binary.BigEndian.AppendUint64(dst, c.origin)
+	if c.kind != commandPasts {
+		dst = binary.BigEndian.AppendUint64(dst, c.origin)
+	}
 	if c.kind == commandSections {
 		dst = binary.BigEndian.AppendUint64(dst, c.number)
 	}
@@ -73,6 +77,7 @@ func decodeCommand(b []byte) (c command, err error) {
 		if err == nil && len(rest) > 0 {
 			err = disk.Corruptf("an entry of the log goes on behind its end")
 		}
+	case commandPasts:
 	default:
 		return c, fmt.Errorf("%w: an entry of the log of unknown kind %d", disk.ErrCorrupt, b[0])
 	}

@@ -72,6 +72,7 @@ func NewConfirmer(r *raft.Raft, t *Transport, self raft.ServerID) *Confirmer {
 // that was answered.
 func (t *Transport) observe(r *raft.Raft, answered func(peer raft.ServerID, sent time.Time, term uint64)) {
 	t.raft.Store(&watcher{
+		term:     r.CurrentTerm,
 		follows:  func(term uint64) bool { return r.State() == raft.Follower && r.CurrentTerm() == term },
 		answered: answered,
 		sends: func(to peer, term uint64) bool {

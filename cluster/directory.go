@@ -259,8 +259,8 @@ func (d *Directory) become(c Configuration, founder, erase bool) error {
 	})
 }
 
-// forget makes the directory one that no node uses any more. Its data stays.
-func (d *Directory) forget(cluster string) error {
+// Leave makes the directory one that no node uses any more. Its data stays.
+func (d *Directory) Leave(cluster string) error {
 	return d.change(func(m *membership) { *m = membership{Removed: cluster} })
 }
 

@@ -186,7 +186,7 @@ func TestDirectoryIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(d.forget(next.Cluster), d.Close()); err != nil {
+	if err := errors.Join(d.Leave(next.Cluster), d.Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := use(nothing); !errors.Is(err, errRemoved) {

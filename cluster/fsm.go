@@ -48,13 +48,23 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 	if c.kind == commandBegin && c.origin != n.log.origin {
 		n.skew.Store(unknownSkew) // another's clock counts now
 	}
-	if c.origin != n.log.origin && !known {
+	if c.kind != commandPasts && c.origin != n.log.origin && !known {
 		n.compareClock(l)
 	}
 	switch c.kind {
 	case commandBegin:
 		if !known {
 			return n.begin(l, c)
+		}
+	case commandPasts:
+		pasts, err := decodePasts(c.body)
+		if err != nil {
+			return err
+		}
+		for id, p := range pasts {
+			if w := n.witness(); w != nil {
+				w.Learn(id, p)
+			}
 		}
 	case commandSections:
 		switch {
@@ -146,7 +156,7 @@ const leastSkew = 500
 func (n *Node) startLeading(term uint64) error {
 	n.leading.Lock()
 	defer n.leading.Unlock()
-	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term {
+	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term || n.o.Net.Aside() != nil {
 		return nil // another one's first command will follow
 	}
 	n.log.setFence(term)

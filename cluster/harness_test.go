@@ -53,7 +53,9 @@ type replica struct {
 	node *Node // nil: not running
 	net  *Net
 	port int
-	cut  atomic.Bool
+
+	witness *Witness // of this life
+	cut     atomic.Bool
 
 	restarted atomic.Int64
 }
@@ -145,10 +147,6 @@ func (m *replica) start() {
 	}
 	m.port = l.Addr().(*net.TCPAddr).Port
 	m.s.faults.listens(l.Addr().String(), m.id)
-	m.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel}, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
-	if err != nil {
-		m.s.t.Fatal(err)
-	}
 	m.full = crashtest.NewFullDisk(errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		if gate := m.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
 			if strings.Contains(op.Path, "/log/") {
@@ -159,6 +157,14 @@ func (m *replica) start() {
 		return nil
 	})))
 	stable, err := OpenStable(m.full, "d")
+	if err != nil {
+		m.s.t.Fatal(err)
+	}
+	starts, err := stable.CountStart()
+	must(m.s.t, err)
+	m.witness, err = OpenWitness(stable, slog.New(slog.DiscardHandler))
+	must(m.s.t, err)
+	m.net, err = Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: m.id, Format: FormatLevel, Starts: starts}, Witness: m.witness, Secret: testSecret, Dial: m.s.faults.dialer(m.id)})
 	if err != nil {
 		m.s.t.Fatal(err)
 	}

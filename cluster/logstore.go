@@ -25,9 +25,15 @@ type LogStore struct {
 	// that the process must end (R8). It may be told more than once. A full disk is none,
 	// while nothing has changed.
 	Failed func(error)
+	// Lost is told of entries that Raft wants to delete because the leader has others in their place, though they were
+	// committed. nil: that is an error as any other.
+	Lost func(from, to uint64)
 
 	cut atomic.Bool // entries were deleted and none stored since
 }
+
+// errKeepsLost is why entries are not deleted.
+var errKeepsLost = errors.New("the entries were committed, and the shard has lost them")
 
 // The log is monotonic: Raft leaves no gap, and deletes everything before it begins anew.
 var _ raft.MonotonicLogStore = (*LogStore)(nil)
@@ -90,7 +96,11 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 // DeleteRange deletes entries, both ends included: durably if they are the last ones or
 // all; the first ones are given up with their files. oplog's ErrNoSpace: none was deleted.
 func (s *LogStore) DeleteRange(lo, hi uint64) error {
-	_, last := s.Log.EntryBounds()
+	first, last := s.Log.EntryBounds()
+	if applied := s.Log.Applied(); s.Lost != nil && lo > first && hi == last && lo <= applied {
+		s.Lost(lo, applied)
+		return errKeepsLost
+	}
 	err := s.settle()
 	if err == nil {
 		err = s.Log.DeleteEntries(lo, hi)

@@ -85,6 +85,8 @@ type State struct {
 	Last    uint64 `json:"last"`
 	Commit  uint64 `json:"commit"`
 	Applied uint64 `json:"applied"`
+	// Aside is why the node takes part in nothing; "": it does.
+	Aside string `json:"aside,omitempty"`
 }
 
 // InitRequest makes a node the first of a new cluster.

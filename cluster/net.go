@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -24,6 +25,7 @@ const (
 	KindLead    byte = 'L' // to dial is to ask for leadership
 	KindLeaders byte = 'S' // who leads a shard
 	KindMove    byte = 'P' // a partition that moves
+	KindOlder   byte = 'O' // to dial is to say that the other's directory is older than one that ran before
 )
 
 // Limits of the cluster port.
@@ -39,6 +41,7 @@ type Identity struct {
 	Cluster string // the cluster's id, 40 hexadecimal digits
 	Node    string // the node's id, 40 hexadecimal digits
 	Format  uint16 // the highest format level that its program reads
+	Starts  uint64 // the number of its directory's start (R9)
 }
 
 // NetOptions says how a node speaks to the others.
@@ -53,6 +56,12 @@ type NetOptions struct {
 	// of Raft, so that a node that has been removed is not heard; it must be fast, and safe
 	// for concurrent use.
 	Admit func(peer Identity, kind byte) error
+	// Version returns the version of the configuration by which Admit decides. Removed is called when another node says that
+	// a later one is without this node. nil: nothing is said of that.
+	Version func() uint64
+	Removed func()
+	// Witness remembers how far the others have been, and refuses a directory that is older (R9). nil: none is refused for that.
+	Witness *Witness
 
 	// TLS returns the configuration in use: its certificates and ClientCAs, which make members, serve for both
 	// ends of a connection. Nil: no TLS, unless there is a secret.
@@ -90,9 +99,12 @@ type Net struct {
 	self      identity
 	throwaway tls.Certificate // for a secret without TLS
 	refused   refusals
+	end       atomic.Pointer[place] // SetEnd
+	aside     atomic.Pointer[error] // why it stands aside
 
 	mu       sync.Mutex
 	closed   bool
+	onAside  func()
 	handlers map[byte]func(net.Conn, Identity)
 	shaking  []net.Conn // accepted, in their handshakes, the oldest first
 	open     map[*peerConn]struct{}
@@ -162,7 +174,14 @@ func Listen(l net.Listener, o NetOptions) (*Net, error) {
 		}
 	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.Handle(KindOlder, func(c net.Conn, _ Identity) {
+		c.Close()
+		go n.StandAside(errOlder) // which waits for nobody, but ends this connection
+	})
 	n.serving.Go(n.accept)
+	if o.Witness != nil {
+		n.serving.Go(func() { o.Witness.keep(n.ctx) })
+	}
 	return n, nil
 }
 
@@ -211,6 +230,7 @@ func (n *Net) Abandon() error {
 func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Conn, error) {
 	c, err := n.dial(ctx, node, address, kind)
 	if err != nil {
+		n.tellOlder(node, address, kind, err)
 		err = fmt.Errorf("dial %s: %w", address, err)
 		if refused := (*refusal)(nil); errors.As(err, &refused) && n.refused.isNew(address, refused.Error()) {
 			n.o.Log.Warn("another node cannot be used", "address", address, "node", node, "error", refused)
@@ -222,6 +242,9 @@ func (n *Net) Dial(ctx context.Context, node, address string, kind byte) (net.Co
 
 // dial connects and shakes hands.
 func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Conn, error) {
+	if err := n.Aside(); err != nil {
+		return nil, err
+	}
 	want := identity{}
 	if node != "" {
 		var err error
@@ -238,7 +261,7 @@ func (n *Net) dial(ctx context.Context, node, address string, kind byte) (net.Co
 		return nil, err
 	}
 	defer context.AfterFunc(ctx, func() { raw.Close() })() // so that no step outlives ctx
-	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.self, want: want.node})
+	conn, peer, err := n.greet(raw, hello{kind: kind, from: n.identity(), want: want.node})
 	if err = handshakeError(err); err == nil || ctx.Err() != nil {
 		err = ctx.Err()
 	}
@@ -329,7 +352,7 @@ type peerConn struct {
 func (n *Net) track(conn, raw net.Conn, h hello, handler func(net.Conn, Identity)) (*peerConn, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.closed {
+	if n.closed || n.Aside() != nil {
 		raw.Close()
 		return nil, net.ErrClosed
 	}

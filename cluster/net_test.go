@@ -245,7 +245,7 @@ func TestMembersCertificates(t *testing.T) {
 		})
 	}
 	if _, err := Listen(listener(t), NetOptions{
-		Self: Identity{testID("c"), testID("1"), 1}, TLS: func() *tls.Config { return &tls.Config{Certificates: member().Certificates} },
+		Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: 1}, TLS: func() *tls.Config { return &tls.Config{Certificates: member().Certificates} },
 	}); err == nil {
 		t.Error("TLS without authorities")
 	}
@@ -512,7 +512,7 @@ func TestCheckExposure(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if _, err := Listen(l, NetOptions{Self: Identity{testID("c"), testID("1"), 1}}); err == nil {
+	if _, err := Listen(l, NetOptions{Self: Identity{Cluster: testID("c"), Node: testID("1"), Format: 1}}); err == nil {
 		t.Error("Listen opens the port to everyone")
 	}
 }

@@ -26,8 +26,11 @@ import (
 //
 //	dialer    magic 8 | random 32
 //	listener  magic 8 | random 32
-//	dialer    proof 32 | kind 1 | format 2 | cluster 20 | node 20 | node wanted 20
-//	listener  proof 32 | answer 1 | format 2 | cluster 20 | node 20
+//	dialer    proof 32 | kind 1 | identity | node wanted 20
+//	listener  proof 32 | answer 1 | identity
+//
+// An identity is format 2 | cluster 20 | node 20 | starts 8 | term 8 | index 8 | version 8: which directory a node
+// has, the number of its start, where the log of its shard ended then (R9), and the version of the configuration that it knows.
 //
 // A proof is HMAC-SHA256(secret, role | channel | both randoms | the rest of its message).
 // The role, dialer or listener, keeps a proof from being sent back to its author. The
@@ -38,7 +41,7 @@ const (
 	magic         = "fbfkvcl\x01"
 	randomSize    = 32
 	proofSize     = sha256.Size
-	identitySize  = 2 + 20 + 20
+	identitySize  = 2 + 20 + 20 + 4*8
 	greetingSize  = len(magic) + randomSize
 	helloSize     = 1 + identitySize + 20
 	answerSize    = 1 + identitySize
@@ -53,10 +56,13 @@ type identity struct {
 	format  uint16
 	cluster [20]byte
 	node    [20]byte
+	starts  uint64
+	end     place // of its log, when it was started
+	version uint64
 }
 
 func encodeIdentity(i Identity) (b identity, err error) {
-	b.format = i.Format
+	b.format, b.starts = i.Format, i.Starts
 	if b.cluster, err = decodeID(i.Cluster); err != nil {
 		return b, fmt.Errorf("cluster: %w", err)
 	}
@@ -68,7 +74,7 @@ func encodeIdentity(i Identity) (b identity, err error) {
 
 // public returns the identity as others see it.
 func (i identity) public() Identity {
-	return Identity{Cluster: hex.EncodeToString(i.cluster[:]), Node: i.String(), Format: i.format}
+	return Identity{Cluster: hex.EncodeToString(i.cluster[:]), Node: i.String(), Format: i.format, Starts: i.starts}
 }
 
 // String returns the node's id.
@@ -77,7 +83,11 @@ func (i identity) String() string { return hex.EncodeToString(i.node[:]) }
 func (i identity) append(b []byte) []byte {
 	b = binary.BigEndian.AppendUint16(b, i.format)
 	b = append(b, i.cluster[:]...)
-	return append(b, i.node[:]...)
+	b = append(b, i.node[:]...)
+	for _, n := range []uint64{i.starts, i.end.Term, i.end.Index, i.version} {
+		b = binary.BigEndian.AppendUint64(b, n)
+	}
+	return b
 }
 
 // readIdentity reads identitySize bytes.
@@ -85,6 +95,8 @@ func readIdentity(b []byte) (i identity) {
 	i.format = binary.BigEndian.Uint16(b)
 	copy(i.cluster[:], b[2:])
 	copy(i.node[:], b[22:])
+	n := func(k int) uint64 { return binary.BigEndian.Uint64(b[42+8*k:]) }
+	i.starts, i.end, i.version = n(0), place{n(1), n(2)}, n(3)
 	return i
 }
 
@@ -119,6 +131,9 @@ const (
 	stranger
 	unknownKind
 	sameNode
+	olderDirectory
+	removed
+	standsAside
 )
 
 // refusal is why two nodes do not talk: what one of them has found wrong with the other.
@@ -145,6 +160,12 @@ func (r *refusal) Error() string {
 		return "it does not serve this kind of connection at present"
 	case sameNode:
 		return "both nodes have the same id: a data directory has been copied, or a node has dialed itself"
+	case olderDirectory:
+		return "its directory is older than one that ran before, and lacks operations that it has acknowledged: replace the node (fbfkv cluster replace)"
+	case removed:
+		return "the node that dials was removed from the cluster"
+	case standsAside:
+		return "it takes part in nothing at present, and fbfkv cluster status says why"
 	}
 	return fmt.Sprintf("refused with the unknown code %d", r.code)
 }
@@ -184,7 +205,8 @@ func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, 
 		return peer, &refusal{code: code, cause: fmt.Sprintf("this node's program reads formats up to level %d, and the cluster "+
 			"writes a newer level: start this node with a newer program", h.from.format)}
 	case code != welcome:
-		return peer, &refusal{code: code}
+		n.heard(code)
+		return peer, &refusal{code: code, cause: saidOfThis(code)}
 	case peer.cluster != h.from.cluster:
 		return peer, &refusal{code: otherCluster}
 	case peer.format < level:
@@ -192,7 +214,21 @@ func (n *Net) introduce(conn net.Conn, channel []byte, h hello) (peer identity, 
 	case h.want != [20]byte{} && h.want != peer.node:
 		return peer, &refusal{code: otherNode}
 	}
+	if refused := n.o.Witness.meet(peer); refused != nil {
+		return peer, refused
+	}
 	return peer, nil
+}
+
+// saidOfThis is what this node logs when another one refuses it for what it is; "": what the code says.
+func saidOfThis(code answer) string {
+	switch code {
+	case olderDirectory:
+		return errOlder.Error()
+	case removed:
+		return errRemoved.Error()
+	}
+	return ""
 }
 
 // receive is the listener's side of the handshake.
@@ -229,7 +265,7 @@ func (n *Net) examine(conn, raw net.Conn, channel []byte) (c *peerConn, h hello,
 	if refused != nil {
 		code = refused.code
 	}
-	said := n.self.append([]byte{byte(code)})
+	said := n.identity().append([]byte{byte(code)})
 	_, err = conn.Write(append(n.proof(roleListener, channel, randoms, said), said...))
 	if refused != nil {
 		return nil, h, refused
@@ -253,7 +289,16 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	case h.want != [20]byte{} && h.want != n.self.node:
 		return nil, &refusal{code: otherNode, cause: "it looks for another node at this address: " + hex.EncodeToString(h.want[:])}
 	}
+	if n.Aside() != nil {
+		return nil, &refusal{code: standsAside, cause: "this node stands aside"}
+	}
 	if refused := n.admits(h.from.public(), h.kind); refused != nil {
+		if refused.code == stranger && n.o.Version != nil && n.o.Version() > h.from.version {
+			refused.code = removed
+		}
+		return nil, refused
+	}
+	if refused := n.o.Witness.meet(h.from); refused != nil {
 		return nil, refused
 	}
 	n.mu.Lock()
@@ -272,6 +317,9 @@ func (n *Net) admits(peer Identity, kind byte) *refusal {
 	}
 	if err := n.o.Admit(peer, kind); err != nil {
 		return &refusal{code: stranger, cause: err.Error()}
+	}
+	if !n.o.Witness.isCurrent(peer.Node, peer.Starts) {
+		return &refusal{code: olderDirectory}
 	}
 	return nil
 }

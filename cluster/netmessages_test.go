@@ -222,7 +222,7 @@ func (c *bytesConn) Write(b []byte) (int, error) { return c.out.Write(b) }
 // proof.
 func FuzzHandshake(f *testing.F) {
 	greeting := magic + strings.Repeat("r", randomSize)
-	self, err := encodeIdentity(Identity{testID("c"), testID("1"), 1})
+	self, err := encodeIdentity(Identity{Cluster: testID("c"), Node: testID("1"), Format: 1})
 	if err != nil {
 		f.Fatal(err)
 	}

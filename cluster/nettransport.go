@@ -63,20 +63,35 @@ type Transport struct {
 // PeerProgress is how far a peer is, as a leader has learnt it.
 type PeerProgress struct {
 	// Index is up to which the peer is known to have the leader's log on disk.
+	// In another term this is 0: another leader may have cut what the peer had.
 	Index uint64
 	// Contact is when it answered last.
 	Contact time.Time
+	// Term is this leader's, Starts the number of the peer's start.
+	Term, Starts uint64
 }
 
 // Progress returns how far the peers are that have answered.
 func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
+	term := uint64(0)
+	if w := t.raft.Load(); w != nil {
+		term = w.term()
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return maps.Clone(t.progress)
+	progress := maps.Clone(t.progress)
+	for id, p := range progress {
+		if term != 0 && p.Term != term {
+			p.Index = 0
+			progress[id] = p
+		}
+	}
+	return progress
 }
 
 // watcher is whoever must know what the transport sees.
 type watcher struct {
+	term     func() uint64          // the present one
 	follows  func(term uint64) bool // this node is a follower in this term
 	answered func(peer raft.ServerID, sent time.Time, term uint64)
 	sends    func(to peer, term uint64) bool // this node leads in this term, and the peer is a member
@@ -91,9 +106,10 @@ type peer struct {
 // raftConn is a connection to a peer, used by one request after the other.
 type raftConn struct {
 	net.Conn
-	peer peer
-	r    *bufio.Reader
-	buf  []byte
+	peer   peer
+	starts uint64 // the number of the peer's start
+	r      *bufio.Reader
+	buf    []byte
 }
 
 var (
@@ -218,11 +234,7 @@ func (t *Transport) AppendEntries(id raft.ServerID, address raft.ServerAddress, 
 	into *raft.AppendEntriesResponse) error {
 	to, timeout := peer{id, address}, t.shorten(request)
 	for {
-		sent := time.Now()
 		err := t.call(to, request, into, nil, timeout)
-		if err == nil {
-			t.answered(id, sent, request, into)
-		}
 		if err == nil || saysNothing(request) || errors.As(err, new(remoteError)) || !t.awaitAnswer(to, request.Term) {
 			return err
 		}
@@ -294,10 +306,13 @@ func (t *Transport) shorten(request *raft.AppendEntriesRequest) time.Duration {
 }
 
 // answered notes that a peer has answered a request that was sent at this time or later.
-func (t *Transport) answered(id raft.ServerID, sent time.Time, request *raft.AppendEntriesRequest,
-	answer *raft.AppendEntriesResponse) {
+func (t *Transport) answered(c *raftConn, sent time.Time, request *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+	id := c.peer.id
 	t.mu.Lock()
 	p := t.progress[id]
+	if p.Term != request.Term || p.Starts != c.starts {
+		p = PeerProgress{Term: request.Term, Starts: c.starts}
+	}
 	p.Contact = time.Now()
 	if answer.Success && !saysNothing(request) {
 		p.Index = request.PrevLogEntry + uint64(len(request.Entries))
@@ -330,8 +345,12 @@ func (t *Transport) call(p peer, request, into any, data io.Reader, timeout time
 			return err
 		}
 		_ = c.SetDeadline(deadline) // a broken connection fails below
+		sent := time.Now()
 		if err = c.send(request, data); err == nil {
 			err = c.receive(into)
+		}
+		if a, ok := request.(*raft.AppendEntriesRequest); ok && err == nil {
+			t.answered(c, sent, a, into.(*raft.AppendEntriesResponse))
 		}
 		remote := remoteError("")
 		if answered := err == nil || errors.As(err, &remote); answered && data == nil {
@@ -365,7 +384,7 @@ func (t *Transport) connect(p peer, deadline time.Time) (c *raftConn, kept bool,
 	if !t.own(conn) {
 		return nil, false, net.ErrClosed
 	}
-	return &raftConn{Conn: conn, peer: p, r: bufio.NewReader(conn)}, false, nil
+	return &raftConn{Conn: conn, peer: p, starts: conn.(*peerConn).peer.starts, r: bufio.NewReader(conn)}, false, nil
 }
 
 // own has Close close a connection; if that has been called, it does so itself.
@@ -592,7 +611,7 @@ func (p *pipeline) receive() {
 			if f.err != nil {
 				return
 			}
-			p.t.answered(p.c.peer.id, f.start, f.request, f.response)
+			p.t.answered(p.c, f.start, f.request, f.response)
 			select {
 			case p.answers <- f:
 			case <-p.done:

@@ -144,7 +144,7 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail}
+	entries := &LogStore{Log: n.log.Log, Reserved: n.log.reserved, Settle: o.Stable.Settle, Failed: n.fail, Lost: n.lost}
 	err = n.beginLog(entries)
 	if err == nil && o.Alone {
 		err = n.standAlone(entries)
@@ -158,6 +158,7 @@ func Start(o Options) (*Node, error) {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.running.Go(func() { n.watch() })
+	n.running.Go(n.keepTelling)
 	n.running.Go(func() { n.log.propose(n.raft, n.stop, n.refused) })
 	return n, nil
 }
@@ -168,7 +169,11 @@ func (n *Node) startRaft(entries *LogStore) error {
 	c.SnapshotInterval = 10 * time.Second
 	c.NoSnapshotRestoreOnStart = true // the store is what the data directory holds
 	c.MaxAppendEntries = 64
-	var err error
+	end, err := n.end()
+	if err != nil {
+		return err
+	}
+	n.o.Net.SetEnd(end)
 	n.transport = n.o.Net.Transport(KindRaft, n.o.Address, max(n.o.Timeout, minMessageTime))
 	n.transport.BeforeSending(n.settling(n.o.Stable))
 	if n.o.Found {
@@ -189,6 +194,10 @@ func (n *Node) startRaft(entries *LogStore) error {
 		return leader
 	}))
 	close(n.begun)
+	if w := n.witness(); w != nil {
+		w.refreshBy(n.noteProgress)
+	}
+	n.o.Net.OnAside(func() { n.stopLeading("it stands aside") })
 	return nil
 }
 
@@ -356,6 +365,7 @@ type Status struct {
 	// long it had heard no leader when it did so last.
 	Takeovers    uint64
 	LastTakeover time.Duration
+	Aside        error         // why it stands aside; nil: it does not
 	Skew         time.Duration // this node's clock minus that of the last other leader, when it began
 }
 
@@ -367,7 +377,7 @@ func (n *Node) Status() Status {
 		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: n.clockSkew(),
-		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()),
+		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()), Aside: n.o.Net.Aside(),
 	}
 }
 
@@ -454,6 +464,11 @@ func (e *ending) settling(s *Stable) func() error {
 func (n *Node) Close() error {
 	if n.stopped.Swap(true) {
 		return nil
+	}
+	if w := n.witness(); w != nil {
+		w.refreshBy(nil)
+		n.noteProgress()
+		_ = w.save() // it was kept until a moment ago
 	}
 	n.stopLeading("it stops")
 	close(n.stop)

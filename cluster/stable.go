@@ -18,6 +18,7 @@ import (
 const (
 	nodeValue     = "fbfkv.node"
 	snapshotValue = "fbfkv.snapshot"
+	startsValue   = "fbfkv.starts"
 )
 
 // maxKept bounds the content of a snapshot, bytes.
@@ -67,6 +68,15 @@ func (s *Stable) meta() *Stable {
 
 // Node returns the node's id, which was drawn with the directory: 40 hexadecimal digits.
 func (s *Stable) Node() string { return s.node }
+
+// CountStart raises the number of the directory's start, durably, and returns it (R9).
+func (s *Stable) CountStart() (number uint64, err error) {
+	if number, err = s.GetUint64([]byte(startsValue)); err == nil {
+		number++
+		err = s.Set([]byte(startsValue), binary.BigEndian.AppendUint64(nil, number))
+	}
+	return number, err
+}
 
 // Close closes the file.
 func (s *Stable) Close() error { return s.values.Close() }

@@ -28,6 +28,8 @@ type clusterNode struct {
 	directory *cluster.Directory
 	admin     *cluster.Admin
 	st        *store.Store
+	starts    uint64                       // the number of the directory's start
+	witness   *cluster.Witness             // nil: no member
 	net       *cluster.Net                 // nil: no member
 	meta      atomic.Pointer[cluster.Meta] // nil: no member, or not yet opened
 	node      atomic.Pointer[cluster.Node] // likewise
@@ -41,6 +43,7 @@ type clusterNode struct {
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
 
+	leaves  sync.Once
 	cutOff  atomic.Pointer[func()] // nil: there is no server yet
 	restart chan struct{}          // the node has files to take over
 	ctx     context.Context        // of a member, until it is closed
@@ -111,7 +114,8 @@ func selfOf(config *server.Config) cluster.Member {
 
 // listen opens the cluster port as a member of a cluster.
 func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net, error) {
-	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel},
+	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel, Starts: n.starts},
+		Version: func() uint64 { return n.configuration().Version }, Removed: n.removed, Witness: n.witness,
 		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
 	if n.config.Cluster.TLS {
 		o.TLS = certificates.Cluster
@@ -163,19 +167,17 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	if self == nil {
 		return fmt.Errorf("data directory %s: the node %s is not in the configuration that it has itself", n.config.Dir, n.directory.ID())
 	}
+	if n.starts, err = n.directory.Stable.CountStart(); err != nil {
+		return err
+	}
+	if n.witness, err = cluster.OpenWitness(n.directory.Stable, n.log); err != nil {
+		return fmt.Errorf("data directory %s: %w", n.config.Dir, err)
+	}
 	if n.net, err = n.listen(c.Cluster, certificates); err != nil {
 		return err
 	}
 	timeout := n.config.Cluster.NodeTimeout
-	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: n.end}
-	if n.directory.Founder() {
-		o.Found = &c
-	}
-	meta, err := cluster.StartMeta(o)
-	if err != nil {
-		return errors.Join(err, n.net.Close())
-	}
-	n.meta.Store(meta)
+	// The shard first: what its log ends with is part of what this node says of itself to all.
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log,
 		Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
@@ -193,8 +195,17 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 		},
 	})
 	if err != nil {
-		return errors.Join(err, meta.Close(), n.net.Close())
+		return errors.Join(err, n.net.Close())
 	}
+	o := cluster.MetaOptions{ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log, Fatal: n.end}
+	if n.directory.Founder() {
+		o.Found = &c
+	}
+	meta, err := cluster.StartMeta(o)
+	if err != nil {
+		return errors.Join(err, node.Close(), n.net.Close())
+	}
+	n.meta.Store(meta)
 	n.st, n.admin.Node, n.admin.Meta = node.Store(), node, meta
 	n.node.Store(node)
 	n.st.DescribeBackups(n.admin.Describe)
@@ -231,6 +242,20 @@ func (n *clusterNode) end(error) {
 		}
 	}
 	os.Exit(1)
+}
+
+// removed takes in that the cluster goes on without this node, which was away when it was told so.
+func (n *clusterNode) removed() {
+	if node := n.node.Load(); node != nil && node.Leads() {
+		return // its shard goes on with it
+	}
+	n.leaves.Do(func() {
+		go func() {
+			err := n.directory.Leave(n.configuration().Cluster)
+			n.log.Error("this node ends: it was removed from its cluster while it was away, and another may be in its place; start it with an empty directory", "error", err)
+			n.end(err)
+		}()
+	})
 }
 
 // attach connects the node with its server. again makes the process close everything and
@@ -277,6 +302,7 @@ func (n *clusterNode) watch() {
 		changed, configured := node.Changed(), meta.Changed()
 		n.look()
 		if c := meta.Configuration(); c.Version > 0 {
+			n.witness.KeepOnly(&c)
 			if err := n.directory.Learn(c); err != nil {
 				n.log.Error("the cluster's configuration cannot be kept", "error", err)
 			}

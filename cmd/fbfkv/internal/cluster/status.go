@@ -157,7 +157,7 @@ func (o *operator) table(c *nodes.Configuration, members []nodes.Member, all []a
 		}
 		if members[i].Voter {
 			voters++
-			if there && a.Self.ID == members[i].ID {
+			if there && a.Self.ID == members[i].ID && a.State.Aside == "" {
 				well++
 			}
 		}
@@ -201,6 +201,8 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 		return "lost", fmt.Sprintf("answers as the node %s of the cluster %s: another server has its address", short(a.Self.ID), short(a.Cluster))
 	case a.State == nil:
 		return "starting", "is starting"
+	case a.State.Aside != "":
+		return "aside", "stands aside: " + a.State.Aside
 	case !m.Voter:
 		return "catching up", "has no vote yet: run add-node or replace again if none is running, or remove-node"
 	case a.State.Ready:

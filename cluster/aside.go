@@ -1,0 +1,202 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+)
+
+// A node stands aside if its cluster must not go by what it has: it takes part in nothing any more, and stays there to say so.
+
+// errOlder is why a node stands aside whose directory went back in time.
+var errOlder = errors.New("this node's directory is older than one that ran before: it lacks operations that it has acknowledged, " +
+	"and takes part in nothing: replace the node (fbfkv cluster replace)")
+
+// keepsLost is why a node stands aside that has what the shard has lost.
+func keepsLost(from, to uint64) error {
+	return fmt.Errorf("this node has what its shard has lost: the entries %d to %d were committed, and its leader has others in their place, since the directory of "+
+		"another node went back in time. This node takes part in nothing. Do not wipe it and do not replace it before you have what it has "+
+		"(fbfkv cluster recover)", from, to)
+}
+
+// StandAside ends every connection, and refuses new ones for a reason.
+func (n *Net) StandAside(reason error) {
+	if !n.aside.CompareAndSwap(nil, &reason) {
+		return
+	}
+	n.o.Log.Error("this node stands aside", "reason", reason)
+	n.mu.Lock()
+	for c := range n.open {
+		c.raw.Close()
+	}
+	f := n.onAside
+	n.mu.Unlock()
+	if f != nil {
+		f()
+	}
+}
+
+// Aside returns why this node stands aside; nil: it does not.
+func (n *Net) Aside() error {
+	if reason := n.aside.Load(); reason != nil {
+		return *reason
+	}
+	return nil
+}
+
+// OnAside has f called when the node stands aside, in a goroutine of its own.
+func (n *Net) OnAside(f func()) {
+	n.mu.Lock()
+	n.onAside = func() { go f() }
+	n.mu.Unlock()
+	if n.Aside() != nil {
+		go f()
+	}
+}
+
+// SetEnd says where the log of this node's shard ended when the node was started, before anybody is dialed.
+func (n *Net) SetEnd(end place) { n.end.Store(&end) }
+
+// identity is what this node says of itself at present.
+func (n *Net) identity() identity {
+	i := n.self
+	if end := n.end.Load(); end != nil {
+		i.end = *end
+	}
+	if n.o.Version != nil {
+		i.version = n.o.Version()
+	}
+	return i
+}
+
+// heard takes in why another node refuses this one, which may be more than that the two do not talk.
+func (n *Net) heard(code answer) {
+	switch {
+	case code == olderDirectory:
+		n.StandAside(errOlder)
+	case code == removed && n.o.Removed != nil:
+		n.o.Removed()
+	}
+}
+
+// tellOlder tells a node that was dialed and refused that its directory is older: it may never dial by itself.
+func (n *Net) tellOlder(node, address string, kind byte, err error) {
+	refused := (*refusal)(nil)
+	if !errors.As(err, &refused) || refused.code != olderDirectory || kind == KindOlder || n.Aside() != nil {
+		return
+	}
+	go func() {
+		if c, err := n.dial(n.ctx, node, address, KindOlder); err == nil {
+			c.Close() // it cannot be: the node was refused
+		}
+	}()
+}
+
+// end returns where the log ends.
+func (n *Node) end() (p place, err error) {
+	meta, err := n.o.Stable.Last()
+	if err != nil {
+		return p, err
+	}
+	if meta != nil {
+		p = place{meta.Term, meta.Index}
+	}
+	if _, last := n.log.EntryBounds(); last > 0 {
+		var e oplog.Entry
+		if err := n.log.Entry(last, &e); err != nil {
+			return p, err
+		}
+		p = later(p, place{e.Term, e.Index})
+	}
+	return p, nil
+}
+
+// lost is told that the shard's leader has other entries in the place of some that were committed.
+func (n *Node) lost(from, to uint64) { n.o.Net.StandAside(keepsLost(from, to)) }
+
+// witness is the net's, nil if it has none.
+func (n *Node) witness() *Witness { return n.o.Net.o.Witness }
+
+// noteProgress notes what the voters have acknowledged, if this node leads.
+func (n *Node) noteProgress() {
+	w, term := n.witness(), n.raft.CurrentTerm()
+	progress, commit := n.transport.Progress(), n.raft.CommitIndex()
+	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term {
+		return
+	}
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		p := progress[s.ID]
+		if string(s.ID) == n.o.ID {
+			p = PeerProgress{Index: commit, Starts: n.o.Net.self.starts}
+		}
+		if s.Suffrage != raft.Voter || p.Index == 0 {
+			continue
+		}
+		var e oplog.Entry
+		if n.log.Entry(min(p.Index, commit), &e) == nil {
+			w.Learn(string(s.ID), Past{Starts: p.Starts, Acked: place{e.Term, e.Index}})
+		}
+	}
+}
+
+// witnessPeriod is how often a leader tells the others what it has noted, at most.
+const witnessPeriod = time.Second
+
+// told is what a leader has told the others.
+type told struct {
+	index uint64 // that of the entry
+	pasts map[string]Past
+}
+
+// keepTelling tells the others, until the node stops.
+func (n *Node) keepTelling() {
+	if n.witness() == nil {
+		return
+	}
+	var last told
+	tick := time.NewTicker(witnessPeriod)
+	defer tick.Stop()
+	for {
+		select {
+		case <-n.stop:
+			return
+		case <-tick.C:
+			if n.Leads() && !n.st.DiskFull() {
+				n.noteProgress()
+				n.tellPasts(&last)
+			}
+		}
+	}
+}
+
+// tellPasts has an entry of the log tell the others what the voters have acknowledged, if that is more than
+// the last such entry.
+func (n *Node) tellPasts(last *told) {
+	pasts, changed := map[string]Past{}, false
+	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		id := string(s.ID)
+		now, was := n.witness().of(id), last.pasts[id]
+		index := now.Acked.Index
+		if index == last.index {
+			index-- // that was the entry which told of the others
+		}
+		changed = changed || index > was.Acked.Index || now.Starts != was.Starts
+		pasts[id] = now
+	}
+	body, err := encodePasts(pasts)
+	if !changed || err != nil {
+		return
+	}
+	c := command{kind: commandPasts, body: body}
+	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, witnessPeriod/10)
+	if future.Error() == nil { // else it is tried again, by the next leader if this one is none
+		*last = told{future.Index(), pasts}
+	}
+}

@@ -1,0 +1,330 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/hashicorp/raft"
+)
+
+// TestPast: a directory is allowed if it shows a start that is not lower, and a log that ended where everything ends that was
+// acknowledged before that start; whatever order the news came in.
+func TestPast(t *testing.T) {
+	var p Past
+	for _, o := range []Past{{Starts: 3, Acked: place{2, 90}}, {Starts: 5, Acked: place{3, 110}}, {Starts: 4, Acked: place{2, 100}}, {Starts: 5, Acked: place{3, 105}}} {
+		p = p.with(o)
+	}
+	if want := (Past{Starts: 5, Acked: place{3, 110}, Before: place{2, 100}}); p != want {
+		t.Fatalf("%+v, want %+v", p, want)
+	}
+	for _, tt := range []struct {
+		starts  uint64
+		end     place
+		allowed bool
+		what    string
+	}{
+		{6, place{3, 110}, true, "the same directory, started again"},
+		{6, place{3, 109}, false, "one that lacks an entry"},
+		{6, place{2, 200}, false, "one with a longer log of an earlier term"},
+		{6, place{4, 1}, true, "one with a log of a later term"},
+		{5, place{2, 100}, true, "the start that is known, of which more is acknowledged by now"},
+		{5, place{2, 99}, false, "a copy with the number of the start that is known"},
+		{4, place{9, 999}, false, "an earlier start"},
+	} {
+		if got := p.allows(tt.starts, tt.end); got != tt.allowed {
+			t.Errorf("%s: allowed is %v", tt.what, got)
+		}
+	}
+	if !(Past{}).allows(0, place{}) {
+		t.Error("a node that nobody knows is refused")
+	}
+}
+
+// TestPastsEntry: what an entry tells comes out as it went in; anything else is refused.
+func TestPastsEntry(t *testing.T) {
+	pasts := map[string]Past{testID("1"): {1, place{2, 3}, place{4, 5}}, testID("2"): {6, place{7, 8}, place{9, 10}}}
+	b, err := encodePasts(pasts)
+	must(t, err)
+	got, err := decodePasts(b)
+	if err != nil || fmt.Sprint(got) != fmt.Sprint(pasts) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if _, err := decodePasts(b[1:]); err == nil {
+		t.Error("a part of an entry is taken")
+	}
+	if _, err := decodePasts(make([]byte, (MaxMembers+1)*pastSize)); err == nil {
+		t.Error("an entry about too many nodes is taken")
+	}
+}
+
+// TestWitnessIsKept: what is known of others is known after a start, and members that are gone are forgotten.
+func TestWitnessIsKept(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	stable, err := OpenStable(mem, "d")
+	must(t, err)
+	w, err := OpenWitness(stable, slog.Default())
+	must(t, err)
+	one, two := testID("1"), testID("2")
+	w.Learn(one, Past{Starts: 3, Acked: place{1, 7}})
+	w.Learn(two, Past{Starts: 4})
+	must(t, w.save())
+	stable, err = OpenStable(mem.CrashClone(vfs.CrashCloneCfg{}), "d")
+	must(t, err)
+	w, err = OpenWitness(stable, slog.Default())
+	must(t, err)
+	if w.of(one) != (Past{Starts: 3, Acked: place{1, 7}}) || w.of(two) != (Past{Starts: 4}) {
+		t.Errorf("%+v, %+v", w.of(one), w.of(two))
+	}
+	w.KeepOnly(&Configuration{Members: []Member{{ID: one}}})
+	if w.of(one).Starts != 3 || w.of(two).Starts != 0 {
+		t.Errorf("%+v, %+v", w.of(one), w.of(two))
+	}
+}
+
+// followers returns the members that do not lead.
+func (s *shard) followers() (leader *replica, followers []*replica) {
+	leader = s.leader()
+	for _, m := range s.members {
+		if m != leader {
+			followers = append(followers, m)
+		}
+	}
+	return leader, followers
+}
+
+// copyRunning copies a node's directory as a snapshot of its machine does, while it runs.
+func (m *replica) copyRunning() *vfs.MemFS {
+	return m.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+}
+
+// awaitTold waits until a node knows that another one has acknowledged all that is committed, but for the entry that tells so.
+func (s *shard) awaitTold(knows, of *replica) {
+	s.t.Helper()
+	await(s.t, "the others are told", func() bool {
+		return knows.running().witness().of(of.id).Acked.Index+1 >= s.leader().running().raft.CommitIndex()
+	})
+}
+
+// TestOlderDirectory: the directory of a node is put back as it was while the node ran, and lacks what the node has acknowledged since. A
+// node that lacked that, too, does not make it a leader: neither one that was told by the leader nor one that was the leader.
+// It says so itself, and takes part in nothing. Nothing is lost when the former leader is back.
+func TestOlderDirectory(t *testing.T) {
+	s := newShard(t, 3)
+	leader, others := s.followers()
+	back, third := others[0], others[1]
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	older := back.copyRunning()
+	for i := range 20 {
+		s.mustAdd("k", fmt.Sprint("op", i))
+	}
+	s.awaitTold(third, back)
+	leader.stop()
+	back.stop()
+	back.fs = older
+	back.start()
+	await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
+	if err := back.running().Status().Aside; !errors.Is(err, errOlder) || !strings.Contains(err.Error(), "replace the node") {
+		t.Error(err)
+	}
+	for _, m := range []*replica{back, third} {
+		if n := m.running(); n.Leads() || n.raft.State() == raft.Leader {
+			t.Errorf("node %s leads", m.id[39:])
+		}
+	}
+	leader.start()
+	if op := s.mustAdd("k", "after"); op.Value != 22 {
+		t.Errorf("the counter is %d, want 22", op.Value)
+	}
+	if back.running().Status().Aside == nil {
+		t.Error("it takes part again")
+	}
+}
+
+// TestOlderDirectoryOfALeader: the same of the directory of the leader itself, which knows exactly what the others have.
+func TestOlderDirectoryOfALeader(t *testing.T) {
+	s := newShard(t, 3)
+	back, others := s.followers()
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	older := back.copyRunning()
+	s.mustAdd("k", "lost otherwise")
+	for _, m := range others {
+		s.awaitTold(m, back)
+	}
+	back.stop()
+	back.fs = older
+	back.start()
+	await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
+	if op := s.mustAdd("k", "after"); op.Value != 3 {
+		t.Errorf("the counter is %d, want 3", op.Value)
+	}
+}
+
+// TestOlderDirectoryIsKnownAtOnce: the leader refuses a directory that lacks what the node acknowledged a moment ago, of which no entry
+// has told yet.
+func TestOlderDirectoryIsKnownAtOnce(t *testing.T) {
+	s := newShard(t, 3)
+	leader, others := s.followers()
+	back := others[0]
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	older := back.copyRunning()
+	s.mustAdd("k", "op")
+	commit := leader.running().raft.CommitIndex()
+	await(t, "it has acknowledged that", func() bool { return leader.running().transport.Progress()[raft.ServerID(back.id)].Index >= commit })
+	back.stop()
+	back.fs = older
+	back.start()
+	await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
+}
+
+// TestWipedDirectory: a directory that kept its id and lost its log is refused, though its number of a start is the highest.
+func TestWipedDirectory(t *testing.T) {
+	s := newShard(t, 3)
+	_, others := s.followers()
+	back := others[0]
+	s.mustAdd("k", "op")
+	s.awaitTold(others[1], back)
+	back.stop()
+	empty := vfs.NewCrashableMem()
+	values, err := back.fs.Open("d/CLUSTER")
+	must(t, err)
+	content := make([]byte, 2<<20)
+	_, err = values.ReadAt(content, 0)
+	must(t, err)
+	must(t, empty.MkdirAll("d", 0o700))
+	f, err := empty.Create("d/CLUSTER", vfs.WriteCategoryUnspecified)
+	must(t, err)
+	_, err = f.Write(content)
+	must(t, err)
+	must(t, errors.Join(f.Sync(), f.Close()))
+	back.fs = empty
+	back.start()
+	await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
+}
+
+// TestOldStartIsRefused: a copy of an earlier start is refused, though nothing was acknowledged since.
+func TestOldStartIsRefused(t *testing.T) {
+	s := newShard(t, 3)
+	_, others := s.followers()
+	back := others[0]
+	s.awaitApplied()
+	older := back.copyRunning()
+	for range 2 {
+		back.stop()
+		back.start()
+		own := back.running().o.Net.self.starts
+		await(t, "the start is known", func() bool { return s.leader().running().witness().of(back.id).Starts == own })
+	}
+	back.stop()
+	starts := s.leader().running().witness().of(back.id).Starts
+	back.fs = older
+	stable, err := OpenStable(older, "d")
+	must(t, err)
+	number, err := stable.GetUint64([]byte(startsValue))
+	must(t, errors.Join(err, stable.Close()))
+	if starts < number+2 {
+		t.Fatalf("start %d is known, the copy is of start %d", starts, number)
+	}
+	back.start()
+	await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
+}
+
+// TestNoFalseRefusal: no node is refused that crashes under load, loses what it had not made durable, or is started again at once, over and
+// over; nor is a leader's uncommitted end.
+func TestNoFalseRefusal(t *testing.T) {
+	s := newShard(t, 3)
+	r := rand.New(rand.NewPCG(7, 7))
+	l := startLoad(s, 4, 8)
+	for i := range 9 {
+		m := s.members[i%3]
+		if i%2 == 0 {
+			m.kill(r)
+		} else {
+			m.stop()
+		}
+		m.start()
+		before := l.sent.Load()
+		await(t, "operations are answered", func() bool { return l.sent.Load() > before+50 })
+		for _, m := range s.members {
+			if err := m.running().Status().Aside; err != nil {
+				t.Fatalf("node %s stands aside: %v", m.id[39:], err)
+			}
+		}
+	}
+	l.stop.Store(true)
+	l.clients.Wait()
+	s.awaitApplied()
+}
+
+// TestKeepsWhatIsLost: two nodes lost what the third has acknowledged, and go on. It says that it has that, and keeps it.
+func TestKeepsWhatIsLost(t *testing.T) {
+	s := newShard(t, 3)
+	leader, others := s.followers()
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	copies := []*vfs.MemFS{others[0].copyRunning(), others[1].copyRunning()}
+	s.mustAdd("k", "lost")
+	for _, m := range others {
+		s.awaitTold(m, leader)
+	}
+	s.awaitApplied()
+	leader.stop()
+	for i, m := range others {
+		m.stop()
+		m.fs = copies[i]
+	}
+	for _, m := range others {
+		m.start()
+	}
+	if op := s.mustAdd("k", "after"); op.Value != 2 {
+		t.Fatalf("the counter is %d: nothing was lost", op.Value)
+	}
+	// What the leader remembers of the others is gone, too: it would refuse them.
+	stable, err := OpenStable(leader.fs, "d")
+	must(t, err)
+	must(t, errors.Join(stable.Set([]byte(witnessValue), nil), stable.Close()))
+	leader.start()
+	n := leader.running()
+	_, end := n.log.EntryBounds()
+	await(t, "it stands aside", func() bool { return n.Status().Aside != nil })
+	if err := n.Status().Aside; !strings.Contains(err.Error(), "has what its shard has lost") || !strings.Contains(err.Error(), "Do not wipe it") {
+		t.Error(err)
+	}
+	if _, after := n.log.EntryBounds(); after != end {
+		t.Errorf("its log ends with %d, and ended with %d", after, end)
+	}
+	s.mustAdd("k", "on")
+}
+
+// TestIdleShardTellsNothing: an entry that tells of the others is not followed by one that tells of it.
+func TestIdleShardTellsNothing(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "op")
+	n := s.leader().running()
+	for _, m := range s.members {
+		s.awaitTold(m, s.members[0])
+	}
+	var last told
+	n.noteProgress()
+	n.tellPasts(&last)
+	await(t, "nothing is left to tell", func() bool {
+		n.noteProgress()
+		before := last.index
+		n.tellPasts(&last)
+		return last.index == before && before > 0
+	})
+	end := time.Now().Add(3 * witnessPeriod)
+	before := n.raft.LastIndex()
+	await(t, "some looks", func() bool { return time.Now().After(end) })
+	if after := n.raft.LastIndex(); after > before+2 {
+		t.Errorf("an idle shard's log went from %d to %d", before, after)
+	}
+}
