@@ -56,6 +56,11 @@ func TestHang(t *testing.T) {
 			}
 			c := make(chan struct{})
 			gate.Store(&c)
+			release := sync.OnceFunc(func() {
+				gate.Store(nil)
+				close(c)
+			})
+			defer release()
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
@@ -67,8 +72,7 @@ func TestHang(t *testing.T) {
 			look(999*time.Millisecond, 0, 0)
 			look(time.Millisecond, 2*time.Second, 1)
 			look(time.Second, 3*time.Second, 1)
-			gate.Store(nil)
-			close(c)
+			release()
 			<-done
 			look(time.Second, 0, 1)
 			look(time.Second, 0, 1)
