@@ -380,7 +380,7 @@ func TestEntriesWaitForSilentPeer(t *testing.T) {
 	f.listens(string(to.LocalAddr()), "2")
 	waits := make(chan bool, 1)
 	var leads atomic.Bool
-	from.raft.Store(&watcher{answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(p peer, term uint64) bool {
+	from.raft.Store(&watcher{term: func() uint64 { return 7 }, answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(p peer, term uint64) bool {
 		select {
 		case waits <- p.id == id && term == 7:
 		default:
