@@ -285,43 +285,46 @@ func oldHash(seed uint64, key, id []byte) uint64 {
 	return mum(xxhash.Sum64(b)^seed, 0x9E3779B97F4A7C15)
 }
 
-// twinFor computes, without the seed, another id of the same length whose oldHash with
-// key is the same under every seed: a change of one word of the fourth lane, taken back by
-// the lane's next word. Keys have less than 20 bytes, ids at least 88.
-func twinFor(id []byte, key []byte, change uint64) []byte {
+// twinFor computes, without the seed, an id whose oldHash with the key other is that of key and
+// id under every seed. The lanes but the first differ after the first 32 bytes; their next
+// words take that back. Keys have at most 19 bytes, ids at least 60. change makes several twins.
+func twinFor(key, id, other []byte, change byte) []byte {
 	const p1, p2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F
 	inverse := uint64(1) // of p2 mod 2^64, by Newton's iteration
 	for range 6 {
 		inverse *= 2 - p2*inverse
 	}
-	b := append(append(make([]byte, 12), key...), id...)
-	round := func(lane, x uint64) uint64 { return bits.RotateLeft64(lane+x*p2, 31) * p1 }
-	lane := uint64(1<<64 - p1)
-	lane = round(lane, word(b[24:]))
-	x, y := word(b[56:]), word(b[88:])
-	before, after := round(lane, x), round(lane, x+change)
-	binary.LittleEndian.PutUint64(b[56:], x+change)
-	binary.LittleEndian.PutUint64(b[88:], y+(before-after)*inverse)
-	return b[12+len(key):]
+	input := func(key []byte) []byte {
+		return append(binary.LittleEndian.AppendUint32(make([]byte, 8), uint32(len(key))), key...)
+	}
+	b := append(input(key), id...)
+	twin := append(input(other), b[12+len(other):]...)
+	twin[31] ^= change
+	for lane, start := range []uint64{p2, 0, 1<<64 - p1} {
+		after := func(b []byte) uint64 { return bits.RotateLeft64(start+word(b[8+8*lane:])*p2, 31) * p1 }
+		at := 40 + 8*lane
+		binary.LittleEndian.PutUint64(twin[at:], word(b[at:])+(after(b)-after(twin))*inverse)
+	}
+	return twin[12+len(other):]
 }
 
-// TestTwinsOfTheOldHash: ids that were computed to collide under every seed do not any more.
+// TestTwinsOfTheOldHash: operations of one user, on keys of theirs, that were computed to
+// collide with those of another under every seed do not any more.
 func TestTwinsOfTheOldHash(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	key := []byte("view:shop:home")
 	for i := range 200 {
 		id := fmt.Appendf(nil, "%0100d", i)
-		twin := twinFor(id, key, rng.Uint64()|1)
-		if bytes.Equal(id, twin) || len(id) != len(twin) {
-			t.Fatal("no twin")
-		}
-		var seed [16]byte
-		binary.LittleEndian.PutUint64(seed[:], rng.Uint64())
-		if old := word(seed[:]); oldHash(old, key, id) != oldHash(old, key, twin) {
-			t.Fatal("the attack on the old hash is wrong")
-		}
-		if h := NewHasher(seed, "test"); h.Hash(key, id) == h.Hash(key, twin) {
-			t.Fatalf("%x and %x collide", id, twin)
+		for _, other := range []string{"view:shop:home", "view:m:mine", "view:m:one-longer"} {
+			twin := twinFor(key, id, []byte(other), byte(i)|1)
+			var seed [16]byte
+			binary.LittleEndian.PutUint64(seed[:], rng.Uint64())
+			if old := word(seed[:]); bytes.Equal(id, twin) || oldHash(old, key, id) != oldHash(old, []byte(other), twin) {
+				t.Fatal("the attack on the old hash is wrong")
+			}
+			if h := NewHasher(seed, "test"); h.Hash(key, id) == h.Hash([]byte(other), twin) {
+				t.Fatalf("%x of %s collides with %x of %s", twin, other, id, key)
+			}
 		}
 	}
 }
