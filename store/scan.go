@@ -10,24 +10,24 @@ import (
 )
 
 // A cursor has 53 bits, since some clients keep it in a double: the slot, the first 25 bits of a
-// hash, and a turn. Keys that differ in the other bits of their hashes only are neighbours, which
-// no cursor tells apart.
+// hash, and a rest. Keys that differ in the other bits of their hashes only are neighbours, which
+// the cursor's position does not tell apart.
 //
-// Few keys have neighbours, and a page visits them together. A crowd of more than
-// maxNeighbours takes turns: the turn counts how many pages of the crowd are left, from its
-// end, so that a key that is deleted meanwhile has none passed over. A key that comes into a
-// crowd meanwhile may have another one passed over; but that there is a crowd takes the seed
-// of the hash. With a billion keys in one slot, which 30 neighbours share on average, a
-// crowd has a probability below 10^-100.
+// Few keys have neighbours, and a page visits them together: the rest is 0. More than
+// maxNeighbours are a crowd, which is visited in several pages: the rest says how many of
+// them are left. It counts from the end of the crowd, so that deleting keys makes SCAN pass
+// over none. A key that is created within a crowd meanwhile may do so. But a crowd takes a
+// client that knows the seed of the hash: with a billion keys in one slot, of which about 30
+// share a cursor, there is one with a probability below 10^-100.
 const (
-	turnBits      = 14
-	neighbourBits = 9 + turnBits
+	restBits      = 14
+	neighbourBits = 9 + restBits
 	maxNeighbours = 256
-	maxTurns      = 1<<turnBits - 1
+	maxRest       = 1<<restBits - 1
 )
 
 // MaxCursor is the largest cursor of Scan.
-const MaxCursor = slots<<(48-neighbourBits+turnBits) - 1
+const MaxCursor = slots<<(48-neighbourBits+restBits) - 1
 
 // firstNeighbour returns the first position of the neighbours of another, pastNeighbours the
 // first one behind them.
@@ -35,15 +35,15 @@ func firstNeighbour(pos uint64) uint64 { return pos >> neighbourBits << neighbou
 func pastNeighbours(pos uint64) uint64 { return firstNeighbour(pos) + 1<<neighbourBits }
 
 // cursorAt is the cursor of the neighbours of a position.
-func cursorAt(pos uint64) uint64 { return pos >> neighbourBits << turnBits }
+func cursorAt(pos uint64) uint64 { return pos >> neighbourBits << restBits }
 
 // Scan visits keys from a cursor on, in the order of slot and key hash, and
 // returns the cursor to go on from, 0 at the end. It visits at least count
-// keys unless the end comes first, and a few hundred more than twice as many at most. A key
-// that exists throughout a whole iteration is visited at least once. fn may keep key.
+// keys unless the end comes first, and at most twice as many and a few hundred. A key that
+// exists throughout a whole iteration is visited at least once. fn may keep key.
 func (s *Store) Scan(cursor uint64, count int, fn func(key []byte, t Type)) (next uint64, err error) {
 	for count = max(count, 1); cursor <= MaxCursor; {
-		slot := cursor >> (turnBits + 48 - neighbourBits)
+		slot := cursor >> (restBits + 48 - neighbourBits)
 		n, next, err := s.scanPartition(s.partitions[slot>>s.shift], cursor, count, fn)
 		if err != nil {
 			return 0, err
@@ -84,8 +84,8 @@ func (s *Store) scanPartition(p *partition, cursor uint64, count int, fn func(ke
 
 // page finds keys of a partition from a cursor on, and the cursor to go on from.
 func (s *Store) page(p *partition, cursor uint64, count int) (found []scanned, next uint64, err error) {
-	from, turn := cursor>>turnBits<<neighbourBits, int(cursor&maxTurns)
-	if turn == 0 {
+	from, rest := cursor>>restBits<<neighbourBits, int(cursor&maxRest)
+	if rest == 0 {
 		_, end := p.rowRange()
 		found, to, err := s.collect(p, from, end, count, p.lock)
 		if err != nil || to > from {
@@ -94,12 +94,12 @@ func (s *Store) page(p *partition, cursor uint64, count int) (found []scanned, n
 	}
 	all, to, err := s.collect(p, from, pastNeighbours(from), math.MaxInt, p.lock)
 	begin := 0
-	if turn > 0 {
-		begin = max(0, len(all)-turn*maxNeighbours)
+	if rest > 0 {
+		begin = max(0, len(all)-rest*maxNeighbours)
 	}
-	end := min(len(all), max(begin+maxNeighbours, len(all)-maxTurns*maxNeighbours))
+	end := min(len(all), max(begin+maxNeighbours, len(all)-maxRest*maxNeighbours))
 	if left := len(all) - end; left > 0 {
-		next = cursor&^maxTurns + uint64((left+maxNeighbours-1)/maxNeighbours)
+		next = cursor&^maxRest + uint64((left+maxNeighbours-1)/maxNeighbours)
 	} else {
 		next = cursorAt(to)
 	}

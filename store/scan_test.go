@@ -128,7 +128,7 @@ func TestScanCrowd(t *testing.T) {
 			if cursor = next; cursor == 0 {
 				break
 			}
-			if cursor&maxTurns == 0 {
+			if cursor&maxRest == 0 {
 				continue
 			}
 			for key := range seen { // of those that were visited some go, and some others

@@ -150,7 +150,7 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestScanCrowd",
 	},
 	{
-		guarantee: "G2", name: "the turns of a crowd in SCAN pass keys over",
+		guarantee: "G2", name: "the pages of a crowd in SCAN pass keys over",
 		file:     "store/scan.go",
 		old:      "uint64((left+maxNeighbours-1)/maxNeighbours)",
 		new:      "uint64((left+maxNeighbours-1)/maxNeighbours-1)",
