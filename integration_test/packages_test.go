@@ -272,7 +272,9 @@ func packageErrors(t *testing.T, command []string) {
 	d.refused("OVERFLOW", "not applied", "add", "full", 1)
 	d.refused("WRONGTYPE", "not applied", "add", "filter", 1)
 	d.refused("STALE", "outcome unknown", "do", "", 0, "page:old 1 op-1 1600000000000")
-	d.refused("FUTURE", "outcome unknown", "do", "", 0, "page:new 1 op-1 9600000000000")
+	d.refused("FUTURE", "not applied", "do", "", 0, "page:new 1 op-1 9600000000000")
+	d.refused("ARGUMENT", "not applied", "do", "", 0, "page:new 1 "+strings.Repeat("x", 513)+" 0")
+	d.refused("ARGUMENT", "not applied", "do", "", 0, "page:new 1 op-1 1600000000")
 	d.want("1", "do", "", 0, "page%3Ahome%20%25%C3%BC 1 op%2D1 0")
 	d.refused("MISMATCH", "not applied", "do", "", 0, "page:home%20%25%C3%BC 2 op-1 0")
 	d.want("-9223372036854775808", "add", "empty", -1<<63)
@@ -294,6 +296,13 @@ func packageErrors(t *testing.T, command []string) {
 		if a := d.do("text", "", 0, "page:home 1 op-1 0"); !strings.Contains(a.Error, "Op.parse") {
 			t.Errorf("the text of an operation in its place: %+v", a)
 		}
+		idle := startServer(t)
+		other := startDriver(t, command, idle.address(), 10*time.Second, patience)
+		other.do("text", "", 0, "page:home 1 op-1 0")
+		if list := idle.dial().do("CLIENT", "LIST"); strings.Count(list, " fd=") != 1 {
+			t.Errorf("it connects before its first operation:\n%s", list)
+		}
+		other.want("number 1152921504606847000", "numbers", "big", 1<<60)
 		d.do("close", "", 0) // the others have nothing to close, or open it again
 		d.refused("", "not applied", "add", "page:home", 1)
 	}
@@ -370,6 +379,11 @@ func packageOutcomes(t *testing.T, command []string) {
 	first := direct.do("add", "page:home", 1) // perhaps into a connection that is not known to be gone
 	if first.Error == "" || first.Code != "" {
 		t.Errorf("without a server: %+v", first)
+	}
+	for _, part := range []string{" tries in ", s.address()} {
+		if !strings.Contains(first.Error, part) {
+			t.Errorf("an error without %q: %s", part, first.Error)
+		}
 	}
 	op := direct.refused("", "not applied", "add", "page:home", 1)
 	direct.refused("", "outcome unknown", "do", "", 0, op) // for all that it knows

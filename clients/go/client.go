@@ -23,9 +23,9 @@ package fbfkv
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -54,6 +54,7 @@ type Client struct {
 	facts  facts
 	inCtx  bool                      // go-redis itself ends requests when their context ends
 	reload func(ctx context.Context) // reads the map of a cluster again
+	server string                    // where rdb connects to
 }
 
 // New returns a Client that sends through rdb. It sends nothing yet: the server's clock
@@ -71,9 +72,9 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 	c := &Client{rdb: rdb, o: o, reload: func(context.Context) {}}
 	switch r := rdb.(type) {
 	case *redis.Client:
-		c.inCtx = r.Options().ContextTimeoutEnabled
+		c.inCtx, c.server = r.Options().ContextTimeoutEnabled, r.Options().Addr
 	case *redis.ClusterClient:
-		c.inCtx = r.Options().ContextTimeoutEnabled
+		c.inCtx, c.server = r.Options().ContextTimeoutEnabled, strings.Join(r.Options().Addrs, ", ")
 		c.reload = r.ReloadState
 	}
 	return c
@@ -145,9 +146,10 @@ func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Ti
 	results := make([]Result, len(ops))
 	pending := make([]int, len(ops))   // indices of operations without such an answer
 	unknown := make([]error, len(ops)) // of the first try that may have been applied
+	trails := make([]trail, len(ops))
 	begun := time.Now()
 	for i, op := range ops {
-		pending[i] = i
+		pending[i], trails[i].begun = i, begun
 		_, window, err := c.learn(ctx, op, deadline)
 		if err != nil {
 			for j := range results {
@@ -175,7 +177,8 @@ func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Ti
 			lost = lost || v.lost
 			results[i] = Result{Value: a.Value}
 			if a.Err != nil {
-				results[i].Err = failure(ops[i], fresh, unknown[i], a.Err)
+				trails[i].note(a.Err)
+				results[i].Err = c.completed(failure(ops[i], fresh, unknown[i], a.Err), &trails[i])
 			}
 			if v.again {
 				again = append(again, i)
@@ -185,6 +188,9 @@ func (c *Client) run(ctx context.Context, ops []Op, fresh bool, deadline time.Ti
 		if lost {
 			c.reload(ctx) // go-redis alone keeps a cluster's map for a minute
 		}
+	}
+	for _, i := range pending {
+		results[i].Err.(*Error).context = ctx.Err()
 	}
 	return results
 }
@@ -257,7 +263,7 @@ func within[T any](ctx context.Context, c *Client, request func(context.Context)
 		return o.value, o.err
 	case <-ctx.Done():
 		var none T
-		return none, fmt.Errorf("no answer in time: %w", ctx.Err())
+		return none, errNoAnswer
 	}
 }
 

@@ -1,10 +1,13 @@
 package fbfkv
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -34,28 +37,49 @@ func (o Outcome) String() string {
 type Error struct {
 	Op      Op // ID is empty if it was not made yet, since the server could not be asked for the time
 	Outcome Outcome
-	Err     error // of the last try: the server's answer, or what befell the connection
-	earlier error // of the first try that may have been applied, if it was not the last one
+	// Err is the most telling error of all tries: the last answer of the server, else the last
+	// failure of a connection, else that there was no answer in time.
+	Err     error
+	Server  string        // the address that was asked; of a cluster those that it was given
+	Tries   int           // that failed
+	Elapsed time.Duration // since the first one began
+	earlier error         // of the first try that may have been applied, if it is not Err
+	context error         // of the caller's context, if it ended the tries
 }
 
 // Error implements error.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("fbfkv: add %d to %q (opid %q): %v: %v", e.Op.Delta, e.Op.Key, e.Op.ID, e.Outcome, e.Err)
+	text := fmt.Sprintf("fbfkv: add %d to %q (opid %q): %v", e.Op.Delta, e.Op.Key, e.Op.ID, e.Outcome)
+	if e.Tries > 1 {
+		text += fmt.Sprintf(" after %d tries in %v", e.Tries, e.Elapsed.Round(time.Millisecond))
+	}
+	if e.Server != "" {
+		text += " at " + e.Server
+	}
+	if e.context != nil {
+		text += fmt.Sprintf(": %v", e.context)
+	}
+	text += fmt.Sprintf(": %v", e.Err)
 	if e.Outcome == Unknown && e.earlier != nil {
 		text += fmt.Sprintf(" (an earlier try: %v)", e.earlier)
 	}
 	return text
 }
 
-// Unwrap returns Err, and one of the errors below if it is the server's answer.
+// Unwrap returns Err, one of the errors below if it is the server's answer, and the error of
+// the caller's context if that ended the tries. Only then is it a context.DeadlineExceeded.
 func (e *Error) Unwrap() []error {
+	all := []error{e.Err}
 	if answer, ok := answerOf(e.Err); ok {
-		return []error{e.Err, answer.code()}
+		all = append(all, answer.code())
 	}
-	return []error{e.Err}
+	if e.context != nil {
+		all = append(all, e.context)
+	}
+	return all
 }
 
-// What errors.Is finds in an Error. The first five are final. The others pass: they were
+// What errors.Is finds in an Error. The first six are final. The others pass: they were
 // the last answer when the time for retries was over.
 var (
 	// ErrStale: the operation is older than what the table remembers. Unless it was made
@@ -65,6 +89,9 @@ var (
 	ErrMismatch error = code("MISMATCH")
 	// ErrFuture: the operation's time is later than the server's clock and SKEW allow.
 	ErrFuture error = code("FUTURE")
+	// ErrArgument: the server can never apply the operation as it is: its opid or its key is
+	// empty or too long, or its time is no time in milliseconds.
+	ErrArgument error = code("ARGUMENT")
 	// ErrWrongType: the key holds a filter, not a counter.
 	ErrWrongType error = code("WRONGTYPE")
 	// ErrOverflow: the counter would leave the range of int64.
@@ -95,6 +122,9 @@ var spoken = map[string]code{
 	"ERR increment or decrement would overflow": "OVERFLOW",
 	"ERR operation time is in the future":       "FUTURE",
 	"ERR max number of clients":                 "MAXCLIENTS",
+	"ERR opid must be":                          "ARGUMENT",
+	"ERR key must be":                           "ARGUMENT",
+	"ERR AT is a time in milliseconds":          "ARGUMENT",
 }
 
 // code returns what the answer is known by.
@@ -158,18 +188,66 @@ func judge(err error) verdict {
 // tries that may have been applied, if there is one; fresh says that nobody can have sent the
 // operation before.
 func failure(op Op, fresh bool, unknown, err error) *Error {
+	e := &Error{Err: err}
 	var already *Error
 	if errors.As(err, &already) { // of learn
-		err = already.Err
+		*e = *already
 	}
-	e := &Error{Op: op, Err: err}
+	e.Op, e.Outcome = op, Unknown
 	if unknown != nil && unknown.Error() != err.Error() {
 		e.earlier = unknown
 	}
-	// The server looks for the opid before it looks at the counter.
-	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType)
-	if unknown == nil && (fresh || isNew) || errors.Is(e, ErrMismatch) {
+	// The server looks for the opid before it looks at the counter, and at the arguments first.
+	isNew := errors.Is(e, ErrOverflow) || errors.Is(e, ErrWrongType) || errors.Is(e, ErrFuture)
+	if unknown == nil && (fresh || isNew) || errors.Is(e, ErrMismatch) || errors.Is(e, ErrArgument) {
 		e.Outcome = NotApplied
 	}
 	return e
 }
+
+// trail is what the tries of an operation leave for its error.
+type trail struct {
+	begun time.Time
+	tries int
+	told  error // the most telling error so far
+}
+
+// note adds a try that failed.
+func (t *trail) note(err error) {
+	t.tries++
+	if t.told == nil || telling(err) >= telling(t.told) {
+		t.told = err
+	}
+}
+
+// telling ranks errors by what they tell of the reason.
+func telling(err error) int {
+	if _, ok := answerOf(err); ok {
+		return 2
+	}
+	var network *net.OpError
+	if errors.As(err, &network) && !network.Timeout() || errors.Is(err, io.EOF) {
+		return 1
+	}
+	return 0
+}
+
+// completed adds to an error what its tries left. A time limit of one try is ours, and no
+// context.DeadlineExceeded of the caller.
+func (c *Client) completed(e *Error, t *trail) *Error {
+	e.Server, e.Tries, e.Elapsed = c.server, t.tries, time.Since(t.begun)
+	e.Err = t.told
+	switch {
+	case e.Err == context.DeadlineExceeded, errors.Is(e.Err, errNoAnswer):
+		e.Err = fmt.Errorf("no answer within %v", c.o.Timeout)
+	case errors.Is(e.Err, context.DeadlineExceeded): // such as "dial tcp 10.0.0.1:6379: i/o timeout"
+		e.Err = errors.New(e.Err.Error())
+	}
+	if e.earlier != nil && e.earlier.Error() == e.Err.Error() {
+		e.earlier = nil
+	}
+	return e
+}
+
+// errNoAnswer is the error of a try whose time was over.
+var errNoAnswer = errors.New("no answer in time")

@@ -1,6 +1,7 @@
 package fbfkv
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -8,7 +9,9 @@ import (
 	"net"
 	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -75,6 +78,10 @@ func TestOutcome(t *testing.T) {
 		{false, false, dial, Unknown}, // another process may have sent it
 		{true, true, dial, Unknown},
 		{false, false, answered("NOPERM x"), Unknown},
+		{false, false, answered("ERR operation time is in the future, by more than SKEW (5s)"), NotApplied},
+		{false, false, answered("ERR opid must be 1 to 512 bytes"), NotApplied},
+		{false, true, answered("ERR key must be 1 to 65536 bytes"), NotApplied},
+		{false, false, answered("ERR AT is a time in milliseconds, and this one is in 1970"), NotApplied},
 	} {
 		var earlier error
 		if c.unknown {
@@ -94,5 +101,71 @@ func TestOutcome(t *testing.T) {
 	err := error(failure(Op{}, true, nil, stale))
 	if !errors.Is(err, ErrStale) || errors.Is(err, ErrMismatch) || errors.Is(err, ErrFuture) {
 		t.Errorf("%v is not known by its code", err)
+	}
+}
+
+// TestErrorTellsOfItsTries: against an address where nothing listens, one that never answers and one
+// that answers LOADING, an error says which server, how many tries, and the most telling cause.
+func TestErrorTellsOfItsTries(t *testing.T) {
+	listen := func(serve func(net.Conn)) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.Accept()
+				if err != nil {
+					return
+				}
+				serve(conn)
+			}
+		}()
+		return l.Addr().String()
+	}
+	closed := listen(func(c net.Conn) { c.Close() })
+	silent := listen(func(net.Conn) {})
+	var tries atomic.Int32
+	loading := listen(func(c net.Conn) { // once, and then it is gone
+		defer c.Close()
+		for b := make([]byte, 4096); ; {
+			n, err := c.Read(b)
+			if err != nil || bytes.Contains(b[:n], []byte("time")) && tries.Add(1) > 1 {
+				return
+			}
+			io.WriteString(c, strings.Repeat("-LOADING fbfkv is loading\r\n", bytes.Count(b[:n], []byte("*"))))
+		}
+	})
+	refused := func() string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		return l.Addr().String()
+	}()
+	for _, c := range []struct{ name, addr, cause string }{
+		{"refused", refused, "connection refused"}, {"closed", closed, "EOF"}, {"silent", silent, "no answer within 100ms"},
+		{"loading", loading, "LOADING"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			rdb := redis.NewClient(&redis.Options{Addr: c.addr, Protocol: 2, DisableIdentity: true, MaxRetries: -1, DialerRetries: 1})
+			defer rdb.Close()
+			counters := New(rdb, Options{Timeout: 100 * time.Millisecond, RetryFor: time.Second})
+			_, err := counters.Add(context.Background(), "k", 1)
+			var e *Error
+			if !errors.As(err, &e) || e.Outcome != NotApplied || e.Tries < 2 || e.Elapsed <= 0 || e.Server != c.addr ||
+				!strings.Contains(err.Error(), c.cause) || !strings.Contains(err.Error(), c.addr) || errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%v, %+v", err, e)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			counters.o.RetryFor = time.Hour
+			if _, err = counters.Add(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("the caller's context ended it: %v", err)
+			}
+		})
 	}
 }

@@ -83,7 +83,8 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 	if window > 0 {
 		return now, window, nil
 	}
-	for tries := 1; ; tries++ {
+	trail := trail{begun: time.Now()}
+	for {
 		err := c.ask(ctx, op.Key, false)
 		if err == nil {
 			now, window, _ = c.facts.get(op.Key)
@@ -93,8 +94,13 @@ func (c *Client) learn(ctx context.Context, op Op, deadline time.Time) (time.Tim
 		if v.lost {
 			c.reload(ctx)
 		}
-		if !v.again || !c.pause(ctx, tries, deadline) {
-			return now, 0, failure(op, true, nil, err) // nothing was sent
+		trail.note(err)
+		if !v.again || !c.pause(ctx, trail.tries, deadline) {
+			e := c.completed(failure(op, true, nil, err), &trail) // nothing was sent
+			if v.again {
+				e.context = ctx.Err()
+			}
+			return now, 0, e
 		}
 	}
 }

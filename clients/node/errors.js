@@ -1,18 +1,62 @@
 // What errors say of an operation.
 
 export class FbfkvError extends Error {
-  constructor(op, outcome, code, cause) {
-    const text = `fbfkv: add ${op.delta} to ${JSON.stringify(op.key)} (opid ${JSON.stringify(op.id)}): ${outcome}: `;
-    super(text + (cause.message || cause.code || cause), { cause });
-    Object.assign(this, { name: 'FbfkvError', op, outcome, code });
+  constructor(op, outcome, code, cause, { server = '', tries = 1, elapsed = 0 } = {}) {
+    const times = tries > 1 ? ` after ${tries} tries in ${Math.round(elapsed)} ms` : '';
+    const at = server ? ` at ${server}` : '';
+    super(`fbfkv: add ${op.delta} to ${JSON.stringify(op.key)} (opid ${JSON.stringify(op.id)}): ${outcome}${times}${at}: ${text(cause)}`, { cause });
+    Object.assign(this, { name: 'FbfkvError', op, outcome, code, server, tries, elapsed });
   }
 }
+
+const text = (err) => err.message || err.code || err;
+
+// Trail is what the tries of an operation leave for its error.
+export class Trail {
+  tries = 0;
+  #server;
+  #begun = performance.now();
+  #told; // the most telling error: the last answer of the server, else the last failure of a connection
+
+  constructor(server) {
+    this.#server = server;
+  }
+
+  note(err) {
+    this.tries++;
+    if (this.#told === undefined || telling(err) >= telling(this.#told)) this.#told = err;
+  }
+
+  // failure describes an operation that ended in err. Unknown says that one of our tries may
+  // have been applied, fresh that nobody can have sent the operation before.
+  failure(op, fresh, unknown, err) {
+    const code = codeOf(err);
+    // The server looks for the opid before it looks at the counter, and at the arguments first.
+    const isNew = code === 'OVERFLOW' || code === 'WRONGTYPE' || code === 'FUTURE';
+    const certain = (!unknown && (fresh || isNew)) || code === 'MISMATCH' || code === 'ARGUMENT';
+    const elapsed = performance.now() - this.#begun;
+    return new FbfkvError(op, certain ? 'not applied' : 'outcome unknown', codeOf(this.#told), this.#told,
+      { server: this.#server, tries: this.tries, elapsed });
+  }
+}
+
+// telling ranks errors by what they tell of the reason.
+function telling(err) {
+  if (codeOf(err)) return 2;
+  return err === noAnswer || (err instanceof NotSent && err.cause === undefined) ? 0 : 1;
+}
+
+// noAnswer is the error of a try whose time was over.
+export const noAnswer = new Error('no answer in time');
 
 // spoken are the answers that have no word of their own, by how they begin.
 const spoken = [
   ['ERR increment or decrement would overflow', 'OVERFLOW'],
   ['ERR operation time is in the future', 'FUTURE'],
   ['ERR max number of clients', 'MAXCLIENTS'],
+  ['ERR opid must be', 'ARGUMENT'],
+  ['ERR key must be', 'ARGUMENT'],
+  ['ERR AT is a time in milliseconds', 'ARGUMENT'],
 ];
 
 // codeOf returns the first word of the server's answer that err is, or undefined.
@@ -59,15 +103,4 @@ export function judge(err) {
     default:
       return { again: ['LOADING', 'OOM', 'BUSY', 'MAXCLIENTS'].includes(code) };
   }
-}
-
-// failure describes an operation that ended in err. Unknown says that one of our tries may
-// have been applied, fresh that nobody can have sent the operation before.
-export function failure(op, fresh, unknown, err) {
-  if (err instanceof FbfkvError) err = err.cause;
-  const code = codeOf(err);
-  // The server looks for the opid before it looks at the counter.
-  const isNew = code === 'OVERFLOW' || code === 'WRONGTYPE';
-  const certain = (!unknown && (fresh || isNew)) || code === 'MISMATCH';
-  return new FbfkvError(op, certain ? 'not applied' : 'outcome unknown', code, err);
 }

@@ -26,10 +26,17 @@ export class FbfkvError extends Error {
    * server says 'not applied'. */
   readonly outcome: Outcome;
   /** The first word of the server's answer (STALE, MISMATCH, WRONGTYPE, MISCONF, LOADING, OOM,
-   * MOVED, TRYAGAIN, ...), or OVERFLOW or FUTURE, or undefined. */
+   * MOVED, TRYAGAIN, ...), or OVERFLOW, FUTURE or ARGUMENT (the opid or the key is empty or too long),
+   * or undefined. */
   readonly code?: string;
-  /** The error of the last try. */
+  /** The most telling error of all tries: the last answer of the server, else the last failure of
+   * a connection, else that there was no answer in time. */
   readonly cause: Error;
+  /** The address that was asked; of a cluster those that it was given. */
+  readonly server: string;
+  /** How many tries failed, and in how many milliseconds. */
+  readonly tries: number;
+  readonly elapsed: number;
 }
 
 export interface Options {
@@ -41,22 +48,26 @@ export interface Options {
   /** Makes the opid of an operation made at ms: for tables with IDTIME ULID or MS, which do
    * not read the UUIDv7 that is the default. */
   newId?: (ms: number) => string;
+  /** Counters are numbers, also beyond 2**53, where they lose digits. Default false. */
+  numbers?: boolean;
 }
 
-/** Counts through a connection of its own, with the settings of client. */
-export class Counters {
+/** Counts through a connection of its own, with the settings of client. It connects with the first
+ * operation. */
+export class Counters<Value extends number | bigint = number | bigint> { // <number> with numbers: true
   /** client is of node-redis (createClient, createCluster) or of ioredis (Redis, Cluster). */
   constructor(client: object, options?: Options);
-  /** Adds delta to a counter once and returns the counter after it: a bigint beyond 2**53. */
-  add(key: string, delta: number | bigint): Promise<number | bigint>;
+  /** Adds delta to a counter once and returns the counter after it: beyond 2**53 a bigint, unless
+   * the option numbers is set. */
+  add(key: string, delta: number | bigint): Promise<Value>;
   /** Makes an operation that do() sends, now or after a crash, within the WINDOW. */
   newOp(key: string, delta: number | bigint): Promise<Op>;
   /** Sends an operation until there is an answer. If it was applied before, this changes
    * nothing and returns the original result (MODE APPROX: the present value). */
-  do(op: Op): Promise<number | bigint>;
+  do(op: Op): Promise<Value>;
   /** Sends operations as one pipeline. What is not answered is sent again, with its own opid,
    * without the others. */
-  doAll(ops: Op[]): Promise<(number | bigint | FbfkvError)[]>;
+  doAll(ops: Op[]): Promise<(Value | FbfkvError)[]>;
   /** Closes the connection. The client that was given stays open. */
   close(): void;
 }

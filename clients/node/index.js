@@ -1,6 +1,6 @@
 // Counts with the server fbfkv so that a retry never counts twice. index.d.ts says what
 // each function does.
-import { FbfkvError, codeOf, failure, judge } from './errors.js';
+import { FbfkvError, Trail, codeOf, judge } from './errors.js';
 import { Op, uuidv7 } from './op.js';
 import { senderOf } from './sender.js';
 
@@ -19,6 +19,7 @@ export class Counters {
   #timeout;
   #retryFor;
   #newId;
+  #number; // makes a counter of its digits
   // What the server told of itself.
   #known = false;
   #refreshing = false;
@@ -26,11 +27,12 @@ export class Counters {
   #server = 0; // that time. It was a little later there, so we are never ahead
   #tables = []; // {name, prefix, window}: the longest prefix first; the window if it was needed
 
-  constructor(client, { timeout = 2000, retryFor = 30_000, newId = uuidv7 } = {}) {
+  constructor(client, { timeout = 2000, retryFor = 30_000, newId = uuidv7, numbers = false } = {}) {
     this.#sender = senderOf(client, timeout);
     this.#timeout = timeout;
     this.#retryFor = retryFor;
     this.#newId = newId;
+    this.#number = numbers ? Number : number;
   }
 
   async add(key, delta) {
@@ -83,9 +85,11 @@ export class Counters {
         deadline = Math.min(deadline, begun + (await this.#learn(op, deadline)) * 0.9 - this.#timeout);
       }
     } catch (err) {
-      return ops.map((op) => failure(op, fresh, false, err));
+      if (!(err instanceof FbfkvError)) throw err;
+      return ops.map((op) => new FbfkvError(op, fresh ? err.outcome : 'outcome unknown', err.code, err.cause, err));
     }
     const results = [];
+    const trails = ops.map(() => new Trail(this.#sender.server));
     const unknown = [];
     let pending = ops.map((_, i) => i);
     for (let tries = 0; pending.length > 0; tries++) {
@@ -98,7 +102,8 @@ export class Counters {
         const verdict = judge(err);
         unknown[i] ||= verdict.unknown || (err !== undefined && this.#sender.hides);
         lost ||= verdict.lost;
-        results[i] = err ? failure(ops[i], fresh, unknown[i], err) : number(value);
+        if (err) trails[i].note(err);
+        results[i] = err ? trails[i].failure(ops[i], fresh, unknown[i], err) : this.#number(value);
         if (verdict.again) again.push(i);
       });
       pending = again;
@@ -115,13 +120,15 @@ export class Counters {
       this.#ask(op.key, true).catch(() => {}).finally(() => { this.#refreshing = false; });
     }
     if (window) return window;
-    for (let tries = 1; ; tries++) {
+    const trail = new Trail(this.#sender.server);
+    for (;;) {
       try {
         return await this.#ask(op.key, false);
       } catch (err) {
         const verdict = judge(err);
         if (verdict.lost) await this.#sender.reload();
-        if (!verdict.again || !(await pause(tries, deadline))) throw failure(op, true, false, err);
+        trail.note(err);
+        if (!verdict.again || !(await pause(trail.tries, deadline))) throw trail.failure(op, true, false, err);
       }
     }
   }

@@ -3,10 +3,11 @@
 //   send(commands): a list of {value} or {err}, one for each, in one round trip
 //   reload():       reads the map of a cluster again
 //   hides:          it retries by itself, so that an error does not tell of all tries
+//   server:         the address that it connects to; of a cluster those that it was given
 //   close()
 //
 // Numbers come as text where the library can: beyond 2**53 a number would lose digits.
-import { NotSent, codeOf } from './errors.js';
+import { NotSent, codeOf, noAnswer } from './errors.js';
 
 // senderOf returns the sender for a client. Of a single server it uses a connection of its
 // own, with the client's settings, that it may break off and that retries nothing by itself.
@@ -37,15 +38,18 @@ function nodeRedis(client, timeout) {
     try { await end(); } catch { /* it is broken already */ }
     connect();
   };
-  connect();
   let connection = 0; // is given up once, by the first that waited too long
   const call = async (command) => {
     state.check();
     return own.sendCommand(command, numbersAsText);
   };
+  let begun = false;
   return {
     hides: false,
+    server: serverOf(client.options?.socket, client.options?.url),
     send: async (commands) => {
+      if (!begun) connect();
+      begun = true;
       await state.ready();
       const mine = connection;
       return sendAll(commands, call, timeout, () => (mine === connection ? (connection++, giveUp()) : undefined));
@@ -57,7 +61,7 @@ function nodeRedis(client, timeout) {
 
 function ioredis(client, timeout) {
   const own = client.duplicate({
-    connectTimeout: timeout, retryStrategy: reconnectAfter, lazyConnect: false, enableOfflineQueue: false,
+    connectTimeout: timeout, retryStrategy: reconnectAfter, lazyConnect: true, enableOfflineQueue: false,
     autoResendUnfulfilledCommands: false, maxRetriesPerRequest: null, stringNumbers: true,
   });
   const state = watch(own, timeout, () => own.status === 'ready');
@@ -67,7 +71,9 @@ function ioredis(client, timeout) {
   };
   return {
     hides: false,
+    server: serverOf(client.options),
     send: async (commands) => {
+      if (own.status === 'wait' && !state.closed) own.connect().catch(() => {});
       await state.ready();
       return sendAll(commands, call, timeout, () => own.disconnect(true));
     },
@@ -105,6 +111,7 @@ function nodeRedisCluster(client, timeout) {
   };
   return {
     hides: true,
+    server: (client._options?.rootNodes ?? []).map((node) => serverOf(node.socket, node.url)).join(', '),
     send: async (commands) => {
       if (!own) await renew();
       return sendAll(commands, call, timeout);
@@ -119,10 +126,19 @@ function nodeRedisCluster(client, timeout) {
 function ioredisCluster(client, timeout) {
   return {
     hides: true,
+    server: (client.startupNodes ?? []).map((node) => (typeof node === 'object' ? serverOf(node) : String(node))).join(', '),
     send: (commands) => sendAll(commands, ([name, ...args]) => client.call(name, ...args), timeout),
     reload: () => within(timeout, () => new Promise((resolve) => { client.refreshSlotsCache(resolve); })).catch(() => {}),
     close: () => {},
   };
+}
+
+// serverOf returns an address, without the password that a URL may hold.
+function serverOf(socket, url) {
+  if (socket?.path) return socket.path;
+  if (socket?.host || socket?.port || !url) return `${socket?.host ?? '127.0.0.1'}:${socket?.port ?? 6379}`;
+  const { hostname, port } = new URL(url);
+  return `${hostname}:${port || 6379}`;
 }
 
 const keyOf = (command) => (command[0] === 'CINCRBY' ? command[1] : undefined);
@@ -163,8 +179,6 @@ async function sendAll(commands, call, timeout, giveUp = () => {}) {
   if (silent) await giveUp();
   return settled;
 }
-
-const noAnswer = new Error('no answer in time');
 
 // within runs a request and fails if it takes longer than ms.
 function within(ms, request) {

@@ -1,7 +1,7 @@
 """Counts with the server fbfkv so that a retry never counts twice.
 
-    counters = fbfkv.Counters(redis.Redis())
-    views = counters.add("page:home", 1)
+    with fbfkv.Counters(redis.Redis()) as counters:
+        views = counters.add("page:home", 1)
 
 add makes an operation: an id that no other operation has, and the time by the server's
 clock. It sends the operation, each try with a time limit, until there is an answer that
@@ -27,6 +27,7 @@ from .core import Core, own_client
 from .errors import (
     NOT_APPLIED,
     UNKNOWN,
+    Argument,
     Error,
     Future,
     Loading,
@@ -42,7 +43,7 @@ from .errors import (
 from .op import Op, uuid7
 
 __all__ = [
-    "Counters", "Op", "uuid7", "Error", "UNKNOWN", "NOT_APPLIED", "Stale", "Mismatch", "Future", "Overflow",
+    "Counters", "Op", "uuid7", "Error", "UNKNOWN", "NOT_APPLIED", "Stale", "Mismatch", "Future", "Argument", "Overflow",
     "WrongType", "Misconf", "Loading", "OutOfMemory", "Moved", "TryAgain",
 ]  # fmt: skip
 
@@ -90,6 +91,12 @@ class Counters:
         """Closes the connections that are its own. The client that was given stays open."""
         if not self._core.hides:
             self._client.connection_pool.disconnect()
+
+    def __enter__(self) -> "Counters":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _run(self, steps):
         answer = None

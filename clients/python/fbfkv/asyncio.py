@@ -1,7 +1,7 @@
 """The same as fbfkv, for asyncio:
 
-    counters = fbfkv.asyncio.Counters(redis.asyncio.Redis())
-    views = await counters.add("page:home", 1)
+    async with fbfkv.asyncio.Counters(redis.asyncio.Redis()) as counters:
+        views = await counters.add("page:home", 1)
 """
 
 import asyncio
@@ -44,6 +44,12 @@ class Counters:
         """Closes the connections that are its own. The client that was given stays open."""
         if not self._core.hides:
             await self._client.connection_pool.disconnect()
+
+    async def __aenter__(self) -> "Counters":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
 
     async def _run(self, steps):
         answer = None

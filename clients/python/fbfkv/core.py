@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 
 
-from .errors import NOT_APPLIED, Error, Future, Stale, code_of, failure, judge
+from .errors import NOT_APPLIED, Error, Future, Stale, Trail, code_of, judge
 from .op import Op
 
 REFRESH_EVERY = 60.0  # how often the server is asked again for its time and windows, in seconds
@@ -52,6 +52,7 @@ class Core:
         self.new_id = new_id
         self.lock = lock  # of what follows
         self.hides = hasattr(client, "nodes_manager")  # it retries by itself
+        self.server_name = _server_name(client)
         self.known = False
         self.asked = 0.0  # when we had the server's time, by the monotonic clock of this machine
         self.server = 0  # that time, in ms. It was a little later there, so we are never ahead
@@ -102,10 +103,11 @@ class Core:
             try:
                 window = yield from self.learn(op, deadline)
             except Error as err:
-                return [failure(op, fresh, False, err) for op in ops]
+                return [Trail(self.server_name).failure(op, fresh, False, err) for op in ops]
             deadline = min(deadline, begun + window * 0.9 - self.timeout)
         results = [None] * len(ops)
         unknown = [False] * len(ops)
+        trails = [Trail(self.server_name) for _ in ops]
         pending = list(range(len(ops)))
         tries = 0
         while pending:
@@ -119,7 +121,11 @@ class Core:
                 verdict = judge(err)
                 unknown[i] = unknown[i] or verdict.unknown or (self.hides and err is not None)
                 lost = lost or verdict.lost
-                results[i] = answer if err is None else failure(ops[i], fresh, unknown[i], err)
+                if err is None:
+                    results[i] = answer
+                else:
+                    trails[i].note(err)
+                    results[i] = trails[i].failure(ops[i], fresh, unknown[i], err)
                 if verdict.again:
                     again.append(i)
             pending = again
@@ -159,7 +165,7 @@ class Core:
             yield from self.ask(op.key, True)  # if this fails, what we know still holds
         if window:
             return window
-        tries = 1
+        trail = Trail(self.server_name)
         while True:
             err = yield from self.ask(op.key, False)
             if err is None:
@@ -168,9 +174,9 @@ class Core:
             verdict = judge(err)
             if verdict.lost and self.hides:
                 yield ("reload", None)
-            tries += 1
-            if not verdict.again or not (yield from self.pause(tries, deadline)):
-                raise failure(op, True, False, err)  # nothing was sent
+            trail.note(err)
+            if not verdict.again or not (yield from self.pause(trail.tries + 1, deadline)):
+                raise trail.failure(op, True, False, err)  # nothing was sent
 
     def ask(self, key, all):
         """Asks the server for its time, its tables, and the window of a key's table; or, if
@@ -203,6 +209,14 @@ class Core:
             self.known, self.asked, self.windows = True, asked, windows
             self.server = int(now[0]) * 1000 + int(now[1]) // 1000
         return None
+
+
+def _server_name(client):
+    """Returns the address that a client connects to; of a cluster those that it was given."""
+    if hasattr(client, "nodes_manager"):
+        return ", ".join(str(getattr(node, "name", node)) for node in client.nodes_manager.startup_nodes.values())
+    kwargs = client.connection_pool.connection_kwargs
+    return kwargs.get("path") or f"{kwargs.get('host', 'localhost')}:{kwargs.get('port', 6379)}"
 
 
 def _raw(word):

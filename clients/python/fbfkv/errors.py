@@ -1,5 +1,6 @@
 """What errors say of an operation."""
 
+import time
 from typing import NamedTuple, Optional
 
 import redis.exceptions
@@ -16,17 +17,25 @@ class Error(Exception):
     op is the operation; its id is empty if it was not made yet, since the server could not
     be asked for the time. outcome is UNKNOWN or NOT_APPLIED: of an operation that may have
     been sent before (by do, which cannot know), only the server says the latter. code is
-    the first word of the server's answer, or None. cause is the error of the last try.
+    the first word of the server's answer, or None. cause is the most telling error of all
+    tries: the last answer of the server, else the last failure of a connection, else that there
+    was no answer in time. server is the address that was asked (of a cluster those that it was
+    given), tries is how many failed, and elapsed the seconds that they took.
     """
 
-    def __init__(self, op: Op, outcome: str, code: Optional[str], cause: BaseException) -> None:
-        super().__init__(op, outcome, code, cause)  # as pickle needs it, to bring it from another process
+    def __init__(
+        self, op: Op, outcome: str, code: Optional[str], cause: BaseException, server: str = "", tries: int = 1, elapsed: float = 0.0
+    ) -> None:
+        super().__init__(op, outcome, code, cause, server, tries, elapsed)  # as pickle needs it, to bring it from another process
         self.op, self.outcome, self.code, self.cause = op, outcome, code, cause
+        self.server, self.tries, self.elapsed = server, tries, elapsed
         self.__cause__ = cause  # is shown with it
 
     def __str__(self) -> str:
         op = self.op
-        return f"fbfkv: add {op.delta} to {op.key!r} (opid {op.id!r}): {self.outcome}: {self.cause}"
+        tries = f" after {self.tries} tries in {self.elapsed:.1f} s" if self.tries > 1 else ""
+        at = f" at {self.server}" if self.server else ""
+        return f"fbfkv: add {op.delta} to {op.key!r} (opid {op.id!r}): {self.outcome}{tries}{at}: {self.cause}"
 
 
 class Stale(Error):
@@ -40,6 +49,11 @@ class Mismatch(Error):
 
 class Future(Error):
     """The operation's time is later than the server's clock and SKEW allow."""
+
+
+class Argument(Error):
+    """The server can never apply the operation as it is: its opid or its key is empty or too
+    long, or its time is no time in milliseconds."""
 
 
 class Overflow(Error):
@@ -71,7 +85,7 @@ class TryAgain(Error):
 
 
 _TYPES = {
-    "STALE": Stale, "MISMATCH": Mismatch, "FUTURE": Future, "OVERFLOW": Overflow, "WRONGTYPE": WrongType,
+    "STALE": Stale, "MISMATCH": Mismatch, "FUTURE": Future, "ARGUMENT": Argument, "OVERFLOW": Overflow, "WRONGTYPE": WrongType,
     "MISCONF": Misconf, "LOADING": Loading, "OOM": OutOfMemory, "MOVED": Moved, "TRYAGAIN": TryAgain,
 }  # fmt: skip
 
@@ -87,6 +101,9 @@ _TEXTS = {
     "increment or decrement would overflow": "OVERFLOW",
     "operation time is in the future": "FUTURE",
     "max number of clients": "MAXCLIENTS",
+    "opid must be": "ARGUMENT",
+    "key must be": "ARGUMENT",
+    "AT is a time in milliseconds": "ARGUMENT",
 }
 
 _LOST = ("MOVED", "ASK", "CLUSTERDOWN", "MASTERDOWN", "READONLY")
@@ -135,16 +152,36 @@ def judge(err):
     return Verdict(again=True, unknown=True, lost=True)
 
 
-def failure(op, fresh, unknown, err):
-    """Describes an operation that ended in err.
+class Trail:
+    """What the tries of an operation leave for its error."""
 
-    unknown says that one of our tries may have been applied, fresh that nobody can have
-    sent the operation before.
-    """
-    if isinstance(err, Error):
-        err = err.cause
-    code = code_of(err)
-    # The server looks for the opid before it looks at the counter.
-    is_new = code in ("OVERFLOW", "WRONGTYPE")
-    certain = not unknown and (fresh or is_new) or code == "MISMATCH"
-    return _TYPES.get(code, Error)(op, NOT_APPLIED if certain else UNKNOWN, code, err)
+    def __init__(self, server):
+        self.server, self.begun, self.tries, self.told = server, time.monotonic(), 0, None
+
+    def note(self, err):
+        self.tries += 1
+        if self.told is None or _telling(err) >= _telling(self.told):
+            self.told = err
+
+    def failure(self, op, fresh, unknown, err):
+        """Describes an operation that ended in err.
+
+        unknown says that one of our tries may have been applied, fresh that nobody can have
+        sent the operation before.
+        """
+        if isinstance(err, Error):  # of learn
+            return type(err)(op, err.outcome if fresh else UNKNOWN, *err.args[2:])
+        code = code_of(err)
+        # The server looks for the opid before it looks at the counter, and at the arguments first.
+        is_new = code in ("OVERFLOW", "WRONGTYPE", "FUTURE")
+        certain = not unknown and (fresh or is_new) or code in ("MISMATCH", "ARGUMENT")
+        told = code_of(self.told)
+        elapsed = time.monotonic() - self.begun
+        return _TYPES.get(told, Error)(op, NOT_APPLIED if certain else UNKNOWN, told, self.told, self.server, self.tries, elapsed)
+
+
+def _telling(err):
+    """Ranks errors by what they tell of the reason."""
+    if code_of(err):
+        return 2
+    return 0 if isinstance(err, (redis.exceptions.TimeoutError, TimeoutError)) else 1

@@ -23,6 +23,11 @@ async function serve({ do: what, key, delta, ops }) {
     case 'add': return outcome(await counters.add(key, BigInt(delta)));
     case 'newop': return { op: String(await counters.newOp(key, BigInt(delta))) };
     case 'text': return outcome(await counters.do(ops[0]));
+    case 'numbers': {
+      const other = new Counters(client, { numbers: true });
+      const value = await other.add(key, BigInt(delta)).finally(() => other.close());
+      return outcome(`${typeof value} ${value}`);
+    }
     case 'close': return outcome(String(counters.close()));
     case 'do': return outcome(await counters.do(Op.parse(ops[0])));
     default: return { results: (await counters.doAll(ops.map((op) => Op.parse(op)))).map(outcome) };

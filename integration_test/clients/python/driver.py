@@ -79,19 +79,18 @@ async def serve_async(counters, request):
 
 
 async def main_async():
-    counters = fbfkv.asyncio.Counters(connect(redis.asyncio, redis.asyncio.cluster), **limits)
     loop, tasks = asyncio.get_running_loop(), set()
-    while line := await loop.run_in_executor(None, sys.stdin.readline):
-        task = loop.create_task(serve_async(counters, json.loads(line)))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
+    async with fbfkv.asyncio.Counters(connect(redis.asyncio, redis.asyncio.cluster), **limits) as counters:
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            task = loop.create_task(serve_async(counters, json.loads(line)))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
 
 
 if mode == "asyncio":
     asyncio.run(main_async())
 else:
     client = connect(redis, redis.cluster)
-    counters = fbfkv.Counters(client, **limits)
-    with ThreadPoolExecutor(16) as pool:
+    with fbfkv.Counters(client, **limits) as counters, ThreadPoolExecutor(16) as pool:
         for line in sys.stdin:
             pool.submit(serve, counters, json.loads(line))

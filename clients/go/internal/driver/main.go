@@ -39,7 +39,7 @@ type answer struct {
 }
 
 // codes are the errors by the names that they have in other languages.
-var codes = map[string]error{"STALE": fbfkv.ErrStale, "MISMATCH": fbfkv.ErrMismatch, "FUTURE": fbfkv.ErrFuture,
+var codes = map[string]error{"STALE": fbfkv.ErrStale, "MISMATCH": fbfkv.ErrMismatch, "FUTURE": fbfkv.ErrFuture, "ARGUMENT": fbfkv.ErrArgument,
 	"OVERFLOW": fbfkv.ErrOverflow, "WRONGTYPE": fbfkv.ErrWrongType, "MISCONF": fbfkv.ErrMisconf,
 	"LOADING": fbfkv.ErrLoading, "OOM": fbfkv.ErrOutOfMemory, "MOVED": fbfkv.ErrMoved, "TRYAGAIN": fbfkv.ErrTryAgain}
 
