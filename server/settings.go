@@ -116,8 +116,9 @@ var storageSettings = []Setting{
 		kind: memory(func(c *Config) *int64 { return &c.MaxLog }, 16<<20, 1<<40),
 	}, {
 		Name: "filter-maxmemory", Group: GroupStorage, Default: "1gb", Mutable: true,
-		Doc: "How much memory the filters of all tables may use together. Beyond it, a table refuses new operations or " +
-			"lets its error rise, as its OVERLOAD option says. 0 sets no limit.",
+		Doc: "How much memory the filters of all tables, sketches and filter keys may use together; of it, sketches and " +
+			"filter keys get at most half. Beyond it, a table refuses new operations or lets its error rise, as its " +
+			"OVERLOAD option says. 0 sets no limit.",
 		kind: memory(func(c *Config) *int64 { return &c.FilterMaxMemory }, 0, 1<<50),
 	}, {
 		Name: "hot-counters", Group: GroupStorage, Default: "1000000",

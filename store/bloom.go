@@ -127,7 +127,7 @@ func (x *decider) reserveBloom(r *ref, op *Op) error {
 	if err != nil {
 		return err
 	}
-	if err = x.createObject(r, TypeBloom, f.Needs(), header); err == ErrOutOfMemory {
+	if err = x.createObject(r, TypeBloom, f.Needs(), header); errors.Is(err, ErrOutOfMemory) {
 		err = ErrBloomMemory
 	}
 	return err
@@ -208,7 +208,7 @@ func (x *decider) roomForItems(r *ref, f *sketch.Bloom, n int, create uint64) ([
 	if err := x.reserveMore(len(next) * (entryRoom + len(r.key) + sketch.GrowthBytes)); err != nil {
 		return nil, err
 	}
-	pl := planner{pool: r.p.pool}
+	pl := planner{pool: r.p.pool, ofObject: true}
 	switch {
 	case pl.grant(bytes + create):
 	case create > 0:
@@ -363,7 +363,7 @@ func (x *decider) loadBloomHeader(r *ref, header []byte) error {
 	if err := x.reserveMore(2 * (entryRoom + len(header) + len(r.key))); err != nil {
 		return err
 	}
-	if err = x.createObject(r, TypeBloom, f.Needs(), header); err == ErrOutOfMemory {
+	if err = x.createObject(r, TypeBloom, f.Needs(), header); errors.Is(err, ErrOutOfMemory) {
 		err = ErrBloomData
 	}
 	return err

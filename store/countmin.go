@@ -115,7 +115,7 @@ func (x *decider) sketchInit(op *Op) error {
 	if ok {
 		err = x.createObject(r, TypeCountMin, n, o.Encode())
 	}
-	if err == ErrOutOfMemory {
+	if errors.Is(err, ErrOutOfMemory) {
 		err = ErrSketchMemory
 	}
 	return err

@@ -57,6 +57,8 @@ var (
 	ErrNoTable     = errors.New("no such table")
 	// ErrTableRegions: other regions lack what was done to keys that they were not told of.
 	ErrTableRegions = errors.New("keys that other regions are not told of cannot be told from now on: they lack what was done before")
+	// errObjectMemory is ErrOutOfMemory, for the objects under keys.
+	errObjectMemory error = tableLimit("sketches and filter keys have their half of filter-maxmemory: delete some, or raise it")
 	// errTableMemory and errTableDisk are ErrOutOfMemory, for a limit of one table.
 	errTableMemory   error = tableLimit("the table's MAXMEMORY is used up: try again later, or raise it with CTABLE ALTER")
 	errTableDisk     error = tableLimit("the table's records fill its MAXDISK: try again once some have expired, or raise it with CTABLE ALTER")

@@ -385,7 +385,7 @@ func (f *filterKey) upkeep(x *decider, r *ref) error {
 			x.changeObject(r, x.note(filterEvent, nil), 0)
 			continue
 		}
-		pl := planner{pool: r.p.pool}
+		pl := planner{pool: r.p.pool, ofObject: true}
 		ev, ok := f.adaptive.Plan(x.at(r.p).logged, pl.grant)
 		pl.settle()
 		if !ok {

@@ -112,9 +112,9 @@ func objectOf[T object](x *decider, r *ref, t Type) (o T, err error) {
 // createObject logs a new object under a key that does not exist, if there is memory
 // for it: bytes of the pool.
 func (x *decider) createObject(r *ref, t Type, bytes uint64, options []byte) error {
-	pl := planner{pool: r.p.pool}
+	pl := planner{pool: r.p.pool, ofObject: true}
 	if !pl.grant(bytes) {
-		return ErrOutOfMemory
+		return errObjectMemory
 	}
 	pl.settle()
 	if r.c.kind != TypeNone {
@@ -153,7 +153,7 @@ func (p *partition) redoObject(e *entry, seq uint64, at moment) error {
 	o := c.object()
 	before := o.bytes()
 	err := o.redo(change{p: p, key: e.key, what: e.id, hash: e.hash, seq: seq, at: at})
-	p.pool.used.Add(int64(o.bytes()) - int64(before))
+	p.pool.addObject(int64(o.bytes()) - int64(before))
 	return e.refused(err)
 }
 
@@ -182,7 +182,7 @@ func (e *entry) refused(err error) error {
 
 // putObject makes c the key of an object.
 func (p *partition) putObject(c *counter, t Type, o object) {
-	p.pool.used.Add(int64(o.bytes()))
+	p.pool.addObject(int64(o.bytes()))
 	c.setObject(o)
 	c.kind, c.value, c.expire = t, 0, 0
 	p.objects[c.key()] = c
@@ -196,7 +196,7 @@ func (p *partition) dropObject(c *counter) {
 		return
 	}
 	o := c.object()
-	p.pool.used.Add(-int64(o.bytes()))
+	p.pool.addObject(-int64(o.bytes()))
 	p.retire(o.release)
 	p.endPages(o)
 	delete(p.objects, c.key())

@@ -143,7 +143,7 @@ func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error)
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok {
 			objects[o.created] = o
-			p.pool.used.Add(-int64(o.bytes()))
+			p.pool.addObject(-int64(o.bytes()))
 		}
 	}
 	err := pages(func(pg persistence.Page) error {
@@ -164,7 +164,7 @@ func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error)
 		return nil
 	})
 	for _, o := range objects {
-		p.pool.used.Add(int64(o.bytes()))
+		p.pool.addObject(int64(o.bytes()))
 	}
 	return err
 }

@@ -320,8 +320,9 @@ func (p *partition) release() {
 
 // memoryPool bounds the memory of all filters of the server.
 type memoryPool struct {
-	used  atomic.Int64
-	limit atomic.Int64 // 0: unlimited
+	used    atomic.Int64
+	objects atomic.Int64 // of it, what objects under keys have
+	limit   atomic.Int64 // 0: unlimited
 }
 
 // grant reserves bytes if the limit allows.
@@ -334,14 +335,37 @@ func (m *memoryPool) grant(bytes uint64) bool {
 	return true
 }
 
+// addObject counts memory that an object has taken, or given back.
+func (m *memoryPool) addObject(bytes int64) {
+	m.used.Add(bytes)
+	m.objects.Add(bytes)
+}
+
+// grantObject is grant for an object under a key. Half of the limit is for tables alone: a
+// client that may create keys keeps no table from growing. What was loaded stays, even if it
+// is more.
+func (m *memoryPool) grantObject(bytes uint64) bool {
+	limit := m.limit.Load()
+	if has := m.objects.Add(int64(bytes)); limit > 0 && has > limit/2 || !m.grant(bytes) {
+		m.objects.Add(-int64(bytes))
+		return false
+	}
+	return true
+}
+
 // planner asks a filter for its next event and settles its memory.
 type planner struct {
-	pool    *memoryPool
-	granted uint64
+	pool     *memoryPool
+	ofObject bool // the filter is an object's, not a table's
+	granted  uint64
 }
 
 func (g *planner) grant(bytes uint64) bool {
-	if !g.pool.grant(bytes) {
+	grant := g.pool.grant
+	if g.ofObject {
+		grant = g.pool.grantObject
+	}
+	if !grant(bytes) {
 		return false
 	}
 	g.granted += bytes
@@ -349,7 +373,14 @@ func (g *planner) grant(bytes uint64) bool {
 }
 
 // settle gives back what was reserved but is counted by redo.
-func (g *planner) settle() { g.pool.used.Add(-int64(g.granted)); g.granted = 0 }
+func (g *planner) settle() {
+	if g.ofObject {
+		g.pool.addObject(-int64(g.granted))
+	} else {
+		g.pool.used.Add(-int64(g.granted))
+	}
+	g.granted = 0
+}
 
 // applyEvent redoes a filter event and accounts for the memory it changed.
 func (p *partition) applyEvent(f *fbf.Filter, ev fbf.Event) error {

@@ -31,6 +31,13 @@ var storeMutants = []mutant{
 		packages: "./store", tests: "TestManyFiltersDueAtOnce",
 	},
 	{
+		guarantee: "security", name: "keys take the tables' half of the filters' memory",
+		file:     "store/partition.go",
+		old:      "limit > 0 && has > limit/2 || ",
+		new:      "limit > 0 && has > limit || ",
+		packages: "./store", tests: "TestObjectsLeaveHalfToTables",
+	},
+	{
 		guarantee: "G8", name: "a full disk is not logged",
 		file:     "store/maintain.go",
 		old:      "		s.tellNoSpace(bytes, err)\n",
