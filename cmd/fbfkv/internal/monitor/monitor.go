@@ -18,15 +18,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	"golang.org/x/net/netutil"
 )
 
 // What clients of the address may use.
 const (
 	maxConnections = 64
-	maxScrapes     = 4 // at the same time
+	maxOfAddress   = 16 // connections
+	maxScrapes     = 4  // at the same time
 	requestTimeout = 10 * time.Second
-	idleTimeout    = 2 * time.Minute
+	idleTimeout    = 5 * time.Second
 	maxHeader      = 16 << 10 // bytes
 )
 
@@ -70,16 +70,18 @@ func Start(o Options) (*Monitor, error) {
 		}
 		return nil, fmt.Errorf("cannot listen on metrics-addr %s: %w", o.Addr, err)
 	}
-	m := &Monitor{listener: netutil.LimitListener(l, maxConnections), log: o.Logger, state: "the data directory is being opened"}
+	limited := limit(l)
+	m := &Monitor{listener: limited, log: o.Logger, state: "the data directory is being opened"}
 	m.http = &http.Server{
 		Handler:           m.routes(&o),
-		ReadHeaderTimeout: requestTimeout,
+		ReadHeaderTimeout: idleTimeout,
 		ReadTimeout:       requestTimeout,
 		WriteTimeout:      writeTimeout(o.Pprof),
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeader,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
+	limited.watch(m.http)
 	go func() {
 		if err := m.http.Serve(m.listener); !errors.Is(err, http.ErrServerClosed) {
 			m.log.Error("metrics are not served any more", "error", err)
