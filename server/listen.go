@@ -427,8 +427,7 @@ func (l *tlsListener) handshake(nc net.Conn, place *linked.Element, timeout time
 	nc.SetDeadline(time.Now().Add(timeout))
 	c := tls.Server(&tlsSocket{nc}, l.tls.Current())
 	if err := c.Handshake(); err != nil {
-		l.tls.log.Log(context.Background(), LevelVerbose, "TLS handshake failed",
-			"client", nc.RemoteAddr().String(), "error", err)
+		l.logFailure(nc, err)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			nc.Close()
 		} else {
@@ -441,6 +440,31 @@ func (l *tlsListener) handshake(nc net.Conn, place *linked.Element, timeout time
 	case l.ready <- c:
 	case <-l.done:
 		nc.Close()
+	}
+}
+
+// logFailure logs why a handshake failed. Clients that go away before it, such as a look
+// whether the port is open, are no failure.
+func (l *tlsListener) logFailure(nc net.Conn, err error) {
+	var noTLS tls.RecordHeaderError
+	reason := err.Error()
+	switch {
+	case errors.Is(err, io.EOF):
+		return
+	case errors.As(err, &noTLS):
+		reason = "the client does not speak TLS"
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		reason = "it took longer than tls-handshake-timeout"
+	case errors.Is(err, net.ErrClosed):
+		select {
+		case <-l.done:
+			return
+		default:
+		}
+		reason = "it gave way to newer ones: more than tls-max-handshakes are under way"
+	}
+	if silent, yes := l.tls.failed.due(); yes {
+		l.tls.log.Warn("TLS handshake failed", "client", nc.RemoteAddr().String(), "reason", reason, "more_since_last", silent)
 	}
 }
 

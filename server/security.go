@@ -149,31 +149,36 @@ func (s *Server) audited(session *commands.Session, command string) {
 	s.log.Info("administrative act", "command", command, "user", session.User(), "client", session.Addr, "client_name", session.Name())
 }
 
-// loginLogEvery is how often failed logins are logged at most.
-const loginLogEvery = time.Second
+// failureLogEvery is how often failed logins, or TLS handshakes, are logged at most.
+const failureLogEvery = time.Second
 
-// loginLog spares the log a line for every failed login.
-type loginLog struct {
+// failureLog spares the log a line for every failure that strangers can cause.
+type failureLog struct {
 	mu     sync.Mutex
 	last   time.Time
 	silent int // failures since then
 }
 
+// due reports whether to log a failure now, and how many were not logged since the last one.
+func (l *failureLog) due() (silent int, yes bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if now.Sub(l.last) < failureLogEvery {
+		l.silent++
+		return 0, false
+	}
+	silent = l.silent
+	l.last, l.silent = now, 0
+	return silent, true
+}
+
 // loginFailed logs that a client failed to log in: who, and from where, and
 // never the password.
 func (s *Server) loginFailed(session *commands.Session, user string) {
-	l := &s.loginLog
-	l.mu.Lock()
-	now := time.Now()
-	if now.Sub(l.last) < loginLogEvery {
-		l.silent++
-		l.mu.Unlock()
-		return
+	if silent, yes := s.loginLog.due(); yes {
+		s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more_since_last", silent)
 	}
-	silent := l.silent
-	l.last, l.silent = now, 0
-	l.mu.Unlock()
-	s.log.Warn("a client failed to log in", "client", session.Addr, "user", user[:min(len(user), 64)], "more_since_last", silent)
 }
 
 var securitySettings = []Setting{

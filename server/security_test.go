@@ -315,7 +315,7 @@ func TestFailedLoginsAreLogged(t *testing.T) {
 	admin.expect("+OK", "AUTH", "pw")
 	eventually(t, "all have failed", func() bool { return strings.Contains(admin.do("INFO", "stats"), "acl_access_denied_auth:10\r") })
 	got := log.String()
-	if n, most := strings.Count(got, "failed to log in"), 1+int(time.Since(begin)/loginLogEvery); n < 1 || n > most || !strings.Contains(got, "user=mallory") || strings.Contains(got, "s3cret") {
+	if n, most := strings.Count(got, "failed to log in"), 1+int(time.Since(begin)/failureLogEvery); n < 1 || n > most || !strings.Contains(got, "user=mallory") || strings.Contains(got, "s3cret") {
 		t.Errorf("%d lines of ten failures:\n%s", n, got)
 	}
 }

@@ -82,7 +82,7 @@ type Server struct {
 	clock    atomic.Int64 // unix nanoseconds, about once a second
 	ticks    <-chan time.Time
 	pause    pause
-	loginLog loginLog
+	loginLog failureLog
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener

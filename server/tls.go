@@ -31,6 +31,7 @@ type TLS struct {
 	current atomic.Pointer[tls.Config]
 	cluster atomic.Pointer[tls.Config] // current, with the authorities of the cluster's nodes
 	limits  atomic.Pointer[TLSConfig]
+	failed  failureLog // handshakes
 
 	lastLook atomic.Int64 // unix nanoseconds
 	mu       sync.Mutex   // held while files are read; guards what follows

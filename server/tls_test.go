@@ -331,3 +331,40 @@ func TestLingerWithoutWords(t *testing.T) {
 		}
 	}
 }
+
+// TestFailedHandshakesAreLogged with their reason, not each of them, and not a mere look at
+// the port.
+func TestFailedHandshakesAreLogged(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		fail         func(s *secured)
+	}{
+		{"plain", "the client does not speak TLS", func(s *secured) {
+			nc := s.dial(t)
+			nc.send("PING\r\n")
+			if got, err := io.ReadAll(nc); len(got) > 0 || err != nil {
+				t.Errorf("a client without TLS is answered %q, %v", got, err)
+			}
+		}},
+		{"distrust", "certificate", func(s *secured) {
+			if got := s.hello(t, &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}); got == "+PONG" {
+				t.Error("a client trusts nobody, and goes on")
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := startTLS(t, "tls-auth-clients", "no")
+			look := s.dial(t)
+			look.Close()
+			begin := time.Now()
+			for range 5 {
+				c.fail(s)
+			}
+			eventually(t, "it is logged", func() bool { return strings.Contains(s.log(), "TLS handshake failed") })
+			got := s.log()
+			if n, most := strings.Count(got, "TLS handshake failed"), 1+int(time.Since(begin)/failureLogEvery); n > most || !strings.Contains(got, c.reason) {
+				t.Errorf("%d lines of five failures:\n%s", n, got)
+			}
+		})
+	}
+}

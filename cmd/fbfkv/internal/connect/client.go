@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/fbfkv/fbfkv/resp"
@@ -162,6 +165,8 @@ type Conn struct {
 	used    time.Time // when it was last given back
 	broken  bool
 	err     error // what broke it
+
+	answered bool // with a whole reply, ever
 }
 
 // Do is Client.Do on this connection.
@@ -205,11 +210,21 @@ func (c *Conn) exchange(commands [][]any) ([]Reply, error) {
 	for range commands {
 		r, err := readReply(c.in, 0)
 		if err != nil {
-			return nil, err
+			return nil, c.suspectTLS(err)
 		}
+		c.answered = true
 		replies = append(replies, r)
 	}
 	return replies, nil
+}
+
+// suspectTLS makes an error say what is likely if a server ends a connection without a word:
+// a port that speaks TLS does so to a client that does not.
+func (c *Conn) suspectTLS(err error) error {
+	if _, secure := c.net.(*tls.Conn); secure || c.answered || !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		return err
+	}
+	return fmt.Errorf("the connection was closed without an answer (the port speaks TLS? use --tls): %v", err)
 }
 
 // text is an argument as it is sent.
