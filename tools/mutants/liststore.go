@@ -243,7 +243,7 @@ var storeMutants = []mutant{
 	{
 		guarantee: "G4", name: "an object's memory is not given back",
 		file:     "store/object.go",
-		old:      "	p.pool.used.Add(-int64(o.bytes()))\n",
+		old:      "	p.pool.addObject(-int64(o.bytes()))\n",
 		new:      "",
 		packages: "./store", tests: "TestKeyType",
 	},
