@@ -214,6 +214,20 @@ var faceMutants = []mutant{
 		packages: "./persistence", tests: "TestRestoreTakesFilesOnly",
 	},
 	{
+		guarantee: "security", name: "replies are bounded one by one only",
+		file:     "cmd/fbfkv/internal/connect/reply.go",
+		old:      "	if *budget < 0 {\n",
+		new:      "	if false {\n",
+		packages: "./cmd/fbfkv/internal/connect", tests: "TestSum",
+	},
+	{
+		guarantee: "security", name: "a source's SCAN that never ends is followed",
+		file:     "cmd/fbfkv/internal/transfer/walk.go",
+		old:      "(next == cursor || empty > emptyScans+size || found > 4*size+spareKeys)",
+		new:      "found > 4*size+spareKeys",
+		packages: "./cmd/fbfkv/internal/transfer", tests: "TestEndlessScan",
+	},
+	{
 		guarantee: "security", name: "CONFIG GET shows passwords",
 		file:     "server/settings.go",
 		old:      "	if value := s.Format(c); !s.hidden() || value == \"\" {\n",

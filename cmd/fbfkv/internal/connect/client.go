@@ -207,8 +207,9 @@ func (c *Conn) exchange(commands [][]any) ([]Reply, error) {
 		return nil, err
 	}
 	replies := make([]Reply, 0, len(commands))
+	budget := maxSum
 	for range commands {
-		r, err := readReply(c.in, 0)
+		r, err := readReply(c.in, 0, &budget)
 		if err != nil {
 			return nil, c.suspectTLS(err)
 		}

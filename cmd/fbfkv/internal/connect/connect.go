@@ -58,19 +58,24 @@ func (f *Flags) Client(addr string, timeout time.Duration) (*Client, error) {
 	return c, f.secure(c, f.tls)
 }
 
-// FromURL is Client for a server that a URL names, with its user, password and
-// database: redis://user:password@host:port/0, or rediss:// for TLS. The flags of the
-// certificates apply to it too. No error contains the password.
-func (f *Flags) FromURL(text string, timeout time.Duration) (*Client, error) {
+// SourceVariable is where FromURL's callers look for the password.
+const SourceVariable = "FBFKV_SOURCE_PASSWORD"
+
+// FromURL is Client for a server that a URL names, with its user and database:
+// redis://user@host:port/0, or rediss:// for TLS. A password in the URL goes before the
+// other one. The flags of the certificates apply to it too. No error contains the password.
+func (f *Flags) FromURL(text, password string, timeout time.Duration) (*Client, error) {
 	const want = "the source is no URL such as redis://user:password@host:6379/0"
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme != "redis" && u.Scheme != "rediss" || u.Hostname() == "" || u.RawQuery != "" {
 		return nil, errors.New(want) // what is bad may be a piece of the password
 	}
 	c := &Client{addr: net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "6379")), user: u.User.Username(), timeout: timeout}
-	c.password, _ = u.User.Password()
+	if c.password, _ = u.User.Password(); c.password == "" {
+		c.password = password
+	}
 	if c.user != "" && c.password == "" {
-		return nil, errors.New("the source's user has no password: " + want)
+		return nil, errors.New("the source's user has no password: set " + SourceVariable)
 	}
 	if c.database = strings.Trim(u.Path, "/"); c.database != "" {
 		if _, err := strconv.ParseUint(c.database, 10, 31); err != nil {

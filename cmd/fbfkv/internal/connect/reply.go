@@ -14,7 +14,13 @@ const (
 	maxArray = 16 << 20  // elements
 	maxDepth = 16        // arrays in arrays
 	maxLine  = 64 << 10  // bytes
+	// maxSum bounds all replies to what was sent at once, in bytes, with elementSize for each value.
+	maxSum      = maxBulk + 64<<20
+	elementSize = 48
 )
+
+// errSum is the error of replies that are too large in sum.
+var errSum = fmt.Errorf("the server's replies are too large: more than %d bytes in sum", maxSum)
 
 // Error is what a server answers instead of a result, such as "ERR …". Every other error is
 // of the connection, and then nobody knows what became of the command.
@@ -116,12 +122,18 @@ func (r Reply) not(kind string) error {
 	return fmt.Errorf("the reply is no %s", kind)
 }
 
-// readReply reads a reply of RESP2. An error is the connection's, which then is of no more
-// use.
-func readReply(in *bufio.Reader, depth int) (r Reply, err error) {
+// readReply reads a reply of RESP2, of as many bytes as are left in budget. An error is the
+// connection's, which then is of no more use.
+func readReply(in *bufio.Reader, depth int, budget *int) (r Reply, err error) {
 	line, err := readLine(in)
 	if err != nil {
 		return r, err
+	}
+	if *budget -= elementSize; line[0] == '+' || line[0] == '-' {
+		*budget -= len(line)
+	}
+	if *budget < 0 {
+		return r, errSum
 	}
 	kind, rest := line[0], string(line[1:])
 	switch kind {
@@ -142,7 +154,10 @@ func readReply(in *bufio.Reader, depth int) (r Reply, err error) {
 		return r, protocolError(line)
 	case n == -1:
 		return r, nil
+	case kind == '$' && n <= maxBulk && n > *budget:
+		return r, errSum
 	case kind == '$':
+		*budget -= n
 		text, err := readBulk(in, n)
 		return Reply{value: text}, err
 	case n > maxArray || depth == maxDepth:
@@ -150,7 +165,7 @@ func readReply(in *bufio.Reader, depth int) (r Reply, err error) {
 	}
 	list := make([]Reply, 0, min(n, 1024))
 	for range n {
-		element, err := readReply(in, depth+1)
+		element, err := readReply(in, depth+1, budget)
 		if err != nil {
 			return r, err
 		}

@@ -18,7 +18,8 @@ import (
 
 // read reads one reply of what a server sent.
 func read(sent string) (Reply, error) {
-	return readReply(bufio.NewReaderSize(strings.NewReader(sent), maxLine), 0)
+	budget := maxSum
+	return readReply(bufio.NewReaderSize(strings.NewReader(sent), maxLine), 0, &budget)
 }
 
 func TestReplies(t *testing.T) {
@@ -42,6 +43,18 @@ func TestReplies(t *testing.T) {
 		strings.Repeat("*1\r\n", maxDepth+2), "+" + strings.Repeat("x", 2*maxLine) + "\r\n"} {
 		if r, err := read(sent); err == nil || IsReply(err) {
 			t.Errorf("%.40q is taken for the reply %v, %v", sent, r, err)
+		}
+	}
+}
+
+// TestSum: all that one exchange brings is bounded, whatever its parts are.
+func TestSum(t *testing.T) {
+	for _, sent := range []string{"*3\r\n" + strings.Repeat("$10\r\n0123456789\r\n", 3), "*2\r\n*2\r\n:1\r\n:2\r\n*2\r\n:3\r\n:4\r\n",
+		"*3\r\n+0123456789\r\n-0123456789\r\n+0123456789\r\n"} {
+		for budget, good := range map[int]bool{4 * elementSize: false, 7*elementSize + 30: true} {
+			if _, err := readReply(bufio.NewReaderSize(strings.NewReader(sent), maxLine), 0, &budget); good != (err == nil) {
+				t.Errorf("%q with room for %v: %v", sent, good, err)
+			}
 		}
 	}
 }
@@ -89,7 +102,8 @@ func FuzzReply(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		in := bufio.NewReaderSize(bytes.NewReader(sent), maxLine)
 		for {
-			r, err := readReply(in, 0)
+			budget := maxSum
+			r, err := readReply(in, 0, &budget)
 			if err != nil {
 				return
 			}
@@ -179,7 +193,7 @@ func TestWaiting(t *testing.T) {
 func TestLogin(t *testing.T) {
 	var f Flags
 	addr, inputs := answering(t, "+OK\r\n+OK\r\n", "$1\r\n5\r\n")
-	c, err := f.FromURL("redis://web:p%40ss@"+addr+"/3", time.Minute)
+	c, err := f.FromURL("redis://web@"+addr+"/3", "p@ss", time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,18 +204,18 @@ func TestLogin(t *testing.T) {
 		t.Errorf("sent %q", got)
 	}
 	addr, _ = answering(t, "-WRONGPASS no\r\n")
-	c, _ = f.FromURL("redis://:no@"+addr, time.Minute)
+	c, _ = f.FromURL("redis://:no@"+addr, "p@ss", time.Minute)
 	if err := c.Do(context.Background(), "GET", "k").Err(); err != Error("WRONGPASS no") {
 		t.Error(err)
 	}
 	for _, bad := range []string{"", "h:1", "http://h:1", "redis://", "redis://h/x", "redis://h/-1", "redis://h/1/2", "redis://:%zzsecret@h", "redis://secret@h",
 		"redis://:sec/ret@h", "redis://h?db=1"} {
-		if _, err := f.FromURL(bad, 0); err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "ret@") {
+		if _, err := f.FromURL(bad, "", 0); err == nil || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "ret@") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
 	for url, want := range map[string]string{"redis://h": "h:6379", "rediss://[::1]:7": "[::1]:7"} {
-		if c, err := f.FromURL(url, 0); err != nil || c.Addr() != want || (c.tls != nil) != strings.HasPrefix(url, "rediss") {
+		if c, err := f.FromURL(url, "", 0); err != nil || c.Addr() != want || (c.tls != nil) != strings.HasPrefix(url, "rediss") {
 			t.Errorf("%s: %v, %v", url, c, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -37,7 +38,7 @@ func (r *run) readEntries(ctx context.Context, batches chan<- *batch) error {
 	}
 	stream := strings.Trim(u.Path, "/")
 	u.Path = ""
-	source, err := r.login.FromURL(u.String(), replyTimeout)
+	source, err := r.login.FromURL(u.String(), os.Getenv(connect.SourceVariable), replyTimeout)
 	if err != nil {
 		return err
 	}

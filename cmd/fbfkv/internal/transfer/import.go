@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 
 const importHelp = `Copies the counters and Bloom filters of a Redis, with their expiries, into a running
 fbfkv server.
-SOURCE is redis://user:password@host:port/database, or rediss://… for TLS.
+SOURCE is redis://user@host:port/database, or rediss://… for TLS. Its password is in the
+environment variable ` + connect.SourceVariable + ` or in the file of --source-password-file;
+other users of the machine could read one in SOURCE.
 
 It only sets what does not exist yet, and adds to nothing. So it may be run again
 at any time, also after it broke off: what is there is left alone and counted. With
@@ -37,6 +40,7 @@ type importer struct {
 	addr        string
 	replace     bool
 	clusterNode bool
+	secretFile  string
 
 	target *connect.Client
 	out    io.Writer
@@ -59,6 +63,7 @@ func NewImport() *cobra.Command {
 	}
 	addFlags(cmd, &m.walk, &m.addr, &m.server)
 	cmd.Flags().BoolVar(&m.replace, "replace", false, "also set counters that exist already")
+	cmd.Flags().StringVar(&m.secretFile, "source-password-file", "", "a file with the source's password")
 	cmd.Flags().BoolVar(&m.clusterNode, "cluster-node", false, "import the part of the keys that a node of a Redis cluster holds")
 	return cmd
 }
@@ -71,7 +76,11 @@ func addFlags(cmd *cobra.Command, w *walk, addr *string, server *connect.Flags) 
 }
 
 func (m *importer) run(source string, stderr io.Writer) (err error) {
-	if m.client, err = m.server.FromURL(source, replyTimeout); err != nil {
+	password, err := m.sourcePassword()
+	if err != nil {
+		return err
+	}
+	if m.client, err = m.server.FromURL(source, password, replyTimeout); err != nil {
 		return err
 	}
 	defer m.client.Close()
@@ -103,6 +112,29 @@ func (m *importer) run(source string, stderr io.Writer) (err error) {
 	}
 	fmt.Fprintln(m.out)
 	return m.ended(err, m.skipped, "run it again: it leaves alone what is there")
+}
+
+// maxSecret bounds a file with a password, in bytes.
+const maxSecret = 4 << 10
+
+// sourcePassword returns the source's password, from the file or the environment.
+func (m *importer) sourcePassword() (string, error) {
+	if m.secretFile == "" {
+		return os.Getenv(connect.SourceVariable), nil
+	}
+	f, err := os.Open(m.secretFile)
+	if err != nil {
+		return "", fmt.Errorf("--source-password-file: %w", err)
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxSecret+1))
+	if err == nil && len(b) > maxSecret {
+		err = fmt.Errorf("longer than %d bytes", maxSecret)
+	}
+	if err != nil {
+		return "", fmt.Errorf("--source-password-file %s: %w", m.secretFile, err)
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
 }
 
 // checkServers refuses a target that is no fbfkv server, and a source that would give

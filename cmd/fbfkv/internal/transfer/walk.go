@@ -33,6 +33,10 @@ const (
 	// longest is the last byte to ask for of a value. A signed 64-bit integer has at
 	// most 20, so whatever is longer need not come over the network.
 	longest = 20
+	// emptyScans is how many answers to SCAN in a row may hold no key, beside one for each key that the
+	// server says it has; spareKeys is how many keys more than four times that number there may be.
+	emptyScans = 1 << 14
+	spareKeys  = 1 << 20
 )
 
 // record is a key as the server described it.
@@ -118,6 +122,7 @@ func (w *walk) each(stderr io.Writer, use func(page) error) error {
 // scan sends pages of keys.
 func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string) {
 	var page []string
+	size, found, empty := w.total, int64(0), int64(0)
 	for cursor := "0"; ; {
 		keys, next, err := scanned(w.client.Do(ctx, "SCAN", cursor, "MATCH", w.match, "COUNT", pageKeys))
 		if err != nil {
@@ -125,6 +130,22 @@ func (w *walk) scan(ctx context.Context, fail func(error), pages chan<- []string
 			return
 		}
 		page = append(page, keys...)
+		if found += int64(len(keys)); len(keys) > 0 {
+			empty = 0
+		} else {
+			empty++
+		}
+		if found > 4*size+spareKeys { // clients may have added many
+			if size, err = w.client.Do(ctx, "DBSIZE").Int(); err != nil {
+				fail(fmt.Errorf("%s: %w", w.client.Addr(), err))
+				return
+			}
+		}
+		if next != "0" && (next == cursor || empty > emptyScans+size || found > 4*size+spareKeys) {
+			fail(fmt.Errorf("SCAN at %s does not come to an end: the cursor %s after %d keys, of which the server says it has %d",
+				w.client.Addr(), next, found, size))
+			return
+		}
 		if len(page) >= pageKeys || next == "0" {
 			select {
 			case pages <- page:
