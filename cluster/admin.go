@@ -40,6 +40,8 @@ type Admin struct {
 	Self Member
 	// Version is the program's.
 	Version string
+	// Behind returns for how long a member that is a replica has not had all that was committed. nil: it is none.
+	Behind func() time.Duration
 	// Digests returns hashes of the settings and of the users that should be equal on all
 	// nodes.
 	Digests func() (settings, users string)
@@ -167,7 +169,11 @@ func (a *Admin) state() *State {
 	if s.Aside != nil {
 		aside = s.Aside.Error()
 	}
-	return &State{Aside: aside, Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
+	behind := time.Duration(0)
+	if a.Behind != nil {
+		behind = a.Behind()
+	}
+	return &State{Aside: aside, Behind: behind.Milliseconds(), DiskFull: a.Node.Store().DiskFull(), Role: strings.ToLower(s.State), Ready: s.Leads, Leader: s.Leader, Term: s.Term, Last: s.Last,
 		Commit: s.Committed, Applied: s.Applied}
 }
 

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -94,6 +95,31 @@ func TestHungDiskEndsTheProcess(t *testing.T) {
 		t.Error("its cluster port still answers")
 	}
 	answer()
+}
+
+// TestFullReplicaHears: a replica that cannot store what the leader sends knows what is committed.
+func TestFullReplicaHears(t *testing.T) {
+	s := newShard(t, 3)
+	_, others := s.followers()
+	full := others[0]
+	s.awaitApplied()
+	full.full.Fill(0)
+	for i := 0; ; i++ {
+		s.mustAdd("k", fmt.Sprint("op", i))
+		status := full.running().Status()
+		if status.Heard.Commit > status.Applied+20 && status.Applied < status.Heard.Commit {
+			break
+		}
+	}
+	await(t, "it hears that more is committed than it has", func() bool {
+		status := full.running().Status()
+		return time.Since(status.Heard.At) < testTimeout && status.Heard.Commit > status.Applied
+	})
+	full.full.Fill(-1)
+	await(t, "it has everything", func() bool {
+		status := full.running().Status()
+		return status.Applied >= status.Heard.Commit && status.Applied >= s.leader().running().raft.CommitIndex()
+	})
 }
 
 // TestHungDiskAlone: a shard's only voter leads on while its disk does not answer: nobody else could.

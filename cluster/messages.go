@@ -85,6 +85,9 @@ type State struct {
 	Last    uint64 `json:"last"`
 	Commit  uint64 `json:"commit"`
 	Applied uint64 `json:"applied"`
+	// Behind is for how long a replica has not had all that was committed, ms; DiskFull: there is no space for it.
+	Behind   int64 `json:"behind,omitempty"`
+	DiskFull bool  `json:"diskFull,omitempty"`
 	// Aside is why the node takes part in nothing; "": it does.
 	Aside string `json:"aside,omitempty"`
 }

@@ -47,6 +47,7 @@ type Transport struct {
 	settle    atomic.Pointer[func() error]
 	handed    atomic.Int64 // when a leader handed over to this node last, ns
 	refuses   atomic.Bool  // entries
+	heard     atomic.Pointer[Heard]
 	taking    atomic.Int64 // requests with entries that Raft has and has not answered
 	silent    atomic.Bool  // as a leader
 	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
@@ -522,9 +523,33 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	}
 	select {
 	case answer = <-answers:
+		t.hears(request, answer)
 		return answer, nil
 	case <-t.ctx.Done(): // Raft stops without an answer
 		return answer, net.ErrClosed
+	}
+}
+
+// Heard is what a leader has said of the log last.
+type Heard struct {
+	At     time.Time
+	Commit uint64 // the last entry that was committed
+}
+
+// Heard returns what a leader has said last. Its heartbeats say nothing; it speaks of the log several times a second.
+func (t *Transport) Heard() Heard {
+	if h := t.heard.Load(); h != nil {
+		return *h
+	}
+	return Heard{}
+}
+
+// hears notes what a leader says of the log, whether or not this node could take in the entries that came with it.
+func (t *Transport) hears(request any, answer raft.RPCResponse) {
+	a, ok := request.(*raft.AppendEntriesRequest)
+	said, answered := answer.Response.(*raft.AppendEntriesResponse)
+	if ok && answered && !saysNothing(a) && said.Term == a.Term {
+		t.heard.Store(&Heard{time.Now(), a.LeaderCommitIndex})
 	}
 }
 

@@ -354,6 +354,7 @@ type Status struct {
 	Last      uint64 // index of the last entry of the log
 	Committed uint64
 	Applied   uint64
+	Heard     Heard     // what the leader has said of the log last
 	Contact   time.Time // when the leader was last heard; zero: never, or this is the leader
 	Changes   uint64    // of leader, seen since the start
 	Peers     map[string]PeerProgress
@@ -374,7 +375,7 @@ func (n *Node) Status() Status {
 	_, leader := n.raft.LeaderWithID()
 	return Status{
 		Leads: n.Leads(), State: n.raft.State().String(), Term: n.raft.CurrentTerm(), Leader: string(leader),
-		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(), Contact: n.raft.LastContact(),
+		Last: n.raft.LastIndex(), Committed: n.raft.CommitIndex(), Applied: n.applied(), Heard: n.transport.Heard(), Contact: n.raft.LastContact(),
 		Changes: n.leaders.Load(), Peers: n.peers(),
 		Rebuilds: n.rebuilds.Load(), Fenced: n.log.fenced.Load(), Skew: n.clockSkew(),
 		Fetching: n.files.running.Load(), Takeovers: n.takeovers.Load(), LastTakeover: time.Duration(n.takeover.Load()), Aside: n.o.Net.Aside(),

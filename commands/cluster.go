@@ -34,6 +34,9 @@ type Cluster struct {
 
 	// HoldFor is the setting cluster-node-timeout: how long a request waits for a leader.
 	HoldFor func() time.Duration
+	// Behind returns for how long this node, a replica, has not had all that was committed, as far as a leader has told it. nil:
+	// only the view counts.
+	Behind func() time.Duration
 	// MaxStale is the setting cluster-replica-max-stale; 0: no limit.
 	MaxStale func() time.Duration
 	// Endpoint is the setting cluster-preferred-endpoint-type.

@@ -149,6 +149,23 @@ func (l late) DropTable(string) error {
 	return fmt.Errorf("shard 7 is late: %w", store.ErrUndecided)
 }
 
+// TestReplicaThatLacksSomething: a replica that hears its leader answers reads until it has lacked something that was committed for too long;
+// and the leader is asked for nothing of the kind.
+func TestReplicaThatLacksSomething(t *testing.T) {
+	behind := 9 * time.Second
+	l := newIsland(after(asReplica))
+	l.hold, l.Cluster.Behind = 0, func() time.Duration { return behind }
+	c := dial(t, newStore(t), &Server{Cluster: &l.Cluster})
+	c.play([]step{{"READONLY", "+OK"}, {"GET {bar}", "nil"}})
+	behind = 11 * time.Second
+	c.play([]step{
+		{"GET {bar}", "-MASTERDOWN Link with MASTER is down for longer than cluster-replica-max-stale"}, {"INCR {bar}", toLeader},
+		{"READWRITE", "+OK"}, {"GET {bar}", toLeader},
+	})
+	l.show(after(asLeader))
+	c.play([]step{{"GET {bar}", "nil"}})
+}
+
 // TestTablesAnywhere: whatever a member is in its shard, CTABLE changes the tables of the cluster.
 func TestTablesAnywhere(t *testing.T) {
 	for name, as := range map[string]func(*ClusterView){

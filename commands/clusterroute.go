@@ -34,11 +34,23 @@ func (r *Round) look() {
 	switch {
 	case v.is == leads && c.refuted.Load() == v:
 		r.is = seeks
-	case v.is == seeks && !v.own.LostAt.IsZero():
-		limit := c.MaxStale()
-		r.stale = limit > 0 && time.Since(v.own.LostAt) > limit
+	case v.is != leads:
+		r.stale = c.isStale(v)
 	}
 	r.batch.Replica = r.is != leads
+}
+
+// isStale reports whether this node, a replica, has lacked something that was committed for too long to answer reads: no leader says
+// what was committed, or the node cannot take it in.
+func (c *Cluster) isStale(v *ClusterView) bool {
+	limit, lacks := c.MaxStale(), time.Duration(0)
+	if v.is == seeks && !v.own.LostAt.IsZero() {
+		lacks = time.Since(v.own.LostAt)
+	}
+	if c.Behind != nil {
+		lacks = max(lacks, c.Behind())
+	}
+	return limit > 0 && lacks > limit
 }
 
 // slotOf returns the slot of a request's keys.

@@ -39,6 +39,8 @@ type clusterNode struct {
 	heard     chan struct{} // one of them, or what this node tells them, has changed
 
 	commits commitTimes
+	opened  time.Time
+	hadAll  atomic.Pointer[time.Time] // hasAllUntil's
 	looking sync.Mutex
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
@@ -206,7 +208,8 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 		return errors.Join(err, node.Close(), n.net.Close())
 	}
 	n.meta.Store(meta)
-	n.st, n.admin.Node, n.admin.Meta = node.Store(), node, meta
+	n.opened, n.st, n.admin.Node, n.admin.Meta = time.Now(), node.Store(), node, meta
+	n.admin.Behind = n.behind
 	n.node.Store(node)
 	n.st.DescribeBackups(n.admin.Describe)
 	n.net.Handle(cluster.KindConfig, n.admin.Serve)
@@ -279,7 +282,7 @@ func (n *clusterNode) attach(s *server.Server, again, cutOff func()) {
 func (n *clusterNode) commands() *commands.Cluster {
 	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() }, Admin: n.admin.Do}
 	if n.node.Load() != nil {
-		c.Progress, c.Replicas, c.Tables = n.progress, n.replicas, n.tables
+		c.Progress, c.Replicas, c.Tables, c.Behind = n.progress, n.replicas, n.tables, n.behind
 	}
 	return c
 }
@@ -340,7 +343,8 @@ func (n *clusterNode) look() {
 	n.looking.Lock()
 	defer n.looking.Unlock()
 	c, status, was := n.configuration(), n.node.Load().Status(), n.view.Load()
-	n.commits.note(status.Committed)
+	n.commits.note(max(status.Committed, status.Heard.Commit))
+	n.hasAllUntil(status)
 	self := c.Member(n.directory.ID())
 	if self == nil {
 		return // it was removed, and is about to stop
@@ -361,6 +365,28 @@ func (n *clusterNode) look() {
 	if !sameView(was, v) {
 		n.show(v)
 	}
+}
+
+// hasAllUntil notes until when this node has had all that was committed: until the oldest entry was committed that it has
+// not applied, and no longer than a leader has said what is committed.
+func (n *clusterNode) hasAllUntil(s cluster.Status) {
+	until := s.Heard.At
+	if until.IsZero() {
+		until = n.opened
+	}
+	if lag := n.commits.since(s.Applied); lag > 0 && time.Since(until) < lag {
+		until = time.Now().Add(-lag)
+	}
+	n.hadAll.Store(&until)
+}
+
+// behind returns for how long this node has not had all that was committed, as a replica; 0: it leads.
+func (n *clusterNode) behind() time.Duration {
+	until := n.hadAll.Load()
+	if node := n.node.Load(); until == nil || node == nil || node.Leads() {
+		return 0
+	}
+	return time.Since(*until)
 }
 
 // lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if there
@@ -480,7 +506,7 @@ const maxCommitTimes = 7200
 func (c *commitTimes) note(index uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := len(c.at); n > 0 && c.at[n-1].index == index {
+	if n := len(c.at); n > 0 && c.at[n-1].index >= index {
 		return
 	}
 	c.at = append(c.at, commitTime{index, time.Now()})

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -209,9 +210,19 @@ func judgeMember(m nodes.Member, a asked, c *nodes.Configuration, replaceable bo
 		return "leader", ""
 	case a.State.Leader == "":
 		return a.State.Role, "sees no leader"
+	case a.State.Behind > tooFarBehind.Milliseconds():
+		why := ""
+		if a.State.DiskFull {
+			why = ": its disk is full"
+		}
+		return a.State.Role, fmt.Sprintf("has not had all that was committed for %v%s; it does not count for the majority",
+			(time.Duration(a.State.Behind) * time.Millisecond).Round(time.Second), why)
 	}
 	return a.State.Role, ""
 }
+
+// tooFarBehind is for how long a node that is well may lack something.
+const tooFarBehind = 5 * time.Second
 
 // differences are lines about settings and users that should be equal.
 func differences(all []asked) (lines []string) {

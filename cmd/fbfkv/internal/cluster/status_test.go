@@ -24,6 +24,21 @@ func TestLevelHeld(t *testing.T) {
 	}
 }
 
+// TestIllMembers: status names a node that stands aside, or has lacked something for long, with the reason.
+func TestIllMembers(t *testing.T) {
+	m := nodes.Member{ID: "a", Voter: true}
+	for want, state := range map[string]nodes.State{
+		"": {Role: "follower", Leader: "b", Behind: 4000},
+		"has not had all that was committed for 12s: its disk is full; it does not count for the majority": {Role: "follower", Leader: "b", Behind: 12_000, DiskFull: true},
+		"stands aside: it is older": {Role: "follower", Leader: "b", Aside: "it is older"},
+	} {
+		a := asked{Info: nodes.Info{Cluster: "c", Self: m, State: &state}}
+		if _, got := judgeMember(m, a, &nodes.Configuration{Cluster: "c"}, true); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestSpans(t *testing.T) {
 	for want, list := range map[string][]int{"3": {3}, "0-2 4 6-7": {0, 1, 2, 4, 6, 7}, "": nil} {
 		if got := spans(nodes.Ranges(list)); got != want {
