@@ -80,6 +80,24 @@ func listen(t testing.TB, name string, o NetOptions) (*Net, *logged) {
 	return n, lines
 }
 
+// TestRemovedNodeHearsSo: a node hears in the handshake that a later configuration than its own is without it, and does not from a
+// node that knows an older one, which it may not be in yet.
+func TestRemovedNodeHearsSo(t *testing.T) {
+	t.Parallel()
+	other, _ := listen(t, "1", NetOptions{Secret: testSecret, Version: func() uint64 { return 5 },
+		Admit: func(Identity, byte) error { return errors.New("it is no member") }})
+	for version, want := range map[uint64]int{4: 1, 5: 0, 6: 0} {
+		heard := 0
+		gone, _ := listen(t, "2", NetOptions{Secret: testSecret, Version: func() uint64 { return version }, Removed: func() { heard++ }})
+		if err := speak(gone, other, testID("1")); err == nil {
+			t.Error("it is let in")
+		}
+		if heard != want {
+			t.Errorf("with version %d it hears %d times that it was removed, want %d", version, heard, want)
+		}
+	}
+}
+
 // speak dials and expects the greeting of listen's handler.
 func speak(from, to *Net, node string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

@@ -87,4 +87,32 @@ var witnessMutants = []mutant{
 		new:      "			// that was",
 		packages: "./cluster", tests: "TestIdleShardTellsNothing",
 	},
+	{
+		guarantee: "R9", name: "a node takes the word of one that knows less for its removal",
+		file:     "cluster/nethandshake.go",
+		old:      "n.o.Version != nil && n.o.Version() > h.from.version {",
+		new:      "n.o.Version != nil {",
+		packages: "./cluster", tests: "TestRemovedNodeHearsSo",
+	},
+	{
+		guarantee: "G2", name: "what a peer had in an earlier term counts for WAIT",
+		file:     "cluster/nettransport.go",
+		old:      "		if term != 0 && p.Term != term {\n",
+		new:      "		if false {\n",
+		packages: "./cluster", tests: "TestProgressIsOfATerm",
+	},
+	{
+		guarantee: "G3", name: "a replica that hears its leader serves old values for ever",
+		file:     "commands/clusterroute.go",
+		old:      "		lacks = max(lacks, c.Behind())\n",
+		new:      "",
+		packages: "./commands", tests: "TestReplicaThatLacksSomething",
+	},
+	{
+		guarantee: "G3", name: "a replica that cannot store counts as one that has everything",
+		file:     "cmd/fbfkv/node.go",
+		old:      "; lag > 0 && time.Since(until) < lag {",
+		new:      "; lag < 0 {",
+		packages: "./cmd/fbfkv", tests: "TestHasAllUntil",
+	},
 }
