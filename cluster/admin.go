@@ -524,7 +524,7 @@ func (a *Admin) restore(backup string) error {
 		return again("%v", err)
 	case err != nil:
 		return err
-	case len(report.Problems) > 0:
+	case len(report.Problems) > 0 && !report.OnlyUnreadable():
 		return fmt.Errorf("%w: %s has %d problems: fbfkv check lists them", persistence.ErrCorrupt, backup, len(report.Problems))
 	}
 	found, err := readBackup(a.Directory.fs, backup)

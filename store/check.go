@@ -50,6 +50,15 @@ type CheckReport struct {
 	Snapshots  int
 	Filters    int // decoded from snapshots
 	Pages      uint64
+	// Unreadable are the keys whose objects cannot be read; each is among the problems.
+	Unreadable []Unreadable
+	others     int // of the problems, those that are not about such a key
+}
+
+// OnlyUnreadable reports whether a server starts with the directory, and serves all but some keys
+// that cannot be read.
+func (r *CheckReport) OnlyUnreadable() bool {
+	return len(r.Unreadable) > 0 && r.others == 0
 }
 
 // What to do about a problem.
@@ -57,7 +66,9 @@ const (
 	doRestore = "the server must not go on with this directory: restore a backup (fbfkv restore), and keep this directory for examination"
 	doNothing = "the server starts with the older snapshot, nothing is lost, and its next snapshot replaces this one"
 	doRebuild = "the server rebuilds the filters from the records of the EXACT tables when it starts, nothing is lost"
-	doForget  = "the server refuses to start: restore a backup (fbfkv restore), or start it with --accept-forgotten-window, " +
+	doDrop    = "the server starts, and answers every command on the key with an error: DEL drops it, or fbfkv check --drop-unreadable while no server runs; " +
+		"a backup may still have it"
+	doForget = "the server refuses to start: restore a backup (fbfkv restore), or start it with --accept-forgotten-window, " +
 		"which may count retries of operations of the last window again"
 )
 
@@ -96,6 +107,9 @@ type checker struct {
 
 func (c *checker) problem(where, what, do string) {
 	c.report.Problems = append(c.report.Problems, Problem{Where: where, What: what, Do: do})
+	if do != doDrop {
+		c.report.others++
+	}
 }
 
 func (c *checker) run() {

@@ -27,6 +27,7 @@ type partitionCheck struct {
 	*checker
 	id       uint16
 	problems int
+	unread   int // of these, keys that cannot be read
 
 	state partitionState
 	older *loadedSnapshot // until redone has come to it
@@ -68,7 +69,7 @@ func (c *partitionCheck) run() {
 		*p = newPartition(c.id, meta.Partitions, hashes, 0, new(memoryPool), c.db)
 		defer (*p).release()
 	}
-	for _, step := range []func() error{c.load, c.redoLog, c.checkFilters, c.checkPages, c.checkRows, c.checkKeys, c.checkRuns} {
+	for _, step := range []func() error{c.load, c.redoLog, c.checkReadable, c.checkFilters, c.checkPages, c.checkRows, c.checkKeys, c.checkRuns} {
 		if err := step(); errors.Is(err, errComes) {
 			c.report.Notes = append(c.report.Notes, fmt.Sprintf("partition %d came from another shard, and no checkpoint has followed: the server will make one of what came, which was not examined", c.id))
 			break
@@ -81,7 +82,11 @@ func (c *partitionCheck) run() {
 		c.older.release()
 	}
 	if more := c.problems - maxProblems; more > 0 {
-		c.checker.problem(fmt.Sprintf("partition %d", c.id), fmt.Sprintf("and %d more problems", more), doRestore)
+		do := doRestore
+		if c.problems == c.unread {
+			do = doDrop
+		}
+		c.checker.problem(fmt.Sprintf("partition %d", c.id), fmt.Sprintf("and %d more problems", more), do)
 	}
 }
 
@@ -309,6 +314,30 @@ func (c *partitionCheck) checkFilters() error {
 	for i, name := range names {
 		if digestOf(want.encoders[i]) != digestOf(is.encoders[i]) {
 			c.problem(doRestore, "the newest snapshot and the log before it contradict each other about %s", name)
+		}
+	}
+	return nil
+}
+
+// checkReadable names the objects that cannot be read, and makes them unreadable in both
+// partitions, so that the comparisons leave them out.
+func (c *partitionCheck) checkReadable() error {
+	c.opened.spoilUnloaded()
+	named := make(map[string]bool)
+	for _, pair := range [][2]*partition{{c.opened, c.redone}, {c.redone, c.opened}} {
+		for _, u := range pair[0].listUnreadable() {
+			k := pair[1].objects[u.Key]
+			if k != nil {
+				pair[1].retire(k.object().release)
+				k.setObject(pair[0].objects[u.Key].object())
+			}
+			if named[u.Key] || k == nil && pair[1].hasFilters() { // it was dropped, or replaced
+				continue
+			}
+			named[u.Key] = true
+			c.unread++
+			c.report.Unreadable = append(c.report.Unreadable, u)
+			c.problem(doDrop, "%v", u)
 		}
 	}
 	return nil
@@ -547,9 +576,6 @@ func (c *partitionCheck) checkPages() error {
 		}
 		return nil
 	})
-	if key, yes := c.opened.missesPages(); yes {
-		c.problem(doRestore, "the pages of key %q are missing", key)
-	}
 	for key, k := range c.opened.objects {
 		is, ok := k.object().(*paged)
 		old := c.redone.objects[key]

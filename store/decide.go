@@ -12,7 +12,14 @@ import (
 // turn decides one operation. This is the only place where filters are asked and time
 // is read; what it finds is logged as outcomes and redone from them ("decide once, redo
 // everywhere"). A refused operation logs nothing: no effect, no opid (G6).
-func (x *decider) turn(op *Op) error { return kinds[op.Kind].turn(x, op) }
+func (x *decider) turn(op *Op) error {
+	if x.unread {
+		if err := x.readable(op); err != nil {
+			return err
+		}
+	}
+	return kinds[op.Kind].turn(x, op)
+}
 
 // log writes an outcome into the partition's section of this batch and redoes it.
 func (x *decider) log(p *partition, e *entry) {

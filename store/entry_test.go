@@ -102,7 +102,7 @@ func TestUnknownIsRefused(t *testing.T) {
 	size, n := binary.Uvarint(snap)
 	header, body := snap[n:n+int(size)], snap[n+int(size):]
 	for _, h := range [][]byte{header, append(slices.Clone(header), 0)} {
-		l, err := readSnapshot(bytes.NewReader(append(coding.AppendBytes(nil, h), body...)), 1<<20)
+		l, err := readSnapshot(bytes.NewReader(append(coding.AppendBytes(nil, h), body...)), 1<<20, false)
 		if len(h) > len(header) {
 			mustBeDamage(t, err)
 			continue

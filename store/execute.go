@@ -51,6 +51,7 @@ type decider struct {
 	frozen  error  // of one of the share's partitions
 	moved   bool   // one of them is another shard's, or about to be
 	leaving bool   // Store.Leave
+	unread  bool   // one of them has an object that cannot be read
 	onBlock func() // the batch's OnBlock
 
 	wall     int64 // unix ms, when the share was locked
@@ -348,10 +349,11 @@ func (x *decider) tryLock() bool {
 // locked makes the partitions, just locked, ready for the batch. The clock is read here,
 // once for all of them, so that time never goes back within a partition.
 func (x *decider) locked() {
-	x.frozen, x.moved, x.leaving = nil, false, x.s.leaving.on.Load()
+	x.frozen, x.moved, x.leaving, x.unread = nil, false, x.s.leaving.on.Load(), false
 	for i := range x.share.touched {
 		t := &x.share.touched[i]
 		t.p.draft.need = 0
+		x.unread = x.unread || t.p.unreadable > 0
 		if why := t.p.frozen.Load(); why != nil {
 			x.frozen = *why
 			x.moved = x.moved || t.p.moved()

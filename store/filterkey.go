@@ -303,7 +303,7 @@ func newFilterKey(o FilterOptions, logged int64) (*filterKey, error) {
 		f.adaptive, err = fbf.New(o.adaptive(), logged)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %v", ErrOption, err)
+		return nil, fmt.Errorf("%w: %w", ErrOption, err)
 	}
 	return f, nil
 }

@@ -8,6 +8,7 @@ import (
 	"io"
 	"reflect"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	"github.com/fbfkv/fbfkv/fbf/paper"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
-	"github.com/fbfkv/fbfkv/store/coding"
 )
 
 // The decoders of what this package keeps on disk: on any bytes they neither
@@ -157,7 +157,7 @@ func FuzzSnapshotContent(f *testing.F) {
 	f.Add(binary.AppendUvarint(nil, 1<<40))
 	f.Add(bytes.Repeat([]byte{0xff}, 11)) // a length beyond 64 bits
 	f.Fuzz(func(t *testing.T, b []byte) {
-		l, err := readSnapshot(bytes.NewReader(b), 1<<20)
+		l, err := readSnapshot(bytes.NewReader(b), 1<<20, false)
 		if err != nil {
 			if !errors.Is(err, fbf.ErrCorrupt) && !errors.Is(err, paper.ErrCorrupt) && !errors.Is(err, io.EOF) &&
 				!errors.Is(err, io.ErrUnexpectedEOF) {
@@ -185,13 +185,9 @@ func aSnapshot(f testing.TB) []byte {
 
 // readSnapshotOf returns what a snapshot would write.
 func readSnapshotOf(t testing.TB, snap *snapshot) []byte {
-	out := coding.AppendBytes(nil, snap.header)
-	for _, enc := range snap.encoders {
-		b, err := io.ReadAll(enc)
-		must(t, err)
-		out = append(out, b...)
-	}
-	return out
+	var out bytes.Buffer
+	must(t, snap.encode(&out, new(sync.Mutex)))
+	return out.Bytes()
 }
 
 // mustBeDamage fails unless the error means that bytes are not what was written.

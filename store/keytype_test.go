@@ -260,7 +260,7 @@ func TestObjectIsCopiedLate(t *testing.T) {
 	do(s, Op{Kind: tallyAdd, Key: key, Delta: 10})
 	content := readSnapshotOf(t, snap)
 	p.endSnapshot()
-	loaded, err := readSnapshot(bytes.NewReader(content), 1<<30)
+	loaded, err := readSnapshot(bytes.NewReader(content), 1<<30, false)
 	must(t, err)
 	q := newPartition(0, 1, p.hashes, 100, new(memoryPool), nil)
 	q.adopt(loaded)

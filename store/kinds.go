@@ -8,7 +8,7 @@ type Kind uint16
 const kindsPerType = 32
 
 // kindFlags say what the store must know of a kind before an operation has its turn.
-type kindFlags uint8
+type kindFlags uint16
 
 const (
 	// writes: the operation may change state. The others are queries.
@@ -28,6 +28,9 @@ const (
 	ofKeys
 	// logsItems: Keys are items of Key, and it may log an entry for each.
 	logsItems
+	// anyObject: it needs no look into the object under its key, and may be asked of one that
+	// cannot be read (unreadable.go).
+	anyObject
 )
 
 // kind is what the store knows of the operations of one Kind.
@@ -49,14 +52,14 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		CIncrEx:  {is: writes | hasID, entries: 2, turn: (*decider).cIncrEx},             // also a tombstone
 		IncrEx:   {is: writes | ofKeys, entries: 1, turn: (*decider).incrEx},
 		IncrBy:   {is: writes | ofKeys, entries: 1, turn: (*decider).incrBy},
-		Set:      {is: writes | ofKeys, entries: 1, turn: (*decider).set},
-		MSet:     {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).mset},
-		Del:      {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).del},
+		Set:      {is: writes | ofKeys | anyObject, entries: 1, turn: (*decider).set},
+		MSet:     {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*decider).mset},
+		Del:      {is: writes | manyKeys | ofKeys | anyObject, entries: 1, turn: (*decider).del},
 		GetDel:   {is: writes | ofKeys, entries: 1, turn: (*decider).getDel},
 		GetEx:    {is: writes | ofKeys, entries: 1, turn: (*decider).getEx},
 		ExpireAt: {is: writes | ofKeys, entries: 1, turn: (*decider).expireAt},
 		Persist:  {is: writes | ofKeys, entries: 1, turn: (*decider).persist},
-		FlushAll: {is: writes | allKeys, entries: 1, turn: (*decider).flushAll},
+		FlushAll: {is: writes | allKeys | anyObject, entries: 1, turn: (*decider).flushAll},
 
 		removeExpired: {is: writes | manyKeys | ofKeys, entries: 1, turn: (*decider).removeExpired},
 
@@ -76,8 +79,8 @@ func makeKinds() (all [maxTypes * kindsPerType]kind) {
 		ExpireTime:  {is: ofKeys, turn: (*decider).read},
 		MemoryUsage: {is: ofKeys, turn: (*decider).read},
 		CSeen:       {is: hasID, turn: (*decider).cSeen},
-		Watch:       {is: manyKeys, turn: (*decider).watch}, // it answers the partition's sequence
-		IfUnchanged: {is: manyKeys | ofKeys, turn: (*decider).ifUnchanged},
+		Watch:       {is: manyKeys | anyObject, turn: (*decider).watch}, // it answers the partition's sequence
+		IfUnchanged: {is: manyKeys | ofKeys | anyObject, turn: (*decider).ifUnchanged},
 	})
 	for t, o := range objectTypes {
 		if o != nil {

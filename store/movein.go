@@ -318,6 +318,9 @@ func (in *Incoming) redo(record []byte) error {
 			return nil
 		}
 		_, err := in.group.addAll(seq, content)
+		if err == nil {
+			err = in.shadow.spoiledHere()
+		}
 		return err
 	})
 }
@@ -328,8 +331,7 @@ func (in *Incoming) is(a adoption) bool {
 	if q == nil || in.failed != nil || q.seq != a.last || q.fragments.number != 0 {
 		return false
 	}
-	_, misses := q.missesPages()
-	return !misses && q.digest() == a.digest
+	return !q.missesPages() && q.digest() == a.digest
 }
 
 // Adopt lets what was received go on as a partition of this shard, from the last sequence

@@ -149,7 +149,7 @@ func (l *moveLoader) filters() error {
 	if limit := q.pool.limit.Load(); limit > 0 {
 		most = uint64(limit)
 	}
-	loaded, err := readSnapshot(l, most)
+	loaded, err := readSnapshot(l, most, false)
 	if err != nil {
 		return err
 	}
@@ -177,6 +177,9 @@ func (l *moveLoader) pages() error {
 		if o, ok := c.object().(*paged); ok {
 			sketch.Unsaved(o.Sketch)
 		}
+	}
+	if err == nil {
+		err = q.spoiledHere()
 	}
 	return err
 }

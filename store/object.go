@@ -174,10 +174,13 @@ func (p *partition) redoCreate(e *entry, seq uint64, at moment) error {
 
 // refused is what an entry that an object's type does not accept means; nil if it does.
 func (e *entry) refused(err error) error {
-	if err == nil || errors.Is(err, errCorruptEntry) {
+	switch {
+	case !spoils(err):
 		return err
+	case !errors.Is(err, errCorruptEntry):
+		err = fmt.Errorf("%w: key %q: %w", errCorruptEntry, e.key, err)
 	}
-	return fmt.Errorf("%w: key %q: %w", errCorruptEntry, e.key, err)
+	return &objectError{err}
 }
 
 // putObject makes c the key of an object.
@@ -187,6 +190,9 @@ func (p *partition) putObject(c *counter, t Type, o object) {
 	c.kind, c.value, c.expire = t, 0, 0
 	p.objects[c.key()] = c
 	p.ofType[t]++
+	if _, is := o.(*unreadable); is {
+		p.unreadable++
+	}
 	p.hot.changed(c)
 }
 
@@ -201,6 +207,9 @@ func (p *partition) dropObject(c *counter) {
 	p.endPages(o)
 	delete(p.objects, c.key())
 	p.ofType[c.kind]--
+	if _, is := o.(*unreadable); is {
+		p.unreadable--
+	}
 	c.setObject(nil)
 	c.kind = TypeNone
 	p.hot.track(c)

@@ -131,53 +131,60 @@ func (p *partition) beginPages(o object, seq uint64) {
 
 // endPages notes that the pages of an object are to be deleted.
 func (p *partition) endPages(o object) {
-	if o, ok := o.(*paged); ok {
+	switch o := o.(type) {
+	case *paged:
 		p.goners = append(p.goners, o.created)
+	case *unreadable:
+		if o.created > 0 {
+			p.goners = append(p.goners, o.created)
+		}
 	}
 }
 
-// loadPages reads the pages of the objects that a snapshot has brought. Pages of others
-// are to be deleted. pages calls fn for all of them.
+// loadPages reads the pages of the objects that a snapshot has brought. An object of which one
+// is refused becomes unreadable. The next checkpoint deletes the pages of others. pages calls fn for all of them.
 func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error) error {
-	objects := make(map[uint64]*paged)
+	keys := make(map[uint64]*counter)
 	for _, c := range p.objects {
-		if o, ok := c.object().(*paged); ok {
-			objects[o.created] = o
-			p.pool.addObject(-int64(o.bytes()))
+		switch o := c.object().(type) {
+		case *paged:
+			keys[o.created] = c
+		case *unreadable:
+			keys[o.created] = c
 		}
 	}
-	err := pages(func(pg persistence.Page) error {
-		o := objects[pg.Object]
-		if o == nil {
+	return pages(func(pg persistence.Page) error {
+		c := keys[pg.Object]
+		if c == nil {
 			if n := len(p.goners); n == 0 || p.goners[n-1] != pg.Object {
 				p.goners = append(p.goners, pg.Object)
 			}
 			return nil
 		}
-		err := errors.New("it is older than its object")
+		o, ok := c.object().(*paged)
+		if !ok {
+			return nil
+		}
+		err, before := errors.New("it is older than its object"), o.bytes()
 		if pg.Seq >= o.created {
 			err = sketch.LoadPage(o.Sketch, pg.Number, pg.Seq, pg.Content)
 		}
+		p.pool.addObject(int64(o.bytes()) - int64(before))
 		if err != nil {
-			return fmt.Errorf("%w: page %d of object %d: %w", persistence.ErrCorrupt, pg.Number, pg.Object, err)
+			p.markUnreadable(c, fmt.Errorf("page %d: %w", pg.Number, err))
 		}
 		return nil
 	})
-	for _, o := range objects {
-		p.pool.addObject(int64(o.bytes()))
-	}
-	return err
 }
 
-// missesPages returns a key whose object should have had pages on disk; false if there
-// is none. After the log is redone nothing excuses that any more.
-func (p *partition) missesPages() (key string, yes bool) {
+// missesPages reports whether an object should have had pages on disk.
+func (p *partition) missesPages() bool {
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok && o.misses() {
-			return c.key(), true
+			return true
 		}
 	}
-	return "", false
+	return false
 }
 
 // dirtyPages are pages of an object that a checkpoint is to write.

@@ -240,11 +240,11 @@ func TestUnfinishedFragments(t *testing.T) {
 	}
 }
 
-// TestPagesAreChecked: a sketch without its pages is damage, not an empty sketch; so are
-// pages that belong to nobody, do not fit, or are newer than the log.
+// TestPagesAreChecked: a sketch without its pages is unreadable, not empty; so is one whose pages
+// are refused. Check names it, and finds pages that belong to nobody or are newer than the log.
 func TestPagesAreChecked(t *testing.T) {
 	for what, spoil := range map[string]func(b *persistence.Changes, object, seq uint64){
-		"the pages of key": func(b *persistence.Changes, object, seq uint64) { b.DropPages(0, object, object) },
+		"its pages are missing": func(b *persistence.Changes, object, seq uint64) { b.DropPages(0, object, object) },
 		"belong to no key": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object - 1, Seq: seq})
 		},
@@ -254,7 +254,7 @@ func TestPagesAreChecked(t *testing.T) {
 		"beyond the end": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object, Number: 2, Seq: seq, Content: make([]byte, 800)})
 		},
-		"page 0 of object": func(b *persistence.Changes, object, seq uint64) {
+		"page 0: corrupt": func(b *persistence.Changes, object, seq uint64) {
 			b.PutPage(0, persistence.Page{Object: object, Seq: seq, Content: []byte{0, 0}})
 		},
 		"older than its object": func(b *persistence.Changes, object, seq uint64) {
@@ -288,9 +288,11 @@ func TestPagesAreChecked(t *testing.T) {
 			must(t, err)
 			must(t, opened.CloseNow())
 		default:
-			if !errors.Is(err, persistence.ErrCorrupt) {
-				t.Errorf("%s: %v", what, err)
+			must(t, err)
+			if op := do(opened, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err, ErrUnreadable) || !strings.Contains(op.Err.Error(), what) {
+				t.Errorf("%s: %v", what, op.Err)
 			}
+			must(t, opened.CloseNow())
 		}
 	}
 }

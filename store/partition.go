@@ -62,6 +62,8 @@ type views struct {
 	tables      map[uint32]*tableState
 	objects     map[string]*counter // the keys that hold one; they never leave memory
 	ofType      [maxTypes]int       // how many
+	unreadable  int                 // … that cannot be read
+	spoiled     int                 // … of these, how many became so in this process
 	catalog     *catalog
 	floor       uint64              // the last FLUSHALL: what is missing rests on it
 	goners      []uint64            // objects whose pages are to be deleted (pages.go)

@@ -182,8 +182,9 @@ func (r *recovery) run() error {
 	if last := p.committed.upTo(); p.seq < last { // of the life before
 		return fmt.Errorf("%w: it ends at entry %d, but entries up to %d were committed", ErrLogDamaged, p.seq, last)
 	}
-	if key, yes := p.missesPages(); yes {
-		return fmt.Errorf("%w: the pages of key %q are missing", persistence.ErrCorrupt, key)
+	p.spoilUnloaded()
+	for _, u := range p.listUnreadable() {
+		r.problem(u.String())
 	}
 	if p.marks.rebuilt {
 		if err := r.recount(); err != nil {

@@ -221,7 +221,9 @@ func (g *redoGroup) redo(entries []loggedEntry) error {
 			return fmt.Errorf("entry %d: %w", p.seq, err)
 		}
 		if err := p.redo(&e.entry, p.seq, e.at); err != nil {
-			return fmt.Errorf("entry %d: %w", p.seq, err)
+			if err = p.redoSpoiled(&e.entry, p.seq, err); err != nil {
+				return fmt.Errorf("entry %d: %w", p.seq, err)
+			}
 		}
 		p.at = p.at.after(e.at)
 	}

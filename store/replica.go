@@ -175,6 +175,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 		return missingEntries(p.seq+1, seq-1)
 	}
 	p.saving.logBytes += uint64(len(content))
+	spoiled := p.spoiled
 	for ; ; more = g.fill(&rd) {
 		if err := g.finish(); err != nil {
 			return err
@@ -182,6 +183,9 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 		if !more {
 			break
 		}
+	}
+	if p.spoiled > spoiled {
+		s.log.Error("a key has become unreadable on this node", "partition", p.id, "unreadable", p.listUnreadable())
 	}
 	if said != nil {
 		said()

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/fbfkv/fbfkv/fbf"
 	"github.com/fbfkv/fbfkv/persistence"
@@ -24,9 +25,10 @@ import (
 //
 // Layout, after the frames of package persistence: version, sequence, logged
 // time, wall time, catalogue; number of tables, and for each its id, tests,
-// horizon; number of objects, and for each its key, type, expiry, sequence; all
-// that length-prefixed. Then the encodings of the filters and of the objects, in the
-// same order.
+// horizon; number of objects, and for each its key, type, 1 if it is unreadable, expiry,
+// sequence; all that length-prefixed. Then the encodings of the filters and of the objects, in
+// the same order. An object's comes in pieces, each with its length before it, and ends with a
+// piece of no bytes: whoever cannot read it finds the next one.
 
 const snapshotVersion = 1
 
@@ -34,7 +36,8 @@ const snapshotVersion = 1
 type snapshot struct {
 	seq      uint64
 	header   []byte
-	encoders []io.Reader
+	encoders []io.Reader // of the filters and of the objects
+	filters  int
 }
 
 // beginSnapshot captures the header. The partition is locked, and until
@@ -56,12 +59,16 @@ func (p *partition) beginSnapshot() *snapshot {
 		h = t.horizon.appendTo(h)
 		s.encoders = append(s.encoders, t.filter.NewEncoder())
 	}
+	s.filters = len(s.encoders)
 	keys := slices.Sorted(maps.Keys(p.objects))
 	h = binary.AppendUvarint(h, uint64(len(keys)))
 	for _, key := range keys {
 		c := p.objects[key]
 		h = coding.AppendBytes(h, []byte(key))
-		h = append(h, byte(c.kind))
+		h = append(h, byte(c.kind), 0)
+		if _, is := c.object().(*unreadable); is {
+			h[len(h)-1] = 1
+		}
 		h = binary.AppendVarint(h, c.expire)
 		h = binary.AppendUvarint(h, c.seq)
 		s.encoders = append(s.encoders, c.object().encode(p))
@@ -90,25 +97,8 @@ const snapshotChunk = 64 << 10
 // on, and an opid whose effect was taken back must not be remembered (G4). Under
 // lax policies that is not yet durable; Commit makes sure of it.
 func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
-	if _, err := w.Write(coding.AppendBytes(nil, s.header)); err != nil {
+	if err := s.encode(w, &p.mu); err != nil {
 		return err
-	}
-	buf := make([]byte, snapshotChunk)
-	for _, enc := range s.encoders {
-		for {
-			p.mu.Lock()
-			n, err := enc.Read(buf)
-			p.mu.Unlock()
-			if _, werr := w.Write(buf[:n]); werr != nil {
-				return werr
-			}
-			if errors.Is(err, io.EOF) {
-				break
-			}
-			if err != nil {
-				return err
-			}
-		}
 	}
 	p.mu.Lock()
 	here := p.here()
@@ -119,6 +109,65 @@ func (s *snapshot) write(p *partition, w *persistence.SnapshotWriter) error {
 	return w.Commit()
 }
 
+// encode writes what the snapshot holds. What it reads of the partition it reads with the lock.
+func (s *snapshot) encode(w io.Writer, lock sync.Locker) error {
+	if _, err := w.Write(coding.AppendBytes(nil, s.header)); err != nil {
+		return err
+	}
+	const room = binary.MaxVarintLen32
+	buf := make([]byte, room+snapshotChunk)
+	for i, enc := range s.encoders {
+		for ended := false; !ended; {
+			lock.Lock()
+			n, err := enc.Read(buf[room:])
+			lock.Unlock()
+			if ended = errors.Is(err, io.EOF); err != nil && !ended {
+				return err
+			}
+			piece := buf[room : room+n]
+			if i >= s.filters && n > 0 {
+				length := binary.AppendUvarint(buf[:0:room], uint64(n))
+				piece = buf[room-len(length) : room+n]
+				copy(piece, length)
+			}
+			if i >= s.filters && ended {
+				piece = append(piece, 0)
+			}
+			if _, err := w.Write(piece); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// pieces reads the pieces of one object.
+type pieces struct {
+	in    *bufio.Reader
+	left  uint64 // of the present one
+	ended bool
+	err   error // of in
+}
+
+// Read implements io.Reader.
+func (r *pieces) Read(b []byte) (n int, err error) {
+	for r.left == 0 && !r.ended && r.err == nil {
+		r.left, r.err = binary.ReadUvarint(r.in)
+		r.ended = r.err == nil && r.left == 0
+	}
+	if r.ended {
+		return 0, io.EOF
+	}
+	if r.err == nil {
+		n, r.err = r.in.Read(b[:min(uint64(len(b)), r.left)])
+		r.left -= uint64(n)
+	}
+	if errors.Is(r.err, io.EOF) {
+		r.err = io.ErrUnexpectedEOF
+	}
+	return n, r.err
+}
+
 // openSnapshot reads a snapshot from its file. The caller adopts or releases it.
 func openSnapshot(db *persistence.DB, snap persistence.Snapshot) (*loadedSnapshot, error) {
 	in, err := db.OpenSnapshot(snap)
@@ -126,7 +175,7 @@ func openSnapshot(db *persistence.DB, snap persistence.Snapshot) (*loadedSnapsho
 		return nil, err
 	}
 	defer in.Close()
-	loaded, err := readSnapshot(in, math.MaxInt64)
+	loaded, err := readSnapshot(in, math.MaxInt64, true)
 	if err == nil && loaded.seq != snap.Seq {
 		loaded.release()
 		return nil, fmt.Errorf("%w: it was taken at entry %d, its name says %d", errCorruptEntry, loaded.seq, snap.Seq)
@@ -134,8 +183,9 @@ func openSnapshot(db *persistence.DB, snap persistence.Snapshot) (*loadedSnapsho
 	return loaded, err
 }
 
-// readSnapshot reads a whole snapshot. The caller adopts or releases it.
-func readSnapshot(in io.Reader, maxBytes uint64) (*loadedSnapshot, error) {
+// readSnapshot reads a whole snapshot. The caller adopts or releases it. An object that its type
+// refuses is an error, unless spoil is set: then it is unreadable.
+func readSnapshot(in io.Reader, maxBytes uint64, spoil bool) (*loadedSnapshot, error) {
 	r := bufio.NewReaderSize(in, 256<<10)
 	head, err := r.Peek(binary.MaxVarintLen64)
 	size, n := binary.Uvarint(head)
@@ -150,7 +200,7 @@ func readSnapshot(in io.Reader, maxBytes uint64) (*loadedSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := decodeSnapshot(header, r, maxBytes)
+	loaded, err := decodeSnapshot(header, r, maxBytes, spoil)
 	if err != nil {
 		return nil, err
 	}
@@ -177,6 +227,7 @@ type loadedSnapshot struct {
 	catalog *catalog
 	tables  map[uint32]*tableState
 	keys    []*counter
+	marked  map[*counter]bool // those that are unreadable
 }
 
 func (l *loadedSnapshot) release() {
@@ -193,8 +244,8 @@ func (l *loadedSnapshot) release() {
 }
 
 // decodeSnapshot is the one decoder of the format.
-func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64) (_ *loadedSnapshot, err error) {
-	l := &loadedSnapshot{tables: make(map[uint32]*tableState)}
+func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64, spoil bool) (_ *loadedSnapshot, err error) {
+	l := &loadedSnapshot{tables: make(map[uint32]*tableState), marked: make(map[*counter]bool)}
 	defer func() {
 		if err != nil {
 			l.release()
@@ -222,14 +273,41 @@ func decodeSnapshot(header []byte, body *bufio.Reader, maxBytes uint64) (_ *load
 			return nil, err
 		}
 	}
+	buffered := bufio.NewReaderSize(nil, 64<<10)
 	for _, c := range l.keys {
-		o, err := objectTypes[c.kind].decode(body, maxBytes)
-		if err != nil {
+		if err := l.decodeObject(c, body, buffered, maxBytes, spoil); err != nil {
 			return nil, err
 		}
-		c.setObject(o)
 	}
 	return l, nil
+}
+
+// decodeObject decodes the object of a key.
+func (l *loadedSnapshot) decodeObject(c *counter, body, buffered *bufio.Reader, maxBytes uint64, spoil bool) error {
+	in := &pieces{in: body}
+	buffered.Reset(in)
+	var o object
+	var err error
+	if l.marked[c] {
+		o, err = decodeUnreadable(buffered)
+	} else if o, err = objectTypes[c.kind].decode(buffered, maxBytes); err == nil {
+		if _, more := buffered.ReadByte(); !errors.Is(more, io.EOF) {
+			o.release()
+			err = fmt.Errorf("%w: key %q goes on after its end", errCorruptEntry, c.key())
+		}
+	}
+	if in.err != nil {
+		return in.err // of the file
+	}
+	if err != nil && (!spoil || l.marked[c] || !spoils(err)) {
+		return err
+	}
+	if err != nil {
+		o = newUnreadable(err, o)
+	}
+	c.setObject(o)
+	_, _ = io.Copy(io.Discard, in) // what is left of it
+	return in.err
 }
 
 func (l *loadedSnapshot) decodeTables(h *reader) (order []*tableState, err error) {
@@ -253,6 +331,9 @@ func (l *loadedSnapshot) decodeKeys(h *reader) {
 		key := h.Bytes()
 		c := newCounter(key, 0) // adopt finds its place
 		c.kind = h.keyType(firstObject)
+		if h.UpTo(1) == 1 {
+			l.marked[c] = true
+		}
 		c.expire, c.seq = h.Varint(), h.Uvarint()
 		if last := len(l.keys) - 1; last >= 0 && l.keys[last].key() >= c.key() {
 			h.Fail()

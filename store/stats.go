@@ -26,6 +26,7 @@ type Stats struct {
 	RowFilterBytes             int64         // memory of what knows which keys have a row
 	FilterBytes, FilterLimit   int64         // all filters; limit 0: none
 	Objects                    [maxTypes]int // keys that hold an object, by Type
+	Unreadable                 int           // of these, keys whose object cannot be read
 	RecentRecords              int           // EXACT records not yet in a run
 	RecentBytes                int
 	Runs                       int
@@ -85,6 +86,7 @@ func (p *partition) addStats(st *Stats) {
 	for t, n := range p.ofType {
 		st.Objects[t] += n
 	}
+	st.Unreadable += p.unreadable
 	f := p.seen.Figures()
 	st.RecentRecords += f.Recent
 	st.RecentBytes += p.seen.Bytes()

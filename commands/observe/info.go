@@ -371,6 +371,7 @@ func infoStorage(v *View, b *Lines) {
 	b.Add("appendfsync", v.Stats.Fsync)
 	b.Add("oplog_bytes_since_snapshot", v.Stats.LogBytes)
 	b.Add("disk_bytes", v.Stats.Storage.DiskSize)
+	b.Add("unreadable_keys", v.Stats.Unreadable)
 	b.Add("disk_full", flag(v.Stats.DiskFull))
 	b.Add("disk_free_bytes", v.Stats.DiskFree)
 	b.Add("disk_min_free_bytes", v.Stats.MinFreeDisk)

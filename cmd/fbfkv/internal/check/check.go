@@ -5,6 +5,7 @@ package check
 import (
 	"fmt"
 	"io"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -15,20 +16,38 @@ import (
 const help = `Checks a data directory, or a backup, that no server has open, without changing
 it. Compares every block of every sstable, every record of the op log, every filter
 snapshot and every counter with its checksums and with the others. Prints what is
-wrong and what to do. The exit status is 0 if the directory is sound, otherwise 1.`
+wrong and what to do. The exit status is 0 if the directory is sound, otherwise 1.
+
+With --drop-unreadable it deletes the filters and sketches that cannot be read, as DEL
+does, if nothing else is wrong. Their content is lost: see first whether a backup has it.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
-	return &cobra.Command{
-		Use:   "check DIR",
+	var drop bool
+	cmd := &cobra.Command{
+		Use:   "check [--drop-unreadable] DIR",
 		Short: "check a data directory or a backup",
 		Long:  help,
 		Args:  cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, err := Run(args[0], args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			r, err := Run(args[0], args[0], cmd.OutOrStdout(), cmd.ErrOrStderr())
+			if drop && r.OnlyUnreadable() {
+				return dropUnreadable(args[0], cmd.OutOrStdout())
+			}
 			return err
 		},
 	}
+	cmd.Flags().BoolVar(&drop, "drop-unreadable", false, "delete the keys whose filter or sketch cannot be read")
+	return cmd
+}
+
+// dropUnreadable deletes the keys that cannot be read.
+func dropUnreadable(dir string, stdout io.Writer) error {
+	dropped, err := store.DropUnreadable(store.Options{Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	for _, u := range dropped {
+		fmt.Fprintf(stdout, "dropped: key %q\n", u.Key)
+	}
+	return err
 }
 
 // Run examines dir, which is called by a name, reports on stdout and draws its progress on stderr. The

@@ -70,6 +70,8 @@ var storeFigures = []figure[store.Stats]{
 	gauge("filter_memory_limit_bytes", "What filters may use together (filter-maxmemory); 0 is no bound.",
 		func(s *store.Stats) float64 { return float64(s.FilterLimit) }),
 	gauge("filter_keys", "Filters that are keys (FBF.*).", func(s *store.Stats) float64 { return float64(s.Objects[store.TypeFilter]) }),
+	gauge("unreadable_keys", "Filters and sketches that cannot be read: commands on these keys are errors until DEL.",
+		func(s *store.Stats) float64 { return float64(s.Unreadable) }),
 	gauge("recent_records", "Records of EXACT tables that are not in a run yet.",
 		func(s *store.Stats) float64 { return float64(s.RecentRecords) }),
 	gauge("recent_record_bytes", "Memory of these records.", func(s *store.Stats) float64 { return float64(s.RecentBytes) }),

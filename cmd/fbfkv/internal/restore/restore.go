@@ -14,8 +14,9 @@ import (
 )
 
 const help = `Checks a backup as fbfkv check does and, if it is sound, copies it to DIR, which must
-be empty or not exist. DIR appears only when it is complete and on disk. BACKUP is a
-directory, or - for a stream of fbfkv backup - on standard input:
+be empty or not exist. DIR appears only when it is complete and on disk. A filter or
+sketch that cannot be read is named and does not keep the rest from being restored.
+BACKUP is a directory, or - for a stream of fbfkv backup - on standard input:
 
   aws s3 cp s3://bucket/fbfkv.zst - | zstd -d | fbfkv restore - DIR
 
@@ -48,8 +49,10 @@ func New() *cobra.Command {
 
 // restored is what is known of a backup that was restored.
 type restored struct {
-	keys int64             // as check counted them
-	info *store.StreamInfo // nil if it was a directory
+	keys int64 // as check counted them
+	// unreadable is how many of them cannot be read. A server serves all others.
+	unreadable int
+	info       *store.StreamInfo // nil if it was a directory
 }
 
 // restore makes dir of a backup: a directory or, for -, the command's standard input.
@@ -60,10 +63,10 @@ func restore(from, dir string, cmd *cobra.Command) (r restored, err error) {
 	sound := func(dir string) error {
 		progress.Clear()
 		report, err := check.Run(dir, name, stdout, stderr)
-		if err != nil {
+		if err != nil && !report.OnlyUnreadable() {
 			return fmt.Errorf("not restored: %w", err)
 		}
-		r.keys = report.Keys
+		r.keys, r.unreadable = report.Keys, len(report.Unreadable)
 		return nil
 	}
 	if from == "-" {

@@ -66,6 +66,9 @@ func verify(from, addr string, login *connect.Flags, cmd *cobra.Command) error {
 	if keys != r.keys {
 		return fmt.Errorf("a server finds %d keys in it, and check %d", keys, r.keys)
 	}
+	if r.unreadable > 0 {
+		return fmt.Errorf("it can be restored, but %d of its keys cannot be read: they are named above", r.unreadable)
+	}
 	if r.info == nil {
 		fmt.Fprintf(cmd.OutOrStdout(), "the backup is good; it has %d keys\n", keys)
 		return nil
