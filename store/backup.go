@@ -59,10 +59,7 @@ func (s *Store) DescribeBackups(begin func() (end func() ([]byte, error))) { s.d
 // those of Backup.
 func (s *Store) Cut() error {
 	// A checkpoint that waits for a commit keeps the snapshotter's lock.
-	for _, p := range s.partitions {
-		p.committed.postpone(true)
-		defer p.committed.postpone(false)
-	}
+	defer s.postponeSaving()()
 	return s.copyTo(s.db.CutDir(), nil, func(linked func(), _ func() error) error { return s.db.Cut(linked) })
 }
 

@@ -155,7 +155,7 @@ func (s *Store) buildRuns(p *partition, goal seen.Goal, urgent bool) (err error)
 	defer b.GiveBack()
 	if goal != seen.Merge {
 		// No look-up may find in a run what could still be taken back (R1, G4).
-		err = here.wait()
+		err = here.waitToSave()
 	}
 	if err == nil {
 		err = b.Run()

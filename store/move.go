@@ -518,7 +518,8 @@ func (s *Store) Vacate(partition uint16, number uint64) error {
 	if x.room, err = s.reserve(entryRoom); err != nil {
 		return err
 	}
-	s.snapshots.lock() // as FLUSHALL does
+	x.flushes = true // as FLUSHALL does
+	s.snapshots.lock()
 	x.lock()
 	switch {
 	case !s.Leads():

@@ -94,7 +94,12 @@ func (s *Store) expect(p *partition, to uint64) (*Incoming, error) {
 	// No checkpoint is under way when it begins, and from then on none begins.
 	s.snapshots.lock()
 	defer s.snapshots.unlock()
-	p.lock()
+	for !p.lockNow() { // the rebuild needs the snapshotter
+		s.snapshots.unlock()
+		p.lock()
+		p.mu.Unlock()
+		s.snapshots.lock()
+	}
 	defer p.mu.Unlock()
 	if p.coming != nil {
 		return nil, moveError("partition %d is coming already", p.id)

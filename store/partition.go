@@ -195,8 +195,8 @@ type commitMark struct {
 	failed   error    // set once, by freeze
 	ending   error    // what is told of what is not committed: it is being taken back, or nobody knows
 	kept     []uint64 // what was committed of each life before
-	// postponed: who waits in order to save must not.
-	postponed bool
+	// postponed counts the callers of postpone for which nobody may wait in order to save.
+	postponed int
 }
 
 // upTo returns the last sequence that is committed.
@@ -225,13 +225,27 @@ func (m *commitMark) advance(seq uint64) {
 // for what that waits for.
 var errPostponed = errors.New("saving is postponed")
 
-// postpone makes everyone give up, for a while, who waits in order to save what is not
-// committed.
-func (m *commitMark) postpone(is bool) {
+// postpone makes everyone give up who waits, in order to save, for what is not committed:
+// until the caller takes that back with -1.
+func (m *commitMark) postpone(by int) {
 	m.mu.Lock()
-	m.postponed = is
+	m.postponed += by
 	m.cond.Broadcast()
 	m.mu.Unlock()
+}
+
+// postponeSaving makes checkpoints and builds of runs give up that wait for a commit, until
+// resume is called. A caller whom commits wait for does so before it takes the
+// snapshotter's locks.
+func (s *Store) postponeSaving() (resume func()) {
+	for _, p := range s.partitions {
+		p.committed.postpone(1)
+	}
+	return func() {
+		for _, p := range s.partitions {
+			p.committed.postpone(-1)
+		}
+	}
 }
 
 // wait returns once everything up to seq, as it is in a life, is committed. It fails if
@@ -255,7 +269,7 @@ func (m *commitMark) waitFor(life, seq uint64, saves bool) error {
 			return m.failed
 		case m.ending != nil:
 			return m.ending
-		case saves && m.postponed:
+		case saves && m.postponed > 0:
 			return errPostponed
 		}
 		m.cond.Wait()

@@ -20,13 +20,15 @@ type cut struct {
 // waited for. Partitions that one record has touched are to be rebuilt together.
 //
 // It first waits for the checkpoint or the build of runs that is under way in any
-// partition, and keeps others from beginning. It costs reading the log (oplog's
+// partition, and keeps others from beginning. One that waits for a commit gives up: that
+// may have to wait for the caller. It costs reading the log (oplog's
 // BeginRecovery), once for all the partitions, and what the recovery of these costs.
 //
 // On an error nothing was dropped; one after that ends the process (G8).
 func (s *Store) rebuild(cuts ...cut) error {
 	s.rebuilds.Lock()
 	defer s.rebuilds.Unlock()
+	defer s.postponeSaving()()
 	ids, ps, upTo := make([]uint16, len(cuts)), make([]*partition, len(cuts)), make([]uint64, len(cuts))
 	for i, c := range cuts {
 		ids[i], ps[i], upTo[i] = c.p.id, c.p, c.upTo

@@ -482,31 +482,6 @@ func TestOthersServe(t *testing.T) {
 	}
 }
 
-// TestFlushMeetsRebuild: a FLUSHALL that meets a partition that is away keeps neither of
-// the two from going on.
-func TestFlushMeetsRebuild(t *testing.T) {
-	s := testStore(t, nil)
-	cincr(s, "k", "a", 1)
-	p := s.partitions[2]
-	p.mu.Lock()
-	var waiting sync.WaitGroup
-	waiting.Go(func() { must(t, do(s, Op{Kind: FlushAll}).Err) })
-	eventually(t, "FLUSHALL waits for p", func() bool {
-		free := s.snapshots.building.TryLock()
-		if free {
-			s.snapshots.building.Unlock()
-		}
-		return !free
-	})
-	p.away = true // as rebuild does first
-	p.mu.Unlock()
-	must(t, s.rebuild(all(p)...))
-	waiting.Wait()
-	if n, err := s.DBSize(); err != nil || n != 0 {
-		t.Error(n, err)
-	}
-}
-
 // TestReadOverRebuild: what a batch has read from disk before a rebuild does not count
 // behind it: neither a row nor that runs lack an opid.
 func TestReadOverRebuild(t *testing.T) {

@@ -428,6 +428,7 @@ func (s *Store) setRegions(set RegionSet, ps []*partition) error {
 	flushes, done := s.beginEra(&set)
 	defer done()
 	x := s.internal(ps...)
+	x.flushes = flushes
 	x.lock()
 	err := s.refusal(ps...)
 	for _, p := range ps {

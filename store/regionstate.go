@@ -379,7 +379,7 @@ func (s *Store) recordsInRuns(p *partition, seq uint64) (tables []uint32, here p
 		if done {
 			return tables, here, nil
 		}
-		if err := s.flushRecords(p, true); err != nil {
+		if err := s.flushRecords(p, true); err != nil && !errors.Is(err, errPostponed) {
 			return nil, here, fmt.Errorf("making runs of what is remembered: %w", err)
 		}
 	}

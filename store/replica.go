@@ -160,6 +160,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 		return err
 	}
 	if flushes { // as Execute does
+		defer s.postponeSaving()()
 		s.snapshots.lock()
 		defer s.snapshots.unlock()
 	}

@@ -89,7 +89,7 @@ var replicaMutants = []mutant{
 	{
 		guarantee: "R9", name: "a checkpoint keeps a cut waiting for what needs the cut",
 		file:     "store/partition.go",
-		old:      "		case saves && m.postponed:\n",
+		old:      "		case saves && m.postponed > 0:\n",
 		new:      "		case false:\n",
 		packages: "./store", tests: "TestCutNeedsNoCommit",
 	},
