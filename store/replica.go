@@ -167,7 +167,7 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if seq <= p.recovered { // R4
-		return nil
+		return p.contains(seq, content)
 	}
 	if p.committed.upTo() < p.seq { // R3
 		return errConflict
@@ -199,6 +199,15 @@ func (s *Store) follow(g *redoGroup, seq uint64, content []byte, said func()) er
 		s.replica.news = &set
 	}
 	return nil
+}
+
+// contains refuses a section that began before recovery did, and is not contained in what that began with.
+func (p *partition) contains(seq uint64, content []byte) error {
+	end, err := sectionEnd(seq, content)
+	if err == nil && end > p.recovered {
+		err = fmt.Errorf("%w: entries %d to %d come where entry %d is the last", ErrLogDamaged, seq, end, p.recovered)
+	}
+	return err
 }
 
 // Lead lets the store decide from now on. Everything that was committed before has been

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
@@ -171,6 +172,48 @@ func TestReplicaContainedOrGap(t *testing.T) {
 	receive(t, b, lb, all[3:])
 	if v, err := replicaGet(b, "k"); err != nil || v != 3 {
 		t.Errorf("the replica reads %d, %v", v, err)
+	}
+}
+
+// TestReplicaDoesNotSkip: a committed section has sequences that others had before, as two leaders would give that
+// decide at once. Neither a replica that follows leaves it out, nor a start or a rebuild, which have these sequences in their
+// views (R4).
+func TestReplicaDoesNotSkip(t *testing.T) {
+	clock, fs := newFakeClock(), vfs.NewMem()
+	a, la := testReplica(t, vfs.NewMem(), clock.now)
+	b, lb := testReplica(t, fs, clock.now)
+	c, lc := testReplica(t, vfs.NewMem(), clock.now)
+	must(t, a.Lead())
+	cincr(a, "k", "1", 1)
+	first, n := la.records(0)
+	receive(t, b, lb, first)
+	receive(t, c, lc, first)
+	must(t, c.Lead())
+	_, before := lc.records(0)
+	batch := Batch{Ops: []Op{{Kind: CIncrBy, Key: []byte("k"), ID: []byte("2"), Delta: 1}, {Kind: CIncrBy, Key: []byte("k"), ID: []byte("3"), Delta: 1}}}
+	c.Execute(&batch)
+	other, _ := lc.records(before)
+	cincr(a, "k", "2", 1)
+	more, _ := la.records(n)
+	receive(t, b, lb, more)
+	must(t, b.Snapshot())
+	must(t, b.Close())
+
+	b, lb = testReplica(t, fs, clock.now)
+	if err := b.Follow(other[0], nil); !errors.Is(err, ErrLogDamaged) {
+		t.Errorf("it is followed: %v", err)
+	}
+	place, _, err := lb.Log.Append(other[0])
+	must(t, err)
+	must(t, lb.Log.Wait(place))
+	must(t, b.CloseNow())
+	o := b.opts
+	o.Replicated = func(local *oplog.Log) Log { return &proposals{Log: local} }
+	if b, err := Open(o); !errors.Is(err, persistence.ErrCorrupt) {
+		t.Errorf("it is opened: %v", err)
+		if err == nil {
+			b.CloseNow()
+		}
 	}
 }
 

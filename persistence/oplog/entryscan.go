@@ -107,7 +107,9 @@ func (s *entryScan) show(l *Log, applied uint64) error {
 	for ; n < len(s.pending) && s.pending[n].index <= min(applied, s.limit); n++ {
 		p := s.pending[n]
 		if s.shown = p.index; s.copy == nil {
-			l.index[p.partition] = append(l.index[p.partition], p.location)
+			if err := l.found(p.partition, p.location); err != nil {
+				return err
+			}
 		} else if err := s.copy(p.record); err != nil {
 			return err
 		}

@@ -202,8 +202,19 @@ func (ix *indexer) section(sec section) error {
 	}
 	ix.own = true
 	if ix.wants(sec.partition) && ix.entries.copy == nil {
-		ix.l.index[sec.partition] = append(ix.l.index[sec.partition], ix.found(sec))
+		return ix.l.found(sec.partition, ix.found(sec))
 	}
+	return nil
+}
+
+// found adds a section to what Read sees. The sequences of a partition ascend: Read begins with
+// one, and would leave out a later section with a lower sequence (R4).
+func (l *Log) found(partition uint16, at location) error {
+	list := l.index[partition]
+	if n := len(list); n > 0 && at.seq <= list[n-1].seq {
+		return disk.Corruptf("the op log has entry %d of partition %d behind entry %d", at.seq, partition, list[n-1].seq)
+	}
+	l.index[partition] = append(list, at)
 	return nil
 }
 

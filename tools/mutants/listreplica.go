@@ -13,8 +13,22 @@ var replicaMutants = []mutant{
 		guarantee: "R4", name: "a section whose sequence is not higher counts as known",
 		file:     "store/replica.go",
 		old:      "	if seq <= p.recovered { // R4\n",
-		new:      "	if seq <= p.seq { // R4\n",
+		new:      "	if seq <= p.seq {\n		return nil\n	}\n	if seq <= p.recovered { // R4\n",
 		packages: "./store", tests: "TestReplicaContainedOrGap",
+	},
+	{
+		guarantee: "R4", name: "a section counts as contained that goes on behind what recovery began with",
+		file:     "store/replica.go",
+		old:      "	if err == nil && end > p.recovered {\n",
+		new:      "	if err == nil && false {\n",
+		packages: "./store", tests: "TestReplicaDoesNotSkip",
+	},
+	{
+		guarantee: "R4", name: "a start leaves out a section that does not fit",
+		file:     "persistence/oplog/open.go",
+		old:      "	if n := len(list); n > 0 && at.seq <= list[n-1].seq {\n",
+		new:      "	if n := len(list); n > 0 && false {\n",
+		packages: "./store", tests: "TestReplicaDoesNotSkip",
 	},
 	{
 		guarantee: "R4", name: "a damaged section is redone up to the damage",
