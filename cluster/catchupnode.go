@@ -217,7 +217,7 @@ func (n *Node) passOn() {
 	if len(others) > 0 {
 		to := others[rand.IntN(len(others))]
 		n.transport.HandOver()
-		_ = n.raft.LeadershipTransferToServer(to.ID, to.Address).Error() // else it is tried again
+		_ = n.handTo(context.Background(), to) // else it is tried again
 	}
 }
 

@@ -26,6 +26,7 @@ type load struct {
 	stop    atomic.Bool
 	clients sync.WaitGroup
 	sent    atomic.Int64 // operations that were answered
+	pause   int          // ms, at most, before an operation is sent again
 
 	mu      sync.Mutex
 	answers map[string][]int64 // by key: the counter's values that were answered
@@ -38,8 +39,12 @@ type done struct {
 	value   int64
 }
 
+func newLoad(s *shard) *load {
+	return &load{s: s, pause: 5, answers: make(map[string][]int64), highest: make(map[string]int64)}
+}
+
 func startLoad(s *shard, clients, keys int) *load {
-	l := &load{s: s, answers: make(map[string][]int64), highest: make(map[string]int64)}
+	l := newLoad(s)
 	for c := range 2 {
 		l.clients.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(c), 2))
@@ -84,7 +89,7 @@ func (l *load) count(key, id string, r *rand.Rand) {
 			}
 		}
 		at = (at + 1) % len(l.s.members)
-		time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
+		time.Sleep(time.Duration(r.IntN(l.pause)) * time.Millisecond)
 	}
 }
 

@@ -12,11 +12,11 @@ import (
 
 // A command is the data of an entry of Raft's log. Its first byte says what it is:
 //
-//	01 | fence u64 | origin u64 | number u64 | sections    what partitions have decided
-//	02 | origin u64                                        a leader begins
-//	03 | pasts (witness.go)                                how far the voters have been
+//	01 | reign | origin u64 | number u64 | sections    what partitions have decided
+//	02 | origin u64                                    a leader begins
+//	03 | pasts (witness.go)                            how far the voters have been
 //
-// Others are refused. Numbers are big endian.
+// The reign is term u64 | index u64 of the entry with which it began. Others are refused. Numbers are big endian.
 type commandKind byte
 
 const (
@@ -25,15 +25,15 @@ const (
 	commandPasts    commandKind = 3
 )
 
-const sectionsHeader = 1 + 8 + 8 + 8
+const sectionsHeader = 1 + 16 + 8 + 8
 
 // command is a decoded command.
 type command struct {
 	kind commandKind
-	// fence is the term in which the leader began that decided the sections. If it is not
-	// the entry's term, the sections rest on what may not have been committed, and every
-	// replica ignores them (R2).
-	fence uint64
+	// reign is the one in which the sections were decided. They count if it is the latest that
+	// has begun, and of the entry's term; if not they rest on what may not have been committed,
+	// and every replica ignores them (R2).
+	reign oplog.Reign
 	// origin is the number that the process which proposed the command drew at its start,
 	// number counts the sections that it has proposed.
 	origin, number uint64
@@ -43,7 +43,8 @@ type command struct {
 func (c *command) encode(dst []byte) []byte {
 	dst = append(dst, byte(c.kind))
 	if c.kind == commandSections {
-		dst = binary.BigEndian.AppendUint64(dst, c.fence)
+		dst = binary.BigEndian.AppendUint64(dst, c.reign.Term)
+		dst = binary.BigEndian.AppendUint64(dst, c.reign.Index)
 	}
 	if c.kind != commandPasts {
 		dst = binary.BigEndian.AppendUint64(dst, c.origin)
@@ -71,7 +72,8 @@ func decodeCommand(b []byte) (c command, err error) {
 	}
 	switch c.kind {
 	case commandSections:
-		c.fence, c.origin, c.number = number(), number(), number()
+		c.reign.Term, c.reign.Index = number(), number()
+		c.origin, c.number = number(), number()
 	case commandBegin:
 		c.origin = number()
 		if err == nil && len(rest) > 0 {
@@ -85,15 +87,22 @@ func decodeCommand(b []byte) (c command, err error) {
 	return c, err
 }
 
+// countsIn reports whether sections count in an entry of a term, up to which this reign is the latest that has begun (R2).
+// The term is asked, too: an entry that waited in Raft from one term of this node to the next comes before the
+// beginning of that, without those that it rests on.
+func (c *command) countsIn(term uint64, latest oplog.Reign) bool {
+	return c.kind == commandSections && c.reign == latest && c.reign.Term == term
+}
+
 // Sections says where in the data of an entry of Raft's log the partitions' sections lie, as
-// oplog.Options asks: nowhere if it has none, or none that count (R2).
-func Sections(e *oplog.Entry) (from, to int, err error) {
+// oplog.Options asks: nowhere if it has none, or none that count (R2); and whether a leader begins with it.
+func Sections(e *oplog.Entry) (from, to int, begins bool, err error) {
 	if raft.LogType(e.Type) != raft.LogCommand {
-		return 0, 0, nil
+		return 0, 0, false, nil
 	}
 	c, err := decodeCommand(e.Data)
-	if err != nil || c.kind != commandSections || c.fence != e.Term {
-		return 0, 0, err
+	if err != nil || !c.countsIn(e.Term, e.Reign) {
+		return 0, 0, err == nil && c.kind == commandBegin, err
 	}
-	return len(e.Data) - len(c.body), len(e.Data), nil
+	return len(e.Data) - len(c.body), len(e.Data), false, nil
 }

@@ -83,7 +83,7 @@ func (t *Transport) observe(r *raft.Raft, answered func(peer raft.ServerID, sent
 }
 
 // Confirm returns nil once it is proved that this node led in term after the call began.
-// The term is that for which the caller's state is complete (the fence of its decisions).
+// The term is that for which the caller's state is complete (that of the reign it decides in).
 // The error is raft.ErrNotLeader if the node is known to have lost that leadership, or
 // ctx's: a leader that is cut off learns nothing.
 func (c *Confirmer) Confirm(ctx context.Context, term uint64) error {
@@ -92,7 +92,7 @@ func (c *Confirmer) Confirm(ctx context.Context, term uint64) error {
 		c.next = &round{term: term, done: make(chan struct{})}
 	}
 	r := c.next
-	if r.term != term { // a fence has changed between two calls
+	if r.term != term { // another one has begun between two calls
 		c.mu.Unlock()
 		return raft.ErrNotLeader
 	}

@@ -18,7 +18,7 @@
 //
 // The leader's store decides as a single node does, and has redone the outcome in its own
 // memory before anybody else knows of it. Log.Append queues the record, stamped with
-// the fence, the term in which this node began to lead. Once somebody waits, one goroutine packs
+// the reign: the number of the first command with which this node began to lead. Once somebody waits, one goroutine packs
 // what is queued into entries and proposes them. When Raft has an entry on a majority of disks, every node applies it: on
 // the node that proposed it the memory has it already, and those who wait are
 // answered; on the others the store redoes it (store.Follow).
@@ -28,7 +28,8 @@
 // The first command of a leader says that it begins. Raft applies it behind everything that
 // was committed before, so the leader decides from then on, and no earlier. Every other
 // node learns from it that what it had decided itself, and has not seen applied, never
-// will be: an entry that came later would have an older fence, and all ignore that. It
+// will be: an entry that came later would be of an older reign, and all ignore that. A leader that gives up a
+// hand-over begins anew, in the same term, once nothing of its own can come into the log any more (begin.go). It
 // makes the partitions concerned anew, from disk, and tells those who wait that nothing was
 // applied.
 //
@@ -42,13 +43,13 @@
 // # Where the rules are upheld
 //
 //	R1  nothing uncommitted in a view    store/checkpoint.go
-//	R2  the fence                        Log.setFence, Sections, Node.apply
+//	R2  the reign                        begin.go, Log.setReign, Sections, Node.apply, oplog's Entry.Reign
 //	R3  conflict                         Node.begin, store/replica.go
-//	R4  contained, or the next one       store/replica.go
+//	R4  contained, or the next one       store/replica.go, oplog's Log.found
 //	R5  recovery reaches every view      oplog's Log.Sync notes what was applied; store/recover.go
 //	R6  becoming leader                  Node.begin, Node.startLeading, store's Lead; handover.go
 //	R7  deposed                          Log.Wait, store/partition.go, package commands
-//	R8  a failing log ends the process   LogStore.Failed
+//	R8  a failing log ends the process   LogStore.Failed, Node.proposeBegin
 //	R9  a directory is a voter           Stable, Net
 //
 // The other files: node.go is the node, handover.go an orderly change of the leader, command.go what entries hold, logstore.go and

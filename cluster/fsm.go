@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -40,7 +41,8 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 	// It is committed: said before anybody can derive a view from it, which the next start
 	// must reach (R5). What needs a partition that this node may not have received is said only
 	// once it has been redone: the next start could not redo it either.
-	follows := c.kind == commandSections && !known && c.fence == l.Term && !n.log.isOurs(c)
+	counts := c.countsIn(l.Term, n.reign)
+	follows := counts && !known && !n.log.isOurs(c)
 	adopts := follows && store.Adopts(c.body)
 	if !adopts {
 		n.log.SetApplied(l.Index)
@@ -69,11 +71,16 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 	case commandSections:
 		switch {
 		case known:
-		case c.fence != l.Term: // R2
+		case !counts: // R2
 			n.log.fenced.Add(1)
 		case n.log.isOurs(c):
 			n.log.committed(n.st.Committed)
 		default:
+			if n.log.undecided() { // R3: what this node decided rests on something else
+				if err := n.takeBack("another node's decision was committed"); err != nil {
+					return err
+				}
+			}
 			applied := func() { n.log.SetApplied(l.Index) }
 			if err := n.st.Follow(c.body, applied); err != nil {
 				return err
@@ -84,21 +91,24 @@ func (n *Node) apply(l *raft.Log, c *command) error {
 	return nil
 }
 
-// begin takes in the first command of a leader. All that was decided in an earlier term, and
-// has not come yet, never will: it would be ignored if it did (R2, R3).
-func (n *Node) begin(l *raft.Log, c *command) error {
-	n.stopLeading("a new term begins")
-	n.leaders.Add(1)
-	first, err := n.log.firstUndecided()
-	if err != nil {
-		return err
-	}
-	n.log.cut() // before: who waits for it may hold what TakeBack needs
+// takeBack makes anew the partitions in which this node has decided what is not committed, and never
+// will be. Nothing is ours afterwards (R2, R3).
+func (n *Node) takeBack(why string) error {
+	n.stopLeading(why)
+	first := n.log.cut() // before: who waits for it may hold what TakeBack needs
 	if len(first) > 0 {
 		n.o.Logger.Warn("what this node decided was not committed: the state is made anew", "partitions", len(first))
 		n.rebuilds.Add(1)
 	}
-	if err := n.st.TakeBack(first); err != nil {
+	return n.st.TakeBack(first)
+}
+
+// begin takes in the first command of a leader, with which a reign begins. All that was decided in an
+// earlier one, and has not come yet, never will: it would be ignored if it did (R2, R3).
+func (n *Node) begin(l *raft.Log, c *command) error {
+	n.reign = oplog.Reign{Term: l.Term, Index: l.Index}
+	n.leaders.Add(1)
+	if err := n.takeBack("a new reign begins"); err != nil {
 		return err
 	}
 	switch {
@@ -110,7 +120,7 @@ func (n *Node) begin(l *raft.Log, c *command) error {
 		n.yielded = true
 		go n.yield()
 	default:
-		return n.startLeading(l.Term)
+		return n.startLeading()
 	}
 	return nil
 }
@@ -153,18 +163,18 @@ const leastSkew = 500
 
 // startLeading lets this node decide, if it still leads in the term in which its first
 // command was committed. It has applied all that was committed before (R5, R6).
-func (n *Node) startLeading(term uint64) error {
+func (n *Node) startLeading() error {
 	n.leading.Lock()
 	defer n.leading.Unlock()
-	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != term || n.o.Net.Aside() != nil {
+	if n.raft.State() != raft.Leader || n.raft.CurrentTerm() != n.reign.Term || n.o.Net.Aside() != nil {
 		return nil // another one's first command will follow
 	}
-	n.log.setFence(term)
+	n.log.setReign(n.reign)
 	n.back.ledSince = time.Now()
 	alone := time.Since(n.lastHeard())
 	n.takeover.Store(int64(alone))
 	n.takeovers.Add(1)
-	n.o.Logger.Info("this node leads the shard", "term", term, "reason", n.whyElected(), "without_leader", alone.Round(time.Millisecond))
+	n.o.Logger.Info("this node leads the shard", "term", n.reign.Term, "reason", n.whyElected(), "without_leader", alone.Round(time.Millisecond))
 	err := n.st.Lead()
 	n.leads.Store(true) // not before: who sees it asks the store, which would refuse
 	n.changed()
@@ -214,10 +224,8 @@ func (n *Node) whyLeaderless() string {
 
 // whyDeposed says why Raft does not take this node for the leader any more.
 func (n *Node) whyDeposed() string {
-	n.log.mu.Lock()
-	fence := n.log.fence
-	n.log.mu.Unlock()
-	if term := n.raft.CurrentTerm(); fence > 0 && term > fence {
+	led := n.log.leads().Term
+	if term := n.raft.CurrentTerm(); led > 0 && term > led {
 		return fmt.Sprintf("the term %d has begun", term)
 	}
 	return "no majority of the nodes answers"
@@ -232,7 +240,7 @@ func (n *Node) stopLeading(reason string) {
 	}
 	n.leads.Store(false)
 	n.back.ledUntil = time.Now()
-	n.st.StopLeading(func() { n.log.setFence(0) })
+	n.st.StopLeading(func() { n.log.setReign(oplog.Reign{}) })
 	n.confirmer.Deposed()
 	n.o.Logger.Info("this node leads the shard no longer", "reason", reason, "undecided", n.log.undecided())
 	n.giveUpLater()

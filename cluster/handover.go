@@ -28,12 +28,12 @@ func (n *Node) HandOver(ctx context.Context, id string) error {
 		case <-time.After(time.Millisecond):
 		}
 	}
-	return n.transfer(id)
+	return n.transfer(ctx, id)
 }
 
 // transfer makes Raft hand over leadership, to the node with an id or to any if that is "", while
 // nothing is undecided. If that fails, this node leads on.
-func (n *Node) transfer(id string) error {
+func (n *Node) transfer(ctx context.Context, id string) error {
 	if id == "" {
 		id = n.successor()
 	}
@@ -41,12 +41,26 @@ func (n *Node) transfer(id string) error {
 	err := fmt.Errorf("node %.50q is not a member that answers", id)
 	if known {
 		n.transport.HandOver()
-		err = n.raft.LeadershipTransferToServer(server.ID, server.Address).Error()
+		err = n.handTo(ctx, server)
 	}
 	if err != nil {
 		n.refused(err)
 	}
 	return err
+}
+
+// handTo makes Raft hand over leadership to a node. Raft may never answer once it shuts down.
+func (n *Node) handTo(ctx context.Context, to raft.Server) error {
+	done := make(chan error, 1)
+	go func() { done <- n.raft.LeadershipTransferToServer(to.ID, to.Address).Error() }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.stop:
+		return raft.ErrRaftShutdown
+	}
 }
 
 // successor returns the voter that may lead next: of those that answer, the one that has most
@@ -69,7 +83,9 @@ func (n *Node) successor() (id string) {
 // yield offers leadership to the others, once; if nobody can take it, this node leads.
 func (n *Node) yield() {
 	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
-	_ = n.transfer("") // else this node leads
+	ctx, cancel := context.WithTimeout(context.Background(), giveUpPart*n.o.Timeout)
+	defer cancel()
+	_ = n.transfer(ctx, "") // else this node leads
 }
 
 // Times of a leader whose disk is full.

@@ -27,7 +27,7 @@ func openLog(t testing.TB, fsys vfs.FS) *oplog.Log {
 	}
 	l, err := oplog.Open(oplog.Options{
 		FS: fsys, Dir: "data/log", MarkDir: "data", FileSize: 64 << 10, Partitions: 1,
-		Sections: func(*oplog.Entry) (from, to int, err error) { return 0, 0, nil },
+		Sections: func(*oplog.Entry) (from, to int, begins bool, err error) { return 0, 0, false, nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -70,6 +70,9 @@ const (
 	trailing      = 64 << 10
 )
 
+// messageTime is what a message of Raft and its answer may take.
+func messageTime(o Options) time.Duration { return max(o.Timeout, minMessageTime) }
+
 // Node is one replica of a shard: a store, and the Raft group by which it agrees with the
 // others on what was decided. Its methods are safe for concurrent use.
 type Node struct {
@@ -80,15 +83,19 @@ type Node struct {
 	confirmer *Confirmer
 	log       *Log
 	st        *store.Store
-	redone    uint64 // the index up to which Open has redone the log
+	redone    uint64      // the index up to which Open has redone the log
+	reign     oplog.Reign // the latest that has begun, as of what was applied (R2); FSM's goroutine
 
-	leading  sync.Mutex // held while it begins or ends
-	leads    atomic.Bool
-	elected  chan bool             // Raft's notifications
-	observed chan raft.Observation // another node leads, or none
-	changes  atomic.Pointer[chan struct{}]
-	rebuilds atomic.Uint64
-	leaders  atomic.Uint64 // changes of leader that were seen
+	leading sync.Mutex // held while it begins or ends
+	leads   atomic.Bool
+	toBegin chan struct{} // Raft may lead while this node does not
+	// refusalLimit is for how long Raft may lead and refuse entries.
+	refusalLimit time.Duration
+	elected      chan bool             // Raft's notifications
+	observed     chan raft.Observation // another node leads, or none
+	changes      atomic.Pointer[chan struct{}]
+	rebuilds     atomic.Uint64
+	leaders      atomic.Uint64 // changes of leader that were seen
 
 	takeovers atomic.Uint64 // how often this node began to lead
 	takeover  atomic.Int64  // how long there was no leader before it did so last, ns
@@ -125,7 +132,8 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), toBegin: make(chan struct{}, 1), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n.refusalLimit = refusalLimit(o)
 	n.back.wishes = make(chan string, 1)
 	n.skew.Store(unknownSkew)
 	changed := make(chan struct{})
@@ -152,13 +160,14 @@ func Start(o Options) (*Node, error) {
 	if err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
-	n.redone = n.log.Applied()
+	n.redone, n.reign = n.log.Applied(), n.log.Reign()
 	n.initCatchUp(counts)
 	if err := n.startRaft(entries); err != nil {
 		return nil, errors.Join(err, n.st.CloseNow())
 	}
 	n.running.Go(func() { n.watch() })
 	n.running.Go(n.keepTelling)
+	n.running.Go(n.beginWhenElected)
 	n.running.Go(func() { n.log.propose(n.raft, n.stop, n.refused) })
 	return n, nil
 }
@@ -174,7 +183,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 		return err
 	}
 	n.o.Net.SetEnd(end)
-	n.transport = n.o.Net.Transport(KindRaft, n.o.Address, max(n.o.Timeout, minMessageTime))
+	n.transport = n.o.Net.Transport(KindRaft, n.o.Address, messageTime(n.o))
 	n.transport.BeforeSending(n.settling(n.o.Stable))
 	if n.o.Found {
 		err = beginGroup(c, entries, n.o.Stable, n.transport)
@@ -201,11 +210,11 @@ func (n *Node) startRaft(entries *LogStore) error {
 	return nil
 }
 
-// confirm proves that this node has led, with this fence, after the call began.
-func (n *Node) confirm(fence uint64) error {
+// confirm proves that this node has led, in this term, after the call began.
+func (n *Node) confirm(term uint64) error {
 	ctx, cancel := context.WithTimeout(context.Background(), n.log.giveUp)
 	defer cancel()
-	return n.confirmer.Confirm(ctx, fence)
+	return n.confirmer.Confirm(ctx, term)
 }
 
 // beginLog gives the log of a founder that brings data its first entry, which is the last one
@@ -222,7 +231,7 @@ func (n *Node) beginLog(entries *LogStore) error {
 	return err
 }
 
-// watch proposes a first command whenever Raft says that this node leads, until it does not. It
+// watch has a first command proposed whenever Raft says that this node leads, until it does not. It
 // hands over what it cannot do any more.
 func (n *Node) watch() {
 	look := time.NewTicker(spacePeriod)
@@ -242,42 +251,18 @@ func (n *Node) watch() {
 			}
 		case leads := <-n.elected:
 			n.transport.Silence(false)
-			if !leads {
-				n.stopLeading(n.whyDeposed())
+			if leads {
+				n.begins()
 				continue
 			}
-			n.proposeBegin()
+			n.stopLeading(n.whyDeposed())
+			n.log.dropQueue()
 		case o := <-n.observed:
 			if leader := o.Data.(raft.LeaderObservation); leader.LeaderID == "" {
 				n.o.Logger.Info("the shard has no leader, as far as this node knows", "reason", n.whyLeaderless())
 			}
 			n.changed()
 		}
-	}
-}
-
-// proposeBegin proposes the first command of a leader.
-func (n *Node) proposeBegin() {
-	c := command{kind: commandBegin, origin: n.log.origin}
-	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0)
-	n.running.Go(func() {
-		if err := future.Error(); err != nil {
-			n.refused(err)
-		}
-	})
-}
-
-// refused ends leading after Raft did not take an entry. If this node still leads, it begins
-// anew: what was decided behind that entry does not count either.
-func (n *Node) refused(why error) {
-	n.stopLeading("Raft takes no entry: " + why.Error())
-	select {
-	case <-n.stop:
-		return
-	case <-time.After(10 * time.Millisecond):
-	}
-	if n.raft.State() == raft.Leader && !n.leads.Load() {
-		n.proposeBegin()
 	}
 }
 

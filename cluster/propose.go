@@ -35,21 +35,22 @@ type Log struct {
 	*oplog.Log
 	origin uint64 // drawn at each start of the process
 	giveUp time.Duration
-	// confirm proves that this node led with this fence after the call began.
-	confirm func(fence uint64) error
+	// confirm proves that this node led in this term after the call began.
+	confirm func(term uint64) error
 	// last returns the last sequence of a partition, which is locked.
 	last func(partition uint16) uint64
 
 	mu       sync.Mutex
 	resolved sync.Cond
-	fence    uint64 // the term in which this node has begun to lead; 0: it does not (R2)
-	place    uint64 // of the last record
-	decided  uint64 // up to this place every record is committed or cut
-	cuts     []span // of places, ascending
+	reign    oplog.Reign // in which this node decides; zero: it does not (R2)
+	place    uint64      // of the last record
+	decided  uint64      // up to this place every record is committed or cut
+	cuts     []span      // of places, ascending
 	queue    []proposal
-	flying   []proposal // entries, in the order of their numbers
-	number   uint64     // of the last entry
-	lost     time.Time  // since when the fence is gone while something is undecided
+	flying   []proposal        // entries, in the order of their numbers
+	dropped  map[uint16]uint64 // the first sequence, by partition, of what was cut and is still in the state
+	number   uint64            // of the last entry
+	lost     time.Time         // since when this node does not decide while something is undecided
 	closed   error
 
 	wake   chan struct{}
@@ -61,18 +62,21 @@ type span struct{ from, to uint64 }
 
 // proposal is a record, or an entry made of some, on its way.
 type proposal struct {
-	fence  uint64
+	reign  oplog.Reign
 	number uint64 // of an entry
 	upTo   uint64 // place of the last record
 	record []byte
 	marks  []mark
 	room   int64 // bytes of the op log that are reserved until it is stored
+	// answered: Raft has said what became of the entry, or that it does not know. It can come into
+	// the log no more, unless it is there.
+	answered bool
 }
 
-// mark is the last sequence of what a record has of a partition.
+// mark says which sequences a record has of a partition.
 type mark struct {
-	partition uint16
-	seq       uint64
+	partition   uint16
+	first, last uint64
 }
 
 func newLog(local *oplog.Log, origin uint64, giveUp time.Duration) *Log {
@@ -87,32 +91,37 @@ func (l *Log) NewBatch() *oplog.Batch { return oplog.NewBatch(l) }
 // Confirm returns once it is certain that nobody else decides, or that nobody did when it
 // was called. ErrNotLeader: it is not.
 func (l *Log) Confirm() error {
-	l.mu.Lock()
-	fence := l.fence
-	l.mu.Unlock()
-	if fence == 0 || l.confirm(fence) != nil {
+	reign := l.leads()
+	if reign.Term == 0 || l.confirm(reign.Term) != nil {
 		return store.ErrNotLeader
 	}
 	return nil
 }
 
+// leads returns the reign in which this node decides.
+func (l *Log) leads() oplog.Reign {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.reign
+}
+
 // Append queues a record, which is proposed once somebody waits for it, or for a later one: a
 // batch may be several records. The partitions concerned are locked, so that the
-// order here is that of the decisions, and the fence is that under which they were made.
+// order here is that of the decisions, and the reign is the one in which they were made.
 func (l *Log) Append(record []byte) (place uint64, size int, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed != nil {
 		return 0, 0, l.closed
 	}
-	if l.fence == 0 {
+	if l.reign.Term == 0 {
 		return 0, 0, errors.New("a record was decided by a node that does not lead")
 	}
 	// It keeps what its batch has reserved, and gives that back when it is stored (R8).
 	size = int(oplog.Framed(int64(len(record))))
-	p := proposal{fence: l.fence, upTo: l.place + 1, record: slices.Clone(record), room: int64(size)}
-	err = oplog.Sections(record, func(partition uint16, _ uint64, _ []byte) error {
-		p.marks = append(p.marks, mark{partition, l.last(partition)})
+	p := proposal{reign: l.reign, upTo: l.place + 1, record: slices.Clone(record), room: int64(size)}
+	err = oplog.Sections(record, func(partition uint16, seq uint64, _ []byte) error {
+		p.marks = append(p.marks, mark{partition, seq, l.last(partition)})
 		return nil
 	})
 	if err != nil {
@@ -138,70 +147,72 @@ func (l *Log) Wait(place uint64) error {
 	if l.decided < place && len(l.queue) > 0 && len(l.flying) < maxInFlight {
 		l.signal()
 	}
-	for l.decided < place {
-		if l.closed != nil {
+	for {
+		switch {
+		case slices.ContainsFunc(l.cuts, func(c span) bool { return c.from <= place && place <= c.to }):
+			return oplog.ErrCut
+		case l.decided >= place:
+			return nil
+		case l.closed != nil:
 			return l.closed
-		}
-		if !l.lost.IsZero() && time.Since(l.lost) >= l.giveUp {
+		case !l.lost.IsZero() && time.Since(l.lost) >= l.giveUp:
 			return store.ErrUndecided
 		}
 		l.resolved.Wait()
 	}
-	for _, c := range l.cuts {
-		if c.from <= place && place <= c.to {
-			return oplog.ErrCut
-		}
-	}
-	return nil
 }
 
-// setFence sets or clears the fence. Every partition is locked when it is cleared.
-func (l *Log) setFence(term uint64) {
+// setReign says in which reign this node decides, or that it does not. Every partition is locked when
+// it stops.
+func (l *Log) setReign(reign oplog.Reign) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.fence = term
+	l.reign = reign
 	l.lost = time.Time{}
-	if term == 0 && l.decided < l.place {
+	if reign.Term == 0 && l.isUndecided() {
 		l.lost = time.Now()
 		time.AfterFunc(l.giveUp, l.resolved.Broadcast)
 	}
 }
 
-// undecided reports whether records are neither committed nor cut.
+// undecided reports whether this node has decided what is not committed, and not taken back.
 func (l *Log) undecided() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.decided < l.place
+	return l.isUndecided()
 }
+
+// isUndecided is undecided with the lock held.
+func (l *Log) isUndecided() bool { return l.decided < l.place || len(l.dropped) > 0 }
 
 // givenUp reports whether those who wait are told that the outcome is unknown.
 func (l *Log) givenUp() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return !l.lost.IsZero() && l.decided < l.place && time.Since(l.lost) >= l.giveUp
+	return !l.lost.IsZero() && l.isUndecided() && time.Since(l.lost) >= l.giveUp
 }
 
 // next takes the next entry from the queue, encoded; nil if there is none, or enough is in
 // flight. What is less than the entry in flight waits for that: an entry costs each node as much
 // as some hundred operations do.
-func (l *Log) next() (data []byte) {
+func (l *Log) next() (data []byte, number uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.queue) == 0 || len(l.flying) >= maxInFlight || l.closed != nil {
-		return nil
+		return nil, 0
 	}
 	n, size := 1, len(l.queue[0].record)
-	for n < len(l.queue) && l.queue[n].fence == l.queue[0].fence && size+len(l.queue[n].record) <= maxEntry {
+	for n < len(l.queue) && l.queue[n].reign == l.queue[0].reign && size+len(l.queue[n].record) <= maxEntry {
 		size += len(l.queue[n].record)
 		n++
 	}
 	if last := len(l.flying) - 1; last >= 0 && n == len(l.queue) && size < len(l.flying[last].record) {
-		return nil
+		return nil, 0
 	}
 	l.number++
-	c := command{kind: commandSections, fence: l.queue[0].fence, origin: l.origin, number: l.number}
+	c := command{kind: commandSections, reign: l.queue[0].reign, origin: l.origin, number: l.number}
 	data = c.encode(make([]byte, 0, sectionsHeader+size))
-	entry := proposal{fence: c.fence, number: c.number, upTo: l.queue[n-1].upTo}
+	entry := proposal{reign: c.reign, number: c.number, upTo: l.queue[n-1].upTo}
 	for _, p := range l.queue[:n] {
 		data = append(data, p.record...)
 		entry.marks = append(entry.marks, p.marks...)
@@ -210,14 +221,14 @@ func (l *Log) next() (data []byte) {
 	entry.record = data[sectionsHeader:]
 	l.flying = append(l.flying, entry)
 	l.queue = slices.Delete(l.queue, 0, n)
-	return data
+	return data, c.number
 }
 
-// propose proposes entries until stop is closed. failed is told when Raft did not accept one:
-// what follows it in the queue must not be accepted either.
+// propose proposes entries until stop is closed. failed is told when Raft did not accept one, before
+// that counts as answered: what follows it in the queue must not be accepted either.
 func (l *Log) propose(r *raft.Raft, stop <-chan struct{}, failed func(error)) {
 	for {
-		data := l.next()
+		data, number := l.next()
 		if data == nil {
 			select {
 			case <-stop:
@@ -231,7 +242,81 @@ func (l *Log) propose(r *raft.Raft, stop <-chan struct{}, failed func(error)) {
 			if err := future.Error(); err != nil {
 				failed(err)
 			}
+			l.answered(number)
 		}()
+	}
+}
+
+// answered notes that Raft has answered for an entry.
+func (l *Log) answered(number uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range l.flying {
+		if p := &l.flying[i]; p.number == number {
+			p.answered = true
+		}
+	}
+	l.resolved.Broadcast()
+}
+
+// dropQueue cuts what was not proposed. It is in the state until that is made anew.
+func (l *Log) dropQueue() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.queue) == 0 {
+		return
+	}
+	from := l.decided
+	if n := len(l.flying); n > 0 {
+		from = l.flying[n-1].upTo
+	}
+	if l.dropped == nil {
+		l.dropped = make(map[uint16]uint64)
+	}
+	firstOf(l.queue, l.dropped)
+	l.forget(l.queue, from)
+	l.queue = nil
+	l.settle()
+}
+
+// awaitAnswers returns once nothing of this node can come into the log any more that is not there: the queue
+// was dropped, and nothing decides. false: the log was closed.
+func (l *Log) awaitAnswers() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for l.closed == nil && slices.ContainsFunc(l.flying, func(p proposal) bool { return !p.answered }) {
+		l.resolved.Wait()
+	}
+	return l.closed == nil
+}
+
+// firstOf notes the first sequences of proposals, by partition.
+func firstOf(ps []proposal, first map[uint16]uint64) {
+	for _, p := range ps {
+		for _, m := range p.marks {
+			if _, known := first[m.partition]; !known {
+				first[m.partition] = m.first
+			}
+		}
+	}
+}
+
+// forget cuts proposals, the last ones, whose places are behind one. The lock is held.
+func (l *Log) forget(ps []proposal, behind uint64) {
+	for _, p := range ps {
+		l.Release(p.room, 0)
+	}
+	if behind < l.place {
+		l.cuts = append(l.cuts, span{behind + 1, l.place})
+		l.cuts = slices.Delete(l.cuts, 0, max(len(l.cuts)-maxCuts, 0))
+	}
+	l.resolved.Broadcast()
+}
+
+// settle notes that everything is decided, if nothing is under way. The lock is held.
+func (l *Log) settle() {
+	if len(l.flying)+len(l.queue) == 0 {
+		l.decided = l.place
 	}
 }
 
@@ -271,47 +356,31 @@ func (l *Log) committed(tell func(partition uint16, seq uint64)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, m := range l.flying[0].marks {
-		tell(m.partition, m.seq)
+		tell(m.partition, m.last)
 	}
 	l.decided = l.flying[0].upTo
 	l.flying = slices.Delete(l.flying, 0, 1)
+	l.settle()
 	l.resolved.Broadcast()
 	l.signal()
 }
 
-// firstUndecided returns the first sequence, by partition, of what is undecided.
-func (l *Log) firstUndecided() (first map[uint16]uint64, err error) {
+// cut notes that what is undecided never will be committed, and returns the first sequence of it, by partition.
+func (l *Log) cut() (first map[uint16]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	first = make(map[uint16]uint64)
-	for _, p := range slices.Concat(l.flying, l.queue) {
-		err = oplog.Sections(p.record, func(partition uint16, seq uint64, _ []byte) error {
-			if _, ok := first[partition]; !ok {
-				first[partition] = seq
-			}
-			return nil
-		})
-		if err != nil {
-			return nil, err
+	firstOf(slices.Concat(l.flying, l.queue), first)
+	for partition, seq := range l.dropped {
+		if was, known := first[partition]; !known || seq < was {
+			first[partition] = seq
 		}
 	}
-	return first, nil
-}
-
-// cut notes that what is undecided never will be committed.
-func (l *Log) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, p := range slices.Concat(l.flying, l.queue) {
-		l.Release(p.room, 0)
-	}
-	if l.decided < l.place {
-		l.cuts = append(l.cuts, span{l.decided + 1, l.place})
-		l.cuts = slices.Delete(l.cuts, 0, max(len(l.cuts)-maxCuts, 0))
-	}
-	l.decided, l.flying, l.queue = l.place, nil, nil
+	l.forget(slices.Concat(l.flying, l.queue), l.decided)
+	l.flying, l.queue, l.dropped = nil, nil, nil
+	l.settle()
 	l.lost = time.Time{}
-	l.resolved.Broadcast()
+	return first
 }
 
 // close makes everyone give up who waits, now or later.

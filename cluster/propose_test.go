@@ -3,13 +3,15 @@ package cluster
 import (
 	"testing"
 	"time"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 )
 
 // TestPacking: records become entries in their order; one that is less than the entry in flight
 // waits for it, unless there is more than an entry holds.
 func TestPacking(t *testing.T) {
 	l := newLog(nil, 1, time.Second)
-	l.fence, l.last = 3, func(uint16) uint64 { return 1 }
+	l.reign, l.last = oplog.Reign{Term: 3, Index: 8}, func(uint16) uint64 { return 1 }
 	number, records := uint64(0), 0
 	add := func(bytes int) {
 		b := l.NewBatch()
@@ -18,7 +20,7 @@ func TestPacking(t *testing.T) {
 	}
 	next := func(want int) { // of so many records; 0: nothing is proposed
 		t.Helper()
-		data := l.next()
+		data, _ := l.next()
 		if (data != nil) != (want > 0) {
 			t.Fatalf("an entry of %d bytes is proposed, of %d records", len(data), want)
 		}
@@ -27,7 +29,7 @@ func TestPacking(t *testing.T) {
 		}
 		number++
 		records += want
-		if c, err := decodeCommand(data); err != nil || c.kind != commandSections || c.fence != 3 || c.origin != 1 || c.number != number {
+		if c, err := decodeCommand(data); err != nil || c.kind != commandSections || c.reign != l.reign || c.origin != 1 || c.number != number {
 			t.Fatalf("%+v, %v, number %d was to be proposed", c, err, number)
 		}
 		if upTo := l.flying[len(l.flying)-1].upTo; upTo != uint64(records) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/fbfkv/fbfkv/persistence/oplog"
 	"github.com/fbfkv/fbfkv/store"
 )
 
@@ -66,15 +67,18 @@ func (s *shard) awaitApplied() {
 	}
 }
 
-// TestStaleEntry: what was decided in an earlier term, and comes into the log of a later one, is
+// TestStaleEntry: what was decided in an earlier reign, of this term or another, and comes into the log of a later one, is
 // ignored by every node, and by those that start again (R2).
 func TestStaleEntry(t *testing.T) {
 	s := newShard(t, 3)
 	old, record, _ := s.strand("k", "stale")
 	leader := s.leader().running()
-	c := command{kind: commandSections, fence: leader.Status().Term - 1, origin: old.running().log.origin, number: 1 << 40, body: record}
-	if err := leader.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error(); err != nil {
-		t.Fatal(err)
+	reign := leader.log.leads()
+	for _, stale := range []oplog.Reign{{Term: reign.Term - 1, Index: reign.Index}, {Term: reign.Term, Index: reign.Index - 1}} {
+		c := command{kind: commandSections, reign: stale, origin: old.running().log.origin, number: 1 << 40, body: record}
+		if err := leader.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	old.heal()
 	if op := s.mustAdd("k", "after"); op.Value != 2 {
@@ -82,8 +86,8 @@ func TestStaleEntry(t *testing.T) {
 	}
 	s.awaitApplied()
 	for _, m := range s.members {
-		if n := m.running().Status().Fenced; n == 0 {
-			t.Errorf("node %s has ignored nothing", m.id[39:])
+		if n := m.running().Status().Fenced; n != 2 {
+			t.Errorf("node %s has ignored %d entries", m.id[39:], n)
 		}
 	}
 	for _, m := range s.members {
@@ -94,6 +98,37 @@ func TestStaleEntry(t *testing.T) {
 	}
 	if op := s.mustAdd("k", "stale"); op.Value != 3 || !op.Applied {
 		t.Errorf("what was ignored, sent again: %d, applied %v", op.Value, op.Applied)
+	}
+	s.reads("k", 3)
+}
+
+// TestFollowerStarts: a follower that starts knows in which reign it is, although its log does not begin one anew (R2).
+func TestFollowerStarts(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	for _, m := range s.members {
+		if m != s.leader() {
+			m.stop()
+			m.start()
+		}
+	}
+	s.mustAdd("k", "after")
+	s.reads("k", 2)
+}
+
+// reads expects every replica to have a value.
+func (s *shard) reads(key string, value int64) {
+	s.t.Helper()
+	s.awaitApplied()
+	for _, m := range s.members {
+		var b store.Batch
+		b.Replica = true
+		b.Add(store.Get).Key = []byte(key)
+		m.running().Store().Execute(&b)
+		if op := &b.Ops[0]; op.Err != nil || op.Value != value {
+			s.t.Errorf("node %s reads %d, %v", m.id[39:], op.Value, op.Err)
+		}
 	}
 }
 
@@ -118,16 +153,7 @@ func TestLeadsAgain(t *testing.T) {
 	if op := s.mustAdd("k", "lost"); op.Value != 2 || !op.Applied {
 		t.Errorf("what was taken back, sent again: %d, applied %v", op.Value, op.Applied)
 	}
-	s.awaitApplied()
-	for _, m := range s.members {
-		var b store.Batch
-		b.Replica = true
-		b.Add(store.Get).Key = []byte("k")
-		m.running().Store().Execute(&b)
-		if op := &b.Ops[0]; op.Err != nil || op.Value != 2 {
-			t.Errorf("node %s reads %d, %v", m.id[39:], op.Value, op.Err)
-		}
-	}
+	s.reads("k", 2)
 }
 
 // TestViewsAreReached: checkpoints follow the last entry that the log has, and a power loss

@@ -56,7 +56,7 @@ type Options struct {
 	Beside []string
 	// Sections says where in the data of an entry of a replicated log the partitions'
 	// sections lie (oplog.Options). nil: the directory is no cluster's.
-	Sections func(e *oplog.Entry) (from, to int, err error)
+	Sections func(e *oplog.Entry) (from, to int, begins bool, err error)
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger

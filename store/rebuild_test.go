@@ -261,6 +261,14 @@ type proposals struct {
 	decided sync.Cond
 	hold    bool
 	list    []proposal
+	deposed atomic.Bool // and Confirm says so
+}
+
+func (l *proposals) Confirm() error {
+	if l.deposed.Load() {
+		return ErrNotLeader
+	}
+	return nil
 }
 
 type proposal struct {

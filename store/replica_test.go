@@ -217,6 +217,34 @@ func TestReplicaDoesNotSkip(t *testing.T) {
 	}
 }
 
+// TestNothingLoggedIsProved: a batch that logs nothing has no commit by which it proves that this node leads, whether it
+// only reads or writes what is so already. So it asks, and a node that was deposed and has not noticed answers none.
+func TestNothingLoggedIsProved(t *testing.T) {
+	s, l := testReplica(t, vfs.NewMem(), newFakeClock().now)
+	must(t, s.Lead())
+	must(t, s.CreateTable(TableOptions{Name: "approx", Prefix: "a:", Mode: Approx}))
+	ops := map[string]Op{
+		"a read":                         {Kind: Get, Key: []byte("k")},
+		"a duplicate of an approx table": {Kind: CIncrBy, Key: []byte("a:k"), ID: []byte("1"), Delta: 1},
+		"a deletion of nothing":          {Kind: Del, Keys: [][]byte{[]byte("none")}},
+	}
+	for _, k := range []string{"k", "a:k"} {
+		must(t, cincr(s, k, "1", 1).Err)
+	}
+	_, before := l.records(0)
+	for _, deposed := range []bool{false, true} {
+		l.deposed.Store(deposed)
+		for name, op := range ops {
+			if op := do(s, op); errors.Is(op.Err, ErrNotLeader) != deposed {
+				t.Errorf("%s, deposed %v, is answered %d, %v", name, deposed, op.Value, op.Err)
+			}
+		}
+	}
+	if _, now := l.records(0); now != before {
+		t.Errorf("%d records were logged", now-before)
+	}
+}
+
 // TestReplicaGivesUp: who cannot be told in time is told that the outcome is unknown, and
 // that ends when the node leads again (R7).
 func TestReplicaGivesUp(t *testing.T) {

@@ -100,7 +100,7 @@ type Options struct {
 	Replicated func(*oplog.Log) Log
 	// Sections says where in the data of an entry of such a log the partitions' sections
 	// are (oplog.Options).
-	Sections func(*oplog.Entry) (from, to int, err error)
+	Sections func(*oplog.Entry) (from, to int, begins bool, err error)
 	// RegionBacklog is how much of the op log is kept for each other region that has not taken it
 	// yet, bytes; default 4 GiB.
 	RegionBacklog int64

@@ -36,6 +36,10 @@ var (
 	errEntryOrder = errors.New("entries out of order")
 )
 
+// Reign is the number of a reign: term and index of the entry with which a node began to decide. No two have
+// the same. Zero: none has begun.
+type Reign struct{ Term, Index uint64 }
+
 // Entry is an entry of a replicated log. Nobody changes its bytes.
 type Entry struct {
 	// Index is its place in the log, from 1 on; Term that of the leader who made it.
@@ -45,6 +49,8 @@ type Entry struct {
 	Data, Extensions []byte
 	// AppendedAt is when the leader appended it; zero: unknown.
 	AppendedAt time.Time
+	// Reign is the latest one that has begun up to this entry. AppendEntries sets it.
+	Reign Reign
 }
 
 // bytes is about how much memory an entry takes.
@@ -77,7 +83,25 @@ type entries struct {
 	aheadAt []entryPlace // where each of them was
 	read    uint64       // the index that was asked for last and is not cached
 	applied uint64
-	noted   uint64 // what the last record says of that
+	noted   uint64  // what the last record says of that
+	reigns  []Reign // those that begin in entries, ascending; before them the latest that began earlier
+}
+
+// reign returns the latest reign that has begun up to an index.
+func (s *entries) reign(upTo uint64) Reign {
+	for i := len(s.reigns) - 1; i >= 0; i-- {
+		if s.reigns[i].Index <= upTo {
+			return s.reigns[i]
+		}
+	}
+	return Reign{}
+}
+
+// begun notes the latest reign.
+func (s *entries) begun(r Reign) {
+	if n := len(s.reigns); r != (Reign{}) && (n == 0 || s.reigns[n-1] != r) {
+		s.reigns = append(s.reigns, r)
+	}
 }
 
 // first is the index of the first entry, if there is one.
@@ -93,6 +117,9 @@ func (s *entries) place(index uint64) (entryPlace, bool) {
 
 // cut makes an index the last one.
 func (s *entries) cut(last uint64) {
+	for n := len(s.reigns); n > 0 && s.reigns[n-1].Index > last; n-- {
+		s.reigns = s.reigns[:n-1]
+	}
 	drop := min(s.next-min(s.next, last+1), uint64(len(s.places)))
 	s.places = s.places[:len(s.places)-int(drop)]
 	for ; drop > 0 && len(s.cached) > 0; drop-- {
@@ -106,6 +133,9 @@ func (s *entries) cut(last uint64) {
 
 // void drops all entries; the next one is what follows an index.
 func (s *entries) void(last uint64) {
+	reign := s.reign(last)
+	s.reigns = nil
+	s.begun(reign)
 	s.places, s.cached, s.bytes, s.next = nil, nil, 0, last+1
 }
 
@@ -113,6 +143,7 @@ func (s *entries) void(last uint64) {
 func (s *entries) add(p entryPlace, e Entry) {
 	s.places = append(s.places, p)
 	s.next = e.Index + 1
+	s.begun(e.Reign)
 	s.cached = append(s.cached, e)
 	s.bytes += e.bytes()
 	n := 0
@@ -127,6 +158,9 @@ func (s *entries) add(p entryPlace, e Entry) {
 func (s *entries) forget(upTo uint64) {
 	n := int(upTo + 1 - s.first())
 	s.places = s.places[n:]
+	for len(s.reigns) > 1 && s.reigns[1].Index <= upTo {
+		s.reigns = s.reigns[1:]
+	}
 	for ; len(s.cached) > len(s.places); s.cached = s.cached[1:] {
 		s.bytes -= s.cached[0].bytes()
 		s.cached[0] = Entry{}
@@ -136,7 +170,8 @@ func (s *entries) forget(upTo uint64) {
 // SetApplied says that the entries up to an index are committed and applied, before
 // anybody else relies on it: a snapshot or a copy has no more than that. Records note it
 // from then on. An index behind the last entry is that of a state which came
-// from elsewhere: the next entry must follow it, and makes all earlier ones void.
+// from elsewhere: the next entry must follow it, and makes all earlier ones void. Such a state
+// is of the reign that the log knows last.
 func (l *Log) SetApplied(index uint64) {
 	l.mu.Lock()
 	l.entries.applied = max(l.entries.applied, index)
@@ -149,6 +184,13 @@ func (l *Log) Applied() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.entries.applied
+}
+
+// Reign returns the latest reign that has begun up to the index that Applied returns.
+func (l *Log) Reign() Reign {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.entries.reign(l.entries.applied)
 }
 
 // EntryBounds returns the indices of the first and the last entry, 0 and 0 if there is
@@ -212,17 +254,31 @@ func (l *Log) AppendEntries(es []Entry, reserved int64) error {
 	return nil
 }
 
-// checkEntries checks entries that are to be appended.
+// checkEntries checks entries that are to be appended, and says of which reign they are.
 func (l *Log) checkEntries(es []Entry) error {
 	if l.o.Sections == nil {
 		return fmt.Errorf("%w: a log without Sections has no entries", disk.ErrBadOptions)
+	}
+	reign := Reign{}
+	if len(es) > 0 {
+		l.mu.Lock()
+		reign = l.entries.reign(es[0].Index - 1)
+		l.mu.Unlock()
 	}
 	for i := range es {
 		e := &es[i]
 		if e.Index != es[0].Index+uint64(i) || e.Index == 0 || len(e.Data)+len(e.Extensions) > MaxEntry {
 			return fmt.Errorf("%w: entry %d behind %d, with %d bytes", errEntryOrder, e.Index, es[0].Index, len(e.Data)+len(e.Extensions))
 		}
-		if err := l.sectionsOf(e, func(section) error { return nil }); err != nil {
+		_, _, begins, err := l.o.Sections(e)
+		if begins {
+			reign = Reign{Term: e.Term, Index: e.Index}
+		}
+		e.Reign = reign
+		if err == nil {
+			err = l.sectionsOf(e, func(section) error { return nil })
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -246,7 +302,7 @@ func (l *Log) beginEntries(index uint64) error {
 // sectionsOf calls fn for the partitions' sections in an entry, whose offsets are those
 // in its data.
 func (l *Log) sectionsOf(e *Entry, fn func(section) error) error {
-	from, to, err := l.o.Sections(e)
+	from, to, _, err := l.o.Sections(e)
 	if err != nil {
 		return err
 	}
@@ -358,7 +414,7 @@ func (l *Log) cutEntries(kind byte, index uint64) error {
 	if kind == kindVoid {
 		applied = index
 	}
-	l.append(AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied)))
+	l.append(AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied, l.entries.reign(index))))
 	l.entries.noted = applied
 	used := int64(l.appended - start)
 	l.mu.Unlock()

@@ -192,7 +192,10 @@ func TestEntriesForged(t *testing.T) {
 		return AppendSection(nil, EntryPartition, index, appendEntry(nil, &e, applied))
 	}
 	mark := func(kind byte, index, applied uint64) []byte {
-		return AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied))
+		return AppendSection(nil, EntryPartition, index, appendMark(nil, kind, applied, Reign{}))
+	}
+	of := func(index uint64, r Reign, kind uint8) []byte {
+		return AppendSection(nil, EntryPartition, index, appendEntry(nil, &Entry{Index: index, Term: 1, Type: kind, Reign: r}, 0))
 	}
 	changed := func(record []byte, at int, to byte) []byte {
 		record[sectionHeader+at] = to
@@ -213,6 +216,12 @@ func TestEntriesForged(t *testing.T) {
 		"unknown flags":             {changed(entryOf(1, 0), 1, 4)},
 		"fields cut off":            {changed(AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{}, 0)), 1, flagTime)},
 		"index 0":                   {entryOf(0, 0)},
+		"a reign nobody began":      {entryOf(1, 0), of(2, Reign{1, 1}, 0)},
+		"a reign that is over":      {of(1, Reign{1, 1}, beginType), of(2, Reign{1, 2}, beginType), of(3, Reign{1, 1}, 0)},
+		"a beginning of another":    {of(1, Reign{1, 1}, beginType), of(2, Reign{1, 1}, beginType)},
+		"a beginning that is none":  {of(1, Reign{1, 1}, 0)},
+		"a reign to come":           {of(1, Reign{1, 2}, 0)},
+		"a cut of another reign":    {entryOf(1, 0), entryOf(2, 0), AppendSection(nil, EntryPartition, 1, appendMark(nil, kindCut, 0, Reign{1, 1}))},
 		"the last index":            {mark(kindVoid, 1<<64-1, 1<<64-1)},
 		"a record of its own":       {entryOf(1, 0), AppendSection(nil, 0, 2, nil)},
 		"a torn section":            {AppendSection(nil, EntryPartition, 1, appendEntry(nil, &Entry{Data: []byte{sectionKind}}, 0))},
@@ -345,8 +354,8 @@ func FuzzEntry(f *testing.F) {
 	f.Add(appendEntry(nil, &e, 2))
 	e.Extensions, e.Data = []byte("x"), nil
 	f.Add(appendEntry(nil, &e, 2))
-	f.Add(appendMark(nil, kindCut, 2))
-	f.Add(appendMark(nil, kindVoid, 3))
+	f.Add(appendMark(nil, kindCut, 2, Reign{4, 1}))
+	f.Add(appendMark(nil, kindVoid, 3, Reign{}))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		s, err := parseEntry(3, b)
 		if err != nil {
@@ -355,7 +364,7 @@ func FuzzEntry(f *testing.F) {
 			}
 			return
 		}
-		again := appendMark(nil, s.kind, s.applied)
+		again := appendMark(nil, s.kind, s.applied, s.reign)
 		if s.kind == kindEntry {
 			again = appendEntry(nil, &s.entry, s.applied)
 			if string(b[s.data:]) != string(s.entry.Data) {

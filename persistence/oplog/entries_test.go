@@ -13,14 +13,17 @@ import (
 	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
+// beginType is the type of entries with which reigns begin.
+const beginType = 7
+
 // shardOptions are those of a replicated log whose entries of type 0 are sections.
 func shardOptions(fsys vfs.FS) Options {
 	o := testOptions(fsys)
-	o.Sections = func(e *Entry) (from, to int, err error) {
+	o.Sections = func(e *Entry) (from, to int, begins bool, err error) {
 		if e.Type != 0 {
-			return 0, 0, nil
+			return 0, 0, e.Type == beginType, nil
 		}
-		return 0, len(e.Data), nil
+		return 0, len(e.Data), false, nil
 	}
 	return o
 }

@@ -10,11 +10,12 @@ import (
 // An entry of a replicated log is the content of a section of EntryPartition, whose
 // sequence is the entry's index. Two other kinds say what became of earlier ones:
 //
-//	01 | flags u8 | applied u64 | term u64 | type u8 | fields | data     an entry
-//	02 | 00       | applied u64                         the entries behind the sequence are void
-//	03 | 00       | applied u64                         all entries are, and the next one follows the sequence
+//	01 | flags u8 | applied u64 | reign | term u64 | type u8 | fields | data     an entry
+//	02 | 00       | applied u64 | reign                  the entries behind the sequence are void
+//	03 | 00       | applied u64 | reign                  all entries are, and the next one follows the sequence
 //
-// applied is up to which index the writer had applied. The fields of an entry are: when
+// applied is up to which index the writer had applied. reign is the latest one that has begun up to
+// the sequence: term u64 | index u64 of the entry that began it, 0 and 0 if there is none. The fields of an entry are: when
 // it was appended i64 (unix ns), with flag 01; length u32 | extensions, with flag 02.
 // Other flags are refused.
 const (
@@ -25,7 +26,7 @@ const (
 	flagTime       = 1
 	flagExtensions = 2
 
-	entryMark   = 1 + 1 + 8           // what each kind begins with
+	entryMark   = 1 + 1 + 8 + 8 + 8   // what each kind begins with
 	entryHeader = entryMark + 8 + 1   // without fields
 	entryMost   = entryHeader + 8 + 4 // with all of them, but for the extensions
 )
@@ -39,8 +40,7 @@ func appendEntry(dst []byte, e *Entry, applied uint64) []byte {
 	if len(e.Extensions) > 0 {
 		flags |= flagExtensions
 	}
-	dst = append(dst, kindEntry, flags)
-	dst = binary.BigEndian.AppendUint64(dst, applied)
+	dst = appendHeader(dst, kindEntry, flags, applied, e.Reign)
 	dst = binary.BigEndian.AppendUint64(dst, e.Term)
 	dst = append(dst, e.Type)
 	if flags&flagTime != 0 {
@@ -54,14 +54,21 @@ func appendEntry(dst []byte, e *Entry, applied uint64) []byte {
 }
 
 // appendMark appends the content of a cut or a void.
-func appendMark(dst []byte, kind byte, applied uint64) []byte {
-	return binary.BigEndian.AppendUint64(append(dst, kind, 0), applied)
+func appendMark(dst []byte, kind byte, applied uint64, reign Reign) []byte {
+	return appendHeader(dst, kind, 0, applied, reign)
+}
+
+func appendHeader(dst []byte, kind, flags byte, applied uint64, reign Reign) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, kind, flags), applied)
+	dst = binary.BigEndian.AppendUint64(dst, reign.Term)
+	return binary.BigEndian.AppendUint64(dst, reign.Index)
 }
 
 // entrySection is the content of a section of EntryPartition.
 type entrySection struct {
 	kind    byte
 	applied uint64
+	reign   Reign
 	entry   Entry // of an entry: it borrows the content
 	data    int   // where in the content the data begin
 }
@@ -75,6 +82,10 @@ func parseEntry(index uint64, b []byte) (s entrySection, err error) {
 		return bad("is cut off, or has no index")
 	}
 	s.kind, s.applied = b[0], binary.BigEndian.Uint64(b[2:])
+	s.reign = Reign{Term: binary.BigEndian.Uint64(b[10:]), Index: binary.BigEndian.Uint64(b[18:])}
+	if s.reign.Index > index || (s.reign.Index == 0) != (s.reign.Term == 0) {
+		return bad("is of a reign that cannot be")
+	}
 	flags, rest := b[1], b[entryMark:]
 	switch {
 	case s.kind == kindCut || s.kind == kindVoid:
@@ -89,7 +100,7 @@ func parseEntry(index uint64, b []byte) (s entrySection, err error) {
 	case len(rest) < entryHeader-entryMark:
 		return bad("is cut off")
 	}
-	s.entry = Entry{Index: index, Term: binary.BigEndian.Uint64(rest), Type: rest[8]}
+	s.entry = Entry{Index: index, Term: binary.BigEndian.Uint64(rest), Type: rest[8], Reign: s.reign}
 	rest = rest[entryHeader-entryMark:]
 	if flags&flagTime != 0 {
 		if len(rest) < 8 {

@@ -43,13 +43,15 @@ func (s *entryScan) section(ix *indexer, sec section) error {
 	if e.applied < s.applied {
 		return disk.Corruptf("entry %d of the op log notes that %d was applied, after %d", sec.seq, e.applied, s.applied)
 	}
-	if err := s.order(sec.seq, e); err != nil {
+	if err := s.order(ix.l, sec.seq, e); err != nil {
 		return err
 	}
 	s.applied = e.applied
 	if e.kind == kindVoid {
 		s.pending = nil
 		s.void(sec.seq)
+		s.reigns = nil
+		s.begun(e.reign)
 		return nil
 	}
 	if err := s.show(ix.l, e.applied); err != nil {
@@ -60,15 +62,17 @@ func (s *entryScan) section(ix *indexer, sec section) error {
 			s.pending = s.pending[:n-1]
 		}
 		s.cut(sec.seq)
+		s.begun(e.reign)
 		return nil
 	}
+	s.begun(e.reign)
 	s.next = sec.seq + 1
 	s.places = append(s.places, entryPlace{
 		file: ix.file.num, at: payloadOffset(ix.begin, sec.at),
 		size: uint32(len(sec.content)), sum: crc32.Checksum(sec.content, disk.Castagnoli),
 	})
 	if s.copy != nil {
-		from, to, err := ix.l.o.Sections(&e.entry)
+		from, to, _, err := ix.l.o.Sections(&e.entry)
 		if err == nil && from < to {
 			s.pending = append(s.pending, pending{index: sec.seq, record: bytes.Clone(e.entry.Data[from:to])})
 		}
@@ -85,13 +89,23 @@ func (s *entryScan) section(ix *indexer, sec section) error {
 }
 
 // order checks that a record of a replicated log follows those before it.
-func (s *entryScan) order(index uint64, e entrySection) error {
-	ok := false
+func (s *entryScan) order(l *Log, index uint64, e entrySection) error {
+	ok, reign := false, s.reign(index)
+	if s.next == 0 {
+		reign = e.reign // it began before what is scanned
+	}
 	switch e.kind {
 	case kindEntry:
-		ok = (s.next == 0 || index == s.next) && e.applied < index
+		_, _, begins, err := l.o.Sections(&e.entry)
+		if err != nil {
+			return err
+		}
+		if begins {
+			reign = Reign{Term: e.entry.Term, Index: index}
+		}
+		ok = (s.next == 0 || index == s.next) && e.applied < index && e.reign == reign && begins == (reign.Index == index)
 	case kindCut:
-		ok = (s.next == 0 || index < s.next) && e.applied <= index
+		ok = (s.next == 0 || index < s.next) && e.applied <= index && e.reign == reign
 	case kindVoid:
 		ok = e.applied == index
 	}
@@ -124,7 +138,7 @@ func (l *Log) noteEntries(s *entryScan, files []scannedFile) {
 	if len(s.places) > 0 {
 		s.applied = max(s.applied, s.first()-1) // files are given up only of what was applied
 	}
-	l.entries.next, l.entries.places, l.entries.applied = s.next, s.places, s.applied
+	l.entries.next, l.entries.places, l.entries.applied, l.entries.reigns = s.next, s.places, s.applied, s.reigns
 	i := 0
 	for n, p := range s.places {
 		for files[i].num != p.file {

@@ -55,7 +55,7 @@ func (l *Log) followByIndex(m Bookmark, fn func(record []byte) error) (Bookmark,
 			}
 			return m, err
 		}
-		from, to, err := l.o.Sections(&e)
+		from, to, _, err := l.o.Sections(&e)
 		if err == nil && from < to {
 			err = fn(e.Data[from:to])
 		}

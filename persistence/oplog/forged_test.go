@@ -37,7 +37,7 @@ func pebbleChunk(kind byte, num uint32, payload []byte) []byte {
 func forgeries(file header) (list [][]byte) {
 	for _, payload := range [][]byte{
 		AppendSection(nil, 0, 1<<40, []byte("false")), AppendSection(nil, 60000, 1, nil), {99}, {},
-		AppendSection(nil, EntryPartition, 1<<40, appendMark(nil, kindVoid, 1<<40)),
+		AppendSection(nil, EntryPartition, 1<<40, appendMark(nil, kindVoid, 1<<40, Reign{})),
 	} {
 		for kind := byte(1); kind <= 12; kind++ {
 			for num := range uint32(3) {

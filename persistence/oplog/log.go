@@ -44,9 +44,10 @@ type Options struct {
 	// Full is true while records are refused for want of space elsewhere. nil: never.
 	Full *atomic.Bool
 	// Sections says where in the data of an entry the partitions' sections lie: from to
-	// to, which are equal if there are none, or if they do not count. It depends on the
-	// entry alone. nil: the log is not a replicated one, and has no entries.
-	Sections func(e *Entry) (from, to int, err error)
+	// to, which are equal if there are none, or if they do not count; and whether a reign begins
+	// with the entry. It depends on the entry alone, begins not on its Reign.
+	// nil: the log is not a replicated one, and has no entries.
+	Sections func(e *Entry) (from, to int, begins bool, err error)
 }
 
 func (o Options) withDefaults() Options {

@@ -83,7 +83,7 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G4", name: "runs are built of what is not committed",
 		file:     "store/checkpoint.go",
-		old:      "		err = here.wait()\n",
+		old:      "		err = here.waitToSave()\n",
 		new:      "		_ = here\n",
 		packages: "./store", tests: "TestNothingUncommittedReachesDisk",
 	},

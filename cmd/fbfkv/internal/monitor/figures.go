@@ -141,7 +141,7 @@ var shardFigures = []figure[commands.ShardFigures]{
 		func(f *commands.ShardFigures) float64 { return float64(f.Applied) }, "shard"),
 	counter("shard_rebuilds_total", "How often this node made state anew, because what it had decided was not committed.",
 		func(f *commands.ShardFigures) float64 { return float64(f.Rebuilds) }, "shard"),
-	counter("shard_fenced_entries_total", "Entries that were ignored: a leader of an earlier term had decided them.",
+	counter("shard_fenced_entries_total", "Entries that were ignored: a leader had decided them in an earlier reign.",
 		func(f *commands.ShardFigures) float64 { return float64(f.Fenced) }, "shard"),
 	gauge("shard_clock_skew_seconds", "By how much this node's clock was ahead of another leader's when that began.",
 		func(f *commands.ShardFigures) float64 { return f.Skew.Seconds() }, "shard"),
