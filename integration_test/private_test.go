@@ -12,8 +12,8 @@ import (
 func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	backup, restored, log := filepath.Join(dir, "deep", "backup"), filepath.Join(dir, "restored"), filepath.Join(dir, "log")
-	s := startServer(t, "--dir", filepath.Join(dir, "deep", "data"), "--logfile", log)
+	backup, restored := filepath.Join(dir, "deep", "backup"), filepath.Join(dir, "restored")
+	s := startServer(t)
 	c := s.dial()
 	c.want(":1", "CINCRBY", "k", "id", "1")
 	c.want(":1", "FBF.ADD", "f", "x")
@@ -23,8 +23,8 @@ func TestFilesArePrivate(t *testing.T) {
 		t.Fatal(out)
 	}
 	seen := 0
-	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		if err != nil || path == dir {
+	look := func(path string, d fs.DirEntry, err error) error {
+		if err != nil || path == dir || path == s.dir { // which the test has created
 			return err
 		}
 		info, err := d.Info()
@@ -32,9 +32,11 @@ func TestFilesArePrivate(t *testing.T) {
 			t.Errorf("%s is %v", path, info.Mode())
 		}
 		return err
-	})
-	if err != nil {
-		t.Fatal(err)
+	}
+	for _, root := range []string{dir, s.dir} {
+		if err := filepath.WalkDir(root, look); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if seen < 20 {
 		t.Errorf("%d files and directories", seen)
