@@ -87,13 +87,6 @@ var regionRemovalMutants = []mutant{
 		packages: "./store", tests: "TestManyTwins",
 	},
 	{
-		guarantee: "removal", name: "what a region owes it does not tell with its state",
-		file:     "store/regionowed.go",
-		old:      "		if g.pays(o.Region) {\n			owed",
-		new:      "		if g.gone(o.Region) {\n			owed",
-		packages: "./store", tests: "TestManyTwins",
-	},
-	{
 		guarantee: "removal", name: "an heir does not wait for the others",
 		file:     "store/regionremove.go",
 		old:      "(m.Heir != set.Self || len(waiting) == 1) {\n",
