@@ -77,7 +77,7 @@ func (s *Server) view(st *store.Store, tls bool) *observe.View {
 		for _, ses := range s.Sessions() {
 			in, out := ses.QueryBuffer.Load(), ses.OutputBuffer.Load()
 			v.Clients.MaxIn, v.Clients.MaxOut = max(v.Clients.MaxIn, in), max(v.Clients.MaxOut, out)
-			v.Clients.Total += in + out
+			v.Clients.Total += ses.Held()
 		}
 	}
 	if view := s.clusterView(); view != nil {

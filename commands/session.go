@@ -64,7 +64,12 @@ type Session struct {
 	// QueryBuffer and OutputBuffer are the bytes the connection's buffers
 	// hold; the server keeps them up to date for CLIENT LIST if it likes.
 	QueryBuffer, OutputBuffer atomic.Int64
+	queued                    atomic.Int64 // bytes of the commands that MULTI has queued
 }
+
+// Held is how much memory the client makes the server hold: what it has sent and was not
+// carried out, and what it has not read. Safe for concurrent use.
+func (s *Session) Held() int64 { return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.queued.Load() }
 
 // NewSession returns the session of a connection that was just accepted. It
 // is the user default, and authenticated at once if that one needs no password;

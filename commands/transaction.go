@@ -86,6 +86,7 @@ func (p *Pipeline) enqueue(c *Command, args [][]byte, muted bool) {
 	p.tx.solo = p.tx.solo || c.Parse == nil && c.Flags&pure == 0
 	p.tx.heavy = p.tx.heavy || heavy(c, len(args)) || len(p.tx.queue) > maxSharedArgs
 	p.ses.multi.Store(int64(len(p.tx.queue)))
+	p.ses.queued.Store(int64(p.tx.size))
 	p.push(slot{kind: slotStatus, text: "QUEUED", muted: muted})
 }
 
@@ -218,6 +219,7 @@ func (p *Pipeline) leaveMulti() {
 	p.tx = transaction{}
 	p.watch.clear()
 	p.ses.multi.Store(-1)
+	p.ses.queued.Store(0)
 }
 
 // watches are the keys that a connection watches, with what the store noted of

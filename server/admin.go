@@ -58,6 +58,8 @@ func (s *Server) Figures() observe.ServerFigures {
 		ListsBloom:          config.ListBloom,
 		TotalConnections:    sum.connections - s.reset.connections,
 		RejectedConnections: s.rejected.Load(),
+		EvictedClients:      s.evicted.Load(),
+		MaxMemoryClients:    config.MaxMemoryClients,
 		NetInputBytes:       sum.in - s.reset.in,
 		NetOutputBytes:      sum.out - s.reset.out,
 		Reads:               sum.reads - s.reset.reads,

@@ -29,6 +29,7 @@ type Config struct {
 	Timeout            time.Duration
 	ClientWriteTimeout time.Duration
 	MaxClients         int
+	MaxMemoryClients   int64 // bytes; 0: no limit
 
 	TLS         TLSConfig
 	Cluster     ClusterConfig

@@ -42,7 +42,9 @@ type conn struct {
 
 	reads, writes atomic.Uint64
 
-	overSoft time.Time // since when more than the soft limit waits; the watch's own
+	// The watch's own:
+	overSoft time.Time // since when more than the soft limit waits
+	evicted  bool      // see evict; it is about to be gone
 }
 
 // line is how other goroutines reach a connection.

@@ -124,7 +124,6 @@ var Directives = []Directive{
 	{"sentinel", "Sentinel is not supported", refused},
 	{"maxmemory", "not supported: filter-maxmemory, hot-counters and cache-memory limit memory, and other counters are on disk", only("0")},
 	{"maxmemory-policy", "only noeviction is supported: fbfkv never drops a counter to make room", only("noeviction")},
-	{"maxmemory-clients", "not supported: client-query-buffer-limit, client-output-buffer-limit and maxclients limit what clients use", only("0")},
 	{"loadmodule", "modules are not supported: their commands would be missing", refused},
 	{"loadmodule-ex", "modules are not supported: their commands would be missing", refused},
 	{"enable-protected-configs", "not supported: nobody can change these settings at run time", only("no")},

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"reflect"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -97,8 +99,9 @@ type Server struct {
 	lingers  chan struct{}  // bounds goodbyes, see goodbye
 	stop     chan struct{}  // closed when stopping begins
 	rejected atomic.Uint64
-	warned   atomic.Int64 // unix nanoseconds, see warnOfHTTP
-	reset    totals       // what CONFIG RESETSTAT subtracts; guarded by mu
+	evicted  atomic.Uint64 // clients, see evict
+	warned   atomic.Int64  // unix nanoseconds, see warnOfHTTP
+	reset    totals        // what CONFIG RESETSTAT subtracts; guarded by mu
 }
 
 // totals are figures summed over connections.
@@ -306,7 +309,38 @@ func (s *Server) watch() {
 					c.line.cut()
 				}
 			}
+			s.evict(conns, config.MaxMemoryClients)
 		}
+	}
+}
+
+// evict disconnects the clients that hold the most memory, until the others together hold no
+// more than the limit. Sizes are what connections note anyway, so no request pays for it.
+func (s *Server) evict(conns []*conn, limit int64) {
+	type holder struct {
+		*conn
+		bytes int64
+	}
+	var all []holder
+	sum := int64(0)
+	for _, c := range conns {
+		if n := c.session.Held(); n > 0 && !c.evicted {
+			all, sum = append(all, holder{c, n}), sum+n
+		}
+	}
+	if limit == 0 || sum <= limit {
+		return
+	}
+	slices.SortFunc(all, func(a, b holder) int { return cmp.Compare(b.bytes, a.bytes) })
+	for _, h := range all {
+		if sum <= limit {
+			return
+		}
+		sum -= h.bytes
+		h.evicted = true
+		s.evicted.Add(1)
+		s.log.Warn("client disconnected: all together hold more than maxmemory-clients", "client", h.session.Addr, "bytes", h.bytes)
+		h.line.cut()
 	}
 }
 

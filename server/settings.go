@@ -194,6 +194,12 @@ var limitSettings = []Setting{
 		Doc:  "How many clients may be connected at once.",
 		kind: integer(func(c *Config) *int { return &c.MaxClients }, 1, math.MaxInt32),
 	}, {
+		Name: "maxmemory-clients", Group: GroupLimits, Default: "512mb", Mutable: true,
+		Doc: "How much memory all clients together may hold: requests that are not complete or not carried out, commands " +
+			"queued by MULTI, and replies that are not read. Beyond it the server disconnects the clients that hold the " +
+			"most. It looks once a second. 0 sets no limit.",
+		kind: memory(func(c *Config) *int64 { return &c.MaxMemoryClients }, 0, 1<<40),
+	}, {
 		Name: "proto-max-bulk-len", Group: GroupLimits, Default: "1mb", Mutable: true,
 		Doc: "The longest argument of a command. A key has at most 64kb and an operation id at most 512 bytes in any " +
 			"case.",

@@ -31,6 +31,8 @@ type ServerFigures struct {
 
 	TotalConnections    uint64 // accepted since start
 	RejectedConnections uint64 // refused because of maxclients
+	EvictedClients      uint64 // disconnected because of maxmemory-clients
+	MaxMemoryClients    int64  // bytes; 0: no limit
 	NetInputBytes       uint64
 	NetOutputBytes      uint64
 	Reads, Writes       uint64 // from and to clients' connections
@@ -247,6 +249,8 @@ func infoClients(v *View, b *Lines) {
 	b.Add("maxclients", v.Server.MaxClients)
 	b.Add("client_recent_max_input_buffer", v.Clients.MaxIn)
 	b.Add("client_recent_max_output_buffer", v.Clients.MaxOut)
+	b.Add("client_memory", v.Clients.Total)
+	b.Add("maxmemory_clients", v.Server.MaxMemoryClients)
 	b.Add("blocked_clients", v.Server.BlockedClients)
 	b.Add("tracking_clients", 0)
 	b.zeros(strings.Fields("clients_in_timeout_table total_blocking_keys total_blocking_keys_on_nokey"))
@@ -408,8 +412,7 @@ func infoBackup(v *View, b *Lines) {
 }
 
 // idleStats are fields of Redis' statistics whose features do not exist here.
-var idleStats = strings.Fields(`expire_cycle_cpu_milliseconds evicted_keys evicted_clients
-	total_eviction_exceeded_time current_eviction_exceeded_time`)
+var idleStats = strings.Fields("total_eviction_exceeded_time current_eviction_exceeded_time")
 
 // moreIdleStats follow the hits and misses.
 var moreIdleStats = strings.Fields(`pubsub_channels pubsub_patterns pubsubshard_channels latest_fork_usec total_forks
@@ -438,6 +441,8 @@ func infoStats(v *View, b *Lines) {
 	b.Add("expired_keys", s.Expired)
 	b.Add("expired_stale_perc", "0.00")
 	b.Add("expired_time_cap_reached_count", 0)
+	b.zeros([]string{"expire_cycle_cpu_milliseconds", "evicted_keys"})
+	b.Add("evicted_clients", f.EvictedClients)
 	b.zeros(idleStats)
 	b.Add("keyspace_hits", s.Hits)
 	b.Add("keyspace_misses", s.Misses)

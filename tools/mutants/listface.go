@@ -256,6 +256,20 @@ var faceMutants = []mutant{
 		packages: "./cmd/fbfkv/internal/monitor", tests: "TestRequestsUnderWayStay",
 	},
 	{
+		guarantee: "security", name: "all clients together have no bound on memory",
+		file:     "server/server.go",
+		old:      "	if limit == 0 || sum <= limit {\n",
+		new:      "	if limit >= 0 {\n",
+		packages: "./server", tests: "TestMemoryOfAllClients",
+	},
+	{
+		guarantee: "security", name: "the smallest client gives way, not the largest",
+		file:     "server/server.go",
+		old:      "return cmp.Compare(b.bytes, a.bytes) })\n",
+		new:      "return cmp.Compare(a.bytes, b.bytes) })\n",
+		packages: "./server", tests: "TestMemoryOfAllClients",
+	},
+	{
 		guarantee: "security", name: "handshakes that fail are not logged",
 		file:     "server/listen.go",
 		old:      "		l.logFailure(nc, err)\n",
