@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -59,35 +58,6 @@ type Transport struct {
 	idle     map[peer][]*raftConn
 	open     map[io.Closer]struct{}
 	progress map[raft.ServerID]PeerProgress
-}
-
-// PeerProgress is how far a peer is, as a leader has learnt it.
-type PeerProgress struct {
-	// Index is up to which the peer is known to have the leader's log on disk.
-	// In another term this is 0: another leader may have cut what the peer had.
-	Index uint64
-	// Contact is when it answered last.
-	Contact time.Time
-	// Term is this leader's, Starts the number of the peer's start.
-	Term, Starts uint64
-}
-
-// Progress returns how far the peers are that have answered.
-func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
-	term := uint64(0)
-	if w := t.raft.Load(); w != nil {
-		term = w.term()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	progress := maps.Clone(t.progress)
-	for id, p := range progress {
-		if term != 0 && p.Term != term {
-			p.Index = 0
-			progress[id] = p
-		}
-	}
-	return progress
 }
 
 // watcher is whoever must know what the transport sees.
@@ -274,22 +244,6 @@ func (t *Transport) Handed() time.Time { return time.Unix(0, t.handed.Load()) }
 // take. Raft needs that when it hands over leadership: it accepts no entries until the
 // goroutine that sends them to the successor has listened to it.
 func (t *Transport) HandOver() { t.impatient.Store(time.Now().Add(3 * t.timeout).UnixNano()) }
-
-// Silence has a leader say nothing to those that follow it, or ends that, and returns what was so before: they
-// elect another one.
-func (t *Transport) Silence(silent bool) (was bool) { return t.silent.Swap(silent) }
-
-// errSilent is why nothing is sent.
-var errSilent = errors.New("this node is silent so that another one is elected")
-
-// keepsAlive reports whether a request keeps a peer from an election.
-func keepsAlive(request any) bool {
-	switch request.(type) {
-	case *raft.AppendEntriesRequest, *raft.InstallSnapshotRequest:
-		return true
-	}
-	return false
-}
 
 // shorten leaves out the last entries of a request that would be too long for a message;
 // Raft goes by what the request has afterwards. It returns how long the peer may take.
@@ -527,29 +481,6 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 		return answer, nil
 	case <-t.ctx.Done(): // Raft stops without an answer
 		return answer, net.ErrClosed
-	}
-}
-
-// Heard is what a leader has said of the log last.
-type Heard struct {
-	At     time.Time
-	Commit uint64 // the last entry that was committed
-}
-
-// Heard returns what a leader has said last. Its heartbeats say nothing; it speaks of the log several times a second.
-func (t *Transport) Heard() Heard {
-	if h := t.heard.Load(); h != nil {
-		return *h
-	}
-	return Heard{}
-}
-
-// hears notes what a leader says of the log, whether or not this node could take in the entries that came with it.
-func (t *Transport) hears(request any, answer raft.RPCResponse) {
-	a, ok := request.(*raft.AppendEntriesRequest)
-	said, answered := answer.Response.(*raft.AppendEntriesResponse)
-	if ok && answered && !saysNothing(a) && said.Term == a.Term {
-		t.heard.Store(&Heard{time.Now(), a.LeaderCommitIndex})
 	}
 }
 

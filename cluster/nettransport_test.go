@@ -367,30 +367,6 @@ func TestPipelineEndsWithRefusal(t *testing.T) {
 	}
 }
 
-// TestProgressIsOfATerm: what a peer had in an earlier term counts for nothing in the present one, in which it may have been cut.
-func TestProgressIsOfATerm(t *testing.T) {
-	_, from := startTransport(t, "1", NetOptions{})
-	_, to := startTransport(t, "2", NetOptions{})
-	go obey(to)
-	id := raft.ServerID(testID("2"))
-	var term atomic.Uint64
-	from.raft.Store(&watcher{term: term.Load, answered: func(raft.ServerID, time.Time, uint64) {}, sends: func(peer, uint64) bool { return false }})
-	for _, now := range []uint64{7, 8} {
-		term.Store(now)
-		if got := from.Progress()[id].Index; got != 0 {
-			t.Errorf("before it answers in term %d the peer has the log up to %d", now, got)
-		}
-		request := heartbeat("1", now)
-		request.PrevLogEntry, request.PrevLogTerm, request.Entries = 10, 1, []*raft.Log{{Index: 11}}
-		if err := from.AppendEntries(id, to.LocalAddr(), request, new(raft.AppendEntriesResponse)); err != nil {
-			t.Fatal(err)
-		}
-		if got := from.Progress()[id].Index; got != 11 {
-			t.Errorf("in term %d the peer has the log up to %d, want 11", now, got)
-		}
-	}
-}
-
 // TestEntriesWaitForSilentPeer: entries that a peer did not take go to it as soon as it answers a
 // heartbeat, and Raft is not told of a failure; unless this node has none for it any more, or
 // hands over.

@@ -96,7 +96,7 @@ var witnessMutants = []mutant{
 	},
 	{
 		guarantee: "G2", name: "what a peer had in an earlier term counts for WAIT",
-		file:     "cluster/nettransport.go",
+		file:     "cluster/netprogress.go",
 		old:      "		if term != 0 && p.Term != term {\n",
 		new:      "		if false {\n",
 		packages: "./cluster", tests: "TestProgressIsOfATerm",

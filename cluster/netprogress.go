@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"errors"
+	"maps"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// PeerProgress is how far a peer is, as a leader has learnt it.
+type PeerProgress struct {
+	// Index is up to which the peer is known to have the leader's log on disk.
+	// In another term this is 0: another leader may have cut what the peer had.
+	Index uint64
+	// Contact is when it answered last.
+	Contact time.Time
+	// Term is this leader's, Starts the number of the peer's start.
+	Term, Starts uint64
+}
+
+// Progress returns how far the peers are that have answered.
+func (t *Transport) Progress() map[raft.ServerID]PeerProgress {
+	term := uint64(0)
+	if w := t.raft.Load(); w != nil {
+		term = w.term()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	progress := maps.Clone(t.progress)
+	for id, p := range progress {
+		if term != 0 && p.Term != term {
+			p.Index = 0
+			progress[id] = p
+		}
+	}
+	return progress
+}
+
+// Silence has a leader say nothing to those that follow it, or ends that, and returns what was so before: they
+// elect another one.
+func (t *Transport) Silence(silent bool) (was bool) { return t.silent.Swap(silent) }
+
+// errSilent is why nothing is sent.
+var errSilent = errors.New("this node is silent so that another one is elected")
+
+// keepsAlive reports whether a request keeps a peer from an election.
+func keepsAlive(request any) bool {
+	switch request.(type) {
+	case *raft.AppendEntriesRequest, *raft.InstallSnapshotRequest:
+		return true
+	}
+	return false
+}
+
+// Heard is what a leader has said of the log last.
+type Heard struct {
+	At     time.Time
+	Commit uint64 // the last entry that was committed
+}
+
+// Heard returns what a leader has said last. Its heartbeats say nothing; it speaks of the log several times a second.
+func (t *Transport) Heard() Heard {
+	if h := t.heard.Load(); h != nil {
+		return *h
+	}
+	return Heard{}
+}
+
+// hears notes what a leader says of the log, whether or not this node could take in the entries that came with it.
+func (t *Transport) hears(request any, answer raft.RPCResponse) {
+	a, ok := request.(*raft.AppendEntriesRequest)
+	said, answered := answer.Response.(*raft.AppendEntriesResponse)
+	if ok && answered && !saysNothing(a) && said.Term == a.Term {
+		t.heard.Store(&Heard{time.Now(), a.LeaderCommitIndex})
+	}
+}
