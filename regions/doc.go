@@ -130,6 +130,14 @@
 // member: one that does not know it would forget a dead key that another one still tells it of.
 // Status says whom it waits for.
 //
+// # Positions
+//
+//	REGION.PULL POSITIONS group region incarnation
+//
+// is answered by how far the source has taken the logs of who asks, and that one's proofs (store.Positions). A Mesh asks for them when
+// it starts, and when somebody names an entry that this region has not got (examine.go). So a directory that is an older copy
+// finds out, and no number alone is believed.
+//
 // # Digests
 //
 //	REGION.PULL DIGEST group region incarnation partition first last fine time
@@ -158,7 +166,8 @@
 //	all learn of the newest set    peer.learn, Node.learn      TestGossip, TestTwoJoin
 //	a removed member knows it      session, Node.learn         TestRemoved
 //	what nobody reads is refused   store.noteUnread            TestUnread (store), TestRemoved
-//	who went back is fenced        store.fence                 TestWentBack (store, too)
+//	who went back is fenced        store.Examine, Mesh.examine TestWentBack (store, too)
+//	a number is no evidence        store.checkAhead            TestNumberIsNoEvidence (store, too), TestAnswerIsNoEvidence (store)
 //	who leaves is heard to the end store.Leave, fbfkv region   TestLeave (store), TestRegionLeaves
 //	a refusal is asked about once  waitsLong, askedUs          TestExcused
 //	a number is never given again  Admission.admit             TestNumbers

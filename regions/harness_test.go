@@ -140,7 +140,7 @@ func (r *region) of(n int) Status {
 func (r *region) options(peers map[part.Region]string) Options {
 	return Options{
 		Store: r.s, Peers: peers, Logger: slog.New(slog.NewTextHandler(r, nil)), Clock: r.clock, Block: time.Minute,
-		FirstRetry: time.Millisecond, LastRetry: 20 * time.Millisecond,
+		FirstRetry: time.Millisecond, LastRetry: 20 * time.Millisecond, doubtPeriod: time.Millisecond, sure: true,
 		after: func(time.Duration) <-chan time.Time { return nil }, // it looks at others only when a test says so
 	}
 }
@@ -395,6 +395,8 @@ func fakeSource(t testing.TB, reply func(args [][]byte) string) string {
 						answer := "$2\r\n[]\r\n" // it has all partitions
 						switch string(args[1]) {
 						case wordShards:
+						case wordPositions:
+							answer = "$1\r\n\x00\r\n"
 						case wordTables: // as one says that does not know the word
 							answer = "-" + string(errArguments) + "\r\n"
 						default:

@@ -265,6 +265,8 @@ func (n *Node) learn(set store.RegionSet) error {
 		return ErrRemoved
 	case set.Version <= known.Version:
 		return nil
+	case set.Version-known.Version > store.MaxAhead || set.Era > known.Era && set.Era-known.Era > store.MaxAhead:
+		return fmt.Errorf("%w: members of version %d and era %d, after %d and %d", ErrAnswer, set.Version, set.Era, known.Version, known.Era)
 	}
 	after := known.Version
 	before, _ := known.Member(known.Self)

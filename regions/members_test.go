@@ -389,30 +389,6 @@ func TestUnsafe(t *testing.T) {
 	well(t, all...)
 }
 
-// TestWentBack: of a region of whose log another one has more than it has, status says what it says of a directory that
-// was restored, at once.
-func TestWentBack(t *testing.T) {
-	all := newServers(t, 2, 2)
-	n := all[0].openNode(nil)
-	_, err := n.Create("r0", all[0].server.address())
-	must(t, err)
-	all[1].openNode(nil)
-	all[1].join("r1", n)
-	count(t, "x", all...)
-	well(t, all...)
-	known := n.Admission("", "").Incarnation
-	k := &talker{t: t, s: &all[0].server.source}
-	q := behindAll(t, all[0])
-	q.Ranges[1].After += 9
-	set, _ := n.Members()
-	q.Group, q.Incarnation = set.Group, known
-	k.ask(argsOf(t, q))
-	if st := n.Status(); !st.Restored || len(st.Ills) != 1 || st.Admission.Incarnation == known || !errors.Is(all[0].once("k", "a", 1).Err, store.ErrRestored) {
-		t.Errorf("%+v", st)
-	}
-	eventually(t, "the other one is refused", func() bool { p := all[1].node.Status().Peers; return len(p) == 1 && p[0].Failing })
-}
-
 // TestRestored: a directory that was restored decides nothing, and says why; if there is no other
 // region it goes on when it is created once more.
 func TestRestored(t *testing.T) {

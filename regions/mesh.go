@@ -73,6 +73,10 @@ type Options struct {
 	learnPeriod time.Duration // how often nodes of other regions are asked for; default 15 s
 	soon        time.Duration // Block of a request that waits behind others; default 250 ms
 
+	doubt       func(error)   // is told why an answer cannot be taken
+	doubtPeriod time.Duration // how often others are asked for positions at most; default 10 s
+	sure        bool          // in tests: it has no doubt when it starts
+
 	tablesPeriod time.Duration // how often others are asked for their tables; default 1 min
 
 	after func(time.Duration) <-chan time.Time // for DigestPeriod; default time.After
@@ -89,6 +93,7 @@ func (o Options) withDefaults() Options {
 	def(&o.learnPeriod, 15*time.Second)
 	def(&o.DigestPeriod, time.Hour)
 	def(&o.tablesPeriod, time.Minute)
+	def(&o.doubtPeriod, 10*time.Second)
 	o.Most, o.Block = min(o.Most, maxMost), min(o.Block, maxBlock)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -141,7 +146,8 @@ type Mesh struct {
 
 	acquainted acquainted
 	digests    digests
-	wg         sync.WaitGroup // audit, and calls of look and of grow
+	doubts     chan error     // has room for one: why the other regions are to be asked for their positions
+	wg         sync.WaitGroup // audit, examine, and calls of look and of grow
 }
 
 // peerKey is a shard of a region, by its first partition: that with partition 0 there always is.
@@ -156,12 +162,16 @@ func Start(o Options) (*Mesh, error) {
 	if _, ok := o.Store.Regions(); !ok {
 		return nil, store.ErrNoRegions
 	}
-	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer), digests: digests{of: make(map[part.Region]*digested)}}
+	m := &Mesh{opts: o.withDefaults(), peers: make(map[peerKey]*peer), digests: digests{of: make(map[part.Region]*digested)}, doubts: make(chan error, 1)}
+	m.opts.doubt = m.doubt
 	m.ctx, m.cancel = context.WithCancel(context.Background())
 	if err := m.SetPeers(o.Peers); err != nil {
 		return nil, errors.Join(err, m.Close())
 	}
 	m.wg.Go(m.audit)
+	if m.opts.Cluster == nil {
+		m.wg.Go(m.examine)
+	}
 	return m, nil
 }
 

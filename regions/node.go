@@ -46,6 +46,11 @@ type Node struct {
 func Open(o Options) (*Node, error) {
 	n := &Node{Source: Source{Store: o.Store, Clock: o.Clock, cluster: o.Cluster}, opts: o.withDefaults(), learnt: make(chan struct{}, 1)}
 	n.opts.learn, n.known = n.learn, n.knownTo
+	n.doubted = func(err error) {
+		if m := n.Mesh(); m != nil {
+			m.doubt(err)
+		}
+	}
 	n.ctx, n.cancel = context.WithCancel(context.Background())
 	n.levelling.wake = make(chan struct{}, 1)
 	n.sayUnread()

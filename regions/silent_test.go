@@ -31,7 +31,7 @@ func TestTriesEachHalfMinute(t *testing.T) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			},
-			after: func(time.Duration) <-chan time.Time { return nil }, // nothing is compared
+			after: func(time.Duration) <-chan time.Time { return nil }, sure: true, // nothing is compared or asked
 		})
 		must(t, err)
 		time.Sleep(time.Hour)

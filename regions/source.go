@@ -17,7 +17,9 @@ type Source struct {
 	// Clock is the one that others compare theirs with; nil: the machine's.
 	Clock store.Clock
 	// known is told of a region that reads this one, and so knows it; nil: nobody is.
-	known   func(part.Region)
+	known func(part.Region)
+	// doubted is told why a range is refused; nil: nobody is.
+	doubted func(error)
 	cluster *Cluster // of whose shard the store is a replica; nil: it is all of the region
 }
 
@@ -63,6 +65,9 @@ func (s *Source) Pull(ctx context.Context, told *Told, args [][]byte, w *resp.Wr
 		return
 	case isWord(args, wordDigest):
 		s.digest(ctx, args[1:], w)
+		return
+	case isWord(args, wordPositions):
+		s.positions(args[1:], w)
 		return
 	}
 	q, n, err := told.request(args)
@@ -131,6 +136,9 @@ func (s *Source) answer(q *Request, plain bool) (answers []answer, behind []stor
 			answers = append(answers, answer{first: r.First, newest: a.Newest, err: replyOf(a.Err)})
 			if err = a.Err; !isGap(err) {
 				refused++
+			}
+			if s.doubted != nil {
+				s.doubted(err)
 			}
 		case a.Newest > r.After:
 			answers = append(answers, answer{first: r.First, newest: a.Newest, data: a.Data, upTo: a.UpTo})

@@ -222,6 +222,9 @@ func (p *peer) settleOne(r *reading, err error) {
 	case errors.Is(err, store.ErrEra):
 		fails = 0 // this region follows as soon as it has heard what is new
 	}
+	if p.opts.doubt != nil {
+		p.opts.doubt(err)
+	}
 	r.err = err
 	r.until = time.Now().Add(p.opts.delay(fails))
 	p.status.LastError, p.status.LastErrorAt = err.Error(), time.Now()

@@ -503,6 +503,9 @@ func (x *decider) apply() {
 		t.need = p.seq
 		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)
 		p.saving.logBytes += uint64(len(p.draft.section))
+		if p.regions != nil {
+			p.end = logEnd{p.seq, fingerprint(p.draft.section)}
+		}
 		p.draft.first = 0
 		if cap(p.draft.section) > maxKeptSection {
 			p.draft.section = nil

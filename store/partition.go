@@ -75,6 +75,7 @@ type views struct {
 	number      uint64              // the highest under which it was ever held here; 0: it was not
 	aside       *persistence.Tables // its rows, until they are ingested
 	regions     *regions            // nil: it is no member of regions
+	end         logEnd              // of its last section, if a member logged it since the store was opened
 	ended       ended               // keys of which something can be dropped (regiondrop.go)
 	// marks tell redo what the loaded views already contain.
 	marks marks

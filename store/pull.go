@@ -100,8 +100,8 @@ func (s *Store) peer(r part.Region) *peer {
 }
 
 // acknowledge gives up what a peer has taken: of a partition that several of its partitions
-// read, what all have.
-func (s *Store) acknowledge(q *Pull, ranges int) {
+// read, what all have. upTo is what this one has, of a log that reaches so far.
+func (s *Store) acknowledge(q *Pull, upTo uint64, ranges int) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
 	h := s.peers.of[q.By]
@@ -112,13 +112,13 @@ func (s *Store) acknowledge(q *Pull, ranges int) {
 		h.acked[q.Partition] = make(map[uint16]uint64)
 	}
 	of := h.acked[q.Partition]
-	if last, known := of[q.First]; known && q.Acked <= last {
+	if last, known := of[q.First]; known && upTo <= last {
 		return
 	}
 	if h.hold.Lost() { // it was too far behind
 		h.hold = s.holdFor(q.By)
 	}
-	of[q.First] = q.Acked
+	of[q.First] = upTo
 	if len(of) < ranges {
 		return
 	}
@@ -221,17 +221,17 @@ func (s *Store) newTeller(q *Pull) (*teller, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.acknowledge(q, ranges)
-	committed, dead, err := d.begins(p)
-	switch {
-	case err != nil:
+	if err := s.checkAhead(q.By, q.After, last); err != nil {
 		return nil, err
-	case q.After > last && s.replica == nil:
-		return nil, s.fence(wentBack(q.By, q.After, last))
+	}
+	s.acknowledge(q, min(q.Acked, last), ranges)
+	committed, dead, err := d.begins(p)
+	if err != nil {
+		return nil, err
 	}
 	committed = max(committed, q.After) // another replica was ahead of this one, or nobody has noted yet what is durable
 	d.upTo = max(d.upTo, dead)
-	return &teller{pulled: d, p: p, catalog: catalog, committed: committed, dead: dead, w: sectionWriter{last: q.After, end: q.After}}, nil
+	return &teller{pulled: d, s: s, p: p, catalog: catalog, committed: committed, dead: dead, w: sectionWriter{last: q.After, end: q.After}}, nil
 }
 
 // waitBehind returns when something behind a sequence is committed, or after a while.

@@ -17,7 +17,7 @@ import (
 // In varints (u unsigned, v signed), numbers of bytes and strings behind their length:
 //
 //	version u8, group u, region u8, partition u, incarnation u, era u
-//	first and last slot u, after u, up to - after u, wall u
+//	first and last slot u, after u, up to - after u, wall u, proof (of up to)
 //	number of tables u, and for each, by id: id u, name
 //	sections to the end: number of entries u, wall - that of the section before v, its last sequence -
 //	    that of the section before u, and for each entry: sequence - that of the entry before - 1 u, the
@@ -50,6 +50,7 @@ type pulled struct {
 	first, last        uint16 // slots of the keys
 	after, upTo        uint64 // it has all that the region did in its era behind after, up to upTo
 	wall               int64  // of the source, unix ms; no section's is later
+	proof              Proof  // of upTo
 	tables             []pulledTable
 	sections           []byte
 }
@@ -70,6 +71,7 @@ func (d *pulled) appendTo(b []byte) []byte {
 	b = binary.AppendUvarint(b, d.after)
 	b = binary.AppendUvarint(b, d.upTo-d.after)
 	b = binary.AppendUvarint(b, uint64(d.wall))
+	b = d.proof.appendTo(b)
 	b = binary.AppendUvarint(b, uint64(len(d.tables)))
 	for _, t := range d.tables {
 		b = binary.AppendUvarint(b, uint64(t.id))
@@ -128,6 +130,7 @@ func decodePulled(b []byte, m *pulledMemory) (d pulled, err error) {
 	d.after = r.Uvarint()
 	d.upTo = d.after + r.UpTo(math.MaxUint64-d.after)
 	d.wall = int64(r.UpTo(math.MaxInt64))
+	d.proof = r.proof()
 	for n := r.UpTo(min(2*MaxTables, uint64(len(r.Rest)/2))); n > 0; n-- {
 		t := pulledTable{r.Uint32(), r.Bytes()}
 		if i := len(d.tables); i > 0 && t.id <= d.tables[i-1].id || len(t.name) == 0 || len(t.name) > MaxTableName {
@@ -210,7 +213,7 @@ func (d *pulled) check(e *pulledEntry) error {
 		return fmt.Errorf("%w: kind %d", ErrPulled, e.kind)
 	}
 	if e.kind == entryCursor {
-		if len(e.r.cursor.Vector) > 0 {
+		if c := &e.r.cursor; len(c.Vector) > 0 || c.Proof != (Proof{}) {
 			return ErrPulled
 		}
 		return nil

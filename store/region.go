@@ -31,6 +31,7 @@ import (
 //	regiontake.go   operations that take what other regions did
 //	regionflush.go  deleting everything, in all regions
 //	regiondrop.go   forgetting keys that ended, and take-backs
+//	proof.go        how a region sees that its directory is an older copy
 //	pull.go         telling the log, take.go taking it
 //	regionstate.go  telling the state, takestate.go taking it
 //	regiondigest.go proving that regions agree
@@ -123,6 +124,7 @@ type RegionCursor struct {
 	RegionTaken
 	Wall   int64         // of the source at Seq, unix ms
 	Vector []RegionTaken // by source
+	Proof  Proof         // of Seq
 
 	life uint64 // of the partition, in which it follows what was taken before; in no entry
 }
@@ -130,8 +132,9 @@ type RegionCursor struct {
 // regions is what a partition of a member knows of the others. The partition's lock guards it.
 type regions struct {
 	RegionSet
-	ids     []part.Region           // of all members but those that are gone
-	cursors map[RegionSource]uint64 // how far this partition has taken each log
+	ids     []part.Region             // of all members but those that are gone
+	cursors map[RegionSource]uint64   // how far this partition has taken each log
+	proved  map[RegionSource]Position // … the last position of each that its source has proved
 	// heard is, for each source, how far it has taken the logs of others, as it said in its
 	// own log, up to where that was taken here. It may be ahead of the op log: idle regions log
 	// nothing of it.
@@ -148,7 +151,7 @@ type regions struct {
 }
 
 func newRegions(set RegionSet) *regions {
-	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64), heard: make(map[RegionSource]map[RegionSource]uint64), stated: make(map[statement]stated)}
+	g := &regions{RegionSet: set, cursors: make(map[RegionSource]uint64), proved: make(map[RegionSource]Position), heard: make(map[RegionSource]map[RegionSource]uint64), stated: make(map[statement]stated)}
 	g.setMembers(set)
 	return g
 }
@@ -188,6 +191,9 @@ func (g *regions) take(c *RegionCursor) {
 	if c.Seq > g.cursors[c.RegionSource] {
 		g.cursors[c.RegionSource] = c.Seq
 		g.news++
+		if c.Proof != (Proof{}) {
+			g.proved[c.RegionSource] = Position{c.RegionTaken, c.Proof}
+		}
 	}
 	g.hear(c.RegionSource, c.Vector)
 }
@@ -263,7 +269,7 @@ func (g *regions) clone() *regions {
 		return nil
 	}
 	n := *g
-	n.cursors, n.heard = maps.Clone(g.cursors), make(map[RegionSource]map[RegionSource]uint64)
+	n.cursors, n.proved, n.heard = maps.Clone(g.cursors), maps.Clone(g.proved), make(map[RegionSource]map[RegionSource]uint64)
 	for from, taken := range g.heard {
 		n.heard[from] = maps.Clone(taken)
 	}
@@ -334,11 +340,12 @@ func (s *RegionSet) Valid() error {
 }
 
 // appendTo appends what the state row has of regions: the set, since, then for each cursor source and
-// sequence, for each source that has said something what it said, and what is of removals.
+// sequence, the positions that are proved, for each source that has said something what it said, and what is of removals.
 func (g *regions) appendTo(b []byte) []byte {
 	b = coding.AppendBytes(b, g.RegionSet.Encode())
 	b = binary.AppendUvarint(b, g.since)
 	b = appendTaken(b, sortTaken(g.cursors))
+	b = appendPositions(b, slices.SortedFunc(maps.Values(g.proved), func(a, b Position) int { return a.compare(b.RegionSource) }))
 	var said []RegionCursor
 	for from, taken := range g.heard {
 		said = append(said, RegionCursor{RegionTaken: RegionTaken{RegionSource: from}, Vector: sortTaken(taken)})
@@ -362,6 +369,12 @@ func (r *reader) regions() *regions {
 	g.since = r.Uvarint()
 	for _, t := range r.taken() {
 		g.cursors[t.RegionSource] = t.Seq
+	}
+	for _, at := range r.positions() {
+		if _, twice := g.proved[at.RegionSource]; twice || at.Proof == (Proof{}) || at.Seq > g.cursors[at.RegionSource] {
+			r.Fail()
+		}
+		g.proved[at.RegionSource] = at
 	}
 	var last *RegionSource
 	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // reopenAs starts a region from a copy of its directory.
@@ -30,12 +32,13 @@ func (w *testRegions) copied(r *testRegion) vfs.FS {
 	return fs
 }
 
-// TestWentBack: a region whose directory was put back from a copy is fenced for good, whichever way it hears that
-// another one has taken more: clients' writes are refused, and others do not read it, also after a start and however
+// TestWentBack: a region whose directory was put back from a copy has a doubt, whichever way it hears that
+// another one has taken more, and goes on; but the other one's positions prove it, also if the copy has gone further since. Then it is fenced
+// for good: clients' writes are refused, and others do not read it, also after a start and however
 // much it takes. It goes on if all others are lost.
 func TestWentBack(t *testing.T) {
 	for _, parts := range [][2]int{{1, 1}, {4, 2}, {1, 4}} {
-		for _, how := range []string{"is asked", "reads a log", "takes a state"} {
+		for _, how := range []string{"is asked", "reads a log", "takes a state", "went on"} {
 			t.Run(fmt.Sprint(how, parts), func(t *testing.T) { testWentBack(t, how, parts) })
 		}
 	}
@@ -57,6 +60,12 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 	w.reopenAs(a, old)
 	if how != "is asked" {
 		must(t, incr(a)) // it knows nothing yet
+	}
+	if how == "went on" {
+		a.clock.step(time.Second)
+		for range 20 {
+			must(t, incr(a))
+		}
 	}
 	finer := max(a.parts, b.parts)
 	first, _ := slotRange(int(n)*finer/slots, finer)
@@ -85,7 +94,13 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 		must(t, failed)
 		_, err = a.s.TakeState(page)
 	}
-	if !errors.Is(err, ErrStream) {
+	if how != "went on" && !errors.Is(err, ErrAhead) {
+		t.Fatalf("it has no doubt: %v", err)
+	}
+	if a.s.Meta() != known || incr(a) != nil {
+		t.Fatal("a number is enough to fence it")
+	}
+	if err := a.s.Examine(1, w.positions(b, a)); !errors.Is(err, errWentBack) {
 		t.Fatalf("it goes on: %v", err)
 	}
 	fenced := a.s.Meta()
@@ -114,6 +129,16 @@ func testWentBack(t *testing.T, how string, parts [2]int) {
 	set.Members[0].Incarnation = fenced.Incarnation
 	must(t, a.s.SetRegions(set))
 	must(t, incr(a))
+}
+
+// positions returns how far a region has taken another one's logs, as it says.
+func (w *testRegions) positions(by, of *testRegion) []Position {
+	w.t.Helper()
+	b, err := by.s.Positions(part.Region(of.n), 77, by.s.Meta().Incarnation)
+	must(w.t, err)
+	all, err := DecodePositions(b)
+	must(w.t, err)
+	return all
 }
 
 // TestToldBeforeNoted: a batch makes two entries, which are told together as soon as the first one is known to be committed:

@@ -175,7 +175,7 @@ func (e *entry) appendRegional(dst []byte) []byte {
 		dst = c.RegionSource.appendTo(dst)
 		dst = binary.AppendUvarint(dst, c.Seq)
 		dst = binary.AppendUvarint(dst, uint64(c.Wall))
-		dst = appendTaken(dst, c.Vector)
+		dst = c.Proof.appendTo(appendTaken(dst, c.Vector))
 	case entryRegions:
 		dst = coding.AppendBytes(dst, e.id)
 	case entryForget:
@@ -242,6 +242,7 @@ func (r *sectionReader) readRegional(e *entry) {
 	case entryCursor:
 		c := &e.r.cursor
 		c.RegionSource, c.Seq, c.Wall, c.Vector = r.source(), r.Uvarint(), int64(r.UpTo(1<<63-1)), r.taken()
+		c.Proof = r.proof()
 	case entryRegions:
 		e.id = r.Bytes()
 	case entryForget:

@@ -16,7 +16,7 @@ func someRegional() *regional {
 		note:  regionNote{HLC: 1e12, Absent: true, Bases: []part.RegionBase{{Region: 2, Base: part.Base{Clock: 5, Cum: -3}}, {Region: 9, Base: part.Base{Clock: 1}}}},
 		parts: part.Parts{part.FromCounter(3, -5, 1<<40)}, heard: Heard{Origin: 7, Dot: 1 << 50, Wall: 1e12, Result: -9},
 		back:   takeBack{Dot: 77, Made: -5, Held: true},
-		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12, []RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, 0},
+		cursor: RegionCursor{RegionTaken{RegionSource{2, 3}, 99}, 1e12, []RegionTaken{{RegionSource{1, 3}, 4}, {RegionSource{2, 0}, 5}}, Proof{7, 8}, 0},
 		clocks: []uint64{5, 7},
 		owed:   []owedOp{{2, 5, -1}, {2, 7, 1}, {3, 1, 1}},
 	}
@@ -84,7 +84,7 @@ func TestRegionEntries(t *testing.T) {
 // TestRegionState: what a member knows comes back from the state row.
 func TestRegionState(t *testing.T) {
 	g := newRegions(regionSet(false))
-	g.take(&RegionCursor{RegionTaken{RegionSource{other, 0}, 9}, 1, []RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}, 0})
+	g.take(&RegionCursor{RegionTaken{RegionSource{other, 0}, 9}, 1, []RegionTaken{{RegionSource{own, 0}, 4}, {RegionSource{third, 1}, 5}}, Proof{7, 8}, 0})
 	g.hear(RegionSource{third, 1}, []RegionTaken{{RegionSource{own, 0}, 2}})
 	state := partitionState{catalog: newCatalog(), regions: g.clone()}
 	b := state.encode()

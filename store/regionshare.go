@@ -1,7 +1,6 @@
 package store
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -72,21 +71,9 @@ func (s *Store) noteUnread(set *RegionSet) {
 	}
 }
 
-// errWentBack: another region has taken what this directory does not have. Who is told anything is told what is durable
-// (tell, State), so the directory is older than it was: what it counts from here on would get sequences that others
-// know already, and never take.
-var errWentBack = fmt.Errorf("%w: the directory is an older one", ErrStream)
-
-func wentBack(by part.Region, seq, last uint64) error {
-	return fmt.Errorf("%w: region %d has taken entry %d of it, and its last one is %d", errWentBack, by, seq, last)
-}
-
-// fence makes the directory one that was restored if it went back: another incarnation, whose log nobody reads, now
-// and after a start. A replica may be behind others of its shard.
+// fence makes the directory one that was restored: another incarnation, whose log nobody reads, now and after a start.
+// found is the evidence (proof.go).
 func (s *Store) fence(found error) error {
-	if s.replica != nil || !errors.Is(found, errWentBack) {
-		return found
-	}
 	s.fencing.Lock()
 	defer s.fencing.Unlock()
 	if s.unread.Load() != nil { // others do not read it already

@@ -97,7 +97,7 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 		return nil, err
 	}
 	if q.Seq == 0 {
-		s.acknowledge(&pull, ranges) // a hold that was lost is taken anew, before the sequence is fixed
+		s.acknowledge(&pull, 0, ranges) // a hold that was lost is taken anew, before the sequence is fixed
 	}
 	p.lock()
 	g := p.regions
@@ -107,6 +107,9 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 	}
 	if q.Seq == 0 {
 		d.seq, d.vector, d.levelled = p.seq, sortTaken(g.cursors), g.levelledBy(d.RegionSource)
+		if p.end.seq == d.seq {
+			d.proof = s.prove(d.RegionSource, d.incarnation, p.end)
+		}
 	}
 	for _, m := range g.Members {
 		if g.heirOf(m.Region) {
@@ -125,8 +128,7 @@ func (s *Store) beginPage(p *partition, q *StateQuery) (*statePage, error) {
 		return nil, err
 	}
 	if q.Of == d.Region { // else who asks goes on with the log where it was
-		pull.Acked = d.seq
-		s.acknowledge(&pull, ranges)
+		s.acknowledge(&pull, d.seq, ranges)
 	}
 	return d, nil
 }

@@ -24,6 +24,7 @@ import (
 //	    region u8, partition u, sequence u
 //	… and of which regions that are gone it has said that it has levelled: number u, and for each, by region:
 //	    as entry 28, with the sequence
+//	… and the proof of the sequence
 //	to the end, of a page of keys, by slot: key, parts (package part), how many operations
 //	    regions that are gone owe u, and these, as in entry 27
 //	of a page of ids: key and opid as the op log has them, delta v, result v, dot u, wall u, clip v
@@ -103,6 +104,7 @@ type statePage struct {
 	at, next           []byte
 	vector             []RegionTaken
 	levelled           []levelled
+	proof              Proof // of seq, on the first page
 	items              []byte
 
 	heirOf []part.Region // the source is the heir of these; not in the page
@@ -126,6 +128,7 @@ func (d *statePage) appendTo(b []byte) []byte {
 		for i := range d.levelled {
 			b = d.levelled[i].appendTo(b)
 		}
+		b = d.proof.appendTo(b)
 	}
 	return append(b, d.items...)
 }
@@ -144,6 +147,7 @@ func decodeStatePage(b []byte) (d statePage, err error) {
 	if len(d.at) == 0 {
 		d.vector = r.taken()
 		d.levelled = r.allLevelled(d.RegionSource)
+		d.proof = r.proof()
 	}
 	if d.first > d.last || d.of >= part.MaxRegions || d.seq == 0 {
 		r.Fail()

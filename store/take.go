@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"sync"
+
+	"github.com/fbfkv/fbfkv/store/part"
 )
 
 // Taking what a pull has answered. What it says of one key is one operation, each opid is one more,
@@ -17,8 +19,10 @@ import (
 // taken, and is taken before the partition's.
 type taking struct {
 	mu    sync.Mutex
-	ahead map[RegionSource]uint64                  // how far each source has been taken, if that is more than its cursor
-	heard map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
+	ahead map[RegionSource]uint64 // how far each source has been taken, if that is more than its cursor
+	// proved has the positions of these that their sources have proved.
+	proved map[RegionSource]Position
+	heard  map[RegionSource]map[RegionSource]uint64 // what sources said since the last cursor that has it
 	// states are those that are being taken, by whom they are asked for (takestate.go).
 	states map[stateOf]*takingState
 	life   uint64 // of the partition (commitMark), in which all of this is so
@@ -29,7 +33,7 @@ type taking struct {
 func (p *partition) heldTaking() *taking {
 	if life := p.committed.life.Load(); life != p.taking.life {
 		t := &p.taking
-		t.ahead, t.heard, t.states, t.life = nil, nil, nil, life
+		t.ahead, t.proved, t.heard, t.states, t.life = nil, nil, nil, nil, life
 	}
 	return &p.taking
 }
@@ -100,13 +104,12 @@ func (s *Store) Take(b []byte) (Taken, error) {
 	dead := false
 	if err == nil {
 		dead, err = p.regions.dead(d.era)
-		t.own = RegionSource{p.self(), p.id}
 	}
 	p.mu.Unlock()
 	t.begin(p, &d, at)
 	if err == nil && !dead {
 		s.heed(d.wall)
-		err = s.fence(d.each(t.entry))
+		err = d.each(t.entry)
 	}
 	if err == nil {
 		err = t.finish()
@@ -139,6 +142,9 @@ func (d *pulled) position(p *partition) (at uint64, err error) {
 	if d.after > at {
 		return at, streamError("entries behind %d, and what is taken ends at %d", d.after, at)
 	}
+	if EntriesBetween(at, d.upTo) > MaxAhead {
+		return at, streamError("entries up to %d, and what is taken ends at %d", d.upTo, at)
+	}
 	return at, nil
 }
 
@@ -155,7 +161,6 @@ func (s *Store) heed(wall int64) {
 type taker struct {
 	s     *Store
 	p     *partition
-	own   RegionSource // that one
 	d     *pulled
 	at    uint64 // what is taken
 	end   uint64 // of the section at hand, and its wall time
@@ -223,10 +228,11 @@ func (t *taker) entry(e *pulledEntry) error {
 		return nil
 	}
 	if e.kind == entryCursor {
-		if c := &e.r.cursor; c.RegionSource == t.own && t.s.replica == nil {
-			if last := t.p.logged(); c.Seq > last {
-				return wentBack(t.d.Region, c.Seq, last)
-			}
+		t.p.lock()
+		err := t.s.checkSaid(t.p, t.d.Region, e.r.cursor.RegionTaken)
+		t.p.mu.Unlock()
+		if err != nil {
+			return err
 		}
 		t.said = append(t.said, e.r.cursor.RegionTaken)
 		return nil
@@ -258,6 +264,17 @@ func (t *taker) entry(e *pulledEntry) error {
 	return nil
 }
 
+// checkSaid refuses what a region says that it has taken if that cannot be. The partition is locked.
+func (s *Store) checkSaid(p *partition, by part.Region, said RegionTaken) error {
+	if said.RegionSource == (RegionSource{p.self(), p.id}) {
+		return s.checkAhead(by, said.Seq, p.seq)
+	}
+	if known := p.regions.cursors[said.RegionSource]; EntriesBetween(known, said.Seq) > MaxAhead {
+		return streamError("region %d names entry %d of region %d, and what is taken ends at %d", by, said.Seq, said.Region, known)
+	}
+	return nil
+}
+
 // finish takes the rest.
 func (t *taker) finish() error {
 	t.end, t.wall = max(t.d.upTo, t.at), t.d.wall
@@ -281,6 +298,12 @@ func (t *taker) finish() error {
 			p.taking.ahead = make(map[RegionSource]uint64)
 		}
 		p.taking.ahead[from] = t.end
+		if t.d.proof != (Proof{}) && t.end == t.d.upTo {
+			if p.taking.proved == nil {
+				p.taking.proved = make(map[RegionSource]Position)
+			}
+			p.taking.proved[from] = Position{RegionTaken{from, t.end}, t.d.proof}
+		}
 	}
 	t.at = t.end
 	return nil
@@ -350,7 +373,10 @@ func (t *taker) flush(whole bool) error {
 		}
 		op := add(regionCursor)
 		op.Delta = int64(p.id)
-		op.Object = &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector), life: p.taking.life}
+		c := &RegionCursor{RegionTaken: RegionTaken{from, t.end}, Wall: t.wall, Vector: sortTaken(vector), life: p.taking.life}
+		if op.Object = c; t.end == t.d.upTo {
+			c.Proof = t.d.proof
+		}
 	}
 	if len(b.Ops) == 0 {
 		return nil
@@ -364,6 +390,7 @@ func (t *taker) flush(whole bool) error {
 	if whole {
 		delete(p.taking.heard, from)
 		delete(p.taking.ahead, from)
+		delete(p.taking.proved, from)
 		t.at, t.said = t.end, t.said[:0]
 	}
 	t.empty()

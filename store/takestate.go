@@ -27,6 +27,7 @@ type takingState struct {
 	next   []byte // place of the next page
 	vector []RegionTaken
 	other  []levelled
+	proof  Proof // of seq
 }
 
 // StateTaken is how far TakeState has taken the state of a source.
@@ -53,15 +54,15 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 	p.taking.mu.Lock()
 	defer p.taking.mu.Unlock()
 	p.lock()
-	state, at, err := d.follows(p)
+	state, at, err := s.follows(p, &d)
 	p.mu.Unlock()
 	if err != nil {
-		return StateTaken{}, s.fence(err)
+		return StateTaken{}, err
 	}
 	s.heed(d.wall)
 	t := s.newTaker()
 	defer s.takers.Put(t)
-	t.begin(p, &pulled{RegionSource: d.RegionSource}, at)
+	t.begin(p, &pulled{RegionSource: d.RegionSource, upTo: d.seq, proof: state.proof}, at)
 	t.wall = d.wall
 	if place, _ := decodePlace(d.at); place.ids {
 		err = d.eachID(t.stateID(d.of))
@@ -94,8 +95,8 @@ func (s *Store) TakeState(b []byte) (StateTaken, error) {
 
 // follows refuses a page that must not be taken, and returns the state that it is of. The partition is
 // locked, and its taking.
-func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
-	head := pulled{RegionSource: d.RegionSource, group: d.group, incarnation: d.incarnation, first: d.first, last: d.last}
+func (s *Store) follows(p *partition, d *statePage) (*takingState, uint64, error) {
+	head := pulled{RegionSource: d.RegionSource, group: d.group, incarnation: d.incarnation, first: d.first, last: d.last, upTo: d.seq}
 	at, err := head.position(p)
 	if err != nil {
 		return nil, 0, err
@@ -108,14 +109,15 @@ func (d *statePage) follows(p *partition) (*takingState, uint64, error) {
 		return nil, 0, streamError("region %d does not know yet what was removed", d.Region)
 	}
 	if len(d.at) == 0 {
-		own := RegionSource{p.self(), p.id}
-		if i := slices.IndexFunc(d.vector, func(t RegionTaken) bool { return t.RegionSource == own && t.Seq > p.seq }); i >= 0 {
-			return nil, 0, wentBack(d.Region, d.vector[i].Seq, p.seq)
+		for _, said := range d.vector {
+			if err := s.checkSaid(p, d.Region, said); err != nil {
+				return nil, 0, err
+			}
 		}
 		if p.taking.states == nil {
 			p.taking.states = make(map[stateOf]*takingState)
 		}
-		p.taking.states[stateOf{d.RegionSource, d.of}] = &takingState{seq: d.seq, vector: d.vector, other: d.levelled}
+		p.taking.states[stateOf{d.RegionSource, d.of}] = &takingState{seq: d.seq, vector: d.vector, other: d.levelled, proof: d.proof}
 	}
 	if dead, err := p.regions.dead(d.era); err != nil {
 		return nil, 0, err

@@ -71,11 +71,13 @@ func (s *Store) PullAll(qs []Pull, most int, plain bool) (all []Pulled, behind [
 // teller makes sections of a partition's log what others are told of some slots.
 type teller struct {
 	pulled
+	s         *Store
 	p         *partition
 	catalog   *catalog
 	committed uint64
 	dead      uint64 // up to here nothing is told: it is of an older era
 	w         sectionWriter
+	end       logEnd   // the last section that was looked at
 	tables    []uint32 // that are named, ascending
 	begun     bool     // something of the section at hand was told
 	missed    bool     // what follows was not where the reading began
@@ -103,6 +105,9 @@ func (t *teller) finish() []byte {
 		t.pulled.tables = append(t.pulled.tables, pulledTable{id, []byte(name)})
 	}
 	t.p.mu.Unlock()
+	if t.end.seq == t.upTo {
+		t.proof = t.s.prove(t.RegionSource, t.incarnation, t.end)
+	}
 	return t.appendTo(make([]byte, 0, 128+len(t.sections)))
 }
 
@@ -238,7 +243,7 @@ func (r *logTelling) section(of []*teller, seq uint64, content []byte) error {
 		switch {
 		case !e.told():
 		case e.kind == entryCursor:
-			e.r.cursor.Vector = nil
+			e.r.cursor.Vector, e.r.cursor.Proof = nil, Proof{}
 			for _, t := range of {
 				r.tell(t, &e)
 			}
@@ -263,7 +268,9 @@ func (r *logTelling) section(of []*teller, seq uint64, content []byte) error {
 		if t.begun {
 			t.w.nextEnd = e.seq
 		}
-		t.upTo = max(t.upTo, e.seq)
+		if t.upTo = max(t.upTo, e.seq); t.upTo == e.seq {
+			t.end = logEnd{e.seq, fingerprint(content)}
+		}
 	}
 	return rd.err()
 }

@@ -1,0 +1,99 @@
+package regions
+
+import (
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/store"
+)
+
+// TestWentBack: a region whose directory was put back from a copy asks the others when it starts, and is fenced by what they prove.
+// status says of it what it says of a directory that was restored, at once.
+func TestWentBack(t *testing.T) {
+	all := joined(t, 2, 2)
+	count(t, "w", all...)
+	well(t, all...)
+	at, old := all[0].server.address(), vfs.NewMem()
+	all[0].listen = func() (net.Listener, error) { return net.Listen("tcp", at) }
+	all[0].close()
+	if ok, err := vfs.Clone(all[0].fs, old, "data", "data"); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	all[0].open()
+	all[0].openNode(nil)
+	all[1].node.Mesh().Resume(0)
+	count(t, "x", all...)
+	well(t, all...)
+	all[0].close()
+	all[0].fs = old
+	all[0].open()
+	n := all[0].openNode(func(o *Options) { o.sure = false })
+	eventually(t, "it is fenced", func() bool {
+		st := n.Status()
+		return st.Restored && len(st.Ills) == 1 && errors.Is(all[0].once("k", "a", 1).Err, store.ErrRestored)
+	})
+	all[1].node.Mesh().Resume(0)
+	eventually(t, "the other one is refused", func() bool {
+		p := all[1].node.Status().Peers
+		return len(p) == 1 && p[0].Failing && strings.Contains(p[0].LastError, "incarnation")
+	})
+}
+
+// TestNumberIsNoEvidence: a request that names an entry which the region has not got makes it ask the others, not more
+// often than it should, and changes nothing: they have nothing to prove it.
+func TestNumberIsNoEvidence(t *testing.T) {
+	all := newServers(t, 2, 2)
+	n := all[0].openNode(func(o *Options) { o.doubtPeriod = 0 }) // the default
+	_, err := n.Create("r0", all[0].server.address())
+	must(t, err)
+	all[1].openNode(nil)
+	all[1].join("r1", n)
+	count(t, "x", all...)
+	well(t, all...)
+	known := n.Admission("", "").Incarnation
+	var asked atomic.Int64
+	all[1].server.change.Store(new(func(args [][]byte, reply []byte) []byte {
+		if isWord(args, wordPositions) {
+			asked.Add(1)
+		}
+		return reply
+	}))
+	k := &talker{t: t, s: &n.Source}
+	set, _ := n.Members()
+	for range 100 {
+		q := behindAll(t, all[0])
+		q.Ranges[1].After += 9
+		q.Group, q.Incarnation = set.Group, known
+		k.ask(argsOf(t, q))
+	}
+	eventually(t, "it asks", func() bool { return asked.Load() > 0 })
+	count(t, "y", all...)
+	well(t, all...)
+	if st := n.Status(); st.Restored || len(st.Ills) > 0 || st.Admission.Incarnation != known || asked.Load() > 1 {
+		t.Errorf("it asks %d times: %+v", asked.Load(), st)
+	}
+}
+
+// TestMembersFarAhead: members whose version or era is out of reach are refused: nobody could change them any more.
+func TestMembersFarAhead(t *testing.T) {
+	all := joined(t, 1, 1)
+	n := all[0].node
+	known, _ := n.Members()
+	for what, change := range map[string]func(*store.RegionSet){
+		"version": func(s *store.RegionSet) { s.Version += store.MaxAhead + 1 },
+		"era":     func(s *store.RegionSet) { s.Version, s.Era = s.Version+1, s.Era+store.MaxAhead+1 },
+	} {
+		set := known
+		change(&set)
+		if err := n.learn(set); !errors.Is(err, ErrAnswer) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	count(t, "x", all...)
+	well(t, all...)
+}

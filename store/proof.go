@@ -1,0 +1,257 @@
+package store
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/fbfkv/fbfkv/persistence/oplog"
+	"github.com/fbfkv/fbfkv/store/coding"
+	"github.com/fbfkv/fbfkv/store/part"
+)
+
+// A directory that was put back from a copy must stop: what it counts gets sequences that other regions know already, and
+// never take. It cannot see that by itself, and it must not believe a number: whoever may pull can name any. So a source
+// gives out a proof with each position that it tells, and readers keep it with their cursors. A region that has a doubt
+// asks the others, at their addresses, for their positions in its log and the proofs (Positions), and judges these by its own log
+// (Examine). It has a doubt when it starts, and when a request or an answer names an entry that it has not got:
+//
+//	another region                            this one, put back from a copy
+//	pulls behind entry 900 ─────────────────► its last entry is 500: ErrAhead, nothing changes
+//	                       ◄───────────────── your positions?
+//	900, and the proof     ─────────────────► it made that proof, and has no entry 900: ErrRestored
+//
+// A replica gives out no proofs: others of its shard know more than it does.
+
+// Proof shows that a source has told a position: a fingerprint of the section of its log that ends there, and a code
+// over both that only its directory can make. The zero value proves nothing.
+type Proof struct{ Print, Code uint64 }
+
+// Position is how far a region has taken a source's log, with the source's proof.
+type Position struct {
+	RegionTaken
+	Proof
+}
+
+// MaxAhead bounds how far a number that comes from outside may be ahead of what is known here.
+const MaxAhead = 1 << 40
+
+// ErrAhead: somebody names an entry of this region's log that this region has not got. Either that is wrong, or the
+// directory is an older copy.
+var ErrAhead = fmt.Errorf("%w: an entry that this region has not got", ErrStream)
+
+// errWentBack: what this directory has told is not what it has.
+var errWentBack = errors.New("the directory is an older copy")
+
+// checkAhead refuses a sequence of this region's log that the log has not reached. Another replica may have.
+func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
+	switch {
+	case seq <= last:
+		return nil
+	case seq-last > MaxAhead:
+		return streamError("region %d names entry %d of this one, of which the last one is %d", by, seq, last)
+	case s.replica != nil:
+		return nil
+	}
+	return fmt.Errorf("%w: region %d names entry %d, and the last one is %d", ErrAhead, by, seq, last)
+}
+
+// logEnd is where a section of the log ends, and a fingerprint of it.
+type logEnd struct{ seq, print uint64 }
+
+func fingerprint(section []byte) uint64 { return xxhash.Sum64(section) }
+
+// proofKey is the key of a directory's proofs. Copies of the directory have the same one.
+func (s *Store) proofKey() []byte {
+	meta := s.db.Meta()
+	k := hmac.New(sha256.New, binary.LittleEndian.AppendUint64(nil, meta.Seed))
+	k.Write([]byte("positions that regions are told"))
+	k.Write(meta.ID[:])
+	return k.Sum(nil)
+}
+
+// prove returns the proof of a position in the own log.
+func (s *Store) prove(of RegionSource, incarnation uint64, end logEnd) (p Proof) {
+	if s.replica != nil || end.seq == 0 {
+		return p
+	}
+	b := of.appendTo(make([]byte, 0, 32))
+	for _, n := range []uint64{incarnation, end.seq, end.print} {
+		b = binary.LittleEndian.AppendUint64(b, n)
+	}
+	code := hmac.New(sha256.New, s.proofKey())
+	code.Write(b)
+	return Proof{end.print, binary.LittleEndian.Uint64(code.Sum(nil))}
+}
+
+// appendTo appends the proof: u8, 0: there is none, and else 1, fingerprint and code of 8 bytes each.
+func (p Proof) appendTo(b []byte) []byte {
+	if p == (Proof{}) {
+		return append(b, 0)
+	}
+	b = binary.LittleEndian.AppendUint64(append(b, 1), p.Print)
+	return binary.LittleEndian.AppendUint64(b, p.Code)
+}
+
+func (r *reader) proof() (p Proof) {
+	if !r.bit() {
+		return p
+	}
+	if len(r.Rest) < 16 {
+		r.Fail()
+		return p
+	}
+	p.Print, p.Code = binary.LittleEndian.Uint64(r.Rest), binary.LittleEndian.Uint64(r.Rest[8:])
+	if r.Rest = r.Rest[16:]; p == (Proof{}) {
+		r.Fail()
+	}
+	return p
+}
+
+// appendPositions appends how many there are, and each, by source.
+func appendPositions(b []byte, all []Position) []byte {
+	b = binary.AppendUvarint(b, uint64(len(all)))
+	for _, at := range all {
+		b = binary.AppendUvarint(at.RegionSource.appendTo(b), at.Seq)
+		b = at.Proof.appendTo(b)
+	}
+	return b
+}
+
+func (r *reader) positions() (all []Position) {
+	for n := r.UpTo(uint64(len(r.Rest))); n > 0 && r.err() == nil; n-- {
+		all = append(all, Position{RegionTaken{r.source(), r.Uvarint()}, r.proof()})
+	}
+	return all
+}
+
+// MaxPositions bounds what Positions answers, bytes: as many as there are slots.
+const MaxPositions = slots * (1 + 3 + binary.MaxVarintLen64 + 17)
+
+// DecodePositions reads what Positions has answered.
+func DecodePositions(b []byte) ([]Position, error) {
+	r := reader{coding.Reader{Rest: b}}
+	all := r.positions()
+	if r.End(); r.err() != nil || len(b) > MaxPositions || !bytes.Equal(appendPositions(nil, all), b) {
+		return nil, ErrPulled
+	}
+	return all, nil
+}
+
+// Positions answers how far this region has taken another one's log, as far as that has proved it, for DecodePositions.
+// Errors: as Pull, but for ErrGap.
+func (s *Store) Positions(by part.Region, group, incarnation uint64) ([]byte, error) {
+	var all []Position
+	for _, p := range s.partitions {
+		p.taking.mu.Lock()
+		p.lock()
+		err := (&Pull{By: by, Group: group, Incarnation: incarnation}).checkPeer(p)
+		if err == nil {
+			all = p.provedBy(by, all)
+		}
+		p.mu.Unlock()
+		p.taking.mu.Unlock()
+		if err != nil && !(s.replica != nil && errors.Is(err, ErrNoRegions)) { // else another shard has the partition
+			return nil, err
+		}
+	}
+	return appendPositions(nil, all), nil
+}
+
+// provedBy adds the positions in a region's logs. The partition is locked, and its taking.
+func (p *partition) provedBy(region part.Region, all []Position) []Position {
+	ahead := p.heldTaking().proved
+	from := len(all)
+	for source, at := range p.regions.proved {
+		if source.Region == region && at.Seq > ahead[source].Seq {
+			all = append(all, at)
+		}
+	}
+	for source, at := range ahead {
+		if source.Region == region && at.Seq >= p.regions.proved[source].Seq {
+			all = append(all, at)
+		}
+	}
+	slices.SortFunc(all[from:], func(a, b Position) int { return a.compare(b.RegionSource) })
+	return all
+}
+
+// Examine judges positions in this region's logs that another one has told. If one is proved, and the log has another
+// entry there or none, the directory is an older copy: then others do not read it any more, clients' writes are refused
+// (ErrRestored), also after a start, and Examine says why. Whatever is not proved is passed over.
+func (s *Store) Examine(by part.Region, all []Position) error {
+	if s.replica != nil {
+		return nil
+	}
+	older := make(map[uint16][]Position)
+	for _, at := range all {
+		p, err := s.ownPartition(at.Partition)
+		if err != nil {
+			continue
+		}
+		p.lock()
+		g, incarnation, last := p.regions, p.logIncarnation(), p.seq
+		own := g != nil && g.Self == at.Region
+		p.mu.Unlock()
+		switch {
+		case !own || at.Proof == (Proof{}) || at.Proof != s.prove(at.RegionSource, incarnation, logEnd{at.Seq, at.Print}):
+		case at.Seq > last:
+			return s.fence(fmt.Errorf("%w: it has told region %d its entry %d, and its last one is %d", errWentBack, by, at.Seq, last))
+		default:
+			older[p.id] = append(older[p.id], at)
+		}
+	}
+	at, err := s.contradicted(older)
+	if err != nil || at == nil {
+		return err
+	}
+	return s.fence(fmt.Errorf("%w: it has told region %d another entry %d than it has", errWentBack, by, at.Seq))
+}
+
+// maxExamined bounds how much of the op log is read to compare positions with it, bytes.
+const maxExamined = 256 << 20
+
+// contradicted returns a position at which the log has something else than its fingerprint says; nil: none that is found.
+func (s *Store) contradicted(all map[uint16][]Position) (found *Position, err error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	from := make(map[uint16]uint64, len(all))
+	for p, of := range all {
+		from[p] = slices.MinFunc(of, func(a, b Position) int { return cmp.Compare(a.Seq, b.Seq) }).Seq
+	}
+	left := maxExamined
+	_, err = s.db.Log().Follow(s.db.Log().BookmarkAt(from), func(record []byte) error {
+		if left -= len(record); left < 0 {
+			return errEnough
+		}
+		return oplog.Sections(record, func(partition uint16, seq uint64, content []byte) error {
+			of := all[partition]
+			if len(of) == 0 {
+				return nil
+			}
+			end, err := sectionEnd(seq, content)
+			if err != nil {
+				return err
+			}
+			for i := range of {
+				if at := &of[i]; seq <= at.Seq && at.Seq <= end && (at.Seq != end || at.Print != fingerprint(content)) {
+					found = at
+					return errEnough
+				}
+			}
+			return nil
+		})
+	})
+	if errors.Is(err, errEnough) || errors.Is(err, oplog.ErrBookmark) {
+		err = nil
+	}
+	return found, err
+}
