@@ -134,7 +134,7 @@
 //
 //	REGION.PULL POSITIONS group region incarnation
 //
-// is answered by how far the source has taken the logs of who asks, and that one's proofs (store.Positions). A Mesh asks for them when
+// is answered by how far the source has taken the asking region's logs, with that region's proofs (store.Positions). A Mesh asks for them when
 // it starts, and when somebody names an entry that this region has not got (examine.go). So a directory that is an older copy
 // finds out, and no number alone is believed.
 //

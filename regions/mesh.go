@@ -146,7 +146,7 @@ type Mesh struct {
 
 	acquainted acquainted
 	digests    digests
-	doubts     chan error     // has room for one: why the other regions are to be asked for their positions
+	doubts     chan error     // has room for one: the reason to ask the other regions for their positions
 	wg         sync.WaitGroup // audit, examine, and calls of look and of grow
 }
 

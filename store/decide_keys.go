@@ -95,14 +95,17 @@ func (x *decider) del(op *Op) error {
 	return nil
 }
 
-// remove logs the tombstone of a key, if there is anything to remove.
+// remove logs the tombstone of a key, if there is anything to remove. The end of an object is its own: what
+// other regions count under the name stays, and is shown from now on.
 func (x *decider) remove(r *ref) {
 	if r.c.kind == TypeNone {
 		return
 	}
 	e := entry{kind: entryDelete, key: r.key, c: r.c}
 	if r.c.kind.isObject() {
-		e.flags |= flagWasObject
+		if e.flags |= flagWasObject; r.c.parts().Alive() {
+			e.flags |= flagCreated
+		}
 	}
 	if !r.c.alive(x.wall) {
 		e.flags |= flagExpired

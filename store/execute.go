@@ -478,7 +478,9 @@ func (x *decider) take(op *Op) {
 		op.Err = ErrLeaving
 		return
 	}
-	op.Err = x.turn(op)
+	if op.Err = x.endObjects(op); op.Err == nil {
+		op.Err = x.turn(op)
+	}
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {

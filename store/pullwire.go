@@ -259,7 +259,7 @@ func (e *entry) told() bool {
 	case entryOwed:
 		return e.r.what == owedTold
 	case entryDelete:
-		return e.flags&flagWasObject == 0 || e.flags&flagRegional != 0
+		return e.flags&flagWasObject == 0
 	case entryExpire:
 		return !e.typ.isObject()
 	}

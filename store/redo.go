@@ -265,7 +265,7 @@ func (p *partition) resolve(e *entry, seq uint64) error {
 	case entryExpire:
 		e.c = p.resolveCounter(e, !e.typ.isObject() && seq > p.marks.counters)
 	}
-	if e.c != nil && e.c.seq == 0 && e.needsParts() {
+	if e.c != nil && e.c.seq == 0 && (e.needsParts() || e.kind == entryDelete && e.flags&flagWasObject != 0 && p.regions != nil) {
 		return p.loadParts(e.c)
 	}
 	if e.kind == entryCreate && e.c != nil && p.regions != nil {
@@ -300,6 +300,10 @@ func (p *partition) redoSet(e *entry, seq uint64) {
 // redoDelete leaves a tombstone in memory until the row is gone.
 func (p *partition) redoDelete(e *entry, seq uint64) {
 	if c := p.replaced(e, seq); c != nil {
+		if e.flags&flagWasObject != 0 && c.parts() != nil {
+			p.showParts(c, seq)
+			return
+		}
 		if e.r != nil || c.extra != nil {
 			p.redoParts(c, e, seq)
 		}

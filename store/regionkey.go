@@ -81,6 +81,7 @@ func (e *entry) change(self part.Region, seq uint64) (ch Change, ok bool) {
 		}
 	case entryDelete:
 		ch.Kind = ChangeDelete
+		return ch, e.flags&flagWasObject == 0
 	case entryExpire:
 		ch.Kind, ch.Expire = ChangeExpire, expire
 		ok = !e.typ.isObject()

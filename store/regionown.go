@@ -71,9 +71,9 @@ func (x *decider) noteExpire(e *entry, r *ref) {
 	}
 }
 
-// noteDelete notes what a deletion has seen of other regions.
+// noteDelete notes what a deletion of a counter has seen of other regions.
 func (x *decider) noteDelete(e *entry, r *ref) {
-	if x.givesParts(r) && (!r.c.kind.isObject() || r.c.parts() != nil) {
+	if x.givesParts(r) && !r.c.kind.isObject() {
 		e.addNote(regionNote{Bases: r.c.parts().Seen(r.p.self())})
 	}
 }
@@ -91,6 +91,25 @@ func (x *decider) expireFirst(r *ref) {
 	if r.p.regions != nil && r.c.kind == TypeCounter && !r.c.alive(x.wall) {
 		x.remove(r)
 	}
+}
+
+// endObjects logs, before a write, that objects under its keys have expired, if other regions count under the same
+// names: a key holds that now.
+func (x *decider) endObjects(op *Op) error {
+	if !op.Kind.Write() || op.Kind == removeExpired {
+		return nil
+	}
+	for i := range x.of(op) {
+		r := &x.of(op)[i]
+		if r.p.regions == nil || r.c == nil || !r.c.kind.isObject() || r.c.parts() == nil || r.c.alive(x.wall) {
+			continue
+		}
+		if err := x.reserveMore(entryRoom + len(r.key)); err != nil {
+			return err
+		}
+		x.remove(r)
+	}
+	return nil
 }
 
 // total is the value of a key after an increment; false if there is no room for it. In a member

@@ -1,0 +1,83 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// TestRegionObjectEnds: when an object goes, in whatever way, the key shows what other regions count under its name, and
+// they are told nothing of it. A write that comes before the active cycle finds the counter.
+func TestRegionObjectEnds(t *testing.T) {
+	key := []byte("k")
+	keys := [][]byte{key}
+	for name, end := range map[string]struct {
+		op    Op
+		lives bool // it has not expired
+		want  error
+	}{
+		"DEL":                  {op: Op{Kind: Del, Keys: keys}, lives: true},
+		"EXPIRE in the past":   {op: Op{Kind: ExpireAt, Key: key, ExpireAt: 1}, lives: true},
+		"the active cycle":     {op: Op{Kind: removeExpired, Keys: keys}},
+		"an increment":         {op: Op{Kind: IncrBy, Key: key}},
+		"an operation":         {op: Op{Kind: CIncrBy, Key: key, ID: []byte("id")}},
+		"a bounded increment":  {op: Op{Kind: IncrEx, Key: key, Values: []int64{-100, 100}}},
+		"what others do":       {op: Op{Kind: regionMerge, Key: key, Object: []Change{added(third, 11, 0)}}},
+		"an expiry that goes":  {op: Op{Kind: Persist, Key: key}},
+		"SET if there is none": {op: Op{Kind: Set, Key: key, Delta: 3, Flags: NX}},
+		"another filter":       {op: Op{Kind: FBFAdd, Key: key, Keys: keys}, want: ErrWrongType},
+		"another reservation":  {op: Op{Kind: BFAdd, Key: key, Keys: keys}, want: ErrWrongType},
+		"a deletion too late":  {op: Op{Kind: Del}}, // of nothing: the next one is
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRegionStore(t, false)
+			r.must(Op{Kind: FBFAdd, Key: key, Keys: [][]byte{[]byte("x")}})
+			if !end.lives {
+				r.must(Op{Kind: ExpireAt, Key: key, ExpireAt: r.clock.wall + 1000})
+			}
+			r.merge("k", added(other, 9, 7))
+			must(t, r.Snapshot())
+			if !end.lives {
+				r.clock.step(time.Minute)
+			}
+			from := r.LastOf(0)
+			if op := do(r.Store, end.op); !errors.Is(op.Err, end.want) {
+				t.Fatal(op.Err)
+			}
+			if len(end.op.Keys) > 0 || end.op.Key != nil {
+				r.shows("k", 7, true)
+				r.reopen("k")
+				r.shows("k", 7, true)
+				if n, _ := r.DBSize(); n != 1 {
+					t.Errorf("DBSIZE %d", n)
+				}
+			}
+			if r.told(from, entryDelete) {
+				t.Error("others are told that it was deleted")
+			}
+			if op := do(r.Store, Op{Kind: Del, Keys: keys}); op.Err != nil || op.Value != 1 {
+				t.Errorf("DEL of what is shown: %d %v", op.Value, op.Err)
+			}
+			r.shows("k", 0, false)
+			r.reopen("k")
+			if n, _ := r.DBSize(); n != 0 || !r.told(from, entryDelete) {
+				t.Errorf("DBSIZE %d in the end", n)
+			}
+		})
+	}
+}
+
+// told reports whether others are told of an entry of a kind.
+func (r *regionStore) told(after uint64, kind entryKind) (found bool) {
+	r.t.Helper()
+	b, err := r.Pull(Pull{By: other, Partition: 0, First: 0, Last: slots - 1, After: after})
+	must(r.t, err)
+	var m pulledMemory
+	d, err := decodePulled(b, &m)
+	must(r.t, err)
+	must(r.t, d.each(func(e *pulledEntry) error {
+		found = found || e.kind == kind
+		return nil
+	}))
+	return found
+}
