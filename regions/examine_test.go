@@ -2,6 +2,7 @@ package regions
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync/atomic"
@@ -29,9 +30,13 @@ func TestWentBack(t *testing.T) {
 	all[1].node.Mesh().Resume(0)
 	count(t, "x", all...)
 	well(t, all...)
+	all[1].node.Mesh().Pause(0)
 	all[0].close()
 	all[0].fs = old
 	all[0].open()
+	for i := range 50 { // so far that no number shows it
+		must(t, all[0].once(fmt.Sprint("z", i), "a", 1).Err)
+	}
 	n := all[0].openNode(func(o *Options) { o.sure = false })
 	eventually(t, "it is fenced", func() bool {
 		st := n.Status()
