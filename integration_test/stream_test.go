@@ -56,7 +56,11 @@ func TestStream(t *testing.T) {
 		{"", "query", "", 1},
 		{"", "train --cms s --bloom f", "", 1},
 		{"", "query --cms s --csv --json x", "", 1},
-		{strings.Repeat("x", 1<<20) + "\n", "query --cms s", "", 1},
+		{"x\n" + strings.Repeat("x", 1<<20+1) + "\na\n", "query --cms s", "x\t0\na\t4\n", 2},
+		{strings.Repeat("x", 3<<20), "query --cms s", "", 2},
+		{"\ufeffa\nb\n", "query --cms s", "a\t4\nb\t2\n", 0},
+		{"1,\"x\ny, \"\"z\"\"\"\n2,a\"b\n3,\"c\"\n", "dedup --bloom f --csv --field 2", "1,\"x\ny, \"\"z\"\"\"\n3,\"c\"\n", 2},
+		{"1,new\n2,\"y\nz\n", "dedup --bloom f --csv --field 2", "1,new\n", 1},
 	} {
 		if out, stderr, status := s.stream(step.input, strings.Fields(step.args)...); out != step.want || status != step.status {
 			t.Errorf("%s: %q, exit status %d\n%s", step.args, out, status, stderr)
@@ -74,6 +78,54 @@ func TestStream(t *testing.T) {
 	}
 	if n, _ := s.client().Get(context.Background(), "progress:n:{small}").Int(); n > 255 {
 		t.Errorf("%d lines are counted, which no cell holds", n)
+	}
+}
+
+// TestStreamOfAnotherFile: the position belongs to the input that was counted. Another one under its name is refused,
+// and nothing of it counts.
+func TestStreamOfAnotherFile(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	c := s.dial()
+	c.want("+OK", "CMS.INITBYDIM", "s", "2000", "5")
+	c.want("+OK", "BF.RESERVE", "f", "0.001", "1000")
+	for _, key := range []string{"--cms s", "--bloom f"} {
+		for _, step := range []struct {
+			input, want string
+			status      int
+		}{
+			{"\ufeffa\nb\nc\n", "trained: 3 lines", 0},
+			{"\ufeffa\nb\nc\n", "trained: 0 lines", 0},
+			{"a\nb\nc\nd\n", "trained: 1 lines", 0},
+			{"e\nf\ng\n", "its line 1 is another one", 1}, // rotated
+			{"e\nf\ng\nh\ni\nj\n", "its line 1 is another one", 1},
+			{"a\nb\nc\ne\nf\n", "its line 4 is another one", 1},
+			{"a\nb\nc\ndd\n", "its line 4 is another one", 1}, // line 4 was counted before it was whole
+			{"a\nb\n", "it ends behind line 2", 1},
+			{"", "it ends behind line 0", 1},
+			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\n", "line 6 is longer than 1048576 bytes: it is passed over", 2},
+			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\nf\n", "trained: 1 lines", 0},
+			{"a\nb\nc\nd\ne\n" + strings.Repeat("x", 1<<20+1) + "\ng\n", "its line 7 is another one", 1},
+		} {
+			_, stderr, status := s.stream(step.input, append(strings.Fields("train --source log"), strings.Fields(key)...)...)
+			if status != step.status || !strings.Contains(stderr, step.want) || status == 1 && !strings.Contains(stderr, "DEL progress:log:{") {
+				t.Errorf("%s, %.30q: exit status %d\n%s", key, step.input, status, stderr)
+			}
+		}
+	}
+	if out, _, _ := s.stream("a\nb\nc\nd\ne\nf\ng\n", "query", "--cms", "s"); out != "a\t1\nb\t1\nc\t1\nd\t1\ne\t1\nf\t1\ng\t0\n" {
+		t.Errorf("counted: %q", out)
+	}
+	c.want(":1", "DEL", "progress:log:{s}") // as the refusal says
+	if _, stderr, status := s.stream("g\n", "train", "--cms", "s", "--source", "log"); status != 0 {
+		t.Errorf("from the beginning: exit status %d\n%s", status, stderr)
+	}
+	if _, stderr, status := s.stream("1,\"g\ng\"\n2,h\n", "train", "--cms", "s", "--csv", "--field", "2", "--source", "csv"); status != 0 {
+		t.Errorf("CSV: exit status %d\n%s", status, stderr)
+	}
+	c.want(`"3"`, "GET", "progress:csv:{s}")
+	if out, _, _ := s.stream("g\nh\n", "query", "--cms", "s"); out != "g\t1\nh\t1\n" {
+		t.Errorf("counted: %q", out)
 	}
 }
 

@@ -1,21 +1,22 @@
 package stream
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"strings"
 	"time"
 )
 
-// maxLine is the longest line, bytes: what proto-max-bulk-len allows by default.
+// maxLine is the longest line, and the longest record of CSV, bytes: what proto-max-bulk-len allows by default.
 const maxLine = 1 << 20
+
+// byteOrderMark is what some programs write before the first line.
+const byteOrderMark = "\ufeff"
 
 // input is where records come from, and which part of them is the item.
 type input struct {
@@ -25,9 +26,15 @@ type input struct {
 	from  string
 	group string
 
-	first int64 // lines to pass over: an earlier run has counted them
-	size  int64 // of the input, bytes; 0: nobody knows
+	committed position // an earlier run has counted so many lines, which are passed over
+	refuse    func(why string) error
+	line1     int64 // fingerprint of the first line; known once there is a batch
+	size      int64 // of the input, bytes; 0: nobody knows
 }
+
+// position is how many lines of an input were counted, with the fingerprints of the first and the last of them, so that
+// another input is not taken for the rest of it.
+type position struct{ lines, first, last int64 }
 
 // batch is lines with their items.
 type batch struct {
@@ -38,7 +45,9 @@ type batch struct {
 	ids     []string     // of the entries of a stream
 	done    func() error // to be called once all is done; may be nil
 	skipped int64
-	end     int64 // bytes read so far
+	long    []int64 // numbers of lines that were too long
+	last    int64   // fingerprint of the last line
+	end     int64   // bytes read so far
 }
 
 // check refuses flags that do not go together.
@@ -106,7 +115,18 @@ func (b *batch) add(in *input, line string) bool {
 	return true
 }
 
-// batches reads lines until the input ends or ctx does. Then failed says why it ended early,
+// addRecord puts a record of standard input into the batch.
+func (b *batch) addRecord(in *input, l *record) {
+	if l.long {
+		b.n, b.skipped, b.long = b.n+l.lines, b.skipped+1, append(b.long, b.first+b.n+1)
+	} else {
+		b.add(in, l.text)
+		b.n += l.lines - 1
+	}
+	b.last, b.end = l.print, l.end
+}
+
+// batches reads records until the input ends or ctx does. Then failed says why it ended early,
 // if it did.
 func (in *input) batches(ctx context.Context, r io.Reader) (out <-chan *batch, failed *error) {
 	if f, ok := r.(*os.File); ok {
@@ -114,55 +134,35 @@ func (in *input) batches(ctx context.Context, r io.Reader) (out <-chan *batch, f
 			in.size = info.Size()
 		}
 	}
-	type line struct {
-		text string
-		end  int64
-	}
-	lines, batches := make(chan line, batchLines), make(chan *batch)
+	records, batches := make(chan *record, batchLines), make(chan *batch)
 	failed = new(error)
 	go func() {
-		defer close(lines)
-		src := bufio.NewReaderSize(r, maxLine)
-		for n, end := int64(1), int64(0); ; n++ {
-			text, err := src.ReadSlice('\n')
-			if end += int64(len(text)); errors.Is(err, bufio.ErrBufferFull) {
-				*failed = fmt.Errorf("line %d is longer than %d bytes", n, maxLine)
-				return
+		defer close(records)
+		*failed = in.read(r, func(l *record) bool {
+			select {
+			case records <- l:
+				return true
+			case <-ctx.Done():
+				return false
 			}
-			if err != nil && err != io.EOF {
-				*failed = err
-				return
-			}
-			if len(text) > 0 && n > in.first {
-				select {
-				case lines <- line{strings.TrimSuffix(strings.TrimSuffix(string(text), "\n"), "\r"), end}:
-				case <-ctx.Done():
-					return
-				}
-			}
-			if err != nil {
-				return
-			}
-		}
+		})
 	}()
 	go func() {
 		defer close(batches)
-		next := in.first
+		next := in.committed.lines
 		for more := true; more; {
 			b := &batch{first: next}
-			var l line
-			if l, more = <-lines; !more {
+			var l *record
+			if l, more = <-records; !more {
 				return
 			}
 			full := time.After(batchTime)
 			for waiting := true; waiting; {
-				b.add(in, l.text)
-				b.end = l.end
-				if b.n == batchLines {
+				if b.addRecord(in, l); b.n >= batchLines {
 					break
 				}
 				select {
-				case l, more = <-lines:
+				case l, more = <-records:
 					waiting = more
 				case <-full:
 					waiting = false

@@ -29,7 +29,8 @@ which part of it is. The results alone are on standard output.
 
 train adds every record to the filter, or counts it in the sketch, which must exist. With
 --source NAME it commits its position together with the counts: after it was cut off, run it
-again with the same input and the same name, and every line counts once. query prints the
+again with the same input and the same name, and every line counts once. Another input under
+that name is refused, by its first line and the last one that was counted. query prints the
 lines that are in the filter, or the item and its estimate for each line. dedup prints a
 line the first time only.
 
@@ -38,7 +39,7 @@ has several, the line is a JSON object of them. They are acknowledged once they 
 counted. Their ids are opids: an entry that is delivered again within the table's WINDOW
 counts once.
 
-The exit status is 0 if all was done, 2 if some lines had no such field, otherwise 1. Set the
+The exit status is 0 if all was done, 2 if some lines had no such field or more than 1 MiB, otherwise 1. Set the
 password in the environment variable ` + connect.PasswordVariable + `.`
 
 const (
@@ -50,6 +51,8 @@ const (
 	replyTimeout = 30 * time.Second
 	patience     = 60 * time.Second
 	again        = 100 * time.Millisecond
+	// reported is how many lines that are too long are named.
+	reported = 10
 )
 
 // run is one run of a subcommand.
@@ -68,7 +71,8 @@ type run struct {
 	handle  func(ctx context.Context, b *batch) error
 	stage   string
 	done    int64 // lines
-	skipped int64 // lines without the field
+	skipped int64 // lines without the field, or too long
+	long    int64 // of these, those that are too long
 }
 
 // New returns the command.
@@ -150,6 +154,12 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 			break
 		}
 		r.done, r.skipped = r.done+b.n, r.skipped+b.skipped
+		for _, n := range b.long {
+			if r.long++; r.long <= reported {
+				progress.Clear()
+				fmt.Fprintf(stderr, "line %d is longer than %d bytes: it is passed over\n", n, maxLine)
+			}
+		}
 		progress.Set(fmt.Sprintf("%s, %.0f lines a second", r.stage, rate()), r.size > 0, max(b.end, r.done), max(r.size, b.end, r.done))
 	}
 	cancel()
@@ -157,11 +167,13 @@ func (r *run) run(in io.Reader, stderr io.Writer, prepare func(r *run) error) (e
 	fmt.Fprintf(stderr, "%s: %d lines, %.0f a second\n", r.stage, r.done, rate())
 	switch {
 	case err != nil:
-		return fmt.Errorf("line %d: %w", r.first+r.done+1, err)
+		return fmt.Errorf("line %d: %w", r.committed.lines+r.done+1, err)
 	case signalled.Err() != nil && r.from == "":
 		return errors.New("interrupted")
 	case *failed != nil:
 		return *failed
+	case r.long > 0:
+		return partly(fmt.Sprintf("lines that are too long: %d; without the field: %d", r.long, r.skipped-r.long))
 	case r.skipped > 0:
 		return partly(fmt.Sprintf("lines without the field: %d", r.skipped))
 	}

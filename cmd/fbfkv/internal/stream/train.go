@@ -11,7 +11,7 @@ import (
 )
 
 // Bits of a Bloom filter may be set again. Counts may not be added again, so a batch has an
-// opid: the run and the number of its first line. With --source there is a position besides,
+// opid: the run, the input's first line and the number of its own first line. With --source there is a position besides,
 // which outlives the window in which opids are remembered. It is committed together with
 // counts, in one transaction that ends if they are refused, and after bits. WATCH stops the
 // late EXEC of a feeder that was killed.
@@ -43,7 +43,7 @@ func (r *run) train() error {
 		if r.cms == "" {
 			return append([]any{"BF.MADD", key}, items...)
 		}
-		c := []any{"CMS.CINCRBY", key, fmt.Sprint(name, ":", b.first)}
+		c := []any{"CMS.CINCRBY", key, fmt.Sprintf("%s:%x:%d", name, uint64(r.line1), b.first)}
 		for _, item := range items {
 			c = append(c, item, counts[item])
 		}
@@ -75,7 +75,11 @@ func (r *run) train() error {
 		return failure("--source goes with standard input: the entries of a stream have ids")
 	}
 	progress := "progress:" + r.source + ":{" + tagOf(key) + "}"
-	r.first, err = r.position(progress)
+	r.refuse = func(why string) error {
+		return fmt.Errorf("this is not the input of which --source %s has counted %d lines: %s. If it is another file, such as the next one after log rotation, "+
+			"give it a name of its own; to count all of it under this name, DEL %s first", r.source, r.committed.lines, why, progress)
+	}
+	r.committed, err = r.position(progress)
 	add := r.handle
 	r.handle = func(ctx context.Context, b *batch) error {
 		if r.cms != "" && len(b.items) > 0 {
@@ -107,13 +111,25 @@ func refused(r connect.Reply) error {
 	return r.Err()
 }
 
-// position returns how many lines were committed.
-func (r *run) position(progress string) (n int64, err error) {
+// firstOf and lastOf are the keys of the fingerprints beside a position.
+func firstOf(progress string) string { return progress + ":first" }
+func lastOf(progress string) string  { return progress + ":last" }
+
+// position returns which lines were committed.
+func (r *run) position(progress string) (at position, err error) {
 	err = r.try(context.Background(), func() error {
-		n, err = lines(r.client.Do(context.Background(), "GET", progress))
+		all, err := r.client.Do(context.Background(), "MGET", progress, firstOf(progress), lastOf(progress)).List()
+		if err == nil && len(all) != 3 {
+			err = failure("the server answers another number of positions")
+		}
+		for i, n := range []*int64{&at.lines, &at.first, &at.last} {
+			if err == nil {
+				*n, err = lines(all[i])
+			}
+		}
 		return err
 	})
-	return n, err
+	return at, err
 }
 
 // lines reads a position; there is none at the beginning.
@@ -136,7 +152,8 @@ func (r *run) commit(ctx context.Context, progress string, b *batch, counts ...[
 			}
 			at, err := lines(conn.Do("GET", progress))
 			if err == nil && at == b.first {
-				return execute(conn, progress, append(counts, []any{"SET", progress, next}))
+				return execute(conn, progress, append(counts,
+					[]any{"MSET", progress, next, firstOf(progress), r.line1, lastOf(progress), b.last}))
 			}
 			conn.Do("UNWATCH")
 			if err == nil && at != next { // else only the answer was lost
