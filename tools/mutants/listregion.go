@@ -47,8 +47,8 @@ var regionMutants = []mutant{
 	{
 		guarantee: "G4", name: "a deleted counter without parts is forgotten at once",
 		file:     "store/regionown.go",
-		old:      "(!r.c.kind.isObject() || r.c.parts() != nil)",
-		new:      "r.c.parts() != nil",
+		old:      "	if x.givesParts(r) && !r.c.kind.isObject() {\n",
+		new:      "	if x.givesParts(r) && r.c.parts() != nil {\n",
 		packages: "./store", tests: "TestRegionCommands",
 	},
 	{
@@ -68,8 +68,8 @@ var regionMutants = []mutant{
 	{
 		guarantee: "G4", name: "recovery applies an own operation to a key without the parts of its row",
 		file:     "store/redo.go",
-		old:      "	if e.c != nil && e.c.seq == 0 && e.needsParts() {\n",
-		new:      "	if false {\n",
+		old:      "	if e.c != nil && e.c.seq == 0 && (",
+		new:      "	if e.c != nil && false && (",
 		packages: "./store", tests: "TestRegionCommands",
 	},
 	{

@@ -32,9 +32,9 @@ var regionShardMutants = []mutant{
 	},
 	{
 		guarantee: "shard tells", name: "a replica that is behind refuses",
-		file:     "store/pull.go",
-		old:      "	case q.After > last && s.replica == nil:\n",
-		new:      "	case q.After > committed:\n",
+		file:     "store/proof.go",
+		old:      "	case s.replica != nil:\n",
+		new:      "	case false:\n",
 		packages: "./store", tests: "TestShardTells",
 	},
 	{
