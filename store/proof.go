@@ -71,7 +71,7 @@ func fingerprint(section []byte) uint64 { return xxhash.Sum64(section) }
 // proofKey is the key of a directory's proofs. Copies of the directory have the same one.
 func (s *Store) proofKey() []byte {
 	meta := s.db.Meta()
-	k := hmac.New(sha256.New, binary.LittleEndian.AppendUint64(nil, meta.Seed))
+	k := hmac.New(sha256.New, meta.Seed[:])
 	k.Write([]byte("positions that regions are told"))
 	k.Write(meta.ID[:])
 	return k.Sum(nil)
