@@ -18,6 +18,9 @@ func (x *decider) turn(op *Op) error {
 			return err
 		}
 	}
+	if err := x.endObjects(op); err != nil {
+		return err
+	}
 	return kinds[op.Kind].turn(x, op)
 }
 

@@ -478,9 +478,7 @@ func (x *decider) take(op *Op) {
 		op.Err = ErrLeaving
 		return
 	}
-	if op.Err = x.endObjects(op); op.Err == nil {
-		op.Err = x.turn(op)
-	}
+	op.Err = x.turn(op)
 	for i := range x.of(op) {
 		r := &x.of(op)[i]
 		if p := r.p; op.Kind.can(ofKeys) || r.verdict == verdictSeen && r.seen.Own() && op.Err == nil {
@@ -505,9 +503,7 @@ func (x *decider) apply() {
 		t.need = p.seq
 		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)
 		p.saving.logBytes += uint64(len(p.draft.section))
-		if p.regions != nil {
-			p.end = logEnd{p.seq, fingerprint(p.draft.section)}
-		}
+		p.noteEnd()
 		p.draft.first = 0
 		if cap(p.draft.section) > maxKeptSection {
 			p.draft.section = nil

@@ -66,6 +66,13 @@ func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
 // logEnd is where a section of the log ends, and a fingerprint of it.
 type logEnd struct{ seq, print uint64 }
 
+// noteEnd notes the end of the section at hand, which is logged now.
+func (p *partition) noteEnd() {
+	if p.regions != nil {
+		p.end = logEnd{p.seq, fingerprint(p.draft.section)}
+	}
+}
+
 func fingerprint(section []byte) uint64 { return xxhash.Sum64(section) }
 
 // proofKey is the key of a directory's proofs. Copies of the directory have the same one.
