@@ -502,8 +502,7 @@ func (x *decider) apply() {
 		}
 		t.need = p.seq
 		x.batch.AppendLog(p.id, p.draft.first, p.draft.section)
-		p.saving.logBytes += uint64(len(p.draft.section))
-		p.noteEnd()
+		p.noteSection()
 		p.draft.first = 0
 		if cap(p.draft.section) > maxKeptSection {
 			p.draft.section = nil

@@ -66,8 +66,9 @@ func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
 // logEnd is where a section of the log ends, and a fingerprint of it.
 type logEnd struct{ seq, print uint64 }
 
-// noteEnd notes the end of the section at hand, which is logged now.
-func (p *partition) noteEnd() {
+// noteSection notes the size and the end of the section at hand, which is logged now.
+func (p *partition) noteSection() {
+	p.saving.logBytes += uint64(len(p.draft.section))
 	if p.regions != nil {
 		p.end = logEnd{p.seq, fingerprint(p.draft.section)}
 	}
