@@ -300,9 +300,8 @@ func (x *decider) pieceFrom(from int) int {
 // may evict what it loads again and again.
 const maxFetches = 4
 
-// lock takes the share's partitions in ascending order, the one order in which
-// anyone waits for more than one. For one that is away it waits with nothing locked, and
-// with nothing uncommitted that others may wait for.
+// lock takes the share's partitions in ascending order, as all callers that wait for several do. For one
+// that is away it waits with nothing locked, and with nothing uncommitted that others may wait for.
 func (x *decider) lock() {
 	for i := 0; i < len(x.share.touched); i++ {
 		p := x.share.touched[i].p
@@ -346,8 +345,7 @@ func (x *decider) tryLock() bool {
 	return true
 }
 
-// locked makes the partitions, just locked, ready for the batch. The clock is read here,
-// once for all of them, so that time never goes back within a partition.
+// locked makes partitions just locked ready for the batch. It reads the clock once, so that none's time goes back.
 func (x *decider) locked() {
 	x.frozen, x.moved, x.leaving, x.unread = nil, false, x.s.leaving.on.Load(), false
 	for i := range x.share.touched {

@@ -177,7 +177,7 @@ func (p *partition) loadPages(pages func(fn func(persistence.Page) error) error)
 	})
 }
 
-// missesPages reports whether an object should have had pages on disk.
+// missesPages reports whether an object lacks pages that should have been on disk.
 func (p *partition) missesPages() bool {
 	for _, c := range p.objects {
 		if o, ok := c.object().(*paged); ok && o.misses() {

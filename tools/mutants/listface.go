@@ -76,8 +76,8 @@ var faceMutants = []mutant{
 	{
 		guarantee: "G3", name: "a replica without a leader answers for ever",
 		file:     "commands/clusterroute.go",
-		old:      "		r.stale = limit > 0 && time.Since(v.own.LostAt) > limit\n",
-		new:      "		r.stale = limit < 0\n",
+		old:      "	return limit > 0 && lacks > limit\n",
+		new:      "	return limit < 0 && lacks > limit\n",
 		packages: "./commands", tests: "TestRouting",
 	},
 	{

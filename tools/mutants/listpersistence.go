@@ -19,7 +19,7 @@ var persistenceMutants = []mutant{
 	{
 		guarantee: "G4", name: "a stream writes where it likes",
 		file:     "persistence/stream.go",
-		old:      "!streamPath.MatchString(path) || ",
+		old:      "!backupPath.MatchString(path) || ",
 		new:      "",
 		packages: "./persistence", tests: "TestForgedStream",
 	},

@@ -75,8 +75,8 @@ var rebuildMutants = []mutant{
 	{
 		guarantee: "G3", name: "WATCH answers with a sequence that may be taken back",
 		file:     "store/kinds.go",
-		old:      "{is: manyKeys, turn: (*decider).watch}",
-		new:      "{is: manyKeys | ofKeys, turn: (*decider).watch}",
+		old:      "{is: manyKeys | anyObject, turn: (*decider).watch}",
+		new:      "{is: manyKeys | ofKeys | anyObject, turn: (*decider).watch}",
 		packages: "./store", tests: "TestWatchTakenBack",
 	},
 	{

@@ -33,8 +33,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "take-back", name: "in a run the first record of an operation counts, not the newest",
 		file:     "store/seen/search.go",
-		old:      "			if (!s.found || buf.Seq > s.seq) && isOf(",
-		new:      "			if !s.found && isOf(",
+		old:      "			if !s.found || buf.Seq > s.seq {\n",
+		new:      "			if !s.found {\n",
 		packages: "./store/seen", tests: "TestSupersede$",
 	},
 	{
@@ -103,8 +103,8 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "take-back", name: "two earlier applications in one pull are taken back for twice",
 		file:     "store/regionhear.go",
-		old:      "	if o, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {\n",
-		new:      "	if o, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok && r.verdict != verdictSeen {\n",
+		old:      "	if o, _, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok {\n",
+		new:      "	if o, _, _, ok := r.p.seen.FindSinceMark(r.hash, r.key, id); ok && r.verdict != verdictSeen {\n",
 		packages: "./store", tests: "TestTwinsInOnePull",
 	},
 	{

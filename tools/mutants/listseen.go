@@ -19,8 +19,8 @@ var seenMutants = []mutant{
 	{
 		guarantee: "G1", name: "of records that are not in the index only the last one is asked",
 		file:     "store/seen/bundle.go",
-		old:      "	if b := s.findFrom(s.index.count, hash, key, id); b != nil {\n",
-		new:      "	if b := s.findFrom(max(s.index.count, s.count-1), hash, key, id); b != nil {\n",
+		old:      "	if b := s.findFrom(s.index.count, hash, key, id, others); b != nil {\n",
+		new:      "	if b := s.findFrom(max(s.index.count, s.count-1), hash, key, id, others); b != nil {\n",
 		packages: "./store/seen", tests: "TestRecentFind",
 	},
 	{

@@ -74,10 +74,10 @@ var sketchMutants = []mutant{
 	},
 	{
 		guarantee: "G2", name: "a sketch without its pages is empty",
-		file:     "store/recover.go",
-		old:      "	if key, yes := p.missesPages(); yes {\n",
-		new:      "	if key, yes := p.missesPages(); yes && key == \"\" {\n",
-		packages: "./store", tests: "TestPagesAreChecked",
+		file:     "store/unreadable.go",
+		old:      "ok && o.misses() {\n			p.markUnreadable(c, errors.New(\"its pages",
+		new:      "ok && o.misses() && o == nil {\n			p.markUnreadable(c, errors.New(\"its pages",
+		packages: "./store", tests: "TestPagesAreChecked|TestUnreadableObject$",
 	},
 	{
 		guarantee: "G4", name: "unfinished fragments stay",
