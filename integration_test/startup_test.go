@@ -109,11 +109,11 @@ func TestUnwritableDirectory(t *testing.T) {
 // setting in the help text.
 func TestHelpAndVersion(t *testing.T) {
 	t.Parallel()
-	help, err := exec.Command(program, "--help").Output()
+	help, err := exec.Command(program, "--help", "settings").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"CINCRBY", "--port", "--dir", "--appendfsync", "--requirepass", "--maxclients",
+	for _, want := range []string{"--port", "--dir", "--appendfsync", "--requirepass", "--maxclients",
 		"--timeout", "--save", "--accept-forgotten-window"} {
 		if !strings.Contains(string(help), want) {
 			t.Errorf("--help does not mention %s", want)

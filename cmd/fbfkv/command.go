@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,11 +27,14 @@ func newRootCommand() *cobra.Command {
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
 	root.SetVersionTemplate(versionLine() + "\n")
-	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
-		if cmd == root {
-			fmt.Fprint(cmd.OutOrStdout(), helpText())
-		} else {
+	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
+		switch {
+		case cmd != root:
 			fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", cmd.Long, cmd.UsageString())
+		case slices.Contains(args, "settings"):
+			fmt.Fprint(cmd.OutOrStdout(), settingsText())
+		default:
+			fmt.Fprint(cmd.OutOrStdout(), helpIntro)
 		}
 	})
 	root.Flags().SortFlags = false
@@ -41,11 +45,11 @@ func newRootCommand() *cobra.Command {
 		if errors.As(err, &bad) {
 			err = fmt.Errorf("--%s: %w", bad.GetFlag().Name, bad.Unwrap()) // without the value: it may be a password
 		}
-		listed := "settings"
+		lists := "--help settings lists the settings"
 		if cmd != root {
-			listed = "flags"
+			lists = "--help lists the flags"
 		}
-		return fmt.Errorf("%w (%s --help lists the %s)", err, cmd.CommandPath(), listed)
+		return fmt.Errorf("%w (%s %s)", err, cmd.CommandPath(), lists)
 	})
 	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		if cmd.ValidateRequiredFlags() != nil {

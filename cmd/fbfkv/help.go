@@ -24,7 +24,7 @@ Usage:
   fbfkv --port 6380 --dir /var/lib/fbfkv
   fbfkv /etc/fbfkv.conf --loglevel debug
   fbfkv --check-config /etc/fbfkv.conf  print everything wrong with it, or ok
-  fbfkv --appendfsync everysec          do not wait for the disk, see below
+  fbfkv --appendfsync everysec          do not wait for the disk
   fbfkv check DIR                       check a data directory or a backup
   fbfkv backup DIR                      copy a running server's data (-: stdout)
   fbfkv restore BACKUP DIR              make a data directory of it (-: stdin)
@@ -46,14 +46,14 @@ SIGTERM, SIGINT and the command SHUTDOWN stop the server in an orderly way; a
 second signal stops it at once. Neither loses anything acknowledged. SIGHUP opens
 the log file again and reads the TLS certificates again.
 
-Defaults are in parentheses. Settings marked with * can be changed while the
-server runs: redis-cli CONFIG SET <setting> <value>. Sizes take the units kb, mb,
-gb (1024) and k, m, g (1000), times ms, s, m, h and d.
+  fbfkv --help settings                 all settings
+  fbfkv --version                       version, commit and compiler
 `
 
-const helpEnd = `
-      --help      this text
-      --version   version, commit and compiler of this program
+const settingsIntro = `Settings are given as --setting value, or as lines of a configuration file,
+without the dashes. Defaults are in parentheses. Settings marked with * can be
+changed while the server runs: redis-cli CONFIG SET <setting> <value>. Sizes take
+the units kb, mb, gb (1024) and k, m, g (1000), times ms, s, m, h and d.
 `
 
 // The widths of the help text.
@@ -62,10 +62,10 @@ const (
 	helpIndent = 6
 )
 
-// helpText renders the settings, group by group, from their declarations.
-func helpText() string {
+// settingsText renders the settings, group by group, from their declarations.
+func settingsText() string {
 	var b strings.Builder
-	b.WriteString(helpIntro)
+	b.WriteString(settingsIntro)
 	group := ""
 	for i := range server.Settings {
 		s := &server.Settings[i]
@@ -83,7 +83,6 @@ func helpText() string {
 		fmt.Fprintf(&b, "\n %s --%s %s   (%s)\n", mark, s.Name, s.Syntax(), s.Default)
 		b.WriteString(wrap(s.Doc, helpIndent, helpWidth))
 	}
-	b.WriteString(helpEnd)
 	return b.String()
 }
 

@@ -2,7 +2,7 @@
 //
 // It reads its settings from flags and a configuration file, opens the data
 // directory, serves until it is told to stop, and closes the directory again.
-// fbfkv --help lists every setting.
+// fbfkv --help settings lists every setting.
 package main
 
 import (

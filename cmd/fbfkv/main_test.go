@@ -365,6 +365,12 @@ func TestHelp(t *testing.T) {
 	if code := run([]string{"--help"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
 		t.Fatalf("exit status %d, stderr %q", code, &stderr)
 	}
+	if lines := strings.Count(stdout.String(), "\n"); lines > 48 || !strings.Contains(stdout.String(), "--help settings") {
+		t.Errorf("%d lines do not fit a screen, or the way to the settings is missing:\n%s", lines, &stdout)
+	}
+	if code := run([]string{"--help", "settings"}, &stdout, &stderr); code != 0 || stderr.Len() > 0 {
+		t.Fatalf("exit status %d, stderr %q", code, &stderr)
+	}
 	help := stdout.String()
 	for i := range server.Settings {
 		s := &server.Settings[i]
@@ -391,7 +397,7 @@ func TestVersion(t *testing.T) {
 // are settings' names too are the subcommand's own.
 func TestSubcommandArguments(t *testing.T) {
 	for in, want := range map[string]string{
-		"check":                   "fbfkv: usage: fbfkv check DIR (fbfkv check --help tells more)",
+		"check":                   "fbfkv: usage: fbfkv check [--drop-unreadable] DIR (fbfkv check --help tells more)",
 		"restore a":               "fbfkv: usage: fbfkv restore BACKUP|- DIR ",
 		"healthcheck a":           "fbfkv: usage: fbfkv healthcheck ",
 		"backup --user saver dir": "fbfkv: --user needs a password",

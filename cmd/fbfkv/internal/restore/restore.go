@@ -34,7 +34,7 @@ func New() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if _, err := restore(args[0], dir, cmd); err != nil {
+			if _, err := restore(args[0], dir, "not restored", cmd); err != nil {
 				return err
 			}
 			from := args[0]
@@ -55,8 +55,9 @@ type restored struct {
 	info       *store.StreamInfo // nil if it was a directory
 }
 
-// restore makes dir of a backup: a directory or, for -, the command's standard input.
-func restore(from, dir string, cmd *cobra.Command) (r restored, err error) {
+// restore makes dir of a backup: a directory or, for -, the command's standard input. The error about a
+// backup that is not sound begins with unsound.
+func restore(from, dir, unsound string, cmd *cobra.Command) (r restored, err error) {
 	stdout, stderr := cmd.OutOrStdout(), cmd.ErrOrStderr()
 	progress := bar.New(stderr)
 	name := from
@@ -64,7 +65,7 @@ func restore(from, dir string, cmd *cobra.Command) (r restored, err error) {
 		progress.Clear()
 		report, err := check.Run(dir, name, stdout, stderr)
 		if err != nil && !report.OnlyUnreadable() {
-			return fmt.Errorf("not restored: %w", err)
+			return fmt.Errorf("%s: %w", unsound, err)
 		}
 		r.keys, r.unreadable = report.Keys, len(report.Unreadable)
 		return nil

@@ -55,7 +55,7 @@ func verify(from, addr string, login *connect.Flags, cmd *cobra.Command) error {
 	}
 	defer os.RemoveAll(aside)
 	dir := filepath.Join(aside, "data")
-	r, err := restore(from, dir, cmd)
+	r, err := restore(from, dir, "it is no good backup; keep an older one, and find out what damaged it", cmd)
 	if err != nil {
 		return err
 	}
