@@ -46,7 +46,7 @@ func TestLimits(t *testing.T) {
 		{"filter memory, ALTER", frame("CTABLE", "ALTER", "t", "CAPACITY", "2000"), frame("CTABLE", "ALTER", "t", "CAPACITY", "100000000"),
 			"+OK", "-OOM filter memory limit reached"},
 		{"filter memory, filter", frame("FBF.RESERVE", "f", "CAPACITY", "1000"), frame("FBF.RESERVE", "g", "CAPACITY", "100000000"),
-			"+OK", "-OOM filter memory limit reached"},
+			"+OK", "-OOM sketches and filter keys have their half of filter-maxmemory"},
 	} {
 		c := s.dial()
 		before := s.dial().do("DBSIZE")

@@ -167,7 +167,7 @@ func TestStale(t *testing.T) {
 	c := s.dial()
 	const window, skew = 100_000, 500
 	stale := "-STALE operation is older than what the table remembers (WINDOW), so it may have been applied: check the counter; if it must still count, send it with a new opid"
-	future := "-ERR operation time is in the future, by more than SKEW (5s): compare the clocks of client and server"
+	future := "-ERR operation time is in the future, by more than SKEW (500ms): compare the clocks of client and server"
 	for _, idtime := range []string{"NONE", "MS", "UUIDV7"} {
 		c.want("+OK", "CTABLE", "CREATE", idtime, "PREFIX", idtime+":", "IDTIME", idtime,
 			"WINDOW", strconv.Itoa(window), "SKEW", strconv.Itoa(skew))

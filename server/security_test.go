@@ -323,9 +323,9 @@ func TestFailedLoginsAreLogged(t *testing.T) {
 // TestGuessersHoldUpNobody: while many connections guess passwords, another
 // client is answered as ever, and the guessers get few answers.
 func TestGuessersHoldUpNobody(t *testing.T) {
-	s := start(t, "requirepass", "pw")
+	s := start(t, "requirepass", "pw", "user", "bystander on nopass ~* +@all")
 	bystander := s.dial(t)
-	bystander.expect("+OK", "AUTH", "pw")
+	bystander.expect("+OK", "AUTH", "bystander", "any") // without a password, so the address is not trusted
 	stop := make(chan struct{})
 	var guesses atomic.Int64
 	var wg sync.WaitGroup
