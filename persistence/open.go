@@ -126,7 +126,7 @@ func (db *DB) logOptions(o Options) oplog.Options {
 	return oplog.Options{
 		FS: db.fs, Dir: db.path(logName), MarkDir: db.dir, FileSize: o.LogFileSize, Partitions: db.Meta().Partitions,
 		Fsync: o.Fsync, Logger: o.Logger, Now: o.Now, Ticks: o.ticks, Failed: &db.failed, Full: &db.spare.lacks,
-		Sections: o.Sections,
+		Sections: o.Sections, Salvage: o.Salvage,
 	}
 }
 

@@ -57,6 +57,8 @@ type Options struct {
 	// Sections says where in the data of an entry of a replicated log the partitions'
 	// sections lie (oplog.Options). nil: the directory is no cluster's.
 	Sections func(e *oplog.Entry) (from, to int, begins bool, err error)
+	// Salvage lets OpenReadOnly read a damaged op log up to the damage (oplog.Options).
+	Salvage bool
 	// Logger receives Pebble's messages: its chatter at debug level, slow
 	// disks at warn, background errors at error. nil: discarded.
 	Logger *slog.Logger

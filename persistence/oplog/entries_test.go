@@ -122,6 +122,11 @@ func TestEntries(t *testing.T) {
 	if _, err := tryOpen(testOptions(mem)); !errors.Is(err, ErrReplicated) {
 		t.Fatal("a node without a cluster opened it:", err)
 	}
+	o := testOptions(mem)
+	o.Salvage = true // which takes nothing that it cannot read for damage
+	if _, err := OpenReadOnly(o); !errors.Is(err, ErrReplicated) {
+		t.Fatal("what counts in a shard's log is not known here:", err)
+	}
 }
 
 // TestEntryOrder: what would leave a gap or take back what was applied is refused, and

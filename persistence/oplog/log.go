@@ -48,6 +48,8 @@ type Options struct {
 	// with the entry. It depends on the entry alone, begins not on its Reign.
 	// nil: the log is not a replicated one, and has no entries.
 	Sections func(e *Entry) (from, to int, begins bool, err error)
+	// Salvage lets OpenReadOnly read a damaged log up to the damage (Log.Damage). false: damage is an error.
+	Salvage bool
 }
 
 func (o Options) withDefaults() Options {
@@ -83,6 +85,7 @@ type Log struct {
 	hang       hang
 	policyMu   sync.Mutex // one change of the policy at a time
 	recovery   Recovery
+	damage     error        // Damage
 	index      [][]location // by partition: what Open or BeginRecovery found, until EndRecovery
 	recovering *Hold        // from BeginRecovery to EndRecovery
 	isClosed   atomic.Bool
@@ -158,6 +161,9 @@ func scanAll(o Options) (*Log, scannedLog, error) {
 	}
 	return l, s, err
 }
+
+// Damage says where a log that is salvaged is damaged: nothing behind it is read; nil: it is sound.
+func (l *Log) Damage() error { return l.damage }
 
 // Recovery returns what Open had to do.
 func (l *Log) Recovery() Recovery { return l.recovery }

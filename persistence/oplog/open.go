@@ -1,6 +1,7 @@
 package oplog
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -66,12 +67,21 @@ func (l *Log) scan() (scannedLog, error) {
 	s.mark = mark
 	es := entryScan{limit: math.MaxUint64}
 	for _, num := range nums {
-		if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
-			return s, disk.Corruptf("%s of the op log is missing", fileName(s.files[n-1].num+1))
+		var f scannedFile
+		err := s.precedes(num)
+		if err == nil {
+			f, err = l.scanFile(num, nil, &es)
+			err = disk.Wrap("scan the op log", err)
 		}
-		f, err := l.scanFile(num, nil, &es)
+		if n := len(s.files); err == nil && l.o.Salvage && n > 0 && !s.files[n-1].closed() && !f.empty() {
+			err = s.files[n-1].ended()
+		}
+		if err != nil && l.o.Salvage && !errors.Is(err, ErrReplicated) {
+			l.damage = err
+			break
+		}
 		if err != nil {
-			return s, disk.Wrap("scan the op log", err)
+			return s, err
 		}
 		s.files = append(s.files, f)
 	}
@@ -80,14 +90,30 @@ func (l *Log) scan() (scannedLog, error) {
 	for n := len(s.files); n > 0 && s.files[n-1].empty() && s.files[n-1].num > mark.File; n-- {
 		s.files = s.files[:n-1]
 	}
-	return s, s.judge(marked, l.o.FS.PathBase(l.o.Dir), &l.recovery)
+	err = s.judge(marked, l.o.FS.PathBase(l.o.Dir), &l.recovery)
+	if l.o.Salvage {
+		l.damage, err = cmp.Or(l.damage, err), nil
+	}
+	return s, err
+}
+
+// precedes refuses a file that does not follow the one before.
+func (s *scannedLog) precedes(num uint64) error {
+	if n := len(s.files); n > 0 && s.files[n-1].num+1 != num {
+		return disk.Corruptf("%s of the op log is missing", fileName(s.files[n-1].num+1))
+	}
+	return nil
+}
+
+func (f *scannedFile) ended() error {
+	return disk.Corruptf("%s of the op log ends at byte %d without having been closed", fileName(f.num), f.tail.Valid)
 }
 
 // judge compares what was found with what the mark says was durable.
 func (s *scannedLog) judge(marked bool, dir string, r *Recovery) error {
 	for i := range max(len(s.files)-1, 0) {
 		if f := &s.files[i]; !f.closed() {
-			return disk.Corruptf("%s of the op log ends at byte %d without having been closed", fileName(f.num), f.tail.Valid)
+			return f.ended()
 		}
 	}
 	if len(s.files) == 0 {

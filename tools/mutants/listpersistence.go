@@ -17,6 +17,13 @@ var persistenceMutants = []mutant{
 		packages: "./persistence", tests: "TestStreamDamage",
 	},
 	{
+		guarantee: "G8", name: "an export goes on behind damage",
+		file:     "persistence/oplog/open.go",
+		old:      "			l.damage = err\n			break\n",
+		new:      "			l.damage = err\n			continue\n",
+		packages: "./store", tests: "TestExport$",
+	},
+	{
 		guarantee: "G4", name: "a stream writes where it likes",
 		file:     "persistence/stream.go",
 		old:      "!backupPath.MatchString(path) || ",

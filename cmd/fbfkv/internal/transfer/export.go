@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/connect"
 	"github.com/fbfkv/fbfkv/resp"
+	"github.com/fbfkv/fbfkv/store"
 )
 
 const exportHelp = `Writes the counters of a running fbfkv server to standard output, with their expiries:
@@ -22,6 +24,10 @@ const exportHelp = `Writes the counters of a running fbfkv server to standard ou
   csv      a line key,value,expires_unix_ms; the first one names the columns
   ndjson   an object {"key":…,"value":…,"expires_unix_ms":…} a line. A key that is not
            UTF-8 is there as "key_base64" instead
+
+With --dir it reads a data directory that no server has open, and changes nothing there. If the
+op log is damaged it reads up to the damage, says so, and the exit status is 2. Filters and
+sketches are left out. The directory of a cluster's node is refused: the other nodes have it all.
 
 Filters are skipped, and listed on standard error. A counter that changes meanwhile is
 written as it was at some moment; it may be there twice. The exit status is 0, 2 if
@@ -42,11 +48,12 @@ func NewExport() *cobra.Command {
 	var (
 		w            = walk{stage: "exporting", expiry: "PEXPIRETIME"}
 		addr, format string
+		dir          string
 		server       connect.Flags
 	)
 	cmd := &cobra.Command{
-		Use:   "export [--format resp|csv|ndjson] [--match P] [--addr HOST:PORT] " + connect.Usage,
-		Short: "write the counters of a running server to standard output",
+		Use:   "export [--format resp|csv|ndjson] [--match P] [--addr HOST:PORT | --dir DIR] " + connect.Usage,
+		Short: "write the counters of a server, or of a damaged directory, to standard output",
 		Long:  exportHelp,
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -54,15 +61,21 @@ func NewExport() *cobra.Command {
 			if !ok {
 				return fmt.Errorf("--format is resp, csv or ndjson, not %q", format)
 			}
+			out := bufio.NewWriterSize(cmd.OutOrStdout(), maxBuffered)
+			if dir != "" {
+				return exportDir(dir, out, begin(out), cmd.ErrOrStderr())
+			}
 			if w.client, err = server.Client(addr, replyTimeout); err != nil {
 				return err
 			}
 			defer w.client.Close()
-			out := bufio.NewWriterSize(cmd.OutOrStdout(), maxBuffered)
 			return w.export(out, begin(out), cmd.ErrOrStderr())
 		},
 	}
 	addFlags(cmd, &w, &addr, &server)
+	cmd.Flags().StringVar(&dir, "dir", "", "read this data directory, which no server has open")
+	cmd.MarkFlagsMutuallyExclusive("dir", "addr")
+	cmd.MarkFlagsMutuallyExclusive("dir", "match")
 	cmd.Flags().StringVar(&format, "format", "resp", "what to write: resp, csv or ndjson")
 	return cmd
 }
@@ -93,6 +106,30 @@ func (w *walk) export(out *bufio.Writer, write func(string, int64, int64) error,
 		err = failed
 	}
 	return w.ended(err, skipped, "what was written is not complete")
+}
+
+// exportDir writes every counter of a directory, up to damage.
+func exportDir(dir string, out *bufio.Writer, write func(string, int64, int64) error, stderr io.Writer) error {
+	damage, err := store.Export(store.ExportOptions{Dir: dir}, func(c store.Exported) error {
+		expires := c.Expire
+		if expires == 0 {
+			expires = -1
+		}
+		return write(string(c.Key), c.Value, expires)
+	})
+	for _, found := range damage {
+		fmt.Fprintf(stderr, "damaged: %v\n", found)
+	}
+	if failed := out.Flush(); err == nil {
+		err = failed
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w; what was written is not complete", err)
+	case len(damage) > 0:
+		return exit{errors.New("the directory is damaged: what was logged behind the damage is not there"), exitSkipped}
+	}
+	return nil
 }
 
 func asRESP(out *bufio.Writer) func(string, int64, int64) error {
