@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -196,7 +197,7 @@ func (n *Node) tellPasts(last *told) {
 	}
 	c := command{kind: commandPasts, body: body}
 	future := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, witnessPeriod/10)
-	if future.Error() == nil { // else it is tried again, by the next leader if this one is none
+	if n.await(context.Background(), future.Error) == nil { // else it is tried again, by the next leader if this one is none
 		*last = told{future.Index(), pasts}
 	}
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -45,7 +46,7 @@ func (n *Node) proposeBegin() {
 	var term uint64
 	for n.mayBegin() && n.log.awaitAnswers() {
 		c := command{kind: commandBegin, origin: n.log.origin}
-		err := n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error()
+		err := n.await(context.Background(), func() error { return n.raft.ApplyLog(raft.Log{Data: c.encode(nil)}, 0).Error() })
 		if err == nil {
 			return
 		}

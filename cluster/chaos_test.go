@@ -69,11 +69,12 @@ func startLoad(s *shard, clients, keys int) *load {
 func (l *load) count(key, id string, r *rand.Rand) {
 	at := r.IntN(len(l.s.members))
 	for {
-		if n := l.s.members[at].running(); n != nil {
+		if n := l.s.members[at].use(); n != nil {
 			var b store.Batch
 			op := b.Add(store.CIncrBy)
 			op.Key, op.ID, op.Delta = []byte(key), []byte(id), 1
 			n.Store().Execute(&b)
+			l.s.members[at].users.Done()
 			switch {
 			case op.Err == nil:
 				l.mu.Lock()
@@ -97,7 +98,8 @@ func (l *load) count(key, id string, r *rand.Rand) {
 // anybody was told before.
 func (l *load) read(key string, r *rand.Rand) {
 	time.Sleep(time.Duration(r.IntN(5)) * time.Millisecond)
-	n := l.s.members[r.IntN(len(l.s.members))].running()
+	m := l.s.members[r.IntN(len(l.s.members))]
+	n := m.use()
 	if n == nil {
 		return
 	}
@@ -107,6 +109,7 @@ func (l *load) read(key string, r *rand.Rand) {
 	var b store.Batch
 	b.Add(store.Get).Key = []byte(key)
 	n.Store().Execute(&b)
+	m.users.Done()
 	op := &b.Ops[0]
 	l.mu.Lock()
 	defer l.mu.Unlock()

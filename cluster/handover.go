@@ -49,10 +49,15 @@ func (n *Node) transfer(ctx context.Context, id string) error {
 	return err
 }
 
-// handTo makes Raft hand over leadership to a node. Raft may never answer once it shuts down.
+// handTo makes Raft hand over leadership to a node.
 func (n *Node) handTo(ctx context.Context, to raft.Server) error {
+	return n.await(ctx, func() error { return n.raft.LeadershipTransferToServer(to.ID, to.Address).Error() })
+}
+
+// await waits for an answer of Raft, which may never come once Raft shuts down.
+func (n *Node) await(ctx context.Context, ask func() error) error {
 	done := make(chan error, 1)
-	go func() { done <- n.raft.LeadershipTransferToServer(to.ID, to.Address).Error() }()
+	go func() { done <- ask() }()
 	select {
 	case err := <-done:
 		return err

@@ -40,9 +40,10 @@ type shard struct {
 
 // replica is a node of a shard, and what outlives its process.
 type replica struct {
-	s  *shard
-	id string
-	fs *vfs.MemFS
+	users sync.WaitGroup // of use
+	s     *shard
+	id    string
+	fs    *vfs.MemFS
 
 	full  *crashtest.FullDisk           // around fs, in this life of the node
 	gate  atomic.Pointer[chan struct{}] // not nil: no fsync of the disk ends before it is closed
@@ -220,6 +221,7 @@ func (m *replica) stop() {
 	if m.node == nil {
 		return
 	}
+	m.users.Wait()
 	if err := m.node.Close(); err != nil {
 		m.s.t.Errorf("close node %s: %v", m.id[39:], err)
 	}
@@ -264,7 +266,18 @@ func (m *replica) kill(r *rand.Rand) {
 	n.log.close(store.ErrUndecided)
 	n.st.GiveUp()
 	n.running.Wait()
+	m.users.Wait()
 	n.st.CloseNow()
+}
+
+// use returns the node, if it runs. Its store stays open until the caller has called m.users.Done.
+func (m *replica) use() *Node {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.node != nil {
+		m.users.Add(1)
+	}
+	return m.node
 }
 
 func (m *replica) running() *Node {

@@ -292,8 +292,14 @@ func (n *Net) judge(h hello) (func(net.Conn, Identity), *refusal) {
 	if n.Aside() != nil {
 		return nil, &refusal{code: standsAside, cause: "this node stands aside"}
 	}
+	// The version is read before the members are: otherwise a configuration that arrives in between could
+	// make a member look removed. A node that knows no configuration is about to join, and was never in one.
+	var version uint64
+	if n.o.Version != nil && h.from.version > 0 {
+		version = n.o.Version()
+	}
 	if refused := n.admits(h.from.public(), h.kind); refused != nil {
-		if refused.code == stranger && n.o.Version != nil && n.o.Version() > h.from.version {
+		if refused.code == stranger && version > h.from.version {
 			refused.code = removed
 		}
 		return nil, refused

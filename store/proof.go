@@ -55,7 +55,7 @@ func (s *Store) checkAhead(by part.Region, seq, last uint64) error {
 	switch {
 	case seq <= last:
 		return nil
-	case seq-last > MaxAhead:
+	case EntriesBetween(last, seq) > MaxAhead:
 		return streamError("region %d names entry %d of this one, of which the last one is %d", by, seq, last)
 	case s.replica != nil:
 		return nil

@@ -375,14 +375,19 @@ func (x *decider) pay(r *ref) (stays bool) {
 		x.settle(r, settled)
 	}
 	for _, m := range p.regions.Members {
-		ops := p.regions.owed.of(r.key, m.Region)
-		ops = slices.Clone(ops[len(ops)-min(len(ops), x.toPay):]) // the last ones: less is to be moved
+		all := p.regions.owed.of(r.key, m.Region)
+		ops := slices.Clone(all[len(all)-min(len(all), x.toPay):]) // the last ones: less is to be moved
+		n := 0
 		switch {
-		case len(ops) == 0:
 		case m.Region == p.self():
-			x.toPay -= x.payOwn(r, ops)
+			n = x.payOwn(r, ops)
 		case p.inherited(m.Region):
-			x.toPay -= x.payAsHeir(r, m.Region, ops)
+			n = x.payAsHeir(r, m.Region, ops)
+		default:
+			continue
+		}
+		if x.toPay -= n; n == len(ops) && n < len(all) {
+			p.regions.news++ // the cycle comes back for the rest, though no other region says anything new
 		}
 	}
 	return len(p.regions.owed.byKey[string(r.key)]) > 0
@@ -404,7 +409,7 @@ func (x *decider) payOwn(r *ref, ops []owedOp) (n int) {
 // payAsHeir takes back what a removed region owes. There is always room, as its take-backs stay until the key
 // ends. They are logged at once: each has a sequence of its own, the last one that of the entry.
 func (x *decider) payAsHeir(r *ref, of part.Region, ops []owedOp) (n int) {
-	if x.reserveMore(r.owedRoom(len(ops))) != nil {
+	if len(ops) == 0 || x.reserveMore(r.owedRoom(2*len(ops))) != nil { // in the part, too
 		return 0
 	}
 	err := x.asHeir(r, of, len(ops), func(parts *part.Parts, seq uint64) {

@@ -90,16 +90,21 @@ function nodeRedisCluster(client, timeout) {
   const limits = { connectTimeout: timeout, socketTimeout: timeout, reconnectStrategy: false };
   const changes = { defaults: { ...settings, disableOfflineQueue: true, socket: { ...settings?.socket, ...limits } } };
   let own; let making; let closed = false;
-  const end = async () => {
-    try { await (own?.destroy ? own.destroy() : own?.disconnect()); } catch { /* a node's connection is closed already */ }
+  const end = async (one) => {
+    try { await (one?.destroy ? one.destroy() : one?.disconnect()); } catch { /* a node's connection is closed already */ }
   };
   const make = async () => {
     const next = client.duplicate(client._options ? changes : {});
     next.on('error', () => {});
-    await next.connect();
-    await end();
+    try {
+      await within(3 * timeout, () => next.connect()); // which may never end if a node falls silent meanwhile
+    } catch (err) {
+      end(next);
+      throw err;
+    }
+    end(own);
     own = next;
-    if (closed) await end();
+    if (closed) await end(own);
   };
   const renew = async () => {
     making ??= make().finally(() => { making = undefined; });
@@ -117,7 +122,7 @@ function nodeRedisCluster(client, timeout) {
       return sendAll(commands, call, timeout);
     },
     reload: renew,
-    close: () => { closed = true; end(); },
+    close: () => { closed = true; end(own); },
   };
 }
 

@@ -305,7 +305,8 @@ func (n *clusterNode) watch() {
 		changed, configured := node.Changed(), meta.Changed()
 		n.look()
 		if c := meta.Configuration(); c.Version > 0 {
-			n.witness.KeepOnly(&c)
+			newest := n.configuration() // the meta group may not have caught up with the directory yet
+			n.witness.KeepOnly(&newest)
 			if err := n.directory.Learn(c); err != nil {
 				n.log.Error("the cluster's configuration cannot be kept", "error", err)
 			}

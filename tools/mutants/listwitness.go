@@ -90,7 +90,7 @@ var witnessMutants = []mutant{
 	{
 		guarantee: "R9", name: "a node takes the word of one that knows less for its removal",
 		file:     "cluster/nethandshake.go",
-		old:      "n.o.Version != nil && n.o.Version() > h.from.version {",
+		old:      "version > h.from.version {",
 		new:      "n.o.Version != nil {",
 		packages: "./cluster", tests: "TestRemovedNodeHearsSo",
 	},
