@@ -124,7 +124,7 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "take-back", name: "nobody takes back what is owed",
 		file:     "store/regionowed.go",
-		old:      "			x.toPay -= x.payOwn(r, ops)\n",
+		old:      "			n = x.payOwn(r, ops)\n",
 		new:      "",
 		packages: "./store", tests: "TestTakeBackWhenFull",
 	},

@@ -103,7 +103,7 @@ var regionWireMutants = []mutant{
 	{
 		guarantee: "G1", name: "a number may be however far ahead of a region's own log",
 		file:     "store/proof.go",
-		old:      "	case seq-last > MaxAhead:\n",
+		old:      "	case EntriesBetween(last, seq) > MaxAhead:\n",
 		new:      "	case false:\n",
 		packages: "./store", tests: "TestNumberIsNoEvidence",
 	},
