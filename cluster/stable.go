@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/raft"
@@ -69,10 +70,15 @@ func (s *Stable) meta() *Stable {
 // Node returns the node's id, which was drawn with the directory: 40 hexadecimal digits.
 func (s *Stable) Node() string { return s.node }
 
+// startBits are the low bits of a start's number, which are drawn at random. So if a copy of the directory is put
+// back and started as often as the original, its number is another one: a lower one, or one that looks like a
+// later start, whose log must hold what the original has acknowledged since.
+const startBits = 24
+
 // CountStart raises the number of the directory's start, durably, and returns it (R9).
 func (s *Stable) CountStart() (number uint64, err error) {
 	if number, err = s.GetUint64([]byte(startsValue)); err == nil {
-		number++
+		number = (number>>startBits+1)<<startBits | rand.Uint64N(1<<startBits)
 		err = s.Set([]byte(startsValue), binary.BigEndian.AppendUint64(nil, number))
 	}
 	return number, err

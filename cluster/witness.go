@@ -18,7 +18,7 @@ import (
 
 // A directory can go back in time: a snapshot of the machine or a copy of the files is put back. It
 // lacks operations that it helped to acknowledge, and its vote could make a leader of a node that lacks
-// them, too (R9). It cannot know that itself. So every start raises a number in the directory, and each node
+// them, too (R9). It cannot know that itself. So every start raises a number in the directory (its low bits are random), and each node
 // remembers of each voter the highest number, and the last committed entry that it has acknowledged. The leader knows that
 // exactly, and tells the others by an entry of the log, once a second while it changes. A
 // directory that shows a lower number, or whose log ended before such an entry when it was started, is refused.

@@ -147,6 +147,26 @@ func TestOlderDirectory(t *testing.T) {
 	}
 }
 
+// TestOlderDirectoryOfOneStart: a directory that was copied while its node was down is put back after one start.
+func TestOlderDirectoryOfOneStart(t *testing.T) {
+	s := newShard(t, 3)
+	_, others := s.followers()
+	back, third := others[0], others[1]
+	s.mustAdd("k", "before")
+	s.awaitApplied()
+	back.stop()
+	older := back.copyRunning()
+	back.start()
+	for i := range 20 {
+		s.mustAdd("k", fmt.Sprint("op", i))
+	}
+	s.awaitTold(third, back)
+	back.stop()
+	back.fs = older
+	back.start()
+	await(t, "it stands aside", func() bool { return back.running().Status().Aside != nil })
+}
+
 // TestOlderDirectoryOfALeader: the same of the directory of the leader itself, which knows exactly what the others have.
 func TestOlderDirectoryOfALeader(t *testing.T) {
 	s := newShard(t, 3)

@@ -88,6 +88,13 @@ var witnessMutants = []mutant{
 		packages: "./cluster", tests: "TestIdleShardTellsNothing",
 	},
 	{
+		guarantee: "R9", name: "a copy that is started as often as the original has its number",
+		file:     "cluster/stable.go",
+		old:      " | rand.Uint64N(1<<startBits)",
+		new:      "",
+		packages: "./cluster", tests: "TestOlderDirectoryOfOneStart",
+	},
+	{
 		guarantee: "R9", name: "a node takes the word of one that knows less for its removal",
 		file:     "cluster/nethandshake.go",
 		old:      "version > h.from.version {",
