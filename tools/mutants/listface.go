@@ -203,7 +203,7 @@ var faceMutants = []mutant{
 		guarantee: "security", name: "a restore follows links",
 		file:     "persistence/backup.go",
 		old:      "		if mode := info.Mode(); !mode.IsRegular() && !mode.IsDir() {\n",
-		new:      "		if false {\n",
+		new:      "		if mode := info.Mode(); mode == 1 {\n",
 		packages: "./persistence", tests: "TestRestoreTakesFilesOnly",
 	},
 	{

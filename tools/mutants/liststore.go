@@ -132,7 +132,7 @@ var storeMutants = []mutant{
 		guarantee: "G5", name: "any number of operations with one hash is remembered",
 		file:     "store/decide.go",
 		old:      "	if r.others >= seen.MaxOthers {\n",
-		new:      "	if r.others < 0 {\n",
+		new:      "	if r.others >= seen.MaxOthers<<20 {\n",
 		packages: "./store", tests: "TestSameHash",
 	},
 	{

@@ -35,7 +35,7 @@ var witnessMutants = []mutant{
 		guarantee: "R9", name: "a leader tells nobody what the others have acknowledged",
 		file:     "cluster/aside.go",
 		old:      "	if !changed || err != nil {\n",
-		new:      "	if true {\n",
+		new:      "	if true || err != nil {\n",
 		packages: "./cluster", tests: "TestOlderDirectory$",
 	},
 	{
@@ -91,21 +91,21 @@ var witnessMutants = []mutant{
 		guarantee: "R9", name: "a copy that is started as often as the original has its number",
 		file:     "cluster/stable.go",
 		old:      " | rand.Uint64N(1<<startBits)",
-		new:      "",
+		new:      " | rand.Uint64N(1)",
 		packages: "./cluster", tests: "TestOlderDirectoryOfOneStart",
 	},
 	{
 		guarantee: "R9", name: "a node takes the word of one that knows less for its removal",
 		file:     "cluster/nethandshake.go",
 		old:      "version > h.from.version {",
-		new:      "n.o.Version != nil {",
+		new:      "version > 0 {",
 		packages: "./cluster", tests: "TestRemovedNodeHearsSo",
 	},
 	{
 		guarantee: "G2", name: "what a peer had in an earlier term counts for WAIT",
 		file:     "cluster/netprogress.go",
 		old:      "		if term != 0 && p.Term != term {\n",
-		new:      "		if false {\n",
+		new:      "		if term != 0 && false {\n",
 		packages: "./cluster", tests: "TestProgressIsOfATerm",
 	},
 	{
