@@ -55,8 +55,8 @@ var witnessMutants = []mutant{
 	{
 		guarantee: "R9", name: "starts are not numbered",
 		file:     "cluster/stable.go",
-		old:      "		number++\n",
-		new:      "",
+		old:      "(number>>startBits+1)<<startBits",
+		new:      "(number>>startBits+0)<<startBits",
 		packages: "./cluster", tests: "TestOldStartIsRefused",
 	},
 	{
