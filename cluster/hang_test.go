@@ -65,7 +65,7 @@ func TestHungDiskOfALeader(t *testing.T) {
 	if n.transport.silent.Load() {
 		t.Error("it is silent, though it does not lead")
 	}
-	s.first = old.id
+	s.meant.Store(&old.id)
 	if n.couldLead() {
 		t.Error("leadership returns to a node whose disk has just not answered")
 	}

@@ -28,7 +28,8 @@ const testTimeout = time.Second
 // shard is some nodes in this process, with real stores in memory and a transport that can
 // be cut.
 type shard struct {
-	first   string // the id of the node that begins it and is meant to lead
+	first   string                 // the id of the node that begins it
+	meant   atomic.Pointer[string] // the id of the node that is meant to lead it
 	t       testing.TB
 	faults  faults
 	members []*replica
@@ -76,6 +77,7 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 		s.members[0].found()
 	}
 	s.first = s.members[0].id
+	s.meant.Store(&s.first)
 	t.Cleanup(func() {
 		s.restarts.Wait()
 		for _, m := range s.members {
@@ -171,7 +173,7 @@ func (m *replica) start() {
 	}
 	m.node, err = Start(Options{
 		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
-		Found: m.id == m.s.first, First: func() string { return m.s.first },
+		Found: m.id == m.s.first, First: func() string { return *m.s.meant.Load() },
 		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal: func(err error) {
 			if m.fatal != nil {
