@@ -71,7 +71,8 @@ func refusalLimit(o Options) time.Duration {
 	return time.Duration(3*electionPart*float64(o.Timeout)) + messageTime(o)
 }
 
-// mayBegin reports whether Raft leads, and this node does not decide, and can. What it has decided, and not proposed, is cut.
+// mayBegin reports whether this node may propose a first command: Raft leads, and the node could decide but does not yet.
+// It cuts the decisions that were not proposed.
 func (n *Node) mayBegin() bool {
 	n.leading.Lock()
 	defer n.leading.Unlock()

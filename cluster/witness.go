@@ -53,7 +53,7 @@ type Past struct {
 	Before place `json:"before"`
 }
 
-// with returns what is known when something else is known, too.
+// with joins two accounts of one directory.
 func (p Past) with(o Past) Past {
 	if o.Starts > p.Starts {
 		p, o = o, p

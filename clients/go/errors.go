@@ -220,7 +220,7 @@ func (t *trail) note(err error) {
 	}
 }
 
-// telling ranks errors by what they tell of the reason.
+// telling ranks errors: the server's answer says most of the reason, a time limit least.
 func telling(err error) int {
 	if _, ok := answerOf(err); ok {
 		return 2
