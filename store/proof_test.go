@@ -57,7 +57,11 @@ func TestNumberIsNoEvidence(t *testing.T) {
 	for _, x := range []struct {
 		ahead uint64
 		want  error
-	}{{1, ErrAhead}, {MaxAhead, ErrAhead}, {MaxAhead + 1, ErrStream}, {1 << 62, ErrStream}, {1 << 63, ErrStream}} {
+	}{
+		{1, ErrAhead}, {MaxAhead, ErrAhead}, {MaxAhead + 1, ErrStream},
+		// Behind jumps (incarnationBits): a directory that was put back from before them would see this.
+		{1 << 62, ErrAhead}, {1 << 63, ErrAhead}, {1<<62 + MaxAhead + 1, ErrStream}, {1<<62 - 1000, ErrStream},
+	} {
 		after := last + x.ahead
 		_, err := d.a.s.Pull(Pull{By: 1, Group: 77, Incarnation: d.known, Partition: 0, First: 0, Last: most, After: after, Acked: after})
 		if acked := d.a.s.peer(1).acked[0][0]; acked > last {
