@@ -161,3 +161,27 @@ func TestProgressIsOfATerm(t *testing.T) {
 		}
 	}
 }
+
+// TestHeardOfALeaderThatHasBegun: what a leader says is committed is all that is only once an entry of its own term is.
+func TestHeardOfALeaderThatHasBegun(t *testing.T) {
+	for _, c := range []struct {
+		prev, prevTerm, commit uint64
+		entries                []*raft.Log
+		want                   bool
+	}{
+		{10, 6, 4, nil, false}, // it was just started
+		{10, 6, 4, []*raft.Log{{Index: 11, Term: 7}}, false},
+		{11, 7, 4, nil, false},
+		{10, 6, 11, []*raft.Log{{Index: 11, Term: 7}}, true},
+		{11, 7, 11, nil, true},
+		{11, 7, 12, []*raft.Log{{Index: 12, Term: 7}}, true},
+	} {
+		var transport Transport
+		request := heartbeat("1", 7)
+		request.PrevLogEntry, request.PrevLogTerm, request.LeaderCommitIndex, request.Entries = c.prev, c.prevTerm, c.commit, c.entries
+		transport.hears(request, raft.RPCResponse{Response: &raft.AppendEntriesResponse{Term: 7}})
+		if got := transport.Heard(); got.Begun != c.want || got.Commit != c.commit {
+			t.Errorf("%+v: %+v was heard, want begun: %v", c, got, c.want)
+		}
+	}
+}

@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -57,6 +58,9 @@ func keepsAlive(request any) bool {
 type Heard struct {
 	At     time.Time
 	Commit uint64 // the last entry that was committed
+	// Begun: an entry of the leader's own term is committed. Before that it may know of less than was
+	// committed, since it may have been started a moment ago.
+	Begun bool
 }
 
 // Heard returns what a leader has said last. Its heartbeats say nothing; it speaks of the log several times a second.
@@ -72,6 +76,14 @@ func (t *Transport) hears(request any, answer raft.RPCResponse) {
 	a, ok := request.(*raft.AppendEntriesRequest)
 	said, answered := answer.Response.(*raft.AppendEntriesResponse)
 	if ok && answered && !saysNothing(a) && said.Term == a.Term {
-		t.heard.Store(&Heard{time.Now(), a.LeaderCommitIndex})
+		t.heard.Store(&Heard{time.Now(), a.LeaderCommitIndex, hasBegun(a)})
 	}
+}
+
+// hasBegun reports whether a request shows that an entry of its leader's term is committed.
+func hasBegun(a *raft.AppendEntriesRequest) bool {
+	if a.PrevLogTerm == a.Term {
+		return a.PrevLogEntry <= a.LeaderCommitIndex
+	}
+	return slices.ContainsFunc(a.Entries, func(e *raft.Log) bool { return e.Term == a.Term && e.Index <= a.LeaderCommitIndex })
 }

@@ -200,8 +200,8 @@ var clusterSettings = []Setting{
 		kind: choice(func(c *Config) *string { return &c.Cluster.EndpointType }, commands.EndpointIP, commands.EndpointHostname, commands.EndpointUnknown),
 	}, {
 		Name: "cluster-replica-max-stale", Group: GroupCluster, Default: "10", Mutable: true,
-		Doc: "For how many seconds without a leader a replica goes on answering clients that have sent READONLY; 0 is for " +
-			"as long as it likes.",
+		Doc: "For how many seconds a replica that hears no leader, or lacks something that was committed, goes on answering clients that " +
+			"have sent READONLY; 0: for ever. Unless it is 0, a replica that was just started answers only once it has everything.",
 		kind: seconds(func(c *Config) *time.Duration { return &c.Cluster.ReplicaMaxStale }, 0, math.MaxInt32),
 	},
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +40,8 @@ type clusterNode struct {
 	commits commitTimes
 	opened  time.Time
 	hadAll  atomic.Pointer[time.Time] // hasAllUntil's
+	hadOnce atomic.Bool               // hasAllUntil's: this node has had all that was committed, at least once since its start
+	led     time.Time                 // when a look found it leading last; hasAllUntil's
 	looking sync.Mutex
 	view    atomic.Pointer[commands.ClusterView]
 	changed atomic.Pointer[chan struct{}] // closed when the view changes
@@ -282,7 +283,7 @@ func (n *clusterNode) attach(s *server.Server, again, cutOff func()) {
 func (n *clusterNode) commands() *commands.Cluster {
 	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() }, Admin: n.admin.Do}
 	if n.node.Load() != nil {
-		c.Progress, c.Replicas, c.Tables, c.Behind = n.progress, n.replicas, n.tables, n.behind
+		c.Progress, c.Replicas, c.Tables, c.Behind = n.progress, n.replicas, n.tables, n.lacks
 	}
 	return c
 }
@@ -366,28 +367,6 @@ func (n *clusterNode) look() {
 	if !sameView(was, v) {
 		n.show(v)
 	}
-}
-
-// hasAllUntil notes until when this node has had all that was committed: until the oldest entry was committed that it has
-// not applied, and no longer than a leader has said what is committed.
-func (n *clusterNode) hasAllUntil(s cluster.Status) {
-	until := s.Heard.At
-	if until.IsZero() {
-		until = n.opened
-	}
-	if lag := n.commits.since(s.Applied); lag > 0 && time.Since(until) < lag {
-		until = time.Now().Add(-lag)
-	}
-	n.hadAll.Store(&until)
-}
-
-// behind returns for how long this node has not had all that was committed, as a replica; 0: it leads.
-func (n *clusterNode) behind() time.Duration {
-	until := n.hadAll.Load()
-	if node := n.node.Load(); until == nil || node == nil || node.Leads() {
-		return 0
-	}
-	return time.Since(*until)
 }
 
 // lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if there
@@ -485,45 +464,6 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 	p.Fetching, p.Skew, p.Takeovers, p.LastTakeover = s.Fetching, s.Skew, s.Takeovers, s.LastTakeover
 	p.MetaLed = n.meta.Load().Status().Leader != ""
 	return p
-}
-
-// commitTimes remembers when how much was committed, so that one can tell since when a
-// replica lacks something.
-type commitTimes struct {
-	mu sync.Mutex
-	at []commitTime // the oldest first
-}
-
-type commitTime struct {
-	index uint64
-	at    time.Time
-}
-
-// maxCommitTimes is how many looks are remembered: a replica that lacks more is said to be that
-// far behind.
-const maxCommitTimes = 7200
-
-// note notes how much is committed.
-func (c *commitTimes) note(index uint64) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if n := len(c.at); n > 0 && c.at[n-1].index >= index {
-		return
-	}
-	c.at = append(c.at, commitTime{index, time.Now()})
-	c.at = slices.Delete(c.at, 0, max(len(c.at)-maxCommitTimes, 0))
-}
-
-// since returns for how long there has been something committed behind an index; 0: there is
-// nothing, as far as is known.
-func (c *commitTimes) since(index uint64) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i, _ := slices.BinarySearchFunc(c.at, index+1, func(t commitTime, index uint64) int { return cmp.Compare(t.index, index) })
-	if i == len(c.at) {
-		return 0
-	}
-	return time.Since(c.at[i].at)
 }
 
 // replicas is WAIT.

@@ -51,6 +51,44 @@ func TestHasAllUntil(t *testing.T) {
 	})
 }
 
+// TestStartedReplica: a replica that was just started answers no reads until it has had, at one look, all that its leader knows to be
+// committed, and the leader knows everything. Its start may have come long after its stop.
+func TestStartedReplica(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		status cluster.Status
+		serves bool
+	}{
+		{"nothing was heard", cluster.Status{Applied: 50}, false},
+		{"it lacks something", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 51, Begun: true}}, false},
+		{"its leader was just started as well", cluster.Status{Applied: 50, Heard: cluster.Heard{Commit: 20}}, false},
+		{"it has everything", cluster.Status{Applied: 51, Heard: cluster.Heard{Commit: 51, Begun: true}}, true},
+		{"it led", cluster.Status{Applied: 51, Leads: true}, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := clusterNode{opened: time.Now()}
+			n.node.Store(new(cluster.Node))
+			if n.lacks() < time.Hour {
+				t.Error("it serves reads before the first look")
+			}
+			if c.status.Heard != (cluster.Heard{}) {
+				c.status.Heard.At = time.Now()
+			}
+			n.commits.note(c.status.Heard.Commit)
+			n.hasAllUntil(c.status)
+			if got := n.lacks(); got > time.Second == c.serves || !c.serves && got < 24*time.Hour {
+				t.Errorf("%s: it counts as %v behind", c.name, got)
+			}
+			time.Sleep(3 * time.Second)
+			c.status.Leads = false
+			n.hasAllUntil(c.status)
+			if got := n.lacks(); c.serves && got != 3*time.Second {
+				t.Errorf("%s: then it counts as %v behind, want 3 s", c.name, got)
+			}
+		})
+	}
+}
+
 // TestCommitTimes: since when a replica lacks something that is committed.
 func TestCommitTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

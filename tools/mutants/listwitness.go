@@ -117,9 +117,23 @@ var witnessMutants = []mutant{
 	},
 	{
 		guarantee: "G3", name: "a replica that cannot store counts as one that has everything",
-		file:     "cmd/fbfkv/node.go",
+		file:     "cmd/fbfkv/nodelag.go",
 		old:      "; lag > 0 && time.Since(until) < lag {",
 		new:      "; lag < 0 {",
 		packages: "./cmd/fbfkv", tests: "TestHasAllUntil",
+	},
+	{
+		guarantee: "G3", name: "a replica serves reads before it has had everything since its start",
+		file:     "cmd/fbfkv/nodelag.go",
+		old:      "!n.hadOnce.Load() && (node",
+		new:      "false && (node",
+		packages: "./cmd/fbfkv", tests: "TestStartedReplica",
+	},
+	{
+		guarantee: "G3", name: "a leader that was just started is believed about what is committed",
+		file:     "cluster/netprogress.go",
+		old:      "a.LeaderCommitIndex, hasBegun(a)}",
+		new:      "a.LeaderCommitIndex, true}",
+		packages: "./cluster", tests: "TestHeardOfALeaderThatHasBegun",
 	},
 }
