@@ -322,7 +322,11 @@ func (t *transfer) rest(i int, from int64) (sum uint32, err error) {
 	if err != nil {
 		return 0, disk.NoSpace(err)
 	}
-	return sum, out.Sync()
+	if err = out.Sync(); err != nil {
+		// The next attempt would find the file whole, in memory, and no fsync would write it to the disk any more.
+		return 0, errors.Join(err, disk.RemoveIfExists(fsys, path))
+	}
+	return sum, nil
 }
 
 // sumOfPart returns the checksum of the first bytes of a file.

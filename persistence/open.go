@@ -89,6 +89,21 @@ func Open(o Options) (*DB, error) {
 	return db, nil
 }
 
+// open makes durable what it reads, before anything rests on it: the process before may have been killed between a change and
+// its fsync, or an fsync may have failed (disk.Renew), and then a power loss would take what was found here.
+//
+//   - Names in the directory: Open writes LOGSYNC last, and fsyncs the directory then. Its own name: disk.MakeDir, which
+//     makes at least the directory of files under construction in one that was restored. Those of snapshots: here. Those of
+//     the log's files: oplog.Open. Those of runs and sstables were fsynced before a row, or the MANIFEST, told of them.
+//   - META, snapshots, runs, sstables and the file of a partition that moves never change, and were fsynced before anything
+//     relied on them. A file that could not be fsynced was given up.
+//   - The op log grows: oplog.Open makes durable what it finds. So does OpenTail for the tail of a partition that moves.
+//   - The MANIFEST grows. Pebble has an empty log in each directory that it has opened, and so writes a new MANIFEST,
+//     durably, when it opens it again, before it deletes what the old one does not name (TestManifestOnNoDisk).
+//   - CLUSTER changes in place: OpenValues writes anew what it has read. A node's id and votes are there, the log of the meta
+//     group, and Raft's snapshots; Raft's entries are in the op log.
+//   - LOGSYNC and MANISYNC say what was durable when they were written, and stay true if they are lost. REGIONS, and the
+//     time of the last backup, may be lost.
 func (db *DB) open(o Options) error {
 	db.runs.init(db.fs, db.logger, o.openRuns())
 	if err := db.checkOurs(o.Beside); err != nil {
@@ -110,6 +125,9 @@ func (db *DB) open(o Options) error {
 	}
 	if err := db.removeLeftovers(); err != nil {
 		return fmt.Errorf("remove leftovers: %w", err)
+	}
+	if err := disk.SyncDir(db.fs, db.path(snapshotName)); err != nil { // see above
+		return fmt.Errorf("fsync %s: %w", snapshotName, err)
 	}
 	if err := db.openPebble(o); err != nil {
 		return err

@@ -57,6 +57,9 @@ func Adopt(fsys vfs.FS, from, dir string) error {
 		err = nil
 	}
 	if err == nil {
+		err = disk.SyncDir(fsys, dir) // an interrupted call may have moved what is not durable yet
+	}
+	if err == nil {
 		err = fsys.RemoveAll(from)
 	}
 	if err == nil {

@@ -50,11 +50,31 @@ func (db *DB) OpenTail(partition uint16, seq uint64, fn func(content []byte) err
 		return nil, nil
 	}
 	if err == nil {
-		t.f, err = db.fs.OpenReadWrite(path, disk.WriteCategory)
+		err = db.settleTail(t, path)
 	} else if t.f, err = db.fs.Create(path, disk.WriteCategory); err == nil {
 		err = disk.SyncDir(db.fs, db.path(snapshotName))
 	}
 	return t, wrap("open a tail", err)
+}
+
+// settleTail makes durable what was read of a tail, before the node says that it has it, and opens it. Nothing notes how
+// much of it is durable already.
+func (db *DB) settleTail(t *Tail, path string) (err error) {
+	if err := disk.Renew(db.fs, path, path+disk.TmpSuffix, 0, t.at); err != nil {
+		return err
+	}
+	if err := disk.SyncDir(db.fs, db.path(snapshotName)); err != nil { // an empty one was not renewed
+		return err
+	}
+	if t.f, err = db.fs.OpenReadWrite(path, disk.WriteCategory); err != nil {
+		return err
+	}
+	is := new(Tail)
+	err = is.read(bufio.NewReaderSize(t.f, 64<<10), func([]byte) error { return nil })
+	if err == nil && (is.at != t.at || is.sum != t.sum) {
+		err = disk.ErrChanged
+	}
+	return err
 }
 
 // read reads frames to the first that is not whole.

@@ -87,7 +87,11 @@ func (v *Values) open(fsys vfs.FS, dir string) error {
 	if err := v.decode(content); err != nil {
 		return err
 	}
-	// What was read is acted upon, so from now on both copies have it.
+	// The node acts upon the values that it has read, so from now on both copies have them, and the file its name: they may
+	// have been in memory only. To write them makes pages dirty that a failed fsync has left clean.
+	if err := disk.SyncDir(fsys, dir); err != nil {
+		return err
+	}
 	return v.write(v.encode(v.values))
 }
 

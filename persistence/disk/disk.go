@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"io"
 	"io/fs"
+	"slices"
 	"sync/atomic"
 	"syscall"
 
@@ -103,26 +104,31 @@ func SyncDir(fsys vfs.FS, dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// MakeDir creates dir and its missing parents, durably, for this user alone.
+// MakeDir creates dir and its missing parents, durably, for this user alone. It makes each durable before the one
+// below: so what exists lies in directories that are durable, and only its own name may not be.
 func MakeDir(fsys vfs.FS, dir string) error {
 	var missing []string // deepest first
-	for d := dir; ; d = fsys.PathDir(d) {
-		_, err := fsys.Stat(d)
-		if err == nil || d == fsys.PathDir(d) {
+	at := dir
+	for ; ; at = fsys.PathDir(at) {
+		_, err := fsys.Stat(at)
+		if err == nil || at == fsys.PathDir(at) {
 			break
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
-		missing = append(missing, d)
+		missing = append(missing, at)
 	}
 	if len(missing) == 0 {
 		return nil
 	}
-	if err := fsys.MkdirAll(dir, 0o700); err != nil {
+	if err := SyncName(fsys, at); err != nil {
 		return err
 	}
-	for _, d := range missing {
+	for _, d := range slices.Backward(missing) {
+		if err := fsys.MkdirAll(d, 0o700); err != nil {
+			return err
+		}
 		if err := SyncDir(fsys, fsys.PathDir(d)); err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io/fs"
+	"math"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -35,6 +36,17 @@ type Mark struct {
 	Offset     int64
 	// Lazy is true while a Sync may return before the fsync: under everysec and no.
 	Lazy bool
+}
+
+// Durable returns how many bytes of a file are known to be on the disk.
+func (p Mark) Durable(file uint64) int64 {
+	switch {
+	case file < p.File:
+		return math.MaxInt64
+	case file == p.File:
+		return p.Offset
+	}
+	return 0
 }
 
 // put writes a slot, to memory that is on the heap already: the checksum's function

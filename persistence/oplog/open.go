@@ -255,17 +255,15 @@ func (ix *indexer) found(sec section) location {
 	return location{seq: sec.seq, file: ix.file.num, at: payloadOffset(ix.begin, sec.at), size: len(sec.content)}
 }
 
-// open makes the log ready to be written, behind what scan found: the file that
+// open makes the log ready to be written, behind what scan found, which it makes durable first: the file that
 // was written last is ended where its last whole record ends, and a new one
-// follows it.
+// follows it. The names are made durable before that is created, whose mark says that all older files are durable.
 func (l *Log) open(s scannedLog) error {
 	num := uint64(1)
 	for i := range s.files {
 		f := &s.files[i]
-		if !f.closed() {
-			if err := l.endFile(f); err != nil {
-				return disk.Wrap("end "+fileName(f.num)+" of the op log", err)
-			}
+		if err := l.settle(f, s.mark.Durable(f.num)); err != nil {
+			return disk.Wrap("make "+fileName(f.num)+" of the op log durable", err)
 		}
 		l.closed = append(l.closed, f.segment)
 		num = f.num + 1
@@ -284,6 +282,42 @@ func (l *Log) open(s scannedLog) error {
 	l.room.Store(-roomMargin) // the first reservation finds out whether there is space
 	l.sync.activate(l.file)
 	return nil
+}
+
+// settle makes a file durable as scan found it, of which so many bytes are known to be, and ends it. Records that
+// were written and not fsynced, or in vain, are as good as any from now on: operations are decided by them, and in
+// a cluster they count as this node's.
+func (l *Log) settle(f *scannedFile, durable int64) error {
+	path := l.path(fileName(f.num))
+	if end := f.end(); durable < end {
+		if err := disk.Renew(l.o.FS, path, l.path(recycledName(f.num)), durable, end); err != nil {
+			return err
+		}
+		in, err := l.o.FS.Open(path, vfs.SequentialReadsOption)
+		if err != nil {
+			return err
+		}
+		_, is, err := scanFile(in, f.num, func(disk.Part, int64, []byte) {})
+		if err := errors.Join(err, in.Close()); err != nil {
+			return err
+		}
+		if is.Good != f.tail.Good || is.Valid == math.MaxInt64 != f.closed() {
+			return disk.ErrChanged
+		}
+	}
+	if f.closed() {
+		return nil
+	}
+	return l.endFile(f)
+}
+
+// end is where a file ends: behind its trailer, if it has one.
+func (f *scannedFile) end() int64 {
+	if !f.closed() {
+		return f.tail.Good
+	}
+	_, at := padBlock(nil, f.tail.Good)
+	return at + chunkHeader
 }
 
 // endFile writes the trailer that a crash did not let the server write.

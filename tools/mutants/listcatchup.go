@@ -41,8 +41,8 @@ var catchupMutants = []mutant{
 	{
 		guarantee: "G4", name: "files that were fetched are not durable",
 		file:     "cluster/catchupfetch.go",
-		old:      "	return sum, out.Sync()\n",
-		new:      "	return sum, nil\n",
+		old:      "	if err = out.Sync(); err != nil {\n",
+		new:      "	if err != nil {\n",
 		packages: "./cluster", tests: "TestFetchCrash",
 	},
 	{

@@ -3,6 +3,55 @@ package main
 // persistenceMutants break package persistence.
 var persistenceMutants = []mutant{
 	{
+		guarantee: "G2", name: "a start relies on a snapshot whose name is on no disk",
+		file:     "persistence/open.go",
+		old:      "	if err := disk.SyncDir(db.fs, db.path(snapshotName)); err != nil { // see above\n",
+		new:      "	if err := error(nil); err != nil {\n",
+		packages: "./persistence", tests: "TestSnapshotStays",
+	},
+	{
+		guarantee: "G2", name: "a start relies on the name of a directory above that is on no disk",
+		file:     "persistence/disk/disk.go",
+		old:      "	if err := SyncName(fsys, at); err != nil {\n",
+		new:      "	if err := error(nil); err != nil {\n",
+		packages: "./persistence", tests: "TestNamesStay",
+	},
+	{
+		guarantee: "G2", name: "a start relies on what has come of a partition, and is on no disk",
+		file:     "persistence/tail.go",
+		old:      "path+disk.TmpSuffix, 0, t.at)",
+		new:      "path+disk.TmpSuffix, t.at, t.at)",
+		packages: "./persistence", tests: "TestTailOnNoDisk",
+	},
+	{
+		guarantee: "G2", name: "what a start reads is only fsynced, after an fsync has failed",
+		file:     "persistence/disk/renew.go",
+		old:      "	err := NoSpace(Truncate(fsys, path, aside, size))\n",
+		new:      "	f, err := fsys.OpenReadWrite(path, WriteCategory)\n	if err == nil {\n		err = errors.Join(f.Sync(), f.Close())\n	}\n",
+		packages: "./persistence/oplog", tests: "TestClosedOnNoDisk|TestLives",
+	},
+	{
+		guarantee: "G2", name: "a log that ends with its trailer is taken for durable",
+		file:     "persistence/oplog/open.go",
+		old:      "	if end := f.end(); durable < end {\n",
+		new:      "	if end := f.end(); durable < end && !f.closed() {\n",
+		packages: "./persistence/oplog", tests: "TestClosedOnNoDisk|TestLives",
+	},
+	{
+		guarantee: "G2", name: "on a full disk a start relies on what is on no disk",
+		file:     "persistence/disk/renew.go",
+		old:      "			_, err = f.WriteAt(piece, from)\n",
+		new:      "			err = nil\n",
+		packages: "./persistence/oplog", tests: "TestRenewedOnFullDisk",
+	},
+	{
+		guarantee: "G4", name: "what a start has read is not compared with what it has made durable",
+		file:     "persistence/oplog/open.go",
+		old:      "		if is.Good != f.tail.Good || ",
+		new:      "		if false && ",
+		packages: "./persistence/oplog", tests: "TestEvictedWhileOpened",
+	},
+	{
 		guarantee: "G4", name: "a stream of a backup that breaks off is restored",
 		file:     "persistence/stream.go",
 		old:      "kind == streamEnd && n == s.info.Files && s.done == s.info.Bytes &&",
