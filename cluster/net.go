@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,9 +30,8 @@ const (
 // Limits of the cluster port.
 const (
 	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 128 // in progress: one more, and the oldest is dropped
-	maxConnsPerPeer  = 32  // of one kind that one node has dialed: one more, and the oldest is dropped
-	minSecret        = 16  // bytes of cluster-secret
+	maxConnsPerPeer  = 32 // of one kind that one node has dialed: one more, and the oldest is dropped
+	minSecret        = 16 // bytes of cluster-secret
 )
 
 // Identity is what a node says of itself before anything else.
@@ -106,7 +104,7 @@ type Net struct {
 	closed   bool
 	onAside  func()
 	handlers map[byte]func(net.Conn, Identity)
-	shaking  []net.Conn // accepted, in their handshakes, the oldest first
+	door     door // the handshakes of accepted connections
 	open     map[*peerConn]struct{}
 	tracked  uint64
 	serving  sync.WaitGroup
@@ -211,7 +209,10 @@ func (n *Net) Close() error {
 func (n *Net) Abandon() error {
 	n.mu.Lock()
 	n.closed = true
-	conns := slices.Clone(n.shaking)
+	var conns []net.Conn
+	for _, h := range n.door.shaking {
+		conns = append(conns, h.conn)
+	}
 	for c := range n.open {
 		conns = append(conns, c.raw) // a goodbye of TLS could block
 	}
@@ -295,12 +296,9 @@ func (n *Net) accept() {
 			raw.Close()
 			return
 		}
-		if len(n.shaking) >= maxHandshakes {
-			// More likely stalled than slow; its handshake fails now.
-			n.shaking[0].Close()
-			n.shaking = n.shaking[1:]
+		if dropped := n.door.enter(raw, addressOf(raw.RemoteAddr()), time.Now()); dropped != nil {
+			dropped.Close() // its handshake fails now
 		}
-		n.shaking = append(n.shaking, raw)
 		n.serving.Go(func() { n.welcome(raw) })
 		n.mu.Unlock()
 	}
@@ -311,9 +309,7 @@ func (n *Net) welcome(raw net.Conn) {
 	_ = raw.SetDeadline(time.Now().Add(n.o.patience)) // a broken connection fails below
 	c, h, err := n.receive(raw)
 	n.mu.Lock()
-	if i := slices.Index(n.shaking, raw); i >= 0 {
-		n.shaking = slices.Delete(n.shaking, i, i+1)
-	}
+	n.door.leave(raw)
 	n.mu.Unlock()
 	if err != nil {
 		raw.Close()
@@ -369,17 +365,26 @@ func (n *Net) track(conn, raw net.Conn, h hello, handler func(net.Conn, Identity
 		}
 		if count >= maxConnsPerPeer {
 			oldest.raw.Close()
-			delete(n.open, oldest)
+			n.untrack(oldest)
 		}
 	}
 	n.open[c] = struct{}{}
+	n.door.opened(addressOf(raw.RemoteAddr()), time.Now())
 	return c, nil
+}
+
+// untrack forgets a connection that is closed; the caller holds n.mu.
+func (n *Net) untrack(c *peerConn) {
+	if _, ok := n.open[c]; ok {
+		delete(n.open, c)
+		n.door.closed(addressOf(c.raw.RemoteAddr()), time.Now())
+	}
 }
 
 // Close ends the connection.
 func (c *peerConn) Close() error {
 	c.net.mu.Lock()
-	delete(c.net.open, c)
+	c.net.untrack(c)
 	c.net.mu.Unlock()
 	return c.Conn.Close()
 }

@@ -188,9 +188,23 @@ var netMutants = []mutant{
 	{
 		guarantee: "security", name: "strangers keep members out",
 		file:     "cluster/net.go",
-		old:      "			n.shaking[0].Close()\n",
-		new:      "",
+		old:      "			dropped.Close() // its",
+		new:      "			_ = dropped // its",
 		packages: "./cluster", tests: "TestHandshakesAreBounded",
+	},
+	{
+		guarantee: "security", name: "strangers crowd out the handshakes of members",
+		file:     "cluster/netdoor.go",
+		old:      "	return ok && (k.open > 0 ||",
+		new:      "	return false && ok && (k.open > 0 ||",
+		packages: "./cluster", tests: "TestDoor",
+	},
+	{
+		guarantee: "security", name: "one address has all handshakes of the cluster port",
+		file:     "cluster/netdoor.go",
+		old:      "|| !known && most > maxFromNetwork)",
+		new:      "|| false)",
+		packages: "./cluster", tests: "TestDoor",
 	},
 	{
 		guarantee: "security", name: "a peer's length is believed",
