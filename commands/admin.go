@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -132,7 +131,7 @@ const groupServer = "server"
 var dangerousACL = []string{"@dangerous"}
 
 var (
-	errBackupPath   error = refusal("ERR BACKUP needs an absolute path, or -, NEXT or VERIFIED")
+	errBackupPath   error = refusal("ERR BACKUP writes to no directory of this server: BACKUP - answers a stream")
 	errBackupNext   error = refusal("ERR BACKUP NEXT goes on with what BACKUP - began on the same connection")
 	errBackupVerify error = refusal("ERR BACKUP VERIFIED needs the data's id, of 32 hexadecimal digits, and a Unix time in milliseconds")
 )
@@ -142,8 +141,7 @@ const maxBackupPiece = 512 << 10
 
 // doBackup is BACKUP dir, a consistent copy of the data directory, made while operations
 // go on; BACKUP - and BACKUP NEXT, a copy piece by piece; and BACKUP VERIFIED, which notes
-// that one is good. It answers when the copy is whole. A path is one of the server's
-// machine, where its relative ones would mean little to a client.
+// that one is good. It answers the path of the copy when that is whole.
 func doBackup(c *Context) {
 	switch first := string(c.Args[1]); {
 	case is(c.Args[1], "VERIFIED"):
@@ -160,10 +158,16 @@ func doBackup(c *Context) {
 		backupNext(c)
 	case is(c.Args[1], "NEXT"):
 		backupNext(c)
-	case !filepath.IsAbs(first):
+	case c.Server.BackupPath == nil:
 		c.fail(errBackupPath)
 	default:
-		c.ok(c.Store.Backup(filepath.Clean(first)))
+		path, err := c.Server.BackupPath(first)
+		if err == nil {
+			err = c.Store.Backup(path)
+		}
+		if !c.failed(err) {
+			c.W.BulkString(path)
+		}
 	}
 }
 
@@ -315,8 +319,8 @@ var serverCommands = []Command{
 	{
 		Name: "backup", Arity: -2, Flags: Admin | NoScript | NoAsyncLoading | NoMulti, Group: groupServer, Since: "0.2.0",
 		Complexity: "O(N), where N is the size of the filters and, on another file system, of the data directory",
-		Summary: "Writes a consistent copy of the data directory to a new directory on the server's machine and waits until it is " +
-			"complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy. - answers the first piece of " +
+		Summary: "Writes a consistent copy of the data directory to a new directory below backup-dir on the server's machine, and " +
+			"answers its path when it is complete. Operations go on meanwhile. fbfkv restore makes a data directory from the copy. - answers the first piece of " +
 			"such a copy as a stream (fbfkv backup -), NEXT on the same connection the next one, an empty one at the end. VERIFIED notes " +
 			"for INFO when the last good backup of this data was made (fbfkv verify).",
 		Args: []Arg{oneOf("target", strArg("directory"), word("-"), word("NEXT"),

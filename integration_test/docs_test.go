@@ -39,7 +39,7 @@ func TestReferenceIsFresh(t *testing.T) {
 func TestGuides(t *testing.T) {
 	t.Parallel()
 	requireProgram(t, "redis-cli", "install Debian's package redis-tools")
-	s := startServer(t)
+	s := startServer(t, "--backup-dir", "")
 	for _, page := range append([]string{"../README.md"}, guides(t)...) {
 		t.Run(filepath.Base(page), func(t *testing.T) {
 			playConsole(t, s, page)
@@ -173,6 +173,9 @@ func playConsole(t *testing.T, s *server, page string) (steps int) {
 		}
 	}
 	dir, nodes := t.TempDir(), newPageNodes(t)
+	if err := os.Symlink(s.dir+"-backups", filepath.Join(dir, "fbfkv-data-backups")); err != nil {
+		t.Fatal(err)
+	}
 	for _, block := range regexp.MustCompile("(?s)```console\n(.*?)```").FindAllStringSubmatch(string(text), -1) {
 		for _, part := range strings.Split("\n"+block[1], "\n$ ")[1:] {
 			command, want, _ := strings.Cut(part, "\n")

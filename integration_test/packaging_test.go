@@ -82,7 +82,7 @@ func TestInstances(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := regexp.MustCompile(`(?m)^ExecStart=\nExecStart=/usr/bin/fbfkv (.+)$`).FindSubmatch(text)
-	if m == nil || !strings.Contains(string(text), "\nStateDirectory=\nStateDirectory=fbfkv-%i\n") {
+	if m == nil || !strings.Contains(string(text), "\nStateDirectory=\nStateDirectory=fbfkv-%i fbfkv-%i-backups\n") {
 		t.Fatal("an instance has no command or no directory for its own")
 	}
 	shared, _ := filepath.Abs("../packaging/systemd/cluster.conf")

@@ -5,6 +5,7 @@ package integration
 import (
 	"io/fs"
 	"path/filepath"
+	"strconv"
 	"testing"
 )
 
@@ -13,12 +14,12 @@ func TestFilesArePrivate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	backup, restored := filepath.Join(dir, "deep", "backup"), filepath.Join(dir, "restored")
-	s := startServer(t)
+	s := startServer(t, "--backup-dir", dir)
 	c := s.dial()
 	c.want(":1", "CINCRBY", "k", "id", "1")
 	c.want(":1", "FBF.ADD", "f", "x")
 	c.want("+OK", "SAVE")
-	c.want("+OK", "BACKUP", backup)
+	c.want(strconv.Quote(backup), "BACKUP", "deep/backup")
 	if out, code := fbfkv(t, "restore", backup, restored); code != 0 {
 		t.Fatal(out)
 	}

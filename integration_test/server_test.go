@@ -71,6 +71,9 @@ func (s *server) start(more ...string) {
 func (s *server) launch(more ...string) {
 	s.t.Helper()
 	args := append(append([]string{"--dir", s.dir}, s.args...), more...)
+	if !slices.Contains(args, "--backup-dir") {
+		args = append(args, "--backup-dir", os.TempDir()) // where tests have their directories
+	}
 	if !slices.Contains(args, "--port") {
 		args = append(args, "--port", "0")
 	}

@@ -32,6 +32,7 @@ func (s *Server) fillCommands(version string) {
 	s.commands.Pause = s.pause.set
 	s.commands.Shutdown = s.shutdown
 	s.commands.NewBloom = s.newBloom
+	s.commands.BackupPath = func(name string) (string, error) { return s.config.Load().backupPath(name) }
 }
 
 // Figures returns the server's own numbers, for INFO and for reports.

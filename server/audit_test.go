@@ -46,7 +46,7 @@ func TestAdministrativeActsAreLogged(t *testing.T) {
 	for _, loop := range loops {
 		var log lockedBuffer
 		s := startLoop(t, loop, Options{Store: openStore(t), ConfigFile: file, Logger: slog.New(slog.NewJSONHandler(&log, nil))},
-			"aclfile", users, "rename-command", "FLUSHDB sweep")
+			"aclfile", users, "rename-command", "FLUSHDB sweep", "backup-dir", dir)
 		c := s.dial(t)
 		for _, line := range []string{
 			"AUTH root s3cret", "CLIENT SETNAME console",

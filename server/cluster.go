@@ -123,7 +123,7 @@ func (s *Server) fillCluster(c *commands.Cluster) {
 }
 
 // ofEachNode are the settings in which nodes of a cluster differ for good reasons.
-var ofEachNode = []string{"bind", "port", "tls-port", "dir", "logfile", "aclfile", "metrics-addr", "cluster-port", "cluster-announce-ip",
+var ofEachNode = []string{"bind", "port", "tls-port", "dir", "backup-dir", "logfile", "aclfile", "metrics-addr", "cluster-port", "cluster-announce-ip",
 	"cluster-announce-hostname", "cluster-announce-port", "cluster-announce-tls-port", "cluster-announce-bus-port",
 	"tls-cert-file", "tls-key-file", "tls-key-file-pass", "tls-ca-cert-file", "tls-ca-cert-dir", "tls-cluster-ca-cert-file", "requirepass"}
 

@@ -51,6 +51,7 @@ type Config struct {
 
 	// Storage.
 	Dir              string
+	BackupDir        string
 	AppendFsync      string
 	Save             SavePoints
 	Partitions       int

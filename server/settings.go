@@ -96,6 +96,11 @@ var storageSettings = []Setting{
 		Doc:  "The data directory. The server creates it if it is missing. Only one server at a time can use it.",
 		kind: text(func(c *Config) *string { return &c.Dir }, "<path>", 4096).must(notEmpty),
 	}, {
+		Name: "backup-dir", Group: GroupStorage, Default: `""`,
+		Doc: "The directory below which BACKUP writes, and nowhere else. The server creates it if it is missing. \"\" is " +
+			"beside dir, with -backups after its name. On the file system of dir a backup consists mostly of links.",
+		kind: text(func(c *Config) *string { return &c.BackupDir }, "<path>", 4096),
+	}, {
 		Name: "appendfsync", Group: GroupStorage, Default: "always", Mutable: true,
 		Doc: "What an acknowledged operation survives. always: a power failure, since its reply waits for the disk. " +
 			"everysec: a crash of the process, and a power failure except for the last second or two. no: a crash of " +

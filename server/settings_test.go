@@ -38,7 +38,7 @@ func TestSettingsTable(t *testing.T) {
 // other changes, so that no two share a field.
 func TestSettingsFieldsAreDistinct(t *testing.T) {
 	other := map[string]string{
-		"dir": "x", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "maxmemory-clients": "3mb", "auto-aof-rewrite-min-size": "20mb", "hot-counters": "2000",
+		"dir": "x", "backup-dir": "b", "appendfsync": "no", "save": "5 1", "filter-maxmemory": "2mb", "maxmemory-clients": "3mb", "auto-aof-rewrite-min-size": "20mb", "hot-counters": "2000",
 		"cache-memory": "2mb", "min-free-disk": "7", "partitions": "8", "accept-forgotten-window": "yes",
 		"bind": "::1", "port": "1", "protected-mode": "no", "requirepass": "pw", "tcp-keepalive": "7", "timeout": "7",
 		"client-write-timeout": "7", "maxclients": "7", "proto-max-bulk-len": "2mb", "client-query-buffer-limit": "2mb",

@@ -297,4 +297,18 @@ var faceMutants = []mutant{
 		new:      "",
 		packages: "./commands", tests: "TestRouting",
 	},
+	{
+		guarantee: "security", name: "a backup is written where a symbolic link leads",
+		file:     "server/backupdir.go",
+		old:      "	if !isBelow(realTop, realPath) {\n",
+		new:      "	if realTop == \"\" {\n",
+		packages: "./server", tests: "TestBackupPath",
+	},
+	{
+		guarantee: "security", name: "a backup is written anywhere",
+		file:     "server/backupdir.go",
+		old:      "	if !isBelow(top, path) {\n",
+		new:      "	if false {\n",
+		packages: "./server", tests: "TestBackup",
+	},
 }

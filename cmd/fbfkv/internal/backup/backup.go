@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -31,9 +30,9 @@ type options struct {
 const help = `Asks a running server for a consistent copy of its data (command BACKUP) and waits until
 it is complete. Clients go on meanwhile.
 
-To DIR, on the server's machine: DIR must be empty or not exist; the server's user needs
-permission to create it. On the same file system most of the copy consists of links, so
-it is quick and small. A copy on the same disk is lost with that disk.
+To DIR, below the server's backup-dir on its machine: DIR must be empty or not exist. On
+the same file system most of the copy consists of links, so it is quick and small. A copy
+on the same disk is lost with that disk.
 
 To - (standard output), from anywhere: a stream of bytes, for any program that takes one:
 
@@ -90,14 +89,14 @@ func (o *options) run(target string, stdout, stderr io.Writer) error {
 		}
 		return err
 	}
-	dir, err := filepath.Abs(target)
-	if err != nil {
-		return err
-	}
-	err = await(watching, stderr, func() error { return explain(asking.Do(context.Background(), "BACKUP", dir).Err()) })
+	var dir string
+	err = await(watching, stderr, func() (err error) {
+		dir, err = asking.Do(context.Background(), "BACKUP", target).Text()
+		return explain(err)
+	})
 	if err != nil {
 		if !connect.IsReply(err) {
-			err = fmt.Errorf("%w (if %s appears anyway, it is complete)", err, dir)
+			err = fmt.Errorf("%w (if the directory appears anyway, it is complete)", err)
 		}
 		return err
 	}

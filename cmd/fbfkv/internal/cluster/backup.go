@@ -12,16 +12,16 @@ import (
 	nodes "github.com/fbfkv/fbfkv/cluster"
 )
 
-const backupHelp = `Asks the server ANY of a cluster for a consistent copy of the data, in DIR on
-its machine, and waits until it is complete. Clients go on meanwhile. DIR must be empty
-or not exist. A follower's copy costs the leader nothing; it has what was committed
+const backupHelp = `Asks the server ANY of a cluster for a consistent copy of the data, in DIR
+below its backup-dir, and waits until it is complete. Clients go on meanwhile. DIR must be
+empty or not exist. A follower's copy costs the leader nothing; it has what was committed
 when it began, as far as that follower knew.
 
 fbfkv check DIR checks the copy. fbfkv cluster restore makes a cluster of it, and
 fbfkv restore a single server's directory.
 
-With several shards a replica of each copies its shard to DIR/SHARD on its own machine,
-where SHARD is the beginning of the shard's id. Each copy is consistent by itself, and says
+With several shards a replica of each copies its shard to DIR/SHARD below its own
+backup-dir, where SHARD is the beginning of the shard's id. Each copy is consistent by itself, and says
 which partitions it has. fbfkv cluster restore DIR makes a cluster of them all.`
 
 func backupCommand() subcommand {
@@ -35,9 +35,6 @@ func backupCommand() subcommand {
 func (o *operator) backup(addr, dir string) error {
 	c, err := o.member(addr)
 	if err != nil {
-		return err
-	}
-	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	if len(c.Shards) == 1 {
@@ -83,9 +80,10 @@ func (o *operator) backupOf(what, addr, dir string) error {
 	}
 	defer client.Close()
 	began := time.Now()
-	if err := client.Do(context.Background(), "BACKUP", dir).Err(); err != nil {
+	path, err := client.Do(context.Background(), "BACKUP", dir).Text()
+	if err != nil {
 		return fmt.Errorf("no backup was made: %w", (&remote{addr, client}).explain(err))
 	}
-	o.Say("the %s is backed up to %s on %s in %.1f s", what, dir, addr, time.Since(began).Seconds())
+	o.Say("the %s is backed up to %s on %s in %.1f s", what, path, addr, time.Since(began).Seconds())
 	return nil
 }
