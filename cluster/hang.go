@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -21,8 +22,10 @@ const (
 	hangEnds = 30 * time.Second
 )
 
-// watchDisk has the node hear of a disk that does not answer.
+// watchDisk has the node hear of a disk that does not answer. Elections wait for the node's own values as the shard's
+// log does for its files.
 func (n *Node) watchDisk() {
+	n.log.Watch(n.o.Stable.values.Work())
 	n.log.OnHang(min(hangMost, hangPart*n.o.Timeout), n.diskHangs)
 }
 
@@ -42,22 +45,47 @@ func (n *Node) diskHangs(age time.Duration) {
 		_ = n.o.Net.Abandon() // the process may not be able to end while a thread waits for the disk
 		n.fail(fmt.Errorf("the disk has not answered for %v", age.Round(time.Second)))
 	case age >= hangSilent:
-		n.hung.Store(time.Now().UnixNano())
-		if n.raft.State() == raft.Leader && n.voters() > 1 && !n.transport.Silence(true) {
+		n.hung.set(time.Now())
+		if n.o.DiskHangs != nil {
+			n.o.DiskHangs()
+		}
+		if n.raft.State() == raft.Leader && voters(n.raft) > 1 && !n.transport.Silence(true) {
 			go n.stopLeading("its disk does not answer, and another node is to lead")
 		}
 	}
 }
 
-// hasHung reports whether the disk has not answered for long a short while ago.
-func (n *Node) hasHung() bool {
-	at := n.hung.Load()
-	return at != 0 && time.Since(time.Unix(0, at)) < hangShy
+// DiskHangs has this node say nothing to the others of the meta group any more if it leads that: its disk, on which the
+// group's log is as well, has not answered for long, so that another one is elected (R8). It waits for nothing.
+func (m *Meta) DiskHangs() {
+	if m.raft.State() == raft.Leader && voters(m.raft) > 1 {
+		m.transport.Silence(true)
+	}
 }
 
-// voters is how many nodes of the shard vote.
-func (n *Node) voters() (count int) {
-	for _, s := range n.raft.GetConfiguration().Configuration().Servers {
+// moment is a time that one goroutine notes and others read. It is kept whole, with the reading of the monotonic clock,
+// which no change of the machine's time moves.
+type moment struct{ at atomic.Pointer[time.Time] }
+
+func (m *moment) set(t time.Time) { m.at.Store(&t) }
+
+// get returns the time; zero: none.
+func (m *moment) get() time.Time {
+	if t := m.at.Load(); t != nil {
+		return *t
+	}
+	return time.Time{}
+}
+
+// hasHung reports whether the disk has not answered for long a short while ago.
+func (n *Node) hasHung() bool {
+	at := n.hung.get()
+	return !at.IsZero() && time.Since(at) < hangShy
+}
+
+// voters is how many nodes of a group vote.
+func voters(r *raft.Raft) (count int) {
+	for _, s := range r.GetConfiguration().Configuration().Servers {
 		if s.Suffrage == raft.Voter {
 			count++
 		}

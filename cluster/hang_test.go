@@ -2,11 +2,16 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/fbfkv/fbfkv/persistence"
 )
 
 // looks has a node's log look at its disk as if so much time had passed.
@@ -69,11 +74,76 @@ func TestHungDiskOfALeader(t *testing.T) {
 	if n.couldLead() {
 		t.Error("leadership returns to a node whose disk has just not answered")
 	}
-	n.hung.Store(time.Now().Add(-hangShy).UnixNano())
+	if at := n.hung.get(); !strings.Contains(at.String(), " m=") {
+		t.Error("another time of the machine would make the disk's answer older or younger")
+	}
+	n.hung.set(time.Now().Add(-hangShy))
 	await(t, "leadership may return", n.couldLead)
 	if op := s.mustAdd("k", "hangs"); op.Value != 3 {
 		t.Errorf("the counter is %d, want 3", op.Value)
 	}
+}
+
+// TestHungFileOfTheNode: a leader gives up leading for an fsync of the node's own values as for one of the log, and the meta group
+// hears of it as well.
+func TestHungFileOfTheNode(t *testing.T) {
+	s := newShard(t, 3)
+	old := s.leader()
+	n := old.running()
+	file := persistence.ValuesName
+	old.gated.Store(&file)
+	answer := old.hangDisk()
+	set := make(chan error, 1)
+	go func() { set <- n.o.Stable.Set([]byte("k"), []byte("v")) }()
+	await(t, "it waits for the disk", func() bool {
+		_, busy := n.o.Stable.values.Work().Counts()
+		return busy
+	})
+	looks(n, time.Millisecond) // this one sees it
+	if looks(n, 3*time.Second); !n.Leads() || old.hangs.Load() > 0 {
+		t.Fatal("it gave up leading too early")
+	}
+	looks(n, 3*time.Second)
+	await(t, "another node leads", func() bool {
+		return slices.ContainsFunc(s.members, func(m *replica) bool { return m != old && m.running().Leads() })
+	})
+	if old.hangs.Load() == 0 {
+		t.Error("the meta group did not hear of it")
+	}
+	answer()
+	must(t, <-set)
+	s.awaitApplied()
+}
+
+// TestHungDiskOfAMetaLeader: a leader of the meta group whose disk does not answer becomes silent, so that the others can go on to
+// change the configuration.
+func TestHungDiskOfAMetaLeader(t *testing.T) {
+	g := newMetaGroup(t, 3)
+	old := g.leader()
+	gate := make(chan struct{})
+	answer := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(answer)
+	old.gate.Store(&gate)
+	set := make(chan error, 1)
+	go func() { set <- old.stable.Set([]byte("k"), []byte("v")) }()
+	await(t, "it waits for the disk", func() bool {
+		_, busy := old.stable.values.Work().Counts()
+		return busy
+	})
+	old.meta.DiskHangs()
+	var next *metaNode
+	await(t, "another node leads", func() bool {
+		i := slices.IndexFunc(g.nodes, func(n *metaNode) bool { return n != old && n.meta.raft.State() == raft.Leader })
+		if i >= 0 {
+			next = g.nodes[i]
+		}
+		return i >= 0
+	})
+	g.configure(next, rename(old.id, "other"))
+	answer()
+	must(t, <-set)
+	g.awaitSame(old.id, "other")
+	await(t, "it speaks again", func() bool { return !old.meta.transport.silent.Load() })
 }
 
 // TestHungDiskEndsTheProcess: a disk that does not answer for half a minute ends the process, and nobody reaches it before that.

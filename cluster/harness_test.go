@@ -49,6 +49,7 @@ type replica struct {
 	full  *crashtest.FullDisk           // around fs, in this life of the node
 	gate  atomic.Pointer[chan struct{}] // not nil: no fsync of the disk ends before it is closed
 	waits atomic.Int64                  // fsyncs of the log that have waited for that
+	gated atomic.Pointer[string]        // of which files, by a part of their path; nil: all
 	fatal chan error                    // not nil: what Options.Fatal is told
 
 	mu   sync.Mutex
@@ -60,6 +61,7 @@ type replica struct {
 	cut     atomic.Bool
 
 	restarted atomic.Int64
+	hangs     atomic.Int64 // calls of Options.DiskHangs
 }
 
 func newShard(t testing.TB, nodes int) *shard { return newShardOn(t, nodes, nil) }
@@ -151,7 +153,8 @@ func (m *replica) start() {
 	m.port = l.Addr().(*net.TCPAddr).Port
 	m.s.faults.listens(l.Addr().String(), m.id)
 	m.full = crashtest.NewFullDisk(errorfs.Wrap(m.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if gate := m.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+		gated := m.gated.Load()
+		if gate := m.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && (gated == nil || strings.Contains(op.Path, *gated)) {
 			if strings.Contains(op.Path, "/log/") {
 				m.waits.Add(1)
 			}
@@ -174,7 +177,8 @@ func (m *replica) start() {
 	m.node, err = Start(Options{
 		ID: m.id, Stable: stable, Net: m.net, Address: l.Addr().String(), Timeout: testTimeout, ComeBackAfter: m.s.comeBack, FS: m.full, Dir: "d", Restart: m.again,
 		Found: m.id == m.s.first, First: func() string { return *m.s.meant.Load() },
-		Logger: slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
+		DiskHangs: func() { m.hangs.Add(1) },
+		Logger:    slog.New(slog.NewTextHandler(testWriter{m}, &slog.HandlerOptions{Level: slog.LevelInfo})),
 		Fatal: func(err error) {
 			if m.fatal != nil {
 				m.fatal <- err

@@ -274,6 +274,7 @@ func (m *Meta) watch(elected <-chan bool) {
 		case <-m.stop:
 			return
 		case <-elected:
+			m.transport.Silence(false)
 		case <-changed:
 		case <-time.After(next):
 		}

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/hashicorp/raft"
 
 	"github.com/fbfkv/fbfkv/persistence"
@@ -43,7 +44,8 @@ type metaNode struct {
 	newest atomic.Pointer[Meta] // the last one, for net
 	level  int                  // the newest format level that its program reads; 0: FormatLevel
 	log    logged
-	fatal  func(error) // why the process would end; nil: it may not
+	fatal  func(error)                   // why the process would end; nil: it may not
+	gate   atomic.Pointer[chan struct{}] // not nil: no fsync of the disk ends before it is closed
 }
 
 // newMetaGroup makes a cluster of so many nodes, all of which vote.
@@ -107,7 +109,12 @@ func (n *metaNode) listen() {
 func (n *metaNode) start(founds bool) {
 	n.g.t.Helper()
 	var err error
-	n.stable, err = OpenStable(n.fs, "d")
+	n.stable, err = OpenStable(errorfs.Wrap(n.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if gate := n.gate.Load(); gate != nil && (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) {
+			<-*gate
+		}
+		return nil
+	})), "d")
 	must(n.g.t, err)
 	o := MetaOptions{ID: n.id, Stable: n.stable, Net: n.net, Address: n.net.Addr().String(), Timeout: testTimeout / 2, Lost: 3 * time.Second,
 		Fatal: n.fatal}

@@ -44,12 +44,12 @@ type Transport struct {
 	raft      atomic.Pointer[watcher]
 	snapshot  atomic.Pointer[func(*raft.InstallSnapshotRequest) (*raft.InstallSnapshotResponse, error)]
 	settle    atomic.Pointer[func() error]
-	handed    atomic.Int64 // when a leader handed over to this node last, ns
-	refuses   atomic.Bool  // entries
+	handed    moment      // when a leader handed over to this node last
+	refuses   atomic.Bool // entries
 	heard     atomic.Pointer[Heard]
 	taking    atomic.Int64 // requests with entries that Raft has and has not answered
 	silent    atomic.Bool  // as a leader
-	impatient atomic.Int64 // until when no call waits for a peer to answer again, ns
+	impatient moment       // until when no call waits for a peer to answer again
 
 	ctx    context.Context // done when closed
 	cancel context.CancelFunc
@@ -194,7 +194,7 @@ func (t *Transport) awaitFiles(p peer, term uint64) bool {
 		return false
 	}
 	w := t.raft.Load()
-	return w != nil && w.sends(p, term) && time.Now().UnixNano() >= t.impatient.Load()
+	return w != nil && w.sends(p, term) && !time.Now().Before(t.impatient.get())
 }
 
 // filesPeriod is how often a peer is asked that fetches files.
@@ -220,7 +220,7 @@ func (t *Transport) awaitAnswer(p peer, term uint64) bool {
 	failed := time.Now()
 	for {
 		w := t.raft.Load()
-		if w == nil || !w.sends(p, term) || time.Now().UnixNano() < t.impatient.Load() {
+		if w == nil || !w.sends(p, term) || time.Now().Before(t.impatient.get()) {
 			return false
 		}
 		if t.Progress()[p.id].Contact.After(failed) {
@@ -238,12 +238,12 @@ func (t *Transport) awaitAnswer(p peer, term uint64) bool {
 const answerPeriod = 20 * time.Millisecond
 
 // Handed returns when a leader handed over to this node last.
-func (t *Transport) Handed() time.Time { return time.Unix(0, t.handed.Load()) }
+func (t *Transport) Handed() time.Time { return t.handed.get() }
 
 // HandOver ends what waits for silent peers, and has nothing wait for as long as calls may
 // take. Raft needs that when it hands over leadership: it accepts no entries until the
 // goroutine that sends them to the successor has listened to it.
-func (t *Transport) HandOver() { t.impatient.Store(time.Now().Add(3 * t.timeout).UnixNano()) }
+func (t *Transport) HandOver() { t.impatient.set(time.Now().Add(3 * t.timeout)) }
 
 // shorten leaves out the last entries of a request that would be too long for a message;
 // Raft goes by what the request has afterwards. It returns how long the peer may take.
@@ -447,7 +447,7 @@ func (t *Transport) next(c net.Conn, r *bufio.Reader, from Identity) (answer raf
 	answers := make(chan raft.RPCResponse, 1)
 	rpc := raft.RPC{Command: request, RespChan: answers}
 	if _, ok := request.(*raft.TimeoutNowRequest); ok {
-		t.handed.Store(time.Now().UnixNano())
+		t.handed.set(time.Now())
 	}
 	if a, ok := request.(*raft.AppendEntriesRequest); ok && len(a.Entries) > 0 {
 		t.taking.Add(1) // before it looks: RefuseEntries looks in the other order

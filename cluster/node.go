@@ -51,6 +51,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Fatal is called when the process must end (G8).
 	Fatal func(error)
+	// DiskHangs is called a few times a second while the disk has not answered for so long that another node is to lead. It
+	// waits for nothing. nil: there is nothing else to silence.
+	DiskHangs func()
 }
 
 // Times in Raft, as parts of Timeout: a follower that has heard nothing for the first
@@ -103,7 +106,7 @@ type Node struct {
 
 	skew    atomic.Int64 // this node's clock minus the last other leader's, ms
 	yielded bool         // leadership was offered to others for that; FSM's goroutine
-	hung    atomic.Int64 // when the disk was last seen not to answer for long, unix ns; 0: never
+	hung    moment       // when the disk was last seen not to answer for long
 	ends    atomic.Bool  // as it does not
 	yieldAt time.Time    // when it was offered last, as this node's disk is full; under leading
 	files   catchUp

@@ -42,6 +42,7 @@ type Values struct {
 	values     map[string][]byte
 	failed     disk.Failure
 	unsettled  atomic.Bool // some of the values are in memory only
+	work       disk.Work
 }
 
 // OpenValues opens the values of a data directory, both of which are made if they are
@@ -245,15 +246,22 @@ func (v *Values) settle(values map[string][]byte) error {
 // write writes both copies: the second one only when the first one is durable.
 func (v *Values) write(b []byte) error {
 	for at := range int64(2) {
-		if _, err := v.file.WriteAt(b, at*valuesCopy); err != nil {
+		err := v.work.Do(func() error {
+			_, err := v.file.WriteAt(b, at*valuesCopy)
 			return err
+		})
+		if err == nil {
+			err = v.work.Do(v.file.SyncData)
 		}
-		if err := v.file.SyncData(); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
+
+// Work are the calls of the disk, for a watchdog.
+func (v *Values) Work() *disk.Work { return &v.work }
 
 // Close closes the file and gives up the lock.
 func (v *Values) Close() error {

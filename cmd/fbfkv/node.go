@@ -184,6 +184,11 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	node, err := cluster.Start(cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log,
 		Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
+		DiskHangs: func() {
+			if meta := n.meta.Load(); meta != nil {
+				meta.DiskHangs()
+			}
+		},
 		Restart: func() {
 			select {
 			case n.restart <- struct{}{}:

@@ -154,14 +154,17 @@ func (l *Log) create(num uint64, recycled string) (n nextFile, err error) {
 	if err != nil {
 		return n, err
 	}
-	_, err = f.WriteAt(n.header.appendTo(nil), 0)
+	err = l.files.Do(func() error {
+		_, err := f.WriteAt(n.header.appendTo(nil), 0)
+		return err
+	})
 	if err == nil {
-		err = f.Sync()
+		err = l.files.Do(f.Sync)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return n, err
 	}
-	if err = l.o.FS.Rename(aside, path); err != nil {
+	if err = l.files.Do(func() error { return l.o.FS.Rename(aside, path) }); err != nil {
 		return n, err
 	}
 	if n.file, err = l.o.FS.OpenReadWrite(path, disk.WriteCategory); err != nil {
@@ -171,7 +174,7 @@ func (l *Log) create(num uint64, recycled string) (n nextFile, err error) {
 	if info, err := n.file.Stat(); err == nil { // a recycled file has blocks
 		n.filled = max(n.filled, info.Size())
 	}
-	if err := disk.SyncDir(l.o.FS, l.o.Dir); err != nil {
+	if err := l.files.Do(func() error { return disk.SyncDir(l.o.FS, l.o.Dir) }); err != nil {
 		return n, errors.Join(err, n.file.Close())
 	}
 	return n, nil

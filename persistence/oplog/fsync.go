@@ -106,8 +106,8 @@ type syncer struct {
 	failed disk.Failure
 	mark   disk.MarkFile
 	times  fsyncTimes
-	fsyncs work         // real ones
-	since  atomic.Int64 // when the real fsync under way began, unix ns; 0: none, or not Everysec
+	fsyncs disk.Work                 // real ones
+	since  atomic.Pointer[time.Time] // when the real fsync under way began; nil: none, or not Everysec
 
 	mu     sync.Mutex
 	active *syncedFile // the last one begun; between two files the closed one
@@ -155,7 +155,7 @@ func (s *syncer) fsyncPolicy() Fsync { return Fsync(s.policy.Load()) }
 // (Everysec).
 func (s *syncer) stalled() bool {
 	since := s.since.Load()
-	return since != 0 && s.now().UnixNano()-since >= int64(stalledAfter)
+	return since != nil && s.now().Sub(*since) >= stalledAfter
 }
 
 // syncActive really fsyncs what was written so far.
@@ -300,16 +300,16 @@ func (f *syncedFile) fsync() error {
 		f.ages.forget(func() bool { return f.synced.Load() >= f.written.Load() })
 		return nil
 	}
-	f.s.fsyncs.begin()
-	defer f.s.fsyncs.end()
+	f.s.fsyncs.Begin()
+	defer f.s.fsyncs.End()
 	covered := f.written.Load()
 	f.ages.begin()
 	start := f.s.now()
 	if f.s.fsyncPolicy() == Everysec {
-		f.s.since.Store(start.UnixNano())
+		f.s.since.Store(&start)
 	}
 	err := f.File.SyncData()
-	f.s.since.Store(0)
+	f.s.since.Store(nil)
 	if err != nil {
 		return f.s.fail("fsync the op log", err)
 	}

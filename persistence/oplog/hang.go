@@ -2,13 +2,14 @@ package oplog
 
 import (
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"github.com/fbfkv/fbfkv/persistence/disk"
 )
 
 // A disk that does not answer fails no call, so nothing else would notice it. The log looks a
-// few times a second whether a write or an fsync of its files is still the one of the look
-// before, and adds up how long it has been. The time between two looks counts at most maxLook:
+// few times a second whether a write or an fsync of its files, or of others that it is to watch, is
+// still the one of the look before, and adds up how long it has been. The time between two looks counts at most maxLook:
 // while the process or the machine stands still, the disk is not to blame.
 const (
 	lookEvery = 250 * time.Millisecond
@@ -18,23 +19,17 @@ const (
 	hangAfter = 2 * time.Second
 )
 
-// work counts calls of the disk of one kind.
-type work struct{ begun, ended atomic.Uint64 }
-
-func (w *work) begin() { w.begun.Add(1) }
-func (w *work) end()   { w.ended.Add(1) }
-
-// lookedAt is work as the last look found it.
+// lookedAt is work, and how the last look found it.
 type lookedAt struct {
+	work  *disk.Work
 	ended uint64
 	busy  bool // a call was under way
 	age   time.Duration
 }
 
 // look returns for how long a call has been under way without another one having ended.
-func (s *lookedAt) look(w *work, passed time.Duration) time.Duration {
-	ended := w.ended.Load() // first: the other order could take a call that has ended for one under way
-	busy := w.begun.Load() > ended
+func (s *lookedAt) look(passed time.Duration) time.Duration {
+	ended, busy := s.work.Counts()
 	if s.age += passed; !busy || !s.busy || ended != s.ended {
 		s.age = 0
 	}
@@ -44,17 +39,17 @@ func (s *lookedAt) look(w *work, passed time.Duration) time.Duration {
 
 // hang is what the looks have found.
 type hang struct {
-	mu             sync.Mutex
-	writes, fsyncs lookedAt
-	age            time.Duration
-	count          uint64
-	after          time.Duration
-	tell           func(age time.Duration)
+	mu    sync.Mutex
+	works []lookedAt
+	age   time.Duration
+	count uint64
+	after time.Duration
+	tell  func(age time.Duration)
 }
 
 // Hangs tell of a disk that does not answer.
 type Hangs struct {
-	// Count is how often a write or an fsync of the op log has taken too long.
+	// Count is how often a write or an fsync of a watched file has taken too long.
 	Count uint64
 	// Age is how long the one under way has taken; 0: it is not too long yet.
 	Age time.Duration
@@ -81,13 +76,26 @@ func (l *Log) OnHang(after time.Duration, tell func(age time.Duration)) {
 	h.after, h.tell = after, tell
 }
 
+// Watch has the looks find calls that somebody else counts, of a disk for which the server must not wait either.
+func (l *Log) Watch(works ...*disk.Work) {
+	h := &l.hang
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, w := range works {
+		h.works = append(h.works, lookedAt{work: w})
+	}
+}
+
 // Look is one look at the disk, so long after the last one. The log looks by itself, and
 // tests do in order not to wait.
 func (l *Log) Look(passed time.Duration) {
 	h := &l.hang
 	h.mu.Lock()
 	passed = min(passed, maxLook)
-	was, age := h.age, max(h.writes.look(&l.writes, passed), h.fsyncs.look(&l.sync.fsyncs, passed))
+	was, age := h.age, time.Duration(0)
+	for i := range h.works {
+		age = max(age, h.works[i].look(passed))
+	}
 	h.age = age
 	begins, ends := was < h.after && age >= h.after, was >= h.after && age < h.after
 	if begins {
@@ -100,7 +108,7 @@ func (l *Log) Look(passed time.Duration) {
 	}
 	// The log file may be on the same disk: nothing here waits for it.
 	if begins {
-		go l.o.Logger.Warn("the disk does not answer: a write or an fsync of the op log is under way", "for", age)
+		go l.o.Logger.Warn("the disk does not answer: a write or an fsync of the data directory is under way", "for", age)
 	}
 	if ends {
 		go l.o.Logger.Warn("the disk answers again", "took", was)

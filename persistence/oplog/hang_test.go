@@ -11,6 +11,13 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
+// anotherFile makes one as the log does beside the writer.
+func anotherFile(db *Log) {
+	if n, err := db.createFilled(1000, ""); err == nil {
+		_ = n.file.Close()
+	}
+}
+
 // TestHang: a write or an fsync that does not end is counted once it is too old, whatever the policy and
 // whoever began it, and told of at each look until it ends. What ends in time is not; a pause makes nothing older
 // by more than a second; and many calls that each end in time are no hang.
@@ -22,6 +29,10 @@ func TestHang(t *testing.T) {
 	}{
 		"fsync of a commit": {Always, errorfs.OpFileSyncData, func(db *Log) { _ = commit(db, func(b *Batch) { b.AppendLog(0, 3, []byte("late")) }) }},
 		"background fsync":  {Everysec, errorfs.OpFileSyncData, func(db *Log) { db.sync.tick() }},
+		"room for a record": {Always, errorfs.OpFileWriteAt, func(db *Log) { _ = db.Reserve(8 << 20) }},
+		"header of a file":  {Always, errorfs.OpFileWriteAt, anotherFile},
+		"a file's fsync":    {Always, errorfs.OpFileSync, anotherFile},
+		"a file's name":     {Always, errorfs.OpRename, anotherFile},
 		"write":             {No, errorfs.OpFileWrite, func(db *Log) { _ = commit(db, func(b *Batch) { b.AppendLog(0, 3, []byte("late")) }) }},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -81,7 +81,8 @@ type Log struct {
 	sync       syncer
 	stopTicks  func()
 	stopLooks  func()
-	writes     work // of leaders
+	writes     disk.Work // of leaders
+	files      disk.Work // what extends files, and makes new ones
 	hang       hang
 	policyMu   sync.Mutex // one change of the policy at a time
 	recovery   Recovery
@@ -154,6 +155,7 @@ func scanAll(o Options) (*Log, scannedLog, error) {
 	}
 	l.flushed.L = &l.mu
 	l.hang.after = hangAfter
+	l.Watch(&l.writes, &l.sync.fsyncs, &l.files)
 	s, err := l.scan()
 	if r := l.recovery; err == nil && r.File != "" {
 		o.Logger.Warn("the op log's unsynced tail was damaged by the crash and was cut",
@@ -242,8 +244,8 @@ func (l *Log) await(place uint64) error {
 // lead writes what was appended. The lock is held, but not while it writes.
 func (l *Log) lead() {
 	l.leading = true
-	l.writes.begin()
-	defer l.writes.end()
+	l.writes.Begin()
+	defer l.writes.End()
 	buf, upTo := l.buf, l.appended
 	l.buf, l.spare = l.spare[:0], nil
 	l.mu.Unlock()

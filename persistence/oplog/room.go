@@ -114,7 +114,7 @@ func (l *Log) extend(n int64) error {
 	if lack <= 0 {
 		return nil
 	}
-	to, err := disk.Fill(f.File, filled, filled+lack)
+	to, err := l.files.Fill(f.File, filled, filled+lack)
 	l.mu.Lock()
 	l.filled = to
 	l.mu.Unlock()
@@ -127,7 +127,7 @@ func (l *Log) extend(n int64) error {
 func (l *Log) createFilled(num uint64, recycled string) (nextFile, error) {
 	n, err := l.create(num, recycled)
 	if err == nil {
-		if n.filled, err = disk.Fill(n.file, n.filled, l.ahead()); err != nil {
+		if n.filled, err = l.files.Fill(n.file, n.filled, l.ahead()); err != nil {
 			err = errors.Join(err, n.file.Close())
 		}
 	}
@@ -151,7 +151,7 @@ func (l *Log) moveRoom(n *nextFile) bool {
 		}
 		reserved := l.filled - l.pos - l.room.Load()
 		l.mu.Unlock()
-		filled, err := disk.Fill(n.file, n.filled, headerSize+reserved+l.ahead())
+		filled, err := l.files.Fill(n.file, n.filled, headerSize+reserved+l.ahead())
 		l.mu.Lock()
 		n.filled = filled
 		if err != nil {

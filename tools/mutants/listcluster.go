@@ -132,7 +132,7 @@ var clusterMutants = []mutant{
 	{
 		guarantee: "G2", name: "a hand-over waits for a silent peer",
 		file:     "cluster/nettransport.go",
-		old:      " || time.Now().UnixNano() < t.impatient.Load()",
+		old:      " || time.Now().Before(t.impatient.get())",
 		new:      "",
 		packages: "./cluster", tests: "TestEntriesWaitForSilentPeer",
 	},

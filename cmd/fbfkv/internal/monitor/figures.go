@@ -53,7 +53,7 @@ var storeFigures = []figure[store.Stats]{
 		func(s *store.Stats) float64 { return bool01(s.Failure != nil) }),
 	gauge("disk_full", "Whether writes are refused because the disk is full, or there is less free space than min-free-disk.",
 		func(s *store.Stats) float64 { return bool01(s.DiskFull) }),
-	counter("disk_hangs_total", "Writes and fsyncs of the op log that took two seconds or longer; in a cluster twice cluster-node-timeout if that is shorter.",
+	counter("disk_hangs_total", "Writes and fsyncs of the op log, or of the node's own values, that took two seconds or longer; in a cluster twice cluster-node-timeout if that is shorter.",
 		func(s *store.Stats) float64 { return float64(s.Storage.Hangs.Count) }),
 	gauge("disk_hangs_seconds", "How long such a write or fsync that is under way has taken; 0 if there is none.",
 		func(s *store.Stats) float64 { return s.Storage.Hangs.Age.Seconds() }),
