@@ -176,6 +176,7 @@ func TestBeginningIsInterrupted(t *testing.T) {
 	must(t, err)
 	must(t, errors.Join(stable.SetUint64([]byte(termValue), 1), stable.Settle(), stable.Close()))
 	s := &shard{t: t, first: testID("1")}
+	s.meant.Store(&s.first)
 	m := &replica{s: s, id: s.first, fs: mem}
 	s.members = []*replica{m}
 	t.Cleanup(m.stop)
