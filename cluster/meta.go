@@ -106,7 +106,7 @@ func StartMeta(o MetaOptions) (*Meta, error) {
 		err = beginGroup(c, m.log, stable, m.transport)
 	}
 	if err == nil {
-		m.raft, err = raft.NewRaft(c, metaMachine{m}, m.log, stable, stable, m.transport)
+		m.raft, err = raft.NewRaft(c, metaMachine{m}, m.log, numbers{stable, m.fail}, stable, m.transport)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start the meta group: %w", err), m.transport.Close())

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -47,6 +48,9 @@ type Options struct {
 	// ComeBackAfter is how long the node that is meant to lead must have been well, and another
 	// have led, until leadership returns to it. Default 30 s.
 	ComeBackAfter time.Duration
+	// SnapshotEvery is how many entries Raft lets the log grow by before it asks for what is kept beside the
+	// log, and Trailing how many it keeps for followers that are behind. Defaults 8192 and 65536.
+	SnapshotEvery, Trailing uint64
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger
 	// Fatal is called when the process must end (G8).
@@ -67,8 +71,7 @@ const (
 	// minMessageTime is what a message and its answer may take at least: a large one takes
 	// longer than elections do.
 	minMessageTime = 2 * time.Second
-	// snapshotEvery is how many entries Raft lets the log grow by before it asks for what
-	// is kept beside the log, and trailing how many it keeps for followers that are behind.
+	// defaults of Options.SnapshotEvery and Options.Trailing.
 	snapshotEvery = 8 << 10
 	trailing      = 64 << 10
 )
@@ -177,7 +180,7 @@ func Start(o Options) (*Node, error) {
 
 func (n *Node) startRaft(entries *LogStore) error {
 	c := raftConfig(n.o.ID, n.o.Timeout, electionPart, leasePart, leasePart/4, n.elected, n.o.Logger)
-	c.SnapshotThreshold, c.TrailingLogs = snapshotEvery, trailing
+	c.SnapshotThreshold, c.TrailingLogs = cmp.Or(n.o.SnapshotEvery, snapshotEvery), cmp.Or(n.o.Trailing, trailing)
 	c.SnapshotInterval = 10 * time.Second
 	c.NoSnapshotRestoreOnStart = true // the store is what the data directory holds
 	c.MaxAppendEntries = 64
@@ -192,7 +195,7 @@ func (n *Node) startRaft(entries *LogStore) error {
 		err = beginGroup(c, entries, n.o.Stable, n.transport)
 	}
 	if err == nil {
-		n.raft, err = raft.NewRaft(c, machine{n}, entries, n.o.Stable, n.o.Stable, n.transport)
+		n.raft, err = raft.NewRaft(c, machine{n}, entries, numbers{n.o.Stable, n.fail}, n.o.Stable, n.transport)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("start Raft: %w", err), n.transport.Close())

@@ -98,6 +98,21 @@ func (s *Stable) SetUint64(key []byte, n uint64) error {
 	return s.values.SetSoon(s.prefix+string(key), binary.BigEndian.AppendUint64(nil, n))
 }
 
+// numbers is a Stable as Raft uses it. Raft panics if a number cannot be set; here the process ends with the reason, and
+// until then nothing leaves the node and the log does not change, since Settle fails, too.
+type numbers struct {
+	*Stable
+	fail func(error)
+}
+
+// SetUint64 implements raft.StableStore.
+func (s numbers) SetUint64(key []byte, n uint64) error {
+	if err := s.Stable.SetUint64(key, n); err != nil {
+		s.fail(err)
+	}
+	return nil
+}
+
 // Settle makes durable what SetUint64 has set.
 func (s *Stable) Settle() error { return s.values.Settle() }
 

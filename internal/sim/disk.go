@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"sync"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
+)
+
+// Disk is a machine's disk, in memory. It outlives the processes that use it. A process that is killed leaves everything
+// it wrote in the page cache, where the next one finds it, and where a later loss of power takes what nobody has synced.
+// What a dead process still does happens to a copy that nobody else sees.
+type Disk struct {
+	mu    sync.Mutex
+	files *crashtest.Disk
+	space *crashtest.FullDisk // of the process that lives now
+
+	broken     atomic.Bool  // fsyncs fail
+	crashAfter atomic.Int64 // so many operations from now power is lost; 0: it is not
+	lostPower  func()       // is called then
+}
+
+func newDisk(lostPower func()) *Disk {
+	return &Disk{files: crashtest.NewDisk(), lostPower: lostPower}
+}
+
+// Replace puts an empty disk in the place of this one, which no process may be using.
+func (d *Disk) Replace() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files = crashtest.NewDisk()
+}
+
+// CrashAfter makes the machine lose power before its n-th operation from now; 0: it does not.
+func (d *Disk) CrashAfter(n int) { d.crashAfter.Store(int64(n)) }
+
+// Break makes all fsyncs fail, or no more.
+func (d *Disk) Break(broken bool) { d.broken.Store(broken) }
+
+// Fill leaves so many bytes free; negative: as many as there are.
+func (d *Disk) Fill(free int64) {
+	d.mu.Lock()
+	space := d.space
+	d.mu.Unlock()
+	if space != nil {
+		space.Fill(free)
+	}
+}
+
+// mount returns the disk for a process, which is told when an fsync fails.
+func (d *Disk) mount(l *Life) vfs.FS {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files.FailSyncs(func(string) error {
+		if l.Dead() || !d.broken.Load() {
+			return nil
+		}
+		l.Hurt()
+		return syscall.EIO
+	})
+	d.space = crashtest.NewFullDisk(errorfs.Wrap(d.files, errorfs.InjectorFunc(func(errorfs.Op) error {
+		if n := d.crashAfter.Load(); n > 0 && !l.Dead() && d.crashAfter.CompareAndSwap(n, n-1) && n == 1 {
+			d.lostPower()
+		}
+		return nil
+	})))
+	return d.space
+}
+
+// kill leaves the disk as kill -9 does.
+func (d *Disk) kill() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files, d.space = d.files.Kill(), nil
+	d.crashAfter.Store(0)
+}
+
+// losePower leaves percent of what was not synced.
+func (d *Disk) losePower(percent int, w *World) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.files, d.space = d.files.Lose(percent, w.Rand()), nil
+	d.crashAfter.Store(0)
+}

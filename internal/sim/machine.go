@@ -1,0 +1,280 @@
+package sim
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// Process is what runs on a machine.
+type Process interface{ Close() error }
+
+// Machine is a computer: an address, a disk, a clock, and the process that lives on it now.
+type Machine struct {
+	World   *World
+	Address string
+	Disk    *Disk
+
+	index int
+	boot  func(l *Life) (Process, error)
+	ahead atomic.Int64 // its clock, of the world's, ms
+
+	mu    sync.Mutex
+	life  *Life // nil: no process
+	lives int
+	node  string // the id of its node, drawn with its disk
+	off   bool   // nobody starts it
+}
+
+// Add adds a machine, whose processes a function starts.
+func (w *World) Add(node, address string, boot func(l *Life) (Process, error)) *Machine {
+	m := &Machine{World: w, node: node, Address: address, index: len(w.machines), boot: boot}
+	m.Disk = newDisk(func() {
+		l := m.Life()
+		if m.PowerOff(l, w.Intn(3)*50) {
+			m.StartAfter(w.Between(0, 3*time.Second))
+		}
+	})
+	w.machines = append(w.machines, m)
+	return m
+}
+
+// at returns the machine at an address; nil: there is none.
+func (w *World) at(address string) *Machine {
+	for _, m := range w.machines {
+		if m.Address == address {
+			return m
+		}
+	}
+	return nil
+}
+
+// Index returns the machine's number in the world, from 0.
+func (m *Machine) Index() int { return m.index }
+
+// Node returns the id of the machine's node.
+func (m *Machine) Node() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.node
+}
+
+// SetNode changes it. The machine must be off.
+func (m *Machine) SetNode(id string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.node = id
+}
+
+// Clock returns the time that the machine's clock shows, in ms since 1970.
+func (m *Machine) Clock() int64 { return time.Now().UnixMilli() + m.ahead.Load() }
+
+// TurnClock moves the machine's clock.
+func (m *Machine) TurnClock(by time.Duration) { m.ahead.Add(by.Milliseconds()) }
+
+// Life is one process of a machine, from its start to its end.
+type Life struct {
+	Machine *Machine
+	Node    string // the id of the machine's node
+	Number  int    // of the machine's lives, from 1
+	FS      vfs.FS // the machine's disk
+	// Gone is closed when the process has ended, Up when its start has.
+	Gone, Up chan struct{}
+
+	process atomic.Pointer[Process]
+	dead    atomic.Bool
+	hurt    atomic.Bool
+
+	mu       sync.Mutex
+	closing  bool           // it takes no more requests
+	requests sync.WaitGroup // that it is answering: Close waits for them, as the server does
+}
+
+// Begin begins a request, unless the process takes none. End ends it.
+func (l *Life) Begin() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closing {
+		return false
+	}
+	l.requests.Add(1)
+	return true
+}
+
+// End ends a request.
+func (l *Life) End() { l.requests.Done() }
+
+// close closes the process, once.
+func (l *Life) close() (closed bool, err error) {
+	<-l.Up
+	p := l.process.Load()
+	if p == nil {
+		return false, nil
+	}
+	l.mu.Lock()
+	was := l.closing
+	l.closing = true
+	l.mu.Unlock()
+	if was {
+		return false, nil
+	}
+	l.requests.Wait()
+	return true, (*p).Close()
+}
+
+// Life returns the process that lives now; nil: none.
+func (m *Machine) Life() *Life {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.life
+}
+
+// Running returns the process that lives now, once it has started; nil: there is none.
+func (m *Machine) Running() (Process, *Life) {
+	l := m.Life()
+	if l == nil {
+		return nil, nil
+	}
+	if p := l.process.Load(); p != nil {
+		return *p, l
+	}
+	return nil, nil
+}
+
+// Start starts a process, if none lives and the machine is not off. It returns at once.
+func (m *Machine) Start() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.life != nil || m.off {
+		return
+	}
+	m.lives++
+	l := &Life{Machine: m, Node: m.node, Number: m.lives, Gone: make(chan struct{}), Up: make(chan struct{})}
+	l.FS = m.Disk.mount(l)
+	m.life = l
+	m.World.Say("machine %d starts, life %d", m.index, l.Number)
+	go l.run()
+}
+
+// StartAfter starts a process after a while.
+func (m *Machine) StartAfter(d time.Duration) { time.AfterFunc(d, m.Start) }
+
+// Off keeps the machine from being started, or no more.
+func (m *Machine) Off(off bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.off = off
+}
+
+func (l *Life) run() {
+	m := l.Machine
+	p, err := m.boot(l)
+	if err == nil {
+		l.process.Store(&p)
+		m.World.Say("machine %d is up, life %d", m.index, l.Number)
+	}
+	close(l.Up)
+	if err == nil || l.Dead() {
+		return
+	}
+	if !l.hurt.Load() {
+		m.World.Fail("machine %d does not start: %v", m.index, err)
+	}
+	m.World.Say("machine %d does not start: %v", m.index, err)
+	m.Kill(l)
+	m.StartAfter(time.Second)
+}
+
+// Dead reports whether the process has ended.
+func (l *Life) Dead() bool { return l.dead.Load() }
+
+// Hurt says that the disk was full or has failed, so the process may end.
+func (l *Life) Hurt() { l.hurt.Store(true) }
+
+// Listen returns the listener of the process.
+func (l *Life) Listen() net.Listener { return l.Machine.World.Network.listen(l.Machine) }
+
+// Dial opens a connection to another machine.
+func (l *Life) Dial(ctx context.Context, to string) (net.Conn, error) {
+	return l.Machine.World.Network.dial(ctx, l, to)
+}
+
+// Exit ends the process because of an error, which must be the disk's. It does not return; the caller must hold no
+// mutex, unless the process is dead already.
+func (l *Life) Exit(err error) {
+	w, m := l.Machine.World, l.Machine
+	if !l.Dead() {
+		if !l.hurt.Load() {
+			w.Fail("machine %d ends: %v", m.index, err)
+		}
+		w.Say("machine %d ends: %v", m.index, err)
+		if m.Kill(l) {
+			m.StartAfter(w.Between(0, 2*time.Second))
+		}
+	}
+	select {}
+}
+
+// Kill ends a process as kill -9 does. It reports whether the process lived.
+func (m *Machine) Kill(l *Life) bool { return m.end(l, "is killed", false, m.Disk.kill) }
+
+// PowerOff ends a process as a loss of power does: percent of what was not synced is left. It reports whether the
+// process lived.
+func (m *Machine) PowerOff(l *Life, percent int) bool {
+	return m.end(l, "loses power", true, func() { m.Disk.losePower(percent, m.World) })
+}
+
+func (m *Machine) end(l *Life, how string, power bool, disk func()) bool {
+	m.mu.Lock()
+	if l == nil || m.life != l {
+		m.mu.Unlock()
+		return false
+	}
+	m.life = nil
+	l.dead.Store(true)
+	close(l.Gone)
+	disk()
+	m.World.Network.died(m, power) // before another process listens
+	m.World.Say("machine %d %s, life %d", m.index, how, l.Number)
+	m.mu.Unlock()
+	go l.bury()
+	return true
+}
+
+// bury ends what is left of a process that is dead, which nobody sees.
+func (l *Life) bury() {
+	_, _ = l.close() // whatever it says, the process is dead
+}
+
+// Stop ends a process in order, and returns when that is done or the process has died otherwise.
+func (m *Machine) Stop(l *Life) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		m.World.Say("machine %d stops, life %d", m.index, l.Number)
+		closed, err := l.close()
+		m.mu.Lock()
+		if !closed || m.life != l {
+			m.mu.Unlock()
+			return
+		}
+		m.life = nil
+		l.dead.Store(true)
+		close(l.Gone)
+		m.Disk.kill()
+		m.World.Network.died(m, false)
+		m.mu.Unlock()
+		if err != nil && !l.hurt.Load() {
+			m.World.Fail("machine %d does not stop in order: %v", m.index, err)
+		}
+		m.World.Say("machine %d has stopped, life %d", m.index, l.Number)
+	}()
+	select {
+	case <-done:
+	case <-l.Gone:
+	}
+}

@@ -1,0 +1,85 @@
+package sim
+
+import (
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"testing"
+	"testing/cryptotest"
+	"testing/synctest"
+	"time"
+)
+
+var (
+	seed   = flag.Uint64("sim.seed", 0, "run the world of this seed, and end the process")
+	faults = flag.Int("sim.faults", 60, "how many faults strike")
+	every  = flag.Duration("sim.every", 400*time.Millisecond, "mean time between two faults")
+	only   = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
+	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
+	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
+	keep   = flag.String("sim.log", "", "a file that gets the log of a world that fails")
+)
+
+// TestWorld runs one world and ends the process: one that has run a world can run no other.
+func TestWorld(t *testing.T) {
+	if *seed == 0 {
+		t.Skip("no -sim.seed")
+	}
+	cryptotest.SetGlobalRandom(t, *seed)
+	o := Options{Seed: *seed, Faults: *faults, Every: *every, Only: *only, Swarm: *swarm}
+	if *trace {
+		o.Log = os.Stderr
+	}
+	end, began := make(chan func()), time.Now()
+	go func() { (<-end)() }() // outside the bubble
+	synctest.Test(t, func(t *testing.T) {
+		r := RunShard(o)
+		virtual, stacks := r.World.Now(), []byte(nil)
+		if r.World.Failure() != "" {
+			stacks = make([]byte, 8<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+		}
+		end <- func() { report(r, virtual, time.Since(began), stacks) }
+		select {}
+	})
+}
+
+// TestSeeds runs a few worlds of fresh seeds, each in a process of its own.
+func TestSeeds(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 4 {
+		number := rand.Uint64N(1 << 40)
+		c := exec.Command(self, "-test.run", "^TestWorld$", "-sim.seed", strconv.FormatUint(number, 10), "-sim.swarm="+strconv.FormatBool(i%2 == 1))
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Errorf("go -C tools run ./sim -seed %d -faults %d -swarm=%v: %v\n%.4000s", number, *faults, i%2 == 1, err, out)
+		}
+	}
+}
+
+// report prints what became of a world, and ends the process.
+func report(r Result, virtual, real time.Duration, stacks []byte) {
+	result := "ok"
+	if f := r.World.Failure(); f != "" {
+		result = "FAILURE " + f
+	}
+	fmt.Printf("seed=%d faults=%d virtual=%.1fs real=%.2fs answered=%d again=%d reads=%d kinds=%s\n%s\n",
+		*seed, r.Faults, virtual.Seconds(), real.Seconds(), r.Answered, r.AnsweredAgain, r.Read, r.Kinds, result)
+	if result == "ok" {
+		os.Exit(0)
+	}
+	if *keep != "" {
+		if f, err := os.Create(*keep); err == nil {
+			_ = r.World.WriteLog(f)
+			_, _ = f.Write(stacks)
+			_ = f.Close()
+		}
+	}
+	os.Exit(1)
+}

@@ -1,0 +1,11 @@
+// Command sim runs simulated worlds (package internal/sim), each in a process of its own.
+//
+//	go -C tools run ./sim -for 30m           worlds of fresh seeds, two at a time, until the time is over
+//	go -C tools run ./sim -seed 17           the world of one seed
+//	go -C tools run ./sim -seed 17 -trace    with its log as it grows
+//
+// Each second world has all kinds of faults, and each other one a third of them (-swarm). A world that fails is
+// shrunk: it is run again with fewer faults, and then with fewer kinds of them, as long as it still fails. Go's scheduler
+// is no part of a world, so a smaller one is tried a few times. The command prints how to run it again, leaves its log
+// in a file, and exits with 1.
+package main
