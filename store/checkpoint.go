@@ -4,7 +4,6 @@ import (
 	"errors"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -17,11 +16,33 @@ type snapshotter struct {
 	// mu is held by whoever changes what is published: a checkpoint, a FLUSHALL,
 	// or a backup, which wants none of that. building is held, after mu, by
 	// whoever builds runs: records leave memory also while a backup is copied.
-	mu, building sync.Mutex
+	mu, building longMutex
 
 	scratch seen.Scratch // of who builds runs
 	saving  atomic.Bool  // SAVE or BGSAVE is in progress
 	last    atomic.Pointer[lastSnapshot]
+}
+
+// longMutex is a mutex whose holder may wait for other replicas. It is a channel, so that in a test on virtual time a
+// goroutine that waits for it lets the time go on, for which the holder waits.
+type longMutex chan struct{}
+
+func newLongMutex() longMutex { return make(longMutex, 1) }
+
+// Lock implements sync.Locker.
+func (m longMutex) Lock() { m <- struct{}{} }
+
+// Unlock implements sync.Locker.
+func (m longMutex) Unlock() { <-m }
+
+// TryLock is that of sync.Mutex.
+func (m longMutex) TryLock() bool {
+	select {
+	case m <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // lock keeps everyone else from changing what is published, and from building runs.

@@ -267,6 +267,7 @@ func newStore(o Options, db *persistence.DB) *Store {
 	if o.Replicated != nil {
 		s.oplog, s.replica = o.Replicated(db.Log()), newReplica()
 	}
+	s.snapshots.mu, s.snapshots.building = newLongMutex(), newLongMutex()
 	s.pool.limit.Store(max(o.FilterMaxMemory, 0))
 	s.interval.Store(int64(o.SnapshotInterval))
 	hot := o.HotCounters / meta.Partitions
