@@ -48,8 +48,8 @@ type Options struct {
 	// ComeBackAfter is how long the node that is meant to lead must have been well, and another
 	// have led, until leadership returns to it. Default 30 s.
 	ComeBackAfter time.Duration
-	// SnapshotEvery is how many entries Raft lets the log grow by before it asks for what is kept beside the
-	// log, and Trailing how many it keeps for followers that are behind. Defaults 8192 and 65536.
+	// SnapshotEvery is the number of entries after which Raft trims its log, and Trailing the number of entries
+	// that stay for followers that are behind. Defaults 8192 and 65536.
 	SnapshotEvery, Trailing uint64
 	// Logger receives what an operator should know; default: discard.
 	Logger *slog.Logger

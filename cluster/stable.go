@@ -99,7 +99,7 @@ func (s *Stable) SetUint64(key []byte, n uint64) error {
 }
 
 // numbers is a Stable as Raft uses it. Raft panics if a number cannot be set; here the process ends with the reason, and
-// until then nothing leaves the node and the log does not change, since Settle fails, too.
+// until then nothing leaves the node and the log does not change, because Settle fails as well.
 type numbers struct {
 	*Stable
 	fail func(error)

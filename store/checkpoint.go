@@ -35,7 +35,7 @@ func (m longMutex) Lock() { m <- struct{}{} }
 // Unlock implements sync.Locker.
 func (m longMutex) Unlock() { <-m }
 
-// TryLock is that of sync.Mutex.
+// TryLock locks the mutex, unless it is locked. It reports whether it did.
 func (m longMutex) TryLock() bool {
 	select {
 	case m <- struct{}{}:

@@ -13,7 +13,7 @@ import (
 
 // Disk is a machine's disk, in memory. It outlives the processes that use it. A process that is killed leaves everything
 // it wrote in the page cache, where the next one finds it, and where a later loss of power takes what nobody has synced.
-// What a dead process still does happens to a copy that nobody else sees.
+// A dead process goes on with a copy that nobody else sees.
 type Disk struct {
 	mu    sync.Mutex
 	files *crashtest.Disk
@@ -79,7 +79,7 @@ func (d *Disk) kill() {
 	d.crashAfter.Store(0)
 }
 
-// losePower leaves percent of what was not synced.
+// losePower ends the use of the disk as a loss of power does: percent of the unsynced pages are left.
 func (d *Disk) losePower(percent int, w *World) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

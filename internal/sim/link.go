@@ -12,7 +12,7 @@ import (
 // window is how many bytes may be under way in one direction of a connection.
 const window = 1 << 20
 
-// direction is one direction of a connection. What is written arrives in order and whole, late, or not at all.
+// direction is one direction of a connection. Its bytes arrive in order, late, or not at all.
 type direction struct {
 	network  *Network
 	from, to *Machine
@@ -227,7 +227,8 @@ func (c *connection) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// Close closes this end. What was sent arrives. What the other end sends is lost, and it learns that a while later.
+// Close closes this end. The bytes under way from here arrive. The other end's bytes are lost, and it learns that a while
+// later.
 func (c *connection) Close() error {
 	if !c.network.forget(c) {
 		return nil

@@ -222,7 +222,7 @@ func (l *Life) Exit(err error) {
 // Kill ends a process as kill -9 does. It reports whether the process lived.
 func (m *Machine) Kill(l *Life) bool { return m.end(l, "is killed", false, m.Disk.kill) }
 
-// PowerOff ends a process as a loss of power does: percent of what was not synced is left. It reports whether the
+// PowerOff ends a process as a loss of power does: percent of the unsynced pages are left. It reports whether the
 // process lived.
 func (m *Machine) PowerOff(l *Life, percent int) bool {
 	return m.end(l, "loses power", true, func() { m.Disk.losePower(percent, m.World) })

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Network connects the machines of a world, as TCP does: connections keep the order of what is sent, and break as a
-// whole. What is sent over a link that is cut arrives when the link is healed, unless the connection breaks then.
+// Network connects the machines of a world, as TCP does: connections keep the order of their bytes, and break as a
+// whole. Bytes that are sent over a cut link arrive when the link is healed, unless the connection breaks then.
 type Network struct {
 	w *World
 
@@ -92,7 +92,7 @@ func (n *Network) listen(m *Machine) *listener {
 	n.listeners[m.Address] = l
 	delete(n.dark, m)
 	n.mu.Unlock()
-	// Whoever still sends to the process that was here before learns that it is gone.
+	// The peers of the machine's former process learn that it is gone.
 	for _, c := range n.ends(func(c *connection) bool { return c.in.from == m && c.in.ended() }) {
 		c.reset(syscall.ECONNRESET)
 	}

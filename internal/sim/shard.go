@@ -403,7 +403,7 @@ func (s *shard) compare(m *Machine) {
 	}
 }
 
-// faults are those of a shard.
+// faults returns the faults that a shard can meet, and a lone machine cannot.
 func (s *shard) faults() []Fault {
 	return []Fault{
 		{"stop", 1, func(w *World, m *Machine) {
