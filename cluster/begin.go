@@ -71,12 +71,13 @@ func refusalLimit(o Options) time.Duration {
 	return time.Duration(3*electionPart*float64(o.Timeout)) + messageTime(o)
 }
 
-// mayBegin reports whether this node may propose a first command: Raft leads, and the node could decide but does not yet.
+// mayBegin reports whether this node may propose a first command: Raft leads and is not about to hand over, and the node
+// could decide but does not yet.
 // It cuts the decisions that were not proposed.
 func (n *Node) mayBegin() bool {
 	n.leading.Lock()
 	defer n.leading.Unlock()
-	if n.leads.Load() || n.raft.State() != raft.Leader || n.files.lacks.Load() {
+	if n.leads.Load() || n.raft.State() != raft.Leader || n.files.lacks.Load() || len(n.handing) > 0 {
 		return false
 	}
 	n.log.dropQueue()

@@ -217,7 +217,7 @@ func (n *Node) passOn() {
 	if len(others) > 0 {
 		to := others[rand.IntN(len(others))]
 		n.transport.HandOver()
-		_ = n.handTo(context.Background(), to) // else it is tried again
+		_ = n.await(context.Background(), n.transferTo(to)) // else it is tried again
 	}
 }
 

@@ -13,53 +13,100 @@ import (
 // leadership returns to where it was meant to be.
 
 // HandOver lets another node lead: the one with an id, or any if that is "". It returns when
-// this node does not lead any more.
+// this node does not lead any more, or when ctx ends. Raft may still hand over then.
 func (n *Node) HandOver(ctx context.Context, id string) error {
-	if !n.Leads() {
-		return nil
-	}
-	n.stopLeading("it hands over")
-	// Raft refuses entries while it hands over, and might take later ones: there are none.
-	for n.log.undecided() {
-		select {
-		case <-ctx.Done():
-			n.refused(ctx.Err())
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
+	return n.handsOver(ctx, func() (<-chan error, error) {
+		if !n.Leads() {
+			return nil, nil
 		}
-	}
-	return n.transfer(ctx, id)
+		n.stopLeading("it hands over")
+		// Raft refuses entries while it hands over, and might take later ones: there are none.
+		for n.log.undecided() {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-n.stop:
+				return nil, raft.ErrRaftShutdown
+			case <-time.After(time.Millisecond):
+			}
+		}
+		return n.transfer(id)
+	})
 }
 
-// transfer makes Raft hand over leadership, to the node with an id or to any if that is "", while
-// nothing is undecided. If that fails, this node leads on.
-func (n *Node) transfer(ctx context.Context, id string) error {
-	if id == "" {
-		id = n.successor()
+// handsOver asks Raft for a hand-over, of which there is one at a time, and waits for the answer until ctx ends. If the
+// hand-over fails, this node leads on, but not before Raft has answered: Raft might take the beginning of a reign first,
+// hand over after that, and refuse one entry of the reign and not the next.
+func (n *Node) handsOver(ctx context.Context, ask func() (answer <-chan error, err error)) error {
+	select {
+	case n.handing <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.stop:
+		return raft.ErrRaftShutdown
 	}
-	server, known := n.server(id)
-	err := fmt.Errorf("node %.50q is not a member that answers", id)
-	if known {
-		n.transport.HandOver()
-		err = n.handTo(ctx, server)
+	answer, err := ask()
+	if answer == nil {
+		return n.handed(err)
 	}
+	select {
+	case err := <-answer:
+		return n.handed(err)
+	case <-n.stop:
+		return raft.ErrRaftShutdown // it may never answer
+	case <-ctx.Done():
+	}
+	go func() {
+		select {
+		case err := <-answer:
+			_ = n.handed(err)
+		case <-n.stop:
+		}
+	}()
+	return ctx.Err()
+}
+
+// handed takes in how a hand-over ended. A reign may begin again.
+func (n *Node) handed(err error) error {
+	<-n.handing
 	if err != nil {
 		n.refused(err)
+	} else {
+		n.begins() // Raft may have been elected meanwhile
 	}
 	return err
 }
 
-// handTo makes Raft hand over leadership to a node.
-func (n *Node) handTo(ctx context.Context, to raft.Server) error {
-	return n.await(ctx, func() error { return n.raft.LeadershipTransferToServer(to.ID, to.Address).Error() })
+// transfer makes Raft hand over leadership, to the node with an id or to any if that is "", while
+// nothing is undecided.
+func (n *Node) transfer(id string) (answer <-chan error, err error) {
+	if id == "" {
+		id = n.successor()
+	}
+	server, known := n.server(id)
+	if !known {
+		return nil, fmt.Errorf("node %.50q is not a member that answers", id)
+	}
+	n.transport.HandOver()
+	return asked(n.transferTo(server)), nil
+}
+
+// transferTo returns a question to Raft, whether it has handed over leadership to a node.
+func (n *Node) transferTo(to raft.Server) func() error {
+	return n.raft.LeadershipTransferToServer(to.ID, to.Address).Error
+}
+
+// asked returns where the answer to a question will be.
+func asked(ask func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- ask() }()
+	return done
 }
 
 // await waits for an answer of Raft, which may never come once Raft shuts down.
 func (n *Node) await(ctx context.Context, ask func() error) error {
-	done := make(chan error, 1)
-	go func() { done <- ask() }()
 	select {
-	case err := <-done:
+	case err := <-asked(ask):
 		return err
 	case <-ctx.Done():
 		return ctx.Err()
@@ -90,7 +137,7 @@ func (n *Node) yield() {
 	n.o.Logger.Warn("this node's clock is wrong: it offers leadership to the others", "by_ms", n.skew.Load())
 	ctx, cancel := context.WithTimeout(context.Background(), giveUpPart*n.o.Timeout)
 	defer cancel()
-	_ = n.transfer(ctx, "") // else this node leads
+	_ = n.handsOver(ctx, func() (<-chan error, error) { return n.transfer("") }) // else this node leads
 }
 
 // Times of a leader whose disk is full.

@@ -16,8 +16,8 @@ type LogStore struct {
 	// Log has the entries.
 	Log *oplog.Log
 	// Reserved returns how many bytes of the op log are reserved for entries that are
-	// about to be stored; they are taken whatever comes out. nil: none are.
-	Reserved func(logs []*raft.Log) int64
+	// about to be stored; they are taken whatever comes out. Its error keeps the entries from being stored. nil: none are.
+	Reserved func(logs []*raft.Log) (int64, error)
 	// Settle is called before the log changes, and if it fails the log does not. nil: nothing
 	// is to be done then.
 	Settle func() error
@@ -81,7 +81,11 @@ func (s *LogStore) StoreLogs(logs []*raft.Log) error {
 	}
 	reserved := int64(0)
 	if s.Reserved != nil {
-		reserved = s.Reserved(logs)
+		var gap error
+		if reserved, gap = s.Reserved(logs); gap != nil {
+			s.Log.Release(reserved, 0)
+			return gap // Raft steps down, and the log is what it takes it for
+		}
 	}
 	err := s.settle()
 	if err == nil {

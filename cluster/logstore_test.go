@@ -116,7 +116,7 @@ func TestLogStoreRoom(t *testing.T) {
 	l := openLog(t, small)
 	var told error
 	reserved := int64(0)
-	s := &LogStore{Log: l, Failed: func(err error) { told = err }, Reserved: func([]*raft.Log) int64 { return reserved }}
+	s := &LogStore{Log: l, Failed: func(err error) { told = err }, Reserved: func([]*raft.Log) (int64, error) { return reserved, nil }}
 	store := func(size int) error {
 		_, last := l.EntryBounds()
 		return s.StoreLog(&raft.Log{Index: last + 1, Term: 1, Data: make([]byte, size)})

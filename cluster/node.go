@@ -95,6 +95,7 @@ type Node struct {
 	leading sync.Mutex // held while it begins or ends
 	leads   atomic.Bool
 	toBegin chan struct{} // Raft may lead while this node does not
+	handing chan struct{} // has one while Raft may be about to hand over
 	// refusalLimit is for how long Raft may lead and refuse entries.
 	refusalLimit time.Duration
 	elected      chan bool             // Raft's notifications
@@ -138,7 +139,7 @@ func Start(o Options) (*Node, error) {
 	if _, err := rand.Read(origin[:]); err != nil {
 		return nil, err
 	}
-	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), toBegin: make(chan struct{}, 1), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
+	n := &Node{ending: ending{logger: o.Logger, fatal: o.Fatal}, o: o, started: time.Now(), begun: make(chan struct{}), stop: make(chan struct{}), toBegin: make(chan struct{}, 1), handing: make(chan struct{}, 1), elected: make(chan bool, 16), observed: make(chan raft.Observation, 1)}
 	n.refusalLimit = refusalLimit(o)
 	n.back.wishes = make(chan string, 1)
 	n.skew.Store(unknownSkew)

@@ -71,6 +71,7 @@ type proposal struct {
 	// answered: Raft has said what became of the entry, or that it does not know. It can come into
 	// the log no more, unless it is there.
 	answered bool
+	stored   bool // the log of this node has it, or was about to
 }
 
 // mark says which sequences a record has of a partition.
@@ -321,8 +322,9 @@ func (l *Log) settle() {
 }
 
 // reserved returns how many bytes of the op log are reserved for entries that are about to
-// be stored, once.
-func (l *Log) reserved(entries []*raft.Log) (bytes int64) {
+// be stored, once. An entry of this node that Raft has taken without the one before is refused: a reign has no gap, whatever
+// Raft does (R2). Raft leads no longer then.
+func (l *Log) reserved(entries []*raft.Log) (bytes int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, e := range entries {
@@ -333,14 +335,20 @@ func (l *Log) reserved(entries []*raft.Log) (bytes int64) {
 		if err != nil || c.kind != commandSections || c.origin != l.origin {
 			continue
 		}
-		for i := range l.flying {
-			if p := &l.flying[i]; p.number == c.number {
-				bytes, p.room = bytes+p.room, 0
-			}
+		i := slices.IndexFunc(l.flying, func(p proposal) bool { return p.number == c.number })
+		switch {
+		case i < 0:
+			continue
+		case i > 0 && !l.flying[i-1].stored:
+			return bytes, errReignGap
 		}
+		bytes, l.flying[i].room, l.flying[i].stored = bytes+l.flying[i].room, 0, true
 	}
-	return bytes
+	return bytes, nil
 }
+
+// errReignGap is why an entry is not stored.
+var errReignGap = errors.New("Raft has taken an entry of this node, and not the one before")
 
 // isOurs reports whether sections that were committed are what this process has proposed
 // next, and what its state contains.

@@ -240,3 +240,63 @@ func TestTransferThatDoesNotEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestHandOverIsAnswered: Raft, which waits for the disk, has not taken a hand-over when its time ends. No reign begins, and no other
+// hand-over, before Raft has answered: what Raft takes first is a matter of luck. Then the shard goes on. Close waits for no answer.
+func TestHandOverIsAnswered(t *testing.T) {
+	s := newShard(t, 3)
+	s.mustAdd("k", "1")
+	s.awaitApplied()
+	leader := s.leader()
+	n := leader.running()
+	answer := leader.hangDisk()
+	before := leader.waits.Load()
+	n.raft.Barrier(0)
+	await(t, "Raft waits for the disk", func() bool { return leader.waits.Load() > before })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := n.HandOver(ctx, leader.others()[0]); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the hand-over ends with %v", err)
+	}
+	if n.Leads() || n.raft.State() == raft.Leader && n.mayBegin() {
+		t.Error("a reign may begin while Raft may hand over")
+	}
+	if err := n.HandOver(ctx, ""); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("another hand-over ends with %v", err)
+	}
+	answer()
+	await(t, "Raft has answered", func() bool { return len(n.handing) == 0 })
+	s.mustAdd("k", "2")
+	s.awaitApplied()
+
+	n.handing <- struct{}{} // as if Raft never answered
+	leader.stop()
+	if err := n.HandOver(t.Context(), ""); !errors.Is(err, raft.ErrRaftShutdown) {
+		t.Errorf("a hand-over of a node that was closed ends with %v", err)
+	}
+}
+
+// TestReignHasNoGap: Raft refuses an entry, and takes the next one. The log of the leader does not, so that nobody ever has it.
+func TestReignHasNoGap(t *testing.T) {
+	l := newLog(new(oplog.Log), 1, time.Second)
+	l.reign, l.last = oplog.Reign{Term: 3, Index: 8}, func(uint16) uint64 { return 9 }
+	var entries []*raft.Log
+	for i := range 2 {
+		b := l.NewBatch()
+		b.AppendLog(uint16(i), 9, make([]byte, 100+i))
+		must(t, b.Apply())
+		data, _ := l.next()
+		entries = append(entries, &raft.Log{Index: 9 + uint64(i), Term: 3, Data: data})
+	}
+	s := &LogStore{Log: l.Log, Reserved: l.reserved, Failed: func(err error) { t.Errorf("the process ends: %v", err) }}
+	if err := s.StoreLogs(entries[1:]); !errors.Is(err, errReignGap) {
+		t.Errorf("the second entry alone: %v", err)
+	}
+	another := append([]byte(nil), entries[1].Data...)
+	another[24]++ // in its origin
+	for _, es := range [][]*raft.Log{{{Data: another}}, entries[:1], entries[1:], entries} {
+		if _, err := l.reserved(es); err != nil {
+			t.Error(err)
+		}
+	}
+}

@@ -136,6 +136,20 @@ var replicaMutants = []mutant{
 		packages: "./cluster", tests: "TestBeginWaits",
 	},
 	{
+		guarantee: "R2", name: "a reign begins before Raft has answered a hand-over",
+		file:     "cluster/begin.go",
+		old:      " || len(n.handing) > 0 {",
+		new:      " {",
+		packages: "./cluster", tests: "TestHandOverIsAnswered",
+	},
+	{
+		guarantee: "R2", name: "an entry is stored without the one before it in its reign",
+		file:     "cluster/propose.go",
+		old:      "		case i > 0 && !l.flying[i-1].stored:\n",
+		new:      "		case false:\n",
+		packages: "./cluster", tests: "TestReignHasNoGap",
+	},
+	{
 		guarantee: "R2", name: "records of two reigns become one entry",
 		file:     "cluster/propose.go",
 		old:      "l.queue[n].reign == l.queue[0].reign && ",
