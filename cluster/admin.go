@@ -69,7 +69,7 @@ func (a *Admin) Do(verb string, request []byte) ([]byte, error) {
 	case err == nil:
 		return json.Marshal(answer)
 	case errors.Is(err, store.ErrNotLeader) || errors.Is(err, raft.ErrNotLeader) || errors.Is(err, raft.ErrLeadershipLost) ||
-		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errNoMeta) || errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, context.DeadlineExceeded):
+		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errNoMeta) || errors.Is(err, errVotersLag) || errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, context.DeadlineExceeded):
 		return nil, again("%v", err)
 	}
 	return nil, err
@@ -405,9 +405,9 @@ func (a *Admin) promote(ctx context.Context, r PromoteRequest) (p Progress, err 
 		if !p.Near || !r.Vote {
 			return p, nil
 		}
-		if err := a.Node.Promote(m.ID, m.ClusterAddress()); err != nil {
-			return p, err
-		}
+	}
+	if err := a.Node.Promote(m.ID, m.ClusterAddress()); err != nil {
+		return p, err
 	}
 	err = a.configure(ctx, func(c *Configuration) error {
 		if m := c.Member(r.ID); m != nil {

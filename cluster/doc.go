@@ -50,7 +50,7 @@
 //	R6  becoming leader                  Node.begin, Node.startLeading, store's Lead; handover.go
 //	R7  deposed                          Log.Wait, store/partition.go, package commands
 //	R8  a failing log ends the process   LogStore.Failed, Node.proposeBegin
-//	R9  a directory is a voter           Stable, Net
+//	R9  a directory is a voter           Stable, Net, Witness, promote.go
 //
 // The other files: node.go is the node, handover.go an orderly change of the leader, command.go what entries hold, logstore.go and
 // stable.go what Raft keeps, net*.go the cluster port, confirm.go the proof that a read

@@ -91,8 +91,8 @@ func newShardOn(t testing.TB, nodes int, data *vfs.MemFS) *shard {
 	}
 	for _, m := range s.members[1:] {
 		address := m.net.Addr().String()
+		s.onLeader("follow", func(n *Node) error { return n.AddNonvoter(m.id, address) })
 		if data != nil { // the others need the files first, as the program sees to
-			s.onLeader("follow", func(n *Node) error { return n.AddNonvoter(m.id, address) })
 			await(t, "the joiner has the files", func() bool { return m.restarted.Load() > 0 })
 		}
 		s.onLeader("vote", func(n *Node) error { return n.Promote(m.id, address) })

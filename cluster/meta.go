@@ -317,25 +317,25 @@ func (m *Meta) lookAfter() bool {
 // step changes what it can, and reports whether there was something to change. A voter goes only when
 // those that are to vote do.
 func (m *Meta) step(c *Configuration) (changed bool, err error) {
-	future := m.raft.GetConfiguration()
-	servers := future.Configuration().Servers
+	servers := m.raft.GetConfiguration().Configuration().Servers
 	votes := func(id string) bool {
 		return slices.ContainsFunc(servers, func(s raft.Server) bool { return string(s.ID) == id && s.Suffrage == raft.Voter })
 	}
 	voters := metaVoters(c, votes, m.isLost)
+	group := &group{raft.ServerID(m.o.ID), m.raft, m.transport, m.o.Timeout, m.ledSince, m.stop}
 	for _, member := range c.Members {
 		id, address := raft.ServerID(member.ID), raft.ServerAddress(member.ClusterAddress())
 		known := slices.ContainsFunc(servers, func(s raft.Server) bool { return s.ID == id })
 		before := slices.IndexFunc(servers, func(s raft.Server) bool { return s.Address == address && c.Member(string(s.ID)) == nil })
 		switch {
 		case before >= 0: // Raft takes no two nodes at one address
-			err = m.raft.RemoveServer(servers[before].ID, 0, m.o.Timeout).Error()
+			err = group.remove(servers[before].ID)
 		case !known:
 			err = m.raft.AddNonvoter(id, address, 0, m.o.Timeout).Error()
 		case votes(member.ID) || !slices.Contains(voters, member.ID) || m.isLost(member.ID):
 			continue
 		case m.hasLog(id):
-			err = m.raft.AddVoter(id, address, 0, m.o.Timeout).Error()
+			err = group.promote(id, address)
 		}
 		if changed = true; err != nil {
 			return true, err
@@ -349,13 +349,13 @@ func (m *Meta) step(c *Configuration) (changed bool, err error) {
 		case string(s.ID) == m.o.ID:
 			return true, m.raft.LeadershipTransfer().Error() // another one does it
 		case gone:
-			err = m.raft.RemoveServer(s.ID, 0, m.o.Timeout).Error()
+			err = group.remove(s.ID)
 		default:
-			err = m.raft.DemoteVoter(s.ID, 0, m.o.Timeout).Error()
+			err = group.demote(s.ID)
 		}
 		return true, err
 	}
-	return changed || future.Index() > m.raft.CommitIndex(), nil
+	return changed || group.lag(m.raft.LastIndex(), time.Time{}, "", "") != nil, nil
 }
 
 // isLost reports whether a node has been silent for so long that another one should vote in its place.

@@ -311,22 +311,6 @@ func (n *Node) awaitLeading(ctx context.Context) error {
 	}
 }
 
-// AddNonvoter lets a node follow without a vote; Promote gives it one, Remove ends its
-// membership. They need the leader.
-func (n *Node) AddNonvoter(id, address string) error {
-	return n.raft.AddNonvoter(raft.ServerID(id), raft.ServerAddress(address), 0, n.o.Timeout).Error()
-}
-
-// Promote gives a node that follows a vote.
-func (n *Node) Promote(id, address string) error {
-	return n.raft.AddVoter(raft.ServerID(id), raft.ServerAddress(address), 0, n.o.Timeout).Error()
-}
-
-// Remove ends a node's membership.
-func (n *Node) Remove(id string) error {
-	return n.raft.RemoveServer(raft.ServerID(id), 0, n.o.Timeout).Error()
-}
-
 // server returns what Raft's newest configuration, committed or not, says of a node.
 func (n *Node) server(id string) (s raft.Server, known bool) {
 	for _, s := range n.raft.GetConfiguration().Configuration().Servers {

@@ -136,4 +136,25 @@ var witnessMutants = []mutant{
 		new:      "a.LeaderCommitIndex, true}",
 		packages: "./cluster", tests: "TestHeardOfALeaderThatHasBegun",
 	},
+	{
+		guarantee: "R9", name: "a node is promoted while a voter is silent",
+		file:     "cluster/promote.go",
+		old:      "		if err := g.awaitVoters(time.Now(), id, \"\"); err != nil {\n",
+		new:      "		if err := error(nil); err != nil {\n",
+		packages: "./cluster", tests: "TestPromotionWaitsForVoters",
+	},
+	{
+		guarantee: "R9", name: "a promotion is done that a voter does not know of",
+		file:     "cluster/promote.go",
+		old:      "	return g.awaitVoters(time.Time{}, \"\", \"\")\n",
+		new:      "	return nil\n",
+		packages: "./cluster", tests: "TestPromotionIsKnown",
+	},
+	{
+		guarantee: "R9", name: "the voters change while one that answers lacks a part of the log",
+		file:     "cluster/promote.go",
+		old:      "		case time.Since(heard) < patience:\n",
+		new:      "		case false:\n",
+		packages: "./cluster", tests: "TestVotersLag",
+	},
 }
