@@ -14,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/store/seen"
 )
 
@@ -141,7 +142,7 @@ func TestCheckAfterPowerLoss(t *testing.T) {
 
 // check cuts the power and examines what is left.
 func (r *crashRun) check() error {
-	r.disk = newCrashDisk(vfs.NewCrashableMem(), r.slow)
+	r.disk = newCrashDisk(crashtest.NewDisk(), r.slow)
 	var err error
 	if r.s, err = r.open(r.disk); err != nil {
 		return err

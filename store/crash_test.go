@@ -2,13 +2,16 @@ package store
 
 import (
 	"cmp"
+	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -28,7 +31,9 @@ var (
 // repeated and overlapping operations, with everything going on beside it that
 // may (crash_load_test.go), recovers from what a disk may then hold, re-sends
 // everything and compares with an exact reference (crash_model_test.go). Each
-// fsync policy is judged by what it promises (G1 to G4).
+// fsync policy is judged by what it promises (G1 to G4). Often the process is only
+// killed, also while it closes the log after an fsync has failed; it starts again on the same
+// disk, answers, and then the power is cut.
 func TestPowerLoss(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
@@ -78,14 +83,16 @@ type crashRun struct {
 	fsync   Fsync
 	logFile int64 // Options.LogFileSize; 0: small
 	mode    Mode
-	percent int           // of unsynced data that happens to survive
+	percent int           // of unsynced data that happens to survive; 100: the process is killed
+	kept    bool          // all that was acknowledged must be there: nothing but the process has gone
 	slow    time.Duration // longest fsync
 	modes   bool          // ALTER changes the mode during the run
 	flushes bool          // FLUSHALL forgets everything during the run
 	switchs bool          // CONFIG SET appendfsync during the run
-	orderly bool          // the server is stopped before the power is cut
+	orderly bool          // the server is stopped before the power is cut; killed: it cannot fsync what it closes
 	atOp    int64         // cut at this file operation of the load; 0: at a random time
-	twice   int64         // cut again at this file operation of the recovery; 0: not
+	twice   int64         // cut again at this file operation of the recovery, or of what is sent then; 0: not
+	second  int           // percent of that
 
 	rnd   *rand.Rand
 	disk  *crashDisk
@@ -108,7 +115,7 @@ func newCrashRun(seed uint64) *crashRun {
 		rnd:     rnd,
 		fsync:   Fsync(rnd.IntN(3)),
 		mode:    Mode(rnd.IntN(2)),
-		percent: []int{0, 0, 25, 50, 75, 100}[rnd.IntN(6)],
+		percent: []int{0, 0, 25, 50, 75, 100, 100, 100}[rnd.IntN(8)],
 		slow:    []time.Duration{0, 0, time.Millisecond, 3 * time.Millisecond}[rnd.IntN(4)],
 		modes:   oneIn(4),
 		flushes: oneIn(6),
@@ -120,16 +127,16 @@ func newCrashRun(seed uint64) *crashRun {
 	if oneIn(2) {
 		r.atOp = 1 + rnd.Int64N(400)
 	}
-	if oneIn(3) {
-		r.twice = 1 + rnd.Int64N(150)
+	if r.kept = r.percent == 100; r.kept || oneIn(3) {
+		r.twice, r.second = 1+rnd.Int64N(300), []int{0, 0, 50, 100}[rnd.IntN(4)]
 	}
 	r.clerk.init(r.fsync)
 	return r
 }
 
 func (r *crashRun) String() string {
-	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes %v, flushes %v, switches %v, orderly %v, at %d, twice %d",
-		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.atOp, r.twice)
+	return fmt.Sprintf("appendfsync %v, mode %v, %d%% of unsynced data survives, fsync up to %v, modes %v, flushes %v, switches %v, orderly %v, at %d, twice %d with %d%%",
+		r.fsync, r.mode, r.percent, r.slow, r.modes, r.flushes, r.switchs, r.orderly, r.atOp, r.twice, r.second)
 }
 
 func (r *crashRun) open(d *crashDisk) (*Store, error) {
@@ -144,7 +151,7 @@ func (r *crashRun) open(d *crashDisk) (*Store, error) {
 }
 
 func (r *crashRun) run() error {
-	r.disk = newCrashDisk(vfs.NewCrashableMem(), r.slow)
+	r.disk = newCrashDisk(crashtest.NewDisk(), r.slow)
 	var err error
 	if r.s, err = r.open(r.disk); err != nil {
 		return err
@@ -186,7 +193,7 @@ func (r *crashRun) begin() error {
 }
 
 // load runs clients until the power fails, and returns the disk.
-func (r *crashRun) load() (*vfs.MemFS, error) {
+func (r *crashRun) load() (*crashtest.Disk, error) {
 	var clients sync.WaitGroup
 	stop := make(chan struct{})
 	start := func(client func(*rand.Rand)) {
@@ -242,50 +249,100 @@ func (r *crashRun) load() (*vfs.MemFS, error) {
 
 // stop ends the server in order: everything acknowledged must survive, also
 // under appendfsync no.
-func (r *crashRun) stop(seed uint64) (*vfs.MemFS, error) {
-	r.clerk.endDurably()
+func (r *crashRun) stop(seed uint64) (*crashtest.Disk, error) {
 	stop := r.s.Close
 	if seed%2 == 0 {
 		stop = r.s.CloseNow
 	}
+	if !r.kept {
+		r.clerk.endDurably()
+		err := stop()
+		return r.disk.clone(r.percent, seed), err
+	}
+	r.clerk.end()
+	r.disk.mem.FailSyncs(func(path string) error {
+		if strings.HasPrefix(path, "data/log/") {
+			return syscall.EIO
+		}
+		return nil
+	})
 	err := stop()
+	if errors.Is(err, syscall.EIO) {
+		err = nil
+	}
 	return r.disk.clone(r.percent, seed), err
 }
 
-// crashRecovery recovers and cuts the power during it, or soon after.
-func (r *crashRun) crashRecovery(fs *vfs.MemFS) (*vfs.MemFS, error) {
+// crashRecovery recovers, sends some operations again, and ends once more meanwhile, or soon after.
+func (r *crashRun) crashRecovery(fs *crashtest.Disk) (*crashtest.Disk, error) {
 	d := newCrashDisk(fs, 0)
 	seed := r.rnd.Uint64()
-	d.cutAt(r.twice, func() {}, r.percent, seed)
+	var started, keeps atomic.Bool
+	ending := func() { keeps.Store(r.second == 100 || started.Load()) }
+	d.cutAt(r.twice, ending, r.second, seed)
 	s, err := r.open(d)
 	if err != nil {
 		return nil, fmt.Errorf("recovery before the second power loss: %w", err)
 	}
-	if err := s.Snapshot(); err != nil {
+	started.Store(true)
+	r.s = s
+	if err := errors.Join(r.again(d), s.Snapshot()); err != nil {
 		return nil, err
 	}
 	after := d.isCut()
 	if after == nil {
-		after = d.clone(r.percent, seed)
+		ending()
+		after = d.clone(r.second, seed)
 	}
+	r.kept = r.kept && keeps.Load()
 	return after, s.CloseNow()
+}
+
+// again sends operations again. Those that were applied before must survive from now on: a start has found them. The
+// others are promised by the policy.
+func (r *crashRun) again(d *crashDisk) error {
+	marker, _ := get(r.s, "epoch")
+	epoch := int(marker)
+	for _, op := range r.clerk.ops {
+		if op.epoch < epoch || r.rnd.IntN(3) > 0 {
+			continue
+		}
+		applied, err := r.resend(op, epoch)
+		if err != nil {
+			return err
+		}
+		if d.isCut() != nil {
+			return nil
+		}
+		if op.ack.at == 0 || applied {
+			op.values = nil // those that were answered are not known here
+		}
+		op.ack = crashAck{at: math.MaxInt64, always: true}
+		if applied {
+			op.epoch = epoch // a FLUSHALL after it may be lost
+		}
+		if applied && r.fsync != Always {
+			op.ack = crashAck{} // nothing was promised yet
+		}
+	}
+	return nil
 }
 
 // crashDisk is a disk that can lose its power.
 type crashDisk struct {
 	fs    vfs.FS
-	mem   *crashFS
+	mem   *crashtest.Disk
 	slow  time.Duration // longest fsync
 	only  string        // "", or how the names of the files end whose fsync is slow
 	ops   atomic.Int64
 	at    atomic.Int64 // cut at this operation; 0: never
 	take  func()
 	cut   chan struct{} // closed when it was
-	after atomic.Pointer[vfs.MemFS]
+	after atomic.Pointer[crashtest.Disk]
 }
 
-func newCrashDisk(mem *vfs.MemFS, slow time.Duration) *crashDisk {
-	d := &crashDisk{mem: &crashFS{MemFS: mem}, slow: slow, cut: make(chan struct{})}
+func newCrashDisk(mem *crashtest.Disk, slow time.Duration) *crashDisk {
+	d := &crashDisk{mem: mem, slow: slow, cut: make(chan struct{})}
 	d.fs = errorfs.Wrap(d.mem, errorfs.InjectorFunc(d.before))
 	return d
 }
@@ -316,27 +373,12 @@ func (d *crashDisk) cutAt(n int64, ending func(), percent int, seed uint64) {
 }
 
 // isCut returns what the power loss left; nil if there was none yet.
-func (d *crashDisk) isCut() *vfs.MemFS { return d.after.Load() }
+func (d *crashDisk) isCut() *crashtest.Disk { return d.after.Load() }
 
-func (d *crashDisk) clone(percent int, seed uint64) *vfs.MemFS {
-	return d.mem.clone(percent, rand.New(rand.NewPCG(seed, 1)))
-}
-
-// crashFS keeps CrashClone and Link apart: MemFS.Link takes its lock twice,
-// which a clone that waits in between turns into a deadlock.
-type crashFS struct {
-	*vfs.MemFS
-	mu sync.RWMutex
-}
-
-func (fs *crashFS) clone(percent int, rng *rand.Rand) *vfs.MemFS {
-	fs.mu.Lock()
-	defer fs.mu.Unlock()
-	return crashtest.Clone(fs.MemFS, percent, rng)
-}
-
-func (fs *crashFS) Link(from, to string) error {
-	fs.mu.RLock()
-	defer fs.mu.RUnlock()
-	return fs.MemFS.Link(from, to)
+// clone returns what a power loss leaves; if all survives, what kill -9 leaves.
+func (d *crashDisk) clone(percent int, seed uint64) *crashtest.Disk {
+	if percent == 100 {
+		return d.mem.Kill()
+	}
+	return d.mem.Lose(percent, rand.New(rand.NewPCG(seed, 1)))
 }

@@ -7,11 +7,10 @@ import (
 
 var errLost = errors.New("acknowledged, but lost")
 
-// promised reports whether what was answered must have survived. With all
-// unsynced data surviving, a power loss is a kill -9, which takes nothing that
-// was acknowledged under any policy (G2).
+// promised reports whether what was answered must have survived. A kill -9 takes nothing that
+// was acknowledged, under any policy, nor does a power loss after the next start (G2).
 func (r *crashRun) promised(a crashAck) bool {
-	return a.at != 0 && (a.always || a.at <= r.clerk.upTo || r.percent == 100)
+	return a.at != 0 && (a.always || a.at <= r.clerk.upTo || r.kept)
 }
 
 // verify re-sends every operation that was ever sent. What is answered as a

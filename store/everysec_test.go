@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 // TestEverysecLosesASecond cuts the power under appendfsync everysec: of what was
@@ -18,7 +18,7 @@ func TestEverysecLosesASecond(t *testing.T) {
 	for n := range 12 {
 		synctest.Test(t, func(t *testing.T) {
 			r := &crashRun{fsync: Everysec, clock: newFakeClock(), logFile: 1 << 20}
-			r.disk = newCrashDisk(vfs.NewCrashableMem(), slowest)
+			r.disk = newCrashDisk(crashtest.NewDisk(), slowest)
 			r.disk.only = ".log"
 			var err error
 			if r.s, err = r.open(r.disk); err != nil {

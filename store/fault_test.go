@@ -22,6 +22,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var (
@@ -159,9 +161,9 @@ func (fs shortFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.F
 // acknowledged in it. It is made once: two tables, both modes, snapshots, runs,
 // and a log that goes on behind them.
 var faultBase = sync.OnceValue(func() *crashRun {
-	r := &crashRun{percent: 100, clock: newFakeClock()}
+	r := &crashRun{kept: true, clock: newFakeClock()}
 	r.clerk.init(Always)
-	mem := vfs.NewCrashableMem()
+	mem := crashtest.NewDisk()
 	r.disk = newCrashDisk(mem, 0)
 	var err error
 	r.s, err = r.open(r.disk)
@@ -354,8 +356,8 @@ func (r *crashRun) from(base *crashRun) {
 
 // verifyFault opens what is left on a healthy disk and compares it with what
 // was acknowledged.
-func (r *crashRun) verifyFault(mem *vfs.MemFS, percent int) error {
-	r.percent = percent
+func (r *crashRun) verifyFault(mem *crashtest.Disk, percent int) error {
+	r.kept = percent == 100
 	var err error
 	if r.s, err = r.open(newCrashDisk(mem, 0)); err != nil {
 		return fmt.Errorf("opening on a healthy disk: %w", err)
@@ -392,7 +394,7 @@ func runFault(f fault, at int64, fsync Fsync) (out faultOutcome) {
 	r.from(base)
 	under := newCrashDisk(base.disk.clone(100, 1), 0)
 	d := newFaultDisk(under.fs, f, at)
-	type leftover struct{ killed, power *vfs.MemFS }
+	type leftover struct{ killed, power *crashtest.Disk }
 	ended := make(chan leftover, 2)
 	var fatal atomic.Pointer[error]
 	end := func() {

@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var (
@@ -129,7 +130,7 @@ func (h *linHistory) String() string {
 
 // run makes the history.
 func (h *linHistory) run() error {
-	mem := vfs.NewCrashableMem()
+	mem := crashtest.NewDisk()
 	for range 2 {
 		after, err := h.life(mem)
 		if err != nil {
@@ -149,7 +150,7 @@ func (h *linHistory) run() error {
 	return nil
 }
 
-func (h *linHistory) open(mem *vfs.MemFS) (err error) {
+func (h *linHistory) open(mem *crashtest.Disk) (err error) {
 	h.disk = newCrashDisk(mem, h.slow)
 	h.s, err = Open(Options{Dir: "data", FS: h.disk.fs, Fsync: h.fsync, Partitions: 2, SnapshotInterval: -1, MinFreeDisk: -1,
 		Fatal: func(err error) { panic(err) }})
@@ -161,7 +162,7 @@ func (h *linHistory) open(mem *vfs.MemFS) (err error) {
 }
 
 // life runs clients until the power fails and returns what the disk has then.
-func (h *linHistory) life(mem *vfs.MemFS) (*vfs.MemFS, error) {
+func (h *linHistory) life(mem *crashtest.Disk) (*crashtest.Disk, error) {
 	if err := h.open(mem); err != nil {
 		return nil, err
 	}

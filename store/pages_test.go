@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
@@ -142,7 +143,7 @@ func TestPageInTheMiddle(t *testing.T) {
 func TestFragmentsInterrupted(t *testing.T) {
 	o := SketchOptions{Width: 4000, Depth: 3}
 	for at := int64(1); ; at++ {
-		mem := vfs.NewCrashableMem()
+		mem := crashtest.NewDisk()
 		disk := newCrashDisk(mem, 0)
 		open := func(fs vfs.FS) *Store {
 			return testStore(t, func(o *Options) { o.FS, o.Partitions, o.Fsync = fs, 1, Always })

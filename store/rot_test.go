@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/fbfkv/fbfkv/persistence/crashtest"
 )
 
 var rotStride = flag.Int("rot.stride", 16, "TestRot tries every n-th damage; 1: all")
@@ -116,9 +118,9 @@ func damages(name string, size int64) []rot {
 // rotBase is a directory as kill -9 leaves it: two tables of both modes, two
 // snapshots of each partition, runs, rows, flushed and live op log.
 func rotBase(fsync Fsync) *crashRun {
-	r := &crashRun{fsync: fsync, percent: 100, clock: newFakeClock()}
+	r := &crashRun{fsync: fsync, kept: true, clock: newFakeClock()}
 	r.clerk.init(fsync)
-	mem := vfs.NewCrashableMem()
+	mem := crashtest.NewDisk()
 	r.disk = newCrashDisk(mem, 0)
 	var err error
 	r.s, err = r.open(r.disk)
@@ -216,7 +218,7 @@ func (r *crashRun) rot(d rot) (outcome string, err error) {
 	}
 }
 
-func (r *crashRun) openRotten(mem *vfs.MemFS, d rot, fatal chan error) (string, error) {
+func (r *crashRun) openRotten(mem *crashtest.Disk, d rot, fatal chan error) (string, error) {
 	s, err := Open(Options{
 		Dir: "data", FS: mem, Fsync: r.fsync, SnapshotInterval: -1, MinFreeDisk: -1, HotCounters: 32, BlockCache: 1 << 20, LogFileSize: 16 << 10, Clock: r.clock.now,
 		Fatal: func(err error) { fatal <- err; select {} },

@@ -28,14 +28,14 @@ var persistenceMutants = []mutant{
 		file:     "persistence/disk/renew.go",
 		old:      "	err := NoSpace(Truncate(fsys, path, aside, size))\n",
 		new:      "	f, err := fsys.OpenReadWrite(path, WriteCategory)\n	if err == nil {\n		err = errors.Join(f.Sync(), f.Close())\n	}\n",
-		packages: "./persistence/oplog", tests: "TestClosedOnNoDisk|TestLives",
+		packages: "./persistence/oplog ./store", tests: "TestClosedOnNoDisk|TestLives|TestPowerLoss",
 	},
 	{
 		guarantee: "G2", name: "a log that ends with its trailer is taken for durable",
 		file:     "persistence/oplog/open.go",
 		old:      "	if end := f.end(); durable < end {\n",
 		new:      "	if end := f.end(); durable < end && !f.closed() {\n",
-		packages: "./persistence/oplog", tests: "TestClosedOnNoDisk|TestLives",
+		packages: "./persistence/oplog ./store", tests: "TestClosedOnNoDisk|TestLives|TestPowerLoss",
 	},
 	{
 		guarantee: "G2", name: "on a full disk a start relies on what is on no disk",
