@@ -66,8 +66,7 @@ func clientSetInfo(c *Context) {
 	c.ok(err)
 }
 
-// clientSwitch makes CLIENT NO-EVICT and NO-TOUCH, which clients set and which
-// nothing here depends on: no client is evicted and no key has an access time.
+// clientSwitch makes CLIENT NO-EVICT and NO-TOUCH; on the latter nothing depends: no key has an access time.
 func clientSwitch(set func(s *Session, on bool)) func(*Context) {
 	return func(c *Context) {
 		on := is(c.Args[2], "ON")
@@ -362,7 +361,7 @@ var clientCommands = []Command{{
 		clientSub("getname", 2, clientFlags, "2.6.9", "Returns the connection's name.", clientGetName),
 		clientSub("setinfo", 4, clientFlags, "7.2.0", "Sets the name or version of the client library.", clientSetInfo,
 			oneOf("attr", with("LIB-NAME", strArg("libname")), with("LIB-VER", strArg("libver")))),
-		clientSub("no-evict", 3, clientAdminFlags, "7.0.0", "Has no effect: connections are never evicted.",
+		clientSub("no-evict", 3, clientAdminFlags, "7.0.0", "Spares the connection, whose memory maxmemory-clients does not count then.",
 			clientSwitch(func(s *Session, on bool) { s.noEvict.Store(on) }), onOff("enabled")),
 		clientSub("no-touch", 3, clientFlags, "7.2.0", "Has no effect: keys have no access times.",
 			clientSwitch(func(s *Session, on bool) { s.noTouch.Store(on) }), onOff("enabled")),

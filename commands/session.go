@@ -61,15 +61,21 @@ type Session struct {
 	lastActive atomic.Int64 // unix nanoseconds
 	lastCmd    atomic.Pointer[Command]
 
-	// QueryBuffer and OutputBuffer are the bytes the connection's buffers
-	// hold; the server keeps them up to date for CLIENT LIST if it likes.
-	QueryBuffer, OutputBuffer atomic.Int64
-	queued                    atomic.Int64 // bytes of the commands that MULTI has queued
+	// QueryBuffer and OutputBuffer are the bytes in the connection's buffers, and SpareBuffer
+	// is the memory that these take beyond that; the server keeps them up to date if it likes.
+	QueryBuffer, OutputBuffer, SpareBuffer atomic.Int64
+	queued                                 atomic.Int64 // bytes of the commands that MULTI has queued
 }
 
-// Held is how much memory the client makes the server hold: what it has sent and was not
-// carried out, and what it has not read. Safe for concurrent use.
-func (s *Session) Held() int64 { return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.queued.Load() }
+// Held is how much memory the client makes the server hold: buffers for what it has sent and was not
+// carried out, and for what it has not read, and what MULTI has queued. Safe for concurrent use.
+func (s *Session) Held() int64 {
+	return s.QueryBuffer.Load() + s.OutputBuffer.Load() + s.SpareBuffer.Load() + s.queued.Load()
+}
+
+// NoEvict reports whether the client is not to be disconnected for the memory that it holds (CLIENT NO-EVICT).
+// Safe for concurrent use.
+func (s *Session) NoEvict() bool { return s.noEvict.Load() }
 
 // NewSession returns the session of a connection that was just accepted. It
 // is the user default, and authenticated at once if that one needs no password;
@@ -164,7 +170,7 @@ func (s *Session) describe(now time.Time) string {
 		"cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s",
 		s.ID, s.Addr, s.LocalAddr, s.Name(),
 		int64(now.Sub(s.created)/time.Second), int64(now.Sub(s.LastActive())/time.Second), s.flagLetters(),
-		s.multi.Load(), s.QueryBuffer.Load(), s.OutputBuffer.Load(), s.QueryBuffer.Load()+s.OutputBuffer.Load(),
+		s.multi.Load(), s.QueryBuffer.Load(), s.OutputBuffer.Load(), s.Held(),
 		cmd, s.User(), s.Proto(), lib, ver)
 }
 

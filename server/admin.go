@@ -45,6 +45,10 @@ func (s *Server) Figures() observe.ServerFigures {
 	if s.loop != nil {
 		polling = "epoll"
 	}
+	held := int64(0)
+	for _, c := range s.conns {
+		held += c.session.Held()
+	}
 	return observe.ServerFigures{
 		Port:                int(s.port.Load()),
 		TLSPort:             int(s.tlsPort.Load()),
@@ -60,6 +64,7 @@ func (s *Server) Figures() observe.ServerFigures {
 		TotalConnections:    sum.connections - s.reset.connections,
 		RejectedConnections: s.rejected.Load(),
 		EvictedClients:      s.evicted.Load(),
+		ClientMemory:        held,
 		MaxMemoryClients:    config.MaxMemoryClients,
 		NetInputBytes:       sum.in - s.reset.in,
 		NetOutputBytes:      sum.out - s.reset.out,

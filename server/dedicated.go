@@ -129,7 +129,7 @@ func (c *dedicated) round() error {
 	if err := c.flush(); err != nil {
 		return err
 	}
-	c.session.QueryBuffer.Store(int64(c.reader.Buffered()))
+	c.noteBuffers()
 	if c.session.Closing() {
 		return errClosing
 	}
@@ -142,6 +142,7 @@ func (c *dedicated) flush() error {
 	if c.replies.Overflowed() {
 		return errOutputLimit
 	}
+	c.noteBuffers()
 	for b := c.replies.Bytes(); len(b) > 0; {
 		c.phase.Store(c.server.clock.Load())
 		c.session.OutputBuffer.Store(int64(len(b)))
@@ -158,6 +159,13 @@ func (c *dedicated) flush() error {
 	c.replies.Reset()
 	c.session.Answered()
 	return nil
+}
+
+// noteBuffers notes how large the buffers are, and what is in the reader's.
+func (c *dedicated) noteBuffers() {
+	held := c.reader.Buffered()
+	c.session.QueryBuffer.Store(int64(held))
+	c.session.SpareBuffer.Store(int64(c.reader.Memory() - held + c.replies.Cap() - c.replies.Len()))
 }
 
 // adopt takes over the limits of the settings.

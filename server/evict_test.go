@@ -11,7 +11,7 @@ import (
 // hold it with, and the largest goes first.
 func TestMemoryOfAllClients(t *testing.T) {
 	ticks := make(chan time.Time)
-	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "1mb")
+	s := startWith(t, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "2mb")
 	queue := func(bytes int) *client {
 		c := s.dial(t)
 		c.expect("+OK", "MULTI")
@@ -49,24 +49,58 @@ func TestMemoryOfAllClients(t *testing.T) {
 	look()
 	small.expect("+QUEUED", "PING")
 	large.expect("+QUEUED", "PING")
-	larger := begin(500_000)
-	eventually(t, "all is held", func() bool { return held() >= 1_400_000 })
+	larger := begin(850_000)
+	eventually(t, "all is held", func() bool { return held() >= 2_100_000 })
 	look()
 	gone(larger)
 	small.expect("+QUEUED", "PING")
 	large.expect("+QUEUED", "PING")
-	second := queue(700_000)
+	second := queue(1_200_000)
 	look()
 	gone(second)
 	small.expect("+QUEUED", "PING")
 	half.send(strings.Repeat("x", 600_000) + "\r\n")
 	half.expectReply(strings.Repeat("x", 900_000))
 	admin := s.dial(t)
-	if info := admin.do("INFO"); !strings.Contains(info, "evicted_clients:2\r") || !strings.Contains(info, "maxmemory_clients:1048576\r") {
+	if info := admin.do("INFO"); !strings.Contains(info, "evicted_clients:2\r") || !strings.Contains(info, "maxmemory_clients:2097152\r") {
 		t.Error(info)
 	}
 	admin.expect("+OK", "CONFIG", "SET", "maxmemory-clients", "0")
 	unbounded := queue(2_000_000)
 	look()
 	unbounded.expect("+QUEUED", "PING")
+}
+
+// TestMemoryOfBuffers: a buffer counts in full while a client has one, also if a single byte is in it, except with
+// CLIENT NO-EVICT.
+func TestMemoryOfBuffers(t *testing.T) {
+	for _, loop := range loops {
+		t.Run(loop, func(t *testing.T) {
+			ticks := make(chan time.Time)
+			s := startLoop(t, loop, Options{Store: openStore(t), Logger: quiet, ticks: ticks}, "maxmemory-clients", "600kb")
+			keep := func(spared bool) (c *client) {
+				c = s.dial(t)
+				if spared {
+					c.expect("+OK", "CLIENT", "NO-EVICT", "ON")
+				}
+				c.send(frame("ECHO", strings.Repeat("x", 900_000)) + "*") // of the next request there is a byte
+				c.expectReply(strings.Repeat("x", 900_000))
+				return c
+			}
+			held := func() int64 { return s.commands.Info().ClientMemory }
+			spared := keep(true)
+			eventually(t, "the buffer is noted", func() bool { return held() >= 900_000 })
+			before := held()
+			counted := keep(false)
+			eventually(t, "the second buffer is noted", func() bool { return held() >= before+900_000 })
+			for range 2 { // a second look begins when the first is over
+				ticks <- time.Now()
+			}
+			if _, err := counted.in.ReadByte(); err == nil || os.IsTimeout(err) {
+				t.Errorf("a client with a large buffer is still there: %v", err)
+			}
+			spared.send("1\r\n$4\r\nPING\r\n")
+			spared.expectReply("+PONG")
+		})
+	}
 }

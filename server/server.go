@@ -315,7 +315,7 @@ func (s *Server) watch() {
 }
 
 // evict disconnects the clients that hold the most memory, until the others together hold no
-// more than the limit. Sizes are what connections note anyway, so no request pays for it.
+// more than the limit; those with CLIENT NO-EVICT are neither counted nor disconnected. Sizes are what connections note anyway, so no request pays for it.
 func (s *Server) evict(conns []*conn, limit int64) {
 	type holder struct {
 		*conn
@@ -324,7 +324,7 @@ func (s *Server) evict(conns []*conn, limit int64) {
 	var all []holder
 	sum := int64(0)
 	for _, c := range conns {
-		if n := c.session.Held(); n > 0 && !c.evicted {
+		if n := c.session.Held(); n > 0 && !c.evicted && !c.session.NoEvict() {
 			all, sum = append(all, holder{c, n}), sum+n
 		}
 	}

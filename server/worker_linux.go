@@ -385,21 +385,32 @@ func (w *worker) settle(c *polled) {
 
 // release lets go of a connection until something happens to it.
 func (w *worker) release(c *polled) {
-	held := int64(0)
 	if c.unsent == nil {
 		c.phase.Store(phaseReading)
-		if c.reader != nil {
-			if held = int64(c.reader.Buffered()); held == 0 {
-				w.readers.put(c.reader)
-				c.reader = nil
-			}
+		if c.reader != nil && c.reader.Buffered() == 0 {
+			w.readers.put(c.reader)
+			c.reader = nil
 		}
 	}
-	if c.session.QueryBuffer.Load() != held {
-		c.session.QueryBuffer.Store(held)
-	}
+	c.noteBuffers()
 	if !c.release() {
 		w.again = append(w.again, c)
+	}
+}
+
+// noteBuffers notes how large the buffers are that a connection keeps, and what is in the reader's.
+func (c *polled) noteBuffers() {
+	held, spare := 0, 0
+	if c.reader != nil {
+		held = c.reader.Buffered()
+		spare = c.reader.Memory() - held
+	}
+	if c.unsent != nil {
+		spare += c.unsent.Cap() - (c.unsent.Len() - c.sent)
+	}
+	if s := c.session; s.QueryBuffer.Load() != int64(held) || s.SpareBuffer.Load() != int64(spare) {
+		s.QueryBuffer.Store(int64(held))
+		s.SpareBuffer.Store(int64(spare))
 	}
 }
 

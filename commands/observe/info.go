@@ -32,6 +32,7 @@ type ServerFigures struct {
 	TotalConnections    uint64 // accepted since start
 	RejectedConnections uint64 // refused because of maxclients
 	EvictedClients      uint64 // disconnected because of maxmemory-clients
+	ClientMemory        int64  // bytes that clients hold
 	MaxMemoryClients    int64  // bytes; 0: no limit
 	NetInputBytes       uint64
 	NetOutputBytes      uint64

@@ -311,4 +311,18 @@ var faceMutants = []mutant{
 		new:      "	if false {\n",
 		packages: "./server", tests: "TestBackup",
 	},
+	{
+		guarantee: "limits", name: "free space of clients' buffers is not counted",
+		file:     "commands/session.go",
+		old:      " + s.SpareBuffer.Load() + ",
+		new:      " + ",
+		packages: "./server", tests: "TestMemoryOfBuffers",
+	},
+	{
+		guarantee: "limits", name: "CLIENT NO-EVICT spares nobody",
+		file:     "server/server.go",
+		old:      " && !c.session.NoEvict() {",
+		new:      " {",
+		packages: "./server", tests: "TestMemoryOfBuffers",
+	},
 }

@@ -19,6 +19,8 @@ var serverFigures = []figure[observe.ServerFigures]{
 		func(f *observe.ServerFigures) float64 { return float64(f.TotalConnections) }),
 	counter("connections_rejected_total", "Clients that were turned away: too many, or strangers in protected mode.",
 		func(f *observe.ServerFigures) float64 { return float64(f.RejectedConnections) }),
+	gauge("clients_memory_bytes", "Memory that clients hold: buffers, and commands queued by MULTI.",
+		func(f *observe.ServerFigures) float64 { return float64(f.ClientMemory) }),
 	counter("clients_evicted_total", "Clients that were disconnected because all together held more than maxmemory-clients.",
 		func(f *observe.ServerFigures) float64 { return float64(f.EvictedClients) }),
 	counter("network_receive_bytes_total", "Bytes that clients have sent.",
