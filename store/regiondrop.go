@@ -250,6 +250,7 @@ func (x *decider) dropSpent(r *ref) error {
 		return nil
 	}
 	if err := x.reserveMore(entryRoom + len(r.key) + 10*len(spent)); err != nil {
+		g.news++ // the cycle comes back, though no other region says anything new
 		return err
 	}
 	x.log(r.p, &entry{kind: entrySpent, key: r.key, c: r.c, r: &regional{clocks: spent}})

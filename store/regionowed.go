@@ -370,6 +370,7 @@ func (x *decider) pay(r *ref) (stays bool) {
 	settled := p.settledBy(r.key, r.c.parts(), nil)
 	if len(settled) > 0 {
 		if x.reserveMore(r.owedRoom(len(settled))) != nil {
+			p.regions.news++ // as below
 			return true
 		}
 		x.settle(r, settled)
@@ -377,33 +378,34 @@ func (x *decider) pay(r *ref) (stays bool) {
 	for _, m := range p.regions.Members {
 		all := p.regions.owed.of(r.key, m.Region)
 		ops := slices.Clone(all[len(all)-min(len(all), x.toPay):]) // the last ones: less is to be moved
-		n := 0
+		n, full := 0, false
 		switch {
 		case m.Region == p.self():
-			n = x.payOwn(r, ops)
+			n, full = x.payOwn(r, ops)
 		case p.inherited(m.Region):
 			n = x.payAsHeir(r, m.Region, ops)
 		default:
 			continue
 		}
-		if x.toPay -= n; n == len(ops) && n < len(all) {
+		if x.toPay -= n; !full && n < len(all) {
 			p.regions.news++ // the cycle comes back for the rest, though no other region says anything new
 		}
 	}
 	return len(p.regions.owed.byKey[string(r.key)]) > 0
 }
 
-// payOwn takes back what this region owes, as far as there is room, and returns how many operations that are.
-func (x *decider) payOwn(r *ref, ops []owedOp) (n int) {
+// payOwn takes back what this region owes, as far as there is room, and returns how many operations that are. full: only other
+// regions make room for more, as they take what this one has told.
+func (x *decider) payOwn(r *ref, ops []owedOp) (n int, full bool) {
 	for _, o := range slices.Backward(ops) {
-		_, full := r.c.parts().CanTakeBack(o.Region, o.Dot, x.s.opts.RegionUndo)
+		_, full = r.c.parts().CanTakeBack(o.Region, o.Dot, x.s.opts.RegionUndo)
 		if full || x.reserveMore(entryRoom+len(r.key)) != nil {
 			break
 		}
 		x.log(r.p, &entry{kind: entryPaid, key: r.key, c: r.c, r: &regional{back: takeBack{Dot: o.Dot, Made: o.Made}}})
 		n++
 	}
-	return n
+	return n, full
 }
 
 // payAsHeir takes back what a removed region owes. There is always room, as its take-backs stay until the key

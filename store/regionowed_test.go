@@ -400,3 +400,33 @@ func TestHeirOfHeir(t *testing.T) {
 		t.Errorf("what was closed stays: %+v", c.parts())
 	}
 }
+
+// TestLoneHeirPaysAll: an heir takes back all that a lost region owes of one key, batch after batch, though no region is left that could
+// say anything new in between.
+func TestLoneHeirPaysAll(t *testing.T) {
+	const twins = 4000
+	s := newIDStore(t, nil)
+	now, _ := s.clock.now()
+	var lost []told
+	for i := range twins {
+		id := fmt.Sprint("id", i)
+		wantOp(t, cincr(s.Store, "hot", id, 1), int64(i)+1, true)
+		lost = append(lost, s.next(told{key: "hot", id: id, region: 0, wall: now + 1, delta: 1}))
+	}
+	mustTake(t, s, lost...)
+	if v, _ := get(s.Store, "hot"); v != 2*twins || len(s.owedOf("hot")) != twins {
+		t.Fatalf("the counter is %d, of which %d are owed; want %d and %d", v, len(s.owedOf("hot")), 2*twins, twins)
+	}
+	set, err := threeRegions(1, 1).Remove(1, 0, 2)
+	must(t, err)
+	must(t, s.SetRegions(set))
+	for _, gone := range []part.Region{0, 2} {
+		must(t, s.Levelled(gone, set.Version))
+	}
+	for range twins/payBatch + 4 {
+		s.dropEnded(s.partitions[0], new(Batch))
+	}
+	if v, _ := get(s.Store, "hot"); v != twins || len(s.owedOf("hot")) > 0 {
+		t.Errorf("the counter is %d, of which %d are owed; want %d and none", v, len(s.owedOf("hot")), twins)
+	}
+}

@@ -124,7 +124,7 @@ var regionIDMutants = []mutant{
 	{
 		guarantee: "take-back", name: "nobody takes back what is owed",
 		file:     "store/regionowed.go",
-		old:      "			n = x.payOwn(r, ops)\n",
+		old:      "			n, full = x.payOwn(r, ops)\n",
 		new:      "",
 		packages: "./store", tests: "TestTakeBackWhenFull",
 	},
@@ -148,6 +148,13 @@ var regionIDMutants = []mutant{
 		old:      "	x.toPay = payBatch\n",
 		new:      "	x.toPay = 1 << 30\n",
 		packages: "./store", tests: "TestManyTwins",
+	},
+	{
+		guarantee: "take-back", name: "a lone heir that owes much stops to take it back",
+		file:     "store/regionowed.go",
+		old:      "			p.regions.news++ // the cycle",
+		new:      "			// the cycle",
+		packages: "./store", tests: "TestLoneHeirPaysAll",
 	},
 	{
 		guarantee: "take-back", name: "a merge logs all take-backs of its key",
