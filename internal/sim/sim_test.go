@@ -21,6 +21,7 @@ var (
 	only   = flag.String("sim.only", "", "names of faults, separated by commas: no others strike")
 	swarm  = flag.Bool("sim.swarm", false, "a third of the kinds of faults strike")
 	trace  = flag.Bool("sim.trace", false, "write the log to standard error as it grows")
+	worlds = flag.Int("sim.worlds", 4, "how many worlds TestSeeds runs")
 	keep   = flag.String("sim.log", "", "a file that gets the log of a world that fails")
 )
 
@@ -54,12 +55,15 @@ func TestSeeds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range 4 {
-		number := rand.Uint64N(1 << 40)
-		c := exec.Command(self, "-test.run", "^TestWorld$", "-sim.seed", strconv.FormatUint(number, 10), "-sim.swarm="+strconv.FormatBool(i%2 == 1))
-		if out, err := c.CombinedOutput(); err != nil {
-			t.Errorf("go -C tools run ./sim -seed %d -faults %d -swarm=%v: %v\n%.4000s", number, *faults, i%2 == 1, err, out)
-		}
+	for i := range *worlds {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			number, swarm := strconv.FormatUint(rand.Uint64N(1<<40), 10), strconv.FormatBool(i%2 == 1)
+			c := exec.Command(self, "-test.run", "^TestWorld$", "-sim.seed", number, "-sim.swarm="+swarm)
+			if out, err := c.CombinedOutput(); err != nil {
+				t.Errorf("go -C tools run ./sim -seed %s -faults %d -swarm=%s: %v\n%.4000s", number, *faults, swarm, err, out)
+			}
+		})
 	}
 }
 

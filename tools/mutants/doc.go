@@ -4,6 +4,7 @@
 //
 //	go -C tools run ./mutants            all of them
 //	go -C tools run ./mutants -run sync  those whose name matches
+//	go -C tools run ./mutants -worlds 20 which of them the simulator finds; it need not find all
 //
 // A mutant is an edit of one file (list.go): a text that occurs exactly once,
 // and what takes its place. The tree is copied to a temporary directory, the

@@ -29,8 +29,15 @@ type mutant struct {
 
 func main() {
 	match := flag.String("run", "", "only mutants whose name matches this regular expression")
+	worlds := flag.Int("worlds", 0, "instead of the tests named for it, each mutant meets so many simulated worlds (internal/sim)")
 	limit := flag.Duration("timeout", 2*time.Minute, "time that the tests of one mutant may take")
 	flag.Parse()
+	if *worlds > 0 {
+		for i := range mutants {
+			m := &mutants[i]
+			m.packages, m.tests, m.args = "./internal/sim", "^TestSeeds$", fmt.Sprintf("-sim.worlds=%d", *worlds)
+		}
+	}
 	if err := run(*match, *limit); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
 		os.Exit(1)
