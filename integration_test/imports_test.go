@@ -35,6 +35,7 @@ var mayImport = map[string]string{
 	"fbf/paper":             "fbf/internal/frame",
 	"fbf/internal/frame":    "",
 	"cluster":               "persistence persistence/crashtest persistence/disk persistence/oplog store server/peercert server/tlstest",
+	"node":                  "cluster commands commands/acl persistence persistence/disk persistence/oplog regions server store",
 	"internal/sim":          "cluster persistence/crashtest persistence/oplog store",
 	"persistence":           "persistence/crashtest persistence/disk persistence/oplog",
 	"persistence/oplog":     "persistence/crashtest persistence/disk",
@@ -52,7 +53,7 @@ var onlyIn = map[string][]string{
 	"github.com/cockroachdb/pebble/v2": {"persistence", "persistence/crashtest"},
 	"github.com/spf13/cobra":           {"cmd/fbfkv"},
 	"github.com/hashicorp/raft":        {"cluster"},
-	"net":                              {"server", "server/tlstest", "cluster", "regions", "internal/sim"},
+	"net":                              {"server", "server/tlstest", "cluster", "regions", "node", "internal/sim"},
 }
 
 // goPackage is what go list tells of a package.

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -10,14 +9,11 @@ import (
 	"runtime"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
-	"github.com/fbfkv/fbfkv/cluster"
 	"github.com/fbfkv/fbfkv/cmd/fbfkv/internal/monitor"
-	"github.com/fbfkv/fbfkv/commands"
 	"github.com/fbfkv/fbfkv/commands/acl"
-	"github.com/fbfkv/fbfkv/regions"
+	"github.com/fbfkv/fbfkv/node"
 	"github.com/fbfkv/fbfkv/server"
 	"github.com/fbfkv/fbfkv/store"
 )
@@ -78,19 +74,21 @@ func (r *running) serve() error {
 	if watched != nil {
 		defer watched.Close()
 	}
-	data, err := openData(r.config, certificates, r.users, r.files.storage, log.Logger)
+	data, err := node.Open(node.Options{Config: r.config, Certificates: certificates, Users: r.users, OpenFiles: r.files.storage,
+		Version: versionNumber(), Logger: log.Logger})
 	if err != nil {
 		closeAll(listeners)
 		return err
 	}
-	spareProcessors(data.st, r.processors)
+	st := data.Store()
+	spareProcessors(st, r.processors)
 	s := server.New(server.Options{
-		Store:      data.st,
+		Store:      st,
 		Config:     r.config,
 		ConfigFile: r.file,
 		Users:      r.users,
-		Cluster:    data.cluster(),
-		Regions:    data.regionNode(),
+		Cluster:    data.Cluster(),
+		Regions:    data.Regions(),
 		OnChange:   map[string]func(*server.Config) error{"loglevel": log.setLevel, "maxclients": r.files.check},
 		TLS:        certificates,
 		Version:    versionNumber(),
@@ -98,7 +96,7 @@ func (r *running) serve() error {
 		Logger:     log.Logger,
 	})
 	var again atomic.Bool
-	data.attach(s, func() {
+	data.Attach(s, func() {
 		again.Store(true)
 		go s.Stop(false)
 	}, func() {
@@ -107,17 +105,17 @@ func (r *running) serve() error {
 			watched.Close()
 		}
 	})
-	defer stopOnSignal(s, data.handOver, log)()
+	defer stopOnSignal(s, data.HandOver, log)()
 	defer reloadOnSignal(certificates, log)()
 	if watched != nil {
-		watched.Ready(s, data.st, certificates)
+		watched.Ready(s, st, certificates)
 	}
 	for _, l := range listeners {
 		log.Info("ready for clients", "address", l.Addr().String(), "pid", os.Getpid(), "version", versionNumber())
 	}
 	tell(daemon.SdNotifyReady, log)
-	stopWatchdog := keepWatchdog(data.st, log)
-	stopGiving := giveMemoryBack(func() int64 { return data.st.TrimMemory() + s.TrimMemory() })
+	stopWatchdog := keepWatchdog(st, log)
+	stopGiving := giveMemoryBack(func() int64 { return st.TrimMemory() + s.TrimMemory() })
 
 	err = s.Serve(listeners...)
 	if errors.Is(err, server.ErrStopped) {
@@ -132,90 +130,7 @@ func (r *running) serve() error {
 	if watched != nil {
 		watched.Stopping()
 	}
-	return errors.Join(err, data.close(!s.SkipSnapshot()))
-}
-
-// data is an open data directory, of a server that stands alone or of a node of a cluster.
-type data struct {
-	st      *store.Store
-	node    *clusterNode // nil: it stands alone
-	regions *regionEnd   // nil: it is a node that is no member of a cluster yet
-	log     *slog.Logger
-}
-
-// openData opens the data directory, of which so many files may be open.
-func openData(config *server.Config, certificates *server.TLS, users *acl.Users, files int, log *slog.Logger) (data, error) {
-	if config.Cluster.Enabled {
-		n, err := openClusterNode(config, certificates, files, log)
-		if err != nil {
-			return data{}, err
-		}
-		if n.ctx == nil {
-			return data{n.st, n, nil, log}, nil
-		}
-		end, err := openRegions(n.st, n.region(), config, certificates, users, log)
-		if err != nil {
-			return data{}, errors.Join(err, n.close(false))
-		}
-		return data{n.st, n, end, log}, nil
-	}
-	if err := cluster.CheckAlone(nil, config.Dir); err != nil {
-		return data{}, err
-	}
-	st, err := openStore(config, files, log, func(*store.Options) {})
-	if err != nil {
-		return data{}, err
-	}
-	end, err := openRegions(st, nil, config, certificates, users, log)
-	if err != nil {
-		return data{}, errors.Join(err, st.Close())
-	}
-	return data{st, nil, end, log}, nil
-}
-
-// cluster is what commands need of the node; nil if there is none.
-func (d data) cluster() *commands.Cluster {
-	if d.node == nil {
-		return nil
-	}
-	return d.node.commands()
-}
-
-// regionNode is what commands need of regions; nil if this cannot be one.
-func (d data) regionNode() *regions.Node {
-	if d.regions == nil {
-		return nil
-	}
-	return d.regions.node
-}
-
-// attach connects the data with the server, as clusterNode's does.
-func (d data) attach(s *server.Server, again, cutOff func()) {
-	if d.node != nil {
-		d.node.attach(s, again, cutOff)
-	}
-	if d.regions != nil {
-		d.regions.server.Store(s)
-	}
-}
-
-// handOver makes another node lead, if there are others.
-func (d data) handOver() {
-	if d.node != nil {
-		d.node.handOver()
-	}
-}
-
-// close closes the directory, with a snapshot if one is wanted.
-func (d data) close(snapshot bool) error {
-	var err error
-	if d.regions != nil {
-		err = d.regions.node.Close()
-	}
-	if d.node != nil {
-		return errors.Join(err, d.node.close(snapshot))
-	}
-	return errors.Join(err, closeStore(d.st, snapshot, d.log))
+	return errors.Join(err, data.Close(!s.SkipSnapshot()))
 }
 
 // startMonitor serves metrics-addr, if there is one.
@@ -263,43 +178,6 @@ func spareProcessors(st *store.Store, n int) {
 	if st.Fsync() == store.Always && os.Getenv("GOMAXPROCS") == "" {
 		runtime.GOMAXPROCS(n + waitForDisk)
 	}
-}
-
-// openStore opens the data directory, of which so many files may be open, with options that
-// change may change, and says what was found.
-func openStore(config *server.Config, files int, log *slog.Logger, change func(*store.Options)) (*store.Store, error) {
-	options, err := config.StoreOptions()
-	if err != nil {
-		return nil, err
-	}
-	options.Logger, options.OpenFiles = log, files
-	change(&options)
-	st, err := store.Open(options)
-	if err != nil {
-		return nil, err
-	}
-	found := st.Stats()
-	log.Info("data directory open", "dir", config.Dir, "appendfsync", config.AppendFsync,
-		"partitions", found.Partitions, "tables", len(st.Tables()), "keys", found.Recovery.Keys,
-		"redone", found.Recovery.Entries, "took", found.Recovery.Took.Round(time.Millisecond))
-	for _, problem := range found.Recovery.Problems {
-		log.Warn("recovered from damage", "problem", problem)
-	}
-	return st, nil
-}
-
-// closeStore closes the data directory, with a snapshot if one is wanted.
-func closeStore(st *store.Store, snapshot bool, log *slog.Logger) error {
-	begin := time.Now()
-	closeIt := st.Close
-	if !snapshot {
-		closeIt = st.CloseNow
-	}
-	if err := closeIt(); err != nil {
-		return fmt.Errorf("closing the data directory: %w", err)
-	}
-	log.Info("stopped", "snapshot", snapshot, "took", time.Since(begin).Round(time.Millisecond))
-	return nil
 }
 
 // closeAll closes listeners.

@@ -117,17 +117,17 @@ var witnessMutants = []mutant{
 	},
 	{
 		guarantee: "G3", name: "a replica that cannot store counts as one that has everything",
-		file:     "cmd/fbfkv/nodelag.go",
+		file:     "node/lag.go",
 		old:      "; lag > 0 && time.Since(until) < lag {",
 		new:      "; lag < 0 {",
-		packages: "./cmd/fbfkv", tests: "TestHasAllUntil",
+		packages: "./node", tests: "TestHasAllUntil",
 	},
 	{
 		guarantee: "G3", name: "a replica serves reads before it has had everything since its start",
-		file:     "cmd/fbfkv/nodelag.go",
+		file:     "node/lag.go",
 		old:      "!n.hadOnce.Load() && (node",
 		new:      "false && (node",
-		packages: "./cmd/fbfkv", tests: "TestStartedReplica",
+		packages: "./node", tests: "TestStartedReplica",
 	},
 	{
 		guarantee: "G3", name: "a leader that was just started is believed about what is committed",

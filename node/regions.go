@@ -1,18 +1,14 @@
-package main
+package node
 
 import (
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"sync/atomic"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"github.com/fbfkv/fbfkv/commands/acl"
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/disk"
 	"github.com/fbfkv/fbfkv/regions"
@@ -37,9 +33,15 @@ func (e *regionEnd) config() *server.Config {
 
 // openRegions reads the other regions, once the store is a member of any. It refuses to if
 // strangers could read this one. In is the cluster of which the store is a replica of a shard; nil: there is none.
-func openRegions(st *store.Store, in *regions.Cluster, config *server.Config, certificates *server.TLS, users *acl.Users, log *slog.Logger) (*regionEnd, error) {
-	e := &regionEnd{first: config}
-	unsafe := func() error { return e.config().RegionUnsafe(users) }
+func openRegions(st *store.Store, in *regions.Cluster, o Options) (*regionEnd, error) {
+	e := &regionEnd{first: o.Config}
+	unsafe := func() error { return e.config().RegionUnsafe(o.Users) }
+	dial := o.DialRegion
+	if dial == nil {
+		dial = func(ctx context.Context, address string) (net.Conn, error) {
+			return server.DialRegion(ctx, e.config(), o.Certificates, address)
+		}
+	}
 	if _, member := st.Regions(); member {
 		if err := unsafe(); err != nil {
 			return nil, err
@@ -48,20 +50,18 @@ func openRegions(st *store.Store, in *regions.Cluster, config *server.Config, ce
 	node, err := regions.Open(regions.Options{
 		Store:   st,
 		Cluster: in,
-		Secure:  config.Region.TLS,
-		Logger:  log,
-		Dial: func(ctx context.Context, address string) (net.Conn, error) {
-			return server.DialRegion(ctx, e.config(), certificates, address)
-		},
+		Secure:  o.Config.Region.TLS,
+		Logger:  o.Logger,
+		Dial:    dial,
 		Login: func() (user, password string) {
 			c := &e.config().Region
 			return c.User, c.Password
 		},
 		Announce: func() string { return e.config().Region.Announce },
 		Unsafe:   unsafe,
-		Remember: func(b []byte) error { return disk.WriteFile(vfs.Default, config.Dir, persistence.RegionsName, b) },
+		Remember: func(b []byte) error { return disk.WriteFile(o.FS, o.Config.Dir, persistence.RegionsName, b) },
 		Recall: func() ([]byte, error) {
-			b, err := disk.ReadFile(vfs.Default, filepath.Join(config.Dir, persistence.RegionsName), regions.MaxRemembered)
+			b, err := disk.ReadFile(o.FS, filepath.Join(o.Config.Dir, persistence.RegionsName), regions.MaxRemembered)
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil, nil
 			}

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"cmp"
@@ -12,7 +12,7 @@ import (
 
 // hasAllUntil notes until when this node has had all that was committed: until the oldest entry was committed that it has
 // not applied, and no longer than a leader has said what is committed, or than it led itself.
-func (n *clusterNode) hasAllUntil(s cluster.Status) {
+func (n *member) hasAllUntil(s cluster.Status) {
 	until := s.Heard.At
 	if s.Leads {
 		n.led = time.Now()
@@ -33,7 +33,7 @@ func (n *clusterNode) hasAllUntil(s cluster.Status) {
 }
 
 // behind returns for how long this node has not had all that was committed, as a replica; 0: it leads.
-func (n *clusterNode) behind() time.Duration {
+func (n *member) behind() time.Duration {
 	until := n.hadAll.Load()
 	if node := n.node.Load(); until == nil || node == nil || node.Leads() {
 		return 0
@@ -43,7 +43,7 @@ func (n *clusterNode) behind() time.Duration {
 
 // lacks is behind for reads. When this node has not had everything since its start, nobody knows how old
 // its values are: nothing says when it was stopped.
-func (n *clusterNode) lacks() time.Duration {
+func (n *member) lacks() time.Duration {
 	if node := n.node.Load(); !n.hadOnce.Load() && (node == nil || !node.Leads()) {
 		return math.MaxInt64
 	}

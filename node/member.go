@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,9 +18,10 @@ import (
 	"github.com/fbfkv/fbfkv/store"
 )
 
-// clusterNode is what a server is as a node of a cluster, be it a member or not yet. It connects
+// member is what a server is as a node of a cluster, be it a member or not yet. It connects
 // package cluster, which knows no commands, with package commands, which knows no Raft.
-type clusterNode struct {
+type member struct {
+	o         Options
 	config    *server.Config
 	log       *slog.Logger
 	directory *cluster.Directory
@@ -72,17 +72,17 @@ const (
 	replicaPeriod = 2 * time.Millisecond
 )
 
-// openClusterNode opens the data directory as a node's. Its server is not there yet.
-func openClusterNode(config *server.Config, certificates *server.TLS, files int, log *slog.Logger) (*clusterNode, error) {
-	directory, err := cluster.OpenDirectory(nil, config.Dir)
+// openMember opens the data directory as a node's.
+func openMember(o Options) (*member, error) {
+	directory, err := cluster.OpenDirectory(o.FS, o.Config.Dir)
 	if err != nil {
 		return nil, err
 	}
-	n := &clusterNode{config: config, log: log, directory: directory, restart: make(chan struct{}, 1), heard: make(chan struct{}, 1)}
+	n := &member{o: o, config: o.Config, log: o.Logger, directory: directory, restart: make(chan struct{}, 1), heard: make(chan struct{}, 1)}
 	n.show(&commands.ClusterView{Node: directory.ID()})
-	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(config), Version: versionNumber(),
+	n.admin = &cluster.Admin{Directory: directory, Self: selfOf(o.Config), Version: o.Version,
 		Fetch: func(ctx context.Context, id, address string) ([]byte, error) {
-			way, err := n.listen(id, certificates)
+			way, err := n.listen(id)
 			if err != nil {
 				return nil, err
 			}
@@ -90,9 +90,9 @@ func openClusterNode(config *server.Config, certificates *server.TLS, files int,
 			return way.FetchConfiguration(ctx, address)
 		}}
 	if c, member := directory.Configuration(); member {
-		err = n.openMember(c, certificates, files)
+		err = n.join(c)
 	} else {
-		n.st, err = openStore(config, files, log, func(*store.Options) {})
+		n.st, err = o.openStore(func(*store.Options) {})
 	}
 	if err != nil {
 		return nil, errors.Join(err, directory.Close())
@@ -116,14 +116,18 @@ func selfOf(config *server.Config) cluster.Member {
 }
 
 // listen opens the cluster port as a member of a cluster.
-func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net, error) {
+func (n *member) listen(id string) (*cluster.Net, error) {
 	o := cluster.NetOptions{Self: cluster.Identity{Cluster: id, Node: n.directory.ID(), Format: cluster.FormatLevel, Starts: n.starts},
 		Version: func() uint64 { return n.configuration().Version }, Removed: n.removed, Witness: n.witness,
-		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Log: n.log}
+		Level: func() uint16 { return uint16(n.configuration().Format) }, Admit: n.admit, Secret: n.config.Cluster.Secret, Dial: n.o.DialCluster, Log: n.log}
 	if n.config.Cluster.TLS {
-		o.TLS = certificates.Cluster
+		o.TLS = n.o.Certificates.Cluster
 	}
-	l, err := server.ListenCluster(n.config)
+	listen := n.o.ListenCluster
+	if listen == nil {
+		listen = func() (net.Listener, error) { return server.ListenCluster(n.config) }
+	}
+	l, err := listen()
 	if err != nil {
 		return nil, err
 	}
@@ -135,7 +139,7 @@ func (n *clusterNode) listen(id string, certificates *server.TLS) (*cluster.Net,
 }
 
 // configuration returns the newest that the node knows.
-func (n *clusterNode) configuration() cluster.Configuration {
+func (n *member) configuration() cluster.Configuration {
 	c, _ := n.directory.Configuration()
 	if meta := n.meta.Load(); meta != nil {
 		if newest := meta.Configuration(); newest.Version > c.Version {
@@ -146,7 +150,7 @@ func (n *clusterNode) configuration() cluster.Configuration {
 }
 
 // meantToLead returns the node that is meant to lead this one's shard.
-func (n *clusterNode) meantToLead() string {
+func (n *member) meantToLead() string {
 	c := n.configuration()
 	if self := c.Member(n.directory.ID()); self != nil {
 		if first := c.First(self.Shard); first != nil {
@@ -157,15 +161,15 @@ func (n *clusterNode) meantToLead() string {
 }
 
 // admit refuses nodes that are no members.
-func (n *clusterNode) admit(peer cluster.Identity, _ byte) error {
+func (n *member) admit(peer cluster.Identity, _ byte) error {
 	if c := n.configuration(); c.Member(peer.Node) == nil {
 		return fmt.Errorf("the node %s is no member of the cluster", peer.Node)
 	}
 	return nil
 }
 
-// openMember opens the store as a replica and takes part in the shard.
-func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.TLS, files int) (err error) {
+// join opens the store as a replica and takes part in the shard.
+func (n *member) join(c cluster.Configuration) (err error) {
 	self := c.Member(n.directory.ID())
 	if self == nil {
 		return fmt.Errorf("data directory %s: the node %s is not in the configuration that it has itself", n.config.Dir, n.directory.ID())
@@ -176,14 +180,14 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 	if n.witness, err = cluster.OpenWitness(n.directory.Stable, n.log); err != nil {
 		return fmt.Errorf("data directory %s: %w", n.config.Dir, err)
 	}
-	if n.net, err = n.listen(c.Cluster, certificates); err != nil {
+	if n.net, err = n.listen(c.Cluster); err != nil {
 		return err
 	}
 	timeout := n.config.Cluster.NodeTimeout
 	// The shard first: what its log ends with is part of what this node says of itself to all.
-	node, err := cluster.Start(cluster.Options{
+	options := cluster.Options{
 		ID: self.ID, Stable: n.directory.Stable, Net: n.net, Address: self.ClusterAddress(), Timeout: timeout, Logger: n.log,
-		Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
+		FS: n.o.FS, Dir: n.config.Dir, Fatal: n.end, First: n.meantToLead, Found: c.Shard(self.Shard).Founder == self.ID,
 		DiskHangs: func() {
 			if meta := n.meta.Load(); meta != nil {
 				meta.DiskHangs()
@@ -196,12 +200,16 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 			}
 		},
 		Open: func(replicated func(*oplog.Log) store.Log) (*store.Store, error) {
-			return openStore(n.config, files, n.log, func(o *store.Options) {
+			return n.o.openStore(func(o *store.Options) {
 				o.Seed, o.Partitions, o.Replicated, o.Sections = c.Seed, c.Partitions, replicated, cluster.Sections
 				_, o.RegionIncarnation = cluster.RegionIdentity(c.Cluster)
 			})
 		},
-	})
+	}
+	if n.o.TuneCluster != nil {
+		n.o.TuneCluster(&options)
+	}
+	node, err := cluster.Start(options)
 	if err != nil {
 		return errors.Join(err, n.net.Close())
 	}
@@ -238,7 +246,7 @@ func (n *clusterNode) openMember(c cluster.Configuration, certificates *server.T
 
 // end ends the process. A thread that waits for a disk keeps it from ending for as long, so clients
 // are cut off before that.
-func (n *clusterNode) end(error) {
+func (n *member) end(error) {
 	if cut := n.cutOff.Load(); cut != nil {
 		done := make(chan struct{})
 		go func() {
@@ -250,11 +258,11 @@ func (n *clusterNode) end(error) {
 		case <-time.After(time.Second):
 		}
 	}
-	os.Exit(1)
+	n.o.Exit(1)
 }
 
 // removed takes in that the cluster goes on without this node, which was away when it was told so.
-func (n *clusterNode) removed() {
+func (n *member) removed() {
 	if node := n.node.Load(); node != nil && node.Leads() {
 		return // its shard goes on with it
 	}
@@ -269,7 +277,7 @@ func (n *clusterNode) removed() {
 
 // attach connects the node with its server. again makes the process close everything and
 // open it again; cutOff closes all listeners and connections at once.
-func (n *clusterNode) attach(s *server.Server, again, cutOff func()) {
+func (n *member) attach(s *server.Server, again, cutOff func()) {
 	n.cutOff.Store(&cutOff)
 	n.admin.Digests, n.admin.Restart, n.admin.Stop = s.Digests, again, func() { go s.Stop(false) }
 	if n.ctx == nil {
@@ -285,7 +293,7 @@ func (n *clusterNode) attach(s *server.Server, again, cutOff func()) {
 }
 
 // commands are what package commands needs of the cluster.
-func (n *clusterNode) commands() *commands.Cluster {
+func (n *member) commands() *commands.Cluster {
 	c := &commands.Cluster{View: n.view.Load, Changed: func() <-chan struct{} { return *n.changed.Load() }, Admin: n.admin.Do}
 	if n.node.Load() != nil {
 		c.Progress, c.Replicas, c.Tables, c.Behind = n.progress, n.replicas, n.tables, n.lacks
@@ -294,7 +302,7 @@ func (n *clusterNode) commands() *commands.Cluster {
 }
 
 // show makes a view the present one.
-func (n *clusterNode) show(v *commands.ClusterView) {
+func (n *member) show(v *commands.ClusterView) {
 	n.view.Store(commands.NewClusterView(*v))
 	next := make(chan struct{})
 	if was := n.changed.Swap(&next); was != nil {
@@ -303,7 +311,7 @@ func (n *clusterNode) show(v *commands.ClusterView) {
 }
 
 // watch keeps the view and the directory's configuration up to date.
-func (n *clusterNode) watch() {
+func (n *member) watch() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	node, meta := n.node.Load(), n.meta.Load()
@@ -329,7 +337,7 @@ func (n *clusterNode) watch() {
 }
 
 // held returns the slots of a shard whose partitions are being handed over.
-func (n *clusterNode) held(s cluster.Shard, c cluster.Configuration) []commands.SlotRange {
+func (n *member) held(s cluster.Shard, c cluster.Configuration) []commands.SlotRange {
 	mover := n.mover.Load()
 	if mover == nil {
 		return nil
@@ -346,7 +354,7 @@ func (n *clusterNode) held(s cluster.Shard, c cluster.Configuration) []commands.
 }
 
 // look shows what has changed of the node's view of its cluster, and tells the other shards. One at a time.
-func (n *clusterNode) look() {
+func (n *member) look() {
 	n.looking.Lock()
 	defer n.looking.Unlock()
 	c, status, was := n.configuration(), n.node.Load().Status(), n.view.Load()
@@ -376,7 +384,7 @@ func (n *clusterNode) look() {
 
 // lookAtOwn fills in what this node knows of its own shard, and returns its leader: the last one if there
 // is none, "" if there never was one.
-func (n *clusterNode) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, status cluster.Status, was *commands.ClusterView) (leader string) {
+func (n *member) lookAtOwn(s *commands.ClusterShard, c cluster.Configuration, status cluster.Status, was *commands.ClusterView) (leader string) {
 	self := n.directory.ID()
 	s.Ready, s.Term = status.Leads, status.Term
 	own := cluster.Leader{Shard: s.ID, Node: self}
@@ -418,7 +426,7 @@ func (n *clusterNode) lookAtOwn(s *commands.ClusterShard, c cluster.Configuratio
 
 // lookAtOther fills in what this node has heard of another shard, and returns who leads it or was the
 // last to; "" if nobody has said so yet.
-func (n *clusterNode) lookAtOther(s *commands.ClusterShard, c cluster.Configuration) (leader string) {
+func (n *member) lookAtOther(s *commands.ClusterShard, c cluster.Configuration) (leader string) {
 	told, heard, known := n.leaders.Of(s.ID)
 	for _, m := range c.Of(s.ID) {
 		if m.Voter {
@@ -454,7 +462,7 @@ func sameView(a, b *commands.ClusterView) bool {
 }
 
 // progress is how far the shard is.
-func (n *clusterNode) progress() commands.ClusterProgress {
+func (n *member) progress() commands.ClusterProgress {
 	s := n.node.Load().Status()
 	p := commands.ClusterProgress{Term: s.Term, LeaderChanges: s.Changes, LastIndex: s.Last, Committed: s.Committed, Applied: s.Applied,
 		Rebuilds: s.Rebuilds, Fenced: s.Fenced, Nodes: make(map[string]commands.NodeProgress, len(s.Peers))}
@@ -472,7 +480,7 @@ func (n *clusterNode) progress() commands.ClusterProgress {
 }
 
 // replicas is WAIT.
-func (n *clusterNode) replicas(want int, timeout time.Duration) int {
+func (n *member) replicas(want int, timeout time.Duration) int {
 	node := n.node.Load()
 	upTo := node.Status().Committed
 	end := time.NewTimer(timeout)
@@ -492,7 +500,7 @@ func (n *clusterNode) replicas(want int, timeout time.Duration) int {
 }
 
 // handOver makes another node lead, if this one does and there is another.
-func (n *clusterNode) handOver() {
+func (n *member) handOver() {
 	node := n.node.Load()
 	c := n.configuration()
 	if self := c.Member(n.directory.ID()); node == nil || !node.Leads() || self == nil || c.Voters(self.Shard) < 2 {
@@ -509,10 +517,10 @@ func (n *clusterNode) handOver() {
 }
 
 // close closes the data directory, with a snapshot if one is wanted.
-func (n *clusterNode) close(snapshot bool) error {
+func (n *member) close(snapshot bool) error {
 	node := n.node.Load()
 	if node == nil {
-		return errors.Join(closeStore(n.st, snapshot, n.log), n.directory.Close())
+		return errors.Join(n.o.closeStore(n.st, snapshot), n.directory.Close())
 	}
 	n.handOver()
 	n.stop()

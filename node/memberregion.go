@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"context"
@@ -9,7 +9,7 @@ import (
 )
 
 // region is what package regions needs of the cluster, of which this node must be a member.
-func (n *clusterNode) region() *regions.Cluster {
+func (n *member) region() *regions.Cluster {
 	c := n.configuration()
 	data, incarnation := cluster.RegionIdentity(c.Cluster)
 	return &regions.Cluster{
@@ -32,7 +32,7 @@ func (n *clusterNode) region() *regions.Cluster {
 }
 
 // ownPartitions are those of this node's shard.
-func (n *clusterNode) ownPartitions() (all []uint16) {
+func (n *member) ownPartitions() (all []uint16) {
 	c := n.configuration()
 	self := c.Member(n.directory.ID())
 	if self == nil {
@@ -47,7 +47,7 @@ func (n *clusterNode) ownPartitions() (all []uint16) {
 }
 
 // regionShards are the shards that have partitions, with the nodes that others may ask.
-func (n *clusterNode) regionShards() []regions.Shard {
+func (n *member) regionShards() []regions.Shard {
 	c, all := n.configuration(), []regions.Shard{}
 	leads := make(map[string]bool)
 	for _, s := range n.view.Load().Shards {

@@ -1,4 +1,4 @@
-package main
+package node
 
 import (
 	"testing"
@@ -12,7 +12,7 @@ import (
 // than its leader has said what is committed. One that takes in everything a moment later is not behind.
 func TestHasAllUntil(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := clusterNode{opened: time.Now()}
+		n := member{opened: time.Now()}
 		heard, behind := uint64(0), func() time.Duration { return time.Since(*n.hadAll.Load()).Round(time.Second) }
 		look := func(committed, applied uint64, hears bool) {
 			time.Sleep(time.Second)
@@ -66,7 +66,7 @@ func TestStartedReplica(t *testing.T) {
 		{"it led", cluster.Status{Applied: 51, Leads: true}, true},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			n := clusterNode{opened: time.Now()}
+			n := member{opened: time.Now()}
 			n.node.Store(new(cluster.Node))
 			if n.lacks() < time.Hour {
 				t.Error("it serves reads before the first look")
