@@ -13,7 +13,6 @@ import (
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/seen"
-	"github.com/fbfkv/fbfkv/store/sketch"
 )
 
 // maxProblems is how many problems of one partition are told one by one.
@@ -33,13 +32,14 @@ type partitionCheck struct {
 	older *loadedSnapshot // until redone has come to it
 	first uint64          // the sequence at which the log begins
 	reach uint64          // that of the newest view
-	// redone is what the log leads to from its beginning. Its counters stay as of the state
-	// row. Its filters and objects begin with the older snapshot, unless the log
-	// reaches back to the beginning; without either it has none.
+	// redone is what the log leads to from its beginning, but for counters behind the state row.
+	// Its filters and objects begin with the older snapshot, unless the log reaches back to
+	// the beginning; without either it has none.
 	redone *partition
 	// opened is what a server makes of state row, newest snapshot and log. Its counters
 	// are those changed after the state row. Without a snapshot it has no filters.
 	opened *partition
+	saved  hotTable      // the keys of redone as of the state row
 	since  []counter     // keys changed after the state row, as of the end of each section, by sequence
 	exact  []exactRecord // what redone has put into its records, in order
 
@@ -100,7 +100,7 @@ func (c *partitionCheck) load() error {
 	if c.opened.marks.adopt > 0 {
 		return errComes
 	}
-	c.state, c.lost = views.state, views.filtersLost
+	c.state, c.lost, c.saved = views.state, views.filtersLost, newHotTable()
 	c.checkSnapshots(views)
 	c.checkOrphans()
 	marks := &c.opened.marks
@@ -235,7 +235,7 @@ func (c *partitionCheck) sectionEnds() {
 	}
 	if p.seq == c.state.seq {
 		c.checkState()
-		p.marks.counters = math.MaxUint64 // its keys stay as they are
+		c.saveKeys()
 	}
 	if p.seen.Bytes() >= drainAt {
 		c.drainRecords()
@@ -254,11 +254,29 @@ func (c *partitionCheck) sectionEnds() {
 		if k.kind == TypeCounter {
 			continue
 		}
-		if old := p.hot.peek(k.key()); old != nil {
+		if old := c.saved.get(hotHash([]byte(k.key())), []byte(k.key())); old != nil {
 			old.is |= isInRow // until its deletion was written back
 		}
 	}
 	c.opened.hot.dirty = changed[:0]
+}
+
+// saveKeys keeps the keys that the log has led to, as of the state row. What it leads to behind that is
+// compared with the rows in since; redone goes on with the objects, which may come to lie under the keys of counters.
+func (c *partitionCheck) saveKeys() {
+	p := c.redone
+	c.saved = p.hot.table
+	p.marks.counters = math.MaxUint64
+	p.hot.clear()
+	for _, k := range p.objects {
+		hash, was := hotHash([]byte(k.key())), *k
+		was.extra = &counterExtra{key: k.extra.key, object: k.object(), parts: slices.Clone(k.parts())}
+		c.saved.remove(hash, k)
+		c.saved.put(hash, &was)
+		k.is = 0
+		p.hot.table.put(hash, k)
+		p.hot.changed(k)
+	}
 }
 
 func (c *partitionCheck) drainRecords() {
@@ -370,7 +388,7 @@ func (c *partitionCheck) checkRows() error {
 			return true // its deletion is due
 		}
 		hash := hotHash(k.Key)
-		old, last := c.redone.hot.get(hash, k.Key), c.opened.hot.get(hash, k.Key)
+		old, last := c.saved.get(hash, k.Key), c.opened.hot.get(hash, k.Key)
 		if old != nil {
 			old.is |= isInRow
 		} else if last == nil && r.kind == TypeCounter {
@@ -433,7 +451,7 @@ func (c *partitionCheck) judgeRow(key []byte, r row, old *counter) string {
 // contains them, in rows; and compares the logged number of keys with those that exist.
 func (c *partitionCheck) checkKeys() error {
 	flushed := c.opened.floor > c.state.seq
-	for k := range c.redone.hot.table.all {
+	for k := range c.saved.all {
 		if c.checkPlace(k); flushed || !k.hasRow() || k.kind.isObject() {
 			continue
 		}
@@ -553,39 +571,4 @@ func (c *partitionCheck) judgeRecord(r persistence.Run, hash, seq uint64, value 
 
 func (c *partitionCheck) findExact(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(c.exact, seq, func(e exactRecord, seq uint64) int { return cmp.Compare(e.seq, seq) })
-}
-
-// checkOrphans expects each page to belong to an object of the newest snapshot, or to one
-// that was created since. To be called before the log is redone.
-func (c *partitionCheck) checkOrphans() {
-	for _, object := range c.opened.goners {
-		if object <= c.opened.marks.filters {
-			c.problem("the server deletes them after its next start, nothing is lost", "the pages of object %d belong to no key", object)
-		}
-	}
-}
-
-// checkPages expects no page to be newer than the log, each object that exists to have its
-// pages, and these to hold what the log makes of the object, if it reaches back to its
-// creation.
-func (c *partitionCheck) checkPages() error {
-	err := c.db.Pages(c.id, func(pg persistence.Page) error {
-		c.report.Pages++
-		if pg.Seq > c.redone.seq {
-			c.problem(doRestore, "page %d of object %d is of entry %d, but the log ends at %d", pg.Number, pg.Object, pg.Seq, c.redone.seq)
-		}
-		return nil
-	})
-	for key, k := range c.opened.objects {
-		is, ok := k.object().(*paged)
-		old := c.redone.objects[key]
-		if !ok || old == nil {
-			continue
-		}
-		want, ok := old.object().(*paged)
-		if ok && is.created == want.created && !is.misses() && !want.misses() && !sketch.Equal(is.Sketch, want.Sketch) {
-			c.problem(doRestore, "the pages of key %q and the log contradict each other", key)
-		}
-	}
-	return err
 }

@@ -4,6 +4,13 @@ package main
 // snapshots that it reads.
 var checkMutants = []mutant{
 	{
+		guarantee: "G4", name: "check takes the row of a counter for that of the object that came to lie under its key",
+		file:     "store/check_views.go",
+		old:      "	p.hot.clear()\n	for _, k := range p.objects {\n",
+		new:      "	for _, k := range p.objects {\n",
+		packages: "./store", tests: "TestCheckObjectOverCounter",
+	},
+	{
 		guarantee: "G1", name: "check does not compare the filters that it has made",
 		file:     "store/check_views.go",
 		old:      "digestOf(want.encoders[i]) != digestOf(is.encoders[i])",
