@@ -205,7 +205,7 @@ func TestBackupStreamDialogue(t *testing.T) {
 	for i := range 2000 {
 		c.do("CINCRBY", fmt.Sprint("k", i), "op", "1")
 	}
-	for _, bad := range []string{"NEXT", "relative/path", "VERIFIED", "- -", "NEXT NEXT", "VERIFIED x 1", "VERIFIED 00000000000000000000000000000000 1",
+	for _, bad := range []string{"NEXT", "../relative/path", "VERIFIED", "- -", "NEXT NEXT", "VERIFIED x 1", "VERIFIED 00000000000000000000000000000000 1",
 		"VERIFIED 00000000000000000000000000000000 x", "VERIFIED 0000000000000000000000000000000000 1"} {
 		if r := c.do(append([]string{"BACKUP"}, strings.Fields(bad)...)...); !strings.HasPrefix(r, "-ERR") {
 			t.Errorf("BACKUP %s: %s", bad, r)

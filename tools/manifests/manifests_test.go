@@ -17,7 +17,11 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/yaml"
 )
 
@@ -37,7 +41,7 @@ func objects(t *testing.T, file string, edit func([]byte) []byte) (all []any) {
 		}
 		into := map[string]any{
 			"apps/v1 StatefulSet": &appsv1.StatefulSet{}, "batch/v1 CronJob": &batchv1.CronJob{}, "batch/v1 Job": &batchv1.Job{},
-			"v1 Service": &corev1.Service{}, "policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
+			"networking.k8s.io/v1 NetworkPolicy": &networkingv1.NetworkPolicy{}, "v1 Service": &corev1.Service{}, "policy/v1 PodDisruptionBudget": &policyv1.PodDisruptionBudget{},
 		}[kind.APIVersion+" "+kind.Kind]
 		if into == nil {
 			t.Fatalf("%s: %v is not known here", file, kind)
@@ -54,8 +58,8 @@ func asIs(b []byte) []byte { return b }
 
 // TestKubernetes: the manifests are what Kubernetes takes, and what they say of one another holds.
 func TestKubernetes(t *testing.T) {
-	job := objects(t, "backup/cronjob.yaml", asIs)[0].(*batchv1.CronJob).Spec.JobTemplate.Spec.Template.Spec
-	checkPod(t, &job)
+	job := objects(t, "backup/cronjob.yaml", asIs)[0].(*batchv1.CronJob).Spec.JobTemplate.Spec.Template
+	checkPod(t, &job.Spec)
 	cluster := objects(t, "kubernetes/cluster.yaml", asIs)
 	clients, nodes, create := cluster[0].(*corev1.Service), cluster[1].(*corev1.Service), cluster[2].(*batchv1.Job)
 	checkPod(t, &create.Spec.Template.Spec)
@@ -90,10 +94,12 @@ func TestKubernetes(t *testing.T) {
 		for _, p := range server.Ports {
 			ports[p.Name] = p.ContainerPort
 		}
-		for _, probe := range []*corev1.Probe{server.ReadinessProbe, server.LivenessProbe} {
-			if ports[probe.HTTPGet.Port.String()] != 9379 {
-				t.Errorf("%s is asked at %s", probe.HTTPGet.Path, probe.HTTPGet.Port.String())
-			}
+		if probe := server.ReadinessProbe.HTTPGet; ports[probe.Port.String()] != 9379 {
+			t.Errorf("%s is asked at %s", probe.Path, probe.Port.String())
+		}
+		// From within the pod: no flood of the port from outside ends a server that is well.
+		if alive := server.LivenessProbe.Exec.Command; !slices.Equal(alive, []string{"/fbfkv", "healthcheck", "--url", "http://127.0.0.1:9379/healthz"}) {
+			t.Errorf("whether it is alive is asked by %v", alive)
 		}
 		for _, p := range nodes.Spec.Ports {
 			if ports[p.Name] != p.Port {
@@ -110,6 +116,7 @@ func TestKubernetes(t *testing.T) {
 			names = append(names, set.Name+"-"+string(rune('0'+i))+"."+nodes.Name+":6379")
 		}
 	}
+	checkPolicy(t, "clients", &job, &create.Spec.Template)
 	command := create.Spec.Template.Spec.Containers[0].Command
 	asked := slices.Sorted(slices.Values(command[len(command)-len(names):]))
 	if slices.Sort(names); !slices.Equal(asked, names) {
@@ -124,6 +131,29 @@ func checkPod(t *testing.T, pod *corev1.PodSpec) {
 	c := pod.Containers[0].SecurityContext
 	if pod.EnableServiceLinks == nil || *pod.EnableServiceLinks || *c.AllowPrivilegeEscalation || !*c.ReadOnlyRootFilesystem || len(c.Capabilities.Drop) == 0 {
 		t.Errorf("%s has more than it needs: %+v", pod.Containers[0].Name, c)
+	}
+}
+
+// checkPolicy expects that the shipped policy lets pods through to a port of the servers.
+func checkPolicy(t *testing.T, port string, pods ...*corev1.PodTemplateSpec) {
+	t.Helper()
+	policy := objects(t, "kubernetes/networkpolicy.yaml", asIs)[0].(*networkingv1.NetworkPolicy)
+	selects := func(selector *metav1.LabelSelector, pod *corev1.PodTemplateSpec) bool {
+		s, err := metav1.LabelSelectorAsSelector(selector)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Matches(labels.Set(pod.Labels))
+	}
+	for _, pod := range pods {
+		if !slices.ContainsFunc(policy.Spec.Ingress, func(rule networkingv1.NetworkPolicyIngressRule) bool {
+			return slices.ContainsFunc(rule.Ports, func(p networkingv1.NetworkPolicyPort) bool { return *p.Port == intstr.FromString(port) }) &&
+				slices.ContainsFunc(rule.From, func(peer networkingv1.NetworkPolicyPeer) bool {
+					return peer.NamespaceSelector == nil && peer.PodSelector != nil && selects(peer.PodSelector, pod)
+				})
+		}) {
+			t.Errorf("the policy keeps the pod of the container %s, labels %v, from the port %s", pod.Spec.Containers[0].Name, pod.Labels, port)
+		}
 	}
 }
 

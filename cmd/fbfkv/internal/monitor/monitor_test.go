@@ -56,7 +56,7 @@ func startNode(t *testing.T, o Options, cluster *commands.Cluster, change ...fun
 		t.Fatal(err)
 	}
 	config := server.DefaultConfig()
-	config.Port = 0
+	config.Port, config.BackupDir = 0, t.TempDir()
 	listeners, err := server.Listen(config)
 	if err != nil {
 		t.Fatal(err)
@@ -130,7 +130,7 @@ func TestFigures(t *testing.T) {
 	if got := w.value("fbfkv_backup_last_success_timestamp_seconds"); got != 0 {
 		t.Errorf("there was a backup: %v", got)
 	}
-	w.do("BACKUP "+filepath.Join(t.TempDir(), "backup"), "CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
+	w.do("BACKUP monday", "CTABLE CREATE clicks PREFIX click: MODE APPROX WINDOW 60000 ERROR 0.0001",
 		"CINCRBY click:a one 1", "CINCRBY click:a one 1", "CINCRBY click:a two 1",
 		"CINCRBY page one 1", "CINCRBY page one 1", "CINCRBY page one 2", "CINCRBY page two 1 AT 1", "GET", "NOSUCH")
 	for name, want := range map[string]float64{
