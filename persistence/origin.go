@@ -44,6 +44,19 @@ func (db *DB) beginCopy() (end func(aside string) error) {
 	}
 }
 
+// Used reports whether a server has ever opened a data directory: one that none has opened is a backup, or was
+// restored. fsys nil is the machine's file system.
+func Used(fsys vfs.FS, dir string) (bool, error) {
+	if fsys == nil {
+		fsys = vfs.Default
+	}
+	_, err := fsys.Stat(fsys.PathJoin(dir, buildName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 func sealed(text []byte) []byte {
 	return fmt.Appendf(bytes.Clone(text), "\nchecksum %08x\n", crc32.Checksum(text, disk.Castagnoli))
 }

@@ -66,7 +66,7 @@ const (
 	doRestore = "the server must not go on with this directory: restore a backup (fbfkv restore), and keep this directory for examination"
 	doNothing = "the server starts with the older snapshot, nothing is lost, and its next snapshot replaces this one"
 	doRebuild = "the server rebuilds the filters from the records of the EXACT tables when it starts, nothing is lost"
-	doDrop    = "the server starts, and answers every command on the key with an error: DEL drops it, or fbfkv check --drop-unreadable while no server runs; " +
+	doDrop    = "the server starts, and answers every command on the key with an error: DEL drops it, or fbfkv check --drop-unreadable while no server runs (not in a backup); " +
 		"a backup may still have it"
 	doForget = "the server refuses to start: restore a backup (fbfkv restore), or start it with --accept-forgotten-window, " +
 		"which may count retries of operations of the last window again"

@@ -139,14 +139,19 @@ func (s *Store) checkpoint(p *partition, force bool) error {
 func (s *Store) takeCheckpoint(c checkpoint, goal seen.Goal, force bool) error {
 	s.snapshots.lock()
 	defer s.snapshots.unlock()
-	if !c.capture(goal, force) {
-		return nil
+	for {
+		c := c
+		if !c.capture(goal, force) {
+			return nil
+		}
+		began := s.eventBegins()
+		err := c.run()
+		c.p.endSnapshot()
+		s.eventEnds(EventCheckpoint, began)
+		if !errors.Is(err, errSpoiled) {
+			return err
+		}
 	}
-	began := s.eventBegins()
-	err := c.run()
-	c.p.endSnapshot()
-	s.eventEnds(EventCheckpoint, began)
-	return err
 }
 
 // flushRecords does the part of a checkpoint that takes EXACT records out of
@@ -238,6 +243,7 @@ type checkpoint struct {
 	build    *seen.Build
 	snapshot *snapshot
 	pages    []dirtyPages // to be written
+	spoiled  bool         // errSpoiled
 	urgent   bool         // make haste
 	pace     pacer
 }

@@ -1,6 +1,8 @@
 package store
 
 import (
+	"errors"
+
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/sketch"
 )
@@ -20,6 +22,11 @@ type pagesWritten struct {
 	goners []uint64
 }
 
+// errSpoiled ends a checkpoint whose snapshot has an object that has become unreadable since: its pages are not written
+// any more, and the change that was refused may have changed some. A later version, which could redo that
+// change, would take them for whole.
+var errSpoiled = errors.New("a key has become unreadable while it was saved")
+
 // writePages writes the pages that were dirty when the checkpoint began, and deletes those
 // of objects that are gone. A page may be newer than the checkpoint: it carries its own
 // sequence. Nothing is written before it is committed (R1, G4).
@@ -27,6 +34,10 @@ func (c *checkpoint) writePages() error {
 	b := c.s.db.NewChanges()
 	for {
 		w := c.capturePages(b)
+		if c.spoiled {
+			c.p.pagesFailed(&w)
+			return errSpoiled
+		}
 		if b.Empty() {
 			return nil
 		}
@@ -69,6 +80,8 @@ func (c *checkpoint) capturePage(b *persistence.Changes, w *pagesWritten) {
 	for len(c.pages) > 0 {
 		d := &c.pages[0]
 		if len(d.list) == 0 || !d.isAt() {
+			u, is := d.c.object().(*unreadable)
+			c.spoiled = c.spoiled || is && len(d.list) > 0 && u.created == d.o.created
 			c.pages = c.pages[1:]
 			continue
 		}

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/fbfkv/fbfkv/fbf"
+	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/store/coding"
 )
 
@@ -28,7 +30,7 @@ import (
 //   - An entry that deletes or replaces the key ends that. From clients DEL, UNLINK, SET, MSET and
 //     FLUSHALL are accepted, and the key may expire. Every other operation on the key is
 //     ErrUnreadable.
-//   - A checkpoint writes the mark in the place of the object. So the mark goes wherever snapshots
+//   - A checkpoint writes the mark in the place of the object, and begins anew if it has captured the object before. So the mark goes wherever snapshots
 //     go: into backups, to a replica that is behind the log, with a partition that moves. Each of
 //     these counts and names it. The object's pages stay on disk until the key is deleted.
 //
@@ -183,10 +185,18 @@ func (x *decider) readable(op *Op) error {
 	return nil
 }
 
+// ErrBackup means that a directory stays as it was made.
+var ErrBackup = errors.New("it is a backup, or was restored and never started, and nothing was changed: restore it (fbfkv restore), " +
+	"start a server with that directory, and DEL the keys")
+
 // DropUnreadable opens a data directory that no server has open, deletes the keys whose objects
 // cannot be read, as DEL does, and returns them. A directory of a cluster's node is refused: there
-// DEL goes through the leader of the shard, or another node's files replace this one's.
+// DEL goes through the leader of the shard, or another node's files replace this one's. So is a
+// backup, which would not be any more what was verified: ErrBackup.
 func DropUnreadable(o Options) (dropped []Unreadable, err error) {
+	if used, err := persistence.Used(o.FS, o.Dir); err != nil || !used {
+		return nil, cmp.Or(err, ErrBackup)
+	}
 	s, err := Open(o)
 	if err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"github.com/fbfkv/fbfkv/persistence"
 	"github.com/fbfkv/fbfkv/persistence/oplog"
@@ -113,7 +114,15 @@ func TestUnreadableObject(t *testing.T) {
 			mustBeUnreadable(t, s, r)
 			keys, _ := s.DBSize()
 			must(t, s.Close())
-			dropped, err := DropUnreadable(Options{Dir: "backup", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1})
+			of := Options{Dir: "backup", FS: fs, Partitions: 1, SnapshotInterval: -1, MinFreeDisk: -1}
+			before := treeOf(t, fs, "backup")
+			if dropped, err := DropUnreadable(of); !errors.Is(err, ErrBackup) || dropped != nil || treeOf(t, fs, "backup") != before {
+				t.Errorf("a backup was changed, %v, %v", dropped, err)
+			}
+			used, err := Open(of)
+			must(t, err)
+			must(t, used.Close())
+			dropped, err := DropUnreadable(of)
 			if must(t, err); len(dropped) != 1 || dropped[0].Key != r.key {
 				t.Errorf("dropped %v", dropped)
 			}
@@ -223,6 +232,41 @@ func TestUnreadableOnAFollower(t *testing.T) {
 		}
 		do(leader, Op{Kind: Del, Keys: keysOf("s")})
 	}
+}
+
+// TestUnreadableWhileSaved: an object becomes unreadable while a checkpoint is under way that has captured it. What that
+// leaves is never taken for the object.
+func TestUnreadableWhileSaved(t *testing.T) {
+	fs := vfs.NewMem()
+	var p *partition
+	hook := errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if p != nil && op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".run") { // before pages are written
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.markUnreadable(p.objects["s"], errors.New("for a test"))
+		}
+		return nil
+	})
+	with := func(o *Options) { o.FS, o.Partitions = errorfs.Wrap(fs, hook), 1 }
+	s := testStore(t, with)
+	must(t, newSketch(s, "s", SketchOptions{Width: 100, Depth: 2}))
+	addItems(s, "s", "a", 3)
+	must(t, s.Snapshot())
+	addItems(s, "s", "a", 4)
+	wantOp(t, cincr(s, "counter", "id", 7), 7, true)
+	p = s.partitions[0]
+	must(t, s.Snapshot())
+	if p.unreadable != 1 {
+		t.Fatal("it did not become unreadable")
+	}
+	must(t, s.CloseNow())
+	p = nil
+	s = testStore(t, with)
+	if op := do(s, Op{Kind: CMSQuery, Key: []byte("s"), Keys: keysOf("a")}); !errors.Is(op.Err, ErrUnreadable) {
+		t.Errorf("%v, %v", op.Values, op.Err)
+	}
+	must(t, s.CloseNow())
+	mustNameUnreadable(t, fs, "data", ruin{key: "s", why: "for a test"})
 }
 
 // TestUnreadableMoves: a partition that moves brings its unreadable objects as such, and is refused

@@ -4,6 +4,20 @@ package main
 // snapshots that it reads.
 var checkMutants = []mutant{
 	{
+		guarantee: "G4", name: "a checkpoint keeps an object that has become unreadable since it was captured",
+		file:     "store/savepages.go",
+		old:      "		if c.spoiled {\n",
+		new:      "		if false {\n",
+		packages: "./store", tests: "TestUnreadableWhileSaved",
+	},
+	{
+		guarantee: "G2", name: "keys are dropped from a backup",
+		file:     "store/unreadable.go",
+		old:      "err != nil || !used {\n",
+		new:      "err != nil || !used && false {\n",
+		packages: "./store", tests: "TestUnreadableObject",
+	},
+	{
 		guarantee: "G4", name: "check takes the row of a counter for that of the object that came to lie under its key",
 		file:     "store/check_views.go",
 		old:      "	p.hot.clear()\n	for _, k := range p.objects {\n",

@@ -19,7 +19,8 @@ snapshot and every counter with its checksums and with the others. Prints what i
 wrong and what to do. The exit status is 0 if the directory is sound, otherwise 1.
 
 With --drop-unreadable it deletes the filters and sketches that cannot be read, as DEL
-does, if nothing else is wrong. Their content is lost: see first whether a backup has it.`
+does, if nothing else is wrong. Their content is lost: see first whether a backup has it.
+A backup itself is refused, and stays as it was verified.`
 
 // New returns the subcommand.
 func New() *cobra.Command {
